@@ -38,8 +38,7 @@ static nnc_status refuse_code(const nnc_target *of, const nnc_artifact *a, nnc_s
     nnc_target_host_name(&cpu);
     return nnc_fail0(sink, NNC_E_DEVICE,
         "%s was compiled for the CPU that --target=%s describes, whose code may use %s; this is "
-        "%s, "
-        "which lacks it; run it there, or compile the model for this machine (--target=cpu)",
+        "%s, which lacks it; run it there, or compile the model for this machine (--target=cpu)",
         a->source->name, of->name, lacks, nnc_text_str(&cpu));
 }
 

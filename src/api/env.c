@@ -25,8 +25,7 @@ static nnc_status onednn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *si
         return e->choose(c, out, sink);
     nnc_warn(sink, (nnc_loc){0},
         "the oneDNN plug-in does not load, and generated kernels compute its convolutions and "
-        "matrix "
-        "products, more slowly: %s",
+        "matrix products, more slowly: %s",
         why);
     *out = (nnc_choice){.reason = "the oneDNN plug-in cannot be loaded"};
     return NNC_OK;

@@ -284,8 +284,7 @@ void nnc_report_io(const nnc_io_report *r, const char *indent, nnc_text *t)
     put_overlap(t, &r->down);
     nnc_printf(t,
         "\n%scomputing %.3f ms, from start of upload to end of download %.3f ms; a second set of "
-        "inputs and "
-        "outputs takes ",
+        "inputs and outputs takes ",
         indent, r->run_ms, r->latency_ms);
     nnc_put_bytes(t, r->device_bytes);
     nnc_putc(t, '\n');

@@ -78,8 +78,7 @@ static const flag flags[] = {
         "Command streams per device (default: 1)"},
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
         "Number of devices that layers may name (default: as many as --target lists; further ones "
-        "are "
-        "as the last: virtual CPU devices share the machine)"},
+        "are as the last: virtual CPU devices share the machine)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
     {'p', {"--time-passes", NNC_SET_BOOL, AT(time_passes)},
@@ -102,9 +101,8 @@ static const flag flags[] = {
         "Store the weights in the artifact instead of references to them"},
     {'i', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
         "Read an input from a file: .npy; .npz or .safetensors, in which it has that name "
-        "(FILE:TENSOR: "
-        "another); .bin, .raw: its bytes (default: generated from the seed; repeatable, once a "
-        "name)"},
+        "(FILE:TENSOR: another); .bin, .raw: its bytes (default: generated from the seed; "
+        "repeatable, once a name)"},
     {'i', {"--inputs", NNC_SET_TEXT, AT(compare.inputs), 0, 0, 0, "FILE"},
         "Read the other inputs by name from this file, .npz or .safetensors"},
     {'r', {"--output", NNC_SET_PAIRS, AT(output), AT(n_output), 1, 0, "NAME=FILE"},
@@ -137,8 +135,7 @@ static const flag flags[] = {
         "Also compare the outputs with those of this file, .npz or .safetensors"},
     {'w', {"--reduce", NNC_SET_TEXT, AT(reduce), 0, 0, 0, "FILE"},
         "When a layer differs, write the smallest model found in which one still does to this "
-        "file, "
-        "as graph text"},
+        "file, as graph text"},
     {'y', {"--rtol", NNC_SET_REAL, AT(rtol), 0, 0, 1, "R"},
         "Largest relative error (default: 0.001): |got - want| <= atol + rtol |want|"},
     {'y', {"--atol", NNC_SET_REAL, AT(atol), 0, 0, 1, "A"},

@@ -8,9 +8,7 @@
 
 #define MODEL_HELP \
     "MODEL is a model file (.json, docs/model.md; .onnx, docs/onnx.md) or graph text " \
-    "(docs/graph-ir.md); - is " \
-    "standard " \
-    "input.\n"
+    "(docs/graph-ir.md); - is standard input.\n"
 #define ARTIFACT_HELP "ARTIFACT is a file made by nnc compile -o.\n"
 #define EXIT_HELP \
     "exit codes: 0 done, 1 compared and differs, 2 usage, 3 model rejected, 4 does not fit, 5 " \

@@ -66,7 +66,6 @@ void cu_ref(const cu *c, int32_t id);   /* the value as an operand: "exp_4[e]", 
 void cu_number(const cu *c, nnc_dtype d, double f, int64_t i);
 void cu_sop(const cu *c, int32_t id);   /* the expression of a KO_sop */
 void cu_guards(const cu *c, const nnc_kins *in); /* "0 <= i1 && i1 < 8"; "true" when all guards are known to hold */
-bool cu_guard_equal(const nnc_kguard *a, const nnc_kguard *b);
 void cu_guard_list(const cu *c, const nnc_kguard *const *q, int n); /* the same of n guards */
 bool cu_guarded(const cu *c, const nnc_kins *in);
 void cu_start(const cu *c, const nnc_kins *in);  /* a reduction's neutral element */

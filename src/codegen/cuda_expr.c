@@ -207,14 +207,9 @@ static void open_bounds(const cu *c, const nnc_kguard *q, bool *lo, bool *hi)
     nnc_span s = nnc_affine_span(c->k, &q->e);
     bool held = false;
     for (int i = 0; i < c->n_holds; i++)
-        held |= cu_guard_equal(c->holds[i], q);
+        held |= nnc_kguard_equal(c->holds[i], q);
     *lo = !held && (!s.ok || s.lo < q->lo);
     *hi = !held && (!s.ok || s.hi >= q->hi);
-}
-
-bool cu_guard_equal(const nnc_kguard *a, const nnc_kguard *b)
-{
-    return a->lo == b->lo && a->hi == b->hi && nnc_affine_equal(&a->e, &b->e);
 }
 
 bool cu_guarded(const cu *c, const nnc_kins *in)

@@ -152,7 +152,7 @@ void cu_find_outside(cu *c)
 static bool guarded_by(const nnc_kins *in, const nnc_kguard *q)
 {
     for (int g = 0; g < in->n_guard; g++)
-        if (cu_guard_equal(&in->guard[g], q))
+        if (nnc_kguard_equal(&in->guard[g], q))
             return true;
     return false;
 }
@@ -202,7 +202,7 @@ static bool open_row(cu *c, const nnc_kstage *s)
                               gives_nothing(c, s, in->arg[0], (nnc_kred)in->sop, q)));
             }
             for (int i = 0; i < c->n_holds; i++)
-                known |= cu_guard_equal(c->holds[i], q);
+                known |= nnc_kguard_equal(c->holds[i], q);
             if (all && reduces && !known)
                 c->holds[c->n_holds++] = q;
         }

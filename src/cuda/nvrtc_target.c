@@ -153,8 +153,7 @@ static nnc_status stand_in(const known *k, int sm, bool ptx, nnc_nvrtc_target *w
     if (older) {
         nnc_note(sink, (nnc_loc){0},
             "NVRTC %.*s does not support sm_%d: emitting PTX for compute_%d, which the driver "
-            "compiles "
-            "when the model is loaded",
+            "compiles when the model is loaded",
             plain(k), k->version, sm, older);
         take(w, k, older, true);
         return NNC_OK;

@@ -134,8 +134,7 @@ nnc_status nnc_infer_scatter_nd(infer *c)
     if (!ok)
         return fail(c,
             "the updates are %s; they have the dimensions of the indices %s but the last, and "
-            "those of "
-            "x %s from %d on",
+            "those of x %s from %d on",
             nnc_infer_dims(c, u), nnc_infer_dims(c, at), nnc_infer_dims(c, x), k);
     return updated(c);
 }

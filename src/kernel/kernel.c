@@ -58,6 +58,11 @@ uint32_t nnc_reduce_axes(const nnc_kernel *k, int id)
     return 0;
 }
 
+bool nnc_kguard_equal(const nnc_kguard *a, const nnc_kguard *b)
+{
+    return a->lo == b->lo && a->hi == b->hi && nnc_affine_equal(&a->e, &b->e);
+}
+
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b)
 {
     if (a->op != b->op || a->dtype != b->dtype || a->sop != b->sop || a->n_guard != b->n_guard ||
@@ -67,8 +72,7 @@ bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b)
         !nnc_affine_equal(&a->at, &b->at))
         return false;
     for (int g = 0; g < a->n_guard; g++)
-        if (a->guard[g].lo != b->guard[g].lo || a->guard[g].hi != b->guard[g].hi ||
-            !nnc_affine_equal(&a->guard[g].e, &b->guard[g].e))
+        if (!nnc_kguard_equal(&a->guard[g], &b->guard[g]))
             return false;
     return true;
 }

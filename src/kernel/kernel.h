@@ -51,6 +51,7 @@ typedef struct nnc_kguard { /* lo <= e < hi */
     nnc_affine e;
     int64_t lo, hi;
 } nnc_kguard;
+bool nnc_kguard_equal(const nnc_kguard *a, const nnc_kguard *b);
 
 typedef enum nnc_kbuf_role { KB_in, KB_out, KB_tmp } nnc_kbuf_role;
 typedef struct nnc_kbuf {

@@ -542,8 +542,7 @@ static void explain(collapser *c)
         c->stamp++;
         nnc_printf(c->note,
             " on [%.4g, %.4g]: one polynomial of degree %d, %d instructions instead of %d, wrong "
-            "by %.1f "
-            "ulp at most\n",
+            "by %.1f ulp at most\n",
             p->lo, p->hi, (p->n - 1) * (p->squared ? 2 : 1) + p->order, p->cost, h->plain_cost,
             p->ulp);
     }

@@ -321,8 +321,7 @@ static void remark_regions(lay *l, const int64_t *loss)
         if (at[i].n_conv + at[i].n_pool)
             remark_applied(p, &at[i].l, "channels last",
                 "%s%s%s in one region run%s in the order that %s prefers: estimated to save %s, "
-                "without "
-                "the relayouts at the region's boundaries",
+                "without the relayouts at the region's boundaries",
                 count_of(p, at[i].n_conv, "convolution"),
                 at[i].n_conv && at[i].n_pool ? " and " : "", count_of(p, at[i].n_pool, "pooling"),
                 at[i].n_conv + at[i].n_pool == 1 ? "s" : "",

@@ -71,8 +71,7 @@ static void pad(pass *p, uint32_t i, int64_t more)
     edit_replace(p, c.out, r);
     remark_applied(p, &l, "channels padded",
         "%s would copy its source of %s to %lld at each run, %s into its workspace; the kernel "
-        "that "
-        "makes the source writes the zeros instead, %s, and init pads the weights",
+        "that makes the source writes the zeros instead, %s, and init pads the weights",
         nnc_target_for_convs(target_of(p, &c))->name, text_count(p, x.dim[1], "channel"),
         (long long)(x.dim[1] + more), text_bytes(p, wide),
         text_bytes(p, wide - nnc_type_bytes(&x)));

@@ -135,8 +135,7 @@ static void narrow_concat(pass *p, uint32_t i, memory *m)
     else
         remark_applied(p, &l, "concat in steps",
             "a kernel concatenates at most %d tensors without index comparisons per element: %d "
-            "are "
-            "concatenated in steps",
+            "are concatenated in steps",
             NNC_KERNEL_CONCAT, c.n_in);
 }
 

@@ -73,8 +73,7 @@ typedef struct cu_rows {
     bool *in_registers;      /* by buffer: a tmp buffer kept in registers */
     int64_t scratch;         /* bytes per point of the other tmp buffers */
 } cu_rows;
-bool cu_rows_mixed(const nnc_kernel
-        *k); /* a stage with map and reduce axes, or axes in order, which no row distributes */
+bool cu_rows_mixed(const nnc_kernel *k); /* a stage with map and reduce axes, or axes in order, which no row distributes */
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
 void cu_rows_deinit(cu_rows *r);
 

@@ -135,16 +135,10 @@ static V lane_guard(
     return r;
 }
 
-static bool guard_equal(const nnc_kguard *a, const nnc_kguard *b)
-{
-    return a->lo == b->lo && a->hi == b->hi && a->e.c == b->e.c &&
-           memcmp(a->e.k, b->e.k, sizeof a->e.k) == 0;
-}
-
 static bool among(const nnc_kguard *q, const nnc_kguard *list, int n)
 {
     for (int i = 0; i < n; i++)
-        if (guard_equal(q, &list[i]))
+        if (nnc_kguard_equal(q, &list[i]))
             return true;
     return false;
 }
