@@ -178,8 +178,9 @@ static void print_text(const layers *l, const stored *s, nnc_text *t)
         put_row(t, l, i, width);
     nnc_printf(t,
         "fused, unfused: largest error over the largest number; inside: only in registers of a "
-        "fused kernel; rms: root of the\nnmse of the worse of both, to be compared with the limit. "
-        "Reference: %s\n",
+        "fused kernel; -: not computed,\nother ops replace it; rms: root of the nmse of the worse "
+        "of "
+        "both, to be compared with the limit. Reference: %s\n",
         l->reference.scope);
     if (l->against)
         put_stored(t, l, s);
