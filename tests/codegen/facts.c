@@ -30,6 +30,22 @@ static lowered lower(const char *text)
     return lower_for(text, &ck_target, MATH_ulp2);
 }
 
+/* For vectors of so many bits and a number of threads: "graph @t {" and the text made of the format. */
+static lowered lower_at(int bits, int threads, const char *format, ...) NNC_PRINTF(3, 4);
+static lowered lower_at(int bits, int threads, const char *format, ...)
+{
+    nnc_target t = ck_target;
+    NNC_LOCAL(nnc_text) text = {0};
+    va_list ap;
+    nnc_puts(&text, "graph @t {\n");
+    va_start(ap, format);
+    nnc_vprintf(&text, format, ap);
+    va_end(ap);
+    t.vector_bits = bits;
+    t.threads = threads;
+    return lower_for(nnc_text_str(&text), &t, MATH_ulp2);
+}
+
 /* Functions as they are written. */
 static lowered lower_exact(const char *text)
 {
@@ -493,14 +509,10 @@ TEST(contraction_schedules)
         {512, 32, 7, 56, 1024}, {512, 32, 7, 56, 2048}, {512, 32, 14, 56, 1040},
         {512, 32, 11, 121, 64}, {256, 16, 5, 55, 64}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
-        nnc_target t = ck_target;
-        char text[160];
-        snprintf(text, sizeof text,
-            "graph @t {\n%%x = input : f32[%lld,%lld]\n%%w = input : f32[%lld,64]\n"
+        lowered l = lower_at(at[i].bits, ck_target.threads,
+            "%%x = input : f32[%lld,%lld]\n%%w = input : f32[%lld,64]\n"
             "%%y = matmul %%x, %%w\nreturn %%y }",
             (long long)at[i].rows, (long long)at[i].terms, (long long)at[i].terms);
-        t.vector_bits = at[i].bits;
-        lowered l = lower_for(text, &t, MATH_ulp2);
         if (l.k) {
             const nnc_kschedule *s = &l.k->sched;
             int digit[NNC_KAXES];
@@ -521,15 +533,10 @@ TEST(threads_share_blocks)
         int rows, terms, outputs;
     } at[] = {{196, 480, 112}, {196, 240, 80}, {196, 1024, 256}, {49, 672, 192}, {784, 144, 40}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
-        nnc_target t = ck_target;
-        char text[160];
-        snprintf(text, sizeof text,
-            "graph @t {\n%%x = input : f32[%d,%d]\n%%w = input : f32[%d,%d]\n"
+        lowered l = lower_at(512, 2,
+            "%%x = input : f32[%d,%d]\n%%w = input : f32[%d,%d]\n"
             "%%y = matmul %%x, %%w\nreturn %%y }",
             at[i].rows, at[i].terms, at[i].terms, at[i].outputs);
-        t.vector_bits = 512;
-        t.threads = 2;
-        lowered l = lower_for(text, &t, MATH_ulp2);
         if (l.k) {
             int64_t tile = nnc_sched_n(&l.k->sched, KD_tile, 0), load[2] = {0};
             int64_t units = l.k->sched.domain, panels = units / nnc_kernel_blocks(l.k, 0);
@@ -549,14 +556,10 @@ TEST(blocks_of_two_axes)
     } at[] = {{512, 7, 7, 2, 64}, {512, 4, 4, 2, 64}, {512, 14, 14, 0, 64}, {256, 3, 3, 2, 64},
         {256, 12, 6, 0, 64}, {512, 7, 7, 2, 512}, {512, 7, 7, 0, 1024}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
-        nnc_target t = ck_target;
-        char text[200];
-        snprintf(text, sizeof text,
-            "graph @t {\n%%x = input : f32[1,%d,%d,%d]{0,2,3,1}\n%%w = input : "
+        lowered l = lower_at(at[i].bits, ck_target.threads,
+            "%%x = input : f32[1,%d,%d,%d]{0,2,3,1}\n%%w = input : "
             "f32[64,%d,3,3]{2,3,1,0}\n%%y = conv %%x, %%w {pads=[1,1,1,1]}\nreturn %%y }",
             at[i].channels, at[i].side, at[i].side, at[i].channels);
-        t.vector_bits = at[i].bits;
-        lowered l = lower_for(text, &t, MATH_ulp2);
         if (l.k) {
             CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, 1), at[i].columns);
             CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, 0), at[i].rows);
@@ -572,15 +575,11 @@ TEST(groups_in_shared_lines)
         int groups, channels, tile, unroll;
     } at[] = {{32, 4, 4, 14}, {32, 3, 16, 14}, {8, 2, 8, 14}, {16, 8, 2, 14}, {8, 16, 0, 14}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
-        nnc_target t = ck_target;
         const int n = at[i].channels;
-        char text[200];
-        snprintf(text, sizeof text,
-            "graph @t {\n%%x = input : f32[1,%d,56,56]{0,2,3,1}\n%%w = input : "
+        lowered l = lower_at(512, ck_target.threads,
+            "%%x = input : f32[1,%d,56,56]{0,2,3,1}\n%%w = input : "
             "f32[%d,%d,3,3]{2,3,1,0}\n%%y = conv %%x, %%w {groups=%d}\nreturn %%y }",
             at[i].groups * n, at[i].groups * n, n, at[i].groups);
-        t.vector_bits = 512;
-        lowered l = lower_for(text, &t, MATH_ulp2);
         if (l.k) {
             CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 2), at[i].tile);
             CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, -1), at[i].unroll);
@@ -599,15 +598,11 @@ TEST(few_rows_schedules)
     } at[] = {{512, 1, 40, 4}, {512, 5, 40, 20}, {512, 8, 40, 16}, {256, 8, 40, 8}, {256, 2, 39, 6},
         {512, 11, 40, 4}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
-        nnc_target t = ck_target;
-        char text[160];
         int n = 0;
-        snprintf(text, sizeof text,
-            "graph @t {\n%%x = input : f32[%d,640]\n%%w = input : f32[%d,640]\n"
+        lowered l = lower_at(at[i].bits, ck_target.threads,
+            "%%x = input : f32[%d,640]\n%%w = input : f32[%d,640]\n"
             "%%y = linear %%x, %%w\nreturn %%y }",
             at[i].rows, at[i].columns);
-        t.vector_bits = at[i].bits;
-        lowered l = lower_for(text, &t, MATH_ulp2);
         for (int k = 0; l.k && k < l.k->n_ins; k++)
             n += l.k->ins[k].op == KO_reduce;
         CHECK_INT(n, at[i].sums);
