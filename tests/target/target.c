@@ -340,6 +340,17 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
     return o.ok ? o.compiled ? "compiled" : "" : o.why ? o.why : "none";
 }
 
+/* One core of the machine whose measurements the prices follow. */
+static nnc_target measured_core(void)
+{
+    nnc_target t;
+    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    t.vector_bits = 512;
+    t.cores = 1;
+    t.flops_f32 = 166400000000;
+    return t;
+}
+
 /* oneDNN, but where a generated kernel promises to be 4/3 as fast, or to sum many terms in about the same time. Measured beside each
  * other (bench_contractions) the kernel was the faster one of cases 0, 3, 6 and 7 as well, by less. */
 TEST(fastest_engines)
@@ -362,11 +373,7 @@ TEST(fastest_engines)
         {"onednn", 64, 0, 256, 256, false, false, true},
         {"llvm", 48, 1, 1152, 1, false, false, false},
         {"llvm", 48, 1, 1152, 1, false, true, false}}; /* one pixel: channel by channel */
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
-    t.vector_bits = 512;
-    t.cores = 1;
-    t.flops_f32 = 166400000000;
+    nnc_target t = measured_core();
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         int64_t places = at[i].side ? at[i].side * at[i].side : at[i].window;
         int64_t terms = at[i].side && !at[i].depthwise
@@ -402,11 +409,7 @@ TEST(groups_of_few_places)
         int64_t images, places;
         const char *name;
     } at[] = {{1, 1, "llvm"}, {8, 1, "llvm"}, {8, 16, "llvm"}, {1, 256, "onednn"}};
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
-    t.vector_bits = 512;
-    t.cores = 1;
-    t.flops_f32 = 166400000000;
+    nnc_target t = measured_core();
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         int64_t results = at[i].images * at[i].places * 8 * 512;
         nnc_ask a = {.kind = ASK_conv,
