@@ -113,7 +113,7 @@ bool ox_loop(ox_build *b)
     ox_value cond = {0}, *in = ARENA_NEW(&b->x->a, ox_value, n_in);
     if (!in)
         return ox_nomem(b->x);
-    if (!open_loop(b, &l, n_in - 2, 1))
+    if (!open_loop(b, &l, n_in - 2, 1) || !l.state) /* the latter for analysers */
         return false;
     if (ox_has(b, 0) && !ox_const_ints(b, 0, 1, &n, &trips))
         return false;

@@ -1,7 +1,7 @@
 /* onnx/export_loop.c -- ops that run in order along an axis, and movement by computed indices, as nodes of ONNX.
  *
- * LSTM, GRU and RNN of ONNX multiply their input by weights, which the op of the graph has behind it: where its input is a linear node
- * that nothing else reads, the node of ONNX gets that one's operands, and else the input itself and the identity matrix. */
+ * LSTM, GRU and RNN of ONNX multiply their input by weights; the op of the graph takes the product. Where that is a linear node that
+ * nothing else reads, the node of ONNX gets its operands, otherwise the product and the identity matrix. */
 #include "onnx/export.h"
 #include <math.h>
 
