@@ -161,7 +161,7 @@ bool ox_scan(ox_build *b)
     ox_value *in = ARENA_NEW(&b->x->a, ox_value, b->n_in), none = {0};
     if (!in)
         return ox_nomem(b->x);
-    if (!open_loop(b, &l, n_state, 0) || !list_of(b, "scan_input_axes", n_x, axes) ||
+    if (!open_loop(b, &l, n_state, 0) || !l.state || !list_of(b, "scan_input_axes", n_x, axes) ||
         !list_of(b, "scan_input_directions", n_x, back) ||
         !list_of(b, "scan_output_axes", l.n_scan, out_axes) ||
         !list_of(b, "scan_output_directions", l.n_scan, out_back))
