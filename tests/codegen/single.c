@@ -198,7 +198,7 @@ TEST(recurrent)
         check_drawn(gen_recurrent, test_seed * 1013 + i, 1e-3, 0.3);
 }
 
-/* One tensor may be both states of an lstm; the operands behind it have the buffers that follow. */
+/* One tensor may be both states of an lstm; the operands after it have the buffers that follow. */
 TEST(one_state_for_both)
 {
     static const char text[] =
