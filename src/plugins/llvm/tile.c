@@ -2,6 +2,7 @@
  * log2(lanes) rounds of shuffles, and written along the other. Tiles at the ends of the axes have masked or fewer rows. */
 #include "plugins/llvm/internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { SIDE = 16 };
@@ -32,7 +33,7 @@ static void interleave(ll_mod *m, V *rows, int run, int n)
 /* One round over whole 128-bit lanes of `count` rows: rows 2i and 2i + 1, `run` apart, exchange their even and odd lanes. */
 static void separate(ll_mod *m, V *rows, int count, int run, int n)
 {
-    V out[SIDE];
+    V out[SIDE] = {NULL};
     for (int i = 0; i < count / 2; i++)
         for (int odd = 0; odd < 2; odd++) {
             int lane[SIDE];
@@ -63,6 +64,7 @@ static void load_halves(tiles *t, const nnc_kins *ins, int run, V *out)
 {
     ll_emit *e = t->e;
     int n = e->lanes, lane[SIDE];
+    assert(n >= 2 && n <= SIDE);
     for (int j = 0; j < n; j++)
         lane[j] = j;
     e->lanes = n / 2;
