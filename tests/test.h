@@ -17,12 +17,10 @@ extern int test_failures; /* of the test that runs */
 /* Runs body without a word; does a CHECK in it fail? It is no failure of the test. */
 bool test_fails(void (*body)(const void *ctx), const void *ctx);
 void test_fail(const char *file, int line, const char *fmt, ...) NNC_PRINTF(3, 4);
-void test_fail_status(
-    const char *file, int line, const char *what, nnc_status st); /* and what is in test_sink */
-void test_skip(const char *fmt, ...)
-    NNC_PRINTF(1, 2); /* prints why and counts the test as skipped */
-extern uint64_t test_seed; /* --seed, default fixed; print it when a generated case fails */
-extern nnc_sink *test_sink; /* cleared before each test */
+void test_fail_status(const char *file, int line, const char *what, nnc_status st); /* and what is in test_sink */
+void test_skip(const char *fmt, ...) NNC_PRINTF(1, 2); /* prints why and counts the test as skipped */
+extern uint64_t test_seed;   /* --seed, default fixed; print it when a generated case fails */
+extern nnc_sink *test_sink;  /* cleared before each test */
 
 #define TEST(n) \
     static void test_##n(void); \
@@ -49,21 +47,17 @@ extern nnc_sink *test_sink; /* cleared before each test */
     do { \
         const char *a_ = (a), *b_ = (b); \
         if (strcmp(a_ ? a_ : "(null)", b_ ? b_ : "(null)")) \
-            test_fail(__FILE__, __LINE__, "%s is\n%s\nnot\n%s", #a, a_ ? a_ : "(null)", \
-                b_ ? b_ : "(null)"); \
+            test_fail(__FILE__, __LINE__, "%s is\n%s\nnot\n%s", #a, a_ ? a_ : "(null)", b_ ? b_ : "(null)"); \
     } while (0)
 #define CHECK_NEAR(a, b, tol) \
     do { \
         double a_ = (a), b_ = (b), t_ = (tol); \
         if (!((a_ - b_ <= t_ && b_ - a_ <= t_) || (a_ != a_ && b_ != b_) || a_ == b_)) \
-            test_fail( \
-                __FILE__, __LINE__, "%s is %.17g, not %s = %.17g (+- %g)", #a, a_, #b, b_, t_); \
+            test_fail(__FILE__, __LINE__, "%s is %.17g, not %s = %.17g (+- %g)", #a, a_, #b, b_, t_); \
     } while (0)
 /* Is there a diagnostic whose text (with its location line) contains `part`? */
 #define CHECK_DIAG(part) \
-    (test_has_diag(part) ? (void)0 \
-                         : (test_fail(__FILE__, __LINE__, "no diagnostic contains: %s", part), \
-                               nnc_sink_print(test_sink, stderr)))
+    (test_has_diag(part) ? (void)0 : (test_fail(__FILE__, __LINE__, "no diagnostic contains: %s", part), nnc_sink_print(test_sink, stderr)))
 bool test_has_diag(const char *part);
 
 /* Gives this process a locale whose decimal point is a comma, made by localedef; false, having skipped the test, where it is missing.

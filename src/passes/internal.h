@@ -29,8 +29,8 @@ typedef struct edit {
     nnc_graph *g;
     nnc_arena *a;
     uint32_t *head, *tail; /* per value, 1-based into uses; entries of dead nodes stay */
-    uint32_t *n_use; /* per value: operands of live nodes and outputs */
-    uint32_t *n_out_use; /* per value: outputs alone */
+    uint32_t *n_use;       /* per value: operands of live nodes and outputs */
+    uint32_t *n_out_use;   /* per value: outputs alone */
     size_t cap_value, cap_head, cap_tail, cap_n_use, cap_out;
     use *uses;
     size_t n_uses, cap_uses;
@@ -38,8 +38,8 @@ typedef struct edit {
     nnc_cost *cost;
     size_t cap_dead, cap_static, cap_cost;
     uint32_t n_node, n_value; /* registered so far */
-    uint32_t taken_node; /* nodes below existed when the last remark was made */
-    int64_t bytes, launches; /* of live, non-static nodes, less what remarks have accounted for */
+    uint32_t taken_node;      /* nodes below existed when the last remark was made */
+    int64_t bytes, launches;  /* of live, non-static nodes, less what remarks have accounted for */
 } edit;
 
 typedef struct pass {
@@ -51,13 +51,12 @@ typedef struct pass {
     nnc_sink *sink;
     nnc_arena *a; /* scratch, freed after the pass */
     edit e;
-    uint32_t ran; /* bit set of pass_id that ran before in this run */
-    uint32_t will_run; /* ... and that are still to run */
-    int changed; /* applied remarks */
-    bool edited; /* a value was replaced: equal constants are merged without a remark */
+    uint32_t ran;       /* bit set of pass_id that ran before in this run */
+    uint32_t will_run;  /* ... and that are still to run */
+    int changed;        /* applied remarks */
+    bool edited;        /* a value was replaced: equal constants are merged without a remark */
     nnc_status status; /* sticky */
-    const nnc_target_engine *
-        engine; /* that contractions are planned for; NULL: for each the one that expects least time */
+    const nnc_target_engine *engine; /* that contractions are planned for; NULL: for each the one that expects least time */
 } pass;
 
 typedef nnc_status (*pass_fn)(pass *p);
@@ -79,10 +78,7 @@ static inline bool on_one_device(const nnc_node *a, const nnc_node *b)
     return a->device == b->device || (a->device < 1 && b->device < 1); /* -1 is device 0 */
 }
 /* May f32 operands be rounded to tf32, and does the target gain by it? */
-static inline bool uses_tf32(const pass *p, const nnc_target *t)
-{
-    return p->o->policy.tf32 && t && t->flops_tf32 > 0;
-}
+static inline bool uses_tf32(const pass *p, const nnc_target *t) { return p->o->policy.tf32 && t && t->flops_tf32 > 0; }
 
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */
 
@@ -119,18 +115,9 @@ static inline bool edit_next_user(const pass *p, nnc_ref v, uint32_t *at, uint32
     } while (*at && p->e.dead[*node]);
     return *at != 0;
 }
-static inline bool edit_static(const pass *p, nnc_ref v)
-{
-    return p->e.is_static[p->g->value[v].node];
-}
-static inline bool edit_is_output(const pass *p, nnc_ref v)
-{
-    return p->e.n_out_use[v] > 0;
-}
-static inline uint32_t node_index(const pass *p, const nnc_node *n)
-{
-    return (uint32_t)(n - p->g->node);
-}
+static inline bool edit_static(const pass *p, nnc_ref v) { return p->e.is_static[p->g->value[v].node]; }
+static inline bool edit_is_output(const pass *p, nnc_ref v) { return p->e.n_out_use[v] > 0; }
+static inline uint32_t node_index(const pass *p, const nnc_node *n) { return (uint32_t)(n - p->g->node); }
 
 /* ---- remark.c -------------------------------------------------------------------------------------------- */
 
@@ -143,12 +130,9 @@ typedef struct layers {
 /* Adds the layer paths of node i (a fused node: of all its members). */
 void layers_add(pass *p, layers *l, uint32_t i);
 /* `rule` must be static or in the remark list's arena (remark_text). */
-void remark_applied(pass *p, const layers *l, const char *rule, const char *fmt, ...)
-    NNC_PRINTF(4, 5);
-void remark_declined(pass *p, const layers *l, const char *rule, const char *fmt, ...)
-    NNC_PRINTF(4, 5);
-void decline_node(pass *p, uint32_t i, const char *rule, const char *fmt, ...)
-    NNC_PRINTF(4, 5); /* of one node */
+void remark_applied(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
+void remark_declined(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
+void decline_node(pass *p, uint32_t i, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5); /* of one node */
 const char *remark_text(pass *p, const char *fmt, ...) NNC_PRINTF(2, 3); /* never NULL */
 /* The same for one or two nodes. */
 layers layers_of(pass *p, uint32_t a, uint32_t b); /* b = NNC_NONE: one */
@@ -181,23 +165,17 @@ int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from);
 bool epilogue_absorbed(pass *p, const epilogue *all, int first);
 /* Does a library's call compute v in its epilogue, once fuse_epilogue has run? */
 bool epilogue_of_library(pass *p, nnc_ref v);
-enum {
-    EXPENSIVE_FLOPS = 48
-}; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
+enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
 /* expect.c: the time that one kernel of these nodes (ascending) is expected to take on a CPU, *work (may be NULL): on one of its threads,
  * if `out` are its results; 0: no kernel. */
 int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work);
 const char *text_us(pass *p, int64_t ns);
 /* The operand of a binary op that is not x. */
-static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x)
-{
-    return n->in[0] == x ? n->in[1] : n->in[0];
-}
+static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
 /* True when an add of v can become the bias of contraction c. */
 bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v);
 /* True when op n, applied to x, can follow the chain `so_far` in contraction i's epilogue: NULL; otherwise the reason. */
-const char *epilogue_allows(
-    pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
+const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
 /* Why node i may not overwrite memory of v when it takes in node `add` (or is it), which reads v; NULL: it may. */
 const char *overwriting_blocked(pass *p, nnc_ref v, uint32_t i, uint32_t add);
 /* True for a contraction that a library computes, or a fused node that contains one. */

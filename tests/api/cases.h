@@ -7,22 +7,22 @@
 #include "help.h"
 
 typedef enum case_kind {
-    CK_plain, /* f32, all ops */
-    CK_nest, /* f32 reductions, elementwise ops, broadcasts, movement */
+    CK_plain,  /* f32, all ops */
+    CK_nest,   /* f32 reductions, elementwise ops, broadcasts, movement */
     CK_window, /* f32 pooling between elementwise ops */
-    CK_conv, /* f32 contractions and epilogues */
-    CK_half, /* f32, f16 and bf16 mixed */
+    CK_conv,   /* f32 contractions and epilogues */
+    CK_half,   /* f32, f16 and bf16 mixed */
     CK_double, /* f64 and f32 */
-    CK_mixed, /* all dtypes */
-    CK_ints, /* integers alone, any op on anything: exact */
-    CK_wild, /* floats, any op on anything: only the same arithmetic agrees */
+    CK_mixed,  /* all dtypes */
+    CK_ints,   /* integers alone, any op on anything: exact */
+    CK_wild,   /* floats, any op on anything: only the same arithmetic agrees */
     CK__COUNT
 } case_kind;
 
 typedef struct test_graph {
     case_kind kind;
     uint64_t seed;
-    bool odd; /* NaN, infinities and subnormals among the inputs */
+    bool odd;     /* NaN, infinities and subnormals among the inputs */
     int nodes;
     nnc_graph *g; /* caller's */
 } test_graph;
