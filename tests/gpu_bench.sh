@@ -79,7 +79,9 @@ fi
 mkdir "$out/all"
 for m in "$source"/models/*.json; do
     printf '%s: %s' "$(basename "$m" .json)" "$m"
-    for small in batch=1 image=32 dim=16 n=100; do
+    image=32
+    case $m in *inception_v3*) image=75 ;; esac
+    for small in batch=1 image=$image dim=16 n=100; do
         grep -q "\"args\".*\"${small%=*}\":" "$m" && printf ' %s' "$small"
     done
     echo
@@ -90,7 +92,8 @@ if [ "$python" != none ]; then
     "$python" "$source/bench/device/peers.py" --programs --nnc="$out/all" >"$out/log" 2>&1
     code=$?
     expect "every model can be written for PyTorch" [ "$code" = 0 ]
-    expect "as programs" [ "$(grep -c '^def f(' "$out/log")" = "$(($(ls "$source"/models/*.json | wc -l) * 2))" ]
+    expect "or is left out with its reason" [ "$(grep 'left out' "$out/log")" = "lstm_classifier,batch=1 is left out: op lstm" ]
+    expect "as programs" [ "$(grep -c '^def f(' "$out/log")" = "$((($(ls "$source"/models/*.json | wc -l) - 1) * 2))" ]
 fi
 
 # Where no GPU can be used it says so.

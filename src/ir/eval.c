@@ -265,7 +265,7 @@ static nnc_status place_results(frame *f, const nnc_node *n)
     return NNC_OK;
 }
 
-/* Executes n with operand 0 perturbed, and perturbs its result. */
+/* Executes n with operand 0 perturbed, and perturbs its results. */
 static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_arg *out)
 {
     ev_errors a = ev_errors_of(f->e, f->g, n);
@@ -279,8 +279,8 @@ static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_
         in->p = copy->data;
     if (s == NNC_OK)
         s = run_class(f, n, in, out);
-    if (s == NNC_OK && a.result > 0)
-        s = ev_perturb(f->e, n, -1, out->type, a.result, out->f, out->f);
+    for (int i = 0; i < n->n_out && s == NNC_OK && a.result > 0; i++)
+        s = ev_perturb(f->e, n, -1 - i, out[i].type, a.result, out[i].f, out[i].f);
     drop(copy);
     return s;
 }

@@ -92,6 +92,7 @@ typedef struct job {
     nnc_dtype d;
     bool round; /* round to d */
     double a, bias;
+    double least; /* largest error of a small number */
     uint64_t key;
     const double *x;
     double *y;
@@ -104,6 +105,8 @@ static nnc_status perturb_range(void *ctx, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         double r = 2 * (double)nnc_rng_uniform(j->key, (uint64_t)i) - 1;
         double v = j->x[i] * (1 + j->a * (j->bias + r) / 2);
+        if (j->x[i] != 0)
+            v += j->least * (j->bias + r) / 2;
         if (j->round) {
             nnc_set_f64(j->d, &cell, 0, v);
             v = nnc_get_f64(j->d, &cell, 0);
@@ -117,6 +120,8 @@ nnc_status ev_perturb(const ev *e, const nnc_node *n, int operand, const nnc_typ
     const double *x, double *y)
 {
     uint64_t key = nnc_hash64(&n->out, sizeof n->out, e->rounding->seed + (uint64_t)operand);
-    job j = {(nnc_dtype)t->dtype, operand < 0, a, key & 1 ? 1 : -1, key, x, y};
+    const bool half =
+        e->rounding->result_unit == 0x1p-11; /* f16, whose subnormals are 2^-24 apart */
+    job j = {(nnc_dtype)t->dtype, operand < 0, a, key & 1 ? 1 : -1, half ? 0x1p-25 : 0, key, x, y};
     return ev_for(e, nnc_type_numel(t), 1, 8, perturb_range, &j);
 }
