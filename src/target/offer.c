@@ -24,7 +24,7 @@ enum {
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
     STREAMED = 1 << 20, /* elements of a matrix */
-    LONG_SUM = 3072, /* terms */
+    LONG_SUM = 8192, /* terms */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };

@@ -146,8 +146,9 @@ typedef struct nnc_offer {
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
 /* The time to compare engines by: a generated kernel must promise to be 4/3 as fast as a library's call. The estimates' errors are as
  * large, and compiling it takes milliseconds that the call does not (EfficientNet-B0 on AVX-512: 0.8 s, and no run was faster). Of sums
- * of 3072 terms or more (offer.terms) it may be 1/16 slower: oneDNN 2.6 adds all terms to one running sum, whose rounding error is
- * several times that of a kernel's partial sums. From 1024 terms on errors fall further, and VGG-16 takes twice as long to compile. */
+ * of 8192 terms or more (offer.terms) it may be 1/16 slower: oneDNN 2.6 adds all terms to one running sum, whose rounding error is
+ * several times that of a kernel's partial sums. With fewer terms errors would fall further, but from 1024 on VGG-16 takes twice as long
+ * to compile, from 3072 on transformer_mlp is 5 % slower. */
 int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t terms, int64_t time_ns);
 /* For remarks: why engine e lost, by these bids, to one that takes least_ns; "" where its own time is not less. Static text. */
 const char *nnc_target_lost(const nnc_target_engine *e, int64_t time_ns, int64_t least_ns);

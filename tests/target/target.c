@@ -362,7 +362,8 @@ TEST(fastest_engines)
         bool depthwise, silu, dynamic;
     } at[] = {{"onednn", 3, 224, 64, 3, false, false, false},
         {"onednn", 128, 56, 256, 3, false, false, false},
-        {"llvm", 512, 14, 512, 3, false, false, false}, /* long sums */
+        {"onednn", 512, 14, 512, 3, false, false, false},
+        {"llvm", 2048, 16, 512, 3, false, false, false}, /* long sums */
         {"onednn", 64, 56, 256, 1, false, false, false},
         {"llvm", 16, 112, 96, 1, false, true, false},
         {"onednn", 480, 14, 112, 1, false, false, false},
