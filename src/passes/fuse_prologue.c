@@ -95,8 +95,8 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
                         : nnc_type_numel(nnc_typeof(p->g, a->out)) *
                               (nnc_op_is_expensive((nnc_op)a->op) ? EXPENSIVE_FLOPS : 1);
     int64_t rest = nnc_target_time_ns(t, t->kind == NNC_T_cpu ? flops : 0, moved_bytes(p, d));
-    if (t->threads ==
-        1) /* of several, one reads what another has in its cache: as long as a launch */
+    /* of several threads, one reads what another has in its cache, which takes as long as a launch */
+    if (t->threads == 1)
         rest += nnc_kernel_launch_ns(t) - t->launch_ns;
     ask.prologue =
         nnc_max64(nnc_ceildiv(flops, nnc_max64(nnc_type_numel(nnc_typeof(p->g, a->out)), 1)), 1);

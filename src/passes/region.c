@@ -94,11 +94,9 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     for (int k = 0; k < n->n_in; k++)
         a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
-    const nnc_type *w = nnc_typeof(g, c->in[1]);
-    a->weights = product && w->rank == 2 && !nnc_attr_int(c, AT_transpose_a, 0) &&
-                         nnc_type_is_row_major(w) && nnc_type_is_row_major(x)
-                     ? nnc_type_numel(w)
-                     : 0;
+    if (product)
+        a->weights =
+            nnc_ask_weights(x, nnc_typeof(g, c->in[1]), nnc_attr_int(c, AT_transpose_a, 0) != 0);
     a->channels = product ? 0 : x->dim[1] / groups;
     a->row = product ? 0 : y->dim[y->rank - 1];
     a->places = product ? 0 : a->results / (y->dim[0] * y->dim[1]);

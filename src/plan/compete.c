@@ -45,10 +45,8 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         a.outputs = c->dst.dim[c->dst.rank - 1];
     else if (kind[c->kind] != ASK_pool)
         a.outputs = c->dst.dim[1] / c->groups;
-    a.weights = c->kind == CALL_matmul && c->wei.rank == 2 && !c->trans_a &&
-                        nnc_type_is_row_major(&c->wei) && nnc_type_is_row_major(&c->src)
-                    ? nnc_type_numel(&c->wei)
-                    : 0;
+    if (c->kind == CALL_matmul)
+        a.weights = nnc_ask_weights(&c->src, &c->wei, c->trans_a);
     a.channels = kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
     a.row = c->dst.rank ? c->dst.dim[c->dst.rank - 1] : 0;
     a.places = a.channels ? a.results / (c->dst.dim[0] * c->dst.dim[1]) : 0;

@@ -12,8 +12,7 @@
 #include <string.h>
 
 #define COUNTS(X) /* picoseconds: of Intel's cores, of AMD's */ \
-    X(op, 190, \
-        190) /* an instruction, f32; the scalar ops' cost column says how many an op takes */ \
+    X(op, 190, 190) /* an instruction, f32; of an op as many as its cost column says */ \
     X(divide, 1900, 1460) /* a division or square root */ \
     X(load, 250, 95) \
     X(store, 220, 180) \

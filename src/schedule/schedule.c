@@ -107,7 +107,7 @@ static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int l
 static int row_axis(const nnc_kernel *k, const nnc_kstage *g, int lanes)
 {
     int best = g->axes ? 31 - __builtin_clz(g->axes) : -1;
-    if (!nnc_stage_in_order(k, g))
+    if (best < 0 || !nnc_stage_in_order(k, g))
         return best;
     best = k->axis[best].seq ? -1 : best;
     for (int a = best - 1; best >= 0 && a >= k->n_outer; a--)

@@ -462,6 +462,12 @@ bool nnc_target_engine_kind(const char *name, nnc_tkind *kind)
     return k != NULL;
 }
 
+int64_t nnc_ask_weights(const nnc_type *x, const nnc_type *w, bool transposed)
+{
+    bool rows = !transposed && w->rank == 2 && nnc_type_is_row_major(w) && nnc_type_is_row_major(x);
+    return rows ? nnc_type_numel(w) : 0;
+}
+
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)
 {
     nnc_offer o = {.ok = true};

@@ -141,6 +141,8 @@ typedef struct nnc_offer {
     const char *why;  /* not ok: the reason; valid until the thread's next offer */
 } nnc_offer;
 
+/* The `weights` of a product of x and w: for nnc_ask. */
+int64_t nnc_ask_weights(const nnc_type *x, const nnc_type *w, bool transposed);
 /* Engine e's offer, by rules and without its library, so that the answer is the same on every machine. An engine with an unknown name
  * supports everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);

@@ -72,16 +72,6 @@ void case_place(nnc_graph *g, uint64_t seed, int devices)
             g->node[i].device = (int16_t)(nnc_rng_u32(key, i) % (uint32_t)devices);
 }
 
-static void copy_into(nnc_graph *h, const nnc_graph *g, const nnc_node *n, nnc_ref *map)
-{
-    nnc_ref in[64];
-    for (int k = 0; k < n->n_in; k++)
-        in[k] = map[n->in[k]];
-    nnc_ref r = nnc_copy_node(h, g, n, in);
-    for (int k = 0; k < n->n_out && r != NNC_NONE; k++)
-        map[n->out + (nnc_ref)k] = r + (nnc_ref)k;
-}
-
 static bool ready(const nnc_node *n, const nnc_ref *map)
 {
     for (int k = 0; k < n->n_in; k++)
@@ -112,7 +102,7 @@ nnc_graph *case_permuted(const nnc_graph *g, uint64_t seed, nnc_sink *sink)
         memset(map, 0xff, g->n_value * sizeof *map);
         for (uint32_t i = 0; i < g->n_node; i++)
             if (g->node[i].op == OP_input)
-                copy_into(h, g, &g->node[i], map);
+                gen_copy(h, g, &g->node[i], map);
         for (uint32_t left = g->n_node, pass = 0; left && pass < 64 * g->n_node; pass++) {
             left = 0;
             for (uint32_t k = g->n_node; k-- > 0;) {
@@ -121,7 +111,7 @@ nnc_graph *case_permuted(const nnc_graph *g, uint64_t seed, nnc_sink *sink)
                     continue;
                 left++;
                 if (ready(n, map) && nnc_rng_u32(key, count++) % 2)
-                    copy_into(h, g, n, map);
+                    gen_copy(h, g, n, map);
             }
         }
     }

@@ -372,6 +372,15 @@ bool api_tmpdir(char *path, size_t n)
     return mkdtemp(path) != NULL;
 }
 
+const char *api_in(const char *dir, const char *name)
+{
+    static char path[4][512];
+    static int k;
+    k = (k + 1) % 4;
+    snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
+    return path[k];
+}
+
 void api_rmdir(const char *path)
 {
     DIR *d = opendir(path);

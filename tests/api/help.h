@@ -73,5 +73,7 @@ void api_put_sink(nnc_text *t, const nnc_sink *s);
 /* A fresh folder for files of this process; the path ends in no slash. Its files go with api_rmdir. */
 bool api_tmpdir(char *path, size_t n);
 void api_rmdir(const char *path);
+/* dir/name. Valid until the fourth call after it. */
+const char *api_in(const char *dir, const char *name);
 
 #endif

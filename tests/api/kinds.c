@@ -164,6 +164,40 @@ TEST(each_device_as_if_alone)
     unsetenv("NNC_CUDA_PATH");
 }
 
+/* Checks the plan of a graph at each level, on two CPUs. */
+static void each_level(const char *text, void (*check)(const nnc_plan *p))
+{
+    for (int level = 0; level < 4; level++) {
+        nnc_scan s;
+        nnc_scan_init(&s, "g", text, strlen(text));
+        nnc_graph *g = nnc_graph_parse(&s, test_sink);
+        nnc_compile_options o = nnc_compile_defaults;
+        o.level = level;
+        nnc_artifact *a = g ? compiled(g, "cpu", "tests/net/small.json", &o) : NULL;
+        CHECK(a != NULL);
+        if (a)
+            check(nnc_artifact_plan(a));
+        nnc_artifact_destroy(a);
+        nnc_graph_destroy(g);
+    }
+}
+
+static void conv_and_relu_apart(const nnc_plan *p)
+{
+    int found = 0;
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind != CMD_kernel && c->kind != CMD_call)
+            continue;
+        bool conv = strstr(c->layers, "/conv"), relu = strstr(c->layers, "/relu"),
+             exp = strstr(c->layers, "/exp");
+        CHECK(!(conv || exp) || c->device == 0);
+        CHECK(!relu || c->device == 1);
+        found += relu;
+    }
+    CHECK_INT(found, 1);
+}
+
 /* A contraction's epilogue has no op of another device, at any level and for targets of one kind too. */
 TEST(placement_is_kept)
 {
@@ -172,30 +206,14 @@ TEST(placement_is_kept)
         "%w = param : f32[8,8,3,3] = gen(\"w\", seed=1, scale=0.1)\n"
         "%y = conv %x, %w device 0 loc \"/conv\"\n%z = relu %y device 1 loc \"/relu\"\n"
         "%p = exp %z loc \"/exp\"\nreturn %p }";
-    for (int level = 0; level < 4; level++) {
-        nnc_scan s;
-        nnc_scan_init(&s, "g", text, strlen(text));
-        nnc_graph *g = nnc_graph_parse(&s, test_sink);
-        CHECK(g != NULL);
-        nnc_compile_options o = nnc_compile_defaults;
-        o.level = level;
-        nnc_artifact *a = g ? compiled(g, "cpu", "tests/net/small.json", &o) : NULL;
-        const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
-        int found = 0;
-        for (int i = 0; p && i < p->n_cmd; i++) {
-            const nnc_cmd *c = &p->cmd[i];
-            if (c->kind != CMD_kernel && c->kind != CMD_call)
-                continue;
-            bool conv = strstr(c->layers, "/conv"), relu = strstr(c->layers, "/relu"),
-                 exp = strstr(c->layers, "/exp");
-            CHECK(!(conv || exp) || c->device == 0);
-            CHECK(!relu || c->device == 1);
-            found += relu;
-        }
-        CHECK_INT(found, 1);
-        nnc_artifact_destroy(a);
-        nnc_graph_destroy(g);
-    }
+    each_level(text, conv_and_relu_apart);
+}
+
+static void all_on_device_1(const nnc_plan *p)
+{
+    CHECK(p->n_cmd > 0);
+    for (int i = 0; i < p->n_cmd; i++)
+        CHECK_INT(p->cmd[i].device, 1);
 }
 
 /* An output in another memory order is made row-major on its own device. */
@@ -204,20 +222,7 @@ TEST(outputs_on_their_device)
     static const char text[] =
         "graph @g {\n%x = input : f32[2,3,4,5] device 1\n%y = relu %x device 1 loc \"/y\"\n"
         "%z = relayout %y {order=[0,2,3,1]} device 1 loc \"/z\"\nreturn %z }";
-    for (int level = 0; level < 4; level++) {
-        nnc_scan s;
-        nnc_scan_init(&s, "g", text, strlen(text));
-        nnc_graph *g = nnc_graph_parse(&s, test_sink);
-        nnc_compile_options o = nnc_compile_defaults;
-        o.level = level;
-        nnc_artifact *a = g ? compiled(g, "cpu", "tests/net/small.json", &o) : NULL;
-        const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
-        CHECK(p && p->n_cmd > 0);
-        for (int i = 0; p && i < p->n_cmd; i++)
-            CHECK_INT(p->cmd[i].device, 1);
-        nnc_artifact_destroy(a);
-        nnc_graph_destroy(g);
-    }
+    each_level(text, all_on_device_1);
 }
 
 /* The plan of a model for a machine, under the switches. */

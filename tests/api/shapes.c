@@ -9,11 +9,7 @@ static char dir[256];
 
 static const char *in_dir(const char *name)
 {
-    static char path[4][512];
-    static int k;
-    k = (k + 1) % 4;
-    snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
+    return api_in(dir, name);
 }
 
 static nnc_env *open_env(const nnc_env_options *o)

@@ -48,6 +48,9 @@ nnc_graph *gen_recurrent(uint64_t seed, nnc_sink *sink);
 /* A graph of one fused node that does what g does; its inputs are g's, in order. NULL: out of memory. */
 nnc_graph *gen_fused(const nnc_graph *g, nnc_sink *sink);
 
+/* Copies node n of g to h. map: the values of h that those of g became, the operands' known, the results' set. */
+void gen_copy(nnc_graph *h, const nnc_graph *g, const nnc_node *n, nnc_ref *map);
+
 typedef bool gen_fails(const nnc_graph *g, void *ctx);
 /* Makes g small: an output less at a time, then inputs in place of nodes, as long as `fails` holds. Takes g, returns what is left. */
 nnc_graph *gen_shrink(nnc_graph *g, gen_fails *fails, void *ctx, nnc_sink *sink);

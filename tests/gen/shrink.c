@@ -36,7 +36,7 @@ static void cut_off(nnc_graph *h, const nnc_graph *g, const nnc_node *n, nnc_ref
     }
 }
 
-static void copy(nnc_graph *h, const nnc_graph *g, const nnc_node *n, nnc_ref *map)
+void gen_copy(nnc_graph *h, const nnc_graph *g, const nnc_node *n, nnc_ref *map)
 {
     nnc_ref in[64];
     for (int k = 0; k < n->n_in; k++)
@@ -57,7 +57,7 @@ static nnc_graph *part(const nnc_graph *g, uint32_t cut, const bool *keep, nnc_s
         if (need[n->out] && i == cut)
             cut_off(h, g, n, map);
         else if (need[n->out])
-            copy(h, g, n, map);
+            gen_copy(h, g, n, map);
     }
     for (uint32_t i = 0; map && h && i < g->n_output; i++)
         if (keep[i])

@@ -192,19 +192,26 @@ static void many_words(om *m)
     with_words(m, "Softmax", "axis", 5000, "w");
 }
 
-static void no_overload(om *m)
+/* Function F of domain own, b = op(a), under that overload (NULL: none), and a call of F. */
+static void with_function(om *m, const char *overload, const char *op, const char *domain)
 {
     nnc_text f = {0};
     pb_str(&f, 1, "F");
     pb_str(&f, 10, "own");
-    pb_str(&f, 13, "other");
+    if (overload)
+        pb_str(&f, 13, overload);
     pb_str(&f, 4, "a");
     pb_str(&f, 5, "b");
-    om_put_node(&f, 7, "Relu", "", "a", "b", "");
+    om_put_node(&f, 7, op, domain, "a", "b", "");
     pb_msg(&m->rest, 25, &f);
     begin(m);
     om_put_node(&m->graph, 1, "F", "own", "x", "y", "");
     om_output(m, "y");
+}
+
+static void no_overload(om *m)
+{
+    with_function(m, "other", "Relu", "");
 }
 
 static void no_output(om *m)
@@ -260,16 +267,7 @@ static void old_opset(om *m)
 /* A function that calls itself. */
 static void recursion(om *m)
 {
-    nnc_text f = {0};
-    pb_str(&f, 1, "F");
-    pb_str(&f, 10, "own");
-    pb_str(&f, 4, "a");
-    pb_str(&f, 5, "b");
-    om_put_node(&f, 7, "F", "own", "a", "b", "");
-    pb_msg(&m->rest, 25, &f);
-    begin(m);
-    om_put_node(&m->graph, 1, "F", "own", "x", "y", "");
-    om_output(m, "y");
+    with_function(m, NULL, "F", "own");
 }
 
 /* Functions that call the next one twice: 2^15 nodes of 15 functions, and each 64 more. */
