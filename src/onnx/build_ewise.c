@@ -155,10 +155,13 @@ bool ox_dropout(ox_build *b)
 {
     int n;
     int64_t training = 0;
+    double ratio = 0.5;
     nnc_ref x = ox_in(b, 0);
     if (ox_has(b, 2) && !ox_const_ints(b, 2, 1, &n, &training))
         return false;
-    if (training || (b->opset < 7 && !ox_int(b, "is_test", 0)))
+    if (training && ox_has(b, 1) && !ox_const_floats(b, 1, 1, &n, &ratio))
+        return false;
+    if ((training && ratio != 0) || (b->opset < 7 && !ox_int(b, "is_test", 0)))
         return ox_refuse(b, "training is unsupported");
     nnc_type t = *ox_type(b, x);
     if (ox_wants(b, 1))

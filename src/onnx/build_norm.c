@@ -7,11 +7,34 @@ static nnc_attr eps(ox_build *b)
     return nnc_af(AT_eps, ox_float(b, "epsilon", 1e-5));
 }
 
+/* Normalisation by the batch itself: its mean and variance replace v[3] and v[4], whose running averages are results 1 and 2. */
+static bool by_batch(ox_build *b, nnc_ref v[5])
+{
+    const nnc_type x = *ox_type(b, v[0]);
+    const double momentum = ox_float(b, "momentum", 0.9);
+    int64_t axes[NNC_MAX_RANK];
+    for (int i = 0; i < x.rank; i++)
+        axes[i] = i < 1 ? 0 : i + 1;
+    nnc_ref mean = ox_reduced(b, OP_reduce_mean, v[0], x.rank - 1, axes, true);
+    nnc_ref square = ox_1(b, OP_square, ox_2(b, OP_sub, v[0], mean));
+    nnc_ref of[2] = {ox_reduced(b, OP_reduce_mean, v[0], x.rank - 1, axes, false),
+        ox_reduced(b, OP_reduce_mean, square, x.rank - 1, axes, false)};
+    for (int i = 0; i < 2; i++) {
+        nnc_ref was = ox_2n(b, OP_mul, v[3 + i], momentum),
+                now = ox_2n(b, OP_mul, of[i], 1 - momentum);
+        if (ox_wants(b, 1 + i) &&
+            !ox_set(b, 1 + i, ox_to(b, ox_2(b, OP_add, was, now), ox_dt(b, ox_in(b, 3 + i)))))
+            return false;
+        v[3 + i] = of[i];
+    }
+    return true;
+}
+
 bool ox_batchnorm(ox_build *b)
 {
     nnc_attr a = eps(b);
     nnc_ref v[5];
-    if (ox_int(b, "training_mode", 0) || (b->opset < 7 && !ox_int(b, "is_test", 0)))
+    if (b->opset < 7 && !ox_int(b, "is_test", 0))
         return ox_refuse(b, "training is unsupported");
     if (!ox_int(b, "spatial", 1))
         return ox_refuse(b, "spatial=0 is unsupported");
@@ -20,6 +43,8 @@ bool ox_batchnorm(ox_build *b)
     const nnc_type x = *ox_type(b, v[0]);
     if (x.rank == 1) /* a batch of one channel */
         v[0] = ox_reshape(b, v[0], 2, (int64_t[]){x.dim[0], 1});
+    if (v[0] != NNC_NONE && ox_int(b, "training_mode", 0) && !by_batch(b, v))
+        return false;
     nnc_ref r = ox_op(b, OP_batchnorm, 5, v, 1, &a);
     return ox_give(b, x.rank == 1 ? ox_reshape(b, r, 1, x.dim) : r);
 }

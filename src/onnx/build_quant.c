@@ -54,6 +54,13 @@ nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits)
     return ox_saturate_to(b, ox_2(b, OP_add, x, z), (nnc_dtype)t.dtype, bits);
 }
 
+/* round(x / s). The cast rounds the quotient, which decides about halves, also in the reference. */
+static nnc_ref steps_of(ox_build *b, nnc_ref x, nnc_ref s)
+{
+    nnc_ref q = ox_2(b, OP_div, x, s);
+    return q == NNC_NONE ? q : ox_1(b, OP_round, nnc_cast(b->x->g, q, ox_dt(b, q)));
+}
+
 bool ox_quantize(ox_build *b)
 {
     nnc_ref x = ox_to(b, ox_in(b, 0), DT_f32), s = ox_to(b, ox_in(b, 1), DT_f32);
@@ -62,7 +69,7 @@ bool ox_quantize(ox_build *b)
     int64_t code = ox_int(b, "output_dtype", 0);
     if (code && !ox_dtype(code, &d))
         return ox_refuse(b, "the type %s is unsupported", ox_dtype_name(code));
-    nnc_ref r = ox_1(b, OP_round, ox_2(b, OP_div, x, spread(b, s, &t)));
+    nnc_ref r = steps_of(b, x, spread(b, s, &t));
     int bits = ox_has(b, 2) ? b->in[2].bits : ox_bits(code);
     r = ox_has(b, 2) ? ox_saturate(b, r, spread(b, ox_in(b, 2), &t), bits)
                      : ox_saturate_to(b, r, d, bits);
@@ -86,7 +93,7 @@ bool ox_dequantize(ox_build *b)
     return ox_give(b, ox_to(b, r, d));
 }
 
-/* To u8: the range of x and 0 is divided into 255 steps. */
+/* To u8: the range of x and 0 is divided into 255 steps. The cast rounds the scale, which is a result, also in the reference. */
 bool ox_dynamic_quantize(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
@@ -97,8 +104,8 @@ bool ox_dynamic_quantize(ox_build *b)
     top = ox_2n(b, OP_max, top, 0);
     low = ox_2n(b, OP_min, low, 0);
     nnc_ref scale = ox_2n(b, OP_div, ox_2(b, OP_sub, top, low), 255);
-    nnc_ref zero = ox_saturate_to(
-        b, ox_1(b, OP_round, ox_2(b, OP_div, ox_1(b, OP_neg, low), scale)), DT_u8, 0);
-    nnc_ref r = ox_1(b, OP_round, ox_2(b, OP_div, x, scale));
-    return ox_give(b, ox_saturate(b, r, zero, 0)) && ox_set(b, 1, scale) && ox_set(b, 2, zero);
+    if (scale != NNC_NONE)
+        scale = nnc_cast(b->x->g, scale, ox_dt(b, x));
+    nnc_ref zero = ox_saturate_to(b, steps_of(b, ox_1(b, OP_neg, low), scale), DT_u8, 0);
+    return ox_give(b, ox_saturate(b, steps_of(b, x, scale), zero, 0)) && ox_set(b, 1, scale) && ox_set(b, 2, zero);
 }

@@ -142,6 +142,20 @@ static void put_attr(nnc_text *node, const char *w)
     if (*v == '\'') {
         pb_bytes(&a, 4, v + 1, strlen(v) - 2);
         pb_int(&a, 20, 3);
+    } else if (!strncmp(v, "['", 2)) { /* words */
+        for (v += 2; *v; v += strspn(v, "',]")) {
+            size_t n = strcspn(v, "'");
+            pb_bytes(&a, 9, v, n);
+            v += n;
+        }
+        pb_int(&a, 20, 8);
+    } else if (real && *v == '[') {
+        for (v++; *v && *v != ']';) {
+            char *end;
+            pb_float(&a, 7, strtof(v, &end));
+            v = end + (*end == ',');
+        }
+        pb_int(&a, 20, 6);
     } else if (real) {
         pb_float(&a, 2, (float)nnc_strtod(v, NULL));
         pb_int(&a, 20, 1);

@@ -1,5 +1,6 @@
 /* tests/tensors/fuzz.c -- whole files with random damage: each is read, or refused with a message, and nothing else happens. A failure
- * is repeated with --seed N; NNC_FUZZ_ROUNDS makes it longer. */
+ * is repeated with --seed N. NNC_FUZZ_SECONDS: for so long per kind of file,
+ * otherwise a few thousand rounds. */
 #include "help.h"
 #include <stdlib.h>
 
@@ -72,20 +73,27 @@ static void open_damaged(const char *ext, const nnc_text *whole, uint64_t seed)
     nnc_text_deinit(&x);
 }
 
-static void fuzz(const char *ext, const nnc_text *whole)
+/* Damages each of the n files in turn. */
+static void fuzz(const char *ext, int n, const nnc_text *whole)
 {
-    const char *longer = getenv("NNC_FUZZ_ROUNDS");
-    const long rounds = longer ? strtol(longer, NULL, 10) : ROUNDS;
-    for (long i = 0; i < rounds; i++)
-        open_damaged(ext, whole, test_seed + (uint64_t)i);
+    const char *seconds = getenv("NNC_FUZZ_SECONDS");
+    const int64_t until = seconds ? nnc_now_ns() + strtoll(seconds, NULL, 10) * 1000000000 : 0;
+    uint64_t i = 0;
+    for (; seconds ? nnc_now_ns() < until : i < ROUNDS; i++)
+        open_damaged(ext, &whole[i % (uint64_t)n], test_seed + i);
+    if (seconds)
+        printf("%s: %llu rounds\n", ext, (unsigned long long)i);
     tt_remove();
 }
 
 TEST(fuzz_npy)
 {
-    NNC_LOCAL(nnc_text) x = {0};
-    tt_npy(&x, 1, "{'descr': '>f8', 'fortran_order': True, 'shape': (2, 3, 4), }", NULL, 192);
-    fuzz(".npy", &x);
+    nnc_text x[2] = {0};
+    tt_npy(&x[0], 1, "{'descr': '>f8', 'fortran_order': True, 'shape': (2, 3, 4), }", NULL, 192);
+    tt_npy(&x[1], 2, "{'descr': '|b1', 'fortran_order': False, 'shape': (), }", NULL, 1);
+    fuzz(".npy", 2, x);
+    nnc_text_deinit(&x[0]);
+    nnc_text_deinit(&x[1]);
 }
 
 TEST(fuzz_safetensors)
@@ -96,17 +104,17 @@ TEST(fuzz_safetensors)
         "\"data_offsets\":[0,24]},\"b\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[24,26]},"
         "\"c\":{\"dtype\":\"BOOL\",\"shape\":[0],\"data_offsets\":[26,26]}}",
         26);
-    fuzz(".safetensors", &x);
+    fuzz(".safetensors", 1, &x);
 }
 
 TEST(fuzz_npz)
 {
     NNC_LOCAL(nnc_text) npy = {0};
-    NNC_LOCAL(nnc_text) zip = {0};
-    NNC_LOCAL(nnc_text) numpy = {0};
+    nnc_text zip[2] = {0};
     tt_small(&npy);
-    tt_zip(&zip, 2, (tt_entry[]){{"a.npy", npy.s, npy.n}, {"b.npy", npy.s, npy.n, true}}, NULL);
-    fuzz(".npz", &zip);
-    nnc_putn(&numpy, tt_numpy, tt_numpy_bytes);
-    fuzz(".npz", &numpy);
+    tt_zip(&zip[0], 2, (tt_entry[]){{"a.npy", npy.s, npy.n}, {"b.npy", npy.s, npy.n, true}}, NULL);
+    nnc_putn(&zip[1], tt_numpy, tt_numpy_bytes);
+    fuzz(".npz", 2, zip);
+    nnc_text_deinit(&zip[0]);
+    nnc_text_deinit(&zip[1]);
 }
