@@ -364,17 +364,6 @@ static void cast(const cu *c, const nnc_kins *in)
             cu_type(to), in->arg[0]);
 }
 
-/* Operands of other types than bool become "!= 0". */
-static void logic(const cu *c, const nnc_kins *in)
-{
-    const char *op = in->sop == SC_and ? " & " : in->sop == SC_or ? " | " : " ^ ";
-    bool plain = c->k->ins[in->arg[0]].dtype == DT_bool;
-    nnc_puts(c->t, in->sop == SC_not ? "!" : "(");
-    for (int i = 0; i < nnc_sops[in->sop].arity; i++)
-        cu_put(c, plain ? "%s%r" : "%s(%r != 0)", i ? op : "", in->arg[i]);
-    nnc_puts(c->t, in->sop == SC_not ? "" : ")");
-}
-
 /* True when an index sum fits its type; then it is written with + and *, otherwise with a wrapping helper. */
 static bool fits(const nnc_kins *in)
 {
@@ -390,8 +379,8 @@ static void int_sop(const cu *c, const nnc_kins *in)
         cu_ref(c, in->arg[0]);
         return;
     }
-    bool compare = op >= SC_eq && op <= SC_ge;
-    if (compare || ((op == SC_add || op == SC_sub || op == SC_mul) && fits(in))) {
+    bool plain = op >= SC_eq && op <= SC_shr; /* comparisons, logic and bits */
+    if (plain || ((op == SC_add || op == SC_sub || op == SC_mul) && fits(in))) {
         put_text(c, nnc_sops[op].cuda, in);
         return;
     }
@@ -421,11 +410,8 @@ static void sop(const cu *c, int32_t id)
     nnc_dtype from = (nnc_dtype)c->k->ins[in->arg[0]].dtype;
     switch ((nnc_sop)in->sop) {
     case SC_cast: cast(c, in); return;
-    case SC_select: put_text(c, nnc_sops[SC_select].cuda, in); return;
-    case SC_and:
-    case SC_or:
-    case SC_xor:
-    case SC_not: logic(c, in); return;
+    case SC_not:
+    case SC_select: put_text(c, nnc_sops[in->sop].cuda, in); return;
     default: break;
     }
     if (nnc_is_float(from))

@@ -289,6 +289,17 @@ static const struct part {
 "    return (T)y;\n"
 "}\n"
 "NNC_FN bool nnc_ipow(bool a, bool b) { return a | !b; }\n"},
+{"nnc_shl",
+"/* By at most the bits of T less 1, as an unsigned number; farther only the sign is left. */\n"
+"template <typename T> NNC_FN T nnc_shl(T a, T b)\n"
+"{\n"
+"    return nnc_unsigned(b) < 8 * sizeof(T) ? (T)(nnc_unsigned(a) << nnc_unsigned(b)) : (T)0;\n"
+"}\n"},
+{"nnc_shr",
+"template <typename T> NNC_FN T nnc_shr(T a, T b)\n"
+"{\n"
+"    return nnc_unsigned(b) < 8 * sizeof(T) ? (T)(a >> b) : a < (T)0 ? (T)-1 : (T)0;\n"
+"}\n"},
 {"nnc_neg",
 "template <typename T> NNC_FN T nnc_neg(T x) { return (T)(0 - nnc_unsigned(x)); }\n"
 "NNC_FN bool nnc_neg(bool x) { return x; }\n"},

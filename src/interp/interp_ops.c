@@ -93,8 +93,12 @@ static void ops_int(nnc_sop op, nnc_dtype d, int n, const int64_t *a, const int6
     case SC_mul: LOOP(ua[i] * ub[i])
     case SC_eq: LOOP(a[i] == b[i]) return;
     case SC_ne: LOOP(a[i] != b[i]) return;
-    case SC_and: LOOP(a[i] & b[i]) return;
-    case SC_or: LOOP(a[i] | b[i]) return;
+    case SC_and:
+    case SC_bit_and: LOOP(a[i] & b[i]) return;
+    case SC_or:
+    case SC_bit_or: LOOP(a[i] | b[i]) return;
+    case SC_xor:
+    case SC_bit_xor: LOOP(a[i] ^ b[i]) return;
     case SC_lt: LOOP(big ? ua[i] < ub[i] : a[i] < b[i]) return;
     case SC_ge: LOOP(big ? ua[i] >= ub[i] : a[i] >= b[i]) return;
     default:

@@ -349,6 +349,9 @@ static nnc_status ewise_dtype(infer *c, nnc_dtype *out)
             NNC_TRY(nnc_infer_float(c, i));
         if (!logic && !any && op != OP_select)
             NNC_TRY(nnc_infer_number(c, i));
+        if (flags & OF_int && nnc_is_float(arg(c, i)->dtype))
+            return fail(c, "operand %d is %s; it must be an integer", i + 1,
+                nnc_dtype_name(arg(c, i)->dtype));
         NNC_TRY(same_dtype(c, first, i));
     }
     *out = arg(c, first)->dtype;

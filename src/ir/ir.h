@@ -47,6 +47,7 @@ enum nnc_op_flag {
     OF_half = 1 << 11,   /* 16-bit operands and result suffice beside 16-bit contractions: continuous, and amplifies neither rounding
                           * nor range of the operands (no reciprocals, exponentials, logarithms, long sums, norms) */
     OF_slow = 1 << 12,   /* costs as much as an exp (rather than an add) */
+    OF_int = 1 << 14,    /* operands must be integers */
     OF_relu = 1 << 13,   /* an activation that keeps about half of its operands: weights before it are generated with a larger scale
                           * (He) */
 };

@@ -74,6 +74,17 @@ static uint64_t imod(int64_t a, int64_t b, bool is_unsigned)
     return is_unsigned ? (uint64_t)a % (uint64_t)b : (uint64_t)(a % b);
 }
 
+/* a shifted by b, which counts as unsigned: beyond the bits of d only the sign is left. */
+static uint64_t shift(nnc_dtype d, int64_t a, int64_t b, bool left)
+{
+    const uint64_t bits = 8 * (uint64_t)nnc_dtype_size(d), n = (uint64_t)b;
+    if (left)
+        return n < bits ? (uint64_t)a << n : 0;
+    if (nnc_dtype_kind(d) == NNC_UINT)
+        return n < bits ? (uint64_t)a >> n : 0;
+    return (uint64_t)(a >> (n < bits ? n : bits - 1));
+}
+
 int64_t nnc_sop_eval_i64(nnc_sop op, nnc_dtype d, int64_t a, int64_t b, int64_t c)
 {
     bool is_u = d == DT_u64;
@@ -107,6 +118,11 @@ int64_t nnc_sop_eval_i64(nnc_sop op, nnc_dtype d, int64_t a, int64_t b, int64_t 
     case SC_and: return a != 0 && b != 0;
     case SC_or: return a != 0 || b != 0;
     case SC_xor: return (a != 0) != (b != 0);
+    case SC_bit_and: return a & b;
+    case SC_bit_or: return a | b;
+    case SC_bit_xor: return a ^ b;
+    case SC_shl:
+    case SC_shr: return wrap(d, shift(d, a, b, op == SC_shl));
     case SC_select: return a ? b : c;
     default: assert(0 && "a float-only scalar op on integers"); return 0;
     }

@@ -141,6 +141,8 @@ static nnc_status sop_ok(const verifier *v, int id)
         ok = ok && in->dtype == DT_bool;
     if ((o->flags & OF_float) && !nnc_is_float((nnc_dtype)d0))
         ok = false;
+    if ((o->flags & OF_int) && !is_int(d0))
+        ok = false;
     if (is_logic((nnc_sop)in->sop) && d0 != DT_bool)
         ok = false;
     if (d0 == DT_bool && !takes_bool((nnc_sop)in->sop))

@@ -321,6 +321,14 @@ range nnc_range_of_sop(const nnc_kins *in, range a, range b, range c)
     case SC_select: return a.lo > 0 ? b : a.hi < 1 ? c : join(b, c);
     case SC_mod: return rounded(modulo(a, b, d), d);
     case SC_pow: return nnc_is_float(d) ? rounded(power(a, b), d) : of_dtype(d);
+    case SC_bit_and:
+        if (a.lo >= 0 && b.lo >= 0)
+            return (range){0, fmin(a.hi, b.hi), false};
+        return of_dtype(d);
+    case SC_shr: return (range){fmin(a.lo, 0), fmax(a.hi, 0), false};
+    case SC_bit_or:
+    case SC_bit_xor:
+    case SC_shl: return of_dtype(d);
     default: break;
     }
     if (nnc_sops[in->sop].res == SR_bool) {

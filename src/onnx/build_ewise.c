@@ -297,66 +297,15 @@ bool ox_prelu(ox_build *b)
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
-/* By powers of two, which are 0 where they do not fit the type, as is a quotient by 0. A negative x is shifted right as -1 - x, so that the
- * fraction is rounded down. */
 bool ox_bit_shift(ox_build *b)
 {
-    nnc_ref x = ox_in(b, 0), by = ox_in(b, 1);
-    nnc_dtype d = ox_dt(b, x);
-    nnc_ref two = ox_2(b, OP_pow, ox_num(b, d, 2), by);
-    if (nnc_dtype_kind(d) == NNC_INT) /* 2^-1 and on are out of range, too */
-        two = ox_select(b, ox_2n(b, OP_lt, by, 0), ox_num(b, d, 0), two);
-    if (!strcmp(ox_word(b, "direction", ""), "LEFT"))
-        return ox_give(b, ox_2(b, OP_mul, x, two));
-    nnc_ref r = ox_2(b, OP_div, x, two);
-    if (nnc_dtype_kind(d) == NNC_UINT)
-        return ox_give(b, r);
-    nnc_ref minus = ox_num(b, d, -1);
-    nnc_ref low = ox_2(b, OP_sub, minus, ox_2(b, OP_div, ox_2(b, OP_sub, minus, x), two));
-    return ox_give(b, ox_select(b, ox_2n(b, OP_lt, x, 0), low, r));
+    bool left = !strcmp(ox_word(b, "direction", ""), "LEFT");
+    return ox_give(b, ox_2(b, left ? OP_shl : OP_shr, ox_in(b, 0), ox_in(b, 1)));
 }
 
-static nnc_dtype unsigned_of(nnc_dtype d)
-{
-    return d == DT_i8    ? DT_u8
-           : d == DT_i16 ? DT_u16
-           : d == DT_i32 ? DT_u32
-           : d == DT_i64 ? DT_u64
-                         : d;
-}
-
-/* The sum of 2^k over the bits k that both have. */
-static nnc_ref bits_of_both(ox_build *b, nnc_ref x, nnc_ref y)
-{
-    nnc_dtype d = ox_dt(b, x), u = unsigned_of(d);
-    nnc_ref sum = NNC_NONE;
-    x = ox_to(b, x, u);
-    y = ox_to(b, y, u);
-    for (int k = 0; k < 8 * nnc_dtype_size(d); k++) {
-        nnc_ref two = ox_num(b, u, ldexp(1, k));
-        nnc_ref p = ox_2n(b, OP_mod, ox_2(b, OP_div, x, two), 2),
-                q = ox_2n(b, OP_mod, ox_2(b, OP_div, y, two), 2);
-        nnc_ref both = ox_2(b, OP_mul, ox_2(b, OP_mul, p, q), two);
-        sum = k ? ox_2(b, OP_add, sum, both) : both;
-    }
-    return ox_to(b, sum, d);
-}
-
-/* x | y = x + y - (x & y), x ^ y = x + y - 2 (x & y), modulo 2^bits */
-bool ox_bitwise(ox_build *b)
-{
-    nnc_ref x = ox_in(b, 0), y = ox_in(b, 1), both = bits_of_both(b, x, y);
-    if (!strcmp(b->n->op, "BitwiseAnd"))
-        return ox_give(b, both);
-    nnc_ref r = ox_2(b, OP_sub, ox_2(b, OP_add, x, y), both);
-    return ox_give(b, !strcmp(b->n->op, "BitwiseOr") ? r : ox_2(b, OP_sub, r, both));
-}
-
-/* -1 - x, of unsigned numbers the largest - x */
+/* All bits of the other operand are 1. */
 bool ox_bitwise_not(ox_build *b)
 {
-    nnc_ref x = ox_in(b, 0);
-    nnc_dtype d = ox_dt(b, x);
-    nnc_ref zero = ox_num(b, d, 0), one = ox_num(b, d, 1);
-    return ox_give(b, ox_2(b, OP_sub, ox_2(b, OP_sub, zero, one), x));
+    nnc_ref x = ox_in(b, 0), zero = ox_num(b, ox_dt(b, x), 0), one = ox_num(b, ox_dt(b, x), 1);
+    return ox_give(b, ox_2(b, OP_bit_xor, x, ox_2(b, OP_sub, zero, one)));
 }

@@ -107,5 +107,6 @@ bool ox_dynamic_quantize(ox_build *b)
     if (scale != NNC_NONE)
         scale = nnc_cast(b->x->g, scale, ox_dt(b, x));
     nnc_ref zero = ox_saturate_to(b, steps_of(b, ox_1(b, OP_neg, low), scale), DT_u8, 0);
-    return ox_give(b, ox_saturate(b, steps_of(b, x, scale), zero, 0)) && ox_set(b, 1, scale) && ox_set(b, 2, zero);
+    return ox_give(b, ox_saturate(b, steps_of(b, x, scale), zero, 0)) && ox_set(b, 1, scale) &&
+           ox_set(b, 2, zero);
 }

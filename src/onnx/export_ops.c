@@ -20,8 +20,10 @@ static const struct {
     {OP_add, "Add", true}, {OP_sub, "Sub", true}, {OP_mul, "Mul", true}, {OP_div, "Div", true},
     {OP_pow, "Pow", true}, {OP_eq, "Equal", true}, {OP_lt, "Less", true},
     {OP_le, "LessOrEqual", true}, {OP_gt, "Greater", true}, {OP_ge, "GreaterOrEqual", true},
-    {OP_and, "And", true}, {OP_or, "Or", true}, {OP_xor, "Xor", true}, {OP_select, "Where", true},
-    {OP_relu, "Relu"}, {OP_prelu, "PRelu", true}, {OP_selu, "Selu"}, {OP_hardswish, "HardSwish"},
+    {OP_and, "And", true}, {OP_or, "Or", true}, {OP_xor, "Xor", true},
+    {OP_bit_and, "BitwiseAnd", true}, {OP_bit_or, "BitwiseOr", true},
+    {OP_bit_xor, "BitwiseXor", true}, {OP_select, "Where", true}, {OP_relu, "Relu"},
+    {OP_prelu, "PRelu", true}, {OP_selu, "Selu"}, {OP_hardswish, "HardSwish"},
     {OP_softplus, "Softplus"}, {OP_softsign, "Softsign"}, {OP_mish, "Mish"},
     {OP_global_avgpool, "GlobalAveragePool"}, {OP_global_maxpool, "GlobalMaxPool"}};
 
@@ -121,6 +123,35 @@ static bool write_gelu(exporter *x)
     return true;
 }
 
+static const char *choose(exporter *x, const char *c, const char *yes, const char *no)
+{
+    op_node o = op_begin(x, "Where");
+    op_in(&o, c);
+    op_in(&o, yes);
+    op_in(&o, no);
+    return op_end(&o);
+}
+
+/* BitShift is of unsigned numbers, by less than their bits. floor(a / 2^b) of a negative a is ~(~a / 2^b). */
+static bool write_shift(exporter *x, bool left)
+{
+    const nnc_dtype d = dtype(x), u = nnc_dtype_size(d) == 8 ? DT_u64 : DT_u32;
+    const char *a = op_operand(x, 0), *by = op_cast(x, op_operand(x, 1), u), *minus = NULL;
+    if (!left && nnc_dtype_kind(d) == NNC_INT) {
+        minus = op_2(x, "Less", a, op_scalar(x, d, 0));
+        a = choose(x, minus, op_1(x, "BitwiseNot", a), a);
+    }
+    a = op_cast(x, a, u);
+    op_node o = op_begin(x, "BitShift");
+    op_in(&o, a);
+    op_in(&o, by);
+    op_attr_text(&o, "direction", left ? "LEFT" : "RIGHT");
+    const char *r = op_end(&o);
+    const char *fits = op_2(x, "Less", by, op_scalar(x, u, 8 * nnc_dtype_size(d)));
+    r = op_cast(x, choose(x, fits, r, op_scalar(x, u, 0)), d);
+    return give(x, minus ? choose(x, minus, op_1(x, "BitwiseNot", r), r) : r);
+}
+
 static bool write_ewise(exporter *x)
 {
     switch ((nnc_op)x->n->op) {
@@ -141,6 +172,8 @@ static bool write_ewise(exporter *x)
     case OP_trunc:
         return is_float(x) ? write_composed(x) : give(x, op_operand(x, 0)); /* of integers */
     case OP_relu: return write_clip(x, 0, INFINITY);
+    case OP_shl:
+    case OP_shr: return write_shift(x, x->n->op == OP_shl);
     case OP_mod: {
         op_node o = begin_all(x, "Mod");
         op_attr_int(&o, "fmod", 1);

@@ -47,7 +47,7 @@ TEST(elementwise)
             op == OP_not || op == OP_and || op == OP_or || op == OP_xor)
             continue;
         for (size_t t = 0; t < NNC_COUNT(all_types); t++) {
-            if ((o->flags & OF_float) && t >= NNC_COUNT(float_types))
+            if (o->flags & (t < NNC_COUNT(float_types) ? OF_int : OF_float))
                 continue;
             for (size_t s = 0; s < NNC_COUNT(shapes); s++)
                 one_op(o->name, o->n_min, op == OP_clip ? "{lo=-1, hi=1}" : "", all_types[t],

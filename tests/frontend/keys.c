@@ -32,6 +32,11 @@ static const struct {
     {"and", FK_value, NULL, "0", "1", ""},
     {"or", FK_value, NULL, "0", "1", ""},
     {"xor", FK_value, NULL, "0", "1", ""},
+    {"bit_and", FK_value, NULL, "0", "1", ""},
+    {"bit_or", FK_value, NULL, "0", "1", ""},
+    {"bit_xor", FK_value, NULL, "0", "1", ""},
+    {"shl", FK_value, NULL, "0", "1", ""},
+    {"shr", FK_value, NULL, "0", "1", ""},
     {NULL, FK_channels, "4", "2", "8", ""},
     {NULL, FK_out, "4", "5", "6", ""},
     {NULL, FK_rows, "4", "5", "6", ""},
@@ -104,6 +109,8 @@ static int row_of(const char *layer, fe_key key)
 static const char *operands(const fe_row *r)
 {
     bool logic = r->op == OP_not || r->op == OP_and || r->op == OP_or || r->op == OP_xor;
+    if (nnc_ops[r->op].flags & OF_int)
+        return ", \"in\": [\"i\", \"i\"]";
     if (r->n_max == 0)
         return "";
     if (!strcmp(r->name, "squeeze")) /* what unsqueeze made */
@@ -140,6 +147,7 @@ static void put_layer(nnc_text *t, const fe_row *r, int skip, const char *more)
     nnc_printf(t, "{\"op\": \"%s\", \"name\": \"it\"%s", r->name,
         !one_input            ? in
         : strstr(in, "\"b\"") ? ", \"in\": \"b\""
+        : strstr(in, "\"i\"") ? ", \"in\": \"i\""
                               : ", \"in\": \"x\"");
     for (const char *p = r->keys; fe_use_next(&p, &u);)
         if (u.must && (int)u.key != skip)

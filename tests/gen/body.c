@@ -148,7 +148,7 @@ static bool usable(const maker *m, nnc_sop op, nnc_dtype d)
         return logic || op == SC_identity || op == SC_eq || op == SC_ne || op == SC_select;
     if (logic)
         return false;
-    return !(f & OF_float) || nnc_is_float(d);
+    return !(f & (nnc_is_float(d) ? OF_int : OF_float));
 }
 
 static void operation(maker *m)

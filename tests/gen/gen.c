@@ -291,6 +291,8 @@ static bool allowed(const gen *m, nnc_op op, const entry *e)
                (boolean && (op == OP_identity || op == OP_cast || op == OP_eq || op == OP_ne));
     if ((nnc_ops[op].flags & OF_float || op == OP_leaky_relu || op == OP_prelu) && !f)
         return false;
+    if (nnc_ops[op].flags & OF_int && f)
+        return false;
     return m->o.wild || !f || !jumps(op) || (e->exact && nnc_ops[op].n_max == 1);
 }
 

@@ -18,8 +18,8 @@ static void put_flags(nnc_text *t, uint32_t flags)
     } words[] = {{OF_comm, "commutative"}, {OF_assoc, "associative"}, {OF_nondec, "non-decreasing"},
         {OF_zero, "f(0)=0"}, {OF_nan, "keeps NaN"}, {OF_idem, "f(f(x))=f(x)"},
         {OF_invol, "f(f(x))=x"}, {OF_sign, "odd"}, {OF_float, "floats only"},
-        {OF_bool, "gives bool"}, {OF_exact, "no rounding"}, {OF_half, "16 bits suffice"},
-        {OF_slow, "costs like exp"}, {OF_relu, "like relu"}};
+        {OF_int, "integers only"}, {OF_bool, "gives bool"}, {OF_exact, "no rounding"},
+        {OF_half, "16 bits suffice"}, {OF_slow, "costs like exp"}, {OF_relu, "like relu"}};
     bool first = true;
     for (size_t i = 0; i < NNC_COUNT(words); i++)
         if (flags & words[i].flag) {

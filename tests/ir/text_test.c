@@ -211,8 +211,8 @@ static nnc_graph *random_graph(uint64_t key)
         nnc_ref r = NNC_NONE;
         if (op == OP_relayout)
             r = nnc_relayout(g, a, last);
-        else if (nnc_op_is_ewise(op) && !(nnc_ops[op].flags & OF_bool) && op != OP_cast &&
-                 nnc_ops[op].n_min < 3)
+        else if (nnc_op_is_ewise(op) && !(nnc_ops[op].flags & (OF_bool | OF_int)) &&
+                 op != OP_cast && nnc_ops[op].n_min < 3)
             r = nnc_ops[op].n_min == 1 ? nnc_build1(g, op, a) : nnc_build2(g, op, a, b);
         else
             r = nnc_build2(g, OP_mul, a, nnc_scalar(g, DT_f32, nnc_rng_uniform(key, at++)));

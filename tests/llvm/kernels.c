@@ -510,7 +510,8 @@ TEST(scalar_ops_of_every_type)
         for (size_t d = 0; d < NNC_COUNT(types); d++) {
             bool fl = nnc_is_float(types[d]);
             bool logic = op == SC_and || op == SC_or || op == SC_xor || op == SC_not;
-            if ((!fl && nnc_sops[op].flags & OF_float) || (logic && types[d] != DT_bool))
+            if (nnc_sops[op].flags & (fl ? OF_int : OF_float) ||
+                (types[d] == DT_bool ? nnc_sops[op].flags & OF_int : logic))
                 continue;
             nnc_target t = target((op + (int)d) % 5 == 0 ? 2 : 0);
             one_op((nnc_sop)op, types[d], types[d], 27);

@@ -352,7 +352,7 @@ static const char *operand(draw *d, const char *op, int i)
     const bool logic = !strcmp(op, "and") || !strcmp(op, "or") || !strcmp(op, "xor") ||
                        !strcmp(op, "not") || (!strcmp(op, "select") && i == 0),
                index = ((!strncmp(op, "gather", 6) || !strncmp(op, "scatter", 7)) && i == 1) ||
-                       !strcmp(op, "embedding");
+                       !strcmp(op, "embedding") || !strncmp(op, "bit_", 4) || !strncmp(op, "sh", 2);
     for (int tries = 0; (logic || index) && tries < 30; tries++) {
         int k = (int)roll(d, (uint32_t)d->n_name);
         nnc_dtype t = (nnc_dtype)d->typeof_name[k].dtype;

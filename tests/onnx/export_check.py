@@ -35,6 +35,8 @@ LAYERS += [{"op": o, "in": "unit"} for o in "asin acos atan".split()]
 LAYERS += [{"op": o, "in": ["x", "positive"]} for o in "add sub mul div mod min max eq ne lt le gt ge".split()]
 LAYERS += [{"op": o, "in": ["positive", "x"]} for o in ["pow"]]
 LAYERS += [{"op": o, "in": ["isnan", "low"]} for o in "and or xor".split()]
+LAYERS += [{"op": o, "in": ["places", "index"]} for o in "bit_and bit_or bit_xor".split()]
+LAYERS += [{"op": o, "in": "places", "value": v} for o in ("shl", "shr") for v in (0, 2, 63, 64, -1)]
 LAYERS += [{"op": "not", "in": "low"}, {"op": "select", "in": ["low", "x", "positive"]}, {"op": "cast", "to": "i32"}]
 LAYERS += [{"op": o, "axes": [1, 3], "keepdims": k} for o in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
            for k in (True, False)]

@@ -208,6 +208,19 @@ static V bool_arith(ll_mod *m, nnc_sop op, V a, V b)
     }
 }
 
+/* The count is compared as an unsigned number: beyond the bits only the sign is left. */
+static V shift(ll_mod *m, V a, V n, bool left, bool sign)
+{
+    LLVMBuilderRef b = m->b;
+    const int bits = (int)LLVMGetIntTypeWidth(ll_elem(a));
+    V fits = LLVMBuildICmp(b, LLVMIntULT, n, ll_ik(n, bits), "");
+    V by = LLVMBuildSelect(b, fits, n, ll_ik(n, bits - 1), "");
+    if (sign && !left)
+        return LLVMBuildAShr(b, a, by, "");
+    V r = left ? LLVMBuildShl(b, a, by, "") : LLVMBuildLShr(b, a, by, "");
+    return LLVMBuildSelect(b, fits, r, ll_ik(a, 0), "");
+}
+
 static V int_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b)
 {
     bool sign = is_signed(d);
@@ -220,6 +233,11 @@ static V int_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b)
     case SC_div:
     case SC_mod: return idiv(m, a, b, sign, op == SC_mod);
     case SC_pow: return ipow(m, a, b, d);
+    case SC_bit_and: return LLVMBuildAnd(m->b, a, b, "");
+    case SC_bit_or: return LLVMBuildOr(m->b, a, b, "");
+    case SC_bit_xor: return LLVMBuildXor(m->b, a, b, "");
+    case SC_shl:
+    case SC_shr: return shift(m, a, b, op == SC_shl, sign);
     default: return int_minmax(m, a, b, op == SC_max, sign);
     }
 }
