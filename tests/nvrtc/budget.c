@@ -293,6 +293,7 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
         loads |= l[i] > 0;
     l = loads ? l : c->load_bits;
     load.others |= !found || !loads; /* the rests of rows are among them */
+    load.others |= joined_bytes(k) && called_bytes(k); /* NVRTC loads a vector again in pieces */
     store.others |= !found;
     if (k->grid.finish > 0) /* it stores parts; the second launch stores results, one by one */
         store = (widths){0, true};
