@@ -43,6 +43,7 @@ struct nnc_compile_options {
     nnc_precision precision; /* of contractions; default: f32, with fast math tf32. f16, bf16 need level >= 2 */
     const char *const *skip; /* passes to leave out, by name */
     int n_skip;
+    bool join_siblings;      /* join independent contractions also where that is expected to take longer */
     int streams;             /* per device, default 1 */
     int devices;             /* that layers may name, at least as many as there are targets; default 1 */
     int jobs;                /* compile threads; 0 = all; does not affect the result */

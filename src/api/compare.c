@@ -35,9 +35,11 @@ static int list_passes(const comparison *c, int *pass)
 }
 
 /* Compiles a program with passes pass[0..k) enabled. */
-static nnc_status compile_with(comparison *c, program *p, const int *pass, int n, int k)
+static nnc_status compile_with(
+    comparison *c, program *p, const int *pass, int n, int k, bool join_siblings)
 {
     nnc_compile_options o = c->o->compile;
+    o.join_siblings = o.join_siblings || join_siblings;
     p->level = o.level;
     p->skip = ARENA_NEW(&c->arena, const char *, n - k + o.n_skip + 1);
     NNC_NEED(p->skip, c->sink);
@@ -71,6 +73,16 @@ static bool prepares(const comparison *c, const program *p, int pass)
     return nnc_pass_table[pass].fusion && c->n > 0 && launches(p) > launches(p - 1);
 }
 
+/* Has the pass joined siblings, or declined to? */
+static bool has_siblings(const program *p)
+{
+    const nnc_remarks *r = &p->a->remarks;
+    for (size_t i = 0; i < r->n; i++)
+        if (!strcmp(r->at[i].pass, "siblings"))
+            return true;
+    return false;
+}
+
 static void drop(program *p)
 {
     nnc_artifact_destroy(p->a);
@@ -92,7 +104,8 @@ static nnc_status compile_all(comparison *c)
         program *p = &c->p[c->n];
         *p = (program){.pass = name, .paired = {NO_PAIRS, NO_PAIRS}};
         nnc_compare_say(c, "compiling", k == n ? "fused" : k == n_plain ? "unfused" : name);
-        NNC_TRY(compile_with(c, p, pass, n, k));
+        NNC_TRY(compile_with(c, p, pass, n, k, false));
+        c->siblings = has_siblings(p);
         if (c->n > 0 && same_program(p, p - 1)) {
             drop(p);
         } else if (k > n_plain && k < n && prepares(c, p, pass[k - 1])) {
@@ -116,6 +129,37 @@ static nnc_status compile_all(comparison *c)
     return NNC_OK;
 }
 
+/* ---- variants ---------------------------------------------------------------------------------- */
+
+/* Compiles the fused program with all siblings apart, or all joined; *at: its index, that of an equal one where there is one. */
+static nnc_status compile_variant(comparison *c, bool join, int *at)
+{
+    program *p = &c->p[c->n];
+    const int siblings = nnc_pass_find("siblings");
+    *p = (program){.name = join ? "siblings joined" : "siblings apart",
+        .variant = true,
+        .paired = {NO_PAIRS, NO_PAIRS}};
+    nnc_compare_say(c, "compiling", p->name);
+    NNC_TRY(compile_with(c, p, &siblings, 1, join, join));
+    for (*at = c->fused; *at < c->n; ++*at)
+        if (same_program(p, &c->p[*at])) {
+            drop(p);
+            return NNC_OK;
+        }
+    c->n++;
+    return NNC_OK;
+}
+
+/* Where the model has siblings: both ways of computing them, beside what the pass chose. */
+static nnc_status compile_variants(comparison *c)
+{
+    c->apart = c->joined = -1;
+    if (!c->o->steps || !c->siblings)
+        return NNC_OK;
+    NNC_TRY(compile_variant(c, false, &c->apart));
+    return compile_variant(c, true, &c->joined);
+}
+
 static nnc_status make_inputs(comparison *c)
 {
     const nnc_plan *p = c->p[c->fused].a->plan;
@@ -128,6 +172,7 @@ static nnc_status make_inputs(comparison *c)
 static nnc_status compare(comparison *c)
 {
     NNC_TRY(compile_all(c));
+    NNC_TRY(compile_variants(c));
     c->io = c->o->io;
     for (int i = 0; i < c->n; i++)
         c->io = c->p[i].a->chunks > 1 ? NNC_IO_INCLUDE : c->io;

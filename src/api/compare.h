@@ -42,13 +42,14 @@ typedef struct judged {
 typedef struct program {
     const char *pass;     /* passes added to those of the program before ("fuse", "expand + fuse"); NULL for the first */
     const char *name;     /* "as written", "unfused", "fused", or NULL: only a step */
+    bool variant;         /* of the fused program, in what is done with siblings */
     int level;
     const char **skip;    /* names of the passes left out */
     int n_skip;
     nnc_artifact *a;
     nnc_session *s;       /* while it is being measured */
     timed t[2];           /* [1]: with its copies, where that was asked for */
-    pairs paired[2];      /* against the program before */
+    pairs paired[2];      /* against the program before; a variant: against fused */
     nnc_io_report io;     /* of [1] */
     nnc_exec_phases first_run;
     judged *output;       /* by output */
@@ -65,8 +66,10 @@ typedef struct comparison {
     nnc_env *env;
     const nnc_model *model;
     const nnc_compare_options *o;
-    program p[MAX_PROGRAMS]; /* from as written to fused, one pass more each */
+    program p[MAX_PROGRAMS]; /* from as written to fused, one pass more each; then variants of fused */
     int n, unfused, fused;   /* indices */
+    bool siblings;           /* the model has some, joined or not */
+    int apart, joined;       /* the programs with all of them apart, and all joined; -1: none */
     void **input;            /* row-major, by input number */
     int n_input;
     nnc_reference reference;

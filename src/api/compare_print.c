@@ -128,7 +128,7 @@ static void text_steps(nnc_text *t, const comparison *c)
         "brackets: not significant)\n");
     nnc_puts(t, "  step              median ms   change  launches       moved  what it did\n");
     summary before = {0};
-    for (int i = 0; i < c->n; i++) {
+    for (int i = 0; i <= c->fused; i++) {
         const program *p = &c->p[i];
         summary s = nnc_summarize(p, c->main);
         NNC_LOCAL(nnc_text) why = {0};
@@ -151,6 +151,63 @@ static void text_steps(nnc_text *t, const comparison *c)
         t->oom |= why.oom;
         before = s;
     }
+}
+
+/* What the rule chose for siblings beside both alternatives: the third is one of these two, or joins some of them. */
+enum { SIBLINGS = 3 };
+static const char *const sibling_rows[SIBLINGS] = {"apart", "joined", "some joined"};
+
+/* The program of row i; NULL: it has none. */
+static const program *sibling_program(const comparison *c, int i)
+{
+    if (c->apart == c->joined || (i == 2 && (c->apart == c->fused || c->joined == c->fused)))
+        return NULL;
+    return &c->p[i == 0 ? c->apart : i == 1 ? c->joined : c->fused];
+}
+
+static void text_siblings(nnc_text *t, const comparison *c)
+{
+    nnc_puts(t, "\nSiblings (independent contractions) apart and joined; ratio: to the chosen "
+                "program, median of paired bursts\n");
+    nnc_puts(t, "                         least ms    ratio  launches");
+    nnc_puts(t, c->reference.ran ? "       nmse\n" : "\n");
+    for (int i = 0; i < SIBLINGS; i++) {
+        const program *p = sibling_program(c, i), *f = &c->p[c->fused];
+        if (!p)
+            continue;
+        const pairs *q = &p->paired[c->main];
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", sibling_rows[i], p == f ? " (chosen)" : "");
+        nnc_printf(t, "  %-22s", name);
+        nnc_put_ms(t, nnc_times_at(&p->t[c->main].run, 0), 9);
+        if (p == f || !q->n)
+            nnc_puts(t, "         ");
+        else
+            nnc_printf(t, nnc_significant(q) ? "%9.3f" : "  (%5.3f)", q->ratio);
+        nnc_printf(t, "%10lld", (long long)nnc_summarize(p, c->main).launches);
+        if (c->reference.ran)
+            nnc_printf(t, "%11.1e", worst_nmse(c, p));
+        nnc_trim(t);
+        nnc_putc(t, '\n');
+    }
+}
+
+static void json_siblings(nnc_json_writer *w, const comparison *c)
+{
+    nnc_json_line(w, 1);
+    nnc_json_open(w, "siblings", '[');
+    for (int i = 0; i < SIBLINGS; i++) {
+        const program *p = sibling_program(c, i), *f = &c->p[c->fused];
+        if (!p)
+            continue;
+        const pairs q = p == f ? (pairs){0, NAN, NAN, NAN} : p->paired[c->main];
+        NNC_JSON_ROW(w, 2, J_STRING("variant", sibling_rows[i]), J_BOOL("chosen", p == f),
+            J_MS("least_ms", nnc_times_at(&p->t[c->main].run, 0)), J_INT("pairs", q.n),
+            J_REAL("ratio", q.ratio), J_REAL("low", q.low), J_REAL("high", q.high),
+            J_INT("launches", nnc_summarize(p, c->main).launches),
+            J_REAL("nmse", worst_nmse(c, p)));
+    }
+    nnc_json_close(w, ']');
 }
 
 /* The time of the fused program over the unfused one's, and whether that is more than noise. */
@@ -330,8 +387,10 @@ static void print_text(const comparison *c, nnc_text *t)
         nnc_puts(t,
             "  Timed in alternating bursts; the first run of each burst is a warm-up and not "
             "counted\n");
-    if (c->n > 1 && c->o->steps)
+    if (c->fused > 0 && c->o->steps)
         text_steps(t, c);
+    if (c->apart != c->joined)
+        text_siblings(t, c);
     if (c->io != NNC_IO_EXCLUDE)
         text_copies(t, c);
     nnc_putc(t, '\n');
@@ -418,7 +477,7 @@ static void json_steps(nnc_json_writer *w, const comparison *c)
 {
     nnc_json_line(w, 1);
     nnc_json_open(w, "steps", '[');
-    for (int i = 0; i < c->n && c->o->steps; i++) {
+    for (int i = 0; i <= c->fused && c->o->steps; i++) {
         summary s = nnc_summarize(&c->p[i], c->main);
         NNC_JSON_ROW(w, 2, J_STRING("pass", c->p[i].pass ? c->p[i].pass : "as written"),
             J_MS("median_ms", s.median_ms), J_REAL("ratio", c->p[i].paired[c->main].ratio),
@@ -465,6 +524,7 @@ static void print_json(const comparison *c, nnc_text *t)
     NNC_JSON_OBJECT(w, "paired", J_INT("pairs", p->n), J_REAL("ratio", p->ratio),
         J_REAL("low", p->low), J_REAL("high", p->high));
     json_steps(w, c);
+    json_siblings(w, c);
     nnc_json_end(w, '}');
 }
 

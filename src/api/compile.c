@@ -108,6 +108,7 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
         .compiles_ctx = (void *)e,
         .skip = o->skip,
         .n_skip = o->n_skip,
+        .join_siblings = o->join_siblings,
         .after = o->after_pass,
         .after_ctx = o->ctx,
     };

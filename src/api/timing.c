@@ -289,13 +289,14 @@ static nnc_status pair_bursts(const timed *before, const timed *now, pairs *pair
     return NNC_OK;
 }
 
-/* Pairs fused with unfused, and each step with the one before it, where they ran alternately. */
+/* Pairs fused with unfused, each step with the one before it, and variants with fused, where they ran alternately. */
 static nnc_status pair_all(comparison *c, bool io)
 {
     program *p = c->p;
     NNC_TRY(pair_bursts(&p[c->unfused].t[io], &p[c->fused].t[io], &c->paired[io], c->sink));
     for (int i = 1; i < c->n; i++)
-        NNC_TRY(pair_bursts(&p[i - 1].t[io], &p[i].t[io], &p[i].paired[io], c->sink));
+        NNC_TRY(pair_bursts(
+            &p[p[i].variant ? c->fused : i - 1].t[io], &p[i].t[io], &p[i].paired[io], c->sink));
     return NNC_OK;
 }
 

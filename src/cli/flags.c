@@ -74,6 +74,9 @@ static const flag flags[] = {
         {"--skip", NNC_SET_LIST, AT(compare.compile.skip), AT(compare.compile.n_skip), 0, 0,
             "PASS,..."},
         "Leave these passes out (nnc passes lists them)"},
+    {'c', {"--join-siblings", NNC_SET_BOOL, AT(compare.compile.join_siblings)},
+        "Join independent contractions (pass siblings) also where that is expected to take longer; "
+        "compare times both"},
     {'s', {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
         "Command streams per device (default: 1)"},
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},

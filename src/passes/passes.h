@@ -44,6 +44,7 @@ typedef struct nnc_pass_options {
     int n_skip;
     const char *const *only;   /* when n_only > 0: run exactly these, in this order (nnc opt --passes=) */
     int n_only;
+    bool join_siblings;        /* joins siblings also where that is expected to take longer */
     /* called after every pass that ran; `changed` counts its applied rewrites */
     void (*after)(void *ctx, const char *pass, const nnc_graph *g, int changed, int64_t ns);
     void *after_ctx;

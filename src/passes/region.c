@@ -65,6 +65,13 @@ int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end)
     return flops;
 }
 
+bool made_in_init(const pass *p, nnc_ref v)
+{
+    while (nnc_is_view(p->g, nnc_def(p->g, v)))
+        v = nnc_def(p->g, v)->in[0];
+    return edit_static(p, v) && nnc_def(p->g, v)->op != OP_param;
+}
+
 void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
 {
     int operand;
@@ -86,6 +93,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         .tf32 = uses_tf32(p, target_of(p, n)),
         .grouped = groups > 1,
         .dynamic = operand < 0 || !edit_static(p, n->in[operand]),
+        .made = operand >= 0 && made_in_init(p, n->in[operand]),
         .flops = cost.flops,
         .bytes = cost.bytes,
         .results = nnc_type_numel(y),
@@ -94,12 +102,11 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     for (int k = 0; k < n->n_in; k++)
         a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
-    if (product)
-        a->weights =
-            nnc_ask_weights(x, nnc_typeof(g, c->in[1]), nnc_attr_int(c, AT_transpose_a, 0) != 0);
     a->channels = product ? 0 : x->dim[1] / groups;
     a->row = product ? 0 : y->dim[y->rank - 1];
     a->places = product ? 0 : a->results / (y->dim[0] * y->dim[1]);
+    if (!nnc_attr_int(c, AT_transpose_a, 0))
+        nnc_ask_product(a, x, nnc_typeof(g, c->in[1]));
     a->planes = c->op == OP_conv && nnc_type_orders_differ(x) && nnc_type_is_row_major(x) &&
                 !(p->will_run >> PASS_layout & 1);
     if (n->op == OP_fused) {

@@ -229,16 +229,25 @@ static const nnc_node *common_activation(const pass *p, const family *f)
 
 /* ---- times ------------------------------------------------------------------------------------- */
 
-/* Time that the fastest engine expects for contraction i; on CPUs without the launch: of small commands on one thread it is a tenth of
- * what the target states, and none of it may be saved. */
-static int64_t work_ns(pass *p, uint32_t i, bool *ok)
+typedef struct sum { /* of several commands */
+    int64_t ns;
+    bool ok; /* engines compute them */
+    bool kernels; /* all are generated kernels */
+} sum;
+
+/* Adds the time that the fastest engine expects for contraction i to s; of a CPU's library without the launch: of small commands on one
+ * thread it is a tenth of what the target states, and none of it may be saved. */
+static void add_work(pass *p, uint32_t i, sum *s)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);
     nnc_ask a;
     nnc_offer o = {0};
     contraction_ask(p, &p->g->node[i], &a);
-    *ok = *ok && nnc_target_fastest(t, &a, &o) != NULL;
-    return t->kind == NNC_T_cpu ? nnc_max64(o.time_ns - t->launch_ns * 2 / 5, 1) : o.time_ns;
+    const nnc_target_engine *e = nnc_target_fastest(t, &a, &o);
+    const bool library = e && t->kind == NNC_T_cpu && !nnc_target_runs_kernels(e);
+    s->ok = s->ok && e;
+    s->kernels = s->kernels && e && !library;
+    s->ns += library ? nnc_max64(o.time_ns - t->launch_ns * 2 / 5, 1) : o.time_ns;
 }
 
 static int64_t copy_ns(const nnc_target *t, int64_t bytes)
@@ -348,6 +357,17 @@ static void replace(pass *p, const family *f, nnc_ref y)
         edit_replace(p, all, y);
 }
 
+/* Does one command pay? On CPUs by more than the estimates' error, most of which is common to generated kernels that read the same
+ * weights. */
+static bool pays(const pass *p, const nnc_target *t, const sum *one, const sum *apart)
+{
+    const int64_t saved = apart->ns - one->ns, error = t->kind != NNC_T_cpu ? 0
+                                                       : one->kernels && apart->kernels
+                                                           ? one->ns / 16
+                                                           : one->ns / 4;
+    return p->o->join_siblings || (saved > nnc_kernel_launch_ns(t) && saved > error);
+}
+
 /* Index of the contraction among the nodes from `first` on. */
 static uint32_t new_contraction(const pass *p, uint32_t first)
 {
@@ -364,11 +384,10 @@ static void join(state *s, const family *f)
     const char *rule =
         remark_text(p, f->beside ? "%ss side by side" : "%ss of one input", nnc_ops[c->op].name);
     layers l = {0};
-    int64_t apart = inputs_ns(p, f), one = added_ns(p, f);
-    bool ok = true;
+    sum apart = {inputs_ns(p, f), true, true}, one = {added_ns(p, f), true, true};
     for (int i = 0; i < f->n; i++) {
         layers_add(p, &l, f->node[i]);
-        apart += work_ns(p, f->node[i], &ok);
+        add_work(p, f->node[i], &apart);
         s->seen[f->node[i]] = true;
     }
     uint32_t first = p->g->n_node;
@@ -376,19 +395,16 @@ static void join(state *s, const family *f)
     uint32_t at = p->status ? p->g->n_node : new_contraction(p, first);
     if (p->status || at == p->g->n_node)
         return;
-    one += work_ns(p, at, &ok);
-    const nnc_target *t = target_of(p, &p->g->node[at]);
-    ok = ok && t;
-    /* on CPUs by more than the estimates' error */
-    if (ok && apart - one > nnc_kernel_launch_ns(t) &&
-        (t->kind != NNC_T_cpu || apart - one > one / 4)) {
+    add_work(p, at, &one);
+    const bool ok = apart.ok && one.ok;
+    if (ok && pays(p, target_of(p, &p->g->node[at]), &one, &apart)) {
         replace(p, f, y);
         remark_applied(p, &l, rule, "one %s is expected to take %s, the %d apart %s",
-            nnc_ops[p->g->node[at].op].name, text_us(p, one), f->n, text_us(p, apart));
+            nnc_ops[p->g->node[at].op].name, text_us(p, one.ns), f->n, text_us(p, apart.ns));
     } else {
         remark_declined(p, &l, rule,
             ok ? "one %s is expected to take %s, the %d apart %s" : "no engine computes one %s",
-            nnc_ops[p->g->node[at].op].name, text_us(p, one), f->n, text_us(p, apart));
+            nnc_ops[p->g->node[at].op].name, text_us(p, one.ns), f->n, text_us(p, apart.ns));
         edit_sweep(p, p->g->value[y].node);
     }
 }

@@ -45,11 +45,11 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         a.outputs = c->dst.dim[c->dst.rank - 1];
     else if (kind[c->kind] != ASK_pool)
         a.outputs = c->dst.dim[1] / c->groups;
-    if (c->kind == CALL_matmul)
-        a.weights = nnc_ask_weights(&c->src, &c->wei, c->trans_a);
     a.channels = kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
     a.row = c->dst.rank ? c->dst.dim[c->dst.rank - 1] : 0;
     a.places = a.channels ? a.results / (c->dst.dim[0] * c->dst.dim[1]) : 0;
+    if (a.kind != ASK_pool && !c->trans_a)
+        nnc_ask_product(&a, &c->src, &c->wei);
     a.planes = a.channels && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
     memcpy(a.post, c->post, sizeof a.post);
     return a;

@@ -26,6 +26,9 @@ enum {
     STREAMED = 1 << 20, /* elements of a matrix */
     LONG_SUM = 8192, /* terms */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
+    /* With fewer terms, such rows are pieces of memory that end before they are prefetched: 25 to 88 % of the rate of panels. */
+    SHORT_ROW = 1024,
+    SHORT_ROW_SHARE = 85, /* percent */
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
 
@@ -153,10 +156,33 @@ static int64_t cheap_flops(const nnc_target *t, const nnc_ask *a)
     return a->grouped && !is_depthwise(a) ? of_lanes(t, a, GROUP_FLOPS) : 0;
 }
 
+void nnc_ask_product(nnc_ask *a, const nnc_type *x, const nnc_type *w)
+{
+    const bool product = a->kind == ASK_matmul;
+    int64_t n = 1;
+    bool same = product ? w->rank == 2 || w->rank == x->rank
+                        : a->kind == ASK_conv && a->places == 1 && !a->grouped &&
+                              nnc_type_numel(w) == w->dim[0] * w->dim[1];
+    for (int d = 0; product && d < w->rank - 2 && same; d++) {
+        same = w->dim[d] == x->dim[d];
+        n *= w->dim[d];
+    }
+    if (!same || !nnc_type_is_row_major(w) || !nnc_type_is_row_major(x))
+        return;
+    a->matrices = n;
+    a->weights = nnc_type_numel(w) / n;
+}
+
+/* Results of the rows that one matrix is for. */
+static int64_t results_of_matrix(const nnc_ask *a)
+{
+    return a->results / nnc_max64(a->matrices, 1);
+}
+
 /* Products of a few rows are bound by reading the weights. */
 static bool few_rows(const nnc_ask *a)
 {
-    return a->outputs > 1 && a->results <= 8 * a->outputs;
+    return a->outputs > 1 && results_of_matrix(a) <= 8 * a->outputs;
 }
 
 /* Channels last, a group of few outputs fills a part of a vector; row-major, libraries multiply group by group. */
@@ -175,7 +201,8 @@ static int64_t terms_of(const nnc_ask *a)
  * with long sums it is 7 to 15 % faster on smaller matrices as well, and more accurate. */
 static bool streams(const nnc_target *t, const nnc_ask *a)
 {
-    const bool long_rows = a->weights && a->results <= 2 * a->outputs && terms_of(a) >= LONG_ROW;
+    const bool long_rows =
+        a->weights && results_of_matrix(a) <= 2 * a->outputs && terms_of(a) >= LONG_ROW;
     return a->dtype == DT_f32 && few_rows(a) && (a->weights >= STREAMED || long_rows) &&
            nnc_target_engine_named(t, "llvm");
 }
@@ -279,7 +306,10 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
     if (a->kind ==
         ASK_conv_transpose) /* measured: 30 to 86 % of a generated kernel's speed, depthwise 5 % */
         share = is_depthwise(a) ? 5 : 65;
-    o->time_ns = cpu_ns(t, e, a, block, share, post);
+    nnc_ask each = *a; /* weights that are read again and again */
+    if (a->grouped && !is_depthwise(a) && !window && a->places)
+        each.bytes = nnc_mul_sat(a->bytes, 100) / share;
+    o->time_ns = cpu_ns(t, e, &each, block, share, post);
 }
 
 /* Epilogues of a library's precompiled kernels: a sum, then one activation of `functions` (bits of PO_*). */
@@ -405,6 +435,9 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         refuse(o, e->name, "would compute a prologue for each result");
         return;
     }
+    nnc_ask each = *a;
+    if (streams(t, a) && terms_of(a) < SHORT_ROW && !a->made)
+        each.bytes = nnc_mul_sat(a->bytes, 100) / SHORT_ROW_SHARE;
     int64_t block = a->outputs == 0    ? 0
                     : !is_depthwise(a) ? BLOCK_KERNEL
                     : a->planes        ? 0
@@ -413,7 +446,7 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
     for (int i = 0; i < a->n_post; i++)
         post += is_cheap(&a->post[i]) ? cheap_flops(t, a)
                                       : of_lanes(t, a, function[a->post[i].kind].kernel);
-    o->time_ns = cpu_ns(t, e, a, block, kernel_share(t, a), post);
+    o->time_ns = cpu_ns(t, e, &each, block, kernel_share(t, a), post);
 }
 
 static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
@@ -460,12 +493,6 @@ bool nnc_target_engine_kind(const char *name, nnc_tkind *kind)
     const known *k = find(name);
     *kind = k ? k->kind : NNC_T_cpu;
     return k != NULL;
-}
-
-int64_t nnc_ask_weights(const nnc_type *x, const nnc_type *w, bool transposed)
-{
-    bool rows = !transposed && w->rank == 2 && nnc_type_is_row_major(w) && nnc_type_is_row_major(x);
-    return rows ? nnc_type_numel(w) : 0;
 }
 
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)

@@ -121,6 +121,7 @@ typedef struct nnc_ask {
     int n_post;
     nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
     bool dynamic;                  /* its second operand is computed at run time */
+    bool made;                     /* its second operand is computed in init, so that packing it into panels costs nothing */
     bool strided;                  /* an operand or the result is a part of a larger tensor: generated kernels only */
     int64_t flops, bytes;          /* of the contraction; bytes: with the tensors that are added */
     int64_t results, result_bytes;
@@ -128,10 +129,14 @@ typedef struct nnc_ask {
     int64_t channels; /* of a convolution's group that are summed */
     int64_t row; /* of a channel's results, the length of the innermost dimension */
     int64_t places; /* of a convolution's channel in one image, the number of results; 0: unknown */
-    int64_t weights; /* elements of the one matrix that a product multiplies by, where it and the rows are row-major; 0: other */
+    int64_t weights; /* elements of each matrix that a product multiplies by, where they and the rows are row-major; 0: other */
+    int64_t matrices; /* of a batched product, each for rows of its own; 0, 1: one for all rows */
     bool planes; /* a convolution of row-major tensors: a channel's elements are neighbours */
     int64_t prologue; /* FLOPs by which elementwise ops compute an element of the first operand; 0: it lies in memory */
 } nnc_ask;
+
+/* Sets matrices and weights of a product of x, not transposed, and w; a convolution of one place in one group is one, too. */
+void nnc_ask_product(nnc_ask *a, const nnc_type *x, const nnc_type *w);
 
 typedef struct nnc_offer {
     bool ok;
@@ -141,8 +146,6 @@ typedef struct nnc_offer {
     const char *why;  /* not ok: the reason; valid until the thread's next offer */
 } nnc_offer;
 
-/* The `weights` of a product of x and w: for nnc_ask. */
-int64_t nnc_ask_weights(const nnc_type *x, const nnc_type *w, bool transposed);
 /* Engine e's offer, by rules and without its library, so that the answer is the same on every machine. An engine with an unknown name
  * supports everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);

@@ -1,6 +1,6 @@
 /* tests/api/generated.c -- generated graphs end to end. Each case is compiled at -O0 for the interpreter alone,
  * at -O2 for everything there is, and by one more configuration in turn (levels, engines, streams, devices,
- * threads, skipped passes, order of nodes); all must give the float64 reference's numbers within the bounds below, keep
+ * threads, skipped passes, order of nodes, siblings joined); all must give the float64 reference's numbers within the bounds below, keep
  * their accounts, and request the memory that was planned. Wild graphs have no such bound: there, what -O1 promises
  * (not one rounding changes) is checked bit by bit.
  *
@@ -47,7 +47,7 @@ static const config others[] = {
     {"-O2, 2 devices", E_full, 2, 1, 2, false, false, false},
     {"-O1, 2 devices, 2 streams", E_least, 1, 2, 2, false, false, false},
     {"-O2, 2 threads", E_threads, 2, 1, 1, false, false, false},
-    {"-O2, nodes permuted", E_full, 2, 1, 1, false, true, false},
+    {"-O2, nodes permuted, siblings joined", E_full, 2, 1, 1, false, true, false},
     {"-O2, passes skipped", E_full, 2, 1, 1, false, false, true},
     {"-O3, fast math", E_full, 3, 1, 1, true, false, false},
     {"-O2, interpreter", E_least, 2, 1, 1, false, false, false},
@@ -56,8 +56,8 @@ static const config others[] = {
     {"-O2, f16", E_full, 2, 1, 1, false, false, false, NNC_PRECISION_f16},
     {"-O2, bf16", E_full, 2, 1, 1, false, false, false, NNC_PRECISION_bf16},
     {"-O2, f16, interpreter", E_least, 2, 1, 1, false, false, false, NNC_PRECISION_f16},
-    {"-O3, bf16, 2 streams, nodes permuted", E_threads, 3, 2, 1, false, true, false,
-        NNC_PRECISION_bf16},
+    {"-O3, bf16, 2 streams, nodes permuted, siblings joined", E_threads, 3, 2, 1, false, true,
+        false, NNC_PRECISION_bf16},
 };
 
 typedef struct worker {
@@ -135,6 +135,7 @@ static bool execute(
              : f->fast ? MATH_fast
                        : MATH_ulp2; /* exact: NaN survives every relu */
     o.jobs = 1;
+    o.join_siblings = f->permute;
     o.skip = skip;
     o.n_skip = f->skip ? skip_some(c->seed, skip) : 0;
     *r = (api_run){0};

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <stdlib.h>
 
 enum { MAX_ARGS = 6 };
 typedef struct row {
@@ -142,7 +143,7 @@ static void check_compare(const row *r, nnc_text *t)
     cJSON *j = parsed(r, "compare", t), *e;
     check_fields(r, "compare", j,
         "model:s target:s threads:i args:o io:s reference:o runs:a speedup:n agree:b paired:o "
-        "steps:a");
+        "steps:a siblings:a");
     check_fields(r, "paired", cJSON_GetObjectItem(j, "paired"), "pairs:i ratio:N low:N high:N");
     check_fields(r, "reference", cJSON_GetObjectItem(j, "reference"), "ran:b scope:s");
     CHECK(cJSON_IsTrue(cJSON_GetObjectItem(cJSON_GetObjectItem(j, "reference"), "ran")));
@@ -161,6 +162,8 @@ static void check_compare(const row *r, nnc_text *t)
     cJSON_ArrayForEach(e, steps)
         check_fields(r, "step", e, "pass:s median_ms:n launches:i bytes_moved:i");
     CHECK((cJSON_GetArraySize(steps) >= 1) == (strcmp(r->model, "vgg16") != 0));
+    cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "siblings")) check_fields(r, "siblings", e,
+        "variant:s chosen:b least_ms:n pairs:i ratio:N low:N high:N launches:i nmse:n");
     const cJSON *args = cJSON_GetObjectItem(j, "args");
     CHECK_INT(cJSON_GetArraySize(args), n_args(r));
     for (int i = 0; i < n_args(r); i++)
@@ -212,6 +215,57 @@ TEST(models_agree_without_plugins)
         if (!skip)
             compare_row(env, &rows[i]);
     }
+    nnc_env_destroy(env);
+}
+
+/* Siblings: both ways of computing them, of which the pass chose one; nothing where there are none, or where only the sides are timed. */
+static void check_siblings(nnc_env *env, const char *model, const char *models, bool steps, int n)
+{
+    const row r = {model, {{"models", models}, {"out", "64"}}};
+    nnc_model *m = open_row(&r);
+    nnc_text t = {0};
+    bool agrees = false;
+    int chosen = 0;
+    const nnc_compare_options o = {
+        .compile = nnc_compile_defaults, .warmup = 1, .iterations = 6, .steps = steps};
+    CHECK(m != NULL);
+    if (!m)
+        return;
+    CHECK_OK(nnc_compare(env, m, &o, NNC_JSON, &t, &agrees, test_sink));
+    CHECK(agrees);
+    cJSON *j = parsed(&r, "compare", &t);
+    const cJSON *list = cJSON_GetObjectItem(j, "siblings"), *e;
+    CHECK_INT(cJSON_GetArraySize(list), n);
+    cJSON_ArrayForEach(e, list)
+    {
+        const bool here = cJSON_IsTrue(cJSON_GetObjectItem(e, "chosen"));
+        const bool apart =
+            !strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(e, "variant")), "apart");
+        chosen += here;
+        CHECK_INT(number(e, "launches"), apart ? atoi(models) : 1);
+        CHECK_INT(number(e, "pairs"), here ? 0 : 6);
+        CHECK(isnan(number(e, "ratio")) == here);
+        CHECK(number(e, "nmse") < 1e-11 && number(e, "least_ms") > 0);
+    }
+    CHECK_INT(chosen, n > 0);
+    cJSON_Delete(j);
+    nnc_text_clear(&t);
+    CHECK_OK(nnc_compare(env, m, &o, NNC_TEXT, &t, &agrees, test_sink));
+    CHECK((strstr(nnc_text_str(&t), "Siblings (independent contractions)") != NULL) == (n > 0));
+    nnc_text_deinit(&t);
+    nnc_model_close(m);
+}
+
+TEST(compare_times_siblings)
+{
+    nnc_env *env = open_env(false);
+    if (!env || !nnc_env_emitter())
+        return nnc_env_destroy(env);
+    check_siblings(env, "multi_linear", "3", true, 2);
+    check_siblings(env, "multi_conv1d", "4", true, 2);
+    check_siblings(env, "multi_linear", "1", true, 0);
+    check_siblings(env, "multi_linear", "3", false, 0);
+    check_siblings(env, "multi_gconv1d", "3", true, 0);
     nnc_env_destroy(env);
 }
 

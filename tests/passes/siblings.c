@@ -274,3 +274,51 @@ TEST(siblings_that_cost_more)
         nnc_text_deinit(&t);
     }
 }
+
+/* Generated kernels: one command for all is expected to take less time on several threads, and where it reads its weights in panels. */
+TEST(siblings_of_generated_kernels)
+{
+    nnc_target t;
+    nnc_text x = {0};
+    for (int conv = 0; conv < 2; conv++) {
+        nnc_puts(&x, conv ? "graph @g {\n%x = input : f32[1,1024,1]\n"
+                          : "graph @g {\n%x = input : f32[1,1024]\n");
+        for (int i = 0; i < 4; i++)
+            nnc_printf(&x, "%%w%d = param : f32[512,256%s] = gen(\"w%d\", seed=1, scale=0.1)\n", i,
+                conv ? ",1" : "", i);
+        nnc_printf(&x, "%%0, %%1, %%2, %%3 = split %%x {axis=1, sizes=[256,256,256,256]}\n");
+        for (int i = 0; i < 4; i++)
+            nnc_printf(&x, "%%y%d = %s %%%d, %%w%d\n", i, conv ? "conv" : "linear", i, i);
+        nnc_puts(&x, "%y = concat %y0, %y1, %y2, %y3 {axis=1}\n%z = exp %y\nreturn %z\n}\n");
+        for (int threads = 1; threads <= 4; threads *= 2) {
+            CHECK_OK(nnc_target_host(&t, threads, true, true, test_sink));
+            t.threads = t.cores = threads;
+            joins_on(&t, nnc_text_str(&x), 1, 0, 1);
+            nnc_target_deinit(&t);
+        }
+        nnc_text_clear(&x);
+    }
+    nnc_text_deinit(&x);
+}
+
+/* A static contraction, whose operand is its weights, too; and members that one reader reads twice. */
+TEST(siblings_that_are_read_twice)
+{
+    joins("graph @g {\n%x = input : f32[4,8]\n" W("w", "8,8")
+              W("v", "8,8") "%p = linear %w, %w\n%q = linear %w, %v\n"
+                            "%r = linear %x, %p\n%s = linear %x, %q\n%t = exp %r\n%u = sin %s\n"
+                            "return %t, %u\n}\n",
+        3, 1, 1);
+    joins("graph @g {\n%x = input : f32[8,8]\n" W(
+              "w", "8,8") "%p = linear %x, %x\n%q = linear %x, %w\n%t = exp %p\n%u = sin %q\n"
+                          "return %t, %u\n}\n",
+        2, 0, 0);
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1")
+              W("w", "4,8,1,1") "%p = conv %x, %v\n%q = conv %x, %w\n%r = mul %p, %p\n"
+                                "%s = concat %q, %q, %p {axis=1}\n%t = exp %s\nreturn %r, %t\n}\n",
+        1, 1, 2);
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1")
+              W("w", "4,8,1,1") "%p = conv %x, %v\n%q = conv %x, %w\n"
+                                "%s = concat %p, %q, %q {axis=1}\n%t = exp %s\nreturn %t\n}\n",
+        1, 1, 2);
+}

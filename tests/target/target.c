@@ -427,6 +427,89 @@ TEST(groups_of_few_places)
     nnc_target_deinit(&t);
 }
 
+static nnc_type type_of(const char *text)
+{
+    nnc_scan s;
+    nnc_type t = {0};
+    nnc_scan_init(&s, "type", text, strlen(text));
+    CHECK_OK(nnc_scan_type(&s, test_sink, &t));
+    return t;
+}
+
+/* Each matrix of a batched product has rows of its own; a convolution of one place is a product, too. */
+static void few_rows_are_read_unpacked(const nnc_target *cpu)
+{
+    static const struct {
+        nnc_ask a;
+        const char *x, *w;
+        bool onednn;
+        int64_t weights, matrices;
+    } t[] = {
+        {{.kind = ASK_matmul, .outputs = 64}, "f32[6,2,256]", "f32[6,64,256]", false, 16384, 6},
+        {{.kind = ASK_matmul, .outputs = 64}, "f32[6,3,256]", "f32[6,64,256]", true, 16384, 6},
+        {{.kind = ASK_matmul, .outputs = 64}, "f32[1,2,256]", "f32[6,64,256]", true, 0, 0},
+        {{.kind = ASK_matmul, .outputs = 64}, "f32[12,256]", "f32[64,256]", true, 16384, 1},
+        {{.kind = ASK_conv, .outputs = 64, .places = 1}, "f32[2,256,1]", "f32[64,256,1]", false,
+            16384, 1},
+        {{.kind = ASK_conv, .outputs = 64, .places = 1, .grouped = true}, "f32[2,256,1]",
+            "f32[64,128,1]", true, 0, 0},
+        {{.kind = ASK_conv, .outputs = 64, .places = 2}, "f32[1,256,2]", "f32[64,256,1]", true, 0,
+            0},
+    };
+    for (size_t i = 0; i < NNC_COUNT(t); i++) {
+        nnc_ask a = t[i].a;
+        const nnc_type x = type_of(t[i].x), w = type_of(t[i].w);
+        a.dtype = DT_f32;
+        a.results = nnc_type_numel(&x) / 256 * 64;
+        a.flops = 2 * a.results * 256;
+        nnc_ask_product(&a, &x, &w);
+        CHECK_INT(a.weights, t[i].weights);
+        CHECK_INT(a.matrices, t[i].matrices);
+        CHECK_INT(
+            nnc_target_offer(cpu, nnc_target_engine_named(cpu, "onednn"), &a).ok, t[i].onednn);
+    }
+}
+
+/* Groups of a convolution on few places: a library reads each group's weights again and again. */
+TEST(groups_on_few_places_take_longer)
+{
+    nnc_target t;
+    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    nnc_ask a = {.kind = ASK_conv,
+        .dtype = DT_f32,
+        .grouped = true,
+        .places = 1,
+        .outputs = 512,
+        .channels = 256,
+        .results = 4096,
+        .flops = 2 * INT64_C(4096) * 256,
+        .bytes = 4 * INT64_C(4096) * 256};
+    int64_t library = nnc_target_offer(&t, nnc_target_engine_named(&t, "onednn"), &a).time_ns,
+            kernel = nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+    CHECK(library > 2 * kernel);
+    nnc_target_deinit(&t);
+}
+
+/* Short rows are read at a part of the rate, unless init puts them into panels. */
+TEST(short_rows_are_read_in_pieces)
+{
+    nnc_target t;
+    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    int64_t ns[2][2];
+    for (int terms = 0; terms < 2; terms++)
+        for (int made = 0; made < 2; made++) {
+            nnc_ask a = {.kind = ASK_matmul, .dtype = DT_f32, .outputs = 4096, .results = 4096};
+            a.made = made;
+            a.weights = 4096 * (terms ? 1024 : 512);
+            a.flops = 2 * a.weights;
+            a.bytes = 4 * a.weights;
+            ns[terms][made] = nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+        }
+    CHECK(ns[0][0] > ns[0][1] + ns[0][1] / 10);
+    CHECK_INT(ns[1][0], ns[1][1]);
+    nnc_target_deinit(&t);
+}
+
 TEST(engines_answer_by_rules)
 {
     static const struct {
@@ -500,6 +583,7 @@ TEST(engines_answer_by_rules)
         CHECK_INT(o.ok, terms == 255);
         CHECK_INT(o.terms, terms);
     }
+    few_rows_are_read_unpacked(&cpu);
     cpu.l2_bytes = cpu.l3_bytes = 1 << 16;
     const char *why = answer(&cpu, "onednn", (nnc_ask){.dtype = DT_f32}, "A");
     CHECK(strstr(why, "does not fit the caches") != NULL);
