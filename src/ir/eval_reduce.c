@@ -167,6 +167,8 @@ static nnc_status divide_range(void *ctx, int64_t begin, int64_t end)
 
 nnc_status ev_pool(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
+    if (n->op == OP_argmaxpool || n->op == OP_maxpool_grad)
+        return (n->op == OP_argmaxpool ? ev_argmaxpool : ev_maxpool_grad)(e, n, in, out);
     const nnc_type *x = in[0].type;
     const fold_kind kind = n->op == OP_maxpool ? FOLD_max : FOLD_sum;
     const int64_t *kernel = NULL;

@@ -158,8 +158,48 @@ nnc_status nnc_infer_pool(infer *c)
         if (!extent(&w, i, x->dim[2 + i], rule, &dim[2 + i]))
             return fail(c, "no window begins inside spatial dimension %d", i);
     }
-    nnc_infer_set(c, x->dtype, x->rank, dim);
+    nnc_infer_set(c, c->n->op == OP_argmaxpool ? DT_i64 : (nnc_dtype)x->dtype, x->rank, dim);
     nnc_infer_follow(c, 0, x);
+    return NNC_OK;
+}
+
+/* dy has the results that pooling of `shape` has, with or without ceil_mode. */
+nnc_status nnc_infer_pool_grad(infer *c)
+{
+    const nnc_type *dy = arg(c, 0), *at = arg(c, 1);
+    const int64_t *shape;
+    window w = {.s = dy->rank - 2};
+    NNC_TRY(check_rank(c, dy));
+    NNC_TRY(nnc_infer_number(c, 0));
+    if (at->dtype != DT_i64 || !nnc_type_same_shape(at, dy))
+        return fail(c, "the indices are %s; they must be i64 and of dy's shape %s",
+            nnc_infer_show(c, at), nnc_infer_dims(c, dy));
+    int n = nnc_attr_ints(c->n, AT_shape, &shape);
+    if (n != dy->rank || shape[0] != dy->dim[0] || shape[1] != dy->dim[1])
+        return fail(c,
+            "shape is [%s]; it must be [%" PRId64 ",%" PRId64
+            ",spatial...] as dy's with %d spatial dimensions",
+            nnc_infer_list(c, shape, n, ','), dy->dim[0], dy->dim[1], w.s);
+    nnc_type x = nnc_type_make((nnc_dtype)dy->dtype, n, shape);
+    const char *what;
+    if (!nnc_type_check(&x, &what))
+        return fail(c, "shape [%s]: %s", nnc_infer_list(c, shape, n, ','), what);
+    NNC_TRY(read_ints(c, AT_kernel, w.s, 1, 1, w.kernel));
+    NNC_TRY(read_window(c, &w));
+    NNC_TRY(check_pool_pads(c, &w, &x));
+    for (int i = 0; i < w.s; i++) {
+        int64_t whole, ceiled;
+        bool fits = extent(&w, i, shape[2 + i], NNC_WINDOW_floor, &whole);
+        if (!extent(&w, i, shape[2 + i], NNC_WINDOW_ceil, &ceiled))
+            ceiled = 0;
+        if (!(fits && dy->dim[2 + i] == whole) && dy->dim[2 + i] != ceiled)
+            return fail(c,
+                "dy has extent %" PRId64 " along spatial dimension %d; windows over %" PRId64
+                " give %" PRId64,
+                dy->dim[2 + i], i, shape[2 + i], fits ? whole : ceiled);
+    }
+    nnc_infer_set(c, (nnc_dtype)dy->dtype, n, shape);
+    nnc_infer_follow(c, 0, dy);
     return NNC_OK;
 }
 

@@ -230,15 +230,16 @@ static int32_t ewise(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t g
     return n->op == OP_identity ? args[0] : nx_ewise(t, ctx, v, idx, guard, args);
 }
 
+/* A sum whose terms have several operands. */
 static bool is_contraction(const nnc_node *n)
 {
-    return nnc_op_class((nnc_op)n->op) == CL_contract;
+    return nnc_op_class((nnc_op)n->op) == CL_contract || n->op == OP_maxpool_grad;
 }
 
 static int32_t contraction(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
-    if (n->op == OP_conv_transpose) {
+    if (nx_is_transposed(n)) {
         int32_t other = guard;
         if (nx_phases(t, n, idx))
             return -1;
@@ -275,8 +276,8 @@ static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t g
     case CL_ewise:
     case CL_ecomp: return ewise(t, ctx, v, idx, guard);
     case CL_move: return nx_move(t, ctx, v, idx, guard);
-    case CL_reduce:
-    case CL_window: return nx_row(t, ctx, v, idx, guard);
+    case CL_reduce: return nx_row(t, ctx, v, idx, guard);
+    case CL_window: return (n->op == OP_maxpool_grad ? contraction : nx_row)(t, ctx, v, idx, guard);
     case CL_contract:
         if (!t->strict || nnc_is_depthwise(t->g, n))
             return contraction(t, ctx, v, idx, guard);
@@ -461,7 +462,7 @@ static int32_t add_reduce(
     if (!NX_ROOM(t, reduce))
         return -1;
     int level = t->ins[x].at.level + 1;
-    if (n->op == OP_conv_transpose && t->n_reduce) /* a stage of its own, and its users' after it */
+    if (nx_is_transposed(n) && t->n_reduce) /* a stage of its own, and its users' after it */
         level = (int)nnc_max64(level, t->reduce[t->n_reduce - 1].level + 1);
     nx_place at = {.ctx = (int16_t)ctx,
         .level = (int16_t)level,
@@ -489,7 +490,7 @@ static int32_t trivial(
     const nnc_affine *win[NNC_MAX_RANK], *start;
     for (int d = 0; d < NNC_MAX_RANK; d++)
         win[d] = &zero;
-    if (n->op == OP_argmax || n->op == OP_argmin)
+    if (n->op == OP_argmax || n->op == OP_argmin || n->op == OP_argmaxpool)
         return nx_number(t, v, 0);
     int32_t inner = guard;
     const nnc_affine *in = operand_map(t, n, idx, reduced, win, &inner, &start);
@@ -540,7 +541,7 @@ int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
                                   memcmp(t->reduce[r].idx, idx, sizeof *idx * (size_t)rank) == 0))
         r++;
     if (r == t->n_reduce) {
-        bool phases = nnc_def(t->g, v)->op == OP_conv_transpose;
+        bool phases = nx_is_transposed(nnc_def(t->g, v));
         int space = agree_on_rows(t, v, idx) ? find_space(t, n, dim, phases) : -1;
         if (space < 0 || (r = add_reduce(t, v, idx, guard, space, reduced)) < 0)
             return -1;

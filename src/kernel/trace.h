@@ -171,6 +171,8 @@ nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc
 int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *dim);
 const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
+/* A transposed convolution, or the gradient of a maximum over windows, which has the same sums with other terms. */
+bool nx_is_transposed(const nnc_node *n);
 /* Asks for the results of a transposed convolution by phases, where idx mixes them; true: restart is set. */
 bool nx_phases(nx *t, const nnc_node *n, const nnc_affine *idx);
 /* One term of a contraction: the first operand, 0 outside, times the second, in context ctx. `in` is the first operand's map, under

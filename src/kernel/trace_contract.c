@@ -7,6 +7,9 @@
  *                     stride (a phase) meet the same elements, so the trace asks for such results apart (nx_phases) and each phase
  *                     is a convolution. Where that cannot be, guards tell which of all pairs (q, t) meet.
  *
+ * maxpool_grad: as a transposed convolution of each channel, whose term is the gradient of result q where t is the index of its largest
+ * element, else 0.
+ *
  * Elements outside the source count as 0. Depthwise convolutions are computed like this where the target says so; others where no
  * engine supports them. */
 #include "kernel/trace.h"
@@ -36,6 +39,18 @@ static step step_of(const nnc_node *n, int d)
     return (step){ns ? s[d] : 1, nl ? l[d] : 1, np ? p[d] : 0};
 }
 
+bool nx_is_transposed(const nnc_node *n)
+{
+    return n->op == OP_conv_transpose || n->op == OP_maxpool_grad;
+}
+
+/* Number of the window's elements along spatial dimension d. */
+static int64_t taps_of(const nx *t, const nnc_node *n, int d)
+{
+    const int64_t *kernel;
+    return nnc_attr_ints(n, AT_kernel, &kernel) ? kernel[d] : type_of(t, n->in[1])->dim[d + 2];
+}
+
 /* What a transposed convolution sums along a dimension for results at index e: steps j = 0 .. n-1, where e + pad = stride q + rest, or
  * rest alone where the source is shorter than the window. */
 typedef struct steps {
@@ -49,7 +64,7 @@ typedef struct steps {
 static steps steps_of(const nx *t, const nnc_node *n, int d, const nnc_affine *e)
 {
     step s = step_of(n, d);
-    int64_t lo, hi, least, most, taps = type_of(t, n->in[1])->dim[d + 2];
+    int64_t lo, hi, least, most, taps = taps_of(t, n, d);
     int64_t source = type_of(t, n->in[0])->dim[d + 2];
     bool alone = s.stride == 1 && s.dilation == 1 && source < taps;
     steps p = {.rest = {.c = e->c + s.pad}, .qj = -1};
@@ -100,6 +115,8 @@ bool nx_phases(nx *t, const nnc_node *n, const nnc_affine *idx)
 /* Input channels per group. */
 static int64_t each_of(const nx *t, const nnc_node *n)
 {
+    if (n->op == OP_maxpool_grad)
+        return 1;
     return type_of(t, n->in[0])->dim[1] / nnc_attr_int(n, AT_groups, 1);
 }
 
@@ -116,12 +133,12 @@ int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *di
         dim[k++] = each_of(t, n);
     for (int d = 0; d < w->rank - 2; d++) {
         steps p = {0};
-        if (n->op == OP_conv_transpose) {
+        if (nx_is_transposed(n)) {
             p = steps_of(t, n, d, &idx[d + 2]);
             dim[k++] = p.n;
         }
         if (n->op == OP_conv || over_window(n, d, &p))
-            dim[k++] = w->dim[d + 2];
+            dim[k++] = taps_of(t, n, d);
     }
     return k;
 }
@@ -179,7 +196,7 @@ static int32_t transposed_place(nx *t, const nnc_node *n, int d, const nnc_affin
     at.c -= p.q0 * s.stride;
     if (!over_window(n, d, &p)) {
         *tap = at;
-        return nx_guard(t, guard, tap, 0, type_of(t, n->in[1])->dim[d + 2]);
+        return nx_guard(t, guard, tap, 0, taps_of(t, n, d));
     }
     *tap = **(*win)++;
     nnc_affine_add(&at, tap, -s.dilation);
@@ -213,8 +230,8 @@ const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx,
     const nnc_type *x = type_of(t, n->in[0]);
     if (is_product(n))
         return product_source(t, n, idx, win[0]);
-    nnc_affine channel, tap;
-    if (!input_channel(t, n, &idx[1], &win, &channel))
+    nnc_affine channel = idx[1], tap;
+    if (n->op != OP_maxpool_grad && !input_channel(t, n, &idx[1], &win, &channel))
         return NULL;
     if (n->op == OP_conv) {
         nnc_affine *in = nx_window(t, n, idx, win, guard, start);
@@ -277,6 +294,25 @@ static bool weight_place(nx *t, const nnc_node *n, const nnc_affine *idx,
     return *guard != -2;
 }
 
+/* dy where the largest element of its window is the one that the term is for. `at`: that element's index in each spatial dimension, from
+ * the third on. */
+static int32_t of_largest(nx *t, const nnc_node *n, int32_t dy, int32_t index, const nnc_affine *at)
+{
+    nnc_affine tap = {0};
+    int32_t arg[2] = {dy, index};
+    for (int d = 0; d < type_of(t, n->out)->rank - 2; d++) {
+        nnc_affine all = {0};
+        nnc_affine_add(&all, &tap, taps_of(t, n, d));
+        nnc_affine_add(&all, &at[d + 2], 1);
+        tap = all;
+    }
+    nx_place p = nx_beside(t, t->ins[dy].at.ctx, 2, arg);
+    p.axes |= nx_axes(&tap, 1);
+    nnc_dtype d = nx_dtype(t, n->out);
+    int32_t is = nx_sop(t, p, SC_eq, DT_bool, index, nx_index(t, p, &tap), -1);
+    return nx_sop(t, p, SC_select, d, is, dy, nx_const(t, d, 0));
+}
+
 /* An f32 product is written x w + 0, so that its sum is rounded once (fused multiply-add). */
 static int32_t product(nx *t, nx_place at, nnc_dtype d, const int32_t *arg)
 {
@@ -304,8 +340,11 @@ int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, con
         if (arg[0] < 0)
             return -1;
     }
-    arg[1] = nx_demand(t, ctx, n->in[1], at, guard);
+    const bool pool = n->op == OP_maxpool_grad;
+    arg[1] = nx_demand(t, ctx, n->in[1], pool ? in : at, pool ? inner : guard);
     if (arg[1] < 0 || !nx_count(t, n->out))
         return -1;
+    if (pool)
+        return of_largest(t, n, arg[0], arg[1], at);
     return product(t, nx_beside(t, ctx, 2, arg), d, arg);
 }

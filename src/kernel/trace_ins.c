@@ -472,6 +472,7 @@ static nnc_kred kind_of(nnc_op op)
     case OP_reduce_max:
     case OP_maxpool: return KR_max;
     case OP_reduce_min: return KR_min;
+    case OP_argmaxpool:
     case OP_argmax: return KR_argmax;
     case OP_argmin: return KR_argmin;
     default: return KR_sum;
@@ -540,13 +541,15 @@ int32_t nx_reduce(nx *t, nx_place at, nnc_ref v, int32_t x, int32_t inner, int32
     nnc_kred kind = kind_of(op);
     nnc_dtype d = nx_dtype(t, n->in[0]);
     at.home = NH_body;
-    if (inner != guard)
+    int32_t inside = op == OP_argmaxpool && inner != guard ? nx_condition(t, at, inner, guard) : -1;
+    if (inner != guard && inside < 0)
         x = nx_filled(t, at, x, inner, guard, neutral(t, op, d));
     nx_ins *q = x < 0 ? NULL : add(t, KO_reduce, kind >= KR_argmax ? DT_i64 : d, at);
     if (!q)
         return -1;
     q->k.sop = (uint8_t)kind;
     q->k.arg[0] = x;
+    q->k.arg[1] = inside; /* padding has no index */
     int32_t y = last(t);
     at.home = NH_post;
     if (y >= 0 && op == OP_reduce_mean)

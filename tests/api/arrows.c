@@ -10,6 +10,7 @@ static const struct {
     {"target", "base"},
     {"cuda", "base"},
     {"ir", "base"},
+    {"autodiff", "base ir"},
     {"tensors", "base"},
     {"onnx", "base ir"},
     {"frontend", "base ir onnx tensors"},

@@ -1,0 +1,24 @@
+/* autodiff/autodiff.h -- reverse-mode differentiation: adds to a graph the nodes that compute gradients.
+ *
+ * One rule an op (rule_*.c); of elementwise ops the derivatives stand in ir/scalar.def, and named ops without a rule of their own are
+ * differentiated through their lowering (ir/expand.c). Where a gradient is built, it reads values of the forward pass: operands and
+ * results of contractions, windows and reductions. What elementwise ops computed is computed again from these.
+ *
+ * Conventions where a function has no derivative: relu and abs have 0 at 0; the first of equal operands gets all of the gradient of a
+ * maximum or minimum of two; equal elements of a row share that of a reduction; the first of a window gets it (PyTorch's rules). */
+#ifndef NNC_AUTODIFF_H
+#define NNC_AUTODIFF_H
+
+#include "ir/ir.h"
+
+/* For the values y[0..n_y) of g, each with the gradient dy[i] of some number L with respect to it (a value of the same shape and dtype;
+ * NNC_NONE: 1 for each element), appends nodes that compute the gradient of L with respect to x[0..n_x), and sets dx[i] to it;
+ * NNC_NONE: L does not depend on it, or only through integers and comparisons. Only what x needs is built. The new nodes carry the path
+ * of the layer that they differentiate, with "/backward". NNC_E_MODEL: an op on the way has no rule; all such are reported.
+ * Existing refs stay valid. */
+nnc_status nnc_gradients(nnc_graph *g, int n_y, const nnc_ref *y, const nnc_ref *dy, int n_x, const nnc_ref *x, nnc_ref *dx,
+    nnc_sink *sink) NNC_MUST;
+/* Has the op a rule? Others pass no gradient on: comparisons and indices have none; of *missing ops it is not written. */
+bool nnc_has_gradient(nnc_op op, bool *missing);
+
+#endif

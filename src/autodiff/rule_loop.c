@@ -1,0 +1,86 @@
+/* autodiff/rule_loop.c -- ops in order along an axis, and movement by computed indices. */
+#include "autodiff/internal.h"
+
+#include <string.h>
+
+/* Each element gets the gradients of the sums that it is in: a running sum from the other side. */
+static void cumsum_rule(visit *a)
+{
+    const nnc_attr at[] = {nnc_ai(AT_axis, nnc_attr_int(&a->n, AT_axis, 0)),
+        nnc_ai(AT_exclusive, nnc_attr_int(&a->n, AT_exclusive, 0)),
+        nnc_ai(AT_reverse, !nnc_attr_int(&a->n, AT_reverse, 0))};
+    give(a, 0, nnc_build(a->g, OP_cumsum, 1, a->dy, 3, at));
+}
+
+/* Adds `from` at the indices along axis to zeros of x's type. */
+static nnc_ref scattered(visit *a, const nnc_type *x, nnc_ref index, nnc_ref from)
+{
+    const nnc_attr at[] = {
+        nnc_ai(AT_axis, nnc_attr_int(&a->n, AT_axis, 0)), nnc_aw(AT_reduction, "add")};
+    const nnc_ref in[] = {full_like(a, x, 0), index, from};
+    return nnc_build(a->g, OP_scatter, 3, in, 2, at);
+}
+
+static void topk_rule(visit *a)
+{
+    const nnc_type x = *in_type(a, 0);
+    give(a, 0, scattered(a, &x, a->n.out + 1, a->dy[0] == NNC_NONE ? result_grad(a, 0) : a->dy[0]));
+}
+
+static void gather_elements_rule(visit *a)
+{
+    const nnc_type x = *in_type(a, 0);
+    give(a, 0, scattered(a, &x, a->n.in[1], a->dy[0]));
+}
+
+static void gather_nd_rule(visit *a)
+{
+    const nnc_type x = *in_type(a, 0);
+    const nnc_attr add = nnc_aw(AT_reduction, "add");
+    if (nnc_attr_int(&a->n, AT_batch_dims, 0)) {
+        refuse(a, " with batch_dims");
+        return;
+    }
+    const nnc_ref in[] = {full_like(a, &x, 0), a->n.in[1], a->dy[0]};
+    give(a, 0, nnc_build(a->g, OP_scatter_nd, 3, in, 1, &add));
+}
+
+/* Updates are read where they went. Without a reduction what they replaced gets nothing, and of several for one element each gets all
+ * of it, as in PyTorch. */
+static void scatter_rule(visit *a)
+{
+    const bool nd = a->n.op == OP_scatter_nd;
+    const nnc_attr *r = nnc_attr_find(&a->n, AT_reduction);
+    const nnc_attr axis = nnc_ai(AT_axis, nnc_attr_int(&a->n, AT_axis, 0));
+    const bool replaces = !r || !r->word || !strcmp(r->word, "none");
+    nnc_ref dy = a->dy[0];
+    if (!replaces && strcmp(r->word, "add")) {
+        refuse(a, " with a reduction other than add");
+        return;
+    }
+    if (wanted(a, 2)) {
+        const nnc_ref in[] = {dy, a->n.in[1]};
+        give(a, 2, nnc_build(a->g, nd ? OP_gather_nd : OP_gather_elements, 2, in, !nd, &axis));
+    }
+    if (!wanted(a, 0))
+        return;
+    if (replaces) {
+        const nnc_type u = *in_type(a, 2);
+        const nnc_ref in[] = {dy, a->n.in[1], full_like(a, &u, 0)};
+        dy = nnc_build(a->g, (nnc_op)a->n.op, 3, in, !nd, &axis);
+    }
+    give(a, 0, dy);
+}
+
+rule *loop_rule(nnc_op op)
+{
+    switch (op) {
+    case OP_cumsum: return cumsum_rule;
+    case OP_topk: return topk_rule;
+    case OP_gather_elements: return gather_elements_rule;
+    case OP_gather_nd: return gather_nd_rule;
+    case OP_scatter:
+    case OP_scatter_nd: return scatter_rule;
+    default: return NULL;
+    }
+}

@@ -1,0 +1,316 @@
+/* autodiff/rule_nn.c -- contractions, windows and activations with a rule of their own. */
+#include "autodiff/internal.h"
+
+#include <string.h>
+
+/* ---- products --------------------------------------------------------------------------------------------------------- */
+
+static nnc_ref product(visit *a, nnc_ref x, nnc_ref y, bool tx, bool ty)
+{
+    const nnc_ref in[] = {x, y};
+    const nnc_attr at[] = {nnc_ai(AT_transpose_a, tx), nnc_ai(AT_transpose_b, ty)};
+    return x == NNC_NONE || y == NNC_NONE ? NNC_NONE : nnc_build(a->g, OP_matmul, 2, in, 2, at);
+}
+
+/* y = A B, where A is a or its transpose: dA = dy B^T, dB = A^T dy. */
+static void matmul_rule(visit *a)
+{
+    nnc_ref x = a->n.in[0], w = a->n.in[1], dy = a->dy[0];
+    bool tx = nnc_attr_int(&a->n, AT_transpose_a, 0), tw = nnc_attr_int(&a->n, AT_transpose_b, 0);
+    if (wanted(a, 0))
+        give(a, 0, tx ? product(a, w, dy, tw, true) : product(a, dy, w, false, !tw));
+    if (wanted(a, 1))
+        give(a, 1, tw ? product(a, dy, x, true, tx) : product(a, x, dy, !tx, false));
+}
+
+/* All dimensions but the last as one. */
+static nnc_ref rows_of(visit *a, nnc_ref x)
+{
+    const nnc_type *t = nnc_typeof(a->g, x);
+    const int64_t last = t->dim[t->rank - 1], dim[] = {nnc_type_numel(t) / last, last};
+    return nnc_reshape(a->g, x, 2, dim);
+}
+
+static void linear_rule(visit *a)
+{
+    const nnc_type x = *in_type(a, 0);
+    const int64_t first = 0;
+    nnc_ref dy = rows_of(a, a->dy[0]);
+    if (wanted(a, 0)) {
+        nnc_ref dx = product(a, dy, a->n.in[1], false, false);
+        give(a, 0, nnc_reshape(a->g, dx, x.rank, x.dim));
+    }
+    if (wanted(a, 1))
+        give(a, 1, product(a, dy, rows_of(a, a->n.in[0]), true, false));
+    if (wanted(a, 2))
+        give(a, 2, nnc_reduce(a->g, OP_reduce_sum, dy, 1, &first, false));
+}
+
+/* ---- windows ---------------------------------------------------------------------------------------------------------- */
+
+#define SPATIAL 3
+
+typedef struct window {
+    int s; /* spatial dimensions */
+    int64_t stride[SPATIAL], dilation[SPATIAL], lo[SPATIAL], hi[SPATIAL], kernel[SPATIAL];
+    int64_t groups;
+} window;
+
+static void read_ints(const nnc_node *n, nnc_akey key, int s, int64_t dflt, int64_t *to)
+{
+    const int64_t *v;
+    int k = nnc_attr_ints(n, key, &v);
+    for (int i = 0; i < s; i++)
+        to[i] = k ? v[i] : dflt;
+}
+
+static window window_of(const visit *a)
+{
+    window w = {.s = in_type(a, 0)->rank - 2, .groups = nnc_attr_int(&a->n, AT_groups, 1)};
+    int64_t pads[2 * SPATIAL];
+    read_ints(&a->n, AT_strides, w.s, 1, w.stride);
+    read_ints(&a->n, AT_dilations, w.s, 1, w.dilation);
+    read_ints(&a->n, AT_pads, 2 * w.s, 0, pads);
+    memcpy(w.lo, pads, sizeof *pads * (size_t)w.s);
+    memcpy(w.hi, pads + w.s, sizeof *pads * (size_t)w.s);
+    if (nnc_op_class((nnc_op)a->n.op) == CL_window)
+        read_ints(&a->n, AT_kernel, w.s, 1, w.kernel);
+    else
+        memcpy(w.kernel, in_type(a, 1)->dim + 2, sizeof *w.kernel * (size_t)w.s);
+    return w;
+}
+
+static nnc_ref convolution(visit *a, nnc_op op, const window *w, nnc_ref x, nnc_ref k,
+    const int64_t *hi, const int64_t *extra)
+{
+    int64_t pads[2 * SPATIAL];
+    const nnc_ref in[] = {x, k};
+    memcpy(pads, w->lo, sizeof *pads * (size_t)w->s);
+    memcpy(pads + w->s, hi, sizeof *pads * (size_t)w->s);
+    const nnc_attr at[] = {nnc_av(AT_strides, w->s, w->stride), nnc_av(AT_pads, 2 * w->s, pads),
+        nnc_av(AT_dilations, w->s, w->dilation), nnc_ai(AT_groups, w->groups),
+        nnc_av(AT_output_padding, w->s, extra)};
+    return x == NNC_NONE || k == NNC_NONE
+               ? NNC_NONE
+               : nnc_build(a->g, op, 2, in, op == OP_conv_transpose ? 5 : 4, at);
+}
+
+/* The transposed convolution of dy whose result has the spatial extents of x. */
+static nnc_ref transposed(visit *a, const window *w, nnc_ref dy, nnc_ref k, const nnc_type *x)
+{
+    int64_t hi[SPATIAL] = {0}, extra[SPATIAL] = {0};
+    if (dy == NNC_NONE)
+        return dy;
+    const nnc_type *t = nnc_typeof(a->g, dy);
+    for (int i = 0; i < w->s; i++) {
+        int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        int64_t end = (t->dim[2 + i] - 1) * w->stride[i] + reach - w->lo[i];
+        hi[i] = nnc_max64(end - x->dim[2 + i], 0);
+        extra[i] = nnc_max64(x->dim[2 + i] - end, 0);
+    }
+    return convolution(a, OP_conv_transpose, w, dy, k, hi, extra);
+}
+
+/* Splits dimension d of x into [first, rest], moves dimension `from` of the result to `to`, and joins `to` with the one after it. */
+static nnc_ref regroup(visit *a, nnc_ref x, int64_t groups, bool source)
+{
+    const nnc_type t = *nnc_typeof(a->g, x);
+    int64_t each = t.dim[1] / groups, dim[NNC_MAX_RANK], perm[NNC_MAX_RANK];
+    int n = 0;
+    /* [N, G, C, spatial] to [C, G, N, spatial] or [G, C, N, spatial] */
+    dim[0] = t.dim[0];
+    dim[1] = groups;
+    dim[2] = each;
+    memcpy(dim + 3, t.dim + 2, sizeof *dim * (size_t)(t.rank - 2));
+    perm[n++] = source ? 2 : 1;
+    perm[n++] = source ? 1 : 2;
+    perm[n++] = 0;
+    for (; n < t.rank + 1; n++)
+        perm[n] = n;
+    nnc_ref r = nnc_transpose(a->g, nnc_reshape(a->g, x, t.rank + 1, dim), perm);
+    dim[0] = source ? each : groups * each;
+    dim[1] = source ? groups * t.dim[0] : t.dim[0];
+    memcpy(dim + 2, t.dim + 2, sizeof *dim * (size_t)(t.rank - 2));
+    return nnc_reshape(a->g, r, t.rank, dim);
+}
+
+/* The gradient of a convolution's weight [K,C/groups,k..], from its source and the gradient of its result: a convolution over the images,
+ * with the roles of batch and channels, and of strides and dilations, swapped. */
+static nnc_ref weight_grad(visit *a, const window *w, nnc_ref x, nnc_ref dy, const nnc_type *weight)
+{
+    window v = *w;
+    int64_t hi[SPATIAL] = {0}, extra[SPATIAL] = {0}, perm[NNC_MAX_RANK] = {1, 0};
+    const nnc_type tx = *nnc_typeof(a->g, x), ty = *nnc_typeof(a->g, dy);
+    for (int i = 0; i < w->s; i++) { /* as many results as the window has elements */
+        v.stride[i] = w->dilation[i];
+        v.dilation[i] = w->stride[i];
+        int64_t need = (w->kernel[i] - 1) * w->dilation[i] + (ty.dim[2 + i] - 1) * w->stride[i] + 1;
+        hi[i] = need - tx.dim[2 + i] - w->lo[i];
+    }
+    x = regroup(a, x, w->groups, true);
+    dy = regroup(a, dy, w->groups, false);
+    for (int i = 0; i < w->s && x != NNC_NONE;
+         i++) /* the last elements of x that no window reads */
+        if (hi[i] < 0) {
+            const int64_t axis = 2 + i, start = 0, end = tx.dim[2 + i] + hi[i];
+            const nnc_attr at[] = {
+                nnc_av(AT_axes, 1, &axis), nnc_av(AT_starts, 1, &start), nnc_av(AT_ends, 1, &end)};
+            x = nnc_build(a->g, OP_slice, 1, &x, 3, at);
+            hi[i] = 0;
+        }
+    nnc_ref dw = convolution(a, OP_conv, &v, x, dy, hi, extra);
+    for (int d = 2; d < weight->rank; d++)
+        perm[d] = d;
+    return nnc_transpose(a->g, dw, perm);
+}
+
+static nnc_ref bias_grad(visit *a)
+{
+    int64_t axes[NNC_MAX_RANK] = {0};
+    int n = 1;
+    for (int d = 2; d < in_type(a, 0)->rank; d++)
+        axes[n++] = d;
+    return nnc_reduce(a->g, OP_reduce_sum, a->dy[0], n, axes, false);
+}
+
+static void conv_rule(visit *a)
+{
+    const window w = window_of(a);
+    const nnc_type x = *in_type(a, 0), k = *in_type(a, 1);
+    if (wanted(a, 0))
+        give(a, 0, transposed(a, &w, a->dy[0], a->n.in[1], &x));
+    if (wanted(a, 1))
+        give(a, 1, weight_grad(a, &w, a->n.in[0], a->dy[0], &k));
+    if (wanted(a, 2))
+        give(a, 2, bias_grad(a));
+}
+
+/* y is the gradient of a convolution's source: here x plays the gradient of its result, and dy its source. */
+static void conv_transpose_rule(visit *a)
+{
+    const window w = window_of(a);
+    const nnc_type x = *in_type(a, 0), k = *in_type(a, 1);
+    int64_t none[SPATIAL] = {0};
+    if (wanted(a, 0)) {
+        int64_t axes[SPATIAL], from[SPATIAL] = {0};
+        nnc_ref dx = convolution(a, OP_conv, &w, a->dy[0], a->n.in[1], w.hi, none);
+        for (int i = 0; i < w.s; i++)
+            axes[i] = 2 + i;
+        const nnc_attr at[] = {nnc_av(AT_axes, w.s, axes), nnc_av(AT_starts, w.s, from),
+            nnc_av(AT_ends, w.s, x.dim + 2)}; /* output_padding may give more */
+        if (dx != NNC_NONE && !nnc_type_same_shape(nnc_typeof(a->g, dx), &x))
+            dx = nnc_build(a->g, OP_slice, 1, &dx, 3, at);
+        give(a, 0, dx);
+    }
+    if (wanted(a, 1))
+        give(a, 1, weight_grad(a, &w, a->dy[0], a->n.in[0], &k));
+    if (wanted(a, 2))
+        give(a, 2, bias_grad(a));
+}
+
+/* ---- pooling ---------------------------------------------------------------------------------------------------------- */
+
+/* For each window along dimension i of x, the number of elements that it counts. */
+static void counts_along(const window *w, int i, int64_t in, int64_t out, bool pads, double *count)
+{
+    for (int64_t o = 0; o < out; o++) {
+        int64_t from = o * w->stride[i] - w->lo[i], to = from + w->kernel[i];
+        count[o] = pads ? (double)(nnc_min64(to, in + w->hi[i]) - from)
+                        : (double)(nnc_min64(to, in) - nnc_max64(from, 0));
+    }
+}
+
+/* dy divided by the number of elements of each window. */
+static nnc_ref divided(visit *a, const window *w, nnc_ref dy)
+{
+    bool pads = nnc_attr_int(&a->n, AT_count_include_pad, 0);
+    for (int i = 0; i < w->s && dy != NNC_NONE; i++) {
+        const nnc_type t = *nnc_typeof(a->g, dy);
+        int64_t out = t.dim[2 + i], dim[NNC_MAX_RANK];
+        nnc_type line = nnc_type_make((nnc_dtype)t.dtype, 1, &out);
+        NNC_FREED double *count = nnc_malloc((size_t)out * sizeof *count);
+        NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&line));
+        if (!count || !data) {
+            a->g->status = a->g->status == NNC_OK ? nnc_nomem(a->g->sink) : a->g->status;
+            return NNC_NONE;
+        }
+        counts_along(w, i, in_type(a, 0)->dim[2 + i], out, pads, count);
+        bool equal = true;
+        for (int64_t o = 0; o < out; o++) {
+            nnc_set_f64((nnc_dtype)t.dtype, data, o, 1 / count[o]);
+            equal = equal && count[o] == count[0];
+        }
+        if (equal) {
+            dy = with_number(a, OP_mul, dy, 1 / count[0]);
+            continue;
+        }
+        for (int d = 0; d < t.rank; d++)
+            dim[d] = d == 2 + i ? out : 1;
+        dy = nnc_build2(
+            a->g, OP_mul, dy, nnc_reshape(a->g, nnc_constant(a->g, &line, data), t.rank, dim));
+    }
+    return dy;
+}
+
+/* Each element gets the shares of the windows that it is in: a transposed depthwise convolution with ones. */
+static void avgpool_rule(visit *a)
+{
+    window w = window_of(a);
+    const nnc_type x = *in_type(a, 0);
+    nnc_type ones = nnc_type_make((nnc_dtype)x.dtype, x.rank, x.dim);
+    ones.dim[0] = w.groups = x.dim[1];
+    ones.dim[1] = 1;
+    memcpy(ones.dim + 2, w.kernel, sizeof *w.kernel * (size_t)w.s);
+    ones = nnc_type_make((nnc_dtype)x.dtype, x.rank, ones.dim);
+    nnc_ref dy = divided(a, &w, a->dy[0]);
+    give(a, 0, transposed(a, &w, dy, full_like(a, &ones, 1), &x));
+}
+
+/* The first largest element of each window gets it; its index is kept in a byte where it fits. */
+static void maxpool_rule(visit *a)
+{
+    const window w = window_of(a);
+    const nnc_type x = *in_type(a, 0);
+    int64_t taps = 1;
+    nnc_attr at[NNC_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < w.s; i++)
+        taps = nnc_mul_sat(taps, w.kernel[i]);
+    nnc_ref index = nnc_build(a->g, OP_argmaxpool, 1, a->n.in, a->n.n_attr, a->n.attr);
+    if (taps <= 256)
+        index = nnc_cast(a->g, nnc_cast(a->g, index, DT_u8), DT_i64);
+    for (int i = 0; i < a->n.n_attr; i++)
+        if (a->n.attr[i].key != AT_ceil_mode)
+            at[n++] = a->n.attr[i];
+    at[n++] = nnc_av(AT_shape, x.rank, x.dim);
+    const nnc_ref in[] = {a->dy[0], index};
+    if (index != NNC_NONE)
+        give(a, 0, nnc_build(a->g, OP_maxpool_grad, 2, in, n, at));
+}
+
+/* ---- activations ------------------------------------------------------------------------------------------------------ */
+
+/* 0 at the bounds, by the result alone, so that the operand need not be kept; a NaN lets it pass. */
+static void relu_rule(visit *a)
+{
+    nnc_ref y = a->n.out, zero = nnc_scalar(a->g, dtype_of(a, y), 0);
+    nnc_ref flat = with_number(a, OP_le, y, 0);
+    if (a->n.op == OP_relu6)
+        flat = nnc_build2(a->g, OP_or, flat, with_number(a, OP_ge, y, 6));
+    give(a, 0, nnc_build3(a->g, OP_select, flat, zero, a->dy[0]));
+}
+
+rule *nn_rule(nnc_op op)
+{
+    switch (op) {
+    case OP_matmul: return matmul_rule;
+    case OP_linear: return linear_rule;
+    case OP_conv: return conv_rule;
+    case OP_conv_transpose: return conv_transpose_rule;
+    case OP_maxpool: return maxpool_rule;
+    case OP_avgpool: return avgpool_rule;
+    case OP_relu:
+    case OP_relu6: return relu_rule;
+    default: return NULL;
+    }
+}

@@ -1,0 +1,162 @@
+/* tests/autodiff/gradients.c -- chosen graphs: ops that are not drawn, shared and unused values, and which value a kink's gradient has. */
+#include "help.h"
+
+#include <math.h>
+
+#define INDEX "%i = constant : i64[2,3] = [0, 2, 1, 3, 3, 0]\n"
+
+static const char *const graphs[] = {
+    "graph @mod {\n%x = input : f64[7]\n%c = constant : f64[] = [0.7]\n%y = mod %x, %c : "
+    "f64[7]\nreturn %y\n}",
+    "graph @topk {\n%x = input : f64[3,9]\n%v, %i = topk %x {axis=1, k=4, largest=1} : f64[3,4], "
+    "i64[3,4]\nreturn %v\n}",
+    "graph @unused_indices {\n%x = input : f64[9]\n%v, %i = topk %x {axis=0, k=2, largest=0}\n%f = "
+    "cast %i {to=f64}\n%y = mul "
+    "%v, %f\nreturn %y\n}",
+    "graph @elements {\n%x = input : f64[2,5]\n" INDEX
+    "%y = gather_elements %x, %i {axis=1}\nreturn %y\n}",
+    "graph @rows {\n%x = input : f64[5,4]\n" INDEX "%y = gather %x, %i {axis=0}\nreturn %y\n}",
+    "graph @columns {\n%x = input : f64[2,5,3]\n" INDEX "%y = gather %x, %i {axis=1}\nreturn %y\n}",
+    "graph @last {\n%x = input : f64[2,2,5]\n%i = constant : i64[] = [-2]\n%y = gather %x, %i "
+    "{axis=2}\nreturn %y\n}",
+    "graph @tuples {\n%x = input : f64[4,4,2,3]\n" INDEX "%y = gather_nd %x, %i\nreturn %y\n}",
+    "graph @put {\n%x = input : f64[2,5]\n%u = input : f64[2,3]\n" INDEX
+    "%y = scatter %x, %i, %u {axis=1, reduction=add}\nreturn %y\n}",
+    "graph @replace {\n%x = input : f64[2,5]\n%u = input : f64[2,2]\n%i = constant : i64[2,2] = "
+    "[4, 1, 0, 3]\n%y = scatter %x, %i, %u "
+    "{axis=1}\nreturn %y\n}",
+    "graph @put_rows {\n%x = input : f64[4,3]\n%u = input : f64[2,3]\n%i = constant : i64[2,1] = "
+    "[2, 0]\n%y = scatter_nd %x, %i, %u\n"
+    "%z = scatter_nd %x, %i, %u {reduction=add}\n%s = mul %y, %z\nreturn %s\n}",
+    "graph @shared {\n%x = input : f64[4]\n%y = mul %x, %x\n%z = add %y, %x\n%s = sin %z\nreturn "
+    "%s, %y\n}",
+    "graph @part_of_split {\n%x = input : f64[2,6]\n%a, %b, %c = split %x {axis=1, "
+    "sizes=[1,2,3]}\n%y = exp %b\nreturn %y\n}",
+    "graph @batch_statistics {\n%x = input : f64[3,2,4,4]\n%g = input : f64[2]\n%b = input : "
+    "f64[2]\n%m = reduce_mean %x {axes=[0,2,3], "
+    "keepdims=0}\n%k = reshape %m {shape=[2,1,1]}\n%d = sub %x, %k\n%q = mul %d, %d\n%v = "
+    "reduce_mean %q {axes=[0,2,3], "
+    "keepdims=0}\n%y = batchnorm %x, %g, %b, %m, %v\nreturn %y\n}",
+    "graph @steps {\n%x = input : f64[7,11]\n%y = slice %x {axes=[0,1], starts=[1,2], ends=[7,10], "
+    "steps=[2,3]}\nreturn %y\n}",
+    "graph @mirrored {\n%x = input : f64[2,4,5]\n%y = pad %x {pads=[0,3,2,1,0,4], "
+    "mode=reflect}\n%z = pad %x {pads=[1,0,2,1,3,4], "
+    "mode=edge}\nreturn %y, %z\n}",
+    "graph @grouped {\n%x = input : f64[2,6,9,8]\n%w = input : f64[4,3,3,2]\n%b = input : "
+    "f64[4]\n%y = conv %x, %w, %b {strides=[2,3], "
+    "pads=[1,0,2,1], dilations=[2,1], groups=2}\nreturn %y\n}",
+    "graph @back {\n%x = input : f64[2,4,3,5]\n%w = input : f64[4,2,3,2]\n%b = input : f64[4]\n%y "
+    "= conv_transpose %x, %w, %b "
+    "{strides=[3,1], pads=[1,0,0,1], dilations=[1,2], groups=2, output_padding=[2,1]}\nreturn "
+    "%y\n}",
+    "graph @pools {\n%x = input : f64[1,2,8,7]\n%y = maxpool %x {kernel=[3,2], strides=[2,3], "
+    "pads=[1,0,1,1], dilations=[2,1], "
+    "ceil_mode=1}\n%z = avgpool %x {kernel=[3,2], strides=[2,3], pads=[1,0,1,1], ceil_mode=1}\n%u "
+    "= avgpool %x {kernel=[3,3], "
+    "strides=[2,2], pads=[1,1,1,1], count_include_pad=1}\nreturn %y, %z, %u\n}",
+    "graph @heads {\n%x = input : f64[3,1,4,5]\n%w = input : f64[2,6,5]\n%y = matmul %x, %w "
+    "{transpose_b=1}\n%z = matmul %y, %x "
+    "{transpose_a=1}\nreturn %z\n}",
+};
+
+TEST(chosen_graphs)
+{
+    for (size_t i = 0; i < NNC_COUNT(graphs); i++)
+        for (uint64_t seed = 0; seed < 5; seed++) {
+            int before = test_failures;
+            help_check_text(graphs[i], test_seed + seed);
+            if (test_failures > before) {
+                printf("%.30s...\n", graphs[i]);
+                break;
+            }
+        }
+}
+
+/* The gradient of sum(y) at x. */
+static void gradient_at(const char *text, const double *x, double *dx, int n)
+{
+    nnc_scan s;
+    nnc_scan_init(&s, "test", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    CHECK(g != NULL);
+    nnc_ref y = g->output[0], v = g->node[0].out, d;
+    CHECK_OK(nnc_gradients(g, 1, &y, NULL, 1, &v, &d, test_sink));
+    g->n_output = 0;
+    nnc_output(g, d, "dx");
+    nnc_rval out = {0};
+    CHECK_OK(nnc_eval(g, (const void *const[]){x}, 1, &out, test_sink));
+    for (int i = 0; i < n && out.f; i++)
+        dx[i] = out.f[i];
+    nnc_rval_free(&out);
+    nnc_graph_destroy(g);
+}
+
+TEST(kinks_are_those_of_pytorch)
+{
+    static const struct {
+        const char *op;
+        double x, dx;
+    } kinks[] = {{"relu", 0, 0}, {"relu6", 6, 0}, {"relu6", 0, 0}, {"abs", 0, 0},
+        {"leaky_relu", 0, 0.01}, {"softsign", 0, 1}, {"relu", NAN, 1}};
+    for (size_t i = 0; i < NNC_COUNT(kinks); i++) {
+        char text[200];
+        double dx = 7;
+        snprintf(text, sizeof text, "graph @k {\n%%x = input : f64[1]\n%%y = %s %%x\nreturn %%y\n}",
+            kinks[i].op);
+        gradient_at(text, &kinks[i].x, &dx, 1);
+        CHECK_NEAR(dx, kinks[i].dx, 1e-12);
+    }
+    static const double equal[] = {3, 1, 3, 3};
+    double dx[4];
+    gradient_at("graph @m {\n%x = input : f64[1,1,4]\n%y = maxpool %x {kernel=[4]}\nreturn %y\n}",
+        equal, dx, 4);
+    CHECK(dx[0] == 1 && dx[1] == 0 && dx[2] == 0 && dx[3] == 0);
+    gradient_at("graph @m {\n%x = input : f64[4]\n%y = reduce_max %x {axes=[0]}\nreturn %y\n}",
+        equal, dx, 4);
+    CHECK_NEAR(dx[2], 1.0 / 3, 1e-15);
+    CHECK(dx[1] == 0);
+}
+
+TEST(only_what_is_needed)
+{
+    static const char text[] = "graph @n {\n%x = input : f64[2,3]\n%w = input : f64[4,3]\n%y = "
+                               "linear %x, %w\n%z = input : f64[3]\n"
+                               "return %y\n}";
+    nnc_scan s;
+    nnc_scan_init(&s, "test", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    nnc_ref y = g->output[0], x[2] = {g->node[1].out, g->node[3].out}, dx[2];
+    uint32_t before = g->n_node;
+    CHECK_OK(nnc_gradients(g, 1, &y, NULL, 2, x, dx, test_sink));
+    CHECK(dx[0] != NNC_NONE && dx[1] == NNC_NONE);
+    for (uint32_t i = before; i < g->n_node; i++) /* dy^T x, and no gradient of x */
+        CHECK(g->node[i].op != OP_matmul || nnc_attr_int(&g->node[i], AT_transpose_a, 0));
+    CHECK_STR(g->node[g->n_node - 1].origin, "/backward");
+    nnc_graph_destroy(g);
+}
+
+TEST(ops_without_a_derivative_are_listed)
+{
+    static const char text[] =
+        "graph @l {\n%x = input : f32[4]\n%y = cumprod %x {axis=0} loc \"/layers/3\"\n"
+        "%i = constant : i64[4,1] = [0, 1, 3, 2]\n"
+        "%z = scatter_nd %y, %i, %x {reduction=mul} loc \"/layers/4\"\nreturn %z\n}";
+    nnc_scan s;
+    nnc_scan_init(&s, "test", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    CHECK(g != NULL);
+    nnc_ref y = g->output[0], x = g->node[0].out, dx;
+    CHECK_INT(nnc_gradients(g, 1, &y, NULL, 1, &x, &dx, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("/layers/4: scatter_nd with a reduction other than add has no derivative");
+    nnc_graph_destroy(g);
+    static const char product[] =
+        "graph @l {\n%x = input : f32[4]\n%y = cumprod %x {axis=0} loc \"/layers/3\"\nreturn %y\n}";
+    nnc_scan_init(&s, "test", product, sizeof product - 1);
+    g = nnc_graph_parse(&s, test_sink);
+    CHECK(g != NULL);
+    y = g->output[0];
+    x = g->node[0].out;
+    CHECK_INT(nnc_gradients(g, 1, &y, NULL, 1, &x, &dx, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("/layers/3: cumprod has no derivative");
+    nnc_graph_destroy(g);
+}
