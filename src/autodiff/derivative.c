@@ -21,7 +21,7 @@ static nnc_ref expression(reader *r);
 static nnc_ref number(reader *r)
 {
     char *end;
-    double v = strtod(r->s, &end);
+    double v = nnc_strtod(r->s, &end);
     r->s = end;
     return nnc_scalar(r->a->g, dtype_of(r->a, r->like), v);
 }

@@ -52,7 +52,8 @@ static const fe_row *find_own(const char *name)
 static bool op_row(nnc_op op, fe_row *out)
 {
     const nnc_op_info *o = &nnc_ops[op];
-    if (find_own(o->name) || o->cls == CL_leaf || op == OP_relayout || op == OP_fused)
+    if (find_own(o->name) || o->cls == CL_leaf || op == OP_relayout || op == OP_fused ||
+        op == OP_argmaxpool || op == OP_maxpool_grad) /* which passes and autodiff make */
         return false;
     *out = (fe_row){o->name, o->n_min, o->n_max, op, false, o->attrs, fe_build_op, o->doc};
     if (o->cls == CL_ewise && o->n_max == 2) {

@@ -192,6 +192,12 @@ TEST(in_order)
         check_drawn(gen_loop, test_seed * 1009 + i, 1e-5, 1e-5);
 }
 
+TEST(largest_of_windows)
+{
+    for (uint64_t i = 0; i < 300; i++)
+        check_drawn(gen_largest, test_seed * 1019 + i, 1e-5, 1e-2);
+}
+
 TEST(recurrent)
 {
     for (uint64_t i = 0; i < 200; i++)

@@ -47,8 +47,10 @@ static int generated(uint64_t from, int n)
 TEST(in_order)
 {
     ct_set s = {0};
-    for (uint64_t i = 0; i < 60; i++) {
-        nnc_graph *g = i < 45 ? gen_loop(test_seed + i, test_sink) : gen_recurrent(i, test_sink);
+    for (uint64_t i = 0; i < 72; i++) {
+        nnc_graph *g = (i < 45   ? gen_loop
+                        : i < 60 ? gen_recurrent
+                                 : gen_largest)(i < 45 ? test_seed + i : i, test_sink);
         CHECK(g != NULL);
         if (g)
             ct_add_graph(&s, g);

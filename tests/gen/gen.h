@@ -44,6 +44,8 @@ void gen_moved_window(nnc_text *t, uint64_t seed, bool pool);
 nnc_graph *gen_loop(uint64_t seed, nnc_sink *sink);
 /* The same of lstm, gru and rnn, for which a rounding error grows from step to step. */
 nnc_graph *gen_recurrent(uint64_t seed, nnc_sink *sink);
+/* The same of argmaxpool, and of maxpool_grad on its indices. */
+nnc_graph *gen_largest(uint64_t seed, nnc_sink *sink);
 
 /* A graph of one fused node that does what g does; its inputs are g's, in order. NULL: out of memory. */
 nnc_graph *gen_fused(const nnc_graph *g, nnc_sink *sink);

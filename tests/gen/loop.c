@@ -172,6 +172,48 @@ static nnc_ref recurrent(loop *l)
     return nnc_build(l->g, ops[which], n, in, which == 2 && h < 8, &at);
 }
 
+/* The indices of maxima over windows, or, of dy and indices (some of no element), the gradient of the operand. */
+static nnc_ref largest(loop *l)
+{
+    static const nnc_dtype types[] = {DT_f32, DT_f32, DT_f64, DT_i32, DT_u8, DT_f16};
+    int64_t dim[5] = {between(l, 1, 3), between(l, 1, 20)}, kernel[3], stride[3], pads[6],
+            dilation[3];
+    const int s = (int)between(l, 1, 3);
+    for (int d = 0; d < s; d++) {
+        kernel[d] = between(l, 1, s == 3 ? 2 : 4);
+        stride[d] = between(l, 1, 4);
+        dilation[d] = between(l, 0, 2) ? 1 : 2;
+        int64_t reach = (kernel[d] - 1) * dilation[d] + 1;
+        pads[d] = between(l, 0, (reach - 1) / 2);
+        pads[s + d] = between(l, 0, (reach - 1) / 2);
+        dim[2 + d] = nnc_max64(reach, 2) + between(l, 0, s == 3 ? 5 : 12);
+    }
+    const nnc_dtype dtype = types[between(l, 0, 5)];
+    nnc_type t = nnc_type_make(dtype, 2 + s, dim);
+    if (between(l, 0, 2) == 0)
+        nnc_type_set_order(
+            &t, (const uint8_t[][5]){{0, 2, 1}, {0, 2, 3, 1}, {0, 2, 3, 4, 1}}[s - 1]);
+    nnc_attr at[5] = {nnc_av(AT_kernel, s, kernel), nnc_av(AT_strides, s, stride),
+        nnc_av(AT_pads, 2 * s, pads), nnc_av(AT_dilations, s, dilation),
+        nnc_ai(AT_ceil_mode, between(l, 0, 1))};
+    if (between(l, 0, 2) == 0) {
+        nnc_ref x = nnc_input(l->g, "x", &t);
+        return nnc_build(l->g, OP_argmaxpool, 1, &x, 5, at);
+    }
+    nnc_type y = t;
+    for (int d = 0; d < s; d++)
+        y.dim[2 + d] =
+            (dim[2 + d] + pads[d] + pads[s + d] - (kernel[d] - 1) * dilation[d] - 1) / stride[d] +
+            1;
+    nnc_type index = y;
+    index.dtype = DT_i64;
+    nnc_ref in[] = {nnc_input(l->g, "dy", &y), nnc_input(l->g, "index", &index)};
+    if (between(l, 0, 1))
+        in[1] = nnc_cast(l->g, nnc_cast(l->g, in[1], DT_u8), DT_i64);
+    at[4] = nnc_av(AT_shape, 2 + s, dim);
+    return nnc_build(l->g, OP_maxpool_grad, 2, in, 5, at);
+}
+
 static nnc_graph *drawn(uint64_t seed, nnc_ref (*const *op)(loop *), int n, nnc_sink *sink)
 {
     loop l = {.key = nnc_rng_key("gen_loop", seed), .g = nnc_graph_create("loop", sink)};
@@ -196,5 +238,11 @@ nnc_graph *gen_loop(uint64_t seed, nnc_sink *sink)
 nnc_graph *gen_recurrent(uint64_t seed, nnc_sink *sink)
 {
     static nnc_ref (*const op[])(loop *) = {recurrent};
+    return drawn(seed, op, NNC_COUNT(op), sink);
+}
+
+nnc_graph *gen_largest(uint64_t seed, nnc_sink *sink)
+{
+    static nnc_ref (*const op[])(loop *) = {largest};
     return drawn(seed, op, NNC_COUNT(op), sink);
 }

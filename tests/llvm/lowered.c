@@ -196,6 +196,11 @@ TEST(in_order)
     check_drawn(gen_loop);
 }
 
+TEST(largest_of_windows)
+{
+    check_drawn(gen_largest);
+}
+
 TEST(recurrent)
 {
     terms = 64;
