@@ -83,7 +83,8 @@ static bool is_discrete(nnc_op op)
 {
     nnc_class c = nnc_op_class(op);
     return op == OP_sign || op == OP_floor || op == OP_ceil || op == OP_round || op == OP_trunc ||
-           op == OP_argmax || op == OP_argmin || c == CL_leaf || nnc_ops[op].flags & OF_bool;
+           op == OP_argmax || op == OP_argmin || op == OP_argmaxpool || c == CL_leaf ||
+           nnc_ops[op].flags & (OF_bool | OF_int);
 }
 
 static void lowered(visit *a);
