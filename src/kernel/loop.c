@@ -47,14 +47,18 @@ static int32_t add(lp *p, nnc_kins in)
     return k->n_ins++;
 }
 
+int32_t lp_int(lp *p, nnc_dtype d, int64_t v)
+{
+    return add(
+        p, (nnc_kins){.op = KO_const, .dtype = (uint8_t)d, .i = v, .buf = -1, .arg = {-1, -1, -1}});
+}
+
 int32_t lp_const(lp *p, nnc_dtype d, double v)
 {
-    nnc_kins in = {.op = KO_const, .dtype = (uint8_t)d, .buf = -1, .arg = {-1, -1, -1}};
-    if (nnc_is_float(d))
-        in.f = v;
-    else
-        in.i = (int64_t)v;
-    return add(p, in);
+    if (!nnc_is_float(d))
+        return lp_int(p, d, (int64_t)v);
+    return add(
+        p, (nnc_kins){.op = KO_const, .dtype = (uint8_t)d, .f = v, .buf = -1, .arg = {-1, -1, -1}});
 }
 
 int32_t lp_index(lp *p, const nnc_affine *axis)
@@ -114,16 +118,37 @@ static int operand_buffer(const lp *p, int i)
 
 static int result_buffer(const lp *p, int i)
 {
-    return p->k->n_buf - p->n->n_out + i;
+    return p->n_arg - p->n->n_out + i;
+}
+
+static int32_t access_at(lp *p, nnc_kop op, int buf, nnc_affine at, int32_t x)
+{
+    return add(p, (nnc_kins){.op = (uint8_t)op,
+                      .dtype = (uint8_t)nnc_kdtype(p->k->buf[buf].dtype),
+                      .buf = (int16_t)buf,
+                      .arg = {x, -1, -1},
+                      .at = at});
 }
 
 static int32_t access(lp *p, nnc_kop op, int buf, const nnc_type *t, const lp_map *at, int32_t x)
 {
-    return add(p, (nnc_kins){.op = (uint8_t)op,
-                      .dtype = (uint8_t)nnc_kdtype((nnc_dtype)t->dtype),
-                      .buf = (int16_t)buf,
-                      .arg = {x, -1, -1},
-                      .at = offset(t, at)});
+    return access_at(p, op, buf, offset(t, at), x);
+}
+
+int lp_tmp(lp *p, nnc_dtype d, int64_t numel)
+{
+    p->k->buf[p->k->n_buf] = (nnc_kbuf){.role = KB_tmp, .dtype = d, .numel = numel};
+    return p->k->n_buf++;
+}
+
+int32_t lp_load_tmp(lp *p, int buf, nnc_affine at)
+{
+    return access_at(p, KO_load, buf, at, -1);
+}
+
+void lp_store_tmp(lp *p, int buf, nnc_affine at, int32_t x)
+{
+    (void)access_at(p, KO_store, buf, at, x);
 }
 
 static const nnc_type *result_type(const lp *p, int i)
@@ -248,54 +273,6 @@ static void scan(lp *p)
     lp_store(p, 0, &at, lp_cast(p, v, d));
 }
 
-/* ---- the k best ------------------------------------------------------------------------------ */
-
-/* Does x at index i come after the element p at index j, in the order best first, the lower index first among equals? */
-static int32_t comes_after(lp *p, bool largest, int32_t x, int32_t i, int32_t prev, int32_t j)
-{
-    int32_t after = lp_sop(p, largest ? SC_lt : SC_gt, x, prev, -1),
-            tie = lp_sop(p, SC_eq, x, prev, -1);
-    if (!p->oom && nnc_is_float((nnc_dtype)p->k->ins[x].dtype)) { /* a NaN is best */
-        int32_t xn = lp_sop(p, SC_isnan, x, -1, -1), pn = lp_sop(p, SC_isnan, prev, -1, -1);
-        int32_t only = lp_sop(p, SC_and, pn, lp_sop(p, SC_not, xn, -1, -1), -1);
-        after = lp_sop(p, SC_or, after, only, -1);
-        tie = lp_sop(p, SC_or, tie, lp_sop(p, SC_and, xn, pn, -1), -1);
-    }
-    int32_t later = lp_sop(p, SC_and, tie, lp_sop(p, SC_gt, i, j, -1), -1);
-    return lp_sop(p, SC_or, after, later, -1);
-}
-
-/* Each result is the best of the elements that come after the one before, whose index has been stored: k n comparisons, all of one step
- * independent. */
-static void topk(lp *p)
-{
-    const nnc_type *x = nnc_typeof(p->g, p->n->in[0]);
-    const int axis = (int)nnc_attr_int(p->n, AT_axis, 0);
-    const bool largest = nnc_attr_int(p->n, AT_largest, 1);
-    const int64_t k = nnc_attr_int(p->n, AT_k, 1), n = x->dim[axis];
-    int64_t stride[NNC_MAX_RANK];
-    nnc_type_strides(x, stride);
-    lp_map at = lp_outer(p, x, 1u << axis), any = at, prev = at, from = at;
-    nnc_affine step = lp_axis(p, KA_map, true, k), r = lp_axis(p, KA_reduce, false, n);
-    at.d[axis] = step;
-    prev.d[axis] = lp_plus(step, -1);
-    from.d[axis] = r;
-    lp_stage(p, nnc_affine_axes(&step) | nnc_affine_axes(&r));
-    int32_t none = lp_const(p, DT_i64, -1), j = lp_load_result(p, 1, &prev);
-    lp_guard(p, &prev.d[axis], k, none);
-    int32_t best = lp_load(p, 0, &any);
-    lp_at(p, j, stride[axis], n);
-    int32_t first = lp_sop(p, SC_lt, j, lp_const(p, DT_i64, 0), -1);
-    int32_t v = lp_load(p, 0, &from), i = lp_index(p, &r);
-    int32_t open = lp_sop(p, SC_or, first, comes_after(p, largest, v, i, best, j), -1);
-    int32_t found = lp_reduce(p, largest ? KR_argmax : KR_argmin, false, v, open);
-    lp_post(p);
-    lp_store(p, 1, &at, found);
-    v = lp_load(p, 0, &any);
-    lp_at(p, found, stride[axis], n);
-    lp_store(p, 0, &at, v);
-}
-
 /* ---- scattering ------------------------------------------------------------------------------ */
 
 /* The value that an update gives, where `from` is the one that is there. */
@@ -415,7 +392,7 @@ static bool open_kernel(lp *p)
 {
     const nnc_node *n = p->n;
     p->k = ARENA_NEW(p->a, nnc_kernel, 1);
-    nnc_kbuf *b = p->k ? ARENA_NEW(p->a, nnc_kbuf, n->n_in + n->n_out) : NULL;
+    nnc_kbuf *b = p->k ? ARENA_NEW(p->a, nnc_kbuf, n->n_in + n->n_out + LP_TMP) : NULL;
     if (!b)
         return false;
     p->k->buf = b;
@@ -427,6 +404,7 @@ static bool open_kernel(lp *p)
         b[p->k->n_buf++] = (nnc_kbuf){
             .role = in ? KB_in : KB_out, .dtype = (nnc_dtype)t->dtype, .numel = nnc_type_span(t)};
     }
+    p->n_arg = p->k->n_buf;
     return true;
 }
 
@@ -435,7 +413,7 @@ nnc_kernel *nnc_loop_kernel(const nnc_graph *g, const nnc_node *n, nnc_arena *a,
     static void (*const write[OP__COUNT])(lp *) = {
         [OP_cumsum] = scan,
         [OP_cumprod] = scan,
-        [OP_topk] = topk,
+        [OP_topk] = lp_best,
         [OP_scatter] = scatter,
         [OP_scatter_nd] = scatter_nd,
         [OP_lstm] = lp_recurrent,

@@ -9,9 +9,12 @@ typedef struct lp {
     const nnc_node *n;
     nnc_arena *a;
     nnc_kernel *k;
+    int n_arg; /* buffers that are arguments; then up to LP_TMP that are none */
     size_t cap_ins, cap_stage;
     bool oom;
 } lp;
+
+enum { LP_TMP = 4 };
 
 /* An index map: a form for each dimension of a tensor. */
 typedef struct lp_map {
@@ -26,11 +29,16 @@ nnc_affine lp_plus(nnc_affine e, int64_t c);
 
 /* Instructions; -1: out of memory. Operand i and result i are named by number. */
 int32_t lp_const(lp *p, nnc_dtype d, double v);
+int32_t lp_int(lp *p, nnc_dtype d, int64_t v);
 int32_t lp_index(lp *p, const nnc_affine *axis); /* the position on an axis */
 int32_t lp_sop(lp *p, nnc_sop op, int32_t a, int32_t b, int32_t c);
 int32_t lp_cast(lp *p, int32_t x, nnc_dtype to); /* none where x has the type */
 int32_t lp_load(lp *p, int operand, const lp_map *at);
 int32_t lp_load_result(lp *p, int result, const lp_map *at);
+/* A tmp buffer, and its element `at`. */
+int lp_tmp(lp *p, nnc_dtype d, int64_t numel);
+int32_t lp_load_tmp(lp *p, int buf, nnc_affine at);
+void lp_store_tmp(lp *p, int buf, nnc_affine at, int32_t x);
 /* The last load or store at a computed index besides: `scale` elements for each, clamped below `limit`. */
 void lp_at(lp *p, int32_t index, int64_t scale, int64_t limit);
 /* An index as i64, a negative one of a signed type counted from the end. */
@@ -44,6 +52,7 @@ void lp_stage(lp *p, uint32_t axes);
 void lp_post(lp *p);
 
 void lp_recurrent(lp *p); /* loop_recurrent.c */
+void lp_best(lp *p); /* loop_best.c */
 
 /* The kernel of node n, of class CL_loop, in `a`. NULL: out of memory (reported). */
 nnc_kernel *nnc_loop_kernel(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink);

@@ -232,6 +232,21 @@ static int vector_bits(const nnc_target *t)
     return t && t->vector_bits >= 128 ? t->vector_bits : 128;
 }
 
+/* Is the value a vector of 64-bit elements where vectors run along axis v? What follows sums along v is one number. */
+static bool is_wide(const nnc_kernel *k, int id, int v)
+{
+    const nnc_kins *in = &k->ins[id];
+    if (nnc_dtype_size((nnc_dtype)in->dtype) != 8 || in->op == KO_index || in->op == KO_const ||
+        in->op == KO_reduce)
+        return false;
+    if (in->op == KO_load && in->at.k[v] == 0 && nnc_kins_index(in) < 0)
+        return false;
+    bool post = k->axis[v].kind == KA_reduce;
+    for (int s = 0; post && s < k->n_stage; s++)
+        post = id < k->stage[s].post0 || id >= k->stage[s].post1;
+    return k->axis[v].kind != KA_reduce || post;
+}
+
 /* Vectors at once. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine,
  * and few iterations of a long chain, one function of another or a polynomial, fit its reorder window. Such a body uses eight vectors,
  * even where registers are too few: spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42
@@ -250,8 +265,7 @@ static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
     }
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
-        wide |=
-            nnc_dtype_size((nnc_dtype)in->dtype) == 8 && in->op != KO_index && in->op != KO_const;
+        wide |= is_wide(k, i, v);
         reduces |= in->op == KO_reduce;
         math += is_expensive(in);
     }

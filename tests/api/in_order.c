@@ -7,7 +7,7 @@
 
 enum { N = 8 };
 
-/* Runs a graph of one input f32[8] and gives its first output, of `n` numbers. */
+/* Runs a graph of one input of f32 and gives its first output, of `n` numbers. */
 static void run(const char *text, bool no_llvm, const float *x, float *y, int n)
 {
     nnc_env *e = NULL;
@@ -65,6 +65,46 @@ TEST(nan_is_among_the_best)
         run(at[k / 2].text, k % 2, x, y, 5);
         for (int i = 0; i < 5; i++)
             CHECK_NEAR(y[i], at[k / 2].want[i], 0);
+    }
+}
+
+/* The indices of x in order, best first: a NaN is best, the lower index first among equals. */
+static void sort_slowly(const float *x, int n, bool largest, float *index)
+{
+    for (int i = 0; i < n; i++) {
+        int place = 0;
+        for (int j = 0; j < n; j++) {
+            bool tie = x[j] == x[i] || (isnan(x[j]) && isnan(x[i]));
+            bool before = isnan(x[j]) ? !isnan(x[i]) : largest ? x[j] > x[i] : x[j] < x[i];
+            place += before || (tie && j < i);
+        }
+        index[place] = (float)i;
+    }
+}
+
+/* Rows of several blocks and of several sorted runs, the last not full; many equal elements, NaN, and infinities. */
+TEST(long_rows_are_sorted)
+{
+    enum { MOST = 300 };
+    static const int at[][2] = {{64, 64}, {65, 65}, {129, 129}, {300, 300}, {300, 80}, {64, 3},
+        {65, 9}, {100, 25}, {300, 75}, {300, 2}, {9, 9}};
+    static float x[MOST], y[MOST], want[MOST];
+    for (int i = 0; i < 4 * (int)NNC_COUNT(at); i++) {
+        const int n = at[i / 4][0], k = at[i / 4][1];
+        char text[256];
+        for (int j = 0; j < n; j++)
+            x[j] = (float)(j * 7919 % 13) - 6;
+        x[n / 3] = x[n / 2] = x[n - 1] = NAN;
+        x[n / 4] = x[n - 2] = INFINITY;
+        x[1] = x[n / 3 + 1] = -INFINITY;
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%d]\n%%v, %%i = topk %%x {axis=0, k=%d, largest=%d}\n"
+            "%%y = cast %%i {to=f32}\nreturn %%y }",
+            n, k, i / 2 % 2);
+        sort_slowly(x, n, i / 2 % 2, want);
+        run(text, i % 2, x, y, k);
+        for (int j = 0; j < k; j++)
+            CHECK_NEAR(y[j], want[j], 0);
     }
 }
 
