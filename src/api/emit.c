@@ -147,14 +147,15 @@ bool nnc_is_stage(const char *name, const char **near)
     return false;
 }
 
-static nnc_status emit_onnx(const nnc_artifact *a, nnc_text *out, nnc_sink *sink)
+/* data: the file of weights that one file of ONNX does not hold, or NULL. */
+static nnc_status emit_onnx(const nnc_artifact *a, const char *data, nnc_text *out, nnc_sink *sink)
 {
     if (a->chunks > 1)
         return nnc_fail0(sink, NNC_E_MODEL,
             "the model runs in %lld chunks of rows, and its graph is that of one chunk: compile it "
             "for a device with more memory, as with --target=cpu",
             (long long)a->chunks);
-    return nnc_onnx_export(a->graph, out, sink);
+    return nnc_onnx_export(a->graph, &(nnc_onnx_place){.data = data}, out, sink);
 }
 
 nnc_status nnc_emit_text(
@@ -164,7 +165,7 @@ nnc_status nnc_emit_text(
     if (!strcmp(stage, "graph"))
         nnc_graph_print(out, a->graph);
     else if (!strcmp(stage, "onnx"))
-        st = emit_onnx(a, out, sink);
+        st = emit_onnx(a, NULL, out, sink);
     else if (!strcmp(stage, "dot"))
         nnc_graph_dot(out, a->graph);
     else if (!strcmp(stage, "plan"))
@@ -183,6 +184,25 @@ nnc_status nnc_emit_text(
             "dot, onnx, remarks",
             stage);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
+}
+
+nnc_status nnc_emit_file(
+    nnc_env *e, const nnc_artifact *a, const char *stage, const char *file, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    NNC_LOCAL(nnc_text) data = {0};
+    char path[PATH_MAX];
+    const bool onnx = !strcmp(stage, "onnx") && !nnc_file_resolve(file, path);
+    nnc_printf(&data, "%s.data", file);
+    const char *const written[] = {file, nnc_text_str(&data)};
+    for (int i = 0; i < 1 + onnx; i++)
+        if (nnc_artifact_reads(a, written[i]))
+            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = written[i]},
+                "holds the model's weights: name another file for --emit=%s", stage);
+    NNC_NEED(!data.oom, sink);
+    nnc_status st =
+        onnx ? emit_onnx(a, written[1], &t, sink) : nnc_emit_text(e, a, stage, &t, sink);
+    return st ? st : nnc_file_write(file, nnc_text_str(&t), t.n, true, sink);
 }
 
 static const char *class_name(nnc_class c)

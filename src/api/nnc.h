@@ -96,6 +96,9 @@ NNC_API bool nnc_is_artifact(const char *file);
  * GPU's: "cuda", "ptx", "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
 NNC_API nnc_status nnc_emit_text(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* The same written to a file. "onnx": weights that are too many for it lie in FILE.data. */
+NNC_API nnc_status nnc_emit_file(
+    nnc_env *e, const nnc_artifact *a, const char *stage, const char *file, nnc_sink *sink) NNC_MUST;
 /* Writes every stage into the folder `dir`, which is created if missing: graph.txt, plan.txt, kernels.txt, remarks.json, and
  * kernels.ll and kernels.s or, for a GPU, unit<N>.cu, .ptx, .cubin and code.txt (registers, instructions, access widths). */
 NNC_API nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink *sink) NNC_MUST;

@@ -74,6 +74,10 @@ nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink)
         NNC_TRY(nnc_dump(w->env, w->artifact, o->dump_dir, sink));
     if (o->save_weights)
         NNC_TRY(save_weights(o, w->artifact, sink));
+    w->no_text = o->out && strcmp(o->out, "-");
+    progress_end();
+    if (o->emit && w->no_text)
+        return nnc_emit_file(w->env, w->artifact, o->emit, o->out, sink);
     if (o->emit)
         return nnc_emit_text(w->env, w->artifact, o->emit, &w->text, sink);
     w->no_text = true;

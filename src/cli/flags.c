@@ -93,7 +93,9 @@ static const flag flags[] = {
         "output)"},
     {'a', {"--emit", NNC_SET_TEXT, AT(emit), 0, 0, 0, "STAGE"},
         "Print a stage instead of writing an artifact: graph (after the passes), kernels, plan, "
-        "dot (for Graphviz), onnx (a model, fused layers as its functions), remarks (JSON); for a "
+        "dot (for Graphviz), onnx (a model, fused layers as its functions; what 2 GiB do not hold "
+        "in FILE.data), "
+        "remarks (JSON); for a "
         "CPU llvm, asm; for a GPU cuda, ptx, cubin"},
     {'a', {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
         "Also write every stage to files in this folder, a GPU's sources and machine code "

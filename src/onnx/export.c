@@ -5,50 +5,7 @@
 #include <string.h>
 
 enum { OPSET = 21, IR_VERSION = 10 };
-#define MAX_BYTES ((int64_t)2000 << 20) /* protocol buffers end at 2 GiB */
 #define DOMAIN "nnc"
-
-/* Field numbers of onnx.proto. */
-enum {
-    MODEL_ir_version = 1,
-    MODEL_producer = 2,
-    MODEL_version = 3,
-    MODEL_graph = 7,
-    MODEL_opset = 8,
-    MODEL_functions = 25,
-    GRAPH_node = 1,
-    GRAPH_name = 2,
-    GRAPH_initializer = 5,
-    GRAPH_input = 11,
-    GRAPH_output = 12,
-    NODE_input = 1,
-    NODE_output = 2,
-    NODE_name = 3,
-    NODE_op = 4,
-    NODE_attribute = 5,
-    NODE_doc = 6,
-    NODE_domain = 7,
-    ATTR_name = 1,
-    ATTR_f = 2,
-    ATTR_i = 3,
-    ATTR_s = 4,
-    ATTR_t = 5,
-    ATTR_g = 6,
-    ATTR_ints = 8,
-    ATTR_strings = 9,
-    ATTR_type = 20,
-    TENSOR_dims = 1,
-    TENSOR_type = 2,
-    TENSOR_name = 8,
-    TENSOR_raw = 9,
-    FUNCTION_name = 1,
-    FUNCTION_input = 4,
-    FUNCTION_output = 5,
-    FUNCTION_node = 7,
-    FUNCTION_doc = 8,
-    FUNCTION_opset = 9,
-    FUNCTION_domain = 10,
-};
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
@@ -228,21 +185,12 @@ const char *op_cast(exporter *x, const char *a, nnc_dtype to)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static void put_tensor_head(nnc_text *t, const nnc_type *type, const char *name)
-{
-    for (int i = 0; i < type->rank; i++)
-        op_int(t, TENSOR_dims, type->dim[i]);
-    op_int(t, TENSOR_type, ox_code((nnc_dtype)type->dtype));
-    if (name)
-        op_text(t, TENSOR_name, name);
-}
-
 static op_node constant(exporter *x, const nnc_type *type, const void *data)
 {
     nnc_text a = attribute("value", OXA_tensor);
     NNC_LOCAL(nnc_text) t = {0};
     op_node o = op_begin(x, "Constant");
-    put_tensor_head(&t, type, NULL);
+    op_tensor_head(&t, type, NULL);
     op_bytes(&t, TENSOR_raw, data, (size_t)nnc_type_bytes(type));
     op_message(&a, ATTR_t, &t);
     put_attribute(&o, &a);
@@ -287,7 +235,7 @@ typedef struct model { /* what all parts of the model share */
     nnc_sink *sink;
     nnc_text functions, refused;
     int serial;
-    nnc_weight_files files;
+    op_weights weights;
     nnc_text *out;
 } model;
 
@@ -434,8 +382,8 @@ static void function_name(model *m, const nnc_node *n, char name[128])
 static void put_opset(nnc_text *t, uint32_t field, const char *domain, int64_t version)
 {
     NNC_LOCAL(nnc_text) s = {0};
-    op_text(&s, 1, domain);
-    op_int(&s, 2, version);
+    op_text(&s, OPSET_domain, domain);
+    op_int(&s, OPSET_version, version);
     op_message(t, field, &s);
 }
 
@@ -487,14 +435,14 @@ static void put_port(nnc_text *t, uint32_t field, const char *name, const nnc_ty
     NNC_LOCAL(nnc_text) shape = {0};
     for (int i = 0; i < type->rank; i++) {
         NNC_LOCAL(nnc_text) dim = {0};
-        op_int(&dim, 1, type->dim[i]);
-        op_message(&shape, 1, &dim);
+        op_int(&dim, DIM_value, type->dim[i]);
+        op_message(&shape, SHAPE_dim, &dim);
     }
-    op_int(&tensor, 1, ox_code((nnc_dtype)type->dtype));
-    op_message(&tensor, 2, &shape);
-    op_message(&any, 1, &tensor);
-    op_text(&port, 1, name);
-    op_message(&port, 2, &any);
+    op_int(&tensor, TENSOR_TYPE_element, ox_code((nnc_dtype)type->dtype));
+    op_message(&tensor, TENSOR_TYPE_shape, &shape);
+    op_message(&any, TYPE_tensor, &tensor);
+    op_text(&port, PORT_name, name);
+    op_message(&port, PORT_type, &any);
     op_message(t, field, &port);
 }
 
@@ -519,27 +467,6 @@ void op_attr_product(op_node *o, const char *name, const nnc_type *type, bool be
     put_attribute(o, &a);
 }
 
-/* The numbers of weights go straight into the model's text. */
-static nnc_status put_weight(model *m, const exporter *x, const nnc_node *n, nnc_text *t)
-{
-    const nnc_type *type = nnc_typeof(x->g, n->out);
-    const int64_t bytes = nnc_type_bytes(type);
-    NNC_LOCAL(nnc_text) head = {0};
-    NNC_LOCAL(nnc_text) raw = {0};
-    NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)bytes);
-    nnc_status st =
-        data ? nnc_weight_read(n->weight, type, 0, nnc_type_numel(type), data, &m->files, m->sink)
-             : nnc_nomem(m->sink);
-    put_tensor_head(&head, type, x->name[n->out]);
-    op_head(&raw, TENSOR_raw, (size_t)bytes);
-    op_head(t, GRAPH_initializer, head.n + raw.n + (size_t)bytes);
-    nnc_putn(t, nnc_text_str(&head), head.n);
-    nnc_putn(t, nnc_text_str(&raw), raw.n);
-    if (!st)
-        nnc_putn(t, data, (size_t)bytes);
-    return st;
-}
-
 static nnc_status write_graph(model *m, exporter *x, nnc_text *t)
 {
     const nnc_graph *g = x->g;
@@ -554,23 +481,12 @@ static nnc_status write_graph(model *m, exporter *x, nnc_text *t)
     write_copies(x);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (g->node[i].op == OP_param)
-            NNC_TRY(put_weight(m, x, &g->node[i], t));
+            NNC_TRY(op_put_weight(&m->weights, &g->node[i], x->name[g->node[i].out], t));
     return t->oom ? nnc_nomem(m->sink) : NNC_OK;
 }
 
-static nnc_status check_size(const nnc_graph *g, nnc_sink *sink)
-{
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < g->n_node; i++)
-        if (g->node[i].op == OP_param || g->node[i].op == OP_constant)
-            bytes = nnc_add_sat(bytes, nnc_type_bytes(nnc_typeof(g, g->node[i].out)));
-    if (bytes <= MAX_BYTES)
-        return NNC_OK;
-    return nnc_fail0(sink, NNC_E_MODEL,
-        "the weights take %lld bytes, and an ONNX file holds at most 2 GiB", (long long)bytes);
-}
-
-static nnc_status write_model(model *m, const nnc_graph *g, nnc_text *out)
+static nnc_status write_model(
+    model *m, const nnc_graph *g, const nnc_onnx_place *place, nnc_text *out)
 {
     NNC_LOCAL(nnc_text) graph = {0};
     exporter x = {.g = g,
@@ -580,7 +496,7 @@ static nnc_status write_model(model *m, const nnc_graph *g, nnc_text *out)
         .field = GRAPH_node,
         .serial = &m->serial,
         .refused = &m->refused};
-    NNC_TRY(check_size(g, m->sink));
+    NNC_TRY(op_weights_begin(&m->weights, g, place, m->sink));
     NNC_NEED(set_names(m, &x), m->sink);
     NNC_TRY(write_graph(m, &x, &graph));
     if (m->refused.n)
@@ -594,14 +510,15 @@ static nnc_status write_model(model *m, const nnc_graph *g, nnc_text *out)
     if (m->functions.n)
         put_opset(out, MODEL_opset, DOMAIN, 1);
     nnc_putn(out, nnc_text_str(&m->functions), m->functions.n);
-    return out->oom ? nnc_nomem(m->sink) : NNC_OK;
+    return out->oom ? nnc_nomem(m->sink) : op_weights_end(&m->weights);
 }
 
-nnc_status nnc_onnx_export(const nnc_graph *g, nnc_text *out, nnc_sink *sink)
+nnc_status nnc_onnx_export(
+    const nnc_graph *g, const nnc_onnx_place *place, nnc_text *out, nnc_sink *sink)
 {
     model m = {.sink = sink};
-    nnc_status st = write_model(&m, g, out);
-    nnc_weight_files_deinit(&m.files);
+    nnc_status st = write_model(&m, g, place, out);
+    nnc_weight_files_deinit(&m.weights.files);
     nnc_text_deinit(&m.functions);
     nnc_text_deinit(&m.refused);
     nnc_arena_deinit(&m.a);

@@ -1,4 +1,5 @@
-/* onnx/export.h -- shared by the files that write ONNX: put.c writes messages, export.c models, export_ops.c nodes. */
+/* onnx/export.h -- shared by the files that write ONNX: put.c writes messages, export.c models, export_ops.c nodes,
+ * export_weights.c numbers. */
 #ifndef NNC_ONNX_EXPORT_H
 #define NNC_ONNX_EXPORT_H
 
@@ -22,6 +23,26 @@ static inline void op_message(nnc_text *t, uint32_t field, const nnc_text *m)
 }
 /* What op_bytes writes before its n bytes. */
 void op_head(nnc_text *t, uint32_t field, size_t n);
+
+/* ---- weights (export_weights.c) ------------------------------------------------------------------------------------ */
+
+typedef struct op_weights {
+    const nnc_graph *g;
+    const char *data; /* as nnc_onnx_place */
+    bool outside; /* weights lie in that file */
+    int64_t at; /* its length so far */
+    nnc_weight_files files; /* that they are read from */
+    nnc_sink *sink;
+} op_weights;
+/* Decides where the weights of g go. */
+nnc_status op_weights_begin(
+    op_weights *w, const nnc_graph *g, const nnc_onnx_place *place, nnc_sink *sink);
+/* Appends an initializer to a GraphProto. */
+nnc_status op_put_weight(op_weights *w, const nnc_node *n, const char *name, nnc_text *graph);
+/* Writes the other file, where there is one. */
+nnc_status op_weights_end(op_weights *w);
+/* A TensorProto but for its numbers; name NULL: none. */
+void op_tensor_head(nnc_text *t, const nnc_type *type, const char *name);
 
 /* ---- one graph or function being written (export.c) --------------------------------------------------------------- */
 

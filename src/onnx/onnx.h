@@ -41,9 +41,15 @@ nnc_graph *nnc_onnx_parse(
     const char *file, const void *data, size_t n, const nnc_onnx_options *o, nnc_sink *sink);
 /* Reads a file that holds one TensorProto. A tensor without elements has no data, and a dimension of 0. */
 nnc_status nnc_onnx_read_tensor(const char *file, nnc_tensor *out, nnc_sink *sink) NNC_MUST;
-/* Appends g as an ONNX model, with its weights: fused nodes become functions. Updates are left out. NNC_E_MODEL: the
+/* Where the numbers of weights go that are too many for one file. */
+typedef struct nnc_onnx_place {
+    const char *data; /* path of the file, in the model's folder; written only if it is needed. NULL: then that is an error */
+    int64_t most; /* bytes of numbers in the model itself; 0: as many as protocol buffers allow */
+} nnc_onnx_place;
+/* Appends g as an ONNX model, with its weights: fused nodes become functions. Updates are left out. place may be NULL. NNC_E_MODEL: the
  * message lists the nodes that nnc does not write as ONNX. */
-nnc_status nnc_onnx_export(const nnc_graph *g, nnc_text *out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_onnx_export(
+    const nnc_graph *g, const nnc_onnx_place *place, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* The table of operators as Markdown: docs/onnx.md. */
 void nnc_onnx_list(nnc_text *out);
 

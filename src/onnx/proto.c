@@ -124,15 +124,15 @@ bool ox_read_tensor(ox_reader *r, ox_span s, ox_tensor *out)
     *out = (ox_tensor){.name = "", .msg = s};
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
-        if (f.no == 1)
+        if (f.no == TENSOR_dims)
             read_dims(r, &f, out);
-        else if (f.no == 2)
+        else if (f.no == TENSOR_type)
             out->code = (int64_t)f.v;
-        else if (f.no == 8)
+        else if (f.no == TENSOR_name)
             out->name = text(r, &f, "a tensor's name");
-        else if (f.no == 9 && is_bytes(r, &f, "raw_data"))
+        else if (f.no == TENSOR_raw && is_bytes(r, &f, "raw_data"))
             out->raw = f.s;
-        else if (f.no == 14)
+        else if (f.no == TENSOR_location)
             out->external = f.v == 1;
     }
     return ended(r, &w, "a tensor");
@@ -142,11 +142,11 @@ bool ox_read_tensor(ox_reader *r, ox_span s, ox_tensor *out)
 static uint32_t typed_field(nnc_dtype d, ox_kind *kind)
 {
     *kind = d == DT_f32 ? OX_fixed32 : d == DT_f64 ? OX_fixed64 : OX_varint;
-    return d == DT_f32                  ? 4
-           : d == DT_f64                ? 10
-           : d == DT_i64                ? 7
-           : d == DT_u32 || d == DT_u64 ? 11
-                                        : 5;
+    return d == DT_f32                  ? TENSOR_f32
+           : d == DT_f64                ? TENSOR_f64
+           : d == DT_i64                ? TENSOR_i64
+           : d == DT_u32 || d == DT_u64 ? TENSOR_u64
+                                        : TENSOR_i32;
 }
 
 static void put_element(nnc_dtype d, void *dst, int64_t i, uint64_t v)
@@ -224,9 +224,9 @@ static bool read_pair(ox_reader *r, ox_span s, const char **key, const char **va
     ox_wire w = ox_open(s);
     *key = *value = "";
     while (!r->status && ox_next(&w, &f)) {
-        if (f.no == 1)
+        if (f.no == ENTRY_key)
             *key = text(r, &f, "a key");
-        else if (f.no == 2)
+        else if (f.no == ENTRY_value)
             *value = text(r, &f, "a value");
     }
     return ended(r, &w, "an entry");
@@ -251,7 +251,7 @@ bool ox_tensor_place(
     *offset = 0;
     *length = -1;
     while (ox_next(&w, &f)) {
-        if (f.no != 13)
+        if (f.no != TENSOR_external)
             continue;
         if (!is_bytes(r, &f, "external_data") || !read_pair(r, f.s, &key, &value))
             return false;
@@ -312,7 +312,7 @@ static size_t read_list(ox_span s, uint32_t no, ox_kind kind, double *f_out, int
 static bool read_lists(ox_reader *r, ox_span s, ox_attr *a)
 {
     bool floats = a->type == OXA_floats;
-    uint32_t no = floats ? 7 : 8;
+    uint32_t no = floats ? ATTR_floats : ATTR_ints;
     ox_kind kind = floats ? OX_fixed32 : OX_varint;
     a->n = read_list(s, no, kind, NULL, NULL);
     if (a->n == SIZE_MAX)
@@ -333,14 +333,14 @@ static bool read_lists(ox_reader *r, ox_span s, ox_attr *a)
 /* Older writers leave the type out: then the field that is present says it. */
 static int type_of(uint32_t no)
 {
-    static const uint8_t type[] = {[2] = OXA_float,
-        [3] = OXA_int,
-        [4] = OXA_string,
-        [5] = OXA_tensor,
-        [6] = OXA_graph,
-        [7] = OXA_floats,
-        [8] = OXA_ints,
-        [9] = OXA_strings};
+    static const uint8_t type[] = {[ATTR_f] = OXA_float,
+        [ATTR_i] = OXA_int,
+        [ATTR_s] = OXA_string,
+        [ATTR_t] = OXA_tensor,
+        [ATTR_g] = OXA_graph,
+        [ATTR_floats] = OXA_floats,
+        [ATTR_ints] = OXA_ints,
+        [ATTR_strings] = OXA_strings};
     return no < sizeof type ? type[no] : 0;
 }
 
@@ -353,20 +353,20 @@ static bool read_attr(ox_reader *r, ox_span s, ox_attr *a)
     while (!r->status && ox_next(&w, &f)) {
         seen = type_of(f.no) ? type_of(f.no) : seen;
         switch (f.no) {
-        case 1: a->name = text(r, &f, "an attribute's name"); break;
-        case 2: a->f = as_float(f.v); break;
-        case 3: a->i = (int64_t)f.v; break;
-        case 4: /* bytes: only words are needed */
+        case ATTR_name: a->name = text(r, &f, "an attribute's name"); break;
+        case ATTR_f: a->f = as_float(f.v); break;
+        case ATTR_i: a->i = (int64_t)f.v; break;
+        case ATTR_s: /* bytes: only words are needed */
             a->s = f.kind == OX_bytes && f.s.n < 4096 && !memchr(f.s.p, 0, f.s.n)
                        ? text(r, &f, "an attribute")
                        : "";
             break;
-        case 5:
-        case 6:
+        case ATTR_t:
+        case ATTR_g:
             if (is_bytes(r, &f, "an attribute"))
                 a->bytes = f.s;
             break;
-        case 9: /* words, with blanks between them */
+        case ATTR_strings: /* words, with blanks between them */
             if (strlen(a->s) > 4096)
                 return ox_damaged(r, "attribute `%.60s` has too many words", a->name);
             a->s = nnc_arena_printf(
@@ -374,8 +374,8 @@ static bool read_attr(ox_reader *r, ox_span s, ox_attr *a)
             if (!a->s)
                 return oom(r);
             break;
-        case 20: a->type = f.v <= 14 ? (int)f.v : -1; break;
-        case 21: a->ref = text(r, &f, "a reference to an attribute"); break;
+        case ATTR_type: a->type = f.v <= 14 ? (int)f.v : -1; break;
+        case ATTR_ref: a->ref = text(r, &f, "a reference to an attribute"); break;
         default: break;
         }
     }
@@ -389,7 +389,7 @@ static bool read_node(ox_reader *r, ox_span s, ox_node *n)
 {
     ox_field f;
     *n = (ox_node){.name = "", .op = "", .domain = "", .overload = ""};
-    size_t in = count(s, 1), out = count(s, 2), attr = count(s, 5);
+    size_t in = count(s, NODE_input), out = count(s, NODE_output), attr = count(s, NODE_attribute);
     if (in > OX_MAX_OPERANDS || out > OX_MAX_OPERANDS || attr > OX_MAX_OPERANDS)
         return ox_damaged(
             r, "a node has more than %d inputs, outputs or attributes", OX_MAX_OPERANDS);
@@ -401,23 +401,23 @@ static bool read_node(ox_reader *r, ox_span s, ox_node *n)
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
         switch (f.no) {
-        case 1: n->in[n->n_in++] = text(r, &f, "an input's name"); break;
-        case 2: n->out[n->n_out++] = text(r, &f, "an output's name"); break;
-        case 3: n->name = text(r, &f, "a node's name"); break;
-        case 4: n->op = text(r, &f, "an operator's name"); break;
-        case 5:
+        case NODE_input: n->in[n->n_in++] = text(r, &f, "an input's name"); break;
+        case NODE_output: n->out[n->n_out++] = text(r, &f, "an output's name"); break;
+        case NODE_name: n->name = text(r, &f, "a node's name"); break;
+        case NODE_op: n->op = text(r, &f, "an operator's name"); break;
+        case NODE_attribute:
             if (is_bytes(r, &f, "an attribute"))
                 read_attr(r, f.s, &n->attr[n->n_attr++]);
             break;
-        case 7: n->domain = text(r, &f, "a domain"); break;
-        case 8: n->overload = text(r, &f, "an overload"); break;
+        case NODE_domain: n->domain = text(r, &f, "a domain"); break;
+        case NODE_overload: n->overload = text(r, &f, "an overload"); break;
         default: break;
         }
     }
     return ended(r, &w, "a node");
 }
 
-/* The nodes of a graph (field 1) or function (field 7). */
+/* The nodes of a graph or function, in fields `no`. */
 static bool read_nodes(ox_reader *r, ox_span s, uint32_t no, ox_node **out, size_t *n)
 {
     ox_field f;
@@ -445,9 +445,9 @@ static bool read_dim(ox_reader *r, ox_span s, ox_port *p)
     int64_t v = -1;
     const char *param = NULL;
     while (!r->status && ox_next(&w, &f)) {
-        if (f.no == 1)
+        if (f.no == DIM_value)
             v = (int64_t)f.v < 0 ? -1 : (int64_t)f.v;
-        else if (f.no == 2)
+        else if (f.no == DIM_param)
             param = text(r, &f, "a dimension's name");
     }
     if (p->rank == NNC_MAX_RANK)
@@ -463,7 +463,7 @@ static bool read_shape(ox_reader *r, ox_span s, ox_port *p)
     ox_wire w = ox_open(s);
     p->rank = 0;
     while (!r->status && ox_next(&w, &f))
-        if (f.no == 1 && is_bytes(r, &f, "a dimension"))
+        if (f.no == SHAPE_dim && is_bytes(r, &f, "a dimension"))
             read_dim(r, f.s, p);
     return ended(r, &w, "a shape");
 }
@@ -473,9 +473,9 @@ static bool read_tensor_type(ox_reader *r, ox_span s, ox_port *p)
     ox_field f;
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
-        if (f.no == 1)
+        if (f.no == TENSOR_TYPE_element)
             p->code = (int64_t)f.v;
-        else if (f.no == 2 && is_bytes(r, &f, "a shape"))
+        else if (f.no == TENSOR_TYPE_shape && is_bytes(r, &f, "a shape"))
             read_shape(r, f.s, p);
     }
     return ended(r, &w, "a type");
@@ -483,12 +483,15 @@ static bool read_tensor_type(ox_reader *r, ox_span s, ox_port *p)
 
 static bool read_type(ox_reader *r, ox_span s, ox_port *p)
 {
-    static const char *const kinds[] = {
-        [4] = "sequence", [5] = "map", [7] = "opaque", [8] = "sparse tensor", [9] = "optional"};
+    static const char *const kinds[] = {[TYPE_sequence] = "sequence",
+        [TYPE_map] = "map",
+        [TYPE_opaque] = "opaque",
+        [TYPE_sparse] = "sparse tensor",
+        [TYPE_optional] = "optional"};
     ox_field f;
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
-        if (f.no == 1 && is_bytes(r, &f, "a type"))
+        if (f.no == TYPE_tensor && is_bytes(r, &f, "a type"))
             read_tensor_type(r, f.s, p);
         else if (f.no < NNC_COUNT(kinds) && kinds[f.no])
             p->kind = kinds[f.no];
@@ -502,9 +505,9 @@ static bool read_port(ox_reader *r, ox_span s, ox_port *p)
     ox_wire w = ox_open(s);
     *p = (ox_port){.name = "", .rank = -1, .kind = "value without a type"};
     while (!r->status && ox_next(&w, &f)) {
-        if (f.no == 1)
+        if (f.no == PORT_name)
             p->name = text(r, &f, "a value's name");
-        else if (f.no == 2 && is_bytes(r, &f, "a type"))
+        else if (f.no == PORT_type && is_bytes(r, &f, "a type"))
             read_type(r, f.s, p);
     }
     return ended(r, &w, "a value");
@@ -514,26 +517,26 @@ bool ox_read_graph(ox_reader *r, ox_span s, ox_graph *g)
 {
     ox_field f;
     *g = (ox_graph){.name = ""};
-    g->init = ARENA_NEW(r->a, ox_tensor, count(s, 5) + 1);
-    g->in = ARENA_NEW(r->a, ox_port, count(s, 11) + 1);
-    g->out = ARENA_NEW(r->a, ox_port, count(s, 12) + 1);
+    g->init = ARENA_NEW(r->a, ox_tensor, count(s, GRAPH_initializer) + 1);
+    g->in = ARENA_NEW(r->a, ox_port, count(s, GRAPH_input) + 1);
+    g->out = ARENA_NEW(r->a, ox_port, count(s, GRAPH_output) + 1);
     if (!g->init || !g->in || !g->out)
         return oom(r);
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
         bool message = f.kind == OX_bytes;
-        if (f.no == 2)
+        if (f.no == GRAPH_name)
             g->name = text(r, &f, "the graph's name");
-        else if (f.no == 5 && message)
+        else if (f.no == GRAPH_initializer && message)
             ox_read_tensor(r, f.s, &g->init[g->n_init++]);
-        else if (f.no == 11 && message)
+        else if (f.no == GRAPH_input && message)
             read_port(r, f.s, &g->in[g->n_in++]);
-        else if (f.no == 12 && message)
+        else if (f.no == GRAPH_output && message)
             read_port(r, f.s, &g->out[g->n_out++]);
-        else if (f.no == 15)
+        else if (f.no == GRAPH_sparse)
             g->sparse = true;
     }
-    return ended(r, &w, "the graph") && read_nodes(r, s, 1, &g->node, &g->n_node);
+    return ended(r, &w, "the graph") && read_nodes(r, s, GRAPH_node, &g->node, &g->n_node);
 }
 
 /* ---- the model --------------------------------------------------------------------------------- */
@@ -544,9 +547,9 @@ static bool read_opset(ox_reader *r, ox_span s, ox_opset *o)
     ox_wire w = ox_open(s);
     *o = (ox_opset){.domain = ""};
     while (!r->status && ox_next(&w, &f)) {
-        if (f.no == 1)
+        if (f.no == OPSET_domain)
             o->domain = text(r, &f, "a domain");
-        else if (f.no == 2)
+        else if (f.no == OPSET_version)
             o->version = (int64_t)f.v;
     }
     if (!strcmp(o->domain, "ai.onnx"))
@@ -558,43 +561,43 @@ static bool read_function(ox_reader *r, ox_span s, ox_function *fn)
 {
     ox_field f;
     *fn = (ox_function){.name = "", .domain = "", .overload = ""};
-    size_t in = count(s, 4), out = count(s, 5);
+    size_t in = count(s, FUNCTION_input), out = count(s, FUNCTION_output);
     if (in > OX_MAX_OPERANDS || out > OX_MAX_OPERANDS)
         return ox_damaged(r, "a function has more than %d inputs or outputs", OX_MAX_OPERANDS);
     fn->in = ARENA_NEW(r->a, const char *, in + 1);
     fn->out = ARENA_NEW(r->a, const char *, out + 1);
-    fn->opset = ARENA_NEW(r->a, ox_opset, count(s, 9) + 1);
-    fn->attr = ARENA_NEW(r->a, ox_attr, count(s, 11) + 1);
+    fn->opset = ARENA_NEW(r->a, ox_opset, count(s, FUNCTION_opset) + 1);
+    fn->attr = ARENA_NEW(r->a, ox_attr, count(s, FUNCTION_attribute) + 1);
     if (!fn->in || !fn->out || !fn->opset || !fn->attr)
         return oom(r);
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
         bool message = f.kind == OX_bytes;
         switch (f.no) {
-        case 1: fn->name = text(r, &f, "a function's name"); break;
-        case 4: fn->in[fn->n_in++] = text(r, &f, "an input's name"); break;
-        case 5: fn->out[fn->n_out++] = text(r, &f, "an output's name"); break;
-        case 10: fn->domain = text(r, &f, "a domain"); break;
-        case 13: fn->overload = text(r, &f, "an overload"); break;
-        case 9:
+        case FUNCTION_name: fn->name = text(r, &f, "a function's name"); break;
+        case FUNCTION_input: fn->in[fn->n_in++] = text(r, &f, "an input's name"); break;
+        case FUNCTION_output: fn->out[fn->n_out++] = text(r, &f, "an output's name"); break;
+        case FUNCTION_domain: fn->domain = text(r, &f, "a domain"); break;
+        case FUNCTION_overload: fn->overload = text(r, &f, "an overload"); break;
+        case FUNCTION_opset:
             if (message)
                 read_opset(r, f.s, &fn->opset[fn->n_opset++]);
             break;
-        case 11:
+        case FUNCTION_attribute:
             if (message)
                 read_attr(r, f.s, &fn->attr[fn->n_attr++]);
             break;
         default: break;
         }
     }
-    return ended(r, &w, "a function") && read_nodes(r, s, 7, &fn->node, &fn->n_node);
+    return ended(r, &w, "a function") && read_nodes(r, s, FUNCTION_node, &fn->node, &fn->n_node);
 }
 
 bool ox_read_model(ox_reader *r, ox_span s, ox_model *m)
 {
     ox_field f;
     *m = (ox_model){0};
-    size_t functions = count(s, 25), opsets = count(s, 8);
+    size_t functions = count(s, MODEL_functions), opsets = count(s, MODEL_opset);
     if (functions > OX_MAX_FUNCTIONS || opsets > OX_MAX_FUNCTIONS)
         return ox_damaged(r, "it has more than %d functions or operator sets", OX_MAX_FUNCTIONS);
     m->opset = ARENA_NEW(r->a, ox_opset, opsets + 1);
@@ -604,12 +607,12 @@ bool ox_read_model(ox_reader *r, ox_span s, ox_model *m)
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
         bool message = f.kind == OX_bytes;
-        if (f.no == 7 && message) {
+        if (f.no == MODEL_graph && message) {
             m->graph = f.s;
             m->has_graph = true;
-        } else if (f.no == 8 && message)
+        } else if (f.no == MODEL_opset && message)
             read_opset(r, f.s, &m->opset[m->n_opset++]);
-        else if (f.no == 25 && message)
+        else if (f.no == MODEL_functions && message)
             read_function(r, f.s, &m->function[m->n_function++]);
     }
     return ended(r, &w, "the model") &&
