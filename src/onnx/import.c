@@ -365,8 +365,37 @@ static bool run_nodes(ox *x, ox_scope *s, const ox_node *node, size_t n)
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
+static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks, int depth);
+
+static bool mark(ox *x, ox_scope *marks, const char *name)
+{
+    return ox_lookup(marks, name) || ox_define(x, marks, name, (ox_value){0});
+}
+
+/* The graphs of a node; *marked: one of its results decides, or afterwards an input of such a graph. */
+static bool mark_nested(ox *x, const ox_node *n, ox_scope *marks, int depth, bool *marked)
+{
+    for (size_t k = 0; k < n->n_attr && depth < OX_MAX_DEPTH; k++) {
+        ox_graph g;
+        const size_t nodes = x->r.n_node;
+        if (n->attr[k].type != OXA_graph)
+            continue;
+        if (!ox_read_graph(&x->r, n->attr[k].bytes, &g))
+            return ox_stop(x, x->r.status);
+        x->r.n_node = nodes; /* they are counted when they are imported */
+        for (size_t i = 0; i < g.n_out && *marked; i++)
+            if (!mark(x, marks, g.out[i].name))
+                return false;
+        if (!mark_decisive(x, &g, marks, depth + 1))
+            return false;
+        for (size_t i = 0; i < g.n_in; i++)
+            *marked = *marked || ox_lookup(marks, g.in[i].name);
+    }
+    return true;
+}
+
 /* Marks the names whose values decide shapes: inputs that a row names, and all that they are computed from. */
-static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks)
+static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks, int depth)
 {
     for (size_t k = g->n_node; k-- > 0;) {
         const ox_node *n = &g->node[k];
@@ -374,10 +403,11 @@ static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks)
         const ox_row *row = ox_find_row(n->op, opset_of(marks, plain_domain(n->domain)), &known);
         for (size_t i = 0; i < n->n_out && !shape; i++)
             marked = marked || ox_lookup(marks, n->out[i]);
+        if (!mark_nested(x, n, marks, depth, &marked))
+            return false;
         for (size_t i = 0; i < n->n_in; i++)
-            if ((marked || (row && ox_row_const(row, i))) && !ox_lookup(marks, n->in[i]))
-                if (!ox_define(x, marks, n->in[i], (ox_value){0}))
-                    return false;
+            if ((marked || (row && ox_row_const(row, i))) && !mark(x, marks, n->in[i]))
+                return false;
     }
     return true;
 }
@@ -554,7 +584,7 @@ static bool add_inputs(ox *x, ox_scope *s, ox_graph *g)
     ox_scope marks = {.opset = s->opset, .n_opset = s->n_opset};
     params names = {.n = 0};
     int k = 0;
-    if (!check_shapes(x, g) || !mark_decisive(x, g, &marks))
+    if (!check_shapes(x, g) || (x->o->n_value && !mark_decisive(x, g, &marks, 0)))
         return false;
     for (size_t i = 0, v = 0; i < g->n_in; i++) {
         const nnc_shape *shape = shape_of(x->o->shape, x->o->n_shape, g->in[i].name);
