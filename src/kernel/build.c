@@ -19,10 +19,10 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
 {
     if (n->op != OP_fused)
         return nnc_op_class(n->op) == CL_contract && !(t && nnc_is_kernel_conv(t, g, n, NULL));
+    int calls = 0;
     for (uint32_t i = 0; i < n->body->n_node; i++)
-        if (nnc_has_call(t, n->body, &n->body->node[i]))
-            return true;
-    return false;
+        calls += nnc_has_call(t, n->body, &n->body->node[i]);
+    return calls == 1; /* of several: a kernel (chain.c) */
 }
 
 static int by_index(const void *x, const void *y)
@@ -77,8 +77,7 @@ static int64_t least_row(const nx *t)
     return functions > 1 ? 48 : 12;
 }
 
-/* The kernel of a trace, in `a`. `out`: its results, as values of g. */
-static nnc_kernel *link_trace(nx *t, const nnc_graph *g, const nnc_ref *out, nnc_arena *scratch,
+nnc_kernel *nx_kernel(nx *t, const nnc_graph *g, const nnc_ref *out, nnc_arena *scratch,
     nnc_arena *a, const char **why)
 {
     const int n = t->n_buf_value;
@@ -86,7 +85,8 @@ static nnc_kernel *link_trace(nx *t, const nnc_graph *g, const nnc_ref *out, nnc
     t->k->buf = ARENA_NEW(a, nnc_kbuf, t->k->n_buf + NX_REUSED);
     *why = NULL;
     for (int i = 0; t->k->buf && i < t->k->n_buf; i++) {
-        const nnc_type *type = nnc_typeof(g, i < n ? t->buf_value[i] : out[i - n]);
+        const nnc_ref v = i < n ? t->buf_value[i] : out[i - n];
+        const nnc_type *type = nnc_typeof(v & NX_INNER ? t->g : g, v & ~NX_INNER);
         t->k->buf[i] = (nnc_kbuf){.role = i < n ? KB_in : KB_out,
             .dtype = (nnc_dtype)type->dtype,
             .numel = nnc_type_span(type)};
@@ -98,7 +98,7 @@ static nnc_kernel *link_trace(nx *t, const nnc_graph *g, const nnc_ref *out, nnc
 static bool stores_windowed(nx *t, const nx_set *set, nnc_arena *scratch, const char **why)
 {
     bool done = false;
-    nnc_kernel *k = link_trace(t, set->g, set->out, scratch, scratch, why);
+    nnc_kernel *k = nx_kernel(t, set->g, set->out, scratch, scratch, why);
     if (!k)
         return false;
     nnc_kernel_order_axes(k);
@@ -136,11 +136,13 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
     nx_set set = {
         .g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = spare, .local = local};
     NNC_LOCAL(nnc_arena) scratch = {0};
-    nx t = {0};
+    nx t = {.windowed = NNC_NONE};
     bool ok = false;
     if (n_out <= NNC_KERNEL_RESULTS && !too_many_arguments(g, nodes, n, n_out, &scratch, &reason))
-        ok = nx_trace(&t, &set, &scratch, &reason) &&
-             (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));
+        ok = nx_is_chain(&set)
+                 ? nx_chain(&set, &scratch, &scratch, &reason) != NULL
+                 : nx_trace(&t, &set, &scratch, &reason) &&
+                       (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));
     nnc_free(t.ins);
     if (ok && t.windowed != NNC_NONE)
         ok = (*why = stored_note(g, t.windowed, a)) != NULL;
@@ -222,8 +224,10 @@ static nnc_status build(nnc_kernel **k, nx *t, nx_set *s, nnc_graph **made, nnc_
             s->operand[s->n_operand++] = n->in[i];
     for (int i = 0; i < n->n_out; i++)
         out[i] = n->out + (nnc_ref)i;
-    if (nx_trace(t, s, scratch, &why))
-        *k = link_trace(t, s->outer, out, scratch, a, &why);
+    if (nx_is_chain(s))
+        *k = nx_chain(s, scratch, a, &why);
+    else if (nx_trace(t, s, scratch, &why))
+        *k = nx_kernel(t, s->outer, out, scratch, a, &why);
     return *k    ? NNC_OK
            : why ? nnc_fail0(sink, NNC_E_BUG, "%s (%s): no kernel: %s", nnc_ops[n->op].name,
                        n->origin ? n->origin : "", why)
@@ -251,7 +255,9 @@ nnc_kernel *nnc_kernel_of(const nnc_graph *g, const uint32_t *nodes, int n, cons
     nx_set set = {.g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = -1};
     nx t = {0};
     *why = NULL;
-    nnc_kernel *k = nx_trace(&t, &set, a, why) ? link_trace(&t, g, outs, a, a, why) : NULL;
+    nnc_kernel *k = nx_is_chain(&set)            ? nx_chain(&set, a, a, why)
+                    : nx_trace(&t, &set, a, why) ? nx_kernel(&t, g, outs, a, a, why)
+                                                 : NULL;
     nnc_free(t.ins);
     return k;
 }

@@ -232,8 +232,11 @@ int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)
 int64_t nnc_kernel_scratch(const nnc_kernel *k)
 {
     int64_t n = nnc_sched_n(&k->sched, KD_panel, -1);
+    const bool parts = nnc_kernel_in_parts(k);
     for (int b = 0; b < k->n_buf; b++)
-        if (k->buf[b].role == KB_tmp)
+        if (k->buf[b].role == KB_tmp && parts) /* as if parts shared it */
+            n = nnc_add_sat(n, nnc_parts_bytes(k, b));
+        else if (k->buf[b].role == KB_tmp)
             n += nnc_align_up(k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype), 64);
     return n;
 }
@@ -241,7 +244,10 @@ int64_t nnc_kernel_scratch(const nnc_kernel *k)
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
 {
     int v = nnc_sched_vec(&k->sched);
-    if (v < k->n_outer || s->axes >> v & 1)
+    for (int i = 0; i < k->sched.n; i++) /* the part's, where there are several */
+        if (k->sched.d[i].what == KD_vector && s->axes >> k->sched.d[i].axis & 1)
+            return k->sched.d[i].axis;
+    if (v < k->n_outer)
         return v;
     int last = s->axes ? 31 - __builtin_clz(s->axes) : -1;
     return last >= 0 && k->axis[last].seq ? -1 : last;

@@ -23,6 +23,7 @@
 
 #define NNC_KAXES 16
 #define NNC_KGUARDS 8
+#define NNC_KPARTS 8                  /* maximum of parts */
 #define NNC_KBLOCK 16                 /* maximum steps of a reduce axis' tile */
 #define NNC_KBLOCK_BYTES (32 << 10)   /* maximum bytes of its accumulators */
 
@@ -30,6 +31,7 @@
 #define NNC_KMAX_BUF 4096
 #define NNC_KMAX_INS 65536
 #define NNC_KMAX_STAGE 4096
+#define NNC_KMAX_PART_BUF 80
 
 typedef enum nnc_kaxis_kind { KA_outer, KA_map, KA_reduce } nnc_kaxis_kind;
 typedef struct nnc_kaxis {
@@ -271,6 +273,37 @@ void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone);
 const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p);
 bool nnc_kernel_panel_split(const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
 
+/* parts.c. A kernel with at least two products that have map axes (chain.c) consists of parts: each product's stage is one, and so are the
+ * stages between two of them. Parts share outer axes only, and pass values on in tmp buffers only. With more than one vector axis, one
+ * for each part, the parts run one after the other for all points of a unit's block, which is tiled along one outer axis at most: as
+ * kernels of their own, to which such a tmp buffer is an argument of a row for each point of the tile. */
+typedef struct nnc_kpart {
+    int stage, end;        /* its stages: stage .. end - 1 */
+    bool product;
+    uint32_t axes;         /* its own axes */
+    int to[NNC_KAXES];     /* of the part's kernel: the axis' number there, -1: none */
+    int buf[NNC_KMAX_PART_BUF]; /* by buffer there: the kernel's */
+    nnc_kernel k;
+} nnc_kpart;
+/* Number of parts, 0: the kernel does not consist of such; part[NNC_KPARTS] (may be NULL): stages, product, axes. */
+int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part);
+static inline bool nnc_kernel_in_parts(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int i = 0; i < k->sched.n; i++)
+        n += k->sched.d[i].what == KD_vector;
+    return n > 1;
+}
+/* By tmp buffer that parts share, elements from one row to the next; 0: others. NULL: out of memory. */
+int64_t *nnc_parts_rows(const nnc_kernel *k, const nnc_kpart *part, int n, nnc_arena *a);
+/* The outer axis whose tile is more than one point, or -1; scratch bytes of tmp buffer b: a row for each point of the tile. */
+int nnc_parts_tiled(const nnc_kernel *k);
+int64_t nnc_parts_bytes(const nnc_kernel *k, int b);
+int nnc_parts_tiled(const nnc_kernel *k);
+/* The part's kernel p->k, with what k's schedule says of its axes; rows of shared tmp buffers (nnc_parts_rows) lie along outer axis
+ * `tiled` of k (-1: there is one). New memory is in `a`. NULL, or what prevents it; "": out of memory. */
+const char *nnc_kernel_part(const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a);
+
 /* True when a transposing kernel reads this load in square tiles. */
 static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int vec, int tile)
 {
@@ -314,7 +347,7 @@ nnc_kernel *nnc_kernel_of(
 
 /* True for a convolution that becomes a generated kernel on target t; *why (may be NULL) is the reason. */
 bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);
-/* True for any other contraction, or a fused node that contains one. t: or NULL. */
+/* True for any other contraction, or a fused node that contains one: of several products it is a kernel. t: or NULL. */
 bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
 
 /* Builds the kernel of node n of g (a fused node, or any single generated op) in `a`, without a schedule. Operand buffers: the

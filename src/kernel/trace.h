@@ -109,6 +109,7 @@ typedef struct nx_set {
     const nnc_ref *input;   /* its operands as values of g */
     nnc_ref *operand;       /* its distinct operands: the first buffers. Of a question, buffers are assigned on first use */
     int n_operand;
+    bool inner;           /* its results are values of g also where it has `of`: what another part of the kernel reads (chain.c) */
     int64_t local; /* bytes of a tmp buffer for values that windows read; 0: there is none */
     int64_t spare; /* -1: known to be a kernel; otherwise the number of repeated evaluations of expensive ops allowed */
 } nx_set;
@@ -145,6 +146,9 @@ typedef struct nx {
     int32_t bucket[256];
 } nx;
 
+/* In nx.buf_value: a value of g that another part of the kernel computes, where operands are values of `outer`. */
+#define NX_INNER (UINT32_C(1) << 31)
+
 #define NX_TOO_LONG "one kernel would have more than 65536 instructions"
 
 /* Makes room for one more element of an array of t; false: t->oom. */
@@ -153,6 +157,11 @@ typedef struct nx {
 
 /* trace.c. Builds the instructions of the set; false: *why says why not (one line, in `a` or static), NULL: out of memory. */
 bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why);
+/* build.c: the kernel of a trace, in `a`. `out`: its results, as values of g (NX_INNER: of t->g). NULL: out of memory, or *why. */
+nnc_kernel *nx_kernel(nx *t, const nnc_graph *g, const nnc_ref *out, nnc_arena *scratch, nnc_arena *a, const char **why);
+/* chain.c: does a product of the set read what another computes? Then nx_chain makes its kernel, in `a`; NULL: out of memory, or *why. */
+bool nx_is_chain(const nx_set *s);
+nnc_kernel *nx_chain(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why);
 /* link.c: stages and order, with the values that cross stages; the kernel is allocated in `out`. NULL: out of memory, or *why. */
 nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out, const char **why);
 

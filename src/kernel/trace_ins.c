@@ -184,15 +184,18 @@ const nnc_type *nx_operand_type(const nx *t, nnc_ref v)
 static int buffer_of(nx *t, nnc_ref v)
 {
     const nnc_graph *g;
-    const nnc_ref r = nx_outside(t, v, &g);
-    if (t->set->of && g != t->set->outer)
-        return nx_fail(t, v, "is data and cannot be inside a kernel");
+    nnc_ref r = nx_outside(t, v, &g);
+    if (t->set->of && g != t->set->outer) {
+        if (nnc_op_class((nnc_op)nnc_def(g, v)->op) == CL_leaf)
+            return nx_fail(t, v, "is data and cannot be inside a kernel");
+        r |= NX_INNER;
+    }
     for (int i = 0; i < t->n_buf_value; i++)
         if (t->buf_value[i] == r)
             return i;
     if (!NX_ROOM(t, buf_value))
         return -1;
-    t->buf_value[t->n_buf_value] = v;
+    t->buf_value[t->n_buf_value] = r;
     return t->n_buf_value++;
 }
 
@@ -568,8 +571,8 @@ bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, i
     for (int j = 0; j < s->n_out; j++) { /* a value may be several results */
         if (s->out[j] != v)
             continue;
-        const nnc_type *type =
-            s->of ? nnc_typeof(s->outer, s->of->out + (nnc_ref)j) : nnc_typeof(t->g, v);
+        const nnc_type *type = s->of && !s->inner ? nnc_typeof(s->outer, s->of->out + (nnc_ref)j)
+                                                  : nnc_typeof(t->g, v);
         nx_ins *q = NX_ROOM(t, store) ? add(t, KO_store, (nnc_dtype)t->ins[x].k.dtype, at) : NULL;
         if (!q)
             return false;

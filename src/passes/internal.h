@@ -204,6 +204,9 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
 int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end);
 /* Why the second operand of contraction or fused node i is not packed into panels, or NULL (pack_weights.c). */
 const char *panels_blocked(const pass *p, uint32_t i);
+/* The same node as fused node v of several contractions, with panels for their second operands where these are operands of the node and
+ * can be packed (pack_weights.c). Does not redirect uses. NNC_NONE: p->status. */
+nnc_ref pack_products(pass *p, nnc_ref v);
 /* The target's engine for this contraction (a fused node: for the one that it holds), NULL without one; its name, for remarks. */
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);
 const char *engine_name(const pass *p, const nnc_node *n);

@@ -16,6 +16,7 @@
 
 typedef struct packing {
     int rank; /* of the panels */
+    int divided; /* a product's dimension over the outputs; -1: of others */
     int64_t cut[NNC_MAX_RANK]; /* the weights' dimensions with the outputs divided into panels */
     int64_t perm[NNC_MAX_RANK], back[NNC_MAX_RANK];
 } packing;
@@ -64,6 +65,7 @@ static void plan_packing(const nnc_target *t, const nnc_node *n, const nnc_type 
     int64_t outputs = outputs_of(n, w, &o, &terms), wide = panel(t, (nnc_dtype)w->dtype, outputs);
     if (nnc_attr_int(n, AT_groups, 1) > 1 && outputs > 1 && !wide) /* a panel is of one group */
         wide = outputs;
+    k->divided = product ? o : -1;
     int at[NNC_MAX_RANK] = {0}, to = 0; /* position of each dimension after dividing the outputs */
     k->rank = 0;
     for (int d = 0; d < w->rank; d++) {
@@ -208,6 +210,26 @@ static bool same_packing(const packing *x, const packing *y)
            !memcmp(x->perm, y->perm, sizeof x->perm);
 }
 
+/* The packing of the operand of a transpose that makes the same panels as k of its result: one copy instead of two. */
+static nnc_ref through_transpose(const nnc_node *d, packing *k)
+{
+    const int64_t *perm;
+    const int rank = nnc_attr_ints(d, AT_perm, &perm);
+    int first[NNC_MAX_RANK + 1] = {0}, to[NNC_MAX_RANK] = {0}, n = 0;
+    const packing of = *k;
+    for (int r = 0; r < rank; r++) /* the divided dimension is two */
+        first[r + 1] = first[r] + 1 + (of.rank > rank && of.divided == r);
+    for (int e = 0; e < rank; e++)
+        for (int r = 0; r < rank; r++)
+            for (int i = first[r]; perm[r] == e && i < first[r + 1]; i++) {
+                to[i] = n;
+                k->cut[n++] = of.cut[i];
+            }
+    for (int i = 0; i < of.rank; i++)
+        k->perm[i] = to[of.perm[i]];
+    return d->in[0];
+}
+
 /* The panels of value v for node i, computed before it; NNC_NONE: p->status. */
 static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing *k)
 {
@@ -216,7 +238,12 @@ static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing
             on_one_device(nnc_def(p->g, s->at[j].panels), &p->g->node[i]))
             return s->at[j].panels;
     edit_at(p, i);
-    nnc_ref panels = nnc_transpose(p->g, nnc_reshape(p->g, v, k->rank, k->cut), k->perm);
+    const nnc_node *d = nnc_def(p->g, v);
+    packing from = *k;
+    const bool turned = d->op == OP_transpose && k->divided >= 0 && !edit_static(p, v) &&
+                        nnc_type_is_row_major(nnc_typeof(p->g, d->in[0]));
+    const nnc_ref source = turned ? through_transpose(d, &from) : v;
+    nnc_ref panels = nnc_transpose(p->g, nnc_reshape(p->g, source, from.rank, from.cut), from.perm);
     edit_sync(p);
     if (!ARENA_ROOM(p->a, s->at, s->cap, s->n + 1))
         pass_nomem(p);
@@ -226,36 +253,70 @@ static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing
     return panels;
 }
 
-static void pack(pass *p, packs *s, uint32_t i, int operand, const packing *k)
+/* Node i with panels for its operand instead; NNC_NONE: p->status. */
+static nnc_ref pack_operand(pass *p, packs *s, uint32_t i, int operand, const packing *k)
 {
-    const char *times = times_of(p, &p->g->node[i]);
     nnc_node n = p->g->node[i];
     nnc_ref in[NNC_KERNEL_ARGUMENTS];
-    layers l = layers_of(p, i, NNC_NONE);
     nnc_ref panels = panels_of(p, s, i, n.in[operand], k);
     if (panels == NNC_NONE)
-        return;
+        return NNC_NONE;
     nnc_graph *body = nnc_graph_create("body", p->sink);
     nnc_type t = *nnc_typeof(p->g, panels);
     n = p->g->node[i];
     if (!body || !copy_body(p, body, &n, operand, k, &t)) {
         p->status = body && body->status != NNC_OK ? body->status : nnc_nomem(p->sink);
         nnc_graph_destroy(body);
-        return;
+        return NNC_NONE;
     }
     memcpy(in, n.in, sizeof *in * (size_t)n.n_in);
     in[operand] = panels;
     edit_at(p, i);
     nnc_ref r = nnc_fused(p->g, body, n.n_in, in);
     edit_sync(p);
-    if (p->status != NNC_OK)
+    return p->status == NNC_OK ? r : NNC_NONE;
+}
+
+static void pack(pass *p, packs *s, uint32_t i, int operand, const packing *k)
+{
+    const char *times = times_of(p, &p->g->node[i]);
+    layers l = layers_of(p, i, NNC_NONE);
+    const nnc_ref r = pack_operand(p, s, i, operand, k), out = p->g->node[i].out;
+    const int n_out = p->g->node[i].n_out;
+    if (r == NNC_NONE)
         return;
-    for (int o = 0; o < n.n_out; o++)
-        edit_replace(p, n.out + (nnc_ref)o, r + (nnc_ref)o);
+    for (int o = 0; o < n_out; o++)
+        edit_replace(p, out + (nnc_ref)o, r + (nnc_ref)o);
     remark_applied(p, &l, "weights packed",
         "a generated kernel computes the contraction%s and reads its weights contiguously: %lld at "
         "a time",
         times, (long long)k->cut[k->perm[k->rank - 1]]);
+}
+
+nnc_ref pack_products(pass *p, nnc_ref v)
+{
+    packs s = {0};
+    for (uint32_t at = 0; v != NNC_NONE && at < nnc_def(p->g, v)->body->n_node; at++) {
+        const nnc_node *n = nnc_def(p->g, v);
+        const nnc_node *core = &n->body->node[at];
+        int operand = -1;
+        if (nnc_op_class((nnc_op)core->op) != CL_contract)
+            continue;
+        for (uint32_t i = 0, k = 0; i < at; i++)
+            if (n->body->node[i].op == OP_input) {
+                operand = n->body->node[i].out == core->in[1] ? (int)k : operand;
+                k++;
+            }
+        packing k = {0};
+        if (operand < 0 || blocker(p, core, nnc_typeof(n->body, core->out), n->in[operand]))
+            continue;
+        plan_packing(target_of(p, n), core, nnc_typeof(p->g, n->in[operand]), &k);
+        if (is_packed(&k, nnc_typeof(p->g, n->in[operand])))
+            continue;
+        v = pack_operand(p, &s, node_index(p, n), operand, &k);
+        at = 0; /* in a new body, where this operand comes through a view */
+    }
+    return v;
 }
 
 /* lstm, gru, rnn: panels of as many elements of the state as the kernel computes at once. */
@@ -276,7 +337,8 @@ static void pack_recurrent(pass *p, packs *s, uint32_t i, const nnc_target *t)
         decline_node(p, i, "weights packed", "its weights are computed at run time");
         return;
     }
-    const packing k = {.rank = 4, .cut = {h, gates, h / wide, wide}, .perm = {2, 0, 1, 3}};
+    const packing k = {
+        .rank = 4, .divided = -1, .cut = {h, gates, h / wide, wide}, .perm = {2, 0, 1, 3}};
     memcpy(in, n.in, sizeof *in * (size_t)n.n_in);
     in[1] = panels_of(p, s, i, n.in[1], &k);
     if (in[1] == NNC_NONE)

@@ -221,6 +221,11 @@ static int64_t even(int64_t extent, int64_t tile, int64_t n, int64_t panels, int
     return best;
 }
 
+int64_t nnc_even_tile(int64_t extent, int64_t tile, int64_t n, int64_t panels, const nnc_target *t)
+{
+    return even(extent, tile, n, panels, t && t->threads > 0 ? t->threads : 1);
+}
+
 /* The axis of groups, several of which have their sources in one line of the cache; -1: there is none. */
 static int groups_axis(const nnc_kernel *k, const product *p)
 {
@@ -372,6 +377,25 @@ static double block_ns(const nnc_kernel *k, const product *p, int v, int lanes)
         results *= (double)(a == v ? nnc_align_up(k->axis[a].extent, lanes) : k->axis[a].extent);
     return results / lanes * (double)(p->terms * p->stages + ENDS) * fma_ns +
            results * nnc_posts_ns(k);
+}
+
+bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double *ns)
+{
+    nnc_kschedule *s = &k->sched;
+    product p;
+    int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128, lanes;
+    int v = find_product(k, &p) ? weights_axis(k, &p) : -1;
+    for (int i = 0; i < k->n_ins; i++)
+        v = k->ins[i].op == KO_index && k->ins[i].i == u ? -1 : v;
+    if (v < 0 || u == v || !(p.xs >> u & 1) || p.ws >> u & 1 || k->ins[p.x].op != KO_load)
+        return false;
+    const int vectors = vectors_at_once(k, &p, v, bits, &lanes);
+    *ns = block_ns(k, &p, v, lanes);
+    bool ok =
+        nnc_sched_put(s, KD_vector, v, lanes * vectors) &&
+        (k->axis[v].extent <= lanes * vectors || nnc_sched_put(s, KD_tile, v, lanes * vectors));
+    *n = neighbours(k, &p, u, vectors, 1, bits);
+    return ok;
 }
 
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)

@@ -67,6 +67,11 @@ static double point_ns(const nnc_kernel *k)
     return ns;
 }
 
+double nnc_points_ns(const nnc_kernel *k)
+{
+    return point_ns(k) * (double)nnc_kernel_points(k, (1u << k->n_outer) - 1);
+}
+
 double nnc_posts_ns(const nnc_kernel *k)
 {
     double ns = 0;
@@ -544,10 +549,15 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
 
 bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
 {
-    bool gpu = t && t->kind == NNC_T_cuda, local;
+    bool gpu = t && t->kind == NNC_T_cuda, local, done = false;
     if (nnc_kernel_in_order(k)) { /* its loops are as they must be; outer ones are merged */
         nnc_kernel_merge_axes(k, !gpu);
         return (gpu || nnc_ordered_strips(k, t, a)) && nnc_kernel_schedule(k, t);
+    }
+    if (nnc_kernel_parts(k, NULL) && !gpu) { /* axes as the parts have them */
+        nnc_kernel_merge_axes(k, true);
+        if (!nnc_parts_schedule(k, t, a, &done) || done)
+            return done;
     }
     nnc_kernel_order_axes(k);
     nnc_kernel_merge_axes(k, !gpu);

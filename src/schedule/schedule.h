@@ -30,6 +30,15 @@ double nnc_posts_ns(const nnc_kernel *k);
 int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain);
 /* contract.c: the schedule of a contraction on a CPU, *done when the kernel is one. False: out of memory. */
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);
+/* contract.c: a product that is part of a kernel, whose rows lie along outer axis u: its vectors and panels, the neighbours *n of a strip
+ * along u, and what it takes on one thread. False: it is none in strips along u. */
+bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double *ns);
+/* contract.c: a multiple of n points of an axis, of at most about `tile`, so that each thread has as many, of `panels` panels each. */
+int64_t nnc_even_tile(int64_t extent, int64_t tile, int64_t n, int64_t panels, const nnc_target *t);
+/* parts.c: the schedule of a kernel in parts on a CPU, *done when it is one. False: out of memory. */
+bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *done);
+/* schedule.c: nanoseconds of all points, vectorised, on one core. */
+double nnc_points_ns(const nnc_kernel *k);
 /* contract.c: the strips that a product should have whose weights lie along the sum, before nnc_kernel_schedule. False: out of memory. */
 bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* contract.c: a recurrence reads its weights at each step: once for several rows of the batch (a strip), as many as leave a strip for each

@@ -17,6 +17,7 @@ static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
 /* True when tiles and order name only axes that they may name. */
 static bool axes_ok(const nnc_kernel *k)
 {
+    const bool parts = nnc_kernel_in_parts(k);
     const nnc_kschedule *s = &k->sched;
     uint32_t seen[KD__COUNT] = {0};
     for (int i = 0; i < s->n; i++) {
@@ -30,12 +31,12 @@ static bool axes_ok(const nnc_kernel *k)
             return false;
         seen[d->what] |= axis ? 1u << d->axis : 1;
         bool outer = axis && d->axis < k->n_outer;
-        if (d->what == KD_tile ? k->axis[d->axis].kind == KA_map
+        if (d->what == KD_tile ? k->axis[d->axis].kind == KA_map && !parts
                                : axis && !outer && d->what != KD_vector)
             return false;
     }
     uint32_t all = (1u << k->n_outer) - 1, v = seen[KD_vector];
-    return !(v & (v - 1)) && (!seen[KD_order] || seen[KD_order] == all) &&
+    return (parts || !(v & (v - 1))) && (!seen[KD_order] || seen[KD_order] == all) &&
            !(seen[KD_transpose] & (seen[KD_transpose] - 1)) &&
            !((seen[KD_unroll] | seen[KD_transpose]) & v);
 }
@@ -124,8 +125,8 @@ static const char *ordered_wrong(const nnc_kernel *k, int v)
     return v >= 0 && k->axis[v].seq ? "vectors run along an axis whose points run in order" : NULL;
 }
 
-/* What is wrong with a CPU schedule, or NULL. */
-static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form)
+/* What is wrong with a CPU schedule, or NULL. part: it is one of a kernel, whose tiles hold blocks of rows. */
+static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form, bool part)
 {
     const nnc_kschedule *s = &k->sched;
     int v = nnc_sched_vec(s);
@@ -149,7 +150,7 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form)
         (outer || v < 0 || k->n_outer == 0 || nnc_sched_n(s, KD_prefetch, -1) != 1))
         return "only a row kernel can prefetch";
     for (int a = 0; a < k->n_outer; a++)
-        if (nnc_sched_n(s, KD_tile, a) > 0 && !outer && !has_ring(s, a))
+        if (nnc_sched_n(s, KD_tile, a) > 0 && !outer && !part && !has_ring(s, a))
             return "an outer axis is tiled beside an inner vector axis, without a ring";
     for (int i = 0; i < s->n; i++) {
         const char *why = s->d[i].what == KD_ring ? ring_wrong(k, form, i) : NULL;
@@ -162,19 +163,58 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form)
     return nnc_sched_has(s, KD_panel) ? panel_wrong(k) : NULL;
 }
 
+static nnc_status directives_ok(const nnc_kernel *k, bool part, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    const bool rings = nnc_sched_has(&k->sched, KD_ring);
+    const nnc_kform *form = rings ? nnc_kernel_forms(k, &a) : NULL;
+    NNC_NEED(form || !rings, sink);
+    const char *wrong = schedule_wrong(k, form, part);
+    return wrong ? nnc_bad_kernel(k, sink, wrong) : NNC_OK;
+}
+
+/* A kernel in parts: each of them has one vector axis, and is a kernel that could run alone. */
+static nnc_status parts_ok(const nnc_kernel *k, nnc_sink *sink)
+{
+    const nnc_kschedule *s = &k->sched;
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_kpart part[NNC_KPARTS];
+    const int n = nnc_kernel_parts(k, part), tiled = nnc_parts_tiled(k);
+    int vectors = 0, tiles = 0;
+    bool ok = axes_ok(k) && n > 0 && s->grain >= 1 && s->domain == nnc_kernel_domain(k) &&
+              nnc_kernel_scratch(k) <= (int64_t)1 << 40;
+    for (int i = 0; i < s->n && ok; i++) {
+        const nnc_kdirective *d = &s->d[i];
+        vectors += d->what == KD_vector;
+        tiles += d->what == KD_tile && d->axis < k->n_outer;
+        ok = d->what == KD_tile || d->what == KD_order || d->what == KD_unroll ||
+             (d->what == KD_vector && d->axis >= k->n_outer);
+    }
+    if (!ok || vectors != n || tiles > 1)
+        return nnc_bad_kernel(k, sink, "the schedule contradicts the parts");
+    const int64_t *row = nnc_parts_rows(k, part, n, &a);
+    NNC_NEED(row, sink);
+    for (int i = 0; i < n; i++) {
+        const char *why = nnc_kernel_part(k, tiled, row, &part[i], &a);
+        NNC_NEED(!why || *why, sink);
+        if (why || nnc_sched_vec(&part[i].k.sched) < 0)
+            return nnc_bad_kernel(k, sink, why ? why : "a part has no vector axis");
+        NNC_TRY(nnc_kernel_verify(&part[i].k, sink));
+        NNC_TRY(directives_ok(&part[i].k, true, sink));
+    }
+    return NNC_OK;
+}
+
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)
 {
     NNC_TRY(nnc_kernel_verify(k, sink));
     if (!nnc_kernel_is_scheduled(k))
         return nnc_bad_kernel(k, sink, "has no schedule");
-    NNC_LOCAL(nnc_arena) a = {0};
-    const bool rings = nnc_sched_has(&k->sched, KD_ring);
-    const nnc_kform *form = rings ? nnc_kernel_forms(k, &a) : NULL;
-    NNC_NEED(form || !rings, sink);
-    const char *wrong = schedule_wrong(k, form);
-    if (wrong)
-        return nnc_bad_kernel(k, sink, wrong);
-    return k->grid.cls != KC_none ? grid_ok(k, sink) : NNC_OK;
+    if (k->grid.cls != KC_none) {
+        NNC_TRY(directives_ok(k, false, sink));
+        return grid_ok(k, sink);
+    }
+    return nnc_kernel_in_parts(k) ? parts_ok(k, sink) : directives_ok(k, false, sink);
 }
 
 nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink)

@@ -39,6 +39,10 @@ void gen_fed_window(nnc_text *t, uint64_t seed, bool pool);
 /* The same for a window whose operand is moved (pad, slice, concat, transpose, reshape, broadcast, flip), and its result, too. */
 void gen_moved_window(nnc_text *t, uint64_t seed, bool pool);
 
+/* A product, ops on its rows (most often softmax, under masks), and a product that sums these rows: of any sizes, f32 or f64, with
+ * transposes around it. Not `turned`: all second operands are contiguous. */
+void gen_products(nnc_text *t, uint64_t seed, bool turned);
+
 /* A graph of one op that runs in order along an axis; its inputs are the op's operands. NULL: out of memory, or a bug, which is
  * reported. */
 nnc_graph *gen_loop(uint64_t seed, nnc_sink *sink);

@@ -92,13 +92,15 @@ static bool run_both(const nnc_kernel *k, nnc_kernel_fn fn, uint64_t seed)
     return ok;
 }
 
+static const nnc_target *narrow; /* what sets are emitted for; NULL: the host as it is */
+
 static bool run_set(const set *s, const nnc_emitter *e, uint64_t seed)
 {
     char *bytes = NULL;
     size_t n = 0;
     const char *why = "";
     bool ok = true;
-    CHECK_OK(e->emit(s->k, s->n, kb_host(), EMIT_object, &bytes, &n, test_sink));
+    CHECK_OK(e->emit(s->k, s->n, narrow ? narrow : kb_host(), EMIT_object, &bytes, &n, test_sink));
     nnc_object *o = bytes ? nnc_object_load(bytes, n, &why) : NULL;
     if (!o)
         test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
@@ -206,6 +208,48 @@ TEST(recurrent)
     terms = 64;
     check_drawn(gen_recurrent);
     terms = 1;
+}
+
+/* Kernels of two products in parts, for all lengths of vectors that the host has; units of a block on two workers. */
+TEST(products_of_rows)
+{
+    const nnc_emitter *e = kb_emitter();
+    int in_parts = 0;
+    terms = 64;
+    for (int bits = 512; e && bits >= 128; bits /= 2) {
+        nnc_target t = *kb_host();
+        set s = {.n = 0};
+        if (bits > t.vector_bits)
+            continue;
+        t.vector_bits = bits;
+        narrow = &t;
+        nnc_arena_init(&s.arena, 0);
+        for (uint64_t i = 0; i < 16; i++) {
+            NNC_LOCAL(nnc_text) text = {0};
+            nnc_scan scan;
+            gen_products(&text, test_seed + 40 * (uint64_t)bits + i, i % 4 == 0);
+            nnc_scan_init(&scan, "t", nnc_text_str(&text), text.n);
+            nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+            nnc_graph *f = g ? gen_fused(g, test_sink) : NULL;
+            for (uint32_t j = 0; f && j < f->n_node; j++) {
+                nnc_kernel *k = f->node[j].op == OP_fused
+                                    ? nnc_lower(f, &f->node[j], &t, MATH_ulp2, &s.arena, test_sink)
+                                    : NULL;
+                if (!k)
+                    continue;
+                in_parts += nnc_kernel_in_parts(k);
+                s.k[s.n++] = k;
+            }
+            nnc_sink_clear(test_sink); /* a few are no kernel */
+            nnc_graph_destroy(f);
+            nnc_graph_destroy(g);
+        }
+        CHECK(s.n > 10 && run_set(&s, e, (uint64_t)bits));
+        nnc_arena_deinit(&s.arena);
+    }
+    narrow = NULL;
+    terms = 1;
+    CHECK(!e || in_parts > 8);
 }
 
 /* Squares of every element size; whole ones, and rests of rows, of columns, of both. */

@@ -200,6 +200,12 @@ void ll_store(ll_emit *e, const nnc_kins *ins);
 /* Defines the function of kernel k in the module. */
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 
+/* Adds the kernel's function to the module: m->fn. */
+void ll_declare(ll_mod *m, const nnc_kernel *k);
+/* The lowest digit of u in base n, which freeze hides from LLVM (kernel.c); *u becomes u / n. */
+V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze);
+/* parts.c: the function of a kernel in parts, and of these. */
+nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_stages(ll_emit *e); /* all stages at the current place */
 void ll_vectors(ll_emit *e, const V *index); /* a unit's vectors; index[]: the numbers of its blocks */
 bool ll_open(ll_emit *e, nnc_arena *a);       /* the state of e->k; false: out of memory */

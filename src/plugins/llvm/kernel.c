@@ -718,7 +718,7 @@ static void run_blocks(ll_emit *e, V index, int64_t chunk)
 /* Returns the lowest digit of u in base n; *u becomes u / n. `freeze` hides both from LLVM's scalar evolution, which would follow the
  * division through every address: 28 % of the instructions of compiling a pooling. Register blocks, whose speed was tuned without it,
  * do without. */
-static V digit(ll_mod *m, V *u, int64_t n, bool freeze)
+V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze)
 {
     V base = ll_i64(m, n), q = LLVMBuildUDiv(m->b, *u, base, "");
     q = freeze ? LLVMBuildFreeze(m->b, q, "") : q;
@@ -801,7 +801,9 @@ static void run_units(ll_emit *e)
     V u = l.i;
     for (int i = n_digit - 1; i >= 0; i--) {
         int64_t n = nnc_kernel_blocks(k, digits[i]);
-        index[digits[i]] = n == 1 ? ll_i64(m, 0) : i == first ? u : digit(m, &u, n, e->n_part == 0);
+        index[digits[i]] = n == 1       ? ll_i64(m, 0)
+                           : i == first ? u
+                                        : ll_digit(m, &u, n, e->n_part == 0);
     }
     if (e->panel)
         ll_panel_fill(e, l.i, index);
@@ -825,7 +827,7 @@ static void string_attr(ll_mod *m, const char *key, const char *value)
     LLVMAddAttributeAtIndex(m->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
-static void declare(ll_mod *m, const nnc_kernel *k)
+void ll_declare(ll_mod *m, const nnc_kernel *k)
 {
     T par[4] = {m->ptr, m->i64, m->i64, m->ptr};
     char bits[16];
@@ -931,6 +933,8 @@ bool ll_open(ll_emit *e, nnc_arena *a)
 
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
 {
+    if (nnc_kernel_in_parts(k))
+        return ll_parts(m, k, sink);
     NNC_LOCAL(nnc_arena) a = {0};
     ll_emit e = {.m = m, .k = k, .vax = -1};
     nnc_kring *ring = NULL;
@@ -939,7 +943,7 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
     NNC_NEED(e.buf && e.ring_at && ll_panel_open(&e, &a) && nnc_kernel_rings(e.k, &a, &ring), sink);
     e.ring = ring;
     NNC_NEED(ll_open(&e, &a) && ll_block_open(&e, &a), sink);
-    declare(m, k);
+    ll_declare(m, k);
     define(&e);
     return e.oom ? nnc_nomem(sink) : NNC_OK;
 }

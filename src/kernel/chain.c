@@ -1,0 +1,523 @@
+/* kernel/chain.c -- kernels of several products, of which one sums what another computes, with ops on rows between them:
+ *
+ *     s = q k^T + mask,  p = exp(s - max s) / sum,  y = p v
+ *
+ * Each part, a product with its epilogue or the ops on rows after it, is traced as a kernel of its own. Parts that pass a tensor by rows,
+ * that is, have the same outer axes along its leading dimensions, become stages of one kernel: these axes are its outer axes, all others
+ * are own ones, and the tensor is a tmp buffer of one row. parts.c takes such a kernel apart again, for blocks of rows. */
+#include "kernel/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct part {
+    bool product;
+    int n;
+    uint32_t *node;
+    nnc_ref out; /* its result: what the next parts read, or the kernel's */
+    nnc_kernel *k;
+    nnc_ref *value; /* by buffer of an operand, as nx.buf_value */
+    int in, dst; /* buffers of k: what the part before computes; its own result */
+    int to[NNC_KAXES]; /* axes of k in the joined kernel; -1: of one index */
+    int to_buf[NNC_KERNEL_ARGUMENTS + NNC_KERNEL_RESULTS + NX_REUSED];
+} part;
+
+typedef struct chain {
+    const nx_set *s;
+    int n;
+    part part[NNC_KPARTS];
+    uint8_t *of; /* by node of g up to the last one: its part from 1; 0: of all that read it */
+    bool *indexed; /* by node: of no part, and computed from an index */
+    uint32_t
+        late; /* before this node, what follows a product is of the next part: 0, or the last product */
+    const char **why;
+    nnc_arena *scratch, *a;
+} chain;
+
+static bool is_product(const nnc_node *n)
+{
+    return n->op == OP_matmul || n->op == OP_linear;
+}
+
+bool nx_is_chain(const nx_set *s)
+{
+    int products = 0;
+    for (int i = 0; i < s->n; i++)
+        products += is_product(&s->g->node[s->node[i]]);
+    return products > 1;
+}
+
+static bool fails(const chain *c, const char *why)
+{
+    *c->why = why;
+    return false;
+}
+
+/* ---- parts --------------------------------------------------------------------------------------------------------- */
+
+/* Adds node i to its part, the last one or a new one. */
+static bool put_node(chain *c, uint32_t i)
+{
+    const nnc_node *n = &c->s->g->node[i];
+    int last = 0;
+    bool index = n->op == OP_iota;
+    for (int k = 0; k < n->n_in; k++) {
+        const uint32_t d = c->s->g->value[n->in[k]].node;
+        last = c->of[d] > last ? c->of[d] : last;
+        index |= c->indexed[d];
+    }
+    bool product = is_product(n), rows = nnc_op_class((nnc_op)n->op) == CL_reduce;
+    c->indexed[i] = index && last == 0;
+    rows |= (index || i < c->late) && last > 0 && c->part[last - 1].product &&
+            !product; /* strips have no indices */
+    if ((product && last < c->n) || (rows && (last == 0 || last < c->n)))
+        return fails(c, "a sum depends on no sum before it");
+    if (product || (rows && last && c->part[last - 1].product)) {
+        if (c->n == NNC_KPARTS)
+            return fails(c, "one kernel would have more than 8 sums, one after the other");
+        last = ++c->n;
+        c->part[last - 1] = (part){.product = product, .in = -1, .dst = -1, .out = NNC_NONE};
+    }
+    c->of[i] = (uint8_t)last;
+    return true;
+}
+
+/* Is value v read beyond part p, or a result? */
+static bool leaves(const chain *c, nnc_ref v, int p)
+{
+    for (int i = 0; i < c->s->n; i++) {
+        const nnc_node *n = &c->s->g->node[c->s->node[i]];
+        for (int k = 0; k < n->n_in; k++)
+            if (n->in[k] == v && c->of[c->s->node[i]] != p)
+                return true;
+    }
+    for (int i = 0; i < c->s->n_out; i++)
+        if (c->s->out[i] == v)
+            return true;
+    return false;
+}
+
+/* Lists each part's nodes, those of no part among them, and finds its only result. */
+static bool list_nodes(chain *c)
+{
+    const nx_set *s = c->s;
+    for (int p = 1; p <= c->n; p++) {
+        part *q = &c->part[p - 1];
+        q->node = ARENA_NEW(c->scratch, uint32_t, s->n);
+        if (!q->node)
+            return fails(c, NULL);
+        for (int i = 0; i < s->n; i++) {
+            const nnc_node *n = &s->g->node[s->node[i]];
+            if (c->of[s->node[i]] == p || c->of[s->node[i]] == 0)
+                q->node[q->n++] = s->node[i];
+            for (uint32_t o = 0; o < n->n_out && c->of[s->node[i]] == p; o++) {
+                if (!leaves(c, n->out + o, p))
+                    continue;
+                if (q->out != NNC_NONE)
+                    return fails(c, "several values pass from one sum to the next");
+                q->out = n->out + o;
+            }
+        }
+    }
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out[i] != c->part[c->n - 1].out)
+            return fails(c, "a value between two sums is a result, too");
+    return s->n_out == 1 || fails(c, "it has several results");
+}
+
+static bool assign(chain *c)
+{
+    const nx_set *s = c->s;
+    c->n = 0;
+    memset(c->of, 0, s->g->n_node);
+    for (int i = 0; i < s->n; i++)
+        if (!put_node(c, s->node[i]))
+            return false;
+    return list_nodes(c);
+}
+
+/* Elementwise ops after a product are its epilogue, or else, where several of their results would pass on, repeated by the rows. */
+static bool find_parts(chain *c)
+{
+    const nx_set *s = c->s;
+    uint32_t last = 0;
+    c->of = ARENA_NEW(c->scratch, uint8_t, s->g->n_node + 1);
+    c->indexed = ARENA_NEW(c->scratch, bool, s->g->n_node + 1);
+    if (!c->of || !c->indexed)
+        return fails(c, NULL);
+    for (int i = 0; i < s->n; i++)
+        last = is_product(&s->g->node[s->node[i]]) ? s->node[i] : last;
+    bool ok = assign(c);
+    if (ok || !*c->why)
+        return ok;
+    c->late = last;
+    return assign(c);
+}
+
+/* The value of g that buffer b of a part is, where another part computes it, or NNC_NONE. */
+static nnc_ref passed(const chain *c, const part *q, int b)
+{
+    const nnc_ref v = q->value[b];
+    if (v & NX_INNER)
+        return v & ~NX_INNER;
+    const uint32_t d = c->s->of ? 0 : c->s->g->value[v].node;
+    return !c->s->of && c->of[d] ? v : NNC_NONE;
+}
+
+/* Builds the part's kernel. Its operands from outside are those of the set, in the same order for all parts of a node. */
+static bool trace_part(chain *c, int p)
+{
+    part *q = &c->part[p];
+    nx_set set = *c->s;
+    nx t = {0};
+    const bool last = p == c->n - 1;
+    nnc_ref out = set.of ? last ? set.of->out : q->out | NX_INNER : q->out;
+    set.node = q->node;
+    set.n = q->n;
+    set.out = &q->out;
+    set.inner = !last;
+    set.spare = -1;
+    set.operand = ARENA_NEW(c->scratch, nnc_ref, set.n_operand + 1);
+    if (!set.operand)
+        return fails(c, NULL);
+    memcpy(set.operand, c->s->operand ? c->s->operand : set.operand,
+        sizeof *set.operand * (size_t)set.n_operand);
+    if (nx_trace(&t, &set, c->scratch, c->why))
+        q->k = nx_kernel(&t, set.outer ? set.outer : set.g, &out, c->scratch, c->scratch, c->why);
+    nnc_free(t.ins);
+    if (!q->k)
+        return false;
+    q->value = t.buf_value;
+    q->dst = t.n_buf_value;
+    for (int b = 0; b < t.n_buf_value; b++) {
+        const nnc_ref v = passed(c, q, b);
+        if (v == NNC_NONE)
+            continue;
+        if (p == 0 || v != c->part[p - 1].out)
+            return fails(c, "a value is read by more than the next sum");
+        q->in = b;
+    }
+    nnc_kernel_order_axes(q->k);
+    return (p == 0) == (q->in < 0) || fails(c, "a sum depends on no sum before it");
+}
+
+/* ---- shared axes --------------------------------------------------------------------------------------------------- */
+
+/* The step of axis a in all accesses of one kind to buffer b; 0: they differ, or have none. */
+static int64_t step_of(const nnc_kernel *k, nnc_kop op, int b, int a)
+{
+    int64_t step = 0;
+    bool any = false;
+    for (int i = 0; i < k->n_ins; i++) {
+        if (k->ins[i].op != op || k->ins[i].buf != b)
+            continue;
+        if (any && k->ins[i].at.k[a] != step)
+            return 0;
+        step = k->ins[i].at.k[a];
+        any = true;
+    }
+    return step;
+}
+
+/* The outer axis of the next part along which it reads the tensor that this one stores along axis a, or -1. */
+static int same_axis(const part *q, const part *next, int a)
+{
+    const int64_t step = step_of(q->k, KO_store, q->dst, a);
+    for (int b = 0; b < next->k->n_outer && step > 0; b++)
+        if (next->k->axis[b].extent == q->k->axis[a].extent &&
+            step_of(next->k, KO_load, next->in, b) == step)
+            return b;
+    return -1;
+}
+
+/* Finds the axes that all parts share, outermost first along the first tensor; returns their number. */
+static int share_axes(chain *c)
+{
+    int shared[NNC_KAXES][NNC_KPARTS], n = 0;
+    const part *first = &c->part[0];
+    for (int a = 0; a < first->k->n_outer; a++) {
+        int at[NNC_KPARTS] = {a}, p = 1, i = n;
+        for (; p < c->n && at[p - 1] >= 0; p++)
+            at[p] = same_axis(&c->part[p - 1], &c->part[p], at[p - 1]);
+        if (first->k->axis[a].extent < 2 || at[p - 1] < 0)
+            continue;
+        int64_t step = step_of(first->k, KO_store, first->dst, a);
+        for (; i > 0 && step_of(first->k, KO_store, first->dst, shared[i - 1][0]) < step; i--)
+            memcpy(shared[i], shared[i - 1], sizeof shared[i]);
+        memcpy(shared[i], at, sizeof at);
+        n++;
+    }
+    for (int p = 0; p < c->n; p++) {
+        memset(c->part[p].to, -1, sizeof c->part[p].to);
+        for (int i = 0; i < n; i++)
+            c->part[p].to[shared[i][p]] = i;
+    }
+    return n;
+}
+
+/* Elements that the tensor has for each point of the shared axes, which are its leading dimensions; 0: they are not. */
+static int64_t row_of(const part *q, int b, nnc_kop op, int n)
+{
+    int64_t least = q->k->buf[b].numel, all = 1;
+    for (int a = 0; a < q->k->n_outer; a++)
+        if (q->to[a] >= 0 && q->to[a] < n) {
+            least = nnc_min64(least, step_of(q->k, op, b, a));
+            all *= q->k->axis[a].extent;
+        }
+    return all > 0 && least * all == q->k->buf[b].numel ? least : 0;
+}
+
+/* Do the part's accesses to buffer b stay within `row` elements from the shared axes' place, and store all of them once? */
+static bool within_row(const part *q, int b, int64_t row)
+{
+    for (int i = 0; i < q->k->n_ins; i++) {
+        const nnc_kins *in = &q->k->ins[i];
+        if ((in->op != KO_load && in->op != KO_store) || in->buf != b)
+            continue;
+        nnc_affine e = in->at;
+        uint32_t own = 0;
+        for (int a = 0; a < q->k->n_axis; a++) {
+            if (q->to[a] >= 0)
+                e.k[a] = 0;
+            own |= (uint32_t)(e.k[a] != 0) << a;
+        }
+        nnc_span s = nnc_affine_span(q->k, &e);
+        if (!s.ok || s.lo < 0 || s.hi >= row || in->n_guard || nnc_kins_index(in) >= 0 ||
+            (in->op == KO_store && nnc_kernel_points(q->k, own) != row))
+            return false;
+    }
+    return true;
+}
+
+/* ---- one kernel ---------------------------------------------------------------------------------------------------- */
+
+/* Numbers the part's other axes from k->n_axis on: a product's outer ones become map axes. */
+static bool add_axes(chain *c, part *q, nnc_kernel *k)
+{
+    for (int a = 0; a < q->k->n_axis; a++) {
+        nnc_kaxis x = q->k->axis[a];
+        if (q->to[a] >= 0 || (x.kind == KA_outer && x.extent == 1))
+            continue;
+        if (x.kind == KA_outer && !q->product)
+            return fails(c, "the rows between two sums are not those of the sums");
+        if (k->n_axis == NNC_KAXES)
+            return fails(c, "one kernel would have more than 16 axes");
+        x.kind = x.kind == KA_outer ? KA_map : x.kind;
+        q->to[a] = k->n_axis;
+        k->axis[k->n_axis++] = x;
+    }
+    return true;
+}
+
+static nnc_affine moved(const part *q, const nnc_affine *e, bool row, int shared)
+{
+    nnc_affine f = {.c = e->c};
+    for (int a = 0; a < q->k->n_axis; a++)
+        if (q->to[a] >= (row ? shared : 0))
+            f.k[q->to[a]] += e->k[a];
+    return f;
+}
+
+/* Appends instructions from .. end - 1 of a part. at: by instruction of the part, its number in k. */
+static bool add_ins(chain *c, const part *q, nnc_kernel *k, int from, int end, int32_t *at)
+{
+    for (int i = from; i < end; i++) {
+        nnc_kins *in = &k->ins[k->n_ins];
+        *in = q->k->ins[i];
+        at[i] = k->n_ins++;
+        for (int j = 0; j < 3; j++)
+            in->arg[j] = in->arg[j] < 0 ? -1 : at[in->arg[j]];
+        if (in->op == KO_index && q->to[in->i] < 0) {
+            *in = (nnc_kins){.op = KO_const, .dtype = DT_i64, .arg = {-1, -1, -1}, .lo = 1};
+            continue;
+        }
+        if (in->op == KO_index)
+            in->i = q->to[in->i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        in->at = moved(
+            q, &in->at, in->buf == q->in || k->buf[q->to_buf[in->buf]].role == KB_tmp, k->n_outer);
+        in->buf = (int16_t)q->to_buf[in->buf];
+        if (in->n_guard &&
+            !(in->guard = nnc_arena_memdup(c->a, in->guard, sizeof *in->guard * in->n_guard)))
+            return fails(c, NULL);
+        for (int g = 0; g < in->n_guard; g++)
+            in->guard[g].e = moved(q, &in->guard[g].e, false, 0);
+    }
+    return true;
+}
+
+static uint32_t moved_axes(const part *q, uint32_t axes)
+{
+    uint32_t m = 0;
+    for (int a = 0; a < q->k->n_axis; a++)
+        m |= (axes >> a & 1) && q->to[a] >= 0 ? 1u << q->to[a] : 0;
+    return m;
+}
+
+/* A product is one stage: what it computes once for each point of the outer axes, some of which are now its own, goes to the body, where
+ * the sum reads it, or to the post. */
+static bool add_product(chain *c, const part *q, nnc_kernel *k, int32_t *at)
+{
+    const nnc_kernel *x = q->k;
+    const nnc_kstage *sum = NULL;
+    nnc_kstage *s = &k->stage[k->n_stage++];
+    for (int g = 0; g < x->n_stage; g++) {
+        if (x->stage[g].axes && sum)
+            return fails(c, "a product of several phases");
+        sum = x->stage[g].axes ? &x->stage[g] : sum;
+    }
+    bool body = false;
+    for (int i = sum ? sum->body0 : 0; sum && i < sum->body1; i++)
+        for (int j = 0; j < 3; j++)
+            body |= x->ins[i].arg[j] >= 0 && x->ins[i].arg[j] < sum->body0;
+    if (!sum)
+        return fails(c, "a product of one term");
+    *s = (nnc_kstage){.body0 = k->n_ins};
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        for (int b = 0; b < x->n_axis; b++)
+            s->axes |= q->to[b] == a ? 1u << a : 0;
+    bool ok = (!body || add_ins(c, q, k, 0, sum->body0, at)) &&
+              add_ins(c, q, k, sum->body0, sum->body1, at);
+    s->body1 = s->post0 = k->n_ins;
+    ok = ok && (body || add_ins(c, q, k, 0, sum->body0, at)) &&
+         add_ins(c, q, k, sum->body1, x->n_ins, at);
+    s->post1 = k->n_ins;
+    return ok;
+}
+
+static bool add_rows(chain *c, const part *q, nnc_kernel *k, int32_t *at)
+{
+    for (int g = 0; g < q->k->n_stage; g++) {
+        const nnc_kstage *x = &q->k->stage[g];
+        nnc_kstage *s = &k->stage[k->n_stage++];
+        *s = (nnc_kstage){.axes = moved_axes(q, x->axes), .body0 = k->n_ins};
+        if (!add_ins(c, q, k, x->body0, x->body1, at))
+            return false;
+        s->body1 = s->post0 = k->n_ins;
+        if (!add_ins(c, q, k, x->post0, x->post1, at))
+            return false;
+        s->post1 = k->n_ins;
+    }
+    return true;
+}
+
+/* May the part's result overwrite the row that it reads? All of it is read in stages before the one that stores. */
+static bool overwrites(const part *q)
+{
+    int load = -1, store = -1;
+    const nnc_kernel *k = q->k;
+    for (int g = 0; g < k->n_stage; g++)
+        for (int i = k->stage[g].body0; i < k->stage[g].post1; i++) {
+            if (k->ins[i].op == KO_load && k->ins[i].buf == q->in)
+                load = g;
+            if (k->ins[i].op == KO_store && k->ins[i].buf == q->dst && store < 0)
+                store = g;
+        }
+    return !q->product && load < store;
+}
+
+static int find_buffer(const nnc_ref *value, int n, nnc_ref v)
+{
+    for (int i = 0; i < n; i++)
+        if (value[i] == v)
+            return i;
+    return -1;
+}
+
+/* The operands of all parts, the result, and the rows that pass from part to part. */
+static bool add_buffers(chain *c, nnc_kernel *k)
+{
+    nnc_ref value[NNC_KERNEL_ARGUMENTS + 1];
+    k->buf = ARENA_NEW(c->a, nnc_kbuf, NNC_KERNEL_ARGUMENTS + NNC_KPARTS * (NX_REUSED + 1));
+    if (!k->buf)
+        return fails(c, NULL);
+    for (int p = 0; p < c->n; p++)
+        for (int b = 0; b < c->part[p].dst; b++) {
+            part *q = &c->part[p];
+            q->to_buf[b] = b == q->in ? -1 : find_buffer(value, k->n_buf, q->value[b]);
+            if (b == q->in || q->to_buf[b] >= 0)
+                continue;
+            if (k->n_buf == NNC_KERNEL_ARGUMENTS - 1)
+                return fails(c, "one kernel would have more than 64 operands and results");
+            q->to_buf[b] = k->n_buf;
+            value[k->n_buf] = q->value[b];
+            k->buf[k->n_buf++] = q->k->buf[b];
+        }
+    part *last = &c->part[c->n - 1];
+    last->to_buf[last->dst] = k->n_buf;
+    k->buf[k->n_buf++] = last->k->buf[last->dst];
+    for (int p = 0; p < c->n; p++) {
+        part *q = &c->part[p];
+        const int64_t row = p + 1 < c->n ? row_of(q, q->dst, KO_store, k->n_outer) : 0;
+        if (p > 0)
+            q->to_buf[q->in] = c->part[p - 1].to_buf[c->part[p - 1].dst];
+        if (p + 1 < c->n) {
+            const nnc_kbuf *in = p > 0 ? &k->buf[q->to_buf[q->in]] : NULL;
+            nnc_kbuf t = {.role = KB_tmp, .dtype = q->k->buf[q->dst].dtype, .numel = row};
+            if (!row || !within_row(q, q->dst, row) ||
+                !within_row(&c->part[p + 1], c->part[p + 1].in, row))
+                return fails(
+                    c, "the next sum does not read what one row of the sum before it gives");
+            q->to_buf[q->dst] = in && in->numel == row && in->dtype == t.dtype && overwrites(q)
+                                    ? q->to_buf[q->in]
+                                    : k->n_buf;
+            if (q->to_buf[q->dst] == k->n_buf)
+                k->buf[k->n_buf++] = t;
+        }
+        for (int b = q->dst + 1; b < q->k->n_buf; b++) {
+            q->to_buf[b] = k->n_buf;
+            k->buf[k->n_buf++] = q->k->buf[b];
+        }
+    }
+    return true;
+}
+
+static nnc_kernel *join(chain *c)
+{
+    nnc_kernel *k = ARENA_NEW(c->a, nnc_kernel, 1);
+    int n_ins = 0, n_stage = 0;
+    for (int p = 0; p < c->n; p++) {
+        n_ins += c->part[p].k->n_ins;
+        n_stage += c->part[p].k->n_stage;
+    }
+    if (!k || !(k->ins = ARENA_NEW(c->a, nnc_kins, n_ins + 1)) ||
+        !(k->stage = ARENA_NEW(c->a, nnc_kstage, n_stage + 1))) {
+        (void)fails(c, NULL);
+        return NULL;
+    }
+    k->n_outer = k->n_axis = share_axes(c);
+    if (k->n_outer == 0) {
+        (void)fails(c, "the sums share no rows");
+        return NULL;
+    }
+    for (int a = 0; a < c->part[0].k->n_axis; a++)
+        if (c->part[0].to[a] >= 0)
+            k->axis[c->part[0].to[a]] = c->part[0].k->axis[a];
+    if (!add_buffers(c, k))
+        return NULL;
+    for (int p = 0; p < c->n; p++) {
+        part *q = &c->part[p];
+        int32_t *at = ARENA_NEW(c->scratch, int32_t, q->k->n_ins + 1);
+        if (!at)
+            (void)fails(c, NULL);
+        if (!at || !add_axes(c, q, k) ||
+            !(q->product ? add_product(c, q, k, at) : add_rows(c, q, k, at)))
+            return NULL;
+    }
+    k->scratch_bytes = nnc_kernel_scratch(k);
+    return k;
+}
+
+nnc_kernel *nx_chain(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why)
+{
+    chain *c = ARENA_NEW(scratch, chain, 1);
+    *why = NULL;
+    if (!c)
+        return NULL;
+    *c = (chain){.s = s, .why = why, .scratch = scratch, .a = a};
+    bool ok = find_parts(c);
+    for (int p = 0; p < c->n && ok; p++)
+        ok = trace_part(c, p) && c->part[p].k;
+    return ok && c->part[0].k ? join(c) : NULL;
+}

@@ -1,0 +1,270 @@
+/* kernel/parts.c -- takes a kernel of several products apart (chain.c): into kernels that run one after the other for each block of rows.
+ *
+ *     for blocks of rows                                  for blocks of rows
+ *       for rows i of the block                             for rows i of the block:  t[i, j] = sum d: q[i, d] k[j, d]
+ *         t[j] = sum d: q[i, d] k[j, d]             ->      for rows i of the block:  t[i, j] = exp(t[i, j] - max) / sum
+ *         t[j] = exp(t[j] - max) / sum                      for rows i of the block:  y[i, n] = sum j: t[i, j] v[j, n]
+ *         y[n] = sum j: t[j] v[j, n]
+ *
+ * A product's map axes are outer axes of its kernel, so that it is an ordinary product, in strips of rows. */
+#include "kernel/kernel.h"
+
+#include <string.h>
+
+/* A stage that sums products for each point of its map axes. */
+static bool is_product(const nnc_kernel *k, const nnc_kstage *s)
+{
+    int sums = 0;
+    if (!(s->axes & nnc_kernel_axes(k, KA_map)) || !(s->axes & nnc_kernel_axes(k, KA_reduce)))
+        return false;
+    for (int i = s->body0; i < s->body1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_store)
+            return false;
+        if (in->op != KO_reduce)
+            continue;
+        const nnc_kins *f = &k->ins[in->arg[0] < 0 ? i : in->arg[0]];
+        if (sums++ || in->sop != KR_sum || in->arg[1] >= 0 || in->running || f->op != KO_sop ||
+            (f->sop != SC_fma && f->sop != SC_mul))
+            return false;
+    }
+    return sums == 1;
+}
+
+static int first_ins(const nnc_kernel *k, const nnc_kpart *p)
+{
+    return k->stage[p->stage].body0;
+}
+
+static int end_ins(const nnc_kernel *k, const nnc_kpart *p)
+{
+    return k->stage[p->end - 1].post1;
+}
+
+/* Do values pass from part to part in buffers alone? */
+static bool is_apart(const nnc_kernel *k, const nnc_kpart *p)
+{
+    for (int i = first_ins(k, p); i < end_ins(k, p); i++)
+        for (int j = 0; j < 3; j++)
+            if (k->ins[i].arg[j] >= 0 && k->ins[i].arg[j] < first_ins(k, p))
+                return false;
+    return true;
+}
+
+int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
+{
+    struct {
+        int stage, end;
+        bool product;
+        uint32_t axes;
+    } at[NNC_KPARTS];
+    int n = 0, products = 0;
+    uint32_t seen = 0;
+    for (int s = 0; s < k->n_stage; s++) {
+        bool product = is_product(k, &k->stage[s]);
+        products += product;
+        if (n == 0 || product || at[n - 1].product) {
+            if (n == NNC_KPARTS)
+                return 0;
+            at[n].stage = s;
+            at[n].product = product;
+            at[n++].axes = 0;
+        }
+        at[n - 1].end = s + 1;
+        at[n - 1].axes |= k->stage[s].axes;
+    }
+    for (int i = 0; i < n && products > 1; i++) {
+        nnc_kpart p = {
+            .stage = at[i].stage, .end = at[i].end, .product = at[i].product, .axes = at[i].axes};
+        if (seen & p.axes || !is_apart(k, &p) || nnc_kernel_in_order(k))
+            return 0;
+        seen |= p.axes;
+        if (part)
+            part[i] = p;
+    }
+    return products > 1 ? n : 0;
+}
+
+int nnc_parts_tiled(const nnc_kernel *k)
+{
+    for (int a = 0; a < k->n_outer; a++)
+        if (nnc_sched_n(&k->sched, KD_tile, a) > 1)
+            return a;
+    return -1;
+}
+
+/* Elements from one row of a tmp buffer to the next. Rows at multiples of few sets would compete for these: a line more. */
+static int64_t row_of(const nnc_kbuf *b)
+{
+    enum { LINE = 64, SETS = 512 };
+    const int64_t size = nnc_dtype_size(b->dtype), line = LINE / size,
+                  row = nnc_align_up(b->numel, line);
+    return row * size % SETS == 0 ? row + line : row;
+}
+
+int64_t *nnc_parts_rows(const nnc_kernel *k, const nnc_kpart *part, int n, nnc_arena *a)
+{
+    int *user = ARENA_NEW(a, int, k->n_buf + 1);
+    int64_t *row = ARENA_NEW(a, int64_t, k->n_buf + 1);
+    for (int p = 0; user && row && p < n; p++)
+        for (int i = first_ins(k, &part[p]); i < end_ins(k, &part[p]); i++) {
+            const nnc_kins *in = &k->ins[i];
+            if ((in->op != KO_load && in->op != KO_store) || k->buf[in->buf].role != KB_tmp)
+                continue;
+            if (user[in->buf] && user[in->buf] != p + 1)
+                row[in->buf] = row_of(&k->buf[in->buf]);
+            user[in->buf] = p + 1;
+        }
+    return user ? row : NULL;
+}
+
+int64_t nnc_parts_bytes(const nnc_kernel *k, int b)
+{
+    const int tiled = nnc_parts_tiled(k);
+    const int64_t rows = tiled < 0 ? 1 : nnc_sched_n(&k->sched, KD_tile, tiled);
+    const int64_t all =
+        nnc_mul_sat(nnc_mul_sat(rows, row_of(&k->buf[b])), nnc_dtype_size(k->buf[b].dtype));
+    return nnc_align_up(nnc_min64(all, (int64_t)1 << 50), 64);
+}
+
+/* Numbers the axes: k's outer ones, a product's map axes, all other own ones. */
+static void number_axes(const nnc_kernel *k, nnc_kpart *p)
+{
+    nnc_kernel *q = &p->k;
+    for (int a = 0; a < NNC_KAXES; a++)
+        p->to[a] = -1;
+    q->n_axis = q->n_outer = 0;
+    for (int late = 0; late < 2; late++)
+        for (int a = 0; a < k->n_axis; a++) {
+            nnc_kaxis x = k->axis[a];
+            if (p->product && x.kind == KA_map)
+                x.kind = KA_outer;
+            if ((a >= k->n_outer && !(p->axes >> a & 1)) || (x.kind != KA_outer) != late)
+                continue;
+            p->to[a] = q->n_axis;
+            q->axis[q->n_axis++] = x;
+            q->n_outer += x.kind == KA_outer;
+        }
+}
+
+static void move_form(const nnc_kpart *p, nnc_affine *e)
+{
+    nnc_affine f = {.c = e->c};
+    for (int a = 0; a < NNC_KAXES; a++)
+        if (e->k[a] && p->to[a] >= 0)
+            f.k[p->to[a]] = e->k[a];
+    *e = f;
+}
+
+/* The buffers that the part uses. tmp buffers of several parts are arguments. row: nnc_parts_rows. to: by k's buffer. */
+static bool take_buffers(
+    const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t *row, int16_t *to, nnc_arena *a)
+{
+    enum { LOADED = 1, STORED = 2 };
+    uint8_t *use = ARENA_NEW(a, uint8_t, k->n_buf + 1);
+    p->k.n_buf = 0;
+    p->k.buf = ARENA_NEW(a, nnc_kbuf, NNC_KMAX_PART_BUF);
+    for (int i = first_ins(k, p); use && i < end_ins(k, p); i++)
+        if (k->ins[i].op == KO_load || k->ins[i].op == KO_store)
+            use[k->ins[i].buf] |= k->ins[i].op == KO_store ? STORED : LOADED;
+    for (int b = 0; use && p->k.buf && b < k->n_buf; b++) {
+        to[b] = -1;
+        if (!use[b] || p->k.n_buf == NNC_KMAX_PART_BUF)
+            continue;
+        nnc_kbuf x = k->buf[b];
+        if (row[b]) {
+            x.role = use[b] & STORED ? KB_out : KB_in;
+            x.numel += (tiled < 0 ? 0 : k->axis[tiled].extent - 1) * row[b];
+        }
+        p->buf[p->k.n_buf] = b;
+        to[b] = (int16_t)p->k.n_buf;
+        p->k.buf[p->k.n_buf++] = x;
+    }
+    return use && p->k.buf;
+}
+
+static bool take_stages(const nnc_kernel *k, nnc_kpart *p, nnc_arena *a)
+{
+    const int first = first_ins(k, p);
+    nnc_kernel *q = &p->k;
+    q->n_stage = p->end - p->stage;
+    q->stage = nnc_arena_memdup(a, k->stage + p->stage, sizeof *q->stage * (size_t)q->n_stage);
+    for (int s = 0; q->stage && s < q->n_stage; s++) {
+        nnc_kstage *g = &q->stage[s];
+        uint32_t axes = 0;
+        for (int b = 0; b < k->n_axis; b++)
+            if ((g->axes >> b & 1) && p->to[b] >= q->n_outer)
+                axes |= 1u << p->to[b];
+        *g = (nnc_kstage){
+            axes, g->body0 - first, g->body1 - first, g->post0 - first, g->post1 - first};
+    }
+    return q->stage != NULL;
+}
+
+static bool take_ins(const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t *row,
+    const int16_t *to, nnc_arena *a)
+{
+    const int first = first_ins(k, p);
+    nnc_kernel *q = &p->k;
+    q->n_ins = end_ins(k, p) - first;
+    q->ins = nnc_arena_memdup(a, k->ins + first, sizeof *q->ins * (size_t)q->n_ins);
+    for (int i = 0; q->ins && i < q->n_ins; i++) {
+        nnc_kins *in = &q->ins[i];
+        for (int j = 0; j < 3; j++)
+            in->arg[j] = in->arg[j] < 0 ? -1 : in->arg[j] - first;
+        if (in->op == KO_index)
+            in->i = p->to[in->i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        move_form(p, &in->at);
+        if (tiled >= 0)
+            in->at.k[p->to[tiled]] += row[in->buf];
+        in->buf = to[in->buf];
+        if (in->n_guard &&
+            !(in->guard = nnc_arena_memdup(a, in->guard, sizeof *in->guard * in->n_guard)))
+            return false;
+        for (int g = 0; g < in->n_guard; g++)
+            move_form(p, &in->guard[g].e);
+    }
+    return q->ins != NULL;
+}
+
+/* What k's schedule says of the part's axes. Its units are those of a block of k's, one after the other. */
+static bool take_schedule(const nnc_kernel *k, nnc_kpart *p)
+{
+    nnc_kschedule *s = &p->k.sched;
+    int digit[NNC_KAXES];
+    bool ok = true;
+    *s = (nnc_kschedule){.grain = 1};
+    for (int i = 0; i < k->sched.n; i++) {
+        const nnc_kdirective *d = &k->sched.d[i];
+        if (d->axis >= 0 && p->to[d->axis] >= 0 &&
+            (d->what == KD_tile || d->what == KD_vector || (d->what == KD_unroll && p->product)))
+            ok = ok && nnc_sched_put(s, (nnc_kdo)d->what, p->to[d->axis], d->n);
+    }
+    const int n = nnc_kernel_digits(k, digit);
+    for (int i = 0; i < n; i++)
+        ok = ok && nnc_sched_put(s, KD_order, p->to[digit[i]], 0);
+    for (int b = k->n_outer; b < p->k.n_outer; b++)
+        ok = ok && nnc_sched_put(s, KD_order, b, 0);
+    s->domain = nnc_kernel_domain(&p->k);
+    return ok;
+}
+
+const char *nnc_kernel_part(
+    const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a)
+{
+    int16_t *to = ARENA_NEW(a, int16_t, k->n_buf + 1);
+    p->k = (nnc_kernel){.name = k->name};
+    number_axes(k, p);
+    if (!to || !take_buffers(k, tiled, p, row, to, a) || !take_stages(k, p, a) ||
+        !take_ins(k, tiled, p, row, to, a))
+        return "";
+    for (int i = 0; i < p->k.n_ins; i++)
+        if ((p->k.ins[i].op == KO_load || p->k.ins[i].op == KO_store) && p->k.ins[i].buf < 0)
+            return "a part has too many buffers";
+    if (!take_schedule(k, p))
+        return "a part has too many directives";
+    p->k.scratch_bytes = nnc_kernel_scratch(&p->k);
+    return NULL;
+}

@@ -1,0 +1,84 @@
+/* schedule/parts.c -- kernels of several products (kernel/parts.c) on a CPU: blocks of rows, whose tmp buffers take a share of the cache
+ * that leaves room for what the products read beside them. Each part has the vectors and strips that it would have alone. */
+#include "schedule/schedule.h"
+
+#include <string.h>
+
+enum {
+    SHARE =
+        4, /* of what local buffers may take: the weights of two products are read for each block */
+};
+
+static int axis_of(const nnc_kpart *p, int a)
+{
+    for (int b = 0; b < NNC_KAXES; b++)
+        if (p->to[b] == a)
+            return b;
+    return -1;
+}
+
+/* The vectors of the rows between two products; false: they do not run along a row. */
+static bool row_vectors(nnc_kpart *p, const int64_t *row, const nnc_target *t)
+{
+    nnc_kernel *q = &p->k;
+    if (nnc_kernel_schedule(q, t) && nnc_sched_vec(&q->sched) >= q->n_outer)
+        return true;
+    for (int b = 0; b < q->n_buf; b++) /* with tmp buffers they must */
+        q->buf[b].role = row[p->buf[b]] ? KB_tmp : q->buf[b].role;
+    return nnc_kernel_schedule(q, t) && nnc_sched_vec(&q->sched) >= q->n_outer;
+}
+
+/* Takes k apart with its rows along axis u, and finds the parts' vectors, and *n rows of a strip. False: it has none along u. */
+static bool plan_parts(const nnc_kernel *k, const nnc_target *t, int u, const int64_t *row,
+    nnc_kpart *part, int n_part, int *n, double *ns, nnc_arena *a)
+{
+    *n = NNC_STRIP;
+    *ns = 0;
+    for (int i = 0; i < n_part; i++) {
+        int each = NNC_STRIP;
+        double all = 0;
+        if (nnc_kernel_part(k, u, row, &part[i], a) ||
+            !(part[i].product ? nnc_contract_part(&part[i].k, t, part[i].to[u], &each, &all)
+                              : row_vectors(&part[i], row, t)))
+            return false;
+        *n = nnc_min64(each, *n);
+        *ns += part[i].product ? all : nnc_points_ns(&part[i].k);
+    }
+    return true;
+}
+
+bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *done)
+{
+    nnc_kpart part[NNC_KPARTS];
+    nnc_kschedule *s = &k->sched;
+    int n = 0, u = k->n_outer - 1;
+    double ns = 0;
+    *s = (nnc_kschedule){0};
+    *done = false;
+    const int n_part = nnc_kernel_parts(k, part);
+    const int64_t *row = n_part ? nnc_parts_rows(k, part, n_part, a) : NULL;
+    if (n_part == 0 || !row)
+        return n_part == 0;
+    while (u >= 0 && (k->axis[u].extent < 2 || !plan_parts(k, t, u, row, part, n_part, &n, &ns, a)))
+        u--;
+    if (u < 0)
+        return true;
+    int64_t bytes = 0, others = nnc_kernel_points(k, ((1u << k->n_outer) - 1) & ~(1u << u));
+    for (int b = 0; b < k->n_buf; b++)
+        bytes = nnc_add_sat(bytes, nnc_mul_sat(row[b], nnc_dtype_size(k->buf[b].dtype)));
+    int64_t rows = nnc_target_local_bytes(t) / SHARE / nnc_max64(bytes, 1);
+    rows = nnc_even_tile(k->axis[u].extent, nnc_max64(rows, n), n, others, t);
+    bool ok = nnc_sched_put(s, KD_tile, u, rows) && (n < 2 || nnc_sched_put(s, KD_unroll, u, n));
+    for (int i = 0; i < n_part; i++) {
+        const nnc_kschedule *q = &part[i].k.sched;
+        int v = nnc_sched_vec(q), b = axis_of(&part[i], v);
+        ok = ok && nnc_sched_put(s, KD_vector, b, nnc_sched_width(q));
+        if (part[i].product && nnc_sched_n(q, KD_tile, v))
+            ok = ok && nnc_sched_put(s, KD_tile, b, nnc_sched_n(q, KD_tile, v));
+    }
+    s->domain = nnc_kernel_domain(k);
+    s->grain = nnc_grain(t, ns / (double)s->domain, s->domain);
+    k->scratch_bytes = nnc_kernel_scratch(k);
+    *done = ok;
+    return ok;
+}
