@@ -73,7 +73,7 @@ struct nnc_compare_options {
     int warmup;                 /* untimed runs before the first timed one; 0 = about 50 ms of them, negative = none */
     int iterations;             /* timed runs of each program; 0 = as many as fit duration_ms */
     nnc_io io;
-    int duration_ms;            /* 0 = 1000, or up to 4000 for a slow model until it has nine bursts */
+    int duration_ms;            /* 0 = 1000, or up to 7000 for a slow model until it has nine bursts */
     bool steps;                 /* also time the programs between as written and fused, one pass more at a time */
     bool no_reference;          /* compare the programs only with each other */
     double tolerance;           /* largest nmse that counts as equal; 0 = by dtype and conditioning (docs/formats.md), negative =
@@ -96,6 +96,7 @@ const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a);
 const struct nnc_remarks *nnc_artifact_remarks(const nnc_artifact *a);
 const nnc_model *nnc_artifact_source(const nnc_artifact *a); /* the graph before the passes */
 const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
+const nnc_compile_options *nnc_artifact_options(const nnc_artifact *a); /* that it was compiled with */
 /* True when the file is the one the artifact was loaded from, or holds its weights: writing it would destroy them. */
 bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
 

@@ -108,7 +108,7 @@ NNC_API const char *nnc_artifact_output_name(const nnc_artifact *a, int i);
 /* What one run of the artifact does: floating-point operations, bytes moved, launches. Each may be NULL. */
 NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
 
-/* ---- other args and shapes: an artifact keeps its model (but not where that is a graph in text form) ----
+/* ---- other args and shapes: an artifact keeps its model (a graph in text form has fixed shapes) ----
  *
  *     nnc_open_options_set(o, "set", "batch=7", sink);          // of an ONNX model: "shapes", "x:7x3x224x224"
  *     nnc_artifact_for(env, a, o, &seven, sink);

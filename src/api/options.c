@@ -143,6 +143,11 @@ void nnc_compile_options_put(const nnc_compile_options *o, nnc_json_writer *w)
     w->out->oom |= oom;
 }
 
+const nnc_compile_options *nnc_artifact_options(const nnc_artifact *a)
+{
+    return a->options;
+}
+
 const char *nnc_version(void)
 {
     return NNC_VERSION;

@@ -62,7 +62,7 @@ static nnc_status merge(const nnc_given *v, const nnc_open_options *o, nnc_open_
 
 static nnc_status check_options(const nnc_artifact *a, const nnc_open_options *o, nnc_sink *sink)
 {
-    if (!a->source->given)
+    if (!a->source->given && (o->n_arg || o->n_shape))
         return nnc_fail0(sink, NNC_E_USAGE,
             "%s was compiled from a graph in text form, whose shapes are fixed", a->source->name);
     if (o->weights || o->n_rename || o->seed)
@@ -80,11 +80,15 @@ nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_options *o, 
     a = a->root ? a->root : a;
     o = o ? o : &nnc_open_defaults;
     const nnc_given *v = a->source->given;
-    if (check_options(a, o, sink) || !v || merge(v, o, &all, &arena, sink) ||
-        nnc_read_open_options(&all, &f, &arena, sink))
+    nnc_graph *g = NULL;
+    if (check_options(a, o, sink))
         return NULL;
-    f.onnx.coverage = o->coverage;
-    nnc_graph *g = nnc_model_again(a->source, &f, sink);
+    if (!v) {
+        g = nnc_graph_clone(a->source, sink);
+    } else if (!merge(v, o, &all, &arena, sink) && !nnc_read_open_options(&all, &f, &arena, sink)) {
+        f.onnx.coverage = o->coverage;
+        g = nnc_model_again(a->source, &f, sink);
+    }
     if (g)
         use_weights(a, g);
     return g;

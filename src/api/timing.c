@@ -23,7 +23,7 @@ enum {
     DEFAULT_MS = 1000,
     STEP_BURSTS = 6, /* the minimum for an interval; each is one run of a slow step */
     STRETCH =
-        4, /* factor on the default duration that a slow model may use to reach BURSTS bursts */
+        7, /* factor on the default duration that a slow model may use to reach BURSTS bursts: 7 of one that takes 300 ms */
     STEP_STRETCH = 8 /* the same for a step, whose default is a quarter, and STEP_BURSTS */
 };
 

@@ -58,9 +58,10 @@ nnc_status check_paths(options *o, nnc_sink *sink);
 /* ---- helpers of commands (common.c) ---- */
 
 void close_work(work *w);
-/* w->model; an artifact is NNC_E_USAGE. */
+/* w->model; of an artifact, that it keeps, and w->artifact. */
 nnc_status open_model(const options *o, work *w, nnc_sink *sink);
-nnc_compile_options compile_options(const options *o);
+/* As the flags say, or as the artifact was compiled. */
+nnc_compile_options compile_options(const options *o, const work *w);
 /* Opens the model of a file, or the artifact when the file is one; compile flags, which would have no effect on it, are NNC_E_USAGE
  * then. */
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);

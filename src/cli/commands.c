@@ -106,7 +106,7 @@ nnc_status cmd_check(const options *o, work *w, nnc_sink *sink)
 
 static nnc_status verify_folder(const options *o, work *w, bool *agrees, nnc_sink *sink)
 {
-    const nnc_verify_options v = {.compile = compile_options(o),
+    const nnc_verify_options v = {.compile = compile_options(o, w),
         .by = o->reference ? NNC_BY_REFERENCE : NNC_BY_PLAN,
         .rtol = o->rtol,
         .atol = o->atol};
@@ -147,7 +147,7 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
     struct stat there;
     bool agrees = false, folder = stat(o->file[0], &there) == 0 && S_ISDIR(there.st_mode);
     nnc_compare_options c = o->compare;
-    c.compile = compile_options(o);
+    c.compile = compile_options(o, w);
     c.seed = o->model.seed;
     if (!folder && o->reference)
         return nnc_fail0(sink, NNC_E_USAGE,
@@ -170,7 +170,7 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
 
 nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink)
 {
-    nnc_compile_options c = compile_options(o);
+    nnc_compile_options c = compile_options(o, w);
     NNC_TRY(open_model(o, w, sink));
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
     NNC_TRY(nnc_optimize(w->env, &w->model, o->pass, o->n_pass, &c, sink));

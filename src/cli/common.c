@@ -2,15 +2,6 @@
 #include "cli/cli.h"
 #include <string.h>
 
-nnc_status open_model(const options *o, work *w, nnc_sink *sink)
-{
-    if (nnc_is_artifact(o->file[0]))
-        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
-            "is an artifact of nnc compile; this command needs the model it was compiled from");
-    w->model = nnc_model_open(o->file[0], &o->model, sink);
-    return w->model ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
-}
-
 static bool wants_print(const options *o, const char *pass)
 {
     for (int i = 0; i < o->n_print_after; i++)
@@ -32,9 +23,10 @@ static void after_pass(void *ctx, const char *pass, const nnc_model *g, int chan
     fprintf(stderr, "# after %s\n%s", pass, nnc_text_str(&t));
 }
 
-nnc_compile_options compile_options(const options *o)
+nnc_compile_options compile_options(const options *o, const work *w)
 {
-    nnc_compile_options c = o->compare.compile;
+    nnc_compile_options c = w->artifact ? *nnc_artifact_options(w->artifact) : o->compare.compile;
+    c.jobs = o->compare.compile.jobs;
     if (o->time_passes || o->n_print_after)
         c.after_pass = after_pass;
     c.ctx = (void *)o;
@@ -85,6 +77,18 @@ nnc_status open_either(const options *o, work *w, nnc_sink *sink)
     return nnc_is_artifact(o->file[0]) ? open_artifact(o, w, sink) : open_model(o, w, sink);
 }
 
+nnc_status open_model(const options *o, work *w, nnc_sink *sink)
+{
+    if (nnc_is_artifact(o->file[0])) {
+        options any = *o;
+        any.no_machine = true;
+        NNC_TRY(open_either(&any, w, sink));
+        return w->model ? NNC_OK : open_other(&any, w, sink);
+    }
+    w->model = nnc_model_open(o->file[0], &o->model, sink);
+    return w->model ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
+}
+
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
 {
     NNC_TRY(open_either(o, w, sink));
@@ -92,7 +96,7 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
         return NNC_OK;
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
     progress((void *)o, "compiling", NULL);
-    nnc_compile_options c = compile_options(o);
+    nnc_compile_options c = compile_options(o, w);
     nnc_status st = nnc_compile(w->env, w->model, &c, &w->artifact, sink);
     print_warnings(sink);
     return st;

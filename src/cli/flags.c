@@ -121,7 +121,7 @@ static const flag flags[] = {
         "Number of untimed runs before the first timed one (default: about 50 ms of them)"},
     {'t', {"--duration", NNC_SET_INT, AT(compare.duration_ms), 0, 1, 86400000, "MS"},
         "Time to measure each program for, in milliseconds (default: 1000; compare: a quarter of "
-        "it for steps, up to 4000 for slow models)"},
+        "it for steps, up to 7000 for slow models)"},
     {'t', {"--io", NNC_SET_CHOICE, AT(compare.io), 0, 0, 0, "exclude|include|both"},
         "Time copies to and from the device? exclude (default): inputs are on the device, outputs "
         "stay there; include: each run uploads its inputs and downloads its outputs while the next "

@@ -28,8 +28,9 @@ const command commands[] = {
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"
         "  nnc compile model.onnx -o m.nnc && nnc run m.nnc --shapes=x:7x3x224x224\n"},
-    {"compare", "MODEL", "compare fused, unfused and float64: numbers, time, gain of each pass",
-        "mcspitxnefh", 1, 1, cmd_compare,
+    {"compare", "MODEL|ARTIFACT",
+        "compare fused, unfused and float64: numbers, time, gain of each pass", "mcspitxnefh", 1, 1,
+        cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
         "the numbers differ.\n\n"
@@ -47,7 +48,7 @@ const command commands[] = {
         "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
-    {"verify", "MODEL|FOLDER",
+    {"verify", "MODEL|ARTIFACT|FOLDER",
         "compare fused, unfused and float64 layer by layer; exit code 1 when they differ",
         "mcsinwyejh", 1, 1, cmd_verify,
         "Names the first layer that is over its limit, and whether a kernel or a pass is wrong. A "
@@ -79,7 +80,7 @@ static void usage(FILE *out)
           "[FILE] [flags]\n\n",
         out);
     for (int i = 0; i < n_commands; i++)
-        fprintf(out, "  %-9s%-15s %s\n", commands[i].name, commands[i].args, commands[i].doc);
+        fprintf(out, "  %-9s%-22s %s\n", commands[i].name, commands[i].args, commands[i].doc);
     fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
           "A flag that is given twice with different values is an error.\n"
           "Data goes to standard output, messages to standard error.\n"

@@ -226,7 +226,7 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
     nnc_compare_options c = o->compare;
     NNC_TRY(open_model(o, w, sink));
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
-    c.compile = compile_options(o);
+    c.compile = compile_options(o, w);
     c.seed = o->model.seed;
     c.arg = o->model.arg;
     c.n_arg = o->model.n_arg;
