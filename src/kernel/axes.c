@@ -93,8 +93,26 @@ static void sort_axes(nnc_kernel *k, const int64_t key[NNC_KAXES])
     permute(k, to);
 }
 
+/* Removes axis a, which is in no form any more. */
+static void remove_axis(nnc_kernel *k, int a)
+{
+    int to[NNC_KAXES];
+    for (int i = 0; i < NNC_KAXES; i++)
+        to[i] = i > a ? i - 1 : i < a ? i : -1;
+    permute(k, to);
+    k->n_outer -= k->axis[a].kind == KA_outer;
+    memmove(&k->axis[a], &k->axis[a + 1], sizeof k->axis[0] * (size_t)(k->n_axis - a - 1));
+    k->n_axis--;
+}
+
 void nnc_kernel_outer_first(nnc_kernel *k)
 {
+    uint32_t used = 0;
+    for (int s = 0; s < k->n_stage; s++)
+        used |= k->stage[s].axes;
+    for (int a = k->n_axis - 1; a >= 0; a--)
+        if (k->axis[a].kind != KA_outer && !(used >> a & 1))
+            remove_axis(k, a);
     sort_axes(k, (int64_t[NNC_KAXES]){0});
 }
 
@@ -148,14 +166,8 @@ static bool can_merge(const nnc_kernel *k, int a, int b)
 
 static void merge(nnc_kernel *k, int a, int b)
 {
-    int to[NNC_KAXES];
-    for (int i = 0; i < NNC_KAXES; i++)
-        to[i] = i > a ? i - 1 : i < a ? i : -1;
-    permute(k, to);
     k->axis[b].extent *= k->axis[a].extent;
-    k->n_outer -= k->axis[a].kind == KA_outer;
-    memmove(&k->axis[a], &k->axis[a + 1], sizeof k->axis[0] * (size_t)(k->n_axis - a - 1));
-    k->n_axis--;
+    remove_axis(k, a);
 }
 
 void nnc_kernel_merge_axes(nnc_kernel *k, bool apart)

@@ -181,6 +181,28 @@ static void store_reused(nl *l, int section, int32_t id, int32_t x)
         }
 }
 
+/* The stores of results that instruction `id` computes. */
+static void put_early(nl *l, int section, int32_t id, int32_t x)
+{
+    for (int i = 0; i < l->n_early && x >= 0; i++)
+        if (l->early[i].producer == id) {
+            nnc_kins in = l->t->ins[l->early[i].store].k;
+            in.at = l->early[i].at;
+            in.arg[0] = x;
+            in.buf = (int16_t)(in.buf + l->t->n_buf_value);
+            (void)add(l, section, &in);
+            l->early[i].placed = true;
+        }
+}
+
+static bool is_placed(const nl *l, int32_t store)
+{
+    for (int i = 0; i < l->n_early; i++)
+        if (l->early[i].store == store)
+            return l->early[i].placed;
+    return false;
+}
+
 /* The item of an instruction that `section` uses; -1: out of memory. */
 static int32_t place(nl *l, int section, int32_t id)
 {
@@ -206,6 +228,7 @@ static int32_t place(nl *l, int section, int32_t id)
         x = add(l, section, &k);
     }
     store_reused(l, section, id, x);
+    put_early(l, section, id, x);
     return l->placed[id] = x;
 }
 
@@ -217,6 +240,7 @@ static bool place_all(nl *l)
         return false;
     memset(l->bucket, -1, sizeof l->bucket);
     memset(l->placed, -1, sizeof *l->placed * (size_t)(t->n_ins + 1));
+    nl_choose_early(l);
     nl_choose_reused(l);
     for (int g = 0; g < l->n_stage; g++)
         for (int r = 0; r < t->n_reduce; r++)
@@ -224,7 +248,8 @@ static bool place_all(nl *l)
                 l->stage[g].space == t->reduce[r].space)
                 (void)place(l, 2 * g + 1, t->reduce[r].result);
     for (int i = 0; i < t->n_store; i++)
-        (void)place(l, 0, t->store[i]);
+        if (!is_placed(l, t->store[i]))
+            (void)place(l, 0, t->store[i]);
     return !l->oom;
 }
 

@@ -25,6 +25,13 @@ typedef struct nl_reuse {
     nnc_affine at, store_at;    /* in the consumer's axes; in the producer's */
 } nl_reuse;
 
+/* A result that a reduction computes on its way, element by element: stored there instead of in a stage of its own. */
+typedef struct nl_early {
+    int32_t producer, store; /* instructions of the trace */
+    nnc_affine at;           /* in the producer's axes */
+    bool placed;
+} nl_early;
+
 typedef struct nl {
     const nx *t;
     nnc_kernel *k;
@@ -40,15 +47,18 @@ typedef struct nl {
     int32_t bucket[256];
     nl_reuse reuse[NX_REUSED];
     int n_reuse;
+    nl_early early[NX_REUSED];
+    int n_early;
     bool leaves;      /* a load is not known to stay within its buffer */
     bool oom;
 } nl;
 
-/* axes.c: outer axes get the first numbers, else in the order in which they are. */
+/* axes.c: outer axes get the first numbers, else in the order in which they are; those without a stage are removed. */
 void nnc_kernel_outer_first(nnc_kernel *k);
 /* link.c: the stage of the instructions of a context; -1: they depend on outer axes only. */
 int nl_stage_of(const nl *l, int ctx);
-/* reuse.c: chooses values to be stored for later stages and adds their buffers. */
+/* reuse.c: chooses results that reductions store; then values to be stored for later stages, and adds their buffers. */
+void nl_choose_early(nl *l);
 void nl_choose_reused(nl *l);
 
 #endif

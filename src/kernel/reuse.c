@@ -1,6 +1,7 @@
-/* kernel/reuse.c -- values that several stages of a point need (softmax: the exponentials that were summed). Cheap ones are
- * recomputed; expensive ones are stored in a tmp buffer of the worker, if a row of them fits the nearest caches and rows are
- * contiguous (a kernel over columns recomputes, since its buffer would need an element for every lane). */
+/* kernel/reuse.c -- values that several stages of a point need (softmax: the exponentials that were summed). A result that a reduction
+ * computes on its way is stored there, if no other is left for its own stage. Otherwise cheap values are recomputed; expensive ones are
+ * stored in a tmp buffer of the worker, if a row of them fits the nearest caches and rows are contiguous (a kernel over columns
+ * recomputes, since its buffer would need an element for every lane). */
 #include "kernel/link.h"
 #include <assert.h>
 #include <string.h>
@@ -91,12 +92,12 @@ static bool reuse(nl *l, int32_t consumer, int32_t producer, const int mate[])
     return true;
 }
 
-/* The first stage that computes what instruction `consumer` does stores it. */
-static bool find_producer(nl *l, int32_t consumer)
+/* The instruction of the first stage before that of `consumer` that computes the same, or -1. */
+static int32_t find_producer(const nl *l, int32_t consumer, int mate[])
 {
     const nx *t = l->t;
     const nx_ins *p = &t->ins[consumer];
-    int first = nl_stage_of(l, p->at.ctx), mate[NNC_KAXES];
+    int first = nl_stage_of(l, p->at.ctx);
     int32_t producer = -1;
     for (int32_t i = 0; i < t->n_ins; i++) {
         const nx_ins *q = &t->ins[i];
@@ -108,12 +109,55 @@ static bool find_producer(nl *l, int32_t consumer)
         if (mirrors(t->k, p->idx, q->idx, nnc_typeof(t->g, p->v)->rank,
                 t->ctx[p->at.ctx].axes & ~t->outer, t->ctx[q->at.ctx].axes, with) &&
             covers(t->k, t->ctx[q->at.ctx].axes, with)) {
-            memcpy(mate, with, sizeof mate);
+            memcpy(mate, with, sizeof with);
             producer = i;
             first = stage;
         }
     }
+    return producer;
+}
+
+static bool is_reused(nl *l, int32_t consumer)
+{
+    int mate[NNC_KAXES];
+    int32_t producer = find_producer(l, consumer, mate);
     return producer >= 0 && reuse(l, consumer, producer, mate);
+}
+
+/* The store at the place in memory that it has in the consumer's axes. */
+static bool store_early(nl *l, int32_t store)
+{
+    const nx_ins *o = &l->t->ins[store];
+    int mate[NNC_KAXES];
+    const int32_t x = o->k.arg[0];
+    if (o->guard >= 0 || l->t->ins[x].part < 0 || l->t->ins[x].at.ctx != o->at.ctx ||
+        l->n_early == NX_REUSED)
+        return false;
+    int32_t producer = find_producer(l, x, mate);
+    for (int a = 0; a < l->k->n_axis && producer >= 0; a++)
+        if (o->at.axes & ~l->t->outer & 1u << a && mate[a] < 0) /* a broadcast of the value */
+            producer = -1;
+    if (producer < 0 || !(l->t->ins[producer].at.axes & ~l->t->outer)) /* computed once for all */
+        return false;
+    nl_early *e = &l->early[l->n_early++];
+    *e = (nl_early){.producer = producer, .store = store, .at = {.c = o->k.at.c}};
+    for (int a = 0; a < l->k->n_axis; a++)
+        e->at.k[mate[a] >= 0 ? mate[a] : a] += o->k.at.k[a];
+    return true;
+}
+
+void nl_choose_early(nl *l)
+{
+    const nx *t = l->t;
+    for (int c = 0; c < t->n_ctx && t->n_reduce > 0; c++) {
+        const int before = l->n_early;
+        bool all = t->ctx[c].output;
+        for (int i = 0; i < t->n_store && all; i++) {
+            const nx_place *at = &t->ins[t->store[i]].at;
+            all = at->ctx != c || !(at->axes & ~t->outer) || store_early(l, t->store[i]);
+        }
+        l->n_early = all ? l->n_early : before;
+    }
 }
 
 void nl_choose_reused(nl *l)
@@ -129,7 +173,7 @@ void nl_choose_reused(nl *l)
     for (int32_t i = t->n_ins - 1; i >= 0; i--) {
         const nx_ins *p = &t->ins[i];
         bool wanted = p->part >= 0 && (p->at.axes & ~t->outer) && p->expensive;
-        if (covered[i] || (wanted && l->n_reuse < NX_REUSED && find_producer(l, i)))
+        if (covered[i] || (wanted && l->n_reuse < NX_REUSED && is_reused(l, i)))
             for (int j = 0; j < 3; j++)
                 if (p->k.arg[j] >= 0)
                     covered[p->k.arg[j]] = true;

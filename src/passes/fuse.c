@@ -170,6 +170,26 @@ static bool sums_columns(const pass *p, const nnc_node *n)
            nnc_type_numel(nnc_typeof(p->g, n->out)) > 1;
 }
 
+/* True when the kernel of groups a and b stores v, which node i reduces, where it reduces it: no other node of theirs reads v, and the
+ * columns of each result are near enough to each other to be stored in pieces. */
+static bool stores_columns(groups *s, nnc_ref v, uint32_t i, uint32_t a, uint32_t b)
+{
+    const pass *p = s->p;
+    const nnc_type *x = nnc_typeof(p->g, v);
+    const int64_t *axes;
+    const int n_axes = nnc_attr_ints(&p->g->node[i], AT_axes, &axes);
+    int64_t near = nnc_dtype_size((nnc_dtype)x->dtype), all = near;
+    for (int m = x->rank - 1; m >= 0; m--) {
+        all *= x->dim[x->order[m]];
+        for (int k = 0; k < n_axes; k++)
+            near = axes[k] == x->order[m] ? all : near;
+    }
+    for (uint32_t u = 0, j; edit_next_user(p, v, &u, &j);)
+        if (j != i && (group_of(s, j) == a || group_of(s, j) == b))
+            return false;
+    return near <= nnc_target_local_bytes(target_on(s, a));
+}
+
 /* The rows of a reduction can be kept for the ops that read them again; columns cannot. On a CPU, whose caches hold one kernel's
  * results for the next, repeating an expensive op costs more than storing its result. */
 static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
@@ -188,6 +208,7 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
             continue;
         nnc_ref x = n->in[0];
         if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
+            !stores_columns(s, x, s->of[b].member[k], a, b) &&
             nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(t))
             return reason(s, nnc_arena_printf(p->a,
                                  "%s would be computed twice, for the sums over columns and for "

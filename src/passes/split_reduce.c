@@ -11,6 +11,8 @@ enum {
     HUGE_EXTENT = 1 << 16, /* elements per result from which it is worthwhile */
     MIN_CHUNK = 1 << 12,
     WANT_CHUNKS = 256,
+    LEAST_ROWS = 7,
+    LEAST_IMAGE = 1 << 15, /* elements */
 };
 
 /* A divisor of `extent`: the smallest that gives WANT_CHUNKS results, otherwise the largest below. 0: none is useful. */
@@ -76,12 +78,78 @@ static int64_t few(const pass *p, const nnc_node *n)
     return columns ? FEW_COLUMNS : FEW_RESULTS;
 }
 
+/* True when contractions alone read v, through views. */
+static bool contractions_read(pass *p, nnc_ref v)
+{
+    uint32_t user[8];
+    int n = users_through_views(p, v, user, NNC_COUNT(user));
+    for (int i = 0; i < n && i < (int)NNC_COUNT(user); i++)
+        if (nnc_op_class((nnc_op)p->g->node[user[i]].op) != CL_contract &&
+            !is_contraction(p, &p->g->node[user[i]]))
+            return false;
+    return n > 0 && n <= (int)NNC_COUNT(user) && !edit_is_output(p, v);
+}
+
+/* The outermost dimension in memory that reduction n sums over, where that leaves others; -1: there is none. */
+static int rows_dimension(const pass *p, const nnc_node *n)
+{
+    const nnc_type *x = nnc_typeof(p->g, n->in[0]);
+    const int64_t *axes;
+    int n_axes = nnc_attr_ints(n, AT_axes, &axes), real = 0, first = -1;
+    for (int m = x->rank - 1; m >= 0; m--)
+        for (int k = 0; k < n_axes; k++)
+            if (axes[k] == x->order[m] && x->dim[axes[k]] > 1) {
+                first = (int)axes[k];
+                real++;
+            }
+    return real > 1 ? first : -1;
+}
+
+/* A global average of an image channels last: of each row, then of rows. The first step is computed where the rows are, whose threads share
+ * them; the second is small. */
+static bool split_rows(pass *p, uint32_t i)
+{
+    nnc_graph *g = p->g;
+    const nnc_node n = g->node[i];
+    const nnc_type x = *nnc_typeof(g, n.in[0]);
+    const nnc_target *t = target_of(p, &n);
+    const int64_t *axes;
+    int64_t first[NNC_MAX_RANK];
+    int n_axes = nnc_attr_ints(&n, AT_axes, &axes), nf = 0;
+    const int rows = rows_dimension(p, &n);
+    if (!t || t->kind != NNC_T_cpu || n.op == OP_argmax || n.op == OP_argmin || rows < 0 ||
+        x.dim[rows] < LEAST_ROWS || reduces_contiguous(p, &n) || nnc_type_numel(&x) < LEAST_IMAGE ||
+        !contractions_read(p, n.out))
+        return false;
+    for (int k = 0; k < n_axes; k++)
+        if (axes[k] != rows)
+            first[nf++] = axes[k];
+    const int64_t last = rows;
+    layers l = layers_of(p, i, NNC_NONE);
+    edit_at(p, i);
+    nnc_ref v = nnc_reduce(g, (nnc_op)n.op, n.in[0], nf, first, true);
+    v = nnc_reduce(g, (nnc_op)n.op, v, 1, &last, true);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return true;
+    const nnc_type *y = nnc_typeof(g, n.out);
+    if (!nnc_type_same_shape(nnc_typeof(g, v), y))
+        v = nnc_reshape(g, v, y->rank, y->dim);
+    edit_replace(p, n.out, edit_like(p, v, n.out));
+    remark_applied(p, &l, "two-step reduction",
+        "%lld rows are reduced in parallel, where they are computed, then their results",
+        (long long)x.dim[rows]);
+    return true;
+}
+
 nnc_status pass_split_reduce(pass *p)
 {
     uint32_t n_node = p->g->n_node;
     for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
         const nnc_node *n = &p->g->node[i];
         if (nnc_op_class(n->op) != CL_reduce || p->e.dead[i] || edit_static(p, n->out))
+            continue;
+        if (split_rows(p, i))
             continue;
         const nnc_type *x = nnc_typeof(p->g, n->in[0]);
         int64_t results = nnc_type_numel(nnc_typeof(p->g, n->out)),

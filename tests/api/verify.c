@@ -255,3 +255,47 @@ TEST(outputs_of_a_file)
     nnc_model_close(m);
     api_rmdir(dir);
 }
+
+/* Results that reductions store on their way, as machine code and interpreted, on one thread and several. */
+TEST(results_of_sums_and_their_operands)
+{
+    static const char *const text[] = {
+        "%y = silu %x\n%m = reduce_mean %y {axes=[1,2], keepdims=1}\nreturn %y, %m",
+        "%y = silu %x\n%r = reduce_mean %y {axes=[2], keepdims=1}\n"
+        "%m = reduce_mean %r {axes=[1], keepdims=1}\n%z = mul %y, %m\nreturn %z",
+        "%y = exp %x\n%m = reduce_max %y {axes=[3]}\nreturn %m, %y",
+        "%y = exp %x\n%t = transpose %y {perm=[0,3,1,2]}\n%m = reduce_sum %y {axes=[0,3]}\n"
+        "return %t, %m",
+        "%r = slice %x {axes=[2,3], starts=[0,0], ends=[1,1]}\n%q = silu %r\n"
+        "%y = broadcast %q {shape=[3,5,7,70]}\n%u = sin %y\n%m = reduce_sum %u {axes=[2,3]}\n"
+        "return %u, %m",
+        "%i = iota {dim=1} : i32[3,5,7,70]\n%f = cast %i {to=f32}\n%y = sin %f\n"
+        "%m = reduce_sum %y {axes=[2,3]}\n%z = add %x, %y\nreturn %y, %m, %z",
+        "%y = silu %x\n%b = reshape %y {shape=[3,5,7,70,1]}\n%t = broadcast %b "
+        "{shape=[3,5,7,70,4]}\n"
+        "%m = reduce_sum %y {axes=[2,3]}\nreturn %t, %m",
+        "%y = silu %x\n%s = reshape %y {shape=[3,35,70]}\n%m = reduce_sum %s {axes=[1]}\n"
+        "return %s, %m",
+    };
+    for (int way = 0; way < 4; way++)
+        for (size_t i = 0; i < NNC_COUNT(text); i++) {
+            NNC_LOCAL(nnc_text) t = {0}, out = {0};
+            nnc_env *e = NULL;
+            nnc_scan scan;
+            bool agrees = false;
+            nnc_printf(&t, "graph @t {\n%%x = input : f32[3,5,7,70]\n%s\n}\n", text[i]);
+            nnc_scan_init(&scan, "t", nnc_text_str(&t), t.n);
+            nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+            const nnc_env_options o = {
+                .no_cache = true, .threads = way & 1 ? 3 : 1, .no_llvm = way > 1};
+            CHECK(g != NULL);
+            CHECK_OK(nnc_env_create(&o, &e, test_sink));
+            const nnc_compare_options c = {
+                .compile = nnc_compile_defaults, .warmup = -1, .iterations = 1};
+            CHECK_OK(nnc_compare(e, g, &c, NNC_TEXT, &out, &agrees, test_sink));
+            if (!agrees)
+                test_fail(__FILE__, __LINE__, "way %d: %s\n%s", way, text[i], nnc_text_str(&out));
+            nnc_env_destroy(e);
+            nnc_graph_destroy(g);
+        }
+}

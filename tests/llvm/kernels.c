@@ -363,6 +363,39 @@ TEST(columns_by_blocks)
     CHECK(kb_emitter() == NULL || same_by_blocks(16, 96, &t));
 }
 
+/* Squares of columns, stored in the body that sums them. */
+static void stored_columns(int64_t N, int64_t R, int64_t C, int width, int64_t chunk, bool rows)
+{
+    kb_init(&b, "k_stored");
+    int o = kb_axis(&b, KA_outer, N), c = kb_axis(&b, KA_outer, C), r = kb_axis(&b, KA_reduce, R);
+    int x = kb_buf(&b, KB_in, DT_f32, N * R * C);
+    int y = kb_buf(&b, KB_out, DT_f32, N * R * C), s = kb_buf(&b, KB_out, DT_f32, N * C);
+    const nnc_affine at = rows ? AT(.k = {R * C, R, 1}) : AT(.k = {R * C, 1, C});
+    kb_stage(&b, 1u << r);
+    int v = kb_load(&b, x, at);
+    v = kb_op(&b, SC_mul, DT_f32, v, v, -1);
+    kb_store(&b, y, at, v);
+    int sum = kb_reduce(&b, KR_sum, DT_f32, v, -1);
+    kb_post(&b);
+    kb_store(&b, s, AT(.k = {C, 1}), sum);
+    kb_done(&b, rows ? r : c, width, chunk);
+    CHECK(o == 0);
+}
+
+TEST(columns_are_stored_where_they_are_summed)
+{
+    static const int64_t at[][5] = {{3, 5, 100, 16, 0}, {3, 7, 100, 16, 48}, {2, 23, 96, 32, 64},
+        {1, 16, 33, 32, 32}, {4, 9, 130, 64, 64}, {2, 1, 31, 16, 16}, {2, 8, 7, 16, 0}};
+    for (int which = 0; kb_emitter() && which < 3; which++)
+        for (size_t i = 0; i < NNC_COUNT(at); i++)
+            for (int rows = 0; rows < 2; rows++) {
+                nnc_target t = target(which);
+                stored_columns(
+                    at[i][0], at[i][1], at[i][2], (int)at[i][3], rows ? 0 : at[i][4], rows);
+                CHECK(kb_check(&b, &t, 1e-5, 1e-6, 2));
+            }
+}
+
 /* NaN wins max, min and the arg reductions; the first one's place counts; ties go to the first. */
 TEST(nan_and_ties)
 {
