@@ -235,11 +235,37 @@ static nnc_status make_weight(void *ctx, int i, const void **out, nnc_sink *sink
         m->data, &m->files, sink);
 }
 
+/* The state of the session that the weight is, or -1. */
+static int state_named(const nnc_session *s, const char *name)
+{
+    for (int i = 0; s && i < nnc_session_states(s); i++)
+        if (!strcmp(nnc_session_state_name(s, i), name))
+            return i;
+    return -1;
+}
+
+static nnc_status make_current(void *ctx, int i, const void **out, nnc_sink *sink)
+{
+    making *m = ctx;
+    const int state = state_named(m->s, m->name[i]);
+    if (state < 0)
+        return make_weight(ctx, i, out, sink);
+    *out = m->data;
+    return nnc_session_state(m->s, state, m->data, sink);
+}
+
 nnc_status nnc_model_write_weights(const nnc_model *g, const char *file, nnc_sink *sink)
+{
+    return nnc_session_write_weights(NULL, g, file, sink);
+}
+
+nnc_status nnc_session_write_weights(
+    nnc_session *session, const nnc_model *g, const char *file, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     uint32_t *node = ARENA_NEW(&a, uint32_t, g->n_node + 1);
-    making m = {.g = g,
+    making m = {.s = session,
+        .g = g,
         .name = ARENA_NEW(&a, const char *, g->n_node + 1),
         .type = ARENA_NEW(&a, const nnc_type *, g->n_node + 1),
         .node = node};
@@ -252,7 +278,7 @@ nnc_status nnc_model_write_weights(const nnc_model *g, const char *file, nnc_sin
         m.name[m.n] = n->weight->name;
         m.type[m.n++] = nnc_typeof(g, n->out);
     }
-    nnc_status st = write_made(&m, file, make_weight, sink);
+    nnc_status st = write_made(&m, file, make_current, sink);
     nnc_weight_files_deinit(&m.files);
     return st;
 }

@@ -4,7 +4,10 @@
 #define NNC_CLI_H
 
 #include "api/api.h"
+#include "api/train.h"
 #include "base/base.h"
+
+typedef enum mode { MODE_forward, MODE_step } mode;
 
 /* What the flags set. */
 typedef struct options {
@@ -13,6 +16,8 @@ typedef struct options {
     nnc_env_options env;
     nnc_open_options model;
     nnc_compare_options compare; /* also of nnc run: times, io and inputs */
+    nnc_train_options train;
+    mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const char *const *pass, *const *print_after;
     int n_output, n_pass, n_print_after;
@@ -85,6 +90,7 @@ nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_show(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_check(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_train(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_doctor(const options *o, work *w, nnc_sink *sink);

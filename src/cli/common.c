@@ -60,6 +60,9 @@ static nnc_status open_other(const options *o, work *w, nnc_sink *sink)
 
 static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
 {
+    if (o->mode == MODE_step)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+            "is compiled already: compile its model with --mode=step");
     if (o->compile_flag)
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already: %s has no effect on it; compile the model again with it",
@@ -77,16 +80,28 @@ nnc_status open_either(const options *o, work *w, nnc_sink *sink)
     return nnc_is_artifact(o->file[0]) ? open_artifact(o, w, sink) : open_model(o, w, sink);
 }
 
-nnc_status open_model(const options *o, work *w, nnc_sink *sink)
+static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
 {
     if (nnc_is_artifact(o->file[0])) {
         options any = *o;
         any.no_machine = true;
+        any.mode = MODE_forward;
         NNC_TRY(open_either(&any, w, sink));
         return w->model ? NNC_OK : open_other(&any, w, sink);
     }
     w->model = nnc_model_open(o->file[0], &o->model, sink);
     return w->model ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
+}
+
+nnc_status open_model(const options *o, work *w, nnc_sink *sink)
+{
+    NNC_TRY(open_forward(o, w, sink));
+    if (o->mode != MODE_step)
+        return NNC_OK;
+    nnc_model *forward = w->model;
+    nnc_status st = nnc_train_graph(forward, &o->train.of, &w->model, sink);
+    nnc_model_close(forward);
+    return st;
 }
 
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)

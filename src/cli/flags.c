@@ -9,6 +9,9 @@ static const struct {
 } groups[] = {
     {'m', "model"},
     {'o', "passes"},
+    {'g', "model"},
+    {'k', "training"}, /* the graph of a step */
+    {'l', "training"}, /* the loop */
     {'c', "compiling"},
     {'s', "compiling"}, /* flags of planning, as opposed to the passes */
     {'p', "compiling, for those who work on nnc"},
@@ -52,8 +55,56 @@ static const flag flags[] = {
             "NAME:1x3x224x224,..."},
         "Shapes of an ONNX model's inputs whose dimensions the file leaves open (default: a first "
         "dimension is 1; of an artifact: those that it was compiled for)"},
+    {'g', {"--mode", NNC_SET_CHOICE, AT(mode), 0, MODE_forward, 0, "forward|step"},
+        "step: the model's training step instead: loss, gradients and optimizer (default: "
+        "forward)"},
     {'o', {"--passes", NNC_SET_LIST, AT(pass), AT(n_pass), 0, 0, "PASS,..."},
         "Run exactly these passes, in this order (default: those of the -O level)"},
+    {'l', {"--data", NNC_SET_TEXT, AT(train.data), 0, 0, 0, "FILE"},
+        "Samples: .npz or .safetensors with a tensor for each input and the target; .npy of the "
+        "only input"},
+    {'l', {"--labels", NNC_SET_TEXT, AT(train.labels), 0, 0, 0, "FILE"},
+        "The target from this file instead: class indices, or numbers (default: in --data)"},
+    {'k',
+        {"--loss", NNC_SET_CHOICE, AT(train.of.loss), 0, NNC_LOSS_cross_entropy, 0,
+            "cross_entropy|mse|bce"},
+        "cross_entropy (default): of logits [N,C,...] and class indices; mse: mean squared error; "
+        "bce: of logits and targets in 0..1"},
+    {'k', {"--label-smoothing", NNC_SET_REAL, AT(train.of.label_smoothing), 0, 0, 1, "S"},
+        "cross_entropy: this share of each target goes to all classes alike (default: 0)"},
+    {'k',
+        {"--optimizer", NNC_SET_CHOICE, AT(train.of.optimizer), 0, NNC_OPT_sgd, 0,
+            "sgd|adam|adamw"},
+        "As PyTorch's (default: sgd)"},
+    {'l', {"--lr", NNC_SET_REAL, AT(train.lr), 0, 0, 0, "RATE"}, "Learning rate (default: 0.01)"},
+    {'k',
+        {"--schedule", NNC_SET_CHOICE, AT(train.schedule), 0, NNC_LR_constant, 0,
+            "constant|cosine"},
+        "Learning rate after the warm-up: constant (default), or falling to 0 as a cosine"},
+    {'l', {"--warmup-steps", NNC_SET_INT, AT(train.warmup), 0, 0, 1000000000, "N"},
+        "Steps in which the learning rate grows to --lr (default: 0)"},
+    {'k', {"--momentum", NNC_SET_REAL, AT(train.of.momentum), 0, 0, 1, "M"}, "Of sgd (default: 0)"},
+    {'k', {"--nesterov", NNC_SET_BOOL, AT(train.of.nesterov)}, "Nesterov's momentum"},
+    {'k', {"--weight-decay", NNC_SET_REAL, AT(train.of.weight_decay), 0, 0, 0, "D"},
+        "sgd, adam: D times the weight is added to its gradient; adamw: taken from the weight "
+        "(default: 0)"},
+    {'k', {"--clip-norm", NNC_SET_REAL, AT(train.of.clip_norm), 0, 0, 0, "N"},
+        "Scale gradients so that their common norm is at most N (default: they are not)"},
+    {'k', {"--bn-eval", NNC_SET_BOOL, AT(train.of.bn_eval)},
+        "Batch norms keep and use their running statistics"},
+    {'l', {"--epochs", NNC_SET_INT, AT(train.epochs), 0, 1, 1000000000, "N"},
+        "Times that all samples are used (default: 1)"},
+    {'l', {"--steps", NNC_SET_INT, AT(train.steps), 0, 1, 1000000000, "N"},
+        "Stop after so many steps (default: no limit)"},
+    {'l', {"--validation", NNC_SET_REAL, AT(train.validation), 0, 0, 1, "SHARE"},
+        "Share of the samples that are not trained on; loss and accuracy of them after each epoch "
+        "(default: 0)"},
+    {'l', {"--no-shuffle", NNC_SET_BOOL, AT(train.no_shuffle)},
+        "Use samples in the order of the file"},
+    {'l', {"--save", NNC_SET_TEXT, AT(train.save), 0, 0, 0, "FILE"},
+        "Write the weights after the last step: .safetensors or .npz"},
+    {'l', {"--log", NNC_SET_TEXT, AT(train.log), 0, 0, 0, "FILE"},
+        "Write a line of JSON for each step: loss and learning rate"},
     {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
         "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
         "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums; on GPUs "

@@ -16,35 +16,35 @@
     "missing or failed, 6 a peer lost, 70 bug in nnc\n"
 
 const command commands[] = {
-    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mcspaeh", 1, 1,
-        cmd_compile,
+    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mgkcspaeh", 1,
+        1, cmd_compile,
         "examples:\n"
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mcspirtqefh", 1, 1,
+    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mgkcspirtqefh", 1, 1,
         cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"
         "  nnc compile model.onnx -o m.nnc && nnc run m.nnc --shapes=x:7x3x224x224\n"},
     {"compare", "MODEL|ARTIFACT",
-        "compare fused, unfused and float64: numbers, time, gain of each pass", "mcspitxnefh", 1, 1,
-        cmd_compare,
+        "compare fused, unfused and float64: numbers, time, gain of each pass", "mgkcspitxnefh", 1,
+        1, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
         "the numbers differ.\n\n"
         "examples:\n"
         "  nnc compare models/vgg16.json --set batch=8\n"
         "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
-    {"explain", "MODEL|ARTIFACT", "list every decision of the passes and its reason", "mcspefvh", 1,
-        1, cmd_explain,
+    {"explain", "MODEL|ARTIFACT", "list every decision of the passes and its reason", "mgkcspefvh",
+        1, 1, cmd_explain,
         "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL|ARTIFACT",
         "print peak memory and its timeline before running; exit code 4 when it does not fit",
-        "mcspefh", 1, 1, cmd_memory,
+        "mgkcspefh", 1, 1, cmd_memory,
         "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
-    {"show", "MODEL|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mfh", 1, 1, cmd_show,
+    {"show", "MODEL|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfh", 1, 1, cmd_show,
         "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
@@ -59,7 +59,19 @@ const command commands[] = {
         "  nnc verify models/vgg16.json --set image=64\n"
         "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
         "  nnc verify tests/cli/onnx/agrees\n"},
-    {"opt", "MODEL", "run passes on a model or graph text; print graph text", "moceph", 1, 1,
+    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklcsefh", 1, 1, cmd_train,
+        "The file of --data holds a tensor for each input of the model, with a row for each "
+        "sample, and "
+        "one named target; a\n.npy file holds one input alone, and --labels the target. The batch "
+        "is the "
+        "first dimension of the model's inputs; rows\nbeyond whole batches are left out.\n\n"
+        "examples:\n"
+        "  nnc train models/mlp.json --set batch=64 --data=digits.npz --epochs=10 --lr=0.1 "
+        "--momentum=0.9\n"
+        "  nnc train net.json --data=x.npy --labels=y.npy --optimizer=adamw --lr=1e-3 "
+        "--validation=0.1 "
+        "--save=w.safetensors\n"},
+    {"opt", "MODEL", "run passes on a model or graph text; print graph text", "mgkoceph", 1, 1,
         cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "
         "--passes=fuse_epilogue\n"},
@@ -162,7 +174,11 @@ static nnc_status run_and_print(const command *c, const options *o, nnc_sink *si
 
 static nnc_status run_command(const command *c, int argc, char **argv)
 {
-    options o = {.compare = nnc_compare_defaults, .percentile = 99, .rtol = 1e-3, .atol = 1e-7};
+    options o = {.compare = nnc_compare_defaults,
+        .train = nnc_train_defaults,
+        .percentile = 99,
+        .rtol = 1e-3,
+        .atol = 1e-7};
     nnc_sink *sink = nnc_sink_create();
     if (!sink) {
         fputs("nnc: error: out of host memory\n", stderr);

@@ -73,9 +73,11 @@ nnc_status check_paths(options *o, nnc_sink *sink)
     const int n_inputs = o->compare.n_input;
     const nnc_arg *input = o->compare.input;
     const named others[] = {{"--weights", o->model.weights}, {"--target", o->env.target},
-        {"--tuning", o->env.tuning}, {"--inputs", o->compare.inputs}};
+        {"--tuning", o->env.tuning}, {"--inputs", o->compare.inputs}, {"--data", o->train.data},
+        {"--labels", o->train.labels}};
     const named writes[] = {{"-o", o->out}, {"--outputs", o->outputs},
-        {"--save-weights", o->save_weights}, {"--reduce", o->reduce}};
+        {"--save-weights", o->save_weights}, {"--reduce", o->reduce}, {"--save", o->train.save},
+        {"--log", o->train.log}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;

@@ -122,7 +122,7 @@ nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scal
     if (r == NNC_NONE)
         return r;
     nnc_set_name(f->g, r, name);
-    nnc_def(f->g, r)->frozen = l->ctx->frozen || (suffix && !strncmp(suffix, "running_", 8));
+    nnc_def(f->g, r)->frozen = l->ctx->frozen;
     if (stored.dtype != t->dtype)
         r = nnc_cast(f->g, r, (nnc_dtype)t->dtype);
     fe_name *e =

@@ -65,7 +65,7 @@ static nnc_cost cost_now(const pass *p, uint32_t i)
 static bool static_now(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
-    if (n->op == OP_input || nnc_is_copy_to_place(n))
+    if (n->op == OP_input || n->state || nnc_is_copy_to_place(n))
         return false;
     for (int k = 0; k < n->n_in; k++)
         if (!p->e.is_static[p->g->value[n->in[k]].node])

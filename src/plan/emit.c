@@ -195,17 +195,19 @@ static nnc_status emit_update(emitter *e, const job *j)
     NNC_TRY(tensor_of(m, j->value, j->device, NNC_NONE, &u->value));
     if (p->tensor[u->value].alias_of == u->state)
         return NNC_OK;
+    const int32_t from = u->value;
+    nnc_ptensor t = p->tensor[u->state];
+    t.alias_of = u->state;
+    NNC_TRY(add_tensor(m, &t, &u->value));
+    if (from == u->state)
+        return NNC_OK;
     nnc_cmd *c;
     NNC_TRY(add_cmd(e, j, CMD_copy, 2, &c));
     c->op_class = "copy";
     c->item = -1;
-    c->arg[0] = u->value;
-    NNC_TRY(set_layers(m, c, &m->g->node[j->node]));
-    nnc_ptensor t = p->tensor[u->state];
-    t.alias_of = u->state;
-    NNC_TRY(add_tensor(m, &t, &u->value));
+    c->arg[0] = from;
     c->arg[1] = u->value;
-    return NNC_OK;
+    return set_layers(m, c, &m->g->node[j->node]);
 }
 
 static nnc_status emit_pack(emitter *e, const job *j)

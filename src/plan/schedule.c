@@ -243,14 +243,12 @@ static nnc_status add_copies(
     return NNC_OK;
 }
 
-/* At the end: new values are copied to the states. */
+/* At the end: new values are copied to the states. A state that stays is one all the same, which programs may set. */
 static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream)
 {
     const nnc_graph *g = m->g;
     for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++) {
         nnc_ref v = g->output[i], s = g->output_state[i];
-        if (m->root[v] == s)
-            continue;
         job *j = make_job(out, &m->scratch, J_update);
         NNC_NEED(j, m->sink);
         uint32_t by = g->value[m->root[v]].node;
@@ -260,7 +258,7 @@ static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream)
         j->device = m->home[v];
         j->to = m->home[s];
         j->stream = runs_in_main(m, &g->node[by]) ? stream[by] : 0;
-        j->cost.bytes = 2 * nnc_type_bytes(nnc_typeof(g, v));
+        j->cost.bytes = m->root[v] == s ? 0 : 2 * nnc_type_bytes(nnc_typeof(g, v));
     }
     return NNC_OK;
 }

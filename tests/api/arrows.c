@@ -11,6 +11,7 @@ static const struct {
     {"cuda", "base"},
     {"ir", "base"},
     {"autodiff", "base ir"},
+    {"train", "base ir autodiff"},
     {"tensors", "base"},
     {"onnx", "base ir"},
     {"frontend", "base ir onnx tensors"},
@@ -25,7 +26,8 @@ static const struct {
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
-    {"api", "base ir target cuda tensors onnx frontend kernel passes codegen plan runtime engines"},
+    {"api", "base ir train target cuda tensors onnx frontend kernel passes codegen plan runtime "
+            "engines"},
     {"cli", "base api"},
 };
 
@@ -48,7 +50,7 @@ static bool public_header(const char *folder, size_t n, const char *file)
     if (n == 4 && !strncmp(folder, "cuda", 4))
         return !strcmp(file, "cudnn.h");
     if (n == 3 && !strncmp(folder, "api", 3))
-        return !strcmp(file, "nnc.h");
+        return !strcmp(file, "nnc.h") || !strcmp(file, "train.h");
     if (n == 4 && !strncmp(folder, "math", 4)) /* what all emitters expand */
         return !strcmp(file, "formula.h");
     return n == 4 && !strncmp(folder, "plan", 4) && !strcmp(file, "make.h");

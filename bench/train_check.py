@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Losses of nnc train beside PyTorch's: the same initial weights, data and order of samples.
+
+usage: train_check.py --nnc=build/nnc [--steps=200] [--threads=N] [--only=NAME,...]   (needs PyTorch and numpy)
+
+Prints the loss of both after some steps, and the largest difference. Exit code 1 where losses differ by more than rounding explains:
+1e-4 of the loss within the first ten steps (later ones amplify rounding errors)."""
+import argparse, json, os, subprocess, sys, tempfile
+import numpy as np
+import torch
+from torch import nn
+
+
+def mlp():
+    layers = [{"op": "linear", "name": "fc1", "out": 64}, "relu", {"op": "linear", "name": "fc2", "out": 10}]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(64, 64), nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.fc2(torch.relu(self.fc1(x)))
+    return Net(), layers, (64,)
+
+
+def cnn():
+    layers = [{"op": "conv", "name": "c1", "channels": 16, "kernel": 3, "pad": 1, "bias": False}, {"op": "batchnorm", "name": "b1"},
+              "relu", {"op": "maxpool", "kernel": 3, "stride": 2, "pad": 1},
+              {"op": "conv", "name": "c2", "channels": 32, "kernel": 3, "stride": 2, "pad": 1, "groups": 2},
+              {"op": "batchnorm", "name": "b2"}, "silu", {"op": "avgpool", "kernel": 2}, "flatten",
+              {"op": "linear", "name": "fc", "out": 10}]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c1, self.b1 = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+            self.c2, self.b2 = nn.Conv2d(16, 32, 3, stride=2, padding=1, groups=2), nn.BatchNorm2d(32)
+            self.fc = nn.Linear(32 * 2 * 2, 10)
+
+        def forward(self, x):
+            x = nn.functional.max_pool2d(torch.relu(self.b1(self.c1(x))), 3, 2, 1)
+            x = nn.functional.avg_pool2d(nn.functional.silu(self.b2(self.c2(x))), 2)
+            return self.fc(x.flatten(1))
+    return Net(), layers, (3, 16, 16)
+
+
+def encoder():
+    layers = [{"op": "linear", "name": "embed", "out": 32},
+              {"name": "block", "layers": [
+                  {"op": "layernorm", "name": "n1"}, {"op": "multihead_attention", "name": "attn", "heads": 4},
+                  {"op": "add", "name": "r1", "in": ["attn", "input"]}, {"op": "layernorm", "name": "n2"},
+                  {"op": "linear", "name": "fc1", "out": 64}, "gelu", {"op": "linear", "name": "fc2", "out": 32},
+                  {"op": "add", "in": ["prev", "r1"]}]},
+              {"op": "reduce_mean", "axes": [1], "keepdims": False}, {"op": "linear", "name": "head", "out": 10}]
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n1, self.n2 = nn.LayerNorm(32), nn.LayerNorm(32)
+            self.attn = nn.MultiheadAttention(32, 4, batch_first=True)
+            self.fc1, self.fc2 = nn.Linear(32, 64), nn.Linear(64, 32)
+
+        def forward(self, x):
+            h = self.n1(x)
+            x = x + self.attn(h, h, h, need_weights=False)[0]
+            return x + self.fc2(nn.functional.gelu(self.fc1(self.n2(x))))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.block, self.head = nn.Linear(16, 32), Block(), nn.Linear(32, 10)
+
+        def forward(self, x):
+            return self.head(self.block(self.embed(x)).mean(1))
+    return Net(), layers, (12, 16)
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "encoder": encoder}
+OPTIMIZERS = {
+    "sgd": (["--lr=0.05"], lambda p: torch.optim.SGD(p, 0.05)),
+    "nesterov": (["--lr=0.02", "--momentum=0.9", "--nesterov", "--weight-decay=1e-3"],
+                 lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, nesterov=True, weight_decay=1e-3)),
+    "adam": (["--lr=1e-3", "--optimizer=adam", "--weight-decay=1e-2"], lambda p: torch.optim.Adam(p, 1e-3, weight_decay=1e-2)),
+    "adamw": (["--lr=1e-3", "--optimizer=adamw", "--weight-decay=0.05"], lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.05)),
+}
+
+
+def torch_losses(net, make, x, y, batch, steps, clip):
+    opt, out = make(net.parameters()), []
+    loss_of = nn.CrossEntropyLoss(label_smoothing=0.1)
+    net.train()
+    for step in range(steps):
+        at = step % (len(x) // batch) * batch
+        opt.zero_grad()
+        loss = loss_of(net(torch.from_numpy(x[at:at + batch])), torch.from_numpy(y[at:at + batch]))
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
+        opt.step()
+        out.append(loss.item())
+    return np.array(out)
+
+
+def save_weights(file, net):
+    np.savez(file, **{k: v.numpy() for k, v in net.state_dict().items() if "num_batches" not in k})
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--nnc", default="build/nnc")
+    p.add_argument("--steps", type=int, default=200)
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--only", default="")
+    p.add_argument("--flags", default="")
+    a = p.parse_args()
+    torch.set_num_threads(a.threads)
+    batch, rows, bad = 32, 320, 0
+    only = [n for n in a.only.split(",") if n]
+    print("%-18s %s" % ("", "loss of nnc and PyTorch at steps 1, 10, 50, last; largest relative difference within 10 steps, and of all"))
+    with tempfile.TemporaryDirectory() as d:
+        for name, make_net in MODELS.items():
+            for opt, (flags, make_opt) in OPTIMIZERS.items():
+                if only and name not in only and opt not in only:
+                    continue
+                torch.manual_seed(1)
+                net, layers, shape = make_net()
+                rng = np.random.default_rng(2)
+                y = rng.integers(0, 10, rows)
+                x = (rng.normal(size=(10, *shape))[y] + rng.normal(size=(rows, *shape))).astype(np.float32)
+                np.savez(d + "/data.npz", x=x, target=y)
+                save_weights(d + "/w.npz", net)
+                json.dump({"inputs": {"x": [batch, *shape]}, "layers": layers}, open(d + "/m.json", "w"))
+                clip = 1.0 if opt == "adam" else 0
+                cmd = [a.nnc, "train", d + "/m.json", "--weights=" + d + "/w.npz", "--data=" + d + "/data.npz", "--no-shuffle",
+                       "--epochs=1000", "--steps=%d" % a.steps, "--label-smoothing=0.1", "--threads=%d" % a.threads,
+                       "--log=" + d + "/log", *flags, *a.flags.split()] + (["--clip-norm=1"] if clip else [])
+                r = subprocess.run(cmd, capture_output=True, text=True)
+                if r.returncode:
+                    print("%-18s %s" % (name + " " + opt, r.stderr.strip()))
+                    bad += 1
+                    continue
+                got = np.array([json.loads(l)["loss"] for l in open(d + "/log")])
+                want = torch_losses(net, make_opt, x, y, batch, a.steps, clip)
+                diff = abs(got - want) / want
+                shown = "  ".join("%.6f %.6f" % (got[i], want[i]) for i in sorted({0, 9, 49, a.steps - 1}) if i < a.steps)
+                bad += diff[:10].max() > 1e-4
+                print("%-18s %s   %.1e %.1e%s" % (name + " " + opt, shown, diff[:10].max(), diff.max(), "  DIFFERS" if diff[:10].max() > 1e-4 else ""))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

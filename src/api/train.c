@@ -1,0 +1,341 @@
+/* api/train.c -- nnc train: the training graph compiled like any other, and the loop over batches. */
+#include "api/train.h"
+#include "api/train_data.h"
+
+#include <math.h>
+#include <string.h>
+
+const nnc_train_options nnc_train_defaults = {.compile = {.level = 2, .streams = 1, .devices = 1},
+    .of = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1},
+    .lr = 0.01,
+    .epochs = 1};
+
+/* A compiled graph and its session. */
+typedef struct program {
+    nnc_model *graph;
+    nnc_artifact *artifact;
+    nnc_session *session;
+    double loss, correct; /* sums over batches */
+    int64_t batches;
+} program;
+
+typedef struct trainer {
+    nnc_env *e;
+    const nnc_train_options *o;
+    const nnc_model *model;
+    program train, eval;
+    dataset data;
+    int64_t batch,
+        n_train; /* samples: of a batch, and of those that are trained on, which come first */
+    int64_t step, steps; /* so far, and of all epochs */
+    void *buffer; /* for a batch of the largest input */
+    nnc_text log;
+    nnc_text *out;
+    nnc_format format;
+    nnc_json_writer json;
+    nnc_sink *sink;
+} trainer;
+
+/* ---- programs ------------------------------------------------------------------------------------------------------------ */
+
+static nnc_status open_program(trainer *t, program *p)
+{
+    NNC_TRY(nnc_compile(t->e, p->graph, &t->o->compile, &p->artifact, t->sink));
+    return nnc_session_create(t->e, p->artifact, &p->session, t->sink);
+}
+
+static void close_program(program *p)
+{
+    nnc_session_destroy(p->session);
+    nnc_artifact_destroy(p->artifact);
+    nnc_model_close(p->graph);
+}
+
+static int input_of(const program *p, const char *name)
+{
+    for (int i = 0; i < nnc_session_inputs(p->session); i++)
+        if (!strcmp(nnc_session_input_name(p->session, i), name))
+            return i;
+    return -1;
+}
+
+static double output_of(program *p, const char *name, nnc_status *s, nnc_sink *sink)
+{
+    for (int i = 0; i < nnc_session_outputs(p->session); i++)
+        if (!strcmp(nnc_session_output_name(p->session, i), name)) {
+            float v = 0;
+            *s = *s ? *s : nnc_session_output(p->session, i, &v, sink);
+            return (double)v;
+        }
+    return NAN;
+}
+
+static nnc_status set_number(trainer *t, program *p, const char *name, double v)
+{
+    const int i = input_of(p, name);
+    const float f = (float)v;
+    return i < 0 ? NNC_OK : nnc_session_input(p->session, i, &f, t->sink);
+}
+
+/* ---- batches --------------------------------------------------------------------------------------------------------------- */
+
+static double learning_rate(const trainer *t)
+{
+    const nnc_train_options *o = t->o;
+    const int64_t left = t->steps - o->warmup, at = t->step - o->warmup;
+    if (t->step < o->warmup)
+        return o->lr * (double)(t->step + 1) / o->warmup;
+    return o->schedule == NNC_LR_cosine
+               ? o->lr * (1 + cos(M_PI * (double)at / (double)nnc_max64(left, 1))) / 2
+               : o->lr;
+}
+
+static nnc_status set_batch(trainer *t, program *p, int64_t first)
+{
+    for (int i = 0; i < t->data.n_rows; i++) {
+        const int input = input_of(p, t->data.rows[i].name);
+        dataset_batch(&t->data, i, first, t->buffer);
+        if (input >= 0)
+            NNC_TRY(nnc_session_input(p->session, input, t->buffer, t->sink));
+    }
+    return NNC_OK;
+}
+
+/* What changes from step to step. */
+static nnc_status set_step(trainer *t, program *p)
+{
+    const nnc_training *of = &t->o->of;
+    const double k = (double)(t->step + 1);
+    const int key = input_of(p, NNC_TRAIN_KEY);
+    const uint32_t now = nnc_rng_u32(nnc_rng_key("dropout", t->o->seed), (uint64_t)t->step);
+    if (key >= 0)
+        NNC_TRY(nnc_session_input(p->session, key, &now, t->sink));
+    NNC_TRY(set_number(t, p, NNC_TRAIN_LR, learning_rate(t)));
+    NNC_TRY(set_number(t, p, NNC_TRAIN_SCALE1, 1 / (1 - pow(of->beta1, k))));
+    return set_number(t, p, NNC_TRAIN_SCALE2, 1 / sqrt(1 - pow(of->beta2, k)));
+}
+
+static nnc_status add_result(trainer *t, program *p, double *loss)
+{
+    nnc_status s = NNC_OK;
+    *loss = output_of(p, "loss", &s, t->sink);
+    p->correct += output_of(p, "correct", &s, t->sink);
+    p->loss += *loss;
+    p->batches++;
+    return s;
+}
+
+static nnc_status train_batch(trainer *t, int64_t first)
+{
+    double loss, lr = learning_rate(t);
+    NNC_TRY(set_batch(t, &t->train, first));
+    NNC_TRY(set_step(t, &t->train));
+    NNC_TRY(nnc_session_step(t->train.session, t->sink));
+    NNC_TRY(add_result(t, &t->train, &loss));
+    t->step++;
+    if (t->o->log)
+        nnc_printf(&t->log, "{\"step\": %lld, \"loss\": %.9g, \"lr\": %.9g}\n", (long long)t->step,
+            loss, lr);
+    if (!isfinite(loss))
+        return nnc_fail0(t->sink, NNC_E_DIFFERS,
+            "the loss is %g in step %lld: a smaller --lr or --clip-norm may help; nothing was "
+            "saved",
+            loss, (long long)t->step);
+    return NNC_OK;
+}
+
+/* Gives the evaluation the weights that training has reached. */
+static nnc_status take_weights(trainer *t)
+{
+    nnc_session *from = t->train.session, *to = t->eval.session;
+    for (int i = 0; i < nnc_session_states(to); i++)
+        for (int k = 0; k < nnc_session_states(from); k++) {
+            if (strcmp(nnc_session_state_name(to, i), nnc_session_state_name(from, k)) != 0)
+                continue;
+            NNC_FREED void *data =
+                nnc_malloc((size_t)nnc_type_bytes(nnc_session_state_type(from, k)));
+            NNC_NEED(data, t->sink);
+            NNC_TRY(nnc_session_state(from, k, data, t->sink));
+            NNC_TRY(nnc_session_set_state(to, i, data, t->sink));
+        }
+    return NNC_OK;
+}
+
+static nnc_status validate(trainer *t)
+{
+    double loss;
+    t->eval.loss = t->eval.correct = 0;
+    t->eval.batches = 0;
+    if (t->n_train == t->data.n)
+        return NNC_OK;
+    NNC_TRY(take_weights(t));
+    for (int64_t at = t->n_train; at + t->batch <= t->data.n; at += t->batch) {
+        NNC_TRY(set_batch(t, &t->eval, at));
+        NNC_TRY(nnc_session_run(t->eval.session, t->sink));
+        NNC_TRY(add_result(t, &t->eval, &loss));
+    }
+    return NNC_OK;
+}
+
+/* ---- report ------------------------------------------------------------------------------------------------------------------ */
+
+static double share(const trainer *t, const program *p)
+{
+    return p->correct / (double)(p->batches * t->batch);
+}
+
+static void report_epoch(trainer *t, int epoch, int64_t ns)
+{
+    const program *p = &t->train, *v = &t->eval;
+    const double n = (double)p->batches,
+                 rate = n * (double)t->batch * 1e9 / (double)nnc_max64(ns, 1);
+    const bool classes = isfinite(p->correct), checked = v->batches > 0;
+    nnc_json_member m[8] = {J_INT("epoch", epoch), J_INT("steps", t->step),
+        J_REAL("loss", p->loss / n), J_REAL("samples_per_s", nnc_decimals(rate, 1))};
+    int k = 4;
+    if (classes)
+        m[k++] = (nnc_json_member)J_REAL("accuracy", share(t, p));
+    if (checked)
+        m[k++] = (nnc_json_member)J_REAL("validation_loss", v->loss / (double)v->batches);
+    if (checked && classes)
+        m[k++] = (nnc_json_member)J_REAL("validation_accuracy", share(t, v));
+    if (t->format != NNC_TEXT) {
+        nnc_json_row(&t->json, 2, m, (size_t)k);
+        return;
+    }
+    const size_t before = t->out->n;
+    nnc_printf(t->out, "epoch %d: loss %.4f", epoch, p->loss / n);
+    if (classes)
+        nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(t, p));
+    if (checked)
+        nnc_printf(t->out, "; validation: loss %.4f", v->loss / (double)v->batches);
+    if (checked && classes)
+        nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(t, v));
+    nnc_printf(t->out, "; %.0f samples/s\n", rate);
+    if (t->o->report) {
+        t->o->report(t->o->ctx, nnc_text_str(t->out) + before);
+        t->out->n = before;
+    }
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
+
+static nnc_status train_epoch(trainer *t, int epoch)
+{
+    const int64_t begin = nnc_now_ns();
+    char name[32];
+    snprintf(name, sizeof name, "epoch %d", epoch);
+    if (!t->o->no_shuffle)
+        dataset_shuffle(&t->data, 0, t->n_train, t->o->seed, name);
+    t->train.loss = t->train.correct = 0;
+    t->train.batches = 0;
+    for (int64_t at = 0; at + t->batch <= t->n_train && t->step < t->steps; at += t->batch)
+        NNC_TRY(train_batch(t, at));
+    const int64_t ns = nnc_now_ns() - begin;
+    NNC_TRY(validate(t));
+    report_epoch(t, epoch, ns);
+    return NNC_OK;
+}
+
+/* The inputs that data are read for: those of the model, and the target. */
+static nnc_status find_rows(trainer *t)
+{
+    static const char *const others[] = {
+        NNC_TRAIN_LR, NNC_TRAIN_SCALE1, NNC_TRAIN_SCALE2, NNC_TRAIN_KEY};
+    nnc_session *s = t->train.session;
+    size_t most = 0;
+    for (int i = 0; i < nnc_session_inputs(s); i++) {
+        const char *name = nnc_session_input_name(s, i);
+        bool own = false;
+        for (size_t k = 0; k < NNC_COUNT(others); k++)
+            own = own || !strcmp(name, others[k]);
+        if (own)
+            continue;
+        const nnc_type type = *nnc_session_input_type(s, i);
+        if (t->data.n_rows == (int)NNC_COUNT(t->data.rows) || !type.rank)
+            return nnc_fail0(t->sink, NNC_E_MODEL,
+                "training takes models of at most %d inputs, each with a first dimension for the "
+                "samples of a batch",
+                (int)NNC_COUNT(t->data.rows) - 1);
+        t->data.rows[t->data.n_rows++] =
+            (rows){.name = name, .input = i, .type = nnc_type_dense(&type)};
+        most = (size_t)nnc_max64((int64_t)most, nnc_type_bytes(&type));
+    }
+    t->batch = t->data.rows[0].type.dim[0];
+    for (int i = 0; i < t->data.n_rows; i++)
+        if (t->data.rows[i].type.dim[0] != t->batch)
+            return nnc_fail0(t->sink, NNC_E_MODEL,
+                "the inputs %s and %s have batches of %lld and %lld samples", t->data.rows[0].name,
+                t->data.rows[i].name, (long long)t->batch, (long long)t->data.rows[i].type.dim[0]);
+    t->buffer = nnc_malloc(most + 1);
+    NNC_NEED(t->buffer, t->sink);
+    return NNC_OK;
+}
+
+/* Divides the samples, in an order of the seed, into those for training and those for validation, in whole batches. */
+static nnc_status divide(trainer *t)
+{
+    const int64_t n = t->data.n,
+                  kept = (int64_t)((double)n * t->o->validation) / t->batch * t->batch;
+    if (!t->o->no_shuffle)
+        dataset_shuffle(&t->data, 0, n, t->o->seed, "split");
+    t->n_train = n - kept;
+    const int64_t each = t->n_train / t->batch;
+    if (each < 1)
+        return nnc_fail0(t->sink, NNC_E_MODEL,
+            "%lld samples for training are less than a batch of %lld: set a smaller one (--set "
+            "batch=...)",
+            (long long)t->n_train, (long long)t->batch);
+    t->steps = nnc_mul_sat(each, t->o->epochs);
+    if (t->o->steps)
+        t->steps = nnc_min64(t->steps, t->o->steps);
+    return NNC_OK;
+}
+
+static nnc_status save(trainer *t)
+{
+    return t->o->save ? nnc_session_write_weights(t->train.session, t->model, t->o->save, t->sink)
+                      : NNC_OK;
+}
+
+static nnc_status run(trainer *t)
+{
+    const nnc_model *m = t->model;
+    const nnc_training *of = &t->o->of;
+    NNC_TRY(nnc_train_graph(m, of, &t->train.graph, t->sink));
+    NNC_TRY(open_program(t, &t->train));
+    NNC_TRY(find_rows(t));
+    const nnc_type *y = nnc_typeof(m, m->output[0]);
+    NNC_TRY(dataset_read(&t->data, t->o->data, t->o->labels,
+        of->loss == NNC_LOSS_cross_entropy ? y->dim[1] : 0, t->sink));
+    NNC_TRY(divide(t));
+    if (t->n_train < t->data.n) {
+        NNC_TRY(nnc_evaluation_graph(m, of, &t->eval.graph, t->sink));
+        NNC_TRY(open_program(t, &t->eval));
+    }
+    t->json = (nnc_json_writer){.out = t->out, .csv = t->format == NNC_CSV};
+    if (t->format == NNC_JSON)
+        nnc_json_open(&t->json, NULL, '[');
+    for (int i = 1; i <= t->o->epochs && t->step < t->steps; i++)
+        NNC_TRY(train_epoch(t, i));
+    if (t->format == NNC_JSON)
+        nnc_json_end(&t->json, ']');
+    return save(t);
+}
+
+nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o, nnc_format f,
+    nnc_text *out, nnc_sink *sink)
+{
+    trainer t = {.e = e, .o = o, .model = m, .out = out, .format = f, .sink = sink};
+    nnc_status s = run(&t);
+    if (o->log && t.log.n) {
+        nnc_status written = nnc_file_write(o->log, nnc_text_str(&t.log), t.log.n, false, sink);
+        s = s ? s : written;
+    }
+    close_program(&t.train);
+    close_program(&t.eval);
+    dataset_deinit(&t.data);
+    nnc_free(t.buffer);
+    nnc_text_deinit(&t.log);
+    return s;
+}

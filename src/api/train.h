@@ -1,0 +1,37 @@
+/* api/train.h -- training: nnc train's options and loop. */
+#ifndef NNC_API_TRAIN_H
+#define NNC_API_TRAIN_H
+
+#include "api/api.h"
+#include "train/train.h"
+
+typedef enum nnc_schedule { NNC_LR_constant, NNC_LR_cosine } nnc_schedule;
+
+typedef struct nnc_train_options {
+    nnc_compile_options compile;
+    nnc_training of;
+    nnc_schedule schedule;   /* after the warm-up: cosine falls to 0 at the end */
+    double lr;
+    int warmup;              /* steps in which the learning rate grows to lr */
+    int epochs;
+    int steps;               /* of all epochs together, at most; 0: no limit */
+    double validation;       /* share of the rows that are not trained on; whole batches */
+    bool no_shuffle;
+    uint64_t seed;           /* of the order of rows, and of dropouts */
+    const char *data;        /* tensors with the model's inputs, one row a sample, and the target where `labels` is NULL */
+    const char *labels;      /* or the target alone */
+    const char *save;        /* the weights after the last step (.safetensors, .npz); NULL: nowhere */
+    const char *log;         /* a line of JSON for each step; NULL: none */
+    /* Called after each epoch with a line of text; NULL: not. */
+    void (*report)(void *ctx, const char *line);
+    void *ctx;
+} nnc_train_options;
+
+extern const nnc_train_options nnc_train_defaults;
+
+/* Trains m on the data of o, and writes the weights. The report, a table of epochs, is appended to `out`. NNC_E_MODEL: the model cannot be
+ * trained or the data do not fit it; NNC_E_IO: a file; NNC_E_DIFFERS: the loss became NaN or infinite, and nothing was saved. */
+nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o, nnc_format f, nnc_text *out,
+    nnc_sink *sink) NNC_MUST;
+
+#endif

@@ -1,0 +1,15 @@
+/* train/internal.h -- shared by train.c and optimizer.c. */
+#ifndef NNC_TRAIN_INTERNAL_H
+#define NNC_TRAIN_INTERNAL_H
+
+#include "train/train.h"
+
+/* op(r, v), v of r's dtype */
+nnc_ref number_op(nnc_graph *g, nnc_op op, nnc_ref r, double v);
+nnc_ref scalar_input(nnc_graph *g, const char *name, nnc_dtype d);
+/* optimizer.c. Adds the gradients of all params that are trained, and their updates. */
+nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_sink *sink) NNC_MUST;
+/* Makes states of all float params, which stay as they are. */
+void add_identities(nnc_graph *g);
+
+#endif

@@ -1,0 +1,286 @@
+/* train/train.c -- the training graph: a copy of the model with batch statistics and dropout, its loss, the gradients, and updates. */
+#include "train/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+const nnc_training nnc_training_defaults = {
+    .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1};
+
+nnc_ref number_op(nnc_graph *g, nnc_op op, nnc_ref r, double v)
+{
+    if (r == NNC_NONE)
+        return NNC_NONE;
+    return nnc_build2(g, op, r, nnc_scalar(g, (nnc_dtype)nnc_typeof(g, r)->dtype, v));
+}
+
+nnc_ref scalar_input(nnc_graph *g, const char *name, nnc_dtype d)
+{
+    const nnc_type t = nnc_type_make(d, 0, NULL);
+    return nnc_input(g, name, &t);
+}
+
+/* ---- the model in training mode ---------------------------------------------------------------------------------------- */
+
+typedef struct copy {
+    nnc_graph *g; /* the training graph */
+    const nnc_graph *m;
+    const nnc_training *t;
+    nnc_ref *map; /* values of g for those of m */
+    bool evaluate;
+    nnc_ref key; /* of dropouts, made on first use */
+    nnc_ref *state, *value; /* updates of statistics */
+    int n_state;
+} copy;
+
+/* The running statistic `was`, moved towards that of the batch. */
+static void move_statistic(copy *c, nnc_ref was, nnc_ref batch, double factor)
+{
+    nnc_ref kept = number_op(c->g, OP_mul, was, 1 - c->t->bn_momentum);
+    nnc_ref added = number_op(c->g, OP_mul, batch, c->t->bn_momentum * factor);
+    c->state[c->n_state] = was;
+    c->value[c->n_state++] = nnc_build2(c->g, OP_add, kept, added);
+}
+
+/* A batch norm by the statistics of its batch: biased for the result, the variance unbiased for the running one (as PyTorch). */
+static nnc_ref by_batch(copy *c, const nnc_node *n, nnc_ref *in)
+{
+    nnc_graph *g = c->g;
+    const nnc_type t = *nnc_typeof(g, in[0]);
+    int64_t axes[NNC_MAX_RANK] = {0}, dim[NNC_MAX_RANK], k = 1;
+    for (int d = 2; d < t.rank; d++)
+        axes[k++] = d;
+    const double count = (double)(nnc_type_numel(&t) / t.dim[1]);
+    nnc_ref mean = nnc_reduce(g, OP_reduce_mean, in[0], (int)k, axes, true);
+    nnc_ref centred = nnc_build2(g, OP_sub, in[0], mean);
+    nnc_ref square = nnc_build2(g, OP_mul, centred, centred);
+    nnc_ref var = nnc_reduce(g, OP_reduce_mean, square, (int)k, axes, true);
+    dim[0] = t.dim[1];
+    mean = nnc_reshape(g, mean, 1, dim);
+    var = nnc_reshape(g, var, 1, dim);
+    if (var == NNC_NONE)
+        return NNC_NONE;
+    move_statistic(c, in[3], mean, 1);
+    move_statistic(c, in[4], var, count > 1 ? count / (count - 1) : 1);
+    in[3] = mean;
+    in[4] = var;
+    return nnc_copy_node(g, c->m, n, in);
+}
+
+/* A number of 32 bits for each element from its index and the key: Wellons' hash "lowbias32" (nullprogram.com, 2018). */
+static nnc_ref hashed(copy *c, nnc_ref key, const nnc_type *t)
+{
+    nnc_graph *g = c->g;
+    const int64_t n = nnc_type_numel(t);
+    const nnc_type line = nnc_type_make(DT_u32, 1, &n);
+    static const struct {
+        int shift;
+        double factor;
+    } rounds[] = {{16, 0x7feb352d}, {15, 0x846ca68b}, {16, 0}};
+    const nnc_attr dim = nnc_ai(AT_dim, 0);
+    nnc_ref h = nnc_build_typed(g, OP_iota, 0, NULL, 1, &dim, &line);
+    h = nnc_build2(g, OP_bit_xor, h, key);
+    for (size_t i = 0; i < NNC_COUNT(rounds); i++) {
+        h = nnc_build2(g, OP_bit_xor, h, number_op(g, OP_shr, h, rounds[i].shift));
+        if (rounds[i].factor)
+            h = number_op(g, OP_mul, h, rounds[i].factor);
+    }
+    return nnc_reshape(g, h, t->rank, t->dim);
+}
+
+/* x / (1 - p) with probability 1 - p, else 0. */
+static nnc_ref dropped(copy *c, const nnc_node *n, nnc_ref x)
+{
+    nnc_graph *g = c->g;
+    const double p = nnc_attr_float(n, AT_alpha, 0.5);
+    const nnc_type t = *nnc_typeof(g, x);
+    if (p <= 0)
+        return x;
+    if (c->key == NNC_NONE)
+        c->key = scalar_input(g, NNC_TRAIN_KEY, DT_u32);
+    nnc_ref key = number_op(g, OP_bit_xor, c->key,
+        (double)(uint32_t)nnc_hash64(
+            n->origin ? n->origin : "", n->origin ? strlen(n->origin) : 0, 0));
+    nnc_ref drop = number_op(g, OP_lt, hashed(c, key, &t), floor(fmin(p, 1) * 0x1p32 - (p >= 1)));
+    nnc_ref kept = number_op(g, OP_mul, x, p < 1 ? 1 / (1 - p) : 0);
+    return drop == NNC_NONE
+               ? NNC_NONE
+               : nnc_build3(g, OP_select, drop, nnc_scalar(g, (nnc_dtype)t.dtype, 0), kept);
+}
+
+static void copy_one(copy *c, const nnc_node *n)
+{
+    nnc_ref in[8];
+    NNC_FREED nnc_ref *many = n->n_in > 8 ? nnc_malloc(n->n_in * sizeof *many) : NULL;
+    nnc_ref *arg = n->n_in > 8 ? many : in, r;
+    if (!arg) {
+        c->g->status = nnc_nomem(c->g->sink);
+        return;
+    }
+    for (int i = 0; i < n->n_in; i++)
+        arg[i] = c->map[n->in[i]];
+    c->g->origin = n->origin;
+    c->g->loc = n->loc;
+    c->g->device = n->device;
+    const bool norm = n->op == OP_batchnorm && !nnc_def(c->m, n->in[3])->frozen;
+    if (norm && !c->evaluate && !c->t->bn_eval)
+        r = by_batch(c, n, arg);
+    else if (n->op == OP_dropout)
+        r = c->evaluate ? arg[0] : dropped(c, n, arg[0]);
+    else
+        r = nnc_copy_node(c->g, c->m, n, arg);
+    for (int i = 0; i < n->n_out; i++)
+        c->map[n->out + (nnc_ref)i] = r == NNC_NONE ? r : r + (nnc_ref)i;
+}
+
+/* ---- losses ------------------------------------------------------------------------------------------------------------ */
+
+static nnc_ref mean_of_all(nnc_graph *g, nnc_ref x)
+{
+    int64_t axes[NNC_MAX_RANK];
+    int rank = x == NNC_NONE ? 0 : nnc_typeof(g, x)->rank;
+    for (int d = 0; d < rank; d++)
+        axes[d] = d;
+    return rank ? nnc_reduce(g, OP_reduce_mean, x, rank, axes, false) : x;
+}
+
+/* mean over the indices of -(1 - s) log p[target] - s mean over the classes of log p */
+static nnc_ref cross_entropy(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sink)
+{
+    nnc_graph *g = c->g;
+    const nnc_type t = *nnc_typeof(g, y);
+    const int64_t axis = 1;
+    int64_t dim[NNC_MAX_RANK], line[NNC_MAX_RANK], axes[NNC_MAX_RANK];
+    if (t.rank < 2) {
+        nnc_loc loc = nnc_def(g, y)->loc;
+        loc.path = nnc_def(g, y)->origin;
+        nnc_fail(sink, NNC_E_MODEL, loc,
+            "the loss cross_entropy takes logits [N,C,...]; this has no dimension of classes");
+        return NNC_NONE;
+    }
+    for (int d = 0; d < t.rank; d++) {
+        dim[d] = d == 1 ? 1 : t.dim[d];
+        line[d] = d == 1 ? t.dim[1] : 1;
+        axes[d] = d;
+    }
+    int64_t target_dim[NNC_MAX_RANK];
+    int n = 0;
+    for (int d = 0; d < t.rank; d++)
+        if (d != 1)
+            target_dim[n++] = t.dim[d];
+    const nnc_type target = nnc_type_make(DT_i64, n, target_dim);
+    nnc_ref index = nnc_input(g, NNC_TRAIN_TARGET, &target);
+    nnc_ref column = nnc_reshape(g, index, t.rank, dim);
+    const nnc_type classes = nnc_type_make(DT_i64, t.rank, line);
+    const nnc_attr along = nnc_ai(AT_dim, 1), over = nnc_ai(AT_axis, 1);
+    nnc_ref is =
+        nnc_build2(g, OP_eq, nnc_build_typed(g, OP_iota, 0, NULL, 1, &along, &classes), column);
+    nnc_ref logp = nnc_build(g, OP_log_softmax, 1, &y, 1, &over);
+    if (is == NNC_NONE || logp == NNC_NONE)
+        return NNC_NONE;
+    nnc_ref zero = nnc_scalar(g, (nnc_dtype)t.dtype, 0);
+    nnc_ref own =
+        nnc_reduce(g, OP_reduce_sum, nnc_build3(g, OP_select, is, logp, zero), 1, &axis, true);
+    const double s = c->t->label_smoothing;
+    if (s > 0) {
+        nnc_ref all = nnc_reduce(g, OP_reduce_mean, logp, 1, &axis, true);
+        own = nnc_build2(g, OP_add, number_op(g, OP_mul, own, 1 - s), number_op(g, OP_mul, all, s));
+    }
+    const nnc_attr best[] = {nnc_ai(AT_axis, 1), nnc_ai(AT_keepdims, 1)};
+    nnc_ref hit = nnc_build2(g, OP_eq, nnc_build(g, OP_argmax, 1, &y, 2, best), column);
+    *correct = nnc_reduce(g, OP_reduce_sum, nnc_cast(g, hit, DT_f32), t.rank, axes, false);
+    return nnc_build1(g, OP_neg, mean_of_all(g, own));
+}
+
+static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sink)
+{
+    nnc_graph *g = c->g;
+    g->origin = "/loss";
+    if (nnc_typeof(g, y)->dtype != DT_f32)
+        y = nnc_cast(g, y, DT_f32);
+    const nnc_node *last = nnc_def(g, y);
+    if (c->t->loss == NNC_LOSS_cross_entropy && last->op == OP_softmax &&
+        nnc_attr_int(last, AT_axis, 0) == 1)
+        y = last->in[0]; /* the loss has its own */
+    if (c->t->loss == NNC_LOSS_cross_entropy)
+        return cross_entropy(c, y, correct, sink);
+    const nnc_type t = nnc_type_dense(nnc_typeof(g, y));
+    nnc_ref target = nnc_input(g, NNC_TRAIN_TARGET, &t), e;
+    if (c->t->loss == NNC_LOSS_mse) {
+        e = nnc_build2(g, OP_sub, y, target);
+        return mean_of_all(g, nnc_build2(g, OP_mul, e, e));
+    }
+    /* max(y, 0) - y target + log(1 + e^-|y|) */
+    nnc_ref tail = nnc_build1(
+        g, OP_log1p, nnc_build1(g, OP_exp, nnc_build1(g, OP_neg, nnc_build1(g, OP_abs, y))));
+    e = nnc_build2(g, OP_sub, number_op(g, OP_max, y, 0), nnc_build2(g, OP_mul, y, target));
+    return mean_of_all(g, nnc_build2(g, OP_add, e, tail));
+}
+
+/* ---- together ------------------------------------------------------------------------------------------------------------ */
+
+/* Copies the model and adds its loss as output. */
+static nnc_ref with_loss(copy *c, nnc_sink *sink)
+{
+    nnc_ref correct = NNC_NONE;
+    for (uint32_t i = 0; i < c->m->n_node && c->g->status == NNC_OK; i++)
+        copy_one(c, &c->m->node[i]);
+    if (c->g->status != NNC_OK)
+        return NNC_NONE;
+    nnc_ref loss = loss_of(c, c->map[c->m->output[0]], &correct, sink);
+    if (loss == NNC_NONE)
+        return NNC_NONE;
+    nnc_output(c->g, loss, "loss");
+    if (correct != NNC_NONE)
+        nnc_output(c->g, correct, "correct");
+    return loss;
+}
+
+static nnc_status make(
+    const nnc_graph *m, const nnc_training *t, bool evaluate, nnc_graph **out, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    copy c = {.g = nnc_graph_create(m->name, sink),
+        .m = m,
+        .t = t,
+        .map = ARENA_NEW(&a, nnc_ref, m->n_value + 1),
+        .evaluate = evaluate,
+        .key = NNC_NONE,
+        .state = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1),
+        .value = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1)};
+    if (!c.g || !c.map || !c.state || !c.value) {
+        nnc_graph_destroy(c.g);
+        return nnc_nomem(sink);
+    }
+    nnc_ref loss = with_loss(&c, sink);
+    nnc_status s = c.g->status;
+    if (!s && loss == NNC_NONE)
+        s = NNC_E_MODEL;
+    if (!s && evaluate)
+        add_identities(c.g);
+    else if (!s)
+        s = add_optimizer(c.g, loss, t, sink);
+    for (int i = 0; i < c.n_state && !s; i++)
+        nnc_update(c.g, c.state[i], c.value[i]);
+    s = s ? s : c.g->status;
+    if (!s)
+        s = nnc_graph_tidy(c.g);
+    if (!s)
+        s = nnc_verify(c.g, sink);
+    if (s)
+        nnc_graph_destroy(c.g);
+    *out = s ? NULL : c.g;
+    return s;
+}
+
+nnc_status nnc_train_graph(
+    const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink)
+{
+    return make(m, t, false, out, sink);
+}
+
+nnc_status nnc_evaluation_graph(
+    const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink)
+{
+    return make(m, t, true, out, sink);
+}

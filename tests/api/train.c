@@ -1,0 +1,291 @@
+/* tests/api/train.c -- training steps on every device of this machine: losses and states against the float64 reference of the same graph,
+ * step after step. (That the steps are PyTorch's, bench/train_check.py shows.) */
+#include "api/train.h"
+#include "frontend/frontend.h"
+#include "help.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STEPS = 4 };
+
+static const struct {
+    const char *name, *json;
+} models[] = {
+    {"mlp", "{\"inputs\": {\"x\": [6, 9]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+            "\"out\": 40}, \"gelu\", "
+            "{\"op\": \"dropout\", \"alpha\": 0.25}, {\"op\": \"linear\", \"name\": \"b\", "
+            "\"out\": 5}]}"},
+    {"cnn", "{\"inputs\": {\"x\": [4, 3, 9, 8]}, \"layers\": [{\"op\": \"conv\", \"name\": \"c\", "
+            "\"channels\": 8, \"kernel\": 3, \"pad\": 1, "
+            "\"bias\": false}, {\"op\": \"batchnorm\", \"name\": \"n\"}, \"relu\", {\"op\": "
+            "\"maxpool\", \"kernel\": 3, \"stride\": 2, "
+            "\"pad\": 1}, {\"op\": \"depthwise\", \"name\": \"d\", \"kernel\": 3, \"pad\": 1}, "
+            "\"silu\", {\"op\": \"conv\", \"name\": \"e\", "
+            "\"channels\": 6, \"kernel\": 1, \"frozen\": true}, {\"op\": \"avgpool\", \"kernel\": "
+            "2}, \"flatten\", {\"op\": \"linear\", \"name\": "
+            "\"f\", \"out\": 5}]}"},
+    {"encoder", "{\"inputs\": {\"x\": [2, 7, 12]}, \"layers\": [{\"op\": \"layernorm\", \"name\": "
+                "\"l\"}, {\"op\": \"multihead_attention\", "
+                "\"name\": \"m\", \"heads\": 3}, {\"op\": \"add\", \"in\": [\"m\", \"x\"]}, "
+                "{\"op\": \"reduce_mean\", \"axes\": [1], "
+                "\"keepdims\": false}, {\"op\": \"linear\", \"name\": \"h\", \"out\": 5}]}"},
+};
+
+static nnc_training training(int i)
+{
+    nnc_training t = nnc_training_defaults;
+    t.optimizer = (nnc_optimizer)(i % 3);
+    t.loss = (nnc_loss)(i / 3 % 3);
+    t.label_smoothing = i % 2 ? 0.1 : 0;
+    t.momentum = 0.9;
+    t.nesterov = i % 4 == 0;
+    t.weight_decay = 0.01;
+    t.clip_norm = i % 5 == 3 ? 0.5 : 0;
+    t.bn_eval = i % 7 == 6;
+    return t;
+}
+
+static const struct {
+    const char *name;
+    nnc_env_options env;
+    int level;
+} ways[] = {
+    {"-O2", {.threads = 2}, 2},
+    {"-O2, no oneDNN", {.threads = 1, .no_onednn = true}, 2},
+    {"-O0, interpreter", {.threads = 2, .no_llvm = true, .no_onednn = true}, 0},
+};
+
+/* Input i for a step: small numbers, classes, the learning rate. */
+static void *input_of(const nnc_graph *g, const nnc_node *n, int step)
+{
+    const nnc_type t = nnc_type_dense(nnc_typeof(g, n->out));
+    const char *name = g->value[n->out].name;
+    void *data = calloc(1, (size_t)nnc_type_bytes(&t));
+    for (int64_t i = 0; i < nnc_type_numel(&t); i++) {
+        double u = (double)nnc_rng_uniform(nnc_rng_key(name, (uint64_t)step), (uint64_t)i);
+        double v = !strcmp(name, "lr") ? 0.05 : t.rank == 0 && t.dtype == DT_f32 ? 1.5 : 2 * u - 1;
+        if (!strcmp(name, "target") && t.dtype == DT_f32)
+            v = u;
+        if (nnc_is_float((nnc_dtype)t.dtype))
+            nnc_set_f64((nnc_dtype)t.dtype, data, i, v);
+        else
+            nnc_set_i64((nnc_dtype)t.dtype, data, i,
+                t.dtype == DT_u32 ? (int64_t)(u * 4e9) : (int64_t)(u * 5));
+    }
+    return data;
+}
+
+/* nmse of a state or output. */
+static double error_of(const nnc_type *t, const void *got, const nnc_rval *want)
+{
+    api_diff d = api_compare(t, got, want);
+    return d.wrong ? INFINITY : d.nmse;
+}
+
+static void compare_states(
+    nnc_session *s, const nnc_graph *g, const nnc_rval *want, const char *what)
+{
+    uint32_t first = nnc_result_outputs(g);
+    CHECK_INT(nnc_session_states(s), g->n_output - first);
+    for (int i = 0; i < nnc_session_states(s); i++) {
+        const nnc_type *t = nnc_session_state_type(s, i);
+        NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(t));
+        CHECK_OK(nnc_session_state(s, i, data, test_sink));
+        if (!strncmp(nnc_session_state_name(s, i), "m.in_proj_bias", 14))
+            continue; /* the gradient of a key's bias is 0: what is left are rounding errors, which adam scales up */
+        for (uint32_t k = first; k < g->n_output; k++) {
+            const char *name = g->value[g->output_state[k]].name;
+            if (strcmp(name, nnc_session_state_name(s, i)) != 0)
+                continue;
+            double e = error_of(t, data, &want[k]);
+            if (!(e <= 1e-7))
+                test_fail(__FILE__, __LINE__, "%s: state %s: nmse %g", what, name, e);
+        }
+    }
+}
+
+static void check(nnc_env *e, const nnc_graph *g, int level, const char *what)
+{
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_artifact *a = NULL;
+    nnc_session *s = NULL;
+    nnc_rval *before = NULL, *now = NULL;
+    o.level = level;
+    CHECK_OK(nnc_compile(e, g, &o, &a, test_sink));
+    if (a)
+        CHECK_OK(nnc_session_create(e, a, &s, test_sink));
+    for (int step = 0; s && step < STEPS; step++) {
+        void *in[16] = {0};
+        int n = 0;
+        for (uint32_t i = 0; i < g->n_node; i++)
+            if (g->node[i].op == OP_input) {
+                in[n] = input_of(g, &g->node[i], step);
+                CHECK_OK(nnc_session_input(s, n, in[n], test_sink));
+                n++;
+            }
+        now = calloc(g->n_output, sizeof *now);
+        CHECK_OK(nnc_eval_step(g, (const void *const *)in, 1, before, now, test_sink));
+        CHECK_OK(nnc_session_step(s, test_sink));
+        float loss = NAN;
+        CHECK_OK(nnc_session_output(s, 0, &loss, test_sink));
+        if (!(fabs((double)loss - now[0].f[0]) <= 1e-4 * fabs(now[0].f[0])))
+            test_fail(__FILE__, __LINE__, "%s, step %d: loss %.7g instead of %.7g", what, step,
+                (double)loss, now[0].f[0]);
+        for (uint32_t i = 0; before && i < g->n_output; i++)
+            nnc_rval_free(&before[i]);
+        free(before);
+        before = now;
+        for (int i = 0; i < n; i++)
+            free(in[i]);
+    }
+    if (before)
+        compare_states(s, g, before, what);
+    for (uint32_t i = 0; before && i < g->n_output; i++)
+        nnc_rval_free(&before[i]);
+    free(before);
+    nnc_session_destroy(s);
+    nnc_artifact_destroy(a);
+}
+
+TEST(training_steps)
+{
+    char cache[256];
+    CHECK(api_tmpdir(cache, sizeof cache));
+    for (size_t w = 0; w < NNC_COUNT(ways); w++) {
+        nnc_env_options eo = ways[w].env;
+        nnc_env *e = NULL;
+        eo.cache_dir = cache;
+        CHECK_OK(nnc_env_create(&eo, &e, test_sink));
+        for (int i = 0; e && i < 9; i++) {
+            const size_t m = (size_t)(i / 3 + i) % NNC_COUNT(models);
+            const nnc_training t = training(i);
+            nnc_graph *g = nnc_model_parse(
+                          "m.json", models[m].json, strlen(models[m].json), NULL, test_sink),
+                      *step = NULL;
+            char what[128];
+            CHECK(g != NULL);
+            snprintf(what, sizeof what, "%s, training %d, %s", models[m].name, i, ways[w].name);
+            CHECK_OK(nnc_train_graph(g, &t, &step, test_sink));
+            if (step)
+                check(e, step, ways[w].level, what);
+            nnc_graph_destroy(step);
+            nnc_graph_destroy(g);
+        }
+        nnc_env_destroy(e);
+    }
+    api_rmdir(cache);
+}
+
+TEST(frozen_layers_are_left_alone)
+{
+    const nnc_training t = nnc_training_defaults;
+    nnc_graph *g = nnc_model_parse(
+                  "m.json", models[1].json, strlen(models[1].json), NULL, test_sink),
+              *step = NULL;
+    CHECK_OK(nnc_train_graph(g, &t, &step, test_sink));
+    int states = 0;
+    for (uint32_t i = nnc_result_outputs(step); i < step->n_output; i++, states++)
+        CHECK(strncmp(step->value[step->output_state[i]].name, "e.", 2) != 0);
+    CHECK_INT(states, 9); /* c.weight, n's four, d's two, f's two */
+    nnc_graph_destroy(step);
+    nnc_graph_destroy(g);
+}
+
+/* A state whose update is itself stays, and may be set. */
+TEST(states_that_stay)
+{
+    static const char text[] =
+        "graph @u {\n%x = input : f32[2,3]\n%w = param : f32[3,3] = gen(\"w\", seed=0, scale=1)\n"
+        "%y = matmul %x, %w\n%z = identity %w\nreturn %y as \"y\"\nupdate %w <- %z\n}";
+    static const float x[6] = {1, 0, 0, 0, 2, 0}, w[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    float y[6], back[9];
+    nnc_scan scan;
+    nnc_scan_init(&scan, "u", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_session *s = NULL;
+    CHECK_OK(nnc_env_create(NULL, &e, test_sink));
+    CHECK_OK(nnc_compile(e, g, NULL, &a, test_sink));
+    CHECK_OK(nnc_session_create(e, a, &s, test_sink));
+    CHECK_INT(nnc_session_states(s), 1);
+    CHECK_OK(nnc_session_set_state(s, 0, w, test_sink));
+    CHECK_OK(nnc_session_input(s, 0, x, test_sink));
+    CHECK_OK(nnc_session_step(s, test_sink));
+    CHECK_OK(nnc_session_output(s, 0, y, test_sink));
+    CHECK(y[0] == 1 && y[2] == 3 && y[3] == 8 && y[5] == 12);
+    CHECK_OK(nnc_session_state(s, 0, back, test_sink));
+    CHECK(!memcmp(back, w, sizeof w));
+    nnc_session_destroy(s);
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    nnc_graph_destroy(g);
+}
+
+/* ---- nnc_train: files of samples, validation, saved weights ---------------------------------------------------------------- */
+
+enum { ROWS = 128, WIDE = 8 };
+
+static void write_samples(const char *dir, int classes)
+{
+    float x[ROWS][WIDE];
+    int64_t y[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        y[r] = r % classes;
+        for (int i = 0; i < WIDE; i++)
+            x[r][i] = (float)(i == r % classes) +
+                      0.3f * nnc_rng_uniform(nnc_rng_key("x", 1), (uint64_t)(r * WIDE + i));
+    }
+    const int64_t dim[] = {ROWS, WIDE};
+    const nnc_type tx = nnc_type_make(DT_f32, 2, dim), ty = nnc_type_make(DT_i64, 1, dim);
+    CHECK_OK(nnc_write_output(api_in(dir, "x.npy"), &tx, x, test_sink));
+    CHECK_OK(nnc_write_output(api_in(dir, "y.npy"), &ty, y, test_sink));
+}
+
+static const char samples_model[] = "{\"inputs\": {\"x\": [16, 8]}, \"layers\": [{\"op\": "
+                                    "\"linear\", \"name\": \"a\", \"out\": 16}, \"relu\", "
+                                    "{\"op\": \"linear\", \"name\": \"b\", \"out\": 4}]}";
+
+TEST(files_of_samples)
+{
+    char dir[256], x[300], y[300], w[300];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    write_samples(dir, 4);
+    snprintf(x, sizeof x, "%s/x.npy", dir);
+    snprintf(y, sizeof y, "%s/y.npy", dir);
+    snprintf(w, sizeof w, "%s/w.safetensors", dir);
+    nnc_env *e = NULL;
+    NNC_LOCAL(nnc_text) out = {0}, again = {0};
+    nnc_graph *g =
+        nnc_model_parse("m.json", samples_model, sizeof samples_model - 1, NULL, test_sink);
+    CHECK_OK(nnc_env_create(NULL, &e, test_sink));
+    nnc_train_options o = nnc_train_defaults;
+    o.data = x;
+    o.labels = y;
+    o.lr = 0.2;
+    o.of.momentum = 0.9;
+    o.epochs = 10;
+    o.validation = 0.25;
+    o.save = w;
+    CHECK_OK(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink));
+    CHECK(strstr(nnc_text_str(&out), "epoch 10: loss 0.0") != NULL);
+    CHECK(strstr(nnc_text_str(&out), "accuracy 100.00 %; ") != NULL);
+    CHECK(access(w, R_OK) == 0);
+    CHECK_OK(nnc_train(e, g, &o, NNC_CSV, &again, test_sink));
+    CHECK(!strncmp(
+        nnc_text_str(&again), "epoch,steps,loss,samples_per_s,accuracy,validation_loss", 40));
+    o.lr = 1e30;
+    CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_DIFFERS);
+    CHECK_DIAG("a smaller --lr");
+    write_samples(dir, 5);
+    CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("has class 4");
+    o.data = y;
+    CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("the rows of x are i64[128]");
+    nnc_graph_destroy(g);
+    nnc_env_destroy(e);
+    api_rmdir(dir);
+}
