@@ -90,20 +90,21 @@ static const char *read_dict(cursor *c, nnc_npy_header *h)
     while (!eat(c, "}") && !why) {
         if (!quoted(c, key) || !eat(c, ":"))
             return "its header is damaged";
-        if (!strcmp(key, "descr")) {
+        const int bit = !strcmp(key, "descr")           ? 1
+                        : !strcmp(key, "fortran_order") ? 2
+                        : !strcmp(key, "shape")         ? 4
+                                                        : 0;
+        if (!bit || seen & bit)
+            return bit ? "its header has a key twice" : "its header has an unknown key";
+        seen |= bit;
+        if (bit == 1)
             why = quoted(c, descr) ? read_descr(descr, h) : "its dtype is structured";
-            seen |= 1;
-        } else if (!strcmp(key, "fortran_order")) {
-            h->fortran = eat(c, "True");
-            if (!h->fortran && !eat(c, "False"))
-                return "fortran_order is neither True nor False";
-            seen |= 2;
-        } else if (!strcmp(key, "shape")) {
+        else if (bit == 4)
             why = read_shape(c, &h->type);
-            seen |= 4;
-        } else {
-            return "its header has an unknown key";
-        }
+        else
+            h->fortran = eat(c, "True");
+        if (bit == 2 && !h->fortran && !eat(c, "False"))
+            return "fortran_order is neither True nor False";
         if (!why && !eat(c, ",") && !(c->p < c->end && *c->p == '}'))
             return "its header is damaged";
     }

@@ -91,8 +91,11 @@ static nnc_status read_header(
     s->entry = ARENA_NEW(&s->a, nnc_tensor_entry, root->n + 1);
     NNC_NEED(s->entry, sink);
     for (const nnc_item *i = root->child; i; i = i->next) {
-        if (!strcmp(i->key, "__metadata__"))
+        if (!strcmp(i->key, "__metadata__") && nnc_is_object(i))
             continue;
+        if (!strcmp(i->key, "__metadata__"))
+            return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
+                "damaged safetensors file: its __metadata__ is not an object");
         NNC_TRY(read_entry(file, i, &s->entry[s->n], sink));
         s->entry[s->n].name = nnc_arena_strdup(&s->a, i->key);
         NNC_NEED(s->entry[s->n++].name, sink);
