@@ -91,29 +91,55 @@ TEST(shape_arithmetic_folds)
     HAS(om_parse(&m, NULL), "reshape %x {shape=[2,12]}", "!gather", "!concat", "!constant");
 }
 
+/* y = yes ? then(x) : other(x) */
+static void put_if(om *m, bool yes, const char *then, const char *other, const char *x)
+{
+    nnc_text node = {0}, attr = {0}, branch = {0}, value = {0};
+    om_tensor(&value, "c", OM_BOOL, "", (char[]){(char)yes}, 1);
+    pb_msg(&m->graph, 5, &value);
+    pb_str(&node, 1, "c");
+    pb_str(&node, 2, "y");
+    pb_str(&node, 4, "If");
+    for (int k = 0; k < 2; k++) {
+        om_put_node(&branch, 1, k ? then : other, "", x, "r", "");
+        om_port(&branch, 12, "r", OM_F32, NULL);
+        pb_str(&attr, 1, k ? "then_branch" : "else_branch");
+        pb_msg(&attr, 6, &branch);
+        pb_int(&attr, 20, 5);
+        pb_msg(&node, 5, &attr);
+    }
+    pb_msg(&m->graph, 1, &node);
+}
+
 TEST(constants_choose_branches)
 {
     for (int yes = 0; yes < 2; yes++) {
         om m = {0};
-        nnc_text node = {0}, attr = {0}, branch = {0}, value = {0};
         om_input(&m, "x", OM_F32, "2");
-        om_tensor(&value, "c", OM_BOOL, "", (char[]){(char)yes}, 1);
-        pb_msg(&m.graph, 5, &value);
-        pb_str(&node, 1, "c");
-        pb_str(&node, 2, "y");
-        pb_str(&node, 4, "If");
-        for (int k = 0; k < 2; k++) {
-            om_put_node(&branch, 1, k ? "Exp" : "Neg", "", "x", "r", "");
-            om_port(&branch, 12, "r", OM_F32, NULL);
-            pb_str(&attr, 1, k ? "then_branch" : "else_branch");
-            pb_msg(&attr, 6, &branch);
-            pb_int(&attr, 20, 5);
-            pb_msg(&node, 5, &attr);
-        }
-        pb_msg(&m.graph, 1, &node);
+        put_if(&m, yes, "Exp", "Neg", "x");
         om_output(&m, "y");
         HAS(om_parse(&m, NULL), yes ? "= exp %x" : "= neg %x", yes ? "!neg" : "!exp");
     }
+}
+
+/* An input whose value decides a shape becomes a constant, also where only a branch reads it. */
+TEST(inputs_that_decide_shapes_in_branches)
+{
+    om m = {0};
+    const float x[6] = {0};
+    const int64_t to[2] = {3, 2};
+    bool bound[2] = {true, false};
+    const nnc_tensor v[2] = {
+        {.type = nnc_type_make(DT_f32, 2, (int64_t[]){2, 3}), .data = (void *)(uintptr_t)x},
+        {.type = nnc_type_make(DT_i64, 1, (int64_t[]){2}), .data = (void *)(uintptr_t)to}};
+    om_input(&m, "x", OM_F32, "2 3");
+    om_input(&m, "s", OM_I64, "2");
+    put_if(&m, true, "Identity", "Neg", "s");
+    om_node(&m, "Reshape", "x y", "z", "");
+    om_output(&m, "z");
+    HAS(om_parse(&m, &(nnc_onnx_options){.value = v, .n_value = 2, .bound = bound}),
+        "reshape %x {shape=[3,2]}");
+    CHECK(!bound[0] && bound[1]);
 }
 
 /* A function of the model that scales by an attribute, called twice. */
