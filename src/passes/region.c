@@ -103,6 +103,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
     a->channels = product ? 0 : x->dim[1] / groups;
+    a->groups = groups;
     a->row = product ? 0 : y->dim[y->rank - 1];
     a->places = product ? 0 : a->results / (y->dim[0] * y->dim[1]);
     if (!nnc_attr_int(c, AT_transpose_a, 0))

@@ -46,6 +46,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
     else if (kind[c->kind] != ASK_pool)
         a.outputs = c->dst.dim[1] / c->groups;
     a.channels = kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
+    a.groups = c->groups;
     a.row = c->dst.rank ? c->dst.dim[c->dst.rank - 1] : 0;
     a.places = a.channels ? a.results / (c->dst.dim[0] * c->dst.dim[1]) : 0;
     if (a.kind != ASK_pool && !c->trans_a)

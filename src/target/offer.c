@@ -144,10 +144,10 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
 /* FLOPs of a post-operation for each result, where they are computed for vectors of outputs, of which the last is not full. */
 static int64_t of_lanes(const nnc_target *t, const nnc_ask *a, int64_t flops)
 {
-    int64_t lanes = nnc_max64(t->vector_bits / 32, 1);
-    if (a->outputs == 0 || is_depthwise(a) || (a->planes && !a->grouped))
+    int64_t lanes = nnc_max64(t->vector_bits / 32, 1), n = is_depthwise(a) ? a->groups : a->outputs;
+    if (n == 0 || (a->planes && (is_depthwise(a) || !a->grouped)))
         return flops;
-    return nnc_mul_sat(flops, nnc_align_up(a->outputs, lanes)) / a->outputs;
+    return nnc_mul_sat(flops, nnc_align_up(n, lanes)) / n;
 }
 
 /* FLOPs of a cheap post-operation: hidden behind the sums, but for the short sums of groups. */

@@ -127,6 +127,7 @@ typedef struct nnc_ask {
     int64_t results, result_bytes;
     int64_t outputs; /* results of one place: channels of a group, columns of a product; 0: unknown */
     int64_t channels; /* of a convolution's group that are summed */
+    int64_t groups; /* of a convolution; 0: unknown */
     int64_t row; /* of a channel's results, the length of the innermost dimension */
     int64_t places; /* of a convolution's channel in one image, the number of results; 0: unknown */
     int64_t weights; /* elements of each matrix that a product multiplies by, where they and the rows are row-major; 0: other */

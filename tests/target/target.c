@@ -720,5 +720,14 @@ TEST(epilogues_use_whole_vectors)
     int64_t last = offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1);
     a.planes = true;
     CHECK(offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1) < last * 2 / 3);
+    a = (nnc_ask){
+        .kind = ASK_conv, .results = 180000, .outputs = 1, .channels = 1, .grouped = true};
+    int64_t more[2]; /* of 18 channels, each a group, as of 32 */
+    for (int i = 0; i < 2; i++) {
+        a.groups = i ? 32 : 18;
+        a.results = 10000 * a.groups;
+        more[i] = offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1);
+    }
+    CHECK(more[0] > 0 && llabs(more[0] - more[1]) <= more[1] / 100);
     nnc_target_deinit(&t);
 }
