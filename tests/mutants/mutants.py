@@ -25,7 +25,7 @@ PROGRAMS = {
     "onnx": [("test_onnx", ""), ("test_cli", "sessions")],
     "frontend": [("test_frontend", ""), ("test_net", "random"), ("test_cli", "")],
     "ir": [("test_ir", ""), ("test_passes", ""), ("test_plan", "")],
-    "kernel": [("test_codegen", ""), ("test_passes", ""), ("test_net", "random"), ("test_api", "running_sums"), ("test_api", "nan_is_among")],
+    "kernel": [("test_codegen", ""), ("test_passes", ""), ("test_net", "random"), ("test_api", "running_sums"), ("test_api", "nan_is_among"), ("test_api", "narrow_indices"), ("test_api", "long_rows")],
     "schedule": [("test_codegen", ""), ("test_net", "random"), ("test_cudac", "kernels")],
     "passes": [("test_passes", ""), ("test_api", "each_device"), ("test_net", "random")],
     "plan": [("test_plan", ""), ("test_api", "each_device"), ("test_net", "random")],

@@ -91,8 +91,30 @@ static void cut_number(om *m)
     with_tensor(m, &t);
 }
 
-/* External data at this place. */
-static void external_at(om *m, const char *location, const char *offset)
+/* Two floats, the second without its last bytes. */
+static void cut_floats(om *m)
+{
+    nnc_text t = {0};
+    pb_int(&t, 1, 2);
+    pb_int(&t, 2, OM_F32);
+    pb_str(&t, 8, "w");
+    pb_bytes(&t, 4, "123456", 6);
+    with_tensor(m, &t);
+}
+
+static void many_dims(om *m)
+{
+    nnc_text t = {0};
+    for (int i = 0; i < 5000; i++)
+        pb_int(&t, 1, 1);
+    pb_int(&t, 2, OM_F32);
+    pb_str(&t, 8, "w");
+    pb_bytes(&t, 9, "1234", 4);
+    with_tensor(m, &t);
+}
+
+/* External data at this place; length: NULL, none is given. */
+static void external_of(om *m, const char *location, const char *offset, const char *length)
 {
     nnc_text t = {0}, pair = {0};
     pb_int(&t, 1, 3);
@@ -107,7 +129,17 @@ static void external_at(om *m, const char *location, const char *offset)
     pb_str(&pair, 1, "offset");
     pb_str(&pair, 2, offset);
     pb_msg(&t, 13, &pair);
+    if (length) {
+        pb_str(&pair, 1, "length");
+        pb_str(&pair, 2, length);
+        pb_msg(&t, 13, &pair);
+    }
     with_tensor(m, &t);
+}
+
+static void external_at(om *m, const char *location, const char *offset)
+{
+    external_of(m, location, offset, NULL);
 }
 
 static void outside(om *m)
@@ -118,6 +150,22 @@ static void outside(om *m)
 static void absolute(om *m)
 {
     external_at(m, "/etc/passwd", "0");
+}
+
+/* It is there, read from the model's folder. */
+static void absolute_inside(om *m)
+{
+    external_at(m, "/README.md", "0");
+}
+
+static void other_length(om *m)
+{
+    external_of(m, "README.md", "0", "13");
+}
+
+static void large_offset(om *m)
+{
+    external_at(m, "README.md", "18446744073709551616");
 }
 
 static void no_location(om *m)
@@ -181,6 +229,53 @@ static void with_words(om *m, const char *op, const char *name, int n, const cha
     om_output(m, "y");
 }
 
+/* A node with attribute alpha: a list of floats (field 7), or these bytes of its message. */
+static void with_cut(om *m, const char *op, int field, const void *bytes, size_t n)
+{
+    nnc_text node = {0}, attr = {0};
+    pb_str(&attr, 1, "alpha");
+    pb_int(&attr, 20, field == 7 ? 6 : 1);
+    if (field == 7)
+        pb_bytes(&attr, 7, bytes, n);
+    else
+        nnc_putn(&attr, bytes, n);
+    pb_str(&node, 1, "x");
+    pb_str(&node, 2, "y");
+    pb_str(&node, 4, op);
+    pb_msg(&node, 5, &attr);
+    begin(m);
+    pb_msg(&m->graph, 1, &node);
+    om_output(m, "y");
+}
+
+static void cut_alpha(om *m)
+{
+    with_cut(m, "Elu", 2, "\x15\x00\x00", 3); /* field 2, four bytes */
+}
+
+static void cut_list(om *m)
+{
+    with_cut(m, "Elu", 7, "123456", 6);
+}
+
+static void zero_in_a_name(om *m)
+{
+    nnc_text node = {0};
+    pb_str(&node, 1, "x");
+    pb_str(&node, 2, "y");
+    pb_bytes(&node, 4, "Re\0lu", 6);
+    begin(m);
+    pb_msg(&m->graph, 1, &node);
+    om_output(m, "y");
+}
+
+static void nine_input_dims(om *m)
+{
+    om_input(m, "x", OM_F32, "1 1 1 1 1 1 1 1 1");
+    om_node(m, "Relu", "x", "y", "");
+    om_output(m, "y");
+}
+
 static void words_for_a_number(om *m)
 {
     with_words(m, "Softmax", "axis", 1, "0");
@@ -212,6 +307,12 @@ static void with_function(om *m, const char *overload, const char *op, const cha
 static void no_overload(om *m)
 {
     with_function(m, "other", "Relu", "");
+}
+
+static void call_with_two(om *m)
+{
+    om_put_node(&m->graph, 1, "F", "own", "x x", "z", "");
+    with_function(m, NULL, "Relu", "");
 }
 
 static void no_output(om *m)
@@ -325,6 +426,13 @@ static void group_field(om *m)
     end(m, "Relu", "x", "");
 }
 
+static void field_zero(om *m)
+{
+    begin(m);
+    end(m, "Relu", "x", "");
+    nnc_putn(&m->graph, "\x00\x01", 2);
+}
+
 static void long_length(om *m)
 {
     begin(m);
@@ -340,7 +448,12 @@ static const broken cases[] = {
     {"nine_dims", "it has more than 8 dimensions", nine_dims},
     {"string_tensor", "initializer `w`: its type string is unsupported", string_tensor},
     {"cut_number", "initializer `w`: a number is cut off", cut_number},
+    {"cut_floats", "initializer `w`: a number is cut off", cut_floats},
+    {"many_dims", "it has more than 8 dimensions", many_dims},
     {"outside", "is not in the model's folder", outside},
+    {"absolute_inside", "is not in the model's folder", absolute_inside},
+    {"other_length", "external data have another size", other_length},
+    {"large_offset", "offset \"18446744073709551616\" is not a number", large_offset},
     {"absolute", "is not in the model's folder", absolute},
     {"no_location", "lies in another file, and names none", no_location},
     {"bad_offset", "offset \"-5\" is not a number", bad_offset},
@@ -351,6 +464,12 @@ static const broken cases[] = {
     {"used_before", "its input `b` is computed by no earlier node", used_before},
     {"defined_twice", "the value `a` is defined twice", defined_twice},
     {"initialized_twice", "the value `w` is defined twice", initialized_twice},
+    {"cut_alpha", "is cut off", cut_alpha},
+    {"cut_list", "the numbers of attribute `alpha` are cut off", cut_list},
+    {"zero_in_a_name", "is not a text", zero_in_a_name},
+    {"nine_input_dims", "`x` has more than 8 dimensions", nine_input_dims},
+    {"call_with_two", "the function has 1 inputs and 1 outputs, the node 2 and 1", call_with_two},
+    {"field_zero", "is cut off, or its fields are no protocol buffer", field_zero},
     {"words_for_a_number", "its attribute `axis` has another type", words_for_a_number},
     {"many_words", "attribute `axis` has too many words", many_words},
     {"integer_alpha", "its attribute `alpha` has another type", NULL, "Elu", "x", "alpha=1"},
@@ -410,6 +529,22 @@ TEST(each_damage_has_a_message)
         nnc_graph_destroy(g);
         om_deinit(&m);
     }
+}
+
+/* Models whose end is missing. */
+TEST(no_byte_behind_the_end_is_read)
+{
+    om m = {0};
+    begin(&m);
+    end(&m, "Add", "x five", "");
+    nnc_text t = {0};
+    om_put(&m, &t);
+    for (size_t n = 0; n < t.n; n++) {
+        nnc_sink_clear(test_sink);
+        CHECK(!om_parse_bytes(nnc_text_str(&t), n, NULL));
+        CHECK(nnc_sink_errors(test_sink) > 0);
+    }
+    nnc_text_deinit(&t);
 }
 
 /* ---- random damage ------------------------------------------------------------------------------ */
@@ -489,7 +624,7 @@ TEST(random_damage)
         nnc_putn(&t, nnc_text_str(&whole[rounds % n]), whole[rounds % n].n);
         damage(&t, key, &at);
         nnc_sink_clear(test_sink);
-        nnc_graph *g = nnc_onnx_parse("fuzz.onnx", nnc_text_str(&t), t.n, NULL, test_sink);
+        nnc_graph *g = om_parse_bytes(nnc_text_str(&t), t.n, NULL);
         if (!g && nnc_sink_errors(test_sink) == 0)
             test_fail(__FILE__, __LINE__, "rejected without a word (round %d)", rounds);
         for (size_t i = 0; !g && i < nnc_sink_count(test_sink); i++)

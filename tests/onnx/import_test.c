@@ -77,6 +77,28 @@ TEST(named_dimensions_are_equal)
     nnc_text_deinit(&t);
 }
 
+/* The operators' own domain has two names. */
+TEST(domain_ai_onnx)
+{
+    om m = {.domain = "ai.onnx"};
+    om_input(&m, "x", OM_F32, "2 3");
+    om_node(&m, "Relu", "x", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "relu %x");
+}
+
+TEST(values_have_the_input_type)
+{
+    om m = {0};
+    int64_t one[] = {1, 2};
+    const nnc_tensor value = {.type = nnc_type_make(DT_i64, 1, (int64_t[]){2}), .data = one};
+    om_input(&m, "x", OM_F32, "2");
+    om_node(&m, "Relu", "x", "y", "");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, &(nnc_onnx_options){.value = &value, .n_value = 1}));
+    CHECK_DIAG("input `x` is f32, its value i64");
+}
+
 TEST(shape_arithmetic_folds)
 {
     om m = {0};

@@ -1,6 +1,8 @@
 /* tests/onnx/writer.c -- see writer.h. */
 #include "writer.h"
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 void pb_varint(nnc_text *t, uint64_t v)
 {
@@ -202,6 +204,8 @@ void om_put(om *m, nnc_text *out)
 {
     nnc_text opset = {0};
     pb_int(out, 1, 8);
+    if (m->domain)
+        pb_str(&opset, 1, m->domain);
     pb_int(&opset, 2, m->opset ? m->opset : 17);
     pb_msg(out, 8, &opset);
     pb_msg(out, 7, &m->graph);
@@ -209,11 +213,23 @@ void om_put(om *m, nnc_text *out)
     nnc_text_deinit(&m->rest);
 }
 
+nnc_graph *om_parse_bytes(const void *data, size_t n, const nnc_onnx_options *o)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
+    char *p = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(p != MAP_FAILED && mprotect(p + whole, page, PROT_NONE) == 0);
+    if (n)
+        memcpy(p + whole - n, data, n);
+    nnc_graph *g = nnc_onnx_parse("m.onnx", p + whole - n, n, o, test_sink);
+    munmap(p, whole + page);
+    return g;
+}
+
 nnc_graph *om_parse(om *m, const nnc_onnx_options *o)
 {
     nnc_text t = {0};
     om_put(m, &t);
-    nnc_graph *g = nnc_onnx_parse("m.onnx", nnc_text_str(&t), t.n, o, test_sink);
+    nnc_graph *g = om_parse_bytes(nnc_text_str(&t), t.n, o);
     nnc_text_deinit(&t);
     return g;
 }

@@ -16,6 +16,7 @@ void pb_msg(nnc_text *t, int field, nnc_text *m); /* and empties m */
 typedef struct om { /* a model under construction: its GraphProto, and what else it has */
     nnc_text graph, rest;
     int64_t opset;
+    const char *domain; /* of the operator set; NULL: not written */
 } om;
 void om_deinit(om *m);
 enum { OM_F32 = 1, OM_I64 = 7, OM_STRING = 8, OM_BOOL = 9 };
@@ -37,5 +38,7 @@ void om_put_node(nnc_text *graph, int field, const char *op, const char *domain,
 void om_put(om *m, nnc_text *out); /* the ModelProto */
 
 nnc_graph *om_parse(om *m, const nnc_onnx_options *o); /* reads it; empties m */
+/* Reads a model whose end is the end of a page: no byte behind it can be read. */
+nnc_graph *om_parse_bytes(const void *data, size_t n, const nnc_onnx_options *o);
 
 #endif
