@@ -89,7 +89,8 @@ static void add_graph(bench *b, const nnc_graph *g)
         for (int j = 0; j < b->n && k; j++)
             known = known || !strcmp(b->s[j].k->name, k->name);
         subject *s = &b->s[b->n];
-        *s = (subject){.name = nnc_arena_strdup(&b->mem, n->origin ? n->origin : ""), .k = k, .ns = INFINITY};
+        *s = (subject){
+            .name = nnc_arena_strdup(&b->mem, n->origin ? n->origin : ""), .k = k, .ns = INFINITY};
         if (!known && prepare(b, s)) {
             s->expected = nnc_has_call(&b->t, g, n) || nnc_is_kernel_conv(&b->t, g, n, NULL)
                               ? 0
