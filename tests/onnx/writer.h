@@ -38,7 +38,7 @@ void om_put_node(nnc_text *graph, int field, const char *op, const char *domain,
 void om_put(om *m, nnc_text *out); /* the ModelProto */
 
 nnc_graph *om_parse(om *m, const nnc_onnx_options *o); /* reads it; empties m */
-/* Reads a model whose end is the end of a page: no byte behind it can be read. */
+/* Reads a model whose end is the end of a page: no byte after it can be read. */
 nnc_graph *om_parse_bytes(const void *data, size_t n, const nnc_onnx_options *o);
 
 #endif
