@@ -133,6 +133,8 @@ static const char *blocker(pass *p, const run *r)
     int operand;
     if (t->kind != NNC_T_cpu)
         return "kernels of GPUs compute one product each";
+    if (nnc_target_interprets(t))
+        return "interpreted kernels gain nothing by blocks of rows";
     for (int i = 0; i < r->n; i++)
         if (!on_one_device(&p->g->node[r->node[i]], a))
             return "they are placed on different devices";
@@ -202,9 +204,8 @@ static int64_t apart_ns(pass *p, const run *r)
             ns = nnc_add_sat(ns, copy_ns(p, n->out));
         } else if (!nnc_is_view(p->g, n)) {
             nnc_kernel *k = nnc_kernel_build(p->g, n, &mem, p->sink);
-            int64_t each = k && nnc_kernel_arrange(k, t, &mem)
-                               ? nnc_kernel_ns(k, t, !nnc_target_interprets(t), NULL, &mem)
-                               : -1;
+            int64_t each =
+                k && nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, true, NULL, &mem) : -1;
             if (each < 0)
                 pass_nomem(p);
             ns = nnc_add_sat(ns, each);
@@ -256,7 +257,7 @@ static int64_t kernel_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *
         if (part[i].product)
             continue;
         if (nnc_kernel_part(k, nnc_parts_tiled(k), row, &part[i], mem) ||
-            nnc_kernel_ns(&part[i].k, t, !nnc_target_interprets(t), &work, mem) < 0)
+            nnc_kernel_ns(&part[i].k, t, true, &work, mem) < 0)
             pass_nomem(p);
         ns = nnc_add_sat(ns, work);
     }
@@ -307,6 +308,8 @@ static void compete(pass *p, const run *r, const layers *l, const char *rule)
     if (p->status != NNC_OK)
         return;
     const int64_t one = k ? kernel_ns(p, r, k, &mem) : 0;
+    if (p->status != NNC_OK)
+        return;
     if (k)
         why = remark_text(p, "one kernel takes %s by estimate, the ops apart %s", text_us(p, one),
             text_us(p, apart));
@@ -315,11 +318,13 @@ static void compete(pass *p, const run *r, const layers *l, const char *rule)
         remark_declined(p, l, rule, "%s", remark_text(p, "%s", why));
         return;
     }
+    const int u = nnc_parts_tiled(k);
     edit_replace(p, out, v);
     remark_applied(p, l, rule,
         "blocks of %lld rows pass from one product to the next in cache: %s are neither stored nor "
-        "loaded; %s",
-        (long long)nnc_sched_n(&k->sched, KD_tile, nnc_parts_tiled(k)), text_bytes(p, inside), why);
+        "loaded; %s%s",
+        (long long)nnc_min64(nnc_sched_n(&k->sched, KD_tile, u), k->axis[u].extent),
+        text_bytes(p, inside), why, one > apart ? ": as long, within the error" : "");
 }
 
 nnc_status pass_fuse_products(pass *p)

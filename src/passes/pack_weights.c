@@ -313,7 +313,9 @@ nnc_ref pack_products(pass *p, nnc_ref v)
         plan_packing(target_of(p, n), core, nnc_typeof(p->g, n->in[operand]), &k);
         if (is_packed(&k, nnc_typeof(p->g, n->in[operand])))
             continue;
-        v = pack_operand(p, &s, node_index(p, n), operand, &k);
+        const uint32_t before = node_index(p, n);
+        if ((v = pack_operand(p, &s, before, operand, &k)) != NNC_NONE)
+            edit_sweep(p, before);
         at = 0; /* in a new body, where this operand comes through a view */
     }
     return v;

@@ -101,8 +101,9 @@ TEST(attention_in_blocks_of_rows)
         for (size_t k = 0; k < NNC_COUNT(threads); k++) {
             const bool interpreted = api_sanitized || (i + k) % 3 == 0;
             const int got = check(&cases[i], threads[k], interpreted && cases[i].tokens < 300);
+            CHECK(!interpreted || cases[i].tokens >= 300 || got <= 0);
             n += got > 0;
         }
     printf("  %d of %d fused\n", n, (int)(NNC_COUNT(cases) * NNC_COUNT(threads)));
-    CHECK(n > 6);
+    CHECK(n > 6 || api_sanitized);
 }

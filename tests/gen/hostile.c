@@ -23,12 +23,16 @@ static const char *const graphs[] = {
     "%x = input : f32[2,6,5,5]\n%y = avgpool %x {kernel=[2,2], pads=[0,0,1,1]}\nreturn %y",
     "%x = input : f32[30]\n%c = cast %x {to=i16}\n%s = sin %x\n%y = cast %c {to=bool}\nreturn %y, "
     "%s",
+    "%q = input : f32[3,4]\n%k = input : f32[4,4]\n%v = input : f32[4,5]\n%y = fused %q, %k, %v {\n"
+    "%a = input : f32[3,4]\n%b = input : f32[4,4]\n%c = input : f32[4,5]\n%s = matmul %a, %b\n"
+    "%m = reduce_max %s {axes=[1], keepdims=1}\n%p = sub %s, %m\n%z = matmul %p, %c\nreturn %z }\n"
+    "return %y",
 };
 
 static bool print_one(
     nnc_text *t, uint64_t seed, const nnc_target *target, nnc_arena *a, nnc_sink *sink)
 {
-    char text[400];
+    char text[600];
     nnc_scan s;
     const nnc_kernel *k = NULL;
     snprintf(text, sizeof text, "graph @t {\n%s }", graphs[seed % NNC_COUNT(graphs)]);
