@@ -2,6 +2,7 @@
  * several nodes read sum what each gives them. (Griewank, Walther: Evaluating Derivatives, 2008, chapter 3.) */
 #include "autodiff/internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- what rules call ------------------------------------------------------------------------------------------------ */
@@ -119,7 +120,7 @@ static bool grow(diff *d)
     size_t want = d->g->n_value, cap = d->cap;
     if (d->g->status != NNC_OK)
         return false;
-    if (want <= cap)
+    if (want <= cap && d->adjoint && d->needs)
         return true;
     want += want / 2;
     nnc_ref *adjoint = nnc_realloc(d->adjoint, want * sizeof *adjoint);
@@ -139,6 +140,7 @@ static bool grow(diff *d)
 /* Marks the results of nodes first..end-1 that depend on an x. */
 static void mark(diff *d, uint32_t first, uint32_t end)
 {
+    assert(d->needs);
     for (uint32_t i = first; i < end; i++) {
         const nnc_node *n = &d->g->node[i];
         bool any = false;
@@ -161,6 +163,7 @@ static const char *backward_origin(nnc_graph *g, const char *origin)
 
 static void node_backward(diff *d, uint32_t i)
 {
+    assert(d->needs && d->adjoint);
     const nnc_node *n = &d->g->node[i];
     nnc_ref dy[1] = {NNC_NONE};
     NNC_FREED nnc_ref *many = NULL;

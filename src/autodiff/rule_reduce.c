@@ -62,7 +62,7 @@ static void prod_rule(visit *a)
     const int64_t *axes;
     const nnc_type x = *in_type(a, 0);
     int n = axes_of(a, &axes), axis = -1, k = 0;
-    int64_t perm[NNC_MAX_RANK], back[NNC_MAX_RANK] = {0}, dim[2] = {1, 1};
+    int64_t perm[NNC_MAX_RANK] = {0}, back[NNC_MAX_RANK] = {0}, dim[2] = {1, 1};
     bool reduced[NNC_MAX_RANK] = {false};
     for (int i = 0; i < n; i++)
         reduced[axes[i]] = true;

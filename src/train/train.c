@@ -36,6 +36,8 @@ typedef struct copy {
 /* The running statistic `was`, moved towards that of the batch. */
 static void move_statistic(copy *c, nnc_ref was, nnc_ref batch, double factor)
 {
+    if (nnc_def(c->g, was)->op != OP_param) /* computed: nothing to move */
+        return;
     nnc_ref kept = number_op(c->g, OP_mul, was, 1 - c->t->bn_momentum);
     nnc_ref added = number_op(c->g, OP_mul, batch, c->t->bn_momentum * factor);
     c->state[c->n_state] = was;
@@ -50,7 +52,8 @@ static nnc_ref by_batch(copy *c, const nnc_node *n, nnc_ref *in)
     int64_t axes[NNC_MAX_RANK] = {0}, dim[NNC_MAX_RANK], k = 1;
     for (int d = 2; d < t.rank; d++)
         axes[k++] = d;
-    const double count = (double)(nnc_type_numel(&t) / t.dim[1]);
+    const int64_t each = nnc_type_numel(&t) / t.dim[1];
+    const double count = (double)each;
     nnc_ref mean = nnc_reduce(g, OP_reduce_mean, in[0], (int)k, axes, true);
     nnc_ref centred = nnc_build2(g, OP_sub, in[0], mean);
     nnc_ref square = nnc_build2(g, OP_mul, centred, centred);
@@ -110,7 +113,7 @@ static nnc_ref dropped(copy *c, const nnc_node *n, nnc_ref x)
 
 static void copy_one(copy *c, const nnc_node *n)
 {
-    nnc_ref in[8];
+    nnc_ref in[8] = {0};
     NNC_FREED nnc_ref *many = n->n_in > 8 ? nnc_malloc(n->n_in * sizeof *many) : NULL;
     nnc_ref *arg = n->n_in > 8 ? many : in, r;
     if (!arg) {
