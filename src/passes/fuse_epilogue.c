@@ -340,8 +340,8 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
         p->engine = &t->engine[e];
         ns[e] = epilogue_offer(p, i, &chain[e], n, false).time_ns;
         ns[e] += n == all->n || epilogue_absorbed(p, all, n) ? 0 : epilogue_rest_ns(p, i, all, n);
-        if (!best || nnc_target_bid_ns(p->engine, bare[e].terms, ns[e]) <
-                         nnc_target_bid_ns(best, bare[e].terms, least)) {
+        if (!best || nnc_target_bid_ns(p->engine, bare[e].long_sum, ns[e]) <
+                         nnc_target_bid_ns(best, bare[e].long_sum, least)) {
             best = p->engine;
             least = ns[e];
         }

@@ -109,8 +109,8 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
     }
     int64_t one = both.time_ns, two = apart.time_ns;
     if (engine != before) { /* a generated kernel must promise more than a library */
-        one = nnc_target_bid_ns(engine, both.terms, one);
-        two = nnc_target_bid_ns(before, apart.terms, two);
+        one = nnc_target_bid_ns(engine, both.long_sum, one);
+        two = nnc_target_bid_ns(before, apart.long_sum, two);
     }
     const char *times =
         remark_text(p, "%s takes %s by estimate, %s and a kernel before it %s", engine->name,

@@ -49,6 +49,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
     a.groups = c->groups;
     a.row = c->dst.rank ? c->dst.dim[c->dst.rank - 1] : 0;
     a.places = a.channels ? a.results / (c->dst.dim[0] * c->dst.dim[1]) : 0;
+    a.source = a.channels ? nnc_type_numel(&c->src) / (c->src.dim[0] * c->src.dim[1]) : 0;
     if (a.kind != ASK_pool && !c->trans_a)
         nnc_ask_product(&a, &c->src, &c->wei);
     a.planes = a.channels && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
@@ -142,7 +143,7 @@ static const nnc_target_engine *kernel_ns(
             continue;
         nnc_offer o = nnc_target_offer(t, &t->engine[i], &a);
         *ns = o.time_ns;
-        *bid = nnc_target_bid_ns(&t->engine[i], o.terms, o.time_ns);
+        *bid = nnc_target_bid_ns(&t->engine[i], o.long_sum, o.time_ns);
         if (o.ok)
             return &t->engine[i];
     }

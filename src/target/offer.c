@@ -24,7 +24,11 @@ enum {
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
     STREAMED = 1 << 20, /* elements of a matrix */
-    LONG_SUM = 8192, /* terms */
+    LONG_SUM = 1024, /* terms */
+    LONG_WINDOW =
+        2048, /* of sums over windows that overlap: their kernels take longest to compile */
+    LONG_EARLY = 4096, /* of many results, whose errors later layers average */
+    EARLY_PLACES = 768,
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
     /* With fewer terms, such rows are pieces of memory that end before they are prefetched: 25 to 88 % of the rate of panels. */
     SHORT_ROW = 1024,
@@ -195,6 +199,24 @@ static bool is_small_group(const nnc_ask *a)
 static int64_t terms_of(const nnc_ask *a)
 {
     return a->dtype == DT_f32 && a->kind != ASK_pool && a->results ? a->flops / 2 / a->results : 0;
+}
+
+/* Do the windows of a convolution share elements of its source? */
+static bool overlaps(const nnc_ask *a)
+{
+    const int64_t window = a->kind == ASK_conv && a->channels && a->results
+                               ? a->flops / 2 / a->results / a->channels
+                               : 0;
+    return nnc_mul_sat(window, a->places) > (a->source ? a->source : a->places);
+}
+
+/* Terms from which a running sum is too inaccurate. */
+static int64_t least_long(const nnc_ask *a)
+{
+    const int64_t places = a->kind == ASK_conv ? a->places
+                           : a->outputs        ? a->results / a->outputs
+                                               : 0;
+    return places >= EARLY_PLACES ? LONG_EARLY : overlaps(a) ? LONG_WINDOW : LONG_SUM;
 }
 
 /* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, unpacked; of one or two rows
@@ -502,15 +524,15 @@ nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, cons
         refuse(&o, e->name, "does not address parts of larger tensors");
     else
         named(e)->offer(t, e, a, &o);
-    o.terms = terms_of(a);
+    o.long_sum = terms_of(a) >= least_long(a);
     return o;
 }
 
-int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t terms, int64_t time_ns)
+int64_t nnc_target_bid_ns(const nnc_target_engine *e, bool long_sum, int64_t time_ns)
 {
     if (!nnc_target_runs_kernels(e))
         return time_ns;
-    return terms >= LONG_SUM ? time_ns - time_ns / 16 : nnc_add_sat(time_ns, time_ns / 3);
+    return long_sum ? time_ns - time_ns / 16 : nnc_add_sat(time_ns, time_ns / 3);
 }
 
 const char *nnc_target_lost(const nnc_target_engine *e, int64_t time_ns, int64_t least_ns)
@@ -526,8 +548,8 @@ const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *
     nnc_offer least = {0};
     for (int i = 0; i < t->n_engines; i++) {
         nnc_offer o = nnc_target_offer(t, &t->engine[i], a);
-        if (!o.ok || (e && nnc_target_bid_ns(&t->engine[i], o.terms, o.time_ns) >=
-                               nnc_target_bid_ns(e, least.terms, least.time_ns)))
+        if (!o.ok || (e && nnc_target_bid_ns(&t->engine[i], o.long_sum, o.time_ns) >=
+                               nnc_target_bid_ns(e, least.long_sum, least.time_ns)))
             continue;
         e = &t->engine[i];
         least = o;

@@ -130,6 +130,7 @@ typedef struct nnc_ask {
     int64_t groups; /* of a convolution; 0: unknown */
     int64_t row; /* of a channel's results, the length of the innermost dimension */
     int64_t places; /* of a convolution's channel in one image, the number of results; 0: unknown */
+    int64_t source; /* elements of a channel of a convolution's source in one image; 0: unknown */
     int64_t weights; /* elements of each matrix that a product multiplies by, where they and the rows are row-major; 0: other */
     int64_t matrices; /* of a batched product, each for rows of its own; 0, 1: one for all rows */
     bool planes; /* a convolution of row-major tensors: a channel's elements are neighbours */
@@ -143,7 +144,7 @@ typedef struct nnc_offer {
     bool ok;
     bool compiled;    /* by a runtime-compiled kernel */
     int64_t time_ns;  /* estimate */
-    int64_t terms;    /* of each sum of f32; 0: other types, and pooling */
+    bool long_sum;    /* of so many terms, in f32, that a running sum would be inaccurate */
     const char *why;  /* not ok: the reason; valid until the thread's next offer */
 } nnc_offer;
 
@@ -152,10 +153,11 @@ typedef struct nnc_offer {
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
 /* The time to compare engines by: a generated kernel must promise to be 4/3 as fast as a library's call. The estimates' errors are as
  * large, and compiling it takes milliseconds that the call does not (EfficientNet-B0 on AVX-512: 0.8 s, and no run was faster). Of sums
- * of 8192 terms or more (offer.terms) it may be 1/16 slower: oneDNN 2.6 adds all terms to one running sum, whose rounding error is
- * several times that of a kernel's partial sums. With fewer terms errors would fall further, but from 1024 on VGG-16 takes twice as long
- * to compile, from 3072 on transformer_mlp is 5 % slower. */
-int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t terms, int64_t time_ns);
+ * that are long (offer.long_sum) it may be 1/16 slower: oneDNN 2.6 adds all terms to one running sum, whose rounding error is several
+ * times that of a kernel's partial sums. What is long, is chosen so that exported models are at most twice as far from float64 as the
+ * better of PyTorch and ONNX Runtime (bench/results/onnx-models-*.txt) while VGG-16, whose convolutions of 1152 and 2304 terms would be
+ * four more kernels and five more panels, does not take twice as long to compile. */
+int64_t nnc_target_bid_ns(const nnc_target_engine *e, bool long_sum, int64_t time_ns);
 /* For remarks: why engine e lost, by these bids, to one that takes least_ns; "" where its own time is not less. Static text. */
 const char *nnc_target_lost(const nnc_target_engine *e, int64_t time_ns, int64_t least_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */

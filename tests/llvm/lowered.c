@@ -262,6 +262,9 @@ TEST(transposing_kernels)
         transposed(e, types[i], "[3,71,1,83]\n%y = transpose %x {perm=[0,3,2,1]}");
         transposed(e, types[i], "[9,600]\n%y = transpose %x {perm=[1,0]}");
         transposed(e, types[i], "[1100,8]\n%y = transpose %x {perm=[1,0]}");
+        transposed(
+            e, types[i], "[129,49]\n%y = transpose %x {perm=[1,0]}"); /* one left, two left */
+        transposed(e, types[i], "[34,130]\n%y = transpose %x {perm=[1,0]}");
     }
     if (e) {
         transposed(e, "f32", "[2,40,9,9]{0,2,3,1}\n%a = input : f32[2,40,9,9]\n%y = add %x, %a");
@@ -544,6 +547,36 @@ TEST(panels_of_any_schedule)
         nnc_scan_init(&scan, "t", text, strlen(text));
         s.k[0] = nnc_schedule_parse(&scan, &s.arena, test_sink);
         terms = 64;
+        if (!s.k[0] || !run_set(&s, e, 3))
+            test_fail(__FILE__, __LINE__, "%s: %s",
+                s.k[0] ? "" : nnc_sink_at(test_sink, 0)->message, text);
+        terms = 1;
+        nnc_arena_deinit(&s.arena);
+    }
+}
+
+/* A register block of long sums, whose totals are in memory, and whose product has another user; then of one that are not sums alone. */
+TEST(products_of_a_block_with_several_users)
+{
+    const nnc_emitter *e = kb_emitter();
+    static const char *const other[] = {"sum", "max"};
+    for (size_t i = 0; e && i < NNC_COUNT(other); i++) {
+        char text[800];
+        set s = {.n = 1};
+        nnc_scan scan;
+        snprintf(text, sizeof text,
+            "kernel k_test { axis i0 outer 30 axis i1 outer 40 axis r0 reduce 700\n"
+            "buf x0 in f32 21000 buf x1 in f32 28000 buf y0 out f32 1200 buf y1 out f32 1200\n"
+            "schedule tile i0 28 tile i1 32 order i0 i1 vector i1 32 unroll i0 14 parallel 4 grain "
+            "1\nstage r0 { %%0 = load f32 x0[i0*700 + r0] %%1 = load f32 x1[r0*40 + i1]\n"
+            "%%2 = const f32 0 %%3 = fma f32 %%0 %%1 %%2 %%4 = mul f32 %%3 %%3\n"
+            "%%5 = reduce sum f32 %%3 %%6 = reduce %s f32 %%4\n"
+            "post %%7 = store f32 y0[i0*40 + i1] %%5 %%8 = store f32 y1[i0*40 + i1] %%6 } }",
+            other[i]);
+        nnc_arena_init(&s.arena, 0);
+        nnc_scan_init(&scan, "t", text, strlen(text));
+        s.k[0] = nnc_schedule_parse(&scan, &s.arena, test_sink);
+        terms = 700;
         if (!s.k[0] || !run_set(&s, e, 3))
             test_fail(__FILE__, __LINE__, "%s: %s",
                 s.k[0] ? "" : nnc_sink_at(test_sink, 0)->message, text);

@@ -352,7 +352,7 @@ static nnc_target measured_core(void)
 }
 
 /* oneDNN, but where a generated kernel promises to be 4/3 as fast, or to sum many terms in about the same time. Measured beside each
- * other (bench_contractions) the kernel was the faster one of cases 0, 3, 6 and 7 as well, by less. */
+ * other (bench_contractions) the kernel was the faster one of some of the others as well, by less. */
 TEST(fastest_engines)
 {
     static const struct {
@@ -362,8 +362,12 @@ TEST(fastest_engines)
         bool depthwise, silu, dynamic;
     } at[] = {{"onednn", 3, 224, 64, 3, false, false, false},
         {"onednn", 128, 56, 256, 3, false, false, false},
-        {"onednn", 512, 14, 512, 3, false, false, false},
+        {"llvm", 512, 14, 512, 3, false, false, false},
         {"llvm", 2048, 16, 512, 3, false, false, false}, /* long sums */
+        {"llvm", 512, 28, 512, 3, false, false, false},
+        {"llvm", 256, 14, 512, 3, false, false, false},
+        {"onednn", 256, 28, 512, 3, false, false, false},
+        {"llvm", 1536, 14, 512, 1, false, false, false},
         {"onednn", 64, 56, 256, 1, false, false, false},
         {"llvm", 16, 112, 96, 1, false, true, false},
         {"onednn", 480, 14, 112, 1, false, false, false},
@@ -389,6 +393,7 @@ TEST(fastest_engines)
             .channels = at[i].depthwise ? 1
                         : at[i].side    ? at[i].channels
                                         : 0,
+            .places = at[i].side ? places : 0,
             .results = places * at[i].outputs,
             .flops = 2 * places * at[i].outputs * terms};
         nnc_offer o;
@@ -581,7 +586,7 @@ TEST(engines_answer_by_rules)
             .flops = 2 * terms * 2000};
         nnc_offer o = nnc_target_offer(&cpu, nnc_target_engine_named(&cpu, "onednn"), &a);
         CHECK_INT(o.ok, terms == 255);
-        CHECK_INT(o.terms, terms);
+        CHECK(!o.long_sum);
     }
     few_rows_are_read_unpacked(&cpu);
     cpu.l2_bytes = cpu.l3_bytes = 1 << 16;

@@ -367,14 +367,36 @@ static V load_pairs(ll_emit *e, const nnc_kins *ins, T t, V p, bool guarded, int
     return ll_shuffle(m, a, b, lane, e->lanes);
 }
 
+/* The current address of a load whose address at index 0 of the innermost axis is known; NULL: it is not. */
+static V hoisted(ll_emit *e, const nnc_kins *ins)
+{
+    V base = e->base[ins - e->k->ins];
+    nnc_affine at = {.k = {0}};
+    int64_t known;
+    if (!base)
+        return NULL;
+    at.k[e->base_axis] = ins->at.k[e->base_axis];
+    V dyn = affine(e, &at, &known);
+    if (e->vax >= 0)
+        known += ins->at.k[e->vax] * e->shift[e->vax];
+    T t = ll_memory_type(e->m, e->k->buf[ins->buf].dtype);
+    if (dyn)
+        base = LLVMBuildGEP2(e->m->b, t, base, &dyn, 1, "");
+    V k = ll_i64(e->m, known);
+    return known ? LLVMBuildGEP2(e->m->b, t, base, &k, 1, "") : base;
+}
+
 void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near, bool write)
 {
     ll_mod *m = e->m;
     int64_t known;
-    V dyn = affine(e, &ins->at, &known);
-    T t = ll_memory_type(m, e->k->buf[ins->buf].dtype);
-    V arg[4] = {place(e, ins->buf, t, dyn, known), LLVMConstInt(m->i32, write, 0),
-        LLVMConstInt(m->i32, near ? 3 : 2, 0), LLVMConstInt(m->i32, 1, 0)}; /* data */
+    V p = hoisted(e, ins);
+    if (!p) {
+        V dyn = affine(e, &ins->at, &known);
+        p = place(e, ins->buf, ll_memory_type(m, e->k->buf[ins->buf].dtype), dyn, known);
+    }
+    V arg[4] = {p, LLVMConstInt(m->i32, write, 0), LLVMConstInt(m->i32, near ? 3 : 2, 0),
+        LLVMConstInt(m->i32, 1, 0)}; /* data */
     ll_call(m, "llvm.prefetch", m->ptr, arg, 4);
 }
 
@@ -415,36 +437,48 @@ static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
     return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= MOST_ZEROS;
 }
 
+/* True for a load of a register block that has no guards and advances along axis c: LLVM's analyses of loops spend a third of their time
+ * on what its address is computed from. */
+static bool is_plain(const ll_emit *e, const nnc_kins *ins, int c)
+{
+    return e->stripped && ins->op == KO_load && ins->n_guard == 0 && ins->arg[0] < 0 &&
+           e->ring[ins->buf].rows == 0 && e->vax != c && ins->at.k[c] != 0 &&
+           (e->vax < 0 || ins->at.k[e->vax] == 0 || ins->at.k[e->vax] == 1);
+}
+
+/* The load's address at index 0 of axis c. */
+static V origin(ll_emit *e, const nnc_kins *ins, int c)
+{
+    int64_t known;
+    nnc_affine at = ins->at;
+    at.k[c] = 0;
+    V dyn = affine(e, &at, &known);
+    return place(e, ins->buf, ll_memory_type(e->m, e->k->buf[ins->buf].dtype), dyn, known);
+}
+
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
 {
     e->base_axis = c;
+    e->opaque = e->stripped != 0;
     for (int i = st->body0; i < st->body1; i++) {
         const nnc_kins *ins = &e->k->ins[i];
         V uni, lane;
         bool never;
-        e->base[i] = NULL;
+        e->base[i] = is_plain(e, ins, c) ? origin(e, ins, c) : NULL;
         if (!hoists(e, ins, c))
             continue;
         guards(e, ins, &uni, &lane, &never);
         if (!uni || never) /* decided at compile time */
             continue;
         nnc_dtype d = e->k->buf[ins->buf].dtype;
-        int64_t known, last = (e->k->axis[c].extent - 1) * ins->at.k[c];
-        nnc_affine at = ins->at;
-        at.k[c] = 0;
-        V dyn = affine(e, &at, &known), p = place(e, ins->buf, ll_memory_type(e->m, d), dyn, known);
+        const int64_t last = (e->k->axis[c].extent - 1) * ins->at.k[c];
         const nnc_kins *fill = &e->k->ins[ins->arg[1]];
-        V none;
-        if (fill->op == KO_load) {
-            at = fill->at;
-            at.k[c] = 0;
-            dyn = affine(e, &at, &known);
-            none = place(e, fill->buf, ll_memory_type(e->m, d), dyn, known);
-        } else {
-            none = zeros(e, nnc_align_up((last + 1) * nnc_dtype_size(d), 64));
-        }
+        V p = origin(e, ins, c);
+        V none = fill->op == KO_load ? origin(e, fill, c)
+                                     : zeros(e, nnc_align_up((last + 1) * nnc_dtype_size(d), 64));
         e->base[i] = LLVMBuildSelect(e->m->b, uni, p, none, "");
     }
+    e->opaque = false;
 }
 
 /* ---- terms outside ------------------------------------------------------------------------------------------------ */
@@ -492,31 +526,17 @@ V ll_reached(ll_emit *e, const nnc_kstage *st, int c)
     return uni;
 }
 
-/* A load from a hoisted address. */
-static V load_hoisted(ll_emit *e, const nnc_kins *ins, V base)
-{
-    nnc_dtype d = e->k->buf[ins->buf].dtype;
-    nnc_affine at = {.k = {0}};
-    int64_t known;
-    at.k[e->base_axis] = ins->at.k[e->base_axis];
-    V dyn = affine(e, &at, &known);
-    T t = ll_memory_type(e->m, d);
-    if (dyn)
-        base = LLVMBuildGEP2(e->m->b, t, base, &dyn, 1, "");
-    V k = ll_i64(e->m, known);
-    if (known)
-        base = LLVMBuildGEP2(e->m->b, t, base, &k, 1, "");
-    return ll_from_memory(e->m, load_one(e, t, base, NULL, nnc_dtype_size(d)), d);
-}
-
 V ll_load(ll_emit *e, const nnc_kins *ins)
 {
     ll_mod *m = e->m;
     nnc_dtype d = e->k->buf[ins->buf].dtype;
     T t = ll_memory_type(m, d);
     int size = nnc_dtype_size(d);
-    if (e->base[ins - e->k->ins])
-        return load_hoisted(e, ins, e->base[ins - e->k->ins]);
+    V at = hoisted(e, ins);
+    if (at && e->vax >= 0 && ins->at.k[e->vax])
+        return ll_from_memory(m, load_row(e, t, at, e->mask, size), d);
+    if (at)
+        return ll_from_memory(m, load_one(e, t, at, NULL, size), d);
     V fill = ins->arg[1] >= 0 ? e->val[ins->arg[1]] : NULL;
     if (!fill)
         fill = LLVMConstNull(ll_dtype(m, d));

@@ -200,16 +200,20 @@ V ll_table(ll_mod *m, const char *name, V numbers, unsigned align)
     return g;
 }
 
+V ll_stack(ll_mod *m, int64_t bytes)
+{
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(m->b), entry = LLVMGetEntryBasicBlock(m->fn);
+    LLVMPositionBuilder(m->b, entry, LLVMGetFirstInstruction(entry));
+    V p = LLVMBuildAlloca(m->b, LLVMArrayType2(m->i8, (uint64_t)bytes), "");
+    LLVMSetAlignment(p, 64);
+    LLVMPositionBuilderAtEnd(m->b, here);
+    return p;
+}
+
 V ll_slot(ll_mod *m, int i)
 {
     assert(i < LL_SLOTS);
-    if (m->slot[i])
-        return m->slot[i];
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(m->b), entry = LLVMGetEntryBasicBlock(m->fn);
-    LLVMPositionBuilder(m->b, entry, LLVMGetFirstInstruction(entry));
-    m->slot[i] = LLVMBuildAlloca(m->b, LLVMArrayType2(m->i8, (uint64_t)m->slot_bytes), "");
-    LLVMSetAlignment(m->slot[i], 64);
-    LLVMPositionBuilderAtEnd(m->b, here);
+    m->slot[i] = m->slot[i] ? m->slot[i] : ll_stack(m, m->slot_bytes);
     return m->slot[i];
 }
 
@@ -291,7 +295,9 @@ void ll_spans(ll_mod *m, V index, int64_t size, int64_t n, int lanes, ll_span_bo
         if (n % size && n % size < lanes)
             next = ll_branch(m, LLVMBuildICmp(m->b, LLVMIntSLT, from, to, ""), "");
     }
-    if (full) {
+    if (size < n ? size == lanes : full == lanes) {
+        body(ctx, from, lanes);
+    } else if (full) {
         ll_loop l;
         ll_loop_begin(m, &l, from, to, ll_i64(m, lanes), NULL, NULL, 0);
         body(ctx, l.i, lanes);

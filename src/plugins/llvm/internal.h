@@ -55,6 +55,7 @@ V ll_shuffle(ll_mod *m, V a, V b, const int *lane, int n); /* b NULL: lanes of a
 V ll_row(ll_mod *m, V a, V b, int from, int step, int n); /* the same with lanes from, from + step, ... */
 V ll_part(ll_mod *m, V v, int from, int n); /* lanes from..from+n-1; a scalar for n = 1 */
 V ll_table(ll_mod *m, const char *name, V numbers, unsigned align); /* a constant of the module, created once; align 0: as its type */
+V ll_stack(ll_mod *m, int64_t bytes);  /* a buffer on the function's stack, 64-byte aligned */
 V ll_slot(ll_mod *m, int i);           /* stack buffer i of the function, 64-byte aligned */
 V ll_slot_put(ll_mod *m, int i, V v);  /* stores v there, returns the buffer */
 V ll_slot_get(ll_mod *m, int i, T t);
@@ -164,6 +165,7 @@ struct ll_emit {
     uint32_t *dep;  /* axes that a value depends on, by instruction */
     uint8_t phase;  /* LL_*: the part of the stages that ll_stages emits */
     int steps;      /* of LL_STEP */
+    V totals;       /* a register block's, in memory (ll_totals_begin); NULL: accumulators are values */
     V memory, start; /* blocked sums: accumulators; the block's first element */
     bool stream;    /* non-temporal stores in this copy of the code */
     ll_sum sum[LL_SUMS];
@@ -225,5 +227,11 @@ T ll_red_type(const ll_emit *e, int r); /* an element of accumulator r */
 void ll_red_init(ll_emit *e, int r, bool vec);
 void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, int n_axes);
 V ll_red_done(ll_emit *e, int r, bool vec);
+bool ll_red_fused(const ll_emit *e, int r); /* its product is part of a multiply-add */
+/* From begin to end the accumulators of a register block's partial sums are in memory; add: adds the values acc[] to them. Values that live
+ * through all loops around the innermost one would take LLVM as long as all else in such a kernel. */
+void ll_totals_begin(ll_emit *e);
+void ll_totals_add(ll_emit *e);
+void ll_totals_end(ll_emit *e);
 
 #endif

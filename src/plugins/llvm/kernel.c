@@ -250,6 +250,18 @@ static bool sums_pieces(const ll_emit *e, const stage *s, int level)
     return terms > 2 * piece(e);
 }
 
+/* True when the stage's totals are in memory while its terms are summed: where registers do not hold them beside the partial sums. */
+static bool keeps_totals(const ll_emit *e, const stage *s)
+{
+    const int bits = e->m->t->vector_bits, registers = bits >= 512 ? 32 : 16;
+    const int each = (int)nnc_max64(e->lanes * 32 / nnc_max64(bits, 128), 1);
+    bool all = e->stripped && 2 * e->n_red * each >= registers && e->lanes > 0 && s->n > s->n_map &&
+               sums_pieces(e, s, s->n - 1);
+    for (int r = 0; r < e->n_red; r++)
+        all = all && wide_acc(e, r);
+    return all;
+}
+
 static void run_pieces(ll_emit *e, stage *s, int level)
 {
     ll_mod *m = e->m;
@@ -275,7 +287,9 @@ static void run_pieces(ll_emit *e, stage *s, int level)
     e->axis[a] = inner.i;
     nest(e, s, level + 1);
     ll_loop_end(m, &inner);
-    for (int r = 0; r < e->n_red; r++)
+    if (e->totals)
+        ll_totals_add(e);
+    for (int r = 0; r < e->n_red && !e->totals; r++)
         total[r] = LLVMBuildFAdd(m->b, total[r], e->acc[2 * r], "");
     if (several)
         ll_loop_end(m, &outer);
@@ -394,15 +408,31 @@ static void fetch_results(ll_emit *e, const stage *s)
     }
 }
 
+/* The product of sum i that becomes a part of its multiply-add and that nothing else uses, or -1. */
+static int32_t product_of(const ll_emit *e, const stage *s, int i)
+{
+    const int32_t p = e->k->ins[i].arg[0];
+    int users = 0;
+    bool fused = false;
+    for (int j = s->st->body0; j < s->st->body1; j++)
+        for (int a = 0; a < 3; a++)
+            users += e->k->ins[j].arg[a] == p;
+    for (int r = 0; r < e->n_red; r++)
+        fused |= e->red[r] == i && ll_red_fused(e, r);
+    return users == 1 && fused ? p : -1;
+}
+
 /* Emits the instructions of this level that sum i is computed from, and that are not `done`. */
 static void emit_sum(ll_emit *e, const stage *s, int i, nnc_kset *done)
 {
+    const int32_t product = product_of(e, s, i);
     nnc_kset cone;
     nnc_kernel_cone(e->k, i, &cone);
     for (int j = s->st->body0; j <= i; j++)
         if (nnc_kset_has(&cone, j) && level_of(e, s, j) == s->n && !nnc_kset_has(done, j)) {
-            emit_ins(e, s, j);
             nnc_kset_add(done, j);
+            if (j != product)
+                emit_ins(e, s, j);
         }
 }
 
@@ -459,9 +489,10 @@ static void nest(ll_emit *e, stage *s, int level)
         fetch_ahead(e, s->st);
         want_results(e, s->st);
     }
-    if (level == s->n_map)
-        for (int r = 0; r < e->n_red; r++)
-            ll_red_init(e, r, wide_acc(e, r));
+    for (int r = 0; r < e->n_red && level == s->n_map; r++)
+        ll_red_init(e, r, wide_acc(e, r));
+    if (level == s->n_map && keeps_totals(e, s))
+        ll_totals_begin(e);
     emit_body(e, s, level);
     if (level == s->n - 1 && level >= s->n_map)
         run_last(e, s, level);
@@ -469,6 +500,8 @@ static void nest(ll_emit *e, stage *s, int level)
         run_axis(e, s, level);
     if (level != s->n_map)
         return;
+    if (e->totals)
+        ll_totals_end(e);
     for (int r = 0; r < e->n_red; r++)
         e->val[e->red[r]] = ll_red_done(e, r, e->vec_red);
     for (int i = s->st->post0; i < s->st->post1; i++)

@@ -121,12 +121,18 @@ static bool begins_sum(const nnc_kernel *k, int32_t i)
     return zero->op == KO_const && zero->f == 0 && zero->i == 0;
 }
 
+bool ll_red_fused(const ll_emit *e, int r)
+{
+    const nnc_kins *ins = red(e, r);
+    return ins->sop == KR_sum && ins->arg[1] < 0 && !(e->vec_red && e->mask) &&
+           begins_sum(e->k, ins->arg[0]) && nnc_is_float((nnc_dtype)ins->dtype) && e->m->fma;
+}
+
 /* Accumulates an unmasked product with one rounding (fused multiply-add). */
 static bool multiply_add(ll_emit *e, int r)
 {
     const nnc_kins *ins = red(e, r);
-    if (ins->sop != KR_sum || ins->arg[1] >= 0 || (e->vec_red && e->mask) ||
-        !begins_sum(e->k, ins->arg[0]) || !nnc_is_float((nnc_dtype)ins->dtype) || !e->m->fma)
+    if (!ll_red_fused(e, r))
         return false;
     const nnc_kins *f = &e->k->ins[ins->arg[0]], *x = ll_source(e, ins);
     V *acc = &e->acc[2 * r], at = x ? e->val[x - e->k->ins] : NULL;
@@ -195,4 +201,56 @@ V ll_red_done(ll_emit *e, int r, bool vec)
     V nothing = LLVMBuildICmp(m->b, LLVMIntEQ, a[1], none, "");
     V i = LLVMBuildSelect(m->b, nothing, ll_ik(a[1], 0), a[1], "");
     return ll_cast(m, i, ll_elem(i) == m->i32 ? DT_i32 : DT_i64, d);
+}
+
+/* ---- totals in memory ----------------------------------------------------------------------------------------------- */
+
+static V total(ll_emit *e, int r)
+{
+    T t = ll_vec(e->m->f32, e->lanes);
+    V at = ll_i64(e->m, r);
+    return LLVMBuildGEP2(e->m->b, t, e->totals, &at, 1, "");
+}
+
+/* Volatile: else LLVM compares all these addresses with each other. */
+static V total_access(ll_emit *e, V access)
+{
+    LLVMSetAlignment(access, (unsigned)nnc_min64(e->lanes * 4, 64));
+    LLVMSetVolatile(access, 1);
+    return access;
+}
+
+static void put_total(ll_emit *e, int r, V v)
+{
+    total_access(e, LLVMBuildStore(e->m->b, v, total(e, r)));
+}
+
+static V get_total(ll_emit *e, int r)
+{
+    return total_access(e, LLVMBuildLoad2(e->m->b, ll_vec(e->m->f32, e->lanes), total(e, r), ""));
+}
+
+void ll_totals_begin(ll_emit *e)
+{
+    e->totals = ll_stack(e->m, (int64_t)e->n_red * e->lanes * 4);
+    for (int r = 0; r < e->n_red; r++) {
+        put_total(e, r, e->acc[2 * r]);
+        e->acc[2 * r] = NULL;
+    }
+}
+
+void ll_totals_add(ll_emit *e)
+{
+    for (int r = 0; r < e->n_red; r++) {
+        V *v = &e->acc[2 * r];
+        put_total(e, r, LLVMBuildFAdd(e->m->b, get_total(e, r), *v, ""));
+        *v = NULL;
+    }
+}
+
+void ll_totals_end(ll_emit *e)
+{
+    for (int r = 0; r < e->n_red; r++)
+        e->acc[2 * r] = get_total(e, r);
+    e->totals = NULL;
 }

@@ -63,8 +63,8 @@ static void transpose(ll_mod *m, V *rows, int n_row, int run, int n)
 static void load_halves(tiles *t, const nnc_kins *ins, int run, V *out)
 {
     ll_emit *e = t->e;
-    int n = e->lanes, lane[SIDE];
-    assert(n >= 2 && n <= SIDE);
+    int n = (int)nnc_max64(e->lanes, 2), lane[SIDE];
+    assert(n == e->lanes && n <= SIDE);
     for (int j = 0; j < n; j++)
         lane[j] = j;
     e->lanes = n / 2;
@@ -130,8 +130,29 @@ static void want_lines(tiles *t)
     e->shift[t->axis[0]] = e->shift[t->axis[1]] = 0;
 }
 
+/* A tile of one lane, element by element. */
+static void single(tiles *t)
+{
+    ll_emit *e = t->e;
+    V *at = &e->axis[t->axis[1]], from = *at;
+    const int vax = e->vax, lanes = e->lanes;
+    ll_loop l;
+    ll_loop_begin(
+        e->m, &l, ll_i64(e->m, 0), ll_i64(e->m, t->live[1]), ll_i64(e->m, 1), NULL, NULL, 0);
+    *at = LLVMBuildNSWAdd(e->m->b, from, l.i, "");
+    e->vax = -1;
+    e->lanes = 0;
+    ll_stages(e);
+    e->vax = vax;
+    e->lanes = lanes;
+    *at = from;
+    ll_loop_end(e->m, &l);
+}
+
+/* Few columns are gathered, and one row is copied by elements: transposing would compute, and compile, as much as for a whole tile. */
 static void square(tiles *t)
 {
+    enum { FEW = 2 };
     ll_emit *e = t->e;
     const nnc_kernel *k = e->k;
     want_lines(t);
@@ -141,7 +162,7 @@ static void square(tiles *t)
         e->oom = true;
     } else {
         for (int i = 0; i < k->n_ins; i++)
-            if (nnc_kernel_tiles(k, &k->ins[i], t->axis[0], t->axis[1]))
+            if (t->live[1] > FEW && nnc_kernel_tiles(k, &k->ins[i], t->axis[0], t->axis[1]))
                 load_square(t, &k->ins[i], got + (size_t)i * SIDE);
         e->mask = t->live[0] < e->lanes ? ll_lanes_mask(e->m, e->lanes, t->live[0]) : NULL;
         for (int j = 0; j < t->live[1]; j++) {
@@ -163,7 +184,10 @@ static void squares_at(void *tiles_of, V at, int live)
     tiles *t = tiles_of;
     t->e->axis[t->axis[1]] = at;
     t->live[1] = live;
-    square(t);
+    if (t->live[0] == 1)
+        single(t);
+    else
+        square(t);
 }
 
 static void columns_at(void *tiles_of, V at, int live)
