@@ -92,10 +92,11 @@ TEST(long_rows_are_sorted)
     for (int i = 0; i < 4 * (int)NNC_COUNT(at); i++) {
         const int n = at[i / 4][0], k = at[i / 4][1];
         char text[256];
-        for (int j = 0; j < n; j++)
-            x[j] = (float)(j * 7919 % 13) - 6;
-        x[n / 3] = x[n / 2] = x[n - 1] = NAN;
+        for (int j = 0; j < n; j++) /* worse than 0, which a place after the row might have */
+            x[j] = (float)(j * 7919 % 13 + 1) * (i / 2 % 2 ? -1 : 1);
+        x[n / 3] = x[n / 2] = x[n - 3] = NAN;
         x[n / 4] = x[n - 2] = INFINITY;
+        x[n - 1] = i / 2 % 2 ? -0.5F : 0.5F;
         x[1] = x[n / 3 + 1] = -INFINITY;
         snprintf(text, sizeof text,
             "graph @t {\n%%x = input : f32[%d]\n%%v, %%i = topk %%x {axis=0, k=%d, largest=%d}\n"
