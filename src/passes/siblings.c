@@ -361,11 +361,10 @@ static void replace(pass *p, const family *f, nnc_ref y)
  * weights. */
 static bool pays(const pass *p, const nnc_target *t, const sum *one, const sum *apart)
 {
-    const int64_t saved = apart->ns - one->ns, error = t->kind != NNC_T_cpu ? 0
-                                                       : one->kernels && apart->kernels
-                                                           ? one->ns / 16
-                                                           : one->ns / 4;
-    return p->o->join_siblings || (saved > nnc_kernel_launch_ns(t) && saved > error);
+    const int64_t saved = apart->ns - one->ns,
+                  error = one->ns / (one->kernels && apart->kernels ? 16 : 4);
+    return p->o->join_siblings ||
+           (saved > nnc_kernel_launch_ns(t) && (t->kind != NNC_T_cpu || saved > error));
 }
 
 /* Index of the contraction among the nodes from `first` on. */

@@ -330,7 +330,7 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         share = is_depthwise(a) ? 5 : 65;
     nnc_ask each = *a; /* weights that are read again and again */
     if (a->grouped && !is_depthwise(a) && !window && a->places)
-        each.bytes = nnc_mul_sat(a->bytes, 100) / share;
+        each.bytes = nnc_mul_sat(a->bytes, 100) / nnc_max64(share, 1);
     o->time_ns = cpu_ns(t, e, &each, block, share, post);
 }
 
