@@ -27,6 +27,7 @@ typedef struct trainer {
     dataset data;
     int64_t batch,
         n_train; /* samples: of a batch, and of those that are trained on, which come first */
+    int64_t targets; /* numbers in the targets of a batch: segmentation has several a sample */
     int64_t step, steps; /* so far, and of all epochs */
     void *buffer; /* for a batch of the largest input */
     nnc_text log;
@@ -181,7 +182,7 @@ static nnc_status validate(trainer *t)
 
 static double share(const trainer *t, const program *p)
 {
-    return p->correct / (double)(p->batches * t->batch);
+    return p->correct / ((double)p->batches * (double)t->targets);
 }
 
 static void report_epoch(trainer *t, int epoch, int64_t ns)
@@ -260,6 +261,8 @@ static nnc_status find_rows(trainer *t)
         t->data.rows[t->data.n_rows++] =
             (rows){.name = name, .input = i, .type = nnc_type_dense(&type)};
         most = (size_t)nnc_max64((int64_t)most, nnc_type_bytes(&type));
+        if (!strcmp(name, NNC_TRAIN_TARGET))
+            t->targets = nnc_type_numel(&type);
     }
     t->batch = t->data.rows[0].type.dim[0];
     for (int i = 0; i < t->data.n_rows; i++)

@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-/* The tensor of this name, or the only one of a file that has no names. */
-static const nnc_tensor_entry *entry_of(const nnc_tensors *t, const char *name)
+/* The tensor of this name, or (any) the only one of a file that has no names. */
+static const nnc_tensor_entry *entry_of(const nnc_tensors *t, const char *name, bool any)
 {
     const nnc_tensor_entry *e = nnc_tensors_find(t, name);
-    if (e || nnc_tensors_count(t) != 1)
+    if (e || nnc_tensors_count(t) != 1 || !any)
         return e;
     e = nnc_tensors_at(t, 0);
     return *e->name ? NULL : e;
@@ -61,9 +61,10 @@ static nnc_status convert(
     return NNC_OK;
 }
 
-static nnc_status read_rows(rows *r, const nnc_tensors *t, const char *file, nnc_sink *sink)
+static nnc_status read_rows(
+    rows *r, const nnc_tensors *t, const char *file, bool any, nnc_sink *sink)
 {
-    const nnc_tensor_entry *e = entry_of(t, r->name);
+    const nnc_tensor_entry *e = entry_of(t, r->name, any);
     const nnc_loc loc = {.file = file};
     if (!e)
         return nnc_fail(sink, NNC_E_MODEL, loc,
@@ -103,7 +104,8 @@ nnc_status dataset_read(
         rows *r = &d->rows[i];
         const bool target = !strcmp(r->name, NNC_TRAIN_TARGET);
         const char *file = target && labels ? labels : data;
-        s = read_rows(r, target && u ? u : t, file, sink);
+        const bool any = target ? u != NULL : d->n_rows == 2; /* the file is of this tensor alone */
+        s = read_rows(r, target && u ? u : t, file, any, sink);
         if (!s && target)
             s = check_classes(r, classes, file, sink);
         if (!s && r->n != d->rows[0].n)

@@ -68,7 +68,8 @@ void refuse(visit *a, const char *why)
     nnc_loc loc = a->n.loc;
     loc.path = a->layer;
     nnc_fail(a->d->sink, NNC_E_MODEL, loc,
-        "%s%s has no derivative yet: freeze what comes before it", nnc_ops[a->n.op].name, why);
+        "%s%s has no derivative yet: freeze it and what comes before it", nnc_ops[a->n.op].name,
+        why);
     a->d->missing = true;
 }
 

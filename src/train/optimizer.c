@@ -90,11 +90,26 @@ static void clip(nnc_graph *g, int n, nnc_ref *grad, double most)
         grad[i] = nnc_build2(g, OP_mul, grad[i], factor);
 }
 
-/* Is the param trained: of floats, not frozen, and no running statistic? */
+/* Is the param one to train: of floats, not frozen, and no running statistic? */
 static bool is_trained(const nnc_graph *g, const nnc_node *n, const bool *statistic)
 {
     return n->op == OP_param && !n->frozen && !statistic[n->out] &&
-           nnc_typeof(g, n->out)->dtype == DT_f32;
+           nnc_is_float((nnc_dtype)nnc_typeof(g, n->out)->dtype);
+}
+
+/* Only weights of f32 are updated: the updates of 16-bit ones would be lost in rounding. */
+static nnc_status check_dtype(const nnc_graph *g, nnc_ref w, nnc_sink *sink)
+{
+    const nnc_node *n = nnc_def(g, w);
+    const nnc_dtype d = (nnc_dtype)nnc_typeof(g, w)->dtype;
+    nnc_loc loc = n->loc;
+    loc.path = n->origin;
+    return d == DT_f32
+               ? NNC_OK
+               : nnc_fail(sink, NNC_E_MODEL, loc,
+                     "the weight %s is %s; training takes f32: give the layer no other "
+                     "dtype, or freeze it",
+                     n->weight && n->weight->name ? n->weight->name : "", nnc_dtype_name(d));
 }
 
 static nnc_status find_trained(const nnc_graph *g, nnc_ref *w, int *n, nnc_arena *a, nnc_sink *sink)
@@ -123,6 +138,7 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     NNC_TRY(nnc_gradients(g, 1, &loss, NULL, n, w, grad, sink));
     for (int i = 0; i < n; i++)
         if (grad[i] != NNC_NONE) {
+            NNC_TRY(check_dtype(g, w[i], sink));
             w[k] = w[i];
             grad[k++] = grad[i];
         }

@@ -198,13 +198,15 @@ static nnc_ref cross_entropy(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sin
 static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sink)
 {
     nnc_graph *g = c->g;
-    g->origin = "/loss";
-    if (nnc_typeof(g, y)->dtype != DT_f32)
-        y = nnc_cast(g, y, DT_f32);
     const nnc_node *last = nnc_def(g, y);
+    g->origin = "/loss";
     if (c->t->loss == NNC_LOSS_cross_entropy && last->op == OP_softmax &&
         nnc_attr_int(last, AT_axis, 0) == 1)
         y = last->in[0]; /* the loss has its own */
+    if (c->t->loss == NNC_LOSS_bce && last->op == OP_sigmoid)
+        y = last->in[0];
+    if (nnc_typeof(g, y)->dtype != DT_f32)
+        y = nnc_cast(g, y, DT_f32);
     if (c->t->loss == NNC_LOSS_cross_entropy)
         return cross_entropy(c, y, correct, sink);
     const nnc_type t = nnc_type_dense(nnc_typeof(g, y));
@@ -222,10 +224,30 @@ static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sink)
 
 /* ---- together ------------------------------------------------------------------------------------------------------------ */
 
+/* Does an input of the model have the name of one that training adds? Reports it. */
+static bool name_is_taken(const nnc_graph *m, nnc_sink *sink)
+{
+    static const char *const added[] = {
+        NNC_TRAIN_TARGET, NNC_TRAIN_LR, NNC_TRAIN_SCALE1, NNC_TRAIN_SCALE2, NNC_TRAIN_KEY};
+    for (uint32_t i = 0; i < m->n_node; i++) {
+        const nnc_node *n = &m->node[i];
+        const char *name = n->op == OP_input ? m->value[n->out].name : NULL;
+        for (size_t k = 0; k < NNC_COUNT(added) && name; k++)
+            if (!strcmp(name, added[k])) {
+                nnc_fail(sink, NNC_E_MODEL, n->loc,
+                    "training adds an input named %s: give the model's another name", name);
+                return true;
+            }
+    }
+    return false;
+}
+
 /* Copies the model and adds its loss as output. */
 static nnc_ref with_loss(copy *c, nnc_sink *sink)
 {
     nnc_ref correct = NNC_NONE;
+    if (name_is_taken(c->m, sink))
+        return NNC_NONE;
     for (uint32_t i = 0; i < c->m->n_node && c->g->status == NNC_OK; i++)
         copy_one(c, &c->m->node[i]);
     if (c->g->status != NNC_OK)
@@ -251,6 +273,7 @@ static nnc_status make(
         .key = NNC_NONE,
         .state = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1),
         .value = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1)};
+    *out = NULL;
     if (!c.g || !c.map || !c.state || !c.value) {
         nnc_graph_destroy(c.g);
         return nnc_nomem(sink);
@@ -272,7 +295,8 @@ static nnc_status make(
         s = nnc_verify(c.g, sink);
     if (s)
         nnc_graph_destroy(c.g);
-    *out = s ? NULL : c.g;
+    else
+        *out = c.g;
     return s;
 }
 

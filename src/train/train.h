@@ -10,8 +10,8 @@
 
 typedef enum nnc_loss {
     NNC_LOSS_cross_entropy, /* of logits [N,C,...], or of their softmax, and class indices i64 [N,...]: mean over all indices */
-    NNC_LOSS_mse,           /* the mean of (y - target)^2 */
-    NNC_LOSS_bce,           /* of logits and targets in 0..1: the mean of the binary cross-entropy */
+    NNC_LOSS_mse, /* the mean of (y - target)^2 */
+    NNC_LOSS_bce, /* of logits, or of their sigmoid, and targets in 0..1: the mean of the binary cross-entropy */
 } nnc_loss;
 
 typedef enum nnc_optimizer { NNC_OPT_sgd, NNC_OPT_adam, NNC_OPT_adamw } nnc_optimizer;
@@ -20,13 +20,14 @@ typedef struct nnc_training {
     nnc_loss loss;
     nnc_optimizer optimizer;
     double label_smoothing; /* cross_entropy: this share of each target goes to all classes alike */
-    double momentum;        /* sgd; 0: none */
-    bool nesterov;          /* sgd with momentum */
+    double momentum; /* sgd; 0: none */
+    bool nesterov; /* sgd with momentum */
     double beta1, beta2, eps; /* adam, adamw */
-    double weight_decay;    /* sgd, adam: added to the gradient; adamw: of the weight itself */
-    double clip_norm;       /* all gradients are scaled so that their common norm is at most this; 0: they are not */
-    double bn_momentum;     /* share of a batch's statistics in the running ones */
-    bool bn_eval;           /* batch norms use the running statistics, which stay */
+    double weight_decay; /* sgd, adam: added to the gradient; adamw: of the weight itself */
+    double
+        clip_norm; /* all gradients are scaled so that their common norm is at most this; 0: they are not */
+    double bn_momentum; /* share of a batch's statistics in the running ones */
+    bool bn_eval; /* batch norms use the running statistics, which stay */
 } nnc_training;
 
 /* PyTorch's defaults. */
@@ -34,17 +35,20 @@ extern const nnc_training nnc_training_defaults;
 
 /* Names of the inputs that are added to the model's: the target, and numbers that change from step to step (f32 scalars). */
 #define NNC_TRAIN_TARGET "target"
-#define NNC_TRAIN_LR "lr"             /* learning rate */
-#define NNC_TRAIN_SCALE1 "m_scale"    /* adam, adamw: 1 / (1 - beta1^t) */
-#define NNC_TRAIN_SCALE2 "v_scale"    /* adam, adamw: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
-#define NNC_TRAIN_KEY "key"           /* u32, where there are dropouts: decides which elements are dropped */
+#define NNC_TRAIN_LR "lr" /* learning rate */
+#define NNC_TRAIN_SCALE1 "m_scale" /* adam, adamw: 1 / (1 - beta1^t) */
+#define NNC_TRAIN_SCALE2 \
+    "v_scale" /* adam, adamw: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
+#define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
 
 /* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of
  * indices that have the largest logit. The caller owns *out. NNC_E_MODEL: the loss does not fit the prediction, an op has no
  * derivative, or nothing is trained. */
-nnc_status nnc_train_graph(const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_train_graph(
+    const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 /* The same for evaluation: no gradients, batch norms with running statistics, no dropout. Its states are the params, and its step
  * leaves them. */
-nnc_status nnc_evaluation_graph(const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_evaluation_graph(
+    const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -193,6 +193,77 @@ TEST(frozen_layers_are_left_alone)
     nnc_graph_destroy(g);
 }
 
+static nnc_status train_graph_of(const char *json, nnc_loss loss, nnc_graph **step)
+{
+    nnc_training t = nnc_training_defaults;
+    t.loss = loss;
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+    CHECK(g != NULL);
+    nnc_status s = nnc_train_graph(g, &t, step, test_sink);
+    nnc_graph_destroy(g);
+    return s;
+}
+
+/* Graph text has inputs without names: they are no error of the step. */
+TEST(steps_of_unnamed_inputs)
+{
+    static const char text[] =
+        "graph @u {\n%0 = input : f32[2,3]\n%w = param : f32[3,3] = gen(\"w\", seed=0, scale=1)\n"
+        "%y = matmul %0, %w\nreturn %y as \"y\"\n}";
+    nnc_graph *step = NULL;
+    nnc_scan scan;
+    nnc_scan_init(&scan, "u", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    CHECK(g != NULL);
+    CHECK_OK(nnc_train_graph(g, &nnc_training_defaults, &step, test_sink));
+    nnc_graph_destroy(step);
+    nnc_graph_destroy(g);
+}
+
+/* The losses of logits leave out what the model ends with: softmax, sigmoid, also of a type that is cast. */
+TEST(losses_of_logits)
+{
+    static const struct {
+        const char *json;
+        nnc_loss loss;
+        nnc_op op;
+    } cases[] = {
+        {"{\"inputs\": {\"x\": [4, 6]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+         "\"out\": 3}, \"sigmoid\"]}",
+            NNC_LOSS_bce, OP_sigmoid},
+        {"{\"inputs\": {\"x\": [4, 6]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+         "\"out\": 3}, {\"op\": \"cast\", \"to\": \"f16\"}, \"softmax\"]}",
+            NNC_LOSS_cross_entropy, OP_softmax},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_graph *step = NULL;
+        CHECK_OK(train_graph_of(cases[i].json, cases[i].loss, &step));
+        for (uint32_t k = 0; step && k < step->n_node; k++)
+            CHECK(step->node[k].op != cases[i].op);
+        nnc_graph_destroy(step);
+    }
+}
+
+TEST(models_that_cannot_be_trained)
+{
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
+        {"{\"inputs\": {\"key\": [4, 6]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+         "\"out\": 3}]}",
+            "training adds an input named key"},
+        {"{\"inputs\": {\"x\": [4, 6]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+         "\"out\": 3, \"dtype\": \"f16\"}, {\"op\": \"linear\", \"name\": \"b\", \"out\": 3}]}",
+            "the weight a.weight is f16"},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_graph *step = NULL;
+        CHECK_INT(train_graph_of(cases[i].json, NNC_LOSS_cross_entropy, &step), NNC_E_MODEL);
+        CHECK_DIAG(cases[i].says);
+        CHECK(step == NULL);
+    }
+}
+
 /* A state whose update is itself stays, and may be set. */
 TEST(states_that_stay)
 {
@@ -285,6 +356,42 @@ TEST(files_of_samples)
     o.data = y;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
     CHECK_DIAG("the rows of x are i64[128]");
+    o.data = x;
+    o.labels = NULL;
+    o.of.loss = NNC_LOSS_mse;
+    CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("there is no tensor named target");
+    nnc_graph_destroy(g);
+    nnc_env_destroy(e);
+    api_rmdir(dir);
+}
+
+/* Targets with several indices a sample: accuracy is a share of all of them. */
+TEST(accuracy_of_dense_targets)
+{
+    static const char json[] = "{\"inputs\": {\"x\": [2, 3, 4]}, \"layers\": [{\"op\": "
+                               "\"conv\", \"name\": \"c\", \"channels\": 3, \"kernel\": 1}]}";
+    static const float x[4 * 3 * 4] = {0};
+    static const int64_t y[4 * 4] = {0}, dim[] = {4, 3, 4}, dim_y[] = {4, 4};
+    char dir[256], of_x[300], of_y[300];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    const nnc_type tx = nnc_type_make(DT_f32, 3, dim), ty = nnc_type_make(DT_i64, 2, dim_y);
+    snprintf(of_x, sizeof of_x, "%s/x.npy", dir);
+    snprintf(of_y, sizeof of_y, "%s/y.npy", dir);
+    CHECK_OK(nnc_write_output(of_x, &tx, x, test_sink));
+    CHECK_OK(nnc_write_output(of_y, &ty, y, test_sink));
+    nnc_env *e = NULL;
+    NNC_LOCAL(nnc_text) out = {0};
+    nnc_graph *g = nnc_model_parse("m.json", json, sizeof json - 1, NULL, test_sink);
+    CHECK(g != NULL);
+    CHECK_OK(nnc_env_create(NULL, &e, test_sink));
+    nnc_train_options o = nnc_train_defaults;
+    o.data = of_x;
+    o.labels = of_y;
+    o.epochs = 20;
+    o.lr = 1;
+    CHECK_OK(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink));
+    CHECK(strstr(nnc_text_str(&out), "accuracy 100.00 %;") != NULL);
     nnc_graph_destroy(g);
     nnc_env_destroy(e);
     api_rmdir(dir);
