@@ -33,15 +33,20 @@ typedef struct copy {
     int n_state;
 } copy;
 
-/* The running statistic `was`, moved towards that of the batch. */
+/* The running statistic `was`, moved towards that of the batch: once more for each batch norm that shares it. */
 static void move_statistic(copy *c, nnc_ref was, nnc_ref batch, double factor)
 {
+    int i = 0;
     if (nnc_def(c->g, was)->op != OP_param) /* computed: nothing to move */
         return;
-    nnc_ref kept = number_op(c->g, OP_mul, was, 1 - c->t->bn_momentum);
+    while (i < c->n_state && c->state[i] != was)
+        i++;
+    nnc_ref from = i < c->n_state ? c->value[i] : was;
+    nnc_ref kept = number_op(c->g, OP_mul, from, 1 - c->t->bn_momentum);
     nnc_ref added = number_op(c->g, OP_mul, batch, c->t->bn_momentum * factor);
-    c->state[c->n_state] = was;
-    c->value[c->n_state++] = nnc_build2(c->g, OP_add, kept, added);
+    c->state[i] = was;
+    c->value[i] = nnc_build2(c->g, OP_add, kept, added);
+    c->n_state = i < c->n_state ? c->n_state : i + 1;
 }
 
 /* A batch norm by the statistics of its batch: biased for the result, the variance unbiased for the running one (as PyTorch). */

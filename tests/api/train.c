@@ -220,6 +220,35 @@ TEST(steps_of_unnamed_inputs)
     nnc_graph_destroy(g);
 }
 
+static nnc_status train_text(const char *middle, nnc_graph **step)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_scan scan;
+    nnc_printf(&t, "graph @u {\n%%x = input : f32[4,3]\n");
+    for (const char *p = "gbmv"; *p; p++)
+        nnc_printf(&t, "%%%c = param : f32[3] = gen(\"%c\", seed=0, scale=1)\n", *p, *p);
+    nnc_printf(&t, "%s\nreturn %%y as \"y\"\n}", middle);
+    nnc_scan_init(&scan, "u", nnc_text_str(&t), t.n);
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    CHECK(g != NULL);
+    nnc_status s = nnc_train_graph(g, &nnc_training_defaults, step, test_sink);
+    nnc_graph_destroy(g);
+    return s;
+}
+
+/* Statistics that two layers share have one update; those that are computed have none. */
+TEST(shared_and_computed_statistics)
+{
+    nnc_graph *step = NULL;
+    CHECK_OK(
+        train_text("%z = batchnorm %x, %g, %b, %m, %v\n%y = batchnorm %z, %g, %b, %m, %v", &step));
+    if (step)
+        CHECK_INT(step->n_output - nnc_result_outputs(step), 4);
+    nnc_graph_destroy(step);
+    CHECK_OK(train_text("%w = mul %v, %v\n%y = batchnorm %x, %g, %b, %m, %w", &step));
+    nnc_graph_destroy(step);
+}
+
 /* The losses of logits leave out what the model ends with: softmax, sigmoid, also of a type that is cast. */
 TEST(losses_of_logits)
 {
