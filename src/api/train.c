@@ -283,6 +283,10 @@ static nnc_status divide(trainer *t)
     if (!t->o->no_shuffle)
         dataset_shuffle(&t->data, 0, n, t->o->seed, "split");
     t->n_train = n - kept;
+    if (t->o->validation > 0 && !kept)
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--validation=%g of %lld samples is less than a batch of %lld: keep a larger share",
+            t->o->validation, (long long)n, (long long)t->batch);
     const int64_t each = t->n_train / t->batch;
     if (each < 1)
         return nnc_fail0(t->sink, NNC_E_MODEL,
@@ -295,8 +299,28 @@ static nnc_status divide(trainer *t)
     return NNC_OK;
 }
 
+/* The last update may have left weights that no later loss has shown. */
+static nnc_status check_finite(trainer *t)
+{
+    nnc_session *s = t->train.session;
+    for (int i = 0; i < nnc_session_states(s); i++) {
+        const nnc_type *type = nnc_session_state_type(s, i);
+        NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(type));
+        NNC_NEED(data, t->sink);
+        NNC_TRY(nnc_session_state(s, i, data, t->sink));
+        for (int64_t k = 0; k < nnc_type_numel(type); k++)
+            if (!isfinite(nnc_get_f64((nnc_dtype)type->dtype, data, k)))
+                return nnc_fail0(t->sink, NNC_E_DIFFERS,
+                    "%s is no longer finite after step %lld: a smaller --lr or --clip-norm may "
+                    "help; nothing was saved",
+                    nnc_session_state_name(s, i), (long long)t->step);
+    }
+    return NNC_OK;
+}
+
 static nnc_status save(trainer *t)
 {
+    NNC_TRY(check_finite(t));
     return t->o->save ? nnc_session_write_weights(t->train.session, t->model, t->o->save, t->sink)
                       : NNC_OK;
 }

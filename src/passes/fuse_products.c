@@ -254,6 +254,7 @@ static int64_t kernel_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *
         all = nnc_add_sat(all, bytes);
     }
     for (int i = 0; i < n && row; i++) {
+        work = 0;
         if (part[i].product)
             continue;
         if (nnc_kernel_part(k, nnc_parts_tiled(k), row, &part[i], mem) ||

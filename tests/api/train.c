@@ -376,6 +376,15 @@ TEST(files_of_samples)
     CHECK_OK(nnc_train(e, g, &o, NNC_CSV, &again, test_sink));
     CHECK(!strncmp(
         nnc_text_str(&again), "epoch,steps,loss,samples_per_s,accuracy,validation_loss", 40));
+    o.validation = 0.05;
+    CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("is less than a batch of 16");
+    o.validation = 0;
+    o.lr = 1e60;
+    o.steps = 1; /* whose loss is still that of the weights before it */
+    CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_DIFFERS);
+    CHECK_DIAG("is no longer finite after step 1");
+    o.steps = 0;
     o.lr = 1e30;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_DIFFERS);
     CHECK_DIAG("a smaller --lr");
