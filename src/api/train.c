@@ -6,7 +6,7 @@
 #include <string.h>
 
 const nnc_train_options nnc_train_defaults = {.compile = {.level = 2, .streams = 1, .devices = 1},
-    .of = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1},
+    .of = {NNC_TRAINING_DEFAULTS},
     .lr = 0.01,
     .epochs = 1};
 

@@ -109,7 +109,7 @@ bool nnc_has_gradient(nnc_op op, bool *missing)
 
 /* ---- sweeps --------------------------------------------------------------------------------------------------------- */
 
-static void no_memory(nnc_graph *g)
+void no_memory(nnc_graph *g)
 {
     if (g->status == NNC_OK)
         g->status = nnc_nomem(g->sink);

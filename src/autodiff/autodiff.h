@@ -18,7 +18,7 @@
  * Existing refs stay valid. */
 nnc_status nnc_gradients(nnc_graph *g, int n_y, const nnc_ref *y, const nnc_ref *dy, int n_x, const nnc_ref *x, nnc_ref *dx,
     nnc_sink *sink) NNC_MUST;
-/* Has the op a rule? Others pass no gradient on: comparisons and indices have none; of *missing ops it is not written. */
+/* Does the op pass a gradient on? Comparisons, indices and integers do not. *missing: it would, but nnc has no rule for it. */
 bool nnc_has_gradient(nnc_op op, bool *missing);
 
 #endif

@@ -34,6 +34,8 @@ void ewise_rule(visit *a);
 
 /* Is the gradient of operand k needed? */
 bool wanted(const visit *a, int k);
+/* The graph's status after a failed allocation of a rule. */
+void no_memory(nnc_graph *g);
 /* Reports that the node has no derivative, and why: "its batch_dims are not 0". */
 void refuse(visit *a, const char *why);
 /* Adds `grad` to the gradient of operand k; a gradient over a broadcast operand is summed. */

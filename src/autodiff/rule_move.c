@@ -115,7 +115,7 @@ static nnc_ref unpad_copies(visit *a, nnc_ref dy, int d, int64_t lo, int64_t ext
     NNC_FREED int64_t *from = nnc_malloc((size_t)t.dim[d] * sizeof *from);
     int64_t period = extent > 1 ? 2 * (extent - 1) : 1;
     if (!from) {
-        a->g->status = a->g->status == NNC_OK ? nnc_nomem(a->g->sink) : a->g->status;
+        no_memory(a->g);
         return NNC_NONE;
     }
     for (int64_t i = 0; i < t.dim[d]; i++) {
@@ -168,7 +168,7 @@ static void split_rule(visit *a)
     NNC_FREED nnc_ref *dy = nnc_malloc(a->n.n_out * sizeof *dy);
     const nnc_attr at = nnc_ai(AT_axis, nnc_attr_int(&a->n, AT_axis, 0));
     if (!dy) {
-        a->g->status = a->g->status == NNC_OK ? nnc_nomem(a->g->sink) : a->g->status;
+        no_memory(a->g);
         return;
     }
     for (int r = 0; r < a->n.n_out; r++)

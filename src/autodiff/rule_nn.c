@@ -111,13 +111,12 @@ static nnc_ref transposed(visit *a, const window *w, nnc_ref dy, nnc_ref k, cons
     return convolution(a, OP_conv_transpose, w, dy, k, hi, extra);
 }
 
-/* Splits dimension d of x into [first, rest], moves dimension `from` of the result to `to`, and joins `to` with the one after it. */
+/* [N, G C, spatial], of G groups, as weight_grad's convolution reads it: its source, [C, G N, spatial], or its weight, [G C, N, spatial]. */
 static nnc_ref regroup(visit *a, nnc_ref x, int64_t groups, bool source)
 {
     const nnc_type t = *nnc_typeof(a->g, x);
     int64_t each = t.dim[1] / groups, dim[NNC_MAX_RANK], perm[NNC_MAX_RANK];
     int n = 0;
-    /* [N, G, C, spatial] to [C, G, N, spatial] or [G, C, N, spatial] */
     dim[0] = t.dim[0];
     dim[1] = groups;
     dim[2] = each;
@@ -149,9 +148,8 @@ static nnc_ref weight_grad(visit *a, const window *w, nnc_ref x, nnc_ref dy, con
     }
     x = regroup(a, x, w->groups, true);
     dy = regroup(a, dy, w->groups, false);
-    for (int i = 0; i < w->s && x != NNC_NONE;
-         i++) /* the last elements of x that no window reads */
-        if (hi[i] < 0) {
+    for (int i = 0; i < w->s && x != NNC_NONE; i++)
+        if (hi[i] < 0) { /* the last elements of x, which no window reads */
             const int64_t axis = 2 + i, start = 0, end = tx.dim[2 + i] + hi[i];
             const nnc_attr at[] = {
                 nnc_av(AT_axes, 1, &axis), nnc_av(AT_starts, 1, &start), nnc_av(AT_ends, 1, &end)};
@@ -231,7 +229,7 @@ static nnc_ref divided(visit *a, const window *w, nnc_ref dy)
         NNC_FREED double *count = nnc_malloc((size_t)out * sizeof *count);
         NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&line));
         if (!count || !data) {
-            a->g->status = a->g->status == NNC_OK ? nnc_nomem(a->g->sink) : a->g->status;
+            no_memory(a->g);
             return NNC_NONE;
         }
         counts_along(w, i, in_type(a, 0)->dim[2 + i], out, pads, count);

@@ -55,13 +55,13 @@ static void extreme_rule(visit *a)
     give(a, 0, nnc_build3(a->g, OP_select, is, share, nnc_scalar(a->g, d, 0)));
 }
 
-/* The product of all other elements, from both sides, so that zeros do no harm: along the only axis that is longer than 1, or a
- * reshaped one. */
+/* The product of all other elements is that of those before times that of those after, so that zeros do no harm; of [kept, reduced], the
+ * operand with its reduced dimensions last. */
 static void prod_rule(visit *a)
 {
     const int64_t *axes;
     const nnc_type x = *in_type(a, 0);
-    int n = axes_of(a, &axes), axis = -1, k = 0;
+    int n = axes_of(a, &axes), k = 0;
     int64_t perm[NNC_MAX_RANK] = {0}, back[NNC_MAX_RANK] = {0}, dim[2] = {1, 1};
     bool reduced[NNC_MAX_RANK] = {false};
     for (int i = 0; i < n; i++)
@@ -72,14 +72,13 @@ static void prod_rule(visit *a)
                 dim[pass] *= x.dim[d];
                 perm[k++] = d;
             }
-    axis = 1;
     nnc_ref turned = nnc_transpose(a->g, a->n.in[0], perm);
     nnc_ref rows = nnc_reshape(a->g, turned, 2, dim), part[2];
     if (rows == NNC_NONE)
         return;
     for (int side = 0; side < 2; side++) {
         const nnc_attr at[] = {
-            nnc_ai(AT_axis, axis), nnc_ai(AT_exclusive, 1), nnc_ai(AT_reverse, side)};
+            nnc_ai(AT_axis, 1), nnc_ai(AT_exclusive, 1), nnc_ai(AT_reverse, side)};
         part[side] = nnc_build(a->g, OP_cumprod, 1, &rows, 3, at);
     }
     const nnc_type t = *nnc_typeof(a->g, turned);

@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-const nnc_training nnc_training_defaults = {
-    .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1};
+const nnc_training nnc_training_defaults = {NNC_TRAINING_DEFAULTS};
 
 nnc_ref number_op(nnc_graph *g, nnc_op op, nnc_ref r, double v)
 {

@@ -31,6 +31,7 @@ typedef struct nnc_training {
 } nnc_training;
 
 /* PyTorch's defaults. */
+#define NNC_TRAINING_DEFAULTS .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1
 extern const nnc_training nnc_training_defaults;
 
 /* Names of the inputs that are added to the model's: the target, and numbers that change from step to step (f32 scalars). */

@@ -82,3 +82,30 @@ TEST(drawn_graphs)
             test_fail(__FILE__, __LINE__, "%s was never drawn", nnc_ops[op].name);
     }
 }
+
+/* Every allocation on the way fails once: out of memory is reported, and nothing else happens. */
+TEST(gradients_out_of_memory)
+{
+    int64_t failed = 0;
+    for (uint64_t k = 0; k < 60; k++) {
+        gen_options o = {.seed = test_seed + 7000 + k, .nodes = 60, .max_elements = 256};
+        nnc_graph *g = gen_graph(&o, test_sink);
+        nnc_status s = NNC_E_NOMEM;
+        CHECK(g != NULL);
+        for (int64_t n = 1; g && s == NNC_E_NOMEM && n < 2000; n++) {
+            nnc_graph *c = nnc_graph_clone(g, test_sink);
+            nnc_ref x = c->node[0].out, dx;
+            nnc_sink_clear(test_sink);
+            nnc_fail_alloc_after(n);
+            s = nnc_gradients(c, (int)c->n_output, c->output, NULL, 1, &x, &dx, test_sink);
+            nnc_fail_alloc_after(0);
+            failed += s == NNC_E_NOMEM;
+            CHECK(s == NNC_OK || s == NNC_E_NOMEM || s == NNC_E_MODEL);
+            CHECK(s != NNC_E_NOMEM || nnc_sink_cause(test_sink, NNC_OK) == NNC_E_NOMEM);
+            nnc_graph_destroy(c);
+        }
+        nnc_sink_clear(test_sink);
+        nnc_graph_destroy(g);
+    }
+    CHECK(failed > 100);
+}
