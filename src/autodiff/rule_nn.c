@@ -111,7 +111,8 @@ static nnc_ref transposed(visit *a, const window *w, nnc_ref dy, nnc_ref k, cons
     return convolution(a, OP_conv_transpose, w, dy, k, hi, extra);
 }
 
-/* [N, G C, spatial], of G groups, as weight_grad's convolution reads it: its source, [C, G N, spatial], or its weight, [G C, N, spatial]. */
+/* [N, G C, spatial], of G groups, as weight_grad's convolution reads it: its source, [C, G N, spatial], or its weight,
+ * [G C, N, spatial]. */
 static nnc_ref regroup(visit *a, nnc_ref x, int64_t groups, bool source)
 {
     const nnc_type t = *nnc_typeof(a->g, x);
