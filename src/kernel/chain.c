@@ -26,10 +26,9 @@ typedef struct chain {
     const nx_set *s;
     int n;
     part part[NNC_KPARTS];
-    uint8_t *of; /* by node of g up to the last one: its part from 1; 0: of all that read it */
+    uint8_t *of; /* by node of g: number of its part, from 1; 0: repeated in each part that reads it */
     bool *indexed; /* by node: of no part, and computed from an index */
-    uint32_t
-        late; /* before this node, what follows a product is of the next part: 0, or the last product */
+    uint32_t late; /* nodes before it that follow a product are of the next part: 0, or the last product */
     const char **why;
     nnc_arena *scratch, *a;
 } chain;
@@ -136,7 +135,7 @@ static bool assign(chain *c)
     return list_nodes(c);
 }
 
-/* Elementwise ops after a product are its epilogue, or else, where several of their results would pass on, repeated by the rows. */
+/* Elementwise ops after a product are its epilogue. Where several of their results would pass to the next part, they belong to that part. */
 static bool find_parts(chain *c)
 {
     const nx_set *s = c->s;

@@ -299,9 +299,8 @@ int64_t *nnc_parts_rows(const nnc_kernel *k, const nnc_kpart *part, int n, nnc_a
 /* The outer axis whose tile is more than one point, or -1; scratch bytes of tmp buffer b: a row for each point of the tile. */
 int nnc_parts_tiled(const nnc_kernel *k);
 int64_t nnc_parts_bytes(const nnc_kernel *k, int b);
-int nnc_parts_tiled(const nnc_kernel *k);
 /* The part's kernel p->k, with what k's schedule says of its axes; rows of shared tmp buffers (nnc_parts_rows) lie along outer axis
- * `tiled` of k (-1: there is one). New memory is in `a`. NULL, or what prevents it; "": out of memory. */
+ * `tiled` of k (-1: there is one row). New memory is in `a`. NULL, or what prevents it; "": out of memory. */
 const char *nnc_kernel_part(const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a);
 
 /* True when a transposing kernel reads this load in square tiles. */

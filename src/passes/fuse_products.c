@@ -316,7 +316,7 @@ static void compete(pass *p, const run *r, const layers *l, const char *rule)
             text_us(p, apart));
     if (!k || one - apart > apart / ERROR) {
         edit_sweep(p, p->g->value[v].node);
-        remark_declined(p, l, rule, "%s", remark_text(p, "%s", why));
+        remark_declined(p, l, rule, "%s", why);
         return;
     }
     const int u = nnc_parts_tiled(k);

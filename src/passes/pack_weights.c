@@ -296,6 +296,8 @@ static void pack(pass *p, packs *s, uint32_t i, int operand, const packing *k)
 nnc_ref pack_products(pass *p, nnc_ref v)
 {
     packs s = {0};
+    if (v != NNC_NONE && nnc_def(p->g, v)->n_in > NNC_KERNEL_ARGUMENTS)
+        return v;
     for (uint32_t at = 0; v != NNC_NONE && at < nnc_def(p->g, v)->body->n_node; at++) {
         const nnc_node *n = nnc_def(p->g, v);
         const nnc_node *core = &n->body->node[at];

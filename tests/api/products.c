@@ -5,9 +5,20 @@
 #include <string.h>
 
 typedef struct at {
-    int tokens, keys, heads, width, mask; /* mask: 0 none, 1 bool, 2 added, 3 causal */
+    int tokens, keys, heads, width;
+    int mask; /* 0 none, 1 bool, 2 added, 3 causal, 4 more added than a kernel has arguments */
     const char *type;
 } at;
+
+static void put_masks(nnc_text *t, const at *c)
+{
+    enum { MANY = 100 };
+    nnc_puts(t, "%t0 = neg %s\n");
+    for (int i = 0; i < MANY; i++)
+        nnc_printf(t, "%%m%d = input : %s[%d]\n%%t%d = add %%t%d, %%m%d\n", i, c->type, c->keys,
+            i + 1, i, i);
+    nnc_printf(t, "%%t = neg %%t%d\n", MANY);
+}
 
 static void put_graph(nnc_text *t, const at *c)
 {
@@ -36,6 +47,8 @@ static void put_graph(nnc_text *t, const at *c)
             "%%i = iota {dim=0} : i32[%d,%d]\n%%j = iota {dim=1} : i32[%d,%d]\n%%m = ge %%i, "
             "%%j\n%%t = select %%m, %%s, %%low\n",
             c->tokens, c->keys, c->tokens, c->keys);
+    if (c->mask == 4)
+        put_masks(t, c);
     nnc_printf(t, "%%p = softmax %%%s {axis=3}\n%%y0 = matmul %%p, %%v\n", c->mask ? "t" : "s");
     nnc_printf(t,
         "%%y1 = transpose %%y0 {perm=[0,2,1,3]}\n%%y = reshape %%y1 {shape=[2,%d,%d]}\nreturn %%y "
@@ -94,7 +107,7 @@ TEST(attention_in_blocks_of_rows)
         {7, 7, 3, 5, 3, "f32"}, {64, 64, 4, 32, 0, "f32"}, {64, 64, 4, 16, 1, "f32"},
         {197, 197, 3, 20, 0, "f32"}, {197, 197, 2, 64, 3, "f32"}, {300, 300, 2, 17, 2, "f32"},
         {40, 300, 2, 33, 1, "f32"}, {300, 40, 3, 16, 2, "f64"}, {64, 97, 2, 13, 3, "f64"},
-        {64, 64, 2, 32, 2, "f16"}};
+        {64, 64, 2, 32, 2, "f16"}, {256, 256, 2, 32, 4, "f64"}};
     static const int threads[] = {1, 2, 4};
     int n = 0;
     for (size_t i = 0; i < NNC_COUNT(cases); i++)

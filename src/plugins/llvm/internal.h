@@ -204,6 +204,8 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 
 /* Adds the kernel's function to the module: m->fn. */
 void ll_declare(ll_mod *m, const nnc_kernel *k);
+/* Code after it runs only where the function was given units: ll_loop_begin's loops run at least once. */
+void ll_return_unless_units(ll_mod *m);
 /* The lowest digit of u in base n, which freeze hides from LLVM (kernel.c); *u becomes u / n. */
 V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze);
 /* parts.c: the function of a kernel in parts, and of these. */

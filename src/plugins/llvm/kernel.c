@@ -911,6 +911,16 @@ static bool has_reductions(const nnc_kernel *k)
     return false;
 }
 
+void ll_return_unless_units(ll_mod *m)
+{
+    LLVMBasicBlockRef some = ll_block(m, "some"), none = ll_block(m, "none");
+    V any = LLVMBuildICmp(m->b, LLVMIntSLT, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), "");
+    LLVMBuildCondBr(m->b, any, some, none);
+    LLVMPositionBuilderAtEnd(m->b, none);
+    LLVMBuildRetVoid(m->b);
+    LLVMPositionBuilderAtEnd(m->b, some);
+}
+
 static void define(ll_emit *e)
 {
     ll_mod *m = e->m;
@@ -922,12 +932,7 @@ static void define(ll_emit *e)
         LLVMSetAlignment(e->memory, 64);
     }
     buffers(e, &aligned);
-    LLVMBasicBlockRef some = ll_block(m, "some"), none = ll_block(m, "none");
-    V any = LLVMBuildICmp(m->b, LLVMIntSLT, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), "");
-    LLVMBuildCondBr(m->b, any, some, none);
-    LLVMPositionBuilderAtEnd(m->b, none);
-    LLVMBuildRetVoid(m->b);
-    LLVMPositionBuilderAtEnd(m->b, some);
+    ll_return_unless_units(m);
     if (nnc_sched_has(&e->k->sched, KD_nontemporal)) {
         LLVMBasicBlockRef yes = ll_block(m, "stream"), no = ll_block(m, "plain");
         LLVMBuildCondBr(m->b, aligned, yes, no);

@@ -68,12 +68,7 @@ static void define(
     LLVMPositionBuilderAtEnd(m->b, ll_block(m, "entry"));
     for (int i = 0; i < n; i++)
         args[i] = pass_arguments(m, k, &part[i], row);
-    LLVMBasicBlockRef some = ll_block(m, "some"), none = ll_block(m, "none");
-    V any = LLVMBuildICmp(m->b, LLVMIntSLT, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), "");
-    LLVMBuildCondBr(m->b, any, some, none);
-    LLVMPositionBuilderAtEnd(m->b, none);
-    LLVMBuildRetVoid(m->b);
-    LLVMPositionBuilderAtEnd(m->b, some);
+    ll_return_unless_units(m);
     ll_loop l;
     ll_loop_begin(
         m, &l, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), ll_i64(m, 1), NULL, NULL, 0);
