@@ -1,6 +1,7 @@
 /* api/train.c -- nnc train: the training graph compiled like any other, and the loop over batches. */
 #include "api/train.h"
 #include "api/train_data.h"
+#include "tensors/tensors.h"
 
 #include <math.h>
 #include <string.h>
@@ -66,7 +67,7 @@ static double output_of(program *p, const char *name, nnc_status *s, nnc_sink *s
         if (!strcmp(nnc_session_output_name(p->session, i), name)) {
             float v = 0;
             *s = *s ? *s : nnc_session_output(p->session, i, &v, sink);
-            return (double)v;
+            return isnan(v) ? NAN : (double)v; /* without a sign, which would be printed */
         }
     return NAN;
 }
@@ -134,9 +135,12 @@ static nnc_status train_batch(trainer *t, int64_t first)
     NNC_TRY(nnc_session_step(t->train.session, t->sink));
     NNC_TRY(add_result(t, &t->train, &loss));
     t->step++;
+    char number[32] = "null"; /* JSON has no other form of NaN and infinity */
+    if (isfinite(loss))
+        nnc_snprintf(number, sizeof number, "%.9g", loss);
     if (t->o->log)
-        nnc_printf(&t->log, "{\"step\": %lld, \"loss\": %.9g, \"lr\": %.9g}\n", (long long)t->step,
-            loss, lr);
+        nnc_printf(&t->log, "{\"step\": %lld, \"loss\": %s, \"lr\": %.9g}\n", (long long)t->step,
+            number, lr);
     if (!isfinite(loss))
         return nnc_fail0(t->sink, NNC_E_DIFFERS,
             "the loss is %g in step %lld: a smaller --lr or --clip-norm may help; nothing was "
@@ -258,8 +262,7 @@ static nnc_status find_rows(trainer *t)
                 "training takes models of at most %d inputs, each with a first dimension for the "
                 "samples of a batch",
                 (int)NNC_COUNT(t->data.rows) - 1);
-        t->data.rows[t->data.n_rows++] =
-            (rows){.name = name, .input = i, .type = nnc_type_dense(&type)};
+        t->data.rows[t->data.n_rows++] = (rows){.name = name, .type = nnc_type_dense(&type)};
         most = (size_t)nnc_max64((int64_t)most, nnc_type_bytes(&type));
         if (!strcmp(name, NNC_TRAIN_TARGET))
             t->targets = nnc_type_numel(&type);
@@ -318,6 +321,18 @@ static nnc_status check_finite(trainer *t)
     return NNC_OK;
 }
 
+/* What cannot be written is reported before the first step, not after the last. */
+static nnc_status check_files(const trainer *t)
+{
+    const char *w = t->o->save;
+    if (w && !nnc_tensors_named(w))
+        return nnc_fail(t->sink, NNC_E_USAGE, (nnc_loc){.file = w},
+            "weights are saved by name: name a file .npz or .safetensors");
+    if (w)
+        NNC_TRY(nnc_file_can_write(w, t->sink));
+    return t->o->log ? nnc_file_can_write(t->o->log, t->sink) : NNC_OK;
+}
+
 static nnc_status save(trainer *t)
 {
     NNC_TRY(check_finite(t));
@@ -329,6 +344,7 @@ static nnc_status run(trainer *t)
 {
     const nnc_model *m = t->model;
     const nnc_training *of = &t->o->of;
+    NNC_TRY(check_files(t));
     NNC_TRY(nnc_train_graph(m, of, &t->train.graph, t->sink));
     NNC_TRY(open_program(t, &t->train));
     NNC_TRY(find_rows(t));

@@ -38,27 +38,12 @@ static bool fits(const nnc_type *want, const nnc_type *is)
 }
 
 /* Numbers as the model's input has them: 32-bit floats from any others, indices from integers. */
-static nnc_status convert(
-    rows *r, const nnc_type *is, const void *from, const char *file, nnc_sink *sink)
+static void convert(const rows *r, const nnc_type *is, const void *from)
 {
     const nnc_dtype to = (nnc_dtype)r->type.dtype, of = (nnc_dtype)is->dtype;
-    const int64_t n = nnc_type_numel(is);
-    r->row = nnc_type_numel(&r->type) / r->type.dim[0] * nnc_dtype_size(to);
-    r->n = is->dim[0];
-    r->data = nnc_malloc((size_t)nnc_max64(r->n * r->row, 1));
-    NNC_NEED(r->data, sink);
-    if (to == of)
-        memcpy(r->data, from, (size_t)(r->n * r->row));
-    else if (!nnc_is_float(to) && nnc_is_float(of))
-        return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
-            "%s holds %s; it must hold integers", r->name, nnc_dtype_name(of));
-    else if (nnc_is_float(to))
-        for (int64_t i = 0; i < n; i++)
-            nnc_set_f64(to, r->data, i, nnc_get_f64(of, from, i));
-    else
-        for (int64_t i = 0; i < n; i++)
-            nnc_set_i64(to, r->data, i, nnc_get_i64(of, from, i));
-    return NNC_OK;
+    for (int64_t i = 0, n = nnc_type_numel(is); i < n; i++)
+        nnc_is_float(to) ? nnc_set_f64(to, r->data, i, nnc_get_f64(of, from, i))
+                         : nnc_set_i64(to, r->data, i, nnc_get_i64(of, from, i));
 }
 
 static nnc_status read_rows(
@@ -73,10 +58,21 @@ static nnc_status read_rows(
         return nnc_fail(sink, NNC_E_MODEL, loc, "%s: %s", r->name, e->why);
     if (!fits(&r->type, &e->type))
         return mismatch(file, r->name, &r->type, e, sink);
+    const nnc_dtype to = (nnc_dtype)r->type.dtype, of = (nnc_dtype)e->type.dtype;
+    if (!nnc_is_float(to) && nnc_is_float(of))
+        return nnc_fail(sink, NNC_E_MODEL, loc, "%s holds %s; it must hold integers", r->name,
+            nnc_dtype_name(of));
+    r->row = nnc_type_numel(&r->type) / r->type.dim[0] * nnc_dtype_size(to);
+    r->n = e->type.dim[0];
+    r->data = nnc_malloc((size_t)(r->n * r->row));
+    NNC_NEED(r->data, sink);
+    if (to == of)
+        return nnc_tensors_read(t, e, r->data, sink);
     NNC_FREED void *from = nnc_malloc((size_t)nnc_max64(e->size, 1));
     NNC_NEED(from, sink);
     NNC_TRY(nnc_tensors_read(t, e, from, sink));
-    return convert(r, &e->type, from, file, sink);
+    convert(r, &e->type, from);
+    return NNC_OK;
 }
 
 /* All indices must be classes. */

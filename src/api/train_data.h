@@ -7,7 +7,6 @@
 
 typedef struct rows {
     const char *name; /* of the graph's input */
-    int input;        /* its number */
     nnc_type type;    /* of a batch */
     void *data;       /* of all rows, in that dtype */
     int64_t n, row;   /* rows, and bytes of one */

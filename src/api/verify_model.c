@@ -179,8 +179,7 @@ static void print_text(const layers *l, const stored *s, nnc_text *t)
     nnc_printf(t,
         "fused, unfused: largest error over the largest number; inside: only in registers of a "
         "fused kernel; -: not computed,\nother ops replace it; rms: root of the nmse of the worse "
-        "of "
-        "both, to be compared with the limit. Reference: %s\n",
+        "of both, to be compared with the limit. Reference: %s\n",
         l->reference.scope);
     if (l->against)
         put_stored(t, l, s);

@@ -213,6 +213,23 @@ nnc_status nnc_file_write_by(const char *path, nnc_status (*make)(void *ctx, nnc
     return s;
 }
 
+nnc_status nnc_file_can_write(const char *path, nnc_sink *sink)
+{
+    char target[PATH_MAX], tmp[PATH_MAX];
+    struct stat st;
+    bool in_place = nnc_file_resolve(path, target);
+    int fd = in_place ? -1 : open_temporary(target, tmp);
+    if (fd >= 0 && *tmp)
+        unlink(tmp);
+    if (fd >= 0)
+        return close_file(fd, path, NNC_OK, sink);
+    if (in_place && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        errno = EISDIR;
+    else if (in_place && access(path, W_OK) == 0)
+        return NNC_OK;
+    return io_fail(sink, path, "cannot write");
+}
+
 typedef struct pieces {
     int n;
     const nnc_piece *piece;

@@ -21,6 +21,8 @@ typedef struct nnc_out nnc_out;
 nnc_status nnc_file_write_by(
     const char *path, nnc_status (*make)(void *ctx, nnc_out *out), void *ctx, bool durable, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n) NNC_MUST; /* NNC_E_IO: make returns it, and the writer reports the reason */
+/* NNC_E_IO where nnc_file_write could not write path. Changes no file. */
+nnc_status nnc_file_can_write(const char *path, nnc_sink *sink) NNC_MUST;
 bool nnc_file_exists(const char *path);
 /* Reads the first n bytes of a regular file; the number that were read: 0 also for a pipe, of which nothing is taken. */
 size_t nnc_file_start(const char *path, void *to, size_t n);

@@ -23,6 +23,7 @@ typedef struct options {
     int n_output, n_pass, n_print_after;
     const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce;
     const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
+    const char *training_flag; /* a flag of the training step that was given to a command with --mode, or NULL */
     double percentile, rtol, atol;
     nnc_format format;
     bool no_machine; /* the command has no flags of the machine: artifacts are only looked at */

@@ -86,7 +86,7 @@ static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
         options any = *o;
         any.no_machine = true;
         any.mode = MODE_forward;
-        NNC_TRY(open_either(&any, w, sink));
+        NNC_TRY(open_artifact(&any, w, sink));
         return w->model ? NNC_OK : open_other(&any, w, sink);
     }
     w->model = nnc_model_open(o->file[0], &o->model, sink);

@@ -77,7 +77,7 @@ static const flag flags[] = {
             "sgd|adam|adamw"},
         "As PyTorch's (default: sgd)"},
     {'l', {"--lr", NNC_SET_REAL, AT(train.lr), 0, 0, 0, "RATE"}, "Learning rate (default: 0.01)"},
-    {'k',
+    {'l',
         {"--schedule", NNC_SET_CHOICE, AT(train.schedule), 0, NNC_LR_constant, 0,
             "constant|cosine"},
         "Learning rate after the warm-up: constant (default), or falling to 0 as a cosine"},
@@ -144,10 +144,8 @@ static const flag flags[] = {
         "output)"},
     {'a', {"--emit", NNC_SET_TEXT, AT(emit), 0, 0, 0, "STAGE"},
         "Print a stage instead of writing an artifact: graph (after the passes), kernels, plan, "
-        "dot (for Graphviz), onnx (a model, fused layers as its functions; what 2 GiB do not hold "
-        "in FILE.data), "
-        "remarks (JSON); for a "
-        "CPU llvm, asm; for a GPU cuda, ptx, cubin"},
+        "dot (for Graphviz), onnx (a model, fused layers as its functions; beyond 2 GiB, weights "
+        "in FILE.data), remarks (JSON); for a CPU llvm, asm; for a GPU cuda, ptx, cubin"},
     {'a', {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
         "Also write every stage to files in this folder, a GPU's sources and machine code "
         "included"},
@@ -300,6 +298,9 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE, "--rename is of the tensors in --weights=FILE");
     if (o->env.tune && !o->env.tuning)
         return nnc_fail0(sink, NNC_E_USAGE, "--tune needs the file to add to: --tuning=FILE");
+    if (o->training_flag && o->mode != MODE_step)
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "%s is of a training step: it needs --mode=step", o->training_flag);
     return NNC_OK;
 }
 
@@ -395,6 +396,8 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         any = any || !strcmp(f->value.name, of_artifacts[k]);
     if (strchr("mcsp", f->group) && !any)
         o->compile_flag = f->value.name;
+    if (f->group == 'k' && strchr(c->groups, 'g'))
+        o->training_flag = f->value.name;
     return nnc_setting_set(&f->value, "", o, value ? value : "1", &o->strings, sink);
 }
 

@@ -61,16 +61,14 @@ const command commands[] = {
         "  nnc verify tests/cli/onnx/agrees\n"},
     {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklcsefh", 1, 1, cmd_train,
         "The file of --data holds a tensor for each input of the model, with a row for each "
-        "sample, and "
-        "one named target; a\n.npy file holds one input alone, and --labels the target. The batch "
-        "is the "
-        "first dimension of the model's inputs; rows\nbeyond whole batches are left out.\n\n"
+        "sample, and one named target; a\n.npy file holds one input alone, and --labels the "
+        "target. The batch "
+        "is the first dimension of the model's inputs; rows\nbeyond whole batches are left out.\n\n"
         "examples:\n"
         "  nnc train models/mlp.json --set batch=64 --data=digits.npz --epochs=10 --lr=0.1 "
         "--momentum=0.9\n"
         "  nnc train net.json --data=x.npy --labels=y.npy --optimizer=adamw --lr=1e-3 "
-        "--validation=0.1 "
-        "--save=w.safetensors\n"},
+        "--validation=0.1 --save=w.safetensors\n"},
     {"opt", "MODEL", "run passes on a model or graph text; print graph text", "mgkoceph", 1, 1,
         cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "

@@ -16,7 +16,7 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
     if (!t.data)
         return nnc_fail0(sink, NNC_E_USAGE, "there is nothing to train on: give --data=FILE");
     t.seed = o->model.seed;
-    t.report = o->out ? NULL : print_line;
+    t.report = print_line;
     NNC_TRY(open_model(o, w, sink));
     t.compile = compile_options(o, w);
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));

@@ -45,12 +45,12 @@ static const char *const keys[][2] = {{"hidden_size", "hidden"}, {"nonlinearity"
     {"max_val", "hi"}, {"min", "lo"}, {"min_val", "lo"}, {"negative_slope", "alpha"},
     {"normalized_shape", "axis"}, {"nhead", "heads"}, {"num", "parts"}, {"num_embeddings", "rows"},
     {"num_groups", "groups"}, {"num_heads", "heads"}, {"num_parameters", "slopes"},
-    {"order", "perm"}, {"other", "value"}, {"out_channels", "channels"}, {"out_features", "out"},
-    {"padding", "pad"}, {"padding", "pads"}, {"pads", "pad"}, {"pad", "pads"},
-    {"pool_size", "kernel"}, {"size", "kernel"}, {"size", "shape"}, {"slope", "alpha"},
-    {"split_size", "sizes"}, {"start", "starts"}, {"start_dim", "axis"}, {"step", "steps"},
-    {"strides", "stride"}, {"transA", "transpose_a"}, {"transB", "transpose_b"}, {"units", "out"},
-    {"use_bias", "bias"}};
+    {"order", "perm"}, {"other", "value"}, {"p", "alpha"}, {"out_channels", "channels"},
+    {"out_features", "out"}, {"padding", "pad"}, {"padding", "pads"}, {"pads", "pad"},
+    {"pad", "pads"}, {"pool_size", "kernel"}, {"size", "kernel"}, {"size", "shape"},
+    {"slope", "alpha"}, {"split_size", "sizes"}, {"start", "starts"}, {"start_dim", "axis"},
+    {"step", "steps"}, {"strides", "stride"}, {"transA", "transpose_a"}, {"transB", "transpose_b"},
+    {"units", "out"}, {"use_bias", "bias"}};
 static const char *const left_out[][2] = {{"in_channels", "the input has them"},
     {"in_features", "the input has them"}, {"input_shape", "the input has it"},
     {"num_channels", "the input has them"}, {"num_features", "the input has them"},
@@ -58,11 +58,11 @@ static const char *const left_out[][2] = {{"in_channels", "the input has them"},
     {"embed_dim", "the input has them"}, {"end_dim", "flatten goes to the last dimension"},
     {"output_size",
         "global pooling leaves extent 1; others are adaptive_avgpool and adaptive_maxpool"},
-    {"inplace", "nnc decides what is in place"}, {"p", "only training uses it"},
-    {"momentum", "only training uses it"}, {"track_running_stats", "the statistics are stored"},
+    {"inplace", "nnc decides what is in place"}, {"momentum", "training uses 0.1"},
+    {"track_running_stats", "the statistics are stored"},
     {"padding_mode", "conv and pooling pad with zeros; a pad layer before them has other modes"},
     {"activation", "write the activation as the next layer"},
-    {"padding_idx", "only training uses it"}};
+    {"padding_idx", "training treats that row as any other"}};
 
 /* Normalises a name: lower case, without a prefix such as "nn.", without _ and a 1d, 2d or 3d suffix. */
 static void plain(const char *s, char out[40])

@@ -350,12 +350,13 @@ static const char samples_model[] = "{\"inputs\": {\"x\": [16, 8]}, \"layers\": 
 
 TEST(files_of_samples)
 {
-    char dir[256], x[300], y[300], w[300];
+    char dir[256], x[300], y[300], w[300], log[300];
     CHECK(api_tmpdir(dir, sizeof dir));
     write_samples(dir, 4);
     snprintf(x, sizeof x, "%s/x.npy", dir);
     snprintf(y, sizeof y, "%s/y.npy", dir);
     snprintf(w, sizeof w, "%s/w.safetensors", dir);
+    snprintf(log, sizeof log, "%s/log", dir);
     nnc_env *e = NULL;
     NNC_LOCAL(nnc_text) out = {0}, again = {0};
     nnc_graph *g =
@@ -386,8 +387,19 @@ TEST(files_of_samples)
     CHECK_DIAG("is no longer finite after step 1");
     o.steps = 0;
     o.lr = 1e30;
+    o.log = log;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_DIFFERS);
     CHECK_DIAG("a smaller --lr");
+    CHECK(!test_has_diag("-nan"));
+    char *text = NULL;
+    size_t n = 0;
+    CHECK_OK(nnc_file_read(log, 0, &text, &n, test_sink));
+    CHECK(text && strstr(text, "\"loss\": null, \"lr\": ") && !strstr(text, "nan"));
+    nnc_free(text);
+    o.log = "/no/such/folder/log";
+    CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_IO);
+    CHECK_DIAG("cannot write");
+    o.log = NULL;
     write_samples(dir, 5);
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
     CHECK_DIAG("has class 4");

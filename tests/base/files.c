@@ -267,10 +267,15 @@ TEST(files_whole_or_not_at_all)
         _exit(nnc_file_write_by(path, put_and_die, NULL, true, NULL) == NNC_OK);
     CHECK(waitpid(child, &rc, 0) == child && WIFSIGNALED(rc));
     CHECK_INT(nnc_file_write_by(path, put_and_fail, NULL, true, test_sink), NNC_E_MODEL);
+    CHECK_OK(nnc_file_can_write(path, test_sink));
     check_content(path, "old");
     CHECK_INT(files_in(dir), 1);
     unlink(path);
+    CHECK_OK(nnc_file_can_write(path, test_sink));
+    CHECK_OK(nnc_file_can_write("/dev/null", test_sink));
+    CHECK_INT(nnc_file_can_write(dir, test_sink), NNC_E_IO);
     CHECK_INT(rmdir(dir), 0);
+    CHECK_INT(nnc_file_can_write(path, test_sink), NNC_E_IO);
 }
 
 /* A pipe in an entry's place would be waited for; a cache that cannot be written is read all the same. */
