@@ -26,9 +26,10 @@ typedef struct chain {
     const nx_set *s;
     int n;
     part part[NNC_KPARTS];
-    uint8_t *of; /* by node of g: number of its part, from 1; 0: repeated in each part that reads it */
+    uint8_t *of; /* by node of g: its part, from 1; 0: repeated in each part that reads it */
     bool *indexed; /* by node: of no part, and computed from an index */
-    uint32_t late; /* nodes before it that follow a product are of the next part: 0, or the last product */
+    uint32_t
+        late; /* nodes before it that follow a product are of the next part: 0, or the product */
     const char **why;
     nnc_arena *scratch, *a;
 } chain;
@@ -135,7 +136,8 @@ static bool assign(chain *c)
     return list_nodes(c);
 }
 
-/* Elementwise ops after a product are its epilogue. Where several of their results would pass to the next part, they belong to that part. */
+/* Elementwise ops after a product are its epilogue. Where several of their results would pass to the next part, they belong to
+ * that part. */
 static bool find_parts(chain *c)
 {
     const nx_set *s = c->s;
