@@ -77,28 +77,56 @@ def encoder():
 
 
 MODELS = {"mlp": mlp, "cnn": cnn, "encoder": encoder}
+def warmed(make):
+    """20 steps of warm-up, then make(optimizer)."""
+    def of(o):
+        warm = torch.optim.lr_scheduler.LinearLR(o, 1 / 20, 1, 19)
+        return torch.optim.lr_scheduler.SequentialLR(o, [warm, make(o)], [20])
+    return of
+
+
+LR = torch.optim.lr_scheduler
+SGD = lambda p: torch.optim.SGD(p, 0.05)
+# name: flags of nnc, PyTorch's optimizer, and what a step does beyond: schedule, batches that it accumulates, clipping
 OPTIMIZERS = {
-    "sgd": (["--lr=0.05"], lambda p: torch.optim.SGD(p, 0.05)),
+    "sgd": (["--lr=0.05"], SGD, {}),
     "nesterov": (["--lr=0.02", "--momentum=0.9", "--nesterov", "--weight-decay=1e-3"],
-                 lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, nesterov=True, weight_decay=1e-3)),
-    "adam": (["--lr=1e-3", "--optimizer=adam", "--weight-decay=1e-2"], lambda p: torch.optim.Adam(p, 1e-3, weight_decay=1e-2)),
-    "adamw": (["--lr=1e-3", "--optimizer=adamw", "--weight-decay=0.05"], lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.05)),
+                 lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, nesterov=True, weight_decay=1e-3), {}),
+    "momentum_clip": (["--lr=0.02", "--momentum=0.9", "--clip-norm=0.5"], lambda p: torch.optim.SGD(p, 0.02, momentum=0.9), {"clip": 0.5}),
+    "adam": (["--lr=1e-3", "--optimizer=adam", "--weight-decay=1e-2", "--clip-norm=1"],
+             lambda p: torch.optim.Adam(p, 1e-3, weight_decay=1e-2), {"clip": 1}),
+    "adamw": (["--lr=1e-3", "--optimizer=adamw", "--weight-decay=0.05"], lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.05), {}),
+    "every": (["--lr=0.05", "--schedule=step", "--decay-every=4", "--gamma=0.5"], SGD, {"lr": lambda o: LR.StepLR(o, 40, 0.5)}),
+    "at": (["--lr=0.05", "--schedule=step", "--decay-at=15steps,8"], SGD, {"lr": lambda o: LR.MultiStepLR(o, [15, 80], 0.1)}),
+    "cosine": (["--lr=0.05", "--schedule=cosine", "--min-lr=0.001"], SGD,
+               {"lr": lambda o: LR.CosineAnnealingLR(o, STEPS, 0.001)}),
+    "warm_cosine": (["--lr=0.05", "--schedule=cosine", "--warmup-steps=20"], SGD,
+                    {"lr": warmed(lambda o: LR.CosineAnnealingLR(o, STEPS - 20))}),
+    "accumulate": (["--lr=0.02", "--momentum=0.9", "--accumulate=4", "--clip-norm=0.5"],
+                   lambda p: torch.optim.SGD(p, 0.02, momentum=0.9), {"accumulate": 4, "clip": 0.5}),
 }
 
 
-def torch_losses(net, make, x, y, batch, steps, clip):
-    opt, out = make(net.parameters()), []
+def torch_losses(net, make, more, x, y, batch, steps):
+    parts, out = more.get("accumulate", 1), []
+    opt, n = make(net.parameters()), len(x) // (batch * parts)
+    rates = more["lr"](opt) if "lr" in more else None
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.1)
     net.train()
     for step in range(steps):
-        at = step % (len(x) // batch) * batch
         opt.zero_grad()
-        loss = loss_of(net(torch.from_numpy(x[at:at + batch])), torch.from_numpy(y[at:at + batch]))
-        loss.backward()
-        if clip:
-            nn.utils.clip_grad_norm_(net.parameters(), clip)
+        total = 0
+        for k in range(parts):
+            at = (step % n * parts + k) * batch
+            loss = loss_of(net(torch.from_numpy(x[at:at + batch])), torch.from_numpy(y[at:at + batch]))
+            (loss / parts).backward()
+            total += loss.item() / parts
+        if "clip" in more:
+            nn.utils.clip_grad_norm_(net.parameters(), more["clip"])
         opt.step()
-        out.append(loss.item())
+        if rates:
+            rates.step()
+        out.append(total)
     return np.array(out)
 
 
@@ -114,13 +142,15 @@ def main():
     p.add_argument("--only", default="")
     p.add_argument("--flags", default="")
     a = p.parse_args()
+    global STEPS
+    STEPS = a.steps
     torch.set_num_threads(a.threads)
     batch, rows, bad = 32, 320, 0
     only = [n for n in a.only.split(",") if n]
     print("%-18s %s" % ("", "loss of nnc and PyTorch at steps 1, 10, 50, last; largest relative difference within 10 steps, and of all"))
     with tempfile.TemporaryDirectory() as d:
         for name, make_net in MODELS.items():
-            for opt, (flags, make_opt) in OPTIMIZERS.items():
+            for opt, (flags, make_opt, more) in OPTIMIZERS.items():
                 if only and name not in only and opt not in only:
                     continue
                 torch.manual_seed(1)
@@ -131,17 +161,16 @@ def main():
                 np.savez(d + "/data.npz", x=x, target=y)
                 save_weights(d + "/w.npz", net)
                 json.dump({"inputs": {"x": [batch, *shape]}, "layers": layers}, open(d + "/m.json", "w"))
-                clip = 1.0 if opt == "adam" else 0
                 cmd = [a.nnc, "train", d + "/m.json", "--weights=" + d + "/w.npz", "--data=" + d + "/data.npz", "--no-shuffle",
                        "--epochs=1000", "--steps=%d" % a.steps, "--label-smoothing=0.1", "--threads=%d" % a.threads,
-                       "--log=" + d + "/log", *flags, *a.flags.split()] + (["--clip-norm=1"] if clip else [])
+                       "--log=" + d + "/log", *flags, *a.flags.split()]
                 r = subprocess.run(cmd, capture_output=True, text=True)
                 if r.returncode:
                     print("%-18s %s" % (name + " " + opt, r.stderr.strip()))
                     bad += 1
                     continue
                 got = np.array([json.loads(l)["loss"] for l in open(d + "/log")])
-                want = torch_losses(net, make_opt, x, y, batch, a.steps, clip)
+                want = torch_losses(net, make_opt, more, x, y, batch, a.steps)
                 diff = abs(got - want) / want
                 shown = "  ".join("%.6f %.6f" % (got[i], want[i]) for i in sorted({0, 9, 49, a.steps - 1}) if i < a.steps)
                 bad += diff[:10].max() > 1e-4

@@ -134,6 +134,11 @@ NNC_API nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_opti
  * fit. The artifact must outlive the session. Sessions of one artifact, and of those made from it for other shapes, share what is equal:
  * weights, packed weights; then less memory is allocated. */
 NNC_API nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
+/* The same with the states (see below) of another session: those of the same name and type are in the same memory, so that each of the
+ * two sees what the other's steps have made of them. For evaluating weights in training. The two may be destroyed in any order; they
+ * must not run at the same time. */
+NNC_API nnc_status nnc_session_create_with(
+    nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_session_destroy(nnc_session *s);
 NNC_API int nnc_session_inputs(const nnc_session *s);
 NNC_API int nnc_session_outputs(const nnc_session *s);
@@ -158,6 +163,9 @@ NNC_API nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* 
 /* Runs the model, then replaces all states by their new values, in place; nnc_session_run leaves them. Outputs are those of the old state.
  * A model without state is run. After a failure states may be partly updated. */
 NNC_API nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink) NNC_MUST;
+/* The same for states of `accumulate %g <- %g2` only; the others keep their values. For steps over several batches: accumulates the
+ * gradients of all but the last, whose step uses their sum. */
+NNC_API nnc_status nnc_session_accumulate(nnc_session *s, nnc_sink *sink) NNC_MUST;
 NNC_API int nnc_session_states(const nnc_session *s);
 /* By index, in the order of the updates; NULL after the last. */
 NNC_API const char *nnc_session_state_name(const nnc_session *s, int i);

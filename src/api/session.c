@@ -26,7 +26,8 @@ static void warn_slow(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
     e->said_slow |= n > 0;
 }
 
-nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
+nnc_status nnc_session_create_with(
+    nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink)
 {
     *out = NULL;
     if (a->unchecked)
@@ -45,7 +46,8 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
         .n_engine = e->n_engine,
         .env = env,
         .n_env = e->n_target,
-        .shared = a->root ? a->root->shared : a->shared};
+        .shared = a->root ? a->root->shared : a->shared,
+        .states = with ? with->exec : NULL};
     s->a = a;
     s->plan = a->plan;
     s->index = nnc_calloc((size_t)a->plan->n_input + 1, sizeof *s->index);
@@ -63,6 +65,11 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
     if (!st)
         warn_slow(e, a->plan, sink);
     return st;
+}
+
+nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
+{
+    return nnc_session_create_with(e, a, NULL, out, sink);
 }
 
 void nnc_session_destroy(nnc_session *s)
@@ -162,13 +169,24 @@ nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink)
     return nnc_exec_sync(s->exec, sink);
 }
 
-nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink)
+static nnc_status step_with(
+    nnc_session *s, nnc_status (*submit)(nnc_exec *e, nnc_sink *sink), nnc_sink *sink)
 {
     if (s->plan->n_update == 0)
         return nnc_session_run(s, sink);
     nnc_stream_forget(s);
-    NNC_TRY(nnc_exec_step(s->exec, sink));
+    NNC_TRY(submit(s->exec, sink));
     return nnc_exec_sync(s->exec, sink);
+}
+
+nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink)
+{
+    return step_with(s, nnc_exec_step, sink);
+}
+
+nnc_status nnc_session_accumulate(nnc_session *s, nnc_sink *sink)
+{
+    return step_with(s, nnc_exec_accumulate, sink);
 }
 
 int nnc_session_states(const nnc_session *s)

@@ -8,7 +8,7 @@
 
 const nnc_train_options nnc_train_defaults = {.compile = {.level = 2, .streams = 1, .devices = 1},
     .of = {NNC_TRAINING_DEFAULTS},
-    .lr = 0.01,
+    .rate = {NNC_RATE_DEFAULTS},
     .epochs = 1};
 
 /* A compiled graph and its session. */
@@ -29,7 +29,8 @@ typedef struct trainer {
     int64_t batch,
         n_train; /* samples: of a batch, and of those that are trained on, which come first */
     int64_t targets; /* numbers in the targets of a batch: segmentation has several a sample */
-    int64_t step, steps; /* so far, and of all epochs */
+    int64_t step, steps, per_epoch; /* so far, of all epochs, of one */
+    int accumulate; /* batches of a step */
     void *buffer; /* for a batch of the largest input */
     nnc_text log;
     nnc_text *out;
@@ -40,10 +41,11 @@ typedef struct trainer {
 
 /* ---- programs ------------------------------------------------------------------------------------------------------------ */
 
-static nnc_status open_program(trainer *t, program *p)
+/* with: the session whose states it has; NULL: of its own */
+static nnc_status open_program(trainer *t, program *p, nnc_session *with)
 {
     NNC_TRY(nnc_compile(t->e, p->graph, &t->o->compile, &p->artifact, t->sink));
-    return nnc_session_create(t->e, p->artifact, &p->session, t->sink);
+    return nnc_session_create_with(t->e, p->artifact, with, &p->session, t->sink);
 }
 
 static void close_program(program *p)
@@ -83,13 +85,7 @@ static nnc_status set_number(trainer *t, program *p, const char *name, double v)
 
 static double learning_rate(const trainer *t)
 {
-    const nnc_train_options *o = t->o;
-    const int64_t left = t->steps - o->warmup, at = t->step - o->warmup;
-    if (t->step < o->warmup)
-        return o->lr * (double)(t->step + 1) / o->warmup;
-    return o->schedule == NNC_LR_cosine
-               ? o->lr * (1 + cos(M_PI * (double)at / (double)nnc_max64(left, 1))) / 2
-               : o->lr;
+    return nnc_rate_at(&t->o->rate, t->step, t->steps, t->per_epoch);
 }
 
 static nnc_status set_batch(trainer *t, program *p, int64_t first)
@@ -103,18 +99,22 @@ static nnc_status set_batch(trainer *t, program *p, int64_t first)
     return NNC_OK;
 }
 
-/* What changes from step to step. */
-static nnc_status set_step(trainer *t, program *p)
+/* What changes from step to step, and with the batches k of a step. */
+static nnc_status set_step(trainer *t, program *p, int k)
 {
     const nnc_training *of = &t->o->of;
-    const double k = (double)(t->step + 1);
-    const int key = input_of(p, NNC_TRAIN_KEY);
-    const uint32_t now = nnc_rng_u32(nnc_rng_key("dropout", t->o->seed), (uint64_t)t->step);
+    const double n = (double)(t->step + 1);
+    const int key = input_of(p, NNC_TRAIN_KEY), first = input_of(p, NNC_TRAIN_FIRST);
+    const uint64_t batch = (uint64_t)(t->step * t->accumulate + k);
+    const uint32_t now = nnc_rng_u32(nnc_rng_key("dropout", t->o->seed), batch);
+    const bool is_first = k == 0;
     if (key >= 0)
         NNC_TRY(nnc_session_input(p->session, key, &now, t->sink));
+    if (first >= 0)
+        NNC_TRY(nnc_session_input(p->session, first, &is_first, t->sink));
     NNC_TRY(set_number(t, p, NNC_TRAIN_LR, learning_rate(t)));
-    NNC_TRY(set_number(t, p, NNC_TRAIN_SCALE1, 1 / (1 - pow(of->beta1, k))));
-    return set_number(t, p, NNC_TRAIN_SCALE2, 1 / sqrt(1 - pow(of->beta2, k)));
+    NNC_TRY(set_number(t, p, NNC_TRAIN_SCALE1, 1 / (1 - pow(of->beta1, n))));
+    return set_number(t, p, NNC_TRAIN_SCALE2, 1 / sqrt(1 - pow(of->beta2, n)));
 }
 
 static nnc_status add_result(trainer *t, program *p, double *loss)
@@ -127,13 +127,19 @@ static nnc_status add_result(trainer *t, program *p, double *loss)
     return s;
 }
 
-static nnc_status train_batch(trainer *t, int64_t first)
+/* Takes a step of the batches from sample `first` on. */
+static nnc_status take_step(trainer *t, int64_t first)
 {
-    double loss, lr = learning_rate(t);
-    NNC_TRY(set_batch(t, &t->train, first));
-    NNC_TRY(set_step(t, &t->train));
-    NNC_TRY(nnc_session_step(t->train.session, t->sink));
-    NNC_TRY(add_result(t, &t->train, &loss));
+    double loss = 0, lr = learning_rate(t);
+    for (int k = 0; k < t->accumulate; k++) {
+        double part;
+        NNC_TRY(set_batch(t, &t->train, first + k * t->batch));
+        NNC_TRY(set_step(t, &t->train, k));
+        NNC_TRY((k < t->accumulate - 1 ? nnc_session_accumulate : nnc_session_step)(
+            t->train.session, t->sink));
+        NNC_TRY(add_result(t, &t->train, &part));
+        loss += part / t->accumulate;
+    }
     t->step++;
     char number[32] = "null"; /* JSON has no other form of NaN and infinity */
     if (isfinite(loss))
@@ -149,23 +155,6 @@ static nnc_status train_batch(trainer *t, int64_t first)
     return NNC_OK;
 }
 
-/* Gives the evaluation the weights that training has reached. */
-static nnc_status take_weights(trainer *t)
-{
-    nnc_session *from = t->train.session, *to = t->eval.session;
-    for (int i = 0; i < nnc_session_states(to); i++)
-        for (int k = 0; k < nnc_session_states(from); k++) {
-            if (strcmp(nnc_session_state_name(to, i), nnc_session_state_name(from, k)) != 0)
-                continue;
-            NNC_FREED void *data =
-                nnc_malloc((size_t)nnc_type_bytes(nnc_session_state_type(from, k)));
-            NNC_NEED(data, t->sink);
-            NNC_TRY(nnc_session_state(from, k, data, t->sink));
-            NNC_TRY(nnc_session_set_state(to, i, data, t->sink));
-        }
-    return NNC_OK;
-}
-
 static nnc_status validate(trainer *t)
 {
     double loss;
@@ -173,7 +162,6 @@ static nnc_status validate(trainer *t)
     t->eval.batches = 0;
     if (t->n_train == t->data.n)
         return NNC_OK;
-    NNC_TRY(take_weights(t));
     for (int64_t at = t->n_train; at + t->batch <= t->data.n; at += t->batch) {
         NNC_TRY(set_batch(t, &t->eval, at));
         NNC_TRY(nnc_session_run(t->eval.session, t->sink));
@@ -234,8 +222,9 @@ static nnc_status train_epoch(trainer *t, int epoch)
         dataset_shuffle(&t->data, 0, t->n_train, t->o->seed, name);
     t->train.loss = t->train.correct = 0;
     t->train.batches = 0;
-    for (int64_t at = 0; at + t->batch <= t->n_train && t->step < t->steps; at += t->batch)
-        NNC_TRY(train_batch(t, at));
+    const int64_t each = t->batch * t->accumulate;
+    for (int64_t at = 0; at + each <= t->n_train && t->step < t->steps; at += each)
+        NNC_TRY(take_step(t, at));
     const int64_t ns = nnc_now_ns() - begin;
     NNC_TRY(validate(t));
     report_epoch(t, epoch, ns);
@@ -246,7 +235,7 @@ static nnc_status train_epoch(trainer *t, int epoch)
 static nnc_status find_rows(trainer *t)
 {
     static const char *const others[] = {
-        NNC_TRAIN_LR, NNC_TRAIN_SCALE1, NNC_TRAIN_SCALE2, NNC_TRAIN_KEY};
+        NNC_TRAIN_LR, NNC_TRAIN_SCALE1, NNC_TRAIN_SCALE2, NNC_TRAIN_FIRST, NNC_TRAIN_KEY};
     nnc_session *s = t->train.session;
     size_t most = 0;
     for (int i = 0; i < nnc_session_inputs(s); i++) {
@@ -290,13 +279,13 @@ static nnc_status divide(trainer *t)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--validation=%g of %lld samples is less than a batch of %lld: keep a larger share",
             t->o->validation, (long long)n, (long long)t->batch);
-    const int64_t each = t->n_train / t->batch;
-    if (each < 1)
+    t->per_epoch = t->n_train / (t->batch * t->accumulate);
+    if (t->per_epoch < 1)
         return nnc_fail0(t->sink, NNC_E_MODEL,
-            "%lld samples for training are less than a batch of %lld: set a smaller one (--set "
-            "batch=...)",
-            (long long)t->n_train, (long long)t->batch);
-    t->steps = nnc_mul_sat(each, t->o->epochs);
+            "%lld samples for training are less than a step's %lld: set a smaller batch (--set "
+            "batch=...) or --accumulate",
+            (long long)t->n_train, (long long)(t->batch * t->accumulate));
+    t->steps = nnc_mul_sat(t->per_epoch, t->o->epochs);
     if (t->o->steps)
         t->steps = nnc_min64(t->steps, t->o->steps);
     return NNC_OK;
@@ -344,9 +333,10 @@ static nnc_status run(trainer *t)
 {
     const nnc_model *m = t->model;
     const nnc_training *of = &t->o->of;
+    NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
     NNC_TRY(check_files(t));
     NNC_TRY(nnc_train_graph(m, of, &t->train.graph, t->sink));
-    NNC_TRY(open_program(t, &t->train));
+    NNC_TRY(open_program(t, &t->train, NULL));
     NNC_TRY(find_rows(t));
     const nnc_type *y = nnc_typeof(m, m->output[0]);
     NNC_TRY(dataset_read(&t->data, t->o->data, t->o->labels,
@@ -354,7 +344,7 @@ static nnc_status run(trainer *t)
     NNC_TRY(divide(t));
     if (t->n_train < t->data.n) {
         NNC_TRY(nnc_evaluation_graph(m, of, &t->eval.graph, t->sink));
-        NNC_TRY(open_program(t, &t->eval));
+        NNC_TRY(open_program(t, &t->eval, t->train.session));
     }
     t->json = (nnc_json_writer){.out = t->out, .csv = t->format == NNC_CSV};
     if (t->format == NNC_JSON)
@@ -370,6 +360,7 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     nnc_text *out, nnc_sink *sink)
 {
     trainer t = {.e = e, .o = o, .model = m, .out = out, .format = f, .sink = sink};
+    t.accumulate = o->of.accumulate > 1 ? o->of.accumulate : 1;
     nnc_status s = run(&t);
     if (o->log && t.log.n) {
         nnc_status written = nnc_file_write(o->log, nnc_text_str(&t.log), t.log.n, false, sink);

@@ -5,14 +5,10 @@
 #include "api/api.h"
 #include "train/train.h"
 
-typedef enum nnc_schedule { NNC_LR_constant, NNC_LR_cosine } nnc_schedule;
-
 typedef struct nnc_train_options {
     nnc_compile_options compile;
     nnc_training of;
-    nnc_schedule schedule;   /* after the warm-up: cosine falls to 0 at the end */
-    double lr;
-    int warmup;              /* steps in which the learning rate grows to lr */
+    nnc_rate rate;
     int epochs;
     int steps;               /* of all epochs together, at most; 0: no limit */
     double validation;       /* share of the rows that are not trained on; whole batches */

@@ -364,6 +364,13 @@ void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value)
         nnc_def(g, state)->state = true;
 }
 
+void nnc_accumulate(nnc_graph *g, nnc_ref state, nnc_ref value)
+{
+    nnc_update(g, state, value);
+    if (g->status == NNC_OK)
+        nnc_def(g, state)->accumulates = true;
+}
+
 uint32_t nnc_result_outputs(const nnc_graph *g)
 {
     uint32_t n = g->n_output;

@@ -98,7 +98,7 @@ static void put_graph(mixer *m, const nnc_graph *g)
         const nnc_node *n = &g->node[i];
         put_str(m, nnc_ops[n->op].name); /* rows of ops.def may move */
         put_int(m, n->device);
-        put_int(m, n->frozen);
+        put_int(m, n->frozen + 2 * n->accumulates);
         put_int(m, n->n_in);
         for (int k = 0; k < n->n_in; k++)
             put_int(m, n->in[k]);

@@ -141,6 +141,7 @@ typedef struct nnc_node {
     int16_t device;   /* -1 = not assigned */
     bool frozen;      /* param: not trained */
     bool state;       /* param: replaced by a value of the graph after each run (nnc_update) */
+    bool accumulates; /* state: also after runs that take no step (nnc_accumulate) */
     nnc_ref *in;
     nnc_ref out;      /* first result; results have consecutive ids */
     nnc_attr *attr;   /* sorted by key */
@@ -231,6 +232,8 @@ void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
 /* `update %state <- %value`: the param `state` gets the value after the run; nodes read the old one. Both have the same type. Updates
  * follow all outputs in the list and count as outputs for liveness. */
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);
+/* `accumulate %state <- %value`: the same, also after runs that only accumulate: steps then do both, in this order. */
+void nnc_accumulate(nnc_graph *g, nnc_ref state, nnc_ref value);
 uint32_t nnc_result_outputs(const nnc_graph *g); /* number of outputs that are not updates; they come first */
 void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, invalid characters replaced by '_' */
 

@@ -467,12 +467,13 @@ static nnc_status parse_node(parser *p)
     return s;
 }
 
-/* `update %w <- %w2`, after the outputs */
+/* `update %w <- %w2` or `accumulate %w <- %w2`, after the outputs */
 static nnc_status parse_updates(parser *p)
 {
     nnc_ref state, value;
     nnc_scan at = *p->s;
-    for (; nnc_scan_eat(p->s, "update"); at = *p->s) {
+    bool each = false;
+    for (; nnc_scan_eat(p->s, "update") || (each = nnc_scan_eat(p->s, "accumulate")); at = *p->s) {
         NNC_TRY(scan_ref(p, &state));
         NNC_TRY(need(p, "<"));
         NNC_TRY(need(p, "-"));
@@ -481,7 +482,8 @@ static nnc_status parse_updates(parser *p)
             p->depth ? "a fused node updates nothing" : nnc_update_fault(p->g, state, value);
         if (why)
             return nnc_fail(p->sink, NNC_E_MODEL, nnc_scan_loc(&at), "update: %s", why);
-        nnc_update(p->g, state, value);
+        (each ? nnc_accumulate : nnc_update)(p->g, state, value);
+        each = false;
     }
     return p->g->status;
 }

@@ -202,7 +202,8 @@ static void put_body(nnc_text *t, const nnc_graph *g, int depth)
     }
     nnc_putc(t, '\n');
     for (uint32_t i = n; i < g->n_output; i++) {
-        nnc_printf(t, "%*supdate ", 2 * depth, "");
+        nnc_printf(t, "%*s%s ", 2 * depth, "",
+            nnc_def(g, g->output_state[i])->accumulates ? "accumulate" : "update");
         put_ref(t, g, g->output_state[i]);
         nnc_puts(t, " <- ");
         put_ref(t, g, g->output[i]);

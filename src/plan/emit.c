@@ -190,7 +190,8 @@ static nnc_status emit_update(emitter *e, const job *j)
     maker *m = e->m;
     nnc_plan *p = m->p;
     nnc_ref state = m->g->node[j->node].out;
-    nnc_plan_update *u = &p->update[p->n_update++];
+    nnc_plan_update *u = &p->update[j->item];
+    p->n_update++;
     NNC_TRY(tensor_of(m, state, j->to, NNC_NONE, &u->state));
     NNC_TRY(tensor_of(m, j->value, j->device, NNC_NONE, &u->value));
     if (p->tensor[u->value].alias_of == u->state)
@@ -328,8 +329,8 @@ static nnc_status emit_list(emitter *e, const job_list *l)
     for (int32_t i = 0; i < l->n; i++) {
         const job *j = &l->at[i];
         nnc_cmd *c;
-        if (j->late && !(i && l->at[i - 1].late))
-            e->m->p->end[SEC_main] = e->m->p->n_cmd;
+        for (int before = i ? l->at[i - 1].section : SEC_main; before < j->section; before++)
+            e->m->p->end[before] = e->m->p->n_cmd;
         switch ((job_kind)j->kind) {
         case J_weight: NNC_TRY(emit_weight(e, j)); break;
         case J_node: NNC_TRY(emit_node(e, j)); break;
@@ -418,11 +419,10 @@ nnc_status make_commands(maker *m)
     e.phase = 1;
     m->p->update = ARENA_NEW(&m->p->arena, nnc_plan_update, m->g->n_output + (size_t)1);
     NNC_NEED(m->p->update, m->sink);
-    m->p->end[SEC_main] = -1;
     NNC_TRY(emit_list(&e, &m->main));
-    m->p->end[SEC_step] = m->p->n_cmd;
-    if (m->p->end[SEC_main] < 0)
-        m->p->end[SEC_main] = m->p->n_cmd;
+    for (int last = m->main.n ? m->main.at[m->main.n - 1].section : SEC_main; last < SEC__COUNT;
+         last++)
+        m->p->end[last] = m->p->n_cmd;
     NNC_TRY(emit_outputs(m));
     m->p->n_event = m->n_event;
     return emit_devices(m);

@@ -20,7 +20,7 @@ static bool alloc_facts(maker *m)
     m->home = ARENA_NEW(a, int16_t, n);
     m->is_out = ARENA_NEW(a, bool, n);
     m->state_of = ARENA_NEW(a, nnc_ref, n);
-    m->late = ARENA_NEW(a, bool, m->g->n_node + (size_t)1);
+    m->section = ARENA_NEW(a, uint8_t, m->g->n_node + (size_t)1);
     m->tensor = ARENA_NEW(a, int32_t, slots);
     m->use = ARENA_NEW(a, int32_t, slots);
     m->made = ARENA_NEW(a, uint8_t, slots);
@@ -28,7 +28,7 @@ static bool alloc_facts(maker *m)
     m->pack = ARENA_NEW(a, int32_t, m->g->n_value + 1);
     m->is_static = nnc_static_values(m->g, a);
     if (!m->root || !m->at || !m->home || !m->is_out || !m->tensor || !m->use || !m->made ||
-        !m->want || !m->pack || !m->is_static || !m->state_of || !m->late)
+        !m->want || !m->pack || !m->is_static || !m->state_of || !m->section)
         return false;
     memset(m->state_of, 0xff, n * sizeof *m->state_of);
     memset(m->tensor, 0xff, slots * sizeof *m->tensor);
@@ -36,18 +36,40 @@ static bool alloc_facts(maker *m)
     return true;
 }
 
-/* Finds nodes that only updates need: they belong to the section step. */
-static void find_late(maker *m, uint32_t results)
+/* Finds the section of each node: the first that needs it. */
+static void find_sections(maker *m, uint32_t results)
 {
     const nnc_graph *g = m->g;
-    if (results == g->n_output)
-        return;
-    memset(m->late, true, g->n_node * sizeof *m->late);
-    for (uint32_t i = 0; i < results; i++)
-        m->late[g->value[g->output[i]].node] = false;
+    uint8_t *section = m->section;
+    memset(section, SEC_step, g->n_node * sizeof *section);
+    for (uint32_t i = g->n_output; i-- > 0;) {
+        uint8_t *of = &section[g->value[g->output[i]].node];
+        if (i < results)
+            *of = SEC_main;
+        else if (nnc_def(g, g->output_state[i])->accumulates)
+            *of = SEC_accumulate;
+    }
     for (uint32_t i = g->n_node; i-- > 0;)
-        for (int k = 0; k < g->node[i].n_in && !m->late[i]; k++)
-            m->late[g->value[g->node[i].in[k]].node] = false;
+        for (int k = 0; k < g->node[i].n_in; k++) {
+            uint8_t *of = &section[g->value[g->node[i].in[k]].node];
+            *of = *of < section[i] ? *of : section[i];
+        }
+}
+
+/* Updates of accumulate are made before step, whose nodes thus read new values only. */
+static nnc_status check_accumulated(const maker *m)
+{
+    const nnc_graph *g = m->g;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in && m->section[i] == SEC_step; k++) {
+            const nnc_node *n = nnc_def(g, m->root[g->node[i].in[k]]);
+            if (n->accumulates)
+                return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
+                    "%s is accumulated: what only updates need can read its new value, not its "
+                    "old one",
+                    g->value[n->out].name ? g->value[n->out].name : "a param");
+        }
+    return NNC_OK;
 }
 
 static nnc_status find_states(maker *m)
@@ -69,8 +91,8 @@ static nnc_status find_states(maker *m)
         if (i >= results && m->root[g->output[i]] == g->output[i])
             m->state_of[g->output[i]] = g->output_state[i];
     }
-    find_late(m, results);
-    return NNC_OK;
+    find_sections(m, results);
+    return check_accumulated(m);
 }
 
 int make_sources(maker *m, nnc_ref v, const nnc_ref **out)

@@ -18,12 +18,12 @@ typedef enum job_kind { J_weight, J_node, J_pack, J_copy, J_record, J_wait, J_up
 typedef struct job {
     uint8_t kind;
     bool is_call;
-    bool late;                  /* belongs to the section step */
+    uint8_t section;            /* of main's jobs: SEC_main, SEC_accumulate or SEC_step */
     int16_t device, stream, to; /* to: J_copy's destination device */
     int16_t engine;             /* index into options.engine */
     uint32_t node;              /* J_node */
     nnc_ref value;              /* J_weight, J_copy, J_pack: a root value; J_update: the new value of the param `node` */
-    int32_t item;               /* kernel, call, event */
+    int32_t item;               /* kernel, call, event; J_update: its number */
     int32_t packed;             /* call: that whose packed weights it reads, -1: none */
     int64_t work_bytes;
     call_args args;
@@ -83,7 +83,7 @@ typedef struct maker {
     int16_t *home;     /* device that computes its root */
     bool *is_out;      /* root of an output or of a new value of a state */
     nnc_ref *state_of; /* the param that the value updates, or NNC_NONE */
-    bool *late;        /* by node: only updates depend on it, no output does */
+    uint8_t *section;  /* by node: main if an output depends on it, otherwise the first one with an update that does */
     /* by value * n_dev + device */
     int32_t *tensor;   /* -1 */
     int32_t *use;      /* head of the list of main's jobs that read the root there, -1 */

@@ -100,12 +100,13 @@ typedef struct nnc_cmd {
     const char *reason;   /* why this engine */
 } nnc_cmd;
 
-/* Consecutive sections of the command list. A run is `main`, or `main` and then `step`; between runs the executor synchronises all
- * streams. */
+/* Consecutive sections of the command list. A run is `main`, or `main` and then `accumulate`, or these and then `step`; between runs
+ * the executor synchronises all streams. */
 typedef enum nnc_section {
     SEC_init, /* once, when the plan is loaded; complete on all devices before the first run */
     SEC_main, /* computes the outputs; changes no persistent memory */
-    SEC_step, /* uses main's results in the arenas and updates the state */
+    SEC_accumulate, /* uses main's results in the arenas and updates the states that accumulate */
+    SEC_step, /* uses the results of both and updates the other states */
     SEC__COUNT
 } nnc_section;
 
@@ -120,7 +121,8 @@ typedef struct nnc_plan_device {
     int streams;
 } nnc_plan_device;
 
-/* After a step, the memory of `state` (persistent, filled by init) contains `value`: an alias of it written by a command of step. */
+/* After a step, the memory of `state` (persistent, filled by init) contains `value`: an alias of it written by a command of step, or
+ * of accumulate, after which it is the state's value already. */
 typedef struct nnc_plan_update { int32_t state, value; } nnc_plan_update;
 
 typedef struct nnc_plan {
@@ -142,6 +144,14 @@ typedef struct nnc_plan {
 } nnc_plan;
 
 static inline int32_t nnc_plan_first(const nnc_plan *p, nnc_section s) { return s > SEC_init ? p->end[s - 1] : 0; }
+/* The sections are all commands, one after the other. */
+static inline bool nnc_plan_sections_ok(const nnc_plan *p)
+{
+    bool ok = p->end[SEC_init] >= 0 && p->end[SEC_step] == p->n_cmd;
+    for (int s = SEC_init; s < SEC_step; s++)
+        ok = ok && p->end[s] <= p->end[s + 1];
+    return ok;
+}
 
 nnc_plan *nnc_plan_create(void);
 void nnc_plan_destroy(nnc_plan *p);

@@ -51,6 +51,7 @@ const plan_field plan_head[] = {
     INT("objects", n_object, 0, 1 << 20),
     INT("init", end[SEC_init], 0, INT32_MAX),
     INT("main", end[SEC_main], 0, INT32_MAX),
+    INT("accumulate", end[SEC_accumulate], 0, INT32_MAX),
     INT("step", end[SEC_step], 0, INT32_MAX),
     {0},
 };

@@ -82,9 +82,9 @@ static void fill_edge(list *l, uint32_t from, uint32_t to)
 static bool goes_first(const void *ctx, uint32_t a, uint32_t b)
 {
     const list *l = ctx;
-    if (l->m->late[a] !=
-        l->m->late[b]) /* step comes after main: while nodes of main remain, one of them is ready */
-        return l->m->late[b];
+    const uint8_t *section = l->m->section;
+    if (section[a] != section[b]) /* while nodes of a section remain, one of them is ready */
+        return section[a] < section[b];
     return l->path[a] != l->path[b] ? l->path[a] > l->path[b] : a < b;
 }
 
@@ -225,7 +225,7 @@ static void find_copies(const maker *m, uint8_t *need)
 }
 
 static nnc_status add_copies(
-    maker *m, job_list *l, const uint8_t *need, nnc_ref r, int stream, bool late)
+    maker *m, job_list *l, const uint8_t *need, nnc_ref r, int stream, uint8_t section)
 {
     for (int d = 0; d < m->n_dev; d++) {
         if (!need[slot(m, r, d)])
@@ -236,25 +236,28 @@ static nnc_status add_copies(
         j->device = m->home[r];
         j->to = (int16_t)d;
         j->stream = (int16_t)stream;
-        j->late = late;
+        j->section = section;
         int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, r));
         j->cost.bytes = 2 * bytes;
     }
     return NNC_OK;
 }
 
-/* At the end: new values are copied to the states. A state that stays is one all the same, which programs may set. */
-static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream)
+/* At the end of the section: new values are copied to the states. A state that stays is one all the same, which programs may set. */
+static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream, nnc_section section)
 {
     const nnc_graph *g = m->g;
     for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++) {
         nnc_ref v = g->output[i], s = g->output_state[i];
+        if ((nnc_def(g, s)->accumulates ? SEC_accumulate : SEC_step) != section)
+            continue;
         job *j = make_job(out, &m->scratch, J_update);
         NNC_NEED(j, m->sink);
         uint32_t by = g->value[m->root[v]].node;
         j->value = v;
+        j->item = (int32_t)(i - nnc_result_outputs(g));
         j->node = g->value[s].node;
-        j->late = true;
+        j->section = section;
         j->device = m->home[v];
         j->to = m->home[s];
         j->stream = runs_in_main(m, &g->node[by]) ? stream[by] : 0;
@@ -283,13 +286,16 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
     count_parts(m, l, missing);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (g->node[i].op == OP_input || g->node[i].state)
-            NNC_TRY(add_copies(m, out, need, g->node[i].out, 0, false));
+            NNC_TRY(add_copies(m, out, need, g->node[i].out, 0, SEC_main));
+    nnc_section section = SEC_main;
     for (uint32_t i = 0; i < l->n_order; i++) {
         const nnc_node *n = &g->node[l->order[i]];
+        for (; section < m->section[l->order[i]]; section++)
+            NNC_TRY(add_updates(m, out, l->stream, section));
         job *j = make_job(out, &m->scratch, J_node);
         NNC_NEED(j, m->sink);
         j->node = l->order[i];
-        j->late = m->late[j->node];
+        j->section = m->section[j->node];
         j->device = (int16_t)device_of(n);
         j->stream = l->stream[j->node];
         j->cost = nnc_node_cost(g, n);
@@ -298,10 +304,12 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
              r++) { /* a concat in place is complete after the last of its parts */
             nnc_ref v = n->out + (nnc_ref)r, root = m->root[v];
             if (root == v || --missing[root] == 0)
-                NNC_TRY(add_copies(m, out, need, root, stream, m->late[l->order[i]]));
+                NNC_TRY(add_copies(m, out, need, root, stream, j->section));
         }
     }
-    return add_updates(m, out, l->stream);
+    for (; section < SEC__COUNT; section++)
+        NNC_TRY(add_updates(m, out, l->stream, section));
+    return NNC_OK;
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -412,7 +420,7 @@ static nnc_status add_sync(maker *m, job_kind kind, const job *beside, int event
     NNC_NEED(j, m->sink);
     j->device = beside->device;
     j->stream = beside->stream;
-    j->late = beside->late;
+    j->section = beside->section;
     j->item = event;
     return NNC_OK;
 }
@@ -503,9 +511,9 @@ nnc_status make_schedule(maker *m)
     if (m->o->streams > 1) {
         NNC_TRY(list_schedule(&l));
     } else {
-        for (int late = 0; late < 2; late++)
+        for (int section = SEC_main; section < SEC__COUNT; section++)
             for (uint32_t i = 0; i < m->g->n_node; i++)
-                if (m->late[i] == late && runs_in_main(m, &m->g->node[i]))
+                if (m->section[i] == section && runs_in_main(m, &m->g->node[i]))
                     l.order[l.n_order++] = i;
     }
     find_copies(m, need);

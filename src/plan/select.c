@@ -36,7 +36,8 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
     bool state = nnc_def(m->g, r)->state && j->device == m->home[r];
     if (m->root[result] != result || nnc_is_in_place(nnc_def(m->g, r)))
         return false; /* parts of one value have places of their own */
-    if (state && (m->state_of[result] != r || operand != r || !j->late))
+    const nnc_section updated = nnc_def(m->g, r)->accumulates ? SEC_accumulate : SEC_step;
+    if (state && (m->state_of[result] != r || operand != r || j->section != updated))
         return false; /* only its new value may overwrite a state's memory */
     int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, result));
     return nnc_type_bytes(nnc_typeof(m->g, r)) == bytes && count_root(m, n, r) == 1 &&

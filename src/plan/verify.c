@@ -76,8 +76,7 @@ static nnc_status check_rows(const check *v)
     NNC_TRY(plan_check_ranges(p, v->sink));
     if (p->n_device < 1 || p->n_device > INT16_MAX || p->n_event > p->n_cmd)
         return nnc_fail0(v->sink, v->code, "plan: devices or events are out of range");
-    if (p->end[SEC_init] > p->end[SEC_main] || p->end[SEC_main] > p->end[SEC_step] ||
-        p->end[SEC_step] != p->n_cmd)
+    if (!nnc_plan_sections_ok(p))
         return nnc_fail0(v->sink, v->code,
             "plan: the sections are not the %d commands one after the other", p->n_cmd);
     for (int i = 0; i < p->n_tensor; i++)

@@ -239,6 +239,11 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
     return NNC_OK;
 }
 
+nnc_status nnc_exec_accumulate(nnc_exec *e, nnc_sink *sink)
+{
+    return give(e, e->p->end[SEC_accumulate], sink);
+}
+
 nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink)
 {
     return give(e, e->p->end[SEC_step], sink);
@@ -447,7 +452,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(create_events(e, sink));
     NNC_TRY(nnc_exec_find_handles(e, sink));
     NNC_TRY(nnc_exec_load(e, true, sink));
-    NNC_TRY(nnc_exec_place(e, o->shared, sink));
+    NNC_TRY(nnc_exec_place(e, o, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, &e->arena, sink));
     NNC_TRY(nnc_exec_load(e, false, sink));
     nnc_exec_find_watch(e);

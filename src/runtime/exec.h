@@ -133,7 +133,7 @@ nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
 
 /* shared.c. Allocates persistent memory, but for what other executors have, and init's; main's handles are loaded. After init:
  * lets others use what it has made. At the end: gives up all of it. */
-nnc_status nnc_exec_place(nnc_exec *e, nnc_shared *shared, nnc_sink *sink);
+nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
 void nnc_exec_offer(nnc_exec *e);
 void nnc_exec_release(nnc_exec *e);
 

@@ -57,8 +57,7 @@ static const char *check_command(const nnc_plan *p, int i)
 
 nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink)
 {
-    if (p->n_device < 1 || p->end[SEC_init] < 0 || p->end[SEC_init] > p->end[SEC_main] ||
-        p->end[SEC_main] > p->end[SEC_step] || p->end[SEC_step] != p->n_cmd)
+    if (p->n_device < 1 || !nnc_plan_sections_ok(p))
         return nnc_fail0(sink, NNC_E_BUG, "plan: no device, or its sections are not its commands");
     for (int d = 0; d < p->n_device; d++)
         if (p->device[d].streams < 1)

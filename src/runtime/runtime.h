@@ -89,7 +89,9 @@ typedef struct nnc_exec_options {
     const nnc_engine_env *env; /* of each device, the last one of further devices; copied, what it points to outlives the executor */
     int n_env;
     /* fills weights of CMD_weight; NULL: inline, generated and file sources are read here */
-    nnc_shared *shared;     /* NULL: nothing is shared */
+    nnc_shared *shared;     /* NULL: nothing is shared, except with `states` */
+    nnc_exec *states;       /* states of the same name and type, on a device of the same name, are those of this executor, and init
+                             * does not fill them; NULL: of none. The two do not run at the same time */
     bool no_replay;         /* submit every run command by command, even where the device could replay it */
 } nnc_exec_options;
 
@@ -129,9 +131,11 @@ nnc_status nnc_exec_download(nnc_exec *e, int output, void *data);
 nnc_status nnc_exec_download_part(nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data);
 /* Enqueues main; returns before it is done. After a failure sync before anything else: earlier commands may still run. */
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST;
-/* Enqueues main and then step: the outputs are computed from the old state; afterwards the state is the new one. After a failure the
- * state may be partly updated. */
+/* Enqueues main, accumulate and then step: the outputs are computed from the old state; afterwards the state is the new one. After a
+ * failure the state may be partly updated. */
 nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink) NNC_MUST;
+/* The same without step: only the states that accumulate have new values. */
+nnc_status nnc_exec_accumulate(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* The current value of the state of plan->update[i], as upload and download copy. */
 nnc_status nnc_exec_get_state(nnc_exec *e, int i, void *data);
 nnc_status nnc_exec_set_state(nnc_exec *e, int i, const void *data);

@@ -3,8 +3,8 @@
  *
  * A value's key is a hash of how init makes it: the source of the weight, the text of the kernel, the layout that a call's engine reads,
  * and the keys of what the command reads. Memory is allocated in blocks, one for each executor and device, with the values that no
- * earlier block has; a block lives as long as an executor uses a value of it. State is never shared, nor what several commands write,
- * nor what an engine makes in a layout that it does not name. */
+ * earlier block has; a block lives as long as an executor uses a value of it. Not shared: state, except by executors that are created
+ * with another's, what several commands write, and what an engine makes in a layout that it does not name. */
 #include "runtime/exec.h"
 #include <pthread.h>
 #include <string.h>
@@ -14,7 +14,8 @@ enum { BUCKETS = 1024 };
 typedef struct nnc_block {
     nnc_device *device; /* the block's own, of this kind */
     const nnc_device_api *api;
-    void *base;
+    char *base;
+    int64_t bytes;
     int users; /* executors */
 } block;
 
@@ -245,6 +246,46 @@ static bool take_values(nnc_exec *e, nnc_static *s)
     return ok;
 }
 
+/* The block of executor e with this address. */
+static block *block_with(const nnc_exec *e, const char *at)
+{
+    for (size_t i = 0; i < e->n_block; i++)
+        if (at >= e->block[i]->base && at < e->block[i]->base + e->block[i]->bytes)
+            return e->block[i];
+    return NULL;
+}
+
+/* The state of `from` that executor e's state t is, or -1. */
+static int32_t same_state(const nnc_exec *e, int32_t t, const nnc_exec *from)
+{
+    const nnc_ptensor *x = &e->p->tensor[t];
+    for (int i = 0; i < from->p->n_update; i++) {
+        const nnc_ptensor *y = &from->p->tensor[from->p->update[i].state];
+        const char *const on[] = {e->p->device[x->device].name, from->p->device[y->device].name};
+        if (!strcmp(x->name, y->name) && nnc_type_equal(&x->type, &y->type) &&
+            !strcmp(on[0], on[1]))
+            return from->p->update[i].state;
+    }
+    return -1;
+}
+
+/* Takes the states that `from` has, too. False: out of memory. */
+static bool take_states(nnc_exec *e, nnc_static *s, const nnc_exec *from)
+{
+    bool ok = true;
+    pthread_mutex_lock(&e->shared->lock);
+    for (int i = 0; ok && i < e->p->n_update; i++) {
+        const int32_t t = e->p->update[i].state, theirs = same_state(e, t, from);
+        if (theirs < 0)
+            continue;
+        s[t].found = true;
+        s[t].at = nnc_exec_address(from, theirs);
+        ok = use_block(e, block_with(from, s[t].at));
+    }
+    pthread_mutex_unlock(&e->shared->lock);
+    return ok;
+}
+
 /* Finds the commands of init that need not run, backwards: those whose results are all found, or read by no command that runs. */
 static void find_idle(nnc_exec *e, nnc_static *s)
 {
@@ -273,8 +314,11 @@ static nnc_status create_block(
     NNC_NEED(b, sink);
     b->api = d->api;
     nnc_status st = d->api->open(ordinal, &b->device, sink);
+    void *base = NULL;
     if (!st)
-        st = d->api->alloc(b->device, bytes, &b->base, sink);
+        st = d->api->alloc(b->device, bytes, &base, sink);
+    b->base = base;
+    b->bytes = bytes;
     if (st && b->device)
         d->api->close(b->device);
     if (st)
@@ -325,21 +369,22 @@ static nnc_status place_on(nnc_exec *e, int d, nnc_static *s, nnc_sink *sink)
     at->statics = b;
     for (int i = 0; i < p->n_tensor; i++)
         if (is_static(p, i) && !s[i].found && p->tensor[i].device == d)
-            s[i].at = (char *)b->base + s[i].offset;
+            s[i].at = b->base + s[i].offset;
     return NNC_OK;
 }
 
-nnc_status nnc_exec_place(nnc_exec *e, nnc_shared *shared, nnc_sink *sink)
+nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     const int64_t from = nnc_now_ns();
     nnc_static *s = ARENA_NEW(&e->arena, nnc_static, p->n_tensor + 1);
     e->idle = ARENA_NEW(&e->arena, bool, p->end[SEC_init] + 1);
     void **at = ARENA_NEW(&e->arena, void *, p->n_tensor + 1);
+    nnc_shared *shared = o->states ? o->states->shared : o->shared;
     e->shared = shared ? join(shared) : nnc_shared_create();
     NNC_NEED(s && e->idle && at && e->shared, sink);
     NNC_TRY(find_keys(e, s, sink));
-    NNC_NEED(take_values(e, s), sink);
+    NNC_NEED(take_values(e, s) && (!o->states || take_states(e, s, o->states)), sink);
     find_idle(e, s);
     for (int d = 0; d < p->n_device; d++)
         NNC_TRY(place_on(e, d, s, sink));

@@ -69,6 +69,24 @@ static void update_weight(optimizer *o, nnc_ref w, nnc_ref grad)
     nnc_update(g, w, nnc_build2(g, OP_sub, w, change));
 }
 
+void update_each(nnc_graph *g, const nnc_training *t, nnc_ref state, nnc_ref value)
+{
+    (t->accumulate > 1 ? nnc_accumulate : nnc_update)(g, state, value);
+}
+
+/* Makes of the gradients of a batch their means over the batches of a step: sum <- first ? grad : sum + grad. */
+static void accumulate(optimizer *o, int n, const nnc_ref *w, nnc_ref *grad)
+{
+    nnc_graph *g = o->g;
+    nnc_ref first = scalar_input(g, NNC_TRAIN_FIRST, DT_bool);
+    for (int i = 0; i < n; i++) {
+        nnc_ref was = moment(o, w[i], "grad");
+        nnc_ref sum = nnc_build3(g, OP_select, first, grad[i], nnc_build2(g, OP_add, was, grad[i]));
+        nnc_accumulate(g, was, sum);
+        grad[i] = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
+    }
+}
+
 /* Scales all gradients by min(1, most / their common norm). */
 static void clip(nnc_graph *g, int n, nnc_ref *grad, double most)
 {
@@ -151,6 +169,8 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
         o.scale1 = scalar_input(g, NNC_TRAIN_SCALE1, DT_f32);
         o.scale2 = scalar_input(g, NNC_TRAIN_SCALE2, DT_f32);
     }
+    if (t->accumulate > 1)
+        accumulate(&o, k, w, grad);
     if (t->clip_norm > 0)
         clip(g, k, grad, t->clip_norm);
     for (int i = 0; i < k && g->status == NNC_OK; i++)

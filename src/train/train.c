@@ -231,8 +231,8 @@ static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sink)
 /* Does an input of the model have the name of one that training adds? Reports it. */
 static bool name_is_taken(const nnc_graph *m, nnc_sink *sink)
 {
-    static const char *const added[] = {
-        NNC_TRAIN_TARGET, NNC_TRAIN_LR, NNC_TRAIN_SCALE1, NNC_TRAIN_SCALE2, NNC_TRAIN_KEY};
+    static const char *const added[] = {NNC_TRAIN_TARGET, NNC_TRAIN_LR, NNC_TRAIN_SCALE1,
+        NNC_TRAIN_SCALE2, NNC_TRAIN_FIRST, NNC_TRAIN_KEY};
     for (uint32_t i = 0; i < m->n_node; i++) {
         const nnc_node *n = &m->node[i];
         const char *name = n->op == OP_input ? m->value[n->out].name : NULL;
@@ -291,7 +291,7 @@ static nnc_status make(
     else if (!s)
         s = add_optimizer(c.g, loss, t, sink);
     for (int i = 0; i < c.n_state && !s; i++)
-        nnc_update(c.g, c.state[i], c.value[i]);
+        update_each(c.g, t, c.state[i], c.value[i]);
     s = s ? s : c.g->status;
     if (!s)
         s = nnc_graph_tidy(c.g);

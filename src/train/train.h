@@ -28,6 +28,7 @@ typedef struct nnc_training {
         clip_norm; /* all gradients are scaled so that their common norm is at most this; 0: they are not */
     double bn_momentum; /* share of a batch's statistics in the running ones */
     bool bn_eval; /* batch norms use the running statistics, which stay */
+    int accumulate; /* batches whose gradients' mean a step takes; 0: 1 */
 } nnc_training;
 
 /* PyTorch's defaults. */
@@ -40,16 +41,40 @@ extern const nnc_training nnc_training_defaults;
 #define NNC_TRAIN_SCALE1 "m_scale" /* adam, adamw: 1 / (1 - beta1^t) */
 #define NNC_TRAIN_SCALE2 \
     "v_scale" /* adam, adamw: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
+#define NNC_TRAIN_FIRST "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
 #define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
 
 /* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of
  * indices that have the largest logit. The caller owns *out. NNC_E_MODEL: the loss does not fit the prediction, an op has no
- * derivative, or nothing is trained. */
+ * derivative, or nothing is trained. Where gradients are accumulated, all batches of a step but the last are given to
+ * nnc_session_accumulate: sums of gradients and running statistics are states that accumulate. */
 nnc_status nnc_train_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 /* The same for evaluation: no gradients, batch norms with running statistics, no dropout. Its states are the params, and its step
  * leaves them. */
 nnc_status nnc_evaluation_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
+
+/* ---- learning rates ---- */
+
+typedef enum nnc_schedule { NNC_LR_constant, NNC_LR_step, NNC_LR_cosine } nnc_schedule;
+
+typedef struct nnc_rate {
+    nnc_schedule schedule;
+    double lr;
+    int warmup; /* steps in which the rate grows linearly to its schedule's */
+    double gamma; /* step: factor of each fall */
+    const char *every; /* step: falls after each so many epochs ("30") or steps ("500steps"); NULL: not */
+    const char *const *at; /* step: falls after these epochs or steps */
+    int n_at;
+    double min; /* cosine: what it falls to, at the end */
+} nnc_rate;
+
+#define NNC_RATE_DEFAULTS .lr = 0.01, .gamma = 0.1
+
+/* NNC_E_USAGE: texts that are no such numbers, or belong to another schedule. */
+nnc_status nnc_rate_check(const nnc_rate *r, nnc_sink *sink) NNC_MUST;
+/* The learning rate of a step of `steps`, counted from 0. */
+double nnc_rate_at(const nnc_rate *r, int64_t step, int64_t steps, int64_t per_epoch);
 
 #endif

@@ -44,6 +44,7 @@ static nnc_training training(int i)
     t.weight_decay = 0.01;
     t.clip_norm = i % 5 == 3 ? 0.5 : 0;
     t.bn_eval = i % 7 == 6;
+    t.accumulate = i % 4 == 1 ? 3 : 0;
     return t;
 }
 
@@ -57,8 +58,8 @@ static const struct {
     {"-O0, interpreter", {.threads = 2, .no_llvm = true, .no_onednn = true}, 0},
 };
 
-/* Input i for a step: small numbers, classes, the learning rate. */
-static void *input_of(const nnc_graph *g, const nnc_node *n, int step)
+/* An input of a batch: small numbers, classes, the learning rate. */
+static void *input_of(const nnc_graph *g, const nnc_node *n, int step, bool first)
 {
     const nnc_type t = nnc_type_dense(nnc_typeof(g, n->out));
     const char *name = g->value[n->out].name;
@@ -72,7 +73,9 @@ static void *input_of(const nnc_graph *g, const nnc_node *n, int step)
             nnc_set_f64((nnc_dtype)t.dtype, data, i, v);
         else
             nnc_set_i64((nnc_dtype)t.dtype, data, i,
-                t.dtype == DT_u32 ? (int64_t)(u * 4e9) : (int64_t)(u * 5));
+                t.dtype == DT_bool  ? first
+                : t.dtype == DT_u32 ? (int64_t)(u * 4e9)
+                                    : (int64_t)(u * 5));
     }
     return data;
 }
@@ -106,34 +109,69 @@ static void compare_states(
     }
 }
 
-static void check(nnc_env *e, const nnc_graph *g, int level, const char *what)
+/* The states before the first step as the reference has them: by output. */
+static nnc_rval *first_states(nnc_session *s, const nnc_graph *g)
+{
+    nnc_rval *v = calloc(g->n_output, sizeof *v);
+    for (uint32_t k = nnc_result_outputs(g); k < g->n_output; k++) {
+        const nnc_type t = nnc_type_dense(nnc_typeof(g, g->output[k]));
+        const int64_t n = nnc_type_numel(&t);
+        NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&t));
+        for (int i = 0; i < nnc_session_states(s); i++)
+            if (!strcmp(nnc_session_state_name(s, i), g->value[g->output_state[k]].name))
+                CHECK_OK(nnc_session_state(s, i, data, test_sink));
+        v[k] = (nnc_rval){.type = t, .f = nnc_malloc(8 * (size_t)n)};
+        for (int64_t i = 0; i < n; i++)
+            v[k].f[i] = nnc_get_f64((nnc_dtype)t.dtype, data, i);
+    }
+    return v;
+}
+
+/* The reference after a batch that takes no step: of the states, only those that accumulate are new. */
+static void keep_states(const nnc_graph *g, nnc_rval *before, nnc_rval *now)
+{
+    for (uint32_t k = nnc_result_outputs(g); k < g->n_output; k++)
+        if (!nnc_def(g, g->output_state[k])->accumulates) {
+            nnc_rval v = before[k];
+            before[k] = now[k];
+            now[k] = v;
+        }
+}
+
+static void check(nnc_env *e, const nnc_graph *g, int level, int accumulate, const char *what)
 {
     nnc_compile_options o = nnc_compile_defaults;
     nnc_artifact *a = NULL;
     nnc_session *s = NULL;
     nnc_rval *before = NULL, *now = NULL;
+    const int batches = accumulate > 1 ? accumulate : 1;
     o.level = level;
     CHECK_OK(nnc_compile(e, g, &o, &a, test_sink));
     if (a)
         CHECK_OK(nnc_session_create(e, a, &s, test_sink));
-    for (int step = 0; s && step < STEPS; step++) {
+    if (s)
+        before = first_states(s, g);
+    for (int at = 0; s && at < STEPS * batches; at++) {
         void *in[16] = {0};
         int n = 0;
+        const bool steps = at % batches == batches - 1;
         for (uint32_t i = 0; i < g->n_node; i++)
             if (g->node[i].op == OP_input) {
-                in[n] = input_of(g, &g->node[i], step);
+                in[n] = input_of(g, &g->node[i], at, at % batches == 0);
                 CHECK_OK(nnc_session_input(s, n, in[n], test_sink));
                 n++;
             }
         now = calloc(g->n_output, sizeof *now);
         CHECK_OK(nnc_eval_step(g, (const void *const *)in, 1, before, now, test_sink));
-        CHECK_OK(nnc_session_step(s, test_sink));
+        CHECK_OK((steps ? nnc_session_step : nnc_session_accumulate)(s, test_sink));
         float loss = NAN;
         CHECK_OK(nnc_session_output(s, 0, &loss, test_sink));
         if (!(fabs((double)loss - now[0].f[0]) <= 1e-4 * fabs(now[0].f[0])))
-            test_fail(__FILE__, __LINE__, "%s, step %d: loss %.7g instead of %.7g", what, step,
+            test_fail(__FILE__, __LINE__, "%s, batch %d: loss %.7g instead of %.7g", what, at,
                 (double)loss, now[0].f[0]);
-        for (uint32_t i = 0; before && i < g->n_output; i++)
+        if (!steps)
+            keep_states(g, before, now);
+        for (uint32_t i = 0; i < g->n_output; i++)
             nnc_rval_free(&before[i]);
         free(before);
         before = now;
@@ -169,7 +207,7 @@ TEST(training_steps)
             snprintf(what, sizeof what, "%s, training %d, %s", models[m].name, i, ways[w].name);
             CHECK_OK(nnc_train_graph(g, &t, &step, test_sink));
             if (step)
-                check(e, step, ways[w].level, what);
+                check(e, step, ways[w].level, t.accumulate, what);
             nnc_graph_destroy(step);
             nnc_graph_destroy(g);
         }
@@ -293,6 +331,166 @@ TEST(models_that_cannot_be_trained)
     }
 }
 
+/* Steps of several batches are those of a large batch, where no layer sees the batch. */
+TEST(accumulated_batches_are_one)
+{
+    enum { PARTS = 4 };
+    static const char model[] =
+        "{\"args\": {\"n\": 3}, \"inputs\": {\"x\": [\"n\", 7]}, \"layers\": "
+        "[{\"op\": \"linear\", \"name\": \"a\", \"out\": 20}, \"silu\", "
+        "{\"op\": \"linear\", \"name\": \"b\", \"out\": 5}]}";
+    static const nnc_set whole = {"n", 12};
+    const nnc_model_options large = {.set = &whole, .n_set = 1};
+    nnc_env *e = NULL;
+    nnc_graph *m[2], *g[2] = {0};
+    nnc_artifact *a[2] = {0};
+    nnc_session *s[2] = {0};
+    CHECK_OK(nnc_env_create(NULL, &e, test_sink));
+    for (int k = 0; k < 2; k++) {
+        nnc_training t = nnc_training_defaults;
+        t.optimizer = NNC_OPT_adamw;
+        t.weight_decay = 0.01;
+        t.clip_norm = 0.1;
+        t.accumulate = k ? 0 : PARTS;
+        m[k] = nnc_model_parse("m.json", model, sizeof model - 1, k ? &large : NULL, test_sink);
+        CHECK_OK(nnc_train_graph(m[k], &t, &g[k], test_sink));
+        CHECK_OK(nnc_compile(e, g[k], NULL, &a[k], test_sink));
+        CHECK_OK(nnc_session_create(e, a[k], &s[k], test_sink));
+    }
+    for (int step = 0; step < 5; step++) {
+        float x[12 * 7];
+        int64_t y[12];
+        for (int i = 0; i < 12 * 7; i++)
+            x[i] = nnc_rng_uniform(nnc_rng_key("x", (uint64_t)step), (uint64_t)i);
+        for (int i = 0; i < 12; i++)
+            y[i] = (i + step) % 5;
+        for (int k = 0; k < 2; k++)
+            for (int part = 0; part < (k ? 1 : PARTS); part++) {
+                for (int i = 0; i < nnc_session_inputs(s[k]); i++) {
+                    const char *name = nnc_session_input_name(s[k], i);
+                    const float number =
+                        !strcmp(name, "lr") ? 0.02f : 1 / (1 - powf(0.9f, (float)step + 1));
+                    const bool first = part == 0;
+                    const void *data = !strcmp(name, "x")        ? (const void *)(x + part * 21)
+                                       : !strcmp(name, "target") ? (const void *)(y + part * 3)
+                                       : !strcmp(name, "first")  ? (const void *)&first
+                                                                 : &number;
+                    CHECK_OK(nnc_session_input(s[k], i, data, test_sink));
+                }
+                CHECK_OK((k || part == PARTS - 1 ? nnc_session_step : nnc_session_accumulate)(
+                    s[k], test_sink));
+            }
+    }
+    for (int i = 0; i < nnc_session_states(s[0]); i++)
+        for (int k = 0; k < nnc_session_states(s[1]); k++) {
+            float parts[140], one[140];
+            if (strcmp(nnc_session_state_name(s[0], i), nnc_session_state_name(s[1], k)) != 0)
+                continue;
+            const int64_t n = nnc_type_numel(nnc_session_state_type(s[0], i));
+            CHECK_OK(nnc_session_state(s[0], i, parts, test_sink));
+            CHECK_OK(nnc_session_state(s[1], k, one, test_sink));
+            for (int64_t j = 0; j < n; j++)
+                CHECK_NEAR(parts[j], one[j], 1e-5 * fmax(1, fabs((double)one[j])));
+        }
+    for (int k = 0; k < 2; k++) {
+        nnc_session_destroy(s[k]);
+        nnc_artifact_destroy(a[k]);
+        nnc_graph_destroy(g[k]);
+        nnc_graph_destroy(m[k]);
+    }
+    nnc_env_destroy(e);
+}
+
+/* An evaluation with the states of a training sees its steps, is not changed by its own, and outlives it. */
+TEST(sessions_with_the_states_of_another)
+{
+    const nnc_training t = nnc_training_defaults;
+    nnc_env *e = NULL;
+    nnc_graph *m =
+        nnc_model_parse("m.json", models[1].json, strlen(models[1].json), NULL, test_sink);
+    nnc_graph *g[2] = {0};
+    nnc_artifact *a[2] = {0};
+    nnc_session *s[2] = {0};
+    CHECK_OK(nnc_env_create(NULL, &e, test_sink));
+    CHECK_OK(nnc_train_graph(m, &t, &g[0], test_sink));
+    CHECK_OK(nnc_evaluation_graph(m, &t, &g[1], test_sink));
+    for (int k = 0; k < 2; k++) {
+        CHECK_OK(nnc_compile(e, g[k], NULL, &a[k], test_sink));
+        CHECK_OK(nnc_session_create_with(e, a[k], k ? s[0] : NULL, &s[k], test_sink));
+    }
+    const nnc_plan *p = nnc_artifact_plan(a[1]);
+    const int64_t own = nnc_exec_requested(s[1]->exec, 0).persist, all = p->device[0].persist_bytes;
+    CHECK(own < all / 2); /* what is left: packed weights of frozen layers, alignment */
+    for (int step = 0; step < 2; step++) {
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < nnc_session_inputs(s[k]); i++) {
+                void *data = NULL;
+                for (uint32_t n = 0, at = 0; n < g[k]->n_node; n++)
+                    if (g[k]->node[n].op == OP_input && (int)at++ == i)
+                        data = input_of(g[k], &g[k]->node[n], step, true);
+                CHECK_OK(nnc_session_input(s[k], i, data, test_sink));
+                free(data);
+            }
+        CHECK_OK(nnc_session_step(s[0], test_sink));
+        CHECK_OK(nnc_session_step(s[1], test_sink));
+        for (int i = 0; i < nnc_session_states(s[1]); i++) {
+            float theirs[512] = {0}, ours[512] = {1};
+            CHECK(nnc_type_bytes(nnc_session_state_type(s[1], i)) <= (int64_t)sizeof ours);
+            CHECK_OK(nnc_session_state(s[1], i, ours, test_sink));
+            for (int k = 0; k < nnc_session_states(s[0]); k++)
+                if (!strcmp(nnc_session_state_name(s[0], k), nnc_session_state_name(s[1], i)))
+                    CHECK_OK(nnc_session_state(s[0], k, theirs, test_sink));
+            if (strncmp(nnc_session_state_name(s[1], i), "e.", 2) !=
+                0) /* frozen: no state of training */
+                CHECK(
+                    !memcmp(ours, theirs, (size_t)nnc_type_bytes(nnc_session_state_type(s[1], i))));
+        }
+    }
+    float loss[2] = {0};
+    CHECK_OK(nnc_session_run(s[1], test_sink));
+    CHECK_OK(nnc_session_output(s[1], 0, &loss[0], test_sink));
+    nnc_session_destroy(s[0]);
+    CHECK_OK(nnc_session_run(s[1], test_sink));
+    CHECK_OK(nnc_session_output(s[1], 0, &loss[1], test_sink));
+    CHECK(loss[0] == loss[1] && loss[0] > 0);
+    nnc_session_destroy(s[1]);
+    for (int k = 0; k < 2; k++) {
+        nnc_artifact_destroy(a[k]);
+        nnc_graph_destroy(g[k]);
+    }
+    nnc_graph_destroy(m);
+    nnc_env_destroy(e);
+}
+
+TEST(learning_rates)
+{
+    static const char *const at[] = {"2", "35steps"};
+    const nnc_rate rates[] = {
+        {.lr = 1, .warmup = 4},
+        {.lr = 1, .gamma = 0.5, .schedule = NNC_LR_step, .every = "15steps"},
+        {.lr = 1, .gamma = 0.1, .schedule = NNC_LR_step, .at = at, .n_at = 2},
+        {.lr = 2, .schedule = NNC_LR_cosine, .min = 1, .warmup = 10},
+    };
+    static const struct {
+        int rate, step;
+        double want;
+    } cases[] = {{0, 0, 0.25}, {0, 3, 1}, {0, 39, 1}, {1, 14, 1}, {1, 15, 0.5}, {1, 39, 0.25},
+        {2, 19, 1}, {2, 20, 0.1}, {2, 34, 0.1}, {2, 35, 0.01}, {3, 4, 1}, {3, 10, 2}, {3, 25, 1.5},
+        {3, 40, 1}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) /* of 40, 10 an epoch */
+        CHECK_NEAR(nnc_rate_at(&rates[cases[i].rate], cases[i].step, 40, 10), cases[i].want, 1e-12);
+    for (size_t i = 0; i < NNC_COUNT(rates); i++)
+        CHECK_OK(nnc_rate_check(&rates[i], test_sink));
+    const nnc_rate wrong[] = {{.schedule = NNC_LR_step}, {.schedule = NNC_LR_step, .every = "0"},
+        {.schedule = NNC_LR_step, .every = "3x"}, {.every = "3"}};
+    static const char *const says[] = {
+        "needs --decay-every", "found `0`", "found `3x`", "belong to"};
+    for (size_t i = 0; i < NNC_COUNT(wrong); i++) {
+        CHECK_INT(nnc_rate_check(&wrong[i], test_sink), NNC_E_USAGE);
+        CHECK_DIAG(says[i]);
+    }
+}
+
 /* A state whose update is itself stays, and may be set. */
 TEST(states_that_stay)
 {
@@ -365,7 +563,7 @@ TEST(files_of_samples)
     nnc_train_options o = nnc_train_defaults;
     o.data = x;
     o.labels = y;
-    o.lr = 0.2;
+    o.rate.lr = 0.2;
     o.of.momentum = 0.9;
     o.epochs = 10;
     o.validation = 0.25;
@@ -381,12 +579,12 @@ TEST(files_of_samples)
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_USAGE);
     CHECK_DIAG("is less than a batch of 16");
     o.validation = 0;
-    o.lr = 1e60;
+    o.rate.lr = 1e60;
     o.steps = 1; /* whose loss is still that of the weights before it */
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_DIFFERS);
     CHECK_DIAG("is no longer finite after step 1");
     o.steps = 0;
-    o.lr = 1e30;
+    o.rate.lr = 1e30;
     o.log = log;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_DIFFERS);
     CHECK_DIAG("a smaller --lr");
@@ -439,7 +637,7 @@ TEST(accuracy_of_dense_targets)
     o.data = of_x;
     o.labels = of_y;
     o.epochs = 20;
-    o.lr = 1;
+    o.rate.lr = 1;
     CHECK_OK(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink));
     CHECK(strstr(nnc_text_str(&out), "accuracy 100.00 %;") != NULL);
     nnc_graph_destroy(g);

@@ -236,7 +236,8 @@ TEST(hostile_updates)
 {
 #define LIE_OF_STATE(why, ...) HELP_LIE(stateful, 1, why, __VA_ARGS__)
     LIE_OF_STATE("written by a run that does not update it", p->n_update = 1);
-    LIE_OF_STATE("written by a run that does not update it", p->end[SEC_main] = p->end[SEC_step]);
+    LIE_OF_STATE("written by a run that does not update it",
+        p->end[SEC_main] = p->end[SEC_accumulate] = p->end[SEC_step]);
     LIE_OF_STATE("update 0: no such tensor", p->update[0].state = p->n_tensor);
     LIE_OF_STATE("its one new value takes over", p->update[1] = p->update[0]);
     LIE_OF_STATE("its one new value takes over", p->update[0].value = p->input[0]);
@@ -253,20 +254,21 @@ TEST(hostile_text)
         const char *text, *says;
     } bad[] = {
         {"", "expected plan"},
-        {"plan f32 events=0 objects=0 init=0 main=0 step=0", "expected end"},
+        {"plan f32 events=0 objects=0 init=0 main=0 accumulate=0 step=0", "expected end"},
         {"plan f32 events=99999999999 end", "out of range"},
         {"plan f32 events=0 objects=9999999 end", "out of range"},
-        {"plan f32 events=0 objects=0 init=0 main=0 step=0\nengine 1 \"x\" end",
+        {"plan f32 events=0 objects=0 init=0 main=0 accumulate=0 step=0\nengine 1 \"x\" end",
             "1 is out of range: 0 to 0"},
-        {"plan f32 events=0 objects=0 init=0 main=0 step=0\nweight 0 inline \"w\" "
+        {"plan f32 events=0 objects=0 init=0 main=0 accumulate=0 step=0\nweight 0 inline \"w\" "
          "size=3 \"0102\" "
          "end",
             "two hex digits"},
-        {"plan f32 events=0 objects=0 init=0 main=0 step=0\nweight 0 inline \"w\" "
+        {"plan f32 events=0 objects=0 init=0 main=0 accumulate=0 step=0\nweight 0 inline \"w\" "
          "size=2000000000000 "
          "\"0102\" end",
             "two hex digits"},
-        {"plan f32 events=0 objects=0 init=0 main=0 step=0\ncmd 0 jump", "the name of a command"},
+        {"plan f32 events=0 objects=0 init=0 main=0 accumulate=0 step=0\ncmd 0 jump",
+            "the name of a command"},
     };
     for (size_t i = 0; i < NNC_COUNT(bad); i++) {
         nnc_scan s;

@@ -475,6 +475,46 @@ TEST(make_update_copied)
     nnc_graph_destroy(g);
 }
 
+TEST(make_accumulate)
+{
+    static const char text[] = "graph @t {\n"
+                               "%x = input : f32[64]\n"
+                               "%w = param : f32[64] = gen(\"w\", seed=1, scale=1)\n"
+                               "%g = param : f32[64] = gen(\"g\", seed=1, scale=0)\n"
+                               "%y = mul %x, %w loc \"/y\"\n"
+                               "%g2 = add %g, %x loc \"/g2\"\n"
+                               "%w2 = sub %w, %g2 loc \"/w2\"\n"
+                               "return %y as \"y\"\n"
+                               "update %w <- %w2\naccumulate %g <- %g2 }";
+    for (int streams = 1; streams < 4; streams += 2) {
+        nnc_plan *p = help_plan_text(text, streams, 1);
+        if (!p)
+            return;
+        help_check(p);
+        const nnc_cmd *g2 = help_cmd(p, "/g2"), *w2 = help_cmd(p, "/w2");
+        CHECK(g2 >= p->cmd + p->end[SEC_main] && g2 < p->cmd + p->end[SEC_accumulate]);
+        CHECK(w2 >= p->cmd + p->end[SEC_accumulate] && w2 < p->cmd + p->end[SEC_step]);
+        CHECK_INT(p->n_update, 2);
+        for (int i = 0; i < 2; i++)
+            CHECK_INT(p->tensor[p->update[i].value].alias_of, p->update[i].state);
+        if (streams == 1) /* both are computed in place */
+            CHECK_INT(help_count(p, CMD_copy), 0);
+        nnc_plan_destroy(p);
+    }
+    nnc_graph *g = help_graph("graph @t {\n"
+                              "%x = input : f32[4]\n"
+                              "%w = param : f32[4] = gen(\"w\", seed=1, scale=1)\n"
+                              "%g = param : f32[4] = gen(\"g\", seed=1, scale=0)\n"
+                              "%g2 = add %g, %x\n"
+                              "%w2 = sub %w, %g\n"
+                              "return %x as \"y\"\n"
+                              "update %w <- %w2\naccumulate %g <- %g2 }");
+    nnc_plan *p = g ? help_plan(g, 1, 1) : NULL;
+    CHECK(p == NULL);
+    CHECK_DIAG("g is accumulated: what only updates need can read its new value, not its old one");
+    nnc_graph_destroy(g);
+}
+
 TEST(make_declined)
 {
     nnc_graph *g = help_graph("graph @t {\n"

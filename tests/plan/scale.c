@@ -71,7 +71,7 @@ static nnc_plan *ring(int rounds)
             }
     }
     p->n_event = DEVICES * rounds;
-    p->end[SEC_main] = p->end[SEC_step] = p->n_cmd;
+    p->end[SEC_main] = p->end[SEC_accumulate] = p->end[SEC_step] = p->n_cmd;
     for (int t = 0; t < p->n_tensor; t++) { /* written in one round, read in the next */
         int r = t / DEVICES, d = t % DEVICES;
         p->tensor[t].first = r ? (r - 1) * DEVICES * 4 + 2 * ((d + DEVICES - 1) % DEVICES) : -1;

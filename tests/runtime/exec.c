@@ -71,7 +71,7 @@ TEST(exec_shares_handles_of_a_stream)
     p->cmd[3].stream = 1;
     p->cmd[4].item = p->cmd[3].item;
     p->cmd[p->n_cmd++] = p->cmd[3];
-    p->end[SEC_main] = p->end[SEC_step] = p->n_cmd;
+    p->end[SEC_main] = p->end[SEC_accumulate] = p->end[SEC_step] = p->n_cmd;
     CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
     CHECK_INT(toy_loaded, 2);
     nnc_exec_destroy(e);
@@ -315,11 +315,11 @@ TEST(exec_watches_runs)
     p->device[0].arena_bytes += p->tensor[pair[0]].bytes;
     p->output[0] = pair[1];
     p->cmd[p->n_cmd++] = (nnc_cmd){.kind = CMD_copy, .n_arg = 2, .arg = pair, .work = -1};
-    p->end[SEC_main] = p->end[SEC_step] = p->n_cmd;
+    p->end[SEC_main] = p->end[SEC_accumulate] = p->end[SEC_step] = p->n_cmd;
     CHECK_INT(run_watched(p, 3), 3 * 2 + 2);
     check_result(line_result, 0);
     p->output[0] = pair[0];
-    p->end[SEC_main] = p->end[SEC_step] = --p->n_cmd;
+    p->end[SEC_main] = p->end[SEC_accumulate] = p->end[SEC_step] = --p->n_cmd;
     int32_t last = p->cmd[p->n_cmd - 1].arg[2];
     nnc_ptensor was = p->tensor[last];
     p->tensor[last].space = SP_persist;

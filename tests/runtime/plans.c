@@ -95,7 +95,7 @@ static void command(
         .op_class = "ewise"};
     for (int i = 0; i < n; i++)
         m->arg[m->n_arg++] = args[i];
-    p->end[SEC_main] = p->end[SEC_step] = p->n_cmd;
+    p->end[SEC_main] = p->end[SEC_accumulate] = p->end[SEC_step] = p->n_cmd;
 }
 
 static making *start(int devices, int streams)
