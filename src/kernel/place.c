@@ -1,5 +1,5 @@
-/* kernel/place.c -- whether a kernel may write its result over one of its operands: only when every element is read before it is
- * written, in the same iteration. The rule is conservative: one stage; one result; one store without guards, after the reductions,
+/* kernel/place.c -- whether a kernel may write a result over one of its operands: only when every element is read before it is
+ * written, in the same iteration. The rule is conservative: one stage; one store of the result without guards, after the reductions,
  * that visits every element exactly once; all loads of the operand directly at the stored index. */
 #include "kernel/kernel.h"
 #include <stdlib.h>
@@ -36,18 +36,10 @@ static bool distinct_places(const nnc_kernel *k, const nnc_affine *at)
     }
 }
 
-static bool one_result(const nnc_kernel *k)
-{
-    int n = 0;
-    for (int b = 0; b < k->n_buf; b++)
-        n += k->buf[b].role == KB_out;
-    return n == 1;
-}
-
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
 {
     if (k->n_stage != 1 || nnc_kernel_in_order(k) || k->buf[bi].role != KB_in ||
-        k->buf[bo].role != KB_out || !one_result(k))
+        k->buf[bo].role != KB_out)
         return false;
     const nnc_kbuf *x = &k->buf[bi], *y = &k->buf[bo];
     if (x->numel != y->numel || nnc_dtype_size(x->dtype) != nnc_dtype_size(y->dtype) ||

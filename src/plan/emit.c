@@ -258,7 +258,7 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
         NNC_TRY(tensor_of(m, j->args.bias, j->device, NNC_NONE, &c->arg[k++]));
     for (int s = 0; s < j->args.n_sum; s++)
         NNC_TRY(tensor_of(m, j->args.sum[s], j->device, NNC_NONE, &c->arg[k++]));
-    NNC_TRY(tensor_of(m, n->out, j->device, j->in_place, &c->arg[k++]));
+    NNC_TRY(tensor_of(m, n->out, j->device, j->over ? j->over[0] : NNC_NONE, &c->arg[k++]));
     return add_work(e, c, j->work_bytes);
 }
 
@@ -303,8 +303,7 @@ static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
             k->n_args, a + n->n_out);
     for (int r = 0; r < n->n_out; r++) {
         nnc_ref v = n->out + (nnc_ref)r;
-        nnc_ref over = v == j->in_place_of ? j->in_place : NNC_NONE;
-        NNC_TRY(tensor_of(m, v, j->device, over, &c->arg[a++]));
+        NNC_TRY(tensor_of(m, v, j->device, j->over ? j->over[r] : NNC_NONE, &c->arg[a++]));
     }
     return add_work(e, c, j->work_bytes);
 }

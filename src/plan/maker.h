@@ -27,8 +27,7 @@ typedef struct job {
     int32_t packed;             /* call: that whose packed weights it reads, -1: none */
     int64_t work_bytes;
     call_args args;
-    nnc_ref in_place;           /* operand whose memory result `in_place_of` overwrites, or NNC_NONE */
-    nnc_ref in_place_of;
+    nnc_ref *over;              /* by result: the operand whose memory it overwrites, or NNC_NONE; NULL: none does */
     const char *reason;
     nnc_cost cost;
 } job;
@@ -122,6 +121,16 @@ static inline size_t slot(const maker *m, nnc_ref v, int dev)
 /* make.c: the values that commands compute and v consists of: itself, through views its operand, of a concat in place its operands. They
  * lie in *out until the next question; returns how many there are, -1: out of memory. */
 int make_sources(maker *m, nnc_ref v, const nnc_ref **out);
+
+/* Is the node computed by a command of main or step? */
+static inline bool runs_in_main(const maker *m, const nnc_node *n)
+{
+    return nnc_op_class(n->op) != CL_leaf && !m->is_static[n->out] && !nnc_is_view(m->g, n);
+}
+
+/* sequence.c: the nodes that run_in_main in an order that needs little memory, for one stream. Nodes of step that
+ * therefore run in main are of that section then. */
+nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n) NNC_MUST;
 
 /* schedule.c: main's jobs in order with streams, events and copies between devices. */
 nnc_status make_schedule(maker *m) NNC_MUST;

@@ -1,7 +1,7 @@
 /* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
  * events.
  *
- * One stream: program order. Several: list scheduling. The ready node with the longest
+ * One stream: sequence.c. Several: list scheduling. The ready node with the longest
  * remaining path goes first (ties: program order), to the stream of its device where it can
  * start first (ties: the stream of its latest operand, which needs no event). Times are the
  * roofline of each device's target, so the result depends on nothing measured. Copies go out on the
@@ -15,19 +15,8 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind)
     if (!ARENA_ROOM(a, l->at, l->cap, l->n + 1))
         return NULL;
     job *j = &l->at[l->n++];
-    *j = (job){.kind = kind,
-        .engine = -1,
-        .item = -1,
-        .packed = -1,
-        .in_place = NNC_NONE,
-        .in_place_of = NNC_NONE,
-        .value = NNC_NONE};
+    *j = (job){.kind = kind, .engine = -1, .item = -1, .packed = -1, .value = NNC_NONE};
     return j;
-}
-
-static bool runs_in_main(const maker *m, const nnc_node *n)
-{
-    return nnc_op_class(n->op) != CL_leaf && !m->is_static[n->out] && !nnc_is_view(m->g, n);
 }
 
 static int device_of(const nnc_node *n)
@@ -511,10 +500,7 @@ nnc_status make_schedule(maker *m)
     if (m->o->streams > 1) {
         NNC_TRY(list_schedule(&l));
     } else {
-        for (int section = SEC_main; section < SEC__COUNT; section++)
-            for (uint32_t i = 0; i < m->g->n_node; i++)
-                if (m->section[i] == section && runs_in_main(m, &m->g->node[i]))
-                    l.order[l.n_order++] = i;
+        NNC_TRY(make_sequence(m, l.order, &l.n_order));
     }
     find_copies(m, need);
     job_list jobs = {0};

@@ -112,8 +112,8 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     if (!got.ok)
         return NNC_OK;
     if (sum >= 0 && c.post[j->args.sum_post[sum]].in_place) {
-        j->in_place = j->args.sum[sum];
-        j->in_place_of = n->out;
+        NNC_NEED(j->over = ARENA_NEW(&m->scratch, nnc_ref, 1), m->sink);
+        j->over[0] = j->args.sum[sum];
         for (int k = sum + 1; k < j->args.n_sum; k++)
             j->args.sum[k - 1] = j->args.sum[k];
         j->args.n_sum--;
@@ -124,36 +124,52 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
 /* ---- kernels ------------------------------------------------------------------------------- */
 
 /* Distinct operands in order: the kernel's input buffers. */
-static int distinct(const nnc_node *n, int i, nnc_ref *v)
+static int distinct(const nnc_node *n, nnc_ref *v)
 {
     int k = 0;
     for (int a = 0; a < n->n_in; a++)
-        if (!nnc_operand_repeats(n, a) && k++ == i) {
-            *v = n->in[a];
-            break;
-        }
+        if (!nnc_operand_repeats(n, a))
+            v[k++] = n->in[a];
     return k;
 }
 
-static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
+/* Is operand v overwritten by another result already? */
+static bool is_taken(const maker *m, const nnc_node *n, const nnc_ref *over, nnc_ref v)
+{
+    bool taken = false;
+    for (int r = 0; r < n->n_out; r++)
+        taken = taken || (over[r] != NNC_NONE && m->root[over[r]] == m->root[v]);
+    return taken;
+}
+
+/* The operand that result r of the node may overwrite, or NNC_NONE. `state`: it holds what r is a new value of. */
+static nnc_ref find_overwritten(
+    const maker *m, const job *j, int32_t at, const nnc_kernel *k, int r, bool state)
 {
     const nnc_node *n = &m->g->node[j->node];
-    if (n->n_in > NNC_KERNEL_ARGUMENTS) /* compared pairwise */
-        return;
-    int n_in = distinct(n, -1, NULL);
-    /* twice: first the state that only this result updates, so that nothing is copied */
-    for (int turn = 0; turn < 2 * n_in && at >= 0 && n->n_out == 1; turn++) {
-        nnc_ref v = NNC_NONE;
-        int i = turn % n_in;
-        distinct(n, i, &v);
-        if (turn < n_in && v != m->state_of[n->out])
-            continue;
-        if (may_take(m, j, at, v, n->out) && nnc_kernel_in_place(k, i, n_in)) {
-            j->in_place = v;
-            j->in_place_of = n->out;
-            return;
-        }
-    }
+    const nnc_ref to = n->out + (nnc_ref)r;
+    nnc_ref in[NNC_KERNEL_ARGUMENTS];
+    const int n_in = distinct(n, in);
+    for (int i = 0; i < n_in; i++)
+        if ((in[i] == m->state_of[to]) == state && !is_taken(m, n, j->over, in[i]) &&
+            may_take(m, j, at, in[i], to) && nnc_kernel_in_place(k, i, n_in + r))
+            return in[i];
+    return NNC_NONE;
+}
+
+static nnc_status find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    if (at < 0 || n->n_in > NNC_KERNEL_ARGUMENTS) /* compared pairwise */
+        return NNC_OK;
+    NNC_NEED(j->over = ARENA_NEW(&m->scratch, nnc_ref, n->n_out), m->sink);
+    memset(j->over, 0xff, n->n_out * sizeof *j->over);
+    /* twice: first the states, so that nothing is copied */
+    for (int state = 1; state >= 0; state--)
+        for (int r = 0; r < n->n_out; r++)
+            if (j->over[r] == NNC_NONE)
+                j->over[r] = find_overwritten(m, j, at, k, r, state);
+    return NNC_OK;
 }
 
 /* Half of a model's kernels may run once, or for less than a microsecond: optimising them takes longer than it saves. Unoptimised code
@@ -224,7 +240,7 @@ static nnc_status select_kernel(maker *m, job *j, int32_t at)
     const nnc_node *n = &m->g->node[j->node];
     const nnc_kernel *k = NULL;
     NNC_TRY(lower_node(m, j, n, &k));
-    find_in_place(m, j, at, k);
+    NNC_TRY(find_in_place(m, j, at, k));
     if (m->o->on_kernel)
         m->o->on_kernel(m->o->on_kernel_ctx, k, n->origin ? n->origin : nnc_ops[n->op].name);
     return NNC_OK;

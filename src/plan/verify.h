@@ -10,7 +10,7 @@ typedef struct check {
     nnc_status code;
     int64_t *arg_bytes;  /* of each argument of each kernel */
     int32_t *first_arg;  /* by kernel: into arg_bytes */
-    bool *in_place;      /* by argument of each kernel: its only result may overwrite it */
+    uint64_t *in_place;  /* by argument of each kernel: bit r: result r, of the first 64, may overwrite it */
     bool *gpu;           /* by kernel: its schedule is a GPU's */
 } check;
 

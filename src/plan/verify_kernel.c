@@ -35,9 +35,10 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
         return "its text has another name";
     if (k->sched.domain != pk->domain || nnc_kernel_work(k) != pk->scratch_bytes)
         return "its text has another domain or scratch size";
-    for (int a = 0; a < n - 1 && out == 1; a++)
-        if (nnc_kernel_in_place(k, a, n - 1))
-            v->in_place[v->first_arg[i] + a] = true;
+    for (int a = 0; a < n - out; a++)
+        for (int r = 0; r < out && r < 64; r++)
+            if (nnc_kernel_in_place(k, a, n - out + r))
+                v->in_place[v->first_arg[i] + a] |= (uint64_t)1 << r;
     return NULL;
 }
 
@@ -71,7 +72,7 @@ nnc_status plan_check_kernels(check *v, nnc_arena *a)
         n += p->kernel[i].n_args;
     }
     v->arg_bytes = ARENA_NEW(a, int64_t, n + 1);
-    v->in_place = ARENA_NEW(a, bool, n + 1);
+    v->in_place = ARENA_NEW(a, uint64_t, n + 1);
     v->gpu = ARENA_NEW(a, bool, p->n_kernel + 1);
     NNC_NEED(v->arg_bytes && v->in_place && v->gpu, v->sink);
     for (int i = 0; i < p->n_kernel; i++)

@@ -131,17 +131,20 @@ static bool may_overwrite(const memory *m, const nnc_cmd *c, int32_t t, int32_t 
 {
     const nnc_plan *p = m->p;
     int32_t up = p->tensor[t].alias_of;
-    int last = c->n_arg - 1, seen = 0, which = -1;
-    if (up < 0 || m->owner[up] != o || c->arg[last] != t)
+    int n_read = c->n_arg - plan_n_written(p, c), result = n_read, seen = 0, which = -1;
+    while (result < c->n_arg && c->arg[result] != t)
+        result++;
+    if (up < 0 || m->owner[up] != o || result == c->n_arg)
         return false;
-    for (int a = 0; a < last; a++)
+    for (int a = 0; a < n_read; a++)
         if (m->owner[c->arg[a]] == o) {
             seen++;
             which = a;
         }
     if (c->kind == CMD_call)
         return seen == 0; /* read by the sum in place alone */
-    return c->kind == CMD_kernel && seen == 1 && m->v->in_place[m->v->first_arg[c->item] + which];
+    return c->kind == CMD_kernel && seen == 1 && result - n_read < 64 &&
+           m->v->in_place[m->v->first_arg[c->item] + which] >> (result - n_read) & 1;
 }
 
 static bool keep_before(memory *m, tiled *d, int32_t o)

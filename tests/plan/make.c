@@ -449,6 +449,89 @@ TEST(make_update_in_place)
     nnc_plan_destroy(p);
 }
 
+/* A kernel with several results overwrites a state with each. */
+TEST(make_updates_in_place)
+{
+    nnc_plan *p =
+        help_plan_text("graph @t {\n"
+                       "%x = input : f32[64]\n"
+                       "%w = param : f32[64] = gen(\"w\", seed=1, scale=1)\n"
+                       "%m = param : f32[64] = gen(\"m\", seed=2, scale=1)\n"
+                       "%y = mul %x, %w loc \"/y\"\n"
+                       "%m2, %w2 = fused %m, %x, %w {\n"
+                       "  %a = input : f32[64]\n  %b = input : f32[64]\n  %c = input : f32[64]\n"
+                       "  %d = add %a, %b\n  %e = sub %c, %d\n  return %d, %e } loc \"/step\"\n"
+                       "return %y as \"y\"\n"
+                       "update %w <- %w2\nupdate %m <- %m2 }",
+            1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    CHECK_INT(help_count(p, CMD_copy), 0);
+    CHECK_INT(p->device[0].arena_bytes, 512);
+    for (int i = 0; i < p->n_update; i++)
+        CHECK_INT(p->tensor[p->update[i].value].alias_of, p->update[i].state);
+    const nnc_cmd *c = help_cmd(p, "/step");
+    if (c && c->n_arg == 5) { /* both over one state */
+        p->tensor[c->arg[3]].alias_of = p->tensor[c->arg[4]].alias_of;
+        p->tensor[c->arg[3]].offset = p->tensor[c->arg[4]].offset;
+        help_rejected(p, "its one new value takes over");
+    }
+    nnc_plan_destroy(p);
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* Two gradients and their updates, which come last: a gradient's memory is free once its weight is updated, after the reader of the old
+ * one. */
+TEST(make_updates_early)
+{
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[1024]\n"
+                                 "%w = param : f32[1024] = gen(\"w\", seed=1, scale=1)\n"
+                                 "%v = param : f32[1024] = gen(\"v\", seed=2, scale=1)\n"
+                                 "%y = mul %x, %w loc \"/y\"\n"
+                                 "%g = exp %y loc \"/g\"\n"
+                                 "%h = mul %g, %v loc \"/h\"\n"
+                                 "%k = exp %h loc \"/k\"\n"
+                                 "%v2 = sub %v, %g loc \"/v2\"\n"
+                                 "%w2 = sub %w, %k loc \"/w2\"\n"
+                                 "return %y as \"y\"\n"
+                                 "update %w <- %w2\nupdate %v <- %v2 }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    CHECK_INT(help_count(p, CMD_copy), 0);
+    CHECK(help_at(p, "/h") < help_at(p, "/v2") && help_at(p, "/v2") < help_at(p, "/k"));
+    CHECK_INT(p->device[0].arena_bytes, 4 * 4096); /* x, y, and two more at a time */
+    nnc_plan_destroy(p);
+}
+
+/* What only the step needs, and is smaller than what it is computed from, is computed in main. */
+TEST(make_small_results_early)
+{
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[1,1,64,64]\n"
+                                 "%w = param : f32[1,1,32,32] = gen(\"w\", seed=1, scale=1)\n"
+                                 "%a = exp %x loc \"/a\"\n"
+                                 "%p = maxpool %a {kernel=[2,2], strides=[2,2]} loc \"/p\"\n"
+                                 "%b = exp %p loc \"/b\"\n"
+                                 "%c = concat %b, %b, %b, %b {axis=0} loc \"/c\"\n"
+                                 "%i = argmaxpool %a {kernel=[2,2], strides=[2,2]} loc \"/i\"\n"
+                                 "%f = cast %i {to=f32} loc \"/f\"\n"
+                                 "%w2 = sub %w, %f loc \"/w2\"\n"
+                                 "return %c as \"c\"\n"
+                                 "update %w <- %w2 }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    CHECK(help_at(p, "/i") < help_at(p, "/b") && help_at(p, "/i") < p->end[SEC_main]);
+    CHECK(help_at(p, "/w2") >= p->end[SEC_main]);
+    nnc_plan_destroy(p);
+}
+
 TEST(make_update_copied)
 {
     /* the new value is an output of the old state's run, so it has memory of its own; the old one may not be an output */

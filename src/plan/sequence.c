@@ -1,0 +1,364 @@
+/* plan/sequence.c -- the order of main's commands on one stream: program order, or one in which less memory is live at once.
+ *
+ * Two walks are tried, each with and without hoisting, and the one with the smallest peak is kept (equal: the first):
+ *
+ *   by index    program order
+ *   on demand   depth first from the nodes that nothing reads, those with the shortest way from the inputs first. Operands with the
+ *               longest way from the inputs are computed first, so that what can be computed at any time comes right before its reader
+ *
+ *   hoisting    a node that frees more bytes than it allocates runs as soon as its operands are there: an optimizer's update when the
+ *               gradient and all readers of the old weight are done, the index of a max pooling in the forward pass
+ *
+ * (Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees.) Workspaces are
+ * not known yet and left out. */
+#include "plan/maker.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct lists { /* of numbers by number: at[first[i] .. first[i + 1]) */
+    uint32_t *first, *at;
+} lists;
+
+typedef struct walk {
+    maker *m;
+    lists from, to; /* by node: producers and users in main, each once */
+    lists reads,
+        reader; /* by node: roots that it reads, each once; by root: the nodes that read it */
+    uint32_t *level; /* by node: longest way from the inputs */
+    uint32_t *stamp, now;
+    uint32_t *sink,
+        n_sink; /* nodes whose results no node of their section reads, nearest to the inputs first */
+    /* state of the current walk */
+    uint32_t *order, n;
+    uint32_t *waiting, *left; /* by node: producers not yet done; by root: readers not yet done */
+    bool *done, *there; /* by node; by root: has memory */
+    uint32_t *stack;
+    uint8_t *on_stack; /* by node: how often */
+    int64_t live, peak;
+    bool hoist;
+    int section;
+} walk;
+
+static bool runs(const walk *w, uint32_t i)
+{
+    return runs_in_main(w->m, &w->m->g->node[i]);
+}
+
+/* ---- lists ---------------------------------------------------------------------------------------------------------- */
+
+typedef void (*pair_fn)(walk *w, lists *a, lists *b, uint32_t i, uint32_t v);
+
+static void count_pair(walk *w, lists *a, lists *b, uint32_t i, uint32_t v)
+{
+    (void)w;
+    a->first[i + 1]++;
+    b->first[v + 1]++;
+}
+
+/* `first` of the second list moves while it is filled, and is moved back at the end. */
+static void fill_pair(walk *w, lists *a, lists *b, uint32_t i, uint32_t v)
+{
+    (void)w;
+    a->at[a->first[i]++] = v;
+    b->at[b->first[v]++] = i;
+}
+
+/* Calls fn for each node and each of its producers, and for each root that it reads. */
+static nnc_status each_operand(walk *w, pair_fn fn)
+{
+    maker *m = w->m;
+    for (uint32_t i = 0; i < m->g->n_node; i++) {
+        const nnc_node *n = &m->g->node[i];
+        if (!runs(w, i))
+            continue;
+        const uint32_t node = ++w->now, root = ++w->now;
+        for (int k = 0; k < n->n_in; k++) {
+            const nnc_ref *source, r = m->root[n->in[k]];
+            int many = make_sources(m, n->in[k], &source);
+            NNC_NEED(many >= 0, m->sink);
+            for (int s = 0; s < many; s++) {
+                const uint32_t p = m->g->value[source[s]].node;
+                if (!runs(w, p) || w->stamp[m->g->node[p].out] == node)
+                    continue;
+                w->stamp[m->g->node[p].out] = node;
+                fn(w, &w->from, &w->to, i, p);
+            }
+            if (w->stamp[m->g->n_value + r] == root)
+                continue;
+            w->stamp[m->g->n_value + r] = root;
+            fn(w, &w->reads, &w->reader, i, r);
+        }
+    }
+    return NNC_OK;
+}
+
+static bool room(const walk *w, lists *l, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        l->first[i + 1] += l->first[i];
+    l->at = ARENA_NEW(&w->m->scratch, uint32_t, l->first[n] + 1);
+    return l->at != NULL;
+}
+
+static void move_back(const lists *l, size_t n)
+{
+    memmove(l->first + 1, l->first, n * sizeof *l->first);
+    l->first[0] = 0;
+}
+
+static nnc_status make_lists(walk *w)
+{
+    nnc_arena *a = &w->m->scratch;
+    const size_t n = w->m->g->n_node, v = w->m->g->n_value;
+    lists *const all[] = {&w->from, &w->to, &w->reads, &w->reader};
+    const size_t size[] = {n, n, n, v};
+    w->stamp = ARENA_NEW(a, uint32_t, 2 * v + 2);
+    NNC_NEED(w->stamp, w->m->sink);
+    for (int i = 0; i < 4; i++)
+        NNC_NEED(all[i]->first = ARENA_NEW(a, uint32_t, size[i] + 2), w->m->sink);
+    NNC_TRY(each_operand(w, count_pair));
+    for (int i = 0; i < 4; i++)
+        NNC_NEED(room(w, all[i], size[i]), w->m->sink);
+    NNC_TRY(each_operand(w, fill_pair));
+    for (int i = 0; i < 4; i++)
+        move_back(all[i], size[i]);
+    return NNC_OK;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t bytes_of(const walk *w, nnc_ref root)
+{
+    return nnc_type_bytes(nnc_typeof(w->m->g, root));
+}
+
+/* Is the root's memory free for others after its last reader? */
+static bool ends(const walk *w, nnc_ref root)
+{
+    const nnc_node *n = nnc_def(w->m->g, root);
+    return !w->m->is_static[root] && !w->m->is_out[root] && n->op != OP_input && !n->state;
+}
+
+/* Readers of the state that v is a new value of, less node i; 0: it is none. */
+static uint32_t old_readers(const walk *w, uint32_t i, nnc_ref v)
+{
+    const nnc_ref s = w->m->state_of[v];
+    uint32_t n = s == NNC_NONE ? 0 : w->left[s];
+    for (uint32_t k = w->reads.first[i]; n && k < w->reads.first[i + 1]; k++)
+        n -= w->reads.at[k] == s;
+    return n;
+}
+
+/* Bytes that node i's results need; a new value has the memory of its state once nothing else reads that. */
+static int64_t allocates(const walk *w, uint32_t i)
+{
+    const nnc_node *n = &w->m->g->node[i];
+    int64_t sum = 0;
+    for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
+        if (!w->there[w->m->root[v]] && (w->m->state_of[v] == NNC_NONE || old_readers(w, i, v)))
+            sum = nnc_add_sat(sum, bytes_of(w, w->m->root[v]));
+    return sum;
+}
+
+/* Bytes that nobody reads once node i has run, if all its results are read. */
+static int64_t frees(const walk *w, uint32_t i)
+{
+    int64_t sum = 0;
+    for (uint32_t k = w->reads.first[i]; k < w->reads.first[i + 1]; k++) {
+        const nnc_ref r = w->reads.at[k];
+        if (w->left[r] == 1 && ends(w, r) && w->there[r])
+            sum = nnc_add_sat(sum, bytes_of(w, r));
+    }
+    return sum;
+}
+
+/* May node i run before its turn? A new value overwrites its state, in its own section and after all readers of the old one. */
+static bool may_hoist(const walk *w, uint32_t i)
+{
+    const maker *m = w->m;
+    const nnc_node *n = &m->g->node[i];
+    if (w->done[i] || w->waiting[i])
+        return false;
+    for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
+        if (m->state_of[v] != NNC_NONE && (m->section[i] != w->section || old_readers(w, i, v)))
+            return false;
+    return frees(w, i) > allocates(w, i);
+}
+
+/* ---- walks ------------------------------------------------------------------------------------------------------------ */
+
+static void run_one(walk *w, uint32_t i)
+{
+    const nnc_node *n = &w->m->g->node[i];
+    w->live = nnc_add_sat(w->live, allocates(w, i));
+    w->peak = nnc_max64(w->peak, w->live);
+    w->live -= frees(w, i);
+    w->order[w->n++] = i;
+    w->done[i] = true;
+    for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
+        w->there[w->m->root[v]] = true;
+    for (uint32_t k = w->to.first[i]; k < w->to.first[i + 1]; k++)
+        w->waiting[w->to.at[k]]--;
+    for (uint32_t k = w->reads.first[i]; k < w->reads.first[i + 1]; k++)
+        w->left[w->reads.at[k]]--;
+}
+
+/* The only reader of root r that is not done. */
+static uint32_t last_reader(const walk *w, nnc_ref r)
+{
+    uint32_t k = w->reader.first[r];
+    while (w->done[w->reader.at[k]])
+        k++;
+    return w->reader.at[k];
+}
+
+/* Runs node i, and what can be hoisted then: users of its results, and the last readers of what it read. */
+static void run(walk *w, uint32_t i)
+{
+    const uint32_t begin = w->n;
+    run_one(w, i);
+    for (uint32_t at = begin; w->hoist && at < w->n; at++) {
+        const uint32_t j = w->order[at];
+        for (uint32_t k = w->to.first[j]; k < w->to.first[j + 1]; k++)
+            if (may_hoist(w, w->to.at[k]))
+                run_one(w, w->to.at[k]);
+        for (uint32_t k = w->reads.first[j]; k < w->reads.first[j + 1]; k++) {
+            const nnc_ref r = w->reads.at[k];
+            if (w->left[r] == 1 && may_hoist(w, last_reader(w, r)))
+                run_one(w, last_reader(w, r));
+        }
+    }
+}
+
+/* p, where it is farther from the inputs than `best`; i: there is none yet. */
+static uint32_t farther(const walk *w, uint32_t i, uint32_t best, uint32_t p)
+{
+    const bool more =
+        best == i || w->level[p] > w->level[best] || (w->level[p] == w->level[best] && p < best);
+    return !w->done[p] && more ? p : best;
+}
+
+/* What has to run before node i, the farthest from the inputs: a producer, or a node that reads the old value of a state that i updates;
+ * i itself: nothing. Where a reader of the old value needs the new one, which is on the stack then, it comes later. */
+static uint32_t needs_first(const walk *w, uint32_t i)
+{
+    const nnc_node *n = &w->m->g->node[i];
+    uint32_t best = i;
+    for (uint32_t k = w->from.first[i]; k < w->from.first[i + 1]; k++)
+        best = farther(w, i, best, w->from.at[k]);
+    for (nnc_ref v = n->out; v < n->out + n->n_out && w->on_stack[i] < 2; v++) {
+        const nnc_ref s = old_readers(w, i, v) ? w->m->state_of[v] : NNC_NONE;
+        for (uint32_t k = s == NNC_NONE ? 0 : w->reader.first[s];
+             s != NNC_NONE && k < w->reader.first[s + 1]; k++)
+            if (!w->on_stack[w->reader.at[k]])
+                best = farther(w, i, best, w->reader.at[k]);
+    }
+    return best;
+}
+
+static void run_on_demand(walk *w, uint32_t sink)
+{
+    uint32_t n = 0;
+    w->stack[n++] = sink;
+    w->on_stack[sink]++;
+    while (n) {
+        const uint32_t i = w->stack[n - 1], p = w->done[i] ? i : needs_first(w, i);
+        if (p != i) {
+            w->stack[n++] = p; /* at most twice each */
+            w->on_stack[p]++;
+            continue;
+        }
+        if (!w->done[i])
+            run(w, i);
+        w->on_stack[i]--;
+        n--;
+    }
+}
+
+static void start(walk *w, bool hoist)
+{
+    const nnc_graph *g = w->m->g;
+    w->n = 0;
+    w->live = w->peak = 0;
+    w->hoist = hoist;
+    memset(w->done, 0, g->n_node * sizeof *w->done);
+    memset(w->there, 0, g->n_value * sizeof *w->there);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        w->waiting[i] = w->from.first[i + 1] - w->from.first[i];
+    for (uint32_t v = 0; v < g->n_value; v++)
+        w->left[v] = w->reader.first[v + 1] - w->reader.first[v];
+}
+
+static void go(walk *w, bool demand, bool hoist)
+{
+    start(w, hoist);
+    for (w->section = SEC_main; w->section < SEC__COUNT; w->section++) {
+        for (uint32_t k = 0; demand && k < w->n_sink; k++)
+            if (w->m->section[w->sink[k]] == w->section)
+                run_on_demand(w, w->sink[k]);
+        for (uint32_t i = 0; !demand && i < w->m->g->n_node; i++)
+            if (w->m->section[i] == w->section && runs(w, i) && !w->done[i])
+                run(w, i);
+    }
+}
+
+static int by_level(const void *x, const void *y, void *ctx)
+{
+    const uint32_t *level = ctx, a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return level[a] != level[b] ? (level[a] > level[b]) - (level[a] < level[b]) : (a > b) - (a < b);
+}
+
+static void find_sinks(walk *w)
+{
+    const maker *m = w->m;
+    for (uint32_t i = 0; i < m->g->n_node; i++) {
+        bool last = true;
+        for (uint32_t k = w->from.first[i]; k < w->from.first[i + 1]; k++)
+            if (w->level[w->from.at[k]] >= w->level[i])
+                w->level[i] = w->level[w->from.at[k]] + 1;
+        for (uint32_t k = w->to.first[i]; k < w->to.first[i + 1]; k++)
+            last = last && m->section[w->to.at[k]] != m->section[i];
+        if (last && runs(w, i))
+            w->sink[w->n_sink++] = i;
+    }
+    qsort_r(w->sink, w->n_sink, sizeof *w->sink, by_level, w->level);
+}
+
+static bool alloc_walk(walk *w)
+{
+    nnc_arena *a = &w->m->scratch;
+    const size_t n = (size_t)w->m->g->n_node + 1, v = (size_t)w->m->g->n_value + 1;
+    w->level = ARENA_NEW(a, uint32_t, n);
+    w->sink = ARENA_NEW(a, uint32_t, n);
+    w->order = ARENA_NEW(a, uint32_t, n);
+    w->waiting = ARENA_NEW(a, uint32_t, n);
+    w->left = ARENA_NEW(a, uint32_t, v);
+    w->done = ARENA_NEW(a, bool, n);
+    w->there = ARENA_NEW(a, bool, v);
+    w->stack = ARENA_NEW(a, uint32_t, 2 * n);
+    w->on_stack = ARENA_NEW(a, uint8_t, n);
+    return w->level && w->sink && w->order && w->waiting && w->left && w->done && w->there &&
+           w->stack && w->on_stack;
+}
+
+nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
+{
+    walk w = {.m = m};
+    int64_t least = INT64_MAX;
+    NNC_NEED(alloc_walk(&w), m->sink);
+    NNC_TRY(make_lists(&w));
+    find_sinks(&w);
+    /* several devices work at the same time, in program order */
+    for (int k = 0; k < (m->n_dev > 1 ? 1 : 4); k++) {
+        go(&w, k & 2, k & 1);
+        if (w.peak >= least)
+            continue;
+        least = w.peak;
+        *n = w.n;
+        memcpy(order, w.order, w.n * sizeof *order);
+    }
+    for (uint32_t i = *n; i-- > 1;) /* what was hoisted is of the section that it runs in */
+        if (m->section[order[i - 1]] > m->section[order[i]])
+            m->section[order[i - 1]] = m->section[order[i]];
+    return NNC_OK;
+}
