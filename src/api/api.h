@@ -83,6 +83,9 @@ struct nnc_compare_options {
     const char *inputs; /* file with all other inputs by name; NULL: they are generated */
     const nnc_arg *arg; /* the model's --set arguments, for the report */
     int n_arg;
+    /* The model is the graph of a training step (nnc_train_graph) with these options: runs are whole steps, updates included. Generated
+     * inputs are those of its first step, with a learning rate of 0. NULL: runs compute the outputs only. */
+    const struct nnc_training *training;
     /* Reports the phase ("timing") and its object ("fused, run 3 of 10", or NULL; valid during the call). Called on the caller's
      * thread. */
     void (*progress)(void *ctx, const char *phase, const char *detail);

@@ -2,6 +2,7 @@
  * their rows), so that layout and libraries are the same in both; between "as written" and "fused", each pass that changes the model
  * is a step. */
 #include "api/compare.h"
+#include "train/train.h"
 #include <math.h>
 #include <string.h>
 
@@ -11,6 +12,11 @@ void nnc_compare_say(const comparison *c, const char *phase, const char *detail)
 {
     if (c->o->progress)
         c->o->progress(c->o->progress_ctx, phase, detail);
+}
+
+static nnc_section last_section(const comparison *c)
+{
+    return c->o->training ? SEC_step : SEC_main;
 }
 
 static bool user_skips(const comparison *c, const char *pass)
@@ -63,8 +69,8 @@ static bool same_program(const program *a, const program *b)
 
 static int64_t launches(const program *p)
 {
-    int64_t flops, bytes, n;
-    nnc_artifact_work(p->a, &flops, &bytes, &n);
+    int64_t n;
+    nnc_run_work(p->a, p->last, NULL, NULL, &n);
     return n;
 }
 
@@ -103,7 +109,7 @@ static nnc_status compile_all(comparison *c)
             continue;
         const char *name = k ? nnc_pass_table[pass[k - 1]].name : NULL;
         program *p = &c->p[c->n];
-        *p = (program){.pass = name, .paired = {NO_PAIRS, NO_PAIRS}};
+        *p = (program){.pass = name, .paired = {NO_PAIRS, NO_PAIRS}, .last = last_section(c)};
         nnc_compare_say(c, "compiling", k == n ? "fused" : k == n_plain ? "unfused" : name);
         NNC_TRY(compile_with(c, p, pass, n, k, false));
         c->siblings = has_siblings(p);
@@ -139,7 +145,8 @@ static nnc_status compile_variant(comparison *c, bool join, int *at)
     const int siblings = nnc_pass_find("siblings");
     *p = (program){.name = join ? "siblings joined" : "siblings apart",
         .variant = true,
-        .paired = {NO_PAIRS, NO_PAIRS}};
+        .paired = {NO_PAIRS, NO_PAIRS},
+        .last = last_section(c)};
     nnc_compare_say(c, "compiling", p->name);
     NNC_TRY(compile_with(c, p, &siblings, 1, join, join));
     for (*at = c->fused; *at < c->n; ++*at)
@@ -161,13 +168,34 @@ static nnc_status compile_variants(comparison *c)
     return compile_variant(c, true, &c->joined);
 }
 
+/* A learning rate that is generated is so large that a weight's new value shows all digits of its gradient. */
+static const float CHECKED_LR = 1024;
+
 static nnc_status make_inputs(comparison *c)
 {
     const nnc_plan *p = c->p[c->fused].a->plan;
     c->input = nnc_calloc((size_t)p->n_input, sizeof *c->input);
     NNC_NEED(c->input, c->sink);
     c->n_input = p->n_input;
-    return nnc_artifact_make_inputs(c->p[c->fused].a, c->o, c->o->seed, c->input, c->sink);
+    NNC_TRY(nnc_artifact_make_inputs(c->p[c->fused].a, c->o, c->o->seed, c->input, c->sink));
+    for (int i = 0; c->o->training && i < p->n_input; i++)
+        if (!strcmp(p->input_name[i], NNC_TRAIN_LR) && *(float *)c->input[i] == 0)
+            *(float *)c->input[i] = CHECKED_LR;
+    return NNC_OK;
+}
+
+const nnc_type *nnc_result_type(const program *p, int i)
+{
+    const nnc_plan *plan = p->a->plan;
+    return i < plan->n_output ? nnc_whole_output(p->a, i)
+                              : &plan->tensor[plan->update[i - plan->n_output].state].type;
+}
+
+const char *nnc_result_name(const program *p, int i)
+{
+    const nnc_plan *plan = p->a->plan;
+    return i < plan->n_output ? plan->output_name[i]
+                              : plan->tensor[plan->update[i - plan->n_output].state].name;
 }
 
 static nnc_status compare(comparison *c)
@@ -178,8 +206,12 @@ static nnc_status compare(comparison *c)
     for (int i = 0; i < c->n; i++)
         c->io = c->p[i].a->chunks > 1 ? NNC_IO_INCLUDE : c->io;
     c->main = c->io == NNC_IO_INCLUDE;
+    const nnc_plan *plan = c->p[0].a->plan;
+    c->n_result = plan->n_output + (c->o->training ? plan->n_update : 0);
+    c->initial = ARENA_NEW(&c->arena, void *, c->n_result + 1);
+    NNC_NEED(c->initial, c->sink);
     for (int i = 0; i < c->n; i++) {
-        c->p[i].output = ARENA_NEW(&c->arena, judged, c->p[i].a->plan->n_output + 1);
+        c->p[i].output = ARENA_NEW(&c->arena, judged, c->n_result + 1);
         NNC_NEED(c->p[i].output, c->sink);
     }
     NNC_TRY(make_inputs(c));
@@ -208,6 +240,8 @@ static void release(comparison *c)
         nnc_free(c->input[i]);
     for (int i = 0; i < c->n_kept; i++)
         nnc_free(c->kept[i].data);
+    for (int i = 0; c->initial && i < c->n_result; i++)
+        nnc_free(c->initial[i]);
     nnc_free(c->input);
     nnc_reference_free(&c->reference);
     nnc_arena_deinit(&c->arena);

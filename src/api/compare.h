@@ -51,11 +51,13 @@ typedef struct program {
     timed t[2];           /* [1]: with its copies, where that was asked for */
     pairs paired[2];      /* against the program before; a variant: against fused */
     nnc_io_report io;     /* of [1] */
+    nnc_section last;     /* that a run ends with: main, or step in training */
+    double part_ms[PART__COUNT]; /* training: median over steps; 0: not measured */
     nnc_exec_phases first_run;
-    judged *output;       /* by output */
+    judged *output;       /* by result */
 } program;
 
-/* A piece of the unfused program's outputs, kept for comparison with the other programs. */
+/* A piece of the unfused program's results, kept for comparison with the other programs. */
 typedef struct kept {
     int output;
     int64_t offset, bytes; /* bytes: a whole number of elements */
@@ -72,6 +74,8 @@ typedef struct comparison {
     int apart, joined;       /* the programs with all of them apart, and all joined; -1: none */
     void **input;            /* row-major, by input number */
     int n_input;
+    int n_result;            /* what is compared: the outputs, in training then the states after a step */
+    void **initial;          /* by result: a state before it; NULL: an output */
     nnc_reference reference;
     kept kept[MAX_KEPT];
     int n_kept;
@@ -85,17 +89,22 @@ typedef struct comparison {
     nnc_arena arena;
 } comparison;
 
+/* Result i of the programs: type, name, and a part of its numbers after a run. */
+const nnc_type *nnc_result_type(const program *p, int i);
+const char *nnc_result_name(const program *p, int i);
 /* Loads, times and checks all programs: together when they fit into memory at once, otherwise one after the other. */
 nnc_status nnc_measure(comparison *c) NNC_MUST;
 /* Times the n loaded programs, without or with their copies, in alternating bursts, and pairs the bursts when these are all
  * programs. */
 nnc_status nnc_time(comparison *c, program **p, int n, bool io) NNC_MUST;
+/* The same in training: times of the parts of a step, one step after the other. */
+nnc_status nnc_time_parts(comparison *c, program **p, int n) NNC_MUST;
 /* Calls the caller's progress function; `detail` may be NULL and is copied. */
 void nnc_compare_say(const comparison *c, const char *phase, const char *detail);
 
 typedef struct summary { /* of a program's plan and times */
     double median_ms, mean_ms, p10_ms, p90_ms;
-    int64_t launches, kernels, bytes, flops, arena;
+    int64_t launches, kernels, bytes, flops, arena, memory; /* memory: with weights and states */
 } summary;
 summary nnc_summarize(const program *p, bool io);
 

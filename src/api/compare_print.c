@@ -15,9 +15,11 @@ summary nnc_summarize(const program *p, bool io)
         .p90_ms = nnc_times_at(&t->run, 0.9),
         .kernels = plan->n_kernel,
     };
-    nnc_artifact_work(p->a, &s.flops, &s.bytes, &s.launches);
-    for (int d = 0; d < plan->n_device; d++)
+    nnc_run_work(p->a, p->last, &s.flops, &s.bytes, &s.launches);
+    for (int d = 0; d < plan->n_device; d++) {
         s.arena += plan->device[d].arena_bytes;
+        s.memory += plan->device[d].arena_bytes + plan->device[d].persist_bytes;
+    }
     return s;
 }
 
@@ -30,7 +32,7 @@ static double roofline_ms(const comparison *c, const program *p)
     for (int d = 0; d < plan->n_device; d++) {
         const nnc_target *t = nnc_target_on(c->env->target, c->env->n_target, d);
         double ns = 0;
-        for (int i = nnc_plan_first(plan, SEC_main); i < plan->end[SEC_main]; i++) {
+        for (int i = nnc_plan_first(plan, SEC_main); i < plan->end[p->last]; i++) {
             const nnc_cmd *k = &plan->cmd[i];
             const nnc_call *call = k->kind == CMD_call ? &plan->call[k->item] : NULL;
             if (k->device == d)
@@ -262,6 +264,27 @@ static void text_rates(nnc_text *t, const comparison *c)
     nnc_putc(t, '\n');
 }
 
+/* Where the time of a training step goes, and what it takes to run. */
+static void text_parts(nnc_text *t, const comparison *c)
+{
+    nnc_puts(t, "\nParts of a step (ms: sum of the commands' times, median of some steps; a kernel "
+                "of two parts counts where its result\nis first read), and memory with weights and "
+                "states\n                  ");
+    for (int part = 0; part < PART__COUNT; part++)
+        nnc_printf(t, "%11s", nnc_part_names[part]);
+    nnc_puts(t, "      memory\n");
+    for (int i = 0; i <= c->fused; i++) {
+        const program *p = &c->p[i];
+        if (!p->name)
+            continue;
+        nnc_printf(t, "  %-16s", p->name);
+        for (int part = 0; part < PART__COUNT; part++)
+            nnc_put_ms(t, p->part_ms[part], 11);
+        nnc_put_bytes_column(t, nnc_summarize(p, false).memory, 12, false);
+        nnc_putc(t, '\n');
+    }
+}
+
 static const char *precision_words(const program *p)
 {
     static const char *const words[NNC_PRECISION__COUNT] = {
@@ -287,7 +310,7 @@ static void text_copies(nnc_text *t, const comparison *c)
 static double largest_limit(const comparison *c)
 {
     double limit = 0;
-    for (int o = 0; o < c->p[c->fused].a->plan->n_output; o++)
+    for (int o = 0; o < c->n_result; o++)
         limit = fmax(limit, c->p[c->fused].output[o].limit);
     return limit;
 }
@@ -330,9 +353,11 @@ static void text_output(nnc_text *t, const comparison *c, int o)
     const nnc_error *e = c->reference.ran ? &j->reference : &j->unfused;
     const char *other = c->reference.ran ? "float64" : "unfused";
     double own = nnc_error_nmse(e), pair = nnc_error_nmse(&j->unfused);
-    if (j->agrees && !(j->conditioning > 0) && !e->not_finite)
+    const bool explained =
+        j->conditioning > 0 && !c->initial[o]; /* of states, which are many, not */
+    if (j->agrees && !explained && !e->not_finite)
         return;
-    nnc_printf(t, "  %s: %s%s, nmse %.1e (limit %.1e)", p->a->plan->output_name[o],
+    nnc_printf(t, "  %s: %s%s, nmse %.1e (limit %.1e)", nnc_result_name(p, o),
         j->agrees ? "" : "DIFFERS, ", program_name(p), own, j->limit);
     if (!j->agrees && c->reference.ran && pair > j->limit)
         nnc_printf(t, ", against unfused %.1e", pair);
@@ -356,12 +381,15 @@ static void text_verdict(nnc_text *t, const comparison *c)
     if (o >= 0) {
         const judged *j = &f->output[o];
         double nmse = nnc_error_nmse(c->reference.ran ? &j->reference : &j->unfused);
-        bool several = f->a->plan->n_output > 1;
-        nnc_printf(t, ", %s%s%snmse %.1e (limit %.0e)", several ? "worst output " : "",
-            several ? f->a->plan->output_name[o] : "", several ? ": " : "", nmse, j->limit);
+        bool several = c->n_result > 1;
+        nnc_printf(t, ", %s%s%s%snmse %.1e (limit %.0e)", several ? "worst " : "",
+            !several        ? ""
+            : c->initial[o] ? "change of "
+                            : "output ",
+            several ? nnc_result_name(f, o) : "", several ? ": " : "", nmse, j->limit);
     }
     nnc_putc(t, '\n');
-    for (o = 0; o < f->a->plan->n_output; o++)
+    for (o = 0; o < c->n_result; o++)
         text_output(t, c, o);
 }
 
@@ -387,6 +415,8 @@ static void print_text(const comparison *c, nnc_text *t)
         nnc_puts(t,
             "  Timed in alternating bursts; the first run of each burst is a warm-up and not "
             "counted\n");
+    if (c->o->training)
+        text_parts(t, c);
     if (c->fused > 0 && c->o->steps)
         text_steps(t, c);
     if (c->apart != c->joined)
@@ -442,18 +472,30 @@ static void json_with_copies(nnc_json_writer *w, const program *p)
 static void json_outputs(nnc_json_writer *w, const comparison *c, const program *p)
 {
     nnc_json_open(w, "outputs", '[');
-    for (int o = 0; o < p->a->plan->n_output; o++) {
+    for (int o = 0; o < c->n_result; o++) {
         const judged *j = &p->output[o];
         bool ran = c->reference.ran;
         const nnc_error *e = ran ? &j->reference : &j->unfused;
-        NNC_JSON_OBJECT(w, NULL, J_STRING("name", p->a->plan->output_name[o]),
-            J_REAL("nmse", ran ? nnc_error_nmse(e) : NAN),
+        NNC_JSON_OBJECT(w, NULL, J_STRING("name", nnc_result_name(p, o)),
+            J_BOOL("state", c->initial[o] != NULL), J_REAL("nmse", ran ? nnc_error_nmse(e) : NAN),
             J_REAL("max_rel_err", ran ? nnc_error_max_rel(e) : NAN), J_REAL("limit", j->limit),
             J_REAL("conditioning", j->conditioning > 0 ? j->conditioning : NAN),
             J_INT("not_finite", e->not_finite), J_INT("mismatched", e->mismatched),
             J_BOOL("agree", j->agrees));
     }
     nnc_json_close(w, ']');
+}
+
+static void json_parts(nnc_json_writer *w, const program *p)
+{
+    nnc_json_open(w, "parts", '{');
+    for (int i = 0; i < PART__COUNT; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s_ms", nnc_part_names[i]);
+        NNC_JSON(w, J_MS(key, p->part_ms[i]));
+    }
+    nnc_json_close(w, '}');
+    NNC_JSON(w, J_INT("memory_bytes", nnc_summarize(p, false).memory));
 }
 
 static void json_run(nnc_json_writer *w, const comparison *c, const program *p, const char *name)
@@ -465,6 +507,8 @@ static void json_run(nnc_json_writer *w, const comparison *c, const program *p, 
         w, J_STRING("name", name), J_INT("level", p == &c->p[0] && c->unfused != 0 ? 0 : p->level));
     nnc_json_members(w, m, MEASURED);
     json_outputs(w, c, p);
+    if (c->o->training)
+        json_parts(w, p);
     if (c->io == NNC_IO_BOTH)
         json_with_copies(w, p);
     if (c->io != NNC_IO_EXCLUDE)

@@ -264,9 +264,15 @@ const char *nnc_artifact_output_name(const nnc_artifact *a, int i)
 
 void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches)
 {
+    nnc_run_work(a, SEC_main, flops, bytes, launches);
+}
+
+void nnc_run_work(
+    const nnc_artifact *a, nnc_section last, int64_t *flops, int64_t *bytes, int64_t *launches)
+{
     const nnc_plan *p = a->plan;
     int64_t f = 0, b = 0, l = 0;
-    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[last]; i++) {
         const nnc_cmd *c = &p->cmd[i];
         l += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
         f = nnc_add_sat(f, c->flops);

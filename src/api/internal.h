@@ -115,6 +115,23 @@ typedef nnc_status (*nnc_edit)(void *ctx, nnc_graph *g, nnc_sink *sink);
 nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_edit edit, void *ctx, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 
+/* nnc_artifact_work for runs that end with the section `last`. */
+void nnc_run_work(const nnc_artifact *a, nnc_section last, int64_t *flops, int64_t *bytes, int64_t *launches);
+
+/* Bytes offset.. of a state. */
+nnc_status nnc_session_state_part(
+    nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink) NNC_MUST;
+
+/* ---- step_parts.c: parts of a training step ---- */
+
+typedef enum nnc_part { PART_forward, PART_loss, PART_backward, PART_optimizer, PART__COUNT } nnc_part;
+extern const char *const nnc_part_names[PART__COUNT];
+/* part[i]: of command i of the plan, by its layers: X/backward, /loss, /optimizer, all others forward. A kernel of several parts counts
+ * where its result is first read; where no command reads it, as the last of its parts. */
+nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink) NNC_MUST;
+/* Runs one step; ns: of each part, the sum of its commands' times. */
+nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink) NNC_MUST;
+
 /* Pass options that follow from `o` and the machine of `e`. Borrows from both. */
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
 /* NNC_E_USAGE for a precision that o's level excludes. */

@@ -36,7 +36,7 @@ static double plain_limit(comparison *c, const program *p, int o)
         return fmax(c->o->tolerance, 0);
     way w = way_to(c, p, o);
     double limit = nnc_default_tolerance(
-        c->reference.ran ? (nnc_dtype)nnc_whole_output(p->a, o)->dtype : w.coarsest);
+        c->reference.ran ? (nnc_dtype)nnc_result_type(p, o)->dtype : w.coarsest);
     return w.rounded ? fmax(limit, nnc_precision_tolerance(p->a->plan->precision)) : limit;
 }
 
@@ -53,6 +53,8 @@ static nnc_status conditioning(comparison *c, const program *p, int o, double *m
             r.operand_unit = unit;
             r.result_unit = nnc_precision_dtype(precision) == DT_f32 ? 0 : unit;
         }
+        if (c->o->training)
+            r.result_unit = fmax(r.result_unit, NNC_KINK_UNIT);
         nnc_compare_say(c, "evaluating the conditioning", NULL);
         *at = ARENA_NEW(&c->arena, double, c->reference.n_out + 1);
         NNC_NEED(*at, c->sink);
@@ -108,7 +110,7 @@ nnc_status nnc_judge(comparison *c)
 {
     c->agrees = true;
     for (int i = 0; i < c->n; i++)
-        for (int o = 0; o < c->p[i].a->plan->n_output; o++) {
+        for (int o = 0; o < c->n_result; o++) {
             NNC_TRY(judge_output(c, &c->p[i], o));
             c->agrees &= c->p[i].output[o].agrees;
         }
@@ -119,7 +121,7 @@ int nnc_worst_output(const comparison *c, const program *p)
 {
     int worst = -1;
     double most = -1;
-    for (int o = 0; o < p->a->plan->n_output; o++) {
+    for (int o = 0; o < c->n_result; o++) {
         const judged *j = &p->output[o];
         double nmse = nnc_error_nmse(c->reference.ran ? &j->reference : &j->unfused);
         double excess = !j->agrees ? INFINITY : j->limit > 0 ? nmse / j->limit : nmse > 0;

@@ -222,11 +222,18 @@ static nnc_status check_state(const nnc_session *s, int i, nnc_sink *sink)
                : nnc_fail0(sink, NNC_E_BUG, "state %s is not row-major", t->name);
 }
 
-nnc_status nnc_session_state(nnc_session *s, int i, void *data, nnc_sink *sink)
+nnc_status nnc_session_state_part(
+    nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink)
 {
     NNC_TRY(check_state(s, i, sink));
-    NNC_TRY(nnc_exec_get_state(s->exec, i, data));
+    NNC_TRY(nnc_exec_get_state(s->exec, i, offset, bytes, data));
     return nnc_exec_sync(s->exec, sink);
+}
+
+nnc_status nnc_session_state(nnc_session *s, int i, void *data, nnc_sink *sink)
+{
+    const nnc_ptensor *t = state_at(s, i);
+    return nnc_session_state_part(s, i, 0, t ? nnc_type_bytes(&t->type) : 0, data, sink);
 }
 
 nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data, nnc_sink *sink)

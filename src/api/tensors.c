@@ -1,6 +1,8 @@
 /* api/tensors.c -- inputs from files of tensors, outputs and weights to them. */
 #include "api/internal.h"
 #include "tensors/tensors.h"
+#include "train/train.h"
+#include <math.h>
 #include <string.h>
 
 static const char *numpy_name(nnc_dtype d)
@@ -110,20 +112,53 @@ static void note_extra(
     }
 }
 
+/* Numbers that a training step takes besides its samples: those of its first step. With a learning rate of 0 weights stay, so that
+ * steps can be repeated. False: `name` is no such number. */
+static bool step_number(const nnc_training *t, const char *name, float *v)
+{
+    const struct {
+        const char *name;
+        double v;
+    } of[] = {{NNC_TRAIN_LR, 0}, {NNC_TRAIN_SCALE1, t ? 1 / (1 - t->beta1) : 0},
+        {NNC_TRAIN_SCALE2, t ? 1 / sqrt(1 - t->beta2) : 0}};
+    for (size_t i = 0; t && i < NNC_COUNT(of); i++)
+        if (!strcmp(name, of[i].name)) {
+            *v = (float)of[i].v;
+            return true;
+        }
+    return false;
+}
+
+static nnc_status generate(const nnc_artifact *a, const nnc_compare_options *o, uint64_t seed,
+    int i, void *data, nnc_sink *sink)
+{
+    const char *name = a->plan->input_name[i];
+    if (step_number(o->training, name, data))
+        return NNC_OK;
+    NNC_TRY(nnc_artifact_fill_input(a, i, seed, data, sink));
+    const bool shares = o->training && o->training->loss == NNC_LOSS_bce;
+    float *v = shares && !strcmp(name, NNC_TRAIN_TARGET) ? data : NULL;
+    for (int64_t k = 0; v && k < nnc_type_numel(nnc_whole_input(a, i)); k++)
+        v[k] = (v[k] + 1) / 2; /* targets of bce are in 0..1 */
+    return NNC_OK;
+}
+
 static nnc_status make_all(const nnc_artifact *a, const nnc_compare_options *o, uint64_t seed,
     const nnc_tensors *all, nnc_mismatch *m, void **data, nnc_sink *sink)
 {
     for (int i = 0; i < a->plan->n_input; i++) {
         const char *name = a->plan->input_name[i], *file = file_of(o, name);
         const nnc_type *t = nnc_whole_input(a, i);
+        float number;
+        const bool needed = !step_number(o->training, name, &number);
         if (file) {
             NNC_TRY(read_file(file, name, t, m, &data[i], sink));
-        } else if (all) {
+        } else if (all && (needed || pick(all, name))) {
             NNC_TRY(read_one(all, pick(all, name), name, "", t, m, &data[i], sink));
         } else {
             data[i] = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
             NNC_NEED(data[i], sink);
-            NNC_TRY(nnc_artifact_fill_input(a, i, seed, data[i], sink));
+            NNC_TRY(generate(a, o, seed, i, data[i], sink));
         }
     }
     if (all)

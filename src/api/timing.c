@@ -76,16 +76,23 @@ typedef struct subject {
 
 enum { LEAST_RUNS = 3 };
 
+typedef enum way { ALONE, STEP, WITH_COPIES } way; /* main, main and step, main and its copies */
+
+static way way_of(const nnc_compare_options *o, bool io)
+{
+    return io ? WITH_COPIES : o->training ? STEP : ALONE;
+}
+
 /* One run, or with copies as many as `want` in a pipeline. ns[0..*n): their times. */
 static nnc_status run_some(
-    nnc_session *s, bool io, int64_t want, int64_t *ns, int *n, nnc_sink *sink)
+    nnc_session *s, way how, int64_t want, int64_t *ns, int *n, nnc_sink *sink)
 {
-    if (io) {
+    if (how == WITH_COPIES) {
         *n = (int)nnc_min64(NNC_STREAM_RUNS, want);
         return nnc_session_stream(s, *n, ns, sink);
     }
     int64_t t0 = nnc_now_ns();
-    NNC_TRY(nnc_session_run(s, sink));
+    NNC_TRY(how == STEP ? nnc_session_step(s, sink) : nnc_session_run(s, sink));
     *ns = nnc_now_ns() - t0;
     *n = 1;
     return NNC_OK;
@@ -115,19 +122,19 @@ static nnc_status keep_times(nnc_times *t, const int64_t *ns, int n, nnc_sink *s
 }
 
 /* Runs `want` times; 0: for WARMUP_NS, negative: not at all. *done: number of runs. */
-static nnc_status warm_up(nnc_session *s, bool io, int want, int64_t *done, nnc_sink *sink)
+static nnc_status warm_up(nnc_session *s, way how, int want, int64_t *done, nnc_sink *sink)
 {
     int64_t ns[NNC_STREAM_RUNS], spent = 0;
     if (want < 0)
         return NNC_OK;
     do {
         int n;
-        NNC_TRY(run_some(s, io, want ? want - *done : LEAST_RUNS, ns, &n, sink));
+        NNC_TRY(run_some(s, how, want ? want - *done : LEAST_RUNS, ns, &n, sink));
         for (int i = 0; i < n; i++)
             spent += ns[i];
         *done += n;
     } while (want ? *done < want : spent < WARMUP_NS && *done < WARMUP_RUNS);
-    if (io)
+    if (how == WITH_COPIES)
         nnc_session_stream_reset(s);
     return NNC_OK;
 }
@@ -164,11 +171,11 @@ nnc_status nnc_session_time(
     const int64_t goal = (o->duration_ms ? o->duration_ms : DEFAULT_MS) * INT64_C(1000000);
     int64_t ns[NNC_STREAM_RUNS], warmed = 0;
     int n;
-    NNC_TRY(warm_up(s, io, o->warmup, &warmed, sink));
+    NNC_TRY(warm_up(s, way_of(o, io), o->warmup, &warmed, sink));
     while (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || t->spent_ns < goal) {
         int64_t fit = t->n ? (goal - t->spent_ns) / (t->spent_ns / t->n + 1) : 0;
         int64_t want = o->iterations ? o->iterations - t->n : nnc_max64(fit, LEAST_RUNS);
-        NNC_TRY(run_some(s, io, want, ns, &n, sink));
+        NNC_TRY(run_some(s, way_of(o, io), want, ns, &n, sink));
         NNC_TRY(keep_times(t, ns, n, sink));
     }
     sort_times(t, 0);
@@ -208,7 +215,7 @@ static nnc_status timed_runs(comparison *c, const subject *s, quota q)
     int64_t ns[NNC_STREAM_RUNS], spent = 0;
     int first = t->run.n, n;
     do {
-        NNC_TRY(run_some(s->p->s, s->io, row_length(t, q), ns, &n, c->sink));
+        NNC_TRY(run_some(s->p->s, way_of(c->o, s->io), row_length(t, q), ns, &n, c->sink));
         NNC_TRY(keep_times(&t->run, ns, n, c->sink));
         for (int i = 0; i < n; i++)
             spent += ns[i];
@@ -224,9 +231,9 @@ static nnc_status burst(comparison *c, const subject *s, quota q, bool again)
     int first = t->run.n, n;
     say_burst(c, s, q);
     if (!t->n_untimed) {
-        NNC_TRY(warm_up(s->p->s, s->io, c->o->warmup, &t->n_untimed, c->sink));
+        NNC_TRY(warm_up(s->p->s, way_of(c->o, s->io), c->o->warmup, &t->n_untimed, c->sink));
     } else if (!again && !s->io) { /* a pipeline starts with an untimed run of its own */
-        NNC_TRY(run_some(s->p->s, false, 1, ns, &n, c->sink));
+        NNC_TRY(run_some(s->p->s, way_of(c->o, false), 1, ns, &n, c->sink));
         t->n_untimed++;
     }
     NNC_TRY(timed_runs(c, s, q));
@@ -297,6 +304,40 @@ static nnc_status pair_all(comparison *c, bool io)
     for (int i = 1; i < c->n; i++)
         NNC_TRY(pair_bursts(
             &p[p[i].variant ? c->fused : i - 1].t[io], &p[i].t[io], &p[i].paired[io], c->sink));
+    return NNC_OK;
+}
+
+/* ---- parts of a training step ------------------------------------------------------------------------ */
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return (v[(n - 1) / 2] + v[n / 2]) / 2;
+}
+
+nnc_status nnc_time_parts(comparison *c, program **p, int n)
+{
+    enum { LEAST = 3, MOST = 15, SLOW_MS = 50 };
+    double ms[MAX_PROGRAMS][PART__COUNT][MOST];
+    const double each = nnc_times_at(&p[0]->t[0].run, 0.5), fit = 1000 / fmax(each, 1);
+    const int most = c->o->iterations ? (int)nnc_min64(c->o->iterations, MOST) : MOST,
+              rounds = (int)fmin(fmax(fit, LEAST), most);
+    for (int r = 0; r < rounds; r++)
+        for (int k = 0; k < n; k++) {
+            const int i = r % 2 ? n - 1 - k : k;
+            int64_t ns[PART__COUNT];
+            if (!p[i]->name || p[i]->variant)
+                continue;
+            nnc_compare_say(c, "timing the parts of a step", p[i]->name);
+            if (each < SLOW_MS) /* caches hold another program's data */
+                NNC_TRY(nnc_session_step(p[i]->s, c->sink));
+            NNC_TRY(nnc_session_time_parts(p[i]->s, ns, c->sink));
+            for (int part = 0; part < PART__COUNT; part++)
+                ms[i][part][r] = (double)ns[part] * 1e-6;
+        }
+    for (int i = 0; i < n; i++)
+        for (int part = 0; p[i]->name && !p[i]->variant && part < PART__COUNT; part++)
+            p[i]->part_ms[part] = median(ms[i][part], rounds);
     return NNC_OK;
 }
 

@@ -311,6 +311,9 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE, "--rename is of the tensors in --weights=FILE");
     if (o->env.tune && !o->env.tuning)
         return nnc_fail0(sink, NNC_E_USAGE, "--tune needs the file to add to: --tuning=FILE");
+    if (o->mode == MODE_step && o->compare.io != NNC_IO_EXCLUDE)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "steps of a training are timed without copies to and from the device: leave --io out");
     if (o->training_flag && o->mode != MODE_step)
         return nnc_fail0(
             sink, NNC_E_USAGE, "%s is of a training step: it needs --mode=step", o->training_flag);

@@ -232,6 +232,7 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
     c.n_arg = o->model.n_arg;
     c.progress = progress;
     c.progress_ctx = (void *)o;
+    c.training = o->mode == MODE_step ? &o->train.of : NULL;
     NNC_TRY(nnc_compare(w->env, w->model, &c, o->format, &w->text, &agrees, sink));
     return agrees ? NNC_OK : NNC_E_DIFFERS;
 }

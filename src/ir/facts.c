@@ -234,6 +234,17 @@ static int64_t indexed_extent(const nnc_graph *g, const nnc_node *n)
     return least;
 }
 
+/* One-hot form: the extent of an iota that is compared with indices, which it tells apart. 0: n compares none. */
+static int64_t classes_of(const nnc_graph *g, const nnc_node *n, const uint8_t *reach)
+{
+    for (int k = 0; n->op == OP_eq && k < 2; k++) {
+        const nnc_node *other = nnc_def(g, n->in[1 - k]);
+        if (reach[n->in[k]] && other->op == OP_iota)
+            return nnc_typeof(g, other->out)->dim[nnc_attr_int(other, AT_dim, 0)];
+    }
+    return 0;
+}
+
 nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out)
 {
     NNC_LOCAL(nnc_arena) a = {0};
@@ -244,13 +255,12 @@ nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out)
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         int how = nnc_index_operand(n) ? reach[n->in[1]] : REACH_none;
-        if (how) {
-            int64_t extent = indexed_extent(g, n);
+        int64_t extent = how ? indexed_extent(g, n) : classes_of(g, n, reach);
+        if (extent)
             out->any = out->any ? nnc_min64(out->any, extent) : extent;
-            if (how == REACH_all && (!out->gather || extent < out->all)) {
-                out->all = extent;
-                out->gather = n;
-            }
+        if (how == REACH_all && (!out->gather || extent < out->all)) {
+            out->all = extent;
+            out->gather = n;
         }
         for (int k = 0; n->op != OP_input && k < n->n_out; k++)
             reach[n->out + (nnc_ref)k] = (uint8_t)reach_through(g, n, reach);

@@ -284,12 +284,10 @@ nnc_status nnc_exec_download(nnc_exec *e, int i, void *data)
         e, i, 0, nnc_type_bytes(&e->p->tensor[e->p->output[i]].type), data);
 }
 
-nnc_status nnc_exec_get_state(nnc_exec *e, int i, void *data)
+nnc_status nnc_exec_get_state(nnc_exec *e, int i, int64_t offset, int64_t bytes, void *data)
 {
-    if (i < 0 || i >= e->p->n_update)
-        return NNC_E_BUG;
-    int32_t t = e->p->update[i].state;
-    return get_tensor(e, t, 0, nnc_type_bytes(&e->p->tensor[t].type), data);
+    return i < 0 || i >= e->p->n_update ? NNC_E_BUG
+                                        : get_tensor(e, e->p->update[i].state, offset, bytes, data);
 }
 
 nnc_status nnc_exec_set_state(nnc_exec *e, int i, const void *data)
@@ -306,7 +304,7 @@ static const dev *clocked(const nnc_exec *e, int k)
 static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    int n = e->clock ? 0 : 2 * (p->end[SEC_main] - p->end[SEC_init]);
+    int n = e->clock ? 0 : 2 * (p->n_cmd - p->end[SEC_init]);
     nnc_event **clock = e->clock ? e->clock : ARENA_NEW(&e->arena, nnc_event *, n + 1);
     NNC_NEED(clock, sink);
     for (int i = 0; i < n; i++)
@@ -315,12 +313,13 @@ static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
     return NNC_OK;
 }
 
-nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink)
+nnc_status nnc_exec_profile(
+    nnc_exec *e, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     NNC_TRY(clock_events(e, sink));
     nnc_status status = fence(e, true);
-    for (int i = p->end[SEC_init]; i < p->end[SEC_main] && status == NNC_OK; i++) {
+    for (int i = p->end[SEC_init]; i < p->end[last] && status == NNC_OK; i++) {
         nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
         nnc_stream *s = stream_of(e, &p->cmd[i]);
         status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
@@ -336,7 +335,7 @@ nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc
         return nnc_fail0(
             sink, status, "profile: the device refused a command: %s", nnc_status_name(status));
     NNC_TRY(synced);
-    for (int i = 0; i < p->end[SEC_main] - p->end[SEC_init]; i++) {
+    for (int i = 0; i < p->end[last] - p->end[SEC_init]; i++) {
         start_ns[i] = clocked(e, 2 * i)->api->event_ns(e->clock[2 * i]);
         end_ns[i] = clocked(e, 2 * i)->api->event_ns(e->clock[2 * i + 1]);
     }

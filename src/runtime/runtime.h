@@ -136,15 +136,15 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* The same without step: only the states that accumulate have new values. */
 nnc_status nnc_exec_accumulate(nnc_exec *e, nnc_sink *sink) NNC_MUST;
-/* The current value of the state of plan->update[i], as upload and download copy. */
-nnc_status nnc_exec_get_state(nnc_exec *e, int i, void *data);
+/* The current value of the state of plan->update[i], as upload and download copy: bytes offset.. of it. */
+nnc_status nnc_exec_get_state(nnc_exec *e, int i, int64_t offset, int64_t bytes, void *data);
 nnc_status nnc_exec_set_state(nnc_exec *e, int i, const void *data);
 nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Host memory for an input or output: with the fastest copies (*direct), or any. 64-byte aligned; free it before e. */
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;
 void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
-/* Runs main once with a time stamp around every command: ns[commands of main]. */
-nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
+/* Runs main, or main and step (`last`), once with a time stamp around every command: ns[commands of what runs]. */
+nnc_status nnc_exec_profile(nnc_exec *e, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
 
 /* ---- overlapped copies --------------------------------------------------------------------------------------------- */
 

@@ -150,7 +150,7 @@ TEST(judge_what_is_not_finite)
 /* The verdict on errors that are planted: `relative` in all elements of an output that cancels by a factor of 1e6, or does not. */
 static bool verdict(nnc_model *m, int out, double relative, int64_t mismatched)
 {
-    comparison c = {.model = m, .sink = test_sink, .n = 1};
+    comparison c = {.model = m, .sink = test_sink, .n = 1, .n_result = 2};
     nnc_compare_options o = {.compile = nnc_compile_defaults};
     judged j[2] = {{.agrees = false}};
     api_data d = {0};

@@ -1,0 +1,112 @@
+/* api/step_parts.c -- parts of a training step: forward, loss, backward, optimizer. */
+#include "api/internal.h"
+#include <string.h>
+
+const char *const nnc_part_names[PART__COUNT] = {"forward", "loss", "backward", "optimizer"};
+
+/* The part that a layer's path names. */
+static nnc_part part_of(const char *path, size_t n)
+{
+    static const char back[] = "/backward";
+    const size_t m = sizeof back - 1;
+    if (n >= m && !memcmp(path + n - m, back, m))
+        return PART_backward;
+    if (n >= 5 && !memcmp(path, "/loss", 5))
+        return PART_loss;
+    return n >= 10 && !memcmp(path, "/optimizer", 10) ? PART_optimizer : PART_forward;
+}
+
+/* The set of parts of "a+b/backward+c". */
+static unsigned parts_of(const char *layers)
+{
+    unsigned set = 0;
+    for (const char *p = layers ? layers : ""; *p;) {
+        const size_t n = strcspn(p, "+");
+        set |= 1u << part_of(p, n);
+        p += n + (p[n] == '+');
+    }
+    return set;
+}
+
+static nnc_part last_of(unsigned set)
+{
+    int part = PART__COUNT - 1;
+    while (part > 0 && !(set >> part & 1))
+        part--;
+    return (nnc_part)part;
+}
+
+static int32_t root_of(const nnc_plan *p, int32_t t)
+{
+    while (p->tensor[t].alias_of >= 0)
+        t = p->tensor[t].alias_of;
+    return t;
+}
+
+/* Index of the first argument that command c writes. */
+static int first_written(const nnc_plan *p, const nnc_cmd *c)
+{
+    return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
+}
+
+/* Copies of new values to states have the state's layer: they count as what computed the value. */
+static unsigned set_of(const nnc_plan *p, int i, const unsigned *maker)
+{
+    const nnc_cmd *c = &p->cmd[i];
+    const bool update =
+        c->kind == CMD_copy && i >= p->end[SEC_main] && p->tensor[c->arg[1]].space == SP_persist;
+    return update ? 1u << last_of(maker[root_of(p, c->arg[0])]) : parts_of(c->layers);
+}
+
+nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    unsigned *maker = ARENA_NEW(&a, unsigned, p->n_tensor + 1); /* by root: parts of its writer */
+    unsigned *set = ARENA_NEW(&a, unsigned, p->n_cmd + 1);
+    int32_t *reader = ARENA_NEW(&a, int32_t, p->n_tensor + 1); /* by root: command + 1; 0: none */
+    NNC_NEED(maker && set && reader, sink);
+    memset(part, PART_forward, (size_t)p->n_cmd);
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind == CMD_record || c->kind == CMD_wait)
+            continue;
+        set[i] = set_of(p, i, maker);
+        for (int k = first_written(p, c); k < c->n_arg; k++)
+            maker[root_of(p, c->arg[k])] = set[i];
+    }
+    for (int i = p->n_cmd - 1; i >= nnc_plan_first(p, SEC_main); i--) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind == CMD_record || c->kind == CMD_wait)
+            continue;
+        int32_t first = 0;
+        const int written = first_written(p, c);
+        for (int k = written; k < c->n_arg; k++) {
+            const int32_t by = reader[root_of(p, c->arg[k])];
+            first = by && (!first || by < first) ? by : first;
+        }
+        const bool in_set = first && set[i] >> part[first - 1] & 1;
+        part[i] = (uint8_t)(in_set ? part[first - 1] : last_of(set[i]));
+        for (int k = 0; k < written; k++)
+            reader[root_of(p, c->arg[k])] = i + 1;
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    const nnc_plan *p = s->plan;
+    const int first = nnc_plan_first(p, SEC_main), n = p->n_cmd - first;
+    uint8_t *part = ARENA_NEW(&a, uint8_t, p->n_cmd + 1);
+    int64_t *start = ARENA_NEW(&a, int64_t, n + 1), *end = ARENA_NEW(&a, int64_t, n + 1);
+    NNC_NEED(part && start && end, sink);
+    NNC_TRY(nnc_step_parts(p, part, sink));
+    NNC_TRY(nnc_exec_profile(s->exec, SEC_step, start, end, sink));
+    memset(ns, 0, PART__COUNT * sizeof *ns);
+    for (int i = 0; i < n; i++) {
+        const nnc_cmd_kind kind = (nnc_cmd_kind)p->cmd[first + i].kind;
+        if (kind != CMD_record && kind != CMD_wait)
+            ns[part[first + i]] += end[i] - start[i];
+    }
+    return NNC_OK;
+}

@@ -1,0 +1,203 @@
+/* tests/api/step.c -- training steps compared and timed: results of compare with training, the parts of a step, and planted faults. */
+#include "api/compare.h"
+#include "frontend/frontend.h"
+#include "help.h"
+#include "train/train.h"
+#include <math.h>
+#include <string.h>
+
+static const char cnn[] =
+    "{\"name\": \"cnn\", \"inputs\": {\"x\": [4, 3, 9, 8]}, \"layers\": ["
+    "{\"op\": \"conv\", \"name\": \"c\", \"channels\": 8, \"kernel\": 3, \"pad\": 1, \"bias\": "
+    "false}, "
+    "{\"op\": \"batchnorm\", \"name\": \"n\"}, {\"op\": \"relu\", \"name\": \"r\"}, "
+    "{\"op\": \"maxpool\", \"name\": \"p\", \"kernel\": 3, \"stride\": 2, \"pad\": 1}, "
+    "{\"op\": \"depthwise\", \"name\": \"d\", \"kernel\": 3, \"pad\": 1}, \"silu\", "
+    "{\"op\": \"avgpool\", \"kernel\": 2}, \"flatten\", {\"op\": \"linear\", \"name\": \"f\", "
+    "\"out\": 5}]}";
+static const char encoder[] =
+    "{\"name\": \"encoder\", \"inputs\": {\"x\": [2, 7, 12]}, \"layers\": ["
+    "{\"op\": \"layernorm\", \"name\": \"l\"}, {\"op\": \"multihead_attention\", \"name\": \"m\", "
+    "\"heads\": 3}, {\"op\": \"add\", \"in\": [\"m\", \"x\"]}, {\"op\": \"dropout\", \"alpha\": "
+    "0.25}, "
+    "{\"op\": \"reduce_mean\", \"axes\": [1], \"keepdims\": false}, "
+    "{\"op\": \"linear\", \"name\": \"h\", \"out\": 5}]}";
+
+static nnc_graph *step_of(const char *json, const nnc_training *t)
+{
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink), *step = NULL;
+    CHECK(g != NULL);
+    CHECK_OK(nnc_train_graph(g, t, &step, test_sink));
+    nnc_graph_destroy(g);
+    return step;
+}
+
+static double number(const cJSON *j, const char *key)
+{
+    const cJSON *v = cJSON_GetObjectItem(j, key);
+    return cJSON_IsNumber(v) ? v->valuedouble : NAN;
+}
+
+/* Every run of the report has its parts and all results; more timed steps give the same verdict. */
+static void check_report(const cJSON *j, const char *what)
+{
+    const cJSON *run, *result, *runs = cJSON_GetObjectItem(j, "runs");
+    CHECK(cJSON_GetArraySize(runs) >= 2);
+    cJSON_ArrayForEach(run, runs)
+    {
+        int outputs = 0, states = 0;
+        const cJSON *parts = cJSON_GetObjectItem(run, "parts");
+        for (int i = 0; i < PART__COUNT; i++) {
+            char key[32];
+            snprintf(key, sizeof key, "%s_ms", nnc_part_names[i]);
+            if (!(number(parts, key) > 0) && i != PART_loss) /* it may be in kernels of others */
+                test_fail(__FILE__, __LINE__, "%s: %s is not measured", what, key);
+        }
+        CHECK(number(run, "memory_bytes") > number(run, "arena_bytes"));
+        cJSON_ArrayForEach(result, cJSON_GetObjectItem(run, "outputs"))
+        {
+            const bool state = cJSON_IsTrue(cJSON_GetObjectItem(result, "state"));
+            state ? states++ : outputs++;
+            CHECK(number(result, "nmse") <= number(result, "limit"));
+        }
+        CHECK(outputs >= 1 && states >= 4);
+    }
+}
+
+TEST(step_compare)
+{
+    static const char *const models[] = {cnn, encoder};
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    for (int i = 0; i < 6; i++) {
+        nnc_training t = nnc_training_defaults;
+        nnc_compare_options o = nnc_compare_defaults;
+        NNC_LOCAL(nnc_text) text = {0};
+        bool agrees = false;
+        char what[64];
+        t.optimizer = (nnc_optimizer)(i % 3);
+        t.loss = (nnc_loss)(i % 2 * (i / 2));
+        t.momentum = 0.9;
+        t.weight_decay = i % 2 ? 0.01 : 0;
+        t.clip_norm = i == 5 ? 0.5 : 0;
+        snprintf(what, sizeof what, "comparison %d", i);
+        nnc_graph *g = step_of(models[i % 2], &t);
+        o.training = &t;
+        o.iterations = 1 + 9 * (i % 2);
+        o.steps = i == 0;
+        CHECK_OK(nnc_compare(e, g, &o, NNC_JSON, &text, &agrees, test_sink));
+        cJSON *j = cJSON_Parse(nnc_text_str(&text));
+        if (!agrees)
+            test_fail(__FILE__, __LINE__, "%s: %s", what, nnc_text_str(&text));
+        check_report(j, what);
+        cJSON_Delete(j);
+        nnc_graph_destroy(g);
+    }
+    nnc_env_destroy(e);
+}
+
+/* The fused program computes a wrong gradient, by a factor of 1.001 in one layer: its weight's new value differs by far less than a limit
+ * relative to the weight, and is found by its change. */
+TEST(step_compare_planted)
+{
+    const nnc_training t = nnc_training_defaults;
+    nnc_compare_options o = nnc_compare_defaults;
+    comparison c = {.o = &o, .sink = test_sink, .n = 2, .fused = 1};
+    nnc_graph *right = step_of(cnn, &t), *wrong = nnc_graph_clone(right, test_sink);
+    o.training = &t;
+    o.iterations = 1;
+    nnc_ref f = NNC_NONE; /* of f.weight */
+    for (uint32_t i = nnc_result_outputs(wrong); i < wrong->n_output; i++)
+        if (!strcmp(wrong->value[wrong->output_state[i]].name, "f.weight"))
+            f = wrong->output[i];
+    nnc_node *n = &wrong->node[wrong->value[f].node]; /* w - lr g */
+    CHECK_INT(n->op, OP_sub);
+    nnc_ref more = nnc_build2(wrong, OP_mul, n->in[1], nnc_scalar(wrong, DT_f32, 1.001));
+    nnc_replace_uses(wrong, nnc_def(wrong, f)->in[1], more);
+    wrong->node[wrong->value[more].node].in[0] = nnc_def(right, f)->in[1];
+    CHECK_OK(nnc_graph_tidy(wrong));
+    nnc_arena_init(&c.arena, 0);
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 1}, &c.env, test_sink));
+    for (int i = 0; i < 2; i++) {
+        c.p[i] = (program){.name = i ? "fused" : "unfused", .last = SEC_step};
+        CHECK_OK(nnc_compile(c.env, i ? wrong : right, &o.compile, &c.p[i].a, test_sink));
+    }
+    c.model = right;
+    c.n_input = c.p[0].a->plan->n_input;
+    c.n_result = c.p[0].a->plan->n_output + c.p[0].a->plan->n_update;
+    c.input = nnc_calloc((size_t)c.n_input, sizeof *c.input);
+    c.initial = ARENA_NEW(&c.arena, void *, c.n_result + 1);
+    for (int i = 0; i < 2; i++)
+        c.p[i].output = ARENA_NEW(&c.arena, judged, c.n_result + 1);
+    CHECK_OK(nnc_artifact_make_inputs(c.p[0].a, &o, 0, c.input, test_sink));
+    for (int i = 0; i < c.n_input; i++)
+        if (!strcmp(c.p[0].a->plan->input_name[i], "lr"))
+            *(float *)c.input[i] = 1e-2f;
+    CHECK_OK(nnc_reference_make(right, c.input, 1, &c.reference, test_sink));
+    CHECK_OK(nnc_measure(&c));
+    CHECK_OK(nnc_judge(&c));
+    CHECK(!c.agrees);
+    for (int i = 0; i < c.n_result; i++) {
+        const bool planted = !strcmp(nnc_result_name(&c.p[1], i), "f.weight");
+        CHECK(c.p[0].output[i].agrees);
+        if (c.p[1].output[i].agrees == planted)
+            test_fail(__FILE__, __LINE__, "%s: %s", nnc_result_name(&c.p[1], i),
+                planted ? "the fault is not found" : "differs");
+    }
+    CHECK(!strcmp(nnc_result_name(&c.p[1], nnc_worst_output(&c, &c.p[1])), "f.weight"));
+    for (int i = 0; i < 2; i++) {
+        nnc_artifact_destroy(c.p[i].a);
+        nnc_free(c.p[i].t[0].run.ns);
+        nnc_free(c.p[i].t[0].burst_ms);
+    }
+    for (int i = 0; i < c.n_input; i++)
+        nnc_free(c.input[i]);
+    for (int i = 0; i < c.n_result; i++)
+        nnc_free(c.initial[i]);
+    for (int i = 0; i < c.n_kept; i++)
+        nnc_free(c.kept[i].data);
+    nnc_free(c.input);
+    nnc_reference_free(&c.reference);
+    nnc_env_destroy(c.env);
+    nnc_arena_deinit(&c.arena);
+    nnc_graph_destroy(right);
+    nnc_graph_destroy(wrong);
+}
+
+/* Each command of a step by its layers: those of one part are of that part; copies into weights are the optimizer's. */
+TEST(step_parts)
+{
+    nnc_training t = nnc_training_defaults;
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_graph *g = step_of(cnn, &t);
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_compile(e, g, &nnc_compile_defaults, &a, test_sink));
+    const nnc_plan *p = a->plan;
+    uint8_t *part = nnc_malloc((size_t)p->n_cmd);
+    int count[PART__COUNT] = {0}, mixed = 0;
+    CHECK_OK(nnc_step_parts(p, part, test_sink));
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        const char *l = c->layers;
+        count[part[i]]++;
+        mixed += strstr(l, "/backward+") != NULL;
+        if (c->kind == CMD_copy)
+            CHECK(part[i] == PART_optimizer || strstr(l, "/n")); /* or a running statistic */
+        else if (!strcmp(l, "/optimizer"))
+            CHECK_INT(part[i], PART_optimizer);
+        else if (!strcmp(l, "/loss"))
+            CHECK_INT(part[i], PART_loss);
+        else if (!strstr(l, "/backward") && !strstr(l, "/loss") && !strstr(l, "/optimizer"))
+            CHECK_INT(part[i], PART_forward);
+        else if (!strstr(l, "+") && strstr(l, "/backward"))
+            CHECK_INT(part[i], PART_backward);
+    }
+    for (int i = 0; i < PART__COUNT; i++)
+        CHECK(count[i] > 0);
+    CHECK(mixed > 0);
+    nnc_free(part);
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    nnc_graph_destroy(g);
+}
