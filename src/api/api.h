@@ -28,6 +28,8 @@ struct nnc_open_options {
     const nnc_arg *arg;  /* --set name=value: an integer or a word */
     int n_arg;
     uint64_t seed; /* of generated weights and inputs */
+    bool has_seed; /* it was given: a model file's "train" does not set another */
+    bool trains;   /* opened for training: its file's "train" sets the arg `batch` and the seed where they are not given */
     const char *weights; /* file of tensors; NULL = generated */
     const nnc_arg *rename; /* names of its tensors = names of weights; "*" for any characters, "-" leaves a tensor out */
     int n_rename;

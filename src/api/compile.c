@@ -1,5 +1,6 @@
 /* api/compile.c -- from a model to an artifact: open, passes, plan. */
 #include "api/internal.h"
+#include "api/train.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@ nnc_status nnc_read_open_options(
     *f = (nnc_model_options){.set = set,
         .word = word,
         .seed = o->seed,
+        .trains = o->trains,
+        .has_seed = o->has_seed,
         .weights = o->weights,
         .rename = o->rename,
         .n_rename = o->n_rename,
@@ -38,7 +41,13 @@ nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink 
     NNC_LOCAL(nnc_arena) a = {0};
     if (nnc_read_open_options(o ? o : &nnc_open_defaults, &f, &a, sink))
         return NULL;
-    return nnc_model_load(file, &f, sink);
+    nnc_model *m = nnc_model_load(file, &f, sink);
+    nnc_train_options checked = nnc_train_defaults;
+    if (m && nnc_train_read(m, &checked, &a, sink)) {
+        nnc_graph_destroy(m);
+        m = NULL;
+    }
+    return m;
 }
 
 void nnc_model_close(nnc_model *m)

@@ -5,7 +5,10 @@
 #include "api/api.h"
 #include "train/train.h"
 
+enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
+
 typedef struct nnc_train_options {
+    bool given[NNC_TRAIN_SETTINGS]; /* by row of nnc_train_settings: set by a flag, which overrides the model file */
     nnc_compile_options compile;
     nnc_training of;
     nnc_rate rate;
@@ -13,6 +16,7 @@ typedef struct nnc_train_options {
     int steps;               /* of all epochs together, at most; 0: no limit */
     double validation;       /* share of the rows that are not trained on; whole batches */
     bool no_shuffle;
+    int batch;               /* of the model file: sets its arg `batch` where it is opened for training; 0: not given */
     uint64_t seed;           /* of the order of rows, and of dropouts */
     const char *data;        /* tensors with the model's inputs, one row a sample, and the target where `labels` is NULL */
     const char *labels;      /* or the target alone */
@@ -24,6 +28,12 @@ typedef struct nnc_train_options {
 } nnc_train_options;
 
 extern const nnc_train_options nnc_train_defaults;
+/* Offsets are those of nnc_train_options. */
+extern const nnc_flag nnc_train_settings[];
+extern const size_t nnc_n_train_settings;
+/* Sets what the section "train" of m's file says and no flag has set (o->given). Strings are copied to `strings`. NNC_E_MODEL: unknown keys
+ * and wrong values, at their places in the file. */
+nnc_status nnc_train_read(const nnc_model *m, nnc_train_options *o, nnc_arena *strings, nnc_sink *sink) NNC_MUST;
 
 /* Trains m on the data of o, and writes the weights. The report, a table of epochs, is appended to `out`. NNC_E_MODEL: the model cannot be
  * trained or the data do not fit it; NNC_E_IO: a file; NNC_E_DIFFERS: the loss became NaN or infinite, and nothing was saved. */

@@ -29,6 +29,7 @@ typedef struct nnc_given {
     int n_arg;
     const char *weights; /* the file of weights; NULL: none was given */
     uint64_t seed;
+    bool trains; /* the model has a section "train" (nnc_train_read) */
 } nnc_given;
 
 nnc_given *nnc_given_create(int files, int pieces, int args); /* NULL: out of memory */

@@ -11,12 +11,13 @@ typedef struct setting {
     void *at, *more;
     nnc_arena *strings;
     nnc_sink *sink;
+    const nnc_loc *loc; /* in a file; NULL: on the command line */
 } setting;
 
 static nnc_status wrong(const setting *s, const char *expected)
 {
-    return nnc_fail0(s->sink, NNC_E_USAGE, "%s%s: expected %s, found `%s`", s->kind, s->row->name,
-        expected, s->value);
+    return nnc_fail(s->sink, s->loc ? NNC_E_MODEL : NNC_E_USAGE, s->loc ? *s->loc : (nnc_loc){0},
+        "%s%s: expected %s, found `%s`", s->kind, s->row->name, expected, s->value);
 }
 
 static nnc_status wrong_number(const setting *s, const char *what)
@@ -156,22 +157,35 @@ static nnc_status set_pair(const setting *s)
     return NNC_OK;
 }
 
-nnc_status nnc_setting_set(const nnc_setting *row, const char *kind, void *o, const char *value,
-    nnc_arena *strings, nnc_sink *sink)
+static nnc_status set(const setting s)
 {
-    const setting s = {row, kind, value, (char *)o + row->at, (char *)o + row->more, strings, sink};
-    switch (row->kind) {
+    switch (s.row->kind) {
     case NNC_SET_INT: return set_int(&s);
     case NNC_SET_SEED: return set_seed(&s);
     case NNC_SET_REAL: return set_real(&s);
     case NNC_SET_BOOL:
-    case NNC_SET_UNSET: return set_bool(&s, row->kind == NNC_SET_UNSET);
-    case NNC_SET_TEXT: return set_text(&s);
+    case NNC_SET_UNSET: return set_bool(&s, s.row->kind == NNC_SET_UNSET);
+    case NNC_SET_TEXT:
+    case NNC_SET_FILE: return set_text(&s);
     case NNC_SET_CHOICE: return set_choice(&s);
     case NNC_SET_LIST: return set_list(&s);
     case NNC_SET_PAIRS: return set_pair(&s);
     }
     return NNC_E_BUG;
+}
+
+nnc_status nnc_setting_set(const nnc_setting *row, const char *kind, void *o, const char *value,
+    nnc_arena *strings, nnc_sink *sink)
+{
+    return set((setting){
+        row, kind, value, (char *)o + row->at, (char *)o + row->more, strings, sink, NULL});
+}
+
+nnc_status nnc_setting_read(const nnc_setting *row, nnc_loc loc, void *o, const char *value,
+    nnc_arena *strings, nnc_sink *sink)
+{
+    return set(
+        (setting){row, "", value, (char *)o + row->at, (char *)o + row->more, strings, sink, &loc});
 }
 
 static void put_choice(const char *words, int i, nnc_text *out)
@@ -182,14 +196,31 @@ static void put_choice(const char *words, int i, nnc_text *out)
         nnc_putn(out, words, strcspn(words, "|"));
 }
 
+static void put_list(const char *const *word, int n, nnc_text *out)
+{
+    for (int i = 0; i < n; i++)
+        nnc_printf(out, "%s%s", i ? "," : "", word[i]);
+}
+
 void nnc_setting_put(const nnc_setting *row, const void *o, nnc_text *out)
 {
     const void *at = (const char *)o + row->at;
-    if (row->kind == NNC_SET_INT)
-        nnc_printf(out, "%d", *(const int *)at);
-    if (row->kind == NNC_SET_CHOICE)
-        put_choice(row->expected, *(const int *)at - (int)row->lo, out);
-    const int n = row->kind == NNC_SET_LIST ? *(const int *)((const char *)o + row->more) : 0;
-    for (int i = 0; i < n; i++)
-        nnc_printf(out, "%s%s", i ? "," : "", (*(const char *const *const *)at)[i]);
+    switch (row->kind) {
+    case NNC_SET_INT: nnc_printf(out, "%d", *(const int *)at); break;
+    case NNC_SET_SEED: nnc_printf(out, "%llu", (unsigned long long)*(const uint64_t *)at); break;
+    case NNC_SET_REAL: nnc_put_double(out, *(const double *)at); break;
+    case NNC_SET_BOOL:
+    case NNC_SET_UNSET:
+        nnc_puts(out, *(const bool *)at == (row->kind == NNC_SET_BOOL) ? "1" : "");
+        break;
+    case NNC_SET_TEXT:
+    case NNC_SET_FILE:
+        nnc_puts(out, *(const char *const *)at ? *(const char *const *)at : "");
+        break;
+    case NNC_SET_CHOICE: put_choice(row->expected, *(const int *)at - (int)row->lo, out); break;
+    case NNC_SET_LIST:
+        put_list(*(const char *const *const *)at, *(const int *)((const char *)o + row->more), out);
+        break;
+    case NNC_SET_PAIRS: break;
+    }
 }

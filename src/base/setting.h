@@ -14,6 +14,7 @@ typedef enum nnc_setting_kind {
     NNC_SET_BOOL,   /* bool: "1" or "0" */
     NNC_SET_UNSET,  /* bool, inverted */
     NNC_SET_TEXT,   /* const char * */
+    NNC_SET_FILE,   /* the same: the path of a file or folder */
     NNC_SET_CHOICE, /* an enum: lo + the value's place in `expected` */
     NNC_SET_LIST,   /* array of const char *, count at `more`: words between commas, added to those before */
     NNC_SET_PAIRS,  /* array of nnc_arg, count at `more`; lo 0: each name has one value */
@@ -28,12 +29,18 @@ typedef struct nnc_setting {
     bool none;            /* 0 is stored as -1, "none": in the field 0 is the default */
 } nnc_setting;
 
+/* A flag of the program: its group (cli/flags.c), value and help text. */
+typedef struct nnc_flag { char group; nnc_setting value; const char *doc; } nnc_flag;
+
 typedef struct nnc_arg { const char *name, *value; } nnc_arg;
 
 /* Sets the field of `o`; strings and arrays are copied to `strings`. NNC_E_USAGE: "KIND NAME: expected ..., found `VALUE`". */
 nnc_status nnc_setting_set(const nnc_setting *s, const char *kind, void *o, const char *value, nnc_arena *strings,
     nnc_sink *sink) NNC_MUST;
-/* Appends the value of an int, a choice or a list as nnc_setting_set reads it; nothing where it has none. */
+/* The same for a value that stands in a file: NNC_E_MODEL at loc. */
+nnc_status nnc_setting_read(const nnc_setting *s, nnc_loc loc, void *o, const char *value, nnc_arena *strings,
+    nnc_sink *sink) NNC_MUST;
+/* Appends the value as nnc_setting_set reads it; nothing for a switch that is off, a missing text, and pairs. */
 void nnc_setting_put(const nnc_setting *s, const void *o, nnc_text *out);
 
 #endif

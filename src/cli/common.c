@@ -46,6 +46,8 @@ static nnc_status open_other(const options *o, work *w, nnc_sink *sink)
         .n_arg = o->model.n_arg,
         .shape = o->model.shape,
         .n_shape = o->model.n_shape,
+        .trains = o->model.trains,
+        .has_seed = o->model.has_seed,
         .coverage = o->model.coverage};
     if (o->no_machine) {
         w->model = nnc_artifact_model(a, &shapes, sink);
@@ -95,12 +97,18 @@ static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
 
 nnc_status open_model(const options *o, work *w, nnc_sink *sink)
 {
-    NNC_TRY(open_forward(o, w, sink));
     if (o->mode != MODE_step)
-        return NNC_OK;
+        return open_forward(o, w, sink);
+    options with = *o;
+    NNC_LOCAL(nnc_arena) a = {0};
+    with.model.trains = true;
+    NNC_TRY(open_forward(&with, w, sink));
     nnc_model *forward = w->model;
-    nnc_status st = nnc_train_graph(forward, &o->train.of, &w->model, sink);
-    nnc_model_close(forward);
+    nnc_status st = nnc_train_read(forward, &with.train, &a, sink);
+    if (!st)
+        st = nnc_train_graph(forward, &with.train.of, &w->model, sink);
+    if (w->model != forward)
+        nnc_model_close(forward);
     return st;
 }
 

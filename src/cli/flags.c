@@ -12,6 +12,7 @@ static const struct {
     {'g', "model"},
     {'k', "training"}, /* the graph of a step */
     {'l', "training"}, /* the loop */
+    {'u', "training"}, /* files of the loop */
     {'c', "compiling"},
     {'s', "compiling"}, /* flags of planning, as opposed to the passes */
     {'p', "compiling, for those who work on nnc"},
@@ -31,14 +32,8 @@ static const struct {
     {'h', "all commands"},
 };
 
-typedef struct flag {
-    char group;
-    nnc_setting value;
-    const char *doc;
-} flag;
-
 #define AT(f) offsetof(options, f)
-static const flag flags[] = {
+static const nnc_flag own[] = {
     {'m', {"--set", NNC_SET_PAIRS, AT(model.arg), AT(model.n_arg), 0, 0, "NAME=VALUE"},
         "Set an argument of the model file, as in --set batch=8 (repeatable, once a name); of an "
         "artifact: plan its model for it, sharing its weights"},
@@ -60,64 +55,6 @@ static const flag flags[] = {
         "forward)"},
     {'o', {"--passes", NNC_SET_LIST, AT(pass), AT(n_pass), 0, 0, "PASS,..."},
         "Run exactly these passes, in this order (default: those of the -O level)"},
-    {'l', {"--data", NNC_SET_TEXT, AT(train.data), 0, 0, 0, "FILE"},
-        "Samples: .npz or .safetensors with a tensor for each input and the target; .npy of the "
-        "only input"},
-    {'l', {"--labels", NNC_SET_TEXT, AT(train.labels), 0, 0, 0, "FILE"},
-        "The target from this file instead: class indices, or numbers (default: in --data)"},
-    {'k',
-        {"--loss", NNC_SET_CHOICE, AT(train.of.loss), 0, NNC_LOSS_cross_entropy, 0,
-            "cross_entropy|mse|bce"},
-        "cross_entropy (default): of logits [N,C,...] and class indices; mse: mean squared error; "
-        "bce: of logits and targets in 0..1"},
-    {'k', {"--label-smoothing", NNC_SET_REAL, AT(train.of.label_smoothing), 0, 0, 1, "S"},
-        "cross_entropy: this share of each target goes to all classes alike (default: 0)"},
-    {'k',
-        {"--optimizer", NNC_SET_CHOICE, AT(train.of.optimizer), 0, NNC_OPT_sgd, 0,
-            "sgd|adam|adamw"},
-        "As PyTorch's (default: sgd)"},
-    {'l', {"--lr", NNC_SET_REAL, AT(train.rate.lr), 0, 0, 0, "RATE"},
-        "Learning rate (default: 0.01)"},
-    {'l',
-        {"--schedule", NNC_SET_CHOICE, AT(train.rate.schedule), 0, NNC_LR_constant, 0,
-            "constant|step|cosine"},
-        "Learning rate after the warm-up: constant (default), falling by --gamma now and then, or "
-        "to --min-lr as a cosine"},
-    {'l', {"--decay-every", NNC_SET_TEXT, AT(train.rate.every), 0, 0, 0, "N|Nsteps"},
-        "step: the rate falls after each N epochs or steps"},
-    {'l',
-        {"--decay-at", NNC_SET_LIST, AT(train.rate.at), AT(train.rate.n_at), 0, 0, "N|Nsteps,..."},
-        "step: the rate falls after these epochs or steps"},
-    {'l', {"--gamma", NNC_SET_REAL, AT(train.rate.gamma), 0, 0, 0, "G"},
-        "step: factor of each fall (default: 0.1)"},
-    {'l', {"--min-lr", NNC_SET_REAL, AT(train.rate.min), 0, 0, 0, "RATE"},
-        "cosine: the rate at the end (default: 0)"},
-    {'l', {"--warmup-steps", NNC_SET_INT, AT(train.rate.warmup), 0, 0, 1000000000, "N"},
-        "Steps in which the learning rate grows to its schedule's (default: 0)"},
-    {'k', {"--accumulate", NNC_SET_INT, AT(train.of.accumulate), 0, 1, 1000000, "N"},
-        "Batches of a step, which takes the mean of their gradients (default: 1)"},
-    {'k', {"--momentum", NNC_SET_REAL, AT(train.of.momentum), 0, 0, 1, "M"}, "Of sgd (default: 0)"},
-    {'k', {"--nesterov", NNC_SET_BOOL, AT(train.of.nesterov)}, "Nesterov's momentum"},
-    {'k', {"--weight-decay", NNC_SET_REAL, AT(train.of.weight_decay), 0, 0, 0, "D"},
-        "sgd, adam: D times the weight is added to its gradient; adamw: taken from the weight "
-        "(default: 0)"},
-    {'k', {"--clip-norm", NNC_SET_REAL, AT(train.of.clip_norm), 0, 0, 0, "N"},
-        "Scale gradients so that their common norm is at most N (default: they are not)"},
-    {'k', {"--bn-eval", NNC_SET_BOOL, AT(train.of.bn_eval)},
-        "Batch norms keep and use their running statistics"},
-    {'l', {"--epochs", NNC_SET_INT, AT(train.epochs), 0, 1, 1000000000, "N"},
-        "Times that all samples are used (default: 1)"},
-    {'l', {"--steps", NNC_SET_INT, AT(train.steps), 0, 1, 1000000000, "N"},
-        "Stop after so many steps (default: no limit)"},
-    {'l', {"--validation", NNC_SET_REAL, AT(train.validation), 0, 0, 1, "SHARE"},
-        "Share of the samples that are not trained on; loss and accuracy of them after each epoch "
-        "(default: 0)"},
-    {'l', {"--no-shuffle", NNC_SET_BOOL, AT(train.no_shuffle)},
-        "Use samples in the order of the file"},
-    {'l', {"--save", NNC_SET_TEXT, AT(train.save), 0, 0, 0, "FILE"},
-        "Write the weights after the last step: .safetensors or .npz"},
-    {'l', {"--log", NNC_SET_TEXT, AT(train.log), 0, 0, 0, "FILE"},
-        "Write a line of JSON for each step: loss and learning rate"},
     {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
         "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
         "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums; on GPUs "
@@ -237,12 +174,25 @@ static const flag flags[] = {
     {'h', {"--help", NNC_SET_BOOL, AT(help)}, "Print this text"},
 };
 
-static bool applies(const command *c, const flag *f)
+/* Flags of this file, then those of training, which model files share: their values stand in options.train. */
+enum { OWN = NNC_COUNT(own), FLAGS = OWN + NNC_TRAIN_SETTINGS };
+
+static size_t n_flags(void)
+{
+    return OWN + nnc_n_train_settings;
+}
+
+static const nnc_flag *flag_at(size_t i)
+{
+    return i < OWN ? &own[i] : &nnc_train_settings[i - OWN];
+}
+
+static bool applies(const command *c, const nnc_flag *f)
 {
     return f->group == 'h' || strchr(c->groups, f->group);
 }
 
-static void print_flag(const flag *f, FILE *out)
+static void print_flag(const nnc_flag *f, FILE *out)
 {
     enum { INDENT = 32, WIDTH = 110 };
     char left[64];
@@ -272,19 +222,20 @@ void print_flags(const command *c, FILE *out)
         if (strcmp(heading, groups[g].heading))
             fprintf(out, "\n%s:\n", groups[g].heading);
         heading = groups[g].heading;
-        for (size_t i = 0; i < NNC_COUNT(flags); i++)
-            if (flags[i].group == groups[g].group)
-                print_flag(&flags[i], out);
+        for (size_t i = 0; i < n_flags(); i++)
+            if (flag_at(i)->group == groups[g].group)
+                print_flag(flag_at(i), out);
     }
 }
 
-static bool is_switch(const flag *f)
+static bool is_switch(const nnc_flag *f)
 {
     return f->value.kind == NNC_SET_BOOL || f->value.kind == NNC_SET_UNSET;
 }
 
 /* Accepts a flag of one value twice when both values are equal (scripts append flags); two different values are an error. */
-static nnc_status check_twice(const flag *f, const char **before, const char *value, nnc_sink *sink)
+static nnc_status check_twice(
+    const nnc_flag *f, const char **before, const char *value, nnc_sink *sink)
 {
     bool one_value =
         !is_switch(f) && f->value.kind != NNC_SET_LIST && f->value.kind != NNC_SET_PAIRS;
@@ -321,12 +272,12 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
 }
 
 /* Finds the flag that `arg` names, and its attached value ("--set=a=1", "-O2"). */
-static const flag *find(const command *c, char *arg, char **value)
+static const nnc_flag *find(const command *c, char *arg, char **value, size_t *at)
 {
     size_t n = strcspn(arg, "=");
     *value = NULL;
-    for (size_t i = 0; i < NNC_COUNT(flags); i++) {
-        const flag *f = &flags[i];
+    for (size_t i = 0; i < n_flags(); i++) {
+        const nnc_flag *f = flag_at(*at = i);
         if (!applies(c, f))
             continue;
         bool one_letter = f->value.name[1] != '-';
@@ -345,16 +296,16 @@ static const flag *find(const command *c, char *arg, char **value)
 
 static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
 {
-    const char *names[NNC_COUNT(flags)];
+    const char *names[FLAGS];
     char word[64];
     size_t n = 0;
     snprintf(word, sizeof word, "%.*s", (int)strcspn(arg, "="), arg);
-    for (size_t i = 0; i < NNC_COUNT(flags); i++)
-        if (applies(c, &flags[i]))
-            names[n++] = flags[i].value.name;
+    for (size_t i = 0; i < n_flags(); i++)
+        if (applies(c, flag_at(i)))
+            names[n++] = flag_at(i)->value.name;
     const char *near = nnc_nearest(word, names, n), *value = arg[strlen(word)] ? arg + 2 : NULL;
-    for (size_t i = 0; i < NNC_COUNT(flags); i++)
-        if (!strcmp(flags[i].value.name, word))
+    for (size_t i = 0; i < n_flags(); i++)
+        if (flag_at(i)->group != 'F' && !strcmp(flag_at(i)->value.name, word))
             return nnc_fail0(sink, NNC_E_USAGE,
                 "nnc %s: unknown flag %s (other commands have it); nnc %s --help lists the flags",
                 c->name, word, c->name);
@@ -394,10 +345,12 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     const char **before, nnc_sink *sink)
 {
     char *value, *arg = argv[*i];
-    const flag *f = find(c, !strcmp(arg, "-h") ? (char[]){"--help"} : arg, &value);
+    size_t at;
+    const nnc_flag *f = find(c, !strcmp(arg, "-h") ? (char[]){"--help"} : arg, &value, &at);
     if (!f)
         return unknown(c, arg, sink);
-    if (is_switch(f) && value)
+    if (is_switch(f) && value &&
+        at < OWN) /* those of training switch off what the model file says */
         return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->value.name);
     if (!is_switch(f) && !value) {
         if (*i + 1 == argc)
@@ -405,7 +358,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
                 sink, NNC_E_USAGE, "%s needs a value: %s", f->value.name, f->value.expected);
         value = argv[++*i];
     }
-    NNC_TRY(check_twice(f, &before[f - flags], value, sink));
+    NNC_TRY(check_twice(f, &before[at], value, sink));
     static const char *const of_artifacts[] = {"--seed", "--weights", "--set", "--shapes"};
     bool any = false;
     for (size_t k = 0; k < NNC_COUNT(of_artifacts); k++)
@@ -414,7 +367,12 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         o->compile_flag = f->value.name;
     if (f->group == 'k' && strchr(c->groups, 'g'))
         o->training_flag = f->value.name;
-    return nnc_setting_set(&f->value, "", o, value ? value : "1", &o->strings, sink);
+    if (!strcmp(f->value.name, "--seed"))
+        o->model.has_seed = true;
+    if (at >= OWN)
+        o->train.given[at - OWN] = true;
+    return nnc_setting_set(
+        &f->value, "", at < OWN ? (void *)o : &o->train, value ? value : "1", &o->strings, sink);
 }
 
 static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
@@ -430,7 +388,7 @@ static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
 nnc_status parse_flags(
     const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink)
 {
-    const char *before[NNC_COUNT(flags)] = {NULL}; /* previous value of each flag */
+    const char *before[FLAGS] = {NULL}; /* previous value of each flag */
     bool only_files = false;
     o->no_machine = !strchr(c->groups, 'e');
     for (int i = first; i < argc; i++) {

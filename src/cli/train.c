@@ -12,13 +12,19 @@ static void print_line(void *ctx, const char *line)
 
 nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
 {
-    nnc_train_options t = o->train;
-    if (!t.data)
-        return nnc_fail0(sink, NNC_E_USAGE, "there is nothing to train on: give --data=FILE");
-    t.seed = o->model.seed;
-    t.report = print_line;
-    NNC_TRY(open_model(o, w, sink));
-    t.compile = compile_options(o, w);
+    NNC_LOCAL(nnc_arena) a = {0};
+    options with = *o;
+    nnc_train_options *t = &with.train;
+    with.model.trains = true;
+    NNC_TRY(open_model(&with, w, sink));
+    NNC_TRY(nnc_train_read(w->model, t, &a, sink));
+    if (!t->data)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "there is nothing to train on: give --data=FILE, or \"data\" in the model file's "
+            "\"train\"");
+    t->seed = o->model.has_seed ? o->model.seed : t->seed;
+    t->report = print_line;
+    t->compile = compile_options(o, w);
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
-    return nnc_train(w->env, w->model, &t, o->format, &w->text, sink);
+    return nnc_train(w->env, w->model, t, o->format, &w->text, sink);
 }

@@ -7,7 +7,7 @@
 enum { MAX_ERRORS = 20 };
 
 static const char *const root_keys[] = {
-    "$schema", "name", "doc", "args", "blocks", "inputs", "layers", "outputs"};
+    "$schema", "name", "doc", "args", "blocks", "inputs", "layers", "outputs", "train"};
 static const char *const block_keys[] = {"doc", "args", "inputs", "layers", "output"};
 static const char *const arg_keys[] = {"default", "min", "max", "choices", "doc"};
 
@@ -304,6 +304,7 @@ nnc_status fe_check(fe *f)
     only_keys(f, root, NULL, "a model", root_keys, NNC_COUNT(root_keys));
     is_kind(f, root, "name", nnc_is_string, "a string");
     is_kind(f, root, "$schema", nnc_is_string, "a string");
+    is_kind(f, root, "train", nnc_is_object, "an object of settings, as in {\"lr\": 0.1}");
     if (is_kind(f, root, "blocks", nnc_is_object, "an object of blocks by name"))
         f->blocks = nnc_json_get(root, "blocks");
     if (f->blocks && f->blocks->n > FE_MAX_BLOCKS)

@@ -15,6 +15,8 @@ typedef struct nnc_model_options {
     const nnc_set_word *word;
     int n_word;
     uint64_t seed; /* of generated weights */
+    bool trains; /* the section "train" sets the arg `batch` and, without has_seed, the seed */
+    bool has_seed;
     const char *weights; /* file of tensors, NULL = generate */
     const nnc_arg *rename; /* of its tensors (nnc_tensors_rename) */
     int n_rename;

@@ -148,6 +148,36 @@ static nnc_status read_args(fe *f)
     return NNC_OK;
 }
 
+/* What the section "train" says of the model itself: the arg `batch`, and the seed. (Its other keys are no concern of this folder.) */
+static bool read_train(fe *f, nnc_model_options *with)
+{
+    const nnc_item *train = nnc_json_get(f->j.root, "train"), *batch = nnc_json_get(train, "batch"),
+                   *seed = nnc_json_get(train, "seed"),
+                   *arg = nnc_json_get(nnc_json_get(f->j.root, "args"), "batch");
+    if (with->trains && !with->has_seed && nnc_is_number(seed) && seed->number >= 0)
+        with->seed = (uint64_t)seed->number;
+    if (!nnc_is_number(batch) || batch->number < 1)
+        return true;
+    if (!arg)
+        return fe_fail_at(f, batch, true, "/train",
+                   "batch: the model has no arg `batch` that this could set; give it one, as in "
+                   "\"args\": {\"batch\": 1}, for the first dimension of its inputs"),
+               false;
+    const fe_val v = {.i = (int64_t)batch->number};
+    if (!fe_arg_allowed(f, arg, "batch", &v, batch, "/train"))
+        return false;
+    bool given = !with->trains;
+    for (int i = 0; i < with->n_set; i++)
+        given = given || !strcmp(with->set[i].name, "batch");
+    nnc_set *set = given ? NULL : ARENA_NEW(&f->a, nnc_set, with->n_set + 1);
+    if (given || !set)
+        return given || fe_oom(f);
+    memcpy(set, with->n_set ? with->set : set, (size_t)with->n_set * sizeof *set);
+    set[with->n_set++] = (nnc_set){"batch", v.i};
+    with->set = set;
+    return true;
+}
+
 /* ---- the load -------------------------------------------------------------------------------- */
 
 /* Marks the layers, each the consecutive nodes of one origin, that another layer or an output uses; owner: the first node of a node's
@@ -206,10 +236,12 @@ static nnc_status warn_unused(fe *f)
     return NNC_OK;
 }
 
-static nnc_status build_model(fe *f)
+static nnc_status build_model(fe *f, nnc_model_options *with)
 {
     const nnc_item *root = f->j.root, *name = nnc_json_get(root, "name");
     NNC_TRY(fe_check(f));
+    if (!read_train(f, with))
+        return f->status;
     f->g = nnc_graph_create(name ? name->text : "model", f->sink);
     NNC_NEED(f->g, f->sink);
     f->g->device = -1;
@@ -273,6 +305,7 @@ static nnc_status keep_text(fe *f, const char *text, size_t n, const nnc_model_o
               (v->file[0].name = nnc_arena_strdup(&v->arena, f->file));
     NNC_NEED(ok, f->sink);
     v->file[0].size = (int64_t)n;
+    v->trains = nnc_json_get(f->j.root, "train") != NULL;
     return NNC_OK;
 }
 
@@ -303,13 +336,14 @@ static nnc_graph *load_json(
 {
     if (check_options(file, o, NULL, "the model's args set its shapes, as in --set batch=8", sink))
         return NULL;
-    fe f = {.o = o, .sink = sink, .file = file};
+    nnc_model_options with = *o;
+    fe f = {.o = &with, .sink = sink, .file = file};
     nnc_arena_init(&f.a, 0);
     nnc_status st = nnc_json_parse(&f.j, file, text, n, sink);
     if (!st) {
-        st = build_model(&f);
+        st = build_model(&f, &with);
         if (!st)
-            st = keep_text(&f, text, n, o);
+            st = keep_text(&f, text, n, &with);
         nnc_json_deinit(&f.j);
     }
     nnc_tensors_close(f.st);

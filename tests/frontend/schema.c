@@ -157,6 +157,7 @@ TEST(schema_accepts_and_rejects)
         MODEL("{\"op\": \"relu\", \"layers\": [\"relu\"]}"),
         MODEL("{\"op\": \"linear\", \"out\": 2, \"bias\": 2}"),
         MODEL("{\"op\": \"relu\", \"name\": 3}"), "{\"layers\": [\"relu\"]}",
+        "{\"inputs\": {\"x\": [1]}, \"layers\": [\"relu\"], \"train\": []}",
         "{\"inputs\": {\"x\": [1]}, \"layers\": [\"relu\"], \"input\": 1}"};
     for (size_t i = 0; i < NNC_COUNT(good) + NNC_COUNT(bad); i++) {
         bool want = i < NNC_COUNT(good);
