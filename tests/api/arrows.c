@@ -13,6 +13,7 @@ static const struct {
     {"autodiff", "base ir"},
     {"train", "base ir autodiff"},
     {"tensors", "base"},
+    {"data", "base tensors"},
     {"onnx", "base ir"},
     {"frontend", "base ir onnx tensors"},
     {"kernel", "base ir target"},
@@ -26,7 +27,7 @@ static const struct {
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
-    {"api", "base ir train target cuda tensors onnx frontend kernel passes codegen plan runtime "
+    {"api", "base ir train data target cuda tensors onnx frontend kernel passes codegen plan runtime "
             "engines"},
     {"cli", "base api"},
 };

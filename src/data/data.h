@@ -1,0 +1,61 @@
+/* data/data.h -- data sets for training: recognises and reads their formats, divides them for training and validation, augments pictures,
+ * and loads batches on threads of its own, ahead of their use.
+ *
+ * A batch is a function of (options, part, epoch, number of the batch) alone: neither the number of loader threads nor where an epoch is
+ * begun changes its bits. */
+#ifndef NNC_DATA_H
+#define NNC_DATA_H
+
+#include "base/base.h"
+
+typedef enum nnc_crop { NNC_CROP_none, NNC_CROP_centre, NNC_CROP_random } nnc_crop;
+
+/* Zero-initialised is valid but for `path`. Strings are borrowed while data are open. */
+typedef struct nnc_data_options {
+    const char *path;   /* a file or folder: tensors (.npz, .safetensors, .npy), CIFAR, idx, or folders of pictures by class */
+    const char *labels; /* the target of tensors or idx in a file of its own, or NULL */
+    const char *validation_path, *validation_labels; /* all samples of another data set for validation, or NULL */
+    double validation;  /* without validation_path: share of the samples that are not trained on; whole batches */
+    bool no_shuffle;    /* samples in the order of the files */
+    uint64_t seed;      /* of the division, the order and the augmentation */
+    const char *resize; /* pictures: "256": the shorter side; "224x224": height and width; NULL: as they are */
+    nnc_crop crop;      /* to the model's height and width; random: at the centre where it is validation */
+    int pad;            /* zeros on each side before the crop */
+    bool flip;          /* training: mirror half of the pictures, left to right */
+    double rotate;      /* training: by a random angle of -rotate..rotate degrees */
+    const char *mean, *std; /* "0.5" or "0.485,0.456,0.406", by channel: (x - mean) / std; NULL: 0 and 1 */
+    int loaders;        /* threads that load; 0: a quarter of the CPUs; -1: none, batches are loaded when they are asked for */
+} nnc_data_options;
+
+/* An input of the graph that data are read for. */
+typedef struct nnc_data_input {
+    const char *name;
+    nnc_type type; /* of a batch, row-major: the first dimension counts samples */
+    bool target;
+} nnc_data_input;
+
+typedef enum nnc_data_part { NNC_DATA_train, NNC_DATA_validation, NNC_DATA_PARTS } nnc_data_part;
+
+typedef struct nnc_data nnc_data;
+/* classes: of the target, which are indices 0..classes-1; 0: they are other numbers. NNC_E_MODEL: the data are damaged or do not fit the
+ * inputs; NNC_E_USAGE: the options; NNC_E_IO. */
+nnc_status nnc_data_open(const nnc_data_options *o, int n, const nnc_data_input *in, int64_t classes,
+    nnc_data **out, nnc_sink *sink) NNC_MUST;
+void nnc_data_close(nnc_data *d); /* also in the middle of an epoch */
+int64_t nnc_data_samples(const nnc_data *d, nnc_data_part part);
+int64_t nnc_data_batches(const nnc_data *d, nnc_data_part part); /* whole ones */
+const char *nnc_data_format(const nnc_data *d); /* "CIFAR-10", for reports */
+
+/* Begins an epoch (1..) of a part with batch `first` (0..): loader threads go ahead with it and those after it. */
+nnc_status nnc_data_begin(nnc_data *d, nnc_data_part part, int64_t epoch, int64_t first, nnc_sink *sink) NNC_MUST;
+/* The next batch: batch[i] is for in[i], valid until the next call of begin, next or close. Not after the epoch's last. NNC_E_MODEL,
+ * NNC_E_IO: a sample of it cannot be read; the message names it. */
+nnc_status nnc_data_next(nnc_data *d, const void **batch, nnc_sink *sink) NNC_MUST;
+
+typedef struct nnc_data_times {
+    int64_t load_ns; /* spent loading, the sum over threads */
+    int64_t wait_ns; /* of it not hidden: that nnc_data_next took */
+} nnc_data_times;
+nnc_data_times nnc_data_take_times(nnc_data *d); /* since the last call */
+
+#endif
