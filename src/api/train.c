@@ -1,6 +1,7 @@
 /* api/train.c -- nnc train: the training graph compiled like any other, and the loop over batches. */
+#include "api/internal.h"
 #include "api/train.h"
-#include "api/train_data.h"
+#include "data/data.h"
 #include "tensors/tensors.h"
 
 #include <math.h>
@@ -25,13 +26,13 @@ typedef struct trainer {
     const nnc_train_options *o;
     const nnc_model *model;
     program train, eval;
-    dataset data;
-    int64_t batch,
-        n_train; /* samples: of a batch, and of those that are trained on, which come first */
+    nnc_data *data;
+    nnc_data_input in[16]; /* that data are read for */
+    int n_in;
+    int64_t batch; /* samples */
     int64_t targets; /* numbers in the targets of a batch: segmentation has several a sample */
     int64_t step, steps, per_epoch; /* so far, of all epochs, of one */
     int accumulate; /* batches of a step */
-    void *buffer; /* for a batch of the largest input */
     nnc_text log;
     nnc_text *out;
     nnc_format format;
@@ -88,13 +89,15 @@ static double learning_rate(const trainer *t)
     return nnc_rate_at(&t->o->rate, t->step, t->steps, t->per_epoch);
 }
 
-static nnc_status set_batch(trainer *t, program *p, int64_t first)
+/* Gives p the next batch of the data. */
+static nnc_status set_batch(trainer *t, program *p)
 {
-    for (int i = 0; i < t->data.n_rows; i++) {
-        const int input = input_of(p, t->data.rows[i].name);
-        dataset_batch(&t->data, i, first, t->buffer);
+    const void *batch[NNC_COUNT(t->in)];
+    NNC_TRY(nnc_data_next(t->data, batch, t->sink));
+    for (int i = 0; i < t->n_in; i++) {
+        const int input = input_of(p, t->in[i].name);
         if (input >= 0)
-            NNC_TRY(nnc_session_input(p->session, input, t->buffer, t->sink));
+            NNC_TRY(nnc_session_input(p->session, input, batch[i], t->sink));
     }
     return NNC_OK;
 }
@@ -127,13 +130,13 @@ static nnc_status add_result(trainer *t, program *p, double *loss)
     return s;
 }
 
-/* Takes a step of the batches from sample `first` on. */
-static nnc_status take_step(trainer *t, int64_t first)
+/* Takes a step of the next batches. */
+static nnc_status take_step(trainer *t)
 {
     double loss = 0, lr = learning_rate(t);
     for (int k = 0; k < t->accumulate; k++) {
         double part;
-        NNC_TRY(set_batch(t, &t->train, first + k * t->batch));
+        NNC_TRY(set_batch(t, &t->train));
         NNC_TRY(set_step(t, &t->train, k));
         NNC_TRY((k < t->accumulate - 1 ? nnc_session_accumulate : nnc_session_step)(
             t->train.session, t->sink));
@@ -160,10 +163,11 @@ static nnc_status validate(trainer *t)
     double loss;
     t->eval.loss = t->eval.correct = 0;
     t->eval.batches = 0;
-    if (t->n_train == t->data.n)
+    if (!t->eval.session)
         return NNC_OK;
-    for (int64_t at = t->n_train; at + t->batch <= t->data.n; at += t->batch) {
-        NNC_TRY(set_batch(t, &t->eval, at));
+    nnc_data_begin(t->data, NNC_DATA_validation, 0, 0);
+    for (int64_t i = nnc_data_batches(t->data, NNC_DATA_validation); i > 0; i--) {
+        NNC_TRY(set_batch(t, &t->eval));
         NNC_TRY(nnc_session_run(t->eval.session, t->sink));
         NNC_TRY(add_result(t, &t->eval, &loss));
     }
@@ -177,13 +181,13 @@ static double share(const trainer *t, const program *p)
     return p->correct / ((double)p->batches * (double)t->targets);
 }
 
-static void report_epoch(trainer *t, int epoch, int64_t ns)
+static void report_epoch(trainer *t, int epoch, int64_t ns, nnc_data_times load)
 {
     const program *p = &t->train, *v = &t->eval;
     const double n = (double)p->batches,
                  rate = n * (double)t->batch * 1e9 / (double)nnc_max64(ns, 1);
     const bool classes = isfinite(p->correct), checked = v->batches > 0;
-    nnc_json_member m[8] = {J_INT("epoch", epoch), J_INT("steps", t->step),
+    nnc_json_member m[11] = {J_INT("epoch", epoch), J_INT("steps", t->step),
         J_REAL("loss", p->loss / n), J_REAL("samples_per_s", nnc_decimals(rate, 1))};
     int k = 4;
     if (classes)
@@ -192,6 +196,9 @@ static void report_epoch(trainer *t, int epoch, int64_t ns)
         m[k++] = (nnc_json_member)J_REAL("validation_loss", v->loss / (double)v->batches);
     if (checked && classes)
         m[k++] = (nnc_json_member)J_REAL("validation_accuracy", share(t, v));
+    m[k++] = (nnc_json_member)J_INT("compute_ns", ns - load.wait_ns);
+    m[k++] = (nnc_json_member)J_INT("load_ns", load.load_ns);
+    m[k++] = (nnc_json_member)J_INT("load_wait_ns", load.wait_ns);
     if (t->format != NNC_TEXT) {
         nnc_json_row(&t->json, 2, m, (size_t)k);
         return;
@@ -204,7 +211,9 @@ static void report_epoch(trainer *t, int epoch, int64_t ns)
         nnc_printf(t->out, "; validation: loss %.4f", v->loss / (double)v->batches);
     if (checked && classes)
         nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(t, v));
-    nnc_printf(t->out, "; %.0f samples/s\n", rate);
+    nnc_printf(t->out, "; %.0f samples/s; compute %.3g s, load %.3g s, waited %.3g s\n", rate,
+        (double)(ns - load.wait_ns) * 1e-9, (double)load.load_ns * 1e-9,
+        (double)load.wait_ns * 1e-9);
     if (t->o->report) {
         t->o->report(t->o->ctx, nnc_text_str(t->out) + before);
         t->out->n = before;
@@ -216,28 +225,25 @@ static void report_epoch(trainer *t, int epoch, int64_t ns)
 static nnc_status train_epoch(trainer *t, int epoch)
 {
     const int64_t begin = nnc_now_ns();
-    char name[32];
-    snprintf(name, sizeof name, "epoch %d", epoch);
-    if (!t->o->no_shuffle)
-        dataset_shuffle(&t->data, 0, t->n_train, t->o->seed, name);
     t->train.loss = t->train.correct = 0;
     t->train.batches = 0;
-    const int64_t each = t->batch * t->accumulate;
-    for (int64_t at = 0; at + each <= t->n_train && t->step < t->steps; at += each)
-        NNC_TRY(take_step(t, at));
+    nnc_data_begin(t->data, NNC_DATA_train, epoch, 0);
+    for (int64_t i = 0; i < t->per_epoch && t->step < t->steps; i++)
+        NNC_TRY(take_step(t));
+    const nnc_data_times load = nnc_data_take_times(t->data);
     const int64_t ns = nnc_now_ns() - begin;
     NNC_TRY(validate(t));
-    report_epoch(t, epoch, ns);
+    (void)nnc_data_take_times(t->data); /* of the validation */
+    report_epoch(t, epoch, ns, load);
     return NNC_OK;
 }
 
 /* The inputs that data are read for: those of the model, and the target. */
-static nnc_status find_rows(trainer *t)
+static nnc_status find_inputs(trainer *t)
 {
     static const char *const others[] = {
         NNC_TRAIN_LR, NNC_TRAIN_SCALE1, NNC_TRAIN_SCALE2, NNC_TRAIN_FIRST, NNC_TRAIN_KEY};
     nnc_session *s = t->train.session;
-    size_t most = 0;
     for (int i = 0; i < nnc_session_inputs(s); i++) {
         const char *name = nnc_session_input_name(s, i);
         bool own = false;
@@ -246,45 +252,40 @@ static nnc_status find_rows(trainer *t)
         if (own)
             continue;
         const nnc_type type = *nnc_session_input_type(s, i);
-        if (t->data.n_rows == (int)NNC_COUNT(t->data.rows) || !type.rank)
+        if (t->n_in == (int)NNC_COUNT(t->in) || !type.rank)
             return nnc_fail0(t->sink, NNC_E_MODEL,
                 "training takes models of at most %d inputs, each with a first dimension for the "
                 "samples of a batch",
-                (int)NNC_COUNT(t->data.rows) - 1);
-        t->data.rows[t->data.n_rows++] = (rows){.name = name, .type = nnc_type_dense(&type)};
-        most = (size_t)nnc_max64((int64_t)most, nnc_type_bytes(&type));
-        if (!strcmp(name, NNC_TRAIN_TARGET))
+                (int)NNC_COUNT(t->in) - 1);
+        const bool target = !strcmp(name, NNC_TRAIN_TARGET);
+        t->in[t->n_in++] = (nnc_data_input){name, nnc_type_dense(&type), target};
+        if (target)
             t->targets = nnc_type_numel(&type);
     }
-    t->batch = t->data.rows[0].type.dim[0];
-    for (int i = 0; i < t->data.n_rows; i++)
-        if (t->data.rows[i].type.dim[0] != t->batch)
+    t->batch = t->in[0].type.dim[0];
+    for (int i = 0; i < t->n_in; i++)
+        if (t->in[i].type.dim[0] != t->batch)
             return nnc_fail0(t->sink, NNC_E_MODEL,
-                "the inputs %s and %s have batches of %lld and %lld samples", t->data.rows[0].name,
-                t->data.rows[i].name, (long long)t->batch, (long long)t->data.rows[i].type.dim[0]);
-    t->buffer = nnc_malloc(most + 1);
-    NNC_NEED(t->buffer, t->sink);
+                "the inputs %s and %s have batches of %lld and %lld samples", t->in[0].name,
+                t->in[i].name, (long long)t->batch, (long long)t->in[i].type.dim[0]);
     return NNC_OK;
 }
 
-/* Divides the samples, in an order of the seed, into those for training and those for validation, in whole batches. */
-static nnc_status divide(trainer *t)
+static nnc_status open_data(trainer *t)
 {
-    const int64_t n = t->data.n,
-                  kept = (int64_t)((double)n * t->o->validation) / t->batch * t->batch;
-    if (!t->o->no_shuffle)
-        dataset_shuffle(&t->data, 0, n, t->o->seed, "split");
-    t->n_train = n - kept;
-    if (t->o->validation > 0 && !kept)
-        return nnc_fail0(t->sink, NNC_E_USAGE,
-            "--validation=%g of %lld samples is less than a batch of %lld: keep a larger share",
-            t->o->validation, (long long)n, (long long)t->batch);
-    t->per_epoch = t->n_train / (t->batch * t->accumulate);
+    const nnc_type *y = nnc_typeof(t->model, t->model->output[0]);
+    nnc_data_options o = t->o->data;
+    o.seed = t->o->seed;
+    NNC_TRY(find_inputs(t));
+    NNC_TRY(nnc_data_open(&o, t->n_in, t->in,
+        t->o->of.loss == NNC_LOSS_cross_entropy ? y->dim[1] : 0, &t->data, t->sink));
+    t->per_epoch = nnc_data_batches(t->data, NNC_DATA_train) / t->accumulate;
     if (t->per_epoch < 1)
         return nnc_fail0(t->sink, NNC_E_MODEL,
             "%lld samples for training are less than a step's %lld: set a smaller batch (--set "
             "batch=...) or --accumulate",
-            (long long)t->n_train, (long long)(t->batch * t->accumulate));
+            (long long)nnc_data_samples(t->data, NNC_DATA_train),
+            (long long)(t->batch * t->accumulate));
     t->steps = nnc_mul_sat(t->per_epoch, t->o->epochs);
     if (t->o->steps)
         t->steps = nnc_min64(t->steps, t->o->steps);
@@ -337,12 +338,8 @@ static nnc_status run(trainer *t)
     NNC_TRY(check_files(t));
     NNC_TRY(nnc_train_graph(m, of, &t->train.graph, t->sink));
     NNC_TRY(open_program(t, &t->train, NULL));
-    NNC_TRY(find_rows(t));
-    const nnc_type *y = nnc_typeof(m, m->output[0]);
-    NNC_TRY(dataset_read(&t->data, t->o->data, t->o->labels,
-        of->loss == NNC_LOSS_cross_entropy ? y->dim[1] : 0, t->sink));
-    NNC_TRY(divide(t));
-    if (t->n_train < t->data.n) {
+    NNC_TRY(open_data(t));
+    if (nnc_data_samples(t->data, NNC_DATA_validation)) {
         NNC_TRY(nnc_evaluation_graph(m, of, &t->eval.graph, t->sink));
         NNC_TRY(open_program(t, &t->eval, t->train.session));
     }
@@ -368,8 +365,7 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     }
     close_program(&t.train);
     close_program(&t.eval);
-    dataset_deinit(&t.data);
-    nnc_free(t.buffer);
+    nnc_data_close(t.data);
     nnc_text_deinit(&t.log);
     return s;
 }

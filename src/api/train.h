@@ -3,6 +3,7 @@
 #define NNC_API_TRAIN_H
 
 #include "api/api.h"
+#include "data/data.h"
 #include "train/train.h"
 
 enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
@@ -14,12 +15,9 @@ typedef struct nnc_train_options {
     nnc_rate rate;
     int epochs;
     int steps;               /* of all epochs together, at most; 0: no limit */
-    double validation;       /* share of the rows that are not trained on; whole batches */
-    bool no_shuffle;
+    nnc_data_options data;   /* its seed is the one below */
     int batch;               /* of the model file: sets its arg `batch` where it is opened for training; 0: not given */
-    uint64_t seed;           /* of the order of rows, and of dropouts */
-    const char *data;        /* tensors with the model's inputs, one row a sample, and the target where `labels` is NULL */
-    const char *labels;      /* or the target alone */
+    uint64_t seed;           /* of the data, and of dropouts */
     const char *save;        /* the weights after the last step (.safetensors, .npz); NULL: nowhere */
     const char *log;         /* a line of JSON for each step; NULL: none */
     /* Called after each epoch with a line of text; NULL: not. */

@@ -2,8 +2,8 @@
  *
  * A row makes both: "--weight-decay" is the key "weight_decay"; a switch "--no-shuffle" the key "shuffle", true or false. To add a
  * setting: a field of nnc_train_options (or of nnc_training, where the graph of a step depends on it: then --mode=step has it too) and a
- * row. Groups: k, the graph of a step; l, the loop; u, files of the loop, which are flags only; F, keys only. Settings of k and l are
- * stored in checkpoints, and must be equal when training is resumed. */
+ * row. Groups: k, the graph of a step; l, the loop; u, files and threads of the loop, which are flags only; F, keys only. Settings of k and
+ * l are stored in checkpoints, and must be equal when training is resumed. */
 #include "api/train.h"
 #include "api/internal.h"
 #include "base/json.h"
@@ -12,11 +12,34 @@
 
 #define AT(f) offsetof(nnc_train_options, f)
 const nnc_flag nnc_train_settings[] = {
-    {'l', {"--data", NNC_SET_FILE, AT(data), 0, 0, 0, "FILE"},
-        "Samples: .npz or .safetensors with a tensor for each input and the target; .npy of the "
-        "only input"},
-    {'l', {"--labels", NNC_SET_FILE, AT(labels), 0, 0, 0, "FILE"},
-        "The target from this file instead: class indices, or numbers (default: in --data)"},
+    {'l', {"--data", NNC_SET_FILE, AT(data.path), 0, 0, 0, "PATH"},
+        "Samples, a file or folder: .npz or .safetensors with a tensor for each input and the "
+        "target, .npy of the only input; CIFAR-10 or CIFAR-100 (binary); idx (MNIST)"},
+    {'l', {"--labels", NNC_SET_FILE, AT(data.labels), 0, 0, 0, "FILE"},
+        "The target from this file instead: class indices, or numbers (default: in --data; of idx: "
+        "the file named after --data)"},
+    {'l', {"--validation-data", NNC_SET_FILE, AT(data.validation_path), 0, 0, 0, "PATH"},
+        "Samples for validation, instead of a share of --data"},
+    {'l', {"--validation-labels", NNC_SET_FILE, AT(data.validation_labels), 0, 0, 0, "FILE"},
+        "Their target, as --labels"},
+    {'l', {"--resize", NNC_SET_TEXT, AT(data.resize), 0, 0, 0, "SIZE|HxW"},
+        "Resize pictures: the shorter side to SIZE, or height and width (bilinear, antialiased)"},
+    {'l', {"--crop", NNC_SET_CHOICE, AT(data.crop), 0, NNC_CROP_none, 0, "none|centre|random"},
+        "Crop pictures to the model's height and width; random: at the centre where it is "
+        "validation (default: none)"},
+    {'l', {"--pad", NNC_SET_INT, AT(data.pad), 0, 0, 4096, "N"},
+        "Zeros on each side of a picture before --crop (default: 0)"},
+    {'l', {"--flip", NNC_SET_BOOL, AT(data.flip)},
+        "Mirror half of the pictures in training, left to right"},
+    {'l', {"--rotate", NNC_SET_REAL, AT(data.rotate), 0, 0, 180, "DEGREES"},
+        "Rotate pictures in training by up to so much either way (default: 0)"},
+    {'l', {"--mean", NNC_SET_TEXT, AT(data.mean), 0, 0, 0, "M|M,M,M"},
+        "Subtract this from pictures, by channel; 8-bit files have numbers 0..1 (default: 0)"},
+    {'l', {"--std", NNC_SET_TEXT, AT(data.std), 0, 0, 0, "S|S,S,S"},
+        "Then divide pictures by this, by channel (default: 1)"},
+    {'u', {"--loaders", NNC_SET_INT, AT(data.loaders), 0, 0, 1024, "N", true},
+        "Threads that read and augment samples ahead of their use (default: a quarter of the "
+        "CPUs)"},
     {'k',
         {"--loss", NNC_SET_CHOICE, AT(of.loss), 0, NNC_LOSS_cross_entropy, 0,
             "cross_entropy|mse|bce"},
@@ -57,10 +80,11 @@ const nnc_flag nnc_train_settings[] = {
         "Times that all samples are used (default: 1)"},
     {'l', {"--steps", NNC_SET_INT, AT(steps), 0, 1, 1000000000, "N"},
         "Stop after so many steps (default: no limit)"},
-    {'l', {"--validation", NNC_SET_REAL, AT(validation), 0, 0, 1, "SHARE"},
+    {'l', {"--validation", NNC_SET_REAL, AT(data.validation), 0, 0, 1, "SHARE"},
         "Share of the samples that are not trained on; loss and accuracy of them after each epoch "
         "(default: 0)"},
-    {'l', {"--no-shuffle", NNC_SET_BOOL, AT(no_shuffle)}, "Use samples in the order of the file"},
+    {'l', {"--no-shuffle", NNC_SET_BOOL, AT(data.no_shuffle)},
+        "Use samples in the order of the files"},
     {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
     {'u', {"--log", NNC_SET_FILE, AT(log), 0, 0, 0, "FILE"},

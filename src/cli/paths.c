@@ -73,8 +73,10 @@ nnc_status check_paths(options *o, nnc_sink *sink)
     const int n_inputs = o->compare.n_input;
     const nnc_arg *input = o->compare.input;
     const named others[] = {{"--weights", o->model.weights}, {"--target", o->env.target},
-        {"--tuning", o->env.tuning}, {"--inputs", o->compare.inputs}, {"--data", o->train.data},
-        {"--labels", o->train.labels}};
+        {"--tuning", o->env.tuning}, {"--inputs", o->compare.inputs},
+        {"--data", o->train.data.path}, {"--labels", o->train.data.labels},
+        {"--validation-data", o->train.data.validation_path},
+        {"--validation-labels", o->train.data.validation_labels}};
     const named writes[] = {{"-o", o->out}, {"--outputs", o->outputs},
         {"--save-weights", o->save_weights}, {"--reduce", o->reduce}, {"--save", o->train.save},
         {"--log", o->train.log}};

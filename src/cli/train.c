@@ -18,9 +18,9 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
     with.model.trains = true;
     NNC_TRY(open_model(&with, w, sink));
     NNC_TRY(nnc_train_read(w->model, t, &a, sink));
-    if (!t->data)
+    if (!t->data.path)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "there is nothing to train on: give --data=FILE, or \"data\" in the model file's "
+            "there is nothing to train on: give --data=PATH, or \"data\" in the model file's "
             "\"train\"");
     t->seed = o->model.has_seed ? o->model.seed : t->seed;
     t->report = print_line;

@@ -47,7 +47,7 @@ int64_t nnc_data_batches(const nnc_data *d, nnc_data_part part); /* whole ones *
 const char *nnc_data_format(const nnc_data *d); /* "CIFAR-10", for reports */
 
 /* Begins an epoch (1..) of a part with batch `first` (0..): loader threads go ahead with it and those after it. */
-nnc_status nnc_data_begin(nnc_data *d, nnc_data_part part, int64_t epoch, int64_t first, nnc_sink *sink) NNC_MUST;
+void nnc_data_begin(nnc_data *d, nnc_data_part part, int64_t epoch, int64_t first);
 /* The next batch: batch[i] is for in[i], valid until the next call of begin, next or close. Not after the epoch's last. NNC_E_MODEL,
  * NNC_E_IO: a sample of it cannot be read; the message names it. */
 nnc_status nnc_data_next(nnc_data *d, const void **batch, nnc_sink *sink) NNC_MUST;

@@ -279,6 +279,25 @@ static const char *unpack(const nnc_packing *k, uint8_t *dst, uint32_t *crc)
     return why;
 }
 
+static nnc_status fail(
+    const nnc_tensors *t, const nnc_tensor_entry *e, const char *why, nnc_sink *sink)
+{
+    return nnc_fail(
+        sink, NNC_E_MODEL, (nnc_loc){.file = t->file}, "tensor `%.100s`: %s", e->name, why);
+}
+
+static const char wrong_crc[] = "its checksum is wrong";
+
+nnc_status nnc_tensors_mapped(
+    const nnc_tensors *t, const nnc_tensor_entry *e, const void **out, nnc_sink *sink)
+{
+    const nnc_packing *k = e->packing;
+    *out = e->offset >= 0 ? t->map.data + e->offset : NULL;
+    if (e->why || (*out && k && k->checked && nnc_crc32(0, k->p, (size_t)k->n) != k->crc))
+        return fail(t, e, e->why ? e->why : wrong_crc, sink);
+    return NNC_OK;
+}
+
 nnc_status nnc_tensors_read(
     const nnc_tensors *t, const nnc_tensor_entry *e, void *dst, nnc_sink *sink)
 {
@@ -296,10 +315,9 @@ nnc_status nnc_tensors_read(
         crc = nnc_crc32(0, k->p, (size_t)k->n);
     }
     if (!why && k && k->checked && crc != k->crc)
-        why = "its checksum is wrong";
+        why = wrong_crc;
     if (why)
-        return nnc_fail(
-            sink, NNC_E_MODEL, (nnc_loc){.file = t->file}, "tensor `%.100s`: %s", e->name, why);
+        return fail(t, e, why, sink);
     nnc_npy_convert(&e->type, k && k->swap, k && k->fortran, src, dst);
     return NNC_OK;
 }

@@ -39,6 +39,11 @@ uint64_t nnc_tensors_hash(const nnc_tensors *t); /* of the file, as nnc_weight.h
 nnc_status nnc_tensors_read(
     const nnc_tensors *t, const nnc_tensor_entry *e, void *dst, nnc_sink *sink) NNC_MUST;
 
+/* The same where nothing needs to be converted: *out is where the numbers lie in the mapped file, at any alignment. NULL: they must be
+ * read. */
+nnc_status nnc_tensors_mapped(
+    const nnc_tensors *t, const nnc_tensor_entry *e, const void **out, nnc_sink *sink) NNC_MUST;
+
 /* Tensors to write. data(ctx, i, ...) gives the numbers of tensor i, row-major, valid until its next call; each is asked for once, in
  * order. */
 typedef struct nnc_tensor_source {

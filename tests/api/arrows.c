@@ -27,8 +27,9 @@ static const struct {
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
-    {"api", "base ir train data target cuda tensors onnx frontend kernel passes codegen plan runtime "
-            "engines"},
+    {"api",
+        "base ir train data target cuda tensors onnx frontend kernel passes codegen plan runtime "
+        "engines"},
     {"cli", "base api"},
 };
 

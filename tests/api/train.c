@@ -561,12 +561,12 @@ TEST(files_of_samples)
         nnc_model_parse("m.json", samples_model, sizeof samples_model - 1, NULL, test_sink);
     CHECK_OK(nnc_env_create(NULL, &e, test_sink));
     nnc_train_options o = nnc_train_defaults;
-    o.data = x;
-    o.labels = y;
+    o.data.path = x;
+    o.data.labels = y;
     o.rate.lr = 0.2;
     o.of.momentum = 0.9;
     o.epochs = 10;
-    o.validation = 0.25;
+    o.data.validation = 0.25;
     o.save = w;
     CHECK_OK(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink));
     CHECK(strstr(nnc_text_str(&out), "epoch 10: loss 0.0") != NULL);
@@ -575,10 +575,10 @@ TEST(files_of_samples)
     CHECK_OK(nnc_train(e, g, &o, NNC_CSV, &again, test_sink));
     CHECK(!strncmp(
         nnc_text_str(&again), "epoch,steps,loss,samples_per_s,accuracy,validation_loss", 40));
-    o.validation = 0.05;
+    o.data.validation = 0.05;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_USAGE);
     CHECK_DIAG("is less than a batch of 16");
-    o.validation = 0;
+    o.data.validation = 0;
     o.rate.lr = 1e60;
     o.steps = 1; /* whose loss is still that of the weights before it */
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_DIFFERS);
@@ -601,11 +601,11 @@ TEST(files_of_samples)
     write_samples(dir, 5);
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
     CHECK_DIAG("has class 4");
-    o.data = y;
+    o.data.path = y;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
     CHECK_DIAG("the rows of x are i64[128]");
-    o.data = x;
-    o.labels = NULL;
+    o.data.path = x;
+    o.data.labels = NULL;
     o.of.loss = NNC_LOSS_mse;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
     CHECK_DIAG("there is no tensor named target");
@@ -634,8 +634,8 @@ TEST(accuracy_of_dense_targets)
     CHECK(g != NULL);
     CHECK_OK(nnc_env_create(NULL, &e, test_sink));
     nnc_train_options o = nnc_train_defaults;
-    o.data = of_x;
-    o.labels = of_y;
+    o.data.path = of_x;
+    o.data.labels = of_y;
     o.epochs = 20;
     o.rate.lr = 1;
     CHECK_OK(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink));

@@ -1,0 +1,138 @@
+/* data/internal.h -- shared by the files of this folder: pictures, sources of samples (one a format), and augmentation. */
+#ifndef NNC_DATA_INTERNAL_H
+#define NNC_DATA_INTERNAL_H
+
+#include "data/data.h"
+
+/* ---- pictures (picture.c) ---- */
+
+/* 8-bit numbers of a picture where they lie: channel c of pixel (y, x) is at[c * dc + y * dy + x * dx]. */
+typedef struct nnc_pixels {
+    const uint8_t *at;
+    int c, h, w;
+    int64_t dc, dy, dx;
+} nnc_pixels;
+
+/* Numbers of a picture by channel, row and column, in memory that grows. */
+typedef struct nnc_picture {
+    int c, h, w;
+    float *at;
+    size_t room;
+} nnc_picture;
+/* Makes room for a picture of this size; what p held is lost. */
+nnc_status nnc_picture_size(nnc_picture *p, int c, int h, int w, nnc_sink *sink) NNC_MUST;
+/* The pixels as numbers 0..1 in `channels` channels: 1 of 3 is the luminance (Pillow's "L"), 3 of 1 are equal. */
+nnc_status nnc_picture_set(nnc_picture *p, const nnc_pixels *from, int channels, nnc_sink *sink) NNC_MUST;
+
+/* Memory of one thread, kept from sample to sample. */
+typedef struct nnc_scratch {
+    nnc_picture now, next; /* the sample's picture; where a step of the augmentation writes it */
+    nnc_picture weights, rows; /* of a resize */
+    uint8_t *decoded; /* pixels of a file */
+    size_t room;
+} nnc_scratch;
+void nnc_scratch_deinit(nnc_scratch *s);
+
+/* ---- sources ---- */
+
+typedef struct nnc_source nnc_source;
+typedef struct nnc_source_ops {
+    /* Reads sample i's numbers of input k as a picture to s->now. */
+    nnc_status (*picture)(const nnc_source *o, int64_t i, int k, int channels, nnc_scratch *s, nnc_sink *sink);
+    /* Reads sample i's numbers of input k in the input's type; of pictures the class, for the target. */
+    nnc_status (*row)(const nnc_source *o, int64_t i, int k, void *to, nnc_sink *sink);
+    /* The file of sample i, and its place there ("record 12") or "". */
+    const char *(*file)(const nnc_source *o, int64_t i, char place[64]);
+    void (*close)(nnc_source *o); /* what is not in the arena */
+} nnc_source_ops;
+
+struct nnc_source {
+    const nnc_source_ops *ops;
+    const char *format; /* "CIFAR-10" */
+    nnc_arena arena;    /* freed with the source */
+    int64_t n;          /* samples */
+    bool pictures;      /* samples are pictures of 8-bit numbers with a class; otherwise rows of tensors */
+    int c, h, w;        /* of each picture; 0: they differ */
+};
+
+typedef struct nnc_request {
+    const char *path, *labels; /* labels: or NULL */
+    int n;
+    const nnc_data_input *in;
+    int64_t classes; /* of the target; 0: it is not a class */
+    bool moves;      /* tensors are augmented: their height and width need not be the model's */
+} nnc_request;
+/* Recognises the format and opens it. */
+nnc_status nnc_source_open(const nnc_request *q, nnc_source **out, nnc_sink *sink) NNC_MUST;
+void nnc_source_close(nnc_source *o); /* or NULL */
+/* Fails with the file and place of sample i in front. */
+nnc_status nnc_source_fail(const nnc_source *o, int64_t i, nnc_sink *sink, const char *fmt, ...) NNC_PRINTF(4, 5);
+
+/* Names of a folder's files or folders, in the order of their bytes, but those that begin with a dot. */
+typedef struct nnc_names {
+    char **at;
+    size_t n, room;
+} nnc_names;
+nnc_status nnc_list_folder(nnc_arena *a, const char *path, bool folders, nnc_names *out, nnc_sink *sink) NNC_MUST;
+bool nnc_name_ends(const char *name, const char *end); /* in upper or lower case */
+
+nnc_status nnc_tensors_source(const nnc_request *q, nnc_source **out, nnc_sink *sink) NNC_MUST;
+/* files: of the folder q->path; NULL: q->path is the file. */
+nnc_status nnc_cifar_source(const nnc_request *q, const nnc_names *files, nnc_source **out, nnc_sink *sink) NNC_MUST;
+/* True for a file that begins as idx, compressed or not, and is not another format. */
+bool nnc_is_idx(const char *path);
+/* pictures: the file; labels, where q has none, are in the file that is named after it. */
+nnc_status nnc_idx_source(const nnc_request *q, const char *pictures, nnc_source **out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_folder_source(const nnc_request *q, const nnc_names *classes, nnc_source **out, nnc_sink *sink) NNC_MUST;
+
+/* ---- augmentation (augment.c, resize.c) ---- */
+
+typedef struct nnc_augment {
+    int h, w; /* resize; w 0: the shorter side becomes h; h 0: no resize */
+    nnc_crop crop;
+    int pad;
+    bool flip;
+    double rotate;
+    int n_mean, n_std;
+    float mean[4], std[4]; /* by channel, or one for all */
+} nnc_augment;
+/* Reads the options that are texts; NNC_E_USAGE names the flag. */
+nnc_status nnc_augment_read(const nnc_data_options *o, nnc_augment *a, nnc_sink *sink) NNC_MUST;
+bool nnc_augment_any(const nnc_augment *a);
+bool nnc_augment_moves(const nnc_augment *a); /* numbers get other places */
+
+/* Random numbers of one sample in one epoch. */
+typedef struct nnc_draws {
+    uint64_t key, first; /* elements first..first+NNC_DRAWS-1 of the stream */
+    bool train;          /* false: no random choices */
+} nnc_draws;
+enum { NNC_DRAWS = 8 };
+/* Augments s->now, which becomes h x w where a->crop is set. NULL, or what is wrong with the picture's size. */
+nnc_status nnc_augment_apply(
+    const nnc_augment *a, const nnc_draws *r, int h, int w, nnc_scratch *s, const char **why, nnc_sink *sink) NNC_MUST;
+/* Resizes s->now: bilinear, with antialiasing where it becomes smaller. */
+nnc_status nnc_resize(int h, int w, nnc_scratch *s, nnc_sink *sink) NNC_MUST;
+/* Exchanges now and next. */
+void nnc_scratch_swap(nnc_scratch *s);
+
+/* ---- loader (loader.c): threads that fill a ring of batches, in any order within it, for one that takes them in order ---- */
+
+enum { NNC_DATA_INPUTS = 16 };
+typedef struct nnc_load { /* what is loaded; not changed while a pass runs */
+    int n;                            /* inputs */
+    int64_t bytes[NNC_DATA_INPUTS];   /* of a row of each */
+    int64_t rows;                     /* of a batch */
+    nnc_status (*row)(void *ctx, int64_t batch, int64_t row, void *const *to, nnc_scratch *s, nnc_sink *sink);
+    void *ctx;
+} nnc_load;
+typedef struct nnc_loader nnc_loader;
+/* threads 0: rows are loaded by nnc_loader_next. */
+nnc_status nnc_loader_create(const nnc_load *w, int threads, nnc_loader **out, nnc_sink *sink) NNC_MUST;
+void nnc_loader_destroy(nnc_loader *l); /* or NULL; also in the middle of a pass */
+/* A pass: batches first..end-1. Pause before the start of another: afterwards no thread loads. */
+void nnc_loader_pause(nnc_loader *l);
+void nnc_loader_start(nnc_loader *l, int64_t first, int64_t end);
+nnc_status nnc_loader_next(nnc_loader *l, const void **batch, nnc_sink *sink) NNC_MUST;
+nnc_data_times nnc_loader_take_times(nnc_loader *l);
+
+#endif
