@@ -73,7 +73,7 @@ static window window_of(const visit *a)
     read_ints(&a->n, AT_pads, 2 * w.s, 0, pads);
     memcpy(w.lo, pads, sizeof *pads * (size_t)w.s);
     memcpy(w.hi, pads + w.s, sizeof *pads * (size_t)w.s);
-    if (nnc_op_class((nnc_op)a->n.op) == CL_window)
+    if (nnc_attr_find(&a->n, AT_kernel))
         read_ints(&a->n, AT_kernel, w.s, 1, w.kernel);
     else
         memcpy(w.kernel, in_type(a, 1)->dim + 2, sizeof *w.kernel * (size_t)w.s);
@@ -111,56 +111,32 @@ static nnc_ref transposed(visit *a, const window *w, nnc_ref dy, nnc_ref k, cons
     return convolution(a, OP_conv_transpose, w, dy, k, hi, extra);
 }
 
-/* [N, G C, spatial], of G groups, as weight_grad's convolution reads it: its source, [C, G N, spatial], or its weight,
- * [G C, N, spatial]. */
-static nnc_ref regroup(visit *a, nnc_ref x, int64_t groups, bool source)
+/* The convolution of x, without the results beyond `to`, which output_padding may give. */
+static nnc_ref convolved(visit *a, const window *w, nnc_ref x, nnc_ref k, const nnc_type *to)
 {
-    const nnc_type t = *nnc_typeof(a->g, x);
-    int64_t each = t.dim[1] / groups, dim[NNC_MAX_RANK], perm[NNC_MAX_RANK];
-    int n = 0;
-    dim[0] = t.dim[0];
-    dim[1] = groups;
-    dim[2] = each;
-    memcpy(dim + 3, t.dim + 2, sizeof *dim * (size_t)(t.rank - 2));
-    perm[n++] = source ? 2 : 1;
-    perm[n++] = source ? 1 : 2;
-    perm[n++] = 0;
-    for (; n < t.rank + 1; n++)
-        perm[n] = n;
-    nnc_ref r = nnc_transpose(a->g, nnc_reshape(a->g, x, t.rank + 1, dim), perm);
-    dim[0] = source ? each : groups * each;
-    dim[1] = source ? groups * t.dim[0] : t.dim[0];
-    memcpy(dim + 2, t.dim + 2, sizeof *dim * (size_t)(t.rank - 2));
-    return nnc_reshape(a->g, r, t.rank, dim);
+    int64_t axes[SPATIAL], from[SPATIAL] = {0}, none[SPATIAL] = {0};
+    nnc_ref y = convolution(a, OP_conv, w, x, k, w->hi, none);
+    for (int i = 0; i < w->s; i++)
+        axes[i] = 2 + i;
+    const nnc_attr at[] = {nnc_av(AT_axes, w->s, axes), nnc_av(AT_starts, w->s, from),
+        nnc_av(AT_ends, w->s, to->dim + 2)};
+    return y == NNC_NONE || nnc_type_same_shape(nnc_typeof(a->g, y), to)
+               ? y
+               : nnc_build(a->g, OP_slice, 1, &y, 3, at);
 }
 
-/* The gradient of a convolution's weight [K,C/groups,k..], from its source and the gradient of its result: a convolution over the images,
- * with the roles of batch and channels, and of strides and dilations, swapped. */
-static nnc_ref weight_grad(visit *a, const window *w, nnc_ref x, nnc_ref dy, const nnc_type *weight)
+/* The gradient of a convolution's weight [K,C/groups,k..], from its source and the gradient of its result. */
+static nnc_ref weight_grad(visit *a, const window *w, nnc_ref x, nnc_ref dy)
 {
-    window v = *w;
-    int64_t hi[SPATIAL] = {0}, extra[SPATIAL] = {0}, perm[NNC_MAX_RANK] = {1, 0};
-    const nnc_type tx = *nnc_typeof(a->g, x), ty = *nnc_typeof(a->g, dy);
-    for (int i = 0; i < w->s; i++) { /* as many results as the window has elements */
-        v.stride[i] = w->dilation[i];
-        v.dilation[i] = w->stride[i];
-        int64_t need = (w->kernel[i] - 1) * w->dilation[i] + (ty.dim[2 + i] - 1) * w->stride[i] + 1;
-        hi[i] = need - tx.dim[2 + i] - w->lo[i];
-    }
-    x = regroup(a, x, w->groups, true);
-    dy = regroup(a, dy, w->groups, false);
-    for (int i = 0; i < w->s && x != NNC_NONE; i++)
-        if (hi[i] < 0) { /* the last elements of x, which no window reads */
-            const int64_t axis = 2 + i, start = 0, end = tx.dim[2 + i] + hi[i];
-            const nnc_attr at[] = {
-                nnc_av(AT_axes, 1, &axis), nnc_av(AT_starts, 1, &start), nnc_av(AT_ends, 1, &end)};
-            x = nnc_build(a->g, OP_slice, 1, &x, 3, at);
-            hi[i] = 0;
-        }
-    nnc_ref dw = convolution(a, OP_conv, &v, x, dy, hi, extra);
-    for (int d = 2; d < weight->rank; d++)
-        perm[d] = d;
-    return nnc_transpose(a->g, dw, perm);
+    int64_t pads[2 * SPATIAL];
+    const nnc_ref in[] = {x, dy};
+    memcpy(pads, w->lo, sizeof *pads * (size_t)w->s);
+    memcpy(pads + w->s, w->hi, sizeof *pads * (size_t)w->s);
+    const nnc_attr at[] = {nnc_av(AT_kernel, w->s, w->kernel), nnc_av(AT_strides, w->s, w->stride),
+        nnc_av(AT_pads, 2 * w->s, pads), nnc_av(AT_dilations, w->s, w->dilation),
+        nnc_ai(AT_groups, w->groups)};
+    return x == NNC_NONE || dy == NNC_NONE ? NNC_NONE
+                                           : nnc_build(a->g, OP_conv_wgrad, 2, in, 5, at);
 }
 
 static nnc_ref bias_grad(visit *a)
@@ -175,11 +151,11 @@ static nnc_ref bias_grad(visit *a)
 static void conv_rule(visit *a)
 {
     const window w = window_of(a);
-    const nnc_type x = *in_type(a, 0), k = *in_type(a, 1);
+    const nnc_type x = *in_type(a, 0);
     if (wanted(a, 0))
         give(a, 0, transposed(a, &w, a->dy[0], a->n.in[1], &x));
     if (wanted(a, 1))
-        give(a, 1, weight_grad(a, &w, a->n.in[0], a->dy[0], &k));
+        give(a, 1, weight_grad(a, &w, a->n.in[0], a->dy[0]));
     if (wanted(a, 2))
         give(a, 2, bias_grad(a));
 }
@@ -188,23 +164,24 @@ static void conv_rule(visit *a)
 static void conv_transpose_rule(visit *a)
 {
     const window w = window_of(a);
-    const nnc_type x = *in_type(a, 0), k = *in_type(a, 1);
-    int64_t none[SPATIAL] = {0};
-    if (wanted(a, 0)) {
-        int64_t axes[SPATIAL], from[SPATIAL] = {0};
-        nnc_ref dx = convolution(a, OP_conv, &w, a->dy[0], a->n.in[1], w.hi, none);
-        for (int i = 0; i < w.s; i++)
-            axes[i] = 2 + i;
-        const nnc_attr at[] = {nnc_av(AT_axes, w.s, axes), nnc_av(AT_starts, w.s, from),
-            nnc_av(AT_ends, w.s, x.dim + 2)}; /* output_padding may give more */
-        if (dx != NNC_NONE && !nnc_type_same_shape(nnc_typeof(a->g, dx), &x))
-            dx = nnc_build(a->g, OP_slice, 1, &dx, 3, at);
-        give(a, 0, dx);
-    }
+    const nnc_type x = *in_type(a, 0);
+    if (wanted(a, 0))
+        give(a, 0, convolved(a, &w, a->dy[0], a->n.in[1], &x));
     if (wanted(a, 1))
-        give(a, 1, weight_grad(a, &w, a->dy[0], a->n.in[0], &k));
+        give(a, 1, weight_grad(a, &w, a->dy[0], a->n.in[0]));
     if (wanted(a, 2))
         give(a, 2, bias_grad(a));
+}
+
+/* Linear in both operands, as a convolution is: here the gradient of the result plays the weight. */
+static void conv_wgrad_rule(visit *a)
+{
+    const window w = window_of(a);
+    const nnc_type x = *in_type(a, 0), dy = *in_type(a, 1);
+    if (wanted(a, 0))
+        give(a, 0, transposed(a, &w, a->n.in[1], a->dy[0], &x));
+    if (wanted(a, 1))
+        give(a, 1, convolved(a, &w, a->n.in[0], a->dy[0], &dy));
 }
 
 /* ---- pooling ---------------------------------------------------------------------------------------------------------- */
@@ -306,6 +283,7 @@ rule *nn_rule(nnc_op op)
     case OP_linear: return linear_rule;
     case OP_conv: return conv_rule;
     case OP_conv_transpose: return conv_transpose_rule;
+    case OP_conv_wgrad: return conv_wgrad_rule;
     case OP_maxpool: return maxpool_rule;
     case OP_avgpool: return avgpool_rule;
     case OP_relu:

@@ -53,7 +53,8 @@ static bool op_row(nnc_op op, fe_row *out)
 {
     const nnc_op_info *o = &nnc_ops[op];
     if (find_own(o->name) || o->cls == CL_leaf || op == OP_relayout || op == OP_fused ||
-        op == OP_argmaxpool || op == OP_maxpool_grad) /* which passes and autodiff make */
+        op == OP_argmaxpool || op == OP_maxpool_grad ||
+        op == OP_conv_wgrad) /* which passes and autodiff make */
         return false;
     *out = (fe_row){o->name, o->n_min, o->n_max, op, false, o->attrs, fe_build_op, o->doc};
     if (o->cls == CL_ewise && o->n_max == 2) {

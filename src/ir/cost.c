@@ -30,6 +30,8 @@ static int64_t multiply_adds(const nnc_graph *g, const nnc_node *n)
     int64_t results = nnc_type_numel(nnc_typeof(g, n->out));
     if (n->op == OP_matmul)
         return nnc_mul_sat(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
+    if (n->op == OP_conv_wgrad) /* each element of dy meets the weights of its channel */
+        return nnc_mul_sat(nnc_type_numel(w), results / w->dim[1]);
     /* linear, conv: each result meets the weights of its channel; conv_transpose: each element of the input */
     int64_t meets = n->op == OP_conv_transpose ? nnc_type_numel(x) : results;
     return nnc_mul_sat(meets, nnc_type_numel(w) / w->dim[0]);

@@ -1,10 +1,11 @@
-/* ir/eval_contract.c -- reference evaluation of matmul, linear, conv and conv_transpose as matrix products (eval_gemm.c). Convolutions
+/* ir/eval_contract.c -- reference evaluation of matmul, linear and convolutions as matrix products (eval_gemm.c). Convolutions
  * do not build their window matrix; panels of it are gathered on demand.
  *
  *   conv            y[n,g,i,o] = sum over k = (c,kz,ky,kx) of w[g,i,k] x[n,g,c, index]
  *                   with index = o*stride - begin + kk*dil
  *   conv_transpose  the same with w[g,c,i,kk] and index = (o + begin - kk*dil) / stride
- *                   where that is an integer */
+ *                   where that is an integer
+ *   conv_wgrad      w[g,i,(c,kk)] = sum over images and results o of dy[n,g,i,o] x[n,g,c, index of conv] */
 #include "ir/eval_internal.h"
 
 static ev_gemm product(const nnc_node *n, const ev_arg *in, const ev_arg *out)
@@ -72,7 +73,30 @@ static nnc_status run_conv(const ev *e, const nnc_node *n, const ev_arg *in, con
     ev_walk_add(&g.a, cg, s.transposed ? g.m * s.elements : s.elements);
     ev_walk_add(&g.a, s.elements, 1);
     ev_walk_add(&g.b, g.batch * cg, s.plane);
-    ev_walk_window(&g.b, &s, true);
+    ev_walk_window(&g.b, &s, true, 1, 0);
+    nnc_status status = ev_run_gemm(e, &g);
+    nnc_free(s.table);
+    return status;
+}
+
+static nnc_status run_wgrad(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+{
+    const nnc_type *tx = in[0].type, *ty = in[1].type, *tw = out->type;
+    const ev_arg swapped[] = {in[1], in[0], in[0]};
+    ev_gemm g = product(n, swapped, out);
+    ev_window s;
+    NNC_TRY(ev_window_of(e, &s, n, tx, ty, tw->dim + 2));
+    const int64_t images = tx->dim[0], each = tw->dim[1];
+    g.batch = nnc_attr_int(n, AT_groups, 1);
+    g.m = tw->dim[0] / g.batch;
+    g.n = each * s.elements;
+    g.k = images * s.results;
+    ev_walk_add(&g.a, tw->dim[0], s.results);
+    ev_walk_add(&g.a, images, tw->dim[0] * s.results);
+    ev_walk_add(&g.a, s.results, 1);
+    ev_walk_add(&g.b, g.batch, each * s.plane);
+    ev_walk_add(&g.b, images, tx->dim[1] * s.plane);
+    ev_walk_window(&g.b, &s, false, each, s.plane);
     nnc_status status = ev_run_gemm(e, &g);
     nnc_free(s.table);
     return status;
@@ -80,7 +104,8 @@ static nnc_status run_conv(const ev *e, const nnc_node *n, const ev_arg *in, con
 
 nnc_status ev_contract(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
-    return (n->op == OP_matmul   ? run_matmul
-            : n->op == OP_linear ? run_linear
-                                 : run_conv)(e, n, in, out);
+    return (n->op == OP_matmul       ? run_matmul
+            : n->op == OP_linear     ? run_linear
+            : n->op == OP_conv_wgrad ? run_wgrad
+                                     : run_conv)(e, n, in, out);
 }

@@ -75,9 +75,9 @@ typedef struct ev_walk {
     int64_t base;
     uint64_t fill;
     int rank;
-    int64_t dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
-    const int64_t *table[NNC_MAX_RANK]; /* NULL: a stride */
-    int row[NNC_MAX_RANK]; /* dimension that selects the table's row; -1: it has one row */
+    int64_t dim[NNC_MAX_RANK + 1], stride[NNC_MAX_RANK + 1];
+    const int64_t *table[NNC_MAX_RANK + 1]; /* NULL: a stride */
+    int row[NNC_MAX_RANK + 1]; /* dimension that selects the table's row; -1: it has one row */
 } ev_walk;
 /* Appends a dimension; merged with the last one where both have one stride. */
 void ev_walk_add(ev_walk *w, int64_t dim, int64_t stride);
@@ -98,8 +98,9 @@ typedef struct ev_window {
 } ev_window;
 nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_type *x, const nnc_type *y,
     const int64_t *kernel) NNC_MUST;
-/* Appends the dimensions of kernel and result, in this order or the other one, at which a plane of the source is read. Once per window. */
-void ev_walk_window(ev_walk *w, const ev_window *s, bool kernel_first);
+/* Appends the dimensions of kernel and result, in this order or the other one, at which a plane of the source is read, with one of
+ * `between` planes between them (1: none). Once per window. */
+void ev_walk_window(ev_walk *w, const ev_window *s, bool kernel_first, int64_t between, int64_t stride);
 
 /* C[batch,m,n] = A B (+ bias) over 8-byte elements, doubles or integers that wrap to d, divided among threads. Walks a and b visit the
  * points (batch, m, k) and (batch, k, n). */

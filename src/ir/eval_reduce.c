@@ -179,7 +179,7 @@ nnc_status ev_pool(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
     r.kept = nnc_type_numel(out->type);
     r.x.fill = neutral(kind, r.d);
     ev_walk_add(&r.x, x->dim[0] * x->dim[1], p.s.plane);
-    ev_walk_window(&r.x, &p.s, false);
+    ev_walk_window(&r.x, &p.s, false, 1, 0);
     nnc_status status = run_reduction(e, &in[0], &r);
     if (status == NNC_OK && n->op == OP_avgpool)
         status = ev_for(e, r.kept, 1, 1, divide_range, &p);

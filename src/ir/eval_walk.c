@@ -59,7 +59,7 @@ static void copy_line(const ev_walk *w, const uint64_t *x, const int64_t *table,
 
 const uint64_t *ev_gather(const ev_walk *w, int64_t first, int64_t n, uint64_t *to)
 {
-    int64_t at[NNC_MAX_RANK + 1] = {0}, rest = first;
+    int64_t at[NNC_MAX_RANK + 2] = {0}, rest = first;
     int last = w->rank ? w->rank - 1 : 0;
     int64_t line = w->rank ? w->dim[last] : 1;
     for (int d = last; d >= 0 && w->rank; d--) {
@@ -142,7 +142,8 @@ nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_
     return s->table ? NNC_OK : nnc_nomem(e->sink);
 }
 
-void ev_walk_window(ev_walk *w, const ev_window *s, bool kernel_first)
+void ev_walk_window(
+    ev_walk *w, const ev_window *s, bool kernel_first, int64_t between, int64_t stride)
 {
     const int64_t *outer = kernel_first ? s->k : s->out, *inner = kernel_first ? s->out : s->k;
     int64_t *t = s->table, step = s->plane;
@@ -152,6 +153,7 @@ void ev_walk_window(ev_walk *w, const ev_window *s, bool kernel_first)
         if (outer[d] > 1)
             ev_walk_table(w, outer[d], NULL, -1);
     }
+    ev_walk_add(w, between, stride);
     for (int d = 0; d < s->rank; d++) {
         step /= s->in[d];
         ev_walk_table(w, inner[d], t, row[d]);

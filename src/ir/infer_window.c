@@ -266,6 +266,49 @@ nnc_status nnc_infer_conv(infer *c)
     return NNC_OK;
 }
 
+/* Extents of dy along dimension i: the convolution's result, or less, as the source of a transposed convolution of x's extent has with
+ * output_padding. */
+static bool wgrad_extent(const window *w, int i, int64_t in, int64_t *least, int64_t *most)
+{
+    if (!extent(w, i, in, NNC_WINDOW_floor, most))
+        return false;
+    const int64_t left = in + w->begin[i] + w->end[i] - w->reach[i] - (*most - 1) * w->stride[i];
+    const int64_t more = nnc_max64(w->stride[i], w->dilation[i]) - 1 - left;
+    *least = nnc_max64(*most - more / w->stride[i], 1);
+    return true;
+}
+
+nnc_status nnc_infer_conv_wgrad(infer *c)
+{
+    const nnc_type *x = arg(c, 0), *dy = arg(c, 1);
+    window w = {.s = x->rank - 2};
+    NNC_TRY(check_rank(c, x));
+    NNC_TRY(nnc_infer_same_dtype(c));
+    NNC_TRY(nnc_infer_number(c, 0));
+    if (dy->rank != x->rank || dy->dim[0] != x->dim[0])
+        return fail(c, "dy is %s and x %s; they must have equal rank and as many images",
+            nnc_infer_dims(c, dy), nnc_infer_dims(c, x));
+    int64_t groups = nnc_attr_int(c->n, AT_groups, 1);
+    NNC_TRY(check_groups(c, groups, x->dim[1], "input channels"));
+    NNC_TRY(check_groups(c, groups, dy->dim[1], "output channels"));
+    NNC_TRY(read_ints(c, AT_kernel, w.s, 1, 1, w.kernel));
+    NNC_TRY(read_window(c, &w));
+    NNC_TRY(check_fit(c, &w, x, false));
+    int64_t dim[NNC_MAX_RANK] = {dy->dim[1], x->dim[1] / groups};
+    for (int i = 0; i < w.s; i++) {
+        int64_t least = 0, most = 0;
+        if (!wgrad_extent(&w, i, x->dim[2 + i], &least, &most) || dy->dim[2 + i] < least ||
+            dy->dim[2 + i] > most)
+            return fail(c,
+                "dy has extent %" PRId64 " along spatial dimension %d; the convolution has %" PRId64
+                " results there",
+                dy->dim[2 + i], i, most);
+        dim[2 + i] = w.kernel[i];
+    }
+    nnc_infer_set(c, x->dtype, x->rank, dim);
+    return NNC_OK;
+}
+
 /* out = (in - 1) stride - pads + reach + output_padding */
 static nnc_status transposed_extent(infer *c, const window *w, int i, int64_t in, int64_t *out)
 {

@@ -25,7 +25,7 @@ typedef enum nnc_class {
     CL_reduce,   /* reductions over axes */
     CL_move,     /* reshape, transpose, broadcast, slice, pad, concat, gather, flip, relayout */
     CL_window,   /* pooling */
-    CL_contract, /* matmul, linear, conv, conv_transpose */
+    CL_contract, /* matmul, linear, conv, conv_transpose, conv_wgrad */
     CL_comp, /* with a lowering that contains reductions (softmax, layernorm, batchnorm, ...) */
     CL_loop, /* in order along an axis: running sums, sorting, scattering, recurrence */
     CL_fused, /* a region of ordinary ops */

@@ -127,7 +127,7 @@ static int rule_contract(const sampler *s, const nnc_node *n, int64_t *mult)
     if (n->op == OP_matmul && b->rank == 2 && carried(s, n, 0) &&
         nnc_attr_int(n, AT_transpose_a, 0))
         return 0;
-    if (n->op == OP_linear && a->rank == 1)
+    if ((n->op == OP_linear && a->rank == 1) || n->op == OP_conv_wgrad)
         return any_carried(s, n, 0);
     *mult = carried(s, n, 0);
     return any_carried(s, n, 1);

@@ -6,6 +6,7 @@
  *                     all t and source indices q with q stride + t dilation = p + pad. Results whose p is the same modulo the
  *                     stride (a phase) meet the same elements, so the trace asks for such results apart (nx_phases) and each phase
  *                     is a convolution. Where that cannot be, guards tell which of all pairs (q, t) meet.
+ *   conv_wgrad        the images, then the places of dy
  *
  * maxpool_grad: as a transposed convolution of each channel, whose term is the gradient of result q where t is the index of its largest
  * element, else 0.
@@ -129,6 +130,11 @@ int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *di
         dim[0] = x->dim[x->rank - 1 - turned];
         return 1;
     }
+    if (n->op == OP_conv_wgrad) {
+        dim[0] = w->dim[0];
+        memcpy(dim + 1, w->dim + 2, sizeof *dim * (w->rank - 2u));
+        return w->rank - 1;
+    }
     if (each_of(t, n) > 1)
         dim[k++] = each_of(t, n);
     for (int d = 0; d < w->rank - 2; d++) {
@@ -149,7 +155,8 @@ int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *di
 static bool group_of(
     nx *t, const nnc_node *n, const nnc_affine *channel, nnc_affine *group, nnc_affine *place)
 {
-    int64_t groups = nnc_attr_int(n, AT_groups, 1), each = type_of(t, n->out)->dim[1] / groups;
+    const int64_t groups = nnc_attr_int(n, AT_groups, 1),
+                  each = type_of(t, n->out)->dim[n->op != OP_conv_wgrad] / groups;
     *group = *place = (nnc_affine){0};
     if (groups == 1)
         *place = *channel;
@@ -224,12 +231,36 @@ static const nnc_affine *product_source(
     return in;
 }
 
+/* Element t of the window of channel c at place p of image n reads x[n, c, p stride + t dilation - pad]. */
+static const nnc_affine *wgrad_source(
+    nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win, int32_t *guard)
+{
+    const nnc_type *x = type_of(t, n->in[0]);
+    nnc_affine group, place, *in = nx_maps(t, x->rank);
+    if (!in || !group_of(t, n, &idx[0], &group, &place))
+        return NULL;
+    in[0] = *win[0];
+    in[1] = idx[1];
+    nnc_affine_add(&in[1], &group, each_of(t, n));
+    for (int d = 0; d < x->rank - 2; d++) {
+        const step s = step_of(n, d);
+        in[d + 2].c = -s.pad;
+        nnc_affine_add(&in[d + 2], win[d + 1], s.stride);
+        nnc_affine_add(&in[d + 2], &idx[d + 2], s.dilation);
+        if ((*guard = nx_guard(t, *guard, &in[d + 2], 0, x->dim[d + 2])) == -2)
+            return NULL;
+    }
+    return in;
+}
+
 const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx,
     const nnc_affine *const *win, int32_t *guard, const nnc_affine **start)
 {
     const nnc_type *x = type_of(t, n->in[0]);
     if (is_product(n))
         return product_source(t, n, idx, win[0]);
+    if (n->op == OP_conv_wgrad)
+        return wgrad_source(t, n, idx, win, guard);
     nnc_affine channel = idx[1], tap;
     if (n->op != OP_maxpool_grad && !input_channel(t, n, &idx[1], &win, &channel))
         return NULL;
@@ -272,6 +303,13 @@ static bool weight_place(nx *t, const nnc_node *n, const nnc_affine *idx,
                 at[d] = idx[d + y->rank - w->rank];
         at[w->rank - 2 + turned] = *win[0];
         at[w->rank - 1 - turned] = idx[y->rank - 1];
+        return true;
+    }
+    if (n->op == OP_conv_wgrad) {
+        at[0] = *win[0];
+        at[1] = idx[0];
+        for (int d = 2; d < w->rank; d++)
+            at[d] = *win[d - 1];
         return true;
     }
     bool conv = n->op == OP_conv;

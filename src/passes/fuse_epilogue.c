@@ -17,8 +17,8 @@ static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
 {
     const nnc_type *y = nnc_typeof(p->g, c->out), *t = nnc_typeof(p->g, v);
     int ch = c->op == OP_matmul || c->op == OP_linear ? y->rank - 1 : 1, shift = y->rank - t->rank;
-    return ch >= 0 && shift >= 0 && ch >= shift && t->dim[ch - shift] == y->dim[ch] &&
-           nnc_type_numel(t) == y->dim[ch];
+    return c->op != OP_conv_wgrad && ch >= 0 && shift >= 0 && ch >= shift &&
+           t->dim[ch - shift] == y->dim[ch] && nnc_type_numel(t) == y->dim[ch];
 }
 
 /* Does an add of v become the bias of contraction c? Where that has one already, both must be known when weights are

@@ -17,6 +17,11 @@ typedef struct lay {
 
 typedef enum stand { ROW_MAJOR, FOLLOWS } stand;
 
+static bool is_conv(const nnc_node *n)
+{
+    return n->op == OP_conv || n->op == OP_conv_transpose || n->op == OP_conv_wgrad;
+}
+
 static stand stand_of(const nnc_graph *g, const nnc_node *n)
 {
     const nnc_type *y = nnc_typeof(g, n->out);
@@ -26,7 +31,7 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
     case CL_ewise:
     case CL_ecomp:
     case CL_window: return FOLLOWS;
-    case CL_contract: return n->op == OP_conv || n->op == OP_conv_transpose ? FOLLOWS : ROW_MAJOR;
+    case CL_contract: return is_conv(n) ? FOLLOWS : ROW_MAJOR;
     case CL_move:
         return n->op == OP_pad || n->op == OP_slice || n->op == OP_concat || n->op == OP_split ||
                        n->op == OP_flip
@@ -50,7 +55,7 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
     switch (nnc_op_class(n->op)) {
     case CL_ewise:
     case CL_ecomp: return nnc_type_same_shape(t, y);
-    case CL_contract: return k == 0 || n->op == OP_matmul || n->op == OP_linear;
+    case CL_contract: return k == 0 || (n->op != OP_conv && n->op != OP_conv_transpose);
     case CL_comp: return k == 0;
     default: return true;
     }
@@ -96,12 +101,11 @@ static int64_t loss_ns(const pass *p, uint32_t i)
     ns -= t->kind == NNC_T_cpu ? t->launch_ns : 0;
     if (nnc_op_class(n->op) == CL_window)
         return pools_last(p, t) ? ns / 2 : 0;
-    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !e ||
-        !nnc_target_channels_last(t, e, d, uses_tf32(p, t)))
+    if (!is_conv(n) || !e || !nnc_target_channels_last(t, e, d, uses_tf32(p, t)))
         return 0;
     if (t->kind == NNC_T_cpu)
         return contraction_loss_ns(p, n);
-    const nnc_type *w = nnc_typeof(p->g, n->in[1]);
+    const nnc_type *w = nnc_typeof(p->g, n->op == OP_conv_wgrad ? n->out : n->in[1]);
     int64_t window = 1;
     for (int k = 2; k < w->rank; k++)
         window *= w->dim[k];
@@ -156,8 +160,9 @@ static bool choose(lay *l)
         if (stand_of(p->g, node) == ROW_MAJOR)
             mincut_arc(&m, i + 2, 1, MINCUT_INF);
         mincut_arc(&m, 0, i + 2, loss_ns(p, i));
+        const bool weight = node->op == OP_conv_wgrad; /* as a weight, which stays row-major */
         for (uint32_t o = 0; o < node->n_out; o++)
-            next = add_value(l, &m, i + 2, node->out + o, next);
+            next = add_value(l, &m, weight ? 1 : i + 2, node->out + o, next);
     }
     if (!mincut_run(&m, side))
         return false;
@@ -249,7 +254,7 @@ static void apply_node(lay *l, uint32_t i)
             remark_copy(l, v, i, l->last[i]);
     }
     const nnc_node *n = &p->g->node[i];
-    for (uint32_t o = 0; o < n->n_out && l->last[i]; o++)
+    for (uint32_t o = 0; o < n->n_out && l->last[i] && n->op != OP_conv_wgrad; o++)
         if (p->g->value[n->out + o].type.rank >= 3)
             nnc_type_channels_last(&p->g->value[n->out + o].type);
     edit_refresh(p, i);
@@ -273,8 +278,7 @@ static void apply_outputs(lay *l)
 static bool is_seed(const lay *l, uint32_t i)
 {
     const nnc_node *n = &l->p->g->node[i];
-    return !l->p->e.is_static[i] &&
-           (n->op == OP_conv || n->op == OP_conv_transpose || nnc_op_class(n->op) == CL_window);
+    return !l->p->e.is_static[i] && (is_conv(n) || nnc_op_class(n->op) == CL_window);
 }
 
 static const char *text_ns(pass *p, int64_t ns)

@@ -108,6 +108,8 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     const nnc_type *w = nnc_typeof(p->g, v);
     int64_t matrices = 1;
     int o, terms;
+    if (n->op == OP_conv_wgrad)
+        return "it has no weights";
     if (n->in[0] == n->in[1])
         return "its source and its weights are the same tensor";
     int64_t groups = nnc_attr_int(n, AT_groups, 1);

@@ -80,12 +80,15 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     *a = (nnc_ask){0};
     if (!c)
         return;
-    const nnc_type *x = nnc_typeof(g, c->in[0]), *y = nnc_typeof(g, c->out);
+    const bool wgrad = c->op == OP_conv_wgrad;
+    const nnc_type *x = nnc_typeof(g, c->in[0]), *r = nnc_typeof(g, c->out),
+                   *y = wgrad ? nnc_typeof(g, c->in[1]) : r; /* with the convolution's places */
     const bool product = c->op == OP_matmul || c->op == OP_linear;
     const int64_t groups = nnc_attr_int(c, AT_groups, 1);
     nnc_cost cost = nnc_node_cost(g, c);
     *a = (nnc_ask){.kind = c->op == OP_conv             ? ASK_conv
                            : c->op == OP_conv_transpose ? ASK_conv_transpose
+                           : wgrad                      ? ASK_conv_wgrad
                                                         : ASK_matmul,
         .dtype = x->dtype,
         .bias = c->op != OP_matmul && c->n_in == 3,
@@ -96,8 +99,8 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         .made = operand >= 0 && made_in_init(p, n->in[operand]),
         .flops = cost.flops,
         .bytes = cost.bytes,
-        .results = nnc_type_numel(y),
-        .result_bytes = nnc_type_bytes(y)};
+        .results = nnc_type_numel(r),
+        .result_bytes = nnc_type_bytes(r)};
     a->strided = !nnc_type_is_dense(nnc_typeof(p->g, n->out));
     for (int k = 0; k < n->n_in; k++)
         a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
@@ -105,12 +108,12 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     a->channels = product ? 0 : x->dim[1] / groups;
     a->groups = groups;
     a->row = product ? 0 : y->dim[y->rank - 1];
-    a->places = product ? 0 : a->results / (y->dim[0] * y->dim[1]);
+    a->places = product ? 0 : nnc_type_numel(y) / (y->dim[0] * y->dim[1]);
     a->source = product ? 0 : nnc_type_numel(x) / (x->dim[0] * x->dim[1]);
     if (!nnc_attr_int(c, AT_transpose_a, 0))
         nnc_ask_product(a, x, nnc_typeof(g, c->in[1]));
-    a->planes = c->op == OP_conv && nnc_type_orders_differ(x) && nnc_type_is_row_major(x) &&
-                !(p->will_run >> PASS_layout & 1);
+    a->planes = (c->op == OP_conv || wgrad) && nnc_type_orders_differ(x) &&
+                nnc_type_is_row_major(x) && !(p->will_run >> PASS_layout & 1);
     if (n->op == OP_fused) {
         a->prologue = nnc_ceildiv(elementwise_flops(g, c), nnc_max64(nnc_type_numel(x), 1));
         ask_rest(g, c, a);

@@ -38,10 +38,12 @@ static void window_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
             c->kernel[i] = v[i];
         return;
     }
-    c->kind = n->op == OP_conv ? CALL_conv : CALL_conv_transpose;
+    c->kind = n->op == OP_conv         ? CALL_conv
+              : n->op == OP_conv_wgrad ? CALL_conv_wgrad
+                                       : CALL_conv_transpose;
     c->wei = *nnc_typeof(g, n->in[1]);
     for (int i = 0; i < c->spatial; i++)
-        c->kernel[i] = c->wei.dim[2 + i];
+        c->kernel[i] = c->kind == CALL_conv_wgrad ? c->dst.dim[2 + i] : c->wei.dim[2 + i];
 }
 
 /* ---- matmul -------------------------------------------------------------------------------- */
@@ -147,7 +149,8 @@ static bool add_post(walk *w, nnc_ref other)
                       : "an epilogue operand is computed inside the region";
         return false;
     }
-    if (!w->c->has_bias && w->c->n_post == 0 && per_channel(t, &w->result, w->channel)) {
+    if (!w->c->has_bias && w->c->n_post == 0 && w->c->kind != CALL_conv_wgrad &&
+        per_channel(t, &w->result, w->channel)) {
         set_bias(w->c, t);
         w->args->bias = outer;
         return true;

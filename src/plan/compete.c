@@ -13,8 +13,8 @@ void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env
 {
     c->threads = threads;
     c->env = env;
-    c->tf32 = o->tf32 && env->target->flops_tf32 > 0 && c->src.dtype == DT_f32 &&
-              (c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul);
+    c->tf32 =
+        o->tf32 && env->target->flops_tf32 > 0 && c->src.dtype == DT_f32 && c->kind <= CALL_matmul;
     c->compiled = o->compiles && c->kind == CALL_conv;
 }
 
@@ -24,6 +24,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
 {
     static const uint8_t kind[] = {[CALL_conv] = ASK_conv,
         [CALL_conv_transpose] = ASK_conv_transpose,
+        [CALL_conv_wgrad] = ASK_conv_wgrad,
         [CALL_matmul] = ASK_matmul,
         [CALL_maxpool] = ASK_pool,
         [CALL_avgpool] = ASK_pool};
@@ -45,10 +46,14 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         a.outputs = c->dst.dim[c->dst.rank - 1];
     else if (kind[c->kind] != ASK_pool)
         a.outputs = c->dst.dim[1] / c->groups;
-    a.channels = kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
+    const bool wgrad = c->kind == CALL_conv_wgrad;
+    const nnc_type *y = wgrad ? &c->wei : &c->dst;
+    if (wgrad)
+        a.outputs = y->dim[1] / c->groups;
+    a.channels = wgrad || kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
     a.groups = c->groups;
-    a.row = c->dst.rank ? c->dst.dim[c->dst.rank - 1] : 0;
-    a.places = a.channels ? a.results / (c->dst.dim[0] * c->dst.dim[1]) : 0;
+    a.row = y->rank ? y->dim[y->rank - 1] : 0;
+    a.places = a.channels ? nnc_type_numel(y) / (y->dim[0] * y->dim[1]) : 0;
     a.source = a.channels ? nnc_type_numel(&c->src) / (c->src.dim[0] * c->src.dim[1]) : 0;
     if (a.kind != ASK_pool && !c->trans_a)
         nnc_ask_product(&a, &c->src, &c->wei);

@@ -27,7 +27,7 @@ typedef struct nnc_ptensor {
 } nnc_ptensor;
 
 typedef enum nnc_call_kind {
-    CALL_conv, CALL_conv_transpose, CALL_matmul, CALL_maxpool, CALL_avgpool, CALL_pack, CALL__COUNT
+    CALL_conv, CALL_conv_transpose, CALL_conv_wgrad, CALL_matmul, CALL_maxpool, CALL_avgpool, CALL_pack, CALL__COUNT
 } nnc_call_kind;
 
 /* A library call. Arguments at run time: src, weights (conv, matmul: b), bias if any, operands of out-of-place sums in order, dst.
@@ -39,7 +39,8 @@ typedef struct nnc_call {
     bool packed;         /* weights are in the engine's own format (made by a CALL_pack in init). choose(): true when the weights are
                           * static; sizes are those of a packed call then. An engine that declines or does not pack (packed_bytes 0) is
                           * asked again with false */
-    nnc_type src, wei, bias, dst; /* as stored: with trans_a src is [..,k,m]; bias is [channels]; conv_transpose's wei I,O/g,H,W */
+    nnc_type src, wei, bias, dst; /* as stored: with trans_a src is [..,k,m]; bias is [channels]; conv_transpose's wei I,O/g,H,W.
+                                   * conv_wgrad: wei is the gradient of the convolution's result, dst that of its weights */
     int64_t kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
     int64_t groups;
     int n_post;

@@ -36,7 +36,7 @@ static const char *const precision_word[] = {"default", "f32", "tf32", "f16", "b
 static const char *const space_word[] = {"arena", "persist", "init"};
 static const char *const cmd_word[] = {"weight", "kernel", "call", "copy", "record", "wait"};
 static const char *const call_word[] = {
-    "conv", "conv_transpose", "matmul", "maxpool", "avgpool", "pack"};
+    "conv", "conv_transpose", "conv_wgrad", "matmul", "maxpool", "avgpool", "pack"};
 static const char *const post_word[] = {
 #define POST(name, op, formula, onednn, cudnn) #name,
 #include "base/post.def"

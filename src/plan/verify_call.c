@@ -77,6 +77,27 @@ static bool spatial_ok(const nnc_call *c, const char **why)
     return true;
 }
 
+static bool wgrad_ok(const nnc_call *c, const char **why)
+{
+    *why = "channels, groups and gradients do not belong together";
+    if (c->spatial < 1 || c->spatial > 3 || c->src.rank != c->spatial + 2 ||
+        c->wei.rank != c->src.rank || c->dst.rank != c->src.rank ||
+        c->src.dim[0] != c->wei.dim[0] || c->groups < 1 || c->groups > c->src.dim[1] ||
+        c->src.dim[1] % c->groups || c->wei.dim[1] % c->groups || c->dst.dim[0] != c->wei.dim[1] ||
+        c->dst.dim[1] != c->src.dim[1] / c->groups)
+        return false;
+    *why = "the results' gradient has more places than the windows";
+    for (int i = 0; i < c->spatial; i++) {
+        const nnc_window w = {c->src.dim[2 + i], c->kernel[i], c->stride[i], c->dilation[i],
+            c->pad_lo[i], c->pad_hi[i], 0};
+        int64_t n;
+        if (c->dst.dim[2 + i] != c->kernel[i] || !nnc_window_extent(&w, NNC_WINDOW_floor, &n) ||
+            c->wei.dim[2 + i] > n)
+            return false;
+    }
+    return true;
+}
+
 /* Leading dimensions of a and b broadcast to c's. */
 static bool batch_ok(const nnc_type *t, const nnc_type *c)
 {
@@ -138,5 +159,7 @@ bool plan_call_ok(const nnc_call *c, const char **why)
         return false;
     if (c->kind == CALL_pack)
         return true;
-    return c->kind == CALL_matmul ? matmul_ok(c, why) : spatial_ok(c, why);
+    return c->kind == CALL_matmul       ? matmul_ok(c, why)
+           : c->kind == CALL_conv_wgrad ? wgrad_ok(c, why)
+                                        : spatial_ok(c, why);
 }

@@ -264,6 +264,14 @@ static int few_places_share(const nnc_ask *a)
     return (int)nnc_min64(20 + a->places * 5 / 4, 100);
 }
 
+/* Percent of its speed that oneDNN reaches with the gradient of a weight (AMD, Zen 4, 2 threads, of 218 GFLOP/s: windows of row-major
+ * tensors 64 to 143, without a window 118 to 216, channels last 131 to 224, depthwise 1 to 16). */
+static int wgrad_share(const nnc_ask *a)
+{
+    const bool window = a->results > a->outputs * nnc_max64(a->groups, 1) * a->channels;
+    return is_depthwise(a) ? 3 : a->planes ? window ? 45 : 75 : 90;
+}
+
 static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
     const bool one_place = a->kind == ASK_conv && a->outputs > 0 && a->results == a->outputs;
@@ -284,6 +292,10 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
     }
     if (has_prologue(o, a, e->name) || bare_type(o, a, e->name, false))
         return;
+    if (a->kind == ASK_conv_wgrad && (a->dtype != DT_f32 || a->n_post || a->bias)) {
+        refuse(o, e->name, "computes gradients of weights in f32, without an epilogue");
+        return;
+    }
     if (a->kind == ASK_conv_transpose && a->n_post) {
         refuse(
             o, e->name, "computes the epilogue of a transposed convolution one element at a time");
@@ -316,6 +328,10 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
                     : one_place       ? ONE_PLACE_FLOPS * 15 / 100
                     : is_depthwise(a) ? BLOCK_DEPTHWISE
                                       : BLOCK_ONEDNN;
+    if (a->kind == ASK_conv_wgrad) {
+        o->time_ns = cpu_ns(t, e, a, 0, wgrad_share(a), 0);
+        return;
+    }
     bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
     int share = one_place                      ? 15
                 : a->planes && is_depthwise(a) ? 5

@@ -107,7 +107,7 @@ int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 int64_t nnc_target_link_ns(int64_t bytes);
 /* ---- offers (offer.c) -------------------------------------------------------------------------------------------------------- */
 
-typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_matmul, ASK_pool } nnc_ask_kind;
+typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_conv_wgrad, ASK_matmul, ASK_pool } nnc_ask_kind;
 
 /* A contraction or pooling with its epilogue, as engines are asked about it before there is a plan. */
 typedef struct nnc_ask {

@@ -49,6 +49,10 @@ static const char *const graphs[] = {
     "= conv_transpose %x, %w, %b "
     "{strides=[3,1], pads=[1,0,0,1], dilations=[1,2], groups=2, output_padding=[2,1]}\nreturn "
     "%y\n}",
+    "graph @of_weights {\n%x = input : f64[2,6,9,8]\n%d = input : f64[2,4,4,3]\n%y = conv_wgrad "
+    "%x, %d {kernel=[3,2], strides=[2,3], pads=[1,0,2,1], dilations=[2,1], groups=2}\n%z = "
+    "conv_wgrad %x, %d {kernel=[3,3], strides=[2,2], groups=2}\n%p = conv_wgrad %x, %x "
+    "{kernel=[1,1]}\nreturn %y, %z, %p\n}",
     "graph @pools {\n%x = input : f64[1,2,8,7]\n%y = maxpool %x {kernel=[3,2], strides=[2,3], "
     "pads=[1,0,1,1], dilations=[2,1], "
     "ceil_mode=1}\n%z = avgpool %x {kernel=[3,2], strides=[2,3], pads=[1,0,1,1], ceil_mode=1}\n%u "

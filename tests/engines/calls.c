@@ -85,7 +85,15 @@ void call_post(nnc_call *c, nnc_post_kind kind, float alpha, float beta)
 void call_channels_last(nnc_call *c)
 {
     nnc_type_channels_last(&c->src);
-    nnc_type_channels_last(&c->dst);
+    nnc_type_channels_last(c->kind == CALL_conv_wgrad ? &c->wei : &c->dst);
+}
+
+void call_wgrad(nnc_call *c)
+{
+    const nnc_type weights = c->wei;
+    c->kind = CALL_conv_wgrad;
+    c->wei = c->dst;
+    c->dst = weights;
 }
 
 /* ---- the oracle ------------------------------------------------------------------------------ */
@@ -137,6 +145,29 @@ static double matmul_at(const nnc_call *c, const operands *o, const int64_t *y)
         b[rb - 2] = c->trans_b ? y[rc - 1] : k;
         b[rb - 1] = c->trans_b ? k : y[rc - 1];
         v += at(&c->src, o->xs, o->src, a) * at(&c->wei, o->ws, o->wei, b);
+    }
+    return v;
+}
+
+/* Sum over all images and places of the gradient of the result. */
+static double wgrad_at(const nnc_call *c, const operands *o, const int64_t *w)
+{
+    const nnc_type *dy = &c->wei;
+    double v = 0;
+    for (int64_t i = 0; i < nnc_type_numel(dy) / dy->dim[1]; i++) {
+        int64_t x[NNC_MAX_RANK], y[NNC_MAX_RANK], rest = i;
+        bool inside = true;
+        for (int d = c->spatial - 1; d >= 0; d--) {
+            y[2 + d] = rest % dy->dim[2 + d];
+            rest /= dy->dim[2 + d];
+            x[2 + d] = y[2 + d] * c->stride[d] + w[2 + d] * c->dilation[d] - c->pad_lo[d];
+            inside = inside && x[2 + d] >= 0 && x[2 + d] < c->src.dim[2 + d];
+        }
+        x[0] = y[0] = rest;
+        y[1] = w[0];
+        x[1] = w[0] / (dy->dim[1] / c->groups) * c->dst.dim[1] + w[1];
+        if (inside)
+            v += at(&c->src, o->xs, o->src, x) * at(dy, o->ws, o->wei, y);
     }
     return v;
 }
@@ -197,7 +228,9 @@ static double wrap(nnc_dtype d, double v)
 static double expected(const nnc_call *c, const operands *o, const int64_t *y)
 {
     nnc_dtype d = (nnc_dtype)c->dst.dtype;
-    double v = c->kind == CALL_matmul ? matmul_at(c, o, y) : window_at(c, o, y);
+    double v = c->kind == CALL_matmul       ? matmul_at(c, o, y)
+               : c->kind == CALL_conv_wgrad ? wgrad_at(c, o, y)
+                                            : window_at(c, o, y);
     if (c->has_bias)
         v +=
             at(&c->bias, (int64_t[]){1}, o->bias, &y[c->kind == CALL_matmul ? c->dst.rank - 1 : 1]);

@@ -12,7 +12,8 @@ nnc_call matmul_call(int64_t m, int64_t n, int64_t k, bool trans_b);
 void call_dtype(nnc_call *c, nnc_dtype d);
 void call_bias(nnc_call *c);
 void call_post(nnc_call *c, nnc_post_kind kind, float alpha, float beta);
-void call_channels_last(nnc_call *c); /* src and dst */
+void call_channels_last(nnc_call *c); /* the activations */
+void call_wgrad(nnc_call *c); /* of a convolution: the gradient of its weights */
 /* dst's spatial extents from the rest (conv and pools floor, transposed conv dense). */
 void call_fix_dst(nnc_call *c);
 

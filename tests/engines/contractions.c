@@ -82,6 +82,14 @@ static int transpose_shapes(nnc_call *c)
     return n;
 }
 
+static int wgrad_shapes(nnc_call *c)
+{
+    const int n = conv_shapes(c);
+    for (int i = 0; i < n; i++)
+        call_wgrad(&c[i]);
+    return n;
+}
+
 static int matmul_shapes(nnc_call *c)
 {
     int n = 0;
@@ -156,7 +164,7 @@ static int sweep(const nnc_engine *e, const nnc_call *shapes, int n, nnc_dtype d
             if (d != DT_f32 && v != 0 && v != 7 && v != 5)
                 continue;
             c.threads = v & 2 ? 2 : 1;
-            if (!pool && v & 4) {
+            if (!pool && c.kind != CALL_conv_wgrad && v & 4) {
                 call_bias(&c);
                 call_post(&c, PO_relu, 0, 0);
             }
@@ -167,11 +175,12 @@ static int sweep(const nnc_engine *e, const nnc_call *shapes, int n, nnc_dtype d
     return took;
 }
 
-static void all_kinds(const nnc_engine *e, nnc_dtype d, int took[5])
+static void all_kinds(const nnc_engine *e, nnc_dtype d, int took[6])
 {
     nnc_call c[32];
     took[0] = sweep(e, c, conv_shapes(c), d, "conv");
     took[1] = sweep(e, c, transpose_shapes(c), d, "conv_transpose");
+    took[5] = sweep(e, c, wgrad_shapes(c), d, "conv_wgrad");
     took[2] = sweep(e, c, matmul_shapes(c), d, "matmul");
     took[3] = sweep(e, c, pool_shapes(c, CALL_maxpool), d, "maxpool");
     took[4] = nnc_is_float(d) ? sweep(e, c, pool_shapes(c, CALL_avgpool), d, "avgpool") : 0;
@@ -213,7 +222,7 @@ TEST(onednn_calls_no_other_openmp)
 TEST(onednn_f32)
 {
     const nnc_engine *e = onednn();
-    int took[5];
+    int took[6];
     if (!e)
         return;
     all_kinds(e, DT_f32, took);
@@ -223,6 +232,7 @@ TEST(onednn_f32)
     CHECK(took[2] >= 14 * 8);
     CHECK_INT(took[3], 0); /* drops NaN */
     CHECK(took[4] >= 1);
+    CHECK(took[5] >= 14 * 4);
 }
 
 /* Few channels and results of a few columns, as nobody's network has them: oneDNN 3.7.2 had one of these wrong. */
@@ -263,7 +273,7 @@ TEST(onednn_small_convolutions)
 TEST(onednn_bf16)
 {
     const nnc_engine *e = onednn();
-    int took[5];
+    int took[6];
     if (e)
         all_kinds(e, DT_bf16, took); /* what it takes must be right; which depends on the machine */
 }

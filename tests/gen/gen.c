@@ -624,6 +624,30 @@ static void add_conv(gen *m, entry e, bool transposed)
         m, nnc_build(m->g, transposed ? OP_conv_transpose : OP_conv, n, in, 4, at), mag, false);
 }
 
+/* The gradient of the weight of a convolution of e. */
+static void add_wgrad(gen *m, entry e)
+{
+    const nnc_type t = *type_of(m, e.r);
+    const window w = draw_window(m, &t, true);
+    int64_t c = t.dim[1], groups = gen_chance(m, 30) ? c : c % 2 == 0 && gen_chance(m, 30) ? 2 : 1;
+    int64_t dim[5] = {t.dim[0], groups * gen_between(m, 1, nnc_max64(1, 8 / groups))};
+    for (int d = 0; d < w.s; d++) {
+        const int64_t reach = (w.k[d] - 1) * w.dil[d] + 1;
+        dim[d + 2] = (t.dim[d + 2] + w.pads[d] + w.pads[d + w.s] - reach) / w.stride[d] + 1;
+        if (dim[d + 2] > 1 && w.dil[d] > w.stride[d] && gen_chance(m, 50))
+            dim[d + 2]--;
+    }
+    const nnc_type y = nnc_type_make((nnc_dtype)t.dtype, t.rank, dim);
+    double mag = e.mag * (double)(nnc_type_numel(&y) / dim[1]) + 1;
+    if (nnc_type_numel(&y) > m->o.max_elements || overflows(m, e.r, mag))
+        return;
+    nnc_ref in[] = {e.r, gen_weight(m, (nnc_dtype)t.dtype, t.rank, dim, 1, 0)};
+    nnc_attr at[] = {nnc_av(AT_kernel, w.s, w.k), nnc_av(AT_strides, w.s, w.stride),
+        nnc_av(AT_pads, 2 * w.s, w.pads), nnc_av(AT_dilations, w.s, w.dil),
+        nnc_ai(AT_groups, groups)};
+    gen_keep(m, nnc_build(m->g, OP_conv_wgrad, 2, in, 5, at), mag, false);
+}
+
 static void add_matmul(gen *m, entry a)
 {
     const nnc_type t = *type_of(m, a.r);
@@ -671,7 +695,9 @@ static void add_contract(gen *m)
 {
     const entry *e = gen_chance(m, 60) ? pick_where(m, image) : NULL;
     int before = m->n;
-    if (e)
+    if (e && gen_chance(m, 12))
+        add_wgrad(m, *e);
+    else if (e)
         add_conv(m, *e, gen_chance(m, 25));
     else if (!(e = pick_where(m, matrix)))
         return;

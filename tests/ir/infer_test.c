@@ -139,6 +139,10 @@ static const struct row {
     {"f32[1,8,7,7];f32[8,4,3,3];f32[4]", "conv_transpose",
         "{strides=[2,2], pads=[1,1,1,1], output_padding=[1,1]}", "f32[1,4,14,14]"},
     {"f32[1,8,5];f32[8,2,4]", "conv_transpose", "{groups=4, dilations=[3]}", "f32[1,8,14]"},
+    {"f32[2,6,9,8];f32[2,4,4,3]", "conv_wgrad",
+        "{kernel=[3,2], strides=[2,3], pads=[1,0,2,1], dilations=[2,1], groups=2}", "f32[4,3,3,2]"},
+    {"f32[1,4,9]{0,2,1};f32[1,4,4]{0,2,1}", "conv_wgrad", "{kernel=[3], dilations=[2], groups=4}",
+        "f32[4,1,3]"},
     /* named ops with reductions */
     {"f32[1,512,7,7]{0,2,3,1}", "global_avgpool", "", "f32[1,512,1,1]{0,2,3,1}"},
     {"i8[1,4,9]", "global_maxpool", "", "i8[1,4,1]"},

@@ -44,26 +44,27 @@ static bool describe_type(dn_md *m, const nnc_type *t)
 }
 
 /* Convolution weights: (groups,) O, I, spatial, in any memory order. */
-static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, dn_form form)
+static bool describe_weights(
+    dn_md *as_is, dn_md *asked, const nnc_call *c, const nnc_type *wei, dn_form form)
 {
     const bool t = c->kind == CALL_conv_transpose;
     int64_t s[NNC_MAX_RANK], dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
     dnnl_data_type_t d;
-    if (!data_type(c->wei.dtype, &d))
+    if (!data_type(wei->dtype, &d))
         return false;
-    nnc_type_strides(&c->wei, s);
+    nnc_type_strides(wei, s);
     int r = 0, o = t ? 1 : 0, i = t ? 0 : 1;
-    int64_t per_group = c->wei.dim[0] / c->groups; /* of the leading dimension */
+    int64_t per_group = wei->dim[0] / c->groups; /* of the leading dimension */
     if (c->groups > 1) {
         dim[r] = c->groups;
         stride[r++] = s[0] * per_group;
     }
-    dim[r] = t ? c->wei.dim[1] : per_group;
+    dim[r] = t ? wei->dim[1] : per_group;
     stride[r++] = s[o];
-    dim[r] = t ? per_group : c->wei.dim[1];
+    dim[r] = t ? per_group : wei->dim[1];
     stride[r++] = s[i];
     for (int k = 0; k < c->spatial; k++) {
-        dim[r] = c->wei.dim[2 + k];
+        dim[r] = wei->dim[2 + k];
         stride[r++] = s[2 + k];
     }
     return dn_md_init(as_is, r, dim, d, stride) == dnnl_success &&
@@ -123,7 +124,8 @@ static dnnl_primitive_attr_t attributes(const nnc_call *c, int n_post)
 static void fill_window(dn_window *w, const nnc_call *c)
 {
     for (int d = 0; d < c->spatial; d++) {
-        int64_t in = c->src.dim[2 + d], out = c->dst.dim[2 + d];
+        const nnc_type *y = c->kind == CALL_conv_wgrad ? &c->wei : &c->dst;
+        int64_t in = c->src.dim[2 + d], out = y->dim[2 + d];
         int64_t reach = (c->kernel[d] - 1) * c->dilation[d] + 1;
         w->kernel[d] = c->kernel[d];
         w->stride[d] = c->stride[d];
@@ -143,7 +145,7 @@ static void describe_conv(
     d->why = "oneDNN does not support the element type";
     fill_window(&w, c);
     if (describe_type(&src, &c->src) && describe_type(&dst, &c->dst) &&
-        describe_weights(&d->wei, &wei, c, form) &&
+        describe_weights(&d->wei, &wei, c, &c->wei, form) &&
         (!c->has_bias || describe_type(&bias, &c->bias))) {
         d->why = "oneDNN has no implementation";
         dn_conv(&d->pd, dn_engine(), c->kind == CALL_conv_transpose, dn_md_ref(&src),
@@ -152,6 +154,23 @@ static void describe_conv(
     dn_md_deinit(&src);
     dn_md_deinit(&wei);
     dn_md_deinit(&bias);
+    dn_md_deinit(&dst);
+}
+
+static void describe_wgrad(dn_call *d, const nnc_call *c, const_dnnl_primitive_attr_t attr)
+{
+    dn_md src = {0}, wei = {0}, dst = {0};
+    dn_window w;
+    d->why = "oneDNN does not support the element type";
+    fill_window(&w, c);
+    if (describe_type(&src, &c->src) && describe_type(&dst, &c->wei) &&
+        describe_weights(&d->wei, &wei, c, &c->dst, (dn_form){.any = true})) {
+        d->why = "oneDNN has no implementation";
+        dn_conv_wgrad(
+            &d->pd, dn_engine(), dn_md_ref(&src), dn_md_ref(&wei), dn_md_ref(&dst), &w, attr);
+    }
+    dn_md_deinit(&src);
+    dn_md_deinit(&wei);
     dn_md_deinit(&dst);
 }
 
@@ -274,6 +293,9 @@ static void judge(dn_call *d, const nnc_call *c)
 static bool posts_ok(dn_call *d, const nnc_call *c)
 {
     int sums = 0;
+    d->why = "oneDNN computes gradients of weights without an epilogue";
+    if (c->kind == CALL_conv_wgrad && (c->n_post || c->has_bias))
+        return false;
     for (int i = 0; i < c->n_post; i++)
         sums += c->post[i].kind == PO_sum;
     d->why = "oneDNN supports one sum only";
@@ -297,15 +319,19 @@ void dn_describe(dn_call *d, const nnc_call *c, int n_post, dn_form form)
         return;
     if (c->kind == CALL_conv || c->kind == CALL_conv_transpose)
         describe_conv(d, c, form, attr);
+    else if (c->kind == CALL_conv_wgrad)
+        describe_wgrad(d, c, attr);
     else if (c->kind == CALL_matmul)
         describe_matmul(d, c, form, attr);
     else
         describe_pool(d, c, attr);
     dnnl_primitive_attr_destroy(attr);
     judge(d, c);
-    if (d->pd && d->wei.set)
-        d->reorders =
-            !dnnl_memory_desc_equal(dn_md_ref(&d->wei), dn_query(d->pd, dnnl_query_weights_md));
+    if (!d->pd || !d->wei.set)
+        return;
+    d->inner = dn_query(
+        d->pd, c->kind == CALL_conv_wgrad ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+    d->reorders = !dnnl_memory_desc_equal(dn_md_ref(&d->wei), d->inner);
 }
 
 void dn_call_deinit(dn_call *d)

@@ -10,8 +10,9 @@ typedef struct dn_call {
     dnnl_primitive_desc_t pd; /* NULL: see why */
     const char *why;          /* reason when pd is NULL; static */
     const char *impl;         /* implementation name; lives as long as pd */
-    dn_md wei;                /* weights as given, with group dimension; unset for pools */
-    bool reorders;            /* weights must be reordered from `wei` to pd's layout, once or at each run */
+    dn_md wei;                /* weights, or their gradient, as in the call, with group dimension; unset for pools */
+    dn_ref inner;             /* their layout in the implementation */
+    bool reorders;            /* it differs: weights are reordered from `wei` once or at each run, a gradient to `wei` */
 } dn_call;
 
 dnnl_engine_t dn_engine(void); /* NULL: oneDNN cannot be initialized */

@@ -56,6 +56,11 @@ static bool has_weights(const nnc_call *c)
     return c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul;
 }
 
+static bool is_wgrad(const nnc_call *c)
+{
+    return c->kind == CALL_conv_wgrad;
+}
+
 static void leave_way(way *w)
 {
     dn_call_deinit(&w->d);
@@ -69,8 +74,7 @@ static void find_tail(way *w, const nnc_call *c, dn_form form)
     for (int i = w->tail + 1; i < c->n_post; i++)
         w->aside = w->aside || c->post[i].kind == PO_sum;
     if (!w->aside && dn_watch_works(c->threads)) {
-        dn_form same = {.any = form.any,
-            .like = has_weights(c) ? dn_query(w->d.pd, dnnl_query_weights_md) : NULL};
+        dn_form same = {.any = form.any, .like = has_weights(c) ? w->d.inner : NULL};
         dn_describe(&w->again, c, w->tail, same);
         if (w->again.pd)
             return;
@@ -88,16 +92,15 @@ static void find_way(way *w, const nnc_call *c)
     dn_describe(&w->d, c, c->n_post, form);
     if (w->d.pd && w->tail < c->n_post)
         find_tail(w, c, form);
-    w->each_run = !c->packed && w->d.reorders;
+    w->each_run = (is_wgrad(c) || !c->packed) && w->d.reorders;
 }
 
 static int64_t packed_bytes(const dn_call *d)
 {
-    return d->reorders ? (int64_t)dnnl_memory_desc_get_size(dn_query(d->pd, dnnl_query_weights_md))
-                       : 0;
+    return d->reorders ? (int64_t)dnnl_memory_desc_get_size(d->inner) : 0;
 }
 
-/* Workspace: scratch memory, reordered weights, the primitive's result where the tail adds dst. */
+/* Workspace: scratch memory, reordered weights or the gradient of weights before it is reordered, the primitive's result where the tail adds dst. */
 typedef struct work_layout {
     int64_t weights, aside, bytes;
 } work_layout;
@@ -208,6 +211,7 @@ static bool add_arg(dn_handle *h, int dnnl_arg, dn_ref md, int from)
     return true;
 }
 
+/* The raw memory: the source, of a gradient of weights the target. */
 static bool make_reorder(dn_handle *h, dn_ref from, dn_ref to)
 {
     dnnl_primitive_desc_t pd;
@@ -216,7 +220,8 @@ static bool make_reorder(dn_handle *h, dn_ref from, dn_ref to)
         return false;
     bool ok = dnnl_primitive_create(&h->reorder, pd) == dnnl_success;
     dnnl_primitive_desc_destroy(pd);
-    return ok && dnnl_memory_create(&h->raw, from, dn_engine(), DNNL_MEMORY_NONE) == dnnl_success;
+    return ok && dnnl_memory_create(&h->raw, is_wgrad(&h->call) ? to : from, dn_engine(),
+                     DNNL_MEMORY_NONE) == dnnl_success;
 }
 
 static bool load_pack(dn_handle *h, const nnc_call *packs)
@@ -227,7 +232,7 @@ static bool load_pack(dn_handle *h, const nnc_call *packs)
     find_way(&w, &as_packed);
     bool ok = w.d.pd != NULL && w.d.wei.set;
     if (ok) {
-        dn_ref to = dn_query(w.d.pd, dnnl_query_weights_md);
+        dn_ref to = w.d.inner;
         ok = (int64_t)dnnl_memory_desc_get_size(to) <= packs->packed_bytes &&
              make_reorder(h, dn_md_ref(&w.d.wei), to) && add_arg(h, DNNL_ARG_TO, to, 1);
     }
@@ -249,16 +254,33 @@ static bool bind_again(dn_handle *h, const way *w)
     return dnnl_primitive_create(&h->again, w->again.pd) == dnnl_success;
 }
 
+/* Source, gradient of the result, and that of the weights, which goes to the workspace where it is reordered. */
+static bool bind_wgrad(dn_handle *h, const way *w)
+{
+    const dnnl_primitive_desc_t pd = w->d.pd;
+    bool ok = add_arg(h, DNNL_ARG_SRC, dn_query(pd, dnnl_query_src_md), 0) &&
+              add_arg(h, DNNL_ARG_DIFF_DST, dn_query(pd, dnnl_query_diff_dst_md), 1) &&
+              add_arg(h, DNNL_ARG_DIFF_WEIGHTS, w->d.inner, w->each_run ? -2 : 2);
+    h->dst_from = h->raw_from = 2;
+    h->packed_at = lay_out_work(w, &h->call).weights;
+    if (dn_scratch_bytes(pd))
+        ok = ok && add_arg(h, DNNL_ARG_SCRATCHPAD, dn_query(pd, dnnl_query_scratchpad_md), -1);
+    if (w->each_run)
+        ok = ok && make_reorder(h, w->d.inner, dn_md_ref(&w->d.wei));
+    return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success;
+}
+
 /* Binds the arguments in the order given in plan.h. */
 static bool bind(dn_handle *h, const nnc_call *c, const way *w)
 {
     const dnnl_primitive_desc_t pd = w->d.pd;
+    if (is_wgrad(c))
+        return bind_wgrad(h, w);
     int next = 1;
     bool ok = add_arg(h, DNNL_ARG_SRC, dn_query(pd, dnnl_query_src_md), 0);
     if (has_weights(c)) {
         h->raw_from = next;
-        ok = ok && add_arg(h, DNNL_ARG_WEIGHTS, dn_query(pd, dnnl_query_weights_md),
-                       w->each_run ? -2 : next);
+        ok = ok && add_arg(h, DNNL_ARG_WEIGHTS, w->d.inner, w->each_run ? -2 : next);
         next++;
     }
     if (c->has_bias)
@@ -278,7 +300,7 @@ static bool bind(dn_handle *h, const nnc_call *c, const way *w)
     if (scratch)
         ok = ok && add_arg(h, DNNL_ARG_SCRATCHPAD, dn_query(pd, dnnl_query_scratchpad_md), -1);
     if (w->each_run)
-        ok = ok && make_reorder(h, dn_md_ref(&w->d.wei), dn_query(pd, dnnl_query_weights_md));
+        ok = ok && make_reorder(h, dn_md_ref(&w->d.wei), w->d.inner);
     return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success && bind_again(h, w);
 }
 
@@ -286,8 +308,7 @@ static bool bind(dn_handle *h, const nnc_call *c, const way *w)
 static bool fits(const nnc_call *c, const way *w)
 {
     return work_bytes(w, c) <= c->work_bytes &&
-           (!c->packed || (int64_t)dnnl_memory_desc_get_size(
-                              dn_query(w->d.pd, dnnl_query_weights_md)) <= c->packed_bytes);
+           (!c->packed || (int64_t)dnnl_memory_desc_get_size(w->d.inner) <= c->packed_bytes);
 }
 
 static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
@@ -346,12 +367,15 @@ static _Thread_local bool watching, met_nan; /* this run is checked; a call of i
 
 /* ---- run ---------------------------------------------------------------------------------------------------------- */
 
-static nnc_status reorder_weights(dn_handle *h, void *raw, dnnl_memory_t to)
+/* Between raw memory and the implementation's layout: before the primitive, of a gradient after it. */
+static nnc_status reorder_weights(dn_handle *h, void *raw, dnnl_memory_t inner)
 {
+    const bool back = is_wgrad(&h->call);
     if (raw != h->raw_seen && dnnl_memory_set_data_handle(h->raw, raw) != dnnl_success)
         return NNC_E_DEVICE;
     h->raw_seen = raw;
-    const dnnl_exec_arg_t arg[] = {{DNNL_ARG_FROM, h->raw}, {DNNL_ARG_TO, to}};
+    const dnnl_exec_arg_t arg[] = {
+        {DNNL_ARG_FROM, back ? inner : h->raw}, {DNNL_ARG_TO, back ? h->raw : inner}};
     return dnnl_primitive_execute(h->reorder, h->stream, 2, arg) == dnnl_success ? NNC_OK
                                                                                  : NNC_E_DEVICE;
 }
@@ -367,7 +391,7 @@ static nnc_status place_args(dn_handle *h, void *const *args, void *work)
         if (at != h->seen[i] && dnnl_memory_set_data_handle(h->arg[i].memory, at) != dnnl_success)
             return NNC_E_DEVICE;
         h->seen[i] = at;
-        if (h->reorder && (h->from[i] == -2 || !h->prim))
+        if (h->reorder && (h->from[i] == -2 || !h->prim) && !is_wgrad(&h->call))
             NNC_TRY(reorder_weights(h, args[h->raw_from], h->arg[i].memory));
     }
     return NNC_OK;
@@ -412,6 +436,10 @@ static nnc_status run_all(dn_handle *h, void *const *args, void *work)
     NNC_TRY(execute(h, h->prim, h->n, h->arg));
     if (h->again)
         met_nan = dn_flag_restore(flag) || met_nan;
+    if (h->reorder && is_wgrad(&h->call)) {
+        NNC_TRY(reorder_weights(h, dst, h->arg[2].memory));
+        return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
+    }
     if (!h->again && h->tail < h->call.n_post)
         dn_tail(&h->call, h->tail, h->aside_at >= 0 ? (char *)work + h->aside_at : dst, dst);
     return NNC_OK;

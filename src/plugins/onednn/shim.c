@@ -111,6 +111,21 @@ dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transpose
         attr);
 }
 
+dnnl_status_t dn_conv_wgrad(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
+    dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_primitive_desc_t hint;
+    dnnl_status_t s = dnnl_convolution_forward_primitive_desc_create(&hint, e,
+        dnnl_forward_training, dnnl_convolution_direct, src, wei, NULL, dst, w->stride, w->dilation,
+        w->pad_lo, w->pad_hi, attr);
+    if (s != dnnl_success)
+        return s;
+    s = dnnl_convolution_backward_weights_primitive_desc_create(pd, e, dnnl_convolution_direct, src,
+        wei, NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi, hint, attr);
+    dnnl_primitive_desc_destroy(hint);
+    return s;
+}
+
 dnnl_status_t dn_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
     dn_ref bias, dn_ref dst, const_dnnl_primitive_attr_t attr)
 {
@@ -185,6 +200,23 @@ dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transpose
                                        dnnl_forward_inference, dnnl_convolution_direct, src, wei,
                                        bias, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi);
     return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, e, NULL) : s;
+}
+
+dnnl_status_t dn_conv_wgrad(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
+    dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_convolution_desc_t d;
+    dnnl_primitive_desc_t hint;
+    dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training,
+        dnnl_convolution_direct, src, wei, NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi);
+    if (s != dnnl_success || (s = dnnl_primitive_desc_create(&hint, &d, attr, e, NULL)) != 0)
+        return s;
+    s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, wei,
+        NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi);
+    if (s == dnnl_success)
+        s = dnnl_primitive_desc_create(pd, &d, attr, e, hint);
+    dnnl_primitive_desc_destroy(hint);
+    return s;
 }
 
 dnnl_status_t dn_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
