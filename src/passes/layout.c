@@ -3,6 +3,7 @@
  * optimum is a minimum cut, so no heuristic places the boundaries. Weights keep their order, since the plan packs them.
  *
  * Elementwise ops, movement and reductions that keep the rank, batchnorm and global pooling work in the order of their operands.
+ * Reductions to less than three dimensions read any order.
  * Inputs, outputs, reshapes, contractions other than convolutions, named ops over given axes and values of rank below 3 do not change
  * order. */
 #include "passes/internal.h"
@@ -57,6 +58,7 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
     case CL_ecomp: return nnc_type_same_shape(t, y);
     case CL_contract: return k == 0 || (n->op != OP_conv && n->op != OP_conv_transpose);
     case CL_comp: return k == 0;
+    case CL_reduce: return y->rank >= 3; /* others have one order, whatever they sum */
     default: return true;
     }
 }

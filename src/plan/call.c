@@ -149,8 +149,7 @@ static bool add_post(walk *w, nnc_ref other)
                       : "an epilogue operand is computed inside the region";
         return false;
     }
-    if (!w->c->has_bias && w->c->n_post == 0 && w->c->kind != CALL_conv_wgrad &&
-        per_channel(t, &w->result, w->channel)) {
+    if (!w->c->has_bias && w->c->n_post == 0 && per_channel(t, &w->result, w->channel)) {
         set_bias(w->c, t);
         w->args->bias = outer;
         return true;
@@ -255,6 +254,9 @@ static bool fused_call(
     const nnc_node *core = find_core(b);
     *why = "no contraction in it";
     if (!core || !core_call(b, core, c, why))
+        return false;
+    *why = "libraries compute the gradient of a weight without an epilogue";
+    if (c->kind == CALL_conv_wgrad)
         return false;
     walk w = {.body = b, .outer = n, .c = c, .args = args, .why = why};
     w.outside = ARENA_NEW(a, nnc_ref, b->n_value + 1);

@@ -57,7 +57,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
     a.source = a.channels ? nnc_type_numel(&c->src) / (c->src.dim[0] * c->src.dim[1]) : 0;
     if (a.kind != ASK_pool && !c->trans_a)
         nnc_ask_product(&a, &c->src, &c->wei);
-    a.planes = a.channels && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
+    a.planes = c->spatial && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
     memcpy(a.post, c->post, sizeof a.post);
     return a;
 }

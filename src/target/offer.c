@@ -264,12 +264,20 @@ static int few_places_share(const nnc_ask *a)
     return (int)nnc_min64(20 + a->places * 5 / 4, 100);
 }
 
+/* Percent of its speed that oneDNN reaches with a transposed convolution: of inference, 30 to 86 % of a generated kernel's speed; the
+ * gradients of sources (AMD, Zen 4, 2 threads, of 218 GFLOP/s) channels last 176 to 312, depthwise 11 to 81, row-major 58 to 210,
+ * depthwise 1. */
+static int transposed_share(const nnc_ask *a)
+{
+    return is_depthwise(a) ? a->planes ? 1 : 20 : a->planes ? 40 : 65;
+}
+
 /* Percent of its speed that oneDNN reaches with the gradient of a weight (AMD, Zen 4, 2 threads, of 218 GFLOP/s: windows of row-major
  * tensors 64 to 143, without a window 118 to 216, channels last 131 to 224, depthwise 1 to 16). */
 static int wgrad_share(const nnc_ask *a)
 {
     const bool window = a->results > a->outputs * nnc_max64(a->groups, 1) * a->channels;
-    return is_depthwise(a) ? 3 : a->planes ? window ? 45 : 75 : 90;
+    return is_depthwise(a) ? a->planes ? 1 : 3 : a->planes ? window ? 45 : 75 : 90;
 }
 
 static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
@@ -292,8 +300,8 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
     }
     if (has_prologue(o, a, e->name) || bare_type(o, a, e->name, false))
         return;
-    if (a->kind == ASK_conv_wgrad && (a->dtype != DT_f32 || a->n_post || a->bias)) {
-        refuse(o, e->name, "computes gradients of weights in f32, without an epilogue");
+    if (a->kind == ASK_conv_wgrad && a->n_post) {
+        refuse(o, e->name, "computes the gradient of a weight without an epilogue");
         return;
     }
     if (a->kind == ASK_conv_transpose && a->n_post) {
@@ -341,9 +349,8 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
                 : a->grouped && !is_depthwise(a) && !window && a->places ? few_places_share(a)
                 : narrow || few_rows(a)                                  ? 87
                                                                          : 100;
-    if (a->kind ==
-        ASK_conv_transpose) /* measured: 30 to 86 % of a generated kernel's speed, depthwise 5 % */
-        share = is_depthwise(a) ? 5 : 65;
+    if (a->kind == ASK_conv_transpose)
+        share = transposed_share(a);
     nnc_ask each = *a; /* weights that are read again and again */
     if (a->grouped && !is_depthwise(a) && !window && a->places)
         each.bytes = nnc_mul_sat(a->bytes, 100) / nnc_max64(share, 1);
@@ -451,7 +458,8 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
     int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     int filled = a->row ? (int)(100 * a->row / nnc_align_up(a->row, lanes)) : 100;
-    int share = a->dynamic                       ? 75
+    int share = a->kind == ASK_conv_wgrad        ? 5
+                : a->dynamic                     ? 75
                 : a->planes && is_depthwise(a)   ? 30 * filled / 100 + 1
                 : is_depthwise(a) || few_rows(a) ? 105
                 : a->planes                      ? few_terms(a) ? 33 : 25

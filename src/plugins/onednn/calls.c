@@ -293,9 +293,6 @@ static void judge(dn_call *d, const nnc_call *c)
 static bool posts_ok(dn_call *d, const nnc_call *c)
 {
     int sums = 0;
-    d->why = "oneDNN computes gradients of weights without an epilogue";
-    if (c->kind == CALL_conv_wgrad && (c->n_post || c->has_bias))
-        return false;
     for (int i = 0; i < c->n_post; i++)
         sums += c->post[i].kind == PO_sum;
     d->why = "oneDNN supports one sum only";
