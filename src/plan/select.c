@@ -106,7 +106,8 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
         if (may_sum_in_place(m, j, at, k, n->out))
             sum = k;
     /* weights are packed for main only, since init uses them once */
-    bool may_pack = at >= 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei];
+    bool may_pack = at >= 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei] &&
+                    c.kind != CALL_conv_wgrad; /* which has no weights */
     NNC_TRY(make_choice(
         m, j, &c, may_pack, sum < 0 ? -1 : j->args.sum_post[sum], &got, &j->reason, why));
     if (!got.ok)
