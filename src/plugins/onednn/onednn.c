@@ -100,7 +100,8 @@ static int64_t packed_bytes(const dn_call *d)
     return d->reorders ? (int64_t)dnnl_memory_desc_get_size(d->inner) : 0;
 }
 
-/* Workspace: scratch memory, reordered weights or the gradient of weights before it is reordered, the primitive's result where the tail adds dst. */
+/* Workspace: scratch memory, reordered weights or the gradient of weights before it is reordered, the primitive's result where the tail
+ * adds dst. */
 typedef struct work_layout {
     int64_t weights, aside, bytes;
 } work_layout;
