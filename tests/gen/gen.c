@@ -695,7 +695,7 @@ static void add_contract(gen *m)
 {
     const entry *e = gen_chance(m, 60) ? pick_where(m, image) : NULL;
     int before = m->n;
-    if (e && gen_chance(m, 12))
+    if (e && !m->o.no_gradients && gen_chance(m, 12))
         add_wgrad(m, *e);
     else if (e)
         add_conv(m, *e, gen_chance(m, 25));

@@ -21,6 +21,7 @@ typedef struct gen_options {
     /* A third of the steps is what models hold that nobody writes by intent (gen_quirk): operands that change nothing, ops that
      * undo each other, the same thing twice, residuals around contractions of one row, outputs in the middle, layers that nothing uses. */
     bool quirks;
+    bool no_gradients; /* without the ops that only gradients consist of, which ONNX lacks */
 } gen_options;
 
 /* A graph that passes nnc_verify; its outputs are the values nobody uses. NULL: out of memory,

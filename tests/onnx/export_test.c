@@ -115,6 +115,7 @@ static void graphs(const gen_options *o, bool fused)
     for (int i = 0; i < GRAPHS; i++) {
         gen_options with = *o;
         with.seed = test_seed + (uint64_t)i;
+        with.no_gradients = true;
         nnc_graph *g = gen_graph(&with, test_sink),
                   *f = g && fused ? gen_fused(g, test_sink) : NULL;
         CHECK(g != NULL);
