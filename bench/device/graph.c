@@ -38,6 +38,8 @@ static void put_leaf(const nnc_node *n, const nnc_value *v, nnc_text *t)
     nnc_printf(t, ", \"key\": \"%016llx\", \"scale\": %.9g, \"shift\": %.9g, \"period\": %d",
         (unsigned long long)key, w ? (double)w->scale : 1.0, w ? (double)w->shift : 0.0,
         w || !nnc_is_float((nnc_dtype)v->type.dtype) ? 0 : (int)INPUT_PERIOD);
+    if (n->frozen)
+        nnc_puts(t, ", \"frozen\": true");
 }
 
 /* The numbers of a constant: of the indices and weights of an interpolation, not of tensors. */

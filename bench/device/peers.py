@@ -96,8 +96,8 @@ def norm_text(n, i, shapes):
     return f"F.layer_norm({i[0]}, {x[axis:]}, {weight}, {bias}, {a.get('eps', 1e-5)})"
 
 
-def batchnorm_text(n, i):
-    return f"F.batch_norm({i[0]}, {i[3]}, {i[4]}, {i[1]}, {i[2]}, False, 0.0, {n['attr'].get('eps', 1e-5)})"
+def batchnorm_text(n, i, training):
+    return f"F.batch_norm({i[0]}, {i[3]}, {i[4]}, {i[1]}, {i[2]}, {training}, {0.1 if training else 0.0}, {n['attr'].get('eps', 1e-5)})"
 
 
 def matmul_text(n, i):
@@ -130,12 +130,14 @@ def gather_text(n, i, shapes):
     return f"{i[0]}.index_select({axis}, {i[1]}.reshape(-1)).reshape({n['shape']})"
 
 
-def expression(n, i, shapes, like):
-    """One node as PyTorch's user would write it."""
+def expression(n, i, shapes, like, training):
+    """One node as PyTorch's user would write it. training: dropouts drop, and batch norms that are not frozen use their batch."""
     op, a, spatial = n["op"], n["attr"], len(n["shape"]) - 2
     unary = {"relu": "F.relu", "sin": "torch.sin", "exp": "torch.exp", "tanh": "torch.tanh", "sigmoid": "torch.sigmoid",
              "silu": "F.silu", "relu6": "F.relu6", "hardswish": "F.hardswish"}
     binary = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+    if op == "dropout" and training:
+        return f"F.dropout({i[0]}, {a.get('alpha', 0.5)}, True)"
     if op in ("dropout", "identity"):
         return i[0]
     if op in unary:
@@ -146,7 +148,7 @@ def expression(n, i, shapes, like):
         "gelu": lambda: f"F.gelu({i[0]}, approximate={a.get('approximate', 'none')!r})",
         "softmax": lambda: f"F.softmax({i[0]}, {a['axis']})",
         "layernorm": lambda: norm_text(n, i, shapes),
-        "batchnorm": lambda: batchnorm_text(n, i),
+        "batchnorm": lambda: batchnorm_text(n, i, training),
         "linear": lambda: f"F.linear({', '.join(i)})",
         "matmul": lambda: matmul_text(n, i),
         "conv": lambda: conv_text(n, i, spatial),
@@ -169,8 +171,8 @@ def expression(n, i, shapes, like):
     return table[op]()
 
 
-def program(cell, channels_last, half):
-    """(text, input leaves, weight leaves): def f(inputs..., weights...) of a cell's graph."""
+def program(cell, channels_last, half, training=False):
+    """(text, input leaves, weight leaves): def f(inputs..., weights...) of a cell's graph; in training mode, where it is to be trained."""
     inputs, weights, lines, shapes = [], [], [], {}
     nodes = {n["out"]: n["dtype"] for n in cell["graph"]}
     leaves = {n["out"]: n for n in cell["graph"] if "key" in n}
@@ -192,10 +194,14 @@ def program(cell, channels_last, half):
             raise NotImplementedError(f"op {n['op']}")
         for k in range(1, n["n_out"]):
             shapes[n["out"] + k] = [n["attr"]["sizes"][k] if d == n["attr"]["axis"] else e for d, e in enumerate(n["shape"])]
-        lines.append(f"    {results} = {expression(n, [f'v{k}' for k in n['in']], shapes, like)}")
+        train = training and not (n["op"] == "batchnorm" and leaves.get(n["in"][3], {}).get("frozen"))
+        lines.append(f"    {results} = {expression(n, [f'v{k}' for k in n['in']], shapes, like, train)}")
     head = ", ".join(f"v{n['out']}" for n in inputs + weights)
-    result = f"v{cell['outputs'][0]}"
-    tail = f"    return {result}.to(torch.{NAMES[nodes[cell['outputs'][0]]]}).contiguous()"
+    out, last = cell["outputs"][0], next(n for n in cell["graph"] if n["out"] == cell["outputs"][0])
+    if training and last["op"] == {"cross_entropy": "softmax", "bce": "sigmoid"}.get(cell["loss"]):
+        out = last["in"][0]  # the loss has its own
+    result = f"v{out}"
+    tail = f"    return {result}.to(torch.{NAMES[nodes[out]]}).contiguous()"
     return "\n".join([f"def f({head}):", *lines, tail, ""]), inputs, weights
 
 
@@ -219,6 +225,88 @@ def timed(fn, ms):
         spent += at[-1]
     at.sort()
     return {"median_ms": at[len(at) // 2] / n, "least_ms": at[0] / n, "most_ms": at[-1] / n, "runs": n * len(at)}
+
+
+# ---- training -----------------------------------------------------------------------------------------------------------
+
+def loss_text(kind):
+    return {"cross_entropy": "F.cross_entropy(y, t)", "mse": "F.mse_loss(y, t)",
+            "bce": "F.binary_cross_entropy_with_logits(y, t)"}[kind]
+
+
+class Training:
+    """Steps of a cell's model by autograd and torch.optim: cell has "graph", "outputs", "loss", "optimizer", "momentum" and "target"."""
+
+    def __init__(self, cell, dev, base, half=None, channels_last=False):
+        text, inputs, weights = program(cell, channels_last, half, True)
+        text += f"def loss_of(y, t):\n    return {loss_text(cell['loss'])}\n"
+        space = {"torch": torch, "F": torch.nn.functional}
+        exec(compile(text, "<training>", "exec"), space)
+        classes = next(n for n in cell["graph"] if n["out"] == cell["outputs"][0])["shape"]
+        target = dict(cell["target"], below=classes[1]) if cell["loss"] == "cross_entropy" else cell["target"]
+        self.dev, self.base = dev, base
+        self.host = [generate(n, torch.device("cpu")) for n in inputs + [target]]
+        if cell["loss"] == "bce":
+            self.host[-1] = (self.host[-1] + 1) / 2
+        self.x = [v.to(dev.torch) for v in self.host]
+        still = {k for n in cell["graph"] if n["op"] == "batchnorm" for k in n["in"][3:5]}
+        self.w = []
+        for n in weights:
+            v = generate(n, dev.torch)
+            if channels_last and v.dim() == 4:
+                v = v.contiguous(memory_format=torch.channels_last)
+            floats = n["dtype"] in ("f16", "bf16", "f32", "f64")
+            self.w.append(v.requires_grad_(floats and n["out"] not in still and not n.get("frozen")))
+        self.f, self.loss_of = space["f"], space["loss_of"]
+        trained = [v for v in self.w if v.requires_grad]
+        make = {"sgd": lambda: torch.optim.SGD(trained, 0.0, momentum=cell.get("momentum") or 0),
+                "adam": lambda: torch.optim.Adam(trained, 0.0), "adamw": lambda: torch.optim.AdamW(trained, 0.0)}
+        self.opt = make[cell["optimizer"]]()
+        self.update = self.opt.step
+        if base != "eager":
+            torch._dynamo.reset()
+            self.whole = torch.compile(lambda *v: self.loss_of(self.f(*v[:-1], *self.w), v[-1]), dynamic=False)
+            self.update = torch.compile(lambda: self.opt.step())
+
+    def loss(self):
+        if self.base != "eager":
+            return self.whole(*self.x)
+        return self.loss_of(self.f(*self.x[:-1], *self.w), self.x[-1])
+
+    def step(self):
+        self.opt.zero_grad()
+        loss = self.loss()
+        loss.backward()
+        self.update()
+        return loss
+
+    def parts(self):
+        """Times of one eager step: copies of the batch, zero_grad, forward, loss, backward, optimizer, in ms."""
+        out, t = {}, time.perf_counter_ns()
+
+        def done(name):
+            nonlocal t
+            self.dev.wait()
+            now = time.perf_counter_ns()
+            out[name], t = (now - t) * 1e-6, now
+        for a, b in zip(self.x, self.host):
+            a.copy_(b)
+        done("data_ms")
+        self.opt.zero_grad()
+        done("zero_grad_ms")
+        if self.base == "eager":
+            y = self.f(*self.x[:-1], *self.w)
+            done("forward_ms")
+            loss = self.loss_of(y, self.x[-1])
+            done("loss_ms")
+        else:  # one program
+            loss = self.loss()
+            done("forward_ms")
+        loss.backward()
+        done("backward_ms")
+        self.update()
+        done("optimizer_ms")
+        return out
 
 
 class Device:
