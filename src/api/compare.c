@@ -2,7 +2,7 @@
  * their rows), so that layout and libraries are the same in both; between "as written" and "fused", each pass that changes the model
  * is a step. */
 #include "api/compare.h"
-#include "train/train.h"
+#include "api/layers.h"
 #include <math.h>
 #include <string.h>
 
@@ -168,9 +168,6 @@ static nnc_status compile_variants(comparison *c)
     return compile_variant(c, true, &c->joined);
 }
 
-/* A learning rate that is generated is so large that a weight's new value shows all digits of its gradient. */
-static const float CHECKED_LR = 1024;
-
 static nnc_status make_inputs(comparison *c)
 {
     const nnc_plan *p = c->p[c->fused].a->plan;
@@ -178,9 +175,8 @@ static nnc_status make_inputs(comparison *c)
     NNC_NEED(c->input, c->sink);
     c->n_input = p->n_input;
     NNC_TRY(nnc_artifact_make_inputs(c->p[c->fused].a, c->o, c->o->seed, c->input, c->sink));
-    for (int i = 0; c->o->training && i < p->n_input; i++)
-        if (!strcmp(p->input_name[i], NNC_TRAIN_LR) && *(float *)c->input[i] == 0)
-            *(float *)c->input[i] = CHECKED_LR;
+    if (c->o->training)
+        nnc_judged_lr(p, c->input);
     return NNC_OK;
 }
 

@@ -5,6 +5,7 @@
  * near. A value that is wrong as such may have been invented by a pass (an activation and a pooling that changed places): then it is
  * right as the float64 value of its own graph. What passes get wrong themselves is seen in the model's outputs. */
 #include "api/layers.h"
+#include "train/train.h"
 #include <math.h>
 #include <string.h>
 
@@ -15,11 +16,32 @@
 
 /* ---- graphs whose values are outputs --------------------------------------------------------- */
 
+static void keep_states(nnc_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_node; i++)
+        g->node[i].state = g->node[i].accumulates = false;
+}
+
 void nnc_drop_updates(nnc_graph *g)
 {
     g->n_output = nnc_result_outputs(g);
-    for (uint32_t i = 0; i < g->n_node; i++)
-        g->node[i].state = false;
+    keep_states(g);
+}
+
+void nnc_expose_updates(nnc_graph *g)
+{
+    for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++) {
+        g->output_name[i] = g->value[g->output_state[i]].name;
+        g->output_state[i] = NNC_NONE;
+    }
+    keep_states(g);
+}
+
+void nnc_judged_lr(const nnc_plan *p, void *const *input)
+{
+    for (int i = 0; i < p->n_input; i++)
+        if (!strcmp(p->input_name[i], NNC_TRAIN_LR) && *(float *)input[i] == 0)
+            *(float *)input[i] = 1024;
 }
 
 static bool is_output(const nnc_graph *g, nnc_ref r)
@@ -71,14 +93,54 @@ static bool *results_of_layers(const nnc_graph *g, nnc_arena *a)
     return result;
 }
 
-static void set_layer(layers *l, int at, nnc_ref r)
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = s ? strlen(s) : 0, m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+/* Is r computed by the optimizer? */
+static bool is_optimizers(const nnc_graph *g, nnc_ref r)
+{
+    const char *origin = nnc_def(g, r)->origin;
+    return origin && !strcmp(origin, "/optimizer");
+}
+
+static const char *name_of(const nnc_graph *g, nnc_ref state)
+{
+    return g->value[state].name ? g->value[state].name : "a state";
+}
+
+/* Finds the gradients that lead to the new value of state s, through ops of the optimizer with the state's shape. of[r]: the state whose
+ * gradient r is: of a weight and its moments, the weight, whose name is the shortest. */
+static void find_gradients(const layers *l, nnc_ref s, nnc_ref value, nnc_ref *of)
+{
+    const nnc_graph *g = l->source;
+    nnc_ref stack[64], r = value;
+    int n = 0;
+    for (stack[n++] = value; n > 0;) {
+        r = stack[--n];
+        const nnc_node *d = nnc_def(g, r);
+        for (int k = 0; is_optimizers(g, r) && k < d->n_in && n < (int)NNC_COUNT(stack); k++)
+            if (nnc_type_same_shape(nnc_typeof(g, d->in[k]), nnc_typeof(g, s)))
+                stack[n++] = d->in[k];
+        if (ends_with(d->origin, "/backward") &&
+            (of[r] == NNC_NONE || strlen(name_of(g, s)) < strlen(name_of(g, of[r]))))
+            of[r] = s;
+    }
+}
+
+/* of: the state whose gradient value r is, or NNC_NONE. */
+static void set_layer(layers *l, int at, nnc_ref r, nnc_ref of)
 {
     const nnc_graph *g = l->source;
     const nnc_node *n = nnc_def(g, r);
     const char *name = n->origin          ? n->origin
                        : g->value[r].name ? g->value[r].name
                                           : nnc_ops[n->op].name;
-    l->at[at].name = n->n_out > 1 ? nnc_arena_printf(&l->a, "%s:%u", name, r - n->out) : name;
+    l->at[at].name = of != NNC_NONE ? nnc_arena_printf(&l->a, "gradient of %s", name_of(g, of))
+                     : n->n_out > 1 ? nnc_arena_printf(&l->a, "%s:%u", name, r - n->out)
+                                    : name;
     l->at[at].loc = n->loc;
     l->at[at].origin = n->origin;
     l->at[at].type = *nnc_typeof(g, r);
@@ -89,15 +151,24 @@ static nnc_status make_source(layers *l, const nnc_graph *written)
 {
     nnc_graph *g = l->source = nnc_graph_clone(written, l->sink);
     NNC_NEED(g, l->sink);
-    l->n_output = (int)g->n_output;
+    l->n_output = (int)nnc_result_outputs(g);
     const bool *result = results_of_layers(g, &l->a);
     NNC_NEED(result, l->sink);
     NNC_TRY(expose_values(g, result, l->sink));
-    l->n = (int)g->n_output;
-    l->at = ARENA_NEW(&l->a, layer, l->n + 1);
-    NNC_NEED(l->at, l->sink);
-    for (int i = 0; i < l->n; i++) {
-        set_layer(l, i, g->output[i]);
+    l->n = (int)nnc_result_outputs(g);
+    l->n_state = (int)g->n_output - l->n;
+    l->at = ARENA_NEW(&l->a, layer, g->n_output + 1);
+    l->initial = ARENA_NEW(&l->a, void *, l->n_state + 1);
+    nnc_ref *of = ARENA_NEW(&l->a, nnc_ref, g->n_value + 1);
+    NNC_NEED(l->at && l->initial && of, l->sink);
+    for (nnc_ref r = 0; r < g->n_value; r++)
+        of[r] = NNC_NONE;
+    for (uint32_t i = (uint32_t)l->n; i < g->n_output; i++)
+        find_gradients(l, g->output_state[i], g->output[i], of);
+    for (int i = 0; i < (int)g->n_output; i++) {
+        const nnc_ref r = i < l->n ? g->output[i] : g->output_state[i];
+        set_layer(l, i, r, i < l->n ? of[r] : NNC_NONE);
+        l->at[i].name = i < l->n ? l->at[i].name : name_of(g, r);
         NNC_NEED(l->at[i].name, l->sink);
     }
     return NNC_OK;
@@ -121,8 +192,10 @@ static nnc_status compile(layers *l, const nnc_graph *model, int which)
     return nnc_compile_edited(l->env, model, &c, expose_all, NULL, &l->program[which], l->sink);
 }
 
-/* Adds to s the difference of a program's value and a layer's float64 value, over the rows that the reference has. */
-static void add_errors(const layers *l, int want, const nnc_type *t, const void *data, side *s)
+/* Adds to s the difference of a program's value and a layer's float64 value, over the rows that the reference has; of a state, of what
+ * they have changed from `was`. */
+static void add_errors(
+    const layers *l, int want, const nnc_type *t, const void *data, const void *was, side *s)
 {
     const nnc_reference *r = &l->reference;
     const bool rows = r->rows && r->carried_out[want];
@@ -131,9 +204,10 @@ static void add_errors(const layers *l, int want, const nnc_type *t, const void 
     for (int64_t k = 0; k < n_row; k++)
         for (int64_t i = 0; i < row; i++) {
             const int64_t at = (rows ? r->row[k] : 0) * row + i;
-            const double got = nnc_get_f64((nnc_dtype)t->dtype, data, at),
+            const double old = was ? nnc_get_f64((nnc_dtype)t->dtype, was, at) : 0,
+                         got = nnc_get_f64((nnc_dtype)t->dtype, data, at),
                          v = nnc_rval_number(&r->value[want], k * row + i), d = fabs(got - v);
-            nnc_error_add(&s->e, got, v);
+            nnc_error_add(&s->e, got - old, v - old);
             if (d > most || (isnan(d) && !(isnan(got) && isnan(v)) && most < INFINITY)) {
                 most = isnan(d) ? INFINITY : d;
                 s->worst = at;
@@ -205,7 +279,7 @@ static int which_layer(layers *l, const value *v, side *s, bool *within_limit)
         side this = {.there = true};
         if (!may_be(&l->at[i], v->origin, v->type))
             continue;
-        add_errors(l, i, v->type, v->data, &this);
+        add_errors(l, i, v->type, v->data, NULL, &this);
         const double nmse = nnc_error_nmse(&this.e);
         if (best >= 0 && !(nmse < least && nmse < NEAR))
             continue;
@@ -227,7 +301,7 @@ static nnc_status own_error(layers *l, int which, nnc_reference *own, const valu
     const layers as = {.reference = *own};
     *nmse = INFINITY;
     if (own->ran) {
-        add_errors(&as, v->output, v->type, v->data, &s);
+        add_errors(&as, v->output, v->type, v->data, NULL, &s);
         *nmse = nnc_error_nmse(&s.e);
     }
     return NNC_OK;
@@ -240,7 +314,7 @@ static nnc_status place(layers *l, int which, nnc_reference *own, const value *v
     bool within_limit;
     double nmse = INFINITY;
     if (v->output < l->n_output) { /* known by its number */
-        add_errors(l, v->output, v->type, v->data, &s);
+        add_errors(l, v->output, v->type, v->data, NULL, &s);
         keep_nearer(&l->at[v->output], which, &s, v->origin);
         return NNC_OK;
     }
@@ -266,6 +340,43 @@ static void find_groups(layers *l, int which)
                 l->at[i].side[which].in = g->node[n].origin;
 }
 
+/* The states before the step, which are the same in all programs. */
+static nnc_status keep_initial(layers *l, nnc_session *s)
+{
+    for (int i = 0; i < l->n_state && !l->initial[i]; i++) {
+        l->initial[i] = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(nnc_session_state_type(s, i)));
+        NNC_NEED(l->initial[i], l->sink);
+        NNC_TRY(nnc_session_state(s, i, l->initial[i], l->sink));
+    }
+    return NNC_OK;
+}
+
+/* Layers of the command that computes the new value of state i. */
+static const char *updater(const nnc_plan *p, int i)
+{
+    const char *by = NULL;
+    for (int c = nnc_plan_first(p, SEC_main); c < p->n_cmd; c++)
+        for (int k = 0; k < p->cmd[c].n_arg; k++)
+            if (p->cmd[c].arg[k] == p->update[i].value)
+                by = p->cmd[c].layers;
+    return by;
+}
+
+static nnc_status place_states(layers *l, int which, nnc_session *s)
+{
+    for (int i = 0; i < l->n_state; i++) {
+        const nnc_type *t = nnc_session_state_type(s, i);
+        NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+        NNC_NEED(data, l->sink);
+        NNC_TRY(nnc_session_state(s, i, data, l->sink));
+        side *to = &l->at[l->n + i].side[which];
+        to->there = true;
+        to->in = updater(l->program[which]->plan, i);
+        add_errors(l, l->n + i, t, data, l->initial[i], to);
+    }
+    return NNC_OK;
+}
+
 static nnc_status run(layers *l, int which)
 {
     nnc_session *s = NULL;
@@ -275,7 +386,11 @@ static nnc_status run(layers *l, int which)
     for (int i = 0; !st && i < l->n_input; i++)
         st = nnc_session_input(s, i, l->input[i], l->sink);
     if (!st)
-        st = nnc_session_run(s, l->sink);
+        st = keep_initial(l, s);
+    if (!st)
+        st = l->n_state ? nnc_session_step(s, l->sink) : nnc_session_run(s, l->sink);
+    if (!st)
+        st = place_states(l, which, s);
     for (int i = 0; !st && i < nnc_session_outputs(s); i++) {
         const nnc_type *t = nnc_session_output_type(s, i);
         void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
@@ -321,6 +436,8 @@ static nnc_status measure_conditioning(layers *l, double *mean_square)
         r.operand_unit = unit;
         r.result_unit = nnc_precision_dtype(p) == DT_f32 ? 0 : unit;
     }
+    if (l->o->training)
+        r.result_unit = fmax(r.result_unit, NNC_KINK_UNIT);
     return nnc_reference_conditioning(
         &l->reference, l->source, l->input, nnc_env_threads(l->env), r, mean_square, l->sink);
 }
@@ -330,13 +447,14 @@ static nnc_status judge(layers *l)
     double *mean_square = NULL;
     l->agrees = true;
     l->first = -1;
-    for (int k = 0; k < l->n; k++) {
-        const int i = (k + l->n_output) % l->n; /* the model's outputs last */
+    for (int k = 0; k < l->n + l->n_state; k++) {
+        const int i =
+            k < l->n ? (k + l->n_output) % l->n : k; /* the model's outputs, then states */
         layer *y = &l->at[i];
         y->limit = plain_limit(l, i);
         y->agrees = within_all(y, y->limit, 0);
         if (!y->agrees && l->o->tolerance == 0 && !mean_square) {
-            mean_square = ARENA_NEW(&l->a, double, l->n + 1);
+            mean_square = ARENA_NEW(&l->a, double, l->reference.n_out + 1);
             NNC_NEED(mean_square, l->sink);
             NNC_TRY(measure_conditioning(l, mean_square));
         }
@@ -363,7 +481,8 @@ nnc_status nnc_layers_verify(
     l->o = o;
     l->sink = sink;
     NNC_NEED((l->model = nnc_graph_clone(m, sink)), sink);
-    nnc_drop_updates(l->model);
+    if (!o->training)
+        nnc_drop_updates(l->model);
     for (int k = 0; k < SIDES; k++)
         NNC_TRY(compile(l, l->model, k));
     NNC_TRY(make_source(l, l->program[FUSED]->source));
@@ -372,6 +491,8 @@ nnc_status nnc_layers_verify(
     l->result = ARENA_NEW(&l->a, void *, l->n_output + 1);
     NNC_NEED(l->input && l->result, sink);
     NNC_TRY(nnc_artifact_make_inputs(l->program[FUSED], o, o->seed, l->input, sink));
+    if (o->training)
+        nnc_judged_lr(l->program[FUSED]->plan, l->input);
     NNC_TRY(nnc_reference_make(l->source, l->input, nnc_env_threads(e), &l->reference, sink));
     if (!l->reference.ran)
         return nnc_fail0(
@@ -387,6 +508,8 @@ void nnc_layers_free(layers *l)
         nnc_free(l->input[i]);
     for (int i = 0; l->result && i < l->n_output; i++)
         nnc_free(l->result[i]);
+    for (int i = 0; l->initial && i < l->n_state; i++)
+        nnc_free(l->initial[i]);
     for (int k = 0; k < SIDES; k++)
         nnc_artifact_destroy(l->program[k]);
     nnc_reference_free(&l->reference);

@@ -18,7 +18,7 @@ typedef struct side {
 enum { FUSED, UNFUSED, SIDES };
 
 typedef struct layer { /* a value of the model as written */
-    const char *name, *origin;
+    const char *name, *origin; /* name: of a gradient, and of a state, the weight's */
     nnc_loc loc;
     nnc_type type;
     side side[SIDES];
@@ -31,11 +31,13 @@ typedef struct layers {
     const nnc_compare_options *o;
     nnc_sink *sink;
     nnc_arena a;
-    nnc_graph *model; /* without updates, which are no layers */
+    nnc_graph *model; /* without updates, but in training */
     nnc_graph *source; /* as written, with every layer an output, the model's own first */
     int n_output; /* of the model */
     layer *at; /* by output of `source` */
-    int n;
+    int n; /* of them layers and outputs; states follow, judged by their change in a step */
+    int n_state;
+    void **initial; /* by state: before the step */
     nnc_artifact *program[SIDES]; /* with every stored value an output, the model's own first */
     void **input;
     int n_input;
@@ -51,5 +53,10 @@ nnc_status nnc_layers_verify(layers *l, nnc_env *e, const nnc_model *m,
     const nnc_compare_options *o, nnc_sink *sink) NNC_MUST;
 void nnc_layers_free(layers *l);
 void nnc_drop_updates(nnc_graph *g);
+/* Makes the new values of states plain outputs. */
+void nnc_expose_updates(nnc_graph *g);
+/* A generated learning rate is 0, which keeps weights for timing: where results are judged it becomes so large that a weight's new value
+ * shows all digits of its gradient. */
+void nnc_judged_lr(const nnc_plan *p, void *const *input);
 
 #endif

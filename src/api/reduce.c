@@ -90,6 +90,7 @@ static nnc_graph *ending_in(const nnc_graph *g, nnc_ref v, const char *name, nnc
 {
     nnc_graph *to = nnc_graph_clone(g, sink);
     if (to) {
+        nnc_drop_updates(to);
         to->n_output = 0;
         nnc_output(to, v, name);
     }
@@ -182,6 +183,7 @@ nnc_status nnc_smallest_failing(
     if (fails) {
         r.g = l.model;
         l.model = NULL;
+        nnc_expose_updates(r.g);
     }
     nnc_layers_free(&l);
     if (!fails)

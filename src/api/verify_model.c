@@ -136,7 +136,8 @@ static void put_first(nnc_text *t, const layers *l)
     nnc_putc(t, ' ');
     nnc_put_type(t, &y->type);
     nnc_putc(t, '\n');
-    const layer *lost = l->first < l->n_output ? first_lost(l) : NULL;
+    const bool at_end = l->first < l->n_output || l->first >= l->n; /* an output or a state */
+    const layer *lost = at_end ? first_lost(l) : NULL;
     if (lost)
         nnc_printf(t,
             "  the kernels compute what their graph says: a pass is wrong, first at %s (%s)\n",
@@ -167,7 +168,7 @@ static void put_stored(nnc_text *t, const layers *l, const stored *s)
 static void print_text(const layers *l, const stored *s, nnc_text *t)
 {
     int width = 8;
-    for (int i = 0; i < l->n; i++)
+    for (int i = 0; i < l->n + l->n_state; i++)
         width = (int)nnc_max64(width, nnc_min64((int64_t)strlen(title(l, i)), 48));
     nnc_printf(t, "%-*s %9s %9s %9s %9s  nearer to float64\n", width, "layer", "fused", "unfused",
         "rms", "limit");
@@ -175,6 +176,10 @@ static void print_text(const layers *l, const stored *s, nnc_text *t)
         put_row(t, l, i, width);
     nnc_puts(t, "outputs\n");
     for (int i = 0; i < l->n_output; i++)
+        put_row(t, l, i, width);
+    if (l->n_state)
+        nnc_puts(t, "changes of states in a step\n");
+    for (int i = l->n; i < l->n + l->n_state; i++)
         put_row(t, l, i, width);
     nnc_printf(t,
         "fused, unfused: largest error over the largest number; inside: only in registers of a "
@@ -221,6 +226,7 @@ static void print_json(const layers *l, const stored *s, nnc_text *t)
         J_BOOL("agree", l->agrees), J_STRING("first", l->first < 0 ? "" : title(l, l->first)));
     json_rows(&w, l, "layers", l->n_output, l->n);
     json_rows(&w, l, "outputs", 0, l->n_output);
+    json_rows(&w, l, "states", l->n, l->n + l->n_state);
     nnc_json_open(&w, "against", '[');
     for (int o = 0; l->against && o < l->n_output; o++)
         NNC_JSON_OBJECT(&w, NULL, J_STRING("output", l->source->output_name[o]),

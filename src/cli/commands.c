@@ -115,9 +115,9 @@ static nnc_status verify_folder(const options *o, work *w, bool *agrees, nnc_sin
         const char *flag;
     } no[] = {{o->model.n_arg > 0, "--set"}, {o->model.weights != NULL, "--weights"},
         {o->model.n_shape > 0, "--shapes"}, {o->compare.n_input > 0, "--input"},
-        {o->compare.inputs != NULL, "--inputs"}, {o->against != NULL, "--against"},
-        {o->reduce != NULL, "--reduce"}, {o->compare.tolerance != 0, "--tolerance"},
-        {o->format != NNC_TEXT, "--format"}};
+        {o->mode == MODE_step, "--mode=step"}, {o->compare.inputs != NULL, "--inputs"},
+        {o->against != NULL, "--against"}, {o->reduce != NULL, "--reduce"},
+        {o->compare.tolerance != 0, "--tolerance"}, {o->format != NNC_TEXT, "--format"}};
     for (size_t i = 0; i < NNC_COUNT(no); i++)
         if (no[i].given)
             return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
@@ -149,6 +149,7 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
     nnc_compare_options c = o->compare;
     c.compile = compile_options(o, w);
     c.seed = o->model.seed;
+    c.training = o->mode == MODE_step ? &o->train.of : NULL;
     if (!folder && o->reference)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--reference is for test folders: of a model, float64 is always computed");

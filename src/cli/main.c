@@ -50,7 +50,7 @@ const command commands[] = {
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
     {"verify", "MODEL|ARTIFACT|FOLDER",
         "compare fused, unfused and float64 layer by layer; exit code 1 when they differ",
-        "mcsinwyejh", 1, 1, cmd_verify,
+        "mgkcsinwyejh", 1, 1, cmd_verify,
         "Names the first layer that is over its limit, and whether a kernel or a pass is wrong. A "
         "layer that only passes through\nregisters of a fused kernel has no number of its own.\n"
         "FOLDER is a test folder of ONNX: model.onnx and test_data_set_N/ with input_K.pb and "

@@ -346,10 +346,17 @@ static void add_output(nnc_graph *g, nnc_ref r, const char *name, nnc_ref state)
         nnc_stick(g, nnc_nomem(g->sink));
         return;
     }
+    uint32_t at = g->n_output;
     g->cap_output = cap[0];
-    g->output[g->n_output] = r;
-    g->output_state[g->n_output] = state;
-    g->output_name[g->n_output++] = copy;
+    for (; state == NNC_NONE && at > 0 && g->output_state[at - 1] != NNC_NONE; at--) {
+        g->output[at] = g->output[at - 1]; /* updates stay last */
+        g->output_state[at] = g->output_state[at - 1];
+        g->output_name[at] = g->output_name[at - 1];
+    }
+    g->output[at] = r;
+    g->output_state[at] = state;
+    g->output_name[at] = copy;
+    g->n_output++;
 }
 
 void nnc_output(nnc_graph *g, nnc_ref r, const char *name)

@@ -3,6 +3,7 @@
 #include "help.h"
 #include "tensors/tensors.h"
 #include "kernel/kernel.h"
+#include "train/train.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -206,6 +207,83 @@ TEST(fault_in_a_pass)
         check_small(m, &o, cases[i].most, cases[i].f.layer);
         free(report);
     }
+    nnc_model_close(m);
+}
+
+/* ---- training steps ----------------------------------------------------------------------------- */
+
+static nnc_model *open_step(const nnc_training *t)
+{
+    nnc_model *m = open_model(model), *step = NULL;
+    CHECK_OK(nnc_train_graph(m, t, &step, test_sink));
+    nnc_model_close(m);
+    return step;
+}
+
+/* Gradients, new weights, moments and running statistics. */
+TEST(layers_of_steps_agree)
+{
+    static const char *const row[] = {"/layers/0/stem ", "/loss ", "/loss/backward ",
+        "/layers/10/fc/backward ", "gradient of fc.weight ", "gradient of stem.bias ",
+        "gradient of norm.weight ", "changes of states in a step", "\nstem.weight ",
+        "\nnorm.running_mean ", "\nfc.bias "};
+    for (int i = 0; i < 3; i++) {
+        nnc_training t = nnc_training_defaults;
+        nnc_compare_options o = nnc_compare_defaults;
+        bool agrees = false;
+        t.optimizer = (nnc_optimizer)i;
+        t.momentum = 0.9;
+        t.clip_norm = i == 1 ? 1 : 0;
+        nnc_model *m = open_step(&t);
+        o.training = &t;
+        o.compile.level = i ? 2 : 0;
+        char *report = verify(m, &o, NULL, NNC_TEXT, &agrees);
+        if (!agrees)
+            test_fail(__FILE__, __LINE__, "%s", report);
+        for (size_t k = 0; k < NNC_COUNT(row); k++)
+            check_has(report, row[k]);
+        check_has(report, i ? "\nfc.weight.exp_avg_sq " : "\nfc.weight.momentum ");
+        free(report);
+        nnc_model_close(m);
+    }
+}
+
+static void plant_product(void *ctx, const nnc_kernel *k, const char *layers)
+{
+    fault *f = ctx;
+    int i = 0;
+    while (i < k->n_ins && !(k->ins[i].op == KO_sop && k->ins[i].sop == SC_mul))
+        i++;
+    if (strstr(layers, f->layer) && i < k->n_ins) {
+        k->ins[i].sop = SC_add;
+        f->planted++;
+    }
+}
+
+/* A wrong gradient is found in its layer, by a kernel's fault and by a pass's, though those of all layers before it are wrong, too. */
+TEST(wrong_gradients)
+{
+    const nnc_training t = nnc_training_defaults;
+    nnc_model *m = open_step(&t);
+    nnc_compare_options o = nnc_compare_defaults;
+    bool agrees = true;
+    fault f = {.layer = "/layers/5/act/backward"};
+    o.training = &t;
+    o.compile.on_kernel = plant_product;
+    o.compile.ctx = &f;
+    char *report = verify(m, &o, NULL, NNC_TEXT, &agrees);
+    CHECK(f.planted > 0 && !agrees);
+    check_has(report, "first over its limit: /layers/5/act/backward (net.json:1) f32[2,8,8,8]\n");
+    CHECK(strstr(report, "gradient of third.weight") < strstr(report, "DIFFERS"));
+    check_small(m, &o, 12, "/layers/5/act/backward");
+    free(report);
+    o.compile.on_kernel = NULL;
+    f = (fault){"fuse", "/layers/5/act/backward", OP_mul, OP_add, 0};
+    o.compile.after_pass = plant;
+    report = verify(m, &o, NULL, NNC_TEXT, &agrees);
+    CHECK(f.planted > 0 && !agrees);
+    check_has(report, "a pass is wrong, first at /layers/5/act/backward (");
+    free(report);
     nnc_model_close(m);
 }
 
