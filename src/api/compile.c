@@ -118,6 +118,7 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
         .skip = o->skip,
         .n_skip = o->n_skip,
         .join_siblings = o->join_siblings,
+        .memory_price = NNC_MEMORY_PRICE,
         .after = o->after_pass,
         .after_ctx = o->ctx,
     };

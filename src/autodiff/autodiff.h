@@ -1,8 +1,8 @@
 /* autodiff/autodiff.h -- reverse-mode differentiation: adds to a graph the nodes that compute gradients.
  *
  * One rule an op (rule_*.c); of elementwise ops the derivatives stand in ir/scalar.def, and named ops without a rule of their own are
- * differentiated through their lowering (ir/expand.c). Where a gradient is built, it reads values of the forward pass: operands and
- * results of contractions, windows and reductions. What elementwise ops computed is computed again from these.
+ * differentiated through their lowering (ir/expand.c). Where a gradient is built, it reads values of the forward pass; which of them
+ * are kept and which are computed again is decided later (passes/recompute.c).
  *
  * Conventions where a function has no derivative: relu and abs have 0 at 0; the first of equal operands gets all of the gradient of a
  * maximum or minimum of two; equal elements of a row share that of a reduction; the first of a window gets it (PyTorch's rules). */

@@ -344,6 +344,47 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
     return NULL;
 }
 
+/* Bytes of the results of these nodes that ops of the step read which are not among them. */
+static int64_t bytes_kept(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    const pass *p = s->p;
+    int64_t sum = 0;
+    mark_nodes(s, nodes, n);
+    for (uint32_t k = 0; k < n; k++) {
+        const nnc_node *m = &p->g->node[nodes[k]];
+        for (nnc_ref v = m->out; v < m->out + m->n_out; v++) {
+            bool kept = false;
+            for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i) && !kept;)
+                kept = i >= s->n_node || (s->late[i] && s->seen[i] != s->stamp);
+            sum += kept ? nnc_type_bytes(nnc_typeof(p->g, v)) : 0;
+        }
+    }
+    return sum;
+}
+
+/* A kernel of main that computes results for the step keeps them until then. */
+static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
+{
+    bool late[2] = {true, true}, any = false;
+    for (int k = 0; k < 2 && s->late; k++)
+        for (uint32_t i = 0; i < s->of[k ? b : a].n; i++) {
+            late[k] = late[k] && s->late[s->of[k ? b : a].member[i]];
+            any = any || s->late[s->of[k ? b : a].member[i]];
+        }
+    if (!s->late || !any || (late[0] && late[1]))
+        return NULL;
+    uint32_t n;
+    int64_t before = bytes_kept(s, s->of[a].member, s->of[a].n);
+    if (!late[1])
+        before += bytes_kept(s, s->of[b].member, s->of[b].n);
+    const uint32_t *nodes = groups_joined(s, a, b, &n);
+    const int64_t after = bytes_kept(s, nodes, n);
+    return after <= before ? NULL
+                           : reason(s, nnc_arena_printf(s->p->a,
+                                           "%s would be kept for the backward pass, instead of %s",
+                                           text_bytes(s->p, after), text_bytes(s->p, before)));
+}
+
 /* The reason why the groups at both ends of an edge cannot merge; NULL: they can. */
 static const char *blocker(groups *s, uint32_t a, uint32_t b)
 {
@@ -360,6 +401,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     why = why ? why : computes_twice(s, a, b);
     why = why ? why : reads_columns_again(s, a, b);
     why = why ? why : short_pieces(s, a, b);
+    why = why ? why : keeps_more(s, a, b);
     if (why)
         return why;
     if (!groups_can_merge(s, a, b))
@@ -686,6 +728,8 @@ nnc_status pass_fuse(pass *p)
 {
     groups s;
     NNC_NEED(groups_init(&s, p), p->sink);
+    s.late = find_late(p);
+    NNC_TRY(p->status);
     seed_nests(&s);
     if (p->status == NNC_OK)
         seed_views(&s);

@@ -29,6 +29,7 @@ void nnc_remarks_init(nnc_remarks *r);
 void nnc_remarks_deinit(nnc_remarks *r);
 bool nnc_remarks_add(nnc_remarks *r, const nnc_remark *m); /* what it points to lives in r's arena; false: out of memory */
 
+enum { NNC_MEMORY_PRICE = 300 };
 typedef struct nnc_pass_options {
     int level;                 /* 0..3 */
     nnc_policy policy;         /* exact math: no relu inside an engine that drops NaN */
@@ -44,6 +45,8 @@ typedef struct nnc_pass_options {
     int n_skip;
     const char *const *only;   /* when n_only > 0: run exactly these, in this order (nnc opt --passes=) */
     int n_only;
+    int memory_price;          /* recompute: for a result kept for the backward pass, in percent of the time that reading it takes */
+    bool recompute_all;        /* recompute: also contractions, reductions and so on, not only elementwise ops */
     bool join_siblings;        /* joins siblings also where that is expected to take longer */
     /* called after every pass that ran; `changed` counts its applied rewrites */
     void (*after)(void *ctx, const char *pass, const nnc_graph *g, int changed, int64_t ns);

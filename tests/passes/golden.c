@@ -12,8 +12,8 @@ enum { MAX_PASSES = 16 };
 typedef struct request {
     char text[512];
     const char *pass[MAX_PASSES];
-    int n_pass, level;
-    bool onednn, kernels, remarks, tf32, exact;
+    int n_pass, level, price;
+    bool onednn, kernels, remarks, tf32, exact, all;
     nnc_precision precision;
     const char *target; /* a GPU's name; NULL: help_target */
 } request;
@@ -40,6 +40,10 @@ static bool parse_request(request *q, const char *line, size_t n)
         } else if (!strncmp(w, "--precision=", 12)) {
             if (!nnc_precision_parse(w + 12, &q->precision))
                 return false;
+        } else if (!strncmp(w, "--memory-price=", 15)) {
+            q->price = atoi(w + 15);
+        } else if (!strcmp(w, "--recompute-all")) {
+            q->all = true;
         } else if (!strcmp(w, "--math=exact")) {
             q->exact = true;
         } else if (!strcmp(w, "--tf32")) {
@@ -81,6 +85,8 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
             .tf32 = q->tf32 && target.flops_tf32 > 0,
             .compiles = q->target && q->level >= 3},
         .target = &target,
+        .memory_price = q->price,
+        .recompute_all = q->all,
         .only = q->pass,
         .n_only = q->n_pass};
     if (g && nnc_passes_run(&g, &o, &r, test_sink) == NNC_OK) {

@@ -1,0 +1,388 @@
+/* passes/recompute.c -- which results of the forward pass of a training step are kept until its backward pass, and which are computed
+ * there again.
+ *
+ * Each value that the backward pass reads is kept, at a price for each of its bytes and the time of storing it where nothing else does;
+ * or its node is computed again, which takes time and reads the node's operands, of which the same holds. The least sum is a minimum cut
+ * (Picard, "Maximal closure of a graph", 1976; Jain et al., "Checkmate", MLSys 2020, minimise time within a budget of memory by integer
+ * programming: a price for memory in its stead makes the problem a cut). Vertices: the source stands for "not in the backward pass", the
+ * sink for "there".
+ *
+ *     source -> node      time of computing the node again
+ *     node   -> value     price of keeping its result
+ *     value  -> reader    without limit: a node that is computed again needs its operands
+ *     value  -> sink      without limit: gradients read it
+ *
+ * Elementwise ops that a kernel of the backward pass absorbs take no time to speak of, so that chains of them are computed again from
+ * what contractions and statistics read. Nodes that only the step needs, and that need no gradient (the mask of a relu, the index of a
+ * max pooling), take part: where their result is kept, it is computed in the forward pass. */
+#include "passes/internal.h"
+
+enum { SMALL = 256 }; /* kept values below this share of all are one remark */
+
+typedef struct choice {
+    pass *p;
+    uint32_t n_node, n_value; /* before the rewriting */
+    const bool *late;
+    bool *gradient; /* by node: depends on the loss */
+    bool *needed; /* by value: the backward pass reads it */
+    bool *redo; /* by node: it is computed in the backward pass */
+    nnc_ref *again; /* by value: its copy there, or NNC_NONE */
+} choice;
+
+const bool *find_late(pass *p)
+{
+    const nnc_graph *g = p->g;
+    const uint32_t results = nnc_result_outputs(g);
+    bool *late = results < g->n_output ? PASS_NEW(p, bool, g->n_node + 1) : NULL;
+    if (!late)
+        return NULL;
+    memset(late, true, g->n_node * sizeof *late);
+    for (uint32_t i = 0; i < results; i++)
+        late[g->value[g->output[i]].node] = false;
+    for (uint32_t i = g->n_node; i-- > 0;)
+        for (int k = 0; k < g->node[i].n_in && !late[i]; k++)
+            late[g->value[g->node[i].in[k]].node] = false;
+    return late;
+}
+
+/* What the loss and all that depends on it computes takes no part. */
+static void find_gradients(choice *c)
+{
+    const nnc_graph *g = c->p->g;
+    for (uint32_t i = 0; i < c->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        c->gradient[i] = n->origin && !strncmp(n->origin, "/loss", 5);
+        for (int k = 0; k < n->n_in && !c->gradient[i]; k++)
+            c->gradient[i] = c->gradient[g->value[n->in[k]].node];
+    }
+}
+
+/* Is v there at any time, at no price: an input, a weight, a function of weights only? */
+static bool is_given(const choice *c, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(c->p->g, v);
+    return nnc_op_class(n->op) == CL_leaf || edit_static(c->p, v);
+}
+
+/* Does node i take part? */
+static bool takes_part(const choice *c, uint32_t i)
+{
+    return !c->gradient[i] && !is_given(c, c->p->g->node[i].out);
+}
+
+/* ---- costs, in picoseconds --------------------------------------------------------------------------------------------- */
+
+static int64_t time_ps(const choice *c, const nnc_node *n, int64_t flops, int64_t bytes)
+{
+    const nnc_target *t = target_of(c->p, n);
+    return nnc_mul_sat(1000, nnc_target_time_ns(t, flops, bytes) - t->launch_ns);
+}
+
+/* Elementwise, but for statistics of channels. */
+static bool is_elementwise(const nnc_node *n)
+{
+    const nnc_class class = nnc_op_class((nnc_op)n->op);
+    return class == CL_ewise || class == CL_ecomp || n->op == OP_batchnorm;
+}
+
+/* True where a kernel of the backward pass that is no contraction or window reads v, or nothing does: it can compute v as it goes. */
+static bool is_absorbed(const choice *c, nnc_ref v)
+{
+    for (uint32_t u = 0, i; edit_next_user(c->p, v, &u, &i);) {
+        const nnc_node *n = &c->p->g->node[i];
+        const nnc_class class = nnc_op_class((nnc_op)n->op);
+        if (c->late[i] && class != CL_ewise && class != CL_ecomp && class != CL_reduce)
+            return false;
+    }
+    return true;
+}
+
+/* True where a contraction of the backward pass reads v, and elementwise ops of the forward pass do: the sums along a residual network.
+ * Computing each again needs the one before, so that all of them would be in memory at the beginning of the backward pass. */
+static bool is_link(const choice *c, nnc_ref v)
+{
+    bool any = false;
+    for (uint32_t u = 0, i; edit_next_user(c->p, v, &u, &i);)
+        any = any || (!c->late[i] && is_elementwise(&c->p->g->node[i]));
+    return any && !is_absorbed(c, v);
+}
+
+/* Sums, products and links of chains are computed again only on request. */
+static bool may_redo(const choice *c, const nnc_node *n)
+{
+    const bool cheap = is_elementwise(n) || nnc_op_class((nnc_op)n->op) == CL_move;
+    return c->p->o->recompute_all || (cheap && !is_link(c, n->out));
+}
+
+static int64_t redo_ps(const choice *c, uint32_t i)
+{
+    const nnc_node *n = &c->p->g->node[i];
+    const nnc_cost cost = nnc_node_cost(c->p->g, n);
+    if (c->late[i] || nnc_is_view(c->p->g, n))
+        return 0;
+    if (!may_redo(c, n))
+        return MINCUT_INF;
+    if (is_elementwise(n) && is_absorbed(c, n->out))
+        return time_ps(c, n,
+            nnc_mul_sat(nnc_op_is_expensive((nnc_op)n->op) ? EXPENSIVE_FLOPS : 1,
+                nnc_type_numel(nnc_typeof(c->p->g, n->out))),
+            0);
+    return nnc_add_sat(
+        time_ps(c, n, cost.flops, cost.bytes), nnc_mul_sat(1000, target_of(c->p, n)->launch_ns));
+}
+
+/* Is v in memory in any case, since ops of the forward pass read it that no kernel of v's absorbs? */
+static bool is_stored(const choice *c, nnc_ref v)
+{
+    if (edit_is_output(c->p, v))
+        return true;
+    for (uint32_t u = 0, i; edit_next_user(c->p, v, &u, &i);)
+        if (!c->late[i] && !is_elementwise(&c->p->g->node[i]))
+            return true;
+    return false;
+}
+
+static int64_t keep_ps(const choice *c, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(c->p->g, v);
+    const int64_t bytes = nnc_type_bytes(nnc_typeof(c->p->g, v));
+    const int64_t ps = nnc_mul_sat(c->p->o->memory_price, time_ps(c, n, 0, bytes) / 100);
+    if (nnc_is_view(c->p->g, n))
+        return MINCUT_INF;
+    return nnc_max64(nnc_add_sat(ps, is_stored(c, v) ? 0 : time_ps(c, n, 0, 2 * bytes)), 1);
+}
+
+/* ---- the cut --------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t node_vertex(uint32_t i)
+{
+    return 2 + i;
+}
+
+static uint32_t value_vertex(const choice *c, nnc_ref v)
+{
+    return 2 + c->n_node + v;
+}
+
+static void add_node(const choice *c, mincut *m, uint32_t i)
+{
+    const nnc_node *n = &c->p->g->node[i];
+    mincut_arc(m, 0, node_vertex(i), redo_ps(c, i));
+    for (nnc_ref v = n->out; v < n->out + n->n_out; v++) {
+        mincut_arc(m, node_vertex(i), value_vertex(c, v), keep_ps(c, v));
+        if (c->late[i] && edit_is_output(c->p, v)) /* an update that needs no gradient */
+            mincut_arc(m, value_vertex(c, v), 1, MINCUT_INF);
+        for (uint32_t u = 0, r; edit_next_user(c->p, v, &u, &r);)
+            if (c->gradient[r] && c->late[r])
+                mincut_arc(m, value_vertex(c, v), 1, MINCUT_INF);
+            else if (!c->gradient[r])
+                mincut_arc(m, value_vertex(c, v), node_vertex(r), MINCUT_INF);
+    }
+}
+
+static void choose(choice *c)
+{
+    pass *p = c->p;
+    const nnc_graph *g = p->g;
+    const uint32_t n = 2 + c->n_node + c->n_value;
+    bool *side = PASS_NEW(p, bool, n);
+    mincut m;
+    mincut_init(&m, p->a, n);
+    for (uint32_t i = 0; i < c->n_node; i++)
+        if (takes_part(c, i))
+            add_node(c, &m, i);
+    if (m.oom || !side || !mincut_run(&m, side)) {
+        pass_nomem(p);
+        return;
+    }
+    for (uint32_t i = c->n_node; i-- > 0;) {
+        const nnc_node *d = &g->node[i];
+        bool wanted = c->late[i] && c->gradient[i];
+        if (takes_part(c, i) && !side[node_vertex(i)])
+            for (nnc_ref v = d->out; v < d->out + d->n_out; v++)
+                wanted = wanted || c->needed[v] || (c->late[i] && edit_is_output(p, v));
+        c->redo[i] = wanted;
+        for (int k = 0; k < d->n_in && wanted; k++)
+            c->needed[d->in[k]] = true;
+    }
+}
+
+/* ---- rewriting --------------------------------------------------------------------------------------------------------------- */
+
+/* The copy of a node in the backward pass, whose operands are there. */
+static void copy_again(choice *c, uint32_t i)
+{
+    pass *p = c->p;
+    nnc_node n = p->g->node[i];
+    nnc_ref *in = PASS_NEW(p, nnc_ref, n.n_in + 1);
+    for (int k = 0; in && k < n.n_in; k++)
+        in[k] = c->again[n.in[k]] == NNC_NONE ? n.in[k] : c->again[n.in[k]];
+    edit_at(p, i);
+    n.origin = p->g->origin =
+        nnc_arena_printf(&p->g->arena, "%s/backward", n.origin ? n.origin : "");
+    nnc_ref r = in && n.origin ? nnc_copy_node(p->g, p->g, &n, in) : NNC_NONE;
+    edit_sync(p);
+    if (r == NNC_NONE)
+        pass_nomem(p);
+    for (nnc_ref o = 0; o < n.n_out && r != NNC_NONE; o++)
+        c->again[n.out + o] = r + o;
+}
+
+/* The node of an operand of node i that is computed again, and not yet; i: there is none. */
+static uint32_t copy_first(const choice *c, uint32_t i)
+{
+    const nnc_graph *g = c->p->g;
+    for (int k = 0; k < g->node[i].n_in; k++) {
+        const nnc_ref v = g->node[i].in[k];
+        const uint32_t d = g->value[v].node;
+        if (v < c->n_value && d < c->n_node && c->redo[d] && !c->late[d] && c->again[v] == NNC_NONE)
+            return d;
+    }
+    return i;
+}
+
+/* Copies node i and what it needs; *l gets their layers, *ns the time that they take. */
+static void copy_chain(choice *c, uint32_t i, layers *l, int64_t *ns)
+{
+    pass *p = c->p;
+    uint32_t n = 0, *stack = PASS_NEW(p, uint32_t, c->n_node + 1);
+    for (uint32_t at = i; stack && p->status == NNC_OK;) {
+        const uint32_t d = copy_first(c, at);
+        if (d != at) {
+            stack[n++] = at;
+            at = d;
+            continue;
+        }
+        copy_again(c, at);
+        if (!nnc_is_view(p->g, &p->g->node[at]))
+            layers_add(p, l, at);
+        *ns += redo_ps(c, at) / 1000;
+        if (!n)
+            return;
+        at = stack[--n];
+    }
+}
+
+/* True when a node of the backward pass that is no copy reads v. */
+static bool is_read_late(const choice *c, nnc_ref v)
+{
+    for (uint32_t u = 0, i; edit_next_user(c->p, v, &u, &i);)
+        if (i < c->n_node && c->late[i] && c->redo[i])
+            return true;
+    return false;
+}
+
+/* Readers of v in the backward pass read its copy instead. */
+static void redirect(choice *c, nnc_ref v)
+{
+    pass *p = c->p;
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
+        for (int k = 0; i < c->n_node && c->late[i] && c->redo[i] && k < p->g->node[i].n_in; k++)
+            if (p->g->node[i].in[k] == v)
+                edit_set_operand(p, i, k, c->again[v]);
+}
+
+static void redo_value(choice *c, nnc_ref v)
+{
+    pass *p = c->p;
+    const uint32_t i = p->g->value[v].node;
+    const nnc_node *n = &p->g->node[i];
+    const char *rule = remark_text(p, "%s computed again", nnc_ops[n->op].name);
+    const int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, v));
+    const bool absorbed = is_absorbed(c, v);
+    int64_t ns = 0;
+    layers l = {0};
+    if (c->again[v] == NNC_NONE)
+        copy_chain(c, i, &l, &ns);
+    if (p->status == NNC_OK)
+        redirect(c, v);
+    if (!l.n)
+        return;
+    if (absorbed)
+        remark_applied(p, &l, rule,
+            "%s not kept for the backward pass, whose kernels compute them again as they read them "
+            "(fuse regains the cost)",
+            text_bytes(p, bytes));
+    else
+        remark_applied(p, &l, rule,
+            "%s not kept for the backward pass, which takes %s longer by estimate",
+            text_bytes(p, bytes), text_us(p, ns));
+}
+
+/* ---- what is kept ------------------------------------------------------------------------------------------------------------- */
+
+static bool is_kept(const choice *c, nnc_ref v)
+{
+    const uint32_t i = c->p->g->value[v].node;
+    return c->needed[v] && takes_part(c, i) && !c->redo[i] &&
+           !nnc_is_view(c->p->g, nnc_def(c->p->g, v));
+}
+
+static void remark_kept(choice *c, nnc_ref v)
+{
+    pass *p = c->p;
+    const uint32_t i = p->g->value[v].node;
+    const nnc_node *n = &p->g->node[i];
+    const char *word = nnc_ops[n->op].name, *rule = remark_text(p, "%s kept for backward", word),
+               *bytes = text_bytes(p, nnc_type_bytes(nnc_typeof(p->g, v)));
+    layers l = layers_of(p, i, NNC_NONE);
+    if (c->late[i])
+        remark_declined(p, &l, rule, "%s, less than what it is computed from", bytes);
+    else if (!may_redo(c, n) && is_elementwise(n))
+        remark_declined(p, &l, rule, "%s, since the results after it are computed from it", bytes);
+    else if (!may_redo(c, n))
+        remark_declined(p, &l, rule, "%s, since a %s is not computed twice", bytes, word);
+    else
+        remark_declined(p, &l, rule, "%s, since computing them again would take %s by estimate",
+            bytes, text_us(p, redo_ps(c, i) / 1000));
+}
+
+static void remark_all_kept(choice *c)
+{
+    pass *p = c->p;
+    int64_t all = 0, small = 0, n = 0;
+    layers l = {0};
+    for (nnc_ref v = 0; v < c->n_value; v++)
+        if (is_kept(c, v))
+            all = nnc_add_sat(all, nnc_type_bytes(nnc_typeof(p->g, v)));
+    for (nnc_ref v = 0; v < c->n_value && p->status == NNC_OK; v++) {
+        const int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, v));
+        if (!is_kept(c, v))
+            continue;
+        if (bytes >= all / SMALL) {
+            remark_kept(c, v);
+            continue;
+        }
+        layers_add(p, &l, p->g->value[v].node);
+        small += bytes;
+        n++;
+    }
+    if (n)
+        remark_declined(p, &l, "small results kept for backward",
+            "%lld results, such as statistics, are %s of the %s that are kept in all", (long long)n,
+            text_bytes(p, small), text_bytes(p, all));
+}
+
+nnc_status pass_recompute(pass *p)
+{
+    const nnc_graph *g = p->g;
+    choice c = {.p = p, .n_node = g->n_node, .n_value = g->n_value, .late = find_late(p)};
+    if (!c.late)
+        return p->status;
+    c.gradient = PASS_NEW(p, bool, c.n_node + 1);
+    c.redo = PASS_NEW(p, bool, c.n_node + 1);
+    c.needed = PASS_NEW(p, bool, c.n_value + 1);
+    c.again = PASS_NEW(p, nnc_ref, c.n_value + 1);
+    NNC_TRY(p->status);
+    memset(c.again, 0xff, c.n_value * sizeof *c.again);
+    find_gradients(&c);
+    choose(&c);
+    if (p->status == NNC_OK)
+        remark_all_kept(&c);
+    for (nnc_ref v = 0; v < c.n_value && p->status == NNC_OK; v++) {
+        const uint32_t i = p->g->value[v].node;
+        if (c.redo[i] && !c.late[i] && is_read_late(&c, v))
+            redo_value(&c, v);
+    }
+    return p->status;
+}
