@@ -76,7 +76,23 @@ def encoder():
     return Net(), layers, (12, 16)
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "encoder": encoder}
+def recurrent():
+    layers = [{"op": "lstm", "name": "a", "hidden": 24, "num_layers": 2, "bidirectional": True, "batch_first": True},
+              {"op": "gru", "name": "b", "hidden": 20, "batch_first": True}, {"op": "rnn", "name": "c", "hidden": 16, "batch_first": True},
+              {"op": "reduce_mean", "axes": [1], "keepdims": False}, {"op": "linear", "name": "head", "out": 10}]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.LSTM(16, 24, 2, bidirectional=True, batch_first=True), nn.GRU(48, 20, batch_first=True)
+            self.c, self.head = nn.RNN(20, 16, batch_first=True), nn.Linear(16, 10)
+
+        def forward(self, x):
+            return self.head(self.c(self.b(self.a(x)[0])[0])[0].mean(1))
+    return Net(), layers, (11, 16)
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "encoder": encoder, "recurrent": recurrent}
 def warmed(make):
     """20 steps of warm-up, then make(optimizer)."""
     def of(o):

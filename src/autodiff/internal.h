@@ -29,6 +29,7 @@ rule *move_rule(nnc_op op);
 rule *reduce_rule(nnc_op op);
 rule *nn_rule(nnc_op op);
 rule *loop_rule(nnc_op op);
+rule *recurrent_rule(nnc_op op);
 /* derivative.c: by the derivatives of scalar.def. */
 void ewise_rule(visit *a);
 
@@ -48,5 +49,8 @@ static inline nnc_dtype dtype_of(const visit *a, nnc_ref r) { return (nnc_dtype)
 /* op(r, v), v of r's dtype */
 nnc_ref with_number(visit *a, nnc_op op, nnc_ref r, double v);
 nnc_ref full_like(visit *a, const nnc_type *t, double v);
+/* rule_move.c: x[from:to] along axis; the element after each one along axis, or before it, and at the end `edge`, of extent 1 there. */
+nnc_ref slice_along(visit *a, nnc_ref x, int axis, int64_t from, int64_t to);
+nnc_ref next_along(visit *a, nnc_ref x, int axis, bool before, nnc_ref edge);
 
 #endif

@@ -12,6 +12,58 @@ static void cumsum_rule(visit *a)
     give(a, 0, nnc_build(a->g, OP_cumsum, 1, a->dy, 3, at));
 }
 
+static nnc_ref edge_like(visit *a, const nnc_type *t, int axis)
+{
+    nnc_type one = nnc_type_dense(t);
+    one.dim[axis] = 1;
+    return full_like(a, &one, 0);
+}
+
+/* The gradient of each y[t] = a[t] y[t-1] + b[t]: what dy gives it and what the next one does, from the other side. */
+static nnc_ref scanned_back(visit *a, nnc_ref factor, nnc_ref dy)
+{
+    const nnc_type t = *in_type(a, 0);
+    const int axis = (int)nnc_attr_int(&a->n, AT_axis, 0);
+    const bool reverse = nnc_attr_int(&a->n, AT_reverse, 0);
+    const nnc_attr at[] = {nnc_ai(AT_axis, axis), nnc_ai(AT_reverse, !reverse)};
+    const nnc_ref in[] = {next_along(a, factor, axis, reverse, edge_like(a, &t, axis)), dy};
+    return nnc_build(a->g, OP_linear_scan, 2, in, 2, at);
+}
+
+/* With p[t] = x[t] p[t-1], dx[t] is p[t]'s gradient times p[t-1]: no division, so that zeros do no harm. */
+static void cumprod_rule(visit *a)
+{
+    const nnc_type t = *in_type(a, 0);
+    const int axis = (int)nnc_attr_int(&a->n, AT_axis, 0);
+    const bool reverse = nnc_attr_int(&a->n, AT_reverse, 0);
+    nnc_ref dp = a->dy[0], before = a->n.out;
+    if (nnc_attr_int(&a->n, AT_exclusive, 0)) { /* y[t] is p[t-1] */
+        dp = next_along(a, dp, axis, reverse, edge_like(a, &t, axis));
+    } else {
+        const nnc_attr at[] = {
+            nnc_ai(AT_axis, axis), nnc_ai(AT_exclusive, 1), nnc_ai(AT_reverse, reverse)};
+        before = nnc_build(a->g, OP_cumprod, 1, a->n.in, 3, at);
+    }
+    give(a, 0, nnc_build2(a->g, OP_mul, scanned_back(a, a->n.in[0], dp), before));
+}
+
+static void linear_scan_rule(visit *a)
+{
+    const nnc_type t = *in_type(a, 0);
+    const int axis = (int)nnc_attr_int(&a->n, AT_axis, 0);
+    const bool reverse = nnc_attr_int(&a->n, AT_reverse, 0);
+    const int64_t first = reverse ? t.dim[axis] - 1 : 0;
+    nnc_ref dy = scanned_back(a, a->n.in[0], a->dy[0]);
+    nnc_ref edge = a->n.n_in > 2 ? a->n.in[2] : edge_like(a, &t, axis);
+    give(a, 1, dy);
+    if (wanted(a, 0))
+        give(a, 0, nnc_build2(a->g, OP_mul, dy, next_along(a, a->n.out, axis, !reverse, edge)));
+    if (wanted(a, 2))
+        give(a, 2,
+            nnc_build2(a->g, OP_mul, slice_along(a, a->n.in[0], axis, first, first + 1),
+                slice_along(a, dy, axis, first, first + 1)));
+}
+
 /* Adds `from` at the indices along axis to zeros of x's type. */
 static nnc_ref scattered(visit *a, const nnc_type *x, nnc_ref index, nnc_ref from)
 {
@@ -76,6 +128,8 @@ rule *loop_rule(nnc_op op)
 {
     switch (op) {
     case OP_cumsum: return cumsum_rule;
+    case OP_cumprod: return cumprod_rule;
+    case OP_linear_scan: return linear_scan_rule;
     case OP_topk: return topk_rule;
     case OP_gather_elements: return gather_elements_rule;
     case OP_gather_nd: return gather_nd_rule;

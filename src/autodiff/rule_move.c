@@ -39,6 +39,31 @@ static nnc_ref part(visit *a, nnc_ref x, const int64_t *from, const int64_t *dim
     return n ? nnc_build(a->g, OP_slice, 1, &x, 3, at) : x;
 }
 
+nnc_ref slice_along(visit *a, nnc_ref x, int axis, int64_t from, int64_t to)
+{
+    int64_t lo[NNC_MAX_RANK] = {0};
+    nnc_type t;
+    if (x == NNC_NONE)
+        return x;
+    t = *nnc_typeof(a->g, x);
+    lo[axis] = from;
+    t.dim[axis] = to - from;
+    return part(a, x, lo, t.dim);
+}
+
+nnc_ref next_along(visit *a, nnc_ref x, int axis, bool before, nnc_ref edge)
+{
+    const nnc_attr at = nnc_ai(AT_axis, axis);
+    if (x == NNC_NONE || edge == NNC_NONE)
+        return NNC_NONE;
+    const int64_t n = nnc_typeof(a->g, x)->dim[axis];
+    if (n == 1)
+        return edge;
+    nnc_ref most = slice_along(a, x, axis, !before, n - before);
+    const nnc_ref in[] = {before ? edge : most, before ? most : edge};
+    return nnc_build(a->g, OP_concat, 2, in, 1, &at);
+}
+
 static void identity_rule(visit *a)
 {
     give(a, 0, a->dy[0]);

@@ -49,12 +49,21 @@ static const fe_row *find_own(const char *name)
     return NULL;
 }
 
+/* What only passes and autodiff make. */
+static bool is_inner(nnc_op op)
+{
+    static const nnc_op inner[] = {OP_relayout, OP_fused, OP_argmaxpool, OP_maxpool_grad,
+        OP_conv_wgrad, OP_linear_scan, OP_recurrent_grad};
+    for (size_t i = 0; i < NNC_COUNT(inner); i++)
+        if (inner[i] == op)
+            return true;
+    return false;
+}
+
 static bool op_row(nnc_op op, fe_row *out)
 {
     const nnc_op_info *o = &nnc_ops[op];
-    if (find_own(o->name) || o->cls == CL_leaf || op == OP_relayout || op == OP_fused ||
-        op == OP_argmaxpool || op == OP_maxpool_grad ||
-        op == OP_conv_wgrad) /* which passes and autodiff make */
+    if (find_own(o->name) || o->cls == CL_leaf || is_inner(op))
         return false;
     *out = (fe_row){o->name, o->n_min, o->n_max, op, false, o->attrs, fe_build_op, o->doc};
     if (o->cls == CL_ewise && o->n_max == 2) {

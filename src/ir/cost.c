@@ -45,6 +45,10 @@ static int64_t loop_ops(const nnc_graph *g, const nnc_node *n)
         return nnc_mul_sat(x, nnc_attr_int(n, AT_k, 1));
     if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn) /* multiply-adds with R */
         return nnc_mul_sat(2 * nnc_typeof(g, n->out)->dim[2], x);
+    if (n->op == OP_recurrent_grad)
+        return nnc_mul_sat(2 * nnc_typeof(g, n->out)->dim[2], x);
+    if (n->op == OP_linear_scan)
+        return nnc_mul_sat(2, x);
     return n->op == OP_scatter || n->op == OP_scatter_nd ? nnc_type_numel(nnc_typeof(g, n->in[2]))
                                                          : x;
 }

@@ -56,6 +56,20 @@ static nnc_status scan_lines(void *ctx, int64_t begin, int64_t end)
     return NNC_OK;
 }
 
+static nnc_status linear_lines(void *ctx, int64_t begin, int64_t end)
+{
+    const lines *s = ctx;
+    const bool reverse = nnc_attr_int(s->n, AT_reverse, 0);
+    for (int64_t l = begin; l < end; l++) {
+        double y = s->n->n_in > 2 ? s->in[2].f[l] : 0;
+        for (int64_t j = 0; j < s->extent; j++) {
+            int64_t i = first_of(s, l) + (reverse ? s->extent - 1 - j : j) * s->inner;
+            s->out[0].f[i] = y = s->in[0].f[i] * y + s->in[1].f[i];
+        }
+    }
+    return NNC_OK;
+}
+
 /* ---- the k best of a line ---------------------------------------------------------------------- */
 
 typedef struct item {
@@ -305,6 +319,55 @@ static nnc_status recur(const ev *e, const nnc_node *n, const ev_arg *in, const 
     return ev_for(e, s.rows, 1, s.steps * s.gates * s.h * s.h, recurrent_rows, &s);
 }
 
+/* Operands and results of recurrent_grad by name. */
+typedef struct backward {
+    const double *dy, *p, *w, *phi, *e0, *alpha;
+    double *d, *e;
+    int64_t steps, rows, h, gates;
+} backward;
+
+static nnc_status backward_rows(void *ctx, int64_t begin, int64_t end)
+{
+    const backward *s = ctx;
+    const int64_t gh = s->gates * s->h;
+    for (int64_t b = begin; b < end; b++)
+        for (int64_t t = s->steps - 1; t >= 0; t--)
+            for (int64_t j = 0; j < s->h; j++) {
+                const int64_t at = (t * s->rows + b), next = at + s->rows, i = at * s->h + j;
+                const bool last = t == s->steps - 1;
+                double sum = s->dy[i], e;
+                for (int64_t k = 0; k < gh && !last; k++)
+                    sum += s->d[next * gh + k] * s->w[k * s->h + j];
+                e = s->alpha ? s->alpha[i] * sum : sum;
+                if (s->phi)
+                    e += s->phi[i] * (last ? s->e0[b * s->h + j] : s->e[next * s->h + j]);
+                s->e[i] = e;
+                for (int64_t g = 0; g < s->gates; g++) {
+                    const int64_t to = at * gh + g * s->h + j;
+                    s->d[to] = s->p[to] * (s->alpha && g == s->gates - 1 ? sum : e);
+                }
+            }
+    return NNC_OK;
+}
+
+static nnc_status recur_back(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+{
+    const int64_t *dim = in[0].type->dim;
+    backward s = {.dy = in[0].f,
+        .p = in[1].f,
+        .w = in[2].f,
+        .phi = n->n_in > 4 ? in[3].f : NULL,
+        .e0 = n->n_in > 4 ? in[4].f : NULL,
+        .alpha = n->n_in > 5 ? in[5].f : NULL,
+        .d = out[0].f,
+        .e = out[1].f,
+        .steps = dim[0],
+        .rows = dim[1],
+        .h = dim[2],
+        .gates = in[1].type->dim[2] / dim[2]};
+    return ev_for(e, s.rows, 1, s.steps * s.gates * s.h * s.h, backward_rows, &s);
+}
+
 nnc_status ev_loop(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     switch ((nnc_op)n->op) {
@@ -313,6 +376,8 @@ nnc_status ev_loop(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
     case OP_lstm:
     case OP_gru:
     case OP_rnn: return recur(e, n, in, out);
+    case OP_recurrent_grad: return recur_back(e, n, in, out);
+    case OP_linear_scan: return run_lines(e, n, in, out, linear_lines);
     default: return run_lines(e, n, in, out, n->op == OP_topk ? topk_lines : scan_lines);
     }
 }

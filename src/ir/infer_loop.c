@@ -13,6 +13,21 @@ nnc_status nnc_infer_scan(infer *c)
     return NNC_OK;
 }
 
+nnc_status nnc_infer_linear_scan(infer *c)
+{
+    const nnc_type *a = arg(c, 0), *b = arg(c, 1);
+    NNC_TRY(nnc_infer_scan(c));
+    NNC_TRY(nnc_infer_float(c, 0));
+    nnc_type first = nnc_type_make((nnc_dtype)a->dtype, a->rank, a->dim);
+    if (b->dtype != a->dtype || !nnc_type_same_shape(a, b))
+        return fail(c, "b is %s; it must be as a, %s", nnc_infer_show(c, b), nnc_infer_show(c, a));
+    first.dim[nnc_attr_int(c->n, AT_axis, 0)] = 1;
+    if (c->n->n_in > 2 && (arg(c, 2)->dtype != a->dtype || !nnc_type_same_shape(arg(c, 2), &first)))
+        return fail(
+            c, "y0 is %s; it must be %s", nnc_infer_show(c, arg(c, 2)), nnc_infer_show(c, &first));
+    return NNC_OK;
+}
+
 nnc_status nnc_infer_topk(infer *c)
 {
     const nnc_type *x = arg(c, 0);
@@ -198,4 +213,30 @@ nnc_status nnc_infer_rnn(infer *c)
     int64_t b = 0, h = 0;
     NNC_TRY(recurrent(c, 1, 3, &b, &h));
     return state(c, 2, "h0", b, h);
+}
+
+nnc_status nnc_infer_recurrent_grad(infer *c)
+{
+    const nnc_type *dy = arg(c, 0), *p = arg(c, 1), *w = arg(c, 2);
+    const nnc_dtype d = (nnc_dtype)dy->dtype;
+    NNC_TRY(nnc_infer_float(c, 0));
+    if (dy->rank != 3 || p->rank != 3 || p->dtype != d || p->dim[0] != dy->dim[0] ||
+        p->dim[1] != dy->dim[1] || p->dim[2] % dy->dim[2])
+        return fail(c, "dy is %s and p is %s; they must be [T,B,H] and [T,B,G H]",
+            nnc_infer_show(c, dy), nnc_infer_show(c, p));
+    const int64_t h = dy->dim[2];
+    if (w->rank != 2 || w->dtype != d || w->dim[0] != p->dim[2] || w->dim[1] != h)
+        return fail(c, "W is %s; it must be %s[%" PRId64 ",%" PRId64 "]", nnc_infer_show(c, w),
+            nnc_dtype_name(d), p->dim[2], h);
+    if (c->n->n_in == 4)
+        return fail(c, "phi needs e0 beside it");
+    for (int i = 3; i < c->n->n_in; i += 2)
+        if (arg(c, i)->dtype != d || !nnc_type_same_shape(arg(c, i), dy))
+            return fail(c, "%s is %s; it must be as dy, %s", i == 3 ? "phi" : "alpha",
+                nnc_infer_show(c, arg(c, i)), nnc_infer_show(c, dy));
+    if (c->n->n_in > 4)
+        NNC_TRY(state(c, 4, "e0", dy->dim[1], h));
+    nnc_infer_set(c, d, 3, p->dim);
+    c->out[1] = nnc_type_make(d, 3, dy->dim);
+    return NNC_OK;
 }

@@ -176,5 +176,5 @@ int nnc_result_count(const nnc_node *n)
         return nnc_attr_ints(n, AT_sizes, &sizes);
     if (n->op == OP_fused)
         return n->body ? (int)n->body->n_output : 0;
-    return n->op == OP_topk || n->op == OP_lstm ? 2 : 1;
+    return n->op == OP_topk || n->op == OP_lstm || n->op == OP_recurrent_grad ? 2 : 1;
 }

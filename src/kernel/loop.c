@@ -245,6 +245,16 @@ void lp_post(lp *p)
 
 /* ---- running sums and products --------------------------------------------------------------- */
 
+/* Where a step is along the axis, whose extent is n. */
+static nnc_affine position(const lp *p, const nnc_affine *step, int64_t n)
+{
+    nnc_affine e = {.c = n - 1};
+    if (!nnc_attr_int(p->n, AT_reverse, 0))
+        return *step;
+    nnc_affine_add(&e, step, -1);
+    return e;
+}
+
 /* Sums of floats are in f64: those of f32 lose a digit for each hundred terms, and each is a result. */
 static void scan(lp *p)
 {
@@ -254,11 +264,7 @@ static void scan(lp *p)
     const int64_t n = x->dim[axis];
     const nnc_dtype d = nnc_kdtype((nnc_dtype)x->dtype);
     lp_map at = lp_outer(p, x, 1u << axis), from;
-    nnc_affine step = lp_axis(p, KA_reduce, true, n), e = step;
-    if (nnc_attr_int(p->n, AT_reverse, 0)) {
-        e = (nnc_affine){.c = n - 1};
-        nnc_affine_add(&e, &step, -1);
-    }
+    nnc_affine step = lp_axis(p, KA_reduce, true, n), e = position(p, &step, n);
     at.d[axis] = e;
     from = at;
     lp_stage(p, nnc_affine_axes(&step));
@@ -271,6 +277,25 @@ static void scan(lp *p)
     v = lp_cast(p, v, nnc_is_float(d) ? DT_f64 : d);
     v = lp_reduce(p, product ? KR_prod : KR_sum, true, v, -1);
     lp_store(p, 0, &at, lp_cast(p, v, d));
+}
+
+/* What came before is read from the result. */
+static void linear_scan(lp *p)
+{
+    const nnc_type *x = nnc_typeof(p->g, p->n->in[0]);
+    const int axis = (int)nnc_attr_int(p->n, AT_axis, 0);
+    const int64_t n = x->dim[axis];
+    lp_map at = lp_outer(p, x, 1u << axis), last = at;
+    const lp_map start = at;
+    nnc_affine step = lp_axis(p, KA_map, true, n);
+    at.d[axis] = position(p, &step, n);
+    last.d[axis] = lp_plus(at.d[axis], nnc_attr_int(p->n, AT_reverse, 0) ? 1 : -1);
+    lp_stage(p, nnc_affine_axes(&step));
+    int32_t first =
+        p->n->n_in > 2 ? lp_load(p, 2, &start) : lp_const(p, nnc_kdtype((nnc_dtype)x->dtype), 0);
+    int32_t was = lp_load_result(p, 0, &last);
+    lp_guard(p, &last.d[axis], n, first);
+    lp_store(p, 0, &at, lp_sop(p, SC_fma, lp_load(p, 0, &at), was, lp_load(p, 1, &at)));
 }
 
 /* ---- scattering ------------------------------------------------------------------------------ */
@@ -419,6 +444,8 @@ nnc_kernel *nnc_loop_kernel(const nnc_graph *g, const nnc_node *n, nnc_arena *a,
         [OP_lstm] = lp_recurrent,
         [OP_gru] = lp_recurrent,
         [OP_rnn] = lp_recurrent,
+        [OP_linear_scan] = linear_scan,
+        [OP_recurrent_grad] = lp_recurrent_grad,
     };
     lp p = {.g = g, .n = n, .a = a};
     if (open_kernel(&p)) {

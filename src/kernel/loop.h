@@ -52,6 +52,7 @@ void lp_stage(lp *p, uint32_t axes);
 void lp_post(lp *p);
 
 void lp_recurrent(lp *p); /* loop_recurrent.c */
+void lp_recurrent_grad(lp *p);
 void lp_best(lp *p); /* loop_best.c */
 
 /* The kernel of node n, of class CL_loop, in `a`. NULL: out of memory (reported). */

@@ -1,4 +1,4 @@
-/* kernel/loop_recurrent.c -- kernels of lstm, gru and rnn: for each step of time and each element j of the state, a column of R for
+/* kernel/loop_recurrent.c -- kernels of lstm, gru, rnn, and of their gradients: for each step of time and each element j of the state, a column of R for
  * each gate times the state before, which is the result's row of the step before; then the gates' functions. Rows of the batch are outer
  * axes. lstm keeps c in its second result. Panels of R hold what neighbours j need of all gates for one k after the other.
  *
@@ -129,4 +129,40 @@ void lp_recurrent(lp *p)
     if (c.lengths >= 0)
         y = while_live(&c, y, before(&c, &c.j));
     lp_store(p, 0, &(lp_map){{c.t, c.b, c.j}}, y);
+}
+
+/* From the last step to the first; all gates of the step after it times W are the sum. */
+void lp_recurrent_grad(lp *p)
+{
+    const nnc_type *dy = nnc_typeof(p->g, p->n->in[0]), *x = nnc_typeof(p->g, p->n->in[1]);
+    const int64_t h = dy->dim[2], gates = x->dim[2] / h, steps = dy->dim[0];
+    const nnc_dtype d = nnc_kdtype((nnc_dtype)dy->dtype);
+    const bool carries = p->n->n_in > 4, apart = p->n->n_in > 5;
+    nnc_affine b = lp_axis(p, KA_outer, false, dy->dim[1]);
+    nnc_affine step = lp_axis(p, KA_map, true, steps), t = {.c = steps - 1};
+    nnc_affine j = lp_axis(p, KA_map, false, h), k = lp_axis(p, KA_reduce, false, gates * h);
+    nnc_affine_add(&t, &step, -1);
+    const nnc_affine next = lp_plus(t, 1);
+    lp_stage(p, nnc_affine_axes(&step) | nnc_affine_axes(&j) | nnc_affine_axes(&k));
+    int32_t zero = lp_const(p, d, 0), after = lp_load_result(p, 0, &(lp_map){{next, b, k}});
+    lp_guard(p, &next, steps, zero);
+    int32_t w = lp_load(p, 2, &(lp_map){{k, j}});
+    int32_t sum = lp_reduce(p, KR_sum, false, lp_sop(p, SC_fma, after, w, lp_const(p, d, 0)), -1);
+    lp_post(p);
+    const lp_map at = {{t, b, j}};
+    int32_t s = lp_sop(p, SC_add, lp_load(p, 0, &at), sum, -1), e = s;
+    if (apart)
+        e = lp_sop(p, SC_mul, lp_load(p, 5, &at), e, -1);
+    if (carries) {
+        int32_t first = lp_load(p, 4, &(lp_map){{b, j}});
+        int32_t was = lp_load_result(p, 1, &(lp_map){{next, b, j}});
+        lp_guard(p, &next, steps, first);
+        e = lp_sop(p, SC_fma, lp_load(p, 3, &at), was, e);
+    }
+    lp_store(p, 1, &at, e);
+    for (int64_t g = 0; g < gates; g++) {
+        const lp_map to = {{t, b, lp_plus(j, g * h)}};
+        int32_t from = apart && g == gates - 1 ? s : e;
+        lp_store(p, 0, &to, lp_sop(p, SC_mul, lp_load(p, 1, &to), from, -1));
+    }
 }

@@ -58,6 +58,33 @@ static const char *const graphs[] = {
     "ceil_mode=1}\n%z = avgpool %x {kernel=[3,2], strides=[2,3], pads=[1,0,1,1], ceil_mode=1}\n%u "
     "= avgpool %x {kernel=[3,3], "
     "strides=[2,2], pads=[1,1,1,1], count_include_pad=1}\nreturn %y, %z, %u\n}",
+    "graph @products {\n%x = input : f64[3,5]\n%y = cumprod %x {axis=1}\n%z = cumprod %x {axis=0, "
+    "exclusive=1}\n%u = cumprod %x {axis=1, reverse=1}\n%v = cumprod %x {axis=1, exclusive=1, "
+    "reverse=1}\nreturn %y, %z, %u, %v\n}",
+    "graph @scan {\n%a = input : f64[3,5]\n%b = input : f64[3,5]\n%c = input : f64[1,5]\n%y = "
+    "linear_scan %a, %b, %c {axis=0}\n%z = linear_scan %b, %y {axis=1, reverse=1}\nreturn %y, "
+    "%z\n}",
+    "graph @one {\n%a = input : f64[1,5]\n%b = input : f64[1,5]\n%y = linear_scan %a, %b "
+    "{axis=0}\n%z "
+    "= cumprod %y {axis=0, exclusive=1}\n%s = add %y, %z\nreturn %s\n}",
+    "graph @lstm {\n%x = input : f64[4,2,12]\n%r = input : f64[3,12]\n%h = input : f64[2,3]\n%c = "
+    "input : f64[2,3]\n%y, %d = lstm %x, %r, %h, %c\nreturn %y, %d\n}",
+    "graph @state {\n%x = input : f64[1,2,12]\n%r = input : f64[3,12]\n%h = input : f64[2,3]\n%y, "
+    "%d = "
+    "lstm %x, %r, %h, %h\nreturn %d\n}",
+    "graph @ends {\n%x = input : f64[5,4,8]\n%r = input : f64[2,8]\n%h = input : f64[4,2]\n%c = "
+    "input : f64[4,2]\n%n = constant : i32[4] = [3, 0, 5, 1]\n%y, %d = lstm %x, %r, %h, %c, %n\n"
+    "return %y, %d\n}",
+    "graph @gru {\n%x = input : f64[4,2,9]\n%r = input : f64[3,9]\n%b = input : f64[3]\n%h = input "
+    ": "
+    "f64[2,3]\n%y = gru %x, %r, %b, %h\nreturn %y\n}",
+    "graph @gru_ends {\n%x = input : f64[4,3,6]\n%r = input : f64[2,6]\n%b = input : f64[2]\n%h = "
+    "input : f64[3,2]\n%n = constant : u64[3] = [4, 0, 2]\n%y = gru %x, %r, %b, %h, %n\nreturn "
+    "%y\n}",
+    "graph @rnn {\n%x = input : f64[4,3,2]\n%r = input : f64[2,2]\n%h = input : f64[3,2]\n%n = "
+    "constant "
+    ": i64[3] = [2, -1, 9]\n%y = rnn %x, %r, %h, %n\n%z = rnn %x, %r, %h {activation=relu}\nreturn "
+    "%y, %z\n}",
     "graph @heads {\n%x = input : f64[3,1,4,5]\n%w = input : f64[2,6,5]\n%y = matmul %x, %w "
     "{transpose_b=1}\n%z = matmul %y, %x "
     "{transpose_a=1}\nreturn %z\n}",
@@ -141,26 +168,23 @@ TEST(only_what_is_needed)
 
 TEST(ops_without_a_derivative_are_listed)
 {
-    static const char text[] =
-        "graph @l {\n%x = input : f32[4]\n%y = cumprod %x {axis=0} loc \"/layers/3\"\n"
-        "%i = constant : i64[4,1] = [0, 1, 3, 2]\n"
-        "%z = scatter_nd %y, %i, %x {reduction=mul} loc \"/layers/4\"\nreturn %z\n}";
-    nnc_scan s;
-    nnc_scan_init(&s, "test", text, sizeof text - 1);
-    nnc_graph *g = nnc_graph_parse(&s, test_sink);
-    CHECK(g != NULL);
-    nnc_ref y = g->output[0], x = g->node[0].out, dx;
-    CHECK_INT(nnc_gradients(g, 1, &y, NULL, 1, &x, &dx, test_sink), NNC_E_MODEL);
-    CHECK_DIAG("/layers/4: scatter_nd with a reduction other than add has no derivative");
-    nnc_graph_destroy(g);
-    static const char product[] =
-        "graph @l {\n%x = input : f32[4]\n%y = cumprod %x {axis=0} loc \"/layers/3\"\nreturn %y\n}";
-    nnc_scan_init(&s, "test", product, sizeof product - 1);
-    g = nnc_graph_parse(&s, test_sink);
-    CHECK(g != NULL);
-    y = g->output[0];
-    x = g->node[0].out;
-    CHECK_INT(nnc_gradients(g, 1, &y, NULL, 1, &x, &dx, test_sink), NNC_E_MODEL);
-    CHECK_DIAG("/layers/3: cumprod has no derivative");
-    nnc_graph_destroy(g);
+    static const struct {
+        const char *text, *says;
+    } cases[] = {{"graph @l {\n%x = input : f32[4]\n%y = neg %x loc \"/layers/3\"\n"
+                  "%i = constant : i64[4,1] = [0, 1, 3, 2]\n"
+                  "%z = scatter_nd %y, %i, %x {reduction=mul} loc \"/layers/4\"\nreturn %z\n}",
+                     "/layers/4: scatter_nd with a reduction other than add has no derivative"},
+        {"graph @l {\n%x = input : f32[2,3,4]\n%w = input : f32[4,4]\n"
+         "%y, %e = recurrent_grad %x, %x, %w loc \"/layers/3\"\nreturn %y\n}",
+            "/layers/3: recurrent_grad has no derivative"}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_scan s;
+        nnc_scan_init(&s, "test", cases[i].text, strlen(cases[i].text));
+        nnc_graph *g = nnc_graph_parse(&s, test_sink);
+        CHECK(g != NULL);
+        nnc_ref y = g->output[0], x = g->node[0].out, dx;
+        CHECK_INT(nnc_gradients(g, 1, &y, NULL, 1, &x, &dx, test_sink), NNC_E_MODEL);
+        CHECK_DIAG(cases[i].says);
+        nnc_graph_destroy(g);
+    }
 }

@@ -62,8 +62,8 @@ static void check_seed(uint64_t seed, uint32_t classes)
 /* Does gradients.c check it? */
 static bool typed(nnc_op op)
 {
-    static const nnc_op ops[] = {
-        OP_mod, OP_topk, OP_scatter, OP_scatter_nd, OP_gather_elements, OP_gather_nd};
+    static const nnc_op ops[] = {OP_mod, OP_topk, OP_scatter, OP_scatter_nd, OP_gather_elements,
+        OP_gather_nd, OP_linear_scan, OP_lstm, OP_gru, OP_rnn};
     for (size_t i = 0; i < NNC_COUNT(ops); i++)
         if (ops[i] == op)
             return true;

@@ -204,6 +204,12 @@ TEST(recurrent)
         check_drawn(gen_recurrent, test_seed * 1013 + i, 1e-3, 0.3);
 }
 
+TEST(backward)
+{
+    for (uint64_t i = 0; i < 200; i++)
+        check_drawn(gen_backward, test_seed * 1021 + i, 1e-3, 0.3);
+}
+
 /* One tensor may be both states of an lstm; the operands after it have the buffers that follow. */
 TEST(one_state_for_both)
 {

@@ -47,9 +47,10 @@ static int generated(uint64_t from, int n)
 TEST(in_order)
 {
     ct_set s = {0};
-    for (uint64_t i = 0; i < 72; i++) {
+    for (uint64_t i = 0; i < 84; i++) {
         nnc_graph *g = (i < 45   ? gen_loop
                         : i < 60 ? gen_recurrent
+                        : i < 72 ? gen_backward
                                  : gen_largest)(i < 45 ? test_seed + i : i, test_sink);
         CHECK(g != NULL);
         if (g)

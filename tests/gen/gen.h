@@ -49,6 +49,8 @@ void gen_products(nnc_text *t, uint64_t seed, bool turned);
 nnc_graph *gen_loop(uint64_t seed, nnc_sink *sink);
 /* The same of lstm, gru and rnn, for which a rounding error grows from step to step. */
 nnc_graph *gen_recurrent(uint64_t seed, nnc_sink *sink);
+/* The same of linear_scan and recurrent_grad. */
+nnc_graph *gen_backward(uint64_t seed, nnc_sink *sink);
 /* The same of argmaxpool, and of maxpool_grad on its indices. */
 nnc_graph *gen_largest(uint64_t seed, nnc_sink *sink);
 

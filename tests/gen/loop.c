@@ -174,6 +174,42 @@ static nnc_ref recurrent(loop *l)
     return nnc_build(l->g, ops[which], n, in, which == 2 && h < 8, &at);
 }
 
+/* A linear scan along a short axis, or the backward pass of a recurrent op. */
+static nnc_ref backward(loop *l)
+{
+    static const nnc_dtype types[] = {DT_f32, DT_f32, DT_f64, DT_f16};
+    const nnc_dtype d = types[between(l, 0, 3)];
+    int64_t t = between(l, 1, 4);
+    const int64_t b = between(l, 1, 9), h = between(l, 0, 1) ? between(l, 1, 4) : between(l, 5, 40),
+                  g = between(l, 1, 4);
+    nnc_ref in[6];
+    int n = 0;
+    if (between(l, 0, 1)) {
+        int64_t dim[3] = {t, b, h};
+        const int axis = (int)between(l, 0, 2);
+        dim[axis] = t;
+        in[n++] = floats(l, "a", d, 3, dim);
+        in[n++] = floats(l, "b", d, 3, dim);
+        dim[axis] = 1;
+        if (between(l, 0, 1))
+            in[n++] = floats(l, "y0", d, 3, dim);
+        const nnc_attr at[] = {nnc_ai(AT_axis, axis), nnc_ai(AT_reverse, between(l, 0, 1))};
+        return nnc_build(l->g, OP_linear_scan, n, in, 2, at);
+    }
+    if (h > 4)
+        t = nnc_min64(t, 2); /* numbers grow from step to step */
+    in[n++] = floats(l, "dy", d, 3, (int64_t[]){t, b, h});
+    in[n++] = floats(l, "p", d, 3, (int64_t[]){t, b, g * h});
+    in[n++] = floats(l, "w", d, 2, (int64_t[]){g * h, h});
+    if (between(l, 0, 2)) {
+        in[n++] = floats(l, "phi", d, 3, (int64_t[]){t, b, h});
+        in[n++] = floats(l, "e0", d, 2, (int64_t[]){b, h});
+        if (between(l, 0, 1))
+            in[n++] = floats(l, "alpha", d, 3, (int64_t[]){t, b, h});
+    }
+    return nnc_build(l->g, OP_recurrent_grad, n, in, 0, NULL);
+}
+
 /* The indices of maxima over windows, or, of dy and indices (some of no element), the gradient of the operand. */
 static nnc_ref largest(loop *l)
 {
@@ -240,6 +276,12 @@ nnc_graph *gen_loop(uint64_t seed, nnc_sink *sink)
 nnc_graph *gen_recurrent(uint64_t seed, nnc_sink *sink)
 {
     static nnc_ref (*const op[])(loop *) = {recurrent};
+    return drawn(seed, op, NNC_COUNT(op), sink);
+}
+
+nnc_graph *gen_backward(uint64_t seed, nnc_sink *sink)
+{
+    static nnc_ref (*const op[])(loop *) = {backward};
     return drawn(seed, op, NNC_COUNT(op), sink);
 }
 

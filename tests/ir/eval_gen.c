@@ -135,10 +135,11 @@ TEST(gen_graphs_are_valid_and_repeat)
         nnc_graph_destroy(g);
         nnc_graph_destroy(again);
     }
-    for (uint64_t s = 0; s < 90; s++) {
-        nnc_graph *g = (s < 60   ? gen_loop
-                        : s < 80 ? gen_recurrent
-                                 : gen_largest)(test_seed + s, test_sink);
+    for (uint64_t s = 0; s < 110; s++) {
+        nnc_graph *g = (s < 60    ? gen_loop
+                        : s < 80  ? gen_recurrent
+                        : s < 100 ? gen_backward
+                                  : gen_largest)(test_seed + s, test_sink);
         CHECK(g != NULL);
         seen[g ? nnc_def(g, g->output[0])->op : OP_fused]++;
         nnc_graph_destroy(g);

@@ -207,6 +207,7 @@ TEST(recurrent)
 {
     terms = 64;
     check_drawn(gen_recurrent);
+    check_drawn(gen_backward);
     terms = 1;
 }
 
