@@ -323,7 +323,7 @@ static nnc_status recur(const ev *e, const nnc_node *n, const ev_arg *in, const 
 typedef struct backward {
     const double *dy, *p, *w, *phi, *e0, *alpha;
     double *d, *e;
-    int64_t steps, rows, h, gates;
+    int64_t steps, rows, h, gates, panel; /* panel: its elements of the state */
 } backward;
 
 static nnc_status backward_rows(void *ctx, int64_t begin, int64_t end)
@@ -337,7 +337,8 @@ static nnc_status backward_rows(void *ctx, int64_t begin, int64_t end)
                 const bool last = t == s->steps - 1;
                 double sum = s->dy[i], e;
                 for (int64_t k = 0; k < gh && !last; k++)
-                    sum += s->d[next * gh + k] * s->w[k * s->h + j];
+                    sum += s->d[next * gh + k] *
+                           s->w[(j / s->panel * gh + k) * s->panel + j % s->panel];
                 e = s->alpha ? s->alpha[i] * sum : sum;
                 if (s->phi)
                     e += s->phi[i] * (last ? s->e0[b * s->h + j] : s->e[next * s->h + j]);
@@ -364,6 +365,7 @@ static nnc_status recur_back(const ev *e, const nnc_node *n, const ev_arg *in, c
         .steps = dim[0],
         .rows = dim[1],
         .h = dim[2],
+        .panel = in[2].type->dim[in[2].type->rank - 1],
         .gates = in[1].type->dim[2] / dim[2]};
     return ev_for(e, s.rows, 1, s.steps * s.gates * s.h * s.h, backward_rows, &s);
 }

@@ -225,7 +225,9 @@ nnc_status nnc_infer_recurrent_grad(infer *c)
         return fail(c, "dy is %s and p is %s; they must be [T,B,H] and [T,B,G H]",
             nnc_infer_show(c, dy), nnc_infer_show(c, p));
     const int64_t h = dy->dim[2];
-    if (w->rank != 2 || w->dtype != d || w->dim[0] != p->dim[2] || w->dim[1] != h)
+    const bool fits = w->rank == 3 ? w->dim[0] * w->dim[2] == h && w->dim[1] == p->dim[2]
+                                   : w->rank == 2 && w->dim[0] == p->dim[2] && w->dim[1] == h;
+    if (!fits || w->dtype != d)
         return fail(c, "W is %s; it must be %s[%" PRId64 ",%" PRId64 "]", nnc_infer_show(c, w),
             nnc_dtype_name(d), p->dim[2], h);
     if (c->n->n_in == 4)

@@ -5,7 +5,7 @@
  *
  *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n]
  *
- *     lstm(x, R)  ->  lstm(x, p),   p = transpose(reshape(R)): [H/n, H, gates, n]
+ *     lstm(x, R)  ->  lstm(x, p),   p = transpose(reshape(R)): [H/n, H, gates, n]; recurrent_grad: [H/n, gates H, n]
  *
  * p consists of ordinary static nodes; inside a contraction's kernel w' is an index map. Where no n divides the outputs, they form a
  * single panel.
@@ -325,29 +325,39 @@ nnc_ref pack_products(pass *p, nnc_ref v)
     return v;
 }
 
-/* lstm, gru, rnn: panels of as many elements of the state as the kernel computes at once. */
+static bool is_recurrent(const nnc_node *n)
+{
+    return n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad;
+}
+
+/* What each step reads in panels: of as many elements of the state as the kernel computes at once. */
 static void pack_recurrent(pass *p, packs *s, uint32_t i, const nnc_target *t)
 {
+    enum { STEPS = 8 }; /* from which on a copy made at run time is read often enough */
     const nnc_node n = p->g->node[i];
-    const nnc_type *y = nnc_typeof(p->g, n.out), *r = nnc_typeof(p->g, n.in[1]);
-    const int64_t h = y->dim[2];
-    const int gates = (int)(nnc_typeof(p->g, n.in[0])->dim[2] / h);
-    const int rows = nnc_recurrent_rows(y->dim[1], gates, t);
-    int64_t wide = nnc_recurrent_vectors(rows * gates, t) * t->vector_bits / 8 /
+    const bool back = n.op == OP_recurrent_grad;
+    const int operand = back ? 2 : 1;
+    const nnc_type *x = nnc_typeof(p->g, n.in[back]), *y = nnc_typeof(p->g, n.out + back),
+                   *r = nnc_typeof(p->g, n.in[operand]);
+    const int64_t h = y->dim[2], sums = back ? 1 : x->dim[2] / h;
+    const int rows = nnc_recurrent_rows(y->dim[1], (int)sums, t);
+    int64_t wide = nnc_recurrent_vectors(rows * (int)sums, t) * t->vector_bits / 8 /
                    nnc_max64(nnc_dtype_size((nnc_dtype)r->dtype), 4);
-    nnc_ref in[5];
+    nnc_ref in[6];
     layers l = layers_of(p, i, NNC_NONE);
-    if (r->rank == 4 || wide < 1 || h % wide || !nnc_type_is_row_major(r))
+    if (r->rank > 2 || wide < 1 || h % wide || !nnc_type_is_row_major(r))
         return;
-    if (!edit_static(p, n.in[1])) {
-        decline_node(p, i, "weights packed", "its weights are computed at run time");
+    if (!edit_static(p, n.in[operand]) && y->dim[0] < STEPS) {
+        decline_node(p, i, "weights packed", "they are computed at run time, for few steps");
         return;
     }
-    const packing k = {
-        .rank = 4, .divided = -1, .cut = {h, gates, h / wide, wide}, .perm = {2, 0, 1, 3}};
+    const packing of_gates = {
+        .rank = 4, .divided = -1, .cut = {h, sums, h / wide, wide}, .perm = {2, 0, 1, 3}};
+    const packing of_rows = {
+        .rank = 3, .divided = 1, .cut = {x->dim[2], h / wide, wide}, .perm = {1, 0, 2}};
     memcpy(in, n.in, sizeof *in * (size_t)n.n_in);
-    in[1] = panels_of(p, s, i, n.in[1], &k);
-    if (in[1] == NNC_NONE)
+    in[operand] = panels_of(p, s, i, n.in[operand], back ? &of_rows : &of_gates);
+    if (in[operand] == NNC_NONE)
         return;
     edit_at(p, i);
     nnc_ref v = nnc_build(p->g, (nnc_op)n.op, n.n_in, in, n.n_attr, n.attr);
@@ -365,8 +375,8 @@ nnc_status pass_pack_weights(pass *p)
     packs s = {0};
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
-        const bool recurrent = c->op == OP_lstm || c->op == OP_gru || c->op == OP_rnn;
-        if (recurrent && !p->e.dead[i] && !p->e.is_static[i] && target_of(p, c)->kind == NNC_T_cpu)
+        if (is_recurrent(c) && !p->e.dead[i] && !p->e.is_static[i] &&
+            target_of(p, c)->kind == NNC_T_cpu)
             pack_recurrent(p, &s, i, target_of(p, c));
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
             c->n_in > NNC_KERNEL_ARGUMENTS)

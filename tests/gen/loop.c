@@ -200,7 +200,8 @@ static nnc_ref backward(loop *l)
         t = nnc_min64(t, 2); /* numbers grow from step to step */
     in[n++] = floats(l, "dy", d, 3, (int64_t[]){t, b, h});
     in[n++] = floats(l, "p", d, 3, (int64_t[]){t, b, g * h});
-    in[n++] = floats(l, "w", d, 2, (int64_t[]){g * h, h});
+    in[n++] = h % 4 || between(l, 0, 1) ? floats(l, "w", d, 2, (int64_t[]){g * h, h})
+                                        : floats(l, "w", d, 3, (int64_t[]){h / 4, g * h, 4});
     if (between(l, 0, 2)) {
         in[n++] = floats(l, "phi", d, 3, (int64_t[]){t, b, h});
         in[n++] = floats(l, "e0", d, 2, (int64_t[]){b, h});
