@@ -93,6 +93,8 @@ def recurrent():
 
 
 MODELS = {"mlp": mlp, "cnn": cnn, "encoder": encoder, "recurrent": recurrent}
+
+
 def warmed(make):
     """20 steps of warm-up, then make(optimizer)."""
     def of(o):
