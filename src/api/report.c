@@ -1,5 +1,6 @@
 /* api/report.c -- the reports show, doctor and devices as text, JSON and CSV (docs/formats.md). */
 #include "api/internal.h"
+#include "data/data.h"
 #include "tensors/tensors.h"
 #include "api/report_text.h"
 #include <stdlib.h>
@@ -164,6 +165,10 @@ static const part parts[] = {
         "build again"},
     {"onednn", "convolutions and matrix products (oneDNN)",
         "generated kernels compute them: apt-get install libdnnl-dev, then build again"},
+    {"jpeg", "JPEG files of pictures (libjpeg)",
+        "nnc train reads none of them: apt-get install libjpeg-dev, then build again"},
+    {"png", "PNG files of pictures (libpng)",
+        "nnc train reads none of them: apt-get install libpng-dev, then build again"},
     {"zlib", "compressed .npz files (zlib)",
         "only uncompressed ones are read: apt-get install zlib1g-dev, then build again"},
 };
@@ -206,7 +211,8 @@ static void put_machines_json(nnc_text *t, const nnc_env *e)
 /* Loads optional part i; NULL: absent, *why says why. */
 static const void *load_part(int i, const char **version, const char **why)
 {
-    static const char *const symbol[] = {"nnc_emitter_llvm", "nnc_engine_onednn"};
+    static const char *const symbol[] = {
+        "nnc_emitter_llvm", "nnc_engine_onednn", "nnc_decoder_jpeg", "nnc_decoder_png"};
     if (i == (int)NNC_COUNT(symbol)) { /* no plug-in */
         const char *zlib = nnc_zlib_version();
         *version = zlib ? zlib : "";
@@ -216,7 +222,8 @@ static const void *load_part(int i, const char **version, const char **why)
     const void *p = nnc_plugin(parts[i].name, symbol[i], why);
     *version = !p       ? ""
                : i == 0 ? ((const nnc_emitter *)p)->version
-                        : ((const nnc_engine *)p)->version;
+               : i == 1 ? ((const nnc_engine *)p)->version
+                        : ((const nnc_decoder *)p)->version;
     return p;
 }
 

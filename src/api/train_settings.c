@@ -8,13 +8,15 @@
 #include "api/internal.h"
 #include "base/json.h"
 
+#include <math.h>
 #include <string.h>
 
 #define AT(f) offsetof(nnc_train_options, f)
 const nnc_flag nnc_train_settings[] = {
     {'l', {"--data", NNC_SET_FILE, AT(data.path), 0, 0, 0, "PATH"},
         "Samples, a file or folder: .npz or .safetensors with a tensor for each input and the "
-        "target, .npy of the only input; CIFAR-10 or CIFAR-100 (binary); idx (MNIST)"},
+        "target, .npy of the only input; CIFAR-10 or CIFAR-100 (binary); idx (MNIST); a folder of "
+        "JPEG and PNG files for each class"},
     {'l', {"--labels", NNC_SET_FILE, AT(data.labels), 0, 0, 0, "FILE"},
         "The target from this file instead: class indices, or numbers (default: in --data; of idx: "
         "the file named after --data)"},
@@ -147,7 +149,10 @@ static bool put_value(const nnc_item *v, nnc_setting_kind kind, nnc_text *t)
     const bool number = kind == NNC_SET_INT || kind == NNC_SET_SEED || kind == NNC_SET_REAL,
                text = kind == NNC_SET_TEXT || kind == NNC_SET_LIST;
     if (nnc_is_number(v) && (number || text)) {
-        nnc_put_double(t, v->number);
+        if (v->number == rint(v->number) && fabs(v->number) < 1e15)
+            nnc_printf(t, "%.0f", v->number); /* 50 is no integer as 5e+01 */
+        else
+            nnc_put_double(t, v->number);
         return true;
     }
     if (nnc_is_string(v) && !number) {

@@ -6,23 +6,23 @@
 
 enum { SIDE = 32, PIXELS = 3 * SIDE * SIDE };
 
-typedef struct file {
+typedef struct part {
     nnc_map map;
     char *path;
     int64_t n; /* records */
-} file;
+} part;
 
 typedef struct cifar {
     nnc_source o;
-    file *file;
+    part *file;
     size_t n_file;
     int head, label; /* bytes before the pixels, and which of them is the class */
 } cifar;
 
 /* The file of record *i, which becomes its number there. */
-static const file *file_of(const cifar *c, int64_t *i)
+static const part *file_of(const cifar *c, int64_t *i)
 {
-    const file *f = c->file;
+    const part *f = c->file;
     for (; *i >= f->n; f++)
         *i -= f->n;
     return f;
@@ -30,7 +30,7 @@ static const file *file_of(const cifar *c, int64_t *i)
 
 static const uint8_t *record(const cifar *c, int64_t i)
 {
-    const file *f = file_of(c, &i);
+    const part *f = file_of(c, &i);
     return f->map.data + i * (c->head + PIXELS);
 }
 
@@ -52,11 +52,11 @@ static nnc_status row(const nnc_source *o, int64_t i, int k, void *to, nnc_sink 
     return NNC_OK;
 }
 
-static const char *file_name(const nnc_source *o, int64_t i, char place[64])
+static void put_name(const nnc_source *o, int64_t i, nnc_text *file, char place[64])
 {
-    const file *f = file_of((const cifar *)o, &i);
+    const part *f = file_of((const cifar *)o, &i);
     snprintf(place, 64, "record %lld", (long long)i);
-    return f->path;
+    nnc_puts(file, f->path);
 }
 
 static void close_files(nnc_source *o)
@@ -66,10 +66,10 @@ static void close_files(nnc_source *o)
         nnc_map_close(&c->file[i].map);
 }
 
-static const nnc_source_ops ops = {picture, row, file_name, close_files};
+static const nnc_source_ops ops = {picture, row, put_name, close_files};
 
 /* Could all records of f be of CIFAR-10 (head 1) or CIFAR-100 (2)? *bad: the first that is not; -1: the size is wrong. */
-static bool fits(const file *f, int head, int64_t *bad)
+static bool fits(const part *f, int head, int64_t *bad)
 {
     const size_t bytes = (size_t)head + PIXELS;
     *bad = -1;
@@ -84,7 +84,7 @@ static bool fits(const file *f, int head, int64_t *bad)
     return true;
 }
 
-static nnc_status refuse(const file *f, nnc_sink *sink)
+static nnc_status refuse(const part *f, nnc_sink *sink)
 {
     int64_t bad10, bad100;
     const nnc_loc loc = {.file = f->path};
@@ -110,7 +110,7 @@ static nnc_status recognise(cifar *c, nnc_sink *sink)
 {
     int64_t bad;
     for (size_t i = 0; i < c->n_file; i++) {
-        file *f = &c->file[i];
+        part *f = &c->file[i];
         const int head = fits(f, 1, &bad) ? 1 : fits(f, 2, &bad) ? 2 : 0;
         if (!head)
             return refuse(f, sink);
@@ -131,10 +131,10 @@ static nnc_status open_files(cifar *c, const nnc_request *q, const nnc_names *na
     size_t tests = 0;
     for (size_t i = 0; names && i < n; i++)
         tests += strstr(names->at[i], "test") != NULL;
-    c->file = ARENA_NEW(&c->o.arena, file, n);
+    c->file = ARENA_NEW(&c->o.arena, part, n);
     NNC_NEED(c->file, sink);
     for (size_t i = 0; i < n; i++) {
-        file *f = &c->file[c->n_file];
+        part *f = &c->file[c->n_file];
         if (names && tests < n && strstr(names->at[i], "test"))
             continue; /* test_batch.bin: for --validation-data */
         f->path = names ? nnc_arena_printf(&c->o.arena, "%s/%s", q->path, names->at[i])

@@ -58,4 +58,23 @@ typedef struct nnc_data_times {
 } nnc_data_times;
 nnc_data_times nnc_data_take_times(nnc_data *d); /* since the last call */
 
+/* ---- decoders of pictures: the plug-ins jpeg (symbol nnc_decoder_jpeg) and png (nnc_decoder_png) ---- */
+
+/* A picture's 8-bit numbers by row, pixel and channel: c is 1 (grey) or 3 (red, green, blue). */
+typedef struct nnc_decoded {
+    int c, h, w;
+    uint8_t *at;
+    /* Makes room for the numbers; NULL: out of memory. */
+    uint8_t *(*room)(struct nnc_decoded *d, size_t bytes);
+    char why[200]; /* of NNC_E_MODEL: what is wrong with the file */
+} nnc_decoded;
+
+enum { NNC_MAX_PICTURE = 1 << 28 }; /* numbers of a picture; larger ones are refused */
+
+typedef struct nnc_decoder {
+    const char *version;
+    /* Decodes the file of n bytes at p. NNC_E_MODEL, with d->why; NNC_E_NOMEM. Any number of threads may call it at the same time. */
+    nnc_status (*decode)(const uint8_t *p, size_t n, nnc_decoded *d);
+} nnc_decoder;
+
 #endif

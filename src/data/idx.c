@@ -9,18 +9,18 @@
 
 enum { U8 = 8, MAX_DIMS = 3, HEAD = 4 };
 
-typedef struct file {
+typedef struct part {
     const char *path;
     nnc_map map;
     uint8_t *own; /* inflated bytes, or NULL */
     const uint8_t *at; /* first number */
     int dims;
     uint32_t dim[MAX_DIMS];
-} file;
+} part;
 
 typedef struct idx {
     nnc_source o;
-    file picture, label;
+    part picture, label;
 } idx;
 
 static uint32_t big(const uint8_t *p)
@@ -44,14 +44,14 @@ bool nnc_is_idx(const char *path)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static nnc_status fail(const file *f, nnc_sink *sink, const char *why)
+static nnc_status fail(const part *f, nnc_sink *sink, const char *why)
 {
     return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = f->path}, "damaged idx file: %s", why);
 }
 
 /* Reads the header of the first n bytes at p; *bytes: of header and numbers. */
 static nnc_status read_head(
-    file *f, const uint8_t *p, size_t n, int dims, int64_t *bytes, nnc_sink *sink)
+    part *f, const uint8_t *p, size_t n, int dims, int64_t *bytes, nnc_sink *sink)
 {
     const size_t head = HEAD + 4 * (size_t)dims;
     if (n < HEAD || p[0] || p[1])
@@ -76,7 +76,7 @@ static nnc_status read_head(
     return NNC_OK;
 }
 
-static nnc_status check_size(const file *f, int64_t want, int64_t there, nnc_sink *sink)
+static nnc_status check_size(const part *f, int64_t want, int64_t there, nnc_sink *sink)
 {
     if (want == there)
         return NNC_OK;
@@ -105,7 +105,7 @@ static size_t inflate_some(z_stream *z, const nnc_map *m, uint8_t *to, size_t n,
     return made;
 }
 
-static nnc_status inflate_all(file *f, z_stream *z, int dims, nnc_sink *sink)
+static nnc_status inflate_all(part *f, z_stream *z, int dims, nnc_sink *sink)
 {
     uint8_t head[HEAD + 4 * MAX_DIMS], more;
     int64_t bytes = 0;
@@ -127,7 +127,7 @@ static nnc_status inflate_all(file *f, z_stream *z, int dims, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status read_gz(file *f, int dims, nnc_sink *sink)
+static nnc_status read_gz(part *f, int dims, nnc_sink *sink)
 {
     z_stream z = {.next_in = (Bytef *)(uintptr_t)f->map.data};
     if (inflateInit2(&z, 16 + MAX_WBITS) != Z_OK)
@@ -137,7 +137,7 @@ static nnc_status read_gz(file *f, int dims, nnc_sink *sink)
     return s;
 }
 #else
-static nnc_status read_gz(file *f, int dims, nnc_sink *sink)
+static nnc_status read_gz(part *f, int dims, nnc_sink *sink)
 {
     (void)dims;
     return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = f->path},
@@ -145,7 +145,7 @@ static nnc_status read_gz(file *f, int dims, nnc_sink *sink)
 }
 #endif
 
-static nnc_status open_one(file *f, int dims, nnc_sink *sink)
+static nnc_status open_one(part *f, int dims, nnc_sink *sink)
 {
     int64_t bytes = 0;
     NNC_TRY(nnc_map_open(&f->map, f->path, sink));
@@ -176,10 +176,10 @@ static nnc_status row(const nnc_source *o, int64_t i, int k, void *to, nnc_sink 
     return NNC_OK;
 }
 
-static const char *file_name(const nnc_source *o, int64_t i, char place[64])
+static void put_name(const nnc_source *o, int64_t i, nnc_text *file, char place[64])
 {
     snprintf(place, 64, "label %lld", (long long)i);
-    return ((const idx *)o)->label.path;
+    nnc_puts(file, ((const idx *)o)->label.path);
 }
 
 static void close_files(nnc_source *o)
@@ -191,7 +191,7 @@ static void close_files(nnc_source *o)
     nnc_free(x->label.own);
 }
 
-static const nnc_source_ops ops = {picture, row, file_name, close_files};
+static const nnc_source_ops ops = {picture, row, put_name, close_files};
 
 /* The name of the labels' file: "train-labels-idx1-ubyte" of "train-images-idx3-ubyte". NULL: the name does not say. */
 static nnc_status name_labels(idx *x, const char *of, nnc_sink *sink)

@@ -41,8 +41,8 @@ typedef struct nnc_source_ops {
     nnc_status (*picture)(const nnc_source *o, int64_t i, int k, int channels, nnc_scratch *s, nnc_sink *sink);
     /* Reads sample i's numbers of input k in the input's type; of pictures the class, for the target. */
     nnc_status (*row)(const nnc_source *o, int64_t i, int k, void *to, nnc_sink *sink);
-    /* The file of sample i, and its place there ("record 12") or "". */
-    const char *(*file)(const nnc_source *o, int64_t i, char place[64]);
+    /* For messages: appends the file of sample i, and sets its place there ("record 12") where the file has several. */
+    void (*name)(const nnc_source *o, int64_t i, nnc_text *file, char place[64]);
     void (*close)(nnc_source *o); /* what is not in the arena */
 } nnc_source_ops;
 

@@ -21,7 +21,9 @@ void nnc_source_close(nnc_source *o)
 nnc_status nnc_source_fail(const nnc_source *o, int64_t i, nnc_sink *sink, const char *fmt, ...)
 {
     char place[64] = "";
-    const nnc_loc loc = {.file = o->ops->file(o, i, place)};
+    NNC_LOCAL(nnc_text) file = {0};
+    o->ops->name(o, i, &file, place);
+    const nnc_loc loc = {.file = nnc_text_str(&file)};
     va_list ap;
     va_start(ap, fmt);
     nnc_status s = nnc_vfail(sink, NNC_E_MODEL, loc, *place ? place : NULL, fmt, ap);
@@ -121,6 +123,8 @@ static nnc_status open_folder(const nnc_request *q, nnc_arena *a, nnc_source **o
         return nnc_idx_source(q, idx, out, sink);
     if (keep(&files, ".bin"))
         return nnc_cifar_source(q, &files, out, sink);
+    if (folders.n)
+        return nnc_folder_source(q, &folders, out, sink);
     return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = q->path},
         "has no samples: expected a folder for each class with its JPEG and PNG files, the .bin "
         "files of CIFAR, or the idx files of MNIST");

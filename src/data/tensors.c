@@ -71,10 +71,10 @@ static nnc_status row(const nnc_source *o, int64_t i, int k, void *to, nnc_sink 
     return NNC_OK;
 }
 
-static const char *file_name(const nnc_source *o, int64_t i, char place[64])
+static void put_name(const nnc_source *o, int64_t i, nnc_text *file, char place[64])
 {
     snprintf(place, 64, "row %lld", (long long)i);
-    return ((const rows *)o)->column[0].file;
+    nnc_puts(file, ((const rows *)o)->column[0].file);
 }
 
 static void close_rows(nnc_source *o)
@@ -86,7 +86,7 @@ static void close_rows(nnc_source *o)
     nnc_tensors_close(r->labels);
 }
 
-static const nnc_source_ops ops = {picture, row, file_name, close_rows};
+static const nnc_source_ops ops = {picture, row, put_name, close_rows};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 

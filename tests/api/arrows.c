@@ -27,6 +27,8 @@ static const struct {
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
+    {"plugins/jpeg", "base data"},
+    {"plugins/png", "base data"},
     {"api",
         "base ir train data target cuda tensors onnx frontend kernel passes codegen plan runtime "
         "engines"},

@@ -6,7 +6,7 @@ static const char section[] =
     "{\"args\": {\"batch\": 1}, \"inputs\": {\"x\": [\"batch\", 8]}, \"layers\": [{\"op\": "
     "\"linear\", \"name\": \"a\", \"out\": 4}], \"train\": {\"loss\": \"mse\", \"lr\": 0.25, "
     "\"batch\": 16, \"seed\": 9, \"data\": \"d.npz\", \"labels\": \"/l.npy\", \"shuffle\": false, "
-    "\"nesterov\": true, \"optimizer\": \"adamw\", \"warmup_steps\": 5}}";
+    "\"nesterov\": true, \"optimizer\": \"adamw\", \"warmup_steps\": 50}}";
 
 static nnc_model *open_for_training(
     const char *file, const char *set, nnc_train_options *t, nnc_arena *a)
@@ -46,7 +46,7 @@ TEST(sections_of_model_files)
     CHECK_INT(batch_of(m), 16);
     CHECK_INT(m->given->seed, 9);
     CHECK(t.of.loss == NNC_LOSS_mse && t.of.optimizer == NNC_OPT_adamw && t.of.nesterov);
-    CHECK(t.rate.lr == 0.25 && t.rate.warmup == 5 && t.data.no_shuffle && t.seed == 9 &&
+    CHECK(t.rate.lr == 0.25 && t.rate.warmup == 50 && t.data.no_shuffle && t.seed == 9 &&
           t.epochs == 1);
     CHECK_STR(t.data.path, data); /* beside the model file */
     CHECK_STR(t.data.labels, "/l.npy");

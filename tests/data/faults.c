@@ -1,7 +1,17 @@
 /* tests/data/faults.c -- allocations that fail, and files with random damage. A failure is repeated with --seed N. NNC_FUZZ_SECONDS: for so
  * long per kind of file, otherwise a few hundred rounds. */
 #include "help.h"
+#include "jpegs.h"
 #include <stdlib.h>
+
+static bool pictures(void)
+{
+    const char *why;
+    if (nnc_plugin("jpeg", "nnc_decoder_jpeg", &why) && nnc_plugin("png", "nnc_decoder_png", &why))
+        return true;
+    test_skip("%s", why);
+    return false;
+}
 
 /* ---- failing allocations --------------------------------------------------------------------- */
 
@@ -70,6 +80,22 @@ TEST(failing_allocations)
         sweep(&o, &small);
     o = (nnc_data_options){.path = td_path("a.npz"), .loaders = -1, .flip = true};
     sweep(&o, &small);
+    td_remove();
+}
+
+TEST(failing_allocations_of_pictures)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    const td_model m = {{2, 3, 8, 8}, 4, 10};
+    td_png(&t, 2, 8, 3, 9, 7);
+    td_write("p/a/1.png", t.s, t.n);
+    td_write("p/a/2.png", t.s, t.n);
+    td_write("p/b/1.jpg", jpeg_colour, sizeof jpeg_colour);
+    td_write("p/b/2.jpg", jpeg_inks, sizeof jpeg_inks);
+    const nnc_data_options o = {
+        .path = td_path("p"), .loaders = -1, .resize = "9", .crop = NNC_CROP_random};
+    if (pictures())
+        sweep(&o, &m);
     td_remove();
 }
 
@@ -155,4 +181,32 @@ TEST(fuzz_idx)
     td_write("images", p.s, p.n);
     fuzz("labels", &l, &o, &m);
     td_remove();
+}
+
+static void fuzz_pictures(const char *name, const void *p, size_t n)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    const td_model m = {{1, 3, 8, 8}, 4, 10};
+    const nnc_data_options o = {.path = td_path("f"), .loaders = -1, .resize = "8x8"};
+    nnc_putn(&t, p, n);
+    if (pictures())
+        fuzz(name, &t, &o, &m);
+    td_remove();
+}
+
+TEST(fuzz_png)
+{
+    static const int kinds[][3] = {{2, 8, 3}, {3, 4, 1}, {6, 16, 4}};
+    for (size_t i = 0; i < NNC_COUNT(kinds); i++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        td_png(&t, kinds[i][0], kinds[i][1], kinds[i][2], 7, 9);
+        fuzz_pictures("f/a/1.png", t.s, t.n);
+    }
+}
+
+TEST(fuzz_jpeg)
+{
+    fuzz_pictures("f/a/1.jpg", jpeg_colour, sizeof jpeg_colour);
+    fuzz_pictures("f/a/1.jpg", jpeg_progressive, sizeof jpeg_progressive);
+    fuzz_pictures("f/a/1.jpg", jpeg_inks, sizeof jpeg_inks);
 }

@@ -147,6 +147,79 @@ void td_gz(nnc_text *t, const void *data, size_t n)
     put_little(t, (uint32_t)n, 4);
 }
 
+static void put_chunk(nnc_text *t, const char *name, const nnc_text *data)
+{
+    NNC_LOCAL(nnc_text) all = {0};
+    nnc_puts(&all, name);
+    nnc_putn(&all, nnc_text_str(data), data->n);
+    put_big(t, (uint32_t)data->n);
+    nnc_putn(t, all.s, all.n);
+    put_big(t, crc32((const uint8_t *)all.s, all.n));
+}
+
+int td_png_number(int i, int bits)
+{
+    return (int)(nnc_rng_u32(11, (uint64_t)i) % (bits < 8 ? 1u << bits : 256));
+}
+
+/* zlib's format with one block that is stored as it is. */
+static void put_zlib(nnc_text *t, const nnc_text *rows)
+{
+    uint32_t a = 1, b = 0;
+    for (size_t i = 0; i < rows->n; i++) {
+        a = (a + (uint8_t)rows->s[i]) % 65521;
+        b = (b + a) % 65521;
+    }
+    nnc_putn(t, "\x78\x01\x01", 3);
+    put_little(t, (uint32_t)rows->n, 2);
+    put_little(t, ~(uint32_t)rows->n, 2);
+    nnc_putn(t, rows->s, rows->n);
+    put_big(t, b << 16 | a);
+}
+
+static void put_rows(nnc_text *t, int bits, int channels, int h, int w)
+{
+    for (int y = 0; y < h; y++) {
+        unsigned byte = 0, used = 0;
+        nnc_putc(t, 0); /* no filter */
+        for (int x = 0; x < w * channels; x++) {
+            const unsigned v = (unsigned)td_png_number(y * w * channels + x, bits);
+            if (bits >= 8)
+                nnc_putc(t, (char)v);
+            if (bits == 16)
+                nnc_putc(t, (char)v);
+            if (bits >= 8)
+                continue;
+            byte = byte << bits | v;
+            used += (unsigned)bits;
+            if (used == 8 || x + 1 == w * channels) {
+                nnc_putc(t, (char)(byte << (8 - used)));
+                byte = used = 0;
+            }
+        }
+    }
+}
+
+void td_png(nnc_text *t, int type, int bits, int channels, int h, int w)
+{
+    NNC_LOCAL(nnc_text) head = {0}, palette = {0}, rows = {0}, packed = {0}, none = {0};
+    put_big(&head, (uint32_t)w);
+    put_big(&head, (uint32_t)h);
+    nnc_putc(&head, (char)bits);
+    nnc_putc(&head, (char)type);
+    nnc_putn(&head, "\0\0\0", 3);
+    for (int i = 0; i < 3 << bits && type == 3; i++)
+        nnc_putc(&palette, (char)(i / 3 * 7 + i % 3 * 50));
+    put_rows(&rows, bits, channels, h, w);
+    put_zlib(&packed, &rows);
+    nnc_putn(t, "\x89PNG\r\n\x1a\n", 8);
+    put_chunk(t, "IHDR", &head);
+    if (palette.n)
+        put_chunk(t, "PLTE", &palette);
+    put_chunk(t, "IDAT", &packed);
+    put_chunk(t, "IEND", &none);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 nnc_status td_open(const nnc_data_options *o, const td_model *m, nnc_data **out)

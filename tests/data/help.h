@@ -19,6 +19,9 @@ uint8_t td_cifar_byte(int record, int at); /* of the pixels */
 void td_idx_pictures(nnc_text *t, int n, int h, int w);
 void td_idx_labels(nnc_text *t, int n);
 uint8_t td_idx_byte(int picture, int at);
+/* A PNG file of random numbers; in palettes entry i has the colours 7 i, 7 i + 50, 7 i + 100. Both bytes of 16-bit numbers are equal. */
+void td_png(nnc_text *t, int type, int bits, int channels, int h, int w);
+int td_png_number(int i, int bits); /* number i of its rows */
 void td_gz(nnc_text *t, const void *data, size_t n);
 void td_idx_files(int n, int h, int w); /* train-images-idx3-ubyte and train-labels-idx1-ubyte */
 
