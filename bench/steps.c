@@ -9,7 +9,7 @@
  *     burst MS     makes steps for at least MS milliseconds: {"ms": [each step's]}
  *     parts N      {"data_ms", "forward_ms", "loss_ms", "backward_ms", "optimizer_ms"}: medians over N steps
  *     about        {"loss", "memory_bytes", "launches", "rss_bytes"}: of the first step; as planned; peak of the process beyond its start
- *     graph        {"graph", "outputs", "target"}: the model, for PyTorch (device/graph.c)
+ *     graph        {"graph", "outputs", "training"}: the model, for PyTorch (device/graph.c)
  *
  * Steps have a learning rate of 0. Inputs and weights are generated, as nnc compare does. */
 #include "api/internal.h"
@@ -25,7 +25,7 @@ typedef struct worker {
     nnc_compile_options compile;
     nnc_env_options env_options;
     nnc_training training;
-    const char *model, *form;
+    const char *model, *form, *loss_word, *optimizer;
     nnc_arg set[16];
     nnc_env *env;
     nnc_model *forward, *step;
@@ -197,22 +197,10 @@ static void about(const worker *w, nnc_text *out)
 
 static void graph(const worker *w, nnc_text *out)
 {
-    static const char *const losses[] = {"cross_entropy", "mse", "bce"}, *const optimizers[] = {
-                                                                             "sgd", "adam",
-                                                                             "adamw"};
-    nnc_printf(out, "{\"loss\": \"%s\", \"optimizer\": \"%s\", \"momentum\": %.9g",
-        losses[w->training.loss], optimizers[w->training.optimizer], w->training.momentum);
+    nnc_puts(out, "{\"model\": ");
+    nnc_put_json_string(out, w->model);
     graph_json(w->forward, out);
-    for (int i = 0; i < w->a->plan->n_input; i++) {
-        if (strcmp(w->a->plan->input_name[i], NNC_TRAIN_TARGET) != 0)
-            continue;
-        nnc_puts(out, ", \"target\": {");
-        type_json(nnc_whole_input(w->a, i), out);
-        nnc_printf(out,
-            ", \"key\": \"%016llx\", \"scale\": 1, \"shift\": 0, \"period\": 0, \"name\": "
-            "\"target\"}",
-            (unsigned long long)nnc_rng_key(NNC_TRAIN_TARGET, 0x696e707574u));
-    }
+    training_json(&w->training, w->step, out);
     nnc_puts(out, "}");
     for (size_t i = 0; i < out->n; i++)
         out->s[i] = out->s[i] == '\n' ? ' ' : out->s[i];
@@ -251,19 +239,8 @@ static nnc_status serve(worker *w)
 
 /* ---- flags ----------------------------------------------------------------------------------------------------------- */
 
-static int word_of(const char *v, const char *const *words, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (!strcmp(v, words[i]))
-            return i;
-    return 0;
-}
-
 static bool read_flag(worker *w, char *arg)
 {
-    static const char *const losses[] = {"cross_entropy", "mse", "bce"}, *const optimizers[] = {
-                                                                             "sgd", "adam",
-                                                                             "adamw"};
     char *v = strchr(arg, '='), *second = v ? strchr(v + 1, '=') : NULL;
     if (strncmp(arg, "--", 2) != 0) {
         w->model = arg;
@@ -281,9 +258,9 @@ static bool read_flag(worker *w, char *arg)
     } else if (!strncmp(arg, "--threads=", 10)) {
         w->env_options.threads = atoi(v);
     } else if (!strncmp(arg, "--loss=", 7)) {
-        w->training.loss = (nnc_loss)word_of(v, losses, 3);
+        w->loss_word = v;
     } else if (!strncmp(arg, "--optimizer=", 12)) {
-        w->training.optimizer = (nnc_optimizer)word_of(v, optimizers, 3);
+        w->optimizer = v;
     } else if (!strncmp(arg, "--momentum=", 11)) {
         w->training.momentum = atof(v);
     } else {
@@ -302,7 +279,8 @@ int main(int argc, char **argv)
     bool ok = w.sink != NULL;
     for (int i = 1; ok && i < argc; i++)
         ok = read_flag(&w, argv[i]);
-    if (!ok || !w.model) {
+    ok = ok && w.model && training_of(w.loss_word, w.optimizer, &w.training);
+    if (!ok) {
         fputs("usage: bench_steps MODEL [--set=NAME=VALUE]... "
               "[--form=fused|unfused|joined|apart|turns] [--streams=N] [--threads=N]\n"
               "  [--loss=cross_entropy|mse|bce] [--optimizer=sgd|adam|adamw] [--momentum=M]\n",

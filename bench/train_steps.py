@@ -45,6 +45,7 @@ def graph_of(o, name, folder):
     nnc = te.Engine("nnc", te.nnc_command(o.build, os.path.join(HERE, "..", "models", model + ".json"), quick if o.quick else sets, flags), 300)
     file = os.path.join(folder, name.replace(" ", "_") + ".json")
     cell = nnc.ask("graph")
+    cell.update(cell["training"])
     if model.startswith("multi"):
         full = {"models": 8, "batch": 1, "in": 256, "out": 512, "length": 1}
         cell.update(kind=model, args={**full, **(quick if o.quick else sets)})

@@ -90,6 +90,10 @@ static nnc_status add_cell(cells *c, const line *l, int i, nnc_sink *sink)
             k->streams = atoi(value[s]);
         else if (!strcmp(l->v[s].name, "level"))
             k->level = value[s];
+        else if (!strcmp(l->v[s].name, "training"))
+            k->training = value[s];
+        else if (!strcmp(l->v[s].name, "loss"))
+            k->loss = value[s];
         else
             k->set[k->n_set++] = (nnc_arg){l->v[s].name, value[s]};
     }

@@ -21,6 +21,8 @@ typedef struct cell {
     const char *precision; /* of contractions: "f32", "tf32", "f16", "bf16"; NULL: f32 */
     const char *level;     /* of optimisation: "0" to "3"; NULL: 2 */
     int streams;           /* 0: one */
+    const char *training;  /* "sgd", "adam", "adamw": a step of a training instead of a run; NULL: a run */
+    const char *loss;      /* of the training: "cross_entropy" (NULL), "mse", "bce" */
     const char *flags;     /* " cpu io energy ": words between blanks */
 } cell;
 
@@ -69,6 +71,11 @@ int results_exit(const results *r);
 enum { INPUT_PERIOD = 1 << 24 }; /* elements after which an input's numbers repeat */
 /* Members "graph" and "outputs" of an object: nodes in order, with generators of weights and inputs. */
 void graph_json(const nnc_model *g, nnc_text *t);
+/* Member "training" of an object: how `step`, a training graph, was made of its model, and the generator of its target. */
+struct nnc_training;
+void training_json(const struct nnc_training *of, const nnc_model *step, nnc_text *t);
+/* Words for loss and optimizer; false: unknown. NULL: the default. */
+bool training_of(const char *loss, const char *optimizer, struct nnc_training *out);
 void type_json(const nnc_type *y, nnc_text *t); /* "dtype" and "shape" */
 
 /* ---- power.c: what NVML reads, where it is there -------------------------------------------------------------------- */

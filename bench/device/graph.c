@@ -1,6 +1,8 @@
 /* bench/device/graph.c -- a model as JSON: what peers.py builds the same computation from, with the same numbers. */
 #include "api/internal.h"
 #include "device.h"
+#include "train/train.h"
+#include <string.h>
 
 void type_json(const nnc_type *y, nnc_text *t)
 {
@@ -87,4 +89,42 @@ void graph_json(const nnc_graph *g, nnc_text *t)
     for (uint32_t i = 0; i < g->n_output; i++)
         nnc_printf(t, "%s%u", i ? ", " : "", (unsigned)g->output[i]);
     nnc_puts(t, "]");
+}
+
+static const char *const losses[] = {"cross_entropy", "mse", "bce"}; /* by nnc_loss */
+static const char *const optimizers[] = {"sgd", "adam", "adamw"}; /* by nnc_optimizer */
+
+static bool word_of(const char *v, const char *const words[3], int *out)
+{
+    for (*out = 0; v && *out < 3; ++*out)
+        if (!strcmp(v, words[*out]))
+            return true;
+    *out = 0;
+    return !v;
+}
+
+bool training_of(const char *loss, const char *optimizer, nnc_training *out)
+{
+    int l, o;
+    if (!word_of(loss, losses, &l) || !word_of(optimizer, optimizers, &o))
+        return false;
+    out->loss = (nnc_loss)l;
+    out->optimizer = (nnc_optimizer)o;
+    return true;
+}
+
+void training_json(const nnc_training *of, const nnc_graph *step, nnc_text *t)
+{
+    nnc_printf(t, ",\n \"training\": {\"loss\": \"%s\", \"optimizer\": \"%s\", \"momentum\": %.9g",
+        losses[of->loss], optimizers[of->optimizer], of->momentum);
+    for (uint32_t i = 0; i < step->n_node; i++) {
+        const nnc_value *v = &step->value[step->node[i].out];
+        if (step->node[i].op != OP_input || !v->name || strcmp(v->name, NNC_TRAIN_TARGET) != 0)
+            continue;
+        nnc_puts(t, ", \"target\": {");
+        type_json(&v->type, t);
+        put_leaf(&step->node[i], v, t);
+        nnc_puts(t, "}");
+    }
+    nnc_puts(t, "}");
 }

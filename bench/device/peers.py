@@ -468,6 +468,20 @@ def compiled(fn, base):
     return torch.compile(fn, mode=mode, dynamic=False)
 
 
+def measure_training(dev, nnc, base, fast, args):
+    """Times of a training step, updates included."""
+    with torch.enable_grad():
+        t0 = time.perf_counter()
+        t = Training({**nnc, **nnc["training"]}, dev, base)
+        loss = t.step()
+        dev.wait()
+        out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast}
+        out["nmse_to_nnc"] = nmse([float(loss.detach())], nnc["output"]["sample"][:1])
+        out["calls"] = times_of(dev, t.step, None, args.duration)
+        out["device_bytes"] = dev.peak()
+    return out
+
+
 def measure(dev, cell, base, args):
     """All times of a cell: as calls, and as a replayed CUDA graph."""
     fast = cell["precision"] == "tf32" or cell["math"] == "fast"
@@ -478,6 +492,8 @@ def measure(dev, cell, base, args):
     torch.backends.cudnn.benchmark = True  # its algorithms are measured, in the first runs
     dev.clear()
     nnc = cell["nnc"]
+    if "training" in nnc:
+        return measure_training(dev, nnc, base, fast, args)
     text, inputs, weights = program(nnc, last, half)
     space = {"torch": torch, "F": torch.nn.functional}
     exec(compile(text, f"<{cell['id']}>", "exec"), space)
@@ -607,8 +623,9 @@ def programs(nnc):
         try:
             with open(os.path.join(nnc, name)) as f:
                 cell = json.load(f)
+            cell.update(cell.get("training") or {})
             for half in (None, "f16"):
-                text = program(cell, bool(half), half)[0]
+                text = program(cell, bool(half), half, "training" in cell)[0]
                 compile(text, name, "exec")
                 print(f"# {name[:-5]}\n{text}")
         except NotImplementedError as e:

@@ -2,6 +2,7 @@
  * needs to do the same (graph.c) and some elements of the first output. */
 #include "cuda/cuda.h"
 #include "measure.h"
+#include "train/train.h"
 #include <math.h>
 #include <string.h>
 
@@ -67,11 +68,13 @@ static void forget_inputs(void)
 
 static nnc_status set_inputs(nnc_session *s, void **in, nnc_sink *sink)
 {
+    static float still = 0; /* the learning rate: all steps compute the same */
     if (s->plan->n_input > MOST_INPUTS || s->plan->n_output > MOST_INPUTS)
         return nnc_fail0(sink, NNC_E_USAGE, "more than %d inputs or outputs", (int)MOST_INPUTS);
     for (int i = 0; i < s->plan->n_input; i++) {
         const nnc_type *t = nnc_session_input_type(s, i);
-        in[i] = input_data(nnc_session_input_name(s, i), t);
+        const bool lr = s->plan->n_update && !strcmp(nnc_session_input_name(s, i), NNC_TRAIN_LR);
+        in[i] = lr ? &still : input_data(nnc_session_input_name(s, i), t);
         if (!in[i])
             return nnc_nomem(sink);
         if (!nnc_is_float((nnc_dtype)t->dtype)) /* indices of its tables */
@@ -132,7 +135,8 @@ typedef struct running {
     nnc_env *env;
     const power *power;
     bool gpu;
-    nnc_model *model;
+    nnc_model *model, *step; /* step: its training graph, or NULL */
+    nnc_training training;
     nnc_artifact *a;
     nnc_session *s;
     void *in[MOST_INPUTS], *out[MOST_INPUTS];
@@ -155,8 +159,14 @@ static nnc_status compile(running *r, const cell *c)
         nnc_model_open(c->model, &(nnc_open_options){.arg = c->set, .n_arg = c->n_set}, sink);
     if (!r->model)
         return nnc_sink_cause(sink, NNC_E_MODEL);
+    r->training = nnc_training_defaults;
+    if (c->training && !training_of(c->loss, c->training, &r->training))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "training is sgd, adam or adamw, and its loss cross_entropy, mse or bce");
+    if (c->training)
+        NNC_TRY(nnc_train_graph(r->model, &r->training, &r->step, sink));
     int64_t t0 = nnc_now_ns();
-    NNC_TRY(nnc_compile(r->env, r->model, &o, &r->a, sink));
+    NNC_TRY(nnc_compile(r->env, r->step ? r->step : r->model, &o, &r->a, sink));
     r->compile_ms = (double)(nnc_now_ns() - t0) * 1e-6;
     return NNC_OK;
 }
@@ -189,7 +199,7 @@ static void put_all(const running *r, const cell *c, const measured *m, nnc_text
     const nnc_compile_stats *st = nnc_artifact_stats(r->a);
     const nnc_plan_device *d = &r->a->plan->device[0];
     int64_t flops, bytes, launches;
-    nnc_artifact_work(r->a, &flops, &bytes, &launches);
+    nnc_run_work(r->a, SEC_step, &flops, &bytes, &launches);
     nnc_puts(t, "\"group\": ");
     nnc_put_json_string(t, c->group);
     nnc_puts(t, ", \"target\": ");
@@ -211,7 +221,9 @@ static void put_all(const running *r, const cell *c, const measured *m, nnc_text
     put_time(t, "queued", &m->queued);
     put_time(t, "copied", &m->copied);
     put_time(t, "streamed", &m->streamed);
-    graph_json(nnc_artifact_source(r->a), t);
+    graph_json(r->model, t);
+    if (r->step)
+        training_json(&r->training, r->step, t);
 }
 
 /* A session of its own: a second set of inputs and outputs is laid out when it is made. Where that does not fit, there is no such time. */
@@ -257,10 +269,11 @@ static void release(running *r)
     }
     nnc_session_destroy(r->s);
     nnc_artifact_destroy(r->a);
+    nnc_graph_destroy(r->step);
     nnc_model_close(r->model);
     r->s = NULL;
     r->a = NULL;
-    r->model = NULL;
+    r->model = r->step = NULL;
 }
 
 static void run_cell(running *r, const cell *c)

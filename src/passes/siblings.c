@@ -5,9 +5,10 @@
  *   side by side     x1, x2 = split(x);  y1 = x1 w1;  y2 = x2 w2      n models beside each other
  *                    -> a convolution in groups, or for linear layers a batched product of [n, rows, in] and [n, in, out]
  *
- * The weights are put together once, when they are loaded. An activation that follows each of them alike is applied to y, where it can be
- * fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where those who read them address memory with gaps
- * (in_place), otherwise copies: those count, and so do the transposes around a batched product of several rows. Terminates: each node is
+ * The weights are put together once, when they are loaded; those that training changes in each step, which is seldom worth it. An
+ * activation that follows each of them alike is applied to y, where it can be fused into the contraction; a concat of y1, y2, .. in order
+ * is y. The parts are views where those who read them address memory with gaps (in_place), otherwise copies: those count, and so do the
+ * transposes around a batched product of several rows. Terminates: each node is
  * considered once, and the contractions become fewer. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
@@ -43,7 +44,7 @@ static bool is_candidate(const pass *p, const nnc_node *c)
     if (c->op != OP_linear && c->op != OP_conv)
         return false;
     for (int k = 1; k < c->n_in; k++)
-        if (!edit_static(p, c->in[k]))
+        if (!edit_static(p, c->in[k]) && nnc_def(p->g, c->in[k])->op != OP_param)
             return false;
     return !edit_static(p, c->out) && !edit_is_output(p, c->out) &&
            nnc_type_is_row_major(nnc_typeof(p->g, c->in[0])) &&
@@ -97,17 +98,22 @@ static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *start)
     return true;
 }
 
-/* The contraction alike c that is the only user of part v, as f->node of its place. */
+/* The contraction alike c that is the only user of part v, as f->node of its place. In training gradients may read the part, too. */
 static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref v, family *f)
 {
     int64_t start;
     nnc_ref x;
-    const nnc_node *d = edit_only_user(p, v);
-    if (!d || !part_of(p, v, &x, &start) || x != f->x || start % extent ||
-        !are_alike(p, c, d, false) ||
+    if (!part_of(p, v, &x, &start) || x != f->x || start % extent ||
         !nnc_type_same_shape(nnc_typeof(p->g, v), nnc_typeof(p->g, c->in[0])))
         return;
-    f->node[start / extent] = node_index(p, d);
+    int alike = 0, users = 0;
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i); users++)
+        if (p->g->node[i].in[0] == v && are_alike(p, c, &p->g->node[i], false)) {
+            f->node[start / extent] = i;
+            alike++;
+        }
+    if (alike > 1 || (users > 1 && edit_static(p, c->in[1])))
+        f->node[start / extent] = NNC_NONE;
 }
 
 /* Contractions of the parts of one tensor, one of each. (Where it is divided along another dimension, a part has all channels.) */
@@ -279,7 +285,8 @@ static bool readers_take_gaps(const pass *p, nnc_ref v)
     return true;
 }
 
-/* Time of what joining adds: parts that are copied for their readers, transposes, and activations that no contraction contains. */
+/* Time of what joining adds: parts that are copied for their readers, transposes, activations that no contraction contains, and weights
+ * that are put together in each step of a training. */
 static int64_t added_ns(pass *p, const family *f)
 {
     const nnc_node *c = &p->g->node[f->node[0]], *act = common_activation(p, f);
@@ -294,6 +301,9 @@ static int64_t added_ns(pass *p, const family *f)
             ns += copy_ns(t, bytes);
         if (!act && u && nnc_node_post(u, &post))
             ns += copy_ns(t, bytes);
+        for (int k = 1; k < m->n_in; k++)
+            if (!edit_static(p, m->in[k]))
+                ns += copy_ns(t, nnc_type_bytes(nnc_typeof(p->g, m->in[k])));
     }
     const nnc_type *x = nnc_typeof(p->g, f->x);
     if (f->beside && c->op == OP_linear && x->dim[x->rank - 1] != nnc_type_numel(x))

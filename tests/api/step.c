@@ -164,6 +164,39 @@ TEST(step_compare_planted)
     nnc_graph_destroy(wrong);
 }
 
+/* Models beside each other, their contractions joined in training: the weights are put together in each step. */
+TEST(step_compare_joined)
+{
+    static const char *const kinds[] = {"linear", "conv"};
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    for (int i = 0; i < 2; i++) {
+        nnc_training t = nnc_training_defaults;
+        nnc_compare_options o = nnc_compare_defaults;
+        NNC_LOCAL(nnc_text) text = {0};
+        bool agrees = false;
+        char file[64];
+        snprintf(file, sizeof file, "models/multi_%s.json", i ? "conv1d" : "linear");
+        const nnc_arg set[] = {{"models", "3"}, {"in", "16"}, {"out", "8"}, {"batch", "4"}};
+        nnc_model *m = nnc_model_open(
+            file, &(nnc_open_options){.arg = set, .n_arg = NNC_COUNT(set)}, test_sink);
+        nnc_graph *g = NULL;
+        t.loss = NNC_LOSS_mse;
+        CHECK(m != NULL);
+        CHECK_OK(nnc_train_graph(m, &t, &g, test_sink));
+        o.training = &t;
+        o.iterations = 1;
+        o.compile.join_siblings = true;
+        CHECK_OK(nnc_compare(e, g, &o, NNC_TEXT, &text, &agrees, test_sink));
+        const char *joined = strstr(nnc_text_str(&text), "joined (chosen)");
+        if (!agrees || !joined)
+            test_fail(__FILE__, __LINE__, "%s: %s", kinds[i], nnc_text_str(&text));
+        nnc_model_close(m);
+        nnc_graph_destroy(g);
+    }
+    nnc_env_destroy(e);
+}
+
 /* Each command of a step by its layers: those of one part are of that part; copies into weights are the optimizer's. */
 TEST(step_parts)
 {
