@@ -187,7 +187,7 @@ def main():
                     print("%-18s %s" % (name + " " + opt, r.stderr.strip()))
                     bad += 1
                     continue
-                got = np.array([json.loads(l)["loss"] for l in open(d + "/log")])
+                got = np.array([json.loads(l)["loss"] for l in open(d + "/log") if "train_loss" not in l])
                 want = torch_losses(net, make_opt, more, x, y, batch, a.steps)
                 diff = abs(got - want) / want
                 shown = "  ".join("%.6f %.6f" % (got[i], want[i]) for i in sorted({0, 9, 49, a.steps - 1}) if i < a.steps)

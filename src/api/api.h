@@ -124,6 +124,9 @@ int64_t nnc_artifact_chunks(const nnc_artifact *a);
 void nnc_report_first_run(const nnc_session *s, nnc_text *out);
 void nnc_report_first_run_json(const nnc_session *s, nnc_json_writer *out);
 
+/* What nnc_session_step, or nnc_session_accumulate, does after nnc_session_run, which was called last: a step in two parts, between which
+ * outputs can be looked at. Not of a model in chunks. */
+nnc_status nnc_session_update(nnc_session *s, bool step, nnc_sink *sink) NNC_MUST;
 /* Writes all weights of m by their names: of those that are states of s, a session of a training graph of m, the current values. */
 nnc_status nnc_session_write_weights(nnc_session *s, const nnc_model *m, const char *file, nnc_sink *sink) NNC_MUST;
 

@@ -189,6 +189,12 @@ nnc_status nnc_session_accumulate(nnc_session *s, nnc_sink *sink)
     return step_with(s, nnc_exec_accumulate, sink);
 }
 
+nnc_status nnc_session_update(nnc_session *s, bool step, nnc_sink *sink)
+{
+    NNC_TRY(nnc_exec_update(s->exec, step, sink));
+    return nnc_exec_sync(s->exec, sink);
+}
+
 int nnc_session_states(const nnc_session *s)
 {
     return s->plan->n_update;

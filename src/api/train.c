@@ -1,7 +1,6 @@
 /* api/train.c -- nnc train: the training graph compiled like any other, and the loop over batches. */
 #include "api/internal.h"
-#include "api/train.h"
-#include "data/data.h"
+#include "api/trainer.h"
 #include "tensors/tensors.h"
 
 #include <math.h>
@@ -12,44 +11,18 @@ const nnc_train_options nnc_train_defaults = {.compile = {.level = 2, .streams =
     .rate = {NNC_RATE_DEFAULTS},
     .epochs = 1};
 
-/* A compiled graph and its session. */
-typedef struct program {
-    nnc_model *graph;
-    nnc_artifact *artifact;
-    nnc_session *session;
-    double loss, correct; /* sums over batches */
-    int64_t batches;
-} program;
-
-typedef struct trainer {
-    nnc_env *e;
-    const nnc_train_options *o;
-    const nnc_model *model;
-    program train, eval;
-    nnc_data *data;
-    nnc_data_input in[16]; /* that data are read for */
-    int n_in;
-    int64_t batch; /* samples */
-    int64_t targets; /* numbers in the targets of a batch: segmentation has several a sample */
-    int64_t step, steps, per_epoch; /* so far, of all epochs, of one */
-    int accumulate; /* batches of a step */
-    nnc_text log;
-    nnc_text *out;
-    nnc_format format;
-    nnc_json_writer json;
-    nnc_sink *sink;
-} trainer;
-
 /* ---- programs ------------------------------------------------------------------------------------------------------------ */
 
 /* with: the session whose states it has; NULL: of its own */
 static nnc_status open_program(trainer *t, program *p, nnc_session *with)
 {
+    if (t->o->progress)
+        t->o->progress(t->o->ctx, "compiling", with ? "validation" : "training step");
     NNC_TRY(nnc_compile(t->e, p->graph, &t->o->compile, &p->artifact, t->sink));
     return nnc_session_create_with(t->e, p->artifact, with, &p->session, t->sink);
 }
 
-static void close_program(program *p)
+void trainer_close(program *p)
 {
     nnc_session_destroy(p->session);
     nnc_artifact_destroy(p->artifact);
@@ -84,26 +57,43 @@ static nnc_status set_number(trainer *t, program *p, const char *name, double v)
 
 /* ---- batches --------------------------------------------------------------------------------------------------------------- */
 
-static double learning_rate(const trainer *t)
+double trainer_rate(const trainer *t)
 {
     return nnc_rate_at(&t->o->rate, t->step, t->steps, t->per_epoch);
 }
 
-/* Gives p the next batch of the data. */
-static nnc_status set_batch(trainer *t, program *p)
+/* Says which sample holds the index that input i of p has refused. */
+static void note_row(trainer *t, const program *p, int i, int data, const void *batch)
+{
+    const nnc_type *type = &t->in[data].type;
+    const int64_t end = p->session->index[i].all, n = nnc_type_numel(type);
+    for (int64_t k = 0; end && k < n; k++) {
+        const int64_t v = nnc_get_i64((nnc_dtype)type->dtype, batch, k);
+        NNC_LOCAL(nnc_text) where = {0};
+        if (v >= -end && v < end)
+            continue;
+        nnc_data_where(t->data, k / (n / type->dim[0]), &where);
+        nnc_note(t->sink, (nnc_loc){0}, "index %lld is in %s", (long long)v, nnc_text_str(&where));
+        return;
+    }
+}
+
+nnc_status trainer_next(trainer *t, program *p)
 {
     const void *batch[NNC_COUNT(t->in)];
     NNC_TRY(nnc_data_next(t->data, batch, t->sink));
     for (int i = 0; i < t->n_in; i++) {
         const int input = input_of(p, t->in[i].name);
-        if (input >= 0)
-            NNC_TRY(nnc_session_input(p->session, input, batch[i], t->sink));
+        const nnc_status s =
+            input < 0 ? NNC_OK : nnc_session_input(p->session, input, batch[i], t->sink);
+        if (s == NNC_E_MODEL)
+            note_row(t, p, input, i, batch[i]);
+        NNC_TRY(s);
     }
     return NNC_OK;
 }
 
-/* What changes from step to step, and with the batches k of a step. */
-static nnc_status set_step(trainer *t, program *p, int k)
+nnc_status trainer_set_step(trainer *t, program *p, int k)
 {
     const nnc_training *of = &t->o->of;
     const double n = (double)(t->step + 1);
@@ -115,46 +105,64 @@ static nnc_status set_step(trainer *t, program *p, int k)
         NNC_TRY(nnc_session_input(p->session, key, &now, t->sink));
     if (first >= 0)
         NNC_TRY(nnc_session_input(p->session, first, &is_first, t->sink));
-    NNC_TRY(set_number(t, p, NNC_TRAIN_LR, learning_rate(t)));
+    NNC_TRY(set_number(t, p, NNC_TRAIN_LR, trainer_rate(t)));
     NNC_TRY(set_number(t, p, NNC_TRAIN_SCALE1, 1 / (1 - pow(of->beta1, n))));
     return set_number(t, p, NNC_TRAIN_SCALE2, 1 / sqrt(1 - pow(of->beta2, n)));
 }
 
-static nnc_status add_result(trainer *t, program *p, double *loss)
+nnc_status trainer_run(trainer *t, program *p, int k, double *loss)
 {
     nnc_status s = NNC_OK;
+    NNC_TRY(trainer_next(t, p));
+    NNC_TRY(trainer_set_step(t, p, k));
+    NNC_TRY(nnc_session_run(p->session, t->sink));
     *loss = output_of(p, "loss", &s, t->sink);
+    return s;
+}
+
+static nnc_status add_result(trainer *t, program *p, double loss)
+{
+    nnc_status s = NNC_OK;
     p->correct += output_of(p, "correct", &s, t->sink);
-    p->loss += *loss;
+    p->loss += loss;
     p->batches++;
     return s;
 }
 
-/* Takes a step of the next batches. */
+/* Leaves out what remains of a step after its batch k. */
+static nnc_status skip_rest(trainer *t, int k)
+{
+    const void *batch[NNC_COUNT(t->in)];
+    while (++k < t->accumulate)
+        NNC_TRY(nnc_data_next(t->data, batch, t->sink));
+    return NNC_OK;
+}
+
+/* Takes a step of the next batches. The updates follow only when the loss is known to be finite: otherwise the states are as before. */
 static nnc_status take_step(trainer *t)
 {
-    double loss = 0, lr = learning_rate(t);
+    double loss = 0;
+    const double rate = trainer_rate(t);
+    const int64_t begin = nnc_now_ns();
     for (int k = 0; k < t->accumulate; k++) {
         double part;
-        NNC_TRY(set_batch(t, &t->train));
-        NNC_TRY(set_step(t, &t->train, k));
-        NNC_TRY((k < t->accumulate - 1 ? nnc_session_accumulate : nnc_session_step)(
-            t->train.session, t->sink));
-        NNC_TRY(add_result(t, &t->train, &part));
+        NNC_TRY(trainer_run(t, &t->train, k, &part));
         loss += part / t->accumulate;
+        if (!isfinite(part) && t->o->on_nan == NNC_NAN_stop) {
+            NNC_TRY(report_step(t, part, rate, nnc_now_ns() - begin));
+            return nan_report(t, part, k);
+        }
+        if (!isfinite(part)) {
+            NNC_TRY(skip_rest(t, k));
+            break;
+        }
+        NNC_TRY(nnc_session_update(t->train.session, k == t->accumulate - 1, t->sink));
+        NNC_TRY(add_result(t, &t->train, part));
     }
+    NNC_TRY(report_step(t, loss, rate, nnc_now_ns() - begin));
     t->step++;
-    char number[32] = "null"; /* JSON has no other form of NaN and infinity */
-    if (isfinite(loss))
-        nnc_snprintf(number, sizeof number, "%.9g", loss);
-    if (t->o->log)
-        nnc_printf(&t->log, "{\"step\": %lld, \"loss\": %s, \"lr\": %.9g}\n", (long long)t->step,
-            number, lr);
-    if (!isfinite(loss))
-        return nnc_fail0(t->sink, NNC_E_DIFFERS,
-            "the loss is %g in step %lld: a smaller --lr or --clip-norm may help; nothing was "
-            "saved",
-            loss, (long long)t->step);
+    t->at++;
+    t->dirty = true;
     return NNC_OK;
 }
 
@@ -167,75 +175,59 @@ static nnc_status validate(trainer *t)
         return NNC_OK;
     nnc_data_begin(t->data, NNC_DATA_validation, 0, 0);
     for (int64_t i = nnc_data_batches(t->data, NNC_DATA_validation); i > 0; i--) {
-        NNC_TRY(set_batch(t, &t->eval));
-        NNC_TRY(nnc_session_run(t->eval.session, t->sink));
-        NNC_TRY(add_result(t, &t->eval, &loss));
+        NNC_TRY(trainer_run(t, &t->eval, 0, &loss));
+        NNC_TRY(add_result(t, &t->eval, loss));
     }
     return NNC_OK;
-}
-
-/* ---- report ------------------------------------------------------------------------------------------------------------------ */
-
-static double share(const trainer *t, const program *p)
-{
-    return p->correct / ((double)p->batches * (double)t->targets);
-}
-
-static void report_epoch(trainer *t, int epoch, int64_t ns, nnc_data_times load)
-{
-    const program *p = &t->train, *v = &t->eval;
-    const double n = (double)p->batches,
-                 rate = n * (double)t->batch * 1e9 / (double)nnc_max64(ns, 1);
-    const bool classes = isfinite(p->correct), checked = v->batches > 0;
-    nnc_json_member m[11] = {J_INT("epoch", epoch), J_INT("steps", t->step),
-        J_REAL("loss", p->loss / n), J_REAL("samples_per_s", nnc_decimals(rate, 1))};
-    int k = 4;
-    if (classes)
-        m[k++] = (nnc_json_member)J_REAL("accuracy", share(t, p));
-    if (checked)
-        m[k++] = (nnc_json_member)J_REAL("validation_loss", v->loss / (double)v->batches);
-    if (checked && classes)
-        m[k++] = (nnc_json_member)J_REAL("validation_accuracy", share(t, v));
-    m[k++] = (nnc_json_member)J_INT("compute_ns", ns - load.wait_ns);
-    m[k++] = (nnc_json_member)J_INT("load_ns", load.load_ns);
-    m[k++] = (nnc_json_member)J_INT("load_wait_ns", load.wait_ns);
-    if (t->format != NNC_TEXT) {
-        nnc_json_row(&t->json, 2, m, (size_t)k);
-        return;
-    }
-    const size_t before = t->out->n;
-    nnc_printf(t->out, "epoch %d: loss %.4f", epoch, p->loss / n);
-    if (classes)
-        nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(t, p));
-    if (checked)
-        nnc_printf(t->out, "; validation: loss %.4f", v->loss / (double)v->batches);
-    if (checked && classes)
-        nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(t, v));
-    nnc_printf(t->out, "; %.0f samples/s; compute %.3g s, load %.3g s, waited %.3g s\n", rate,
-        (double)(ns - load.wait_ns) * 1e-9, (double)load.load_ns * 1e-9,
-        (double)load.wait_ns * 1e-9);
-    if (t->o->report) {
-        t->o->report(t->o->ctx, nnc_text_str(t->out) + before);
-        t->out->n = before;
-    }
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
 
-static nnc_status train_epoch(trainer *t, int epoch)
+static nnc_status checkpoint(trainer *t)
 {
-    const int64_t begin = nnc_now_ns();
-    t->train.loss = t->train.correct = 0;
-    t->train.batches = 0;
-    nnc_data_begin(t->data, NNC_DATA_train, epoch, 0);
-    for (int64_t i = 0; i < t->per_epoch && t->step < t->steps; i++)
+    t->dirty = false;
+    return t->o->checkpoint ? checkpoint_write(t) : NNC_OK;
+}
+
+/* The steps of the epoch that are not done. */
+static nnc_status train_rest(trainer *t)
+{
+    const int every = t->o->checkpoint_every;
+    if (t->at < t->per_epoch)
+        nnc_data_begin(t->data, NNC_DATA_train, t->epoch, t->at * t->accumulate);
+    while (t->at < t->per_epoch && t->step < t->steps && !t->stopped) {
         NNC_TRY(take_step(t));
-    const nnc_data_times load = nnc_data_take_times(t->data);
+        t->stopped = t->o->stop && *t->o->stop && t->step < t->steps;
+        if (t->stopped || (every && t->step % every == 0))
+            NNC_TRY(checkpoint(t));
+    }
+    return NNC_OK;
+}
+
+static nnc_status train_epoch(trainer *t)
+{
+    const int64_t begin = nnc_now_ns(), first = t->at;
+    if (t->at == 0) {
+        t->train.loss = t->train.correct = 0;
+        t->train.batches = 0;
+    }
+    NNC_TRY(train_rest(t));
     const int64_t ns = nnc_now_ns() - begin;
+    const nnc_data_times load = nnc_data_take_times(t->data);
+    if (t->stopped)
+        return NNC_OK;
+    if (t->o->on_nan == NNC_NAN_stop)
+        NNC_TRY(nan_check(t));
     NNC_TRY(validate(t));
     (void)nnc_data_take_times(t->data); /* of the validation */
-    report_epoch(t, epoch, ns, load);
-    return NNC_OK;
+    NNC_TRY(report_epoch(t, first, ns, load));
+    t->told = t->step;
+    t->dirty = true;
+    if (t->at < t->per_epoch)
+        return NNC_OK;
+    t->epoch++;
+    t->at = 0;
+    return t->o->checkpoint_every ? NNC_OK : checkpoint(t);
 }
 
 /* The inputs that data are read for: those of the model, and the target. */
@@ -292,65 +284,82 @@ static nnc_status open_data(trainer *t)
     return NNC_OK;
 }
 
-/* The last update may have left weights that no later loss has shown. */
-static nnc_status check_finite(trainer *t)
+/* ---- begin and end ----------------------------------------------------------------------------------------------------------- */
+
+static nnc_status check_weights_file(const char *file, const char *what, nnc_sink *sink)
 {
-    nnc_session *s = t->train.session;
-    for (int i = 0; i < nnc_session_states(s); i++) {
-        const nnc_type *type = nnc_session_state_type(s, i);
-        NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(type));
-        NNC_NEED(data, t->sink);
-        NNC_TRY(nnc_session_state(s, i, data, t->sink));
-        for (int64_t k = 0; k < nnc_type_numel(type); k++)
-            if (!isfinite(nnc_get_f64((nnc_dtype)type->dtype, data, k)))
-                return nnc_fail0(t->sink, NNC_E_DIFFERS,
-                    "%s is no longer finite after step %lld: a smaller --lr or --clip-norm may "
-                    "help; nothing was saved",
-                    nnc_session_state_name(s, i), (long long)t->step);
-    }
-    return NNC_OK;
+    if (!nnc_tensors_named(file))
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
+            "%s by name: name a file .npz or .safetensors", what);
+    return nnc_file_can_write(file, sink);
 }
 
 /* What cannot be written is reported before the first step, not after the last. */
 static nnc_status check_files(const trainer *t)
 {
-    const char *w = t->o->save;
-    if (w && !nnc_tensors_named(w))
-        return nnc_fail(t->sink, NNC_E_USAGE, (nnc_loc){.file = w},
-            "weights are saved by name: name a file .npz or .safetensors");
-    if (w)
-        NNC_TRY(nnc_file_can_write(w, t->sink));
-    return t->o->log ? nnc_file_can_write(t->o->log, t->sink) : NNC_OK;
+    const nnc_train_options *o = t->o;
+    if (o->save)
+        NNC_TRY(check_weights_file(o->save, "weights are saved", t->sink));
+    if (o->checkpoint)
+        NNC_TRY(check_weights_file(o->checkpoint, "states are saved", t->sink));
+    if (!o->checkpoint && (o->resume || o->checkpoint_every))
+        return nnc_fail0(t->sink, NNC_E_USAGE, "%s needs --checkpoint=FILE",
+            o->resume ? "--resume" : "--checkpoint-every");
+    if (o->checkpoint && !o->resume && nnc_file_exists(o->checkpoint))
+        return nnc_fail(t->sink, NNC_E_USAGE, (nnc_loc){.file = o->checkpoint},
+            "there is a checkpoint already: --resume continues it; remove it to begin again");
+    return o->log ? nnc_file_can_write(o->log, t->sink) : NNC_OK;
 }
 
-static nnc_status save(trainer *t)
+static nnc_status open_all(trainer *t)
 {
-    NNC_TRY(check_finite(t));
-    return t->o->save ? nnc_session_write_weights(t->train.session, t->model, t->o->save, t->sink)
-                      : NNC_OK;
+    const nnc_training *of = &t->o->of;
+    NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
+    NNC_TRY(check_files(t));
+    NNC_TRY(nnc_train_graph(t->model, of, &t->train.graph, t->sink));
+    NNC_TRY(open_program(t, &t->train, NULL));
+    NNC_TRY(open_data(t));
+    if (nnc_data_samples(t->data, NNC_DATA_validation)) {
+        NNC_TRY(nnc_evaluation_graph(t->model, of, &t->eval.graph, t->sink));
+        NNC_TRY(open_program(t, &t->eval, t->train.session));
+    }
+    return NNC_OK;
+}
+
+/* Continues from the checkpoint, where there is one. */
+static nnc_status begin(trainer *t)
+{
+    int64_t log = -1;
+    t->epoch = 1;
+    if (t->o->checkpoint)
+        NNC_TRY(checkpoint_options(t));
+    if (t->o->resume && nnc_file_exists(t->o->checkpoint)) {
+        NNC_TRY(checkpoint_read(t, &log));
+    } else if (t->o->resume) {
+        nnc_note(t->sink, (nnc_loc){.file = t->o->checkpoint},
+            "there is no checkpoint yet: training begins with step 1");
+    }
+    return report_open(t, log);
 }
 
 static nnc_status run(trainer *t)
 {
-    const nnc_model *m = t->model;
-    const nnc_training *of = &t->o->of;
-    NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
-    NNC_TRY(check_files(t));
-    NNC_TRY(nnc_train_graph(m, of, &t->train.graph, t->sink));
-    NNC_TRY(open_program(t, &t->train, NULL));
-    NNC_TRY(open_data(t));
-    if (nnc_data_samples(t->data, NNC_DATA_validation)) {
-        NNC_TRY(nnc_evaluation_graph(m, of, &t->eval.graph, t->sink));
-        NNC_TRY(open_program(t, &t->eval, t->train.session));
-    }
+    NNC_TRY(open_all(t));
+    NNC_TRY(begin(t));
     t->json = (nnc_json_writer){.out = t->out, .csv = t->format == NNC_CSV};
     if (t->format == NNC_JSON)
         nnc_json_open(&t->json, NULL, '[');
-    for (int i = 1; i <= t->o->epochs && t->step < t->steps; i++)
-        NNC_TRY(train_epoch(t, i));
+    while (t->epoch <= t->o->epochs && !t->stopped && (t->step < t->steps || t->told < t->step))
+        NNC_TRY(train_epoch(t));
     if (t->format == NNC_JSON)
         nnc_json_end(&t->json, ']');
-    return save(t);
+    NNC_TRY(nan_check(t)); /* the last update may have left weights that no later loss has shown */
+    if (t->dirty)
+        NNC_TRY(checkpoint(t));
+    if (t->o->save && !t->stopped)
+        NNC_TRY(nnc_session_write_weights(t->train.session, t->model, t->o->save, t->sink));
+    report_end(t);
+    return NNC_OK;
 }
 
 nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o, nnc_format f,
@@ -359,13 +368,11 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     trainer t = {.e = e, .o = o, .model = m, .out = out, .format = f, .sink = sink};
     t.accumulate = o->of.accumulate > 1 ? o->of.accumulate : 1;
     nnc_status s = run(&t);
-    if (o->log && t.log.n) {
-        nnc_status written = nnc_file_write(o->log, nnc_text_str(&t.log), t.log.n, false, sink);
-        s = s ? s : written;
-    }
-    close_program(&t.train);
-    close_program(&t.eval);
+    if (t.log && fclose(t.log) && !s)
+        s = nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = o->log}, "cannot write");
+    trainer_close(&t.eval);
+    trainer_close(&t.train);
     nnc_data_close(t.data);
-    nnc_text_deinit(&t.log);
+    nnc_text_deinit(&t.options);
     return s;
 }

@@ -5,6 +5,10 @@
 #include "api/api.h"
 #include "data/data.h"
 #include "train/train.h"
+#include <signal.h>
+
+/* What a loss that is NaN or infinite does: ends the training, with a report where it arose; its step changes nothing. */
+typedef enum nnc_on_nan { NNC_NAN_stop, NNC_NAN_skip } nnc_on_nan;
 
 enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
 
@@ -19,9 +23,15 @@ typedef struct nnc_train_options {
     int batch;               /* of the model file: sets its arg `batch` where it is opened for training; 0: not given */
     uint64_t seed;           /* of the data, and of dropouts */
     const char *save;        /* the weights after the last step (.safetensors, .npz); NULL: nowhere */
-    const char *log;         /* a line of JSON for each step; NULL: none */
-    /* Called after each epoch with a line of text; NULL: not. */
+    const char *log;         /* a line of JSON for each step and epoch; NULL: none */
+    const char *checkpoint;  /* everything that the next step depends on, replaced after each epoch, or after each so many steps */
+    int checkpoint_every;
+    bool resume;             /* from the checkpoint, where there is one */
+    nnc_on_nan on_nan;
+    const volatile sig_atomic_t *stop; /* when it is not 0, training ends after the step, with a checkpoint; NULL: it does not */
+    /* Called after each epoch with a line of text; with phase and detail of the progress, which ends with the call; NULL: not. */
     void (*report)(void *ctx, const char *line);
+    void (*progress)(void *ctx, const char *phase, const char *detail);
     void *ctx;
 } nnc_train_options;
 

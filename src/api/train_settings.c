@@ -90,7 +90,17 @@ const nnc_flag nnc_train_settings[] = {
     {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
     {'u', {"--log", NNC_SET_FILE, AT(log), 0, 0, 0, "FILE"},
-        "Write a line of JSON for each step: loss and learning rate"},
+        "Write a line of JSON for each step and each epoch"},
+    {'u', {"--checkpoint", NNC_SET_FILE, AT(checkpoint), 0, 0, 0, "FILE"},
+        "Write weights, optimizer states and position to this file after each epoch, and when the "
+        "training is interrupted: .safetensors or .npz"},
+    {'u', {"--checkpoint-every", NNC_SET_INT, AT(checkpoint_every), 0, 1, 1000000000, "N"},
+        "After each N steps instead (default: after each epoch)"},
+    {'u', {"--resume", NNC_SET_BOOL, AT(resume)},
+        "Continue from the --checkpoint file, if there is one, as if training had not stopped"},
+    {'l', {"--on-nan", NNC_SET_CHOICE, AT(on_nan), 0, NNC_NAN_stop, 0, "stop|skip"},
+        "When the loss is NaN or infinite: stop (default) and say where it arose, or skip the "
+        "step's update"},
     {'F', {"--batch", NNC_SET_INT, AT(batch), 0, 1, 1000000000}, "The model's arg `batch`"},
     {'F', {"--seed", NNC_SET_SEED, AT(seed)}, "As --seed"},
 };

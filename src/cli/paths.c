@@ -79,7 +79,7 @@ nnc_status check_paths(options *o, nnc_sink *sink)
         {"--validation-labels", o->train.data.validation_labels}};
     const named writes[] = {{"-o", o->out}, {"--outputs", o->outputs},
         {"--save-weights", o->save_weights}, {"--reduce", o->reduce}, {"--save", o->train.save},
-        {"--log", o->train.log}};
+        {"--log", o->train.log}, {"--checkpoint", o->train.checkpoint}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;

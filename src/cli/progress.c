@@ -76,8 +76,9 @@ void progress(void *ctx, const char *what, const char *more)
     pthread_mutex_unlock(&lock);
     if (running)
         return;
-    struct sigaction act = {.sa_handler = interrupted, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &act, NULL);
+    struct sigaction act = {.sa_handler = interrupted, .sa_flags = (int)SA_RESETHAND}, is;
+    if (sigaction(SIGINT, NULL, &is) == 0 && is.sa_handler == SIG_DFL)
+        sigaction(SIGINT, &act, NULL);
     sigset_t all, before; /* signals are handled by the main thread */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -27,6 +27,7 @@ struct nnc_data {
     int64_t *shuffled; /* of training, in the epoch */
     const nnc_source *source; /* of the pass, and its samples in order */
     const int64_t *order;
+    int64_t at; /* the batch that nnc_data_next gives next */
     nnc_draws draws; /* of sample 0 */
     nnc_loader *loader;
 };
@@ -352,12 +353,21 @@ void nnc_data_begin(nnc_data *d, nnc_data_part p, int64_t epoch, int64_t first)
             shuffle(d->shuffled, t->n, d->o.seed, name + strlen("augment "));
         d->order = d->shuffled;
     }
+    d->at = first;
     nnc_loader_start(d->loader, first, nnc_data_batches(d, p));
 }
 
 nnc_status nnc_data_next(nnc_data *d, const void **batch, nnc_sink *sink)
 {
+    d->at++;
     return nnc_loader_next(d->loader, batch, sink);
+}
+
+void nnc_data_where(const nnc_data *d, int64_t row, nnc_text *out)
+{
+    char place[64] = "";
+    d->source->ops->name(d->source, d->order[(d->at - 1) * d->batch + row], out, place);
+    nnc_printf(out, "%s%s", *place ? ", " : "", place);
 }
 
 nnc_data_times nnc_data_take_times(nnc_data *d)

@@ -52,6 +52,9 @@ void nnc_data_begin(nnc_data *d, nnc_data_part part, int64_t epoch, int64_t firs
  * NNC_E_IO: a sample of it cannot be read; the message names it. */
 nnc_status nnc_data_next(nnc_data *d, const void **batch, nnc_sink *sink) NNC_MUST;
 
+/* Appends where row `row` of the last batch comes from: its file, and its place there. */
+void nnc_data_where(const nnc_data *d, int64_t row, nnc_text *out);
+
 typedef struct nnc_data_times {
     int64_t load_ns; /* spent loading, the sum over threads */
     int64_t wait_ns; /* of it not hidden: that nnc_data_next took */

@@ -239,6 +239,21 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
     return NNC_OK;
 }
 
+nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    const int32_t end = p->end[step ? SEC_step : SEC_accumulate];
+    nnc_status status = fence(e, true);
+    int32_t i = p->end[SEC_main];
+    while (status == NNC_OK && i < end)
+        status = nnc_exec_issue(e, i++);
+    if (status == NNC_OK)
+        status = fence(e, false);
+    return status == NNC_OK ? status
+                            : nnc_fail0(sink, status, "update: the device refused a command: %s",
+                                  nnc_status_name(status));
+}
+
 nnc_status nnc_exec_accumulate(nnc_exec *e, nnc_sink *sink)
 {
     return give(e, e->p->end[SEC_accumulate], sink);

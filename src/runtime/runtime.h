@@ -136,6 +136,8 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* The same without step: only the states that accumulate have new values. */
 nnc_status nnc_exec_accumulate(nnc_exec *e, nnc_sink *sink) NNC_MUST;
+/* What one of these enqueues after main, where nnc_exec_run was called last. */
+nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink) NNC_MUST;
 /* The current value of the state of plan->update[i], as upload and download copy: bytes offset.. of it. */
 nnc_status nnc_exec_get_state(nnc_exec *e, int i, int64_t offset, int64_t bytes, void *data);
 nnc_status nnc_exec_set_state(nnc_exec *e, int i, const void *data);

@@ -355,7 +355,7 @@ nnc_status nnc_tensors_write(const char *file, const nnc_tensor_source *s, nnc_s
     if (s->n != 1 && !nnc_tensors_named(file))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
             "holds one tensor, not %d: name a file .npz or .safetensors", s->n);
-    return nnc_file_write_by(file, put, &w, false, sink);
+    return nnc_file_write_by(file, put, &w, s->durable, sink);
 }
 
 static nnc_status the_data(void *ctx, int i, const void **out, nnc_sink *sink)

@@ -52,6 +52,7 @@ typedef struct nnc_tensor_source {
     const nnc_type *const *type;
     nnc_status (*data)(void *ctx, int i, const void **out, nnc_sink *sink);
     void *ctx;
+    bool durable; /* the file is on the disk before it takes its place */
 } nnc_tensor_source;
 /* Writes them in the format of the file's extension: .npz, .safetensors (.st); .npy, .bin and .raw for a single tensor; a single one
  * goes to .npy under every other name. */

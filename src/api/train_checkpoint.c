@@ -1,0 +1,365 @@
+/* api/train_checkpoint.c -- checkpoints: everything that the next step depends on, in one file of tensors.
+ *
+ *     conv1.weight, ...         the weights and running statistics, by the names that --weights reads
+ *     /train/state/NAME         the other states: moments of the optimizer, ...
+ *     /train/position           i64: step, epoch, steps of it that are done, batches in its sums, step of the last
+ *                           epoch's report, bytes of the log
+ *     /train/sums               f64: loss and correct predictions of the epoch so far
+ *     /train/options            u8, text: what defines the training, a line for each setting
+ *
+ * All else follows from the seed and the position: the order of samples, dropouts, learning rates. The file is replaced atomically. */
+#include "api/internal.h"
+#include "api/trainer.h"
+#include "tensors/tensors.h"
+
+#include <string.h>
+
+#define OWN "/train/" /* no weight begins with it */
+
+enum { N_POSITION = 6, N_SUMS = 2 };
+
+/* ---- what defines the training --------------------------------------------------------------------------------------------- */
+
+/* The length of a training changes no step of it, unless the learning rate follows it. */
+static bool is_length(const trainer *t, const char *name)
+{
+    return t->o->rate.schedule != NNC_LR_cosine &&
+           (!strcmp(name, "--epochs") || !strcmp(name, "--steps"));
+}
+
+static void put_settings(const trainer *t, nnc_text *out)
+{
+    for (size_t i = 0; i < nnc_n_train_settings; i++) {
+        const nnc_flag *f = &nnc_train_settings[i];
+        if (!strchr("kl", f->group) || f->value.kind == NNC_SET_FILE || is_length(t, f->value.name))
+            continue;
+        nnc_printf(out, "%s=", f->value.name);
+        nnc_setting_put(&f->value, t->o, out);
+        nnc_putc(out, '\n');
+    }
+}
+
+/* The model as it was written, without the numbers of its weights. */
+static nnc_status put_model(const trainer *t, nnc_text *out)
+{
+    nnc_graph *g = nnc_graph_clone(t->model, t->sink);
+    NNC_NEED(g, t->sink);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param)
+            g->node[i].weight = NULL;
+    const nnc_hash128 h = nnc_graph_hash(g);
+    nnc_printf(out, "model=%016llx%016llx\n", (unsigned long long)h.hi, (unsigned long long)h.lo);
+    nnc_graph_destroy(g);
+    return NNC_OK;
+}
+
+/* The samples: how many, and those of the first batch. */
+static nnc_status put_data(trainer *t, nnc_text *out)
+{
+    const void *batch[NNC_COUNT(t->in)];
+    uint64_t h = 0;
+    nnc_data_begin(t->data, NNC_DATA_train, 1, 0);
+    NNC_TRY(nnc_data_next(t->data, batch, t->sink));
+    for (int i = 0; i < t->n_in; i++)
+        h = nnc_hash64(batch[i], (size_t)nnc_type_bytes(&t->in[i].type), h);
+    nnc_printf(out, "samples=%lld\nbatch=%lld\ndata=%016llx\n",
+        (long long)nnc_data_samples(t->data, NNC_DATA_train), (long long)t->batch,
+        (unsigned long long)h);
+    return NNC_OK;
+}
+
+nnc_status checkpoint_options(trainer *t)
+{
+    nnc_text *out = &t->options;
+    NNC_LOCAL(nnc_text) compile = {0};
+    nnc_json_writer w = {.out = &compile};
+    nnc_json_open(&w, NULL, '{');
+    nnc_compile_options_put(&t->o->compile, &w);
+    nnc_json_close(&w, '}');
+    put_settings(t, out);
+    nnc_printf(out, "--seed=%llu\ncompiled with=%s\n", (unsigned long long)t->o->seed,
+        nnc_text_str(&compile));
+    NNC_TRY(put_model(t, out));
+    NNC_TRY(put_data(t, out));
+    nnc_printf(out, "~--target=%s\n~--threads=%d\n", nnc_env_target(t->e), nnc_env_threads(t->e));
+    return out->oom || compile.oom ? nnc_nomem(t->sink) : NNC_OK;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stored {
+    const char **name;
+    const nnc_type **type;
+    int *state; /* of the session; -1: of `weight` or `own` */
+    const nnc_weight **weight;
+    const void **own;
+    int n;
+    nnc_session *s;
+    nnc_weight_files files;
+    void *data;
+} stored;
+
+static nnc_status give(void *ctx, int i, const void **out, nnc_sink *sink)
+{
+    stored *x = ctx;
+    *out = x->own[i] ? x->own[i] : x->data;
+    if (x->own[i])
+        return NNC_OK;
+    return x->state[i] >= 0 ? nnc_session_state(x->s, x->state[i], x->data, sink)
+                            : nnc_weight_read(x->weight[i], x->type[i], 0,
+                                  nnc_type_numel(x->type[i]), x->data, &x->files, sink);
+}
+
+static void add(stored *x, const char *name, const nnc_type *type, int state, const nnc_weight *w,
+    const void *own)
+{
+    x->name[x->n] = name;
+    x->type[x->n] = type;
+    x->state[x->n] = state;
+    x->weight[x->n] = w;
+    x->own[x->n++] = own;
+}
+
+static int state_named(const nnc_session *s, const char *name)
+{
+    for (int i = 0; i < nnc_session_states(s); i++)
+        if (!strcmp(nnc_session_state_name(s, i), name))
+            return i;
+    return -1;
+}
+
+static const nnc_node *weight_named(const nnc_graph *g, const char *name)
+{
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param && g->node[i].weight && g->node[i].weight->name &&
+            !strcmp(g->node[i].weight->name, name))
+            return &g->node[i];
+    return NULL;
+}
+
+/* The model's weights, then the states that are none of them. */
+static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
+{
+    const nnc_graph *m = t->model;
+    x->s = t->train.session;
+    for (uint32_t i = 0; i < m->n_node; i++) {
+        const nnc_node *n = &m->node[i];
+        if (n->op == OP_param && n->weight && n->weight->name)
+            add(x, n->weight->name, nnc_typeof(m, n->out), state_named(x->s, n->weight->name),
+                n->weight, NULL);
+    }
+    for (int i = 0; i < nnc_session_states(x->s); i++) {
+        const char *name = nnc_session_state_name(x->s, i);
+        if (weight_named(m, name))
+            continue;
+        const char *full = nnc_arena_printf(a, OWN "state/%s", name);
+        NNC_NEED(full, t->sink);
+        add(x, full, nnc_session_state_type(x->s, i), i, NULL, NULL);
+    }
+    return NNC_OK;
+}
+
+static nnc_status make_stored(const trainer *t, stored *x, nnc_arena *a)
+{
+    const int most = (int)t->model->n_node + nnc_session_states(t->train.session) + 3;
+    x->name = ARENA_NEW(a, const char *, most);
+    x->type = ARENA_NEW(a, const nnc_type *, most);
+    x->state = ARENA_NEW(a, int, most);
+    x->weight = ARENA_NEW(a, const nnc_weight *, most);
+    x->own = ARENA_NEW(a, const void *, most);
+    NNC_NEED(x->name && x->type && x->state && x->weight && x->own, t->sink);
+    NNC_TRY(add_states(t, x, a));
+    int64_t bytes = 1;
+    for (int i = 0; i < x->n; i++)
+        bytes = nnc_max64(bytes, nnc_type_bytes(x->type[i]));
+    x->data = nnc_arena_alloc(a, 1, (size_t)bytes);
+    NNC_NEED(x->data, t->sink);
+    return NNC_OK;
+}
+
+static nnc_type line_of(nnc_dtype d, int64_t n)
+{
+    return nnc_type_make(d, 1, &n);
+}
+
+nnc_status checkpoint_write(trainer *t)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    stored x = {0};
+    const int64_t position[N_POSITION] = {
+        t->step, t->epoch, t->at, t->train.batches, t->told, t->log_bytes};
+    const double sums[N_SUMS] = {t->train.loss, t->train.correct};
+    const nnc_type of_position = line_of(DT_i64, N_POSITION), of_sums = line_of(DT_f64, N_SUMS),
+                   of_options = line_of(DT_u8, (int64_t)t->options.n);
+    NNC_TRY(make_stored(t, &x, &a));
+    add(&x, OWN "position", &of_position, -1, NULL, position);
+    add(&x, OWN "sums", &of_sums, -1, NULL, sums);
+    add(&x, OWN "options", &of_options, -1, NULL, nnc_text_str(&t->options));
+    const nnc_tensor_source s = {x.n, x.name, x.type, give, &x, .durable = true};
+    nnc_status st = nnc_tensors_write(t->o->checkpoint, &s, t->sink);
+    nnc_weight_files_deinit(&x.files);
+    return st;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------------------- */
+
+/* The value of a line "KEY=VALUE"; NULL: there is no such line. */
+static const char *value_of(const char *lines, const char *key, size_t n_key, size_t *n)
+{
+    for (const char *p = lines; *p; p += strcspn(p, "\n"), p += *p == '\n')
+        if (!strncmp(p, key, n_key) && p[n_key] == '=') {
+            *n = strcspn(p + n_key + 1, "\n");
+            return p + n_key + 1;
+        }
+    *n = 0;
+    return NULL;
+}
+
+/* Appends a line for each setting of `now` that `then` has otherwise; machine: only those that concern the machine, else only the rest. */
+static void list_differences(const char *now, const char *then, bool machine, nnc_text *out)
+{
+    for (const char *p = now; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+        const size_t n_key = strcspn(p, "="), n = strcspn(p + n_key + 1, "\n");
+        size_t n_was;
+        const char *is = p + n_key + 1, *was = value_of(then, p, n_key, &n_was);
+        if ((*p == '~') != machine || (was && n == n_was && !strncmp(is, was, n)))
+            continue;
+        const bool none = !n, was_none = !n_was;
+        nnc_printf(out, "\n  %.*s: %.*s%s, the checkpoint has %.*s%s", (int)(n_key - machine),
+            p + machine, (int)n, is, none ? "none" : "", (int)n_was, was ? was : "",
+            was_none ? "none" : "");
+    }
+}
+
+static nnc_status check_options(const trainer *t, const char *then)
+{
+    const nnc_loc loc = {.file = t->o->checkpoint};
+    NNC_LOCAL(nnc_text) other = {0}, machine = {0};
+    list_differences(nnc_text_str(&t->options), then, false, &other);
+    list_differences(nnc_text_str(&t->options), then, true, &machine);
+    NNC_NEED(!other.oom && !machine.oom, t->sink);
+    if (other.n)
+        return nnc_fail(t->sink, NNC_E_MODEL, loc,
+            "is the checkpoint of another training: give the same settings, or another file:%s",
+            nnc_text_str(&other));
+    if (machine.n)
+        nnc_warn(t->sink, loc,
+            "was written on another machine, so that numbers may be rounded otherwise:%s",
+            nnc_text_str(&machine));
+    return NNC_OK;
+}
+
+/* The tensor of this name and type, read to `to`, or to memory that the caller frees where `to` is NULL. */
+static nnc_status read_own(const trainer *t, const nnc_tensors *f, const char *name, nnc_dtype d,
+    int64_t n, void *to, nnc_sink *sink)
+{
+    const nnc_tensor_entry *e = nnc_tensors_find(f, name);
+    const bool ok = e && !e->why && e->type.dtype == d && nnc_type_numel(&e->type) == n;
+    return ok ? nnc_tensors_read(f, e, to, sink)
+              : nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
+                    "is not a checkpoint of nnc train: %s is missing", name);
+}
+
+static nnc_status read_options(const trainer *t, const nnc_tensors *f)
+{
+    const char *name = OWN "options";
+    const nnc_tensor_entry *e = nnc_tensors_find(f, name);
+    const int64_t n = e && !e->why ? nnc_type_numel(&e->type) : 0;
+    NNC_FREED char *text = nnc_calloc((size_t)n + 1, 1);
+    NNC_NEED(text, t->sink);
+    NNC_TRY(read_own(t, f, name, DT_u8, n, text, t->sink));
+    return check_options(t, text);
+}
+
+/* Row-major data of the tensor for a state or a frozen weight; what does not fit is noted. */
+static nnc_status read_tensor(const nnc_tensors *f, const char *name, const nnc_type *type,
+    void *data, nnc_mismatch *m, nnc_sink *sink)
+{
+    const nnc_tensor_entry *e = nnc_tensors_find(f, name);
+    if (!e)
+        nnc_mismatch_missing(m, name, type, "");
+    else if (e->why || !nnc_type_same_shape(&e->type, type) || e->type.dtype != type->dtype)
+        nnc_mismatch_wrong(m, name, type, e, "");
+    else
+        return nnc_tensors_read(f, e, data, sink);
+    return NNC_OK;
+}
+
+/* A frozen weight must be that of the checkpoint: it is no state, and comes from --weights or the seed. */
+static nnc_status check_frozen(const trainer *t, stored *x, int i, const void *stored_data)
+{
+    const void *now;
+    NNC_TRY(give(x, i, &now, t->sink));
+    if (!memcmp(now, stored_data, (size_t)nnc_type_bytes(x->type[i])))
+        return NNC_OK;
+    return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
+        "the frozen weight %s has other numbers in the checkpoint: give the same --weights and "
+        "--seed",
+        x->name[i]);
+}
+
+static nnc_status read_states(
+    const trainer *t, const nnc_tensors *f, stored *x, nnc_session *s, void *data, nnc_mismatch *m)
+{
+    for (int i = 0; i < x->n; i++) {
+        const int before = m->missing + m->wrong;
+        NNC_TRY(read_tensor(f, x->name[i], x->type[i], data, m, t->sink));
+        if (m->missing + m->wrong > before)
+            continue;
+        if (x->state[i] >= 0)
+            NNC_TRY(nnc_session_set_state(s, x->state[i], data, t->sink));
+        else
+            NNC_TRY(check_frozen(t, x, i, data));
+    }
+    return nnc_mismatch_report(m, t->o->checkpoint, "states", t->sink);
+}
+
+static nnc_status set_states(const trainer *t, const nnc_tensors *f, nnc_session *s)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    NNC_LOCAL(nnc_mismatch) m = {.missing = 0};
+    stored x = {0};
+    NNC_TRY(make_stored(t, &x, &a));
+    int64_t bytes = 1;
+    for (int i = 0; i < x.n; i++)
+        bytes = nnc_max64(bytes, nnc_type_bytes(x.type[i]));
+    void *data = nnc_arena_alloc(&a, 1, (size_t)bytes);
+    NNC_NEED(data, t->sink);
+    nnc_status st = read_states(t, f, &x, s, data, &m);
+    nnc_weight_files_deinit(&x.files);
+    return st;
+}
+
+static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
+{
+    int64_t position[N_POSITION];
+    double sums[N_SUMS];
+    NNC_TRY(read_options(t, f));
+    NNC_TRY(read_own(t, f, OWN "position", DT_i64, N_POSITION, position, t->sink));
+    NNC_TRY(read_own(t, f, OWN "sums", DT_f64, N_SUMS, sums, t->sink));
+    bool ok = position[1] >= 1 && position[2] <= t->per_epoch;
+    for (int i = 0; i < N_POSITION; i++)
+        ok = ok && position[i] >= 0;
+    if (!ok)
+        return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
+            "is damaged: its position is none of this training");
+    NNC_TRY(set_states(t, f, t->train.session));
+    t->step = position[0];
+    t->epoch = position[1];
+    t->at = position[2];
+    t->train.batches = position[3];
+    t->told = position[4];
+    *log = position[5];
+    t->train.loss = sums[0];
+    t->train.correct = sums[1];
+    return NNC_OK;
+}
+
+nnc_status checkpoint_read(trainer *t, int64_t *log)
+{
+    nnc_tensors *f;
+    NNC_TRY(nnc_tensors_open(t->o->checkpoint, NULL, &f, t->sink));
+    nnc_status st = read_all(t, f, log);
+    nnc_tensors_close(f);
+    return st;
+}

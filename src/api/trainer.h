@@ -1,0 +1,82 @@
+/* api/trainer.h -- a training in progress: between train.c (the loop) and the files that report, store, resume and explain it. */
+#ifndef NNC_API_TRAINER_H
+#define NNC_API_TRAINER_H
+
+#include "api/train.h"
+#include "data/data.h"
+
+#include <stdio.h>
+
+/* A compiled graph and its session. */
+typedef struct program {
+    nnc_model *graph;
+    nnc_artifact *artifact;
+    nnc_session *session;
+    double loss, correct; /* sums over the batches of an epoch */
+    int64_t batches;
+} program;
+
+typedef struct trainer {
+    nnc_env *e;
+    const nnc_train_options *o;
+    const nnc_model *model;
+    program train, eval; /* eval has the states of train */
+    nnc_data *data;
+    nnc_data_input in[16]; /* that data are read for */
+    int n_in;
+    int64_t batch;   /* samples */
+    int64_t targets; /* numbers in the targets of a batch: segmentation has several a sample */
+    int accumulate;  /* batches of a step */
+    int64_t step, steps, per_epoch; /* so far, of all epochs, of one */
+    int64_t epoch, at;              /* position: the epoch, from 1, and how many of its steps are done */
+    int64_t told;                   /* the step after which an epoch was reported last */
+    bool dirty;                     /* something was done since the last checkpoint */
+    int64_t began_step, began_ns;   /* of this process, for rates */
+    bool stopped;                   /* by o->stop, before the end */
+    nnc_text options;               /* what defines the training, for checkpoints */
+    FILE *log;
+    int64_t log_bytes; /* of the lines in it */
+    nnc_text *out;
+    nnc_format format;
+    nnc_json_writer json;
+    nnc_sink *sink;
+} trainer;
+
+/* ---- train.c ---- */
+
+void trainer_close(program *p);
+double trainer_rate(const trainer *t); /* the learning rate of step t->step + 1 */
+/* Gives p the next batch of the data; the numbers of batch k of step t->step + 1. */
+nnc_status trainer_next(trainer *t, program *p) NNC_MUST;
+nnc_status trainer_set_step(trainer *t, program *p, int k) NNC_MUST;
+/* Both, and the loss of a run; states stay until nnc_session_update. */
+nnc_status trainer_run(trainer *t, program *p, int k, double *loss) NNC_MUST;
+
+/* ---- train_report.c ---- */
+
+/* Opens the log; `keep` bytes of the one that is there stay, -1: none. NNC_E_IO: it does not have them. */
+nnc_status report_open(trainer *t, int64_t keep) NNC_MUST;
+/* Of step t->step + 1. */
+nnc_status report_step(trainer *t, double loss, double rate, int64_t ns) NNC_MUST;
+/* ns: of its steps in this process, from step `first` of it on. */
+nnc_status report_epoch(trainer *t, int64_t first, int64_t ns, nnc_data_times load) NNC_MUST;
+void report_end(trainer *t); /* how it ended */
+
+/* ---- train_checkpoint.c ---- */
+
+/* Sets t->options. */
+nnc_status checkpoint_options(trainer *t) NNC_MUST;
+/* Writes everything that the next step depends on to o->checkpoint. */
+nnc_status checkpoint_write(trainer *t) NNC_MUST;
+/* Continues from o->checkpoint: states, position, sums. *log: bytes of the log at that time. NNC_E_MODEL: it is damaged, or of another
+ * training; the message lists what differs. */
+nnc_status checkpoint_read(trainer *t, int64_t *log) NNC_MUST;
+
+/* ---- train_nan.c ---- */
+
+/* The loss of batch k of step t->step + 1 is not finite: reports where that arose. Never NNC_OK. */
+nnc_status nan_report(trainer *t, double loss, int k) NNC_MUST;
+/* The same where a state is not finite after step t->step; otherwise NNC_OK. */
+nnc_status nan_check(trainer *t) NNC_MUST;
+
+#endif
