@@ -183,10 +183,14 @@ static nnc_status validate(trainer *t)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
 
+/* What is written is finite. */
 static nnc_status checkpoint(trainer *t)
 {
     t->dirty = false;
-    return t->o->checkpoint ? checkpoint_write(t) : NNC_OK;
+    if (!t->o->checkpoint)
+        return NNC_OK;
+    NNC_TRY(nan_check(t));
+    return checkpoint_write(t);
 }
 
 /* The steps of the epoch that are not done. */

@@ -137,7 +137,7 @@ static const nnc_node *weight_named(const nnc_graph *g, const char *name)
     return NULL;
 }
 
-/* The model's weights, then the states that are none of them. */
+/* The model's weights, then the other states. */
 static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
 {
     const nnc_graph *m = t->model;
@@ -342,7 +342,7 @@ static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
         ok = ok && position[i] >= 0;
     if (!ok)
         return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
-            "is damaged: its position is none of this training");
+            "is damaged: it has an impossible position");
     NNC_TRY(set_states(t, f, t->train.session));
     t->step = position[0];
     t->epoch = position[1];

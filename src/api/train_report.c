@@ -129,8 +129,7 @@ static nnc_status log_epoch(trainer *t, const epoch_number *n, int n_number)
     NNC_LOCAL(nnc_text) line = {0};
     if (!t->log)
         return NNC_OK;
-    nnc_printf(
-        &line, "{\"epoch\": %lld, \"steps\": %lld", (long long)t->epoch, (long long)t->step);
+    nnc_printf(&line, "{\"epoch\": %lld, \"steps\": %lld", (long long)t->epoch, (long long)t->step);
     put_number(&line, "train_loss", t->train.loss / (double)t->train.batches);
     for (int i = 0; i < n_number; i++)
         put_number(&line, n[i].key, n[i].v);
@@ -165,8 +164,8 @@ static void hand_on(trainer *t, size_t before)
 nnc_status report_epoch(trainer *t, int64_t first, int64_t ns, nnc_data_times load)
 {
     epoch_number n[5];
-    const double rate = (double)((t->at - first) * t->accumulate * t->batch) * 1e9 /
-                        (double)nnc_max64(ns, 1);
+    const double rate =
+        (double)((t->at - first) * t->accumulate * t->batch) * 1e9 / (double)nnc_max64(ns, 1);
     const int k = epoch_numbers(t, rate, n);
     const size_t before = t->out->n;
     NNC_TRY(log_epoch(t, n, k));

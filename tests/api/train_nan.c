@@ -1,0 +1,143 @@
+/* tests/api/train_nan.c -- where numbers that are NaN or infinite arise: in the data, a layer, a gradient, an update some steps ago. */
+#include "api/train.h"
+#include "frontend/frontend.h"
+#include "help.h"
+
+#include <math.h>
+
+enum { ROWS = 32, WIDE = 4 };
+
+typedef struct place {
+    char dir[256], x[300], y[300], c[300], w[300];
+    nnc_env *e;
+} place;
+
+static float samples[ROWS][WIDE];
+
+static void write_samples(const place *p)
+{
+    const int64_t dim[] = {ROWS, WIDE};
+    const nnc_type tx = nnc_type_make(DT_f32, 2, dim), ty = nnc_type_make(DT_i64, 1, dim);
+    int64_t y[ROWS];
+    for (int r = 0; r < ROWS; r++)
+        y[r] = r % 2;
+    CHECK_OK(nnc_write_output(p->x, &tx, samples, test_sink));
+    CHECK_OK(nnc_write_output(p->y, &ty, y, test_sink));
+}
+
+static void open_place(place *p)
+{
+    CHECK(api_tmpdir(p->dir, sizeof p->dir));
+    snprintf(p->x, sizeof p->x, "%s/x.npy", p->dir);
+    snprintf(p->y, sizeof p->y, "%s/y.npy", p->dir);
+    snprintf(p->c, sizeof p->c, "%s/c.npz", p->dir);
+    snprintf(p->w, sizeof p->w, "%s/w.npz", p->dir);
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < WIDE; i++)
+            samples[r][i] = 1 + nnc_rng_uniform(nnc_rng_key("s", 1), (uint64_t)(r * WIDE + i));
+    CHECK_OK(nnc_env_create(NULL, &p->e, test_sink));
+}
+
+static void close_place(place *p)
+{
+    nnc_env_destroy(p->e);
+    api_rmdir(p->dir);
+}
+
+static nnc_train_options options(const place *p)
+{
+    nnc_train_options o = nnc_train_defaults;
+    o.data.path = p->x;
+    o.data.labels = p->y;
+    o.data.no_shuffle = true;
+    o.epochs = 4;
+    o.rate.lr = 0.1;
+    return o;
+}
+
+#define MODEL(layer) \
+    "{\"inputs\": {\"x\": [4, 4]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", \"out\": " \
+    "4}, " layer ", {\"op\": \"linear\", \"name\": \"b\", \"out\": 2}]}"
+static const char
+    plain[] = MODEL("\"tanh\""),
+    steep[] = MODEL("{\"op\": \"sub\", \"in\": [\"a\", \"a\"]}, \"sqrt\""),
+    one[] = "{\"inputs\": {\"x\": [4, 4]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+            "\"out\": 2, \"bias\": false}]}",
+    roots[] = MODEL("\"sqrt\"");
+
+static nnc_status train(const place *p, const char *json, const nnc_train_options *o)
+{
+    NNC_LOCAL(nnc_text) out = {0};
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+    nnc_sink_clear(test_sink);
+    write_samples(p);
+    const nnc_status s = nnc_train(p->e, g, o, NNC_TEXT, &out, test_sink);
+    nnc_graph_destroy(g);
+    return s;
+}
+
+TEST(nan_in_the_data)
+{
+    place p;
+    open_place(&p);
+    nnc_train_options o = options(&p);
+    samples[21][2] = NAN;
+    CHECK_INT(train(&p, plain, &o), NNC_E_DIFFERS);
+    CHECK_DIAG("step 6: the data are not finite: x has nan at number 2 of");
+    CHECK_DIAG("21"); /* the row */
+    o.on_nan = NNC_NAN_skip; /* the step changes nothing, and the weights stay finite */
+    o.save = p.w;
+    CHECK_OK(train(&p, plain, &o));
+    CHECK(nnc_file_exists(p.w));
+    close_place(&p);
+}
+
+/* The layer and line of the last message. */
+static void check_layer(const char *path)
+{
+    const size_t n = nnc_sink_count(test_sink);
+    const nnc_loc loc = n ? nnc_sink_at(test_sink, n - 1)->loc : (nnc_loc){0};
+    CHECK_STR(loc.path, path);
+    CHECK(loc.line == 1 && loc.col > 30);
+}
+
+/* The root of a negative number is in the model's second layer; that of 0 has an infinite gradient. */
+TEST(nan_of_a_layer)
+{
+    place p;
+    open_place(&p);
+    const nnc_train_options o = options(&p);
+    CHECK_INT(train(&p, roots, &o), NNC_E_DIFFERS);
+    CHECK_DIAG("step 1: the loss is nan. It arose here: ");
+    check_layer("/layers/1/sqrt");
+    CHECK_DIAG("of the result (op sqrt)");
+    CHECK_INT(train(&p, steep, &o), NNC_E_DIFFERS);
+    CHECK_DIAG("step 1: its update makes ");
+    check_layer("/layers/2/sqrt/backward");
+    CHECK_DIAG("of the gradient (op ");
+    close_place(&p);
+}
+
+/* Samples are 0 but for one of step 2, whose update overflows. The loss of step 2 is finite, that of step 3 is not: the steps are taken
+ * again, from the first or from the checkpoint. */
+TEST(nan_of_an_earlier_update)
+{
+    place p;
+    open_place(&p);
+    nnc_train_options o = options(&p);
+    o.rate.lr = 3e38;
+    memset(samples, 0, sizeof samples);
+    samples[5][1] = 100;
+    CHECK_INT(train(&p, one, &o), NNC_E_DIFFERS);
+    CHECK_DIAG("step 2: its update makes a.weight infinite or NaN");
+    check_layer("/optimizer");
+    o.checkpoint = p.c;
+    o.checkpoint_every = 1;
+    CHECK_INT(train(&p, one, &o), NNC_E_DIFFERS);
+    CHECK_DIAG("step 2: its update makes a.weight infinite or NaN");
+    check_layer("/optimizer");
+    o.resume = true; /* from step 1, which was good */
+    samples[5][1] = 0;
+    CHECK_OK(train(&p, one, &o));
+    close_place(&p);
+}
