@@ -62,15 +62,31 @@ static void expose(nnc_graph *g, nnc_ref r)
         nnc_output(g, r, name);
 }
 
+/* By value: is it, or does it consist of, the old value of a state? */
+static bool *old_states(const nnc_graph *g, nnc_arena *a)
+{
+    const nnc_place *place = nnc_places(g, a);
+    bool *old = ARENA_NEW(a, bool, 2 * (size_t)g->n_value + 1), *root = old + g->n_value;
+    if (!place || !old)
+        return NULL;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].state)
+            root[place[g->node[i].out].root] = true;
+    for (nnc_ref r = 0; r < g->n_value; r++)
+        old[r] = root[place[r].root];
+    return old;
+}
+
 /* Values that depend on inputs; with `only`, those that it marks. */
 static nnc_status expose_values(nnc_graph *g, const bool *only, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     const uint32_t n_value = g->n_value;
-    const bool *fixed = nnc_static_values(g, &a);
-    NNC_NEED(fixed, sink);
+    const bool *fixed = nnc_static_values(g, &a), *old = old_states(g, &a);
+    NNC_NEED(fixed && old, sink);
     for (nnc_ref r = 0; r < n_value; r++)
-        if (!fixed[r] && (!only || only[r]) && nnc_op_class((nnc_op)nnc_def(g, r)->op) != CL_leaf)
+        if (!fixed[r] && !old[r] && (!only || only[r]) &&
+            nnc_op_class((nnc_op)nnc_def(g, r)->op) != CL_leaf)
             expose(g, r);
     return g->status;
 }
@@ -111,22 +127,49 @@ static const char *name_of(const nnc_graph *g, nnc_ref state)
     return g->value[state].name ? g->value[state].name : "a state";
 }
 
-/* Finds the gradients that lead to the new value of state s, through ops of the optimizer with the state's shape. of[r]: the state whose
- * gradient r is: of a weight and its moments, the weight, whose name is the shortest. */
+/* A value, and the element of it that a state begins at. */
+typedef struct piece {
+    nnc_ref r;
+    int64_t at;
+} piece;
+
+static int64_t elements(const nnc_graph *g, nnc_ref r)
+{
+    return nnc_type_numel(nnc_typeof(g, r));
+}
+
+/* Operand k of p's node that has the same piece; r NNC_NONE: it has none. *start: elements of the operands of a concat before it. */
+static piece piece_of(const nnc_graph *g, piece p, int k, int64_t *start)
+{
+    const nnc_node *d = nnc_def(g, p.r);
+    const int64_t n = elements(g, d->in[k]), before = *start, *starts = NULL;
+    const piece none = {NNC_NONE, 0};
+    *start += n;
+    if (d->op == OP_concat)
+        return p.at >= before && p.at < *start ? (piece){d->in[k], p.at - before} : none;
+    if (d->op == OP_slice && nnc_attr_ints(d, AT_starts, &starts) == 1)
+        return (piece){d->in[k], p.at + starts[0]};
+    return n == elements(g, p.r) ? (piece){d->in[k], p.at} : none;
+}
+
+/* Finds the gradients that lead to the new value of state s, through ops of the optimizer, which may be on several states side by side.
+ * of[r]: the state whose gradient r is: of a weight and its moments, the weight, whose name is the shortest. */
 static void find_gradients(const layers *l, nnc_ref s, nnc_ref value, nnc_ref *of)
 {
     const nnc_graph *g = l->source;
-    nnc_ref stack[64], r = value;
+    piece stack[64];
     int n = 0;
-    for (stack[n++] = value; n > 0;) {
-        r = stack[--n];
-        const nnc_node *d = nnc_def(g, r);
-        for (int k = 0; is_optimizers(g, r) && k < d->n_in && n < (int)NNC_COUNT(stack); k++)
-            if (nnc_type_same_shape(nnc_typeof(g, d->in[k]), nnc_typeof(g, s)))
-                stack[n++] = d->in[k];
-        if (ends_with(d->origin, "/backward") &&
-            (of[r] == NNC_NONE || strlen(name_of(g, s)) < strlen(name_of(g, of[r]))))
-            of[r] = s;
+    for (stack[n++] = (piece){value, 0}; n > 0;) {
+        const piece p = stack[--n];
+        const nnc_node *d = nnc_def(g, p.r);
+        int64_t start = 0;
+        for (int k = 0; is_optimizers(g, p.r) && k < d->n_in && n < (int)NNC_COUNT(stack); k++) {
+            stack[n] = piece_of(g, p, k, &start);
+            n += stack[n].r != NNC_NONE;
+        }
+        if (ends_with(d->origin, "/backward") && elements(g, p.r) == elements(g, s) &&
+            (of[p.r] == NNC_NONE || strlen(name_of(g, s)) < strlen(name_of(g, of[p.r]))))
+            of[p.r] = s;
     }
 }
 

@@ -321,6 +321,8 @@ nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither 
  * renames, identity; concat, slice and split in place. The planner gives them one buffer. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
 bool nnc_is_in_place(const nnc_node *n); /* concat, slice or split with that attribute */
+/* The value that v is reshaped from without moving a byte, or v. */
+nnc_ref nnc_reshaped(const nnc_graph *g, nnc_ref v);
 /* May a value of type t lie in one of type `whole`: the same memory order and strides, and no dimension larger? */
 bool nnc_is_part(const nnc_type *t, const nnc_type *whole);
 /* Where a value lies: the value that has the memory (itself, or through views), and the first element's offset in it, in elements. */

@@ -3,7 +3,7 @@
  *
  *   reshape, transpose, ...   the operand's bytes under another type
  *   slice, split in place     a part of the operand
- *   concat in place           the operands are parts of the result: whoever computes one writes it there */
+ *   concat in place           the operands are parts of the result: whoever computes one writes it there; states always lie there */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -97,18 +97,28 @@ static nnc_place part_of(nnc_place whole, const nnc_type *t, int64_t axis, int64
     return whole;
 }
 
-/* Operands of a concat lie one after the other in its result. Where they have a place already, as the first operands of a larger
- * concat do, the result lies there, too. */
+nnc_ref nnc_reshaped(const nnc_graph *g, nnc_ref v)
+{
+    const nnc_node *d = nnc_def(g, v);
+    for (; d->op == OP_reshape && nnc_type_is_dense(nnc_typeof(g, v)) && nnc_is_view(g, d);
+         d = nnc_def(g, v))
+        v = d->in[0];
+    return v;
+}
+
+/* Operands of a concat, or what they are reshaped from, lie one after the other in its result. Where they have a place already, as the
+ * first operands of a larger concat do, the result lies there, too. */
 static void place_operands(const nnc_graph *g, const nnc_node *n, nnc_place *place)
 {
     int64_t axis = nnc_attr_int(n, AT_axis, 0), start = 0;
-    if (place[n->out].root == n->out && place[n->in[0]].root != n->in[0])
-        place[n->out] = place[n->in[0]];
+    const nnc_ref first = nnc_reshaped(g, n->in[0]);
+    if (place[n->out].root == n->out && place[first].root != first)
+        place[n->out] = place[first];
     for (int k = 0; k < n->n_in; k++) {
-        nnc_ref v = n->in[k];
+        const nnc_ref v = nnc_reshaped(g, n->in[k]);
         if (place[v].root == v)
             place[v] = part_of(place[n->out], nnc_typeof(g, n->out), axis, start);
-        start += nnc_typeof(g, v)->dim[axis];
+        start += nnc_typeof(g, n->in[k])->dim[axis];
     }
 }
 
@@ -165,14 +175,15 @@ static const char *in_place_fault(
             return "a result in place has the strides of its operand";
     for (int k = 0; n->op == OP_concat && k < n->n_in; k++) {
         nnc_ref v = n->in[k];
-        const nnc_node *d = nnc_def(g, v);
+        const nnc_node *d = nnc_def(g, nnc_reshaped(g, v));
         nnc_place want = part_of(place[n->out], y, axis, start);
         if (!nnc_is_part(nnc_typeof(g, v), y))
             return "an operand in place has the strides of the result";
         if (place[v].root != want.root || place[v].at != want.at)
             return "an operand in place lies where the result has it, and nowhere else";
-        if (nnc_op_class(d->op) == CL_leaf || (d->op != OP_concat && nnc_is_view(g, d)))
-            return "an operand in place is computed, and has no memory of another's";
+        const bool leaf = nnc_op_class(d->op) == CL_leaf;
+        if (leaf ? !d->state : d->op != OP_concat && nnc_is_view(g, d))
+            return "an operand in place is computed or a state, and has no memory of another's";
         if (is_static[v] && !is_static[want.root])
             return "an operand in place is computed in each run, as the result is";
         start += nnc_typeof(g, v)->dim[axis];

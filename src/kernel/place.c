@@ -1,6 +1,7 @@
 /* kernel/place.c -- whether a kernel may write a result over one of its operands: only when every element is read before it is
  * written, in the same iteration. The rule is conservative: one stage; one store of the result without guards, after the reductions,
- * that visits every element exactly once; all loads of the operand directly at the stored index. */
+ * that visits every element exactly once; all loads of the operand directly at the stored index. Several results may each be over an
+ * operand of their own. */
 #include "kernel/kernel.h"
 #include <stdlib.h>
 

@@ -12,7 +12,12 @@
  *     activation that such a call will compute in its epilogue counts as computed by the library.
  * Any other operand is copied to its place. A concat is left alone where that takes longer than what it saves, in particular where
  * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. A slice or
- * split stays where `fuse` makes it an index map of its consumers. Terminates: each node is visited once. */
+ * split stays where `fuse` makes it an index map of its consumers. Terminates: each node is visited once.
+ *
+ * States that are put together, updated as one value and cut again are one state in memory: an optimizer's kernel reads and writes all
+ * weights at once, and nobody else knows.
+ *
+ *   w = concat(w1, w2);  v = f(w, ..);  update w1 <- slice(v), w2 <- slice(v)      w1, w2 lie in w, and v over it */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 #include "schedule/schedule.h"
@@ -80,7 +85,7 @@ static const char *reader_objects(
 static const char *why_copied(const parts *s, const nnc_node *n, int k, const nnc_type *t)
 {
     pass *p = s->p;
-    nnc_ref v = n->in[k];
+    const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
     const nnc_node *d = nnc_def(p->g, v);
     if (nnc_op_class(d->op) == CL_leaf)
         return d->op == OP_input ? "is an input" : "is a weight";
@@ -89,7 +94,7 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
     if (nnc_is_view(p->g, d))
         return "is a view of another value";
     for (int i = 0; i < k; i++)
-        if (n->in[i] == v)
+        if (nnc_reshaped(p->g, n->in[i]) == v)
             return "is an operand twice";
     if (s->place[v].root != v)
         return "is a part of another concat's result";
@@ -97,11 +102,12 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is an output";
     if (!on_one_device(d, n))
         return "is computed on another device";
-    if (memcmp(nnc_typeof(p->g, v)->order, t->order, t->rank))
+    if (v == n->in[k] && memcmp(nnc_typeof(p->g, v)->order, t->order, t->rank))
         return "has another memory order";
     if (!nnc_type_is_dense(t) && (!takes_gaps(p, d) || in_epilogue(p, v)))
         return "is written by a library";
-    return reader_objects(s, v, t, n);
+    const char *why = reader_objects(s, v, t, n);
+    return why || v == n->in[k] ? why : reader_objects(s, n->in[k], t, n);
 }
 
 static nnc_type part_type(const pass *p, const nnc_node *n, int k)
@@ -167,13 +173,25 @@ static bool all_there(parts *s, const nnc_node *n)
 /* Does fuse compute operand k in the kernel of concat n, and store it nowhere else? */
 static bool is_absorbed(pass *p, const nnc_node *n, int k)
 {
-    const nnc_node *d = nnc_def(p->g, n->in[k]);
+    const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
+    const nnc_node *d = nnc_def(p->g, v);
     nnc_class c = nnc_op_class(d->op);
     if (c == CL_comp || c == CL_reduce || c == CL_window)
         return false; /* it could be, but beside the concat's other operands such a kernel is slow */
-    return p->will_run >> PASS_fuse & 1 && c != CL_leaf && !edit_static(p, n->in[k]) &&
-           d->op != OP_concat && !is_contraction(p, d) && edit_only_user(p, n->in[k]) &&
-           !in_epilogue(p, n->in[k]);
+    return p->will_run >> PASS_fuse & 1 && c != CL_leaf && !edit_static(p, v) &&
+           d->op != OP_concat && !is_contraction(p, d) && edit_only_user(p, v) &&
+           !in_epilogue(p, v);
+}
+
+/* Number of values that concat n consists of. */
+static int pieces(const pass *p, const nnc_node *n)
+{
+    int sum = 0;
+    for (int k = 0; k < n->n_in; k++) {
+        const nnc_node *d = nnc_def(p->g, n->in[k]);
+        sum += d->op == OP_concat ? pieces(p, d) : 1;
+    }
+    return sum;
 }
 
 /* How the result of a concat is used otherwise. */
@@ -208,7 +226,8 @@ static use_of use_of_result(const parts *s, const nnc_node *n)
         const nnc_node *reader = &p->g->node[i];
         if (nnc_is_in_place(reader))
             continue;
-        bool may = p->will_run >> PASS_fuse & 1 && !is_contraction(p, reader);
+        bool may = p->will_run >> PASS_fuse & 1 && !is_contraction(p, reader) &&
+                   pieces(p, n) <= NNC_KERNEL_CONCAT;
         int64_t ns = may ? joined_ns(p, n, reader, needed) : 0;
         may = may && ns >= 0;
         r.stored = r.stored || !may || r.fused;
@@ -291,7 +310,7 @@ static void apply(parts *s, uint32_t i, const how *way)
             copy_operand(s, i, k, &t, at);
         } else if (way[k] == WRITTEN) {
             p->g->value[v].type = t;
-            s->place[v] = at;
+            s->place[v] = s->place[nnc_reshaped(p->g, v)] = at;
         } else {
             edit_set_operand(p, i, k, lies_at(s, v, root, at.at));
         }
@@ -356,6 +375,103 @@ static void look_at(parts *s, uint32_t i)
         remark_declined(p, &l, "concat in place", "%s", why);
     else
         apply(s, i, way);
+}
+
+/* ---- states that are one ----------------------------------------------------------------------- */
+
+/* What the states of a concat are updated to. */
+typedef struct one_state {
+    nnc_ref value; /* parts of this; NNC_NONE: nothing seen yet */
+    nnc_type type;
+    int64_t at; /* elements seen */
+    int accumulates; /* as all of them; -1: none seen yet */
+    bool ok;
+} one_state;
+
+/* The value that updates state v. */
+static nnc_ref update_of(const pass *p, nnc_ref v)
+{
+    uint32_t o = nnc_result_outputs(p->g);
+    while (o < p->g->n_output && p->g->output_state[o] != v)
+        o++;
+    return o < p->g->n_output ? p->g->output[o] : NNC_NONE;
+}
+
+/* Is the part of one dimension at o->at the update of state v? */
+static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
+{
+    const nnc_node *d = nnc_def(p->g, v);
+    const nnc_ref to = d->state ? update_of(p, v) : NNC_NONE;
+    const nnc_node *cut = to == NNC_NONE ? d : nnc_def(p->g, nnc_reshaped(p->g, to));
+    const int64_t *axes, *starts, *steps = NULL;
+    if (cut->op != OP_slice || nnc_attr_ints(cut, AT_axes, &axes) != 1 ||
+        (nnc_attr_ints(cut, AT_steps, &steps) && steps[0] != 1))
+        return false;
+    nnc_attr_ints(cut, AT_starts, &starts);
+    o->value = o->value == NNC_NONE ? cut->in[0] : o->value;
+    return o->value == cut->in[0] && starts[0] == o->at &&
+           nnc_type_equal(nnc_typeof(p->g, o->value), &o->type) && on_one_device(d, cut);
+}
+
+/* Looks at the states that concat n consists of, from o->at on. */
+static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
+{
+    const pass *p = s->p;
+    for (int k = 0; k < n->n_in && o->ok; k++) {
+        const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
+        const nnc_node *d = nnc_def(p->g, v);
+        if (d->op == OP_concat && !nnc_is_in_place(d)) {
+            look_at_states(s, d, o);
+            continue;
+        }
+        const nnc_type *t = nnc_typeof(p->g, v);
+        o->accumulates = o->accumulates < 0 ? d->accumulates : o->accumulates;
+        o->ok = s->place[v].root == v && is_updated_by_part(p, v, o) &&
+                o->accumulates == d->accumulates && !reader_objects(s, v, t, n) &&
+                !misplaced(p, n, t, o->at * nnc_dtype_size((nnc_dtype)t->dtype));
+        o->at += nnc_type_numel(nnc_typeof(p->g, v));
+    }
+}
+
+/* Places the states of concat i, and the parts of their new value. */
+static void place_states(parts *s, uint32_t i, nnc_ref root, int64_t at)
+{
+    pass *p = s->p;
+    for (int k = 0; k < p->g->node[i].n_in && p->status == NNC_OK; k++) {
+        const nnc_ref x = p->g->node[i].in[k], v = nnc_reshaped(p->g, x);
+        const nnc_node *d = nnc_def(p->g, v);
+        s->place[x] = s->place[v] = (nnc_place){root, at};
+        if (d->op == OP_concat) {
+            place_states(s, node_index(p, d), root, at);
+        } else {
+            const nnc_ref cut = nnc_reshaped(p->g, update_of(p, v));
+            set_in_place(p, p->g->value[cut].node);
+        }
+        at += nnc_type_numel(nnc_typeof(p->g, x));
+    }
+    if (p->status == NNC_OK)
+        set_in_place(p, i);
+}
+
+/* Makes the states of concat i one; false: it is no concat of such states. */
+static bool join_states(parts *s, uint32_t i)
+{
+    pass *p = s->p;
+    const nnc_node *n = &p->g->node[i];
+    one_state o = {NNC_NONE, *nnc_typeof(p->g, n->out), 0, -1, true};
+    if (o.type.rank != 1 || pieces(p, n) > NNC_MAX_PARTS || s->place[n->out].root != n->out ||
+        edit_is_output(p, n->out))
+        return false;
+    look_at_states(s, n, &o);
+    if (!o.ok || edit_is_output(p, o.value))
+        return false;
+    layers l = layers_of(p, i, NNC_NONE);
+    const int all = pieces(p, n);
+    place_states(s, i, n->out, 0);
+    remark_applied(p, &l, "states in one",
+        "its %d states are updated together and lie side by side: %s are not copied", all,
+        text_bytes(p, nnc_type_bytes(&o.type)));
+    return true;
 }
 
 /* ---- slice and split --------------------------------------------------------------------------- */
@@ -450,7 +566,7 @@ nnc_status pass_in_place(pass *p)
     for (uint32_t i = n; i-- > 0 && p->status == NNC_OK;) {
         const nnc_node *c = &p->g->node[i];
         if (!p->e.dead[i] && c->op == OP_concat && c->n_in > 1 && !nnc_is_in_place(c) &&
-            !edit_static(p, c->out))
+            !edit_static(p, c->out) && !join_states(&s, i))
             look_at(&s, i);
     }
     s.place = nnc_places(p->g, p->a); /* of views, too */

@@ -86,7 +86,12 @@ bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_M
     int64_t stride[NNC_MAX_RANK], at = x->offset - w->offset;
     int64_t size = nnc_dtype_size((nnc_dtype)w->type.dtype);
     nnc_type like = x->type;
-    if (x->type.dtype != w->type.dtype || x->type.rank != w->type.rank || at < 0 || at % size)
+    if (x->type.dtype != w->type.dtype || at < 0 || at % size)
+        return false;
+    from[0] = at / size;
+    if (w->type.rank == 1 && nnc_type_is_dense(&x->type)) /* a piece of any shape */
+        return from[0] + nnc_type_numel(&x->type) <= w->type.dim[0];
+    if (x->type.rank != w->type.rank)
         return false;
     memcpy(like.order, w->type.order, sizeof like.order);
     nnc_type_set_part(&like, &w->type);
@@ -108,7 +113,7 @@ bool plan_overlap(const nnc_plan *p, int32_t whole, int32_t a, int32_t b)
     const nnc_ptensor *s = &p->tensor[a], *t = &p->tensor[b];
     if (s->offset >= t->offset + t->bytes || t->offset >= s->offset + s->bytes)
         return false;
-    if (!plan_box(p, whole, a, x) || !plan_box(p, whole, b, y))
+    if (!plan_box(p, whole, a, x) || !plan_box(p, whole, b, y) || p->tensor[whole].type.rank == 1)
         return true;
     for (int d = 0; d < s->type.rank; d++)
         if (x[d] >= y[d] + t->type.dim[d] || y[d] >= x[d] + s->type.dim[d])

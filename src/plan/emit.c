@@ -5,6 +5,7 @@
 typedef struct emitter {
     maker *m;
     int32_t *packed; /* by call: the tensor with the weights that init packs for it, -1 */
+    int32_t *moved; /* by root of states: its new value after it was copied there, -1 */
     int phase; /* 0 init, 1 main */
 } emitter;
 
@@ -49,9 +50,9 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
     t.bytes = nnc_type_span_bytes(&t.type);
     if (r != v) /* from its root's first byte on; memory.c says where that is */
         t.offset = m->at[v] * nnc_dtype_size((nnc_dtype)t.type.dtype);
-    bool kept = m->is_static[r] || (nnc_def(m->g, r)->state && dev == m->home[r]);
+    bool kept = m->is_static[r] || (m->updated[r] && dev == m->home[r]);
     t.space = !kept ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
-    if (r == v && alias >= 0)
+    if (alias >= 0)
         t.space = m->p->tensor[alias].space; /* in place, possibly in a state's memory */
     t.is_input = nnc_def(m->g, v)->op == OP_input && dev == m->home[v];
     NNC_TRY(add_tensor(m, &t, out));
@@ -184,31 +185,61 @@ static nnc_status emit_copy(emitter *e, const job *j)
     return tensor_of(e->m, j->value, j->to, NNC_NONE, &c->arg[1]);
 }
 
+/* Offset of tensor t in the memory that it lies in, before memory.c adds up the offsets of aliases; *whose: the owner. */
+static int64_t offset_in(const nnc_plan *p, int32_t t, int32_t *whose)
+{
+    int64_t at = 0;
+    for (; p->tensor[t].alias_of >= 0; t = p->tensor[t].alias_of)
+        at += p->tensor[t].offset;
+    *whose = t;
+    return at;
+}
+
+/* Copies the new value of what state `to` is a part of, or of the state itself, over it: *out, once for all parts. */
+static nnc_status move_state(emitter *e, const job *j, nnc_ref to, nnc_ref from, int32_t *out)
+{
+    maker *m = e->m;
+    nnc_cmd *c;
+    if (e->moved[to] >= 0) {
+        *out = e->moved[to];
+        return NNC_OK;
+    }
+    int32_t old;
+    NNC_TRY(tensor_of(m, to, j->to, NNC_NONE, &old));
+    nnc_ptensor t = m->p->tensor[old];
+    t.alias_of = old;
+    t.offset = 0;
+    NNC_TRY(add_tensor(m, &t, out));
+    e->moved[to] = *out;
+    if (from == to) /* keeps its value */
+        return NNC_OK;
+    NNC_TRY(add_cmd(e, j, CMD_copy, 2, &c));
+    c->op_class = "copy";
+    c->item = -1;
+    c->arg[1] = *out;
+    NNC_TRY(tensor_of(m, from, j->device, NNC_NONE, &c->arg[0]));
+    return set_layers(m, c, &m->g->node[j->node]);
+}
+
 /* The new value already has the state's memory, or is copied there. */
 static nnc_status emit_update(emitter *e, const job *j)
 {
     maker *m = e->m;
     nnc_plan *p = m->p;
-    nnc_ref state = m->g->node[j->node].out;
+    const nnc_ref state = m->g->node[j->node].out, to = m->root[state];
     nnc_plan_update *u = &p->update[j->item];
+    int32_t a, b;
     p->n_update++;
     NNC_TRY(tensor_of(m, state, j->to, NNC_NONE, &u->state));
     NNC_TRY(tensor_of(m, j->value, j->device, NNC_NONE, &u->value));
-    if (p->tensor[u->value].alias_of == u->state)
+    if (u->value != u->state && offset_in(p, u->state, &a) == offset_in(p, u->value, &b) && a == b)
         return NNC_OK;
-    const int32_t from = u->value;
+    NNC_TRY(move_state(e, j, to, to == state ? j->value : m->root[j->value], &u->value));
+    if (to == state)
+        return NNC_OK;
     nnc_ptensor t = p->tensor[u->state];
-    t.alias_of = u->state;
-    NNC_TRY(add_tensor(m, &t, &u->value));
-    if (from == u->state)
-        return NNC_OK;
-    nnc_cmd *c;
-    NNC_TRY(add_cmd(e, j, CMD_copy, 2, &c));
-    c->op_class = "copy";
-    c->item = -1;
-    c->arg[0] = from;
-    c->arg[1] = u->value;
-    return set_layers(m, c, &m->g->node[j->node]);
+    t.alias_of = u->value;
+    return add_tensor(m, &t, &u->value);
 }
 
 static nnc_status emit_pack(emitter *e, const job *j)
@@ -410,8 +441,10 @@ nnc_status make_commands(maker *m)
 {
     emitter e = {.m = m};
     e.packed = ARENA_NEW(&m->scratch, int32_t, m->p->n_call + 1);
-    NNC_NEED(e.packed, m->sink);
+    e.moved = ARENA_NEW(&m->scratch, int32_t, m->g->n_value + 1);
+    NNC_NEED(e.packed && e.moved, m->sink);
     memset(e.packed, 0xff, ((size_t)m->p->n_call + 1) * sizeof *e.packed);
+    memset(e.moved, 0xff, m->g->n_value * sizeof *e.moved);
     NNC_TRY(emit_inputs(m));
     NNC_TRY(emit_list(&e, &m->init));
     m->p->end[SEC_init] = m->p->n_cmd;

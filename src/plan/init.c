@@ -132,7 +132,7 @@ nnc_status make_init(maker *m)
         const nnc_node *n = &m->g->node[i];
         if (!n->state)
             continue;
-        m->want[slot(m, n->out, m->home[n->out])] = 1;
+        m->want[slot(m, m->root[n->out], m->home[n->out])] = 1;
         NNC_TRY(need(m, n->out, m->home[n->out]));
     }
     for (uint32_t i = 0; i < m->g->n_output; i++)

@@ -20,6 +20,7 @@ static bool alloc_facts(maker *m)
     m->home = ARENA_NEW(a, int16_t, n);
     m->is_out = ARENA_NEW(a, bool, n);
     m->state_of = ARENA_NEW(a, nnc_ref, n);
+    m->updated = ARENA_NEW(a, uint8_t, n);
     m->section = ARENA_NEW(a, uint8_t, m->g->n_node + (size_t)1);
     m->tensor = ARENA_NEW(a, int32_t, slots);
     m->use = ARENA_NEW(a, int32_t, slots);
@@ -28,7 +29,7 @@ static bool alloc_facts(maker *m)
     m->pack = ARENA_NEW(a, int32_t, m->g->n_value + 1);
     m->is_static = nnc_static_values(m->g, a);
     if (!m->root || !m->at || !m->home || !m->is_out || !m->tensor || !m->use || !m->made ||
-        !m->want || !m->pack || !m->is_static || !m->state_of || !m->section)
+        !m->want || !m->pack || !m->is_static || !m->state_of || !m->section || !m->updated)
         return false;
     memset(m->state_of, 0xff, n * sizeof *m->state_of);
     memset(m->tensor, 0xff, slots * sizeof *m->tensor);
@@ -62,34 +63,55 @@ static nnc_status check_accumulated(const maker *m)
     const nnc_graph *g = m->g;
     for (uint32_t i = 0; i < g->n_node; i++)
         for (int k = 0; k < g->node[i].n_in && m->section[i] == SEC_step; k++) {
-            const nnc_node *n = nnc_def(g, m->root[g->node[i].in[k]]);
-            if (n->accumulates)
-                return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
+            const nnc_ref r = m->root[g->node[i].in[k]];
+            if (m->updated[r] == SEC_accumulate)
+                return nnc_fail(m->sink, NNC_E_MODEL, nnc_def(g, r)->loc,
                     "%s is accumulated: what only updates need can read its new value, not its "
                     "old one",
-                    g->value[n->out].name ? g->value[n->out].name : "a param");
+                    g->value[r].name ? g->value[r].name : "a param");
         }
     return NNC_OK;
+}
+
+/* Notes that value v, or what it is a part of, is the new value of state s, or of what s is a part of. */
+static nnc_status find_update(maker *m, nnc_ref s, nnc_ref v)
+{
+    const nnc_graph *g = m->g;
+    const nnc_ref to = m->root[s], from = m->root[v];
+    const bool same = m->at[s] == m->at[v] &&
+                      nnc_type_bytes(nnc_typeof(g, to)) == nnc_type_bytes(nnc_typeof(g, from));
+    const bool first = m->state_of[from] == NNC_NONE;
+    m->is_out[from] = true;
+    if (same && first)
+        m->state_of[from] = to;
+    return to == s || (same && m->state_of[from] == to)
+               ? NNC_OK
+               : nnc_fail(m->sink, NNC_E_BUG, nnc_def(g, s)->loc,
+                     "a part of a state is updated otherwise than the whole");
 }
 
 static nnc_status find_states(maker *m)
 {
     const nnc_graph *g = m->g;
     uint32_t results = nnc_result_outputs(g);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].state)
+            m->updated[m->root[g->node[i].out]] =
+                g->node[i].accumulates ? SEC_accumulate : SEC_step;
     for (uint32_t i = 0; i < g->n_output; i++) {
-        nnc_ref r = m->root[g->output[i]];
-        const nnc_node *n = nnc_def(g, r);
-        if (i >= results && r == g->output_state[i])
+        const nnc_ref v = g->output[i], r = m->root[v], s = g->output_state[i];
+        if (i >= results && r == m->root[s] && m->at[v] == m->at[s])
             continue; /* keeps its value */
-        if (n->state)
-            return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
+        if (m->updated[r])
+            return nnc_fail(m->sink, NNC_E_MODEL, nnc_def(g, r)->loc,
                 "%s is updated, so its old value cannot be %s: compute something from it, or take "
                 "its new value",
                 g->value[r].name ? g->value[r].name : "a param",
                 i < results ? "an output" : "the new value of another");
-        m->is_out[r] = true;
-        if (i >= results && m->root[g->output[i]] == g->output[i])
-            m->state_of[g->output[i]] = g->output_state[i];
+        if (i < results)
+            m->is_out[r] = true;
+        else
+            NNC_TRY(find_update(m, s, v));
     }
     find_sections(m, results);
     return check_accumulated(m);

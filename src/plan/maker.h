@@ -81,7 +81,8 @@ typedef struct maker {
     int64_t *at;       /* its first element there */
     int16_t *home;     /* device that computes its root */
     bool *is_out;      /* root of an output or of a new value of a state */
-    nnc_ref *state_of; /* the param that the value updates, or NNC_NONE */
+    nnc_ref *state_of; /* the state root that the value updates, or NNC_NONE */
+    uint8_t *updated;  /* by root: section that updates it, or the states that lie in it; 0: it is no state */
     uint8_t *section;  /* by node: main if an output depends on it, otherwise the first one with an update that does */
     /* by value * n_dev + device */
     int32_t *tensor;   /* -1 */

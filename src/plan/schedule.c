@@ -387,7 +387,7 @@ static nnc_status find_waits(sync *s)
             s->writer[slot(m, j->value, j->to)] = i;
         } else if (j->kind == J_update) {
             NNC_TRY(depend(s, i, j->value, j->device));
-            NNC_TRY(depend_on_readers(s, i, m->g->node[j->node].out));
+            NNC_TRY(depend_on_readers(s, i, m->root[m->g->node[j->node].out]));
         } else {
             const nnc_node *n = &m->g->node[j->node];
             for (int k = n->n_in; k-- > 0;) /* later operands tend to imply the earlier ones */

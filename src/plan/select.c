@@ -33,11 +33,10 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
 {
     const nnc_node *n = &m->g->node[j->node];
     nnc_ref r = m->root[operand];
-    bool state = nnc_def(m->g, r)->state && j->device == m->home[r];
-    if (m->root[result] != result || nnc_is_in_place(nnc_def(m->g, r)))
+    bool state = m->updated[r] && j->device == m->home[r];
+    if (m->root[result] != result || (nnc_is_in_place(nnc_def(m->g, r)) && !state))
         return false; /* parts of one value have places of their own */
-    const nnc_section updated = nnc_def(m->g, r)->accumulates ? SEC_accumulate : SEC_step;
-    if (state && (m->state_of[result] != r || operand != r || j->section != updated))
+    if (state && (m->state_of[result] != r || m->at[operand] || j->section != m->updated[r]))
         return false; /* only its new value may overwrite a state's memory */
     int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, result));
     return nnc_type_bytes(nnc_typeof(m->g, r)) == bytes && count_root(m, n, r) == 1 &&
@@ -152,7 +151,7 @@ static nnc_ref find_overwritten(
     nnc_ref in[NNC_KERNEL_ARGUMENTS];
     const int n_in = distinct(n, in);
     for (int i = 0; i < n_in; i++)
-        if ((in[i] == m->state_of[to]) == state && !is_taken(m, n, j->over, in[i]) &&
+        if ((m->root[in[i]] == m->state_of[to]) == state && !is_taken(m, n, j->over, in[i]) &&
             may_take(m, j, at, in[i], to) && nnc_kernel_in_place(k, i, n_in + r))
             return in[i];
     return NNC_NONE;

@@ -136,7 +136,8 @@ static int64_t bytes_of(const walk *w, nnc_ref root)
 static bool ends(const walk *w, nnc_ref root)
 {
     const nnc_node *n = nnc_def(w->m->g, root);
-    return !w->m->is_static[root] && !w->m->is_out[root] && n->op != OP_input && !n->state;
+    return !w->m->is_static[root] && !w->m->is_out[root] && n->op != OP_input &&
+           !w->m->updated[root];
 }
 
 /* Readers of the state that v is a new value of, less node i; 0: it is none. */

@@ -309,10 +309,13 @@ static nnc_status check_end(const memory *m, nnc_arena *a)
             return bad(m, p->n_cmd, p->output[i],
                 "is an output, but never written, or its memory is reused");
     }
-    for (int i = 0; i < p->n_update; i++)
-        if (m->writer[p->update[i].value] < p->end[SEC_main] || m->dead[p->update[i].value])
+    for (int i = 0; i < p->n_update; i++) {
+        const int32_t o = m->owner[p->update[i].value];
+        const bool kept = o == m->owner[p->update[i].state];
+        if ((!kept && m->writer[o] < p->end[SEC_main]) || m->dead[m->whole[o]])
             return bad(m, p->n_cmd, p->update[i].value,
                 "is a new value, but never written, or its memory is reused");
+    }
     for (int t = 0; t < p->n_tensor; t++)
         if (m->tiled[t])
             NNC_TRY(check_tiles(m, t));
@@ -364,9 +367,15 @@ static nnc_status find_owners(memory *m)
     for (int t = 0; t < p->n_tensor; t++) {
         int32_t up = p->tensor[t].alias_of;
         root[t] = up < 0 ? t : root[up];
+        /* of states that are parts, the new value of all is no further part */
+        m->dead[root[t]] |= m->owner[t] == t && p->tensor[t].bytes < p->tensor[root[t]].bytes;
+    }
+    for (int t = 0; t < p->n_tensor; t++) {
+        int32_t up = p->tensor[t].alias_of;
         m->whole[t] = t;
         /* a root that is neither written nor an input, but whose views are written */
-        if (m->owner[t] == t && m->owner[root[t]] == -1 - root[t])
+        if (m->owner[t] == t && m->owner[root[t]] == -1 - root[t] &&
+            (!m->dead[root[t]] || p->tensor[t].bytes < p->tensor[root[t]].bytes))
             NNC_TRY(add_part(m, root[t], t));
         if (m->owner[t] < 0)
             m->owner[t] = up < 0 ? (p->tensor[t].is_input ? t : -1 - t) : m->owner[up];
@@ -374,6 +383,7 @@ static nnc_status find_owners(memory *m)
     for (int t = 0; t < p->n_tensor; t++)
         if (m->owner[t] < 0)
             m->owner[t] = -1 - m->owner[t];
+    memset(m->dead, 0, (size_t)p->n_tensor * sizeof *m->dead);
     memset(m->read_by, 0xff, (size_t)p->n_tensor * sizeof *m->read_by);
     return NNC_OK;
 }
@@ -387,7 +397,7 @@ nnc_status plan_check_memory(check *v, nnc_arena *a)
     memset(m.touches.head, 0xff, heads);
     NNC_TRY(find_owners(&m));
     for (int i = 0; i < p->n_update; i++)
-        m.updates[p->update[i].value] = true;
+        m.updates[m.owner[p->update[i].value]] = true;
     for (int i = 0; i <= p->n_cmd; i++) {
         if (i == p->end[SEC_init]) {
             memset(m.touches.head, 0xff, heads);

@@ -269,21 +269,32 @@ static int32_t same_state(const nnc_exec *e, int32_t t, const nnc_exec *from)
     return -1;
 }
 
-/* Takes the states that `from` has, too. False: out of memory. */
-static bool take_states(nnc_exec *e, nnc_static *s, const nnc_exec *from)
+/* Takes the states that `from` has, too: what they are parts of only as a whole. */
+static nnc_status take_states(nnc_exec *e, nnc_static *s, const nnc_exec *from, nnc_sink *sink)
 {
-    bool ok = true;
-    pthread_mutex_lock(&e->shared->lock);
-    for (int i = 0; ok && i < e->p->n_update; i++) {
-        const int32_t t = e->p->update[i].state, theirs = same_state(e, t, from);
-        if (theirs < 0)
+    const nnc_plan *p = e->p;
+    for (int k = 0; k < 2 * p->n_update;
+         k++) { /* twice: what is missing may come before what is not */
+        const int32_t t = p->update[k % p->n_update].state, theirs = same_state(e, t, from),
+                      root = root_of(p, t);
+        const int64_t at = p->tensor[t].offset - p->tensor[root].offset;
+        const char *base = theirs < 0 ? NULL : (char *)nnc_exec_address(from, theirs) - at;
+        block *b = theirs < 0 ? NULL : block_with(from, base);
+        if (!base && (root == t || !s[root].found))
             continue;
-        s[t].found = true;
-        s[t].at = nnc_exec_address(from, theirs);
-        ok = use_block(e, block_with(from, s[t].at));
+        if (!b || (s[root].found && s[root].at != base) ||
+            base + p->tensor[root].bytes > b->base + b->bytes)
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "the states of two sessions are shared where they lie in memory alike; %s does not",
+                p->tensor[t].name);
+        s[root].found = true;
+        s[root].at = base;
+        pthread_mutex_lock(&e->shared->lock);
+        bool ok = use_block(e, b);
+        pthread_mutex_unlock(&e->shared->lock);
+        NNC_NEED(ok, sink);
     }
-    pthread_mutex_unlock(&e->shared->lock);
-    return ok;
+    return NNC_OK;
 }
 
 /* Finds the commands of init that need not run, backwards: those whose results are all found, or read by no command that runs. */
@@ -384,7 +395,9 @@ nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink
     e->shared = shared ? join(shared) : nnc_shared_create();
     NNC_NEED(s && e->idle && at && e->shared, sink);
     NNC_TRY(find_keys(e, s, sink));
-    NNC_NEED(take_values(e, s) && (!o->states || take_states(e, s, o->states)), sink);
+    NNC_NEED(take_values(e, s), sink);
+    if (o->states)
+        NNC_TRY(take_states(e, s, o->states, sink));
     find_idle(e, s);
     for (int d = 0; d < p->n_device; d++)
         NNC_TRY(place_on(e, d, s, sink));

@@ -9,8 +9,9 @@ nnc_ref number_op(nnc_graph *g, nnc_op op, nnc_ref r, double v);
 nnc_ref scalar_input(nnc_graph *g, const char *name, nnc_dtype d);
 /* optimizer.c. Adds the gradients of all params that are trained, and their updates. */
 nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_sink *sink) NNC_MUST;
-/* The update of a state with every batch, also where a step takes several. */
-void update_each(nnc_graph *g, const nnc_training *t, nnc_ref state, nnc_ref value);
+/* Updates running statistics with every batch, also where a step takes several: of each all but a share of bn_momentum stays, and
+ * `added` comes to it. */
+void move_statistics(nnc_graph *g, const nnc_training *t, int n, nnc_ref *state, nnc_ref *added, nnc_arena *a);
 /* Makes states of all float params, which stay as they are. */
 void add_identities(nnc_graph *g);
 

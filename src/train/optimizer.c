@@ -2,7 +2,10 @@
  *
  *     sgd     g += wd w;  v = momentum v + g (the first v is g);  w -= lr (nesterov ? g + momentum v : v)
  *     adam    g += wd w;  m = b1 m + (1 - b1) g;  s = b2 s + (1 - b2) g^2;  w -= lr (m/(1 - b1^t)) / (sqrt(s/(1 - b2^t)) + eps)
- *     adamw   w -= lr wd w, then adam without wd   (Loshchilov, Hutter: Decoupled Weight Decay Regularization, 2019) */
+ *     adamw   w -= lr wd w, then adam without wd   (Loshchilov, Hutter: Decoupled Weight Decay Regularization, 2019)
+ *
+ * One kernel for all but large weights: the graph puts them side by side, updates them as one value and cuts it again, which the pass
+ * in_place makes a matter of where they lie. */
 #include "autodiff/autodiff.h"
 #include "train/internal.h"
 
@@ -12,7 +15,57 @@ typedef struct optimizer {
     nnc_graph *g;
     const nnc_training *t;
     nnc_ref lr, scale1, scale2;
+    nnc_arena *a;
 } optimizer;
+
+/* ---- weights that are updated together ------------------------------------------------------------------------------------ */
+
+/* Weights of more elements are updated by kernels of their own: these take longer than launches on any machine, and their gradients need
+ * not wait for the others. */
+enum { LARGE = 1 << 17, ALIGN = 16 /* elements: libraries on GPUs take 64 bytes */ };
+
+/* Weights that one kernel updates: side by side in one tensor of one dimension. */
+typedef struct bundle {
+    nnc_ref *w; /* params */
+    int n;
+    nnc_ref all, grad; /* values of the params, and their gradients */
+} bundle;
+
+/* A state for each weight of a bundle, and their value. */
+typedef struct states {
+    nnc_ref *part;
+    nnc_ref all;
+} states;
+
+static nnc_ref side_by_side(optimizer *o, int n, const nnc_ref *v)
+{
+    nnc_graph *g = o->g;
+    const nnc_attr axis = nnc_ai(AT_axis, 0);
+    nnc_ref *line = ARENA_NEW(o->a, nnc_ref, n);
+    for (int i = 0; i < n && line; i++) {
+        const int64_t numel = v[i] == NNC_NONE ? 0 : nnc_type_numel(nnc_typeof(g, v[i]));
+        line[i] = nnc_reshape(g, v[i], 1, &numel);
+    }
+    if (!line)
+        g->status = nnc_nomem(g->sink);
+    return !line ? NNC_NONE : n == 1 ? line[0] : nnc_build(g, OP_concat, n, line, 1, &axis);
+}
+
+/* The states' new values are parts of `all`. */
+static void update_states(optimizer *o, const bundle *b, const nnc_ref *state, nnc_ref all,
+    void (*update)(nnc_graph *g, nnc_ref state, nnc_ref value))
+{
+    nnc_graph *g = o->g;
+    int64_t at = 0, end;
+    for (int i = 0; i < b->n && g->status == NNC_OK; i++, at = end) {
+        const nnc_type t = *nnc_typeof(g, state[i]);
+        end = at + nnc_type_numel(&t);
+        const nnc_attr cut[] = {
+            nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &end), nnc_av(AT_axes, 1, &(int64_t){0})};
+        nnc_ref part = b->n == 1 ? all : nnc_build(g, OP_slice, 1, &all, 3, cut);
+        update(g, state[i], nnc_reshape(g, part, t.rank, t.dim));
+    }
+}
 
 /* A state of w's type that is 0 at first: "conv1.weight.momentum". */
 static nnc_ref moment(optimizer *o, nnc_ref w, const char *suffix)
@@ -25,77 +78,128 @@ static nnc_ref moment(optimizer *o, nnc_ref w, const char *suffix)
     return zero.name ? nnc_param(o->g, &t, &zero) : NNC_NONE;
 }
 
+static states moments(optimizer *o, const bundle *b, const char *suffix)
+{
+    states s = {ARENA_NEW(o->a, nnc_ref, b->n), NNC_NONE};
+    if (!s.part)
+        o->g->status = nnc_nomem(o->g->sink);
+    for (int i = 0; i < b->n && s.part; i++)
+        s.part[i] = moment(o, b->w[i], suffix);
+    if (s.part)
+        s.all = side_by_side(o, b->n, s.part);
+    return s;
+}
+
+/* Divides the weights into bundles, of which there are at most n. Pieces of one tensor begin at multiples of ALIGN, so that one other
+ * may be the last. */
+static int make_bundles(optimizer *o, int n, nnc_ref *w, nnc_ref *grad, bundle *b)
+{
+    nnc_ref *of = ARENA_NEW(o->a, nnc_ref, 2 * n + 2), *their = of + n + 1;
+    int n_b = 0, k = 0, odd = -1;
+    if (!of)
+        o->g->status = nnc_nomem(o->g->sink);
+    for (int i = 0; i < n && of; i++) {
+        const int64_t numel = nnc_type_numel(nnc_typeof(o->g, w[i]));
+        const bool small = numel <= LARGE;
+        if (small && numel % ALIGN == 0) {
+            of[k] = w[i];
+            their[k++] = grad[i];
+        } else if (small && odd < 0) {
+            odd = i;
+        } else {
+            b[n_b++] = (bundle){&w[i], 1, side_by_side(o, 1, &w[i]), side_by_side(o, 1, &grad[i])};
+        }
+    }
+    if (odd >= 0 && of) {
+        of[k] = w[odd];
+        their[k++] = grad[odd];
+    }
+    if (k)
+        b[n_b++] = (bundle){of, k, side_by_side(o, k, of), side_by_side(o, k, their)};
+    return n_b;
+}
+
+/* ---- updates --------------------------------------------------------------------------------------------------------------- */
+
 static nnc_ref mix(optimizer *o, nnc_ref was, nnc_ref now, double share)
 {
     return nnc_build2(
         o->g, OP_add, number_op(o->g, OP_mul, was, share), number_op(o->g, OP_mul, now, 1 - share));
 }
 
-static nnc_ref sgd_change(optimizer *o, nnc_ref w, nnc_ref grad)
+static nnc_ref sgd_change(optimizer *o, const bundle *b, nnc_ref grad)
 {
     const double mu = o->t->momentum;
     if (mu == 0)
         return grad;
-    nnc_ref v = moment(o, w, "momentum");
-    nnc_ref next = nnc_build2(o->g, OP_add, number_op(o->g, OP_mul, v, mu), grad);
-    nnc_update(o->g, v, next);
+    states v = moments(o, b, "momentum");
+    nnc_ref next = nnc_build2(o->g, OP_add, number_op(o->g, OP_mul, v.all, mu), grad);
+    update_states(o, b, v.part, next, nnc_update);
     return o->t->nesterov ? nnc_build2(o->g, OP_add, grad, number_op(o->g, OP_mul, next, mu))
                           : next;
 }
 
-static nnc_ref adam_change(optimizer *o, nnc_ref w, nnc_ref grad)
+static nnc_ref adam_change(optimizer *o, const bundle *b, nnc_ref grad)
 {
-    nnc_ref m = moment(o, w, "exp_avg"), v = moment(o, w, "exp_avg_sq");
-    nnc_ref m2 = mix(o, m, grad, o->t->beta1);
-    nnc_ref v2 = mix(o, v, nnc_build2(o->g, OP_mul, grad, grad), o->t->beta2);
-    nnc_update(o->g, m, m2);
-    nnc_update(o->g, v, v2);
+    states m = moments(o, b, "exp_avg"), v = moments(o, b, "exp_avg_sq");
+    nnc_ref m2 = mix(o, m.all, grad, o->t->beta1);
+    nnc_ref v2 = mix(o, v.all, nnc_build2(o->g, OP_mul, grad, grad), o->t->beta2);
+    update_states(o, b, m.part, m2, nnc_update);
+    update_states(o, b, v.part, v2, nnc_update);
     nnc_ref root = nnc_build2(o->g, OP_mul, nnc_build1(o->g, OP_sqrt, v2), o->scale2);
     nnc_ref step = nnc_build2(o->g, OP_mul, m2, o->scale1);
     return nnc_build2(o->g, OP_div, step, number_op(o->g, OP_add, root, o->t->eps));
 }
 
-static void update_weight(optimizer *o, nnc_ref w, nnc_ref grad)
+static void update_weights(optimizer *o, const bundle *b)
 {
     nnc_graph *g = o->g;
     const double decay = o->t->weight_decay;
     const bool adam = o->t->optimizer != NNC_OPT_sgd, apart = o->t->optimizer == NNC_OPT_adamw;
+    nnc_ref grad = b->grad;
     if (decay && !apart)
-        grad = nnc_build2(g, OP_add, grad, number_op(g, OP_mul, w, decay));
-    nnc_ref change = adam ? adam_change(o, w, grad) : sgd_change(o, w, grad);
+        grad = nnc_build2(g, OP_add, grad, number_op(g, OP_mul, b->all, decay));
+    nnc_ref change = adam ? adam_change(o, b, grad) : sgd_change(o, b, grad);
     if (decay && apart)
-        change = nnc_build2(g, OP_add, change, number_op(g, OP_mul, w, decay));
+        change = nnc_build2(g, OP_add, change, number_op(g, OP_mul, b->all, decay));
     change = nnc_build2(g, OP_mul, change, o->lr);
-    nnc_update(g, w, nnc_build2(g, OP_sub, w, change));
+    update_states(o, b, b->w, nnc_build2(g, OP_sub, b->all, change), nnc_update);
 }
 
-void update_each(nnc_graph *g, const nnc_training *t, nnc_ref state, nnc_ref value)
+void move_statistics(
+    nnc_graph *g, const nnc_training *t, int n, nnc_ref *state, nnc_ref *added, nnc_arena *a)
 {
-    (t->accumulate > 1 ? nnc_accumulate : nnc_update)(g, state, value);
-}
-
-/* Makes of the gradients of a batch their means over the batches of a step: sum <- first ? grad : sum + grad. */
-static void accumulate(optimizer *o, int n, const nnc_ref *w, nnc_ref *grad)
-{
-    nnc_graph *g = o->g;
-    nnc_ref first = scalar_input(g, NNC_TRAIN_FIRST, DT_bool);
-    for (int i = 0; i < n; i++) {
-        nnc_ref was = moment(o, w[i], "grad");
-        nnc_ref sum = nnc_build3(g, OP_select, first, grad[i], nnc_build2(g, OP_add, was, grad[i]));
-        nnc_accumulate(g, was, sum);
-        grad[i] = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
+    optimizer o = {.g = g, .t = t, .a = a};
+    bundle *b = ARENA_NEW(a, bundle, n + 1);
+    if (!b)
+        g->status = nnc_nomem(g->sink);
+    const int n_b = b ? make_bundles(&o, n, state, added, b) : 0;
+    for (int i = 0; i < n_b; i++) {
+        nnc_ref kept = number_op(g, OP_mul, b[i].all, 1 - t->bn_momentum);
+        update_states(&o, &b[i], b[i].w, nnc_build2(g, OP_add, kept, b[i].grad),
+            t->accumulate > 1 ? nnc_accumulate : nnc_update);
     }
 }
 
+/* Makes of the gradients of a batch their means over the batches of a step: sum <- first ? grad : sum + grad. */
+static void accumulate(optimizer *o, bundle *b, nnc_ref first)
+{
+    nnc_graph *g = o->g;
+    states was = moments(o, b, "grad");
+    nnc_ref sum = nnc_build3(g, OP_select, first, b->grad, nnc_build2(g, OP_add, was.all, b->grad));
+    update_states(o, b, was.part, sum, nnc_accumulate);
+    b->grad = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
+}
+
 /* Scales all gradients by min(1, most / their common norm). */
-static void clip(nnc_graph *g, int n, nnc_ref *grad, double most)
+static void clip(nnc_graph *g, int n, bundle *b, double most)
 {
     nnc_ref sum = NNC_NONE;
     int64_t axes[NNC_MAX_RANK];
     for (int d = 0; d < NNC_MAX_RANK; d++)
         axes[d] = d;
     for (int i = 0; i < n; i++) {
-        nnc_ref s = nnc_build2(g, OP_mul, grad[i], grad[i]);
+        nnc_ref s = nnc_build2(g, OP_mul, b[i].grad, b[i].grad);
         int rank = s == NNC_NONE ? 0 : nnc_typeof(g, s)->rank;
         s = rank ? nnc_reduce(g, OP_reduce_sum, s, rank, axes, false) : s;
         sum = i ? nnc_build2(g, OP_add, sum, s) : s;
@@ -105,8 +209,10 @@ static void clip(nnc_graph *g, int n, nnc_ref *grad, double most)
         norm == NNC_NONE ? norm : nnc_build2(g, OP_div, nnc_scalar(g, DT_f32, most), norm);
     factor = number_op(g, OP_min, factor, 1);
     for (int i = 0; i < n; i++)
-        grad[i] = nnc_build2(g, OP_mul, grad[i], factor);
+        b[i].grad = nnc_build2(g, OP_mul, b[i].grad, factor);
 }
+
+/* ---- what is trained ------------------------------------------------------------------------------------------------------- */
 
 /* Is the param one to train: of floats, not frozen, and no running statistic? */
 static bool is_trained(const nnc_graph *g, const nnc_node *n, const bool *statistic)
@@ -164,17 +270,21 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
         return nnc_fail0(sink, NNC_E_MODEL,
             "there is nothing to train: the loss depends on no weight that is not frozen");
     g->origin = "/optimizer";
-    optimizer o = {.g = g, .t = t, .lr = scalar_input(g, NNC_TRAIN_LR, DT_f32)};
+    optimizer o = {.g = g, .t = t, .lr = scalar_input(g, NNC_TRAIN_LR, DT_f32), .a = &a};
     if (t->optimizer != NNC_OPT_sgd) {
         o.scale1 = scalar_input(g, NNC_TRAIN_SCALE1, DT_f32);
         o.scale2 = scalar_input(g, NNC_TRAIN_SCALE2, DT_f32);
     }
-    if (t->accumulate > 1)
-        accumulate(&o, k, w, grad);
+    bundle *of = ARENA_NEW(&a, bundle, k);
+    NNC_NEED(of, sink);
+    const int n_of = make_bundles(&o, k, w, grad, of);
+    nnc_ref first = t->accumulate > 1 ? scalar_input(g, NNC_TRAIN_FIRST, DT_bool) : NNC_NONE;
+    for (int i = 0; i < n_of && t->accumulate > 1; i++)
+        accumulate(&o, &of[i], first);
     if (t->clip_norm > 0)
-        clip(g, k, grad, t->clip_norm);
-    for (int i = 0; i < k && g->status == NNC_OK; i++)
-        update_weight(&o, w[i], grad[i]);
+        clip(g, n_of, of, t->clip_norm);
+    for (int i = 0; i < n_of && g->status == NNC_OK; i++)
+        update_weights(&o, &of[i]);
     return g->status;
 }
 

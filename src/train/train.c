@@ -28,11 +28,11 @@ typedef struct copy {
     nnc_ref *map; /* values of g for those of m */
     bool evaluate;
     nnc_ref key; /* of dropouts, made on first use */
-    nnc_ref *state, *value; /* updates of statistics */
+    nnc_ref *state, *added; /* running statistics, and what moves them */
     int n_state;
 } copy;
 
-/* The running statistic `was`, moved towards that of the batch: once more for each batch norm that shares it. */
+/* Moves the running statistic `was` towards that of the batch: once more for each batch norm that shares it. */
 static void move_statistic(copy *c, nnc_ref was, nnc_ref batch, double factor)
 {
     int i = 0;
@@ -40,11 +40,15 @@ static void move_statistic(copy *c, nnc_ref was, nnc_ref batch, double factor)
         return;
     while (i < c->n_state && c->state[i] != was)
         i++;
-    nnc_ref from = i < c->n_state ? c->value[i] : was;
-    nnc_ref kept = number_op(c->g, OP_mul, from, 1 - c->t->bn_momentum);
-    nnc_ref added = number_op(c->g, OP_mul, batch, c->t->bn_momentum * factor);
+    const double share = c->t->bn_momentum;
+    nnc_ref added = number_op(c->g, OP_mul, batch, share * factor);
+    if (i <
+        c->n_state) { /* (was (1 - share) + before) (1 - share) + added = was (1 - share) + ... */
+        nnc_ref before = nnc_build2(c->g, OP_sub, c->added[i], number_op(c->g, OP_mul, was, share));
+        added = nnc_build2(c->g, OP_add, number_op(c->g, OP_mul, before, 1 - share), added);
+    }
     c->state[i] = was;
-    c->value[i] = nnc_build2(c->g, OP_add, kept, added);
+    c->added[i] = added;
     c->n_state = i < c->n_state ? c->n_state : i + 1;
 }
 
@@ -276,9 +280,9 @@ static nnc_status make(
         .evaluate = evaluate,
         .key = NNC_NONE,
         .state = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1),
-        .value = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1)};
+        .added = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1)};
     *out = NULL;
-    if (!c.g || !c.map || !c.state || !c.value) {
+    if (!c.g || !c.map || !c.state || !c.added) {
         nnc_graph_destroy(c.g);
         return nnc_nomem(sink);
     }
@@ -290,8 +294,8 @@ static nnc_status make(
         add_identities(c.g);
     else if (!s)
         s = add_optimizer(c.g, loss, t, sink);
-    for (int i = 0; i < c.n_state && !s; i++)
-        update_each(c.g, t, c.state[i], c.value[i]);
+    if (!s)
+        move_statistics(c.g, t, c.n_state, c.state, c.added, &a);
     s = s ? s : c.g->status;
     if (!s)
         s = nnc_graph_tidy(c.g);

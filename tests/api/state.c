@@ -179,6 +179,52 @@ static void check_sums(nnc_env *e, const nnc_artifact *a)
     nnc_session_destroy(s);
 }
 
+/* Two weights that are updated as one value: w <- w + x / 2, while y is computed from the old ones. */
+static const char joined[] =
+    "graph @joined {\n%x = input : f32[22]\n"
+    "%a = param : f32[4,4] = gen(\"a\", seed=1, scale=1)\n%b = param : f32[6] = gen(\"b\", seed=1, "
+    "scale=1)\n"
+    "%n = constant : f32[] = [0.5]\n"
+    "%y = matmul %a, %a\n%z = mul %b, %b\n"
+    "%l = reshape %a {shape=[16]}\n%w = concat %l, %b {axis=0}\n%d = mul %x, %n\n%v = add %w, %d\n"
+    "%l2 = slice %v {axes=[0], starts=[0], ends=[16]}\n%a2 = reshape %l2 {shape=[4,4]}\n"
+    "%b2 = slice %v {axes=[0], starts=[16], ends=[22]}\n"
+    "return %y as \"y\", %z as \"z\"\nupdate %a <- %a2\nupdate %b <- %b2\n}\n";
+
+static void check_joined(nnc_env *e, const nnc_artifact *art)
+{
+    nnc_session *s = NULL;
+    float in[22], a[16], b[6], y[16], z[6], was[22];
+    CHECK_OK(nnc_session_create(e, art, &s, test_sink));
+    for (int i = 0; s && i < 5; i++) {
+        CHECK_STR(nnc_session_state_name(s, 0), "a");
+        CHECK_OK(nnc_session_state(s, 0, was, test_sink));
+        CHECK_OK(nnc_session_state(s, 1, was + 16, test_sink));
+        if (i == 2) {
+            was[16] = 7;
+            CHECK_OK(nnc_session_set_state(s, 1, was + 16, test_sink));
+        }
+        for (int k = 0; k < 22; k++)
+            in[k] = (float)(i - k);
+        CHECK_OK(nnc_session_input(s, 0, in, test_sink));
+        CHECK_OK(nnc_session_step(s, test_sink));
+        CHECK_OK(nnc_session_output(s, 0, y, test_sink));
+        CHECK_OK(nnc_session_output(s, 1, z, test_sink));
+        CHECK_OK(nnc_session_state(s, 0, a, test_sink));
+        CHECK_OK(nnc_session_state(s, 1, b, test_sink));
+        for (int k = 0; k < 22; k++)
+            CHECK((k < 16 ? a[k] : b[k - 16]) == was[k] + in[k] / 2);
+        for (int k = 0; k < 16; k++) {
+            double sum = 0;
+            for (int j = 0; j < 4; j++)
+                sum += (double)was[k / 4 * 4 + j] * (double)was[j * 4 + k % 4];
+            CHECK_NEAR(y[k], sum, 1e-4 * fmax(1, fabs(sum)));
+        }
+        CHECK(z[0] == was[16] * was[16] && z[5] == was[21] * was[21]);
+    }
+    nnc_session_destroy(s);
+}
+
 /* Compiles the model at levels and with streams; checks it, and again from a file. */
 static void check_everywhere(const char *text, void (*check_it)(nnc_env *e, const nnc_artifact *a))
 {
@@ -226,4 +272,9 @@ TEST(training_through_the_public_api)
 TEST(accumulating_through_the_public_api)
 {
     check_everywhere(sums, check_sums);
+}
+
+TEST(states_that_are_updated_as_one)
+{
+    check_everywhere(joined, check_joined);
 }

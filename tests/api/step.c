@@ -106,15 +106,14 @@ TEST(step_compare_planted)
     nnc_graph *right = step_of(cnn, &t), *wrong = nnc_graph_clone(right, test_sink);
     o.training = &t;
     o.iterations = 1;
-    nnc_ref f = NNC_NONE; /* of f.weight */
-    for (uint32_t i = nnc_result_outputs(wrong); i < wrong->n_output; i++)
-        if (!strcmp(wrong->value[wrong->output_state[i]].name, "f.weight"))
-            f = wrong->output[i];
-    nnc_node *n = &wrong->node[wrong->value[f].node]; /* w - lr g */
-    CHECK_INT(n->op, OP_sub);
-    nnc_ref more = nnc_build2(wrong, OP_mul, n->in[1], nnc_scalar(wrong, DT_f32, 1.001));
-    nnc_replace_uses(wrong, nnc_def(wrong, f)->in[1], more);
-    wrong->node[wrong->value[more].node].in[0] = nnc_def(right, f)->in[1];
+    for (uint32_t i = nnc_result_outputs(wrong); i < wrong->n_output; i++) {
+        const nnc_ref w = wrong->output_state[i];
+        if (strcmp(wrong->value[w].name, "f.weight") != 0)
+            continue;
+        nnc_ref change = nnc_build2(wrong, OP_sub, wrong->output[i], w);
+        nnc_ref more = nnc_build2(wrong, OP_mul, change, nnc_scalar(wrong, DT_f32, 1.001));
+        wrong->output[i] = nnc_build2(wrong, OP_add, w, more);
+    }
     CHECK_OK(nnc_graph_tidy(wrong));
     nnc_arena_init(&c.arena, 0);
     CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 1}, &c.env, test_sink));

@@ -3,6 +3,7 @@
 #include "help.h"
 #include "runtime/runtime.h"
 #include "test.h"
+#include "train/train.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,84 @@ TEST(steps_update_the_state)
           memcmp(cpu + 5000, cpu + 7000, 4000) != 0 && !memcmp(cpu + 5000, cpu + 9000, 4000));
 }
 
+/* Steps of the model on the target; losses to loss[], and the last weights, in order, to w[]. */
+static int train(const char *target, int streams, float *loss, float *w)
+{
+    static const char text[] =
+        "{\"inputs\": {\"x\": [4, 3, 8, 8]}, \"layers\": ["
+        "{\"op\": \"conv\", \"name\": \"c\", \"channels\": 16, \"kernel\": 3, \"pad\": 1, "
+        "\"bias\": false},"
+        "{\"op\": \"batchnorm\", \"name\": \"n\"}, \"relu\", {\"op\": \"avgpool\", \"kernel\": 2}, "
+        "\"flatten\","
+        "{\"op\": \"linear\", \"name\": \"f\", \"out\": 16}, \"silu\", {\"op\": \"linear\", "
+        "\"name\": \"g\", \"out\": 5}]}";
+    nnc_training t = nnc_training_defaults;
+    nnc_graph *g = NULL;
+    loaded l = {0};
+    int n = 0;
+    t.optimizer = NNC_OPT_adamw;
+    t.weight_decay = 0.1;
+    t.clip_norm = 0.5;
+    t.accumulate = 2;
+    nnc_model *m = model(text);
+    CHECK_OK(nnc_train_graph(m, &t, &g, test_sink));
+    nnc_compile_options o = nnc_compile_defaults;
+    o.streams = streams;
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){.target = target, .no_cache = true, .threads = 2}, &l.e, test_sink));
+    CHECK_OK(nnc_compile(l.e, g, &o, &l.a, test_sink));
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    for (int at = 0; l.s && at < 6; at++) {
+        for (int i = 0; i < nnc_session_inputs(l.s); i++) {
+            const char *name = nnc_session_input_name(l.s, i);
+            float x[4 * 3 * 8 * 8];
+            const float number = !strcmp(name, "lr") ? 0.02f : 2;
+            const int64_t target_of[4] = {at % 5, 1, 2, (at + 2) % 5};
+            const bool first = at % 2 == 0;
+            nnc_fill_input("x", nnc_session_input_type(l.s, i), (uint64_t)at, x);
+            const void *data = !strcmp(name, "x")        ? (const void *)x
+                               : !strcmp(name, "target") ? (const void *)target_of
+                               : !strcmp(name, "first")  ? (const void *)&first
+                                                         : &number;
+            CHECK_OK(nnc_session_input(l.s, i, data, test_sink));
+        }
+        CHECK_OK((at % 2 ? nnc_session_step : nnc_session_accumulate)(l.s, test_sink));
+        CHECK_OK(nnc_session_output(l.s, 0, &loss[at], test_sink));
+    }
+    for (int i = 0; l.s && i < nnc_session_states(l.s); i++) {
+        CHECK_OK(nnc_session_state(l.s, i, w + n, test_sink));
+        n += (int)nnc_type_numel(nnc_session_state_type(l.s, i));
+    }
+    nnc_model_close(g);
+    l.m = m;
+    unload(&l);
+    return n;
+}
+
+TEST(training_on_the_gpu)
+{
+    static float cpu[40000], gpu[40000];
+    float losses[6], got[6];
+    char why[512];
+    if (no_compiler())
+        return;
+    const int n = train(NULL, 1, losses, cpu);
+    CHECK(n > 18000 && n < 40000);
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        fake_begin(seed);
+        CHECK_INT(train("cuda:sm_90", seed ? 3 : 1, got, gpu), n);
+        for (int i = 0; i < 6; i++)
+            CHECK_NEAR(got[i], losses[i], 1e-4);
+        for (int i = 0; i < n; i++)
+            if (!(fabsf(gpu[i] - cpu[i]) < 1e-3f)) {
+                CHECK_NEAR(gpu[i], cpu[i], 1e-3);
+                break;
+            }
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
+    }
+}
+
 TEST(several_devices)
 {
     if (no_compiler())
@@ -191,12 +270,13 @@ TEST(any_call_of_a_session_may_fail)
 
 /* Each call that belongs to a capture fails, and leaves CUDA's last error behind: the run goes on uncaptured, says so, and cuBLASLt and
  * cuDNN, which ask for the last error after their launches, do not take it for theirs. */
-static const char convs[] = "{\"inputs\": {\"x\": [2, 4, 8, 10]}, \"layers\": ["
-                            "{\"op\": \"conv\", \"in\": \"x\", \"channels\": 8, \"kernel\": 3, "
-                            "\"pad\": 1}, {\"op\": \"relu\"},"
-                            "{\"op\": \"conv\", \"channels\": 2, \"kernel\": 3, \"pad\": 1}, "
-                            "{\"op\": \"flatten\"}, {\"op\": \"linear\", "
-                            "\"out\": 24}, {\"op\": \"softmax\"}]}";
+static const char convs[] =
+    "{\"inputs\": {\"x\": [2, 4, 8, 10]}, \"layers\": ["
+    "{\"op\": \"conv\", \"in\": \"x\", \"channels\": 8, \"kernel\": 3, "
+    "\"pad\": 1}, {\"op\": \"relu\"},"
+    "{\"op\": \"conv\", \"channels\": 2, \"kernel\": 3, \"pad\": 1, \"bias\": false}, "
+    "{\"op\": \"flatten\"}, {\"op\": \"linear\", "
+    "\"out\": 24}, {\"op\": \"softmax\"}]}";
 static void fail_in_graphs(const char *text, int call, int error, bool told)
 {
     float in[IN], got[OUT], first[OUT];
