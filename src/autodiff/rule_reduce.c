@@ -201,10 +201,62 @@ static void groupnorm_rule(visit *a)
     give(a, 0, nnc_reshape(a->g, dxh, t.rank, t.dim));
 }
 
+/* The node that computes v, through reshapes. */
+static const nnc_node *through_reshapes(const visit *a, nnc_ref v)
+{
+    while (nnc_def(a->g, v)->op == OP_reshape)
+        v = nnc_def(a->g, v)->in[0];
+    return nnc_def(a->g, v);
+}
+
+/* Is n a mean over all dimensions but that of the channels? */
+static bool is_channel_mean(const visit *a, const nnc_node *n)
+{
+    const int64_t *axes;
+    if (n->op != OP_reduce_mean)
+        return false;
+    const int k = nnc_attr_ints(n, AT_axes, &axes);
+    return k == nnc_typeof(a->g, n->in[0])->rank - 1 && axes[0] == 0 && (k == 1 || axes[1] == 2);
+}
+
+/* Are the mean and the variance of a batch norm those of its operand x: mean(x) and mean((x - mean(x))^2)? */
+static bool is_of_batch(const visit *a)
+{
+    const nnc_node *mean = through_reshapes(a, a->n.in[3]), *var = through_reshapes(a, a->n.in[4]);
+    if (!is_channel_mean(a, mean) || mean->in[0] != a->n.in[0] || !is_channel_mean(a, var))
+        return false;
+    const nnc_node *square = nnc_def(a->g, var->in[0]);
+    if (square->op != OP_mul || square->in[0] != square->in[1])
+        return false;
+    const nnc_node *centred = nnc_def(a->g, square->in[0]);
+    return centred->op == OP_sub && centred->in[0] == a->n.in[0] &&
+           through_reshapes(a, centred->in[1]) == mean;
+}
+
+/* The gradient of x where mean and variance are those of x, with what reaches it through them: of c = x - mean, whose M elements of a
+ * channel have the sum 0, dx = scale (dy - sum(dy) / M - c r^2 sum(dy c) / M). By its parts, each sum would wait for a pass over memory,
+ * and the gradient of the mean through the variance, which is 0, for one more. */
+static nnc_ref batch_dx(
+    visit *a, nnc_ref c, nnc_ref scale, nnc_ref r, nnc_ref sum, nnc_ref dot, int rank)
+{
+    const nnc_type *t = in_type(a, 0);
+    const double each = -1.0 / (double)(nnc_type_numel(t) / t->dim[1]);
+    nnc_ref part = with_number(a, OP_mul, scale, each); /* -scale / M */
+    nnc_ref k0 = nnc_build2(a->g, OP_mul, sum, part);
+    nnc_ref k1 = nnc_build2(
+        a->g, OP_mul, nnc_build2(a->g, OP_mul, nnc_build2(a->g, OP_mul, r, r), dot), part);
+    nnc_ref by_dy = nnc_build2(a->g, OP_mul, a->dy[0], per_channel(a, scale, rank));
+    nnc_ref by_c = nnc_build2(a->g, OP_mul, c, per_channel(a, k1, rank));
+    return nnc_build2(
+        a->g, OP_add, nnc_build2(a->g, OP_add, by_dy, by_c), per_channel(a, k0, rank));
+}
+
 /* x, gamma, beta, mean, var: y = (x - mean) r gamma + beta with r = 1/sqrt(var + eps), per channel. mean and var are operands like the
- * others: in training they are computed from x, and their gradients go there. */
+ * others, except where they are those of x. */
 static void batchnorm_rule(visit *a)
 {
+    const bool of_batch = wanted(a, 0) && is_of_batch(a);
+    const bool to_mean = wanted(a, 3) && !of_batch, to_var = wanted(a, 4) && !of_batch;
     int rank = in_type(a, 0)->rank;
     const nnc_ref *in = a->n.in;
     nnc_ref dy = a->dy[0], gamma = in[1], dot = NNC_NONE;
@@ -213,19 +265,23 @@ static void batchnorm_rule(visit *a)
     nnc_ref scale = nnc_build2(a->g, OP_mul, gamma, r);
     if (scale == NNC_NONE)
         return;
-    if (wanted(a, 0))
+    if (wanted(a, 0) && !of_batch)
         give(a, 0, nnc_build2(a->g, OP_mul, dy, per_channel(a, scale, rank)));
-    nnc_ref sum = wanted(a, 2) || wanted(a, 3) ? channel_sum(a, dy) : NNC_NONE;
-    if (wanted(a, 1) || wanted(a, 4)) {
-        nnc_ref c = nnc_build2(a->g, OP_sub, in[0], per_channel(a, in[3], rank));
+    nnc_ref sum = wanted(a, 2) || of_batch || to_mean ? channel_sum(a, dy) : NNC_NONE;
+    nnc_ref c = NNC_NONE;
+    if (wanted(a, 1) || of_batch || to_var) {
+        c = nnc_build2(a->g, OP_sub, in[0], per_channel(a, in[3], rank));
         dot = channel_sum(a, nnc_build2(a->g, OP_mul, dy, c));
     }
-    give(a, 2, sum);
+    if (wanted(a, 2))
+        give(a, 2, sum);
     if (wanted(a, 1))
         give(a, 1, nnc_build2(a->g, OP_mul, dot, r));
-    if (wanted(a, 3))
+    if (of_batch)
+        give(a, 0, batch_dx(a, c, scale, r, sum, dot, rank));
+    if (to_mean)
         give(a, 3, nnc_build1(a->g, OP_neg, nnc_build2(a->g, OP_mul, sum, scale)));
-    if (wanted(a, 4)) { /* dr/dvar = -r^3 / 2 */
+    if (to_var) { /* dr/dvar = -r^3 / 2 */
         nnc_ref r2 = with_number(a, OP_mul, nnc_build2(a->g, OP_mul, r, r), -0.5);
         give(a, 4, nnc_build2(a->g, OP_mul, nnc_build2(a->g, OP_mul, dot, scale), r2));
     }

@@ -122,6 +122,28 @@ static void gradient_at(const char *text, const double *x, double *dx, int n)
     nnc_graph_destroy(g);
 }
 
+/* The gradient of a batch norm by the statistics of its batch takes two sums a channel, beside the mean and the variance. */
+TEST(batch_statistics_take_two_sums)
+{
+    const char *text = NULL;
+    int sums = 0;
+    for (size_t i = 0; i < NNC_COUNT(graphs); i++)
+        text = strstr(graphs[i], "@batch_statistics") ? graphs[i] : text;
+    nnc_scan s;
+    nnc_scan_init(&s, "test", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    CHECK(g != NULL);
+    nnc_ref y = g->output[0], x[] = {g->node[0].out, g->node[1].out, g->node[2].out}, d[3];
+    CHECK_OK(nnc_gradients(g, 1, &y, NULL, 3, x, d, test_sink));
+    for (int i = 0; i < 3; i++)
+        nnc_output(g, d[i], "d");
+    CHECK_OK(nnc_graph_tidy(g));
+    for (uint32_t i = 0; i < g->n_node; i++)
+        sums += nnc_op_class((nnc_op)g->node[i].op) == CL_reduce;
+    CHECK_INT(sums, 4);
+    nnc_graph_destroy(g);
+}
+
 TEST(kinks_are_those_of_pytorch)
 {
     static const struct {
