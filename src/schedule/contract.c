@@ -341,6 +341,23 @@ bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     return n == 1 || nnc_kernel_strip(k, 0, n, mem);
 }
 
+/* The gradient of a depthwise convolution's weight: vectors of channels lie along both factors, of which the second is the same for all
+ * elements of the window's row. These are summed together, so that it is read once, and each has a sum in registers. */
+static bool row_of_taps(nnc_kernel *k, const product *p, nnc_arena *mem)
+{
+    enum { LONG = 64, MOST_TAPS = 8 };
+    int row = -1;
+    bool vectors = false;
+    for (int a = 0; a < k->n_outer; a++) {
+        const int64_t x = k->ins[p->x].at.k[a], n = k->axis[a].extent;
+        vectors |= x == 1 && k->ins[p->w].at.k[a] == 1;
+        if (x > 1 && !(p->ws >> a & 1) && n > 1 && n <= MOST_TAPS)
+            row = row < 0 || x < k->ins[p->x].at.k[row] ? a : row;
+    }
+    return !vectors || row < 0 || p->terms < LONG || p->stages > 1 ||
+           nnc_kernel_strip(k, row, (int)k->axis[row].extent, mem);
+}
+
 /* Weights that lie along the sum are read along it, once for several rows of the source, and several rows of them at once. */
 bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
 {
@@ -349,6 +366,8 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     product p;
     if ((t && t->kind == NNC_T_cuda) || !find_product(k, &p) || p.stages > 1 || p.terms < SHORT)
         return true;
+    if (weights_axis(k, &p) < 0 && k->n_axis > k->n_outer + 1)
+        return row_of_taps(k, &p, mem);
     int r = k->n_outer, m = -1, n = -1;
     for (int a = 0; a < k->n_outer; a++) {
         if (p.xs >> a & 1 && !(p.ws >> a & 1))

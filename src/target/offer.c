@@ -272,12 +272,20 @@ static int transposed_share(const nnc_ask *a)
     return is_depthwise(a) ? a->planes ? 1 : 20 : a->planes ? 40 : 65;
 }
 
+/* The gradient of a depthwise weight: oneDNN has a fast implementation for 3x3 windows channels last alone (240 channels, 4 images of
+ * 28x28, AMD, Zen 4: 3x3 50 to 65 GFLOP/s, a generated kernel 30; 5x5 6, a generated kernel 44; row-major 1). */
+static bool depthwise_wgrad(const nnc_target *t, const nnc_ask *a)
+{
+    return a->kind == ASK_conv_wgrad && is_depthwise(a) &&
+           (a->planes || a->results > 9 * a->groups) && nnc_target_engine_named(t, "llvm");
+}
+
 /* Percent of its speed that oneDNN reaches with the gradient of a weight (AMD, Zen 4, 2 threads, of 218 GFLOP/s: windows of row-major
- * tensors 64 to 143, without a window 118 to 216, channels last 131 to 224, depthwise 1 to 16). */
+ * tensors 64 to 143, without a window 118 to 216, channels last 131 to 224). */
 static int wgrad_share(const nnc_ask *a)
 {
     const bool window = a->results > a->outputs * nnc_max64(a->groups, 1) * a->channels;
-    return is_depthwise(a) ? a->planes ? 1 : 3 : a->planes ? window ? 45 : 75 : 90;
+    return is_depthwise(a) ? a->planes ? 1 : 50 : a->planes ? window ? 45 : 75 : 90;
 }
 
 static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
@@ -302,6 +310,11 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         return;
     if (a->kind == ASK_conv_wgrad && a->n_post) {
         refuse(o, e->name, "computes the gradient of a weight without an epilogue");
+        return;
+    }
+    if (depthwise_wgrad(t, a)) {
+        refuse(o, e->name,
+            "leaves the gradients of depthwise weights to generated kernels, except 3x3");
         return;
     }
     if (a->kind == ASK_conv_transpose && a->n_post) {
@@ -458,7 +471,7 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
     int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     int filled = a->row ? (int)(100 * a->row / nnc_align_up(a->row, lanes)) : 100;
-    int share = a->kind == ASK_conv_wgrad        ? 5
+    int share = a->kind == ASK_conv_wgrad        ? is_depthwise(a) && !a->planes ? 40 : 5
                 : a->dynamic                     ? 75
                 : a->planes && is_depthwise(a)   ? 30 * filled / 100 + 1
                 : is_depthwise(a) || few_rows(a) ? 105
