@@ -373,6 +373,16 @@ TEST(contractions)
         {"%x = input : f32[1,20,9,16]{0,2,3,1}\n%w = input : f32[20,40,4,4]{2,3,0,1}\n"
          "%y = conv_transpose %x, %w {strides=[2,2], pads=[1,1,1,1]}",
             true},
+        /* gradients of weights: a window's row of a depthwise one is summed together */
+        {"%x = input : f32[2,40,13,15]{0,2,3,1}\n%d = input : f32[2,40,13,15]{0,2,3,1}\n%y = "
+         "conv_wgrad %x, %d {kernel=[5,5], pads=[2,2,2,2], groups=40}",
+            false},
+        {"%x = input : f32[3,33,16,17]{0,2,3,1}\n%d = input : f32[3,33,8,6]{0,2,3,1}\n%y = "
+         "conv_wgrad %x, %d {kernel=[3,7], strides=[2,2], pads=[1,0,1,0], groups=33}",
+            false},
+        {"%x = input : f32[2,6,9,10]\n%d = input : f32[2,8,9,10]\n%y = conv_wgrad %x, %d "
+         "{kernel=[3,3], pads=[1,1,1,1], groups=2}",
+            false},
         {"%x = input : f32[5,700]\n%w = input : f32[24,700]\n%y = linear %x, %w", false},
         {"%x = input : bf16[1,300]\n%w = input : bf16[25,300]\n%y = linear %x, %w", false}};
     const nnc_emitter *e = kb_emitter();
