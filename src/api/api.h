@@ -130,6 +130,18 @@ nnc_status nnc_session_update(nnc_session *s, bool step, nnc_sink *sink) NNC_MUS
 /* Writes all weights of m by their names: of those that are states of s, a session of a training graph of m, the current values. */
 nnc_status nnc_session_write_weights(nnc_session *s, const nnc_model *m, const char *file, nnc_sink *sink) NNC_MUST;
 
+/* ---- training steps -------------------------------------------------------------------------------------------------- */
+
+/* Parts of a training step (step_parts.c). */
+typedef enum nnc_part { PART_forward, PART_loss, PART_backward, PART_optimizer, PART__COUNT } nnc_part;
+extern const char *const nnc_part_names[PART__COUNT];
+/* nnc_artifact_work of a step. */
+void nnc_artifact_step_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
+/* Times of the parts, the sums of their commands' times: medians over some steps that are measured command by command. */
+nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_sink *sink) NNC_MUST;
+/* A member "parts" of an object. */
+void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *out);
+
 /* ---- ONNX's test folders --------------------------------------------------------------------------------------------- */
 
 typedef enum nnc_verifier {

@@ -488,13 +488,7 @@ static void json_outputs(nnc_json_writer *w, const comparison *c, const program 
 
 static void json_parts(nnc_json_writer *w, const program *p)
 {
-    nnc_json_open(w, "parts", '{');
-    for (int i = 0; i < PART__COUNT; i++) {
-        char key[32];
-        snprintf(key, sizeof key, "%s_ms", nnc_part_names[i]);
-        NNC_JSON(w, J_MS(key, p->part_ms[i]));
-    }
-    nnc_json_close(w, '}');
+    nnc_report_parts_json(p->part_ms, w);
     NNC_JSON(w, J_INT("memory_bytes", nnc_summarize(p, false).memory));
 }
 

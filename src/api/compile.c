@@ -277,6 +277,12 @@ void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, in
     nnc_run_work(a, SEC_main, flops, bytes, launches);
 }
 
+void nnc_artifact_step_work(
+    const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches)
+{
+    nnc_run_work(a, SEC_step, flops, bytes, launches);
+}
+
 void nnc_run_work(
     const nnc_artifact *a, nnc_section last, int64_t *flops, int64_t *bytes, int64_t *launches)
 {

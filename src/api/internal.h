@@ -124,8 +124,6 @@ nnc_status nnc_session_state_part(
 
 /* ---- step_parts.c: parts of a training step ---- */
 
-typedef enum nnc_part { PART_forward, PART_loss, PART_backward, PART_optimizer, PART__COUNT } nnc_part;
-extern const char *const nnc_part_names[PART__COUNT];
 /* part[i]: of command i of the plan, by its layers: X/backward, /loss, /optimizer, all others forward. A kernel of several parts counts
  * where its result is first read; where no command reads it, as the last of its parts. */
 nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink) NNC_MUST;

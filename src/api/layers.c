@@ -115,73 +115,30 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && !strcmp(s + n - m, end);
 }
 
-/* Is r computed by the optimizer? */
-static bool is_optimizers(const nnc_graph *g, nnc_ref r)
-{
-    const char *origin = nnc_def(g, r)->origin;
-    return origin && !strcmp(origin, "/optimizer");
-}
-
 static const char *name_of(const nnc_graph *g, nnc_ref state)
 {
     return g->value[state].name ? g->value[state].name : "a state";
 }
 
-/* A value, and the element of it that a state begins at. */
-typedef struct piece {
-    nnc_ref r;
-    int64_t at;
-} piece;
-
-static int64_t elements(const nnc_graph *g, nnc_ref r)
+/* The name of the weight whose gradient value r is; NULL: it is none. */
+static const char *gradient_of(layers *l, nnc_ref r)
 {
-    return nnc_type_numel(nnc_typeof(g, r));
+    const char *name = l->source->value[r].name;
+    if (!ends_with(name, NNC_TRAIN_GRADIENT))
+        return NULL;
+    return nnc_arena_printf(
+        &l->a, "gradient of %.*s", (int)(strlen(name) - strlen(NNC_TRAIN_GRADIENT)), name);
 }
 
-/* Operand k of p's node that has the same piece; r NNC_NONE: it has none. *start: elements of the operands of a concat before it. */
-static piece piece_of(const nnc_graph *g, piece p, int k, int64_t *start)
-{
-    const nnc_node *d = nnc_def(g, p.r);
-    const int64_t n = elements(g, d->in[k]), before = *start, *starts = NULL;
-    const piece none = {NNC_NONE, 0};
-    *start += n;
-    if (d->op == OP_concat)
-        return p.at >= before && p.at < *start ? (piece){d->in[k], p.at - before} : none;
-    if (d->op == OP_slice && nnc_attr_ints(d, AT_starts, &starts) == 1)
-        return (piece){d->in[k], p.at + starts[0]};
-    return n == elements(g, p.r) ? (piece){d->in[k], p.at} : none;
-}
-
-/* Finds the gradients that lead to the new value of state s, through ops of the optimizer, which may be on several states side by side.
- * of[r]: the state whose gradient r is: of a weight and its moments, the weight, whose name is the shortest. */
-static void find_gradients(const layers *l, nnc_ref s, nnc_ref value, nnc_ref *of)
-{
-    const nnc_graph *g = l->source;
-    piece stack[64];
-    int n = 0;
-    for (stack[n++] = (piece){value, 0}; n > 0;) {
-        const piece p = stack[--n];
-        const nnc_node *d = nnc_def(g, p.r);
-        int64_t start = 0;
-        for (int k = 0; is_optimizers(g, p.r) && k < d->n_in && n < (int)NNC_COUNT(stack); k++) {
-            stack[n] = piece_of(g, p, k, &start);
-            n += stack[n].r != NNC_NONE;
-        }
-        if (ends_with(d->origin, "/backward") && elements(g, p.r) == elements(g, s) &&
-            (of[p.r] == NNC_NONE || strlen(name_of(g, s)) < strlen(name_of(g, of[p.r]))))
-            of[p.r] = s;
-    }
-}
-
-/* of: the state whose gradient value r is, or NNC_NONE. */
-static void set_layer(layers *l, int at, nnc_ref r, nnc_ref of)
+static void set_layer(layers *l, int at, nnc_ref r)
 {
     const nnc_graph *g = l->source;
     const nnc_node *n = nnc_def(g, r);
     const char *name = n->origin          ? n->origin
                        : g->value[r].name ? g->value[r].name
                                           : nnc_ops[n->op].name;
-    l->at[at].name = of != NNC_NONE ? nnc_arena_printf(&l->a, "gradient of %s", name_of(g, of))
+    const char *gradient = gradient_of(l, r);
+    l->at[at].name = gradient       ? gradient
                      : n->n_out > 1 ? nnc_arena_printf(&l->a, "%s:%u", name, r - n->out)
                                     : name;
     l->at[at].loc = n->loc;
@@ -202,15 +159,10 @@ static nnc_status make_source(layers *l, const nnc_graph *written)
     l->n_state = (int)g->n_output - l->n;
     l->at = ARENA_NEW(&l->a, layer, g->n_output + 1);
     l->initial = ARENA_NEW(&l->a, void *, l->n_state + 1);
-    nnc_ref *of = ARENA_NEW(&l->a, nnc_ref, g->n_value + 1);
-    NNC_NEED(l->at && l->initial && of, l->sink);
-    for (nnc_ref r = 0; r < g->n_value; r++)
-        of[r] = NNC_NONE;
-    for (uint32_t i = (uint32_t)l->n; i < g->n_output; i++)
-        find_gradients(l, g->output_state[i], g->output[i], of);
+    NNC_NEED(l->at && l->initial, l->sink);
     for (int i = 0; i < (int)g->n_output; i++) {
         const nnc_ref r = i < l->n ? g->output[i] : g->output_state[i];
-        set_layer(l, i, r, i < l->n ? of[r] : NNC_NONE);
+        set_layer(l, i, r);
         l->at[i].name = i < l->n ? l->at[i].name : name_of(g, r);
         NNC_NEED(l->at[i].name, l->sink);
     }

@@ -1,5 +1,6 @@
 /* api/step_parts.c -- parts of a training step: forward, loss, backward, optimizer. */
 #include "api/internal.h"
+#include <stdlib.h>
 #include <string.h>
 
 const char *const nnc_part_names[PART__COUNT] = {"forward", "loss", "backward", "optimizer"};
@@ -109,4 +110,41 @@ nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_s
             ns[part[first + i]] += end[i] - start[i];
     }
     return NNC_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_sink *sink)
+{
+    enum { LEAST = 3, MOST = 15, ENOUGH_MS = 1000 };
+    double all[PART__COUNT][MOST], spent = 0;
+    int n = 0;
+    for (; n < LEAST || (n < MOST && spent < ENOUGH_MS); n++) {
+        int64_t ns[PART__COUNT];
+        NNC_TRY(nnc_session_time_parts(s, ns, sink));
+        for (int i = 0; i < PART__COUNT; i++) {
+            all[i][n] = (double)ns[i] * 1e-6;
+            spent += all[i][n];
+        }
+    }
+    for (int i = 0; i < PART__COUNT; i++) {
+        qsort(all[i], (size_t)n, sizeof all[i][0], by_value);
+        ms[i] = all[i][n / 2];
+    }
+    return NNC_OK;
+}
+
+void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *w)
+{
+    nnc_json_open(w, "parts", '{');
+    for (int i = 0; i < PART__COUNT; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s_ms", nnc_part_names[i]);
+        NNC_JSON(w, J_MS(key, ms[i]));
+    }
+    nnc_json_close(w, '}');
 }

@@ -135,6 +135,10 @@ static nnc_status generate(const nnc_artifact *a, const nnc_compare_options *o, 
     const char *name = a->plan->input_name[i];
     if (step_number(o->training, name, data))
         return NNC_OK;
+    if (o->training && !strcmp(name, NNC_TRAIN_FIRST)) {
+        *(bool *)data = true;
+        return NNC_OK;
+    }
     NNC_TRY(nnc_artifact_fill_input(a, i, seed, data, sink));
     const bool shares = o->training && o->training->loss == NNC_LOSS_bce;
     float *v = shares && !strcmp(name, NNC_TRAIN_TARGET) ? data : NULL;

@@ -108,6 +108,7 @@ typedef struct timing {
     nnc_times run, io;
     nnc_io_report report;
     int64_t flops, bytes, launches; /* per run */
+    double part_ms[PART__COUNT]; /* of a training step */
 } timing;
 
 static void print_rows(const options *o, const timing *g, const nnc_session *s, nnc_json_writer *w)
@@ -135,6 +136,8 @@ static void print_rows(const options *o, const timing *g, const nnc_session *s, 
     }
     if (g->io_of != NNC_IO_EXCLUDE)
         nnc_report_io_json(&g->report, w);
+    if (o->compare.training)
+        nnc_report_parts_json(g->part_ms, w);
     nnc_report_first_run_json(s, w);
     if (g->chunks > 1)
         NNC_JSON(w, J_INT("chunks", g->chunks));
@@ -156,6 +159,11 @@ static void print_text(const options *o, const timing *g, const nnc_session *s, 
     nnc_printf(out, "%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n", (long long)g->launches,
         g->launches == 1 ? "" : "es", (double)g->flops / nnc_times_at(t, 0.5) * 1e-6,
         (double)g->bytes / nnc_times_at(t, 0.5) * 1e-6);
+    for (int i = 0; o->compare.training && i < PART__COUNT; i++) {
+        nnc_printf(out, "%s%s ", i ? " ms, " : "a run is a training step: ", nnc_part_names[i]);
+        nnc_put_ms(out, g->part_ms[i], 0);
+    }
+    nnc_puts(out, o->compare.training ? " ms (sums of their commands' times)\n" : "");
     nnc_report_first_run(s, out);
 }
 
@@ -198,9 +206,12 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
         g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
     nnc_status st = measure(o, w->session, &g, sink);
+    if (!st && o->compare.training)
+        st = nnc_session_part_times(w->session, g.part_ms, sink);
     if (!st)
         st = get_outputs(o, w->session, &w->text, sink);
-    nnc_artifact_work(w->artifact, &g.flops, &g.bytes, &g.launches);
+    (o->compare.training ? nnc_artifact_step_work : nnc_artifact_work)(
+        w->artifact, &g.flops, &g.bytes, &g.launches);
     nnc_json_writer json = {.out = &w->text, .csv = o->format == NNC_CSV};
     if (!st && o->format == NNC_TEXT)
         print_text(o, &g, w->session, &w->text);
@@ -213,9 +224,11 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
 
 nnc_status cmd_run(const options *o, work *w, nnc_sink *sink)
 {
+    options with = *o;
+    with.compare.training = o->mode == MODE_step ? &o->train.of : NULL;
     NNC_TRY(open_and_compile(o, w, sink));
-    NNC_TRY(load(o, w, sink));
-    return time_session(o, w, sink);
+    NNC_TRY(load(&with, w, sink));
+    return time_session(&with, w, sink);
 }
 
 /* ---- compare ----------------------------------------------------------------------------------------- */

@@ -263,6 +263,9 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     for (int i = 0; i < n; i++)
         if (grad[i] != NNC_NONE) {
             NNC_TRY(check_dtype(g, w[i], sink));
+            const char *name = g->value[w[i]].name;
+            if (name && !g->value[grad[i]].name)
+                nnc_set_name(g, grad[i], nnc_arena_printf(&a, "%s" NNC_TRAIN_GRADIENT, name));
             w[k] = w[i];
             grad[k++] = grad[i];
         }

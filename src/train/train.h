@@ -42,6 +42,7 @@ extern const nnc_training nnc_training_defaults;
 #define NNC_TRAIN_SCALE2 \
     "v_scale" /* adam, adamw: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
 #define NNC_TRAIN_FIRST "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
+#define NNC_TRAIN_GRADIENT ".gradient" /* ends the name of the value that is a weight's gradient */
 #define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
 
 /* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of

@@ -233,3 +233,38 @@ TEST(step_parts)
     nnc_env_destroy(e);
     nnc_graph_destroy(g);
 }
+
+/* Generated inputs of a step: classes that exist, numbers of the first step. */
+TEST(step_inputs)
+{
+    nnc_training t = nnc_training_defaults;
+    nnc_compare_options o = nnc_compare_defaults;
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    void *in[8] = {NULL};
+    t.optimizer = NNC_OPT_adam;
+    nnc_graph *g = step_of(cnn, &t);
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 1}, &e, test_sink));
+    CHECK_OK(nnc_compile(e, g, &o.compile, &a, test_sink));
+    o.training = &t;
+    CHECK_OK(nnc_artifact_make_inputs(a, &o, 0, in, test_sink));
+    int found = 0;
+    for (int i = 0; i < a->plan->n_input; i++) {
+        const char *name = a->plan->input_name[i];
+        const int64_t *target = !strcmp(name, "target") ? in[i] : NULL;
+        for (int k = 0; target && k < 4; k++)
+            CHECK(target[k] >= 0 && target[k] < 5);
+        found += target != NULL;
+        if (!strcmp(name, "lr"))
+            found += *(float *)in[i] == 0;
+        if (!strcmp(name, "m_scale"))
+            found += fabsf(*(float *)in[i] - 10) < 1e-4f;
+        if (!strcmp(name, "v_scale"))
+            found += fabsf(*(float *)in[i] - 31.6228f) < 1e-3f;
+        nnc_free(in[i]);
+    }
+    CHECK_INT(found, 4);
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    nnc_graph_destroy(g);
+}
