@@ -128,7 +128,8 @@ static const char *unstable(nnc_graph *all, nnc_sink *sink)
     return why;
 }
 
-bool net_sound(const nnc_graph *g, const char **why)
+/* decisions: may rounding turn any? In a training step, the masks of relu always are some. */
+static bool fit(const nnc_graph *g, bool decisions, const char **why)
 {
     int64_t ops, peak;
     nnc_arena a;
@@ -139,7 +140,7 @@ bool net_sound(const nnc_graph *g, const char **why)
     for (uint32_t r = 0; !*why && r < g->n_value; r++)
         if (nnc_type_numel(nnc_typeof(g, r)) > MOST_ELEMENTS)
             *why = "work";
-    if (!*why)
+    if (!*why && decisions)
         *why = decides(g, &a);
     nnc_graph *all = *why ? NULL : nnc_graph_clone(g, sink);
     if (all)
@@ -148,6 +149,11 @@ bool net_sound(const nnc_graph *g, const char **why)
     nnc_arena_deinit(&a);
     nnc_sink_destroy(sink);
     return !*why;
+}
+
+bool net_sound(const nnc_graph *g, const char **why)
+{
+    return fit(g, true, why);
 }
 
 /* ---- through the library -------------------------------------------------------------------------------------------------- */
@@ -161,6 +167,24 @@ static nnc_graph *open_case(const net_case *c, nnc_text *why, nnc_sink *sink)
         api_put_sink(why, sink);
     }
     return g;
+}
+
+/* The training step of g, whose new weights are outputs as all others. NULL: it has none, which the sink says, or *why. */
+static nnc_graph *step_of(const net_case *c, const nnc_graph *g, nnc_text *why, nnc_sink *sink)
+{
+    nnc_training t;
+    nnc_graph *step = NULL;
+    (void)net_training(&c->flags, &t);
+    nnc_status st = nnc_train_graph(g, &t, &step, sink);
+    if (st && (st != NNC_E_MODEL || nnc_sink_cause(sink, NNC_OK) != NNC_E_MODEL)) {
+        nnc_printf(why, "training graph: %s", nnc_status_name(st));
+        api_put_sink(why, sink);
+    }
+    for (uint32_t i = 0; step && i < step->n_output; i++)
+        step->output_state[i] = NNC_NONE;
+    for (uint32_t i = 0; step && i < step->n_node; i++)
+        step->node[i].state = step->node[i].accumulates = false;
+    return step;
 }
 
 /* The mean square that rounding explains, and a few units in the last place: the draws may have met single elements with little luck. */
@@ -272,7 +296,9 @@ static bool library(const net_case *c, const nnc_graph *g, nnc_text *why, nnc_si
     nnc_env *e = NULL;
     api_data d = {0};
     api_run r = {0};
-    bool gpu = net_gpu(&c->flags);
+    nnc_training t;
+    const char *unsound;
+    bool gpu = net_gpu(&c->flags), unfit = net_training(&c->flags, &t) && !fit(g, false, &unsound);
     net_options(&c->flags, &eo, &o, skip);
     if (o.level < 2 && nnc_precision_dtype(o.precision) != DT_f32)
         return true; /* refused: the commands say so */
@@ -288,7 +314,8 @@ static bool library(const net_case *c, const nnc_graph *g, nnc_text *why, nnc_si
             api_put_sink(why, sink);
         }
     } else if (ok) {
-        ok = api_compile_and_run(e, g, &o, &d, &r, why, sink) && near(g, &d, &r, &o, why, sink);
+        ok = api_compile_and_run(e, g, &o, &d, &r, why, sink) &&
+             (unfit || near(g, &d, &r, &o, why, sink));
     }
     ok = ok &&
          emitted(e, r.a, gpu, net_cpu(&c->flags) && !eo.no_llvm && nnc_plugin_exists("llvm"), why,
@@ -311,14 +338,14 @@ static const struct {
         *groups; /* groups of flags that the command takes, as in cli/main.c; NULL: none */
 } commands[] = {
     {"numbers", NULL},
-    {"run", "cspteqfh"},
-    {"compare", "csptexnfh"},
+    {"run", "gkcspteqfh"},
+    {"compare", "gkcsptexnfh"},
     {"verify", "csneh"},
-    {"explain", "cspefvh"},
-    {"memory", "cspefh"},
-    {"show", "fh"},
+    {"explain", "gkcspefvh"},
+    {"memory", "gkcspefh"},
+    {"show", "gkfh"},
     {"check", "h"},
-    {"opt", "ceph"},
+    {"opt", "gkceph"},
 };
 
 static char group_of(int factor, int choice)
@@ -332,17 +359,22 @@ static char group_of(int factor, int choice)
     case NF_streams:
     case NF_devices: return 's';
     case NF_format: return 'f';
+    case NF_mode: return 'g';
+    case NF_training: return 'k';
     default: return 'e';
     }
 }
 
 /* The exit code that docs and help promise. */
-static int expected(const net_flags *f, const char *action, const char *groups)
+static int expected(const net_case *c, const char *action, const char *groups)
 {
+    const net_flags *f = &c->flags;
     bool gpu = net_gpu(f), half = f->at[NF_precision] >= 2,
          low = f->at[NF_level] == 1 || f->at[NF_level] == 2;
     bool machine = !strcmp(action, "llvm") || !strcmp(action, "asm"),
          cubin = !strcmp(action, "ptx") || !strcmp(action, "cubin");
+    if (c->no_step && strchr(groups, 'g'))
+        return 3;
     if (strchr(groups, 'c') && half && low)
         return 2;
     if (!strcmp(action, "run") || !strcmp(action, "compare") || !strcmp(action, "verify"))
@@ -382,7 +414,8 @@ static void begin(
     for (int i = 0; i < c->n_arg && file == c->file; i++)
         word(l, "--set=%s=%s", c->arg[i].name, c->arg[i].value);
     for (int f = 0; f < NF_action; f++)
-        if (strchr(groups, group_of(f, c->flags.at[f])) && *net_choice(f, c->flags.at[f]))
+        if ((f != NF_training || c->flags.at[NF_mode]) &&
+            strchr(groups, group_of(f, c->flags.at[f])) && *net_choice(f, c->flags.at[f]))
             word(l, "%s", net_choice(f, c->flags.at[f]));
 }
 
@@ -416,7 +449,7 @@ static bool typed_artifact(const net_case *c, int want, nnc_text *why)
     char file[400];
     line l;
     snprintf(file, sizeof file, "%s/typed.nnc", c->dir);
-    begin(&l, c, "compile", c->file, "cspaeh");
+    begin(&l, c, "compile", c->file, "gkcspaeh");
     word(&l, "-o");
     word(&l, "%s", file);
     bool ok = perform(c, &l, want, false, why);
@@ -440,7 +473,7 @@ static bool typed_opt(const net_case *c, int want, nnc_text *why)
     char file[400];
     line l;
     snprintf(file, sizeof file, "%s/stdout", c->dir); /* net_command leaves it there */
-    begin(&l, c, "opt", c->file, "ceph");
+    begin(&l, c, "opt", c->file, "gkceph");
     bool ok = perform(c, &l, want, false, why);
     char copy[400];
     snprintf(copy, sizeof copy, "%s/opt.txt", c->dir);
@@ -457,7 +490,7 @@ static bool typed(const net_case *c, nnc_text *why)
         if (!strcmp(commands[i].action, action)) {
             if (!commands[i].groups)
                 return true;
-            int want = expected(&c->flags, action, commands[i].groups);
+            int want = expected(c, action, commands[i].groups);
             if (!strcmp(action, "opt"))
                 return typed_opt(c, want, why);
             begin(&l, c, action, c->file, commands[i].groups);
@@ -471,10 +504,10 @@ static bool typed(const net_case *c, nnc_text *why)
             return perform(
                 c, &l, want, strchr(commands[i].groups, 'f') && c->flags.at[NF_format] == 1, why);
         }
-    int want = expected(&c->flags, action, "c");
+    int want = expected(c, action, "gc");
     if (!strcmp(action, "artifact"))
         return typed_artifact(c, want, why);
-    begin(&l, c, "compile", c->file, "cspeh");
+    begin(&l, c, "compile", c->file, "gkcspeh");
     if (!strcmp(action, "dump"))
         word(&l, "--dump-dir=%s/dump", c->dir);
     else
@@ -503,10 +536,19 @@ bool net_check_reports(const net_case *c, nnc_text *why)
 
 bool net_check(const net_case *c, nnc_text *why)
 {
+    net_case with = *c;
     nnc_sink *sink = nnc_sink_create();
     const char *action = net_choice(NF_action, c->flags.at[NF_action]);
     nnc_graph *g = open_case(c, why, sink);
-    bool ok = g && (strcmp(action, "numbers") || library(c, g, why, sink)) && typed(c, why);
+    bool ok = g != NULL;
+    if (ok && c->flags.at[NF_mode]) {
+        nnc_graph *step = step_of(c, g, why, sink);
+        nnc_graph_destroy(g);
+        g = step;
+        with.no_step = !g;
+        ok = !why->n;
+    }
+    ok = ok && (!g || strcmp(action, "numbers") || library(c, g, why, sink)) && typed(&with, why);
     nnc_graph_destroy(g);
     nnc_sink_destroy(sink);
     return ok;

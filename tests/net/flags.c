@@ -18,6 +18,10 @@ static const char *const choice[NF__COUNT][32] = {
         "--target=cpu,tests/net/small.json", "--target=tests/net/small.json,cpu",
         "--target=cpu,cuda:sm_90", "--target=cuda:sm_75,cpu"},
     [NF_format] = {"", "--format=json", "--format=csv"},
+    [NF_mode] = {"", "--mode=step"},
+    [NF_training] = {"", "--loss=mse", "--loss=bce", "--optimizer=adam", "--optimizer=adamw",
+        "--momentum=0.9", "--weight-decay=0.1", "--clip-norm=0.5", "--label-smoothing=0.1",
+        "--bn-eval", "--accumulate=3"},
     [NF_other] = {"", "--print-after=all", "--time-passes", "--jobs=3", "--no-cache", "--quiet",
         "--verbose", "--embed-weights", "--duration=1", "--warmup=0", "--io=include", "--io=both",
         "--percentile=50", "--no-steps", "--no-reference", "--tolerance=0.5"},
@@ -87,6 +91,21 @@ void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c,
         c->skip = skip;
         c->n_skip = 1;
     }
+}
+
+bool net_training(const net_flags *f, nnc_training *t)
+{
+    const int k = f->at[NF_training];
+    *t = nnc_training_defaults;
+    t->loss = k == 1 ? NNC_LOSS_mse : k == 2 ? NNC_LOSS_bce : NNC_LOSS_cross_entropy;
+    t->optimizer = k == 3 ? NNC_OPT_adam : k == 4 ? NNC_OPT_adamw : NNC_OPT_sgd;
+    t->momentum = k == 5 ? 0.9 : 0;
+    t->weight_decay = k == 6 ? 0.1 : 0;
+    t->clip_norm = k == 7 ? 0.5 : 0;
+    t->label_smoothing = k == 8 ? 0.1 : 0;
+    t->bn_eval = k == 9;
+    t->accumulate = k == 10 ? 3 : 0;
+    return f->at[NF_mode];
 }
 
 void net_print_flags(const net_flags *f, nnc_text *t)

@@ -5,6 +5,7 @@
 #define NNC_TESTS_NET_H
 
 #include "api/help.h"
+#include "train/train.h"
 
 /* ---- flags ---------------------------------------------------------------------------------------------------------- */
 
@@ -20,6 +21,8 @@ enum {
     NF_target,
     NF_skip,
     NF_format,
+    NF_mode,
+    NF_training, /* of a training step only */
     NF_other,
     NF_action,
     NF__COUNT
@@ -37,6 +40,8 @@ const char *net_choice(int factor, int i);
 char net_other_group(int i);
 /* The same choices for the library. */
 void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c, const char **skip);
+/* Is it a training step that they ask for, and which? */
+bool net_training(const net_flags *f, nnc_training *t);
 /* Is there a GPU, is there a CPU among the targets? */
 bool net_gpu(const net_flags *f);
 bool net_cpu(const net_flags *f);
@@ -53,6 +58,7 @@ typedef struct net_case {
     int n_arg;
     net_flags flags;
     const char *dir;    /* of this worker's files */
+    bool no_step;       /* the model has no training step */
 } net_case;
 
 /* Is the model fit for a comparison of numbers: small, finite, well-conditioned, without decisions that rounding may turn? *why not is a
