@@ -52,10 +52,21 @@ static bool is_output(const nnc_graph *g, nnc_ref r)
     return false;
 }
 
+/* Is r a view of a param that is updated? Its old value cannot be an output. */
+static bool shows_state(const nnc_graph *g, nnc_ref r)
+{
+    const nnc_node *n = nnc_def(g, r);
+    while (nnc_op_class((nnc_op)n->op) != CL_leaf && nnc_is_view(g, n))
+        n = nnc_def(g, n->in[0]);
+    return n->state;
+}
+
 /* Makes value r an output, in the user's memory order, unless it lies inside another value. */
 static void expose(nnc_graph *g, nnc_ref r)
 {
     char name[32];
+    if (shows_state(g, r))
+        return;
     snprintf(name, sizeof name, "value %u", g->n_output);
     r = nnc_row_major(g, r);
     if (r != NNC_NONE && nnc_type_is_row_major(nnc_typeof(g, r)) && !is_output(g, r))

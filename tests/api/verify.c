@@ -248,6 +248,27 @@ TEST(layers_of_steps_agree)
     }
 }
 
+/* A view of a weight is a layer's value, but its old value is gone after the step. */
+TEST(views_of_trained_weights)
+{
+    static const char text[] =
+        "{\"inputs\": {\"x\": [4, 3]}, \"layers\": [{\"op\": \"param\", \"name\": \"w\", "
+        "\"shape\": [6]}, {\"op\": \"reshape\", \"shape\": [3, 2]}, "
+        "{\"op\": \"matmul\", \"in\": [\"x\", \"prev\"]}]}";
+    nnc_training t = nnc_training_defaults;
+    nnc_compare_options o = nnc_compare_defaults;
+    bool agrees = false;
+    nnc_model *m = open_model(text), *step = NULL;
+    CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+    o.training = &t;
+    char *report = verify(step, &o, NULL, NNC_TEXT, &agrees);
+    CHECK(agrees);
+    check_has(report, "gradient of w");
+    free(report);
+    nnc_model_close(step);
+    nnc_model_close(m);
+}
+
 static void plant_product(void *ctx, const nnc_kernel *k, const char *layers)
 {
     fault *f = ctx;
