@@ -375,7 +375,7 @@ static int expected(const net_case *c, const char *action, const char *groups)
          low = f->at[NF_level] == 1 || f->at[NF_level] == 2;
     bool machine = !strcmp(action, "llvm") || !strcmp(action, "asm"),
          cubin = !strcmp(action, "ptx") || !strcmp(action, "cubin");
-    if (f->at[NF_mode] && !strcmp(action, "compare") &&
+    if (f->at[NF_mode] && (!strcmp(action, "run") || !strcmp(action, "compare")) &&
         !strncmp(net_choice(NF_other, f->at[NF_other]), "--io", 4))
         return 2; /* steps are timed without copies */
     if (c->no_step && strchr(groups, 'g'))
