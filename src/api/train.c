@@ -123,7 +123,9 @@ nnc_status trainer_run(trainer *t, program *p, int k, double *loss)
 static nnc_status add_result(trainer *t, program *p, double loss)
 {
     nnc_status s = NNC_OK;
+    const double counted = output_of(p, "counted", &s, t->sink);
     p->correct += output_of(p, "correct", &s, t->sink);
+    p->counted += isnan(counted) ? (double)t->targets : counted;
     p->loss += loss;
     p->batches++;
     return s;
@@ -169,7 +171,7 @@ static nnc_status take_step(trainer *t)
 static nnc_status validate(trainer *t)
 {
     double loss;
-    t->eval.loss = t->eval.correct = 0;
+    t->eval.loss = t->eval.correct = t->eval.counted = 0;
     t->eval.batches = 0;
     if (!t->eval.session)
         return NNC_OK;
@@ -212,7 +214,7 @@ static nnc_status train_epoch(trainer *t)
 {
     const int64_t begin = nnc_now_ns(), first = t->at;
     if (t->at == 0) {
-        t->train.loss = t->train.correct = 0;
+        t->train.loss = t->train.correct = t->train.counted = 0;
         t->train.batches = 0;
     }
     NNC_TRY(train_rest(t));
@@ -254,7 +256,9 @@ static nnc_status find_inputs(trainer *t)
                 "samples of a batch",
                 (int)NNC_COUNT(t->in) - 1);
         const bool target = !strcmp(name, NNC_TRAIN_TARGET);
-        t->in[t->n_in++] = (nnc_data_input){name, nnc_type_dense(&type), target};
+        const int ignored = t->o->of.ignore_index;
+        t->in[t->n_in++] = (nnc_data_input){
+            name, nnc_type_dense(&type), target, ignored == NNC_IGNORE_none ? -1 : ignored};
         if (target)
             t->targets = nnc_type_numel(&type);
     }
@@ -273,8 +277,9 @@ static nnc_status open_data(trainer *t)
     nnc_data_options o = t->o->data;
     o.seed = t->o->seed;
     NNC_TRY(find_inputs(t));
+    const bool classes = t->o->of.loss == NNC_LOSS_cross_entropy;
     NNC_TRY(nnc_data_open(&o, t->n_in, t->in,
-        t->o->of.loss == NNC_LOSS_cross_entropy ? y->dim[1] : 0, &t->data, t->sink));
+        classes ? y->dim[nnc_class_axis(&t->o->of, y->rank)] : 0, &t->data, t->sink));
     t->per_epoch = nnc_data_batches(t->data, NNC_DATA_train) / t->accumulate;
     if (t->per_epoch < 1)
         return nnc_fail0(t->sink, NNC_E_MODEL,

@@ -4,7 +4,7 @@
  *     /train/state/NAME         the other states: moments of the optimizer, ...
  *     /train/position           i64: step, epoch, steps of it that are done, batches in its sums, step of the last
  *                           epoch's report, bytes of the log
- *     /train/sums               f64: loss and correct predictions of the epoch so far
+ *     /train/sums               f64: loss, correct predictions and targets of the epoch so far
  *     /train/options            u8, text: what defines the training, a line for each setting
  *
  * All else follows from the seed and the position: the order of samples, dropouts, learning rates. The file is replaced atomically. */
@@ -16,7 +16,7 @@
 
 #define OWN "/train/" /* no weight begins with it */
 
-enum { N_POSITION = 6, N_SUMS = 2 };
+enum { N_POSITION = 6, N_SUMS = 3 };
 
 /* ---- what defines the training --------------------------------------------------------------------------------------------- */
 
@@ -188,7 +188,7 @@ nnc_status checkpoint_write(trainer *t)
     stored x = {0};
     const int64_t position[N_POSITION] = {
         t->step, t->epoch, t->at, t->train.batches, t->told, t->log_bytes};
-    const double sums[N_SUMS] = {t->train.loss, t->train.correct};
+    const double sums[N_SUMS] = {t->train.loss, t->train.correct, t->train.counted};
     const nnc_type of_position = line_of(DT_i64, N_POSITION), of_sums = line_of(DT_f64, N_SUMS),
                    of_options = line_of(DT_u8, (int64_t)t->options.n);
     NNC_TRY(make_stored(t, &x, &a));
@@ -352,6 +352,7 @@ static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
     *log = position[5];
     t->train.loss = sums[0];
     t->train.correct = sums[1];
+    t->train.counted = sums[2];
     return NNC_OK;
 }
 

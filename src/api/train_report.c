@@ -63,9 +63,10 @@ static nnc_status log_line(trainer *t, nnc_text *line)
     return NNC_OK;
 }
 
-static double share(const trainer *t, const program *p)
+/* Accuracy over the targets that are not ignored. */
+static double share(const program *p)
 {
-    return p->correct / ((double)p->batches * (double)t->targets);
+    return p->correct / p->counted;
 }
 
 /* "epoch 2/10, step 45/300, loss 0.1234, accuracy 91.2 %, 53021 samples/s, 12 s left" */
@@ -78,7 +79,7 @@ static void show_progress(trainer *t)
     if (!t->o->progress)
         return;
     if (isfinite(p->correct))
-        snprintf(accuracy, sizeof accuracy, ", accuracy %.1f %%", 100 * share(t, p));
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.1f %%", 100 * share(p));
     snprintf(line, sizeof line,
         "epoch %lld/%d, step %lld/%lld, loss %.4f%s, %.0f samples/s, %.0f s left",
         (long long)t->epoch, t->o->epochs, (long long)t->step + 1, (long long)t->steps,
@@ -116,11 +117,11 @@ static int epoch_numbers(const trainer *t, double rate, epoch_number n[5])
     int k = 0;
     n[k++] = (epoch_number){"samples_per_s", nnc_decimals(rate, 1)};
     if (classes)
-        n[k++] = (epoch_number){"accuracy", share(t, p)};
+        n[k++] = (epoch_number){"accuracy", share(p)};
     if (checked)
         n[k++] = (epoch_number){"validation_loss", v->loss / (double)v->batches};
     if (checked && classes)
-        n[k++] = (epoch_number){"validation_accuracy", share(t, v)};
+        n[k++] = (epoch_number){"validation_accuracy", share(v)};
     return k;
 }
 
@@ -142,11 +143,11 @@ static void print_epoch(trainer *t, double rate, int64_t ns, nnc_data_times load
     const bool classes = isfinite(p->correct), checked = v->batches > 0;
     nnc_printf(t->out, "epoch %lld: loss %.4f", (long long)t->epoch, p->loss / (double)p->batches);
     if (classes)
-        nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(t, p));
+        nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(p));
     if (checked)
         nnc_printf(t->out, "; validation: loss %.4f", v->loss / (double)v->batches);
     if (checked && classes)
-        nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(t, v));
+        nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(v));
     nnc_printf(t->out, "; %.0f samples/s; compute %.3g s, load %.3g s, waited %.3g s\n", rate,
         (double)(ns - load.wait_ns) * 1e-9, (double)load.load_ns * 1e-9,
         (double)load.wait_ns * 1e-9);

@@ -76,6 +76,17 @@ const nnc_flag nnc_train_settings[] = {
         "(default: 0)"},
     {'k', {"--clip-norm", NNC_SET_REAL, AT(of.clip_norm), 0, 0, 0, "N"},
         "Scale gradients so that their common norm is at most N (default: they are not)"},
+    {'k', {"--class-axis", NNC_SET_INT, AT(of.class_axis), 0, -7, 7, "D"},
+        "cross_entropy: dimension of the classes in the prediction, -1: the last one, as in "
+        "[N,T,C] (default: 1)"},
+    {'k', {"--ignore-index", NNC_SET_INT, AT(of.ignore_index), 0, -1000000000, 1000000000, "N"},
+        "cross_entropy: leave targets N out of loss and accuracy, as in --ignore-index=-100 "
+        "(default: none)"},
+    {'k', {"--freeze", NNC_SET_LIST, AT(of.freeze), AT(of.n_freeze), 0, 0, "PATTERN,..."},
+        "Weights that are not trained, by name or layer: features.*, /layers/0/* (besides those "
+        "that the model freezes)"},
+    {'k', {"--train-only", NNC_SET_LIST, AT(of.only), AT(of.n_only), 0, 0, "PATTERN,..."},
+        "Weights that are trained: all others are frozen"},
     {'k', {"--bn-eval", NNC_SET_BOOL, AT(of.bn_eval)},
         "Batch norms keep and use their running statistics"},
     {'l', {"--epochs", NNC_SET_INT, AT(epochs), 0, 1, 1000000000, "N"},

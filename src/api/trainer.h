@@ -12,7 +12,7 @@ typedef struct program {
     nnc_model *graph;
     nnc_artifact *artifact;
     nnc_session *session;
-    double loss, correct; /* sums over the batches of an epoch */
+    double loss, correct, counted; /* sums over the batches of an epoch */
     int64_t batches;
 } program;
 

@@ -32,6 +32,7 @@ typedef struct nnc_data_input {
     const char *name;
     nnc_type type; /* of a batch, row-major: the first dimension counts samples */
     bool target;
+    int64_t ignored; /* of the target: an index that is valid though it is no class; -1: none */
 } nnc_data_input;
 
 typedef enum nnc_data_part { NNC_DATA_train, NNC_DATA_validation, NNC_DATA_PARTS } nnc_data_part;

@@ -156,17 +156,18 @@ static nnc_status open_column(
 }
 
 /* All indices must be classes. */
-static nnc_status check_classes(const column *c, int64_t classes, nnc_sink *sink)
+static nnc_status check_classes(const column *c, int64_t classes, int64_t ignored, nnc_sink *sink)
 {
     const nnc_dtype of = (nnc_dtype)c->is.dtype;
     const int64_t n = nnc_type_numel(&c->is);
     uint64_t x;
     for (int64_t i = 0; i < n && classes; i++) {
         const int64_t v = nnc_get_i64(of, aligned(of, c->at, i, &x), 0);
-        if (v < 0 || v >= classes)
+        if ((v < 0 || v >= classes) && v != ignored)
             return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = c->file},
-                "%s has class %lld at %lld; the model's prediction has classes 0 to %lld", c->name,
-                (long long)v, (long long)i, (long long)classes - 1);
+                "%s has class %lld at %lld; the model's prediction has classes 0 to %lld%s",
+                c->name, (long long)v, (long long)i, (long long)classes - 1,
+                v == -100 || v == 255 ? "; --ignore-index leaves such targets out" : "");
     }
     return NNC_OK;
 }
@@ -191,7 +192,7 @@ static nnc_status open_columns(rows *r, const nnc_request *q, nnc_sink *sink)
         *c = (column){.file = apart ? labels : path, .name = in->name, .want = in->type};
         NNC_TRY(open_column(apart ? r->labels : r->data, any, moves, c, &n, sink));
         if (in->target)
-            NNC_TRY(check_classes(c, q->classes, sink));
+            NNC_TRY(check_classes(c, q->classes, in->ignored, sink));
         if (k && n != r->o.n)
             return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = c->file},
                 "%s has %lld rows, %s %lld", c->name, (long long)n, q->in[0].name,

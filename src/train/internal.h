@@ -12,6 +12,9 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
 /* Updates running statistics with every batch, also where a step takes several: of each all but a share of bn_momentum stays, and
  * `added` comes to it. */
 void move_statistics(nnc_graph *g, const nnc_training *t, int n, nnc_ref *state, nnc_ref *added, nnc_arena *a);
+/* freeze.c. NNC_E_USAGE: a pattern of t matches no weight of the model. */
+nnc_status check_patterns(const nnc_graph *m, const nnc_training *t, nnc_sink *sink) NNC_MUST;
+bool is_frozen(const nnc_node *param, const nnc_training *t); /* by the model, or by a pattern */
 /* Makes states of all float params, which stay as they are. */
 void add_identities(nnc_graph *g);
 

@@ -61,6 +61,14 @@ static nnc_ref by_batch(copy *c, const nnc_node *n, nnc_ref *in)
     for (int d = 2; d < t.rank; d++)
         axes[k++] = d;
     const int64_t each = nnc_type_numel(&t) / t.dim[1];
+    if (each == 1) {
+        nnc_loc loc = n->loc;
+        loc.path = n->origin;
+        g->status = nnc_fail(g->sink, NNC_E_MODEL, loc,
+            "a batch norm in training mode has one number a channel, whose variance is 0: set a "
+            "larger batch (--set batch=...), or freeze the layer, or use --bn-eval");
+        return NNC_NONE;
+    }
     const double count = (double)each;
     nnc_ref mean = nnc_reduce(g, OP_reduce_mean, in[0], (int)k, axes, true);
     nnc_ref centred = nnc_build2(g, OP_sub, in[0], mean);
@@ -133,13 +141,15 @@ static void copy_one(copy *c, const nnc_node *n)
     c->g->origin = n->origin;
     c->g->loc = n->loc;
     c->g->device = n->device;
-    const bool norm = n->op == OP_batchnorm && !nnc_def(c->m, n->in[3])->frozen;
+    const bool norm = n->op == OP_batchnorm && !nnc_def(c->g, arg[3])->frozen;
     if (norm && !c->evaluate && !c->t->bn_eval)
         r = by_batch(c, n, arg);
     else if (n->op == OP_dropout)
         r = c->evaluate ? arg[0] : dropped(c, n, arg[0]);
     else
         r = nnc_copy_node(c->g, c->m, n, arg);
+    if (n->op == OP_param && r != NNC_NONE)
+        nnc_def(c->g, r)->frozen = is_frozen(n, c->t);
     for (int i = 0; i < n->n_out; i++)
         c->map[n->out + (nnc_ref)i] = r == NNC_NONE ? r : r + (nnc_ref)i;
 }
@@ -155,35 +165,61 @@ static nnc_ref mean_of_all(nnc_graph *g, nnc_ref x)
     return rank ? nnc_reduce(g, OP_reduce_mean, x, rank, axes, false) : x;
 }
 
+/* The mean of x[N,..1,..] over the indices that count, and how many those are; without ignored ones over all. */
+static nnc_ref mean_of_counted(copy *c, nnc_ref x, nnc_ref counts, nnc_ref *counted)
+{
+    nnc_graph *g = c->g;
+    if (counts == NNC_NONE)
+        return mean_of_all(g, x);
+    int64_t axes[NNC_MAX_RANK];
+    const int rank = nnc_typeof(g, counts)->rank;
+    for (int d = 0; d < rank; d++)
+        axes[d] = d;
+    *counted = nnc_reduce(g, OP_reduce_sum, nnc_cast(g, counts, DT_f32), rank, axes, false);
+    nnc_ref kept = nnc_build3(g, OP_select, counts, x, nnc_scalar(g, DT_f32, 0));
+    nnc_ref sum = nnc_reduce(g, OP_reduce_sum, kept, rank, axes, false);
+    return nnc_build2(g, OP_div, sum, number_op(g, OP_max, *counted, 1));
+}
+
+/* The axis of the classes; -1: reported. */
+static int find_classes(copy *c, nnc_ref y, nnc_sink *sink)
+{
+    const int rank = nnc_typeof(c->g, y)->rank, axis = nnc_class_axis(c->t, rank);
+    nnc_loc loc = nnc_def(c->g, y)->loc;
+    if (axis > 0)
+        return axis;
+    loc.path = nnc_def(c->g, y)->origin;
+    nnc_fail(sink, NNC_E_MODEL, loc,
+        "the loss cross_entropy takes logits [N,C,...], or [N,...,C] with --class-axis=-1; this "
+        "has "
+        "%d dimensions and no classes in dimension %d",
+        rank, c->t->class_axis);
+    return -1;
+}
+
 /* mean over the indices of -(1 - s) log p[target] - s mean over the classes of log p */
-static nnc_ref cross_entropy(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sink)
+static nnc_ref cross_entropy(copy *c, nnc_ref y, nnc_ref *correct, nnc_ref *counted, nnc_sink *sink)
 {
     nnc_graph *g = c->g;
     const nnc_type t = *nnc_typeof(g, y);
-    const int64_t axis = 1;
-    int64_t dim[NNC_MAX_RANK], line[NNC_MAX_RANK], axes[NNC_MAX_RANK];
-    if (t.rank < 2) {
-        nnc_loc loc = nnc_def(g, y)->loc;
-        loc.path = nnc_def(g, y)->origin;
-        nnc_fail(sink, NNC_E_MODEL, loc,
-            "the loss cross_entropy takes logits [N,C,...]; this has no dimension of classes");
-        return NNC_NONE;
-    }
-    for (int d = 0; d < t.rank; d++) {
-        dim[d] = d == 1 ? 1 : t.dim[d];
-        line[d] = d == 1 ? t.dim[1] : 1;
-        axes[d] = d;
-    }
-    int64_t target_dim[NNC_MAX_RANK];
+    const int at = find_classes(c, y, sink);
+    const int64_t axis = at;
+    int64_t dim[NNC_MAX_RANK], line[NNC_MAX_RANK], axes[NNC_MAX_RANK], target_dim[NNC_MAX_RANK];
     int n = 0;
-    for (int d = 0; d < t.rank; d++)
-        if (d != 1)
+    if (at < 0)
+        return NNC_NONE;
+    for (int d = 0; d < t.rank; d++) {
+        dim[d] = d == at ? 1 : t.dim[d];
+        line[d] = d == at ? t.dim[at] : 1;
+        axes[d] = d;
+        if (d != at)
             target_dim[n++] = t.dim[d];
+    }
     const nnc_type target = nnc_type_make(DT_i64, n, target_dim);
     nnc_ref index = nnc_input(g, NNC_TRAIN_TARGET, &target);
-    nnc_ref column = nnc_reshape(g, index, t.rank, dim);
+    nnc_ref column = nnc_reshape(g, index, t.rank, dim), counts = NNC_NONE;
     const nnc_type classes = nnc_type_make(DT_i64, t.rank, line);
-    const nnc_attr along = nnc_ai(AT_dim, 1), over = nnc_ai(AT_axis, 1);
+    const nnc_attr along = nnc_ai(AT_dim, at), over = nnc_ai(AT_axis, at);
     nnc_ref is =
         nnc_build2(g, OP_eq, nnc_build_typed(g, OP_iota, 0, NULL, 1, &along, &classes), column);
     nnc_ref logp = nnc_build(g, OP_log_softmax, 1, &y, 1, &over);
@@ -197,26 +233,30 @@ static nnc_ref cross_entropy(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sin
         nnc_ref all = nnc_reduce(g, OP_reduce_mean, logp, 1, &axis, true);
         own = nnc_build2(g, OP_add, number_op(g, OP_mul, own, 1 - s), number_op(g, OP_mul, all, s));
     }
-    const nnc_attr best[] = {nnc_ai(AT_axis, 1), nnc_ai(AT_keepdims, 1)};
+    if (c->t->ignore_index != NNC_IGNORE_none)
+        counts = number_op(g, OP_ne, column, c->t->ignore_index);
+    const nnc_attr best[] = {over, nnc_ai(AT_keepdims, 1)};
     nnc_ref hit = nnc_build2(g, OP_eq, nnc_build(g, OP_argmax, 1, &y, 2, best), column);
+    if (counts != NNC_NONE)
+        hit = nnc_build2(g, OP_and, hit, counts);
     *correct = nnc_reduce(g, OP_reduce_sum, nnc_cast(g, hit, DT_f32), t.rank, axes, false);
-    return nnc_build1(g, OP_neg, mean_of_all(g, own));
+    return nnc_build1(g, OP_neg, mean_of_counted(c, own, counts, counted));
 }
 
-static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_sink *sink)
+static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_ref *counted, nnc_sink *sink)
 {
     nnc_graph *g = c->g;
     const nnc_node *last = nnc_def(g, y);
     g->origin = "/loss";
     if (c->t->loss == NNC_LOSS_cross_entropy && last->op == OP_softmax &&
-        nnc_attr_int(last, AT_axis, 0) == 1)
+        nnc_attr_int(last, AT_axis, 0) == nnc_class_axis(c->t, nnc_typeof(g, y)->rank))
         y = last->in[0]; /* the loss has its own */
     if (c->t->loss == NNC_LOSS_bce && last->op == OP_sigmoid)
         y = last->in[0];
     if (nnc_typeof(g, y)->dtype != DT_f32)
         y = nnc_cast(g, y, DT_f32);
     if (c->t->loss == NNC_LOSS_cross_entropy)
-        return cross_entropy(c, y, correct, sink);
+        return cross_entropy(c, y, correct, counted, sink);
     const nnc_type t = nnc_type_dense(nnc_typeof(g, y));
     nnc_ref target = nnc_input(g, NNC_TRAIN_TARGET, &t), e;
     if (c->t->loss == NNC_LOSS_mse) {
@@ -253,19 +293,25 @@ static bool name_is_taken(const nnc_graph *m, nnc_sink *sink)
 /* Copies the model and adds its loss as output. */
 static nnc_ref with_loss(copy *c, nnc_sink *sink)
 {
-    nnc_ref correct = NNC_NONE;
+    nnc_ref correct = NNC_NONE, counted = NNC_NONE;
     if (name_is_taken(c->m, sink))
         return NNC_NONE;
+    if (check_patterns(c->m, c->t, sink)) {
+        c->g->status = NNC_E_USAGE;
+        return NNC_NONE;
+    }
     for (uint32_t i = 0; i < c->m->n_node && c->g->status == NNC_OK; i++)
         copy_one(c, &c->m->node[i]);
     if (c->g->status != NNC_OK)
         return NNC_NONE;
-    nnc_ref loss = loss_of(c, c->map[c->m->output[0]], &correct, sink);
+    nnc_ref loss = loss_of(c, c->map[c->m->output[0]], &correct, &counted, sink);
     if (loss == NNC_NONE)
         return NNC_NONE;
     nnc_output(c->g, loss, "loss");
     if (correct != NNC_NONE)
         nnc_output(c->g, correct, "correct");
+    if (counted != NNC_NONE)
+        nnc_output(c->g, counted, "counted");
     return loss;
 }
 

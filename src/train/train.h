@@ -7,6 +7,7 @@
 #define NNC_TRAIN_H
 
 #include "ir/ir.h"
+#include <limits.h>
 
 typedef enum nnc_loss {
     NNC_LOSS_cross_entropy, /* of logits [N,C,...], or of their softmax, and class indices i64 [N,...]: mean over all indices */
@@ -15,6 +16,8 @@ typedef enum nnc_loss {
 } nnc_loss;
 
 typedef enum nnc_optimizer { NNC_OPT_sgd, NNC_OPT_adam, NNC_OPT_adamw } nnc_optimizer;
+
+enum { NNC_IGNORE_none = INT_MIN };
 
 typedef struct nnc_training {
     nnc_loss loss;
@@ -28,11 +31,23 @@ typedef struct nnc_training {
         clip_norm; /* all gradients are scaled so that their common norm is at most this; 0: they are not */
     double bn_momentum; /* share of a batch's statistics in the running ones */
     bool bn_eval; /* batch norms use the running statistics, which stay */
+    int class_axis; /* cross_entropy: the dimension of the classes, from 0; negative: from the end */
+    int ignore_index; /* cross_entropy: such targets are left out of loss and accuracy; NNC_IGNORE_none: there are none */
+    const char *const *freeze, *const *only; /* patterns: weights that are frozen; weights that are not, while all others are */
+    int n_freeze, n_only;
     int accumulate; /* batches whose gradients' mean a step takes; 0: 1 */
 } nnc_training;
 
+/* The dimension of the classes of a prediction of this rank; -1: it has no such dimension. */
+static inline int nnc_class_axis(const nnc_training *t, int rank)
+{
+    const int axis = t->class_axis < 0 ? rank + t->class_axis : t->class_axis;
+    return axis < rank ? axis : -1;
+}
+
 /* PyTorch's defaults. */
-#define NNC_TRAINING_DEFAULTS .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1
+#define NNC_TRAINING_DEFAULTS .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1, .class_axis = 1, \
+    .ignore_index = NNC_IGNORE_none
 extern const nnc_training nnc_training_defaults;
 
 /* Names of the inputs that are added to the model's: the target, and numbers that change from step to step (f32 scalars). */
@@ -46,9 +61,10 @@ extern const nnc_training nnc_training_defaults;
 #define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
 
 /* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of
- * indices that have the largest logit. The caller owns *out. NNC_E_MODEL: the loss does not fit the prediction, an op has no
- * derivative, or nothing is trained. Where gradients are accumulated, all batches of a step but the last are given to
- * nnc_session_accumulate: sums of gradients and running statistics are states that accumulate. */
+ * indices that have the largest logit, and where targets are ignored "counted", the number of the others. The caller owns *out.
+ * NNC_E_MODEL: the loss does not fit the prediction, an op has no derivative, or nothing is trained. Where gradients are accumulated,
+ * all batches of a step but the last are given to nnc_session_accumulate: sums of gradients and running statistics are states that
+ * accumulate. */
 nnc_status nnc_train_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 /* The same for evaluation: no gradients, batch norms with running statistics, no dropout. Its states are the params, and its step

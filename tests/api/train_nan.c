@@ -141,3 +141,28 @@ TEST(nan_of_an_earlier_update)
     CHECK_OK(train(&p, one, &o));
     close_place(&p);
 }
+
+/* Not NaN, but as hard to find: an index outside the table of an embedding is told with its row of the file. */
+TEST(rows_with_indices_out_of_range)
+{
+    static const char json[] =
+        "{\"inputs\": {\"x\": {\"shape\": [4, 3], \"dtype\": \"i64\"}}, \"layers\": [{\"op\": "
+        "\"embedding\", \"rows\": 10, \"channels\": 4}, \"flatten\", {\"op\": \"linear\", \"out\": "
+        "2}]}";
+    int64_t x[ROWS][3] = {{0}};
+    const int64_t dim[] = {ROWS, 3};
+    const nnc_type tx = nnc_type_make(DT_i64, 2, dim);
+    NNC_LOCAL(nnc_text) out = {0};
+    place p;
+    open_place(&p);
+    const nnc_train_options o = options(&p);
+    nnc_graph *g = nnc_model_parse("m.json", json, sizeof json - 1, NULL, test_sink);
+    write_samples(&p);
+    x[14][1] = 10;
+    CHECK_OK(nnc_write_output(p.x, &tx, x, test_sink));
+    CHECK_INT(nnc_train(p.e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("index 10 is in ");
+    CHECK_DIAG("14");
+    nnc_graph_destroy(g);
+    close_place(&p);
+}
