@@ -188,6 +188,12 @@ typedef struct nnc_io_report {
 /* Prepares the session for nnc_session_stream: allocates a second set of inputs and outputs on the device, and host memory (pinned
  * where possible) for both. NNC_E_FIT when that does not fit. Call before nnc_session_input. */
 nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink) NNC_MUST;
+/* The next run's inputs, uploaded while the current one computes: `stage` begins, data stays as it is until `take`, which makes them the
+ * inputs of the runs that follow. */
+nnc_status nnc_session_stage(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_session_take(nnc_session *s, nnc_sink *sink) NNC_MUST;
+/* Calls call(ctx) once, while a device computes the next run or step. False: devices are the host's own CPUs, and it is not called. */
+bool nnc_session_beside(nnc_session *s, void (*call)(void *ctx), void *ctx);
 enum { NNC_STREAM_RUNS = 63 };
 /* Runs n times (1..NNC_STREAM_RUNS), uploading inputs before and downloading outputs after each run, overlapped with the computing of
  * other runs. ns[i]: from the end of one run to that of the next, over n + 1 runs; for n = 1 a single run from start to end. */

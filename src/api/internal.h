@@ -68,6 +68,9 @@ struct nnc_session {
     const nnc_plan *plan;
     nnc_exec *exec;
     nnc_streaming *stream; /* NULL: copies are not streamed */
+    nnc_stage *stage;      /* of nnc_session_stage; NULL: not used so far */
+    void (*beside)(void *ctx); /* once, while the device computes the next run */
+    void *beside_ctx;
     nnc_index_use *index;  /* by input */
 };
 

@@ -77,6 +77,7 @@ void nnc_session_destroy(nnc_session *s)
     if (!s)
         return;
     nnc_session_stream_close(s);
+    nnc_stage_destroy(s->stage);
     nnc_exec_destroy(s->exec);
     nnc_free(s->index);
     nnc_free(s);
@@ -160,13 +161,47 @@ nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *
     return nnc_exec_sync(s->exec, sink);
 }
 
+nnc_status nnc_session_stage(nnc_session *s, int i, const void *data, nnc_sink *sink)
+{
+    if (s->a->chunks > 1 || !nnc_type_is_row_major(nnc_session_input_type(s, i)))
+        return nnc_session_input(s, i, data, sink);
+    NNC_TRY(check_indices(s, i, data, sink));
+    if (!s->stage)
+        NNC_TRY(nnc_stage_create(s->exec, &s->stage, sink));
+    nnc_stream_keep_input(s, i, data);
+    return nnc_stage_put(s->stage, i, data, sink);
+}
+
+nnc_status nnc_session_take(nnc_session *s, nnc_sink *sink)
+{
+    return s->stage ? nnc_stage_take(s->stage, sink) : NNC_OK;
+}
+
+bool nnc_session_beside(nnc_session *s, void (*call)(void *ctx), void *ctx)
+{
+    const bool works = nnc_exec_returns_early(s->exec) && s->a->chunks <= 1;
+    s->beside = works ? call : NULL;
+    s->beside_ctx = ctx;
+    return works;
+}
+
+/* Waits for what has been submitted. */
+static nnc_status wait_for(nnc_session *s, nnc_sink *sink)
+{
+    void (*const call)(void *ctx) = s->beside;
+    s->beside = NULL;
+    if (call)
+        call(s->beside_ctx);
+    return nnc_exec_sync(s->exec, sink);
+}
+
 nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink)
 {
     if (s->a->chunks > 1)
         return nnc_stream_chunks(s, sink);
     nnc_stream_forget(s);
     NNC_TRY(nnc_exec_run(s->exec, sink));
-    return nnc_exec_sync(s->exec, sink);
+    return wait_for(s, sink);
 }
 
 static nnc_status step_with(
@@ -176,7 +211,7 @@ static nnc_status step_with(
         return nnc_session_run(s, sink);
     nnc_stream_forget(s);
     NNC_TRY(submit(s->exec, sink));
-    return nnc_exec_sync(s->exec, sink);
+    return wait_for(s, sink);
 }
 
 nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink)
@@ -192,7 +227,7 @@ nnc_status nnc_session_accumulate(nnc_session *s, nnc_sink *sink)
 nnc_status nnc_session_update(nnc_session *s, bool step, nnc_sink *sink)
 {
     NNC_TRY(nnc_exec_update(s->exec, step, sink));
-    return nnc_exec_sync(s->exec, sink);
+    return wait_for(s, sink);
 }
 
 int nnc_session_states(const nnc_session *s)

@@ -78,18 +78,53 @@ static void note_row(trainer *t, const program *p, int i, int data, const void *
     }
 }
 
-nnc_status trainer_next(trainer *t, program *p)
+/* Begins to give t->fed the next batch of the data. */
+static void stage_batch(void *ctx)
 {
+    trainer *t = ctx;
     const void *batch[NNC_COUNT(t->in)];
-    NNC_TRY(nnc_data_next(t->data, batch, t->sink));
-    for (int i = 0; i < t->n_in; i++) {
+    const program *p = t->fed;
+    const int64_t begin = nnc_now_ns();
+    nnc_status s = nnc_data_next(t->data, batch, t->sink);
+    t->next_ns = nnc_now_ns() - begin;
+    for (int i = 0; i < t->n_in && !s; i++) {
         const int input = input_of(p, t->in[i].name);
-        const nnc_status s =
-            input < 0 ? NNC_OK : nnc_session_input(p->session, input, batch[i], t->sink);
+        if (input >= 0)
+            s = nnc_session_stage(p->session, input, batch[i], t->sink);
         if (s == NNC_E_MODEL)
             note_row(t, p, input, i, batch[i]);
-        NNC_TRY(s);
     }
+    t->ahead = s;
+    t->staged = true;
+    t->staged_at = nnc_now_ns();
+}
+
+void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first)
+{
+    nnc_data_begin(t->data, part, epoch, first);
+    t->staged = false;
+}
+
+nnc_status trainer_next(trainer *t, program *p)
+{
+    t->fed = p;
+    if (!t->staged)
+        stage_batch(t);
+    t->staged = false;
+    NNC_TRY(t->ahead);
+    return nnc_session_take(p->session, t->sink);
+}
+
+/* Updates the states; where that is a device's work, the epoch's next batch is uploaded meanwhile. A wait for its data is hidden when the
+ * device was still busy afterwards. */
+static nnc_status update(trainer *t, int k)
+{
+    enum { BUSY = 50000 }; /* ns: longer than a wait for a device that is done */
+    if (k + 1 < t->accumulate || t->at + 1 < t->per_epoch)
+        (void)nnc_session_beside(t->train.session, stage_batch, t);
+    NNC_TRY(nnc_session_update(t->train.session, k == t->accumulate - 1, t->sink));
+    if (t->staged && nnc_now_ns() - t->staged_at > BUSY)
+        t->hidden_ns += t->next_ns;
     return NNC_OK;
 }
 
@@ -158,7 +193,7 @@ static nnc_status take_step(trainer *t)
             NNC_TRY(skip_rest(t, k));
             break;
         }
-        NNC_TRY(nnc_session_update(t->train.session, k == t->accumulate - 1, t->sink));
+        NNC_TRY(update(t, k));
         NNC_TRY(add_result(t, &t->train, part));
     }
     NNC_TRY(report_step(t, loss, rate, nnc_now_ns() - begin));
@@ -175,7 +210,7 @@ static nnc_status validate(trainer *t)
     t->eval.batches = 0;
     if (!t->eval.session)
         return NNC_OK;
-    nnc_data_begin(t->data, NNC_DATA_validation, 0, 0);
+    trainer_begin(t, NNC_DATA_validation, 0, 0);
     for (int64_t i = nnc_data_batches(t->data, NNC_DATA_validation); i > 0; i--) {
         NNC_TRY(trainer_run(t, &t->eval, 0, &loss));
         NNC_TRY(add_result(t, &t->eval, loss));
@@ -200,7 +235,7 @@ static nnc_status train_rest(trainer *t)
 {
     const int every = t->o->checkpoint_every;
     if (t->at < t->per_epoch)
-        nnc_data_begin(t->data, NNC_DATA_train, t->epoch, t->at * t->accumulate);
+        trainer_begin(t, NNC_DATA_train, t->epoch, t->at * t->accumulate);
     while (t->at < t->per_epoch && t->step < t->steps && !t->stopped) {
         NNC_TRY(take_step(t));
         t->stopped = t->o->stop && *t->o->stop && t->step < t->steps;
@@ -219,7 +254,9 @@ static nnc_status train_epoch(trainer *t)
     }
     NNC_TRY(train_rest(t));
     const int64_t ns = nnc_now_ns() - begin;
-    const nnc_data_times load = nnc_data_take_times(t->data);
+    nnc_data_times load = nnc_data_take_times(t->data);
+    load.wait_ns -= t->hidden_ns;
+    t->hidden_ns = 0;
     if (t->stopped)
         return NNC_OK;
     if (t->o->on_nan == NNC_NAN_stop)

@@ -58,7 +58,7 @@ static nnc_status put_data(trainer *t, nnc_text *out)
 {
     const void *batch[NNC_COUNT(t->in)];
     uint64_t h = 0;
-    nnc_data_begin(t->data, NNC_DATA_train, 1, 0);
+    trainer_begin(t, NNC_DATA_train, 1, 0);
     NNC_TRY(nnc_data_next(t->data, batch, t->sink));
     for (int i = 0; i < t->n_in; i++)
         h = nnc_hash64(batch[i], (size_t)nnc_type_bytes(&t->in[i].type), h);
@@ -332,7 +332,7 @@ static nnc_status set_states(const trainer *t, const nnc_tensors *f, nnc_session
 
 static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
 {
-    int64_t position[N_POSITION];
+    int64_t position[N_POSITION] = {0};
     double sums[N_SUMS];
     NNC_TRY(read_options(t, f));
     NNC_TRY(read_own(t, f, OWN "position", DT_i64, N_POSITION, position, t->sink));

@@ -49,7 +49,7 @@ static nnc_status bad_state(trainer *t, nnc_session *s, int *state)
 
 static void begin_batch(trainer *t, int k)
 {
-    nnc_data_begin(t->data, NNC_DATA_train, t->epoch, t->at * t->accumulate + k);
+    trainer_begin(t, NNC_DATA_train, t->epoch, t->at * t->accumulate + k);
 }
 
 /* NNC_E_DIFFERS, reported: batch k of the step holds a number that is not finite. */

@@ -33,6 +33,11 @@ typedef struct trainer {
     bool dirty;                     /* something was done since the last checkpoint */
     int64_t began_step, began_ns;   /* of this process, for rates */
     bool stopped;                   /* by o->stop, before the end */
+    program *fed;                   /* takes the batches */
+    bool staged;                    /* its next one is on the way, unless `ahead` says otherwise */
+    nnc_status ahead;
+    int64_t staged_at, next_ns;     /* when, and how long it took to have the data */
+    int64_t hidden_ns;              /* of the epoch's waits for data: while a device computed */
     nnc_text options;               /* what defines the training, for checkpoints */
     FILE *log;
     int64_t log_bytes; /* of the lines in it */
@@ -46,6 +51,7 @@ typedef struct trainer {
 
 void trainer_close(program *p);
 double trainer_rate(const trainer *t); /* the learning rate of step t->step + 1 */
+void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first); /* nnc_data_begin */
 /* Gives p the next batch of the data; the numbers of batch k of step t->step + 1. */
 nnc_status trainer_next(trainer *t, program *p) NNC_MUST;
 nnc_status trainer_set_step(trainer *t, program *p, int k) NNC_MUST;

@@ -106,7 +106,7 @@ static int kind_of(const char *name)
 
 static nnc_status list_class(folder *f, int32_t class, int64_t *met, nnc_sink *sink)
 {
-    nnc_names names;
+    nnc_names names = {0};
     nnc_arena *a = &f->o.arena;
     const int64_t before = f->o.n;
     char *path = nnc_arena_printf(a, "%s/%s", f->path, f->classes.at[class]);

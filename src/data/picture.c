@@ -4,7 +4,7 @@
 nnc_status nnc_picture_size(nnc_picture *p, int c, int h, int w, nnc_sink *sink)
 {
     const size_t n = (size_t)c * (size_t)h * (size_t)w; /* sides are at most 65535 */
-    if (n > p->room) {
+    if (n > p->room || !p->at) {
         nnc_free(p->at);
         p->at = nnc_malloc(n * sizeof *p->at);
         p->room = p->at ? n : 0;

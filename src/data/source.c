@@ -114,8 +114,8 @@ static bool keep(nnc_names *names, const char *end)
 
 static nnc_status open_folder(const nnc_request *q, nnc_arena *a, nnc_source **out, nnc_sink *sink)
 {
-    const char *idx;
-    nnc_names files, folders;
+    const char *idx = NULL;
+    nnc_names files = {0}, folders = {0};
     NNC_TRY(nnc_list_folder(a, q->path, false, &files, sink));
     NNC_TRY(nnc_list_folder(a, q->path, true, &folders, sink));
     NNC_TRY(find_idx(q, a, &files, &idx, sink));

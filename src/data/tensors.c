@@ -3,6 +3,7 @@
 #include "data/internal.h"
 #include "tensors/tensors.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* The tensor of an input. */
@@ -32,6 +33,7 @@ static const uint8_t *row_at(const column *c, int64_t i)
 static const void *aligned(nnc_dtype d, const uint8_t *p, int64_t k, uint64_t *to)
 {
     const size_t n = (size_t)nnc_dtype_size(d);
+    assert(p);
     memcpy(to, p + k * (int64_t)n, n);
     return to;
 }

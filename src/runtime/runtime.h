@@ -148,6 +148,21 @@ void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
 /* Runs main, or main and step (`last`), once with a time stamp around every command: ns[commands of what runs]. */
 nnc_status nnc_exec_profile(nnc_exec *e, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
 
+/* True where submitted work runs on a device beside the host: between submitting and nnc_exec_sync the host can do other things. */
+bool nnc_exec_returns_early(const nnc_exec *e);
+
+/* ---- the next run's inputs ------------------------------------------------------------------------------------------ */
+
+/* Uploads inputs of the next run while the current one computes (stage.c). Where the device has memory of its own it takes as much again
+ * as the inputs that are put. */
+typedef struct nnc_stage nnc_stage;
+nnc_status nnc_stage_create(nnc_exec *e, nnc_stage **out, nnc_sink *sink) NNC_MUST;
+void nnc_stage_destroy(nnc_stage *q); /* before e; or NULL */
+/* Begins to upload an input; host must stay as it is until take. */
+nnc_status nnc_stage_put(nnc_stage *q, int input, const void *host, nnc_sink *sink) NNC_MUST;
+/* What was put becomes the inputs of the runs that follow. The run before may still compute. */
+nnc_status nnc_stage_take(nnc_stage *q, nnc_sink *sink) NNC_MUST;
+
 /* ---- overlapped copies --------------------------------------------------------------------------------------------- */
 
 /* Runs of a plan with uploads before and downloads after each, on three streams of each device: one run's inputs are uploaded and
