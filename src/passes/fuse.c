@@ -645,8 +645,8 @@ static bool is_marked(const groups *s, nnc_ref v, uint32_t stamp)
     return v < s->n_value && s->mark[v] == stamp;
 }
 
-/* The group's nodes without leading views, preceded by the scalar constants that they read. */
-static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
+/* The group's nodes without leading views, if `drop`, preceded by the scalar constants that they read. */
+static uint32_t *region_nodes(groups *s, uint32_t r, bool drop, int *count, int *n_const)
 {
     pass *p = s->p;
     const group *g = &s->of[r];
@@ -660,7 +660,7 @@ static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
         return NULL;
     for (uint32_t k = 0; k < g->n; k++) {
         const nnc_node *m = &p->g->node[g->member[k]];
-        if (nnc_is_view(p->g, m) && !is_marked(s, m->in[0], in))
+        if (drop && nnc_is_view(p->g, m) && !is_marked(s, m->in[0], in))
             continue;
         kept[n++] = g->member[k];
         for (uint32_t o = 0; o < m->n_out; o++)
@@ -686,7 +686,10 @@ static void rewrite(groups *s, uint32_t r, const char *note)
 {
     pass *p = s->p;
     int n = 0, n_const = 0, n_out = 0;
-    uint32_t *nodes = region_nodes(s, r, &n, &n_const);
+    uint32_t *nodes = region_nodes(s, r, true, &n, &n_const);
+    const char *why; /* which rows are kept may depend on leading views */
+    if (nodes && !one_kernel(s, nodes + n_const, (uint32_t)(n - n_const), &why))
+        nodes = region_nodes(s, r, false, &n, &n_const);
     size_t n_result = 1;
     for (uint32_t k = 0; k < s->of[r].n; k++)
         n_result += p->g->node[s->of[r].member[k]].n_out;
