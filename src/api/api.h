@@ -45,6 +45,7 @@ struct nnc_compile_options {
     nnc_precision precision; /* of contractions; default: f32, with fast math tf32. f16, bf16 need level >= 2 */
     const char *const *skip; /* passes to leave out, by name */
     int n_skip;
+    const char *memory_budget; /* training steps: bytes, or a share in percent, of the memory of a device; NULL: any */
     bool join_siblings;      /* join independent contractions also where that is expected to take longer */
     int streams;             /* per device, default 1 */
     int devices;             /* that layers may name, at least as many as there are targets; default 1 */

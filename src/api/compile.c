@@ -127,6 +127,8 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
 static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
 {
     nnc_pass_options p = nnc_env_passes(e, o);
+    p.memory_price = a->memory_price;
+    p.segments = a->segments;
     return nnc_passes_run(&a->graph, &p, &a->remarks, sink);
 }
 
@@ -213,6 +215,7 @@ nnc_artifact *nnc_artifact_create(const nnc_compile_options *o)
     nnc_remarks_init(&a->remarks);
     pthread_mutex_init(&a->lock, NULL);
     a->handles = 1;
+    a->memory_price = NNC_MEMORY_PRICE;
     a->options = nnc_compile_options_copy(o);
     a->shared = nnc_shared_create();
     if (a->options && a->shared)
@@ -235,6 +238,8 @@ nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_
     int64_t t0 = nnc_now_ns();
     a->source = nnc_graph_clone(m, sink);
     nnc_status st = a->source ? normalise(a->source, sink) : nnc_nomem(sink);
+    if (!st)
+        st = nnc_fit_budget(e, o, a, sink);
     if (!st) {
         a->graph = nnc_graph_clone(a->source, sink);
         st = a->graph ? passes(e, o, a, sink) : nnc_nomem(sink);

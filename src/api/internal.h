@@ -40,6 +40,7 @@ struct nnc_artifact {
     int64_t chunks;       /* runs of the plan that make a run of the model */
     nnc_plan *plan;
     nnc_remarks remarks;
+    int memory_price, segments;   /* of the pass recompute, as --memory-budget chose them */
     nnc_compile_stats stats;
     nnc_compile_options *options; /* that it was compiled with; jobs and functions are the defaults */
     bool with_onednn, with_llvm;  /* the plug-ins that the CPU's plan could use */
@@ -115,6 +116,8 @@ nnc_status nnc_compile_graph(
     nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* nnc_compile with a change to the graph between the passes and the plan. */
 typedef nnc_status (*nnc_edit)(void *ctx, nnc_graph *g, nnc_sink *sink);
+/* budget.c: chooses a's memory_price and segments for --memory-budget. NNC_E_FIT: nothing fits. */
+nnc_status nnc_fit_budget(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_edit edit, void *ctx, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 

@@ -1,5 +1,6 @@
 /* api/memory.c -- planned memory of a model before it runs: sizes in bytes, tensors live at the peak, and the timeline. */
 #include "api/internal.h"
+#include "api/memory.h"
 #include "api/report_text.h"
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,14 @@ static void put_rows(nnc_json_writer *w, const timeline *m)
         J_INT("workspace", v->workspace_bytes), J_INT("init", v->init_bytes),
         J_INT("total", v->persist_bytes + v->arena_bytes), J_INT("lower_bound", v->lower_bound),
         J_STRING("peak_at", v->arena_bytes ? layers_of(p, v->peak_cmd) : ""));
+    if (nnc_is_step(p)) {
+        int64_t fill[FILL__COUNT];
+        nnc_find_fill(p, m->device, fill);
+        nnc_json_open(w, "fill", '{');
+        for (int k = 0; k < FILL__COUNT; k++)
+            NNC_JSON(w, J_INT(nnc_fill_names[k], fill[k]));
+        nnc_json_close(w, '}');
+    }
     nnc_json_line(w, 2);
     nnc_json_open(w, "timeline", '[');
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
@@ -194,6 +203,17 @@ static void put_peak(nnc_text *t, const timeline *m)
     }
 }
 
+/* What a training step needs its memory for. */
+static void put_fill(nnc_text *t, const timeline *m)
+{
+    int64_t fill[FILL__COUNT];
+    nnc_find_fill(m->p, m->device, fill);
+    nnc_puts(t, "  of a step, at the arena's peak:\n");
+    for (int k = 0; k < FILL__COUNT; k++)
+        if (fill[k])
+            put_line(t, nnc_fill_names[k], fill[k], nnc_fill_docs[k]);
+}
+
 static void text_device(nnc_text *t, const timeline *m)
 {
     const nnc_plan_device *v = &m->p->device[m->device];
@@ -209,6 +229,8 @@ static void text_device(nnc_text *t, const timeline *m)
     put_line(t, "init", v->init_bytes, "only while loading: given back before the first run");
     if (!v->arena_bytes) /* the device computes nothing */
         return;
+    if (nnc_is_step(m->p))
+        put_fill(t, m);
     put_peak(t, m);
     nnc_putc(t, '\n');
     put_timeline(t, m);

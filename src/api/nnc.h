@@ -41,8 +41,8 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  *              no-onednn
  *     open     set (NAME=VALUE, once a name), seed, weights, rename (NAME=NAME of a tensor of that file and its weight),
  *              shapes (of ONNX inputs: NAME:1x3x224x224, between commas)
- *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (passes between commas),
- *              join-siblings, streams, devices, jobs
+ *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (passes between commas), memory-budget
+ *              (of a training step: bytes, or a share of the usual: 60%), join-siblings, streams, devices, jobs
  *     compare  those of compile; seed, warmup, iterations, duration (ms), no-steps, no-reference, tolerance, input (NAME=FILE),
  *              inputs (FILE) */
 typedef struct nnc_env_options nnc_env_options;

@@ -28,6 +28,7 @@ static const nnc_setting open_rows[] = {
             .expected = "f32|tf32|f16|bf16"}, \
         {"skip", NNC_SET_LIST, (base) + AT(compile, skip), (base) + AT(compile, n_skip), \
             .expected = "PASS"}, \
+        {"memory-budget", NNC_SET_TEXT, (base) + AT(compile, memory_budget)}, \
         {"join-siblings", NNC_SET_BOOL, (base) + AT(compile, join_siblings)}, \
         {"streams", NNC_SET_INT, (base) + AT(compile, streams), 0, 1, 64}, \
         {"devices", NNC_SET_INT, (base) + AT(compile, devices), 0, 1, 64}, \

@@ -75,6 +75,9 @@ static const nnc_flag own[] = {
         {"--skip", NNC_SET_LIST, AT(compare.compile.skip), AT(compare.compile.n_skip), 0, 0,
             "PASS,..."},
         "Leave these passes out (nnc passes lists them)"},
+    {'c', {"--memory-budget", NNC_SET_TEXT, AT(compare.compile.memory_budget), 0, 0, 0, "BYTES"},
+        "Training steps: compute results of the forward pass again so that a device needs at most "
+        "this much memory: 800MiB, 1.5GiB, or a share of what it usually needs, 60%"},
     {'c', {"--join-siblings", NNC_SET_BOOL, AT(compare.compile.join_siblings)},
         "Join independent contractions (pass siblings) also where that is expected to take longer; "
         "compare times both"},

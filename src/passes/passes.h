@@ -46,7 +46,8 @@ typedef struct nnc_pass_options {
     const char *const *only;   /* when n_only > 0: run exactly these, in this order (nnc opt --passes=) */
     int n_only;
     int memory_price;          /* recompute: for a result kept for the backward pass, in percent of the time that reading it takes */
-    bool recompute_all;        /* recompute: also contractions, reductions and so on, not only elementwise ops */
+    int segments;              /* recompute: 0: only elementwise ops are computed again; n: anything but what crosses the borders of n
+                                * segments of the forward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016) */
     bool join_siblings;        /* joins siblings also where that is expected to take longer */
     /* called after every pass that ran; `changed` counts its applied rewrites */
     void (*after)(void *ctx, const char *pass, const nnc_graph *g, int changed, int64_t ns);

@@ -24,8 +24,12 @@ typedef struct choice {
     uint32_t n_node, n_value; /* before the rewriting */
     const bool *late;
     bool *gradient; /* by node: depends on the loss */
+    bool *link; /* by value: kept, so that chains computed again are short */
     bool *needed; /* by value: the backward pass reads it */
     bool *redo; /* by node: it is computed in the backward pass */
+    int64_t
+        small; /* fewer bytes than this are kept at no price: statistics, which updates read, too */
+    uint32_t last_segment; /* its first node, or 0 */
     nnc_ref *again; /* by value: its copy there, or NNC_NONE */
 } choice;
 
@@ -85,16 +89,19 @@ static bool is_elementwise(const nnc_node *n)
     return class == CL_ewise || class == CL_ecomp || n->op == OP_batchnorm;
 }
 
-/* True where a kernel of the backward pass that is no contraction or window reads v, or nothing does: it can compute v as it goes. */
+/* True where kernels of the backward pass that read v can compute it as they go: no contraction and no window reads v or a view of it. */
 static bool is_absorbed(const choice *c, nnc_ref v)
 {
-    for (uint32_t u = 0, i; edit_next_user(c->p, v, &u, &i);) {
+    bool all = true;
+    for (uint32_t u = 0, i; all && edit_next_user(c->p, v, &u, &i);) {
         const nnc_node *n = &c->p->g->node[i];
         const nnc_class class = nnc_op_class((nnc_op)n->op);
-        if (c->late[i] && class != CL_ewise && class != CL_ecomp && class != CL_reduce)
-            return false;
+        if (c->late[i] && nnc_is_view(c->p->g, n))
+            all = is_absorbed(c, n->out);
+        else
+            all = !c->late[i] || class == CL_ewise || class == CL_ecomp || class == CL_reduce;
     }
-    return true;
+    return all;
 }
 
 /* True where a contraction of the backward pass reads v, and elementwise ops of the forward pass do: the sums along a residual network.
@@ -107,11 +114,99 @@ static bool is_link(const choice *c, nnc_ref v)
     return any && !is_absorbed(c, v);
 }
 
-/* Sums, products and links of chains are computed again only on request. */
+/* The forward pass by position (node): bytes of results so far, and of those that later nodes read. */
+typedef struct profile {
+    int64_t *sum, *live;
+    uint32_t *last; /* by value: the last node of the forward pass that reads it, or a view of it */
+} profile;
+
+static bool is_forward(const choice *c, uint32_t i)
+{
+    return takes_part(c, i) && !c->late[i];
+}
+
+static bool find_profile(choice *c, profile *f)
+{
+    pass *p = c->p;
+    f->sum = PASS_NEW(p, int64_t, c->n_node + 1);
+    f->live = PASS_NEW(p, int64_t, c->n_node + 1);
+    f->last = PASS_NEW(p, uint32_t, c->n_value + 1);
+    if (p->status != NNC_OK)
+        return false;
+    for (uint32_t i = c->n_node; i-- > 0;) {
+        const nnc_node *n = &p->g->node[i];
+        for (int k = 0; k < n->n_in && !c->late[i]; k++) {
+            const uint32_t reach =
+                nnc_is_view(p->g, n) && f->last[n->out] > i ? f->last[n->out] : i;
+            if (f->last[n->in[k]] < reach)
+                f->last[n->in[k]] = reach;
+        }
+    }
+    for (uint32_t i = 0; i < c->n_node; i++) {
+        const nnc_node *n = &p->g->node[i];
+        f->sum[i + 1] = f->sum[i];
+        f->live[i + 1] += f->live[i];
+        for (nnc_ref v = n->out; v < n->out + n->n_out; v++) {
+            if (!is_forward(c, i) || nnc_is_view(p->g, n) || f->last[v] <= i)
+                continue;
+            const int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, v));
+            f->sum[i + 1] += bytes;
+            f->live[i + 1] += bytes;
+            f->live[f->last[v]] -= bytes;
+        }
+    }
+    return true;
+}
+
+/* Keeps what crosses the border after `at` nodes. */
+static void keep_crossing(choice *c, const profile *f, uint32_t at)
+{
+    for (uint32_t i = 0; i < at; i++) {
+        const nnc_node *n = &c->p->g->node[i];
+        for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
+            if (is_forward(c, i) && !nnc_is_view(c->p->g, n) && f->last[v] >= at)
+                c->link[v] = true;
+    }
+}
+
+/* Divides the forward pass into segments of about as many bytes, where little crosses the borders. What crosses is kept, and all results
+ * of the last segment, which the backward pass reads first. */
+static void find_segments(choice *c)
+{
+    const int n = c->p->o->segments;
+    profile f = {0};
+    uint32_t border = 0;
+    if (!find_profile(c, &f))
+        return;
+    const int64_t all = f.sum[c->n_node];
+    for (int s = 1; s < n; s++) {
+        uint32_t best = 0;
+        for (uint32_t i = border + 1; i < c->n_node; i++)
+            if (f.sum[i] >= all / (3 * n) * (3 * s - 1) &&
+                f.sum[i] <= all / (3 * n) * (3 * s + 1) && (!best || f.live[i] < f.live[best]))
+                best = i;
+        if (best)
+            keep_crossing(c, &f, border = best);
+    }
+    c->last_segment = border;
+}
+
+static void find_links(choice *c)
+{
+    for (nnc_ref v = 0; v < c->n_value; v++)
+        if (takes_part(c, c->p->g->value[v].node))
+            c->small = nnc_max64(c->small, nnc_type_bytes(nnc_typeof(c->p->g, v)) / SMALL);
+    if (c->p->o->segments)
+        find_segments(c);
+    for (nnc_ref v = 0; v < c->n_value && !c->p->o->segments; v++)
+        c->link[v] = takes_part(c, c->p->g->value[v].node) && is_link(c, v);
+}
+
+/* Contractions, reductions and windows are computed again only in segments. */
 static bool may_redo(const choice *c, const nnc_node *n)
 {
     const bool cheap = is_elementwise(n) || nnc_op_class((nnc_op)n->op) == CL_move;
-    return c->p->o->recompute_all || (cheap && !is_link(c, n->out));
+    return (cheap || c->p->o->segments) && !c->link[n->out];
 }
 
 static int64_t redo_ps(const choice *c, uint32_t i)
@@ -146,7 +241,9 @@ static int64_t keep_ps(const choice *c, nnc_ref v)
 {
     const nnc_node *n = nnc_def(c->p->g, v);
     const int64_t bytes = nnc_type_bytes(nnc_typeof(c->p->g, v));
-    const int64_t ps = nnc_mul_sat(c->p->o->memory_price, time_ps(c, n, 0, bytes) / 100);
+    const bool free =
+        bytes < c->small || (c->last_segment && c->p->g->value[v].node >= c->last_segment);
+    const int64_t ps = free ? 0 : nnc_mul_sat(c->p->o->memory_price, time_ps(c, n, 0, bytes) / 100);
     if (nnc_is_view(c->p->g, n))
         return MINCUT_INF;
     return nnc_max64(nnc_add_sat(ps, is_stored(c, v) ? 0 : time_ps(c, n, 0, 2 * bytes)), 1);
@@ -328,7 +425,7 @@ static void remark_kept(choice *c, nnc_ref v)
     layers l = layers_of(p, i, NNC_NONE);
     if (c->late[i])
         remark_declined(p, &l, rule, "%s, less than what it is computed from", bytes);
-    else if (!may_redo(c, n) && is_elementwise(n))
+    else if (c->link[v])
         remark_declined(p, &l, rule, "%s, since the results after it are computed from it", bytes);
     else if (!may_redo(c, n))
         remark_declined(p, &l, rule, "%s, since a %s is not computed twice", bytes, word);
@@ -371,11 +468,13 @@ nnc_status pass_recompute(pass *p)
         return p->status;
     c.gradient = PASS_NEW(p, bool, c.n_node + 1);
     c.redo = PASS_NEW(p, bool, c.n_node + 1);
+    c.link = PASS_NEW(p, bool, c.n_value + 1);
     c.needed = PASS_NEW(p, bool, c.n_value + 1);
     c.again = PASS_NEW(p, nnc_ref, c.n_value + 1);
     NNC_TRY(p->status);
     memset(c.again, 0xff, c.n_value * sizeof *c.again);
     find_gradients(&c);
+    find_links(&c);
     choose(&c);
     if (p->status == NNC_OK)
         remark_all_kept(&c);

@@ -4,7 +4,8 @@
  *
  *   by index    program order
  *   on demand   depth first from the nodes that nothing reads, those with the shortest way from the inputs first. Operands with the
- *               longest way from the inputs are computed first, so that what can be computed at any time comes right before its reader
+ *               longest way from the inputs are computed first, so that what can be computed at any time comes right before its reader;
+ *               of nodes that nothing reads, those with the shortest
  *
  *   hoisting    a node that frees more bytes than it allocates runs as soon as its operands are there: an optimizer's update when the
  *               gradient and all readers of the old weight are done, the index of a max pooling in the forward pass
@@ -231,28 +232,34 @@ static void run(walk *w, uint32_t i)
     }
 }
 
-/* p, where it is farther from the inputs than `best`; i: there is none yet. */
-static uint32_t farther(const walk *w, uint32_t i, uint32_t best, uint32_t p)
+/* The one of `best` (i: there is none yet) and p that node i needs first: the farther from the inputs; of what nothing reads, as an update
+ * of many weights, the nearer, whose operands are read last by what computes the others. */
+static uint32_t first_of(const walk *w, uint32_t i, uint32_t best, uint32_t p)
 {
-    const bool more =
-        best == i || w->level[p] > w->level[best] || (w->level[p] == w->level[best] && p < best);
-    return !w->done[p] && more ? p : best;
+    const bool nearer = w->to.first[i] == w->to.first[i + 1];
+    if (w->done[p] || best == i)
+        return w->done[p] ? best : p;
+    if (w->level[p] == w->level[best])
+        return p < best ? p : best;
+    return (w->level[p] < w->level[best]) == nearer ? p : best;
 }
 
-/* What has to run before node i, the farthest from the inputs: a producer, or a node that reads the old value of a state that i updates;
+/* What has to run before node i, first of all: a producer, or a node that reads the old value of a state that i updates;
  * i itself: nothing. Where a reader of the old value needs the new one, which is on the stack then, it comes later. */
 static uint32_t needs_first(const walk *w, uint32_t i)
 {
     const nnc_node *n = &w->m->g->node[i];
     uint32_t best = i;
     for (uint32_t k = w->from.first[i]; k < w->from.first[i + 1]; k++)
-        best = farther(w, i, best, w->from.at[k]);
-    for (nnc_ref v = n->out; v < n->out + n->n_out && w->on_stack[i] < 2; v++) {
+        best = first_of(w, i, best, w->from.at[k]);
+    const bool ready =
+        best == i; /* readers of old values come after its producers: most are needed for these */
+    for (nnc_ref v = n->out; v < n->out + n->n_out && ready && w->on_stack[i] < 2; v++) {
         const nnc_ref s = old_readers(w, i, v) ? w->m->state_of[v] : NNC_NONE;
         for (uint32_t k = s == NNC_NONE ? 0 : w->reader.first[s];
              s != NNC_NONE && k < w->reader.first[s + 1]; k++)
             if (!w->on_stack[w->reader.at[k]])
-                best = farther(w, i, best, w->reader.at[k]);
+                best = first_of(w, i, best, w->reader.at[k]);
     }
     return best;
 }

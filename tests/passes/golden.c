@@ -12,8 +12,8 @@ enum { MAX_PASSES = 16 };
 typedef struct request {
     char text[512];
     const char *pass[MAX_PASSES];
-    int n_pass, level, price;
-    bool onednn, kernels, remarks, tf32, exact, all;
+    int n_pass, level, price, segments;
+    bool onednn, kernels, remarks, tf32, exact;
     nnc_precision precision;
     const char *target; /* a GPU's name; NULL: help_target */
 } request;
@@ -42,8 +42,8 @@ static bool parse_request(request *q, const char *line, size_t n)
                 return false;
         } else if (!strncmp(w, "--memory-price=", 15)) {
             q->price = atoi(w + 15);
-        } else if (!strcmp(w, "--recompute-all")) {
-            q->all = true;
+        } else if (!strncmp(w, "--segments=", 11)) {
+            q->segments = atoi(w + 11);
         } else if (!strcmp(w, "--math=exact")) {
             q->exact = true;
         } else if (!strcmp(w, "--tf32")) {
@@ -86,7 +86,7 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
             .compiles = q->target && q->level >= 3},
         .target = &target,
         .memory_price = q->price,
-        .recompute_all = q->all,
+        .segments = q->segments,
         .only = q->pass,
         .n_only = q->n_pass};
     if (g && nnc_passes_run(&g, &o, &r, test_sink) == NNC_OK) {

@@ -1,0 +1,76 @@
+/* api/memory_step.c -- what fills the memory of a training step: weights and the optimizer's state, and at the arena's peak what is
+ * kept of the forward pass, gradients of weights, and the rest. */
+#include "api/internal.h"
+#include "api/memory.h"
+#include <string.h>
+
+const char *const nnc_fill_names[FILL__COUNT] = {
+#define FILL(name, doc) #name,
+#include "api/memory.def"
+};
+const char *const nnc_fill_docs[FILL__COUNT] = {
+#define FILL(name, doc) doc,
+#include "api/memory.def"
+};
+
+static int32_t root_of(const nnc_plan *p, int32_t t)
+{
+    while (p->tensor[t].alias_of >= 0)
+        t = p->tensor[t].alias_of;
+    return t;
+}
+
+bool nnc_is_step(const nnc_plan *p)
+{
+    return p->end[SEC_step] > p->end[SEC_main];
+}
+
+/* True for what a command of the optimizer reads and nothing else, but for the command that computes it. */
+static bool is_gradient(const nnc_plan *p, int32_t t)
+{
+    bool updates = false;
+    for (int i = p->tensor[t].first + 1; i <= p->tensor[t].last; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        bool reads = false;
+        for (int a = 0; a < c->n_arg; a++)
+            reads = reads || root_of(p, c->arg[a]) == t;
+        if (reads && !strstr(c->layers, "/optimizer"))
+            return false;
+        updates = updates || reads;
+    }
+    return updates;
+}
+
+static nnc_fill fill_of(const nnc_plan *p, int32_t t, int32_t peak)
+{
+    const nnc_ptensor *x = &p->tensor[t];
+    if (t == p->cmd[peak].work)
+        return FILL_workspace;
+    if (x->is_input)
+        return FILL_inputs;
+    if (x->first < p->end[SEC_main] && x->last >= p->end[SEC_main])
+        return FILL_kept;
+    if (x->first >= p->end[SEC_main] && is_gradient(p, t))
+        return FILL_gradients;
+    return FILL_rest;
+}
+
+void nnc_find_fill(const nnc_plan *p, int device, int64_t fill[FILL__COUNT])
+{
+    const nnc_plan_device *v = &p->device[device];
+    const int64_t align = nnc_plan_align(v);
+    memset(fill, 0, FILL__COUNT * sizeof *fill);
+    for (int i = 0; i < p->end[SEC_init]; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        const nnc_ptensor *x = c->kind == CMD_weight ? &p->tensor[c->arg[0]] : NULL;
+        if (x && x->device == device && x->space == SP_persist && !strcmp(c->layers, "/optimizer"))
+            fill[FILL_optimizer] += nnc_align_up(x->bytes, align);
+    }
+    fill[FILL_weights] = v->persist_bytes - fill[FILL_optimizer];
+    for (int32_t t = 0; t < p->n_tensor && v->arena_bytes; t++) {
+        const nnc_ptensor *x = &p->tensor[t];
+        if (x->device == device && x->space == SP_arena && x->alias_of < 0 &&
+            x->first <= v->peak_cmd && v->peak_cmd <= x->last)
+            fill[fill_of(p, t, v->peak_cmd)] += nnc_align_up(x->bytes, align);
+    }
+}
