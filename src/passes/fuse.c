@@ -362,6 +362,44 @@ static int64_t bytes_kept(groups *s, const uint32_t *nodes, uint32_t n)
     return sum;
 }
 
+/* True when a node of group g is computed from gradients. */
+static bool has_gradient(const groups *s, uint32_t g)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < s->of[g].n; k++)
+        any = any || s->gradient[s->of[g].member[k]];
+    return any;
+}
+
+/* What group a of the step computes without gradients can be computed in main, as the index of a max pooling. In a kernel that needs
+ * gradients it would be computed there, and what it reads kept until then: bytes of main's results that only a reads, less a's. */
+static const char *keeps_operands(groups *s, uint32_t a, uint32_t b)
+{
+    const pass *p = s->p;
+    int64_t bytes = 0;
+    if (has_gradient(s, a) || !has_gradient(s, b))
+        return NULL;
+    const uint32_t seen = ++s->stamp;
+    for (uint32_t k = 0; k < s->of[a].n; k++) {
+        const nnc_node *n = &p->g->node[s->of[a].member[k]];
+        for (int j = 0; j < n->n_in; j++) {
+            const nnc_ref v = n->in[j];
+            const uint32_t d = p->g->value[v].node;
+            bool only = s->mark[v] != seen && !s->late[d] && !p->e.is_static[d] &&
+                        nnc_op_class((nnc_op)p->g->node[d].op) != CL_leaf;
+            s->mark[v] = seen;
+            for (uint32_t u = 0, i; only && edit_next_user(p, v, &u, &i);)
+                only = !s->late[i] || group_of(s, i) == a;
+            bytes += only ? nnc_type_bytes(nnc_typeof(p->g, v)) : 0;
+        }
+    }
+    const int64_t results = bytes_kept(s, s->of[a].member, s->of[a].n);
+    return bytes <= results ? NULL
+                            : reason(s, nnc_arena_printf(p->a,
+                                            "%s would be kept for the backward pass, instead of %s",
+                                            text_bytes(s->p, bytes), text_bytes(s->p, results)));
+}
+
 /* A kernel of main that computes results for the step keeps them until then. */
 static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
 {
@@ -371,8 +409,10 @@ static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
             late[k] = late[k] && s->late[s->of[k ? b : a].member[i]];
             any = any || s->late[s->of[k ? b : a].member[i]];
         }
-    if (!s->late || !any || (late[0] && late[1]))
+    if (!s->late || !any)
         return NULL;
+    if (late[0] && late[1])
+        return keeps_operands(s, a, b);
     uint32_t n;
     int64_t before = bytes_kept(s, s->of[a].member, s->of[a].n);
     if (!late[1])
@@ -732,6 +772,7 @@ nnc_status pass_fuse(pass *p)
     groups s;
     NNC_NEED(groups_init(&s, p), p->sink);
     s.late = find_late(p);
+    s.gradient = s.late ? find_gradients(p) : NULL;
     NNC_TRY(p->status);
     seed_nests(&s);
     if (p->status == NNC_OK)

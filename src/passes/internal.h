@@ -198,6 +198,8 @@ const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n);
 const nnc_node *contraction_in(const nnc_node *n, int which, int *operand);
 /* Per node: do only updates depend on it, no output? NULL: the graph has no updates, or p->status. */
 const bool *find_late(pass *p);
+/* Per node: is it the loss, or does it depend on it? */
+bool *find_gradients(pass *p);
 /* Does init compute v, or what v is a view of? */
 bool made_in_init(const pass *p, nnc_ref v);
 /* Node n, a contraction or a fused one with its epilogue, as engines are asked about it. */

@@ -23,7 +23,7 @@ typedef struct choice {
     pass *p;
     uint32_t n_node, n_value; /* before the rewriting */
     const bool *late;
-    bool *gradient; /* by node: depends on the loss */
+    const bool *gradient; /* find_gradients: such nodes take no part */
     bool *link; /* by value: kept, so that chains computed again are short */
     bool *needed; /* by value: the backward pass reads it */
     bool *redo; /* by node: it is computed in the backward pass */
@@ -49,16 +49,17 @@ const bool *find_late(pass *p)
     return late;
 }
 
-/* What the loss and all that depends on it computes takes no part. */
-static void find_gradients(choice *c)
+bool *find_gradients(pass *p)
 {
-    const nnc_graph *g = c->p->g;
-    for (uint32_t i = 0; i < c->n_node; i++) {
+    const nnc_graph *g = p->g;
+    bool *gradient = PASS_NEW(p, bool, g->n_node + 1);
+    for (uint32_t i = 0; gradient && i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        c->gradient[i] = n->origin && !strncmp(n->origin, "/loss", 5);
-        for (int k = 0; k < n->n_in && !c->gradient[i]; k++)
-            c->gradient[i] = c->gradient[g->value[n->in[k]].node];
+        gradient[i] = n->origin && !strncmp(n->origin, "/loss", 5);
+        for (int k = 0; k < n->n_in && !gradient[i]; k++)
+            gradient[i] = gradient[g->value[n->in[k]].node];
     }
+    return gradient;
 }
 
 /* Is v there at any time, at no price: an input, a weight, a function of weights only? */
@@ -466,14 +467,13 @@ nnc_status pass_recompute(pass *p)
     choice c = {.p = p, .n_node = g->n_node, .n_value = g->n_value, .late = find_late(p)};
     if (!c.late)
         return p->status;
-    c.gradient = PASS_NEW(p, bool, c.n_node + 1);
+    c.gradient = find_gradients(p);
     c.redo = PASS_NEW(p, bool, c.n_node + 1);
     c.link = PASS_NEW(p, bool, c.n_value + 1);
     c.needed = PASS_NEW(p, bool, c.n_value + 1);
     c.again = PASS_NEW(p, nnc_ref, c.n_value + 1);
     NNC_TRY(p->status);
     memset(c.again, 0xff, c.n_value * sizeof *c.again);
-    find_gradients(&c);
     find_links(&c);
     choose(&c);
     if (p->status == NNC_OK)
