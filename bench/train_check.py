@@ -120,6 +120,9 @@ OPTIMIZERS = {
                {"lr": lambda o: LR.CosineAnnealingLR(o, STEPS, 0.001)}),
     "warm_cosine": (["--lr=0.05", "--schedule=cosine", "--warmup-steps=20"], SGD,
                     {"lr": warmed(lambda o: LR.CosineAnnealingLR(o, STEPS - 20))}),
+    "ignore": (["--lr=0.05", "--momentum=0.9", "--ignore-index=-100"], lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), {"ignore": True}),
+    "loss_scale": (["--lr=1e-3", "--optimizer=adamw", "--loss-scale=1e38"], lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0),
+                   {"scale": 1e38}),
     "accumulate": (["--lr=0.02", "--momentum=0.9", "--accumulate=4", "--clip-norm=0.5"],
                    lambda p: torch.optim.SGD(p, 0.02, momentum=0.9), {"accumulate": 4, "clip": 0.5}),
 }
@@ -130,6 +133,7 @@ def torch_losses(net, make, more, x, y, batch, steps):
     opt, n = make(net.parameters()), len(x) // (batch * parts)
     rates = more["lr"](opt) if "lr" in more else None
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.1)
+    scaler, scale, good = "scale" in more, more.get("scale", 1.0), 0
     net.train()
     for step in range(steps):
         opt.zero_grad()
@@ -137,10 +141,22 @@ def torch_losses(net, make, more, x, y, batch, steps):
         for k in range(parts):
             at = (step % n * parts + k) * batch
             loss = loss_of(net(torch.from_numpy(x[at:at + batch])), torch.from_numpy(y[at:at + batch]))
-            (loss / parts).backward()
+            (loss / parts * scale).backward()
             total += loss.item() / parts
         if "clip" in more:
             nn.utils.clip_grad_norm_(net.parameters(), more["clip"])
+        if scaler:  # torch.amp.GradScaler, which needs a GPU
+            for q in net.parameters():
+                q.grad /= scale
+            ok = all(torch.isfinite(q.grad).all() for q in net.parameters())
+            good = good + 1 if ok else 0
+            scale = scale if ok else scale / 2
+            if good == 2000:
+                scale, good = scale * 2, 0
+            out.append(total)
+            if ok:
+                opt.step()
+            continue
         opt.step()
         if rates:
             rates.step()
@@ -176,6 +192,8 @@ def main():
                 rng = np.random.default_rng(2)
                 y = rng.integers(0, 10, rows)
                 x = (rng.normal(size=(10, *shape))[y] + rng.normal(size=(rows, *shape))).astype(np.float32)
+                if "ignore" in more:
+                    y[::7] = -100
                 np.savez(d + "/data.npz", x=x, target=y)
                 save_weights(d + "/w.npz", net)
                 json.dump({"inputs": {"x": [batch, *shape]}, "layers": layers}, open(d + "/m.json", "w"))

@@ -411,7 +411,10 @@ static nnc_status run(trainer *t)
 nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o, nnc_format f,
     nnc_text *out, nnc_sink *sink)
 {
-    trainer t = {.e = e, .o = o, .model = m, .out = out, .format = f, .sink = sink};
+    nnc_train_options own = *o;
+    if (o->compile.precision == NNC_PRECISION_f16 && own.of.loss_scale == 0)
+        own.of.loss_scale = 65536; /* gradients below 2^-24 would be 0 */
+    trainer t = {.e = e, .o = &own, .model = m, .out = out, .format = f, .sink = sink};
     t.accumulate = o->of.accumulate > 1 ? o->of.accumulate : 1;
     nnc_status s = run(&t);
     if (t.log && fclose(t.log) && !s)

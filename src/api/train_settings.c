@@ -87,8 +87,15 @@ const nnc_flag nnc_train_settings[] = {
         "that the model freezes)"},
     {'k', {"--train-only", NNC_SET_LIST, AT(of.only), AT(of.n_only), 0, 0, "PATTERN,..."},
         "Weights that are trained: all others are frozen"},
-    {'k', {"--bn-eval", NNC_SET_BOOL, AT(of.bn_eval)},
-        "Batch norms keep and use their running statistics"},
+    {'k', {"--bn", NNC_SET_CHOICE, AT(of.bn), 0, NNC_BN_auto, 0, "auto|train|eval"},
+        "Batch norms use and move: train: the batch's statistics; eval: keep the running ones; "
+        "auto "
+        "(default): train, but eval of frozen layers"},
+    {'k', {"--loss-scale", NNC_SET_REAL, AT(of.loss_scale), 0, 0, 0, "S"},
+        "Compute gradients of the loss times a scale that starts with S (default: with "
+        "--precision=f16 65536, otherwise none)"},
+    {'k', {"--scale-growth", NNC_SET_INT, AT(of.scale_growth), 0, 1, 1000000000, "N"},
+        "Steps after which the loss scale doubles (default: 2000)"},
     {'l', {"--epochs", NNC_SET_INT, AT(epochs), 0, 1, 1000000000, "N"},
         "Times that all samples are used (default: 1)"},
     {'l', {"--steps", NNC_SET_INT, AT(steps), 0, 1, 1000000000, "N"},

@@ -9,12 +9,14 @@
 #include "autodiff/autodiff.h"
 #include "train/internal.h"
 
+#include <float.h>
 #include <string.h>
 
 typedef struct optimizer {
     nnc_graph *g;
     const nnc_training *t;
     nnc_ref lr, scale1, scale2;
+    nnc_ref scale, ok; /* of the loss, and are all gradients finite? NNC_NONE: it is not scaled */
     nnc_arena *a;
 } optimizer;
 
@@ -51,12 +53,33 @@ static nnc_ref side_by_side(optimizer *o, int n, const nnc_ref *v)
     return !line ? NNC_NONE : n == 1 ? line[0] : nnc_build(g, OP_concat, n, line, 1, &axis);
 }
 
-/* The states' new values are parts of `all`. */
+/* A state that is one number. */
+static nnc_ref number_state(optimizer *o, const char *name, double first)
+{
+    const nnc_type t = nnc_type_make(DT_f32, 0, NULL);
+    const nnc_weight w = {.kind = NNC_W_gen, .name = name, .shift = (float)first};
+    return nnc_param(o->g, &t, &w);
+}
+
+static nnc_ref number(optimizer *o, double v)
+{
+    return nnc_scalar(o->g, DT_f32, v);
+}
+
+/* The new value, or the old one where the step is skipped. */
+static nnc_ref if_finite(optimizer *o, nnc_ref now, nnc_ref was)
+{
+    return o->ok == NNC_NONE ? now : nnc_build3(o->g, OP_select, o->ok, now, was);
+}
+
+/* The states' new values are parts of `all`; `was`: their old ones, which stay where the step is skipped. */
 static void update_states(optimizer *o, const bundle *b, const nnc_ref *state, nnc_ref all,
-    void (*update)(nnc_graph *g, nnc_ref state, nnc_ref value))
+    nnc_ref was, void (*update)(nnc_graph *g, nnc_ref state, nnc_ref value))
 {
     nnc_graph *g = o->g;
     int64_t at = 0, end;
+    if (was != NNC_NONE)
+        all = if_finite(o, all, was);
     for (int i = 0; i < b->n && g->status == NNC_OK; i++, at = end) {
         const nnc_type t = *nnc_typeof(g, state[i]);
         end = at + nnc_type_numel(&t);
@@ -134,7 +157,7 @@ static nnc_ref sgd_change(optimizer *o, const bundle *b, nnc_ref grad)
         return grad;
     states v = moments(o, b, "momentum");
     nnc_ref next = nnc_build2(o->g, OP_add, number_op(o->g, OP_mul, v.all, mu), grad);
-    update_states(o, b, v.part, next, nnc_update);
+    update_states(o, b, v.part, next, v.all, nnc_update);
     return o->t->nesterov ? nnc_build2(o->g, OP_add, grad, number_op(o->g, OP_mul, next, mu))
                           : next;
 }
@@ -144,8 +167,8 @@ static nnc_ref adam_change(optimizer *o, const bundle *b, nnc_ref grad)
     states m = moments(o, b, "exp_avg"), v = moments(o, b, "exp_avg_sq");
     nnc_ref m2 = mix(o, m.all, grad, o->t->beta1);
     nnc_ref v2 = mix(o, v.all, nnc_build2(o->g, OP_mul, grad, grad), o->t->beta2);
-    update_states(o, b, m.part, m2, nnc_update);
-    update_states(o, b, v.part, v2, nnc_update);
+    update_states(o, b, m.part, m2, m.all, nnc_update);
+    update_states(o, b, v.part, v2, v.all, nnc_update);
     nnc_ref root = nnc_build2(o->g, OP_mul, nnc_build1(o->g, OP_sqrt, v2), o->scale2);
     nnc_ref step = nnc_build2(o->g, OP_mul, m2, o->scale1);
     return nnc_build2(o->g, OP_div, step, number_op(o->g, OP_add, root, o->t->eps));
@@ -163,20 +186,20 @@ static void update_weights(optimizer *o, const bundle *b)
     if (decay && apart)
         change = nnc_build2(g, OP_add, change, number_op(g, OP_mul, b->all, decay));
     change = nnc_build2(g, OP_mul, change, o->lr);
-    update_states(o, b, b->w, nnc_build2(g, OP_sub, b->all, change), nnc_update);
+    update_states(o, b, b->w, nnc_build2(g, OP_sub, b->all, change), b->all, nnc_update);
 }
 
 void move_statistics(
     nnc_graph *g, const nnc_training *t, int n, nnc_ref *state, nnc_ref *added, nnc_arena *a)
 {
-    optimizer o = {.g = g, .t = t, .a = a};
+    optimizer o = {.g = g, .t = t, .a = a, .scale = NNC_NONE, .ok = NNC_NONE};
     bundle *b = ARENA_NEW(a, bundle, n + 1);
     if (!b)
         g->status = nnc_nomem(g->sink);
     const int n_b = b ? make_bundles(&o, n, state, added, b) : 0;
     for (int i = 0; i < n_b; i++) {
         nnc_ref kept = number_op(g, OP_mul, b[i].all, 1 - t->bn_momentum);
-        update_states(&o, &b[i], b[i].w, nnc_build2(g, OP_add, kept, b[i].grad),
+        update_states(&o, &b[i], b[i].w, nnc_build2(g, OP_add, kept, b[i].grad), NNC_NONE,
             t->accumulate > 1 ? nnc_accumulate : nnc_update);
     }
 }
@@ -187,9 +210,63 @@ static void accumulate(optimizer *o, bundle *b, nnc_ref first)
     nnc_graph *g = o->g;
     states was = moments(o, b, "grad");
     nnc_ref sum = nnc_build3(g, OP_select, first, b->grad, nnc_build2(g, OP_add, was.all, b->grad));
-    update_states(o, b, was.part, sum, nnc_accumulate);
+    update_states(o, b, was.part, sum, NNC_NONE, nnc_accumulate);
     b->grad = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
 }
+
+/* ---- the scale of the loss ------------------------------------------------------------------------------------------------ */
+
+/* Divides gradients by the scale, and looks for one that is not finite. */
+static void unscale(optimizer *o, int n, bundle *b)
+{
+    nnc_graph *g = o->g;
+    const int64_t axis = 0;
+    nnc_ref most = NNC_NONE, inverse = nnc_build2(g, OP_div, number(o, 1), o->scale);
+    for (int i = 0; i < n; i++) {
+        nnc_ref size = nnc_build1(g, OP_abs, b[i].grad);
+        size = nnc_reduce(g, OP_reduce_max, size, 1, &axis, false);
+        most = i ? nnc_build2(g, OP_max, most, size) : size; /* keeps NaN */
+        b[i].grad = nnc_build2(g, OP_mul, b[i].grad, inverse);
+    }
+    o->ok = nnc_build2(g, OP_le, most, number(o, FLT_MAX));
+}
+
+/* Halves the scale where the step is skipped, doubles it after many that are not. */
+static void update_scale(optimizer *o)
+{
+    nnc_graph *g = o->g;
+    nnc_ref good = number_state(o, "loss_scale.good", 0), more = number_op(g, OP_add, good, 1);
+    nnc_ref grows = number_op(g, OP_ge, more, o->t->scale_growth);
+    nnc_ref kept = nnc_build3(g, OP_select, grows, number_op(g, OP_mul, o->scale, 2), o->scale);
+    nnc_ref count = nnc_build3(g, OP_select, grows, number(o, 0), more);
+    nnc_update(g, good, if_finite(o, count, number(o, 0)));
+    nnc_update(g, o->scale, if_finite(o, kept, number_op(g, OP_mul, o->scale, 0.5)));
+}
+
+/* 1 - beta^t, a state: only steps that are not skipped count. (In this form nothing cancels.) */
+static nnc_ref correction(optimizer *o, const char *name, double beta)
+{
+    nnc_ref was = number_state(o, name, 0), now = number_op(o->g, OP_mul, was, beta);
+    now = number_op(o->g, OP_add, now, 1 - beta);
+    nnc_update(o->g, was, if_finite(o, now, was));
+    return now;
+}
+
+/* The factors of adam's moments, which are 0 at first: inputs, or of the steps that were not skipped. */
+static void add_corrections(optimizer *o)
+{
+    if (o->scale == NNC_NONE) {
+        o->scale1 = scalar_input(o->g, NNC_TRAIN_SCALE1, DT_f32);
+        o->scale2 = scalar_input(o->g, NNC_TRAIN_SCALE2, DT_f32);
+        return;
+    }
+    nnc_ref one = correction(o, "exp_avg.correction", o->t->beta1);
+    nnc_ref two = nnc_build1(o->g, OP_sqrt, correction(o, "exp_avg_sq.correction", o->t->beta2));
+    o->scale1 = nnc_build2(o->g, OP_div, number(o, 1), one);
+    o->scale2 = nnc_build2(o->g, OP_div, number(o, 1), two);
+}
+
+/* ---- clipping ---------------------------------------------------------------------------------------------------------------- */
 
 /* Scales all gradients by min(1, most / their common norm). */
 static void clip(nnc_graph *g, int n, bundle *b, double most)
@@ -251,43 +328,59 @@ static nnc_status find_trained(const nnc_graph *g, nnc_ref *w, int *n, nnc_arena
     return NNC_OK;
 }
 
+/* The gradients of all weights that are trained: *k of them. */
+static nnc_status find_gradients(
+    optimizer *o, nnc_ref loss, nnc_ref *w, nnc_ref *grad, int *k, nnc_sink *sink)
+{
+    const nnc_ref *scale = o->scale == NNC_NONE ? NULL : &o->scale;
+    int n = 0;
+    *k = 0;
+    NNC_TRY(find_trained(o->g, w, &n, o->a, sink));
+    NNC_TRY(nnc_gradients(o->g, 1, &loss, scale, n, w, grad, sink));
+    for (int i = 0; i < n; i++)
+        if (grad[i] != NNC_NONE) {
+            NNC_TRY(check_dtype(o->g, w[i], sink));
+            const char *name = o->g->value[w[i]].name;
+            if (name && !o->g->value[grad[i]].name)
+                nnc_set_name(o->g, grad[i], nnc_arena_printf(o->a, "%s" NNC_TRAIN_GRADIENT, name));
+            w[*k] = w[i];
+            grad[(*k)++] = grad[i];
+        }
+    return *k ? NNC_OK
+              : nnc_fail0(sink, NNC_E_MODEL,
+                    "there is nothing to train: the loss depends on no weight that is not frozen");
+}
+
 nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_ref *w = ARENA_NEW(&a, nnc_ref, g->n_node + 1),
             *grad = ARENA_NEW(&a, nnc_ref, g->n_node + 1);
-    int n = 0, k = 0;
+    optimizer o = {.g = g, .t = t, .scale = NNC_NONE, .ok = NNC_NONE, .a = &a};
+    int k;
     NNC_NEED(w && grad, sink);
-    NNC_TRY(find_trained(g, w, &n, &a, sink));
-    NNC_TRY(nnc_gradients(g, 1, &loss, NULL, n, w, grad, sink));
-    for (int i = 0; i < n; i++)
-        if (grad[i] != NNC_NONE) {
-            NNC_TRY(check_dtype(g, w[i], sink));
-            const char *name = g->value[w[i]].name;
-            if (name && !g->value[grad[i]].name)
-                nnc_set_name(g, grad[i], nnc_arena_printf(&a, "%s" NNC_TRAIN_GRADIENT, name));
-            w[k] = w[i];
-            grad[k++] = grad[i];
-        }
-    if (!k)
-        return nnc_fail0(sink, NNC_E_MODEL,
-            "there is nothing to train: the loss depends on no weight that is not frozen");
     g->origin = "/optimizer";
-    optimizer o = {.g = g, .t = t, .lr = scalar_input(g, NNC_TRAIN_LR, DT_f32), .a = &a};
-    if (t->optimizer != NNC_OPT_sgd) {
-        o.scale1 = scalar_input(g, NNC_TRAIN_SCALE1, DT_f32);
-        o.scale2 = scalar_input(g, NNC_TRAIN_SCALE2, DT_f32);
-    }
+    if (t->loss_scale > 0)
+        o.scale = number_state(&o, "loss_scale", t->loss_scale);
+    NNC_TRY(find_gradients(&o, loss, w, grad, &k, sink));
+    g->origin = "/optimizer";
+    o.lr = scalar_input(g, NNC_TRAIN_LR, DT_f32);
     bundle *of = ARENA_NEW(&a, bundle, k);
     NNC_NEED(of, sink);
     const int n_of = make_bundles(&o, k, w, grad, of);
     nnc_ref first = t->accumulate > 1 ? scalar_input(g, NNC_TRAIN_FIRST, DT_bool) : NNC_NONE;
     for (int i = 0; i < n_of && t->accumulate > 1; i++)
         accumulate(&o, &of[i], first);
+    if (o.scale != NNC_NONE)
+        unscale(&o, n_of, of);
+    if (t->optimizer != NNC_OPT_sgd)
+        add_corrections(&o);
     if (t->clip_norm > 0)
         clip(g, n_of, of, t->clip_norm);
     for (int i = 0; i < n_of && g->status == NNC_OK; i++)
         update_weights(&o, &of[i]);
+    if (o.scale != NNC_NONE)
+        update_scale(&o);
     return g->status;
 }
 

@@ -67,7 +67,7 @@ static nnc_ref by_batch(copy *c, const nnc_node *n, nnc_ref *in)
         loc.path = n->origin;
         g->status = nnc_fail(g->sink, NNC_E_MODEL, loc,
             "a batch norm in training mode has one number a channel, whose variance is 0: set a "
-            "larger batch (--set batch=...), or freeze the layer, or use --bn-eval");
+            "larger batch (--set batch=...), or freeze the layer, or use --bn=eval");
         return NNC_NONE;
     }
     const double count = (double)each;
@@ -147,6 +147,12 @@ static nnc_ref pooled_first(copy *c, const nnc_node *pool, const nnc_node *relu)
     return x == NNC_NONE ? x : nnc_copy_node(c->g, c->m, relu, &x);
 }
 
+/* Does a batch norm with this running mean use the statistics of its batch? */
+static bool is_by_batch(const copy *c, nnc_ref mean)
+{
+    return c->t->bn == NNC_BN_auto ? !nnc_def(c->g, mean)->frozen : c->t->bn == NNC_BN_train;
+}
+
 static void copy_one(copy *c, const nnc_node *n)
 {
     nnc_ref in[8] = {0};
@@ -161,8 +167,7 @@ static void copy_one(copy *c, const nnc_node *n)
     c->g->origin = n->origin;
     c->g->loc = n->loc;
     c->g->device = n->device;
-    const bool norm = n->op == OP_batchnorm && !nnc_def(c->g, arg[3])->frozen;
-    if (norm && !c->evaluate && !c->t->bn_eval)
+    if (n->op == OP_batchnorm && !c->evaluate && is_by_batch(c, arg[3]))
         r = by_batch(c, n, arg);
     else if (!c->evaluate && relu_before(c, n))
         r = pooled_first(c, n, relu_before(c, n));

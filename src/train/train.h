@@ -19,6 +19,13 @@ typedef enum nnc_optimizer { NNC_OPT_sgd, NNC_OPT_adam, NNC_OPT_adamw } nnc_opti
 
 enum { NNC_IGNORE_none = INT_MIN };
 
+/* Statistics that batch norms normalise by: those of the batch, which move the running ones, or the running ones, which stay. */
+typedef enum nnc_bn {
+    NNC_BN_auto,  /* the batch's; of frozen layers the running ones */
+    NNC_BN_train, /* the batch's, also of frozen layers */
+    NNC_BN_eval,  /* the running ones */
+} nnc_bn;
+
 typedef struct nnc_training {
     nnc_loss loss;
     nnc_optimizer optimizer;
@@ -30,12 +37,16 @@ typedef struct nnc_training {
     double
         clip_norm; /* all gradients are scaled so that their common norm is at most this; 0: they are not */
     double bn_momentum; /* share of a batch's statistics in the running ones */
-    bool bn_eval; /* batch norms use the running statistics, which stay */
+    nnc_bn bn;
     int class_axis; /* cross_entropy: the dimension of the classes, from 0; negative: from the end */
     int ignore_index; /* cross_entropy: such targets are left out of loss and accuracy; NNC_IGNORE_none: there are none */
     const char *const *freeze, *const *only; /* patterns: weights that are frozen; weights that are not, while all others are */
     int n_freeze, n_only;
     int accumulate; /* batches whose gradients' mean a step takes; 0: 1 */
+    /* Gradients are computed of the loss times a scale, a state that starts with loss_scale (0: none). Where one is not finite, the step
+     * changes nothing but the scale, which it halves; after scale_growth steps that were finite it doubles (PyTorch's GradScaler). */
+    double loss_scale;
+    int scale_growth;
 } nnc_training;
 
 /* The dimension of the classes of a prediction of this rank; -1: it has no such dimension. */
@@ -47,15 +58,15 @@ static inline int nnc_class_axis(const nnc_training *t, int rank)
 
 /* PyTorch's defaults. */
 #define NNC_TRAINING_DEFAULTS .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1, .class_axis = 1, \
-    .ignore_index = NNC_IGNORE_none
+    .ignore_index = NNC_IGNORE_none, .scale_growth = 2000
 extern const nnc_training nnc_training_defaults;
 
 /* Names of the inputs that are added to the model's: the target, and numbers that change from step to step (f32 scalars). */
 #define NNC_TRAIN_TARGET "target"
 #define NNC_TRAIN_LR "lr" /* learning rate */
-#define NNC_TRAIN_SCALE1 "m_scale" /* adam, adamw: 1 / (1 - beta1^t) */
+#define NNC_TRAIN_SCALE1 "m_scale" /* adam, adamw without loss_scale: 1 / (1 - beta1^t) */
 #define NNC_TRAIN_SCALE2 \
-    "v_scale" /* adam, adamw: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
+    "v_scale" /* adam, adamw without loss_scale: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
 #define NNC_TRAIN_FIRST "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
 #define NNC_TRAIN_GRADIENT ".gradient" /* ends the name of the value that is a weight's gradient */
 #define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */

@@ -109,7 +109,7 @@ TEST(batch_norms_of_one_number)
         "{\"inputs\": {\"x\": [1, 4]}, \"layers\": [{\"op\": \"batchnorm\"}]}";
     CHECK_INT(step_of(json, &t, &step), NNC_E_MODEL);
     CHECK_DIAG("has one number a channel");
-    t.bn_eval = true;
+    t.bn = NNC_BN_eval;
     CHECK_OK(step_of(json, &t, &step));
     nnc_graph_destroy(step);
 }
