@@ -3,9 +3,11 @@
 
 usage: train_check.py --nnc=build/nnc [--steps=200] [--threads=N] [--only=NAME,...]   (needs PyTorch and numpy)
 
-Prints the loss of both after some steps, and the largest difference. Exit code 1 where losses differ by more than rounding explains:
-1e-4 of the loss within the first ten steps (later ones amplify rounding errors)."""
-import argparse, json, os, subprocess, sys, tempfile
+Prints the loss of both after some steps, and the largest differences: within the first ten steps and of all, of nnc and PyTorch's f32, and of each
+of the two and PyTorch in f64. Training amplifies rounding errors, so that later losses of two right programs differ: the last two columns, which
+are alike, show how much. Exit code 1 where losses of the first ten steps differ by more than 1e-4 of the loss, or nnc's are 30 times farther from
+f64 than PyTorch's. resnet50 at 32x32 runs only where --only names it."""
+import argparse, copy, json, os, subprocess, sys, tempfile
 import numpy as np
 import torch
 from torch import nn
@@ -92,7 +94,41 @@ def recurrent():
     return Net(), layers, (11, 16)
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "encoder": encoder, "recurrent": recurrent}
+def resnet50():
+    """torchvision's, with 10 classes; the layers are models/resnet50.json."""
+    class Bottleneck(nn.Module):
+        def __init__(self, n_in, n, stride):
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(n_in, n, 1, bias=False), nn.BatchNorm2d(n)
+            self.conv2, self.bn2 = nn.Conv2d(n, n, 3, stride, 1, bias=False), nn.BatchNorm2d(n)
+            self.conv3, self.bn3 = nn.Conv2d(n, 4 * n, 1, bias=False), nn.BatchNorm2d(4 * n)
+            if stride > 1 or n_in != 4 * n:
+                self.downsample = nn.Sequential(nn.Conv2d(n_in, 4 * n, 1, stride, bias=False), nn.BatchNorm2d(4 * n))
+
+        def forward(self, x):
+            y = torch.relu(self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x))))))
+            return torch.relu(self.bn3(self.conv3(y)) + (self.downsample(x) if hasattr(self, "downsample") else x))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
+            n_in = 64
+            for i, blocks in enumerate((3, 4, 6, 3)):
+                n = 64 << i
+                setattr(self, "layer%d" % (i + 1), nn.Sequential(
+                    *[Bottleneck(n_in if b == 0 else 4 * n, n, 2 if i and b == 0 else 1) for b in range(blocks)]))
+                n_in = 4 * n
+            self.fc = nn.Linear(2048, 10)
+
+        def forward(self, x):
+            x = nn.functional.max_pool2d(torch.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+            return self.fc(self.layer4(self.layer3(self.layer2(self.layer1(x)))).mean((2, 3)))
+    return Net(), None, (3, 32, 32)
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "encoder": encoder, "recurrent": recurrent, "resnet50": resnet50}
+LARGE = {"resnet50": {"momentum": 2e-3, "adamw": 1e-4}}  # only with these learning rates, a batch of 8, and where --only names them
 
 
 def warmed(make):
@@ -108,6 +144,7 @@ SGD = lambda p: torch.optim.SGD(p, 0.05)
 # name: flags of nnc, PyTorch's optimizer, and what a step does beyond: schedule, batches that it accumulates, clipping
 OPTIMIZERS = {
     "sgd": (["--lr=0.05"], SGD, {}),
+    "momentum": (["--lr=0.01", "--momentum=0.9"], lambda p: torch.optim.SGD(p, 0.01, momentum=0.9), {}),
     "nesterov": (["--lr=0.02", "--momentum=0.9", "--nesterov", "--weight-decay=1e-3"],
                  lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, nesterov=True, weight_decay=1e-3), {}),
     "momentum_clip": (["--lr=0.02", "--momentum=0.9", "--clip-norm=0.5"], lambda p: torch.optim.SGD(p, 0.02, momentum=0.9), {"clip": 0.5}),
@@ -164,6 +201,12 @@ def torch_losses(net, make, more, x, y, batch, steps):
     return np.array(out)
 
 
+def with_rate(o, rate):
+    for g in o.param_groups:
+        g["lr"] = rate
+    return o
+
+
 def save_weights(file, net):
     np.savez(file, **{k: v.numpy() for k, v in net.state_dict().items() if "num_batches" not in k})
 
@@ -179,14 +222,20 @@ def main():
     global STEPS
     STEPS = a.steps
     torch.set_num_threads(a.threads)
-    batch, rows, bad = 32, 320, 0
+    bad = 0
     only = [n for n in a.only.split(",") if n]
-    print("%-18s %s" % ("", "loss of nnc and PyTorch at steps 1, 10, 50, last; largest relative difference within 10 steps, and of all"))
+    print("%-20s %s" % ("", "loss of nnc and PyTorch at steps 1, 10, 50, last | largest relative difference within 10 steps, and of all | of f64: nnc, PyTorch"))
     with tempfile.TemporaryDirectory() as d:
         for name, make_net in MODELS.items():
             for opt, (flags, make_opt, more) in OPTIMIZERS.items():
-                if only and name not in only and opt not in only:
+                large = name in LARGE
+                if (only and name not in only and opt not in only) or (large and (name not in only or opt not in LARGE[name])):
                     continue
+                batch, rows = (8, 80) if large else (32, 320)
+                if large:
+                    rate, plain = LARGE[name][opt], make_opt
+                    flags = ["--lr=%g" % rate] + [g for g in flags if not g.startswith("--lr=")]
+                    make_opt = lambda p, plain=plain, rate=rate: with_rate(plain(p), rate)
                 torch.manual_seed(1)
                 net, layers, shape = make_net()
                 rng = np.random.default_rng(2)
@@ -196,21 +245,30 @@ def main():
                     y[::7] = -100
                 np.savez(d + "/data.npz", x=x, target=y)
                 save_weights(d + "/w.npz", net)
-                json.dump({"inputs": {"x": [batch, *shape]}, "layers": layers}, open(d + "/m.json", "w"))
-                cmd = [a.nnc, "train", d + "/m.json", "--weights=" + d + "/w.npz", "--data=" + d + "/data.npz", "--no-shuffle",
+                model = [d + "/m.json"]
+                if large:
+                    model = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models", name + ".json"), "--set=batch=%d" % batch,
+                             "--set=image=%d" % shape[1], "--set=classes=10"]
+                else:
+                    json.dump({"inputs": {"x": [batch, *shape]}, "layers": layers}, open(d + "/m.json", "w"))
+                cmd = [a.nnc, "train", *model, "--weights=" + d + "/w.npz", "--data=" + d + "/data.npz", "--no-shuffle",
                        "--epochs=1000", "--steps=%d" % a.steps, "--label-smoothing=0.1", "--threads=%d" % a.threads,
                        "--log=" + d + "/log", *flags, *a.flags.split()]
                 r = subprocess.run(cmd, capture_output=True, text=True)
                 if r.returncode:
-                    print("%-18s %s" % (name + " " + opt, r.stderr.strip()))
+                    print("%-20s %s" % (name + " " + opt, r.stderr.strip()))
                     bad += 1
                     continue
                 got = np.array([json.loads(l)["loss"] for l in open(d + "/log") if "train_loss" not in l])
+                exact = copy.deepcopy(net).double()
                 want = torch_losses(net, make_opt, more, x, y, batch, a.steps)
-                diff = abs(got - want) / want
+                exact = torch_losses(exact, make_opt, more, x.astype(np.float64), y, batch, a.steps)
+                diff, far, far_torch = abs(got - want) / want, (abs(got - exact) / exact).max(), (abs(want - exact) / exact).max()
                 shown = "  ".join("%.6f %.6f" % (got[i], want[i]) for i in sorted({0, 9, 49, a.steps - 1}) if i < a.steps)
-                bad += diff[:10].max() > 1e-4
-                print("%-18s %s   %.1e %.1e%s" % (name + " " + opt, shown, diff[:10].max(), diff.max(), "  DIFFERS" if diff[:10].max() > 1e-4 else ""))
+                worse = diff[:10].max() > 1e-4 or far > max(30 * far_torch, 1e-5)
+                bad += worse
+                print("%-20s %s | %.1e %.1e | %.1e %.1e%s" % (
+                    name + " " + opt, shown, diff[:10].max(), diff.max(), far, far_torch, "  DIFFERS" if worse else ""), flush=True)
     return 1 if bad else 0
 
 
