@@ -29,6 +29,7 @@ struct nnc_open_options {
     int n_arg;
     uint64_t seed; /* of generated weights and inputs */
     bool has_seed; /* it was given: a model file's "train" does not set another */
+    int classes;   /* of a new head with generated weights (--replace-head); 0: the head is the model's */
     bool trains;   /* opened for training: its file's "train" sets the arg `batch` and the seed where they are not given */
     const char *weights; /* file of tensors; NULL = generated */
     const nnc_arg *rename; /* names of its tensors = names of weights; "*" for any characters, "-" leaves a tensor out */

@@ -17,6 +17,7 @@ nnc_status nnc_read_open_options(
         .seed = o->seed,
         .trains = o->trains,
         .has_seed = o->has_seed,
+        .classes = o->classes,
         .weights = o->weights,
         .rename = o->rename,
         .n_rename = o->n_rename,

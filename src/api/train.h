@@ -22,6 +22,8 @@ typedef struct nnc_train_options {
     nnc_data_options data;   /* its seed is the one below */
     int batch;               /* of the model file: sets its arg `batch` where it is opened for training; 0: not given */
     uint64_t seed;           /* of the data, and of dropouts */
+    const nnc_arg *head;     /* "classes" of a new head; the model is opened with it (nnc_open_options.classes) */
+    int n_head;
     const char *save;        /* the weights after the last step (.safetensors, .npz); NULL: nowhere */
     const char *log;         /* a line of JSON for each step and epoch; NULL: none */
     const char *checkpoint;  /* everything that the next step depends on, replaced after each epoch, or after each so many steps */

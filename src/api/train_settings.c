@@ -105,6 +105,9 @@ const nnc_flag nnc_train_settings[] = {
         "(default: 0)"},
     {'l', {"--no-shuffle", NNC_SET_BOOL, AT(data.no_shuffle)},
         "Use samples in the order of the files"},
+    {'u', {"--replace-head", NNC_SET_PAIRS, AT(head), AT(n_head), 0, 0, "classes=N"},
+        "Give the model's last linear or conv layer N outputs, with generated weights, and read "
+        "the others from --weights"},
     {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
     {'u', {"--log", NNC_SET_FILE, AT(log), 0, 0, 0, "FILE"},

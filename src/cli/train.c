@@ -1,6 +1,8 @@
 /* cli/train.c -- nnc train. */
 #include "cli/cli.h"
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stopped;
@@ -37,13 +39,30 @@ static void print_line(void *ctx, const char *line)
     fflush(stdout);
 }
 
+/* --replace-head=classes=100 */
+static nnc_status read_head(options *o, nnc_sink *sink)
+{
+    const nnc_train_options *t = &o->train;
+    char *end = NULL;
+    if (!t->n_head)
+        return NNC_OK;
+    const long n = strtol(t->head->value, &end, 10);
+    if (t->n_head > 1 || strcmp(t->head->name, "classes") != 0 || *end || n < 1 || n > 1000000000)
+        return nnc_fail0(sink, NNC_E_USAGE, "--replace-head: expected classes=N, found `%s=%s`",
+            t->head->name, t->head->value);
+    o->model.classes = (int)n;
+    return NNC_OK;
+}
+
 nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     options with = *o;
     nnc_train_options *t = &with.train;
     with.model.trains = true;
+    NNC_TRY(read_head(&with, sink));
     NNC_TRY(open_model(&with, w, sink));
+    print_warnings(sink);
     NNC_TRY(nnc_train_read(w->model, t, &a, sink));
     if (!t->data.path)
         return nnc_fail0(sink, NNC_E_USAGE,

@@ -274,6 +274,10 @@ nnc_status fe_weights_open(fe *f);
 nnc_status fe_weights_close(fe *f, bool ok);
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 
+/* The head (head.c). Takes the differences of its weights out of m; gives it o->classes outputs, and says so. */
+void fe_forget_head(const nnc_graph *g, nnc_mismatch *m);
+nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
+
 /* Args (model.c). */
 bool fe_arg_default(fe *f, const nnc_item *a, const char *path, fe_val *out);
 bool fe_arg_allowed(fe *f, const nnc_item *a, const char *name, const fe_val *v, const nnc_item *given, const char *path);

@@ -406,7 +406,7 @@ static nnc_graph *load_text(
 
 /* Distinguishes the kinds by the first characters after blanks and comments: `{` starts a model, `graph` a graph, the number of a
  * message's first field an ONNX model. */
-nnc_graph *nnc_model_parse(
+static nnc_graph *parse(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {
     static const nnc_model_options none = {0};
@@ -440,6 +440,21 @@ nnc_graph *nnc_model_parse(
         return NULL;
     }
     return load_json(file, text, n, o, sink);
+}
+
+/* With another head, where o asks for one. */
+static nnc_graph *with_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
+{
+    if (!g || !o || !o->classes || !fe_replace_head(g, o, sink))
+        return g;
+    nnc_graph_destroy(g);
+    return NULL;
+}
+
+nnc_graph *nnc_model_parse(
+    const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
+{
+    return with_head(parse(file, text, n, o, sink), o, sink);
 }
 
 /* The shapes of g's inputs. */
@@ -481,7 +496,7 @@ nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink
     char *text, start[16];
     size_t n;
     if (nnc_onnx_looks(file, start, nnc_file_start(file, start, sizeof start)))
-        return load_onnx(file, NULL, 0, o ? o : &none, sink);
+        return with_head(load_onnx(file, NULL, 0, o ? o : &none, sink), o, sink);
     if (nnc_file_read(file, NNC_MAX_MODEL_BYTES, &text, &n, sink) != NNC_OK)
         return NULL;
     static const char artifact[] = "nnc-artifact ";

@@ -245,6 +245,8 @@ nnc_status fe_weights_close(fe *f, bool ok)
 {
     nnc_status st = NNC_OK;
     if (ok && f->st) {
+        if (f->o->classes)
+            fe_forget_head(f->g, &f->mismatch);
         note_extra(f->st, f->st_used, &f->mismatch);
         if (f->mismatch.extra)
             nnc_puts(&f->mismatch.lines, "\n  --rename=NAME=- leaves a tensor of the file out");

@@ -1,6 +1,8 @@
 /* tensors/mismatch.c -- one message about all tensors of a file that are missing, superfluous or of another shape or type. */
 #include "tensors/tensors.h"
 
+#include <string.h>
+
 void nnc_mismatch_deinit(nnc_mismatch *m)
 {
     nnc_text_deinit(&m->lines);
@@ -47,6 +49,25 @@ void nnc_mismatch_extra(
     put_line(m, "extra", name);
     put_found(m, found);
     nnc_puts(&m->lines, more);
+}
+
+void nnc_mismatch_drop(nnc_mismatch *m, const char *name)
+{
+    const struct {
+        const char *what;
+        int *n;
+    } kind[] = {{"missing", &m->missing}, {"differs", &m->wrong}, {"extra", &m->extra}};
+    for (size_t k = 0; k < NNC_COUNT(kind); k++) {
+        NNC_LOCAL(nnc_text) start = {0};
+        nnc_printf(&start, "\n  %s `%s`", kind[k].what, name);
+        char *at = m->lines.n && !start.oom ? strstr(m->lines.s, nnc_text_str(&start)) : NULL;
+        if (!at)
+            continue;
+        const size_t n = 1 + strcspn(at + 1, "\n");
+        memmove(at, at + n, strlen(at + n) + 1);
+        m->lines.n -= n;
+        --*kind[k].n;
+    }
 }
 
 nnc_status nnc_mismatch_report(

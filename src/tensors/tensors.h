@@ -81,6 +81,8 @@ void nnc_mismatch_wrong(nnc_mismatch *m, const char *name, const nnc_type *want,
     const nnc_tensor_entry *found, const char *more);
 void nnc_mismatch_extra(
     nnc_mismatch *m, const char *name, const nnc_tensor_entry *found, const char *more);
+/* Takes what was noted about the tensor out again. */
+void nnc_mismatch_drop(nnc_mismatch *m, const char *name);
 /* NNC_OK without differences; otherwise one error at `file`: "the weights do not match the model: ...". */
 nnc_status nnc_mismatch_report(
     const nnc_mismatch *m, const char *file, const char *what, nnc_sink *sink) NNC_MUST;

@@ -1,0 +1,159 @@
+/* frontend/head.c -- replaces the head of a classifier: its last contraction gets another number of outputs, with generated weights. */
+#include "frontend/internal.h"
+#include <math.h>
+#include <string.h>
+
+/* Ops between the head and the output: they keep its classes apart. */
+static bool passes(nnc_op op)
+{
+    switch (op) {
+    case OP_softmax:
+    case OP_log_softmax:
+    case OP_sigmoid:
+    case OP_relu:
+    case OP_dropout:
+    case OP_identity:
+    case OP_cast:
+    case OP_reshape:
+    case OP_transpose:
+    case OP_avgpool:
+    case OP_global_avgpool:
+    case OP_reduce_mean:
+    case OP_add: return true;
+    default: return false;
+    }
+}
+
+/* The param of node n's operand i, behind a cast; NULL: it is computed, or missing. */
+static nnc_node *param_of(const nnc_graph *g, const nnc_node *n, int i)
+{
+    nnc_node *p = i < n->n_in ? nnc_def(g, n->in[i]) : NULL;
+    if (p && p->op == OP_cast)
+        p = nnc_def(g, p->in[0]);
+    return p && p->op == OP_param && p->weight ? p : NULL;
+}
+
+/* The head: from the first output back, the last linear, conv or matmul with a weight. `bias`: of an add behind it, or its own. */
+static nnc_node *find(const nnc_graph *g, nnc_node **weight, nnc_node **bias)
+{
+    nnc_node *n = nnc_def(g, g->output[0]);
+    *bias = NULL;
+    while (passes((nnc_op)n->op)) {
+        nnc_node *of = n->op == OP_add ? param_of(g, n, 1) : NULL;
+        if (n->op == OP_add && !of)
+            return NULL;
+        *bias = of ? of : *bias;
+        n = nnc_def(g, n->in[0]);
+    }
+    if (n->op != OP_linear && n->op != OP_conv && n->op != OP_matmul)
+        return NULL;
+    *weight = param_of(g, n, 1);
+    *bias = *bias ? *bias : param_of(g, n, 2);
+    return *weight ? n : NULL;
+}
+
+/* Which dimension of the weight counts the classes. */
+static int classes_of(const nnc_node *head, const nnc_type *weight)
+{
+    if (head->op != OP_matmul)
+        return 0;
+    return nnc_attr_int(head, AT_transpose_b, 0) ? weight->rank - 2 : weight->rank - 1;
+}
+
+/* Gives the param one extent more or less, and numbers from the seed: zeros for a bias that was read from a file. */
+static void renew(nnc_graph *g, nnc_node *p, int dim, int64_t n, double fan_in, uint64_t seed)
+{
+    nnc_type *t = &g->value[p->out].type;
+    const nnc_weight was = *p->weight;
+    int64_t extent[NNC_MAX_RANK];
+    memcpy(extent, t->dim, sizeof extent);
+    extent[dim] = n;
+    *t = nnc_type_make((nnc_dtype)t->dtype, t->rank, extent);
+    if (was.kind != NNC_W_gen)
+        *p->weight = (nnc_weight){.kind = NNC_W_gen,
+            .name = was.name,
+            .seed = seed,
+            .scale = fan_in > 0 ? (float)sqrt(3 / fan_in) : 0};
+}
+
+/* Infers the types behind the head again; shapes that are written down get the new number in the place of the old one. */
+static nnc_status infer_again(nnc_graph *g, int64_t old, int64_t n, nnc_sink *sink)
+{
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        nnc_node *x = &g->node[i];
+        nnc_type type[8];
+        bool changed = false;
+        if (nnc_op_class((nnc_op)x->op) == CL_leaf || x->n_out > (int)NNC_COUNT(type))
+            continue;
+        if (x->op == OP_reshape &&
+            nnc_type_numel(nnc_typeof(g, x->in[0])) != nnc_type_numel(nnc_typeof(g, x->out))) {
+            int64_t dim[NNC_MAX_RANK];
+            const nnc_type *t = nnc_typeof(g, x->out);
+            for (int d = 0; d < t->rank; d++) {
+                dim[d] = t->dim[d] == old && !changed ? n : t->dim[d];
+                changed = changed || t->dim[d] == old;
+            }
+            const int64_t *kept = nnc_arena_memdup(&g->arena, dim, (size_t)t->rank * sizeof *dim);
+            NNC_NEED(kept, sink);
+            x->attr[0].ints = kept; /* its only attribute is the shape */
+        }
+        NNC_TRY(nnc_infer(g, x, type, sink));
+        for (int k = 0; k < x->n_out; k++)
+            g->value[x->out + (nnc_ref)k].type = type[k];
+    }
+    return NNC_OK;
+}
+
+static bool is_shared(const nnc_graph *g, const nnc_node *p)
+{
+    int uses = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in; k++)
+            uses += g->node[i].in[k] == p->out;
+    return uses > 1;
+}
+
+void fe_forget_head(const nnc_graph *g, nnc_mismatch *m)
+{
+    nnc_node *weight, *bias;
+    if (!find(g, &weight, &bias))
+        return;
+    nnc_mismatch_drop(m, weight->weight->name);
+    if (bias)
+        nnc_mismatch_drop(m, bias->weight->name);
+}
+
+nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
+{
+    nnc_node *weight, *bias, *head = find(g, &weight, &bias);
+    nnc_loc loc = nnc_def(g, g->output[0])->loc;
+    int read = 0;
+    if (!head)
+        return nnc_fail(sink, NNC_E_MODEL, loc,
+            "--replace-head: the model's first output is not that of a linear, conv or matmul with "
+            "a weight of its own, and at most an activation or pooling behind it");
+    loc = head->loc;
+    loc.path = head->origin;
+    const nnc_type was = *nnc_typeof(g, weight->out);
+    const int dim = classes_of(head, &was);
+    const int64_t old = was.dim[dim];
+    if (is_shared(g, weight) || nnc_attr_int(head, AT_groups, 1) != 1)
+        return nnc_fail(sink, NNC_E_MODEL, loc,
+            "--replace-head: other layers use the weight %s as well, or it has groups",
+            weight->weight->name);
+    renew(g, weight, dim, o->classes, (double)nnc_type_numel(&was) / (double)old, o->seed);
+    for (int d = 0; bias && d < nnc_typeof(g, bias->out)->rank; d++)
+        if (nnc_typeof(g, bias->out)->dim[d] == old) {
+            renew(g, bias, d, o->classes, 0, o->seed);
+            break;
+        }
+    NNC_TRY(infer_again(g, old, o->classes, sink));
+    for (uint32_t i = 0; i < g->n_node; i++)
+        read +=
+            g->node[i].op == OP_param && g->node[i].weight && g->node[i].weight->kind != NNC_W_gen;
+    nnc_warn(sink, loc,
+        "new head: %d classes instead of %lld; %s%s generated; %d other weights are read from %s",
+        o->classes, (long long)old, weight->weight->name, bias ? " and its bias are" : " is", read,
+        o->weights ? o->weights : "the model's files");
+    return nnc_verify(g, sink);
+}
