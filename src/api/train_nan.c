@@ -300,7 +300,7 @@ nnc_status nan_report(trainer *t, double loss, int k)
     probe x = {0};
     int first;
     float count;
-    snprintf(what, sizeof what, "the loss is %g", loss);
+    nnc_snprintf(what, sizeof what, "the loss is %g", loss);
     NNC_TRY(nan_check(t));
     NNC_TRY(check_data(t, k));
     nnc_status st = open_probe(t, t->train.session, &x, &a);

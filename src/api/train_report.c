@@ -79,8 +79,8 @@ static void show_progress(trainer *t)
     if (!t->o->progress)
         return;
     if (isfinite(p->correct))
-        snprintf(accuracy, sizeof accuracy, ", accuracy %.1f %%", 100 * share(p));
-    snprintf(line, sizeof line,
+        nnc_snprintf(accuracy, sizeof accuracy, ", accuracy %.1f %%", 100 * share(p));
+    nnc_snprintf(line, sizeof line,
         "epoch %lld/%d, step %lld/%lld, loss %.4f%s, %.0f samples/s, %.0f s left",
         (long long)t->epoch, t->o->epochs, (long long)t->step + 1, (long long)t->steps,
         p->loss / (double)p->batches, accuracy,

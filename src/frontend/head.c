@@ -24,7 +24,7 @@ static bool passes(nnc_op op)
     }
 }
 
-/* The param of node n's operand i, behind a cast; NULL: it is computed, or missing. */
+/* The param of node n's operand i, before a cast; NULL: it is computed, or missing. */
 static nnc_node *param_of(const nnc_graph *g, const nnc_node *n, int i)
 {
     nnc_node *p = i < n->n_in ? nnc_def(g, n->in[i]) : NULL;
@@ -33,7 +33,7 @@ static nnc_node *param_of(const nnc_graph *g, const nnc_node *n, int i)
     return p && p->op == OP_param && p->weight ? p : NULL;
 }
 
-/* The head: from the first output back, the last linear, conv or matmul with a weight. `bias`: of an add behind it, or its own. */
+/* The head: from the first output back, the last linear, conv or matmul with a weight. `bias`: of an add after it, or its own. */
 static nnc_node *find(const nnc_graph *g, nnc_node **weight, nnc_node **bias)
 {
     nnc_node *n = nnc_def(g, g->output[0]);
@@ -76,7 +76,7 @@ static void renew(nnc_graph *g, nnc_node *p, int dim, int64_t n, double fan_in, 
             .scale = fan_in > 0 ? (float)sqrt(3 / fan_in) : 0};
 }
 
-/* Infers the types behind the head again; shapes that are written down get the new number in the place of the old one. */
+/* Infers the types after the head again; constant shapes get the new number instead of the old one. */
 static nnc_status infer_again(nnc_graph *g, int64_t old, int64_t n, nnc_sink *sink)
 {
     for (uint32_t i = 0; i < g->n_node; i++) {
@@ -131,7 +131,7 @@ nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *s
     if (!head)
         return nnc_fail(sink, NNC_E_MODEL, loc,
             "--replace-head: the model's first output is not that of a linear, conv or matmul with "
-            "a weight of its own, and at most an activation or pooling behind it");
+            "a weight of its own, and at most an activation or pooling after it");
     loc = head->loc;
     loc.path = head->origin;
     const nnc_type was = *nnc_typeof(g, weight->out);
