@@ -19,7 +19,7 @@ asan:
 tsan:
 	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread -DNNC_ONEDNN=OFF >/dev/null
 	@cmake --build build-tsan -j $(JOBS) | tail -n 1
-	@setarch -R ctest --test-dir build-tsan --output-on-failure -j $(JOBS) -R '^(base|runtime|plan|engines|llvm|api|cuda_fake)$$'
+	@setarch -R ctest --test-dir build-tsan --output-on-failure -j $(JOBS) -R '^(base|data|runtime|plan|engines|llvm|api|cuda_fake)$$'
 
 # Builds the benchmarks and runs the one over models; results are tables on stdout (bench/results/ keeps some).
 bench: all

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { ROWS = 4 }; /* that are resized together: as many sums do not wait for each other */
+
 /* Weights along one axis: output i is the sum of n[i] inputs from first[i] on, times weights of row i. */
 typedef struct axis {
     int32_t *first, *n;
@@ -55,18 +57,29 @@ static nnc_status make_axes(
     return NNC_OK;
 }
 
-/* Rows of `in` numbers become rows of w. */
+/* `rows` rows of `in` numbers become rows of w. */
+static inline __attribute__((always_inline)) void along_some(
+    const axis *a, const float *from, int rows, int in, int w, float *to)
+{
+    for (int x = 0; x < w; x++) {
+        const float *f = from + a->first[x], *k = a->weight + (size_t)x * (size_t)a->most;
+        float sum[ROWS] = {0};
+        for (int j = 0; j < a->n[x]; j++)
+            for (int r = 0; r < rows; r++)
+                sum[r] += f[(size_t)r * (size_t)in + (size_t)j] * k[j];
+        for (int r = 0; r < rows; r++)
+            to[(size_t)r * (size_t)w + (size_t)x] = sum[r];
+    }
+}
+
 NNC_CLONES static void along_rows(
     const axis *a, const float *from, int64_t rows, int in, int w, float *to)
 {
-    for (int64_t y = 0; y < rows; y++, from += in, to += w)
-        for (int x = 0; x < w; x++) {
-            const float *f = from + a->first[x], *k = a->weight + (size_t)x * (size_t)a->most;
-            float sum = 0;
-            for (int j = 0; j < a->n[x]; j++)
-                sum += f[j] * k[j];
-            to[x] = sum;
-        }
+    int64_t y = 0;
+    for (; y + ROWS <= rows; y += ROWS)
+        along_some(a, from + y * in, ROWS, in, w, to + y * w);
+    for (; y < rows; y++)
+        along_some(a, from + y * in, 1, in, w, to + y * w);
 }
 
 /* Columns of a channel. */
