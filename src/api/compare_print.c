@@ -273,7 +273,7 @@ static void text_parts(nnc_text *t, const comparison *c)
     for (int part = 0; part < PART__COUNT; part++)
         nnc_printf(t, "%11s", nnc_part_names[part]);
     nnc_puts(t, "      memory\n");
-    for (int i = 0; i <= c->fused; i++) {
+    for (int i = 0; i < c->n; i++) { /* and variants of what is fused */
         const program *p = &c->p[i];
         if (!p->name)
             continue;

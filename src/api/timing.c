@@ -326,7 +326,7 @@ nnc_status nnc_time_parts(comparison *c, program **p, int n)
         for (int k = 0; k < n; k++) {
             const int i = r % 2 ? n - 1 - k : k;
             int64_t ns[PART__COUNT];
-            if (!p[i]->name || p[i]->variant)
+            if (!p[i]->name)
                 continue;
             nnc_compare_say(c, "timing the parts of a step", p[i]->name);
             if (each < SLOW_MS) /* caches hold another program's data */
@@ -336,7 +336,7 @@ nnc_status nnc_time_parts(comparison *c, program **p, int n)
                 ms[i][part][r] = (double)ns[part] * 1e-6;
         }
     for (int i = 0; i < n; i++)
-        for (int part = 0; p[i]->name && !p[i]->variant && part < PART__COUNT; part++)
+        for (int part = 0; p[i]->name && part < PART__COUNT; part++)
             p[i]->part_ms[part] = median(ms[i][part], rounds);
     return NNC_OK;
 }
