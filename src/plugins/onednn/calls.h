@@ -11,8 +11,8 @@ typedef struct dn_call {
     const char *why;          /* reason when pd is NULL; static */
     const char *impl;         /* implementation name; lives as long as pd */
     dn_md wei;                /* weights, or their gradient, as in the call, with group dimension; unset for pools */
-    dn_ref inner;             /* their layout in the implementation */
-    bool reorders;            /* it differs: weights are reordered from `wei` once or at each run, a gradient to `wei` */
+    dn_md src, dst;           /* of the gradient of weights: source, and gradient of the result, as in the call */
+    bool reorders;            /* weights must be reordered from `wei` to pd's layout, once or at each run */
 } dn_call;
 
 dnnl_engine_t dn_engine(void); /* NULL: oneDNN cannot be initialized */

@@ -6,6 +6,7 @@
 #include "plugins/onednn/calls.h"
 #include "plugins/onednn/tail.h"
 #include "plugins/onednn/watch.h"
+#include "plugins/onednn/wgrad.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ typedef struct dn_handle {
     int copy_from,
         dst_from; /* argument of a sum that is not dst itself, copied to dst first; -1 = none */
     int64_t copy_bytes;
+    dn_grad *grad; /* the gradient of weights; nothing else then */
 } dn_handle;
 
 /* ---- choose ------------------------------------------------------------------------------------------------------- */
@@ -56,11 +58,6 @@ static bool has_weights(const nnc_call *c)
     return c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul;
 }
 
-static bool is_wgrad(const nnc_call *c)
-{
-    return c->kind == CALL_conv_wgrad;
-}
-
 static void leave_way(way *w)
 {
     dn_call_deinit(&w->d);
@@ -74,7 +71,8 @@ static void find_tail(way *w, const nnc_call *c, dn_form form)
     for (int i = w->tail + 1; i < c->n_post; i++)
         w->aside = w->aside || c->post[i].kind == PO_sum;
     if (!w->aside && dn_watch_works(c->threads)) {
-        dn_form same = {.any = form.any, .like = has_weights(c) ? w->d.inner : NULL};
+        dn_form same = {.any = form.any,
+            .like = has_weights(c) ? dn_query(w->d.pd, dnnl_query_weights_md) : NULL};
         dn_describe(&w->again, c, w->tail, same);
         if (w->again.pd)
             return;
@@ -92,16 +90,16 @@ static void find_way(way *w, const nnc_call *c)
     dn_describe(&w->d, c, c->n_post, form);
     if (w->d.pd && w->tail < c->n_post)
         find_tail(w, c, form);
-    w->each_run = (is_wgrad(c) || !c->packed) && w->d.reorders;
+    w->each_run = !c->packed && w->d.reorders;
 }
 
 static int64_t packed_bytes(const dn_call *d)
 {
-    return d->reorders ? (int64_t)dnnl_memory_desc_get_size(d->inner) : 0;
+    return d->reorders ? (int64_t)dnnl_memory_desc_get_size(dn_query(d->pd, dnnl_query_weights_md))
+                       : 0;
 }
 
-/* Workspace: scratch memory, reordered weights or the gradient of weights before it is reordered, the primitive's result where the tail
- * adds dst. */
+/* Workspace: scratch memory, reordered weights, the primitive's result where the tail adds dst. */
 typedef struct work_layout {
     int64_t weights, aside, bytes;
 } work_layout;
@@ -166,13 +164,23 @@ static void fill_choice(nnc_choice *out, const nnc_call *c)
     leave_way(&w);
 }
 
+static void choose_wgrad(nnc_choice *out, const nnc_call *c)
+{
+    way w;
+    find_way(&w, c);
+    out->ok = w.d.pd != NULL;
+    out->reason = out->ok ? keep_name(w.d.impl) : w.d.why;
+    out->workspace_bytes = out->ok ? dn_grad_bytes(&w.d) : 0;
+    leave_way(&w);
+}
+
 static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
     (void)sink;
     *out = (nnc_choice){.ok = c->kind == CALL_pack, .reason = "reorder"};
     if (c->kind != CALL_pack) {
         int before = dn_threads(c->threads);
-        fill_choice(out, c);
+        (c->kind == CALL_conv_wgrad ? choose_wgrad : fill_choice)(out, c);
         dn_threads(before);
     }
     return NNC_OK;
@@ -199,6 +207,7 @@ static void unload(void *handle)
         dnnl_primitive_destroy(h->reorder);
     if (h->stream)
         dnnl_stream_destroy(h->stream);
+    dn_grad_free(h->grad);
 }
 
 static bool add_arg(dn_handle *h, int dnnl_arg, dn_ref md, int from)
@@ -212,7 +221,6 @@ static bool add_arg(dn_handle *h, int dnnl_arg, dn_ref md, int from)
     return true;
 }
 
-/* The raw memory: the source, of a gradient of weights the target. */
 static bool make_reorder(dn_handle *h, dn_ref from, dn_ref to)
 {
     dnnl_primitive_desc_t pd;
@@ -221,8 +229,7 @@ static bool make_reorder(dn_handle *h, dn_ref from, dn_ref to)
         return false;
     bool ok = dnnl_primitive_create(&h->reorder, pd) == dnnl_success;
     dnnl_primitive_desc_destroy(pd);
-    return ok && dnnl_memory_create(&h->raw, is_wgrad(&h->call) ? to : from, dn_engine(),
-                     DNNL_MEMORY_NONE) == dnnl_success;
+    return ok && dnnl_memory_create(&h->raw, from, dn_engine(), DNNL_MEMORY_NONE) == dnnl_success;
 }
 
 static bool load_pack(dn_handle *h, const nnc_call *packs)
@@ -233,7 +240,7 @@ static bool load_pack(dn_handle *h, const nnc_call *packs)
     find_way(&w, &as_packed);
     bool ok = w.d.pd != NULL && w.d.wei.set;
     if (ok) {
-        dn_ref to = w.d.inner;
+        dn_ref to = dn_query(w.d.pd, dnnl_query_weights_md);
         ok = (int64_t)dnnl_memory_desc_get_size(to) <= packs->packed_bytes &&
              make_reorder(h, dn_md_ref(&w.d.wei), to) && add_arg(h, DNNL_ARG_TO, to, 1);
     }
@@ -255,33 +262,16 @@ static bool bind_again(dn_handle *h, const way *w)
     return dnnl_primitive_create(&h->again, w->again.pd) == dnnl_success;
 }
 
-/* Source, gradient of the result, and that of the weights, which goes to the workspace where it is reordered. */
-static bool bind_wgrad(dn_handle *h, const way *w)
-{
-    const dnnl_primitive_desc_t pd = w->d.pd;
-    bool ok = add_arg(h, DNNL_ARG_SRC, dn_query(pd, dnnl_query_src_md), 0) &&
-              add_arg(h, DNNL_ARG_DIFF_DST, dn_query(pd, dnnl_query_diff_dst_md), 1) &&
-              add_arg(h, DNNL_ARG_DIFF_WEIGHTS, w->d.inner, w->each_run ? -2 : 2);
-    h->dst_from = h->raw_from = 2;
-    h->packed_at = lay_out_work(w, &h->call).weights;
-    if (dn_scratch_bytes(pd))
-        ok = ok && add_arg(h, DNNL_ARG_SCRATCHPAD, dn_query(pd, dnnl_query_scratchpad_md), -1);
-    if (w->each_run)
-        ok = ok && make_reorder(h, w->d.inner, dn_md_ref(&w->d.wei));
-    return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success;
-}
-
 /* Binds the arguments in the order given in plan.h. */
 static bool bind(dn_handle *h, const nnc_call *c, const way *w)
 {
     const dnnl_primitive_desc_t pd = w->d.pd;
-    if (is_wgrad(c))
-        return bind_wgrad(h, w);
     int next = 1;
     bool ok = add_arg(h, DNNL_ARG_SRC, dn_query(pd, dnnl_query_src_md), 0);
     if (has_weights(c)) {
         h->raw_from = next;
-        ok = ok && add_arg(h, DNNL_ARG_WEIGHTS, w->d.inner, w->each_run ? -2 : next);
+        ok = ok && add_arg(h, DNNL_ARG_WEIGHTS, dn_query(pd, dnnl_query_weights_md),
+                       w->each_run ? -2 : next);
         next++;
     }
     if (c->has_bias)
@@ -301,15 +291,18 @@ static bool bind(dn_handle *h, const nnc_call *c, const way *w)
     if (scratch)
         ok = ok && add_arg(h, DNNL_ARG_SCRATCHPAD, dn_query(pd, dnnl_query_scratchpad_md), -1);
     if (w->each_run)
-        ok = ok && make_reorder(h, dn_md_ref(&w->d.wei), w->d.inner);
+        ok = ok && make_reorder(h, dn_md_ref(&w->d.wei), dn_query(pd, dnnl_query_weights_md));
     return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success && bind_again(h, w);
 }
 
 /* Checks buffer sizes, since a plan from a file may be wrong. */
 static bool fits(const nnc_call *c, const way *w)
 {
+    if (c->kind == CALL_conv_wgrad)
+        return dn_grad_bytes(&w->d) <= c->work_bytes;
     return work_bytes(w, c) <= c->work_bytes &&
-           (!c->packed || (int64_t)dnnl_memory_desc_get_size(w->d.inner) <= c->packed_bytes);
+           (!c->packed || (int64_t)dnnl_memory_desc_get_size(
+                              dn_query(w->d.pd, dnnl_query_weights_md)) <= c->packed_bytes);
 }
 
 static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
@@ -336,7 +329,11 @@ static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
     } else if (ok) {
         way w;
         find_way(&w, c);
-        ok = w.d.pd && fits(c, &w) && bind(h, c, &w);
+        ok = w.d.pd && fits(c, &w);
+        if (ok && c->kind == CALL_conv_wgrad)
+            ok = (h->grad = dn_grad_load(&w.d)) != NULL;
+        else if (ok)
+            ok = bind(h, c, &w);
         why = !w.d.pd ? w.d.why : fits(c, &w) ? why : "the buffers are too small";
         leave_way(&w);
     }
@@ -368,15 +365,12 @@ static _Thread_local bool watching, met_nan; /* this run is checked; a call of i
 
 /* ---- run ---------------------------------------------------------------------------------------------------------- */
 
-/* Between raw memory and the implementation's layout: before the primitive, of a gradient after it. */
-static nnc_status reorder_weights(dn_handle *h, void *raw, dnnl_memory_t inner)
+static nnc_status reorder_weights(dn_handle *h, void *raw, dnnl_memory_t to)
 {
-    const bool back = is_wgrad(&h->call);
     if (raw != h->raw_seen && dnnl_memory_set_data_handle(h->raw, raw) != dnnl_success)
         return NNC_E_DEVICE;
     h->raw_seen = raw;
-    const dnnl_exec_arg_t arg[] = {
-        {DNNL_ARG_FROM, back ? inner : h->raw}, {DNNL_ARG_TO, back ? h->raw : inner}};
+    const dnnl_exec_arg_t arg[] = {{DNNL_ARG_FROM, h->raw}, {DNNL_ARG_TO, to}};
     return dnnl_primitive_execute(h->reorder, h->stream, 2, arg) == dnnl_success ? NNC_OK
                                                                                  : NNC_E_DEVICE;
 }
@@ -392,7 +386,7 @@ static nnc_status place_args(dn_handle *h, void *const *args, void *work)
         if (at != h->seen[i] && dnnl_memory_set_data_handle(h->arg[i].memory, at) != dnnl_success)
             return NNC_E_DEVICE;
         h->seen[i] = at;
-        if (h->reorder && (h->from[i] == -2 || !h->prim) && !is_wgrad(&h->call))
+        if (h->reorder && (h->from[i] == -2 || !h->prim))
             NNC_TRY(reorder_weights(h, args[h->raw_from], h->arg[i].memory));
     }
     return NNC_OK;
@@ -425,6 +419,8 @@ static nnc_status run_keeping_nan(dn_handle *h, void *dst, void *work)
 
 static nnc_status run_all(dn_handle *h, void *const *args, void *work)
 {
+    if (h->grad)
+        return dn_grad_run(h->grad, h->stream, args, work);
     NNC_TRY(place_args(h, args, work));
     if (!h->prim)
         return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
@@ -437,10 +433,6 @@ static nnc_status run_all(dn_handle *h, void *const *args, void *work)
     NNC_TRY(execute(h, h->prim, h->n, h->arg));
     if (h->again)
         met_nan = dn_flag_restore(flag) || met_nan;
-    if (h->reorder && is_wgrad(&h->call)) {
-        NNC_TRY(reorder_weights(h, dst, h->arg[2].memory));
-        return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
-    }
     if (!h->again && h->tail < h->call.n_post)
         dn_tail(&h->call, h->tail, h->aside_at >= 0 ? (char *)work + h->aside_at : dst, dst);
     return NNC_OK;

@@ -112,9 +112,11 @@ dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transpose
 }
 
 dnnl_status_t dn_conv_wgrad(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
-    dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr)
+    dn_ref dst, const dn_window *w, bool winograd, const_dnnl_primitive_attr_t attr)
 {
     dnnl_primitive_desc_t hint;
+    if (winograd)
+        return dnnl_unimplemented;
     dnnl_status_t s = dnnl_convolution_forward_primitive_desc_create(&hint, e,
         dnnl_forward_training, dnnl_convolution_direct, src, wei, NULL, dst, w->stride, w->dilation,
         w->pad_lo, w->pad_hi, attr);
@@ -203,16 +205,17 @@ dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transpose
 }
 
 dnnl_status_t dn_conv_wgrad(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
-    dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr)
+    dn_ref dst, const dn_window *w, bool winograd, const_dnnl_primitive_attr_t attr)
 {
+    const dnnl_alg_kind_t alg = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
     dnnl_convolution_desc_t d;
     dnnl_primitive_desc_t hint;
-    dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training,
-        dnnl_convolution_direct, src, wei, NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi);
+    dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, alg,
+        src, wei, NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi);
     if (s != dnnl_success || (s = dnnl_primitive_desc_create(&hint, &d, attr, e, NULL)) != 0)
         return s;
-    s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, wei,
-        NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi);
+    s = dnnl_dilated_convolution_backward_weights_desc_init(
+        &d, alg, src, wei, NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi);
     if (s == dnnl_success)
         s = dnnl_primitive_desc_create(pd, &d, attr, e, hint);
     dnnl_primitive_desc_destroy(hint);
