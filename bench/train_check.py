@@ -6,7 +6,9 @@ usage: train_check.py --nnc=build/nnc [--steps=200] [--threads=N] [--only=NAME,.
 Prints the loss of both after some steps, and the largest differences: within the first ten steps and of all, of nnc and PyTorch's f32, and of each
 of the two and PyTorch in f64. Training amplifies rounding errors, so that later losses of two right programs differ: the last two columns, which
 are alike, show how much. Exit code 1 where losses of the first ten steps differ by more than 1e-4 of the loss, or nnc's are 30 times farther from
-f64 than PyTorch's. resnet50 at 32x32 runs only where --only names it."""
+f64 than PyTorch's. resnet50 at 32x32 runs only where --only names it: its last layers normalise by as many numbers a channel as there are images,
+so that rounding errors of any program become errors of percents in gradients (PyTorch's f32 with 8 images: 1.6 % in the first step), and
+only the distances from f64 are compared: nnc's may be three times PyTorch's."""
 import argparse, copy, json, os, subprocess, sys, tempfile
 import numpy as np
 import torch
@@ -128,7 +130,7 @@ def resnet50():
 
 
 MODELS = {"mlp": mlp, "cnn": cnn, "encoder": encoder, "recurrent": recurrent, "resnet50": resnet50}
-LARGE = {"resnet50": {"momentum": 2e-3, "adamw": 1e-4}}  # only with these learning rates, a batch of 8, and where --only names them
+LARGE = {"resnet50": {"momentum": 1e-4, "adamw": 1e-5}}  # only with these learning rates, and where --only names them
 
 
 def warmed(make):
@@ -231,7 +233,7 @@ def main():
                 large = name in LARGE
                 if (only and name not in only and opt not in only) or (large and (name not in only or opt not in LARGE[name])):
                     continue
-                batch, rows = (8, 80) if large else (32, 320)
+                batch, rows = 32, 320
                 if large:
                     rate, plain = LARGE[name][opt], make_opt
                     flags = ["--lr=%g" % rate] + [g for g in flags if not g.startswith("--lr=")]
@@ -265,7 +267,7 @@ def main():
                 exact = torch_losses(exact, make_opt, more, x.astype(np.float64), y, batch, a.steps)
                 diff, far, far_torch = abs(got - want) / want, (abs(got - exact) / exact).max(), (abs(want - exact) / exact).max()
                 shown = "  ".join("%.6f %.6f" % (got[i], want[i]) for i in sorted({0, 9, 49, a.steps - 1}) if i < a.steps)
-                worse = diff[:10].max() > 1e-4 or far > max(30 * far_torch, 1e-5)
+                worse = far > 3 * far_torch if large else diff[:10].max() > 1e-4 or far > max(30 * far_torch, 1e-5)
                 bad += worse
                 print("%-20s %s | %.1e %.1e | %.1e %.1e%s" % (
                     name + " " + opt, shown, diff[:10].max(), diff.max(), far, far_torch, "  DIFFERS" if worse else ""), flush=True)
