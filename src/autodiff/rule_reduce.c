@@ -240,8 +240,8 @@ static nnc_ref batch_dx(
     visit *a, nnc_ref c, nnc_ref scale, nnc_ref r, nnc_ref sum, nnc_ref dot, int rank)
 {
     const nnc_type *t = in_type(a, 0);
-    const double each = -1.0 / (double)(nnc_type_numel(t) / t->dim[1]);
-    nnc_ref part = with_number(a, OP_mul, scale, each); /* -scale / M */
+    const int64_t each = nnc_type_numel(t) / t->dim[1];
+    nnc_ref part = with_number(a, OP_mul, scale, -1.0 / (double)each);
     nnc_ref k0 = nnc_build2(a->g, OP_mul, sum, part);
     nnc_ref k1 = nnc_build2(
         a->g, OP_mul, nnc_build2(a->g, OP_mul, nnc_build2(a->g, OP_mul, r, r), dot), part);

@@ -146,7 +146,7 @@ static void side_by_side(state *s, uint32_t first, family *f)
 /* Operand k of all members in one, along dimension 0: in steps, as no kernel copies very many operands quickly. */
 static nnc_ref stack_operands(pass *p, const family *f, int k)
 {
-    nnc_ref v[MOST];
+    nnc_ref v[MOST] = {0};
     int n = f->n;
     const nnc_attr axis = nnc_ai(AT_axis, 0);
     for (int i = 0; i < n; i++)

@@ -436,7 +436,7 @@ static nnc_status insert_sync(sync *s)
     share_threads(m, used);
     for (int32_t i = 0; i < s->in->n; i++) {
         const job *j = &s->in->at[i];
-        for (int32_t w = s->first_wait[i]; w >= 0; w = s->wait[w].next)
+        for (int32_t w = s->wait ? s->first_wait[i] : -1; w >= 0; w = s->wait[w].next)
             NNC_TRY(add_sync(m, J_wait, j, s->event[s->wait[w].job]));
         job *to = make_job(&m->main, &m->scratch, j->kind);
         NNC_NEED(to, m->sink);
