@@ -24,10 +24,16 @@ static _Thread_local char reason[256], apart[256]; /* copied by the plan */
 static _Atomic(const void *)
     mute; /* a cuDNN that cannot be asked, so that the failure is not repeated for each call */
 
+/* The activations beside the source: the result, or its gradient. */
+static const nnc_type *other_of(const nnc_call *c)
+{
+    return c->kind == CALL_conv_wgrad ? &c->wei : &c->dst;
+}
+
 /* cuDNN may relayout both tensors, and use 32 MiB besides. */
 static int64_t workspace_limit(const nnc_call *c)
 {
-    return nnc_type_bytes(&c->src) + nnc_type_bytes(&c->dst) + (INT64_C(32) << 20);
+    return nnc_type_bytes(&c->src) + nnc_type_bytes(other_of(c)) + (INT64_C(32) << 20);
 }
 
 static int64_t zero_bytes(const nnc_call *c, const cudnn_lowering *w)
@@ -130,7 +136,7 @@ static int query(nnc_cudnn *g, nnc_cudnn_filter f)
 
 static int64_t large_work(const nnc_call *c)
 {
-    int64_t least = nnc_min64(nnc_type_bytes(&c->src), nnc_type_bytes(&c->dst));
+    int64_t least = nnc_min64(nnc_type_bytes(&c->src), nnc_type_bytes(other_of(c)));
     return nnc_max64(least / 2, SMALL_WORK);
 }
 

@@ -67,14 +67,40 @@ static bool channels_last(const nnc_type *t)
     return nnc_type_same_memory(t, &last);
 }
 
+/* The source and the result of the convolution that the call is, or a gradient of. */
+static const nnc_type *source_of(const nnc_call *c)
+{
+    return c->kind == CALL_conv_transpose ? &c->dst : &c->src;
+}
+
+static const nnc_type *result_of(const nnc_call *c)
+{
+    return c->kind == CALL_conv ? &c->dst : c->kind == CALL_conv_transpose ? &c->src : &c->wei;
+}
+
+/* True where the convolution has as many windows as places in its result: cuDNN cannot leave out the last ones, which the gradient of a
+ * transposed convolution with output_padding may have. */
+static bool windows_match(const nnc_call *c)
+{
+    for (int d = 0; d < c->spatial; d++) {
+        int64_t reach = (c->kernel[d] - 1) * c->dilation[d] + 1, out = result_of(c)->dim[2 + d];
+        if ((source_of(c)->dim[2 + d] + c->pad_lo[d] - reach) / c->stride[d] + 1 > out)
+            return false;
+    }
+    return true;
+}
+
 bool cudnn_lower(const nnc_call *c, cudnn_lowering *w, const char **why)
 {
     *w = (cudnn_lowering){0};
     *why = "cuDNN is used for convolutions only";
-    if (c->kind != CALL_conv && c->kind != CALL_conv_transpose)
+    if (c->kind > CALL_conv_wgrad)
         return false;
     *why = "cuDNN supports extents below 2^31";
     if (!nnc_call_fits_32_bits(c))
+        return false;
+    *why = "cuDNN's windows end with the gradient's last place";
+    if (!windows_match(c))
         return false;
     *why = "cuDNN supports f32, f16 and bf16";
     nnc_dtype d = (nnc_dtype)c->src.dtype;
@@ -152,11 +178,9 @@ static nnc_cudnn_window window_of(const nnc_call *c)
 {
     int at = c->spatial == 1; /* dimension 0 is the inserted one */
     nnc_cudnn_window w = {.spatial = c->spatial + at, .stride = {1}, .dilation = {1}};
-    const nnc_type *x = c->kind == CALL_conv ? &c->src : &c->dst,
-                   *y = c->kind == CALL_conv ? &c->dst : &c->src;
     for (int d = 0; d < c->spatial; d++) {
-        int64_t reach = (c->kernel[d] - 1) * c->dilation[d] + 1, in = x->dim[2 + d],
-                out = y->dim[2 + d];
+        int64_t reach = (c->kernel[d] - 1) * c->dilation[d] + 1, in = source_of(c)->dim[2 + d],
+                out = result_of(c)->dim[2 + d];
         int64_t lo = c->pad_lo[d], hi = (out - 1) * c->stride[d] + reach - in - lo;
         if ((in + 2 * lo - reach) / c->stride[d] + 1 == out && in + 2 * lo >= reach)
             hi = lo;
@@ -232,13 +256,17 @@ void cudnn_describe_core(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *
     }
     const nnc_cudnn_window window = window_of(c);
     const bool forward = c->kind == CALL_conv, ends = !w->split && (c->has_bias || c->n_post);
+    const bool weights = c->kind == CALL_conv_wgrad;
     int sum = add_arguments(g, c, w), n = cudnn_n_args(c);
     bool adds = ends && c->n_post && c->post[0].kind == PO_sum, relu = ends && c->n_post > adds,
          bias = ends || (w->split && forward && c->has_bias);
     walk k = {g, tensor_of(&c->dst), 1 + adds + bias + relu, n - 1};
     int y = next(&k);
-    nnc_cudnn_conv(g, forward ? CUDNN_FORWARD : CUDNN_BACKWARD_DATA, &window, forward ? 0 : y, 1,
-        forward ? y : 0);
+    if (weights)
+        nnc_cudnn_conv(g, CUDNN_BACKWARD_FILTER, &window, 0, y, 1);
+    else
+        nnc_cudnn_conv(g, forward ? CUDNN_FORWARD : CUDNN_BACKWARD_DATA, &window, forward ? 0 : y,
+            1, forward ? y : 0);
     if (adds)
         y = add(&k, y, sum);
     if (bias)

@@ -6,12 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The gradient of a depthwise convolution's weights. */
+static bool is_depthwise_wgrad(const nnc_graph *g, const nnc_node *n)
+{
+    return n->op == OP_conv_wgrad && nnc_typeof(g, n->out)->dim[1] == 1 &&
+           nnc_attr_int(n, AT_groups, 1) == nnc_typeof(g, n->in[0])->dim[1];
+}
+
 bool nnc_is_kernel_conv(
     const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why)
 {
-    if (!nnc_is_depthwise(g, n) || nnc_attr_int(n, AT_groups, 1) < 2)
+    const bool wgrad = is_depthwise_wgrad(g, n);
+    if (!(wgrad || nnc_is_depthwise(g, n)) || nnc_attr_int(n, AT_groups, 1) < 2)
         return false;
-    const nnc_type *w = nnc_typeof(g, n->in[1]);
+    const nnc_type *w = nnc_typeof(g, wgrad ? n->out : n->in[1]);
     return nnc_target_depthwise(t, (nnc_dtype)w->dtype, nnc_type_numel(w) / w->dim[0], why);
 }
 

@@ -249,6 +249,7 @@ static nnc_status make_all(maker *m)
     NNC_TRY(find_uses(m));
     NNC_TRY(select_main(m));
     NNC_TRY(make_init(m));
+    make_notes(m);
     NNC_TRY(make_objects(m));
     NNC_TRY(make_commands(m));
     NNC_TRY(plan_place(m->p, m->sink));

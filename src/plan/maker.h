@@ -56,6 +56,14 @@ typedef struct lowered {
     int64_t work_bytes;
 } lowered;
 
+/* Contractions of one op that no engine supports, for one reason. */
+typedef struct unserved {
+    nnc_op op;
+    const char *why;
+    nnc_loc first;
+    int n;
+} unserved;
+
 /* A device of the plan. */
 typedef struct machine {
     nnc_engine_env env;           /* what engines are asked with; env.target: its target */
@@ -107,6 +115,9 @@ typedef struct maker {
     uint32_t lowered_mask, n_lowered;
     nnc_ref *source; /* make_sources' */
     size_t cap_source;
+    unserved *unserved;
+    int n_unserved;
+    size_t cap_unserved;
 } maker;
 
 static inline const nnc_target *target_of(const maker *m, int dev)
@@ -150,6 +161,8 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
 
 /* select.c: selects a call or a kernel for a node. `main_at`: the job's index in main, -1 for init. */
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
+/* Notes on what no engine supports: one for each reason. */
+void make_notes(const maker *m);
 
 /* kernels.c: machine code for all kernels, from the cache or the emitter. */
 nnc_status make_objects(maker *m) NNC_MUST;

@@ -246,6 +246,35 @@ static nnc_status select_kernel(maker *m, job *j, int32_t at)
     return NNC_OK;
 }
 
+/* Counts a contraction that no engine supports. */
+static nnc_status count_unserved(maker *m, const nnc_node *n, const char *why)
+{
+    for (int i = 0; i < m->n_unserved; i++)
+        if (m->unserved[i].op == (nnc_op)n->op && !strcmp(m->unserved[i].why, why)) {
+            m->unserved[i].n++;
+            return NNC_OK;
+        }
+    const char *kept = nnc_arena_strdup(&m->scratch, why);
+    NNC_NEED(
+        kept && ARENA_ROOM(&m->scratch, m->unserved, m->cap_unserved, (size_t)m->n_unserved + 1),
+        m->sink);
+    m->unserved[m->n_unserved++] = (unserved){(nnc_op)n->op, kept, n->loc, 1};
+    return NNC_OK;
+}
+
+void make_notes(const maker *m)
+{
+    for (const unserved *u = m->unserved; u < m->unserved + m->n_unserved; u++)
+        if (u->n == 1)
+            nnc_note(m->sink, u->first,
+                "no library computes this %s (%s): a generated kernel does, slowly",
+                nnc_ops[u->op].name, u->why);
+        else
+            nnc_note(m->sink, u->first,
+                "no library computes this %s and %d others (%s): generated kernels do, slowly",
+                nnc_ops[u->op].name, u->n - 1, u->why);
+}
+
 /* For contractions that no engine supports: a generated kernel computes them, where the target's kernels can. */
 static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 {
@@ -265,7 +294,7 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
                           nnc_ops[n->op].name, *why ? why : "none is there");
     NNC_NEED(j->reason, m->sink);
     if (t->kind != NNC_T_cpu)
-        nnc_note(m->sink, n->loc, "%s", j->reason);
+        NNC_TRY(count_unserved(m, n, *why ? why : "none is there"));
     return select_kernel(m, j, at);
 }
 

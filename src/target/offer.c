@@ -424,12 +424,14 @@ static bool compiles(const nnc_target *t, const nnc_target_engine *e, const nnc_
 
 static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
-    if (a->kind != ASK_conv && a->kind != ASK_conv_transpose) {
+    if (a->kind == ASK_matmul || a->kind == ASK_pool) {
         refuse(o, e->name, "is used for convolutions only");
         return;
     }
-    if (a->kind == ASK_conv_transpose && (a->bias || a->n_post)) {
-        refuse(o, e->name, "supports no epilogue of a transposed convolution");
+    if (a->kind != ASK_conv && (a->bias || a->n_post)) {
+        refuse(o, e->name,
+            a->kind == ASK_conv_wgrad ? "computes the gradient of a weight without an epilogue"
+                                      : "supports no epilogue of a transposed convolution");
         return;
     }
     if (has_prologue(o, a, e->name))

@@ -3,53 +3,11 @@
 #include "api/train.h"
 #include "frontend/frontend.h"
 #include "help.h"
+#include "steps.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-enum { STEPS = 4 };
-
-static const struct {
-    const char *name, *json;
-} models[] = {
-    {"mlp", "{\"inputs\": {\"x\": [6, 9]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
-            "\"out\": 40}, \"gelu\", "
-            "{\"op\": \"dropout\", \"alpha\": 0.25}, {\"op\": \"linear\", \"name\": \"b\", "
-            "\"out\": 5}]}"},
-    {"cnn", "{\"inputs\": {\"x\": [4, 3, 9, 8]}, \"layers\": [{\"op\": \"conv\", \"name\": \"c\", "
-            "\"channels\": 8, \"kernel\": 3, \"pad\": 1, "
-            "\"bias\": false}, {\"op\": \"batchnorm\", \"name\": \"n\"}, \"relu\", {\"op\": "
-            "\"maxpool\", \"kernel\": 3, \"stride\": 2, "
-            "\"pad\": 1}, {\"op\": \"depthwise\", \"name\": \"d\", \"kernel\": 3, \"pad\": 1}, "
-            "\"silu\", {\"op\": \"conv\", \"name\": \"e\", "
-            "\"channels\": 6, \"kernel\": 1, \"frozen\": true}, {\"op\": \"avgpool\", \"kernel\": "
-            "2}, \"flatten\", {\"op\": \"linear\", \"name\": "
-            "\"f\", \"out\": 5}]}"},
-    {"encoder", "{\"inputs\": {\"x\": [2, 7, 12]}, \"layers\": [{\"op\": \"layernorm\", \"name\": "
-                "\"l\"}, {\"op\": \"multihead_attention\", "
-                "\"name\": \"m\", \"heads\": 3}, {\"op\": \"add\", \"in\": [\"m\", \"x\"]}, "
-                "{\"op\": \"reduce_mean\", \"axes\": [1], "
-                "\"keepdims\": false}, {\"op\": \"linear\", \"name\": \"h\", \"out\": 5}]}"},
-};
-
-static nnc_training training(int i)
-{
-    nnc_training t = nnc_training_defaults;
-    t.optimizer = (nnc_optimizer)(i % 3);
-    t.loss = (nnc_loss)(i / 3 % 3);
-    t.label_smoothing = i % 2 ? 0.1 : 0;
-    t.momentum = 0.9;
-    t.nesterov = i % 4 == 0;
-    t.weight_decay = 0.01;
-    t.clip_norm = i % 5 == 3 ? 0.5 : 0;
-    t.bn = i % 7 == 6 ? NNC_BN_eval : NNC_BN_auto;
-    t.accumulate = i % 4 == 1 ? 3 : 0;
-    t.loss_scale = i == 2 || i == 4 || i == 6 ? 1024 : 0;
-    t.scale_growth = 2;
-    t.ignore_index = i % 2 ? -100 : NNC_IGNORE_none;
-    return t;
-}
 
 static const struct {
     const char *name;
@@ -67,173 +25,33 @@ static const struct {
         NNC_PRECISION_bf16},
 };
 
-/* Limits of the relative error of losses and of the nmse of states after a few steps of 16-bit contractions: some units in the last place
- * of their numbers, bf16 having 8 bits and f16 11, but fewer for gradients below 2^-14. */
-static double loss_limit(nnc_precision p)
-{
-    return p == NNC_PRECISION_bf16 ? 3e-2 : p == NNC_PRECISION_f16 ? 4e-3 : 1e-4;
-}
-
-static double state_limit(nnc_precision p)
-{
-    return p == NNC_PRECISION_bf16 ? 1e-4 : p == NNC_PRECISION_f16 ? 2e-5 : 1e-7;
-}
-
-/* An input of a batch: small numbers, classes, the learning rate. */
-static void *input_of(const nnc_graph *g, const nnc_node *n, int step, bool first)
-{
-    const nnc_type t = nnc_type_dense(nnc_typeof(g, n->out));
-    const char *name = g->value[n->out].name;
-    void *data = calloc(1, (size_t)nnc_type_bytes(&t));
-    for (int64_t i = 0; i < nnc_type_numel(&t); i++) {
-        double u = (double)nnc_rng_uniform(nnc_rng_key(name, (uint64_t)step), (uint64_t)i);
-        double v = !strcmp(name, "lr") ? 0.05 : t.rank == 0 && t.dtype == DT_f32 ? 1.5 : 2 * u - 1;
-        if (!strcmp(name, "target") && t.dtype == DT_f32)
-            v = u;
-        if (nnc_is_float((nnc_dtype)t.dtype))
-            nnc_set_f64((nnc_dtype)t.dtype, data, i, v);
-        else
-            nnc_set_i64((nnc_dtype)t.dtype, data, i,
-                t.dtype == DT_bool                      ? first
-                : !strcmp(name, "target") && i % 3 == 1 ? -100
-                : t.dtype == DT_u32                     ? (int64_t)(u * 4e9)
-                                                        : (int64_t)(u * 5));
-    }
-    return data;
-}
-
-/* nmse of a state or output. */
-static double error_of(const nnc_type *t, const void *got, const nnc_rval *want)
-{
-    api_diff d = api_compare(t, got, want);
-    return d.wrong ? INFINITY : d.nmse;
-}
-
-static void compare_states(
-    nnc_session *s, const nnc_graph *g, const nnc_rval *want, double limit, const char *what)
-{
-    uint32_t first = nnc_result_outputs(g);
-    CHECK_INT(nnc_session_states(s), g->n_output - first);
-    for (int i = 0; i < nnc_session_states(s); i++) {
-        const nnc_type *t = nnc_session_state_type(s, i);
-        NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(t));
-        CHECK_OK(nnc_session_state(s, i, data, test_sink));
-        if (!strncmp(nnc_session_state_name(s, i), "m.in_proj_bias", 14))
-            continue; /* the gradient of a key's bias is 0: what is left are rounding errors, which adam scales up */
-        for (uint32_t k = first; k < g->n_output; k++) {
-            const char *name = g->value[g->output_state[k]].name;
-            if (strcmp(name, nnc_session_state_name(s, i)) != 0)
-                continue;
-            double e = error_of(t, data, &want[k]);
-            if (!(e <= limit))
-                test_fail(__FILE__, __LINE__, "%s: state %s: nmse %g", what, name, e);
-        }
-    }
-}
-
-/* The states before the first step as the reference has them: by output. */
-static nnc_rval *first_states(nnc_session *s, const nnc_graph *g)
-{
-    nnc_rval *v = calloc(g->n_output, sizeof *v);
-    for (uint32_t k = nnc_result_outputs(g); k < g->n_output; k++) {
-        const nnc_type t = nnc_type_dense(nnc_typeof(g, g->output[k]));
-        const int64_t n = nnc_type_numel(&t);
-        NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&t));
-        for (int i = 0; i < nnc_session_states(s); i++)
-            if (!strcmp(nnc_session_state_name(s, i), g->value[g->output_state[k]].name))
-                CHECK_OK(nnc_session_state(s, i, data, test_sink));
-        v[k] = (nnc_rval){.type = t, .f = nnc_malloc(8 * (size_t)n)};
-        for (int64_t i = 0; i < n; i++)
-            v[k].f[i] = nnc_get_f64((nnc_dtype)t.dtype, data, i);
-    }
-    return v;
-}
-
-/* The reference after a batch that takes no step: of the states, only those that accumulate are new. */
-static void keep_states(const nnc_graph *g, nnc_rval *before, nnc_rval *now)
-{
-    for (uint32_t k = nnc_result_outputs(g); k < g->n_output; k++)
-        if (!nnc_def(g, g->output_state[k])->accumulates) {
-            nnc_rval v = before[k];
-            before[k] = now[k];
-            now[k] = v;
-        }
-}
-
-static void check(nnc_env *e, const nnc_graph *g, size_t way, int accumulate, const char *what)
-{
-    nnc_compile_options o = nnc_compile_defaults;
-    nnc_artifact *a = NULL;
-    nnc_session *s = NULL;
-    nnc_rval *before = NULL, *now = NULL;
-    const int batches = accumulate > 1 ? accumulate : 1;
-    o.level = ways[way].level;
-    o.precision = ways[way].precision;
-    CHECK_OK(nnc_compile(e, g, &o, &a, test_sink));
-    if (a)
-        CHECK_OK(nnc_session_create(e, a, &s, test_sink));
-    if (s)
-        before = first_states(s, g);
-    for (int at = 0; s && at < STEPS * batches; at++) {
-        void *in[16] = {0};
-        int n = 0;
-        const bool steps = at % batches == batches - 1;
-        for (uint32_t i = 0; i < g->n_node; i++)
-            if (g->node[i].op == OP_input) {
-                in[n] = input_of(g, &g->node[i], at, at % batches == 0);
-                CHECK_OK(nnc_session_input(s, n, in[n], test_sink));
-                n++;
-            }
-        now = calloc(g->n_output, sizeof *now);
-        CHECK_OK(nnc_eval_step(g, (const void *const *)in, 1, before, now, test_sink));
-        CHECK_OK((steps ? nnc_session_step : nnc_session_accumulate)(s, test_sink));
-        float loss = NAN;
-        CHECK_OK(nnc_session_output(s, 0, &loss, test_sink));
-        if (!(fabs((double)loss - now[0].f[0]) <=
-                loss_limit(ways[way].precision) * fabs(now[0].f[0])))
-            test_fail(__FILE__, __LINE__, "%s, batch %d: loss %.7g instead of %.7g", what, at,
-                (double)loss, now[0].f[0]);
-        if (!steps)
-            keep_states(g, before, now);
-        for (uint32_t i = 0; i < g->n_output; i++)
-            nnc_rval_free(&before[i]);
-        free(before);
-        before = now;
-        for (int i = 0; i < n; i++)
-            free(in[i]);
-    }
-    if (before)
-        compare_states(s, g, before, state_limit(ways[way].precision), what);
-    for (uint32_t i = 0; before && i < g->n_output; i++)
-        nnc_rval_free(&before[i]);
-    free(before);
-    nnc_session_destroy(s);
-    nnc_artifact_destroy(a);
-}
-
 TEST(training_steps)
 {
     char cache[256];
     CHECK(api_tmpdir(cache, sizeof cache));
     for (size_t w = 0; w < NNC_COUNT(ways); w++) {
         nnc_env_options eo = ways[w].env;
+        nnc_compile_options o = nnc_compile_defaults;
         nnc_env *e = NULL;
+        o.level = ways[w].level;
+        o.precision = ways[w].precision;
         eo.cache_dir = cache;
         CHECK_OK(nnc_env_create(&eo, &e, test_sink));
         for (int i = 0; e && i < 9; i++) {
-            const size_t m = (size_t)(i / 3 + i) % NNC_COUNT(models);
-            const nnc_training t = training(i);
+            const size_t m = (size_t)(i / 3 + i) % STEPS_MODELS;
+            const nnc_training t = steps_training(i);
             if (ways[w].precision && t.optimizer != NNC_OPT_sgd)
                 continue; /* adam scales the rounding errors of gradients near 0 up */
-            nnc_graph *g = nnc_model_parse(
-                          "m.json", models[m].json, strlen(models[m].json), NULL, test_sink),
+            nnc_graph *g = nnc_model_parse("m.json", steps_models[m].json,
+                          strlen(steps_models[m].json), NULL, test_sink),
                       *step = NULL;
             char what[128];
             CHECK(g != NULL);
-            snprintf(what, sizeof what, "%s, training %d, %s", models[m].name, i, ways[w].name);
+            snprintf(
+                what, sizeof what, "%s, training %d, %s", steps_models[m].name, i, ways[w].name);
             CHECK_OK(nnc_train_graph(g, &t, &step, test_sink));
             if (step)
-                check(e, step, w, t.accumulate, what);
+                CHECK_OK(steps_take(e, step, &o, t.accumulate, what));
             nnc_graph_destroy(step);
             nnc_graph_destroy(g);
         }
@@ -246,7 +64,7 @@ TEST(frozen_layers_are_left_alone)
 {
     const nnc_training t = nnc_training_defaults;
     nnc_graph *g = nnc_model_parse(
-                  "m.json", models[1].json, strlen(models[1].json), NULL, test_sink),
+                  "m.json", steps_models[1].json, strlen(steps_models[1].json), NULL, test_sink),
               *step = NULL;
     CHECK_OK(nnc_train_graph(g, &t, &step, test_sink));
     int states = 0;
@@ -432,8 +250,8 @@ TEST(sessions_with_the_states_of_another)
 {
     const nnc_training t = nnc_training_defaults;
     nnc_env *e = NULL;
-    nnc_graph *m =
-        nnc_model_parse("m.json", models[1].json, strlen(models[1].json), NULL, test_sink);
+    nnc_graph *m = nnc_model_parse(
+        "m.json", steps_models[1].json, strlen(steps_models[1].json), NULL, test_sink);
     nnc_graph *g[2] = {0};
     nnc_artifact *a[2] = {0};
     nnc_session *s[2] = {0};
@@ -453,7 +271,7 @@ TEST(sessions_with_the_states_of_another)
                 void *data = NULL;
                 for (uint32_t n = 0, at = 0; n < g[k]->n_node; n++)
                     if (g[k]->node[n].op == OP_input && (int)at++ == i)
-                        data = input_of(g[k], &g[k]->node[n], step, true);
+                        data = steps_input(g[k], &g[k]->node[n], step, true);
                 CHECK_OK(nnc_session_input(s[k], i, data, test_sink));
                 free(data);
             }

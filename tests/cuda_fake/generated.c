@@ -2,6 +2,7 @@
  * stated limits. */
 #include "api/api.h"
 #include "fake.h"
+#include "help.h"
 #include "gen/gen.h"
 #include "test.h"
 #include <stdlib.h>
@@ -118,7 +119,7 @@ TEST(generated_of_every_type)
             nnc_env_create(&(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
         if (e && g)
             CHECK_OK(nnc_compare(e, g, &o, NNC_TEXT, &t, &agrees, test_sink));
-        sums += test_has_diag("a generated kernel does, slowly");
+        sums += test_has_diag("no library computes this");
         if (!agrees)
             test_fail(__FILE__, __LINE__, "case %d\n%s", k, nnc_text_str(&t));
         nnc_text_deinit(&t);
@@ -128,4 +129,29 @@ TEST(generated_of_every_type)
             test_fail(__FILE__, __LINE__, "case %d: %s", k, why);
     }
     CHECK(sums > n / 2);
+}
+
+/* Contractions that no library takes for one reason have one note, at the first of them. */
+TEST(one_note_for_each_reason)
+{
+    static const char text[] =
+        "graph @t {\n%x = input : f64[2,4,6,6]\n"
+        "%w = param : f64[4,4,3,3] = gen(\"w\", seed=1, scale=0.2, shift=0)\n"
+        "%a = conv %x, %w {pads=[1,1,1,1]}\n%b = conv %a, %w {pads=[1,1,1,1]}\n"
+        "%c = conv %b, %w {pads=[1,1,1,1]}\n%d = conv_transpose %c, %w\n"
+        "return %d as \"y\" }\n";
+    loaded l;
+    char why[512];
+    if (no_compiler())
+        return;
+    fake_begin(0);
+    compile(&l, text, "cuda:sm_90", 1, 1);
+    CHECK_DIAG("no library computes this conv and 2 others (");
+    CHECK_DIAG("no library computes this conv_transpose (");
+    int notes = 0;
+    for (size_t i = 0; i < nnc_sink_count(test_sink); i++)
+        notes += nnc_sink_at(test_sink, i)->severity == NNC_NOTE;
+    CHECK_INT(notes, 2);
+    unload(&l);
+    CHECK_INT(fake_end(why), 0);
 }

@@ -177,6 +177,63 @@ TEST(cudnn_windows)
     gpu_end();
 }
 
+/* The gradient of a convolution's weights and of its source, from a call for the convolution; false: they are declined. */
+static bool check_gradients(const nnc_call *conv, const char *what)
+{
+    nnc_call w = *conv, x = *conv;
+    call_wgrad(&w);
+    bool ok = check(ENGINE_CUDNN, w, RAW, what);
+    nnc_type_channels_last(&w.dst);
+    ok = check(ENGINE_CUDNN, w, RAW, what) && ok;
+    x.kind = CALL_conv_transpose;
+    x.src = conv->dst;
+    x.dst = conv->src;
+    return check(ENGINE_CUDNN, x, RAW, what) && ok;
+}
+
+TEST(cudnn_gradients)
+{
+    static const nnc_dtype types[] = {DT_f32, DT_f16, DT_bf16};
+    gpu_begin("cuda:sm_90", false);
+    for (int i = 0; i < 3 * 2 * 2 * 2 * 2; i++) {
+        const int spatial = 1 + i % 3, stride = 1 + i / 3 % 2, groups = i / 6 % 2 ? 4 : 1;
+        nnc_call c = conv_call(spatial, 3, 8, 7, 12, 3, stride, 1);
+        char what[80];
+        c.groups = groups;
+        c.wei.dim[1] = 8 / groups;
+        if (i / 12 % 2)
+            call_channels_last(&c);
+        c.tf32 = i / 24;
+        call_dtype(&c, types[(i + i / 3) % 3]);
+        snprintf(what, sizeof what, "gradients, %dd, stride %d, %d groups, %s, channels %s",
+            spatial, stride, groups, nnc_dtype_name((nnc_dtype)c.src.dtype),
+            i / 12 % 2 ? "last" : "first");
+        CHECK(check_gradients(&c, what));
+    }
+    /* padding on one side, dilation, rows of the source after the last window */
+    for (int i = 0; i < 9; i++) {
+        nnc_call c = conv_call(2, 2, 4, 8, 6, 3, 2, 0);
+        c.pad_lo[0] = c.pad_hi[1] = i % 3;
+        c.pad_hi[0] = c.pad_lo[1] = i / 3;
+        c.dilation[1] = 1 + i % 2;
+        call_fix_dst(&c);
+        CHECK(check_gradients(&c, "gradients, one-sided padding"));
+    }
+    gpu_end();
+}
+
+/* A gradient of a part of the windows: cuDNN's convolution has as many windows as fit. */
+TEST(cudnn_declines_fewer_places_than_windows)
+{
+    gpu_begin("cuda:sm_90", false);
+    nnc_call c = conv_call(2, 1, 4, 9, 6, 3, 2, 0);
+    call_wgrad(&c);
+    CHECK(check(ENGINE_CUDNN, c, RAW, "all windows"));
+    c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){1, 6, 4, 3});
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN's windows end with the gradient's last place");
+    gpu_end();
+}
+
 TEST(cudnn_types)
 {
     static const nnc_dtype yes[] = {DT_f32, DT_f16, DT_bf16}, no[] = {DT_f64, DT_i32};

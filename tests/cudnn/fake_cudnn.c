@@ -284,7 +284,17 @@ static double read_at(const tensor *t, const int64_t *i)
 }
 
 /* Calls `each` for all (output point, channel, tap) of a convolution x * w = y. */
+typedef enum kind { FORWARD, OF_DATA, OF_FILTER } kind;
+
+static kind kind_of(const desc *op, int *first)
+{
+    kind k = op->type == D_OP_CONV_BWD_DATA ? OF_DATA : op->type == D_OP_CONV ? FORWARD : OF_FILTER;
+    *first = k == OF_DATA ? A_OP_BWD_DATA : k == FORWARD ? A_OP_CONV : A_OP_BWD_FILTER;
+    return k;
+}
+
 typedef struct taps {
+    kind kind;
     tensor x, w, y;
     const int64_t *lo, *stride, *dilation;
     int spatial;
@@ -312,9 +322,9 @@ static double *doubles_of(const tensor *t)
     return p;
 }
 
-/* All input channels of one output point y and one tap: their sum of products, or their part of the gradient in `back`. */
-static double one_tap(const taps *t, const int64_t *y, const int64_t *tap, const double *xs,
-    const double *ws, double dy, double *back)
+/* All input channels of one output point y and one tap: their sum of products, or their part of a gradient, in xs or ws. */
+static double one_tap(
+    const taps *t, const int64_t *y, const int64_t *tap, double *xs, double *ws, double dy)
 {
     int64_t w[8], x[8] = {y[0]}, in = t->w.dim[1], per_group = t->y.dim[1] / (t->x.dim[1] / in);
     int64_t dx = t->x.dim[1] == 1 ? 0 : t->x.stride[1], dw = in == 1 ? 0 : t->w.stride[1];
@@ -325,42 +335,46 @@ static double one_tap(const taps *t, const int64_t *y, const int64_t *tap, const
     if (!source(t, y, tap, x))
         return 0;
     int64_t from = at(&t->x, x), to = at(&t->w, w);
-    for (int64_t c = 0; c < in && back; c++)
-        back[from + c * dx] += dy * ws[to + c * dw];
-    for (int64_t c = 0; c < in && !back; c++)
+    for (int64_t c = 0; c < in && t->kind == OF_DATA; c++)
+        xs[from + c * dx] += dy * ws[to + c * dw];
+    for (int64_t c = 0; c < in && t->kind == OF_FILTER; c++)
+        ws[to + c * dw] += dy * xs[from + c * dx];
+    for (int64_t c = 0; c < in && t->kind == FORWARD; c++)
         sum += xs[from + c * dx] * ws[to + c * dw];
     return sum;
 }
 
-static void convolve(const taps *t, bool backward)
+static void convolve(const taps *t)
 {
-    int64_t y[8] = {0}, tap[8] = {0}, dim[8], n = numel(&t->x);
-    double *back = backward ? calloc((size_t)n, sizeof *back) : NULL;
-    double *xs = backward ? NULL : doubles_of(&t->x), *ws = doubles_of(&t->w);
+    const bool backward = t->kind != FORWARD;
+    const tensor *to = t->kind == OF_DATA ? &t->x : t->kind == OF_FILTER ? &t->w : NULL;
+    int64_t y[8] = {0}, tap[8] = {0}, dim[8], n = to ? numel(to) : 0;
+    double *xs = to == &t->x ? calloc((size_t)n, sizeof *xs) : doubles_of(&t->x),
+           *ws = to == &t->w ? calloc((size_t)n, sizeof *ws) : doubles_of(&t->w);
     memcpy(dim, t->w.dim, (size_t)t->w.rank * sizeof *dim);
     dim[0] = dim[1] = 1;
     const tensor window = {.rank = t->w.rank, .dim = dim};
     do {
         double sum = 0, dy = backward ? read_at(&t->y, y) : 0;
         do {
-            sum += one_tap(t, y, tap, xs, ws, dy, back);
+            sum += one_tap(t, y, tap, xs, ws, dy);
         } while (advance(&window, tap));
         if (!backward)
             nnc_set_f64(t->y.dtype, t->y.data, at(&t->y, y), sum);
     } while (advance(&t->y, y));
-    for (int64_t i = 0; backward && i < n; i++)
-        nnc_set_f64(t->x.dtype, t->x.data, i, back[i]);
-    free(back);
+    for (int64_t i = 0; to && i < n; i++)
+        nnc_set_f64(to->dtype, to->data, i, to == &t->x ? xs[i] : ws[i]);
     free(xs);
     free(ws);
 }
 
 static void run_conv(run *r, const desc *op)
 {
-    bool backward = op->type == D_OP_CONV_BWD_DATA;
-    int a = backward ? A_OP_BWD_DATA : A_OP_CONV;
+    int a;
+    const kind kind = kind_of(op, &a);
     const desc *c = link_of(op, a + 2, 0);
-    taps t = {.x = open_tensor(r, link_of(op, a + 4, 0)),
+    taps t = {.kind = kind,
+        .x = open_tensor(r, link_of(op, a + 4, 0)),
         .w = open_tensor(r, link_of(op, a + 3, 0)),
         .y = open_tensor(r, link_of(op, a + 5, 0)),
         .lo = ints(c, A_CONV_PAD_LO),
@@ -374,7 +388,7 @@ static void run_conv(run *r, const desc *op)
             r->failed = 1; /* as cuDNN says when the graph is made */
     }
     if (!r->failed)
-        convolve(&t, backward);
+        convolve(&t);
 }
 
 static double apply(const desc *p, double x, double b)
@@ -449,11 +463,12 @@ int fake_cudnn_touches(const void *plan, const void *pack, fake_touch *t)
     int n = 0;
     for (int i = 0; i < find(graph, A_GRAPH_OPS)->n; i++) {
         const desc *op = link_of(graph, A_GRAPH_OPS, i);
-        bool conv = op->type != D_OP_POINTWISE, backward = op->type == D_OP_CONV_BWD_DATA;
-        int a = backward ? A_OP_BWD_DATA : A_OP_CONV;
-        touch(&r, link_of(op, conv ? a + 3 : A_OP_POINTWISE_B, 0), false, t, &n);
-        touch(&r, link_of(op, conv ? a + 4 : A_OP_POINTWISE_X, 0), backward, t, &n);
-        touch(&r, link_of(op, conv ? a + 5 : A_OP_POINTWISE_Y, 0), !backward, t, &n);
+        int a;
+        const bool conv = op->type != D_OP_POINTWISE;
+        const kind k = conv ? kind_of(op, &a) : FORWARD;
+        touch(&r, link_of(op, conv ? a + 3 : A_OP_POINTWISE_B, 0), k == OF_FILTER, t, &n);
+        touch(&r, link_of(op, conv ? a + 4 : A_OP_POINTWISE_X, 0), k == OF_DATA, t, &n);
+        touch(&r, link_of(op, conv ? a + 5 : A_OP_POINTWISE_Y, 0), k == FORWARD, t, &n);
     }
     return n;
 }

@@ -7,6 +7,7 @@
 #include "passes/passes.h"
 #include "plan/make.h"
 #include "test.h"
+#include "train/train.h"
 #include <stdlib.h>
 
 static const char *const models[] = {"conv", "conv_fc_stack", "efficientnet_b0", "vgg16"};
@@ -33,8 +34,17 @@ static nnc_status compiles(void *target, const nnc_policy *policy, const nnc_gra
     return nnc_plan_compiles(&o, g, n, yes, why, sink);
 }
 
+/* The graph of a training step instead of g. */
+static void train(nnc_graph **g)
+{
+    nnc_graph *step = NULL;
+    CHECK_OK(*g ? nnc_train_graph(*g, &nnc_training_defaults, &step, test_sink) : NNC_E_MODEL);
+    nnc_graph_destroy(*g);
+    *g = step;
+}
+
 static nnc_plan *plan_for(
-    const char *model, const char *gpu, nnc_precision precision, int level, int batch)
+    const char *model, const char *gpu, nnc_precision precision, int level, int batch, bool trains)
 {
     char file[64];
     nnc_target t;
@@ -55,6 +65,8 @@ static nnc_plan *plan_for(
         .jobs = 1,
         .streams = 1,
         .devices = 1};
+    if (trains)
+        train(&g);
     CHECK(g != NULL);
     if (g) {
         nnc_pass_options po = {.level = level,
@@ -89,7 +101,8 @@ static void put_convs(
             continue;
         nnc_printf(out, "%s %s %s %s: %s, workspace %lld\n", model, gpu,
             nnc_precision_name(precision), c->layers, c->reason, (long long)k->work_bytes);
-        CHECK(k->work_bytes <= nnc_type_bytes(&k->src) + nnc_type_bytes(&k->dst) + (32 << 20));
+        const nnc_type *other = k->kind == CALL_conv_wgrad ? &k->wei : &k->dst;
+        CHECK(k->work_bytes <= nnc_type_bytes(&k->src) + nnc_type_bytes(other) + (32 << 20));
     }
 }
 
@@ -102,7 +115,7 @@ TEST(models_find_plans)
     for (size_t m = 0; m < NNC_COUNT(models); m++)
         for (size_t g = 0; g < NNC_COUNT(gpus); g++)
             for (nnc_precision f = NNC_PRECISION_f32; f < NNC_PRECISION__COUNT; f++) {
-                nnc_plan *p = plan_for(models[m], gpus[g], f, 2, 0);
+                nnc_plan *p = plan_for(models[m], gpus[g], f, 2, 0, false);
                 if (!p)
                     continue;
                 CHECK_OK(nnc_plan_verify(p, test_sink));
@@ -110,6 +123,33 @@ TEST(models_find_plans)
                 nnc_plan_destroy(p);
             }
     golden_check(&t, "tests/cudnn/models.txt");
+}
+
+/* All convolutions of a training step, gradients included. */
+TEST(steps_find_plans)
+{
+    if (golden_absent())
+        return;
+    nnc_text t = {0};
+    golden_head(&t);
+    for (size_t g = 0; g < NNC_COUNT(gpus); g++)
+        for (nnc_precision f = NNC_PRECISION_f32; f < NNC_PRECISION__COUNT; f++) {
+            nnc_plan *p = plan_for("conv_fc_stack", gpus[g], f, 2, 0, true);
+            if (!p)
+                continue;
+            CHECK_OK(nnc_plan_verify(p, test_sink));
+            int gradients[2] = {0};
+            for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
+                if (p->cmd[i].kind == CMD_call) {
+                    gradients[0] += p->call[p->cmd[i].item].kind == CALL_conv_transpose;
+                    gradients[1] += p->call[p->cmd[i].item].kind == CALL_conv_wgrad;
+                }
+            CHECK_INT(gradients[0], 3); /* not of the model's input */
+            CHECK_INT(gradients[1], 4);
+            put_convs(&t, p, "conv_fc_stack", gpus[g], f);
+            nnc_plan_destroy(p);
+        }
+    golden_check(&t, "tests/cudnn/steps.txt");
 }
 
 /* ---- with kernels that cuDNN compiles ------------------------------------------------------------------------------ */
@@ -168,7 +208,8 @@ TEST(models_compiled)
         totals n[2];
         CHECK_OK(nnc_target_cuda(&gpu, some[i].gpu, test_sink));
         for (int level = 2; level <= 3; level++) {
-            nnc_plan *p = plan_for("efficientnet_b0", some[i].gpu, some[i].precision, level, 32);
+            nnc_plan *p =
+                plan_for("efficientnet_b0", some[i].gpu, some[i].precision, level, 32, false);
             if (!p)
                 continue;
             check_plan_text(p);
