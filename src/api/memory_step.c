@@ -62,8 +62,10 @@ void nnc_find_fill(const nnc_plan *p, int device, int64_t fill[FILL__COUNT])
     memset(fill, 0, FILL__COUNT * sizeof *fill);
     for (int i = 0; i < p->end[SEC_init]; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        const nnc_ptensor *x = c->kind == CMD_weight ? &p->tensor[c->arg[0]] : NULL;
-        if (x && x->device == device && x->space == SP_persist && !strcmp(c->layers, "/optimizer"))
+        if (c->kind != CMD_weight || strcmp(c->layers, "/optimizer") != 0)
+            continue;
+        const nnc_ptensor *x = &p->tensor[c->arg[0]];
+        if (x->device == device && x->space == SP_persist)
             fill[FILL_optimizer] += nnc_align_up(x->bytes, align);
     }
     fill[FILL_weights] = v->persist_bytes - fill[FILL_optimizer];

@@ -411,6 +411,14 @@ static void word(line *l, const char *fmt, ...)
     l->argv[l->n] = NULL;
 }
 
+/* A gradient that cancels to 0 differs from float64's by any factor: a limit of one's own, which switches off the measure of its
+ * conditioning, says nothing about a step. */
+static bool is_idle_tolerance(const net_flags *f, int factor)
+{
+    return factor == NF_other && f->at[NF_mode] &&
+           !strncmp(net_choice(NF_other, f->at[NF_other]), "--tolerance", 11);
+}
+
 static void begin(
     line *l, const net_case *c, const char *command, const char *file, const char *groups)
 {
@@ -421,7 +429,7 @@ static void begin(
     for (int i = 0; i < c->n_arg && file == c->file; i++)
         word(l, "--set=%s=%s", c->arg[i].name, c->arg[i].value);
     for (int f = 0; f < NF_action; f++)
-        if ((f != NF_training || c->flags.at[NF_mode]) &&
+        if ((f != NF_training || c->flags.at[NF_mode]) && !is_idle_tolerance(&c->flags, f) &&
             strchr(groups, group_of(f, c->flags.at[f])) && *net_choice(f, c->flags.at[f]))
             word(l, "%s", net_choice(f, c->flags.at[f]));
 }
