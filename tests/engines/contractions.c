@@ -272,6 +272,47 @@ TEST(onednn_small_convolutions)
     CHECK(!e || took > n / 2);
 }
 
+/* 3x3 convolutions whose weights are not packed, as in training, and gradients of their sources. */
+TEST(onednn_winograd)
+{
+    const nnc_engine *e = onednn();
+    static const int64_t s[][6] = {/* images, channels, height, width, outputs, padding */
+        {2, 64, 29, 28, 64, 1}, {1, 48, 37, 30, 96, 0}, {3, 80, 33, 21, 32, 2},
+        {2, 144, 19, 17, 160, 1}, {3, 144, 57, 56, 160, 1}, {1, 32, 60, 61, 512, 0}};
+    for (size_t i = 0; e && i < NNC_COUNT(s); i++)
+        for (int v = 0; v < 8; v++) {
+            nnc_call c = conv_call(2, s[i][0], s[i][1], s[i][2], s[i][4], 3, 1, s[i][5]);
+            nnc_choice choice;
+            char name[60];
+            c.src.dim[3] = s[i][3];
+            c.threads = v & 1 ? 3 : 1;
+            if (v & 2) {
+                c.kind = CALL_conv_transpose;
+                c.wei.dim[0] = s[i][1];
+                c.wei.dim[1] = s[i][4];
+            }
+            c.pad_hi[1] = v & 4 ? 0 : s[i][5];
+            call_fix_dst(&c);
+            call_channels_last(&c);
+            if (v & 4) {
+                nnc_type_channels_last(&c.wei);
+                call_bias(&c);
+                call_post(&c, PO_relu, 0, 0);
+                call_post(&c, PO_clip, 0.25f, 30);
+            }
+            CHECK_OK(e->choose(&c, &choice, test_sink));
+            const bool taken = !strncmp(choice.reason, "winograd", 8);
+            if (!i && !v && !taken) {
+                test_skip("this CPU has no AVX-512");
+                return;
+            }
+            snprintf(name, sizeof name, "winograd: shape %zu variant %d", i, v);
+            if (!taken)
+                test_fail(__FILE__, __LINE__, "%s: %s", name, choice.reason);
+            CHECK(call_check(e, &c, RAW, 4e-6, name));
+        }
+}
+
 TEST(onednn_bf16)
 {
     const nnc_engine *e = onednn();

@@ -1,12 +1,13 @@
 /* plugins/onednn/onednn.c -- the engine "onednn": convolutions, matrix products and average pooling on the CPU.
  *
  * Activations have the memory order of their nnc types; constant weights have the implementation's preferred layout (made by CALL_pack
- * in init). Other weights are relayouted into the workspace at every run (convolutions) or used as they are (matmul). Scratch memory
- * comes from the plan. Primitives are created for the call's number of threads. */
+ * in init). Other weights are relayouted into the workspace at every run (convolutions; some by Winograd's algorithm, winograd.c) or used
+ * as they are (matmul). Scratch memory comes from the plan. Primitives are created for the call's number of threads. */
 #include "plugins/onednn/calls.h"
 #include "plugins/onednn/tail.h"
 #include "plugins/onednn/watch.h"
 #include "plugins/onednn/wgrad.h"
+#include "plugins/onednn/winograd.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ typedef struct dn_handle {
         dst_from; /* argument of a sum that is not dst itself, copied to dst first; -1 = none */
     int64_t copy_bytes;
     dn_grad *grad; /* the gradient of weights; nothing else then */
+    bool winograd; /* winograd.c computes it; nothing else then */
 } dn_handle;
 
 /* ---- choose ------------------------------------------------------------------------------------------------------- */
@@ -178,7 +180,10 @@ static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
     (void)sink;
     *out = (nnc_choice){.ok = c->kind == CALL_pack, .reason = "reorder"};
-    if (c->kind != CALL_pack) {
+    if (dn_winograd_takes(c)) {
+        *out = (nnc_choice){.ok = true, .reason = "winograd 4x3"};
+        out->workspace_bytes = dn_winograd_bytes(c);
+    } else if (c->kind != CALL_pack) {
         int before = dn_threads(c->threads);
         (c->kind == CALL_conv_wgrad ? choose_wgrad : fill_choice)(out, c);
         dn_threads(before);
@@ -326,6 +331,10 @@ static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
         dn_threads(p->call[c->pack_for].threads);
         ok = load_pack(h, &p->call[c->pack_for]);
         why = "the packed weights have another size";
+    } else if (ok && dn_winograd_takes(c)) {
+        h->winograd = true;
+        ok = dn_winograd_bytes(c) <= c->work_bytes;
+        why = "the buffers are too small";
     } else if (ok) {
         way w;
         find_way(&w, c);
@@ -421,6 +430,10 @@ static nnc_status run_all(dn_handle *h, void *const *args, void *work)
 {
     if (h->grad)
         return dn_grad_run(h->grad, h->stream, args, work);
+    if (h->winograd) {
+        dn_winograd_run(&h->call, args, work);
+        return NNC_OK;
+    }
     NNC_TRY(place_args(h, args, work));
     if (!h->prim)
         return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
