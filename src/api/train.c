@@ -159,9 +159,10 @@ static nnc_status add_result(trainer *t, program *p, double loss)
 {
     nnc_status s = NNC_OK;
     const double counted = output_of(p, "counted", &s, t->sink);
+    const double n = isnan(counted) ? (double)t->targets : counted;
     p->correct += output_of(p, "correct", &s, t->sink);
-    p->counted += isnan(counted) ? (double)t->targets : counted;
-    p->loss += loss;
+    p->counted += n;
+    p->loss += p == &t->eval ? loss * n : loss; /* its last batch may have fewer */
     p->batches++;
     return s;
 }
@@ -218,6 +219,45 @@ static nnc_status validate(trainer *t)
     return NNC_OK;
 }
 
+/* ---- weights that are kept ---------------------------------------------------------------------------------------------------- */
+
+/* Is the epoch's validation better than that of the best one so far: its accuracy, or with equal ones, or without classes, its loss? */
+static bool is_best(const trainer *t)
+{
+    const double accuracy = t->eval.correct / t->eval.counted,
+                 loss = t->eval.loss / t->eval.counted;
+    if (!t->best_epoch)
+        return true;
+    if (isfinite(accuracy) && accuracy != t->best_accuracy)
+        return accuracy > t->best_accuracy;
+    return loss < t->best_loss || !isfinite(t->best_loss);
+}
+
+static nnc_status save(const trainer *t, const char *file)
+{
+    return nnc_session_write_weights(t->train.session, t->model, file, t->sink);
+}
+
+/* Writes the weights of an epoch, after its validation. */
+static nnc_status keep(trainer *t)
+{
+    NNC_LOCAL(nnc_text) file = {0};
+    const char *name = t->o->save, *dot = name ? strrchr(name, '.') : NULL;
+    if (!name || t->o->keep == NNC_KEEP_last)
+        return NNC_OK;
+    if (t->o->keep == NNC_KEEP_best) {
+        if (!is_best(t))
+            return NNC_OK;
+        t->best_epoch = t->epoch;
+        t->best_accuracy = t->eval.correct / t->eval.counted;
+        t->best_loss = t->eval.loss / t->eval.counted;
+        return save(t, name);
+    }
+    nnc_printf(&file, "%.*s-%lld%s", (int)(dot - name), name, (long long)t->epoch, dot);
+    NNC_NEED(!file.oom, t->sink);
+    return save(t, nnc_text_str(&file));
+}
+
 /* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
 
 /* What is written is finite. */
@@ -262,6 +302,7 @@ static nnc_status train_epoch(trainer *t)
     if (t->o->on_nan == NNC_NAN_stop)
         NNC_TRY(nan_check(t));
     NNC_TRY(validate(t));
+    NNC_TRY(keep(t));
     (void)nnc_data_take_times(t->data); /* of the validation */
     NNC_TRY(report_epoch(t, first, ns, load));
     t->told = t->step;
@@ -273,29 +314,37 @@ static nnc_status train_epoch(trainer *t)
     return t->o->checkpoint_every ? NNC_OK : checkpoint(t);
 }
 
+/* The target in rows of a batch for validation that have no sample. */
+static int pad_of(const trainer *t)
+{
+    const int ignored = t->o->of.ignore_index;
+    return ignored == NNC_IGNORE_none ? NNC_IGNORE_none + 1 : ignored;
+}
+
 /* The inputs that data are read for: those of the model, and the target. */
 static nnc_status find_inputs(trainer *t)
 {
     static const char *const others[] = {
         NNC_TRAIN_LR, NNC_TRAIN_SCALE1, NNC_TRAIN_SCALE2, NNC_TRAIN_FIRST, NNC_TRAIN_KEY};
-    nnc_session *s = t->train.session;
-    for (int i = 0; i < nnc_session_inputs(s); i++) {
-        const char *name = nnc_session_input_name(s, i);
-        bool own = false;
-        for (size_t k = 0; k < NNC_COUNT(others); k++)
-            own = own || !strcmp(name, others[k]);
+    const nnc_graph *g = t->train.graph;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const char *name = g->value[g->node[i].out].name;
+        bool own = g->node[i].op != OP_input;
+        for (size_t k = 0; k < NNC_COUNT(others) && !own; k++)
+            own = !strcmp(name, others[k]);
         if (own)
             continue;
-        const nnc_type type = *nnc_session_input_type(s, i);
+        const nnc_type type = *nnc_typeof(g, g->node[i].out);
         if (t->n_in == (int)NNC_COUNT(t->in) || !type.rank)
             return nnc_fail0(t->sink, NNC_E_MODEL,
                 "training takes models of at most %d inputs, each with a first dimension for the "
                 "samples of a batch",
                 (int)NNC_COUNT(t->in) - 1);
         const bool target = !strcmp(name, NNC_TRAIN_TARGET);
-        const int ignored = t->o->of.ignore_index;
-        t->in[t->n_in++] = (nnc_data_input){
-            name, nnc_type_dense(&type), target, ignored == NNC_IGNORE_none ? -1 : ignored};
+        const bool classes = target && t->o->of.loss == NNC_LOSS_cross_entropy;
+        const int ignored = t->o->of.ignore_index, none = NNC_IGNORE_none;
+        t->in[t->n_in++] = (nnc_data_input){name, nnc_type_dense(&type), target,
+            ignored == none ? NNC_DATA_none : ignored, classes ? pad_of(t) : NNC_DATA_none};
         if (target)
             t->targets = nnc_type_numel(&type);
     }
@@ -348,6 +397,8 @@ static nnc_status check_files(const trainer *t)
         NNC_TRY(check_weights_file(o->save, "weights are saved", t->sink));
     if (o->checkpoint)
         NNC_TRY(check_weights_file(o->checkpoint, "states are saved", t->sink));
+    if (o->keep != NNC_KEEP_last && !o->save)
+        return nnc_fail0(t->sink, NNC_E_USAGE, "--keep is of the weights that --save=FILE names");
     if (!o->checkpoint && (o->resume || o->checkpoint_every))
         return nnc_fail0(t->sink, NNC_E_USAGE, "%s needs --checkpoint=FILE",
             o->resume ? "--resume" : "--checkpoint-every");
@@ -363,13 +414,29 @@ static nnc_status open_all(trainer *t)
     NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
     NNC_TRY(check_files(t));
     NNC_TRY(nnc_train_graph(t->model, of, &t->train.graph, t->sink));
-    NNC_TRY(open_program(t, &t->train, NULL));
     NNC_TRY(open_data(t));
+    NNC_TRY(open_program(t, &t->train, NULL));
     if (nnc_data_samples(t->data, NNC_DATA_validation)) {
-        NNC_TRY(nnc_evaluation_graph(t->model, of, &t->eval.graph, t->sink));
+        nnc_training eval = *of;
+        eval.ignore_index = of->loss == NNC_LOSS_cross_entropy ? pad_of(t) : of->ignore_index;
+        NNC_TRY(nnc_evaluation_graph(t->model, &eval, &t->eval.graph, t->sink));
         NNC_TRY(open_program(t, &t->eval, t->train.session));
+    } else if (t->o->keep == NNC_KEEP_best) {
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--keep=best is by the validation: give --validation=SHARE or --validation-data");
     }
     return NNC_OK;
+}
+
+/* The best weights so far are in a file that this run has not written. */
+static nnc_status check_best(const trainer *t)
+{
+    if (!t->best_epoch || t->o->keep != NNC_KEEP_best || nnc_file_exists(t->o->save))
+        return NNC_OK;
+    return nnc_fail(t->sink, NNC_E_USAGE, (nnc_loc){.file = t->o->save},
+        "does not exist: it would have the best weights so far, those of epoch %lld; give the same "
+        "--save",
+        (long long)t->best_epoch);
 }
 
 /* Continues from the checkpoint, where there is one. */
@@ -381,6 +448,7 @@ static nnc_status begin(trainer *t)
         NNC_TRY(checkpoint_options(t));
     if (t->o->resume && nnc_file_exists(t->o->checkpoint)) {
         NNC_TRY(checkpoint_read(t, &log));
+        NNC_TRY(check_best(t));
     } else if (t->o->resume) {
         nnc_note(t->sink, (nnc_loc){.file = t->o->checkpoint},
             "there is no checkpoint yet: training begins with step 1");
@@ -392,6 +460,9 @@ static nnc_status run(trainer *t)
 {
     NNC_TRY(open_all(t));
     NNC_TRY(begin(t));
+    if (t->o->ready)
+        t->o->ready(t->o->ctx, t->sink);
+    report_begin(t);
     t->json = (nnc_json_writer){.out = t->out, .csv = t->format == NNC_CSV};
     if (t->format == NNC_JSON)
         nnc_json_open(&t->json, NULL, '[');
@@ -402,8 +473,8 @@ static nnc_status run(trainer *t)
     NNC_TRY(nan_check(t)); /* the last update may have left weights that no later loss has shown */
     if (t->dirty)
         NNC_TRY(checkpoint(t));
-    if (t->o->save && !t->stopped)
-        NNC_TRY(nnc_session_write_weights(t->train.session, t->model, t->o->save, t->sink));
+    if (t->o->save && !t->stopped && t->o->keep != NNC_KEEP_best)
+        NNC_TRY(save(t, t->o->save));
     report_end(t);
     return NNC_OK;
 }

@@ -8,6 +8,9 @@
 #include <signal.h>
 
 /* What a loss that is NaN or infinite does: ends the training, with a report where it arose; its step changes nothing. */
+/* Epochs whose weights --save writes: the last one, the best one for the validation, or each one to a file of its own. */
+typedef enum nnc_keep { NNC_KEEP_last, NNC_KEEP_best, NNC_KEEP_all } nnc_keep;
+
 typedef enum nnc_on_nan { NNC_NAN_stop, NNC_NAN_skip } nnc_on_nan;
 
 enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
@@ -22,15 +25,16 @@ typedef struct nnc_train_options {
     nnc_data_options data;   /* its seed is the one below */
     int batch;               /* of the model file: sets its arg `batch` where it is opened for training; 0: not given */
     uint64_t seed;           /* of the data, and of dropouts */
-    const nnc_arg *head;     /* "classes" of a new head; the model is opened with it (nnc_open_options.classes) */
-    int n_head;
-    const char *save;        /* the weights after the last step (.safetensors, .npz); NULL: nowhere */
+    const char *save;        /* the weights (.safetensors, .npz); NULL: nowhere */
+    nnc_keep keep;
     const char *log;         /* a line of JSON for each step and epoch; NULL: none */
     const char *checkpoint;  /* everything that the next step depends on, replaced after each epoch, or after each so many steps */
     int checkpoint_every;
     bool resume;             /* from the checkpoint, where there is one */
     nnc_on_nan on_nan;
     const volatile sig_atomic_t *stop; /* when it is not 0, training ends after the step, with a checkpoint; NULL: it does not */
+    /* Called before the first step, when all that could be checked is: warnings in the sink can be printed; NULL: not. */
+    void (*ready)(void *ctx, nnc_sink *sink);
     /* Called after each epoch with a line of text; with phase and detail of the progress, which ends with the call; NULL: not. */
     void (*report)(void *ctx, const char *line);
     void (*progress)(void *ctx, const char *phase, const char *detail);
@@ -41,6 +45,11 @@ extern const nnc_train_options nnc_train_defaults;
 /* Offsets are those of nnc_train_options. */
 extern const nnc_flag nnc_train_settings[];
 extern const size_t nnc_n_train_settings;
+/* The key of a setting in the section "train" (settings of group u have none). True: it is inverted, as "shuffle" of "--no-shuffle". */
+enum { NNC_TRAIN_KEY_SIZE = 32 };
+bool nnc_train_key(const nnc_flag *f, char key[NNC_TRAIN_KEY_SIZE]);
+/* The setting that `name`, a flag or key of another framework, is called here ("--learning-rate": "lr"); NULL: none. */
+const char *nnc_train_calls(const char *name);
 /* Sets what the section "train" of m's file says and no flag has set (o->given). Strings are copied to `strings`. NNC_E_MODEL: unknown keys
  * and wrong values, at their places in the file. */
 nnc_status nnc_train_read(const nnc_model *m, nnc_train_options *o, nnc_arena *strings, nnc_sink *sink) NNC_MUST;

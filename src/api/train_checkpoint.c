@@ -3,8 +3,8 @@
  *     conv1.weight, ...         the weights and running statistics, by the names that --weights reads
  *     /train/state/NAME         the other states: moments of the optimizer, ...
  *     /train/position           i64: step, epoch, steps of it that are done, batches in its sums, step of the last
- *                           epoch's report, bytes of the log
- *     /train/sums               f64: loss, correct predictions and targets of the epoch so far
+ *                           epoch's report, bytes of the log, best epoch
+ *     /train/sums               f64: loss, correct predictions and targets of the epoch so far; accuracy and loss of the best epoch
  *     /train/options            u8, text: what defines the training, a line for each setting
  *
  * All else follows from the seed and the position: the order of samples, dropouts, learning rates. The file is replaced atomically. */
@@ -16,7 +16,7 @@
 
 #define OWN "/train/" /* no weight begins with it */
 
-enum { N_POSITION = 6, N_SUMS = 3 };
+enum { N_POSITION = 7, N_SUMS = 5 };
 
 /* ---- what defines the training --------------------------------------------------------------------------------------------- */
 
@@ -182,21 +182,35 @@ static nnc_type line_of(nnc_dtype d, int64_t n)
     return nnc_type_make(d, 1, &n);
 }
 
+/* Another process may have replaced it: then each of both trainings would destroy what the other needs. */
+static nnc_status check_version(const trainer *t)
+{
+    const uint64_t now = nnc_file_version(t->o->checkpoint);
+    return !now || now == t->checkpoint
+               ? NNC_OK
+               : nnc_fail(t->sink, NNC_E_IO, (nnc_loc){.file = t->o->checkpoint},
+                     "another program has written it since: is it the checkpoint of two trainings? "
+                     "Nothing was written");
+}
+
 nnc_status checkpoint_write(trainer *t)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     stored x = {0};
     const int64_t position[N_POSITION] = {
-        t->step, t->epoch, t->at, t->train.batches, t->told, t->log_bytes};
-    const double sums[N_SUMS] = {t->train.loss, t->train.correct, t->train.counted};
+        t->step, t->epoch, t->at, t->train.batches, t->told, t->log_bytes, t->best_epoch};
+    const double sums[N_SUMS] = {
+        t->train.loss, t->train.correct, t->train.counted, t->best_accuracy, t->best_loss};
     const nnc_type of_position = line_of(DT_i64, N_POSITION), of_sums = line_of(DT_f64, N_SUMS),
                    of_options = line_of(DT_u8, (int64_t)t->options.n);
+    NNC_TRY(check_version(t));
     NNC_TRY(make_stored(t, &x, &a));
     add(&x, OWN "position", &of_position, -1, NULL, position);
     add(&x, OWN "sums", &of_sums, -1, NULL, sums);
     add(&x, OWN "options", &of_options, -1, NULL, nnc_text_str(&t->options));
     const nnc_tensor_source s = {x.n, x.name, x.type, give, &x, .durable = true};
     nnc_status st = nnc_tensors_write(t->o->checkpoint, &s, t->sink);
+    t->checkpoint = nnc_file_version(t->o->checkpoint);
     nnc_weight_files_deinit(&x.files);
     return st;
 }
@@ -353,12 +367,16 @@ static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
     t->train.loss = sums[0];
     t->train.correct = sums[1];
     t->train.counted = sums[2];
+    t->best_epoch = position[6];
+    t->best_accuracy = sums[3];
+    t->best_loss = sums[4];
     return NNC_OK;
 }
 
 nnc_status checkpoint_read(trainer *t, int64_t *log)
 {
     nnc_tensors *f;
+    t->checkpoint = nnc_file_version(t->o->checkpoint);
     NNC_TRY(nnc_tensors_open(t->o->checkpoint, NULL, &f, t->sink));
     nnc_status st = read_all(t, f, log);
     nnc_tensors_close(f);

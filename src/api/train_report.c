@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static nnc_status log_failed(const trainer *t)
@@ -30,27 +32,16 @@ static nnc_status cut_log(trainer *t, int64_t keep)
     return NNC_OK;
 }
 
-nnc_status report_open(trainer *t, int64_t keep)
+/* Until it is closed; where files cannot be locked two programs may write to it. */
+static nnc_status lock_log(const trainer *t)
 {
-    t->began_ns = nnc_now_ns();
-    t->began_step = t->step;
-    if (!t->o->log)
+    struct stat st;
+    const int fd = fileno(t->log);
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !flock(fd, LOCK_EX | LOCK_NB) ||
+        errno != EWOULDBLOCK)
         return NNC_OK;
-    const bool there = keep >= 0 && nnc_file_exists(t->o->log);
-    t->log = fopen(t->o->log, there ? "r+e" : "we");
-    if (!t->log)
-        return log_failed(t);
-    t->log_bytes = there ? keep : 0;
-    return there ? cut_log(t, keep) : NNC_OK;
-}
-
-static void put_number(nnc_text *t, const char *key, double v)
-{
-    nnc_printf(t, ", \"%s\": ", key);
-    if (isfinite(v))
-        nnc_printf(t, "%.9g", v);
-    else
-        nnc_puts(t, "null"); /* JSON has no other form of NaN and infinity */
+    return nnc_fail(t->sink, NNC_E_IO, (nnc_loc){.file = t->o->log},
+        "another program writes to it: is it the log of two trainings?");
 }
 
 static nnc_status log_line(trainer *t, nnc_text *line)
@@ -61,6 +52,80 @@ static nnc_status log_line(trainer *t, nnc_text *line)
         return log_failed(t);
     t->log_bytes += (int64_t)line->n;
     return NNC_OK;
+}
+
+/* Empties the log. Where the model has a new head, the first line says where the numbers of each weight are from. */
+static nnc_status begin_log(trainer *t)
+{
+    NNC_LOCAL(nnc_text) line = {0};
+    struct stat st;
+    if (!fstat(fileno(t->log), &st) && S_ISREG(st.st_mode) && ftruncate(fileno(t->log), 0))
+        return log_failed(t);
+    if (!t->model->head)
+        return NNC_OK;
+    nnc_puts(&line, "{\"weights\": [");
+    for (const char *p = t->model->head; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+        NNC_LOCAL(nnc_text) one = {0};
+        nnc_putn(&one, p, strcspn(p, "\n"));
+        nnc_puts(&line, p > t->model->head ? ", " : "");
+        nnc_put_json_string(&line, nnc_text_str(&one));
+        line.oom = line.oom || one.oom;
+    }
+    nnc_putc(&line, ']');
+    return log_line(t, &line);
+}
+
+nnc_status report_open(trainer *t, int64_t keep)
+{
+    t->began_ns = nnc_now_ns();
+    t->began_step = t->step;
+    if (!t->o->log)
+        return NNC_OK;
+    const bool there = keep >= 0 && nnc_file_exists(t->o->log);
+    t->log = fopen(t->o->log, there ? "r+e" : "ae"); /* not "w": it may be another's */
+    if (!t->log)
+        return log_failed(t);
+    t->log_bytes = there ? keep : 0;
+    NNC_TRY(lock_log(t));
+    return there ? cut_log(t, keep) : begin_log(t);
+}
+
+static void hand_on(trainer *t, size_t before);
+
+/* Samples of a part, and those of them that no batch has. */
+static void put_samples(const trainer *t, nnc_data_part part, int64_t used, nnc_text *out)
+{
+    const int64_t n = nnc_data_samples(t->data, part);
+    nnc_printf(out, "%lld samples", (long long)n);
+    if (used < n)
+        nnc_printf(out, " (each epoch leaves out %lld, beyond whole %s)", (long long)(n - used),
+            t->accumulate > 1 && part == NNC_DATA_train ? "steps" : "batches");
+}
+
+void report_begin(trainer *t)
+{
+    const size_t before = t->out->n;
+    const int64_t batches = nnc_data_batches(t->data, NNC_DATA_validation);
+    if (t->format != NNC_TEXT)
+        return;
+    nnc_printf(t->out, "%s: training on ", nnc_data_format(t->data));
+    put_samples(t, NNC_DATA_train, t->per_epoch * t->accumulate * t->batch, t->out);
+    nnc_printf(t->out, ", %lld steps an epoch", (long long)t->per_epoch);
+    if (batches) {
+        nnc_puts(t->out, "; validation on ");
+        put_samples(t, NNC_DATA_validation, batches * t->batch, t->out);
+    }
+    nnc_putc(t->out, '\n');
+    hand_on(t, before);
+}
+
+static void put_number(nnc_text *t, const char *key, double v)
+{
+    nnc_printf(t, ", \"%s\": ", key);
+    if (isfinite(v))
+        nnc_printf(t, "%.9g", v);
+    else
+        nnc_puts(t, "null"); /* JSON has no other form of NaN and infinity */
 }
 
 /* Accuracy over the targets that are not ignored. */
@@ -119,7 +184,7 @@ static int epoch_numbers(const trainer *t, double rate, epoch_number n[5])
     if (classes)
         n[k++] = (epoch_number){"accuracy", share(p)};
     if (checked)
-        n[k++] = (epoch_number){"validation_loss", v->loss / (double)v->batches};
+        n[k++] = (epoch_number){"validation_loss", v->loss / v->counted};
     if (checked && classes)
         n[k++] = (epoch_number){"validation_accuracy", share(v)};
     return k;
@@ -145,7 +210,7 @@ static void print_epoch(trainer *t, double rate, int64_t ns, nnc_data_times load
     if (classes)
         nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(p));
     if (checked)
-        nnc_printf(t->out, "; validation: loss %.4f", v->loss / (double)v->batches);
+        nnc_printf(t->out, "; validation: loss %.4f", v->loss / v->counted);
     if (checked && classes)
         nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(v));
     nnc_printf(t->out, "; %.0f samples/s; compute %.3g s, load %.3g s, waited %.3g s\n", rate,
@@ -197,5 +262,12 @@ void report_end(trainer *t)
         "%s after step %lld of %lld: %lld steps in %.1f s, validation included; %.0f samples/s\n",
         t->stopped ? "stopped" : "done", (long long)t->step, (long long)t->steps, (long long)done,
         s, (double)(done * t->batch * t->accumulate) / fmax(s, 1e-9));
+    if (t->best_epoch && t->o->keep == NNC_KEEP_best) {
+        nnc_printf(t->out, "%s has the weights of epoch %lld, the best one: validation loss %.4f",
+            t->o->save, (long long)t->best_epoch, t->best_loss);
+        if (isfinite(t->best_accuracy))
+            nnc_printf(t->out, ", accuracy %.2f %%", 100 * t->best_accuracy);
+        nnc_putc(t->out, '\n');
+    }
     hand_on(t, before);
 }

@@ -71,6 +71,12 @@ const nnc_flag nnc_train_settings[] = {
         "Batches of a step, which takes the mean of their gradients (default: 1)"},
     {'k', {"--momentum", NNC_SET_REAL, AT(of.momentum), 0, 0, 1, "M"}, "Of sgd (default: 0)"},
     {'k', {"--nesterov", NNC_SET_BOOL, AT(of.nesterov)}, "Nesterov's momentum"},
+    {'k', {"--beta1", NNC_SET_REAL, AT(of.beta1), 0, 0, 1, "B"},
+        "adam, adamw: share of the mean of gradients that a step keeps (default: 0.9)"},
+    {'k', {"--beta2", NNC_SET_REAL, AT(of.beta2), 0, 0, 1, "B"},
+        "adam, adamw: share of the mean of their squares that a step keeps (default: 0.999)"},
+    {'k', {"--eps", NNC_SET_REAL, AT(of.eps), 0, 0, 0, "E"},
+        "adam, adamw: added to the root of that mean (default: 1e-8)"},
     {'k', {"--weight-decay", NNC_SET_REAL, AT(of.weight_decay), 0, 0, 0, "D"},
         "sgd, adam: D times the weight is added to its gradient; adamw: taken from the weight "
         "(default: 0)"},
@@ -89,8 +95,7 @@ const nnc_flag nnc_train_settings[] = {
         "Weights that are trained: all others are frozen"},
     {'k', {"--bn", NNC_SET_CHOICE, AT(of.bn), 0, NNC_BN_auto, 0, "auto|train|eval"},
         "Batch norms use and move: train: the batch's statistics; eval: keep the running ones; "
-        "auto "
-        "(default): train, but eval of frozen layers"},
+        "auto (default): as the layer's key bn says, otherwise train, but eval of frozen layers"},
     {'k', {"--loss-scale", NNC_SET_REAL, AT(of.loss_scale), 0, 0, 0, "S"},
         "Compute gradients of the loss times a scale that starts with S (default: with "
         "--precision=f16 65536, otherwise none)"},
@@ -105,11 +110,12 @@ const nnc_flag nnc_train_settings[] = {
         "(default: 0)"},
     {'l', {"--no-shuffle", NNC_SET_BOOL, AT(data.no_shuffle)},
         "Use samples in the order of the files"},
-    {'u', {"--replace-head", NNC_SET_PAIRS, AT(head), AT(n_head), 0, 0, "classes=N"},
-        "Give the model's last linear or conv layer N outputs, with generated weights, and read "
-        "the others from --weights"},
     {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
+    {'u', {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},
+        "--save: last (default): the weights after the last step; best: those of the epoch with "
+        "the "
+        "best accuracy, or least loss, in validation; all: also those of epoch N, as FILE-N"},
     {'u', {"--log", NNC_SET_FILE, AT(log), 0, 0, 0, "FILE"},
         "Write a line of JSON for each step and each epoch"},
     {'u', {"--checkpoint", NNC_SET_FILE, AT(checkpoint), 0, 0, 0, "FILE"},
@@ -130,14 +136,11 @@ _Static_assert(NNC_COUNT(nnc_train_settings) <= NNC_TRAIN_SETTINGS, "nnc_train_o
 
 /* ---- the section of a model file ----------------------------------------------------------------------------------------- */
 
-enum { MAX_KEY = 32 };
-
-/* "--no-shuffle": the key "shuffle", inverted. */
-static bool key_of(const nnc_flag *f, char key[MAX_KEY])
+bool nnc_train_key(const nnc_flag *f, char key[NNC_TRAIN_KEY_SIZE])
 {
     const char *name = f->value.name + 2;
     const bool inverted = !strncmp(name, "no-", 3);
-    snprintf(key, MAX_KEY, "%s", name + (inverted ? 3 : 0));
+    snprintf(key, NNC_TRAIN_KEY_SIZE, "%s", name + (inverted ? 3 : 0));
     for (char *p = key; *p; p++)
         *p = *p == '-' ? '_' : *p;
     return inverted;
@@ -148,15 +151,29 @@ static const char *const elsewhere[][2] = {{"learning_rate", "lr"}, {"batch_size
     {"num_epochs", "epochs"}, {"max_epochs", "epochs"}, {"max_steps", "steps"},
     {"criterion", "loss"}, {"lr_scheduler", "schedule"}, {"scheduler", "schedule"},
     {"warmup", "warmup_steps"}, {"clip_grad_norm", "clip_norm"}, {"gradient_clip_val", "clip_norm"},
-    {"random_seed", "seed"}, {"dataset", "data"}, {"validation_split", "validation"}};
+    {"betas", "beta1"}, {"random_seed", "seed"}, {"dataset", "data"},
+    {"validation_split", "validation"}};
+
+const char *nnc_train_calls(const char *name)
+{
+    char key[NNC_TRAIN_KEY_SIZE];
+    const size_t n = strcspn(name, "="), skip = strspn(name, "-");
+    snprintf(key, sizeof key, "%.*s", (int)(n - (skip < n ? skip : n)), name + skip);
+    for (char *p = key; *p; p++)
+        *p = *p == '-' ? '_' : *p;
+    for (size_t i = 0; i < NNC_COUNT(elsewhere); i++)
+        if (!strcmp(key, elsewhere[i][0]))
+            return elsewhere[i][1];
+    return NULL;
+}
 
 static nnc_status unknown_key(const char *key, nnc_loc loc, nnc_sink *sink)
 {
-    char name[NNC_TRAIN_SETTINGS][MAX_KEY];
+    char name[NNC_TRAIN_SETTINGS][NNC_TRAIN_KEY_SIZE];
     const char *names[NNC_TRAIN_SETTINGS], *near = NULL;
     size_t n = 0;
     for (size_t i = 0; i < nnc_n_train_settings; i++) {
-        (void)key_of(&nnc_train_settings[i], name[n]);
+        (void)nnc_train_key(&nnc_train_settings[i], name[n]);
         if (nnc_train_settings[i].group == 'u' && !strcmp(name[n], key))
             return nnc_fail(sink, NNC_E_MODEL, loc,
                 "`%s` is not a key of \"train\": each run names its files, with %s", key,
@@ -164,10 +181,9 @@ static nnc_status unknown_key(const char *key, nnc_loc loc, nnc_sink *sink)
         names[n] = name[n];
         n += nnc_train_settings[i].group != 'u';
     }
-    for (size_t i = 0; i < NNC_COUNT(elsewhere); i++)
-        if (!strcmp(key, elsewhere[i][0]))
-            return nnc_fail(sink, NNC_E_MODEL, loc, "unknown key \"%s\"; nnc calls it `%s`", key,
-                elsewhere[i][1]);
+    if (nnc_train_calls(key))
+        return nnc_fail(sink, NNC_E_MODEL, loc, "unknown key \"%s\"; nnc calls it `%s`", key,
+            nnc_train_calls(key));
     near = nnc_nearest(key, names, n);
     return nnc_fail(sink, NNC_E_MODEL, loc, "unknown key \"%s\"%s%s%s", key,
         near ? "; did you mean `" : " (`nnc train --help` lists the settings)", near ? near : "",
@@ -245,10 +261,10 @@ static nnc_status read_setting(const nnc_flag *f, const char *key, bool inverted
 static nnc_status read_key(
     const nnc_json *j, const nnc_item *v, nnc_train_options *o, nnc_arena *strings, nnc_sink *sink)
 {
-    char key[MAX_KEY];
+    char key[NNC_TRAIN_KEY_SIZE];
     for (size_t i = 0; i < nnc_n_train_settings; i++) {
         const nnc_flag *f = &nnc_train_settings[i];
-        const bool inverted = key_of(f, key);
+        const bool inverted = nnc_train_key(f, key);
         if (f->group == 'u' || strcmp(key, v->key) != 0)
             continue;
         nnc_train_options checked = *o; /* also what a flag overrides is checked */

@@ -12,7 +12,7 @@ typedef struct program {
     nnc_model *graph;
     nnc_artifact *artifact;
     nnc_session *session;
-    double loss, correct, counted; /* sums over the batches of an epoch */
+    double loss, correct, counted; /* sums over the batches of an epoch; loss of a validation: over its targets */
     int64_t batches;
 } program;
 
@@ -33,11 +33,14 @@ typedef struct trainer {
     bool dirty;                     /* something was done since the last checkpoint */
     int64_t began_step, began_ns;   /* of this process, for rates */
     bool stopped;                   /* by o->stop, before the end */
+    int64_t best_epoch;             /* --keep=best: the best one so far; 0: none */
+    double best_accuracy, best_loss;
     program *fed;                   /* takes the batches */
     bool staged;                    /* its next one is on the way, unless `ahead` says otherwise */
     nnc_status ahead;
     int64_t staged_at, next_ns;     /* when, and how long it took to have the data */
     int64_t hidden_ns;              /* of the epoch's waits for data: while a device computed */
+    uint64_t checkpoint;            /* its version that this run has read or written (nnc_file_version); 0: none */
     nnc_text options;               /* what defines the training, for checkpoints */
     FILE *log;
     int64_t log_bytes; /* of the lines in it */
@@ -62,6 +65,8 @@ nnc_status trainer_run(trainer *t, program *p, int k, double *loss) NNC_MUST;
 
 /* Opens the log; `keep` bytes of the one that is there stay, -1: none. NNC_E_IO: it does not have them. */
 nnc_status report_open(trainer *t, int64_t keep) NNC_MUST;
+/* What is trained on. */
+void report_begin(trainer *t);
 /* Of step t->step + 1. */
 nnc_status report_step(trainer *t, double loss, double rate, int64_t ns) NNC_MUST;
 /* ns: of its steps in this process, from step `first` of it on. */

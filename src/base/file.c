@@ -262,6 +262,15 @@ bool nnc_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+uint64_t nnc_file_version(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return 0;
+    const int64_t of[] = {(int64_t)st.st_ino, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    return nnc_hash64(of, sizeof of, (uint64_t)st.st_dev) | 1;
+}
+
 nnc_status nnc_map_open(nnc_map *m, const char *path, nnc_sink *sink)
 {
     *m = (nnc_map){0};

@@ -24,6 +24,8 @@ nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n) NNC_MUST; /* NNC_E_I
 /* NNC_E_IO where nnc_file_write could not write path. Changes no file. */
 nnc_status nnc_file_can_write(const char *path, nnc_sink *sink) NNC_MUST;
 bool nnc_file_exists(const char *path);
+/* A number that changes when the file is replaced or written to; 0: it does not exist. */
+uint64_t nnc_file_version(const char *path);
 /* Reads the first n bytes of a regular file; the number that were read: 0 also for a pipe, of which nothing is taken. */
 size_t nnc_file_start(const char *path, void *to, size_t n);
 /* Resolves symbolic links of the last component; the file need not exist. out: the file that nnc_file_write replaces. True when the file

@@ -92,6 +92,10 @@ static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
         return w->model ? NNC_OK : open_other(&any, w, sink);
     }
     w->model = nnc_model_open(o->file[0], &o->model, sink);
+    if (w->model && w->model->head && o->verbose) {
+        print_warnings(sink);
+        fputs(w->model->head, stderr);
+    }
     return w->model ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
 }
 

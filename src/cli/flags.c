@@ -1,5 +1,6 @@
 /* cli/flags.c -- the flags of all commands in one table, used for parsing and --help. */
 #include "cli/cli.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Groups of flags: a command names those that it takes. In the order in which --help prints them. */
@@ -29,6 +30,7 @@ static const struct {
     {'f', "printing"}, /* with csv */
     {'j', "printing"}, /* text or JSON */
     {'v', "printing"}, /* objects that --verbose lists */
+    {'V', "printing"}, /* weights that --verbose lists */
     {'h', "all commands"},
 };
 
@@ -50,6 +52,9 @@ static const nnc_flag own[] = {
             "NAME:1x3x224x224,..."},
         "Shapes of an ONNX model's inputs whose dimensions the file leaves open (default: a first "
         "dimension is 1; of an artifact: those that it was compiled for)"},
+    {'m', {"--replace-head", NNC_SET_PAIRS, AT(head), AT(n_head), 0, 0, "classes=N"},
+        "Give the model's last linear, conv or matmul N outputs, with generated weights, and read "
+        "the others from --weights"},
     {'g', {"--mode", NNC_SET_CHOICE, AT(mode), 0, MODE_forward, 0, "forward|step"},
         "step: the model's training step instead: loss, gradients and optimizer (default: "
         "forward)"},
@@ -173,6 +178,8 @@ static const nnc_flag own[] = {
         "Format of the report (default: text)"},
     {'v', {"--verbose", NNC_SET_BOOL, AT(verbose)},
         "List every decision, including those that differ only in their layers"},
+    {'V', {"--verbose", NNC_SET_BOOL, AT(verbose)},
+        "With --replace-head: list each weight that was read or generated"},
     {'h', {"--quiet", NNC_SET_BOOL, AT(quiet)}, "Do not show progress on the terminal"},
     {'h', {"--help", NNC_SET_BOOL, AT(help)}, "Print this text"},
 };
@@ -274,6 +281,20 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
     return NNC_OK;
 }
 
+/* --replace-head=classes=100 */
+static nnc_status read_head(options *o, nnc_sink *sink)
+{
+    char *end = NULL;
+    if (!o->n_head)
+        return NNC_OK;
+    const long n = strtol(o->head->value, &end, 10);
+    if (o->n_head > 1 || strcmp(o->head->name, "classes") != 0 || *end || n < 1 || n > 1000000000)
+        return nnc_fail0(sink, NNC_E_USAGE, "--replace-head: expected classes=N, found `%s=%s`",
+            o->head->name, o->head->value);
+    o->model.classes = (int)n;
+    return NNC_OK;
+}
+
 /* Finds the flag that `arg` names, and its attached value ("--set=a=1", "-O2"). */
 static const nnc_flag *find(const command *c, char *arg, char **value, size_t *at)
 {
@@ -312,6 +333,14 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
             return nnc_fail0(sink, NNC_E_USAGE,
                 "nnc %s: unknown flag %s (other commands have it); nnc %s --help lists the flags",
                 c->name, word, c->name);
+    const char *ours = strchr(c->groups, 'k') ? nnc_train_calls(word) : NULL;
+    if (ours && !strcmp(ours, "batch"))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "nnc %s: unknown flag %s; did you mean the model's argument, --set batch=%s?", c->name,
+            word, arg[strlen(word)] ? arg + strlen(word) + 1 : "N");
+    if (ours)
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "nnc %s: unknown flag %s; did you mean --%s?", c->name, word, ours);
     if (value && !strncmp(arg, "--", 2) && strchr(c->groups, 'm'))
         return nnc_fail0(sink, NNC_E_USAGE,
             "nnc %s: unknown flag %s; did you mean %s%sthe model's argument, --set %s?", c->name,
@@ -343,13 +372,20 @@ static nnc_status check_names(const options *o, nnc_sink *sink)
     return NNC_OK;
 }
 
+/* Short forms. */
+static char *alias(char *arg)
+{
+    static char help[] = "--help", verbose[] = "--verbose";
+    return !strcmp(arg, "-h") ? help : !strcmp(arg, "-v") ? verbose : arg;
+}
+
 /* Parses the flag at argv[*i] and its value, which may be the next argument. */
 static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, options *o,
     const char **before, nnc_sink *sink)
 {
     char *value, *arg = argv[*i];
     size_t at;
-    const nnc_flag *f = find(c, !strcmp(arg, "-h") ? (char[]){"--help"} : arg, &value, &at);
+    const nnc_flag *f = find(c, alias(arg), &value, &at);
     if (!f)
         return unknown(c, arg, sink);
     if (is_switch(f) && value &&
@@ -413,5 +449,6 @@ nnc_status parse_flags(
         return nnc_fail0(sink, NNC_E_USAGE, "nnc %s needs %s; nnc %s --help explains", c->name,
             c->args, c->name);
     NNC_TRY(check_exclusive(o, sink));
+    NNC_TRY(read_head(o, sink));
     return check_names(o, sink);
 }

@@ -39,19 +39,11 @@ static void print_line(void *ctx, const char *line)
     fflush(stdout);
 }
 
-/* --replace-head=classes=100 */
-static nnc_status read_head(options *o, nnc_sink *sink)
+/* Before the first step: warnings are read before the work, not after it. */
+static void ready(void *ctx, nnc_sink *sink)
 {
-    const nnc_train_options *t = &o->train;
-    char *end = NULL;
-    if (!t->n_head)
-        return NNC_OK;
-    const long n = strtol(t->head->value, &end, 10);
-    if (t->n_head > 1 || strcmp(t->head->name, "classes") != 0 || *end || n < 1 || n > 1000000000)
-        return nnc_fail0(sink, NNC_E_USAGE, "--replace-head: expected classes=N, found `%s=%s`",
-            t->head->name, t->head->value);
-    o->model.classes = (int)n;
-    return NNC_OK;
+    (void)ctx;
+    print_warnings(sink);
 }
 
 nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
@@ -60,7 +52,6 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
     options with = *o;
     nnc_train_options *t = &with.train;
     with.model.trains = true;
-    NNC_TRY(read_head(&with, sink));
     NNC_TRY(open_model(&with, w, sink));
     print_warnings(sink);
     NNC_TRY(nnc_train_read(w->model, t, &a, sink));
@@ -69,6 +60,7 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
             "there is nothing to train on: give --data=PATH, or \"data\" in the model file's "
             "\"train\"");
     t->seed = o->model.has_seed ? o->model.seed : t->seed;
+    t->ready = ready;
     t->report = print_line;
     t->progress = progress;
     t->ctx = (void *)o;

@@ -23,10 +23,13 @@ struct nnc_data {
     nnc_data_input *in;
     view view[NNC_DATA_INPUTS];
     int64_t batch; /* samples */
+    int64_t
+        pad; /* target of rows beyond the last sample for validation; NNC_DATA_none: there are none */
     part part[NNC_DATA_PARTS];
     int64_t *shuffled; /* of training, in the epoch */
     const nnc_source *source; /* of the pass, and its samples in order */
     const int64_t *order;
+    int64_t samples; /* of the pass */
     int64_t at; /* the batch that nnc_data_next gives next */
     nnc_draws draws; /* of sample 0 */
     nnc_loader *loader;
@@ -60,12 +63,14 @@ static nnc_status load_row(
     void *ctx, int64_t batch, int64_t row, void *const *to, nnc_scratch *s, nnc_sink *sink)
 {
     const nnc_data *d = ctx;
-    const int64_t sample = d->order[batch * d->batch + row];
+    const int64_t at = batch * d->batch + row, sample = d->order[nnc_min64(at, d->samples - 1)];
     for (int k = 0; k < d->n; k++) {
-        char *at = (char *)to[k] +
-                   row * d->view[k].numbers * nnc_dtype_size((nnc_dtype)d->in[k].type.dtype);
-        NNC_TRY(d->view[k].picture ? fill_picture(d, k, sample, at, s, sink)
-                                   : d->source->ops->row(d->source, sample, k, at, sink));
+        const int64_t numbers = d->view[k].numbers;
+        char *p = (char *)to[k] + row * numbers * nnc_dtype_size((nnc_dtype)d->in[k].type.dtype);
+        NNC_TRY(d->view[k].picture ? fill_picture(d, k, sample, p, s, sink)
+                                   : d->source->ops->row(d->source, sample, k, p, sink));
+        for (int64_t i = 0; d->in[k].target && at >= d->samples && i < numbers; i++)
+            nnc_set_i64(DT_i64, p, i, d->pad);
     }
     return NNC_OK;
 }
@@ -176,7 +181,7 @@ static nnc_status check_labels(
     for (int k = 0; k < d->n; k++)
         for (int64_t i = 0; d->in[k].target && i < o->n; i++) {
             NNC_TRY(o->ops->row(o, i, k, &class, sink));
-            if (class >= classes)
+            if (class < 0 || class >= classes)
                 return nnc_source_fail(o, i, sink,
                     "its class is %lld; the model's prediction has classes 0 to %lld",
                     (long long)class, (long long)classes - 1);
@@ -192,6 +197,7 @@ static nnc_status open_part(
         .n = d->n,
         .in = d->in,
         .classes = classes,
+        .like = p > d->part ? d->part->source : NULL,
         .moves = d->augment.h || d->augment.crop};
     NNC_TRY(nnc_source_open(&q, &p->source, sink));
     const nnc_source *o = p->source;
@@ -220,7 +226,8 @@ static void shuffle(int64_t *order, int64_t n, uint64_t seed, const char *name)
     }
 }
 
-/* Divides the samples, in an order of the seed, into those for training and those for validation, in whole batches. */
+/* Divides the samples, in an order of the seed, into those for training and those for validation: in whole batches, unless the last one is
+ * padded. */
 static nnc_status divide(nnc_data *d, nnc_sink *sink)
 {
     part *t = &d->part[NNC_DATA_train], *v = &d->part[NNC_DATA_validation];
@@ -229,16 +236,17 @@ static nnc_status divide(nnc_data *d, nnc_sink *sink)
     if (!v->source) {
         if (!d->o.no_shuffle)
             shuffle(t->order, all, d->o.seed, "split");
-        v->n = (int64_t)((double)all * share) / d->batch * d->batch;
+        const int64_t whole = d->pad == NNC_DATA_none ? d->batch : 1;
+        v->n = (int64_t)((double)all * share) / whole * whole;
         t->n -= v->n;
         v->order = t->order + t->n;
         if (share > 0 && !v->n)
             return nnc_fail0(sink, NNC_E_USAGE,
-                "--validation=%g of %lld samples is less than a batch of %lld: keep a larger share",
-                share, (long long)all, (long long)d->batch);
+                "--validation=%g of %lld samples is less than %s%lld: keep a larger share", share,
+                (long long)all, whole > 1 ? "a batch of " : "", (long long)whole);
     }
     for (const part *p = d->part; p < d->part + NNC_DATA_PARTS; p++)
-        if (p->n < d->batch && (p == t || v->source))
+        if (p->n < d->batch && (p == t || (v->source && d->pad == NNC_DATA_none)))
             return nnc_fail0(sink, NNC_E_MODEL,
                 "%lld samples for %s are less than a batch of %lld: set a smaller one (--set "
                 "batch=...)",
@@ -300,6 +308,9 @@ nnc_status nnc_data_open(const nnc_data_options *o, int n, const nnc_data_input 
     d->o = *o;
     d->n = n;
     d->batch = in[0].type.dim[0];
+    d->pad = NNC_DATA_none;
+    for (int k = 0; k < n; k++)
+        d->pad = in[k].target ? in[k].pad : d->pad;
     d->in = nnc_arena_memdup(&d->arena, in, (size_t)n * sizeof *in);
     nnc_status s = d->in ? open_all(d, classes, sink) : nnc_nomem(sink);
     if (s)
@@ -327,7 +338,8 @@ int64_t nnc_data_samples(const nnc_data *d, nnc_data_part p)
 
 int64_t nnc_data_batches(const nnc_data *d, nnc_data_part p)
 {
-    return d->part[p].n / d->batch;
+    const bool padded = p == NNC_DATA_validation && d->pad != NNC_DATA_none;
+    return (d->part[p].n + (padded ? d->batch - 1 : 0)) / d->batch;
 }
 
 const char *nnc_data_format(const nnc_data *d)
@@ -344,6 +356,7 @@ void nnc_data_begin(nnc_data *d, nnc_data_part p, int64_t epoch, int64_t first)
     nnc_loader_pause(d->loader);
     d->source = now->source ? now->source : t->source;
     d->order = now->order;
+    d->samples = now->n;
     d->draws = (nnc_draws){.train = p == NNC_DATA_train};
     if (p == NNC_DATA_train) {
         snprintf(name, sizeof name, "augment epoch %lld", (long long)epoch);
@@ -366,7 +379,8 @@ nnc_status nnc_data_next(nnc_data *d, const void **batch, nnc_sink *sink)
 void nnc_data_where(const nnc_data *d, int64_t row, nnc_text *out)
 {
     char place[64] = "";
-    d->source->ops->name(d->source, d->order[(d->at - 1) * d->batch + row], out, place);
+    const int64_t at = nnc_min64((d->at - 1) * d->batch + row, d->samples - 1);
+    d->source->ops->name(d->source, d->order[at], out, place);
     nnc_printf(out, "%s%s", *place ? ", " : "", place);
 }
 

@@ -15,7 +15,7 @@ typedef struct nnc_data_options {
     const char *path;   /* a file or folder: tensors (.npz, .safetensors, .npy), CIFAR, idx, or folders of pictures by class */
     const char *labels; /* the target of tensors or idx in a file of its own, or NULL */
     const char *validation_path, *validation_labels; /* all samples of another data set for validation, or NULL */
-    double validation;  /* without validation_path: share of the samples that are not trained on; whole batches */
+    double validation;  /* without validation_path: share of the samples that are not trained on */
     bool no_shuffle;    /* samples in the order of the files */
     uint64_t seed;      /* of the division, the order and the augmentation */
     const char *resize; /* pictures: "256": the shorter side; "224x224": height and width; NULL: as they are */
@@ -27,12 +27,15 @@ typedef struct nnc_data_options {
     int loaders;        /* threads that load; 0: a quarter of the CPUs; -1: none, batches are loaded when they are asked for */
 } nnc_data_options;
 
+#define NNC_DATA_none INT64_MIN
+
 /* An input of the graph that data are read for. */
 typedef struct nnc_data_input {
     const char *name;
     nnc_type type; /* of a batch, row-major: the first dimension counts samples */
     bool target;
-    int64_t ignored; /* of the target: an index that is valid though it is no class; -1: none */
+    int64_t ignored; /* of the target: an index that is valid though it is no class; NNC_DATA_none: there is none */
+    int64_t pad; /* of the target: index in the rows beyond the last sample for validation; NNC_DATA_none: such a batch is left out */
 } nnc_data_input;
 
 typedef enum nnc_data_part { NNC_DATA_train, NNC_DATA_validation, NNC_DATA_PARTS } nnc_data_part;
@@ -44,7 +47,7 @@ nnc_status nnc_data_open(const nnc_data_options *o, int n, const nnc_data_input 
     nnc_data **out, nnc_sink *sink) NNC_MUST;
 void nnc_data_close(nnc_data *d); /* also in the middle of an epoch */
 int64_t nnc_data_samples(const nnc_data *d, nnc_data_part part);
-int64_t nnc_data_batches(const nnc_data *d, nnc_data_part part); /* whole ones */
+int64_t nnc_data_batches(const nnc_data *d, nnc_data_part part); /* whole ones; of validation also a padded one */
 const char *nnc_data_format(const nnc_data *d); /* "CIFAR-10", for reports */
 
 /* Begins an epoch (1..) of a part with batch `first` (0..): loader threads go ahead with it and those after it. */

@@ -104,13 +104,30 @@ static int kind_of(const char *name)
                                                                        : KINDS;
 }
 
-static nnc_status list_class(folder *f, int32_t class, int64_t *met, nnc_sink *sink)
+/* The samples for validation have the classes of those for training, whichever of them have a folder. */
+static nnc_status take_classes(folder *f, const folder *like, nnc_sink *sink)
+{
+    for (size_t i = 0, k = 0; i < f->classes.n; i++, k++) {
+        while (k < like->classes.n && strcmp(like->classes.at[k], f->classes.at[i]) < 0)
+            k++;
+        if (k == like->classes.n || strcmp(like->classes.at[k], f->classes.at[i]) != 0)
+            return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = f->path},
+                "has a folder `%s`, which is no class of %s", f->classes.at[i], like->path);
+    }
+    f->classes = like->classes; /* in its arena: it stays open for as long */
+    return NNC_OK;
+}
+
+/* Lists the pictures of a class; one that only training has may have none here. */
+static nnc_status list_class(folder *f, int32_t class, bool may_lack, int64_t *met, nnc_sink *sink)
 {
     nnc_names names = {0};
     nnc_arena *a = &f->o.arena;
     const int64_t before = f->o.n;
     char *path = nnc_arena_printf(a, "%s/%s", f->path, f->classes.at[class]);
     NNC_NEED(path, sink);
+    if (may_lack && !nnc_file_exists(path))
+        return NNC_OK;
     NNC_TRY(nnc_list_folder(a, path, false, &names, sink));
     for (size_t i = 0; i < names.n; i++) {
         const int kind = kind_of(names.at[i]);
@@ -150,8 +167,13 @@ static nnc_status list_all(
     for (size_t i = 0; i < classes->n; i++) {
         f->classes.at[i] = nnc_arena_strdup(a, classes->at[i]);
         NNC_NEED(f->classes.at[i], sink);
-        NNC_TRY(list_class(f, (int32_t)i, met, sink));
     }
+    f->classes.n = classes->n;
+    const bool named = q->like && q->like->ops == &ops;
+    if (named)
+        NNC_TRY(take_classes(f, (const folder *)q->like, sink));
+    for (size_t i = 0; i < f->classes.n; i++)
+        NNC_TRY(list_class(f, (int32_t)i, named, met, sink));
     if (met[KINDS])
         nnc_warn(sink, (nnc_loc){.file = q->path},
             met[KINDS] == 1 ? "%lld other file is left out: pictures end in .jpg, .jpeg or .png"

@@ -60,6 +60,7 @@ typedef struct nnc_request {
     int n;
     const nnc_data_input *in;
     int64_t classes; /* of the target; 0: it is not a class */
+    const nnc_source *like; /* samples for validation: those for training, whose classes' names they have; otherwise NULL */
     bool moves;      /* tensors are augmented: their height and width need not be the model's */
 } nnc_request;
 /* Recognises the format and opens it. */

@@ -169,7 +169,7 @@ static nnc_status check_classes(const column *c, int64_t classes, int64_t ignore
             return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = c->file},
                 "%s has class %lld at %lld; the model's prediction has classes 0 to %lld%s",
                 c->name, (long long)v, (long long)i, (long long)classes - 1,
-                v == -100 || v == 255 ? "; --ignore-index leaves such targets out" : "");
+                v == -100 || v == -1 || v == 255 ? "; --ignore-index leaves such targets out" : "");
     }
     return NNC_OK;
 }

@@ -227,10 +227,12 @@ static bool need_channels(fe_layer *l)
 
 nnc_ref fe_build_batchnorm(fe_layer *l)
 {
-    nnc_attr a[1];
+    nnc_attr a[2];
     int n = 0;
     if (!need_channels(l) || !put_eps(l, a, &n))
         return NNC_NONE;
+    if (strcmp(l->s.bn, "auto") != 0)
+        a[n++] = nnc_aw(AT_bn, l->s.bn);
     const nnc_type x = *in_type(l);
     nnc_type t = nnc_type_make((nnc_dtype)x.dtype, 1, &x.dim[1]);
     nnc_ref v[5] = {l->in[0], NNC_NONE, NNC_NONE};

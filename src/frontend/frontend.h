@@ -17,7 +17,7 @@ typedef struct nnc_model_options {
     uint64_t seed; /* of generated weights */
     bool trains; /* the section "train" sets the arg `batch` and, without has_seed, the seed */
     bool has_seed;
-    int classes; /* of a new head (--replace-head); 0: the head is the model's */
+    int classes; /* of a new head (--replace-head); 0: the head is the model's; nnc_model_again: as it was */
     const char *weights; /* file of tensors, NULL = generate */
     const nnc_arg *rename; /* of its tensors (nnc_tensors_rename) */
     int n_rename;

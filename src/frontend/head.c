@@ -60,20 +60,18 @@ static int classes_of(const nnc_node *head, const nnc_type *weight)
     return nnc_attr_int(head, AT_transpose_b, 0) ? weight->rank - 2 : weight->rank - 1;
 }
 
-/* Gives the param one extent more or less, and numbers from the seed: zeros for a bias that was read from a file. */
+/* Gives the param another extent, and numbers from the seed, zeros for a bias: the same ones when an artifact's model is read again. */
 static void renew(nnc_graph *g, nnc_node *p, int dim, int64_t n, double fan_in, uint64_t seed)
 {
     nnc_type *t = &g->value[p->out].type;
-    const nnc_weight was = *p->weight;
     int64_t extent[NNC_MAX_RANK];
     memcpy(extent, t->dim, sizeof extent);
     extent[dim] = n;
     *t = nnc_type_make((nnc_dtype)t->dtype, t->rank, extent);
-    if (was.kind != NNC_W_gen)
-        *p->weight = (nnc_weight){.kind = NNC_W_gen,
-            .name = was.name,
-            .seed = seed,
-            .scale = fan_in > 0 ? (float)sqrt(3 / fan_in) : 0};
+    *p->weight = (nnc_weight){.kind = NNC_W_gen,
+        .name = p->weight->name,
+        .seed = seed,
+        .scale = fan_in > 0 ? (float)sqrt(3 / fan_in) : 0};
 }
 
 /* Infers the types after the head again; constant shapes get the new number instead of the old one. */
@@ -123,11 +121,72 @@ void fe_forget_head(const nnc_graph *g, nnc_mismatch *m)
         nnc_mismatch_drop(m, bias->weight->name);
 }
 
+/* Lists each weight and where its numbers are from, and the tensors of the file that are left out. How many of each. */
+typedef struct sources {
+    int read, generated, left;
+} sources;
+
+static nnc_status list_weights(
+    const nnc_graph *g, const nnc_model_options *o, sources *n, nnc_text *out, nnc_sink *sink)
+{
+    nnc_tensors *file = NULL;
+    if (o->weights)
+        NNC_TRY(fe_open_weights(o, &file, sink));
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_weight *w = g->node[i].op == OP_param ? g->node[i].weight : NULL;
+        if (!w || !w->name)
+            continue;
+        const bool made = w->kind == NNC_W_gen;
+        nnc_printf(out, "%s %s ", made ? "generated" : "read", w->name);
+        nnc_put_type(out, nnc_typeof(g, g->node[i].out));
+        nnc_putc(out, '\n');
+        n->read += !made;
+        n->generated += made;
+    }
+    for (int i = 0; file && i < nnc_tensors_count(file); i++) {
+        const nnc_tensor_entry *e = nnc_tensors_at(file, i);
+        NNC_LOCAL(nnc_text) line = {0};
+        nnc_printf(&line, "read %s ", e->name);
+        if (!line.oom && out->n && strstr(nnc_text_str(out), nnc_text_str(&line)))
+            continue;
+        nnc_printf(out, "left out %s ", e->name);
+        nnc_put_type(out, &e->type);
+        nnc_putc(out, '\n');
+        n->left++;
+    }
+    nnc_tensors_close(file);
+    return out->oom ? nnc_nomem(sink) : NNC_OK;
+}
+
+/* Says what is new, and keeps the list of the weights. */
+static nnc_status report(nnc_graph *g, const nnc_model_options *o, int64_t old, const char *weight,
+    bool bias, nnc_loc loc, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) list = {0};
+    sources n = {0};
+    char left[64] = "", others[64] = "";
+    if (o->again)
+        return NNC_OK;
+    NNC_TRY(list_weights(g, o, &n, &list, sink));
+    g->head = nnc_arena_strdup(&g->arena, nnc_text_str(&list));
+    NNC_NEED(g->head, sink);
+    if (n.left)
+        snprintf(left, sizeof left, ", %d of its tensors %s left out", n.left,
+            n.left > 1 ? "are" : "is");
+    if (n.generated > 1 + bias)
+        snprintf(others, sizeof others, ", as %d others", n.generated - 1 - bias);
+    nnc_warn(sink, loc,
+        "new head: %d classes instead of %lld; %s%s generated%s; %d other weights are read from "
+        "%s%s (--verbose lists them)",
+        o->classes, (long long)old, weight, bias ? " and its bias are" : " is", others, n.read,
+        o->weights ? o->weights : "the model's files", left);
+    return NNC_OK;
+}
+
 nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
 {
     nnc_node *weight, *bias, *head = find(g, &weight, &bias);
     nnc_loc loc = nnc_def(g, g->output[0])->loc;
-    int read = 0;
     if (!head)
         return nnc_fail(sink, NNC_E_MODEL, loc,
             "--replace-head: the model's first output is not that of a linear, conv or matmul with "
@@ -148,12 +207,6 @@ nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *s
             break;
         }
     NNC_TRY(infer_again(g, old, o->classes, sink));
-    for (uint32_t i = 0; i < g->n_node; i++)
-        read +=
-            g->node[i].op == OP_param && g->node[i].weight && g->node[i].weight->kind != NNC_W_gen;
-    nnc_warn(sink, loc,
-        "new head: %d classes instead of %lld; %s%s generated; %d other weights are read from %s",
-        o->classes, (long long)old, weight->weight->name, bias ? " and its bias are" : " is", read,
-        o->weights ? o->weights : "the model's files");
+    NNC_TRY(report(g, o, old, weight->weight->name, bias != NULL, loc, sink));
     return nnc_verify(g, sink);
 }

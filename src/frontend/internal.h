@@ -270,6 +270,8 @@ nnc_ref fe_build_binary(fe_layer *l); /* two operands, or one and "value" */
 nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scale, float shift);
 /* Sets the weight's scale at the end of the load, since it depends on the consumers of `user` (see weights.c). */
 bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in);
+/* The tensors of o->weights. */
+nnc_status fe_open_weights(const nnc_model_options *o, nnc_tensors **out, nnc_sink *sink);
 nnc_status fe_weights_open(fe *f);
 nnc_status fe_weights_close(fe *f, bool ok);
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);

@@ -290,6 +290,7 @@ static bool keep_options(nnc_given *v, const nnc_model_options *o)
     bool ok = !o->weights || (v->weights = nnc_arena_strdup(a, o->weights));
     int n = 0;
     v->seed = o->seed;
+    v->classes = o->classes;
     for (int i = 0; ok && n < v->n_arg && i < o->n_set; i++)
         ok = keep_arg(
             v, n++, o->set[i].name, nnc_arena_printf(a, "%lld", (long long)o->set[i].value));
@@ -486,8 +487,10 @@ nnc_graph *nnc_model_again(const nnc_graph *g, const nnc_model_options *o, nnc_s
         return (void)nnc_nomem(sink), NULL;
     const char *text = v->n_piece ? v->piece[0].data : "", *file = v->file[0].name;
     const size_t n = v->n_piece ? (size_t)v->piece[0].size : 0;
-    return nnc_onnx_looks(file, text, n) ? load_onnx(file, text, n, &with, sink)
-                                         : load_json(file, text, n, &with, sink);
+    with.classes = v->classes;
+    nnc_graph *again = nnc_onnx_looks(file, text, n) ? load_onnx(file, text, n, &with, sink)
+                                                     : load_json(file, text, n, &with, sink);
+    return with_head(again, &with, sink);
 }
 
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink)

@@ -205,14 +205,15 @@ static nnc_status list_again(const nnc_model_options *o, nnc_tensors **out, nnc_
     int n = 0;
     NNC_NEED(w && t, sink);
     for (uint32_t i = 0; i < g->n_node; i++)
-        if (g->node[i].op == OP_param && g->node[i].weight && g->node[i].weight->name) {
+        if (g->node[i].op == OP_param && g->node[i].weight && g->node[i].weight->name &&
+            !(o->classes && g->node[i].weight->kind == NNC_W_gen)) { /* of the new head */
             w[n] = g->node[i].weight;
             t[n++] = nnc_typeof(g, g->node[i].out);
         }
     return nnc_tensors_listed(o->weights, n, w, t, out, sink);
 }
 
-static nnc_status open_file(const nnc_model_options *o, nnc_tensors **out, nnc_sink *sink)
+nnc_status fe_open_weights(const nnc_model_options *o, nnc_tensors **out, nnc_sink *sink)
 {
     if (o->again)
         return list_again(o, out, sink);
@@ -224,7 +225,7 @@ nnc_status fe_weights_open(fe *f)
 {
     if (!f->o->weights)
         return NNC_OK;
-    NNC_TRY(open_file(f->o, &f->st, f->sink));
+    NNC_TRY(fe_open_weights(f->o, &f->st, f->sink));
     f->st_used = ARENA_NEW(&f->a, bool, nnc_tensors_count(f->st) + 1);
     return f->st_used ? NNC_OK : nnc_nomem(f->sink);
 }
@@ -289,13 +290,15 @@ nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_s
 {
     nnc_tensors *s = NULL;
     NNC_LOCAL(nnc_mismatch) m = {.missing = 0}, left = {.missing = 0};
-    nnc_status st = open_file(o, &s, sink);
+    nnc_status st = fe_open_weights(o, &s, sink);
     bool *used = st ? NULL : nnc_arena_alloc(&g->arena, (size_t)nnc_tensors_count(s) + 1, 1);
     const char *file = nnc_arena_strdup(&g->arena, o->weights);
     if (!st && !(used && file))
         st = nnc_nomem(sink);
     if (!st)
         st = bind(g, s, file, used, &m, sink);
+    if (!st && o->classes)
+        fe_forget_head(g, &m);
     if (!st)
         st = nnc_mismatch_report(&m, o->weights, "weights", sink);
     if (!st)

@@ -195,13 +195,13 @@ static nnc_status check_word(infer *c, const nnc_attr *a)
     static const char *const modes[] = {"constant", "reflect", "edge"};
     static const char *const forms[] = {"none", "tanh"};
     static const char *const updates[] = {"none", "add", "mul", "min", "max"};
-    static const char *const steps[] = {"tanh", "relu"};
+    static const char *const steps[] = {"tanh", "relu"}, *const bn[] = {"auto", "train", "eval"};
     const struct {
         nnc_akey key;
         const char *const *words;
         size_t n;
     } list[] = {{AT_mode, modes, NNC_COUNT(modes)}, {AT_reduction, updates, NNC_COUNT(updates)},
-        {AT_activation, steps, NNC_COUNT(steps)}};
+        {AT_activation, steps, NNC_COUNT(steps)}, {AT_bn, bn, NNC_COUNT(bn)}};
     const char *const *words = forms;
     size_t n = NNC_COUNT(forms);
     for (size_t i = 0; i < NNC_COUNT(list); i++)

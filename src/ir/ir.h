@@ -162,6 +162,7 @@ struct nnc_graph {
     nnc_arena arena;
     nnc_sink *sink; /* borrowed; may be NULL */
     nnc_given *given; /* what it was read from, shared; NULL: it cannot be read for other shapes */
+    const char *head; /* a model with a new head: its weights and where they are from, a line each; otherwise NULL */
     nnc_status status;
     const char *name;
     nnc_node *node;

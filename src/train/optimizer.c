@@ -360,6 +360,8 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     optimizer o = {.g = g, .t = t, .scale = NNC_NONE, .ok = NNC_NONE, .a = &a};
     int k;
     NNC_NEED(w && grad, sink);
+    if (t->beta1 >= 1 || t->beta2 >= 1)
+        return nnc_fail0(sink, NNC_E_USAGE, "--beta1 and --beta2 must be less than 1");
     g->origin = "/optimizer";
     if (t->loss_scale > 0)
         o.scale = number_state(&o, "loss_scale", t->loss_scale);

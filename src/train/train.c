@@ -147,10 +147,14 @@ static nnc_ref pooled_first(copy *c, const nnc_node *pool, const nnc_node *relu)
     return x == NNC_NONE ? x : nnc_copy_node(c->g, c->m, relu, &x);
 }
 
-/* Does a batch norm with this running mean use the statistics of its batch? */
-static bool is_by_batch(const copy *c, nnc_ref mean)
+/* Does batch norm n, with this running mean, use the statistics of its batch? */
+static bool is_by_batch(const copy *c, const nnc_node *n, nnc_ref mean)
 {
-    return c->t->bn == NNC_BN_auto ? !nnc_def(c->g, mean)->frozen : c->t->bn == NNC_BN_train;
+    const nnc_attr *own = nnc_attr_find(n, AT_bn);
+    const char word = own ? own->word[0] : 'a';
+    if (c->t->bn != NNC_BN_auto)
+        return c->t->bn == NNC_BN_train;
+    return word == 'a' ? !nnc_def(c->g, mean)->frozen : word == 't';
 }
 
 static void copy_one(copy *c, const nnc_node *n)
@@ -167,7 +171,7 @@ static void copy_one(copy *c, const nnc_node *n)
     c->g->origin = n->origin;
     c->g->loc = n->loc;
     c->g->device = n->device;
-    if (n->op == OP_batchnorm && !c->evaluate && is_by_batch(c, arg[3]))
+    if (n->op == OP_batchnorm && !c->evaluate && is_by_batch(c, n, arg[3]))
         r = by_batch(c, n, arg);
     else if (!c->evaluate && relu_before(c, n))
         r = pooled_first(c, n, relu_before(c, n));

@@ -21,7 +21,7 @@ enum { NNC_IGNORE_none = INT_MIN };
 
 /* Statistics that batch norms normalise by: those of the batch, which move the running ones, or the running ones, which stay. */
 typedef enum nnc_bn {
-    NNC_BN_auto,  /* the batch's; of frozen layers the running ones */
+    NNC_BN_auto,  /* as the layer says (AT_bn), by default the batch's; of frozen layers the running ones */
     NNC_BN_train, /* the batch's, also of frozen layers */
     NNC_BN_eval,  /* the running ones */
 } nnc_bn;

@@ -404,17 +404,20 @@ TEST(steps_with_infinite_gradients)
 /* Statistics and weights of a batch norm are left alone or not, each by itself. */
 TEST(statistics_apart_from_frozen)
 {
-    for (int i = 0; i < 6; i++) {
+    static const char *const keys[] = {
+        "", ", \"bn\": \"auto\"", ", \"bn\": \"train\"", ", \"bn\": \"eval\""};
+    for (int i = 0; i < 24; i++) {
         const bool frozen = i % 2;
+        const int key = i / 6; /* of the layer; --bn overrides it */
         char json[300];
         nnc_training t = nnc_training_defaults;
         nnc_graph *g = NULL;
-        t.bn = (nnc_bn)(i / 2);
+        t.bn = (nnc_bn)(i / 2 % 3);
         snprintf(json, sizeof json,
             "{\"inputs\": {\"x\": [4, 3, 5, 5]}, \"layers\": [{\"op\": \"batchnorm\", \"name\": "
-            "\"n\"%s}, "
+            "\"n\"%s%s}, "
             "\"flatten\", {\"op\": \"linear\", \"name\": \"f\", \"out\": 3}]}",
-            frozen ? ", \"frozen\": true" : "");
+            frozen ? ", \"frozen\": true" : "", keys[key]);
         nnc_graph *m = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
         CHECK_OK(nnc_train_graph(m, &t, &g, test_sink));
         int weights = 0, statistics = 0, by_batch = 0;
@@ -426,7 +429,8 @@ TEST(statistics_apart_from_frozen)
         for (uint32_t k = 0; k < g->n_node; k++)
             by_batch += g->node[k].op == OP_reduce_mean && g->node[k].origin &&
                         strstr(g->node[k].origin, "/n") != NULL;
-        const bool moves = t.bn == NNC_BN_train || (t.bn == NNC_BN_auto && !frozen);
+        const bool moves =
+            t.bn == NNC_BN_train || (t.bn == NNC_BN_auto && (key < 2 ? !frozen : key == 2));
         CHECK_INT(weights, frozen ? 0 : 2);
         CHECK_INT(statistics, moves ? 2 : 0);
         CHECK((by_batch > 0) == moves);
@@ -519,9 +523,9 @@ TEST(files_of_samples)
     CHECK_OK(nnc_train(e, g, &o, NNC_CSV, &again, test_sink));
     CHECK(!strncmp(
         nnc_text_str(&again), "epoch,steps,loss,samples_per_s,accuracy,validation_loss", 40));
-    o.data.validation = 0.05;
+    o.data.validation = 0.001;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_USAGE);
-    CHECK_DIAG("is less than a batch of 16");
+    CHECK_DIAG("--validation=0.001 of 128 samples is less than 1");
     o.data.validation = 0;
     o.rate.lr = 1e60;
     o.steps = 1; /* whose loss is still that of the weights before it */

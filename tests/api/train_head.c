@@ -1,6 +1,8 @@
 /* tests/api/train_head.c -- a new head on weights that were saved with another one. */
 #include "frontend/frontend.h"
 #include "help.h"
+#include <math.h>
+#include <unistd.h>
 
 #define LINEAR(classes) \
     "{\"inputs\": {\"x\": [2, 4]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", \"out\": " \
@@ -41,7 +43,63 @@ static void check_head(const nnc_graph *g, const char *file)
     CHECK_INT(nnc_typeof(g, c->out)->dim[0], 3);
     CHECK_DIAG("new head: 3 classes instead of ");
     CHECK_DIAG("2 other weights are read from");
+    CHECK_DIAG(", 2 of its tensors are left out");
+    CHECK(g->head && strstr(g->head, "read a.weight f32[5,") &&
+          strstr(g->head, "read a.bias f32[5]"));
+    CHECK(strstr(g->head, "generated b.weight f32[3,5") &&
+          strstr(g->head, "left out b.bias f32[10]"));
     CHECK_OK(nnc_verify(g, test_sink));
+}
+
+/* An artifact of a model with another head is planned for other shapes with that head, without its files. */
+TEST(heads_in_artifacts)
+{
+    static const char json[] =
+        "{\"args\": {\"n\": 2}, \"inputs\": {\"x\": [\"n\", 4]}, \"layers\": [{\"op\": \"linear\", "
+        "\"name\": \"a\", \"out\": 5}, \"relu\", {\"op\": \"linear\", \"name\": \"b\", \"out\": "
+        "10}]}";
+    char dir[256], weights[300], model[300], artifact[300];
+    float y[2][14];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    snprintf(weights, sizeof weights, "%s/w.npz", dir);
+    snprintf(model, sizeof model, "%s/m.json", dir);
+    snprintf(artifact, sizeof artifact, "%s/m.nnc", dir);
+    CHECK_OK(nnc_file_write(model, json, sizeof json - 1, false, test_sink));
+    nnc_graph *g = open_with(json, NULL, 0, 1);
+    CHECK_OK(nnc_model_write_weights(g, weights, test_sink));
+    nnc_graph_destroy(g);
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL, *b = NULL, *of[2];
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    const nnc_open_options o = {.classes = 7, .weights = weights};
+    nnc_model *m = nnc_model_open(model, &o, test_sink);
+    CHECK(m != NULL);
+    CHECK_OK(nnc_compile(e, m, NULL, &a, test_sink));
+    CHECK_OK(nnc_artifact_save(a, artifact, false, test_sink));
+    nnc_artifact_destroy(a);
+    unlink(model);
+    CHECK_OK(nnc_artifact_load(e, artifact, &a, test_sink));
+    const nnc_arg one = {"n", "1"};
+    CHECK_OK(nnc_artifact_for(e, a, &(nnc_open_options){.arg = &one, .n_arg = 1}, &b, test_sink));
+    of[0] = a;
+    of[1] = b;
+    for (int i = 0; i < 2 && of[i]; i++) {
+        static const float x[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};
+        nnc_session *s = NULL;
+        CHECK_OK(nnc_session_create(e, of[i], &s, test_sink));
+        CHECK_INT(nnc_type_numel(nnc_session_output_type(s, 0)), 14 >> i);
+        CHECK_OK(nnc_session_input(s, 0, x, test_sink));
+        CHECK_OK(nnc_session_run(s, test_sink));
+        CHECK_OK(nnc_session_output(s, 0, y[i], test_sink));
+        nnc_session_destroy(s);
+    }
+    for (int i = 0; i < 7; i++)
+        CHECK(fabsf(y[0][i] - y[1][i]) <= 1e-5f * fabsf(y[0][i]) + 1e-6f);
+    nnc_artifact_destroy(b);
+    nnc_artifact_destroy(a);
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+    api_rmdir(dir);
 }
 
 TEST(heads_that_are_replaced)

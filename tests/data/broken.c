@@ -210,6 +210,27 @@ TEST(models_that_do_not_fit)
     td_remove();
 }
 
+/* A class below 0 is no class, unless it is the one that is ignored: losses would count it from the end. */
+TEST(classes_below_zero)
+{
+    static const float x[8 * 4] = {0};
+    int64_t y[8] = {0, 1, 2, -1, 0, 0, 0, 0};
+    const nnc_type tx = nnc_type_make(DT_f32, 2, (const int64_t[]){8, 4}),
+                   ty = nnc_type_make(DT_i64, 1, (const int64_t[]){8});
+    nnc_data_input in[] = {{"x", tx, false, NNC_DATA_none, NNC_DATA_none},
+        {"target", ty, true, NNC_DATA_none, NNC_DATA_none}};
+    nnc_data *d = NULL;
+    td_write_tensors("a.npz", 2, (const char *const[]){"x", "target"},
+        (const nnc_type *const[]){&tx, &ty}, (const void *const[]){x, y});
+    const nnc_data_options o = {.path = td_path("a.npz")};
+    CHECK_INT(nnc_data_open(&o, 2, in, 3, &d, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("target has class -1 at 3; the model's prediction has classes 0 to 2");
+    in[1].ignored = -1;
+    CHECK_OK(nnc_data_open(&o, 2, in, 3, &d, test_sink));
+    nnc_data_close(d);
+    td_remove();
+}
+
 /* What only a sample shows is reported with its place when its batch is taken. */
 TEST(crops_of_small_pictures)
 {
@@ -233,8 +254,10 @@ TEST(augmented_tensors)
     static const int64_t y[8 * 36] = {0}, dim[] = {8, 1, 6, 6}, dim_y[] = {8, 6, 6};
     const nnc_type tx = nnc_type_make(DT_f32, 4, dim), ty = nnc_type_make(DT_i64, 3, dim_y),
                    flat = nnc_type_make(DT_f32, 2, (const int64_t[]){8, 36});
-    const nnc_data_input dense[] = {{"x", tx, false}, {"target", ty, true}};
-    const nnc_data_input rows[] = {{"x", flat, false}, {"target", ty, true}};
+    const nnc_data_input dense[] = {
+        {"x", tx, false}, {"target", ty, true, NNC_DATA_none, NNC_DATA_none}};
+    const nnc_data_input rows[] = {
+        {"x", flat, false}, {"target", ty, true, NNC_DATA_none, NNC_DATA_none}};
     nnc_data *d = NULL;
     td_write_tensors("a.npz", 2, (const char *const[]){"x", "target"},
         (const nnc_type *const[]){&tx, &ty}, (const void *const[]){x, y});

@@ -225,7 +225,8 @@ void td_png(nnc_text *t, int type, int bits, int channels, int h, int w)
 nnc_status td_open(const nnc_data_options *o, const td_model *m, nnc_data **out)
 {
     const nnc_data_input in[] = {{"x", nnc_type_make(DT_f32, m->rank, m->dim), false},
-        {"target", nnc_type_make(DT_i64, 1, m->dim), true}};
+        {"target", nnc_type_make(DT_i64, 1, m->dim), true, NNC_DATA_none,
+            m->padded ? TD_PAD : NNC_DATA_none}};
     *out = NULL;
     return nnc_data_open(o, 2, in, m->classes, out, test_sink);
 }

@@ -30,7 +30,9 @@ typedef struct td_model {
     int64_t dim[4];
     int rank;
     int64_t classes;
+    bool padded; /* the last batch of validation, with targets TD_PAD */
 } td_model;
+enum { TD_PAD = -77 };
 nnc_status td_open(const nnc_data_options *o, const td_model *m, nnc_data **out);
 /* Number of values of x in a batch. */
 int64_t td_numel(const td_model *m);

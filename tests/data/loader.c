@@ -57,6 +57,40 @@ TEST(same_bits_for_any_number_of_threads)
     td_remove();
 }
 
+/* The last batch for validation has the remaining samples; its other rows have a target that is ignored. */
+TEST(padded_validation)
+{
+    static const int threads[] = {-1, 3};
+    const td_model padded = {{8, 3, 24, 24}, 4, 10, true};
+    const void *at[2];
+    write_samples();
+    for (size_t i = 0; i < NNC_COUNT(threads); i++) {
+        const nnc_data_options o = everything(threads[i]);
+        nnc_data *d = NULL;
+        CHECK_OK(td_open(&o, &padded, &d));
+        if (!d)
+            continue;
+        CHECK_INT(nnc_data_samples(d, NNC_DATA_validation), 20);
+        CHECK_INT(nnc_data_samples(d, NNC_DATA_train), SAMPLES - 20);
+        CHECK_INT(nnc_data_batches(d, NNC_DATA_validation), 3);
+        CHECK_INT(nnc_data_batches(d, NNC_DATA_train), (SAMPLES - 20) / 8);
+        nnc_data_begin(d, NNC_DATA_validation, 0, 0);
+        for (int b = 0; b < 3; b++) {
+            CHECK_OK(nnc_data_next(d, at, test_sink));
+            for (int k = 0; k < 8; k++) {
+                const int64_t class = ((const int64_t *)at[1])[k];
+                CHECK((class == TD_PAD) == (b == 2 && k >= 4));
+                CHECK(class == TD_PAD || (class >= 0 && class < 10));
+            }
+        }
+        NNC_LOCAL(nnc_text) where = {0};
+        nnc_data_where(d, 7, &where); /* of a padded row: the sample that stands in it */
+        CHECK(strstr(nnc_text_str(&where), "all.bin") != NULL);
+        nnc_data_close(d);
+    }
+    td_remove();
+}
+
 /* An epoch begun at a later batch has the batches that the whole one has there, as a resumed training needs. */
 TEST(an_epoch_from_the_middle)
 {

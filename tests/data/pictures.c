@@ -188,6 +188,37 @@ TEST(classes_of_folders)
     td_remove();
 }
 
+/* Folders for validation are classes by their names: those of training, of which some may be missing, and no others. */
+TEST(classes_of_validation)
+{
+    nnc_data *d = NULL;
+    const void *at[2];
+    const td_model m = {{3, 3, 6, 6}, 4, 3};
+    NNC_LOCAL(nnc_text) t = {0};
+    if (!has("png"))
+        return;
+    write_pngs(9);
+    td_png(&t, 2, 8, 3, 6, 6);
+    for (int i = 0; i < 3; i++)
+        td_write((const char *const[]){"v/c/1.png", "v/c/2.png", "v/b/1.png"}[i], t.s, t.n);
+    char train[300];
+    snprintf(train, sizeof train, "%s", td_path("p"));
+    const nnc_data_options o = {.path = train, .validation_path = td_path("v"), .loaders = -1};
+    CHECK_OK(td_open(&o, &m, &d));
+    if (!d)
+        return;
+    nnc_data_begin(d, NNC_DATA_validation, 0, 0);
+    CHECK_OK(nnc_data_next(d, at, test_sink));
+    for (int k = 0; k < 3; k++)
+        CHECK_INT(((const int64_t *)at[1])[k], k ? 2 : 1);
+    nnc_data_close(d);
+    td_write("v/bb/1.png", t.s, t.n);
+    nnc_sink_clear(test_sink);
+    CHECK_INT(td_open(&o, &m, &d), NNC_E_MODEL);
+    CHECK_DIAG("v:0:0: : has a folder `bb`, which is no class of ");
+    td_remove();
+}
+
 /* A picture that cannot be read ends the epoch where it is needed, with its name, for any number of threads. */
 TEST(unreadable_pictures)
 {

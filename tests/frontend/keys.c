@@ -51,6 +51,7 @@ static const struct {
     {NULL, FK_ceil, NULL, "true", "false", ""},
     {NULL, FK_count_include_pad, NULL, "true", "false", "\"pad\": 1"},
     {NULL, FK_eps, NULL, "1e-3", "1e-4", ""},
+    {NULL, FK_bn, NULL, "\"train\"", "\"eval\"", ""},
     {NULL, FK_alpha, NULL, "0.25", "0.5", ""},
     {NULL, FK_beta, NULL, "0.25", "0.75", ""},
     {NULL, FK_lo, NULL, "-1", "\"-inf\"", ""},

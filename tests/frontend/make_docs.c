@@ -1,5 +1,6 @@
 /* tests/frontend/make_docs.c -- makes what the docs have of the layer table: docs/schema/model.schema.json (JSON Schema draft-07, which
  * editors support best) and the tables of docs/model.md. */
+#include "api/train.h"
 #include "frontend/internal.h"
 #include "schema.h"
 #include <string.h>
@@ -30,7 +31,7 @@ static const char head[] =
     "'additionalProperties': {'$ref': '#/definitions/input'}},\n"
     "    'layers': {'$ref': '#/definitions/layers'},\n"
     "    'outputs': {'$ref': '#/definitions/names'},\n"
-    "    'train': {'type': 'object', 'description': 'settings of nnc train: docs/training.md'}\n"
+    "    'train': {'$ref': '#/definitions/train'}\n"
     "  },\n"
     "  'definitions': {\n"
     "    'int': {'type': ['integer', 'string']},\n"
@@ -129,6 +130,54 @@ static void put_layer(nnc_text *t, const fe_row *r)
     nnc_puts(t, sep[2] ? "}}" : "]}}");
 }
 
+static void put_setting(nnc_text *t, const nnc_setting *s)
+{
+    switch (s->kind) {
+    case NNC_SET_BOOL:
+    case NNC_SET_UNSET: nnc_puts(t, "\"type\": \"boolean\""); break;
+    case NNC_SET_FILE: nnc_puts(t, "\"type\": \"string\""); break;
+    case NNC_SET_TEXT:
+    case NNC_SET_LIST:
+    case NNC_SET_PAIRS: nnc_puts(t, "\"$ref\": \"#/definitions/words\""); break;
+    case NNC_SET_CHOICE:
+        nnc_puts(t, "\"enum\": [\"");
+        for (const char *p = s->expected; *p; p++)
+            nnc_printf(t, *p == '|' ? "\", \"" : "%c", *p);
+        nnc_puts(t, "\"]");
+        break;
+    case NNC_SET_INT:
+    case NNC_SET_SEED:
+    case NNC_SET_REAL:
+        nnc_printf(t, "\"type\": \"%s\", \"minimum\": %lld",
+            s->kind == NNC_SET_REAL ? "number" : "integer", (long long)s->lo);
+        if (s->hi)
+            nnc_printf(t, ", \"maximum\": %lld", (long long)s->hi);
+        break;
+    }
+}
+
+/* The section "train": a key for each setting of nnc train that defines the training. */
+static void put_train(nnc_text *t)
+{
+    put_quoted(t, "    'words': {'anyOf': [{'type': ['number', 'string']}, {'type': 'array', "
+                  "'minItems': 1, 'items': {'type': ['number', 'string']}}]},\n"
+                  "    'train': {'type': 'object', 'additionalProperties': false, 'description': "
+                  "'settings of nnc train: docs/training.md', 'properties': {");
+    for (size_t i = 0, n = 0; i < nnc_n_train_settings; i++) {
+        const nnc_flag *f = &nnc_train_settings[i];
+        char key[NNC_TRAIN_KEY_SIZE];
+        if (f->group == 'u')
+            continue;
+        (void)nnc_train_key(f, key);
+        nnc_printf(t, "%s\n      \"%s\": {\"allOf\": [{", n++ ? "," : "", key);
+        put_setting(t, &f->value);
+        nnc_puts(t, "}], \"description\": ");
+        nnc_put_json_string(t, f->doc);
+        nnc_puts(t, "}");
+    }
+    nnc_puts(t, "}},\n");
+}
+
 void model_schema(nnc_text *t)
 {
     int n = fe_layer_count();
@@ -139,6 +188,7 @@ void model_schema(nnc_text *t)
         put_kind(t, &fe_keys[i]);
         nnc_puts(t, ",\n");
     }
+    put_train(t);
     put_quoted(t, layer);
     for (int i = 0; i < n; i++)
         nnc_printf(t, "%s\"%s\"",

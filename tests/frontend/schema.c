@@ -1,5 +1,6 @@
 /* tests/frontend/schema.c -- docs/schema/model.schema.json against the program: what one accepts the other accepts, as far as a
  * schema can tell. With a checker of the part of draft-07 that the schema uses. */
+#include "api/train.h"
 #include "schema.h"
 #include "test.h"
 #include <cjson/cJSON.h>
@@ -81,6 +82,9 @@ static bool holds(const cJSON *k, const cJSON *s, const cJSON *v, const cJSON *r
     }
     if (!strcmp(key, "minItems") || !strcmp(key, "minProperties"))
         return n >= k->valueint;
+    if (!strcmp(key, "minimum") || !strcmp(key, "maximum"))
+        return !cJSON_IsNumber(v) || (key[1] == 'i' ? v->valuedouble >= k->valuedouble
+                                                    : v->valuedouble <= k->valuedouble);
     if (!strcmp(key, "maxItems"))
         return n <= k->valueint;
     static const char *const others[] = {"properties", "additionalProperties", "required", "then",
@@ -104,14 +108,16 @@ static bool valid(const cJSON *s, const cJSON *v, const cJSON *root)
 
 bool schema_accepts(const char *json)
 {
-    nnc_text t = {0};
-    model_schema(&t);
-    cJSON *schema = cJSON_Parse(nnc_text_str(&t)), *model = cJSON_Parse(json);
-    CHECK(schema != NULL);
-    bool ok = schema && model && valid(schema, model, schema);
+    static cJSON *schema;
+    if (!schema) {
+        NNC_LOCAL(nnc_text) t = {0};
+        model_schema(&t);
+        schema = cJSON_Parse(nnc_text_str(&t));
+        CHECK(schema != NULL);
+    }
+    cJSON *model = cJSON_Parse(json);
+    const bool ok = schema && model && valid(schema, model, schema);
     cJSON_Delete(model);
-    cJSON_Delete(schema);
-    nnc_text_deinit(&t);
     return ok;
 }
 
@@ -168,4 +174,41 @@ TEST(schema_accepts_and_rejects)
                 schema_accepts(json), g != NULL);
         nnc_graph_destroy(g);
     }
+}
+
+/* What nnc train says of a section "train" with this member. */
+static bool train_accepts(const char *json)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_train_options o = nnc_train_defaults;
+    nnc_graph *g = nnc_model_parse("m", json, strlen(json), NULL, test_sink);
+    const bool ok = g && !nnc_train_read(g, &o, &a, test_sink);
+    nnc_graph_destroy(g);
+    return ok;
+}
+
+/* Every key of the section "train" with values of each kind: the schema takes those that nnc takes. */
+TEST(schema_of_training)
+{
+    static const char *const values[] = {"true", "false", "null", "0", "1", "2.5", "-3", "1e12",
+        "\"adamw\"", "\"constant\"", "\"a,b\"", "\"\"", "[\"a\", 3]", "[]", "[true]", "{}"};
+    int taken = 0, refused = 0;
+    for (size_t i = 0; i < nnc_n_train_settings; i++)
+        for (size_t k = 0; k < NNC_COUNT(values); k++) {
+            char key[NNC_TRAIN_KEY_SIZE], json[256];
+            (void)nnc_train_key(&nnc_train_settings[i], key);
+            snprintf(json, sizeof json,
+                "{\"args\": {\"batch\": 1}, \"inputs\": {\"x\": [\"batch\"]}, \"layers\": "
+                "[\"relu\"], "
+                "\"train\": {\"%s\": %s}}",
+                key, values[k]);
+            const bool schema = schema_accepts(json), program = train_accepts(json);
+            /* a schema knows no form of texts */
+            if (schema != program && !(schema && strchr("\"[", values[k][0])))
+                test_fail(
+                    __FILE__, __LINE__, "%s: the schema says %d, nnc %d", json, schema, program);
+            taken += program;
+            refused += !program;
+        }
+    CHECK(taken > 100 && refused > 100);
 }

@@ -1,0 +1,200 @@
+/* tests/api/train_loop.c -- the loop of nnc train: validation of all samples, weights that are kept, files of two processes. */
+#include "api/train.h"
+#include "help.h"
+#include <math.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { ROWS = 90, WIDE = 8, CLASSES = 4 };
+
+typedef struct fixture {
+    char dir[256], x[300], y[300], save[300];
+    nnc_env *e;
+} fixture;
+
+static bool begin(fixture *f)
+{
+    static float x[ROWS][WIDE];
+    int64_t y[ROWS];
+    if (!api_tmpdir(f->dir, sizeof f->dir))
+        return false;
+    for (int r = 0; r < ROWS; r++) {
+        y[r] = r * CLASSES / ROWS; /* in order: the last batch is all of one class */
+        for (int i = 0; i < WIDE; i++)
+            x[r][i] = 0.4f * (float)(i == y[r]) +
+                      nnc_rng_uniform(nnc_rng_key("x", 1), (uint64_t)(r * WIDE + i));
+    }
+    const int64_t dim[] = {ROWS, WIDE};
+    const nnc_type tx = nnc_type_make(DT_f32, 2, dim), ty = nnc_type_make(DT_i64, 1, dim);
+    snprintf(f->x, sizeof f->x, "%s/x.npy", f->dir);
+    snprintf(f->y, sizeof f->y, "%s/y.npy", f->dir);
+    snprintf(f->save, sizeof f->save, "%s/w.npz", f->dir);
+    CHECK_OK(nnc_write_output(f->x, &tx, x, test_sink));
+    CHECK_OK(nnc_write_output(f->y, &ty, y, test_sink));
+    return nnc_env_create(&(nnc_env_options){.threads = 1}, &f->e, test_sink) == NNC_OK;
+}
+
+static void end(fixture *f)
+{
+    nnc_env_destroy(f->e);
+    api_rmdir(f->dir);
+}
+
+static nnc_train_options options_of(const fixture *f)
+{
+    nnc_train_options o = nnc_train_defaults;
+    o.data.path = f->x;
+    o.data.labels = f->y;
+    o.data.validation_path = f->x;
+    o.data.validation_labels = f->y;
+    o.rate.lr = 0.3;
+    return o;
+}
+
+static nnc_status train(
+    const fixture *f, int batch, const char *weights, const nnc_train_options *o, nnc_text *out)
+{
+    char json[300];
+    snprintf(json, sizeof json,
+        "{\"inputs\": {\"x\": [%d, 8]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+        "\"out\": 12}, \"relu\", {\"op\": \"linear\", \"name\": \"b\", \"out\": 4}]}",
+        batch);
+    const nnc_model_options with = {.weights = weights, .seed = 3};
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), &with, test_sink);
+    if (!g)
+        return NNC_E_MODEL;
+    const nnc_status s = nnc_train(f->e, g, o, NNC_CSV, out, test_sink);
+    nnc_graph_destroy(g);
+    return s;
+}
+
+/* The number in this column of row `row` (0 is the head) of a table. */
+static double cell(const nnc_text *csv, int row, const char *column)
+{
+    const char *p = nnc_text_str(csv), *at = strstr(p, column);
+    int k = 0;
+    for (const char *q = p; at && q < at; q++)
+        k += *q == ',';
+    for (; row > 0 && *p; row--)
+        p += strcspn(p, "\n") + 1;
+    for (; k > 0; k--)
+        p += strcspn(p, ",") + 1;
+    return at ? strtod(p, NULL) : NAN;
+}
+
+/* Loss and accuracy of a validation are those of all samples, whatever the batch. */
+TEST(validation_is_of_all_samples)
+{
+    static const int batch[] = {1, 7, 32, 64, 90};
+    fixture f;
+    double loss = 0, accuracy = 0;
+    CHECK(begin(&f));
+    for (size_t i = 0; i < NNC_COUNT(batch); i++)
+        for (int ignores = 0; ignores < 2; ignores++) {
+            NNC_LOCAL(nnc_text) out = {0};
+            nnc_train_options o = options_of(&f);
+            o.rate.lr = 0;
+            o.of.ignore_index = ignores ? -100 : NNC_IGNORE_none;
+            CHECK_OK(train(&f, batch[i], NULL, &o, &out));
+            const double now = cell(&out, 1, "validation_loss"),
+                         right = cell(&out, 1, "validation_accuracy");
+            loss = i + (size_t)ignores ? loss : now;
+            accuracy = i + (size_t)ignores ? accuracy : right;
+            CHECK(fabs(now - loss) < 1e-5 * loss);
+            CHECK(fabs(right - accuracy) < 1e-9 && fabs(right * ROWS - rint(right * ROWS)) < 1e-6);
+        }
+    end(&f);
+}
+
+/* best: the file has the weights whose validation was the best. all: a file for each epoch. */
+TEST(weights_that_are_kept)
+{
+    enum { EPOCHS = 8 };
+    fixture f;
+    NNC_LOCAL(nnc_text) out = {0}, again = {0}, third = {0};
+    char name[330];
+    CHECK(begin(&f));
+    nnc_train_options o = options_of(&f);
+    o.epochs = EPOCHS;
+    o.rate.lr = 1.5; /* so that epochs are not each better than the one before */
+    o.save = f.save;
+    o.keep = NNC_KEEP_best;
+    CHECK_OK(train(&f, 16, NULL, &o, &out));
+    int best = 1;
+    for (int k = 2; k <= EPOCHS; k++) {
+        const double a = cell(&out, k, "validation_accuracy"),
+                     b = cell(&out, best, "validation_accuracy");
+        if (a > b ||
+            (a == b && cell(&out, k, "validation_loss") < cell(&out, best, "validation_loss")))
+            best = k;
+    }
+    CHECK(best < EPOCHS); /* otherwise the test shows nothing */
+    nnc_train_options check = options_of(&f);
+    check.rate.lr = 0;
+    CHECK_OK(train(&f, 16, f.save, &check, &again));
+    CHECK(fabs(cell(&again, 1, "validation_loss") - cell(&out, best, "validation_loss")) < 1e-5);
+    o.keep = NNC_KEEP_all;
+    CHECK_OK(train(&f, 16, NULL, &o, &third));
+    for (int k = 1; k <= EPOCHS; k++) {
+        NNC_LOCAL(nnc_text) of = {0};
+        snprintf(name, sizeof name, "%s/w-%d.npz", f.dir, k);
+        CHECK_OK(train(&f, 16, name, &check, &of));
+        CHECK(fabs(cell(&of, 1, "validation_loss") - cell(&out, k, "validation_loss")) < 1e-5);
+    }
+    o.keep = NNC_KEEP_best;
+    o.data.validation_path = o.data.validation_labels = NULL;
+    CHECK_INT(train(&f, 16, NULL, &o, &out), NNC_E_USAGE);
+    CHECK_DIAG("--keep=best is by the validation");
+    o.save = NULL;
+    CHECK_INT(train(&f, 16, NULL, &o, &out), NNC_E_USAGE);
+    CHECK_DIAG("--keep is of the weights that --save=FILE names");
+    end(&f);
+}
+
+/* Replaces the checkpoint by a copy of it, as another training with the same file does. */
+static void replace(void *ctx, const char *line)
+{
+    const char *file = ctx;
+    char *text = NULL;
+    size_t n = 0;
+    if (!strstr(line, "epoch 3:"))
+        return;
+    CHECK_OK(nnc_file_read(file, 0, &text, &n, test_sink));
+    CHECK_OK(nnc_file_write(file, text, n, false, test_sink));
+    nnc_free(text);
+}
+
+/* Two trainings do not destroy each other's checkpoint or log: one of them ends. */
+TEST(files_of_two_trainings)
+{
+    fixture f;
+    NNC_LOCAL(nnc_text) out = {0};
+    char checkpoint[330], log[330];
+    CHECK(begin(&f));
+    snprintf(checkpoint, sizeof checkpoint, "%s/c.npz", f.dir);
+    snprintf(log, sizeof log, "%s/log", f.dir);
+    nnc_train_options o = options_of(&f);
+    o.epochs = 5;
+    o.log = log;
+    const int fd = open(log, O_CREAT | O_RDWR, 0666);
+    CHECK(fd >= 0 && write(fd, "theirs\n", 7) == 7 && flock(fd, LOCK_EX) == 0);
+    CHECK_INT(train(&f, 16, NULL, &o, &out), NNC_E_IO);
+    CHECK_DIAG("another program writes to it");
+    CHECK_INT(lseek(fd, 0, SEEK_END), 7);
+    close(fd);
+    CHECK_OK(train(&f, 16, NULL, &o, &out));
+    o.checkpoint = checkpoint;
+    char json[] = "{\"inputs\": {\"x\": [16, 8]}, \"layers\": [{\"op\": \"linear\", \"out\": 4}]}";
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+    o.report = replace;
+    o.ctx = checkpoint;
+    CHECK_INT(nnc_train(f.e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_IO);
+    CHECK_DIAG("another program has written it since");
+    o.report = NULL;
+    o.resume = true;
+    CHECK_OK(nnc_train(f.e, g, &o, NNC_TEXT, &out, test_sink)); /* it is whole */
+    nnc_graph_destroy(g);
+    end(&f);
+}
