@@ -80,6 +80,13 @@ void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *r
     }
 }
 
+/* Is the part, of any shape, consecutive elements of the whole? (lstm writes its last states, [N,H], into [D,N,H].) */
+static bool is_piece(const nnc_type *whole, const nnc_type *part)
+{
+    return (whole->rank == 1 || part->rank != whole->rank) && nnc_type_is_dense(whole) &&
+           nnc_type_is_dense(part);
+}
+
 bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_MAX_RANK])
 {
     const nnc_ptensor *w = &p->tensor[whole], *x = &p->tensor[part];
@@ -88,9 +95,8 @@ bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_M
     nnc_type like = x->type;
     if (x->type.dtype != w->type.dtype || at < 0 || at % size)
         return false;
-    from[0] = at / size;
-    if (w->type.rank == 1 && nnc_type_is_dense(&x->type)) /* a piece of any shape */
-        return from[0] + nnc_type_numel(&x->type) <= w->type.dim[0];
+    if (is_piece(&w->type, &x->type))
+        return at / size + nnc_type_numel(&x->type) <= nnc_type_numel(&w->type);
     if (x->type.rank != w->type.rank)
         return false;
     memcpy(like.order, w->type.order, sizeof like.order);
@@ -113,7 +119,10 @@ bool plan_overlap(const nnc_plan *p, int32_t whole, int32_t a, int32_t b)
     const nnc_ptensor *s = &p->tensor[a], *t = &p->tensor[b];
     if (s->offset >= t->offset + t->bytes || t->offset >= s->offset + s->bytes)
         return false;
-    if (!plan_box(p, whole, a, x) || !plan_box(p, whole, b, y) || p->tensor[whole].type.rank == 1)
+    const nnc_type *w = &p->tensor[whole].type;
+    if (is_piece(w, &s->type) || is_piece(w, &t->type))
+        return true;
+    if (!plan_box(p, whole, a, x) || !plan_box(p, whole, b, y))
         return true;
     for (int d = 0; d < s->type.rank; d++)
         if (x[d] >= y[d] + t->type.dim[d] || y[d] >= x[d] + s->type.dim[d])

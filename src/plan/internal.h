@@ -78,7 +78,8 @@ void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *r
 
 /* ---- parts of tensors (access.c) --------------------------------------------------------------------------------- */
 
-/* True when tensor `part` is a box of tensor `whole`'s index space: the same strides, first element at index from[]. */
+/* True when tensor `part` is a box of tensor `whole`'s index space, the same strides, first element at index from[]; or, of another rank,
+ * consecutive elements of it (from[] is not set). */
 bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_MAX_RANK]);
 /* May two tensors that lie inside `whole` have an element in common? Exact for boxes of it. */
 bool plan_overlap(const nnc_plan *p, int32_t whole, int32_t a, int32_t b);
