@@ -59,8 +59,7 @@ bool nnc_node_post(const nnc_node *n, nnc_post *out)
 
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n)
 {
-    return (n->op == OP_conv || n->op == OP_conv_transpose) &&
-           nnc_typeof(g, n->in[1])->dim[1] == 1 &&
+    return n->op == OP_conv && nnc_typeof(g, n->in[1])->dim[1] == 1 &&
            nnc_attr_int(n, AT_groups, 1) == nnc_typeof(g, n->in[0])->dim[1];
 }
 

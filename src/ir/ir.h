@@ -297,7 +297,7 @@ bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 bool nnc_operand_repeats(const nnc_node *n, int i); /* operand i is also an earlier operand */
 /* The post-operation of a library call that computes op n; false: none. */
 bool nnc_node_post(const nnc_node *n, nnc_post *out);
-/* A convolution, or transposed one, whose output channels each read one input channel (groups = input channels): a window with weights. */
+/* A convolution whose output channels each read one input channel (groups = input channels): a window with weights. */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
 /* The operand of n that holds indices of its first one, or 0: none does. */
 int nnc_index_operand(const nnc_node *n);

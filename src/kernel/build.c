@@ -6,20 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The gradient of a depthwise convolution's weights. */
-static bool is_depthwise_wgrad(const nnc_graph *g, const nnc_node *n)
+/* A gradient of a depthwise convolution: of its source (a transposed one) or its weights. These are kernels of their own: fused with ops
+ * around them, greedily, they break the nests of batch norms apart (a step of EfficientNet-B0 moves a seventh more). */
+static bool is_depthwise_gradient(const nnc_graph *g, const nnc_node *n)
 {
-    return n->op == OP_conv_wgrad && nnc_typeof(g, n->out)->dim[1] == 1 &&
+    const bool weights = n->op == OP_conv_wgrad;
+    return (weights || n->op == OP_conv_transpose) &&
+           nnc_typeof(g, weights ? n->out : n->in[1])->dim[1] == 1 &&
            nnc_attr_int(n, AT_groups, 1) == nnc_typeof(g, n->in[0])->dim[1];
 }
 
 bool nnc_is_kernel_conv(
     const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why)
 {
-    const bool wgrad = is_depthwise_wgrad(g, n);
-    if (!(wgrad || nnc_is_depthwise(g, n)) || nnc_attr_int(n, AT_groups, 1) < 2)
+    if (!(nnc_is_depthwise(g, n) || is_depthwise_gradient(g, n)) ||
+        nnc_attr_int(n, AT_groups, 1) < 2)
         return false;
-    const nnc_type *w = nnc_typeof(g, wgrad ? n->out : n->in[1]);
+    const nnc_type *w = nnc_typeof(g, n->op == OP_conv_wgrad ? n->out : n->in[1]);
     return nnc_target_depthwise(t, (nnc_dtype)w->dtype, nnc_type_numel(w) / w->dim[0], why);
 }
 

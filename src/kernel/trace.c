@@ -281,7 +281,7 @@ static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t g
     case CL_contract:
         if (!t->strict || nnc_is_depthwise(t->g, n))
             return contraction(t, ctx, v, idx, guard);
-        return nx_fail(t, v, "is a contraction: a library call, not a loop nest");
+        return nx_fail(t, v, "is a contraction: a library call or a kernel of its own");
     case CL_loop: return nx_fail(t, v, "runs in order along an axis: a kernel of its own");
     default: return nx_fail(t, v, "must be expanded first");
     }

@@ -382,15 +382,15 @@ bool epilogue_of_library(pass *p, nnc_ref v)
     return false;
 }
 
-/* Remark for a depthwise convolution, which becomes a generated kernel that the ops after it join, or for the gradient of its weights,
- * which becomes a kernel of its own. */
+/* Remark for a depthwise convolution, which becomes a generated kernel that the ops after it join, or for a gradient of one, which
+ * becomes a kernel of its own. */
 static void remark_kernel(pass *p, uint32_t i, const char *why)
 {
     layers l = layers_of(p, i, NNC_NONE);
     const nnc_node *n = &p->g->node[i];
     remark_applied(p, &l, remark_text(p, "depthwise %s as a kernel", nnc_ops[n->op].name),
         "%s: a generated kernel%s instead of %s", why,
-        n->op == OP_conv_wgrad ? "" : ", which the ops after it can join,", engine_name(p, n));
+        n->op == OP_conv ? ", which the ops after it can join," : "", engine_name(p, n));
 }
 
 nnc_status pass_fuse_epilogue(pass *p)

@@ -199,6 +199,19 @@ nnc_exec_phases nnc_exec_first_run(const nnc_exec *e)
     return e->phase;
 }
 
+nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at)
+{
+    const nnc_plan *p = e->p;
+    const int32_t first = nnc_exec_first(e, last);
+    nnc_status status = NNC_OK;
+    for (int32_t i = first; i < p->end[last] && status == NNC_OK; i++) {
+        *at = i;
+        if (p->cmd[i].kind != CMD_wait || e->record[p->cmd[i].item] >= first)
+            status = nnc_exec_issue(e, i);
+    }
+    return status;
+}
+
 /* Submits the commands from main's first up to `end`. */
 static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
 {
@@ -229,39 +242,53 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
     bool replayed = false;
     if (e->first_given == 0 && e->use == &e->own)
         e->first_given = nnc_now_ns();
-    nnc_status status = nnc_exec_replay(e, &replayed, sink);
+    nnc_status status = nnc_exec_replay(e, SEC_main, &replayed, sink);
     if (replayed && status == NNC_OK)
         return NNC_OK;
     if (status != NNC_OK)
         return nnc_fail0(sink, status, "run: the device refused it: %s", nnc_status_name(status));
     NNC_TRY(give(e, e->p->end[SEC_main], sink));
-    e->use->runs += e->use->runs < INT_MAX;
+    e->use->part[SEC_main].runs += e->use->part[SEC_main].runs < INT_MAX;
     return NNC_OK;
 }
 
 nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
 {
-    const nnc_plan *p = e->p;
-    const int32_t end = p->end[step ? SEC_step : SEC_accumulate];
-    nnc_status status = fence(e, true);
-    int32_t i = p->end[SEC_main];
-    while (status == NNC_OK && i < end)
-        status = nnc_exec_issue(e, i++);
-    if (status == NNC_OK)
+    const nnc_section last = step ? SEC_step : SEC_accumulate;
+    bool replayed = false;
+    int32_t at = -1;
+    nnc_status status = nnc_exec_replay(e, last, &replayed, sink);
+    if (status == NNC_OK && !replayed)
+        status = fence(e, true);
+    if (status == NNC_OK && !replayed)
+        status = nnc_exec_issue_part(e, last, &at);
+    if (status == NNC_OK && !replayed)
         status = fence(e, false);
+    if (status == NNC_OK && !replayed)
+        e->use->part[last].runs += e->use->part[last].runs < INT_MAX;
+    const char *layers = at >= 0 && e->p->cmd[at].layers ? e->p->cmd[at].layers : "update";
     return status == NNC_OK ? status
-                            : nnc_fail0(sink, status, "update: the device refused a command: %s",
-                                  nnc_status_name(status));
+                            : nnc_fail0(sink, status, "%s: the device refused the command: %s",
+                                  layers, nnc_status_name(status));
+}
+
+/* A whole batch: part by part where the device replays them. */
+static nnc_status give_batch(nnc_exec *e, bool step, nnc_sink *sink)
+{
+    if (!e->replays)
+        return give(e, e->p->end[step ? SEC_step : SEC_accumulate], sink);
+    NNC_TRY(nnc_exec_run(e, sink));
+    return nnc_exec_update(e, step, sink);
 }
 
 nnc_status nnc_exec_accumulate(nnc_exec *e, nnc_sink *sink)
 {
-    return give(e, e->p->end[SEC_accumulate], sink);
+    return give_batch(e, false, sink);
 }
 
 nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink)
 {
-    return give(e, e->p->end[SEC_step], sink);
+    return give_batch(e, true, sink);
 }
 
 static nnc_status put_tensor(nnc_exec *e, int32_t t, const void *data)
@@ -460,8 +487,11 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(nnc_exec_find_engines(e, o, sink));
     for (int d = 0; d < p->n_device; d++)
         NNC_TRY(open_device(e, o, d, sink));
+    e->replays = !o->no_replay;
     for (int d = 0; d < p->n_device; d++) /* a device captures only its own work */
-        e->own.no_replay |= !e->dev[d].api->capture_begin || e->dev[d].api != e->dev[0].api;
+        e->replays = e->replays && e->dev[d].api->capture_begin && e->dev[d].api == e->dev[0].api;
+    for (int s = SEC_main; s < SEC__COUNT; s++) /* submitting a single command is as cheap */
+        e->own.part[s].no_replay = !e->replays || p->end[s] - nnc_exec_first(e, (nnc_section)s) < 2;
     NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(create_events(e, sink));
     NNC_TRY(nnc_exec_find_handles(e, sink));
@@ -485,8 +515,6 @@ nnc_status nnc_exec_create(
     nnc_arena_init(&e->arena, 0);
     e->p = p;
     e->use = &e->own;
-    /* submitting a single command is as cheap as a replay */
-    e->own.no_replay = o->no_replay || p->end[SEC_main] - p->end[SEC_init] < 2;
     nnc_status status = create(e, o, sink);
     if (status != NNC_OK) {
         nnc_exec_destroy(e);
@@ -505,8 +533,8 @@ void nnc_exec_destroy(nnc_exec *e)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
             if (e->dev[d].stream[s])
                 e->dev[d].api->stream_destroy(e->dev[d].stream[s]);
-    if (e->dev && e->own.capture)
-        e->dev[0].api->capture_destroy(e->own.capture);
+    if (e->dev)
+        nnc_exec_drop_captures(e, &e->own);
     if (e->owned)
         nnc_exec_unload(e, true);
     nnc_exec_drop_events(&e->events);

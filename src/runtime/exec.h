@@ -51,14 +51,19 @@ typedef struct weight_work {
     int64_t ns;        /* duration */
 } weight_work;
 
-/* Addresses of tensors for a run: in the plan's arenas, or in a pipe's slot with inputs and outputs of its own. A captured main
- * contains addresses, so each table has a capture of its own. */
+/* A part of the commands that is captured and replayed as a whole: main, or what follows it up to the end of accumulate or step. */
+typedef struct part_of_run {
+    int runs;             /* successful runs without replay */
+    bool no_replay;       /* disabled, or the device could not capture it */
+    nnc_capture *capture;
+} part_of_run;
+
+/* Addresses of tensors for a run: in the plan's arenas, or in a pipe's slot with inputs and outputs of its own. Captures contain
+ * addresses, so each table has its own. */
 typedef struct table {
     void **arg; /* all commands' arguments as addresses */
     void **at;  /* by tensor: its address instead of the planned one, or NULL; NULL: all as planned */
-    int runs;             /* successful runs of main without replay */
-    bool no_replay;       /* disabled, or the device could not capture main */
-    nnc_capture *capture; /* captured main */
+    part_of_run part[SEC__COUNT]; /* by section; of init: unused */
     nnc_exec *e;
 } table;
 
@@ -73,6 +78,7 @@ struct nnc_exec {
     nnc_event **event, **clock; /* plan's; profile's: two per command of main */
     int32_t *record;            /* by event: the command that records it */
     void *staging;              /* for copies between devices of two kinds that both hide their memory */
+    bool replays; /* its devices capture and replay parts of runs */
     table own, *use;    /* the planned addresses; those of the next run */
     int64_t *first_arg; /* by command */
     prepared **handle;  /* by command, into owned */
@@ -141,9 +147,19 @@ void nnc_exec_release(nnc_exec *e);
 void nnc_exec_find_watch(nnc_exec *e);
 nnc_status nnc_exec_watch(nnc_exec *e, bool begin);
 
-/* replay.c. Runs main from its capture, which is made after main has run once (after one-time initialisation of engines and
+/* The first command of the part that ends with this section: main begins after init, the others after main. */
+static inline int32_t nnc_exec_first(const nnc_exec *e, nnc_section last)
+{
+    return e->p->end[last == SEC_main ? SEC_init : SEC_main];
+}
+
+/* Submits a part's commands. Waits for events of earlier parts are left out: all streams wait for the end of those first. *at: the
+ * command that failed. */
+nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at);
+/* replay.c. Runs a part from its capture, which is made after it has run once (after one-time initialisation of engines and
  * libraries). *done: it was replayed; otherwise the caller submits it command by command. */
-nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink);
+nnc_status nnc_exec_replay(nnc_exec *e, nnc_section last, bool *done, nnc_sink *sink);
+void nnc_exec_drop_captures(const nnc_exec *e, table *t);
 /* Reports the first weight that could not be read; false when there was none. */
 bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink);
 

@@ -97,7 +97,8 @@ static nnc_status make_slot(nnc_pipe *q, int k, nnc_sink *sink)
     for (int i = 0; i < p->n_output; i++)
         NNC_TRY(move(q, s, p->output[i], sink));
     follow(p, s);
-    s->t.no_replay = e->own.no_replay && !e->own.capture;
+    const part_of_run *main = &e->own.part[SEC_main];
+    s->t.part[SEC_main].no_replay = main->no_replay && !main->capture;
     nnc_status status = nnc_exec_fill(e, &s->t, &q->arena, sink);
     e->use = &e->own;
     for (int d = 0; d < p->n_device && status == NNC_OK; d++) {
@@ -179,8 +180,7 @@ nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink)
 
 static void drop_slot(nnc_exec *e, slot *s)
 {
-    if (s->t.capture)
-        e->dev[0].api->capture_destroy(s->t.capture);
+    nnc_exec_drop_captures(e, &s->t);
     for (int t = 0; s->block && t < e->p->n_tensor; t++) {
         const dev *d = &e->dev[e->p->tensor[t].device];
         if (s->block[t])

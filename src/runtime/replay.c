@@ -1,6 +1,7 @@
-/* runtime/replay.c -- captures main on the device and replays it: one driver call instead of one per command.
+/* runtime/replay.c -- captures main, and what follows it in a training step, on the device and replays them: one driver call for each
+ * instead of one per command.
  *
- * All of main depends on stream 0 of device 0: the other streams wait for it first, and it waits for them last. Inputs and outputs of
+ * All of a part depends on stream 0 of device 0: the other streams wait for it first, and it waits for them last. Inputs and outputs of
  * other devices go through their own streams 0, which synchronise with it before and after. */
 #include "runtime/exec.h"
 
@@ -33,10 +34,11 @@ static void tell(nnc_sink *sink, const nnc_sink *why)
         "%s: its commands are given one by one, which costs some microseconds each", said);
 }
 
-/* Captures main. A command that fails here fails again, and is reported, when it is submitted by itself. */
-static void write_down(nnc_exec *e, nnc_sink *sink)
+/* Captures a part. A command that fails here fails again, and is reported, when it is submitted by itself. */
+static void write_down(nnc_exec *e, nnc_section last, nnc_sink *sink)
 {
     nnc_capture *c = NULL;
+    int32_t at;
     nnc_sink *why = nnc_sink_create(); /* NULL: no reason is reported */
     if (e->dev[0].api->capture_begin(origin(e), why) != NNC_OK) {
         tell(sink, why);
@@ -44,17 +46,17 @@ static void write_down(nnc_exec *e, nnc_sink *sink)
         return;
     }
     nnc_status status = fork_or_join(e, false);
-    for (int i = e->p->end[SEC_init]; i < e->p->end[SEC_main] && status == NNC_OK; i++)
-        status = nnc_exec_issue(e, i);
+    if (status == NNC_OK)
+        status = nnc_exec_issue_part(e, last, &at);
     if (status == NNC_OK)
         status = fork_or_join(e, true);
     nnc_status ended = e->dev[0].api->capture_end(origin(e), &c, why);
     nnc_status synced = nnc_exec_sync(e, NULL); /* failures of the other streams */
     if (ended == NNC_OK && status == NNC_OK && synced == NNC_OK)
-        e->use->capture = c;
+        e->use->part[last].capture = c;
     else if (ended == NNC_OK)
         e->dev[0].api->capture_destroy(c);
-    if (!e->use->capture)
+    if (!e->use->part[last].capture)
         tell(sink, why);
     nnc_sink_destroy(why);
 }
@@ -74,21 +76,31 @@ static nnc_status meet(nnc_exec *e, bool before)
     return NNC_OK;
 }
 
-nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink)
+void nnc_exec_drop_captures(const nnc_exec *e, table *t)
 {
+    for (int i = 0; i < SEC__COUNT; i++)
+        if (t->part[i].capture) {
+            e->dev[0].api->capture_destroy(t->part[i].capture);
+            t->part[i].capture = NULL;
+        }
+}
+
+nnc_status nnc_exec_replay(nnc_exec *e, nnc_section last, bool *done, nnc_sink *sink)
+{
+    part_of_run *part = &e->use->part[last];
     *done = false;
-    if (!e->use->no_replay && e->use->runs > 0) {
-        e->use->no_replay = true; /* once, whether it succeeds or not */
+    if (!part->no_replay && part->runs > 0) {
+        part->no_replay = true; /* once, whether it succeeds or not */
         NNC_TRY(nnc_exec_sync(e, sink));
         int64_t from = nnc_now_ns();
-        write_down(e, sink);
+        write_down(e, last, sink);
         if (e->use == &e->own)
             nnc_exec_spent(e, NNC_PH_capture, from);
     }
-    if (!e->use->capture)
+    if (!part->capture)
         return NNC_OK;
     NNC_TRY(meet(e, true));
-    NNC_TRY(e->dev[0].api->replay(origin(e), e->use->capture));
+    NNC_TRY(e->dev[0].api->replay(origin(e), part->capture));
     NNC_TRY(meet(e, false));
     *done = true;
     return NNC_OK;

@@ -59,7 +59,56 @@ TEST(training_steps_on_a_gpu)
                 continue; /* adam scales the rounding errors of gradients near 0 up */
             fake_begin((uint64_t)(w + 9 * (size_t)i));
             CHECK_OK(take((i / 3 + i + (int)w) % STEPS_MODELS, i, &ways[w]));
+            /* of four steps all but the first replay what computes gradients, most also the update */
+            CHECK(fake_count.replays >= (steps_training(i).accumulate ? 11 : 3));
             if (fake_end(why))
                 test_fail(__FILE__, __LINE__, "way %zu, training %d: %s", w, i, why);
         }
+}
+
+/* Gradients, and what follows them, are captured apart: each batch replays one of both, or both. */
+TEST(whole_steps_are_replayed)
+{
+    static const struct {
+        int training, replays;
+    } some[] = {{4, 3 + 3}, {1, 11 + 7 + 3}};
+    char why[512];
+    if (no_compiler())
+        return;
+    for (size_t i = 0; i < NNC_COUNT(some); i++)
+        for (uint64_t seed = 0; seed < 4; seed++) {
+            fake_begin(seed);
+            CHECK_OK(take(1, some[i].training, &(way){NNC_PRECISION_f32, 2, 3, "cuda:sm_90"}));
+            CHECK_INT(fake_count.replays, some[i].replays);
+            if (fake_end(why))
+                test_fail(__FILE__, __LINE__, "seed %d: %s", (int)seed, why);
+        }
+}
+
+/* Each call of a training fails once, each seventeenth of those that take steps: the training ends with it, or goes on with right numbers
+ * where it can do without (a capture), and gives everything back. */
+TEST(any_call_of_a_step_may_fail)
+{
+    const way w = {NNC_PRECISION_bf16, 2, 2, "cuda:sm_90"};
+    int at = 1, failed = 0, went = 0;
+    if (no_compiler())
+        return;
+    for (bool all = false; !all && at < 4000; at += at < 40 ? 1 : 17) {
+        char why[512];
+        fake_begin(1);
+        fake_fail_with = 46;
+        fake_fail_at = at;
+        fake_calls = 0;
+        const nnc_status s = take(0, 3, &w);
+        all = fake_calls < at;
+        failed += s != NNC_OK;
+        went += s == NNC_OK;
+        CHECK(s == NNC_OK || s == NNC_E_DEVICE);
+        fake_fail_at = fake_fail_with = 0;
+        const int wrong = fake_end(why);
+        if (s == NNC_OK ? wrong : fake_left)
+            test_fail(__FILE__, __LINE__, "call %d fails: %s", at, why);
+        nnc_sink_clear(test_sink);
+    }
+    CHECK(failed > 40 && went > 0);
 }

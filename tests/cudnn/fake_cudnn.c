@@ -371,9 +371,9 @@ static void convolve(const taps *t)
 static void run_conv(run *r, const desc *op)
 {
     int a;
-    const kind kind = kind_of(op, &a);
+    const kind k = kind_of(op, &a);
     const desc *c = link_of(op, a + 2, 0);
-    taps t = {.kind = kind,
+    taps t = {.kind = k,
         .x = open_tensor(r, link_of(op, a + 4, 0)),
         .w = open_tensor(r, link_of(op, a + 3, 0)),
         .y = open_tensor(r, link_of(op, a + 5, 0)),
@@ -463,7 +463,7 @@ int fake_cudnn_touches(const void *plan, const void *pack, fake_touch *t)
     int n = 0;
     for (int i = 0; i < find(graph, A_GRAPH_OPS)->n; i++) {
         const desc *op = link_of(graph, A_GRAPH_OPS, i);
-        int a;
+        int a = 0;
         const bool conv = op->type != D_OP_POINTWISE;
         const kind k = conv ? kind_of(op, &a) : FORWARD;
         touch(&r, link_of(op, conv ? a + 3 : A_OP_POINTWISE_B, 0), k == OF_FILTER, t, &n);

@@ -232,3 +232,30 @@ TEST(models_compiled)
     answers = NULL;
     golden_check(&t, "tests/cudnn/compiled_models.txt");
 }
+
+/* The gradients of linear layers are products of what is there: no operand is copied or transposed, with any number of dimensions. */
+TEST(gradients_of_products_copy_nothing)
+{
+    static const struct {
+        const char *model;
+        int products, of_sources;
+    } some[] = {{"mlp", 4, 3}, {"transformer_mlp", 4, 4}}; /* the first reads the model's input */
+    for (size_t i = 0; i < NNC_COUNT(some); i++)
+        for (nnc_precision f = NNC_PRECISION_f32; f < NNC_PRECISION__COUNT; f++) {
+            nnc_plan *p = plan_for(some[i].model, "cuda:sm_90", f, 2, 0, true);
+            int calls[2][2] = {0}, moves = 0;
+            for (int k = p ? nnc_plan_first(p, SEC_main) : 0; p && k < p->n_cmd; k++) {
+                const nnc_cmd *c = &p->cmd[k];
+                moves += c->kind == CMD_kernel && !strcmp(c->op_class, "move");
+                if (c->kind == CMD_call) {
+                    CHECK_STR(p->engine[c->engine], "cublaslt");
+                    calls[p->call[c->item].trans_a][p->call[c->item].trans_b]++;
+                }
+            }
+            CHECK_INT(calls[0][1], some[i].products); /* x w^T */
+            CHECK_INT(calls[0][0], some[i].of_sources); /* dy w */
+            CHECK_INT(calls[1][0], some[i].products); /* dy^T x */
+            CHECK_INT(moves, 0);
+            nnc_plan_destroy(p);
+        }
+}
