@@ -235,20 +235,21 @@ static bool is_of_batch(const visit *a)
 
 /* The gradient of x where mean and variance are those of x, with what reaches it through them: of c = x - mean, whose M elements of a
  * channel have the sum 0, dx = scale (dy - sum(dy) / M - c r^2 sum(dy c) / M). By its parts, each sum would wait for a pass over memory,
- * and the gradient of the mean through the variance, which is 0, for one more. */
-static nnc_ref batch_dx(
-    visit *a, nnc_ref c, nnc_ref scale, nnc_ref r, nnc_ref sum, nnc_ref dot, int rank)
+ * and the gradient of the mean through the variance, which is 0, for one more. c is written as x + -mean, and dy is multiplied last, so
+ * that neither a c nor a product that the kernel of the sums has is stored for the kernel that comes after them. */
+static nnc_ref batch_dx(visit *a, nnc_ref scale, nnc_ref r, nnc_ref sum, nnc_ref dot, int rank)
 {
     const nnc_type *t = in_type(a, 0);
-    const int64_t each = nnc_type_numel(t) / t->dim[1];
-    nnc_ref part = with_number(a, OP_mul, scale, -1.0 / (double)each);
-    nnc_ref k0 = nnc_build2(a->g, OP_mul, sum, part);
-    nnc_ref k1 = nnc_build2(
-        a->g, OP_mul, nnc_build2(a->g, OP_mul, nnc_build2(a->g, OP_mul, r, r), dot), part);
-    nnc_ref by_dy = nnc_build2(a->g, OP_mul, a->dy[0], per_channel(a, scale, rank));
+    const double part = -1.0 / ((double)nnc_type_numel(t) / (double)t->dim[1]);
+    nnc_ref k0 = with_number(a, OP_mul, sum, part);
+    nnc_ref k1 =
+        nnc_build2(a->g, OP_mul, nnc_build2(a->g, OP_mul, r, r), with_number(a, OP_mul, dot, part));
+    nnc_ref less = nnc_build1(a->g, OP_neg, a->n.in[3]);
+    nnc_ref c = nnc_build2(a->g, OP_add, a->n.in[0], per_channel(a, less, rank));
     nnc_ref by_c = nnc_build2(a->g, OP_mul, c, per_channel(a, k1, rank));
+    nnc_ref rest = nnc_build2(a->g, OP_add, by_c, per_channel(a, k0, rank));
     return nnc_build2(
-        a->g, OP_add, nnc_build2(a->g, OP_add, by_dy, by_c), per_channel(a, k0, rank));
+        a->g, OP_mul, nnc_build2(a->g, OP_add, a->dy[0], rest), per_channel(a, scale, rank));
 }
 
 /* x, gamma, beta, mean, var: y = (x - mean) r gamma + beta with r = 1/sqrt(var + eps), per channel. mean and var are operands like the
@@ -278,7 +279,7 @@ static void batchnorm_rule(visit *a)
     if (wanted(a, 1))
         give(a, 1, nnc_build2(a->g, OP_mul, dot, r));
     if (of_batch)
-        give(a, 0, batch_dx(a, c, scale, r, sum, dot, rank));
+        give(a, 0, batch_dx(a, scale, r, sum, dot, rank));
     if (to_mean)
         give(a, 3, nnc_build1(a->g, OP_neg, nnc_build2(a->g, OP_mul, sum, scale)));
     if (to_var) { /* dr/dvar = -r^3 / 2 */

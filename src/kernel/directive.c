@@ -109,22 +109,30 @@ int64_t nnc_kernel_domain(const nnc_kernel *k)
     return d;
 }
 
+const nnc_kstage *nnc_kernel_sums(const nnc_kernel *k)
+{
+    const nnc_kstage *s = &k->stage[k->n_stage - 1];
+    if (k->n_stage > 2 || !s->axes || s->axes & (s->axes - 1) ||
+        k->axis[__builtin_ctz(s->axes)].kind != KA_reduce || (k->n_stage == 2 && s[-1].axes))
+        return NULL;
+    return s;
+}
+
 bool nnc_kernel_blocked_ok(const nnc_kernel *k)
 {
     const nnc_kschedule *s = &k->sched;
     int v = nnc_sched_vec(s), width = nnc_sched_width(s);
+    const nnc_kstage *sums = nnc_kernel_sums(k);
     if (v < 0 || v >= k->n_outer || nnc_sched_has(s, KD_transpose) || nnc_sched_has(s, KD_unroll) ||
-        width < 2 || width > 128 || width & (width - 1) || k->n_stage != 1 || !k->stage[0].axes ||
-        k->stage[0].axes & (k->stage[0].axes - 1) ||
-        k->axis[__builtin_ctz(k->stage[0].axes)].kind != KA_reduce)
+        width < 2 || width > 128 || width & (width - 1) || !sums)
         return false;
     int64_t n = k->axis[v].extent, tile = nnc_sched_n(s, KD_tile, v), bytes = 0;
     int64_t chunk = nnc_align_up(tile > 0 && tile < n ? tile : n, width);
     if (n < width || (chunk < n && chunk != tile))
         return false;
-    for (int i = k->stage[0].body0; i < k->stage[0].body1; i++) {
+    for (int i = sums->body0; i < sums->body1; i++) {
         const nnc_kins *in = &k->ins[i];
-        if (in->op == KO_store)
+        if (in->op == KO_store && (in->n_guard || nnc_kins_index(in) >= 0))
             return false;
         if (in->op != KO_reduce)
             continue;

@@ -310,8 +310,11 @@ static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int
     return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 && s != 0 && s != 1;
 }
 
-/* True when the reduce axis may be tiled with the schedule's vector axis: one stage, which has only that own axis, and few enough
- * accumulators, none of argmax or argmin. */
+/* The stage whose reduce axis, its only own one, may be tiled: the last one, before which at most one stage computes values of a column;
+ * NULL: there is none. */
+const nnc_kstage *nnc_kernel_sums(const nnc_kernel *k);
+/* True when the reduce axis may be tiled with the schedule's vector axis: there is such a stage, whose accumulators are few enough, none
+ * of argmax or argmin. */
 bool nnc_kernel_blocked_ok(const nnc_kernel *k);
 
 /* True when argument `out` may share the memory of argument `in`: each element is read before the same iteration writes it. */

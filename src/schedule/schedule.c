@@ -397,18 +397,19 @@ static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
 static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
-    if (v < 0 || v >= k->n_outer || k->n_stage != 1 || !k->stage[0].axes)
+    const nnc_kstage *sums = nnc_kernel_sums(k);
+    if (v < 0 || v >= k->n_outer || !sums)
         return;
-    int r = __builtin_ctz(k->stage[0].axes), cost = 0;
+    int r = __builtin_ctz(sums->axes), cost = 0;
     bool along = false;
-    for (int i = k->stage[0].body0; i < k->stage[0].body1; i++) {
+    for (int i = sums->body0; i < sums->body1; i++) {
         const nnc_kins *in = &k->ins[i];
         cost += is_expensive(in) ? 20 : 1;
         if (in->op == KO_load && (in->arg[0] >= 0 || in->n_guard || (in->at.k[v] & ~INT64_C(1))))
             return;
         along |= in->op == KO_load && in->at.k[v] == 1 && in->at.k[r] != 0;
     }
-    if (!along || cost > 20 || k->axis[r].extent < 2 * BLOCK)
+    if (!along || cost > LONG || k->axis[r].extent < 2 * BLOCK)
         return;
     int64_t columns = block_columns(k, v, t);
     (void)nnc_sched_put(s, KD_tile, v, columns);

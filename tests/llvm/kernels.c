@@ -363,23 +363,34 @@ TEST(columns_by_blocks)
     CHECK(kb_emitter() == NULL || same_by_blocks(16, 96, &t));
 }
 
-/* Squares of columns, stored in the body that sums them. */
-static void stored_columns(int64_t N, int64_t R, int64_t C, int width, int64_t chunk, bool rows)
+/* Multiples of columns, stored in the body that sums them; the factors too, before it. block: steps of the sums, or 0. */
+static void stored_columns(
+    int64_t N, int64_t R, int64_t C, int width, int64_t chunk, bool rows, int block)
 {
     kb_init(&b, "k_stored");
     int o = kb_axis(&b, KA_outer, N), c = kb_axis(&b, KA_outer, C), r = kb_axis(&b, KA_reduce, R);
     int x = kb_buf(&b, KB_in, DT_f32, N * R * C);
     int y = kb_buf(&b, KB_out, DT_f32, N * R * C), s = kb_buf(&b, KB_out, DT_f32, N * C);
+    int m = kb_buf(&b, KB_in, DT_f32, C), f = kb_buf(&b, KB_out, DT_f32, N * C);
     const nnc_affine at = rows ? AT(.k = {R * C, R, 1}) : AT(.k = {R * C, 1, C});
+    kb_stage(&b, 0);
+    kb_post(&b);
+    int factor = kb_load(&b, m, AT(.k = {0, 1}));
+    factor = kb_op(&b, SC_mul, DT_f32, factor, factor, -1);
+    kb_store(&b, f, AT(.k = {C, 1}), factor);
     kb_stage(&b, 1u << r);
     int v = kb_load(&b, x, at);
-    v = kb_op(&b, SC_mul, DT_f32, v, v, -1);
+    v = kb_op(&b, SC_mul, DT_f32, v, factor, -1);
     kb_store(&b, y, at, v);
+    v = kb_op(&b, SC_mul, DT_f32, v, v, -1);
     int sum = kb_reduce(&b, KR_sum, DT_f32, v, -1);
+    int most = kb_reduce(&b, KR_max, DT_f32, v, -1);
     kb_post(&b);
-    kb_store(&b, s, AT(.k = {C, 1}), sum);
+    kb_store(&b, s, AT(.k = {C, 1}), kb_op(&b, SC_fma, DT_f32, most, factor, sum));
     kb_done(&b, rows ? r : c, width, chunk);
-    CHECK(o == 0);
+    if (block)
+        nnc_sched_put(&b.k.sched, KD_tile, r, block);
+    CHECK(o == 0 && (!block || nnc_kernel_blocked_ok(&b.k)));
 }
 
 TEST(columns_are_stored_where_they_are_summed)
@@ -388,10 +399,12 @@ TEST(columns_are_stored_where_they_are_summed)
         {1, 16, 33, 32, 32}, {4, 9, 130, 64, 64}, {2, 1, 31, 16, 16}, {2, 8, 7, 16, 0}};
     for (int which = 0; kb_emitter() && which < 3; which++)
         for (size_t i = 0; i < NNC_COUNT(at); i++)
-            for (int rows = 0; rows < 2; rows++) {
+            for (int way = 0; way < 4; way++) {
+                const bool rows = way == 1;
+                const int block = way < 2 || at[i][2] < at[i][3] ? 0 : way == 2 ? 8 : 3;
                 nnc_target t = target(which);
                 stored_columns(
-                    at[i][0], at[i][1], at[i][2], (int)at[i][3], rows ? 0 : at[i][4], rows);
+                    at[i][0], at[i][1], at[i][2], (int)at[i][3], rows ? 0 : at[i][4], rows, block);
                 CHECK(kb_check(&b, &t, 1e-5, 1e-6, 2));
             }
 }

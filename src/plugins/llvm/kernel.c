@@ -660,8 +660,11 @@ static void emit_stage(ll_emit *e, const nnc_kstage *st)
     pick_unroll(e, &s);
     if (e->phase == LL_WHOLE)
         nest(e, &s, 0);
-    else
+    else if (st->axes)
         emit_phase(e, &s);
+    for (int i = st->body0; i < st->post1 && e->phase != LL_WHOLE && !st->axes; i++)
+        if (e->k->ins[i].op != KO_store || e->phase == LL_DONE)
+            emit_ins(e, &s, i); /* values of a column, in each phase */
     e->vax = vax;
     e->lanes = lanes;
 }
@@ -729,7 +732,7 @@ static void run_phase(ll_emit *e, V index, int64_t chunk, enum ll_phase phase, i
 static void run_blocks(ll_emit *e, V index, int64_t chunk)
 {
     ll_mod *m = e->m;
-    int next = __builtin_ctz(e->k->stage[0].axes);
+    int next = __builtin_ctz(nnc_kernel_sums(e->k)->axes);
     int step = (int)nnc_sched_n(&e->k->sched, KD_tile, next);
     int64_t n = e->k->axis[next].extent, full = n / step * step;
     e->start = LLVMBuildNSWMul(m->b, index, ll_i64(m, chunk), "");
@@ -763,8 +766,8 @@ V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze)
 /* True when the loop over vectors is nested in a loop over steps of the reduce axis. */
 static bool sums_by_blocks(const nnc_kernel *k)
 {
-    return k->n_stage == 1 && k->stage[0].axes &&
-           nnc_sched_n(&k->sched, KD_tile, __builtin_ctz(k->stage[0].axes)) > 0;
+    const nnc_kstage *s = nnc_kernel_sums(k);
+    return s && nnc_sched_n(&k->sched, KD_tile, __builtin_ctz(s->axes)) > 0;
 }
 
 void ll_vectors(ll_emit *e, const V *index)
