@@ -60,7 +60,7 @@ for again in 1 2 3 4 5 6 7 8 9; do # a busy machine: what is left is done by the
     [ "$code" = 75 ] && gpu --only=$all --limit=300
 done
 expect "exit code 0 when all is well, not $code" [ "$code" = 0 ]
-expect "all cells are measured" [ "$(results nnc)" = 17 ]
+expect "all cells are measured" [ "$(results nnc)" = 18 ]
 expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'matmul,precision=f32,dim=32*' -newer "$out/before")" ]
 expect "models agree with float64" grep -q '"agrees": true' "$out"/raw-*/check/softmax_1*.json
 expect "generated graphs agree" grep -q '"worst_nmse"' "$out"/raw-*/check/graphs*.json
@@ -74,6 +74,11 @@ if [ "$python" != none ]; then
     expect "the table has its cells" grep -q '^sin,depth=4,dtype=f16,n=1024\* ' "$out"/gpu-*.txt
     expect "JSON" "$python" -c 'import json, glob, sys; assert json.load(open(glob.glob(sys.argv[1] + "/gpu-*.json")[0]))["rows"]' "$out"
 fi
+
+# The large table can be read: each cell is there once.
+"$build/bench_device" list --cells="$source/bench/device/cells.txt" >"$out/cells.json" 2>"$out/log"
+expect "cells.txt is a table" grep -q 'training' "$out/cells.json"
+expect "without mistakes" [ ! -s "$out/log" ]
 
 # What is measured of each model can be written for PyTorch, which need not be here for that.
 mkdir "$out/all"

@@ -235,10 +235,11 @@ def loss_text(kind):
 
 
 class Training:
-    """Steps of a cell's model by autograd and torch.optim: cell has "graph", "outputs", "loss", "optimizer", "momentum" and "target"."""
+    """Steps of a cell's model by autograd and torch.optim: cell has "graph", "outputs", "loss", "optimizer", "momentum" and "target".
+    half: by autocast, with f32 weights; of f16 with a gradient scaler."""
 
     def __init__(self, cell, dev, base, half=None, channels_last=False):
-        text, inputs, weights = program(cell, channels_last, half, True)
+        text, inputs, weights = program(cell, channels_last, None, True)
         text += f"def loss_of(y, t):\n    return {loss_text(cell['loss'])}\n"
         space = {"torch": torch, "F": torch.nn.functional}
         exec(compile(text, "<training>", "exec"), space)
@@ -260,22 +261,30 @@ class Training:
         self.f, self.loss_of = space["f"], space["loss_of"]
         trained = [v for v in self.w if v.requires_grad]
         make = {"sgd": lambda: torch.optim.SGD(trained, 0.0, momentum=cell.get("momentum") or 0),
-                "adam": lambda: torch.optim.Adam(trained, 0.0), "adamw": lambda: torch.optim.AdamW(trained, 0.0)}
+                "adam": lambda: torch.optim.Adam(trained, 0.0, capturable=dev.gpu),
+                "adamw": lambda: torch.optim.AdamW(trained, 0.0, capturable=dev.gpu)}
         self.opt = make[cell["optimizer"]]()
-        self.update = self.opt.step
+        self.update, self.half = self.opt.step, half
+        self.scaler = torch.amp.GradScaler(dev.torch.type) if half == "f16" else None
         if base != "eager":
             torch._dynamo.reset()
             self.whole = torch.compile(lambda *v: self.loss_of(self.f(*v[:-1], *self.w), v[-1]), dynamic=False)
             self.update = torch.compile(lambda: self.opt.step())
 
     def loss(self):
-        if self.base != "eager":
-            return self.whole(*self.x)
-        return self.loss_of(self.f(*self.x[:-1], *self.w), self.x[-1])
+        with torch.autocast(self.dev.torch.type, DTYPES[self.half] if self.half else None, enabled=self.half is not None):
+            if self.base != "eager":
+                return self.whole(*self.x)
+            return self.loss_of(self.f(*self.x[:-1], *self.w), self.x[-1])
 
     def step(self):
         self.opt.zero_grad()
         loss = self.loss()
+        if self.scaler:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.opt)
+            self.scaler.update()
+            return loss
         loss.backward()
         self.update()
         return loss
@@ -468,17 +477,20 @@ def compiled(fn, base):
     return torch.compile(fn, mode=mode, dynamic=False)
 
 
-def measure_training(dev, nnc, base, fast, args):
-    """Times of a training step, updates included."""
+def measure_training(dev, cell, base, half, last, args):
+    """Times of a training step, updates included: as calls, and as a replayed CUDA graph."""
+    nnc, fast = cell["nnc"], cell["precision"] == "tf32" or cell["math"] == "fast"
     with torch.enable_grad():
         t0 = time.perf_counter()
-        t = Training({**nnc, **nnc["training"]}, dev, base)
+        t = Training({**nnc, **nnc["training"]}, dev, base, half, last)
         loss = t.step()
         dev.wait()
-        out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast}
+        out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": half, "channels_last": last}
         out["nmse_to_nnc"] = nmse([float(loss.detach())], nnc["output"]["sample"][:1])
         out["calls"] = times_of(dev, t.step, None, args.duration)
         out["device_bytes"] = dev.peak()
+        if dev.gpu and not t.scaler:  # a scaler asks on the host whether gradients are finite
+            out["graph"] = measure_graph(dev, cell, t.step, [], None, args)
     return out
 
 
@@ -493,7 +505,7 @@ def measure(dev, cell, base, args):
     dev.clear()
     nnc = cell["nnc"]
     if "training" in nnc:
-        return measure_training(dev, nnc, base, fast, args)
+        return measure_training(dev, cell, base, half, last, args)
     text, inputs, weights = program(nnc, last, half)
     space = {"torch": torch, "F": torch.nn.functional}
     exec(compile(text, f"<{cell['id']}>", "exec"), space)

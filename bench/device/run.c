@@ -163,6 +163,8 @@ static nnc_status compile(running *r, const cell *c)
     if (c->training && !training_of(c->loss, c->training, &r->training))
         return nnc_fail0(sink, NNC_E_USAGE,
             "training is sgd, adam or adamw, and its loss cross_entropy, mse or bce");
+    if (c->training && o.precision == NNC_PRECISION_f16)
+        r->training.loss_scale = 65536; /* as nnc train has it */
     if (c->training)
         NNC_TRY(nnc_train_graph(r->model, &r->training, &r->step, sink));
     int64_t t0 = nnc_now_ns();

@@ -439,7 +439,7 @@ typedef struct launch {
     const fake_kernel *k;
     long long blocks, shared;
     int threads, number;
-    void *arg[64];
+    void *arg[FAKE_ARGS + 1]; /* with its work */
 } launch;
 
 static void run_launch(void *ctx)
@@ -459,7 +459,7 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
 {
     const fake_kernel *k = (const fake_kernel *)kernel;
     int n = k->n_in + k->n_out;
-    fake_access a[64];
+    fake_access a[FAKE_ARGS + 1];
     ENTER();
     if (c->grid[0] < 1 || c->grid[1] != 1 || c->grid[2] != 1 || c->block[1] != 1 ||
         c->block[2] != 1 || c->block[0] < 1 || (int)c->block[0] > k->max_threads ||

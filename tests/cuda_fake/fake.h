@@ -87,11 +87,12 @@ const char *fake_shadow_access(fake_shadow *s, size_t begin, size_t end, bool wr
 
 /* kernels.c: NVRTC and the loading of what it made. */
 extern const nnc_cuda_nvrtc fake_nvrtc;
+enum { FAKE_ARGS = 64 }; /* most operands and results of a kernel: NNC_KERNEL_ARGUMENTS */
 typedef struct fake_kernel {
     char name[160];
     int n_in, n_out;
     bool work;
-    size_t bytes[64]; /* of each argument */
+    size_t bytes[FAKE_ARGS]; /* of each argument */
     int max_threads;
     void (*thunk)(void *const *);
     /* shim.h: grid's blocks, first and number of those to run, threads, shared bytes, reversed */

@@ -145,7 +145,8 @@ static bool read_buffers(const char *begin, const char *end, char letter, fake_k
             sscanf(p, "%*c%d %15[a-z0-9][%lld]%n", &number, type, &numel, &used) != 3 || !used)
             continue;
         nnc_dtype d;
-        if (number != *n || k->n_in + k->n_out >= 60 || !nnc_dtype_parse(type, strlen(type), &d))
+        if (number != *n || k->n_in + k->n_out >= FAKE_ARGS ||
+            !nnc_dtype_parse(type, strlen(type), &d))
             return false;
         k->bytes[letter == 'x' ? *n : k->n_in + *n] = (size_t)numel * (size_t)nnc_dtype_size(d);
         ++*n;
@@ -178,6 +179,7 @@ static bool read_comment(const char *source, fake_kernel *k)
 {
     char head[200];
     size_t n = strlen(k->name);
+    k->n_in = k->n_out = 0;
     if (n > 7 && strcmp(k->name + n - 7, "_finish") == 0)
         n -= 7;
     snprintf(head, sizeof head, "/* %.*s\n", (int)n, k->name);
