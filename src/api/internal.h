@@ -133,6 +133,10 @@ nnc_status nnc_session_state_part(
 /* part[i]: of command i of the plan, by its layers: X/backward, /loss, /optimizer, all others forward. A kernel of several parts counts
  * where its result is first read; where no command reads it, as the last of its parts. */
 nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink) NNC_MUST;
+/* Runs these sections, from main on, which have run up to them; ns: of each part, the sum of its commands' times; *communication: copies
+ * between devices (NULL: they belong to their parts). */
+nnc_status nnc_session_profile(nnc_session *s, nnc_section first, nnc_section last, int64_t ns[PART__COUNT],
+    int64_t *communication, nnc_sink *sink) NNC_MUST;
 /* Runs one step; ns: of each part, the sum of its commands' times. */
 nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink) NNC_MUST;
 

@@ -93,23 +93,39 @@ nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink)
     return NNC_OK;
 }
 
-nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink)
+/* Is the command a copy from one device to another? */
+static bool is_communication(const nnc_plan *p, const nnc_cmd *c)
+{
+    return c->kind == CMD_copy && p->tensor[c->arg[0]].device != p->tensor[c->arg[1]].device;
+}
+
+nnc_status nnc_session_profile(nnc_session *s, nnc_section first, nnc_section last,
+    int64_t ns[PART__COUNT], int64_t *communication, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     const nnc_plan *p = s->plan;
-    const int first = nnc_plan_first(p, SEC_main), n = p->n_cmd - first;
+    const int from = nnc_plan_first(p, first), n = p->end[last] - from;
     uint8_t *part = ARENA_NEW(&a, uint8_t, p->n_cmd + 1);
     int64_t *start = ARENA_NEW(&a, int64_t, n + 1), *end = ARENA_NEW(&a, int64_t, n + 1);
     NNC_NEED(part && start && end, sink);
     NNC_TRY(nnc_step_parts(p, part, sink));
-    NNC_TRY(nnc_exec_profile(s->exec, SEC_step, start, end, sink));
+    NNC_TRY(nnc_exec_profile(s->exec, first, last, start, end, sink));
     memset(ns, 0, PART__COUNT * sizeof *ns);
+    if (communication)
+        *communication = 0;
     for (int i = 0; i < n; i++) {
-        const nnc_cmd_kind kind = (nnc_cmd_kind)p->cmd[first + i].kind;
-        if (kind != CMD_record && kind != CMD_wait)
-            ns[part[first + i]] += end[i] - start[i];
+        const nnc_cmd *c = &p->cmd[from + i];
+        if (c->kind == CMD_record || c->kind == CMD_wait)
+            continue;
+        int64_t *of = communication && is_communication(p, c) ? communication : &ns[part[from + i]];
+        *of += end[i] - start[i];
     }
     return NNC_OK;
+}
+
+nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink)
+{
+    return nnc_session_profile(s, SEC_main, SEC_step, ns, NULL, sink);
 }
 
 static int by_value(const void *a, const void *b)

@@ -78,6 +78,13 @@ static void note_row(trainer *t, const program *p, int i, int data, const void *
     }
 }
 
+/* Measures a step by its commands: the second one of an epoch, since the first may load libraries, and some more. */
+static bool is_measured(const trainer *t, int k)
+{
+    const int64_t done = t->step - t->epoch_step;
+    return k == t->accumulate - 1 && (done % 64 == 1 || t->per_epoch == 1);
+}
+
 /* Begins to give t->fed the next batch of the data. */
 static void stage_batch(void *ctx)
 {
@@ -86,7 +93,8 @@ static void stage_batch(void *ctx)
     const program *p = t->fed;
     const int64_t begin = nnc_now_ns();
     nnc_status s = nnc_data_next(t->data, batch, t->sink);
-    t->next_ns = nnc_now_ns() - begin;
+    const int64_t copy = nnc_now_ns();
+    t->next_ns = copy - begin;
     for (int i = 0; i < t->n_in && !s; i++) {
         const int input = input_of(p, t->in[i].name);
         if (input >= 0)
@@ -97,6 +105,7 @@ static void stage_batch(void *ctx)
     t->ahead = s;
     t->staged = true;
     t->staged_at = nnc_now_ns();
+    t->times.copy += p == &t->train ? t->staged_at - copy : 0;
 }
 
 void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first)
@@ -117,14 +126,34 @@ nnc_status trainer_next(trainer *t, program *p)
 
 /* Updates the states; where that is a device's work, the epoch's next batch is uploaded meanwhile. A wait for its data is hidden when the
  * device was still busy afterwards. */
-static nnc_status update(trainer *t, int k)
+static nnc_status update_all(trainer *t, int k)
 {
     enum { BUSY = 50000 }; /* ns: longer than a wait for a device that is done */
+    if (is_measured(t, k)) {
+        int64_t ns[PART__COUNT], between;
+        NNC_TRY(
+            nnc_session_profile(t->train.session, SEC_accumulate, SEC_step, ns, &between, t->sink));
+        t->times.in_update[0] += ns[PART_forward] + ns[PART_loss] + ns[PART_backward];
+        t->times.in_update[1] += ns[PART_optimizer];
+        t->times.in_update[2] += between;
+        t->times.measured++;
+        return NNC_OK;
+    }
     if (k + 1 < t->accumulate || t->at + 1 < t->per_epoch)
         (void)nnc_session_beside(t->train.session, stage_batch, t);
     NNC_TRY(nnc_session_update(t->train.session, k == t->accumulate - 1, t->sink));
     if (t->staged && nnc_now_ns() - t->staged_at > BUSY)
         t->hidden_ns += t->next_ns;
+    return NNC_OK;
+}
+
+static nnc_status update(trainer *t, int k)
+{
+    const int64_t begin = nnc_now_ns(), hidden = t->hidden_ns;
+    NNC_TRY(update_all(t, k));
+    t->times.update += nnc_now_ns() - begin;
+    if (t->staged && t->hidden_ns == hidden) /* it was longer than the update: a wait */
+        t->times.update -= t->next_ns;
     return NNC_OK;
 }
 
@@ -145,13 +174,32 @@ nnc_status trainer_set_step(trainer *t, program *p, int k)
     return set_number(t, p, NNC_TRAIN_SCALE2, 1 / sqrt(1 - pow(of->beta2, n)));
 }
 
+static nnc_status run_main(trainer *t, program *p, int k)
+{
+    int64_t ns[PART__COUNT], between;
+    if (p != &t->train || !is_measured(t, k))
+        return nnc_session_run(p->session, t->sink);
+    NNC_TRY(nnc_session_profile(p->session, SEC_main, SEC_main, ns, &between, t->sink));
+    for (int i = 0; i < PART__COUNT; i++)
+        t->times.in_main[0] += ns[i];
+    t->times.in_main[1] += between;
+    return NNC_OK;
+}
+
 nnc_status trainer_run(trainer *t, program *p, int k, double *loss)
 {
     nnc_status s = NNC_OK;
     NNC_TRY(trainer_next(t, p));
+    const int64_t set = nnc_now_ns();
     NNC_TRY(trainer_set_step(t, p, k));
-    NNC_TRY(nnc_session_run(p->session, t->sink));
+    const int64_t begin = nnc_now_ns();
+    NNC_TRY(run_main(t, p, k));
+    const int64_t end = nnc_now_ns();
     *loss = output_of(p, "loss", &s, t->sink);
+    if (p == &t->train) {
+        t->times.forward += end - begin;
+        t->times.copy += begin - set + nnc_now_ns() - end;
+    }
     return s;
 }
 
@@ -279,8 +327,10 @@ static nnc_status train_rest(trainer *t)
     while (t->at < t->per_epoch && t->step < t->steps && !t->stopped) {
         NNC_TRY(take_step(t));
         t->stopped = t->o->stop && *t->o->stop && t->step < t->steps;
+        const int64_t begin = nnc_now_ns();
         if (t->stopped || (every && t->step % every == 0))
             NNC_TRY(checkpoint(t));
+        t->times.checkpoint += nnc_now_ns() - begin;
     }
     return NNC_OK;
 }
@@ -288,6 +338,8 @@ static nnc_status train_rest(trainer *t)
 static nnc_status train_epoch(trainer *t)
 {
     const int64_t begin = nnc_now_ns(), first = t->at;
+    t->epoch_step = t->step;
+    t->times = (step_times){0};
     if (t->at == 0) {
         t->train.loss = t->train.correct = t->train.counted = 0;
         t->train.batches = 0;

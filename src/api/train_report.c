@@ -202,7 +202,50 @@ static nnc_status log_epoch(trainer *t, const epoch_number *n, int n_number)
     return log_line(t, &line);
 }
 
-static void print_epoch(trainer *t, double rate, int64_t ns, nnc_data_times load)
+/* What an epoch's time was spent on, ns. */
+typedef struct spent {
+    int64_t forward, backward, optimizer, communication, copy, checkpoint, load, wait, compute;
+} spent;
+
+static int64_t share_of(int64_t ns, int64_t part, int64_t all)
+{
+    return all > 0 ? (int64_t)((double)ns * (double)part / (double)all) : 0;
+}
+
+static spent divide(const step_times *s, int64_t ns, nnc_data_times load)
+{
+    const int64_t *m = s->in_main, *u = s->in_update, update = u[0] + u[1] + u[2];
+    const int64_t between = share_of(s->forward, m[1], m[0] + m[1]);
+    spent x = {.forward = s->forward - between,
+        .communication = between + share_of(s->update, u[2], update),
+        .optimizer = share_of(s->update, u[1], update),
+        .copy = s->copy,
+        .checkpoint = s->checkpoint,
+        .load = load.load_ns,
+        .wait = load.wait_ns,
+        .compute = ns - load.wait_ns - s->checkpoint};
+    x.backward = s->update - x.optimizer - (x.communication - between);
+    return x;
+}
+
+static double seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+static void print_spent(nnc_text *out, const spent *x)
+{
+    nnc_printf(out, "compute %.3g s (forward %.3g, backward %.3g, optimizer %.3g",
+        seconds(x->compute), seconds(x->forward), seconds(x->backward), seconds(x->optimizer));
+    if (x->communication)
+        nnc_printf(out, ", communication %.3g", seconds(x->communication));
+    nnc_printf(out, "), load %.3g s, waited %.3g s", seconds(x->load), seconds(x->wait));
+    if (x->checkpoint > x->compute / 100)
+        nnc_printf(out, ", checkpoints %.3g s", seconds(x->checkpoint));
+    nnc_putc(out, '\n');
+}
+
+static void print_epoch(trainer *t, double rate, const spent *x)
 {
     const program *p = &t->train, *v = &t->eval;
     const bool classes = isfinite(p->correct), checked = v->batches > 0;
@@ -213,9 +256,8 @@ static void print_epoch(trainer *t, double rate, int64_t ns, nnc_data_times load
         nnc_printf(t->out, "; validation: loss %.4f", v->loss / v->counted);
     if (checked && classes)
         nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(v));
-    nnc_printf(t->out, "; %.0f samples/s; compute %.3g s, load %.3g s, waited %.3g s\n", rate,
-        (double)(ns - load.wait_ns) * 1e-9, (double)load.load_ns * 1e-9,
-        (double)load.wait_ns * 1e-9);
+    nnc_printf(t->out, "; %.0f samples/s; ", rate);
+    print_spent(t->out, x);
 }
 
 /* Hands the text from `before` on to the caller's function, where there is one. */
@@ -233,21 +275,25 @@ nnc_status report_epoch(trainer *t, int64_t first, int64_t ns, nnc_data_times lo
     const double rate =
         (double)((t->at - first) * t->accumulate * t->batch) * 1e9 / (double)nnc_max64(ns, 1);
     const int k = epoch_numbers(t, rate, n);
+    const spent x = divide(&t->times, ns, load);
     const size_t before = t->out->n;
     NNC_TRY(log_epoch(t, n, k));
     if (t->format == NNC_TEXT) {
-        print_epoch(t, rate, ns, load);
+        print_epoch(t, rate, &x);
         hand_on(t, before);
         return NNC_OK;
     }
-    nnc_json_member m[11] = {J_INT("epoch", t->epoch), J_INT("steps", t->step),
+    nnc_json_member m[17] = {J_INT("epoch", t->epoch), J_INT("steps", t->step),
         J_REAL("loss", t->train.loss / (double)t->train.batches)};
+    const nnc_json_member of_time[] = {J_INT("compute_ns", x.compute),
+        J_INT("forward_ns", x.forward), J_INT("backward_ns", x.backward),
+        J_INT("optimizer_ns", x.optimizer), J_INT("communication_ns", x.communication),
+        J_INT("copy_ns", x.copy), J_INT("load_ns", x.load), J_INT("load_wait_ns", x.wait),
+        J_INT("checkpoint_ns", x.checkpoint)};
     for (int i = 0; i < k; i++)
         m[3 + i] = (nnc_json_member)J_REAL(n[i].key, n[i].v);
-    m[3 + k] = (nnc_json_member)J_INT("compute_ns", ns - load.wait_ns);
-    m[4 + k] = (nnc_json_member)J_INT("load_ns", load.load_ns);
-    m[5 + k] = (nnc_json_member)J_INT("load_wait_ns", load.wait_ns);
-    nnc_json_row(&t->json, 2, m, (size_t)(6 + k));
+    memcpy(m + 3 + k, of_time, sizeof of_time);
+    nnc_json_row(&t->json, 2, m, (size_t)(3 + k) + NNC_COUNT(of_time));
     return NNC_OK;
 }
 

@@ -2,6 +2,7 @@
 #ifndef NNC_API_TRAINER_H
 #define NNC_API_TRAINER_H
 
+#include "api/internal.h"
 #include "api/train.h"
 #include "data/data.h"
 
@@ -15,6 +16,13 @@ typedef struct program {
     double loss, correct, counted; /* sums over the batches of an epoch; loss of a validation: over its targets */
     int64_t batches;
 } program;
+
+/* Times of an epoch's steps. Whole steps are measured; their parts are divided as those of some steps whose commands are measured. */
+typedef struct step_times {
+    int64_t forward, update, copy, checkpoint; /* ns: main; accumulate and step; inputs and outputs; checkpoints within the epoch */
+    int64_t in_main[2], in_update[3];          /* of measured steps: main, its communication; backward, optimizer, communication */
+    int measured;
+} step_times;
 
 typedef struct trainer {
     nnc_env *e;
@@ -32,6 +40,7 @@ typedef struct trainer {
     int64_t told;                   /* the step after which an epoch was reported last */
     bool dirty;                     /* something was done since the last checkpoint */
     int64_t began_step, began_ns;   /* of this process, for rates */
+    int64_t epoch_step;             /* the step with which this process began the epoch */
     bool stopped;                   /* by o->stop, before the end */
     int64_t best_epoch;             /* --keep=best: the best one so far; 0: none */
     double best_accuracy, best_loss;
@@ -40,6 +49,7 @@ typedef struct trainer {
     nnc_status ahead;
     int64_t staged_at, next_ns;     /* when, and how long it took to have the data */
     int64_t hidden_ns;              /* of the epoch's waits for data: while a device computed */
+    step_times times;               /* of the epoch */
     uint64_t checkpoint;            /* its version that this run has read or written (nnc_file_version); 0: none */
     nnc_text options;               /* what defines the training, for checkpoints */
     FILE *log;

@@ -122,8 +122,11 @@ static nnc_status check_type(const column *c, bool moves, nnc_sink *sink)
         nnc_put_type(&wanted, &c->want);
         return nnc_fail(sink, NNC_E_MODEL, loc,
             "the rows of %s are %s; a batch of the model is %s, so each row has its dimensions but "
-            "the first",
-            c->name, nnc_text_str(&is), nnc_text_str(&wanted));
+            "the first%s",
+            c->name, nnc_text_str(&is), nnc_text_str(&wanted),
+            to == DT_i64 && c->want.rank == 1
+                ? ": a class index for each sample (the argmax of one-hot rows)"
+                : "");
     }
     if (moves && (c->is.dim[2] > 65535 || c->is.dim[3] > 65535))
         return nnc_fail(sink, NNC_E_MODEL, loc, "%s has sides longer than 65535", c->name);
@@ -137,9 +140,15 @@ static nnc_status open_column(
     const nnc_tensors *t, bool any, bool moves, column *c, int64_t *n, nnc_sink *sink)
 {
     const nnc_tensor_entry *e = entry_of(t, c->name, any);
-    if (!e)
+    if (!e) {
+        NNC_LOCAL(nnc_text) has = {0};
+        for (int i = 0; i < nnc_tensors_count(t) && i < 8; i++)
+            nnc_printf(&has, "%s%s", i ? ", " : "", nnc_tensors_at(t, i)->name);
         return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = c->file},
-            "there is no tensor named %s, which the model needs for training", c->name);
+            "there is no tensor named %s, which the model needs for training (the file has: %s%s)",
+            c->name, *nnc_text_str(&has) ? nnc_text_str(&has) : "one without a name",
+            nnc_tensors_count(t) > 8 ? ", ..." : "");
+    }
     if (e->why)
         return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = c->file}, "%s: %s", c->name, e->why);
     c->is = e->type;

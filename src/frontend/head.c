@@ -175,6 +175,13 @@ static nnc_status report(nnc_graph *g, const nnc_model_options *o, int64_t old, 
             n.left > 1 ? "are" : "is");
     if (n.generated > 1 + bias)
         snprintf(others, sizeof others, ", as %d others", n.generated - 1 - bias);
+    if (!n.read) {
+        nnc_warn(sink, loc,
+            "new head: %d classes instead of %lld; all weights are generated (--weights reads "
+            "them)",
+            o->classes, (long long)old);
+        return NNC_OK;
+    }
     nnc_warn(sink, loc,
         "new head: %d classes instead of %lld; %s%s generated%s; %d other weights are read from "
         "%s%s (--verbose lists them)",

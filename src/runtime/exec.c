@@ -355,13 +355,12 @@ static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
     return NNC_OK;
 }
 
-nnc_status nnc_exec_profile(
-    nnc_exec *e, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink)
+/* Submits commands first..end-1, each between two records of time. */
+static nnc_status issue_timed(nnc_exec *e, int first, int end)
 {
     const nnc_plan *p = e->p;
-    NNC_TRY(clock_events(e, sink));
-    nnc_status status = fence(e, true);
-    for (int i = p->end[SEC_init]; i < p->end[last] && status == NNC_OK; i++) {
+    nnc_status status = NNC_OK;
+    for (int i = first; i < end && status == NNC_OK; i++) {
         nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
         nnc_stream *s = stream_of(e, &p->cmd[i]);
         status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
@@ -370,6 +369,25 @@ nnc_status nnc_exec_profile(
         if (status == NNC_OK)
             status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[1]);
     }
+    return status;
+}
+
+nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns,
+    int64_t *end_ns, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    const int from = nnc_plan_first(p, first);
+    const bool watched = first == SEC_main && e->watch;
+    NNC_TRY(clock_events(e, sink));
+    nnc_status status = fence(e, true);
+    if (status == NNC_OK && watched)
+        status = nnc_exec_watch(e, true);
+    if (status == NNC_OK && first == SEC_main)
+        status = issue_timed(e, from, p->end[SEC_main]);
+    if (status == NNC_OK && watched)
+        status = nnc_exec_watch(e, false);
+    if (status == NNC_OK)
+        status = issue_timed(e, first == SEC_main ? p->end[SEC_main] : from, p->end[last]);
     if (status == NNC_OK)
         status = fence(e, false);
     nnc_status synced = nnc_exec_sync(e, sink);
@@ -377,9 +395,9 @@ nnc_status nnc_exec_profile(
         return nnc_fail0(
             sink, status, "profile: the device refused a command: %s", nnc_status_name(status));
     NNC_TRY(synced);
-    for (int i = 0; i < p->end[last] - p->end[SEC_init]; i++) {
-        start_ns[i] = clocked(e, 2 * i)->api->event_ns(e->clock[2 * i]);
-        end_ns[i] = clocked(e, 2 * i)->api->event_ns(e->clock[2 * i + 1]);
+    for (int i = 0, k = from - p->end[SEC_init]; i < p->end[last] - from; i++, k++) {
+        start_ns[i] = clocked(e, 2 * k)->api->event_ns(e->clock[2 * k]);
+        end_ns[i] = clocked(e, 2 * k)->api->event_ns(e->clock[2 * k + 1]);
     }
     return NNC_OK;
 }

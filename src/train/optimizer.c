@@ -99,6 +99,8 @@ static nnc_ref moment(optimizer *o, nnc_ref w, const char *suffix)
     const char *name = n->weight && n->weight->name ? n->weight->name : "weight";
     const nnc_weight zero = {
         .kind = NNC_W_gen, .name = nnc_arena_printf(&o->g->arena, "%s.%s", name, suffix)};
+    if (!zero.name)
+        o->g->status = nnc_nomem(o->g->sink);
     return zero.name ? nnc_param(o->g, &t, &zero) : NNC_NONE;
 }
 

@@ -274,16 +274,32 @@ static nnc_ref cross_entropy(copy *c, nnc_ref y, nnc_ref *correct, nnc_ref *coun
     return nnc_build1(g, OP_neg, mean_of_counted(c, own, counts, counted));
 }
 
+/* After a relu or sigmoid a model learns little, and nothing else says why. */
+static void warn_of_bounds(const copy *c, const nnc_node *last, nnc_sink *sink)
+{
+    static const nnc_op bounded[] = {OP_relu, OP_relu6, OP_sigmoid, OP_tanh, OP_softmax};
+    nnc_loc loc = last->loc;
+    loc.path = last->origin;
+    for (size_t i = 0; i < NNC_COUNT(bounded); i++)
+        if (last->op == bounded[i])
+            nnc_warn(sink, loc,
+                "--loss=%s takes logits, which have any value; this is a %s: leave it out",
+                c->t->loss == NNC_LOSS_bce ? "bce" : "cross_entropy", nnc_ops[last->op].name);
+}
+
 static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_ref *counted, nnc_sink *sink)
 {
     nnc_graph *g = c->g;
     const nnc_node *last = nnc_def(g, y);
+    const nnc_ref was = y;
     g->origin = "/loss";
     if (c->t->loss == NNC_LOSS_cross_entropy && last->op == OP_softmax &&
         nnc_attr_int(last, AT_axis, 0) == nnc_class_axis(c->t, nnc_typeof(g, y)->rank))
         y = last->in[0]; /* the loss has its own */
     if (c->t->loss == NNC_LOSS_bce && last->op == OP_sigmoid)
         y = last->in[0];
+    if (y == was && c->t->loss != NNC_LOSS_mse && !c->evaluate)
+        warn_of_bounds(c, last, sink);
     if (nnc_typeof(g, y)->dtype != DT_f32)
         y = nnc_cast(g, y, DT_f32);
     if (c->t->loss == NNC_LOSS_cross_entropy)

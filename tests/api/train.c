@@ -155,6 +155,35 @@ TEST(losses_of_logits)
     }
 }
 
+/* Losses of logits warn of predictions that are none, but not of the softmax or sigmoid that they leave out. */
+TEST(predictions_that_are_no_logits)
+{
+    static const struct {
+        const char *last;
+        nnc_loss loss;
+        bool warns;
+    } cases[] = {{"relu", NNC_LOSS_cross_entropy, true}, {"sigmoid", NNC_LOSS_cross_entropy, true},
+        {"softmax", NNC_LOSS_cross_entropy, false}, {"sigmoid", NNC_LOSS_bce, false},
+        {"softmax", NNC_LOSS_bce, true}, {"tanh", NNC_LOSS_bce, true},
+        {"relu", NNC_LOSS_mse, false}, {"leaky_relu", NNC_LOSS_cross_entropy, false}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        char json[200];
+        nnc_training t = nnc_training_defaults;
+        nnc_graph *g = NULL;
+        t.loss = cases[i].loss;
+        snprintf(json, sizeof json,
+            "{\"inputs\": {\"x\": [4, 3]}, \"layers\": [{\"op\": \"linear\", \"out\": 3}, \"%s\"]}",
+            cases[i].last);
+        nnc_graph *m = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+        nnc_sink_clear(test_sink);
+        CHECK_OK(nnc_train_graph(m, &t, &g, test_sink));
+        if (test_has_diag("takes logits, which have any value") != cases[i].warns)
+            test_fail(__FILE__, __LINE__, "%s", json);
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(m);
+    }
+}
+
 TEST(models_that_cannot_be_trained)
 {
     static const struct {

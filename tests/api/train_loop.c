@@ -198,3 +198,48 @@ TEST(files_of_two_trainings)
     nnc_graph_destroy(g);
     end(&f);
 }
+
+/* An epoch's time is that of its parts; without loader threads all loading is waited for, and two devices communicate. */
+TEST(times_of_an_epoch)
+{
+    static const char json[] =
+        "{\"inputs\": {\"x\": [16, 8]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+        "\"out\": "
+        "512}, \"relu\", {\"op\": \"linear\", \"name\": \"b\", \"out\": 512%s}, \"relu\", {\"op\": "
+        "\"linear\", \"name\": \"c\", \"out\": 4}]}";
+    fixture f;
+    CHECK(begin(&f));
+    for (int devices = 1; devices <= 2; devices++) {
+        NNC_LOCAL(nnc_text) out = {0}, m = {0};
+        nnc_printf(&m, json, devices > 1 ? ", \"device\": 1" : "");
+        nnc_graph *g = nnc_model_parse("m.json", nnc_text_str(&m), m.n, NULL, test_sink);
+        nnc_train_options o = options_of(&f);
+        o.of.optimizer = NNC_OPT_adam;
+        o.data.loaders = -1;
+        o.compile.devices = devices;
+        o.epochs = 8;
+        double most = 0;
+        const int64_t begin_ns = nnc_now_ns();
+        CHECK_OK(nnc_train(f.e, g, &o, NNC_CSV, &out, test_sink));
+        const double all = (double)(nnc_now_ns() - begin_ns);
+        for (int row = 1; row <= o.epochs; row++) {
+            static const char *const part[] = {
+                "forward_ns", "backward_ns", "optimizer_ns", "communication_ns", "copy_ns"};
+            double sum = 0;
+            for (size_t i = 0; i < NNC_COUNT(part); i++) {
+                const double ns = cell(&out, row, part[i]);
+                if (!(ns > 0 || (i == 3 && devices == 1 && ns == 0)))
+                    test_fail(__FILE__, __LINE__, "%d devices, %s: %g ns\n%s", devices, part[i], ns,
+                        nnc_text_str(&out));
+                sum += ns;
+            }
+            const double compute = cell(&out, row, "compute_ns");
+            CHECK(sum <= compute && compute < all);
+            most = fmax(most, sum / compute);
+            CHECK(cell(&out, row, "load_ns") == cell(&out, row, "load_wait_ns"));
+        }
+        CHECK(most > 0.5); /* the rest is the loop */
+        nnc_graph_destroy(g);
+    }
+    end(&f);
+}

@@ -2,8 +2,11 @@
 #include "test.h"
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -41,14 +44,17 @@ static void write_npy(
     write_file(f, name, nnc_text_str(&t), t.n);
 }
 
+/* With all that has a state or draws random numbers: shuffling, augmentation, dropout, running statistics, moments, a schedule, sums of
+ * gradients, validation; one layer is frozen. */
 static const char model[] =
-    "{\"args\": {\"batch\": 1}, \"inputs\": {\"x\": [\"batch\", 64]}, \"layers\": [{\"op\": "
-    "\"linear\", \"name\": \"a\", \"out\": 256}, {\"op\": \"batchnorm\", \"name\": \"n\"}, "
-    "\"relu\", {\"op\": \"dropout\", \"alpha\": 0.2}, {\"op\": \"linear\", \"name\": \"b\", "
-    "\"out\": 256, \"frozen\": true}, \"relu\", {\"op\": \"linear\", \"name\": \"c\", \"out\": "
-    "4}], "
-    "\"train\": {\"batch\": 32, \"lr\": 2e-3, \"optimizer\": \"adamw\", \"schedule\": \"cosine\", "
-    "\"validation\": 0.25, \"data\": \"x.npy\", \"labels\": \"y.npy\"}}";
+    "{\"args\": {\"batch\": 1}, \"inputs\": {\"x\": [\"batch\", 1, 8, 8]}, \"layers\": [{\"op\": "
+    "\"conv\", \"name\": \"a\", \"channels\": 8, \"kernel\": 3, \"pad\": 1}, {\"op\": "
+    "\"batchnorm\", \"name\": \"n\"}, \"relu\", {\"op\": \"dropout\", \"alpha\": 0.2}, "
+    "\"flatten\", {\"op\": \"linear\", \"name\": \"b\", \"out\": 128, \"frozen\": true}, \"relu\", "
+    "{\"op\": \"linear\", \"name\": \"c\", \"out\": 4}], \"train\": {\"batch\": 16, \"lr\": 2e-3, "
+    "\"optimizer\": \"adamw\", \"schedule\": \"cosine\", \"warmup_steps\": 5, \"accumulate\": 2, "
+    "\"validation\": 0.25, \"pad\": 1, \"crop\": \"random\", \"flip\": true, \"data\": \"x.npy\", "
+    "\"labels\": \"y.npy\"}}";
 
 static bool make_folder(folder *f)
 {
@@ -66,7 +72,7 @@ static bool make_folder(folder *f)
             x[r][i] = (float)(i % 4 == r % 4) * 0.2f +
                       nnc_rng_uniform(nnc_rng_key("x", 1), (uint64_t)(r * WIDE + i));
     }
-    write_npy(f, "x.npy", "<f4", "(512, 64)", x, sizeof x);
+    write_npy(f, "x.npy", "<f4", "(512, 1, 8, 8)", x, sizeof x);
     write_npy(f, "y.npy", "<i8", "(512,)", y, sizeof y);
     write_file(f, "m.json", model, sizeof model - 1);
     return true;
@@ -77,6 +83,29 @@ static void remove_folder(const folder *f)
     char line[PATH + 16];
     snprintf(line, sizeof line, "rm -rf %s", f->dir);
     CHECK(system(line) == 0);
+}
+
+/* What is set for the process that start makes: a limit for the size of files, a preloaded library that lets call `fail_at` fail. */
+static struct {
+    rlim_t file_size;
+    const char *preload;
+    int fail_at, fail_errno;
+} limits;
+
+static void set_limits(void)
+{
+    char text[32];
+    const struct rlimit size = {limits.file_size, limits.file_size};
+    if (limits.file_size && setrlimit(RLIMIT_FSIZE, &size))
+        _exit(98);
+    if (!limits.preload)
+        return;
+    setenv("LD_PRELOAD", limits.preload, 1);
+    setenv("NNC_FAIL_NONE", "none", 1);
+    snprintf(text, sizeof text, "%d", limits.fail_at);
+    setenv("NNC_FAIL_AT", text, 1);
+    snprintf(text, sizeof text, "%d", limits.fail_errno);
+    setenv("NNC_FAIL_ERRNO", text, 1);
 }
 
 /* Starts nnc train in the folder with these flags, between blanks; what it prints goes to the file "out". */
@@ -95,6 +124,7 @@ static pid_t start(const folder *f, const char *flags)
     setenv("XDG_CACHE_HOME", f->dir, 1);
     if (chdir(f->dir) || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(99);
+    set_limits();
     execv(f->nnc, (char *const *)(uintptr_t)argv);
     _exit(99);
 }
@@ -160,30 +190,61 @@ static void sleep_ms(double ms)
 #define WHOLE "--epochs=12 --save=w0.npz --log=log0"
 #define PART "--epochs=12 --save=w1.npz --log=log1 --checkpoint=c.safetensors --resume "
 
-/* Killed at random moments, and continued: also while the checkpoint is written, which is most of the time here. NNC_KILLS: how often. */
+static void remove_file(const folder *f, const char *name)
+{
+    char path[PATH];
+    CHECK(unlink(in_folder(f, name, path)) == 0);
+}
+
+/* Signals a training at a random moment of it: how it ended. */
+static int signal_at_random(const folder *f, const char *flags, double ms, uint64_t draw, int sig)
+{
+    const uint64_t key = nnc_rng_key("moments", test_seed ^ (uint64_t)nnc_now_ns());
+    const pid_t pid = start(f, flags);
+    sleep_ms(ms * (double)nnc_rng_uniform(key, draw));
+    kill(pid, sig);
+    return wait_for(pid);
+}
+
+/* How long a training takes that nobody disturbs. */
+static double time_of(const folder *f, const char *flags)
+{
+    const int64_t begin = nnc_now_ns();
+    check_ends(f, flags);
+    return (double)(nnc_now_ns() - begin) * 1e-6;
+}
+
+/* Killed at random moments, and continued: also while the checkpoint is written, which is most of the time here. A training that came to
+ * its end is compared, and the next one begins. NNC_KILLS: how often. */
 TEST(killed_trainings_continue)
 {
     folder f;
     const char *wanted = getenv("NNC_KILLS");
-    const int kills = wanted ? atoi(wanted) : 8;
-    const uint64_t key = nnc_rng_key("kills", test_seed ^ (uint64_t)nnc_now_ns());
+    const int kills = wanted ? atoi(wanted) : 20;
     CHECK(make_folder(&f));
     check_ends(&f, WHOLE);
-    int killed = 0;
-    const int64_t begin = nnc_now_ns();
-    wait_for(start(&f, "--epochs=12 --checkpoint=timed.npz --checkpoint-every=4"));
-    const double ms = (double)(nnc_now_ns() - begin) * 1e-6;
-    for (int i = 0; i < kills; i++) {
-        const pid_t pid = start(&f, PART "--checkpoint-every=4");
-        sleep_ms(ms * (0.02 + 1.5 / kills * (double)nnc_rng_uniform(key, (uint64_t)i)));
-        kill(pid, SIGKILL);
-        killed += WIFSIGNALED(wait_for(pid));
+    int killed = 0, whole = 0;
+    const double ms = time_of(&f, "--epochs=12 --checkpoint=timed.npz --checkpoint-every=4");
+    for (int i = 0; killed < kills && i < 10 * kills; i++) {
+        const int status =
+            signal_at_random(&f, PART "--checkpoint-every=4", ms, (uint64_t)i, SIGKILL);
+        killed += WIFSIGNALED(status);
+        if (WIFSIGNALED(status))
+            continue;
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        check_same(&f, "killed");
+        remove_file(&f, "c.safetensors");
+        remove_file(&f, "log1");
+        remove_file(&f, "w1.npz");
+        whole++;
     }
-    CHECK(killed > kills / 2);
+    CHECK_INT(killed, kills);
     check_ends(&f, PART "--checkpoint-every=4");
     check_same(&f, "killed");
     check_ends(&f, PART); /* it is complete: nothing is left to do */
     check_same(&f, "complete");
+    if (wanted)
+        printf("%d killed, %d more came to their end\n", killed, whole);
     remove_folder(&f);
 }
 
@@ -204,6 +265,28 @@ static void wait_for_lines(const folder *f, int want)
 {
     for (int i = 0; i < 20000 && !has_lines(f, "log1", want); i++)
         sleep_ms(1);
+}
+
+/* Ctrl-C at random moments: the step is finished, or the training has not begun; the best weights are those of one that was not stopped. */
+TEST(interrupted_at_random_moments)
+{
+    enum { TIMES = 8 };
+    static const char part[] = "--epochs=12 --save=w1.npz --keep=best --log=log1 "
+                               "--checkpoint=c.npz --resume";
+    folder f;
+    size_t n;
+    CHECK(make_folder(&f));
+    const double ms = time_of(&f, "--epochs=12 --save=w0.npz --keep=best --log=log0");
+    for (int i = 0; i < TIMES; i++) {
+        const int status = signal_at_random(&f, part, ms, (uint64_t)i, SIGINT);
+        NNC_FREED char *out = text_of(&f, "out", &n);
+        const bool early = WIFSIGNALED(status) && WTERMSIG(status) == SIGINT;
+        if (!early && (!WIFEXITED(status) || WEXITSTATUS(status)))
+            test_fail(__FILE__, __LINE__, "status %d\n%s", status, out);
+    }
+    check_ends(&f, part);
+    check_same(&f, "interrupted");
+    remove_folder(&f);
 }
 
 /* Ctrl-C and SIGTERM end the step, write the checkpoint and exit with 0; the second one ends at once. Without a checkpoint they do what
@@ -244,3 +327,77 @@ TEST(interrupted_trainings_continue)
     CHECK(WIFSIGNALED(status));
     remove_folder(&f);
 }
+
+/* ---- a full disk, and calls that fail --------------------------------------------------------------------------------------- */
+
+#define FAILS "--epochs=4 --save=w1.npz --keep=best --log=log1 --checkpoint=c.npz --resume"
+
+/* It ended by itself, and with a message where it failed. */
+static void check_failure(const folder *f, int status, const char *what, int k)
+{
+    size_t n;
+    NNC_FREED char *out = text_of(f, "out", &n);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (code != 0 && (code != 5 || !strstr(out, "error: ")))
+        test_fail(__FILE__, __LINE__, "%s %d: status %d\n%s", what, k, status, out);
+}
+
+/* A disk that is full after so many bytes of a file: what was written before is whole, and the training continues from it. */
+TEST(files_that_cannot_grow)
+{
+    folder f;
+    int failed = 0;
+    CHECK(make_folder(&f));
+    check_ends(&f, "--epochs=4 --save=w0.npz --keep=best --log=log0");
+    for (int i = 0; i < 16; i++) {
+        limits.file_size = (rlim_t)(200 * pow(1.8, i)); /* 200 bytes to 1.3 MB */
+        const int status = wait_for(start(&f, FAILS));
+        limits.file_size = 0;
+        check_failure(&f, status, "limit", i);
+        failed += status != 0;
+    }
+    CHECK(failed > 4 && failed < 16);
+    check_ends(&f, FAILS);
+    check_same(&f, "full disk");
+    remove_folder(&f);
+}
+
+#ifdef NNC_FAIL_LIBRARY
+#define FAILS2 "--epochs=2 --save=w1.npz --keep=best --log=log1 --checkpoint=c.npz --resume"
+
+static void remove_files(const folder *f)
+{
+    static const char *const name[] = {"c.npz", "log1", "w1.npz"};
+    char path[PATH];
+    for (size_t i = 0; i < NNC_COUNT(name); i++)
+        unlink(in_folder(f, name[i], path));
+}
+
+/* Calls that write a file fail, one a training, each fifth one (NNC_ALL_CALLS: each): the training ends with a message, or did not need
+ * the call; continued, its files are those of a training whose calls all succeed. */
+TEST(calls_that_fail)
+{
+    static const int numbers[] = {ENOSPC, EIO};
+    folder f;
+    char none[PATH];
+    const int each = getenv("NNC_ALL_CALLS") ? 1 : 5;
+    int k = 1 + (int)(test_seed % (uint64_t)each), failed = 0;
+    CHECK(make_folder(&f));
+    check_ends(&f, "--epochs=2 --save=w0.npz --keep=best --log=log0");
+    for (in_folder(&f, "none", none); access(none, F_OK) && k < 400; k += each) {
+        remove_files(&f);
+        limits.preload = NNC_FAIL_LIBRARY;
+        limits.fail_at = k;
+        limits.fail_errno = numbers[k % 2];
+        const int status = wait_for(start(&f, FAILS2));
+        limits.preload = NULL;
+        check_failure(&f, status, "call", k);
+        failed += status != 0;
+        if (status)
+            check_ends(&f, FAILS2);
+        check_same(&f, "a call failed");
+    }
+    CHECK(failed >= 50 / each && k < 400);
+    remove_folder(&f);
+}
+#endif

@@ -228,6 +228,13 @@ TEST(classes_below_zero)
     in[1].ignored = -1;
     CHECK_OK(nnc_data_open(&o, 2, in, 3, &d, test_sink));
     nnc_data_close(d);
+    in[0].name = "y";
+    CHECK_INT(nnc_data_open(&o, 2, in, 3, &d, test_sink), NNC_E_MODEL);
+    CHECK_DIAG(
+        "there is no tensor named y, which the model needs for training (the file has: target, x)");
+    in[0] = (nnc_data_input){"target", tx, false, NNC_DATA_none, NNC_DATA_none};
+    in[1].name = "x";
+    CHECK_INT(nnc_data_open(&o, 2, in, 3, &d, test_sink), NNC_E_MODEL);
     td_remove();
 }
 

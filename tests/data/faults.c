@@ -183,6 +183,50 @@ TEST(fuzz_idx)
     td_remove();
 }
 
+/* A .npy file. */
+static void put_npy(nnc_text *t, const char *type, const char *shape, const void *p, size_t n)
+{
+    char head[118];
+    const int used = snprintf(
+        head, sizeof head, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", type, shape);
+    nnc_putn(t, "\x93NUMPY\1\0\x76\0", 10);
+    nnc_printf(t, "%s%*s\n", head, 117 - used, "");
+    nnc_putn(t, p, n);
+}
+
+/* Files of tensors: named ones, and one of the only input with its labels apart. */
+TEST(fuzz_tensors)
+{
+    static const char *const named[] = {"f.npz", "f.safetensors"};
+    const td_model m = {{4, 1, 3, 4}, 4, 10};
+    float x[8 * 12] = {0};
+    const int64_t y[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const nnc_type tx = nnc_type_make(DT_f32, 4, (const int64_t[]){8, 1, 3, 4}),
+                   ty = nnc_type_make(DT_i64, 1, (const int64_t[]){8});
+    NNC_LOCAL(nnc_text) of_x = {0}, of_y = {0};
+    put_npy(&of_x, "<f4", "(8, 1, 3, 4)", x, sizeof x);
+    put_npy(&of_y, "<i8", "(8,)", y, sizeof y);
+    for (size_t i = 0; i < 2; i++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        char *file = NULL;
+        size_t n = 0;
+        const nnc_data_options o = {.path = td_path(named[i]), .loaders = -1};
+        td_write_tensors(named[i], 2, (const char *const[]){"x", "target"},
+            (const nnc_type *const[]){&tx, &ty}, (const void *const[]){x, y});
+        CHECK_OK(nnc_file_read(o.path, 0, &file, &n, test_sink));
+        nnc_putn(&t, file, n);
+        nnc_free(file);
+        fuzz(named[i], &t, &o, &m);
+    }
+    const nnc_data_options o = {.path = td_write("x.npy", of_x.s, of_x.n),
+        .labels = td_write("y.npy", of_y.s, of_y.n),
+        .loaders = -1};
+    fuzz("x.npy", &of_x, &o, &m);
+    td_write("x.npy", of_x.s, of_x.n);
+    fuzz("y.npy", &of_y, &o, &m);
+    td_remove();
+}
+
 static void fuzz_pictures(const char *name, const void *p, size_t n)
 {
     NNC_LOCAL(nnc_text) t = {0};

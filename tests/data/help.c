@@ -18,15 +18,15 @@ const char *td_dir(void)
 
 const char *td_path(const char *name)
 {
-    static char path[64][256];
+    static char path[256][256];
     char full[256];
     int i = 0;
     snprintf(full, sizeof full, "%s/%s", td_dir(), name);
-    while (i < 63 && *path[i] && strcmp(path[i], full) != 0)
+    while (i < 255 && *path[i] && strcmp(path[i], full) != 0)
         i++;
-    if (i == 63)
+    if (i == 255)
         memset(path, 0, sizeof path); /* of tests before */
-    return strcpy(path[i % 63], full);
+    return strcpy(path[i % 255], full);
 }
 
 const char *td_write(const char *name, const void *data, size_t n)

@@ -23,7 +23,7 @@ PROGRAMS = {
     "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", ""), ("test_api", "option"), ("test_cli", "")],
     "tensors": [("test_tensors", ""), ("test_frontend", "")],
     "onnx": [("test_onnx", ""), ("test_cli", "sessions")],
-    "frontend": [("test_frontend", ""), ("test_net", "random"), ("test_cli", "")],
+    "frontend": [("test_frontend", ""), ("test_api", "heads"), ("test_net", "random"), ("test_cli", "")],
     "ir": [("test_ir", ""), ("test_passes", ""), ("test_plan", "")],
     "kernel": [("test_codegen", ""), ("test_passes", ""), ("test_net", "random"), ("test_api", "running_sums"), ("test_api", "nan_is_among"), ("test_api", "narrow_indices"), ("test_api", "long_rows")],
     "schedule": [("test_codegen", ""), ("test_net", "random"), ("test_cudac", "kernels")],
@@ -32,7 +32,9 @@ PROGRAMS = {
     "target": [("test_target", ""), ("test_passes", ""), ("test_plan", ""), ("test_cudnn", "")],
     "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_api", "nan"), ("test_cuda_fake", "io")],
     "codegen": [("test_codegen", ""), ("test_net", "random")],
-    "api": [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault")],
+    "train": [("test_api", "train"), ("test_api", "learning_rates"), ("test_api", "statistics"), ("test_api", "accumulated"), ("test_api", "frozen"), ("test_api", "steps"), ("test_api", "loss"), ("test_api", "targets"), ("test_net", "train")],
+    "data": [("test_data", ""), ("test_api", "validation_is"), ("test_cli", "trainings")],
+    "api": [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault"), ("test_api", "train"), ("test_api", "validation_is"), ("test_api", "weights_that"), ("test_api", "files_of"), ("test_cli", "trainings")],
 }
 SECONDS = 600
 
