@@ -1,7 +1,7 @@
 /* kernel/place.c -- whether a kernel may write a result over one of its operands: only when every element is read before it is
- * written, in the same iteration. The rule is conservative: one stage; one store of the result without guards, after the reductions,
- * that visits every element exactly once; all loads of the operand directly at the stored index. Several results may each be over an
- * operand of their own. */
+ * written, in the same iteration. The rule is conservative: one stage, or several without axes of their own but for sums; one store of
+ * the result without guards, after the reductions, that visits every element exactly once; all loads of the operand before it and
+ * directly at the stored index. Several results may each be over an operand of their own. */
 #include "kernel/kernel.h"
 #include <stdlib.h>
 
@@ -37,9 +37,18 @@ static bool distinct_places(const nnc_kernel *k, const nnc_affine *at)
     }
 }
 
+/* Does each iteration of the outer axes run all stages from first to last, before or after each other one? */
+static bool runs_by_point(const nnc_kernel *k)
+{
+    bool tmp = false;
+    for (int b = 0; b < k->n_buf; b++)
+        tmp = tmp || k->buf[b].role == KB_tmp;
+    return k->n_stage == 1 || (!tmp && !nnc_kernel_axes(k, KA_map));
+}
+
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
 {
-    if (k->n_stage != 1 || nnc_kernel_in_order(k) || k->buf[bi].role != KB_in ||
+    if (!runs_by_point(k) || nnc_kernel_in_order(k) || k->buf[bi].role != KB_in ||
         k->buf[bo].role != KB_out)
         return false;
     const nnc_kbuf *x = &k->buf[bi], *y = &k->buf[bo];
@@ -51,8 +60,8 @@ bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
         const nnc_kins *s = &k->ins[i];
         if (s->op != KO_store || s->buf != bo)
             continue;
-        bool repeated = i < k->stage[0].body1 && nnc_reduce_axes(k, i);
-        if (store || s->n_guard || s->arg[1] >= 0 || repeated || !distinct_places(k, &s->at))
+        if (store || s->n_guard || s->arg[1] >= 0 || nnc_reduce_axes(k, i) ||
+            !distinct_places(k, &s->at))
             return false;
         store = s;
     }

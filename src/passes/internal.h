@@ -166,6 +166,9 @@ bool epilogue_absorbed(pass *p, const epilogue *all, int first);
 /* Does a library's call compute v in its epilogue, once fuse_epilogue has run? */
 bool epilogue_of_library(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
+/* small_products.c: rules of algebra.c. */
+nnc_ref rule_one_place(pass *p, const nnc_node *n);
+nnc_ref rule_few_terms(pass *p, const nnc_node *n);
 /* expect.c: the time that one kernel of these nodes (ascending) is expected to take on a CPU, *work (may be NULL): on one of its threads,
  * if `out` are its results; 0: no kernel. */
 int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work);

@@ -40,6 +40,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         .flops = cost.flops,
         .bytes = cost.bytes,
         .dynamic = true, /* of a kernel: weights that lie in panels are no call's */
+        .rows = c->trans_b && !m->is_static[n->in[1]],
         .results = nnc_type_numel(&c->dst),
         .result_bytes = nnc_type_bytes(&c->dst)};
     if (c->kind == CALL_matmul)

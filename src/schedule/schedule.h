@@ -49,11 +49,13 @@ int nnc_recurrent_vectors(int sums, const nnc_target *t);
 /* Writes out the strips of a kernel that is a recurrence (false: out of memory). Vectors along its own axis v; 0: it is none. */
 bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
-/* strip.c. Axis a (outer) in strips of n, 2..NNC_STRIP; reduce axis r written out: it stays, with extent 1. Nothing changes where
+/* strip.c. Axis a (outer) in strips of n, 2..NNC_STRIP, of neighbours, or spread over the axis (n divides it; no indices of a, no
+ * guards); reduce axis r written out: it stays, with extent 1. Nothing changes where
  * guards or instructions would become too many. Stages with map axes store to results alone; r is reduced without masks, and to no
  * places. New memory is in `mem`. False: out of memory. */
 #define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
+bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
 /* schedule_window.c. True for kernels of windows that one thread should compute, instead of rows or columns that threads share.
  * nnc_window_strips chooses and applies the grouping for target t; called before nnc_kernel_schedule. False: out of memory. */

@@ -5,7 +5,9 @@
  *     y[i] = sum r: x[i + r] w[r]   ->   y[2 i] = sum of x[2 i + r] w[r],  y[2 i + 1] = sum of x[2 i + 1 + r] w[r],  r = 0, 1, 2
  *
  * reads x[2 i] .. x[2 i + 3] and w[0] .. w[2] once: seven loads instead of twelve. Both rewrites preserve the kernel's meaning. A
- * strip that extends beyond the axis' end stores under guards; its superfluous loads stay inside their buffers. */
+ * strip that extends beyond the axis' end stores under guards; its superfluous loads stay inside their buffers.
+ *
+ * The points of a strip may also be spread over the axis: y[i] and y[i + extent / 2] instead of y[2 i] and y[2 i + 1]. */
 #include "schedule/schedule.h"
 
 #include <string.h>
@@ -16,6 +18,7 @@ typedef struct writer {
     nnc_kernel k; /* the new kernel */
     const nnc_kernel *from;
     nnc_arena *a;
+    int64_t times, apart; /* point j of strip i is times i + apart j */
     int32_t *map[NNC_STRIP]; /* by instruction of `from`: its copy number j */
     int section; /* first instruction of the current section */
     bool oom, failed;
@@ -64,27 +67,27 @@ static int32_t put_int(writer *w, int64_t v)
     return append(w, &in);
 }
 
-/* Substitutes n a + j for axis a in e. */
-static void shift(nnc_affine *e, int a, int64_t n, int64_t j)
+/* Substitutes times a + plus for axis a in e. */
+static void shift(nnc_affine *e, int a, int64_t times, int64_t plus)
 {
-    e->c += e->k[a] * j;
-    e->k[a] *= n;
+    e->c += e->k[a] * plus;
+    e->k[a] *= times;
 }
 
-/* Returns `in` with the copies j of its operands, and n a + j for axis a. */
-static nnc_kins copy_of(writer *w, const nnc_kins *in, int a, int64_t n, int j)
+/* Returns `in` with the copies j of its operands, and times a + apart j for axis a. */
+static nnc_kins copy_of(writer *w, const nnc_kins *in, int a, int64_t times, int j)
 {
     nnc_kins out = *in;
     for (int i = 0; i < 3; i++)
         if (out.arg[i] >= 0)
             out.arg[i] = w->map[j][out.arg[i]];
-    shift(&out.at, a, n, j);
+    shift(&out.at, a, times, w->apart * j);
     if (out.n_guard == 0)
         return out;
     out.guard = nnc_arena_memdup(w->a, in->guard, sizeof *in->guard * in->n_guard);
     w->oom |= !out.guard;
     for (int g = 0; out.guard && g < out.n_guard; g++)
-        shift(&out.guard[g].e, a, n, j);
+        shift(&out.guard[g].e, a, times, w->apart * j);
     return out;
 }
 
@@ -168,7 +171,7 @@ static void strip_one(writer *w, int32_t id, int a, int64_t n, int j, bool ragge
         w->map[j][id] = put_index(w, in, n, j);
         return;
     }
-    nnc_kins c = copy_of(w, in, a, n, j);
+    nnc_kins c = copy_of(w, in, a, w->times, j);
     bool access = in->op == KO_load || in->op == KO_store;
     if (ragged && access && in->at.k[a] != 0 && (in->op == KO_store || !inside(&w->k, &c)))
         guard_end(w, &c, a, n, j);
@@ -267,7 +270,7 @@ static void unroll_body(writer *w, const nnc_kstage *s, int r, int32_t *sum)
 
 static bool begin(writer *w, const nnc_kernel *k, int copies, nnc_arena *a)
 {
-    *w = (writer){.k = *k, .from = k, .a = a};
+    *w = (writer){.k = *k, .from = k, .a = a, .times = copies, .apart = 1};
     w->k.ins = ARENA_NEW(a, nnc_kins, MOST_INS);
     w->k.stage = nnc_arena_memdup(a, k->stage, sizeof *k->stage * (size_t)k->n_stage);
     w->k.n_ins = 0;
@@ -312,6 +315,17 @@ bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem)
     if (!begin(&w, k, n, mem))
         return false;
     w.k.axis[a].extent = nnc_ceildiv(k->axis[a].extent, n);
+    return rewrite(&w, k, a, n, -1, NULL);
+}
+
+bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem)
+{
+    writer w;
+    if (!begin(&w, k, n, mem))
+        return false;
+    w.k.axis[a].extent /= n;
+    w.times = 1;
+    w.apart = w.k.axis[a].extent;
     return rewrite(&w, k, a, n, -1, NULL);
 }
 

@@ -384,7 +384,19 @@ TEST(contractions)
          "{kernel=[3,3], pads=[1,1,1,1], groups=2}",
             false},
         {"%x = input : f32[5,700]\n%w = input : f32[24,700]\n%y = linear %x, %w", false},
-        {"%x = input : bf16[1,300]\n%w = input : bf16[25,300]\n%y = linear %x, %w", false}};
+        {"%x = input : bf16[1,300]\n%w = input : bf16[25,300]\n%y = linear %x, %w", false},
+        /* rows of weights that one strip reads are spread over the matrix */
+        {"%x = input : f32[1,256]\n%w = input : f32[20,256]\n%y = linear %x, %w", false},
+        {"%x = input : f32[3,70]\n%w = input : f32[22,70]\n%y = linear %x, %w", false},
+        {"%x = input : f32[3,2,72]\n%w = input : f32[3,21,72]\n%y = matmul %x, %w "
+         "{transpose_b=1}",
+            false},
+        /* short sums that update an operand go through it in order */
+        {"%x = input : f32[5,70]\n%d = input : f32[5,33]\n%w = input : f32[33,70]\n%y = fused %x, "
+         "%d, %w {\n"
+         "%a = input : f32[5,70]\n%b = input : f32[5,33]\n%u = input : f32[33,70]\n"
+         "%e = matmul %b, %a {transpose_a=1}\n%f = sub %u, %e\nreturn %f }",
+            false}};
     const nnc_emitter *e = kb_emitter();
     for (size_t i = 0; e && i < NNC_COUNT(at); i++) {
         char text[900];

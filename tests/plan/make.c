@@ -532,6 +532,32 @@ TEST(make_small_results_early)
     nnc_plan_destroy(p);
 }
 
+/* By a gradient that is summed in the same kernel; not where its sums read the state, too. */
+TEST(make_update_by_sums)
+{
+    for (int reads = 0; reads < 2; reads++) {
+        char text[900];
+        snprintf(text, sizeof text,
+            "graph @t {\n"
+            "%%x = input : f32[5,16,1]\n%%d = input : f32[5,1,32]\n"
+            "%%w = param : f32[16,32] = gen(\"w\", seed=1, scale=1)\n"
+            "%%y = abs %%x loc \"/y\"\n"
+            "%%w2 = fused %%x, %%d, %%w {\n"
+            "  %%a = input : f32[5,16,1]\n  %%b = input : f32[5,1,32]\n  %%c = input : f32[16,32]\n"
+            "  %%m = mul %%a, %%b\n  %%s = reduce_sum %%%s {axes=[0], keepdims=%d}\n"
+            "  %%e = sub %%c, %%s\n  return %%e } loc \"/step\"\n"
+            "return %%y as \"y\"\n"
+            "update %%w <- %%w2 }",
+            reads ? "c" : "m", reads);
+        nnc_plan *p = help_plan_text(text, 1, 1);
+        if (!p)
+            return;
+        help_check(p);
+        CHECK_INT(help_count(p, CMD_copy), reads);
+        nnc_plan_destroy(p);
+    }
+}
+
 TEST(make_update_copied)
 {
     /* the new value is an output of the old state's run, so it has memory of its own; the old one may not be an output */

@@ -1,0 +1,144 @@
+/* passes/small_products.c -- rules of algebra.c: what is cheaper as another op than as the contraction that it is.
+ *
+ *   one place     conv, conv_transpose and conv_wgrad of one place, whose window is that place, with weights that training changes
+ *                 -> matrix products, one for each group, which engines compute without their convolutions' copies
+ *   outer         y[m,n] = a[m,0] b[0,n]   -> a b, elementwise, part of the kernel that reads it
+ *   few terms     y[m,n] = sum_k a[k,m] b[k,n], the gradient of a weight by few rows, where only elementwise ops read it: the update
+ *                 -> a sum of elementwise products, part of their kernel: the gradient is never stored
+ *
+ * What replaces a convolution is a product, what replaces a product is none. */
+#include "passes/internal.h"
+
+enum { FEW_TERMS = 8 };
+
+/* ---- one place ------------------------------------------------------------------------------------------------------------- */
+
+/* Has v, [N,C,1..], one place? */
+static bool is_one_place(const pass *p, nnc_ref v)
+{
+    const nnc_type *t = nnc_typeof(p->g, v);
+    return t->rank > 2 && nnc_type_is_row_major(t) && nnc_type_numel(t) == t->dim[0] * t->dim[1];
+}
+
+static bool has_one_place(const pass *p, const nnc_node *c)
+{
+    const int64_t *pads;
+    bool ok = c->op == OP_conv || c->op == OP_conv_transpose || c->op == OP_conv_wgrad;
+    for (int k = 0; k < 2 && ok; k++)
+        ok = is_one_place(p, c->in[k]);
+    for (int i = ok ? nnc_attr_ints(c, AT_pads, &pads) : 0; i-- > 0;)
+        ok = ok && pads[i] == 0;
+    return ok && is_one_place(p, c->out) && !edit_static(p, c->in[1]);
+}
+
+/* v as [groups, n, c], from [n, groups c, 1..] where `rows`, otherwise from [groups n, c, 1..]. */
+static nnc_ref by_group(pass *p, nnc_ref v, int64_t groups, bool rows)
+{
+    const nnc_type t = *nnc_typeof(p->g, v);
+    const int64_t n = rows ? t.dim[0] : t.dim[0] / groups, c = rows ? t.dim[1] / groups : t.dim[1];
+    const int64_t swap[] = {1, 0, 2}, apart[] = {n, groups, c}, to[] = {groups, n, c};
+    const bool moved = rows && n > 1 && groups > 1;
+    v = nnc_reshape(p->g, nnc_reshaped(p->g, v), 3, moved ? apart : to);
+    return moved ? nnc_transpose(p->g, v, swap) : v;
+}
+
+/* r, [groups, n, c], as the convolution's result of type y. */
+static nnc_ref as_result(pass *p, nnc_ref r, const nnc_type *y, bool rows)
+{
+    const nnc_type t = *nnc_typeof(p->g, r);
+    const int64_t swap[] = {1, 0, 2};
+    if (rows && t.dim[0] > 1 && t.dim[1] > 1)
+        r = nnc_transpose(p->g, r, swap);
+    return nnc_reshape(p->g, r, y->rank, y->dim);
+}
+
+/* The result of convolution c as a product for each group. */
+static nnc_ref build_product(pass *p, const nnc_node *c)
+{
+    const nnc_type y = *nnc_typeof(p->g, c->out);
+    const int64_t groups = nnc_attr_int(c, AT_groups, 1), each = y.dim[1] / groups;
+    const bool wgrad = c->op == OP_conv_wgrad;
+    nnc_ref x = by_group(p, c->in[0], groups, true), w = by_group(p, c->in[1], groups, wgrad);
+    const nnc_ref in[] = {wgrad ? w : x, wgrad ? x : w};
+    const nnc_attr flag = nnc_ai(wgrad ? AT_transpose_a : AT_transpose_b, 1);
+    if (x == NNC_NONE || w == NNC_NONE)
+        return NNC_NONE;
+    nnc_ref r = nnc_build(p->g, OP_matmul, 2, in, c->op != OP_conv_transpose, &flag);
+    if (c->n_in == 3)
+        r = nnc_build2(
+            p->g, OP_add, r, nnc_reshape(p->g, c->in[2], 3, (int64_t[]){groups, 1, each}));
+    return r == NNC_NONE ? r : as_result(p, r, &y, !wgrad);
+}
+
+/* ---- few terms ------------------------------------------------------------------------------------------------------------- */
+
+/* Number of terms of each sum of product n. */
+static int64_t terms_of(const pass *p, const nnc_node *n)
+{
+    const nnc_type *a = nnc_typeof(p->g, n->in[0]);
+    return a->dim[a->rank - (nnc_attr_int(n, AT_transpose_a, 0) ? 2 : 1)];
+}
+
+/* Do only elementwise ops as large as v read it, also under another shape? Then it is not stored, once their kernel computes it. */
+static bool is_read_elementwise(const pass *p, nnc_ref v)
+{
+    bool ok = !edit_is_output(p, v) && p->will_run >> PASS_fuse & 1;
+    for (uint32_t u = 0, i; ok && edit_next_user(p, v, &u, &i);) {
+        const nnc_node *n = &p->g->node[i];
+        ok = n->op == OP_reshape
+                 ? is_read_elementwise(p, n->out)
+                 : nnc_op_is_ewise((nnc_op)n->op) && on_one_device(nnc_def(p->g, v), n) &&
+                       nnc_type_numel(nnc_typeof(p->g, v)) ==
+                           nnc_type_numel(nnc_typeof(p->g, n->out));
+    }
+    return ok;
+}
+
+static bool has_few_terms(const pass *p, const nnc_node *n)
+{
+    const nnc_type *y = nnc_typeof(p->g, n->out);
+    const nnc_target *t = target_of(p, n);
+    if (n->op != OP_matmul || y->rank < 2 || nnc_typeof(p->g, n->in[0])->rank < 2 ||
+        nnc_typeof(p->g, n->in[1])->rank < 2)
+        return false;
+    const int64_t terms = terms_of(p, n);
+    return terms == 1 ||
+           (t && t->kind == NNC_T_cpu && !nnc_target_interprets(t) && terms <= FEW_TERMS &&
+               y->dtype == DT_f32 && y->rank < NNC_MAX_RANK && nnc_attr_int(n, AT_transpose_a, 0) &&
+               !nnc_attr_int(n, AT_transpose_b, 0) && is_read_elementwise(p, n->out));
+}
+
+/* Operand k of product n, as [.., terms, m, 1] or [.., terms, 1, n]; of one term without that dimension. */
+static nnc_ref as_factor(pass *p, const nnc_node *n, int k, int64_t terms)
+{
+    const nnc_type t = *nnc_typeof(p->g, n->in[k]);
+    const int64_t points = t.dim[t.rank - 1] * t.dim[t.rank - 2] / terms;
+    int64_t dim[NNC_MAX_RANK + 1];
+    int rank = t.rank - 2;
+    memcpy(dim, t.dim, sizeof *dim * (size_t)rank);
+    if (terms > 1)
+        dim[rank++] = terms;
+    dim[rank++] = k ? 1 : points;
+    dim[rank++] = k ? points : 1;
+    return nnc_reshape(p->g, nnc_reshaped(p->g, n->in[k]), rank, dim);
+}
+
+static nnc_ref build_sum(pass *p, const nnc_node *n)
+{
+    const int64_t terms = terms_of(p, n), axis = nnc_typeof(p->g, n->out)->rank - 2;
+    nnc_ref a = as_factor(p, n, 0, terms), b = as_factor(p, n, 1, terms);
+    nnc_ref y = a == NNC_NONE || b == NNC_NONE ? NNC_NONE : nnc_build2(p->g, OP_mul, a, b);
+    return terms == 1 ? y : nnc_reduce(p->g, OP_reduce_sum, y, 1, &axis, false);
+}
+
+/* ---- rules ----------------------------------------------------------------------------------------------------------------- */
+
+nnc_ref rule_one_place(pass *p, const nnc_node *n)
+{
+    return has_one_place(p, n) ? build_product(p, n) : NNC_NONE;
+}
+
+nnc_ref rule_few_terms(pass *p, const nnc_node *n)
+{
+    return !edit_static(p, n->out) && has_few_terms(p, n) ? build_sum(p, n) : NNC_NONE;
+}
