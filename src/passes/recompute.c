@@ -62,11 +62,22 @@ bool *find_gradients(pass *p)
     return gradient;
 }
 
+/* Is v a state, or states that were put together? These lie side by side (in_place). */
+static bool is_state(const pass *p, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(p->g, nnc_reshaped(p->g, v));
+    bool all = n->state || n->op == OP_concat;
+    for (int k = 0; n->op == OP_concat && k < n->n_in && all; k++)
+        all = is_state(p, n->in[k]);
+    return all;
+}
+
 /* Is v there at any time, at no price: an input, a weight, a function of weights only? */
 static bool is_given(const choice *c, nnc_ref v)
 {
     const nnc_node *n = nnc_def(c->p->g, v);
-    return nnc_op_class(n->op) == CL_leaf || edit_static(c->p, v);
+    return nnc_op_class(n->op) == CL_leaf || edit_static(c->p, v) ||
+           (n->op == OP_concat && is_state(c->p, v));
 }
 
 /* Does node i take part? */

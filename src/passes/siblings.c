@@ -5,7 +5,8 @@
  *   side by side     x1, x2 = split(x);  y1 = x1 w1;  y2 = x2 w2      n models beside each other
  *                    -> a convolution in groups, or for linear layers a batched product of [n, rows, in] and [n, in, out]
  *
- * The weights are put together once, when they are loaded; those that training changes in each step, which is seldom worth it. An
+ * The weights are put together once, when they are loaded; those that training changes in each step, which is seldom worth it, unless
+ * all that the step does with them is joined as well (stacks.c). An
  * activation that follows each of them alike is applied to y, where it can be fused into the contraction; a concat of y1, y2, .. in order
  * is y. The parts are views where those who read them address memory with gaps (in_place), otherwise copies: those count, and so do the
  * transposes around a batched product of several rows. Terminates: each node is
@@ -420,6 +421,7 @@ static void join(state *s, const family *f)
 
 nnc_status pass_siblings(pass *p)
 {
+    join_trained(p);
     const uint32_t n = p->g->n_node;
     state s = {.p = p, .seen = PASS_NEW(p, bool, n + 1)};
     NNC_NEED(s.seen, p->sink);

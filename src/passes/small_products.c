@@ -31,23 +31,25 @@ static bool has_one_place(const pass *p, const nnc_node *c)
     return ok && is_one_place(p, c->out) && !edit_static(p, c->in[1]);
 }
 
-/* v as [groups, n, c], from [n, groups c, 1..] where `rows`, otherwise from [groups n, c, 1..]. */
+/* v as [groups, n, c], of one group as [n, c], from [n, groups c, 1..] where `rows`, otherwise from [groups n, c, 1..]. */
 static nnc_ref by_group(pass *p, nnc_ref v, int64_t groups, bool rows)
 {
     const nnc_type t = *nnc_typeof(p->g, v);
     const int64_t n = rows ? t.dim[0] : t.dim[0] / groups, c = rows ? t.dim[1] / groups : t.dim[1];
     const int64_t swap[] = {1, 0, 2}, apart[] = {n, groups, c}, to[] = {groups, n, c};
     const bool moved = rows && n > 1 && groups > 1;
+    if (groups == 1)
+        return nnc_reshape(p->g, nnc_reshaped(p->g, v), 2, to + 1);
     v = nnc_reshape(p->g, nnc_reshaped(p->g, v), 3, moved ? apart : to);
     return moved ? nnc_transpose(p->g, v, swap) : v;
 }
 
-/* r, [groups, n, c], as the convolution's result of type y. */
+/* r, [groups, n, c] or [n, c], as the convolution's result of type y. */
 static nnc_ref as_result(pass *p, nnc_ref r, const nnc_type *y, bool rows)
 {
     const nnc_type t = *nnc_typeof(p->g, r);
     const int64_t swap[] = {1, 0, 2};
-    if (rows && t.dim[0] > 1 && t.dim[1] > 1)
+    if (rows && t.rank == 3 && t.dim[0] > 1 && t.dim[1] > 1)
         r = nnc_transpose(p->g, r, swap);
     return nnc_reshape(p->g, r, y->rank, y->dim);
 }
@@ -59,14 +61,15 @@ static nnc_ref build_product(pass *p, const nnc_node *c)
     const int64_t groups = nnc_attr_int(c, AT_groups, 1), each = y.dim[1] / groups;
     const bool wgrad = c->op == OP_conv_wgrad;
     nnc_ref x = by_group(p, c->in[0], groups, true), w = by_group(p, c->in[1], groups, wgrad);
-    const nnc_ref in[] = {wgrad ? w : x, wgrad ? x : w};
+    const nnc_ref in[] = {wgrad ? w : x, wgrad ? x : w, c->n_in == 3 ? c->in[2] : NNC_NONE};
     const nnc_attr flag = nnc_ai(wgrad ? AT_transpose_a : AT_transpose_b, 1);
     if (x == NNC_NONE || w == NNC_NONE)
         return NNC_NONE;
-    nnc_ref r = nnc_build(p->g, OP_matmul, 2, in, c->op != OP_conv_transpose, &flag);
-    if (c->n_in == 3)
-        r = nnc_build2(
-            p->g, OP_add, r, nnc_reshape(p->g, c->in[2], 3, (int64_t[]){groups, 1, each}));
+    const bool linear = groups == 1 && c->op == OP_conv;
+    nnc_ref r = linear ? nnc_build(p->g, OP_linear, c->n_in, in, 0, NULL)
+                       : nnc_build(p->g, OP_matmul, 2, in, c->op != OP_conv_transpose, &flag);
+    if (c->n_in == 3 && !linear)
+        r = nnc_build2(p->g, OP_add, r, nnc_reshape(p->g, in[2], 3, (int64_t[]){groups, 1, each}));
     return r == NNC_NONE ? r : as_result(p, r, &y, !wgrad);
 }
 
