@@ -371,14 +371,26 @@ static bool has_gradient(const groups *s, uint32_t g)
     return any;
 }
 
-/* What group a of the step computes without gradients can be computed in main, as the index of a max pooling. In a kernel that needs
- * gradients it would be computed there, and what it reads kept until then: bytes of main's results that only a reads, less a's. */
-static const char *keeps_operands(groups *s, uint32_t a, uint32_t b)
+/* Does group b read nothing but results of a, and what is there at any time? */
+static bool reads_only(const groups *s, uint32_t a, uint32_t b)
+{
+    const pass *p = s->p;
+    bool only = true;
+    for (uint32_t k = 0; k < s->of[b].n; k++) {
+        const nnc_node *n = &p->g->node[s->of[b].member[k]];
+        for (int j = 0; j < n->n_in; j++) {
+            const uint32_t d = p->g->value[n->in[j]].node, g = group_of(s, d);
+            only = only && (g == a || g == b || p->e.is_static[d]);
+        }
+    }
+    return only;
+}
+
+/* Bytes of main's results that of the step's ops only those of group a read. */
+static int64_t bytes_read(groups *s, uint32_t a)
 {
     const pass *p = s->p;
     int64_t bytes = 0;
-    if (has_gradient(s, a) || !has_gradient(s, b))
-        return NULL;
     const uint32_t seen = ++s->stamp;
     for (uint32_t k = 0; k < s->of[a].n; k++) {
         const nnc_node *n = &p->g->node[s->of[a].member[k]];
@@ -393,9 +405,26 @@ static const char *keeps_operands(groups *s, uint32_t a, uint32_t b)
             bytes += only ? nnc_type_bytes(nnc_typeof(p->g, v)) : 0;
         }
     }
+    return bytes;
+}
+
+/* What group a of the step computes without gradients can be computed in main, as the index of a max pooling. In a kernel that needs
+ * gradients it would be computed there, and what it reads kept until then, less a's results. In a kernel with an op that makes them larger,
+ * as a cast of that index, those would be kept. */
+static const char *keeps_operands(groups *s, uint32_t a, uint32_t b)
+{
+    const bool widens = !has_gradient(s, b) && reads_only(s, a, b);
+    uint32_t n;
+    if (has_gradient(s, a) || (!has_gradient(s, b) && !widens))
+        return NULL;
     const int64_t results = bytes_kept(s, s->of[a].member, s->of[a].n);
+    int64_t bytes = bytes_read(s, a);
+    if (widens) {
+        const uint32_t *nodes = groups_joined(s, a, b, &n);
+        bytes = nnc_min64(bytes, bytes_kept(s, nodes, n));
+    }
     return bytes <= results ? NULL
-                            : reason(s, nnc_arena_printf(p->a,
+                            : reason(s, nnc_arena_printf(s->p->a,
                                             "%s would be kept for the backward pass, instead of %s",
                                             text_bytes(s->p, bytes), text_bytes(s->p, results)));
 }

@@ -31,7 +31,8 @@ static void init_group(groups *s, uint32_t i, uint32_t *self)
         q->numel = nnc_max64(q->numel, nnc_type_numel(nnc_typeof(g, n->out + o)));
         q->bytes = nnc_max64(q->bytes, nnc_type_bytes(nnc_typeof(g, n->out + o)));
     }
-    q->flat = nnc_op_class(n->op) == CL_ewise || nnc_op_class(n->op) == CL_ecomp;
+    q->flat = nnc_op_class(n->op) == CL_ewise || nnc_op_class(n->op) == CL_ecomp ||
+              (n->op == OP_reshape && nnc_is_view(g, n));
     for (int k = 0; k < n->n_in; k++) {
         const nnc_type *x = nnc_typeof(g, n->in[k]);
         q->bytes = nnc_max64(q->bytes, nnc_type_bytes(x));

@@ -318,14 +318,49 @@ static void choose(choice *c)
 
 /* ---- rewriting --------------------------------------------------------------------------------------------------------------- */
 
+static bool is_redone(const choice *c, nnc_ref v)
+{
+    const uint32_t d = c->p->g->value[v].node;
+    return v < c->n_value && d < c->n_node && c->redo[d] && !c->late[d];
+}
+
+/* Adds what the copy of node i reads to in[], if that is not NULL; returns their new number. A concat of concats that are computed again
+ * becomes one of their operands: otherwise the concats of a dense block would need each other in the order of the forward pass, so that
+ * all of them were there when the backward pass begins. */
+static int find_operands(const choice *c, uint32_t i, nnc_ref *in, int n_in)
+{
+    const nnc_node *n = &c->p->g->node[i];
+    for (int k = 0; k < n->n_in; k++) {
+        const nnc_node *d = nnc_def(c->p->g, n->in[k]);
+        if (n->op == OP_concat && d->op == OP_concat && is_redone(c, n->in[k]) &&
+            nnc_attr_int(d, AT_axis, 0) == nnc_attr_int(n, AT_axis, 0)) {
+            n_in = find_operands(c, node_index(c->p, d), in, n_in);
+            continue;
+        }
+        if (in)
+            in[n_in] = n->in[k];
+        n_in++;
+    }
+    return n_in;
+}
+
+/* Makes *in the operands of node i's copy; returns their number. */
+static int operands_of(const choice *c, uint32_t i, nnc_ref **in)
+{
+    const int n = find_operands(c, i, NULL, 0);
+    *in = PASS_NEW(c->p, nnc_ref, n + 1);
+    return *in ? find_operands(c, i, *in, 0) : 0;
+}
+
 /* The copy of a node in the backward pass, whose operands are there. */
 static void copy_again(choice *c, uint32_t i)
 {
     pass *p = c->p;
     nnc_node n = p->g->node[i];
-    nnc_ref *in = PASS_NEW(p, nnc_ref, n.n_in + 1);
-    for (int k = 0; in && k < n.n_in; k++)
-        in[k] = c->again[n.in[k]] == NNC_NONE ? n.in[k] : c->again[n.in[k]];
+    nnc_ref *in;
+    n.n_in = operands_of(c, i, &in);
+    for (int k = 0; k < n.n_in; k++)
+        in[k] = c->again[in[k]] == NNC_NONE ? in[k] : c->again[in[k]];
     edit_at(p, i);
     n.origin = p->g->origin =
         nnc_arena_printf(&p->g->arena, "%s/backward", n.origin ? n.origin : "");
@@ -337,16 +372,14 @@ static void copy_again(choice *c, uint32_t i)
         c->again[n.out + o] = r + o;
 }
 
-/* The node of an operand of node i that is computed again, and not yet; i: there is none. */
+/* The node of an operand of node i's copy that is computed again, and not yet; i: there is none. */
 static uint32_t copy_first(const choice *c, uint32_t i)
 {
-    const nnc_graph *g = c->p->g;
-    for (int k = 0; k < g->node[i].n_in; k++) {
-        const nnc_ref v = g->node[i].in[k];
-        const uint32_t d = g->value[v].node;
-        if (v < c->n_value && d < c->n_node && c->redo[d] && !c->late[d] && c->again[v] == NNC_NONE)
-            return d;
-    }
+    nnc_ref *in;
+    const int n = operands_of(c, i, &in);
+    for (int k = 0; k < n; k++)
+        if (is_redone(c, in[k]) && c->again[in[k]] == NNC_NONE)
+            return c->p->g->value[in[k]].node;
     return i;
 }
 

@@ -163,6 +163,8 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
 /* Notes on what no engine supports: one for each reason. */
 void make_notes(const maker *m);
+/* The workspace that node i will have as a call, 0: it will be none. Before threads and operands in place are known. */
+nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 
 /* kernels.c: machine code for all kernels, from the cache or the emitter. */
 nnc_status make_objects(maker *m) NNC_MUST;

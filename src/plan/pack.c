@@ -1,6 +1,7 @@
 /* plan/pack.c -- offsets for blocks with live ranges, so that blocks that are live at the same time do not overlap: dynamic storage
  * allocation, which is NP-hard and in practice solved by greedy placement in a good order. Six orders are tried and the smallest
- * result is kept; on inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once).
+ * result is kept; on inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once). Where it does not,
+ * orders are repaired: blocks that end above the bound come first.
  *
  * Each block is placed in the smallest gap that fits between the conflicting blocks already placed, or on top of them. Ties are broken
  * by index, so the result is deterministic. */
@@ -10,7 +11,13 @@
 
 typedef bool (*conflict_fn)(void *ctx, int i, int j);
 
-enum { FEW_PAIRS = 64 }; /* pairs per block that may conflict, below which conflicts are listed */
+enum {
+    FEW_PAIRS = 64, /* pairs per block that may conflict, below which conflicts are listed */
+    ORDERS = 6,
+    REPAIRED = 2, /* of the orders: the first, by contention */
+    REPAIRS = 6,
+    NEAR = 512, /* near enough: the bound and this share of it */
+};
 
 typedef struct key {
     int64_t a, b; /* larger first */
@@ -28,6 +35,8 @@ typedef struct packer {
     int64_t *contention; /* maximum of live bytes during the block's live range */
     key *key;
     int64_t *at, *best; /* offsets: being tried (-1: not placed), best so far */
+    int64_t top; /* size of the best; INT64_MAX: none yet */
+    int32_t *urgent; /* by block: in how many repairs it ended too high */
     int64_t (*gap)[2]; /* begin and end of the placed neighbours */
     bool
         dense; /* too many pairs to list: near0 and near are unused, placed[] is sorted by offset */
@@ -283,32 +292,57 @@ static bool packer_alloc(packer *p, nnc_arena *a)
     p->at = ARENA_NEW(a, int64_t, n);
     p->best = ARENA_NEW(a, int64_t, n);
     p->gap = nnc_arena_alloc(a, n, sizeof *p->gap);
-    return p->size && p->near0 && p->contention && p->key && p->at && p->best && p->gap;
+    p->urgent = ARENA_NEW(a, int32_t, n);
+    p->top = INT64_MAX;
+    return p->urgent && p->size && p->near0 && p->contention && p->key && p->at && p->best &&
+           p->gap;
+}
+
+/* Places all blocks in an order of keys, and keeps the result if it is the smallest. */
+static void try_order(packer *p, int order)
+{
+    for (int i = 0; i < p->n; i++) {
+        const key k = key_of(p, order, i);
+        p->key[i] = p->urgent[i] ? (key){INT64_MAX, p->urgent[i], i} : k;
+    }
+    const int64_t size = place_all(p);
+    if (size >= p->top)
+        return;
+    p->top = size;
+    memcpy(p->best, p->at, (size_t)p->n * sizeof *p->best);
+}
+
+/* Repairs an order, whose result is in p->at. */
+static void repair(packer *p, int order, int64_t least)
+{
+    memset(p->urgent, 0, (size_t)p->n * sizeof *p->urgent);
+    for (int k = 0; k < REPAIRS && p->top - least > least / NEAR; k++) {
+        for (int i = 0; i < p->n; i++)
+            p->urgent[i] += nnc_add_sat(p->at[i], p->size[i]) > least;
+        try_order(p, order);
+    }
+    memset(p->urgent, 0, (size_t)p->n * sizeof *p->urgent);
 }
 
 int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, conflict_fn conflict, void *ctx,
     int64_t *lower_bound, nnc_arena *scratch)
 {
     packer p = {.b = b, .n = n, .conflict = conflict, .ctx = ctx};
-    int64_t least = 0, top = INT64_MAX;
+    int64_t least = 0;
     if (!packer_alloc(&p, scratch))
         return -1;
     for (int i = 0; i < n; i++)
         p.size[i] = nnc_add_sat(b[i].bytes, align - 1) & -align;
     if (!find_conflicts(&p, scratch) || !find_contention(&p, &least, scratch))
         return -1;
-    for (int order = 0; order < 6 && top > least; order++) {
-        for (int i = 0; i < n; i++)
-            p.key[i] = key_of(&p, order, i);
-        int64_t size = place_all(&p);
-        if (size < top) {
-            top = size;
-            memcpy(p.best, p.at, (size_t)n * sizeof *p.best);
-        }
+    for (int order = 0; order < ORDERS && p.top > least; order++) {
+        try_order(&p, order);
+        if (order < REPAIRED)
+            repair(&p, order, least);
     }
     for (int i = 0; i < n; i++)
         b[i].offset = p.best[i];
     if (lower_bound)
         *lower_bound = least;
-    return n ? top : 0;
+    return n ? p.top : 0;
 }

@@ -121,6 +121,25 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     return keep_call(m, j, &c, &got);
 }
 
+nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes)
+{
+    const nnc_node *n = &m->g->node[i];
+    job j = {.kind = J_node, .node = i, .device = n->device < 0 ? 0 : n->device};
+    const machine *on = &m->on[j.device];
+    const char *reason = "";
+    nnc_call c;
+    nnc_choice got = {0};
+    NNC_LOCAL(nnc_text) why = {0};
+    if (!nnc_has_call(on->env.target, m->g, n))
+        return NNC_OK;
+    if (!make_call(m->g, n, &c, &j.args, &reason))
+        return reason ? NNC_OK : nnc_nomem(m->sink);
+    call_for_target(&c, &m->o->policy, &on->env, on->env.target->threads);
+    NNC_TRY(make_choice(m, &j, &c, false, -1, &got, &reason, &why));
+    *bytes = got.ok ? got.workspace_bytes : 0;
+    return NNC_OK;
+}
+
 /* ---- kernels ------------------------------------------------------------------------------- */
 
 /* Distinct operands in order: the kernel's input buffers. */

@@ -10,8 +10,12 @@
  *   hoisting    a node that frees more bytes than it allocates runs as soon as its operands are there: an optimizer's update when the
  *               gradient and all readers of the old weight are done, the index of a max pooling in the forward pass
  *
+ *   deferring   in steps, with hoisting: a node that only one update needs, as a weight's gradient, waits while the memory in use would
+ *               exceed a limit with it: its operands may be small, and what others keep is freed meanwhile. The least limit that an order
+ *               meets is found by bisection
+ *
  * (Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees.) Workspaces are
- * not known yet and left out. */
+ * those that engines ask for when no sum is in place. */
 #include "plan/maker.h"
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +42,22 @@ typedef struct walk {
     int64_t live, peak;
     bool hoist;
     int section;
+    const int64_t *work; /* by node: its workspace */
+    const bool *private; /* by node of a step: one update needs it */
+    int64_t limit,
+        refused; /* of memory in use while a private node runs; the least that was more */
+    uint32_t *deferred, n_deferred; /* nodes (on demand: sinks) in order */
 } walk;
 
 static bool runs(const walk *w, uint32_t i)
 {
     return runs_in_main(w->m, &w->m->g->node[i]);
+}
+
+/* Has the graph updates of states? */
+static bool is_step(const maker *m)
+{
+    return nnc_result_outputs(m->g) < m->g->n_output;
 }
 
 /* ---- lists ---------------------------------------------------------------------------------------------------------- */
@@ -174,8 +189,23 @@ static int64_t frees(const walk *w, uint32_t i)
     return sum;
 }
 
-/* May node i run before its turn? A new value overwrites its state, in its own section and after all readers of the old one. */
-static bool may_hoist(const walk *w, uint32_t i)
+/* Bytes in use while node i runs. */
+static int64_t in_use(const walk *w, uint32_t i)
+{
+    return nnc_add_sat(nnc_add_sat(w->live, allocates(w, i)), w->work[i]);
+}
+
+static bool fits(walk *w, uint32_t i)
+{
+    const int64_t use = in_use(w, i);
+    if (!w->private[i] || use <= w->limit)
+        return true;
+    w->refused = nnc_min64(w->refused, use);
+    return false;
+}
+
+/* May node i run now? A new value overwrites its state, in its own section and after all readers of the old one. */
+static bool is_ready(const walk *w, uint32_t i)
 {
     const maker *m = w->m;
     const nnc_node *n = &m->g->node[i];
@@ -184,7 +214,12 @@ static bool may_hoist(const walk *w, uint32_t i)
     for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
         if (m->state_of[v] != NNC_NONE && (m->section[i] != w->section || old_readers(w, i, v)))
             return false;
-    return frees(w, i) > allocates(w, i);
+    return true;
+}
+
+static bool may_hoist(walk *w, uint32_t i)
+{
+    return is_ready(w, i) && frees(w, i) > allocates(w, i) && fits(w, i);
 }
 
 /* ---- walks ------------------------------------------------------------------------------------------------------------ */
@@ -192,8 +227,8 @@ static bool may_hoist(const walk *w, uint32_t i)
 static void run_one(walk *w, uint32_t i)
 {
     const nnc_node *n = &w->m->g->node[i];
+    w->peak = nnc_max64(w->peak, in_use(w, i));
     w->live = nnc_add_sat(w->live, allocates(w, i));
-    w->peak = nnc_max64(w->peak, w->live);
     w->live -= frees(w, i);
     w->order[w->n++] = i;
     w->done[i] = true;
@@ -264,29 +299,64 @@ static uint32_t needs_first(const walk *w, uint32_t i)
     return best;
 }
 
-static void run_on_demand(walk *w, uint32_t sink)
+/* Runs a sink and what it needs; false: it has to wait, since a node that only it needs does not fit. */
+static bool run_on_demand(walk *w, uint32_t sink)
 {
     uint32_t n = 0;
+    bool fit = true;
     w->stack[n++] = sink;
     w->on_stack[sink]++;
     while (n) {
-        const uint32_t i = w->stack[n - 1], p = w->done[i] ? i : needs_first(w, i);
+        const uint32_t i = w->stack[n - 1], p = w->done[i] || !fit ? i : needs_first(w, i);
         if (p != i) {
             w->stack[n++] = p; /* at most twice each */
             w->on_stack[p]++;
             continue;
         }
-        if (!w->done[i])
+        fit = fit && (w->done[i] || fits(w, i));
+        if (!w->done[i] && fit)
             run(w, i);
         w->on_stack[i]--;
         n--;
     }
+    return fit;
+}
+
+/* Runs node i in program order; false: it has to wait. */
+static bool run_in_order(walk *w, uint32_t i)
+{
+    if (w->limit != INT64_MAX && (!fits(w, i) || (w->private[i] && !is_ready(w, i))))
+        return false;
+    run(w, i);
+    return true;
+}
+
+/* Tries again what was deferred, in order. */
+static void run_deferred(walk *w, bool demand)
+{
+    const uint32_t n = w->n_deferred;
+    w->n_deferred = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        const uint32_t i = w->deferred[k];
+        if (!w->done[i] && !(demand ? run_on_demand(w, i) : run_in_order(w, i)))
+            w->deferred[w->n_deferred++] = i;
+    }
+}
+
+/* Runs node i, or defers it. */
+static void visit(walk *w, bool demand, uint32_t i)
+{
+    const uint32_t before = w->n;
+    if (!w->done[i] && !(demand ? run_on_demand(w, i) : run_in_order(w, i)))
+        w->deferred[w->n_deferred++] = i;
+    if (w->n > before && w->n_deferred)
+        run_deferred(w, demand);
 }
 
 static void start(walk *w, bool hoist)
 {
     const nnc_graph *g = w->m->g;
-    w->n = 0;
+    w->n = w->n_deferred = 0;
     w->live = w->peak = 0;
     w->hoist = hoist;
     memset(w->done, 0, g->n_node * sizeof *w->done);
@@ -297,16 +367,25 @@ static void start(walk *w, bool hoist)
         w->left[v] = w->reader.first[v + 1] - w->reader.first[v];
 }
 
-static void go(walk *w, bool demand, bool hoist)
+static void go(walk *w, bool demand, bool hoist, int64_t limit)
 {
     start(w, hoist);
     for (w->section = SEC_main; w->section < SEC__COUNT; w->section++) {
+        w->limit = limit;
+        w->refused = INT64_MAX;
         for (uint32_t k = 0; demand && k < w->n_sink; k++)
             if (w->m->section[w->sink[k]] == w->section)
-                run_on_demand(w, w->sink[k]);
+                visit(w, demand, w->sink[k]);
         for (uint32_t i = 0; !demand && i < w->m->g->n_node; i++)
-            if (w->m->section[i] == w->section && runs(w, i) && !w->done[i])
-                run(w, i);
+            if (w->m->section[i] == w->section && runs(w, i))
+                visit(w, demand, i);
+        while (w->n_deferred) {
+            const uint32_t before = w->n;
+            w->limit = nnc_max64(w->limit, w->refused);
+            w->refused = INT64_MAX;
+            run_deferred(w, demand);
+            w->limit = w->n == before && w->refused == INT64_MAX ? INT64_MAX : w->limit;
+        }
     }
 }
 
@@ -314,6 +393,16 @@ static int by_level(const void *x, const void *y, void *ctx)
 {
     const uint32_t *level = ctx, a = *(const uint32_t *)x, b = *(const uint32_t *)y;
     return level[a] != level[b] ? (level[a] > level[b]) - (level[a] < level[b]) : (a > b) - (a < b);
+}
+
+/* Are node i's results places in a larger value, as gradients that one kernel reads? They have memory from the first one on. */
+static bool is_part(const walk *w, uint32_t i)
+{
+    const nnc_node *n = &w->m->g->node[i];
+    bool part = w->m->section[i] != SEC_main;
+    for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
+        part = part && w->m->root[v] != v && w->m->state_of[w->m->root[v]] == NNC_NONE;
+    return part;
 }
 
 static void find_sinks(walk *w)
@@ -326,10 +415,40 @@ static void find_sinks(walk *w)
                 w->level[i] = w->level[w->from.at[k]] + 1;
         for (uint32_t k = w->to.first[i]; k < w->to.first[i + 1]; k++)
             last = last && m->section[w->to.at[k]] != m->section[i];
-        if (last && runs(w, i))
+        if ((last || is_part(w, i)) && runs(w, i))
             w->sink[w->n_sink++] = i;
     }
     qsort_r(w->sink, w->n_sink, sizeof *w->sink, by_level, w->level);
+}
+
+/* Finds the nodes of a step that one sink needs: all ways from them lead there. */
+static bool find_private(walk *w)
+{
+    const uint32_t n = w->m->g->n_node;
+    uint32_t *only = ARENA_NEW(&w->m->scratch, uint32_t, n + 1);
+    bool *private = ARENA_NEW(&w->m->scratch, bool, n + 1);
+    for (uint32_t i = n; only && private && i-- > 0;) {
+        uint32_t k = w->to.first[i];
+        only[i] = k == w->to.first[i + 1] ? i : only[w->to.at[k]];
+        for (; k < w->to.first[i + 1]; k++)
+            only[i] = only[w->to.at[k]] == only[i] ? only[i] : NNC_NONE;
+        private[i] = only[i] != NNC_NONE && w->m->section[i] != SEC_main;
+    }
+    w->private = private;
+    return only && private;
+}
+
+/* Workspaces of a step's nodes. */
+static nnc_status find_work(walk *w)
+{
+    const maker *m = w->m;
+    int64_t *work = ARENA_NEW(&w->m->scratch, int64_t, m->g->n_node + 1);
+    NNC_NEED(work, m->sink);
+    w->work = work;
+    for (uint32_t i = 0; i < m->g->n_node && is_step(m) && m->n_dev == 1; i++)
+        if (runs(w, i))
+            NNC_TRY(make_work_bytes(w->m, i, &work[i]));
+    return NNC_OK;
 }
 
 static bool alloc_walk(walk *w)
@@ -345,26 +464,57 @@ static bool alloc_walk(walk *w)
     w->there = ARENA_NEW(a, bool, v);
     w->stack = ARENA_NEW(a, uint32_t, 2 * n);
     w->on_stack = ARENA_NEW(a, uint8_t, n);
-    return w->level && w->sink && w->order && w->waiting && w->left && w->done && w->there &&
-           w->stack && w->on_stack;
+    w->deferred = ARENA_NEW(a, uint32_t, n);
+    return w->deferred && w->level && w->sink && w->order && w->waiting && w->left && w->done &&
+           w->there && w->stack && w->on_stack;
+}
+
+typedef struct best {
+    uint32_t *order, *n;
+    int64_t peak;
+} best;
+
+/* Keeps the order of the walk if its peak is the smallest so far. */
+static void keep(const walk *w, best *b)
+{
+    if (w->peak >= b->peak)
+        return;
+    b->peak = w->peak;
+    *b->n = w->n;
+    memcpy(b->order, w->order, w->n * sizeof *w->order);
+}
+
+/* The least limit that a walk meets, to 1/256 of the smallest peak so far. */
+static void defer(walk *w, bool demand, best *b)
+{
+    int64_t low = 0, high = b->peak;
+    for (int k = 0; k < 8 && low + 1 < high; k++) {
+        const int64_t limit = low + (high - low) / 2;
+        go(w, demand, true, limit);
+        keep(w, b);
+        if (w->peak <= limit)
+            high = w->peak;
+        else
+            low = limit;
+    }
 }
 
 nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
 {
     walk w = {.m = m};
-    int64_t least = INT64_MAX;
+    best b = {order, n, INT64_MAX};
     NNC_NEED(alloc_walk(&w), m->sink);
     NNC_TRY(make_lists(&w));
+    NNC_TRY(find_work(&w));
     find_sinks(&w);
+    NNC_NEED(find_private(&w), m->sink);
     /* several devices work at the same time, in program order */
     for (int k = 0; k < (m->n_dev > 1 ? 1 : 4); k++) {
-        go(&w, k & 2, k & 1);
-        if (w.peak >= least)
-            continue;
-        least = w.peak;
-        *n = w.n;
-        memcpy(order, w.order, w.n * sizeof *order);
+        go(&w, k & 2, k & 1, INT64_MAX);
+        keep(&w, &b);
     }
+    for (int k = 0; k < 2 && is_step(m) && m->n_dev == 1; k++)
+        defer(&w, k, &b);
     for (uint32_t i = *n; i-- > 1;) /* what was hoisted is of the section that it runs in */
         if (m->section[order[i - 1]] > m->section[order[i]])
             m->section[order[i - 1]] = m->section[order[i]];

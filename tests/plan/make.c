@@ -508,6 +508,33 @@ TEST(make_updates_early)
     nnc_plan_destroy(p);
 }
 
+/* A large gradient, computed from what is small, waits until the chain of gradients has freed what it reads. */
+TEST(make_gradients_deferred)
+{
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[65536]\n"
+                                 "%u = input : f32[256,1]\n"
+                                 "%v = input : f32[1,256]\n"
+                                 "%w = param : f32[256,256] = gen(\"w\", seed=1, scale=1)\n"
+                                 "%b = param : f32[1] = gen(\"b\", seed=2, scale=1)\n"
+                                 "%a = exp %x loc \"/a\"\n"
+                                 "%y = reduce_sum %a {axes=[0]} loc \"/y\"\n"
+                                 "%g = mul %u, %v loc \"/g\"\n"
+                                 "%w2 = sub %w, %g loc \"/w2\"\n"
+                                 "%t = reduce_max %a {axes=[0]} loc \"/t\"\n"
+                                 "%b2 = sub %b, %t loc \"/b2\"\n"
+                                 "return %y as \"y\"\n"
+                                 "update %w <- %w2\nupdate %b <- %b2 }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    CHECK(help_at(p, "/t") < help_at(p, "/g") && help_at(p, "/g") < help_at(p, "/w2"));
+    /* x, u, v and a; not the gradient beside a */
+    CHECK(p->device[0].arena_bytes < 2 * 262144 + 8192);
+    nnc_plan_destroy(p);
+}
+
 /* What only the step needs, and is smaller than what it is computed from, is computed in main. */
 TEST(make_small_results_early)
 {
