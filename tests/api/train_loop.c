@@ -2,6 +2,7 @@
 #include "api/train.h"
 #include "help.h"
 #include <math.h>
+#include "tensors/tensors.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -241,5 +242,139 @@ TEST(times_of_an_epoch)
         CHECK(most > 0.5); /* the rest is the loop */
         nnc_graph_destroy(g);
     }
+    end(&f);
+}
+
+/* ---- single steps ------------------------------------------------------------------------------------------------------------- */
+
+static void read_weight(const char *file, const char *name, int64_t n, float *to)
+{
+    nnc_tensors *t = NULL;
+    CHECK_OK(nnc_tensors_open(file, NULL, &t, test_sink));
+    const nnc_tensor_entry *e = t ? nnc_tensors_find(t, name) : NULL;
+    CHECK(e && nnc_type_numel(&e->type) == n);
+    if (e && nnc_type_numel(&e->type) == n)
+        CHECK_OK(nnc_tensors_read(t, e, to, test_sink));
+    nnc_tensors_close(t);
+}
+
+/* Adam's first steps change each weight by the learning rate, whatever its gradient, as moments are corrected for their start with 0. */
+TEST(first_steps_of_adam)
+{
+    enum { N = 12 * WIDE };
+    fixture f;
+    float was[N], now[N];
+    CHECK(begin(&f));
+    for (int optimizer = NNC_OPT_adam; optimizer <= NNC_OPT_adamw; optimizer++) {
+        NNC_LOCAL(nnc_text) out = {0};
+        nnc_train_options o = options_of(&f);
+        o.of.optimizer = (nnc_optimizer)optimizer;
+        o.save = f.save;
+        o.steps = 1;
+        o.rate.lr = 0;
+        CHECK_OK(train(&f, ROWS, NULL, &o, &out));
+        read_weight(f.save, "a.weight", N, was);
+        o.rate.lr = 0.01;
+        CHECK_OK(train(&f, ROWS, NULL, &o, &out));
+        read_weight(f.save, "a.weight", N, now);
+        int moved = 0;
+        for (int i = 0; i < N; i++) {
+            const double by = fabs((double)now[i] - (double)was[i]);
+            CHECK(by == 0 || fabs(by - 0.01) < 2e-5); /* 0: of a unit that its relu stops */
+            moved += by > 0;
+        }
+        CHECK(moved > N / 2);
+    }
+    end(&f);
+}
+
+/* Number k (from 0) of this member in a log. */
+static double logged(const char *log, const char *member, int k)
+{
+    const char *p = log;
+    for (; p && k >= 0; k--) {
+        p = strstr(p, member);
+        p = p ? p + strlen(member) : NULL;
+    }
+    return p ? strtod(p, NULL) : NAN;
+}
+
+static char *train_with_log(const fixture *f, const char *json, nnc_train_options o, char *log)
+{
+    NNC_LOCAL(nnc_text) out = {0};
+    size_t n;
+    char *text = NULL;
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+    o.log = log;
+    CHECK_OK(nnc_train(f->e, g, &o, NNC_CSV, &out, test_sink));
+    CHECK_OK(nnc_file_read(log, 0, &text, &n, test_sink));
+    nnc_graph_destroy(g);
+    return text;
+}
+
+/* The rate of the first step is that of step 1 of the warm-up, and so on. */
+TEST(rates_of_first_steps)
+{
+    static const char json[] =
+        "{\"inputs\": {\"x\": [10, 8]}, \"layers\": [{\"op\": \"linear\", \"out\": 4}]}";
+    static const double want[] = {0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.04};
+    fixture f;
+    char log[330];
+    CHECK(begin(&f));
+    snprintf(log, sizeof log, "%s/log", f.dir);
+    nnc_train_options o = options_of(&f);
+    o.rate.lr = 0.4;
+    o.rate.warmup = 4;
+    o.rate.schedule = NNC_LR_step;
+    o.rate.every = "9steps";
+    o.epochs = 2;
+    NNC_FREED char *text = train_with_log(&f, json, o, log);
+    for (int i = 0; i < 10; i++)
+        CHECK(fabs(logged(text, "\"lr\": ", i) - want[i]) < 1e-8);
+    end(&f);
+}
+
+/* Each batch and each layer drops other elements; those of a batch do not depend on the number of batches of a step. */
+TEST(dropouts_of_steps)
+{
+    static const char one
+        [] = "{\"inputs\": {\"x\": [90, 8]}, \"layers\": [{\"op\": \"dropout\", \"alpha\": 0.5}, "
+             "{\"op\": \"linear\", \"out\": 4}]}",
+     half[] = "{\"inputs\": {\"x\": [45, 8]}, \"layers\": [{\"op\": \"dropout\", \"alpha\": 0.5}, "
+              "{\"op\": \"linear\", \"out\": 4}]}",
+     two[] =
+         "{\"inputs\": {\"x\": [90, 8]}, \"layers\": [{\"op\": \"dropout\", \"name\": \"a\", "
+         "\"alpha\": 0.5}, {\"op\": \"dropout\", \"name\": \"b\", \"alpha\": 0.5, \"in\": \"x\"}, "
+         "{\"op\": \"sub\", \"in\": [\"a\", \"b\"]}, {\"op\": \"linear\", \"out\": 4, \"bias\": "
+         "false}]}";
+    fixture f;
+    char log[330];
+    CHECK(begin(&f));
+    snprintf(log, sizeof log, "%s/log", f.dir);
+    nnc_train_options o = options_of(&f);
+    o.rate.lr = 0;
+    o.epochs = 4;
+    o.data.no_shuffle = true;
+    NNC_FREED char *text = train_with_log(&f, one, o, log);
+    double loss[4];
+    for (int i = 0; i < 4; i++) {
+        loss[i] = logged(text, "\"loss\": ", i);
+        for (int k = 0; k < i; k++)
+            CHECK(loss[i] != loss[k]);
+    }
+    o.of.accumulate = 2;
+    NNC_FREED char *sums = train_with_log(&f, half, o, log);
+    o.of.accumulate = 1;
+    NNC_FREED char *parts = train_with_log(&f, half, o, log);
+    for (int i = 0; i < 4; i++) {
+        const double a = logged(parts, "\"loss\": ", 2 * i),
+                     b = logged(parts, "\"loss\": ", 2 * i + 1);
+        CHECK(fabs(logged(sums, "\"loss\": ", i) - (a + b) / 2) < 1e-6);
+    }
+    o.seed = 1;
+    NNC_FREED char *other = train_with_log(&f, one, o, log);
+    CHECK(logged(other, "\"loss\": ", 0) != loss[0]);
+    NNC_FREED char *apart = train_with_log(&f, two, o, log);
+    CHECK(fabs(logged(apart, "\"loss\": ", 0) - 1.38629436) > 1e-3); /* equal masks: all logits 0 */
     end(&f);
 }

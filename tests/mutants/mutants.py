@@ -32,9 +32,9 @@ PROGRAMS = {
     "target": [("test_target", ""), ("test_passes", ""), ("test_plan", ""), ("test_cudnn", "")],
     "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_api", "nan"), ("test_cuda_fake", "io")],
     "codegen": [("test_codegen", ""), ("test_net", "random")],
-    "train": [("test_api", "train"), ("test_api", "learning_rates"), ("test_api", "statistics"), ("test_api", "accumulated"), ("test_api", "frozen"), ("test_api", "steps"), ("test_api", "loss"), ("test_api", "targets"), ("test_net", "train")],
+    "train": [("test_api", "formulas"), ("test_api", "dropouts"), ("test_api", "rates"), ("test_api", "learning_rates"), ("test_api", "statistics"), ("test_api", "accumulated"), ("test_api", "frozen"), ("test_api", "steps"), ("test_api", "loss"), ("test_api", "targets"), ("test_net", "train")],
     "data": [("test_data", ""), ("test_api", "validation_is"), ("test_cli", "trainings")],
-    "api": [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault"), ("test_api", "train"), ("test_api", "validation_is"), ("test_api", "weights_that"), ("test_api", "files_of"), ("test_cli", "trainings")],
+    "api": [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault"), ("test_api", "formulas"), ("test_api", "dropouts"), ("test_api", "validation_is"), ("test_api", "weights_that"), ("test_api", "files_of"), ("test_cli", "trainings")],
 }
 SECONDS = 600
 
