@@ -233,6 +233,24 @@ TEST(optimizers_by_their_formulas)
     end(&f);
 }
 
+/* The last loss is that of the batch normalised by its own mean and biased variance. */
+static void check_normalised(fixture *f, const double *w, const nnc_training *t)
+{
+    double gamma[WIDE], beta[WIDE], g[ALL] = {0};
+    read_tensor(f->save, "n.weight", WIDE, gamma);
+    read_tensor(f->save, "n.bias", WIDE, beta);
+    for (int c = 0; c < WIDE; c++) {
+        double m = 0, v = 0;
+        for (int r = ROWS - BATCH; r < ROWS; r++)
+            m += (double)f->at[r][c] / BATCH;
+        for (int r = ROWS - BATCH; r < ROWS; r++)
+            v += pow((double)f->at[r][c] - m, 2) / BATCH;
+        for (int r = ROWS - BATCH; r < ROWS; r++)
+            f->at[r][c] = (float)(((double)f->at[r][c] - m) / sqrt(v + 1e-5) * gamma[c] + beta[c]);
+    }
+    CHECK(fabs(last_loss(f) - add_gradient(f, w, ROWS - BATCH, t, g)) < 1e-5);
+}
+
 /* Running statistics move by a tenth to those of the batch, the variance without bias; PyTorch's BatchNorm. */
 TEST(running_statistics_by_their_formulas)
 {
@@ -264,5 +282,31 @@ TEST(running_statistics_by_their_formulas)
         }
         CHECK(fabs(mean[c] - was[0][c]) < 1e-6 && fabs(var[c] - was[1][c]) < 1e-6);
     }
+    check_normalised(&f, w, &o.of);
+    end(&f);
+}
+
+/* What is kept is scaled, so that means stay: seen in the running means of a batch norm after a dropout. */
+TEST(dropouts_keep_means)
+{
+    fixture f;
+    double w[ALL], was[WIDE], now[WIDE], all = 0, seen = 0;
+    CHECK(begin(&f));
+    nnc_train_options o = nnc_train_defaults;
+    o.of.ignore_index = -100;
+    o.rate.lr = 0;
+    train(&f, "{\"op\": \"batchnorm\", \"name\": \"n\", \"bn\": \"eval\"}, " LINEAR, o, w);
+    read_tensor(f.save, "n.running_mean", WIDE, was);
+    o.epochs = 50;
+    train(&f,
+        "{\"op\": \"dropout\", \"alpha\": 0.5}, {\"op\": \"batchnorm\", \"name\": \"n\"}, " LINEAR,
+        o, w);
+    read_tensor(f.save, "n.running_mean", WIDE, now);
+    for (int c = 0; c < WIDE; c++) {
+        seen += now[c] / WIDE; /* of the first ones 0.9^200 is left */
+        for (int r = 0; r < ROWS; r++)
+            all += (double)f.at[r][c] / (ROWS * WIDE);
+    }
+    CHECK(all > 0.2 && fabs(seen - all) < 0.1);
     end(&f);
 }
