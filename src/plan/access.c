@@ -115,7 +115,7 @@ bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_M
 
 bool plan_overlap(const nnc_plan *p, int32_t whole, int32_t a, int32_t b)
 {
-    int64_t x[NNC_MAX_RANK], y[NNC_MAX_RANK];
+    int64_t x[NNC_MAX_RANK] = {0}, y[NNC_MAX_RANK] = {0};
     const nnc_ptensor *s = &p->tensor[a], *t = &p->tensor[b];
     if (s->offset >= t->offset + t->bytes || t->offset >= s->offset + s->bytes)
         return false;
