@@ -158,8 +158,8 @@ def main():
                 bad += 1
                 continue
             n += 1
-            err = [max(abs(g - t).max() / max(abs(t).max(), 1e-30) for g, t in zip(of, want)) for of in (got, near)]
-            worse = err[0] > max(50 * err[1], 1e-5)
+            err = [np.max([abs(g - t).max() / max(abs(t).max(), 1e-30) for g, t in zip(of, want)]) for of in (got, near)]
+            worse = not err[0] <= max(50 * err[1], 1e-5)  # NaN is worse
             bad += worse
             print("%-20s %.1e %.1e%s" % (name, *err, "  DIFFERS" if worse else ""))
     print("%d ops, %d differ" % (n, bad))

@@ -267,7 +267,8 @@ def main():
                 exact = torch_losses(exact, make_opt, more, x.astype(np.float64), y, batch, a.steps)
                 diff, far, far_torch = abs(got - want) / want, (abs(got - exact) / exact).max(), (abs(want - exact) / exact).max()
                 shown = "  ".join("%.6f %.6f" % (got[i], want[i]) for i in sorted({0, 9, 49, a.steps - 1}) if i < a.steps)
-                worse = far > 3 * far_torch if large else diff[:10].max() > 1e-4 or far > max(30 * far_torch, 1e-5)
+                right = far <= 3 * far_torch if large else diff[:10].max() <= 1e-4 and far <= max(30 * far_torch, 1e-5)
+                worse = not right  # also where a loss is NaN
                 bad += worse
                 print("%-20s %s | %.1e %.1e | %.1e %.1e%s" % (
                     name + " " + opt, shown, diff[:10].max(), diff.max(), far, far_torch, "  DIFFERS" if worse else ""), flush=True)

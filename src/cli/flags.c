@@ -66,7 +66,8 @@ static const nnc_flag own[] = {
         "cuDNN compiles kernels for epilogues, about a second each at first load"},
     {'c', {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, "exact|ulp2|fast"},
         "Accuracy of math functions in generated kernels (docs/math.md). exact: <= 0.8 ulp, "
-        "evaluated as written, NaN survives every relu; ulp2 (default): <= 2.5 ulp; fast: relative "
+        "evaluated as written, no Winograd convolutions, NaN survives every relu; ulp2 (default): "
+        "<= 2.5 ulp; fast: relative "
         "error <= 2^-15, -O3 may reorder sums, GPUs may round f32 operands of contractions to tf32 "
         "(--precision)"},
     {'c',

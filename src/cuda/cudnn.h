@@ -93,6 +93,7 @@ const char *nnc_cudnn_why(const nnc_cudnn *g);
 enum {
     CUDNN_TENSOR_CORE = 1 << 0,
     CUDNN_DOWN_CONVERT = 1 << 1,
+    CUDNN_FFT = 1 << 3,
     CUDNN_NONDETERMINISTIC = 1 << 4,
     CUDNN_WINOGRAD = 0xf << 5, /* in any form */
 };

@@ -44,6 +44,7 @@ static int64_t zero_bytes(const nnc_call *c, const cudnn_lowering *w)
 static nnc_cudnn_filter filter_of(const nnc_call *c, const cudnn_lowering *w, int64_t limit)
 {
     uint32_t strict = c->src.dtype == DT_f32 && !c->tf32 ? CUDNN_TENSOR_CORE : 0;
+    strict |= c->exact ? CUDNN_FFT | CUDNN_WINOGRAD : 0;
     return (nnc_cudnn_filter){.with = w->whole ? CUDNN_TENSOR_CORE : 0,
         .without = CUDNN_DOWN_CONVERT | CUDNN_NONDETERMINISTIC | strict,
         .precompiled = !w->whole,

@@ -167,9 +167,9 @@ nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspa
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
     if (rt && !rt->cudaGetDevice(&device) && device < n)
         nnc_printf(&t, "%s sm=%d sms=%d ", d[device].name, d[device].sm, d[device].sms);
-    nnc_printf(&t, "%s work=%lld kind=%d groups=%lld flags=%d%d%d%d ", library,
+    nnc_printf(&t, "%s work=%lld kind=%d groups=%lld flags=%d%d%d%d%d ", library,
         (long long)workspace, c->kind, (long long)c->groups, c->has_bias, c->trans_a, c->trans_b,
-        c->tf32);
+        c->tf32, c->exact);
     nnc_put_type(&t, &c->src);
     nnc_put_type(&t, &c->wei);
     nnc_put_type(&t, &c->dst);

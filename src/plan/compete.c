@@ -15,6 +15,7 @@ void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env
     c->env = env;
     c->tf32 =
         o->tf32 && env->target->flops_tf32 > 0 && c->src.dtype == DT_f32 && c->kind <= CALL_matmul;
+    c->exact = o->math == MATH_exact && c->kind <= CALL_conv_wgrad;
     c->compiled = o->compiles && c->kind == CALL_conv;
 }
 

@@ -48,6 +48,7 @@ typedef struct nnc_call {
     int32_t pack_for;    /* CALL_pack: index of the call whose weights it packs: args raw, packed */
     int threads;         /* intra-op */
     bool tf32;           /* f32 operands may be rounded to tf32 (10 bits of mantissa); accumulation stays in f32 */
+    bool exact;          /* of a convolution: no algorithm that transforms the operands (Winograd's, FFTs) */
     bool compiled;       /* computed, epilogue included, by one runtime-compiled kernel. choose(): runtime compilation is allowed */
     const struct nnc_engine_env *env; /* only during choose(), compiles() and load_call(). NULL in a plan */
     int64_t packed_bytes, work_bytes; /* buffer sizes. load_call rejects a call that needs more (a plan from a file may be wrong) */

@@ -144,6 +144,7 @@ static const plan_field call_field[] = {
     FLAG("count_pad", count_pad),
     FLAG("is_packed", packed),
     FLAG("tf32", tf32),
+    FLAG("exact", exact),
     FLAG("compiled", compiled),
     {FK_each, "post", .at = offsetof(T, post), .size = sizeof(nnc_post), COUNT(n_post),
         .hi = NNC_MAX_POST, .each = post_field},

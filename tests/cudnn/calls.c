@@ -282,12 +282,13 @@ TEST(cudnn_declines)
 /* Which engines are accepted: by their notes, and by the rounding allowed. */
 TEST(cudnn_notes)
 {
-    enum { TENSOR_CORE = 0, DOWN_CONVERT = 1, FFT = 3, NONDETERMINISTIC = 4 };
+    enum { TENSOR_CORE = 0, DOWN_CONVERT = 1, FFT = 3, NONDETERMINISTIC = 4, WINOGRAD = 5 };
     static const struct {
         int note;
         nnc_dtype dtype;
         bool tf32;
         const char *says;
+        bool exact;
     } t[] = {
         {-1, DT_f32, false, "cudnn 9.19.0: engine 7, strict f32"},
         {TENSOR_CORE, DT_f32, false, "cudnn 9.19.0: engine 8, strict f32"},
@@ -297,6 +298,10 @@ TEST(cudnn_notes)
         {NONDETERMINISTIC, DT_bf16, false, "cudnn 9.19.0: engine 8"},
         {-1, DT_f16, false, "cudnn 9.19.0: engine 7"}, /* none on tensor cores: the first */
         {FFT, DT_f32, false, "cudnn 9.19.0: engine 7, strict f32"},
+        {WINOGRAD, DT_f32, false, "cudnn 9.19.0: engine 7, Winograd, strict f32"},
+        {FFT, DT_f32, false, "cudnn 9.19.0: engine 8, strict f32", true},
+        {WINOGRAD, DT_f32, false, "cudnn 9.19.0: engine 8, strict f32", true},
+        {WINOGRAD + 2, DT_f16, false, "cudnn 9.19.0: engine 8", true}, /* of tiles of 6x6 */
     };
     gpu_begin("cuda:sm_90", false);
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
@@ -304,6 +309,7 @@ TEST(cudnn_notes)
         nnc_choice choice;
         call_dtype(&c, t[i].dtype);
         c.tf32 = t[i].tf32;
+        c.exact = t[i].exact;
         c.env = &gpu_env;
         fake_note = t[i].note;
         CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));

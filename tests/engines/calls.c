@@ -287,13 +287,14 @@ static void put_nan(const nnc_call *c, call_operand which, const nnc_type *t, vo
 }
 
 int *call_found;
+double call_error;
 
 /* Large results by sample: a stride without a common factor with rows and channels. */
 static void compare(const nnc_call *c, const operands *o, double tol, const char *what)
 {
     int64_t n = nnc_type_numel(&c->dst), step = n > call_samples ? n / call_samples | 1 : 1,
             bad = 0;
-    double largest = 0;
+    double largest = 0, squares = 0, errors = 0;
     for (int pass = 0; pass < 2; pass++) /* first the scale, then the comparison */
         for (int64_t i = 0; i < n; i += step) {
             int64_t y[NNC_MAX_RANK], rest = i;
@@ -302,6 +303,8 @@ static void compare(const nnc_call *c, const operands *o, double tol, const char
                 rest /= c->dst.dim[d];
             }
             double want = expected(c, o, y), got = at(&c->dst, o->ys, o->dst, y);
+            squares += want * want;
+            errors += (want - got) * (want - got);
             if (pass == 0)
                 largest = fmax(largest, fabs(want));
             else if (!(isnan(want) && isnan(got)) && !(fabs(want - got) <= tol * (1 + largest)) &&
@@ -313,6 +316,7 @@ static void compare(const nnc_call *c, const operands *o, double tol, const char
                         what, (long long)i, got, want, (unsigned long long)test_seed);
             }
         }
+    call_error = sqrt(errors / squares);
 }
 
 static void run_twice(const nnc_engine *e, nnc_plan *p, const operands *o, void *wei, void *work)

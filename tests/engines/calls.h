@@ -21,6 +21,7 @@ typedef enum call_weights { RAW, PACKED } call_weights;
 /* Random operands; runs the call on the engine (choose, pack if wanted, load, run twice) and compares with float64 loops:
  * |difference| <= tol * (1 + largest result). Returns false (and says why) when the engine declines. */
 extern int64_t call_samples; /* elements that are compared, about; the rest only has to be the same call's doing */
+extern double call_error;    /* of call_check's last call: rms of the differences, relative to the results' */
 /* Operand of call_check's calls that has one NaN, in its middle; NaNs in the result must be exactly the loops'. */
 typedef enum call_operand { CALL_NONE, CALL_SRC, CALL_WEI, CALL_BIAS, CALL_SUM } call_operand;
 extern call_operand call_nan_in;

@@ -313,6 +313,62 @@ TEST(onednn_winograd)
         }
 }
 
+static bool have_avx512(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+    return false;
+#endif
+}
+
+/* Why Winograd's algorithm is declined: --math=exact, and channels whose points fill the caches. Other algorithms compute these. */
+TEST(onednn_winograd_declines)
+{
+    const nnc_engine *e = onednn();
+    nnc_call c[] = {conv_call(2, 2, 64, 28, 64, 3, 1, 1), conv_call(2, 2, 64, 28, 64, 3, 1, 1),
+        conv_call(2, 2, 64, 24, 96, 3, 1, 1), conv_call(2, 1, 90000, 4, 32, 3, 1, 1)};
+    c[1].kind = CALL_conv_transpose;
+    call_wgrad(&c[2]);
+    for (size_t i = 0; e && i < NNC_COUNT(c); i++) {
+        nnc_choice choice;
+        c[i].exact = i < 3;
+        call_channels_last(&c[i]);
+        CHECK_OK(e->choose(&c[i], &choice, test_sink));
+        CHECK(choice.ok && !strstr(choice.reason, "wino"));
+        CHECK(i == 3 || call_check(e, &c[i], RAW, 2e-6, "without Winograd's algorithm"));
+        c[i].exact = false;
+        CHECK_OK(e->choose(&c[i], &choice, test_sink));
+        CHECK(choice.ok && (!have_avx512() || !strstr(choice.reason, "wino") == (i == 3)));
+    }
+}
+
+/* docs/math.md states these errors: of the forward pass, the gradient of the source, that of the weights. */
+TEST(onednn_winograd_error)
+{
+    const nnc_engine *e = onednn();
+    if (!e || !have_avx512())
+        return;
+    call_samples = 1000;
+    for (int k = 0; k < 3; k++) {
+        double error[2];
+        for (int exact = 0; exact < 2; exact++) {
+            nnc_call c = conv_call(2, 1, 64, 56, 64, 3, 1, 1);
+            c.kind = k == 1 ? CALL_conv_transpose : CALL_conv;
+            if (k == 2)
+                call_wgrad(&c);
+            c.exact = exact;
+            call_channels_last(&c);
+            CHECK(call_check(e, &c, RAW, 4e-6, "Winograd's error"));
+            error[exact] = call_error;
+        }
+        CHECK(error[0] < 1.5e-6 && error[0] < 4 * error[1]);
+        CHECK(error[1] > 0 && error[1] < 1e-6);
+    }
+    call_samples = 200;
+}
+
 TEST(onednn_bf16)
 {
     const nnc_engine *e = onednn();
@@ -476,13 +532,16 @@ TEST(onednn_declines_large_extents)
 {
     const nnc_engine *e = onednn();
     nnc_call c[] = {matmul_call(8, 8, 8, true), matmul_call(8, 8, 8, true),
-        conv_call(2, 1, 16, 8, 16, 3, 1, 1), conv_call(2, 1, 16, 8, 16, 3, 1, 1)};
+        conv_call(2, 1, 16, 8, 16, 3, 1, 1), conv_call(2, 1, 16, 8, 16, 3, 1, 1),
+        conv_call(2, 1, 64, 8, 64, 3, 1, 1)};
     c[0].src.dim[0] = c[0].dst.dim[0] = INT64_C(1) << 32;
     int64_t src[] = {1 << 20, 1 << 12, 8}, dst[] = {1 << 20, 1 << 12, 8}; /* rows are joined */
     c[1].src = nnc_type_make(DT_f32, 3, src);
     c[1].dst = nnc_type_make(DT_f32, 3, dst);
     c[2].src.dim[0] = c[2].dst.dim[0] = INT64_C(1) << 34;
     c[3].pad_lo[0] = INT64_C(1) << 31;
+    c[4].src.dim[0] = c[4].dst.dim[0] = INT64_C(1) << 33; /* as for Winograd's algorithm */
+    call_channels_last(&c[4]);
     for (size_t i = 0; e && i < NNC_COUNT(c); i++) {
         nnc_choice choice;
         nnc_plan p = {.call = &c[i], .n_call = 1};

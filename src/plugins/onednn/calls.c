@@ -164,7 +164,7 @@ static bool by_winograd(const nnc_call *c)
 {
     enum { LEAST_PLACES = 1024, LEAST_CHANNELS = 64 };
     const nnc_type *x = &c->src, *dy = &c->wei;
-    bool ok = c->spatial == 2 && c->groups == 1 && x->dtype == DT_f32 &&
+    bool ok = !c->exact && c->spatial == 2 && c->groups == 1 && x->dtype == DT_f32 &&
               x->dim[1] >= LEAST_CHANNELS && dy->dim[1] >= LEAST_CHANNELS &&
               nnc_type_numel(dy) / dy->dim[1] >= LEAST_PLACES;
     for (int d = 0; d < c->spatial && ok; d++)
@@ -187,11 +187,11 @@ static void describe_wgrad(dn_call *d, const nnc_call *c, const_dnnl_primitive_a
         for (int i = 0; i < 2 && ok; i++)
             ok = dn_md_init(&any[i], of[i]->rank, of[i]->dim, type, NULL) == dnnl_success;
         ok = ok && dn_conv_wgrad(&d->pd, dn_engine(), dn_md_ref(&any[0]), dn_md_ref(&any[2]),
-                       dn_md_ref(&any[1]), &w, true, attr) == dnnl_success;
+                       dn_md_ref(&any[1]), &w, dnnl_convolution_winograd, attr) == dnnl_success;
         if (!ok) {
             d->pd = NULL;
             dn_conv_wgrad(&d->pd, dn_engine(), dn_md_ref(&d->src), dn_md_ref(&any[2]),
-                dn_md_ref(&d->dst), &w, false, attr);
+                dn_md_ref(&d->dst), &w, dnnl_convolution_direct, attr);
         }
     }
     for (int i = 0; i < 3; i++)

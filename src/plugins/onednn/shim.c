@@ -112,18 +112,16 @@ dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transpose
 }
 
 dnnl_status_t dn_conv_wgrad(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
-    dn_ref dst, const dn_window *w, bool winograd, const_dnnl_primitive_attr_t attr)
+    dn_ref dst, const dn_window *w, dnnl_alg_kind_t alg, const_dnnl_primitive_attr_t attr)
 {
     dnnl_primitive_desc_t hint;
-    if (winograd)
-        return dnnl_unimplemented;
-    dnnl_status_t s = dnnl_convolution_forward_primitive_desc_create(&hint, e,
-        dnnl_forward_training, dnnl_convolution_direct, src, wei, NULL, dst, w->stride, w->dilation,
-        w->pad_lo, w->pad_hi, attr);
+    dnnl_status_t s =
+        dnnl_convolution_forward_primitive_desc_create(&hint, e, dnnl_forward_training, alg, src,
+            wei, NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi, attr);
     if (s != dnnl_success)
         return s;
-    s = dnnl_convolution_backward_weights_primitive_desc_create(pd, e, dnnl_convolution_direct, src,
-        wei, NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi, hint, attr);
+    s = dnnl_convolution_backward_weights_primitive_desc_create(
+        pd, e, alg, src, wei, NULL, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi, hint, attr);
     dnnl_primitive_desc_destroy(hint);
     return s;
 }
@@ -205,9 +203,8 @@ dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transpose
 }
 
 dnnl_status_t dn_conv_wgrad(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
-    dn_ref dst, const dn_window *w, bool winograd, const_dnnl_primitive_attr_t attr)
+    dn_ref dst, const dn_window *w, dnnl_alg_kind_t alg, const_dnnl_primitive_attr_t attr)
 {
-    const dnnl_alg_kind_t alg = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
     dnnl_convolution_desc_t d;
     dnnl_primitive_desc_t hint;
     dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, alg,

@@ -34,10 +34,10 @@ typedef struct dn_window { dnnl_dims_t kernel, stride, dilation, pad_lo, pad_hi;
 /* Forward inference. bias may be NULL. */
 dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transposed, dn_ref src, dn_ref wei,
     dn_ref bias, dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr);
-/* The gradient of a convolution's weights, without a bias, from its source and the gradient of its result. winograd: by Winograd's
- * algorithm, which 3.x lacks. */
+/* The gradient of a convolution's weights, without a bias, from its source and the gradient of its result. alg: direct, or
+ * Winograd's, which 3.x does not implement for weights: its status says so. */
 dnnl_status_t dn_conv_wgrad(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei, dn_ref dst,
-    const dn_window *w, bool winograd, const_dnnl_primitive_attr_t attr);
+    const dn_window *w, dnnl_alg_kind_t alg, const_dnnl_primitive_attr_t attr);
 dnnl_status_t dn_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei, dn_ref bias,
     dn_ref dst, const_dnnl_primitive_attr_t attr);
 dnnl_status_t dn_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dnnl_alg_kind_t alg, dn_ref src, dn_ref dst,

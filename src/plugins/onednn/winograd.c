@@ -21,7 +21,8 @@ enum {
     CHUNK =
         56, /* tiles whose points fit a core's cache with 64 channels: four full register blocks */
     FEW_WEIGHTS = 128 * 128, /* channels times outputs */
-    SHARED_FLOATS = 3 << 20 /* points of a large chunk */
+    SHARED_FLOATS = 3 << 20, /* points of a large chunk */
+    MOST_CHANNELS = SHARED_FLOATS / (POINTS * DN_ROWS) - PAD /* a chunk fills a register block */
 };
 
 typedef struct image {
@@ -280,10 +281,11 @@ static bool describe(winograd *w, const nnc_call *c)
     const nnc_type *wei = &c->wei;
     int64_t s[NNC_MAX_RANK];
     *w = (winograd){.c = c, .flip = c->kind == CALL_conv_transpose};
-    bool ok = (c->kind == CALL_conv || w->flip) && c->spatial == 2 && c->groups == 1 &&
-              c->src.dtype == DT_f32 && wei->dtype == DT_f32 && c->dst.dtype == DT_f32 &&
-              channels_last(&c->src, &w->x) && channels_last(&c->dst, &w->y) &&
-              w->x.channels % DN_LANES == 0 && w->y.channels % DN_PANEL == 0;
+    bool ok = (c->kind == CALL_conv || w->flip) && !c->exact && nnc_call_fits_32_bits(c) &&
+              c->spatial == 2 && c->groups == 1 && c->src.dtype == DT_f32 && wei->dtype == DT_f32 &&
+              c->dst.dtype == DT_f32 && channels_last(&c->src, &w->x) &&
+              channels_last(&c->dst, &w->y) && w->x.channels % DN_LANES == 0 &&
+              w->x.channels <= MOST_CHANNELS && w->y.channels % DN_PANEL == 0;
     for (int d = 0; d < 2 && ok; d++) {
         ok = c->kernel[d] == WINDOW && c->stride[d] == 1 && c->dilation[d] == 1;
         w->pad[d] = w->flip ? WINDOW - 1 - c->pad_lo[d] : c->pad_lo[d];
@@ -304,17 +306,17 @@ static bool describe(winograd *w, const nnc_call *c)
     return true;
 }
 
-/* Expected to take less than three quarters of a direct convolution's time? In picoseconds of one thread with 100 GFLOP/s; a transformed
+/* Expected to take less than three quarters of a direct convolution's time? In nanoseconds of one thread with 100 GFLOP/s; a transformed
  * number takes 0.5 ns (AMD, Zen 4). */
 static bool pays(const winograd *w)
 {
-    enum { FLOP_PS = 10, MOVE_PS = 500 };
-    const int64_t in = w->x.channels, out = w->y.channels;
-    const int64_t places = w->c->dst.dim[0] * w->y.height * w->y.width;
-    const int64_t direct = 2 * WINDOW * WINDOW * in * out * places * FLOP_PS;
-    const int64_t products = 2 * POINTS * in * out * w->tiles * FLOP_PS;
-    const int64_t moved = POINTS * (in * out + w->tiles * (in + out)) * MOVE_PS;
-    return products + moved < direct / 4 * 3;
+    const double flop = 0.01, move = 0.5, in = (double)w->x.channels, out = (double)w->y.channels;
+    const double places = (double)w->c->dst.dim[0] * (double)w->y.height * (double)w->y.width;
+    const double tiles = (double)w->tiles;
+    const double direct = 2 * WINDOW * WINDOW * in * out * places * flop;
+    const double products = 2 * POINTS * in * out * tiles * flop;
+    const double moved = POINTS * (in * out + tiles * (in + out)) * move;
+    return products + moved < 0.75 * direct;
 }
 
 bool dn_winograd_takes(const nnc_call *c)

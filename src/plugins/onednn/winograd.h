@@ -4,7 +4,7 @@
 
 #include "plan/plan.h"
 
-/* Is c computed here? Not with packed weights, as in inference. */
+/* Is c computed here? Not with packed weights, as in inference, nor where sums must be exact. */
 bool dn_winograd_takes(const nnc_call *c);
 int64_t dn_winograd_bytes(const nnc_call *c); /* of the workspace */
 /* args: source, weights, bias if any, result. */
