@@ -21,7 +21,8 @@ void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env
 
 /* ---- times --------------------------------------------------------------------------------- */
 
-static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
+/* The call of job j as a question to the target. */
+static nnc_ask ask_of(const maker *m, const nnc_call *c, const job *j)
 {
     static const uint8_t kind[] = {[CALL_conv] = ASK_conv,
         [CALL_conv_transpose] = ASK_conv_transpose,
@@ -29,7 +30,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         [CALL_matmul] = ASK_matmul,
         [CALL_maxpool] = ASK_pool,
         [CALL_avgpool] = ASK_pool};
-    nnc_cost cost = nnc_node_cost(m->g, n);
+    nnc_cost cost = nnc_node_cost(m->g, &m->g->node[j->node]);
     nnc_ask a = {.kind = kind[c->kind],
         .dtype = c->src.dtype,
         .bias = c->has_bias,
@@ -41,7 +42,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         .flops = cost.flops,
         .bytes = cost.bytes,
         .dynamic = true, /* of a kernel: weights that lie in panels are no call's */
-        .rows = c->trans_b && !m->is_static[n->in[1]],
+        .rows = c->trans_b && !m->is_static[j->args.wei],
         .results = nnc_type_numel(&c->dst),
         .result_bytes = nnc_type_bytes(&c->dst)};
     if (c->kind == CALL_matmul)
@@ -65,11 +66,10 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
 }
 
 /* Why the engine, by its offer, declines the contraction alone, and is not asked; NULL: it does not. */
-static const char *declines(
-    const maker *m, const nnc_engine *e, const nnc_call *c, const nnc_node *n)
+static const char *declines(const maker *m, const nnc_engine *e, const nnc_call *c, const job *j)
 {
     const nnc_target *t = c->env->target;
-    nnc_ask a = ask_of(m, c, n);
+    nnc_ask a = ask_of(m, c, j);
     a.n_post = 0;
     a.bias = false;
     nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, e->name), &a);
@@ -77,12 +77,11 @@ static const char *declines(
 }
 
 /* The engine's offer; a call accepted against its rules counts as the contraction only. */
-static int64_t expected_ns(
-    const maker *m, const nnc_engine *e, const nnc_call *c, const nnc_node *n)
+static int64_t expected_ns(const maker *m, const nnc_engine *e, const nnc_call *c, const job *j)
 {
     const nnc_target *t = c->env->target;
     const nnc_target_engine *row = nnc_target_engine_named(t, e->name);
-    nnc_ask a = ask_of(m, c, n);
+    nnc_ask a = ask_of(m, c, j);
     nnc_offer o = nnc_target_offer(t, row, &a);
     if (o.ok)
         return o.time_ns;
@@ -141,12 +140,12 @@ static bool is_kernel_product(const maker *m, const nnc_node *n)
 
 /* Estimates a generated kernel for the node by the engine that offers one; NULL: none does. */
 static const nnc_target_engine *kernel_ns(
-    const maker *m, const nnc_call *c, const nnc_node *n, int64_t *ns, int64_t *bid)
+    const maker *m, const nnc_call *c, const job *j, int64_t *ns, int64_t *bid)
 {
     const nnc_target *t = c->env->target;
-    nnc_ask a = ask_of(m, c, n);
+    nnc_ask a = ask_of(m, c, j);
     for (int i = 0; i < t->n_engines; i++) {
-        if (!nnc_target_runs_kernels(&t->engine[i]) || !is_kernel_product(m, n))
+        if (!nnc_target_runs_kernels(&t->engine[i]) || !is_kernel_product(m, &m->g->node[j->node]))
             continue;
         nnc_offer o = nnc_target_offer(t, &t->engine[i], &a);
         *ns = o.time_ns;
@@ -166,7 +165,6 @@ static void put_loser(nnc_text *losers, const char *name, int64_t ns)
 nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got,
     const char **reason, nnc_text *why)
 {
-    const nnc_node *n = &m->g->node[j->node];
     const nnc_call asked = *c;
     NNC_LOCAL(nnc_text) losers = {0}, best = {0};
     int64_t ns, bid;
@@ -178,7 +176,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         nnc_choice choice = {0};
         if (!may(c, g))
             continue;
-        const char *declined = declines(m, g, &one, n);
+        const char *declined = declines(m, g, &one, j);
         if (!declined)
             status = ask_with_sum(m, g, &one, may_pack, sum_post, &choice);
         if (!choice.ok) {
@@ -190,7 +188,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
             continue;
         }
         one.compiled = choice.compiled;
-        choice.time_ns = choice.time_ns ? choice.time_ns : expected_ns(m, g, &one, n);
+        choice.time_ns = choice.time_ns ? choice.time_ns : expected_ns(m, g, &one, j);
         if (got->ok && choice.time_ns >= got->time_ns) {
             put_loser(&losers, g->name, choice.time_ns);
             continue;
@@ -204,7 +202,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         nnc_puts(&best, choice.reason ? choice.reason : g->name);
     }
     const nnc_target_engine *kernel =
-        status == NNC_OK && got->ok ? kernel_ns(m, &asked, n, &ns, &bid) : NULL;
+        status == NNC_OK && got->ok ? kernel_ns(m, &asked, j, &ns, &bid) : NULL;
     if (kernel) {
         const char *library = m->o->engine[j->engine]->name;
         bool wins = bid < got->time_ns;

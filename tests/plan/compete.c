@@ -21,6 +21,19 @@ static nnc_status choose_second(const nnc_call *c, nnc_choice *out, nnc_sink *si
     return answer(second_ns, "quick:two", out);
 }
 
+static nnc_plan *plan_with(
+    const nnc_target *t, const nnc_engine *const *engine, int n, const char *text)
+{
+    const nnc_plan_options o = {
+        .target = t, .engine = engine, .n_engine = n, .jobs = 1, .streams = 1, .devices = 1};
+    nnc_graph *g = help_graph(text);
+    nnc_plan *p = NULL;
+    if (g)
+        CHECK_OK(nnc_plan_make(g, &o, &p, test_sink));
+    nnc_graph_destroy(g);
+    return p;
+}
+
 static nnc_plan *plan(const char *text, bool kernels)
 {
     static const nnc_engine first = {.name = "first", .version = "1", .choose = choose_first},
@@ -33,14 +46,7 @@ static nnc_plan *plan(const char *text, bool kernels)
     t.engine[1] = (nnc_target_engine){.name = "second", .efficiency = 0.9};
     if (kernels)
         t.engine[t.n_engines++] = (nnc_target_engine){.name = "interp", .efficiency = 0.9};
-    const nnc_plan_options o = {
-        .target = &t, .engine = engines, .n_engine = 3, .jobs = 1, .streams = 1, .devices = 1};
-    nnc_graph *g = help_graph(text);
-    nnc_plan *p = NULL;
-    if (g)
-        CHECK_OK(nnc_plan_make(g, &o, &p, test_sink));
-    nnc_graph_destroy(g);
-    return p;
+    return plan_with(&t, engines, 3, text);
 }
 
 #define PRODUCT(form) \
@@ -78,6 +84,46 @@ TEST(engines_compete)
             if (!strchr(cases[i].reason, ','))
                 CHECK(!strstr(c->reason, "a generated kernel"));
         }
+        nnc_plan_destroy(p);
+    }
+}
+
+#define FUSED_LINEAR(weights, bias) \
+    "graph @t {\n%x = input : f32[8,256]\n%b = " bias "\n%w = " weights \
+    "\n%y = fused %x, %b, %w {\n%p = input : f32[8,256]\n%r = input : f32[64]\n" \
+    "%q = input : f32[64,256]\n%l = linear %p, %q, %r\n%z = relu %l\nreturn %z } " \
+    "loc \"/y\"\nreturn %y }"
+
+/* oneDNN leaves products of a few rows to kernels where it cannot pack the weights. These may be any operand of a fused node, also its
+ * only one. */
+TEST(weights_of_fused_products)
+{
+    static const nnc_engine library = {.name = "onednn", .version = "1", .choose = choose_second};
+    static const nnc_engine *const engines[] = {&library, &fake_kernels};
+    static const struct {
+        const char *text;
+        nnc_cmd_kind kind;
+    } cases[] = {
+        {FUSED_LINEAR("param : f32[64,256] = gen(\"w\", seed=1, scale=1)", "input : f32[64]"),
+            CMD_call},
+        {FUSED_LINEAR("input : f32[64,256]", "param : f32[64] = gen(\"b\", seed=1, scale=1)"),
+            CMD_kernel},
+        {"graph @t {\n%x = input : f32[8,256]\n%y = fused %x {\n%p = input : f32[8,256]\n"
+         "%l = matmul %p, %p {transpose_b=1}\n%z = relu %l\nreturn %z } loc \"/y\"\nreturn %y }",
+            CMD_kernel},
+    };
+    nnc_target t;
+    help_target(&t, 4);
+    t.n_engines = 3;
+    t.engine[0] = (nnc_target_engine){.name = "onednn", .efficiency = 0.9};
+    t.engine[1] = (nnc_target_engine){.name = "llvm", .efficiency = 0.9};
+    t.engine[2] = (nnc_target_engine){.name = "interp", .efficiency = 0.9};
+    second_ns = 1000;
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_plan *p = plan_with(&t, engines, 2, cases[i].text);
+        const nnc_cmd *c = p ? help_cmd(p, "/y") : NULL;
+        if (c && c->kind != cases[i].kind)
+            test_fail(__FILE__, __LINE__, "case %d: %s", (int)i, c->reason);
         nnc_plan_destroy(p);
     }
 }
