@@ -125,6 +125,8 @@ static pid_t start(const folder *f, const char *flags)
     if (chdir(f->dir) || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(99);
     set_limits();
+    signal(SIGINT, SIG_DFL); /* shells let programs in the background ignore it */
+    signal(SIGTERM, SIG_DFL);
     execv(f->nnc, (char *const *)(uintptr_t)argv);
     _exit(99);
 }

@@ -52,8 +52,10 @@ static int count(const nnc_graph *g, nnc_op op)
     return n;
 }
 
-/* Runs the pass for a machine; `left`: contractions afterwards, `splits` and `concats` of values that are computed in each run. */
-static void joins_on(const nnc_target *t, const char *text, int left, int splits, int concats)
+/* Runs the pass for a machine (always: also where joining is expected to take longer); `left`: contractions afterwards, `splits` and
+ * `concats` of values that are computed in each run. */
+static void joins_by(
+    const nnc_target *t, bool always, const char *text, int left, int splits, int concats)
 {
     nnc_remarks r;
     static const char *const only[] = {"siblings"};
@@ -63,7 +65,8 @@ static void joins_on(const nnc_target *t, const char *text, int left, int splits
     if (!h)
         return;
     nnc_remarks_init(&r);
-    nnc_pass_options o = {.level = 2, .target = t, .only = only, .n_only = 1};
+    nnc_pass_options o = {
+        .level = 2, .target = t, .only = only, .n_only = 1, .join_siblings = always};
     CHECK_OK(nnc_passes_run(&h, &o, &r, test_sink));
     CHECK_OK(nnc_verify(h, test_sink));
     int contractions = count(h, OP_conv) + count(h, OP_linear) + count(h, OP_matmul);
@@ -82,6 +85,11 @@ static void joins_on(const nnc_target *t, const char *text, int left, int splits
 }
 
 /* The same for a GPU. */
+static void joins_on(const nnc_target *t, const char *text, int left, int splits, int concats)
+{
+    joins_by(t, false, text, left, splits, concats);
+}
+
 static void joins(const char *text, int left, int splits, int concats)
 {
     nnc_target t;
@@ -299,6 +307,24 @@ TEST(siblings_of_generated_kernels)
         nnc_text_clear(&x);
     }
     nnc_text_deinit(&x);
+}
+
+/* Weights that are computed stay apart in any case: one may be computed from another member's result. */
+TEST(siblings_of_computed_weights)
+{
+    static const char *const weight[] = {"%w = exp %x\n", "%w = exp %p\n"};
+    const nnc_target t = help_target(true);
+    for (size_t i = 0; i < NNC_COUNT(weight); i++) {
+        nnc_text x = {0};
+        nnc_printf(&x,
+            "graph @g {\n%%x = input : f32[8,8]\n"
+            "%%v = param : f32[8,8] = gen(\"v\", seed=1, scale=0.5, shift=0.1)\n%%p = linear %%x, "
+            "%%v\n%s"
+            "%%q = linear %%x, %%w\n%%t = exp %%p\n%%u = sin %%q\nreturn %%t, %%u\n}\n",
+            weight[i]);
+        joins_by(&t, true, nnc_text_str(&x), 2, 0, 0);
+        nnc_text_deinit(&x);
+    }
 }
 
 /* A static contraction, whose operand is its weights, too; and members that one reader reads twice. */
