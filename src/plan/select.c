@@ -290,8 +290,8 @@ void make_notes(const maker *m)
                 nnc_ops[u->op].name, u->why);
         else
             nnc_note(m->sink, u->first,
-                "no library computes this %s and %d others (%s): generated kernels do, slowly",
-                nnc_ops[u->op].name, u->n - 1, u->why);
+                "no library computes this %s and %d other%s (%s): generated kernels do, slowly",
+                nnc_ops[u->op].name, u->n - 1, u->n == 2 ? "" : "s", u->why);
 }
 
 /* For contractions that no engine supports: a generated kernel computes them, where the target's kernels can. */

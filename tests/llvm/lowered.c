@@ -322,86 +322,87 @@ static void contraction(const nnc_emitter *e, const char *text, int blocked)
 
 /* Products and convolutions blocked in registers: strips that end early, borders, strides, panels, long sums, other types, epilogues;
  * one row alone has nothing to block. */
+static const struct {
+    const char *body;
+    bool blocked; /* its sums are in registers */
+} contractions[] = {{"%x = input : f32[37,50]\n%w = input : f32[50,40]\n%y = matmul %x, %w", true},
+    {"%x = input : f32[3,29,2600]\n%w = input : f32[2600,16]\n%y = matmul %x, %w", true},
+    {"%x = input : f32[1,700]\n%w = input : f32[700,100]\n%y = matmul %x, %w", false},
+    {"%x = input : f64[15,33]\n%w = input : f64[33,24]\n%y = matmul %x, %w", true},
+    {"%x = input : bf16[20,64]\n%w = input : bf16[64,32]\n%y = matmul %x, %w", true},
+    {"%x = input : i32[13,9]\n%w = input : i32[9,21]\n%y = matmul %x, %w", true},
+    {"%x = input : f32[2,5,17,19]{0,2,3,1}\n%w = input : f32[36,5,3,3]{2,3,1,0}\n%b = input : "
+     "f32[36]\n"
+     "%y = conv %x, %w, %b {pads=[1,1,1,1]}",
+        true},
+    {"%x = input : f32[1,24,15,15]{0,2,3,1}\n%w = input : f32[32,24,5,3]{2,3,1,0}\n"
+     "%y = conv %x, %w {pads=[2,0,2,1], strides=[2,1], dilations=[1,2]}",
+        true},
+    {"%x = input : f32[1,3,23,23]{0,2,3,1}\n%w = input : f32[16,3,7,7]{2,3,1,0}\n"
+     "%y = conv %x, %w {pads=[3,3,3,3], strides=[2,2]}",
+        true},
+    {"%x = input : f32[1,20,30,30]{0,2,3,1}\n%p = input : f32[2,3,3,20,32]\n%r = input : "
+     "f32[1,64,30,30]{0,2,3,1}\n"
+     "%y = fused %x, %p, %r {\n%i = input : f32[1,20,30,30]{0,2,3,1}\n%q = input : "
+     "f32[2,3,3,20,32]\n"
+     "%s = input : f32[1,64,30,30]{0,2,3,1}\n%t = transpose %q {perm=[0,4,3,1,2]}\n"
+     "%w = reshape %t {shape=[64,20,3,3]}\n%z = conv %i, %w {pads=[1,1,1,1]}\n%v = silu %z\n%o "
+     "= add %v, %s\n"
+     "return %o }",
+        true},
+    {"%x = input : f32[1,12,9,9]{0,2,3,1}\n%p = input : f32[4,3,3,6,16]\n%y = fused %x, %p {\n"
+     "%i = input : f32[1,12,9,9]{0,2,3,1}\n%q = input : f32[4,3,3,6,16]\n%t = transpose %q "
+     "{perm=[0,4,3,1,2]}\n%w = reshape %t {shape=[64,6,3,3]}\n%z = conv %i, %w "
+     "{pads=[1,1,1,1], "
+     "groups=2}\nreturn %z }",
+        true},
+    {"%x = input : f32[3,8,97,130]{0,2,3,1}\n%w = input : f32[16,8,3,3]{2,3,1,0}\n"
+     "%y = conv %x, %w {pads=[1,1,1,1]}",
+        true},
+    {"%x = input : f32[1,300,8,8]{0,2,3,1}\n%w = input : f32[16,300,3,3]{2,3,1,0}\n"
+     "%y = conv %x, %w {pads=[1,1,1,1]}",
+        true},
+    {"%x = input : f32[2,40,7,7]{0,2,3,1}\n%w = input : f32[48,40,3,3]{2,3,1,0}\n"
+     "%y = conv %x, %w {pads=[1,1,1,1]}",
+        true},
+    {"%x = input : f32[1,20,13,4]{0,2,3,1}\n%w = input : f32[40,20,3,3]{2,3,1,0}\n"
+     "%y = conv %x, %w {pads=[1,1,1,1]}",
+        true},
+    {"%x = input : f32[1,20,9,16]{0,2,3,1}\n%w = input : f32[20,40,4,4]{2,3,0,1}\n"
+     "%y = conv_transpose %x, %w {strides=[2,2], pads=[1,1,1,1]}",
+        true},
+    /* gradients of weights: a window's row of a depthwise one is summed together */
+    {"%x = input : f32[2,40,13,15]{0,2,3,1}\n%d = input : f32[2,40,13,15]{0,2,3,1}\n%y = "
+     "conv_wgrad %x, %d {kernel=[5,5], pads=[2,2,2,2], groups=40}",
+        false},
+    {"%x = input : f32[3,33,16,17]{0,2,3,1}\n%d = input : f32[3,33,8,6]{0,2,3,1}\n%y = "
+     "conv_wgrad %x, %d {kernel=[3,7], strides=[2,2], pads=[1,0,1,0], groups=33}",
+        false},
+    {"%x = input : f32[2,6,9,10]\n%d = input : f32[2,8,9,10]\n%y = conv_wgrad %x, %d "
+     "{kernel=[3,3], pads=[1,1,1,1], groups=2}",
+        false},
+    {"%x = input : f32[5,700]\n%w = input : f32[24,700]\n%y = linear %x, %w", false},
+    {"%x = input : bf16[1,300]\n%w = input : bf16[25,300]\n%y = linear %x, %w", false},
+    /* rows of weights that one strip reads are spread over the matrix */
+    {"%x = input : f32[1,256]\n%w = input : f32[20,256]\n%y = linear %x, %w", false},
+    {"%x = input : f32[3,70]\n%w = input : f32[22,70]\n%y = linear %x, %w", false},
+    {"%x = input : f32[3,2,72]\n%w = input : f32[3,21,72]\n%y = matmul %x, %w "
+     "{transpose_b=1}",
+        false},
+    /* short sums that update an operand go through it in order */
+    {"%x = input : f32[5,70]\n%d = input : f32[5,33]\n%w = input : f32[33,70]\n%y = fused %x, "
+     "%d, %w {\n"
+     "%a = input : f32[5,70]\n%b = input : f32[5,33]\n%u = input : f32[33,70]\n"
+     "%e = matmul %b, %a {transpose_a=1}\n%f = sub %u, %e\nreturn %f }",
+        false}};
+
 TEST(contractions)
 {
-    static const struct {
-        const char *body;
-        bool blocked;
-    } at[] = {{"%x = input : f32[37,50]\n%w = input : f32[50,40]\n%y = matmul %x, %w", true},
-        {"%x = input : f32[3,29,2600]\n%w = input : f32[2600,16]\n%y = matmul %x, %w", true},
-        {"%x = input : f32[1,700]\n%w = input : f32[700,100]\n%y = matmul %x, %w", false},
-        {"%x = input : f64[15,33]\n%w = input : f64[33,24]\n%y = matmul %x, %w", true},
-        {"%x = input : bf16[20,64]\n%w = input : bf16[64,32]\n%y = matmul %x, %w", true},
-        {"%x = input : i32[13,9]\n%w = input : i32[9,21]\n%y = matmul %x, %w", true},
-        {"%x = input : f32[2,5,17,19]{0,2,3,1}\n%w = input : f32[36,5,3,3]{2,3,1,0}\n%b = input : "
-         "f32[36]\n"
-         "%y = conv %x, %w, %b {pads=[1,1,1,1]}",
-            true},
-        {"%x = input : f32[1,24,15,15]{0,2,3,1}\n%w = input : f32[32,24,5,3]{2,3,1,0}\n"
-         "%y = conv %x, %w {pads=[2,0,2,1], strides=[2,1], dilations=[1,2]}",
-            true},
-        {"%x = input : f32[1,3,23,23]{0,2,3,1}\n%w = input : f32[16,3,7,7]{2,3,1,0}\n"
-         "%y = conv %x, %w {pads=[3,3,3,3], strides=[2,2]}",
-            true},
-        {"%x = input : f32[1,20,30,30]{0,2,3,1}\n%p = input : f32[2,3,3,20,32]\n%r = input : "
-         "f32[1,64,30,30]{0,2,3,1}\n"
-         "%y = fused %x, %p, %r {\n%i = input : f32[1,20,30,30]{0,2,3,1}\n%q = input : "
-         "f32[2,3,3,20,32]\n"
-         "%s = input : f32[1,64,30,30]{0,2,3,1}\n%t = transpose %q {perm=[0,4,3,1,2]}\n"
-         "%w = reshape %t {shape=[64,20,3,3]}\n%z = conv %i, %w {pads=[1,1,1,1]}\n%v = silu %z\n%o "
-         "= add %v, %s\n"
-         "return %o }",
-            true},
-        {"%x = input : f32[1,12,9,9]{0,2,3,1}\n%p = input : f32[4,3,3,6,16]\n%y = fused %x, %p {\n"
-         "%i = input : f32[1,12,9,9]{0,2,3,1}\n%q = input : f32[4,3,3,6,16]\n%t = transpose %q "
-         "{perm=[0,4,3,1,2]}\n%w = reshape %t {shape=[64,6,3,3]}\n%z = conv %i, %w "
-         "{pads=[1,1,1,1], "
-         "groups=2}\nreturn %z }",
-            true},
-        {"%x = input : f32[3,8,97,130]{0,2,3,1}\n%w = input : f32[16,8,3,3]{2,3,1,0}\n"
-         "%y = conv %x, %w {pads=[1,1,1,1]}",
-            true},
-        {"%x = input : f32[1,300,8,8]{0,2,3,1}\n%w = input : f32[16,300,3,3]{2,3,1,0}\n"
-         "%y = conv %x, %w {pads=[1,1,1,1]}",
-            true},
-        {"%x = input : f32[2,40,7,7]{0,2,3,1}\n%w = input : f32[48,40,3,3]{2,3,1,0}\n"
-         "%y = conv %x, %w {pads=[1,1,1,1]}",
-            true},
-        {"%x = input : f32[1,20,13,4]{0,2,3,1}\n%w = input : f32[40,20,3,3]{2,3,1,0}\n"
-         "%y = conv %x, %w {pads=[1,1,1,1]}",
-            true},
-        {"%x = input : f32[1,20,9,16]{0,2,3,1}\n%w = input : f32[20,40,4,4]{2,3,0,1}\n"
-         "%y = conv_transpose %x, %w {strides=[2,2], pads=[1,1,1,1]}",
-            true},
-        /* gradients of weights: a window's row of a depthwise one is summed together */
-        {"%x = input : f32[2,40,13,15]{0,2,3,1}\n%d = input : f32[2,40,13,15]{0,2,3,1}\n%y = "
-         "conv_wgrad %x, %d {kernel=[5,5], pads=[2,2,2,2], groups=40}",
-            false},
-        {"%x = input : f32[3,33,16,17]{0,2,3,1}\n%d = input : f32[3,33,8,6]{0,2,3,1}\n%y = "
-         "conv_wgrad %x, %d {kernel=[3,7], strides=[2,2], pads=[1,0,1,0], groups=33}",
-            false},
-        {"%x = input : f32[2,6,9,10]\n%d = input : f32[2,8,9,10]\n%y = conv_wgrad %x, %d "
-         "{kernel=[3,3], pads=[1,1,1,1], groups=2}",
-            false},
-        {"%x = input : f32[5,700]\n%w = input : f32[24,700]\n%y = linear %x, %w", false},
-        {"%x = input : bf16[1,300]\n%w = input : bf16[25,300]\n%y = linear %x, %w", false},
-        /* rows of weights that one strip reads are spread over the matrix */
-        {"%x = input : f32[1,256]\n%w = input : f32[20,256]\n%y = linear %x, %w", false},
-        {"%x = input : f32[3,70]\n%w = input : f32[22,70]\n%y = linear %x, %w", false},
-        {"%x = input : f32[3,2,72]\n%w = input : f32[3,21,72]\n%y = matmul %x, %w "
-         "{transpose_b=1}",
-            false},
-        /* short sums that update an operand go through it in order */
-        {"%x = input : f32[5,70]\n%d = input : f32[5,33]\n%w = input : f32[33,70]\n%y = fused %x, "
-         "%d, %w {\n"
-         "%a = input : f32[5,70]\n%b = input : f32[5,33]\n%u = input : f32[33,70]\n"
-         "%e = matmul %b, %a {transpose_a=1}\n%f = sub %u, %e\nreturn %f }",
-            false}};
     const nnc_emitter *e = kb_emitter();
-    for (size_t i = 0; e && i < NNC_COUNT(at); i++) {
+    for (size_t i = 0; e && i < NNC_COUNT(contractions); i++) {
         char text[900];
-        snprintf(text, sizeof text, "graph @t {\n%s\nreturn %%y }", at[i].body);
-        contraction(e, text, at[i].blocked);
+        snprintf(text, sizeof text, "graph @t {\n%s\nreturn %%y }", contractions[i].body);
+        contraction(e, text, contractions[i].blocked);
     }
 }
 
