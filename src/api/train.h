@@ -7,10 +7,10 @@
 #include "train/train.h"
 #include <signal.h>
 
-/* What a loss that is NaN or infinite does: ends the training, with a report where it arose; its step changes nothing. */
 /* Epochs whose weights --save writes: the last one, the best one for the validation, or each one to a file of its own. */
 typedef enum nnc_keep { NNC_KEEP_last, NNC_KEEP_best, NNC_KEEP_all } nnc_keep;
 
+/* What a step whose loss is NaN or infinite does: ends the training, with a report where that arose, or is skipped. */
 typedef enum nnc_on_nan { NNC_NAN_stop, NNC_NAN_skip } nnc_on_nan;
 
 enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */

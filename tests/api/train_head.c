@@ -127,3 +127,19 @@ TEST(heads_that_are_replaced)
     CHECK_DIAG("--replace-head: ");
     api_rmdir(dir);
 }
+
+/* Weights that another layer uses have its size, and those of groups are of as many groups as before. */
+TEST(heads_that_cannot_be_replaced)
+{
+    static const char *const json[] = {
+        "{\"inputs\": {\"x\": [2, 6]}, \"layers\": [{\"op\": \"linear\", \"out\": 6, \"weights\": "
+        "\"w\"}, \"relu\", {\"op\": \"linear\", \"out\": 6, \"weights\": \"w\"}]}",
+        "{\"inputs\": {\"x\": [2, 6, 4, 4]}, \"layers\": [{\"op\": \"conv\", \"channels\": 6, "
+        "\"kernel\": 1, \"groups\": 2}]}"};
+    for (size_t i = 0; i < NNC_COUNT(json); i++) {
+        nnc_graph *g = open_with(json[i], NULL, 12, 1);
+        CHECK(g == NULL);
+        CHECK_DIAG("--replace-head: other layers use the weight");
+        nnc_graph_destroy(g);
+    }
+}

@@ -1,4 +1,5 @@
-/* tests/api/train_loop.c -- the loop of nnc train: validation of all samples, weights that are kept, files of two processes. */
+/* tests/api/train_loop.c -- the loop of nnc train: validation of all samples, weights that are kept, files of two processes, what a
+ * checkpoint is refused for. */
 #include "api/train.h"
 #include "help.h"
 #include <math.h>
@@ -376,5 +377,114 @@ TEST(dropouts_of_steps)
     CHECK(logged(other, "\"loss\": ", 0) != loss[0]);
     NNC_FREED char *apart = train_with_log(&f, two, o, log);
     CHECK(fabs(logged(apart, "\"loss\": ", 0) - 1.38629436) > 1e-3); /* equal masks: all logits 0 */
+    end(&f);
+}
+
+/* ---- checkpoints -------------------------------------------------------------------------------------------------------------- */
+
+static bool same_files(const char *a, const char *b)
+{
+    char *x = NULL, *y = NULL;
+    size_t n = 0, m = 0;
+    CHECK_OK(nnc_file_read(a, 0, &x, &n, test_sink));
+    CHECK_OK(nnc_file_read(b, 0, &y, &m, test_sink));
+    const bool same = x && y && n == m && !memcmp(x, y, n);
+    nnc_free(x);
+    nnc_free(y);
+    return same;
+}
+
+/* The best weights of a training that was resumed after its best epoch are those of one that did not stop. */
+TEST(weights_that_are_kept_when_resumed)
+{
+    fixture f;
+    NNC_LOCAL(nnc_text) whole = {0}, first = {0}, rest = {0};
+    char other[330], checkpoint[330];
+    CHECK(begin(&f));
+    snprintf(other, sizeof other, "%s/w2.npz", f.dir);
+    snprintf(checkpoint, sizeof checkpoint, "%s/c.npz", f.dir);
+    nnc_train_options o = options_of(&f);
+    o.epochs = 8;
+    o.rate.lr = 1.5;
+    o.save = f.save;
+    o.keep = NNC_KEEP_best;
+    CHECK_OK(train(&f, 16, NULL, &o, &whole));
+    int best = 1;
+    for (int k = 2; k <= o.epochs; k++)
+        if (cell(&whole, k, "validation_accuracy") > cell(&whole, best, "validation_accuracy"))
+            best = k;
+    CHECK(best < o.epochs); /* otherwise the test shows nothing */
+    o.save = other;
+    o.checkpoint = checkpoint;
+    o.epochs = best;
+    CHECK_OK(train(&f, 16, NULL, &o, &first));
+    CHECK(same_files(f.save, other));
+    o.resume = true;
+    o.epochs = 8;
+    CHECK_OK(train(&f, 16, NULL, &o, &rest));
+    CHECK(same_files(f.save, other));
+    end(&f);
+}
+
+/* Frozen weights are no states: those of --weights must be the checkpoint's. */
+TEST(other_frozen_weights_are_no_checkpoint)
+{
+    static const char json[] =
+        "{\"inputs\": {\"x\": [16, 8]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+        "\"out\": 12, \"frozen\": true}, \"relu\", {\"op\": \"linear\", \"name\": \"b\", "
+        "\"out\": 4}]}";
+    fixture f;
+    NNC_LOCAL(nnc_text) out = {0};
+    char checkpoint[330];
+    CHECK(begin(&f));
+    snprintf(checkpoint, sizeof checkpoint, "%s/c.npz", f.dir);
+    for (int other = 0; other < 2; other++) {
+        nnc_train_options o = options_of(&f);
+        o.save = f.save;
+        o.rate.lr = other ? 0.3 : 0;
+        CHECK_OK(train(&f, 16, NULL, &o, &out)); /* makes the weights */
+        o = options_of(&f);
+        o.checkpoint = checkpoint;
+        o.resume = true;
+        o.epochs = 1 + other;
+        const nnc_model_options with = {.weights = f.save};
+        for (int again = 0; again < 2; again++) {
+            nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), &with, test_sink);
+            CHECK_INT(
+                nnc_train(f.e, g, &o, NNC_CSV, &out, test_sink), other ? NNC_E_MODEL : NNC_OK);
+            nnc_graph_destroy(g);
+        }
+    }
+    CHECK_DIAG("the frozen weight a.weight has other numbers in the checkpoint");
+    end(&f);
+}
+
+/* A checkpoint with a position before the first epoch or after an epoch's last step is refused. */
+TEST(impossible_positions_are_refused)
+{
+    static const int64_t place[] = {8, 2, 3}, damage[][2] = {{1, 0}, {1, -1}, {2, 6}, {0, -1}};
+    fixture f;
+    NNC_LOCAL(nnc_text) out = {0};
+    NNC_FREED char *text = NULL;
+    char checkpoint[330];
+    size_t n = 0;
+    CHECK(begin(&f));
+    snprintf(checkpoint, sizeof checkpoint, "%s/c.safetensors", f.dir);
+    nnc_train_options o = options_of(&f);
+    o.checkpoint = checkpoint;
+    o.epochs = 3;
+    o.steps = 8; /* of 5 an epoch */
+    CHECK_OK(train(&f, 16, NULL, &o, &out));
+    o.resume = true;
+    CHECK_OK(nnc_file_read(checkpoint, 0, &text, &n, test_sink));
+    char *at = text ? memmem(text, n, place, sizeof place) : NULL;
+    CHECK(at != NULL);
+    for (size_t i = 0; at && i < NNC_COUNT(damage); i++) {
+        memcpy(at + sizeof *place * (size_t)damage[i][0], &damage[i][1], sizeof *place);
+        CHECK_OK(nnc_file_write(checkpoint, text, n, false, test_sink));
+        CHECK_INT(train(&f, 16, NULL, &o, &out), NNC_E_MODEL);
+        CHECK_DIAG("is damaged: it has an impossible position");
+        memcpy(at, place, sizeof place);
+    }
     end(&f);
 }

@@ -117,6 +117,7 @@ static pid_t start(const folder *f, const char *flags)
     snprintf(line, sizeof line, "%s", flags);
     for (char *p = strtok(line, " "); p && n < MAX_ARGS - 1; p = strtok(NULL, " "))
         argv[n++] = p;
+    signal(SIGINT, SIG_DFL); /* shells let programs in the background ignore it */
     const pid_t pid = fork();
     if (pid)
         return pid;
@@ -125,8 +126,6 @@ static pid_t start(const folder *f, const char *flags)
     if (chdir(f->dir) || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(99);
     set_limits();
-    signal(SIGINT, SIG_DFL); /* shells let programs in the background ignore it */
-    signal(SIGTERM, SIG_DFL);
     execv(f->nnc, (char *const *)(uintptr_t)argv);
     _exit(99);
 }

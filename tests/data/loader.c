@@ -57,6 +57,25 @@ TEST(same_bits_for_any_number_of_threads)
     td_remove();
 }
 
+/* Pictures for validation are cropped at the centre, and neither mirrored nor rotated. */
+TEST(validation_is_not_augmented)
+{
+    uint64_t hash[2] = {0};
+    write_samples();
+    for (int plain = 0; plain < 2; plain++) {
+        nnc_data_options o = everything(2);
+        nnc_data *d = NULL;
+        o.crop = plain ? NNC_CROP_centre : o.crop;
+        o.flip = !plain;
+        o.rotate = plain ? 0 : o.rotate;
+        CHECK_OK(td_open(&o, &model, &d));
+        hash[plain] = d ? td_hash(d, &model, NNC_DATA_validation, 0, 0) : 0;
+        nnc_data_close(d);
+    }
+    CHECK(hash[0] && hash[0] == hash[1]);
+    td_remove();
+}
+
 /* The last batch for validation has the remaining samples; its other rows have a target that is ignored. */
 TEST(padded_validation)
 {
