@@ -124,6 +124,10 @@ def main():
     for file in subprocess.run(["git", "ls-files"], stdout=subprocess.PIPE, check=True).stdout.decode().split():
         os.makedirs(os.path.dirname(os.path.join(src, file)), exist_ok=True)
         shutil.copy2(file, os.path.join(src, file))
+    changed = os.path.join(src, "build", "changed.txt")  # objects of these files may be of a mutant, and newer than the file
+    for file in open(changed).read().split() if os.path.exists(changed) else []:
+        if os.path.exists(os.path.join(src, file)):
+            os.utime(os.path.join(src, file))
     env = dict(os.environ, NNC_NET_CASES=os.environ.get("NNC_NET_CASES", "0-150"))
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if run(["ccache", "--version"], ".")[0] == 0 else []
     code, out = run(["cmake", "-S", src, "-B", build, "-G", "Ninja", "-DBUILD_TESTING=ON"] + launcher, ".")
@@ -143,6 +147,8 @@ def main():
             continue
         path, begun = os.path.join(src, file), time.time()
         text = open(path).read()
+        with open(changed, "a") as names:
+            names.write(file + "\n")
         open(path, "w").write(apply(text, line, new or without(line), file))
         program, test = noticed(src, build, PROGRAMS[file.split("/")[1]], last, env)
         open(path, "w").write(text)
