@@ -34,6 +34,7 @@ typedef struct nnc_request nnc_request; /* a message under way */
  * All return NULL, or what went wrong, static or valid until the next call. */
 typedef struct nnc_transport {
     const char *name;
+    const char *(*version)(void); /* of the library, static; before open, too */
     const char *(*open)(void **group, int *rank, int *world); /* may block: see nnc_comm_open */
     const char *(*close)(void *group);                        /* the same; ends the transport */
     /* A communicator of the same ranks, whose messages are apart from all others. Called on all ranks, again until *done. */

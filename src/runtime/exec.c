@@ -327,6 +327,8 @@ static nnc_status put_tensor(nnc_exec *e, int32_t t, const void *data)
     const dev *d = device_of(e, t);
     if (!nnc_exec_owns(e, e->p->tensor[t].device))
         return nnc_exec_put_remote(e, t, data);
+    if (e->ranks) /* where no fence orders stream 0 after the others */
+        NNC_TRY(nnc_exec_sync_ranks(e, NULL));
     return d->api->upload(
         d->stream[0], nnc_exec_address(e, t), data, nnc_type_bytes(&e->p->tensor[t].type));
 }
@@ -339,6 +341,8 @@ static nnc_status get_tensor(nnc_exec *e, int32_t t, int64_t offset, int64_t byt
         return NNC_E_BUG;
     if (!nnc_exec_owns(e, e->p->tensor[t].device))
         return nnc_exec_get_remote(e, t, offset, bytes, data);
+    if (e->ranks)
+        NNC_TRY(nnc_exec_sync_ranks(e, NULL));
     return d->api->download(d->stream[0], data, (char *)nnc_exec_address(e, t) + offset, bytes);
 }
 

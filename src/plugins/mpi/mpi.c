@@ -8,6 +8,8 @@
 
 /* Counts of MPI are ints: longer messages are several with one tag, which arrive in order. */
 enum { PIECE = 1 << 30 };
+/* MPI promises tags up to 32767; Open MPI has 2^31-1, MPICH 2^28-1 or more. */
+enum { MOST_TAG = (1 << 28) - 1 };
 
 typedef struct group {
     MPI_Comm comm, next; /* next: of a split under way */
@@ -33,6 +35,17 @@ static const char *check(int code)
     return said;
 }
 
+/* "Open MPI v4.1.4": up to the first comma of what the library says. */
+static const char *mpi_version(void)
+{
+    static char version[MPI_MAX_LIBRARY_VERSION_STRING + 1];
+    int n = 0;
+    if (MPI_Get_library_version(version, &n) != MPI_SUCCESS)
+        return "";
+    version[strcspn(version, ",\n")] = 0;
+    return version;
+}
+
 static const char *mpi_open(void **out, int *rank, int *world)
 {
     static group first;
@@ -50,6 +63,10 @@ static const char *mpi_open(void **out, int *rank, int *world)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (level < MPI_THREAD_SERIALIZED)
         return "it cannot be called by several threads in turn";
+    int *most = NULL, has = 0;
+    wrong = check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&most, &has));
+    if (wrong || !has || *most < MOST_TAG)
+        return wrong ? wrong : "it has fewer tags than messages need";
     first = (group){.comm = MPI_COMM_WORLD};
     *out = &first;
     wrong = check(MPI_Comm_rank(MPI_COMM_WORLD, rank));
@@ -167,10 +184,10 @@ static void mpi_abort(void *at, int code)
     MPI_Abort(MPI_COMM_WORLD, code);
 }
 
-/* Tags: MPI promises at least 32767; Open MPI has 2^31-1, MPICH 2^28-1. A communicator's own limit is asked when it is used (comm.c). */
 extern __attribute__((visibility("default"))) const nnc_transport nnc_transport_mpi;
 const nnc_transport nnc_transport_mpi = {
     .name = "mpi",
+    .version = mpi_version,
     .open = mpi_open,
     .close = mpi_close,
     .split = mpi_split,
@@ -179,5 +196,5 @@ const nnc_transport nnc_transport_mpi = {
     .recv = mpi_recv,
     .test = mpi_test,
     .abort = mpi_abort,
-    .most_tag = (1 << 28) - 1,
+    .most_tag = MOST_TAG,
 };
