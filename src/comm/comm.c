@@ -187,14 +187,20 @@ static nnc_status broken(comm_root *r, const char *fmt, ...)
     if (!r->broken)
         vsnprintf(r->why, sizeof r->why, fmt, args);
     va_end(args);
+    if (!r->broken)
+        r->code = NNC_E_PEER;
     r->broken = true;
-    return NNC_E_PEER;
+    return r->code;
 }
 
 static nnc_status fail_on(comm_root *r, const nnc_message *m, const char *what, const char *wrong)
 {
-    return broken(r, "rank %d: %s: %s rank %d: %s", r->rank, what,
+    const bool first = !r->broken;
+    (void)broken(r, "rank %d: %s: %s rank %d: %s", r->rank, what,
         m->sends ? "sending to" : "receiving from", m->peer, wrong);
+    if (first && !strcmp(wrong, "out of memory"))
+        r->code = NNC_E_NOMEM;
+    return r->code;
 }
 
 static nnc_status fail_late(comm_root *r, const nnc_message *m, const char *what)
@@ -257,7 +263,7 @@ static bool late(const comm_root *r, int64_t waited_ns)
 nnc_status nnc_comm_start(nnc_comm *c, nnc_message *m, const char *what)
 {
     comm_root *r = c->root;
-    nnc_status st = NNC_E_PEER;
+    nnc_status st = NNC_OK;
     m->request = NULL;
     m->done = false;
     pthread_mutex_lock(&r->lock);
@@ -266,6 +272,8 @@ nnc_status nnc_comm_start(nnc_comm *c, nnc_message *m, const char *what)
             m->sends ? r->by->send(c->group, m->data, m->bytes, m->peer, m->tag, &m->request)
                      : r->by->recv(c->group, m->data, m->bytes, m->peer, m->tag, &m->request);
         st = wrong ? fail_on(r, m, what, wrong) : NNC_OK;
+    } else {
+        st = r->code;
     }
     pthread_mutex_unlock(&r->lock);
     return st;
@@ -282,7 +290,7 @@ static nnc_status test_all(nnc_comm *c, nnc_message *m, int n, const char *what,
         if (m[i].done)
             continue;
         if (r->broken) {
-            st = NNC_E_PEER;
+            st = r->code;
             break;
         }
         const char *wrong = r->by->test(c->group, m[i].request, &m[i].done);

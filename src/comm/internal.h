@@ -14,6 +14,7 @@ typedef struct comm_root {
     double timeout_s;
     void *first;          /* the transport's own communicator; closed with the last user */
     bool broken, told;
+    nnc_status code;      /* of broken: NNC_E_PEER, or NNC_E_NOMEM */
     char why[512];        /* of broken */
 } comm_root;
 

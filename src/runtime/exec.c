@@ -168,6 +168,7 @@ nnc_status nnc_exec_issue(nnc_exec *e, int i)
         return nnc_exec_wait(
             at, (place){&e->dev[recorded->device], recorded->stream}, e->event[c->item]);
     case CMD_weight: return nnc_exec_weight(e, i);
+    case CMD_collective: return nnc_exec_collective(e, i);
     case CMD__COUNT: break;
     }
     return NNC_E_BUG;
@@ -210,6 +211,9 @@ nnc_status nnc_exec_sync_own(nnc_exec *e, nnc_sink *sink)
 nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink)
 {
     nnc_status first = e->ranks ? nnc_exec_sync_ranks(e, sink) : nnc_exec_sync_own(e, sink);
+    e->self_broken = e->self && (e->self_broken || first != NNC_OK);
+    nnc_status mended = nnc_exec_mend_collectives(e);
+    first = first == NNC_OK ? mended : first;
     if (e->first_given > 0) {
         nnc_exec_spent(e, NNC_PH_first, e->first_given);
         e->first_given = -1;
@@ -255,6 +259,7 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
         status = fence(e, false);
     if (status == NNC_OK)
         return NNC_OK;
+    nnc_exec_break_collectives(e);
     const char *layers = i > first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
     return nnc_fail0(
         sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
@@ -297,6 +302,8 @@ nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
         status = fence(e, false);
     if (status == NNC_OK && !replayed)
         e->use->part[last].runs += e->use->part[last].runs < INT_MAX;
+    if (status != NNC_OK)
+        nnc_exec_break_collectives(e);
     const char *layers = at >= 0 && e->p->cmd[at].layers ? e->p->cmd[at].layers : "update";
     return status == NNC_OK ? status
                             : nnc_fail0(sink, status, "%s: the device refused the command: %s",
@@ -433,6 +440,8 @@ nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, in
         status = issue_timed(e, first == SEC_main ? p->end[SEC_main] : from, p->end[last]);
     if (status == NNC_OK)
         status = fence(e, false);
+    if (status != NNC_OK)
+        nnc_exec_break_collectives(e);
     nnc_status synced = nnc_exec_sync(e, sink);
     if (status != NNC_OK)
         return nnc_fail0(
@@ -557,6 +566,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
         e->own.part[s].no_replay = !e->replays || p->end[s] - nnc_exec_first(e, (nnc_section)s) < 2;
     NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(create_events(e, sink));
+    NNC_TRY(nnc_exec_find_collectives(e, sink));
     NNC_TRY(nnc_exec_find_handles(e, sink));
     NNC_TRY(nnc_exec_load(e, true, sink));
     NNC_TRY(nnc_exec_place(e, o, sink));
@@ -593,6 +603,7 @@ void nnc_exec_destroy(nnc_exec *e)
 {
     if (!e)
         return;
+    nnc_exec_break_collectives(e); /* where commands were submitted and others not */
     /* streams first: destroying waits for their work, which uses everything else */
     for (int d = 0; e->dev && d < e->p->n_device; d++)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
@@ -605,6 +616,7 @@ void nnc_exec_destroy(nnc_exec *e)
     nnc_exec_drop_events(&e->events);
     nnc_exec_release(e);
     nnc_exec_leave(e);
+    nnc_comm_close(e->self);
     for (int d = 0; e->dev && d < e->p->n_device; d++)
         close_device(e, d);
     nnc_free(e->staging);

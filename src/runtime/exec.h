@@ -83,6 +83,9 @@ struct nnc_exec {
     table own, *use;    /* the planned addresses; those of the next run */
     int64_t *first_arg; /* by command */
     prepared **handle;  /* by command, into owned */
+    struct participant **collective; /* by command; NULL: the plan has none */
+    nnc_comm *self;     /* messages of collectives within this process; NULL: none, or through ranks */
+    bool self_broken;   /* since a command could not be submitted */
     struct exec_ranks *ranks; /* NULL: all devices are this process's */
     prepared *owned;
     loaded_object *object; /* by engine and the plan's object */
@@ -115,6 +118,9 @@ typedef struct exec_ranks {
     int begun, end;  /* those of the current part: recv[begun..end) */
     int32_t part_end; /* its last command + 1 */
     struct crossing *at; /* by command */
+    nnc_message *signal; /* of own events to other ranks, by the command there that waits */
+    int32_t *signalled;  /* those commands */
+    int n_signalled;
     int *next_wait;  /* by command that waits: the next one that waits for the same event on another rank, -1 */
     int *first_wait; /* by event, -1 */
     int running;     /* runs that the followers have not reported yet */
@@ -167,6 +173,14 @@ nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
 
 /* Waits for this process's streams. */
 nnc_status nnc_exec_sync_own(nnc_exec *e, nnc_sink *sink);
+
+enum { NNC_MAX_PARTICIPANTS = 256, NNC_SELF_TIMEOUT_S = 600 };
+/* collective.c. Prepares the plan's collectives; submits a participant's command; after a command that could not be submitted: ends the
+ * waits of those that were; once all streams are idle: prepares them for the next run. */
+nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink);
+nnc_status nnc_exec_collective(nnc_exec *e, int cmd);
+void nnc_exec_break_collectives(nnc_exec *e);
+nnc_status nnc_exec_mend_collectives(nnc_exec *e);
 
 /* ranks.c. Joins the other ranks' executors, which must have the same plan; ends of loading, on all ranks; leaves them. */
 nnc_status nnc_exec_join(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);

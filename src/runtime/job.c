@@ -96,10 +96,7 @@ nnc_status nnc_exec_sync_ranks(nnc_exec *e, nnc_sink *sink)
 {
     exec_ranks *k = e->ranks;
     nnc_status st = nnc_exec_sync_own(e, NULL);
-    if (!st && k->begun < k->end)
-        st = nnc_comm_finish(
-            k->comm, k->recv + k->begun, k->end - k->begun, "copies from other ranks");
-    k->begun = k->end;
+    st = st ? st : nnc_exec_finish_messages(e);
     if (st && !nnc_comm_failure(k->comm, sink))
         (void)nnc_fail0(sink, st, "rank %d: a command failed: %s", k->rank, nnc_status_name(st));
     if (st)

@@ -24,6 +24,9 @@ struct nnc_job {
     nnc_arena arena; /* of exec */
 };
 
+/* ranks.c: waits for the messages of the current part, whose commands are done. */
+nnc_status nnc_exec_finish_messages(nnc_exec *e);
+
 /* Sends an order to a rank. */
 nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what);
 

@@ -21,6 +21,7 @@ static int expected_args(const nnc_plan *p, const nnc_cmd *c)
     case CMD_kernel: return c->item >= 0 && c->item < p->n_kernel ? p->kernel[c->item].n_args : -2;
     case CMD_call: return c->item >= 0 && c->item < p->n_call ? call_args(&p->call[c->item]) : -2;
     case CMD_weight: return c->item >= 0 && c->item < p->n_weight ? 1 : -2;
+    case CMD_collective: return c->item >= 0 && c->item < p->n_collective ? 2 : -2;
     case CMD_copy: return 2;
     case CMD_record:
     case CMD_wait: return c->item >= 0 && c->item < p->n_event ? 0 : -2;

@@ -46,9 +46,13 @@ static nnc_status alloc_ranks(nnc_exec *e, exec_ranks *k, nnc_sink *sink)
     k->at = ARENA_NEW(&e->arena, crossing, p->n_cmd + 1);
     k->recv = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
     k->recv_cmd = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
+    k->signal = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
+    k->signalled = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
     k->next_wait = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
     k->first_wait = ARENA_NEW(&e->arena, int, p->n_event + 1);
-    NNC_NEED(k->owner && k->at && k->recv && k->recv_cmd && k->next_wait && k->first_wait, sink);
+    NNC_NEED(k->owner && k->at && k->recv && k->recv_cmd && k->next_wait && k->first_wait &&
+                 k->signal && k->signalled,
+        sink);
     memset(k->first_wait, 0xff, ((size_t)p->n_event + 1) * sizeof *k->first_wait);
     for (int d = 0; d < p->n_device; d++)
         k->owner[d] = nnc_rank_of(d, p->n_device, nnc_comm_world(k->comm));
@@ -104,6 +108,8 @@ static void find_wait(nnc_exec *e, int32_t i)
     if (from == k->rank && !x->is_told) {
         k->next_wait[i] = k->first_wait[c->item];
         k->first_wait[c->item] = i;
+        k->signal[i] = (nnc_message){.peer = to, .tag = i, .sends = true, .done = true};
+        k->signalled[k->n_signalled++] = i;
     }
 }
 
@@ -276,6 +282,7 @@ static nnc_status run_wait(void *handle, void *const *args, void *work)
     return n > 0 ? nnc_comm_finish(k->comm, k->recv + k->begun, n, x->what) : NNC_OK;
 }
 
+/* Signals are begun only: where the other rank first waits for a later command of this stream, it takes them later. */
 static nnc_status run_signal(void *handle, void *const *args, void *work)
 {
     const crossing *x = handle;
@@ -283,8 +290,7 @@ static nnc_status run_signal(void *handle, void *const *args, void *work)
     (void)args, (void)work;
     for (int w = k->first_wait[x->event]; w >= 0; w = k->next_wait[w])
         if (w < k->part_end)
-            NNC_TRY(nnc_comm_send(k->comm, NULL, 0, k->owner[x->e->p->cmd[w].device], w,
-                "signalling that work is done"));
+            NNC_TRY(nnc_comm_start(k->comm, &k->signal[w], "signalling that work is done"));
     return NNC_OK;
 }
 
@@ -322,6 +328,19 @@ nnc_status nnc_exec_signal(nnc_exec *e, int cmd)
     return submit(e, &e->ranks->at[cmd], run_signal);
 }
 
+nnc_status nnc_exec_finish_messages(nnc_exec *e)
+{
+    exec_ranks *k = e->ranks;
+    const int n = k->end - k->begun;
+    nnc_status st =
+        n > 0 ? nnc_comm_finish(k->comm, k->recv + k->begun, n, "copies from other ranks") : NNC_OK;
+    for (int i = 0; i < k->n_signalled && !st; i++)
+        st = nnc_comm_finish(
+            k->comm, &k->signal[k->signalled[i]], 1, "signalling that work is done");
+    k->begun = k->end;
+    return st;
+}
+
 /* Begins the copies that arrive in commands first..end-1. */
 static nnc_status begin_receives(nnc_exec *e, int32_t first, int32_t end)
 {
@@ -342,6 +361,8 @@ nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink)
 {
     int32_t at = nnc_exec_first(e, last);
     nnc_status st = nnc_exec_sync_own(e, sink);
+    if (!st)
+        st = nnc_exec_finish_messages(e);
     if (!st)
         st = begin_receives(e, at, e->p->end[last]);
     if (!st)

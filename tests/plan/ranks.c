@@ -2,21 +2,21 @@
  * between threads is done when it was received, so what would hang over any transport hangs here, and fails after the deadline. */
 #include "gen/gen.h"
 #include "help.h"
-#include "runtime/runtime.h"
+#include "ranks.h"
 #include <pthread.h>
 
-enum { MOST_IN = 64, MOST_RANKS = 4, RUNS = 3 };
+enum { MOST_IN = 64, MOST_RANKS = 5, RUNS = 3 };
 
 static const nnc_engine *const engines[] = {&nnc_engine_interp};
 
-static nnc_exec_options options(nnc_job *job)
+nnc_exec_options ranks_options(nnc_job *job)
 {
     static const nnc_device_api *const devices[] = {&nnc_device_cpu};
     return (nnc_exec_options){
         .device = devices, .n_device = 1, .engine = engines, .n_engine = 1, .job = job};
 }
 
-static nnc_plan *plan(const nnc_graph *g, int streams, int devices)
+nnc_plan *ranks_plan(const nnc_graph *g, int streams, int devices)
 {
     nnc_target t;
     nnc_plan *p = NULL;
@@ -66,7 +66,7 @@ static void *follow(void *arg)
     nnc_exec *e = NULL;
     nnc_sink *sink = nnc_sink_create();
     f->status = nnc_job_create(f->comm, &job, sink);
-    nnc_exec_options o = options(job);
+    nnc_exec_options o = ranks_options(job);
     if (!f->status)
         f->status = nnc_exec_create(f->plan, &o, &e, sink);
     if (!f->status) {
@@ -107,7 +107,7 @@ static void stop(int n, follower *f, nnc_comm **comm)
 static void **run(const nnc_plan *p, nnc_job *job, void *const *in, int64_t *bytes)
 {
     nnc_exec *e = NULL;
-    nnc_exec_options o = options(job);
+    nnc_exec_options o = ranks_options(job);
     const int each = p->n_output + p->n_update;
     void **out = nnc_calloc((size_t)(RUNS * each) + 1, sizeof *out);
     if (nnc_exec_create(p, &o, &e, test_sink) != NNC_OK) {
@@ -149,7 +149,7 @@ static void compare(const nnc_plan *p, void **a, void **b, const char *what)
     nnc_free(b);
 }
 
-static void check_ranks(const nnc_plan *p, int ranks, void *const *in, const char *what)
+void ranks_check(const nnc_plan *p, int ranks, void *const *in, const char *what)
 {
     nnc_comm *comm[MOST_RANKS];
     follower f[MOST_RANKS];
@@ -176,7 +176,7 @@ static void check_case(uint64_t seed, int streams, int devices, int ranks)
     const uint64_t key = nnc_rng_key("place", seed);
     for (uint32_t i = 0; g && i < g->n_node; i++)
         g->node[i].device = (int16_t)(nnc_rng_u32(key, i) % (uint32_t)devices);
-    nnc_plan *p = g ? plan(g, streams, devices) : NULL;
+    nnc_plan *p = g ? ranks_plan(g, streams, devices) : NULL;
     CHECK(p && p->n_input <= MOST_IN);
     for (int i = 0; p && i < p->n_input; i++) {
         const nnc_type *t = &p->tensor[p->input[i]].type;
@@ -186,7 +186,7 @@ static void check_case(uint64_t seed, int streams, int devices, int ranks)
     snprintf(what, sizeof what, "seed %llu, %d streams, %d devices, %d ranks",
         (unsigned long long)seed, streams, devices, ranks);
     if (p)
-        check_ranks(p, ranks, in, what);
+        ranks_check(p, ranks, in, what);
     for (int i = 0; i < MOST_IN; i++)
         nnc_free(in[i]);
     nnc_plan_destroy(p);
@@ -228,10 +228,10 @@ TEST(ranks_states)
         t[i] = (float)(i * 5 % 13 - 6) * 0.1f;
     for (int streams = 1; streams <= 3; streams++) {
         nnc_graph *g = help_graph(text);
-        nnc_plan *p = plan(g, streams, 2);
+        nnc_plan *p = ranks_plan(g, streams, 2);
         CHECK(p != NULL);
         if (p)
-            check_ranks(p, 2, in, "states");
+            ranks_check(p, 2, in, "states");
         nnc_plan_destroy(p);
         nnc_graph_destroy(g);
     }
@@ -252,13 +252,13 @@ TEST(ranks_with_other_plans)
     nnc_exec *e = NULL;
     for (int i = 0; i < 2; i++) {
         g[i] = help_graph(text[i]);
-        p[i] = plan(g[i], 1, 2);
+        p[i] = ranks_plan(g[i], 1, 2);
     }
     CHECK_OK(nnc_comm_self(2, 20, comm, test_sink));
     f = (follower){.plan = p[1], .comm = comm[1], .fails = true};
     CHECK(pthread_create(&f.thread, NULL, follow, &f) == 0);
     CHECK_OK(nnc_job_create(comm[0], &job, test_sink));
-    nnc_exec_options o = options(job);
+    nnc_exec_options o = ranks_options(job);
     CHECK_INT(nnc_exec_create(p[0], &o, &e, test_sink), NNC_E_PEER);
     CHECK_DIAG("rank 1 has another plan");
     pthread_join(f.thread, NULL);
