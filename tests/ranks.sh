@@ -47,7 +47,7 @@ script() {
 # Processes of this test that run nnc or wait for it: their command line holds the folder.
 left() {
     for p in /proc/[0-9]*; do
-        tr '\0' ' ' <"$p/cmdline" 2>/dev/null | grep -q "^[^ ]*nnc .*$dir" && echo "${p#/proc/}"
+        { tr '\0' ' ' <"$p/cmdline" | grep -q "^[^ ]*nnc .*$dir" && echo "${p#/proc/}"; } 2>/dev/null
     done
 }
 
@@ -81,6 +81,35 @@ for n in 2 3; do
         [ "$(grep -c "20 runs" "$dir/said")" = 1 ] || fail "$what: more than one rank reports"
     done
 done
+
+# Layers of a training on two devices, then a batch on each: losses are one process's, bit for bit.
+cat >"$dir/net.json" <<'JSON'
+{"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 8, 8]},
+ "layers": [{"op": "conv", "channels": 8, "kernel": 3, "pad": 1, "device": 0}, {"op": "relu", "device": 0},
+  {"op": "flatten", "device": 1}, {"op": "linear", "out": 5, "device": 1}]}
+JSON
+if command -v python3 >/dev/null && python3 -c 'import numpy' 2>/dev/null; then
+    python3 -c "
+import numpy as np
+r = np.random.default_rng(0)
+x = r.standard_normal((96, 3, 8, 8)).astype(np.float32)
+np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).astype(np.int64))"
+    for strategy in layers data; do
+        train="train $dir/net.json --data=$dir/data.npz --devices=2 --strategy=$strategy --epochs=2 --validation=0.2 --lr=0.05"
+        what="training, $strategy"
+        # shellcheck disable=SC2086
+        "$nnc" $train --log="$dir/log1" --save="$dir/w1.npz" >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "epoch 2"
+        # shellcheck disable=SC2086
+        job 2 $train --log="$dir/log2" --save="$dir/w2.npz" --comm-timeout=60
+        ran 0 "epoch 2"
+        for log in log1 log2; do grep -o '"[a-z_]*loss": [^,}]*' "$dir/$log" >"$dir/$log.loss"; done
+        [ -s "$dir/log1.loss" ] && cmp -s "$dir/log1.loss" "$dir/log2.loss" || fail "$what: other losses than one process"
+        cmp -s "$dir/w1.npz" "$dir/w2.npz" || fail "$what: other weights than one process"
+        rm -f "$dir/log1" "$dir/log2"
+    done
+fi
 
 what="a rank without a device"
 job 2 run "$dir/two.json" --devices=1

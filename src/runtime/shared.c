@@ -182,6 +182,8 @@ static nnc_status find_keys(nnc_exec *e, nnc_static *s, nnc_sink *sink)
     const nnc_plan *p = e->p;
     NNC_LOCAL(nnc_text) t = {0};
     for (int i = 0; i < p->end[SEC_init]; i++) {
+        if (!nnc_exec_owns(e, p->cmd[i].device))
+            continue;
         nnc_text_clear(&t);
         follow(e, &p->cmd[i], s, &t);
         NNC_NEED(!t.oom, sink);

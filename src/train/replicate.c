@@ -97,7 +97,7 @@ static void add_mean(replicas *c, nnc_ref v)
     const nnc_ref sum = nnc_build(g, OP_allreduce, c->n, slot(c, c->map, v), 0, NULL);
     for (int d = 0; d < c->n; d++) {
         g->device = (int16_t)d;
-        mean[d] = sum == NNC_NONE ? sum : number_op(g, OP_mul, sum + (nnc_ref)d, 1.0 / c->n);
+        mean[d] = sum == NNC_NONE ? sum : number_op(g, OP_div, sum + (nnc_ref)d, c->n);
     }
 }
 
@@ -152,7 +152,7 @@ static nnc_ref mean_loss(replicas *c, const nnc_ref *loss)
     nnc_graph *g = c->g;
     const nnc_ref counted = output_named(c->s, "counted");
     if (counted == NNC_NONE)
-        return number_op(g, OP_mul, sum_of(g, c->n, loss), 1.0 / c->n);
+        return number_op(g, OP_div, sum_of(g, c->n, loss), c->n);
     const nnc_ref *n = slot(c, c->map, counted);
     nnc_ref sum = NNC_NONE;
     for (int d = 0; d < c->n; d++) {
