@@ -214,9 +214,8 @@ static void put_machines_json(nnc_text *t, const nnc_env *e)
 /* Loads optional part i; NULL: absent, *why says why. */
 static const void *load_part(int i, const char **version, const char **why)
 {
-    static const char *const symbol[] = {
-        "nnc_emitter_llvm", "nnc_engine_onednn", "nnc_transport_mpi", "nnc_decoder_jpeg",
-        "nnc_decoder_png"};
+    static const char *const symbol[] = {"nnc_emitter_llvm", "nnc_engine_onednn",
+        "nnc_transport_mpi", "nnc_decoder_jpeg", "nnc_decoder_png"};
     if (i == (int)NNC_COUNT(symbol)) { /* no plug-in */
         const char *zlib = nnc_zlib_version();
         *version = zlib ? zlib : "";
