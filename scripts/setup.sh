@@ -1,9 +1,9 @@
 # scripts/setup.sh -- sourced by demo.sh and test.sh: installs the packages that are missing (Debian, as root or through sudo), or
 # names them and stops. Required: a C compiler, CMake, make, xxHash, cJSON (the tests). Optional: LLVM 19 and oneDNN (nnc is slow without them),
-# zlib (compressed .npz files), libjpeg and libpng (pictures for training).
+# zlib (compressed .npz files), libjpeg and libpng (pictures for training), Open MPI (one model over several processes).
 
 nnc_required="gcc libc6-dev make cmake libcjson-dev libxxhash-dev"
-nnc_optional="llvm-19-dev libdnnl-dev zlib1g-dev libjpeg-dev libpng-dev"
+nnc_optional="llvm-19-dev libdnnl-dev zlib1g-dev libjpeg-dev libpng-dev libopenmpi-dev openmpi-bin"
 
 nnc_missing() {
     for p in "$@"; do

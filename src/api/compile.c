@@ -296,7 +296,8 @@ void nnc_run_work(
     int64_t f = 0, b = 0, l = 0;
     for (int i = nnc_plan_first(p, SEC_main); i < p->end[last]; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        l += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
+        l += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy ||
+             c->kind == CMD_collective;
         f = nnc_add_sat(f, c->flops);
         b = nnc_add_sat(b, c->bytes);
     }

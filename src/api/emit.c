@@ -216,6 +216,7 @@ static const char *class_name(nnc_class c)
         [CL_contract] = "contraction",
         [CL_comp] = "composite",
         [CL_loop] = "in order along an axis",
+        [CL_collective] = "collective",
         [CL_fused] = "region"};
     return name[c];
 }

@@ -57,7 +57,8 @@ static nnc_status open_target(
     const nnc_env *e, const nnc_env_options *o, const char *name, nnc_target *t, nnc_sink *sink)
 {
     if (!strcmp(name, "cpu"))
-        return nnc_target_host(t, o->threads, e->has_onednn, e->has_emitter, sink);
+        return nnc_target_host(
+            t, nnc_env_rank_threads(e, o->threads), e->has_onednn, e->has_emitter, sink);
     if (!strncmp(name, "cuda", 4) && (!name[4] || name[4] == ':'))
         return nnc_env_cuda(t, name, sink);
     if (!strpbrk(name, "./") && access(name, F_OK) != 0)
@@ -66,7 +67,7 @@ static nnc_status open_target(
     if (st && st != NNC_E_NOMEM)
         nnc_note(sink, (nnc_loc){0}, "--target is " TARGETS);
     if (!st && o->threads > 0)
-        t->threads = o->threads;
+        t->threads = nnc_env_rank_threads(e, o->threads);
     if (!st)
         nnc_target_restrict(t, e->has_onednn, e->has_emitter);
     return st;
@@ -129,8 +130,10 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->no_onednn = o->no_onednn;
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
-    nnc_status st = open_targets(e, o, sink);
+    nnc_status st = nnc_env_find_ranks(e, o, sink);
+    st = st ? st : open_targets(e, o, sink);
     st = st ? st : open_tuning(e, o, sink);
+    st = st ? st : nnc_env_join(e, o, sink);
     if (st) {
         nnc_env_destroy(e);
         return st;
@@ -153,6 +156,7 @@ void nnc_env_destroy(nnc_env *e)
 {
     if (!e)
         return;
+    nnc_env_leave(e);
     for (int i = 0; i < e->n_target; i++)
         nnc_target_deinit(&e->target[i]);
     nnc_free(e->target);

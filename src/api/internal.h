@@ -23,7 +23,16 @@ struct nnc_env {
     bool has_emitter, has_onednn;
     bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
     bool said_slow;          /* that kernels are interpreted */
+    nnc_ranks ranks;
+    nnc_comm *comm;          /* with other ranks; NULL: there is one */
+    nnc_job *job;
 };
+
+/* ranks.c: finds this process among the ranks; threads of a target, given those that were asked for (0: by default); connects them. */
+nnc_status nnc_env_find_ranks(nnc_env *e, const nnc_env_options *o, nnc_sink *sink) NNC_MUST;
+int nnc_env_rank_threads(const nnc_env *e, int asked);
+nnc_status nnc_env_join(nnc_env *e, const nnc_env_options *o, nnc_sink *sink) NNC_MUST;
+void nnc_env_leave(nnc_env *e);
 
 /* Has the environment a target of this kind? */
 static inline bool nnc_env_has(const nnc_env *e, nnc_tkind kind)
@@ -68,6 +77,7 @@ struct nnc_session {
     const nnc_artifact *a;
     const nnc_plan *plan;
     nnc_exec *exec;
+    int ranks;             /* that execute it */
     nnc_streaming *stream; /* NULL: copies are not streamed */
     nnc_stage *stage;      /* of nnc_session_stage; NULL: not used so far */
     void (*beside)(void *ctx); /* once, while the device computes the next run */

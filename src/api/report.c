@@ -165,6 +165,9 @@ static const part parts[] = {
         "build again"},
     {"onednn", "convolutions and matrix products (oneDNN)",
         "generated kernels compute them: apt-get install libdnnl-dev, then build again"},
+    {"mpi", "one model over several processes (MPI)",
+        "all devices are in one process: apt-get install libopenmpi-dev openmpi-bin, then build "
+        "again"},
     {"jpeg", "JPEG files of pictures (libjpeg)",
         "nnc train reads none of them: apt-get install libjpeg-dev, then build again"},
     {"png", "PNG files of pictures (libpng)",
@@ -211,8 +214,8 @@ static void put_machines_json(nnc_text *t, const nnc_env *e)
 /* Loads optional part i; NULL: absent, *why says why. */
 static const void *load_part(int i, const char **version, const char **why)
 {
-    static const char *const symbol[] = {
-        "nnc_emitter_llvm", "nnc_engine_onednn", "nnc_decoder_jpeg", "nnc_decoder_png"};
+    static const char *const symbol[] = {"nnc_emitter_llvm", "nnc_engine_onednn",
+        "nnc_transport_mpi", "nnc_decoder_jpeg", "nnc_decoder_png"};
     if (i == (int)NNC_COUNT(symbol)) { /* no plug-in */
         const char *zlib = nnc_zlib_version();
         *version = zlib ? zlib : "";
@@ -223,6 +226,7 @@ static const void *load_part(int i, const char **version, const char **why)
     *version = !p       ? ""
                : i == 0 ? ((const nnc_emitter *)p)->version
                : i == 1 ? ((const nnc_engine *)p)->version
+               : i == 2 ? ((const nnc_transport *)p)->version()
                         : ((const nnc_decoder *)p)->version;
     return p;
 }

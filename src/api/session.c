@@ -34,6 +34,9 @@ nnc_status nnc_session_create_with(
         return nnc_fail0(sink, NNC_E_USAGE, "the artifact was loaded without a machine to run on");
     NNC_TRY(nnc_check_compatible(e, a, sink));
     NNC_TRY(nnc_artifact_check_weights(a, sink));
+    if (e->job && a->chunks > 1)
+        return nnc_fail0(sink, NNC_E_FIT,
+            "the model runs in chunks of its batch, which several ranks cannot do");
     nnc_session *s = nnc_calloc(1, sizeof *s);
     NNC_NEED(s, sink);
     static const nnc_device_api *const devices[] = {&nnc_device_cpu, &nnc_device_cuda};
@@ -47,9 +50,11 @@ nnc_status nnc_session_create_with(
         .env = env,
         .n_env = e->n_target,
         .shared = a->root ? a->root->shared : a->shared,
-        .states = with ? with->exec : NULL};
+        .states = with ? with->exec : NULL,
+        .job = e->job};
     s->a = a;
     s->plan = a->plan;
+    s->ranks = e->ranks.world;
     s->index = nnc_calloc((size_t)a->plan->n_input + 1, sizeof *s->index);
     nnc_status st = s->index ? NNC_OK : nnc_nomem(sink);
     for (int i = 0; !st && i < a->plan->n_input; i++)
@@ -163,7 +168,7 @@ nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *
 
 nnc_status nnc_session_stage(nnc_session *s, int i, const void *data, nnc_sink *sink)
 {
-    if (s->a->chunks > 1 || !nnc_type_is_row_major(nnc_session_input_type(s, i)))
+    if (s->a->chunks > 1 || s->ranks > 1 || !nnc_type_is_row_major(nnc_session_input_type(s, i)))
         return nnc_session_input(s, i, data, sink);
     NNC_TRY(check_indices(s, i, data, sink));
     if (!s->stage)

@@ -93,10 +93,11 @@ nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* Is the command a copy from one device to another? */
+/* Does the command connect devices: a copy from one to another, or a collective? */
 static bool is_communication(const nnc_plan *p, const nnc_cmd *c)
 {
-    return c->kind == CMD_copy && p->tensor[c->arg[0]].device != p->tensor[c->arg[1]].device;
+    return c->kind == CMD_collective ||
+           (c->kind == CMD_copy && p->tensor[c->arg[0]].device != p->tensor[c->arg[1]].device);
 }
 
 nnc_status nnc_session_profile(nnc_session *s, nnc_section first, nnc_section last,

@@ -81,6 +81,8 @@ static void note_row(trainer *t, const program *p, int i, int data, const void *
 /* Measures a step by its commands: the second one of an epoch, since the first may load libraries, and some more. */
 static bool is_measured(const trainer *t, int k)
 {
+    if (nnc_env_world(t->e) > 1) /* commands are not measured on other ranks */
+        return false;
     const int64_t done = t->step - t->epoch_step;
     return k == t->accumulate - 1 && (done % 64 == 1 || t->per_epoch == 1);
 }
@@ -460,18 +462,32 @@ static nnc_status check_files(const trainer *t)
     return o->log ? nnc_file_can_write(o->log, t->sink) : NNC_OK;
 }
 
+/* With --strategy=data the graph becomes one of all devices. */
+static nnc_status replicate(const trainer *t, nnc_model **g)
+{
+    nnc_graph *all = NULL;
+    if (t->o->strategy != NNC_STRATEGY_data || t->o->compile.devices < 2)
+        return NNC_OK;
+    NNC_TRY(nnc_replicate(*g, t->o->compile.devices, &all, t->sink));
+    nnc_model_close(*g);
+    *g = all;
+    return NNC_OK;
+}
+
 static nnc_status open_all(trainer *t)
 {
     const nnc_training *of = &t->o->of;
     NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
     NNC_TRY(check_files(t));
     NNC_TRY(nnc_train_graph(t->model, of, &t->train.graph, t->sink));
+    NNC_TRY(replicate(t, &t->train.graph));
     NNC_TRY(open_data(t));
     NNC_TRY(open_program(t, &t->train, NULL));
     if (nnc_data_samples(t->data, NNC_DATA_validation)) {
         nnc_training eval = *of;
         eval.ignore_index = of->loss == NNC_LOSS_cross_entropy ? pad_of(t) : of->ignore_index;
         NNC_TRY(nnc_evaluation_graph(t->model, &eval, &t->eval.graph, t->sink));
+        NNC_TRY(replicate(t, &t->eval.graph));
         NNC_TRY(open_program(t, &t->eval, t->train.session));
     } else if (t->o->keep == NNC_KEEP_best) {
         return nnc_fail0(t->sink, NNC_E_USAGE,
@@ -511,6 +527,8 @@ static nnc_status begin(trainer *t)
 static nnc_status run(trainer *t)
 {
     NNC_TRY(open_all(t));
+    if (nnc_env_rank(t->e) > 0)
+        return nnc_env_follow(t->e, t->sink);
     NNC_TRY(begin(t));
     if (t->o->ready)
         t->o->ready(t->o->ctx, t->sink);

@@ -15,6 +15,12 @@ typedef enum nnc_on_nan { NNC_NAN_stop, NNC_NAN_skip } nnc_on_nan;
 
 enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
 
+/* How the devices of --devices share a training. */
+typedef enum nnc_train_strategy {
+    NNC_STRATEGY_layers, /* each layer is on the device that it names */
+    NNC_STRATEGY_data,   /* each device has all layers, and a batch of its own (nnc_replicate) */
+} nnc_train_strategy;
+
 typedef struct nnc_train_options {
     bool given[NNC_TRAIN_SETTINGS]; /* by row of nnc_train_settings: set by a flag, which overrides the model file */
     nnc_compile_options compile;
@@ -26,6 +32,7 @@ typedef struct nnc_train_options {
     int batch;               /* of the model file: sets its arg `batch` where it is opened for training; 0: not given */
     uint64_t seed;           /* of the data, and of dropouts */
     const char *save;        /* the weights (.safetensors, .npz); NULL: nowhere */
+    nnc_train_strategy strategy;
     nnc_keep keep;
     const char *log;         /* a line of JSON for each step and epoch; NULL: none */
     const char *checkpoint;  /* everything that the next step depends on, replaced after each epoch, or after each so many steps */

@@ -205,6 +205,7 @@ static nnc_status log_epoch(trainer *t, const epoch_number *n, int n_number)
 /* What an epoch's time was spent on, ns. */
 typedef struct spent {
     int64_t forward, backward, optimizer, communication, copy, checkpoint, load, wait, compute;
+    bool whole; /* no commands were measured: backward is all of the updates */
 } spent;
 
 static int64_t share_of(int64_t ns, int64_t part, int64_t all)
@@ -223,7 +224,8 @@ static spent divide(const step_times *s, int64_t ns, nnc_data_times load)
         .checkpoint = s->checkpoint,
         .load = load.load_ns,
         .wait = load.wait_ns,
-        .compute = ns - load.wait_ns - s->checkpoint};
+        .compute = ns - load.wait_ns - s->checkpoint,
+        .whole = update == 0};
     x.backward = s->update - x.optimizer - (x.communication - between);
     return x;
 }
@@ -235,8 +237,10 @@ static double seconds(int64_t ns)
 
 static void print_spent(nnc_text *out, const spent *x)
 {
-    nnc_printf(out, "compute %.3g s (forward %.3g, backward %.3g, optimizer %.3g",
-        seconds(x->compute), seconds(x->forward), seconds(x->backward), seconds(x->optimizer));
+    nnc_printf(out, "compute %.3g s (forward %.3g, backward%s %.3g", seconds(x->compute),
+        seconds(x->forward), x->whole ? " and optimizer" : "", seconds(x->backward));
+    if (!x->whole)
+        nnc_printf(out, ", optimizer %.3g", seconds(x->optimizer));
     if (x->communication)
         nnc_printf(out, ", communication %.3g", seconds(x->communication));
     nnc_printf(out, "), load %.3g s, waited %.3g s", seconds(x->load), seconds(x->wait));

@@ -93,7 +93,8 @@ static void lowered(visit *a);
 
 static rule *rule_of(nnc_op op)
 {
-    rule *(*const files[])(nnc_op) = {move_rule, reduce_rule, nn_rule, loop_rule, recurrent_rule};
+    rule *(*const files[])(nnc_op) = {
+        move_rule, reduce_rule, nn_rule, loop_rule, recurrent_rule, collective_rule_of};
     for (size_t i = 0; i < NNC_COUNT(files); i++)
         if (files[i](op))
             return files[i](op);

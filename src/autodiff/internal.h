@@ -30,6 +30,7 @@ rule *reduce_rule(nnc_op op);
 rule *nn_rule(nnc_op op);
 rule *loop_rule(nnc_op op);
 rule *recurrent_rule(nnc_op op);
+rule *collective_rule_of(nnc_op op);
 /* derivative.c: by the derivatives of scalar.def. */
 void ewise_rule(visit *a);
 

@@ -27,6 +27,7 @@ static const struct {
     {'w', "comparing"}, /* layer by layer */
     {'y', "comparing, test folders of ONNX"},
     {'e', "machine"},
+    {'d', "several ranks"},
     {'f', "printing"}, /* with csv */
     {'j', "printing"}, /* text or JSON */
     {'v', "printing"}, /* objects that --verbose lists */
@@ -173,6 +174,13 @@ static const nnc_flag own[] = {
         "Interpret kernels instead of compiling them (slow)"},
     {'e', {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},
         "Compute convolutions and matrix products in generated kernels instead of oneDNN"},
+    {'d', {"--comm-timeout", NNC_SET_REAL, AT(env.comm_timeout), 0, 0, 1000000, "SECONDS"},
+        "Time without an answer after which another rank is taken for lost, and all of them end "
+        "(default: 600)"},
+    {'d', {"--rank", NNC_SET_INT, AT(env.rank), 0, 0, 1000000, "N", true},
+        "Rank of this process, from 0 (default: by the variables of mpirun or srun)"},
+    {'d', {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},
+        "Number of ranks (default: by the variables of mpirun or srun)"},
     {'f', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json|csv"},
         "Format of the report (default: text)"},
     {'j', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json"},

@@ -22,7 +22,7 @@ const command commands[] = {
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mgkcspirtqefVh", 1, 1,
+    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mgkcspirtqedfVh", 1, 1,
         cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
@@ -59,7 +59,7 @@ const command commands[] = {
         "  nnc verify models/vgg16.json --set image=64\n"
         "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
         "  nnc verify tests/cli/onnx/agrees\n"},
-    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklucsefVh", 1, 1, cmd_train,
+    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklucsedfVh", 1, 1, cmd_train,
         "The file of --data holds a tensor for each input of the model, with a row for each "
         "sample, and one named target; a\n.npy file holds one input alone, and --labels the "
         "target. The batch "
@@ -155,6 +155,15 @@ static nnc_status close_stdout(nnc_status st)
     return lost && (!st || st == NNC_E_IO) ? NNC_E_IO : st;
 }
 
+/* Several ranks: what went wrong here, and the end of all of them. */
+static void give_up(const work *w, nnc_status st, nnc_sink *sink)
+{
+    progress_end();
+    fflush(stdout);
+    nnc_sink_print(sink, stderr);
+    nnc_env_abort(w->env, st);
+}
+
 /* Differences and what does not fit are results, too. */
 static nnc_status run_and_print(const command *c, const options *o, nnc_sink *sink)
 {
@@ -164,6 +173,8 @@ static nnc_status run_and_print(const command *c, const options *o, nnc_sink *si
         c->list(o->format, &w.text);
     else
         st = c->run(o, &w, sink);
+    if (st && w.env && nnc_env_world(w.env) > 1)
+        give_up(&w, st, sink);
     if ((!st || st == NNC_E_DIFFERS || st == NNC_E_FIT) && !w.no_text && !nnc_sink_errors(sink))
         printed = deliver(o, &w.text, sink);
     close_work(&w);

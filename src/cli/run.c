@@ -183,6 +183,8 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     progress((void *)o, "loading weights", NULL);
     NNC_TRY(nnc_session_create(w->env, w->artifact, &w->session, sink));
     print_warnings(sink);
+    if (nnc_env_rank(w->env) > 0)
+        return NNC_OK;
     if (o->compare.io != NNC_IO_EXCLUDE)
         NNC_TRY(nnc_session_stream_open(w->session, sink));
     return set_inputs(o, w->artifact, w->session, sink);
@@ -226,8 +228,12 @@ nnc_status cmd_run(const options *o, work *w, nnc_sink *sink)
 {
     options with = *o;
     with.compare.training = o->mode == MODE_step ? &o->train.of : NULL;
-    NNC_TRY(open_and_compile(o, w, sink));
+    with.env.ranked = true;
+    NNC_TRY(open_and_compile(&with, w, sink));
     NNC_TRY(load(&with, w, sink));
+    w->no_text = nnc_env_rank(w->env) > 0;
+    if (w->no_text)
+        return nnc_env_follow(w->env, sink);
     return time_session(&with, w, sink);
 }
 

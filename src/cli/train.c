@@ -66,7 +66,8 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
     t->ctx = (void *)o;
     t->stop = &stopped;
     t->compile = compile_options(o, w);
-    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    with.env.ranked = true;
+    NNC_TRY(nnc_env_create(&with.env, &w->env, sink));
     if (t->checkpoint) { /* without one there is nothing to finish the step for */
         catch (SIGINT);
         catch (SIGTERM);

@@ -49,7 +49,7 @@ static const fe_row *find_own(const char *name)
     return NULL;
 }
 
-/* What only passes and autodiff make. */
+/* What only passes and autodiff make; and collectives, whose results are on several devices. */
 static bool is_inner(nnc_op op)
 {
     static const nnc_op inner[] = {OP_relayout, OP_fused, OP_argmaxpool, OP_maxpool_grad,
@@ -57,7 +57,7 @@ static bool is_inner(nnc_op op)
     for (size_t i = 0; i < NNC_COUNT(inner); i++)
         if (inner[i] == op)
             return true;
-    return false;
+    return nnc_op_class(op) == CL_collective;
 }
 
 static bool op_row(nnc_op op, fe_row *out)

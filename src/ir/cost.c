@@ -65,6 +65,7 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
     case CL_ecomp: return nnc_mul_sat(out, ecomp_ops(n));
     case CL_comp: return nnc_mul_sat(in, nnc_ops[n->op].work);
     case CL_loop: return loop_ops(g, n);
+    case CL_collective: return n->op == OP_allgather ? 0 : nnc_mul_sat(in, n->n_in);
     case CL_reduce: return nnc_add_sat(in, n->op == OP_reduce_mean ? out : 0);
     case CL_window:
         for (int i = nnc_attr_ints(n, AT_kernel, &kernel) - 1; i >= 0; i--)
@@ -85,6 +86,7 @@ double ev_node_ops(const nnc_graph *g, const nnc_node *n)
     switch (nnc_op_class(n->op)) {
     case CL_contract: return (double)multiply_adds(g, n);
     case CL_loop:
+    case CL_collective:
     case CL_window: return (double)node_flops(g, n);
     case CL_reduce: return (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
     case CL_comp: return 8 * (double)nnc_type_numel(nnc_typeof(g, n->in[0]));

@@ -241,7 +241,8 @@ static nnc_status run_class(const frame *f, const nnc_node *n, const ev_arg *in,
         [CL_window] = ev_pool,
         [CL_contract] = ev_contract,
         [CL_comp] = ev_comp,
-        [CL_loop] = ev_loop};
+        [CL_loop] = ev_loop,
+        [CL_collective] = ev_collective};
     return by_class[nnc_op_class((nnc_op)n->op)](f->e, n, in, out);
 }
 

@@ -33,6 +33,7 @@ static double terms(const nnc_graph *g, const nnc_node *n)
         return (double)x->dim[nnc_attr_int(n, AT_axis, 0)] +
                (is_recurrent(n) ? (double)y->dim[2] : 0);
     case CL_reduce: return fmax((double)nnc_type_numel(x) / results, 1);
+    case CL_collective: return n->op == OP_allgather ? 0 : n->n_in;
     default: return 0;
     }
 }

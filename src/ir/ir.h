@@ -28,6 +28,7 @@ typedef enum nnc_class {
     CL_contract, /* matmul, linear, conv, conv_transpose, conv_wgrad */
     CL_comp, /* with a lowering that contains reductions (softmax, layernorm, batchnorm, ...) */
     CL_loop, /* in order along an axis: running sums, sorting, scattering, recurrence */
+    CL_collective, /* over several devices: an operand and a result on each */
     CL_fused, /* a region of ordinary ops */
 } nnc_class;
 

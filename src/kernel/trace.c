@@ -283,6 +283,7 @@ static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t g
             return contraction(t, ctx, v, idx, guard);
         return nx_fail(t, v, "is a contraction: a library call or a kernel of its own");
     case CL_loop: return nx_fail(t, v, "runs in order along an axis: a kernel of its own");
+    case CL_collective: return nx_fail(t, v, "runs on several devices: a command of its own");
     default: return nx_fail(t, v, "must be expanded first");
     }
 }

@@ -18,6 +18,7 @@ int plan_n_written(const nnc_plan *p, const nnc_cmd *c)
     switch (c->kind) {
     case CMD_weight:
     case CMD_copy:
+    case CMD_collective:
     case CMD_call: return 1;
     case CMD_kernel: return p->kernel[c->item].n_out;
     default: return 0;

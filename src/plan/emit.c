@@ -86,6 +86,7 @@ static const char *class_name(const nnc_node *n)
         [CL_contract] = "conv",
         [CL_comp] = "reduce",
         [CL_loop] = "reduce",
+        [CL_collective] = "collective",
         [CL_fused] = "move"};
     if (n->op == OP_matmul || n->op == OP_linear)
         return "matmul";
@@ -354,6 +355,32 @@ static nnc_status emit_node(emitter *e, const job *j)
     return set_layers(e->m, c, n);
 }
 
+/* The first participant makes the row. */
+static nnc_status emit_collective(emitter *e, const job *j)
+{
+    maker *m = e->m;
+    nnc_plan *p = m->p;
+    const nnc_node *n = &m->g->node[j->node];
+    nnc_cmd *c;
+    if (j->item == 0) {
+        NNC_NEED(
+            ARENA_ROOM(&p->arena, p->collective, m->cap_collective, p->n_collective + 1), m->sink);
+        NNC_TRY(make_collective(m, n, &p->collective[p->n_collective++]));
+    }
+    const int row = p->n_collective - 1;
+    const nnc_type *x = nnc_typeof(m->g, n->in[j->item]);
+    const int64_t to = nnc_type_bytes(nnc_typeof(m->g, n->out + (nnc_ref)j->item));
+    NNC_TRY(add_cmd(e, j, CMD_collective, 2, &c));
+    c->item = row;
+    c->op_class = "collective";
+    NNC_TRY(set_layers(m, c, n));
+    NNC_TRY(tensor_of(m, n->in[j->item], j->device, NNC_NONE, &c->arg[0]));
+    NNC_TRY(tensor_of(m, n->out + (nnc_ref)j->item, j->device, NNC_NONE, &c->arg[1]));
+    return add_work(e, c,
+        nnc_collective_work(
+            &p->collective[row], nnc_type_bytes(x), to, nnc_dtype_size((nnc_dtype)x->dtype)));
+}
+
 static nnc_status emit_list(emitter *e, const job_list *l)
 {
     for (int32_t i = 0; i < l->n; i++) {
@@ -367,6 +394,7 @@ static nnc_status emit_list(emitter *e, const job_list *l)
         case J_pack: NNC_TRY(emit_pack(e, j)); break;
         case J_copy: NNC_TRY(emit_copy(e, j)); break;
         case J_update: NNC_TRY(emit_update(e, j)); break;
+        case J_collective: NNC_TRY(emit_collective(e, j)); break;
         case J_record:
         case J_wait:
             NNC_TRY(add_cmd(e, j, j->kind == J_record ? CMD_record : CMD_wait, 0, &c));

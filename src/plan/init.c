@@ -118,6 +118,8 @@ nnc_status make_init(maker *m)
 {
     for (int32_t i = 0; i < m->main.n; i++) {
         job *j = &m->main.at[i];
+        if (j->kind == J_collective)
+            NNC_TRY(want(m, m->g->node[j->node].in[j->item], j->device));
         if (j->kind != J_node)
             continue;
         if (j->is_call) {

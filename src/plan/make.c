@@ -167,7 +167,10 @@ static nnc_status find_facts(maker *m)
             nnc_ref v = n->out + (nnc_ref)r;
             m->root[v] = place[v].root;
             m->at[v] = place[v].at;
-            m->home[v] = view ? m->home[n->in[0]] : n->device < 0 ? 0 : n->device;
+            m->home[v] = view               ? m->home[n->in[0]]
+                         : is_collective(n) ? m->home[n->in[r]]
+                         : n->device < 0    ? 0
+                                            : n->device;
         }
     }
     return find_states(m);
@@ -190,6 +193,8 @@ static nnc_status find_uses(maker *m)
         const job *j = &m->main.at[i];
         if (j->kind == J_copy || j->kind == J_update)
             NNC_TRY(add_use(m, m->root[j->value], j->device, i));
+        if (j->kind == J_collective)
+            NNC_TRY(add_use(m, m->root[m->g->node[j->node].in[j->item]], j->device, i));
         if (j->kind != J_node)
             continue;
         const nnc_node *n = &m->g->node[j->node];

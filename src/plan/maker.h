@@ -14,16 +14,16 @@ typedef struct call_args {
 } call_args;
 
 /* A future command: a node, or what the plan adds around nodes. */
-typedef enum job_kind { J_weight, J_node, J_pack, J_copy, J_record, J_wait, J_update } job_kind;
+typedef enum job_kind { J_weight, J_node, J_pack, J_copy, J_record, J_wait, J_update, J_collective } job_kind;
 typedef struct job {
     uint8_t kind;
     bool is_call;
     uint8_t section;            /* of main's jobs: SEC_main, SEC_accumulate or SEC_step */
     int16_t device, stream, to; /* to: J_copy's destination device */
     int16_t engine;             /* index into options.engine */
-    uint32_t node;              /* J_node */
+    uint32_t node;              /* J_node, J_collective */
     nnc_ref value;              /* J_weight, J_copy, J_pack: a root value; J_update: the new value of the param `node` */
-    int32_t item;               /* kernel, call, event; J_update: its number */
+    int32_t item;               /* kernel, call, event; J_update: its number; J_collective: of the participant */
     int32_t packed;             /* call: that whose packed weights it reads, -1: none */
     int64_t work_bytes;
     call_args args;
@@ -106,7 +106,7 @@ typedef struct maker {
     int streams_used;  /* maximum over devices */
     int n_event;
     /* capacities of the plan's arrays */
-    size_t cap_kernel, cap_call, cap_tensor, cap_cmd, cap_weight, cap_engine;
+    size_t cap_kernel, cap_call, cap_collective, cap_tensor, cap_cmd, cap_weight, cap_engine;
     kernel_entry *kernel;
     size_t cap_entry;
     int32_t *by_hash;  /* hash table of kernel[]: index + 1 */
@@ -139,6 +139,13 @@ static inline bool runs_in_main(const maker *m, const nnc_node *n)
 {
     return nnc_op_class(n->op) != CL_leaf && !m->is_static[n->out] && !nnc_is_view(m->g, n);
 }
+
+static inline bool is_collective(const nnc_node *n)
+{
+    return nnc_op_class((nnc_op)n->op) == CL_collective;
+}
+/* collective.c: the plan's row of a node; checks that the devices of its operands can take part. */
+nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out) NNC_MUST;
 
 /* sequence.c: the nodes that run_in_main in an order that needs little memory, for one stream. Nodes of step that
  * therefore run in main are of that section then. */

@@ -85,16 +85,40 @@ typedef struct nnc_pkernel {
 } nnc_pkernel;           /* may be shared by several commands, on any streams; scratch: threads times scratch_bytes rounded up to 64,
                           * in cmd.work */
 
+typedef enum nnc_collective_kind { COLL_allreduce, COLL_allgather, COLL_reduce_scatter, COLL__COUNT } nnc_collective_kind;
+typedef enum nnc_reduction { RED_add, RED_min, RED_max, RED__COUNT } nnc_reduction;
+
+/* An operation of several devices. Each participant has a CMD_collective with its operand and result, in the order of their commands:
+ * consecutive in the list, with nothing between but waits for what is before the first of them, and records. */
+typedef struct nnc_collective {
+    uint8_t kind, reduction;
+    int n;         /* participants */
+    int64_t outer; /* allgather, reduce_scatter: rows; each is gathered or divided by itself (the dimensions before the axis) */
+} nnc_collective;
+
+/* Bytes of a participant's workspace: parts of the others, 64-byte aligned, and packed rows. src, dst: bytes of its tensors; size: of an
+ * element. */
+static inline int64_t nnc_collective_work(const nnc_collective *c, int64_t src, int64_t dst, int64_t size)
+{
+    const int64_t n = c->n, chunk = (src / size + n - 1) / n * size;
+    if (n < 2)
+        return 0;
+    if (c->kind == COLL_allgather)
+        return c->outer > 1 ? dst + 64 * n : 0;
+    const int64_t part = c->kind == COLL_allreduce ? chunk : dst;
+    return n * nnc_align_up(part, 64) * (c->kind == COLL_reduce_scatter && c->outer > 1 ? 2 : 1);
+}
+
 typedef struct nnc_blob { const void *data; size_t n; } nnc_blob;
 
-typedef enum nnc_cmd_kind { CMD_weight, CMD_kernel, CMD_call, CMD_copy, CMD_record, CMD_wait, CMD__COUNT } nnc_cmd_kind;
+typedef enum nnc_cmd_kind { CMD_weight, CMD_kernel, CMD_call, CMD_copy, CMD_record, CMD_wait, CMD_collective, CMD__COUNT } nnc_cmd_kind;
 typedef struct nnc_cmd {
     uint8_t kind;
     int16_t device, stream;
     int16_t engine;       /* index into plan.engine: kernel, call */
-    int32_t item;         /* kernel, call, weight index; record/wait: event */
+    int32_t item;         /* kernel, call, weight, collective index; record/wait: event */
     int n_arg;
-    int32_t *arg;         /* tensors: kernel and call arguments in order; copy: src, dst; weight: dst */
+    int32_t *arg;         /* tensors: kernel and call arguments in order; copy, collective: src, dst; weight: dst */
     int32_t work;         /* workspace tensor, or -1 */
     const char *layers;   /* the user's layers: "/layers/3/conv+/layers/4/relu" */
     const char *op_class; /* "conv", "ewise", "reduce", "pool", "matmul", "move", ... */
@@ -136,6 +160,7 @@ typedef struct nnc_plan {
     int n_kernel; nnc_pkernel *kernel;
     int n_object; nnc_blob *object;    /* machine code */
     int n_call; nnc_call *call;
+    int n_collective; nnc_collective *collective;
     int n_weight; nnc_weight *weight;   /* how CMD_weight fills tensors */
     int n_event;
     int n_cmd; nnc_cmd *cmd;

@@ -34,7 +34,10 @@
 
 static const char *const precision_word[] = {"default", "f32", "tf32", "f16", "bf16"};
 static const char *const space_word[] = {"arena", "persist", "init"};
-static const char *const cmd_word[] = {"weight", "kernel", "call", "copy", "record", "wait"};
+static const char *const cmd_word[] = {
+    "weight", "kernel", "call", "copy", "record", "wait", "collective"};
+static const char *const collective_word[] = {"allreduce", "allgather", "reduce_scatter"};
+static const char *const reduction_word[] = {"add", "min", "max"};
 static const char *const call_word[] = {
     "conv", "conv_transpose", "conv_wgrad", "matmul", "maxpool", "avgpool", "pack"};
 static const char *const post_word[] = {
@@ -152,6 +155,16 @@ static const plan_field call_field[] = {
 };
 #undef T
 
+#define T nnc_collective
+static const plan_field collective_field[] = {
+    WORD("the name of a collective", kind, collective_word),
+    WORD("add, min or max", reduction, reduction_word),
+    INT("devices", n, 1, INT16_MAX),
+    INT("rows", outer, 1, MOST),
+    {0},
+};
+#undef T
+
 #define T nnc_weight
 #define INLINE .when = 1 << NNC_W_inline
 #define FILE_ .when = 1 << NNC_W_file
@@ -208,6 +221,7 @@ const plan_row plan_rows[] = {
     ROW("tensor", n_tensor, tensor, tensor_field),
     ROW("kernel", n_kernel, kernel, kernel_field),
     ROW("call", n_call, call, call_field),
+    ROW("collective", n_collective, collective, collective_field),
     ROW("weight", n_weight, weight, weight_field),
     ROW("cmd", n_cmd, cmd, cmd_field),
     ROW("update", n_update, update, update_field),

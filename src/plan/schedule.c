@@ -89,8 +89,7 @@ typedef struct start {
 static int64_t copy_ns(const maker *m, nnc_ref v, int dev)
 {
     const int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, v));
-    return m->on[device_of(nnc_def(m->g, v))].kind == m->on[dev].kind ? 0
-                                                                      : nnc_target_link_ns(bytes);
+    return m->on[m->home[v]].kind == m->on[dev].kind ? 0 : nnc_target_link_ns(bytes);
 }
 
 static void wait_for(const list *l, start *t, nnc_ref v, int dev)
@@ -99,7 +98,7 @@ static void wait_for(const list *l, start *t, nnc_ref v, int dev)
     const nnc_node *n = &l->m->g->node[p];
     if (!runs_in_main(l->m, n))
         return;
-    bool same = device_of(n) == dev && l->stream[p] == t->stream;
+    bool same = l->m->home[v] == dev && l->stream[p] == t->stream;
     int64_t ns = same ? 0 : nnc_add_sat(target_of(l->m, dev)->launch_ns, copy_ns(l->m, v, dev));
     t->at = nnc_max64(t->at, nnc_add_sat(l->done[p], ns));
     if (l->done[p] >= t->latest) {
@@ -123,6 +122,25 @@ static start start_on(const list *l, const nnc_node *n, int s)
     return t;
 }
 
+/* Participants are on stream 0 of their devices, all at the same time. */
+static void place_collective(list *l, uint32_t id)
+{
+    const maker *m = l->m;
+    const nnc_node *n = &m->g->node[id];
+    int64_t at = 0;
+    for (int k = 0; k < n->n_in; k++)
+        at = nnc_max64(at, l->free_at[m->home[n->in[k]] * m->o->streams]);
+    for (int k = 0; k < n->n_in; k++) {
+        const nnc_node *p = nnc_def(m->g, m->root[n->in[k]]);
+        if (runs_in_main(m, p))
+            at = nnc_max64(at, l->done[p - m->g->node]);
+    }
+    l->stream[id] = 0;
+    l->done[id] = nnc_add_sat(at, l->time[id]);
+    for (int k = 0; k < n->n_in; k++)
+        l->free_at[m->home[n->in[k]] * m->o->streams] = l->done[id];
+}
+
 static void place_node(list *l, uint32_t id)
 {
     const maker *m = l->m;
@@ -141,6 +159,14 @@ static void place_node(list *l, uint32_t id)
     l->stream[id] = (int16_t)best;
     l->done[id] = nnc_add_sat(best_at, l->time[id]);
     l->free_at[device_of(n) * m->o->streams + best] = l->done[id];
+}
+
+static void place_next(list *l, uint32_t id)
+{
+    if (is_collective(&l->m->g->node[id]))
+        place_collective(l, id);
+    else
+        place_node(l, id);
     l->order[l->n_order++] = id;
     for (uint32_t e = l->succ0[id]; e < l->succ0[id + 1]; e++)
         if (--l->waiting[l->succ[e]] == 0)
@@ -192,7 +218,7 @@ static nnc_status list_schedule(list *l)
         if (runs_in_main(m, &g->node[i]) && l->waiting[i] == 0)
             nnc_heap_push(&l->ready, i);
     while (l->ready.n)
-        place_node(l, nnc_heap_pop(&l->ready));
+        place_next(l, nnc_heap_pop(&l->ready));
     return NNC_OK;
 }
 
@@ -203,7 +229,8 @@ static void find_copies(const maker *m, uint8_t *need)
 {
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
-        if (!runs_in_main(m, n))
+        if (!runs_in_main(m, n) ||
+            is_collective(n)) /* whose operands are where they are computed */
             continue;
         for (int k = 0; k < n->n_in; k++) {
             nnc_ref r = m->root[n->in[k]];
@@ -267,6 +294,39 @@ static void count_parts(const maker *m, const list *l, uint32_t *missing)
     }
 }
 
+/* A job for each participant of node i, one after the other. */
+static nnc_status add_collective(maker *m, job_list *out, uint32_t i)
+{
+    const nnc_node *n = &m->g->node[i];
+    const nnc_cost all = nnc_node_cost(m->g, n);
+    for (int k = 0; k < n->n_in; k++) {
+        job *j = make_job(out, &m->scratch, J_collective);
+        NNC_NEED(j, m->sink);
+        j->node = i;
+        j->item = k;
+        j->section = m->section[i];
+        j->device = m->home[n->in[k]];
+        j->cost.flops = all.flops / n->n_in + (k ? 0 : all.flops % n->n_in);
+        j->cost.bytes = all.bytes / n->n_in + (k ? 0 : all.bytes % n->n_in);
+    }
+    return NNC_OK;
+}
+
+static nnc_status add_node(maker *m, const list *l, job_list *out, uint32_t i)
+{
+    const nnc_node *n = &m->g->node[i];
+    if (is_collective(n))
+        return add_collective(m, out, i);
+    job *j = make_job(out, &m->scratch, J_node);
+    NNC_NEED(j, m->sink);
+    j->node = i;
+    j->section = m->section[i];
+    j->device = (int16_t)device_of(n);
+    j->stream = l->stream[i];
+    j->cost = nnc_node_cost(m->g, n);
+    return NNC_OK;
+}
+
 static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_list *out)
 {
     const nnc_graph *g = m->g;
@@ -281,19 +341,13 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
         const nnc_node *n = &g->node[l->order[i]];
         for (; section < m->section[l->order[i]]; section++)
             NNC_TRY(add_updates(m, out, l->stream, section));
-        job *j = make_job(out, &m->scratch, J_node);
-        NNC_NEED(j, m->sink);
-        j->node = l->order[i];
-        j->section = m->section[j->node];
-        j->device = (int16_t)device_of(n);
-        j->stream = l->stream[j->node];
-        j->cost = nnc_node_cost(g, n);
-        int16_t stream = j->stream;
+        NNC_TRY(add_node(m, l, out, l->order[i]));
         for (int r = 0; r < n->n_out;
              r++) { /* a concat in place is complete after the last of its parts */
             nnc_ref v = n->out + (nnc_ref)r, root = m->root[v];
             if (root == v || --missing[root] == 0)
-                NNC_TRY(add_copies(m, out, need, root, stream, j->section));
+                NNC_TRY(add_copies(
+                    m, out, need, root, l->stream[l->order[i]], m->section[l->order[i]]));
         }
     }
     for (; section < SEC__COUNT; section++)
@@ -365,6 +419,7 @@ static nnc_status depend_on_readers(sync *s, int32_t i, nnc_ref state)
         const job *j = &s->in->at[k];
         const nnc_node *n = j->kind == J_node ? &m->g->node[j->node] : NULL;
         bool reads = j->kind == J_copy && j->value == state;
+        reads |= j->kind == J_collective && m->root[m->g->node[j->node].in[j->item]] == state;
         for (int a = 0; n && j->device == m->home[state] && a < n->n_in && !reads; a++)
             reads = m->root[n->in[a]] == state;
         if (reads)
@@ -388,6 +443,10 @@ static nnc_status find_waits(sync *s)
         } else if (j->kind == J_update) {
             NNC_TRY(depend(s, i, j->value, j->device));
             NNC_TRY(depend_on_readers(s, i, m->root[m->g->node[j->node].out]));
+        } else if (j->kind == J_collective) {
+            const nnc_node *n = &m->g->node[j->node];
+            NNC_TRY(depend(s, i, n->in[j->item], j->device));
+            s->writer[slot(m, n->out + (nnc_ref)j->item, j->device)] = i;
         } else {
             const nnc_node *n = &m->g->node[j->node];
             for (int k = n->n_in; k-- > 0;) /* later operands tend to imply the earlier ones */

@@ -130,6 +130,15 @@ nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes)
     nnc_call c;
     nnc_choice got = {0};
     NNC_LOCAL(nnc_text) why = {0};
+    if (is_collective(n)) {
+        nnc_collective coll;
+        NNC_TRY(make_collective(m, n, &coll));
+        for (int k = 0; k < n->n_in; k++)
+            *bytes += nnc_collective_work(&coll, nnc_type_bytes(nnc_typeof(m->g, n->in[k])),
+                nnc_type_bytes(nnc_typeof(m->g, n->out + (nnc_ref)k)),
+                nnc_dtype_size((nnc_dtype)nnc_typeof(m->g, n->in[k])->dtype));
+        return NNC_OK;
+    }
     if (!nnc_has_call(on->env.target, m->g, n))
         return NNC_OK;
     if (!make_call(m->g, n, &c, &j.args, &reason))

@@ -222,7 +222,9 @@ static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
     if (why)
         return why;
     bool engine = c->kind == CMD_kernel || c->kind == CMD_call;
-    if (engine ? c->engine < 0 || c->engine >= p->n_engine || !p->engine[c->engine] : c->work >= 0)
+    const bool works = engine || c->kind == CMD_collective;
+    if (engine ? c->engine < 0 || c->engine >= p->n_engine || !p->engine[c->engine]
+               : c->work >= 0 && !works)
         return "no such engine, or a workspace without one";
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_weight: return weight_cmd_fault(v, c, i);
@@ -235,6 +237,11 @@ static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
             !nnc_type_is_dense(&p->tensor[c->arg[1]].type))
             return "a copy takes contiguous tensors";
         return NULL;
+    case CMD_collective:
+        return c->item < 0 || c->item >= p->n_collective ? "no such collective"
+               : c->n_arg != 2                   ? "a participant has an operand and a result"
+               : i < nnc_plan_first(p, SEC_main) ? "init has no collectives"
+                                                 : NULL;
     default:
         return c->n_arg                               ? "it takes no arguments"
                : c->item < 0 || c->item >= p->n_event ? "no such event"
@@ -329,6 +336,7 @@ static nnc_status check_all(check *v, nnc_arena *a)
             return bad_at(v, "command", i, why);
     NNC_TRY(plan_check_devices(v, a));
     NNC_TRY(check_events(v, a));
+    NNC_TRY(plan_check_collectives(v, a));
     NNC_TRY(check_ends(v));
     NNC_TRY(check_updates(v, a));
     return plan_check_memory(v, a);

@@ -19,6 +19,8 @@ bool plan_type_ok(const nnc_type *t); /* dims in range, order a permutation */
 nnc_status plan_check_kernels(check *v, nnc_arena *a) NNC_MUST;
 /* verify_device.c: every device has a name and the target of its kind, and its commands' code is for that target. */
 nnc_status plan_check_devices(const check *v, nnc_arena *a) NNC_MUST;
+/* collective.c: each has its participants, whose tensors fit, and none waits for another's later commands. */
+nnc_status plan_check_collectives(const check *v, nnc_arena *a) NNC_MUST;
 /* verify_memory.c: every read follows its write, and no live content is overwritten. */
 nnc_status plan_check_memory(check *v, nnc_arena *a) NNC_MUST;
 

@@ -23,6 +23,15 @@ static int stream_count(const nnc_plan *p)
     return n;
 }
 
+/* Streams of this rank's devices. */
+static int own_stream_count(const nnc_exec *e)
+{
+    int n = 0;
+    for (int d = 0; d < e->p->n_device; d++)
+        n += nnc_exec_owns(e, d) ? e->p->device[d].streams : 0;
+    return n;
+}
+
 /* Threads of the teams of a device's streams: the plan divides the machine's among streams that work at the same time. */
 static int team_size(const nnc_plan *p, int device)
 {
@@ -83,7 +92,7 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
     NNC_NEED(d->stream && d->end, sink);
     for (int s = 0; s < pd->streams; s++) {
         NNC_TRY(d->api->stream_create(
-            d->device, team_size(e->p, i), stream_count(e->p) == 1, &d->stream[s], sink));
+            d->device, team_size(e->p, i), own_stream_count(e) == 1, &d->stream[s], sink));
         NNC_TRY(nnc_exec_event(&e->events, &e->arena, d, &d->end[s], sink));
         e->n_stream++;
     }
@@ -114,6 +123,8 @@ static nnc_status create_events(nnc_exec *e, nnc_sink *sink)
         if (c->kind != CMD_record || e->event[c->item])
             continue;
         e->record[c->item] = i;
+        if (!nnc_exec_owns(e, c->device))
+            continue;
         NNC_TRY(
             nnc_exec_event(&e->events, &e->arena, &e->dev[c->device], &e->event[c->item], sink));
     }
@@ -133,6 +144,10 @@ nnc_status nnc_exec_issue(nnc_exec *e, int i)
     const place at = {&e->dev[c->device], c->stream};
     const nnc_device_api *api = at.d->api;
     const nnc_cmd *recorded;
+    if (!nnc_exec_owns(e, c->device))
+        return NNC_OK;
+    if (nnc_exec_crosses(e, i))
+        return nnc_exec_issue_across(e, i);
     nnc_stream *s = stream_of(e, c);
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_kernel:
@@ -147,12 +162,13 @@ nnc_status nnc_exec_issue(nnc_exec *e, int i)
                                   .bytes = c->bytes,
                                   .op_class = c->op_class});
     case CMD_copy: return nnc_exec_copy(e, c, at);
-    case CMD_record: return api->record(s, e->event[c->item]);
+    case CMD_record: NNC_TRY(api->record(s, e->event[c->item])); return nnc_exec_signal(e, i);
     case CMD_wait:
         recorded = &e->p->cmd[e->record[c->item]];
         return nnc_exec_wait(
             at, (place){&e->dev[recorded->device], recorded->stream}, e->event[c->item]);
     case CMD_weight: return nnc_exec_weight(e, i);
+    case CMD_collective: return nnc_exec_collective(e, i);
     case CMD__COUNT: break;
     }
     return NNC_E_BUG;
@@ -164,6 +180,8 @@ static nnc_status fence(nnc_exec *e, bool begin)
     const nnc_plan *p = e->p;
     if (e->n_stream == 1)
         return NNC_OK;
+    if (e->ranks)
+        return NNC_OK; /* the host has waited for this rank's streams (ranks.c) */
     for (int d = 0; d < p->n_device; d++)
         for (int s = 0; s < (begin ? 1 : p->device[d].streams); s++)
             NNC_TRY(e->dev[d].api->record(
@@ -178,15 +196,24 @@ static nnc_status fence(nnc_exec *e, bool begin)
     return NNC_OK;
 }
 
-nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink)
+nnc_status nnc_exec_sync_own(nnc_exec *e, nnc_sink *sink)
 {
     nnc_status first = NNC_OK;
     for (int d = 0; d < e->p->n_device; d++)
-        for (int s = 0; s < e->p->device[d].streams; s++) {
+        for (int s = 0; nnc_exec_owns(e, d) && s < e->p->device[d].streams; s++) {
             nnc_status status =
                 e->dev[d].api->sync(e->dev[d].stream[s], first == NNC_OK ? sink : NULL);
             first = first == NNC_OK ? status : first;
         }
+    return first;
+}
+
+nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink)
+{
+    nnc_status first = e->ranks ? nnc_exec_sync_ranks(e, sink) : nnc_exec_sync_own(e, sink);
+    e->self_broken = e->self && (e->self_broken || first != NNC_OK);
+    nnc_status mended = nnc_exec_mend_collectives(e);
+    first = first == NNC_OK ? mended : first;
     if (e->first_given > 0) {
         nnc_exec_spent(e, NNC_PH_first, e->first_given);
         e->first_given = -1;
@@ -232,6 +259,7 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
         status = fence(e, false);
     if (status == NNC_OK)
         return NNC_OK;
+    nnc_exec_break_collectives(e);
     const char *layers = i > first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
     return nnc_fail0(
         sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
@@ -240,8 +268,12 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
 {
     bool replayed = false;
+    if (e->ranks)
+        NNC_TRY(nnc_exec_order_run(e, SEC_main, sink));
     if (e->first_given == 0 && e->use == &e->own)
         e->first_given = nnc_now_ns();
+    if (e->ranks)
+        return nnc_exec_run_part(e, SEC_main, sink);
     nnc_status status = nnc_exec_replay(e, SEC_main, &replayed, sink);
     if (replayed && status == NNC_OK)
         return NNC_OK;
@@ -257,6 +289,10 @@ nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
     const nnc_section last = step ? SEC_step : SEC_accumulate;
     bool replayed = false;
     int32_t at = -1;
+    if (e->ranks) {
+        NNC_TRY(nnc_exec_order_run(e, last, sink));
+        return nnc_exec_run_part(e, last, sink);
+    }
     nnc_status status = nnc_exec_replay(e, last, &replayed, sink);
     if (status == NNC_OK && !replayed)
         status = fence(e, true);
@@ -266,6 +302,8 @@ nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
         status = fence(e, false);
     if (status == NNC_OK && !replayed)
         e->use->part[last].runs += e->use->part[last].runs < INT_MAX;
+    if (status != NNC_OK)
+        nnc_exec_break_collectives(e);
     const char *layers = at >= 0 && e->p->cmd[at].layers ? e->p->cmd[at].layers : "update";
     return status == NNC_OK ? status
                             : nnc_fail0(sink, status, "%s: the device refused the command: %s",
@@ -275,7 +313,7 @@ nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
 /* A whole batch: part by part where the device replays them. */
 static nnc_status give_batch(nnc_exec *e, bool step, nnc_sink *sink)
 {
-    if (!e->replays)
+    if (!e->replays && !e->ranks)
         return give(e, e->p->end[step ? SEC_step : SEC_accumulate], sink);
     NNC_TRY(nnc_exec_run(e, sink));
     return nnc_exec_update(e, step, sink);
@@ -294,6 +332,10 @@ nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink)
 static nnc_status put_tensor(nnc_exec *e, int32_t t, const void *data)
 {
     const dev *d = device_of(e, t);
+    if (!nnc_exec_owns(e, e->p->tensor[t].device))
+        return nnc_exec_put_remote(e, t, data);
+    if (e->ranks) /* where no fence orders stream 0 after the others */
+        NNC_TRY(nnc_exec_sync_ranks(e, NULL));
     return d->api->upload(
         d->stream[0], nnc_exec_address(e, t), data, nnc_type_bytes(&e->p->tensor[t].type));
 }
@@ -304,6 +346,10 @@ static nnc_status get_tensor(nnc_exec *e, int32_t t, int64_t offset, int64_t byt
     int64_t size = nnc_type_bytes(&e->p->tensor[t].type);
     if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset)
         return NNC_E_BUG;
+    if (!nnc_exec_owns(e, e->p->tensor[t].device))
+        return nnc_exec_get_remote(e, t, offset, bytes, data);
+    if (e->ranks)
+        NNC_TRY(nnc_exec_sync_ranks(e, NULL));
     return d->api->download(d->stream[0], data, (char *)nnc_exec_address(e, t) + offset, bytes);
 }
 
@@ -378,6 +424,10 @@ nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, in
     const nnc_plan *p = e->p;
     const int from = nnc_plan_first(p, first);
     const bool watched = first == SEC_main && e->watch;
+    if (e->ranks)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "commands are timed one by one in one process, not over %d ranks",
+            nnc_comm_world(e->ranks->comm));
     NNC_TRY(clock_events(e, sink));
     nnc_status status = fence(e, true);
     if (status == NNC_OK && watched)
@@ -390,6 +440,8 @@ nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, in
         status = issue_timed(e, first == SEC_main ? p->end[SEC_main] : from, p->end[last]);
     if (status == NNC_OK)
         status = fence(e, false);
+    if (status != NNC_OK)
+        nnc_exec_break_collectives(e);
     nnc_status synced = nnc_exec_sync(e, sink);
     if (status != NNC_OK)
         return nnc_fail0(
@@ -427,7 +479,7 @@ static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
     for (int i = 0; i < p->end[SEC_init] && status == NNC_OK; i++)
         if (!e->idle[i])
             status = nnc_exec_issue(e, i);
-    nnc_status synced = nnc_exec_sync(e, NULL);
+    nnc_status synced = nnc_exec_sync_own(e, NULL);
     share_init(e, nnc_now_ns() - from);
     if (status == NNC_OK)
         status = synced;
@@ -473,7 +525,7 @@ static nnc_status allocate_tables(nnc_exec *e, nnc_sink *sink)
 static nnc_status allocate_staging(nnc_exec *e, nnc_sink *sink)
 {
     int64_t most = 0;
-    for (int i = 0; i < e->p->n_cmd; i++)
+    for (int i = 0; i < e->p->n_cmd && !e->ranks; i++)
         if (nnc_exec_hidden_copy(e, &e->p->cmd[i]))
             most = nnc_max64(most, e->p->tensor[e->p->cmd[i].arg[1]].bytes);
     e->staging = most ? nnc_malloc((size_t)most) : NULL;
@@ -502,26 +554,30 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     const nnc_plan *p = e->p;
     NNC_TRY(nnc_exec_check(p, sink));
     NNC_TRY(allocate_tables(e, sink));
+    NNC_TRY(nnc_exec_join(e, o, sink));
     NNC_TRY(nnc_exec_find_engines(e, o, sink));
     for (int d = 0; d < p->n_device; d++)
-        NNC_TRY(open_device(e, o, d, sink));
-    e->replays = !o->no_replay;
-    for (int d = 0; d < p->n_device; d++) /* a device captures only its own work */
+        if (nnc_exec_owns(e, d))
+            NNC_TRY(open_device(e, o, d, sink));
+    e->replays = !o->no_replay && !e->ranks;
+    for (int d = 0; d < p->n_device && e->replays; d++) /* a device captures only its own work */
         e->replays = e->replays && e->dev[d].api->capture_begin && e->dev[d].api == e->dev[0].api;
     for (int s = SEC_main; s < SEC__COUNT; s++) /* submitting a single command is as cheap */
         e->own.part[s].no_replay = !e->replays || p->end[s] - nnc_exec_first(e, (nnc_section)s) < 2;
     NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(create_events(e, sink));
+    NNC_TRY(nnc_exec_find_collectives(e, sink));
     NNC_TRY(nnc_exec_find_handles(e, sink));
     NNC_TRY(nnc_exec_load(e, true, sink));
     NNC_TRY(nnc_exec_place(e, o, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, &e->arena, sink));
     NNC_TRY(nnc_exec_load(e, false, sink));
-    nnc_exec_find_watch(e);
+    if (!e->ranks)
+        nnc_exec_find_watch(e);
     NNC_TRY(run_init(e, sink));
     nnc_exec_offer(e);
     release_init(e);
-    return NNC_OK;
+    return nnc_exec_meet(e, NNC_OK, sink);
 }
 
 nnc_status nnc_exec_create(
@@ -535,6 +591,7 @@ nnc_status nnc_exec_create(
     e->use = &e->own;
     nnc_status status = create(e, o, sink);
     if (status != NNC_OK) {
+        (void)nnc_exec_meet(e, status, NULL); /* the others hear of it */
         nnc_exec_destroy(e);
         return status;
     }
@@ -546,6 +603,7 @@ void nnc_exec_destroy(nnc_exec *e)
 {
     if (!e)
         return;
+    nnc_exec_break_collectives(e); /* where commands were submitted and others not */
     /* streams first: destroying waits for their work, which uses everything else */
     for (int d = 0; e->dev && d < e->p->n_device; d++)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
@@ -557,6 +615,8 @@ void nnc_exec_destroy(nnc_exec *e)
         nnc_exec_unload(e, true);
     nnc_exec_drop_events(&e->events);
     nnc_exec_release(e);
+    nnc_exec_leave(e);
+    nnc_comm_close(e->self);
     for (int d = 0; e->dev && d < e->p->n_device; d++)
         close_device(e, d);
     nnc_free(e->staging);

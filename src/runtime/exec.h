@@ -5,6 +5,7 @@
 #include "runtime/runtime.h"
 #include <stdatomic.h>
 
+
 typedef struct dev {
     const nnc_device_api *api;
     nnc_device *device;
@@ -82,6 +83,10 @@ struct nnc_exec {
     table own, *use;    /* the planned addresses; those of the next run */
     int64_t *first_arg; /* by command */
     prepared **handle;  /* by command, into owned */
+    struct participant **collective; /* by command; NULL: the plan has none */
+    nnc_comm *self;     /* messages of collectives within this process; NULL: none, or through ranks */
+    bool self_broken;   /* since a command could not be submitted */
+    struct exec_ranks *ranks; /* NULL: all devices are this process's */
     prepared *owned;
     loaded_object *object; /* by engine and the plan's object */
     int n_owned;
@@ -100,6 +105,33 @@ struct nnc_exec {
     int64_t first_given; /* when main was first submitted; 0: not yet, -1: it is done */
 };
 
+/* An executor among those of other ranks (ranks.c). */
+typedef struct exec_ranks {
+    nnc_job *job;
+    nnc_comm *comm;  /* of this plan's messages: each has the command as its tag */
+    int rank;
+    int id;          /* of the executor in the job */
+    int *owner;      /* by device: its rank */
+    nnc_message *recv; /* of copies from other ranks, in the order of their commands */
+    int32_t *recv_cmd;
+    int n_recv;
+    int begun, end;  /* those of the current part: recv[begun..end) */
+    int32_t part_end; /* its last command + 1 */
+    struct crossing *at; /* by command */
+    nnc_message *signal; /* of own events to other ranks, by the command there that waits */
+    int32_t *signalled;  /* those commands */
+    int n_signalled;
+    int *next_wait;  /* by command that waits: the next one that waits for the same event on another rank, -1 */
+    int *first_wait; /* by event, -1 */
+    int running;     /* runs that the followers have not reported yet */
+} exec_ranks;
+
+/* Is device d of this process? */
+static inline bool nnc_exec_owns(const nnc_exec *e, int d)
+{
+    return !e->ranks || e->ranks->owner[d] == e->ranks->rank;
+}
+
 /* Adds the time since `from` to a phase. */
 static inline void nnc_exec_spent(nnc_exec *e, nnc_phase which, int64_t from)
 {
@@ -109,6 +141,8 @@ static inline void nnc_exec_spent(nnc_exec *e, nnc_phase which, int64_t from)
 static inline void *nnc_exec_address(const nnc_exec *e, int tensor)
 {
     const nnc_ptensor *t = &e->p->tensor[tensor];
+    if (!nnc_exec_owns(e, t->device))
+        return NULL;
     void *moved = e->use->at ? e->use->at[tensor] : NULL;
     moved = moved || !e->fixed ? moved : e->fixed[tensor];
     return moved ? moved : (char *)e->dev[t->device].base[t->space] + t->offset;
@@ -136,6 +170,32 @@ nnc_status nnc_exec_copy(nnc_exec *e, const nnc_cmd *c, place at);
 bool nnc_exec_hidden_copy(const nnc_exec *e, const nnc_cmd *c); /* true when it needs e->staging */
 /* Submits command `cmd` to its stream. */
 nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
+
+/* Waits for this process's streams. */
+nnc_status nnc_exec_sync_own(nnc_exec *e, nnc_sink *sink);
+
+enum { NNC_MAX_PARTICIPANTS = 256, NNC_SELF_TIMEOUT_S = 600 };
+/* collective.c. Prepares the plan's collectives; submits a participant's command; after a command that could not be submitted: ends the
+ * waits of those that were; once all streams are idle: prepares them for the next run. */
+nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink);
+nnc_status nnc_exec_collective(nnc_exec *e, int cmd);
+void nnc_exec_break_collectives(nnc_exec *e);
+nnc_status nnc_exec_mend_collectives(nnc_exec *e);
+
+/* ranks.c. Joins the other ranks' executors, which must have the same plan; ends of loading, on all ranks; leaves them. */
+nnc_status nnc_exec_join(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
+nnc_status nnc_exec_meet(nnc_exec *e, nnc_status loaded, nnc_sink *sink);
+void nnc_exec_leave(nnc_exec *e);
+/* Does an own command wait for, or copy to, another rank? Submits it; and what follows the record of an event that others wait for. */
+bool nnc_exec_crosses(const nnc_exec *e, int cmd);
+nnc_status nnc_exec_issue_across(nnc_exec *e, int cmd);
+nnc_status nnc_exec_signal(nnc_exec *e, int cmd);
+/* Rank 0: tells the others to run a part, after what runs is done. All ranks: run their commands of it. */
+nnc_status nnc_exec_order_run(nnc_exec *e, nnc_section last, nnc_sink *sink);
+nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink);
+nnc_status nnc_exec_sync_ranks(nnc_exec *e, nnc_sink *sink);
+nnc_status nnc_exec_put_remote(nnc_exec *e, int32_t tensor, const void *data);
+nnc_status nnc_exec_get_remote(nnc_exec *e, int32_t tensor, int64_t offset, int64_t bytes, void *data);
 
 /* shared.c. Allocates persistent memory, but for what other executors have, and init's; main's handles are loaded. After init:
  * lets others use what it has made. At the end: gives up all of it. */

@@ -21,6 +21,7 @@ static int expected_args(const nnc_plan *p, const nnc_cmd *c)
     case CMD_kernel: return c->item >= 0 && c->item < p->n_kernel ? p->kernel[c->item].n_args : -2;
     case CMD_call: return c->item >= 0 && c->item < p->n_call ? call_args(&p->call[c->item]) : -2;
     case CMD_weight: return c->item >= 0 && c->item < p->n_weight ? 1 : -2;
+    case CMD_collective: return c->item >= 0 && c->item < p->n_collective ? 2 : -2;
     case CMD_copy: return 2;
     case CMD_record:
     case CMD_wait: return c->item >= 0 && c->item < p->n_event ? 0 : -2;
@@ -82,9 +83,23 @@ nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink)
 
 /* ---- engines and handles --------------------------------------------------------------------- */
 
+/* Does a command of this rank's devices need engine i? */
+static bool used_here(const nnc_exec *e, int i)
+{
+    bool used = !e->ranks;
+    for (int k = 0; k < e->p->n_cmd && !used; k++) {
+        const nnc_cmd *c = &e->p->cmd[k];
+        used = (c->kind == CMD_kernel || c->kind == CMD_call) && c->engine == i &&
+               nnc_exec_owns(e, c->device);
+    }
+    return used;
+}
+
 nnc_status nnc_exec_find_engines(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
 {
     for (int i = 0; i < e->p->n_engine; i++) {
+        if (!used_here(e, i))
+            continue;
         for (int k = 0; k < o->n_engine; k++)
             if (!strcmp(o->engine[k]->name, e->p->engine[i]))
                 e->engine[i] = o->engine[k];
@@ -230,7 +245,7 @@ nnc_status nnc_exec_find_handles(nnc_exec *e, nnc_sink *sink)
         last[i] = -1;
     for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        if (c->kind != CMD_kernel && c->kind != CMD_call)
+        if ((c->kind != CMD_kernel && c->kind != CMD_call) || !nnc_exec_owns(e, c->device))
             continue;
         int32_t *l = &last[2 * c->item + (c->kind == CMD_call)];
         int32_t same = *l;

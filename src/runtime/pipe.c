@@ -167,6 +167,12 @@ nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink)
     nnc_pipe *q = nnc_calloc(1, sizeof *q);
     *out = NULL;
     NNC_NEED(q, sink);
+    if (e->ranks) {
+        nnc_free(q);
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "copies are overlapped with runs (--io) in one process, not over %d ranks",
+            nnc_comm_world(e->ranks->comm));
+    }
     q->e = e;
     q->passes = passes_input(e->p);
     nnc_arena_init(&q->arena, 0);

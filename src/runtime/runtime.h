@@ -4,6 +4,7 @@
 #define NNC_RUNTIME_H
 
 #include "base/base.h"
+#include "comm/comm.h"
 #include "plan/plan.h"
 
 /* ---- devices: one table of functions per kind ---------------------------------------------------------------------- */
@@ -81,6 +82,19 @@ typedef struct nnc_shared nnc_shared;
 nnc_shared *nnc_shared_create(void); /* NULL: out of memory */
 void nnc_shared_drop(nnc_shared *s);
 
+/* ---- several ranks --------------------------------------------------------------------------------------------------
+ * Each rank creates the same executors of the same plans, in the same order, and executes the commands of its own devices (nnc_rank_of);
+ * it has the memory and weights of these alone. Rank 0 leads: its program calls the functions below; the others follow, that is, do what
+ * it tells them to. Outputs, inputs and states of other ranks' devices are sent to and from rank 0. */
+typedef struct nnc_job nnc_job;
+nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink) NNC_MUST; /* on all ranks; c outlives it */
+/* Rank 0: ends the others' nnc_job_follow. After a failure: nnc_comm_abort instead. */
+void nnc_job_destroy(nnc_job *j);
+/* Other ranks: executes what rank 0 tells, with the job's executors, until it ends the job. */
+nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink) NNC_MUST;
+int nnc_job_rank(const nnc_job *j);
+int nnc_job_world(const nnc_job *j);
+
 typedef struct nnc_exec_options {
     const nnc_device_api *const *device; /* by kind: "cpu:1" is device 1 of the kind "cpu" */
     int n_device;
@@ -92,6 +106,7 @@ typedef struct nnc_exec_options {
     nnc_shared *shared;     /* NULL: nothing is shared, except with `states` */
     nnc_exec *states;       /* states of the same name and type, on a device of the same name, are those of this executor, and init
                              * does not fill them; NULL: of none. The two do not run at the same time */
+    nnc_job *job;           /* NULL: all devices are this process's */
     bool no_replay;         /* submit every run command by command, even where the device could replay it */
 } nnc_exec_options;
 

@@ -182,6 +182,8 @@ static nnc_status find_keys(nnc_exec *e, nnc_static *s, nnc_sink *sink)
     const nnc_plan *p = e->p;
     NNC_LOCAL(nnc_text) t = {0};
     for (int i = 0; i < p->end[SEC_init]; i++) {
+        if (!nnc_exec_owns(e, p->cmd[i].device))
+            continue;
         nnc_text_clear(&t);
         follow(e, &p->cmd[i], s, &t);
         NNC_NEED(!t.oom, sink);
@@ -234,7 +236,7 @@ static bool take_values(nnc_exec *e, nnc_static *s)
     bool ok = true;
     pthread_mutex_lock(&e->shared->lock);
     for (int i = 0; ok && i < p->n_tensor; i++) {
-        const value *v = is_static(p, i) && !s[i].unknown
+        const value *v = is_static(p, i) && !s[i].unknown && nnc_exec_owns(e, p->tensor[i].device)
                              ? find(e->shared, s[i].key, e->dev[p->tensor[i].device].api)
                              : NULL;
         if (v && (ok = use_block(e, v->in))) {
@@ -278,6 +280,8 @@ static nnc_status take_states(nnc_exec *e, nnc_static *s, const nnc_exec *from, 
         const int32_t t = p->update[k % p->n_update].state, theirs = same_state(e, t, from),
                       root = root_of(p, t);
         const int64_t at = p->tensor[t].offset - p->tensor[root].offset;
+        if (!nnc_exec_owns(e, p->tensor[t].device))
+            continue;
         const char *base = theirs < 0 ? NULL : (char *)nnc_exec_address(from, theirs) - at;
         block *b = theirs < 0 ? NULL : block_with(from, base);
         if (!base && (root == t || !s[root].found))
@@ -305,11 +309,13 @@ static void find_idle(nnc_exec *e, nnc_static *s)
         const nnc_cmd *c = &p->cmd[i];
         const int written = first_written(p, c);
         bool runs = written == c->n_arg; /* order between streams */
-        for (int k = written; k < c->n_arg; k++) {
+        const bool own = nnc_exec_owns(e, c->device);
+        for (int k = written; own && k < c->n_arg; k++) {
             const int root = root_of(p, c->arg[k]);
             const nnc_static *to = &s[root];
             runs = runs || (p->tensor[root].space == SP_init ? to->read : !to->found);
         }
+        runs = runs && own;
         e->idle[i] = !runs;
         for (int k = 0; runs && k < c->n_arg; k++)
             s[root_of(p, c->arg[k])].read = true;
@@ -400,7 +406,8 @@ nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink
         NNC_TRY(take_states(e, s, o->states, sink));
     find_idle(e, s);
     for (int d = 0; d < p->n_device; d++)
-        NNC_TRY(place_on(e, d, s, sink));
+        if (nnc_exec_owns(e, d))
+            NNC_TRY(place_on(e, d, s, sink));
     for (int i = 0; i < p->n_tensor; i++) {
         const int root = root_of(p, i);
         if (p->tensor[i].space == SP_persist && s[root].at)
@@ -422,7 +429,8 @@ void nnc_exec_offer(nnc_exec *e)
     for (int i = 0; i < p->n_tensor; i++) {
         const dev *d = &e->dev[p->tensor[i].device];
         value **first = &e->shared->value[s[i].key.lo % BUCKETS];
-        if (!is_static(p, i) || s[i].unknown || s[i].found || find(e->shared, s[i].key, d->api))
+        if (!is_static(p, i) || s[i].unknown || s[i].found || !s[i].at ||
+            find(e->shared, s[i].key, d->api))
             continue;
         value *v = nnc_malloc(sizeof *v); /* without memory it is not shared */
         if (v) {

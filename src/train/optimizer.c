@@ -364,11 +364,11 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     NNC_NEED(w && grad, sink);
     if (t->beta1 >= 1 || t->beta2 >= 1)
         return nnc_fail0(sink, NNC_E_USAGE, "--beta1 and --beta2 must be less than 1");
-    g->origin = "/optimizer";
+    g->origin = NNC_TRAIN_OPTIMIZER;
     if (t->loss_scale > 0)
         o.scale = number_state(&o, "loss_scale", t->loss_scale);
     NNC_TRY(find_gradients(&o, loss, w, grad, &k, sink));
-    g->origin = "/optimizer";
+    g->origin = NNC_TRAIN_OPTIMIZER;
     o.lr = scalar_input(g, NNC_TRAIN_LR, DT_f32);
     bundle *of = ARENA_NEW(&a, bundle, k);
     NNC_NEED(of, sink);

@@ -69,6 +69,7 @@ extern const nnc_training nnc_training_defaults;
     "v_scale" /* adam, adamw without loss_scale: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
 #define NNC_TRAIN_FIRST "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
 #define NNC_TRAIN_GRADIENT ".gradient" /* ends the name of the value that is a weight's gradient */
+#define NNC_TRAIN_OPTIMIZER "/optimizer" /* the path of the updates' nodes */
 #define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
 
 /* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of
@@ -82,6 +83,10 @@ nnc_status nnc_train_graph(
  * leaves them. */
 nnc_status nnc_evaluation_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
+
+/* The step (or evaluation) of n devices, each with a batch of its own, whose states are alike: gradients are means over the devices
+ * (replicate.c). Inputs have n times the rows; states of device d > 0 are named "conv1.weight.deviced". */
+nnc_status nnc_replicate(const nnc_graph *step, int n, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
 /* ---- learning rates ---- */
 

@@ -13,6 +13,7 @@ static const struct {
     {"autodiff", "base ir"},
     {"train", "base ir autodiff"},
     {"tensors", "base"},
+    {"comm", "base"},
     {"data", "base tensors"},
     {"onnx", "base ir"},
     {"frontend", "base ir onnx tensors"},
@@ -23,14 +24,15 @@ static const struct {
     {"interp", "base ir kernel math"},
     {"codegen", "base ir target kernel math schedule interp"},
     {"plan", "base ir target kernel codegen"},
-    {"runtime", "base cuda plan"},
+    {"runtime", "base comm cuda plan"},
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
+    {"plugins/mpi", "base comm"},
     {"plugins/jpeg", "base data"},
     {"plugins/png", "base data"},
     {"api",
-        "base ir train data target cuda tensors onnx frontend kernel passes codegen plan runtime "
+        "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm runtime "
         "engines"},
     {"cli", "base api"},
 };

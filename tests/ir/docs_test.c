@@ -8,7 +8,7 @@
 
 static const char *const class_title[] = {"Leaves", "Elementwise", "Elementwise, with a lowering",
     "Reductions", "Movement", "Windows", "Contractions", "Named ops with reductions",
-    "In order along an axis", "Regions"};
+    "In order along an axis", "Collectives", "Regions"};
 
 static void put_flags(nnc_text *t, uint32_t flags)
 {

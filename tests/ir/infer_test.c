@@ -6,6 +6,12 @@ static const struct row {
     const char *inputs, *op, *attrs, *results;
 } rows[] = {
     /* elementwise: shape, dtype and memory order follow */
+    {"f32[2,3];f32[2,3]", "allreduce", "", "f32[2,3];f32[2,3]"},
+    {"f32[1,3,4,4]{0,2,3,1};f32[1,3,4,4]{0,2,3,1}", "allreduce", "{reduction=max}", "f32[1,3,4,4]{0,2,3,1};f32[1,3,4,4]{0,2,3,1}"},
+    {"i8[2,3];i8[4,3]", "allgather", "", "i8[6,3];i8[6,3]"},
+    {"f16[2,3];f16[2,4]", "allgather", "{axis=1}", "f16[2,7];f16[2,7]"},
+    {"f32[4,6];f32[4,6]", "reduce_scatter", "{axis=1}", "f32[4,3];f32[4,3]"},
+    {"f32[4,6];f32[4,6]", "reduce_scatter", "", "f32[2,6];f32[2,6]"},
     {"f32[2,3]", "identity", "", "f32[2,3]"},
     {"bool[2]", "identity", "", "bool[2]"},
     {"f32[2,3]", "cast", "{to=f16}", "f16[2,3]"},

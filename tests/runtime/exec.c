@@ -453,6 +453,28 @@ TEST(exec_rejects_weights_in_another_order)
     plan_free(p);
 }
 
+/* A participant whose operand could not be computed takes part all the same; the failure is reported, and the next run works. */
+TEST(exec_failing_kernel_before_a_collective)
+{
+    nnc_plan *p = plan_meeting();
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    p->kernel[1].symbol = "fail_once";
+    inputs(0);
+    CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
+    CHECK_OK(nnc_exec_upload(e, 0, x));
+    CHECK_OK(nnc_exec_run(e, test_sink));
+    CHECK_INT(nnc_exec_sync(e, test_sink), NNC_E_DEVICE);
+    for (int again = 0; again < 3; again++) {
+        CHECK_OK(nnc_exec_run(e, test_sink));
+        CHECK_OK(nnc_exec_download(e, 0, y));
+        CHECK_OK(nnc_exec_sync(e, test_sink));
+        check_result(meeting_result, 0);
+    }
+    nnc_exec_destroy(e);
+    plan_free(p);
+}
+
 TEST(exec_failing_kernel)
 {
     nnc_plan *p = plan_diamond();
@@ -516,16 +538,17 @@ static void sweep(nnc_plan *p, float (*want)(int, float))
 
 TEST(every_device_call_may_fail)
 {
-    nnc_plan *line = plan_line(), *diamond = plan_diamond();
+    nnc_plan *line = plan_line(), *diamond = plan_diamond(), *meeting = plan_meeting();
     sweep(line, line_result);
     sweep(diamond, diamond_result);
+    sweep(meeting, meeting_result);
+    plan_free(meeting);
     plan_free(line);
     plan_free(diamond);
 }
 
-TEST(every_allocation_may_fail)
+static void sweep_allocations(nnc_plan *p)
 {
-    nnc_plan *p = plan_diamond();
     faulty_at = 0;
     inputs(0);
     for (int n = 1;; n++) {
@@ -544,4 +567,10 @@ TEST(every_allocation_may_fail)
         }
     }
     plan_free(p);
+}
+
+TEST(every_allocation_may_fail)
+{
+    sweep_allocations(plan_diamond());
+    sweep_allocations(plan_meeting());
 }

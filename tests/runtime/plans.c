@@ -1,5 +1,6 @@
 /* tests/runtime/plans.c -- see plans.h. */
 #include "plans.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -26,7 +27,9 @@ static nnc_status toy_run(void *handle, void *const *args, void *work)
     const float *a = args[0], *b = args[1];
     float *y = args[2];
     (void)work;
-    if (!strcmp(t->symbol, "fail"))
+    static atomic_bool failed; /* "fail_once" */
+    if (!strcmp(t->symbol, "fail") ||
+        (!strcmp(t->symbol, "fail_once") && !atomic_exchange(&failed, true)))
         return NNC_E_DEVICE;
     if (!strcmp(t->symbol, "slow_add"))
         nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
@@ -188,8 +191,40 @@ float diamond_result(int i, float x)
     return 2 * (x + (float)(i % 7) + 2);
 }
 
+nnc_plan *plan_meeting(void)
+{
+    making *m = start(2, 2);
+    nnc_plan *p = &m->p;
+    int w = weights(m);
+    int x = tensor(p, 0, SP_arena), y = tensor(p, 0, SP_arena), s = tensor(p, 0, SP_arena),
+        z = tensor(p, 0, SP_arena), k = tensor(p, 0, SP_arena);
+    int y1 = tensor(p, 1, SP_arena), s1 = tensor(p, 1, SP_arena), k1 = tensor(p, 1, SP_arena);
+    p->collective = nnc_calloc(1, sizeof *p->collective);
+    p->collective[p->n_collective++] = (nnc_collective){COLL_allreduce, RED_add, 2, 1};
+    p->n_event = 2;
+    command(m, CMD_kernel, 0, 1, 1, 3, (int[]){x, w, y});
+    command(m, CMD_copy, 0, 1, 0, 2, (int[]){y, y1});
+    command(m, CMD_record, 0, 1, 0, 0, NULL);
+    command(m, CMD_wait, 0, 0, 0, 0, NULL);
+    command(m, CMD_collective, 0, 0, 0, 2, (int[]){y, s});
+    p->cmd[p->n_cmd - 1].work = k;
+    command(m, CMD_wait, 1, 1, 0, 0, NULL);
+    command(m, CMD_collective, 1, 1, 0, 2, (int[]){y1, s1});
+    p->cmd[p->n_cmd - 1].work = k1;
+    command(m, CMD_kernel, 0, 0, 0, 3, (int[]){s, s, z});
+    p->input[0] = x;
+    p->output[0] = z;
+    return p;
+}
+
+float meeting_result(int i, float x)
+{
+    return 4 * (x + (float)(i % 7) + 2);
+}
+
 void plan_free(nnc_plan *p)
 {
+    nnc_free(p->collective);
     nnc_free(p->engine);
     nnc_free(p->device);
     nnc_free(p->tensor);

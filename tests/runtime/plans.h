@@ -15,6 +15,9 @@ extern int toy_loaded; /* handles alive */
 nnc_plan *plan_line(void);
 /* Two devices of two streams: y = x + p on cpu:0, copied to cpu:1, doubled there on its second stream, copied back. */
 nnc_plan *plan_diamond(void);
+/* Two devices of two streams: y = x + p on cpu:0, copied to cpu:1, and summed over both; z = the sum + itself, on cpu:0. */
+nnc_plan *plan_meeting(void);
+float meeting_result(int i, float x);
 void plan_free(nnc_plan *p);
 /* x[i] = i; what plan_line and plan_diamond make of it. */
 float line_result(int i, float x);

@@ -1,0 +1,71 @@
+/* api/ranks.c -- an environment as one of several ranks: threads, connection, leading and following. */
+#include "api/internal.h"
+#include <sched.h>
+#include <unistd.h>
+
+enum { TIMEOUT_S = 600 };
+
+/* Did the launcher bind this process to some of the cores that it has itself? Then they are this rank's own. */
+static bool is_bound(void)
+{
+    cpu_set_t own, parent;
+    return sched_getaffinity(0, sizeof own, &own) == 0 &&
+           sched_getaffinity(getppid(), sizeof parent, &parent) == 0 &&
+           CPU_COUNT(&own) < CPU_COUNT(&parent);
+}
+
+nnc_status nnc_env_find_ranks(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+{
+    e->ranks = (nnc_ranks){.world = 1, .local_size = 1};
+    if (!o->ranked)
+        return NNC_OK;
+    const int rank = !o->rank ? -1 : o->rank < 0 ? 0 : o->rank;
+    return nnc_ranks_find(rank, o->world ? o->world : -1, &e->ranks, sink);
+}
+
+int nnc_env_rank_threads(const nnc_env *e, int asked)
+{
+    if (e->ranks.world <= 1)
+        return asked;
+    const int share = is_bound() ? 1 : e->ranks.local_size > 0 ? e->ranks.local_size : 1;
+    const int own = nnc_cpu_count() / share;
+    /* a plan's devices, of all ranks, divide a target's threads */
+    const int64_t all = (int64_t)(asked > 0 ? asked : own > 0 ? own : 1) * e->ranks.world;
+    return (int)nnc_min64(all, 1024);
+}
+
+nnc_status nnc_env_join(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+{
+    if (e->ranks.world <= 1)
+        return NNC_OK;
+    NNC_TRY(nnc_comm_open(
+        &e->ranks, o->comm_timeout > 0 ? o->comm_timeout : TIMEOUT_S, &e->comm, sink));
+    return nnc_job_create(e->comm, &e->job, sink);
+}
+
+void nnc_env_leave(nnc_env *e)
+{
+    nnc_job_destroy(e->job);
+    nnc_comm_close(e->comm);
+}
+
+int nnc_env_rank(const nnc_env *e)
+{
+    return e->ranks.rank;
+}
+
+int nnc_env_world(const nnc_env *e)
+{
+    return e->ranks.world;
+}
+
+nnc_status nnc_env_follow(nnc_env *e, nnc_sink *sink)
+{
+    return nnc_job_follow(e->job, sink);
+}
+
+void nnc_env_abort(nnc_env *e, nnc_status why)
+{
+    if (e->comm)
+        nnc_comm_abort(e->comm, nnc_exit_code(why));
+}

@@ -1,0 +1,184 @@
+/* comm/self.c -- the transport between threads of one process. A message goes straight from the sender's memory into the receiver's when
+ * the second of the two calls comes; until then the first one is in a list. So a send is done only when it was received: what waits here
+ * in a circle would hang with any transport. */
+#include "comm/internal.h"
+#include <string.h>
+
+struct nnc_request {
+    struct nnc_request *next; /* of the hub's list, until it is matched */
+    void *data;
+    int64_t bytes;
+    int from, to, tag;
+    uint64_t space; /* the communicator's number */
+    bool sends, done, wrong; /* wrong: the other has another size */
+};
+
+/* All ranks' meeting place. */
+typedef struct hub {
+    pthread_mutex_t lock;
+    int users, n;
+    nnc_request *waiting; /* oldest first */
+    uint64_t next_space;
+    bool aborted;
+} hub;
+
+typedef struct group {
+    hub *h;
+    int rank;
+    uint64_t space, splits; /* splits: made so far, the same number on all ranks */
+} group;
+
+void *comm_self_join(void **shared, int rank, int n)
+{
+    group *g = nnc_calloc(1, sizeof *g);
+    hub *h = *shared;
+    if (g && !h) {
+        h = *shared = nnc_calloc(1, sizeof *h);
+        if (h)
+            pthread_mutex_init(&h->lock, NULL);
+    }
+    if (!g || !h) {
+        nnc_free(g);
+        return NULL;
+    }
+    h->n = n;
+    h->users++;
+    *g = (group){h, rank, 0, 0};
+    return g;
+}
+
+static void leave(void *at)
+{
+    group *g = at;
+    hub *h = g->h;
+    pthread_mutex_lock(&h->lock);
+    const bool last = --h->users == 0;
+    pthread_mutex_unlock(&h->lock);
+    nnc_free(g);
+    if (!last)
+        return;
+    while (h->waiting) {
+        nnc_request *r = h->waiting;
+        h->waiting = r->next;
+        nnc_free(r);
+    }
+    pthread_mutex_destroy(&h->lock);
+    nnc_free(h);
+}
+
+static const char *self_close(void *at)
+{
+    leave(at);
+    return NULL;
+}
+
+static const char *self_split(void *at, void **out, bool *done)
+{
+    group *g = at, *to = nnc_calloc(1, sizeof *to);
+    if (!to)
+        return "out of memory";
+    pthread_mutex_lock(&g->h->lock);
+    g->h->users++;
+    pthread_mutex_unlock(&g->h->lock);
+    /* the same number on all ranks, and no other communicator's: the path of splits that led here */
+    const uint64_t path[2] = {g->space, ++g->splits};
+    *to = (group){g->h, g->rank, nnc_hash(path, sizeof path).lo, 0};
+    *out = to;
+    *done = true;
+    return NULL;
+}
+
+static bool matches(const nnc_request *a, const nnc_request *b)
+{
+    return a->sends != b->sends && a->from == b->from && a->to == b->to && a->tag == b->tag &&
+           a->space == b->space;
+}
+
+static const char *post(group *g, nnc_request r, nnc_request **out)
+{
+    nnc_request *mine = nnc_malloc(sizeof *mine);
+    hub *h = g->h;
+    if (!mine)
+        return "out of memory";
+    r.space = g->space;
+    *mine = r;
+    pthread_mutex_lock(&h->lock);
+    nnc_request **at = &h->waiting;
+    while (*at && !matches(*at, mine))
+        at = &(*at)->next;
+    nnc_request *other = *at;
+    *at = other ? other->next : mine;
+    if (other) {
+        const nnc_request *from = mine->sends ? mine : other, *to = mine->sends ? other : mine;
+        mine->wrong = other->wrong = from->bytes != to->bytes;
+        if (!mine->wrong && from->bytes)
+            memcpy(to->data, from->data, (size_t)from->bytes);
+        mine->done = other->done = true;
+    }
+    pthread_mutex_unlock(&h->lock);
+    *out = mine;
+    return NULL;
+}
+
+static const char *self_send(
+    void *at, const void *data, int64_t bytes, int to, int tag, nnc_request **out)
+{
+    group *g = at;
+    return post(g,
+        (nnc_request){.data = (void *)data,
+            .bytes = bytes,
+            .from = g->rank,
+            .to = to,
+            .tag = tag,
+            .sends = true},
+        out);
+}
+
+static const char *self_recv(
+    void *at, void *data, int64_t bytes, int from, int tag, nnc_request **out)
+{
+    group *g = at;
+    return post(g,
+        (nnc_request){.data = data, .bytes = bytes, .from = from, .to = g->rank, .tag = tag}, out);
+}
+
+static const char *self_test(void *at, nnc_request *r, bool *done)
+{
+    group *g = at;
+    pthread_mutex_lock(&g->h->lock);
+    const bool over = r->done, wrong = r->wrong, aborted = g->h->aborted;
+    if (!over && aborted)
+        for (nnc_request **p = &g->h->waiting; *p; p = &(*p)->next)
+            if (*p == r) {
+                *p = r->next;
+                break;
+            }
+    pthread_mutex_unlock(&g->h->lock);
+    *done = over;
+    if (over || aborted)
+        nnc_free(r);
+    return over      ? wrong ? "the other rank's message has another size" : NULL
+           : aborted ? "another rank has given up"
+                     : NULL;
+}
+
+static void self_abort(void *at, int code)
+{
+    group *g = at;
+    (void)code;
+    pthread_mutex_lock(&g->h->lock);
+    g->h->aborted = true;
+    pthread_mutex_unlock(&g->h->lock);
+}
+
+const nnc_transport comm_self = {
+    .name = "self",
+    .close = self_close,
+    .split = self_split,
+    .drop = leave,
+    .send = self_send,
+    .recv = self_recv,
+    .test = self_test,
+    .abort = self_abort,
+    .most_tag = INT32_MAX,
+};

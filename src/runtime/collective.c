@@ -1,0 +1,334 @@
+/* runtime/collective.c -- collectives of the plan: each participant's command exchanges messages with all others, on its stream.
+ *
+ *   allreduce       reduce-scatter and allgather: participant k gets the k-th chunk of every operand, reduces them in the order of the
+ *                   participants, and sends the result to all
+ *   allgather       each operand is sent to all
+ *   reduce_scatter  part k of every operand is sent to participant k, which reduces them in the order of the participants
+ *
+ * The order is that of the plan and not that in which messages arrive, so results have the same bits however devices are spread over ranks.
+ * Participants of one process exchange messages, too: through `self`, or MPI to the same rank. Each has a tag for its sender and receiver,
+ * beyond the tags of commands; the two rounds of an allreduce keep their order. */
+#include "runtime/job.h"
+#include <math.h>
+#include <string.h>
+
+/* One participant. */
+typedef struct participant {
+    nnc_exec *e;
+    const nnc_collective *c;
+    nnc_comm *comm;
+    int me, tag; /* tag: of messages from 0 to 0; from i to k: tag + i n + k */
+    const int *rank; /* by participant */
+    const int64_t *src_bytes; /* by participant: of its operand */
+    int64_t dst_bytes, numel; /* numel: of the operand */
+    nnc_dtype type;
+    nnc_message *m; /* 2 n */
+    char what[96];
+} participant;
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+static double pick(double a, double b, nnc_reduction op)
+{
+    if (op == RED_add)
+        return a + b;
+    if (isnan(a) || isnan(b))
+        return NAN;
+    return op == RED_min ? (b < a ? b : a) : (b > a ? b : a);
+}
+
+static int64_t pick_int(int64_t a, int64_t b, nnc_reduction op, bool is_unsigned)
+{
+    if (op == RED_add)
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    const bool less = is_unsigned ? (uint64_t)b < (uint64_t)a : b < a;
+    return less == (op == RED_min) ? b : a;
+}
+
+/* y += x in f32, the order of the calls being that of the participants. */
+static void add_f32(float *restrict y, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+/* 16-bit floats are summed in f32 and rounded once; f64 in f64. */
+static void reduce_floats(
+    nnc_dtype d, nnc_reduction op, const void *const *x, int n_x, int64_t n, void *y)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double a = nnc_get_f64(d, x[0], i);
+        for (int k = 1; k < n_x; k++) {
+            a = pick(a, nnc_get_f64(d, x[k], i), op);
+            a = d == DT_f64 ? a : (double)(float)a;
+        }
+        nnc_set_f64(d, y, i, a);
+    }
+}
+
+/* y = x[0] + x[1] + ..., from left to right; y is none of them. */
+static void reduce(nnc_dtype d, nnc_reduction op, const void *const *x, int n_x, int64_t n, void *y)
+{
+    if (d == DT_f32 && op == RED_add) {
+        memcpy(y, x[0], (size_t)n * sizeof(float));
+        for (int k = 1; k < n_x; k++)
+            add_f32(y, x[k], n);
+        return;
+    }
+    if (nnc_is_float(d)) {
+        reduce_floats(d, op, x, n_x, n, y);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t a = nnc_get_i64(d, x[0], i);
+        for (int k = 1; k < n_x; k++)
+            a = pick_int(a, nnc_get_i64(d, x[k], i), op, d == DT_u64);
+        nnc_set_i64(d, y, i, a);
+    }
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* Begins one; nothing where there are no bytes, which the other side knows, too. */
+static nnc_status begin(
+    participant *p, nnc_message *m, int other, bool sends, void *at, int64_t bytes)
+{
+    const int n = p->c->n, from = sends ? p->me : other, to = sends ? other : p->me;
+    *m = (nnc_message){at, bytes, p->rank[other], p->tag + from * n + to, sends, NULL, true};
+    return bytes ? nnc_comm_start(p->comm, m, p->what) : NNC_OK;
+}
+
+static nnc_status finish(participant *p)
+{
+    return nnc_comm_finish(p->comm, p->m, 2 * p->c->n, p->what);
+}
+
+static void clear(participant *p)
+{
+    for (int k = 0; k < 2 * p->c->n; k++)
+        p->m[k].done = true;
+}
+
+/* First element of chunk k. */
+static int64_t chunk(const participant *p, int k)
+{
+    return (int64_t)((__int128)p->numel * k / p->c->n);
+}
+
+static nnc_status allreduce(participant *p, char *src, char *dst, char *work)
+{
+    const int n = p->c->n, me = p->me;
+    const int64_t size = nnc_dtype_size(p->type), from = chunk(p, me),
+                  mine = chunk(p, me + 1) - from;
+    const int64_t slot = nnc_align_up((p->numel + n - 1) / n * size, 64);
+    const void *x[NNC_MAX_PARTICIPANTS];
+    clear(p);
+    for (int k = 0; k < n; k++) {
+        const int64_t at = chunk(p, k), bytes = (chunk(p, k + 1) - at) * size;
+        x[k] = k == me ? src + from * size : work + k * slot;
+        if (k == me)
+            continue;
+        NNC_TRY(begin(p, &p->m[2 * k], k, true, src + at * size, bytes));
+        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, work + k * slot, mine * size));
+    }
+    NNC_TRY(finish(p));
+    reduce(p->type, (nnc_reduction)p->c->reduction, x, n, mine, dst + from * size);
+    clear(p);
+    for (int k = 0; k < n; k++) {
+        const int64_t at = chunk(p, k), bytes = (chunk(p, k + 1) - at) * size;
+        if (k == me)
+            continue;
+        NNC_TRY(begin(p, &p->m[2 * k], k, true, dst + from * size, mine * size));
+        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, dst + at * size, bytes));
+    }
+    return finish(p);
+}
+
+/* Copies rows between a packed and a strided place. */
+static void copy_rows(
+    char *to, int64_t to_step, const char *from, int64_t from_step, int64_t bytes, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(to + r * to_step, from + r * from_step, (size_t)bytes);
+}
+
+static nnc_status allgather(participant *p, char *src, char *dst, char *work)
+{
+    const int n = p->c->n, me = p->me;
+    const int64_t rows = p->c->outer, row = p->dst_bytes / rows;
+    int64_t at = 0, packed = 0;
+    char *in[NNC_MAX_PARTICIPANTS];
+    clear(p);
+    for (int k = 0; k < n; k++) {
+        in[k] = rows == 1 ? dst + at : work + packed;
+        at += p->src_bytes[k] / rows;
+        packed += nnc_align_up(p->src_bytes[k], 64);
+        if (k == me)
+            continue;
+        NNC_TRY(begin(p, &p->m[2 * k], k, true, src, p->src_bytes[me]));
+        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, in[k], p->src_bytes[k]));
+    }
+    NNC_TRY(finish(p));
+    in[me] = src;
+    at = 0;
+    for (int k = 0; k < n; k++) {
+        const int64_t inner = p->src_bytes[k] / rows;
+        if (rows > 1 || k == me)
+            copy_rows(dst + at, row, in[k], inner, inner, rows);
+        at += inner;
+    }
+    return NNC_OK;
+}
+
+static nnc_status reduce_scatter(participant *p, char *src, char *dst, char *work)
+{
+    const int n = p->c->n, me = p->me;
+    const int64_t rows = p->c->outer, inner = p->dst_bytes / rows;
+    const int64_t slot = nnc_align_up(p->dst_bytes, 64);
+    const void *x[NNC_MAX_PARTICIPANTS];
+    clear(p);
+    for (int k = 0; k < n; k++) {
+        char *part = rows == 1 ? src + k * inner : work + (n + k) * slot;
+        if (rows > 1)
+            copy_rows(part, inner, src + k * inner, n * inner, inner, rows);
+        x[k] = k == me ? part : work + k * slot;
+        if (k == me)
+            continue;
+        NNC_TRY(begin(p, &p->m[2 * k], k, true, part, p->dst_bytes));
+        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, work + k * slot, p->dst_bytes));
+    }
+    NNC_TRY(finish(p));
+    reduce(
+        p->type, (nnc_reduction)p->c->reduction, x, n, p->dst_bytes / nnc_dtype_size(p->type), dst);
+    return NNC_OK;
+}
+
+static nnc_status run(void *handle, void *const *args, void *work)
+{
+    participant *p = handle;
+    if (p->c->n == 1) {
+        memcpy(args[1], args[0], (size_t)p->dst_bytes);
+        return NNC_OK;
+    }
+    switch ((nnc_collective_kind)p->c->kind) {
+    case COLL_allreduce: return allreduce(p, args[0], args[1], work);
+    case COLL_allgather: return allgather(p, args[0], args[1], work);
+    case COLL_reduce_scatter: return reduce_scatter(p, args[0], args[1], work);
+    case COLL__COUNT: break;
+    }
+    return NNC_E_BUG;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* What the participants of one collective share. */
+typedef struct meeting {
+    int *rank;
+    int64_t *src_bytes;
+    int n, tag; /* n: participants so far */
+} meeting;
+
+static nnc_status add(nnc_exec *e, meeting *at, int32_t i, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    const nnc_cmd *c = &p->cmd[i];
+    const nnc_collective *k = &p->collective[c->item];
+    if (at->n == k->n)
+        return nnc_fail0(
+            sink, NNC_E_BUG, "plan: command %d: its collective has no more participants", i);
+    at->rank[at->n] = e->ranks ? e->ranks->owner[c->device] : 0;
+    at->src_bytes[at->n] = p->tensor[c->arg[0]].bytes;
+    const int me = at->n++;
+    if (!nnc_exec_owns(e, c->device))
+        return NNC_OK;
+    participant *x = ARENA_NEW(&e->arena, participant, 1);
+    nnc_message *m = ARENA_NEW(&e->arena, nnc_message, 2 * k->n);
+    NNC_NEED(x && m, sink);
+    *x = (participant){.e = e,
+        .c = k,
+        .comm = e->ranks ? e->ranks->comm : e->self,
+        .me = me,
+        .tag = at->tag,
+        .rank = at->rank,
+        .src_bytes = at->src_bytes,
+        .dst_bytes = p->tensor[c->arg[1]].bytes,
+        .numel = nnc_type_numel(&p->tensor[c->arg[0]].type),
+        .type = (nnc_dtype)p->tensor[c->arg[0]].type.dtype,
+        .m = m};
+    snprintf(
+        x->what, sizeof x->what, "%.60s: collective", c->layers && *c->layers ? c->layers : "plan");
+    e->collective[i] = x;
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    int64_t tags = p->n_cmd;
+    if (!p->n_collective)
+        return NNC_OK;
+    if (!e->ranks)
+        NNC_TRY(nnc_comm_self(1, NNC_SELF_TIMEOUT_S, &e->self, sink));
+    e->collective = ARENA_NEW(&e->arena, struct participant *, p->n_cmd + 1);
+    meeting *at = ARENA_NEW(&e->arena, meeting, p->n_collective);
+    NNC_NEED(e->collective && at, sink);
+    for (int k = 0; k < p->n_collective; k++) {
+        const int n = p->collective[k].n;
+        if (n < 1 || n > NNC_MAX_PARTICIPANTS)
+            return nnc_fail0(sink, NNC_E_FIT,
+                "plan: collective %d has %d participants; at most %d are possible", k, n,
+                NNC_MAX_PARTICIPANTS);
+        at[k] = (meeting){.rank = ARENA_NEW(&e->arena, int, n),
+            .src_bytes = ARENA_NEW(&e->arena, int64_t, n),
+            .tag = (int)tags};
+        NNC_NEED(at[k].rank && at[k].src_bytes, sink);
+        tags += (int64_t)n * n;
+        if (tags > nnc_comm_most_tag(e->ranks ? e->ranks->comm : e->self))
+            return nnc_fail0(sink, NNC_E_FIT, "the plan's messages are more than there are tags");
+    }
+    for (int32_t i = 0; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_collective)
+            NNC_TRY(add(e, &at[p->cmd[i].item], i, sink));
+    for (int k = 0; k < p->n_collective; k++)
+        if (at[k].n != p->collective[k].n)
+            return nnc_fail0(sink, NNC_E_BUG, "plan: collective %d lacks a participant", k);
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_collective(nnc_exec *e, int i)
+{
+    const nnc_cmd *c = &e->p->cmd[i];
+    return e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream],
+        &(nnc_work){.run = run,
+            .handle = e->collective[i],
+            .args = e->use->arg + e->first_arg[i],
+            .n_arg = c->n_arg,
+            .work = c->work >= 0 ? nnc_exec_address(e, c->work) : NULL,
+            .name = c->layers,
+            .flops = c->flops,
+            .bytes = c->bytes,
+            .op_class = c->op_class,
+            .always = true}); /* where an operand's command failed, too: the others wait for it */
+}
+
+void nnc_exec_break_collectives(nnc_exec *e)
+{
+    if (e->self)
+        nnc_comm_break(e->self, "a command was not submitted");
+    e->self_broken = e->self != NULL;
+}
+
+nnc_status nnc_exec_mend_collectives(nnc_exec *e)
+{
+    nnc_comm *fresh = NULL;
+    if (!e->self_broken)
+        return NNC_OK;
+    NNC_TRY(nnc_comm_self(1, NNC_SELF_TIMEOUT_S, &fresh, NULL));
+    nnc_comm_close(e->self);
+    e->self = fresh;
+    for (int i = 0; i < e->p->n_cmd; i++)
+        if (e->collective[i])
+            e->collective[i]->comm = fresh;
+    e->self_broken = false;
+    return NNC_OK;
+}

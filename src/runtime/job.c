@@ -1,0 +1,179 @@
+/* runtime/job.c -- rank 0 leads, the others follow: orders, what they carry, and their answers.
+ *
+ *   run    all followers run their part of main, or of what follows it, and answer with their status when it is done
+ *   put    the owner of an input or state gets its data
+ *   get    the owner of an output or state sends its data
+ *   end    no more orders */
+#include "runtime/job.h"
+#include <string.h>
+
+nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink)
+{
+    *out = NULL;
+    nnc_job *j = nnc_calloc(1, sizeof *j);
+    NNC_NEED(j, sink);
+    nnc_arena_init(&j->arena, 0);
+    nnc_status st = nnc_comm_split(c, &j->comm, sink);
+    if (st) {
+        nnc_arena_deinit(&j->arena);
+        nnc_free(j);
+        return st;
+    }
+    *out = j;
+    return NNC_OK;
+}
+
+int nnc_job_rank(const nnc_job *j)
+{
+    return nnc_comm_rank(j->comm);
+}
+
+int nnc_job_world(const nnc_job *j)
+{
+    return nnc_comm_world(j->comm);
+}
+
+nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what)
+{
+    return nnc_comm_send(j->comm, o, sizeof *o, to, TAG_order, what);
+}
+
+void nnc_job_destroy(nnc_job *j)
+{
+    if (!j)
+        return;
+    const order end = {.kind = OR_end};
+    for (int r = 1; nnc_job_rank(j) == 0 && r < nnc_job_world(j); r++)
+        if (nnc_job_tell(j, r, &end, "the end of the job") != NNC_OK)
+            break; /* it is broken: its user aborts it */
+    nnc_comm_close(j->comm);
+    nnc_arena_deinit(&j->arena);
+    nnc_free(j);
+}
+
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
+
+nnc_status nnc_exec_order_run(nnc_exec *e, nnc_section last, nnc_sink *sink)
+{
+    exec_ranks *k = e->ranks;
+    if (k->rank != 0)
+        return NNC_OK;
+    NNC_TRY(nnc_exec_sync_ranks(
+        e, sink)); /* followers take an order when they are done with the last */
+    const order o = {.kind = OR_run, .exec = k->id, .item = last};
+    for (int r = 1; r < nnc_job_world(k->job); r++)
+        if (nnc_job_tell(k->job, r, &o, "starting a run") != NNC_OK) {
+            (void)nnc_comm_failure(k->job->comm, sink);
+            return NNC_E_PEER;
+        }
+    k->running = 1;
+    return NNC_OK;
+}
+
+/* The followers' reports of the run. */
+static nnc_status collect(nnc_exec *e, nnc_sink *sink)
+{
+    exec_ranks *k = e->ranks;
+    nnc_status first = NNC_OK;
+    for (int r = 1; k->running && r < nnc_job_world(k->job); r++) {
+        int32_t theirs = 0;
+        nnc_status st = nnc_comm_recv(
+            k->job->comm, &theirs, sizeof theirs, r, TAG_done, "waiting for the end of the run");
+        if (st) {
+            (void)nnc_comm_failure(k->job->comm, sink);
+            first = first ? first : st;
+            break;
+        }
+        if (theirs && !first)
+            first = nnc_fail0(sink, (nnc_status)theirs, "rank %d failed: %s", r,
+                nnc_status_name((nnc_status)theirs));
+    }
+    k->running = 0;
+    return first;
+}
+
+nnc_status nnc_exec_sync_ranks(nnc_exec *e, nnc_sink *sink)
+{
+    exec_ranks *k = e->ranks;
+    nnc_status st = nnc_exec_sync_own(e, NULL);
+    st = st ? st : nnc_exec_finish_messages(e);
+    if (st && !nnc_comm_failure(k->comm, sink))
+        (void)nnc_fail0(sink, st, "rank %d: a command failed: %s", k->rank, nnc_status_name(st));
+    if (st)
+        return st;
+    return k->rank == 0 ? collect(e, sink) : NNC_OK;
+}
+
+nnc_status nnc_exec_put_remote(nnc_exec *e, int32_t tensor, const void *data)
+{
+    exec_ranks *k = e->ranks;
+    const nnc_ptensor *t = &e->p->tensor[tensor];
+    const int64_t bytes = nnc_type_bytes(&t->type);
+    const order o = {.kind = OR_put, .exec = k->id, .item = tensor, .bytes = bytes};
+    if (k->rank != 0)
+        return NNC_E_BUG;
+    NNC_TRY(nnc_exec_sync_ranks(e, NULL));
+    NNC_TRY(nnc_job_tell(k->job, k->owner[t->device], &o, t->name));
+    return nnc_comm_send(k->job->comm, data, bytes, k->owner[t->device], TAG_data, t->name);
+}
+
+nnc_status nnc_exec_get_remote(
+    nnc_exec *e, int32_t tensor, int64_t offset, int64_t bytes, void *data)
+{
+    exec_ranks *k = e->ranks;
+    const nnc_ptensor *t = &e->p->tensor[tensor];
+    const order o = {
+        .kind = OR_get, .exec = k->id, .item = tensor, .offset = offset, .bytes = bytes};
+    if (k->rank != 0)
+        return NNC_E_BUG;
+    NNC_TRY(nnc_exec_sync_ranks(e, NULL));
+    NNC_TRY(nnc_job_tell(k->job, k->owner[t->device], &o, t->name));
+    return nnc_comm_recv(k->job->comm, data, bytes, k->owner[t->device], TAG_data, t->name);
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+static nnc_status follow_run(nnc_exec *e, const order *o, nnc_sink *sink)
+{
+    nnc_status st = nnc_exec_run_part(e, (nnc_section)o->item, sink);
+    nnc_status synced = nnc_exec_sync_ranks(e, st ? NULL : sink);
+    st = st ? st : synced;
+    const int32_t said = st;
+    nnc_status told = nnc_comm_send(
+        e->ranks->job->comm, &said, sizeof said, 0, TAG_done, "reporting the end of a run");
+    return st ? st : told;
+}
+
+/* A tensor's data between rank 0 and this rank's device, whose streams are idle. */
+static nnc_status follow_copy(nnc_exec *e, const order *o)
+{
+    nnc_job *j = e->ranks->job;
+    const nnc_ptensor *t = o->item >= 0 && o->item < e->p->n_tensor ? &e->p->tensor[o->item] : NULL;
+    if (!t || !nnc_exec_owns(e, t->device) || o->offset < 0 || o->bytes < 0 ||
+        o->offset > t->bytes || o->bytes > t->bytes - o->offset)
+        return NNC_E_BUG;
+    char *at = (char *)nnc_exec_address(e, o->item) + o->offset;
+    return o->kind == OR_put ? nnc_comm_recv(j->comm, at, o->bytes, 0, TAG_data, t->name)
+                             : nnc_comm_send(j->comm, at, o->bytes, 0, TAG_data, t->name);
+}
+
+nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink)
+{
+    for (;;) {
+        order o;
+        nnc_status st =
+            nnc_comm_recv(j->comm, &o, sizeof o, 0, TAG_order, "waiting for the next run");
+        if (!st && o.kind == OR_end)
+            return NNC_OK;
+        nnc_exec *e = !st && o.exec >= 0 && o.exec < j->n_exec ? j->exec[o.exec] : NULL;
+        if (!st && !e)
+            return nnc_fail0(sink, NNC_E_PEER,
+                "rank %d: rank 0 runs a plan that this rank has not loaded", nnc_job_rank(j));
+        if (!st)
+            st = o.kind == OR_run ? follow_run(e, &o, sink) : follow_copy(e, &o);
+        if (st) {
+            (void)nnc_comm_failure(j->comm, sink);
+            return st;
+        }
+    }
+}

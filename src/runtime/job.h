@@ -1,0 +1,33 @@
+/* runtime/job.h -- what the executors of a rank have in common. Internal to runtime/. */
+#ifndef NNC_RUNTIME_JOB_H
+#define NNC_RUNTIME_JOB_H
+
+#include "runtime/exec.h"
+
+/* What rank 0 tells the others. */
+typedef enum order_kind { OR_run, OR_put, OR_get, OR_end } order_kind;
+typedef struct order {
+    int32_t kind, exec; /* exec: its number in the job */
+    int32_t item;       /* run: nnc_section, up to which; put, get: tensor */
+    int32_t unused;
+    int64_t offset, bytes;
+} order;
+
+/* Tags of a job's own communicator. */
+enum { TAG_order, TAG_data, TAG_done, TAG_join };
+
+struct nnc_job {
+    nnc_comm *comm; /* of orders and what answers them */
+    nnc_exec **exec; /* in the order of their creation; NULL: destroyed */
+    size_t cap;
+    int n_exec;
+    nnc_arena arena; /* of exec */
+};
+
+/* ranks.c: waits for the messages of the current part, whose commands are done. */
+nnc_status nnc_exec_finish_messages(nnc_exec *e);
+
+/* Sends an order to a rank. */
+nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what);
+
+#endif

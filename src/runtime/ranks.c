@@ -1,0 +1,375 @@
+/* runtime/ranks.c -- one plan over several ranks. The plan is the one that a process would execute alone: each rank executes the commands
+ * of its own devices, in the plan's order, and what connects devices of two ranks becomes messages whose tag is the command's number:
+ *
+ *   copy from an own device to another rank's   the data, sent on the copy's stream
+ *   copy from another rank's to an own device   received into place; begun when the part of the run begins
+ *   wait for an event of another rank           a message without data, sent after the record; and the copies that come before the record
+ *                                               in the plan are waited for
+ *
+ * That a copy is received from the beginning on is what a copy in one process does: its data comes when its stream comes to it, and by then
+ * nobody uses the bytes that it overwrites, as the verifier has shown by the events, which are messages here. Nothing deadlocks: a command
+ * waits for commands before it in the plan only, so of those that are not done the first in the plan can always go on.
+ *
+ * Parts of a run (main; what follows it) begin when this rank's streams and messages are done with the one before. */
+#include "runtime/job.h"
+#include <string.h>
+
+/* A command's messages with other ranks: work for its stream. */
+typedef struct crossing {
+    nnc_exec *e;
+    int32_t cmd;
+    int peer; /* copy, wait: the other rank */
+    bool crosses;
+    bool is_told; /* wait: the data that arrives just before the record is the message */
+    int n_recv; /* wait: recv[0..n_recv) are before its record */
+    int32_t event; /* record: that others wait for; -1 */
+    char what[96]; /* for messages */
+} crossing;
+
+static int owner_of(const nnc_exec *e, int32_t tensor)
+{
+    return e->ranks->owner[e->p->tensor[tensor].device];
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+static void describe(crossing *x, const nnc_cmd *c, const char *does)
+{
+    snprintf(
+        x->what, sizeof x->what, "%.60s: %s", c->layers && *c->layers ? c->layers : "plan", does);
+}
+
+static nnc_status alloc_ranks(nnc_exec *e, exec_ranks *k, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    k->owner = ARENA_NEW(&e->arena, int, p->n_device);
+    k->at = ARENA_NEW(&e->arena, crossing, p->n_cmd + 1);
+    k->recv = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
+    k->recv_cmd = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
+    k->signal = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
+    k->signalled = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
+    k->next_wait = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
+    k->first_wait = ARENA_NEW(&e->arena, int, p->n_event + 1);
+    NNC_NEED(k->owner && k->at && k->recv && k->recv_cmd && k->next_wait && k->first_wait &&
+                 k->signal && k->signalled,
+        sink);
+    memset(k->first_wait, 0xff, ((size_t)p->n_event + 1) * sizeof *k->first_wait);
+    for (int d = 0; d < p->n_device; d++)
+        k->owner[d] = nnc_rank_of(d, p->n_device, nnc_comm_world(k->comm));
+    return NNC_OK;
+}
+
+/* Does the command just before the record, on its stream, send data to this rank? */
+static bool told_by_copy(const nnc_exec *e, int32_t record, int rank)
+{
+    const nnc_plan *p = e->p;
+    const nnc_cmd *r = &p->cmd[record];
+    for (int32_t i = record; i-- > 0;) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->device == r->device && c->stream == r->stream)
+            return c->kind == CMD_copy && owner_of(e, c->arg[1]) == rank;
+    }
+    return false;
+}
+
+static void find_copy(nnc_exec *e, int32_t i)
+{
+    exec_ranks *k = e->ranks;
+    const nnc_cmd *c = &e->p->cmd[i];
+    const int from = k->owner[c->device], to = owner_of(e, c->arg[1]);
+    crossing *x = &k->at[i];
+    if (from == to)
+        return;
+    describe(x, c, "copy to another rank");
+    x->crosses = from == k->rank;
+    x->peer = to;
+    if (to != k->rank)
+        return;
+    k->recv_cmd[k->n_recv] = i;
+    k->recv[k->n_recv++] =
+        (nnc_message){.bytes = e->p->tensor[c->arg[1]].bytes, .peer = from, .tag = i, .done = true};
+}
+
+static void find_wait(nnc_exec *e, int32_t i)
+{
+    exec_ranks *k = e->ranks;
+    const nnc_cmd *c = &e->p->cmd[i];
+    const int32_t record = e->record[c->item];
+    const int from = k->owner[e->p->cmd[record].device], to = k->owner[c->device];
+    crossing *x = &k->at[i];
+    if (from == to)
+        return;
+    x->is_told = told_by_copy(e, record, to);
+    x->crosses = to == k->rank;
+    x->peer = from;
+    while (x->n_recv < k->n_recv && k->recv_cmd[x->n_recv] < record)
+        x->n_recv++;
+    describe(x, &e->p->cmd[record ? record - 1 : 0], "waiting for another rank");
+    if (from == k->rank && !x->is_told) {
+        k->next_wait[i] = k->first_wait[c->item];
+        k->first_wait[c->item] = i;
+        k->signal[i] = (nnc_message){.peer = to, .tag = i, .sends = true, .done = true};
+        k->signalled[k->n_signalled++] = i;
+    }
+}
+
+static nnc_status find_crossings(nnc_exec *e, nnc_sink *sink)
+{
+    exec_ranks *k = e->ranks;
+    const nnc_plan *p = e->p;
+    for (int32_t i = 0; i < p->n_cmd; i++) {
+        k->at[i] = (crossing){.e = e, .cmd = i, .event = -1};
+        k->next_wait[i] = -1;
+        if (p->cmd[i].kind == CMD_record)
+            e->record[p->cmd[i].item] = i;
+    }
+    for (int32_t i = 0; i < p->n_cmd; i++) {
+        const int before = k->n_recv;
+        if (p->cmd[i].kind == CMD_copy)
+            find_copy(e, i);
+        if (p->cmd[i].kind == CMD_wait)
+            find_wait(e, i);
+        if (i < p->end[SEC_init] && (k->at[i].crosses || k->n_recv > before))
+            return nnc_fail0(sink, NNC_E_BUG,
+                "plan: command %d: weights are prepared without other ranks, and it needs one", i);
+    }
+    return NNC_OK;
+}
+
+/* Rank 0 collects `mine` of all ranks, and they get its own. all: by rank, on rank 0. */
+static nnc_status exchange(
+    exec_ranks *k, const void *mine, void *all, void *first, int64_t bytes, const char *what)
+{
+    nnc_comm *c = k->job->comm;
+    if (k->rank != 0) {
+        NNC_TRY(nnc_comm_send(c, mine, bytes, 0, TAG_join, what));
+        return nnc_comm_recv(c, first, bytes, 0, TAG_join, what);
+    }
+    memcpy(first, mine, (size_t)bytes);
+    memcpy(all, mine, (size_t)bytes);
+    for (int r = 1; r < nnc_comm_world(c); r++)
+        NNC_TRY(nnc_comm_recv(c, (char *)all + r * bytes, bytes, r, TAG_join, what));
+    for (int r = 1; r < nnc_comm_world(c); r++)
+        NNC_TRY(nnc_comm_send(c, mine, bytes, r, TAG_join, what));
+    return NNC_OK;
+}
+
+static nnc_status fail_plan(int rank, nnc_hash128 theirs, nnc_hash128 first, nnc_sink *sink)
+{
+    char a[33], b[33];
+    nnc_hash_hex(theirs, a);
+    nnc_hash_hex(first, b);
+    return nnc_fail0(sink, NNC_E_PEER,
+        "rank %d has another plan (%s) than rank 0 (%s): all ranks take the same model, flags and "
+        "version of nnc; on hosts that differ, name the machine: --target=FILE --threads=N",
+        rank, a, b);
+}
+
+static nnc_status compare_plans(nnc_exec *e, nnc_sink *sink)
+{
+    exec_ranks *k = e->ranks;
+    const int world = nnc_comm_world(k->comm);
+    const nnc_hash128 mine = nnc_plan_hash(e->p);
+    nnc_hash128 first;
+    NNC_FREED nnc_hash128 *all = nnc_calloc((size_t)world, sizeof *all);
+    NNC_NEED(all && (mine.lo || mine.hi), sink);
+    NNC_TRY(exchange(k, &mine, all, &first, sizeof mine, "comparing plans"));
+    for (int r = 1; k->rank == 0 && r < world; r++)
+        if (all[r].lo != mine.lo || all[r].hi != mine.hi)
+            return fail_plan(r, all[r], mine, sink);
+    return mine.lo == first.lo && mine.hi == first.hi ? NNC_OK
+                                                      : fail_plan(k->rank, mine, first, sink);
+}
+
+static nnc_status check_devices(const nnc_exec *e, const exec_ranks *k, nnc_sink *sink)
+{
+    const int world = nnc_comm_world(k->comm);
+    if (e->p->n_device < world)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "%d ranks, but a plan of %d device%s: expected a device or more for each rank "
+            "(--devices=%d, and layers that name them)",
+            world, e->p->n_device, e->p->n_device == 1 ? "" : "s", world);
+    for (int d = 0; d < e->p->n_device; d++)
+        if (strncmp(e->p->device[d].name, "cpu:", 4) != 0)
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "device %d is %s: so far ranks exchange data of CPU devices alone", d,
+                e->p->device[d].name);
+    if (e->p->n_cmd > nnc_comm_most_tag(k->comm))
+        return nnc_fail0(
+            sink, NNC_E_FIT, "the plan's %d commands are more than MPI has tags", e->p->n_cmd);
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_join(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
+{
+    nnc_job *j = o->job;
+    if (!j)
+        return NNC_OK;
+    exec_ranks *k = ARENA_NEW(&e->arena, exec_ranks, 1);
+    NNC_NEED(k && ARENA_ROOM(&j->arena, j->exec, j->cap, j->n_exec + 1), sink);
+    k->job = j;
+    k->rank = nnc_job_rank(j);
+    k->id = j->n_exec++;
+    j->exec[k->id] = e;
+    NNC_TRY(nnc_comm_split(j->comm, &k->comm, sink));
+    nnc_status st = alloc_ranks(e, k, sink);
+    if (st) {
+        nnc_comm_close(k->comm);
+        return st;
+    }
+    e->ranks = k; /* from here on nnc_exec_leave closes it */
+    st = compare_plans(e, sink);
+    if (st == NNC_E_PEER)
+        (void)nnc_comm_failure(k->comm, sink);
+    NNC_TRY(st);
+    NNC_TRY(check_devices(e, k, sink));
+    return find_crossings(e, sink);
+}
+
+nnc_status nnc_exec_meet(nnc_exec *e, nnc_status loaded, nnc_sink *sink)
+{
+    exec_ranks *k = e->ranks;
+    int32_t mine = loaded, first = 0;
+    if (!k || loaded == NNC_E_PEER)
+        return loaded;
+    const int world = nnc_comm_world(k->comm);
+    NNC_FREED int32_t *theirs = nnc_calloc((size_t)world, sizeof *theirs);
+    NNC_NEED(theirs, sink);
+    nnc_status st = exchange(k, &mine, theirs, &first, sizeof mine, "loading the weights");
+    if (st) {
+        (void)nnc_comm_failure(k->comm, sink);
+        return st;
+    }
+    for (int r = 1; k->rank == 0 && r < world; r++)
+        if (theirs[r] && !loaded)
+            return nnc_fail0(sink, NNC_E_PEER, "rank %d could not load its part of the model: %s",
+                r, nnc_status_name((nnc_status)theirs[r]));
+    if (first && !loaded && k->rank)
+        return nnc_fail0(sink, NNC_E_PEER, "rank 0 could not load its part of the model: %s",
+            nnc_status_name((nnc_status)first));
+    return loaded;
+}
+
+void nnc_exec_leave(nnc_exec *e)
+{
+    if (!e->ranks)
+        return;
+    e->ranks->job->exec[e->ranks->id] = NULL;
+    nnc_comm_close(e->ranks->comm);
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+/* Work of streams. It always runs: where a command failed, the others still get their messages, and the failure is reported by the
+ * stream that had it. */
+static nnc_status run_send(void *handle, void *const *args, void *work)
+{
+    const crossing *x = handle;
+    const nnc_plan *p = x->e->p;
+    (void)work;
+    return nnc_comm_send(x->e->ranks->comm, args[0], p->tensor[p->cmd[x->cmd].arg[0]].bytes,
+        x->peer, x->cmd, x->what);
+}
+
+static nnc_status run_wait(void *handle, void *const *args, void *work)
+{
+    const crossing *x = handle;
+    exec_ranks *k = x->e->ranks;
+    (void)args, (void)work;
+    if (!x->is_told)
+        NNC_TRY(nnc_comm_recv(k->comm, NULL, 0, x->peer, x->cmd, x->what));
+    const int n = x->n_recv - k->begun;
+    return n > 0 ? nnc_comm_finish(k->comm, k->recv + k->begun, n, x->what) : NNC_OK;
+}
+
+/* Signals are begun only: where the other rank first waits for a later command of this stream, it takes them later. */
+static nnc_status run_signal(void *handle, void *const *args, void *work)
+{
+    const crossing *x = handle;
+    exec_ranks *k = x->e->ranks;
+    (void)args, (void)work;
+    for (int w = k->first_wait[x->event]; w >= 0; w = k->next_wait[w])
+        if (w < k->part_end)
+            NNC_TRY(nnc_comm_start(k->comm, &k->signal[w], "signalling that work is done"));
+    return NNC_OK;
+}
+
+static nnc_status submit(
+    nnc_exec *e, crossing *x, nnc_status (*run)(void *handle, void *const *args, void *work))
+{
+    const nnc_cmd *c = &e->p->cmd[x->cmd];
+    const nnc_work w = {.run = run,
+        .handle = x,
+        .args = e->use->arg + e->first_arg[x->cmd],
+        .n_arg = c->n_arg,
+        .name = c->layers && *c->layers ? c->layers : NULL,
+        .bytes = c->bytes,
+        .op_class = "copy",
+        .always = true};
+    return e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream], &w);
+}
+
+bool nnc_exec_crosses(const nnc_exec *e, int cmd)
+{
+    return e->ranks && e->ranks->at[cmd].crosses;
+}
+
+nnc_status nnc_exec_issue_across(nnc_exec *e, int cmd)
+{
+    return submit(e, &e->ranks->at[cmd], e->p->cmd[cmd].kind == CMD_copy ? run_send : run_wait);
+}
+
+nnc_status nnc_exec_signal(nnc_exec *e, int cmd)
+{
+    const int event = e->p->cmd[cmd].item;
+    if (!e->ranks || e->ranks->first_wait[event] < 0)
+        return NNC_OK;
+    e->ranks->at[cmd].event = event;
+    return submit(e, &e->ranks->at[cmd], run_signal);
+}
+
+nnc_status nnc_exec_finish_messages(nnc_exec *e)
+{
+    exec_ranks *k = e->ranks;
+    const int n = k->end - k->begun;
+    nnc_status st =
+        n > 0 ? nnc_comm_finish(k->comm, k->recv + k->begun, n, "copies from other ranks") : NNC_OK;
+    for (int i = 0; i < k->n_signalled && !st; i++)
+        st = nnc_comm_finish(
+            k->comm, &k->signal[k->signalled[i]], 1, "signalling that work is done");
+    k->begun = k->end;
+    return st;
+}
+
+/* Begins the copies that arrive in commands first..end-1. */
+static nnc_status begin_receives(nnc_exec *e, int32_t first, int32_t end)
+{
+    exec_ranks *k = e->ranks;
+    k->part_end = end;
+    k->begun = 0;
+    while (k->begun < k->n_recv && k->recv_cmd[k->begun] < first)
+        k->begun++;
+    for (k->end = k->begun; k->end < k->n_recv && k->recv_cmd[k->end] < end; k->end++) {
+        nnc_message *m = &k->recv[k->end];
+        m->data = nnc_exec_address(e, e->p->cmd[k->recv_cmd[k->end]].arg[1]);
+        NNC_TRY(nnc_comm_start(k->comm, m, "copies from other ranks"));
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink)
+{
+    int32_t at = nnc_exec_first(e, last);
+    nnc_status st = nnc_exec_sync_own(e, sink);
+    if (!st)
+        st = nnc_exec_finish_messages(e);
+    if (!st)
+        st = begin_receives(e, at, e->p->end[last]);
+    if (!st)
+        st = nnc_exec_issue_part(e, last, &at);
+    if (st && !nnc_comm_failure(e->ranks->comm, sink))
+        return nnc_fail0(sink, st, "%s: the device refused the command: %s",
+            at < e->p->n_cmd && e->p->cmd[at].layers ? e->p->cmd[at].layers : "run",
+            nnc_status_name(st));
+    return st;
+}

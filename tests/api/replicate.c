@@ -1,0 +1,167 @@
+/* tests/api/replicate.c -- a training step of several devices is that of one device with all their samples: by the float64 reference, over
+ * some steps, for the optimizers and what changes gradients on the way. */
+#include "test.h"
+#include "train/train.h"
+#include <math.h>
+
+enum { EACH = 4, STEPS = 3, MOST = 4, CLASSES = 5 };
+
+/* Weights of several sizes: bundled, and by themselves. */
+static const char model[] = "graph @net {\n"
+                            "%%x = input : f32[%d,3,6,6]\n"
+                            "%%w = param : f32[8,3,3,3] = gen(\"w\", seed=1, scale=0.3)\n"
+                            "%%b = param : f32[8] = gen(\"b\", seed=1, scale=0.3)\n"
+                            "%%v = param : f32[5,288] = gen(\"v\", seed=1, scale=0.1)\n"
+                            "%%c = param : f32[5] = gen(\"c\", seed=1, scale=0.1)\n"
+                            "%%y = conv %%x, %%w, %%b {pads=[1,1,1,1]} loc \"/conv\"\n"
+                            "%%r = tanh %%y loc \"/tanh\"\n"
+                            "%%f = reshape %%r {shape=[%d,288]} loc \"/flatten\"\n"
+                            "%%z = linear %%f, %%v, %%c loc \"/linear\"\n"
+                            "return %%z }\n";
+
+static nnc_graph *model_of(int batch)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_scan s;
+    nnc_printf(&t, model, batch, batch);
+    nnc_scan_init(&s, "net", nnc_text_str(&t), t.n);
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    CHECK(g != NULL);
+    return g;
+}
+
+/* Steps of a graph: `out` are the outputs and new states of each. */
+static void steps(const nnc_graph *g, int batch, nnc_rval *out)
+{
+    static float x[STEPS][MOST * EACH * 3 * 6 * 6];
+    static int64_t target[STEPS][MOST * EACH];
+    static const float number[] = {0.1f, 10, 31.6f};
+    for (int s = 0; s < STEPS; s++) {
+        const void *in[16];
+        const bool first = s % 2 == 0;
+        int n = 0;
+        nnc_rng_fill(nnc_rng_key("x", (uint64_t)s), 0, (size_t)batch * 108, 1, x[s]);
+        for (int i = 0; i < batch; i++)
+            target[s][i] = nnc_rng_u32(nnc_rng_key("t", (uint64_t)s), (uint64_t)i) % CLASSES;
+        for (uint32_t i = 0; i < g->n_node && n < 16; i++) {
+            const char *name = g->value[g->node[i].out].name;
+            if (g->node[i].op != OP_input)
+                continue;
+            in[n++] = !strcmp(name, "x")                ? (const void *)x[s]
+                      : !strcmp(name, NNC_TRAIN_TARGET) ? (const void *)target[s]
+                      : !strcmp(name, NNC_TRAIN_LR)     ? &number[0]
+                      : !strcmp(name, NNC_TRAIN_SCALE1) ? &number[1]
+                      : !strcmp(name, NNC_TRAIN_SCALE2) ? (const void *)&number[2]
+                                                        : (const void *)&first;
+        }
+        CHECK_OK(nnc_eval_step(g, in, 1, s ? out + (s - 1) * (int)g->n_output : NULL,
+            out + s * (int)g->n_output, test_sink));
+    }
+}
+
+static double distance(const nnc_rval *a, const nnc_rval *b)
+{
+    double most = 0;
+    for (int64_t i = 0; i < nnc_type_numel(&a->type); i++) {
+        const double p = a->f ? a->f[i] : (double)a->i[i], q = b->f ? b->f[i] : (double)b->i[i];
+        const double d = fabs(p - q) / fmax(fabs(p), 1e-3);
+        most = d <= most ? most : isnan(d) ? INFINITY : d;
+    }
+    return most;
+}
+
+static void check(const nnc_training *t, int n, const char *what)
+{
+    nnc_graph *m[2] = {model_of(EACH), model_of(EACH * n)}, *step = NULL, *all = NULL,
+              *whole = NULL;
+    CHECK_OK(nnc_train_graph(m[0], t, &step, test_sink));
+    CHECK_OK(nnc_replicate(step, n, &all, test_sink));
+    CHECK_OK(nnc_train_graph(m[1], t, &whole, test_sink));
+    const uint32_t results = nnc_result_outputs(whole);
+    const int states = (int)(whole->n_output - results);
+    CHECK_INT(nnc_result_outputs(all), results);
+    CHECK_INT(all->n_output - results, states * n);
+    nnc_rval *a = nnc_calloc(STEPS * all->n_output, sizeof *a);
+    nnc_rval *b = nnc_calloc(STEPS * whole->n_output, sizeof *b);
+    steps(all, EACH * n, a);
+    steps(whole, EACH * n, b);
+    double most = 0;
+    for (int s = 0; s < STEPS; s++) {
+        const nnc_rval *x = a + s * (int)all->n_output, *y = b + s * (int)whole->n_output;
+        for (uint32_t i = 0; i < results; i++)
+            most = fmax(most, distance(&x[i], &y[i]));
+        for (int i = 0; i < states * n; i++)
+            most = fmax(most, distance(&x[results + (uint32_t)i], &y[results + (uint32_t)(i / n)]));
+    }
+    if (!(most <
+            (n == 3 ? 1e-4 : 1e-9))) /* factors 1/N are numbers of f32, exact for powers of two */
+        test_fail(__FILE__, __LINE__, "%s, %d devices: off by %g", what, n, most);
+    for (uint32_t i = 0; i < STEPS * all->n_output; i++)
+        nnc_rval_free(&a[i]);
+    for (uint32_t i = 0; i < STEPS * whole->n_output; i++)
+        nnc_rval_free(&b[i]);
+    nnc_free(a);
+    nnc_free(b);
+    nnc_graph *const own[] = {m[0], m[1], step, all, whole};
+    for (size_t i = 0; i < NNC_COUNT(own); i++)
+        nnc_graph_destroy(own[i]);
+}
+
+TEST(replicated_steps)
+{
+    static const struct {
+        const char *what;
+        nnc_training t;
+    } cases[] = {{"sgd", {NNC_TRAINING_DEFAULTS}},
+        {"momentum",
+            {NNC_TRAINING_DEFAULTS, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01}},
+        {"adam", {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adam, .label_smoothing = 0.1}},
+        {"adamw, clipped", {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adamw, .clip_norm = 0.1,
+                               .weight_decay = 0.1}},
+        {"accumulated", {NNC_TRAINING_DEFAULTS, .momentum = 0.9, .accumulate = 2}},
+        {"scaled", {NNC_TRAINING_DEFAULTS, .loss_scale = 1024}}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++)
+        for (int n = 1; n <= MOST; n++)
+            check(&cases[i].t, n, cases[i].what);
+}
+
+/* Nothing but scalars and collectives is between devices in the step: each computes with its own copies. */
+TEST(replicated_places)
+{
+    const nnc_training t = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
+    int collectives = 0;
+    CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+    CHECK_OK(nnc_replicate(step, 2, &all, test_sink));
+    for (uint32_t i = 0; all && i < all->n_node; i++) {
+        const nnc_node *n = &all->node[i];
+        collectives += nnc_op_class((nnc_op)n->op) == CL_collective;
+        for (int k = 0; k < n->n_in && n->device == 1; k++) {
+            const nnc_node *d = nnc_def(all, n->in[k]);
+            const nnc_type *x = nnc_typeof(all, n->in[k]);
+            const bool given = d->op == OP_slice || d->op == OP_input;
+            CHECK(d->device == 1 || x->rank == 0 || given || d->op == OP_allreduce);
+        }
+    }
+    CHECK_INT(collectives,
+        3); /* as the optimizer's bundles: v and w; b and c, which begin at no multiple of 16, by themselves */
+    nnc_graph_destroy(m);
+    nnc_graph_destroy(step);
+    nnc_graph_destroy(all);
+}
+
+TEST(replicated_refuses)
+{
+    nnc_training t = nnc_training_defaults;
+    t.ignore_index = -100;
+    nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
+    CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+    CHECK_INT(nnc_replicate(step, 2, &all, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("--strategy=data with --ignore-index");
+    nnc_graph_destroy(step);
+    CHECK_OK(nnc_evaluation_graph(m, &t, &step, test_sink)); /* has no gradients */
+    CHECK_OK(nnc_replicate(step, 2, &all, test_sink));
+    nnc_graph_destroy(m);
+    nnc_graph_destroy(step);
+    nnc_graph_destroy(all);
+}

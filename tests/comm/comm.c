@@ -1,0 +1,245 @@
+/* tests/comm/comm.c -- messages between threads: data, order, communicators apart, and every failure in bounded time. */
+#include "comm/comm.h"
+#include "test.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+typedef struct peer {
+    nnc_comm *c;
+    nnc_status status;
+    pthread_t thread;
+    int round;
+} peer;
+
+static void begin(peer *p, nnc_comm *c, void *(*fn)(void *))
+{
+    *p = (peer){.c = c};
+    CHECK(pthread_create(&p->thread, NULL, fn, p) == 0);
+}
+
+/* Two ranks of one process, closed by end(). */
+static void pair(nnc_comm **c, double timeout_s)
+{
+    CHECK_OK(nnc_comm_self(2, timeout_s, c, test_sink));
+    CHECK_INT(nnc_comm_rank(c[1]), 1);
+    CHECK_INT(nnc_comm_world(c[1]), 2);
+}
+
+static void end(nnc_comm **c)
+{
+    nnc_comm_close(c[0]);
+    nnc_comm_close(c[1]);
+}
+
+enum { MANY = 200 };
+
+/* Echoes what it gets, and its successor. */
+static void *echo(void *arg)
+{
+    peer *p = arg;
+    for (int i = 0; i < MANY && !p->status; i++) {
+        int v = 0;
+        p->status = nnc_comm_recv(p->c, &v, sizeof v, 0, 7, "echo");
+        v++;
+        if (!p->status)
+            p->status = nnc_comm_send(p->c, &v, sizeof v, 0, 8, "echo");
+    }
+    return NULL;
+}
+
+TEST(comm_messages)
+{
+    nnc_comm *c[2];
+    peer p;
+    pair(c, 20);
+    begin(&p, c[1], echo);
+    for (int i = 0; i < MANY; i++) {
+        int back = 0;
+        CHECK_OK(nnc_comm_send(c[0], &i, sizeof i, 1, 7, "there"));
+        CHECK_OK(nnc_comm_recv(c[0], &back, sizeof back, 1, 8, "back"));
+        CHECK_INT(back, i + 1);
+    }
+    pthread_join(p.thread, NULL);
+    CHECK_OK(p.status);
+    end(c);
+}
+
+/* Messages of one tag keep their order; those of other tags and communicators pass by. */
+TEST(comm_order)
+{
+    nnc_comm *c[2], *d[2];
+    int sent[4] = {1, 2, 3, 4}, got[4] = {0};
+    nnc_message m[8];
+    pair(c, 20);
+    CHECK_OK(nnc_comm_split(c[0], &d[0], test_sink));
+    CHECK_OK(nnc_comm_split(c[1], &d[1], test_sink));
+    for (int i = 0; i < 4; i++) { /* 1 and 2: tag 5; 3: tag 6; 4: tag 5 of the other communicator */
+        m[i] = (nnc_message){&sent[i], sizeof(int), 1, i == 2 ? 6 : 5, true, NULL, false};
+        CHECK_OK(nnc_comm_start(i == 3 ? d[0] : c[0], &m[i], "send"));
+    }
+    static const int in_turn[] = {3, 2, 0, 1};
+    for (int k = 0; k < 4; k++) {
+        const int i = in_turn[k];
+        m[4 + i] = (nnc_message){&got[i], sizeof(int), 0, i == 2 ? 6 : 5, false, NULL, false};
+        CHECK_OK(nnc_comm_start(i == 3 ? d[1] : c[1], &m[4 + i], "recv"));
+    }
+    CHECK_OK(nnc_comm_finish(c[0], m, 3, "sent"));
+    CHECK_OK(nnc_comm_finish(c[1], m + 4, 3, "received"));
+    CHECK_OK(nnc_comm_finish(d[0], m + 3, 1, "sent"));
+    CHECK_OK(nnc_comm_finish(d[1], m + 7, 1, "received"));
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(got[i], sent[i]);
+    end(d);
+    end(c);
+}
+
+/* A rank that does not answer is given up after the deadline, with a message that says who waited for whom and for what. */
+TEST(comm_deadline)
+{
+    nnc_comm *c[2];
+    int v;
+    pair(c, 0.2);
+    const int64_t from = nnc_now_ns();
+    CHECK_INT(nnc_comm_recv(c[0], &v, sizeof v, 1, 3, "/layers/4: copy"), NNC_E_PEER);
+    const double s = (double)(nnc_now_ns() - from) * 1e-9;
+    CHECK(s >= 0.2 && s < 5);
+    CHECK(nnc_comm_failure(c[0], test_sink));
+    CHECK_DIAG("rank 0: /layers/4: copy: rank 1 has not sent for 0.2 s (--comm-timeout)");
+    CHECK(!nnc_comm_failure(c[0], test_sink)); /* once */
+    CHECK_INT(nnc_comm_send(c[0], &v, sizeof v, 1, 3, "later"), NNC_E_PEER); /* at once */
+    CHECK((double)(nnc_now_ns() - from) * 1e-9 < s + 0.15);
+    end(c);
+}
+
+TEST(comm_sizes_differ)
+{
+    nnc_comm *c[2];
+    int v[2] = {1, 2};
+    pair(c, 5);
+    nnc_message m = {v, sizeof v, 1, 3, true, NULL, false};
+    CHECK_OK(nnc_comm_start(c[0], &m, "send"));
+    CHECK_INT(nnc_comm_recv(c[1], v, sizeof v[0], 0, 3, "/x: copy"), NNC_E_PEER);
+    CHECK(nnc_comm_failure(c[1], test_sink));
+    CHECK_DIAG(
+        "rank 1: /x: copy: receiving from rank 0: the other rank's message has another size");
+    CHECK_INT(nnc_comm_finish(c[0], &m, 1, "send"), NNC_E_PEER);
+    end(c);
+}
+
+static void *wait_long(void *arg)
+{
+    peer *p = arg;
+    int v;
+    p->status = nnc_comm_recv(p->c, &v, sizeof v, 0, 1, "a message that never comes");
+    return NULL;
+}
+
+/* A rank that gives up ends the others' waits at once, in all communicators. */
+TEST(comm_abort)
+{
+    nnc_comm *c[2], *d[2];
+    peer p;
+    pair(c, 60);
+    CHECK_OK(nnc_comm_split(c[0], &d[0], test_sink));
+    CHECK_OK(nnc_comm_split(c[1], &d[1], test_sink));
+    const int64_t from = nnc_now_ns();
+    begin(&p, d[1], wait_long);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    nnc_comm_abort(c[0], 6);
+    pthread_join(p.thread, NULL);
+    CHECK_INT(p.status, NNC_E_PEER);
+    CHECK(nnc_comm_failure(c[1], test_sink));
+    CHECK_DIAG("another rank has given up");
+    CHECK((double)(nnc_now_ns() - from) * 1e-9 < 10);
+    end(d);
+    end(c);
+}
+
+/* ---- discovery ------------------------------------------------------------------------------- */
+
+static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_SIZE", "SLURM_PROCID",
+    "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE"};
+
+/* Sets the environment to these variables alone: name, value, ..., NULL. */
+static void launch(const char *const *set)
+{
+    for (size_t i = 0; i < NNC_COUNT(variables); i++)
+        unsetenv(variables[i]);
+    for (; *set; set += 2)
+        setenv(set[0], set[1], 1);
+}
+
+static void found(const char *const *set, int rank, int world, const char *by, bool mpi)
+{
+    nnc_ranks r;
+    launch(set);
+    CHECK_OK(nnc_ranks_find(-1, -1, &r, test_sink));
+    CHECK_INT(r.rank, rank);
+    CHECK_INT(r.world, world);
+    CHECK_STR(r.by, by);
+    CHECK_INT(r.mpi, mpi);
+}
+
+#define SET(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+TEST(comm_ranks_by_launcher)
+{
+    nnc_ranks r;
+    found((const char *const[]){NULL}, 0, 1, "no launcher", false);
+    found(SET("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "4", "PMIX_RANK", "1",
+              "OMPI_COMM_WORLD_LOCAL_RANK", "1", "OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+        1, 4, "Open MPI", true);
+    CHECK_OK(nnc_ranks_find(-1, -1, &r, test_sink));
+    CHECK_INT(r.local_rank, 1);
+    CHECK_INT(r.local_size, 2);
+    found(SET("PMI_RANK", "2", "PMI_SIZE", "3"), 2, 3, "PMI", true);
+    found(SET("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "PMIX_RANK", "5"), 5, 8, "Slurm",
+        true);
+    /* a batch script is no rank, though its job has tasks */
+    found(SET("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), 0, 1, "no launcher", false);
+    found(SET("RANK", "1", "WORLD_SIZE", "2"), 1, 2, "torchrun", false);
+    launch((const char *const[]){NULL});
+}
+
+TEST(comm_ranks_that_are_none)
+{
+    nnc_ranks r;
+    nnc_comm *c;
+    launch(SET("OMPI_COMM_WORLD_RANK", "4", "OMPI_COMM_WORLD_SIZE", "4"));
+    CHECK_INT(nnc_ranks_find(-1, -1, &r, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("rank 4 of 4 (Open MPI): expected ranks 0 to N-1");
+    launch(SET("RANK", "x", "WORLD_SIZE", "2"));
+    CHECK_INT(nnc_ranks_find(-1, -1, &r, test_sink), NNC_E_USAGE);
+    launch(SET("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "4"));
+    CHECK_OK(nnc_ranks_find(1, 4, &r, test_sink));
+    CHECK_INT(nnc_ranks_find(0, 4, &r, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("--rank=0 --world=4, but Open MPI says rank 1 of 4");
+    launch((const char *const[]){NULL});
+    CHECK_INT(nnc_ranks_find(1, -1, &r, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("--rank is given without --world");
+    CHECK_INT(nnc_ranks_find(2, 2, &r, test_sink), NNC_E_USAGE);
+    CHECK_OK(nnc_ranks_find(1, 2, &r, test_sink));
+    CHECK_INT(nnc_comm_open(&r, 1, &c, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("start the job with mpirun -n 2");
+}
+
+/* Blocks of consecutive devices; every rank has one. */
+TEST(comm_rank_of_device)
+{
+    for (int world = 1; world <= 9; world++)
+        for (int n = world; n <= 30; n++) {
+            int of[30] = {0}, before = 0;
+            for (int d = 0; d < n; d++) {
+                const int r = nnc_rank_of(d, n, world);
+                CHECK(r >= before && r <= before + 1 && r < world);
+                before = r;
+                of[r]++;
+            }
+            for (int r = 0; r < world; r++)
+                CHECK(of[r] >= n / world && of[r] <= n / world + 1);
+        }
+}
