@@ -13,7 +13,7 @@ enum { CONDITIONING_FACTOR = 16 }; /* as between the programs of a comparison */
 enum { TIES_FACTOR = 4 };
 /* Of a search: ties, operations of all its evaluations, and evaluations that are made even where these are more. */
 enum { MOST_SEARCHED = 512, LEAST_EVALUATIONS = 12 };
-static const double most_ops = 4e11;
+static const double most_ops = 1e11; /* of a program; about 20 seconds on two cores */
 
 static bool within(const nnc_error *e, double nmse, double sum)
 {
@@ -47,6 +47,14 @@ static nnc_rounding rounding_of(const layers *l)
 static int count(const layers *l)
 {
     return l->n + l->n_state;
+}
+
+static bool all_agree(const layers *l)
+{
+    bool ok = true;
+    for (int i = 0; i < count(l); i++)
+        ok &= l->at[i].agrees;
+    return ok;
 }
 
 /* Raises the limits of layers beyond theirs to what simulated rounding explains. */
@@ -296,16 +304,20 @@ static bool possible(const layers *l, const double *sum)
     return ok;
 }
 
-static void widen(layers *l, const double *sum)
+/* Allows for all near ties together. faint: only in layers where a tie changes less, on average, than rounding does, so that none can be told
+ * from it: a search finds nothing there, and many may add up. */
+static void widen(layers *l, const double *sum, bool faint)
 {
     for (int i = 0; i < count(l); i++) {
         layer *y = &l->at[i];
         const nnc_error *e = &y->side[y->side[FUSED].there ? FUSED : UNFUSED].e;
-        if (!y->agrees && e->ref2 > 0)
-            y->limit = TIES_FACTOR * (sum[i] / e->ref2 + y->limit);
-        y->agrees = y->agrees || both_within(y, 0);
+        if (y->agrees || !(e->ref2 > 0) ||
+            (faint && sum[i] > (double)l->ties.n * y->limit * e->ref2))
+            continue;
+        y->limit = TIES_FACTOR * (sum[i] / e->ref2 + y->limit);
+        y->agrees = both_within(y, 0);
+        l->widened = true;
     }
-    l->widened = true;
 }
 
 static nnc_status allow_ties(layers *l)
@@ -323,10 +335,13 @@ static nnc_status allow_ties(layers *l)
         nnc_ties_spread(l->source, l->input, threads, &l->ties, l->reference.value, sum, l->sink));
     if (!possible(l, sum))
         return NNC_OK;
+    widen(l, sum, true);
+    if (all_agree(l))
+        return NNC_OK;
     nnc_eval_cost(l->source, &ops, &bytes);
     const double most = fmax(most_ops / (double)(ops + 1), LEAST_EVALUATIONS);
     if (l->ties.n > MOST_SEARCHED || log2((double)l->ties.n) + 4 > most) {
-        widen(l, sum);
+        widen(l, sum, false);
         return NNC_OK;
     }
     for (int k = 0; k < SIDES; k++)
@@ -337,14 +352,6 @@ static nnc_status allow_ties(layers *l)
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
-
-static bool all_agree(const layers *l)
-{
-    bool ok = true;
-    for (int i = 0; i < count(l); i++)
-        ok &= l->at[i].agrees;
-    return ok;
-}
 
 nnc_status nnc_layers_judge(layers *l)
 {
