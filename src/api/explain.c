@@ -1,5 +1,6 @@
 /* api/explain.c -- what the passes decided and why: a table of passes, then each pass's decisions. Decisions for the same reason are one
- * group, and those of layers that differ in numbers, as repeated layers do, one row with ranges, a count and a sum; --verbose lists each. */
+ * group, and those of layers that differ in numbers, as repeated layers do, one row with ranges, a count and a sum. --verbose lists
+ * each. */
 #include "api/internal.h"
 #include "api/report_text.h"
 #include <ctype.h>
@@ -229,7 +230,8 @@ static void put_blanks(nnc_text *t, size_t from, int width)
         nnc_putc(t, ' ');
 }
 
-/* rules: those of the group differ. more: decisions of the group that are not listed. Layers that are too long for the line get their own. */
+/* Appends a row; layers that are too long for the line get their own. rules: those of the group differ. more: decisions of the group that
+ * are not listed. */
 static void put_row(nnc_text *t, const row *r, bool rules, size_t more)
 {
     NNC_LOCAL(nnc_text) ranges = {0}, layers = {0}, label = {0};
@@ -405,7 +407,7 @@ static void put_totals(nnc_text *t, const char *name, totals s)
     nnc_putc(t, '\n');
 }
 
-/* Of a training step: what of the forward pass the backward pass has in memory, and what it computes again. */
+/* Sums of a training step: bytes of the forward pass that stay for the backward pass, and bytes that are computed again. */
 static void put_kept(nnc_text *t, const nnc_remarks *r)
 {
     int64_t bytes[2] = {0, 0};

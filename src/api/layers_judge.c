@@ -1,9 +1,9 @@
 /* api/layers_judge.c -- decides which layers agree with float64.
  *
- * A layer agrees when the nmse of each program is within the limit of its dtype, or within CONDITIONING_FACTOR times what simulated rounding
- * changes. What is still beyond may depend on near ties (ties.h). Where all of them together cannot explain the error, the layer differs.
- * Otherwise those that a program decided differently from float64 are searched, and the layer is judged again by float64 with the
- * program's choices, within the same limits: a fault elsewhere is not hidden. */
+ * A layer agrees when the nmse of each program is within the limit of its dtype, or within CONDITIONING_FACTOR times what simulated
+ * rounding changes. What is still beyond may depend on near ties (ties.h). Where all of them together cannot explain the error, the
+ * layer differs. Otherwise those that a program decided differently from float64 are searched, and the layer is judged again by float64
+ * with the program's choices, within the same limits: a fault elsewhere is not hidden. */
 #include "api/layers.h"
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 enum { CONDITIONING_FACTOR = 16 }; /* as between the programs of a comparison */
 /* Times the sum of all ties' squares: what those that a program decided otherwise can change, though effects may add up. */
 enum { TIES_FACTOR = 4 };
-/* Of a search: ties, operations of all its evaluations, and evaluations that are made even where these are more. */
+/* Limits of a search: ties, operations of all its evaluations, and evaluations that are made even where these are more. */
 enum { MOST_SEARCHED = 512, LEAST_EVALUATIONS = 12 };
 static const double most_ops = 1e11; /* of a program; about 20 seconds on two cores */
 
@@ -129,7 +129,8 @@ static nnc_status evaluate(search *s, const size_t *more, size_t n, nnc_rval *v)
     NNC_FREED size_t *which = nnc_calloc(s->n_chosen + n + 1, sizeof *which);
     NNC_NEED(which, l->sink);
     memcpy(which, s->chosen, s->n_chosen * sizeof *which);
-    memcpy(which + s->n_chosen, more, n * sizeof *which);
+    for (size_t i = 0; i < n; i++)
+        which[s->n_chosen + i] = more[i];
     s->evaluations++;
     return nnc_ties_eval(
         s->g, l->input, nnc_env_threads(l->env), &l->ties, which, s->n_chosen + n, v, l->sink);
@@ -304,17 +305,30 @@ static bool possible(const layers *l, const double *sum)
     return ok;
 }
 
-/* Allows for all near ties together. faint: only in layers where a tie changes less, on average, than rounding does, so that none can be told
- * from it: a search finds nothing there, and many may add up. */
-static void widen(layers *l, const double *sum, bool faint)
+/* Allows for all near ties together. */
+static void widen(layers *l, const double *sum)
 {
     for (int i = 0; i < count(l); i++) {
         layer *y = &l->at[i];
         const nnc_error *e = &y->side[y->side[FUSED].there ? FUSED : UNFUSED].e;
-        if (y->agrees || !(e->ref2 > 0) ||
-            (faint && sum[i] > (double)l->ties.n * y->limit * e->ref2))
+        if (y->agrees || !(e->ref2 > 0))
             continue;
         y->limit = TIES_FACTOR * (sum[i] / e->ref2 + y->limit);
+        y->agrees = both_within(y, 0);
+        l->widened = true;
+    }
+}
+
+/* Where a tie changes a layer less, on average, than rounding does, none can be told from it, and a search would find nothing. Simulated
+ * rounding decides such ties otherwise, too, so that its limit has their scale; it is one sample of a sum of few. */
+static void widen_faint(layers *l, const double *sum)
+{
+    for (int i = 0; i < count(l); i++) {
+        layer *y = &l->at[i];
+        const nnc_error *e = &y->side[y->side[FUSED].there ? FUSED : UNFUSED].e;
+        if (y->agrees || sum[i] > (double)l->ties.n * y->limit * e->ref2)
+            continue;
+        y->limit *= TIES_FACTOR;
         y->agrees = both_within(y, 0);
         l->widened = true;
     }
@@ -335,13 +349,13 @@ static nnc_status allow_ties(layers *l)
         nnc_ties_spread(l->source, l->input, threads, &l->ties, l->reference.value, sum, l->sink));
     if (!possible(l, sum))
         return NNC_OK;
-    widen(l, sum, true);
+    widen_faint(l, sum);
     if (all_agree(l))
         return NNC_OK;
     nnc_eval_cost(l->source, &ops, &bytes);
     const double most = fmax(most_ops / (double)(ops + 1), LEAST_EVALUATIONS);
     if (l->ties.n > MOST_SEARCHED || log2((double)l->ties.n) + 4 > most) {
-        widen(l, sum, false);
+        widen(l, sum);
         return NNC_OK;
     }
     for (int k = 0; k < SIDES; k++)

@@ -2,7 +2,7 @@
  *
  * Choices are ops that jump (OF_jump). Their operands are outputs of a copy of the graph that is evaluated once in float64 and DRAWS times
  * with simulated rounding: the differences are the rounding error of each choice's gap, the distance of its operand from the tie. A tie is
- * near where the gap is below MARGIN errors. Where no draw changes the gap at all, both sides are equal by construction (zeros behind a
+ * near where the gap is below MARGIN errors. Where no draw changes the gap at all, both sides are equal by construction (zeros after a
  * relu), in every program. A relu's gradient asks its result, 0 on one side: the operand is asked instead. */
 #include "api/ties.h"
 #include <math.h>
@@ -76,7 +76,7 @@ static bool jumps(const nnc_graph *g, const nnc_node *n)
            (n->op == OP_cast && !nnc_is_float((nnc_dtype)nnc_typeof(g, n->out)->dtype));
 }
 
-/* Of a comparison: x is an operand that is computed and has an element for each result. */
+/* Chooses the operand x of a comparison that is computed and has an element for each result. */
 static bool sides(const nnc_graph *g, const nnc_node *n, site *s)
 {
     for (int k = 0; k < 2; k++) {

@@ -207,7 +207,7 @@ static void put_ties(nnc_text *t, const layers *l)
         nnc_printf(t,
             "near ties: %zu choices (the sign of a relu's operand, which of two numbers is larger) "
             "that rounding may decide either way,\ntoo many, or each of too little effect, to find "
-            "out which it did: limits allow for all of them\n",
+            "out which it did: limits allow for them\n",
             l->ties.n);
     if (l->n_followed)
         nnc_puts(t,
