@@ -426,7 +426,8 @@ static bool add_remark(nnc_remarks *out, const nnc_item *e)
         .rule = text_of(out, e, "rule"),
         .reason = text_of(out, e, "reason"),
         .bytes_saved = int_of(e, "bytes_saved"),
-        .launches_saved = int_of(e, "launches_saved")};
+        .launches_saved = int_of(e, "launches_saved"),
+        .bytes_kept = int_of(e, "bytes_kept")};
     const char *verdict = text_of(out, e, "verdict");
     const nnc_item *layers = nnc_json_get(e, "layers");
     r.layer = ARENA_NEW(&out->arena, const char *, (layers ? layers->n : 0) + 1);

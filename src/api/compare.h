@@ -84,6 +84,8 @@ typedef struct comparison {
     nnc_io io;               /* what is timed: as asked, except that models in chunks are always timed with their copies */
     bool main;               /* index of the times that are reported: 0 without copies, 1 with copies */
     double *conditioning[2]; /* mean square by output, with contractions as typed and with rounded ones; NULL: not needed */
+    double *ties;            /* by output: sum of the squares by which near ties change it; NULL: not needed */
+    size_t n_tie;
     bool agrees;
     nnc_sink *sink;
     nnc_arena arena;

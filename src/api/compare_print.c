@@ -389,6 +389,13 @@ static void text_verdict(nnc_text *t, const comparison *c)
             several ? nnc_result_name(f, o) : "", several ? ": " : "", nmse, j->limit);
     }
     nnc_putc(t, '\n');
+    if (c->ties && c->n_tie)
+        nnc_printf(t,
+            "  limits allow for %zu near tie%s, choices (the sign of a relu's operand, which of "
+            "two "
+            "numbers is larger) that rounding may\n  decide either way: nnc verify%s tells which "
+            "ones it did\n",
+            c->n_tie, nnc_plural((int64_t)c->n_tie, "s"), c->o->training ? " --mode=step" : "");
     for (o = 0; o < c->n_result; o++)
         text_output(t, c, o);
 }
@@ -556,7 +563,7 @@ static void print_json(const comparison *c, nnc_text *t)
     json_runs(w, c);
     nnc_json_line(w, 1);
     NNC_JSON(w, J_REAL("speedup", 1 / fused_ratio(c)), J_BOOL("agree", c->agrees),
-        J_REAL("tolerance", largest_limit(c)),
+        J_REAL("tolerance", largest_limit(c)), J_INT("near_ties", c->ties ? c->n_tie : 0),
         J_STRING("precision", nnc_precision_name(c->p[c->fused].a->plan->precision)));
     nnc_json_line(w, 1);
     NNC_JSON_OBJECT(w, "paired", J_INT("pairs", p->n), J_REAL("ratio", p->ratio),

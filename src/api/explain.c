@@ -1,12 +1,14 @@
-/* api/explain.c -- what the passes decided and why: a table of passes, then each pass's decisions. Decisions that differ only in their
- * layers are grouped; --verbose lists all of them. */
+/* api/explain.c -- what the passes decided and why: a table of passes, then each pass's decisions. Decisions for the same reason are one
+ * group, and those of layers that differ in numbers, as repeated layers do, one row with ranges, a count and a sum. --verbose lists
+ * each. */
 #include "api/internal.h"
 #include "api/report_text.h"
 #include <ctype.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIST_APPLIED = 24, LIST_DECLINED = 1, LAYERS = 76 };
+enum { ROWS_APPLIED = 6, ROWS_DECLINED = 1, ROWS_KEPT = 16, LAYERS = 76 };
 
 static void print_rows(nnc_json_writer *w, const nnc_remarks *r)
 {
@@ -19,7 +21,7 @@ static void print_rows(nnc_json_writer *w, const nnc_remarks *r)
             J_STRING("verdict", x->applied ? "applied" : "declined"), J_STRING("rule", x->rule),
             J_WORDS("layers", x->layer, x->n_layers),
             J_STRING("reason", x->reason ? x->reason : ""), J_INT("bytes_saved", x->bytes_saved),
-            J_INT("launches_saved", x->launches_saved));
+            J_INT("launches_saved", x->launches_saved), J_INT("bytes_kept", x->bytes_kept));
     }
     nnc_json_end(w, ']');
 }
@@ -28,7 +30,10 @@ static void print_rows(nnc_json_writer *w, const nnc_remarks *r)
 
 typedef struct entry {
     const nnc_remark *r;
-    const char *key; /* rule, and reason with its numbers masked */
+    const char *
+        key; /* reason with its numbers masked; rule, or, unless verbose, their layers and ops masked, too */
+    const char *row; /* rule, and layers with their numbers masked */
+    const char *layers; /* joined by '+' */
     const char *first; /* first layer */
 } entry;
 
@@ -38,21 +43,49 @@ typedef struct group {
     const char *layer;
 } group;
 
-/* Masks numbers, so that "moves 6.12 MiB" and "moves 784.0 KiB" are the same reason. */
-static void mask(nnc_text *t, const char *s)
+/* Masks a number, so that "moves 6.12 MiB" and "moves 784.0 KiB" are the same reason; returns what comes after it. */
+static const char *mask_number(nnc_text *t, const char *s)
 {
-    while (*s) {
-        if (!isdigit((unsigned char)*s)) {
+    nnc_putc(t, '#');
+    while (isdigit((unsigned char)*s) || (*s == '.' && isdigit((unsigned char)s[1])))
+        s++;
+    if (*s == ' ' && s[1] && strchr("KMGTP", s[1]) && s[2] == 'i' && s[3] == 'B')
+        return s + 4;
+    return *s == ' ' && s[1] == 'B' && !isalnum((unsigned char)s[2]) ? s + 2 : s;
+}
+
+/* Length of the ops "conv+relu+..." that s begins with; 0: it begins with another word. */
+static size_t ops_at(const char *s)
+{
+    size_t n = 0;
+    for (;;) {
+        const size_t word = strspn(s + n, "abcdefghijklmnopqrstuvwxyz_0123456789");
+        nnc_op op;
+        if (!word || (!nnc_op_parse(s + n, word, &op)))
+            return n && !strncmp(s + n, "...", 3) ? n + 3 : n ? n - 1 : 0;
+        n += word;
+        if (s[n] != '+')
+            return n;
+        n++;
+    }
+}
+
+static void mask(nnc_text *t, const char *s, bool names)
+{
+    for (const char *begin = s; *s;) {
+        const bool word = s == begin || !isalnum((unsigned char)s[-1]);
+        const size_t ops = names && word ? ops_at(s) : 0;
+        if (ops) {
+            nnc_putc(t, '*');
+            s += ops;
+        } else if (names && word && *s == '/' && isalpha((unsigned char)s[1])) {
+            nnc_putc(t, '/');
+            s += strcspn(s, " ,;");
+        } else if (isdigit((unsigned char)*s)) {
+            s = mask_number(t, s);
+        } else {
             nnc_putc(t, *s++);
-            continue;
         }
-        nnc_putc(t, '#');
-        while (isdigit((unsigned char)*s) || (*s == '.' && isdigit((unsigned char)s[1])))
-            s++;
-        if (*s == ' ' && s[1] && strchr("KMGTP", s[1]) && s[2] == 'i' && s[3] == 'B')
-            s += 4;
-        else if (*s == ' ' && s[1] == 'B' && !isalnum((unsigned char)s[2]))
-            s += 2;
     }
 }
 
@@ -67,6 +100,13 @@ static int by_key(const void *a, const void *b)
     return c ? c : (x->r > y->r) - (x->r < y->r);
 }
 
+static int by_row(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    const int c = strcmp(x->row, y->row);
+    return c ? c : nnc_compare_paths(x->first, y->first);
+}
+
 static int by_layer(const void *a, const void *b)
 {
     const group *x = a, *y = b;
@@ -76,13 +116,20 @@ static int by_layer(const void *a, const void *b)
     return c ? c : (x->first > y->first) - (x->first < y->first);
 }
 
-static bool enter(entry *e, const nnc_remark *r, nnc_arena *a)
+static bool enter(entry *e, const nnc_remark *r, bool verbose, nnc_arena *a)
 {
-    NNC_LOCAL(nnc_text) t = {0};
-    nnc_printf(&t, "%s\n", r->rule);
-    mask(&t, r->reason ? r->reason : "");
-    *e = (entry){r, nnc_arena_strdup(a, nnc_text_str(&t)), r->n_layers ? r->layer[0] : ""};
-    return !t.oom && e->key;
+    NNC_LOCAL(nnc_text) key = {0}, row = {0}, layers = {0};
+    verbose ? nnc_puts(&key, r->rule) : mask(&key, r->rule, true);
+    nnc_putc(&key, '\n');
+    mask(&key, r->reason ? r->reason : "", !verbose);
+    for (int i = 0; i < r->n_layers; i++)
+        nnc_printf(&layers, "%s%s", i ? "+" : "", r->layer[i]);
+    nnc_printf(&row, "%s\n", r->rule);
+    mask(&row, nnc_text_str(&layers), false);
+    *e =
+        (entry){r, nnc_arena_strdup(a, nnc_text_str(&key)), nnc_arena_strdup(a, nnc_text_str(&row)),
+            nnc_arena_strdup(a, nnc_text_str(&layers)), r->n_layers ? r->layer[0] : ""};
+    return !key.oom && !row.oom && !layers.oom && e->key && e->row && e->layers;
 }
 
 static size_t make_groups(const entry *e, size_t n, group *g)
@@ -100,56 +147,211 @@ static size_t make_groups(const entry *e, size_t n, group *g)
 
 /* ---- text -------------------------------------------------------------------------------------------- */
 
-static void put_where(nnc_text *t, const nnc_remark *r, int width)
+/* Decisions of one row: of a rule, about layers that differ in numbers only. */
+typedef struct row {
+    const entry *e;
+    size_t n;
+    int64_t bytes, launches, kept;
+} row;
+
+static row row_of(const entry *e, size_t n)
 {
-    NNC_LOCAL(nnc_text) all = {0};
-    for (int i = 0; i < r->n_layers; i++)
-        nnc_printf(&all, "%s%s", i ? "+" : "", r->layer[i]);
-    nnc_put_layers_column(t, nnc_text_str(&all), width);
-    t->oom |= all.oom;
+    row r = {.e = e, .n = n};
+    for (size_t i = 0; i < n; i++) {
+        r.bytes = nnc_add_sat(r.bytes, e[i].r->bytes_saved);
+        r.launches = nnc_add_sat(r.launches, e[i].r->launches_saved);
+        r.kept = nnc_add_sat(r.kept, e[i].r->bytes_kept);
+    }
+    r.bytes = nnc_max64(
+        r.bytes, -INT64_MAX); /* both numbers are negated later; an artifact may hold any */
+    r.launches = nnc_max64(r.launches, -INT64_MAX);
+    return r;
 }
 
-static void put_member(nnc_text *t, const nnc_remark *r)
+/* The layers of all decisions, with ranges where their numbers differ: "/layers/0..4/conv1..5[0..2]/0/conv". */
+static void put_ranges(nnc_text *t, const row *r)
 {
-    bool saves = r->applied && (r->bytes_saved || r->launches_saved);
-    nnc_puts(t, "         ");
-    put_where(t, r, LAYERS);
-    if (saves && r->launches_saved)
-        nnc_printf(t, "  %+3lld launch%-2s", (long long)-r->launches_saved,
-            nnc_plural(r->launches_saved, "es"));
-    else if (saves)
+    const char **at = nnc_calloc(r->n, sizeof *at);
+    for (size_t i = 0; at && i < r->n; i++)
+        at[i] = r->e[i].layers;
+    while (at && *at[0]) {
+        if (!isdigit((unsigned char)*at[0])) {
+            nnc_putc(t, *at[0]);
+            for (size_t i = 0; i < r->n; i++)
+                at[i]++;
+            continue;
+        }
+        long long least = LLONG_MAX, most = 0;
+        for (size_t i = 0; i < r->n; i++) {
+            char *end;
+            const long long v = strtoll(at[i], &end, 10);
+            least = v < least ? v : least;
+            most = v > most ? v : most;
+            at[i] = end;
+        }
+        nnc_printf(t, least < most ? "%lld..%lld" : "%lld", least, most);
+    }
+    t->oom |= !at;
+    nnc_free(at);
+}
+
+static void put_saved(nnc_text *t, const row *r)
+{
+    if (r->launches)
+        nnc_printf(
+            t, "  %+3lld launch%-2s", (long long)-r->launches, nnc_plural(r->launches, "es"));
+    else if (r->bytes)
         nnc_printf(t, "%14s", "");
-    if (saves && r->bytes_saved)
-        nnc_put_bytes_column(t, -r->bytes_saved, 12, true);
+    if (r->bytes)
+        nnc_put_bytes_column(t, -r->bytes, 12, true);
     nnc_trim(t);
     nnc_putc(t, '\n');
 }
 
-static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
+/* What comes before the layers: "27x relu computed again (8.5 MiB): ". */
+static void put_label(nnc_text *t, const row *r, bool rules)
+{
+    if (r->n > 1)
+        nnc_printf(t, "%zux", r->n);
+    if (rules)
+        nnc_printf(t, "%s%s", r->n > 1 ? " " : "", r->e->r->rule);
+    if (r->kept) {
+        nnc_puts(t, r->n > 1 || rules ? " (" : "(");
+        nnc_put_bytes(t, r->kept);
+        nnc_putc(t, ')');
+    }
+    if (rules)
+        nnc_putc(t, ':');
+}
+
+static void put_blanks(nnc_text *t, size_t from, int width)
+{
+    while (!t->oom && t->n < from + (size_t)width)
+        nnc_putc(t, ' ');
+}
+
+/* Appends a row; layers that are too long for the line get their own. rules: those of the group differ. more: decisions of the group that
+ * are not listed. */
+static void put_row(nnc_text *t, const row *r, bool rules, size_t more)
+{
+    NNC_LOCAL(nnc_text) ranges = {0}, layers = {0}, label = {0};
+    put_label(&label, r, rules);
+    put_ranges(&ranges, r);
+    nnc_put_layers(&layers, nnc_text_str(&ranges), LAYERS);
+    if (more)
+        nnc_printf(&layers, ", and %zu more", more);
+    nnc_puts(t, "         ");
+    const size_t from = t->n;
+    nnc_putn(t, nnc_text_str(&label), label.n);
+    const size_t width = r->bytes || r->launches ? LAYERS : REPORT_WIDTH - 9;
+    const bool apart = label.n && label.n + 1 + layers.n > width;
+    if (!apart)
+        nnc_printf(t, "%s%s", label.n ? " " : "", nnc_text_str(&layers));
+    put_blanks(t, from, LAYERS);
+    put_saved(t, r);
+    if (apart)
+        nnc_printf(t, "             %s\n", nnc_text_str(&layers));
+    t->oom |= layers.oom || ranges.oom || label.oom;
+}
+
+static void put_title(nnc_text *t, const entry *e, const group *g, bool rules)
 {
     const nnc_remark *r = e[g->first].r;
-    size_t shown = verbose ? g->n : g->applied ? LIST_APPLIED : LIST_DECLINED;
     bool alike = true;
     NNC_LOCAL(nnc_text) line = {0};
     for (size_t i = 0; i < g->n; i++)
         alike &= !strcmp(e[g->first + i].r->reason, r->reason);
-    nnc_printf(&line, "%s", r->rule);
-    if (g->n > 1)
-        nnc_printf(&line, " (%zu times%s)", g->n, alike ? "" : "; numbers of the first");
+    if (rules)
+        nnc_printf(&line, "%zu decisions%s", g->n, alike ? "" : ", ops and numbers of the first");
+    else if (g->n > 1)
+        nnc_printf(&line, "%s (%zu times%s)", r->rule, g->n, alike ? "" : "; numbers of the first");
+    else
+        nnc_puts(&line, r->rule);
     nnc_printf(&line, ": %s", r->reason);
     nnc_printf(t, "  %s  ", g->applied ? "yes" : "no ");
     nnc_put_wrapped(t, nnc_text_str(&line), 7, 7, REPORT_WIDTH);
     nnc_putc(t, '\n');
     t->oom |= line.oom;
-    if (g->n <= shown + 1) /* "1 more" would take the same line */
-        shown = g->n;
-    for (size_t i = 0; i < shown; i++)
-        put_member(t, e[g->first + i].r);
-    if (g->n > shown) {
-        nnc_printf(t, "         and %zu more, the last: ", g->n - shown);
-        put_where(t, e[g->first + g->n - 1].r, 1);
-        nnc_putc(t, '\n');
+}
+
+/* Largest first: in bytes moved, bytes kept, then count. */
+static int by_size(const void *a, const void *b)
+{
+    const row *x = a, *y = b;
+    const int64_t p = llabs(x->bytes), q = llabs(y->bytes);
+    if (p != q)
+        return p > q ? -1 : 1;
+    if (x->kept != y->kept)
+        return x->kept > y->kept ? -1 : 1;
+    if (x->n != y->n)
+        return x->n > y->n ? -1 : 1;
+    const int c = nnc_compare_paths(x->e->first, y->e->first);
+    return c ? c : strcmp(x->e->row, y->e->row);
+}
+
+/* Divides a group into rows, largest first; verbose: each decision is one, in the order of layers. */
+static size_t make_rows(entry *e, size_t n, bool verbose, row *r)
+{
+    size_t rows = 0;
+    if (!verbose)
+        qsort(e, n, sizeof *e, by_row);
+    for (size_t i = 0, j; i < n; i = j) {
+        for (j = i + 1; j < n && !verbose && !strcmp(e[j].row, e[i].row);)
+            j++;
+        r[rows++] = row_of(e + i, j - i);
     }
+    if (!verbose)
+        qsort(r, rows, sizeof *r, by_size);
+    return rows;
+}
+
+/* The sum of what is not listed. */
+static void put_rest(nnc_text *t, const row *r, size_t n)
+{
+    row rest = {.n = 0};
+    for (size_t i = 0; i < n; i++) {
+        rest.n += r[i].n;
+        rest.bytes = nnc_max64(nnc_add_sat(rest.bytes, r[i].bytes), -INT64_MAX);
+        rest.launches = nnc_max64(nnc_add_sat(rest.launches, r[i].launches), -INT64_MAX);
+        rest.kept = nnc_add_sat(rest.kept, r[i].kept);
+    }
+    nnc_puts(t, "         ");
+    const size_t from = t->n;
+    nnc_printf(t, "and %zu more", rest.n);
+    if (rest.kept) {
+        nnc_puts(t, " (");
+        nnc_put_bytes(t, rest.kept);
+        nnc_putc(t, ')');
+    }
+    nnc_puts(t, " with --verbose");
+    put_blanks(t, from, LAYERS);
+    put_saved(t, &rest);
+}
+
+static nnc_status put_group(nnc_text *t, entry *e, const group *g, bool verbose)
+{
+    NNC_FREED row *r = nnc_calloc(g->n, sizeof *r);
+    bool rules = false;
+    if (!r)
+        return NNC_E_NOMEM;
+    for (size_t i = 1; i < g->n; i++)
+        rules |= strcmp(e[g->first + i].r->rule, e[g->first].r->rule) != 0;
+    put_title(t, e, g, rules);
+    const size_t n = make_rows(e + g->first, g->n, verbose, r);
+    const size_t most = e[g->first].r->bytes_kept ? ROWS_KEPT
+                        : g->applied              ? ROWS_APPLIED
+                                                  : ROWS_DECLINED;
+    const size_t shown =
+        verbose || n <= most + 1 ? n : most; /* "1 more" would take the same line */
+    const bool rest = n > shown && (g->applied || r[0].kept);
+    size_t more = g->n;
+    for (size_t i = 0; i < shown; i++) {
+        more -= r[i].n;
+        put_row(t, &r[i], rules, rest || i + 1 < shown ? 0 : more);
+    }
+    if (rest)
+        put_rest(t, r + shown, n - shown);
+    return NNC_OK;
 }
 
 static nnc_status put_pass(nnc_text *t, const nnc_remarks *r, const char *pass, bool verbose)
@@ -161,12 +363,12 @@ static nnc_status put_pass(nnc_text *t, const nnc_remarks *r, const char *pass, 
     if (!e || !g)
         return NNC_E_NOMEM;
     for (size_t i = 0; i < r->n; i++)
-        if (!strcmp(r->at[i].pass, pass) && !enter(&e[n++], &r->at[i], &a))
+        if (!strcmp(r->at[i].pass, pass) && !enter(&e[n++], &r->at[i], verbose, &a))
             return NNC_E_NOMEM;
     qsort(e, n, sizeof *e, by_key);
     size_t n_group = make_groups(e, n, g);
     for (size_t i = 0; i < n_group; i++)
-        put_group(t, e, &g[i], verbose);
+        NNC_TRY(put_group(t, e, &g[i], verbose));
     return NNC_OK;
 }
 
@@ -203,6 +405,21 @@ static void put_totals(nnc_text *t, const char *name, totals s)
         nnc_put_bytes_column(t, -s.bytes, 14, true);
     nnc_trim(t);
     nnc_putc(t, '\n');
+}
+
+/* Sums of a training step: bytes of the forward pass that stay for the backward pass, and bytes that are computed again. */
+static void put_kept(nnc_text *t, const nnc_remarks *r)
+{
+    int64_t bytes[2] = {0, 0};
+    for (size_t i = 0; i < r->n; i++)
+        bytes[r->at[i].applied] = nnc_add_sat(bytes[r->at[i].applied], r->at[i].bytes_kept);
+    if (!bytes[0] && !bytes[1])
+        return;
+    nnc_puts(t, "\nKept for the backward pass: ");
+    nnc_put_bytes(t, bytes[0]);
+    nnc_puts(t, "; computed again instead: ");
+    nnc_put_bytes(t, bytes[1]);
+    nnc_puts(t, " (which results: under recompute)\n");
 }
 
 /* The passes in order, then the decisions of lowering. */
@@ -242,6 +459,7 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
             put_totals(t, stage(p)->name, s);
     }
     put_totals(t, "all", sum(r, NULL));
+    put_kept(t, r);
     for (int p = 0; p < nnc_pass_count + 2; p++) {
         totals s = sum(r, stage(p)->name);
         if (!s.applied && !s.declined)

@@ -2,9 +2,11 @@
  *
  * An output agrees when its nmse is within the limit of its dtype, about 50 roundings of the result. An output beyond it may still be
  * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again
- * with simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Elements that are
- * finite on one side only never agree, and an output without a finite element cannot be judged. */
+ * with simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Beyond that it may depend
+ * on choices that rounding decides, as gradients do on the sign of a relu's operand: what those near ties change is allowed, too. Elements
+ * that are finite on one side only never agree, and an output without a finite element cannot be judged. */
 #include "api/compare.h"
+#include "api/ties.h"
 #include <math.h>
 #include <string.h>
 
@@ -40,21 +42,25 @@ static double plain_limit(comparison *c, const program *p, int o)
     return w.rounded ? fmax(limit, nnc_precision_tolerance(p->a->plan->precision)) : limit;
 }
 
+static nnc_rounding rounding_of(const comparison *c, const program *p, bool rounded)
+{
+    nnc_precision precision = p->a->plan->precision;
+    double unit = precision == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    nnc_rounding r = {.function_error = c->o->compile.math == MATH_fast ? 0x1p-15 : 0};
+    if (rounded) {
+        r.operand_unit = unit;
+        r.result_unit = nnc_precision_dtype(precision) == DT_f32 ? 0 : unit;
+    }
+    return r;
+}
+
 /* Mean square by which rounding changes output o, measured on first use. */
 static nnc_status conditioning(comparison *c, const program *p, int o, double *mean_square)
 {
     bool rounded = way_to(c, p, o).rounded;
     double **at = &c->conditioning[rounded];
     if (!*at) {
-        nnc_precision precision = p->a->plan->precision;
-        double unit = precision == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
-        nnc_rounding r = {.function_error = c->o->compile.math == MATH_fast ? 0x1p-15 : 0};
-        if (rounded) {
-            r.operand_unit = unit;
-            r.result_unit = nnc_precision_dtype(precision) == DT_f32 ? 0 : unit;
-        }
-        if (c->o->training)
-            r.result_unit = fmax(r.result_unit, NNC_KINK_UNIT);
+        const nnc_rounding r = rounding_of(c, p, rounded);
         nnc_compare_say(c, "evaluating the conditioning", NULL);
         *at = ARENA_NEW(&c->arena, double, c->reference.n_out + 1);
         NNC_NEED(*at, c->sink);
@@ -65,23 +71,47 @@ static nnc_status conditioning(comparison *c, const program *p, int o, double *m
     return NNC_OK;
 }
 
-static bool within(const nnc_error *e, double nmse, double mean_square)
+/* Error allowed for a program: nmse or mean square of an element; and the sum of the squares that near ties explain. */
+typedef struct bound {
+    double nmse, mean_square, ties;
+} bound;
+
+static bool within(const nnc_error *e, bound b, double factor)
 {
     return !e->mismatched && (e->n > 0 || !e->not_finite) &&
-           e->diff2 <= fmax(nmse * e->ref2, mean_square * (double)e->n);
+           e->diff2 <= factor * (fmax(b.nmse * e->ref2, b.mean_square * (double)e->n) + b.ties);
 }
-
-/* Error allowed for program p: nmse, and mean square of an element. */
-typedef struct bound {
-    double nmse, mean_square;
-} bound;
 
 /* Both programs of a pair may be at their limits: their difference may be twice as large, its square four times as large. */
 static bool agrees(const judged *j, bool ran, bound own, bound unfused)
 {
-    return (!ran || within(&j->reference, own.nmse, own.mean_square)) &&
-           within(&j->unfused, 4 * fmax(own.nmse, unfused.nmse),
-               4 * fmax(own.mean_square, unfused.mean_square));
+    const bound pair = {fmax(own.nmse, unfused.nmse), fmax(own.mean_square, unfused.mean_square),
+        fmax(own.ties, unfused.ties)};
+    return (!ran || within(&j->reference, own, 1)) && within(&j->unfused, pair, 4);
+}
+
+/* Sum of the squares by which near ties may change output o (ties.h), measured on first use. Only final results are known, so that what
+ * each program decided is not searched; `verify`, which sees all layers, does. */
+static nnc_status near_ties(comparison *c, const program *p, int o, double *sum)
+{
+    enum { TIES_FACTOR = 4 }; /* effects of several may add up */
+    *sum = 0;
+    if (c->reference.rows)
+        return NNC_OK;
+    if (!c->ties) {
+        NNC_LOCAL(nnc_ties) t = {0};
+        const int threads = nnc_env_threads(c->env);
+        c->ties = ARENA_NEW(&c->arena, double, c->reference.n_out + 1);
+        NNC_NEED(c->ties, c->sink);
+        nnc_compare_say(c, "evaluating near ties", NULL);
+        NNC_TRY(nnc_ties_find(
+            c->model, c->input, threads, rounding_of(c, p, way_to(c, p, o).rounded), &t, c->sink));
+        c->n_tie = t.n;
+        NNC_TRY(
+            nnc_ties_spread(c->model, c->input, threads, &t, c->reference.value, c->ties, c->sink));
+    }
+    *sum = TIES_FACTOR * c->ties[o];
+    return NNC_OK;
 }
 
 static nnc_status judge_output(comparison *c, const program *p, int o)
@@ -89,7 +119,7 @@ static nnc_status judge_output(comparison *c, const program *p, int o)
     const program *u = &c->p[c->unfused];
     judged *j = &p->output[o];
     bool ran = c->reference.ran;
-    bound own = {plain_limit(c, p, o), 0}, unfused = {plain_limit(c, u, o), 0};
+    bound own = {plain_limit(c, p, o), 0, 0}, unfused = {plain_limit(c, u, o), 0, 0};
     j->limit = own.nmse;
     j->agrees = agrees(j, ran, own, unfused);
     if (j->agrees || !ran || c->o->tolerance != 0)
@@ -103,6 +133,13 @@ static nnc_status judge_output(comparison *c, const program *p, int o)
     own.mean_square *= CONDITIONING_FACTOR;
     unfused.mean_square *= CONDITIONING_FACTOR;
     j->agrees = agrees(j, ran, own, unfused);
+    if (j->agrees)
+        return NNC_OK;
+    NNC_TRY(near_ties(c, p, o, &own.ties));
+    unfused.ties = own.ties;
+    j->agrees = agrees(j, ran, own, unfused);
+    if (j->reference.ref2 > 0)
+        j->limit += own.ties / j->reference.ref2;
     return NNC_OK;
 }
 

@@ -11,8 +11,9 @@
 
 /* An nmse that tells one layer's value from another's, not right from wrong. */
 #define NEAR 1e-2
-/* Part of a value's error as a layer's: a smaller error as its own says that it is another value. */
-#define FAR 1e-2
+/* Part of a value's error as a layer's: a smaller error as its own says that it is another value. A wrong kernel's is the same as both; a
+ * right one's may be large in a model that amplifies rounding (DenseNet-121 with 4 images of 32x32: 5e-3 as its own, 0.5 as the layer's). */
+#define FAR 1e-1
 
 /* ---- graphs whose values are outputs --------------------------------------------------------- */
 
@@ -198,10 +199,8 @@ static nnc_status compile(layers *l, const nnc_graph *model, int which)
     return nnc_compile_edited(l->env, model, &c, expose_all, NULL, &l->program[which], l->sink);
 }
 
-/* Adds to s the difference of a program's value and a layer's float64 value, over the rows that the reference has; of a state, of what
- * they have changed from `was`. */
-static void add_errors(
-    const layers *l, int want, const nnc_type *t, const void *data, const void *was, side *s)
+void nnc_layer_errors(const layers *l, int want, const nnc_rval *value, const nnc_type *t,
+    const void *data, const void *was, side *s)
 {
     const nnc_reference *r = &l->reference;
     const bool rows = r->rows && r->carried_out[want];
@@ -212,7 +211,7 @@ static void add_errors(
             const int64_t at = (rows ? r->row[k] : 0) * row + i;
             const double old = was ? nnc_get_f64((nnc_dtype)t->dtype, was, at) : 0,
                          got = nnc_get_f64((nnc_dtype)t->dtype, data, at),
-                         v = nnc_rval_number(&r->value[want], k * row + i), d = fabs(got - v);
+                         v = nnc_rval_number(value, k * row + i), d = fabs(got - v);
             nnc_error_add(&s->e, got - old, v - old);
             if (d > most || (isnan(d) && !(isnan(got) && isnan(v)) && most < INFINITY)) {
                 most = isnan(d) ? INFINITY : d;
@@ -221,6 +220,12 @@ static void add_errors(
                 s->want = v;
             }
         }
+}
+
+static void add_errors(
+    const layers *l, int want, const nnc_type *t, const void *data, const void *was, side *s)
+{
+    nnc_layer_errors(l, want, &l->reference.value[want], t, data, was, s);
 }
 
 /* Is the layer one of the origin's, "a+b+c"? */
@@ -240,12 +245,7 @@ static bool may_be(const layer *y, const char *origin, const nnc_type *t)
            made_from(origin, y->origin);
 }
 
-static bool rounds_contractions(const layers *l)
-{
-    return nnc_precision_tolerance(l->program[FUSED]->plan->precision) > 0;
-}
-
-static double plain_limit(layers *l, int i)
+double nnc_layer_limit(layers *l, int i)
 {
     const nnc_compare_options *o = l->o;
     bool contracted;
@@ -262,17 +262,28 @@ typedef struct value {
     int output;
     const char *origin;
     const nnc_type *type;
-    const void *data;
+    void *data; /* owned */
 } value;
 
-static void keep_nearer(layer *y, int which, const side *s, const char *origin)
+/* What a layer that is beyond its limit is compared with later. */
+static void keep_data(side *s, const nnc_type *t, void **data)
 {
-    side *now = &y->side[which];
+    s->type = *t;
+    s->data = *data;
+    *data = NULL;
+}
+
+static void keep_nearer(layers *l, int i, int which, const side *s, value *v)
+{
+    side *now = &l->at[i].side[which];
     if (now->there && nnc_error_nmse(&now->e) <= nnc_error_nmse(&s->e))
         return;
+    nnc_free(now->data);
     *now = *s;
     now->there = true;
-    now->in = origin;
+    now->in = v->origin;
+    if (!(nnc_error_nmse(&s->e) <= nnc_layer_limit(l, i)))
+        keep_data(now, v->type, &v->data);
 }
 
 /* The layer whose value it may be: the nearest, or the last where it is near none. -1: no layer. */
@@ -292,7 +303,7 @@ static int which_layer(layers *l, const value *v, side *s, bool *within_limit)
         best = i;
         least = nmse;
         *s = this;
-        *within_limit = nmse <= plain_limit(l, i);
+        *within_limit = nmse <= nnc_layer_limit(l, i);
     }
     return best;
 }
@@ -314,14 +325,14 @@ static nnc_status own_error(layers *l, int which, nnc_reference *own, const valu
 }
 
 /* Finds the value's layer. A value that is wrong as the layer's and right as its own was invented by a pass. */
-static nnc_status place(layers *l, int which, nnc_reference *own, const value *v)
+static nnc_status place(layers *l, int which, nnc_reference *own, value *v)
 {
     side s = {.there = true};
     bool within_limit;
     double nmse = INFINITY;
     if (v->output < l->n_output) { /* known by its number */
         add_errors(l, v->output, v->type, v->data, NULL, &s);
-        keep_nearer(&l->at[v->output], which, &s, v->origin);
+        keep_nearer(l, v->output, which, &s, v);
         return NNC_OK;
     }
     const int i = which_layer(l, v, &s, &within_limit);
@@ -330,7 +341,7 @@ static nnc_status place(layers *l, int which, nnc_reference *own, const value *v
     if (!within_limit)
         NNC_TRY(own_error(l, which, own, v, &nmse));
     if (within_limit || !(nmse < FAR * nnc_error_nmse(&s.e)))
-        keep_nearer(&l->at[i], which, &s, v->origin);
+        keep_nearer(l, i, which, &s, v);
     else
         l->at[i].side[which].other = true;
     return NNC_OK;
@@ -379,7 +390,18 @@ static nnc_status place_states(layers *l, int which, nnc_session *s)
         to->there = true;
         to->in = updater(l->program[which]->plan, i);
         add_errors(l, l->n + i, t, data, l->initial[i], to);
+        if (!(nnc_error_nmse(&to->e) <= nnc_layer_limit(l, l->n + i)))
+            keep_data(to, t, &data);
     }
+    return NNC_OK;
+}
+
+static nnc_status keep_result(layers *l, int i, const value *v)
+{
+    const size_t bytes = (size_t)nnc_type_bytes(v->type);
+    l->result[i] = nnc_aligned_alloc(64, bytes);
+    NNC_NEED(l->result[i], l->sink);
+    memcpy(l->result[i], v->data, bytes);
     return NNC_OK;
 }
 
@@ -400,82 +422,19 @@ static nnc_status run(layers *l, int which)
     for (int i = 0; !st && i < nnc_session_outputs(s); i++) {
         const nnc_type *t = nnc_session_output_type(s, i);
         void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
-        const value v = {i, nnc_def(g, g->output[i])->origin, t, data};
+        value v = {i, nnc_def(g, g->output[i])->origin, t, data};
         st = data ? nnc_session_output(s, i, data, l->sink) : nnc_nomem(l->sink);
+        if (!st && l->against && which == FUSED && i < l->n_output)
+            st = keep_result(l, i, &v);
         if (!st)
             st = place(l, which, &own, &v);
-        if (!st && l->against && which == FUSED && i < l->n_output)
-            l->result[i] = data;
-        else
-            nnc_free(data);
+        nnc_free(v.data);
     }
     nnc_session_destroy(s);
     nnc_reference_free(&own);
     if (!st)
         find_groups(l, which);
     return st;
-}
-
-/* ---- judging --------------------------------------------------------------------------------- */
-
-enum { CONDITIONING_FACTOR = 16 }; /* as between the programs of a comparison */
-
-static bool within(const nnc_error *e, double nmse, double mean_square)
-{
-    return !e->mismatched && e->diff2 <= fmax(nmse * e->ref2, mean_square * (double)e->n);
-}
-
-static bool within_all(const layer *y, double nmse, double mean_square)
-{
-    bool ok = true;
-    for (int k = 0; k < SIDES; k++)
-        ok &= !y->side[k].there || within(&y->side[k].e, nmse, mean_square);
-    return ok;
-}
-
-static nnc_status measure_conditioning(layers *l, double *mean_square)
-{
-    const nnc_precision p = l->program[FUSED]->plan->precision;
-    const double unit = p == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
-    nnc_rounding r = {.function_error = l->o->compile.math == MATH_fast ? 0x1p-15 : 0};
-    if (rounds_contractions(l)) {
-        r.operand_unit = unit;
-        r.result_unit = nnc_precision_dtype(p) == DT_f32 ? 0 : unit;
-    }
-    if (l->o->training)
-        r.result_unit = fmax(r.result_unit, NNC_KINK_UNIT);
-    return nnc_reference_conditioning(
-        &l->reference, l->source, l->input, nnc_env_threads(l->env), r, mean_square, l->sink);
-}
-
-static nnc_status judge(layers *l)
-{
-    double *mean_square = NULL;
-    l->agrees = true;
-    l->first = -1;
-    for (int k = 0; k < l->n + l->n_state; k++) {
-        const int i =
-            k < l->n ? (k + l->n_output) % l->n : k; /* the model's outputs, then states */
-        layer *y = &l->at[i];
-        y->limit = plain_limit(l, i);
-        y->agrees = within_all(y, y->limit, 0);
-        if (!y->agrees && l->o->tolerance == 0 && !mean_square) {
-            mean_square = ARENA_NEW(&l->a, double, l->reference.n_out + 1);
-            NNC_NEED(mean_square, l->sink);
-            NNC_TRY(measure_conditioning(l, mean_square));
-        }
-        if (!y->agrees && mean_square) {
-            const nnc_error *e = &y->side[y->side[FUSED].there ? FUSED : UNFUSED].e;
-            y->agrees = within_all(y, y->limit, CONDITIONING_FACTOR * mean_square[i]);
-            if (e->ref2 > 0)
-                y->limit =
-                    fmax(y->limit, CONDITIONING_FACTOR * mean_square[i] * (double)e->n / e->ref2);
-        }
-        if (!y->agrees && l->agrees)
-            l->first = i;
-        l->agrees &= y->agrees;
-    }
-    return NNC_OK;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -505,7 +464,7 @@ nnc_status nnc_layers_verify(
             sink, NNC_E_FIT, "the float64 reference of all layers is %s", l->reference.scope);
     for (int k = 0; k < SIDES; k++)
         NNC_TRY(run(l, k));
-    return judge(l);
+    return nnc_layers_judge(l);
 }
 
 void nnc_layers_free(layers *l)
@@ -516,8 +475,12 @@ void nnc_layers_free(layers *l)
         nnc_free(l->result[i]);
     for (int i = 0; l->initial && i < l->n_state; i++)
         nnc_free(l->initial[i]);
+    for (int i = 0; l->at && i < l->n + l->n_state; i++)
+        for (int k = 0; k < SIDES; k++)
+            nnc_free(l->at[i].side[k].data);
     for (int k = 0; k < SIDES; k++)
         nnc_artifact_destroy(l->program[k]);
+    nnc_ties_deinit(&l->ties);
     nnc_reference_free(&l->reference);
     nnc_graph_destroy(l->source);
     nnc_graph_destroy(l->model);

@@ -22,10 +22,6 @@ void nnc_reference_free(nnc_reference *r);
 nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g, void *const *inputs, int threads,
     nnc_rounding rounding, double *mean_square, nnc_sink *sink) NNC_MUST;
 
-/* Unit roundoff of simulated rounding in training. Gradients jump where a relu or a maximum decides otherwise, by rounding of operands that
- * are almost equal: too seldom for a draw to meet it with f32's 2^-24, but with 64 times as much. */
-#define NNC_KINK_UNIT 0x1p-18
-
 /* Accumulated difference of two arrays. */
 typedef struct nnc_error {
     double diff2, ref2, max_abs, ref_max; /* over pairs where both are finite */

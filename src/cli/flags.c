@@ -144,7 +144,8 @@ static const nnc_flag own[] = {
     {'n', {"--tolerance", NNC_SET_REAL, AT(compare.tolerance), 0, 0, 1, "NMSE", true},
         "Largest sum of squared errors over sum of squares at which an output counts as equal "
         "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with --precision=tf32 or "
-        "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains)"},
+        "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains, and what near "
+        "ties change)"},
     {'w', {"--against", NNC_SET_TEXT, AT(against), 0, 0, 0, "FILE"},
         "Also compare the outputs with those of this file, .npz or .safetensors"},
     {'w', {"--reduce", NNC_SET_TEXT, AT(reduce), 0, 0, 0, "FILE"},

@@ -75,6 +75,7 @@ typedef struct frame {
         *inputs; /* whole graph: the caller's data; NULL in a body, whose inputs are in val */
     buf **val; /* by value id; NULL: not computed, or no longer needed */
     uint32_t *left; /* remaining uses */
+    bool body;
 } frame;
 
 /* ---- leaves ---- */
@@ -303,6 +304,15 @@ static nnc_status run_plain(frame *f, const nnc_node *n)
     return f->e->rounding ? run_rounded(f, n, arg, out) : run_class(f, n, arg, out);
 }
 
+static void edit_results(const frame *f, const nnc_node *n)
+{
+    for (size_t i = 0; i < f->e->n_edit && !f->body; i++) {
+        const nnc_replaced *d = &f->e->edit[i];
+        if (d->value >= n->out && d->value < n->out + n->n_out && f->val[d->value])
+            ((double *)f->val[d->value]->data)[d->element] = d->number;
+    }
+}
+
 /* The body's inputs share the operands' memory; an operand at its last use is passed on, so that the body may overwrite it. */
 static nnc_status run_fused(frame *f, const nnc_node *n)
 {
@@ -330,6 +340,8 @@ static nnc_status run_node(frame *f, const nnc_node *n)
         s = fused ? run_fused(f, n) : run_plain(f, n);
     if (s != NNC_OK)
         return s;
+    if (needed)
+        edit_results(f, n);
     for (int i = 0; i < n->n_in && !(needed && fused); i++)
         use_done(f, n->in[i]);
     for (int i = 0; needed && i < n->n_out; i++)
@@ -364,7 +376,7 @@ static nnc_status take_outputs(frame *f, buf **results)
 static nnc_status run_graph(
     const ev *e, const nnc_graph *g, const void *const *inputs, buf **args, buf **results)
 {
-    frame f = {.e = e, .g = g, .inputs = inputs};
+    frame f = {.e = e, .g = g, .inputs = inputs, .body = args != NULL};
     NNC_LOCAL(nnc_arena) tmp = {0};
     f.val = ARENA_NEW(&tmp, buf *, g->n_value + 1);
     f.left = nnc_use_counts(g, &tmp);
@@ -434,30 +446,39 @@ static nnc_status evaluate(
     return s;
 }
 
-static nnc_status start(const nnc_graph *g, const void *const *inputs, int threads,
-    const nnc_rval *before, const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
+/* how: what is set apart from the number of threads, files and sink. */
+static nnc_status start(const nnc_graph *g, const void *const *inputs, int threads, ev how,
+    nnc_rval *outputs, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_weight_files) files = {NULL};
-    const ev e = {threads < 1 ? 1 : threads, &files, sink, rounding, before};
-    return evaluate(&e, g, inputs, outputs);
+    how.threads = threads < 1 ? 1 : threads;
+    how.files = &files;
+    how.sink = sink;
+    return evaluate(&how, g, inputs, outputs);
 }
 
 nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rval *before, nnc_rval *outputs, nnc_sink *sink)
 {
-    return start(g, inputs, threads, before, NULL, outputs, sink);
+    return start(g, inputs, threads, (ev){.before = before}, outputs, sink);
 }
 
 nnc_status nnc_eval(
     const nnc_graph *g, const void *const *inputs, int threads, nnc_rval *outputs, nnc_sink *sink)
 {
-    return start(g, inputs, threads, NULL, NULL, outputs, sink);
+    return start(g, inputs, threads, (ev){.threads = 1}, outputs, sink);
 }
 
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
 {
-    return start(g, inputs, threads, NULL, rounding, outputs, sink);
+    return start(g, inputs, threads, (ev){.rounding = rounding}, outputs, sink);
+}
+
+nnc_status nnc_eval_replaced(const nnc_graph *g, const void *const *inputs, int threads,
+    const nnc_replaced *edit, size_t n, nnc_rval *outputs, nnc_sink *sink)
+{
+    return start(g, inputs, threads, (ev){.edit = edit, .n_edit = n}, outputs, sink);
 }
 
 void nnc_rval_free(nnc_rval *v)

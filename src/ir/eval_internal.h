@@ -15,6 +15,8 @@ typedef struct ev {
     nnc_sink *sink;
     const nnc_rounding *rounding; /* NULL: none */
     const nnc_rval *before; /* by output: current values of states with updates; NULL: those of their weights */
+    const nnc_replaced *edit; /* of the whole graph's values, not of those in bodies */
+    size_t n_edit;
 } ev;
 
 /* An operand or result: its type and its elements. */

@@ -52,6 +52,20 @@ static int64_t element(const pooling *p, int64_t o, int64_t tap)
     return at;
 }
 
+int64_t nnc_window_elements(
+    const nnc_node *n, const nnc_type *x, const nnc_type *y, int64_t i, int64_t *at)
+{
+    const pooling p = pooling_of(n, NULL, NULL, x, y);
+    const int64_t taps = product(p.kernel, p.rank), windows = product(p.y, p.rank);
+    int64_t found = 0;
+    for (int64_t t = 0; t < taps; t++) {
+        const int64_t e = element(&p, i % windows, t);
+        if (e >= 0)
+            at[found++] = i / windows * product(p.x, p.rank) + e;
+    }
+    return found;
+}
+
 /* Is element b of operand 0 larger than a, the first NaN being largest? */
 static bool larger(const pooling *p, int64_t a, int64_t b)
 {

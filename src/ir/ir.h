@@ -49,6 +49,7 @@ enum nnc_op_flag {
                           * nor range of the operands (no reciprocals, exponentials, logarithms, long sums, norms) */
     OF_slow = 1 << 12,   /* costs as much as an exp (rather than an add) */
     OF_int = 1 << 14,    /* operands must be integers */
+    OF_jump = 1 << 15,   /* of floats: discontinuous, a choice that rounding can decide otherwise where operands are almost equal */
     OF_relu = 1 << 13,   /* an activation that keeps about half of its operands: weights before it are generated with a larger scale
                           * (He) */
 };
@@ -381,6 +382,13 @@ typedef struct nnc_rounding {
 } nnc_rounding;
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
+/* The same with single elements of values replaced as soon as the values are computed: what depends on them follows. Values of floats,
+ * not of leaves. */
+typedef struct nnc_replaced { nnc_ref value; int64_t element; double number; } nnc_replaced;
+nnc_status nnc_eval_replaced(const nnc_graph *g, const void *const *inputs, int threads, const nnc_replaced *edit, size_t n,
+    nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
+/* Elements of x in window i of pooling n (its result: y), in the window's order; at[] has room for a window. Returns how many. */
+int64_t nnc_window_elements(const nnc_node *n, const nnc_type *x, const nnc_type *y, int64_t i, int64_t *at);
 /* Estimated multiply-adds and peak bytes of nnc_eval, to decide whether to sample. */
 void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);
 

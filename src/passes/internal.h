@@ -133,6 +133,8 @@ void layers_add(pass *p, layers *l, uint32_t i);
 void remark_applied(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
 void remark_declined(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
 void decline_node(pass *p, uint32_t i, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5); /* of one node */
+/* Sets bytes_kept of the last remark. */
+void remark_bytes_kept(pass *p, int64_t bytes);
 const char *remark_text(pass *p, const char *fmt, ...) NNC_PRINTF(2, 3); /* never NULL */
 /* The same for one or two nodes. */
 layers layers_of(pass *p, uint32_t a, uint32_t b); /* b = NNC_NONE: one */

@@ -17,6 +17,7 @@ typedef struct nnc_remark {
     const char *reason;  /* one sentence: the reason, or what prevents it */
     int64_t bytes_saved; /* may be negative (a relayout costs) */
     int64_t launches_saved;
+    int64_t bytes_kept;  /* of training steps: kept of the forward pass for the backward pass; of an applied one, not kept */
 } nnc_remark;
 
 typedef struct nnc_remarks {

@@ -449,6 +449,7 @@ static void redo_value(choice *c, nnc_ref v)
         remark_applied(p, &l, rule,
             "%s not kept for the backward pass, which takes %s longer by estimate",
             text_bytes(p, bytes), text_us(p, ns));
+    remark_bytes_kept(p, bytes);
 }
 
 /* ---- what is kept ------------------------------------------------------------------------------------------------------------- */
@@ -477,6 +478,7 @@ static void remark_kept(choice *c, nnc_ref v)
     else
         remark_declined(p, &l, rule, "%s, since computing them again would take %s by estimate",
             bytes, text_us(p, redo_ps(c, i) / 1000));
+    remark_bytes_kept(p, nnc_type_bytes(nnc_typeof(p->g, v)));
 }
 
 static void remark_all_kept(choice *c)
@@ -499,10 +501,12 @@ static void remark_all_kept(choice *c)
         small += bytes;
         n++;
     }
-    if (n)
-        remark_declined(p, &l, "small results kept for backward",
-            "%lld results, such as statistics, are %s of the %s that are kept in all", (long long)n,
-            text_bytes(p, small), text_bytes(p, all));
+    if (!n)
+        return;
+    remark_declined(p, &l, "small results kept for backward",
+        "%lld results, such as statistics, are %s of the %s that are kept in all", (long long)n,
+        text_bytes(p, small), text_bytes(p, all));
+    remark_bytes_kept(p, small);
 }
 
 nnc_status pass_recompute(pass *p)

@@ -156,3 +156,9 @@ void decline_node(pass *p, uint32_t i, const char *rule, const char *fmt, ...)
     put(p, false, &l, rule, fmt, ap);
     va_end(ap);
 }
+
+void remark_bytes_kept(pass *p, int64_t bytes)
+{
+    if (p->status == NNC_OK)
+        p->remarks->at[p->remarks->n - 1].bytes_kept = bytes;
+}

@@ -368,7 +368,8 @@ static nnc_cost saved(const row *r, const nnc_artifact *a)
     cJSON_ArrayForEach(e, j)
     {
         check_fields(r, "remark", e,
-            "pass:s verdict:s rule:s layers:a reason:s bytes_saved:i launches_saved:i");
+            "pass:s verdict:s rule:s layers:a reason:s bytes_saved:i launches_saved:i "
+            "bytes_kept:i");
         const char *verdict = cJSON_GetStringValue(cJSON_GetObjectItem(e, "verdict"));
         bool applied = verdict && !strcmp(verdict, "applied");
         CHECK(applied || (verdict && !strcmp(verdict, "declined")));
