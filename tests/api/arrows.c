@@ -9,6 +9,7 @@ static const struct {
     {"base", ""},
     {"target", "base"},
     {"cuda", "base"},
+    {"partition", "base"},
     {"ir", "base"},
     {"autodiff", "base ir"},
     {"train", "base ir autodiff"},
@@ -31,7 +32,7 @@ static const struct {
     {"plugins/png", "base data"},
     {"api",
         "base ir train data target cuda tensors onnx frontend kernel passes codegen plan runtime "
-        "engines"},
+        "engines partition"},
     {"cli", "base api"},
 };
 
