@@ -78,7 +78,10 @@ nnc_status nnc_cut_block_partition(
 
 /* ---- max - min ------------------------------------------------------------------------------------------- */
 
-typedef struct spread { int64_t max, min; int from; } spread;
+typedef struct spread {
+    int64_t max, min;
+    int from;
+} spread;
 
 nnc_status nnc_cut_max_min(const int64_t *weight, int n, int n_stage, int *cut, nnc_sink *sink)
 {

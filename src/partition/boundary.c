@@ -29,8 +29,8 @@ static bool has_it(const nnc_edge *e, int k, int n_layer, const int *device)
     return false;
 }
 
-void nnc_edges_traffic(const nnc_edge *e, int n, int n_layer, const int *device, int n_device,
-    int64_t *traffic)
+void nnc_edges_traffic(
+    const nnc_edge *e, int n, int n_layer, const int *device, int n_device, int64_t *traffic)
 {
     memset(traffic, 0, (size_t)n_device * (size_t)n_device * sizeof *traffic);
     for (int t = 0; t < n; t++) {

@@ -5,6 +5,7 @@
  * where stage s runs layers i .. j-1 and join is max or +. It runs from the last stage backwards. A stage's time and bytes do not fall as j
  * grows, so the loop over j ends where they alone exceed the limit, the capacity or the best value so far. */
 #include "partition/internal.h"
+#include <string.h>
 
 int64_t cut_ns(const nnc_cut_problem *p, int s, int64_t compute, int64_t in, int64_t out)
 {
@@ -42,8 +43,8 @@ static int64_t sum(const int64_t *v, int i, int j)
 
 int64_t nnc_cut_stage_ns(const nnc_cut_problem *p, int s, int i, int j)
 {
-    return cut_ns(
-        p, s, sum(p->time, i, j), cut_transfer(p, s, i), s + 1 < p->n_stage ? cut_transfer(p, s + 1, j) : 0);
+    return cut_ns(p, s, sum(p->time, i, j), cut_transfer(p, s, i),
+        s + 1 < p->n_stage ? cut_transfer(p, s + 1, j) : 0);
 }
 
 int64_t nnc_cut_stage_bytes(const nnc_cut_problem *p, int s, int i, int j)
@@ -58,12 +59,13 @@ typedef enum goal { G_max, G_sum, G_squares, G_bytes } goal;
 typedef struct program {
     const nnc_cut_problem *p;
     goal goal;
-    int64_t limit;                 /* of a stage's time */
-    int shift;                     /* G_squares: of times before they are squared */
+    int64_t limit; /* of a stage's time */
+    int shift; /* G_squares: of times before they are squared */
     int64_t *time, *fixed, *saved; /* sums of the layers before position i */
-    int64_t *in, *out;             /* transfers of the current stage by position */
-    int64_t *best, *next;          /* of the current stage, and of the one after it, by first layer */
-    int32_t *choice;               /* [stage][i]: end of the stage that begins at i */
+    int64_t *in, *out; /* transfers of the current stage by position */
+    int64_t *best, *next; /* of the current stage, and of the one after it, by first layer */
+    int64_t *most, *next_most; /* G_sum: of the cuts with the best sum, the least maximum of the stages' times */
+    int32_t *choice; /* [stage][i]: end of the stage that begins at i */
 } program;
 
 static int64_t *sums(nnc_arena *a, const int64_t *v, int n)
@@ -85,8 +87,11 @@ static bool prepare(program *d, nnc_arena *a)
     d->out = ARENA_NEW(a, int64_t, n + 1);
     d->best = ARENA_NEW(a, int64_t, n + 1);
     d->next = ARENA_NEW(a, int64_t, n + 1);
+    d->most = ARENA_NEW(a, int64_t, n + 1);
+    d->next_most = ARENA_NEW(a, int64_t, n + 1);
     d->choice = ARENA_NEW(a, int32_t, (size_t)p->n_stage * ((size_t)n + 1));
-    return d->time && d->fixed && d->saved && d->in && d->out && d->best && d->next && d->choice;
+    return d->time && d->fixed && d->saved && d->in && d->out && d->best && d->next && d->most &&
+           d->next_most && d->choice;
 }
 
 /* The value of a stage; the values are joined by max or +. */
@@ -102,11 +107,11 @@ static void choose(program *d, int s, int i)
     const nnc_cut_problem *p = d->p;
     const bool joins_max = d->goal == G_max || d->goal == G_bytes;
     const int end = p->n_layer - (p->n_stage - 1 - s);
-    int64_t best = INT64_MAX;
+    int64_t best = INT64_MAX, most = INT64_MAX;
     int32_t at = -1;
     for (int j = s + 1 == p->n_stage ? end : i + 1; j <= end; j++) {
-        const int64_t bytes = cut_bytes(p, s, d->fixed[j] - d->fixed[i], d->saved[j] - d->saved[i],
-            p->kept ? p->kept[i] : 0);
+        const int64_t bytes = cut_bytes(
+            p, s, d->fixed[j] - d->fixed[i], d->saved[j] - d->saved[i], p->kept ? p->kept[i] : 0);
         const int64_t compute = d->time[j] - d->time[i];
         if ((p->capacity && bytes > p->capacity[s]) ||
             (d->goal != G_bytes && cut_ns(p, s, compute, 0, 0) > d->limit) ||
@@ -117,13 +122,23 @@ static void choose(program *d, int s, int i)
             continue;
         const int64_t v = value(d, ns, bytes);
         const int64_t all = joins_max ? nnc_max64(v, rest) : nnc_add_sat(v, rest);
-        if (all < best) {
+        const int64_t larger = nnc_max64(ns, d->next_most[j]);
+        if (all < best || (d->goal == G_sum && all == best && larger < most)) {
             best = all;
+            most = larger;
             at = j;
         }
     }
     d->best[i] = best;
+    d->most[i] = most;
     d->choice[(size_t)s * ((size_t)p->n_layer + 1) + (size_t)i] = at;
+}
+
+static void swap(int64_t **a, int64_t **b)
+{
+    int64_t *old = *a;
+    *a = *b;
+    *b = old;
 }
 
 /* Returns the best value, INT64_MAX for none, and its cut. */
@@ -133,6 +148,7 @@ static int64_t run(program *d, int *cut)
     const int n = p->n_layer, stages = p->n_stage;
     for (int i = 0; i <= n; i++)
         d->next[i] = i < n ? INT64_MAX : 0;
+    memset(d->next_most, 0, ((size_t)n + 1) * sizeof *d->next_most);
     for (int s = stages - 1; s >= 0; s--) {
         for (int i = 0; i <= n; i++) {
             d->in[i] = cut_transfer(p, s, i);
@@ -141,9 +157,8 @@ static int64_t run(program *d, int *cut)
         }
         for (int i = s; i <= (s ? n - (stages - s) : 0); i++)
             choose(d, s, i);
-        int64_t *swap = d->next;
-        d->next = d->best;
-        d->best = swap;
+        swap(&d->next, &d->best);
+        swap(&d->next_most, &d->most);
     }
     if (d->next[0] == INT64_MAX)
         return INT64_MAX;
@@ -176,8 +191,7 @@ static int square_shift(int n_stage, int64_t max)
     return shift;
 }
 
-nnc_status nnc_cut_min_max(
-    const nnc_cut_problem *p, int *cut, nnc_cut_result *r, nnc_sink *sink)
+nnc_status nnc_cut_min_max(const nnc_cut_problem *p, int *cut, nnc_cut_result *r, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     program d = {.p = p, .goal = G_max, .limit = INT64_MAX};
@@ -196,8 +210,7 @@ nnc_status nnc_cut_min_max(
     return NNC_OK;
 }
 
-nnc_status nnc_cut_min_memory(
-    const nnc_cut_problem *p, int *cut, nnc_cut_result *r, nnc_sink *sink)
+nnc_status nnc_cut_min_memory(const nnc_cut_problem *p, int *cut, nnc_cut_result *r, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     program d = {.p = p, .goal = G_bytes, .limit = INT64_MAX};
@@ -208,6 +221,42 @@ nnc_status nnc_cut_min_memory(
     if (run(&d, cut) < INT64_MAX)
         fill(p, cut, r);
     return NNC_OK;
+}
+
+/* No cut's stages have a smaller sum: all layers on the fastest device, without transfers. */
+static int64_t least_sum(const nnc_cut_problem *p)
+{
+    int64_t speed = 1;
+    for (int s = 0; s < p->n_stage; s++)
+        speed = nnc_max64(speed, p->speed ? p->speed[s] : 1000);
+    return nnc_mul_sat(sum(p->time, 0, p->n_layer), 1000) / speed;
+}
+
+/* The least sum of stage times under limits that fall: below a cut's maximum sums are no smaller, so another cut is better only with a
+ * maximum under (best - sum) / times, and the first limit follows from the least sum that there could be. */
+static void descend(program *d, int64_t times, int *at, int *cut, nnc_cut_result *r)
+{
+    const nnc_cut_problem *p = d->p;
+    const int64_t least_max = d->limit, lower = least_sum(p);
+    int64_t best = INT64_MAX;
+    d->goal = G_sum;
+    for (bool first = true; d->limit >= least_max; first = false) {
+        nnc_cut_result x;
+        if (run(d, at) == INT64_MAX)
+            break;
+        fill(p, at, &x);
+        const int64_t total = nnc_add_sat(x.sum, nnc_mul_sat(times, x.max));
+        if (total < best) {
+            best = total;
+            *r = x;
+            for (int s = 0; s <= p->n_stage; s++)
+                cut[s] = at[s];
+        }
+        if (!times)
+            break;
+        const int64_t under = (best - (first ? lower : x.sum) - 1) / times;
+        d->limit = first ? under : nnc_min64(x.max - 1, under);
+    }
 }
 
 nnc_status nnc_cut_min_latency(
@@ -223,25 +272,8 @@ nnc_status nnc_cut_min_latency(
     const int64_t least_max = run(&d, at);
     if (least_max == INT64_MAX)
         return NNC_OK;
-    int64_t best = INT64_MAX;
-    const int64_t times = micro > 1 ? micro - 1 : 0;
-    d.goal = G_sum;
-    for (d.limit = INT64_MAX - 1; d.limit >= least_max;) {
-        nnc_cut_result x;
-        if (run(&d, at) == INT64_MAX)
-            break;
-        fill(p, at, &x);
-        const int64_t total = nnc_add_sat(x.sum, nnc_mul_sat(times, x.max));
-        if (total < best) {
-            best = total;
-            *r = x;
-            for (int s = 0; s <= p->n_stage; s++)
-                cut[s] = at[s];
-        }
-        /* Below this maximum sums are no smaller: another cut is better only with a maximum under (best - sum) / times. */
-        const int64_t useful = times ? (best - x.sum - 1) / times : -1;
-        d.limit = nnc_min64(x.max - 1, useful);
-    }
+    d.limit = micro > 1 ? least_max : INT64_MAX;
+    descend(&d, micro > 1 ? micro - 1 : 0, at, cut, r);
     return NNC_OK;
 }
 

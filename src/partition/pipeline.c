@@ -16,7 +16,8 @@ const char *const nnc_pipeline_names[PIPE__COUNT] = {
 bool nnc_pipeline_possible(
     nnc_pipeline_kind k, int devices, int micro, int chunks, const char **why)
 {
-    *why = devices < 1 || micro < 1 || chunks < 1 ? "needs at least one device, micro-batch and chunk"
+    *why = devices < 1 || micro < 1 || chunks < 1
+               ? "needs at least one device, micro-batch and chunk"
            : k != PIPE_interleaved && chunks > 1 ? "has one chunk on each device"
            : k == PIPE_interleaved && chunks < 2 ? "needs two or more chunks on each device"
            : k == PIPE_interleaved && micro % devices
@@ -84,16 +85,19 @@ nnc_status nnc_pipeline_make(nnc_pipeline_kind k, int devices, int micro, int ch
 {
     const char *why;
     if (!nnc_pipeline_possible(k, devices, micro, chunks, &why))
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "%s %s: %d device%s, %d micro-batch%s, %d chunk%s", nnc_pipeline_names[k], why, devices,
-            devices == 1 ? "" : "s", micro, micro == 1 ? "" : "es", chunks, chunks == 1 ? "" : "s");
+        return nnc_fail0(sink, NNC_E_USAGE, "%s %s: %d device%s, %d micro-batch%s, %d chunk%s",
+            nnc_pipeline_names[k], why, devices, devices == 1 ? "" : "s", micro,
+            micro == 1 ? "" : "es", chunks, chunks == 1 ? "" : "s");
     const bool split = k == PIPE_zb_h1 || k == PIPE_zb_h2;
     *out = (nnc_pipeline){.kind = k,
         .devices = devices,
         .micro = micro,
         .chunks = chunks,
         .split = split,
-        .n_task = micro * chunks * (k == PIPE_forward ? 1 : split ? 3 : 2),
+        .n_task = micro * chunks *
+                  (k == PIPE_forward ? 1
+                      : split        ? 3
+                                     : 2),
         .task = ARENA_NEW(a, nnc_task *, devices)};
     NNC_NEED(out->task, sink);
     for (int d = 0; d < devices; d++) {

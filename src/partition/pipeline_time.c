@@ -7,9 +7,9 @@ enum { UNKNOWN = -1 };
 typedef struct machine {
     const nnc_pipeline *p;
     const nnc_pipeline_costs *c;
-    int64_t *done[3];   /* [kind][stage * micro + micro batch]: end of a task */
-    int64_t *now;       /* by device */
-    int *at;            /* by device: its next task */
+    int64_t *done[3]; /* [kind][stage * micro + micro batch]: end of a task */
+    int64_t *now; /* by device */
+    int *at; /* by device: its next task */
 } machine;
 
 static int64_t at(const int64_t *v, int i)

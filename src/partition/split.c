@@ -33,7 +33,7 @@ nnc_status nnc_layout_chain(int n_layer, int n_layout, const int64_t *cost, cons
     NNC_LOCAL(nnc_arena) a = {0};
     const size_t k = (size_t)n_layout;
     int64_t *best = ARENA_NEW(&a, int64_t, (size_t)n_layer * k + 1);
-    int *from = ARENA_NEW(&a, int, (size_t)n_layer * k + 1);
+    int *from = ARENA_NEW(&a, int, (size_t)n_layer *k + 1);
     NNC_NEED(best && from, sink);
     for (size_t x = 0; x < k; x++)
         best[x] = cost[x];
