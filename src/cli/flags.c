@@ -16,6 +16,7 @@ static const struct {
     {'u', "training"}, /* files of the loop */
     {'c', "compiling"},
     {'s', "compiling"}, /* flags of planning, as opposed to the passes */
+    {'z', "partitioning"},
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
     {'i', "inputs and outputs"},
@@ -98,6 +99,23 @@ static const nnc_flag own[] = {
         "Print the time of every pass to standard error"},
     {'s', {"--jobs", NNC_SET_INT, AT(compare.compile.jobs), 0, 1, 1024, "N"},
         "Number of threads that compile (default: all); never changes the result"},
+    {'z',
+        {"--strategy", NNC_SET_LIST, AT(partition.strategy), AT(partition.n_strategy), 0, 0,
+            "all|NAME,..."},
+        "Strategies to look at (default: all of the mode; docs/partition.md lists them)"},
+    {'z', {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
+        "Micro-batches of an iteration, each the model's batch (default: 4 for each device)"},
+    {'z', {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
+        "Stages of each device in the interleaved schedule (default: 2)"},
+    {'z', {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S"},
+        "Bandwidth of the link between each two devices, in 10^9 bytes a second (default: 10)"},
+    {'z', {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US"},
+        "Latency of a link in microseconds (default: 5)"},
+    {'z', {"--bucket-mb", NNC_SET_REAL, AT(partition.bucket_mb), 0, 0, 1000000, "MB"},
+        "Size of the buckets in which gradients are summed, in 10^6 bytes (default: 25)"},
+    {'z', {"--overlap-slowdown", NNC_SET_REAL, AT(partition.slowdown), 0, 1, 100, "X"},
+        "Factor by which computing takes longer while a collective runs (default: 1; 1.126 was "
+        "measured on 8 GPUs)"},
     {'a', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
         "output)"},

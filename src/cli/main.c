@@ -44,6 +44,16 @@ const command commands[] = {
         "print peak memory and its timeline before running; exit code 4 when it does not fit",
         "mgkcspefVh", 1, 1, cmd_memory,
         "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
+    {"partition", "MODEL",
+        "predict what strategies make of a model on several devices; exit code 4 when none fits",
+        "mgkcszpefVh", 1, 1, cmd_partition,
+        "Predictions follow from the model's plan for one device: docs/partition.md. A strategy "
+        "that runs today is one of placement.\n\n"
+        "examples:\n"
+        "  nnc partition models/vgg16.json --devices=4 --mode=step --target=cuda:sm_70 "
+        "--link-gbs=12\n"
+        "  nnc partition models/resnet50.json --devices=2 --strategy=sequential,pipeline "
+        "--format=json\n"},
     {"show", "MODEL|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfVh", 1, 1, cmd_show,
         "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
