@@ -30,6 +30,7 @@ struct nnc_open_options {
     uint64_t seed; /* of generated weights and inputs */
     bool has_seed; /* it was given: a model file's "train" does not set another */
     int classes;   /* of a new head with generated weights (--replace-head); 0: the head is the model's */
+    const char *place; /* layers on devices, "0-9=0,10-=1" (docs/partition.md); NULL: as the model says */
     bool trains;   /* opened for training: its file's "train" sets the arg `batch` and the seed where they are not given */
     const char *weights; /* file of tensors; NULL = generated */
     const nnc_arg *rename; /* names of its tensors = names of weights; "*" for any characters, "-" leaves a tensor out */
@@ -155,6 +156,7 @@ typedef struct nnc_partition_options {
     double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5 */
     double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25 */
     double slowdown;             /* of computing while a collective runs; 0: 1 */
+    bool layers;                 /* text: list the blocks of layers with their costs first */
 } nnc_partition_options;
 /* Predicts what strategies make of m (of its training step, where `training` is not NULL) on equal devices of e's target, and appends
  * the table. *fits: one of them fits the devices' memory. */

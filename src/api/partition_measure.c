@@ -50,20 +50,15 @@ static nnc_status find_layers(measure *s)
     s->layer_of = ARENA_NEW(&s->own, int32_t, g->n_node + 1);
     s->alone = ARENA_NEW(&s->own, int64_t, g->n_node + 1);
     NNC_NEED(m->layer && m->device && s->layer_of && s->alone, s->sink);
+    m->n_layer = nnc_model_layers(g, m->layer, s->layer_of);
+    for (int l = 0; l < m->n_layer; l++)
+        NNC_NEED(m->layer[l] = nnc_arena_strdup(s->a, m->layer[l]), s->sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
-        const nnc_node *n = &g->node[i];
-        s->layer_of[i] = -1;
-        if (is_leaf(n) || !n->origin || !*n->origin)
+        const int at = s->layer_of[i];
+        if (at < 0)
             continue;
-        int at = find_layer(m, n->origin, strlen(n->origin));
-        if (at < 0) {
-            at = m->n_layer++;
-            m->layer[at] = nnc_arena_strdup(s->a, n->origin);
-            NNC_NEED(m->layer[at], s->sink);
-            m->device[at] = n->device;
-        }
-        s->layer_of[i] = at;
-        const nnc_cost c = nnc_node_cost(g, n);
+        m->device[at] = g->node[i].device;
+        const nnc_cost c = nnc_node_cost(g, &g->node[i]);
         s->alone[at] += c.launches ? nnc_target_time_ns(s->t, c.flops, c.bytes) : 0;
     }
     if (!m->n_layer)

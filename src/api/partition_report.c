@@ -167,6 +167,32 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
         nnc_printf(out, "  runs with --devices=%d --place=%s\n", t->devices, r->place);
 }
 
+/* The blocks, each with its layers. */
+static void text_layers(const nnc_partition_model *m, nnc_text *out)
+{
+    nnc_puts(out,
+        "    layer   forward ms backward ms   weights ms     weights       saved    boundary\n");
+    for (int b = 0; b < m->n_block; b++) {
+        for (int l = m->first[b]; l < m->first[b + 1]; l++) {
+            nnc_printf(out, "  %7d  ", l);
+            if (l > m->first[b]) {
+                nnc_printf(out, "%72s  %s\n", "", m->layer[l]);
+                continue;
+            }
+            const int64_t ns[] = {m->of.forward[b], m->of.backward[b], m->of.weight[b]};
+            const int64_t bytes[] = {m->of.weights[b], m->of.saved[b], m->boundary[b]};
+            for (int k = 0; k < 3; k++) {
+                nnc_put_ms(out, ms(ns[k]), 11);
+                nnc_putc(out, ' ');
+            }
+            for (int k = 0; k < 3; k++)
+                nnc_put_bytes_column(out, bytes[k], 12, false);
+            nnc_printf(out, "  %s\n", m->layer[l]);
+        }
+    }
+    nnc_putc(out, '\n');
+}
+
 static void print_text(const nnc_partition_table *t, nnc_text *out)
 {
     const nnc_partition_options *o = t->o;
@@ -182,6 +208,8 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
         "from the cost\n"
         "rules of the target, not measured.\n\n",
         t->micro, (long long)m->batch);
+    if (o->layers)
+        text_layers(m, out);
     nnc_puts(out, "  strategy       iteration ms ms/sample   samples/s  idle   exposed ms hidden "
                   "ms  most memory  fits runs\n");
     for (int i = 0; i < t->n_row; i++)

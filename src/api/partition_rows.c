@@ -76,13 +76,15 @@ nnc_status row_finish(rows *r, nnc_partition_row *row)
     return NNC_OK;
 }
 
-/* --place of contiguous stages. */
-static const char *place_of(const rows *r, const int *cut, int stages)
+/* --place of blocks on devices. */
+static const char *place_of(const rows *r, const int *device)
 {
     const char *text = "";
-    for (int s = 0; s < stages && text; s++) {
-        text = row_layers(r, text, cut[s], cut[s + 1]);
-        text = text ? nnc_arena_printf(r->a, "%s=%d", text, s) : NULL;
+    for (int b = 0, end; b < r->m->n_block && text; b = end) {
+        for (end = b + 1; end < r->m->n_block && device[end] == device[b];)
+            end++;
+        text = row_layers(r, text, b, end);
+        text = text ? nnc_arena_printf(r->a, "%s=%d", text, device[b]) : NULL;
     }
     return text;
 }
@@ -160,8 +162,7 @@ static nnc_status sequential_row(rows *r, nnc_partition_row *row)
     for (int s = 0; s < stages; s++)
         for (int b = cut[s]; b < cut[s + 1]; b++)
             device[b] = s;
-    row->place = place_of(r, cut, stages);
-    NNC_NEED(row->place, r->sink);
+    NNC_NEED(row->place = place_of(r, device), r->sink);
     return placed_row(r, row, device);
 }
 
@@ -218,6 +219,7 @@ static nnc_status branches_row(rows *r, nnc_partition_row *row)
         .links = &r->links};
     NNC_TRY(nnc_branch_list(&p, device, begin, &ns, r->sink));
     NNC_TRY(placed_row(r, row, device));
+    NNC_NEED(row->place = place_of(r, device), r->sink);
     p.links = NULL;
     NNC_TRY(nnc_branch_list(&p, device, begin, &bare, r->sink));
     row->iteration_ns = nnc_mul_sat(r->micro, ns);

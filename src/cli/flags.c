@@ -10,6 +10,7 @@ static const struct {
 } groups[] = {
     {'m', "model"},
     {'o', "passes"},
+    {'d', "model"}, /* devices of layers */
     {'g', "model"},
     {'k', "training"}, /* the graph of a step */
     {'l', "training"}, /* the loop */
@@ -56,6 +57,10 @@ static const nnc_flag own[] = {
     {'m', {"--replace-head", NNC_SET_PAIRS, AT(head), AT(n_head), 0, 0, "classes=N"},
         "Give the model's last linear, conv or matmul N outputs, with generated weights, and read "
         "the others from --weights"},
+    {'d', {"--place", NNC_SET_TEXT, AT(model.place), 0, 0, 0, "LAYERS=DEVICE,..."},
+        "Put layers on devices: by index as nnc partition --layers lists them, 0-9=0,10-=1, or by "
+        "name, conv1*=0 "
+        "(docs/partition.md)"},
     {'g', {"--mode", NNC_SET_CHOICE, AT(mode), 0, MODE_forward, 0, "forward|step"},
         "step: the model's training step instead: loss, gradients and optimizer (default: "
         "forward)"},
@@ -103,6 +108,8 @@ static const nnc_flag own[] = {
         {"--strategy", NNC_SET_LIST, AT(partition.strategy), AT(partition.n_strategy), 0, 0,
             "all|NAME,..."},
         "Strategies to look at (default: all of the mode; docs/partition.md lists them)"},
+    {'z', {"--layers", NNC_SET_BOOL, AT(partition.layers)},
+        "List the layers with their costs and the indices that --place takes"},
     {'z', {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
         "Micro-batches of an iteration, each the model's batch (default: 4 for each device)"},
     {'z', {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
@@ -421,7 +428,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     bool any = false;
     for (size_t k = 0; k < NNC_COUNT(of_artifacts); k++)
         any = any || !strcmp(f->value.name, of_artifacts[k]);
-    if (strchr("mcsp", f->group) && !any)
+    if (strchr("mdcsp", f->group) && !any)
         o->compile_flag = f->value.name;
     if (f->group == 'k' && strchr(c->groups, 'g'))
         o->training_flag = f->value.name;
