@@ -153,8 +153,8 @@ typedef struct nnc_partition_options {
     int n_strategy;
     int micro;                   /* micro-batches of an iteration, each the model as it is; 0: 4 for each device */
     int chunks;                  /* of a device, interleaved; 0: 2 */
-    double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5 */
-    double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25 */
+    double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5; negative: no latency */
+    double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25; negative: one a block */
     double slowdown;             /* of computing while a collective runs; 0: 1 */
     bool layers;                 /* text: list the blocks of layers with their costs first */
 } nnc_partition_options;

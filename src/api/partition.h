@@ -37,6 +37,15 @@ typedef struct nnc_partition_model {
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_compile_options *o, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
+/* The number of an option: 0 stands for the default, a negative one for 0. */
+static inline double nnc_option_or(double v, double otherwise)
+{
+    return v > 0 ? v : v < 0 ? 0 : otherwise;
+}
+#define NNC_LINK_GBS 10.0
+#define NNC_LINK_US 5.0
+#define NNC_BUCKET_MB 25.0
+
 enum { NNC_FILL_KINDS = 5 }; /* weights, gradients, optimizer, saved, working */
 extern const char *const nnc_partition_fill[NNC_FILL_KINDS];
 

@@ -57,7 +57,7 @@ static nnc_status replica_ns(
     const nnc_buckets_problem p = {.n_layer = blocks,
         .backward = back,
         .gradient = of->gradients,
-        .bucket_bytes = (int64_t)((o->bucket_mb > 0 ? o->bucket_mb : 25) * 1e6),
+        .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
         .links = r->zero ? &half : &r->links,
         .device = device,
         .n_device = n,

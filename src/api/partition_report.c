@@ -201,8 +201,8 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
         m->step ? "training step" : "inference", m->n_layer, m->n_block, t->devices,
         t->target->name);
     nnc_put_bytes(out, t->target->memory_bytes);
-    nnc_printf(out, ", links of %g GB/s and %g us\n", o->link_gbs > 0 ? o->link_gbs : 10,
-        o->link_us > 0 ? o->link_us : 5);
+    nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
+        nnc_option_or(o->link_us, NNC_LINK_US));
     nnc_printf(out,
         "An iteration is %d micro-batches of %lld samples (the model's batch). Times are predicted "
         "from the cost\n"

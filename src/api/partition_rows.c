@@ -453,8 +453,8 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
 {
     const nnc_partition_options *o = t->o;
     const nnc_flat_links flat = {
-        .bytes_per_s = (int64_t)((o->link_gbs > 0 ? o->link_gbs : 10) * 1e9),
-        .latency_ns = (int64_t)((o->link_us > 0 ? o->link_us : 5) * 1e3)};
+        .bytes_per_s = (int64_t)(nnc_option_or(o->link_gbs, NNC_LINK_GBS) * 1e9),
+        .latency_ns = (int64_t)(nnc_option_or(o->link_us, NNC_LINK_US) * 1e3)};
     rows r = {.t = t,
         .m = t->m,
         .n = t->devices,
@@ -466,6 +466,8 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         .flat = &flat,
         .links = nnc_links_flat(&flat)};
     bool all = !o->n_strategy;
+    if (flat.bytes_per_s < 1)
+        return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
     for (int i = 0; i < o->n_strategy; i++)
         all = all || !strcmp(o->strategy[i], "all");
     t->row = ARENA_NEW(a, nnc_partition_row, NNC_COUNT(strategies) + (size_t)o->n_strategy);

@@ -100,7 +100,7 @@ static void usage(FILE *out)
           "[FILE] [flags]\n\n",
         out);
     for (int i = 0; i < n_commands; i++)
-        fprintf(out, "  %-9s%-22s %s\n", commands[i].name, commands[i].args, commands[i].doc);
+        fprintf(out, "  %-10s%-22s %s\n", commands[i].name, commands[i].args, commands[i].doc);
     fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
           "A flag that is given twice with different values is an error.\n"
           "Data goes to standard output, messages to standard error.\n"
