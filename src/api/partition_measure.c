@@ -17,6 +17,7 @@ typedef struct measure {
     int32_t *layer_of; /* by node of g: its layer, -1: a leaf, or without a path */
     int64_t *alone; /* by layer: nanoseconds as written */
     const nnc_plan *plan;
+    int64_t chunks; /* runs of the plan that make a run of the model */
     uint8_t *part; /* by command: nnc_part */
     bool *gradient; /* by root tensor: only the optimizer reads it */
     bool *kept; /* by root tensor: from the forward pass for the backward pass */
@@ -181,7 +182,7 @@ static bool computes_gradients(const measure *s, int i)
 static void add_command(measure *s, int i)
 {
     const nnc_cmd *c = &s->plan->cmd[i];
-    const int64_t ns = command_ns(s, c);
+    const int64_t ns = nnc_mul_sat(command_ns(s, c), s->chunks);
     if (s->part[i] == PART_optimizer) {
         for (s->n_hit = 0; s->n_hit < s->m->n_layer; s->n_hit++)
             s->hit[s->n_hit] = s->n_hit;
@@ -195,7 +196,7 @@ static void add_command(measure *s, int i)
                   : computes_gradients(s, i)  ? s->of.weight
                                               : s->of.backward;
     divide(s, to, ns, s->alone);
-    divide(s, s->of.flops, c->flops, s->alone);
+    divide(s, s->of.flops, nnc_mul_sat(c->flops, s->chunks), s->alone);
 }
 
 /* saved[], working[]: tensors of the arena and workspaces. */
@@ -404,6 +405,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_status st = nnc_compile(e, g, &one, &artifact, sink);
     if (!st) {
         s.plan = artifact->plan;
+        s.chunks = artifact->chunks;
         out->plan_bytes = s.plan->device[0].persist_bytes + s.plan->device[0].arena_bytes;
         out->name = nnc_arena_strdup(a, m->name);
         st = out->name ? find_layers(&s) : nnc_nomem(sink);

@@ -3,7 +3,8 @@
  * assignments and orders; ties are broken by index, so that equal inputs give equal outputs. Nothing here knows graphs, plans or
  * targets: api/ measures a model, these decide, src/sim or a run says what the decision is worth. docs/partition.md.
  *
- * Costs are >= 0, and the sum of all costs of a problem is below 2^62. Results are allocated in the arena passed in. Without another message the only failure is memory. */
+ * Costs are >= 0, and the sum of all costs of a problem is below 2^62. Results are allocated in the arena passed in. Where no other
+ * status is named, the only failure is NNC_E_NOMEM. */
 #ifndef NNC_PARTITION_H
 #define NNC_PARTITION_H
 
@@ -246,7 +247,8 @@ nnc_zero_bytes nnc_zero(int stage, int n, int64_t weights, int64_t gradients, in
 
 /* ---- splits of tensors (split.c) ------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the rows that a window of `kernel` rows needs from one neighbour: floor(kernel/2) x dilation rows of N x C x W elements, one direction. */
+/* Bytes of the rows that a window of `kernel` rows needs from one neighbour, in one direction: floor(kernel/2) x dilation rows of
+ * N x C x W elements. */
 int64_t nnc_halo_bytes(int64_t n, int64_t c, int64_t w, int64_t kernel, int64_t dilation, int64_t element_bytes);
 /* Bytes that each of n devices sends so that all have the sum (allreduce), or all parts (allgather, reduce-scatter), of S bytes: ring. */
 int64_t nnc_allreduce_bytes(int n, int64_t bytes);

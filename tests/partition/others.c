@@ -26,7 +26,7 @@ static void make_hybrid(hybrid *h, int round, int layers, int devices)
         h->saved[i] = draw_below(&d, 100);
     }
     for (int k = 0; k < 2; k++)
-        h->flat[k] = (nnc_flat_links){1000000000 << draw_below(&d, 4), draw_below(&d, 20)};
+        h->flat[k] = (nnc_flat_links){INT64_C(1000000000) << draw_below(&d, 4), draw_below(&d, 20)};
     h->p = (nnc_hybrid_problem){.n_layer = layers,
         .time = h->time,
         .weight = h->weight,
@@ -537,5 +537,84 @@ TEST(layouts_of_chains_equal_brute_force)
             sum +=
                 cost[i * K + choice[i]] + (i ? move[(i * K + choice[i - 1]) * K + choice[i]] : 0);
         CHECK_INT(sum, best);
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+typedef nnc_status (*attempt)(void);
+
+static nnc_status try_hybrid(void)
+{
+    hybrid h;
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_hybrid_plan plan;
+    make_hybrid(&h, 3, 4, 3);
+    h.p.n_level = 2;
+    h.p.count[1] = 2;
+    return nnc_hybrid_solve(&h.p, &a, &plan, NULL);
+}
+
+static nnc_status try_list(void)
+{
+    draw d = draw_from("oom", 0);
+    dag g;
+    int place[MOST];
+    int64_t begin[MOST], total;
+    make_dag(&g, &d, MOST);
+    const nnc_branch_problem p = {
+        .n_op = g.n, .time = g.time, .start = g.start, .need = g.need, .n_place = 2};
+    return nnc_branch_list(&p, place, begin, &total, NULL);
+}
+
+static nnc_status try_ios(void)
+{
+    int64_t time[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, total;
+    int start[10] = {0}, stage[9]; /* 512 sets: the table grows */
+    const nnc_ios_problem p = {
+        .n_op = 9, .time = time, .start = start, .need = start, .streams = 3};
+    return nnc_ios_solve(&p, stage, &total, NULL);
+}
+
+static nnc_status try_models(void)
+{
+    static const int64_t time[] = {3, 2, 1};
+    int device[3];
+    int64_t total;
+    return nnc_models_lpt(time, NULL, 3, 2, NULL, device, &total, NULL);
+}
+
+static nnc_status try_baselines(void)
+{
+    static const int64_t w[] = {3, 2, 1, 5};
+    int cut[3];
+    NNC_TRY(nnc_cut_block_partition(w, 4, 2, cut, NULL));
+    return nnc_cut_max_min(w, 4, 2, cut, NULL);
+}
+
+static nnc_status try_pipeline(void)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_pipeline p;
+    nnc_pipeline_time t;
+    NNC_TRY(nnc_pipeline_make(PIPE_zb_h1, 40, 200, 1, &a, &p, NULL));
+    return nnc_pipeline_run(&p, &(nnc_pipeline_costs){0}, &a, &t, NULL);
+}
+
+TEST(each_failed_allocation_is_a_status)
+{
+    static const attempt all[] = {
+        try_hybrid, try_list, try_ios, try_models, try_baselines, try_pipeline};
+    for (size_t i = 0; i < NNC_COUNT(all); i++) {
+        nnc_status st = NNC_E_NOMEM;
+        int failed = 0;
+        for (int n = 1; st == NNC_E_NOMEM && n < 500; n++) {
+            nnc_fail_alloc_after(n);
+            st = all[i]();
+            failed += st == NNC_E_NOMEM;
+        }
+        nnc_fail_alloc_after(0);
+        CHECK_INT(st, NNC_OK);
+        CHECK(failed > 0);
     }
 }
