@@ -33,6 +33,7 @@ struct nnc_open_options {
     uint64_t seed; /* of generated weights and inputs */
     bool has_seed; /* it was given: a model file's "train" does not set another */
     int classes;   /* of a new head with generated weights (--replace-head); 0: the head is the model's */
+    const char *place; /* layers on devices, "0-9=0,10-=1" (docs/partition.md); NULL: as the model says */
     bool trains;   /* opened for training: its file's "train" sets the arg `batch` and the seed where they are not given */
     const char *weights; /* file of tensors; NULL = generated */
     const nnc_arg *rename; /* names of its tensors = names of weights; "*" for any characters, "-" leaves a tensor out */
@@ -155,6 +156,24 @@ void nnc_artifact_step_work(const nnc_artifact *a, int64_t *flops, int64_t *byte
 nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_sink *sink) NNC_MUST;
 /* A member "parts" of an object. */
 void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *out);
+
+/* ---- partitions (docs/partition.md) -------------------------------------------------------------------------------------- */
+
+typedef struct nnc_partition_options {
+    nnc_compile_options compile; /* compile.devices: how many; 0, 1: as many as --place names, at least 2 */
+    const char *const *strategy; /* names; none or "all": all */
+    int n_strategy;
+    int micro;                   /* micro-batches of an iteration, each the model as it is; 0: 4 for each device */
+    int chunks;                  /* of a device, interleaved; 0: 2 */
+    double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5; negative: no latency */
+    double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25; negative: one a block */
+    double slowdown;             /* of computing while a collective runs; 0: 1 */
+    bool layers;                 /* text: list the blocks of layers with their costs first */
+} nnc_partition_options;
+/* Predicts what strategies make of m (of its training step, where `training` is not NULL) on equal devices of e's target, and appends
+ * the table. *fits: one of them fits the devices' memory. */
+nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const struct nnc_training *training,
+    const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
 
 /* ---- ONNX's test folders --------------------------------------------------------------------------------------------- */
 

@@ -18,6 +18,7 @@ nnc_status nnc_read_open_options(
         .trains = o->trains,
         .has_seed = o->has_seed,
         .classes = o->classes,
+        .place = o->place,
         .weights = o->weights,
         .rename = o->rename,
         .n_rename = o->n_rename,

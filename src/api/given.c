@@ -13,6 +13,8 @@ void nnc_given_put(const nnc_given *v, nnc_json_writer *w)
     NNC_JSON(w, J_STRING("seed", text));
     if (v->weights)
         NNC_JSON(w, J_STRING("weights", v->weights));
+    if (v->place)
+        NNC_JSON(w, J_STRING("place", v->place));
     if (v->classes)
         NNC_JSON(w, J_INT("classes", v->classes));
     nnc_json_open(w, "args", '[');
@@ -112,6 +114,8 @@ nnc_status nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out)
     v->seed = strtoull(seed, NULL, 10);
     v->classes = (int)nnc_max64(number(o, "classes", INT32_MAX), 0);
     nnc_status st = nnc_json_text(o, "weights") ? string(v, o, "weights", &v->weights) : NNC_OK;
+    if (!st && nnc_json_text(o, "place"))
+        st = string(v, o, "place", &v->place);
     if (!st)
         st = read_lists(o, bytes, v);
     if (st)

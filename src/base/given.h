@@ -29,6 +29,7 @@ typedef struct nnc_given {
     int n_arg;
     const char *weights; /* the file of weights; NULL: none was given */
     uint64_t seed;
+    const char *place; /* --place; NULL: none */
     int classes; /* of a new head (--replace-head); 0: none */
     bool trains; /* the model has a section "train" (nnc_train_read) */
 } nnc_given;

@@ -17,6 +17,7 @@ typedef struct options {
     nnc_open_options model;
     nnc_compare_options compare; /* also of nnc run: times, io and inputs */
     nnc_train_options train;
+    nnc_partition_options partition;
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const nnc_arg *head; /* --replace-head: "classes" */
@@ -89,6 +90,7 @@ nnc_status cmd_run(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_show(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_check(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink);

@@ -20,6 +20,28 @@ nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
     return fits ? NNC_OK : NNC_E_FIT;
 }
 
+nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    options with = *o;
+    bool fits = false;
+    if (nnc_is_artifact(o->file[0]))
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+            "is compiled already: nnc partition takes the model");
+    with.mode = MODE_forward;
+    with.model.trains = o->mode == MODE_step;
+    NNC_TRY(open_model(&with, w, sink));
+    if (o->mode == MODE_step)
+        NNC_TRY(nnc_train_read(w->model, &with.train, &a, sink));
+    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    progress((void *)o, "compiling", NULL);
+    nnc_partition_options p = o->partition;
+    p.compile = compile_options(o, w);
+    NNC_TRY(nnc_partition_model_report(w->env, w->model,
+        o->mode == MODE_step ? &with.train.of : NULL, &p, o->format, &w->text, &fits, sink));
+    return fits ? NNC_OK : NNC_E_FIT;
+}
+
 /* Prints the compile time; to standard error when the artifact goes to standard output or another pipe. */
 static void say_saved(const options *o, const char *file, const nnc_compile_stats *s)
 {

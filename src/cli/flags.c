@@ -10,12 +10,14 @@ static const struct {
 } groups[] = {
     {'m', "model"},
     {'o', "passes"},
+    {'d', "model"}, /* devices of layers */
     {'g', "model"},
     {'k', "training"}, /* the graph of a step */
     {'l', "training"}, /* the loop */
     {'u', "training"}, /* files of the loop */
     {'c', "compiling"},
     {'s', "compiling"}, /* flags of planning, as opposed to the passes */
+    {'z', "partitioning"},
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
     {'i', "inputs and outputs"},
@@ -27,7 +29,7 @@ static const struct {
     {'w', "comparing"}, /* layer by layer */
     {'y', "comparing, test folders of ONNX"},
     {'e', "machine"},
-    {'d', "several ranks"},
+    {'R', "several ranks"},
     {'f', "printing"}, /* with csv */
     {'j', "printing"}, /* text or JSON */
     {'v', "printing"}, /* objects that --verbose lists */
@@ -56,6 +58,10 @@ static const nnc_flag own[] = {
     {'m', {"--replace-head", NNC_SET_PAIRS, AT(head), AT(n_head), 0, 0, "classes=N"},
         "Give the model's last linear, conv or matmul N outputs, with generated weights, and read "
         "the others from --weights"},
+    {'d', {"--place", NNC_SET_TEXT, AT(model.place), 0, 0, 0, "LAYERS=DEVICE,..."},
+        "Put layers on devices: by index as nnc partition --layers lists them, 0-9=0,10-=1, or by "
+        "name, conv1*=0 "
+        "(docs/partition.md)"},
     {'g', {"--mode", NNC_SET_CHOICE, AT(mode), 0, MODE_forward, 0, "forward|step"},
         "step: the model's training step instead: loss, gradients and optimizer (default: "
         "forward)"},
@@ -99,6 +105,25 @@ static const nnc_flag own[] = {
         "Print the time of every pass to standard error"},
     {'s', {"--jobs", NNC_SET_INT, AT(compare.compile.jobs), 0, 1, 1024, "N"},
         "Number of threads that compile (default: all); never changes the result"},
+    {'z',
+        {"--strategy", NNC_SET_LIST, AT(partition.strategy), AT(partition.n_strategy), 0, 0,
+            "all|NAME,..."},
+        "Strategies to look at (default: all of the mode; docs/partition.md lists them)"},
+    {'z', {"--layers", NNC_SET_BOOL, AT(partition.layers)},
+        "List the layers with their costs and the indices that --place takes"},
+    {'z', {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
+        "Micro-batches of an iteration, each the model's batch (default: 4 for each device)"},
+    {'z', {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
+        "Stages of each device in the interleaved schedule (default: 2)"},
+    {'z', {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S", true},
+        "Bandwidth of the link between each two devices, in 10^9 bytes a second (default: 10)"},
+    {'z', {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US", true},
+        "Latency of a link in microseconds (default: 5)"},
+    {'z', {"--bucket-mb", NNC_SET_REAL, AT(partition.bucket_mb), 0, 0, 1000000, "MB", true},
+        "Size of the buckets in which gradients are summed, in 10^6 bytes (default: 25)"},
+    {'z', {"--overlap-slowdown", NNC_SET_REAL, AT(partition.slowdown), 0, 1, 100, "X"},
+        "Factor by which computing takes longer while a collective runs (default: 1; 1.126 was "
+        "measured on 8 GPUs)"},
     {'a', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
         "output)"},
@@ -175,12 +200,12 @@ static const nnc_flag own[] = {
         "Interpret kernels instead of compiling them (slow)"},
     {'e', {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},
         "Compute convolutions and matrix products in generated kernels instead of oneDNN"},
-    {'d', {"--comm-timeout", NNC_SET_REAL, AT(env.comm_timeout), 0, 0, 1000000, "SECONDS"},
+    {'R', {"--comm-timeout", NNC_SET_REAL, AT(env.comm_timeout), 0, 0, 1000000, "SECONDS"},
         "Time without an answer after which another rank is taken for lost, and all of them end "
         "(default: 600)"},
-    {'d', {"--rank", NNC_SET_INT, AT(env.rank), 0, 0, 1000000, "N", true},
+    {'R', {"--rank", NNC_SET_INT, AT(env.rank), 0, 0, 1000000, "N", true},
         "Rank of this process, from 0 (default: by the variables of mpirun or srun)"},
-    {'d', {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},
+    {'R', {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},
         "Number of ranks (default: by the variables of mpirun or srun)"},
     {'f', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json|csv"},
         "Format of the report (default: text)"},
@@ -412,7 +437,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     bool any = false;
     for (size_t k = 0; k < NNC_COUNT(of_artifacts); k++)
         any = any || !strcmp(f->value.name, of_artifacts[k]);
-    if (strchr("mcsp", f->group) && !any)
+    if (strchr("mdcsp", f->group) && !any)
         o->compile_flag = f->value.name;
     if (f->group == 'k' && strchr(c->groups, 'g'))
         o->training_flag = f->value.name;

@@ -16,41 +16,51 @@
     "missing or failed, 6 a peer lost, 70 bug in nnc\n"
 
 const command commands[] = {
-    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mgkcspaeVh", 1,
-        1, cmd_compile,
+    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mdgkcspaeVh",
+        1, 1, cmd_compile,
         "examples:\n"
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mgkcspirtqedfVh", 1, 1,
+    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mdgkcspirtqeRfVh", 1, 1,
         cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"
         "  nnc compile model.onnx -o m.nnc && nnc run m.nnc --shapes=x:7x3x224x224\n"},
     {"compare", "MODEL|ARTIFACT",
-        "compare fused, unfused and float64: numbers, time, gain of each pass", "mgkcspitxnefVh", 1,
-        1, cmd_compare,
+        "compare fused, unfused and float64: numbers, time, gain of each pass", "mdgkcspitxnefVh",
+        1, 1, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
         "the numbers differ.\n\n"
         "examples:\n"
         "  nnc compare models/vgg16.json --set batch=8\n"
         "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
-    {"explain", "MODEL|ARTIFACT", "list every decision of the passes and its reason", "mgkcspefvh",
+    {"explain", "MODEL|ARTIFACT", "list every decision of the passes and its reason", "mdgkcspefvh",
         1, 1, cmd_explain,
         "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL|ARTIFACT",
         "print peak memory and its timeline before running; exit code 4 when it does not fit",
-        "mgkcspefVh", 1, 1, cmd_memory,
+        "mdgkcspefVh", 1, 1, cmd_memory,
         "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
+    {"partition", "MODEL",
+        "predict what strategies make of a model on several devices; exit code 4 when none fits",
+        "mdgkcszpefVh", 1, 1, cmd_partition,
+        "Predictions follow from the model's plan for one device: docs/partition.md. A strategy "
+        "that runs today is one of placement.\n\n"
+        "examples:\n"
+        "  nnc partition models/vgg16.json --devices=4 --mode=step --target=cuda:sm_70 "
+        "--link-gbs=12\n"
+        "  nnc partition models/resnet50.json --devices=2 --strategy=sequential,pipeline "
+        "--format=json\n"},
     {"show", "MODEL|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfVh", 1, 1, cmd_show,
         "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
     {"verify", "MODEL|ARTIFACT|FOLDER",
         "compare fused, unfused and float64 layer by layer; exit code 1 when they differ",
-        "mgkcsinwyejVh", 1, 1, cmd_verify,
+        "mdgkcsinwyejVh", 1, 1, cmd_verify,
         "Names the first layer that is over its limit, and whether a kernel or a pass is wrong. A "
         "layer that only passes through\nregisters of a fused kernel has no number of its own.\n"
         "FOLDER is a test folder of ONNX: model.onnx and test_data_set_N/ with input_K.pb and "
@@ -59,7 +69,7 @@ const command commands[] = {
         "  nnc verify models/vgg16.json --set image=64\n"
         "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
         "  nnc verify tests/cli/onnx/agrees\n"},
-    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklucsedfVh", 1, 1, cmd_train,
+    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklucseRfVh", 1, 1, cmd_train,
         "The file of --data holds a tensor for each input of the model, with a row for each "
         "sample, and one named target; a\n.npy file holds one input alone, and --labels the "
         "target. The batch "
@@ -90,7 +100,7 @@ static void usage(FILE *out)
           "[FILE] [flags]\n\n",
         out);
     for (int i = 0; i < n_commands; i++)
-        fprintf(out, "  %-9s%-22s %s\n", commands[i].name, commands[i].args, commands[i].doc);
+        fprintf(out, "  %-10s%-22s %s\n", commands[i].name, commands[i].args, commands[i].doc);
     fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
           "A flag that is given twice with different values is an error.\n"
           "Data goes to standard output, messages to standard error.\n"

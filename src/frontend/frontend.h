@@ -17,6 +17,7 @@ typedef struct nnc_model_options {
     uint64_t seed; /* of generated weights */
     bool trains; /* the section "train" sets the arg `batch` and, without has_seed, the seed */
     bool has_seed;
+    const char *place; /* --place: "LAYERS=DEVICE,..."; NULL: as the model says; nnc_model_again: as it was */
     int classes; /* of a new head (--replace-head); 0: the head is the model's; nnc_model_again: as it was */
     const char *weights; /* file of tensors, NULL = generate */
     const nnc_arg *rename; /* of its tensors (nnc_tensors_rename) */
@@ -32,6 +33,10 @@ nnc_graph *nnc_model_parse(const char *file, const char *text, size_t n, const n
 /* Reads the model that g was read from (g->given) once more, for the args and shapes of o; the rest is as it was. Nothing is read from
  * its files: weights are those of g. NULL: an error, located in the sink. */
 nnc_graph *nnc_model_again(const nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
+
+/* The layers of a model in order: path[0..n) with room for its nodes, and by node its layer, -1 for leaves and nodes without a path.
+ * Returns n. */
+int nnc_model_layers(const nnc_graph *g, const char **path, int32_t *layer_of);
 
 /* The layer types with their keys, defaults and documentation, as text or JSON. */
 void nnc_layers_list(bool json, nnc_text *t);

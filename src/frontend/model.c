@@ -288,6 +288,7 @@ static bool keep_options(nnc_given *v, const nnc_model_options *o)
 {
     nnc_arena *a = &v->arena;
     bool ok = !o->weights || (v->weights = nnc_arena_strdup(a, o->weights));
+    ok = ok && (!o->place || (v->place = nnc_arena_strdup(a, o->place)));
     int n = 0;
     v->seed = o->seed;
     v->classes = o->classes;
@@ -443,10 +444,13 @@ static nnc_graph *parse(
     return load_json(file, text, n, o, sink);
 }
 
-/* With another head, where o asks for one. */
+/* With another head, and on other devices, where o asks for it. */
 static nnc_graph *with_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
 {
-    if (!g || !o || !o->classes || !fe_replace_head(g, o, sink))
+    if (!g || !o)
+        return g;
+    if ((!o->classes || !fe_replace_head(g, o, sink)) &&
+        (!o->place || !fe_place(g, o->place, sink)))
         return g;
     nnc_graph_destroy(g);
     return NULL;
@@ -488,6 +492,7 @@ nnc_graph *nnc_model_again(const nnc_graph *g, const nnc_model_options *o, nnc_s
     const char *text = v->n_piece ? v->piece[0].data : "", *file = v->file[0].name;
     const size_t n = v->n_piece ? (size_t)v->piece[0].size : 0;
     with.classes = v->classes;
+    with.place = v->place;
     nnc_graph *again = nnc_onnx_looks(file, text, n) ? load_onnx(file, text, n, &with, sink)
                                                      : load_json(file, text, n, &with, sink);
     return with_head(again, &with, sink);

@@ -21,8 +21,7 @@ void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env
 
 /* ---- times --------------------------------------------------------------------------------- */
 
-/* The call of job j as a question to the target. */
-static nnc_ask ask_of(const maker *m, const nnc_call *c, const job *j)
+bool nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes, nnc_ask *out)
 {
     static const uint8_t kind[] = {[CALL_conv] = ASK_conv,
         [CALL_conv_transpose] = ASK_conv_transpose,
@@ -30,19 +29,20 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const job *j)
         [CALL_matmul] = ASK_matmul,
         [CALL_maxpool] = ASK_pool,
         [CALL_avgpool] = ASK_pool};
-    nnc_cost cost = nnc_node_cost(m->g, &m->g->node[j->node]);
+    if (c->kind == CALL_pack)
+        return false;
     nnc_ask a = {.kind = kind[c->kind],
         .dtype = c->src.dtype,
         .bias = c->has_bias,
-        .exact = m->o->policy.math == MATH_exact,
+        .exact = c->exact,
         .tf32 = c->tf32,
         .compiled = c->compiled,
         .grouped = c->groups > 1,
         .n_post = c->n_post,
-        .flops = cost.flops,
-        .bytes = cost.bytes,
+        .flops = flops,
+        .bytes = bytes,
         .dynamic = true, /* of a kernel: weights that lie in panels are no call's */
-        .rows = c->trans_b && !m->is_static[j->args.wei],
+        .rows = c->trans_b && !c->packed,
         .results = nnc_type_numel(&c->dst),
         .result_bytes = nnc_type_bytes(&c->dst)};
     if (c->kind == CALL_matmul)
@@ -62,6 +62,18 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const job *j)
         nnc_ask_product(&a, &c->src, &c->wei);
     a.planes = c->spatial && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
     memcpy(a.post, c->post, sizeof a.post);
+    *out = a;
+    return true;
+}
+
+/* The call of job j as a question to the target. */
+static nnc_ask ask_of(const maker *m, const nnc_call *c, const job *j)
+{
+    const nnc_cost cost = nnc_node_cost(m->g, &m->g->node[j->node]);
+    nnc_ask a = {0};
+    nnc_plan_ask(c, cost.flops, cost.bytes, &a);
+    a.exact = m->o->policy.math == MATH_exact;
+    a.rows = c->trans_b && !m->is_static[j->args.wei];
     return a;
 }
 

@@ -48,6 +48,9 @@ nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan
 nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,
     nnc_sink *sink) NNC_MUST;
 
+/* A call of a plan as a question to its target, with the cost of its command. False: packing, which no engine offers. */
+bool nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes, nnc_ask *out);
+
 /* Assigns offsets to blocks with live ranges [first,last] (inclusive, in any unit): fills offset[], returns the arena size (INT64_MAX:
  * that or more). Tries six greedy orders and keeps the best (*lower_bound: the largest number of bytes live at once). Blocks conflict
  * when their ranges overlap. With several streams that is too little: then blocks i and j conflict too where j starts after i's last,

@@ -4,7 +4,7 @@
  *     adam    g += wd w;  m = b1 m + (1 - b1) g;  s = b2 s + (1 - b2) g^2;  w -= lr (m/(1 - b1^t)) / (sqrt(s/(1 - b2^t)) + eps)
  *     adamw   w -= lr wd w, then adam without wd   (Loshchilov, Hutter: Decoupled Weight Decay Regularization, 2019)
  *
- * One kernel for all but large weights: the graph puts them side by side, updates them as one value and cuts it again, which the pass
+ * One kernel for all but large weights of a device: the graph puts them side by side, updates them as one value and cuts it again, which the pass
  * in_place makes a matter of where they lie. */
 #include "autodiff/autodiff.h"
 #include "train/internal.h"
@@ -32,6 +32,7 @@ typedef struct bundle {
     nnc_ref *w; /* params */
     int n;
     nnc_ref all, grad; /* values of the params, and their gradients */
+    int16_t device; /* of all of them: weights are updated where they are */
 } bundle;
 
 /* A state for each weight of a bundle, and their value. */
@@ -116,32 +117,62 @@ static states moments(optimizer *o, const bundle *b, const char *suffix)
     return s;
 }
 
-/* Divides the weights into bundles, of which there are at most n. Pieces of one tensor begin at multiples of ALIGN, so that one other
- * may be the last. */
-static int make_bundles(optimizer *o, int n, nnc_ref *w, nnc_ref *grad, bundle *b)
+static int16_t device_of(const optimizer *o, nnc_ref w)
 {
-    nnc_ref *of = ARENA_NEW(o->a, nnc_ref, 2 * n + 2), *their = of + n + 1;
+    return nnc_def(o->g, w)->device;
+}
+
+static bundle make_bundle(optimizer *o, nnc_ref *w, nnc_ref *grad, int n)
+{
+    o->g->device = device_of(o, *w);
+    return (bundle){w, n, side_by_side(o, n, w), side_by_side(o, n, grad), o->g->device};
+}
+
+/* Appends the bundles of the weights of one device to b. Pieces of one tensor begin at multiples of ALIGN, so that one other may be the
+ * last. of, their: room for n + 1; *used of it is taken. */
+static int bundle_device(optimizer *o, int device, int n, nnc_ref *w, nnc_ref *grad, nnc_ref *of,
+    nnc_ref *their, int *used, bundle *b)
+{
     int n_b = 0, k = 0, odd = -1;
-    if (!of)
-        o->g->status = nnc_nomem(o->g->sink);
-    for (int i = 0; i < n && of; i++) {
+    of += *used;
+    their += *used;
+    for (int i = 0; i < n; i++) {
         const int64_t numel = nnc_type_numel(nnc_typeof(o->g, w[i]));
         const bool small = numel <= LARGE;
+        if (device_of(o, w[i]) != device)
+            continue;
         if (small && numel % ALIGN == 0) {
             of[k] = w[i];
             their[k++] = grad[i];
         } else if (small && odd < 0) {
             odd = i;
         } else {
-            b[n_b++] = (bundle){&w[i], 1, side_by_side(o, 1, &w[i]), side_by_side(o, 1, &grad[i])};
+            b[n_b++] = make_bundle(o, &w[i], &grad[i], 1);
         }
     }
-    if (odd >= 0 && of) {
+    if (odd >= 0) {
         of[k] = w[odd];
         their[k++] = grad[odd];
     }
     if (k)
-        b[n_b++] = (bundle){of, k, side_by_side(o, k, of), side_by_side(o, k, their)};
+        b[n_b++] = make_bundle(o, of, their, k);
+    *used += k;
+    return n_b;
+}
+
+/* Divides the weights into bundles, of which there are at most n. */
+static int make_bundles(optimizer *o, int n, nnc_ref *w, nnc_ref *grad, bundle *b)
+{
+    nnc_ref *of = ARENA_NEW(o->a, nnc_ref, 2 * n + 2), *their = of + n + 1;
+    const int16_t before = o->g->device;
+    int n_b = 0, used = 0, last = -1;
+    if (!of)
+        o->g->status = nnc_nomem(o->g->sink);
+    for (int i = 0; i < n; i++)
+        last = device_of(o, w[i]) > last ? device_of(o, w[i]) : last;
+    for (int d = -1; of && d <= last; d++)
+        n_b += bundle_device(o, d, n, w, grad, of, their, &used, &b[n_b]);
+    o->g->device = before;
     return n_b;
 }
 
@@ -200,11 +231,14 @@ void move_statistics(
     if (!b)
         g->status = nnc_nomem(g->sink);
     const int n_b = b ? make_bundles(&o, n, state, added, b) : 0;
+    const int16_t before = g->device;
     for (int i = 0; i < n_b; i++) {
+        g->device = b[i].device;
         nnc_ref kept = number_op(g, OP_mul, b[i].all, 1 - t->bn_momentum);
         update_states(&o, &b[i], b[i].w, nnc_build2(g, OP_add, kept, b[i].grad), NNC_NONE,
             t->accumulate > 1 ? nnc_accumulate : nnc_update);
     }
+    g->device = before;
 }
 
 /* Makes of the gradients of a batch their means over the batches of a step: sum <- first ? grad : sum + grad. */
@@ -225,12 +259,15 @@ static void unscale(optimizer *o, int n, bundle *b)
     nnc_graph *g = o->g;
     const int64_t axis = 0;
     nnc_ref most = NNC_NONE, inverse = nnc_build2(g, OP_div, number(o, 1), o->scale);
+    const int16_t before = g->device;
     for (int i = 0; i < n; i++) {
+        g->device = b[i].device;
         nnc_ref size = nnc_build1(g, OP_abs, b[i].grad);
         size = nnc_reduce(g, OP_reduce_max, size, 1, &axis, false);
         most = i ? nnc_build2(g, OP_max, most, size) : size; /* keeps NaN */
         b[i].grad = nnc_build2(g, OP_mul, b[i].grad, inverse);
     }
+    g->device = before;
     o->ok = nnc_build2(g, OP_le, most, number(o, FLT_MAX));
 }
 
@@ -278,18 +315,24 @@ static void clip(nnc_graph *g, int n, bundle *b, double most)
     int64_t axes[NNC_MAX_RANK];
     for (int d = 0; d < NNC_MAX_RANK; d++)
         axes[d] = d;
+    const int16_t before = g->device;
     for (int i = 0; i < n; i++) {
+        g->device = b[i].device;
         nnc_ref s = nnc_build2(g, OP_mul, b[i].grad, b[i].grad);
         int rank = s == NNC_NONE ? 0 : nnc_typeof(g, s)->rank;
         s = rank ? nnc_reduce(g, OP_reduce_sum, s, rank, axes, false) : s;
         sum = i ? nnc_build2(g, OP_add, sum, s) : s;
     }
+    g->device = before;
     nnc_ref norm = number_op(g, OP_add, nnc_build1(g, OP_sqrt, sum), 1e-6);
     nnc_ref factor =
         norm == NNC_NONE ? norm : nnc_build2(g, OP_div, nnc_scalar(g, DT_f32, most), norm);
     factor = number_op(g, OP_min, factor, 1);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        g->device = b[i].device;
         b[i].grad = nnc_build2(g, OP_mul, b[i].grad, factor);
+    }
+    g->device = before;
 }
 
 /* ---- what is trained ------------------------------------------------------------------------------------------------------- */
@@ -374,16 +417,23 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     NNC_NEED(of, sink);
     const int n_of = make_bundles(&o, k, w, grad, of);
     nnc_ref first = t->accumulate > 1 ? scalar_input(g, NNC_TRAIN_FIRST, DT_bool) : NNC_NONE;
-    for (int i = 0; i < n_of && t->accumulate > 1; i++)
+    const int16_t before = g->device;
+    for (int i = 0; i < n_of && t->accumulate > 1; i++) {
+        g->device = of[i].device;
         accumulate(&o, &of[i], first);
+    }
+    g->device = before;
     if (o.scale != NNC_NONE)
         unscale(&o, n_of, of);
     if (t->optimizer != NNC_OPT_sgd)
         add_corrections(&o);
     if (t->clip_norm > 0)
         clip(g, n_of, of, t->clip_norm);
-    for (int i = 0; i < n_of && g->status == NNC_OK; i++)
+    for (int i = 0; i < n_of && g->status == NNC_OK; i++) {
+        g->device = of[i].device;
         update_weights(&o, &of[i]);
+    }
+    g->device = before;
     if (o.scale != NNC_NONE)
         update_scale(&o);
     return g->status;

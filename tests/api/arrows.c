@@ -9,6 +9,7 @@ static const struct {
     {"base", ""},
     {"target", "base"},
     {"cuda", "base"},
+    {"partition", "base"},
     {"ir", "base"},
     {"autodiff", "base ir"},
     {"train", "base ir autodiff"},
@@ -33,7 +34,7 @@ static const struct {
     {"plugins/png", "base data"},
     {"api",
         "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm runtime "
-        "engines"},
+        "engines partition"},
     {"cli", "base api"},
 };
 

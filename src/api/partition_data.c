@@ -1,0 +1,184 @@
+/* api/partition_data.c -- strategies with replicas: data parallelism, ZeRO, PipeDream's replicated stages. */
+#include "api/partition_row.h"
+
+/* ---- data parallelism ---------------------------------------------------------------------------------------- */
+
+/* Half of an allreduce: a reduce-scatter or an allgather. */
+static int64_t half_ns(const void *ctx, const int *device, int n, int64_t bytes)
+{
+    return nnc_ceildiv(nnc_links_allreduce(ctx, device, n, bytes), 2);
+}
+
+/* A pass over blocks, each of whose weights is gathered while the block before it runs; backwards: its gradients are scattered, too. */
+static int64_t gathered_ns(const rows *r, const int *device, int n, bool backward)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    const int last = r->m->n_block - 1;
+    int64_t t = half_ns(&r->links, device, n, of->weights[backward ? last : 0]);
+    for (int k = 0; k <= last; k++) {
+        const int b = backward ? last - k : k, next = backward ? b - 1 : b + 1;
+        const int64_t run = backward ? nnc_add_sat(of->backward[b], of->weight[b]) : of->forward[b];
+        int64_t moves = k < last ? half_ns(&r->links, device, n, of->weights[next]) : 0;
+        if (backward && k > 0)
+            moves += half_ns(&r->links, device, n, of->gradients[b + 1]);
+        t = nnc_add_sat(t, nnc_max64(run, moves));
+    }
+    return backward ? nnc_add_sat(t, half_ns(&r->links, device, n, of->gradients[0])) : t;
+}
+
+/* Time of a device with k micro-batches; *collective: of all collectives; *compute: without them. */
+static nnc_status replica_ns(
+    rows *r, const int *device, int n, int k, int64_t *total, int64_t *compute, int64_t *collective)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    const int blocks = r->m->n_block;
+    const nnc_partition_options *o = r->t->o;
+    int64_t *back = ARENA_NEW(r->a, int64_t, blocks + 1);
+    NNC_NEED(back, r->sink);
+    for (int b = 0; b < blocks; b++)
+        back[b] = nnc_add_sat(of->backward[b], of->weight[b]);
+    const int64_t forward = row_range(of->forward, 0, blocks),
+                  backward = row_range(back, 0, blocks);
+    *compute = nnc_mul_sat(k, nnc_add_sat(forward, backward));
+    *total = *compute;
+    *collective = 0;
+    if (!r->m->step)
+        return NNC_OK;
+    const int64_t weights = row_range(of->weights, 0, blocks),
+                  gradients = row_range(of->gradients, 0, blocks);
+    if (r->zero == 3) {
+        *total = nnc_mul_sat(
+            k, nnc_add_sat(gathered_ns(r, device, n, false), gathered_ns(r, device, n, true)));
+        *collective = nnc_mul_sat(k,
+            2 * half_ns(&r->links, device, n, weights) + half_ns(&r->links, device, n, gradients));
+        return NNC_OK;
+    }
+    const nnc_links half = {NULL, half_ns, &r->links};
+    const nnc_buckets_problem p = {.n_layer = blocks,
+        .backward = back,
+        .gradient = of->gradients,
+        .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
+        .links = r->zero ? &half : &r->links,
+        .device = device,
+        .n_device = n,
+        .slowdown = o->slowdown > 1 ? (int)(o->slowdown * 1000) : 1000};
+    const nnc_buckets_time t = nnc_buckets_run(&p);
+    const int64_t gather = r->zero ? half_ns(&r->links, device, n, weights) : 0;
+    *total = nnc_add_sat(*compute - backward, nnc_add_sat(t.end, gather));
+    *collective = nnc_add_sat(t.collective, gather);
+    return NNC_OK;
+}
+
+static void replica_memory(rows *r, nnc_device_use *u, int n)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    int64_t largest = 0;
+    row_add_blocks(r, u, 0, r->m->n_block, 1);
+    for (int b = 0; b < r->m->n_block; b++)
+        largest = nnc_max64(largest, of->weights[b]);
+    const nnc_zero_bytes z =
+        nnc_zero(r->zero, n, u->fill[0], u->fill[1], u->fill[2], largest, true);
+    u->fill[0] = z.weights + z.gathered;
+    u->fill[1] = z.gradients;
+    u->fill[2] = z.optimizer;
+}
+
+nnc_status row_data(rows *r, nnc_partition_row *row)
+{
+    const int n = r->n < r->micro ? r->n : r->micro;
+    int *device = ARENA_NEW(r->a, int, r->n);
+    int64_t total, compute, collective;
+    NNC_NEED(device, r->sink);
+    for (int d = 0; d < n; d++)
+        device[d] = d;
+    NNC_TRY(replica_ns(r, device, n, (r->micro + n - 1) / n, &total, &compute, &collective));
+    int64_t update = row_range(r->m->of.optimizer, 0, r->m->n_block);
+    update = r->zero ? nnc_ceildiv(update, n) : update; /* each device updates its part */
+    for (int d = 0; d < n; d++) {
+        nnc_device_use *u = &row->use[d];
+        const int micro = r->micro / n + (d < r->micro % n);
+        replica_memory(r, u, n);
+        u->layers = row_layers(r, NULL, 0, r->m->n_block);
+        NNC_NEED(u->layers, r->sink);
+        u->busy_ns = nnc_add_sat(nnc_mul_sat(micro, row_pass_ns(r, 0, r->m->n_block)), update);
+    }
+    row->iteration_ns = nnc_add_sat(total, update);
+    row->exposed_ns = total - compute;
+    row->hidden_ns = collective - row->exposed_ns;
+    if (n < r->n)
+        row->note = "there are fewer micro-batches than devices";
+    return row_finish(r, row);
+}
+
+/* ---- PipeDream ------------------------------------------------------------------------------------------------- */
+
+static nnc_status solve(rows *r, double bandwidth, nnc_hybrid_plan *out)
+{
+    const nnc_partition_model *m = r->m;
+    const int n = m->n_block;
+    const nnc_flat_links flat = {
+        .bytes_per_s = nnc_max64(1, (int64_t)((double)r->flat->bytes_per_s * bandwidth)),
+        .latency_ns = r->flat->latency_ns};
+    int64_t *time = ARENA_NEW(r->a, int64_t, n + 1), *both = ARENA_NEW(r->a, int64_t, n + 1);
+    NNC_NEED(time && both, r->sink);
+    for (int b = 0; b <= n; b++) {
+        both[b] = 2 * m->boundary[b];
+        if (b < n)
+            time[b] = row_pass_ns(r, b, b + 1);
+    }
+    const nnc_hybrid_problem p = {.n_layer = n,
+        .time = time,
+        .weight = m->of.gradients,
+        .boundary = both,
+        .n_level = 1,
+        .count = {r->n, 1},
+        .links = {nnc_links_flat(&flat)}};
+    return nnc_hybrid_solve(&p, r->a, out, r->sink);
+}
+
+/* "3-1": replicas of the stages. */
+static const char *shape(const rows *r, const nnc_hybrid_plan *p)
+{
+    const char *text = "";
+    for (int s = 0; s < p->n_stage && text; s++)
+        text = nnc_arena_printf(r->a, "%s%s%d", text, s ? "-" : "", p->stage[s].replicas);
+    return text;
+}
+
+nnc_status row_pipedream(rows *r, nnc_partition_row *row)
+{
+    static const double factor[] = {0.25, 1, 4};
+    nnc_hybrid_plan p[NNC_COUNT(factor)];
+    const char *text[NNC_COUNT(factor)];
+    for (size_t i = 0; i < NNC_COUNT(factor); i++) {
+        NNC_TRY(solve(r, factor[i], &p[i]));
+        NNC_NEED(text[i] = shape(r, &p[i]), r->sink);
+    }
+    row->note = nnc_arena_printf(r->a,
+        "stages of %s devices, steady state, with stale weights; links of a quarter of the "
+        "bandwidth: %s, of four times: %s",
+        text[1], text[0], text[2]);
+    NNC_NEED(row->note, r->sink);
+    int at = 0, left = 0;
+    for (int s = 0; s < p[1].n_stage; s++)
+        left += p[1].stage[s].replicas;
+    for (int s = 0; s < p[1].n_stage; s++) {
+        const nnc_hybrid_stage *g = &p[1].stage[s];
+        const int64_t versions = nnc_ceildiv(left, g->replicas);
+        for (int k = 0; k < g->replicas; k++, at++) {
+            nnc_device_use *u = &row->use[at];
+            row_add_blocks(r, u, g->first, g->end, versions);
+            u->fill[0] = nnc_mul_sat(u->fill[0], versions);
+            u->layers = row_layers(r, NULL, g->first, g->end);
+            NNC_NEED(u->layers, r->sink);
+            u->busy_ns = nnc_mul_sat(r->micro, row_pass_ns(r, g->first, g->end)) / g->replicas;
+        }
+        left -= g->replicas;
+    }
+    row->iteration_ns = nnc_mul_sat(r->micro, p[1].ns);
+    int64_t busiest = 0;
+    for (int d = 0; d < at; d++)
+        busiest = nnc_max64(busiest, row->use[d].busy_ns);
+    row->exposed_ns = row->iteration_ns - busiest;
+    return row_finish(r, row);
+}

@@ -1,0 +1,230 @@
+/* api/partition_report.c -- the table of nnc partition as text, CSV and JSON. */
+#include "api/partition.h"
+#include "api/report_text.h"
+#include <string.h>
+
+static double ms(int64_t ns)
+{
+    return (double)ns * 1e-6;
+}
+
+static double per_second(const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    return r->iteration_ns
+               ? (double)t->micro * (double)t->m->batch / ((double)r->iteration_ns * 1e-9)
+               : 0;
+}
+
+/* ---- JSON, CSV --------------------------------------------------------------------------------------- */
+
+static void json_devices(
+    nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    nnc_json_open(w, "devices", '[');
+    for (int d = 0; d < t->devices; d++) {
+        const nnc_device_use *u = &r->use[d];
+        nnc_json_line(w, 3);
+        nnc_json_open(w, NULL, '{');
+        NNC_JSON(w, J_INT("device", d), J_STRING("layers", u->layers),
+            J_MS("busy_ms", ms(u->busy_ns)), J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)),
+            J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", t->target->memory_bytes));
+        nnc_json_open(w, "fill", '{');
+        for (int k = 0; k < NNC_FILL_KINDS; k++)
+            NNC_JSON(w, J_INT(nnc_partition_fill[k], u->fill[k]));
+        nnc_json_close(w, '}');
+        nnc_json_close(w, '}');
+    }
+    nnc_json_close(w, ']');
+}
+
+static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    nnc_json_line(w, 2);
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(w, J_STRING("strategy", r->strategy), J_BOOL("executable", r->executable));
+    if (r->why_not) {
+        NNC_JSON(w, J_STRING("impossible", r->why_not));
+        nnc_json_close(w, '}');
+        return;
+    }
+    json_devices(w, t, r);
+    NNC_JSON(w, J_MS("iteration_ms", ms(r->iteration_ns)),
+        J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
+        J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
+        J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+    if (r->place)
+        NNC_JSON(w, J_STRING("place", r->place));
+    if (r->note)
+        NNC_JSON(w, J_STRING("note", r->note));
+    nnc_json_close(w, '}');
+}
+
+static void json_layers(nnc_json_writer *w, const nnc_partition_model *m)
+{
+    nnc_json_line(w, 1);
+    nnc_json_open(w, "blocks", '[');
+    for (int b = 0; b < m->n_block; b++) {
+        nnc_json_line(w, 2);
+        NNC_JSON_OBJECT(w, NULL, J_INT("first", m->first[b]), J_INT("last", m->first[b + 1] - 1),
+            J_STRING("layer", m->layer[m->first[b]]), J_MS("forward_ms", ms(m->of.forward[b])),
+            J_MS("backward_ms", ms(m->of.backward[b])), J_MS("weight_ms", ms(m->of.weight[b])),
+            J_INT("weights", m->of.weights[b]), J_INT("saved", m->of.saved[b]),
+            J_INT("boundary", m->boundary[b]));
+    }
+    nnc_json_close(w, ']');
+}
+
+static void print_json(const nnc_partition_table *t, nnc_text *out)
+{
+    nnc_json_writer w = {.out = out};
+    nnc_json_open(&w, NULL, '{');
+    NNC_JSON(&w, J_STRING("model", t->m->name), J_STRING("mode", t->m->step ? "step" : "forward"),
+        J_STRING("target", t->target->name), J_INT("devices", t->devices),
+        J_INT("micro_batches", t->micro), J_INT("micro_batch", t->m->batch),
+        J_INT("layers", t->m->n_layer), J_INT("plan_bytes", t->m->plan_bytes));
+    json_layers(&w, t->m);
+    nnc_json_line(&w, 1);
+    nnc_json_open(&w, "strategies", '[');
+    for (int i = 0; i < t->n_row; i++)
+        json_row(&w, t, &t->row[i]);
+    nnc_json_close(&w, ']');
+    nnc_json_end(&w, '}');
+}
+
+/* A line a device; strategies that do not exist have none. */
+static void print_csv(const nnc_partition_table *t, nnc_text *out)
+{
+    static const nnc_device_use none = {.layers = ""};
+    static const nnc_partition_row empty = {.strategy = ""};
+    nnc_json_writer w = {.out = out, .csv = true};
+    int n = 0;
+    for (int i = 0; i < t->n_row; i++)
+        n += !t->row[i].why_not;
+    w.empty = !n;
+    for (int i = 0; i < (n ? t->n_row : 1); i++)
+        for (int d = 0; d < (n ? t->devices : 1); d++) {
+            const nnc_partition_row *r = n ? &t->row[i] : &empty;
+            const nnc_device_use *u = n ? &r->use[d] : &none;
+            if (r->why_not)
+                break;
+            NNC_JSON_ROW(&w, 0, J_STRING("strategy", r->strategy),
+                J_BOOL("executable", r->executable), J_INT("device", d),
+                J_STRING("layers", u->layers), J_MS("busy_ms", ms(u->busy_ns)),
+                J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)), J_INT("memory_bytes", u->bytes),
+                J_INT("capacity_bytes", t->target->memory_bytes),
+                J_MS("iteration_ms", ms(r->iteration_ns)),
+                J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
+                J_REAL("bubble", nnc_decimals(r->bubble, 6)),
+                J_MS("comm_exposed_ms", ms(r->exposed_ns)),
+                J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+        }
+}
+
+/* ---- text ---------------------------------------------------------------------------------------------- */
+
+static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
+{
+    int64_t most = 0;
+    nnc_printf(out, "  %-15s", r->strategy);
+    if (r->why_not) {
+        nnc_printf(out, " not possible: %s\n", r->why_not);
+        return;
+    }
+    for (int d = 0; d < t->devices; d++)
+        most = nnc_max64(most, r->use[d].bytes);
+    nnc_putc(out, ' ');
+    nnc_put_ms(out, ms(r->iteration_ns), 10);
+    nnc_putc(out, ' ');
+    nnc_put_ms(out, ms(r->iteration_ns) / ((double)t->micro * (double)t->m->batch), 9);
+    nnc_printf(out, " %11.1f %6.1f%%  ", per_second(t, r), 100 * r->bubble);
+    nnc_put_ms(out, ms(r->exposed_ns), 9);
+    nnc_putc(out, ' ');
+    nnc_put_ms(out, ms(r->hidden_ns), 9);
+    nnc_put_bytes_column(out, most, 12, false);
+    nnc_printf(out, "  %-4s %s\n", r->fits ? "yes" : "NO", r->executable ? "yes" : "no");
+}
+
+static void text_devices(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
+{
+    nnc_printf(out, "\n%s\n  device       busy ms    idle ms      memory", r->strategy);
+    for (int k = 0; k < NNC_FILL_KINDS; k++)
+        nnc_printf(out, "%11s", nnc_partition_fill[k]);
+    nnc_puts(out, "  layers\n");
+    for (int d = 0; d < t->devices; d++) {
+        const nnc_device_use *u = &r->use[d];
+        nnc_printf(out, "  %-6d    ", d);
+        nnc_put_ms(out, ms(u->busy_ns), 10);
+        nnc_putc(out, ' ');
+        nnc_put_ms(out, ms(r->iteration_ns - u->busy_ns), 10);
+        nnc_put_bytes_column(out, u->bytes, 12, false);
+        for (int k = 0; k < NNC_FILL_KINDS; k++)
+            nnc_put_bytes_column(out, u->fill[k], 11, false);
+        nnc_printf(out, "  %s\n", u->layers);
+    }
+    if (r->note)
+        nnc_printf(out, "  note: %s\n", r->note);
+    if (r->place)
+        nnc_printf(out, "  runs with --devices=%d --place=%s\n", t->devices, r->place);
+}
+
+/* The blocks, each with its layers. */
+static void text_layers(const nnc_partition_model *m, nnc_text *out)
+{
+    nnc_puts(out,
+        "    layer   forward ms backward ms   weights ms     weights       saved    boundary\n");
+    for (int b = 0; b < m->n_block; b++) {
+        for (int l = m->first[b]; l < m->first[b + 1]; l++) {
+            nnc_printf(out, "  %7d  ", l);
+            if (l > m->first[b]) {
+                nnc_printf(out, "%72s  %s\n", "", m->layer[l]);
+                continue;
+            }
+            const int64_t ns[] = {m->of.forward[b], m->of.backward[b], m->of.weight[b]};
+            const int64_t bytes[] = {m->of.weights[b], m->of.saved[b], m->boundary[b]};
+            for (int k = 0; k < 3; k++) {
+                nnc_put_ms(out, ms(ns[k]), 11);
+                nnc_putc(out, ' ');
+            }
+            for (int k = 0; k < 3; k++)
+                nnc_put_bytes_column(out, bytes[k], 12, false);
+            nnc_printf(out, "  %s\n", m->layer[l]);
+        }
+    }
+    nnc_putc(out, '\n');
+}
+
+static void print_text(const nnc_partition_table *t, nnc_text *out)
+{
+    const nnc_partition_options *o = t->o;
+    const nnc_partition_model *m = t->m;
+    nnc_printf(out, "%s, %s: %d layers in %d blocks on %d devices %s of ", m->name,
+        m->step ? "training step" : "inference", m->n_layer, m->n_block, t->devices,
+        t->target->name);
+    nnc_put_bytes(out, t->target->memory_bytes);
+    nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
+        nnc_option_or(o->link_us, NNC_LINK_US));
+    nnc_printf(out,
+        "An iteration is %d micro-batches of %lld samples (the model's batch). Times are predicted "
+        "from the cost\n"
+        "rules of the target, not measured.\n\n",
+        t->micro, (long long)m->batch);
+    if (o->layers)
+        text_layers(m, out);
+    nnc_puts(out, "  strategy       iteration ms ms/sample   samples/s  idle   exposed ms hidden "
+                  "ms  most memory  fits runs\n");
+    for (int i = 0; i < t->n_row; i++)
+        text_row(t, &t->row[i], out);
+    for (int i = 0; i < t->n_row; i++)
+        if (!t->row[i].why_not)
+            text_devices(t, &t->row[i], out);
+}
+
+void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out)
+{
+    if (f == NNC_JSON)
+        print_json(t, out);
+    else if (f == NNC_CSV)
+        print_csv(t, out);
+    else
+        print_text(t, out);
+}

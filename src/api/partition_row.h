@@ -1,0 +1,32 @@
+/* api/partition_row.h -- shared by the files that evaluate strategies. Internal to api/. */
+#ifndef NNC_API_PARTITION_ROW_H
+#define NNC_API_PARTITION_ROW_H
+
+#include "api/partition.h"
+
+typedef struct rows {
+    nnc_partition_table *t;
+    const nnc_partition_model *m;
+    int n, micro, chunks; /* devices, micro-batches, chunks of a device */
+    bool cpu;             /* the devices are CPUs, which one process runs */
+    int zero;             /* of the current row: ZeRO's stage */
+    const nnc_flat_links *flat;
+    nnc_links links;
+    nnc_arena *a;
+    nnc_sink *sink;
+} rows;
+
+/* Sum of v[i .. j-1]; nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
+int64_t row_range(const int64_t *v, int i, int j);
+int64_t row_pass_ns(const rows *r, int i, int j);
+/* Adds the memory of blocks i .. j-1, with n micro-batches in flight, to a device. */
+void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
+/* Their layers' indices, after those before. NULL: out of memory. */
+const char *row_layers(const rows *r, const char *before, int i, int j);
+nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
+
+/* partition_data.c */
+nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */
+nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;
+
+#endif

@@ -1,0 +1,205 @@
+/* frontend/place.c -- --place: layers by index or by pattern, on devices; what a layer's "device" says otherwise. */
+#include "frontend/internal.h"
+#include <ctype.h>
+#include <string.h>
+
+int nnc_model_layers(const nnc_graph *g, const char **path, int32_t *layer_of)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *x = &g->node[i];
+        layer_of[i] = -1;
+        if (nnc_op_class((nnc_op)x->op) == CL_leaf || !x->origin || !*x->origin)
+            continue;
+        int at = n - 1; /* nodes of a layer are near each other */
+        while (at >= 0 && strcmp(path[at], x->origin) != 0)
+            at--;
+        if (at < 0)
+            path[at = n++] = x->origin;
+        layer_of[i] = at;
+    }
+    return n;
+}
+
+typedef struct placer {
+    const char **path;
+    int n;
+    int *device; /* by layer; -1: none */
+    const char **rule; /* by layer: that placed it, of rule_n characters; NULL: none */
+    int *rule_n;
+    nnc_sink *sink;
+} placer;
+
+/* Does pattern p[0..n) match the text to its end? `*` stands for any characters. */
+static bool matches(const char *p, size_t n, const char *text)
+{
+    for (; n && *p != '*'; p++, n--, text++)
+        if (*p != *text)
+            return false;
+    if (!n)
+        return !*text;
+    for (;; text++) {
+        if (matches(p + 1, n - 1, text))
+            return true;
+        if (!*text)
+            return false;
+    }
+}
+
+/* A pattern from / on is of the whole path; another one is of the end of a path, or of a block in it, from one / to another. */
+static bool names(const char *p, size_t n, const char *path)
+{
+    char part[512];
+    if (*p == '/')
+        return matches(p, n, path);
+    for (const char *from = path; (from = strchr(from, '/')) != NULL; from++)
+        for (size_t to = strcspn(from + 1, "/");; to += 1 + strcspn(from + to + 2, "/")) {
+            snprintf(part, sizeof part, "%.*s", (int)to, from + 1);
+            if (matches(p, n, part))
+                return true;
+            if (!from[to + 1])
+                break;
+        }
+    return false;
+}
+
+static nnc_status put(placer *s, int layer, int device, const char *rule, int n)
+{
+    if (s->rule[layer])
+        return nnc_fail0(s->sink, NNC_E_USAGE,
+            "--place: layer %d, %s, is placed twice: by `%.*s` and by `%.*s`", layer,
+            s->path[layer], s->rule_n[layer], s->rule[layer], n, rule);
+    s->rule[layer] = rule;
+    s->rule_n[layer] = n;
+    s->device[layer] = device;
+    return NNC_OK;
+}
+
+/* A number at *p, or `otherwise`. */
+static int64_t number(const char **p, int64_t otherwise)
+{
+    int64_t v = 0;
+    if (!isdigit((unsigned char)**p))
+        return otherwise;
+    for (; isdigit((unsigned char)**p); (*p)++)
+        v = nnc_min64(10 * v + (**p - '0'), INT32_MAX);
+    return v;
+}
+
+/* FIRST-LAST, FIRST-, -LAST or INDEX. False: it is no range. */
+static bool read_range(const placer *s, const char *p, size_t n, int64_t *first, int64_t *last)
+{
+    const char *end = p + n;
+    if (strspn(p, "0123456789-") < n)
+        return false;
+    *first = number(&p, 0);
+    *last = *first;
+    if (p < end && *p == '-') {
+        p++;
+        *last = p < end ? number(&p, 0) : s->n - 1;
+    }
+    return p == end;
+}
+
+static nnc_status place_range(
+    placer *s, int64_t first, int64_t last, int device, const char *rule, int n)
+{
+    if (first > last || last >= s->n)
+        return nnc_fail0(s->sink, NNC_E_USAGE,
+            "--place: `%.*s`: the model's layers are 0 to %d; nnc partition --layers lists them", n,
+            rule, s->n - 1);
+    for (int64_t l = first; l <= last; l++)
+        NNC_TRY(put(s, (int)l, device, rule, n));
+    return NNC_OK;
+}
+
+static nnc_status unknown(const placer *s, const char *p, int n)
+{
+    char word[256];
+    const char *near = NULL;
+    NNC_FREED const char **last = nnc_calloc((size_t)s->n + 1, sizeof *last);
+    NNC_NEED(last, s->sink);
+    for (int l = 0; l < s->n; l++)
+        last[l] = *p == '/'                  ? s->path[l]
+                  : strrchr(s->path[l], '/') ? strrchr(s->path[l], '/') + 1
+                                             : s->path[l];
+    snprintf(word, sizeof word, "%.*s", n, p);
+    near = nnc_nearest(word, last, (size_t)s->n);
+    return nnc_fail0(s->sink, NNC_E_USAGE,
+        "--place: no layer is named `%s`%s%s; nnc partition --layers lists the %d layers, and * "
+        "stands for any "
+        "characters",
+        word, near ? "; did you mean " : "", near ? near : "", s->n);
+}
+
+/* One rule of n characters. */
+static nnc_status place_one(placer *s, const char *rule, int n)
+{
+    const char *equal = memrchr(rule, '=', (size_t)n), *p = equal ? equal + 1 : rule;
+    int64_t first, last;
+    const int64_t device = equal ? number(&p, -1) : -1;
+    if (!equal || equal == rule || p != rule + n || device < 0 || device > INT16_MAX)
+        return nnc_fail0(s->sink, NNC_E_USAGE,
+            "--place: `%.*s`: expected LAYERS=DEVICE, as in 0-9=0, 10-=1 or conv1*=0", n, rule);
+    const size_t left = (size_t)(equal - rule);
+    if (read_range(s, rule, left, &first, &last))
+        return place_range(s, first, last, (int)device, rule, n);
+    bool any = false;
+    for (int l = 0; l < s->n; l++)
+        if (names(rule, left, s->path[l])) {
+            any = true;
+            NNC_TRY(put(s, l, (int)device, rule, n));
+        }
+    return any ? NNC_OK : unknown(s, rule, (int)left);
+}
+
+/* Layers that neither a rule nor the model file places. */
+static nnc_status check_gaps(const placer *s)
+{
+    int gaps = 0, first = -1;
+    for (int l = 0; l < s->n; l++)
+        if (s->device[l] < 0) {
+            first = gaps++ ? first : l;
+        }
+    if (!gaps)
+        return NNC_OK;
+    return nnc_fail0(s->sink, NNC_E_USAGE,
+        "--place: %d of %d layers are on no device, the first of them layer %d, %s: add rules for "
+        "them, as in %d=0",
+        gaps, s->n, first, s->path[first], first);
+}
+
+nnc_status fe_place(nnc_graph *g, const char *place, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    int32_t *layer_of = ARENA_NEW(&a, int32_t, g->n_node + 1);
+    placer s = {.path = ARENA_NEW(&a, const char *, g->n_node + 1),
+        .device = ARENA_NEW(&a, int, g->n_node + 1),
+        .rule = ARENA_NEW(&a, const char *, g->n_node + 1),
+        .rule_n = ARENA_NEW(&a, int, g->n_node + 1),
+        .sink = sink};
+    NNC_NEED(layer_of && s.path && s.device && s.rule && s.rule_n, sink);
+    s.n = nnc_model_layers(g, s.path, layer_of);
+    if (!s.n)
+        return nnc_fail0(sink, NNC_E_USAGE, "--place: the nodes of %s carry no layers", g->name);
+    for (int l = 0; l < s.n; l++)
+        s.device[l] = -1;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (layer_of[i] >= 0)
+            s.device[layer_of[i]] = g->node[i].device;
+    for (const char *p = place; *p;) {
+        const int n = (int)strcspn(p, ",");
+        NNC_TRY(place_one(&s, p, n));
+        p += n + (p[n] == ',');
+    }
+    NNC_TRY(check_gaps(&s));
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        nnc_node *x = &g->node[i];
+        for (int l = 0; layer_of[i] < 0 && l < s.n && x->origin && x->op != OP_input; l++)
+            if (!strcmp(s.path[l], x->origin)) /* weights and constants of a layer */
+                layer_of[i] = l;
+        if (layer_of[i] >= 0)
+            x->device = (int16_t)s.device[layer_of[i]];
+    }
+    return NNC_OK;
+}

@@ -1,0 +1,290 @@
+/* tests/api/partition.c -- nnc partition on models: the numbers of each strategy fit together, the memory ledger covers the plan, faster
+ * links never cost time, and what is called executable runs with the results of one device. */
+#include "api/help.h"
+#include "api/partition.h"
+#include "train/train.h"
+
+typedef struct made {
+    nnc_env *env;
+    nnc_model *model;
+    nnc_arena a;
+    nnc_partition_model of;
+    nnc_partition_options o;
+    nnc_partition_table t;
+} made;
+
+static const char *const zoo[] = {"mlp", "vgg16", "resnet50", "googlenet", "unet", "mobilenet_v2",
+    "lstm_classifier", "multi_linear", "transformer_mlp"};
+
+static nnc_model *open(const char *name, const char *place)
+{
+    char file[64];
+    nnc_arg image = {"image", "32"};
+    nnc_open_options o = nnc_open_defaults;
+    snprintf(file, sizeof file, "models/%s.json", name);
+    o.place = place;
+    if (!strcmp(name, "vgg16") || !strcmp(name, "unet")) {
+        o.arg = &image;
+        o.n_arg = 1;
+    }
+    nnc_model *m = nnc_model_open(file, &o, test_sink);
+    CHECK(m != NULL);
+    return m;
+}
+
+/* Measures a model for a described machine. */
+static bool make(made *x, const char *name, bool step, int devices, const char *place)
+{
+    nnc_env_options env = nnc_env_defaults;
+    memset(x, 0, sizeof *x);
+    env.target = "tests/cli/machine.json";
+    env.no_cache = true;
+    CHECK_OK(nnc_env_create(&env, &x->env, test_sink));
+    x->model = open(name, place);
+    nnc_arena_init(&x->a, 0);
+    x->o.compile = nnc_compile_defaults;
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    const nnc_status st = nnc_partition_measure(
+        x->env, x->model, step ? &training : NULL, &x->o.compile, &x->of, &x->a, test_sink);
+    CHECK_OK(st);
+    x->t = (nnc_partition_table){
+        .m = &x->of, .o = &x->o, .target = &x->env->target[0], .devices = devices, .micro = 8};
+    return !st;
+}
+
+static void end(made *x)
+{
+    nnc_arena_deinit(&x->a);
+    nnc_model_close(x->model);
+    nnc_env_destroy(x->env);
+}
+
+static const nnc_partition_row *row(const made *x, const char *strategy)
+{
+    for (int i = 0; i < x->t.n_row; i++)
+        if (!strcmp(x->t.row[i].strategy, strategy))
+            return &x->t.row[i];
+    return NULL;
+}
+
+/* Sums of all layers, to compare with the commands'. */
+static void check_costs(const made *x, const char *name)
+{
+    const nnc_layer_costs *of = &x->of.of;
+    int64_t saved = 0, states = 0, trained = 0;
+    CHECK(x->of.n_block >= 1 && x->of.first[0] == 0 && x->of.first[x->of.n_block] == x->of.n_layer);
+    for (int b = 0; b < x->of.n_block; b++) {
+        CHECK(x->of.first[b] < x->of.first[b + 1]);
+        CHECK(of->forward[b] >= 0 && of->working[b] >= 0);
+        CHECK(x->of.step ||
+              (!of->backward[b] && !of->weight[b] && !of->saved[b] && !of->gradients[b]));
+        saved += of->saved[b];
+        states += of->states[b];
+        trained += of->gradients[b];
+    }
+    if (x->of.step) {
+        CHECK(saved > 0);
+        CHECK_INT(states, trained); /* momentum: a state as large as the weight */
+    }
+    (void)name;
+}
+
+static void check_row(const made *x, const nnc_partition_row *r, const char *name)
+{
+    int64_t busy = 0;
+    bool fits = true;
+    for (int d = 0; d < x->t.devices; d++) {
+        const nnc_device_use *u = &r->use[d];
+        int64_t sum = 0;
+        for (int k = 0; k < NNC_FILL_KINDS; k++)
+            sum += u->fill[k];
+        CHECK_INT(u->bytes, sum);
+        CHECK(u->busy_ns >= 0 && u->busy_ns <= r->iteration_ns);
+        CHECK(*u->layers || (!u->busy_ns && !u->bytes));
+        fits = fits && u->bytes <= x->t.target->memory_bytes;
+        busy += u->busy_ns;
+    }
+    CHECK_INT(r->fits, fits);
+    CHECK_NEAR(
+        r->bubble, 1 - (double)busy / ((double)x->t.devices * (double)r->iteration_ns), 1e-9);
+    CHECK(r->exposed_ns >= 0 && r->hidden_ns >= 0 && r->exposed_ns <= r->iteration_ns);
+    if (test_failures)
+        test_fail(__FILE__, __LINE__, "strategy %s of %s", r->strategy, name);
+}
+
+/* The ledger of one device covers its plan, and is not far from it. A step's persistent gradients are those of several micro-batches. */
+static void check_ledger(const made *x, const char *name)
+{
+    const nnc_device_use *u = &row(x, "single")->use[0];
+    const double all = (double)u->bytes / (double)x->of.plan_bytes,
+                 bare = (double)(u->bytes - u->fill[1]) / (double)x->of.plan_bytes;
+    if (all < 0.95 || bare > 1.4)
+        test_fail(__FILE__, __LINE__, "%s: the ledger is %.2f of the plan, %.2f without gradients",
+            name, all, bare);
+}
+
+/* Work is not lost: the busy times of a pipeline are those of one device. */
+static void check_work(const made *x, const char *strategy)
+{
+    const nnc_partition_row *one = row(x, "single"), *r = row(x, strategy);
+    int64_t busy = 0;
+    for (int d = 0; d < x->t.devices && r && !r->why_not; d++)
+        busy += r->use[d].busy_ns;
+    if (r && !r->why_not)
+        CHECK_INT(busy, one->use[0].busy_ns);
+}
+
+TEST(strategies_fit_together)
+{
+    for (size_t i = 0; i < NNC_COUNT(zoo); i++)
+        for (int step = 0; step < 2; step++) {
+            made x;
+            if (make(&x, zoo[i], step, 2 + (int)i % 3, NULL)) {
+                check_costs(&x, zoo[i]);
+                CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+                for (int k = 0; k < x.t.n_row && !test_failures; k++)
+                    if (!x.t.row[k].why_not)
+                        check_row(&x, &x.t.row[k], zoo[i]);
+                check_ledger(&x, zoo[i]);
+                static const char *const all[] = {"sequential", "pipeline", "gpipe", "1f1b",
+                    "interleaved", "zb-h1", "zb-h2", "cut-count", "cut-deepspeed"};
+                for (size_t k = 0; k < NNC_COUNT(all); k++)
+                    check_work(&x, all[k]);
+            }
+            end(&x);
+        }
+}
+
+/* The cut for time is as good as any other; what it costs falls with the bandwidth. */
+TEST(faster_links_never_cost_time)
+{
+    for (int step = 0; step < 2; step++) {
+        made x;
+        if (make(&x, "googlenet", step, 4, NULL)) {
+            int64_t before[32] = {0};
+            for (double gbs = 0.1; gbs < 1000; gbs *= 10) {
+                x.o.link_gbs = gbs;
+                x.t.n_row = 0;
+                CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+                for (int k = 0; k < x.t.n_row; k++) {
+                    const nnc_partition_row *r = &x.t.row[k];
+                    /* pipelines are cut anew for each bandwidth by a bound of their time; list schedules are heuristics */
+                    const bool exact =
+                        !strncmp(r->strategy, "cut-", 4) || !strcmp(r->strategy, "single") ||
+                        !strcmp(r->strategy, "sequential") || !strcmp(r->strategy, "pipedream") ||
+                        !strcmp(r->strategy, "data") || !strncmp(r->strategy, "zero", 4);
+                    if (!r->why_not && exact && before[k] && r->iteration_ns > before[k])
+                        test_fail(
+                            __FILE__, __LINE__, "%s takes longer with %g GB/s", r->strategy, gbs);
+                    before[k] = r->iteration_ns;
+                }
+            }
+        }
+        end(&x);
+    }
+}
+
+/* A placement that the table prints gives the numbers of one device. */
+static void check_placed(const char *name, const char *place, int devices)
+{
+    nnc_env_options env = nnc_env_defaults;
+    nnc_env *e;
+    nnc_compile_options o = nnc_compile_defaults;
+    api_data d;
+    api_run one, placed;
+    NNC_LOCAL(nnc_text) why = {0};
+    CHECK_OK(nnc_env_create(&env, &e, test_sink));
+    nnc_model *m = open(name, NULL), *p = open(name, place);
+    bool ok = m && p && api_inputs(&d, m, 1, false) &&
+              api_compile_and_run(e, m, &o, &d, &one, &why, test_sink);
+    if (ok) {
+        o.devices = devices;
+        if (api_compile_and_run(e, p, &o, &d, &placed, &why, test_sink)) {
+            int used = 0;
+            for (int i = 0; i < placed.a->plan->n_device; i++)
+                used += placed.a->plan->device[i].arena_bytes > 0;
+            CHECK_INT(used, devices);
+            for (int i = 0; i < one.n_out; i++) {
+                const nnc_type *t = nnc_typeof(m, m->output[i]);
+                CHECK(api_same(t, one.out[i], placed.out[i]));
+            }
+            api_run_free(&placed);
+        }
+        api_run_free(&one);
+        api_data_free(&d);
+    }
+    if (why.n)
+        test_fail(__FILE__, __LINE__, "%s with %s: %s", name, place, nnc_text_str(&why));
+    nnc_model_close(m);
+    nnc_model_close(p);
+    nnc_env_destroy(e);
+}
+
+TEST(placements_run_with_the_results_of_one_device)
+{
+    static const char *const name[] = {"mlp", "mobilenet_v2", "googlenet"};
+    static const char *const strategy[] = {"sequential", "branches"};
+    for (size_t i = 0; i < NNC_COUNT(name); i++)
+        for (size_t s = 0; s < NNC_COUNT(strategy); s++) {
+            made x;
+            if (make(&x, name[i], false, 2, NULL)) {
+                x.o.strategy = &strategy[s];
+                x.o.n_strategy = 1;
+                CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+                const nnc_partition_row *r = row(&x, strategy[s]);
+                CHECK(r && r->executable && r->place);
+                if (r && r->place && r->use[1].bytes)
+                    check_placed(name[i], r->place, 2);
+            }
+            end(&x);
+        }
+}
+
+/* --place is the model file's "device", and what the table says of it. */
+TEST(manual_placement_is_a_row)
+{
+    made x;
+    if (make(&x, "mlp", false, 3, "0-1=0,2-4=2,5-=1")) {
+        const char *manual = "manual";
+        x.o.strategy = &manual;
+        x.o.n_strategy = 1;
+        CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+        CHECK_STR(x.t.row[0].use[0].layers, "0-1");
+        CHECK_STR(x.t.row[0].use[2].layers, "2-5");
+        CHECK_STR(x.t.row[0].use[1].layers, "6-7");
+        CHECK(x.t.row[0].note != NULL); /* layers 4 and 5 are one kernel */
+    }
+    end(&x);
+}
+
+/* Between devices a placed step moves the activation at the cut and its gradient, not weights: each device updates its own. */
+TEST(a_placed_step_updates_weights_where_they_are)
+{
+    const nnc_training training[] = {{NNC_TRAINING_DEFAULTS},
+        {NNC_TRAINING_DEFAULTS, .momentum = 0.9},
+        {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adamw, .weight_decay = 0.01}};
+    nnc_env *e;
+    CHECK_OK(nnc_env_create(NULL, &e, test_sink));
+    for (size_t i = 0; i < NNC_COUNT(training); i++) {
+        nnc_model *m = open("mlp", "0-3=0,4-=1");
+        nnc_compile_options o = nnc_compile_defaults;
+        nnc_graph *step = NULL;
+        nnc_artifact *a = NULL;
+        int64_t moved = 0;
+        o.devices = 2;
+        CHECK_OK(nnc_train_graph(m, &training[i], &step, test_sink));
+        CHECK_OK(nnc_compile(e, step, &o, &a, test_sink));
+        const nnc_plan *p = a->plan;
+        for (int k = nnc_plan_first(p, SEC_main); k < p->n_cmd; k++) {
+            const nnc_cmd *c = &p->cmd[k];
+            if (c->kind == CMD_copy && p->tensor[c->arg[0]].device != p->tensor[c->arg[1]].device)
+                moved += c->bytes / 2; /* read and written */
+        }
+        CHECK(moved >= 2 * 256 * 512 * 4 && moved < 2 * 256 * 512 * 4 + 256); /* and scalars: lr */
+        CHECK(p->device[0].persist_bytes > p->device[1].persist_bytes);
+        nnc_artifact_destroy(a);
+        nnc_graph_destroy(step);
+        nnc_model_close(m);
+    }
+    nnc_env_destroy(e);
+}

@@ -1,0 +1,620 @@
+/* tests/partition/others.c -- replicated stages, branches, several models, data parallelism, splits: against brute force, by hand, and
+ * against published formulas. */
+#include "draw.h"
+
+enum { MOST = 10 };
+
+/* ---- replicated stages ----------------------------------------------------------------------------------- */
+
+typedef struct hybrid {
+    nnc_hybrid_problem p;
+    int64_t time[MOST], weight[MOST], boundary[MOST + 1], fixed[MOST], saved[MOST];
+    nnc_flat_links flat[2];
+} hybrid;
+
+static void make_hybrid(hybrid *h, int round, int layers, int devices)
+{
+    draw d = draw_from("hybrid", round);
+    memset(h, 0, sizeof *h);
+    for (int i = 0; i <= layers; i++) {
+        h->boundary[i] = draw_below(&d, 3000);
+        if (i == layers)
+            break;
+        h->time[i] = 1 + draw_below(&d, 1000);
+        h->weight[i] = draw_below(&d, 4000);
+        h->fixed[i] = draw_below(&d, 100);
+        h->saved[i] = draw_below(&d, 100);
+    }
+    for (int k = 0; k < 2; k++)
+        h->flat[k] = (nnc_flat_links){INT64_C(1000000000) << draw_below(&d, 4), draw_below(&d, 20)};
+    h->p = (nnc_hybrid_problem){.n_layer = layers,
+        .time = h->time,
+        .weight = h->weight,
+        .boundary = h->boundary,
+        .n_level = 1,
+        .count = {devices, 1},
+        .links = {nnc_links_flat(&h->flat[0]), nnc_links_flat(&h->flat[1])},
+        .capacity = draw_below(&d, 2) ? 300 + draw_below(&d, 1500) : 0,
+        .fixed = h->fixed,
+        .saved = h->saved};
+}
+
+/* One stage of layers i .. j-1 on k of `m` units that are left; INT64_MAX: does not fit. */
+static int64_t one_stage(const nnc_hybrid_problem *p, int i, int j, int k, int m)
+{
+    static const int id[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    int64_t t = 0, w = 0, bytes = 0;
+    for (int l = i; l < j; l++) {
+        t += p->time[l];
+        w += p->weight[l];
+        bytes += p->fixed[l] + p->saved[l];
+    }
+    if (p->capacity && bytes * ((m + k - 1) / k) > p->capacity)
+        return INT64_MAX;
+    return (t + nnc_links_allreduce(&p->links[0], id, k, w) + k - 1) / k;
+}
+
+static int64_t brute_hybrid(const nnc_hybrid_problem *p, int i, int m)
+{
+    if (i == p->n_layer)
+        return m ? INT64_MAX : 0; /* all m are used */
+    int64_t best = INT64_MAX;
+    for (int j = i + 1; j <= p->n_layer; j++)
+        for (int k = 1; k <= m; k++) {
+            int64_t t = nnc_max64(one_stage(p, i, j, k, m), brute_hybrid(p, j, m - k));
+            if (j < p->n_layer)
+                t = nnc_max64(t, nnc_links_p2p(&p->links[0], 0, 1, p->boundary[j]));
+            best = nnc_min64(best, t);
+        }
+    return best;
+}
+
+TEST(replicated_stages_equal_brute_force)
+{
+    int fits = 0, mixed = 0;
+    enum { ROUNDS = 800 };
+    for (int round = 0; round < ROUNDS; round++) {
+        hybrid h;
+        make_hybrid(&h, round, 1 + round % 7, 1 + round / 7 % 5);
+        NNC_LOCAL(nnc_arena) a = {0};
+        nnc_hybrid_plan plan;
+        CHECK_OK(nnc_hybrid_solve(&h.p, &a, &plan, test_sink));
+        int64_t want = INT64_MAX;
+        for (int m = 1; m <= h.p.count[0]; m++)
+            want = nnc_min64(want, brute_hybrid(&h.p, 0, m));
+        CHECK_INT(plan.ok, want < INT64_MAX);
+        if (!plan.ok)
+            continue;
+        CHECK_INT(plan.ns, want);
+        fits++;
+        int at = 0, units = 0;
+        for (int s = 0; s < plan.n_stage; s++) {
+            CHECK_INT(plan.stage[s].first, at);
+            at = plan.stage[s].end;
+            units += plan.stage[s].replicas;
+        }
+        CHECK_INT(at, h.p.n_layer);
+        CHECK(units <= h.p.count[0]);
+        mixed += plan.n_stage > 1 && units > plan.n_stage;
+    }
+    CHECK(fits > ROUNDS / 2 && fits < ROUNDS);
+    CHECK(mixed > 20);
+}
+
+/* The best time of a flat plan of layers first .. end-1 on one server of n devices. */
+static int64_t server_ns(const nnc_hybrid_problem *p, int first, int end)
+{
+    nnc_hybrid_problem q = *p;
+    q.n_layer = end - first;
+    q.time += first;
+    q.weight += first;
+    q.boundary += first;
+    q.fixed += first;
+    q.saved += first;
+    int64_t best = INT64_MAX;
+    for (int m = 1; m <= p->count[0]; m++)
+        best = nnc_min64(best, brute_hybrid(&q, 0, m));
+    return best;
+}
+
+static int64_t brute_servers(const nnc_hybrid_problem *p, int i, int m)
+{
+    static const int id[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    if (i == p->n_layer)
+        return m ? INT64_MAX : 0;
+    int64_t best = INT64_MAX, w = 0;
+    for (int j = i + 1; j <= p->n_layer; j++) {
+        w += p->weight[j - 1];
+        for (int k = 1; k <= m; k++) {
+            const int64_t sync = nnc_links_allreduce(&p->links[1], id, k, w);
+            int64_t t =
+                nnc_max64((server_ns(p, i, j) + sync + k - 1) / k, brute_servers(p, j, m - k));
+            if (j < p->n_layer)
+                t = nnc_max64(t, nnc_links_p2p(&p->links[1], 0, 1, p->boundary[j]));
+            best = nnc_min64(best, t);
+        }
+    }
+    return best;
+}
+
+TEST(servers_of_devices_equal_brute_force)
+{
+    for (int round = 0; round < 60; round++) {
+        hybrid h;
+        make_hybrid(&h, round, 1 + round % 4, 1 + round / 4 % 3);
+        h.p.capacity = 0;
+        h.p.n_level = 2;
+        h.p.count[1] = 1 + round / 12 % 3;
+        NNC_LOCAL(nnc_arena) a = {0};
+        nnc_hybrid_plan plan;
+        CHECK_OK(nnc_hybrid_solve(&h.p, &a, &plan, test_sink));
+        int64_t want = INT64_MAX;
+        for (int m = 1; m <= h.p.count[1]; m++)
+            want = nnc_min64(want, brute_servers(&h.p, 0, m));
+        CHECK_INT(plan.ns, want);
+    }
+}
+
+/* Small convolutions first, a large linear layer last: slow links replicate the front and keep the linear layer on one device; with fast
+ * ones data parallelism is as good. */
+TEST(slow_links_keep_large_weights_on_one_device)
+{
+    static const int64_t time[] = {200000000, 70000000, 30000000};
+    static const int64_t weight[] = {1000000, 1000000, 400000000};
+    static const int64_t boundary[] = {0, 4000000, 400000, 0};
+    for (int fast = 0; fast < 2; fast++) {
+        const nnc_flat_links f = {fast ? 1000000000000 : 1000000000, 0};
+        const nnc_hybrid_problem p = {.n_layer = 3,
+            .time = time,
+            .weight = weight,
+            .boundary = boundary,
+            .n_level = 1,
+            .count = {4, 1},
+            .links = {nnc_links_flat(&f)}};
+        NNC_LOCAL(nnc_arena) a = {0};
+        nnc_hybrid_plan plan;
+        CHECK_OK(nnc_hybrid_solve(&p, &a, &plan, test_sink));
+        CHECK(plan.ns <= plan.data_parallel_ns);
+        CHECK_INT(plan.n_stage, fast ? 1 : 2);
+        CHECK_INT(plan.stage[0].replicas, fast ? 4 : 3);
+        if (!fast)
+            CHECK(plan.ns * 2 < plan.data_parallel_ns);
+    }
+}
+
+/* ---- branches ----------------------------------------------------------------------------------------------- */
+
+typedef struct dag {
+    int n, start[MOST + 1], need[MOST * MOST], share[MOST];
+    int64_t time[MOST], bytes[MOST];
+} dag;
+
+static void make_dag(dag *g, draw *d, int n)
+{
+    memset(g, 0, sizeof *g);
+    g->n = n;
+    for (int i = 0, k = 0; i < n; i++) {
+        g->time[i] = 1 + draw_below(d, 50);
+        g->bytes[i] = draw_below(d, 100);
+        g->share[i] = (int)draw_below(d, 1000);
+        for (int j = 0; j < i; j++)
+            if (!draw_below(d, 4))
+                g->need[k++] = j;
+        g->start[i + 1] = k;
+    }
+}
+
+static int64_t critical_path(const dag *g)
+{
+    int64_t end[MOST], most = 0;
+    for (int i = 0; i < g->n; i++) {
+        end[i] = g->time[i];
+        for (int k = g->start[i]; k < g->start[i + 1]; k++)
+            end[i] = nnc_max64(end[i], g->time[i] + end[g->need[k]]);
+        most = nnc_max64(most, end[i]);
+    }
+    return most;
+}
+
+TEST(list_schedules_are_possible_and_within_their_bound)
+{
+    for (int round = 0; round < 3000; round++) {
+        draw d = draw_from("list", round);
+        dag g;
+        make_dag(&g, &d, 1 + (int)draw_below(&d, MOST));
+        const int places = 1 + (int)draw_below(&d, 4);
+        const bool sends = draw_below(&d, 2);
+        const nnc_flat_links f = {1000000000, 5};
+        const nnc_links l = nnc_links_flat(&f);
+        const nnc_branch_problem p = {.n_op = g.n,
+            .time = g.time,
+            .start = g.start,
+            .need = g.need,
+            .bytes = sends ? g.bytes : NULL,
+            .n_place = places,
+            .links = sends ? &l : NULL};
+        int place[MOST];
+        int64_t begin[MOST], total, work = 0;
+        CHECK_OK(nnc_branch_list(&p, place, begin, &total, test_sink));
+        for (int i = 0; i < g.n; i++) {
+            work += g.time[i];
+            CHECK(place[i] >= 0 && place[i] < places && begin[i] + g.time[i] <= total);
+            for (int k = g.start[i]; k < g.start[i + 1]; k++) {
+                const int j = g.need[k];
+                const int64_t send =
+                    sends && place[i] != place[j] ? nnc_links_p2p(&l, 0, 1, g.bytes[j]) : 0;
+                CHECK(begin[i] >= begin[j] + g.time[j] + send);
+            }
+            for (int j = 0; j < i; j++)
+                CHECK(place[i] != place[j] || begin[i] >= begin[j] + g.time[j] ||
+                      begin[j] >= begin[i] + g.time[i]);
+        }
+        const int64_t path = critical_path(&g);
+        CHECK(total >= path && total * places >= work);
+        if (!sends) /* Graham: (2 - 1/m) times the best */
+            CHECK(total <= work / places + path);
+    }
+}
+
+/* Every sequence of stages, by recursion without memory. */
+static int64_t brute_ios(const nnc_ios_problem *p, unsigned done);
+
+static int64_t brute_stage(const nnc_ios_problem *p, unsigned stage)
+{
+    int group[MOST], groups = 0;
+    int64_t longest = 0, work = 0;
+    for (int i = 0; i < p->n_op; i++)
+        group[i] = i;
+    for (int again = 1; again;) {
+        again = 0;
+        for (int i = 0; i < p->n_op; i++)
+            for (int k = p->start[i]; stage >> i & 1 && k < p->start[i + 1]; k++) {
+                const int j = p->need[k];
+                if (stage >> j & 1 && group[i] != group[j]) {
+                    group[i] = group[j] = group[i] < group[j] ? group[i] : group[j];
+                    again = 1;
+                }
+            }
+    }
+    for (int g = 0; g < p->n_op; g++) {
+        int64_t t = 0;
+        int ops = 0;
+        for (int i = 0; i < p->n_op; i++)
+            if (stage >> i & 1 && group[i] == g) {
+                t += p->time[i];
+                work += p->time[i] * p->share[i];
+                ops++;
+            }
+        groups += ops > 0;
+        longest = nnc_max64(longest, t);
+        if (p->group_ops && ops > p->group_ops)
+            return INT64_MAX;
+    }
+    return groups > p->streams ? INT64_MAX : p->sync_ns + nnc_max64(longest, (work + 999) / 1000);
+}
+
+static int64_t brute_ios(const nnc_ios_problem *p, unsigned done)
+{
+    const unsigned all = (1u << p->n_op) - 1;
+    int64_t best = INT64_MAX;
+    if (done == all)
+        return 0;
+    for (unsigned stage = 1; stage <= all; stage++) {
+        bool ok = !(stage & done);
+        for (int i = 0; i < p->n_op && ok; i++)
+            for (int k = p->start[i]; stage >> i & 1 && k < p->start[i + 1]; k++)
+                ok = ok && (done | stage) >> p->need[k] & 1;
+        const int64_t t = ok ? brute_stage(p, stage) : INT64_MAX;
+        if (t < INT64_MAX)
+            best = nnc_min64(best, t + brute_ios(p, done | stage));
+    }
+    return best;
+}
+
+TEST(ios_equals_brute_force)
+{
+    for (int round = 0; round < 300; round++) {
+        draw d = draw_from("ios", round);
+        dag g;
+        make_dag(&g, &d, 1 + (int)draw_below(&d, 6));
+        const nnc_ios_problem p = {.n_op = g.n,
+            .time = g.time,
+            .share = g.share,
+            .start = g.start,
+            .need = g.need,
+            .streams = 1 + (int)draw_below(&d, 3),
+            .sync_ns = draw_below(&d, 10),
+            .group_ops = (int)draw_below(&d, 4)};
+        int stage[MOST];
+        int64_t total, sum = 0;
+        CHECK_OK(nnc_ios_solve(&p, stage, &total, test_sink));
+        CHECK_INT(total, brute_ios(&p, 0));
+        for (int s = 0; s < g.n; s++) {
+            unsigned set = 0;
+            for (int i = 0; i < g.n; i++)
+                set |= (unsigned)(stage[i] == s) << i;
+            sum += set ? brute_stage(&p, set) : 0;
+        }
+        CHECK_INT(sum, total); /* the stages are those of the time */
+    }
+}
+
+TEST(ios_of_too_wide_a_graph_is_refused)
+{
+    int64_t time[40];
+    int start[41] = {0}, stage[40];
+    int64_t total;
+    for (int i = 0; i < 40; i++)
+        time[i] = 1;
+    const nnc_ios_problem p = {
+        .n_op = 40, .time = time, .start = start, .need = start, .streams = 8, .max_steps = 100000};
+    CHECK_INT(nnc_ios_solve(&p, stage, &total, test_sink), NNC_E_FIT);
+    CHECK_DIAG("more than 100000 stages");
+}
+
+/* ---- several models ------------------------------------------------------------------------------------------ */
+
+static int64_t brute_models(const int64_t *t, int n, int64_t *load, int m)
+{
+    if (!n) {
+        int64_t most = 0;
+        for (int d = 0; d < m; d++)
+            most = nnc_max64(most, load[d]);
+        return most;
+    }
+    int64_t best = INT64_MAX;
+    for (int d = 0; d < m; d++) {
+        load[d] += t[n - 1];
+        best = nnc_min64(best, brute_models(t, n - 1, load, m));
+        load[d] -= t[n - 1];
+    }
+    return best;
+}
+
+TEST(models_longest_first_are_within_four_thirds)
+{
+    int optimal = 0;
+    for (int round = 0; round < 500; round++) {
+        draw d = draw_from("lpt", round);
+        int64_t t[8], total, load[3] = {0}, sum[3] = {0};
+        int device[8];
+        const int n = 1 + (int)draw_below(&d, 8), m = 1 + (int)draw_below(&d, 3);
+        for (int i = 0; i < n; i++)
+            t[i] = 1 + draw_below(&d, 30);
+        CHECK_OK(nnc_models_lpt(t, NULL, n, m, NULL, device, &total, test_sink));
+        const int64_t best = brute_models(t, n, load, m);
+        for (int i = 0; i < n; i++)
+            sum[device[i]] += t[i];
+        CHECK_INT(total, nnc_max64(sum[0], nnc_max64(sum[1], sum[2])));
+        CHECK(total >= best && 3 * m * total <= (4 * m - 1) * best);
+        optimal += total == best;
+    }
+    CHECK(optimal > 300);
+    static const int64_t t[] = {10, 9, 8}, bytes[] = {60, 60, 200}, room[] = {100, 100};
+    int64_t total;
+    int device[3];
+    CHECK_OK(nnc_models_lpt(t, bytes, 3, 2, room, device, &total, test_sink));
+    CHECK_INT(device[0], 0);
+    CHECK_INT(device[1], 1);
+    CHECK_INT(device[2], -1);
+}
+
+/* ---- data parallelism --------------------------------------------------------------------------------------- */
+
+static int64_t per_byte(const void *ctx, const int *device, int n, int64_t bytes)
+{
+    (void)ctx;
+    (void)device;
+    (void)n;
+    return bytes;
+}
+
+/* c_k = max(r_k, c_{k-1}) + allreduce(S_k) without slow-down (docs/partition.md). */
+TEST(buckets_follow_their_recurrence)
+{
+    static const int device[] = {0, 1};
+    const nnc_links l = {NULL, per_byte, NULL};
+    for (int round = 0; round < 2000; round++) {
+        draw d = draw_from("bucket", round);
+        int64_t back[MOST], grad[MOST], now = 0, end = 0, open = 0, sum = 0;
+        const int n = 1 + (int)draw_below(&d, MOST);
+        for (int i = 0; i < n; i++) {
+            back[i] = draw_below(&d, 40);
+            grad[i] = draw_below(&d, 3) ? draw_below(&d, 60) : 0;
+        }
+        nnc_buckets_problem p = {.n_layer = n,
+            .backward = back,
+            .gradient = grad,
+            .bucket_bytes = draw_below(&d, 100),
+            .links = &l,
+            .device = device,
+            .n_device = 2,
+            .slowdown = 1000};
+        for (int i = n - 1; i >= 0; i--) {
+            now += back[i];
+            open += grad[i];
+            if (open && (open >= p.bucket_bytes || !i)) {
+                end = nnc_max64(now, end) + open;
+                sum += open;
+                open = 0;
+            }
+        }
+        const nnc_buckets_time t = nnc_buckets_run(&p);
+        CHECK_INT(t.compute, now);
+        CHECK_INT(t.end, nnc_max64(now, end));
+        CHECK_INT(t.collective, sum);
+        CHECK_INT(t.hidden + t.exposed, sum);
+        CHECK_INT(t.exposed, t.end - t.compute);
+        p.slowdown = 1126;
+        const nnc_buckets_time slow = nnc_buckets_run(&p);
+        CHECK(slow.end >= t.end && slow.compute >= t.compute);
+        CHECK(slow.compute <= now * 1126 / 1000 + 2 * n + 2);
+    }
+}
+
+/* Two layers of 100 ns; the first gradient takes 50 ns while the second layer runs at 1/2 of its speed: it ends after 50 + 75. */
+TEST(a_collective_slows_computing_while_it_runs)
+{
+    static const int64_t back[] = {100, 100}, grad[] = {0, 50};
+    static const int device[] = {0, 1};
+    const nnc_links l = {NULL, per_byte, NULL};
+    const nnc_buckets_problem p = {.n_layer = 2,
+        .backward = back,
+        .gradient = grad,
+        .links = &l,
+        .device = device,
+        .n_device = 2,
+        .slowdown = 2000};
+    const nnc_buckets_time t = nnc_buckets_run(&p);
+    CHECK_INT(t.compute, 225);
+    CHECK_INT(t.hidden, 50);
+    CHECK_INT(t.exposed, 0);
+}
+
+/* Bytes per parameter of the ZeRO paper's table, of 8 devices and 1000 parameters. */
+TEST(zero_bytes_are_those_of_its_table)
+{
+    static const struct {
+        int64_t w, g, o, want[4];
+    } of[] = {
+        {2, 2, 12,
+            {16000, 4000 + 1500, 2000 + 1750, 2000}}, /* mixed Adam: 16, 4 + 12/d, 2 + 14/d, 16/d */
+        {4, 4, 8,
+            {16000, 8000 + 1000, 4000 + 1500, 2000}}, /* f32 Adam: 16, 8 + 8/d, 4 + 12/d, 16/d */
+        {4, 4, 4,
+            {12000, 8000 + 500, 4000 + 1000,
+                1500}}, /* f32 SGD with momentum: 12, 8 + 4/d, 4 + 8/d, 12/d */
+    };
+    for (size_t i = 0; i < NNC_COUNT(of); i++)
+        for (int s = 0; s < 4; s++) {
+            const nnc_zero_bytes z =
+                nnc_zero(s, 8, 1000 * of[i].w, 1000 * of[i].g, 1000 * of[i].o, 100, true);
+            CHECK_INT(z.weights + z.gradients + z.optimizer, of[i].want[s]);
+            CHECK_INT(z.gathered, s == 3 ? 200 : 0);
+        }
+    const int64_t plain = nnc_zero(0, 8, 4000, 4000, 0, 0, false).traffic;
+    CHECK_INT(plain, 7000); /* 2 (d-1)/d */
+    CHECK_INT(nnc_zero(1, 8, 4000, 4000, 0, 0, false).traffic, plain);
+    CHECK_INT(nnc_zero(2, 8, 4000, 4000, 0, 0, false).traffic, plain);
+    CHECK_INT(nnc_zero(3, 8, 4000, 4000, 0, 0, false).traffic, plain * 3 / 2);
+}
+
+/* ---- splits -------------------------------------------------------------------------------------------------- */
+
+TEST(bytes_of_splits)
+{
+    CHECK_INT(nnc_halo_bytes(16, 64, 112, 3, 1, 4), 458752); /* 0.4375 MiB of a tensor of 49 */
+    CHECK_INT(nnc_halo_bytes(16, 64, 112, 1, 1, 4), 0);
+    CHECK_INT(nnc_halo_bytes(16, 64, 112, 5, 2, 4), 4 * 458752);
+    CHECK_INT(nnc_allreduce_bytes(4, 1000), 1500);
+    CHECK_INT(nnc_allgather_bytes(4, 1000), 750);
+    CHECK_INT(nnc_allreduce_bytes(1, 1000), 0);
+}
+
+TEST(layouts_of_chains_equal_brute_force)
+{
+    for (int round = 0; round < 500; round++) {
+        draw d = draw_from("layout", round);
+        enum { N = 5, K = 3 };
+        int64_t cost[N * K], move[N * K * K], best = INT64_MAX, total, sum = 0;
+        int choice[N];
+        for (int i = 0; i < N * K * K; i++)
+            move[i] = draw_below(&d, 20);
+        for (int i = 0; i < N * K; i++)
+            cost[i] = draw_below(&d, 20);
+        for (int code = 0; code < 243; code++) {
+            int at[N], c = code;
+            int64_t t = 0;
+            for (int i = 0; i < N; i++, c /= K) {
+                at[i] = c % K;
+                t += cost[i * K + at[i]] + (i ? move[(i * K + at[i - 1]) * K + at[i]] : 0);
+            }
+            best = nnc_min64(best, t);
+        }
+        CHECK_OK(nnc_layout_chain(N, K, cost, move, choice, &total, test_sink));
+        CHECK_INT(total, best);
+        for (int i = 0; i < N; i++)
+            sum +=
+                cost[i * K + choice[i]] + (i ? move[(i * K + choice[i - 1]) * K + choice[i]] : 0);
+        CHECK_INT(sum, best);
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+typedef nnc_status (*attempt)(void);
+
+static nnc_status try_hybrid(void)
+{
+    hybrid h;
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_hybrid_plan plan;
+    make_hybrid(&h, 3, 4, 3);
+    h.p.n_level = 2;
+    h.p.count[1] = 2;
+    return nnc_hybrid_solve(&h.p, &a, &plan, NULL);
+}
+
+static nnc_status try_list(void)
+{
+    draw d = draw_from("oom", 0);
+    dag g;
+    int place[MOST];
+    int64_t begin[MOST], total;
+    make_dag(&g, &d, MOST);
+    const nnc_branch_problem p = {
+        .n_op = g.n, .time = g.time, .start = g.start, .need = g.need, .n_place = 2};
+    return nnc_branch_list(&p, place, begin, &total, NULL);
+}
+
+static nnc_status try_ios(void)
+{
+    int64_t time[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, total;
+    int start[10] = {0}, stage[9]; /* 512 sets: the table grows */
+    const nnc_ios_problem p = {
+        .n_op = 9, .time = time, .start = start, .need = start, .streams = 3};
+    return nnc_ios_solve(&p, stage, &total, NULL);
+}
+
+static nnc_status try_models(void)
+{
+    static const int64_t time[] = {3, 2, 1};
+    int device[3];
+    int64_t total;
+    return nnc_models_lpt(time, NULL, 3, 2, NULL, device, &total, NULL);
+}
+
+static nnc_status try_baselines(void)
+{
+    static const int64_t w[] = {3, 2, 1, 5};
+    int cut[3];
+    NNC_TRY(nnc_cut_block_partition(w, 4, 2, cut, NULL));
+    return nnc_cut_max_min(w, 4, 2, cut, NULL);
+}
+
+static nnc_status try_pipeline(void)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_pipeline p;
+    nnc_pipeline_time t;
+    NNC_TRY(nnc_pipeline_make(PIPE_zb_h1, 40, 200, 1, &a, &p, NULL));
+    return nnc_pipeline_run(&p, &(nnc_pipeline_costs){0}, &a, &t, NULL);
+}
+
+TEST(each_failed_allocation_is_a_status)
+{
+    static const attempt all[] = {
+        try_hybrid, try_list, try_ios, try_models, try_baselines, try_pipeline};
+    for (size_t i = 0; i < NNC_COUNT(all); i++) {
+        nnc_status st = NNC_E_NOMEM;
+        int failed = 0;
+        for (int n = 1; st == NNC_E_NOMEM && n < 500; n++) {
+            nnc_fail_alloc_after(n);
+            st = all[i]();
+            failed += st == NNC_E_NOMEM;
+        }
+        nnc_fail_alloc_after(0);
+        CHECK_INT(st, NNC_OK);
+        CHECK(failed > 0);
+    }
+}
