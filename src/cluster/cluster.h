@@ -28,6 +28,9 @@ typedef struct nnc_op_speed {
     nnc_point *point;      /* by increasing work */
 } nnc_op_speed;
 
+/* The time of `work` by n points: interpolated in log(work); below the first half of its time remains, above the last at its rate. */
+double nnc_measured_ns(const nnc_point *p, int n, double work);
+
 /* A group of equal devices. */
 typedef struct nnc_cluster_kind {
     nnc_target target;      /* for code generation, cost rules and the simulator; owned */

@@ -57,14 +57,16 @@ typedef struct nnc_sim_task {
     const nnc_sim_memory *mem;
 } nnc_sim_task;
 
-/* c (borrowed) may be NULL: then links are those of nnc_sim_link. NULL: out of memory. */
-nnc_sim *nnc_sim_create(const nnc_cluster *c);
+/* c (borrowed) may be NULL: then there are n_device devices, and the links of nnc_sim_link. NULL: out of memory. */
+nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device);
 void nnc_sim_destroy(nnc_sim *s);
 /* A lane; `name` is copied. device -1: a host thread. Returns its number, or -1: out of memory. */
 int nnc_sim_lane(nnc_sim *s, int device, const char *name);
 /* A link beyond those of the cluster; transfers name it in their uses. */
 int nnc_sim_link(nnc_sim *s, int64_t bytes_s);
-/* Returns the task's number, from 0 in order, or -1: out of memory. */
+/* Factor by which ops of the device are slower while a collective runs there (default: the cluster's). */
+void nnc_sim_overlap(nnc_sim *s, int device, double factor);
+/* Returns the task's number, larger than those before, or -1: out of memory. */
 int nnc_sim_add(nnc_sim *s, const nnc_sim_task *t);
 /* One more dependency, which may have been added later than the task. */
 bool nnc_sim_after(nnc_sim *s, int task, int dep);

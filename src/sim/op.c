@@ -1,0 +1,117 @@
+/* sim/op.c -- the time of one op on a described device: measured points, or else a roofline with an efficiency for each class of ops. */
+#include "sim/internal.h"
+#include <math.h>
+#include <string.h>
+
+/* Where a hardware file has no row for a class. `f32`: share of the f32 peak on a V100, from PipeDream's profiles of twelve nets
+ * (profiler/image_classification/profiles): 3x3 convolutions reach 10 to 31 TFLOP/s of "direct" FLOPs against a peak of 15.7, VGG-16 as a
+ * whole 19.7, since cuDNN uses Winograd's algorithm; 1x1 ones 3 to 10; strided ones 8 to 11; the first layer 1 to 3. `tensor`: share of the
+ * tensor cores' peak; assumed, not measured: f16 products of an A100 reach 0.75. `memory`: share of the reached copy bandwidth: a ReLU has
+ * all of it, batch norms 420 to 520 of 739 GB/s. */
+static const struct {
+    const char *name;
+    double f32, tensor, memory;
+} classes[] = {
+    {"conv3x3", 1.25, 0.45, 0.85},
+    {"conv1x1", 0.45, 0.45, 0.85},
+    {"conv", 0.6, 0.45, 0.85},
+    {"conv_first", 0.13, 0.1, 0.85},
+    {"depthwise", 0.1, 0.05, 0.7},
+    {"matmul", 0.85, 0.75, 0.85},
+    {"norm", 0.5, 0.5, 0.65},
+    {"reduce", 0.5, 0.5, 0.8},
+    {"pool", 0.5, 0.5, 0.8},
+    {"ewise", 0.5, 0.5, 1},
+    {"move", 0.5, 0.5, 0.85},
+    {"other", 0.5, 0.5, 0.8},
+};
+
+enum {
+    CONTRACTIONS = 6, /* the first classes */
+    RAMP_NS = 2000
+}; /* of a GPU's kernel: until all multiprocessors work, and the last block after that */
+
+/* The row for the class and dtype, a row for any dtype after one for this. */
+static const nnc_op_speed *row_of(const nnc_cluster_kind *k, const char *op_class, nnc_dtype dtype)
+{
+    const nnc_op_speed *any = NULL;
+    for (int i = 0; i < k->n_op; i++) {
+        if (strcmp(k->op[i].op_class, op_class) != 0)
+            continue;
+        if (!k->op[i].any_dtype && k->op[i].dtype == dtype)
+            return &k->op[i];
+        any = k->op[i].any_dtype ? &k->op[i] : any;
+    }
+    return any;
+}
+
+/* The number of the class; of "conv" for another convolution, of "other" for the rest. */
+static size_t class_of(const char *op_class)
+{
+    enum { OTHER = NNC_COUNT(classes) - 1, CONV = 2 };
+    size_t i = 0;
+    while (i < OTHER && strcmp(classes[i].name, op_class) != 0)
+        i++;
+    return i == OTHER && !strncmp(op_class, "conv", 4) ? CONV : i;
+}
+
+static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *op)
+{
+    const nnc_target *t = &k->target;
+    const bool gpu = t->kind == NNC_T_cuda;
+    const bool tensor = gpu && nnc_target_peak_flops(t, op->dtype, op->tf32) != t->flops_f32;
+    const size_t i = class_of(op->op_class);
+    const bool contracts = i < CONTRACTIONS;
+    nnc_op_speed s = {.op_class = classes[i].name,
+        .efficiency = tensor ? classes[i].tensor : classes[i].f32,
+        .memory = classes[i].memory,
+        .ramp_ns = gpu ? RAMP_NS : 0};
+    if (!gpu && contracts && t->n_engines) /* what its first engine reaches */
+        s.efficiency = t->engine[0].efficiency;
+    return s;
+}
+
+static nnc_op_speed speed_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
+{
+    const nnc_op_speed *row = row_of(k, op->op_class, op->dtype);
+    if (!row && !strncmp(op->op_class, "conv", 4))
+        row = row_of(k, "conv", op->dtype);
+    return row ? *row : default_speed(k, op);
+}
+
+static double peak_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
+{
+    if (op->tf32 && op->dtype == DT_f32 && k->target.flops_tf32 > 0)
+        return (double)k->target.flops_tf32;
+    if (k->flops[op->dtype] > 0)
+        return (double)k->flops[op->dtype];
+    return (double)k->target.flops_f32; /* converted, and computed in f32 */
+}
+
+/* Blocks run in waves of as many as the multiprocessors hold; the last wave takes as long as a full one. */
+static double waves(const nnc_target *t, const nnc_sim_op *op)
+{
+    if (op->blocks <= 0 || t->sms <= 0)
+        return 1;
+    const double at_once = (double)t->sms * (op->blocks_per_sm > 0 ? op->blocks_per_sm : 1);
+    const double n = (double)op->blocks / at_once;
+    return ceil(n) / n;
+}
+
+int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const char **how)
+{
+    const nnc_op_speed s = speed_of(k, op);
+    const char *unused;
+    how = how ? how : &unused;
+    if (s.n_point) {
+        *how = "table";
+        const double work = (double)(op->flops ? op->flops : op->bytes);
+        return (int64_t)ceil(nnc_measured_ns(s.point, s.n_point, work) * 1000);
+    }
+    const double compute =
+        (double)op->flops / (peak_of(k, op) * s.efficiency) * waves(&k->target, op);
+    const double moving = (double)op->bytes / ((double)k->target.copy_bytes_s * s.memory);
+    *how = compute > moving ? "compute" : "memory";
+    const double ps = (double)s.ramp_ns * 1000 + ceil(fmax(compute, moving) * 1e12);
+    return ps < 0x1p61 ? (int64_t)ps : (int64_t)1 << 61;
+}
