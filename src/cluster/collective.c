@@ -200,7 +200,21 @@ static int log2_up(int n)
     return k;
 }
 
-/* One ring over all devices. Through NICs, measured efficiencies include the latency of the steps. */
+/* An algorithm through NICs: by its steps (a), or by the measured efficiency (b), which includes their latency; below the sizes that were
+ * measured, the slower of both. */
+static algorithm measured_or_steps(const group *g, algorithm a, algorithm b)
+{
+    const nnc_fabric *f = g->c->fabric;
+    if (!f->n_size)
+        return a;
+    if (g->bytes >= f->size[0])
+        return b;
+    const nnc_transfer x = {.latency_ps = a.latency_ps, .bytes_s = a.bytes_s},
+                       y = {.latency_ps = b.latency_ps, .bytes_s = b.bytes_s};
+    return nnc_transfer_ps(&x, g->bytes) >= nnc_transfer_ps(&y, g->bytes) ? a : b;
+}
+
+/* One ring over all devices. */
 static algorithm ring_all(const group *g, usage *u)
 {
     const nnc_fabric *f = g->c->fabric;
@@ -214,16 +228,18 @@ static algorithm ring_all(const group *g, usage *u)
         const double s = use_node(g, k, volume, u, &cap);
         share = s < share ? s : share;
     }
-    double rate = usage_rate(u) * share;
-    const double net_share = nic_share(f, g->n_node, g->bytes);
-    for (int k = 0; k < g->n_node && g->n_node > 1; k++) {
-        const double nics = use_nics(g, k, volume, u);
-        rate = fmin(rate, nics * (double)f->nic_bytes_s * net_share / volume);
+    const double inside = fmin(usage_rate(u) * share, cap);
+    if (g->n_node == 1) {
+        a.bytes_s = with_local(f, g->kind, inside);
+        return a;
     }
-    if (g->n_node > 1 && f->n_size)
-        a.latency_ps = 1000 * f->base_ns;
-    a.bytes_s = with_local(f, g->kind, rate < cap ? rate : cap);
-    return a;
+    algorithm b = {.how = "ring", .latency_ps = 1000 * f->base_ns};
+    double across = INFINITY;
+    for (int k = 0; k < g->n_node; k++)
+        across = fmin(across, use_nics(g, k, volume, u) * (double)f->nic_bytes_s / volume);
+    a.bytes_s = with_local(f, g->kind, fmin(inside, across));
+    b.bytes_s = with_local(f, g->kind, fmin(inside, across * nic_share(f, g->n_node, g->bytes)));
+    return measured_or_steps(g, a, b);
 }
 
 /* NCCL's double binary tree between nodes, with a chain in each. */
@@ -279,15 +295,16 @@ static algorithm hierarchical(const group *g, usage *u, usage *net)
     }
     double inside = usage_rate(u) * share;
     inside = with_local(f, g->kind, inside < cap ? inside : cap);
-    const double across = usage_rate(net) * nic_share(f, g->n_node, g->bytes);
-    const int64_t steps = ring_steps(g->kind, g->n_node);
+    const double across = usage_rate(net), part = nic_share(f, g->n_node, g->bytes);
     for (int i = 0; i < net->n; i++)
-        usage_add(u, net->touched[i], net->weight[net->touched[i]]);
-    return (algorithm){.how = "hierarchical",
-        .latency_ps =
-            1000 * ((both ? 3 : 2) * f->base_ns + (both ? 2 : 1) * (g->most - 1) * f->hop_ns +
-                       (f->n_size ? 0 : steps * f->net_hop_ns)),
-        .bytes_s = 1 / (1 / inside + 1 / across)};
+        usage_add(u, usage_link(net, i), usage_weight(net, i));
+    const int64_t within = (both ? 3 : 2) * f->base_ns + (both ? 2 : 1) * (g->most - 1) * f->hop_ns;
+    algorithm a = {.how = "hierarchical", .latency_ps = 1000 * within};
+    algorithm b = a;
+    a.latency_ps += 1000 * ring_steps(g->kind, g->n_node) * f->net_hop_ns;
+    a.bytes_s = 1 / (1 / inside + 1 / across);
+    b.bytes_s = 1 / (1 / inside + 1 / (across * part));
+    return measured_or_steps(g, a, b);
 }
 
 /* ---- the fastest -------------------------------------------------------------------------------------------------- */

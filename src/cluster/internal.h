@@ -63,13 +63,21 @@ typedef struct ring { int n; int8_t at[CL_MAX_MESH], via[CL_MAX_MESH]; } ring;
 /* Edge-disjoint directed rings through `n` devices (numbers within the node) of a mesh; returns how many, at most CL_MAX_RINGS. */
 int cluster_rings(const nnc_fabric *f, const int *device, int n, ring *out, bool *relayed);
 
-/* Uses of links being added up. */
+/* Uses of links being added up: those of a copy are few and searched for; for a collective (usage_init) there is a number for each link. */
+enum { CL_FEW = 24 };
 typedef struct usage {
     const nnc_cluster *c;
-    double *weight;   /* by link */
-    int32_t *touched; /* links with a weight */
+    double *weight;   /* by link; NULL: few */
+    int32_t *touched; /* links with a weight, n of them; NULL: few_links */
     int n;
+    int32_t few_link[CL_FEW];
+    double few_weight[CL_FEW];
 } usage;
+static inline int usage_link(const usage *u, int i) { return u->weight ? u->touched[i] : u->few_link[i]; }
+static inline double usage_weight(const usage *u, int i)
+{
+    return u->weight ? u->weight[u->touched[i]] : u->few_weight[i];
+}
 bool usage_init(usage *u, const nnc_cluster *c);
 void usage_deinit(usage *u);
 void usage_clear(usage *u);
@@ -79,7 +87,7 @@ double usage_rate(const usage *u);
 
 /* The links of a copy from src to dst, each with `weight`. Returns latency and text; *share: of the links' rate that it reaches. */
 typedef struct hop { int64_t latency_ps; double bytes_s; double share; const char *how; } hop;
-bool p2p_path(const nnc_cluster *c, int src, int dst, double weight, usage *u, hop *out);
+void p2p_path(const nnc_cluster *c, int src, int dst, double weight, usage *u, hop *out);
 /* Share of the NICs' rate that a ring over so many nodes reaches for a tensor of so many bytes; the table's edge beyond it. */
 double nic_share(const nnc_fabric *f, int nodes, int64_t bytes);
 /* Stores what u holds in t. */

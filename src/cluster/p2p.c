@@ -21,13 +21,29 @@ void usage_deinit(usage *u)
 
 void usage_clear(usage *u)
 {
-    for (int i = 0; i < u->n; i++)
+    for (int i = 0; i < u->n && u->weight; i++)
         u->weight[u->touched[i]] = 0;
     u->n = 0;
 }
 
+static void add_few(usage *u, int link, double weight)
+{
+    int i = 0;
+    while (i < u->n && u->few_link[i] != link)
+        i++;
+    if (i == u->n) {
+        u->few_link[u->n] = link;
+        u->few_weight[u->n++] = 0;
+    }
+    u->few_weight[i] += weight;
+}
+
 void usage_add(usage *u, int link, double weight)
 {
+    if (!u->weight) {
+        add_few(u, link, weight);
+        return;
+    }
     if (u->weight[link] == 0)
         u->touched[u->n++] = link;
     u->weight[link] += weight;
@@ -36,10 +52,8 @@ void usage_add(usage *u, int link, double weight)
 double usage_rate(const usage *u)
 {
     double rate = INFINITY;
-    for (int i = 0; i < u->n; i++) {
-        double allowed = (double)u->c->link[u->touched[i]].bytes_s / u->weight[u->touched[i]];
-        rate = allowed < rate ? allowed : rate;
-    }
+    for (int i = 0; i < u->n; i++)
+        rate = fmin(rate, (double)u->c->link[usage_link(u, i)].bytes_s / usage_weight(u, i));
     return rate;
 }
 
@@ -48,7 +62,7 @@ bool usage_store(const usage *u, nnc_transfer *t, nnc_arena *a)
     t->n_use = u->n;
     t->use = ARENA_NEW(a, nnc_use, u->n + 1);
     for (int i = 0; i < u->n && t->use; i++)
-        t->use[i] = (nnc_use){u->touched[i], u->weight[u->touched[i]]};
+        t->use[i] = (nnc_use){usage_link(u, i), usage_weight(u, i)};
     return t->use != NULL;
 }
 
@@ -175,7 +189,7 @@ static void net_end(const way *w, const nnc_cluster *c, int d, bool in)
         use(w, f->memory[f->socket_of[d]]);
 }
 
-bool p2p_path(const nnc_cluster *c, int src, int dst, double weight, usage *u, hop *out)
+void p2p_path(const nnc_cluster *c, int src, int dst, double weight, usage *u, hop *out)
 {
     const nnc_fabric *f = c->fabric;
     const int node = nnc_cluster_node(c, src == NNC_HOST ? dst : src);
@@ -200,7 +214,6 @@ bool p2p_path(const nnc_cluster *c, int src, int dst, double weight, usage *u, h
         net_end(&far, c, b, true);
         *out = (hop){.latency_ps = f->nic_latency_ns * 1000, .share = 1, .how = "network"};
     }
-    return out->how != NULL;
 }
 
 static nnc_status check_device(const nnc_cluster *c, int device, nnc_sink *sink)
@@ -214,23 +227,19 @@ static nnc_status check_device(const nnc_cluster *c, int device, nnc_sink *sink)
 nnc_status nnc_cluster_p2p(
     const nnc_cluster *c, int src, int dst, nnc_transfer *out, nnc_arena *a, nnc_sink *sink)
 {
-    usage u;
+    usage u = {.c = c};
     hop h;
     *out = (nnc_transfer){0};
     if (src != NNC_HOST || dst == NNC_HOST)
         NNC_TRY(check_device(c, src, sink));
     if (dst != NNC_HOST)
         NNC_TRY(check_device(c, dst, sink));
-    bool ok = usage_init(&u, c) && p2p_path(c, src, dst, 1, &u, &h);
-    if (ok) {
-        double rate = usage_rate(&u) * h.share;
-        *out = (nnc_transfer){.latency_ps = h.latency_ps,
-            .bytes_s = h.bytes_s > 0 && h.bytes_s < rate ? h.bytes_s : rate,
-            .how = h.how};
-        ok = usage_store(&u, out, a);
-    }
-    usage_deinit(&u);
-    return ok ? NNC_OK : nnc_nomem(sink);
+    p2p_path(c, src, dst, 1, &u, &h);
+    const double rate = usage_rate(&u) * h.share;
+    *out = (nnc_transfer){.latency_ps = h.latency_ps,
+        .bytes_s = h.bytes_s > 0 ? fmin(h.bytes_s, rate) : rate,
+        .how = h.how};
+    return usage_store(&u, out, a) ? NNC_OK : nnc_nomem(sink);
 }
 
 int64_t nnc_transfer_ps(const nnc_transfer *t, int64_t bytes)

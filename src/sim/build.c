@@ -109,6 +109,7 @@ static bool set_work(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
     const bool op = t->kind == SIM_op && t->device >= 0;
     x->most = 1;
     x->work = (double)t->work_ps;
+    x->latency_ps = t->latency_ps;
     x->bytes = t->bytes;
     if (op) {
         const int at = sim_compute_of(s, t->device);
@@ -128,10 +129,13 @@ static bool set_work(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
         if (!x->use)
             return false;
         for (int i = 0; i < x->n_use; i++) {
-            const nnc_use u = t->transfer->use[i]; /* links that were added follow the devices */
+            const nnc_use u = t->transfer->use[i];
             x->use[i] = (sim_use){u.link, u.weight};
         }
     }
+    for (int i = 0; i < x->n_use; i++)
+        x->unit = fmax(x->unit, x->use[i].weight);
+    x->unit = t->unit > 0 ? t->unit : x->unit;
     return true;
 }
 
@@ -191,12 +195,15 @@ int nnc_sim_add(nnc_sim *s, const nnc_sim_task *t)
 /* Adds up the uses of several transfers that run side by side. */
 typedef struct sum {
     nnc_transfer t;
+    double unit; /* the heaviest use of one of them */
     size_t cap;
     nnc_arena *a;
 } sum;
 
 static bool add_uses(sum *m, const nnc_transfer *t)
 {
+    for (int i = 0; i < t->n_use; i++)
+        m->unit = fmax(m->unit, t->use[i].weight);
     if (!m->t.n_use) {
         const nnc_use *use = t->use;
         m->t = *t;
@@ -230,6 +237,7 @@ static int add_sum(nnc_sim *s, const nnc_sim_task *t, sum *m)
             fmin(m->t.bytes_s, (double)s->c->link[m->t.use[i].link].bytes_s / m->t.use[i].weight);
     nnc_sim_task with = *t;
     with.transfer = &m->t;
+    with.unit = m->unit;
     return nnc_sim_add(s, &with);
 }
 

@@ -30,6 +30,7 @@ typedef struct sim_task {
     int64_t latency_ps;
     double work, left;  /* picoseconds of an op at full speed, bytes of a transfer */
     double most;        /* rate alone: work per picosecond */
+    double unit;        /* what its rate takes of its most loaded resource, of one transfer where it represents several */
     double rate;
     int64_t since_ps;   /* `left` is of this time */
     uint32_t version;   /* of its event; others in the queue are outdated */

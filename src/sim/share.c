@@ -44,14 +44,6 @@ static double alone(const nnc_sim *s, const sim_task *t)
     return slowed ? t->most / s->device[t->device].overlap : t->most;
 }
 
-static double heaviest(const sim_task *t)
-{
-    double w = 0;
-    for (int i = 0; i < t->n_use; i++)
-        w = fmax(w, t->use[i].weight);
-    return w;
-}
-
 static void set_rate(nnc_sim *s, int32_t id, double rate)
 {
     sim_task *t = &s->task[id];
@@ -82,7 +74,7 @@ static double full_at(const nnc_sim *s, int r)
         const sim_task *t = &s->task[x->active[k]];
         for (int u = 0; u < t->n_use && !t->fixed; u++)
             if (t->use[u].resource == r)
-                growth += t->use[u].weight / heaviest(t);
+                growth += t->use[u].weight / t->unit;
     }
     return growth > 0 ? fmax(x->capacity - x->frozen, 0) / growth : INFINITY;
 }
@@ -94,7 +86,7 @@ static double lowest_level(const set *c)
     for (int i = 0; i < c->n_task; i++) {
         const sim_task *t = &s->task[s->flow[i]];
         if (!t->fixed)
-            level = fmin(level, alone(s, t) * heaviest(t));
+            level = fmin(level, alone(s, t) * t->unit);
     }
     for (int i = 0; i < c->n_resource; i++)
         level = fmin(level, full_at(s, s->found[i]));
@@ -116,14 +108,14 @@ static int fix_at(const set *c, double level)
             const sim_task *t = &s->task[id];
             if (t->fixed)
                 continue;
-            const double rate = fmin(level / heaviest(t), alone(s, t));
+            const double rate = fmin(level / t->unit, alone(s, t));
             fix(s, id, fmax(rate, alone(s, t) * 1e-9));
             n++;
         }
     }
     for (int i = 0; i < c->n_task; i++) {
         const sim_task *t = &s->task[s->flow[i]];
-        if (!t->fixed && alone(s, t) * heaviest(t) <= limit) {
+        if (!t->fixed && alone(s, t) * t->unit <= limit) {
             fix(s, s->flow[i], alone(s, t));
             n++;
         }

@@ -48,11 +48,14 @@ typedef struct nnc_sim_task {
     int64_t launch_ps;
     int n_dep;
     const int32_t *dep;
+    int64_t latency_ps;  /* op: until it takes part in sharing, as a launch does */
     int64_t work_ps;     /* op: alone at full speed */
     double compute, memory; /* op: shares, 0..1, of the device's multiprocessors and of its memory bandwidth that it uses alone. Both 0:
                              * all of the multiprocessors */
     int64_t bytes;       /* transfer, collective: payload */
     const nnc_transfer *transfer;
+    double unit;         /* ... of how many bytes on its most loaded link sharing regards as one; 0: as that has. Less where the task
+                          * represents several transfers over that link */
     int n_memory;
     const nnc_sim_memory *mem;
 } nnc_sim_task;
