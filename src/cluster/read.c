@@ -181,7 +181,8 @@ static nnc_status read_flops(reader *r, nnc_cluster_kind *k, const nnc_item *of)
             k->flops[d] = (int64_t)rate;
     }
     k->target.flops_f32 = k->flops[DT_f32];
-    k->target.flops_f16 = k->flops[DT_f16];
+    if (k->target.flops_f16 > 0) /* tensor cores; without them nnc computes f16 in f32 */
+        k->target.flops_f16 = k->flops[DT_f16];
     return NNC_OK;
 }
 

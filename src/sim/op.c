@@ -45,6 +45,16 @@ static const nnc_op_speed *row_of(const nnc_cluster_kind *k, const char *op_clas
     return any;
 }
 
+static double peak_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
+{
+    if (op->tf32 && op->dtype == DT_f32 && k->target.flops_tf32 > 0)
+        return (double)k->target.flops_tf32;
+    const bool none = op->dtype == DT_f16 && !k->target.flops_f16;
+    if (k->flops[op->dtype] > 0 && !none)
+        return (double)k->flops[op->dtype];
+    return (double)k->target.flops_f32; /* without tensor cores: computed in f32 */
+}
+
 /* The number of the class; of "conv" for another convolution, of "other" for the rest. */
 static size_t class_of(const char *op_class)
 {
@@ -59,7 +69,7 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
 {
     const nnc_target *t = &k->target;
     const bool gpu = t->kind == NNC_T_cuda;
-    const bool tensor = gpu && nnc_target_peak_flops(t, op->dtype, op->tf32) != t->flops_f32;
+    const bool tensor = gpu && peak_of(k, op) > 2 * (double)t->flops_f32;
     const size_t i = class_of(op->op_class);
     const bool contracts = i < CONTRACTIONS;
     nnc_op_speed s = {.op_class = classes[i].name,
@@ -77,15 +87,6 @@ static nnc_op_speed speed_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
     if (!row && !strncmp(op->op_class, "conv", 4))
         row = row_of(k, "conv", op->dtype);
     return row ? *row : default_speed(k, op);
-}
-
-static double peak_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
-{
-    if (op->tf32 && op->dtype == DT_f32 && k->target.flops_tf32 > 0)
-        return (double)k->target.flops_tf32;
-    if (k->flops[op->dtype] > 0)
-        return (double)k->flops[op->dtype];
-    return (double)k->target.flops_f32; /* converted, and computed in f32 */
 }
 
 /* Blocks run in waves of as many as the multiprocessors hold; the last wave takes as long as a full one. */

@@ -211,7 +211,8 @@ TEST(caching_allocator_by_hand)
     nnc_caching_destroy(c);
 }
 
-/* The users' stack on 11,178 MiB: 61 convolutions that keep two tensors of 49 MiB, and 62 linear layers that keep one. Each takes 50 MiB. */
+/* The conv and linear stack on 11,178 MiB: 61 convolutions that keep two tensors of 49 MiB, and 62 linear
+ * layers that keep one. Each takes 50 MiB. */
 TEST(caching_allocator_of_equal_tensors)
 {
     nnc_caching *c = nnc_caching_create(11178 * MIB);

@@ -300,6 +300,19 @@ TEST(op_times)
         &k, &(nnc_sim_op){.op_class = "ewise", .dtype = DT_f32, .bytes = 1600000000}, &how);
     CHECK_STR(how, "memory");
     CHECK_NEAR((double)relu * 1e-12, 1.6e9 / 739e9, 1e-5);
+    /* Without tensor cores f16 is computed in f32, and a V100 has none for bf16. */
+    nnc_sim_op product = {.op_class = "matmul", .dtype = DT_f32, .flops = INT64_C(100000000000)};
+    const int64_t f32 = nnc_sim_op_ps(&k, &product, NULL);
+    product.dtype = DT_bf16;
+    CHECK_INT(nnc_sim_op_ps(&k, &product, NULL), f32);
+    product.dtype = DT_f16;
+    CHECK(nnc_sim_op_ps(&k, &product, NULL) * 6 < f32);
+    nnc_cluster *pascal = nnc_cluster_load("models/hardware/gtx1080ti_x2.json", test_sink);
+    const nnc_cluster_kind *p = pascal ? nnc_cluster_kind_of(pascal, 0) : &k;
+    const int64_t half = nnc_sim_op_ps(p, &product, NULL);
+    product.dtype = DT_f32;
+    CHECK_INT(nnc_sim_op_ps(p, &product, NULL), half);
+    nnc_cluster_destroy(pascal);
     /* One block more than a wave takes two. */
     nnc_sim_op wave = {.op_class = "matmul", .dtype = DT_f32, .flops = 100000000000, .blocks = 80};
     const int64_t one = nnc_sim_op_ps(&k, &wave, NULL);
