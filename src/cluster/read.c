@@ -224,14 +224,11 @@ static nnc_status check_target(reader *r, const nnc_item *target)
     nnc_target probe;
     if (!strcmp(target->text, "cpu"))
         return NNC_OK;
-    nnc_status st = nnc_target_cuda(&probe, target->text, NULL);
+    const nnc_status st = nnc_target_cuda(&probe, target->text, NULL);
     nnc_target_deinit(&probe);
-    if (st) {
-        st = nnc_target_cuda(&probe, target->text, r->f.sink);
-        nnc_target_deinit(&probe);
-        return bad(r, target, "target", "cpu, or a GPU as above");
-    }
-    return st;
+    if (st == NNC_OK || nnc_target_cuda(&probe, target->text, r->f.sink) == NNC_OK)
+        return st;
+    return bad(r, target, "target", "cpu, or a GPU as above");
 }
 
 static nnc_status read_kind(reader *r, const nnc_item *v, nnc_cluster_kind *k)

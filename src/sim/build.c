@@ -26,7 +26,7 @@ nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device)
         nnc_sim_destroy(s);
         return NULL;
     }
-    for (int i = 0; i < s->n_link; i++)
+    for (int i = 0; c && i < c->n_link; i++)
         s->resource[i].capacity = (double)c->link[i].bytes_s * 1e-12;
     for (int d = 0; d < s->n_device; d++)
         set_device(s, d);
@@ -133,7 +133,7 @@ static bool set_work(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
             x->use[i] = (sim_use){u.link, u.weight};
         }
     }
-    for (int i = 0; i < x->n_use; i++)
+    for (int i = 0; x->use && i < x->n_use; i++)
         x->unit = fmax(x->unit, x->use[i].weight);
     x->unit = t->unit > 0 ? t->unit : x->unit;
     return true;

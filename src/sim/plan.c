@@ -151,8 +151,8 @@ static const char *conv_class(const nnc_call *c)
         unit = unit && c->stride[i] == 1;
     }
     const int64_t channels = c->src.rank > 1 ? c->src.dim[1] : 0;
-    if (c->groups > 1 && c->groups == channels)
-        return "depthwise";
+    if (c->groups > 1)
+        return c->groups == channels ? "depthwise" : "conv_grouped";
     if (channels <= 4)
         return "conv_first";
     return ones ? "conv1x1" : threes && unit ? "conv3x3" : "conv";
@@ -191,19 +191,34 @@ static double share_of(const walk *w, const nnc_cmd *c, const nnc_target *t)
     return n >= full ? 1 : n > 0 ? n / full : 1.0 / t->sms;
 }
 
+/* Bytes of a call's own operands and result; of another command all of its bytes. */
+static int64_t own_bytes(const walk *w, const nnc_cmd *c)
+{
+    if (c->kind != CMD_call)
+        return c->bytes;
+    const nnc_call *x = &w->p->call[c->item];
+    int64_t n = nnc_add_sat(nnc_type_bytes(&x->src), nnc_type_bytes(&x->dst));
+    if (x->kind == CALL_conv || x->kind == CALL_conv_transpose || x->kind == CALL_conv_wgrad ||
+        x->kind == CALL_matmul)
+        n = nnc_add_sat(n, nnc_type_bytes(&x->wei));
+    return nnc_min64(n, c->bytes);
+}
+
 static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
 {
     const nnc_cluster_kind *k = nnc_cluster_kind_of(w->c, t->device);
     const nnc_target *g = &k->target;
     const char *how;
     const nnc_ptensor *first = c->n_arg ? &w->p->tensor[c->arg[0]] : NULL;
+    const int64_t own = own_bytes(w, c);
     const nnc_sim_op op = {.op_class = class_of(w->p, c),
         .dtype = c->kind == CMD_call ? w->p->call[c->item].src.dtype
                  : first             ? first->type.dtype
                                      : DT_f32,
         .tf32 = c->kind == CMD_call && w->p->call[c->item].tf32,
         .flops = c->flops,
-        .bytes = c->bytes};
+        .bytes = own,
+        .epilogue_bytes = c->bytes - own};
     const double share = share_of(w, c, g);
     t->kind = SIM_op;
     t->latency_ps = g->launch_ns * 1000;
@@ -250,7 +265,7 @@ static int add_command(walk *w, int32_t i, int n_memory)
         .launch_ps = w->o->host_ns * 1000,
         .n_memory = n_memory,
         .mem = w->memory};
-    const nnc_ptensor *dst = c->n_arg ? &w->p->tensor[c->arg[c->n_arg - 1]] : NULL;
+    const nnc_ptensor *dst = &w->p->tensor[c->n_arg ? c->arg[c->n_arg - 1] : 0];
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_weight: return add_transfer(w, &t, NNC_HOST, device, dst->bytes);
     case CMD_record:

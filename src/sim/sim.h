@@ -19,6 +19,7 @@ typedef struct nnc_sim_op {
     nnc_dtype dtype;
     bool tf32;             /* f32 operands may be rounded to tf32 */
     int64_t flops, bytes;
+    int64_t epilogue_bytes; /* beside `bytes`: read and written by a fused epilogue, at the whole copy bandwidth */
     int64_t blocks;        /* thread blocks, for the wave correction; 0: unknown */
     int blocks_per_sm;     /* that are resident at the same time; 0: 1 */
 } nnc_sim_op;

@@ -54,7 +54,7 @@ static void check_spans(const nnc_plan *p, const nnc_sim_plan *s)
         CHECK_INT(s->by_device[d].busy_ps + s->by_device[d].idle_ps, s->total_ps);
 }
 
-/* A forward pass of 64 images on a V100 took PipeDream about 100 ms of convolutions (19.7 TFLOP/s). */
+/* A forward pass of 64 images on a V100 took PipeDream about 97 ms of convolutions. */
 TEST(vgg16_on_a_v100)
 {
     nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
@@ -65,7 +65,7 @@ TEST(vgg16_on_a_v100)
     check_spans(v.p, &s);
     printf("    VGG-16, 64 images forward: %.1f ms, %d commands\n", (double)s.total_ps * 1e-9,
         s.n_cmd);
-    CHECK(s.total_ps > INT64_C(70) * 1000000000 && s.total_ps < INT64_C(160) * 1000000000);
+    CHECK(s.total_ps > INT64_C(80) * 1000000000 && s.total_ps < INT64_C(140) * 1000000000);
     CHECK_INT(s.by_device[0].bytes,
         v.p->device[0].persist_bytes + v.p->device[0].arena_bytes + 600 * MIB);
     CHECK(s.by_device[0].fits);
@@ -85,6 +85,41 @@ TEST(vgg16_on_a_v100)
     nnc_sim_plan_deinit(&eager);
     nnc_sim_plan_deinit(&again);
     release(&v);
+    nnc_cluster_destroy(c);
+}
+
+/* Forward times of all convolutions on a V100: PipeDream's profiles (profiler/image_classification/profiles), less 0.3 ms a layer for the
+ * profiler's hooks. The speeds of classes were fitted to these and five more nets, so this is no prediction; leaving a net out of the fit
+ * changes its number by a few percent. */
+TEST(convolutions_of_nets_on_a_v100)
+{
+    static const struct {
+        const char *file, *batch;
+        double ms;
+    } nets[] = {{"models/vgg16.json", "128", 194.4}, {"models/resnet50.json", "128", 82.7},
+        {"models/resnet101.json", "64", 77.0}, {"models/densenet121.json", "64", 43.2},
+        {"models/inception_v3.json", "128", 138.6}};
+    nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
+    double error = 0;
+    CHECK(c != NULL);
+    for (size_t i = 0; c && i < NNC_COUNT(nets); i++) {
+        compiled v = compile(nets[i].file, nets[i].batch, "cuda:sm_70", 0, 1, 1);
+        nnc_sim_plan s;
+        int64_t ps = 0;
+        CHECK_OK(v.p ? nnc_sim_plan_run(&s, v.p, c, NULL, test_sink) : NNC_E_MODEL);
+        for (int k = 0; v.p && k < s.n_cmd; k++)
+            if (!strcmp(v.p->cmd[s.first + k].op_class, "conv"))
+                ps += s.span[k].end_ps - s.span[k].start_ps;
+        const double off = ((double)ps * 1e-9 / nets[i].ms - 1) * 100;
+        printf("    %s, %s images: %.1f ms, measured %.1f: %+.1f %%\n", nets[i].file, nets[i].batch,
+            (double)ps * 1e-9, nets[i].ms, off);
+        CHECK(off > -25 && off < 25);
+        error += (off < 0 ? -off : off) / NNC_COUNT(nets);
+        if (v.p)
+            nnc_sim_plan_deinit(&s);
+        release(&v);
+    }
+    CHECK(error > 0.1 && error < 15);
     nnc_cluster_destroy(c);
 }
 
