@@ -264,14 +264,14 @@ static nnc_status read_devices(reader *r, const nnc_item *root)
     c->kind_of = ARENA_NEW(&c->arena, uint8_t, CL_MAX_NODE);
     NNC_NEED(c->kind && c->kind_of, r->f.sink);
     for (const nnc_item *v = devices->child; v; v = v->next) {
-        nnc_cluster_kind *k = &c->kind[c->n_kind];
+        const int at = c->n_kind++; /* released with the cluster, however far it was read */
+        nnc_cluster_kind *k = &c->kind[at];
         NNC_TRY(read_kind(r, v, k));
         if (c->per_node + k->count > CL_MAX_NODE)
             return bad(r, v, "devices", "at most 64 devices in a node");
         for (int i = 0; i < k->count; i++)
-            c->kind_of[c->per_node++] = (uint8_t)c->n_kind;
+            c->kind_of[c->per_node++] = (uint8_t)at;
         r->n_gpu += k->target.kind == NNC_T_cuda ? k->count : 0;
-        c->n_kind++;
     }
     if ((int64_t)c->per_node * c->n_node > 65536)
         return bad(r, nnc_json_get(root, "nodes"), "nodes", "at most 65536 devices in all");
