@@ -41,7 +41,7 @@ typedef struct report {
     nnc_sink *sink;
 } report;
 
-static nnc_status collective(report *r, nnc_collective kind, int n, int64_t bytes, nnc_transfer *t)
+static nnc_status collective(report *r, nnc_group_op kind, int n, int64_t bytes, nnc_transfer *t)
 {
     return nnc_cluster_collective(r->c, kind, r->every, n, bytes, t, &r->arena, r->sink);
 }
@@ -130,20 +130,20 @@ static nnc_status text_collectives(report *r)
         nnc_put_bytes_column(r->out, sizes[s], 9, false);
         for (int i = 0; i < n; i++) {
             nnc_transfer t;
-            NNC_TRY(collective(r, COLL_allreduce, count[i], sizes[s], &t));
+            NNC_TRY(collective(r, GROUP_allreduce, count[i], sizes[s], &t));
             nnc_put_ms(r->out, (double)nnc_transfer_ps(&t, sizes[s]) * 1e-9, 9);
         }
     }
     nnc_puts(r->out, "\nBus bandwidth at 1 GiB, GB/s, and the algorithm:\n         ");
     for (int i = 0; i < n; i++) {
         nnc_transfer t;
-        NNC_TRY(collective(r, COLL_allreduce, count[i], 1 << 30, &t));
+        NNC_TRY(collective(r, GROUP_allreduce, count[i], 1 << 30, &t));
         nnc_printf(r->out, "%9.1f", t.bytes_s * 2 * (count[i] - 1) / count[i] * 1e-9);
     }
     nnc_puts(r->out, "\n  ");
     for (int i = 0; i < n; i++) {
         nnc_transfer t;
-        NNC_TRY(collective(r, COLL_allreduce, count[i], 1 << 30, &t));
+        NNC_TRY(collective(r, GROUP_allreduce, count[i], 1 << 30, &t));
         nnc_printf(r->out, "%s%d %s", i ? ", " : "", count[i], t.how);
     }
     nnc_putc(r->out, '\n');
@@ -204,11 +204,11 @@ static nnc_status put_rows(report *r)
             NNC_TRY(nnc_cluster_p2p(r->c, end[a], end[b], &t, &r->arena, r->sink));
             put_row(r, "copy", end[a], end[b], 2, 1 << 20, &t);
         }
-    for (int kind = 0; kind < COLL__COUNT; kind++)
+    for (int kind = 0; kind < GROUP__COUNT; kind++)
         for (int i = 0; i < n; i++)
             for (size_t s = 0; s < NNC_COUNT(sizes); s++) {
-                NNC_TRY(collective(r, (nnc_collective)kind, count[i], sizes[s], &t));
-                put_row(r, nnc_collective_names[kind], 0, count[i] - 1, count[i], sizes[s], &t);
+                NNC_TRY(collective(r, (nnc_group_op)kind, count[i], sizes[s], &t));
+                put_row(r, nnc_group_op_names[kind], 0, count[i] - 1, count[i], sizes[s], &t);
             }
     return NNC_OK;
 }

@@ -2,7 +2,7 @@
 #include "cluster/internal.h"
 #include <string.h>
 
-const char *const nnc_collective_names[COLL__COUNT] = {
+const char *const nnc_group_op_names[GROUP__COUNT] = {
     "allreduce", "reduce_scatter", "allgather", "broadcast"};
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */

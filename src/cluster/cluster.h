@@ -112,18 +112,18 @@ typedef struct nnc_transfer {
 /* How `src` sends to `dst`; either, but not both, may be NNC_HOST. */
 nnc_status nnc_cluster_p2p(const nnc_cluster *c, int src, int dst, nnc_transfer *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
-typedef enum nnc_collective { COLL_allreduce, COLL_reduce_scatter, COLL_allgather, COLL_broadcast, COLL__COUNT } nnc_collective;
-extern const char *const nnc_collective_names[COLL__COUNT];
+typedef enum nnc_group_op { GROUP_allreduce, GROUP_reduce_scatter, GROUP_allgather, GROUP_broadcast, GROUP__COUNT } nnc_group_op;
+extern const char *const nnc_group_op_names[GROUP__COUNT];
 
 /* How `n` different devices do a collective of `bytes`: the tensor that each rank has before (allreduce, reduce_scatter), or after
  * (allgather, broadcast). The fastest of ring, tree, in-switch reduction and hierarchical, for this many bytes. n 1: takes no time. */
-nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_collective kind, const int32_t *device, int n, int64_t bytes,
+nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_group_op kind, const int32_t *device, int n, int64_t bytes,
     nnc_transfer *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
 int64_t nnc_transfer_ps(const nnc_transfer *t, int64_t bytes);
 /* The times alone; INT64_MAX: out of memory or not connected. */
 int64_t nnc_cluster_p2p_ps(const nnc_cluster *c, int src, int dst, int64_t bytes);
-int64_t nnc_cluster_collective_ps(const nnc_cluster *c, nnc_collective kind, const int32_t *device, int n, int64_t bytes);
+int64_t nnc_cluster_collective_ps(const nnc_cluster *c, nnc_group_op kind, const int32_t *device, int n, int64_t bytes);
 /* Number of edge-disjoint directed rings through these devices of a node over NVLinks; *relayed: hops pass through another of them.
  * 0: there is none. */
 int nnc_cluster_rings(const nnc_cluster *c, const int32_t *device, int n, bool *relayed);

@@ -15,7 +15,7 @@ enum { TREE_PERCENT = 92 }; /* of a link's rate that trees reach (tuning.cc) */
 /* The devices of a collective, by node. */
 typedef struct group {
     const nnc_cluster *c;
-    nnc_collective kind;
+    nnc_group_op kind;
     int64_t bytes;
     int n, n_node;
     int most; /* devices in one node */
@@ -31,23 +31,23 @@ typedef struct algorithm {
 } algorithm;
 
 /* Bytes on each hop of a ring of n, per byte of the tensor, and its steps. */
-static double ring_volume(nnc_collective kind, int n)
+static double ring_volume(nnc_group_op kind, int n)
 {
     const double part = (double)(n - 1) / n;
-    return kind == COLL_allreduce ? 2 * part : kind == COLL_broadcast ? 1 : part;
+    return kind == GROUP_allreduce ? 2 * part : kind == GROUP_broadcast ? 1 : part;
 }
 
-static int64_t ring_steps(nnc_collective kind, int n)
+static int64_t ring_steps(nnc_group_op kind, int n)
 {
-    return kind == COLL_allreduce ? 2 * (n - 1) : n - 1;
+    return kind == GROUP_allreduce ? 2 * (n - 1) : n - 1;
 }
 
 /* Rate when a payload must also pass the devices' own memory. */
-static double with_local(const nnc_fabric *f, nnc_collective kind, double rate)
+static double with_local(const nnc_fabric *f, nnc_group_op kind, double rate)
 {
     if (!f->local_bytes_s)
         return rate;
-    const double part = kind == COLL_allreduce ? 1 : 0.5;
+    const double part = kind == GROUP_allreduce ? 1 : 0.5;
     return 1 / (1 / rate + part / (double)f->local_bytes_s);
 }
 
@@ -246,8 +246,8 @@ static algorithm ring_all(const group *g, usage *u)
 static algorithm tree(const group *g, usage *u)
 {
     const nnc_fabric *f = g->c->fabric;
-    const double half = g->kind == COLL_allreduce ? 2 : 1, part = 100.0 / TREE_PERCENT;
-    const int64_t deep = log2_up(g->n_node), ways = g->kind == COLL_allreduce ? 2 : 1;
+    const double half = g->kind == GROUP_allreduce ? 2 : 1, part = 100.0 / TREE_PERCENT;
+    const int64_t deep = log2_up(g->n_node), ways = g->kind == GROUP_allreduce ? 2 : 1;
     double cap = INFINITY, share = 1;
     for (int k = 0; k < g->n_node; k++) {
         const double s = use_node(g, k, half * part, u, &cap);
@@ -265,7 +265,7 @@ static algorithm tree(const group *g, usage *u)
 static algorithm in_switch(const group *g, usage *u)
 {
     const nnc_fabric *f = g->c->fabric;
-    const double volume = ring_volume(COLL_allreduce, g->most);
+    const double volume = ring_volume(GROUP_allreduce, g->most);
     double cap = INFINITY;
     for (int k = 0; k < g->n_node; k++) {
         /* Each device sends and receives the tensor once. */
@@ -283,8 +283,8 @@ static algorithm in_switch(const group *g, usage *u)
 static algorithm hierarchical(const group *g, usage *u, usage *net)
 {
     const nnc_fabric *f = g->c->fabric;
-    const bool both = g->kind == COLL_allreduce;
-    const double inner = ring_volume(COLL_allgather, g->most),
+    const bool both = g->kind == GROUP_allreduce;
+    const double inner = ring_volume(GROUP_allgather, g->most),
                  outer = ring_volume(g->kind, g->n_node);
     double cap = INFINITY, share = 1;
     usage_clear(net);
@@ -314,12 +314,12 @@ typedef enum way { WAY_ring, WAY_tree, WAY_in_switch, WAY_hierarchical, WAY__COU
 static bool possible(const group *g, way w)
 {
     const nnc_fabric *f = g->c->fabric;
-    const bool split = g->kind != COLL_broadcast;
+    const bool split = g->kind != GROUP_broadcast;
     switch (w) {
     case WAY_ring: return true;
-    case WAY_tree: return g->n_node > 1 && (g->kind == COLL_allreduce || !split);
+    case WAY_tree: return g->n_node > 1 && (g->kind == GROUP_allreduce || !split);
     case WAY_in_switch:
-        return f->has_nvswitch && f->reduce_bytes_s && g->kind == COLL_allreduce && g->most > 2 &&
+        return f->has_nvswitch && f->reduce_bytes_s && g->kind == GROUP_allreduce && g->most > 2 &&
                g->even && all_gpus(g);
     default: return g->n_node > 1 && g->most > 1 && g->even && split;
     }
@@ -395,8 +395,7 @@ static nnc_status make_group(group *g, const int32_t *device, nnc_arena *a, nnc_
     for (int i = 0; i < g->n; i++) {
         if (i && g->device[i] == g->device[i - 1])
             return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file},
-                "device %d takes part twice in one %s", g->device[i],
-                nnc_collective_names[g->kind]);
+                "device %d takes part twice in one %s", g->device[i], nnc_group_op_names[g->kind]);
         if (!i || nnc_cluster_node(c, g->device[i]) != nnc_cluster_node(c, g->device[i - 1]))
             g->first[g->n_node++] = i;
     }
@@ -409,7 +408,7 @@ static nnc_status make_group(group *g, const int32_t *device, nnc_arena *a, nnc_
     return NNC_OK;
 }
 
-nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_collective kind, const int32_t *device,
+nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_group_op kind, const int32_t *device,
     int n, int64_t bytes, nnc_transfer *out, nnc_arena *a, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) scratch = {0};
@@ -418,7 +417,7 @@ nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_collective kind, con
     *out = (nnc_transfer){.bytes_s = INFINITY, .how = "none"};
     if (n < 1)
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file}, "a %s of no devices",
-            nnc_collective_names[kind]);
+            nnc_group_op_names[kind]);
     NNC_TRY(make_group(&g, device, &scratch, sink));
     if (n == 1)
         return NNC_OK;
@@ -433,7 +432,7 @@ nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_collective kind, con
 }
 
 int64_t nnc_cluster_collective_ps(
-    const nnc_cluster *c, nnc_collective kind, const int32_t *device, int n, int64_t bytes)
+    const nnc_cluster *c, nnc_group_op kind, const int32_t *device, int n, int64_t bytes)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_transfer t;

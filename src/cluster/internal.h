@@ -11,7 +11,7 @@ typedef enum p2p_reach { P2P_none, P2P_switch, P2P_socket, P2P_all } p2p_reach; 
 typedef struct measured {
     const char *name;  /* of the collective */
     int devices;       /* of one node */
-    nnc_collective kind;
+    nnc_group_op kind;
     int n;
     nnc_point *point;  /* bytes, ns */
 } measured;

@@ -427,12 +427,12 @@ static nnc_status read_measured(reader *r, const nnc_item *v, measured *m)
         return bad(r, v, "measured", "objects with collective, devices and points");
     NNC_TRY(nnc_fields_read(&r->f, v, fields, NNC_COUNT(fields), also, 1, m));
     int kind = 0;
-    while (kind < COLL__COUNT && strcmp(nnc_collective_names[kind], m->name) != 0)
+    while (kind < GROUP__COUNT && strcmp(nnc_group_op_names[kind], m->name) != 0)
         kind++;
-    if (kind == COLL__COUNT)
+    if (kind == GROUP__COUNT)
         return bad(r, nnc_json_get(v, "collective"), "collective",
             "\"allreduce\", \"reduce_scatter\", \"allgather\" or \"broadcast\"");
-    m->kind = (nnc_collective)kind;
+    m->kind = (nnc_group_op)kind;
     return read_points(r, v, &m->n, &m->point);
 }
 

@@ -128,10 +128,9 @@ static bool set_work(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
         x->use = ARENA_NEW(&s->arena, sim_use, x->n_use + 1);
         if (!x->use)
             return false;
-        for (int i = 0; i < x->n_use; i++) {
-            const nnc_use u = t->transfer->use[i];
-            x->use[i] = (sim_use){u.link, u.weight};
-        }
+        const nnc_use *u = t->transfer->use;
+        for (int i = 0; u && i < x->n_use; i++)
+            x->use[i] = (sim_use){u[i].link, u[i].weight};
     }
     for (int i = 0; x->use && i < x->n_use; i++)
         x->unit = fmax(x->unit, x->use[i].weight);
@@ -259,8 +258,8 @@ int nnc_sim_copies(nnc_sim *s, const nnc_sim_task *t, const int32_t *src, const 
     return id;
 }
 
-int nnc_sim_collectives(nnc_sim *s, const nnc_sim_task *t, nnc_collective kind,
-    const int32_t *device, int n, int n_group, nnc_sink *sink)
+int nnc_sim_collectives(nnc_sim *s, const nnc_sim_task *t, nnc_group_op kind, const int32_t *device,
+    int n, int n_group, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     sum m = {.a = &a};

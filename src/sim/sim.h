@@ -79,7 +79,7 @@ bool nnc_sim_after(nnc_sim *s, int task, int dep);
  * the lanes of t. Returns -1 on failure, with a message in the sink. */
 int nnc_sim_copies(nnc_sim *s, const nnc_sim_task *t, const int32_t *src, const int32_t *dst, int n_group, nnc_sink *sink);
 int nnc_sim_collectives(
-    nnc_sim *s, const nnc_sim_task *t, nnc_collective kind, const int32_t *device, int n, int n_group, nnc_sink *sink);
+    nnc_sim *s, const nnc_sim_task *t, nnc_group_op kind, const int32_t *device, int n, int n_group, nnc_sink *sink);
 
 /* Runs all tasks from time 0. NNC_E_MODEL: tasks wait for each other for ever; the message names a cycle. */
 nnc_status nnc_sim_run(nnc_sim *s, nnc_sink *sink) NNC_MUST;

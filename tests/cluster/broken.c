@@ -107,8 +107,8 @@ static void use(const nnc_cluster *c)
     int n = 0;
     for (; n < 64 && n < c->n_device; n++)
         device[n] = n;
-    for (int kind = 0; kind < COLL__COUNT; kind++)
-        CHECK(nnc_cluster_collective_ps(c, (nnc_collective)kind, device, n, 12345678) >= 0);
+    for (int kind = 0; kind < GROUP__COUNT; kind++)
+        CHECK(nnc_cluster_collective_ps(c, (nnc_group_op)kind, device, n, 12345678) >= 0);
     for (int i = 0; i < n; i++) {
         CHECK(nnc_cluster_p2p_ps(c, 0, i, 1000000) > 0);
         CHECK(nnc_cluster_p2p_ps(c, NNC_HOST, i, 1000000) > 0);
@@ -159,7 +159,7 @@ TEST(hardware_files_without_memory)
         nnc_fail_alloc_after(k);
         nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
         const int64_t ps =
-            c ? nnc_cluster_collective_ps(c, COLL_allreduce, (int32_t[]){0, 1}, 2, 1000) : -1;
+            c ? nnc_cluster_collective_ps(c, GROUP_allreduce, (int32_t[]){0, 1}, 2, 1000) : -1;
         nnc_fail_alloc_after(0);
         nnc_cluster_destroy(c);
         if (c && ps != INT64_MAX)

@@ -6,6 +6,6 @@
 
 nnc_cluster *hardware(const char *name); /* of models/hardware/; fails the test where it does not load */
 /* The time in microseconds of a collective of devices 0..n-1. */
-double collective_us(const nnc_cluster *c, nnc_collective kind, int n, int64_t bytes);
+double collective_us(const nnc_cluster *c, nnc_group_op kind, int n, int64_t bytes);
 
 #endif

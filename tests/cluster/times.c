@@ -17,7 +17,7 @@ nnc_cluster *hardware(const char *name)
     return c;
 }
 
-double collective_us(const nnc_cluster *c, nnc_collective kind, int n, int64_t bytes)
+double collective_us(const nnc_cluster *c, nnc_group_op kind, int n, int64_t bytes)
 {
     int32_t device[2048];
     for (int i = 0; i < n && i < 2048; i++)
@@ -55,7 +55,7 @@ static errors against(const char *name, const int table[7][SIZES])
     for (int n = 2; c && n <= 8; n++) {
         printf("    %s allreduce on %d:", name, n);
         for (int s = 0; s < SIZES; s++) {
-            const double us = collective_us(c, COLL_allreduce, n, mib[s] * MIB);
+            const double us = collective_us(c, GROUP_allreduce, n, mib[s] * MIB);
             const double error = (us / (table[n - 2][s] * 1e-3) - 1) * 100;
             printf(" %lld MiB %+.1f%%", (long long)mib[s], error);
             e.mean += fabs(error) / (7 * SIZES);
@@ -97,7 +97,7 @@ TEST(rings_of_a_hybrid_cube_mesh)
         bool relayed;
         CHECK_INT(nnc_cluster_rings(c, device, n, &relayed), rings[n - 2]);
         CHECK(relayed == (n == 5));
-        const double us = collective_us(c, COLL_allreduce, n, 1024 * MIB);
+        const double us = collective_us(c, GROUP_allreduce, n, 1024 * MIB);
         const double got = 2.0 * (n - 1) / n * 1024 * (double)MIB / us * 1e-3;
         if (fabs(got / busbw[n - 2] - 1) > 0.06)
             test_fail(__FILE__, __LINE__, "busbw of %d GPUs is %.1f GB/s, measured %.1f", n, got,
@@ -127,7 +127,7 @@ TEST(rings_share_no_link)
         const int k = n > 1 ? nnc_cluster_rings(c, device, n, &relayed) : 0;
         if (!k)
             continue;
-        CHECK_OK(nnc_cluster_collective(c, COLL_broadcast, device, n, MIB, &t, &a, test_sink));
+        CHECK_OK(nnc_cluster_collective(c, GROUP_broadcast, device, n, MIB, &t, &a, test_sink));
         double hops = 0;
         for (int i = 0; i < t.n_use; i++) { /* a broadcast moves 1/k of the payload on each ring */
             const nnc_link *l = &c->link[t.use[i].link];
@@ -207,21 +207,21 @@ TEST(collectives_everywhere)
                 device[i] = n <= 8 ? (i * 3) % c->per_node : i;
             for (int i = 0; i < n; i++)
                 device[i] = n <= c->per_node && n <= 8 ? i : device[i];
-            for (int kind = 0; kind < COLL__COUNT; kind++) {
+            for (int kind = 0; kind < GROUP__COUNT; kind++) {
                 NNC_LOCAL(nnc_arena) a = {0};
                 nnc_transfer t;
                 int64_t before = 0;
                 for (int64_t bytes = 1024; bytes <= 4096 * MIB; bytes *= 8) {
                     CHECK_OK(nnc_cluster_collective(
-                        c, (nnc_collective)kind, device, n, bytes, &t, &a, test_sink));
+                        c, (nnc_group_op)kind, device, n, bytes, &t, &a, test_sink));
                     check_uses(c, &t);
                     CHECK(nnc_transfer_ps(&t, bytes) >= before);
                     before = nnc_transfer_ps(&t, bytes);
                 }
             }
             if (n <= c->per_node) /* over nodes, NCCL has trees for an allreduce only */
-                CHECK(collective_us(c, COLL_reduce_scatter, n, 64 * MIB) <=
-                      collective_us(c, COLL_allreduce, n, 64 * MIB));
+                CHECK(collective_us(c, GROUP_reduce_scatter, n, 64 * MIB) <=
+                      collective_us(c, GROUP_allreduce, n, 64 * MIB));
         }
         nnc_cluster_destroy(c);
     }
@@ -237,14 +237,14 @@ TEST(collectives_over_nodes)
         every[i] = i;
     for (int i = 0; i < 128; i++)
         rail[i] = 8 * i;
-    CHECK_OK(nnc_cluster_collective(c, COLL_allreduce, every, 8, 1024 * MIB, &t, &a, test_sink));
+    CHECK_OK(nnc_cluster_collective(c, GROUP_allreduce, every, 8, 1024 * MIB, &t, &a, test_sink));
     CHECK_STR(t.how, "in-switch");
     /* A gathered tensor over rings through all NICs: SimAI's shares of their rate at 1 GiB. */
     static const double share[] = {.92, .93, .9, .76, .74, .563, .314575};
     for (int k = 0; k < 7; k++) {
         const int n = 16 << k;
         CHECK_OK(
-            nnc_cluster_collective(c, COLL_allgather, every, n, 1024 * MIB, &t, &a, test_sink));
+            nnc_cluster_collective(c, GROUP_allgather, every, n, 1024 * MIB, &t, &a, test_sink));
         const double table =
             1073741824.0 * (n - 1) / n / fmin(370.8e9, 8 * 48.5e9 * share[k]) * 1e12;
         const double ratio = (double)nnc_transfer_ps(&t, 1024 * MIB) / table;
@@ -253,15 +253,15 @@ TEST(collectives_over_nodes)
         CHECK(ratio > 0.7 && ratio < 1.02); /* hierarchical may be faster than NCCL's ring */
     }
     /* One GPU of each node has one NIC: slower than with all eight. */
-    const int64_t one = nnc_cluster_collective_ps(c, COLL_allreduce, rail, 128, 1024 * MIB);
-    const int64_t eight = nnc_cluster_collective_ps(c, COLL_allreduce, every, 1024, 1024 * MIB);
+    const int64_t one = nnc_cluster_collective_ps(c, GROUP_allreduce, rail, 128, 1024 * MIB);
+    const int64_t eight = nnc_cluster_collective_ps(c, GROUP_allreduce, every, 1024, 1024 * MIB);
     CHECK(one > 4 * eight);
     /* 1,024 GPUs reduce a kilobyte by a tree: some dozen hops, not two thousand. */
-    CHECK_OK(nnc_cluster_collective(c, COLL_allreduce, every, 1024, 1024, &t, &a, test_sink));
+    CHECK_OK(nnc_cluster_collective(c, GROUP_allreduce, every, 1024, 1024, &t, &a, test_sink));
     CHECK(nnc_transfer_ps(&t, 1024) < INT64_C(500000000));
     every[5] = 6;
     CHECK_INT(
-        nnc_cluster_collective(c, COLL_allreduce, every, 8, 1, &t, &a, test_sink), NNC_E_USAGE);
+        nnc_cluster_collective(c, GROUP_allreduce, every, 8, 1, &t, &a, test_sink), NNC_E_USAGE);
     CHECK_DIAG("device 6 takes part twice in one allreduce");
     nnc_cluster_destroy(c);
 }

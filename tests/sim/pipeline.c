@@ -106,7 +106,7 @@ static void reduce(built *x, int s)
                   .n_dep = n,
                   .dep = dep,
                   .bytes = o->gradients},
-              COLL_allreduce, device, o->replicas, 1, test_sink) >= 0);
+              GROUP_allreduce, device, o->replicas, 1, test_sink) >= 0);
 }
 
 static nnc_sim *build(const pipeline *o)

@@ -258,7 +258,7 @@ static void random_trace(uint64_t seed, const nnc_cluster *c, nnc_text *out)
             t.kind = SIM_collective;
             t.n_lane = 8;
             t.lane = lanes;
-            task[n++] = nnc_sim_collectives(s, &t, COLL_allreduce, all, 8, 1, test_sink);
+            task[n++] = nnc_sim_collectives(s, &t, GROUP_allreduce, all, 8, 1, test_sink);
         }
     }
     CHECK_OK(nnc_sim_run(s, test_sink));
