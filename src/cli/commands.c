@@ -181,6 +181,9 @@ nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink)
 
 nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink)
 {
+    if (o->hardware && o->env.target)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--hardware and --target both name a machine to describe: leave one out");
     if (o->hardware)
         return nnc_report_hardware(o->hardware, o->format, &w->text, sink);
     if (o->format == NNC_CSV)

@@ -156,9 +156,12 @@ static nnc_status unknown_dtype(reader *r, const nnc_item *at, bool key, const c
         names[n++] = nnc_dtype_name((nnc_dtype)d);
     names[n++] = "tf32";
     const char *near = nnc_nearest(name, names, (size_t)n);
+    NNC_LOCAL(nnc_text) all = {0};
+    for (int i = 0; i < n; i++)
+        nnc_printf(&all, "%s%s", i ? " " : "", names[i]);
     return nnc_fail(r->f.sink, NNC_E_USAGE, nnc_json_loc(r->f.json, at, key),
-        "%s: unknown dtype \"%s\"%s%s%s", r->f.what, name, near ? "; did you mean \"" : "",
-        near ? near : "", near ? "\"?" : "");
+        "%s: unknown dtype \"%s\"%s%s%s (there are: %s)", r->f.what, name,
+        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "", nnc_text_str(&all));
 }
 
 /* Peaks by dtype; those that a target has too are its own then. */

@@ -281,3 +281,49 @@ TEST(targets_of_devices)
     CHECK_INT(nnc_cluster_kind_of(c, 0)->flops[DT_bf16], 0);
     nnc_cluster_destroy(c);
 }
+
+/* What a calibration writes: points of collectives and of ops. */
+TEST(measured_points)
+{
+    static const char *const changes[][2] = {
+        {"\"hop_ns\": 2000", "\"hop_ns\": 2000, \"measured\": [{\"collective\": \"allreduce\", "
+                             "\"devices\": 2, \"points\": "
+                             "[[1000, 5000], [1000000, 500000], [10000000, 6000000]]}]"},
+        {"\"count\": 4", "\"count\": 4, \"overlap\": 1.5, \"ops\": [{\"class\": \"matmul\", "
+                         "\"dtype\": \"f32\", \"points\": "
+                         "[[1000, 20], [1000000, 9000]]}, {\"class\": \"conv\", \"efficiency\": "
+                         "0.5, \"ramp_ns\": 7}]"}};
+    NNC_LOCAL(nnc_text) json = {0};
+    char *text, *p;
+    size_t n;
+    CHECK_OK(nnc_file_read("models/hardware/cpu.json", 0, &text, &n, test_sink));
+    p = text;
+    for (int i = 1; i >= 0; i--) { /* in the order of the file */
+        char *at = strstr(p, changes[i][0]);
+        CHECK(at != NULL);
+        if (!at)
+            break;
+        nnc_putn(&json, p, (size_t)(at - p));
+        nnc_puts(&json, changes[i][1]);
+        p = at + strlen(changes[i][0]);
+    }
+    nnc_puts(&json, p);
+    nnc_cluster *c = nnc_cluster_parse("measured", nnc_text_str(&json), json.n, test_sink);
+    CHECK(c != NULL);
+    if (c) {
+        CHECK_NEAR(collective_us(c, GROUP_allreduce, 2, 1000), 5, 0.001);
+        CHECK_NEAR(collective_us(c, GROUP_allreduce, 2, 1000000), 500, 0.001);
+        CHECK_NEAR(
+            collective_us(c, GROUP_allreduce, 2, 31623), 50, 0.01); /* halfway in log scale */
+        CHECK_NEAR(collective_us(c, GROUP_allreduce, 2, 20000000), 12000, 0.01);
+        const double three = collective_us(c, GROUP_allreduce, 3, 1000000); /* by the model */
+        CHECK(three > 2 + 2 * 4 && three < 500);
+        const nnc_cluster_kind *k = nnc_cluster_kind_of(c, 3);
+        CHECK_INT(k->n_op, 2);
+        CHECK(k->op[0].n_point == 2 && k->op[0].point[1].ns == 9000 && !k->op[0].any_dtype);
+        CHECK(k->op[1].any_dtype && k->op[1].ramp_ns == 7 && k->op[1].efficiency == 0.5);
+        CHECK_NEAR(k->overlap, 1.5, 0);
+    }
+    nnc_cluster_destroy(c);
+    nnc_free(text);
+}

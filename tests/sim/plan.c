@@ -203,6 +203,30 @@ TEST(all_sections_and_streams)
     nnc_cluster_destroy(c);
 }
 
+/* Every allocation of a simulation fails once. */
+TEST(simulation_without_memory)
+{
+    nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
+    compiled v = compile("tests/sim/two_devices.json", NULL, "cuda:sm_70", 2, 1, 2);
+    nnc_status st = NNC_E_NOMEM;
+    CHECK(c && v.p);
+    for (int64_t k = 1; st == NNC_E_NOMEM && k < 5000; k++) {
+        nnc_sim_plan s;
+        nnc_sink_clear(test_sink);
+        nnc_fail_alloc_after(k);
+        st = nnc_sim_plan_run(
+            &s, v.p, c, &(nnc_sim_plan_options){.policy = SIM_torch_caching}, test_sink);
+        nnc_fail_alloc_after(0);
+        if (st == NNC_OK)
+            nnc_sim_plan_deinit(&s);
+        else
+            CHECK(nnc_sink_errors(test_sink) > 0);
+    }
+    CHECK_OK(st);
+    release(&v);
+    nnc_cluster_destroy(c);
+}
+
 /* ---- PyTorch's allocator ------------------------------------------------------------------------------------------ */
 
 TEST(caching_allocator_by_hand)
