@@ -8,7 +8,8 @@ static void set_device(const nnc_sim *s, int d)
     s->resource[s->n_link + 2 * d].capacity = 1;
     s->resource[s->n_link + 2 * d + 1].capacity = 1;
     s->device[d].overlap = s->c ? nnc_cluster_kind_of(s->c, d)->overlap : 1;
-    s->device[d].peak_task = -1;
+    s->device[d].engines = s->c ? nnc_cluster_kind_of(s->c, d)->copy_engines : INT32_MAX;
+    s->device[d].peak_task = s->device[d].waiting = s->device[d].last_waiting = -1;
 }
 
 nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device)
@@ -58,6 +59,11 @@ int nnc_sim_link(nnc_sim *s, int64_t bytes_s)
         return -1;
     s->resource[s->n_resource] = (sim_resource){.capacity = (double)bytes_s * 1e-12};
     return s->n_resource++;
+}
+
+void nnc_sim_engines(nnc_sim *s, int device, int n)
+{
+    s->device[device].engines = n;
 }
 
 void nnc_sim_overlap(nnc_sim *s, int device, double factor)
@@ -158,7 +164,8 @@ static int add_one(nnc_sim *s, const nnc_sim_task *t)
     *x = (sim_task){.kind = t->kind,
         .name = t->name ? t->name : "",
         .category = t->category ? t->category : "",
-        .device = t->device};
+        .device = t->device,
+        .queued = -1};
     if (!set_work(s, x, t) || !copy_arrays(s, x, t))
         return -1;
     s->n_task++;

@@ -36,6 +36,8 @@ typedef struct sim_task {
     uint32_t version;   /* of its event; others in the queue are outdated */
     uint32_t mark;
     bool fixed;         /* of sharing */
+    bool has_engine;    /* handed to it while it waited */
+    int32_t queued;     /* the transfer that waits for a copy engine after this one, -1: none */
     int64_t bytes;
     nnc_sim_span span;
 } sim_task;
@@ -59,6 +61,8 @@ typedef struct sim_device {
     int64_t bytes, peak;
     int32_t peak_task;
     double overlap;
+    int engines;        /* free copy engines */
+    int32_t waiting, last_waiting; /* transfers for one, linked by queued; -1: none */
 } sim_device;
 
 struct nnc_sim {

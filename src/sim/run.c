@@ -120,9 +120,47 @@ static void activate(nnc_sim *s, int32_t id)
     }
 }
 
+static bool needs_engine(const sim_task *t)
+{
+    return t->kind == SIM_transfer && t->device >= 0;
+}
+
+/* Takes a copy engine of the task's device; false: none is free, and the task waits for one. */
+static bool take_engine(nnc_sim *s, int32_t id)
+{
+    sim_device *d = &s->device[s->task[id].device];
+    if (s->task[id].has_engine || d->engines > 0) {
+        d->engines -= !s->task[id].has_engine;
+        return true;
+    }
+    if (d->last_waiting >= 0)
+        s->task[d->last_waiting].queued = id;
+    else
+        d->waiting = id;
+    d->last_waiting = id;
+    return false;
+}
+
+/* Returns the task's copy engine, or hands it to the first that waits for one. */
+static void return_engine(nnc_sim *s, const sim_task *t)
+{
+    sim_device *d = &s->device[t->device];
+    if (d->waiting < 0) {
+        d->engines++;
+        return;
+    }
+    s->task[d->waiting].has_engine = true;
+    s->ready[s->n_ready++] = d->waiting;
+    d->waiting = s->task[d->waiting].queued;
+    if (d->waiting < 0)
+        d->last_waiting = -1;
+}
+
 static void start(nnc_sim *s, int32_t id)
 {
     sim_task *t = &s->task[id];
+    if (needs_engine(t) && !take_engine(s, id))
+        return;
     t->span.start_ps = s->now_ps;
     for (int i = 0; i < t->n_memory; i++)
         change_memory(s, &t->mem[i], t->mem[i].at_start, id);
@@ -166,6 +204,8 @@ static void finish(nnc_sim *s, int32_t id)
     t->span.end_ps = s->now_ps;
     s->n_done++;
     leave_resources(s, t, id);
+    if (needs_engine(t))
+        return_engine(s, t);
     for (int i = 0; i < t->n_memory; i++)
         change_memory(s, &t->mem[i], t->mem[i].at_end, id);
     for (int i = 0; i < t->n_lane; i++) {

@@ -2,9 +2,10 @@
  * threads) and links. Time is integer picoseconds, ties go to the task that was added first, and the same tasks give the same bytes of
  * trace on every machine. docs/hardware.md describes the model.
  *
- * A task starts when its dependencies have finished, it is first in each of its lanes, and its launch, if it has one, is done. While tasks
- * run, ops share their device's multiprocessors and memory, and transfers their links, max-min fairly; shares are computed again at each
- * start and finish. Ops of a device are slower by its `overlap` while a collective runs there. */
+ * A task starts when its dependencies have finished, it is first in each of its lanes, its launch, if it has one, is done, and a copy
+ * engine is free, if it needs one. While tasks run, ops share their device's multiprocessors and memory, and transfers their links,
+ * max-min fairly; shares are computed again at each start and finish. Ops of a device are slower by its `overlap` while a collective
+ * runs there. */
 #ifndef NNC_SIM_H
 #define NNC_SIM_H
 
@@ -41,7 +42,7 @@ typedef struct nnc_sim_memory { int32_t device; int64_t at_start, at_end; } nnc_
 typedef struct nnc_sim_task {
     uint8_t kind;
     const char *name, *category;
-    int32_t device;      /* op: where; else of the trace. -1: none */
+    int32_t device;      /* op: where; transfer: whose copy engine does it. -1: none */
     int n_lane;
     const int32_t *lane; /* occupied for the whole task; a collective has a lane of each of its devices */
     bool launched;       /* `host` first spends launch_ps on it, in the order of its tasks */
@@ -68,6 +69,9 @@ void nnc_sim_destroy(nnc_sim *s);
 int nnc_sim_lane(nnc_sim *s, int device, const char *name);
 /* A link beyond those of the cluster; transfers name it in their uses. */
 int nnc_sim_link(nnc_sim *s, int64_t bytes_s);
+/* Number of transfers that the device's copy engines do at the same time; others wait in the order in which they become ready (default:
+ * the cluster's; without a cluster: any). */
+void nnc_sim_engines(nnc_sim *s, int device, int n);
 /* Factor by which ops of the device are slower while a collective runs there (default: the cluster's). */
 void nnc_sim_overlap(nnc_sim *s, int device, double factor);
 /* Returns the task's number, larger than those before, or -1: out of memory. */

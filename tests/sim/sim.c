@@ -174,6 +174,39 @@ TEST(collectives_slow_ops)
     nnc_sim_destroy(s);
 }
 
+/* Three copies on links of their own, and one copy engine: one after the other, in the order in which they are ready; two engines: two at
+ * a time. */
+TEST(copy_engines)
+{
+    for (int engines = 1; engines <= 3; engines++) {
+        nnc_sim *s = nnc_sim_create(NULL, 1);
+        int id[3];
+        nnc_use use[3];
+        nnc_transfer t[3];
+        nnc_sim_engines(s, 0, engines);
+        for (int i = 0; i < 3; i++) {
+            const int lane = nnc_sim_lane(s, 0, "stream");
+            const int before = op(s, lane, 0, 3 - i,
+                -1); /* share the device: done after 3, 5, 6 us in reverse order */
+            use[i] = (nnc_use){nnc_sim_link(s, 1000000000), 1};
+            t[i] = (nnc_transfer){.bytes_s = 1e9, .n_use = 1, .use = &use[i]};
+            id[i] = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_transfer,
+                                       .name = "copy",
+                                       .n_dep = 1,
+                                       .dep = &before,
+                                       .n_lane = 1,
+                                       .lane = &lane,
+                                       .bytes = 10000,
+                                       .transfer = &t[i]});
+        }
+        CHECK_OK(nnc_sim_run(s, test_sink));
+        static const int64_t start[3][3] = {{23, 13, 3}, {13, 5, 3}, {6, 5, 3}};
+        for (int i = 0; i < 3; i++)
+            check_span(s, id[i], start[engines - 1][i], start[engines - 1][i] + 10);
+        nnc_sim_destroy(s);
+    }
+}
+
 TEST(memory_ledger)
 {
     nnc_sim *s = nnc_sim_create(NULL, 1);
