@@ -27,7 +27,7 @@ static const struct {
     {'w', "comparing"}, /* layer by layer */
     {'y', "comparing, test folders of ONNX"},
     {'e', "machine"},
-    {'d', "machine"}, /* described */
+    {'D', "machine"}, /* described */
     {'f', "printing"}, /* with csv */
     {'j', "printing"}, /* text or JSON */
     {'v', "printing"}, /* objects that --verbose lists */
@@ -174,7 +174,7 @@ static const nnc_flag own[] = {
         "Interpret kernels instead of compiling them (slow)"},
     {'e', {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},
         "Compute convolutions and matrix products in generated kernels instead of oneDNN"},
-    {'d', {"--hardware", NNC_SET_TEXT, AT(hardware), 0, 0, 0, "FILE"},
+    {'D', {"--hardware", NNC_SET_TEXT, AT(hardware), 0, 0, 0, "FILE"},
         "Describe the machine of this hardware file (models/hardware/*.json, docs/hardware.md) "
         "instead: devices, links, bandwidths, times of collectives"},
     {'f', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json|csv"},
