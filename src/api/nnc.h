@@ -208,6 +208,8 @@ NNC_API nnc_status nnc_report_memory(nnc_env *e, const nnc_artifact *a, nnc_form
 NNC_API nnc_status nnc_report_show(const nnc_model *m, nnc_format f, nnc_text *out) NNC_MUST;
 NNC_API nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *out) NNC_MUST;
 NNC_API nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *out) NNC_MUST;
+/* A described machine (models/hardware/, docs/hardware.md): devices, links, bandwidths, times of collectives. */
+NNC_API nnc_status nnc_report_hardware(const char *file, nnc_format f, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* Tables of layer types, ops and passes, with their documentation. */
 NNC_API void nnc_report_layers(nnc_format f, nnc_text *out);
 NNC_API void nnc_report_ops(nnc_format f, nnc_text *out);

@@ -203,6 +203,14 @@ nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink)
 
 nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink)
 {
+    if (o->hardware && o->env.target)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--hardware and --target both name a machine to describe: leave one out");
+    if (o->hardware)
+        return nnc_report_hardware(o->hardware, o->format, &w->text, sink);
+    if (o->format == NNC_CSV)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--format=csv is for --hardware=FILE; this machine is described as text or json");
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
     return nnc_report_devices(w->env, o->format, &w->text);
 }

@@ -30,6 +30,7 @@ static const struct {
     {'y', "comparing, test folders of ONNX"},
     {'e', "machine"},
     {'R', "several ranks"},
+    {'D', "machine"}, /* described */
     {'f', "printing"}, /* with csv */
     {'j', "printing"}, /* text or JSON */
     {'v', "printing"}, /* objects that --verbose lists */
@@ -207,6 +208,9 @@ static const nnc_flag own[] = {
         "Rank of this process, from 0 (default: by the variables of mpirun or srun)"},
     {'R', {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},
         "Number of ranks (default: by the variables of mpirun or srun)"},
+    {'D', {"--hardware", NNC_SET_TEXT, AT(hardware), 0, 0, 0, "FILE"},
+        "Describe the machine of this hardware file (models/hardware/*.json, docs/hardware.md) "
+        "instead: devices, links, bandwidths, times of collectives"},
     {'f', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json|csv"},
         "Format of the report (default: text)"},
     {'j', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json"},

@@ -88,7 +88,10 @@ const command commands[] = {
     {"ops", "", "list the ops of the graph IR", "jh", 0, 0, .list = nnc_report_ops},
     {"passes", "", "list the passes in the order in which they run", "jh", 0, 0,
         .list = nnc_report_passes},
-    {"devices", "", "describe this machine", "ejh", 0, 0, cmd_devices, NULL},
+    {"devices", "", "describe this machine, or that of a hardware file", "eDfh", 0, 0, cmd_devices,
+        "examples:\n"
+        "  nnc devices --hardware=models/hardware/v100x8.json\n"
+        "  nnc devices --target=cuda:sm_90 --format=json > machine.json\n"},
     {"doctor", "", "list optional libraries, present or missing, and the effect of missing ones",
         "ejh", 0, 0, cmd_doctor, NULL},
 };

@@ -1,57 +1,48 @@
 /* target/machine.c -- reads and writes the machine file, JSON (mistakes are reported with their position and the nearest key). One
  * table of fields serves both; docs/schema/machine.schema.json describes the same format for editors. */
+#include "base/fields.h"
 #include "target/internal.h"
-#include <math.h>
 #include <string.h>
 
-typedef enum fkind { F_string, F_int, F_int64, F_bool, F_double } fkind;
-typedef struct field {
-    const char *name;
-    fkind kind;
-    size_t at;
-    bool required;
-    double lo, hi; /* numbers */
-} field;
-
 #define T(f) offsetof(nnc_target, f)
-static const field target_fields[] = {
-    {"name", F_string, T(name), true, 0, 0},
-    {"cpu", F_string, T(cpu), false, 0, 0},
-    {"features", F_string, T(features), false, 0, 0},
-    {"core", F_string, T(core), false, 0, 0},
-    {"vector_bits", F_int, T(vector_bits), true, 128, 512},
-    {"fma", F_bool, T(fma), false, 0, 0},
-    {"f16c", F_bool, T(f16c), false, 0, 0},
-    {"avx512_bf16", F_bool, T(avx512_bf16), false, 0, 0},
-    {"cores", F_int, T(cores), true, 1, 65536},
-    {"threads", F_int, T(threads), false, 1, 1024},
-    {"memory_bytes", F_int64, T(memory_bytes), true, 1, 1125899906842624.0},
-    {"l1_bytes", F_int64, T(l1_bytes), true, 0, 1125899906842624.0},
-    {"l2_bytes", F_int64, T(l2_bytes), true, 0, 1125899906842624.0},
-    {"l3_bytes", F_int64, T(l3_bytes), true, 0, 1125899906842624.0},
-    {"flops_f32", F_int64, T(flops_f32), true, 1, 9007199254740991.0},
-    {"copy_bytes_s", F_int64, T(copy_bytes_s), true, 1, 9007199254740991.0},
-    {"cache_bytes_s", F_int64, T(cache_bytes_s), true, 1, 9007199254740991.0},
-    {"launch_ns", F_int64, T(launch_ns), true, 0, 1e9},
-    {"measured", F_bool, T(measured), false, 0, 0},
+static const nnc_field target_fields[] = {
+    {"name", NNC_F_string, T(name), true, 0, 0},
+    {"cpu", NNC_F_string, T(cpu), false, 0, 0},
+    {"features", NNC_F_string, T(features), false, 0, 0},
+    {"core", NNC_F_string, T(core), false, 0, 0},
+    {"vector_bits", NNC_F_int, T(vector_bits), true, 128, 512},
+    {"fma", NNC_F_bool, T(fma), false, 0, 0},
+    {"f16c", NNC_F_bool, T(f16c), false, 0, 0},
+    {"avx512_bf16", NNC_F_bool, T(avx512_bf16), false, 0, 0},
+    {"cores", NNC_F_int, T(cores), true, 1, 65536},
+    {"threads", NNC_F_int, T(threads), false, 1, 1024},
+    {"memory_bytes", NNC_F_int64, T(memory_bytes), true, 1, 1125899906842624.0},
+    {"l1_bytes", NNC_F_int64, T(l1_bytes), true, 0, 1125899906842624.0},
+    {"l2_bytes", NNC_F_int64, T(l2_bytes), true, 0, 1125899906842624.0},
+    {"l3_bytes", NNC_F_int64, T(l3_bytes), true, 0, 1125899906842624.0},
+    {"flops_f32", NNC_F_int64, T(flops_f32), true, 1, 9007199254740991.0},
+    {"copy_bytes_s", NNC_F_int64, T(copy_bytes_s), true, 1, 9007199254740991.0},
+    {"cache_bytes_s", NNC_F_int64, T(cache_bytes_s), true, 1, 9007199254740991.0},
+    {"launch_ns", NNC_F_int64, T(launch_ns), true, 0, 1e9},
+    {"measured", NNC_F_bool, T(measured), false, 0, 0},
 };
-static const field gpu_fields[] = {
-    {"card", F_string, T(card), false, 0, 0},
-    {"sm", F_int, T(sm), true, 50, 999},
-    {"sms", F_int, T(sms), true, 1, 65536},
-    {"sm_threads", F_int, T(sm_threads), true, 32, 65536},
-    {"shared_bytes", F_int64, T(shared_bytes), true, 16384, 1 << 30},
-    {"clock_hz", F_int64, T(clock_hz), true, 1, 1e12},
-    {"flops_tf32", F_int64, T(flops_tf32), false, 0, 9007199254740991.0},
-    {"flops_f16", F_int64, T(flops_f16), false, 0, 9007199254740991.0},
-    {"asked", F_bool, T(asked), false, 0, 0},
+static const nnc_field gpu_fields[] = {
+    {"card", NNC_F_string, T(card), false, 0, 0},
+    {"sm", NNC_F_int, T(sm), true, 50, 999},
+    {"sms", NNC_F_int, T(sms), true, 1, 65536},
+    {"sm_threads", NNC_F_int, T(sm_threads), true, 32, 65536},
+    {"shared_bytes", NNC_F_int64, T(shared_bytes), true, 16384, 1 << 30},
+    {"clock_hz", NNC_F_int64, T(clock_hz), true, 1, 1e12},
+    {"flops_tf32", NNC_F_int64, T(flops_tf32), false, 0, 9007199254740991.0},
+    {"flops_f16", NNC_F_int64, T(flops_f16), false, 0, 9007199254740991.0},
+    {"asked", NNC_F_bool, T(asked), false, 0, 0},
 };
 #undef T
 #define E(f) offsetof(nnc_target_engine, f)
-static const field engine_fields[] = {
-    {"name", F_string, E(name), true, 0, 0},
-    {"efficiency", F_double, E(efficiency), false, 0, 1},
-    {"compiled_efficiency", F_double, E(compiled_efficiency), false, 0, 1},
+static const nnc_field engine_fields[] = {
+    {"name", NNC_F_string, E(name), true, 0, 0},
+    {"efficiency", NNC_F_double, E(efficiency), false, 0, 1},
+    {"compiled_efficiency", NNC_F_double, E(compiled_efficiency), false, 0, 1},
 };
 #undef E
 
@@ -59,42 +50,24 @@ static const char *const kind_names[] = {"cpu", "cuda"};
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-static void put_field(nnc_text *out, const field *f, const void *base)
-{
-    const void *p = (const char *)base + f->at;
-    nnc_put_json_string(out, f->name);
-    nnc_puts(out, ": ");
-    switch (f->kind) {
-    case F_string: {
-        const char *s = *(const char *const *)p;
-        nnc_put_json_string(out, s ? s : "");
-        break;
-    }
-    case F_int: nnc_printf(out, "%d", *(const int *)p); break;
-    case F_int64: nnc_printf(out, "%lld", (long long)*(const int64_t *)p); break;
-    case F_bool: nnc_puts(out, *(const bool *)p ? "true" : "false"); break;
-    case F_double: nnc_put_double(out, *(const double *)p); break;
-    }
-}
-
 void nnc_target_print_json(nnc_text *out, const nnc_target *t)
 {
     nnc_printf(out, "{\n  \"kind\": \"%s\",\n", kind_names[t->kind]);
     for (size_t i = 0; i < NNC_COUNT(target_fields); i++) {
         nnc_puts(out, "  ");
-        put_field(out, &target_fields[i], t);
+        nnc_fields_put(out, &target_fields[i], t);
         nnc_puts(out, ",\n");
     }
     for (size_t i = 0; i < NNC_COUNT(gpu_fields) && t->kind == NNC_T_cuda; i++) {
         nnc_puts(out, i ? ", " : "  \"gpu\": {");
-        put_field(out, &gpu_fields[i], t);
+        nnc_fields_put(out, &gpu_fields[i], t);
     }
     nnc_puts(out, t->kind == NNC_T_cuda ? "},\n  \"engines\": [" : "  \"engines\": [");
     for (int e = 0; e < t->n_engines; e++) {
         nnc_puts(out, e ? ",\n    {" : "\n    {");
         for (size_t i = 0; i < NNC_COUNT(engine_fields); i++) {
             nnc_puts(out, i ? ", " : "");
-            put_field(out, &engine_fields[i], &t->engine[e]);
+            nnc_fields_put(out, &engine_fields[i], &t->engine[e]);
         }
         nnc_puts(out, "}");
     }
@@ -104,95 +77,30 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
-    nnc_json json;
+    nnc_field_reader f;
     nnc_target *t;
-    nnc_sink *sink;
 } reader;
 
 static nnc_status bad(reader *r, const nnc_item *at, const char *what, const char *expected)
 {
-    return nnc_fail(r->sink, NNC_E_USAGE, nnc_json_loc(&r->json, at, false),
-        "machine file: %s: expected %s", what, expected);
+    return nnc_fields_bad(&r->f, at, what, expected);
 }
 
-static nnc_status read_number(reader *r, const field *f, const nnc_item *v, void *p)
-{
-    double x = v->number;
-    char range[96];
-    nnc_snprintf(range, sizeof range, "%s from %.16g to %.16g",
-        f->kind == F_double ? "a number" : "an integer", f->lo, f->hi);
-    if (!nnc_is_number(v) || !(x >= f->lo && x <= f->hi) || (f->kind != F_double && x != floor(x)))
-        return bad(r, v, f->name, range);
-    if (f->kind == F_double)
-        *(double *)p = x;
-    else if (f->kind == F_int)
-        *(int *)p = (int)x;
-    else
-        *(int64_t *)p = (int64_t)x;
-    return NNC_OK;
-}
-
-static nnc_status read_field(reader *r, const field *f, const nnc_item *v, void *base)
-{
-    void *p = (char *)base + f->at;
-    if (f->kind == F_bool) {
-        if (!nnc_is_bool(v))
-            return bad(r, v, f->name, "true or false");
-        *(bool *)p = v->number != 0;
-        return NNC_OK;
-    }
-    if (f->kind != F_string)
-        return read_number(r, f, v, p);
-    if (!nnc_is_string(v))
-        return bad(r, v, f->name, "a string");
-    char *s = nnc_arena_strdup(&r->t->arena, v->text);
-    NNC_NEED(s, r->sink);
-    *(char **)p = s;
-    return NNC_OK;
-}
-
-/* Reads the members of `obj` that `fields` names into `base`; any other must be among `also`. */
-static nnc_status read_object(reader *r, const nnc_item *obj, const field *fields, size_t n,
-    const char *const *also, size_t n_also, void *base)
-{
-    const char *names[32];
-    size_t n_names = 0;
-    for (size_t i = 0; i < n; i++)
-        names[n_names++] = fields[i].name;
-    for (size_t i = 0; i < n_also; i++)
-        names[n_names++] = also[i];
-    for (const nnc_item *v = obj->child; v; v = v->next) {
-        size_t k = 0;
-        while (k < n_names && strcmp(v->key, names[k]) != 0)
-            k++;
-        if (k < n) {
-            NNC_TRY(read_field(r, &fields[k], v, base));
-        } else if (k == n_names) {
-            const char *near = nnc_nearest(v->key, names, n_names);
-            return nnc_fail(r->sink, NNC_E_USAGE, nnc_json_loc(&r->json, v, true),
-                "machine file: unknown key \"%s\"%s%s%s", v->key, near ? "; did you mean \"" : "",
-                near ? near : "", near ? "\"?" : "");
-        }
-    }
-    for (size_t i = 0; i < n; i++)
-        if (fields[i].required && !nnc_json_get(obj, fields[i].name))
-            return nnc_fail(r->sink, NNC_E_USAGE, nnc_json_loc(&r->json, obj, false),
-                "machine file: \"%s\" is missing", fields[i].name);
-    return NNC_OK;
-}
-
-static nnc_status read_engines(reader *r, const nnc_item *list)
+static nnc_status read_engines(reader *r, const nnc_item *machine)
 {
     nnc_target *t = r->t;
+    const nnc_item *list = nnc_json_get(machine, "engines");
     if (!nnc_is_list(list))
-        return bad(r, list ? list : r->json.root, "engines", "a list of objects");
+        return bad(r, list ? list : machine, "engines", "a list of objects");
+    t->n_engines = 0;
     for (const nnc_item *v = list->child; v; v = v->next) {
         if (!nnc_is_object(v))
             return bad(r, v, "engines", "an object with a name");
         if (t->n_engines == NNC_T_ENGINES)
             return bad(r, v, "engines", "at most 8 entries");
         nnc_target_engine *e = &t->engine[t->n_engines];
-        NNC_TRY(read_object(r, v, engine_fields, NNC_COUNT(engine_fields), NULL, 0, e));
+        *e = (nnc_target_engine){0};
+        NNC_TRY(nnc_fields_read(&r->f, v, engine_fields, NNC_COUNT(engine_fields), NULL, 0, e));
         if (nnc_target_engine_named(t, e->name))
             return bad(r, v, e->name, "each engine once");
         t->n_engines++;
@@ -201,27 +109,34 @@ static nnc_status read_engines(reader *r, const nnc_item *list)
 }
 
 /* Fields of a GPU: required for "cuda", not allowed otherwise. */
-static nnc_status read_gpu(reader *r, const nnc_item *gpu)
+static nnc_status read_gpu(reader *r, const nnc_item *machine)
 {
+    const nnc_item *gpu = nnc_json_get(machine, "gpu");
     if (!gpu && r->t->kind == NNC_T_cpu)
         return NNC_OK;
     if (!gpu || !nnc_is_object(gpu))
-        return bad(r, gpu ? gpu : r->json.root, "gpu",
+        return bad(r, gpu ? gpu : machine, "gpu",
             "an object with sm, sms, sm_threads, shared_bytes and clock_hz");
     if (r->t->kind == NNC_T_cpu)
         return bad(r, gpu, "gpu", "\"kind\": \"cuda\" where it is given");
-    return read_object(r, gpu, gpu_fields, NNC_COUNT(gpu_fields), NULL, 0, r->t);
+    return nnc_fields_read(&r->f, gpu, gpu_fields, NNC_COUNT(gpu_fields), NULL, 0, r->t);
 }
 
-static nnc_status read_target(reader *r)
+static nnc_status check_vectors(reader *r, const nnc_item *machine)
+{
+    if (r->t->vector_bits & (r->t->vector_bits - 1))
+        return bad(r, nnc_json_get(machine, "vector_bits"), "vector_bits", "128, 256 or 512");
+    return NNC_OK;
+}
+
+static nnc_status read_target(reader *r, const nnc_item *root)
 {
     static const char *const also[] = {"$schema", "kind", "gpu", "engines"};
     nnc_target *t = r->t;
-    const nnc_item *root = r->json.root;
     if (!nnc_is_object(root))
         return bad(r, root, "the file", "an object");
-    NNC_TRY(
-        read_object(r, root, target_fields, NNC_COUNT(target_fields), also, NNC_COUNT(also), t));
+    NNC_TRY(nnc_fields_read(
+        &r->f, root, target_fields, NNC_COUNT(target_fields), also, NNC_COUNT(also), t));
     const nnc_item *schema = nnc_json_get(root, "$schema"); /* for editors */
     if (schema && !nnc_is_string(schema))
         return bad(r, schema, "$schema", "a string");
@@ -229,23 +144,74 @@ static nnc_status read_target(reader *r)
     if (!kind || !nnc_is_string(kind) || (strcmp(kind->text, "cpu") && strcmp(kind->text, "cuda")))
         return bad(r, kind ? kind : root, "kind", "\"cpu\" or \"cuda\"");
     t->kind = strcmp(kind->text, "cuda") ? NNC_T_cpu : NNC_T_cuda;
-    NNC_TRY(read_gpu(r, nnc_json_get(root, "gpu")));
-    if (t->vector_bits & (t->vector_bits - 1))
-        return bad(r, nnc_json_get(root, "vector_bits"), "vector_bits", "128, 256 or 512");
+    NNC_TRY(read_gpu(r, root));
+    NNC_TRY(check_vectors(r, root));
     if (!t->threads)
         t->threads = t->cores < 1024 ? t->cores : 1024;
-    return read_engines(r, nnc_json_get(root, "engines"));
+    return read_engines(r, root);
 }
 
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink)
 {
+    nnc_json json;
     *t = (nnc_target){.name = "", .cpu = "", .features = "", .core = "", .card = ""};
     nnc_arena_init(&t->arena, 0);
-    reader r = {.t = t, .sink = sink};
-    nnc_status status = nnc_json_load(&r.json, file, sink);
+    reader r = {.f = {&json, "machine file", &t->arena, sink}, .t = t};
+    nnc_status status = nnc_json_load(&json, file, sink);
     if (status == NNC_OK)
-        status = read_target(&r);
-    nnc_json_deinit(&r.json);
+        status = read_target(&r, json.root);
+    nnc_json_deinit(&json);
+    if (status != NNC_OK)
+        nnc_target_deinit(t);
+    return status;
+}
+
+/* Members that replace numbers of a described GPU; none is required, and what "target" says already is refused. */
+static nnc_status read_changes(reader *r, const nnc_item *machine)
+{
+    static const char *const also[] = {"gpu", "engines"};
+    nnc_field fields[NNC_COUNT(target_fields)], gpu[NNC_COUNT(gpu_fields)];
+    size_t n = 0, n_gpu = 0;
+    for (size_t i = 0; i < NNC_COUNT(target_fields); i++) {
+        fields[n] = target_fields[i];
+        fields[n].required = false;
+        n += strcmp(fields[n].name, "name") != 0 && strcmp(fields[n].name, "cores") != 0;
+    }
+    for (size_t i = 0; i < NNC_COUNT(gpu_fields); i++) {
+        gpu[n_gpu] = gpu_fields[i];
+        gpu[n_gpu].required = false;
+        n_gpu += strcmp(gpu[n_gpu].name, "sm") != 0;
+    }
+    const nnc_item *g = nnc_json_get(machine, "gpu");
+    NNC_TRY(nnc_fields_read(&r->f, machine, fields, n, also, NNC_COUNT(also), r->t));
+    if (g && !nnc_is_object(g))
+        return bad(r, g, "gpu", "an object");
+    if (g)
+        NNC_TRY(nnc_fields_read(&r->f, g, gpu, n_gpu, NULL, 0, r->t));
+    r->t->cores = r->t->sms;
+    NNC_TRY(check_vectors(r, machine));
+    return nnc_json_get(machine, "engines") ? read_engines(r, machine) : NNC_OK;
+}
+
+nnc_status nnc_target_described(nnc_target *t, const char *name, const char *what,
+    const nnc_json *json, const nnc_item *machine, nnc_sink *sink)
+{
+    const bool cpu = !strcmp(name, "cpu");
+    nnc_status status = NNC_OK;
+    *t = (nnc_target){.name = "", .cpu = "", .features = "", .core = "", .card = ""};
+    if (cpu)
+        nnc_arena_init(&t->arena, 0);
+    else
+        NNC_TRY(nnc_target_cuda(t, name, sink));
+    reader r = {.f = {json, what, &t->arena, sink}, .t = t};
+    if (machine && !nnc_is_object(machine))
+        status = bad(&r, machine, "machine", "an object with members of a machine file");
+    else if (cpu && machine)
+        status = read_target(&r, machine);
+    else if (machine)
+        status = read_changes(&r, machine);
+    if (!status && cpu && t->kind != NNC_T_cpu)
+        status = bad(&r, nnc_json_get(machine, "kind"), "kind", "\"cpu\", as \"target\" says");
     if (status != NNC_OK)
         nnc_target_deinit(t);
     return status;

@@ -77,6 +77,11 @@ nnc_status nnc_target_cuda_ask(nnc_target *t, const nnc_target_gpu *g, nnc_sink 
 /* Architecture i of the table, in ascending order; 0: no more. */
 int nnc_target_cuda_sm(int i);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
+/* A device described in another JSON file, whose messages begin with `what`. name "cpu": `machine` has the members of a machine file;
+ * a GPU's name: its members, if any, replace those of the described GPU, all but kind, name, cores and gpu.sm. machine may be NULL: for
+ * "cpu" nothing is filled in then. */
+nnc_status nnc_target_described(nnc_target *t, const char *name, const char *what, const nnc_json *json, const nnc_item *machine,
+    nnc_sink *sink) NNC_MUST;
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
 /* The target of a device among those of n devices; further devices are as the last, and device -1 is device 0. n 0: all are as *of. */

@@ -26,6 +26,8 @@ static const struct {
     {"codegen", "base ir target kernel math schedule interp"},
     {"plan", "base ir target kernel codegen"},
     {"runtime", "base comm cuda plan"},
+    {"cluster", "base target"},
+    {"sim", "base target cluster plan"},
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
@@ -34,7 +36,7 @@ static const struct {
     {"plugins/png", "base data"},
     {"api",
         "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm runtime "
-        "engines partition"},
+        "engines partition cluster sim"},
     {"cli", "base api"},
 };
 

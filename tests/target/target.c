@@ -736,3 +736,43 @@ TEST(epilogues_use_whole_vectors)
     CHECK(more[0] > 0 && llabs(more[0] - more[1]) <= more[1] / 100);
     nnc_target_deinit(&t);
 }
+
+/* Devices of hardware files: members of a machine file replace those of a described GPU; a CPU has all of them. */
+TEST(target_described_elsewhere)
+{
+    static const struct {
+        const char *name, *machine, *says; /* NULL: fine */
+    } cases[] = {
+        {"cuda:sm_80", "{\"memory_bytes\": 1000, \"gpu\": {\"sms\": 40, \"card\": \"half\"}}",
+            NULL},
+        {"cuda:sm_80", "{\"engines\": [{\"name\": \"cuda\"}]}", NULL},
+        {"cuda:sm_80", "{\"name\": \"x\"}", "box: unknown key \"name\""},
+        {"cuda:sm_80", "{\"gpu\": {\"sm\": 90}}", "box: unknown key \"sm\"; did you mean \"sms\"?"},
+        {"cuda:sm_80", "{\"gpu\": 3}", "box: gpu: expected an object"},
+        {"cuda:sm_80", "[]", "box: machine: expected an object"},
+        {"cpu", "{\"kind\": \"cpu\", \"name\": \"cpu\"}", "box: \"vector_bits\" is missing"},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_json j;
+        nnc_target t, plain;
+        nnc_sink_clear(test_sink);
+        CHECK_OK(
+            nnc_json_parse(&j, "h.json", cases[i].machine, strlen(cases[i].machine), test_sink));
+        const nnc_status st = nnc_target_described(&t, cases[i].name, "box", &j, j.root, test_sink);
+        nnc_json_deinit(&j);
+        CHECK_INT(st, cases[i].says ? NNC_E_USAGE : NNC_OK);
+        if (cases[i].says) {
+            CHECK_DIAG(cases[i].says);
+            continue;
+        }
+        CHECK_OK(nnc_target_cuda(&plain, cases[i].name, test_sink));
+        CHECK_INT(t.cores, i == 0 ? 40 : plain.sms);
+        CHECK_INT(t.memory_bytes, i == 0 ? 1000 : plain.memory_bytes);
+        CHECK_STR(t.card, i == 0 ? "half" : plain.card);
+        CHECK_INT(t.n_engines, i == 1 ? 1 : plain.n_engines);
+        CHECK_INT(t.flops_f32, plain.flops_f32);
+        CHECK_INT(t.sm, 80);
+        nnc_target_deinit(&plain);
+        nnc_target_deinit(&t);
+    }
+}

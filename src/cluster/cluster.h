@@ -1,0 +1,131 @@
+/* cluster/cluster.h -- described hardware: nodes of devices with their links (models/hardware/, docs/hardware.md), and how long transfers
+ * and collectives take on them. Read by the partitioner and the simulator; nothing of it needs the hardware to be there.
+ *
+ * Times are integer picoseconds. A transfer is latency + bytes / rate, and occupies links: the simulator shares these among transfers that
+ * run at the same time; alone, a transfer takes nnc_transfer_ps. A cluster does not change after it is loaded; threads may share it. */
+#ifndef NNC_CLUSTER_H
+#define NNC_CLUSTER_H
+
+#include "base/base.h"
+#include "target/target.h"
+
+#define NNC_HOST (-1) /* as a transfer's source or destination: the host memory of the other end's node */
+
+/* ---- devices --------------------------------------------------------------------------------------------------------- */
+
+typedef struct nnc_point { int64_t work, ns; } nnc_point;
+
+/* Speed of a class of ops on one kind of device. time = ramp + max(flops / (peak * efficiency), bytes / (copy bandwidth * memory)); where
+ * points are given, they win: measured times by work (FLOPs, or bytes of a class without), interpolated in log(work). */
+typedef struct nnc_op_speed {
+    const char *op_class;  /* "conv3x3", "matmul", "ewise", ...: docs/hardware.md */
+    nnc_dtype dtype;       /* of the operands */
+    bool any_dtype;
+    double efficiency;     /* share of the dtype's peak; above 1 where an algorithm saves FLOPs (Winograd) */
+    double memory;         /* share of the copy bandwidth */
+    int64_t ramp_ns;       /* until the device is busy and after it: e(work) = efficiency * work / (work + half) in other words */
+    int n_point;
+    nnc_point *point;      /* by increasing work */
+} nnc_op_speed;
+
+/* The time of `work` by n points: interpolated in log(work); below the first half of its time remains, above the last at its rate. */
+double nnc_measured_ns(const nnc_point *p, int n, double work);
+
+/* A group of equal devices. */
+typedef struct nnc_cluster_kind {
+    nnc_target target;      /* for code generation, cost rules and the simulator; owned */
+    const char *source;     /* where the numbers come from */
+    int count;              /* per node */
+    int64_t flops[DT__COUNT]; /* dense peak FLOP/s by dtype of contractions; 0: no such units */
+    int64_t context_bytes;  /* device memory that the driver's context takes before the first tensor */
+    int64_t library_bytes;  /* ... and the libraries' handles and communication buffers */
+    int copy_engines;       /* copies that run beside kernels at the same time, per device */
+    double overlap;         /* factor by which ops are slower while a collective runs on the device; 1: none */
+    int n_op;
+    nnc_op_speed *op;
+} nnc_cluster_kind;
+
+/* ---- links ------------------------------------------------------------------------------------------------------------ */
+
+typedef enum nnc_link_kind {
+    LINK_nvlink,     /* all NVLinks of a pair of GPUs, one direction */
+    LINK_nvswitch,   /* a GPU's ports into or out of the switch */
+    LINK_pcie,       /* a device's lanes, up or down */
+    LINK_switch,     /* a PCIe switch's lanes, to or from its socket */
+    LINK_socket,     /* a socket's links to the other sockets, out or in */
+    LINK_memory,     /* a socket's memory, read + written */
+    LINK_nic,        /* a NIC, out or in */
+    LINK__COUNT
+} nnc_link_kind;
+
+typedef struct nnc_link {
+    uint8_t kind;     /* nnc_link_kind */
+    int32_t node;
+    int16_t from, to; /* nvlink: devices of the node; else: `from` is the index (device, switch, socket, NIC), `to` 0 out or up, 1 in or
+                       * down; memory: 0 */
+    int64_t bytes_s;  /* that transfers reach, one direction */
+} nnc_link;
+
+typedef struct nnc_cluster {
+    const char *name, *source, *file; /* owned by the arena */
+    int n_node, per_node, n_device;   /* n_device = n_node * per_node; device i is in node i / per_node */
+    int n_kind;
+    nnc_cluster_kind *kind;
+    uint8_t *kind_of;                 /* by device of a node */
+    int n_link;
+    nnc_link *link;
+    struct nnc_fabric *fabric;        /* of one node, private */
+    nnc_arena arena;
+} nnc_cluster;
+
+/* Reads a hardware file. NULL: rejected; messages state file, line and column. */
+nnc_cluster *nnc_cluster_load(const char *file, nnc_sink *sink);
+nnc_cluster *nnc_cluster_parse(const char *file, const char *text, size_t n, nnc_sink *sink); /* of this text; file: for messages */
+void nnc_cluster_destroy(nnc_cluster *c);
+
+static inline int nnc_cluster_node(const nnc_cluster *c, int device) { return device / c->per_node; }
+static inline const nnc_cluster_kind *nnc_cluster_kind_of(const nnc_cluster *c, int device)
+{
+    return &c->kind[c->kind_of[device % c->per_node]];
+}
+static inline const nnc_target *nnc_cluster_target(const nnc_cluster *c, int device) { return &nnc_cluster_kind_of(c, device)->target; }
+/* Bytes that tensors may take: the memory that the driver reports, less context and libraries. */
+int64_t nnc_cluster_usable_bytes(const nnc_cluster *c, int device);
+/* Appends "node 3: nvlink 0 -> 4". */
+void nnc_cluster_link_name(const nnc_cluster *c, int link, nnc_text *out);
+
+/* ---- transfers ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct nnc_use {
+    int32_t link;
+    double weight; /* bytes on this link for each byte of the payload */
+} nnc_use;
+
+typedef struct nnc_transfer {
+    int64_t latency_ps;
+    double bytes_s;      /* payload bytes per second when no other transfer shares its links; at most what they allow */
+    const char *how;     /* static text: "nvlink", "host-staged", "ring", "tree", ... */
+    int n_use;
+    nnc_use *use;        /* in the caller's arena, each link once */
+} nnc_transfer;
+
+/* How `src` sends to `dst`; either, but not both, may be NNC_HOST. */
+nnc_status nnc_cluster_p2p(const nnc_cluster *c, int src, int dst, nnc_transfer *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+
+typedef enum nnc_group_op { GROUP_allreduce, GROUP_reduce_scatter, GROUP_allgather, GROUP_broadcast, GROUP__COUNT } nnc_group_op;
+extern const char *const nnc_group_op_names[GROUP__COUNT];
+
+/* How `n` different devices do a collective of `bytes`: the tensor that each rank has before (allreduce, reduce_scatter), or after
+ * (allgather, broadcast). The fastest of ring, tree, in-switch reduction and hierarchical, for this many bytes. n 1: takes no time. */
+nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_group_op kind, const int32_t *device, int n, int64_t bytes,
+    nnc_transfer *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+
+int64_t nnc_transfer_ps(const nnc_transfer *t, int64_t bytes);
+/* The times alone; INT64_MAX: out of memory or not connected. */
+int64_t nnc_cluster_p2p_ps(const nnc_cluster *c, int src, int dst, int64_t bytes);
+int64_t nnc_cluster_collective_ps(const nnc_cluster *c, nnc_group_op kind, const int32_t *device, int n, int64_t bytes);
+/* Number of edge-disjoint directed rings through these devices of a node over NVLinks; *relayed: hops pass through another of them.
+ * 0: there is none. */
+int nnc_cluster_rings(const nnc_cluster *c, const int32_t *device, int n, bool *relayed);
+
+#endif

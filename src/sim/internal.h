@@ -1,0 +1,98 @@
+/* sim/internal.h -- shared by the files of sim/ only. */
+#ifndef NNC_SIM_INTERNAL_H
+#define NNC_SIM_INTERNAL_H
+
+#include "sim/sim.h"
+
+typedef enum sim_state { ST_waiting, ST_latency, ST_active, ST_done } sim_state;
+
+/* A resource that running tasks share: a link, or a device's multiprocessors or memory bandwidth. */
+typedef struct sim_resource {
+    double capacity; /* per picosecond: bytes of a link, 1 of a device */
+    int32_t *active; /* running tasks */
+    int n_active, cap_active;
+    double frozen;   /* of sharing: used by tasks whose rate is decided; see share.c */
+    uint32_t mark;
+} sim_resource;
+
+typedef struct sim_use { int32_t resource; double weight; } sim_use;
+
+typedef struct sim_task {
+    uint8_t kind, state;
+    const char *name, *category;
+    int32_t device;
+    int n_lane, n_use, n_memory, n_next, cap_next;
+    int32_t *lane;
+    sim_use *use;
+    nnc_sim_memory *mem;
+    int32_t *next;      /* tasks that depend on it */
+    int n_wait;         /* unfinished dependencies, and lanes in which it is not first */
+    int64_t latency_ps;
+    double work, left;  /* picoseconds of an op at full speed, bytes of a transfer */
+    double most;        /* rate alone: work per picosecond */
+    double unit;        /* what its rate takes of its most loaded resource, of one transfer where it represents several */
+    double rate;
+    int64_t since_ps;   /* `left` is of this time */
+    uint32_t version;   /* of its event; others in the queue are outdated */
+    uint32_t mark;
+    bool fixed;         /* of sharing */
+    bool has_engine;    /* handed to it while it waited */
+    int32_t queued;     /* the transfer that waits for a copy engine after this one, -1: none */
+    int64_t bytes;
+    nnc_sim_span span;
+} sim_task;
+
+typedef struct sim_lane {
+    int32_t device;
+    char *name;
+    int32_t *task;
+    int n, cap, head;
+    int64_t busy_ps;
+} sim_lane;
+
+typedef struct sim_event { int64_t ps; int32_t task; uint32_t version; } sim_event;
+
+typedef struct sim_sample { int64_t ps; int32_t device; int64_t bytes; } sim_sample; /* memory in use from then on */
+
+typedef struct sim_device {
+    int collectives;    /* that run on it */
+    int running;        /* tasks with a lane of it */
+    int64_t since_ps, busy_ps;
+    int64_t bytes, peak;
+    int32_t peak_task;
+    double overlap;
+    int engines;        /* free copy engines */
+    int32_t waiting, last_waiting; /* transfers for one, linked by queued; -1: none */
+} sim_device;
+
+struct nnc_sim {
+    const nnc_cluster *c;
+    nnc_arena arena;
+    int n_task;
+    size_t cap_task, cap_lane, cap_resource, cap_sample;
+    sim_task *task;
+    int n_lane;
+    sim_lane *lane;
+    int n_link, n_device, n_resource; /* resources: links of the cluster, two of each device, then links that were added */
+    sim_resource *resource;
+    sim_device *device;
+    sim_event *heap;
+    size_t n_heap, cap_heap;
+    int32_t *ready, *dirty, *flow, *found; /* while it runs: tasks to start; resources to share again; a component's tasks, resources */
+    int n_ready, n_dirty;
+    uint32_t mark;
+    int64_t now_ps;
+    int n_done;
+    bool oom;
+    int n_sample;
+    sim_sample *sample;
+};
+
+/* share.c: computes the rates of all tasks connected with dirty resources, and queues their new ends. */
+void sim_share(nnc_sim *s);
+/* run.c */
+void sim_push(nnc_sim *s, int64_t ps, int32_t task);
+void sim_dirty(nnc_sim *s, int resource);
+static inline int sim_compute_of(const nnc_sim *s, int device) { return s->n_link + 2 * device; }
+
+#endif

@@ -1,0 +1,453 @@
+/* sim/plan.c -- a plan on described hardware: each command is a task in its stream's lane, at the time that the device's kind needs for it;
+ * copies between devices use the cluster's links. */
+#include "sim/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct walk {
+    const nnc_plan *p;
+    const nnc_cluster *c;
+    const nnc_sim_plan_options *o;
+    nnc_sim_plan *out;
+    nnc_sim *sim;
+    nnc_sink *sink;
+    int32_t *device; /* of the cluster, by device of the plan */
+    int *first_lane; /* of each device of the plan */
+    int host; /* lane */
+    int32_t *recorded; /* by event: the task of its record, -1: none yet */
+    int32_t *task; /* by command of the walk */
+    nnc_sim_memory *memory; /* of one command */
+    int32_t *by_first, *by_last; /* tensors in the order of their first and last command */
+    int n_tensor, at_first, at_last;
+} walk;
+
+/* ---- devices -------------------------------------------------------------------------------------------------------- */
+
+static nnc_tkind kind_of(const nnc_plan *p, int d)
+{
+    return strncmp(p->device[d].name, "cuda", 4) ? NNC_T_cpu : NNC_T_cuda;
+}
+
+/* By default, the devices of a kind in their order. */
+static nnc_status map_devices(walk *w)
+{
+    int next[2] = {0, 0};
+    for (int d = 0; d < w->p->n_device; d++) {
+        const nnc_tkind kind = kind_of(w->p, d);
+        int at = w->o->device ? w->o->device[d] : next[kind];
+        while (!w->o->device && at < w->c->n_device && nnc_cluster_target(w->c, at)->kind != kind)
+            at++;
+        if (at < 0 || at >= w->c->n_device || nnc_cluster_target(w->c, at)->kind != kind)
+            return nnc_fail(w->sink, NNC_E_USAGE, (nnc_loc){.file = w->c->file},
+                "%s has no device for %s of the plan: compile for its devices (--target=%s), at "
+                "most "
+                "%d of them",
+                w->c->name, w->p->device[d].name, w->c->kind[0].target.name, w->c->n_device);
+        w->device[d] = at;
+        next[kind] = at + 1;
+    }
+    return NNC_OK;
+}
+
+static nnc_status add_lanes(walk *w)
+{
+    w->host = nnc_sim_lane(w->sim, -1, "launches");
+    for (int d = 0; d < w->p->n_device; d++)
+        for (int s = 0; s < w->p->device[d].streams; s++) {
+            char name[32];
+            nnc_snprintf(name, sizeof name, "stream %d", s);
+            const int lane = nnc_sim_lane(w->sim, w->device[d], name);
+            NNC_NEED(lane >= 0, w->sink);
+            if (!s)
+                w->first_lane[d] = lane;
+        }
+    NNC_NEED(w->host >= 0, w->sink);
+    return NNC_OK;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------------------- */
+
+/* The first command that needs the tensor's memory, of those that are simulated; inputs are there before. */
+static int32_t first_of(const walk *w, int32_t tensor)
+{
+    return (int32_t)nnc_max64(w->p->tensor[tensor].first, w->out->first);
+}
+
+static int32_t last_of(const walk *w, int32_t tensor)
+{
+    const int32_t end = w->out->first + w->out->n_cmd - 1;
+    return (int32_t)nnc_min64(w->p->tensor[tensor].last, end);
+}
+
+static bool owns_memory(const walk *w, int32_t tensor)
+{
+    const nnc_ptensor *t = &w->p->tensor[tensor];
+    return t->alias_of < 0 && t->space == SP_arena && first_of(w, tensor) <= last_of(w, tensor);
+}
+
+typedef struct order {
+    const walk *w;
+    bool last;
+} order;
+
+static int compare(const void *a, const void *b, void *ctx)
+{
+    const order *o = ctx;
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    const int32_t i = o->last ? last_of(o->w, x) : first_of(o->w, x),
+                  k = o->last ? last_of(o->w, y) : first_of(o->w, y);
+    return i != k ? (i < k ? -1 : 1) : (x < y ? -1 : x > y);
+}
+
+static nnc_status sort_tensors(walk *w)
+{
+    int *n = &w->n_tensor;
+    nnc_arena *a = &w->out->arena;
+    w->by_first = ARENA_NEW(a, int32_t, w->p->n_tensor + 1);
+    w->by_last = ARENA_NEW(a, int32_t, w->p->n_tensor + 1);
+    w->memory = ARENA_NEW(a, nnc_sim_memory, 2 * w->p->n_tensor + 1);
+    NNC_NEED(w->by_first && w->by_last && w->memory, w->sink);
+    for (int32_t t = 0; t < w->p->n_tensor; t++)
+        if (owns_memory(w, t))
+            w->by_first[(*n)++] = t;
+    memcpy(w->by_last, w->by_first, (size_t)*n * sizeof *w->by_last);
+    qsort_r(w->by_first, (size_t)*n, sizeof *w->by_first, compare, &(order){w, false});
+    qsort_r(w->by_last, (size_t)*n, sizeof *w->by_last, compare, &(order){w, true});
+    return NNC_OK;
+}
+
+/* What command i allocates and releases in the ledger. */
+static int ledger_of(walk *w, int32_t i)
+{
+    int n = 0;
+    for (; w->at_first < w->n_tensor && first_of(w, w->by_first[w->at_first]) == i; w->at_first++) {
+        const nnc_ptensor *t = &w->p->tensor[w->by_first[w->at_first]];
+        w->memory[n++] = (nnc_sim_memory){w->device[t->device], t->bytes, 0};
+    }
+    for (; w->at_last < w->n_tensor && last_of(w, w->by_last[w->at_last]) == i; w->at_last++) {
+        const nnc_ptensor *t = &w->p->tensor[w->by_last[w->at_last]];
+        w->memory[n++] = (nnc_sim_memory){w->device[t->device], 0, -t->bytes};
+    }
+    return n;
+}
+
+/* ---- commands ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t elements(const nnc_type *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n = nnc_mul_sat(n, t->dim[i]);
+    return n;
+}
+
+/* The class of a library's convolution: its speed depends on window, stride and channels. */
+static const char *conv_class(const nnc_call *c)
+{
+    bool ones = true, threes = c->spatial == 2, unit = true;
+    for (int i = 0; i < c->spatial; i++) {
+        ones = ones && c->kernel[i] == 1;
+        threes = threes && c->kernel[i] == 3 && c->dilation[i] <= 1;
+        unit = unit && c->stride[i] == 1;
+    }
+    const int64_t channels = c->src.rank > 1 ? c->src.dim[1] : 0;
+    if (c->groups > 1)
+        return c->groups == channels ? "depthwise" : "conv_grouped";
+    if (channels <= 4)
+        return "conv_first";
+    return ones ? "conv1x1" : threes && unit ? "conv3x3" : "conv";
+}
+
+static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
+{
+    if (c->kind != CMD_call)
+        return c->op_class;
+    const nnc_call *call = &p->call[c->item];
+    switch ((nnc_call_kind)call->kind) {
+    case CALL_conv:
+    case CALL_conv_transpose:
+    case CALL_conv_wgrad: return conv_class(call);
+    case CALL_matmul: return "matmul";
+    case CALL_maxpool:
+    case CALL_avgpool: return "pool";
+    default: return "move";
+    }
+}
+
+/* The share of a device that a command can keep busy: a block of a contraction computes some 8192 results, a thread of another kernel
+ * one; on a CPU, its threads. */
+static double share_of(const walk *w, const nnc_cmd *c, const nnc_target *t)
+{
+    enum { TILE = 8192 };
+    const bool call = c->kind == CMD_call;
+    const int threads = call                    ? w->p->call[c->item].threads
+                        : c->kind == CMD_kernel ? w->p->kernel[c->item].threads
+                                                : 1;
+    if (t->kind == NNC_T_cpu)
+        return threads > 0 && threads < t->threads ? (double)threads / t->threads : 1;
+    const nnc_ptensor *last = c->n_arg ? &w->p->tensor[c->arg[c->n_arg - 1]] : NULL;
+    const double n = last ? (double)elements(&last->type) : 0;
+    const double full = call ? (double)t->sms * TILE : (double)t->sms * t->sm_threads;
+    return n >= full ? 1 : n > 0 ? n / full : 1.0 / t->sms;
+}
+
+/* Bytes of a call's own operands and result; of another command all of its bytes. */
+static int64_t own_bytes(const walk *w, const nnc_cmd *c)
+{
+    if (c->kind != CMD_call)
+        return c->bytes;
+    const nnc_call *x = &w->p->call[c->item];
+    int64_t n = nnc_add_sat(nnc_type_bytes(&x->src), nnc_type_bytes(&x->dst));
+    if (x->kind == CALL_conv || x->kind == CALL_conv_transpose || x->kind == CALL_conv_wgrad ||
+        x->kind == CALL_matmul)
+        n = nnc_add_sat(n, nnc_type_bytes(&x->wei));
+    return nnc_min64(n, c->bytes);
+}
+
+static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
+{
+    const nnc_cluster_kind *k = nnc_cluster_kind_of(w->c, t->device);
+    const nnc_target *g = &k->target;
+    const char *how;
+    const nnc_ptensor *first = c->n_arg ? &w->p->tensor[c->arg[0]] : NULL;
+    const int64_t own = own_bytes(w, c);
+    const nnc_sim_op op = {.op_class = class_of(w->p, c),
+        .dtype = c->kind == CMD_call ? w->p->call[c->item].src.dtype
+                 : first             ? first->type.dtype
+                                     : DT_f32,
+        .tf32 = c->kind == CMD_call && w->p->call[c->item].tf32,
+        .flops = c->flops,
+        .bytes = own,
+        .epilogue_bytes = c->bytes - own};
+    const double share = share_of(w, c, g);
+    t->kind = SIM_op;
+    t->latency_ps = g->launch_ns * 1000;
+    t->work_ps = nnc_sim_op_ps(k, &op, &how);
+    t->compute = share;
+    t->memory = strcmp(how, "memory") ? 0 : 1;
+    if (g->kind == NNC_T_cpu && share < 1) /* its threads alone */
+        t->work_ps = (int64_t)((double)t->work_ps / share);
+    return nnc_sim_add(w->sim, t);
+}
+
+static int add_transfer(walk *w, nnc_sim_task *t, int32_t src, int32_t dst, int64_t bytes)
+{
+    t->kind = SIM_transfer;
+    t->bytes = bytes;
+    return nnc_sim_copies(w->sim, t, &src, &dst, 1, w->sink);
+}
+
+static int add_event(walk *w, nnc_sim_task *t, const nnc_cmd *c)
+{
+    t->kind = SIM_event;
+    if (c->kind == CMD_wait && w->recorded[c->item] >= 0) {
+        t->n_dep = 1;
+        t->dep = &w->recorded[c->item];
+    }
+    const int id = nnc_sim_add(w->sim, t);
+    if (c->kind == CMD_record)
+        w->recorded[c->item] = id;
+    return id;
+}
+
+static int add_command(walk *w, int32_t i, int n_memory)
+{
+    const nnc_cmd *c = &w->p->cmd[i];
+    const int32_t lane = w->first_lane[c->device] + c->stream, device = w->device[c->device];
+    const bool gpu = nnc_cluster_target(w->c, device)->kind == NNC_T_cuda;
+    nnc_sim_task t = {.name = *c->layers ? c->layers : c->op_class,
+        .category = c->op_class,
+        .device = device,
+        .n_lane = 1,
+        .lane = &lane,
+        .launched = gpu && w->o->host_ns > 0 && c->kind != CMD_record && c->kind != CMD_wait,
+        .host = w->host,
+        .launch_ps = w->o->host_ns * 1000,
+        .n_memory = n_memory,
+        .mem = w->memory};
+    const nnc_ptensor *dst = &w->p->tensor[c->n_arg ? c->arg[c->n_arg - 1] : 0];
+    switch ((nnc_cmd_kind)c->kind) {
+    case CMD_weight: return add_transfer(w, &t, NNC_HOST, device, dst->bytes);
+    case CMD_record:
+    case CMD_wait: return add_event(w, &t, c);
+    case CMD_copy:
+        if (dst->device != c->device)
+            return add_transfer(w, &t, device, w->device[dst->device], nnc_type_bytes(&dst->type));
+        return add_op(w, &t, c);
+    default: return add_op(w, &t, c);
+    }
+}
+
+/* Sections follow each other when all streams are done. */
+static nnc_status add_barrier(walk *w)
+{
+    int n = 0;
+    for (int d = 0; d < w->p->n_device; d++)
+        n += w->p->device[d].streams;
+    int32_t *lane = ARENA_NEW(&w->out->arena, int32_t, n + 1);
+    NNC_NEED(lane, w->sink);
+    n = 0;
+    for (int d = 0; d < w->p->n_device; d++)
+        for (int s = 0; s < w->p->device[d].streams; s++)
+            lane[n++] = w->first_lane[d] + s;
+    const int id = nnc_sim_add(w->sim,
+        &(nnc_sim_task){
+            .kind = SIM_event, .name = "all streams", .device = -1, .n_lane = n, .lane = lane});
+    NNC_NEED(id >= 0, w->sink);
+    return NNC_OK;
+}
+
+static nnc_status add_commands(walk *w)
+{
+    NNC_TRY(sort_tensors(w));
+    for (int32_t i = 0; i < w->out->n_cmd; i++) {
+        const int32_t cmd = w->out->first + i;
+        for (int s = SEC_init; i && s < SEC_step; s++)
+            if (w->p->end[s] == cmd)
+                NNC_TRY(add_barrier(w));
+        const int n = ledger_of(w, cmd);
+        w->task[i] = add_command(w, cmd, n);
+        NNC_NEED(w->task[i] >= 0, w->sink);
+    }
+    return NNC_OK;
+}
+
+/* ---- what the device is asked for ------------------------------------------------------------------------------------------ */
+
+/* A plan's allocations, replayed with PyTorch's allocator. */
+typedef struct replay {
+    const walk *w;
+    nnc_caching *c;
+    int32_t *handle; /* by tensor */
+    int d; /* device of the plan */
+    bool oom;
+    int32_t fails_at;
+    int allocated, freed; /* tensors in the order of first and last command */
+} replay;
+
+static void allocate(replay *r, int32_t t, int stream, int32_t cmd)
+{
+    r->handle[t] = nnc_caching_alloc(r->c, r->w->p->tensor[t].bytes, stream);
+    r->oom = r->handle[t] == -2;
+    if (r->handle[t] == -1)
+        r->fails_at = cmd;
+}
+
+static bool going(const replay *r)
+{
+    return !r->oom && r->fails_at < 0;
+}
+
+/* What is there before the first command: weights and results of init. */
+static void replay_persistent(replay *r)
+{
+    for (int32_t t = 0; t < r->w->p->n_tensor && going(r); t++) {
+        const nnc_ptensor *x = &r->w->p->tensor[t];
+        if (x->device == r->d && x->space == SP_persist && x->alias_of < 0)
+            allocate(r, t, 0, r->w->out->first);
+    }
+}
+
+static void replay_command(replay *r, int32_t i)
+{
+    const walk *w = r->w;
+    for (; r->allocated < w->n_tensor && first_of(w, w->by_first[r->allocated]) == i;
+         r->allocated++)
+        if (w->p->tensor[w->by_first[r->allocated]].device == r->d && going(r))
+            allocate(r, w->by_first[r->allocated], w->p->cmd[i].stream, i);
+    for (; r->freed < w->n_tensor && last_of(w, w->by_last[r->freed]) == i; r->freed++)
+        if (w->p->tensor[w->by_last[r->freed]].device == r->d && going(r))
+            nnc_caching_free(r->c, r->handle[w->by_last[r->freed]]);
+}
+
+static nnc_status replay_caching(const walk *w, int d, int64_t capacity, nnc_sim_device *out)
+{
+    replay r = {.w = w, .d = d, .fails_at = -1, .c = nnc_caching_create(capacity)};
+    r.handle = nnc_calloc((size_t)w->p->n_tensor + 1, sizeof *r.handle);
+    r.oom = !r.c || !r.handle;
+    if (!r.oom)
+        replay_persistent(&r);
+    for (int32_t i = w->out->first; going(&r) && i < w->out->first + w->out->n_cmd; i++)
+        replay_command(&r, i);
+    out->bytes += r.c ? nnc_caching_get(r.c).peak_reserved : 0;
+    out->fails_at = r.fails_at;
+    out->fits = r.fails_at < 0;
+    nnc_caching_destroy(r.c);
+    nnc_free(r.handle);
+    NNC_NEED(!r.oom, w->sink);
+    return NNC_OK;
+}
+
+static nnc_status sum_device(const walk *w, int d, nnc_sim_device *out)
+{
+    const nnc_plan_device *x = &w->p->device[d];
+    const nnc_cluster_kind *k = nnc_cluster_kind_of(w->c, w->device[d]);
+    *out = (nnc_sim_device){.device = w->device[d],
+        .busy_ps = nnc_sim_device_busy_ps(w->sim, w->device[d]),
+        .tensor_bytes = nnc_add_sat(x->lower_bound, x->persist_bytes),
+        .bytes = k->context_bytes + k->library_bytes,
+        .capacity = k->target.memory_bytes,
+        .fails_at = -1};
+    out->idle_ps = w->out->total_ps - out->busy_ps;
+    if (w->o->policy == SIM_torch_caching)
+        return replay_caching(w, d, out->capacity - out->bytes, out);
+    out->bytes = nnc_add_sat(
+        out->bytes, nnc_add_sat(x->persist_bytes, nnc_max64(x->arena_bytes, x->init_bytes)));
+    out->fits = out->bytes <= out->capacity;
+    return NNC_OK;
+}
+
+static nnc_status simulate(walk *w)
+{
+    nnc_sim_plan *out = w->out;
+    NNC_TRY(map_devices(w));
+    w->sim = out->sim = nnc_sim_create(w->c, 0);
+    NNC_NEED(w->sim, w->sink);
+    NNC_TRY(add_lanes(w));
+    NNC_TRY(add_commands(w));
+    NNC_TRY(nnc_sim_run(w->sim, w->sink));
+    out->total_ps = nnc_sim_end_ps(w->sim);
+    for (int32_t i = 0; i < out->n_cmd; i++)
+        out->span[i] = nnc_sim_span_of(w->sim, w->task[i]);
+    for (int d = 0; d < w->p->n_device; d++)
+        NNC_TRY(sum_device(w, d, &out->by_device[d]));
+    return NNC_OK;
+}
+
+nnc_status nnc_sim_plan_run(nnc_sim_plan *out, const nnc_plan *p, const nnc_cluster *c,
+    const nnc_sim_plan_options *o, nnc_sink *sink)
+{
+    static const nnc_sim_plan_options defaults = {.first = SEC_main, .last = SEC_main};
+    o = o ? o : &defaults;
+    const bool main_only = o->first == SEC_init && o->last == SEC_init;
+    const nnc_section first = main_only ? SEC_main : o->first,
+                      last = main_only ? SEC_main : o->last;
+    *out = (nnc_sim_plan){.first = nnc_plan_first(p, first), .n_device = p->n_device};
+    nnc_arena_init(&out->arena, 0);
+    out->n_cmd = p->end[last] - out->first;
+    nnc_arena *a = &out->arena;
+    walk w = {.p = p, .c = c, .o = o, .out = out, .sink = sink};
+    w.device = ARENA_NEW(a, int32_t, p->n_device + 1);
+    w.first_lane = ARENA_NEW(a, int, p->n_device + 1);
+    w.recorded = ARENA_NEW(a, int32_t, p->n_event + 1);
+    w.task = ARENA_NEW(a, int32_t, out->n_cmd + 1);
+    out->span = ARENA_NEW(a, nnc_sim_span, out->n_cmd + 1);
+    out->by_device = ARENA_NEW(a, nnc_sim_device, p->n_device + 1);
+    nnc_status st = NNC_OK;
+    if (!w.device || !w.first_lane || !w.recorded || !w.task || !out->span || !out->by_device)
+        st = nnc_nomem(sink);
+    for (int e = 0; !st && e < p->n_event; e++)
+        w.recorded[e] = -1;
+    if (!st)
+        st = simulate(&w);
+    if (st)
+        nnc_sim_plan_deinit(out);
+    return st;
+}
+
+void nnc_sim_plan_deinit(nnc_sim_plan *s)
+{
+    nnc_sim_destroy(s->sim);
+    nnc_arena_deinit(&s->arena);
+    *s = (nnc_sim_plan){0};
+}

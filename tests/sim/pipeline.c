@@ -1,0 +1,288 @@
+/* tests/sim/pipeline.c -- properties of simulated schedules: bubbles of GPipe and 1F1B, monotone times, collapsed replicas, size. The
+ * schedules are made here; the partitioner's own are tested there. */
+#include "sim/sim.h"
+#include "test.h"
+
+#define US ((int64_t)1000000)
+
+typedef struct pipeline {
+    int p, m; /* stages, micro-batches */
+    bool one_f_one_b;
+    int64_t f_ps, b_ps;
+    int replicas; /* data parallel; device = replica * p + stage unless collapsed */
+    bool collapsed;
+    const nnc_cluster *c; /* NULL: transfers take no time */
+    int64_t bytes, gradients;
+} pipeline;
+
+typedef struct built {
+    const pipeline *o;
+    nnc_sim *s;
+    int *lane, *comm; /* by replica and stage */
+    int32_t *f, *b; /* by replica, stage, micro-batch */
+    int32_t *last; /* by replica and stage */
+} built;
+
+static int at(const pipeline *o, int r, int s, int m)
+{
+    return (r * o->p + s) * o->m + m;
+}
+
+static int add(built *x, int r, int s, int64_t ps, bool backward)
+{
+    const int32_t device = x->o->c ? r * x->o->p + s : s;
+    return nnc_sim_add(x->s, &(nnc_sim_task){.kind = SIM_op,
+                                 .name = backward ? "B" : "F",
+                                 .category = backward ? "backward" : "forward",
+                                 .device = device,
+                                 .n_lane = 1,
+                                 .lane = &x->lane[r * x->o->p + s],
+                                 .work_ps = ps});
+}
+
+/* Order of one stage: all forwards, then all backwards; or p - s - 1 forwards, then one of each in turn. */
+static void add_stage(built *x, int r, int s)
+{
+    const pipeline *o = x->o;
+    const int warm = o->one_f_one_b ? (o->p - s - 1 < o->m ? o->p - s - 1 : o->m) : o->m;
+    int f = 0, b = 0;
+    while (f < warm) {
+        x->f[at(o, r, s, f)] = add(x, r, s, o->f_ps, false);
+        f++;
+    }
+    while (b < o->m) {
+        if (f < o->m) {
+            x->f[at(o, r, s, f)] = add(x, r, s, o->f_ps, false);
+            f++;
+        }
+        x->b[at(o, r, s, b)] = x->last[r * o->p + s] = add(x, r, s, o->b_ps, true);
+        b++;
+    }
+}
+
+/* `to` depends on `from`, in another stage of all replicas that the task represents. */
+static void connect(built *x, int r, int from_stage, int from, int to_stage, int to)
+{
+    const pipeline *o = x->o;
+    int32_t src[64], dst[64], dep = from;
+    if (!o->c) {
+        CHECK(nnc_sim_after(x->s, to, from));
+        return;
+    }
+    const int n = o->collapsed ? o->replicas : 1;
+    for (int k = 0; k < n; k++) {
+        src[k] = (r + k) * o->p + from_stage;
+        dst[k] = (r + k) * o->p + to_stage;
+    }
+    const int t = nnc_sim_copies(x->s,
+        &(nnc_sim_task){.kind = SIM_transfer,
+            .name = "send",
+            .device = -1,
+            .n_dep = 1,
+            .dep = &dep,
+            .bytes = o->bytes},
+        src, dst, n, test_sink);
+    CHECK(t >= 0 && nnc_sim_after(x->s, to, t));
+}
+
+/* Gradients of each stage are reduced over its replicas. */
+static void reduce(built *x, int s)
+{
+    const pipeline *o = x->o;
+    int32_t device[64], lane[64], dep[64];
+    const int n = o->collapsed ? 1 : o->replicas;
+    for (int r = 0; r < o->replicas; r++)
+        device[r] = r * o->p + s;
+    for (int r = 0; r < n; r++) {
+        lane[r] = x->comm[r * o->p + s];
+        dep[r] = x->last[r * o->p + s];
+    }
+    CHECK(nnc_sim_collectives(x->s,
+              &(nnc_sim_task){.kind = SIM_collective,
+                  .name = "allreduce",
+                  .device = -1,
+                  .n_lane = n,
+                  .lane = lane,
+                  .n_dep = n,
+                  .dep = dep,
+                  .bytes = o->gradients},
+              GROUP_allreduce, device, o->replicas, 1, test_sink) >= 0);
+}
+
+static nnc_sim *build(const pipeline *o)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    const int r = o->collapsed || !o->replicas ? 1 : o->replicas, n = r * o->p;
+    built x = {.o = o,
+        .s = nnc_sim_create(o->c, n),
+        .lane = ARENA_NEW(&a, int, n),
+        .comm = ARENA_NEW(&a, int, n),
+        .f = ARENA_NEW(&a, int32_t, n * o->m),
+        .b = ARENA_NEW(&a, int32_t, n * o->m),
+        .last = ARENA_NEW(&a, int32_t, n)};
+    for (int i = 0; i < n; i++) {
+        x.lane[i] = nnc_sim_lane(x.s, i, "compute");
+        x.comm[i] = nnc_sim_lane(x.s, i, "gradients");
+    }
+    for (int k = 0; k < r; k++)
+        for (int s = 0; s < o->p; s++)
+            add_stage(&x, k, s);
+    for (int k = 0; k < r; k++)
+        for (int s = 0; s + 1 < o->p; s++)
+            for (int m = 0; m < o->m; m++) {
+                connect(&x, k, s, x.f[at(o, k, s, m)], s + 1, x.f[at(o, k, s + 1, m)]);
+                connect(&x, k, s + 1, x.b[at(o, k, s + 1, m)], s, x.b[at(o, k, s, m)]);
+            }
+    for (int s = 0; s < o->p && o->replicas > 1; s++)
+        reduce(&x, s);
+    return x.s;
+}
+
+static int64_t run(const pipeline *o)
+{
+    nnc_sim *s = build(o);
+    CHECK_OK(nnc_sim_run(s, test_sink));
+    const int64_t end = nnc_sim_end_ps(s);
+    nnc_sim_destroy(s);
+    return end;
+}
+
+/* The bubble is (p-1)/(m+p-1) of the time: exactly, since times are integers. */
+TEST(bubbles_of_gpipe_and_1f1b)
+{
+    static const int sizes[][2] = {
+        {1, 1}, {2, 1}, {2, 4}, {4, 4}, {4, 32}, {8, 32}, {16, 64}, {5, 7}};
+    for (size_t i = 0; i < NNC_COUNT(sizes); i++)
+        for (int schedule = 0; schedule < 2; schedule++) {
+            const int64_t p = sizes[i][0], m = sizes[i][1];
+            const int64_t total = run(&(pipeline){.p = (int)p,
+                .m = (int)m,
+                .one_f_one_b = schedule,
+                .f_ps = 7 * US,
+                .b_ps = 14 * US});
+            CHECK_INT(total, (m + p - 1) * 21 * US);
+            const double bubble = 1 - (double)(m * 21 * US) / (double)total;
+            CHECK_NEAR(bubble, (double)(p - 1) / (double)(m + p - 1), 1e-12);
+        }
+}
+
+/* More bandwidth, or less latency, never takes longer. */
+TEST(time_is_monotone_in_the_links)
+{
+    NNC_LOCAL(nnc_text) json = {0};
+    nnc_status st;
+    char *text;
+    size_t n;
+    int64_t before = INT64_MAX;
+    CHECK_OK(st = nnc_file_read("models/hardware/gtx1080ti_x2.json", 0, &text, &n, test_sink));
+    for (int64_t gb = 1; !st && gb <= 64; gb *= 2) {
+        nnc_text_clear(&json);
+        const char *rate = strstr(text, "\"bytes_s\": 12000000000");
+        CHECK(rate != NULL);
+        nnc_putn(&json, text, (size_t)(rate - text));
+        nnc_printf(&json, "\"bytes_s\": %lld000000000%s", (long long)gb,
+            rate + strlen("\"bytes_s\": 12000000000"));
+        nnc_cluster *c = nnc_cluster_parse("test", nnc_text_str(&json), json.n, test_sink);
+        CHECK(c != NULL);
+        const int64_t end = run(&(pipeline){.p = 2,
+            .m = 8,
+            .one_f_one_b = true,
+            .f_ps = 300 * US,
+            .b_ps = 600 * US,
+            .c = c,
+            .bytes = 4 << 20});
+        CHECK(end < before);
+        before = end;
+        const int64_t ideal = 9 * 900 * US;
+        CHECK(end > ideal);
+        nnc_cluster_destroy(c);
+    }
+    nnc_free(text);
+    before = 0;
+    for (int64_t us = 0; us < 1000; us = us ? 4 * us : 1) { /* latency */
+        NNC_LOCAL(nnc_arena) a = {0};
+        nnc_sim *s = nnc_sim_create(NULL, 2);
+        const int x = nnc_sim_lane(s, 0, "a"), y = nnc_sim_lane(s, 1, "b"),
+                  link = nnc_sim_link(s, 1000000000);
+        nnc_use u[] = {{link, 1}};
+        const nnc_transfer t = {.latency_ps = us * US, .bytes_s = 1e9, .n_use = 1, .use = u};
+        for (int i = 0; i < 8; i++) {
+            int f = nnc_sim_add(
+                s, &(nnc_sim_task){.kind = SIM_op, .n_lane = 1, .lane = &x, .work_ps = 5 * US});
+            int send = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_transfer,
+                                          .device = -1,
+                                          .n_dep = 1,
+                                          .dep = &f,
+                                          .bytes = 3000,
+                                          .transfer = &t});
+            CHECK(nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_op,
+                                     .device = 1,
+                                     .n_lane = 1,
+                                     .lane = &y,
+                                     .work_ps = 5 * US,
+                                     .n_dep = 1,
+                                     .dep = &send}) >= 0);
+        }
+        CHECK_OK(nnc_sim_run(s, test_sink));
+        CHECK(nnc_sim_end_ps(s) > before);
+        before = nnc_sim_end_ps(s);
+        nnc_sim_destroy(s);
+    }
+}
+
+/* Replicas of which only one is simulated, with the links of all, take as long as when all are. */
+TEST(collapsed_replicas)
+{
+    static const struct {
+        const char *file;
+        int p, replicas;
+    } cases[] = {{"models/hardware/a100x8.json", 2, 4}, {"models/hardware/a100x8.json", 4, 2},
+        {"models/hardware/h100x1024.json", 8, 4}, {"models/hardware/p40x8.json", 2, 4},
+        {"models/hardware/cpu.json", 2, 2}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_cluster *c = nnc_cluster_load(cases[i].file, test_sink);
+        CHECK(c != NULL);
+        pipeline o = {.p = cases[i].p,
+            .m = 8,
+            .one_f_one_b = true,
+            .f_ps = 500 * US,
+            .b_ps = 900 * US,
+            .replicas = cases[i].replicas,
+            .c = c,
+            .bytes = 8 << 20,
+            .gradients = 40 << 20};
+        const int64_t all = run(&o);
+        o.collapsed = true;
+        const int64_t one = run(&o);
+        if (all - one > all / 1000000 || one - all > all / 1000000)
+            test_fail(__FILE__, __LINE__, "%s: all replicas take %lld ps, one %lld", cases[i].file,
+                (long long)all, (long long)one);
+        nnc_cluster_destroy(c);
+    }
+}
+
+/* 1,024 GPUs: 64 stages, 16 replicas in 512 micro-batches, one replica of each stage simulated. */
+TEST(thousand_devices)
+{
+    nnc_cluster *c = nnc_cluster_load("models/hardware/h100x1024.json", test_sink);
+    CHECK(c != NULL);
+    const int64_t start = nnc_now_ns();
+    pipeline o = {.p = 64,
+        .m = 512,
+        .one_f_one_b = true,
+        .f_ps = 2000 * US,
+        .b_ps = 4000 * US,
+        .replicas = 16,
+        .collapsed = true,
+        .c = c,
+        .bytes = 16 << 20,
+        .gradients = 256 << 20};
+    const int64_t end = run(&o);
+    const double s = (double)(nnc_now_ns() - start) * 1e-9;
+    printf("    64 stages x 512 micro-batches on 1,024 GPUs: %.3f s of step simulated in %.2f s\n",
+        (double)end * 1e-12, s);
+    CHECK(end > (512 + 63) * 6000 * US);
+    CHECK(end < (512 + 63) * 6000 * US / 100 * 130);
+    CHECK(s < 60); /* seconds; the bound is for loaded and sanitized builds */
+    nnc_cluster_destroy(c);
+}
