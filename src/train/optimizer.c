@@ -167,7 +167,7 @@ static nnc_ref sgd_change(optimizer *o, const bundle *b, nnc_ref grad)
 
 static nnc_ref adam_change(optimizer *o, const bundle *b, nnc_ref grad)
 {
-    states m = moments(o, b, "exp_avg"), v = moments(o, b, "exp_avg_sq");
+    states m = moments(o, b, "exp_avg"), v = moments(o, b, NNC_TRAIN_MOMENT2 + 1);
     nnc_ref m2 = mix(o, m.all, grad, o->t->beta1);
     nnc_ref v2 = mix(o, v.all, nnc_build2(o->g, OP_mul, grad, grad), o->t->beta2);
     update_states(o, b, m.part, m2, m.all, nnc_update);
