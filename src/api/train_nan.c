@@ -37,8 +37,7 @@ static bool is_sum(const trainer *t, const char *state)
     bool ends = t->accumulate > 1 && n > end && !strcmp(state + n - end, NNC_TRAIN_SUM);
     for (uint32_t i = 0; ends && i < t->model->n_node; i++) { /* or a weight of that name */
         const nnc_node *p = &t->model->node[i];
-        ends = p->op != OP_param || !t->model->value[p->out].name ||
-               strcmp(t->model->value[p->out].name, state) != 0;
+        ends = p->op != OP_param || !p->weight->name || strcmp(p->weight->name, state) != 0;
     }
     return ends;
 }

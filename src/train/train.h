@@ -21,9 +21,9 @@ enum { NNC_IGNORE_none = INT_MIN };
 
 /* Statistics that batch norms normalise by: those of the batch, which move the running ones, or the running ones, which stay. */
 typedef enum nnc_bn {
-    NNC_BN_auto, /* as the layer says (AT_bn), by default the batch's; of frozen layers the running ones */
+    NNC_BN_auto,  /* as the layer says (AT_bn), by default the batch's; of frozen layers the running ones */
     NNC_BN_train, /* the batch's, also of frozen layers */
-    NNC_BN_eval, /* the running ones */
+    NNC_BN_eval,  /* the running ones */
 } nnc_bn;
 
 typedef struct nnc_training {
@@ -40,9 +40,7 @@ typedef struct nnc_training {
     nnc_bn bn;
     int class_axis; /* cross_entropy: the dimension of the classes, from 0; negative: from the end */
     int ignore_index; /* cross_entropy: such targets are left out of loss and accuracy; NNC_IGNORE_none: there are none */
-    const char *const *freeze,
-        *const *
-            only; /* patterns: weights that are frozen; weights that are not, while all others are */
+    const char *const *freeze, *const *only; /* patterns: weights that are frozen; weights that are not, while all others are */
     int n_freeze, n_only;
     int accumulate; /* batches whose gradients' mean a step takes; 0: 1 */
     /* Gradients are computed of the loss times a scale, a state that starts with loss_scale (0: none). Where one is not finite, the step
@@ -59,8 +57,7 @@ static inline int nnc_class_axis(const nnc_training *t, int rank)
 }
 
 /* PyTorch's defaults. */
-#define NNC_TRAINING_DEFAULTS \
-    .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1, .class_axis = 1, \
+#define NNC_TRAINING_DEFAULTS .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1, .class_axis = 1, \
     .ignore_index = NNC_IGNORE_none, .scale_growth = 2000
 extern const nnc_training nnc_training_defaults;
 
@@ -70,13 +67,10 @@ extern const nnc_training nnc_training_defaults;
 #define NNC_TRAIN_SCALE1 "m_scale" /* adam, adamw without loss_scale: 1 / (1 - beta1^t) */
 #define NNC_TRAIN_SCALE2 \
     "v_scale" /* adam, adamw without loss_scale: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
-#define NNC_TRAIN_FIRST \
-    "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
+#define NNC_TRAIN_FIRST "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
 #define NNC_TRAIN_GRADIENT ".gradient" /* ends the name of the value that is a weight's gradient */
-#define NNC_TRAIN_SUM \
-    ".grad" /* ends the name of the state that is the sum of a weight's gradients, where they are accumulated */
-#define NNC_TRAIN_MOMENT2 \
-    ".exp_avg_sq" /* adam, adamw: ends the name of the state that is a weight's second moment */
+#define NNC_TRAIN_SUM ".grad" /* ends the name of the state that is the sum of a weight's gradients, where they are accumulated */
+#define NNC_TRAIN_MOMENT2 ".exp_avg_sq" /* adam, adamw: ends the name of the state that is a weight's second moment */
 #define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
 
 /* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of
@@ -100,8 +94,7 @@ typedef struct nnc_rate {
     double lr;
     int warmup; /* steps in which the rate grows linearly to its schedule's */
     double gamma; /* step: factor of each fall */
-    const char
-        *every; /* step: falls after each so many epochs ("30") or steps ("500steps"); NULL: not */
+    const char *every; /* step: falls after each so many epochs ("30") or steps ("500steps"); NULL: not */
     const char *const *at; /* step: falls after these epochs or steps */
     int n_at;
     double min; /* cosine: what it falls to, at the end */
