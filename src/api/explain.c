@@ -125,6 +125,28 @@ static void put_member(nnc_text *t, const nnc_remark *r)
     nnc_putc(t, '\n');
 }
 
+/* Equal lines, as of an optimizer's many weights, once with their number. */
+static void put_members(nnc_text *t, const entry *e, size_t n)
+{
+    for (size_t i = 0, times; i < n; i += times) {
+        NNC_LOCAL(nnc_text) line = {0};
+        put_member(&line, e[i].r);
+        bool same = true;
+        for (times = 1; same && i + times < n; times += same) {
+            NNC_LOCAL(nnc_text) next = {0};
+            put_member(&next, e[i + times].r);
+            t->oom |= next.oom;
+            same = !strcmp(nnc_text_str(&line), nnc_text_str(&next));
+        }
+        t->oom |= line.oom;
+        nnc_puts(t, nnc_text_str(&line));
+        if (times == 1 || !t->n)
+            continue;
+        t->n--; /* the line's end */
+        nnc_printf(t, "  (%zu times)\n", times);
+    }
+}
+
 static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
 {
     const nnc_remark *r = e[g->first].r;
@@ -143,8 +165,7 @@ static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
     t->oom |= line.oom;
     if (g->n <= shown + 1) /* "1 more" would take the same line */
         shown = g->n;
-    for (size_t i = 0; i < shown; i++)
-        put_member(t, e[g->first + i].r);
+    put_members(t, e + g->first, shown);
     if (g->n > shown) {
         nnc_printf(t, "         and %zu more, the last: ", g->n - shown);
         put_where(t, e[g->first + g->n - 1].r, 1);

@@ -30,7 +30,7 @@ static int64_t first_bad(const nnc_type *t, const void *data)
     return -1;
 }
 
-/* Is the state a sum of gradients, which the next step begins anew? With a loss scale it may be infinite: that step was skipped. */
+/* Is the state a sum of gradients, which the next step replaces? With a loss scale it may be infinite: that step was skipped. */
 static bool is_sum(const trainer *t, const char *state)
 {
     const size_t n = strlen(state), end = strlen(NNC_TRAIN_SUM);

@@ -95,8 +95,8 @@ static double cell(const nnc_text *csv, int row, const char *column)
     return at ? strtod(p, NULL) : NAN;
 }
 
-/* Weights whose names are none of a graph's values: of layers without a name, with a dash, and two that differ in it only. What is saved is
- * what was trained, and a checkpoint holds each weight once. */
+/* Weights of layers without a name, with a dash in it, and of two that differ in it only: a graph's values have other names. What is saved
+ * is what was trained, and a checkpoint holds each weight once. */
 TEST(trained_weights_of_any_name)
 {
     static const char *const names[][2] = {{"", ""}, {"\"name\": \"a-b\", ", "\"name\": \"a_b\", "},

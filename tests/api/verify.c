@@ -269,8 +269,8 @@ TEST(views_of_trained_weights)
     nnc_model_close(m);
 }
 
-/* Of scores that hardly differ the gradients of queries and keys are 0 but for rounding: these values are not the layer's, whose gradient is
- * that of the values. */
+/* Of scores that hardly differ the gradients of queries and keys are 0 but for rounding: these values are not the layer's, whose gradient
+ * is that of the values. */
 TEST(gradients_that_nearly_vanish)
 {
     static const char text[] = "{\"inputs\": {\"x\": [5, 7, 6]}, \"layers\": [{\"op\": \"linear\", "
