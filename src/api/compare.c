@@ -254,10 +254,17 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     c->sink = sink;
     c->paired[0] = c->paired[1] = NO_PAIRS;
     nnc_arena_init(&c->arena, 0);
+    nnc_graph *step = NULL;
+    if (c->o->training) {
+        NNC_NEED(step = nnc_graph_clone(m, sink), sink);
+        nnc_judged_moments(step);
+        c->model = step;
+    }
     nnc_status st = compare(c);
     if (!st)
         st = nnc_compare_print(c, f, out);
     *agrees = c->agrees;
     release(c);
+    nnc_graph_destroy(step);
     return st;
 }

@@ -83,6 +83,7 @@ struct nnc_session {
     void (*beside)(void *ctx); /* once, while the device computes the next run */
     void *beside_ctx;
     nnc_index_use *index;  /* by input */
+    const char **state;    /* names of the states */
 };
 
 /* Finds the tables that the elements of input i index in the model as written. */

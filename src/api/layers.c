@@ -45,6 +45,20 @@ void nnc_judged_lr(const nnc_plan *p, void *const *input)
             *(float *)input[i] = 1024;
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = s ? strlen(s) : 0, m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+void nnc_judged_moments(nnc_graph *g)
+{
+    static const float usual = 1e-2F;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param && ends_with(g->node[i].weight->name, NNC_TRAIN_MOMENT2))
+            g->node[i].weight->shift = usual * usual;
+}
+
 static bool is_output(const nnc_graph *g, nnc_ref r)
 {
     for (uint32_t i = 0; i < g->n_output; i++)
@@ -119,12 +133,6 @@ static bool *results_of_layers(const nnc_graph *g, nnc_arena *a)
             result[g->node[i].in[k]] |= !from || !to || strcmp(from, to) != 0;
         }
     return result;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = s ? strlen(s) : 0, m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
 }
 
 static const char *name_of(const nnc_graph *g, nnc_ref state)
@@ -308,19 +316,22 @@ static int which_layer(layers *l, const value *v, side *s, bool *within_limit)
     return best;
 }
 
-/* The value's error against its own float64 value, where that is known. */
-static nnc_status own_error(layers *l, int which, nnc_reference *own, const value *v, double *nmse)
+/* Is the value right as its own float64 value, where that is known, while e is its error as a layer's? A value that is 0 but for rounding,
+ * as gradients may be, is wrong by as much as it has: by little of what the layer's value has. */
+static nnc_status is_other(
+    layers *l, int which, nnc_reference *own, const value *v, const nnc_error *e, bool *other)
 {
     const nnc_graph *g = l->program[which]->graph;
     side s = {.there = true};
     if (!own->value)
         NNC_TRY(nnc_reference_make(g, l->input, nnc_env_threads(l->env), own, l->sink));
     const layers as = {.reference = *own};
-    *nmse = INFINITY;
-    if (own->ran) {
-        add_errors(&as, v->output, v->type, v->data, NULL, &s);
-        *nmse = nnc_error_nmse(&s.e);
-    }
+    *other = false;
+    if (!own->ran)
+        return NNC_OK;
+    add_errors(&as, v->output, v->type, v->data, NULL, &s);
+    *other = nnc_error_nmse(&s.e) < FAR * nnc_error_nmse(e) ||
+             (!s.e.mismatched && s.e.n == e->n && s.e.diff2 < FAR * e->diff2);
     return NNC_OK;
 }
 
@@ -328,8 +339,7 @@ static nnc_status own_error(layers *l, int which, nnc_reference *own, const valu
 static nnc_status place(layers *l, int which, nnc_reference *own, value *v)
 {
     side s = {.there = true};
-    bool within_limit;
-    double nmse = INFINITY;
+    bool within_limit, other = false;
     if (v->output < l->n_output) { /* known by its number */
         add_errors(l, v->output, v->type, v->data, NULL, &s);
         keep_nearer(l, v->output, which, &s, v);
@@ -339,11 +349,18 @@ static nnc_status place(layers *l, int which, nnc_reference *own, value *v)
     if (i < 0)
         return NNC_OK;
     if (!within_limit)
+<<<<<<< HEAD
         NNC_TRY(own_error(l, which, own, v, &nmse));
     if (within_limit || !(nmse < FAR * nnc_error_nmse(&s.e)))
         keep_nearer(l, i, which, &s, v);
     else
+=======
+        NNC_TRY(is_other(l, which, own, v, &s.e, &other));
+    if (other)
+>>>>>>> use
         l->at[i].side[which].other = true;
+    else
+        keep_nearer(&l->at[i], which, &s, v->origin);
     return NNC_OK;
 }
 
@@ -446,7 +463,9 @@ nnc_status nnc_layers_verify(
     l->o = o;
     l->sink = sink;
     NNC_NEED((l->model = nnc_graph_clone(m, sink)), sink);
-    if (!o->training)
+    if (o->training)
+        nnc_judged_moments(l->model);
+    else
         nnc_drop_updates(l->model);
     for (int k = 0; k < SIDES; k++)
         NNC_TRY(compile(l, l->model, k));

@@ -26,6 +26,23 @@ static void warn_slow(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
     e->said_slow |= n > 0;
 }
 
+/* A state is called as its weight is: names of values in graphs have letters, digits, `_` and `.` only. */
+static nnc_status name_states(nnc_session *s, nnc_sink *sink)
+{
+    const nnc_plan *p = s->plan;
+    NNC_FREED const char **weight = nnc_calloc((size_t)p->n_tensor + 1, sizeof *weight);
+    s->state = nnc_calloc((size_t)p->n_update + 1, sizeof *s->state);
+    NNC_NEED(weight && s->state, sink);
+    for (int c = 0; c < p->n_cmd; c++)
+        if (p->cmd[c].kind == CMD_weight)
+            weight[p->cmd[c].arg[0]] = p->weight[p->cmd[c].item].name;
+    for (int i = 0; i < p->n_update; i++) {
+        const int32_t t = p->update[i].state;
+        s->state[i] = weight[t] ? weight[t] : p->tensor[t].name;
+    }
+    return NNC_OK;
+}
+
 nnc_status nnc_session_create_with(
     nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink)
 {
@@ -60,6 +77,8 @@ nnc_status nnc_session_create_with(
     for (int i = 0; !st && i < a->plan->n_input; i++)
         st = nnc_input_index(a, i, &s->index[i]);
     if (!st)
+        st = name_states(s, sink);
+    if (!st)
         st = nnc_exec_create(a->plan, &o, &s->exec, sink);
     if (!st && a->chunks > 1)
         st = nnc_session_stream_open(s, sink);
@@ -85,6 +104,7 @@ void nnc_session_destroy(nnc_session *s)
     nnc_stage_destroy(s->stage);
     nnc_exec_destroy(s->exec);
     nnc_free(s->index);
+    nnc_free(s->state);
     nnc_free(s);
 }
 
@@ -247,8 +267,7 @@ static const nnc_ptensor *state_at(const nnc_session *s, int i)
 
 const char *nnc_session_state_name(const nnc_session *s, int i)
 {
-    const nnc_ptensor *t = state_at(s, i);
-    return t ? t->name : NULL;
+    return state_at(s, i) ? s->state[i] : NULL;
 }
 
 const nnc_type *nnc_session_state_type(const nnc_session *s, int i)

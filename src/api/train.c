@@ -329,9 +329,10 @@ static nnc_status train_rest(trainer *t)
     while (t->at < t->per_epoch && t->step < t->steps && !t->stopped) {
         NNC_TRY(take_step(t));
         t->stopped = t->o->stop && *t->o->stop && t->step < t->steps;
+        if (!t->stopped && !(every && t->step % every == 0))
+            continue;
         const int64_t begin = nnc_now_ns();
-        if (t->stopped || (every && t->step % every == 0))
-            NNC_TRY(checkpoint(t));
+        NNC_TRY(checkpoint(t));
         t->times.checkpoint += nnc_now_ns() - begin;
     }
     return NNC_OK;

@@ -230,22 +230,22 @@ static spent divide(const step_times *s, int64_t ns, nnc_data_times load)
     return x;
 }
 
-static double seconds(int64_t ns)
-{
-    return (double)ns * 1e-9;
-}
-
+/* In seconds, or milliseconds where the epoch computes for less than one. */
 static void print_spent(nnc_text *out, const spent *x)
 {
-    nnc_printf(out, "compute %.3g s (forward %.3g, backward%s %.3g", seconds(x->compute),
-        seconds(x->forward), x->whole ? " and optimizer" : "", seconds(x->backward));
+    const bool ms = x->compute < 1000000000;
+    const double unit = ms ? 1e-6 : 1e-9;
+    const char *name = ms ? "ms" : "s";
+    nnc_printf(out, "compute %.3g %s (forward %.3g, backward%s %.3g", unit * (double)x->compute, name,
+        unit * (double)x->forward, x->whole ? " and optimizer" : "", unit * (double)x->backward);
     if (!x->whole)
-        nnc_printf(out, ", optimizer %.3g", seconds(x->optimizer));
+        nnc_printf(out, ", optimizer %.3g", unit * (double)x->optimizer);
     if (x->communication)
-        nnc_printf(out, ", communication %.3g", seconds(x->communication));
-    nnc_printf(out, "), load %.3g s, waited %.3g s", seconds(x->load), seconds(x->wait));
+        nnc_printf(out, ", communication %.3g", unit * (double)x->communication);
+    nnc_printf(out, "), load %.3g %s, waited %.3g %s", unit * (double)x->load, name,
+        unit * (double)x->wait, name);
     if (x->checkpoint > x->compute / 100)
-        nnc_printf(out, ", checkpoints %.3g s", seconds(x->checkpoint));
+        nnc_printf(out, ", checkpoints %.3g %s", unit * (double)x->checkpoint, name);
     nnc_putc(out, '\n');
 }
 

@@ -109,6 +109,9 @@ nnc_status open_model(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_forward(&with, w, sink));
     nnc_model *forward = w->model;
     nnc_status st = nnc_train_read(forward, &with.train, &a, sink);
+    if (o->compare.compile.precision == NNC_PRECISION_f16 && with.train.of.loss_scale == 0)
+        with.train.of.loss_scale =
+            1; /* the graph that nnc train has; its scale might skip the step */
     if (!st)
         st = nnc_train_graph(forward, &with.train.of, &w->model, sink);
     if (w->model != forward)

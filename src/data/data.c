@@ -249,8 +249,9 @@ static nnc_status divide(nnc_data *d, nnc_sink *sink)
         if (p->n < d->batch && (p == t || (v->source && d->pad == NNC_DATA_none)))
             return nnc_fail0(sink, NNC_E_MODEL,
                 "%lld samples for %s are less than a batch of %lld: set a smaller one (--set "
-                "batch=...)",
-                (long long)p->n, p == t ? "training" : "validation", (long long)d->batch);
+                "batch=...)%s",
+                (long long)p->n, p == t ? "training" : "validation", (long long)d->batch,
+                p == t && share > 0 ? " or a smaller --validation" : "");
     d->shuffled = ARENA_NEW(&d->arena, int64_t, t->n);
     NNC_NEED(d->shuffled, sink);
     return NNC_OK;

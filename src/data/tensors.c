@@ -174,11 +174,15 @@ static nnc_status check_classes(const column *c, int64_t classes, int64_t ignore
     uint64_t x;
     for (int64_t i = 0; i < n && classes; i++) {
         const int64_t v = nnc_get_i64(of, aligned(of, c->at, i, &x), 0);
-        if ((v < 0 || v >= classes) && v != ignored)
-            return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = c->file},
-                "%s has class %lld at %lld; the model's prediction has classes 0 to %lld%s",
-                c->name, (long long)v, (long long)i, (long long)classes - 1,
-                v == -100 || v == -1 || v == 255 ? "; --ignore-index leaves such targets out" : "");
+        char at[40] = "";
+        if ((v >= 0 && v < classes) || v == ignored)
+            continue;
+        if (c->numbers > 1)
+            nnc_snprintf(at, sizeof at, ", number %lld", (long long)(i % c->numbers));
+        return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = c->file},
+            "%s has class %lld in row %lld%s; the model's prediction has classes 0 to %lld%s",
+            c->name, (long long)v, (long long)(i / c->numbers), at, (long long)classes - 1,
+            v == -100 || v == -1 || v == 255 ? "; --ignore-index leaves such targets out" : "");
     }
     return NNC_OK;
 }

@@ -124,6 +124,8 @@ void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name)
     if (g->value[r].name && !strcmp(g->value[r].name, name))
         return;
     char *s = clean_name(g, name);
+    if (s && g->value[r].name && !strcmp(g->value[r].name, s))
+        return;
     if (s && !nnc_name_claim(g, s, r) && g->status == NNC_OK) {
         char *base = s;
         do {

@@ -643,7 +643,7 @@ static bool run(ox *x)
     x->g->device = -1;
     if (!add_inputs(x, &s, &g) || ox_run_graph(x, &s, &g))
         return false;
-    if (!report_refusals(x) || !add_outputs(x, &s, &g))
+    if (!report_refusals(x) || !add_outputs(x, &s, &g) || !ox_separate_statistics(x))
         return false;
     x->g->origin = NULL;
     x->g->loc = (nnc_loc){0};

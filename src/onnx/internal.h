@@ -359,6 +359,8 @@ nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g);
 ox_value *ox_lookup(ox_scope *s, const char *name);
 bool ox_define(ox *x, ox_scope *s, const char *name, ox_value v);
 bool ox_nomem(ox *x); /* false */
+/* statistics.c. Running statistics of x's graph that are weights as well become params of their own, in front of tidying. */
+bool ox_separate_statistics(ox *x);
 bool ox_stop(ox *x, nnc_status st); /* records the first failure; false */
 
 /* Weights and constants (weights.c). */

@@ -138,6 +138,10 @@ static const char *blocker(pass *p, const run *r)
     for (int i = 0; i < r->n; i++)
         if (!on_one_device(&p->g->node[r->node[i]], a))
             return "they are placed on different devices";
+    for (int i = 0; i < r->n; i++)
+        if (nnc_is_in_place(&p->g->node[r->node[i]])) /* its results are parts of other values */
+            return remark_text(
+                p, "the %s between them is in place", node_word(p, &p->g->node[r->node[i]]));
     if (s->dtype != DT_f32 && s->dtype != DT_f64)
         return remark_text(p, "kernels of several products are of f32 or f64, not of %s",
             nnc_dtype_name((nnc_dtype)s->dtype));

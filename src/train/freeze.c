@@ -4,19 +4,30 @@
 #include <fnmatch.h>
 #include <string.h>
 
-/* Does the pattern match the weight's name ("features.0.weight"), or its layer: the path, with or without "/layers/", or the part of the
- * name before the last dot? */
+/* Does the pattern match a name, or what it begins with before one of the separators: "layer1" and "layer1.0" of "layer1.0.weight"? */
+static bool matches_part(const char *pattern, const char *name, char separator)
+{
+    char part[4096]; /* longer than the names and paths of model files */
+    if (!fnmatch(pattern, name, 0))
+        return true;
+    snprintf(part, sizeof part, "%s", name);
+    for (char *end = strrchr(part, separator); end && end > part; end = strrchr(part, separator)) {
+        *end = 0;
+        if (!fnmatch(pattern, part, 0))
+            return true;
+    }
+    return false;
+}
+
+/* Does the pattern match the weight's name ("features.0.weight"), or its layer or a group around it: the beginning of the name, or of the
+ * path, with or without "/layers/"? */
 static bool matches(const char *pattern, const nnc_node *n)
 {
-    const char *name = n->weight && n->weight->name ? n->weight->name : "", *path = n->origin;
-    const char *dot = strrchr(name, '.');
-    char layer[256];
-    snprintf(layer, sizeof layer, "%.*s", dot ? (int)(dot - name) : 0, name);
-    if (!fnmatch(pattern, name, 0) || (*layer && !fnmatch(pattern, layer, 0)))
+    const char *name = n->weight && n->weight->name ? n->weight->name : "",
+               *path = n->origin ? n->origin : "";
+    if (matches_part(pattern, name, '.') || matches_part(pattern, path, '/'))
         return true;
-    if (path && !fnmatch(pattern, path, 0))
-        return true;
-    return path && !strncmp(path, "/layers/", 8) && !fnmatch(pattern, path + 8, 0);
+    return !strncmp(path, "/layers/", 8) && matches_part(pattern, path + 8, '/');
 }
 
 static bool any(const char *const *pattern, int n, const nnc_node *param)
@@ -40,7 +51,8 @@ static nnc_status check(
             }
         if (!found)
             return nnc_fail0(sink, NNC_E_USAGE,
-                "%s=%s matches no weight; patterns are of weights' names (%s) and of layers' paths",
+                "%s=%s matches no weight; patterns are of weights' names (%s), layers' names and "
+                "paths",
                 flag, pattern[i], like ? like : "the model has no weights");
     }
     return NNC_OK;

@@ -198,7 +198,7 @@ static nnc_ref sgd_change(optimizer *o, const bundle *b, nnc_ref grad)
 
 static nnc_ref adam_change(optimizer *o, const bundle *b, nnc_ref grad)
 {
-    states m = moments(o, b, "exp_avg"), v = moments(o, b, "exp_avg_sq");
+    states m = moments(o, b, "exp_avg"), v = moments(o, b, NNC_TRAIN_MOMENT2 + 1);
     nnc_ref m2 = mix(o, m.all, grad, o->t->beta1);
     nnc_ref v2 = mix(o, v.all, nnc_build2(o->g, OP_mul, grad, grad), o->t->beta2);
     update_states(o, b, m.part, m2, m.all, nnc_update);
@@ -245,7 +245,7 @@ void move_statistics(
 static void accumulate(optimizer *o, bundle *b, nnc_ref first)
 {
     nnc_graph *g = o->g;
-    states was = moments(o, b, "grad");
+    states was = moments(o, b, NNC_TRAIN_SUM + 1);
     nnc_ref sum = nnc_build3(g, OP_select, first, b->grad, nnc_build2(g, OP_add, was.all, b->grad));
     update_states(o, b, was.part, sum, NNC_NONE, nnc_accumulate);
     b->grad = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
@@ -271,13 +271,17 @@ static void unscale(optimizer *o, int n, bundle *b)
     o->ok = nnc_build2(g, OP_le, most, number(o, FLT_MAX));
 }
 
+/* 2^127, the largest power of two in f32: half of infinity is infinite, so the scale would never come back from there. */
+#define MOST_SCALE 0x1p127
+
 /* Halves the scale where the step is skipped, doubles it after many that are not. */
 static void update_scale(optimizer *o)
 {
     nnc_graph *g = o->g;
     nnc_ref good = number_state(o, "loss_scale.good", 0), more = number_op(g, OP_add, good, 1);
     nnc_ref grows = number_op(g, OP_ge, more, o->t->scale_growth);
-    nnc_ref kept = nnc_build3(g, OP_select, grows, number_op(g, OP_mul, o->scale, 2), o->scale);
+    nnc_ref twice = number_op(g, OP_min, number_op(g, OP_mul, o->scale, 2), MOST_SCALE);
+    nnc_ref kept = nnc_build3(g, OP_select, grows, twice, o->scale);
     nnc_ref count = nnc_build3(g, OP_select, grows, number(o, 0), more);
     nnc_update(g, good, if_finite(o, count, number(o, 0)));
     nnc_update(g, o->scale, if_finite(o, kept, number_op(g, OP_mul, o->scale, 0.5)));

@@ -1,5 +1,5 @@
 /* train/schedule.c -- the learning rate of each step. */
-#include "train/train.h"
+#include "train/internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,8 @@ nnc_status nnc_rate_check(const nnc_rate *r, nnc_sink *sink)
         const char *text = i < 0 ? r->every : r->at[i];
         if (text && !steps_of(text, 1))
             return nnc_fail0(sink, NNC_E_USAGE,
-                "expected a number of epochs (30) or of steps (500steps), found `%s`", text);
+                "%s: expected a number of epochs (30) or of steps (500steps), found `%s`",
+                i < 0 ? "--decay-every" : "--decay-at", text);
     }
     if (r->schedule != NNC_LR_step && drops)
         return nnc_fail0(
@@ -32,6 +33,7 @@ nnc_status nnc_rate_check(const nnc_rate *r, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--schedule=step needs --decay-every=N or --decay-at=N,..: when the learning rate "
             "falls");
+    warn_unused_rate(r, sink);
     return NNC_OK;
 }
 

@@ -405,6 +405,7 @@ static nnc_status make(
 nnc_status nnc_train_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink)
 {
+    warn_unused(t, sink);
     return make(m, t, false, out, sink);
 }
 

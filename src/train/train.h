@@ -70,6 +70,8 @@ extern const nnc_training nnc_training_defaults;
 #define NNC_TRAIN_FIRST "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
 #define NNC_TRAIN_GRADIENT ".gradient" /* ends the name of the value that is a weight's gradient */
 #define NNC_TRAIN_OPTIMIZER "/optimizer" /* the path of the updates' nodes */
+#define NNC_TRAIN_SUM ".grad" /* ends the name of the state that is the sum of a weight's gradients, where they are accumulated */
+#define NNC_TRAIN_MOMENT2 ".exp_avg_sq" /* adam, adamw: ends the name of the state that is a weight's second moment */
 #define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
 
 /* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of

@@ -55,14 +55,16 @@ static nnc_train_options options_of(const fixture *f)
     return o;
 }
 
-static nnc_status train(
-    const fixture *f, int batch, const char *weights, const nnc_train_options *o, nnc_text *out)
+/* names: of the two layers, with their keys */
+static nnc_status train_named(const fixture *f, const char *const names[2], int batch,
+    const char *weights, const nnc_train_options *o, nnc_text *out)
 {
     char json[300];
     snprintf(json, sizeof json,
-        "{\"inputs\": {\"x\": [%d, 8]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
-        "\"out\": 12}, \"relu\", {\"op\": \"linear\", \"name\": \"b\", \"out\": 4}]}",
-        batch);
+        "{\"inputs\": {\"x\": [%d, 8]}, \"layers\": [{\"op\": \"linear\", %s\"out\": 12}, "
+        "\"relu\", "
+        "{\"op\": \"linear\", %s\"out\": 4}]}",
+        batch, names[0], names[1]);
     const nnc_model_options with = {.weights = weights, .seed = 3};
     nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), &with, test_sink);
     if (!g)
@@ -70,6 +72,13 @@ static nnc_status train(
     const nnc_status s = nnc_train(f->e, g, o, NNC_CSV, out, test_sink);
     nnc_graph_destroy(g);
     return s;
+}
+
+static nnc_status train(
+    const fixture *f, int batch, const char *weights, const nnc_train_options *o, nnc_text *out)
+{
+    static const char *const names[] = {"\"name\": \"a\", ", "\"name\": \"b\", "};
+    return train_named(f, names, batch, weights, o, out);
 }
 
 /* The number in this column of row `row` (0 is the head) of a table. */
@@ -84,6 +93,38 @@ static double cell(const nnc_text *csv, int row, const char *column)
     for (; k > 0; k--)
         p += strcspn(p, ",") + 1;
     return at ? strtod(p, NULL) : NAN;
+}
+
+/* Weights of layers without a name, with a dash in it, and of two that differ in it only: a graph's values have other names. What is saved
+ * is what was trained, and a checkpoint holds each weight once. */
+TEST(trained_weights_of_any_name)
+{
+    static const char *const names[][2] = {{"", ""}, {"\"name\": \"a-b\", ", "\"name\": \"a_b\", "},
+        {"\"name\": \"a_b\", ", "\"name\": \"a-b\", "}};
+    fixture f;
+    char checkpoint[300];
+    CHECK(begin(&f));
+    snprintf(checkpoint, sizeof checkpoint, "%s/c.npz", f.dir);
+    for (size_t i = 0; i < NNC_COUNT(names); i++) {
+        NNC_LOCAL(nnc_text) first = {0}, again = {0};
+        nnc_train_options o = options_of(&f);
+        nnc_tensors *c = NULL;
+        o.epochs = 2;
+        o.save = f.save;
+        o.checkpoint = checkpoint;
+        CHECK_OK(train_named(&f, names[i], 8, NULL, &o, &first));
+        CHECK_OK(nnc_tensors_open(checkpoint, NULL, &c, test_sink));
+        CHECK_INT(nnc_tensors_count(c), 4 + 3); /* and position, sums, options */
+        nnc_tensors_close(c);
+        o = options_of(&f);
+        o.rate.lr = 0;
+        CHECK_OK(train_named(&f, names[i], 8, f.save, &o, &again));
+        const double loss = cell(&first, 2, "validation_loss");
+        CHECK(fabs(cell(&again, 1, "validation_loss") - loss) < 1e-6 * loss);
+        CHECK(cell(&first, 1, "validation_loss") > loss * 1.001);
+        unlink(checkpoint);
+    }
+    end(&f);
 }
 
 /* Loss and accuracy of a validation are those of all samples, whatever the batch. */

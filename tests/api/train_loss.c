@@ -132,7 +132,9 @@ TEST(weights_frozen_by_pattern)
         const char *freeze, *only;
         int base, head;
     } cases[] = {{NULL, NULL, 6, 2}, {"base.*", NULL, 0, 2}, {"0/base/*", NULL, 0, 2},
-        {"base.a", NULL, 4, 2}, {NULL, "head", 0, 2}, {"head.weight", "base.a,head.*", 2, 1}};
+        {"base.a", NULL, 4, 2}, {NULL, "head", 0, 2}, {"head.weight", "base.a,head.*", 2, 1},
+        {"base", NULL, 0, 2}, {"/layers/0/base", NULL, 0, 2}, {"0", NULL, 0, 2},
+        {NULL, "bas?", 6, 0}, {NULL, "1/head", 0, 2}};
     for (size_t i = 0; i < NNC_COUNT(cases); i++) {
         nnc_training t = nnc_training_defaults;
         nnc_graph *step = NULL;
@@ -155,4 +157,22 @@ TEST(weights_frozen_by_pattern)
     t.n_freeze = 1;
     CHECK_INT(step_of(json, &t, &step), NNC_E_USAGE);
     CHECK_DIAG("--freeze=bas.* matches no weight");
+}
+
+/* Some layers have weights with names of two parts: they are the layer's, too. */
+TEST(weights_of_attention_frozen_by_layer)
+{
+    static const char json[] =
+        "{\"inputs\": {\"x\": [4, 3, 4]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+        "\"out\": 4}, {\"op\": \"multihead_attention\", \"name\": \"b\", \"heads\": 2}, "
+        "\"flatten\"]}";
+    const char *layer = "b";
+    nnc_training t = nnc_training_defaults;
+    nnc_graph *step = NULL;
+    t.only = &layer;
+    t.n_only = 1;
+    CHECK_OK(step_of(json, &t, &step));
+    CHECK_INT(states_named(step, "b."), 4);
+    CHECK_INT(states_named(step, "a."), 0);
+    nnc_graph_destroy(step);
 }

@@ -118,6 +118,28 @@ TEST(nan_of_a_layer)
     close_place(&p);
 }
 
+/* The loss scale makes gradients infinite, so the step is skipped: nothing else is wrong, also where their sums are a state. A scale that
+ * grows with each step stays finite. */
+TEST(infinite_sums_of_a_skipped_step)
+{
+    place p;
+    open_place(&p);
+    nnc_train_options o = options(&p);
+    for (int i = 0; i < ROWS * WIDE; i++)
+        (&samples[0][0])[i] *= 100;
+    o.of.accumulate = 2;
+    o.of.loss_scale = 3e38;
+    o.steps = 1;
+    CHECK_OK(train(&p, one, &o));
+    memset(samples, 0, sizeof samples);
+    o = options(&p);
+    o.of.loss_scale = 0x1p120;
+    o.of.scale_growth = 1;
+    o.epochs = 4;
+    CHECK_OK(train(&p, one, &o)); /* gradients of samples that are 0 are 0 at any scale */
+    close_place(&p);
+}
+
 /* Samples are 0 but for one of step 2, whose update overflows. The loss of step 2 is finite, that of step 3 is not: the steps are taken
  * again, from the first or from the checkpoint. */
 TEST(nan_of_an_earlier_update)

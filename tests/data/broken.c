@@ -224,7 +224,7 @@ TEST(classes_below_zero)
         (const nnc_type *const[]){&tx, &ty}, (const void *const[]){x, y});
     const nnc_data_options o = {.path = td_path("a.npz")};
     CHECK_INT(nnc_data_open(&o, 2, in, 3, &d, test_sink), NNC_E_MODEL);
-    CHECK_DIAG("target has class -1 at 3; the model's prediction has classes 0 to 2");
+    CHECK_DIAG("target has class -1 in row 3; the model's prediction has classes 0 to 2");
     in[1].ignored = -1;
     CHECK_OK(nnc_data_open(&o, 2, in, 3, &d, test_sink));
     nnc_data_close(d);

@@ -45,6 +45,22 @@ TEST(a_small_net)
     CHECK_DIAG("its first dimension (batch) is taken as 1; --shapes sets it");
 }
 
+/* As exporters write a model that is not trained yet: equal tensors are one. Training moves the statistics and the weights apart. */
+TEST(statistics_that_are_weights)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "2 4 8 8");
+    om_floats(&m, "s", "4", 1);
+    om_floats(&m, "b", "4", 0.5f);
+    om_floats(&m, "mean", "4", 0.1f);
+    om_node(&m, "BatchNormalization", "x s b b s", "y1", "");
+    om_node(&m, "BatchNormalization", "y1 s b mean s", "y2", "");
+    om_output(&m, "y2");
+    HAS(om_parse(&m, NULL), "batchnorm %x, %s, %b, %__y1.running_mean, %__y1.running_var",
+        "%s, %b, %mean, %__y2.running_var", "\"/y1.running_mean\"", "\"/y1.running_var\"",
+        "\"/y2.running_var\"", "!\"/y2.running_mean\"");
+}
+
 TEST(shapes_are_given)
 {
     om m = {0};
