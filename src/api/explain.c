@@ -208,7 +208,6 @@ static void put_saved(nnc_text *t, const row *r)
     nnc_putc(t, '\n');
 }
 
-<<<<<<< HEAD
 /* What comes before the layers: "27x relu computed again (8.5 MiB): ". */
 static void put_label(nnc_text *t, const row *r, bool rules)
 {
@@ -256,31 +255,6 @@ static void put_row(nnc_text *t, const row *r, bool rules, size_t more)
 }
 
 static void put_title(nnc_text *t, const entry *e, const group *g, bool rules)
-=======
-/* Equal lines, as of an optimizer's many weights, once with their number. */
-static void put_members(nnc_text *t, const entry *e, size_t n)
-{
-    for (size_t i = 0, times; i < n; i += times) {
-        NNC_LOCAL(nnc_text) line = {0};
-        put_member(&line, e[i].r);
-        bool same = true;
-        for (times = 1; same && i + times < n; times += same) {
-            NNC_LOCAL(nnc_text) next = {0};
-            put_member(&next, e[i + times].r);
-            t->oom |= next.oom;
-            same = !strcmp(nnc_text_str(&line), nnc_text_str(&next));
-        }
-        t->oom |= line.oom;
-        nnc_puts(t, nnc_text_str(&line));
-        if (times == 1 || !t->n)
-            continue;
-        t->n--; /* the line's end */
-        nnc_printf(t, "  (%zu times)\n", times);
-    }
-}
-
-static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
->>>>>>> use
 {
     const nnc_remark *r = e[g->first].r;
     bool alike = true;
@@ -298,7 +272,6 @@ static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
     nnc_put_wrapped(t, nnc_text_str(&line), 7, 7, REPORT_WIDTH);
     nnc_putc(t, '\n');
     t->oom |= line.oom;
-<<<<<<< HEAD
 }
 
 /* Largest first: in bytes moved, bytes kept, then count. */
@@ -326,15 +299,6 @@ static size_t make_rows(entry *e, size_t n, bool verbose, row *r)
         for (j = i + 1; j < n && !verbose && !strcmp(e[j].row, e[i].row);)
             j++;
         r[rows++] = row_of(e + i, j - i);
-=======
-    if (g->n <= shown + 1) /* "1 more" would take the same line */
-        shown = g->n;
-    put_members(t, e + g->first, shown);
-    if (g->n > shown) {
-        nnc_printf(t, "         and %zu more, the last: ", g->n - shown);
-        put_where(t, e[g->first + g->n - 1].r, 1);
-        nnc_putc(t, '\n');
->>>>>>> use
     }
     if (!verbose)
         qsort(r, rows, sizeof *r, by_size);

@@ -349,18 +349,11 @@ static nnc_status place(layers *l, int which, nnc_reference *own, value *v)
     if (i < 0)
         return NNC_OK;
     if (!within_limit)
-<<<<<<< HEAD
-        NNC_TRY(own_error(l, which, own, v, &nmse));
-    if (within_limit || !(nmse < FAR * nnc_error_nmse(&s.e)))
-        keep_nearer(l, i, which, &s, v);
-    else
-=======
         NNC_TRY(is_other(l, which, own, v, &s.e, &other));
     if (other)
->>>>>>> use
         l->at[i].side[which].other = true;
     else
-        keep_nearer(&l->at[i], which, &s, v->origin);
+        keep_nearer(l, i, which, &s, v);
     return NNC_OK;
 }
 
