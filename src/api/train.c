@@ -242,6 +242,7 @@ static nnc_status take_step(trainer *t)
         }
         if (!isfinite(part)) {
             NNC_TRY(skip_rest(t, k));
+            t->skipped++;
             break;
         }
         NNC_TRY(update(t, k));
@@ -343,6 +344,7 @@ static nnc_status train_epoch(trainer *t)
     const int64_t begin = nnc_now_ns(), first = t->at;
     t->epoch_step = t->step;
     t->times = (step_times){0};
+    t->skipped = 0;
     if (t->at == 0) {
         t->train.loss = t->train.correct = t->train.counted = 0;
         t->train.batches = 0;

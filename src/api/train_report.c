@@ -260,6 +260,9 @@ static void print_epoch(trainer *t, double rate, const spent *x)
         nnc_printf(t->out, "; validation: loss %.4f", v->loss / v->counted);
     if (checked && classes)
         nnc_printf(t->out, ", accuracy %.2f %%", 100 * share(v));
+    if (t->skipped)
+        nnc_printf(t->out, "; %lld step%s skipped, whose loss was not finite",
+            (long long)t->skipped, t->skipped == 1 ? "" : "s");
     nnc_printf(t->out, "; %.0f samples/s; ", rate);
     print_spent(t->out, x);
 }

@@ -39,6 +39,7 @@ typedef struct trainer {
     int64_t epoch, at;              /* position: the epoch, from 1, and how many of its steps are done */
     int64_t told;                   /* the step after which an epoch was reported last */
     bool dirty;                     /* something was done since the last checkpoint */
+    int64_t skipped; /* steps of the epoch whose loss was not finite (--on-nan=skip) */
     int64_t began_step, began_ns;   /* of this process, for rates */
     int64_t epoch_step;             /* the step with which this process began the epoch */
     bool stopped;                   /* by o->stop, before the end */

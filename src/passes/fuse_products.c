@@ -306,7 +306,7 @@ static void compete(pass *p, const run *r, const layers *l, const char *rule)
     const int64_t inside = nnc_type_bytes(nnc_typeof(p->g, p->g->node[r->node[r->first]].out));
     const int64_t apart = apart_ns(p, r);
     NNC_LOCAL(nnc_arena) mem = {0};
-    const char *why;
+    const char *why = "";
     nnc_ref v = p->status == NNC_OK ? region_build(p, r->node, r->n, &out, 1) : NNC_NONE;
     v = v == NNC_NONE ? v : pack_products(p, v);
     nnc_kernel *k = v == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, v), &mem, &why);

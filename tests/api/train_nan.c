@@ -65,6 +65,8 @@ static const char
             "\"out\": 2, \"bias\": false}]}",
     roots[] = MODEL("\"sqrt\"");
 
+static char said[2000]; /* the last report */
+
 static nnc_status train(const place *p, const char *json, const nnc_train_options *o)
 {
     NNC_LOCAL(nnc_text) out = {0};
@@ -72,6 +74,7 @@ static nnc_status train(const place *p, const char *json, const nnc_train_option
     nnc_sink_clear(test_sink);
     write_samples(p);
     const nnc_status s = nnc_train(p->e, g, o, NNC_TEXT, &out, test_sink);
+    snprintf(said, sizeof said, "%s", nnc_text_str(&out));
     nnc_graph_destroy(g);
     return s;
 }
@@ -88,6 +91,7 @@ TEST(nan_in_the_data)
     o.on_nan = NNC_NAN_skip; /* the step changes nothing, and the weights stay finite */
     o.save = p.w;
     CHECK_OK(train(&p, plain, &o));
+    CHECK(strstr(said, "; 1 step skipped, whose loss was not finite;"));
     CHECK(nnc_file_exists(p.w));
     close_place(&p);
 }
