@@ -227,10 +227,14 @@ static nnc_status check_target(reader *r, const nnc_item *target)
     nnc_target probe;
     if (!strcmp(target->text, "cpu"))
         return NNC_OK;
-    const nnc_status st = nnc_target_cuda(&probe, target->text, NULL);
+    nnc_status st = nnc_target_cuda(&probe, target->text, NULL);
     nnc_target_deinit(&probe);
-    if (st == NNC_OK || nnc_target_cuda(&probe, target->text, r->f.sink) == NNC_OK)
+    if (st == NNC_OK)
         return st;
+    st = nnc_target_cuda(&probe, target->text, r->f.sink);
+    nnc_target_deinit(&probe);
+    if (st != NNC_E_USAGE) /* memory ran out, then or now */
+        return st ? st : nnc_nomem(r->f.sink);
     return bad(r, target, "target", "cpu, or a GPU as above");
 }
 
