@@ -30,32 +30,37 @@ typedef struct placer {
     nnc_sink *sink;
 } placer;
 
-/* Does pattern p[0..n) match the text to its end? `*` stands for any characters. */
-static bool matches(const char *p, size_t n, const char *text)
+/* Does pattern p[0..n) match text[0..m)? `*` stands for any characters; the last one takes as many as the rest needs. */
+static bool matches(const char *p, size_t n, const char *text, size_t m)
 {
-    for (; n && *p != '*'; p++, n--, text++)
-        if (*p != *text)
+    size_t i = 0, k = 0, star = n, from = 0;
+    while (k < m) {
+        if (i < n && p[i] == '*') {
+            star = i++;
+            from = k;
+        } else if (i < n && p[i] == text[k]) {
+            i++;
+            k++;
+        } else if (star < n) {
+            i = star + 1;
+            k = ++from;
+        } else {
             return false;
-    if (!n)
-        return !*text;
-    for (;; text++) {
-        if (matches(p + 1, n - 1, text))
-            return true;
-        if (!*text)
-            return false;
+        }
     }
+    while (i < n && p[i] == '*')
+        i++;
+    return i == n;
 }
 
-/* A pattern from / on is of the whole path; another one is of the end of a path, or of a block in it, from one / to another. */
+/* A pattern from / on is of the whole path; another one is of any part of it between two /. */
 static bool names(const char *p, size_t n, const char *path)
 {
-    char part[512];
     if (*p == '/')
-        return matches(p, n, path);
+        return matches(p, n, path, strlen(path));
     for (const char *from = path; (from = strchr(from, '/')) != NULL; from++)
         for (size_t to = strcspn(from + 1, "/");; to += 1 + strcspn(from + to + 2, "/")) {
-            snprintf(part, sizeof part, "%.*s", (int)to, from + 1);
-            if (matches(p, n, part))
+            if (matches(p, n, from + 1, to))
                 return true;
             if (!from[to + 1])
                 break;

@@ -288,3 +288,47 @@ TEST(a_placed_step_updates_weights_where_they_are)
     }
     nnc_env_destroy(e);
 }
+
+/* The report of a small model; `fail`: the allocation that fails, 0: none. */
+static nnc_status small_report(nnc_env *e, bool step, int64_t fail, nnc_text *text)
+{
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    const nnc_arg small[] = {{"hidden", "16"}, {"batch", "2"}};
+    const nnc_open_options with = {.arg = small, .n_arg = 2, .place = "0-3=0,4-7=1"};
+    const nnc_partition_options o = {.compile = nnc_compile_defaults};
+    bool fits = false;
+    nnc_fail_alloc_after(fail);
+    nnc_model *m = nnc_model_open("models/mlp.json", &with, test_sink);
+    const nnc_status st = m ? nnc_partition_model_report(e, m, step ? &training : NULL, &o,
+                                  NNC_TEXT, text, &fits, test_sink)
+                            : nnc_sink_cause(test_sink, NNC_E_BUG);
+    nnc_fail_alloc_after(0);
+    nnc_model_close(m);
+    nnc_sink_clear(test_sink);
+    return st;
+}
+
+/* Memory runs out at one allocation after the other: NNC_E_NOMEM, or where nnc can do without it, a whole report. (Of the same rows: where a
+ * pass runs out of memory while it asks whether something pays, the plan may be another one.) */
+TEST(partition_out_of_memory)
+{
+    const nnc_env_options env = {
+        .threads = 1, .no_cache = true, .no_llvm = true, .no_onednn = true};
+    nnc_env *e;
+    CHECK_OK(nnc_env_create(&env, &e, test_sink));
+    for (int step = 0; step < 2; step++) {
+        int failed = 0, passed = 0;
+        for (int64_t fail = 1; passed < 40; fail += 1 + fail / 200) {
+            NNC_LOCAL(nnc_text) text = {0};
+            const nnc_status st = small_report(e, step, fail, &text);
+            if (st && st != NNC_E_NOMEM)
+                test_fail(__FILE__, __LINE__, "allocation %lld: %s", (long long)fail,
+                    nnc_status_name(st));
+            CHECK(st || strstr(nnc_text_str(&text), "\ndata\n"));
+            failed += st != NNC_OK;
+            passed = st ? 0 : passed + 1;
+        }
+        CHECK(failed > 100);
+    }
+    nnc_env_destroy(e);
+}
