@@ -31,9 +31,9 @@ static const struct {
     {"plugins/mpi", "base comm"},
     {"plugins/jpeg", "base data"},
     {"plugins/png", "base data"},
-    {"api",
-        "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm runtime "
-        "engines"},
+    {"api", "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm "
+            "runtime "
+            "engines"},
     {"cli", "base api"},
 };
 
