@@ -22,7 +22,7 @@ struct nnc_env_options {
     const char *tuning;      /* GPUs: file of the libraries' measured algorithms, replayed when a model is loaded; NULL = none */
     bool tune;               /* measure algorithms missing from the file and add them */
     bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
-    bool ranked;             /* the process is one of those that its launcher started, or `world` says: they execute plans together */
+    bool ranked;             /* the process executes plans together with the others that its launcher started */
     int rank, world;         /* rank (0 as -1) and number of ranks; 0: as the launcher's variables say */
     double comm_timeout;     /* seconds without an answer after which another rank is taken for lost; 0 = 600 */
 };
@@ -104,7 +104,7 @@ struct nnc_compare_options {
 
 int nnc_env_rank(const nnc_env *e);
 int nnc_env_world(const nnc_env *e);
-/* Ranks other than 0: with the sessions that rank 0 has created, too, does what rank 0's program does, until its environment is destroyed. */
+/* Ranks other than 0, which have created the same sessions as rank 0: does what its program does, until that destroys its environment. */
 nnc_status nnc_env_follow(nnc_env *e, nnc_sink *sink) NNC_MUST;
 /* After a failure: ends all ranks' processes, this one with the exit code of `why`. Returns where there is one rank. */
 void nnc_env_abort(nnc_env *e, nnc_status why);

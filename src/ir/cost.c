@@ -3,7 +3,7 @@
  * inside a fused node when nothing else there reads that operand. A view moves nothing.
  * flops: 2 per multiply-add of a contraction and 1 per bias; for elementwise ops and reductions, 1 per scalar operation of the
  * lowering and element (ops.def's column `work`); k per window of k elements; movement 0.
- * launches: 1; 0 for leaves and views.
+ * launches: 1; of a collective one for each participant; 0 for leaves and views.
  * Sums and products saturate. */
 #include "ir/eval_internal.h"
 
@@ -147,7 +147,9 @@ nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n)
 {
     if (nnc_op_class(n->op) == CL_leaf || nnc_is_view(g, n))
         return (nnc_cost){0};
-    return (nnc_cost){.flops = node_flops(g, n), .bytes = node_bytes(g, n), .launches = 1};
+    return (nnc_cost){.flops = node_flops(g, n),
+        .bytes = node_bytes(g, n),
+        .launches = nnc_op_class((nnc_op)n->op) == CL_collective ? n->n_in : 1};
 }
 
 nnc_cost nnc_graph_cost(const nnc_graph *g)

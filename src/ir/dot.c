@@ -25,10 +25,10 @@ static const char *colour(const nnc_node *n)
     case CL_leaf: return "#d9ead3";
     case CL_contract: return "#cfe2f3";
     case CL_reduce:
-    case CL_collective: return "#fff2cc";
     case CL_loop:
     case CL_comp: return "#ead1dc";
     case CL_window: return "#fce5cd";
+    case CL_collective: return "#fff2cc";
     case CL_move: return "#eeeeee";
     default: return "#ffffff";
     }

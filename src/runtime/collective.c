@@ -66,7 +66,7 @@ static void reduce_floats(
     }
 }
 
-/* y = x[0] + x[1] + ..., from left to right; y is none of them. */
+/* y = x[0] + x[1] + ..., from left to right; y is apart from them. */
 static void reduce(nnc_dtype d, nnc_reduction op, const void *const *x, int n_x, int64_t n, void *y)
 {
     if (d == DT_f32 && op == RED_add) {
@@ -121,7 +121,7 @@ static nnc_status allreduce(participant *p, char *src, char *dst, char *work)
     const int64_t size = nnc_dtype_size(p->type), from = chunk(p, me),
                   mine = chunk(p, me + 1) - from;
     const int64_t slot = nnc_align_up((p->numel + n - 1) / n * size, 64);
-    const void *x[NNC_MAX_PARTICIPANTS];
+    const void *x[NNC_MAX_PARTICIPANTS] = {NULL};
     clear(p);
     for (int k = 0; k < n; k++) {
         const int64_t at = chunk(p, k), bytes = (chunk(p, k + 1) - at) * size;
@@ -157,7 +157,7 @@ static nnc_status allgather(participant *p, char *src, char *dst, char *work)
     const int n = p->c->n, me = p->me;
     const int64_t rows = p->c->outer, row = p->dst_bytes / rows;
     int64_t at = 0, packed = 0;
-    char *in[NNC_MAX_PARTICIPANTS];
+    char *in[NNC_MAX_PARTICIPANTS] = {NULL};
     clear(p);
     for (int k = 0; k < n; k++) {
         in[k] = rows == 1 ? dst + at : work + packed;
@@ -185,7 +185,7 @@ static nnc_status reduce_scatter(participant *p, char *src, char *dst, char *wor
     const int n = p->c->n, me = p->me;
     const int64_t rows = p->c->outer, inner = p->dst_bytes / rows;
     const int64_t slot = nnc_align_up(p->dst_bytes, 64);
-    const void *x[NNC_MAX_PARTICIPANTS];
+    const void *x[NNC_MAX_PARTICIPANTS] = {NULL};
     clear(p);
     for (int k = 0; k < n; k++) {
         char *part = rows == 1 ? src + k * inner : work + (n + k) * slot;
@@ -206,7 +206,7 @@ static nnc_status reduce_scatter(participant *p, char *src, char *dst, char *wor
 static nnc_status run(void *handle, void *const *args, void *work)
 {
     participant *p = handle;
-    if (p->c->n == 1) {
+    if (p->c->n < 2) {
         memcpy(args[1], args[0], (size_t)p->dst_bytes);
         return NNC_OK;
     }

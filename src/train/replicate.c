@@ -2,9 +2,9 @@
  *
  * Each device has a copy of the step and of its states. Inputs have the batches of all devices, one after the other, and are divided on
  * device 0. Where gradients go into the optimizer, they are replaced by their mean over the devices: an allreduce, and a division. So all
- * copies of a weight are updated alike, and the step is that of one device with the whole batch, up to rounding, for losses that are means
- * over the samples. Batch norms use the statistics of their own device's part, as PyTorch's do without SyncBatchNorm; what moves the running
- * ones is the mean over the devices, so that these are alike, too.
+ * copies of a weight are updated alike, and the step is that of one device with the whole batch, up to rounding, for losses that are
+ * means over the samples. Batch norms use the statistics of their own device's part, as PyTorch's do without SyncBatchNorm; what moves
+ * the running ones is the mean over the devices, so that these are alike, too.
  *
  * Gradients that the optimizer updates in one kernel (optimizer.c: side by side in one tensor) are in one allreduce. */
 #include "train/internal.h"

@@ -34,9 +34,8 @@ static const struct {
     {"plugins/mpi", "base comm"},
     {"plugins/jpeg", "base data"},
     {"plugins/png", "base data"},
-    {"api",
-        "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm runtime "
-        "engines partition cluster sim"},
+    {"api", "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm "
+            "runtime engines partition cluster sim"},
     {"cli", "base api"},
 };
 

@@ -6,11 +6,13 @@
 #define INDEX "%i = constant : i64[2,3] = [0, 2, 1, 3, 3, 0]\n"
 
 static const char *const graphs[] = {
-    "graph @allreduce {\n%x = input : f64[2,3]\n%z = input : f64[2,3]\n%a, %b, %c = allreduce %x, %z, "
+    "graph @allreduce {\n%x = input : f64[2,3]\n%z = input : f64[2,3]\n%a, %b, %c = allreduce %x, "
+    "%z, "
     "%x\n%s = sin %a\n%m = mul %b, %z\nreturn %s, %m\n}",
     "graph @allgather {\n%x = input : f64[2,3]\n%z = input : f64[2,3]\n%a, %b = allgather %x, %z "
     "{axis=1}\n%s = sin %a\n%m = exp %b\nreturn %s, %m\n}",
-    "graph @reduce_scatter {\n%x = input : f64[2,6]\n%z = input : f64[2,6]\n%w = sin %x\n%a, %b, %c = "
+    "graph @reduce_scatter {\n%x = input : f64[2,6]\n%z = input : f64[2,6]\n%w = sin %x\n%a, %b, "
+    "%c = "
     "reduce_scatter %x, %z, %w {axis=1}\n%s = sin %a\n%m = mul %b, %b\nreturn %s, %m\n}",
     "graph @mod {\n%x = input : f64[7]\n%c = constant : f64[] = [0.7]\n%y = mod %x, %c : "
     "f64[7]\nreturn %y\n}",

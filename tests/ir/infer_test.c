@@ -7,7 +7,8 @@ static const struct row {
 } rows[] = {
     /* elementwise: shape, dtype and memory order follow */
     {"f32[2,3];f32[2,3]", "allreduce", "", "f32[2,3];f32[2,3]"},
-    {"f32[1,3,4,4]{0,2,3,1};f32[1,3,4,4]{0,2,3,1}", "allreduce", "{reduction=max}", "f32[1,3,4,4]{0,2,3,1};f32[1,3,4,4]{0,2,3,1}"},
+    {"f32[1,3,4,4]{0,2,3,1};f32[1,3,4,4]{0,2,3,1}", "allreduce", "{reduction=max}",
+        "f32[1,3,4,4]{0,2,3,1};f32[1,3,4,4]{0,2,3,1}"},
     {"i8[2,3];i8[4,3]", "allgather", "", "i8[6,3];i8[6,3]"},
     {"f16[2,3];f16[2,4]", "allgather", "{axis=1}", "f16[2,7];f16[2,7]"},
     {"f32[4,6];f32[4,6]", "reduce_scatter", "{axis=1}", "f32[4,3];f32[4,3]"},

@@ -130,6 +130,10 @@ static making *start(int devices, int streams)
     p->input = nnc_calloc(1, sizeof *p->input);
     p->output = nnc_calloc(1, sizeof *p->output);
     p->n_input = p->n_output = 1;
+    p->input_name = nnc_calloc(1, sizeof *p->input_name);
+    p->output_name = nnc_calloc(1, sizeof *p->output_name);
+    p->input_name[0] = "x";
+    p->output_name[0] = "y";
     return m;
 }
 
@@ -222,9 +226,44 @@ float meeting_result(int i, float x)
     return 4 * (x + (float)(i % 7) + 2);
 }
 
+nnc_plan *plan_reuse(void)
+{
+    making *m = start(2, 1);
+    nnc_plan *p = &m->p;
+    int w = weights(m);
+    int x = tensor(p, 0, SP_arena), y = tensor(p, 0, SP_arena), y2 = tensor(p, 0, SP_arena);
+    int a = tensor(p, 1, SP_arena), s = tensor(p, 1, SP_arena), z = tensor(p, 1, SP_arena),
+        b = tensor(p, 1, SP_arena);
+    p->tensor[b].offset = p->tensor[a].offset;
+    p->n_event = 3;
+    command(m, CMD_kernel, 0, 0, 0, 3, (int[]){x, w, y});
+    command(m, CMD_copy, 0, 0, 0, 2, (int[]){y, a});
+    command(m, CMD_record, 0, 0, 0, 0, NULL);
+    command(m, CMD_wait, 1, 0, 0, 0, NULL);
+    command(m, CMD_kernel, 1, 0, 1, 3, (int[]){a, a, s});
+    command(m, CMD_record, 1, 0, 1, 0, NULL);
+    command(m, CMD_kernel, 0, 0, 0, 3, (int[]){y, w, y2});
+    command(m, CMD_wait, 0, 0, 1, 0, NULL);
+    command(m, CMD_copy, 0, 0, 0, 2, (int[]){y2, b});
+    command(m, CMD_record, 0, 0, 2, 0, NULL);
+    command(m, CMD_wait, 1, 0, 2, 0, NULL);
+    command(m, CMD_kernel, 1, 0, 0, 3, (int[]){s, b, z});
+    p->input[0] = x;
+    p->output[0] = z;
+    return p;
+}
+
+float reuse_result(int i, float x)
+{
+    const float w = (float)(i % 7) + 2;
+    return 2 * (x + w) + (x + w + w);
+}
+
 void plan_free(nnc_plan *p)
 {
     nnc_free(p->collective);
+    nnc_free(p->input_name);
+    nnc_free(p->output_name);
     nnc_free(p->engine);
     nnc_free(p->device);
     nnc_free(p->tensor);

@@ -18,6 +18,9 @@ nnc_plan *plan_diamond(void);
 /* Two devices of two streams: y = x + p on cpu:0, copied to cpu:1, and summed over both; z = the sum + itself, on cpu:0. */
 nnc_plan *plan_meeting(void);
 float meeting_result(int i, float x);
+/* Two devices: y = x + p goes from cpu:0 to cpu:1, which doubles it, slowly; then y + p goes into the same memory and is added there. */
+nnc_plan *plan_reuse(void);
+float reuse_result(int i, float x);
 void plan_free(nnc_plan *p);
 /* x[i] = i; what plan_line and plan_diamond make of it. */
 float line_result(int i, float x);
