@@ -259,8 +259,9 @@ static int followed_with(const nnc_model *m, uint64_t seed, float number, int *w
     return n;
 }
 
-/* Of several near ties, those between 0 and another number are decided otherwise by a mask that compares with it: exactly these are found,
- * unless simulated rounding decided some, too, which already explains the error. Beyond near ties those that are found do not explain it. */
+/* Of several near ties, those between 0 and another number are decided otherwise by a mask that compares with it: exactly these are
+ * found, unless simulated rounding decided some, too, which already explains the error. Beyond near ties those that are found do not
+ * explain it. */
 TEST(several_choices_are_followed)
 {
     int told = 0, most = 0, differs = 0, want;
