@@ -13,7 +13,9 @@ enum { CONDITIONING_FACTOR = 16 }; /* as between the programs of a comparison */
 enum { TIES_FACTOR = 4 };
 /* Limits of a search: ties, operations of all its evaluations, and evaluations that are made even where these are more. */
 enum { MOST_SEARCHED = 512, LEAST_EVALUATIONS = 12 };
-static const double most_ops = 1e11; /* of a program; about 20 seconds on two cores */
+static const double most_ops = 4e10; /* of a program; about 10 seconds on two cores */
+/* An nmse that rounding explains, beyond which no choice can be told from it: less than a digit is right. */
+static const double no_digits = 1e-2;
 
 static bool within(const nnc_error *e, double nmse, double sum)
 {
@@ -319,14 +321,14 @@ static void widen(layers *l, const double *sum)
     }
 }
 
-/* Where a tie changes a layer less, on average, than rounding does, none can be told from it, and a search would find nothing. Simulated
+/* Where a tie changes a layer less, on average, than rounding does, or rounding leaves no digit, none can be told from it. Simulated
  * rounding decides such ties otherwise, too, so that its limit has their scale; it is one sample of a sum of few. */
 static void widen_faint(layers *l, const double *sum)
 {
     for (int i = 0; i < count(l); i++) {
         layer *y = &l->at[i];
         const nnc_error *e = &y->side[y->side[FUSED].there ? FUSED : UNFUSED].e;
-        if (y->agrees || sum[i] > (double)l->ties.n * y->limit * e->ref2)
+        if (y->agrees || (y->limit < no_digits && sum[i] > (double)l->ties.n * y->limit * e->ref2))
             continue;
         y->limit *= TIES_FACTOR;
         y->agrees = both_within(y, 0);

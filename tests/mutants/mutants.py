@@ -34,7 +34,7 @@ PROGRAMS = {
     "codegen": [("test_codegen", ""), ("test_net", "random")],
     "train": [("test_api", "formulas"), ("test_api", "dropouts"), ("test_api", "rates"), ("test_api", "learning_rates"), ("test_api", "statistics"), ("test_api", "accumulated"), ("test_api", "frozen"), ("test_api", "steps"), ("test_api", "loss"), ("test_api", "targets"), ("test_net", "train")],
     "data": [("test_data", ""), ("test_api", "validation_is"), ("test_cli", "trainings")],
-    "api": [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault"), ("test_api", "formulas"), ("test_api", "dropouts"), ("test_api", "validation_is"), ("test_api", "weights_that"), ("test_api", "files_of"), ("test_api", "other_frozen"), ("test_api", "impossible"), ("test_cli", "trainings")],
+    "api": [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault"), ("test_api", "ties"), ("test_api", "choice"), ("test_api", "formulas"), ("test_api", "dropouts"), ("test_api", "validation_is"), ("test_api", "weights_that"), ("test_api", "files_of"), ("test_api", "other_frozen"), ("test_api", "impossible"), ("test_cli", "trainings")],
 }
 SECONDS = 600
 
