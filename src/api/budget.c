@@ -29,7 +29,7 @@ typedef struct search {
 } search;
 
 /* "300MiB", "1.5 GiB", "2000000000", "60%": a share of `usual`. -1: none of these. */
-static int64_t parse_budget(const char *s, int64_t usual)
+int64_t nnc_parse_budget(const char *s, int64_t usual)
 {
     static const struct {
         const char *unit;
@@ -49,19 +49,20 @@ static int64_t parse_budget(const char *s, int64_t usual)
 }
 
 /* What the plan needs on the device that needs most, and the time of a step. */
-static void measure_plan(const nnc_env *e, const nnc_plan *p, way *w)
+void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t *ns)
 {
+    *bytes = *ns = 0;
     for (int d = 0; d < p->n_device; d++) {
         const nnc_plan_device *v = &p->device[d];
-        w->bytes = nnc_max64(
-            w->bytes, nnc_add_sat(v->persist_bytes, nnc_max64(v->arena_bytes, v->init_bytes)));
+        *bytes = nnc_max64(
+            *bytes, nnc_add_sat(v->persist_bytes, nnc_max64(v->arena_bytes, v->init_bytes)));
     }
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy)
-            w->ns = nnc_add_sat(
-                w->ns, nnc_target_time_ns(
-                           nnc_target_on(e->target, e->n_target, c->device), c->flops, c->bytes));
+            *ns = nnc_add_sat(
+                *ns, nnc_target_time_ns(
+                         nnc_target_on(e->target, e->n_target, c->device), c->flops, c->bytes));
     }
 }
 
@@ -100,7 +101,7 @@ static nnc_status plan(search *s, way *w)
     if (!st)
         st = nnc_plan_graph(s->e, s->o, false, b, s->sink);
     if (!st)
-        measure_plan(s->e, b->plan, w);
+        nnc_plan_needs(s->e, b->plan, &w->bytes, &w->ns);
     nnc_artifact_destroy(b);
     s->planned++;
     return st;
@@ -214,7 +215,7 @@ static nnc_status choose(search *s, const char *budget)
 {
     NNC_TRY(estimate(s, &s->usual));
     NNC_TRY(plan(s, &s->usual));
-    if ((s->budget = parse_budget(budget, s->usual.bytes)) < 0)
+    if ((s->budget = nnc_parse_budget(budget, s->usual.bytes)) < 0)
         return nnc_fail0(s->sink, NNC_E_USAGE,
             "--memory-budget=%s: expected bytes, as in 2000000000, 1.5GiB or 800MiB, or a share of "
             "what a step usually needs, as in 60%%",
