@@ -13,7 +13,7 @@ typedef struct way {
 } way;
 
 /* recompute at every price, or with so many segments; MANY: at a price at which everything is computed again that may be */
-enum { DEAR = 100000, WAYS = 22, PLANS = 3, LEAST = 3 };
+enum { DEAR = 100000, WAYS = 22, PLANS = 3, LEAST = 6 };
 static const int prices[] = {1000, DEAR}, segments[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 static const char *const first_pass = "recompute", *const next_pass = "in_place";
 
@@ -155,13 +155,19 @@ static nnc_status try_way(search *s, way *w)
     return NNC_OK;
 }
 
-/* The way that was not planned yet and is expected to need least memory. */
+/* The way that was not planned yet and is expected to need least memory. First those that compute only cheap ops again: estimates of many
+ * segments are too low where concats are copied. NULL: all were planned. */
 static way *next_least(search *s)
 {
     way *least = NULL;
-    for (int i = 0; i < s->n; i++)
-        if (!s->way[i].bytes && (!least || s->way[i].rough_bytes < least->rough_bytes))
-            least = &s->way[i];
+    for (int i = 0; i < s->n; i++) {
+        way *w = &s->way[i];
+        const bool cheap = w->price != DEAR && w->segments <= 1,
+                   first = least && least->price != DEAR && least->segments <= 1;
+        if (!w->bytes &&
+            (!least || cheap > first || (cheap == first && w->rough_bytes < least->rough_bytes)))
+            least = w;
+    }
     return least;
 }
 
@@ -205,8 +211,8 @@ static nnc_status refuse(const search *s, const char *budget)
     nnc_put_bytes(&t, least->bytes);
     return nnc_fail0(s->sink, NNC_E_FIT,
         "a training step does not fit into --memory-budget=%s: the smallest plan found needs %s, "
-        "weights included; "
-        "--memory-budget=%lld is met, in %.3g times the usual time by estimate",
+        "weights "
+        "included (--memory-budget=%lld, %.3g times the usual time by estimate)",
         budget, nnc_text_str(&t), (long long)least->bytes,
         (double)least->ns / (double)nnc_max64(s->usual.ns, 1));
 }
