@@ -231,6 +231,17 @@ enum { NNC_STREAM_RUNS = 63 };
 /* Runs n times (1..NNC_STREAM_RUNS), uploading inputs before and downloading outputs after each run, overlapped with the computing of
  * other runs. ns[i]: from the end of one run to that of the next, over n + 1 runs; for n = 1 a single run from start to end. */
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink) NNC_MUST;
+/* Opens the model again for another arg `batch`; of a training step also for so many batches a step, of which it has `accumulate` now. */
+typedef struct nnc_advice_model {
+    nnc_status (*open)(void *ctx, int64_t batch, int accumulate, nnc_model **out, nnc_sink *sink);
+    void *ctx;
+    int accumulate;
+} nnc_advice_model;
+/* For a model that does not fit o->memory_budget, or where there is none the devices: appends flags with which it would, with the memory that
+ * each needs; each was planned. Nothing: none was found. other: NULL: no other batches. NNC_E_NOMEM. */
+nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, const nnc_advice_model *other,
+    nnc_text *t) NNC_MUST;
+
 /* Times of runs. */
 typedef struct nnc_times {
     int64_t *ns;

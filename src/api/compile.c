@@ -126,9 +126,12 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
     };
 }
 
-static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
+nnc_status nnc_compile_passes(nnc_env *e, const nnc_compile_options *o, const char *from,
+    const char *until, nnc_artifact *a, nnc_sink *sink)
 {
     nnc_pass_options p = nnc_env_passes(e, o);
+    p.from = from;
+    p.until = until;
     p.memory_price = a->memory_price;
     p.segments = a->segments;
     return nnc_passes_run(&a->graph, &p, &a->remarks, sink);
@@ -146,31 +149,42 @@ static nnc_compiler compiler_of(
     return (nnc_compiler){e->has_emitter ? nnc_env_emitter : NULL, nnc_engine_llvm.version, 0};
 }
 
-/* Plans; without `code` kernels get no machine code, for plans that are only inspected. */
-static nnc_status plan(
-    nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
+static nnc_plan_options plan_options(const nnc_env *e, const nnc_compile_options *o)
 {
-    nnc_kernel_remarker notes = {.a = a, .o = o};
-    nnc_compiler compiler[NNC_MAX_DEVICES];
-    char version[NNC_MAX_DEVICES][NNC_VERSION_BYTES];
-    nnc_plan_options p = {
+    return (nnc_plan_options){
         .target = e->target,
-        .compiler = compiler,
         .n_target = e->n_target,
         .engine = e->engine,
         .n_engine = e->n_engine,
-        .cache = e->cache,
         .answers = e->cache,
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
         .devices = o->devices > e->n_target ? o->devices : e->n_target,
         .policy = policy_of(e, o),
-        .codegen_ns = &a->stats.codegen_ns,
-        .cache_hits = &a->stats.cache_hits,
-        .cache_misses = &a->stats.cache_misses,
-        .on_kernel = nnc_note_kernel,
-        .on_kernel_ctx = &notes,
     };
+}
+
+nnc_status nnc_estimate_graph(nnc_env *e, const nnc_compile_options *o, const nnc_graph *g,
+    nnc_work_memo *memo, int64_t *bytes, int64_t *ns, nnc_sink *sink)
+{
+    const nnc_plan_options p = plan_options(e, o);
+    return nnc_plan_estimate(g, &p, memo, bytes, ns, sink);
+}
+
+nnc_status nnc_plan_graph(
+    nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
+{
+    nnc_kernel_remarker notes = {.a = a, .o = o};
+    nnc_compiler compiler[NNC_MAX_DEVICES];
+    char version[NNC_MAX_DEVICES][NNC_VERSION_BYTES];
+    nnc_plan_options p = plan_options(e, o);
+    p.compiler = compiler;
+    p.cache = e->cache;
+    p.codegen_ns = &a->stats.codegen_ns;
+    p.cache_hits = &a->stats.cache_hits;
+    p.cache_misses = &a->stats.cache_misses;
+    p.on_kernel = nnc_note_kernel;
+    p.on_kernel_ctx = &notes;
     nnc_sink *said = nnc_sink_create();
     NNC_NEED(said, sink);
     for (int i = 0; i < e->n_target; i++)
@@ -198,8 +212,8 @@ nnc_status nnc_check_precision(const nnc_compile_options *o, nnc_sink *sink)
 nnc_status nnc_compile_graph(
     nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
 {
-    NNC_TRY(passes(e, o, a, sink));
-    return plan(e, o, code, a, sink);
+    NNC_TRY(nnc_compile_passes(e, o, NULL, NULL, a, sink));
+    return nnc_plan_graph(e, o, code, a, sink);
 }
 
 nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
@@ -240,17 +254,18 @@ nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_
     int64_t t0 = nnc_now_ns();
     a->source = nnc_graph_clone(m, sink);
     nnc_status st = a->source ? normalise(a->source, sink) : nnc_nomem(sink);
-    if (!st)
-        st = nnc_fit_budget(e, o, a, sink);
     if (!st) {
         a->graph = nnc_graph_clone(a->source, sink);
-        st = a->graph ? passes(e, o, a, sink) : nnc_nomem(sink);
+        st = a->graph ? NNC_OK : nnc_nomem(sink);
     }
+    if (!st)
+        st = o->memory_budget ? nnc_fit_budget(e, o, a, sink)
+                              : nnc_compile_passes(e, o, NULL, NULL, a, sink);
     if (!st && edit)
         st = edit(ctx, a->graph, sink);
     int64_t t1 = nnc_now_ns();
     if (!st)
-        st = plan(e, o, true, a, sink);
+        st = nnc_plan_graph(e, o, true, a, sink);
     if (!st)
         st = nnc_chunks_make(e, o, a, sink);
     int64_t t2 = nnc_now_ns();

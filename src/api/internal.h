@@ -122,12 +122,25 @@ int64_t nnc_chunks_bytes(const nnc_artifact *a);
 /* Types for all rows of the model; with one chunk those of the plan. */
 const nnc_type *nnc_whole_input(const nnc_artifact *a, int i);
 const nnc_type *nnc_whole_output(const nnc_artifact *a, int i);
-/* compile.c: runs the passes on a->graph and plans it. */
+/* compile.c: runs the passes on a->graph, or those from `from` and before `until` (NULL: the first, the end), plans it, or both. Without
+ * `code` kernels get no machine code, for plans that are only inspected. */
+nnc_status nnc_compile_passes(nnc_env *e, const nnc_compile_options *o, const char *from, const char *until, nnc_artifact *a,
+    nnc_sink *sink) NNC_MUST;
+nnc_status nnc_plan_graph(nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_compile_graph(
     nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+/* What the plan of a graph whose ops are not fused is expected to need for its arena, and to take. */
+nnc_status nnc_estimate_graph(nnc_env *e, const nnc_compile_options *o, const nnc_graph *g, nnc_work_memo *memo,
+    int64_t *bytes, int64_t *ns, nnc_sink *sink) NNC_MUST;
 /* nnc_compile with a change to the graph between the passes and the plan. */
 typedef nnc_status (*nnc_edit)(void *ctx, nnc_graph *g, nnc_sink *sink);
-/* budget.c: chooses a's memory_price and segments for --memory-budget. NNC_E_FIT: nothing fits. */
+/* budget.c: "300MiB", "1.5 GiB", "2000000000", "60%": a share of `usual`. -1: none of these. */
+int64_t nnc_parse_budget(const char *s, int64_t usual);
+/* What a plan needs on the device that needs most, and the time of its commands by estimate. */
+void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t *ns);
+/* memory.c: does the plan fit the memory of the devices? */
+bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a);
+/* budget.c: runs the passes on a->graph with the memory_price and segments for --memory-budget. NNC_E_FIT: nothing fits. */
 nnc_status nnc_fit_budget(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_edit edit, void *ctx, nnc_artifact **out, nnc_sink *sink) NNC_MUST;

@@ -308,6 +308,20 @@ static bool put_device(nnc_json_writer *w, const nnc_plan *p, int d, nnc_format 
     return true;
 }
 
+static bool all_fit(const pool *p, int n)
+{
+    bool fits = true;
+    for (int i = 0; i < n; i++)
+        fits = fits && p[i].need <= p[i].target->memory_bytes;
+    return fits;
+}
+
+bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a)
+{
+    pool at[NNC_MAX_DEVICES];
+    return all_fit(at, find_pools(e, a, at));
+}
+
 nnc_status nnc_report_memory(
     nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *t, bool *fits)
 {
@@ -315,9 +329,7 @@ nnc_status nnc_report_memory(
     nnc_json_writer w = {.out = t, .csv = f == NNC_CSV};
     pool at[NNC_MAX_DEVICES];
     int n = find_pools(e, a, at);
-    *fits = true;
-    for (int i = 0; i < n; i++)
-        *fits = *fits && at[i].need <= at[i].target->memory_bytes;
+    *fits = all_fit(at, n);
     if (f != NNC_TEXT) {
         nnc_json_open(&w, NULL, '{');
         nnc_json_open(&w, "devices", '[');

@@ -75,6 +75,10 @@ nnc_compile_options compile_options(const options *o, const work *w);
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);
 /* Opens the machine and the model, and compiles it; or opens the artifact. */
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
+/* Appends the flags with which a model would fit that does not; nothing for artifacts. As a note to the error, where st is NNC_E_FIT, which
+ * is returned. */
+nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sink *sink);
+nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, nnc_sink *sink);
 bool other_shapes(
     const options *o); /* of an artifact: does the command ask for other args or shapes? */
 nnc_status deliver(const options *o, const nnc_text *t, nnc_sink *sink); /* prints the text */

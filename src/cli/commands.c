@@ -12,12 +12,27 @@ nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink)
     return nnc_report_explain(w->artifact, o->format, o->verbose, &w->text);
 }
 
+/* The report's last line: what would fit. */
+static nnc_status put_advice(const options *o, work *w, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    if (o->format != NNC_TEXT)
+        return NNC_E_FIT;
+    NNC_TRY(advise(o, w, o->mode, &t, sink));
+    if (t.n)
+        nnc_printf(&w->text, "What fits, as planned: %s.\n", nnc_text_str(&t));
+    else
+        nnc_puts(&w->text,
+            "No smaller batch, precision or way to compute results again was found that fits.\n");
+    return NNC_E_FIT;
+}
+
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
 {
     bool fits = false;
     NNC_TRY(open_and_compile(o, w, sink));
     NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
-    return fits ? NNC_OK : NNC_E_FIT;
+    return fits ? NNC_OK : put_advice(o, w, sink);
 }
 
 nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)

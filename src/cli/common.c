@@ -99,10 +99,9 @@ static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
     return w->model ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
 }
 
-nnc_status open_model(const options *o, work *w, nnc_sink *sink)
+/* accumulate: batches of a step; 0: as the flags and the file say. *had: what they say. */
+static nnc_status open_step(const options *o, int accumulate, int *had, work *w, nnc_sink *sink)
 {
-    if (o->mode != MODE_step)
-        return open_forward(o, w, sink);
     options with = *o;
     NNC_LOCAL(nnc_arena) a = {0};
     with.model.trains = true;
@@ -112,10 +111,77 @@ nnc_status open_model(const options *o, work *w, nnc_sink *sink)
     if (o->compare.compile.precision == NNC_PRECISION_f16 && with.train.of.loss_scale == 0)
         with.train.of.loss_scale =
             1; /* the graph that nnc train has; its scale might skip the step */
+    *had = with.train.of.accumulate > 1 ? with.train.of.accumulate : 1;
+    if (accumulate)
+        with.train.of.accumulate = accumulate;
     if (!st)
         st = nnc_train_graph(forward, &with.train.of, &w->model, sink);
     if (w->model != forward)
         nnc_model_close(forward);
+    return st;
+}
+
+nnc_status open_model(const options *o, work *w, nnc_sink *sink)
+{
+    int had;
+    return o->mode == MODE_step ? open_step(o, 0, &had, w, sink) : open_forward(o, w, sink);
+}
+
+/* Opens the model for another batch. */
+static nnc_status open_batch(
+    void *ctx, int64_t batch, int accumulate, nnc_model **out, nnc_sink *sink)
+{
+    const options *o = ctx;
+    options with = *o;
+    work w = {0};
+    char text[24];
+    int had;
+    nnc_arg *arg = nnc_calloc((size_t)o->model.n_arg + 1, sizeof *arg);
+    NNC_NEED(arg, sink);
+    with.model.n_arg = 0;
+    for (int i = 0; i < o->model.n_arg; i++)
+        if (strcmp(o->model.arg[i].name, "batch") != 0)
+            arg[with.model.n_arg++] = o->model.arg[i];
+    snprintf(text, sizeof text, "%lld", (long long)batch);
+    arg[with.model.n_arg++] = (nnc_arg){"batch", text};
+    with.model.arg = arg;
+    with.verbose = false;
+    const nnc_status st = o->mode == MODE_step ? open_step(&with, accumulate, &had, &w, sink)
+                                               : open_forward(&with, &w, sink);
+    nnc_free(arg);
+    if (st)
+        nnc_model_close(w.model);
+    else
+        *out = w.model;
+    return st;
+}
+
+nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sink *sink)
+{
+    options with = *o;
+    work again = {0};
+    nnc_compile_options c = o->compare.compile;
+    nnc_advice_model other = {open_batch, &with, 1};
+    if (!w->env || nnc_is_artifact(o->file[0]))
+        return NNC_OK;
+    with.mode = as;
+    with.verbose = false;
+    NNC_TRY(as == MODE_step ? open_step(&with, 0, &other.accumulate, &again, sink)
+                            : open_forward(&with, &again, sink));
+    progress((void *)o, "looking for what fits", NULL);
+    const nnc_status st = nnc_advise_memory(w->env, again.model, &c, &other, t);
+    nnc_model_close(again.model);
+    return st ? nnc_nomem(sink) : NNC_OK;
+}
+
+nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    if (st != NNC_E_FIT)
+        return st;
+    NNC_TRY(advise(o, w, as, &t, sink));
+    if (t.n)
+        nnc_note(sink, (nnc_loc){0}, "what fits, as planned: %s", nnc_text_str(&t));
     return st;
 }
 
@@ -129,7 +195,7 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
     nnc_compile_options c = compile_options(o, w);
     nnc_status st = nnc_compile(w->env, w->model, &c, &w->artifact, sink);
     print_warnings(sink);
-    return st;
+    return note_advice(o, w, o->mode, st, sink);
 }
 
 void close_work(work *w)

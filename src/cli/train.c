@@ -72,5 +72,6 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
         catch (SIGINT);
         catch (SIGTERM);
     }
-    return nnc_train(w->env, w->model, t, o->format, &w->text, sink);
+    const nnc_status st = nnc_train(w->env, w->model, t, o->format, &w->text, sink);
+    return note_advice(o, w, MODE_step, st, sink);
 }

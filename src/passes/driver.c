@@ -156,7 +156,13 @@ static nnc_status run_one(pass *p, nnc_arena *scratch)
 
 static nnc_status run_all(pass *p, const int *list, int n)
 {
+    const int from = p->o->from ? nnc_pass_find(p->o->from) : 0,
+              until = p->o->until ? nnc_pass_find(p->o->until) : nnc_pass_count;
     for (int i = 0; i < n && p->status == NNC_OK; i++) {
+        if (list[i] < from || list[i] >= until) {
+            p->ran |= list[i] < from ? 1u << list[i] : 0;
+            continue;
+        }
         NNC_LOCAL(nnc_arena) scratch = {0};
         p->will_run = 0;
         for (int k = i + 1; k < n; k++)

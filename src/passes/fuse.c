@@ -454,6 +454,15 @@ static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
                                            text_bytes(s->p, after), text_bytes(s->p, before)));
 }
 
+/* Is group a of the step? */
+static bool runs_late(const groups *s, uint32_t a)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < s->of[a].n; i++)
+        all = all && s->late[s->of[a].member[i]];
+    return all;
+}
+
 /* The reason why the groups at both ends of an edge cannot merge; NULL: they can. */
 static const char *blocker(groups *s, uint32_t a, uint32_t b)
 {
@@ -464,6 +473,8 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
         return "they are placed on different devices";
     if (p->e.is_static[s->of[a].member[0]] != p->e.is_static[s->of[b].member[0]])
         return "one runs once when weights are loaded, the other in each run";
+    if (s->last && s->last[s->of[a].member[0]] != s->last[s->of[b].member[0]] && runs_late(s, a))
+        return "one runs for each batch, the other once a step";
     if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
         return "it would save no bytes";
     const char *why = loses_parallelism(s, a, b);
@@ -801,6 +812,7 @@ nnc_status pass_fuse(pass *p)
     groups s;
     NNC_NEED(groups_init(&s, p), p->sink);
     s.late = find_late(p);
+    s.last = find_last(p);
     s.gradient = s.late ? find_gradients(p) : NULL;
     NNC_TRY(p->status);
     seed_nests(&s);

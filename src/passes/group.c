@@ -160,6 +160,10 @@ static void reorder(groups *s, uint32_t a, uint32_t b, uint32_t root)
 {
     uint32_t top = 0, n = 0;
     uint32_t *place = s->stack; /* free between searches */
+    if (!s->n_ahead) { /* no reader of a precedes b */
+        s->ord[root] = s->ord[b];
+        return;
+    }
     s->stamp++;
     s->n_behind = 0;
     push_sources(s, b, a, &top);

@@ -21,7 +21,7 @@ typedef struct groups {
     uint32_t *parent; /* union-find over nodes; a root represents its group */
     group *of;        /* by root */
     bool *fusable;    /* may join a kernel */
-    const bool *late, *gradient; /* find_late, find_gradients */
+    const bool *late, *last, *gradient; /* find_late, find_last, find_gradients */
     uint32_t *ord;    /* by root: position in a topological order of groups; unique */
     uint32_t *mark;   /* per value that existed at the start: stamps */
     uint32_t n_value;

@@ -205,6 +205,8 @@ const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n);
 const nnc_node *contraction_in(const nnc_node *n, int which, int *operand);
 /* Per node: do only updates depend on it, no output? NULL: the graph has no updates, or p->status. */
 const bool *find_late(pass *p);
+/* By node: only updates that are made once a step need it, none that is made for each batch (nnc_node.accumulates). NULL: the same. */
+const bool *find_last(pass *p);
 /* Per node: is it the loss, or does it depend on it? */
 bool *find_gradients(pass *p);
 /* Does init compute v, or what v is a view of? */

@@ -46,6 +46,8 @@ typedef struct nnc_pass_options {
     int n_skip;
     const char *const *only;   /* when n_only > 0: run exactly these, in this order (nnc opt --passes=) */
     int n_only;
+    const char *from, *until;  /* of a run in two parts: the passes before `from` have run, that named `until` and those after it do not
+                                * run yet. NULL: the first, and the end. In table order only */
     int memory_price;          /* recompute: for a result kept for the backward pass, in percent of the time that reading it takes */
     int segments;              /* recompute: 0: only elementwise ops are computed again; n: anything but what crosses the borders of n
                                 * segments of the forward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016) */

@@ -33,7 +33,8 @@ typedef struct choice {
     nnc_ref *again; /* by value: its copy there, or NNC_NONE */
 } choice;
 
-const bool *find_late(pass *p)
+/* Nodes that neither results nor, with `sums`, the states that accumulate need. */
+static const bool *find_not_needed(pass *p, bool sums)
 {
     const nnc_graph *g = p->g;
     const uint32_t results = nnc_result_outputs(g);
@@ -41,12 +42,23 @@ const bool *find_late(pass *p)
     if (!late)
         return NULL;
     memset(late, true, g->n_node * sizeof *late);
-    for (uint32_t i = 0; i < results; i++)
-        late[g->value[g->output[i]].node] = false;
+    for (uint32_t i = 0; i < g->n_output; i++)
+        if (i < results || (sums && nnc_def(g, g->output_state[i])->accumulates))
+            late[g->value[g->output[i]].node] = false;
     for (uint32_t i = g->n_node; i-- > 0;)
         for (int k = 0; k < g->node[i].n_in && !late[i]; k++)
             late[g->value[g->node[i].in[k]].node] = false;
     return late;
+}
+
+const bool *find_late(pass *p)
+{
+    return find_not_needed(p, false);
+}
+
+const bool *find_last(pass *p)
+{
+    return find_not_needed(p, true);
 }
 
 bool *find_gradients(pass *p)

@@ -261,6 +261,25 @@ static nnc_status make_all(maker *m)
     return plan_check_rows(m->p, m->sink);
 }
 
+static nnc_status estimate(maker *m, int64_t *bytes, int64_t *ns)
+{
+    NNC_TRY(find_devices(m));
+    NNC_TRY(find_facts(m));
+    return make_estimate(m, bytes, ns);
+}
+
+nnc_status nnc_plan_estimate(const nnc_graph *g, const nnc_plan_options *o, nnc_work_memo *memo,
+    int64_t *bytes, int64_t *ns, nnc_sink *sink)
+{
+    maker m = {
+        .g = g, .o = o, .sink = sink, .n_dev = o->devices, .p = nnc_plan_create(), .memo = memo};
+    nnc_arena_init(&m.scratch, 0);
+    const nnc_status st = m.p ? estimate(&m, bytes, ns) : nnc_nomem(sink);
+    nnc_arena_deinit(&m.scratch);
+    nnc_plan_destroy(m.p);
+    return st;
+}
+
 nnc_status nnc_plan_make(
     const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink)
 {

@@ -43,6 +43,18 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;
 
+/* Workspaces of contractions that were asked for before, so that the graphs of several estimates share the engines' answers. Zero: none
+ * yet. Its memory is the arena's. */
+typedef struct nnc_work_memo {
+    nnc_arena *arena;
+    struct nnc_known_work *at;
+    size_t n, cap;
+} nnc_work_memo;
+/* The memory of a plan's arena and the time of its commands, as estimated from a graph whose ops are not fused: for choosing among graphs
+ * that compute the same. */
+nnc_status nnc_plan_estimate(const nnc_graph *g, const nnc_plan_options *o, nnc_work_memo *memo, int64_t *bytes, int64_t *ns,
+    nnc_sink *sink) NNC_MUST;
+
 /* Asks whether the engine of fused node n of g has a runtime-compiled kernel for it. *why is valid until this thread's next question.
  * `o`: only targets, policy, answers and engines are used. */
 nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,

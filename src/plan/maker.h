@@ -113,6 +113,12 @@ typedef struct maker {
     uint32_t hash_mask;
     lowered *lowered;  /* hash table: k NULL for empty entries */
     uint32_t lowered_mask, n_lowered;
+    /* of estimates (estimate.c), otherwise NULL */
+    nnc_work_memo *memo;
+    bool *in_states;   /* by root: its memory is that of states */
+    bool *absorbed;    /* by node: has no memory, and those that read it read its operands */
+    uint32_t *read, *n_read; /* by node: what it reads so, n_read[i] values from read_at[read[i]] on */
+    nnc_ref *read_at;
     nnc_ref *source; /* make_sources' */
     size_t cap_source;
     unserved *unserved;
@@ -151,6 +157,12 @@ nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out) NNC
  * therefore run in main are of that section then. */
 nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n) NNC_MUST;
 
+/* The bytes in use at the peak of such an order of an estimate's nodes, found with fewer attempts. */
+nnc_status make_rough_peak(maker *m, int64_t *peak) NNC_MUST;
+
+/* estimate.c: bytes in use at the peak of the arena, and the time of the commands, from the graph and facts alone. */
+nnc_status make_estimate(maker *m, int64_t *bytes, int64_t *ns) NNC_MUST;
+
 /* schedule.c: main's jobs in order with streams, events and copies between devices. */
 nnc_status make_schedule(maker *m) NNC_MUST;
 job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory */
@@ -170,7 +182,8 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
 /* Notes on what no engine supports: one for each reason. */
 void make_notes(const maker *m);
-/* The workspace that node i will have as a call, 0: it will be none. Before threads and operands in place are known. */
+/* The workspace that node i will have as a call, 0: it will be none. Before threads and operands in place are known. m->memo knows it if it
+ * was asked for an equal node before. */
 nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 
 /* kernels.c: machine code for all kernels, from the cache or the emitter. */

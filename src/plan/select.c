@@ -121,7 +121,13 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     return keep_call(m, j, &c, &got);
 }
 
-nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes)
+typedef struct nnc_known_work {
+    nnc_hash128 node; /* nnc_node_hash */
+    int16_t device;
+    int64_t bytes;
+} nnc_known_work;
+
+static nnc_status ask_work_bytes(maker *m, uint32_t i, int64_t *bytes)
 {
     const nnc_node *n = &m->g->node[i];
     job j = {.kind = J_node, .node = i, .device = n->device < 0 ? 0 : n->device};
@@ -130,22 +136,46 @@ nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes)
     nnc_call c;
     nnc_choice got = {0};
     NNC_LOCAL(nnc_text) why = {0};
-    if (is_collective(n)) {
-        nnc_collective coll;
-        NNC_TRY(make_collective(m, n, &coll));
-        for (int k = 0; k < n->n_in; k++)
-            *bytes += nnc_collective_work(&coll, nnc_type_bytes(nnc_typeof(m->g, n->in[k])),
-                nnc_type_bytes(nnc_typeof(m->g, n->out + (nnc_ref)k)),
-                nnc_dtype_size((nnc_dtype)nnc_typeof(m->g, n->in[k])->dtype));
-        return NNC_OK;
-    }
-    if (!nnc_has_call(on->env.target, m->g, n))
-        return NNC_OK;
     if (!make_call(m->g, n, &c, &j.args, &reason))
         return reason ? NNC_OK : nnc_nomem(m->sink);
     call_for_target(&c, &m->o->policy, &on->env, on->env.target->threads);
     NNC_TRY(make_choice(m, &j, &c, false, -1, &got, &reason, &why));
     *bytes = got.ok ? got.workspace_bytes : 0;
+    return NNC_OK;
+}
+
+static nnc_status collective_work_bytes(maker *m, const nnc_node *n, int64_t *bytes)
+{
+    nnc_collective coll;
+    NNC_TRY(make_collective(m, n, &coll));
+    for (int k = 0; k < n->n_in; k++)
+        *bytes += nnc_collective_work(&coll, nnc_type_bytes(nnc_typeof(m->g, n->in[k])),
+            nnc_type_bytes(nnc_typeof(m->g, n->out + (nnc_ref)k)),
+            nnc_dtype_size((nnc_dtype)nnc_typeof(m->g, n->in[k])->dtype));
+    return NNC_OK;
+}
+
+nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes)
+{
+    const nnc_node *n = &m->g->node[i];
+    const int16_t device = n->device < 0 ? 0 : n->device;
+    nnc_work_memo *w = m->memo;
+    if (is_collective(n))
+        return collective_work_bytes(m, n, bytes);
+    if (!nnc_has_call(m->on[device].env.target, m->g, n))
+        return NNC_OK;
+    if (!w)
+        return ask_work_bytes(m, i, bytes);
+    const nnc_hash128 hash = nnc_node_hash(m->g, n);
+    for (size_t k = 0; k < w->n; k++)
+        if (w->at[k].node.hi == hash.hi && w->at[k].node.lo == hash.lo &&
+            w->at[k].device == device) {
+            *bytes = w->at[k].bytes;
+            return NNC_OK;
+        }
+    NNC_TRY(ask_work_bytes(m, i, bytes));
+    NNC_NEED(ARENA_ROOM(w->arena, w->at, w->cap, w->n + 1), m->sink);
+    w->at[w->n++] = (nnc_known_work){hash, device, *bytes};
     return NNC_OK;
 }
 

@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TRIES = 8, ROUGH_TRIES = 4 }; /* to find limits: to a 256th, to a 32nd */
+
 typedef struct lists { /* of numbers by number: at[first[i] .. first[i + 1]) */
     uint32_t *first, *at;
 } lists;
@@ -42,6 +44,8 @@ typedef struct walk {
     int64_t live, peak;
     bool hoist;
     int section;
+    bool *runs; /* by node: a command of main or step */
+    bool step; /* has the graph updates of states? */
     const int64_t *work; /* by node: its workspace */
     const bool *private; /* by node of a step: one update needs it */
     int64_t limit,
@@ -49,15 +53,11 @@ typedef struct walk {
     uint32_t *deferred, n_deferred; /* nodes (on demand: sinks) in order */
 } walk;
 
-static bool runs(const walk *w, uint32_t i)
+/* What node i reads. */
+static int operands(const maker *m, uint32_t i, const nnc_ref **out)
 {
-    return runs_in_main(w->m, &w->m->g->node[i]);
-}
-
-/* Has the graph updates of states? */
-static bool is_step(const maker *m)
-{
-    return nnc_result_outputs(m->g) < m->g->n_output;
+    *out = m->read ? m->read_at + m->read[i] : m->g->node[i].in;
+    return m->read ? (int)m->n_read[i] : m->g->node[i].n_in;
 }
 
 /* ---- lists ---------------------------------------------------------------------------------------------------------- */
@@ -84,17 +84,18 @@ static nnc_status each_operand(walk *w, pair_fn fn)
 {
     maker *m = w->m;
     for (uint32_t i = 0; i < m->g->n_node; i++) {
-        const nnc_node *n = &m->g->node[i];
-        if (!runs(w, i))
+        if (!w->runs[i])
             continue;
         const uint32_t node = ++w->now, root = ++w->now;
-        for (int k = 0; k < n->n_in; k++) {
-            const nnc_ref *source, r = m->root[n->in[k]];
-            int many = make_sources(m, n->in[k], &source);
+        const nnc_ref *in;
+        const int n_in = operands(m, i, &in);
+        for (int k = 0; k < n_in; k++) {
+            const nnc_ref *source, r = m->root[in[k]];
+            int many = make_sources(m, in[k], &source);
             NNC_NEED(many >= 0, m->sink);
             for (int s = 0; s < many; s++) {
                 const uint32_t p = m->g->value[source[s]].node;
-                if (!runs(w, p) || w->stamp[m->g->node[p].out] == node)
+                if (!w->runs[p] || w->stamp[m->g->node[p].out] == node)
                     continue;
                 w->stamp[m->g->node[p].out] = node;
                 fn(w, &w->from, &w->to, i, p);
@@ -145,7 +146,8 @@ static nnc_status make_lists(walk *w)
 
 static int64_t bytes_of(const walk *w, nnc_ref root)
 {
-    return nnc_type_bytes(nnc_typeof(w->m->g, root));
+    const bool none = w->m->in_states && w->m->in_states[root];
+    return none ? 0 : nnc_type_bytes(nnc_typeof(w->m->g, root));
 }
 
 /* Is the root's memory free for others after its last reader? */
@@ -377,7 +379,7 @@ static void go(walk *w, bool demand, bool hoist, int64_t limit)
             if (w->m->section[w->sink[k]] == w->section)
                 visit(w, demand, w->sink[k]);
         for (uint32_t i = 0; !demand && i < w->m->g->n_node; i++)
-            if (w->m->section[i] == w->section && runs(w, i))
+            if (w->m->section[i] == w->section && w->runs[i])
                 visit(w, demand, i);
         while (w->n_deferred) {
             const uint32_t before = w->n;
@@ -415,7 +417,7 @@ static void find_sinks(walk *w)
                 w->level[i] = w->level[w->from.at[k]] + 1;
         for (uint32_t k = w->to.first[i]; k < w->to.first[i + 1]; k++)
             last = last && m->section[w->to.at[k]] != m->section[i];
-        if ((last || is_part(w, i)) && runs(w, i))
+        if ((last || is_part(w, i)) && w->runs[i])
             w->sink[w->n_sink++] = i;
     }
     qsort_r(w->sink, w->n_sink, sizeof *w->sink, by_level, w->level);
@@ -445,8 +447,8 @@ static nnc_status find_work(walk *w)
     int64_t *work = ARENA_NEW(&w->m->scratch, int64_t, m->g->n_node + 1);
     NNC_NEED(work, m->sink);
     w->work = work;
-    for (uint32_t i = 0; i < m->g->n_node && is_step(m) && m->n_dev == 1; i++)
-        if (runs(w, i))
+    for (uint32_t i = 0; i < m->g->n_node && w->step && m->n_dev == 1; i++)
+        if (w->runs[i])
             NNC_TRY(make_work_bytes(w->m, i, &work[i]));
     return NNC_OK;
 }
@@ -465,8 +467,9 @@ static bool alloc_walk(walk *w)
     w->stack = ARENA_NEW(a, uint32_t, 2 * n);
     w->on_stack = ARENA_NEW(a, uint8_t, n);
     w->deferred = ARENA_NEW(a, uint32_t, n);
-    return w->deferred && w->level && w->sink && w->order && w->waiting && w->left && w->done &&
-           w->there && w->stack && w->on_stack;
+    w->runs = ARENA_NEW(a, bool, n);
+    return w->runs && w->deferred && w->level && w->sink && w->order && w->waiting && w->left &&
+           w->done && w->there && w->stack && w->on_stack;
 }
 
 typedef struct best {
@@ -484,11 +487,11 @@ static void keep(const walk *w, best *b)
     memcpy(b->order, w->order, w->n * sizeof *w->order);
 }
 
-/* The least limit that a walk meets, to 1/256 of the smallest peak so far. */
-static void defer(walk *w, bool demand, best *b)
+/* The least limit from `low` to the smallest peak so far that a walk meets, by bisection. */
+static void defer(walk *w, bool demand, int tries, int64_t low, best *b)
 {
-    int64_t low = 0, high = b->peak;
-    for (int k = 0; k < 8 && low + 1 < high; k++) {
+    int64_t high = b->peak;
+    for (int k = 0; k < tries && low + 1 < high; k++) {
         const int64_t limit = low + (high - low) / 2;
         go(w, demand, true, limit);
         keep(w, b);
@@ -499,22 +502,49 @@ static void defer(walk *w, bool demand, best *b)
     }
 }
 
+static nnc_status prepare(walk *w)
+{
+    const maker *m = w->m;
+    NNC_NEED(alloc_walk(w), m->sink);
+    w->step = nnc_result_outputs(m->g) < m->g->n_output;
+    for (uint32_t i = 0; i < m->g->n_node; i++)
+        w->runs[i] = runs_in_main(m, &m->g->node[i]) && !(m->absorbed && m->absorbed[i]);
+    NNC_TRY(make_lists(w));
+    NNC_TRY(find_work(w));
+    find_sinks(w);
+    NNC_NEED(find_private(w), m->sink);
+    return NNC_OK;
+}
+
+nnc_status make_rough_peak(maker *m, int64_t *peak)
+{
+    walk w = {.m = m};
+    uint32_t n, *order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
+    best b = {order, &n, INT64_MAX};
+    NNC_NEED(order, m->sink);
+    NNC_TRY(prepare(&w));
+    for (int k = 0; k < (m->n_dev > 1 ? 1 : 2); k++) {
+        go(&w, k, m->n_dev == 1, INT64_MAX);
+        keep(&w, &b);
+    }
+    if (w.step && m->n_dev == 1)
+        defer(&w, true, ROUGH_TRIES, b.peak / 2, &b);
+    *peak = b.peak;
+    return NNC_OK;
+}
+
 nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
 {
     walk w = {.m = m};
     best b = {order, n, INT64_MAX};
-    NNC_NEED(alloc_walk(&w), m->sink);
-    NNC_TRY(make_lists(&w));
-    NNC_TRY(find_work(&w));
-    find_sinks(&w);
-    NNC_NEED(find_private(&w), m->sink);
+    NNC_TRY(prepare(&w));
     /* several devices work at the same time, in program order */
     for (int k = 0; k < (m->n_dev > 1 ? 1 : 4); k++) {
         go(&w, k & 2, k & 1, INT64_MAX);
         keep(&w, &b);
     }
-    for (int k = 0; k < 2 && is_step(m) && m->n_dev == 1; k++)
-        defer(&w, k, &b);
+    for (int k = 0; k < 2 && w.step && m->n_dev == 1; k++)
+        defer(&w, k, TRIES, 0, &b);
     for (uint32_t i = *n; i-- > 1;) /* what was hoisted is of the section that it runs in */
         if (m->section[order[i - 1]] > m->section[order[i]])
             m->section[order[i - 1]] = m->section[order[i]];
