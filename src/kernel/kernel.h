@@ -349,7 +349,8 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
 nnc_kernel *nnc_kernel_of(
     const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
-/* True for a depthwise convolution that becomes a generated kernel on target t, and for a product with the attribute as_kernel; *why (may be NULL) is the reason. */
+/* True for a product with the attribute as_kernel, and a depthwise convolution that becomes a generated kernel on target t; *why (may be
+ * NULL) is the reason. */
 bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);
 /* True for any other contraction, or a fused node that contains one: of several products it is a kernel. t: or NULL. */
 bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);

@@ -244,8 +244,8 @@ static bool is_product(const nl *l)
     return product;
 }
 
-/* Moves what only the epilogue of a product uses behind its sums: a register block needs its registers for these (an SGD update read
- * the old weights before: 512x256 weights by 32 rows took 127 us, behind the sums 110; one thread). */
+/* Moves what only the epilogue of a product uses after its sums: a register block needs its registers for these (an SGD update of 512x256
+ * weights by 32 rows, one thread: 127 us with the old weights loaded first, 110 so). */
 static void sink_operands(nl *l)
 {
     enum { BEFORE = 1, BODY = 2, EPILOGUE = 3 }; /* sections */

@@ -390,36 +390,26 @@ static void fetch_weights(ll_emit *e, const stage *s)
     }
 }
 
-/* The old values of an update, of the next strip: into the next cache, since what waits for memory in the nearest one keeps loads of it
- * waiting (SGD of 64 weights of 512x256 by 32 rows each, AMD, Zen 4, one thread: 7.2 ms without, 6.8 into the nearest cache or for
- * writing, 5.6 so; 4.9 where they are in the caches). */
-static void fetch_updated(ll_emit *e, const stage *s)
-{
-    const int a = 31 - __builtin_clz(e->stripped);
-    for (int i = s->st->post0; i < s->st->post1; i++)
-        if (nnc_kernel_updates(e->k, &e->k->ins[i])) {
-            e->shift[a] = 1;
-            fetch_lines(e, &e->k->ins[i], false, false);
-            e->shift[a] = 0;
-        }
-}
-
-/* Lines of a register block's results, before a short sum: those beyond the caches of a core would be requested by the stores only. */
+/* Lines of a register block's results, before a short sum: those beyond the caches of a core would be requested by the stores only. And an
+ * update's old values, of the next strip: into L2, since few lines can be on their way to the nearest cache (kernel-ir.md). */
 static void fetch_results(ll_emit *e, const stage *s)
 {
     enum { SHORT = 64 };
     int64_t terms = 1;
     for (int l = s->n_map; l < s->n; l++)
         terms *= e->k->axis[s->ax[l]].extent;
-    if (!e->stripped || s->n == s->n_map || e->vax < 0)
-        return;
-    fetch_updated(e, s);
-    if (terms > SHORT)
-        return;
     for (int i = s->st->post0; i < s->st->post1; i++) {
         const nnc_kins *ins = &e->k->ins[i];
         const nnc_kbuf *b = &e->k->buf[ins->buf];
-        if (ins->op == KO_store && ins->n_guard == 0 && ins->at.k[e->vax] == 1 &&
+        if (!e->stripped || s->n == s->n_map || e->vax < 0)
+            return;
+        const int strips = 31 - __builtin_clz(e->stripped);
+        if (nnc_kernel_updates(e->k, ins)) {
+            e->shift[strips] = 1;
+            fetch_lines(e, ins, false, false);
+            e->shift[strips] = 0;
+        }
+        if (terms <= SHORT && ins->op == KO_store && ins->n_guard == 0 && ins->at.k[e->vax] == 1 &&
             b->numel * nnc_dtype_size(b->dtype) > e->m->t->l2_bytes)
             fetch_lines(e, ins, true, true);
     }
