@@ -1,6 +1,6 @@
 /* bench/steps.c -- training steps of a model for programs that compare engines: train_steps.py, multi_train.py.
  *
- *     bench_steps MODEL [--set=NAME=VALUE]... [--form=FORM] [--streams=N] [--threads=N]
+ *     bench_steps MODEL [--set=NAME=VALUE]... [--form=FORM] [--streams=N] [--threads=N] [--onednn=0]
  *                 [--loss=L] [--optimizer=O] [--momentum=M]
  *
  * FORM: fused (the default), unfused, joined (all siblings), apart (no siblings), turns (the argument `models` is the number of sessions of
@@ -8,6 +8,8 @@
  *
  *     burst MS     makes steps for at least MS milliseconds: {"ms": [each step's]}
  *     parts N      {"data_ms", "forward_ms", "loss_ms", "backward_ms", "optimizer_ms"}: medians over N steps
+ *     commands N   {"commands": [{"what", "times", "least_us", "median_us", "flops", "bytes"}]}: over N steps, commands that do the same
+ *                  together. least_us: the sum of each command's least time, on which other programs tell least
  *     about        {"loss", "memory_bytes", "launches", "rss_bytes"}: of the first step; as planned; peak of the process beyond its start
  *     graph        {"graph", "outputs", "training"}: the model, for PyTorch (device/graph.c)
  *
@@ -181,6 +183,67 @@ static nnc_status parts(worker *w, int n, nnc_text *out)
     return NNC_OK;
 }
 
+/* The kernel that command c runs, or the class of its call. */
+static const char *name_of(const nnc_plan *p, const nnc_cmd *c)
+{
+    return c->kind == CMD_kernel ? p->kernel[c->item].symbol : c->op_class;
+}
+
+static bool do_the_same(const nnc_plan *p, const nnc_cmd *a, const nnc_cmd *b)
+{
+    return a->kind == b->kind && a->engine == b->engine && a->flops == b->flops &&
+           a->bytes == b->bytes && !strcmp(name_of(p, a), name_of(p, b));
+}
+
+/* One line of `commands`: command number `first` and those after it that do the same. us[i * n]..: the sorted times of command i. */
+static void put_alike(const worker *w, const nnc_cmd *cmd, int n_cmd, int first, const double *us,
+    int n, nnc_text *out)
+{
+    const nnc_plan *p = w->a->plan;
+    const nnc_cmd *c = &cmd[first];
+    double least = 0, middle = 0;
+    int times = 0;
+    for (int i = first; i < n_cmd; i++)
+        if (do_the_same(p, c, &cmd[i])) {
+            least += us[i * n];
+            middle += us[i * n + n / 2];
+            times++;
+        }
+    nnc_printf(out,
+        "%s{\"what\": \"%s\", \"engine\": \"%s\", \"times\": %d, \"least_us\": %.3f, "
+        "\"median_us\": %.3f, \"flops\": %lld, \"bytes\": %lld}",
+        first ? ", " : "", name_of(p, c), c->engine < 0 ? "" : p->engine[c->engine], times, least,
+        middle, (long long)c->flops * times, (long long)c->bytes * times);
+}
+
+static nnc_status commands(worker *w, int n, nnc_text *out)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    const nnc_plan *p = w->a->plan;
+    const int from = nnc_plan_first(p, SEC_main), n_cmd = p->end[SEC_step] - from;
+    n = n < 1 ? 1 : n;
+    double *us = ARENA_NEW(&a, double, (int64_t)n_cmd *n + 1);
+    int64_t *start = ARENA_NEW(&a, int64_t, n_cmd + 1), *end = ARENA_NEW(&a, int64_t, n_cmd + 1);
+    NNC_NEED(us && start && end, w->sink);
+    for (int k = 0; k < n; k++) {
+        NNC_TRY(nnc_exec_profile(w->s[0]->exec, SEC_main, SEC_step, start, end, w->sink));
+        for (int i = 0; i < n_cmd; i++)
+            us[i * n + k] = (double)(end[i] - start[i]) * 1e-3;
+    }
+    for (int i = 0; i < n_cmd; i++)
+        qsort(us + i * n, (size_t)n, sizeof *us, by_value);
+    nnc_puts(out, "{\"commands\": [");
+    for (int i = 0; i < n_cmd; i++) {
+        int first = 0;
+        while (!do_the_same(p, &p->cmd[from + first], &p->cmd[from + i]))
+            first++;
+        if (first == i)
+            put_alike(w, p->cmd + from, n_cmd, i, us, n, out);
+    }
+    nnc_puts(out, "]}");
+    return NNC_OK;
+}
+
 static void about(const worker *w, nnc_text *out)
 {
     const nnc_plan *p = w->a->plan;
@@ -213,6 +276,8 @@ static nnc_status answer(worker *w, const char *line, nnc_text *out)
         return burst(w, number, out);
     if (sscanf(line, "parts %lf", &number) == 1)
         return parts(w, (int)number, out);
+    if (sscanf(line, "commands %lf", &number) == 1)
+        return commands(w, (int)number, out);
     if (!strncmp(line, "about", 5))
         about(w, out);
     else if (!strncmp(line, "graph", 5))
@@ -257,6 +322,8 @@ static bool read_flag(worker *w, char *arg)
         w->compile.streams = atoi(v);
     } else if (!strncmp(arg, "--threads=", 10)) {
         w->env_options.threads = atoi(v);
+    } else if (!strncmp(arg, "--onednn=", 9)) {
+        w->env_options.no_onednn = !atoi(v);
     } else if (!strncmp(arg, "--loss=", 7)) {
         w->loss_word = v;
     } else if (!strncmp(arg, "--optimizer=", 12)) {
@@ -282,7 +349,7 @@ int main(int argc, char **argv)
     ok = ok && w.model && training_of(w.loss_word, w.optimizer, &w.training);
     if (!ok) {
         fputs("usage: bench_steps MODEL [--set=NAME=VALUE]... "
-              "[--form=fused|unfused|joined|apart|turns] [--streams=N] [--threads=N]\n"
+              "[--form=fused|unfused|joined|apart|turns] [--streams=N] [--threads=N] [--onednn=0]\n"
               "  [--loss=cross_entropy|mse|bce] [--optimizer=sgd|adam|adamw] [--momentum=M]\n",
             stderr);
         return nnc_exit_code(NNC_E_USAGE);

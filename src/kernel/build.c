@@ -19,6 +19,11 @@ static bool is_depthwise_gradient(const nnc_graph *g, const nnc_node *n)
 bool nnc_is_kernel_conv(
     const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why)
 {
+    if (nnc_attr_int(n, AT_as_kernel, 0)) {
+        if (why)
+            *why = "the ops that read it are in its kernel";
+        return true;
+    }
     if (!(nnc_is_depthwise(g, n) || is_depthwise_gradient(g, n)) ||
         nnc_attr_int(n, AT_groups, 1) < 2)
         return false;
@@ -29,7 +34,8 @@ bool nnc_is_kernel_conv(
 bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
 {
     if (n->op != OP_fused)
-        return nnc_op_class(n->op) == CL_contract && !(t && nnc_is_kernel_conv(t, g, n, NULL));
+        return nnc_op_class(n->op) == CL_contract && !nnc_attr_int(n, AT_as_kernel, 0) &&
+               !(t && nnc_is_kernel_conv(t, g, n, NULL));
     int calls = 0;
     for (uint32_t i = 0; i < n->body->n_node; i++)
         calls += nnc_has_call(t, n->body, &n->body->node[i]);

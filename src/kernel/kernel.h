@@ -244,6 +244,8 @@ bool nnc_kernel_rings(const nnc_kernel *k, nnc_arena *a, nnc_kring **r);
 /* Offset of an access to a ring without the modulo: the row, and the place in the row. */
 void nnc_ring_split(const nnc_kring *r, const nnc_affine *at, nnc_affine *row, nnc_affine *place);
 
+/* True for a load of the element whose new value a store of the kernel writes: a weight that is updated, a residual. */
+bool nnc_kernel_updates(const nnc_kernel *k, const nnc_kins *load);
 /* product.c: a stage whose body is one product of two loads (instructions x, w and sum) and its sum, as in a matrix product or a
  * convolution: its last reduce axis. */
 typedef struct nnc_product {
@@ -347,7 +349,8 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
 nnc_kernel *nnc_kernel_of(
     const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
-/* True for a convolution that becomes a generated kernel on target t; *why (may be NULL) is the reason. */
+/* True for a product with the attribute as_kernel, and a depthwise convolution that becomes a generated kernel on target t; *why (may be
+ * NULL) is the reason. */
 bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);
 /* True for any other contraction, or a fused node that contains one: of several products it is a kernel. t: or NULL. */
 bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);

@@ -1,5 +1,17 @@
-/* kernel/product.c -- finds stages that are sums of products of two loads, which the interpreter runs in a loop of their own. */
+/* kernel/product.c -- finds stages that are sums of products of two loads, which the interpreter runs in a loop of their own, and
+ * operands that a kernel updates. */
 #include "kernel/kernel.h"
+
+bool nnc_kernel_updates(const nnc_kernel *k, const nnc_kins *load)
+{
+    if (load->op != KO_load || load->arg[0] >= 0)
+        return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_store && k->buf[k->ins[i].buf].numel == k->buf[load->buf].numel &&
+            nnc_affine_equal(&k->ins[i].at, &load->at))
+            return true;
+    return false;
+}
 
 bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_product *p)
 {

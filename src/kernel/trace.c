@@ -279,7 +279,7 @@ static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t g
     case CL_reduce: return nx_row(t, ctx, v, idx, guard);
     case CL_window: return (n->op == OP_maxpool_grad ? contraction : nx_row)(t, ctx, v, idx, guard);
     case CL_contract:
-        if (!t->strict || nnc_is_depthwise(t->g, n))
+        if (!t->strict || nnc_is_depthwise(t->g, n) || nnc_attr_int(n, AT_as_kernel, 0))
             return contraction(t, ctx, v, idx, guard);
         return nx_fail(t, v, "is a contraction: a library call or a kernel of its own");
     case CL_loop: return nx_fail(t, v, "runs in order along an axis: a kernel of its own");

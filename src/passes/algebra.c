@@ -482,6 +482,8 @@ static const struct rule {
         "trained weights multiply one place: a matrix product for each group"},
     {"product of few terms", 2, OP_matmul, rule_few_terms, {0},
         "its sums are computed in the kernel that reads them"},
+    {"gradient in its update", 2, OP_matmul, rule_update, {0},
+        "the kernel that updates the weight computes it"},
     {"empty reduction", 1, ANY_OP, nothing_to_reduce, {0}, "windows and axes of extent 1"},
     {"merged reductions", 1, ANY_OP, reduce_reduce, {0},
         "max(max(x)) = max(x) over both sets of axes"},

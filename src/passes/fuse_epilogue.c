@@ -388,9 +388,10 @@ static void remark_kernel(pass *p, uint32_t i, const char *why)
 {
     layers l = layers_of(p, i, NNC_NONE);
     const nnc_node *n = &p->g->node[i];
-    remark_applied(p, &l, remark_text(p, "depthwise %s as a kernel", nnc_ops[n->op].name),
-        "%s: a generated kernel%s instead of %s", why,
-        n->op == OP_conv ? ", which the ops after it can join," : "", engine_name(p, n));
+    if (n->op != OP_matmul) /* as_kernel: the pass that set it has a remark of it */
+        remark_applied(p, &l, remark_text(p, "depthwise %s as a kernel", nnc_ops[n->op].name),
+            "%s: a generated kernel%s instead of %s", why,
+            n->op == OP_conv ? ", which the ops after it can join," : "", engine_name(p, n));
 }
 
 nnc_status pass_fuse_epilogue(pass *p)

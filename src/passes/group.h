@@ -22,6 +22,7 @@ typedef struct groups {
     group *of;        /* by root */
     bool *fusable;    /* may join a kernel */
     const bool *late, *last, *gradient; /* find_late, find_last, find_gradients */
+    const int64_t *updates; /* by node: bytes of the state that is its result's new value; or NULL */
     uint32_t *ord;    /* by root: position in a topological order of groups; unique */
     uint32_t *mark;   /* per value that existed at the start: stamps */
     uint32_t n_value;

@@ -228,7 +228,8 @@ static nnc_ref product(stacks *s, const nnc_node *c, const nnc_ref *in, const bo
     const nnc_attr t = nnc_ai(AT_transpose_b, 1);
     const int64_t bias[] = {s->n, 1, y.dim[1]};
     const bool linear = c->op == OP_linear;
-    if (y.rank != 2 || shared[0] || shared[1] || nnc_type_numel(&y) > LARGE ||
+    if (y.rank != 2 || shared[0] || shared[1] ||
+        (nnc_type_numel(&y) > LARGE && !nnc_attr_int(c, AT_as_kernel, 0)) ||
         nnc_typeof(g, c->in[0])->rank != 2 || nnc_typeof(g, c->in[1])->rank != 2)
         return NNC_NONE;
     nnc_ref r = linear ? nnc_build(g, OP_matmul, 2, in, 1, &t)
@@ -239,6 +240,8 @@ static nnc_ref product(stacks *s, const nnc_node *c, const nnc_ref *in, const bo
     bool kernels[2];
     const int64_t one = work_ns(s->p, nnc_def(g, r), &kernels[0]),
                   apart = s->n * work_ns(s->p, c, &kernels[1]);
+    if (kernels[1] && !kernels[0] && linear) /* a kernel transposes one matrix in a core's cache */
+        return NNC_NONE;
     if (kernels[0] !=
         kernels
             [1]) { /* else both take the same but for launches; estimates would differ by what fits caches */

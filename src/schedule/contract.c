@@ -236,6 +236,19 @@ static int groups_axis(const nnc_kernel *k, const product *p)
     return best;
 }
 
+/* Does the kernel update an operand as large as its results by sums of a source that stays in a core's cache? Then memory is to be read in
+ * order: strip by strip, each with all panels of the weights. */
+static bool streams_results(const nnc_kernel *k, const product *p, const nnc_target *t)
+{
+    const int64_t extent = k->axis[nnc_sched_vec(&k->sched)].extent;
+    const nnc_dtype d = k->buf[k->ins[p->w].buf].dtype;
+    const int64_t weights = nnc_mul_sat(nnc_mul_sat(p->terms, extent), nnc_dtype_size(d));
+    bool updates = false;
+    for (int i = 0; i < k->n_ins; i++)
+        updates |= nnc_kernel_updates(k, &k->ins[i]);
+    return updates && weights <= nnc_target_local_bytes(t);
+}
+
 /* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache: multiples of n points of axis u
  * and of `each` points of axis `next`. */
 static bool tile_source(
@@ -251,7 +264,7 @@ static bool tile_source(
     int64_t extent = k->axis[u].extent,
             tile = nnc_max64(half / nnc_max64(step_bytes(k, p, u), 1), 1);
     tile = nnc_min64(nnc_min64(tile, nnc_max64(most, n)), extent);
-    tile = even(extent, tile, n, panels, threads);
+    tile = streams_results(k, p, t) ? n : even(extent, tile, n, panels, threads);
     int groups = groups_axis(k, p);
     bool ok = true;
     if (groups >= 0) { /* a strip for all groups of a few lines in turn */

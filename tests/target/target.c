@@ -596,6 +596,39 @@ TEST(engines_answer_by_rules)
     nnc_target_deinit(&gpu);
 }
 
+/* A trained matrix in rows of terms: generated kernels transpose it where it fits a core's cache and has 16 to 256 rows. */
+TEST(trained_matrices_that_fit_a_cache)
+{
+    static const struct {
+        int64_t rows, outputs, terms, matrices;
+        bool made_in_init, lies_along_outputs, onednn;
+    } t[] = {{32, 512, 256, 1, .onednn = false}, {16, 512, 256, 1, .onednn = false},
+        {256, 512, 256, 1, .onednn = false}, {15, 512, 256, 1, .onednn = true},
+        {257, 512, 256, 1, .onednn = true}, {32, 1024, 256, 1, .onednn = true}, /* 1 MiB */
+        {32, 512, 32, 1, .onednn = true}, {32, 512, 256, 8, .onednn = true},
+        {32, 500, 256, 1, .onednn = true}, {32, 512, 256, 1, true, .onednn = true},
+        {32, 512, 256, 1, false, true, .onednn = true}};
+    nnc_target cpu;
+    CHECK_OK(nnc_target_host(&cpu, 2, true, true, test_sink));
+    cpu.l2_bytes = 1 << 20;
+    cpu.vector_bits = 512;
+    for (size_t i = 0; i < NNC_COUNT(t); i++) {
+        const nnc_ask a = {.kind = ASK_matmul,
+            .dtype = DT_f32,
+            .dynamic = !t[i].made_in_init,
+            .rows = !t[i].lies_along_outputs,
+            .matrices = t[i].matrices,
+            .weights = t[i].outputs * t[i].terms,
+            .outputs = t[i].outputs,
+            .results = t[i].rows * t[i].outputs * t[i].matrices,
+            .flops = 2 * t[i].rows * t[i].outputs * t[i].terms * t[i].matrices};
+        const nnc_offer o = nnc_target_offer(&cpu, nnc_target_engine_named(&cpu, "onednn"), &a);
+        if (o.ok != t[i].onednn)
+            test_fail(__FILE__, __LINE__, "case %zu: %s", i, o.ok ? "taken" : o.why);
+    }
+    nnc_target_deinit(&cpu);
+}
+
 /* Row-major convolutions: both engines are slow at windows, generated kernels more so, and oneDNN at anything after them. */
 TEST(row_major_convolutions_are_slow)
 {

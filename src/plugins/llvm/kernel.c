@@ -390,19 +390,26 @@ static void fetch_weights(ll_emit *e, const stage *s)
     }
 }
 
-/* Lines of a register block's results, before a short sum: those beyond the caches of a core would be requested by the stores only. */
+/* Lines of a register block's results, before a short sum: those beyond the caches of a core would be requested by the stores only. And an
+ * update's old values, of the next strip: into L2, since few lines can be on their way to the nearest cache (kernel-ir.md). */
 static void fetch_results(ll_emit *e, const stage *s)
 {
     enum { SHORT = 64 };
     int64_t terms = 1;
     for (int l = s->n_map; l < s->n; l++)
         terms *= e->k->axis[s->ax[l]].extent;
-    if (!e->stripped || s->n == s->n_map || e->vax < 0 || terms > SHORT)
-        return;
     for (int i = s->st->post0; i < s->st->post1; i++) {
         const nnc_kins *ins = &e->k->ins[i];
         const nnc_kbuf *b = &e->k->buf[ins->buf];
-        if (ins->op == KO_store && ins->n_guard == 0 && ins->at.k[e->vax] == 1 &&
+        if (!e->stripped || s->n == s->n_map || e->vax < 0)
+            return;
+        const int strips = 31 - __builtin_clz(e->stripped);
+        if (nnc_kernel_updates(e->k, ins)) {
+            e->shift[strips] = 1;
+            fetch_lines(e, ins, false, false);
+            e->shift[strips] = 0;
+        }
+        if (terms <= SHORT && ins->op == KO_store && ins->n_guard == 0 && ins->at.k[e->vax] == 1 &&
             b->numel * nnc_dtype_size(b->dtype) > e->m->t->l2_bytes)
             fetch_lines(e, ins, true, true);
     }

@@ -103,7 +103,7 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
     for (int r = 0; r < e->lanes && whole; r++) {
         e->shift[t->axis[0]] =
             r + e->lanes; /* rows of the next tiles: too far apart for the hardware prefetcher */
-        ll_prefetch(e, ins, true, false);
+        ll_prefetch(e, ins, false, false);
     }
     e->shift[t->axis[0]] = 0;
     e->vax = t->axis[0];
