@@ -168,6 +168,7 @@ typedef struct nnc_partition_options {
     double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5; negative: no latency */
     double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25; negative: one a block */
     double slowdown;             /* of computing while a collective runs; 0: 1 */
+    bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules */
     bool layers;                 /* text: list the blocks of layers with their costs first */
 } nnc_partition_options;
 /* Predicts what strategies make of m (of its training step, where `training` is not NULL) on equal devices of e's target, and appends

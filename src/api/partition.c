@@ -9,7 +9,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
     if (e->n_target > 1)
         return nnc_fail0(
             sink, NNC_E_USAGE, "nnc partition takes one --target: its devices are equal");
-    NNC_TRY(nnc_partition_measure(e, m, training, &o->compile, &of, &a, sink));
+    NNC_TRY(nnc_partition_measure(e, m, training, o, &of, &a, sink));
     int devices = o->compile.devices;
     for (int l = 0; l < of.n_layer && o->compile.devices < 2; l++)
         devices = of.device[l] + 1 > devices ? of.device[l] + 1 : devices;

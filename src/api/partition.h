@@ -35,7 +35,7 @@ typedef struct nnc_partition_model {
 
 /* Compiles m (with `training`: its step) for one device of e and attributes the plan's commands and tensors to layers. */
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
-    const nnc_compile_options *o, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+    const nnc_partition_options *o, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
 /* The number of an option: 0 stands for the default, a negative one for 0. */
 static inline double nnc_option_or(double v, double otherwise)

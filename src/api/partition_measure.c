@@ -17,6 +17,7 @@ typedef struct measure {
     int32_t *layer_of; /* by node of g: its layer, -1: a leaf, or without a path */
     int64_t *alone; /* by layer: nanoseconds as written */
     const nnc_plan *plan;
+    int64_t *measured; /* by command: nanoseconds; NULL: predicted */
     int64_t chunks; /* runs of the plan that make a run of the model */
     uint8_t *part; /* by command: nnc_part */
     bool *gradient; /* by root tensor: only the optimizer reads it */
@@ -122,9 +123,11 @@ static int first_written(const nnc_plan *p, const nnc_cmd *c)
     return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
 }
 
-/* Expected nanoseconds of a command: an engine's offer for a call; roofline with the engine's efficiency, and the launch, of a kernel. */
+/* Nanoseconds of a command, measured, or expected: an engine's offer for a call; roofline with the engine's efficiency, and the launch, of a kernel. */
 static int64_t command_ns(const measure *s, const nnc_cmd *c)
 {
+    if (s->measured)
+        return s->measured[c - s->plan->cmd];
     const nnc_target_engine *e =
         c->engine >= 0 ? nnc_target_engine_named(s->t, s->plan->engine[c->engine]) : NULL;
     const int64_t plain = nnc_target_time_ns(s->t, c->flops, c->bytes);
@@ -349,6 +352,57 @@ static nnc_status find_edges(measure *s, const int *block)
     return NNC_OK;
 }
 
+/* ---- times on this machine --------------------------------------------------------------------------------- */
+
+static nnc_status set_inputs(nnc_session *run, const nnc_artifact *a, const nnc_training *training,
+    void **data, nnc_sink *sink)
+{
+    nnc_compare_options o = nnc_compare_defaults;
+    o.training = training;
+    NNC_TRY(nnc_artifact_make_inputs(a, &o, 0, data, sink));
+    for (int i = 0; i < a->plan->n_input; i++)
+        NNC_TRY(nnc_session_input(run, i, data[i], sink));
+    return NNC_OK;
+}
+
+/* The least time of each command over some runs; the first one warms up. */
+static nnc_status time_commands(
+    measure *s, const nnc_artifact *a, const nnc_training *training, nnc_session *run)
+{
+    enum { RUNS = 6 };
+    const nnc_plan *p = s->plan;
+    const int from = nnc_plan_first(p, SEC_main);
+    int64_t *start = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1),
+            *end = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1);
+    void **data = ARENA_NEW(&s->own, void *, p->n_input + 1);
+    s->measured = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1);
+    NNC_NEED(start && end && data && s->measured, s->sink);
+    nnc_status st = set_inputs(run, a, training, data, s->sink);
+    for (int i = 0; i < p->n_input; i++)
+        nnc_free(data[i]);
+    for (int k = 0; !st && k < RUNS; k++) {
+        st = nnc_exec_profile(
+            run->exec, SEC_main, s->m->step ? SEC_step : SEC_main, start, end, s->sink);
+        for (int i = from; !st && i < p->end[s->m->step ? SEC_step : SEC_main]; i++) {
+            const int64_t ns = end[i - from] - start[i - from];
+            s->measured[i] = k < 2 ? ns : nnc_min64(s->measured[i], ns);
+        }
+    }
+    return st;
+}
+
+static nnc_status measure_commands(measure *s, nnc_artifact *a, const nnc_training *training)
+{
+    nnc_session *run = NULL;
+    if (a->chunks > 1)
+        return nnc_fail0(s->sink, NNC_E_FIT,
+            "--measure: the model does not fit the device as a whole: set a smaller batch");
+    NNC_TRY(nnc_session_create(s->e, a, &run, s->sink));
+    const nnc_status st = time_commands(s, a, training, run);
+    nnc_session_destroy(run);
+    return st;
+}
+
 /* ---- the whole ----------------------------------------------------------------------------------------------- */
 
 static nnc_status attribute(measure *s)
@@ -392,10 +446,10 @@ static int64_t batch_of(const nnc_graph *g)
 }
 
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
-    const nnc_compile_options *o, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink)
+    const nnc_partition_options *options, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink)
 {
     measure s = {.e = e, .t = &e->target[0], .g = m, .m = out, .a = a, .sink = sink};
-    nnc_compile_options one = *o;
+    nnc_compile_options one = options->compile;
     nnc_artifact *artifact = NULL;
     one.devices = one.streams = 1;
     *out = (nnc_partition_model){.step = training != NULL, .batch = batch_of(m)};
@@ -410,6 +464,8 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
         out->name = nnc_arena_strdup(a, m->name);
         st = out->name ? find_layers(&s) : nnc_nomem(sink);
     }
+    if (!st && options->measure)
+        st = measure_commands(&s, artifact, training);
     if (!st)
         st = attribute(&s);
     nnc_arena_deinit(&s.own);

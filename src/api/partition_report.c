@@ -79,7 +79,8 @@ static void print_json(const nnc_partition_table *t, nnc_text *out)
     nnc_json_writer w = {.out = out};
     nnc_json_open(&w, NULL, '{');
     NNC_JSON(&w, J_STRING("model", t->m->name), J_STRING("mode", t->m->step ? "step" : "forward"),
-        J_STRING("target", t->target->name), J_INT("devices", t->devices),
+        J_STRING("target", t->target->name),
+        J_STRING("times", t->o->measure ? "measured" : "predicted"), J_INT("devices", t->devices),
         J_INT("micro_batches", t->micro), J_INT("micro_batch", t->m->batch),
         J_INT("layers", t->m->n_layer), J_INT("plan_bytes", t->m->plan_bytes));
     json_layers(&w, t->m);
@@ -204,10 +205,12 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
     nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
         nnc_option_or(o->link_us, NNC_LINK_US));
     nnc_printf(out,
-        "An iteration is %d micro-batches of %lld samples (the model's batch). Times are predicted "
-        "from the cost\n"
-        "rules of the target, not measured.\n\n",
-        t->micro, (long long)m->batch);
+        "An iteration is %d micro-batches of %lld samples (the model's batch). Times of layers are "
+        "%s.\n\n",
+        t->micro, (long long)m->batch,
+        o->measure
+            ? "measured on\nthis machine, command by command; the rest is predicted from them"
+            : "predicted from the cost\nrules of the target, not measured");
     if (o->layers)
         text_layers(m, out);
     nnc_puts(out, "  strategy       iteration ms ms/sample   samples/s  idle   exposed ms hidden "

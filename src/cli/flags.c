@@ -112,6 +112,9 @@ static const nnc_flag own[] = {
         "Strategies to look at (default: all of the mode; docs/partition.md lists them)"},
     {'z', {"--layers", NNC_SET_BOOL, AT(partition.layers)},
         "List the layers with their costs and the indices that --place takes"},
+    {'z', {"--measure", NNC_SET_BOOL, AT(partition.measure)},
+        "Measure the plan's commands on this machine, the least of five runs each, instead of "
+        "predicting them"},
     {'z', {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
         "Micro-batches of an iteration, each the model's batch (default: 4 for each device)"},
     {'z', {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},

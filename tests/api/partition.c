@@ -45,7 +45,7 @@ static bool make(made *x, const char *name, bool step, int devices, const char *
     x->o.compile = nnc_compile_defaults;
     const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
     const nnc_status st = nnc_partition_measure(
-        x->env, x->model, step ? &training : NULL, &x->o.compile, &x->of, &x->a, test_sink);
+        x->env, x->model, step ? &training : NULL, &x->o, &x->of, &x->a, test_sink);
     CHECK_OK(st);
     x->t = (nnc_partition_table){
         .m = &x->of, .o = &x->o, .target = &x->env->target[0], .devices = devices, .micro = 8};
