@@ -128,7 +128,7 @@ static bool offer_one_of(advice *v, const int64_t *size, int n, int64_t all, boo
     return low > 0;
 }
 
-/* Of a step, batches that divide the batch: accumulated they are as many samples. That takes one more number for each weight. */
+/* Smaller batches for a step, divisors of its batch: accumulated they are as many samples. That takes one more number for each weight. */
 static void offer_batch(advice *v)
 {
     const int64_t all = batch_of(v->m);

@@ -238,8 +238,8 @@ typedef struct nnc_advice_model {
     void *ctx;
     int accumulate;
 } nnc_advice_model;
-/* For a model that does not fit o->memory_budget, or where there is none the devices: appends flags with which it would, with the memory that
- * each needs; each was planned. Nothing: none was found. other: NULL: no other batches. NNC_E_NOMEM. */
+/* For a model that does not fit o->memory_budget, or where there is none the devices: appends flags with which it would, with the memory
+ * that each needs; each was planned. Nothing: none was found. other: NULL: no other batches. NNC_E_NOMEM. */
 nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, const nnc_advice_model *other,
     nnc_text *t) NNC_MUST;
 

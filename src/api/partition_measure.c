@@ -123,7 +123,8 @@ static int first_written(const nnc_plan *p, const nnc_cmd *c)
     return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
 }
 
-/* Nanoseconds of a command, measured, or expected: an engine's offer for a call; roofline with the engine's efficiency, and the launch, of a kernel. */
+/* Nanoseconds of a command, measured, or expected: an engine's offer for a call; roofline with the engine's efficiency, and the launch,
+ * of a kernel. */
 static int64_t command_ns(const measure *s, const nnc_cmd *c)
 {
     if (s->measured)
@@ -312,7 +313,7 @@ static nnc_status gather_all(measure *s, const int *block)
     return NNC_OK;
 }
 
-/* Tensors between blocks: values of the forward graph, without weights and what depends on weights alone. */
+/* Tensors between blocks: values of the forward graph, without weights and what depends only on weights. */
 static nnc_status find_edges(measure *s, const int *block)
 {
     nnc_partition_model *m = s->m;

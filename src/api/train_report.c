@@ -236,8 +236,9 @@ static void print_spent(nnc_text *out, const spent *x)
     const bool ms = x->compute < 1000000000;
     const double unit = ms ? 1e-6 : 1e-9;
     const char *name = ms ? "ms" : "s";
-    nnc_printf(out, "compute %.3g %s (forward %.3g, backward%s %.3g", unit * (double)x->compute, name,
-        unit * (double)x->forward, x->whole ? " and optimizer" : "", unit * (double)x->backward);
+    nnc_printf(out, "compute %.3g %s (forward %.3g, backward%s %.3g", unit * (double)x->compute,
+        name, unit * (double)x->forward, x->whole ? " and optimizer" : "",
+        unit * (double)x->backward);
     if (!x->whole)
         nnc_printf(out, ", optimizer %.3g", unit * (double)x->optimizer);
     if (x->communication)

@@ -64,7 +64,8 @@ typedef struct program {
     int64_t *time, *fixed, *saved; /* sums of the layers before position i */
     int64_t *in, *out; /* transfers of the current stage by position */
     int64_t *best, *next; /* of the current stage, and of the one after it, by first layer */
-    int64_t *most, *next_most; /* G_sum: of the cuts with the best sum, the least maximum of the stages' times */
+    int64_t *most,
+        *next_most; /* G_sum: of the cuts with the best sum, the least maximum of the stages' times */
     int32_t *choice; /* [stage][i]: end of the stage that begins at i */
 } program;
 

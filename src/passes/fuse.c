@@ -511,7 +511,8 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
         return "they are placed on different devices";
     if (p->e.is_static[s->of[a].member[0]] != p->e.is_static[s->of[b].member[0]])
         return "one runs once when weights are loaded, the other in each run";
-    if (s->last && s->last[s->of[a].member[0]] != s->last[s->of[b].member[0]] && runs_late(s, a))
+    if (s->last && s->late && s->last[s->of[a].member[0]] != s->last[s->of[b].member[0]] &&
+        runs_late(s, a))
         return "one runs for each batch, the other once a step";
     if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
         return "it would save no bytes";

@@ -168,7 +168,7 @@ TEST(faster_links_never_cost_time)
                 CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
                 for (int k = 0; k < x.t.n_row; k++) {
                     const nnc_partition_row *r = &x.t.row[k];
-                    /* pipelines are cut anew for each bandwidth by a bound of their time; list schedules are heuristics */
+                    /* pipelines are cut again for each bandwidth by a bound of their time; list schedules are heuristics */
                     const bool exact =
                         !strncmp(r->strategy, "cut-", 4) || !strcmp(r->strategy, "single") ||
                         !strcmp(r->strategy, "sequential") || !strcmp(r->strategy, "pipedream") ||
@@ -308,8 +308,8 @@ static nnc_status small_report(nnc_env *e, bool step, int64_t fail, nnc_text *te
     return st;
 }
 
-/* Memory runs out at one allocation after the other: NNC_E_NOMEM, or where nnc can do without it, a whole report. (Of the same rows: where a
- * pass runs out of memory while it asks whether something pays, the plan may be another one.) */
+/* Memory runs out at one allocation after the other: NNC_E_NOMEM, or where nnc can do without it, a whole report. (Of the same rows: where
+ * a pass runs out of memory while it asks whether something pays, the plan may be another one.) */
 TEST(partition_out_of_memory)
 {
     const nnc_env_options env = {
