@@ -247,6 +247,10 @@ nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_
     if (!o)
         o = &nnc_compile_defaults;
     NNC_TRY(nnc_check_precision(o, sink));
+    if (o->devices > NNC_MAX_DEVICES)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--devices=%d: a plan has at most %d devices; nnc partition looks at more", o->devices,
+            NNC_MAX_DEVICES);
     nnc_artifact *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
     a->with_onednn = e->has_onednn;

@@ -7,6 +7,7 @@
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "plan/make.h"
+#include "cluster/cluster.h"
 #include "runtime/runtime.h"
 #include <pthread.h>
 
@@ -15,6 +16,7 @@ enum { MAX_ENGINES = 8, NNC_RECENT = 8 };
 struct nnc_env {
     nnc_target *target;        /* of each device (nnc_target_on) */
     int n_target;
+    nnc_cluster *cluster;      /* of the hardware file, which owns the target's strings; NULL: none */
     nnc_text name;             /* of the targets, between commas */
     nnc_cache *cache;
     struct nnc_tuning *tuning; /* NULL: none */

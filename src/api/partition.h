@@ -70,11 +70,17 @@ typedef struct nnc_partition_table {
     const nnc_partition_model *m;
     const nnc_partition_options *o;
     const nnc_target *target;
+    const nnc_cluster *cluster; /* described hardware, of which the devices are the first; NULL: equal links of o */
     int devices, micro;
     int n_row;
     nnc_partition_row *row;
 } nnc_partition_table;
 
+/* Bytes of a device that tensors may take. */
+static inline int64_t nnc_partition_capacity(const nnc_partition_table *t)
+{
+    return t->cluster ? nnc_cluster_usable_bytes(t->cluster, 0) : t->target->memory_bytes;
+}
 /* partition_rows.c: evaluates the strategies of o. */
 nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 /* partition_report.c */

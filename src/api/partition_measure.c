@@ -4,6 +4,7 @@
  * A command of several layers (a fused kernel) divides its time among them in proportion to what they would take alone. Layers that a
  * command of the forward pass joins are one block, which is not cut. */
 #include "api/partition.h"
+#include "sim/sim.h"
 #include <string.h>
 
 typedef struct measure {
@@ -122,9 +123,12 @@ static int first_written(const nnc_plan *p, const nnc_cmd *c)
     return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
 }
 
-/* Expected nanoseconds of a command: an engine's offer for a call; roofline with the engine's efficiency, and the launch, of a kernel. */
+/* Expected nanoseconds of a command: of described hardware, the simulator's; else an engine's offer for a call; roofline with the engine's efficiency, and the launch, of a kernel. */
 static int64_t command_ns(const measure *s, const nnc_cmd *c)
 {
+    if (s->e->cluster)
+        return nnc_ceildiv(
+            nnc_sim_command_ps(s->plan, c, nnc_cluster_kind_of(s->e->cluster, 0)), 1000);
     const nnc_target_engine *e =
         c->engine >= 0 ? nnc_target_engine_named(s->t, s->plan->engine[c->engine]) : NULL;
     const int64_t plain = nnc_target_time_ns(s->t, c->flops, c->bytes);

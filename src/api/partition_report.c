@@ -27,7 +27,7 @@ static void json_devices(
         nnc_json_open(w, NULL, '{');
         NNC_JSON(w, J_INT("device", d), J_STRING("layers", u->layers),
             J_MS("busy_ms", ms(u->busy_ns)), J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)),
-            J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", t->target->memory_bytes));
+            J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", nnc_partition_capacity(t)));
         nnc_json_open(w, "fill", '{');
         for (int k = 0; k < NNC_FILL_KINDS; k++)
             NNC_JSON(w, J_INT(nnc_partition_fill[k], u->fill[k]));
@@ -79,8 +79,10 @@ static void print_json(const nnc_partition_table *t, nnc_text *out)
     nnc_json_writer w = {.out = out};
     nnc_json_open(&w, NULL, '{');
     NNC_JSON(&w, J_STRING("model", t->m->name), J_STRING("mode", t->m->step ? "step" : "forward"),
-        J_STRING("target", t->target->name), J_INT("devices", t->devices),
-        J_INT("micro_batches", t->micro), J_INT("micro_batch", t->m->batch),
+        J_STRING("target", t->target->name), J_INT("devices", t->devices));
+    if (t->cluster)
+        NNC_JSON(&w, J_STRING("hardware", t->cluster->name));
+    NNC_JSON(&w, J_INT("micro_batches", t->micro), J_INT("micro_batch", t->m->batch),
         J_INT("layers", t->m->n_layer), J_INT("plan_bytes", t->m->plan_bytes));
     json_layers(&w, t->m);
     nnc_json_line(&w, 1);
@@ -111,7 +113,7 @@ static void print_csv(const nnc_partition_table *t, nnc_text *out)
                 J_BOOL("executable", r->executable), J_INT("device", d),
                 J_STRING("layers", u->layers), J_MS("busy_ms", ms(u->busy_ns)),
                 J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)), J_INT("memory_bytes", u->bytes),
-                J_INT("capacity_bytes", t->target->memory_bytes),
+                J_INT("capacity_bytes", nnc_partition_capacity(t)),
                 J_MS("iteration_ms", ms(r->iteration_ns)),
                 J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
                 J_REAL("bubble", nnc_decimals(r->bubble, 6)),
@@ -144,15 +146,27 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
     nnc_printf(out, "  %-4s %s\n", r->fits ? "yes" : "NO", r->executable ? "yes" : "no");
 }
 
+enum { FEW = 16 }; /* devices that have a line each; of more, equal neighbours share one */
+
+static bool same_use(const nnc_device_use *a, const nnc_device_use *b)
+{
+    return a->busy_ns == b->busy_ns && !memcmp(a->fill, b->fill, sizeof a->fill) &&
+           !strcmp(a->layers, b->layers);
+}
+
 static void text_devices(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     nnc_printf(out, "\n%s\n  device       busy ms    idle ms      memory", r->strategy);
     for (int k = 0; k < NNC_FILL_KINDS; k++)
         nnc_printf(out, "%11s", nnc_partition_fill[k]);
     nnc_puts(out, "  layers\n");
-    for (int d = 0; d < t->devices; d++) {
+    for (int d = 0, end; d < t->devices; d = end) {
         const nnc_device_use *u = &r->use[d];
-        nnc_printf(out, "  %-6d    ", d);
+        for (end = d + 1; t->devices > FEW && end < t->devices && same_use(u, &r->use[end]);)
+            end++;
+        char name[32];
+        nnc_snprintf(name, sizeof name, end > d + 1 ? "%d-%d" : "%d", d, end - 1);
+        nnc_printf(out, "  %-9s ", name);
         nnc_put_ms(out, ms(u->busy_ns), 10);
         nnc_putc(out, ' ');
         nnc_put_ms(out, ms(r->iteration_ns - u->busy_ns), 10);
@@ -200,14 +214,18 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
     nnc_printf(out, "%s, %s: %d layers in %d blocks on %d devices %s of ", m->name,
         m->step ? "training step" : "inference", m->n_layer, m->n_block, t->devices,
         t->target->name);
-    nnc_put_bytes(out, t->target->memory_bytes);
-    nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
-        nnc_option_or(o->link_us, NNC_LINK_US));
+    nnc_put_bytes(out, nnc_partition_capacity(t));
+    if (t->cluster)
+        nnc_printf(out, ", linked as in %s\n", t->cluster->name);
+    else
+        nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
+            nnc_option_or(o->link_us, NNC_LINK_US));
     nnc_printf(out,
         "An iteration is %d micro-batches of %lld samples (the model's batch). Times are predicted "
-        "from the cost\n"
-        "rules of the target, not measured.\n\n",
-        t->micro, (long long)m->batch);
+        "%s, not measured.\n\n",
+        t->micro, (long long)m->batch,
+        t->cluster ? "by the\nsimulator's model of the device (docs/hardware.md)"
+                   : "from the cost\nrules of the target");
     if (o->layers)
         text_layers(m, out);
     nnc_puts(out, "  strategy       iteration ms ms/sample   samples/s  idle   exposed ms hidden "

@@ -181,27 +181,27 @@ static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
 
 /* The share of a device that a command can keep busy: a block of a contraction computes some 8192 results, a thread of another kernel
  * one; on a CPU, its threads. */
-static double share_of(const walk *w, const nnc_cmd *c, const nnc_target *t)
+static double share_of(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t)
 {
     enum { TILE = 8192 };
     const bool call = c->kind == CMD_call;
-    const int threads = call                    ? w->p->call[c->item].threads
-                        : c->kind == CMD_kernel ? w->p->kernel[c->item].threads
+    const int threads = call                    ? p->call[c->item].threads
+                        : c->kind == CMD_kernel ? p->kernel[c->item].threads
                                                 : 1;
     if (t->kind == NNC_T_cpu)
         return threads > 0 && threads < t->threads ? (double)threads / t->threads : 1;
-    const nnc_ptensor *last = c->n_arg ? &w->p->tensor[c->arg[c->n_arg - 1]] : NULL;
+    const nnc_ptensor *last = c->n_arg ? &p->tensor[c->arg[c->n_arg - 1]] : NULL;
     const double n = last ? (double)elements(&last->type) : 0;
     const double full = call ? (double)t->sms * TILE : (double)t->sms * t->sm_threads;
     return n >= full ? 1 : n > 0 ? n / full : 1.0 / t->sms;
 }
 
 /* Bytes of a call's own operands and result; of another command all of its bytes. */
-static int64_t own_bytes(const walk *w, const nnc_cmd *c)
+static int64_t own_bytes(const nnc_plan *p, const nnc_cmd *c)
 {
     if (c->kind != CMD_call)
         return c->bytes;
-    const nnc_call *x = &w->p->call[c->item];
+    const nnc_call *x = &p->call[c->item];
     int64_t n = nnc_add_sat(nnc_type_bytes(&x->src), nnc_type_bytes(&x->dst));
     if (x->kind == CALL_conv || x->kind == CALL_conv_transpose || x->kind == CALL_conv_wgrad ||
         x->kind == CALL_matmul)
@@ -209,22 +209,22 @@ static int64_t own_bytes(const walk *w, const nnc_cmd *c)
     return nnc_min64(n, c->bytes);
 }
 
-static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
+/* The op of a command alone on a device of kind k. */
+static void fill_op(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k, nnc_sim_task *t)
 {
-    const nnc_cluster_kind *k = nnc_cluster_kind_of(w->c, t->device);
     const nnc_target *g = &k->target;
     const char *how;
-    const nnc_ptensor *first = c->n_arg ? &w->p->tensor[c->arg[0]] : NULL;
-    const int64_t own = own_bytes(w, c);
-    const nnc_sim_op op = {.op_class = class_of(w->p, c),
-        .dtype = c->kind == CMD_call ? w->p->call[c->item].src.dtype
+    const nnc_ptensor *first = c->n_arg ? &p->tensor[c->arg[0]] : NULL;
+    const int64_t own = own_bytes(p, c);
+    const nnc_sim_op op = {.op_class = class_of(p, c),
+        .dtype = c->kind == CMD_call ? p->call[c->item].src.dtype
                  : first             ? first->type.dtype
                                      : DT_f32,
-        .tf32 = c->kind == CMD_call && w->p->call[c->item].tf32,
+        .tf32 = c->kind == CMD_call && p->call[c->item].tf32,
         .flops = c->flops,
         .bytes = own,
         .epilogue_bytes = c->bytes - own};
-    const double share = share_of(w, c, g);
+    const double share = share_of(p, c, g);
     t->kind = SIM_op;
     t->latency_ps = g->launch_ns * 1000;
     t->work_ps = nnc_sim_op_ps(k, &op, &how);
@@ -232,6 +232,18 @@ static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
     t->memory = strcmp(how, "memory") ? 0 : 1;
     if (g->kind == NNC_T_cpu && share < 1) /* its threads alone */
         t->work_ps = (int64_t)((double)t->work_ps / share);
+}
+
+int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k)
+{
+    nnc_sim_task t = {0};
+    fill_op(p, c, k, &t);
+    return nnc_add_sat(t.latency_ps, t.work_ps);
+}
+
+static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
+{
+    fill_op(w->p, c, nnc_cluster_kind_of(w->c, t->device), t);
     return nnc_sim_add(w->sim, t);
 }
 

@@ -72,6 +72,10 @@ TEST(vgg16_on_a_v100)
     CHECK(s.by_device[0].fits);
     /* The ledger peaks where the plan says. */
     CHECK_INT(nnc_sim_peak_bytes(s.sim, 0, NULL), v.p->device[0].lower_bound);
+    int64_t sum = 0; /* of the commands by themselves, which follow each other in one stream */
+    for (int i = 0; i < s.n_cmd; i++)
+        sum += nnc_sim_command_ps(v.p, &v.p->cmd[s.first + i], nnc_cluster_kind_of(c, 0));
+    CHECK_INT(sum, s.total_ps);
     /* 20 us of host time for each command: at this size hidden behind the kernels. */
     CHECK_OK(
         nnc_sim_plan_run(&eager, v.p, c, &(nnc_sim_plan_options){.host_ns = 20000}, test_sink));
