@@ -406,7 +406,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_graph *g = on_one_device(m, training, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = nnc_compile(e, g, &one, &artifact, sink);
+    nnc_status st = nnc_compile_plan(e, g, &one, &artifact, sink);
     if (!st) {
         s.plan = artifact->plan;
         s.chunks = artifact->chunks;
