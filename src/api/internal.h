@@ -134,7 +134,7 @@ nnc_status nnc_compile_graph(
 /* What the plan of a graph whose ops are not fused is expected to need for its arena, and to take. */
 nnc_status nnc_estimate_graph(nnc_env *e, const nnc_compile_options *o, const nnc_graph *g, nnc_work_memo *memo,
     int64_t *bytes, int64_t *ns, nnc_sink *sink) NNC_MUST;
-/* nnc_compile without machine code, for a plan that is only looked at. */
+/* nnc_compile without machine code, for a plan that is only looked at; a CPU's kernels are interpreted in it. */
 nnc_status nnc_compile_plan(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 /* nnc_compile with a change to the graph between the passes and the plan. */
 typedef nnc_status (*nnc_edit)(void *ctx, nnc_graph *g, nnc_sink *sink);

@@ -9,12 +9,14 @@ static nnc_status check_devices(const nnc_cluster *c, int devices, nnc_sink *sin
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file},
             "describes %d device%s, fewer than --devices=%d", c->n_device,
             nnc_plural(c->n_device, "s"), devices);
-    for (int d = 1; d < devices; d++)
-        if (nnc_cluster_kind_of(c, d) != nnc_cluster_kind_of(c, 0))
-            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file},
-                "nnc partition divides a model among equal devices, but device %d is a %s and "
-                "device 0 a %s (--devices=%d takes those before it)",
-                d, nnc_cluster_target(c, d)->name, nnc_cluster_target(c, 0)->name, d);
+    int d = 1;
+    while (d < devices && nnc_cluster_kind_of(c, d) == nnc_cluster_kind_of(c, 0))
+        d++;
+    if (d < devices)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file},
+            "nnc partition divides a model among equal devices, but device %d is a %s and "
+            "device 0 a %s: expected at most %d of them",
+            d, nnc_cluster_target(c, d)->name, nnc_cluster_target(c, 0)->name, d);
     return NNC_OK;
 }
 
