@@ -170,6 +170,7 @@ typedef struct nnc_partition_options {
                                   * negative: no latency */
     double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25; negative: one a block */
     double slowdown;             /* of computing while a collective runs; 0: 1, or as e's hardware file says */
+    bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */
     bool layers;                 /* text: list the blocks of layers with their costs first */
 } nnc_partition_options;
 /* Predicts what strategies make of m (of its training step, where `training` is not NULL) on equal devices of e's target, connected as

@@ -43,6 +43,10 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         return nnc_fail0(sink, NNC_E_USAGE,
             "the links are those of --hardware=%s: leave --link-gbs and --link-us out",
             e->cluster->file);
+    if (o->simulate && !e->cluster)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--simulate runs plans on described hardware: give its file, as in "
+            "--hardware=models/hardware/a100x8.json");
     if (e->cluster && o->compile.devices > 1) /* before the model is compiled */
         NNC_TRY(check_devices(e->cluster, o->compile.devices, sink));
     NNC_TRY(nnc_partition_measure(e, m, training, &o->compile, &of, &a, sink));
@@ -56,6 +60,8 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         .devices = devices,
         .micro = o->micro > 0 ? o->micro : 4 * devices};
     NNC_TRY(nnc_partition_fill_table(&t, &a, sink));
+    if (o->simulate)
+        NNC_TRY(nnc_partition_simulate(e, m, training, &t, &a, sink));
     *fits = false;
     for (int i = 0; i < t.n_row; i++)
         *fits = *fits || (!t.row[i].why_not && t.row[i].fits);

@@ -395,8 +395,7 @@ static int64_t batch_of(const nnc_graph *g)
     return 1;
 }
 
-/* A GPU's plan is the same without machine code; a CPU's kernels would be interpreted then, which is slower. */
-static nnc_status compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o,
+nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o,
     nnc_artifact **out, nnc_sink *sink)
 {
     return e->target[0].kind == NNC_T_cuda ? nnc_compile_plan(e, g, o, out, sink)
@@ -414,7 +413,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_graph *g = on_one_device(m, training, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = compile(e, g, &one, &artifact, sink);
+    nnc_status st = nnc_partition_compile(e, g, &one, &artifact, sink);
     if (!st) {
         s.plan = artifact->plan;
         s.chunks = artifact->chunks;

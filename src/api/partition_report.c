@@ -8,11 +8,14 @@ static double ms(int64_t ns)
     return (double)ns * 1e-6;
 }
 
+static double samples_per_second(const nnc_partition_table *t, int64_t ns)
+{
+    return ns ? (double)t->micro * (double)t->m->batch / ((double)ns * 1e-9) : 0;
+}
+
 static double per_second(const nnc_partition_table *t, const nnc_partition_row *r)
 {
-    return r->iteration_ns
-               ? (double)t->micro * (double)t->m->batch / ((double)r->iteration_ns * 1e-9)
-               : 0;
+    return samples_per_second(t, r->iteration_ns);
 }
 
 /* ---- JSON, CSV --------------------------------------------------------------------------------------- */
@@ -52,6 +55,11 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
         J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
         J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+    if (r->simulated_ns)
+        NNC_JSON(w, J_MS("simulated_ms", ms(r->simulated_ns)),
+            J_INT("simulated_bytes", r->simulated_bytes));
+    if (r->not_simulated)
+        NNC_JSON(w, J_STRING("not_simulated", r->not_simulated));
     if (r->place)
         NNC_JSON(w, J_STRING("place", r->place));
     if (r->note)
@@ -144,6 +152,17 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
     nnc_put_ms(out, ms(r->hidden_ns), 9);
     nnc_put_bytes_column(out, most, 12, false);
     nnc_printf(out, "  %-4s %s\n", r->fits ? "yes" : "NO", r->executable ? "yes" : "no");
+    if (r->not_simulated)
+        nnc_printf(out, "    simulated              - %s\n", r->not_simulated);
+    if (!r->simulated_ns)
+        return;
+    nnc_puts(out, "    simulated   ");
+    nnc_put_ms(out, ms(r->simulated_ns), 12);
+    nnc_putc(out, ' ');
+    nnc_put_ms(out, ms(r->simulated_ns) / ((double)t->micro * (double)t->m->batch), 9);
+    nnc_printf(out, " %11.1f %29s", samples_per_second(t, r->simulated_ns), "");
+    nnc_put_bytes_column(out, r->simulated_bytes, 12, false);
+    nnc_printf(out, "  %s\n", r->simulated_bytes <= nnc_partition_capacity(t) ? "yes" : "NO");
 }
 
 enum { FEW = 16 }; /* devices that have a line each; of more, equal neighbours share one */

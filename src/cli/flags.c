@@ -119,6 +119,8 @@ static const nnc_flag own[] = {
     {'z', {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
         "Take the devices and links of this hardware file (models/hardware/*.json, "
         "docs/hardware.md) instead of --target and --link-*"},
+    {'z', {"--simulate", NNC_SET_BOOL, AT(partition.simulate)},
+        "With --hardware: also simulate the strategies that nnc executes, from their own plans"},
     {'z', {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S", true},
         "Bandwidth of the link between each two devices, in 10^9 bytes a second (default: 10)"},
     {'z', {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US", true},

@@ -338,6 +338,62 @@ TEST(described_hardware_gives_the_times)
     }
 }
 
+/* Simulated rows are of plans: in inference, where micro-batches follow each other, what was estimated of the same placement. */
+TEST(executed_strategies_are_simulated)
+{
+    static const char *const strategy[] = {"single", "manual", "sequential", "branches", "data"};
+    static const char *const machine[] = {
+        "models/hardware/cpu.json", "models/hardware/v100x8.json"};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    for (int i = 0; i < 4; i++) {
+        made x;
+        const bool step = i & 1, gpus = i & 2;
+        if (make_on(&x, "mlp", step, 2, "0-3=0,4-=1", machine[gpus])) {
+            x.o.strategy = strategy;
+            x.o.n_strategy = NNC_COUNT(strategy);
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_simulate(
+                x.env, x.model, step ? &training : NULL, &x.t, &x.a, test_sink));
+            for (int k = 0; k < x.t.n_row; k++) {
+                const nnc_partition_row *r = &x.t.row[k];
+                const bool data = !strcmp(r->strategy, "data");
+                CHECK_INT(r->simulated_ns > 0, !r->why_not && (!data || (step && !gpus)));
+                CHECK_INT(r->simulated_bytes > 0, r->simulated_ns > 0);
+                CHECK_INT(r->not_simulated != NULL, data && step && gpus); /* the planner refuses */
+                const double off = (double)r->simulated_ns / (double)r->iteration_ns - 1;
+                if (r->simulated_ns && !step && fabs(off) > 0.01)
+                    test_fail(
+                        __FILE__, __LINE__, "%s takes %+.2f %% simulated", r->strategy, off * 100);
+            }
+        }
+        end(&x);
+    }
+}
+
+/* A simulation whose allocations fail says so, and nothing is called refused for it. */
+TEST(simulated_out_of_memory)
+{
+    static const char *const strategy[] = {"sequential"};
+    nnc_status st = NNC_E_NOMEM;
+    made x;
+    if (make_on(&x, "mlp", false, 2, NULL, "models/hardware/v100x8.json")) {
+        x.o.strategy = strategy;
+        x.o.n_strategy = 1;
+        CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+        for (int64_t k = 1; st == NNC_E_NOMEM && k < 20000; k += 1 + k / 8) {
+            x.t.row[0].simulated_ns = 0;
+            nnc_sink_clear(test_sink);
+            nnc_fail_alloc_after(k);
+            st = nnc_partition_simulate(x.env, x.model, NULL, &x.t, &x.a, test_sink);
+            nnc_fail_alloc_after(0);
+            CHECK(!x.t.row[0].not_simulated);
+            CHECK(st ? nnc_sink_errors(test_sink) > 0 : x.t.row[0].simulated_ns > 0);
+        }
+        CHECK_OK(st);
+    }
+    end(&x);
+}
+
 /* GPUs of a DGX-1 are linked unequally; PipeDream's interpolated allreduces are near those of the cluster. */
 TEST(described_links)
 {
