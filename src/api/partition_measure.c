@@ -123,7 +123,8 @@ static int first_written(const nnc_plan *p, const nnc_cmd *c)
     return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
 }
 
-/* Expected nanoseconds of a command: of described hardware, the simulator's; else an engine's offer for a call; roofline with the engine's efficiency, and the launch, of a kernel. */
+/* Expected nanoseconds of a command: of described hardware, the simulator's; else an engine's offer for a call; roofline with the engine's
+ * efficiency, and the launch, of a kernel. */
 static int64_t command_ns(const measure *s, const nnc_cmd *c)
 {
     if (s->e->cluster)

@@ -27,8 +27,8 @@ void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 const char *row_layers(const rows *r, const char *before, int i, int j);
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
-/* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is multiplied by
- * a factor. */
+/* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
+ * multiplied by a factor. */
 nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
 nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
 

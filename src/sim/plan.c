@@ -21,7 +21,7 @@ typedef struct walk {
     int n_tensor, at_first, at_last;
     struct meeting { /* the collective whose participants come one after the other */
         int n, n_record, n_memory;
-        int32_t *cmd, *lane, *device, *record; /* by participant; records behind one of them */
+        int32_t *cmd, *lane, *device, *record; /* by participant; records after one of them */
         nnc_sim_memory *memory; /* released at its end */
     } meet;
 } walk;
@@ -343,7 +343,7 @@ static nnc_status add_collective(walk *w)
     return NNC_OK;
 }
 
-/* After command i: the collective that is complete, or a record behind a participant that waits. */
+/* After command i: the collective that is complete, or a record after a participant that waits. */
 static nnc_status follow_meeting(walk *w, int32_t i)
 {
     struct meeting *m = &w->meet;
