@@ -17,6 +17,7 @@ struct nnc_env_options {
     int threads;             /* intra-op threads; 0 = all CPUs of this process, or the machine file's number */
     const char *target;      /* "cpu" (NULL), this machine's GPU ("cuda"), a GPU to compile for ("cuda:sm_90"), or a machine file (.json);
                               * several between commas: of device 0, device 1, ...; further devices are as the last */
+    const char *hardware;    /* hardware file (docs/hardware.md) whose first device is the target instead; NULL = none */
     const char *cache_dir;   /* NULL = the user's cache folder */
     bool no_cache;           /* compile everything again */
     const char *tuning;      /* GPUs: file of the libraries' measured algorithms, replayed when a model is loaded; NULL = none */
@@ -165,14 +166,16 @@ typedef struct nnc_partition_options {
     int n_strategy;
     int micro;                   /* micro-batches of an iteration, each the model as it is; 0: 4 for each device */
     int chunks;                  /* of a device, interleaved; 0: 2 */
-    double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5; negative: no latency */
+    double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5, or those of e's hardware file;
+                                  * negative: no latency */
     double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25; negative: one a block */
-    double slowdown;             /* of computing while a collective runs; 0: 1 */
+    double slowdown;             /* of computing while a collective runs; 0: 1, or as e's hardware file says */
     bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules */
+    bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */
     bool layers;                 /* text: list the blocks of layers with their costs first */
 } nnc_partition_options;
-/* Predicts what strategies make of m (of its training step, where `training` is not NULL) on equal devices of e's target, and appends
- * the table. *fits: one of them fits the devices' memory. */
+/* Predicts what strategies make of m (of its training step, where `training` is not NULL) on equal devices of e's target, connected as
+ * its hardware file says, if it has one, and appends the table. *fits: one of them fits the devices' memory. */
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const struct nnc_training *training,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
 

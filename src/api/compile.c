@@ -240,13 +240,18 @@ nnc_artifact *nnc_artifact_create(const nnc_compile_options *o)
     return NULL;
 }
 
-nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
-    nnc_edit edit, void *ctx, nnc_artifact **out, nnc_sink *sink)
+/* edit: a change between the passes and the plan, or NULL. code: kernels get machine code. */
+static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
+    nnc_edit edit, void *ctx, bool code, nnc_artifact **out, nnc_sink *sink)
 {
     *out = NULL;
     if (!o)
         o = &nnc_compile_defaults;
     NNC_TRY(nnc_check_precision(o, sink));
+    if (o->devices > NNC_MAX_DEVICES)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--devices=%d: a plan has at most %d devices; nnc partition looks at more", o->devices,
+            NNC_MAX_DEVICES);
     nnc_artifact *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
     a->with_onednn = e->has_onednn;
@@ -265,7 +270,7 @@ nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_
         st = edit(ctx, a->graph, sink);
     int64_t t1 = nnc_now_ns();
     if (!st)
-        st = nnc_plan_graph(e, o, true, a, sink);
+        st = nnc_plan_graph(e, o, code, a, sink);
     if (!st)
         st = nnc_chunks_make(e, o, a, sink);
     int64_t t2 = nnc_now_ns();
@@ -277,6 +282,18 @@ nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_
     else
         *out = a;
     return st;
+}
+
+nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
+    nnc_edit edit, void *ctx, nnc_artifact **out, nnc_sink *sink)
+{
+    return compile_model(e, m, o, edit, ctx, true, out, sink);
+}
+
+nnc_status nnc_compile_plan(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
+    nnc_artifact **out, nnc_sink *sink)
+{
+    return compile_model(e, m, o, NULL, NULL, false, out, sink);
 }
 
 const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a)

@@ -73,6 +73,28 @@ static nnc_status open_target(
     return st;
 }
 
+/* The target is the first device of a hardware file. */
+static nnc_status open_hardware(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+{
+    if (o->target)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--hardware=%s and --target=%s both name the devices: leave one out", o->hardware,
+            o->target);
+    e->cluster = nnc_cluster_load(o->hardware, sink);
+    if (!e->cluster)
+        return nnc_sink_cause(sink, NNC_E_USAGE);
+    e->target = nnc_calloc(1, sizeof *e->target);
+    NNC_NEED(e->target, sink);
+    nnc_target *t = &e->target[e->n_target++];
+    *t = *nnc_cluster_target(e->cluster, 0);
+    nnc_arena_init(&t->arena, 0); /* what the copy shares remains the cluster's */
+    if (o->threads > 0)
+        t->threads = nnc_env_rank_threads(e, o->threads);
+    nnc_target_restrict(t, e->has_onednn, e->has_emitter);
+    nnc_puts(&e->name, t->name);
+    return e->name.oom ? nnc_nomem(sink) : NNC_OK;
+}
+
 /* Opens the targets, one for each device. */
 static nnc_status open_targets(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
 {
@@ -131,7 +153,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
     nnc_status st = nnc_env_find_ranks(e, o, sink);
-    st = st ? st : open_targets(e, o, sink);
+    st = st ? st : o->hardware ? open_hardware(e, o, sink) : open_targets(e, o, sink);
     st = st ? st : open_tuning(e, o, sink);
     st = st ? st : nnc_env_join(e, o, sink);
     if (st) {
@@ -160,6 +182,7 @@ void nnc_env_destroy(nnc_env *e)
     for (int i = 0; i < e->n_target; i++)
         nnc_target_deinit(&e->target[i]);
     nnc_free(e->target);
+    nnc_cluster_destroy(e->cluster);
     nnc_text_deinit(&e->name);
     nnc_cache_close(e->cache);
     nnc_tuning_close(e->tuning);

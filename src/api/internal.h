@@ -7,6 +7,7 @@
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "plan/make.h"
+#include "cluster/cluster.h"
 #include "runtime/runtime.h"
 #include <pthread.h>
 
@@ -15,6 +16,7 @@ enum { MAX_ENGINES = 8, NNC_RECENT = 8 };
 struct nnc_env {
     nnc_target *target;        /* of each device (nnc_target_on) */
     int n_target;
+    nnc_cluster *cluster;      /* of the hardware file, which owns the target's strings; NULL: none */
     nnc_text name;             /* of the targets, between commas */
     nnc_cache *cache;
     struct nnc_tuning *tuning; /* NULL: none */
@@ -132,6 +134,8 @@ nnc_status nnc_compile_graph(
 /* What the plan of a graph whose ops are not fused is expected to need for its arena, and to take. */
 nnc_status nnc_estimate_graph(nnc_env *e, const nnc_compile_options *o, const nnc_graph *g, nnc_work_memo *memo,
     int64_t *bytes, int64_t *ns, nnc_sink *sink) NNC_MUST;
+/* nnc_compile without machine code, for a plan that is only looked at; a CPU's kernels are interpreted in it. */
+nnc_status nnc_compile_plan(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 /* nnc_compile with a change to the graph between the passes and the plan. */
 typedef nnc_status (*nnc_edit)(void *ctx, nnc_graph *g, nnc_sink *sink);
 /* budget.c: "300MiB", "1.5 GiB", "2000000000", "60%": a share of `usual`. -1: none of these. */

@@ -1,5 +1,35 @@
 /* api/partition.c -- nnc partition: measures a model, fills the table, prints it. */
 #include "api/partition.h"
+#include "api/report_text.h"
+
+/* The devices are the first of described hardware: there are as many, and they are equal. */
+static nnc_status check_devices(const nnc_cluster *c, int devices, nnc_sink *sink)
+{
+    if (devices > c->n_device)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file},
+            "describes %d device%s, fewer than --devices=%d", c->n_device,
+            nnc_plural(c->n_device, "s"), devices);
+    int d = 1;
+    while (d < devices && nnc_cluster_kind_of(c, d) == nnc_cluster_kind_of(c, 0))
+        d++;
+    if (d < devices)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file},
+            "nnc partition divides a model among equal devices, but device %d is a %s and "
+            "device 0 a %s: expected at most %d of them",
+            d, nnc_cluster_target(c, d)->name, nnc_cluster_target(c, 0)->name, d);
+    return NNC_OK;
+}
+
+/* How many: --devices; or all that are described, or as many as are placed on, at least 2. */
+static int count_devices(const nnc_env *e, const nnc_partition_model *m, int asked)
+{
+    if (asked > 1)
+        return asked;
+    int n = e->cluster ? e->cluster->n_device : 2;
+    for (int l = 0; l < m->n_layer; l++)
+        n = m->device[l] + 1 > n ? m->device[l] + 1 : n;
+    return n < 2 ? 2 : n;
+}
 
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink)
@@ -9,17 +39,33 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
     if (e->n_target > 1)
         return nnc_fail0(
             sink, NNC_E_USAGE, "nnc partition takes one --target: its devices are equal");
+    if (e->cluster && (o->link_gbs != 0 || o->link_us != 0))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "the links are those of --hardware=%s: leave --link-gbs and --link-us out",
+            e->cluster->file);
+    if (o->simulate && !e->cluster)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--simulate runs plans on described hardware: give its file, as in "
+            "--hardware=models/hardware/a100x8.json");
+    if (e->cluster && o->measure)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--measure times this machine and --hardware=%s describes another: leave one out",
+            e->cluster->file);
+    if (e->cluster && o->compile.devices > 1) /* before the model is compiled */
+        NNC_TRY(check_devices(e->cluster, o->compile.devices, sink));
     NNC_TRY(nnc_partition_measure(e, m, training, o, &of, &a, sink));
-    int devices = o->compile.devices;
-    for (int l = 0; l < of.n_layer && o->compile.devices < 2; l++)
-        devices = of.device[l] + 1 > devices ? of.device[l] + 1 : devices;
-    devices = devices < 2 ? 2 : devices;
+    const int devices = count_devices(e, &of, o->compile.devices);
+    if (e->cluster)
+        NNC_TRY(check_devices(e->cluster, devices, sink));
     nnc_partition_table t = {.m = &of,
         .o = o,
         .target = &e->target[0],
+        .cluster = e->cluster,
         .devices = devices,
         .micro = o->micro > 0 ? o->micro : 4 * devices};
     NNC_TRY(nnc_partition_fill_table(&t, &a, sink));
+    if (o->simulate)
+        NNC_TRY(nnc_partition_simulate(e, m, training, &t, &a, sink));
     *fits = false;
     for (int i = 0; i < t.n_row; i++)
         *fits = *fits || (!t.row[i].why_not && t.row[i].fits);

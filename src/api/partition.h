@@ -37,6 +37,10 @@ typedef struct nnc_partition_model {
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *o, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
+/* A plan that is only looked at. A GPU's is the same without machine code; a CPU's kernels would be interpreted then, which is slower. */
+nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o, nnc_artifact **out,
+    nnc_sink *sink) NNC_MUST;
+
 /* The number of an option: 0 stands for the default, a negative one for 0. */
 static inline double nnc_option_or(double v, double otherwise)
 {
@@ -64,19 +68,31 @@ typedef struct nnc_partition_row {
     nnc_device_use *use;    /* by device */
     int64_t iteration_ns, exposed_ns, hidden_ns;
     double bubble;          /* idle share of all devices' time */
+    /* By the simulator, of the plan that nnc executes: an iteration; memory of the fullest device. 0: not simulated */
+    int64_t simulated_ns, simulated_bytes;
+    const char *not_simulated; /* the plan that was asked for was refused: why; or NULL */
 } nnc_partition_row;
 
 typedef struct nnc_partition_table {
     const nnc_partition_model *m;
     const nnc_partition_options *o;
     const nnc_target *target;
+    const nnc_cluster *cluster; /* described hardware, of which the devices are the first; NULL: equal links of o */
     int devices, micro;
     int n_row;
     nnc_partition_row *row;
 } nnc_partition_table;
 
+/* Bytes of a device that tensors may take. */
+static inline int64_t nnc_partition_capacity(const nnc_partition_table *t)
+{
+    return t->cluster ? nnc_cluster_usable_bytes(t->cluster, 0) : t->target->memory_bytes;
+}
 /* partition_rows.c: evaluates the strategies of o. */
 nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* partition_simulate.c: simulates the strategies of t that nnc executes on its described hardware. */
+nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
+    nnc_arena *arena, nnc_sink *sink) NNC_MUST;
 /* partition_report.c */
 void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out);
 

@@ -61,7 +61,7 @@ static nnc_status replica_ns(
         .links = r->zero ? &half : &r->links,
         .device = device,
         .n_device = n,
-        .slowdown = o->slowdown > 1 ? (int)(o->slowdown * 1000) : 1000};
+        .slowdown = r->slowdown};
     const nnc_buckets_time t = nnc_buckets_run(&p);
     const int64_t gather = r->zero ? half_ns(&r->links, device, n, weights) : 0;
     *total = nnc_add_sat(*compute - backward, nnc_add_sat(t.end, gather));
@@ -115,7 +115,8 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
 static nnc_status solve(rows *r, double bandwidth, nnc_hybrid_plan *out)
 {
     const nnc_partition_model *m = r->m;
-    const int n = m->n_block;
+    const nnc_cluster *c = r->t->cluster;
+    const int n = m->n_block, servers = c && r->n > c->per_node ? r->n / c->per_node : 1;
     const nnc_flat_links flat = {
         .bytes_per_s = nnc_max64(1, (int64_t)((double)r->flat->bytes_per_s * bandwidth)),
         .latency_ns = r->flat->latency_ns};
@@ -126,13 +127,17 @@ static nnc_status solve(rows *r, double bandwidth, nnc_hybrid_plan *out)
         if (b < n)
             time[b] = row_pass_ns(r, b, b + 1);
     }
-    const nnc_hybrid_problem p = {.n_layer = n,
+    nnc_hybrid_problem p = {.n_layer = n,
         .time = time,
         .weight = m->of.gradients,
         .boundary = both,
-        .n_level = 1,
-        .count = {r->n, 1},
+        .n_level = servers > 1 ? 2 : 1,
+        .count = {r->n / servers, servers},
         .links = {nnc_links_flat(&flat)}};
+    if (c)
+        NNC_TRY(row_level_links(r, c, 1, p.count[0], bandwidth, &p.links[0]));
+    if (c && servers > 1)
+        NNC_TRY(row_level_links(r, c, c->per_node, servers, bandwidth, &p.links[1]));
     return nnc_hybrid_solve(&p, r->a, out, r->sink);
 }
 
@@ -150,6 +155,11 @@ nnc_status row_pipedream(rows *r, nnc_partition_row *row)
     static const double factor[] = {0.25, 1, 4};
     nnc_hybrid_plan p[NNC_COUNT(factor)];
     const char *text[NNC_COUNT(factor)];
+    const nnc_cluster *c = r->t->cluster;
+    if (c && r->n > c->per_node && r->n % c->per_node) {
+        row->why_not = "needs whole nodes, where there are several";
+        return NNC_OK;
+    }
     for (size_t i = 0; i < NNC_COUNT(factor); i++) {
         NNC_TRY(solve(r, factor[i], &p[i]));
         NNC_NEED(text[i] = shape(r, &p[i]), r->sink);

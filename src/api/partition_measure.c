@@ -4,6 +4,7 @@
  * A command of several layers (a fused kernel) divides its time among them in proportion to what they would take alone. Layers that a
  * command of the forward pass joins are one block, which is not cut. */
 #include "api/partition.h"
+#include "sim/sim.h"
 #include <string.h>
 
 typedef struct measure {
@@ -123,12 +124,15 @@ static int first_written(const nnc_plan *p, const nnc_cmd *c)
     return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
 }
 
-/* Nanoseconds of a command, measured, or expected: an engine's offer for a call; roofline with the engine's efficiency, and the launch,
- * of a kernel. */
+/* Nanoseconds of a command, measured, or expected: of described hardware, the simulator's; else an engine's offer for a call; roofline
+ * with the engine's efficiency, and the launch, of a kernel. */
 static int64_t command_ns(const measure *s, const nnc_cmd *c)
 {
     if (s->measured)
         return s->measured[c - s->plan->cmd];
+    if (s->e->cluster)
+        return nnc_ceildiv(
+            nnc_sim_command_ps(s->plan, c, nnc_cluster_kind_of(s->e->cluster, 0)), 1000);
     const nnc_target_engine *e =
         c->engine >= 0 ? nnc_target_engine_named(s->t, s->plan->engine[c->engine]) : NULL;
     const int64_t plain = nnc_target_time_ns(s->t, c->flops, c->bytes);
@@ -446,6 +450,13 @@ static int64_t batch_of(const nnc_graph *g)
     return 1;
 }
 
+nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o,
+    nnc_artifact **out, nnc_sink *sink)
+{
+    return e->target[0].kind == NNC_T_cuda ? nnc_compile_plan(e, g, o, out, sink)
+                                           : nnc_compile(e, g, o, out, sink);
+}
+
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *options, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink)
 {
@@ -457,7 +468,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_graph *g = on_one_device(m, training, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = nnc_compile(e, g, &one, &artifact, sink);
+    nnc_status st = nnc_partition_compile(e, g, &one, &artifact, sink);
     if (!st) {
         s.plan = artifact->plan;
         s.chunks = artifact->chunks;

@@ -8,11 +8,14 @@ static double ms(int64_t ns)
     return (double)ns * 1e-6;
 }
 
+static double samples_per_second(const nnc_partition_table *t, int64_t ns)
+{
+    return ns ? (double)t->micro * (double)t->m->batch / ((double)ns * 1e-9) : 0;
+}
+
 static double per_second(const nnc_partition_table *t, const nnc_partition_row *r)
 {
-    return r->iteration_ns
-               ? (double)t->micro * (double)t->m->batch / ((double)r->iteration_ns * 1e-9)
-               : 0;
+    return samples_per_second(t, r->iteration_ns);
 }
 
 /* ---- JSON, CSV --------------------------------------------------------------------------------------- */
@@ -27,7 +30,7 @@ static void json_devices(
         nnc_json_open(w, NULL, '{');
         NNC_JSON(w, J_INT("device", d), J_STRING("layers", u->layers),
             J_MS("busy_ms", ms(u->busy_ns)), J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)),
-            J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", t->target->memory_bytes));
+            J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", nnc_partition_capacity(t)));
         nnc_json_open(w, "fill", '{');
         for (int k = 0; k < NNC_FILL_KINDS; k++)
             NNC_JSON(w, J_INT(nnc_partition_fill[k], u->fill[k]));
@@ -52,6 +55,11 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
         J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
         J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+    if (r->simulated_ns)
+        NNC_JSON(w, J_MS("simulated_ms", ms(r->simulated_ns)),
+            J_INT("simulated_bytes", r->simulated_bytes));
+    if (r->not_simulated)
+        NNC_JSON(w, J_STRING("not_simulated", r->not_simulated));
     if (r->place)
         NNC_JSON(w, J_STRING("place", r->place));
     if (r->note)
@@ -80,8 +88,10 @@ static void print_json(const nnc_partition_table *t, nnc_text *out)
     nnc_json_open(&w, NULL, '{');
     NNC_JSON(&w, J_STRING("model", t->m->name), J_STRING("mode", t->m->step ? "step" : "forward"),
         J_STRING("target", t->target->name),
-        J_STRING("times", t->o->measure ? "measured" : "predicted"), J_INT("devices", t->devices),
-        J_INT("micro_batches", t->micro), J_INT("micro_batch", t->m->batch),
+        J_STRING("times", t->o->measure ? "measured" : "predicted"), J_INT("devices", t->devices));
+    if (t->cluster)
+        NNC_JSON(&w, J_STRING("hardware", t->cluster->name));
+    NNC_JSON(&w, J_INT("micro_batches", t->micro), J_INT("micro_batch", t->m->batch),
         J_INT("layers", t->m->n_layer), J_INT("plan_bytes", t->m->plan_bytes));
     json_layers(&w, t->m);
     nnc_json_line(&w, 1);
@@ -112,7 +122,7 @@ static void print_csv(const nnc_partition_table *t, nnc_text *out)
                 J_BOOL("executable", r->executable), J_INT("device", d),
                 J_STRING("layers", u->layers), J_MS("busy_ms", ms(u->busy_ns)),
                 J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)), J_INT("memory_bytes", u->bytes),
-                J_INT("capacity_bytes", t->target->memory_bytes),
+                J_INT("capacity_bytes", nnc_partition_capacity(t)),
                 J_MS("iteration_ms", ms(r->iteration_ns)),
                 J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
                 J_REAL("bubble", nnc_decimals(r->bubble, 6)),
@@ -143,6 +153,25 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
     nnc_put_ms(out, ms(r->hidden_ns), 9);
     nnc_put_bytes_column(out, most, 12, false);
     nnc_printf(out, "  %-4s %s\n", r->fits ? "yes" : "NO", r->executable ? "yes" : "no");
+    if (r->not_simulated)
+        nnc_printf(out, "    simulated              - %s\n", r->not_simulated);
+    if (!r->simulated_ns)
+        return;
+    nnc_puts(out, "    simulated   ");
+    nnc_put_ms(out, ms(r->simulated_ns), 12);
+    nnc_putc(out, ' ');
+    nnc_put_ms(out, ms(r->simulated_ns) / ((double)t->micro * (double)t->m->batch), 9);
+    nnc_printf(out, " %11.1f %29s", samples_per_second(t, r->simulated_ns), "");
+    nnc_put_bytes_column(out, r->simulated_bytes, 12, false);
+    nnc_printf(out, "  %s\n", r->simulated_bytes <= nnc_partition_capacity(t) ? "yes" : "NO");
+}
+
+enum { FEW = 16 }; /* devices that have a line each; of more, equal neighbours share one */
+
+static bool same_use(const nnc_device_use *a, const nnc_device_use *b)
+{
+    return a->busy_ns == b->busy_ns && !memcmp(a->fill, b->fill, sizeof a->fill) &&
+           !strcmp(a->layers, b->layers);
 }
 
 static void text_devices(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
@@ -151,9 +180,13 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
     for (int k = 0; k < NNC_FILL_KINDS; k++)
         nnc_printf(out, "%11s", nnc_partition_fill[k]);
     nnc_puts(out, "  layers\n");
-    for (int d = 0; d < t->devices; d++) {
+    for (int d = 0, end; d < t->devices; d = end) {
         const nnc_device_use *u = &r->use[d];
-        nnc_printf(out, "  %-6d    ", d);
+        for (end = d + 1; t->devices > FEW && end < t->devices && same_use(u, &r->use[end]);)
+            end++;
+        char name[32];
+        nnc_snprintf(name, sizeof name, end > d + 1 ? "%d-%d" : "%d", d, end - 1);
+        nnc_printf(out, "  %-9s ", name);
         nnc_put_ms(out, ms(u->busy_ns), 10);
         nnc_putc(out, ' ');
         nnc_put_ms(out, ms(r->iteration_ns - u->busy_ns), 10);
@@ -201,15 +234,20 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
     nnc_printf(out, "%s, %s: %d layers in %d blocks on %d devices %s of ", m->name,
         m->step ? "training step" : "inference", m->n_layer, m->n_block, t->devices,
         t->target->name);
-    nnc_put_bytes(out, t->target->memory_bytes);
-    nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
-        nnc_option_or(o->link_us, NNC_LINK_US));
+    nnc_put_bytes(out, nnc_partition_capacity(t));
+    if (t->cluster)
+        nnc_printf(out, ", linked as in %s\n", t->cluster->name);
+    else
+        nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
+            nnc_option_or(o->link_us, NNC_LINK_US));
     nnc_printf(out,
         "An iteration is %d micro-batches of %lld samples (the model's batch). Times of layers are "
         "%s.\n\n",
         t->micro, (long long)m->batch,
         o->measure
             ? "measured on\nthis machine, command by command; the rest is predicted from them"
+        : t->cluster
+            ? "predicted by\nthe simulator's model of the device (docs/hardware.md), not measured"
             : "predicted from the cost\nrules of the target, not measured");
     if (o->layers)
         text_layers(m, out);

@@ -10,8 +10,10 @@ typedef struct rows {
     int n, micro, chunks; /* devices, micro-batches, chunks of a device */
     bool cpu;             /* the devices are CPUs, which one process runs */
     int zero;             /* of the current row: ZeRO's stage */
-    const nnc_flat_links *flat;
+    const nnc_flat_links *flat; /* of equal links; not used where hardware is described */
     nnc_links links;
+    int slowdown;         /* per mille, of computing while a collective runs */
+    int64_t capacity;     /* bytes of a device that tensors may take */
     nnc_arena *a;
     nnc_sink *sink;
 } rows;
@@ -24,6 +26,11 @@ void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
+
+/* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
+ * multiplied by a factor. */
+nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
+nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
 
 /* partition_data.c */
 nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */

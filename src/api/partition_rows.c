@@ -66,7 +66,7 @@ nnc_status row_finish(rows *r, nnc_partition_row *row)
         u->bytes = 0;
         for (int k = 0; k < NNC_FILL_KINDS; k++)
             u->bytes = nnc_add_sat(u->bytes, u->fill[k]);
-        row->fits = row->fits && u->bytes <= r->t->target->memory_bytes;
+        row->fits = row->fits && u->bytes <= r->capacity;
         busy = nnc_add_sat(busy, u->busy_ns);
     }
     const double all = (double)r->n * (double)row->iteration_ns;
@@ -282,7 +282,7 @@ static nnc_status cut_best(rows *r, const nnc_pipeline *pipe, int stages, int *c
     for (int s = 0; s < stages; s++) {
         device[s] = s % pipe->devices;
         flight[s] = nnc_pipeline_in_flight(pipe, device[s]);
-        room[s] = r->t->target->memory_bytes - range_max(m->of.working, 0, n);
+        room[s] = r->capacity - range_max(m->of.working, 0, n);
     }
     nnc_cut_problem p = {.n_layer = n,
         .n_stage = stages,
@@ -455,6 +455,10 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
     const nnc_flat_links flat = {
         .bytes_per_s = (int64_t)(nnc_option_or(o->link_gbs, NNC_LINK_GBS) * 1e9),
         .latency_ns = (int64_t)(nnc_option_or(o->link_us, NNC_LINK_US) * 1e3)};
+    const double described = t->cluster ? nnc_cluster_kind_of(t->cluster, 0)->overlap : 1,
+                 slowdown = o->slowdown >= 1 ? o->slowdown
+                            : described > 1  ? described
+                                             : 1;
     rows r = {.t = t,
         .m = t->m,
         .n = t->devices,
@@ -464,10 +468,14 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         .chunks = o->chunks > 0 ? o->chunks : 2,
         .cpu = t->target->kind == NNC_T_cpu,
         .flat = &flat,
-        .links = nnc_links_flat(&flat)};
+        .links = nnc_links_flat(&flat),
+        .slowdown = (int)(1000 * slowdown),
+        .capacity = nnc_partition_capacity(t)};
     bool all = !o->n_strategy;
     if (flat.bytes_per_s < 1)
         return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
+    if (t->cluster)
+        NNC_TRY(row_described_links(&r, t->cluster));
     for (int i = 0; i < o->n_strategy; i++)
         all = all || !strcmp(o->strategy[i], "all");
     t->row = ARENA_NEW(a, nnc_partition_row, NNC_COUNT(strategies) + (size_t)o->n_strategy);

@@ -97,7 +97,7 @@ static const nnc_flag own[] = {
         "compare times both"},
     {'s', {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
         "Command streams per device (default: 1)"},
-    {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
+    {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N"},
         "Number of devices that layers may name (default: as many as --target lists; further ones "
         "are as the last: virtual CPU devices share the machine)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
@@ -119,6 +119,11 @@ static const nnc_flag own[] = {
         "Micro-batches of an iteration, each the model's batch (default: 4 for each device)"},
     {'z', {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
         "Stages of each device in the interleaved schedule (default: 2)"},
+    {'z', {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
+        "Take the devices and links of this hardware file (models/hardware/*.json, "
+        "docs/hardware.md) instead of --target and --link-*"},
+    {'z', {"--simulate", NNC_SET_BOOL, AT(partition.simulate)},
+        "With --hardware: also simulate the strategies that nnc executes, from their own plans"},
     {'z', {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S", true},
         "Bandwidth of the link between each two devices, in 10^9 bytes a second (default: 10)"},
     {'z', {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US", true},

@@ -52,6 +52,8 @@ const command commands[] = {
         "examples:\n"
         "  nnc partition models/vgg16.json --devices=4 --mode=step --target=cuda:sm_70 "
         "--link-gbs=12\n"
+        "  nnc partition models/vgg16.json --devices=4 "
+        "--hardware=models/hardware/a100x8.json --mode=step\n"
         "  nnc partition models/resnet50.json --devices=2 --strategy=sequential,pipeline "
         "--format=json\n"},
     {"show", "MODEL|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfVh", 1, 1, cmd_show,

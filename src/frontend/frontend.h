@@ -38,6 +38,9 @@ nnc_graph *nnc_model_again(const nnc_graph *g, const nnc_model_options *o, nnc_s
  * Returns n. */
 int nnc_model_layers(const nnc_graph *g, const char **path, int32_t *layer_of);
 
+/* Puts layers on devices, "LAYERS=DEVICE,...", as --place does. NNC_E_USAGE: unknown layers, layers placed twice or not at all. */
+nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink) NNC_MUST;
+
 /* The layer types with their keys, defaults and documentation, as text or JSON. */
 void nnc_layers_list(bool json, nnc_text *t);
 

@@ -276,8 +276,6 @@ nnc_status fe_weights_open(fe *f);
 nnc_status fe_weights_close(fe *f, bool ok);
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 
-/* place.c: puts layers on devices. NNC_E_USAGE: unknown layers, layers placed twice or not at all. */
-nnc_status fe_place(nnc_graph *g, const char *place, nnc_sink *sink) NNC_MUST;
 /* The head (head.c). Takes the differences of its weights out of m; gives it o->classes outputs, and says so. */
 void fe_forget_head(const nnc_graph *g, nnc_mismatch *m);
 nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);

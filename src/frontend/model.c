@@ -450,7 +450,7 @@ static nnc_graph *with_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *
     if (!g || !o)
         return g;
     if ((!o->classes || !fe_replace_head(g, o, sink)) &&
-        (!o->place || !fe_place(g, o->place, sink)))
+        (!o->place || !nnc_model_place(g, o->place, sink)))
         return g;
     nnc_graph_destroy(g);
     return NULL;

@@ -174,7 +174,7 @@ static nnc_status check_gaps(const placer *s)
         gaps, s->n, first, s->path[first], first);
 }
 
-nnc_status fe_place(nnc_graph *g, const char *place, nnc_sink *sink)
+nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     int32_t *layer_of = ARENA_NEW(&a, int32_t, g->n_node + 1);

@@ -7,6 +7,7 @@
  * i .. j-1 on the devices of one server. Suffixes, not PipeDream's prefixes: the number of devices after a stage decides how many
  * versions it stashes, and is known then. */
 #include "partition/internal.h"
+#include <string.h>
 
 typedef struct choice {
     int64_t ns;
@@ -18,6 +19,9 @@ typedef struct planner {
     int64_t *time, *weight, *bytes; /* sums of the layers before a position */
     int *id; /* 0, 1, ...: units of a level */
     int64_t *inner; /* two levels: [i * (n+1) + j] of a server; INT64_MAX: none */
+    int64_t *
+        stage; /* [j * (count + 1) + k]: T of the current i, which does not depend on m; -1: not computed yet */
+    int64_t *send; /* p2p(boundary[j]) of the current level */
     choice *best; /* [i * (count + 1) + m] of the current range */
 } planner;
 
@@ -35,6 +39,14 @@ static int64_t stage_ns(const planner *s, int level, int i, int j, int k)
     return one == INT64_MAX ? one : nnc_ceildiv(nnc_add_sat(one, sync), k);
 }
 
+static int64_t known_stage_ns(const planner *s, int level, int i, int j, int k)
+{
+    int64_t *t = &s->stage[(size_t)j * (size_t)(s->p->count[level] + 1) + (size_t)k];
+    if (*t < 0)
+        *t = stage_ns(s, level, i, j, k);
+    return *t;
+}
+
 static bool fits(const planner *s, int i, int j, int k, int units)
 {
     const nnc_hybrid_problem *p = s->p;
@@ -49,15 +61,14 @@ static choice solve_one(const planner *s, int level, int i, int end, int m)
     choice best = {INT64_MAX, 0, 0};
     for (int k = m; k >= 1; k--)
         for (int j = k == m ? end : i + 1; j <= (k == m ? end : end - 1); j++) {
-            const int64_t t = stage_ns(s, level, i, j, k);
+            const int64_t t = known_stage_ns(s, level, i, j, k);
             if (t >= best.ns && !level) /* longer stages take longer */
                 break;
             if (!fits(s, i, j, k, m))
                 break;
             const int64_t rest =
                 j < end ? s->best[(size_t)j * (size_t)width + (size_t)(m - k)].ns : 0;
-            const int64_t send =
-                j < end ? nnc_links_p2p(&s->p->links[level], 0, 1, s->p->boundary[j]) : 0;
+            const int64_t send = j < end ? s->send[j] : 0;
             const int64_t all = nnc_max64(t, nnc_max64(rest, send));
             if (all < best.ns)
                 best = (choice){all, j, k};
@@ -68,9 +79,14 @@ static choice solve_one(const planner *s, int level, int i, int end, int m)
 static void solve_suffixes(planner *s, int level, int first, int end)
 {
     const int width = s->p->count[level] + 1;
-    for (int i = end - 1; i >= first; i--)
+    for (int j = first; j < end; j++)
+        s->send[j] = nnc_links_p2p(&s->p->links[level], 0, 1, s->p->boundary[j]);
+    for (int i = end - 1; i >= first; i--) {
+        memset(&s->stage[(size_t)(i + 1) * (size_t)width], 0xff,
+            (size_t)(end - i) * (size_t)width * sizeof *s->stage);
         for (int m = 1; m < width; m++)
             s->best[(size_t)i * (size_t)width + (size_t)m] = solve_one(s, level, i, end, m);
+    }
 }
 
 /* Fewer units where that is faster. */
@@ -117,10 +133,13 @@ static bool prepare(planner *s, nnc_arena *a)
     s->bytes = sums(a, p->fixed, p->saved, p->n_layer);
     s->id = ARENA_NEW(a, int, most);
     s->best = ARENA_NEW(a, choice, (n + 1) * ((size_t)most + 1));
+    s->stage = ARENA_NEW(a, int64_t, (n + 1) * ((size_t)most + 1));
+    s->send = ARENA_NEW(a, int64_t, n + 1);
     s->inner = p->n_level > 1 ? ARENA_NEW(a, int64_t, (n + 1) * (n + 1)) : NULL;
     for (int i = 0; s->id && i < most; i++)
         s->id[i] = i;
-    return s->time && s->weight && s->bytes && s->id && s->best && (p->n_level < 2 || s->inner);
+    return s->time && s->weight && s->bytes && s->id && s->best && s->stage && s->send &&
+           (p->n_level < 2 || s->inner);
 }
 
 nnc_status nnc_hybrid_solve(

@@ -1,5 +1,5 @@
 /* sim/plan.c -- a plan on described hardware: each command is a task in its stream's lane, at the time that the device's kind needs for it;
- * copies between devices use the cluster's links. */
+ * copies between devices, and collectives, use the cluster's links. */
 #include "sim/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,11 @@ typedef struct walk {
     nnc_sim_memory *memory; /* of one command */
     int32_t *by_first, *by_last; /* tensors in the order of their first and last command */
     int n_tensor, at_first, at_last;
+    struct meeting { /* the collective whose participants come one after the other */
+        int n, n_record, n_memory;
+        int32_t *cmd, *lane, *device, *record; /* by participant; records after one of them */
+        nnc_sim_memory *memory; /* released at its end */
+    } meet;
 } walk;
 
 /* ---- devices -------------------------------------------------------------------------------------------------------- */
@@ -176,27 +181,27 @@ static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
 
 /* The share of a device that a command can keep busy: a block of a contraction computes some 8192 results, a thread of another kernel
  * one; on a CPU, its threads. */
-static double share_of(const walk *w, const nnc_cmd *c, const nnc_target *t)
+static double share_of(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t)
 {
     enum { TILE = 8192 };
     const bool call = c->kind == CMD_call;
-    const int threads = call                    ? w->p->call[c->item].threads
-                        : c->kind == CMD_kernel ? w->p->kernel[c->item].threads
+    const int threads = call                    ? p->call[c->item].threads
+                        : c->kind == CMD_kernel ? p->kernel[c->item].threads
                                                 : 1;
     if (t->kind == NNC_T_cpu)
         return threads > 0 && threads < t->threads ? (double)threads / t->threads : 1;
-    const nnc_ptensor *last = c->n_arg ? &w->p->tensor[c->arg[c->n_arg - 1]] : NULL;
+    const nnc_ptensor *last = c->n_arg ? &p->tensor[c->arg[c->n_arg - 1]] : NULL;
     const double n = last ? (double)elements(&last->type) : 0;
     const double full = call ? (double)t->sms * TILE : (double)t->sms * t->sm_threads;
     return n >= full ? 1 : n > 0 ? n / full : 1.0 / t->sms;
 }
 
 /* Bytes of a call's own operands and result; of another command all of its bytes. */
-static int64_t own_bytes(const walk *w, const nnc_cmd *c)
+static int64_t own_bytes(const nnc_plan *p, const nnc_cmd *c)
 {
     if (c->kind != CMD_call)
         return c->bytes;
-    const nnc_call *x = &w->p->call[c->item];
+    const nnc_call *x = &p->call[c->item];
     int64_t n = nnc_add_sat(nnc_type_bytes(&x->src), nnc_type_bytes(&x->dst));
     if (x->kind == CALL_conv || x->kind == CALL_conv_transpose || x->kind == CALL_conv_wgrad ||
         x->kind == CALL_matmul)
@@ -204,22 +209,22 @@ static int64_t own_bytes(const walk *w, const nnc_cmd *c)
     return nnc_min64(n, c->bytes);
 }
 
-static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
+/* The op of a command alone on a device of kind k. */
+static void fill_op(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k, nnc_sim_task *t)
 {
-    const nnc_cluster_kind *k = nnc_cluster_kind_of(w->c, t->device);
     const nnc_target *g = &k->target;
     const char *how;
-    const nnc_ptensor *first = c->n_arg ? &w->p->tensor[c->arg[0]] : NULL;
-    const int64_t own = own_bytes(w, c);
-    const nnc_sim_op op = {.op_class = class_of(w->p, c),
-        .dtype = c->kind == CMD_call ? w->p->call[c->item].src.dtype
+    const nnc_ptensor *first = c->n_arg ? &p->tensor[c->arg[0]] : NULL;
+    const int64_t own = own_bytes(p, c);
+    const nnc_sim_op op = {.op_class = class_of(p, c),
+        .dtype = c->kind == CMD_call ? p->call[c->item].src.dtype
                  : first             ? first->type.dtype
                                      : DT_f32,
-        .tf32 = c->kind == CMD_call && w->p->call[c->item].tf32,
+        .tf32 = c->kind == CMD_call && p->call[c->item].tf32,
         .flops = c->flops,
         .bytes = own,
         .epilogue_bytes = c->bytes - own};
-    const double share = share_of(w, c, g);
+    const double share = share_of(p, c, g);
     t->kind = SIM_op;
     t->latency_ps = g->launch_ns * 1000;
     t->work_ps = nnc_sim_op_ps(k, &op, &how);
@@ -227,6 +232,18 @@ static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
     t->memory = strcmp(how, "memory") ? 0 : 1;
     if (g->kind == NNC_T_cpu && share < 1) /* its threads alone */
         t->work_ps = (int64_t)((double)t->work_ps / share);
+}
+
+int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k)
+{
+    nnc_sim_task t = {0};
+    fill_op(p, c, k, &t);
+    return nnc_add_sat(t.latency_ps, t.work_ps);
+}
+
+static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
+{
+    fill_op(w->p, c, nnc_cluster_kind_of(w->c, t->device), t);
     return nnc_sim_add(w->sim, t);
 }
 
@@ -250,6 +267,95 @@ static int add_event(walk *w, nnc_sim_task *t, const nnc_cmd *c)
     return id;
 }
 
+/* ---- collectives: participants are consecutive, with waits and records between ------------------------------------------ */
+
+static nnc_status prepare_meeting(walk *w)
+{
+    nnc_arena *a = &w->out->arena;
+    int most = 0;
+    for (int k = 0; k < w->p->n_collective; k++)
+        most = w->p->collective[k].n > most ? w->p->collective[k].n : most;
+    w->meet = (struct meeting){.cmd = ARENA_NEW(a, int32_t, most + 1),
+        .lane = ARENA_NEW(a, int32_t, most + 1),
+        .device = ARENA_NEW(a, int32_t, most + 1),
+        .record = ARENA_NEW(a, int32_t, w->p->n_event + 1),
+        .memory = ARENA_NEW(a, nnc_sim_memory, w->p->n_tensor + 1)};
+    const struct meeting *m = &w->meet;
+    NNC_NEED(m->cmd && m->lane && m->device && m->record && m->memory, w->sink);
+    return NNC_OK;
+}
+
+/* A participant arrives: allocates now, and releases when all are done. */
+static int add_arrival(walk *w, nnc_sim_task *t, int32_t i)
+{
+    struct meeting *m = &w->meet;
+    m->cmd[m->n] = i;
+    m->lane[m->n] = *t->lane;
+    m->device[m->n++] = t->device;
+    for (int k = 0; k < t->n_memory; k++)
+        if (w->memory[k].at_end) {
+            m->memory[m->n_memory++] =
+                (nnc_sim_memory){w->memory[k].device, 0, w->memory[k].at_end};
+            w->memory[k].at_end = 0;
+        }
+    t->kind = SIM_event;
+    return nnc_sim_add(w->sim, t);
+}
+
+/* All have arrived: one task for all of them, in all of their lanes. */
+static nnc_status add_collective(walk *w)
+{
+    static const nnc_group_op group[COLL__COUNT] = {[COLL_allreduce] = GROUP_allreduce,
+        [COLL_allgather] = GROUP_allgather,
+        [COLL_reduce_scatter] = GROUP_reduce_scatter};
+    struct meeting *m = &w->meet;
+    const nnc_cmd *c = &w->p->cmd[m->cmd[0]];
+    const nnc_collective *x = &w->p->collective[c->item];
+    /* the tensor that is whole: a participant's operand; of an allgather its result */
+    const int k = x->kind == COLL_allgather ? c->n_arg - 1 : 0;
+    const nnc_sim_task t = {.kind = SIM_collective,
+        .name = *c->layers ? c->layers : c->op_class,
+        .category = c->op_class,
+        .device = -1,
+        .n_lane = m->n,
+        .lane = m->lane,
+        .bytes = nnc_type_bytes(&w->p->tensor[c->arg[k]].type),
+        .n_memory = m->n_memory,
+        .mem = m->memory};
+    const int id = nnc_sim_collectives(w->sim, &t, group[x->kind], m->device, m->n, 1, w->sink);
+    if (id < 0)
+        return nnc_sink_cause(w->sink, NNC_E_NOMEM);
+    for (int p = 0; p < m->n; p++)
+        w->task[m->cmd[p] - w->out->first] = id;
+    for (int r = 0; r < m->n_record; r++) { /* they come after the collective in their lane */
+        const nnc_cmd *record = &w->p->cmd[m->record[r]];
+        const int32_t lane = w->first_lane[record->device] + record->stream;
+        const int again = nnc_sim_add(w->sim, &(nnc_sim_task){.kind = SIM_event,
+                                                  .name = record->op_class,
+                                                  .category = record->op_class,
+                                                  .device = w->device[record->device],
+                                                  .n_lane = 1,
+                                                  .lane = &lane});
+        NNC_NEED(again >= 0, w->sink);
+        w->task[m->record[r] - w->out->first] = w->recorded[record->item] = again;
+    }
+    m->n = m->n_record = m->n_memory = 0;
+    return NNC_OK;
+}
+
+/* After command i: the collective that is complete, or a record after a participant that waits. */
+static nnc_status follow_meeting(walk *w, int32_t i)
+{
+    struct meeting *m = &w->meet;
+    const nnc_cmd *c = &w->p->cmd[i];
+    const int32_t lane = w->first_lane[c->device] + c->stream;
+    for (int k = 0; c->kind == CMD_record && k < m->n; k++)
+        if (m->lane[k] == lane)
+            m->record[m->n_record++] = i;
+    return c->kind == CMD_collective && m->n == w->p->collective[c->item].n ? add_collective(w)
+                                                                            : NNC_OK;
+}
+
 static int add_command(walk *w, int32_t i, int n_memory)
 {
     const nnc_cmd *c = &w->p->cmd[i];
@@ -270,6 +376,7 @@ static int add_command(walk *w, int32_t i, int n_memory)
     case CMD_weight: return add_transfer(w, &t, NNC_HOST, device, dst->bytes);
     case CMD_record:
     case CMD_wait: return add_event(w, &t, c);
+    case CMD_collective: return add_arrival(w, &t, i);
     case CMD_copy:
         if (dst->device != c->device)
             return add_transfer(w, &t, device, w->device[dst->device], nnc_type_bytes(&dst->type));
@@ -300,6 +407,7 @@ static nnc_status add_barrier(walk *w)
 static nnc_status add_commands(walk *w)
 {
     NNC_TRY(sort_tensors(w));
+    NNC_TRY(prepare_meeting(w));
     for (int32_t i = 0; i < w->out->n_cmd; i++) {
         const int32_t cmd = w->out->first + i;
         for (int s = SEC_init; i && s < SEC_step; s++)
@@ -308,6 +416,7 @@ static nnc_status add_commands(walk *w)
         const int n = ledger_of(w, cmd);
         w->task[i] = add_command(w, cmd, n);
         NNC_NEED(w->task[i] >= 0, w->sink);
+        NNC_TRY(follow_meeting(w, cmd));
     }
     return NNC_OK;
 }

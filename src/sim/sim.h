@@ -153,5 +153,7 @@ typedef struct nnc_sim_plan {
 nnc_status nnc_sim_plan_run(
     nnc_sim_plan *out, const nnc_plan *p, const nnc_cluster *c, const nnc_sim_plan_options *o, nnc_sink *sink) NNC_MUST;
 void nnc_sim_plan_deinit(nnc_sim_plan *s);
+/* Picoseconds of a command that computes, alone on a device of kind k: the launch and the op that nnc_sim_plan_run makes of it. */
+int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k);
 
 #endif

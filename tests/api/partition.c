@@ -2,7 +2,10 @@
  * links never cost time, and what is called executable runs with the results of one device. */
 #include "api/help.h"
 #include "api/partition.h"
+#include "api/partition_row.h"
+#include "sim/sim.h"
 #include "train/train.h"
+#include <math.h>
 
 typedef struct made {
     nnc_env *env;
@@ -32,12 +35,14 @@ static nnc_model *open(const char *name, const char *place)
     return m;
 }
 
-/* Measures a model for a described machine. */
-static bool make(made *x, const char *name, bool step, int devices, const char *place)
+/* Measures a model for a described machine, or for the devices of a hardware file. */
+static bool make_on(
+    made *x, const char *name, bool step, int devices, const char *place, const char *hardware)
 {
     nnc_env_options env = nnc_env_defaults;
     memset(x, 0, sizeof *x);
-    env.target = "tests/cli/machine.json";
+    env.target = hardware ? NULL : "tests/cli/machine.json";
+    env.hardware = hardware;
     env.no_cache = true;
     CHECK_OK(nnc_env_create(&env, &x->env, test_sink));
     x->model = open(name, place);
@@ -47,9 +52,18 @@ static bool make(made *x, const char *name, bool step, int devices, const char *
     const nnc_status st = nnc_partition_measure(
         x->env, x->model, step ? &training : NULL, &x->o, &x->of, &x->a, test_sink);
     CHECK_OK(st);
-    x->t = (nnc_partition_table){
-        .m = &x->of, .o = &x->o, .target = &x->env->target[0], .devices = devices, .micro = 8};
+    x->t = (nnc_partition_table){.m = &x->of,
+        .o = &x->o,
+        .target = &x->env->target[0],
+        .cluster = x->env->cluster,
+        .devices = devices,
+        .micro = 8};
     return !st;
+}
+
+static bool make(made *x, const char *name, bool step, int devices, const char *place)
+{
+    return make_on(x, name, step, devices, place, NULL);
 }
 
 static void end(made *x)
@@ -101,7 +115,7 @@ static void check_row(const made *x, const nnc_partition_row *r, const char *nam
         CHECK_INT(u->bytes, sum);
         CHECK(u->busy_ns >= 0 && u->busy_ns <= r->iteration_ns);
         CHECK(*u->layers || (!u->busy_ns && !u->bytes));
-        fits = fits && u->bytes <= x->t.target->memory_bytes;
+        fits = fits && u->bytes <= nnc_partition_capacity(&x->t);
         busy += u->busy_ns;
     }
     CHECK_INT(r->fits, fits);
@@ -253,6 +267,176 @@ TEST(manual_placement_is_a_row)
         CHECK_STR(x.t.row[0].use[2].layers, "2-5");
         CHECK_STR(x.t.row[0].use[1].layers, "6-7");
         CHECK(x.t.row[0].note != NULL); /* layers 4 and 5 are one kernel */
+    }
+    end(&x);
+}
+
+/* ---- described hardware ------------------------------------------------------------------------------------------- */
+
+static const nnc_partition_row *one_row(made *x, const char *const *strategy)
+{
+    x->o.strategy = strategy;
+    x->o.n_strategy = 1;
+    x->t.n_row = 0;
+    CHECK_OK(nnc_partition_fill_table(&x->t, &x->a, test_sink));
+    CHECK(x->t.n_row == 1 && !x->t.row[0].why_not);
+    return &x->t.row[0];
+}
+
+/* One device takes what the simulator says of the plan, but for commands' times that are rounded up to nanoseconds. */
+static void check_simulated(made *x, bool step)
+{
+    static const char *const single = "single";
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    nnc_artifact *a = NULL;
+    nnc_graph *g = NULL;
+    nnc_sim_plan s;
+    const nnc_partition_row *r = one_row(x, &single);
+    if (step)
+        CHECK_OK(nnc_train_graph(x->model, &training, &g, test_sink));
+    CHECK_OK(nnc_compile(x->env, step ? g : x->model, &x->o.compile, &a, test_sink));
+    CHECK_OK(nnc_sim_plan_run(&s, nnc_artifact_plan(a), x->env->cluster,
+        &(nnc_sim_plan_options){.first = SEC_main, .last = SEC_step}, test_sink));
+    const int64_t update = row_range(x->of.of.optimizer, 0, x->of.n_block),
+                  one = (r->iteration_ns - update) / x->t.micro + update;
+    CHECK(one >= s.total_ps / 1000 && one <= s.total_ps / 1000 + s.n_cmd + 1);
+    nnc_sim_plan_deinit(&s);
+    nnc_artifact_destroy(a);
+    nnc_graph_destroy(g);
+}
+
+TEST(described_hardware_gives_the_times)
+{
+    static const char *const sequential = "sequential", *const data = "data";
+    for (int step = 0; step < 2; step++) {
+        made x;
+        if (make_on(&x, "mlp", step, 2, NULL, "models/hardware/v100x8.json")) {
+            const nnc_cluster *c = x.t.cluster;
+            const nnc_layer_costs *of = &x.of.of;
+            CHECK_INT(nnc_partition_capacity(&x.t), nnc_cluster_usable_bytes(c, 0));
+            CHECK(nnc_partition_capacity(&x.t) < x.t.target->memory_bytes);
+            check_simulated(&x, step);
+            const nnc_partition_row *r = one_row(&x, &sequential);
+            int cut = 0, b = 0;
+            CHECK(sscanf(r->use[1].layers, "%d", &cut) == 1);
+            while (b < x.of.n_block && x.of.first[b] < cut)
+                b++;
+            CHECK_INT(r->exposed_ns,
+                8 * (1 + step) * nnc_ceildiv(nnc_cluster_p2p_ps(c, 0, 1, x.of.boundary[b]), 1000));
+            if (step) { /* one bucket: behind the backward pass */
+                const int32_t devices[] = {0, 1};
+                const int64_t bytes = row_range(of->gradients, 0, x.of.n_block);
+                x.o.bucket_mb = 1e6;
+                r = one_row(&x, &data);
+                CHECK_INT(r->exposed_ns,
+                    nnc_ceildiv(
+                        nnc_cluster_collective_ps(c, GROUP_allreduce, devices, 2, bytes), 1000));
+                CHECK_INT(r->hidden_ns, 0);
+            }
+        }
+        end(&x);
+    }
+}
+
+/* Simulated rows are of plans: in inference, where micro-batches follow each other, what was estimated of the same placement. */
+TEST(executed_strategies_are_simulated)
+{
+    static const char *const strategy[] = {"single", "manual", "sequential", "branches", "data"};
+    static const char *const machine[] = {
+        "models/hardware/cpu.json", "models/hardware/v100x8.json"};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    for (int i = 0; i < 4; i++) {
+        made x;
+        const bool step = i & 1, gpus = i & 2;
+        if (make_on(&x, "mlp", step, 2, "0-3=0,4-=1", machine[gpus])) {
+            x.o.strategy = strategy;
+            x.o.n_strategy = NNC_COUNT(strategy);
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_simulate(
+                x.env, x.model, step ? &training : NULL, &x.t, &x.a, test_sink));
+            for (int k = 0; k < x.t.n_row; k++) {
+                const nnc_partition_row *r = &x.t.row[k];
+                const bool data = !strcmp(r->strategy, "data");
+                CHECK_INT(r->simulated_ns > 0, !r->why_not && (!data || (step && !gpus)));
+                CHECK_INT(r->simulated_bytes > 0, r->simulated_ns > 0);
+                CHECK_INT(r->not_simulated != NULL, data && step && gpus); /* the planner refuses */
+                const double off = (double)r->simulated_ns / (double)r->iteration_ns - 1;
+                if (r->simulated_ns && !step && fabs(off) > 0.01)
+                    test_fail(
+                        __FILE__, __LINE__, "%s takes %+.2f %% simulated", r->strategy, off * 100);
+            }
+        }
+        end(&x);
+    }
+}
+
+/* A simulation whose allocations fail says so, and nothing is called refused for it. */
+TEST(simulated_out_of_memory)
+{
+    static const char *const strategy[] = {"sequential"};
+    nnc_status st = NNC_E_NOMEM;
+    made x;
+    if (make_on(&x, "mlp", false, 2, NULL, "models/hardware/v100x8.json")) {
+        x.o.strategy = strategy;
+        x.o.n_strategy = 1;
+        CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+        for (int64_t k = 1; st == NNC_E_NOMEM && k < 20000; k += 1 + k / 8) {
+            x.t.row[0].simulated_ns = 0;
+            nnc_sink_clear(test_sink);
+            nnc_fail_alloc_after(k);
+            st = nnc_partition_simulate(x.env, x.model, NULL, &x.t, &x.a, test_sink);
+            nnc_fail_alloc_after(0);
+            CHECK(!x.t.row[0].not_simulated);
+            CHECK(st ? nnc_sink_errors(test_sink) > 0 : x.t.row[0].simulated_ns > 0);
+        }
+        CHECK_OK(st);
+    }
+    end(&x);
+}
+
+/* GPUs of a DGX-1 are linked unequally; PipeDream's interpolated allreduces are near those of the cluster. */
+TEST(described_links)
+{
+    const nnc_cluster *c = NULL;
+    made x;
+    if (make_on(&x, "mlp", true, 8, NULL, "models/hardware/h100x1024.json")) {
+        nnc_cluster *v100 = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
+        rows r = {.t = &x.t, .m = &x.of, .a = &x.a, .sink = test_sink};
+        int32_t all[64];
+        const uint64_t key = nnc_rng_key("links", test_seed);
+        CHECK_OK(row_described_links(&r, v100));
+        for (int i = 0; i < 8 * 8; i++)
+            for (int64_t bytes = 1; bytes < INT64_C(1) << 34; bytes *= 37)
+                if (i / 8 != i % 8)
+                    CHECK_INT(nnc_links_p2p(&r.links, i / 8, i % 8, bytes),
+                        nnc_ceildiv(nnc_cluster_p2p_ps(v100, i / 8, i % 8, bytes), 1000));
+        CHECK(nnc_links_p2p(&r.links, 0, 3, 1 << 30) < nnc_links_p2p(&r.links, 0, 5, 1 << 30));
+        nnc_cluster_destroy(v100);
+        for (int i = 0; i < 64; i++)
+            all[i] = i;
+        c = x.t.cluster;
+        double worst = 0;
+        for (int each = 1; each <= 8; each *= 8) {
+            nnc_links l, slow;
+            CHECK_OK(row_level_links(&r, c, each, 8, 1, &l));
+            CHECK_OK(row_level_links(&r, c, each, 8, 0.25, &slow));
+            for (uint64_t i = 0; i < 400; i++) {
+                const int n = 2 + (int)(nnc_rng_u32(key, 3 * i) % 7);
+                const int64_t bytes = ((int64_t)1 << (nnc_rng_u32(key, 3 * i + 1) % 31)) +
+                                      nnc_rng_u32(key, 3 * i + 2) % 100000;
+                const double exact = (double)nnc_cluster_collective_ps(
+                                         c, GROUP_allreduce, all, n * each, bytes) *
+                                     1e-3,
+                             got = (double)nnc_links_allreduce(&l, all, n, bytes);
+                worst = fmax(worst, fabs(got / exact - 1));
+                CHECK_INT(nnc_links_allreduce(&slow, all, n, bytes),
+                    nnc_links_allreduce(&l, all, n, 4 * bytes));
+            }
+            CHECK_INT(nnc_links_p2p(&l, 0, 1, 1000000),
+                nnc_ceildiv(nnc_cluster_p2p_ps(c, 0, each, 1000000), 1000));
+        }
+        printf("    interpolated allreduces are within %.1f %%\n", 100 * worst);
+        CHECK(worst < 0.05);
     }
     end(&x);
 }

@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "sim/sim.h"
 #include "test.h"
+#include "train/train.h"
 
 #define MIB ((int64_t)1 << 20)
 
@@ -71,6 +72,10 @@ TEST(vgg16_on_a_v100)
     CHECK(s.by_device[0].fits);
     /* The ledger peaks where the plan says. */
     CHECK_INT(nnc_sim_peak_bytes(s.sim, 0, NULL), v.p->device[0].lower_bound);
+    int64_t sum = 0; /* of the commands by themselves, which follow each other in one stream */
+    for (int i = 0; i < s.n_cmd; i++)
+        sum += nnc_sim_command_ps(v.p, &v.p->cmd[s.first + i], nnc_cluster_kind_of(c, 0));
+    CHECK_INT(sum, s.total_ps);
     /* 20 us of host time for each command: at this size hidden behind the kernels. */
     CHECK_OK(
         nnc_sim_plan_run(&eager, v.p, c, &(nnc_sim_plan_options){.host_ns = 20000}, test_sink));
@@ -177,6 +182,110 @@ TEST(two_devices_and_a_copy)
     nnc_cluster_destroy(cpus);
     release(&v);
     nnc_cluster_destroy(c);
+}
+
+/* The data-parallel step of a model for n GPUs. */
+static compiled compile_replicas(const char *file, const char *batch, const char *target, int n)
+{
+    compiled c = {0};
+    const nnc_arg arg = {"batch", batch};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    nnc_open_options open = nnc_open_defaults;
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_graph *step = NULL;
+    open.arg = &arg;
+    open.n_arg = 1;
+    o.devices = n;
+    CHECK_OK(
+        nnc_env_create(&(nnc_env_options){.target = target, .no_cache = true}, &c.e, test_sink));
+    nnc_model *m = nnc_model_open(file, &open, test_sink);
+    CHECK_OK(m ? nnc_train_graph(m, &training, &step, test_sink) : NNC_E_MODEL);
+    CHECK_OK(step ? nnc_replicate(step, n, &c.m, test_sink) : NNC_E_MODEL);
+    CHECK_OK(c.m ? nnc_compile(c.e, c.m, &o, &c.a, test_sink) : NNC_E_MODEL);
+    c.p = c.a ? nnc_artifact_plan(c.a) : NULL;
+    nnc_graph_destroy(step);
+    nnc_model_close(m);
+    return c;
+}
+
+/* Each allreduce of a step begins when the last participant has come, is one span of all of them, and takes the cluster's time. */
+static void check_collectives(const nnc_plan *p, const nnc_cluster *c, const nnc_sim_plan *s)
+{
+    int32_t device[64];
+    int64_t start[64], end[64];
+    int at[64] = {0}, commands = 0;
+    for (int k = 0; k < p->n_device; k++)
+        device[k] = k;
+    CHECK(p->n_collective > 0 && p->n_collective <= 64);
+    for (int i = 0; i < s->n_cmd; i++) {
+        const nnc_cmd *m = &p->cmd[s->first + i];
+        if (m->kind != CMD_collective)
+            continue;
+        const nnc_collective *x = &p->collective[m->item];
+        const int64_t bytes = nnc_type_bytes(&p->tensor[m->arg[0]].type);
+        CHECK_INT(x->kind, COLL_allreduce);
+        CHECK_INT(x->n, p->n_device);
+        if (!at[m->item]++) {
+            start[m->item] = s->span[i].start_ps;
+            end[m->item] = s->span[i].end_ps;
+        }
+        CHECK_INT(s->span[i].start_ps, start[m->item]);
+        CHECK_INT(s->span[i].end_ps, end[m->item]);
+        /* at least what it takes alone, which it does unless another one shares its links */
+        const int64_t alone =
+            nnc_cluster_collective_ps(c, GROUP_allreduce, device, p->n_device, bytes);
+        CHECK(end[m->item] - start[m->item] >= alone);
+        if (p->n_collective == 1)
+            CHECK_INT(end[m->item] - start[m->item], alone);
+        commands++;
+    }
+    for (int k = 0; k < p->n_collective; k++)
+        CHECK_INT(at[k], p->n_device);
+    CHECK_INT(commands, p->n_collective * p->n_device);
+}
+
+/* Plans with collectives are made for CPUs so far: to see them on NVLinks, their devices are called GPUs. */
+static nnc_plan on_gpus(const nnc_plan *p, nnc_plan_device device[8])
+{
+    static const char *const name[] = {
+        "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"};
+    nnc_plan q = *p;
+    q.device = device;
+    for (int d = 0; d < p->n_device; d++) {
+        device[d] = p->device[d];
+        device[d].name = name[d];
+    }
+    return q;
+}
+
+TEST(collectives_of_a_step)
+{
+    static const char *const machine[] = {
+        "models/hardware/cpu.json", "models/hardware/v100x8.json"};
+    for (int i = 0; i < 4; i++) {
+        const bool gpus = i > 1;
+        const int n = i % 2 ? gpus ? 8 : 4 : 2;
+        nnc_cluster *c = nnc_cluster_load(machine[gpus], test_sink);
+        compiled v = compile_replicas("models/mlp.json", "64", "cpu", n);
+        nnc_plan_device device[8];
+        nnc_sim_plan s;
+        CHECK(c && v.p && v.p->n_device == n);
+        const nnc_plan p = gpus ? on_gpus(v.p, device) : *v.p;
+        const nnc_sim_plan_options o = {.first = SEC_main, .last = SEC_step};
+        CHECK_OK(nnc_sim_plan_run(&s, &p, c, &o, test_sink));
+        check_spans(&p, &s);
+        check_collectives(&p, c, &s);
+        printf("    mlp on %d devices of %s: %.3f ms, %d collectives\n", n, c->name,
+            (double)s.total_ps * 1e-9, p.n_collective);
+        for (int d = 0; d < n; d++) { /* the plan's bound counts aligned tensors */
+            const int64_t peak = nnc_sim_peak_bytes(s.sim, d, NULL),
+                          bound = p.device[d].lower_bound;
+            CHECK(peak <= bound && peak > bound - 1024);
+        }
+        nnc_sim_plan_deinit(&s);
+        release(&v);
+        nnc_cluster_destroy(c);
+    }
 }
 
 /* With streams, and init: every section, on a CPU of the description. */

@@ -1,0 +1,124 @@
+/* api/partition_simulate.c -- strategies that nnc executes, from the very plans that it would execute, by the simulator: a placement of
+ * layers, and replicas of a training step (--strategy=data of nnc train). An iteration is as many runs of the plan as there are
+ * micro-batches, one after the other; in a step all but the last accumulate gradients. */
+#include "api/partition_row.h"
+#include "frontend/frontend.h"
+#include "sim/sim.h"
+#include <string.h>
+
+typedef struct simulation {
+    nnc_env *e;
+    const nnc_model *m;
+    const nnc_training *training; /* NULL: inference */
+    const nnc_partition_table *t;
+    nnc_sink *sink;
+} simulation;
+
+/* How many times each device runs its plan in an iteration; 0: the strategy is not executed. */
+static int runs_of(const simulation *s, const nnc_partition_row *row)
+{
+    const int n = s->t->devices, micro = s->t->micro;
+    if (row->why_not || n > NNC_MAX_DEVICES)
+        return 0;
+    if (!strcmp(row->strategy, "data"))
+        return s->training && micro % n == 0 ? micro / n : 0;
+    return row->place || !strcmp(row->strategy, "manual") || !strcmp(row->strategy, "single")
+               ? micro
+               : 0;
+}
+
+/* The graph that is executed; *devices: of its plan. */
+static nnc_status make_graph(
+    const simulation *s, const nnc_partition_row *row, int runs, nnc_graph **out, int *devices)
+{
+    const bool data = !strcmp(row->strategy, "data"), one = !strcmp(row->strategy, "single");
+    nnc_graph *g = nnc_graph_clone(s->m, s->sink), *step = NULL;
+    *out = g;
+    *devices = one ? 1 : s->t->devices;
+    if (!g)
+        return nnc_sink_cause(s->sink, NNC_E_MODEL);
+    for (uint32_t i = 0; i < g->n_node && (data || one); i++)
+        g->node[i].device = -1;
+    if (row->place)
+        NNC_TRY(nnc_model_place(g, row->place, s->sink));
+    if (!s->training)
+        return NNC_OK;
+    nnc_training training = *s->training;
+    training.accumulate = runs;
+    NNC_TRY(nnc_train_graph(g, &training, &step, s->sink));
+    nnc_graph_destroy(g);
+    *out = step;
+    if (!data)
+        return NNC_OK;
+    nnc_graph *all = NULL;
+    NNC_TRY(nnc_replicate(step, *devices, &all, s->sink));
+    nnc_graph_destroy(step);
+    *out = all;
+    return NNC_OK;
+}
+
+/* Time of the sections from main to `last`, and bytes of the fullest device. */
+static nnc_status simulate_sections(
+    const simulation *s, const nnc_artifact *a, nnc_section last, int64_t *ps, int64_t *bytes)
+{
+    const nnc_sim_plan_options o = {.first = SEC_main, .last = last};
+    nnc_sim_plan p;
+    NNC_TRY(nnc_sim_plan_run(&p, a->plan, s->t->cluster, &o, s->sink));
+    *ps = nnc_mul_sat(p.total_ps, a->chunks);
+    for (int d = 0; d < p.n_device; d++) {
+        const int64_t all = nnc_cluster_target(s->t->cluster, d)->memory_bytes,
+                      taken = all - nnc_cluster_usable_bytes(s->t->cluster, d);
+        *bytes = nnc_max64(*bytes, p.by_device[d].bytes - taken);
+    }
+    nnc_sim_plan_deinit(&p);
+    return NNC_OK;
+}
+
+static nnc_status simulate(const simulation *s, nnc_partition_row *row, int runs)
+{
+    nnc_graph *g = NULL;
+    nnc_artifact *a = NULL;
+    nnc_compile_options o = s->t->o->compile;
+    int64_t last = 0, others = 0, bytes = 0;
+    nnc_status st = make_graph(s, row, runs, &g, &o.devices);
+    if (!st)
+        st = nnc_partition_compile(s->e, g, &o, &a, s->sink);
+    if (!st)
+        st = simulate_sections(s, a, SEC_step, &last, &bytes);
+    if (!st && runs > 1)
+        st = simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, &others, &bytes);
+    if (!st) {
+        row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
+        row->simulated_bytes = bytes;
+    }
+    nnc_artifact_destroy(a);
+    nnc_graph_destroy(g);
+    return st;
+}
+
+nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_partition_table *t, nnc_arena *arena, nnc_sink *sink)
+{
+    nnc_sink *own = nnc_sink_create();
+    simulation s = {e, m, training, t, own};
+    nnc_status st = own ? NNC_OK : nnc_nomem(sink);
+    for (int i = 0; i < t->n_row && !st; i++) {
+        const int runs = runs_of(&s, &t->row[i]);
+        nnc_sink_clear(own);
+        if (!runs || !simulate(&s, &t->row[i], runs))
+            continue;
+        if (nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM) {
+            st = nnc_nomem(sink);
+            continue;
+        }
+        /* what the planner refuses is estimated only, for the reason that it gives */
+        size_t k = 0;
+        while (k + 1 < nnc_sink_count(own) && nnc_sink_at(own, k)->severity != NNC_ERROR)
+            k++;
+        const nnc_diag *d = nnc_sink_at(own, k);
+        t->row[i].not_simulated = nnc_arena_strdup(arena, d ? d->message : "");
+        st = t->row[i].not_simulated ? NNC_OK : nnc_nomem(sink);
+    }
+    nnc_sink_destroy(own);
+    return st;
+}
