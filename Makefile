@@ -9,11 +9,12 @@ all:
 test: all
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
 
-# AddressSanitizer and UndefinedBehaviorSanitizer: build-asan/
+# AddressSanitizer and UndefinedBehaviorSanitizer: build-asan/. intercept_tls_get_addr=0: gcc 12's LeakSanitizer takes what lies before a
+# plug-in's thread-local block for its size and reads there ("Tracer caught signal 11").
 asan:
 	@cmake -S . -B build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=address,undefined -DNNC_WERROR=ON >/dev/null
 	@cmake --build build-asan -j $(JOBS) | tail -n 1
-	@ASAN_OPTIONS=detect_stack_use_after_return=0 ctest --test-dir build-asan --output-on-failure -j $(JOBS)
+	@ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0 ctest --test-dir build-asan --output-on-failure -j $(JOBS)
 
 # ThreadSanitizer, without oneDNN, at fixed addresses (gcc 12's wants them): build-tsan/
 tsan:

@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct nnc_request {
-    struct nnc_request *next; /* of the hub's list, until it is matched */
+    struct nnc_request *next; /* of one of the hub's lists */
     void *data;
     int64_t bytes;
     int from, to, tag;
@@ -18,6 +18,7 @@ typedef struct hub {
     pthread_mutex_t lock;
     int users, n;
     nnc_request *waiting; /* oldest first */
+    nnc_request *matched; /* done, but not tested yet; after a failure they never are */
     uint64_t next_space;
     bool aborted;
 } hub;
@@ -47,6 +48,23 @@ void *comm_self_join(void **shared, int rank, int n)
     return g;
 }
 
+static void drop_all(nnc_request *r)
+{
+    while (r) {
+        nnc_request *next = r->next;
+        nnc_free(r);
+        r = next;
+    }
+}
+
+static void take_out(nnc_request **list, const nnc_request *r)
+{
+    while (*list && *list != r)
+        list = &(*list)->next;
+    if (*list)
+        *list = r->next;
+}
+
 static void leave(void *at)
 {
     group *g = at;
@@ -57,11 +75,8 @@ static void leave(void *at)
     nnc_free(g);
     if (!last)
         return;
-    while (h->waiting) {
-        nnc_request *r = h->waiting;
-        h->waiting = r->next;
-        nnc_free(r);
-    }
+    drop_all(h->waiting);
+    drop_all(h->matched);
     pthread_mutex_destroy(&h->lock);
     nnc_free(h);
 }
@@ -114,6 +129,9 @@ static const char *post(group *g, nnc_request r, nnc_request **out)
         if (!mine->wrong && from->bytes)
             memcpy(to->data, from->data, (size_t)from->bytes);
         mine->done = other->done = true;
+        mine->next = other;
+        other->next = h->matched;
+        h->matched = mine;
     }
     pthread_mutex_unlock(&h->lock);
     *out = mine;
@@ -147,12 +165,8 @@ static const char *self_test(void *at, nnc_request *r, bool *done)
     group *g = at;
     pthread_mutex_lock(&g->h->lock);
     const bool over = r->done, wrong = r->wrong, aborted = g->h->aborted;
-    if (!over && aborted)
-        for (nnc_request **p = &g->h->waiting; *p; p = &(*p)->next)
-            if (*p == r) {
-                *p = r->next;
-                break;
-            }
+    if (over || aborted)
+        take_out(over ? &g->h->matched : &g->h->waiting, r);
     pthread_mutex_unlock(&g->h->lock);
     *done = over;
     if (over || aborted)

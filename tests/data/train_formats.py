@@ -32,10 +32,7 @@ def has(nnc, part):
 
 
 def train(nnc, *flags):
-    for _ in range(3):  # LeakSanitizer's own tracer crashes now and then where a thread ends as it looks
-        r = subprocess.run([nnc, "train", *flags, "--format=json"], capture_output=True, text=True)
-        if "LeakSanitizer has encountered a fatal error" not in r.stderr:
-            break
+    r = subprocess.run([nnc, "train", *flags, "--format=json"], capture_output=True, text=True)
     if r.returncode:
         sys.exit("nnc train %s: exit code %d\n%s" % (" ".join(flags), r.returncode, r.stderr))
     return json.loads(r.stdout)
