@@ -514,7 +514,7 @@ static void check_copies(const char *checkpoint, int devices, const char *what)
     nnc_tensors_close(c);
 }
 
-/* A training on several devices that ends in the middle of an epoch and is resumed has the weights and the checkpoint of one that did not. */
+/* A training on several devices that ends within an epoch and is resumed has the weights and the checkpoint of one that did not end. */
 TEST(copies_on_several_devices_when_resumed)
 {
     static const struct {
