@@ -82,7 +82,7 @@ for n in 2 3; do
     done
 done
 
-# Layers of a training on two devices, then a batch on each: losses are one process's, bit for bit.
+# Layers of a training on two devices, then a batch on each: losses are one process's, bit for bit, also of one that is resumed.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 8, 8]},
  "layers": [{"op": "conv", "channels": 8, "kernel": 3, "pad": 1, "device": 0}, {"op": "relu", "device": 0},
@@ -95,19 +95,27 @@ r = np.random.default_rng(0)
 x = r.standard_normal((96, 3, 8, 8)).astype(np.float32)
 np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).astype(np.int64))"
     for strategy in layers data; do
-        train="train $dir/net.json --data=$dir/data.npz --devices=2 --strategy=$strategy --epochs=2 --validation=0.2 --lr=0.05"
+        train="train $dir/net.json --data=$dir/data.npz --devices=2 --strategy=$strategy --validation=0.2 --lr=0.05 --momentum=0.9"
         what="training, $strategy"
         # shellcheck disable=SC2086
-        "$nnc" $train --log="$dir/log1" --save="$dir/w1.npz" >"$dir/said" 2>&1
+        "$nnc" $train --epochs=2 --log="$dir/log1" --save="$dir/w1.npz" >"$dir/said" 2>&1
         rc=$?
         ran 0 "epoch 2"
         # shellcheck disable=SC2086
-        job 2 $train --log="$dir/log2" --save="$dir/w2.npz" --comm-timeout=60
+        job 2 $train --epochs=2 --log="$dir/log2" --save="$dir/w2.npz" --comm-timeout=60
         ran 0 "epoch 2"
         for log in log1 log2; do grep -o '"[a-z_]*loss": [^,}]*' "$dir/$log" >"$dir/$log.loss"; done
         [ -s "$dir/log1.loss" ] && cmp -s "$dir/log1.loss" "$dir/log2.loss" || fail "$what: other losses than one process"
         cmp -s "$dir/w1.npz" "$dir/w2.npz" || fail "$what: other weights than one process"
-        rm -f "$dir/log1" "$dir/log2"
+        what="training, $strategy, resumed"
+        # shellcheck disable=SC2086
+        job 2 $train --epochs=1 --checkpoint="$dir/c.npz" --comm-timeout=60
+        ran 0 "epoch 1"
+        # shellcheck disable=SC2086
+        job 2 $train --epochs=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w3.npz" --comm-timeout=60
+        ran 0 "epoch 2"
+        cmp -s "$dir/w1.npz" "$dir/w3.npz" || fail "$what: other weights than without a stop"
+        rm -f "$dir/log1" "$dir/log2" "$dir/c.npz"
     done
 fi
 

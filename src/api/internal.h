@@ -86,7 +86,12 @@ struct nnc_session {
     void *beside_ctx;
     nnc_index_use *index;  /* by input */
     const char **state;    /* names of the states */
+    const char **state_of; /* the same without the device: copies on several devices have one */
+    nnc_arena names;
 };
+
+/* session.c. The name of state i without its device, by index. */
+const char *nnc_session_state_of(const nnc_session *s, int i);
 
 /* Finds the tables that the elements of input i index in the model as written. */
 nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out) NNC_MUST;

@@ -167,7 +167,8 @@ NNC_API nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink) NNC_MUST;
  * gradients of all but the last, whose step uses their sum. */
 NNC_API nnc_status nnc_session_accumulate(nnc_session *s, nnc_sink *sink) NNC_MUST;
 NNC_API int nnc_session_states(const nnc_session *s);
-/* By index, in the order of the updates; NULL after the last. */
+/* By index, in the order of the updates; NULL after the last. Of a model that several devices have copies of, those of device d > 0 are
+ * called as the first one is, with `.deviced` after it. */
 NNC_API const char *nnc_session_state_name(const nnc_session *s, int i);
 NNC_API const nnc_type *nnc_session_state_type(const nnc_session *s, int i);
 /* Copy a state to row-major host memory, and from there: checkpoints. */

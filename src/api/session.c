@@ -1,5 +1,6 @@
 /* api/session.c -- a loaded artifact: inputs in, run, outputs out, all in the user's row-major order. */
 #include "api/internal.h"
+#include <stdlib.h>
 #include <string.h>
 
 static int interpreted(const nnc_plan *p)
@@ -26,19 +27,56 @@ static void warn_slow(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
     e->said_slow |= n > 0;
 }
 
-/* A state is called as its weight is: names of values in graphs have letters, digits, `_` and `.` only. */
+typedef struct state_key {
+    const char *name; /* of its weight */
+    int device, i;
+} state_key;
+
+static int by_name(const void *x, const void *y)
+{
+    return strcmp(((const state_key *)x)->name, ((const state_key *)y)->name);
+}
+
+static int by_name_and_device(const void *x, const void *y)
+{
+    const state_key *a = x, *b = y;
+    const int name = by_name(a, b);
+    return name ? name : a->device != b->device ? a->device - b->device : a->i - b->i;
+}
+
+/* The name of a copy on another device than the first one's; a weight may be called so already. NULL: out of memory. */
+static const char *copy_name(nnc_session *s, const state_key *key, int n, int k)
+{
+    const char *name = nnc_arena_printf(&s->names, "%s.device%d", key[k].name, key[k].device);
+    while (name && bsearch(&(state_key){.name = name}, key, (size_t)n, sizeof *key, by_name))
+        name = nnc_arena_printf(&s->names, "%s_", name);
+    return name;
+}
+
+/* A state is called as its weight is: names of values in graphs have letters, digits, `_` and `.` only. Where several devices have a copy
+ * of it (train/replicate.c), the first of them keeps the name. */
 static nnc_status name_states(nnc_session *s, nnc_sink *sink)
 {
     const nnc_plan *p = s->plan;
     NNC_FREED const char **weight = nnc_calloc((size_t)p->n_tensor + 1, sizeof *weight);
-    s->state = nnc_calloc((size_t)p->n_update + 1, sizeof *s->state);
-    NNC_NEED(weight && s->state, sink);
+    NNC_FREED state_key *key = nnc_calloc((size_t)p->n_update + 1, sizeof *key);
+    s->state = ARENA_NEW(&s->names, const char *, p->n_update + 1);
+    s->state_of = ARENA_NEW(&s->names, const char *, p->n_update + 1);
+    NNC_NEED(weight && key && s->state && s->state_of, sink);
     for (int c = 0; c < p->n_cmd; c++)
         if (p->cmd[c].kind == CMD_weight)
             weight[p->cmd[c].arg[0]] = p->weight[p->cmd[c].item].name;
     for (int i = 0; i < p->n_update; i++) {
         const int32_t t = p->update[i].state;
-        s->state[i] = weight[t] ? weight[t] : p->tensor[t].name;
+        s->state[i] = s->state_of[i] = weight[t] ? weight[t] : p->tensor[t].name;
+        key[i] = (state_key){s->state[i], p->tensor[t].device, i};
+    }
+    qsort(key, (size_t)p->n_update, sizeof *key, by_name_and_device);
+    for (int k = 1, first = 0; k < p->n_update; k++) {
+        first = by_name(&key[first], &key[k]) ? k : first;
+        if (key[k].device != key[first].device)
+            s->state[key[k].i] = copy_name(s, key, p->n_update, k);
+        NNC_NEED(s->state[key[k].i], sink);
     }
     return NNC_OK;
 }
@@ -104,7 +142,7 @@ void nnc_session_destroy(nnc_session *s)
     nnc_stage_destroy(s->stage);
     nnc_exec_destroy(s->exec);
     nnc_free(s->index);
-    nnc_free(s->state);
+    nnc_arena_deinit(&s->names);
     nnc_free(s);
 }
 
@@ -274,6 +312,11 @@ const nnc_type *nnc_session_state_type(const nnc_session *s, int i)
 {
     const nnc_ptensor *t = state_at(s, i);
     return t ? &t->type : NULL;
+}
+
+const char *nnc_session_state_of(const nnc_session *s, int i)
+{
+    return state_at(s, i) ? s->state_of[i] : NULL;
 }
 
 static nnc_status check_state(const nnc_session *s, int i, nnc_sink *sink)

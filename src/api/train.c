@@ -477,9 +477,17 @@ static nnc_status replicate(const trainer *t, nnc_model **g)
     return NNC_OK;
 }
 
+static void warn_strategy(const trainer *t)
+{
+    if (t->o->strategy == NNC_STRATEGY_data && t->o->compile.devices < 2)
+        nnc_warn(t->sink, (nnc_loc){0},
+            "--strategy=data has no effect: it belongs to --devices=N of 2 or more");
+}
+
 static nnc_status open_all(trainer *t)
 {
     const nnc_training *of = &t->o->of;
+    warn_strategy(t);
     NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
     NNC_TRY(check_files(t));
     NNC_TRY(nnc_train_graph(t->model, of, &t->train.graph, t->sink));
@@ -515,8 +523,10 @@ static nnc_status begin(trainer *t)
 {
     int64_t log = -1;
     t->epoch = 1;
-    if (t->o->checkpoint)
+    if (t->o->checkpoint) {
+        NNC_TRY(checkpoint_check(t));
         NNC_TRY(checkpoint_options(t));
+    }
     if (t->o->resume && nnc_file_exists(t->o->checkpoint)) {
         NNC_TRY(checkpoint_read(t, &log));
         NNC_TRY(check_best(t));

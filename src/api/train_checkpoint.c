@@ -1,7 +1,7 @@
 /* api/train_checkpoint.c -- checkpoints: everything that the next step depends on, in one file of tensors.
  *
  *     conv1.weight, ...         the weights and running statistics, by the names that --weights reads
- *     /train/state/NAME         the other states: moments of the optimizer, ...
+ *     /train/state/NAME         the other states: moments of the optimizer, ... and those of copies on other devices
  *     /train/position           i64: step, epoch, steps of it that are done, batches in its sums, step of the last
  *                           epoch's report, bytes of the log, best epoch
  *     /train/sums               f64: loss, correct predictions and targets of the epoch so far; accuracy and loss of the best epoch
@@ -12,6 +12,7 @@
 #include "api/trainer.h"
 #include "tensors/tensors.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define OWN "/train/" /* no weight begins with it */
@@ -150,12 +151,33 @@ static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
     }
     for (int i = 0; i < nnc_session_states(x->s); i++) {
         const char *name = nnc_session_state_name(x->s, i);
-        if (weight_named(m, name))
+        const nnc_node *n = weight_named(m, name);
+        if (n && state_named(x->s, name) == i)
             continue;
         const char *full = nnc_arena_printf(a, OWN "state/%s", name);
         NNC_NEED(full, t->sink);
         add(x, full, nnc_session_state_type(x->s, i), i, NULL, NULL);
     }
+    return NNC_OK;
+}
+
+static int by_text(const void *x, const void *y)
+{
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+/* Tensors are read by name: a file that has one twice could not be read. */
+static nnc_status check_names(const trainer *t, const stored *x, nnc_arena *a)
+{
+    const char **name = nnc_arena_memdup(a, x->name, ((size_t)x->n + 1) * sizeof *name);
+    NNC_NEED(name, t->sink);
+    qsort(name, (size_t)x->n, sizeof *name, by_text);
+    for (int i = 1; i < x->n; i++)
+        if (!strcmp(name[i - 1], name[i]))
+            return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
+                "two states of the training are called %s, and a checkpoint has them by name: give "
+                "each weight a name of its own",
+                name[i]);
     return NNC_OK;
 }
 
@@ -169,12 +191,20 @@ static nnc_status make_stored(const trainer *t, stored *x, nnc_arena *a)
     x->own = ARENA_NEW(a, const void *, most);
     NNC_NEED(x->name && x->type && x->state && x->weight && x->own, t->sink);
     NNC_TRY(add_states(t, x, a));
+    NNC_TRY(check_names(t, x, a));
     int64_t bytes = 1;
     for (int i = 0; i < x->n; i++)
         bytes = nnc_max64(bytes, nnc_type_bytes(x->type[i]));
     x->data = nnc_arena_alloc(a, 1, (size_t)bytes);
     NNC_NEED(x->data, t->sink);
     return NNC_OK;
+}
+
+nnc_status checkpoint_check(const trainer *t)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    stored x = {0};
+    return make_stored(t, &x, &a);
 }
 
 static nnc_type line_of(nnc_dtype d, int64_t n)

@@ -46,7 +46,7 @@ static bool is_sum(const trainer *t, const char *state)
 static nnc_status bad_state(trainer *t, nnc_session *s, int *state)
 {
     for (*state = 0; *state < nnc_session_states(s); ++*state) {
-        if (is_sum(t, nnc_session_state_name(s, *state)))
+        if (is_sum(t, nnc_session_state_of(s, *state)))
             continue;
         const nnc_type *type = nnc_session_state_type(s, *state);
         NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(type));

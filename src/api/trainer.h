@@ -86,6 +86,8 @@ void report_end(trainer *t); /* how it ended */
 
 /* ---- train_checkpoint.c ---- */
 
+/* Before the first step. NNC_E_MODEL: two states have one name, so that no checkpoint can be read. */
+nnc_status checkpoint_check(const trainer *t) NNC_MUST;
 /* Sets t->options. */
 nnc_status checkpoint_options(trainer *t) NNC_MUST;
 /* Writes everything that the next step depends on to o->checkpoint. */

@@ -467,6 +467,181 @@ TEST(weights_that_are_kept_when_resumed)
     end(&f);
 }
 
+/* Several devices, each with the whole model and a part of the batch. Names of layers are given, not given, and no names of a graph. */
+static nnc_status train_copies(
+    const fixture *f, const char *name, const nnc_train_options *o, nnc_text *out)
+{
+    char json[400];
+    snprintf(json, sizeof json,
+        "{\"inputs\": {\"x\": [8, 8]}, \"layers\": [{\"op\": \"linear\", %s\"out\": 12}, "
+        "{\"op\": \"batchnorm\", \"name\": \"n\"}, \"relu\", {\"op\": \"dropout\", "
+        "\"alpha\": 0.1}, {\"op\": \"linear\", \"out\": 4}]}",
+        name);
+    const nnc_model_options with = {.seed = 3};
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), &with, test_sink);
+    if (!g)
+        return NNC_E_MODEL;
+    const nnc_status s = nnc_train(f->e, g, o, NNC_CSV, out, test_sink);
+    nnc_graph_destroy(g);
+    return s;
+}
+
+/* Each state is in the checkpoint once for each device: also running statistics, moments, and sums of gradients. */
+static void check_copies(const char *checkpoint, int devices, const char *what)
+{
+    nnc_tensors *c = NULL;
+    char name[300];
+    int own[3] = {0};
+    CHECK_OK(nnc_tensors_open(checkpoint, NULL, &c, test_sink));
+    for (int i = 0; c && i < nnc_tensors_count(c); i++) {
+        const char *is = nnc_tensors_at(c, i)->name, *end = strstr(is, ".device");
+        if (!strcmp(is, "/train/position") || !strcmp(is, "/train/sums") ||
+            !strcmp(is, "/train/options"))
+            continue;
+        own[end ? atoi(end + 7) : 0]++;
+        snprintf(name, sizeof name, "%s", is + (end && !strncmp(is, "/train/state/", 13) ? 13 : 0));
+        if (end)
+            name[strlen(name) - strlen(end)] = 0;
+        NNC_LOCAL(nnc_text) moment = {0};
+        nnc_printf(&moment, "/train/state/%s", name);
+        if (end && !nnc_tensors_find(c, name) && !nnc_tensors_find(c, nnc_text_str(&moment)))
+            test_fail(__FILE__, __LINE__, "%s: %s is a copy of nothing", what, is);
+    }
+    for (int d = 1; d < devices; d++)
+        if (own[d] != own[0] || own[0] < 8)
+            test_fail(__FILE__, __LINE__, "%s: %d states of device 0, %d of device %d", what,
+                own[0], own[d], d);
+    nnc_tensors_close(c);
+}
+
+/* A training on several devices that ends within an epoch and is resumed has the weights and the checkpoint of one that did not end. */
+TEST(copies_on_several_devices_when_resumed)
+{
+    static const struct {
+        const char *what, *name, *ext;
+        int devices, optimizer, accumulate;
+        double momentum, lr;
+    } cases[] = {{"sgd", "\"name\": \"a\", ", "npz", 2, NNC_OPT_sgd, 1, 0, 0.3},
+        {"momentum", "\"name\": \"a\", ", "npz", 2, NNC_OPT_sgd, 1, 0.9, 0.05},
+        {"momentum, no names", "", "safetensors", 3, NNC_OPT_sgd, 1, 0.9, 0.05},
+        {"adam", "\"name\": \"a-b\", ", "npz", 2, NNC_OPT_adam, 1, 0, 0.01},
+        {"accumulated", "\"name\": \"a\", ", "safetensors", 2, NNC_OPT_adamw, 2, 0, 0.01}};
+    fixture f;
+    char w[330], c[2][340];
+    CHECK(begin(&f));
+    snprintf(w, sizeof w, "%s/w1.npz", f.dir);
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        NNC_LOCAL(nnc_text) whole = {0}, part = {0}, rest = {0};
+        nnc_train_options o = options_of(&f);
+        for (int k = 0; k < 2; k++)
+            snprintf(c[k], sizeof c[k], "%s/c%d.%s", f.dir, k, cases[i].ext);
+        o.compile.devices = cases[i].devices;
+        o.strategy = NNC_STRATEGY_data;
+        o.of.optimizer = cases[i].optimizer;
+        o.of.accumulate = cases[i].accumulate;
+        o.of.momentum = cases[i].momentum;
+        o.checkpoint_every = 1;
+        o.rate.lr = cases[i].lr;
+        o.epochs = 3;
+        o.save = f.save;
+        o.checkpoint = c[0];
+        CHECK_OK(train_copies(&f, cases[i].name, &o, &whole));
+        check_copies(c[0], cases[i].devices, cases[i].what);
+        o.save = w;
+        o.checkpoint = c[1];
+        o.steps = 3 + 1;
+        CHECK_OK(train_copies(&f, cases[i].name, &o, &part));
+        o.steps = 0;
+        o.resume = true;
+        CHECK_OK(train_copies(&f, cases[i].name, &o, &rest));
+        if (!same_files(f.save, w))
+            test_fail(__FILE__, __LINE__, "%s: other weights than without a stop", cases[i].what);
+        if (!same_files(c[0], c[1]))
+            test_fail(
+                __FILE__, __LINE__, "%s: another checkpoint than without a stop", cases[i].what);
+        unlink(c[0]);
+        unlink(c[1]);
+    }
+    end(&f);
+}
+
+/* Sums of gradients that are infinite are replaced by the next step, which a loss scale makes finite: on each device. */
+TEST(infinite_sums_on_several_devices)
+{
+    static float x[ROWS][WIDE];
+    const int64_t dim[] = {ROWS, WIDE};
+    const nnc_type type = nnc_type_make(DT_f32, 2, dim);
+    fixture f;
+    char checkpoint[330], large[330];
+    NNC_LOCAL(nnc_text) out = {0};
+    CHECK(begin(&f));
+    snprintf(checkpoint, sizeof checkpoint, "%s/c.npz", f.dir);
+    snprintf(large, sizeof large, "%s/large.npy", f.dir);
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < WIDE; i++)
+            x[r][i] = 1e4f * nnc_rng_uniform(nnc_rng_key("x", 1), (uint64_t)(r * WIDE + i));
+    CHECK_OK(nnc_write_output(large, &type, x, test_sink));
+    nnc_train_options o = options_of(&f);
+    o.data.path = large;
+    o.compile.devices = 2;
+    o.strategy = NNC_STRATEGY_data;
+    o.of.accumulate = 2;
+    o.of.loss_scale = 0x1p120;
+    o.rate.lr = 1e-9;
+    o.checkpoint = checkpoint;
+    o.checkpoint_every = 1;
+    CHECK_OK(train(&f, 8, NULL, &o, &out));
+    end(&f);
+}
+
+/* A step of two weights, the second one of this name, on two devices. */
+static nnc_status train_second(const fixture *f, const char *name, const char *checkpoint)
+{
+    NNC_LOCAL(nnc_text) text = {0}, out = {0};
+    nnc_scan scan;
+    nnc_printf(&text,
+        "graph @net {\n"
+        "%%x = input : f32[8,8]\n"
+        "%%v = param : f32[4,8] = gen(\"w\", seed=1, scale=0.3)\n"
+        "%%w = param : f32[4,8] = gen(\"%s\", seed=2, scale=0.3)\n"
+        "%%y = linear %%x, %%v loc \"/a\"\n"
+        "%%z = linear %%x, %%w loc \"/b\"\n"
+        "%%s = add %%y, %%z loc \"/sum\"\n"
+        "return %%s }\n",
+        name);
+    nnc_scan_init(&scan, "net", nnc_text_str(&text), text.n);
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    if (!g)
+        return NNC_E_BUG;
+    nnc_train_options o = options_of(f);
+    o.compile.devices = 2;
+    o.strategy = NNC_STRATEGY_data;
+    o.checkpoint = checkpoint;
+    const nnc_status s = nnc_train(f->e, g, &o, NNC_CSV, &out, test_sink);
+    CHECK(!s == (out.n > 0)); /* what is refused is refused before the first step */
+    nnc_graph_destroy(g);
+    return s;
+}
+
+/* A checkpoint that could not be read is not written: of two weights of one name. A weight may be called as another one's copy. */
+TEST(states_of_one_name_are_not_written)
+{
+    fixture f;
+    nnc_tensors *c = NULL;
+    char checkpoint[330];
+    CHECK(begin(&f));
+    snprintf(checkpoint, sizeof checkpoint, "%s/c.npz", f.dir);
+    CHECK_INT(train_second(&f, "w", checkpoint), NNC_E_MODEL);
+    CHECK_DIAG("two states of the training are called ");
+    CHECK(!nnc_file_exists(checkpoint));
+    CHECK_OK(train_second(&f, "w.device1", checkpoint));
+    CHECK_OK(nnc_tensors_open(checkpoint, NULL, &c, test_sink));
+    CHECK_INT(nnc_tensors_count(c), 2 * 2 + 3);
+    CHECK(nnc_tensors_find(c, "w.device1") && nnc_tensors_find(c, "/train/state/w.device1_"));
+    nnc_tensors_close(c);
+    end(&f);
+}
+
 /* Frozen weights are no states: those of --weights must be the checkpoint's. */
 TEST(other_frozen_weights_are_no_checkpoint)
 {
