@@ -66,8 +66,8 @@ static nnc_status replica_ns(
         .n_device = n,
         .slowdown = r->slowdown};
     const nnc_buckets_time t = nnc_buckets_run(&p);
-    /* A device that keeps its part of the gradients only adds to it what each micro-batch's reduce-scatter gives it; with all gradients
-     * the sums are reduced in the last backward pass. What was updated is gathered: the trained weights, which are of the gradients' bytes. */
+    /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
+     * sums, in the last backward pass. What was updated is gathered: the trained weights, of as many bytes as the gradients. */
     const int passes = r->zero == 2 ? k : 1;
     const int64_t gather = r->zero ? half_ns(&r->links, device, n, gradients) : 0;
     *total = nnc_add_sat(

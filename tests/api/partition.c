@@ -351,7 +351,7 @@ static nnc_partition_row zero_row(made *x, const char *name)
     return *one_row(x, &name);
 }
 
-/* Of the devices' 4 micro-batches each, stage 2 reduces the gradients of every one, and stage 1 the sums; both gather what was trained. */
+/* Stage 2 reduces the gradients of each of the 4 micro-batches of a device, stage 1 their sums; both gather what was trained. */
 TEST(zero_reduces_what_it_keeps)
 {
     static const char *const freeze[] = {"hidden*"};
