@@ -161,7 +161,7 @@ void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *out);
 /* ---- partitions (docs/partition.md) -------------------------------------------------------------------------------------- */
 
 typedef struct nnc_partition_options {
-    nnc_compile_options compile; /* compile.devices: how many; 0, 1: as many as --place names, at least 2 */
+    nnc_compile_options compile; /* compile.devices: how many; 0: as many as --place names, at least 2 */
     const char *const *strategy; /* names; none or "all": all */
     int n_strategy;
     int micro;                   /* micro-batches of an iteration, each the model as it is; 0: 4 for each device */

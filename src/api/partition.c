@@ -20,10 +20,10 @@ static nnc_status check_devices(const nnc_cluster *c, int devices, nnc_sink *sin
     return NNC_OK;
 }
 
-/* How many: --devices; or all that are described, or as many as are placed on, at least 2. */
+/* How many: --devices (0: not given); or all that are described, or as many as are placed on, at least 2. */
 static int count_devices(const nnc_env *e, const nnc_partition_model *m, int asked)
 {
-    if (asked > 1)
+    if (asked > 0)
         return asked;
     int n = e->cluster ? e->cluster->n_device : 2;
     for (int l = 0; l < m->n_layer; l++)

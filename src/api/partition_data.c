@@ -20,8 +20,11 @@ static int64_t gathered_ns(const rows *r, const int *device, int n, bool backwar
         const int64_t run = backward ? nnc_add_sat(of->backward[b], of->weight[b]) : of->forward[b];
         int64_t moves = k < last ? half_ns(&r->links, device, n, of->weights[next]) : 0;
         if (backward && k > 0)
-            moves += half_ns(&r->links, device, n, of->gradients[b + 1]);
-        t = nnc_add_sat(t, nnc_max64(run, moves));
+            moves = nnc_add_sat(moves, half_ns(&r->links, device, n, of->gradients[b + 1]));
+        /* beside the collective the block runs at 1000 / slowdown of its speed */
+        const int64_t both = nnc_min64(nnc_mul_sat(run, r->slowdown) / 1000, moves),
+                      lost = (int64_t)((__int128)both * (r->slowdown - 1000) / r->slowdown);
+        t = nnc_add_sat(t, nnc_max64(nnc_add_sat(run, lost), moves));
     }
     return backward ? nnc_add_sat(t, half_ns(&r->links, device, n, of->gradients[0])) : t;
 }
@@ -63,9 +66,13 @@ static nnc_status replica_ns(
         .n_device = n,
         .slowdown = r->slowdown};
     const nnc_buckets_time t = nnc_buckets_run(&p);
-    const int64_t gather = r->zero ? half_ns(&r->links, device, n, weights) : 0;
-    *total = nnc_add_sat(*compute - backward, nnc_add_sat(t.end, gather));
-    *collective = nnc_add_sat(t.collective, gather);
+    /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
+     * sums, in the last backward pass. What was updated is gathered: the trained weights, of as many bytes as the gradients. */
+    const int passes = r->zero == 2 ? k : 1;
+    const int64_t gather = r->zero ? half_ns(&r->links, device, n, gradients) : 0;
+    *total = nnc_add_sat(
+        *compute - nnc_mul_sat(passes, backward), nnc_add_sat(nnc_mul_sat(passes, t.end), gather));
+    *collective = nnc_add_sat(nnc_mul_sat(passes, t.collective), gather);
     return NNC_OK;
 }
 
@@ -81,6 +88,12 @@ static void replica_memory(rows *r, nnc_device_use *u, int n)
     u->fill[0] = z.weights + z.gathered;
     u->fill[1] = z.gradients;
     u->fill[2] = z.optimizer;
+}
+
+/* nnc train --strategy=data gives each device a batch of its own: with --accumulate, equal numbers of them. */
+static bool runs_data(const rows *r)
+{
+    return row_runs(r) && r->m->step && !r->zero && r->micro % r->n == 0;
 }
 
 nnc_status row_data(rows *r, nnc_partition_row *row)
@@ -105,6 +118,7 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
     row->iteration_ns = nnc_add_sat(total, update);
     row->exposed_ns = total - compute;
     row->hidden_ns = collective - row->exposed_ns;
+    row->executable = runs_data(r);
     if (n < r->n)
         row->note = "there are fewer micro-batches than devices";
     return row_finish(r, row);
@@ -150,6 +164,18 @@ static const char *shape(const rows *r, const nnc_hybrid_plan *p)
     return text;
 }
 
+/* Transfers of all micro-batches into a stage and out of it backwards, and the allreduces of its replicas, devices at, at + 1, ... */
+static int64_t stage_moves_ns(const rows *r, const nnc_hybrid_stage *g, const int *device, int at)
+{
+    const int64_t weights = row_range(r->m->of.gradients, g->first, g->end);
+    int64_t ns = nnc_links_allreduce(&r->links, device + at, g->replicas, weights);
+    ns = nnc_mul_sat(r->micro, ns) / g->replicas; /* one of as many micro-batches */
+    if (g->first)
+        ns = nnc_add_sat(ns, nnc_mul_sat(r->micro, nnc_links_p2p(&r->links, at - 1, at,
+                                                       2 * r->m->boundary[g->first])));
+    return ns;
+}
+
 nnc_status row_pipedream(rows *r, nnc_partition_row *row)
 {
     static const double factor[] = {0.25, 1, 4};
@@ -170,6 +196,11 @@ nnc_status row_pipedream(rows *r, nnc_partition_row *row)
         text[1], text[0], text[2]);
     NNC_NEED(row->note, r->sink);
     int at = 0, left = 0;
+    int64_t moves = 0;
+    int *device = ARENA_NEW(r->a, int, r->n);
+    NNC_NEED(device, r->sink);
+    for (int d = 0; d < r->n; d++)
+        device[d] = d;
     for (int s = 0; s < p[1].n_stage; s++)
         left += p[1].stage[s].replicas;
     for (int s = 0; s < p[1].n_stage; s++) {
@@ -183,6 +214,7 @@ nnc_status row_pipedream(rows *r, nnc_partition_row *row)
             NNC_NEED(u->layers, r->sink);
             u->busy_ns = nnc_mul_sat(r->micro, row_pass_ns(r, g->first, g->end)) / g->replicas;
         }
+        moves = nnc_add_sat(moves, stage_moves_ns(r, g, device, at - g->replicas));
         left -= g->replicas;
     }
     row->iteration_ns = nnc_mul_sat(r->micro, p[1].ns);
@@ -190,5 +222,6 @@ nnc_status row_pipedream(rows *r, nnc_partition_row *row)
     for (int d = 0; d < at; d++)
         busiest = nnc_max64(busiest, row->use[d].busy_ns);
     row->exposed_ns = row->iteration_ns - busiest;
+    row->hidden_ns = moves - row->exposed_ns;
     return row_finish(r, row);
 }

@@ -10,6 +10,7 @@
 typedef struct measure {
     nnc_env *e;
     const nnc_target *t;
+    const nnc_training *training; /* NULL: inference */
     const nnc_graph *g; /* the forward graph as written */
     nnc_partition_model *m;
     nnc_arena *a; /* of results */
@@ -246,7 +247,8 @@ static nnc_status add_weights(measure *s)
             seen[r] = true;
             const int64_t bytes = nnc_type_bytes(nnc_typeof(g, r));
             s->of.weights[s->layer_of[i]] += bytes;
-            if (!s->m->step || w->frozen || nnc_reads_statistic(&g->node[i], k))
+            if (!s->training || nnc_train_freezes(s->training, w) ||
+                nnc_reads_statistic(&g->node[i], k))
                 continue;
             s->trained[s->layer_of[i]] += bytes;
             s->of.gradients[s->layer_of[i]] += bytes;
@@ -460,7 +462,13 @@ nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compi
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *options, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink)
 {
-    measure s = {.e = e, .t = &e->target[0], .g = m, .m = out, .a = a, .sink = sink};
+    /* An iteration's micro-batches take the place of --accumulate, and gradients have a row of their own: a plan that accumulates
+     * would have their sums among the optimizer's states. */
+    nnc_training step = training ? *training : (nnc_training){0};
+    step.accumulate = 1;
+    training = training ? &step : NULL;
+    measure s = {
+        .e = e, .t = &e->target[0], .training = training, .g = m, .m = out, .a = a, .sink = sink};
     nnc_compile_options one = options->compile;
     nnc_artifact *artifact = NULL;
     one.devices = one.streams = 1;

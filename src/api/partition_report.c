@@ -198,7 +198,11 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
     if (r->note)
         nnc_printf(out, "  note: %s\n", r->note);
     if (r->place)
-        nnc_printf(out, "  runs with --devices=%d --place=%s\n", t->devices, r->place);
+        nnc_printf(out, "  %s --devices=%d --place=%s\n", r->executable ? "runs with" : "placed by",
+            t->devices, r->place);
+    else if (r->executable && !strcmp(r->strategy, "data"))
+        nnc_printf(out, "  runs with nnc train --strategy=data --devices=%d --accumulate=%d\n",
+            t->devices, t->micro / t->devices);
 }
 
 /* The blocks, each with its layers. */
@@ -231,9 +235,9 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
 {
     const nnc_partition_options *o = t->o;
     const nnc_partition_model *m = t->m;
-    nnc_printf(out, "%s, %s: %d layers in %d blocks on %d devices %s of ", m->name,
+    nnc_printf(out, "%s, %s: %d layers in %d blocks on %d device%s %s of ", m->name,
         m->step ? "training step" : "inference", m->n_layer, m->n_block, t->devices,
-        t->target->name);
+        nnc_plural(t->devices, "s"), t->target->name);
     nnc_put_bytes(out, nnc_partition_capacity(t));
     if (t->cluster)
         nnc_printf(out, ", linked as in %s\n", t->cluster->name);

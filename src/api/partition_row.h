@@ -25,6 +25,8 @@ int64_t row_pass_ns(const rows *r, int i, int j);
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
+/* Does nnc run plans of all devices: the CPUs of one process, as many as a plan has? */
+bool row_runs(const rows *r);
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
 /* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is

@@ -3,6 +3,7 @@
  * with links that take none. */
 #include "api/partition.h"
 #include "api/partition_row.h"
+#include <math.h>
 #include <string.h>
 
 const char *const nnc_partition_fill[NNC_FILL_KINDS] = {
@@ -55,6 +56,11 @@ const char *row_layers(const rows *r, const char *before, int i, int j)
                          : nnc_arena_printf(r->a, "%s%s%d-%d", before, comma, first, last);
 }
 
+bool row_runs(const rows *r)
+{
+    return r->cpu && r->n <= NNC_MAX_DEVICES;
+}
+
 /* The row is complete but for sums. */
 nnc_status row_finish(rows *r, nnc_partition_row *row)
 {
@@ -100,7 +106,7 @@ static nnc_status single_row(rows *r, nnc_partition_row *row)
     row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, row_pass_ns(r, 0, m->n_block)),
         row_range(m->of.optimizer, 0, m->n_block));
     u->busy_ns = row->iteration_ns;
-    row->executable = r->cpu;
+    row->executable = r->cpu; /* however many there are beside it */
     return u->layers ? row_finish(r, row) : nnc_nomem(r->sink);
 }
 
@@ -108,13 +114,16 @@ static nnc_status single_row(rows *r, nnc_partition_row *row)
 static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
 {
     const nnc_partition_model *m = r->m;
-    int64_t *traffic = ARENA_NEW(r->a, int64_t, (size_t)r->n * (size_t)r->n);
+    int used = 1; /* no more than there are blocks */
+    for (int b = 0; b < m->n_block; b++)
+        used = device[b] + 1 > used ? device[b] + 1 : used;
+    int64_t *traffic = ARENA_NEW(r->a, int64_t, (size_t)used * (size_t)used);
     NNC_NEED(traffic, r->sink);
-    nnc_edges_traffic(m->edge, m->n_edge, m->n_block, device, r->n, traffic);
+    nnc_edges_traffic(m->edge, m->n_edge, m->n_block, device, used, traffic);
     int64_t sends = 0, optimizer = 0;
-    for (int i = 0; i < r->n; i++)
-        for (int j = 0; j < r->n; j++) {
-            const int64_t bytes = traffic[i * r->n + j],
+    for (int i = 0; i < used; i++)
+        for (int j = 0; j < used; j++) {
+            const int64_t bytes = traffic[(size_t)i * (size_t)used + (size_t)j],
                           there = nnc_links_p2p(&r->links, i, j, bytes);
             sends = nnc_add_sat(sends, m->step ? 2 * there : there);
             /* the receiver's copy */
@@ -138,7 +147,7 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
     row->exposed_ns = nnc_mul_sat(r->micro, sends);
     row->iteration_ns = nnc_add_sat(
         nnc_mul_sat(r->micro, nnc_add_sat(row_pass_ns(r, 0, m->n_block), sends)), optimizer);
-    row->executable = r->cpu;
+    row->executable = row_runs(r);
     return row_finish(r, row);
 }
 
@@ -469,7 +478,7 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         .cpu = t->target->kind == NNC_T_cpu,
         .flat = &flat,
         .links = nnc_links_flat(&flat),
-        .slowdown = (int)(1000 * slowdown),
+        .slowdown = (int)lround(1000 * slowdown),
         .capacity = nnc_partition_capacity(t)};
     bool all = !o->n_strategy;
     if (flat.bytes_per_s < 1)

@@ -24,6 +24,7 @@ typedef struct options {
     const char *const *pass, *const *print_after;
     int n_output, n_head, n_pass, n_print_after;
     const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce, *hardware;
+    bool has_devices; /* --devices was given */
     const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
     const char *training_flag; /* a flag of the training step that was given to a command with --mode, or NULL */
     double percentile, rtol, atol;

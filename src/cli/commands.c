@@ -52,6 +52,8 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     progress((void *)o, "compiling", NULL);
     nnc_partition_options p = o->partition;
     p.compile = compile_options(o, w);
+    if (!o->has_devices)
+        p.compile.devices = 0;
     NNC_TRY(nnc_partition_model_report(w->env, w->model,
         o->mode == MODE_step ? &with.train.of : NULL, &p, o->format, &w->text, &fits, sink));
     return fits ? NNC_OK : NNC_E_FIT;

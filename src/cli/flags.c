@@ -455,6 +455,8 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         o->training_flag = f->value.name;
     if (!strcmp(f->value.name, "--seed"))
         o->model.has_seed = true;
+    if (!strcmp(f->value.name, "--devices"))
+        o->has_devices = true;
     if (at >= OWN)
         o->train.given[at - OWN] = true;
     return nnc_setting_set(

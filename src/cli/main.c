@@ -47,8 +47,9 @@ const command commands[] = {
     {"partition", "MODEL",
         "predict what strategies make of a model on several devices; exit code 4 when none fits",
         "mdgkcszpefVh", 1, 1, cmd_partition,
-        "Predictions follow from the model's plan for one device: docs/partition.md. A strategy "
-        "that runs today is one of placement.\n\n"
+        "Predictions follow from the model's plan for one device: docs/partition.md. What "
+        "runs today are placements of layers on CPU devices, and replicas of a training step "
+        "(nnc train --strategy=data).\n\n"
         "examples:\n"
         "  nnc partition models/vgg16.json --devices=4 --mode=step --target=cuda:sm_70 "
         "--link-gbs=12\n"

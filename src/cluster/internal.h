@@ -4,7 +4,11 @@
 
 #include "cluster/cluster.h"
 
-enum { CL_MAX_NODE = 64 /* devices of a node */, CL_MAX_MESH = 16 /* of them with NVLinks to each other */, CL_MAX_RINGS = 32 };
+enum {
+    CL_MAX_NODE = 64,  /* devices of a node */
+    CL_MAX_MESH = 16,  /* of them with NVLinks to each other */
+    CL_MAX_RINGS = 36, /* and links of a pair */
+};
 
 typedef enum p2p_reach { P2P_none, P2P_switch, P2P_socket, P2P_all } p2p_reach; /* pairs that copy through PCIe without host memory */
 

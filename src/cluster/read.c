@@ -317,7 +317,7 @@ static nnc_status read_nvlink(reader *r, const nnc_item *of)
             return bad(r, v, "pairs", "[device, device, number of links]");
         NNC_TRY(read_device(r, v->child, "pairs", &a));
         NNC_TRY(read_device(r, v->child->next, "pairs", &b));
-        NNC_TRY(number(r, v->child->next->next, "pairs", 1, 36, true, &count));
+        NNC_TRY(number(r, v->child->next->next, "pairs", 1, CL_MAX_RINGS, true, &count));
         if (a == b || f->pair[a * f->n + b])
             return bad(r, v, "pairs", "each pair of different devices once");
         if (a >= CL_MAX_MESH || b >= CL_MAX_MESH)

@@ -256,8 +256,10 @@ int nnc_sim_copies(nnc_sim *s, const nnc_sim_task *t, const int32_t *src, const 
         nnc_transfer one;
         if (nnc_cluster_p2p(s->c, src[g], dst[g], &one, &a, sink))
             return -1;
-        if (!add_uses(&m, &one))
-            break;
+        if (!add_uses(&m, &one)) {
+            nnc_report_nomem(sink);
+            return -1;
+        }
     }
     const int id = add_sum(s, t, &m);
     if (id < 0)
@@ -275,8 +277,10 @@ int nnc_sim_collectives(nnc_sim *s, const nnc_sim_task *t, nnc_group_op kind, co
         if (nnc_cluster_collective(
                 s->c, kind, device + (ptrdiff_t)g * n, n, t->bytes, &one, &a, sink))
             return -1;
-        if (!add_uses(&m, &one))
-            break;
+        if (!add_uses(&m, &one)) {
+            nnc_report_nomem(sink);
+            return -1;
+        }
     }
     const int id = add_sum(s, t, &m);
     if (id < 0)

@@ -64,7 +64,7 @@ nnc_status check_patterns(const nnc_graph *m, const nnc_training *t, nnc_sink *s
     return check(m, "--train-only", t->only, t->n_only, sink);
 }
 
-bool is_frozen(const nnc_node *n, const nnc_training *t)
+bool nnc_train_freezes(const nnc_training *t, const nnc_node *n)
 {
     return n->frozen || any(t->freeze, t->n_freeze, n) ||
            (t->n_only && !any(t->only, t->n_only, n));

@@ -16,7 +16,6 @@ void move_statistics(
     nnc_graph *g, const nnc_training *t, int n, nnc_ref *state, nnc_ref *added, nnc_arena *a);
 /* freeze.c. NNC_E_USAGE: a pattern of t matches no weight of the model. */
 nnc_status check_patterns(const nnc_graph *m, const nnc_training *t, nnc_sink *sink) NNC_MUST;
-bool is_frozen(const nnc_node *param, const nnc_training *t); /* by the model, or by a pattern */
 /* unused.c. A warning for each setting that others leave without effect. */
 void warn_unused(const nnc_training *t, nnc_sink *sink);
 void warn_unused_rate(const nnc_rate *r, nnc_sink *sink);

@@ -180,7 +180,7 @@ static void copy_one(copy *c, const nnc_node *n)
     else
         r = nnc_copy_node(c->g, c->m, n, arg);
     if (n->op == OP_param && r != NNC_NONE)
-        nnc_def(c->g, r)->frozen = is_frozen(n, c->t);
+        nnc_def(c->g, r)->frozen = nnc_train_freezes(c->t, n);
     for (int i = 0; i < n->n_out; i++)
         c->map[n->out + (nnc_ref)i] = r == NNC_NONE ? r : r + (nnc_ref)i;
 }

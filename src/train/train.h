@@ -56,6 +56,9 @@ static inline int nnc_class_axis(const nnc_training *t, int rank)
     return axis < rank ? axis : -1;
 }
 
+/* Does the param stay as it is: by the model, or by a pattern of t? */
+bool nnc_train_freezes(const nnc_training *t, const nnc_node *param);
+
 /* PyTorch's defaults. */
 #define NNC_TRAINING_DEFAULTS .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1, .class_axis = 1, \
     .ignore_index = NNC_IGNORE_none, .scale_growth = 2000

@@ -36,8 +36,8 @@ static nnc_model *open(const char *name, const char *place)
 }
 
 /* Measures a model for a described machine, or for the devices of a hardware file. */
-static bool make_on(
-    made *x, const char *name, bool step, int devices, const char *place, const char *hardware)
+static bool make_with(made *x, const char *name, const nnc_training *training, int devices,
+    const char *place, const char *hardware)
 {
     nnc_env_options env = nnc_env_defaults;
     memset(x, 0, sizeof *x);
@@ -48,9 +48,8 @@ static bool make_on(
     x->model = open(name, place);
     nnc_arena_init(&x->a, 0);
     x->o.compile = nnc_compile_defaults;
-    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
-    const nnc_status st = nnc_partition_measure(
-        x->env, x->model, step ? &training : NULL, &x->o, &x->of, &x->a, test_sink);
+    const nnc_status st =
+        nnc_partition_measure(x->env, x->model, training, &x->o, &x->of, &x->a, test_sink);
     CHECK_OK(st);
     x->t = (nnc_partition_table){.m = &x->of,
         .o = &x->o,
@@ -59,6 +58,13 @@ static bool make_on(
         .devices = devices,
         .micro = 8};
     return !st;
+}
+
+static bool make_on(
+    made *x, const char *name, bool step, int devices, const char *place, const char *hardware)
+{
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    return make_with(x, name, step ? &training : NULL, devices, place, hardware);
 }
 
 static bool make(made *x, const char *name, bool step, int devices, const char *place)
@@ -338,6 +344,93 @@ TEST(described_hardware_gives_the_times)
     }
 }
 
+/* ---- ZeRO, by hand ------------------------------------------------------------------------------------------------ */
+
+static nnc_partition_row zero_row(made *x, const char *name)
+{
+    return *one_row(x, &name);
+}
+
+/* Stage 2 reduces the gradients of each of the 4 micro-batches of a device, stage 1 their sums; both gather what was trained. */
+TEST(zero_reduces_what_it_keeps)
+{
+    static const char *const freeze[] = {"hidden*"};
+    for (int frozen = 0; frozen < 2; frozen++) {
+        const nnc_training training = {
+            NNC_TRAINING_DEFAULTS, .momentum = 0.9, .freeze = freeze, .n_freeze = frozen};
+        made x;
+        if (make_with(&x, "mlp", &training, 2, NULL, NULL)) {
+            const int devices[] = {0, 1};
+            const nnc_flat_links flat = {.bytes_per_s = 10000000000, .latency_ns = 5000};
+            const nnc_links links = nnc_links_flat(&flat);
+            const int64_t trained = row_range(x.of.of.gradients, 0, x.of.n_block),
+                          half = nnc_ceildiv(nnc_links_allreduce(&links, devices, 2, trained), 2);
+            const int64_t weights = row_range(x.of.of.weights, 0, x.of.n_block);
+            CHECK(trained > 0 && (frozen ? trained < weights / 10 : trained == weights));
+            x.o.bucket_mb = 1e6; /* one bucket, behind the backward pass */
+            const nnc_partition_row one = zero_row(&x, "zero1"), two = zero_row(&x, "zero2");
+            CHECK_INT(one.exposed_ns, 2 * half);
+            CHECK_INT(two.exposed_ns, 5 * half);
+            CHECK_INT(two.iteration_ns - one.iteration_ns, 3 * half);
+            CHECK(two.use[0].fill[1] < one.use[0].fill[1]);
+        }
+        end(&x);
+    }
+}
+
+/* Computing is slowed while a collective runs, at stage 3 as at the others: by the share of the time that the links hide. */
+TEST(collectives_slow_zero_3_down)
+{
+    static const double factor[] = {1.001, 1.25, 2};
+    made x;
+    if (make(&x, "mlp", true, 2, NULL)) {
+        x.o.link_gbs = 100; /* less than a block takes */
+        x.o.link_us = -1;
+        const nnc_partition_row bare = zero_row(&x, "zero3");
+        for (size_t i = 0; i < NNC_COUNT(factor); i++) {
+            x.o.slowdown = factor[i];
+            const nnc_partition_row slow = zero_row(&x, "zero3");
+            const double lost = (double)(slow.iteration_ns - bare.iteration_ns),
+                         expected = (double)bare.hidden_ns * (factor[i] - 1) / factor[i];
+            if (fabs(lost - expected) > 60 + 0.01 * expected)
+                test_fail(__FILE__, __LINE__, "slowed by %g: %.0f ns, expected %.0f", factor[i],
+                    lost, expected);
+        }
+    }
+    end(&x);
+}
+
+/* PipeDream's communication: all of it is exposed or hidden. */
+TEST(pipedream_hides_communication)
+{
+    made x;
+    if (make(&x, "vgg16", true, 4, NULL)) {
+        x.o.link_gbs = 100;
+        const nnc_partition_row r = zero_row(&x, "pipedream");
+        CHECK(r.hidden_ns > 0);
+        CHECK(r.hidden_ns < r.iteration_ns * x.t.devices);
+    }
+    end(&x);
+}
+
+/* The plan of one micro-batch, whatever the number that a step of the training takes. */
+TEST(sums_of_gradients_are_not_states)
+{
+    made x[2];
+    for (int i = 0; i < 2; i++) {
+        const nnc_training training = {
+            NNC_TRAINING_DEFAULTS, .momentum = 0.9, .accumulate = i ? 4 : 1};
+        if (make_with(&x[i], "mlp", &training, 2, NULL, NULL)) {
+            const nnc_layer_costs *of = &x[i].of.of;
+            const int n = x[i].of.n_block;
+            CHECK_INT(row_range(of->states, 0, n), row_range(of->gradients, 0, n));
+        }
+    }
+    CHECK_INT(x[0].of.plan_bytes, x[1].of.plan_bytes);
+    end(&x[0]);
+    end(&x[1]);
+}
+
 /* Simulated rows are of plans: in inference, where micro-batches follow each other, what was estimated of the same placement. */
 TEST(executed_strategies_are_simulated)
 {
@@ -479,7 +572,8 @@ static nnc_status small_report(nnc_env *e, bool step, int64_t fail, nnc_text *te
     const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
     const nnc_arg small[] = {{"hidden", "16"}, {"batch", "2"}};
     const nnc_open_options with = {.arg = small, .n_arg = 2, .place = "0-3=0,4-7=1"};
-    const nnc_partition_options o = {.compile = nnc_compile_defaults};
+    nnc_partition_options o = {.compile = nnc_compile_defaults};
+    o.compile.devices = 0; /* as many as are placed on */
     bool fits = false;
     nnc_fail_alloc_after(fail);
     nnc_model *m = nnc_model_open("models/mlp.json", &with, test_sink);

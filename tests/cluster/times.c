@@ -2,6 +2,7 @@
 #include "help.h"
 #include "test.h"
 #include <math.h>
+#include <string.h>
 
 #define MIB ((int64_t)1 << 20)
 
@@ -138,6 +139,31 @@ TEST(rings_share_no_link)
         CHECK(hops >= (double)k * n - 1e-6);
     }
     nnc_cluster_destroy(c);
+}
+
+/* The most links that a file may give a pair: so many rings, on two devices and on three. */
+TEST(as_many_rings_as_links)
+{
+    static const char pairs[] = "\"pairs\": [";
+    const int32_t device[] = {0, 1, 2};
+    char *text;
+    size_t n;
+    bool relayed;
+    NNC_LOCAL(nnc_text) with = {0};
+    CHECK_OK(nnc_file_read("models/hardware/v100x8.json", 0, &text, &n, test_sink));
+    const char *from = strstr(text, pairs), *to = from ? strstr(from, "\n        ]") : NULL;
+    CHECK(from && to);
+    nnc_putn(&with, text, (size_t)(from - text) + sizeof pairs - 1);
+    nnc_printf(&with, "[0, 1, 36], [1, 2, 36], [0, 2, 36]%s", to);
+    nnc_cluster *c = nnc_cluster_parse("h.json", nnc_text_str(&with), with.n, test_sink);
+    CHECK(c != NULL);
+    if (c) {
+        CHECK_INT(nnc_cluster_rings(c, device, 2, &relayed), 36);
+        CHECK_INT(nnc_cluster_rings(c, device, 3, &relayed), 36);
+        CHECK(collective_us(c, GROUP_allreduce, 2, MIB) > 0);
+    }
+    nnc_cluster_destroy(c);
+    nnc_free(text);
 }
 
 TEST(point_to_point_by_hand)

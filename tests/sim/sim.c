@@ -299,6 +299,44 @@ static void random_trace(uint64_t seed, const nnc_cluster *c, nnc_text *out)
     nnc_sim_destroy(s);
 }
 
+/* Collectives and copies of many groups, each of whose allocations fails once: reported, and no task. */
+TEST(groups_without_memory)
+{
+    enum { GROUPS = 32, EACH = 8 };
+    nnc_cluster *c = nnc_cluster_load("models/hardware/h100x1024.json", test_sink);
+    int32_t device[GROUPS * EACH], next[GROUPS * EACH];
+    for (int i = 0; i < GROUPS * EACH; i++) {
+        device[i] = i;
+        next[i] = (i + EACH) % (GROUPS * EACH);
+    }
+    for (int copies = 0; c && copies < 2; copies++) {
+        int id = -1, failed = 0;
+        for (int64_t k = 1; id < 0 && k < 2000; k++) {
+            nnc_sim *s = nnc_sim_create(c, 0);
+            const int32_t lane = s ? nnc_sim_lane(s, 0, "nccl") : -1;
+            CHECK(lane >= 0);
+            const nnc_sim_task t = {.kind = SIM_collective,
+                .name = "all",
+                .device = -1,
+                .n_lane = 1,
+                .lane = &lane,
+                .bytes = 1 << 20};
+            nnc_sink_clear(test_sink);
+            nnc_fail_alloc_after(k);
+            id = copies
+                     ? nnc_sim_copies(s, &t, device, next, GROUPS * EACH, test_sink)
+                     : nnc_sim_collectives(s, &t, GROUP_allreduce, device, EACH, GROUPS, test_sink);
+            nnc_fail_alloc_after(0);
+            failed += id < 0;
+            CHECK(id >= 0 || nnc_sink_errors(test_sink) > 0);
+            nnc_sim_destroy(s);
+        }
+        CHECK_INT(id, 0);
+        CHECK(failed > 3);
+    }
+    nnc_cluster_destroy(c);
+}
+
 TEST(traces_are_deterministic)
 {
     nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
