@@ -2,6 +2,12 @@
  * planned, without machine code, before it is offered. */
 #include "api/internal.h"
 #include <stdio.h>
+#include <string.h>
+
+enum {
+    MOST_ACCUMULATED = 1000000, /* of --accumulate, in train_settings.c */
+    DIVISORS = 1024
+};
 
 typedef struct advice {
     nnc_env *e;
@@ -68,8 +74,8 @@ static void offer_budget(advice *v, const need *usual)
     snprintf(text, sizeof text, "--memory-budget=%lld", (long long)n.bytes);
     begin(v, text);
     nnc_put_bytes(v->t, n.bytes);
-    nnc_printf(v->t, ", %.3g times the usual time by estimate)",
-        (double)n.ns / (double)nnc_max64(usual->ns, 1));
+    nnc_put_slowdown(v->t, n.ns, usual->ns);
+    nnc_puts(v->t, ")");
 }
 
 static int64_t batch_of(const nnc_model *m)
@@ -86,7 +92,7 @@ static int64_t batch_of(const nnc_model *m)
 static nnc_status plan_batch(const advice *v, int64_t batch, int64_t times, need *n)
 {
     nnc_model *m = NULL;
-    const int each = (int)nnc_min64(nnc_mul_sat(times, v->other->accumulate), 1000000);
+    const int each = (int)(times * v->other->accumulate);
     nnc_status st = v->other->open(v->other->ctx, batch, each, &m, v->sink);
     if (!st && batch_of(m) != batch)
         st = NNC_E_USAGE; /* the arg is something else */
@@ -128,19 +134,34 @@ static bool offer_one_of(advice *v, const int64_t *size, int n, int64_t all, boo
     return low > 0;
 }
 
-/* Smaller batches for a step, divisors of its batch: accumulated they are as many samples. That takes one more number for each weight. */
+/* Divisors of all, ascending, that are less than it by a factor that --accumulate takes. At most n, the largest. */
+static int divisors(int64_t all, int64_t most, int64_t *size, int n)
+{
+    int begin = n;
+    for (int64_t times = 2; times <= most && times <= all && begin; times++)
+        if (all % times == 0)
+            size[--begin] = all / times;
+    memmove(size, size + begin, (size_t)(n - begin) * sizeof *size);
+    return n - begin;
+}
+
+/* Smaller batches: for a step divisors of its batch, which accumulated are as many samples. That takes one more number for each weight.
+ * Otherwise powers of two. */
 static void offer_batch(advice *v)
 {
     const int64_t all = batch_of(v->m);
-    int64_t size[64];
+    int64_t size[DIVISORS];
     int n = 0;
     if (!v->other)
         return;
-    for (int64_t k = 1; k < all && n < (int)NNC_COUNT(size); k++)
-        if (v->step ? all % k == 0 : (k & (k - 1)) == 0)
-            size[n++] = k;
-    if (!v->step || !offer_one_of(v, size, n, all, true))
-        (void)offer_one_of(v, size, n, all, false);
+    if (v->step) {
+        n = divisors(all, MOST_ACCUMULATED / v->other->accumulate, size, DIVISORS);
+        if (offer_one_of(v, size, n, all, true))
+            return;
+    }
+    for (n = 0; n < 63 && (INT64_C(1) << n) < all; n++)
+        size[n] = INT64_C(1) << n;
+    (void)offer_one_of(v, size, n, all, false);
 }
 
 static void offer_precision(advice *v)

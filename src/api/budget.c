@@ -107,6 +107,14 @@ static nnc_status plan(search *s, way *w)
     return st;
 }
 
+void nnc_put_slowdown(nnc_text *t, int64_t ns, int64_t usual_ns)
+{
+    char times[32];
+    nnc_snprintf(times, sizeof times, "%.3g", (double)ns / (double)nnc_max64(usual_ns, 1));
+    if (strcmp(times, "1") != 0)
+        nnc_printf(t, ", %s times the usual time by estimate", times);
+}
+
 /* ---- the search -------------------------------------------------------------------------------------------------------------- */
 
 static bool is_alike(const way *a, const way *b)
@@ -204,17 +212,16 @@ static nnc_status tell(nnc_artifact *a, const search *s, nnc_sink *sink)
 static nnc_status refuse(const search *s, const char *budget)
 {
     const way *least = &s->usual;
-    NNC_LOCAL(nnc_text) t = {0};
+    NNC_LOCAL(nnc_text) t = {0}, slowdown = {0};
     for (int i = 0; i < s->n; i++)
         if (s->way[i].bytes && s->way[i].bytes < least->bytes)
             least = &s->way[i];
     nnc_put_bytes(&t, least->bytes);
+    nnc_put_slowdown(&slowdown, least->ns, s->usual.ns);
     return nnc_fail0(s->sink, NNC_E_FIT,
         "a training step does not fit into --memory-budget=%s: the smallest plan found needs %s, "
-        "weights "
-        "included (--memory-budget=%lld, %.3g times the usual time by estimate)",
-        budget, nnc_text_str(&t), (long long)least->bytes,
-        (double)least->ns / (double)nnc_max64(s->usual.ns, 1));
+        "weights included (--memory-budget=%lld%s)",
+        budget, nnc_text_str(&t), (long long)least->bytes, nnc_text_str(&slowdown));
 }
 
 static nnc_status choose(search *s, const char *budget)

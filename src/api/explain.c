@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DIGITS "0123456789"
 enum { ROWS_APPLIED = 6, ROWS_DECLINED = 1, ROWS_KEPT = 16, LAYERS = 76 };
 
 static void print_rows(nnc_json_writer *w, const nnc_remarks *r)
@@ -32,7 +33,7 @@ typedef struct entry {
     const nnc_remark *r;
     const char *
         key; /* reason with its numbers masked; rule, or, unless verbose, their layers and ops masked, too */
-    const char *row; /* rule, and layers with their numbers masked */
+    const char *row; /* rule, and layers with their runs of digits masked */
     const char *layers; /* joined by '+' */
     const char *first; /* first layer */
 } entry;
@@ -89,6 +90,16 @@ static void mask(nnc_text *t, const char *s, bool names)
     }
 }
 
+/* Each run of digits as 0: equal for layers that put_ranges walks side by side. "1.2" is two runs. */
+static void mask_digits(nnc_text *t, const char *s)
+{
+    while (*s) {
+        const size_t run = strspn(s, DIGITS);
+        nnc_putc(t, run ? '0' : *s);
+        s += run ? run : 1;
+    }
+}
+
 static int by_key(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
@@ -125,7 +136,7 @@ static bool enter(entry *e, const nnc_remark *r, bool verbose, nnc_arena *a)
     for (int i = 0; i < r->n_layers; i++)
         nnc_printf(&layers, "%s%s", i ? "+" : "", r->layer[i]);
     nnc_printf(&row, "%s\n", r->rule);
-    mask(&row, nnc_text_str(&layers), false);
+    mask_digits(&row, nnc_text_str(&layers));
     *e =
         (entry){r, nnc_arena_strdup(a, nnc_text_str(&key)), nnc_arena_strdup(a, nnc_text_str(&row)),
             nnc_arena_strdup(a, nnc_text_str(&layers)), r->n_layers ? r->layer[0] : ""};
@@ -168,7 +179,7 @@ static row row_of(const entry *e, size_t n)
     return r;
 }
 
-/* The layers of all decisions, with ranges where their numbers differ: "/layers/0..4/conv1..5[0..2]/0/conv". */
+/* The layers of all decisions, equal but for runs of digits, with ranges where these differ: "/layers/0..4/conv1..5[0..2]/0/conv". */
 static void put_ranges(nnc_text *t, const row *r)
 {
     const char **at = nnc_calloc(r->n, sizeof *at);
@@ -181,6 +192,7 @@ static void put_ranges(nnc_text *t, const row *r)
                 at[i]++;
             continue;
         }
+        const char *first = at[0];
         long long least = LLONG_MAX, most = 0;
         for (size_t i = 0; i < r->n; i++) {
             char *end;
@@ -189,7 +201,10 @@ static void put_ranges(nnc_text *t, const row *r)
             most = v > most ? v : most;
             at[i] = end;
         }
-        nnc_printf(t, least < most ? "%lld..%lld" : "%lld", least, most);
+        if (least < most)
+            nnc_printf(t, "%lld..%lld", least, most);
+        else
+            nnc_putn(t, first, (size_t)(at[0] - first)); /* with its zeros in front */
     }
     t->oom |= !at;
     nnc_free(at);

@@ -147,6 +147,8 @@ typedef nnc_status (*nnc_edit)(void *ctx, nnc_graph *g, nnc_sink *sink);
 int64_t nnc_parse_budget(const char *s, int64_t usual);
 /* What a plan needs on the device that needs most, and the time of its commands by estimate. */
 void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t *ns);
+/* ", 1.26 times the usual time by estimate"; nothing where it is the usual time, to three digits. */
+void nnc_put_slowdown(nnc_text *t, int64_t ns, int64_t usual_ns);
 /* memory.c: does the plan fit the memory of the devices? */
 bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a);
 /* budget.c: runs the passes on a->graph with the memory_price and segments for --memory-budget. NNC_E_FIT: nothing fits. */

@@ -76,8 +76,10 @@ nnc_compile_options compile_options(const options *o, const work *w);
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);
 /* Opens the machine and the model, and compiles it; or opens the artifact. */
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
-/* Appends the flags with which a model would fit that does not; nothing for artifacts. As a note to the error, where st is NNC_E_FIT, which
- * is returned. */
+/* Whether the model can be read again: a file, not standard input, and not an artifact. */
+bool can_advise(const options *o);
+/* Appends the flags with which a model would fit that does not; nothing where it cannot be read again. As a note to the error, where st is
+ * NNC_E_FIT, which is returned. */
 nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sink *sink);
 nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, nnc_sink *sink);
 bool other_shapes(

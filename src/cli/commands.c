@@ -12,14 +12,16 @@ nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink)
     return nnc_report_explain(w->artifact, o->format, o->verbose, &w->text);
 }
 
-/* The report's last line: what would fit. */
+/* The report's last line: what would fit, or which command searches for that. */
 static nnc_status put_advice(const options *o, work *w, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_text) t = {0};
     if (o->format != NNC_TEXT)
         return NNC_E_FIT;
     NNC_TRY(advise(o, w, o->mode, &t, sink));
-    if (t.n)
+    if (!can_advise(o))
+        nnc_puts(&w->text, "To search for what fits, run nnc memory on the model file.\n");
+    else if (t.n)
         nnc_printf(&w->text, "What fits, as planned: %s.\n", nnc_text_str(&t));
     else
         nnc_puts(&w->text,

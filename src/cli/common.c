@@ -1,6 +1,7 @@
 /* cli/common.c -- shared by the commands: open the machine and the model, compile, write text. */
 #include "cli/cli.h"
 #include <string.h>
+#include <sys/stat.h>
 
 static bool wants_print(const options *o, const char *pass)
 {
@@ -156,22 +157,31 @@ static nnc_status open_batch(
     return st;
 }
 
+bool can_advise(const options *o)
+{
+    struct stat there;
+    return strcmp(o->file[0], "-") != 0 && stat(o->file[0], &there) == 0 &&
+           S_ISREG(there.st_mode) && !nnc_is_artifact(o->file[0]);
+}
+
 nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sink *sink)
 {
     options with = *o;
     work again = {0};
     nnc_compile_options c = o->compare.compile;
     nnc_advice_model other = {open_batch, &with, 1};
-    if (!w->env || nnc_is_artifact(o->file[0]))
+    if (!w->env || !can_advise(o))
         return NNC_OK;
     with.mode = as;
     with.verbose = false;
-    NNC_TRY(as == MODE_step ? open_step(&with, 0, &other.accumulate, &again, sink)
-                            : open_forward(&with, &again, sink));
-    progress((void *)o, "looking for what fits", NULL);
-    const nnc_status st = nnc_advise_memory(w->env, again.model, &c, &other, t);
-    nnc_model_close(again.model);
-    return st ? nnc_nomem(sink) : NNC_OK;
+    nnc_status st = as == MODE_step ? open_step(&with, 0, &other.accumulate, &again, sink)
+                                    : open_forward(&with, &again, sink);
+    if (!st) {
+        progress((void *)o, "looking for what fits", NULL);
+        st = nnc_advise_memory(w->env, again.model, &c, &other, t) ? nnc_nomem(sink) : NNC_OK;
+    }
+    nnc_model_close(again.model); /* also where the model was opened, and its step was not made */
+    return st;
 }
 
 nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, nnc_sink *sink)

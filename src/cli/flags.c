@@ -109,7 +109,7 @@ static const nnc_flag own[] = {
     {'z',
         {"--strategy", NNC_SET_LIST, AT(partition.strategy), AT(partition.n_strategy), 0, 0,
             "all|NAME,..."},
-        "Strategies to look at (default: all of the mode; docs/partition.md lists them)"},
+        "Strategies to evaluate (default: all of the mode; docs/partition.md lists them)"},
     {'z', {"--layers", NNC_SET_BOOL, AT(partition.layers)},
         "List the layers with their costs and the indices that --place takes"},
     {'z', {"--measure", NNC_SET_BOOL, AT(partition.measure)},
@@ -125,7 +125,8 @@ static const nnc_flag own[] = {
     {'z', {"--simulate", NNC_SET_BOOL, AT(partition.simulate)},
         "With --hardware: also simulate the strategies that nnc executes, from their own plans"},
     {'z', {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S", true},
-        "Bandwidth of the link between each two devices, in 10^9 bytes a second (default: 10)"},
+        "Bandwidth of the link between every pair of devices, in 10^9 bytes a second (default: "
+        "10)"},
     {'z', {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US", true},
         "Latency of a link in microseconds (default: 5)"},
     {'z', {"--bucket-mb", NNC_SET_REAL, AT(partition.bucket_mb), 0, 0, 1000000, "MB", true},

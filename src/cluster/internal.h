@@ -59,7 +59,7 @@ typedef struct nnc_fabric {
 
 /* read.c */
 nnc_status cluster_read(nnc_cluster *c, const nnc_json *json, nnc_sink *sink);
-/* links.c: fills the fabric's link numbers and the cluster's links. */
+/* cluster.c: fills the fabric's link numbers and the cluster's links. */
 nnc_status cluster_make_links(nnc_cluster *c, nnc_sink *sink);
 
 /* An NVLink ring: devices in order; via[i]: the device that the hop from at[i] passes through, -1: none. */

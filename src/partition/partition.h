@@ -45,7 +45,7 @@ void nnc_edges_boundary(const nnc_edge *e, int n, int n_layer, int64_t *at);
  * outputs are on no device and not counted. */
 void nnc_edges_traffic(const nnc_edge *e, int n, int n_layer, const int *device, int n_device, int64_t *traffic);
 
-/* ---- contiguous cuts (cut.c, cut_latency.c, baselines.c) ----------------------------------------------------------------- */
+/* ---- contiguous cuts (cut.c, baselines.c) ----------------------------------------------------------------- */
 
 /* Stage s of n_stage runs layers cut[s] .. cut[s+1]-1, at least one; cut[0] = 0, cut[n_stage] = n_layer. */
 typedef struct nnc_cut_problem {
