@@ -29,8 +29,12 @@ static void collective_rule(visit *a)
         no_memory(a->g);
         return;
     }
-    for (int i = 0; i < a->n.n_out; i++)
+    const int16_t device = a->g->device;
+    for (int i = 0; i < a->n.n_out; i++) { /* zeros for an unused result: on its device */
+        a->g->device = nnc_home(a->g, a->n.in[i]);
         dy[i] = result_grad(a, i);
+    }
+    a->g->device = device;
     const nnc_ref dx = nnc_build(a->g, op, a->n.n_out, dy, op == OP_allreduce ? 0 : 1, &axis);
     for (int i = 0; i < a->n.n_in && dx != NNC_NONE; i++)
         give(a, i, dx + (nnc_ref)i);

@@ -71,6 +71,12 @@ bool nnc_is_copy_to_place(const nnc_node *n)
     return copies;
 }
 
+bool nnc_may_be_static(const nnc_node *n)
+{
+    return n->op != OP_input && !n->state && !nnc_is_copy_to_place(n) &&
+           nnc_op_class((nnc_op)n->op) != CL_collective;
+}
+
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
 {
     bool *s = ARENA_NEW(a, bool, g->n_value + (size_t)1);
@@ -78,8 +84,7 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
         return NULL;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        bool all = n->op != OP_input && !n->state && !nnc_is_copy_to_place(n) &&
-                   nnc_op_class((nnc_op)n->op) != CL_collective;
+        bool all = nnc_may_be_static(n);
         for (int k = 0; k < n->n_in && all; k++)
             all = s[n->in[k]];
         for (uint32_t k = 0; k < n->n_out; k++)

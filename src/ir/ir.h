@@ -311,6 +311,7 @@ static inline bool nnc_op_is_expensive(nnc_op op)
  * True for a fused node that contains one, too. */
 bool nnc_is_copy_to_place(const nnc_node *n);
 /* Static: depends on constants and params without updates only; computed once, by `init`. static_[v] per value, in `a`. */
+bool nnc_may_be_static(const nnc_node *n); /* it is, if its operands are; no input, state, copy to a place or collective may */
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 
 /* Cost of running a node once, shared by plan, remarks, simulator and compare.
@@ -324,6 +325,8 @@ nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither 
  * renames, identity; concat, slice and split in place. The planner gives them one buffer. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
 bool nnc_is_in_place(const nnc_node *n); /* concat, slice or split with that attribute */
+/* The device that computes v: of a collective's result that of its operand; of a view that of what it shares memory with. */
+int16_t nnc_home(const nnc_graph *g, nnc_ref v);
 /* The value that v is reshaped from without moving a byte, or v. */
 nnc_ref nnc_reshaped(const nnc_graph *g, nnc_ref v);
 /* May a value of type t lie in one of type `whole`: the same memory order and strides, and no dimension larger? */

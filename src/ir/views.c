@@ -97,6 +97,20 @@ static nnc_place part_of(nnc_place whole, const nnc_type *t, int64_t axis, int64
     return whole;
 }
 
+int16_t nnc_home(const nnc_graph *g, nnc_ref v)
+{
+    for (;;) {
+        const nnc_node *d = nnc_def(g, v);
+        const nnc_class c = nnc_op_class((nnc_op)d->op);
+        if (c == CL_collective)
+            v = d->in[v - d->out];
+        else if (c != CL_leaf && nnc_is_view(g, d))
+            v = d->in[0];
+        else
+            return d->device < 0 ? 0 : d->device;
+    }
+}
+
 nnc_ref nnc_reshaped(const nnc_graph *g, nnc_ref v)
 {
     const nnc_node *d = nnc_def(g, v);

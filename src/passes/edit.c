@@ -65,7 +65,7 @@ static nnc_cost cost_now(const pass *p, uint32_t i)
 static bool static_now(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
-    if (n->op == OP_input || n->state || nnc_is_copy_to_place(n))
+    if (!nnc_may_be_static(n))
         return false;
     for (int k = 0; k < n->n_in; k++)
         if (!p->e.is_static[p->g->value[n->in[k]].node])
@@ -127,6 +127,24 @@ void edit_at(pass *p, uint32_t i)
     p->g->origin = n->origin;
     p->g->loc = n->loc;
     p->g->device = n->device;
+}
+
+static bool is_collective(const pass *p, uint32_t i)
+{
+    return nnc_op_class((nnc_op)p->g->node[i].op) == CL_collective;
+}
+
+void edit_at_operand(pass *p, uint32_t reader, nnc_ref v)
+{
+    edit_at(p, reader);
+    if (is_collective(p, reader))
+        p->g->device = nnc_home(p->g, v);
+}
+
+bool edit_may_read(const pass *p, uint32_t reader, nnc_ref v, nnc_ref other)
+{
+    return other != NNC_NONE &&
+           (!is_collective(p, reader) || nnc_home(p->g, other) == nnc_home(p->g, v));
 }
 
 void edit_refresh(pass *p, uint32_t i)

@@ -102,6 +102,8 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is a part of another concat's result";
     if (edit_is_output(p, v))
         return "is an output";
+    if (nnc_op_class(d->op) == CL_collective) /* each on its operand's device: the node has none */
+        return "is a result of a collective";
     if (!on_one_device(d, n))
         return "is computed on another device";
     if (v == n->in[k] && memcmp(nnc_typeof(p->g, v)->order, t->order, t->rank))

@@ -87,6 +87,11 @@ nnc_status edit_open(pass *p) NNC_MUST;
 void edit_sync(pass *p);
 /* New nodes get origin, location and device of node i. */
 void edit_at(pass *p, uint32_t i);
+/* The same for what node `reader` will read in place of v, or, if it computes v, others will. A collective is on no device: each of its
+ * operands stays on the one that computes it. */
+void edit_at_operand(pass *p, uint32_t reader, nnc_ref v);
+/* Is there a value `other`, made of v, that `reader` may read in its place? */
+bool edit_may_read(const pass *p, uint32_t reader, nnc_ref v, nnc_ref other);
 /* All uses of `from` use `to` instead; what nobody needs any more dies. Types must be equal, memory order included; a `to` without gaps
  * takes those of `from`. */
 void edit_replace(pass *p, nnc_ref from, nnc_ref to);

@@ -182,8 +182,8 @@ static nnc_ref in_order(lay *l, nnc_ref v, bool last, uint32_t reader)
         nnc_type_channels_last(&want);
     if (nnc_type_equal(&t, &want))
         return v;
-    if (l->other[v] == NNC_NONE) {
-        edit_at(p, reader);
+    if (!edit_may_read(p, reader, v, l->other[v])) {
+        edit_at_operand(p, reader, v);
         l->other[v] = edit_in_order(p, v, &want);
     }
     return l->other[v];
@@ -339,10 +339,10 @@ nnc_status pass_layout(pass *p)
     lay l = {.p = p, .n_node = p->g->n_node};
     uint32_t n_value = p->g->n_value;
     l.last = ARENA_NEW(p->a, bool, l.n_node + 1);
-    l.other = ARENA_NEW(p->a, nnc_ref, 3 * (size_t)n_value + 2);
+    l.other = ARENA_NEW(p->a, nnc_ref, 4 * (size_t)n_value + 2);
     int64_t *loss = ARENA_NEW(p->a, int64_t, l.n_node + 1);
     NNC_NEED(l.last && l.other && loss, p->sink);
-    memset(l.other, 0xff, (3 * (size_t)n_value + 2) * sizeof *l.other);
+    memset(l.other, 0xff, (4 * (size_t)n_value + 2) * sizeof *l.other);
     bool any = false;
     for (uint32_t i = 0; i < l.n_node; i++) {
         loss[i] = is_seed(&l, i) ? loss_ns(p, i) : 0;

@@ -219,8 +219,8 @@ static nnc_ref in_type(prec *s, nnc_ref v, nnc_dtype d, uint32_t reader)
     const nnc_node *n = nnc_def(p->g, v);
     if (dtype_of(s, v) == d)
         return v;
-    if (s->other[v] == NNC_NONE) {
-        edit_at(p, reader);
+    if (!edit_may_read(p, reader, v, s->other[v])) {
+        edit_at_operand(p, reader, v);
         bool known = n->op == OP_constant && n->weight->kind == NNC_W_inline;
         s->other[v] = known ? round_constant(s, v) : nnc_cast(p->g, v, d);
     }

@@ -106,6 +106,8 @@ static void set_name(replicas *c, nnc_ref was, nnc_ref now, int d)
 {
     const char *name = c->s->value[was].name;
     const char *own = name && d ? nnc_arena_printf(c->a, "%s.device%d", name, d) : NULL;
+    if (name && d && !own)
+        c->g->status = nnc_nomem(c->g->sink);
     if (own && now != NNC_NONE)
         nnc_set_name(c->g, now, own);
 }

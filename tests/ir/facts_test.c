@@ -192,6 +192,26 @@ TEST(facts_static)
     nnc_graph_destroy(g);
 }
 
+TEST(facts_home)
+{
+    nnc_graph *g =
+        parse_text("graph @t { %x = input : f32[4] %w = param : f32[4] = [1,2,3,4] device 2\n"
+                   "%p = neg %x device 1 %q = reshape %p {shape=[2,2]} device 3\n"
+                   "%r = reshape %w {shape=[2,2]}\n"
+                   "%a, %b = allreduce %q, %r %c = reshape %b {shape=[4]} device 5\n"
+                   "%d = neg %c device 4 return %d }");
+    static const int16_t home[] = {0, 2, 1, 1, 2, 1, 2, 2, 4};
+    CHECK_INT(g->n_value, NNC_COUNT(home));
+    for (nnc_ref v = 0; v < g->n_value; v++)
+        CHECK_INT(nnc_home(g, v), home[v]);
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    bool *s = nnc_static_values(g, &a); /* a collective runs in each run, whatever it reads */
+    CHECK(s[1] && s[4] && !s[5] && !s[6]);
+    nnc_arena_deinit(&a);
+    nnc_graph_destroy(g);
+}
+
 TEST(facts_view)
 {
     static const struct {

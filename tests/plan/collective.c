@@ -223,3 +223,19 @@ TEST(collectives_that_cannot_be)
     CHECK_DIAG("operands 1 and 2 are both computed on device 0");
     nnc_graph_destroy(g);
 }
+
+/* A concat on device 0 that a result on device 1 lies in: whoever made such a graph, its plan is not run. */
+TEST(collectives_in_a_concat_elsewhere)
+{
+    nnc_graph *g = help_graph("graph @t {\n"
+                              "%x = input : f32[64,640] device 0\n"
+                              "%y = input : f32[64,640] device 1\n"
+                              "%w = param : f32[640,640] = gen(\"w\", seed=1, scale=0.1) device 0\n"
+                              "%p = neg %x device 0\n%q = neg %y device 1\n"
+                              "%a, %b = allreduce %p, %q\n%m = matmul %a, %w device 0\n"
+                              "%c = concat %b, %m {axis=0, in_place=1} device 0\n"
+                              "%r = matmul %c, %w device 0\nreturn %r\n}");
+    CHECK(help_plan(g, 1, 2) == NULL);
+    CHECK_DIAG("may still use");
+    nnc_graph_destroy(g);
+}
