@@ -172,8 +172,11 @@ GRAPH
 script 2 "echo \$\$ >$dir/pid\$R; exec $nnc run $dir/upload.nnc --devices=2 --comm-timeout=5" &
 job=$!
 tries=0
-anon() { sed -n 's/^RssAnon: *\([0-9]*\) kB/\1/p' "/proc/$(cat "$dir/pid0" 2>/dev/null)/status" 2>/dev/null; }
-while [ "$(anon || echo 0)" -lt 120000 ] 2>/dev/null || [ ! -s "$dir/pid1" ]; do
+anon() { # what rank 0 has allocated and written, in kB
+    kb=$(sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$(cat "$dir/pid0" 2>/dev/null)/status" 2>/dev/null)
+    echo "${kb:-0}"
+}
+while [ ! -s "$dir/pid1" ] || [ "$(anon)" -lt 120000 ]; do
     sleep 0.02
     tries=$((tries + 1))
     [ $tries -lt 1000 ] && kill -0 $job 2>/dev/null || break
