@@ -104,12 +104,34 @@ TEST(comm_deadline)
     CHECK_INT(nnc_comm_recv(c[0], &v, sizeof v, 1, 3, "/layers/4: copy"), NNC_E_PEER);
     const double s = (double)(nnc_now_ns() - from) * 1e-9;
     CHECK(s >= 0.2 && s < 5);
+    CHECK(!nnc_comm_failure(c[0], NULL)); /* nobody has heard of it */
     CHECK(nnc_comm_failure(c[0], test_sink));
     CHECK_DIAG("rank 0: /layers/4: copy: rank 1 has not sent for 0.2 s (--comm-timeout)");
     CHECK(!nnc_comm_failure(c[0], test_sink)); /* once */
     CHECK_INT(nnc_comm_send(c[0], &v, sizeof v, 1, 3, "later"), NNC_E_PEER); /* at once */
     CHECK((double)(nnc_now_ns() - from) * 1e-9 < s + 0.15);
     end(c);
+}
+
+/* Where memory runs out in a split, that is what it says, and nothing is left. */
+TEST(comm_split_without_memory)
+{
+    nnc_status st = NNC_E_NOMEM;
+    int n = 1;
+    for (; st && n < 8; n++) {
+        nnc_comm *c[2], *d = NULL;
+        pair(c, 5);
+        nnc_fail_alloc_after(n);
+        st = nnc_comm_split(c[0], &d, NULL);
+        nnc_fail_alloc_after(0);
+        CHECK(st == NNC_OK || st == NNC_E_NOMEM);
+        if (st && nnc_comm_failure(c[0], test_sink))
+            CHECK_DIAG("joining the other ranks: out of memory");
+        nnc_comm_close(d);
+        end(c);
+    }
+    CHECK_OK(st);
+    CHECK_INT(n, 4); /* the group, and the communicator */
 }
 
 TEST(comm_sizes_differ)
