@@ -165,6 +165,37 @@ fault KILL "exited on signal 9"
 what="a rank that is stopped"
 fault STOP "rank 1 has not .* for 3 s (--comm-timeout)"
 
+# The functions that move inputs report nothing themselves. Rank 1 is stopped while rank 0 fills the 200 MB that it then sends.
+what="a rank that is stopped during an upload"
+cat >"$dir/upload.nnc" <<'GRAPH'
+graph @t {
+%x = input : f32[96] device 0
+%y = input : f32[96,500000] device 1
+%p = neg %x device 0
+%q = reduce_max %y {axes=[1]} device 1
+%r = add %q, %p device 0
+return %r
+}
+GRAPH
+script 2 "echo \$\$ >$dir/pid\$R; exec $nnc run $dir/upload.nnc --devices=2 --comm-timeout=5" &
+job=$!
+tries=0
+anon() { # what rank 0 has allocated and written, in kB
+    kb=$(sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$(cat "$dir/pid0" 2>/dev/null)/status" 2>/dev/null)
+    echo "${kb:-0}"
+}
+while [ ! -s "$dir/pid1" ] || [ "$(anon)" -lt 120000 ]; do
+    sleep 0.02
+    tries=$((tries + 1))
+    [ $tries -lt 1000 ] && kill -0 $job 2>/dev/null || break
+done
+kill -STOP "$(cat "$dir/pid1")"
+wait $job
+[ "$(grep -c "error: rank 0: .*rank 1 has not received for 5 s (--comm-timeout)" "$dir/said")" = 1 ] ||
+    fail "$what: rank 0 does not say once that rank 1 is lost"
+kill -KILL "$(cat "$dir/pid1")" 2>/dev/null
+rm -f "$dir/pid0" "$dir/pid1"
+
 sleep 1
 [ -z "$(left)" ] || fail "processes are left: $(left)"
 [ "$(shm)" -le "$before" ] || fail "shared memory is left in /dev/shm"
@@ -173,5 +204,8 @@ what="torchrun"
 RANK=0 WORLD_SIZE=2 "$nnc" run "$dir/two.json" --devices=3 >"$dir/said" 2>&1
 rc=$?
 ran 2 "no MPI launcher started this process"
+RANK=0 WORLD_SIZE=2 "$nnc" run "$dir/two.json" --devices=3 --world=1 >"$dir/said" 2>&1
+rc=$?
+ran 0 ""
 [ $failed = 0 ] && echo "ranks: ok"
 exit $failed

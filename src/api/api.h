@@ -107,6 +107,8 @@ int nnc_env_rank(const nnc_env *e);
 int nnc_env_world(const nnc_env *e);
 /* Ranks other than 0, which have created the same sessions as rank 0: does what its program does, until that destroys its environment. */
 nnc_status nnc_env_follow(nnc_env *e, nnc_sink *sink) NNC_MUST;
+/* After a failure: reports the loss of another rank where that was the cause and no function has reported it yet (those without a sink). */
+void nnc_env_tell(nnc_env *e, nnc_sink *sink);
 /* After a failure: ends all ranks' processes, this one with the exit code of `why`. Returns where there is one rank. */
 void nnc_env_abort(nnc_env *e, nnc_status why);
 

@@ -64,6 +64,12 @@ nnc_status nnc_env_follow(nnc_env *e, nnc_sink *sink)
     return nnc_job_follow(e->job, sink);
 }
 
+void nnc_env_tell(nnc_env *e, nnc_sink *sink)
+{
+    if (e->comm)
+        (void)nnc_comm_failure(e->comm, sink);
+}
+
 void nnc_env_abort(nnc_env *e, nnc_status why)
 {
     if (e->comm)

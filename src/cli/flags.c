@@ -216,7 +216,8 @@ static const nnc_flag own[] = {
     {'R', {"--rank", NNC_SET_INT, AT(env.rank), 0, 0, 1000000, "N", true},
         "Rank of this process, from 0 (default: by the variables of mpirun or srun)"},
     {'R', {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},
-        "Number of ranks (default: by the variables of mpirun or srun)"},
+        "Number of ranks (default: by the variables of mpirun or srun); 1: this process runs "
+        "alone, whatever they say"},
     {'D', {"--hardware", NNC_SET_TEXT, AT(hardware), 0, 0, 0, "FILE"},
         "Describe the machine of this hardware file (models/hardware/*.json, docs/hardware.md) "
         "instead: devices, links, bandwidths, times of collectives"},

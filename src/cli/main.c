@@ -176,7 +176,10 @@ static void give_up(const work *w, nnc_status st, nnc_sink *sink)
 {
     progress_end();
     fflush(stdout);
+    nnc_env_tell(w->env, sink);
     nnc_sink_print(sink, stderr);
+    if (!nnc_sink_errors(sink))
+        fprintf(stderr, "nnc: error: rank %d: %s\n", nnc_env_rank(w->env), nnc_status_name(st));
     nnc_env_abort(w->env, st);
 }
 

@@ -100,8 +100,8 @@ nnc_status nnc_comm_open(const nnc_ranks *r, double timeout_s, nnc_comm **out, n
     if (!r->mpi)
         return nnc_fail0(sink, NNC_E_USAGE,
             "rank %d of %d (%s): ranks exchange data through MPI alone, and no MPI launcher "
-            "started "
-            "this process: start the job with mpirun -n %d nnc ..., or srun --mpi=pmix",
+            "started this process: start the job with mpirun -n %d nnc ..., or srun --mpi=pmix; "
+            "--world=1 runs this process alone",
             r->rank, r->world, r->by, r->world);
     const nnc_transport *by = nnc_plugin("mpi", "nnc_transport_mpi", &why);
     if (!by)
@@ -193,14 +193,27 @@ static nnc_status broken(comm_root *r, const char *fmt, ...)
     return r->code;
 }
 
+/* After broken, with what a transport's function returned: this rank's own lack of memory is no loss of another. */
+static nnc_status code_of(comm_root *r, bool first, const char *wrong)
+{
+    if (first && !strcmp(wrong, "out of memory"))
+        r->code = NNC_E_NOMEM;
+    return r->code;
+}
+
 static nnc_status fail_on(comm_root *r, const nnc_message *m, const char *what, const char *wrong)
 {
     const bool first = !r->broken;
     (void)broken(r, "rank %d: %s: %s rank %d: %s", r->rank, what,
         m->sends ? "sending to" : "receiving from", m->peer, wrong);
-    if (first && !strcmp(wrong, "out of memory"))
-        r->code = NNC_E_NOMEM;
-    return r->code;
+    return code_of(r, first, wrong);
+}
+
+static nnc_status fail_split(comm_root *r, const char *wrong)
+{
+    const bool first = !r->broken;
+    (void)broken(r, "rank %d: joining the other ranks: %s", r->rank, wrong);
+    return code_of(r, first, wrong);
 }
 
 static nnc_status fail_late(comm_root *r, const nnc_message *m, const char *what)
@@ -215,11 +228,11 @@ bool nnc_comm_failure(nnc_comm *c, nnc_sink *sink)
 {
     comm_root *r = c->root;
     pthread_mutex_lock(&r->lock);
-    const bool tell = r->broken && !r->told;
+    const bool tell = sink && r->broken && !r->told;
     r->told = r->told || tell;
     pthread_mutex_unlock(&r->lock);
     if (tell)
-        (void)nnc_fail0(sink, NNC_E_PEER, "%s", r->why);
+        (void)nnc_fail0(sink, r->code, "%s", r->why);
     return tell;
 }
 
@@ -352,7 +365,7 @@ nnc_status nnc_comm_split(nnc_comm *c, nnc_comm **out, nnc_sink *sink)
         pthread_mutex_lock(&r->lock);
         const char *wrong = r->broken ? r->why : r->by->split(c->group, &group, &done);
         if (wrong)
-            st = broken(r, "rank %d: joining the other ranks: %s", r->rank, wrong);
+            st = fail_split(r, wrong);
         else if (!done && late(r, nnc_now_ns() - from))
             st = broken(r,
                 "rank %d: another rank has not come as far as this one for %g s (--comm-timeout): "
@@ -362,8 +375,15 @@ nnc_status nnc_comm_split(nnc_comm *c, nnc_comm **out, nnc_sink *sink)
         if (!done && !st)
             pause_after(nnc_now_ns() - from);
     }
-    if (!st)
-        return create(r, group, false, out, sink);
-    (void)nnc_comm_failure(c, sink);
+    if (st) {
+        (void)nnc_comm_failure(c, sink);
+        return st;
+    }
+    st = create(r, group, false, out, sink);
+    if (st) {
+        pthread_mutex_lock(&r->lock);
+        r->by->drop(group);
+        pthread_mutex_unlock(&r->lock);
+    }
     return st;
 }

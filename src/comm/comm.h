@@ -17,8 +17,8 @@ typedef struct nnc_ranks {
     bool mpi;                   /* started by an MPI launcher: MPI_Init finds the other ranks */
 } nnc_ranks;
 
-/* This process among the ranks of its job. In this order: rank and world (-1: not given) as the user gives them; Open MPI's, MPICH's (PMI)
- * and PMIx's variables; those of a Slurm step; torchrun's. */
+/* This process among the ranks of its job. In this order: rank and world (-1: not given) as the user gives them (world 1:
+ * this process alone, whatever a launcher says); the variables of Open MPI, MVAPICH, MPICH (PMI), a Slurm step, PMIx, torchrun. */
 nnc_status nnc_ranks_find(int rank, int world, nnc_ranks *out, nnc_sink *sink) NNC_MUST;
 /* The rank that owns device d of n: blocks of consecutive devices, floor(d * world / n). Each rank owns one or more where n >= world. */
 static inline int nnc_rank_of(int d, int n, int world)
@@ -30,8 +30,8 @@ static inline int nnc_rank_of(int d, int n, int world)
 
 typedef struct nnc_request nnc_request; /* a message under way */
 
-/* A table of functions that never block. Called by one thread at a time (nnc_comm has a lock). `group` is the transport's communicator.
- * All return NULL, or what went wrong, static or valid until the next call. */
+/* A table of functions. Apart from open and close, none blocks. Called by one thread at a time (nnc_comm has a lock). `group` is the
+ * transport's communicator. All return NULL, or what went wrong, static or valid until the next call. */
 typedef struct nnc_transport {
     const char *name;
     const char *(*version)(void); /* of the library, static; before open, too */
@@ -82,7 +82,7 @@ nnc_status nnc_comm_finish(nnc_comm *c, nnc_message *m, int n, const char *what)
 /* Begins and finishes one. */
 nnc_status nnc_comm_send(nnc_comm *c, const void *data, int64_t bytes, int to, int tag, const char *what) NNC_MUST;
 nnc_status nnc_comm_recv(nnc_comm *c, void *data, int64_t bytes, int from, int tag, const char *what) NNC_MUST;
-/* Reports the first failure, once; false: there was none, or it was reported. */
+/* Reports the first failure, once; false: there was none, or it was reported, or there is no sink. */
 bool nnc_comm_failure(nnc_comm *c, nnc_sink *sink);
 /* Makes all calls of c fail from now on, and those of communicators split from it or that it was split from. */
 void nnc_comm_break(nnc_comm *c, const char *why);

@@ -2,7 +2,7 @@
 #include "comm/comm.h"
 #include <stdlib.h>
 
-/* A launcher's variables. `needs`: one that is set only where the others are of this process, or NULL. */
+/* A launcher's variables; NULL: it has none for this. The first row whose rank and world are both set counts. */
 static const struct launcher {
     const char *by, *rank, *world, *local_rank, *local_size;
     bool mpi;
@@ -11,10 +11,12 @@ static const struct launcher {
         "OMPI_COMM_WORLD_LOCAL_SIZE", true},
     {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
         "MV2_COMM_WORLD_LOCAL_SIZE", true},
-    /* Slurm sets variables of a step in processes that srun starts, those of the job (SLURM_NTASKS) also in a batch script. With an
-     * MPI plug-in it sets PMI_ or PMIX_ variables as well, which do not always have the number of ranks. */
-    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, true},
+    /* MPICH's mpiexec starts one process on each host with Slurm's srun, and the ranks inherit that process's Slurm variables: PMI's
+     * are the rank's own. */
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", true},
+    /* Slurm sets variables of a step in processes that srun starts, those of the job (SLURM_NTASKS) also in a batch script. With an
+     * MPI plug-in it sets PMI_ or PMIX_ variables as well; PMIX_ ones lack the number of ranks. */
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, true},
     {"PMIx", "PMIX_RANK", "PMIX_SIZE", NULL, NULL, true},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", false},
 };
@@ -57,22 +59,24 @@ static nnc_status read_launcher(
     return NNC_OK;
 }
 
-/* --rank and --world, which a launcher's variables may not contradict. */
+/* --rank and --world, which a launcher's variables may not contradict; but one process alone is what a user may want of any. */
 static nnc_status take_given(int rank, int world, nnc_ranks *r, nnc_sink *sink)
 {
     if (rank < 0 && world < 0)
         return NNC_OK;
+    rank = rank < 0 && world == 1 ? 0 : rank;
     const nnc_ranks given = {.rank = rank, .world = world, .by = "--rank, --world"};
     if (rank < 0 || world < 0)
         return nnc_fail0(sink, NNC_E_USAGE, "%s is given without %s: a rank is one of a number",
             rank < 0 ? "--world" : "--rank", rank < 0 ? "--rank" : "--world");
     if (world < 1 || rank >= world)
         return fail(&given, sink);
-    if (r->world > 1 && (r->rank != rank || r->world != world))
+    if (world != 1 && r->world > 1 && (r->rank != rank || r->world != world))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--rank=%d --world=%d, but %s says rank %d of %d: leave --rank and --world out", rank,
-            world, r->by, r->rank, r->world);
-    if (r->world <= 1)
+            "--rank=%d --world=%d, but %s says rank %d of %d: leave --rank and --world out, or "
+            "give --world=1 to run this process alone",
+            rank, world, r->by, r->rank, r->world);
+    if (world == 1 || r->world <= 1)
         *r = (nnc_ranks){rank, world, rank, world, "--rank, --world", false};
     return NNC_OK;
 }

@@ -124,6 +124,7 @@ typedef struct exec_ranks {
     int *next_wait;  /* by command that waits: the next one that waits for the same event on another rank, -1 */
     int *first_wait; /* by event, -1 */
     int running;     /* runs that the followers have not reported yet */
+    nnc_sink *said;  /* what a stream says of a command that failed, until it is known whether a lost rank was the cause */
 } exec_ranks;
 
 /* Is device d of this process? */
@@ -174,7 +175,7 @@ nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
 /* Waits for this process's streams. */
 nnc_status nnc_exec_sync_own(nnc_exec *e, nnc_sink *sink);
 
-enum { NNC_MAX_PARTICIPANTS = 256, NNC_SELF_TIMEOUT_S = 600 };
+enum { NNC_MAX_PARTICIPANTS = 256 };
 /* collective.c. Prepares the plan's collectives; submits a participant's command; after a command that could not be submitted: ends the
  * waits of those that were; once all streams are idle: prepares them for the next run. */
 nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink);

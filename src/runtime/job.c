@@ -92,16 +92,30 @@ static nnc_status collect(nnc_exec *e, nnc_sink *sink)
     return first;
 }
 
-nnc_status nnc_exec_sync_ranks(nnc_exec *e, nnc_sink *sink)
+/* A stream's command that failed for a lost rank has less to say than the communicator, and the same. */
+nnc_status nnc_exec_sync_reported(nnc_exec *e, nnc_sink *sink)
 {
     exec_ranks *k = e->ranks;
-    nnc_status st = nnc_exec_sync_own(e, NULL);
-    st = st ? st : nnc_exec_finish_messages(e);
-    if (st && !nnc_comm_failure(k->comm, sink))
-        (void)nnc_fail0(sink, st, "rank %d: a command failed: %s", k->rank, nnc_status_name(st));
-    if (st)
+    nnc_status st = nnc_exec_sync_own(e, k->said);
+    if (!st)
+        return NNC_OK;
+    const bool lost = (st == NNC_E_PEER || st == NNC_E_NOMEM) && nnc_comm_failure(k->comm, sink);
+    if (!lost && st != NNC_E_PEER)
+        (void)nnc_fail0(sink, st, "rank %d: %s", k->rank,
+            nnc_sink_count(k->said) ? nnc_sink_at(k->said, 0)->message : nnc_status_name(st));
+    nnc_sink_clear(k->said);
+    return st;
+}
+
+nnc_status nnc_exec_sync_ranks(nnc_exec *e, nnc_sink *sink)
+{
+    NNC_TRY(nnc_exec_sync_reported(e, sink));
+    nnc_status st = nnc_exec_finish_messages(e);
+    if (st) {
+        (void)nnc_comm_failure(e->ranks->comm, sink);
         return st;
-    return k->rank == 0 ? collect(e, sink) : NNC_OK;
+    }
+    return e->ranks->rank == 0 ? collect(e, sink) : NNC_OK;
 }
 
 nnc_status nnc_exec_put_remote(nnc_exec *e, int32_t tensor, const void *data)

@@ -24,6 +24,8 @@ struct nnc_job {
     nnc_arena arena; /* of exec */
 };
 
+/* Waits for this rank's streams, and reports what failed: a command with its layer, or the rank that was lost. */
+nnc_status nnc_exec_sync_reported(nnc_exec *e, nnc_sink *sink);
 /* ranks.c: waits for the messages of the current part, whose commands are done. */
 nnc_status nnc_exec_finish_messages(nnc_exec *e);
 

@@ -209,20 +209,23 @@ nnc_status nnc_exec_join(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_NEED(k && ARENA_ROOM(&j->arena, j->exec, j->cap, j->n_exec + 1), sink);
     k->job = j;
     k->rank = nnc_job_rank(j);
-    k->id = j->n_exec++;
-    j->exec[k->id] = e;
+    k->id = j->n_exec++; /* the same on all ranks, also where the rest fails on one */
+    j->exec[k->id] = NULL;
     NNC_TRY(nnc_comm_split(j->comm, &k->comm, sink));
     nnc_status st = alloc_ranks(e, k, sink);
     if (st) {
         nnc_comm_close(k->comm);
         return st;
     }
-    e->ranks = k; /* from here on nnc_exec_leave closes it */
+    j->exec[k->id] = e;
+    e->ranks = k; /* from here on nnc_exec_leave takes it out of the job and closes it */
     st = compare_plans(e, sink);
     if (st == NNC_E_PEER)
         (void)nnc_comm_failure(k->comm, sink);
     NNC_TRY(st);
     NNC_TRY(check_devices(e, k, sink));
+    k->said = nnc_sink_create();
+    NNC_NEED(k->said, sink);
     return find_crossings(e, sink);
 }
 
@@ -256,6 +259,7 @@ void nnc_exec_leave(nnc_exec *e)
         return;
     e->ranks->job->exec[e->ranks->id] = NULL;
     nnc_comm_close(e->ranks->comm);
+    nnc_sink_destroy(e->ranks->said);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
@@ -360,9 +364,8 @@ static nnc_status begin_receives(nnc_exec *e, int32_t first, int32_t end)
 nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink)
 {
     int32_t at = nnc_exec_first(e, last);
-    nnc_status st = nnc_exec_sync_own(e, sink);
-    if (!st)
-        st = nnc_exec_finish_messages(e);
+    NNC_TRY(nnc_exec_sync_reported(e, sink));
+    nnc_status st = nnc_exec_finish_messages(e);
     if (!st)
         st = begin_receives(e, at, e->p->end[last]);
     if (!st)

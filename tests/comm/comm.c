@@ -104,12 +104,34 @@ TEST(comm_deadline)
     CHECK_INT(nnc_comm_recv(c[0], &v, sizeof v, 1, 3, "/layers/4: copy"), NNC_E_PEER);
     const double s = (double)(nnc_now_ns() - from) * 1e-9;
     CHECK(s >= 0.2 && s < 5);
+    CHECK(!nnc_comm_failure(c[0], NULL)); /* nobody has heard of it */
     CHECK(nnc_comm_failure(c[0], test_sink));
     CHECK_DIAG("rank 0: /layers/4: copy: rank 1 has not sent for 0.2 s (--comm-timeout)");
     CHECK(!nnc_comm_failure(c[0], test_sink)); /* once */
     CHECK_INT(nnc_comm_send(c[0], &v, sizeof v, 1, 3, "later"), NNC_E_PEER); /* at once */
     CHECK((double)(nnc_now_ns() - from) * 1e-9 < s + 0.15);
     end(c);
+}
+
+/* Where memory runs out in a split, that is what it says, and nothing is left. */
+TEST(comm_split_without_memory)
+{
+    nnc_status st = NNC_E_NOMEM;
+    int n = 1;
+    for (; st && n < 8; n++) {
+        nnc_comm *c[2], *d = NULL;
+        pair(c, 5);
+        nnc_fail_alloc_after(n);
+        st = nnc_comm_split(c[0], &d, NULL);
+        nnc_fail_alloc_after(0);
+        CHECK(st == NNC_OK || st == NNC_E_NOMEM);
+        if (st && nnc_comm_failure(c[0], test_sink))
+            CHECK_DIAG("joining the other ranks: out of memory");
+        nnc_comm_close(d);
+        end(c);
+    }
+    CHECK_OK(st);
+    CHECK_INT(n, 4); /* the group, and the communicator */
 }
 
 TEST(comm_sizes_differ)
@@ -199,6 +221,9 @@ TEST(comm_ranks_by_launcher)
     found(SET("PMI_RANK", "2", "PMI_SIZE", "3"), 2, 3, "PMI", true);
     found(SET("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "PMIX_RANK", "5"), 5, 8, "Slurm",
         true);
+    /* MPICH's mpiexec under Slurm: srun started its process of each host, and the ranks are that one's children */
+    found(SET("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "PMI_RANK", "5", "PMI_SIZE", "8"),
+        5, 8, "PMI", true);
     /* a batch script is no rank, though its job has tasks */
     found(SET("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), 0, 1, "no launcher", false);
     found(SET("RANK", "1", "WORLD_SIZE", "2"), 1, 2, "torchrun", false);
@@ -225,6 +250,27 @@ TEST(comm_ranks_that_are_none)
     CHECK_OK(nnc_ranks_find(1, 2, &r, test_sink));
     CHECK_INT(nnc_comm_open(&r, 1, &c, test_sink), NNC_E_USAGE);
     CHECK_DIAG("start the job with mpirun -n 2");
+}
+
+/* A PyTorch job sets RANK and WORLD_SIZE for all of its processes: one of them may run nnc by itself. */
+TEST(comm_ranks_alone)
+{
+    nnc_ranks r;
+    nnc_comm *c;
+    launch(SET("RANK", "1", "WORLD_SIZE", "2"));
+    for (int rank = -1; rank <= 0; rank++) {
+        CHECK_OK(nnc_ranks_find(rank, 1, &r, test_sink));
+        CHECK_INT(r.rank, 0);
+        CHECK_INT(r.world, 1);
+        CHECK(!r.mpi);
+    }
+    CHECK_INT(nnc_ranks_find(1, 1, &r, test_sink), NNC_E_USAGE);
+    CHECK_INT(nnc_ranks_find(0, 2, &r, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("or give --world=1");
+    CHECK_OK(nnc_ranks_find(-1, -1, &r, test_sink));
+    CHECK_INT(nnc_comm_open(&r, 1, &c, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("--world=1 runs this process alone");
+    launch((const char *const[]){NULL});
 }
 
 /* Blocks of consecutive devices; every rank has one. */

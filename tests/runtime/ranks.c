@@ -8,8 +8,11 @@ typedef struct rank {
     const nnc_plan *p;
     nnc_comm *comm;
     nnc_status status;
+    nnc_sink *sink;
     pthread_t thread;
 } rank;
+
+static char their_words[256]; /* rank 1's first message of the last job */
 
 static void *follow(void *arg)
 {
@@ -17,12 +20,12 @@ static void *follow(void *arg)
     nnc_job *job = NULL;
     nnc_exec *e = NULL;
     nnc_exec_options o = exec_options(&nnc_device_cpu);
-    r->status = nnc_job_create(r->comm, &job, NULL);
+    r->status = nnc_job_create(r->comm, &job, r->sink);
     o.job = job;
     if (!r->status)
-        r->status = nnc_exec_create(r->p, &o, &e, NULL);
+        r->status = nnc_exec_create(r->p, &o, &e, r->sink);
     if (!r->status)
-        r->status = nnc_job_follow(job, NULL);
+        r->status = nnc_job_follow(job, r->sink);
     if (r->status)
         nnc_comm_abort(r->comm, 6); /* as the program does */
     nnc_exec_destroy(e);
@@ -39,7 +42,8 @@ static nnc_status run(const nnc_plan *p, int runs, float (*want)(int, float), nn
     nnc_exec *e = NULL;
     nnc_exec_options o = exec_options(&nnc_device_cpu);
     CHECK_OK(nnc_comm_self(2, 10, comm, test_sink));
-    rank r = {.p = p, .comm = comm[1]};
+    rank r = {.p = p, .comm = comm[1], .sink = nnc_sink_create()};
+    CHECK(r.sink != NULL);
     CHECK(pthread_create(&r.thread, NULL, follow, &r) == 0);
     nnc_status st = nnc_job_create(comm[0], &job, test_sink);
     o.job = job;
@@ -66,6 +70,9 @@ static nnc_status run(const nnc_plan *p, int runs, float (*want)(int, float), nn
     nnc_job_destroy(job);
     pthread_join(r.thread, NULL);
     *theirs = r.status;
+    snprintf(their_words, sizeof their_words, "%s",
+        nnc_sink_count(r.sink) ? nnc_sink_at(r.sink, 0)->message : "");
+    nnc_sink_destroy(r.sink);
     nnc_comm_close(comm[0]);
     nnc_comm_close(comm[1]);
     return st;
@@ -94,6 +101,7 @@ TEST(ranks_with_a_failing_command)
     CHECK_INT(run(p, 1, reuse_result, &theirs), NNC_E_DEVICE);
     CHECK_INT(theirs, NNC_E_DEVICE);
     CHECK_DIAG("rank 1 failed: device or library failed");
+    CHECK_STR(their_words, "rank 1: cpu:1: /toy: device or library failed");
     CHECK((double)(nnc_now_ns() - from) < 5e9);
     CHECK_INT(toy_loaded, 0);
     plan_free(p);
