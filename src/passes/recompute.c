@@ -17,7 +17,11 @@
  * max pooling), take part: where their result is kept, it is computed in the forward pass. */
 #include "passes/internal.h"
 
-enum { SMALL = 256 }; /* kept values below this share of all are one remark */
+enum {
+    SMALL = 256, /* kept values below this share of all are one remark */
+    FEW =
+        400 /* a contraction that takes less than this share of the step's may be computed twice */
+};
 
 typedef struct choice {
     pass *p;
@@ -29,6 +33,7 @@ typedef struct choice {
     bool *redo; /* by node: it is computed in the backward pass */
     int64_t
         small; /* fewer bytes than this are kept at no price: statistics, which updates read, too */
+    int64_t few_ps; /* a contraction of inputs and weights that takes less may be computed twice */
     uint32_t last_segment; /* its first node, or 0 */
     nnc_ref *again; /* by value: its copy there, or NNC_NONE */
 } choice;
@@ -226,10 +231,44 @@ static void find_links(choice *c)
         c->link[v] = takes_part(c, c->p->g->value[v].node) && is_link(c, v);
 }
 
-/* Contractions, reductions and windows are computed again only in segments. */
+static void find_few(choice *c)
+{
+    int64_t all = 0;
+    for (uint32_t i = 0; i < c->n_node; i++) {
+        const nnc_node *n = &c->p->g->node[i];
+        const nnc_cost cost = nnc_node_cost(c->p->g, n);
+        if (nnc_op_class((nnc_op)n->op) == CL_contract)
+            all = nnc_add_sat(all, time_ps(c, n, cost.flops, cost.bytes));
+    }
+    c->few_ps = all / FEW;
+}
+
+/* Is v there at any time, or such a value moved, as to another layout? */
+static bool is_near_given(const choice *c, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(c->p->g, v);
+    return is_given(c, v) ||
+           (nnc_op_class((nnc_op)n->op) == CL_move && n->n_in == 1 && is_given(c, n->in[0]));
+}
+
+/* A network's first convolution often has its largest result, and takes little time since images have three channels; and nothing but
+ * the images, which are there anyway, has to be computed for it. So little time counts as none, nor does that of an elementwise op after
+ * it, which is part of the same command. */
+static bool is_cheap_contraction(const choice *c, const nnc_node *n)
+{
+    const nnc_cost cost = nnc_node_cost(c->p->g, n);
+    bool all = nnc_op_class((nnc_op)n->op) == CL_contract &&
+               time_ps(c, n, cost.flops, cost.bytes) < c->few_ps;
+    for (int k = 0; k < n->n_in && all; k++)
+        all = is_near_given(c, n->in[k]);
+    return all;
+}
+
+/* Other contractions, reductions and windows are computed again only in segments. */
 static bool may_redo(const choice *c, const nnc_node *n)
 {
-    const bool cheap = is_elementwise(n) || nnc_op_class((nnc_op)n->op) == CL_move;
+    const bool cheap =
+        is_elementwise(n) || nnc_op_class((nnc_op)n->op) == CL_move || is_cheap_contraction(c, n);
     return (cheap || c->p->o->segments) && !c->link[n->out];
 }
 
@@ -246,8 +285,11 @@ static int64_t redo_ps(const choice *c, uint32_t i)
             nnc_mul_sat(nnc_op_is_expensive((nnc_op)n->op) ? EXPENSIVE_FLOPS : 1,
                 nnc_type_numel(nnc_typeof(c->p->g, n->out))),
             0);
-    return nnc_add_sat(
-        time_ps(c, n, cost.flops, cost.bytes), nnc_mul_sat(1000, target_of(c->p, n)->launch_ns));
+    const int64_t launch = nnc_mul_sat(1000, target_of(c->p, n)->launch_ns);
+    if (is_cheap_contraction(c, n) ||
+        (is_elementwise(n) && is_cheap_contraction(c, nnc_def(c->p->g, n->in[0]))))
+        return launch;
+    return nnc_add_sat(time_ps(c, n, cost.flops, cost.bytes), launch);
 }
 
 /* Is v in memory in any case, since ops of the forward pass read it that no kernel of v's absorbs? */
@@ -534,6 +576,7 @@ nnc_status pass_recompute(pass *p)
     c.again = PASS_NEW(p, nnc_ref, c.n_value + 1);
     NNC_TRY(p->status);
     memset(c.again, 0xff, c.n_value * sizeof *c.again);
+    find_few(&c);
     find_links(&c);
     choose(&c);
     if (p->status == NNC_OK)

@@ -156,6 +156,11 @@ bool net_sound(const nnc_graph *g, const char **why)
     return fit(g, true, why);
 }
 
+bool net_fits_training(const nnc_graph *step, const char **why)
+{
+    return fit(step, false, why);
+}
+
 /* ---- through the library -------------------------------------------------------------------------------------------------- */
 
 static nnc_graph *open_case(const net_case *c, nnc_text *why, nnc_sink *sink)
