@@ -3,6 +3,8 @@
 
 usage: train_check.py --nnc=build/nnc [--steps=200] [--threads=N] [--only=NAME,...]   (needs PyTorch and numpy)
 
+NAME is a model (all its optimizers), an optimizer (of all models), or a row: resnet50/adamw.
+
 Prints the loss of both after some steps, and the largest differences: within the first ten steps and of all, of nnc and PyTorch's f32; of each
 of the two and PyTorch in f64; and of PyTorch's f32 with the rows of each batch in other orders, which changes nothing but the rounding of sums. Training amplifies
 rounding errors, so that later losses of two right programs differ; where a relu's operand is nearly 0, or two places of a max pooling are nearly
@@ -240,7 +242,8 @@ def main():
         for name, make_net in MODELS.items():
             for opt, (flags, make_opt, more) in OPTIMIZERS.items():
                 large = name in LARGE
-                if (only and name not in only and opt not in only) or (large and (name not in only or opt not in LARGE[name])):
+                wanted = name in only or name + "/" + opt in only
+                if (only and not wanted and opt not in only) or (large and (not wanted or opt not in LARGE[name])):
                     continue
                 batch, rows = 32, 320
                 if large:
