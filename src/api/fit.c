@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRID = 5, MOST_PROBES = 512, KINDS = 3, PAST = 2 };
+enum { GRID = 5, MOST_PROBES = 512, KINDS = 3, PAST = 2, MOVES = 4 };
 
 typedef struct use { /* of a device */
     const char *name;
@@ -29,7 +29,7 @@ typedef struct search {
     const nnc_fit_options *o;
     nnc_compile_options c; /* without functions that are told of passes */
     probe *at;
-    int n;
+    int n, planned;
     const char *model;
     nnc_arena a;
     nnc_sink *sink;
@@ -234,21 +234,61 @@ static nnc_status plan(search *s, const nnc_model *m, probe *out)
     return st;
 }
 
-/* Where the layers are: as the flags or the model say, or cut. */
-static nnc_status find_place(search *s, nnc_reopening *how, nnc_text *place)
+/* Opens the model and plans it. */
+static nnc_status try_place(search *s, const nnc_reopening *how, probe *out)
 {
+    nnc_model *m = NULL;
+    NNC_TRY(s->o->model->open(s->o->model->ctx, how, &m, s->sink));
+    s->model = s->model ? s->model : nnc_arena_strdup(&s->a, m->name);
+    const nnc_status st = s->model ? plan(s, m, out) : nnc_nomem(s->sink);
+    nnc_model_close(m);
+    return st;
+}
+
+/* Moves a block from the device that lacks most to the neighbour with more room. False: neither has any. */
+static bool move_block(const probe *p, nnc_sequential *cut)
+{
+    int worst = 0;
+    for (int d = 1; d < p->n; d++)
+        if (p->use[d].need - p->use[d].have > p->use[worst].need - p->use[worst].have)
+            worst = d;
+    const int64_t before = worst ? p->use[worst - 1].have - p->use[worst - 1].need : 0,
+                  after = worst + 1 < p->n ? p->use[worst + 1].have - p->use[worst + 1].need : 0;
+    if ((before <= 0 && after <= 0) || cut->cut[worst + 1] - cut->cut[worst] < 2)
+        return false;
+    if (before > after)
+        cut->cut[worst]++;
+    else
+        cut->cut[worst + 1]--;
+    return true;
+}
+
+/* Layers over the devices: the ledger's cut, and where its plan does not fit, cuts beside it. */
+static nnc_status try_cuts(search *s, nnc_reopening *how, probe *out)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    NNC_LOCAL(nnc_text) place = {0};
     nnc_model *forward = NULL;
+    nnc_sequential cut;
     const nnc_reopen *x = s->o->model;
-    const int devices = s->c.devices;
-    if (s->o->place || s->o->placed || devices < 2)
-        return NNC_OK;
     how->forward = true;
     NNC_TRY(x->open(x->ctx, how, &forward, s->sink));
     how->forward = false;
-    const nnc_status st =
-        nnc_sequential_place(s->e, forward, x->training, &s->c, devices, place, s->sink);
+    nnc_status st =
+        nnc_sequential_cut(s->e, forward, x->training, &s->c, s->c.devices, &cut, &a, s->sink);
     nnc_model_close(forward);
-    how->place = nnc_text_str(place);
+    bool more = !st;
+    for (int i = 0; more && !st; i++) {
+        nnc_text_clear(&place);
+        nnc_put_cut(&cut, &place);
+        how->place = nnc_text_str(&place);
+        out->place = place.oom ? NULL : nnc_arena_strdup(&s->a, how->place);
+        st = out->place ? try_place(s, how, out) : nnc_nomem(s->sink);
+        more = !st && !out->fits && i < MOVES && out->n == s->c.devices && !s->o->torch &&
+               move_block(out, &cut);
+        s->planned++;
+    }
+    how->place = NULL;
     return st;
 }
 
@@ -263,9 +303,7 @@ static const probe *known(const search *s, int64_t value, int64_t other)
 /* The plan for these values, made once. */
 static nnc_status look(search *s, int64_t value, int64_t other, const probe **out)
 {
-    NNC_LOCAL(nnc_text) place = {0};
     char text[2][32];
-    nnc_model *m = NULL;
     const nnc_fit_options *o = s->o;
     if ((*out = known(s, value, other)) != NULL)
         return NNC_OK;
@@ -280,12 +318,13 @@ static nnc_status look(search *s, int64_t value, int64_t other, const probe **ou
         o->progress(o->progress_ctx, o->arg[0].name, text[0]);
     probe *p = &s->at[s->n];
     *p = (probe){.value = value, .other = other};
-    NNC_TRY(find_place(s, &how, &place));
-    NNC_TRY(o->model->open(o->model->ctx, &how, &m, s->sink));
-    s->model = s->model ? s->model : nnc_arena_strdup(&s->a, m->name);
-    p->place = place.n ? nnc_arena_strdup(&s->a, nnc_text_str(&place)) : NULL;
-    const nnc_status st = plan(s, m, p);
-    nnc_model_close(m);
+    nnc_status st;
+    if (o->place || o->placed || s->c.devices < 2) {
+        st = try_place(s, &how, p);
+        s->planned++;
+    } else {
+        st = try_cuts(s, &how, p);
+    }
     s->n += !st;
     *out = p;
     return st;
@@ -436,7 +475,7 @@ static void put_head(const search *s, nnc_text *t)
         nnc_put_bytes(t, k->context_bytes + k->library_bytes);
         nnc_puts(t, " of context and libraries");
     }
-    nnc_printf(t, "; %d plans\n", s->n);
+    nnc_printf(t, "; %d plans\n", s->planned);
 }
 
 static void text_report(search *s, const probe *const *best, int n, nnc_text *t)

@@ -45,6 +45,16 @@ int64_t nnc_predict_command_ns(const nnc_env *e, const nnc_plan *p, const nnc_cm
 nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o, nnc_artifact **out,
     nnc_sink *sink) NNC_MUST;
 
+/* partition_place.c: device d has the blocks cut[d] .. cut[d + 1] - 1, and block b the layers first[b] .. first[b + 1] - 1. */
+typedef struct nnc_sequential {
+    int devices, n_block;
+    int *first, *cut;
+} nnc_sequential;
+/* The cut for the least memory of the fullest device, by the ledger. NNC_E_FIT: fewer blocks than devices. */
+nnc_status nnc_sequential_cut(nnc_env *e, const nnc_model *forward, const nnc_training *training, const nnc_compile_options *o,
+    int devices, nnc_sequential *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+void nnc_put_cut(const nnc_sequential *s, nnc_text *place); /* as --place takes it */
+
 /* The number of an option: 0 stands for the default, a negative one for 0. */
 static inline double nnc_option_or(double v, double otherwise)
 {
