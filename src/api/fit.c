@@ -475,7 +475,7 @@ static void put_head(const search *s, nnc_text *t)
         nnc_put_bytes(t, k->context_bytes + k->library_bytes);
         nnc_puts(t, " of context and libraries");
     }
-    nnc_printf(t, "; %d plans\n", s->planned);
+    nnc_printf(t, "; %d plan%s\n", s->planned, nnc_plural(s->planned, "s"));
 }
 
 static void text_report(search *s, const probe *const *best, int n, nnc_text *t)

@@ -181,9 +181,9 @@ static void text_head(const several *s, nnc_text *t)
     nnc_puts(t, s->e->cluster
                     ? "Times are simulated from the plans (docs/hardware.md), not measured.\n"
                     : "Times are predicted from the cost rules of the target, not measured.\n");
-    nnc_printf(t, "  %-24s%14s%12s%10s\n", "model", "alone ms", "memory", "device");
+    nnc_printf(t, "  %-28s%14s%12s%10s\n", "model", "alone ms", "memory", "device");
     for (int k = 0; k < s->n; k++) {
-        nnc_printf(t, "  %-24s", s->name[k]);
+        nnc_printf(t, "  %-28s", s->name[k]);
         nnc_put_ms(t, (double)s->ns[k] * 1e-6, 14);
         nnc_put_bytes_column(t, s->bytes[k], 12, false);
         nnc_printf(t, "%10d\n", s->at[s->n_run - 1].device[k]);
@@ -193,7 +193,7 @@ static void text_head(const several *s, nnc_text *t)
 static void text_report(const several *s, nnc_text *t)
 {
     text_head(s, t);
-    nnc_printf(t, "  %-24s%14s%12s%10s  fits\n", "together", "ms", "most memory", "speed-up");
+    nnc_printf(t, "  %-28s%14s%12s%10s  fits\n", "together", "ms", "most memory", "speed-up");
     for (int i = 0; i < s->n_run; i++) {
         const run *r = &s->at[i];
         NNC_LOCAL(nnc_text) how = {0};
@@ -202,7 +202,7 @@ static void text_report(const several *s, nnc_text *t)
             nnc_printf(&how, " (%d of one device)", r->streams);
         if (r->devices > 1)
             nnc_printf(&how, " (%d, LPT)", r->devices);
-        nnc_printf(t, "  %-24s", nnc_text_str(&how));
+        nnc_printf(t, "  %-28s", nnc_text_str(&how));
         if (r->why_not) {
             nnc_printf(t, "  %s\n", r->why_not);
             continue;

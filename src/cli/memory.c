@@ -112,6 +112,9 @@ nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--allocator=torch-caching is replayed on described hardware: give its file, as in "
             "--hardware=models/hardware/gtx1080ti_x2.json");
+    if (o->allocator == ALLOCATOR_torch && o->format != NNC_TEXT)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--allocator=torch-caching is printed as text; --fit also takes --format=json and csv");
     NNC_TRY(o->strategy == NNC_STRATEGY_data ? open_replicated(o, w, sink)
                                              : open_and_compile(o, w, sink));
     NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
