@@ -1,4 +1,4 @@
-/* api/advice.c -- what would fit where a model does not: a way to compute results again, a smaller batch, 16-bit contractions. Each is
+/* api/advice.c -- what would fit where a model does not: a way to compute results again, a smaller batch, more devices, 16-bit contractions. Each is
  * planned, without machine code, before it is offered. */
 #include "api/internal.h"
 #include <stdio.h>
@@ -6,7 +6,8 @@
 
 enum {
     MOST_ACCUMULATED = 1000000, /* of --accumulate, in train_settings.c */
-    DIVISORS = 1024
+    DIVISORS = 1024,
+    MOST_SPLIT = 8 /* devices */
 };
 
 typedef struct advice {
@@ -14,7 +15,7 @@ typedef struct advice {
     const nnc_compile_options
         *o; /* without functions that are told of passes, and without a budget */
     const nnc_model *m;
-    const nnc_advice_model *other;
+    const nnc_reopen *other;
     int64_t budget; /* bytes of a device; -1: its memory */
     bool step;
     int n; /* of what was offered */
@@ -67,7 +68,7 @@ static void offer_budget(advice *v, const need *usual)
     need n = {0};
     if (!v->step || v->budget >= 0 || v->e->n_target != 1)
         return;
-    snprintf(text, sizeof text, "%lld", (long long)v->e->target[0].memory_bytes);
+    snprintf(text, sizeof text, "%lld", (long long)nnc_device_room(v->e, 0));
     o.memory_budget = text;
     if (plan(v, v->m, &o, &n) || !n.fits)
         return;
@@ -92,8 +93,12 @@ static int64_t batch_of(const nnc_model *m)
 static nnc_status plan_batch(const advice *v, int64_t batch, int64_t times, need *n)
 {
     nnc_model *m = NULL;
-    const int each = (int)(times * v->other->accumulate);
-    nnc_status st = v->other->open(v->other->ctx, batch, each, &m, v->sink);
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)batch);
+    const nnc_arg arg = {"batch", text};
+    const nnc_reopening how = {
+        .arg = &arg, .n_arg = 1, .accumulate = (int)(times * v->other->accumulate)};
+    nnc_status st = v->other->open(v->other->ctx, &how, &m, v->sink);
     if (!st && batch_of(m) != batch)
         st = NNC_E_USAGE; /* the arg is something else */
     if (!st)
@@ -178,6 +183,44 @@ static void offer_precision(advice *v)
     nnc_puts(v->t, ")");
 }
 
+/* Layers over more of the described devices, as few as suffice. */
+static bool plan_split(advice *v, int devices, nnc_text *place, need *n)
+{
+    nnc_model *forward = NULL, *m = NULL;
+    nnc_compile_options o = *v->o;
+    const nnc_reopen *x = v->other;
+    nnc_status st = x->open(x->ctx, &(nnc_reopening){.forward = true}, &forward, v->sink);
+    nnc_text_clear(place);
+    if (!st)
+        st = nnc_sequential_place(v->e, forward, x->training, v->o, devices, place, v->sink);
+    if (!st)
+        st = x->open(x->ctx, &(nnc_reopening){.place = nnc_text_str(place)}, &m, v->sink);
+    o.devices = devices;
+    if (!st)
+        st = plan(v, m, &o, n);
+    nnc_model_close(forward);
+    nnc_model_close(m);
+    return !st && n->fits;
+}
+
+static void offer_split(advice *v)
+{
+    const int all = v->e->cluster ? v->e->cluster->n_device : 0, now = v->o->devices;
+    NNC_LOCAL(nnc_text) place = {0}, flags = {0};
+    need n = {0};
+    if (!v->other || v->budget >= 0 || now > 1)
+        return;
+    for (int devices = 2; devices <= all && devices <= MOST_SPLIT; devices *= 2) {
+        if (!plan_split(v, devices, &place, &n))
+            continue;
+        nnc_printf(&flags, "--devices=%d --place=%s", devices, nnc_text_str(&place));
+        begin(v, nnc_text_str(&flags));
+        nnc_put_bytes(v->t, n.bytes);
+        nnc_puts(v->t, " on the fullest)");
+        return;
+    }
+}
+
 static nnc_status offer_all(advice *v, const char *budget)
 {
     need usual = {0};
@@ -186,12 +229,13 @@ static nnc_status offer_all(advice *v, const char *budget)
         return NNC_OK;
     offer_budget(v, &usual);
     offer_batch(v);
+    offer_split(v);
     offer_precision(v);
     return v->t->oom ? NNC_E_NOMEM : NNC_OK;
 }
 
 nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
-    const nnc_advice_model *other, nnc_text *t)
+    const nnc_reopen *other, nnc_text *t)
 {
     nnc_compile_options usual = *o;
     advice v = {.e = e,

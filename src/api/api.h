@@ -25,6 +25,7 @@ struct nnc_env_options {
     bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
     bool ranked;             /* the process executes plans together with the others that its launcher started */
     int rank, world;         /* rank (0 as -1) and number of ranks; 0: as the launcher's variables say */
+    const char *memory_limit; /* of each device: bytes, or a share in percent; NULL: all that it has */
     double comm_timeout;     /* seconds without an answer after which another rank is taken for lost; 0 = 600 */
 };
 
@@ -174,11 +175,54 @@ typedef struct nnc_partition_options {
     double slowdown;             /* of computing while a collective runs; 0: 1, or as e's hardware file says */
     bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules */
     bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */
+    bool no_code;                /* kernels are not compiled: only memory is asked for */
     bool layers;                 /* text: list the blocks of layers with their costs first */
 } nnc_partition_options;
 /* Predicts what strategies make of m (of its training step, where `training` is not NULL) on equal devices of e's target, connected as
  * its hardware file says, if it has one, and appends the table. *fits: one of them fits the devices' memory. */
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const struct nnc_training *training,
+    const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
+
+/* ---- several models in one run (docs/partition.md) ------------------------------------------------------------------------ */
+
+/* Names of models by their files: "resnet101" of "models/resnet101.json", "resnet101_2" of the second one called so; in `a`. */
+nnc_status nnc_models_name(const char *const *file, int n, const char **name, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* A device for each: model i on device i, or where there are more models than devices the longest by estimate first, on the device with
+ * the least to do (LPT). One device, or a model that names devices itself: -1, as it is. */
+nnc_status nnc_models_place(
+    nnc_env *e, nnc_model *const *m, int n, int devices, int *device, nnc_sink *sink) NNC_MUST;
+/* One model of all (nnc_graph_join); place: layers on devices, as --place says; NULL: as device[] says. */
+nnc_status nnc_models_join(nnc_model *const *m, const char *const *name, const int *device, int n, const char *place,
+    nnc_model **out, nnc_sink *sink) NNC_MUST;
+
+/* One of several models that run together, and alone with as many threads as its stream then has. */
+typedef struct nnc_together_model {
+    const char *name;
+    int device, stream; /* of the joined plan; -1: it computes nothing */
+    double alone_ms, all_ms; /* medians: alone; alone with all threads. NaN: not measured */
+    int64_t predicted_ns; /* alone, by the cost rules */
+    bool same; /* both computed the same bits */
+} nnc_together_model;
+typedef struct nnc_together {
+    int n, devices, lanes; /* models, devices and streams that they use */
+    int threads, all; /* CPUs: of a stream; of the machine */
+    bool measured, shares; /* shares: models are on streams of one GPU, whose times predictions do not know */
+    double ms; /* together, the median */
+    int64_t predicted_ns;
+    nnc_together_model *model; /* in `a` */
+    nnc_arena a;
+} nnc_together;
+/* Compares s, a fresh session of `joined`, with each model alone: results of a first run; times, in bursts in turn. eo: what e was created
+ * with. Over several ranks nothing is measured. */
+nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc_artifact *joined, nnc_session *s,
+    nnc_model *const *m, const char *const *name, int n, const nnc_compare_options *o, nnc_together *out, nnc_sink *sink) NNC_MUST;
+void nnc_report_together(const nnc_together *t, nnc_text *out);
+void nnc_report_together_json(const nnc_together *t, nnc_json_writer *out); /* a member "together" */
+void nnc_together_free(nnc_together *t);
+
+/* Predicts what several models (or their steps) take: each alone, one after the other on a device, on streams of one device, and on
+ * devices, the longest first (LPT). *fits: the latter fit the memory. */
+nnc_status nnc_partition_several_report(nnc_env *e, nnc_model *const *m, const char *const *name, int n, bool step,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
 
 /* ---- ONNX's test folders --------------------------------------------------------------------------------------------- */
@@ -237,16 +281,53 @@ enum { NNC_STREAM_RUNS = 63 };
 /* Runs n times (1..NNC_STREAM_RUNS), uploading inputs before and downloading outputs after each run, overlapped with the computing of
  * other runs. ns[i]: from the end of one run to that of the next, over n + 1 runs; for n = 1 a single run from start to end. */
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink) NNC_MUST;
-/* Opens the model again for another arg `batch`; of a training step also for so many batches a step, of which it has `accumulate` now. */
-typedef struct nnc_advice_model {
-    nnc_status (*open)(void *ctx, int64_t batch, int accumulate, nnc_model **out, nnc_sink *sink);
+/* NNC_E_FIT where a needs more memory than the devices have, or than e's memory_limit. */
+nnc_status nnc_check_room(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+/* Opens a model again, in another way: args in place of those that were given; of a training step so many batches a step; layers placed. */
+typedef struct nnc_reopening {
+    const nnc_arg *arg;
+    int n_arg;
+    int accumulate;    /* 0: as now */
+    const char *place; /* NULL: as now */
+    bool forward;      /* the model itself, not its step */
+} nnc_reopening;
+typedef struct nnc_reopen {
+    nnc_status (*open)(void *ctx, const nnc_reopening *how, nnc_model **out, nnc_sink *sink);
     void *ctx;
-    int accumulate;
-} nnc_advice_model;
+    int accumulate; /* batches of a step now */
+    const struct nnc_training *training; /* of the step; NULL: it is none */
+} nnc_reopen;
 /* For a model that does not fit o->memory_budget, or where there is none the devices: appends flags with which it would, with the memory
  * that each needs; each was planned. Nothing: none was found. other: NULL: no other batches. NNC_E_NOMEM. */
-nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, const nnc_advice_model *other,
+nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, const nnc_reopen *other,
     nnc_text *t) NNC_MUST;
+
+/* ---- the largest model that fits (docs/partition.md) -------------------------------------------------------------------- */
+
+typedef struct nnc_fit_arg {
+    const char *name;
+    int64_t lo, hi;
+} nnc_fit_arg;
+typedef struct nnc_fit_options {
+    nnc_compile_options compile;
+    const nnc_fit_arg *arg; /* the first is made as large as fits, for each of some values of the second */
+    int n_arg; /* 1, 2 */
+    const nnc_reopen *model;
+    const char *place; /* of layers; NULL: on several devices they are cut for the least memory of the fullest one */
+    bool placed;       /* the model says itself where its layers are */
+    bool torch;        /* as PyTorch's allocator would request memory; e has a hardware file */
+    void (*progress)(void *ctx, const char *phase, const char *detail);
+    void *progress_ctx;
+} nnc_fit_options;
+/* Searches, and appends the report. *fits: something does. */
+nnc_status nnc_fit_report(nnc_env *e, const nnc_fit_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
+/* --fit=NAME=LO..HI; NNC_E_USAGE. */
+nnc_status nnc_fit_parse(const nnc_arg *a, nnc_fit_arg *out, nnc_sink *sink) NNC_MUST;
+/* What PyTorch's allocator would request for the plan's tensors, on e's described hardware, beside the plan's own bytes. */
+nnc_status nnc_report_torch(nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* Layers on devices, cut for the least memory of the fullest one, as --place takes it. NNC_E_FIT: fewer blocks than devices. */
+nnc_status nnc_sequential_place(nnc_env *e, const nnc_model *forward, const struct nnc_training *training,
+    const nnc_compile_options *o, int devices, nnc_text *place, nnc_sink *sink) NNC_MUST;
 
 /* Times of runs. */
 typedef struct nnc_times {

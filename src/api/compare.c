@@ -176,7 +176,7 @@ static nnc_status make_inputs(comparison *c)
     c->n_input = p->n_input;
     NNC_TRY(nnc_artifact_make_inputs(c->p[c->fused].a, c->o, c->o->seed, c->input, c->sink));
     if (c->o->training)
-        nnc_judged_lr(p, c->input);
+        nnc_judged_lr(c->p[c->fused].a, c->input);
     return NNC_OK;
 }
 

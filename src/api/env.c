@@ -141,6 +141,25 @@ static nnc_status open_tuning(nnc_env *e, const nnc_env_options *o, nnc_sink *si
     return nnc_tuning_open(o->tuning, o->tune, &e->tuning, sink);
 }
 
+/* --memory-limit. Plans for a GPU depend on its memory: larger models run in chunks. */
+static nnc_status limit_memory(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+{
+    if (!o->memory_limit)
+        return NNC_OK;
+    const int64_t all =
+        e->cluster ? nnc_cluster_usable_bytes(e->cluster, 0) : e->target[0].memory_bytes;
+    e->memory_limit = nnc_parse_budget(o->memory_limit, all);
+    if (e->memory_limit < 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--memory-limit=%s: expected bytes, as in 2000000000, 1.5GiB or 800MiB, or a share of "
+            "the "
+            "device's memory, as in 60%%",
+            o->memory_limit);
+    for (int i = 0; i < e->n_target; i++)
+        e->target[i].memory_bytes = nnc_min64(e->target[i].memory_bytes, e->memory_limit);
+    return NNC_OK;
+}
+
 nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink)
 {
     *out = NULL;
@@ -154,6 +173,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
     nnc_status st = nnc_env_find_ranks(e, o, sink);
     st = st ? st : o->hardware ? open_hardware(e, o, sink) : open_targets(e, o, sink);
+    st = st ? st : limit_memory(e, o, sink);
     st = st ? st : open_tuning(e, o, sink);
     st = st ? st : nnc_env_join(e, o, sink);
     if (st) {

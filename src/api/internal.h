@@ -25,6 +25,7 @@ struct nnc_env {
     bool has_emitter, has_onednn;
     bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
     bool said_slow;          /* that kernels are interpreted */
+    int64_t memory_limit;    /* bytes of a device that may be used at most; 0: all */
     nnc_ranks ranks;
     nnc_comm *comm;          /* with other ranks; NULL: there is one */
     nnc_job *job;
@@ -93,6 +94,8 @@ struct nnc_session {
 /* session.c. The name of state i without its device, by index. */
 const char *nnc_session_state_of(const nnc_session *s, int i);
 
+/* The name of input i in its own model: "x" of "resnet101.x", where several models are joined (nnc_graph_join). */
+const char *nnc_artifact_own_input(const nnc_artifact *a, int i);
 /* Finds the tables that the elements of input i index in the model as written. */
 nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out) NNC_MUST;
 
@@ -149,8 +152,20 @@ int64_t nnc_parse_budget(const char *s, int64_t usual);
 void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t *ns);
 /* ", 1.26 times the usual time by estimate"; nothing where it is the usual time, to three digits. */
 void nnc_put_slowdown(nnc_text *t, int64_t ns, int64_t usual_ns);
-/* memory.c: does the plan fit the memory of the devices? */
+/* rooms.c: does the plan fit the memory of the devices? */
 bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a);
+/* Bytes that tensors of device d may take; what a plan needs there. */
+int64_t nnc_device_room(const nnc_env *e, int d);
+int64_t nnc_device_needs(const nnc_plan *p, int d);
+/* Memory of one device, or of those that share it. */
+typedef struct nnc_room {
+    const char *name;
+    int64_t need, have, context; /* context: and libraries, beside what it has */
+    bool described; /* by a hardware file */
+} nnc_room;
+int nnc_find_rooms(const nnc_env *e, const nnc_artifact *a, nnc_room *to); /* to[NNC_MAX_DEVICES]; returns how many */
+bool nnc_rooms_suffice(const nnc_room *r, int n);
+void nnc_put_room(nnc_text *t, const nnc_env *e, const nnc_room *r, bool named); /* "Fits: it needs ..." */
 /* budget.c: runs the passes on a->graph with the memory_price and segments for --memory-budget. NNC_E_FIT: nothing fits. */
 nnc_status nnc_fit_budget(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,

@@ -39,10 +39,10 @@ void nnc_expose_updates(nnc_graph *g)
     keep_states(g);
 }
 
-void nnc_judged_lr(const nnc_plan *p, void *const *input)
+void nnc_judged_lr(const nnc_artifact *a, void *const *input)
 {
-    for (int i = 0; i < p->n_input; i++)
-        if (!strcmp(p->input_name[i], NNC_TRAIN_LR) && *(float *)input[i] == 0)
+    for (int i = 0; i < a->plan->n_input; i++)
+        if (!strcmp(nnc_artifact_own_input(a, i), NNC_TRAIN_LR) && *(float *)input[i] == 0)
             *(float *)input[i] = 1024;
 }
 
@@ -470,7 +470,7 @@ nnc_status nnc_layers_verify(
     NNC_NEED(l->input && l->result, sink);
     NNC_TRY(nnc_artifact_make_inputs(l->program[FUSED], o, o->seed, l->input, sink));
     if (o->training)
-        nnc_judged_lr(l->program[FUSED]->plan, l->input);
+        nnc_judged_lr(l->program[FUSED], l->input);
     NNC_TRY(nnc_reference_make(l->source, l->input, nnc_env_threads(e), &l->reference, sink));
     if (!l->reference.ran)
         return nnc_fail0(

@@ -77,7 +77,7 @@ void nnc_drop_updates(nnc_graph *g);
 void nnc_expose_updates(nnc_graph *g);
 /* A generated learning rate is 0, which keeps weights for timing: where results are judged it becomes so large that a weight's new value
  * shows all digits of its gradient. */
-void nnc_judged_lr(const nnc_plan *p, void *const *input);
+void nnc_judged_lr(const nnc_artifact *a, void *const *input);
 /* Second moments of g, a training step of adam or adamw, are 0 at first: then a weight's change is the sign of its gradient, whatever its
  * size, and that of a gradient which is 0 but for rounding is noise. Where results are judged they begin with the square of a usual
  * gradient. */

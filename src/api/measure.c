@@ -140,8 +140,9 @@ static nnc_status check(comparison *c, program *p)
 static nnc_status set_lr(comparison *c, const program *p, const float *lr)
 {
     for (int i = 0; i < c->n_input; i++)
-        if (!strcmp(p->a->plan->input_name[i], NNC_TRAIN_LR))
-            return nnc_session_input(p->s, i, lr ? lr : c->input[i], c->sink);
+        if (!strcmp(nnc_artifact_own_input(p->a, i),
+                NNC_TRAIN_LR)) /* of several models, each has one */
+            NNC_TRY(nnc_session_input(p->s, i, lr ? lr : c->input[i], c->sink));
     return NNC_OK;
 }
 

@@ -60,7 +60,7 @@ static void put_command(
         J_INT("live", live));
 }
 
-static void put_rows(nnc_json_writer *w, const timeline *m)
+static void put_rows(nnc_json_writer *w, const nnc_env *e, const timeline *m)
 {
     const nnc_plan *p = m->p;
     const nnc_plan_device *v = &p->device[m->device];
@@ -76,6 +76,10 @@ static void put_rows(nnc_json_writer *w, const timeline *m)
         J_INT("workspace", v->workspace_bytes), J_INT("init", v->init_bytes),
         J_INT("total", v->persist_bytes + v->arena_bytes), J_INT("lower_bound", v->lower_bound),
         J_STRING("peak_at", v->arena_bytes ? layers_of(p, v->peak_cmd) : ""));
+    if (e->cluster || e->memory_limit > 0) {
+        const int64_t need = nnc_device_needs(p, m->device), have = nnc_device_room(e, m->device);
+        NNC_JSON(w, J_INT("capacity", have), J_INT("lacks", nnc_max64(need - have, 0)));
+    }
     if (nnc_is_step(p)) {
         int64_t fill[FILL__COUNT];
         nnc_find_fill(p, m->device, fill);
@@ -247,41 +251,6 @@ static void put_chunks(nnc_text *t, const nnc_artifact *a)
     nnc_puts(t, " of inputs and outputs.\n");
 }
 
-/* Devices that share memory: those of one target, as virtual CPU devices share the machine's. */
-typedef struct pool {
-    const nnc_target *target;
-    int64_t need;
-} pool;
-
-/* Sums up the devices' bytes by target; returns the number of pools. */
-static int find_pools(const nnc_env *e, const nnc_artifact *a, pool *to)
-{
-    int n = 0;
-    for (int d = 0; d < a->plan->n_device; d++) {
-        const nnc_plan_device *v = &a->plan->device[d];
-        const nnc_target *t = nnc_target_on(e->target, e->n_target, d);
-        int i = 0;
-        while (i < n && strcmp(to[i].target->name, t->name) != 0)
-            i++;
-        if (i == n)
-            to[n++] = (pool){t, nnc_chunks_bytes(a)};
-        to[i].need += v->persist_bytes + nnc_max64(v->arena_bytes, v->init_bytes);
-    }
-    return n;
-}
-
-static void put_fit(nnc_text *t, const pool *p, bool named)
-{
-    const int64_t have = p->target->memory_bytes;
-    nnc_puts(t, p->need <= have ? "Fits: " : "Does not fit: ");
-    nnc_puts(t, named ? p->target->name : "it");
-    nnc_puts(t, " needs ");
-    nnc_put_bytes(t, p->need);
-    nnc_printf(t, " at most; %s has ", named ? "it" : "this machine");
-    nnc_put_bytes(t, have);
-    nnc_puts(t, ".\n");
-}
-
 static void put_end(nnc_json_writer *w, const nnc_artifact *a, bool fits)
 {
     nnc_json_close(w, ']');
@@ -293,7 +262,7 @@ static void put_end(nnc_json_writer *w, const nnc_artifact *a, bool fits)
 }
 
 /* Device d in format f; false: out of memory. */
-static bool put_device(nnc_json_writer *w, const nnc_plan *p, int d, nnc_format f)
+static bool put_device(nnc_json_writer *w, const nnc_env *e, const nnc_plan *p, int d, nnc_format f)
 {
     timeline m = {.p = p, .device = d};
     if (!measure(&m))
@@ -303,23 +272,9 @@ static bool put_device(nnc_json_writer *w, const nnc_plan *p, int d, nnc_format 
     if (f == NNC_TEXT)
         text_device(w->out, &m);
     else
-        put_rows(w, &m);
+        put_rows(w, e, &m);
     nnc_free(m.live);
     return true;
-}
-
-static bool all_fit(const pool *p, int n)
-{
-    bool fits = true;
-    for (int i = 0; i < n; i++)
-        fits = fits && p[i].need <= p[i].target->memory_bytes;
-    return fits;
-}
-
-bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a)
-{
-    pool at[NNC_MAX_DEVICES];
-    return all_fit(at, find_pools(e, a, at));
 }
 
 nnc_status nnc_report_memory(
@@ -327,15 +282,15 @@ nnc_status nnc_report_memory(
 {
     const nnc_plan *p = a->plan;
     nnc_json_writer w = {.out = t, .csv = f == NNC_CSV};
-    pool at[NNC_MAX_DEVICES];
-    int n = find_pools(e, a, at);
-    *fits = all_fit(at, n);
+    nnc_room at[NNC_MAX_DEVICES];
+    const int n = nnc_find_rooms(e, a, at);
+    *fits = nnc_rooms_suffice(at, n);
     if (f != NNC_TEXT) {
         nnc_json_open(&w, NULL, '{');
         nnc_json_open(&w, "devices", '[');
     }
     for (int d = 0; d < p->n_device; d++)
-        if (!put_device(&w, p, d, f))
+        if (!put_device(&w, e, p, d, f))
             return NNC_E_NOMEM;
     w.empty = w.csv && !w.more;
     if (w.empty)
@@ -346,7 +301,7 @@ nnc_status nnc_report_memory(
         put_chunks(t, a);
         nnc_putc(t, '\n');
         for (int i = 0; i < n; i++)
-            put_fit(t, &at[i], n > 1);
+            nnc_put_room(t, e, &at[i], n > 1);
     }
     return t->oom ? NNC_E_NOMEM : NNC_OK;
 }

@@ -62,7 +62,7 @@ void nnc_find_fill(const nnc_plan *p, int device, int64_t fill[FILL__COUNT])
     memset(fill, 0, FILL__COUNT * sizeof *fill);
     for (int i = 0; i < p->end[SEC_init]; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        if (c->kind != CMD_weight || strcmp(c->layers, "/optimizer") != 0)
+        if (c->kind != CMD_weight || !nnc_path_is(c->layers, strlen(c->layers), "/optimizer"))
             continue;
         const nnc_ptensor *x = &p->tensor[c->arg[0]];
         if (x->device == device && x->space == SP_persist)

@@ -37,9 +37,23 @@ typedef struct nnc_partition_model {
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *o, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
+/* Expected nanoseconds of a command on e's first device: of described hardware, the simulator's; else an engine's offer for a call;
+ * roofline with the engine's efficiency, and the launch, of a kernel. */
+int64_t nnc_predict_command_ns(const nnc_env *e, const nnc_plan *p, const nnc_cmd *c);
+
 /* A plan that is only looked at. A GPU's is the same without machine code; a CPU's kernels would be interpreted then, which is slower. */
 nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o, nnc_artifact **out,
     nnc_sink *sink) NNC_MUST;
+
+/* partition_place.c: device d has the blocks cut[d] .. cut[d + 1] - 1, and block b the layers first[b] .. first[b + 1] - 1. */
+typedef struct nnc_sequential {
+    int devices, n_block;
+    int *first, *cut;
+} nnc_sequential;
+/* The cut for the least memory of the fullest device, by the ledger. NNC_E_FIT: fewer blocks than devices. */
+nnc_status nnc_sequential_cut(nnc_env *e, const nnc_model *forward, const nnc_training *training, const nnc_compile_options *o,
+    int devices, nnc_sequential *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+void nnc_put_cut(const nnc_sequential *s, nnc_text *place); /* as --place takes it */
 
 /* The number of an option: 0 stands for the default, a negative one for 0. */
 static inline double nnc_option_or(double v, double otherwise)

@@ -125,30 +125,31 @@ static int first_written(const nnc_plan *p, const nnc_cmd *c)
     return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
 }
 
-/* Nanoseconds of a command, measured, or expected: of described hardware, the simulator's; else an engine's offer for a call; roofline
- * with the engine's efficiency, and the launch, of a kernel. */
-static int64_t command_ns(const measure *s, const nnc_cmd *c)
+int64_t nnc_predict_command_ns(const nnc_env *env, const nnc_plan *p, const nnc_cmd *c)
 {
-    if (s->measured)
-        return s->measured[c - s->plan->cmd];
-    if (s->e->cluster)
-        return nnc_ceildiv(
-            nnc_sim_command_ps(s->plan, c, nnc_cluster_kind_of(s->e->cluster, 0)), 1000);
+    const nnc_target *t = &env->target[0];
+    if (env->cluster)
+        return nnc_ceildiv(nnc_sim_command_ps(p, c, nnc_cluster_kind_of(env->cluster, 0)), 1000);
     const nnc_target_engine *e =
-        c->engine >= 0 ? nnc_target_engine_named(s->t, s->plan->engine[c->engine]) : NULL;
-    const int64_t plain = nnc_target_time_ns(s->t, c->flops, c->bytes);
+        c->engine >= 0 ? nnc_target_engine_named(t, p->engine[c->engine]) : NULL;
+    const int64_t plain = nnc_target_time_ns(t, c->flops, c->bytes);
     if (!e || c->kind == CMD_copy)
         return plain;
     nnc_ask ask;
-    if (c->kind == CMD_call && nnc_plan_ask(&s->plan->call[c->item], c->flops, c->bytes, &ask)) {
-        const nnc_offer o = nnc_target_offer(s->t, e, &ask);
+    if (c->kind == CMD_call && nnc_plan_ask(&p->call[c->item], c->flops, c->bytes, &ask)) {
+        const nnc_offer o = nnc_target_offer(t, e, &ask);
         return o.ok ? o.time_ns : plain;
     }
     const bool contracts = !strcmp(c->op_class, "conv") || !strcmp(c->op_class, "matmul");
     if (c->kind == CMD_kernel && contracts && e->efficiency > 0 && e->efficiency < 1)
         return nnc_max64(
-            plain, nnc_target_time_ns(s->t, (int64_t)((double)c->flops / e->efficiency), c->bytes));
+            plain, nnc_target_time_ns(t, (int64_t)((double)c->flops / e->efficiency), c->bytes));
     return plain;
+}
+
+static int64_t command_ns(const measure *s, const nnc_cmd *c)
+{
+    return s->measured ? s->measured[c - s->plan->cmd] : nnc_predict_command_ns(s->e, s->plan, c);
 }
 
 /* gradient[], kept[] */
@@ -476,7 +477,8 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_graph *g = on_one_device(m, training, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = nnc_partition_compile(e, g, &one, &artifact, sink);
+    nnc_status st = options->no_code ? nnc_compile_plan(e, g, &one, &artifact, sink)
+                                     : nnc_partition_compile(e, g, &one, &artifact, sink);
     if (!st) {
         s.plan = artifact->plan;
         s.chunks = artifact->chunks;

@@ -76,6 +76,8 @@ static nnc_status name_states(nnc_session *s, nnc_sink *sink)
         first = by_name(&key[first], &key[k]) ? k : first;
         if (key[k].device != key[first].device)
             s->state[key[k].i] = copy_name(s, key, p->n_update, k);
+        else if (k != first) /* of another one of several models */
+            s->state[key[k].i] = p->tensor[p->update[key[k].i].state].name;
         NNC_NEED(s->state[key[k].i], sink);
     }
     return NNC_OK;
@@ -395,6 +397,15 @@ void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *da
     }
 }
 
+const char *nnc_artifact_own_input(const nnc_artifact *a, int i)
+{
+    const nnc_graph *g = a->source;
+    for (uint32_t n = 0, k = 0; n < g->n_node; n++)
+        if (g->node[n].op == OP_input && k++ == (uint32_t)i && nnc_own_name(g, &g->node[n]))
+            return nnc_own_name(g, &g->node[n]);
+    return a->plan->input_name[i];
+}
+
 nnc_status nnc_artifact_fill_input(
     const nnc_artifact *a, int i, uint64_t seed, void *data, nnc_sink *sink)
 {
@@ -402,7 +413,7 @@ nnc_status nnc_artifact_fill_input(
     nnc_dtype d = (nnc_dtype)t->dtype;
     nnc_index_use use;
     int64_t n = nnc_type_numel(t);
-    nnc_fill_input(a->plan->input_name[i], t, seed, data);
+    nnc_fill_input(nnc_artifact_own_input(a, i), t, seed, data);
     nnc_status st = nnc_input_index(a, i, &use);
     for (int64_t k = 0; !st && use.any && k < n; k++)
         nnc_set_i64(d, data, k, nnc_get_i64(d, data, k) % use.any);

@@ -64,7 +64,9 @@ static nnc_status check_options(const nnc_artifact *a, const nnc_open_options *o
 {
     if (!a->source->given && (o->n_arg || o->n_shape))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "%s was compiled from a graph in text form, whose shapes are fixed", a->source->name);
+            "%s was compiled from a graph in text form, or from several models: its shapes are "
+            "fixed",
+            a->source->name);
     if (o->weights || o->n_rename || o->seed)
         return nnc_fail0(sink, NNC_E_USAGE,
             "a model that is compiled has its weights: of the options for opening, only set and "

@@ -12,9 +12,9 @@ static nnc_part part_of(const char *path, size_t n)
     const size_t m = sizeof back - 1;
     if (n >= m && !memcmp(path + n - m, back, m))
         return PART_backward;
-    if (n >= 5 && !memcmp(path, "/loss", 5))
+    if (nnc_path_is(path, n, "/loss"))
         return PART_loss;
-    return n >= 10 && !memcmp(path, "/optimizer", 10) ? PART_optimizer : PART_forward;
+    return nnc_path_is(path, n, "/optimizer") ? PART_optimizer : PART_forward;
 }
 
 /* The set of parts of "a+b/backward+c". */

@@ -132,7 +132,7 @@ static bool step_number(const nnc_training *t, const char *name, float *v)
 static nnc_status generate(const nnc_artifact *a, const nnc_compare_options *o, uint64_t seed,
     int i, void *data, nnc_sink *sink)
 {
-    const char *name = a->plan->input_name[i];
+    const char *name = nnc_artifact_own_input(a, i);
     if (step_number(o->training, name, data))
         return NNC_OK;
     if (o->training && !strcmp(name, NNC_TRAIN_FIRST)) {
@@ -154,7 +154,7 @@ static nnc_status make_all(const nnc_artifact *a, const nnc_compare_options *o, 
         const char *name = a->plan->input_name[i], *file = file_of(o, name);
         const nnc_type *t = nnc_whole_input(a, i);
         float number;
-        const bool needed = !step_number(o->training, name, &number);
+        const bool needed = !step_number(o->training, nnc_artifact_own_input(a, i), &number);
         if (file) {
             NNC_TRY(read_file(file, name, t, m, &data[i], sink));
         } else if (all && (needed || pick(all, name))) {

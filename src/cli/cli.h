@@ -9,9 +9,11 @@
 
 typedef enum mode { MODE_forward, MODE_step } mode;
 
+enum { MOST_FILES = 16 };
+
 /* What the flags set. */
 typedef struct options {
-    const char *file[4]; /* positional arguments */
+    const char *file[MOST_FILES]; /* positional arguments */
     int n_file;
     nnc_env_options env;
     nnc_open_options model;
@@ -25,8 +27,13 @@ typedef struct options {
     int n_output, n_head, n_pass, n_print_after;
     const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce, *hardware;
     bool has_devices; /* --devices was given */
+    const char *device_kinds; /* that it lists, "cpu,cuda"; NULL: it is a number */
     const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
     const char *training_flag; /* a flag of the training step that was given to a command with --mode, or NULL */
+    const nnc_arg *fit; /* --fit: ranges of args */
+    int n_fit;
+    nnc_train_strategy strategy; /* of nnc memory */
+    enum { ALLOCATOR_nnc, ALLOCATOR_torch } allocator;
     double percentile, rtol, atol;
     nnc_format format;
     bool no_machine; /* the command has no flags of the machine: artifacts are only looked at */
@@ -34,12 +41,22 @@ typedef struct options {
     nnc_arena strings; /* of all of them but `file` */
 } options;
 
+/* Several models in one run: each by itself. */
+typedef struct several {
+    int n; /* 0: there is one */
+    const char *name[MOST_FILES];
+    nnc_model *model[MOST_FILES];
+    int device[MOST_FILES];
+    nnc_arena a;
+} several;
+
 /* Objects that a command has opened; NULL: not opened. */
 typedef struct work {
     nnc_env *env;
     nnc_model *model;
     nnc_artifact *artifact;
     nnc_session *session;
+    several several;
     nnc_text text;   /* the command's result: for -o FILE when given, else stdout */
     bool no_text;    /* the command has stored or printed its result itself */
 } work;
@@ -69,6 +86,15 @@ nnc_status check_paths(options *o, nnc_sink *sink);
 void close_work(work *w);
 /* w->model; of an artifact, that it keeps, and w->artifact. */
 nnc_status open_model(const options *o, work *w, nnc_sink *sink);
+nnc_status open_one(const options *o, work *w, nnc_sink *sink); /* of the first file alone */
+nnc_status open_env(const options *o, work *w, nnc_sink *sink); /* the machine, where it is not open */
+/* several.c: opens each model, named and with its own flags; and w->model, all of them in one. */
+nnc_status open_each(const options *o, work *w, nnc_sink *sink);
+nnc_status open_several(const options *o, work *w, nnc_sink *sink);
+void close_several(several *s);
+/* --devices=cpu:0,cpu:1: their number; what --target would list, once all flags are read. */
+nnc_status read_devices(options *o, const char *value, char count[16], nnc_sink *sink);
+nnc_status use_devices(options *o, nnc_sink *sink);
 /* As the flags say, or as the artifact was compiled. */
 nnc_compile_options compile_options(const options *o, const work *w);
 /* Opens the model of a file, or the artifact when the file is one; compile flags, which would have no effect on it, are NNC_E_USAGE
@@ -76,6 +102,10 @@ nnc_compile_options compile_options(const options *o, const work *w);
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);
 /* Opens the machine and the model, and compiles it; or opens the artifact. */
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
+/* nnc_reopen of options. */
+nnc_status reopen(void *ctx, const nnc_reopening *how, nnc_model **out, nnc_sink *sink);
+/* Settings of the training, with those of the model's file; texts in `a`. */
+nnc_status read_training(const options *o, nnc_train_options *t, nnc_arena *a, nnc_sink *sink);
 /* Whether the model can be read again: a file, not standard input, and not an artifact. */
 bool can_advise(const options *o);
 /* Appends the flags with which a model would fit that does not; nothing where it cannot be read again. As a note to the error, where st is

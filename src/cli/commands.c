@@ -12,29 +12,28 @@ nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink)
     return nnc_report_explain(w->artifact, o->format, o->verbose, &w->text);
 }
 
-/* The report's last line: what would fit, or which command searches for that. */
-static nnc_status put_advice(const options *o, work *w, nnc_sink *sink)
-{
-    NNC_LOCAL(nnc_text) t = {0};
-    if (o->format != NNC_TEXT)
-        return NNC_E_FIT;
-    NNC_TRY(advise(o, w, o->mode, &t, sink));
-    if (!can_advise(o))
-        nnc_puts(&w->text, "To search for what fits, run nnc memory on the model file.\n");
-    else if (t.n)
-        nnc_printf(&w->text, "What fits, as planned: %s.\n", nnc_text_str(&t));
-    else
-        nnc_puts(&w->text,
-            "No smaller batch, precision or way to compute results again was found that fits.\n");
-    return NNC_E_FIT;
-}
-
-nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
+static nnc_status partition_several(const options *o, work *w, nnc_sink *sink)
 {
     bool fits = false;
-    NNC_TRY(open_and_compile(o, w, sink));
-    NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
-    return fits ? NNC_OK : put_advice(o, w, sink);
+    nnc_partition_options p = o->partition;
+    if (p.n_strategy || p.measure || p.layers || o->model.place)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "%s is of one model; several are compared alone, on streams and on devices (nnc run "
+            "measures that)",
+            p.n_strategy ? "--strategy"
+            : p.measure  ? "--measure"
+            : p.layers   ? "--layers"
+                         : "--place");
+    NNC_TRY(open_each(o, w, sink));
+    print_warnings(sink);
+    NNC_TRY(open_env(o, w, sink));
+    progress((void *)o, "compiling", NULL);
+    p.compile = compile_options(o, w);
+    if (!o->has_devices)
+        p.compile.devices = 0;
+    NNC_TRY(nnc_partition_several_report(w->env, w->several.model, w->several.name, w->several.n,
+        o->mode == MODE_step, &p, o->format, &w->text, &fits, sink));
+    return fits ? NNC_OK : NNC_E_FIT;
 }
 
 nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
@@ -42,6 +41,8 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     NNC_LOCAL(nnc_arena) a = {0};
     options with = *o;
     bool fits = false;
+    if (o->n_file > 1)
+        return partition_several(o, w, sink);
     if (nnc_is_artifact(o->file[0]))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already: nnc partition takes the model");
@@ -50,7 +51,7 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_model(&with, w, sink));
     if (o->mode == MODE_step)
         NNC_TRY(nnc_train_read(w->model, &with.train, &a, sink));
-    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    NNC_TRY(open_env(o, w, sink));
     progress((void *)o, "compiling", NULL);
     nnc_partition_options p = o->partition;
     p.compile = compile_options(o, w);
@@ -196,7 +197,7 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
             "--reference is for test folders: of a model, float64 is always computed");
     if (!folder)
         NNC_TRY(open_model(o, w, sink));
-    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    NNC_TRY(open_env(o, w, sink));
     progress((void *)o, "verifying", NULL);
     if (folder)
         NNC_TRY(verify_folder(o, w, &agrees, sink));
@@ -214,7 +215,7 @@ nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink)
 {
     nnc_compile_options c = compile_options(o, w);
     NNC_TRY(open_model(o, w, sink));
-    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    NNC_TRY(open_env(o, w, sink));
     NNC_TRY(nnc_optimize(w->env, &w->model, o->pass, o->n_pass, &c, sink));
     nnc_print_model(w->model, &w->text);
     return NNC_OK;

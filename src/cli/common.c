@@ -78,9 +78,15 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
     return other_shapes(o) ? open_other(o, w, sink) : NNC_OK;
 }
 
+nnc_status open_env(const options *o, work *w, nnc_sink *sink)
+{
+    return w->env ? NNC_OK : nnc_env_create(&o->env, &w->env, sink);
+}
+
 nnc_status open_either(const options *o, work *w, nnc_sink *sink)
 {
-    return nnc_is_artifact(o->file[0]) ? open_artifact(o, w, sink) : open_model(o, w, sink);
+    return o->n_file < 2 && nnc_is_artifact(o->file[0]) ? open_artifact(o, w, sink)
+                                                        : open_model(o, w, sink);
 }
 
 static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
@@ -122,33 +128,52 @@ static nnc_status open_step(const options *o, int accumulate, int *had, work *w,
     return st;
 }
 
-nnc_status open_model(const options *o, work *w, nnc_sink *sink)
+nnc_status open_one(const options *o, work *w, nnc_sink *sink)
 {
     int had;
     return o->mode == MODE_step ? open_step(o, 0, &had, w, sink) : open_forward(o, w, sink);
 }
 
-/* Opens the model for another batch. */
-static nnc_status open_batch(
-    void *ctx, int64_t batch, int accumulate, nnc_model **out, nnc_sink *sink)
+nnc_status open_model(const options *o, work *w, nnc_sink *sink)
+{
+    return o->n_file > 1 ? open_several(o, w, sink) : open_one(o, w, sink);
+}
+
+/* The args of `how` in place of those that were given. */
+static nnc_status other_args(
+    const options *o, const nnc_reopening *how, nnc_arg **out, int *n, nnc_sink *sink)
+{
+    nnc_arg *arg = nnc_calloc((size_t)o->model.n_arg + (size_t)how->n_arg + 1, sizeof *arg);
+    NNC_NEED(arg, sink);
+    *out = arg;
+    *n = 0;
+    for (int i = 0; i < o->model.n_arg; i++) {
+        bool other = false;
+        for (int k = 0; k < how->n_arg; k++)
+            other = other || !strcmp(o->model.arg[i].name, how->arg[k].name);
+        if (!other)
+            arg[(*n)++] = o->model.arg[i];
+    }
+    for (int k = 0; k < how->n_arg; k++)
+        arg[(*n)++] = how->arg[k];
+    return NNC_OK;
+}
+
+nnc_status reopen(void *ctx, const nnc_reopening *how, nnc_model **out, nnc_sink *sink)
 {
     const options *o = ctx;
     options with = *o;
     work w = {0};
-    char text[24];
     int had;
-    nnc_arg *arg = nnc_calloc((size_t)o->model.n_arg + 1, sizeof *arg);
-    NNC_NEED(arg, sink);
-    with.model.n_arg = 0;
-    for (int i = 0; i < o->model.n_arg; i++)
-        if (strcmp(o->model.arg[i].name, "batch") != 0)
-            arg[with.model.n_arg++] = o->model.arg[i];
-    snprintf(text, sizeof text, "%lld", (long long)batch);
-    arg[with.model.n_arg++] = (nnc_arg){"batch", text};
+    nnc_arg *arg = NULL;
+    NNC_TRY(other_args(o, how, &arg, &with.model.n_arg, sink));
     with.model.arg = arg;
+    with.model.place = how->place ? how->place : o->model.place;
+    with.model.trains = o->mode == MODE_step;
     with.verbose = false;
-    const nnc_status st = o->mode == MODE_step ? open_step(&with, accumulate, &had, &w, sink)
-                                               : open_forward(&with, &w, sink);
+    const nnc_status st = o->mode == MODE_step && !how->forward
+                              ? open_step(&with, how->accumulate, &had, &w, sink)
+                              : open_forward(&with, &w, sink);
     nnc_free(arg);
     if (st)
         nnc_model_close(w.model);
@@ -157,10 +182,22 @@ static nnc_status open_batch(
     return st;
 }
 
+nnc_status read_training(const options *o, nnc_train_options *t, nnc_arena *a, nnc_sink *sink)
+{
+    options with = *o;
+    work w = {0};
+    with.model.trains = true;
+    nnc_status st = open_forward(&with, &w, sink);
+    if (!st)
+        st = nnc_train_read(w.model, t, a, sink);
+    nnc_model_close(w.model);
+    return st;
+}
+
 bool can_advise(const options *o)
 {
     struct stat there;
-    return strcmp(o->file[0], "-") != 0 && stat(o->file[0], &there) == 0 &&
+    return o->n_file < 2 && strcmp(o->file[0], "-") != 0 && stat(o->file[0], &there) == 0 &&
            S_ISREG(there.st_mode) && !nnc_is_artifact(o->file[0]);
 }
 
@@ -169,13 +206,18 @@ nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sin
     options with = *o;
     work again = {0};
     nnc_compile_options c = o->compare.compile;
-    nnc_advice_model other = {open_batch, &with, 1};
+    nnc_reopen other = {reopen, &with, 1, NULL};
+    NNC_LOCAL(nnc_arena) a = {0};
+    options train = *o;
     if (!w->env || !can_advise(o))
         return NNC_OK;
     with.mode = as;
     with.verbose = false;
-    nnc_status st = as == MODE_step ? open_step(&with, 0, &other.accumulate, &again, sink)
-                                    : open_forward(&with, &again, sink);
+    nnc_status st = as == MODE_step ? read_training(&with, &train.train, &a, sink) : NNC_OK;
+    other.training = as == MODE_step ? &train.train.of : NULL;
+    if (!st)
+        st = as == MODE_step ? open_step(&with, 0, &other.accumulate, &again, sink)
+                             : open_forward(&with, &again, sink);
     if (!st) {
         progress((void *)o, "looking for what fits", NULL);
         st = nnc_advise_memory(w->env, again.model, &c, &other, t) ? nnc_nomem(sink) : NNC_OK;
@@ -200,7 +242,7 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_either(o, w, sink));
     if (w->artifact)
         return NNC_OK;
-    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    NNC_TRY(open_env(o, w, sink));
     progress((void *)o, "compiling", NULL);
     nnc_compile_options c = compile_options(o, w);
     nnc_status st = nnc_compile(w->env, w->model, &c, &w->artifact, sink);
@@ -213,6 +255,7 @@ void close_work(work *w)
     nnc_text_deinit(&w->text);
     nnc_session_destroy(w->session);
     nnc_model_close(w->model);
+    close_several(&w->several);
     nnc_artifact_destroy(w->artifact);
     nnc_env_destroy(w->env);
 }

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Groups of flags: a command names those that it takes. In the order in which --help prints them. */
 static const struct {
@@ -18,6 +19,8 @@ static const struct {
     {'c', "compiling"},
     {'s', "compiling"}, /* flags of planning, as opposed to the passes */
     {'z', "partitioning"},
+    {'M', "memory"},
+    {'B', "memory"}, /* of a run, too */
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
     {'i', "inputs and outputs"},
@@ -97,8 +100,10 @@ static const nnc_flag own[] = {
         "compare times both"},
     {'s', {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
         "Command streams per device (default: 1)"},
-    {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N"},
-        "Number of devices that layers may name (default: as many as --target lists; further ones "
+    {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
+        "Number of devices that layers may name, or that several models are on (default: as many "
+        "as "
+        "--target lists; further ones "
         "are as the last: virtual CPU devices share the machine)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
@@ -134,6 +139,24 @@ static const nnc_flag own[] = {
     {'z', {"--overlap-slowdown", NNC_SET_REAL, AT(partition.slowdown), 0, 1, 100, "X"},
         "Factor by which computing takes longer while a collective runs (default: 1; 1.126 was "
         "measured on 8 GPUs)"},
+    {'M', {"--fit", NNC_SET_PAIRS, AT(fit), AT(n_fit), 0, 0, "NAME=LOW..HIGH"},
+        "Find the largest value of this arg of the model whose plan fits; a second --fit: for some "
+        "values of that one, each"},
+    {'M', {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
+        "Take the devices of this hardware file (models/hardware/*.json, docs/hardware.md) and "
+        "what "
+        "their contexts and libraries leave"},
+    {'M', {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0, "layers|data"},
+        "With --devices: layers on the devices that they name (default), or a batch on each, as "
+        "nnc "
+        "train --strategy=data"},
+    {'M', {"--allocator", NNC_SET_CHOICE, AT(allocator), 0, ALLOCATOR_nnc, 0, "nnc|torch-caching"},
+        "torch-caching, with --hardware: also what PyTorch's caching allocator would request for "
+        "the "
+        "same tensors, and where it would be out of memory"},
+    {'B', {"--memory-limit", NNC_SET_TEXT, AT(env.memory_limit), 0, 0, 0, "BYTES"},
+        "Memory of a device that may be used: 800MiB, 1.5GiB, or a share of what it has, 60%; what "
+        "needs more is refused before it runs"},
     {'a', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
         "output)"},
@@ -457,8 +480,14 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         o->training_flag = f->value.name;
     if (!strcmp(f->value.name, "--seed"))
         o->model.has_seed = true;
-    if (!strcmp(f->value.name, "--devices"))
+    char count[16];
+    if (!strcmp(f->value.name, "--devices")) {
         o->has_devices = true;
+        if (strchr(value, ':')) {
+            NNC_TRY(read_devices(o, value, count, sink));
+            value = count;
+        }
+    }
     if (at >= OWN)
         o->train.given[at - OWN] = true;
     return nnc_setting_set(
@@ -490,7 +519,8 @@ nnc_status parse_flags(
                 NNC_TRY(parse_flag(c, argc, argv, &i, o, before, sink));
             continue;
         }
-        if (o->n_file == c->max_files)
+        const bool setting = o->n_file && strchr(arg, '=') && access(arg, F_OK) != 0;
+        if (o->n_file == c->max_files || setting)
             return too_many(c, arg, sink);
         o->file[o->n_file++] = arg;
     }
@@ -499,6 +529,7 @@ nnc_status parse_flags(
     if (o->n_file < c->min_files)
         return nnc_fail0(sink, NNC_E_USAGE, "nnc %s needs %s; nnc %s --help explains", c->name,
             c->args, c->name);
+    NNC_TRY(use_devices(o, sink));
     NNC_TRY(check_exclusive(o, sink));
     NNC_TRY(read_head(o, sink));
     return check_names(o, sink);

@@ -10,43 +10,50 @@
     "MODEL is a model file (.json, docs/model.md; .onnx, docs/onnx.md) or graph text " \
     "(docs/graph-ir.md); - is standard input.\n"
 #define ARTIFACT_HELP "ARTIFACT is a file made by nnc compile -o.\n"
+#define SEVERAL_HELP \
+    "Several models are one run, each called by its file: --set NAME.batch=8, --output " \
+    "NAME.prob=FILE (docs/partition.md).\n"
 #define EXIT_HELP \
     "exit codes: 0 done, 1 compared and differs, 2 usage, 3 model rejected, 4 does not fit, 5 " \
     "device, library or file\n" \
     "missing or failed, 6 a peer lost, 70 bug in nnc\n"
 
 const command commands[] = {
-    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mdgkcspaeVh",
-        1, 1, cmd_compile,
+    {"compile", "MODEL...", "compile to an artifact, or print a stage of the compile",
+        "mdgkcspaeVh", 1, MOST_FILES, cmd_compile,
         "examples:\n"
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mdgkcspirtqeRfVh", 1, 1,
-        cmd_run,
+    {"run", "MODEL...|ARTIFACT", "run and time a model; write its outputs", "mdgkcspirtqBeRfVh", 1,
+        MOST_FILES, cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"
+        "  nnc run models/resnet101.json models/densenet121.json --devices=cpu:0,cpu:1\n"
         "  nnc compile model.onnx -o m.nnc && nnc run m.nnc --shapes=x:7x3x224x224\n"},
-    {"compare", "MODEL|ARTIFACT",
+    {"compare", "MODEL...|ARTIFACT",
         "compare fused, unfused and float64: numbers, time, gain of each pass", "mdgkcspitxnefVh",
-        1, 1, cmd_compare,
+        1, MOST_FILES, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
         "the numbers differ.\n\n"
         "examples:\n"
         "  nnc compare models/vgg16.json --set batch=8\n"
         "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
-    {"explain", "MODEL|ARTIFACT", "list every decision of the passes and its reason", "mdgkcspefvh",
-        1, 1, cmd_explain,
+    {"explain", "MODEL...|ARTIFACT", "list every decision of the passes and its reason",
+        "mdgkcspefvh", 1, MOST_FILES, cmd_explain,
         "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
-    {"memory", "MODEL|ARTIFACT",
+    {"memory", "MODEL...|ARTIFACT",
         "print peak memory and its timeline before running; exit code 4 when it does not fit",
-        "mdgkcspefVh", 1, 1, cmd_memory,
-        "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
-    {"partition", "MODEL",
+        "mdgkcsMBpefVh", 1, MOST_FILES, cmd_memory,
+        "examples:\n"
+        "  nnc memory models/vgg16.json --set batch=64 --format=csv\n"
+        "  nnc memory models/vgg16.json --mode=step --fit batch=1..512 "
+        "--hardware=models/hardware/gtx1080ti_x2.json\n"},
+    {"partition", "MODEL...",
         "predict what strategies make of a model on several devices; exit code 4 when none fits",
-        "mdgkcszpefVh", 1, 1, cmd_partition,
+        "mdgkcszpefVh", 1, MOST_FILES, cmd_partition,
         "Predictions follow from the model's plan for one device: docs/partition.md. What "
         "runs today are placements of layers on CPU devices, and replicas of a training step "
         "(nnc train --strategy=data).\n\n"
@@ -57,8 +64,8 @@ const command commands[] = {
         "--hardware=models/hardware/a100x8.json --mode=step\n"
         "  nnc partition models/resnet50.json --devices=2 --strategy=sequential,pipeline "
         "--format=json\n"},
-    {"show", "MODEL|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfVh", 1, 1, cmd_show,
-        "example:\n  nnc show models/vgg16.json --set image=64\n"},
+    {"show", "MODEL...|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfVh", 1, MOST_FILES,
+        cmd_show, "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
     {"verify", "MODEL|ARTIFACT|FOLDER",
@@ -121,6 +128,8 @@ static void help(const command *c)
         fputs("\n" MODEL_HELP, stdout);
     if (strstr(c->args, "ARTIFACT"))
         fputs(ARTIFACT_HELP, stdout);
+    if (strstr(c->args, "..."))
+        fputs(SEVERAL_HELP, stdout);
     print_flags(c, stdout);
     fputs("\nA flag may come twice only with the same value; repeatable ones and lists add up.\n",
         stdout);

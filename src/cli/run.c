@@ -109,6 +109,7 @@ typedef struct timing {
     nnc_io_report report;
     int64_t flops, bytes, launches; /* per run */
     double part_ms[PART__COUNT]; /* of a training step */
+    nnc_together together; /* of several models; n 0: there is one */
 } timing;
 
 static void print_rows(const options *o, const timing *g, const nnc_session *s, nnc_json_writer *w)
@@ -138,6 +139,8 @@ static void print_rows(const options *o, const timing *g, const nnc_session *s, 
         nnc_report_io_json(&g->report, w);
     if (o->compare.training)
         nnc_report_parts_json(g->part_ms, w);
+    if (g->together.n)
+        nnc_report_together_json(&g->together, w);
     nnc_report_first_run_json(s, w);
     if (g->chunks > 1)
         NNC_JSON(w, J_INT("chunks", g->chunks));
@@ -165,6 +168,8 @@ static void print_text(const options *o, const timing *g, const nnc_session *s, 
     }
     nnc_puts(out, o->compare.training ? " ms (sums of their commands' times)\n" : "");
     nnc_report_first_run(s, out);
+    if (g->together.n)
+        nnc_report_together(&g->together, out);
 }
 
 static nnc_status load(const options *o, work *w, nnc_sink *sink)
@@ -190,6 +195,20 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     return set_inputs(o, w->artifact, w->session, sink);
 }
 
+/* Several models: together and alone. */
+static nnc_status compare_alone(const options *o, work *w, timing *g, nnc_sink *sink)
+{
+    const several *s = &w->several;
+    nnc_compare_options c = o->compare;
+    if (!s->n)
+        return NNC_OK;
+    c.seed = o->model.seed;
+    c.progress = progress;
+    c.progress_ctx = (void *)o;
+    return nnc_measure_together(
+        w->env, &o->env, w->artifact, w->session, s->model, s->name, s->n, &c, &g->together, sink);
+}
+
 static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink *sink)
 {
     if (g->io_of != NNC_IO_INCLUDE)
@@ -207,7 +226,9 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
     if (g.chunks > 1)
         g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
-    nnc_status st = measure(o, w->session, &g, sink);
+    nnc_status st = compare_alone(o, w, &g, sink);
+    if (!st)
+        st = measure(o, w->session, &g, sink);
     if (!st && o->compare.training)
         st = nnc_session_part_times(w->session, g.part_ms, sink);
     if (!st)
@@ -221,6 +242,7 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
         print_rows(o, &g, w->session, &json);
     nnc_free(g.run.ns);
     nnc_free(g.io.ns);
+    nnc_together_free(&g.together);
     return st;
 }
 
@@ -230,6 +252,8 @@ nnc_status cmd_run(const options *o, work *w, nnc_sink *sink)
     with.compare.training = o->mode == MODE_step ? &o->train.of : NULL;
     with.env.ranked = true;
     NNC_TRY(open_and_compile(&with, w, sink));
+    if (o->env.memory_limit)
+        NNC_TRY(note_advice(&with, w, o->mode, nnc_check_room(w->env, w->artifact, sink), sink));
     NNC_TRY(load(&with, w, sink));
     w->no_text = nnc_env_rank(w->env) > 0;
     if (w->no_text)
@@ -244,7 +268,7 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
     bool agrees = false;
     nnc_compare_options c = o->compare;
     NNC_TRY(open_model(o, w, sink));
-    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    NNC_TRY(open_env(o, w, sink));
     c.compile = compile_options(o, w);
     c.seed = o->model.seed;
     c.arg = o->model.arg;

@@ -243,6 +243,15 @@ void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, in
 /* Copies node `n` of `src` into `dst` with operands `in`; returns the first result in dst. Keeps origin, loc, names. */
 nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
 
+/* Several models as one graph of disjoint components (join.c): paths of model i begin with /name[i], names of its inputs, outputs and values
+ * with "name[i].". device[i]: of its nodes; device NULL, or -1: as they are. Names are different, and parts of value names. */
+nnc_status nnc_graph_join(const nnc_graph *const *m, const char *const *name, const int *device, int n, nnc_graph **out,
+    nnc_sink *sink) NNC_MUST;
+/* The input's name in the model that it is of: "x" of "resnet101.x" in a joined graph, otherwise its name. */
+const char *nnc_own_name(const nnc_graph *g, const nnc_node *input);
+/* Is path[0..n) the path `of` ("/loss", "/optimizer"), or below it, also of one of several models ("/resnet101/loss")? */
+bool nnc_path_is(const char *path, size_t n, const char *of);
+
 /* Changing a graph: append nodes, redirect uses, then tidy. nnc_graph_tidy removes nodes that no output needs (inputs stay), restores
  * topological order (stable: by old position among ready nodes) and renumbers. Old refs become invalid. */
 void nnc_replace_uses(nnc_graph *g, nnc_ref from, nnc_ref to); /* outputs too */

@@ -72,7 +72,7 @@ bool *find_gradients(pass *p)
     bool *gradient = PASS_NEW(p, bool, g->n_node + 1);
     for (uint32_t i = 0; gradient && i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        gradient[i] = n->origin && !strncmp(n->origin, "/loss", 5);
+        gradient[i] = n->origin && nnc_path_is(n->origin, strcspn(n->origin, "+"), "/loss");
         for (int k = 0; k < n->n_in && !gradient[i]; k++)
             gradient[i] = gradient[g->value[n->in[k]].node];
     }

@@ -1,7 +1,7 @@
 /* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
  * events.
  *
- * One stream: sequence.c. Several: list scheduling. The ready node with the longest
+ * One stream: sequence.c; several, each with a model of its own: models.c. Otherwise list scheduling. The ready node with the longest
  * remaining path goes first (ties: program order), to the stream of its device where it can
  * start first (ties: the stream of its latest operand, which needs no event). Times are the
  * roofline of each device's target, so the result depends on nothing measured. Copies go out on the
@@ -556,7 +556,10 @@ nnc_status make_schedule(maker *m)
     l.order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
     l.stream = ARENA_NEW(&m->scratch, int16_t, m->g->n_node + 1);
     NNC_NEED(need && l.order && l.stream, m->sink);
-    if (m->o->streams > 1) {
+    bool several = false;
+    if (m->o->streams > 1)
+        NNC_TRY(make_models(m, l.stream, &several));
+    if (m->o->streams > 1 && !several) {
         NNC_TRY(list_schedule(&l));
     } else {
         NNC_TRY(make_sequence(m, l.order, &l.n_order));

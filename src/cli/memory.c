@@ -1,0 +1,124 @@
+/* cli/memory.c -- nnc memory: what a model needs before it runs, whether that fits, what would, and the largest model that does. */
+#include "cli/cli.h"
+#include <string.h>
+
+/* The report's last line: what would fit, or which command searches for that. */
+static nnc_status put_advice(const options *o, work *w, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    if (o->format != NNC_TEXT || o->n_file > 1)
+        return NNC_E_FIT;
+    NNC_TRY(advise(o, w, o->mode, &t, sink));
+    if (!can_advise(o))
+        nnc_puts(&w->text, "To search for what fits, run nnc memory on the model file.\n");
+    else if (t.n)
+        nnc_printf(&w->text, "What fits, as planned: %s.\n", nnc_text_str(&t));
+    else
+        nnc_puts(&w->text,
+            "No smaller batch, precision or way to compute results again was found that fits.\n");
+    return NNC_E_FIT;
+}
+
+static bool names_devices(const nnc_model *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->n_node; i++)
+        any = any || m->node[i].device >= 0;
+    return any;
+}
+
+/* NAME=LO..HI, one or two of them. */
+static nnc_status read_ranges(const options *o, nnc_fit_arg *arg, nnc_sink *sink)
+{
+    if (o->n_fit > 2)
+        return nnc_fail0(sink, NNC_E_USAGE, "--fit: expected one or two args, found %d", o->n_fit);
+    for (int i = 0; i < o->n_fit; i++) {
+        NNC_TRY(nnc_fit_parse(&o->fit[i], &arg[i], sink));
+        for (int k = 0; k < o->model.n_arg; k++)
+            if (!strcmp(o->model.arg[k].name, arg[i].name))
+                return nnc_fail0(sink, NNC_E_USAGE,
+                    "--set %s=%s and --fit %s=%s both set the arg: leave one out", arg[i].name,
+                    o->model.arg[k].value, arg[i].name, o->fit[i].value);
+    }
+    return NNC_OK;
+}
+
+static nnc_status fit(const options *o, work *w, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    options with = *o;
+    nnc_fit_arg arg[2];
+    bool fits = false;
+    if (!can_advise(o))
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "--fit reads the model again for each size: name one model file");
+    if (o->strategy == NNC_STRATEGY_data)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--fit with --strategy=data: each device has the whole model; search with one device");
+    NNC_TRY(read_ranges(o, arg, sink));
+    nnc_reopen model = {reopen, &with, 1, NULL};
+    nnc_fit_options f = {.arg = arg,
+        .n_arg = o->n_fit,
+        .model = &model,
+        .place = o->model.place,
+        .torch = o->allocator == ALLOCATOR_torch,
+        .progress = progress,
+        .progress_ctx = (void *)o};
+    if (o->mode == MODE_step) {
+        NNC_TRY(read_training(o, &with.train, &a, sink));
+        model.training = &with.train.of;
+    }
+    NNC_TRY(open_env(o, w, sink));
+    f.compile = compile_options(o, w);
+    nnc_model *first = NULL;
+    char low[2][24];
+    nnc_arg least[2];
+    for (int i = 0; i < o->n_fit; i++) {
+        snprintf(low[i], sizeof low[i], "%lld", (long long)arg[i].lo);
+        least[i] = (nnc_arg){arg[i].name, low[i]};
+    }
+    const nnc_reopening how = {.arg = least, .n_arg = o->n_fit, .forward = true};
+    NNC_TRY(reopen(&with, &how, &first, sink));
+    print_warnings(sink);
+    f.placed = names_devices(first);
+    nnc_model_close(first);
+    NNC_TRY(nnc_fit_report(w->env, &f, o->format, &w->text, &fits, sink));
+    return fits ? NNC_OK : NNC_E_FIT;
+}
+
+/* The step of --strategy=data: a batch on each device. */
+static nnc_status open_replicated(const options *o, work *w, nnc_sink *sink)
+{
+    nnc_model *all = NULL;
+    if (o->mode != MODE_step)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=data is of a training step, a batch on each device: it needs --mode=step");
+    NNC_TRY(open_model(o, w, sink));
+    NNC_TRY(nnc_replicate(w->model, o->compare.compile.devices, &all, sink));
+    nnc_model_close(w->model);
+    w->model = all;
+    NNC_TRY(open_env(o, w, sink));
+    progress((void *)o, "compiling", NULL);
+    const nnc_compile_options c = compile_options(o, w);
+    return nnc_compile(w->env, w->model, &c, &w->artifact, sink);
+}
+
+nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
+{
+    bool fits = false;
+    if (o->n_fit)
+        return fit(o, w, sink);
+    if (o->allocator == ALLOCATOR_torch && !o->env.hardware)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--allocator=torch-caching is replayed on described hardware: give its file, as in "
+            "--hardware=models/hardware/gtx1080ti_x2.json");
+    if (o->allocator == ALLOCATOR_torch && o->format != NNC_TEXT)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--allocator=torch-caching is printed as text; --fit also takes --format=json and csv");
+    NNC_TRY(o->strategy == NNC_STRATEGY_data ? open_replicated(o, w, sink)
+                                             : open_and_compile(o, w, sink));
+    NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
+    if (o->allocator == ALLOCATOR_torch && o->format == NNC_TEXT)
+        NNC_TRY(nnc_report_torch(w->env, w->artifact, o->format, &w->text, sink));
+    return fits ? NNC_OK : put_advice(o, w, sink);
+}

@@ -1,0 +1,126 @@
+/* plan/models.c -- several models in one graph (ir/join.c): components that nothing connects, whose paths begin with different parts. Where
+ * devices have several streams, each model stays on one, in an order that needs little memory (sequence.c); the longest goes first, to the
+ * stream with the least to do. */
+#include "plan/maker.h"
+#include <string.h>
+
+typedef struct model {
+    const char *path; /* "/resnet101/..." */
+    size_t n; /* of "/resnet101" */
+    int64_t ns;
+    int device, stream;
+    bool placed;
+} model;
+
+typedef struct models {
+    maker *m;
+    int32_t *of; /* by node: its model; -1: it runs not in main */
+    model *at;
+    int n;
+    size_t cap;
+} models;
+
+/* The first part of a path, with its slash; 0: it has no second part. */
+static size_t first_part(const char *path, size_t n)
+{
+    const char *next = n > 1 && *path == '/' ? memchr(path + 1, '/', n - 1) : NULL;
+    return next ? (size_t)(next - path) : *path == '/' ? n : 0;
+}
+
+/* The length of the first part that all paths of "a+b" begin with; 0: there is none. */
+static size_t common_part(const char *origin)
+{
+    const size_t first = origin ? first_part(origin, strcspn(origin, "+")) : 0;
+    for (const char *p = origin; first && *p;) {
+        const size_t n = strcspn(p, "+");
+        if (first_part(p, n) != first || memcmp(p, origin, first) != 0)
+            return 0;
+        p += n + (p[n] == '+');
+    }
+    return first;
+}
+
+/* The model of node i, added where it is new; -1: it is of none, or out of memory. */
+static int find_model(models *s, const nnc_node *node, int device)
+{
+    const size_t n = common_part(node->origin);
+    int k = 0;
+    while (k < s->n && (s->at[k].n != n || s->at[k].device != device ||
+                           memcmp(s->at[k].path, node->origin, n) != 0))
+        k++;
+    if (!n || k < s->n)
+        return n ? k : -1;
+    if (!ARENA_ROOM(&s->m->scratch, s->at, s->cap, s->n + 1))
+        return -1;
+    s->at[s->n++] = (model){.path = node->origin, .n = n, .device = device};
+    return k;
+}
+
+/* Also where its layers are on several devices. */
+static bool is_one_model(const models *s, int32_t a, int32_t b)
+{
+    return a == b || (a >= 0 && s->at[a].n == s->at[b].n &&
+                         !memcmp(s->at[a].path, s->at[b].path, s->at[a].n));
+}
+
+/* False: a node is of no model, or reads what another model computes. */
+static bool find_models(models *s)
+{
+    maker *m = s->m;
+    for (uint32_t i = 0; i < m->g->n_node; i++) {
+        const nnc_node *n = &m->g->node[i];
+        const int device = n->device < 0 ? 0 : n->device;
+        s->of[i] = -1;
+        if (!runs_in_main(m, n))
+            continue;
+        s->of[i] = is_collective(n) ? -1 : find_model(s, n, device);
+        if (s->of[i] < 0)
+            return false;
+        const nnc_cost c = nnc_node_cost(m->g, n);
+        model *to = &s->at[s->of[i]];
+        to->ns = nnc_add_sat(to->ns, nnc_target_time_ns(target_of(m, device), c.flops, c.bytes));
+        for (int k = 0; k < n->n_in; k++) {
+            const nnc_ref *source;
+            int count = make_sources(m, n->in[k], &source);
+            if (count < 0)
+                return false;
+            while (count-- > 0) {
+                const nnc_node *p = &m->g->node[m->g->value[source[count]].node];
+                if (runs_in_main(m, p) && !is_one_model(s, s->of[p - m->g->node], s->of[i]))
+                    return false;
+            }
+        }
+    }
+    return s->n > 1 && !is_one_model(s, 0, s->n - 1);
+}
+
+/* The longest model first, on its device's stream with the least load, the first of equals. */
+static void choose_streams(models *s, int64_t *load)
+{
+    const int streams = s->m->o->streams;
+    for (int done = 0; done < s->n; done++) {
+        model *next = NULL;
+        for (int k = 0; k < s->n; k++)
+            if (!s->at[k].placed && (!next || s->at[k].ns > next->ns))
+                next = &s->at[k];
+        int64_t *of = load + (size_t)next->device * (size_t)streams;
+        for (int i = 1; i < streams; i++)
+            next->stream = of[i] < of[next->stream] ? i : next->stream;
+        of[next->stream] = nnc_add_sat(of[next->stream], nnc_max64(next->ns, 1));
+        next->placed = true;
+    }
+}
+
+nnc_status make_models(maker *m, int16_t *stream, bool *several)
+{
+    models s = {.m = m, .of = ARENA_NEW(&m->scratch, int32_t, m->g->n_node + 1)};
+    int64_t *load = ARENA_NEW(&m->scratch, int64_t, m->n_dev * m->o->streams);
+    NNC_NEED(s.of && load, m->sink);
+    *several = find_models(&s);
+    if (!*several)
+        return NNC_OK;
+    choose_streams(&s, load);
+    for (uint32_t i = 0; i < m->g->n_node; i++)
+        stream[i] = s.of[i] < 0 ? 0 : (int16_t)s.at[s.of[i]].stream;
+    return NNC_OK;
+}
