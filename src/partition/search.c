@@ -288,18 +288,18 @@ static nnc_status find_best(search *s, int keep, ranked *r, int *n)
 {
     qsort(s->list, (size_t)s->n, sizeof *s->list, compare);
     for (int i = 0; i < s->n; i++) {
-        NNC_LOCAL(nnc_arena) mine = {0};
-        nnc_search_result x;
+        int64_t ns;
+        nnc_prune pruned;
         if (!worth(r, *n, keep, &s->list[i])) {
             s->out->pruned[PRUNE_slower]++;
             continue;
         }
-        NNC_TRY(nnc_search_evaluate(s->p, &s->list[i].c, &mine, &x, s->sink));
-        if (x.pruned)
-            s->out->pruned[x.pruned]++;
+        NNC_TRY(search_time(s->p, &s->list[i].c, &ns, &pruned, s->sink));
+        if (pruned)
+            s->out->pruned[pruned]++;
         else {
             s->out->evaluated++;
-            *n = rank(r, *n, (ranked){x.ns, s->list[i].index, s->list[i].c});
+            *n = rank(r, *n, (ranked){ns, s->list[i].index, s->list[i].c});
         }
     }
     return NNC_OK;

@@ -38,6 +38,7 @@ typedef struct evaluation {
     const nnc_search_costs *of;
     const nnc_combination *c;
     nnc_search_result *out;
+    bool brief; /* only the time */
     int stages; /* pipeline * chunks */
     int64_t *forward, *backward, *weight; /* by layer, with collectives and recomputation */
     int64_t *fixed, *saved, *kept; /* of nnc_cut_problem */
@@ -425,7 +426,7 @@ static nnc_status run(evaluation *e, const int *cut_at)
     for (int s = 0; s + 1 < e->stages; s++)
         sends = nnc_max64(sends, x.send[s]);
     x.send = NULL;
-    if (sends)
+    if (sends && !e->brief)
         NNC_TRY(nnc_pipeline_run(&e->pipe, &x, e->a, &bare, e->sink));
     int64_t end = 0, reduced = 0, all = 0;
     for (int d = 0; d < c->pipeline; d++) {
@@ -460,14 +461,15 @@ static const nnc_search_costs *costs_of(const nnc_search_problem *p, const nnc_c
     return NULL;
 }
 
-nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combination *c, nnc_arena *a,
-    nnc_search_result *out, nnc_sink *sink)
+static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c, bool brief,
+    nnc_arena *a, nnc_search_result *out, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) mine = {0};
     evaluation e = {.p = p,
         .of = costs_of(p, c),
         .c = c,
         .out = out,
+        .brief = brief,
         .stages = c->pipeline * c->chunks,
         .keep = a,
         .a = &mine,
@@ -494,4 +496,21 @@ nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combinatio
     NNC_NEED(out->cut && out->stage, sink);
     memcpy(out->cut, cut_at, ((size_t)e.stages + 1) * sizeof *cut_at);
     return run(&e, cut_at);
+}
+
+nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combination *c, nnc_arena *a,
+    nnc_search_result *out, nnc_sink *sink)
+{
+    return evaluate(p, c, false, a, out, sink);
+}
+
+nnc_status search_time(const nnc_search_problem *p, const nnc_combination *c, int64_t *ns,
+    nnc_prune *pruned, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_search_result r;
+    NNC_TRY(evaluate(p, c, true, &a, &r, sink));
+    *ns = r.ns;
+    *pruned = r.pruned;
+    return NNC_OK;
 }
