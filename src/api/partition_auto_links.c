@@ -92,14 +92,18 @@ static int64_t point_ns(const auto_links *l, curve *v, int power)
     return v->ns[power];
 }
 
-/* The same groups on the first nodes. Which device of its node takes part does not matter where a group has one of each. */
+/* The same groups on the first nodes, sends to another node as those to the next one. Which device of its node takes part does not matter
+ * where a group has one of each. */
 static groups normal(const nnc_cluster *c, groups g)
 {
-    if (g.n && g.stride >= c->per_node) {
-        g.stride = c->per_node;
+    const int node = c->per_node, to = g.first + g.stride;
+    if (!g.n && to / node != g.first / node)
+        g.stride = node + to % node - g.first % node;
+    if (g.n && g.stride >= node) {
+        g.stride = node;
         g.first = 0;
     }
-    g.first %= c->per_node;
+    g.first %= node;
     g.beside = g.beside < c->per_node ? g.beside : c->per_node;
     return g;
 }
@@ -163,7 +167,8 @@ static int64_t collective_ns(const void *ctx, nnc_search_collective kind, int fi
 int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes)
 {
     const int beside = l->c ? l->c->per_node / n : 1;
-    return collective((auto_links *)l, (groups){(int)kind, 0, 1, n, beside > 1 ? beside : 1, n}, bytes);
+    return collective(
+        (auto_links *)l, (groups){(int)kind, 0, 1, n, beside > 1 ? beside : 1, n}, bytes);
 }
 
 nnc_search_links auto_search_links(const auto_links *l)
