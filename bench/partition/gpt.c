@@ -104,6 +104,18 @@ static void layer(const kernels *x, int64_t *to)
     to[WEIGHT] = weight;
 }
 
+/* The loss in f32 as Megatron-LM computes it (core/tensor_parallel/cross_entropy.py): cast, maximum, difference, exp, sum, quotient;
+ * backwards a product and a cast. Bytes of an element of the logits. */
+static int64_t loss(const kernels *x, double logits, bool backward)
+{
+    static const double forward_bytes[] = {6, 4, 8, 8, 4, 8}, backward_bytes[] = {8, 6};
+    const double elements = x->n * logits;
+    int64_t ns = 0;
+    for (size_t k = 0; k < (backward ? NNC_COUNT(backward_bytes) : NNC_COUNT(forward_bytes)); k++)
+        ns += run(x, "ewise", elements, elements * (backward ? backward_bytes : forward_bytes)[k]);
+    return ns;
+}
+
 static void memory(const kernels *x, double parameters, int64_t *to)
 {
     to[WEIGHTS] += (int64_t)(parameters * x->bytes);
@@ -143,8 +155,8 @@ nnc_status gpt_costs(const gpt *g, const nnc_cluster_kind *k, const auto_links *
         v[j][0] += ends[j];
     v[FORWARD][0] += stream(&x, "move", h, 2);
     v[BACKWARD][0] += stream(&x, "move", h, 3);
-    v[FORWARD][last] += product(&x, n, logits, h) + stream(&x, "norm", logits, 6);
-    v[BACKWARD][last] += product(&x, n, h, logits) + stream(&x, "ewise", logits, 3);
+    v[FORWARD][last] += product(&x, n, logits, h) + loss(&x, logits, false);
+    v[BACKWARD][last] += product(&x, n, h, logits) + loss(&x, logits, true);
     v[WEIGHT][last] += product(&x, h, logits, n);
     v[SAVED][last] += (int64_t)(n * logits * 4);
     v[FORWARD_COMM][last] += auto_tensor_ns(l, SEARCH_allreduce, tensor, (int64_t)(n * 4));
