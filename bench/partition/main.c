@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 2000 };
+enum {
+    MOST = 2000,
+    LARGE_MS = 4
+}; /* below that, the host's launches of a framework without graphs bound the time */
 
 typedef struct set {
     const char *title, *hardware;
@@ -27,6 +30,7 @@ typedef struct set {
 
 typedef struct result {
     double published, estimated, simulated, fixed, bubble, silent;
+    double layer_ms; /* of the GPU, a layer's passes of a micro-batch */
 } result;
 
 /* ---- machines --------------------------------------------------------------------------------------------- */
@@ -174,6 +178,7 @@ static nnc_status predict(const set *s, const published *row, int sequence, bool
     const nnc_search_result *x = &found.best[0];
     NNC_TRY(auto_simulate(&r, &p, x, &ns));
     out->estimated = (double)x->ns * 1e-9;
+    out->layer_ms = (double)x->compute * 1e-6 / x->c.micro / row->layers * row->pipeline;
     out->simulated = ns ? (double)ns * 1e-9 : out->estimated;
     NNC_TRY(baselines(s, &g, row, &p, &x->c, &r, out));
     if (detailed)
@@ -241,8 +246,8 @@ static void errors(const char *what, const double *got, const double *want, int 
 static void compare(
     const set *s, const published *row, int n, int sequence, bool detailed, nnc_sink *sink)
 {
-    static double v[6][MOST];
-    int over = 0;
+    static double v[6][MOST], large[2][MOST];
+    int over = 0, n_large = 0;
     printf("%s (%s), %d rows\n", s->title, s->hardware, n);
     if (detailed)
         printf("%59s%20s%20s   shares of the estimate\n", "published", "estimated", "simulated");
@@ -257,6 +262,10 @@ static void compare(
         for (int k = 0; k < 6; k++)
             v[k][i] = all[k];
         over += !fits;
+        if (x.layer_ms >= LARGE_MS) {
+            large[0][n_large] = x.estimated;
+            large[1][n_large++] = x.published;
+        }
     }
     if (over)
         printf(
@@ -269,6 +278,11 @@ static void compare(
     errors(fixed, v[3], v[0], n);
     errors("baseline: products at 75 % and the bubble", v[4], v[0], n);
     errors("baseline: no communication", v[5], v[0], n);
+    if (n_large > 1 && n_large < n) {
+        printf("  %d rows whose layers take %d ms or more of the GPU for a micro-batch:\n", n_large,
+            LARGE_MS);
+        errors("  estimated by the search", large[0], large[1], n_large);
+    }
     putchar('\n');
 }
 
@@ -284,7 +298,7 @@ static int read_csv(const char *file, published *row, int *sequence)
         fprintf(stderr, "%s: cannot be read\n", file);
         exit(1);
     }
-    const bool multi = !strncmp(line, "Parameters", 10);
+    const bool multi = strstr(line, "Parameters"); /* after a byte order mark */
     while (n < MOST && fgets(line, sizeof line, f)) {
         int data;
         double ms;
