@@ -31,7 +31,7 @@ typedef struct division {
     const auto_links *l;
     int t;
     block *b;
-    int64_t *in_bytes, *out_bytes; /* by block: of what it reads and makes */
+    int64_t *in_bytes, *out_bytes; /* by block: of what it is the first contraction to read, of what it makes */
     bool *makes_output;
     int *n_way;
     nnc_layout_way (*way)[LAYOUT_WAYS];
@@ -192,20 +192,24 @@ static nnc_status prepare(division *v)
     NNC_NEED(v->b && v->in_bytes && v->out_bytes && v->makes_output && v->n_way && v->choice &&
                  v->way && v->kind,
         v->r->sink);
-    for (int e = 0; e < v->m->n_edge; e++) {
-        const nnc_edge *x = &v->m->edge[e];
-        if (x->maker >= 0)
-            v->out_bytes[x->maker] = nnc_add_sat(v->out_bytes[x->maker], x->bytes);
-        for (int k = 0; k < x->n_user; k++) {
-            if (x->user[k] < n)
-                v->in_bytes[x->user[k]] = nnc_add_sat(v->in_bytes[x->user[k]], x->bytes);
-            else if (x->maker >= 0)
-                v->makes_output[x->maker] = true;
-        }
-    }
     if (v->t < 2)
         return NNC_OK;
     NNC_TRY(find_blocks(v));
+    for (int e = 0; e < v->m->n_edge; e++) {
+        const nnc_edge *x = &v->m->edge[e];
+        bool contracted = false; /* gradients of several contractions are added before one allreduce: query, key, value */
+        if (x->maker >= 0)
+            v->out_bytes[x->maker] = nnc_add_sat(v->out_bytes[x->maker], x->bytes);
+        for (int k = 0; k < x->n_user; k++) {
+            const int u = x->user[k];
+            if (u >= n && x->maker >= 0)
+                v->makes_output[x->maker] = true;
+            if (u >= n || !v->b[u].depth || contracted)
+                continue;
+            v->in_bytes[u] = nnc_add_sat(v->in_bytes[u], x->bytes);
+            contracted = true;
+        }
+    }
     for (int b = 0; b < n; b++)
         for (int w = WAY_whole; w <= WAY_pair; w++)
             if (possible(v, b, (way)w)) {
