@@ -58,11 +58,14 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
     if (e->cluster)
         NNC_TRY(check_devices(e->cluster, devices, sink));
     nnc_partition_table t = {.m = &of,
+        .graph = m,
         .o = o,
         .target = &e->target[0],
         .cluster = e->cluster,
         .devices = devices,
         .micro = o->micro > 0 ? o->micro : 4 * devices};
+    if (nnc_partition_wants_auto(o))
+        NNC_TRY(nnc_partition_sizes(e, m, training, &t, &a, sink));
     NNC_TRY(nnc_partition_fill_table(&t, &a, sink));
     if (o->simulate)
         NNC_TRY(nnc_partition_simulate(e, m, training, &t, &a, sink));

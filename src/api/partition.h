@@ -73,6 +73,16 @@ typedef struct nnc_device_use {
     int64_t fill[NNC_FILL_KINDS], bytes; /* their sum */
 } nnc_device_use;
 
+/* What the search over combinations found (partition_auto.c). */
+typedef struct nnc_auto_search {
+    nnc_search_found found;
+    int64_t *simulated_ns;  /* by combination, of the event simulator; 0: not simulated. Combinations are in the order of these then */
+    const char **name;      /* "data 16 x tensor 8 x pipeline 8, 1f1b, zero1" */
+    const char *slow, *fast; /* the best one where links have a quarter, four times the bandwidth; NULL: none fits */
+    int64_t slow_ns, fast_ns;
+    int64_t same_slow_ns, same_fast_ns; /* what the best one takes there; 0: it is the best one there, too */
+} nnc_auto_search;
+
 typedef struct nnc_partition_row {
     const char *strategy;
     const char *why_not;    /* the strategy does not exist here; NULL: it does, and the rest is filled */
@@ -85,10 +95,14 @@ typedef struct nnc_partition_row {
     /* By the simulator, of the plan that nnc executes: an iteration; memory of the fullest device. 0: not simulated */
     int64_t simulated_ns, simulated_bytes;
     const char *not_simulated; /* the plan that was asked for was refused: why; or NULL */
+    const nnc_auto_search *search; /* auto; or NULL */
 } nnc_partition_row;
 
 typedef struct nnc_partition_table {
     const nnc_partition_model *m;
+    const nnc_graph *graph;     /* of m, as written; NULL: auto divides no tensors */
+    int n_size;
+    const nnc_partition_model *size; /* m for other micro-batches, for auto */
     const nnc_partition_options *o;
     const nnc_target *target;
     const nnc_cluster *cluster; /* described hardware, of which the devices are the first; NULL: equal links of o */
@@ -107,6 +121,13 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
 /* partition_simulate.c: simulates the strategies of t that nnc executes on its described hardware. */
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
+/* partition_auto.c: does o ask for the search; measures m for larger micro-batches than its own, for the search. */
+bool nnc_partition_wants_auto(const nnc_partition_options *o);
+nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training, nnc_partition_table *t, nnc_arena *a,
+    nnc_sink *sink) NNC_MUST;
+/* partition_auto_report.c: what the search found, as lines and as a member of the row. */
+void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_search *s, nnc_text *out);
+void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s);
 /* partition_report.c */
 void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out);
 

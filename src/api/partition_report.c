@@ -64,6 +64,8 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
         NNC_JSON(w, J_STRING("place", r->place));
     if (r->note)
         NNC_JSON(w, J_STRING("note", r->note));
+    if (r->search)
+        nnc_partition_json_search(w, r->search);
     nnc_json_close(w, '}');
 }
 
@@ -137,6 +139,8 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
 {
     int64_t most = 0;
     nnc_printf(out, "  %-15s", r->strategy);
+    if (strlen(r->strategy) > 15) /* a combination */
+        nnc_printf(out, "\n  %15s", "");
     if (r->why_not) {
         nnc_printf(out, " not possible: %s\n", r->why_not);
         return;
@@ -197,6 +201,8 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
     }
     if (r->note)
         nnc_printf(out, "  note: %s\n", r->note);
+    if (r->search)
+        nnc_partition_put_search(t, r->search, out);
     if (r->place)
         nnc_printf(out, "  %s --devices=%d --place=%s\n", r->executable ? "runs with" : "placed by",
             t->devices, r->place);

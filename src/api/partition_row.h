@@ -37,5 +37,7 @@ nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, d
 /* partition_data.c */
 nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */
 nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;
+/* partition_auto.c */
+nnc_status row_auto(rows *r, nnc_partition_row *row) NNC_MUST;
 
 #endif

@@ -422,6 +422,7 @@ static const strategy strategies[] = {
     {"zero1", IN_step, row_data, .zero = 1},
     {"zero2", IN_step, row_data, .zero = 2},
     {"zero3", IN_step, row_data, .zero = 3},
+    {"auto", IN_both, row_auto},
 };
 
 static bool in_mode(const strategy *s, bool step)

@@ -62,7 +62,8 @@ typedef struct program {
     int64_t limit; /* of a stage's time */
     int shift; /* G_squares: of times before they are squared */
     int64_t *time, *fixed, *saved; /* sums of the layers before position i */
-    int64_t *in, *out; /* transfers of the current stage by position */
+    int64_t *transfer; /* [stage][i]: over position i before the stage; one more stage than there are, of zeros */
+    const int64_t *in, *out; /* of the current stage and the one after it */
     int64_t *best, *next; /* of the current stage, and of the one after it, by first layer */
     int64_t *most,
         *next_most; /* G_sum: of the cuts with the best sum, the least maximum of the stages' times */
@@ -84,15 +85,19 @@ static bool prepare(program *d, nnc_arena *a)
     d->time = sums(a, p->time, n);
     d->fixed = sums(a, p->fixed, n);
     d->saved = sums(a, p->saved, n);
-    d->in = ARENA_NEW(a, int64_t, n + 1);
-    d->out = ARENA_NEW(a, int64_t, n + 1);
+    d->transfer = ARENA_NEW(a, int64_t, ((size_t)p->n_stage + 1) * ((size_t)n + 1));
     d->best = ARENA_NEW(a, int64_t, n + 1);
     d->next = ARENA_NEW(a, int64_t, n + 1);
     d->most = ARENA_NEW(a, int64_t, n + 1);
     d->next_most = ARENA_NEW(a, int64_t, n + 1);
     d->choice = ARENA_NEW(a, int32_t, (size_t)p->n_stage * ((size_t)n + 1));
-    return d->time && d->fixed && d->saved && d->in && d->out && d->best && d->next && d->most &&
-           d->next_most && d->choice;
+    if (!d->transfer)
+        return false;
+    for (int s = 1; s < p->n_stage && p->boundary && p->links; s++)
+        for (int i = s; i <= n - (p->n_stage - s); i++)
+            d->transfer[(size_t)s * ((size_t)n + 1) + (size_t)i] = cut_transfer(p, s, i);
+    return d->time && d->fixed && d->saved && d->best && d->next && d->most && d->next_most &&
+           d->choice;
 }
 
 /* The value of a stage; the values are joined by max or +. */
@@ -151,11 +156,10 @@ static int64_t run(program *d, int *cut)
         d->next[i] = i < n ? INT64_MAX : 0;
     memset(d->next_most, 0, ((size_t)n + 1) * sizeof *d->next_most);
     for (int s = stages - 1; s >= 0; s--) {
-        for (int i = 0; i <= n; i++) {
-            d->in[i] = cut_transfer(p, s, i);
-            d->out[i] = s + 1 < stages ? cut_transfer(p, s + 1, i) : 0;
+        d->in = d->transfer + (size_t)s * ((size_t)n + 1);
+        d->out = d->in + n + 1;
+        for (int i = 0; i <= n; i++)
             d->best[i] = INT64_MAX;
-        }
         for (int i = s; i <= (s ? n - (stages - s) : 0); i++)
             choose(d, s, i);
         swap(&d->next, &d->best);

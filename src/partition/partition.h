@@ -259,4 +259,123 @@ int64_t nnc_allgather_bytes(int n, int64_t bytes);
 nnc_status nnc_layout_chain(int n_layer, int n_layout, const int64_t *cost, const int64_t *move, int *choice, int64_t *total,
     nnc_sink *sink) NNC_MUST;
 
+/* The cheapest ways to compute layers whose tensors are whole on each device of a group or split over them. */
+typedef struct nnc_layout_way {
+    bool in, out;  /* operands, results: split */
+    int64_t cost;
+} nnc_layout_way;
+enum { LAYOUT_WAYS = 4 };
+typedef struct nnc_layout_problem {
+    int n_layer, n_edge;
+    const nnc_edge *edge;       /* a maker of -1: whole */
+    const int64_t *to_whole, *to_split; /* by edge: cost for each user that needs it otherwise than it is made */
+    const int *n_way;           /* by layer, 1 .. LAYOUT_WAYS */
+    const nnc_layout_way (*way)[LAYOUT_WAYS];
+    int max_states;             /* 0: 4096 */
+} nnc_layout_problem;
+/* choice[] by layer: its way. Dynamic programming over the layouts of live results: exact while there are at most max_states of them and
+ * 64 live results (*exact), otherwise the cheapest states go on and further results stay whole. NNC_E_FIT: no ways fit together. */
+nnc_status nnc_layout_graph(const nnc_layout_problem *p, int *choice, int64_t *total, bool *exact, nnc_sink *sink) NNC_MUST;
+
+/* ---- search over combinations (search.c, search_cost.c) ------------------------------------------------------------------------- */
+
+/* Costs of a device's share of the layers at tensor degree `tensor`, for micro-batches of `size` samples. */
+typedef struct nnc_search_costs {
+    int tensor, size;
+    const int64_t *forward, *backward, *weight; /* nanoseconds of computing, by layer: as nnc_pipeline_costs */
+    const int64_t *forward_comm, *backward_comm; /* nanoseconds of collectives within the tensor group; NULL: none */
+    const int64_t *optimizer;                   /* nanoseconds, once an iteration */
+    const int64_t *weights, *gradients, *states; /* bytes */
+    const int64_t *saved, *working;             /* bytes of one micro-batch: kept for the backward pass; most of all others */
+    const int64_t *boundary;                    /* bytes that a device sends over position i of n_layer + 1, in one direction */
+    const int64_t *input;                       /* bytes that a device keeps of what crosses position i; NULL: as `boundary` */
+} nnc_search_costs;
+
+typedef enum nnc_search_collective { SEARCH_allreduce, SEARCH_reduce_scatter, SEARCH_allgather } nnc_search_collective;
+
+/* Communication of the machine, nanoseconds; times do not fall as bytes grow, and k times the bytes take at most k times as long. `beside`: as many neighbours do the same at the same time
+ * and share links: sends from src + i to dst + i, groups of devices first + i + k * stride, k < n. */
+typedef struct nnc_search_links {
+    int64_t (*send_ns)(const void *ctx, int src, int dst, int beside, int64_t bytes);
+    int64_t (*collective_ns)(const void *ctx, nnc_search_collective kind, int first, int stride, int n, int beside, int64_t bytes);
+    const void *ctx;
+} nnc_search_links;
+
+typedef struct nnc_search_problem {
+    int n_layer, devices;
+    int64_t samples;                /* of an iteration */
+    int n_costs;
+    const nnc_search_costs *costs;  /* by tensor degree and size */
+    nnc_search_links links;
+    int64_t capacity;               /* bytes of a device */
+    const bool *segment;            /* by layer: recomputation keeps its input and computes again up to the next one; NULL: none */
+    int64_t bucket_bytes;           /* as nnc_buckets_problem */
+    int slowdown;
+    bool serial;                    /* gradients are reduced after the last backward pass instead of beside it */
+    /* What is tried. 0: all */
+    int max_chunks;                 /* interleaved: 2, 4, .. chunks (even: any number); 0: 4; 1: no interleaving */
+    int data, tensor, pipeline, size; /* only these degrees */
+    unsigned schedules;             /* bits 1 << nnc_pipeline_kind; 0: the five of training, or PIPE_forward where forward is set */
+    unsigned zeros;                 /* bits 1 << stage of ZeRO; 0: all */
+    unsigned recomputes;            /* bit 0: without, bit 1: with; 0: both where there are segments */
+    bool forward;                   /* inference: no backward passes, no gradients */
+    bool even;                      /* stages have equal numbers of layers (Megatron-LM) instead of the best cut */
+    bool data_first;                /* only placements where replicas are neighbours */
+} nnc_search_problem;
+
+/* data x tensor x pipeline devices; each replica runs `micro` micro-batches of `size` samples. Tensor groups are neighbours; then come the
+ * stages of a replica, or, with data_first, the replicas of a stage. */
+typedef struct nnc_combination {
+    int data, tensor, pipeline, chunks, size, micro;
+    uint8_t schedule, zero; /* nnc_pipeline_kind; without a pipeline 1F1B */
+    bool recompute, data_first;
+} nnc_combination;
+/* Device of part `rank` of the tensor group of a stage (not of a chunk) of a replica. */
+int nnc_combination_device(const nnc_combination *c, int replica, int stage, int rank);
+/* Appends "data 16 x tensor 8 x pipeline 8, 1f1b, zero1". */
+void nnc_combination_name(const nnc_combination *c, nnc_text *out);
+
+typedef enum nnc_prune {
+    PRUNE_none,
+    PRUNE_layers,   /* more stages than layers, or they are not divided evenly */
+    PRUNE_samples,  /* replicas x size does not divide the samples */
+    PRUNE_schedule, /* the schedule does not exist for the numbers */
+    PRUNE_memory,   /* no cut fits */
+    PRUNE_slower,   /* a bound of its time is above that of combinations already evaluated */
+    PRUNE__COUNT
+} nnc_prune;
+extern const char *const nnc_prune_reasons[PRUNE__COUNT];
+
+enum { SEARCH_FILLS = 5 }; /* weights, gradients, optimizer, saved, working */
+typedef struct nnc_search_stage {
+    int64_t busy;   /* nanoseconds of a device, collectives of its tensor group and its update included */
+    int64_t tensor; /* of these: the collectives */
+    int64_t fill[SEARCH_FILLS], bytes;
+} nnc_search_stage;
+
+typedef struct nnc_search_result {
+    nnc_combination c;
+    nnc_prune pruned;   /* PRUNE_none: the rest is filled */
+    int64_t ns;         /* of an iteration; the sum of the following, each as the mean of the stages */
+    int64_t compute, tensor, bubble, send, data, optimizer; /* send, data: exposed only */
+    int64_t hidden;     /* sends and collectives of data parallelism that computing hides, of the slowest stage */
+    int64_t bytes;      /* of the fullest device */
+    int *cut;           /* pipeline * chunks + 1 */
+    int64_t *pass[3];   /* by nnc_task_kind: nanoseconds of each virtual stage's pass, collectives and recomputation included */
+    nnc_search_stage *stage; /* by stage of the pipeline */
+} nnc_search_result;
+
+/* What combination c costs. */
+nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combination *c, nnc_arena *a, nnc_search_result *out,
+    nnc_sink *sink) NNC_MUST;
+
+typedef struct nnc_search_found {
+    int n;                       /* best first, each of other degrees (data, tensor, pipeline); at most as many as asked for */
+    nnc_search_result *best;
+    int64_t tried, evaluated, pruned[PRUNE__COUNT];
+} nnc_search_found;
+/* The `keep` best combinations, exactly: those that are not evaluated have a bound of their time above these. Ties: the one that is
+ * enumerated first (smaller tensor degree, then pipeline, data, schedule, ...). */
+nnc_status nnc_search(const nnc_search_problem *p, int keep, nnc_arena *a, nnc_search_found *out, nnc_sink *sink) NNC_MUST;
+
 #endif

@@ -1,0 +1,222 @@
+/* api/partition_auto.c -- the strategy `auto`: the best combination of data, tensor and pipeline parallelism, micro-batch, schedule, ZeRO
+ * and recomputation for a model on its devices, and how it would change with the links. */
+#include "api/partition_auto.h"
+#include "frontend/frontend.h"
+#include <string.h>
+
+enum { KEEP = 5, MOST_TENSOR = 64 };
+
+bool nnc_partition_wants_auto(const nnc_partition_options *o)
+{
+    bool any = !o->n_strategy;
+    for (int i = 0; i < o->n_strategy; i++)
+        any = any || !strcmp(o->strategy[i], "all") || !strcmp(o->strategy[i], "auto");
+    return any;
+}
+
+/* ---- other micro-batches ------------------------------------------------------------------------------------ */
+
+static bool same_blocks(const nnc_partition_model *a, const nnc_partition_model *b)
+{
+    return a->n_layer == b->n_layer && a->n_block == b->n_block && a->n_edge == b->n_edge &&
+           !memcmp(a->first, b->first, (size_t)a->n_block * sizeof *a->first);
+}
+
+static bool has_arg(const nnc_model *m, const char *name, int64_t value)
+{
+    NNC_LOCAL(nnc_text) text = {0};
+    nnc_printf(&text, "%lld", (long long)value);
+    for (int i = 0; m->given && i < m->given->n_arg; i++)
+        if (!strcmp(m->given->arg[i].name, name))
+            return !strcmp(m->given->arg[i].value, nnc_text_str(&text));
+    return m->given != NULL;
+}
+
+nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
+{
+    enum { SIZES = 2 };
+    nnc_partition_model *size = ARENA_NEW(a, nnc_partition_model, SIZES);
+    NNC_NEED(size, sink);
+    t->size = size;
+    if (!m->given || t->o->measure || !has_arg(m, "batch", t->m->batch))
+        return NNC_OK;
+    for (int k = 0; k < SIZES && t->m->batch << 2 * (k + 1) <= t->micro * t->m->batch; k++) {
+        nnc_sink *quiet = nnc_sink_create();
+        NNC_NEED(quiet, sink);
+        const nnc_set set = {"batch", t->m->batch << 2 * (k + 1)};
+        const nnc_model_options o = {.set = &set, .n_set = 1};
+        nnc_graph *g = nnc_model_again(m, &o, quiet);
+        /* a model without the arg, or that is fused otherwise at another batch, keeps its own */
+        const bool ok = g &&
+                        !nnc_partition_measure(e, g, training, t->o, &size[t->n_size], a, quiet) &&
+                        size[t->n_size].batch == set.value && same_blocks(&size[t->n_size], t->m);
+        const bool oom = nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM;
+        nnc_graph_destroy(g);
+        nnc_sink_destroy(quiet);
+        if (oom)
+            return nnc_nomem(sink);
+        if (!ok)
+            break;
+        t->n_size++;
+    }
+    return NNC_OK;
+}
+
+/* ---- the search --------------------------------------------------------------------------------------------- */
+
+typedef struct auto_problem {
+    nnc_search_problem p;
+    auto_links *links;
+} auto_problem;
+
+/* Tensor groups lie within a node: degrees that divide its devices. */
+static bool tensor_degree(const rows *r, int t)
+{
+    const nnc_cluster *c = r->t->cluster;
+    const int node = c && c->per_node < r->n ? c->per_node : r->n;
+    return t == 1 || (r->t->graph && t <= node && node % t == 0);
+}
+
+static nnc_status make_costs(rows *r, auto_problem *x)
+{
+    size_t cap = 0;
+    nnc_search_costs *costs = NULL;
+    for (int t = 1; t <= r->n && t <= MOST_TENSOR; t++)
+        for (int k = 0; k <= r->t->n_size && tensor_degree(r, t); k++) {
+            bool ok;
+            NNC_NEED(ARENA_ROOM(r->a, costs, cap, x->p.n_costs + 1), r->sink);
+            NNC_TRY(auto_costs(
+                r, k ? &r->t->size[k - 1] : r->m, x->links, t, &costs[x->p.n_costs], &ok));
+            x->p.n_costs += ok;
+        }
+    x->p.costs = costs;
+    return NNC_OK;
+}
+
+static nnc_status make_problem(rows *r, double bandwidth, auto_problem *x)
+{
+    const nnc_partition_options *o = r->t->o;
+    bool *segment;
+    *x = (auto_problem){
+        .p = {.n_layer = r->m->n_block,
+            .devices = r->n,
+            .samples = r->micro * r->m->batch,
+            .capacity = r->capacity,
+            .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
+            .slowdown = r->slowdown,
+            .forward = !r->m->step}};
+    NNC_NEED(x->links = auto_links_make(r, bandwidth), r->sink);
+    x->p.links = auto_search_links(x->links);
+    NNC_TRY(auto_segments(r, r->m, &segment));
+    x->p.segment = segment;
+    return make_costs(r, x);
+}
+
+/* ---- the row ------------------------------------------------------------------------------------------------ */
+
+static const char *name_of(rows *r, const nnc_combination *c)
+{
+    NNC_LOCAL(nnc_text) text = {0};
+    nnc_combination_name(c, &text);
+    if (c->size != r->m->batch)
+        nnc_printf(&text, ", micro-batches of %d", c->size);
+    return text.oom ? NULL : nnc_arena_strdup(r->a, nnc_text_str(&text));
+}
+
+/* Devices that no replica uses stay empty. */
+static nnc_status fill_devices(rows *r, nnc_partition_row *row, const nnc_search_result *x)
+{
+    const nnc_combination *c = &x->c;
+    for (int s = 0; s < c->pipeline; s++) {
+        const char *layers = NULL;
+        for (int k = 0; k < c->chunks; k++) {
+            const int at = k * c->pipeline + s;
+            layers = row_layers(r, layers, x->cut[at], x->cut[at + 1]);
+            NNC_NEED(layers, r->sink);
+        }
+        for (int d = 0; d < c->data; d++)
+            for (int t = 0; t < c->tensor; t++) {
+                nnc_device_use *u = &row->use[nnc_combination_device(c, d, s, t)];
+                u->layers = layers;
+                u->busy_ns = x->stage[s].busy - x->stage[s].tensor;
+                memcpy(u->fill, x->stage[s].fill, sizeof u->fill);
+            }
+    }
+    row->iteration_ns = x->ns;
+    row->exposed_ns = x->tensor + x->send + x->data;
+    row->hidden_ns = x->hidden;
+    /* nnc train --strategy=data */
+    row->executable = row_runs(r) && r->m->step && c->tensor == 1 && c->pipeline == 1 &&
+                      c->data == r->n && !c->zero && !c->recompute && c->size == r->m->batch;
+    return row_finish(r, row);
+}
+
+/* The best one with links of other bandwidth, and what `best` takes with them. */
+static nnc_status other_links(rows *r, double bandwidth, const nnc_combination *best,
+    const char **name, int64_t *ns, int64_t *same_ns)
+{
+    auto_problem x;
+    nnc_search_found found;
+    nnc_search_result same;
+    NNC_TRY(make_problem(r, bandwidth, &x));
+    NNC_TRY(nnc_search(&x.p, 1, r->a, &found, r->sink));
+    *name = NULL;
+    if (!found.n)
+        return NNC_OK;
+    NNC_NEED(*name = name_of(r, &found.best[0].c), r->sink);
+    *ns = found.best[0].ns;
+    NNC_TRY(nnc_search_evaluate(&x.p, best, r->a, &same, r->sink));
+    *same_ns = same.ns > *ns ? same.ns : 0;
+    return NNC_OK;
+}
+
+/* The simulator's, where it was simulated. */
+static int64_t time_of(const nnc_auto_search *s, int k)
+{
+    return s->simulated_ns[k] ? s->simulated_ns[k] : s->found.best[k].ns;
+}
+
+/* Best first, by the simulator's times. */
+static nnc_status simulate(rows *r, const auto_problem *x, nnc_auto_search *s)
+{
+    for (int k = 0; k < s->found.n && r->t->cluster; k++)
+        NNC_TRY(auto_simulate(r, &x->p, &s->found.best[k], &s->simulated_ns[k]));
+    for (int i = 1; i < s->found.n; i++)
+        for (int k = i; k > 0 && time_of(s, k) < time_of(s, k - 1); k--) {
+            const nnc_search_result result = s->found.best[k];
+            const int64_t ns = s->simulated_ns[k];
+            s->found.best[k] = s->found.best[k - 1];
+            s->simulated_ns[k] = s->simulated_ns[k - 1];
+            s->found.best[k - 1] = result;
+            s->simulated_ns[k - 1] = ns;
+        }
+    return NNC_OK;
+}
+
+nnc_status row_auto(rows *r, nnc_partition_row *row)
+{
+    auto_problem x;
+    nnc_auto_search *s = ARENA_NEW(r->a, nnc_auto_search, 1);
+    NNC_NEED(s, r->sink);
+    NNC_TRY(make_problem(r, 1, &x));
+    NNC_TRY(nnc_search(&x.p, KEEP, r->a, &s->found, r->sink));
+    if (!s->found.n) {
+        row->why_not = "no combination of data, tensor and pipeline parallelism fits the memory";
+        return NNC_OK;
+    }
+    s->simulated_ns = ARENA_NEW(r->a, int64_t, KEEP);
+    s->name = ARENA_NEW(r->a, const char *, KEEP);
+    NNC_NEED(s->simulated_ns && s->name, r->sink);
+    NNC_TRY(simulate(r, &x, s));
+    for (int k = 0; k < s->found.n; k++)
+        NNC_NEED(s->name[k] = name_of(r, &s->found.best[k].c), r->sink);
+    const nnc_combination *best = &s->found.best[0].c;
+    NNC_TRY(other_links(r, 0.25, best, &s->slow, &s->slow_ns, &s->same_slow_ns));
+    NNC_TRY(other_links(r, 4, best, &s->fast, &s->fast_ns, &s->same_fast_ns));
+    NNC_NEED(row->strategy = nnc_arena_printf(r->a, "auto: %s", s->name[0]), r->sink);
+    row->search = s;
+    row->simulated_ns = s->simulated_ns[0];
+    row->simulated_bytes = s->simulated_ns[0] ? s->found.best[0].bytes : 0;
+    return fill_devices(r, row, &s->found.best[0]);
+}

@@ -1,0 +1,23 @@
+/* api/partition_auto.h -- the strategies that combine data, tensor and pipeline parallelism. Internal to api/. */
+#ifndef NNC_API_PARTITION_AUTO_H
+#define NNC_API_PARTITION_AUTO_H
+
+#include "api/partition_row.h"
+
+/* partition_auto_links.c: communication of r's devices, with a factor of all bandwidths. */
+typedef struct auto_links auto_links;
+auto_links *auto_links_make(rows *r, double bandwidth); /* in r->a; NULL: out of memory */
+nnc_search_links auto_search_links(const auto_links *l);
+/* Of a tensor group, the first n devices, while all others of their nodes do the same. */
+int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes);
+
+/* partition_auto_costs.c: costs of m's blocks, measured for micro-batches of m->batch samples, at a tensor degree; *ok false: nothing of
+ * the model can be divided by it. */
+nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l, int tensor, nnc_search_costs *out, bool *ok) NNC_MUST;
+/* Blocks whose inputs recomputation keeps: about the square root of their number, of even saved bytes. */
+nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out) NNC_MUST;
+
+/* partition_auto_simulate.c: an iteration of x by the event simulator, on r's described hardware. */
+nnc_status auto_simulate(rows *r, const nnc_search_problem *p, const nnc_search_result *x, int64_t *ns) NNC_MUST;
+
+#endif

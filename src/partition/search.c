@@ -1,0 +1,325 @@
+/* partition/search.c -- the search over combinations of data, tensor and pipeline parallelism.
+ *
+ * All combinations are listed with a lower bound of their time, sorted by it, and evaluated in this order until the bound is above the
+ * times of as many others as are asked for: the best are exact, and few are evaluated. The bound of an iteration of m micro-batches of p
+ * stages, S the sum of all layers' times, holds for every cut:
+ *
+ *     stage s waits for the passes of the stages before it, then computes m times:  T_1 + .. + T_(s-1) + m T_s <= X
+ *     with T_1 + .. + T_p = S it follows that  X >= S / (1 - (1 - 1/m)^p)
+ *
+ * for schedules without chunks in which stages before s have no other work for the first and last micro-batch; otherwise X >= m S / p.
+ * Gradients of at least 1/p of all bytes are reduced on some device after the first micro-batch has passed forwards. */
+#include "partition/internal.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct candidate {
+    int64_t bound;
+    int index;
+    nnc_combination c;
+} candidate;
+
+/* Sums over all layers of one entry of the costs. */
+typedef struct totals {
+    int64_t forward, backward, weight, optimizer, gradients, weights, states;
+} totals;
+
+typedef struct search {
+    const nnc_search_problem *p;
+    nnc_search_found *out;
+    nnc_arena *a;
+    nnc_sink *sink;
+    candidate *list;
+    size_t cap;
+    int n;
+    const nnc_search_costs *of; /* of the entry whose combinations are listed */
+    totals sum;
+    nnc_combination known; /* whose least_reduction is known_ns; -1: none */
+    int64_t known_ns;
+} search;
+
+static int64_t sum(const int64_t *v, int n)
+{
+    int64_t t = 0;
+    for (int i = 0; v && i < n; i++)
+        t = nnc_add_sat(t, v[i]);
+    return t;
+}
+
+static totals sum_up(const nnc_search_costs *of, int n)
+{
+    return (totals){.forward = nnc_add_sat(sum(of->forward, n), sum(of->forward_comm, n)),
+        .backward = nnc_add_sat(sum(of->backward, n), sum(of->backward_comm, n)),
+        .weight = sum(of->weight, n),
+        .optimizer = sum(of->optimizer, n),
+        .gradients = sum(of->gradients, n),
+        .weights = sum(of->weights, n),
+        .states = sum(of->states, n)};
+}
+
+/* ---- bounds --------------------------------------------------------------------------------------------- */
+
+/* Slightly less, so that rounding cannot raise a bound above the time. */
+static int64_t rounded_down(double x)
+{
+    x *= 1 - 1e-9;
+    return x < 0x1p62 ? (int64_t)x : INT64_C(1) << 62;
+}
+
+/* Of gradients of 1/p of all bytes, among the replicas of the stage whose links are fastest. */
+static int64_t least_reduction(search *s, const nnc_combination *c)
+{
+    const nnc_search_links *l = &s->p->links;
+    const int64_t bytes = s->sum.gradients / c->pipeline;
+    const nnc_combination *k = &s->known;
+    if (bytes <= 0)
+        return 0;
+    if (s->known_ns >= 0 && k->data == c->data && k->tensor == c->tensor &&
+        k->pipeline == c->pipeline && k->data_first == c->data_first && !k->zero == !c->zero)
+        return s->known_ns;
+    s->known = *c;
+    s->known_ns = INT64_MAX;
+    for (int g = 0; g < (c->data_first ? c->pipeline : 1); g++) {
+        const int first = nnc_combination_device(c, 0, g, 0),
+                  stride = nnc_combination_device(c, 1, g, 0) - first;
+        s->known_ns = nnc_min64(s->known_ns,
+            l->collective_ns(l->ctx, c->zero ? SEARCH_reduce_scatter : SEARCH_allreduce, first,
+                stride, c->data, c->tensor, bytes));
+    }
+    return s->known_ns;
+}
+
+static int64_t bound_ns(search *s, const nnc_combination *c)
+{
+    const totals *t = &s->sum;
+    const bool split = c->schedule == PIPE_zb_h1 || c->schedule == PIPE_zb_h2,
+               forward = s->p->forward;
+    const double m = c->micro, p = c->pipeline, f = (double)t->forward,
+                 back = forward ? 0 : (double)t->backward + (c->recompute ? f : 0),
+                 all = f + back + (forward ? 0 : (double)t->weight);
+    double ns = fmax(m * all / p, f + back);
+    if (c->chunks == 1 && !split)
+        ns = fmax(ns, m > 1 ? all / (1 - pow(1 - 1 / m, p)) : all);
+    if (forward)
+        return rounded_down(ns);
+    if (c->data > 1)
+        ns = fmax(ns, f + (double)least_reduction(s, c));
+    if (c->pipeline == 1) /* otherwise the update of a stage may fill the bubble behind it */
+        ns += (double)t->optimizer / (c->zero ? c->data : 1);
+    return rounded_down(ns);
+}
+
+/* Does the least that the fullest device must hold fit? */
+static bool may_fit(const search *s, const nnc_combination *c)
+{
+    const totals *t = &s->sum;
+    const double d = c->data, bytes = (double)t->weights / (c->zero >= 3 ? d : 1) +
+                                      (double)t->gradients / (c->zero >= 2 ? d : 1) +
+                                      (double)t->states / (c->zero >= 1 ? d : 1);
+    return bytes / c->pipeline * (1 - 1e-9) <= (double)s->p->capacity;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------- */
+
+static nnc_status add(search *s, nnc_combination c)
+{
+    const char *why;
+    s->out->tried++;
+    if (c.pipeline * c.chunks > s->p->n_layer) {
+        s->out->pruned[PRUNE_layers]++;
+        return NNC_OK;
+    }
+    if (!nnc_pipeline_possible(c.schedule, c.pipeline, c.micro, c.chunks, &why)) {
+        s->out->pruned[PRUNE_schedule]++;
+        return NNC_OK;
+    }
+    if (!may_fit(s, &c)) {
+        s->out->pruned[PRUNE_memory]++;
+        return NNC_OK;
+    }
+    NNC_NEED(ARENA_ROOM(s->a, s->list, s->cap, s->n + 1), s->sink);
+    s->list[s->n] = (candidate){bound_ns(s, &c), s->n, c};
+    s->n++;
+    return NNC_OK;
+}
+
+/* Placements, ZeRO, recomputation of one schedule. ZeRO-2 and 3 reduce gradients of each micro-batch: without pipelines only. */
+static nnc_status add_variants(search *s, nnc_combination c)
+{
+    const nnc_search_problem *p = s->p;
+    const unsigned zeros = p->forward ? 1
+                           : p->zeros ? p->zeros
+                                      : 15,
+                   recomputes = !p->segment || p->forward ? 1
+                                : p->recomputes           ? p->recomputes
+                                                          : 3;
+    const bool orders = c.data > 1 && c.pipeline > 1;
+    for (int order = p->data_first && orders; order <= orders; order++)
+        for (int zero = 0; zero < 4; zero++)
+            for (int again = 0; again < 2; again++) {
+                const bool wanted = c.data > 1 ? zeros >> zero & 1 : !zero;
+                if (!wanted || (zero > 1 && c.pipeline > 1) || !(recomputes >> again & 1))
+                    continue;
+                c.data_first = order;
+                c.zero = (uint8_t)zero;
+                c.recompute = again;
+                NNC_TRY(add(s, c));
+            }
+    return NNC_OK;
+}
+
+static nnc_status add_schedules(search *s, nnc_combination c)
+{
+    const nnc_search_problem *p = s->p;
+    const unsigned of = p->forward     ? 1U << PIPE_forward
+                        : p->schedules ? p->schedules
+                                       : ~(1U << PIPE_forward);
+    const int chunks = p->max_chunks ? p->max_chunks : 4;
+    c.chunks = 1;
+    if (c.pipeline == 1) {
+        c.schedule = p->forward ? PIPE_forward : PIPE_1f1b;
+        return add_variants(s, c);
+    }
+    for (int k = 0; k < PIPE__COUNT; k++) {
+        c.schedule = (uint8_t)k;
+        for (c.chunks = k == PIPE_interleaved ? 2 : 1;
+             of >> k & 1 && c.chunks <= (k == PIPE_interleaved ? chunks : 1);
+             c.chunks = p->even ? c.chunks + 1 : 2 * c.chunks)
+            if (!p->even || p->n_layer % (c.pipeline * c.chunks) == 0)
+                NNC_TRY(add_variants(s, c));
+    }
+    return NNC_OK;
+}
+
+static nnc_status add_entry(search *s)
+{
+    const nnc_search_problem *p = s->p;
+    const int t = s->of->tensor, most = p->devices / t;
+    if ((p->tensor && t != p->tensor) || (p->size && s->of->size != p->size))
+        return NNC_OK;
+    for (int pipe = p->pipeline ? p->pipeline : 1; pipe <= (p->pipeline ? p->pipeline : most);
+         pipe++) {
+        if (pipe > most || pipe > p->n_layer) {
+            s->out->tried += most - pipe + 1;
+            s->out->pruned[PRUNE_layers] += most - pipe + 1;
+            break;
+        }
+        for (int d = p->data ? p->data : 1; d <= (p->data ? p->data : most / pipe); d++) {
+            const int64_t step = nnc_mul_sat(d, s->of->size);
+            if (d > most / pipe || p->samples % step) {
+                s->out->tried++;
+                s->out->pruned[PRUNE_samples]++;
+                continue;
+            }
+            NNC_TRY(add_schedules(s, (nnc_combination){.data = d,
+                                         .tensor = t,
+                                         .pipeline = pipe,
+                                         .size = s->of->size,
+                                         .micro = (int)nnc_min64(p->samples / step, INT32_MAX)}));
+        }
+    }
+    return NNC_OK;
+}
+
+static nnc_status list_all(search *s)
+{
+    for (int i = 0; i < s->p->n_costs; i++) {
+        s->of = &s->p->costs[i];
+        s->sum = sum_up(s->of, s->p->n_layer);
+        s->known_ns = -1;
+        NNC_TRY(add_entry(s));
+    }
+    return NNC_OK;
+}
+
+/* ---- the best ------------------------------------------------------------------------------------------- */
+
+/* The best combination of each triple of degrees that was evaluated, best first. */
+typedef struct ranked {
+    int64_t ns;
+    int index;
+    nnc_combination c;
+} ranked;
+
+static bool before(int64_t a, int ia, int64_t b, int ib)
+{
+    return a < b || (a == b && ia < ib);
+}
+
+static bool same_degrees(const nnc_combination *a, const nnc_combination *b)
+{
+    return a->data == b->data && a->tensor == b->tensor && a->pipeline == b->pipeline;
+}
+
+/* Puts x in its place; n entries, of which one may have its degrees. Returns how many there are then. */
+static int rank(ranked *r, int n, ranked x)
+{
+    int k = 0;
+    while (k < n && !same_degrees(&r[k].c, &x.c))
+        k++;
+    if (k < n && !before(x.ns, x.index, r[k].ns, r[k].index))
+        return n;
+    n += k == n;
+    for (; k > 0 && before(x.ns, x.index, r[k - 1].ns, r[k - 1].index); k--)
+        r[k] = r[k - 1];
+    r[k] = x;
+    return n;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    return before(x->bound, x->index, y->bound, y->index) ? -1 : 1;
+}
+
+/* Can a combination with this bound still be among the best? */
+static bool worth(const ranked *r, int n, int keep, const candidate *x)
+{
+    if (n >= keep && !before(x->bound, x->index, r[keep - 1].ns, r[keep - 1].index))
+        return false;
+    for (int k = 0; k < n && k < keep; k++)
+        if (same_degrees(&r[k].c, &x->c))
+            return before(x->bound, x->index, r[k].ns, r[k].index);
+    return true;
+}
+
+static nnc_status find_best(search *s, int keep, ranked *r, int *n)
+{
+    qsort(s->list, (size_t)s->n, sizeof *s->list, compare);
+    for (int i = 0; i < s->n; i++) {
+        int64_t ns;
+        nnc_prune pruned;
+        if (!worth(r, *n, keep, &s->list[i])) {
+            s->out->pruned[PRUNE_slower]++;
+            continue;
+        }
+        NNC_TRY(search_time(s->p, &s->list[i].c, &ns, &pruned, s->sink));
+        if (pruned)
+            s->out->pruned[pruned]++;
+        else {
+            s->out->evaluated++;
+            *n = rank(r, *n, (ranked){ns, s->list[i].index, s->list[i].c});
+        }
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_search(
+    const nnc_search_problem *p, int keep, nnc_arena *a, nnc_search_found *out, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) mine = {0};
+    search s = {.p = p, .out = out, .a = &mine, .sink = sink};
+    int n = 0;
+    *out = (nnc_search_found){0};
+    NNC_TRY(list_all(&s));
+    ranked *r = ARENA_NEW(&mine, ranked, s.n + 1);
+    NNC_NEED(r, sink);
+    NNC_TRY(find_best(&s, keep, r, &n));
+    out->n = n < keep ? n : keep;
+    out->best = ARENA_NEW(a, nnc_search_result, out->n + 1);
+    NNC_NEED(out->best, sink);
+    for (int k = 0; k < out->n; k++)
+        NNC_TRY(nnc_search_evaluate(p, &r[k].c, a, &out->best[k], sink));
+    return NNC_OK;
+}

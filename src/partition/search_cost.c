@@ -1,0 +1,516 @@
+/* partition/search_cost.c -- what one combination of data, tensor and pipeline parallelism costs: the best cut under the devices' memory,
+ * the schedule run with it, gradients reduced over the replicas.
+ *
+ *     iteration = pipeline (computing, collectives of tensor groups, bubble, exposed sends) + exposed reduction of gradients + update
+ *
+ * All replicas do the same, so that one of them is looked at. */
+#include "partition/internal.h"
+#include <string.h>
+
+const char *const nnc_prune_reasons[PRUNE__COUNT] = {"", "more stages than blocks of layers",
+    "replicas x micro-batch do not divide the samples",
+    "the schedule does not exist for the numbers", "does not fit the memory",
+    "slower than those evaluated, by a bound"};
+
+int nnc_combination_device(const nnc_combination *c, int replica, int stage, int rank)
+{
+    return rank +
+           c->tensor * (c->data_first ? replica + c->data * stage : stage + c->pipeline * replica);
+}
+
+void nnc_combination_name(const nnc_combination *c, nnc_text *out)
+{
+    nnc_printf(out, "data %d x tensor %d x pipeline %d", c->data, c->tensor, c->pipeline);
+    if (c->pipeline > 1 && c->schedule != PIPE_forward)
+        nnc_printf(out, ", %s", nnc_pipeline_names[c->schedule]);
+    if (c->chunks > 1)
+        nnc_printf(out, " of %d chunks", c->chunks);
+    if (c->zero)
+        nnc_printf(out, ", zero%d", c->zero);
+    if (c->recompute)
+        nnc_puts(out, ", recompute");
+    if (c->data_first)
+        nnc_puts(out, ", replicas neighbours");
+}
+
+typedef struct evaluation {
+    const nnc_search_problem *p;
+    const nnc_search_costs *of;
+    const nnc_combination *c;
+    nnc_search_result *out;
+    bool brief; /* only the time */
+    int stages; /* pipeline * chunks */
+    int64_t *forward, *backward, *weight; /* by layer, with collectives and recomputation */
+    int64_t *fixed, *saved, *kept; /* of nnc_cut_problem */
+    int64_t
+        transient; /* bytes that a device needs beside: working set, a recomputed segment, gathered weights */
+    nnc_pipeline pipe;
+    nnc_arena *keep, *a; /* of the result, of the rest */
+    nnc_sink *sink;
+} evaluation;
+
+static int64_t sum(const int64_t *v, int i, int j)
+{
+    int64_t t = 0;
+    for (; v && i < j; i++)
+        t = nnc_add_sat(t, v[i]);
+    return t;
+}
+
+static int64_t most(const int64_t *v, int n)
+{
+    int64_t t = 0;
+    for (int i = 0; v && i < n; i++)
+        t = nnc_max64(t, v[i]);
+    return t;
+}
+
+static int64_t at(const int64_t *v, int i)
+{
+    return v ? v[i] : 0;
+}
+
+/* ---- communication -------------------------------------------------------------------------------------- */
+
+/* The replicas of a stage behind the interface of data_parallel.c. */
+typedef struct group {
+    const nnc_search_links *l;
+    nnc_search_collective kind;
+    int first, stride, n, beside;
+} group;
+
+static group replicas_of(const evaluation *e, int stage, nnc_search_collective kind)
+{
+    const nnc_combination *c = e->c;
+    const int first = nnc_combination_device(c, 0, stage, 0);
+    return (group){.l = &e->p->links,
+        .kind = kind,
+        .first = first,
+        .stride = c->data > 1 ? nnc_combination_device(c, 1, stage, 0) - first : 1,
+        .n = c->data,
+        .beside = c->tensor};
+}
+
+static int64_t group_ns(const group *g, int64_t bytes)
+{
+    return g->n < 2 || bytes <= 0 ? 0
+                                  : g->l->collective_ns(g->l->ctx, g->kind, g->first, g->stride,
+                                        g->n, g->beside, bytes);
+}
+
+static int64_t group_link(const void *ctx, const int *device, int n, int64_t bytes)
+{
+    (void)device;
+    (void)n;
+    return group_ns(ctx, bytes);
+}
+
+/* A send from one stage of the pipeline to another. */
+static int64_t stage_send(const void *ctx, int src, int dst, int64_t bytes)
+{
+    const evaluation *e = ctx;
+    const nnc_combination *c = e->c;
+    const int from = nnc_combination_device(c, 0, src, 0),
+              to = nnc_combination_device(c, 0, dst, 0);
+    return e->p->links.send_ns(
+        e->p->links.ctx, from, to, c->data_first ? c->tensor * c->data : c->tensor, bytes);
+}
+
+/* ---- layers --------------------------------------------------------------------------------------------- */
+
+static int64_t shared(int64_t bytes, bool divided, int n)
+{
+    return divided ? nnc_ceildiv(bytes, n) : bytes;
+}
+
+/* The largest segment's saved tensors, which recomputation makes again one segment at a time. */
+static int64_t largest_segment(const evaluation *e)
+{
+    int64_t largest = 0, now = 0;
+    for (int i = 0; i < e->p->n_layer; i++) {
+        now = e->p->segment[i] ? 0 : now;
+        now = nnc_add_sat(now, at(e->of->saved, i));
+        largest = nnc_max64(largest, now);
+    }
+    return largest;
+}
+
+static nnc_status prepare(evaluation *e)
+{
+    const nnc_search_costs *of = e->of;
+    const nnc_combination *c = e->c;
+    const int n = e->p->n_layer, d = c->data;
+    int64_t **const v[] = {&e->forward, &e->backward, &e->weight, &e->fixed, &e->saved, &e->kept};
+    for (size_t k = 0; k < NNC_COUNT(v); k++)
+        NNC_NEED(*v[k] = ARENA_NEW(e->a, int64_t, n + 1), e->sink);
+    for (int i = 0; i < n; i++) {
+        const bool begins = c->recompute && e->p->segment[i];
+        e->forward[i] = nnc_add_sat(at(of->forward, i), at(of->forward_comm, i));
+        e->backward[i] = nnc_add_sat(at(of->backward, i), at(of->backward_comm, i));
+        if (c->recompute)
+            e->backward[i] = nnc_add_sat(e->backward[i], e->forward[i]);
+        e->weight[i] = at(of->weight, i);
+        e->fixed[i] = nnc_add_sat(shared(at(of->weights, i), c->zero >= 3, d),
+            nnc_add_sat(shared(at(of->gradients, i), c->zero >= 2, d),
+                shared(at(of->states, i), c->zero >= 1, d)));
+        const int64_t input = at(of->input ? of->input : of->boundary, i);
+        e->saved[i] = !c->recompute ? at(of->saved, i) : begins ? input : 0;
+        e->kept[i] = begins ? 0 : input;
+    }
+    e->transient = nnc_add_sat(most(of->working, n), c->recompute ? largest_segment(e) : 0);
+    if (c->zero >= 3)
+        e->transient = nnc_add_sat(e->transient, nnc_mul_sat(2, most(of->weights, n)));
+    return NNC_OK;
+}
+
+/* ---- the cut -------------------------------------------------------------------------------------------- */
+
+static nnc_status cut(evaluation *e, int **at_)
+{
+    const nnc_search_problem *p = e->p;
+    const nnc_combination *c = e->c;
+    const int n = p->n_layer, stages = e->stages;
+    int64_t *time = ARENA_NEW(e->a, int64_t, n + 1), *both = ARENA_NEW(e->a, int64_t, n + 1),
+            *room = ARENA_NEW(e->a, int64_t, stages);
+    int *flight = ARENA_NEW(e->a, int, stages), *device = ARENA_NEW(e->a, int, stages);
+    const nnc_links links = {stage_send, NULL, e};
+    nnc_cut_result r = {0};
+    int *to = *at_ = ARENA_NEW(e->a, int, stages + 1);
+    NNC_NEED(time && both && room && flight && device && to, e->sink);
+    for (int i = 0; i <= n; i++) {
+        both[i] = nnc_mul_sat(p->forward ? 1 : 2, at(e->of->boundary, i));
+        if (i < n)
+            time[i] = nnc_add_sat(e->forward[i], nnc_add_sat(e->backward[i], e->weight[i]));
+    }
+    for (int s = 0; s < stages; s++) {
+        device[s] = s % c->pipeline;
+        flight[s] = (nnc_pipeline_in_flight(&e->pipe, device[s]) + c->chunks - 1) / c->chunks;
+        room[s] = nnc_max64(p->capacity - e->transient, 0) / c->chunks;
+    }
+    nnc_cut_problem q = {.n_layer = n,
+        .n_stage = stages,
+        .time = time,
+        .boundary = both,
+        .links = &links,
+        .device = device,
+        .capacity = room,
+        .fixed = e->fixed,
+        .saved = e->saved,
+        .kept = e->kept,
+        .in_flight = flight};
+    if (!p->even) {
+        NNC_TRY(nnc_cut_min_latency(&q, c->micro, to, &r, e->sink));
+        e->out->pruned = r.ok ? PRUNE_none : PRUNE_memory;
+        return NNC_OK;
+    }
+    e->out->pruned = n % stages ? PRUNE_layers : PRUNE_none;
+    for (int s = 0; s <= stages; s++)
+        to[s] = s * (n / stages);
+    for (int s = 0; s < stages && !e->out->pruned; s++)
+        if (nnc_cut_stage_bytes(&q, s, to[s], to[s + 1]) > room[s])
+            e->out->pruned = PRUNE_memory;
+    return NNC_OK;
+}
+
+/* ---- gradients ------------------------------------------------------------------------------------------ */
+
+/* Times of the replicas' communication of a stage, from the start of the pipeline. */
+typedef struct reduction {
+    int64_t end; /* of the device's work and its gradients' reduction */
+    int64_t all; /* of its collectives */
+} reduction;
+
+/* The last pass that computes gradients of each chunk, by start: position in the device's list. */
+static int last_passes(const evaluation *e, int d, int *position)
+{
+    const nnc_task_kind kind = e->pipe.split ? TASK_weight : TASK_backward;
+    int n = 0;
+    for (int k = 0; k < e->c->chunks; k++) {
+        int last = -1;
+        for (int i = e->pipe.n_task - 1; i >= 0 && last < 0; i--)
+            if (e->pipe.task[d][i].kind == kind &&
+                e->pipe.task[d][i].stage == k * e->c->pipeline + d)
+                last = i;
+        int to = n++;
+        for (; to > 0 && position[to - 1] > last; to--)
+            position[to] = position[to - 1];
+        position[to] = last;
+    }
+    return n;
+}
+
+/* Chunks reduce their gradients one after the other, each from its last backward pass on. */
+static nnc_status reduce(
+    evaluation *e, int d, const int *cut_at, const nnc_pipeline_time *t, reduction *r)
+{
+    const nnc_search_problem *p = e->p;
+    const group g = replicas_of(e, d, e->c->zero ? SEARCH_reduce_scatter : SEARCH_allreduce);
+    const nnc_links links = {NULL, group_link, &g};
+    int64_t *back = ARENA_NEW(e->a, int64_t, p->n_layer + 1);
+    int *position = ARENA_NEW(e->a, int, e->c->chunks);
+    NNC_NEED(back && position, e->sink);
+    *r = (reduction){.end = t->last[d]};
+    if (e->c->data < 2 || p->forward)
+        return NNC_OK;
+    for (int i = 0; i < p->n_layer; i++)
+        back[i] = e->pipe.split ? e->weight[i] : nnc_add_sat(e->backward[i], e->weight[i]);
+    const int n = last_passes(e, d, position);
+    for (int k = 0; k < n; k++) {
+        const int stage = e->pipe.task[d][position[k]].stage, i = cut_at[stage],
+                  j = cut_at[stage + 1];
+        if (p->serial) {
+            const int64_t ns = group_ns(&g, sum(e->of->gradients, i, j));
+            r->all = nnc_add_sat(r->all, ns);
+            r->end = nnc_add_sat(r->end, ns);
+            continue;
+        }
+        const nnc_buckets_problem b = {.n_layer = j - i,
+            .backward = back + i,
+            .gradient = e->of->gradients + i,
+            .bucket_bytes = p->bucket_bytes,
+            .links = &links,
+            .n_device = e->c->data,
+            .slowdown = p->slowdown};
+        const nnc_buckets_time x = nnc_buckets_run(&b);
+        const int64_t begins = t->start[d][position[k]];
+        r->end = nnc_max64(nnc_max64(r->end, nnc_add_sat(begins, x.end)),
+            k ? nnc_add_sat(r->end, x.collective) : 0);
+        r->all = nnc_add_sat(r->all, x.collective);
+    }
+    return NNC_OK;
+}
+
+/* One device per replica with all layers, ZeRO-2: gradients of each micro-batch are reduce-scattered. */
+static void zero2(evaluation *e, const nnc_pipeline_time *t, reduction *r)
+{
+    const int64_t once = r->end - t->last[0], micro = e->c->micro;
+    r->end = nnc_add_sat(t->last[0], nnc_mul_sat(micro, nnc_max64(once, 0)));
+    r->all = nnc_mul_sat(micro, r->all);
+}
+
+/* ZeRO-3: a pass over the layers, each of whose weights are gathered while the layer before it computes; backwards: its gradients are
+ * scattered, too. Beside a collective a layer runs at 1000 / slowdown of its speed. */
+static int64_t gathered_pass(const evaluation *e, bool backward, int64_t *all)
+{
+    const group gather = replicas_of(e, 0, SEARCH_allgather),
+                scatter = replicas_of(e, 0, SEARCH_reduce_scatter);
+    const int last = e->p->n_layer - 1, slow = e->p->slowdown;
+    int64_t t = group_ns(&gather, at(e->of->weights, backward ? last : 0));
+    *all = nnc_add_sat(*all, t);
+    for (int k = 0; k <= last; k++) {
+        const int i = backward ? last - k : k, next = backward ? i - 1 : i + 1;
+        const int64_t run = backward ? nnc_add_sat(e->backward[i], e->weight[i]) : e->forward[i];
+        int64_t moves = k < last ? group_ns(&gather, at(e->of->weights, next)) : 0;
+        if (backward && k > 0)
+            moves = nnc_add_sat(moves, group_ns(&scatter, at(e->of->gradients, i + 1)));
+        const int64_t both = nnc_min64(nnc_mul_sat(run, slow) / 1000, moves),
+                      lost = (int64_t)((__int128)both * (slow - 1000) / slow);
+        t = nnc_add_sat(t, nnc_max64(nnc_add_sat(run, lost), moves));
+        *all = nnc_add_sat(*all, moves);
+    }
+    const int64_t first = backward ? group_ns(&scatter, at(e->of->gradients, 0)) : 0;
+    *all = nnc_add_sat(*all, first);
+    return nnc_add_sat(t, first);
+}
+
+static void zero3(evaluation *e, reduction *r)
+{
+    *r = (reduction){0};
+    const int64_t f = gathered_pass(e, false, &r->all),
+                  b = e->p->forward ? 0 : gathered_pass(e, true, &r->all);
+    r->end = nnc_mul_sat(e->c->micro, nnc_add_sat(f, b));
+    r->all = nnc_mul_sat(e->c->micro, r->all);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------ */
+
+/* Virtual stages' times; *compute, *tensor: sums over all of an iteration's passes. */
+static nnc_status stage_costs(
+    evaluation *e, const int *cut_at, nnc_pipeline_costs *x, int64_t *compute, int64_t *tensor)
+{
+    int64_t *v[4];
+    for (int k = 0; k < 4; k++)
+        NNC_NEED(v[k] = ARENA_NEW(e->keep, int64_t, e->stages), e->sink);
+    for (int k = 0; k < 3; k++)
+        e->out->pass[k] = v[k];
+    for (int s = 0; s < e->stages; s++) {
+        const int i = cut_at[s], j = cut_at[s + 1];
+        v[0][s] = sum(e->forward, i, j);
+        v[1][s] = e->p->forward ? 0 : sum(e->backward, i, j);
+        v[2][s] = e->p->forward ? 0 : sum(e->weight, i, j);
+        if (s + 1 < e->stages)
+            v[3][s] =
+                stage_send(e, s % e->c->pipeline, (s + 1) % e->c->pipeline, at(e->of->boundary, j));
+        *compute = nnc_add_sat(*compute, nnc_add_sat(v[0][s], nnc_add_sat(v[1][s], v[2][s])));
+        int64_t moves = nnc_mul_sat(e->c->recompute ? 2 : 1, sum(e->of->forward_comm, i, j));
+        if (!e->p->forward)
+            moves = nnc_add_sat(moves, sum(e->of->backward_comm, i, j));
+        *tensor = nnc_add_sat(*tensor, moves);
+        nnc_search_stage *of = &e->out->stage[s % e->c->pipeline];
+        of->tensor = nnc_add_sat(of->tensor, nnc_mul_sat(e->c->micro, moves));
+    }
+    *compute = nnc_mul_sat(e->c->micro, *compute);
+    *tensor = nnc_mul_sat(e->c->micro, *tensor);
+    *compute -= *tensor;
+    *x = (nnc_pipeline_costs){v[0], v[1], v[2], v[3], false};
+    return NNC_OK;
+}
+
+/* Memory of a device, in parts. */
+static void fill(evaluation *e, int d, const int *cut_at)
+{
+    const nnc_search_costs *of = e->of;
+    const nnc_combination *c = e->c;
+    nnc_search_stage *u = &e->out->stage[d];
+    const int64_t flight = (nnc_pipeline_in_flight(&e->pipe, d) + c->chunks - 1) / c->chunks;
+    for (int k = 0; k < c->chunks; k++)
+        for (int i = cut_at[k * c->pipeline + d]; i < cut_at[k * c->pipeline + d + 1]; i++) {
+            u->fill[0] = nnc_add_sat(u->fill[0], shared(at(of->weights, i), c->zero >= 3, c->data));
+            u->fill[1] =
+                nnc_add_sat(u->fill[1], shared(at(of->gradients, i), c->zero >= 2, c->data));
+            u->fill[2] = nnc_add_sat(u->fill[2], shared(at(of->states, i), c->zero >= 1, c->data));
+            const bool first = i == cut_at[k * c->pipeline + d];
+            u->fill[3] = nnc_add_sat(
+                u->fill[3], nnc_mul_sat(flight, nnc_add_sat(e->saved[i], first ? e->kept[i] : 0)));
+        }
+    u->fill[4] = e->transient;
+    u->bytes = 0;
+    for (int k = 0; k < SEARCH_FILLS; k++)
+        u->bytes = nnc_add_sat(u->bytes, u->fill[k]);
+    e->out->bytes = nnc_max64(e->out->bytes, u->bytes);
+}
+
+/* The end of device d: its gradients, then its update. */
+static nnc_status finish_device(evaluation *e, int d, const int *cut_at, const nnc_pipeline_time *t,
+    int64_t *end, int64_t *reduced, int64_t *update, int64_t *all)
+{
+    const nnc_combination *c = e->c;
+    const group gather = replicas_of(e, d, SEARCH_allgather);
+    reduction r;
+    *update = 0;
+    int64_t trained = 0;
+    for (int k = 0; k < c->chunks && !e->p->forward; k++) {
+        const int s = k * c->pipeline + d;
+        *update = nnc_add_sat(*update, sum(e->of->optimizer, cut_at[s], cut_at[s + 1]));
+        for (int i = cut_at[s]; i < cut_at[s + 1]; i++)
+            trained =
+                nnc_add_sat(trained, nnc_min64(at(e->of->weights, i), at(e->of->gradients, i)));
+    }
+    *update = shared(*update, c->zero > 0, c->data);
+    NNC_TRY(reduce(e, d, cut_at, t, &r));
+    if (c->zero == 2)
+        zero2(e, t, &r);
+    if (c->zero == 3)
+        zero3(e, &r);
+    else if (c->zero) { /* updated weights are gathered */
+        const int64_t ns = group_ns(&gather, trained);
+        r.end = nnc_add_sat(r.end, ns);
+        r.all = nnc_add_sat(r.all, ns);
+    }
+    *reduced = r.end;
+    *end = nnc_add_sat(r.end, *update);
+    *all = r.all;
+    return NNC_OK;
+}
+
+static nnc_status run(evaluation *e, const int *cut_at)
+{
+    const nnc_combination *c = e->c;
+    nnc_search_result *o = e->out;
+    nnc_pipeline_costs x;
+    nnc_pipeline_time t, bare;
+    int64_t compute = 0, tensor = 0, sends = 0;
+    NNC_TRY(stage_costs(e, cut_at, &x, &compute, &tensor));
+    NNC_TRY(nnc_pipeline_run(&e->pipe, &x, e->a, &t, e->sink));
+    bare = t;
+    for (int s = 0; s + 1 < e->stages; s++)
+        sends = nnc_max64(sends, x.send[s]);
+    x.send = NULL;
+    if (sends && !e->brief)
+        NNC_TRY(nnc_pipeline_run(&e->pipe, &x, e->a, &bare, e->sink));
+    int64_t end = 0, reduced = 0, all = 0;
+    for (int d = 0; d < c->pipeline; d++) {
+        int64_t device_end, device_reduced, update, collectives;
+        NNC_TRY(
+            finish_device(e, d, cut_at, &t, &device_end, &device_reduced, &update, &collectives));
+        if (device_end > end) {
+            end = device_end;
+            reduced = device_reduced;
+            all = collectives;
+        }
+        o->stage[d].busy = nnc_add_sat(t.busy[d], update);
+        fill(e, d, cut_at);
+    }
+    o->ns = end;
+    o->optimizer = end - reduced;
+    o->data = nnc_max64(reduced - t.total, 0);
+    o->compute = compute / c->pipeline;
+    o->tensor = tensor / c->pipeline;
+    o->send = nnc_max64(t.total - bare.total, 0);
+    o->bubble = o->ns - o->optimizer - o->data - o->compute - o->tensor - o->send;
+    sends = nnc_mul_sat(c->micro * (e->p->forward ? 1 : 2), nnc_mul_sat(sends, c->chunks));
+    o->hidden = nnc_max64(sends - o->send, 0) + nnc_max64(all - o->data, 0);
+    return NNC_OK;
+}
+
+static const nnc_search_costs *costs_of(const nnc_search_problem *p, const nnc_combination *c)
+{
+    for (int i = 0; i < p->n_costs; i++)
+        if (p->costs[i].tensor == c->tensor && p->costs[i].size == c->size)
+            return &p->costs[i];
+    return NULL;
+}
+
+static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c, bool brief,
+    nnc_arena *a, nnc_search_result *out, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) mine = {0};
+    evaluation e = {.p = p,
+        .of = costs_of(p, c),
+        .c = c,
+        .out = out,
+        .brief = brief,
+        .stages = c->pipeline * c->chunks,
+        .keep = a,
+        .a = &mine,
+        .sink = sink};
+    const char *why;
+    *out = (nnc_search_result){.c = *c};
+    if (!e.of || e.stages > p->n_layer) {
+        out->pruned = PRUNE_layers;
+        return NNC_OK;
+    }
+    if (!nnc_pipeline_possible(c->schedule, c->pipeline, c->micro, c->chunks, &why) ||
+        (c->recompute && !p->segment)) {
+        out->pruned = PRUNE_schedule;
+        return NNC_OK;
+    }
+    int *cut_at;
+    NNC_TRY(nnc_pipeline_make(c->schedule, c->pipeline, c->micro, c->chunks, &mine, &e.pipe, sink));
+    NNC_TRY(prepare(&e));
+    NNC_TRY(cut(&e, &cut_at));
+    if (out->pruned)
+        return NNC_OK;
+    out->cut = ARENA_NEW(a, int, e.stages + 1);
+    out->stage = ARENA_NEW(a, nnc_search_stage, c->pipeline);
+    NNC_NEED(out->cut && out->stage, sink);
+    memcpy(out->cut, cut_at, ((size_t)e.stages + 1) * sizeof *cut_at);
+    return run(&e, cut_at);
+}
+
+nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combination *c, nnc_arena *a,
+    nnc_search_result *out, nnc_sink *sink)
+{
+    return evaluate(p, c, false, a, out, sink);
+}
+
+nnc_status search_time(const nnc_search_problem *p, const nnc_combination *c, int64_t *ns,
+    nnc_prune *pruned, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_search_result r;
+    NNC_TRY(evaluate(p, c, true, &a, &r, sink));
+    *ns = r.ns;
+    *pruned = r.pruned;
+    return NNC_OK;
+}

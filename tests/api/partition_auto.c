@@ -1,0 +1,214 @@
+/* tests/api/partition_auto.c -- the strategy `auto` on models: no worse than the strategies that it contains, and near the simulator; and
+ * communication of groups of devices. */
+#include "api/help.h"
+#include "api/partition_auto.h"
+#include "train/train.h"
+
+typedef struct subject {
+    nnc_env *env;
+    nnc_model *model;
+    nnc_arena a;
+    nnc_partition_model of;
+    nnc_partition_options o;
+    nnc_partition_table t;
+} subject;
+
+static bool make(subject *x, const char *file, const char *arg, const char *value,
+    const char *tokens, const char *hardware, bool step, int devices, int micro)
+{
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    const nnc_arg set[] = {{arg, value}, {"tokens", tokens}};
+    nnc_env_options env = nnc_env_defaults;
+    nnc_open_options open = nnc_open_defaults;
+    memset(x, 0, sizeof *x);
+    env.hardware = hardware;
+    env.no_cache = true;
+    open.arg = set;
+    open.n_arg = (arg != NULL) + (tokens != NULL);
+    CHECK_OK(nnc_env_create(&env, &x->env, test_sink));
+    x->model = nnc_model_open(file, &open, test_sink);
+    nnc_arena_init(&x->a, 0);
+    x->o.compile = nnc_compile_defaults;
+    const nnc_status st = nnc_partition_measure(
+        x->env, x->model, step ? &training : NULL, &x->o, &x->of, &x->a, test_sink);
+    CHECK_OK(st);
+    x->t = (nnc_partition_table){.m = &x->of,
+        .graph = x->model,
+        .o = &x->o,
+        .target = &x->env->target[0],
+        .cluster = x->env->cluster,
+        .devices = devices,
+        .micro = micro};
+    return !st && !nnc_partition_fill_table(&x->t, &x->a, test_sink);
+}
+
+static void end(subject *x)
+{
+    nnc_arena_deinit(&x->a);
+    nnc_model_close(x->model);
+    nnc_env_destroy(x->env);
+}
+
+static const nnc_partition_row *find_auto(const subject *x)
+{
+    for (int i = 0; i < x->t.n_row; i++)
+        if (x->t.row[i].search)
+            return &x->t.row[i];
+    test_fail(__FILE__, __LINE__, "no row of auto");
+    return NULL;
+}
+
+static int64_t estimated_ns(const nnc_auto_search *s)
+{
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < s->found.n; k++)
+        least = nnc_min64(least, s->found.best[k].ns);
+    return least;
+}
+
+static void check_search(const subject *x, const nnc_partition_row *row, const char *name)
+{
+    const nnc_auto_search *s = row->search;
+    int64_t last = 0;
+    for (int k = 0; k < s->found.n; k++) {
+        const nnc_search_result *r = &s->found.best[k];
+        const nnc_combination *c = &r->c;
+        CHECK(c->data * c->tensor * c->pipeline <= x->t.devices);
+        CHECK_INT((int64_t)c->data * c->micro * c->size, x->t.micro * x->of.batch);
+        CHECK_INT(r->ns, r->compute + r->tensor + r->bubble + r->send + r->data + r->optimizer);
+        CHECK(r->bytes <= nnc_partition_capacity(&x->t));
+        const int64_t simulated = s->simulated_ns[k];
+        CHECK(simulated ? simulated >= last : r->ns >= last);
+        last = simulated ? simulated : r->ns;
+        /* the estimate shares no links among different transfers, and reduces gradients beside the last pass only */
+        if (simulated &&
+            ((double)simulated > 1.15 * (double)r->ns || (double)simulated < 0.9 * (double)r->ns))
+            test_fail(__FILE__, __LINE__, "%s: %s: simulated %lld, estimated %lld", name,
+                s->name[k], (long long)simulated, (long long)r->ns);
+    }
+    /* `auto` contains these, of the same ledger. (ZeRO's rows halve an allreduce instead of asking for a reduce-scatter.) */
+    for (int i = 0; i < x->t.n_row; i++) {
+        static const char *const contained[] = {
+            "single", "data", "gpipe", "1f1b", "zb-h1", "zb-h2", "pipeline"};
+        const nnc_partition_row *other = &x->t.row[i];
+        for (size_t k = 0; k < NNC_COUNT(contained); k++)
+            if (!strcmp(other->strategy, contained[k]) && !other->why_not && other->fits &&
+                (double)estimated_ns(s) > 1.001 * (double)other->iteration_ns)
+                test_fail(__FILE__, __LINE__, "%s: auto %lld, %s %lld", name,
+                    (long long)estimated_ns(s), contained[k], (long long)other->iteration_ns);
+    }
+    for (int d = 0; d < x->t.devices; d++)
+        CHECK(row->use[d].busy_ns <= row->iteration_ns);
+    CHECK(s->found.tried >= s->found.evaluated && s->found.evaluated >= s->found.n);
+    CHECK(s->slow && s->fast && s->slow_ns >= estimated_ns(s) && s->fast_ns <= estimated_ns(s));
+}
+
+TEST(auto_is_no_worse_than_what_it_contains)
+{
+    static const struct {
+        const char *file, *arg, *value, *hardware;
+        bool step;
+        int devices, micro;
+    } row[] = {
+        {"models/vgg16.json", "image", "32", "models/hardware/a100x8.json", true, 4, 16},
+        {"models/vgg16.json", "image", "64", "models/hardware/p40x8.json", true, 8, 32},
+        {"models/mlp.json", NULL, NULL, "models/hardware/cpu.json", true, 4, 8},
+        {"models/resnet50.json", "image", "32", "models/hardware/v100x8.json", false, 8, 8},
+        {"models/transformer_mlp.json", "dim", "256", "models/hardware/h100x1024.json", true, 32,
+            64},
+        {"models/bert_base.json", "layers", "3", "models/hardware/h100x1024.json", true, 16, 32},
+    };
+    for (size_t i = 0; i < NNC_COUNT(row); i++) {
+        subject x;
+        if (make(&x, row[i].file, row[i].arg, row[i].value, NULL, row[i].hardware, row[i].step,
+                row[i].devices, row[i].micro)) {
+            const nnc_partition_row *r = find_auto(&x);
+            if (r)
+                check_search(&x, r, row[i].file);
+        } else
+            test_fail(__FILE__, __LINE__, "%s", row[i].file);
+        end(&x);
+    }
+}
+
+/* A transformer's blocks are divided as Megatron-LM divides them: an allreduce after attention and one after the feed-forward layers in each
+ * direction, and half of the weights and nearly of the time. */
+TEST(transformers_are_divided_by_columns_and_rows)
+{
+    subject x;
+    if (make(&x, "models/bert_base.json", "layers", "2", "512", "models/hardware/h100x1024.json",
+            true, 8, 8)) {
+        const nnc_flat_links flat = {INT64_C(1) << 40, 1};
+        rows r = {.t = &x.t, .m = &x.of, .n = 8, .a = &x.a, .sink = test_sink, .flat = &flat};
+        auto_links *l =
+            auto_links_make(&r, 1000); /* links so fast that dividing pays for this small model */
+        nnc_search_costs one, two;
+        bool ok;
+        CHECK(l != NULL);
+        CHECK_OK(auto_costs(&r, &x.of, l, 1, &one, &ok));
+        CHECK_OK(auto_costs(&r, &x.of, l, 2, &two, &ok));
+        CHECK(ok);
+        int forward = 0, backward = 0;
+        int64_t all = 0, part = 0;
+        for (int b = 0; b < x.of.n_block; b++) {
+            forward += two.forward_comm[b] > 0;
+            backward += two.backward_comm[b] > 0;
+            all += one.weights[b];
+            part += two.weights[b];
+        }
+        const int64_t tables = (INT64_C(30522) + 2 + 512) * 768 * 4; /* embeddings stay whole */
+        CHECK(forward >= 4 && forward <= 6); /* two a layer, and the pooler */
+        CHECK(backward >= 4 && backward <= 10); /* query, key and value may each have one */
+        CHECK((double)(part - tables) < 0.54 * (double)(all - tables));
+    }
+    end(&x);
+}
+
+TEST(groups_of_devices_communicate)
+{
+    subject x;
+    if (make(&x, "models/mlp.json", NULL, NULL, NULL, "models/hardware/h100x1024.json", false, 64,
+            64)) {
+        const nnc_flat_links flat = {INT64_C(10000000000), 5000};
+        rows r = {.t = &x.t, .m = &x.of, .n = 64, .a = &x.a, .sink = test_sink, .flat = &flat};
+        const nnc_search_links l = auto_search_links(auto_links_make(&r, 1));
+        const int64_t bytes = 100 << 20;
+        /* there and back, within a node, to the next node and far away */
+        static const int pair[][2] = {{0, 1}, {3, 6}, {1, 9}, {7, 8}, {0, 63}};
+        for (size_t i = 0; i < NNC_COUNT(pair); i++) {
+            const int64_t there = l.send_ns(l.ctx, pair[i][0], pair[i][1], 1, bytes),
+                          back = l.send_ns(l.ctx, pair[i][1], pair[i][0], 1, bytes);
+            CHECK_INT(there, back);
+            CHECK(there > 0 && there < 100000000);
+        }
+        CHECK(l.send_ns(l.ctx, 0, 1, 1, bytes) < l.send_ns(l.ctx, 0, 8, 1, bytes));
+        /* eight NICs for eight GPUs: groups of one GPU in each node do not disturb each other */
+        const int64_t rail = l.collective_ns(l.ctx, SEARCH_allreduce, 0, 8, 8, 1, bytes);
+        CHECK_INT(l.collective_ns(l.ctx, SEARCH_allreduce, 0, 8, 8, 8, bytes), rail);
+        CHECK_INT(l.collective_ns(l.ctx, SEARCH_allreduce, 3, 8, 8, 1, bytes), rail);
+        /* of two halves of a node, neither */
+        CHECK_INT(auto_tensor_ns((const auto_links *)l.ctx, SEARCH_allreduce, 4, bytes),
+            l.collective_ns(l.ctx, SEARCH_allreduce, 0, 1, 4, 1, bytes));
+        int64_t before = 0;
+        for (int64_t n = 1; n < INT64_C(1) << 36; n += 1 + n / 3) {
+            const int64_t ns = l.collective_ns(l.ctx, SEARCH_reduce_scatter, 0, 1, 64, 1, n);
+            CHECK(ns >= before);
+            before = ns;
+        }
+    }
+    end(&x);
+    /* 8 K80 of a node share one Ethernet link */
+    if (make(
+            &x, "models/mlp.json", NULL, NULL, NULL, "models/hardware/k80x8.json", false, 16, 16)) {
+        const nnc_flat_links flat = {1, 1};
+        rows r = {.t = &x.t, .m = &x.of, .n = 16, .a = &x.a, .sink = test_sink, .flat = &flat};
+        const nnc_search_links l = auto_search_links(auto_links_make(&r, 1));
+        const double one = (double)l.collective_ns(l.ctx, SEARCH_allreduce, 0, 8, 2, 1, 1 << 26),
+                     all = (double)l.collective_ns(l.ctx, SEARCH_allreduce, 0, 8, 2, 8, 1 << 26);
+        CHECK(all > 7 * one && all < 9 * one);
+        const double send = (double)l.send_ns(l.ctx, 0, 8, 1, 1 << 26),
+                     sends = (double)l.send_ns(l.ctx, 0, 8, 8, 1 << 26);
+        CHECK(sends > 7 * send && sends < 9 * send);
+    }
+    end(&x);
+}
