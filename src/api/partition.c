@@ -58,6 +58,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
     if (e->cluster)
         NNC_TRY(check_devices(e->cluster, devices, sink));
     nnc_partition_table t = {.m = &of,
+        .graph = m,
         .o = o,
         .target = &e->target[0],
         .cluster = e->cluster,

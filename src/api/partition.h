@@ -75,6 +75,7 @@ typedef struct nnc_partition_row {
 
 typedef struct nnc_partition_table {
     const nnc_partition_model *m;
+    const nnc_graph *graph; /* the model that m was measured of, without its training step */
     const nnc_partition_options *o;
     const nnc_target *target;
     const nnc_cluster *cluster; /* described hardware, of which the devices are the first; NULL: equal links of o */

@@ -28,6 +28,8 @@ nnc_compile_options compile_options(const options *o, const work *w)
 {
     nnc_compile_options c = w->artifact ? *nnc_artifact_options(w->artifact) : o->compare.compile;
     c.jobs = o->compare.compile.jobs;
+    if (o->mode == MODE_step && !w->artifact) /* the step has been made of the split model */
+        c.strategy = c.split = NULL;
     if (o->time_passes || o->n_print_after)
         c.after_pass = after_pass;
     c.ctx = (void *)o;
@@ -115,6 +117,7 @@ static nnc_status open_step(const options *o, int accumulate, int *had, work *w,
     *had = with.train.of.accumulate > 1 ? with.train.of.accumulate : 1;
     if (accumulate)
         with.train.of.accumulate = accumulate;
+    nnc_split_training(&with.train.of, &with.compare.compile);
     if (!st)
         st = nnc_train_graph(forward, &with.train.of, &w->model, sink);
     if (w->model != forward)
@@ -169,6 +172,8 @@ nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sin
     options with = *o;
     work again = {0};
     nnc_compile_options c = o->compare.compile;
+    if (as == MODE_step)
+        c.strategy = c.split = NULL;
     nnc_advice_model other = {open_batch, &with, 1};
     if (!w->env || !can_advise(o))
         return NNC_OK;
