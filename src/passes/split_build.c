@@ -268,7 +268,8 @@ static nnc_status build_whole(splitter *c, const nnc_node *x, uint32_t i)
     uint8_t demand = 0;
     for (uint32_t k = 0; k < x->n_out; k++)
         demand |= c->demand[x->out + k];
-    const int on = c->local[i] && demand & DEMAND_all ? c->n : 1;
+    const bool all = x->op != OP_input && c->local[i] && demand & DEMAND_all;
+    const int on = all ? c->n : 1;
     nnc_ref *in = ARENA_NEW(c->a, nnc_ref, x->n_in + 1);
     NNC_NEED(in, c->sink);
     c->g->origin = x->origin;
