@@ -78,7 +78,6 @@ nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph *
         st = nnc_graph_tidy(c.g);
     if (!st)
         st = nnc_verify(c.g, sink);
-    nnc_text_deinit(&c.moved);
     if (st) {
         nnc_graph_destroy(c.g);
         return st;

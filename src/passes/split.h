@@ -19,6 +19,20 @@ typedef struct choice {
     int64_t cost; /* bytes sent, by estimate */
 } choice;
 
+/* Ways in which devices get values of each other. */
+typedef enum split_sent {
+    SENT_broadcast, /* whole, from device 0 */
+    SENT_scatter,   /* parts, from device 0 */
+    SENT_halo,      /* what windows read of neighbours' parts */
+    SENT_exchange,  /* parts along another axis */
+    SENT_gather,    /* parts, in a concat */
+    SENT_allgather,
+    SENT_allreduce,
+    SENT_reduce_scatter,
+    SENT_sum, /* partial sums, to device 0 */
+    SENT__COUNT
+} split_sent;
+
 typedef struct splitter {
     const nnc_graph *s;
     nnc_graph *g;
@@ -37,7 +51,7 @@ typedef struct splitter {
     uint8_t *demand;  /* by value: whole on device 0, on all devices: DEMAND_... */
     nnc_ref **form;   /* by value and layout: its parts by device, or NULL; L_full: NNC_NONE for devices that do not need it */
     nnc_split_cost cost;
-    nnc_text moved;   /* what the current node's operands cost, for its remark */
+    int64_t sent[SENT__COUNT]; /* for the current node's operands, for its remark */
     nnc_remarks *remarks;
 } splitter;
 
@@ -75,8 +89,8 @@ int64_t split_move_cost(const splitter *c, nnc_ref v, int layout);
 const nnc_ref *split_form(splitter *c, nnc_ref v, int layout);
 /* Indices from..to of v along axis, on device d: of v's parts along that axis, or of the whole value. */
 nnc_ref split_range(splitter *c, nnc_ref v, int axis, int64_t from, int64_t to, int d);
-/* Adds "allgather, 1.5 MiB" to what the current node costs. */
-void split_sends(splitter *c, const char *what, int64_t bytes);
+/* Adds to what the current node costs. */
+void split_sends(splitter *c, split_sent how, int64_t bytes);
 nnc_ref *split_slots(splitter *c, nnc_ref v, int layout);
 nnc_ref split_slice(splitter *c, nnc_ref x, int axis, int64_t from, int64_t to, int device);
 

@@ -49,14 +49,35 @@ static void put_halo(const splitter *c, nnc_text *t, const nnc_node *x, const ch
     nnc_put_bytes(t, nnc_type_bytes(in));
 }
 
+static void put_sent(const splitter *c, nnc_text *t)
+{
+    static const char *const how[SENT__COUNT] = {"broadcast", "scatter", "halo", "exchange",
+        "gather", "allgather", "allreduce", "reduce-scatter", "sum on device 0"};
+    bool any = false;
+    for (int k = 0; k < SENT__COUNT; k++) {
+        if (!c->sent[k])
+            continue;
+        nnc_printf(t, "%s%s ", any ? ", " : "; sent: ", how[k]);
+        nnc_put_bytes(t, c->sent[k]);
+        any = true;
+    }
+}
+
+static bool sends(const splitter *c)
+{
+    bool any = false;
+    for (int k = 0; k < SENT__COUNT; k++)
+        any = any || c->sent[k];
+    return any;
+}
+
 static nnc_status add_remark(splitter *c, const nnc_node *x, const char *rule, nnc_text *why)
 {
     nnc_remark m = {.pass = nnc_split_notes.name, .applied = true, .n_layers = 1, .rule = rule};
-    if (c->moved.n)
-        nnc_printf(why, "; sent: %s", nnc_text_str(&c->moved));
+    put_sent(c, why);
     m.reason = nnc_arena_strdup(&c->remarks->arena, nnc_text_str(why));
     m.layer = ARENA_NEW(&c->remarks->arena, const char *, 1);
-    NNC_NEED(m.reason && m.layer && !why->oom && !c->moved.oom, c->sink);
+    NNC_NEED(m.reason && m.layer && !why->oom, c->sink);
     m.layer[0] = nnc_arena_strdup(&c->remarks->arena, x->origin ? x->origin : nnc_ops[x->op].name);
     NNC_NEED(m.layer[0] && nnc_remarks_add(c->remarks, &m), c->sink);
     return NNC_OK;
@@ -69,7 +90,7 @@ static nnc_status remark(splitter *c, const nnc_node *x, const choice *y)
     NNC_LOCAL(nnc_text) t = {0};
     const char *rule = y->out == L_full ? "whole" : "moved";
     c->cost.n_split += split;
-    if (!c->remarks || (!split && !c->moved.n))
+    if (!c->remarks || (!split && !sends(c)))
         return NNC_OK;
     if (split) {
         rule = rule_of(c, x, y);
@@ -86,7 +107,7 @@ static nnc_status remark(splitter *c, const nnc_node *x, const choice *y)
 static nnc_status remark_output(splitter *c, nnc_ref v)
 {
     NNC_LOCAL(nnc_text) t = {0};
-    if (!c->remarks || !c->moved.n)
+    if (!c->remarks || !sends(c))
         return NNC_OK;
     nnc_puts(&t, "an output is whole, on device 0");
     return add_remark(c, nnc_def(c->s, v), "output", &t);
@@ -210,7 +231,7 @@ static nnc_ref whole_on(splitter *c, nnc_ref v, int d)
         return NNC_NONE;
     if (d && !c->fixed[v] && all[d] == all[0] && !c->broadcast[v]) {
         c->broadcast[v] = true;
-        split_sends(c, "broadcast", nnc_mul_sat(c->n - 1, value_bytes(c, v)));
+        split_sends(c, SENT_broadcast, nnc_mul_sat(c->n - 1, value_bytes(c, v)));
     }
     return all[d];
 }
@@ -303,14 +324,14 @@ nnc_status split_build(splitter *c)
     NNC_NEED(in, c->sink);
     for (uint32_t i = 0; i < s->n_node; i++) {
         const nnc_node *x = &s->node[i];
-        nnc_text_clear(&c->moved);
+        memset(c->sent, 0, sizeof c->sent);
         if (c->fixed[x->out])
             continue;
         NNC_TRY(c->choice[i].out == L_full ? build_whole(c, x, i)
                                            : build_divided(c, x, &c->choice[i], in));
     }
     for (uint32_t i = 0; i < s->n_output; i++) {
-        nnc_text_clear(&c->moved);
+        memset(c->sent, 0, sizeof c->sent);
         c->g->origin = nnc_def(s, s->output[i])->origin;
         const nnc_ref *all = split_form(c, s->output[i], L_full);
         if (!all)

@@ -24,13 +24,14 @@ static nnc_ref *made(const splitter *c, nnc_ref v, int layout)
     return c->form[(size_t)v * LAYOUTS + (size_t)(layout + 2)];
 }
 
-void split_sends(splitter *c, const char *what, int64_t bytes)
+void split_sends(splitter *c, split_sent how, int64_t bytes)
 {
-    if (!bytes)
-        return;
-    nnc_printf(&c->moved, "%s%s ", c->moved.n ? ", " : "", what);
-    nnc_put_bytes(&c->moved, bytes);
+    c->sent[how] = nnc_add_sat(c->sent[how], bytes);
     c->cost.bytes = nnc_add_sat(c->cost.bytes, bytes);
+    if (how == SENT_halo)
+        c->cost.halo = nnc_add_sat(c->cost.halo, bytes);
+    if (how >= SENT_allgather && how < SENT_sum)
+        c->cost.collective = nnc_add_sat(c->cost.collective, bytes);
 }
 
 static int64_t bytes_of(const splitter *c, nnc_ref r)
@@ -192,9 +193,7 @@ static nnc_ref gather_range(
         sent += e == d ? 0 : bytes_of(c, r);
         piece[n++] = r;
     }
-    if (axis == from_axis)
-        c->cost.halo += sent;
-    split_sends(c, axis == from_axis ? "halo" : "exchange", sent);
+    split_sends(c, axis == from_axis ? SENT_halo : SENT_exchange, sent);
     return concat(c, n, piece, from_axis, d);
 }
 
@@ -211,7 +210,7 @@ nnc_ref split_range(splitter *c, nnc_ref v, int axis, int64_t from, int64_t to, 
         return split_slice(c, all[d], axis, from, to, d);
     if (!part && all) {
         const nnc_ref r = split_slice(c, all[0], axis, from, to, 0);
-        split_sends(c, "scatter", d ? bytes_of(c, r) : 0);
+        split_sends(c, SENT_scatter, d ? bytes_of(c, r) : 0);
         return r;
     }
     if (a >= 0)
@@ -262,17 +261,17 @@ static void make_whole(splitter *c, nnc_ref v, nnc_ref *out)
     const nnc_ref *part = made(c, v, a >= 0 ? a : L_sum);
     if (a < 0 && all) {
         collective(c, OP_allreduce, part, -1, out);
-        split_sends(c, "allreduce", nnc_mul_sat(2, sent));
+        split_sends(c, SENT_allreduce, nnc_mul_sat(2, sent));
     } else if (a < 0) {
         out[0] = sum_here(c, part);
-        split_sends(c, "sum on device 0", sent);
+        split_sends(c, SENT_sum, sent);
     } else if (all && (even(c, v, a) || !c->trains) && at_home(c, part)) {
         collective(c, OP_allgather, part, a, out);
-        split_sends(c, "allgather", sent);
+        split_sends(c, SENT_allgather, sent);
     } else {
         for (int d = 0; d < (all ? c->n : 1); d++)
             out[d] = concat(c, c->n, part, a, d);
-        split_sends(c, "gather", all ? sent : bytes - bytes_of(c, part[0]));
+        split_sends(c, SENT_gather, all ? sent : bytes - bytes_of(c, part[0]));
     }
     for (int d = 1; d < c->n && !all; d++)
         out[d] = out[0];
@@ -283,7 +282,7 @@ static void make_parts(splitter *c, nnc_ref v, int axis, nnc_ref *out)
     const int64_t extent = nnc_typeof(c->s, v)->dim[axis];
     if (!c->fixed[v] && !made(c, v, L_full) && divided(c, v) < 0 && even(c, v, axis)) {
         collective(c, OP_reduce_scatter, made(c, v, L_sum), axis, out);
-        split_sends(c, "reduce-scatter", nnc_mul_sat(c->n - 1, value_bytes(c, v)));
+        split_sends(c, SENT_reduce_scatter, nnc_mul_sat(c->n - 1, value_bytes(c, v)));
         return;
     }
     for (int d = 0; d < c->n; d++)

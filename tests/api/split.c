@@ -218,7 +218,9 @@ static void check_steps(
         losses(many, b);
     }
     for (int s = 0; s < STEPS; s++)
-        if (!(fabs(a[s] - b[s]) <= 1e-9 * fmax(1, fabs(a[s]))))
+        if (!(fabs(a[s] - b[s]) <=
+                1e-7 *
+                    fmax(1, fabs(a[s])))) /* adam scales up gradients that are 0 but for rounding */
             test_fail(__FILE__, __LINE__, "%s: loss of step %d is %.12g, of one device %.12g", what,
                 s, b[s], a[s]);
     CHECK(!one || a[0] != a[STEPS - 1]);
