@@ -143,10 +143,6 @@ for way in mlp:tensor cnn:channel cnn:spatial; do
         cmp -s "$dir/one.npz" "$dir/many.npz" || fail "$what: other results than one process"
     done
 done
-what="a split training step"
-job 2 run "$dir/mlp.json" --devices=2 --strategy=tensor --mode=step --iterations=3 --comm-timeout=60
-ran 0 "3 "
-
 what="a rank without a device"
 job 2 run "$dir/two.json" --devices=1
 ran 3 "placed on device 1 of only 1"
