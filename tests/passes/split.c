@@ -306,6 +306,34 @@ TEST(split_halo)
     nnc_remarks_deinit(&said);
 }
 
+/* Parts of one layer on several devices become kernels of their own devices. */
+TEST(split_kernels_stay_on_a_device)
+{
+    static const char text[] = "graph @n {\n"
+                               "%x = input : f32[8,6]\n%y = input : f32[8,6]\n"
+                               "%a = relu %x device 0 loc \"/n\"\n"
+                               "%b = reduce_sum %a {axes=[0]} device 0 loc \"/n\"\n"
+                               "%c = relu %y device 1 loc \"/n\"\n"
+                               "%d = reduce_sum %c {axes=[0]} device 1 loc \"/n\"\n"
+                               "%e = mul %d, %d device 1 loc \"/n\"\n"
+                               "%f = add %b, %d device 0 loc \"/n\"\n"
+                               "return %f, %e }\n";
+    const nnc_target t = help_kernels(true), on[] = {t, t};
+    const nnc_pass_options o = {.level = 2, .target = on, .n_target = 2};
+    nnc_graph *g = parse(text);
+    int fused = 0;
+    CHECK_OK(nnc_passes_run(&g, &o, NULL, test_sink));
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *x = &g->node[i];
+        fused += x->body != NULL;
+        for (uint32_t k = 0; x->body && k < x->body->n_node; k++)
+            if (nnc_op_class((nnc_op)x->body->node[k].op) != CL_leaf)
+                CHECK_INT(x->body->node[k].device, x->device);
+    }
+    CHECK(fused >= 2);
+    nnc_graph_destroy(g);
+}
+
 TEST(split_refuses)
 {
     static const struct {
