@@ -119,6 +119,30 @@ np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).as
     done
 fi
 
+# Layers split over the devices: by columns and rows, channels, rows of the picture; training steps, too.
+cat >"$dir/mlp.json" <<'JSON'
+{"inputs": {"x": [4, 24]},
+ "layers": [{"op": "linear", "name": "a", "out": 64}, "gelu", {"op": "linear", "name": "b", "out": 24}, "relu", {"op": "linear", "name": "c", "out": 10}, "softmax"]}
+JSON
+cat >"$dir/cnn.json" <<'JSON'
+{"inputs": {"x": [2, 3, 20, 20]},
+ "layers": [{"op": "conv", "channels": 8, "kernel": 3, "pad": 1}, "relu", {"op": "maxpool", "kernel": 2, "stride": 2},
+  {"op": "conv", "channels": 8, "kernel": 3, "pad": 1}, "relu", "flatten", {"op": "linear", "out": 10}]}
+JSON
+for way in mlp:tensor cnn:channel cnn:spatial; do
+    for n in 2 4; do
+        what="${way#*:} on $n ranks"
+        split="run $dir/${way%:*}.json --devices=$n --strategy=${way#*:}"
+        # shellcheck disable=SC2086
+        "$nnc" $split --iterations=3 --outputs="$dir/one.npz" >"$dir/said" 2>&1
+        rc=$?
+        ran 0 ""
+        # shellcheck disable=SC2086
+        job "$n" $split --iterations=3 --outputs="$dir/many.npz" --comm-timeout=60
+        ran 0 "3 runs"
+        cmp -s "$dir/one.npz" "$dir/many.npz" || fail "$what: other results than one process"
+    done
+done
 what="a rank without a device"
 job 2 run "$dir/two.json" --devices=1
 ran 3 "placed on device 1 of only 1"

@@ -56,6 +56,8 @@ struct nnc_compile_options {
     bool join_siblings;      /* join independent contractions also where that is expected to take longer */
     int streams;             /* per device, default 1 */
     int devices;             /* that layers may name, at least as many as there are targets; default 1 */
+    const char *strategy;    /* tensor, channel or spatial: how ops are split over the devices (docs/partition.md); NULL: they are not */
+    const char *split;       /* "fc*=columns,conv1=height": the same by layer, before what the strategy says; NULL */
     int jobs;                /* compile threads; 0 = all; does not affect the result */
     void (*after_pass)(void *ctx, const char *pass, const nnc_model *g, int changed, int64_t ns);
     void (*on_kernel)(void *ctx, const struct nnc_kernel *k, const char *layers);
@@ -67,6 +69,10 @@ extern const nnc_env_options nnc_env_defaults;
 extern const nnc_open_options nnc_open_defaults;
 extern const nnc_compile_options nnc_compile_defaults;
 extern const nnc_compare_options nnc_compare_defaults;
+
+/* Training steps made by nnc_train_graph are split over devices as o->strategy and o->split say; o is borrowed. */
+struct nnc_training;
+void nnc_split_training(struct nnc_training *t, const nnc_compile_options *o);
 
 /* Duration of a compile's phases in nanoseconds. */
 typedef struct nnc_compile_stats {

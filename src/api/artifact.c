@@ -461,6 +461,7 @@ static nnc_status use_weight(const reader *r, int i, nnc_blob b)
         return reject(r, "is damaged: an embedded weight does not match the plan");
     nnc_weight *w = &p->weight[i];
     w->kind = NNC_W_file;
+    w->n_part = 0; /* the file has just the part */
     w->file = r->a->file;
     w->data = b.data;
     w->offset = (int64_t)((const uint8_t *)b.data - r->a->map.data);

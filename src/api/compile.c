@@ -264,6 +264,8 @@ static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compil
         st = a->graph ? NNC_OK : nnc_nomem(sink);
     }
     if (!st)
+        st = nnc_split_graph(o, false, &a->graph, NULL, &a->remarks, sink);
+    if (!st)
         st = o->memory_budget ? nnc_fit_budget(e, o, a, sink)
                               : nnc_compile_passes(e, o, NULL, NULL, a, sink);
     if (!st && edit)

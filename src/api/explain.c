@@ -437,12 +437,13 @@ static void put_kept(nnc_text *t, const nnc_remarks *r)
     nnc_puts(t, " (which results: under recompute)\n");
 }
 
-/* The passes in order, then the decisions of lowering. */
+/* Splits over devices, the passes in order, then the decisions of lowering. */
 static const nnc_pass_info *stage(int i)
 {
-    return i < nnc_pass_count    ? &nnc_pass_table[i]
-           : i == nnc_pass_count ? &nnc_kernel_remarks
-                                 : &nnc_chunk_notes;
+    return i == 0                    ? &nnc_split_notes
+           : i <= nnc_pass_count     ? &nnc_pass_table[i - 1]
+           : i == nnc_pass_count + 1 ? &nnc_kernel_remarks
+                                     : &nnc_chunk_notes;
 }
 
 static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
@@ -468,14 +469,14 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
         return NNC_OK;
     }
     nnc_puts(t, "\n  pass             applied  declined   launches         moved\n");
-    for (int p = 0; p < nnc_pass_count + 2; p++) {
+    for (int p = 0; p < nnc_pass_count + 3; p++) {
         totals s = sum(r, stage(p)->name);
         if (s.applied || s.declined)
             put_totals(t, stage(p)->name, s);
     }
     put_totals(t, "all", sum(r, NULL));
     put_kept(t, r);
-    for (int p = 0; p < nnc_pass_count + 2; p++) {
+    for (int p = 0; p < nnc_pass_count + 3; p++) {
         totals s = sum(r, stage(p)->name);
         if (!s.applied && !s.declined)
             continue;

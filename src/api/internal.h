@@ -171,6 +171,10 @@ nnc_status nnc_fit_budget(nnc_env *e, const nnc_compile_options *o, nnc_artifact
 nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_edit edit, void *ctx, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 
+/* split.c: splits the ops of *g over the devices as o->strategy and o->split say; without them it stays. */
+nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph **g, nnc_split_cost *cost, nnc_remarks *remarks,
+    nnc_sink *sink) NNC_MUST;
+
 /* nnc_artifact_work for runs that end with the section `last`. */
 void nnc_run_work(const nnc_artifact *a, nnc_section last, int64_t *flops, int64_t *bytes, int64_t *launches);
 

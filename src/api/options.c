@@ -32,6 +32,8 @@ static const nnc_setting open_rows[] = {
         {"join-siblings", NNC_SET_BOOL, (base) + AT(compile, join_siblings)}, \
         {"streams", NNC_SET_INT, (base) + AT(compile, streams), 0, 1, 64}, \
         {"devices", NNC_SET_INT, (base) + AT(compile, devices), 0, 1, 64}, \
+        {"strategy", NNC_SET_TEXT, (base) + AT(compile, strategy)}, \
+        {"split", NNC_SET_TEXT, (base) + AT(compile, split)}, \
     { \
         "jobs", NNC_SET_INT, (base) + AT(compile, jobs), 0, 0, 1024 \
     }

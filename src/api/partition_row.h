@@ -34,6 +34,9 @@ nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
 nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
 
+/* partition_split.c: of the row's own name, tensor, channel or spatial. */
+nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
+
 /* partition_data.c */
 nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */
 nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;

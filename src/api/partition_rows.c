@@ -422,6 +422,9 @@ static const strategy strategies[] = {
     {"zero1", IN_step, row_data, .zero = 1},
     {"zero2", IN_step, row_data, .zero = 2},
     {"zero3", IN_step, row_data, .zero = 3},
+    {"tensor", IN_both, row_split},
+    {"channel", IN_both, row_split},
+    {"spatial", IN_both, row_split},
     {"auto", IN_both, row_auto},
 };
 

@@ -14,6 +14,12 @@ typedef struct simulation {
     nnc_sink *sink;
 } simulation;
 
+static bool is_split(const nnc_partition_row *row)
+{
+    return !strcmp(row->strategy, "tensor") || !strcmp(row->strategy, "channel") ||
+           !strcmp(row->strategy, "spatial");
+}
+
 /* How many times each device runs its plan in an iteration; 0: the strategy is not executed. */
 static int runs_of(const simulation *s, const nnc_partition_row *row)
 {
@@ -22,7 +28,8 @@ static int runs_of(const simulation *s, const nnc_partition_row *row)
         return 0;
     if (!strcmp(row->strategy, "data"))
         return s->training && micro % n == 0 ? micro / n : 0;
-    return row->place || !strcmp(row->strategy, "manual") || !strcmp(row->strategy, "single")
+    return row->place || is_split(row) || !strcmp(row->strategy, "manual") ||
+                   !strcmp(row->strategy, "single")
                ? micro
                : 0;
 }
@@ -37,14 +44,17 @@ static nnc_status make_graph(
     *devices = one ? 1 : s->t->devices;
     if (!g)
         return nnc_sink_cause(s->sink, NNC_E_MODEL);
-    for (uint32_t i = 0; i < g->n_node && (data || one); i++)
+    const nnc_compile_options split = {.devices = *devices, .strategy = row->strategy};
+    for (uint32_t i = 0; i < g->n_node && (data || one || is_split(row)); i++)
         g->node[i].device = -1;
     if (row->place)
         NNC_TRY(nnc_model_place(g, row->place, s->sink));
     if (!s->training)
-        return NNC_OK;
+        return is_split(row) ? nnc_split_graph(&split, false, out, NULL, NULL, s->sink) : NNC_OK;
     nnc_training training = *s->training;
     training.accumulate = runs;
+    if (is_split(row))
+        nnc_split_training(&training, &split);
     NNC_TRY(nnc_train_graph(g, &training, &step, s->sink));
     nnc_graph_destroy(g);
     *out = step;

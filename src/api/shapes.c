@@ -16,6 +16,8 @@ static bool same_source(const nnc_weight *a, const nnc_weight *b)
 {
     if (a->kind != b->kind || !a->name || !b->name || strcmp(a->name, b->name) != 0)
         return false;
+    if (a->n_part || b->n_part) /* a part does not hold the rest */
+        return false;
     if (a->kind == NNC_W_gen)
         return a->seed == b->seed && a->scale == b->scale && a->shift == b->shift;
     return a->kind == NNC_W_file && a->offset == b->offset && a->size == b->size &&

@@ -119,9 +119,60 @@ static void generate(const nnc_weight *w, nnc_dtype d, int64_t first, int64_t n,
     }
 }
 
+const char *nnc_weight_fault(const nnc_weight *w, const nnc_type *t)
+{
+    const int64_t n = nnc_type_numel(t), size = nnc_dtype_size((nnc_dtype)t->dtype);
+    const int64_t first = w->part.first, run = w->part.run, stride = w->part.stride;
+    int64_t end = 0;
+    if (!w->n_part)
+        return w->kind == NNC_W_gen || w->size == nnc_type_bytes(t) ? NULL : "it has another size";
+    if (w->n_part != 1 || w->kind == NNC_W_inline)
+        return "parts are of generated weights and of those in files";
+    if (first < 0 || run < 1 || stride < run || n % run)
+        return "its part has no such runs";
+    if (!nnc_mul_ok(n / run - 1, stride, &end) || !nnc_add_ok(end, first, &end) ||
+        !nnc_add_ok(end, run, &end) || !nnc_mul_ok(end, size, &end))
+        return "its part is too large";
+    return w->kind == NNC_W_gen || end <= w->size ? NULL : "its part lies outside the weight";
+}
+
+bool nnc_weight_slice(nnc_weight *w, nnc_type *t, int axis, int64_t from, int64_t to)
+{
+    int64_t inner = 1;
+    const int64_t extent = t->dim[axis];
+    for (int d = 0; d < t->rank; d++)
+        inner *= d > axis ? t->dim[d] : 1;
+    if (w->kind == NNC_W_inline)
+        return false;
+    const int64_t before = w->n_part ? w->part.first : 0;
+    if (w->n_part && w->part.run < nnc_type_numel(t))
+        return false;
+    w->n_part = 1;
+    w->part = (nnc_weight_part){before + from * inner, (to - from) * inner, extent * inner};
+    t->dim[axis] = to - from;
+    return true;
+}
+
+/* A part, run by run. */
+static nnc_status read_part(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n,
+    void *dst, nnc_weight_files *files, nnc_sink *sink)
+{
+    const int64_t size = nnc_dtype_size((nnc_dtype)t->dtype), run = w->part.run;
+    nnc_weight whole = *w;
+    whole.n_part = 0;
+    for (int64_t i = first, some; i < first + n; i += some) {
+        some = nnc_min64(run - i % run, first + n - i);
+        NNC_TRY(nnc_weight_read(&whole, t, w->part.first + i / run * w->part.stride + i % run, some,
+            (char *)dst + (i - first) * size, files, sink));
+    }
+    return NNC_OK;
+}
+
 nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n,
     void *dst, nnc_weight_files *files, nnc_sink *sink)
 {
+    if (w->n_part)
+        return read_part(w, t, first, n, dst, files, sink);
     int64_t size = nnc_dtype_size((nnc_dtype)t->dtype);
     if (w->kind == NNC_W_gen) {
         generate(w, (nnc_dtype)t->dtype, first, n, dst);

@@ -6,6 +6,9 @@
 
 typedef enum nnc_wkind { NNC_W_inline, NNC_W_file, NNC_W_gen } nnc_wkind;
 
+/* Part of a weight: element i is element first + i / run * stride + i % run of the whole weight. */
+typedef struct nnc_weight_part { int64_t first, run, stride; } nnc_weight_part;
+
 typedef struct nnc_weight {
     nnc_wkind kind;
     const char *name; /* the user's name, "conv1.weight"; key of the generator and in safetensors files */
@@ -16,7 +19,15 @@ typedef struct nnc_weight {
     uint64_t seed;        /* gen: element i = shift + scale * u_i, u_i of nnc_rng_fill(nnc_rng_key(name, seed), ...),
                            * rounded to the dtype */
     float scale, shift;
+    nnc_weight_part part; /* of a generated weight, or of one in a file, whose `size` is that of the whole weight */
+    int n_part;           /* 1, or 0: the tensor is all of the weight */
 } nnc_weight;
+
+/* Why the weight cannot fill a tensor of type t: a part that does not lie in the whole weight, or another size. NULL: it can. */
+const char *nnc_weight_fault(const nnc_weight *w, const nnc_type *t);
+/* The indices from..to of dimension `axis` of weight w, whose type is *t and becomes that of the part. False: w is inline, or a part that
+ * is not in one run. */
+bool nnc_weight_slice(nnc_weight *w, nnc_type *t, int axis, int64_t from, int64_t to);
 
 /* Hash by which a file of weights is recognised: of a safetensors file's header (8 bytes that hold its length, then the header), of
  * another file's length and ends. */

@@ -28,6 +28,8 @@ nnc_compile_options compile_options(const options *o, const work *w)
 {
     nnc_compile_options c = w->artifact ? *nnc_artifact_options(w->artifact) : o->compare.compile;
     c.jobs = o->compare.compile.jobs;
+    if (o->mode == MODE_step && !w->artifact) /* the step has been made of the split model */
+        c.strategy = c.split = NULL;
     if (o->time_passes || o->n_print_after)
         c.after_pass = after_pass;
     c.ctx = (void *)o;
@@ -121,6 +123,7 @@ static nnc_status open_step(const options *o, int accumulate, int *had, work *w,
     *had = with.train.of.accumulate > 1 ? with.train.of.accumulate : 1;
     if (accumulate)
         with.train.of.accumulate = accumulate;
+    nnc_split_training(&with.train.of, &with.compare.compile);
     if (!st)
         st = nnc_train_graph(forward, &with.train.of, &w->model, sink);
     if (w->model != forward)
@@ -209,6 +212,8 @@ nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sin
     nnc_reopen other = {reopen, &with, 1, NULL};
     NNC_LOCAL(nnc_arena) a = {0};
     options train = *o;
+    if (as == MODE_step)
+        c.strategy = c.split = NULL;
     if (!w->env || !can_advise(o))
         return NNC_OK;
     with.mode = as;

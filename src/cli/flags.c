@@ -12,6 +12,7 @@ static const struct {
     {'m', "model"},
     {'o', "passes"},
     {'d', "model"}, /* devices of layers */
+    {'S', "model"}, /* ops over devices */
     {'g', "model"},
     {'k', "training"}, /* the graph of a step */
     {'l', "training"}, /* the loop */
@@ -66,6 +67,14 @@ static const nnc_flag own[] = {
         "Put layers on devices: by index as nnc partition --layers lists them, 0-9=0,10-=1, or by "
         "name, conv1*=0 "
         "(docs/partition.md)"},
+    {'S',
+        {"--strategy", NNC_SET_TEXT, AT(compare.compile.strategy), 0, 0, 0,
+            "tensor|channel|spatial"},
+        "Split ops over the --devices: linear layers and products by columns and rows (tensor), "
+        "convolutions by channels, too (channel), or windows by the picture's rows (spatial)"},
+    {'S', {"--split", NNC_SET_TEXT, AT(compare.compile.split), 0, 0, 0, "LAYERS=HOW,..."},
+        "Split these layers, named as --place names them, over the --devices: by columns (or "
+        "channels), rows (or input-channels), batch, height, width, or whole (docs/partition.md)"},
     {'g', {"--mode", NNC_SET_CHOICE, AT(mode), 0, MODE_forward, 0, "forward|step"},
         "step: the model's training step instead: loss, gradients and optimizer (default: "
         "forward)"},
@@ -474,7 +483,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     bool any = false;
     for (size_t k = 0; k < NNC_COUNT(of_artifacts); k++)
         any = any || !strcmp(f->value.name, of_artifacts[k]);
-    if (strchr("mdcsp", f->group) && !any)
+    if (strchr("mdScsp", f->group) && !any)
         o->compile_flag = f->value.name;
     if (f->group == 'k' && strchr(c->groups, 'g'))
         o->training_flag = f->value.name;

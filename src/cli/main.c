@@ -20,12 +20,12 @@
 
 const command commands[] = {
     {"compile", "MODEL...", "compile to an artifact, or print a stage of the compile",
-        "mdgkcspaeVh", 1, MOST_FILES, cmd_compile,
+        "mdSgkcspaeVh", 1, MOST_FILES, cmd_compile,
         "examples:\n"
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL...|ARTIFACT", "run and time a model; write its outputs", "mdgkcspirtqBeRfVh", 1,
+    {"run", "MODEL...|ARTIFACT", "run and time a model; write its outputs", "mdSgkcspirtqBeRfVh", 1,
         MOST_FILES, cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
@@ -33,7 +33,7 @@ const command commands[] = {
         "  nnc run models/resnet101.json models/densenet121.json --devices=cpu:0,cpu:1\n"
         "  nnc compile model.onnx -o m.nnc && nnc run m.nnc --shapes=x:7x3x224x224\n"},
     {"compare", "MODEL...|ARTIFACT",
-        "compare fused, unfused and float64: numbers, time, gain of each pass", "mdgkcspitxnefVh",
+        "compare fused, unfused and float64: numbers, time, gain of each pass", "mdSgkcspitxnefVh",
         1, MOST_FILES, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
@@ -42,11 +42,11 @@ const command commands[] = {
         "  nnc compare models/vgg16.json --set batch=8\n"
         "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
     {"explain", "MODEL...|ARTIFACT", "list every decision of the passes and its reason",
-        "mdgkcspefvh", 1, MOST_FILES, cmd_explain,
+        "mdSgkcspefvh", 1, MOST_FILES, cmd_explain,
         "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL...|ARTIFACT",
         "print peak memory and its timeline before running; exit code 4 when it does not fit",
-        "mdgkcsMBpefVh", 1, MOST_FILES, cmd_memory,
+        "mdSgkcsMBpefVh", 1, MOST_FILES, cmd_memory,
         "examples:\n"
         "  nnc memory models/vgg16.json --set batch=64 --format=csv\n"
         "  nnc memory models/vgg16.json --mode=step --fit batch=1..512 "
@@ -70,7 +70,7 @@ const command commands[] = {
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
     {"verify", "MODEL|ARTIFACT|FOLDER",
         "compare fused, unfused and float64 layer by layer; exit code 1 when they differ",
-        "mdgkcsinwyejVh", 1, 1, cmd_verify,
+        "mdSgkcsinwyejVh", 1, 1, cmd_verify,
         "Names the first layer that is over its limit, and whether a kernel or a pass is wrong. A "
         "layer that only passes through\nregisters of a fused kernel has no number of its own.\n"
         "FOLDER is a test folder of ONNX: model.onnx and test_data_set_N/ with input_K.pb and "

@@ -1,4 +1,5 @@
-/* frontend/place.c -- --place: layers by index or by pattern, on devices; what a layer's "device" says otherwise. */
+/* frontend/place.c -- rules that name layers by index or by pattern: --place puts them on devices, which otherwise a layer's "device" says;
+ * --split divides them. */
 #include "frontend/internal.h"
 #include <ctype.h>
 #include <string.h>
@@ -24,9 +25,12 @@ int nnc_model_layers(const nnc_graph *g, const char **path, int32_t *layer_of)
 typedef struct placer {
     const char **path;
     int n;
-    int *device; /* by layer; -1: none */
+    int *value; /* by layer: a device, or the index of a word; -1: none */
     const char **rule; /* by layer: that placed it, of rule_n characters; NULL: none */
     int *rule_n;
+    const char *flag; /* "--place" */
+    const char *const *word; /* values; NULL: devices */
+    int n_word;
     nnc_sink *sink;
 } placer;
 
@@ -68,15 +72,16 @@ static bool names(const char *p, size_t n, const char *path)
     return false;
 }
 
-static nnc_status put(placer *s, int layer, int device, const char *rule, int n)
+static nnc_status put(placer *s, int layer, int value, const char *rule, int n)
 {
     if (s->rule[layer])
         return nnc_fail0(s->sink, NNC_E_USAGE,
-            "--place: layer %d, %s, is placed twice: by `%.*s` and by `%.*s`", layer,
-            s->path[layer], s->rule_n[layer], s->rule[layer], n, rule);
+            "%s: layer %d, %s, is %s twice: by `%.*s` and by `%.*s`", s->flag, layer,
+            s->path[layer], s->word ? "split" : "placed", s->rule_n[layer], s->rule[layer], n,
+            rule);
     s->rule[layer] = rule;
     s->rule_n[layer] = n;
-    s->device[layer] = device;
+    s->value[layer] = value;
     return NNC_OK;
 }
 
@@ -107,14 +112,14 @@ static bool read_range(const placer *s, const char *p, size_t n, int64_t *first,
 }
 
 static nnc_status place_range(
-    placer *s, int64_t first, int64_t last, int device, const char *rule, int n)
+    placer *s, int64_t first, int64_t last, int value, const char *rule, int n)
 {
     if (first > last || last >= s->n)
         return nnc_fail0(s->sink, NNC_E_USAGE,
-            "--place: `%.*s`: the model's layers are 0 to %d; nnc partition --layers lists them", n,
-            rule, s->n - 1);
+            "%s: `%.*s`: the model's layers are 0 to %d; nnc partition --layers lists them",
+            s->flag, n, rule, s->n - 1);
     for (int64_t l = first; l <= last; l++)
-        NNC_TRY(put(s, (int)l, device, rule, n));
+        NNC_TRY(put(s, (int)l, value, rule, n));
     return NNC_OK;
 }
 
@@ -131,31 +136,82 @@ static nnc_status unknown(const placer *s, const char *p, int n)
     snprintf(word, sizeof word, "%.*s", n, p);
     near = nnc_nearest(word, last, (size_t)s->n);
     return nnc_fail0(s->sink, NNC_E_USAGE,
-        "--place: no layer is named `%s`%s%s; nnc partition --layers lists the %d layers, and * "
+        "%s: no layer is named `%s`%s%s; nnc partition --layers lists the %d layers, and * "
         "stands for any "
         "characters",
-        word, near ? "; did you mean " : "", near ? near : "", s->n);
+        s->flag, word, near ? "; did you mean " : "", near ? near : "", s->n);
+}
+
+/* The n characters at p as a value; -1: they are none. */
+static int value_of(const placer *s, const char *p, size_t n)
+{
+    const char *at = p;
+    for (int i = 0; i < s->n_word; i++)
+        if (strlen(s->word[i]) == n && !memcmp(s->word[i], p, n))
+            return i;
+    const int64_t device = s->word ? -1 : number(&at, -1);
+    return at == p + n && device <= INT16_MAX ? (int)device : -1;
+}
+
+static nnc_status no_value(const placer *s, const char *rule, int n)
+{
+    NNC_LOCAL(nnc_text) list = {0};
+    if (!s->word)
+        return nnc_fail0(s->sink, NNC_E_USAGE,
+            "%s: `%.*s`: expected LAYERS=DEVICE, as in 0-9=0, 10-=1 or conv1*=0", s->flag, n, rule);
+    for (int i = 0; i < s->n_word; i++)
+        nnc_printf(&list, "%s%s", i ? ", " : "", s->word[i]);
+    return nnc_fail0(s->sink, NNC_E_USAGE,
+        "%s: `%.*s`: expected LAYERS=HOW, as in 0-9=%s or conv1*=%s; HOW is one of %s", s->flag, n,
+        rule, s->word[0], s->word[0], nnc_text_str(&list));
 }
 
 /* One rule of n characters. */
 static nnc_status place_one(placer *s, const char *rule, int n)
 {
-    const char *equal = memrchr(rule, '=', (size_t)n), *p = equal ? equal + 1 : rule;
+    const char *equal = memrchr(rule, '=', (size_t)n);
     int64_t first, last;
-    const int64_t device = equal ? number(&p, -1) : -1;
-    if (!equal || equal == rule || p != rule + n || device < 0 || device > INT16_MAX)
-        return nnc_fail0(s->sink, NNC_E_USAGE,
-            "--place: `%.*s`: expected LAYERS=DEVICE, as in 0-9=0, 10-=1 or conv1*=0", n, rule);
+    const int value =
+        equal && equal > rule ? value_of(s, equal + 1, (size_t)(rule + n - equal - 1)) : -1;
+    if (value < 0)
+        return no_value(s, rule, n);
     const size_t left = (size_t)(equal - rule);
     if (read_range(s, rule, left, &first, &last))
-        return place_range(s, first, last, (int)device, rule, n);
+        return place_range(s, first, last, value, rule, n);
     bool any = false;
     for (int l = 0; l < s->n; l++)
         if (names(rule, left, s->path[l])) {
             any = true;
-            NNC_TRY(put(s, l, (int)device, rule, n));
+            NNC_TRY(put(s, l, value, rule, n));
         }
     return any ? NNC_OK : unknown(s, rule, (int)left);
+}
+
+static nnc_status read_rules(placer *s, const char *rules)
+{
+    for (const char *p = rules; *p;) {
+        const int n = (int)strcspn(p, ",");
+        NNC_TRY(place_one(s, p, n));
+        p += n + (p[n] == ',');
+    }
+    return NNC_OK;
+}
+
+/* Lists the layers of g; layer_of[]: by node. */
+static nnc_status open_placer(placer *s, const nnc_graph *g, int32_t *layer_of, nnc_arena *a)
+{
+    s->path = ARENA_NEW(a, const char *, g->n_node + 1);
+    s->value = ARENA_NEW(a, int, g->n_node + 1);
+    s->rule = ARENA_NEW(a, const char *, g->n_node + 1);
+    s->rule_n = ARENA_NEW(a, int, g->n_node + 1);
+    NNC_NEED(layer_of && s->path && s->value && s->rule && s->rule_n, s->sink);
+    s->n = nnc_model_layers(g, s->path, layer_of);
+    for (int l = 0; l < s->n; l++)
+        s->value[l] = -1;
+    if (!s->n)
+        return nnc_fail0(
+            s->sink, NNC_E_USAGE, "%s: the nodes of %s carry no layers", s->flag, g->name);
+    return NNC_OK;
 }
 
 /* Layers that neither a rule nor the model file places. */
@@ -163,7 +219,7 @@ static nnc_status check_gaps(const placer *s)
 {
     int gaps = 0, first = -1;
     for (int l = 0; l < s->n; l++)
-        if (s->device[l] < 0) {
+        if (s->value[l] < 0) {
             first = gaps++ ? first : l;
         }
     if (!gaps)
@@ -178,25 +234,12 @@ nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     int32_t *layer_of = ARENA_NEW(&a, int32_t, g->n_node + 1);
-    placer s = {.path = ARENA_NEW(&a, const char *, g->n_node + 1),
-        .device = ARENA_NEW(&a, int, g->n_node + 1),
-        .rule = ARENA_NEW(&a, const char *, g->n_node + 1),
-        .rule_n = ARENA_NEW(&a, int, g->n_node + 1),
-        .sink = sink};
-    NNC_NEED(layer_of && s.path && s.device && s.rule && s.rule_n, sink);
-    s.n = nnc_model_layers(g, s.path, layer_of);
-    if (!s.n)
-        return nnc_fail0(sink, NNC_E_USAGE, "--place: the nodes of %s carry no layers", g->name);
-    for (int l = 0; l < s.n; l++)
-        s.device[l] = -1;
+    placer s = {.flag = "--place", .sink = sink};
+    NNC_TRY(open_placer(&s, g, layer_of, &a));
     for (uint32_t i = 0; i < g->n_node; i++)
         if (layer_of[i] >= 0)
-            s.device[layer_of[i]] = g->node[i].device;
-    for (const char *p = place; *p;) {
-        const int n = (int)strcspn(p, ",");
-        NNC_TRY(place_one(&s, p, n));
-        p += n + (p[n] == ',');
-    }
+            s.value[layer_of[i]] = g->node[i].device;
+    NNC_TRY(read_rules(&s, place));
     NNC_TRY(check_gaps(&s));
     for (uint32_t i = 0; i < g->n_node; i++) {
         nnc_node *x = &g->node[i];
@@ -204,7 +247,20 @@ nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink)
             if (!strcmp(s.path[l], x->origin)) /* weights and constants of a layer */
                 layer_of[i] = l;
         if (layer_of[i] >= 0)
-            x->device = (int16_t)s.device[layer_of[i]];
+            x->device = (int16_t)s.value[layer_of[i]];
     }
+    return NNC_OK;
+}
+
+nnc_status nnc_model_words(const nnc_graph *g, const char *flag, const char *rules,
+    const char *const *word, int n_word, int *of, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    int32_t *layer_of = ARENA_NEW(&a, int32_t, g->n_node + 1);
+    placer s = {.flag = flag, .word = word, .n_word = n_word, .sink = sink};
+    NNC_TRY(open_placer(&s, g, layer_of, &a));
+    NNC_TRY(read_rules(&s, rules));
+    for (uint32_t i = 0; i < g->n_node; i++)
+        of[i] = layer_of[i] < 0 ? -1 : s.value[layer_of[i]];
     return NNC_OK;
 }

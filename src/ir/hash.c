@@ -71,6 +71,8 @@ static void put_attr(mixer *m, const nnc_attr *a)
 static void put_weight(mixer *m, const nnc_weight *w)
 {
     put_int(m, w->kind);
+    if (w->n_part)
+        mix(m, &w->part, sizeof w->part);
     switch (w->kind) {
     case NNC_W_inline:
         put_int(m, w->size);

@@ -319,7 +319,10 @@ nnc_status nnc_infer_leaf(infer *c)
     if (n->op == OP_constant && n->weight->kind != NNC_W_inline)
         return fail(c, "its numbers must stand in the graph; make it a param");
     int64_t bytes = nnc_type_bytes(&c->out[0]);
-    if (n->weight->kind == NNC_W_file && n->weight->size != bytes)
+    if (n->weight->n_part && nnc_weight_fault(n->weight, &c->out[0]))
+        return fail(c, "%s: %s", n->weight->name ? n->weight->name : "the weight",
+            nnc_weight_fault(n->weight, &c->out[0]));
+    if (n->weight->kind == NNC_W_file && !n->weight->n_part && n->weight->size != bytes)
         return fail(c, "%s holds %" PRId64 " bytes in the file, but %s needs %" PRId64,
             n->weight->name ? n->weight->name : "the weight", n->weight->size,
             nnc_infer_show(c, &c->out[0]), bytes);

@@ -297,6 +297,21 @@ static nnc_status scan_file(parser *p, nnc_weight *w)
     return need(p, ")");
 }
 
+/* "part(first, run, stride)", or nothing. */
+static nnc_status scan_part(parser *p, nnc_weight *w)
+{
+    if (!nnc_scan_eat(p->s, "part"))
+        return NNC_OK;
+    int64_t *const number[] = {&w->part.first, &w->part.run, &w->part.stride};
+    for (size_t i = 0; i < NNC_COUNT(number); i++) {
+        NNC_TRY(need(p, i ? "," : "("));
+        if (!nnc_scan_int(p->s, number[i]))
+            return expected(p, "an integer");
+    }
+    w->n_part = 1;
+    return need(p, ")");
+}
+
 static nnc_status scan_weight(parser *p, draft *d)
 {
     nnc_weight *w = &d->weight;
@@ -305,10 +320,11 @@ static nnc_status scan_weight(parser *p, draft *d)
     if (d->n_type != 1)
         return expected(p, "one type before `=`");
     d->node.weight = w;
-    if (nnc_scan_eat(p->s, "gen"))
-        return scan_gen(p, w);
-    if (nnc_scan_eat(p->s, "file"))
-        return scan_file(p, w);
+    const bool gen = nnc_scan_eat(p->s, "gen");
+    if (gen || nnc_scan_eat(p->s, "file")) {
+        NNC_TRY(gen ? scan_gen(p, w) : scan_file(p, w));
+        return scan_part(p, w);
+    }
     w->kind = NNC_W_inline;
     if (nnc_scan_eat(p->s, "name")) {
         char *name;

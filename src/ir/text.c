@@ -96,6 +96,14 @@ static void put_float32(nnc_text *t, float v)
     nnc_puts(t, buf);
 }
 
+/* " part(first, run, stride)" of a weight that is a part of another one. */
+static void put_part(nnc_text *t, const nnc_weight *w)
+{
+    if (w->n_part)
+        nnc_printf(t, " part(%" PRId64 ", %" PRId64 ", %" PRId64 ")", w->part.first, w->part.run,
+            w->part.stride);
+}
+
 static void put_weight(nnc_text *t, const nnc_type *type, const nnc_weight *w)
 {
     nnc_puts(t, " = ");
@@ -108,6 +116,7 @@ static void put_weight(nnc_text *t, const nnc_type *type, const nnc_weight *w)
         nnc_puts(t, ", shift=");
         put_float32(t, w->shift);
         nnc_putc(t, ')');
+        put_part(t, w);
         return;
     case NNC_W_file:
         nnc_puts(t, "file(");
@@ -118,6 +127,7 @@ static void put_weight(nnc_text *t, const nnc_type *type, const nnc_weight *w)
         }
         nnc_printf(t, ", offset=%" PRId64 ", size=%" PRId64 ", hash=%" PRId64 ")", w->offset,
             w->size, (int64_t)w->header_hash);
+        put_part(t, w);
         return;
     case NNC_W_inline:
         if (w->name) {

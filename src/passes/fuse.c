@@ -571,12 +571,15 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
 }
 
+/* By layer, then by device: parts of a layer that is split are apart. */
 static int by_origin(const void *x, const void *y, void *ctx)
 {
     const nnc_graph *g = ctx;
-    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    int c = strcmp(g->node[a].origin, g->node[b].origin);
-    return c ? c : (a > b) - (a < b);
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    const int c = strcmp(g->node[a].origin, g->node[b].origin);
+    if (c || on_one_device(&g->node[a], &g->node[b]))
+        return c ? c : (a > b) - (a < b);
+    return g->node[a].device > g->node[b].device ? 1 : -1;
 }
 
 static void seed_nests(groups *s)
@@ -590,7 +593,9 @@ static void seed_nests(groups *s)
             list[n++] = i;
     qsort_r(list, n, sizeof *list, by_origin, p->g);
     for (uint32_t i = 0, k; i < n; i = k) {
-        for (k = i + 1; k < n && !strcmp(p->g->node[list[i]].origin, p->g->node[list[k]].origin);)
+        const nnc_node *first = &p->g->node[list[i]];
+        for (k = i + 1; k < n && !strcmp(first->origin, p->g->node[list[k]].origin) &&
+                        on_one_device(first, &p->g->node[list[k]]);)
             k++;
         seed_nest(s, list + i, k - i);
     }

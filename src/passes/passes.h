@@ -68,6 +68,39 @@ extern const nnc_pass_info nnc_pass_table[];
 extern const int nnc_pass_count;
 int nnc_pass_find(const char *name); /* index, or -1 */
 
+/* ---- splitting ops over devices (split.c) --------------------------------------------------------------------- */
+
+/* How the ops of a layer are divided among devices. */
+typedef enum nnc_split_by {
+    NNC_SPLIT_follow,   /* as their operands are */
+    NNC_SPLIT_whole,    /* not at all */
+    NNC_SPLIT_columns,  /* the result's features, a convolution's output channels: each device has its part of the weights */
+    NNC_SPLIT_rows,     /* the operand's features, a convolution's input channels: results are sums over the devices */
+    NNC_SPLIT_batch,    /* dimension 0 */
+    NNC_SPLIT_height,   /* the last dimension but one of windows; neighbours exchange halos */
+    NNC_SPLIT_width,    /* the last dimension of windows */
+    NNC_SPLIT_features, /* rows or columns, as fewer bytes are sent; whole where neither is possible */
+    NNC_SPLIT_space,    /* height, or width of one spatial dimension; whole where that is impossible */
+    NNC_SPLIT__COUNT
+} nnc_split_by;
+extern const char *const nnc_split_words[NNC_SPLIT__COUNT]; /* "columns" */
+
+typedef struct nnc_split_options {
+    int n_device;
+    const uint8_t *by; /* nnc_split_by, by node of the graph; NULL: all nodes follow */
+    bool trains;       /* the graph will be differentiated: a weight that several ops read stays one */
+} nnc_split_options;
+
+/* Bytes that devices send each other in a run of the split graph, all links together. */
+typedef struct nnc_split_cost { int64_t bytes, halo, collective; int n_split; } nnc_split_cost;
+
+/* The graph g of one device, as one of several: ops are divided as o->by says, those that say nothing follow their operands; weights are
+ * parts of g's, and collectives and slices between the devices give each op its operands. Inputs and outputs are those of g, on device
+ * 0. NNC_E_USAGE: a layer cannot be divided as it should. The caller owns *out; cost and remarks may be NULL. */
+nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph **out, nnc_split_cost *cost, nnc_remarks *remarks,
+    nnc_sink *sink) NNC_MUST;
+extern const nnc_pass_info nnc_split_notes; /* pass name of its remarks */
+
 /* Transforms *g in place (the pointer may be replaced). After a failure *g may still be destroyed. */
 nnc_status nnc_passes_run(nnc_graph **g, const nnc_pass_options *o, nnc_remarks *remarks, nnc_sink *sink) NNC_MUST;
 

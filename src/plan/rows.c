@@ -165,6 +165,15 @@ static const plan_field collective_field[] = {
 };
 #undef T
 
+#define T nnc_weight_part
+static const plan_field part_field[] = {
+    INT("first", first, 0, MOST),
+    INT("run", run, 1, MOST),
+    INT("stride", stride, 1, MOST),
+    {0},
+};
+#undef T
+
 #define T nnc_weight
 #define INLINE .when = 1 << NNC_W_inline
 #define FILE_ .when = 1 << NNC_W_file
@@ -180,6 +189,7 @@ static const plan_field weight_field[] = {
     {FK_int, "seed", AT(seed), .lo = INT64_MIN, .hi = INT64_MAX, GEN},
     {FK_float, "scale", AT(scale), GEN},
     {FK_float, "shift", AT(shift), GEN},
+    {FK_each, "part", AT(part), COUNT(n_part), .hi = 1, .each = part_field, GEN | 1 << NNC_W_file},
     {0},
 };
 #undef T

@@ -122,9 +122,9 @@ static const char *weight_cmd_fault(const check *v, const nnc_cmd *c, int i)
     const nnc_ptensor *t = &p->tensor[c->arg[0]];
     if (!nnc_type_is_row_major(&t->type))
         return "a weight is stored row-major";
-    if (w->kind != NNC_W_gen && w->size != t->bytes)
+    if (!w->n_part && w->kind != NNC_W_gen && w->size != t->bytes)
         return "the weight's size is not its tensor's";
-    return NULL;
+    return w->n_part ? nnc_weight_fault(w, &t->type) : NULL;
 }
 
 static const char *kernel_cmd_fault(const check *v, const nnc_cmd *c)

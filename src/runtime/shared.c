@@ -102,6 +102,9 @@ static void put_key(nnc_text *t, nnc_hash128 h)
 static void put_source(nnc_text *t, const nnc_weight *w)
 {
     nnc_printf(t, "weight %s ", w->name ? w->name : "");
+    if (w->n_part)
+        nnc_printf(t, "part %lld %lld %lld ", (long long)w->part.first, (long long)w->part.run,
+            (long long)w->part.stride);
     if (w->kind == NNC_W_gen)
         nnc_printf(
             t, "gen %llu %a %a", (unsigned long long)w->seed, (double)w->scale, (double)w->shift);

@@ -362,6 +362,27 @@ static nnc_ref with_loss(copy *c, nnc_sink *sink)
     return loss;
 }
 
+/* The loss of all devices. Running statistics and what moves them are outputs meanwhile, to be found again. */
+static nnc_status divide(copy *c, nnc_ref *loss, nnc_sink *sink)
+{
+    const uint32_t n = c->g->n_output;
+    if (!c->t->divide)
+        return NNC_OK;
+    for (int i = 0; i < c->n_state; i++) {
+        nnc_output(c->g, c->state[i], NULL);
+        nnc_output(c->g, c->added[i], NULL);
+    }
+    NNC_TRY(c->g->status);
+    NNC_TRY(c->t->divide(c->t->divide_ctx, &c->g, sink));
+    *loss = c->g->output[0];
+    for (int i = 0; i < c->n_state; i++) {
+        c->state[i] = c->g->output[n + 2 * (uint32_t)i];
+        c->added[i] = c->g->output[n + 2 * (uint32_t)i + 1];
+    }
+    c->g->n_output = n;
+    return NNC_OK;
+}
+
 static nnc_status make(
     const nnc_graph *m, const nnc_training *t, bool evaluate, nnc_graph **out, nnc_sink *sink)
 {
@@ -384,6 +405,7 @@ static nnc_status make(
     nnc_status s = c.g->status;
     if (!s && loss == NNC_NONE)
         s = NNC_E_MODEL;
+    s = s ? s : divide(&c, &loss, sink);
     if (!s && evaluate)
         add_identities(c.g);
     else if (!s)

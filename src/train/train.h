@@ -47,6 +47,9 @@ typedef struct nnc_training {
      * changes nothing but the scale, which it halves; after scale_growth steps that were finite it doubles (PyTorch's GradScaler). */
     double loss_scale;
     int scale_growth;
+    /* Divides the graph of the loss, *g, among devices before it is differentiated, with the same outputs; NULL: it stays on one. */
+    nnc_status (*divide)(void *ctx, nnc_graph **g, nnc_sink *sink);
+    void *divide_ctx;
 } nnc_training;
 
 /* The dimension of the classes of a prediction of this rank; -1: it has no such dimension. */

@@ -1,0 +1,102 @@
+/* api/split.c -- --strategy and --split: which layers are divided how; the pass does it (passes/split.c). */
+#include "api/internal.h"
+#include "train/train.h"
+#include <string.h>
+
+typedef enum nnc_strategy { STRATEGY_tensor, STRATEGY_channel, STRATEGY_spatial } nnc_strategy;
+
+static const struct {
+    const char *word;
+    nnc_split_by by;
+} words[] = {{"columns", NNC_SPLIT_columns}, {"rows", NNC_SPLIT_rows},
+    {"channels", NNC_SPLIT_columns}, {"input-channels", NNC_SPLIT_rows}, {"batch", NNC_SPLIT_batch},
+    {"height", NNC_SPLIT_height}, {"width", NNC_SPLIT_width}, {"whole", NNC_SPLIT_whole}};
+
+/* What a strategy says of a node. */
+static nnc_split_by strategy_of(nnc_strategy s, const nnc_node *x)
+{
+    const bool conv = x->op == OP_conv || x->op == OP_conv_transpose;
+    const bool product = x->op == OP_linear || x->op == OP_matmul;
+    const bool window = x->op == OP_conv || x->op == OP_maxpool || x->op == OP_avgpool;
+    if (s == STRATEGY_spatial)
+        return window ? NNC_SPLIT_space : NNC_SPLIT_follow;
+    return product || (conv && s == STRATEGY_channel) ? NNC_SPLIT_features : NNC_SPLIT_follow;
+}
+
+static const char *const strategies[] = {"tensor", "channel", "spatial"};
+
+static nnc_status find_strategy(const char *name, nnc_strategy *out, nnc_sink *sink)
+{
+    for (size_t i = 0; i < NNC_COUNT(strategies); i++)
+        if (!strcmp(strategies[i], name)) {
+            *out = (nnc_strategy)i;
+            return NNC_OK;
+        }
+    const char *near = nnc_nearest(name, strategies, NNC_COUNT(strategies));
+    return nnc_fail0(sink, NNC_E_USAGE,
+        "--strategy: unknown strategy `%s`%s%s; expected tensor, channel or spatial", name,
+        near ? "; did you mean " : "", near ? near : "");
+}
+
+static nnc_status by_strategy(const char *name, const nnc_graph *g, uint8_t *by, nnc_sink *sink)
+{
+    nnc_strategy s = STRATEGY_tensor;
+    NNC_TRY(find_strategy(name, &s, sink));
+    bool any = false;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        by[i] = (uint8_t)strategy_of(s, &g->node[i]);
+        any = any || by[i] != NNC_SPLIT_follow;
+    }
+    if (any)
+        return NNC_OK;
+    return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s: %s has no %s to split", name, g->name,
+        s == STRATEGY_tensor    ? "linear layer or matrix product"
+        : s == STRATEGY_channel ? "linear layer, matrix product or convolution"
+                                : "convolution or pooling");
+}
+
+static nnc_status by_layer(const char *rules, const nnc_graph *g, uint8_t *by, nnc_sink *sink)
+{
+    const char *word[NNC_COUNT(words)];
+    for (size_t i = 0; i < NNC_COUNT(words); i++)
+        word[i] = words[i].word;
+    NNC_FREED int *of = nnc_malloc(((size_t)g->n_node + 1) * sizeof *of);
+    NNC_NEED(of, sink);
+    NNC_TRY(nnc_model_words(g, "--split", rules, word, NNC_COUNT(words), of, sink));
+    for (uint32_t i = 0; i < g->n_node; i++)
+        by[i] = of[i] < 0 ? by[i] : (uint8_t)words[of[i]].by;
+    return NNC_OK;
+}
+
+nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph **g,
+    nnc_split_cost *cost, nnc_remarks *remarks, nnc_sink *sink)
+{
+    nnc_graph *split = NULL;
+    if (!o->strategy && !o->split)
+        return NNC_OK;
+    if (o->devices < 2)
+        return nnc_fail0(sink, NNC_E_USAGE, "%s splits over several devices: it needs --devices=N",
+            o->strategy ? "--strategy" : "--split");
+    NNC_FREED uint8_t *by = nnc_calloc((size_t)(*g)->n_node + 1, 1);
+    NNC_NEED(by, sink);
+    if (o->strategy)
+        NNC_TRY(by_strategy(o->strategy, *g, by, sink));
+    if (o->split)
+        NNC_TRY(by_layer(o->split, *g, by, sink));
+    const nnc_split_options with = {.n_device = o->devices, .by = by, .trains = trains};
+    NNC_TRY(nnc_split(*g, &with, &split, cost, remarks, sink));
+    nnc_graph_destroy(*g);
+    *g = split;
+    return NNC_OK;
+}
+
+static nnc_status divide(void *ctx, nnc_graph **g, nnc_sink *sink)
+{
+    return nnc_split_graph(ctx, true, g, NULL, NULL, sink);
+}
+
+void nnc_split_training(struct nnc_training *t, const nnc_compile_options *o)
+{
+    t->divide = o->strategy || o->split ? divide : NULL;
+    t->divide_ctx = (void *)(uintptr_t)o;
+}

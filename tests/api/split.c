@@ -1,0 +1,252 @@
+/* tests/api/split.c -- models split over virtual CPU devices: outputs are the float64 reference's of the model on one device, and the bits
+ * of one device where no sum is divided; losses of split training steps are those of one device. */
+#include "frontend/frontend.h"
+#include "help.h"
+#include "steps.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- inference --------------------------------------------------------------------------------- */
+
+typedef struct split_case {
+    const char *model;
+    nnc_arg arg[6];
+    const char *strategy, *split;
+    bool same_bits; /* no sum is divided, and kernels are the same */
+} split_case;
+
+static const split_case cases[] = {
+    {"mlp", {{"batch", "5"}, {"hidden", "48"}}, "tensor", NULL, false},
+    {"mlp", {{"batch", "4"}, {"hidden", "64"}}, NULL, "fc=columns", false},
+    {"mlp", {{"batch", "8"}, {"hidden", "48"}}, NULL, "fc=batch", false},
+    {"transformer_mlp", {{"batch", "2"}, {"tokens", "5"}, {"dim", "24"}}, "tensor", NULL, false},
+    {"bert_base",
+        {{"batch", "2"}, {"tokens", "6"}, {"vocabulary", "50"}, {"layers", "2"}, {"dim", "48"},
+            {"inner", "40"}},
+        "tensor", NULL, false},
+    {"vit_b16", {{"image", "32"}, {"patch", "8"}, {"layers", "2"}, {"dim", "24"}, {"mlp", "40"}},
+        "tensor", NULL, false},
+    {"vgg16", {{"image", "32"}}, "channel", NULL, false},
+    {"vgg16", {{"image", "32"}}, "spatial", NULL, false},
+    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"batch", "2"}}, "spatial", NULL, false},
+    {"resnet50", {{"image", "33"}, {"width", "8"}, {"layers3", "2"}, {"classes", "5"}}, "channel",
+        NULL, false},
+    {"resnet50", {{"image", "64"}, {"width", "8"}, {"layers3", "2"}, {"classes", "5"}}, "spatial",
+        NULL, false},
+    {"mobilenet_v2", {{"batch", "2"}, {"image", "33"}, {"classes", "10"}}, "channel", NULL, false},
+    {"googlenet", {{"image", "33"}, {"slim", "8"}, {"classes", "5"}}, "spatial", NULL, false},
+    {"unet", {{"image", "32"}, {"channels", "4"}}, "spatial", NULL, false},
+    {"densenet121",
+        {{"batch", "2"}, {"image", "32"}, {"layers2", "3"}, {"layers3", "2"}, {"layers4", "2"},
+            {"growth", "8"}},
+        "channel", NULL, false},
+};
+
+static int n_args(const split_case *c)
+{
+    int n = 0;
+    while (n < 6 && c->arg[n].name)
+        n++;
+    return n;
+}
+
+static nnc_model *open_case(const split_case *c)
+{
+    char file[128];
+    snprintf(file, sizeof file, "models/%s.json", c->model);
+    const nnc_open_options o = {.arg = c->arg, .n_arg = n_args(c), .seed = test_seed};
+    nnc_model *m = nnc_model_open(file, &o, test_sink);
+    CHECK(m != NULL);
+    return m;
+}
+
+/* Devices that commands of main run on. */
+static int devices_used(const nnc_plan *p)
+{
+    bool used[NNC_MAX_DEVICES] = {false};
+    int n = 0;
+    for (int i = p->end[SEC_init]; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_kernel || p->cmd[i].kind == CMD_call)
+            used[p->cmd[i].device] = true;
+    for (int d = 0; d < p->n_device; d++)
+        n += used[d];
+    return n;
+}
+
+static void check_run(nnc_env *e, const split_case *c, const nnc_model *m, const api_data *d, int n,
+    const api_run *one)
+{
+    const nnc_compile_options o = {
+        .level = 2, .streams = 1, .devices = n, .strategy = c->strategy, .split = c->split};
+    const char *how = c->strategy ? c->strategy : c->split;
+    NNC_LOCAL(nnc_text) why = {0};
+    api_run r = {0};
+    nnc_artifact *a = NULL;
+    CHECK_OK(nnc_compile(e, m, &o, &a, test_sink));
+    if (!a)
+        return;
+    CHECK_INT(devices_used(nnc_artifact_plan(a)), n);
+    if (!api_run_artifact(e, a, d, &r, &why, test_sink))
+        test_fail(
+            __FILE__, __LINE__, "%s, %s, %d devices: %s", c->model, how, n, nnc_text_str(&why));
+    for (int i = 0; i < r.n_out && i < one->n_out; i++) {
+        const nnc_type *t = &d->want[i].type;
+        const api_diff x = api_compare(t, r.out[i], &d->want[i]);
+        if (x.wrong || !(x.nmse < 1e-11))
+            test_fail(__FILE__, __LINE__, "%s, %s, %d devices: output %d differs, nmse %g",
+                c->model, how, n, i, x.nmse);
+        if (c->same_bits && !api_same(t, r.out[i], one->out[i]))
+            test_fail(__FILE__, __LINE__, "%s, %s, %d devices: output %d has other bits", c->model,
+                how, n, i);
+    }
+    nnc_artifact_destroy(r.a == a ? NULL : a);
+    api_run_free(&r);
+}
+
+/* Generated inputs, as nnc run has them: indices are in range. */
+static bool make_inputs(nnc_env *e, const split_case *c, const nnc_model *m, api_data *d)
+{
+    const nnc_compile_options o = {.level = 0, .streams = 1, .devices = 1};
+    const nnc_compare_options with = {.arg = c->arg, .n_arg = n_args(c)};
+    nnc_artifact *a = NULL;
+    if (!api_inputs(d, m, 7, false) || nnc_compile(e, m, &o, &a, test_sink))
+        return false;
+    for (int i = 0; i < d->n_in; i++) {
+        nnc_free(d->in[i]);
+        d->in[i] = NULL;
+    }
+    const bool ok = nnc_artifact_make_inputs(a, &with, 7, d->in, test_sink) == NNC_OK;
+    nnc_artifact_destroy(a);
+    return ok;
+}
+
+TEST(split_models)
+{
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    for (size_t i = 0; e && i < NNC_COUNT(cases); i++) {
+        const nnc_compile_options o = {.level = 2, .streams = 1, .devices = 1};
+        NNC_LOCAL(nnc_text) why = {0};
+        nnc_model *m = open_case(&cases[i]);
+        api_data d;
+        api_run one = {0};
+        if (!m)
+            continue;
+        CHECK(make_inputs(e, &cases[i], m, &d));
+        CHECK_OK(api_truth(&d, m, test_sink));
+        CHECK(api_compile_and_run(e, m, &o, &d, &one, &why, test_sink));
+        for (int n = 2; n <= 4; n += 2)
+            check_run(e, &cases[i], m, &d, n, &one);
+        api_run_free(&one);
+        api_data_free(&d);
+        nnc_model_close(m);
+    }
+    nnc_env_destroy(e);
+}
+
+TEST(split_refused)
+{
+    static const struct {
+        const char *strategy, *split;
+        int devices;
+        const char *why;
+    } bad[] = {{"tensors", NULL, 2, "unknown strategy `tensors`; did you mean tensor"},
+        {"tensor", NULL, 1, "it needs --devices=N"},
+        {"spatial", NULL, 2, "has no convolution or pooling to split"},
+        {NULL, "fc=collumns", 2, "HOW is one of columns, rows, channels"},
+        {NULL, "fd=columns", 2, "--split: no layer is named `fd`"},
+        {NULL, "fc=columns,fc=rows", 2, "is split twice"},
+        {NULL, "fc=batch", 6, "dimension 0 of f32[5,48] has only 5"}};
+    nnc_env *e = NULL;
+    nnc_model *m = open_case(&cases[0]);
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    for (size_t i = 0; m && i < NNC_COUNT(bad); i++) {
+        const nnc_compile_options o = {.level = 2,
+            .streams = 1,
+            .devices = bad[i].devices,
+            .strategy = bad[i].strategy,
+            .split = bad[i].split};
+        nnc_artifact *a = NULL;
+        CHECK_INT(nnc_compile(e, m, &o, &a, test_sink), NNC_E_USAGE);
+        CHECK_DIAG(bad[i].why);
+    }
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+}
+
+/* ---- training ---------------------------------------------------------------------------------- */
+
+enum { STEPS = 3 };
+
+/* The first output, the loss, of some steps in float64. */
+static void losses(const nnc_graph *g, double *loss)
+{
+    nnc_rval *out = nnc_calloc((size_t)STEPS * g->n_output, sizeof *out);
+    for (int s = 0; out && s < STEPS; s++) {
+        const void *in[16] = {0};
+        int n = 0;
+        for (uint32_t i = 0; i < g->n_node && n < 16; i++)
+            if (g->node[i].op == OP_input)
+                in[n++] = steps_input(g, &g->node[i], s, true);
+        CHECK_OK(nnc_eval_step(g, in, 1, s ? out + (size_t)(s - 1) * g->n_output : NULL,
+            out + (size_t)s * g->n_output, test_sink));
+        loss[s] = out[(size_t)s * g->n_output].f ? out[(size_t)s * g->n_output].f[0] : NAN;
+        while (n > 0)
+            free((void *)(uintptr_t)in[--n]);
+    }
+    for (size_t i = 0; out && i < (size_t)STEPS * g->n_output; i++)
+        nnc_rval_free(&out[i]);
+    nnc_free(out);
+}
+
+static void check_steps(
+    const nnc_graph *m, const nnc_training *t, const nnc_compile_options *o, const char *what)
+{
+    nnc_training with = *t;
+    nnc_graph *one = NULL, *many = NULL;
+    double a[STEPS] = {0}, b[STEPS] = {0};
+    nnc_split_training(&with, o);
+    CHECK_OK(nnc_train_graph(m, t, &one, test_sink));
+    CHECK_OK(nnc_train_graph(m, &with, &many, test_sink));
+    int away = 0;
+    for (uint32_t i = 0; many && i < many->n_node; i++)
+        away += many->node[i].device > 0;
+    CHECK(away > 10);
+    if (one && many) {
+        losses(one, a);
+        losses(many, b);
+    }
+    for (int s = 0; s < STEPS; s++)
+        if (!(fabs(a[s] - b[s]) <=
+                1e-7 *
+                    fmax(1, fabs(a[s])))) /* adam scales up gradients that are 0 but for rounding */
+            test_fail(__FILE__, __LINE__, "%s: loss of step %d is %.12g, of one device %.12g", what,
+                s, b[s], a[s]);
+    CHECK(!one || a[0] != a[STEPS - 1]);
+    nnc_graph_destroy(one);
+    nnc_graph_destroy(many);
+}
+
+/* Models with dropout, batch norms by the statistics of the batch, pooling, attention; optimizers, losses and what changes gradients. */
+TEST(split_steps)
+{
+    static const char *const strategies[] = {"tensor", "channel", "spatial"};
+    for (int k = 0; k < STEPS_MODELS; k++)
+        for (int i = 0; i < 9; i++)
+            for (int w = 0; w < 3; w++) {
+                const char *json = steps_models[k].json;
+                const nnc_compile_options o = {.devices = 2 + i % 3, .strategy = strategies[w]};
+                const nnc_training t = steps_training(i);
+                char what[80];
+                if (w != 1 && (w == 2) != (k == 1)) /* what the strategy has nothing for */
+                    continue;
+                nnc_model *m = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+                CHECK(m != NULL);
+                snprintf(what, sizeof what, "%s, %s, training %d, %d devices", steps_models[k].name,
+                    strategies[w], i, o.devices);
+                if (m)
+                    check_steps(m, &t, &o, what);
+                nnc_model_close(m);
+            }
+}
