@@ -63,6 +63,7 @@ typedef struct nnc_partition_row {
     const char *strategy;
     const char *why_not;    /* the strategy does not exist here; NULL: it does, and the rest is filled */
     const char *place;      /* --place of it; NULL: no placement of layers */
+    const char *runs_as;    /* a pipeline: its --strategy in nnc train and run; otherwise NULL */
     const char *note;       /* or NULL */
     bool executable, fits;
     nnc_device_use *use;    /* by device */
@@ -93,6 +94,9 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
 /* partition_simulate.c: simulates the strategies of t that nnc executes on its described hardware. */
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
+/* partition.c: appends the placement ("0-9=0,10-=1") of strategy `name` on so many devices. NNC_E_USAGE: it does not exist for them. */
+nnc_status nnc_partition_place(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_options *o,
+    int devices, const char *name, nnc_text *place, nnc_sink *sink) NNC_MUST;
 /* partition_report.c */
 void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out);
 

@@ -18,6 +18,8 @@ typedef struct options {
     nnc_compare_options compare; /* also of nnc run: times, io and inputs */
     nnc_train_options train;
     nnc_partition_options partition;
+    enum { RUN_layers, RUN_pipeline } sharing; /* of the devices, by nnc run */
+    int micro; /* batches that a pipeline divides a run's into; 0: 2 for each device */
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const nnc_arg *head; /* --replace-head: "classes" */

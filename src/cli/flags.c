@@ -18,6 +18,7 @@ static const struct {
     {'c', "compiling"},
     {'s', "compiling"}, /* flags of planning, as opposed to the passes */
     {'z', "partitioning"},
+    {'P', "compiling"}, /* how devices share a run */
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
     {'i', "inputs and outputs"},
@@ -100,6 +101,14 @@ static const nnc_flag own[] = {
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N"},
         "Number of devices that layers may name (default: as many as --target lists; further ones "
         "are as the last: virtual CPU devices share the machine)"},
+    {'P', {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, RUN_layers, 0, "layers|pipeline"},
+        "Devices of --devices: layers (default): each layer is on the device that it names; "
+        "pipeline: "
+        "parts of the batch follow each other through the devices, whose layers are those of "
+        "--place or "
+        "the model file, otherwise those of nnc partition"},
+    {'P', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
+        "Equal parts of the batch in a pipeline (default: 2 for each device)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
     {'p', {"--time-passes", NNC_SET_BOOL, AT(time_passes)},

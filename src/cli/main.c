@@ -22,7 +22,7 @@ const command commands[] = {
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mdgkcspirtqeRfVh", 1, 1,
+    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mdgkcsPpirtqeRfVh", 1, 1,
         cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
@@ -72,7 +72,7 @@ const command commands[] = {
         "  nnc verify models/vgg16.json --set image=64\n"
         "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
         "  nnc verify tests/cli/onnx/agrees\n"},
-    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklucseRfVh", 1, 1, cmd_train,
+    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mdklucseRfVh", 1, 1, cmd_train,
         "The file of --data holds a tensor for each input of the model, with a row for each "
         "sample, and one named target; a\n.npy file holds one input alone, and --labels the "
         "target. The batch "
