@@ -143,6 +143,40 @@ for way in mlp:tensor cnn:channel cnn:spatial; do
         cmp -s "$dir/one.npz" "$dir/many.npz" || fail "$what: other results than one process"
     done
 done
+# Pipelines of micro-batches: losses and weights are those of one device that accumulates as many batches, also of a training that
+# changes its schedule on the way.
+if [ -e "$dir/data.npz" ]; then
+    train="train $dir/net.json --data=$dir/data.npz --validation=0.2 --lr=0.05 --momentum=0.9 --threads=1"
+    what="training, accumulated"
+    # shellcheck disable=SC2086
+    "$nnc" $train --accumulate=4 --place='*=0' --epochs=2 --log="$dir/log1" --save="$dir/w1.npz" >"$dir/said" 2>&1
+    rc=$?
+    ran 0 "epoch 2"
+    grep -o '"[a-z_]*loss": [^,}]*' "$dir/log1" >"$dir/log1.loss"
+    for strategy in layers gpipe 1f1b zb-h1; do
+        what="training, $strategy"
+        # shellcheck disable=SC2086
+        job 2 $train --devices=2 --strategy=$strategy --micro-batches=4 --epochs=2 --log="$dir/log2" --save="$dir/w2.npz" \
+            --comm-timeout=60
+        ran 0 "epoch 2"
+        grep -o '"[a-z_]*loss": [^,}]*' "$dir/log2" >"$dir/log2.loss"
+        [ -s "$dir/log1.loss" ] && cmp -s "$dir/log1.loss" "$dir/log2.loss" || fail "$what: other losses than one device"
+        cmp -s "$dir/w1.npz" "$dir/w2.npz" || fail "$what: other weights than one device"
+        rm -f "$dir/log2"
+    done
+    what="training, 1f1b, then gpipe"
+    # shellcheck disable=SC2086
+    job 2 $train --devices=2 --strategy=1f1b --micro-batches=4 --epochs=1 --checkpoint="$dir/c.npz" --comm-timeout=60
+    ran 0 "epoch 1"
+    # shellcheck disable=SC2086
+    "$nnc" $train --devices=2 --strategy=gpipe --micro-batches=4 --epochs=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w3.npz" \
+        >"$dir/said" 2>&1
+    rc=$?
+    ran 0 "epoch 2"
+    cmp -s "$dir/w1.npz" "$dir/w3.npz" || fail "$what: other weights than without a stop"
+    rm -f "$dir/log1" "$dir/c.npz"
+fi
+
 what="a rank without a device"
 job 2 run "$dir/two.json" --devices=1
 ran 3 "placed on device 1 of only 1"

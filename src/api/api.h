@@ -167,6 +167,14 @@ nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_si
 /* A member "parts" of an object. */
 void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *out);
 
+/* ---- pipelines of inference (strategy.c) --------------------------------------------------------------------------------- */
+
+/* The model m as a pipeline over o's devices: parts of its batch follow each other through the stages, which are where m's layers are
+ * placed, or otherwise as nnc_partition_model_report's strategy `pipeline` cuts them. Inputs and outputs are m's. NNC_E_USAGE: the batch
+ * does not have so many equal parts, or the placement is no pipeline; NNC_E_MODEL: its rows depend on each other. */
+nnc_status nnc_pipeline_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, int micro, nnc_model **out,
+    nnc_sink *sink) NNC_MUST;
+
 /* ---- partitions (docs/partition.md) -------------------------------------------------------------------------------------- */
 
 typedef struct nnc_partition_options {

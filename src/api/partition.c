@@ -75,3 +75,26 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
     nnc_partition_print(&t, f, out);
     return out->oom ? nnc_nomem(sink) : NNC_OK;
 }
+
+nnc_status nnc_partition_place(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_partition_options *o, int devices, const char *name, nnc_text *place, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_partition_model of;
+    nnc_partition_options one = *o;
+    one.strategy = &name;
+    one.n_strategy = 1;
+    if (e->n_target > 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=%s on devices of several kinds: say which layers are where, with --place",
+            name);
+    NNC_TRY(nnc_partition_measure(e, m, training, &one, &of, &a, sink));
+    nnc_partition_table t = {
+        .m = &of, .o = &one, .target = &e->target[0], .devices = devices, .micro = o->micro};
+    NNC_TRY(nnc_partition_fill_table(&t, &a, sink));
+    if (t.row[0].why_not || !t.row[0].place)
+        return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s: %s", name,
+            t.row[0].why_not ? t.row[0].why_not : "no cut of the model into stages was found");
+    nnc_puts(place, t.row[0].place);
+    return place->oom ? nnc_nomem(sink) : NNC_OK;
+}

@@ -87,6 +87,7 @@ typedef struct nnc_partition_row {
     const char *strategy;
     const char *why_not;    /* the strategy does not exist here; NULL: it does, and the rest is filled */
     const char *place;      /* --place of it; NULL: no placement of layers */
+    const char *runs_as;    /* a pipeline: its --strategy in nnc train and run; otherwise NULL */
     const char *note;       /* or NULL */
     bool executable, fits;
     nnc_device_use *use;    /* by device */
@@ -128,6 +129,9 @@ nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_trainin
 /* partition_auto_report.c: what the search found, as lines and as a member of the row. */
 void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_search *s, nnc_text *out);
 void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s);
+/* partition.c: appends the placement ("0-9=0,10-=1") of strategy `name` on so many devices. NNC_E_USAGE: it does not exist for them. */
+nnc_status nnc_partition_place(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_options *o,
+    int devices, const char *name, nnc_text *place, nnc_sink *sink) NNC_MUST;
 /* partition_report.c */
 void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out);
 

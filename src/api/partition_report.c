@@ -203,7 +203,11 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
         nnc_printf(out, "  note: %s\n", r->note);
     if (r->search)
         nnc_partition_put_search(t, r->search, out);
-    if (r->place)
+    if (r->place && r->runs_as)
+        nnc_printf(out, "  %s nnc %s --strategy=%s --micro-batches=%d --devices=%d --place=%s\n",
+            r->executable ? "runs with" : "would be", t->m->step ? "train" : "run", r->runs_as,
+            t->micro, t->devices, r->place);
+    else if (r->place)
         nnc_printf(out, "  %s --devices=%d --place=%s\n", r->executable ? "runs with" : "placed by",
             t->devices, r->place);
     else if (r->executable && !strcmp(r->strategy, "data"))

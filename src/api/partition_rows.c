@@ -334,6 +334,16 @@ static nnc_status stage_costs(
     return NNC_OK;
 }
 
+/* --place of stages that go round the devices. */
+static const char *place_of_stages(const rows *r, int devices, int stages, const int *cut)
+{
+    int *device = ARENA_NEW(r->a, int, r->m->n_block + 1);
+    for (int s = 0; device && s < stages; s++)
+        for (int b = cut[s]; b < cut[s + 1]; b++)
+            device[b] = s % devices;
+    return device ? place_of(r, device) : NULL;
+}
+
 static nnc_status pipeline_fill(
     rows *r, nnc_partition_row *row, const nnc_pipeline *pipe, const int *cut)
 {
@@ -344,6 +354,8 @@ static nnc_status pipeline_fill(
     NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &t, r->sink));
     c.send = NULL;
     NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &bare, r->sink));
+    NNC_NEED(
+        row->place = place_of_stages(r, pipe->devices, pipe->devices * pipe->chunks, cut), r->sink);
     for (int d = 0; d < pipe->devices; d++) {
         nnc_device_use *u = &row->use[d];
         const int chunks = pipe->chunks, flight = nnc_pipeline_in_flight(pipe, d);
@@ -385,6 +397,8 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
         row->note = "no cut fits the memory of the devices: this is the fastest";
     else if (devices < r->n)
         row->note = "the model has fewer blocks than there are devices";
+    row->runs_as = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
+    row->executable = row_runs(r);
     return pipeline_fill(r, row, &pipe, cut);
 }
 

@@ -2,6 +2,7 @@
  * layers, and replicas of a training step (--strategy=data of nnc train). An iteration is as many runs of the plan as there are
  * micro-batches, one after the other; in a step all but the last accumulate gradients. */
 #include "api/partition_row.h"
+#include "api/strategy.h"
 #include "frontend/frontend.h"
 #include "sim/sim.h"
 #include <string.h>
@@ -20,12 +21,21 @@ static bool is_split(const nnc_partition_row *row)
            !strcmp(row->strategy, "spatial");
 }
 
+/* The strategy of nnc train or run that executes a pipeline's row; false: it is none. */
+static bool pipeline_of(const nnc_partition_row *row, nnc_train_strategy *out)
+{
+    return row->runs_as && nnc_strategy_named(row->runs_as, out);
+}
+
 /* How many times each device runs its plan in an iteration; 0: the strategy is not executed. */
 static int runs_of(const simulation *s, const nnc_partition_row *row)
 {
     const int n = s->t->devices, micro = s->t->micro;
+    nnc_train_strategy pipeline;
     if (row->why_not || n > NNC_MAX_DEVICES)
         return 0;
+    if (pipeline_of(row, &pipeline))
+        return 1; /* of all micro-batches */
     if (!strcmp(row->strategy, "data"))
         return s->training && micro % n == 0 ? micro / n : 0;
     return row->place || is_split(row) || !strcmp(row->strategy, "manual") ||
@@ -34,36 +44,50 @@ static int runs_of(const simulation *s, const nnc_partition_row *row)
                : 0;
 }
 
+/* The model as the row places it. */
+static nnc_status place_model(
+    const simulation *s, const nnc_partition_row *row, bool anew, nnc_graph **out)
+{
+    nnc_graph *g = nnc_graph_clone(s->m, s->sink);
+    *out = g;
+    if (!g)
+        return nnc_sink_cause(s->sink, NNC_E_MODEL);
+    for (uint32_t i = 0; i < g->n_node && anew; i++)
+        g->node[i].device = -1;
+    return row->place ? nnc_model_place(g, row->place, s->sink) : NNC_OK;
+}
+
 /* The graph that is executed; *devices: of its plan. */
 static nnc_status make_graph(
     const simulation *s, const nnc_partition_row *row, int runs, nnc_graph **out, int *devices)
 {
     const bool data = !strcmp(row->strategy, "data"), one = !strcmp(row->strategy, "single");
-    nnc_graph *g = nnc_graph_clone(s->m, s->sink), *step = NULL;
-    *out = g;
-    *devices = one ? 1 : s->t->devices;
-    if (!g)
-        return nnc_sink_cause(s->sink, NNC_E_MODEL);
+    nnc_sharing o = {.strategy = data ? NNC_STRATEGY_data : NNC_STRATEGY_layers,
+        .devices = *devices = one ? 1 : s->t->devices,
+        .micro = 1,
+        .batches = runs,
+        .chunks = s->t->o->chunks > 0 ? s->t->o->chunks : 2};
+    const bool pipeline = pipeline_of(row, &o.strategy);
     const nnc_compile_options split = {.devices = *devices, .strategy = row->strategy};
-    for (uint32_t i = 0; i < g->n_node && (data || one || is_split(row)); i++)
-        g->node[i].device = -1;
-    if (row->place)
-        NNC_TRY(nnc_model_place(g, row->place, s->sink));
-    if (!s->training)
-        return is_split(row) ? nnc_split_graph(&split, false, out, NULL, NULL, s->sink) : NNC_OK;
-    nnc_training training = *s->training;
-    training.accumulate = runs;
-    if (is_split(row))
-        nnc_split_training(&training, &split);
-    NNC_TRY(nnc_train_graph(g, &training, &step, s->sink));
-    nnc_graph_destroy(g);
-    *out = step;
-    if (!data)
-        return NNC_OK;
-    nnc_graph *all = NULL;
-    NNC_TRY(nnc_replicate(step, *devices, &all, s->sink));
-    nnc_graph_destroy(step);
-    *out = all;
+    nnc_graph *step = NULL, *all = NULL;
+    NNC_TRY(place_model(s, row, data || one || pipeline || is_split(row), out));
+    o.micro = pipeline ? s->t->micro : 1;
+    if (is_split(row) && !s->training)
+        NNC_TRY(nnc_split_graph(&split, false, out, NULL, NULL, s->sink));
+    if (s->training) {
+        nnc_training training = *s->training;
+        if (is_split(row))
+            nnc_split_training(&training, &split);
+        training.accumulate = runs * o.micro;
+        NNC_TRY(nnc_train_graph(*out, &training, &step, s->sink));
+        nnc_graph_destroy(*out);
+        *out = step;
+    }
+    NNC_TRY(nnc_strategy_graph(*out, &o, !s->training, &all, s->sink));
+    if (all) {
+        nnc_graph_destroy(*out);
+        *out = all;
+    }
     return NNC_OK;
 }
 

@@ -27,6 +27,7 @@ void trainer_close(program *p)
     nnc_session_destroy(p->session);
     nnc_artifact_destroy(p->artifact);
     nnc_model_close(p->graph);
+    nnc_free(p->loss_of);
 }
 
 static int input_of(const program *p, const char *name)
@@ -37,15 +38,34 @@ static int input_of(const program *p, const char *name)
     return -1;
 }
 
-static double output_of(program *p, const char *name, nnc_status *s, nnc_sink *sink)
+/* The numbers of an output, one for each micro-batch; NaN where there is no such output. */
+static nnc_status read_output(trainer *t, program *p, const char *name, float *v)
 {
-    for (int i = 0; i < nnc_session_outputs(p->session); i++)
-        if (!strcmp(nnc_session_output_name(p->session, i), name)) {
-            float v = 0;
-            *s = *s ? *s : nnc_session_output(p->session, i, &v, sink);
-            return isnan(v) ? NAN : (double)v; /* without a sign, which would be printed */
-        }
-    return NAN;
+    int i = 0;
+    for (int k = 0; k < t->micro; k++)
+        v[k] = NAN;
+    while (i < nnc_session_outputs(p->session) &&
+           strcmp(nnc_session_output_name(p->session, i), name) != 0)
+        i++;
+    if (i < nnc_session_outputs(p->session))
+        NNC_TRY(nnc_session_output(p->session, i, v, t->sink));
+    for (int k = 0; k < t->micro; k++)
+        v[k] = isnan(v[k]) ? NAN : v[k]; /* without a sign, which would be printed */
+    return NNC_OK;
+}
+
+/* What the last run says about its micro-batches. */
+static nnc_status read_outputs(trainer *t, program *p)
+{
+    const size_t n = (size_t)t->micro;
+    if (!p->loss_of)
+        p->loss_of = nnc_calloc(3 * n, sizeof *p->loss_of);
+    NNC_NEED(p->loss_of, t->sink);
+    p->correct_of = p->loss_of + n;
+    p->counted_of = p->correct_of + n;
+    NNC_TRY(read_output(t, p, "loss", p->loss_of));
+    NNC_TRY(read_output(t, p, "correct", p->correct_of));
+    return read_output(t, p, "counted", p->counted_of);
 }
 
 static nnc_status set_number(trainer *t, program *p, const char *name, double v)
@@ -159,16 +179,28 @@ static nnc_status update(trainer *t, int k)
     return NNC_OK;
 }
 
+/* A number for the dropouts of each micro-batch of run k. */
+static nnc_status set_keys(trainer *t, program *p, int k)
+{
+    const int key = input_of(p, NNC_TRAIN_KEY);
+    const uint64_t run = (uint64_t)(t->step * t->accumulate + k),
+                   seed = nnc_rng_key("dropout", t->o->seed);
+    if (key < 0)
+        return NNC_OK;
+    NNC_FREED uint32_t *now = nnc_malloc((size_t)t->micro * sizeof *now);
+    NNC_NEED(now, t->sink);
+    for (int i = 0; i < t->micro; i++)
+        now[i] = nnc_rng_u32(seed, run * (uint64_t)t->micro + (uint64_t)i);
+    return nnc_session_input(p->session, key, now, t->sink);
+}
+
 nnc_status trainer_set_step(trainer *t, program *p, int k)
 {
     const nnc_training *of = &t->o->of;
     const double n = (double)(t->step + 1);
-    const int key = input_of(p, NNC_TRAIN_KEY), first = input_of(p, NNC_TRAIN_FIRST);
-    const uint64_t batch = (uint64_t)(t->step * t->accumulate + k);
-    const uint32_t now = nnc_rng_u32(nnc_rng_key("dropout", t->o->seed), batch);
+    const int first = input_of(p, NNC_TRAIN_FIRST);
     const bool is_first = k == 0;
-    if (key >= 0)
-        NNC_TRY(nnc_session_input(p->session, key, &now, t->sink));
+    NNC_TRY(set_keys(t, p, k));
     if (first >= 0)
         NNC_TRY(nnc_session_input(p->session, first, &is_first, t->sink));
     NNC_TRY(set_number(t, p, NNC_TRAIN_LR, trainer_rate(t)));
@@ -184,37 +216,41 @@ static nnc_status run_main(trainer *t, program *p, int k)
     NNC_TRY(nnc_session_profile(p->session, SEC_main, SEC_main, ns, &between, t->sink));
     for (int i = 0; i < PART__COUNT; i++)
         t->times.in_main[0] += ns[i];
+    t->times.backward_in_main += ns[PART_backward];
     t->times.in_main[1] += between;
     return NNC_OK;
 }
 
 nnc_status trainer_run(trainer *t, program *p, int k, double *loss)
 {
-    nnc_status s = NNC_OK;
     NNC_TRY(trainer_next(t, p));
     const int64_t set = nnc_now_ns();
     NNC_TRY(trainer_set_step(t, p, k));
     const int64_t begin = nnc_now_ns();
     NNC_TRY(run_main(t, p, k));
     const int64_t end = nnc_now_ns();
-    *loss = output_of(p, "loss", &s, t->sink);
+    NNC_TRY(read_outputs(t, p));
+    *loss = 0;
+    for (int i = 0; i < t->micro; i++)
+        *loss += (double)p->loss_of[i] / t->micro;
     if (p == &t->train) {
         t->times.forward += end - begin;
         t->times.copy += begin - set + nnc_now_ns() - end;
     }
-    return s;
+    return NNC_OK;
 }
 
-static nnc_status add_result(trainer *t, program *p, double loss)
+/* Adds those of the last run to the epoch's. */
+static void add_results(const trainer *t, program *p)
 {
-    nnc_status s = NNC_OK;
-    const double counted = output_of(p, "counted", &s, t->sink);
-    const double n = isnan(counted) ? (double)t->targets : counted;
-    p->correct += output_of(p, "correct", &s, t->sink);
-    p->counted += n;
-    p->loss += p == &t->eval ? loss * n : loss; /* its last batch may have fewer */
-    p->batches++;
-    return s;
+    for (int i = 0; i < t->micro; i++) {
+        const double counted = (double)p->counted_of[i], loss = (double)p->loss_of[i];
+        const double n = isnan(counted) ? (double)(t->targets / t->micro) : counted;
+        p->correct += (double)p->correct_of[i];
+        p->counted += n;
+        p->loss += p == &t->eval ? loss * n : loss; /* its last batch may have fewer */
+        p->batches++;
+    }
 }
 
 /* Leaves out what remains of a step after its batch k. */
@@ -235,7 +271,8 @@ static nnc_status take_step(trainer *t)
     for (int k = 0; k < t->accumulate; k++) {
         double part;
         NNC_TRY(trainer_run(t, &t->train, k, &part));
-        loss += part / t->accumulate;
+        for (int i = 0; i < t->micro; i++)
+            loss += (double)t->train.loss_of[i] / (t->accumulate * t->micro);
         if (!isfinite(part) && t->o->on_nan == NNC_NAN_stop) {
             NNC_TRY(report_step(t, part, rate, nnc_now_ns() - begin));
             return nan_report(t, part, k);
@@ -246,7 +283,7 @@ static nnc_status take_step(trainer *t)
             break;
         }
         NNC_TRY(update(t, k));
-        NNC_TRY(add_result(t, &t->train, part));
+        add_results(t, &t->train);
     }
     NNC_TRY(report_step(t, loss, rate, nnc_now_ns() - begin));
     t->step++;
@@ -265,7 +302,7 @@ static nnc_status validate(trainer *t)
     trainer_begin(t, NNC_DATA_validation, 0, 0);
     for (int64_t i = nnc_data_batches(t->data, NNC_DATA_validation); i > 0; i--) {
         NNC_TRY(trainer_run(t, &t->eval, 0, &loss));
-        NNC_TRY(add_result(t, &t->eval, loss));
+        add_results(t, &t->eval);
     }
     return NNC_OK;
 }
@@ -465,13 +502,13 @@ static nnc_status check_files(const trainer *t)
     return o->log ? nnc_file_can_write(o->log, t->sink) : NNC_OK;
 }
 
-/* With --strategy=data the graph becomes one of all devices. */
-static nnc_status replicate(const trainer *t, nnc_model **g)
+/* The graph becomes that of all devices and micro-batches. */
+static nnc_status share(const trainer *t, nnc_model **g, bool forward)
 {
     nnc_graph *all = NULL;
-    if (t->o->strategy != NNC_STRATEGY_data || t->o->compile.devices < 2)
+    NNC_TRY(nnc_strategy_graph(*g, &t->sharing, forward, &all, t->sink));
+    if (!all)
         return NNC_OK;
-    NNC_TRY(nnc_replicate(*g, t->o->compile.devices, &all, t->sink));
     nnc_model_close(*g);
     *g = all;
     return NNC_OK;
@@ -479,9 +516,45 @@ static nnc_status replicate(const trainer *t, nnc_model **g)
 
 static void warn_strategy(const trainer *t)
 {
-    if (t->o->strategy == NNC_STRATEGY_data && t->o->compile.devices < 2)
+    if (t->o->strategy != NNC_STRATEGY_layers && t->o->compile.devices < 2)
         nnc_warn(t->sink, (nnc_loc){0},
-            "--strategy=data has no effect: it belongs to --devices=N of 2 or more");
+            "--strategy=%s has no effect: it belongs to --devices=N of 2 or more",
+            nnc_strategy_name(t->o->strategy));
+}
+
+/* How the devices share the step. A pipeline's micro-batches are those that the step takes. */
+static nnc_status find_sharing(trainer *t, nnc_train_options *own)
+{
+    const bool pipeline = nnc_is_pipeline(own->strategy) && own->compile.devices > 1;
+    const int batches = own->of.accumulate > 1 ? own->of.accumulate : 1;
+    t->micro = own->micro ? own->micro : pipeline ? batches : 1;
+    t->accumulate = own->micro || !pipeline ? batches : 1;
+    if (pipeline && t->micro < 2)
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--strategy=%s works on several micro-batches: give --micro-batches=M, a multiple of "
+            "the "
+            "devices at best, for the results of --accumulate=M",
+            nnc_strategy_name(own->strategy));
+    if (nnc_mul_sat(t->micro, t->accumulate) > 1000000)
+        return nnc_fail0(t->sink, NNC_E_USAGE, "a step of more than 1000000 batches");
+    own->of.accumulate = t->micro * t->accumulate;
+    t->sharing =
+        (nnc_sharing){.strategy = pipeline || !nnc_is_pipeline(own->strategy) ? own->strategy
+                                                                              : NNC_STRATEGY_layers,
+            .devices = own->compile.devices,
+            .micro = t->micro,
+            .batches = t->accumulate,
+            .chunks = own->chunks ? own->chunks : 2};
+    return NNC_OK;
+}
+
+/* The stages of a pipeline, where neither the model file nor --place says them. */
+static nnc_status find_stages(trainer *t)
+{
+    if (!nnc_is_pipeline(t->sharing.strategy) || nnc_is_placed(t->model))
+        return NNC_OK;
+    return nnc_strategy_place(
+        t->e, t->model, &t->o->of, &t->o->compile, &t->sharing, &t->placed, t->sink);
 }
 
 static nnc_status open_all(trainer *t)
@@ -490,15 +563,17 @@ static nnc_status open_all(trainer *t)
     warn_strategy(t);
     NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
     NNC_TRY(check_files(t));
-    NNC_TRY(nnc_train_graph(t->model, of, &t->train.graph, t->sink));
-    NNC_TRY(replicate(t, &t->train.graph));
+    NNC_TRY(find_stages(t));
+    const nnc_model *m = t->placed ? t->placed : t->model;
+    NNC_TRY(nnc_train_graph(m, of, &t->train.graph, t->sink));
+    NNC_TRY(share(t, &t->train.graph, false));
     NNC_TRY(open_data(t));
     NNC_TRY(open_program(t, &t->train, NULL));
     if (nnc_data_samples(t->data, NNC_DATA_validation)) {
         nnc_training eval = *of;
         eval.ignore_index = of->loss == NNC_LOSS_cross_entropy ? pad_of(t) : of->ignore_index;
-        NNC_TRY(nnc_evaluation_graph(t->model, &eval, &t->eval.graph, t->sink));
-        NNC_TRY(replicate(t, &t->eval.graph));
+        NNC_TRY(nnc_evaluation_graph(m, &eval, &t->eval.graph, t->sink));
+        NNC_TRY(share(t, &t->eval.graph, true));
         NNC_TRY(open_program(t, &t->eval, t->train.session));
     } else if (t->o->keep == NNC_KEEP_best) {
         return nnc_fail0(t->sink, NNC_E_USAGE,
@@ -569,12 +644,13 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     if (o->compile.precision == NNC_PRECISION_f16 && own.of.loss_scale == 0)
         own.of.loss_scale = 65536; /* gradients below 2^-24 would be 0 */
     trainer t = {.e = e, .o = &own, .model = m, .out = out, .format = f, .sink = sink};
-    t.accumulate = o->of.accumulate > 1 ? o->of.accumulate : 1;
-    nnc_status s = run(&t);
+    nnc_status s = find_sharing(&t, &own);
+    s = s ? s : run(&t);
     if (t.log && fclose(t.log) && !s)
         s = nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = o->log}, "cannot write");
     trainer_close(&t.eval);
     trainer_close(&t.train);
+    nnc_model_close(t.placed);
     nnc_data_close(t.data);
     nnc_text_deinit(&t.options);
     return s;

@@ -19,6 +19,12 @@ enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
 typedef enum nnc_train_strategy {
     NNC_STRATEGY_layers, /* each layer is on the device that it names */
     NNC_STRATEGY_data,   /* each device has all layers, and a batch of its own (nnc_replicate) */
+    NNC_STRATEGY_gpipe,  /* and others: the devices are a pipeline of micro-batches (src/partition/pipeline.c) */
+    NNC_STRATEGY_1f1b,
+    NNC_STRATEGY_interleaved,
+    NNC_STRATEGY_zb_h1,
+    NNC_STRATEGY_zb_h2,
+    NNC_STRATEGY_pipeline, /* forward passes alone: nnc run */
 } nnc_train_strategy;
 
 typedef struct nnc_train_options {
@@ -33,6 +39,8 @@ typedef struct nnc_train_options {
     uint64_t seed;           /* of the data, and of dropouts */
     const char *save;        /* the weights (.safetensors, .npz); NULL: nowhere */
     nnc_train_strategy strategy;
+    int micro;               /* micro-batches of the plan, each the model's batch; 0: 1, or in a pipeline those of `accumulate` */
+    int chunks;              /* interleaved: stages of a device; 0: 2 */
     nnc_keep keep;
     const char *log;         /* a line of JSON for each step and epoch; NULL: none */
     const char *checkpoint;  /* everything that the next step depends on, replaced after each epoch, or after each so many steps */

@@ -45,9 +45,11 @@ static nnc_status put_model(const trainer *t, nnc_text *out)
 {
     nnc_graph *g = nnc_graph_clone(t->model, t->sink);
     NNC_NEED(g, t->sink);
-    for (uint32_t i = 0; i < g->n_node; i++)
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        g->node[i].device = -1;
         if (g->node[i].op == OP_param)
             g->node[i].weight = NULL;
+    }
     const nnc_hash128 h = nnc_graph_hash(g);
     nnc_printf(out, "model=%016llx%016llx\n", (unsigned long long)h.hi, (unsigned long long)h.lo);
     nnc_graph_destroy(g);
@@ -62,9 +64,9 @@ static nnc_status put_data(trainer *t, nnc_text *out)
     trainer_begin(t, NNC_DATA_train, 1, 0);
     NNC_TRY(nnc_data_next(t->data, batch, t->sink));
     for (int i = 0; i < t->n_in; i++)
-        h = nnc_hash64(batch[i], (size_t)nnc_type_bytes(&t->in[i].type), h);
+        h = nnc_hash64(batch[i], (size_t)(nnc_type_bytes(&t->in[i].type) / t->micro), h);
     nnc_printf(out, "samples=%lld\nbatch=%lld\ndata=%016llx\n",
-        (long long)nnc_data_samples(t->data, NNC_DATA_train), (long long)t->batch,
+        (long long)nnc_data_samples(t->data, NNC_DATA_train), (long long)(t->batch / t->micro),
         (unsigned long long)h);
     return NNC_OK;
 }
@@ -74,12 +76,14 @@ nnc_status checkpoint_options(trainer *t)
     nnc_text *out = &t->options;
     NNC_LOCAL(nnc_text) compile = {0};
     nnc_json_writer w = {.out = &compile};
+    nnc_compile_options one = t->o->compile;
+    one.devices = 1; /* where layers are, and the order of micro-batches, change no bit */
     nnc_json_open(&w, NULL, '{');
-    nnc_compile_options_put(&t->o->compile, &w);
+    nnc_compile_options_put(&one, &w);
     nnc_json_close(&w, '}');
     put_settings(t, out);
-    nnc_printf(out, "--seed=%llu\ncompiled with=%s\n", (unsigned long long)t->o->seed,
-        nnc_text_str(&compile));
+    nnc_printf(out, "--seed=%llu\ncompiled with=%s\nreplicas=%d\n", (unsigned long long)t->o->seed,
+        nnc_text_str(&compile), t->o->strategy == NNC_STRATEGY_data ? t->o->compile.devices : 1);
     NNC_TRY(put_model(t, out));
     NNC_TRY(put_data(t, out));
     nnc_printf(out, "~--target=%s\n~--threads=%d\n", nnc_env_target(t->e), nnc_env_threads(t->e));
@@ -152,8 +156,8 @@ static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
     for (int i = 0; i < nnc_session_states(x->s); i++) {
         const char *name = nnc_session_state_name(x->s, i);
         const nnc_node *n = weight_named(m, name);
-        if (n && state_named(x->s, name) == i)
-            continue;
+        if ((n && state_named(x->s, name) == i) || nan_is_sum(t, nnc_session_state_of(x->s, i)))
+            continue; /* between steps nobody needs sums of gradients */
         const char *full = nnc_arena_printf(a, OWN "state/%s", name);
         NNC_NEED(full, t->sink);
         add(x, full, nnc_session_state_type(x->s, i), i, NULL, NULL);

@@ -30,11 +30,10 @@ static int64_t first_bad(const nnc_type *t, const void *data)
     return -1;
 }
 
-/* Is the state a sum of gradients, which the next step replaces? With a loss scale it may be infinite: that step was skipped. */
-static bool is_sum(const trainer *t, const char *state)
+bool nan_is_sum(const trainer *t, const char *state)
 {
     const size_t n = strlen(state), end = strlen(NNC_TRAIN_SUM);
-    bool ends = t->accumulate > 1 && n > end && !strcmp(state + n - end, NNC_TRAIN_SUM);
+    bool ends = t->o->of.accumulate > 1 && n > end && !strcmp(state + n - end, NNC_TRAIN_SUM);
     for (uint32_t i = 0; ends && i < t->model->n_node; i++) { /* or a weight of that name */
         const nnc_node *p = &t->model->node[i];
         ends = p->op != OP_param || !p->weight->name || strcmp(p->weight->name, state) != 0;
@@ -46,7 +45,7 @@ static bool is_sum(const trainer *t, const char *state)
 static nnc_status bad_state(trainer *t, nnc_session *s, int *state)
 {
     for (*state = 0; *state < nnc_session_states(s); ++*state) {
-        if (is_sum(t, nnc_session_state_of(s, *state)))
+        if (nan_is_sum(t, nnc_session_state_of(s, *state)))
             continue;
         const nnc_type *type = nnc_session_state_type(s, *state);
         NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(type));

@@ -227,6 +227,9 @@ static spent divide(const step_times *s, int64_t ns, nnc_data_times load)
         .compute = ns - load.wait_ns - s->checkpoint,
         .whole = update == 0};
     x.backward = s->update - x.optimizer - (x.communication - between);
+    const int64_t early = share_of(x.forward, s->backward_in_main, m[0]);
+    x.forward -= early;
+    x.backward += early;
     return x;
 }
 

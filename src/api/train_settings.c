@@ -112,9 +112,18 @@ const nnc_flag nnc_train_settings[] = {
         "Use samples in the order of the files"},
     {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
-    {'u', {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0, "layers|data"},
+    {'u',
+        {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0,
+            "layers|data|gpipe|1f1b|interleaved|zb-h1|zb-h2"},
         "Devices of --devices: layers (default): each layer is on the device that it names; data: "
-        "each device has all layers and a batch of its own, and gradients are means over all"},
+        "each device has all layers and a batch of its own, and gradients are means over all; "
+        "the others: a pipeline of --micro-batches, whose stages are those of "
+        "--place or the model file, otherwise those of nnc partition"},
+    {'u', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
+        "Batches that one run of the plan takes, with the results of --accumulate=M (default: of a "
+        "pipeline those of --accumulate, otherwise 1)"},
+    {'u', {"--chunks", NNC_SET_INT, AT(chunks), 0, 2, 64, "N"},
+        "Stages of a device with --strategy=interleaved (default: 2)"},
     {'u', {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},
         "--save: last (default): the weights after the last step; best: those of the epoch with "
         "the "

@@ -3,6 +3,7 @@
 #define NNC_API_TRAINER_H
 
 #include "api/internal.h"
+#include "api/strategy.h"
 #include "api/train.h"
 #include "data/data.h"
 
@@ -13,6 +14,7 @@ typedef struct program {
     nnc_model *graph;
     nnc_artifact *artifact;
     nnc_session *session;
+    float *loss_of, *correct_of, *counted_of; /* of the last run, by micro-batch; NaN: it has no such output */
     double loss, correct, counted; /* sums over the batches of an epoch; loss of a validation: over its targets */
     int64_t batches;
 } program;
@@ -21,6 +23,7 @@ typedef struct program {
 typedef struct step_times {
     int64_t forward, update, copy, checkpoint; /* ns: main; accumulate and step; inputs and outputs; checkpoints within the epoch */
     int64_t in_main[2], in_update[3];          /* of measured steps: main, its communication; backward, optimizer, communication */
+    int64_t backward_in_main;                  /* the part of in_main[0] that backward passes take, where micro-batches alternate */
     int measured;
 } step_times;
 
@@ -28,13 +31,16 @@ typedef struct trainer {
     nnc_env *e;
     const nnc_train_options *o;
     const nnc_model *model;
+    nnc_model *placed; /* the model with the stages of a pipeline; NULL: as it is */
+    nnc_sharing sharing;
     program train, eval; /* eval has the states of train */
     nnc_data *data;
     nnc_data_input in[16]; /* that data are read for */
     int n_in;
-    int64_t batch;   /* samples */
+    int64_t batch;   /* samples of a run: of all its micro-batches and replicas */
     int64_t targets; /* numbers in the targets of a batch: segmentation has several a sample */
-    int accumulate;  /* batches of a step */
+    int accumulate;  /* runs of a step */
+    int micro;       /* micro-batches of a run */
     int64_t step, steps, per_epoch; /* so far, of all epochs, of one */
     int64_t epoch, at;              /* position: the epoch, from 1, and how many of its steps are done */
     int64_t told;                   /* the step after which an epoch was reported last */
@@ -69,7 +75,7 @@ void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first)
 /* Gives p the next batch of the data; the numbers of batch k of step t->step + 1. */
 nnc_status trainer_next(trainer *t, program *p) NNC_MUST;
 nnc_status trainer_set_step(trainer *t, program *p, int k) NNC_MUST;
-/* Both, and the loss of a run; states stay until nnc_session_update. */
+/* Both, and the loss of a run, the mean of its micro-batches' (p->loss_of); states stay until nnc_session_update. */
 nnc_status trainer_run(trainer *t, program *p, int k, double *loss) NNC_MUST;
 
 /* ---- train_report.c ---- */
@@ -97,6 +103,9 @@ nnc_status checkpoint_write(trainer *t) NNC_MUST;
 nnc_status checkpoint_read(trainer *t, int64_t *log) NNC_MUST;
 
 /* ---- train_nan.c ---- */
+
+/* Is the state a sum of gradients, which the next step replaces? With a loss scale it may be infinite: that step was skipped. */
+bool nan_is_sum(const trainer *t, const char *state);
 
 /* The loss of batch k of step t->step + 1 is not finite: reports where that arose. Never NNC_OK. */
 nnc_status nan_report(trainer *t, double loss, int k) NNC_MUST;

@@ -20,6 +20,8 @@ typedef struct options {
     nnc_compare_options compare; /* also of nnc run: times, io and inputs */
     nnc_train_options train;
     nnc_partition_options partition;
+    enum { RUN_layers, RUN_pipeline, RUN_data, RUN_tensor, RUN_channel, RUN_spatial } sharing; /* --strategy */
+    int micro; /* batches that a pipeline divides a run's into; 0: 2 for each device */
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const nnc_arg *head; /* --replace-head: "classes" */
@@ -32,7 +34,6 @@ typedef struct options {
     const char *training_flag; /* a flag of the training step that was given to a command with --mode, or NULL */
     const nnc_arg *fit; /* --fit: ranges of args */
     int n_fit;
-    nnc_train_strategy strategy; /* of nnc memory */
     enum { ALLOCATOR_nnc, ALLOCATOR_torch } allocator;
     double percentile, rtol, atol;
     nnc_format format;

@@ -242,14 +242,53 @@ nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, 
     return st;
 }
 
+/* The model becomes the pipeline of nnc run --strategy=pipeline. */
+static nnc_status make_pipeline(
+    const options *o, const nnc_compile_options *c, work *w, nnc_sink *sink)
+{
+    nnc_model *all;
+    if (o->mode == MODE_step)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=pipeline is of the model itself: pipelines of training steps are run by "
+            "nnc train");
+    if (c->devices < 2)
+        return nnc_fail0(sink, NNC_E_USAGE, "--strategy=pipeline needs --devices=N of 2 or more");
+    NNC_TRY(
+        nnc_pipeline_model(w->env, w->model, c, o->micro ? o->micro : 2 * c->devices, &all, sink));
+    nnc_model_close(w->model);
+    w->model = all;
+    return NNC_OK;
+}
+
+/* The step becomes that of --strategy=data: a batch on each device. */
+static nnc_status make_replicas(
+    const options *o, const nnc_compile_options *c, work *w, nnc_sink *sink)
+{
+    nnc_model *all;
+    if (o->mode != MODE_step)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=data is of a training step, a batch on each device: it needs --mode=step");
+    NNC_TRY(nnc_replicate(w->model, c->devices, &all, sink));
+    nnc_model_close(w->model);
+    w->model = all;
+    return NNC_OK;
+}
+
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
 {
     NNC_TRY(open_either(o, w, sink));
+    if (w->artifact && o->sharing != RUN_layers)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+            "is compiled already: --strategy has no effect on it");
     if (w->artifact)
         return NNC_OK;
     NNC_TRY(open_env(o, w, sink));
     progress((void *)o, "compiling", NULL);
     nnc_compile_options c = compile_options(o, w);
+    if (o->sharing == RUN_pipeline)
+        NNC_TRY(make_pipeline(o, &c, w, sink));
+    if (o->sharing == RUN_data)
+        NNC_TRY(make_replicas(o, &c, w, sink));
     nnc_status st = nnc_compile(w->env, w->model, &c, &w->artifact, sink);
     print_warnings(sink);
     return note_advice(o, w, o->mode, st, sink);

@@ -68,10 +68,14 @@ static const nnc_flag own[] = {
         "name, conv1*=0 "
         "(docs/partition.md)"},
     {'S',
-        {"--strategy", NNC_SET_TEXT, AT(compare.compile.strategy), 0, 0, 0,
-            "tensor|channel|spatial"},
-        "Split ops over the --devices: linear layers and products by columns and rows (tensor), "
-        "convolutions by channels, too (channel), or windows by the picture's rows (spatial)"},
+        {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, RUN_layers, 0,
+            "layers|pipeline|data|tensor|channel|spatial"},
+        "How the --devices share the work. layers (default): each layer is on the device that it "
+        "names. pipeline: parts of the batch follow each other through the devices, whose layers "
+        "are those of --place or the model file, otherwise those of nnc partition. data: a batch "
+        "of a training step on each. tensor, channel, spatial: ops are split, linear layers and "
+        "products by columns and rows, convolutions by channels, too, or windows by the picture's "
+        "rows"},
     {'S', {"--split", NNC_SET_TEXT, AT(compare.compile.split), 0, 0, 0, "LAYERS=HOW,..."},
         "Split these layers, named as --place names them, over the --devices: by columns (or "
         "channels), rows (or input-channels), batch, height, width, or whole (docs/partition.md)"},
@@ -114,6 +118,8 @@ static const nnc_flag own[] = {
         "as "
         "--target lists; further ones "
         "are as the last: virtual CPU devices share the machine)"},
+    {'S', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
+        "Equal parts of the batch in a pipeline (default: 2 for each device)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
     {'p', {"--time-passes", NNC_SET_BOOL, AT(time_passes)},
@@ -155,10 +161,6 @@ static const nnc_flag own[] = {
         "Take the devices of this hardware file (models/hardware/*.json, docs/hardware.md) and "
         "what "
         "their contexts and libraries leave"},
-    {'M', {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0, "layers|data"},
-        "With --devices: layers on the devices that they name (default), or a batch on each, as "
-        "nnc "
-        "train --strategy=data"},
     {'M', {"--allocator", NNC_SET_CHOICE, AT(allocator), 0, ALLOCATOR_nnc, 0, "nnc|torch-caching"},
         "torch-caching, with --hardware: also what PyTorch's caching allocator would request for "
         "the "
@@ -503,6 +505,8 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         &f->value, "", at < OWN ? (void *)o : &o->train, value ? value : "1", &o->strings, sink);
 }
 
+static const char *const split_names[] = {"tensor", "channel", "spatial"};
+
 static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
 {
     if (strchr(c->groups, 'm') && strchr(arg, '='))
@@ -539,6 +543,8 @@ nnc_status parse_flags(
         return nnc_fail0(sink, NNC_E_USAGE, "nnc %s needs %s; nnc %s --help explains", c->name,
             c->args, c->name);
     NNC_TRY(use_devices(o, sink));
+    if (o->sharing >= RUN_tensor)
+        o->compare.compile.strategy = split_names[o->sharing - RUN_tensor];
     NNC_TRY(check_exclusive(o, sink));
     NNC_TRY(read_head(o, sink));
     return check_names(o, sink);

@@ -52,7 +52,7 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
     if (!can_advise(o))
         return nnc_fail0(
             sink, NNC_E_USAGE, "--fit reads the model again for each size: name one model file");
-    if (o->strategy == NNC_STRATEGY_data)
+    if (o->sharing == RUN_data)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--fit with --strategy=data: each device has the whole model; search with one device");
     NNC_TRY(read_ranges(o, arg, sink));
@@ -86,23 +86,6 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
     return fits ? NNC_OK : NNC_E_FIT;
 }
 
-/* The step of --strategy=data: a batch on each device. */
-static nnc_status open_replicated(const options *o, work *w, nnc_sink *sink)
-{
-    nnc_model *all = NULL;
-    if (o->mode != MODE_step)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--strategy=data is of a training step, a batch on each device: it needs --mode=step");
-    NNC_TRY(open_model(o, w, sink));
-    NNC_TRY(nnc_replicate(w->model, o->compare.compile.devices, &all, sink));
-    nnc_model_close(w->model);
-    w->model = all;
-    NNC_TRY(open_env(o, w, sink));
-    progress((void *)o, "compiling", NULL);
-    const nnc_compile_options c = compile_options(o, w);
-    return nnc_compile(w->env, w->model, &c, &w->artifact, sink);
-}
-
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
 {
     bool fits = false;
@@ -115,8 +98,7 @@ nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
     if (o->allocator == ALLOCATOR_torch && o->format != NNC_TEXT)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--allocator=torch-caching is printed as text; --fit also takes --format=json and csv");
-    NNC_TRY(o->strategy == NNC_STRATEGY_data ? open_replicated(o, w, sink)
-                                             : open_and_compile(o, w, sink));
+    NNC_TRY(open_and_compile(o, w, sink));
     NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
     if (o->allocator == ALLOCATOR_torch && o->format == NNC_TEXT)
         NNC_TRY(nnc_report_torch(w->env, w->artifact, o->format, &w->text, sink));

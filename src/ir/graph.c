@@ -12,6 +12,7 @@ nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink)
     nnc_arena_init(&g->arena, 0);
     g->sink = sink;
     g->device = -1;
+    g->task = -1;
     g->name = nnc_arena_strdup(&g->arena, name ? name : "main");
     if (!g->name) {
         nnc_graph_destroy(g);

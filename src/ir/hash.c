@@ -1,5 +1,5 @@
 /* ir/hash.c -- content hash of a graph: everything that determines results and placement (ops, operands, types, attributes, weights,
- * bodies, devices), without names, origins and locations. Chained over small blocks, so that nothing is allocated. */
+ * bodies, devices, tasks), without names, origins and locations. Chained over small blocks, so that nothing is allocated. */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -93,13 +93,16 @@ static void put_weight(mixer *m, const nnc_weight *w)
     }
 }
 
-static void put_graph(mixer *m, const nnc_graph *g)
+/* Tasks belong to whole kernels, not to what is in them (`inner`). */
+static void put_graph(mixer *m, const nnc_graph *g, bool inner)
 {
     put_int(m, g->n_node);
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         put_str(m, nnc_ops[n->op].name); /* rows of ops.def may move */
         put_int(m, n->device);
+        if (!inner && n->task >= 0)
+            put_int(m, -2 - (int64_t)n->task);
         put_int(m, n->frozen + 2 * n->accumulates);
         put_int(m, n->n_in);
         for (int k = 0; k < n->n_in; k++)
@@ -113,7 +116,7 @@ static void put_graph(mixer *m, const nnc_graph *g)
         if (n->weight)
             put_weight(m, n->weight);
         if (n->body)
-            put_graph(m, n->body);
+            put_graph(m, n->body, true);
     }
     put_int(m, g->n_output);
     for (uint32_t i = 0; i < g->n_output; i++)
@@ -158,7 +161,7 @@ nnc_hash128 nnc_node_hash(const nnc_graph *g, const nnc_node *n)
     for (int k = 0; k < n->n_attr; k++)
         put_attr(&m, &n->attr[k]);
     if (n->body)
-        put_graph(&m, n->body);
+        put_graph(&m, n->body, true);
     flush(&m);
     return m.h;
 }
@@ -166,7 +169,7 @@ nnc_hash128 nnc_node_hash(const nnc_graph *g, const nnc_node *n)
 nnc_hash128 nnc_graph_hash(const nnc_graph *g)
 {
     mixer m = {0};
-    put_graph(&m, g);
+    put_graph(&m, g, false);
     flush(&m);
     return m.h;
 }

@@ -399,10 +399,10 @@ static nnc_status scan_types(parser *p, draft *d)
     return NNC_OK;
 }
 
-/* frozen, device and loc. */
+/* frozen, device, task and loc. */
 static nnc_status scan_tail(parser *p, draft *d)
 {
-    int64_t device;
+    int64_t device, task;
     char *origin;
     d->node.frozen = nnc_scan_eat(p->s, "frozen");
     if (d->node.frozen && d->node.op != OP_param)
@@ -412,6 +412,12 @@ static nnc_status scan_tail(parser *p, draft *d)
         if (!nnc_scan_int(p->s, &device) || device < 0 || device > INT16_MAX)
             return expected(p, "a device number from 0 to 32767");
         d->node.device = (int16_t)device;
+    }
+    d->node.task = -1;
+    if (nnc_scan_eat(p->s, "task")) {
+        if (!nnc_scan_int(p->s, &task) || task < 0 || task > INT32_MAX)
+            return expected(p, "a task's number from 0 on");
+        d->node.task = (int32_t)task;
     }
     if (nnc_scan_eat(p->s, "loc")) {
         NNC_TRY(scan_string(p, &origin));

@@ -73,6 +73,8 @@ static nnc_status check_node(const nnc_graph *g, uint32_t i, uint32_t next, nnc_
     }
     if (n->device < -1)
         return broken(sink, n, "the device is below -1");
+    if (n->task < -1)
+        return broken(sink, n, "the task is below -1");
     if (n->frozen && n->op != OP_param)
         return broken(sink, n, "only a param can be frozen");
     if ((n->body != NULL) != (n->op == OP_fused))

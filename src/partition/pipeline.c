@@ -36,7 +36,8 @@ static void make_gpipe(nnc_pipeline *p, int d)
     int n = 0;
     for (int i = 0; i < p->micro; i++)
         add(p, d, &n, TASK_forward, d, i);
-    for (int i = p->micro - 1; i >= 0 && p->kind == PIPE_gpipe; i--)
+    for (int i = 0; i < p->micro && p->kind == PIPE_gpipe;
+         i++) /* in the order of the sums of gradients */
         add(p, d, &n, TASK_backward, d, i);
 }
 

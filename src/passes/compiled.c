@@ -21,7 +21,7 @@ static epilogue lengthened(pass *p, uint32_t i, const epilogue *e, nnc_offer *o)
         r.why = remark_text(p, "%s is not supported by runtime-compiled epilogues of %s",
             nnc_ops[u->op].name, engine_name(p, &p->g->node[i]));
         if (r.n >= MAX_EPILOGUE || u->n_out != 1 || y->dtype != out->dtype ||
-            !nnc_type_same_memory(y, out) || !on_one_device(&p->g->node[i], u))
+            !nnc_type_same_memory(y, out) || placed_apart(&p->g->node[i], u))
             break;
         r.node[r.n] = r.stop;
         nnc_offer longer = epilogue_offer(p, i, &r, r.n + 1, true);

@@ -58,10 +58,13 @@ static uint64_t hash_node(const nnc_graph *g, const nnc_node *n)
     return h;
 }
 
-static bool same(const nnc_graph *g, const nnc_node *a, const nnc_node *b)
+static bool same(const pass *p, const nnc_node *a, const nnc_node *b)
 {
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || !on_one_device(a, b) ||
-        !attrs_equal(a, b))
+    const nnc_graph *g = p->g;
+    if (placed_apart(a, b) &&
+        !(on_one_device(a, b) && edit_static(p, a->out))) /* init has no tasks */
+        return false;
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || !attrs_equal(a, b))
         return false;
     for (uint32_t o = 0; o < a->n_out; o++)
         if (!nnc_type_equal(nnc_typeof(g, a->out + o), nnc_typeof(g, b->out + o)))
@@ -105,7 +108,7 @@ nnc_status pass_cse(pass *p)
         if (!candidate(n) || p->e.dead[i])
             continue;
         size_t at = hash_node(p->g, n) & (cap - 1);
-        while (slot[at] && !same(p->g, &p->g->node[slot[at] - 1], n))
+        while (slot[at] && !same(p, &p->g->node[slot[at] - 1], n))
             at = (at + 1) & (cap - 1);
         if (slot[at])
             merge(p, slot[at] - 1, i);

@@ -127,6 +127,7 @@ void edit_at(pass *p, uint32_t i)
     p->g->origin = n->origin;
     p->g->loc = n->loc;
     p->g->device = n->device;
+    p->g->task = n->task;
 }
 
 static bool is_collective(const pass *p, uint32_t i)

@@ -507,8 +507,10 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     pass *p = s->p;
     if (s->of[a].n + s->of[b].n > MAX_MEMBERS)
         return "the kernel would have more than 192 ops";
-    if (!on_one_device(&p->g->node[s->of[a].member[0]], &p->g->node[s->of[b].member[0]]))
-        return "they are placed on different devices";
+    const char *why =
+        placed_apart(&p->g->node[s->of[a].member[0]], &p->g->node[s->of[b].member[0]]);
+    if (why)
+        return why;
     if (p->e.is_static[s->of[a].member[0]] != p->e.is_static[s->of[b].member[0]])
         return "one runs once when weights are loaded, the other in each run";
     if (s->last && s->late && s->last[s->of[a].member[0]] != s->last[s->of[b].member[0]] &&
@@ -516,7 +518,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
         return "one runs for each batch, the other once a step";
     if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
         return "it would save no bytes";
-    const char *why = loses_parallelism(s, a, b);
+    why = loses_parallelism(s, a, b);
     why = why ? why : computes_twice(s, a, b);
     why = why ? why : reads_columns_again(s, a, b);
     why = why ? why : short_pieces(s, a, b);
@@ -690,8 +692,8 @@ static const char *why_apart(groups *s, uint32_t i, uint32_t j)
 {
     pass *p = s->p;
     const nnc_node *a = &p->g->node[i], *b = &p->g->node[j];
-    if (!on_one_device(a, b))
-        return "they are placed on different devices";
+    if (placed_apart(a, b))
+        return placed_apart(a, b);
     if (is_contraction(p, a))
         return "epilogues are decided by fuse_epilogue, which did not run";
     if (is_contraction(p, b))

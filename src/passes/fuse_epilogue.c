@@ -134,6 +134,8 @@ const char *epilogue_allows(
         return "the target has no engine for it";
     if (!on_one_device(c, n))
         return "it is placed on another device";
+    if (placed_apart(c, n))
+        return placed_apart(c, n);
     if (nnc_typeof(p->g, x)->dtype != nnc_typeof(p->g, n->out)->dtype)
         return remark_text(p, "%s stores results in the type of its operands", e->name);
     if (so_far->n >= MAX_EPILOGUE)

@@ -136,8 +136,8 @@ static const char *blocker(pass *p, const run *r)
     if (nnc_target_interprets(t))
         return "interpreted kernels gain nothing by blocks of rows";
     for (int i = 0; i < r->n; i++)
-        if (!on_one_device(&p->g->node[r->node[i]], a))
-            return "they are placed on different devices";
+        if (placed_apart(&p->g->node[r->node[i]], a))
+            return placed_apart(&p->g->node[r->node[i]], a);
     for (int i = 0; i < r->n; i++)
         if (nnc_is_in_place(&p->g->node[r->node[i]])) /* its results are parts of other values */
             return remark_text(

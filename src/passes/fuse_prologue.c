@@ -36,8 +36,8 @@ static const char *blocker(pass *p, uint32_t d, uint32_t i, const nnc_node *c, n
         return "a view lies between them";
     if (edit_is_output(p, v) || a->n_out > 1 || edit_only_user(p, v) != &p->g->node[i])
         return "other ops read the result, too";
-    if (!on_one_device(a, &p->g->node[i]))
-        return "they are placed on different devices";
+    if (placed_apart(a, &p->g->node[i]))
+        return placed_apart(a, &p->g->node[i]);
     for (uint32_t k = 0; a->op == OP_fused && k < g->n_node && !why; k++)
         why = not_elementwise(p, g, &g->node[k], x);
     why = why || a->op == OP_fused ? why : not_elementwise(p, g, a, x);

@@ -77,6 +77,13 @@ static inline bool on_one_device(const nnc_node *a, const nnc_node *b)
 {
     return a->device == b->device || (a->device < 1 && b->device < 1); /* -1 is device 0 */
 }
+/* Why nodes a and b cannot be one command; NULL: their places do not forbid it. */
+static inline const char *placed_apart(const nnc_node *a, const nnc_node *b)
+{
+    return !on_one_device(a, b) ? "they are placed on different devices"
+           : a->task != b->task ? "they belong to different tasks of a schedule"
+                                : NULL;
+}
 /* May f32 operands be rounded to tf32, and does the target gain by it? */
 static inline bool uses_tf32(const pass *p, const nnc_target *t) { return p->o->policy.tf32 && t && t->flops_tf32 > 0; }
 

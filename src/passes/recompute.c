@@ -27,6 +27,7 @@ typedef struct choice {
     pass *p;
     uint32_t n_node, n_value; /* before the rewriting */
     const bool *late;
+    bool *away; /* by node: read on another device, which is not sent it twice */
     const bool *gradient; /* find_gradients: such nodes take no part */
     bool *link; /* by value: kept, so that chains computed again are short */
     bool *needed; /* by value: the backward pass reads it */
@@ -100,7 +101,32 @@ static bool is_given(const choice *c, nnc_ref v)
 /* Does node i take part? */
 static bool takes_part(const choice *c, uint32_t i)
 {
-    return !c->gradient[i] && !is_given(c, c->p->g->node[i].out);
+    return !c->gradient[i] && !c->away[i] && !is_given(c, c->p->g->node[i].out);
+}
+
+static void find_away(choice *c)
+{
+    const nnc_graph *g = c->p->g;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in; k++) {
+            const uint32_t d = g->value[g->node[i].in[k]].node;
+            c->away[d] = c->away[d] || (nnc_op_class((nnc_op)g->node[i].op) != CL_collective &&
+                                           !on_one_device(&g->node[d], &g->node[i]));
+        }
+}
+
+/* A copy belongs to the earliest task that reads it. */
+static void set_tasks(const choice *c)
+{
+    nnc_graph *g = c->p->g;
+    for (uint32_t i = g->n_node; i-- > c->n_node;) {
+        int32_t least = -1;
+        for (nnc_ref v = g->node[i].out; v < g->node[i].out + g->node[i].n_out; v++)
+            for (uint32_t u = 0, r; edit_next_user(c->p, v, &u, &r);)
+                if (least < 0 || (g->node[r].task >= 0 && g->node[r].task < least))
+                    least = g->node[r].task;
+        g->node[i].task = least;
+    }
 }
 
 /* ---- costs, in picoseconds --------------------------------------------------------------------------------------------- */
@@ -570,6 +596,7 @@ nnc_status pass_recompute(pass *p)
     if (!c.late)
         return p->status;
     c.gradient = find_gradients(p);
+    c.away = PASS_NEW(p, bool, c.n_node + 1);
     c.redo = PASS_NEW(p, bool, c.n_node + 1);
     c.link = PASS_NEW(p, bool, c.n_value + 1);
     c.needed = PASS_NEW(p, bool, c.n_value + 1);
@@ -577,6 +604,7 @@ nnc_status pass_recompute(pass *p)
     NNC_TRY(p->status);
     memset(c.again, 0xff, c.n_value * sizeof *c.again);
     find_few(&c);
+    find_away(&c);
     find_links(&c);
     choose(&c);
     if (p->status == NNC_OK)
@@ -586,5 +614,6 @@ nnc_status pass_recompute(pass *p)
         if (c.redo[i] && !c.late[i] && is_read_late(&c, v))
             redo_value(&c, v);
     }
+    set_tasks(&c);
     return p->status;
 }

@@ -60,7 +60,7 @@ static bool are_alike(const pass *p, const nnc_node *a, const nnc_node *b, bool 
     nnc_type v = *nnc_typeof(p->g, a->in[1]), w = *nnc_typeof(p->g, b->in[1]);
     if (outputs)
         v.dim[0] = w.dim[0];
-    return a->op == b->op && a->n_in == b->n_in && attrs_equal(a, b) && on_one_device(a, b) &&
+    return a->op == b->op && a->n_in == b->n_in && attrs_equal(a, b) && !placed_apart(a, b) &&
            nnc_type_same_shape(&v, &w) && v.dtype == w.dtype &&
            nnc_typeof(p->g, a->in[0])->dtype == nnc_typeof(p->g, b->in[0])->dtype;
 }

@@ -94,7 +94,7 @@ static bool is_read_elementwise(const pass *p, nnc_ref v)
         const nnc_node *n = &p->g->node[i];
         ok = n->op == OP_reshape
                  ? is_read_elementwise(p, n->out)
-                 : nnc_op_is_ewise((nnc_op)n->op) && on_one_device(nnc_def(p->g, v), n) &&
+                 : nnc_op_is_ewise((nnc_op)n->op) && !placed_apart(nnc_def(p->g, v), n) &&
                        nnc_type_numel(nnc_typeof(p->g, v)) ==
                            nnc_type_numel(nnc_typeof(p->g, n->out));
     }

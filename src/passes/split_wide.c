@@ -78,7 +78,7 @@ typedef struct memory {
 
 static bool begins_with(const pass *p, const nnc_node *c, const nnc_ref *in, const joined *j)
 {
-    return j->axis == (int)nnc_attr_int(c, AT_axis, 0) && on_one_device(nnc_def(p->g, j->out), c) &&
+    return j->axis == (int)nnc_attr_int(c, AT_axis, 0) && !placed_apart(nnc_def(p->g, j->out), c) &&
            !memcmp(j->in, in, sizeof *in * (size_t)j->n);
 }
 

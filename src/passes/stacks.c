@@ -301,7 +301,7 @@ static bool are_alike(const pass *p, nnc_ref a, nnc_ref b)
 {
     const nnc_node *x = nnc_def(p->g, a), *y = nnc_def(p->g, b);
     bool ok = x->op == y->op && x->n_in == y->n_in && is_known(x) && attrs_equal(x, y) &&
-              on_one_device(x, y) && nnc_type_equal(nnc_typeof(p->g, a), nnc_typeof(p->g, b));
+              !placed_apart(x, y) && nnc_type_equal(nnc_typeof(p->g, a), nnc_typeof(p->g, b));
     for (int k = 0; k < x->n_in && ok; k++)
         ok = nnc_type_equal(nnc_typeof(p->g, x->in[k]), nnc_typeof(p->g, y->in[k]));
     return ok;

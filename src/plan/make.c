@@ -114,6 +114,7 @@ static nnc_status find_states(maker *m)
             NNC_TRY(find_update(m, s, v));
     }
     find_sections(m, results);
+    NNC_TRY(make_tasks(m));
     return check_accumulated(m);
 }
 

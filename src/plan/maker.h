@@ -92,6 +92,9 @@ typedef struct maker {
     nnc_ref *state_of; /* the state root that the value updates, or NNC_NONE */
     uint8_t *updated;  /* by root: section that updates it, or the states that lie in it; 0: it is no state */
     uint8_t *section;  /* by node: main if an output depends on it, otherwise the first one with an update that does */
+    /* tasks.c, by node; NULL: no node has a task */
+    int32_t *task; /* that it runs in */
+    bool *early;   /* may run in an earlier one where that frees memory */
     /* by value * n_dev + device */
     int32_t *tensor;   /* -1 */
     int32_t *use;      /* head of the list of main's jobs that read the root there, -1 */
@@ -152,6 +155,31 @@ static inline bool is_collective(const nnc_node *n)
 }
 /* collective.c: the plan's row of a node; checks that the devices of its operands can take part. */
 nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out) NNC_MUST;
+
+/* tasks.c: tasks and sections of nodes. */
+nnc_status make_tasks(maker *m) NNC_MUST;
+
+/* devices.c: the same nodes for several devices of one stream each. */
+nnc_status make_device_sequences(maker *m, uint32_t *order, uint32_t *n) NNC_MUST;
+
+/* sequence.c: those of one device in an order that needs little memory, as if nothing had to be waited for. */
+nnc_status make_device_sequence(maker *m, int device, uint32_t *order, uint32_t *n) NNC_MUST;
+
+static inline int device_of_node(const nnc_node *n)
+{
+    return n->device < 0 ? 0 : n->device;
+}
+
+/* Does a command of node n run on the device? */
+static inline bool runs_on(const maker *m, const nnc_node *n, int device)
+{
+    if (!is_collective(n))
+        return device_of_node(n) == device;
+    bool any = false;
+    for (int k = 0; k < n->n_in && !any; k++)
+        any = m->home[n->in[k]] == device;
+    return any;
+}
 
 /* sequence.c: the nodes that run_in_main in an order that needs little memory, for one stream. Nodes of step that
  * therefore run in main are of that section then. */

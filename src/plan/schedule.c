@@ -37,6 +37,7 @@ typedef struct list {
     uint32_t *succ, *succ0; /* CSR of edges between nodes of main */
     nnc_heap ready;
     int64_t *free_at; /* by device * streams + stream */
+    int compute; /* streams of what is no collective: these have the last one, where there are several */
 } list;
 
 /* Calls fn for each producer in main of node n's operands, once per operand. */
@@ -74,6 +75,8 @@ static bool goes_first(const void *ctx, uint32_t a, uint32_t b)
     const uint8_t *section = l->m->section;
     if (section[a] != section[b]) /* while nodes of a section remain, one of them is ready */
         return section[a] < section[b];
+    if (l->m->task && l->m->task[a] != l->m->task[b])
+        return l->m->task[a] < l->m->task[b];
     return l->path[a] != l->path[b] ? l->path[a] > l->path[b] : a < b;
 }
 
@@ -122,23 +125,23 @@ static start start_on(const list *l, const nnc_node *n, int s)
     return t;
 }
 
-/* Participants are on stream 0 of their devices, all at the same time. */
+/* Participants are on the last streams of their devices, all at the same time: beside what is computed meanwhile. */
 static void place_collective(list *l, uint32_t id)
 {
     const maker *m = l->m;
     const nnc_node *n = &m->g->node[id];
     int64_t at = 0;
     for (int k = 0; k < n->n_in; k++)
-        at = nnc_max64(at, l->free_at[m->home[n->in[k]] * m->o->streams]);
+        at = nnc_max64(at, l->free_at[m->home[n->in[k]] * m->o->streams + m->o->streams - 1]);
     for (int k = 0; k < n->n_in; k++) {
         const nnc_node *p = nnc_def(m->g, m->root[n->in[k]]);
         if (runs_in_main(m, p))
             at = nnc_max64(at, l->done[p - m->g->node]);
     }
-    l->stream[id] = 0;
+    l->stream[id] = (int16_t)(m->o->streams - 1);
     l->done[id] = nnc_add_sat(at, l->time[id]);
     for (int k = 0; k < n->n_in; k++)
-        l->free_at[m->home[n->in[k]] * m->o->streams] = l->done[id];
+        l->free_at[m->home[n->in[k]] * m->o->streams + m->o->streams - 1] = l->done[id];
 }
 
 static void place_node(list *l, uint32_t id)
@@ -148,7 +151,7 @@ static void place_node(list *l, uint32_t id)
     int best = 0;
     bool best_local = false;
     int64_t best_at = INT64_MAX;
-    for (int s = 0; s < m->o->streams; s++) {
+    for (int s = 0; s < l->compute; s++) {
         start t = start_on(l, n, s);
         if (t.at < best_at || (t.at == best_at && t.local && !best_local)) {
             best = s;
@@ -192,6 +195,9 @@ static nnc_status list_schedule(list *l)
     maker *m = l->m;
     const nnc_graph *g = m->g;
     NNC_NEED(list_alloc(l), m->sink);
+    l->compute = m->o->streams;
+    for (uint32_t i = 0; i < g->n_node && l->compute == m->o->streams; i++)
+        l->compute -= is_collective(&g->node[i]);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]))
             NNC_TRY(each_producer(l, &g->node[i], count_edge));
@@ -295,7 +301,7 @@ static void count_parts(const maker *m, const list *l, uint32_t *missing)
 }
 
 /* A job for each participant of node i, one after the other. */
-static nnc_status add_collective(maker *m, job_list *out, uint32_t i)
+static nnc_status add_collective(maker *m, const list *l, job_list *out, uint32_t i)
 {
     const nnc_node *n = &m->g->node[i];
     const nnc_cost all = nnc_node_cost(m->g, n);
@@ -306,6 +312,7 @@ static nnc_status add_collective(maker *m, job_list *out, uint32_t i)
         j->item = k;
         j->section = m->section[i];
         j->device = m->home[n->in[k]];
+        j->stream = l->stream[i];
         j->cost.flops = all.flops / n->n_in + (k ? 0 : all.flops % n->n_in);
         j->cost.bytes = all.bytes / n->n_in + (k ? 0 : all.bytes % n->n_in);
     }
@@ -316,7 +323,7 @@ static nnc_status add_node(maker *m, const list *l, job_list *out, uint32_t i)
 {
     const nnc_node *n = &m->g->node[i];
     if (is_collective(n))
-        return add_collective(m, out, i);
+        return add_collective(m, l, out, i);
     job *j = make_job(out, &m->scratch, J_node);
     NNC_NEED(j, m->sink);
     j->node = i;
@@ -561,6 +568,8 @@ nnc_status make_schedule(maker *m)
         NNC_TRY(make_models(m, l.stream, &several));
     if (m->o->streams > 1 && !several) {
         NNC_TRY(list_schedule(&l));
+    } else if (m->n_dev > 1) {
+        NNC_TRY(make_device_sequences(m, l.order, &l.n_order));
     } else {
         NNC_TRY(make_sequence(m, l.order, &l.n_order));
     }

@@ -14,6 +14,8 @@
  *               exceed a limit with it: its operands may be small, and what others keep is freed meanwhile. The least limit that an order
  *               meets is found by bisection
  *
+ * Nodes of one task come before those of the next (tasks.c). Of several devices each has a sequence of its own (devices.c).
+ *
  * (Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees.) Workspaces are
  * those that engines ask for when no sum is in place. */
 #include "plan/maker.h"
@@ -28,6 +30,8 @@ typedef struct lists { /* of numbers by number: at[first[i] .. first[i + 1]) */
 
 typedef struct walk {
     maker *m;
+    int device; /* of the nodes; -1: all */
+    uint32_t *sorted, n_sorted; /* nodes by section, task, number */
     lists from, to; /* by node: producers and users in main, each once */
     lists reads,
         reader; /* by node: roots that it reads, each once; by root: the nodes that read it */
@@ -44,6 +48,8 @@ typedef struct walk {
     int64_t live, peak;
     bool hoist;
     int section;
+    int32_t task;
+    bool *bound; /* by node: waits for another device, so that it is not hoisted */
     bool *runs; /* by node: a command of main or step */
     bool step; /* has the graph updates of states? */
     const int64_t *work; /* by node: its workspace */
@@ -146,7 +152,8 @@ static nnc_status make_lists(walk *w)
 
 static int64_t bytes_of(const walk *w, nnc_ref root)
 {
-    const bool none = w->m->in_states && w->m->in_states[root];
+    const bool none = (w->m->in_states && w->m->in_states[root]) ||
+                      (w->device >= 0 && w->m->home[root] != w->device);
     return none ? 0 : nnc_type_bytes(nnc_typeof(w->m->g, root));
 }
 
@@ -211,7 +218,7 @@ static bool is_ready(const walk *w, uint32_t i)
 {
     const maker *m = w->m;
     const nnc_node *n = &m->g->node[i];
-    if (w->done[i] || w->waiting[i])
+    if (w->done[i] || w->waiting[i] || (m->task && m->task[i] > w->task && !m->early[i]))
         return false;
     for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
         if (m->state_of[v] != NNC_NONE && (m->section[i] != w->section || old_readers(w, i, v)))
@@ -221,7 +228,7 @@ static bool is_ready(const walk *w, uint32_t i)
 
 static bool may_hoist(walk *w, uint32_t i)
 {
-    return is_ready(w, i) && frees(w, i) > allocates(w, i) && fits(w, i);
+    return !w->bound[i] && is_ready(w, i) && frees(w, i) > allocates(w, i) && fits(w, i);
 }
 
 /* ---- walks ------------------------------------------------------------------------------------------------------------ */
@@ -369,18 +376,36 @@ static void start(walk *w, bool hoist)
         w->left[v] = w->reader.first[v + 1] - w->reader.first[v];
 }
 
+/* Are nodes i and j of one section and task? */
+static bool of_one_task(const walk *w, uint32_t i, uint32_t j)
+{
+    const maker *m = w->m;
+    return m->section[i] == m->section[j] && (!m->task || m->task[i] == m->task[j]);
+}
+
+static uint32_t end_of_task(
+    const walk *w, const uint32_t *node, uint32_t n, uint32_t from, uint32_t of)
+{
+    while (from < n && of_one_task(w, node[from], of))
+        from++;
+    return from;
+}
+
 static void go(walk *w, bool demand, bool hoist, int64_t limit)
 {
     start(w, hoist);
-    for (w->section = SEC_main; w->section < SEC__COUNT; w->section++) {
+    for (uint32_t i = 0, k = 0; i < w->n_sorted;) {
+        const uint32_t of = w->sorted[i], end = end_of_task(w, w->sorted, w->n_sorted, i, of),
+                       last = end_of_task(w, w->sink, w->n_sink, k, of);
+        w->section = w->m->section[of];
+        w->task = w->m->task ? w->m->task[of] : 0;
         w->limit = limit;
         w->refused = INT64_MAX;
-        for (uint32_t k = 0; demand && k < w->n_sink; k++)
-            if (w->m->section[w->sink[k]] == w->section)
-                visit(w, demand, w->sink[k]);
-        for (uint32_t i = 0; !demand && i < w->m->g->n_node; i++)
-            if (w->m->section[i] == w->section && w->runs[i])
-                visit(w, demand, i);
+        for (; demand && k < last; k++)
+            visit(w, demand, w->sink[k]);
+        for (k = last; !demand && i < end; i++)
+            visit(w, demand, w->sorted[i]);
+        i = end;
         while (w->n_deferred) {
             const uint32_t before = w->n;
             w->limit = nnc_max64(w->limit, w->refused);
@@ -391,9 +416,24 @@ static void go(walk *w, bool demand, bool hoist, int64_t limit)
     }
 }
 
+/* By section, task, number. */
+static int by_task(const void *x, const void *y, void *ctx)
+{
+    const maker *m = ctx;
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    if (m->section[a] != m->section[b])
+        return m->section[a] - m->section[b];
+    if (m->task && m->task[a] != m->task[b])
+        return m->task[a] < m->task[b] ? -1 : 1;
+    return (a > b) - (a < b);
+}
+
 static int by_level(const void *x, const void *y, void *ctx)
 {
-    const uint32_t *level = ctx, a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    const walk *w = ctx;
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y, *level = w->level;
+    if (!of_one_task(w, a, b))
+        return by_task(x, y, w->m);
     return level[a] != level[b] ? (level[a] > level[b]) - (level[a] < level[b]) : (a > b) - (a < b);
 }
 
@@ -416,11 +456,35 @@ static void find_sinks(walk *w)
             if (w->level[w->from.at[k]] >= w->level[i])
                 w->level[i] = w->level[w->from.at[k]] + 1;
         for (uint32_t k = w->to.first[i]; k < w->to.first[i + 1]; k++)
-            last = last && m->section[w->to.at[k]] != m->section[i];
+            last = last && !of_one_task(w, w->to.at[k], i);
         if ((last || is_part(w, i)) && w->runs[i])
             w->sink[w->n_sink++] = i;
     }
-    qsort_r(w->sink, w->n_sink, sizeof *w->sink, by_level, w->level);
+    qsort_r(w->sink, w->n_sink, sizeof *w->sink, by_level, w);
+}
+
+static void sort_by_task(walk *w)
+{
+    for (uint32_t i = 0; i < w->m->g->n_node; i++)
+        if (w->runs[i])
+            w->sorted[w->n_sorted++] = i;
+    qsort_r(w->sorted, w->n_sorted, sizeof *w->sorted, by_task, w->m);
+}
+
+static nnc_status find_bound(walk *w)
+{
+    maker *m = w->m;
+    for (uint32_t i = 0; i < m->g->n_node && w->device >= 0; i++)
+        for (int k = 0; k < m->g->node[i].n_in && w->runs[i]; k++) {
+            const nnc_ref *source;
+            int n = make_sources(m, m->g->node[i].in[k], &source);
+            NNC_NEED(n >= 0, m->sink);
+            while (n-- > 0) {
+                const nnc_node *d = nnc_def(m->g, source[n]);
+                w->bound[i] = w->bound[i] || (runs_in_main(m, d) && !runs_on(m, d, w->device));
+            }
+        }
+    return NNC_OK;
 }
 
 /* Finds the nodes of a step that one sink needs: all ways from them lead there. */
@@ -468,8 +532,10 @@ static bool alloc_walk(walk *w)
     w->on_stack = ARENA_NEW(a, uint8_t, n);
     w->deferred = ARENA_NEW(a, uint32_t, n);
     w->runs = ARENA_NEW(a, bool, n);
-    return w->runs && w->deferred && w->level && w->sink && w->order && w->waiting && w->left &&
-           w->done && w->there && w->stack && w->on_stack;
+    w->bound = ARENA_NEW(a, bool, n);
+    w->sorted = ARENA_NEW(a, uint32_t, n);
+    return w->runs && w->bound && w->sorted && w->deferred && w->level && w->sink && w->order &&
+           w->waiting && w->left && w->done && w->there && w->stack && w->on_stack;
 }
 
 typedef struct best {
@@ -508,9 +574,12 @@ static nnc_status prepare(walk *w)
     NNC_NEED(alloc_walk(w), m->sink);
     w->step = nnc_result_outputs(m->g) < m->g->n_output;
     for (uint32_t i = 0; i < m->g->n_node; i++)
-        w->runs[i] = runs_in_main(m, &m->g->node[i]) && !(m->absorbed && m->absorbed[i]);
+        w->runs[i] = runs_in_main(m, &m->g->node[i]) && !(m->absorbed && m->absorbed[i]) &&
+                     (w->device < 0 || runs_on(m, &m->g->node[i], w->device));
     NNC_TRY(make_lists(w));
     NNC_TRY(find_work(w));
+    NNC_TRY(find_bound(w));
+    sort_by_task(w);
     find_sinks(w);
     NNC_NEED(find_private(w), m->sink);
     return NNC_OK;
@@ -518,7 +587,7 @@ static nnc_status prepare(walk *w)
 
 nnc_status make_rough_peak(maker *m, int64_t *peak)
 {
-    walk w = {.m = m};
+    walk w = {.m = m, .device = -1};
     uint32_t n, *order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
     best b = {order, &n, INT64_MAX};
     NNC_NEED(order, m->sink);
@@ -533,9 +602,34 @@ nnc_status make_rough_peak(maker *m, int64_t *peak)
     return NNC_OK;
 }
 
+/* What was hoisted is of the section that it runs in. */
+static void set_sections(maker *m, const uint32_t *order, uint32_t n)
+{
+    for (uint32_t i = n; i-- > 1;)
+        if (m->section[order[i - 1]] > m->section[order[i]])
+            m->section[order[i - 1]] = m->section[order[i]];
+}
+
+nnc_status make_device_sequence(maker *m, int device, uint32_t *order, uint32_t *n)
+{
+    enum { MUCH = 1 << 20 };
+    walk w = {.m = m, .device = device};
+    best b = {order, n, INT64_MAX};
+    const bool large = (int64_t)m->g->n_node * m->n_dev > MUCH;
+    NNC_TRY(prepare(&w));
+    for (int k = 0; k < (large ? 2 : 4); k++) {
+        go(&w, k & 2, k & 1, INT64_MAX);
+        keep(&w, &b);
+    }
+    for (int k = 0; k < 2 && w.step && !large; k++)
+        defer(&w, k, TRIES, 0, &b);
+    set_sections(m, order, *n);
+    return NNC_OK;
+}
+
 nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
 {
-    walk w = {.m = m};
+    walk w = {.m = m, .device = -1};
     best b = {order, n, INT64_MAX};
     NNC_TRY(prepare(&w));
     /* several devices work at the same time, in program order */
@@ -545,8 +639,6 @@ nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
     }
     for (int k = 0; k < 2 && w.step && m->n_dev == 1; k++)
         defer(&w, k, TRIES, 0, &b);
-    for (uint32_t i = *n; i-- > 1;) /* what was hoisted is of the section that it runs in */
-        if (m->section[order[i - 1]] > m->section[order[i]])
-            m->section[order[i - 1]] = m->section[order[i]];
+    set_sections(m, order, *n);
     return NNC_OK;
 }

@@ -92,8 +92,28 @@ nnc_status nnc_train_graph(
 nnc_status nnc_evaluation_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
-/* The step (or evaluation) of n devices, each with a batch of its own, whose states are alike: gradients are means over the devices
- * (replicate.c). Inputs have n times the rows; states of device d > 0 are named "conv1.weight.deviced". */
+enum { NNC_MAX_REPLICAS = 64 };
+
+/* How a run shares several batches among devices, and in which order (distribute.c). */
+typedef struct nnc_distribution {
+    int replicas; /* of all states, each with a batch of its own for each micro-batch */
+    int micro;    /* micro-batches */
+    int devices;  /* of each replica: those that the step is placed on; 1: all layers are on one, whatever they name */
+    int batches;  /* runs that make a step: the training has accumulate = micro * batches. 1: there are no sums of gradients between runs */
+    int stages;   /* of a pipeline: the devices, or a multiple of them (chunks) */
+    /* rank[(kind * stages + stage) * micro + micro-batch]: the tasks of forward passes, backward passes and, with `split`, weight gradients
+     * in an order in which none needs a later one. NULL: there are no tasks, as for one micro-batch. */
+    const int32_t *rank;
+    bool split;        /* weight gradients are tasks apart from backward passes */
+    const bool *whole; /* by node: inputs that all read, not divided; NULL: none */
+} nnc_distribution;
+
+/* The step, evaluation or inference of `replicas` times `micro` batches. Inputs have so many times the rows; numbers, as the loss, become
+ * vectors of micro-batches where there are several; states of replica r > 0 are named "conv1.weight.devicer" and are on device
+ * r * devices + that of the layer. NNC_E_USAGE: the placement is no pipeline of so many stages. */
+nnc_status nnc_distribute(const nnc_graph *step, const nnc_distribution *o, nnc_graph **out, nnc_sink *sink) NNC_MUST;
+
+/* The same for n replicas of one device and one micro-batch. */
 nnc_status nnc_replicate(const nnc_graph *step, int n, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
 /* ---- learning rates ---- */

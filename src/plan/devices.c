@@ -1,0 +1,182 @@
+/* plan/devices.c -- the order of the commands of several devices with one stream each, where tasks or collectives connect them.
+ *
+ * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between, and replicas
+ * have equal ones. The list of all is that in which they would begin: a clock for each device, and the node that can start first is next.
+ * Where the sequences need each other in different orders, as two collectives that two devices would begin with different ones of, the
+ * first node whose operands are there goes on. */
+#include "plan/maker.h"
+#include <string.h>
+
+typedef struct merge {
+    maker *m;
+    uint32_t *at[NNC_MAX_DEVICES], n[NNC_MAX_DEVICES],
+        head[NNC_MAX_DEVICES]; /* by device: its sequence */
+    int64_t now[NNC_MAX_DEVICES];
+    uint32_t *waiting; /* by node: operands that are not computed yet */
+    int64_t *ready; /* by node: when the last one so far is there */
+    uint32_t *first, *user; /* users of nodes, each as often as it reads one */
+    bool *done;
+    nnc_section section;
+    uint32_t next; /* no node before it is left */
+} merge;
+
+static bool has_collective(const maker *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->g->n_node && !any; i++)
+        any = is_collective(&m->g->node[i]) && runs_in_main(m, &m->g->node[i]);
+    return any;
+}
+
+/* ---- users --------------------------------------------------------------------------------------------------------------- */
+
+static nnc_status each_operand(merge *w, bool fill)
+{
+    maker *m = w->m;
+    for (uint32_t i = 0; i < m->g->n_node; i++) {
+        const nnc_node *n = &m->g->node[i];
+        for (int k = 0; k < n->n_in && runs_in_main(m, n); k++) {
+            const nnc_ref *source;
+            int many = make_sources(m, n->in[k], &source);
+            NNC_NEED(many >= 0, m->sink);
+            while (many-- > 0) {
+                const uint32_t d = m->g->value[source[many]].node;
+                if (!runs_in_main(m, &m->g->node[d]))
+                    continue;
+                if (fill)
+                    w->user[w->first[d]++] = i;
+                else
+                    w->first[d + 1]++;
+                w->waiting[i] += !fill;
+            }
+        }
+    }
+    return NNC_OK;
+}
+
+static nnc_status find_users(merge *w)
+{
+    const uint32_t n = w->m->g->n_node;
+    NNC_TRY(each_operand(w, false));
+    for (uint32_t i = 0; i < n; i++)
+        w->first[i + 1] += w->first[i];
+    w->user = ARENA_NEW(&w->m->scratch, uint32_t, w->first[n] + 1);
+    NNC_NEED(w->user, w->m->sink);
+    NNC_TRY(each_operand(w, true));
+    memmove(w->first + 1, w->first, n * sizeof *w->first);
+    w->first[0] = 0;
+    return NNC_OK;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------------------------ */
+
+static int64_t time_of(const merge *w, uint32_t i)
+{
+    const maker *m = w->m;
+    const nnc_node *n = &m->g->node[i];
+    const nnc_cost c = nnc_node_cost(m->g, n);
+    const int dev = is_collective(n) ? m->home[n->in[0]] : device_of_node(n);
+    return nnc_target_time_ns(target_of(m, dev), c.flops, c.bytes);
+}
+
+/* When node i can start; -1: it has to wait for others, or is not the next one of all its devices. */
+static int64_t start_of(const merge *w, uint32_t i)
+{
+    const maker *m = w->m;
+    int64_t at = w->ready[i];
+    if (w->waiting[i] || m->section[i] != w->section)
+        return -1;
+    for (int d = 0; d < m->n_dev; d++) {
+        if (!runs_on(m, &m->g->node[i], d))
+            continue;
+        if (w->head[d] >= w->n[d] || w->at[d][w->head[d]] != i)
+            return -1;
+        at = nnc_max64(at, w->now[d]);
+    }
+    return at;
+}
+
+/* The node that can start first; NNC_NONE: none. */
+static uint32_t next_of(const merge *w, int64_t *start)
+{
+    uint32_t best = NNC_NONE;
+    for (int d = 0; d < w->m->n_dev; d++) {
+        const uint32_t i = w->head[d] < w->n[d] ? w->at[d][w->head[d]] : NNC_NONE;
+        const int64_t at = i == NNC_NONE ? -1 : start_of(w, i);
+        if (at < 0 || (best != NNC_NONE && (at > *start || (at == *start && i >= best))))
+            continue;
+        best = i;
+        *start = at;
+    }
+    return best;
+}
+
+/* The first node of the section in program order whose operands are there; NNC_NONE: the section is done. */
+static uint32_t any_of(merge *w)
+{
+    const maker *m = w->m;
+    while (w->next < m->g->n_node && (w->done[w->next] || m->section[w->next] < w->section ||
+                                         !runs_in_main(m, &m->g->node[w->next])))
+        w->next++;
+    for (uint32_t i = w->next; i < m->g->n_node; i++)
+        if (!w->done[i] && !w->waiting[i] && m->section[i] == w->section &&
+            runs_in_main(m, &m->g->node[i]))
+            return i;
+    return NNC_NONE;
+}
+
+static void take(merge *w, uint32_t i, int64_t start)
+{
+    const maker *m = w->m;
+    const int64_t end = nnc_add_sat(start, time_of(w, i));
+    w->done[i] = true;
+    for (int d = 0; d < m->n_dev; d++) {
+        if (runs_on(m, &m->g->node[i], d))
+            w->now[d] = nnc_max64(w->now[d], end);
+        while (w->head[d] < w->n[d] && w->done[w->at[d][w->head[d]]])
+            w->head[d]++;
+    }
+    for (uint32_t k = w->first[i]; k < w->first[i + 1]; k++) {
+        w->waiting[w->user[k]]--;
+        w->ready[w->user[k]] = nnc_max64(w->ready[w->user[k]], end);
+    }
+}
+
+static nnc_status merge_all(merge *w, uint32_t *order, uint32_t *n)
+{
+    maker *m = w->m;
+    const size_t nodes = (size_t)m->g->n_node + 2;
+    w->waiting = ARENA_NEW(&m->scratch, uint32_t, nodes);
+    w->ready = ARENA_NEW(&m->scratch, int64_t, nodes);
+    w->first = ARENA_NEW(&m->scratch, uint32_t, nodes);
+    w->done = ARENA_NEW(&m->scratch, bool, nodes);
+    NNC_NEED(w->waiting && w->ready && w->first && w->done, m->sink);
+    NNC_TRY(find_users(w));
+    *n = 0;
+    for (w->section = SEC_main; w->section < SEC__COUNT; w->section++) {
+        int64_t start = 0;
+        w->next = 0;
+        for (;;) {
+            uint32_t i = next_of(w, &start);
+            i = i == NNC_NONE ? any_of(w) : i;
+            if (i == NNC_NONE)
+                break;
+            order[(*n)++] = i;
+            take(w, i, start);
+        }
+    }
+    return NNC_OK;
+}
+
+nnc_status make_device_sequences(maker *m, uint32_t *order, uint32_t *n)
+{
+    merge w = {.m = m};
+    if (!m->task && !has_collective(m))
+        return make_sequence(m, order, n);
+    for (int d = 0; d < m->n_dev; d++) {
+        w.at[d] = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
+        NNC_NEED(w.at[d], m->sink);
+        NNC_TRY(make_device_sequence(m, d, w.at[d], &w.n[d]));
+    }
+    return merge_all(&w, order, n);
+}

@@ -1,0 +1,230 @@
+/* tests/api/pipeline.c -- pipelines of micro-batches train with the bits of one device that accumulates as many batches: weights,
+ * statistics, losses, validation; whatever the schedule. */
+#include "api/train.h"
+#include "help.h"
+#include "tensors/tensors.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { ROWS = 96, IMAGE = 3 * 6 * 6, CLASSES = 4, LAYERS = 10, MOST = 1 << 16 };
+
+typedef struct fixture {
+    char dir[256], x[300], y[300];
+    nnc_env *e;
+} fixture;
+
+static bool begin(fixture *f)
+{
+    static float x[ROWS][IMAGE];
+    int64_t y[ROWS];
+    if (!api_tmpdir(f->dir, sizeof f->dir))
+        return false;
+    nnc_rng_fill(nnc_rng_key("x", 1), 0, (size_t)ROWS * IMAGE, 1, x[0]);
+    for (int r = 0; r < ROWS; r++)
+        y[r] = (x[r][0] > 0) + 2 * (x[r][1] > 0);
+    const int64_t dim[] = {ROWS, 3, 6, 6};
+    const nnc_type tx = nnc_type_make(DT_f32, 4, dim), ty = nnc_type_make(DT_i64, 1, dim);
+    snprintf(f->x, sizeof f->x, "%s/x.npy", f->dir);
+    snprintf(f->y, sizeof f->y, "%s/y.npy", f->dir);
+    CHECK_OK(nnc_write_output(f->x, &tx, x, test_sink));
+    CHECK_OK(nnc_write_output(f->y, &ty, y, test_sink));
+    return nnc_env_create(&(nnc_env_options){.threads = 1}, &f->e, test_sink) == NNC_OK;
+}
+
+static void end(fixture *f)
+{
+    nnc_env_destroy(f->e);
+    api_rmdir(f->dir);
+}
+
+/* A net of LAYERS layers; device[]: where each one is, NULL: nowhere said. */
+static nnc_graph *net(const int *device)
+{
+    static const char *const layer[LAYERS] = {
+        "\"conv\", \"channels\": 8, \"kernel\": 3, \"pad\": 1", "\"batchnorm\"", "\"relu\"",
+        "\"conv\", \"channels\": 8, \"kernel\": 3, \"pad\": 1", "\"batchnorm\"", "\"relu\"",
+        "\"dropout\", \"alpha\": 0.25", "\"flatten\"", "\"linear\", \"out\": 16",
+        "\"linear\", \"out\": 4"};
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_puts(&t, "{\"inputs\": {\"x\": [4, 3, 6, 6]}, \"layers\": [");
+    for (int i = 0; i < LAYERS; i++) {
+        nnc_printf(&t, "%s{\"op\": %s", i ? ", " : "", layer[i]);
+        if (device)
+            nnc_printf(&t, ", \"device\": %d", device[i]);
+        nnc_puts(&t, "}");
+    }
+    nnc_puts(&t, "]}");
+    const nnc_model_options with = {.seed = 3};
+    nnc_graph *g = nnc_model_parse("m.json", nnc_text_str(&t), t.n, &with, test_sink);
+    CHECK(g != NULL);
+    return g;
+}
+
+/* What a training leaves: its table of losses, without times, and the file of its weights. */
+typedef struct trained {
+    double loss[4], valid[4];
+    char *weights;
+    size_t n;
+} trained;
+
+static void read_losses(const char *csv, trained *out)
+{
+    for (int e = 0; e < 2; e++) {
+        csv += strcspn(csv, "\n");
+        csv += *csv == '\n';
+        const char *p = csv;
+        for (int c = 0; c < 6; c++) {
+            const double v = strtod(p, NULL);
+            if (c == 2)
+                out->loss[e] = v;
+            if (c == 5)
+                out->valid[e] = v;
+            p += strcspn(p, ",\n");
+            p += *p == ',';
+        }
+    }
+}
+
+static nnc_status train(
+    const fixture *f, const int *device, const nnc_train_options *o, trained *out)
+{
+    NNC_LOCAL(nnc_text) csv = {0};
+    char save[300];
+    nnc_train_options own = *o;
+    nnc_graph *g = net(device);
+    *out = (trained){{0}};
+    snprintf(save, sizeof save, "%s/w.npz", f->dir);
+    own.data.path = f->x;
+    own.data.labels = f->y;
+    own.data.validation = 0.25;
+    own.epochs = 2;
+    own.seed = 5;
+    own.rate.lr = 0.05;
+    own.save = save;
+    const nnc_status s = g ? nnc_train(f->e, g, &own, NNC_CSV, &csv, test_sink) : NNC_E_MODEL;
+    nnc_graph_destroy(g);
+    if (s)
+        return s;
+    FILE *w = fopen(save, "rb");
+    out->weights = nnc_calloc(MOST, 1);
+    out->n = w ? fread(out->weights, 1, MOST, w) : 0;
+    CHECK(w && out->n > 1000 && out->n < MOST);
+    if (w)
+        fclose(w);
+    remove(save);
+    read_losses(nnc_text_str(&csv), out);
+    return NNC_OK;
+}
+
+static void check_same(const trained *a, const trained *b, const char *what)
+{
+    bool same = a->n == b->n && a->weights && b->weights && !memcmp(a->weights, b->weights, a->n);
+    for (int e = 0; e < 2; e++)
+        same = same && a->loss[e] == b->loss[e] && a->valid[e] == b->valid[e] && a->loss[e] > 0;
+    if (!same)
+        test_fail(__FILE__, __LINE__,
+            "%s: other numbers than one device: loss %.9g %.9g, not %.9g %.9g", what, b->loss[0],
+            b->loss[1], a->loss[0], a->loss[1]);
+}
+
+static const int two[LAYERS] = {0, 0, 0, 1, 1, 1, 1, 1, 1, 1},
+                 four[LAYERS] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3},
+                 around[LAYERS] = {0, 0, 0, 1, 1, 1, 0, 0, 0, 1};
+
+static const struct {
+    const char *what;
+    nnc_train_strategy strategy;
+    int devices, micro, accumulate;
+    const int *device;
+} shared[] = {{"micro-batches on one device", NNC_STRATEGY_layers, 1, 4, 1, NULL},
+    {"placed layers", NNC_STRATEGY_layers, 2, 4, 1, two},
+    {"gpipe, 2", NNC_STRATEGY_gpipe, 2, 4, 1, two}, {"gpipe, 4", NNC_STRATEGY_gpipe, 4, 4, 1, four},
+    {"1f1b, 2", NNC_STRATEGY_1f1b, 2, 4, 1, two}, {"1f1b, 4", NNC_STRATEGY_1f1b, 4, 4, 1, four},
+    {"1f1b, cut by nnc", NNC_STRATEGY_1f1b, 3, 4, 1, NULL},
+    {"1f1b, accumulated, too", NNC_STRATEGY_1f1b, 2, 2, 2, two},
+    {"interleaved", NNC_STRATEGY_interleaved, 2, 4, 1, around},
+    {"zb-h1", NNC_STRATEGY_zb_h1, 4, 4, 1, four}};
+
+/* level: -O; where it is 2 kernels of weight gradients that are tasks of their own are fused otherwise, and round otherwise. */
+static void check_all(const fixture *f, const nnc_training *of, int level, const char *what)
+{
+    trained one;
+    nnc_train_options o = nnc_train_defaults;
+    o.of = *of;
+    o.of.accumulate = 4;
+    o.compile.level = level;
+    CHECK_OK(train(f, NULL, &o, &one));
+    for (size_t i = 0; i < NNC_COUNT(shared); i++) {
+        trained t;
+        char text[100];
+        if (shared[i].strategy == NNC_STRATEGY_zb_h1 && level > 1)
+            continue;
+        snprintf(text, sizeof text, "%s, -O%d: %s", what, level, shared[i].what);
+        o.of = *of;
+        o.of.accumulate = shared[i].accumulate;
+        o.strategy = shared[i].strategy;
+        o.micro = shared[i].micro;
+        o.compile.devices = shared[i].devices;
+        CHECK_OK(train(f, shared[i].device, &o, &t));
+        check_same(&one, &t, text);
+        nnc_free(t.weights);
+    }
+    nnc_free(one.weights);
+}
+
+TEST(pipelines_train_as_one_device)
+{
+    static const struct {
+        const char *what;
+        nnc_training t;
+    } cases[] = {{"momentum", {NNC_TRAINING_DEFAULTS, .momentum = 0.9, .weight_decay = 0.01}},
+        {"adamw, scaled", {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adamw, .weight_decay = 0.1,
+                              .loss_scale = 1024}}};
+    fixture f;
+    CHECK(begin(&f));
+    for (size_t i = 0; i < NNC_COUNT(cases); i++)
+        for (int level = 1; level <= 2; level++)
+            check_all(&f, &cases[i].t, level, cases[i].what);
+    end(&f);
+}
+
+/* The common norm of gradients is a sum over the devices: equal up to rounding. */
+TEST(clipped_pipelines)
+{
+    nnc_train_options o = nnc_train_defaults;
+    trained one, t;
+    fixture f;
+    CHECK(begin(&f));
+    o.of.clip_norm = 0.5;
+    o.of.accumulate = 4;
+    CHECK_OK(train(&f, NULL, &o, &one));
+    o.strategy = NNC_STRATEGY_1f1b;
+    o.compile.devices = 2;
+    CHECK_OK(train(&f, two, &o, &t));
+    CHECK(one.loss[1] > 0 && fabs(one.loss[1] - t.loss[1]) < 1e-5 * one.loss[1]);
+    nnc_free(one.weights);
+    nnc_free(t.weights);
+    end(&f);
+}
+
+/* What cannot be a pipeline says so. */
+TEST(pipelines_that_are_none)
+{
+    static const int back[LAYERS] = {0, 0, 0, 1, 1, 1, 0, 0, 0, 0};
+    nnc_train_options o = nnc_train_defaults;
+    fixture f;
+    trained t;
+    CHECK(begin(&f));
+    o.strategy = NNC_STRATEGY_1f1b;
+    o.compile.devices = 2;
+    CHECK_INT(train(&f, two, &o, &t), NNC_E_USAGE);
+    CHECK_DIAG("give --micro-batches=M");
+    o.micro = 4;
+    CHECK_INT(train(&f, back, &o, &t), NNC_E_USAGE);
+    CHECK_DIAG("the layers of a pipeline are on devices 0, 1, ... in the order of the layers");
+    o.strategy = NNC_STRATEGY_interleaved;
+    o.micro = 3;
+    CHECK_INT(train(&f, around, &o, &t), NNC_E_USAGE);
+    CHECK_DIAG("needs a number of micro-batches that is a multiple of the devices");
+    end(&f);
+}
