@@ -194,7 +194,7 @@ ran 6 "not all ranks started nnc and joined within 2 s (--comm-timeout)"
 
 # fault SIGNAL ARGS TEXT: rank 1 of a long run gets the signal; all end in time.
 fault() {
-    script 2 "echo \$\$ >$dir/pid\$R; exec $nnc $2 --iterations=100000000 --duration=1000 --comm-timeout=3" &
+    script 2 "echo \$\$ >$dir/pid\$R; exec $nnc $2 --iterations=100000000 --comm-timeout=3" &
     job=$!
     tries=0
     while [ ! -s "$dir/pid1" ] && [ $tries -lt 200 ]; do

@@ -13,7 +13,7 @@ static const char text[] =
     "%a, %b, %c = allreduce %p, %q, %r\n"
     "%d, %e, %f = allgather %a, %q, %r {axis=0}\n"
     "%g, %h, %i = reduce_scatter %d, %e, %f {axis=0}\n"
-    "%j, %k, %l = allreduce %g, %h, %i {reduction=\"max\"}\n"
+    "%j, %k, %l = allreduce %g, %h, %i {reduction=max}\n"
     "%m, %n, %o = allgather %j, %h, %i {axis=1}\n"
     "%s = add %m, %m device 0\n%t = add %n, %n device 1\n%u = add %o, %o device 2\n"
     "return %s, %t, %u }";
