@@ -120,6 +120,53 @@ for comm in staged nccl; do
     same "$dir/${comm}1.npz" "$dir/${comm}2.npz" "one process"
 done
 
+# Generated graphs over GPUs, and over GPUs and CPUs: what two ranks have to tell each other, with one stream and several. SEED names the first.
+graph() { # SEED DEVICES
+    awk -v seed="$1" -v devices="$2" 'BEGIN {
+        srand(seed)
+        print "graph @t {"
+        for (d = 0; d < devices; d++) print "%v" d " = input : f32[16,8] device " d
+        for (d = 0; d < devices; d++) at[d] = d
+        n = devices
+        for (k = 0; k < 24; k++) {
+            d = int(rand() * devices)
+            if (k % 8 == 7) { # of the newest value of each device
+                left = right = ""
+                for (i = 0; i < devices; i++) {
+                    left = left (i ? ", " : "") "%v" n
+                    right = right (i ? ", " : "") "%v" at[i]
+                    at[i] = n++
+                }
+                print left " = allreduce " right (rand() < 0.3 ? " {reduction=max}" : "")
+            } else {
+                print "%v" n " = " (rand() < 0.5 ? "add" : "max") " %v" int(rand() * n) ", %v" at[d] " device " d
+                at[d] = n++
+            }
+        }
+        out = ""
+        for (d = 0; d < devices; d++) out = out (d ? ", " : "") "%v" at[d]
+        print "return " out "\n}"
+    }' >"$dir/random.nnc"
+}
+first=${SEED:-1}
+for seed in $first $((first + 1)) $((first + 2)) $((first + 3)); do
+    devices=$((2 + seed % 3))
+    streams=$((1 + seed % 2))
+    graph "$seed" $devices
+    what="graph $seed, CPUs"
+    one run "$dir/random.nnc" --devices=$devices --iterations=1 --outputs="$dir/cpu.npz"
+    ran 0 ""
+    for target in cuda cpu,cuda; do
+        for n in 1 2; do
+            what="graph $seed, $target, $n ranks"
+            script $n "FAKE_CUDA_SEED=$seed exec $nnc run $dir/random.nnc --target=$target --devices=$devices --streams=$streams --iterations=5 \
+                --comm=staged --outputs=$dir/gpu.npz --comm-timeout=20"
+            ran 0 "5 runs"
+            same "$dir/cpu.npz" "$dir/gpu.npz" "CPUs in one process"
+        done
+    done
+done
+
 # A batch on each GPU: staged, over ranks, has the losses and weights of one process.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 4, 4]},

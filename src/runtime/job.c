@@ -5,6 +5,7 @@
  *   get    the owner of an output or state sends its data
  *   end    no more orders */
 #include "runtime/job.h"
+#include <stdarg.h>
 #include <string.h>
 
 nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink)
@@ -70,6 +71,29 @@ nnc_status nnc_exec_order_run(nnc_exec *e, nnc_section last, nnc_sink *sink)
     return NNC_OK;
 }
 
+/* Keeps the first failure until somebody with a sink asks. */
+static nnc_status keep(nnc_job *j, nnc_status st, const char *fmt, ...) NNC_PRINTF(3, 4);
+static nnc_status keep(nnc_job *j, nnc_status st, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (!j->untold)
+        vsnprintf(j->words, sizeof j->words, fmt, args);
+    va_end(args);
+    j->untold = j->untold ? j->untold : st;
+    return st;
+}
+
+bool nnc_job_failure(nnc_job *j, nnc_sink *sink)
+{
+    const nnc_status st = sink ? j->untold : NNC_OK;
+    if (st) {
+        (void)nnc_fail0(sink, st, "%s", j->words);
+        j->untold = NNC_OK;
+    }
+    return st != NNC_OK;
+}
+
 /* The followers' reports of the run. */
 static nnc_status collect(nnc_exec *e, nnc_sink *sink)
 {
@@ -85,21 +109,12 @@ static nnc_status collect(nnc_exec *e, nnc_sink *sink)
             break;
         }
         if (theirs && !first)
-            first = nnc_fail0(sink, (nnc_status)theirs, "rank %d failed: %s", r,
+            first = keep(k->job, (nnc_status)theirs, "rank %d failed: %s", r,
                 nnc_status_name((nnc_status)theirs));
     }
     k->running = 0;
+    (void)nnc_job_failure(k->job, sink);
     return first;
-}
-
-bool nnc_job_failure(nnc_job *j, nnc_sink *sink)
-{
-    const nnc_status st = sink ? j->untold : NNC_OK;
-    if (st) {
-        (void)nnc_fail0(sink, st, "%s", j->words);
-        j->untold = NNC_OK;
-    }
-    return st != NNC_OK;
 }
 
 /* A stream's command that failed for a lost rank has less to say than the communicator, and the same. */
@@ -110,11 +125,9 @@ nnc_status nnc_exec_sync_reported(nnc_exec *e, nnc_sink *sink)
     if (!st)
         return NNC_OK;
     const bool lost = (st == NNC_E_PEER || st == NNC_E_NOMEM) && nnc_comm_failure(k->comm, sink);
-    if (!lost && st != NNC_E_PEER && !k->job->untold) {
-        snprintf(k->job->words, sizeof k->job->words, "rank %d: %s", k->rank,
+    if (!lost && st != NNC_E_PEER)
+        (void)keep(k->job, st, "rank %d: %s", k->rank,
             nnc_sink_count(k->said) ? nnc_sink_at(k->said, 0)->message : nnc_status_name(st));
-        k->job->untold = st;
-    }
     (void)nnc_job_failure(k->job, sink);
     nnc_sink_clear(k->said);
     return st;
