@@ -258,7 +258,63 @@ sleep 1
 [ -z "$(left)" ] || fail "processes are left: $(left)"
 [ "$(shm)" -le "$before" ] || fail "shared memory is left in /dev/shm"
 
-what="torchrun"
+# Without MPI: as torchrun starts ranks. sockets N ARGS...: nnc on N ranks; rc is rank 0's, $dir/rc has the others'.
+port=$((20000 + $$ % 30000))
+sockets() {
+    n=$1
+    r=$1
+    shift
+    port=$((port + 20))
+    : >"$dir/rc"
+    : >"$dir/said"
+    while [ $((r -= 1)) -ge 0 ]; do
+        (
+            export RANK=$r WORLD_SIZE="$n" LOCAL_RANK=$r LOCAL_WORLD_SIZE="$n" MASTER_ADDR=localhost MASTER_PORT=$port
+            [ "$r" != "${skip:-none}" ] || exec sleep 8
+            sh -c "echo \$\$ >$dir/pid$r; exec timeout -k 5 60 \"\$@\"" nnc "$nnc" "$@" >>"$dir/said" 2>&1
+            echo "$r $?" >>"$dir/rc"
+        ) &
+    done
+    wait
+    rc=$(sed -n 's/^0 //p' "$dir/rc")
+}
+what="sockets"
+for n in 2 3; do
+    # shellcheck disable=SC2086
+    sockets $n $run --iterations=20 --outputs="$dir/many.npz" --comm-timeout=60
+    ran 0 "20 runs"
+    cmp -s "$dir/one.npz" "$dir/many.npz" || fail "$what: other results than one process"
+    [ "$(grep -c " 0$" "$dir/rc")" = $n ] || fail "$what: exit codes $(tr '\n' ' ' <"$dir/rc")"
+done
+what="sockets, a rank that never joins"
+# shellcheck disable=SC2086
+skip=1 sockets 2 $run --comm-timeout=2
+ran 6 "not all ranks started nnc and joined within 2 s (--comm-timeout)"
+# socket_fault SIGNAL TEXT: rank 1 of a long run gets the signal.
+socket_fault() {
+    (
+        sleep 3
+        kill -"$1" "$(pgrep -P "$(cat "$dir/pid1")" || cat "$dir/pid1")"
+    ) &
+    from=$(date +%s)
+    # shellcheck disable=SC2086
+    sockets 2 $run --iterations=100000000 --comm-timeout=3
+    ran 6 "$2"
+    [ $(($(date +%s) - from)) -le 15 ] || fail "$what: ended after $(($(date +%s) - from)) s"
+}
+what="sockets, a rank that is killed"
+socket_fault KILL "rank 1: it has ended its connection"
+if command -v torchrun >/dev/null; then
+    what="torchrun"
+    # shellcheck disable=SC2086
+    timeout 120 torchrun --no-python --nproc-per-node=2 --master-port=$((port + 40)) "$nnc" $run --iterations=20 \
+        --outputs="$dir/many.npz" --comm-timeout=60 >"$dir/said" 2>&1
+    rc=$?
+    ran 0 "20 runs"
+    cmp -s "$dir/one.npz" "$dir/many.npz" || fail "$what: other results than one process"
+fi
+
+what="neither MPI nor an address"
 RANK=0 WORLD_SIZE=2 "$nnc" run "$dir/two.json" --devices=3 >"$dir/said" 2>&1
 rc=$?
 ran 2 "no MPI launcher started this process"

@@ -26,6 +26,7 @@ struct nnc_env_options {
     bool ranked;             /* the process executes plans together with the others that its launcher started */
     int rank, world;         /* rank (0 as -1) and number of ranks; 0: as the launcher's variables say */
     const char *memory_limit; /* of each device: bytes, or a share in percent; NULL: all that it has */
+    int comm;                /* collectives between GPUs: 0 NCCL where it can, 1 staged through host memory, 2 NCCL (nnc_comm_by) */
     double comm_timeout;     /* seconds without an answer after which another rank is taken for lost; 0 = 600 */
 };
 

@@ -169,6 +169,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     NNC_NEED(e, sink);
     e->no_llvm = o->no_llvm;
     e->no_onednn = o->no_onednn;
+    e->comm_by = (nnc_comm_by)o->comm;
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
     nnc_status st = nnc_env_find_ranks(e, o, sink);

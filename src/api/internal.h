@@ -29,6 +29,7 @@ struct nnc_env {
     nnc_ranks ranks;
     nnc_comm *comm;          /* with other ranks; NULL: there is one */
     nnc_job *job;
+    nnc_comm_by comm_by;
 };
 
 /* ranks.c: finds this process among the ranks; threads of a target, given those that were asked for (0: by default); connects them. */

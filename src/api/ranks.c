@@ -68,6 +68,8 @@ void nnc_env_tell(nnc_env *e, nnc_sink *sink)
 {
     if (e->comm)
         (void)nnc_comm_failure(e->comm, sink);
+    if (e->job)
+        (void)nnc_job_failure(e->job, sink);
 }
 
 void nnc_env_abort(nnc_env *e, nnc_status why)

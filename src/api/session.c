@@ -108,7 +108,8 @@ nnc_status nnc_session_create_with(
         .n_env = e->n_target,
         .shared = a->root ? a->root->shared : a->shared,
         .states = with ? with->exec : NULL,
-        .job = e->job};
+        .job = e->job,
+        .comm_by = e->comm_by};
     s->a = a;
     s->plan = a->plan;
     s->ranks = e->ranks.world;

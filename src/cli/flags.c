@@ -247,6 +247,10 @@ static const nnc_flag own[] = {
     {'R', {"--comm-timeout", NNC_SET_REAL, AT(env.comm_timeout), 0, 0, 1000000, "SECONDS"},
         "Time without an answer after which another rank is taken for lost, and all of them end "
         "(default: 600)"},
+    {'R', {"--comm", NNC_SET_CHOICE, AT(env.comm), 0, 0, 0, "auto|staged|nccl"},
+        "How collectives between GPUs go: through NCCL, whose sums are rounded in another order, "
+        "or "
+        "staged through host memory (default: auto, NCCL where it can)"},
     {'R', {"--rank", NNC_SET_INT, AT(env.rank), 0, 0, 1000000, "N", true},
         "Rank of this process, from 0 (default: by the variables of mpirun or srun)"},
     {'R', {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},

@@ -187,7 +187,7 @@ static void give_up(const work *w, nnc_status st, nnc_sink *sink)
     fflush(stdout);
     nnc_env_tell(w->env, sink);
     nnc_sink_print(sink, stderr);
-    if (!nnc_sink_errors(sink))
+    if (!nnc_sink_errors(sink) && st != NNC_E_DIFFERS && st != NNC_E_FIT)
         fprintf(stderr, "nnc: error: rank %d: %s\n", nnc_env_rank(w->env), nnc_status_name(st));
     nnc_env_abort(w->env, st);
 }
@@ -201,10 +201,10 @@ static nnc_status run_and_print(const command *c, const options *o, nnc_sink *si
         c->list(o->format, &w.text);
     else
         st = c->run(o, &w, sink);
-    if (st && w.env && nnc_env_world(w.env) > 1)
-        give_up(&w, st, sink);
     if ((!st || st == NNC_E_DIFFERS || st == NNC_E_FIT) && !w.no_text && !nnc_sink_errors(sink))
         printed = deliver(o, &w.text, sink);
+    if ((st || printed) && w.env && nnc_env_world(w.env) > 1)
+        give_up(&w, st ? st : printed, sink);
     close_work(&w);
     return printed ? printed : st;
 }

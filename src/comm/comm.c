@@ -2,6 +2,7 @@
 #include "comm/internal.h"
 #include <sched.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -30,13 +31,15 @@ static comm_root *create_root(const nnc_transport *by, int rank, int world, doub
     comm_root *r = nnc_calloc(1, sizeof *r);
     if (!r)
         return NULL;
-    *r = (comm_root){.by = by, .rank = rank, .world = world, .timeout_s = timeout_s};
+    *r = (comm_root){
+        .by = by, .rank = rank, .world = world, .local_rank = rank, .timeout_s = timeout_s};
     pthread_mutex_init(&r->lock, NULL);
     return r;
 }
 
 typedef struct guarded_call {
     comm_root *root;
+    const nnc_ranks *ranks;
     const char *wrong;
     void *group;
     int rank, world;
@@ -45,7 +48,7 @@ typedef struct guarded_call {
 static void open_transport(void *ctx)
 {
     guarded_call *c = ctx;
-    c->wrong = c->root->by->open(&c->group, &c->rank, &c->world);
+    c->wrong = c->root->by->open(c->ranks, &c->group, &c->rank, &c->world);
 }
 
 static void close_transport(void *ctx)
@@ -92,32 +95,45 @@ static nnc_status fail_mpi(const nnc_ranks *r, const char *why, nnc_sink *sink)
         r->rank, r->world, r->by, why ? why : "");
 }
 
+/* Without an MPI launcher the ranks find each other by two variables, which torchrun sets. */
+static nnc_status check_master(const nnc_ranks *r, nnc_sink *sink)
+{
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    char *end = NULL;
+    const long n = port ? strtol(port, &end, 10) : 0;
+    if (host && *host && n > 0 && n < 65500 && !*end)
+        return NNC_OK;
+    return nnc_fail0(sink, NNC_E_USAGE,
+        "rank %d of %d (%s): no MPI launcher started this process, and MASTER_ADDR and MASTER_PORT "
+        "do "
+        "not say where rank 0 is: start the job with mpirun -n %d nnc ..., srun --mpi=pmix or "
+        "torchrun, or set them; --world=1 runs this process alone",
+        r->rank, r->world, r->by, r->world);
+}
+
 nnc_status nnc_comm_open(const nnc_ranks *r, double timeout_s, nnc_comm **out, nnc_sink *sink)
 {
     const char *why = NULL;
     char message[192];
     *out = NULL;
-    if (!r->mpi)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "rank %d of %d (%s): ranks exchange data through MPI alone, and no MPI launcher "
-            "started this process: start the job with mpirun -n %d nnc ..., or srun --mpi=pmix; "
-            "--world=1 runs this process alone",
-            r->rank, r->world, r->by, r->world);
-    const nnc_transport *by = nnc_plugin("mpi", "nnc_transport_mpi", &why);
+    const nnc_transport *by = r->mpi ? nnc_plugin("mpi", "nnc_transport_mpi", &why) : &comm_tcp;
     if (!by)
         return fail_mpi(r, why, sink);
+    if (!r->mpi)
+        NNC_TRY(check_master(r, sink));
     comm_root *root = create_root(by, r->rank, r->world, timeout_s);
     NNC_NEED(root, sink);
+    root->local_rank = r->local_rank;
     snprintf(message, sizeof message,
         "rank %d of %d: not all ranks started nnc and joined within %g s (--comm-timeout)", r->rank,
         r->world, timeout_s);
-    guarded_call call = {.root = root};
+    guarded_call call = {.root = root, .ranks = r};
     if (!comm_guarded(open_transport, &call, timeout_s, message))
         call.wrong = "the system has no thread left";
     nnc_status st = NNC_OK;
     if (call.wrong)
-        st = nnc_fail0(sink, NNC_E_PEER, "rank %d of %d: MPI does not start: %s", r->rank, r->world,
-            call.wrong);
+        st = nnc_fail0(sink, NNC_E_PEER, "rank %d of %d: %s does not start: %s", r->rank, r->world,
+            r->mpi ? "MPI" : "the connection between ranks", call.wrong);
     root->first = call.group;
     if (!st && (call.rank != r->rank || call.world != r->world))
         st = nnc_fail0(sink, NNC_E_PEER,
@@ -164,6 +180,11 @@ int nnc_comm_rank(const nnc_comm *c)
 int nnc_comm_world(const nnc_comm *c)
 {
     return c->root->world;
+}
+
+int nnc_comm_local_rank(const nnc_comm *c)
+{
+    return c->root->local_rank;
 }
 
 int nnc_comm_most_tag(const nnc_comm *c)
@@ -257,7 +278,7 @@ void nnc_comm_abort(nnc_comm *c, int code)
 
 /* Polls: gives the core to other threads first, then sleeps for a 16th of the time waited so far, at most 200 us. Between these a
  * message of another process on the same core is noticed in some 10 us. */
-static void pause_after(int64_t waited_ns)
+void nnc_comm_pause(int64_t waited_ns)
 {
     enum { YIELD_NS = 100000, MOST_NS = 200000 };
     if (waited_ns < YIELD_NS) {
@@ -273,27 +294,44 @@ static bool late(const comm_root *r, int64_t waited_ns)
     return (double)waited_ns > r->timeout_s * 1e9;
 }
 
+bool nnc_comm_is_late(const nnc_comm *c, int64_t waited_ns)
+{
+    return late(c->root, waited_ns);
+}
+
+nnc_status nnc_comm_late(nnc_comm *c, const nnc_message *m, const char *what)
+{
+    pthread_mutex_lock(&c->root->lock);
+    nnc_status st = fail_late(c->root, m, what);
+    pthread_mutex_unlock(&c->root->lock);
+    return st;
+}
+
 nnc_status nnc_comm_start(nnc_comm *c, nnc_message *m, const char *what)
 {
     comm_root *r = c->root;
+    nnc_request *begun = NULL;
     nnc_status st = NNC_OK;
+    pthread_mutex_lock(&r->lock);
     m->request = NULL;
     m->done = false;
-    pthread_mutex_lock(&r->lock);
-    if (!r->broken) {
-        const char *wrong =
-            m->sends ? r->by->send(c->group, m->data, m->bytes, m->peer, m->tag, &m->request)
-                     : r->by->recv(c->group, m->data, m->bytes, m->peer, m->tag, &m->request);
-        st = wrong ? fail_on(r, m, what, wrong) : NNC_OK;
-    } else {
+    if (r->broken)
         st = r->code;
-    }
+    if (!st && r->by->threads)
+        pthread_mutex_unlock(&r->lock);
+    const char *wrong = st ? NULL
+                        : m->sends
+                            ? r->by->send(c->group, m->data, m->bytes, m->peer, m->tag, &begun)
+                            : r->by->recv(c->group, m->data, m->bytes, m->peer, m->tag, &begun);
+    if (!st && r->by->threads)
+        pthread_mutex_lock(&r->lock);
+    m->request = begun;
+    st = wrong ? fail_on(r, m, what, wrong) : st;
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
-/* One look at what is not done yet; *left: a message that is not. */
-static nnc_status test_all(nnc_comm *c, nnc_message *m, int n, const char *what, nnc_message **left)
+nnc_status nnc_comm_test(nnc_comm *c, nnc_message *m, int n, const char *what, nnc_message **left)
 {
     comm_root *r = c->root;
     nnc_status st = NNC_OK;
@@ -306,8 +344,11 @@ static nnc_status test_all(nnc_comm *c, nnc_message *m, int n, const char *what,
             st = r->code;
             break;
         }
-        const char *wrong = r->by->test(c->group, m[i].request, &m[i].done);
-        m[i].request = m[i].done || wrong ? NULL : m[i].request;
+        const char *wrong = NULL;
+        if (m[i].request) { /* otherwise another thread has yet to begin it */
+            wrong = r->by->test(c->group, m[i].request, &m[i].done);
+            m[i].request = m[i].done || wrong ? NULL : m[i].request;
+        }
         if (wrong)
             st = fail_on(r, &m[i], what, wrong);
         else if (!m[i].done && !*left)
@@ -322,18 +363,14 @@ nnc_status nnc_comm_finish(nnc_comm *c, nnc_message *m, int n, const char *what)
     int64_t from = 0;
     nnc_message *left;
     for (;;) {
-        NNC_TRY(test_all(c, m, n, what, &left));
+        NNC_TRY(nnc_comm_test(c, m, n, what, &left));
         if (!left)
             return NNC_OK;
         const int64_t now = nnc_now_ns();
         from = from ? from : now;
-        if (late(c->root, now - from)) {
-            pthread_mutex_lock(&c->root->lock);
-            nnc_status st = fail_late(c->root, left, what);
-            pthread_mutex_unlock(&c->root->lock);
-            return st;
-        }
-        pause_after(now - from);
+        if (late(c->root, now - from))
+            return nnc_comm_late(c, left, what);
+        nnc_comm_pause(now - from);
     }
 }
 
@@ -373,7 +410,7 @@ nnc_status nnc_comm_split(nnc_comm *c, nnc_comm **out, nnc_sink *sink)
                 r->rank, r->timeout_s);
         pthread_mutex_unlock(&r->lock);
         if (!done && !st)
-            pause_after(nnc_now_ns() - from);
+            nnc_comm_pause(nnc_now_ns() - from);
     }
     if (st) {
         (void)nnc_comm_failure(c, sink);

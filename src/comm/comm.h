@@ -30,12 +30,12 @@ static inline int nnc_rank_of(int d, int n, int world)
 
 typedef struct nnc_request nnc_request; /* a message under way */
 
-/* A table of functions. Apart from open and close, none blocks. Called by one thread at a time (nnc_comm has a lock). `group` is the
+/* A table of functions. Apart from open and close, none blocks. Called by one thread at a time (nnc_comm has a lock), but for `threads`. `group` is the
  * transport's communicator. All return NULL, or what went wrong, static or valid until the next call. */
 typedef struct nnc_transport {
     const char *name;
     const char *(*version)(void); /* of the library, static; before open, too */
-    const char *(*open)(void **group, int *rank, int *world); /* may block: see nnc_comm_open */
+    const char *(*open)(const nnc_ranks *r, void **group, int *rank, int *world); /* may block: see nnc_comm_open */
     const char *(*close)(void *group);                        /* the same; ends the transport */
     /* A communicator of the same ranks, whose messages are apart from all others. Called on all ranks, again until *done. */
     const char *(*split)(void *group, void **out, bool *done);
@@ -46,6 +46,7 @@ typedef struct nnc_transport {
     const char *(*test)(void *group, nnc_request *r, bool *done); /* done, or failed: r is released */
     void (*abort)(void *group, int code); /* ends all ranks; does not return where they are processes */
     int most_tag;
+    bool threads; /* send and recv may be called by several threads at once, beside all others */
 } nnc_transport;
 
 /* ---- communicators -------------------------------------------------------------------------------------------------- */
@@ -63,6 +64,7 @@ nnc_status nnc_comm_split(nnc_comm *c, nnc_comm **out, nnc_sink *sink) NNC_MUST;
 void nnc_comm_close(nnc_comm *c);
 int nnc_comm_rank(const nnc_comm *c);
 int nnc_comm_world(const nnc_comm *c);
+int nnc_comm_local_rank(const nnc_comm *c); /* among the ranks of this host */
 int nnc_comm_most_tag(const nnc_comm *c);
 double nnc_comm_timeout(const nnc_comm *c);
 
@@ -79,6 +81,12 @@ typedef struct nnc_message {
 /* `what`: the operation, for messages ("/layers/3: copy to device 1"). */
 nnc_status nnc_comm_start(nnc_comm *c, nnc_message *m, const char *what) NNC_MUST;
 nnc_status nnc_comm_finish(nnc_comm *c, nnc_message *m, int n, const char *what) NNC_MUST;
+/* For callers that wait for other things, too: one look at messages that were begun (*left: the first that is not done, NULL: none); a
+ * pause between two looks, after waiting for so long without any progress; the failure after the deadline, of waiting for m. */
+nnc_status nnc_comm_test(nnc_comm *c, nnc_message *m, int n, const char *what, nnc_message **left) NNC_MUST;
+void nnc_comm_pause(int64_t waited_ns);
+bool nnc_comm_is_late(const nnc_comm *c, int64_t waited_ns);
+nnc_status nnc_comm_late(nnc_comm *c, const nnc_message *m, const char *what) NNC_MUST;
 /* Begins and finishes one. */
 nnc_status nnc_comm_send(nnc_comm *c, const void *data, int64_t bytes, int to, int tag, const char *what) NNC_MUST;
 nnc_status nnc_comm_recv(nnc_comm *c, void *data, int64_t bytes, int from, int tag, const char *what) NNC_MUST;

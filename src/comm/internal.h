@@ -10,7 +10,7 @@ typedef struct comm_root {
     const nnc_transport *by;
     pthread_mutex_t lock; /* of the transport, and of all below */
     int users;
-    int rank, world;
+    int rank, world, local_rank;
     double timeout_s;
     void *first;          /* the transport's own communicator; closed with the last user */
     bool broken, told;
@@ -18,7 +18,7 @@ typedef struct comm_root {
     char why[512];        /* of broken */
 } comm_root;
 
-extern const nnc_transport comm_self;
+extern const nnc_transport comm_self, comm_tcp;
 /* The group of rank `rank` among n in one process; the first call makes them, *shared: of all. NULL: out of memory. */
 void *comm_self_join(void **shared, int rank, int n);
 

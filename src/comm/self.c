@@ -2,6 +2,7 @@
  * the second of the two calls comes; until then the first one is in a list. So a send is done only when it was received: what waits here
  * in a circle would hang with any transport. */
 #include "comm/internal.h"
+#include <sched.h>
 #include <string.h>
 
 struct nnc_request {
@@ -10,7 +11,7 @@ struct nnc_request {
     int64_t bytes;
     int from, to, tag;
     uint64_t space; /* the communicator's number */
-    bool sends, done, wrong; /* wrong: the other has another size */
+    bool sends, met, done, wrong; /* met: the other has come; wrong: with another size */
 };
 
 /* All ranks' meeting place. */
@@ -18,7 +19,7 @@ typedef struct hub {
     pthread_mutex_t lock;
     int users, n;
     nnc_request *waiting; /* oldest first */
-    nnc_request *matched; /* done, but not tested yet; after a failure they never are */
+    nnc_request *matched; /* met, but not tested since; after a failure they never are */
     uint64_t next_space;
     bool aborted;
 } hub;
@@ -65,11 +66,43 @@ static void take_out(nnc_request **list, const nnc_request *r)
         *list = r->next;
 }
 
+static bool is_own(const group *g, const nnc_request *r)
+{
+    return r->space == g->space && g->rank == (r->sends ? r->from : r->to);
+}
+
+/* Requests of a rank that leaves: their memory goes away, so nobody may come to them. With the lock. */
+static void withdraw(const group *g)
+{
+    hub *h = g->h;
+    for (nnc_request **at = &h->waiting; *at;) {
+        nnc_request *r = *at;
+        if (!is_own(g, r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        nnc_free(r);
+    }
+    const nnc_request *r = h->matched;
+    while (r) { /* another thread may be copying */
+        if (!is_own(g, r) || r->done) {
+            r = r->next;
+            continue;
+        }
+        pthread_mutex_unlock(&h->lock);
+        sched_yield();
+        pthread_mutex_lock(&h->lock);
+        r = h->matched;
+    }
+}
+
 static void leave(void *at)
 {
     group *g = at;
     hub *h = g->h;
     pthread_mutex_lock(&h->lock);
+    withdraw(g);
     const bool last = --h->users == 0;
     pthread_mutex_unlock(&h->lock);
     nnc_free(g);
@@ -109,6 +142,17 @@ static bool matches(const nnc_request *a, const nnc_request *b)
            a->space == b->space;
 }
 
+/* Of two that match, which nobody else touches until they are done; without the lock, so that other messages pass by. */
+static void copy(hub *h, nnc_request *mine, nnc_request *other)
+{
+    const nnc_request *from = mine->sends ? mine : other, *to = mine->sends ? other : mine;
+    if (!mine->wrong && from->bytes)
+        memcpy(to->data, from->data, (size_t)from->bytes);
+    pthread_mutex_lock(&h->lock);
+    mine->done = other->done = true;
+    pthread_mutex_unlock(&h->lock);
+}
+
 static const char *post(group *g, nnc_request r, nnc_request **out)
 {
     nnc_request *mine = nnc_malloc(sizeof *mine);
@@ -124,16 +168,15 @@ static const char *post(group *g, nnc_request r, nnc_request **out)
     nnc_request *other = *at;
     *at = other ? other->next : mine;
     if (other) {
-        const nnc_request *from = mine->sends ? mine : other, *to = mine->sends ? other : mine;
-        mine->wrong = other->wrong = from->bytes != to->bytes;
-        if (!mine->wrong && from->bytes)
-            memcpy(to->data, from->data, (size_t)from->bytes);
-        mine->done = other->done = true;
+        mine->wrong = other->wrong = mine->bytes != other->bytes;
+        mine->met = other->met = true;
         mine->next = other;
         other->next = h->matched;
         h->matched = mine;
     }
     pthread_mutex_unlock(&h->lock);
+    if (other)
+        copy(h, mine, other);
     *out = mine;
     return NULL;
 }
@@ -164,7 +207,7 @@ static const char *self_test(void *at, nnc_request *r, bool *done)
 {
     group *g = at;
     pthread_mutex_lock(&g->h->lock);
-    const bool over = r->done, wrong = r->wrong, aborted = g->h->aborted;
+    const bool over = r->done, wrong = r->wrong, aborted = g->h->aborted && !r->met;
     if (over || aborted)
         take_out(over ? &g->h->matched : &g->h->waiting, r);
     pthread_mutex_unlock(&g->h->lock);
@@ -195,4 +238,5 @@ const nnc_transport comm_self = {
     .test = self_test,
     .abort = self_abort,
     .most_tag = INT32_MAX,
+    .threads = true,
 };

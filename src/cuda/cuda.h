@@ -28,6 +28,16 @@ typedef struct nccl_comm_of *nccl_comm;
 typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
+/* The first fields of ncclConfig_t, as NCCL 2.14 has them: later ones read what `size` says, and take their defaults for fields that are
+ * newer than `version`. */
+typedef struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+    int unset; /* padding; of later versions cgaClusterSize, not read for this version */
+} nccl_config;
+#define NCCL_CONFIG(blocks) \
+    {sizeof(nccl_config), 0xcafebeef, 21400, (blocks), INT32_MIN}
 
 /* cudaLaunchConfig_t */
 typedef struct cuda_launch {
@@ -56,6 +66,9 @@ enum nnc_cuda_value {
     CUDA_ATTR_MAJOR = 75,
     CUDA_ATTR_MINOR = 76,
     CUDA_ATTR_SHARED_BYTES = 97, /* maximum of one block, on request */
+    NCCL_SUCCESS = 0,
+    NCCL_IN_PROGRESS = 7, /* of a communicator that does not block */
+    NCCL_SUM = 0, NCCL_MAX = 2, NCCL_MIN = 3,
 };
 
 #define CUDA_FIELD(ret, name, args, needed) ret(*name) args;

@@ -31,10 +31,6 @@ nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out)
         const int home = m->home[n->in[k]];
         const bool rows = nnc_type_is_row_major(x) && nnc_type_is_row_major(y);
         const bool alike = nnc_type_is_dense(x) && nnc_type_equal(x, first) && nnc_type_equal(x, y);
-        if (target_of(m, home)->kind != NNC_T_cpu)
-            return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
-                "%s: operand %d is computed on a GPU; so far collectives are between CPU devices",
-                nnc_ops[n->op].name, k + 1);
         if (!rows && !(n->op == OP_allreduce && alike))
             return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
                 "%s: operand %d and result %d are not in row-major order: add a relayout",
@@ -63,8 +59,6 @@ static const char *member_fault(const check *v, const nnc_cmd *c, const seen *s)
     const nnc_collective *k = &p->collective[c->item];
     const nnc_ptensor *x = &p->tensor[c->arg[0]], *y = &p->tensor[c->arg[1]];
     const nnc_ptensor *first = &p->tensor[p->cmd[s->first].arg[0]];
-    if (nnc_plan_on_gpu(&p->device[c->device]))
-        return "collectives are between CPU devices";
     if (!nnc_type_is_dense(&x->type) || !nnc_type_is_dense(&y->type))
         return "a collective takes contiguous tensors";
     if (x->type.dtype != y->type.dtype || x->type.dtype != first->type.dtype)
@@ -83,7 +77,9 @@ static const char *member_fault(const check *v, const nnc_cmd *c, const seen *s)
     const int64_t small = k->kind == COLL_reduce_scatter ? y->bytes : x->bytes;
     if (small % k->outer || small / k->outer % size)
         return "its tensors are not as many rows as it has";
-    const int64_t need = nnc_collective_work(k, x->bytes, y->bytes, size);
+    const int64_t need = nnc_plan_on_gpu(&p->device[c->device])
+                             ? 0 /* in host memory, or the library's own */
+                             : nnc_collective_work(k, x->bytes, y->bytes, size);
     if (need && (c->work < 0 || p->tensor[c->work].bytes < need))
         return "its workspace is too small";
     return NULL;

@@ -376,6 +376,8 @@ static nnc_status emit_collective(emitter *e, const job *j)
     NNC_TRY(set_layers(m, c, n));
     NNC_TRY(tensor_of(m, n->in[j->item], j->device, NNC_NONE, &c->arg[0]));
     NNC_TRY(tensor_of(m, n->out + (nnc_ref)j->item, j->device, NNC_NONE, &c->arg[1]));
+    if (target_of(m, j->device)->kind == NNC_T_cuda)
+        return NNC_OK;
     return add_work(e, c,
         nnc_collective_work(
             &p->collective[row], nnc_type_bytes(x), to, nnc_dtype_size((nnc_dtype)x->dtype)));

@@ -149,9 +149,10 @@ static nnc_status collective_work_bytes(maker *m, const nnc_node *n, int64_t *by
     nnc_collective coll;
     NNC_TRY(make_collective(m, n, &coll));
     for (int k = 0; k < n->n_in; k++)
-        *bytes += nnc_collective_work(&coll, nnc_type_bytes(nnc_typeof(m->g, n->in[k])),
-            nnc_type_bytes(nnc_typeof(m->g, n->out + (nnc_ref)k)),
-            nnc_dtype_size((nnc_dtype)nnc_typeof(m->g, n->in[k])->dtype));
+        if (target_of(m, m->home[n->in[k]])->kind != NNC_T_cuda)
+            *bytes += nnc_collective_work(&coll, nnc_type_bytes(nnc_typeof(m->g, n->in[k])),
+                nnc_type_bytes(nnc_typeof(m->g, n->out + (nnc_ref)k)),
+                nnc_dtype_size((nnc_dtype)nnc_typeof(m->g, n->in[k])->dtype));
     return NNC_OK;
 }
 

@@ -7,24 +7,13 @@
  *
  * The order is that of the plan and not that in which messages arrive, so results have the same bits however devices are spread over ranks.
  * Participants of one process exchange messages, too: through `self`, or MPI to the same rank. Each has a tag for its sender and receiver,
- * beyond the tags of commands; the two rounds of an allreduce keep their order. */
-#include "runtime/job.h"
+ * beyond the tags of commands; the two rounds of an allreduce keep their order.
+ *
+ * A participant goes from phase to phase, each of which begins messages that the next one needs: a CPU's waits between them on its stream,
+ * a GPU's, whose tensors are then in host memory, are looked at by progress.c. */
+#include "runtime/collective.h"
 #include <math.h>
 #include <string.h>
-
-/* One participant. */
-typedef struct participant {
-    nnc_exec *e;
-    const nnc_collective *c;
-    nnc_comm *comm;
-    int me, tag; /* tag: of messages from 0 to 0; from i to k: tag + i n + k */
-    const int *rank; /* by participant */
-    const int64_t *src_bytes; /* by participant: of its operand */
-    int64_t dst_bytes, numel; /* numel: of the operand */
-    nnc_dtype type;
-    nnc_message *m; /* 2 n */
-    char what[96];
-} participant;
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
@@ -115,33 +104,35 @@ static int64_t chunk(const participant *p, int k)
     return (int64_t)((__int128)p->numel * k / p->c->n);
 }
 
-static nnc_status allreduce(participant *p, char *src, char *dst, char *work)
+static const void **operands(participant *p, const void **x, char *own, char *work, int64_t slot)
+{
+    for (int k = 0; k < p->c->n; k++)
+        x[k] = k == p->me ? own : work + k * slot;
+    return x;
+}
+
+static nnc_status allreduce(participant *p, bool *over)
 {
     const int n = p->c->n, me = p->me;
-    const int64_t size = nnc_dtype_size(p->type), from = chunk(p, me),
-                  mine = chunk(p, me + 1) - from;
+    const int64_t size = nnc_dtype_size(p->type), from = chunk(p, me) * size,
+                  mine = chunk(p, me + 1) * size - from;
     const int64_t slot = nnc_align_up((p->numel + n - 1) / n * size, 64);
     const void *x[NNC_MAX_PARTICIPANTS] = {NULL};
-    clear(p);
-    for (int k = 0; k < n; k++) {
-        const int64_t at = chunk(p, k), bytes = (chunk(p, k + 1) - at) * size;
-        x[k] = k == me ? src + from * size : work + k * slot;
+    const bool first = p->phase == 0;
+    *over = p->phase == 2;
+    if (p->phase == 1)
+        reduce(p->type, (nnc_reduction)p->c->reduction,
+            operands(p, x, p->src + from, p->work, slot), n, mine / size, p->dst + from);
+    for (int k = 0; k < n && !*over; k++) {
+        const int64_t at = chunk(p, k) * size, bytes = chunk(p, k + 1) * size - at;
         if (k == me)
             continue;
-        NNC_TRY(begin(p, &p->m[2 * k], k, true, src + at * size, bytes));
-        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, work + k * slot, mine * size));
+        NNC_TRY(begin(
+            p, &p->m[2 * k], k, true, first ? p->src + at : p->dst + from, first ? bytes : mine));
+        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, first ? p->work + k * slot : p->dst + at,
+            first ? mine : bytes));
     }
-    NNC_TRY(finish(p));
-    reduce(p->type, (nnc_reduction)p->c->reduction, x, n, mine, dst + from * size);
-    clear(p);
-    for (int k = 0; k < n; k++) {
-        const int64_t at = chunk(p, k), bytes = (chunk(p, k + 1) - at) * size;
-        if (k == me)
-            continue;
-        NNC_TRY(begin(p, &p->m[2 * k], k, true, dst + from * size, mine * size));
-        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, dst + at * size, bytes));
-    }
-    return finish(p);
+    return NNC_OK;
 }
 
 /* Copies rows between a packed and a strided place. */
@@ -152,71 +143,90 @@ static void copy_rows(
         memcpy(to + r * to_step, from + r * from_step, (size_t)bytes);
 }
 
-static nnc_status allgather(participant *p, char *src, char *dst, char *work)
+static nnc_status allgather(participant *p, bool *over)
 {
     const int n = p->c->n, me = p->me;
     const int64_t rows = p->c->outer, row = p->dst_bytes / rows;
     int64_t at = 0, packed = 0;
-    char *in[NNC_MAX_PARTICIPANTS] = {NULL};
-    clear(p);
-    for (int k = 0; k < n; k++) {
-        in[k] = rows == 1 ? dst + at : work + packed;
-        at += p->src_bytes[k] / rows;
-        packed += nnc_align_up(p->src_bytes[k], 64);
-        if (k == me)
-            continue;
-        NNC_TRY(begin(p, &p->m[2 * k], k, true, src, p->src_bytes[me]));
-        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, in[k], p->src_bytes[k]));
-    }
-    NNC_TRY(finish(p));
-    in[me] = src;
-    at = 0;
+    *over = p->phase == 1;
     for (int k = 0; k < n; k++) {
         const int64_t inner = p->src_bytes[k] / rows;
-        if (rows > 1 || k == me)
-            copy_rows(dst + at, row, in[k], inner, inner, rows);
+        char *in = k == me ? p->src : rows == 1 ? p->dst + at : p->work + packed;
+        if (*over && (rows > 1 || k == me))
+            copy_rows(p->dst + at, row, in, inner, inner, rows);
         at += inner;
+        packed += nnc_align_up(p->src_bytes[k], 64);
+        if (*over || k == me)
+            continue;
+        NNC_TRY(begin(p, &p->m[2 * k], k, true, p->src, p->src_bytes[me]));
+        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, in, p->src_bytes[k]));
     }
     return NNC_OK;
 }
 
-static nnc_status reduce_scatter(participant *p, char *src, char *dst, char *work)
+static nnc_status reduce_scatter(participant *p, bool *over)
 {
     const int n = p->c->n, me = p->me;
     const int64_t rows = p->c->outer, inner = p->dst_bytes / rows;
     const int64_t slot = nnc_align_up(p->dst_bytes, 64);
     const void *x[NNC_MAX_PARTICIPANTS] = {NULL};
-    clear(p);
+    char *own = rows == 1 ? p->src + me * inner : p->work + (n + me) * slot;
+    *over = p->phase == 1;
+    if (*over) {
+        reduce(p->type, (nnc_reduction)p->c->reduction, operands(p, x, own, p->work, slot), n,
+            p->dst_bytes / nnc_dtype_size(p->type), p->dst);
+        return NNC_OK;
+    }
     for (int k = 0; k < n; k++) {
-        char *part = rows == 1 ? src + k * inner : work + (n + k) * slot;
+        char *part = rows == 1 ? p->src + k * inner : p->work + (n + k) * slot;
         if (rows > 1)
-            copy_rows(part, inner, src + k * inner, n * inner, inner, rows);
-        x[k] = k == me ? part : work + k * slot;
+            copy_rows(part, inner, p->src + k * inner, n * inner, inner, rows);
         if (k == me)
             continue;
         NNC_TRY(begin(p, &p->m[2 * k], k, true, part, p->dst_bytes));
-        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, work + k * slot, p->dst_bytes));
+        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, p->work + k * slot, p->dst_bytes));
     }
-    NNC_TRY(finish(p));
-    reduce(
-        p->type, (nnc_reduction)p->c->reduction, x, n, p->dst_bytes / nnc_dtype_size(p->type), dst);
     return NNC_OK;
 }
 
-static nnc_status run(void *handle, void *const *args, void *work)
+void nnc_collective_start(participant *p, char *src, char *dst, char *work)
 {
-    participant *p = handle;
-    if (p->c->n < 2) {
-        memcpy(args[1], args[0], (size_t)p->dst_bytes);
+    p->src = src;
+    p->dst = dst;
+    p->work = work;
+    p->phase = 0;
+}
+
+nnc_status nnc_collective_step(participant *p, bool *over)
+{
+    nnc_status st = NNC_E_BUG;
+    *over = p->c->n < 2;
+    clear(p);
+    if (*over) {
+        memcpy(p->dst, p->src, (size_t)p->dst_bytes);
         return NNC_OK;
     }
     switch ((nnc_collective_kind)p->c->kind) {
-    case COLL_allreduce: return allreduce(p, args[0], args[1], work);
-    case COLL_allgather: return allgather(p, args[0], args[1], work);
-    case COLL_reduce_scatter: return reduce_scatter(p, args[0], args[1], work);
+    case COLL_allreduce: st = allreduce(p, over); break;
+    case COLL_allgather: st = allgather(p, over); break;
+    case COLL_reduce_scatter: st = reduce_scatter(p, over); break;
     case COLL__COUNT: break;
     }
-    return NNC_E_BUG;
+    p->phase++;
+    return st;
+}
+
+/* Of a CPU: on its stream's thread. */
+static nnc_status run(void *handle, void *const *args, void *work)
+{
+    participant *p = handle;
+    bool over = false;
+    nnc_collective_start(p, args[0], args[1], work);
+    while (!over) {
+        NNC_TRY(nnc_collective_step(p, &over));
+        NNC_TRY(finish(p));
+    }
+    return NNC_OK;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 
 enum {
     ERROR_MEMORY = 2, /* cudaErrorMemoryAllocation */
+    NOT_READY = 600, /* cudaErrorNotReady */
     MAX_DEVICES = 64,
     BLOCK = 4 << 20, /* bytes of pinned memory: 170 us at 25 GB/s, much more than a command costs */
 };
@@ -103,6 +104,13 @@ static void cuda_close(nnc_device *d)
     if (d->base && !use(d))
         d->rt->cudaEventDestroy(d->base);
     nnc_free(d);
+}
+
+static int cuda_count(void)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    int n = 0;
+    return rt && !rt->cudaGetDeviceCount(&n) ? n : 0;
 }
 
 static nnc_status cuda_open(int ordinal, nnc_device **out, nnc_sink *sink)
@@ -377,6 +385,18 @@ static nnc_status cuda_wait(nnc_stream *s, nnc_event *e)
     return NNC_OK;
 }
 
+static bool cuda_fired(nnc_stream *s, const nnc_event *e)
+{
+    if (s->failed != NNC_OK || !e->recorded || !went(s, use(s->d)))
+        return true;
+    const int error = s->d->rt->cudaEventQuery(e->e);
+    if (error == NOT_READY)
+        (void)s->d->rt->cudaGetLastError(); /* no failure */
+    else
+        (void)went(s, error);
+    return error != NOT_READY;
+}
+
 static int64_t cuda_event_ns(const nnc_event *e)
 {
     const nnc_device *d = e->d;
@@ -551,6 +571,7 @@ const nnc_device_api nnc_device_cuda = {
     .host_memory = false,
     .open = cuda_open,
     .close = cuda_close,
+    .count = cuda_count,
     .use = cuda_use,
     .alloc = cuda_alloc,
     .free = cuda_free,
@@ -567,6 +588,7 @@ const nnc_device_api nnc_device_cuda = {
     .record = cuda_record,
     .wait = cuda_wait,
     .sync = cuda_sync,
+    .fired = cuda_fired,
     .event_ns = cuda_event_ns,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,

@@ -3,7 +3,8 @@
  *
  * Order between runs: with several streams, each run begins when all streams have finished the previous one, and copies between runs
  * are on stream 0 of their device. */
-#include "runtime/exec.h"
+#include "runtime/nccl.h"
+#include "runtime/progress.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,29 @@ void nnc_exec_drop_events(const events *l)
         l->at[i].on->api->event_destroy(l->at[i].event);
 }
 
+/* The device of this host that stands for device `ordinal` of its kind in the plan. Ranks of a host begin one after the other, each with as
+ * many as a rank has at most. Where the host has fewer, devices share them. */
+static int device_here(
+    const nnc_exec *e, const nnc_device_api *api, int i, int ordinal, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    const int n = api->count ? api->count() : 0;
+    int own = 0, at = ordinal;
+    if (n < 1)
+        return ordinal;
+    if (e->ranks) {
+        const int world = nnc_job_world(e->ranks->job);
+        for (int d = 0; d < i; d++)
+            own += nnc_exec_owns(e, d) && !strncmp(p->device[d].name, p->device[i].name,
+                                              strcspn(p->device[i].name, ":") + 1);
+        at = nnc_comm_local_rank(e->ranks->comm) * ((p->n_device + world - 1) / world) + own;
+    }
+    if (at >= n)
+        nnc_note(sink, (nnc_loc){0}, "device %s is %s:%d, which it shares: this host has %d",
+            p->device[i].name, api->kind, at % n, n);
+    return at % n;
+}
+
 static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc_sink *sink)
 {
     const nnc_plan_device *pd = &e->p->device[i];
@@ -81,9 +105,9 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
         return nnc_fail0(sink, NNC_E_DEVICE,
             "the plan is for the device '%s', and no device of its kind is available",
             pd->name ? pd->name : "");
-    d->ordinal = (int)ordinal;
     int64_t from = nnc_now_ns();
-    nnc_status opened = d->api->open((int)ordinal, &d->device, sink);
+    d->ordinal = device_here(e, d->api, i, (int)ordinal, sink);
+    nnc_status opened = d->api->open(d->ordinal, &d->device, sink);
     nnc_exec_spent(e, NNC_PH_context, from);
     NNC_TRY(opened);
     from = nnc_now_ns();
@@ -138,7 +162,7 @@ static nnc_stream *stream_of(nnc_exec *e, const nnc_cmd *c)
     return e->dev[c->device].stream[c->stream];
 }
 
-nnc_status nnc_exec_issue(nnc_exec *e, int i)
+static nnc_status issue(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
     const place at = {&e->dev[c->device], c->stream};
@@ -174,6 +198,12 @@ nnc_status nnc_exec_issue(nnc_exec *e, int i)
     return NNC_E_BUG;
 }
 
+nnc_status nnc_exec_issue(nnc_exec *e, int i)
+{
+    NNC_TRY(issue(e, i));
+    return e->ranks && nnc_exec_owns(e, e->p->cmd[i].device) ? nnc_exec_lent(e, i) : NNC_OK;
+}
+
 /* Makes every stream wait for stream 0 of every device (begin), or stream 0 for every stream (end). */
 static nnc_status fence(nnc_exec *e, bool begin)
 {
@@ -198,14 +228,17 @@ static nnc_status fence(nnc_exec *e, bool begin)
 
 nnc_status nnc_exec_sync_own(nnc_exec *e, nnc_sink *sink)
 {
-    nnc_status first = NNC_OK;
+    nnc_status first = e->nccl ? nnc_nccl_wait(e) : NNC_OK;
     for (int d = 0; d < e->p->n_device; d++)
         for (int s = 0; nnc_exec_owns(e, d) && s < e->p->device[d].streams; s++) {
             nnc_status status =
                 e->dev[d].api->sync(e->dev[d].stream[s], first == NNC_OK ? sink : NULL);
             first = first == NNC_OK ? status : first;
         }
-    return first;
+    if (!e->progress)
+        return first;
+    nnc_status status = nnc_progress_sync(e, first == NNC_OK ? sink : NULL);
+    return first == NNC_OK ? status : first;
 }
 
 nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink)
@@ -231,6 +264,8 @@ nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at)
     const nnc_plan *p = e->p;
     const int32_t first = nnc_exec_first(e, last);
     nnc_status status = NNC_OK;
+    if (e->progress)
+        return nnc_progress_run(e, first, p->end[last], false, at);
     for (int32_t i = first; i < p->end[last] && status == NNC_OK; i++) {
         *at = i;
         if (p->cmd[i].kind != CMD_wait || e->record[p->cmd[i].item] >= first)
@@ -248,6 +283,10 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
     const bool watched = status == NNC_OK && e->watch;
     if (watched)
         status = nnc_exec_watch(e, true);
+    if (status == NNC_OK && e->progress) {
+        status = nnc_progress_run(e, first, end, false, &i);
+        i = status == NNC_OK ? end : i + 1;
+    }
     while (status == NNC_OK && i < p->end[SEC_main])
         status = nnc_exec_issue(e, i++);
     if (watched) /* it may repeat main, so it comes before step */
@@ -259,7 +298,10 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
         status = fence(e, false);
     if (status == NNC_OK)
         return NNC_OK;
+    const bool told = e->self && nnc_comm_failure(e->self, sink);
     nnc_exec_break_collectives(e);
+    if (told)
+        return status;
     const char *layers = i > first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
     return nnc_fail0(
         sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
@@ -406,6 +448,9 @@ static nnc_status issue_timed(nnc_exec *e, int first, int end)
 {
     const nnc_plan *p = e->p;
     nnc_status status = NNC_OK;
+    int32_t at;
+    if (e->progress)
+        return nnc_progress_run(e, first, end, true, &at);
     for (int i = first; i < end && status == NNC_OK; i++) {
         nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
         nnc_stream *s = stream_of(e, &p->cmd[i]);
@@ -559,20 +604,23 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     for (int d = 0; d < p->n_device; d++)
         if (nnc_exec_owns(e, d))
             NNC_TRY(open_device(e, o, d, sink));
-    e->replays = !o->no_replay && !e->ranks;
+    NNC_TRY(create_events(e, sink));
+    NNC_TRY(nnc_exec_find_lenders(e, sink));
+    NNC_TRY(nnc_exec_find_collectives(e, sink));
+    NNC_TRY(nnc_nccl_create(e, o->comm_by, sink));
+    NNC_TRY(nnc_progress_create(e, sink));
+    e->replays = !o->no_replay && !e->ranks && (!e->progress || nnc_nccl_takes_all(e));
     for (int d = 0; d < p->n_device && e->replays; d++) /* a device captures only its own work */
         e->replays = e->replays && e->dev[d].api->capture_begin && e->dev[d].api == e->dev[0].api;
     for (int s = SEC_main; s < SEC__COUNT; s++) /* submitting a single command is as cheap */
         e->own.part[s].no_replay = !e->replays || p->end[s] - nnc_exec_first(e, (nnc_section)s) < 2;
     NNC_TRY(allocate_staging(e, sink));
-    NNC_TRY(create_events(e, sink));
-    NNC_TRY(nnc_exec_find_collectives(e, sink));
     NNC_TRY(nnc_exec_find_handles(e, sink));
     NNC_TRY(nnc_exec_load(e, true, sink));
     NNC_TRY(nnc_exec_place(e, o, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, &e->arena, sink));
     NNC_TRY(nnc_exec_load(e, false, sink));
-    if (!e->ranks)
+    if (!e->ranks && !e->progress)
         nnc_exec_find_watch(e);
     NNC_TRY(run_init(e, sink));
     nnc_exec_offer(e);
@@ -604,17 +652,23 @@ void nnc_exec_destroy(nnc_exec *e)
     if (!e)
         return;
     nnc_exec_break_collectives(e); /* where commands were submitted and others not */
+    if (e->nccl && nnc_exec_sync_own(e, NULL) == NNC_OK) { /* otherwise they are aborted */
+        nnc_exec_drop_captures(e, &e->own);
+        nnc_nccl_destroy(e);
+    }
     /* streams first: destroying waits for their work, which uses everything else */
     for (int d = 0; e->dev && d < e->p->n_device; d++)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
             if (e->dev[d].stream[s])
                 e->dev[d].api->stream_destroy(e->dev[d].stream[s]);
+    nnc_progress_destroy(e, true);
     if (e->dev)
         nnc_exec_drop_captures(e, &e->own);
     if (e->owned)
         nnc_exec_unload(e, true);
     nnc_exec_drop_events(&e->events);
     nnc_exec_release(e);
+    nnc_progress_destroy(e, false);
     nnc_exec_leave(e);
     nnc_comm_close(e->self);
     for (int d = 0; e->dev && d < e->p->n_device; d++)

@@ -87,6 +87,8 @@ struct nnc_exec {
     nnc_comm *self;     /* messages of collectives within this process; NULL: none, or through ranks */
     bool self_broken;   /* since a command could not be submitted */
     struct exec_ranks *ranks; /* NULL: all devices are this process's */
+    struct progress *progress; /* submits the commands of GPUs that need the host; NULL: none do */
+    struct nccl *nccl; /* NULL: no collective goes through it */
     prepared *owned;
     loaded_object *object; /* by engine and the plan's object */
     int n_owned;
@@ -115,6 +117,11 @@ typedef struct exec_ranks {
     nnc_message *recv; /* of copies from other ranks, in the order of their commands */
     int32_t *recv_cmd;
     int n_recv;
+    /* A receive into memory that earlier commands of the part use begins when the last of them on each stream is done, as MPI wants. */
+    struct lender { int recv, next; } *lender; /* next: of the same command, -1 */
+    size_t n_lender, cap_lender;
+    int *n_lent; /* by recv: such commands */
+    _Atomic int *lent; /* of them, in this part: not done */
     int begun, end;  /* those of the current part: recv[begun..end) */
     int32_t part_end; /* its last command + 1 */
     struct crossing *at; /* by command */
@@ -189,6 +196,9 @@ nnc_status nnc_exec_meet(nnc_exec *e, nnc_status loaded, nnc_sink *sink);
 void nnc_exec_leave(nnc_exec *e);
 /* Does an own command wait for, or copy to, another rank? Submits it; and what follows the record of an event that others wait for. */
 bool nnc_exec_crosses(const nnc_exec *e, int cmd);
+/* With devices open: finds the commands that receives wait for. */
+nnc_status nnc_exec_find_lenders(nnc_exec *e, nnc_sink *sink);
+nnc_status nnc_exec_lent(nnc_exec *e, int cmd); /* after such a command was submitted */
 nnc_status nnc_exec_issue_across(nnc_exec *e, int cmd);
 nnc_status nnc_exec_signal(nnc_exec *e, int cmd);
 /* Rank 0: tells the others to run a part, after what runs is done. All ranks: run their commands of it. */

@@ -5,6 +5,7 @@
  *   get    the owner of an output or state sends its data
  *   end    no more orders */
 #include "runtime/job.h"
+#include <stdarg.h>
 #include <string.h>
 
 nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink)
@@ -70,6 +71,29 @@ nnc_status nnc_exec_order_run(nnc_exec *e, nnc_section last, nnc_sink *sink)
     return NNC_OK;
 }
 
+/* Keeps the first failure until somebody with a sink asks. */
+static nnc_status keep(nnc_job *j, nnc_status st, const char *fmt, ...) NNC_PRINTF(3, 4);
+static nnc_status keep(nnc_job *j, nnc_status st, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (!j->untold)
+        vsnprintf(j->words, sizeof j->words, fmt, args);
+    va_end(args);
+    j->untold = j->untold ? j->untold : st;
+    return st;
+}
+
+bool nnc_job_failure(nnc_job *j, nnc_sink *sink)
+{
+    const nnc_status st = sink ? j->untold : NNC_OK;
+    if (st) {
+        (void)nnc_fail0(sink, st, "%s", j->words);
+        j->untold = NNC_OK;
+    }
+    return st != NNC_OK;
+}
+
 /* The followers' reports of the run. */
 static nnc_status collect(nnc_exec *e, nnc_sink *sink)
 {
@@ -85,10 +109,11 @@ static nnc_status collect(nnc_exec *e, nnc_sink *sink)
             break;
         }
         if (theirs && !first)
-            first = nnc_fail0(sink, (nnc_status)theirs, "rank %d failed: %s", r,
+            first = keep(k->job, (nnc_status)theirs, "rank %d failed: %s", r,
                 nnc_status_name((nnc_status)theirs));
     }
     k->running = 0;
+    (void)nnc_job_failure(k->job, sink);
     return first;
 }
 
@@ -101,8 +126,9 @@ nnc_status nnc_exec_sync_reported(nnc_exec *e, nnc_sink *sink)
         return NNC_OK;
     const bool lost = (st == NNC_E_PEER || st == NNC_E_NOMEM) && nnc_comm_failure(k->comm, sink);
     if (!lost && st != NNC_E_PEER)
-        (void)nnc_fail0(sink, st, "rank %d: %s", k->rank,
+        (void)keep(k->job, st, "rank %d: %s", k->rank,
             nnc_sink_count(k->said) ? nnc_sink_at(k->said, 0)->message : nnc_status_name(st));
+    (void)nnc_job_failure(k->job, sink);
     nnc_sink_clear(k->said);
     return st;
 }
@@ -158,6 +184,22 @@ static nnc_status follow_run(nnc_exec *e, const order *o, nnc_sink *sink)
     return st ? st : told;
 }
 
+/* The same for a device whose memory the host does not see. */
+static nnc_status follow_hidden(
+    nnc_job *j, const dev *d, const order *o, char *at, const char *what)
+{
+    NNC_FREED char *host = nnc_malloc((size_t)o->bytes + 1);
+    nnc_status st = host ? NNC_OK : NNC_E_NOMEM;
+    if (!st && o->kind == OR_put) {
+        st = nnc_comm_recv(j->comm, host, o->bytes, 0, TAG_data, what);
+        st = st ? st : d->api->upload(d->stream[0], at, host, o->bytes);
+        return st ? st : d->api->sync(d->stream[0], NULL);
+    }
+    st = st ? st : d->api->download(d->stream[0], host, at, o->bytes);
+    st = st ? st : d->api->sync(d->stream[0], NULL);
+    return st ? st : nnc_comm_send(j->comm, host, o->bytes, 0, TAG_data, what);
+}
+
 /* A tensor's data between rank 0 and this rank's device, whose streams are idle. */
 static nnc_status follow_copy(nnc_exec *e, const order *o)
 {
@@ -167,6 +209,9 @@ static nnc_status follow_copy(nnc_exec *e, const order *o)
         o->offset > t->bytes || o->bytes > t->bytes - o->offset)
         return NNC_E_BUG;
     char *at = (char *)nnc_exec_address(e, o->item) + o->offset;
+    const dev *d = &e->dev[t->device];
+    if (!d->api->host_memory)
+        return follow_hidden(j, d, o, at, t->name);
     return o->kind == OR_put ? nnc_comm_recv(j->comm, at, o->bytes, 0, TAG_data, t->name)
                              : nnc_comm_send(j->comm, at, o->bytes, 0, TAG_data, t->name);
 }

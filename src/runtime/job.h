@@ -22,12 +22,31 @@ struct nnc_job {
     size_t cap;
     int n_exec;
     nnc_arena arena; /* of exec */
+    nnc_status untold; /* of a failure that a caller without a sink met first; its words */
+    char words[256];
 };
+
+/* A command's messages with other ranks: work for its stream, or of progress.c. */
+typedef struct crossing {
+    nnc_exec *e;
+    int32_t cmd;
+    int peer; /* copy, wait: the other rank */
+    bool crosses;
+    bool is_told; /* wait: the data that arrives just before the record is the message */
+    int n_recv; /* wait: recv[0..n_recv) are before its record */
+    int32_t event; /* record: that others wait for; -1 */
+    int lender; /* the first receive that begins after this command, in exec_ranks.lender; -1 */
+    char what[96]; /* for messages */
+} crossing;
 
 /* Waits for this rank's streams, and reports what failed: a command with its layer, or the rank that was lost. */
 nnc_status nnc_exec_sync_reported(nnc_exec *e, nnc_sink *sink);
 /* ranks.c: waits for the messages of the current part, whose commands are done. */
 nnc_status nnc_exec_finish_messages(nnc_exec *e);
+
+/* ranks.c, while loading, on all ranks: rank 0 collects what each has (all: by rank, on rank 0); it gives all of them what it has. */
+nnc_status nnc_ranks_gather(exec_ranks *k, const void *mine, void *all, int64_t bytes, const char *what);
+nnc_status nnc_ranks_spread(exec_ranks *k, void *data, int64_t bytes, const char *what);
 
 /* Sends an order to a rank. */
 nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what);

@@ -10,21 +10,12 @@
  * nobody uses the bytes that it overwrites, as the verifier has shown by the events, which are messages here. Nothing deadlocks: a command
  * waits for commands before it in the plan only, so of those that are not done the first in the plan can always go on.
  *
+ * GPUs do the same through pinned memory (progress.c).
+ *
  * Parts of a run (main; what follows it) begin when this rank's streams and messages are done with the one before. */
 #include "runtime/job.h"
+#include "runtime/progress.h"
 #include <string.h>
-
-/* A command's messages with other ranks: work for its stream. */
-typedef struct crossing {
-    nnc_exec *e;
-    int32_t cmd;
-    int peer; /* copy, wait: the other rank */
-    bool crosses;
-    bool is_told; /* wait: the data that arrives just before the record is the message */
-    int n_recv; /* wait: recv[0..n_recv) are before its record */
-    int32_t event; /* record: that others wait for; -1 */
-    char what[96]; /* for messages */
-} crossing;
 
 static int owner_of(const nnc_exec *e, int32_t tensor)
 {
@@ -46,12 +37,14 @@ static nnc_status alloc_ranks(nnc_exec *e, exec_ranks *k, nnc_sink *sink)
     k->at = ARENA_NEW(&e->arena, crossing, p->n_cmd + 1);
     k->recv = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
     k->recv_cmd = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
+    k->n_lent = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
+    k->lent = ARENA_NEW(&e->arena, _Atomic int, p->n_cmd + 1);
     k->signal = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
     k->signalled = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
     k->next_wait = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
     k->first_wait = ARENA_NEW(&e->arena, int, p->n_event + 1);
     NNC_NEED(k->owner && k->at && k->recv && k->recv_cmd && k->next_wait && k->first_wait &&
-                 k->signal && k->signalled,
+                 k->signal && k->signalled && k->n_lent && k->lent,
         sink);
     memset(k->first_wait, 0xff, ((size_t)p->n_event + 1) * sizeof *k->first_wait);
     for (int d = 0; d < p->n_device; d++)
@@ -118,7 +111,7 @@ static nnc_status find_crossings(nnc_exec *e, nnc_sink *sink)
     exec_ranks *k = e->ranks;
     const nnc_plan *p = e->p;
     for (int32_t i = 0; i < p->n_cmd; i++) {
-        k->at[i] = (crossing){.e = e, .cmd = i, .event = -1};
+        k->at[i] = (crossing){.e = e, .cmd = i, .event = -1, .lender = -1};
         k->next_wait[i] = -1;
         if (p->cmd[i].kind == CMD_record)
             e->record[p->cmd[i].item] = i;
@@ -136,22 +129,97 @@ static nnc_status find_crossings(nnc_exec *e, nnc_sink *sink)
     return NNC_OK;
 }
 
+/* ---- memory of receives ----------------------------------------------------------------------- */
+
+static bool overlap(const nnc_ptensor *a, const nnc_ptensor *b)
+{
+    return a->device == b->device && a->space == b->space && a->offset < b->offset + b->bytes &&
+           b->offset < a->offset + a->bytes;
+}
+
+static bool uses(const nnc_plan *p, const nnc_cmd *c, const nnc_ptensor *x)
+{
+    bool yes = c->work >= 0 && overlap(&p->tensor[c->work], x);
+    for (int a = 0; a < c->n_arg && !yes; a++)
+        yes = overlap(&p->tensor[c->arg[a]], x);
+    return yes;
+}
+
+/* The last command of each stream that uses the memory of receive r before it comes. */
+static nnc_status find_lenders_of(nnc_exec *e, int r, nnc_sink *sink)
+{
+    exec_ranks *k = e->ranks;
+    const nnc_plan *p = e->p;
+    const int32_t cmd = k->recv_cmd[r];
+    const nnc_ptensor *x = &p->tensor[p->cmd[cmd].arg[1]];
+    const int32_t first = p->end[cmd < p->end[SEC_main] ? SEC_init : SEC_main];
+    NNC_FREED bool *seen = nnc_calloc((size_t)p->device[x->device].streams, sizeof *seen);
+    NNC_NEED(seen, sink);
+    for (int32_t i = cmd; i-- > first;) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->device != x->device || seen[c->stream] || !uses(p, c, x))
+            continue;
+        seen[c->stream] = true;
+        NNC_NEED(ARENA_ROOM(&e->arena, k->lender, k->cap_lender, k->n_lender + 1), sink);
+        k->lender[k->n_lender] = (struct lender){r, k->at[i].lender};
+        k->at[i].lender = (int)k->n_lender++;
+        k->n_lent[r]++;
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_find_lenders(nnc_exec *e, nnc_sink *sink)
+{
+    exec_ranks *k = e->ranks;
+    for (int r = 0; k && r < k->n_recv; r++)
+        if (e->dev[e->p->tensor[e->p->cmd[k->recv_cmd[r]].arg[1]].device].api->host_memory)
+            NNC_TRY(find_lenders_of(e, r, sink));
+    return NNC_OK;
+}
+
+/* One of a receive's lenders is done: the last one begins it. */
+static nnc_status run_lent(void *handle, void *const *args, void *work)
+{
+    const crossing *x = handle;
+    exec_ranks *k = x->e->ranks;
+    (void)args, (void)work;
+    for (int i = x->lender; i >= 0; i = k->lender[i].next) {
+        const int r = k->lender[i].recv;
+        if (r >= k->begun && r < k->end && atomic_fetch_sub(&k->lent[r], 1) == 1)
+            NNC_TRY(nnc_comm_start(k->comm, &k->recv[r], "copies from other ranks"));
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_ranks_gather(
+    exec_ranks *k, const void *mine, void *all, int64_t bytes, const char *what)
+{
+    nnc_comm *c = k->job->comm;
+    if (k->rank != 0)
+        return nnc_comm_send(c, mine, bytes, 0, TAG_join, what);
+    memcpy(all, mine, (size_t)bytes);
+    for (int r = 1; r < nnc_comm_world(c); r++)
+        NNC_TRY(nnc_comm_recv(c, (char *)all + r * bytes, bytes, r, TAG_join, what));
+    return NNC_OK;
+}
+
+nnc_status nnc_ranks_spread(exec_ranks *k, void *data, int64_t bytes, const char *what)
+{
+    nnc_comm *c = k->job->comm;
+    if (k->rank != 0)
+        return nnc_comm_recv(c, data, bytes, 0, TAG_join, what);
+    for (int r = 1; r < nnc_comm_world(c); r++)
+        NNC_TRY(nnc_comm_send(c, data, bytes, r, TAG_join, what));
+    return NNC_OK;
+}
+
 /* Rank 0 collects `mine` of all ranks, and they get its own. all: by rank, on rank 0. */
 static nnc_status exchange(
     exec_ranks *k, const void *mine, void *all, void *first, int64_t bytes, const char *what)
 {
-    nnc_comm *c = k->job->comm;
-    if (k->rank != 0) {
-        NNC_TRY(nnc_comm_send(c, mine, bytes, 0, TAG_join, what));
-        return nnc_comm_recv(c, first, bytes, 0, TAG_join, what);
-    }
     memcpy(first, mine, (size_t)bytes);
-    memcpy(all, mine, (size_t)bytes);
-    for (int r = 1; r < nnc_comm_world(c); r++)
-        NNC_TRY(nnc_comm_recv(c, (char *)all + r * bytes, bytes, r, TAG_join, what));
-    for (int r = 1; r < nnc_comm_world(c); r++)
-        NNC_TRY(nnc_comm_send(c, mine, bytes, r, TAG_join, what));
-    return NNC_OK;
+    NNC_TRY(nnc_ranks_gather(k, mine, all, bytes, what));
+    return nnc_ranks_spread(k, first, bytes, what);
 }
 
 static nnc_status fail_plan(int rank, nnc_hash128 theirs, nnc_hash128 first, nnc_sink *sink)
@@ -189,11 +257,6 @@ static nnc_status check_devices(const nnc_exec *e, const exec_ranks *k, nnc_sink
             "%d ranks, but a plan of %d device%s: expected a device or more for each rank "
             "(--devices=%d, and layers that name them)",
             world, e->p->n_device, e->p->n_device == 1 ? "" : "s", world);
-    for (int d = 0; d < e->p->n_device; d++)
-        if (strncmp(e->p->device[d].name, "cpu:", 4) != 0)
-            return nnc_fail0(sink, NNC_E_USAGE,
-                "device %d is %s: so far ranks exchange data of CPU devices alone", d,
-                e->p->device[d].name);
     if (e->p->n_cmd > nnc_comm_most_tag(k->comm))
         return nnc_fail0(
             sink, NNC_E_FIT, "the plan's %d commands are more than MPI has tags", e->p->n_cmd);
@@ -332,6 +395,11 @@ nnc_status nnc_exec_signal(nnc_exec *e, int cmd)
     return submit(e, &e->ranks->at[cmd], run_signal);
 }
 
+nnc_status nnc_exec_lent(nnc_exec *e, int cmd)
+{
+    return e->ranks->at[cmd].lender < 0 ? NNC_OK : submit(e, &e->ranks->at[cmd], run_lent);
+}
+
 nnc_status nnc_exec_finish_messages(nnc_exec *e)
 {
     exec_ranks *k = e->ranks;
@@ -341,11 +409,13 @@ nnc_status nnc_exec_finish_messages(nnc_exec *e)
     for (int i = 0; i < k->n_signalled && !st; i++)
         st = nnc_comm_finish(
             k->comm, &k->signal[k->signalled[i]], 1, "signalling that work is done");
+    if (e->progress && !st)
+        st = nnc_progress_finish(e);
     k->begun = k->end;
     return st;
 }
 
-/* Begins the copies that arrive in commands first..end-1. */
+/* Begins the copies that arrive in commands first..end-1, except into memory that is in use. */
 static nnc_status begin_receives(nnc_exec *e, int32_t first, int32_t end)
 {
     exec_ranks *k = e->ranks;
@@ -355,8 +425,13 @@ static nnc_status begin_receives(nnc_exec *e, int32_t first, int32_t end)
         k->begun++;
     for (k->end = k->begun; k->end < k->n_recv && k->recv_cmd[k->end] < end; k->end++) {
         nnc_message *m = &k->recv[k->end];
-        m->data = nnc_exec_address(e, e->p->cmd[k->recv_cmd[k->end]].arg[1]);
-        NNC_TRY(nnc_comm_start(k->comm, m, "copies from other ranks"));
+        void *pinned = e->progress ? nnc_progress_receive(e, k->end) : NULL;
+        m->data = pinned ? pinned : nnc_exec_address(e, e->p->cmd[k->recv_cmd[k->end]].arg[1]);
+        m->done = false;
+        m->request = NULL;
+        atomic_store(&k->lent[k->end], k->n_lent[k->end]);
+        if (!k->n_lent[k->end])
+            NNC_TRY(nnc_comm_start(k->comm, m, "copies from other ranks"));
     }
     return NNC_OK;
 }

@@ -34,6 +34,7 @@ typedef struct nnc_device_api {
     bool host_memory; /* the host can access what alloc returns */
     nnc_status (*open)(int ordinal, nnc_device **out, nnc_sink *sink);
     void (*close)(nnc_device *d);
+    int (*count)(void); /* devices of the kind on this host; 0: unknown; NULL: as many as are opened */
     /* Makes d the calling thread's device, for engines that load and unload code there; NULL: not needed. */
     nnc_status (*use)(nnc_device *d);
     nnc_status (*alloc)(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink); /* 0 bytes: NULL, fine; NNC_E_FIT when full */
@@ -58,6 +59,8 @@ typedef struct nnc_device_api {
     nnc_status (*record)(nnc_stream *s, nnc_event *e); /* resets e; it fires when everything before it is done */
     nnc_status (*wait)(nnc_stream *s, nnc_event *e);   /* later work of s waits for the latest record of e */
     nnc_status (*sync)(nnc_stream *s, nnc_sink *sink); /* the host waits for s; returns the first failure and clears it */
+    /* Has the record of e by s fired? Also true where s has failed, which sync reports. NULL: event_ns says so */
+    bool (*fired)(nnc_stream *s, const nnc_event *e);
     /* time at which each recorded event fired, in ns of the device's clock; -1 = not yet */
     int64_t (*event_ns)(const nnc_event *e);
     /* Capture of work that the device can repeat at lower cost than command by command; all NULL where unsupported. Between begin and
@@ -92,8 +95,13 @@ nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink) NNC_MUST; 
 void nnc_job_destroy(nnc_job *j);
 /* Other ranks: executes what rank 0 tells, with the job's executors, until it ends the job. */
 nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink) NNC_MUST;
+/* Reports the failure of a command that an upload or download, which have no sink, met first; false: there is none. */
+bool nnc_job_failure(nnc_job *j, nnc_sink *sink);
 int nnc_job_rank(const nnc_job *j);
 int nnc_job_world(const nnc_job *j);
+
+/* How collectives of GPUs go: through NCCL where it can, else through host memory (auto); one of them. */
+typedef enum nnc_comm_by { NNC_COMM_auto, NNC_COMM_staged, NNC_COMM_nccl } nnc_comm_by;
 
 typedef struct nnc_exec_options {
     const nnc_device_api *const *device; /* by kind: "cpu:1" is device 1 of the kind "cpu" */
@@ -107,6 +115,7 @@ typedef struct nnc_exec_options {
     nnc_exec *states;       /* states of the same name and type, on a device of the same name, are those of this executor, and init
                              * does not fill them; NULL: of none. The two do not run at the same time */
     nnc_job *job;           /* NULL: all devices are this process's */
+    nnc_comm_by comm_by;
     bool no_replay;         /* submit every run command by command, even where the device could replay it */
 } nnc_exec_options;
 

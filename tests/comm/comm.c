@@ -289,3 +289,40 @@ TEST(comm_rank_of_device)
                 CHECK(of[r] >= n / world && of[r] <= n / world + 1);
         }
 }
+
+/* A rank that leaves takes back what it has begun: nobody writes into its memory any more. */
+TEST(comm_leaving_withdraws)
+{
+    nnc_comm *c[2];
+    int got = 7, v = 1;
+    pair(c, 0.2);
+    nnc_message m = {&got, sizeof got, 0, 3, false, NULL, false};
+    CHECK_OK(nnc_comm_start(c[1], &m, "receive"));
+    nnc_comm_close(c[1]);
+    CHECK_INT(nnc_comm_send(c[0], &v, sizeof v, 1, 3, "send"), NNC_E_PEER);
+    CHECK_INT(got, 7);
+    nnc_comm_close(c[0]);
+}
+
+/* Looks at messages without waiting, one of which another thread has yet to begin. */
+TEST(comm_looks)
+{
+    nnc_comm *c[2];
+    int got = 0, v = 5;
+    nnc_message *left,
+        m[2] = {{NULL, 0, 1, 1, true, NULL, false}, {&got, sizeof got, 1, 2, false, NULL, false}};
+    nnc_message other = {&v, sizeof v, 0, 2, true, NULL, false};
+    pair(c, 5);
+    CHECK_OK(nnc_comm_test(c[0], m, 2, "look", &left));
+    CHECK(left == &m[0] && !m[1].done);
+    CHECK_OK(nnc_comm_start(c[0], &m[1], "receive"));
+    CHECK_OK(nnc_comm_start(c[1], &other, "send"));
+    CHECK_OK(nnc_comm_test(c[0], m, 2, "look", &left));
+    CHECK(left == &m[0] && m[1].done && got == 5);
+    CHECK_OK(nnc_comm_finish(c[1], &other, 1, "sent"));
+    CHECK(!nnc_comm_is_late(c[0], 4999999999) && nnc_comm_is_late(c[0], 5000000001));
+    CHECK_INT(nnc_comm_late(c[0], &m[0], "/layers/1: copy"), NNC_E_PEER);
+    CHECK(nnc_comm_failure(c[0], test_sink));
+    CHECK_DIAG("rank 0: /layers/1: copy: rank 1 has not received for 5 s (--comm-timeout)");
+    end(c);
+}

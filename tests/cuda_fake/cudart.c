@@ -20,7 +20,7 @@ enum {
 static const fake_card h200 = {132, 1980000, 3201000, 6016, 60 << 20, (size_t)1 << 30};
 fake_card fake_gpu;
 bool fake_no_pinned;
-int fake_fail_at, fake_fail_with, fake_calls, fake_break_launch;
+int fake_devices = FAKE_DEVICES, fake_fail_at, fake_fail_with, fake_calls, fake_break_launch;
 static int device, last_error;
 static cuda_stream default_stream[FAKE_DEVICES];
 static bool peer[FAKE_DEVICES][FAKE_DEVICES];
@@ -82,13 +82,13 @@ static int get_last_error(void)
 
 static int device_count(int *n)
 {
-    *n = FAKE_DEVICES;
+    *n = fake_devices;
     return fake_gives(0);
 }
 
 static int set_device(int d)
 {
-    if (d < 0 || d >= FAKE_DEVICES)
+    if (d < 0 || d >= fake_devices)
         return fake_gives(INVALID_DEVICE);
     device = d;
     return 0;
@@ -219,6 +219,7 @@ static void add_copy(cuda_stream s, void *to, const void *from, size_t n, bool a
         memcpy(c->kept, from, n);
     }
     command *given = fake_push_work(s, run_copy, c, a, k, "a copy");
+    fake_count.bytes_up += on_device(to) && !on_device(from) ? (int64_t)n : 0;
     given->any_device = any_device;
     given->engine = on_device(from) == on_device(to) ? E_compute : on_device(to) ? E_up : E_down;
     fake_count.copies++;
@@ -352,8 +353,11 @@ static int event_query(cuda_event e)
 {
     if (e->latest && e->latest->graph)
         return fake_gives(CAPTURED_EVENT);
-    if (e->latest && !e->latest->fired)
-        return NOT_READY;
+    if (e->latest && !e->latest->fired) { /* who asks again and again gives the device time */
+        (void)fake_step();
+        if (!e->latest->fired)
+            return NOT_READY;
+    }
     if (e->latest)
         fake_host_after(e->latest);
     return fake_gives(0);

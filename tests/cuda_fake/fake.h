@@ -38,6 +38,7 @@ typedef struct fake_speeds {
 void fake_clock(const fake_speeds *s);
 /* Makes further allocations of pinned memory fail. */
 extern bool fake_no_pinned;
+extern int fake_devices; /* that there are, at most FAKE_DEVICES */
 /* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
 void fake_compiles(void);
 int fake_compiled_ends(void);
@@ -45,6 +46,8 @@ int fake_compiled_ends(void);
 /* Counts since fake_begin. */
 typedef struct fake_counts {
     int launches, copies, library_calls, kernels_built, peer_copies, replays;
+    int collectives; /* a rank's */
+    int64_t bytes_up;
     int blocks, streams, events, libraries, communicators; /* now alive */
 } fake_counts;
 extern fake_counts fake_count;
@@ -111,7 +114,8 @@ void fake_library_unload(fake_library *l);
 void fake_libraries_begin(void);
 void fake_libraries_end(void);
 
-/* nccl.c */
+/* nccl.c. The n-th call for a collective (1-based; 0: none) of this process: from it on asynchronous errors are told; it never joins. */
+extern int fake_nccl_error, fake_nccl_hang;
 void fake_nccl_begin(void);
 void fake_nccl_end(void);
 

@@ -126,6 +126,7 @@ static void replay_part(const captured *p, cuda_stream s)
     for (const command *c = p->first; c; c = c->next) {
         command *d = fake_push(s, c->kind, c->what);
         d->run = c->run;
+        d->ready = c->ready;
         d->ctx = copy_of(c->ctx);
         d->access = copy_of(c->access);
         d->n_access = c->n_access;

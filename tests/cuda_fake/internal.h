@@ -21,10 +21,11 @@ struct cuda_event_of {
 };
 
 typedef enum engine { E_compute, E_up, E_down } engine; /* what a command's time depends on */
-typedef enum command_kind { C_work, C_record, C_wait } command_kind;
+typedef enum command_kind { C_work, C_record, C_wait, C_poll } command_kind;
 typedef struct command {
     command_kind kind;
     void (*run)(void *ctx);
+    bool (*ready)(void *ctx); /* C_poll: of what other processes do */
     void *ctx;
     fake_access *access;
     int n_access;
@@ -91,10 +92,28 @@ firing *fake_firing(void);
 int fake_until_empty(
     cuda_stream s); /* runs commands until s has none; the host is then after them */
 void fake_until_idle(void);
+bool fake_step(void); /* runs one command; false: none can */
 int fake_until_fired(const firing *f);
 void fake_host_after(const firing *f);
 memory *fake_memory_of(const void *p);
 void *fake_memory_create(size_t bytes, int device);
 bool fake_memory_destroy(void *p, bool pinned);
+
+/* nccl_shared.c: a communicator whose ranks are several processes. */
+typedef struct fake_shared fake_shared;
+typedef struct fake_joint { /* one rank's part in a collective: what all must agree on, and its operand and result */
+    int kind, op, type, root;
+    size_t n, in, out; /* bytes */
+    const void *from;
+    void *to;
+} fake_joint;
+void fake_shared_id(nccl_id *id); /* for all processes of this user, as long as this one lives */
+fake_shared *fake_shared_join(const nccl_id *id, int rank, int ranks, int device);
+int fake_shared_state(const fake_shared *s); /* ncclResult_t: success, in progress, invalid usage */
+/* Result of a whole collective: out bytes for rank `rank` from all operands, at in + r * step. */
+typedef void (*fake_compute)(const fake_joint *j, int rank, int ranks, const char *in, size_t step, char *out);
+void fake_shared_give(fake_shared *s, cuda_stream to, const fake_joint *j, fake_compute compute, bool hangs, const char *what);
+void fake_shared_abort(fake_shared *s);
+void fake_shared_end(void);
 
 #endif

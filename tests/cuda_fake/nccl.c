@@ -1,4 +1,4 @@
-/* tests/cuda_fake/nccl.c -- the table "nccl" over queue.c: collectives of ranks in one process.
+/* tests/cuda_fake/nccl.c -- the table "nccl" over queue.c: collectives of ranks in one process; of several, nccl_shared.c moves the data.
  *
  * A collective begins on each rank's stream in its turn and ends on all of them together: each stream records that it has arrived, the
  * stream of the last rank that calls waits for these, does the work for all, and the others wait for that. So the order that the
@@ -9,8 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { UNHANDLED_CUDA_ERROR = 1, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, MAX_RANKS = 8 };
+enum {
+    UNHANDLED_CUDA_ERROR = 1,
+    INVALID_ARGUMENT = 4,
+    INVALID_USAGE = 5,
+    REMOTE_ERROR = 6,
+    MAX_RANKS = 8
+};
 enum { SUM, PROD, MAX, MIN, AVG }; /* ncclRedOp_t */
 
 typedef enum kind { K_allreduce, K_allgather, K_reducescatter, K_broadcast, K_pair } kind;
@@ -47,14 +54,19 @@ typedef struct clique {
 
 struct nccl_comm_of {
     clique *of;
+    fake_shared *shared; /* NULL: all ranks are in this process */
     int rank, device;
+    bool blocks;
+    bool joined; /* by the end of its group */
+    bool busy; /* does not block: it says so once after each group */
     int64_t calls;
     nccl_comm next; /* of those alive */
 };
 
 static clique *cliques;
 static nccl_comm comms;
-static int in_group, ids;
+static int in_group, given;
+int fake_nccl_error, fake_nccl_hang;
 /* What streams wait for when the group ends: within it all collectives go on side by side (a ring of sends and receives). */
 static struct {
     cuda_stream s;
@@ -88,26 +100,57 @@ static void reduce(const collective *c, size_t first, size_t n, char *out)
     }
 }
 
+static size_t bytes_of(const collective *c)
+{
+    return c->n * (size_t)nnc_dtype_size(types[c->type]);
+}
+
+/* Rank's result. */
+static void result_of(const collective *c, int rank, char *out)
+{
+    const size_t bytes = bytes_of(c);
+    switch (c->kind) {
+    case K_allreduce: reduce(c, 0, c->n, out); break;
+    case K_reducescatter: reduce(c, c->n * (size_t)rank, c->n, out); break;
+    case K_allgather:
+        for (int r = 0; r < c->ranks; r++)
+            memcpy(out + (size_t)r * bytes, c->part[r].from, bytes);
+        break;
+    case K_broadcast: memcpy(out, c->part[c->root].from, bytes); break;
+    case K_pair: memcpy(out, c->part[0].from, bytes); break;
+    }
+}
+
+static size_t result_bytes(const collective *c)
+{
+    return c->kind == K_allgather ? bytes_of(c) * (size_t)c->ranks : bytes_of(c);
+}
+
 static void run_collective(void *ctx)
 {
     const collective *c = *(collective **)ctx;
-    size_t bytes = c->n * (size_t)nnc_dtype_size(types[c->type]);
-    size_t all = c->kind == K_allreduce ? bytes : bytes * (size_t)c->ranks;
-    char *sum = malloc(all + 1); /* operands may lie where results go */
-    switch (c->kind) {
-    case K_allreduce: reduce(c, 0, c->n, sum); break;
-    case K_reducescatter: reduce(c, 0, c->n * (size_t)c->ranks, sum); break;
-    case K_allgather:
-        for (int r = 0; r < c->ranks; r++)
-            memcpy(sum + (size_t)r * bytes, c->part[r].from, bytes);
-        break;
-    case K_broadcast: memcpy(sum, c->part[c->root].from, bytes); break;
-    case K_pair: memcpy(sum, c->part[0].from, bytes); break;
-    }
+    const size_t all = result_bytes(c);
+    char *out = malloc(all * (size_t)c->ranks + 1); /* operands may lie where results go */
     for (int r = c->kind == K_pair; r < c->ranks; r++)
-        memcpy(c->part[r].to, c->kind == K_reducescatter ? sum + (size_t)r * bytes : sum,
-            c->kind == K_allgather ? all : bytes);
-    free(sum);
+        result_of(c, r, out + (size_t)r * all);
+    for (int r = c->kind == K_pair; r < c->ranks; r++)
+        memcpy(c->part[r].to, out + (size_t)r * all, all);
+    free(out);
+}
+
+/* The same among processes. */
+static void compute(
+    const fake_joint *j, int rank, int ranks, const char *in, size_t step, char *out)
+{
+    collective c = {.kind = (kind)j->kind,
+        .ranks = ranks,
+        .op = j->op,
+        .type = j->type,
+        .root = j->root,
+        .n = j->n};
+    for (int r = 0; r < ranks && r < MAX_RANKS; r++)
+        c.part[r].from = in + (size_t)r * step;
+    result_of(&c, rank, out);
 }
 
 /* What the whole collective reads and writes; the number of accesses. */
@@ -181,10 +224,15 @@ static collective *enter(nccl_comm comm, collective want, cuda_stream s, int *re
     *result = fake_gives(0) ? UNHANDLED_CUDA_ERROR : 0;
     if (*result)
         return NULL;
+    given++;
+    if (!comm->joined || comm->busy)
+        fake_wrong("%s on a communicator that is not ready", names[want.kind]);
+    comm->busy = !comm->blocks;
     if (want.type < 0 || want.type >= (int)NNC_COUNT(types) || want.op < SUM || want.op > AVG ||
-        want.root < 0 || want.root >= q->ranks || at->device != comm->device || at->capturing) {
+        want.root < 0 || want.root >= q->ranks || at->device != comm->device ||
+        (at->capturing && comm->shared)) {
         fake_wrong("%s: an argument that the fake's NCCL does not know, a stream of another "
-                   "device, or a capture",
+                   "device, or a capture over processes",
             names[want.kind]);
         *result = INVALID_ARGUMENT;
         return NULL;
@@ -192,6 +240,9 @@ static collective *enter(nccl_comm comm, collective want, cuda_stream s, int *re
     if (q->whole && q->ranks > 1 && !in_group)
         fake_wrong("%s for one of %d ranks of this thread outside a group: NCCL would hang",
             names[want.kind], q->ranks);
+    fake_count.collectives++;
+    if (comm->shared)
+        return NULL;
     collective *c = meet(q, &want);
     if (c->kind != want.kind || c->n != want.n || c->type != want.type || c->op != want.op ||
         c->root != want.root) {
@@ -203,12 +254,30 @@ static collective *enter(nccl_comm comm, collective want, cuda_stream s, int *re
     return c;
 }
 
+/* A collective with other processes. */
+static void give_joint(nccl_comm comm, const collective *want, const part *p)
+{
+    const fake_joint j = {.kind = want->kind,
+        .op = want->op,
+        .type = want->type,
+        .root = want->root,
+        .n = want->n,
+        .in = bytes_of(want) * (want->kind == K_reducescatter ? (size_t)want->ranks : 1),
+        .out = result_bytes(want),
+        .from = p->from,
+        .to = p->to};
+    fake_shared_give(comm->shared, fake_stream_of(p->s), &j, compute,
+        fake_nccl_hang && given >= fake_nccl_hang, names[want->kind]);
+}
+
 static int collect(nccl_comm comm, collective want, const part *p)
 {
     int result;
     want.ranks = comm->of->ranks;
     want.number = comm->calls;
     collective *c = enter(comm, want, p->s, &result);
+    if (!c && !result)
+        give_joint(comm, &want, p);
     if (!c)
         return result;
     comm->calls++;
@@ -250,6 +319,10 @@ static int pair(nccl_comm comm, bool sends, int peer, size_t n, int type, const 
     int result;
     if (peer < 0 || peer >= q->ranks)
         return INVALID_ARGUMENT;
+    if (comm->shared) {
+        fake_wrong("ncclSend and ncclRecv between processes, which the fake lacks");
+        return INVALID_USAGE;
+    }
     int from = sends ? comm->rank : peer, to = sends ? peer : comm->rank;
     int64_t *count = sends ? &q->sent[from][to] : &q->received[from][to];
     collective want = {.kind = K_pair,
@@ -282,14 +355,46 @@ static int group_start(void)
     return 0;
 }
 
+/* All of this process's ranks are known: connects those that joined in the group. */
+static int join_all(void)
+{
+    int result = 0;
+    for (nccl_comm c = comms; c; c = c->next) {
+        int here = 0;
+        if (c->joined)
+            continue;
+        for (nccl_comm o = comms; o; o = o->next) {
+            here += o->of == c->of;
+            if (o != c && o->of == c->of && o->device == c->device)
+                result = INVALID_USAGE;
+        }
+        if (here < c->of->ranks)
+            c->shared = fake_shared_join(&c->of->id, c->rank, c->of->ranks, c->device);
+        if (here < c->of->ranks && !c->shared)
+            result = INVALID_ARGUMENT;
+    }
+    for (nccl_comm c = comms; c; c = c->next) {
+        while (!c->joined && c->blocks && c->shared &&
+               fake_shared_state(c->shared) == NCCL_IN_PROGRESS)
+            usleep(100);
+        c->busy = c->joined ? c->busy : !c->blocks;
+        c->joined = true;
+    }
+    return result;
+}
+
 static int group_end(void)
 {
     if (!in_group)
         return INVALID_USAGE;
+    const int joined = in_group == 1 ? join_all() : 0;
+    bool busy = false;
+    for (nccl_comm c = comms; c; c = c->next)
+        busy = busy || c->busy;
     for (int i = 0; in_group == 1 && i < n_at_end; i++)
         fake_push(at_end[i].s, C_wait, at_end[i].what)->f = at_end[i].done;
     n_at_end = --in_group ? n_at_end : 0;
-    return 0;
+    return joined ? joined : busy ? NCCL_IN_PROGRESS : 0;
 }
 
 static int version(int *v)
@@ -311,12 +416,11 @@ static const char *last_error_text(nccl_comm c)
 
 static int unique_id(nccl_id *id)
 {
-    memset(id, 0, sizeof *id);
-    snprintf(id->bytes, sizeof id->bytes, "%d", ++ids);
+    fake_shared_id(id);
     return 0;
 }
 
-static int init_rank(nccl_comm *out, int ranks, nccl_id id, int rank)
+static int init_rank_config(nccl_comm *out, int ranks, nccl_id id, int rank, nccl_config *config)
 {
     int device;
     clique *q = cliques;
@@ -324,6 +428,8 @@ static int init_rank(nccl_comm *out, int ranks, nccl_id id, int rank)
     if (fake_gives(0))
         return UNHANDLED_CUDA_ERROR;
     if (ranks < 1 || ranks > MAX_RANKS || rank < 0 || rank >= ranks)
+        return INVALID_ARGUMENT;
+    if (config && (config->size < 20 || config->magic != 0xcafebeef || config->version < 21400))
         return INVALID_ARGUMENT;
     for (; q && memcmp(&q->id, &id, sizeof id); q = q->next)
         ;
@@ -337,15 +443,23 @@ static int init_rank(nccl_comm *out, int ranks, nccl_id id, int rank)
     fake_count.communicators++;
     (void)NNC_CUDA(cudart, NULL)->cudaGetDevice(&device);
     *out = calloc(1, sizeof **out);
-    **out = (struct nccl_comm_of){.of = q, .rank = rank, .device = device, .next = comms};
+    **out = (struct nccl_comm_of){.of = q,
+        .rank = rank,
+        .device = device,
+        .blocks = !config || config->blocking,
+        .next = comms};
     comms = *out;
-    return 0;
+    return in_group ? 0 : join_all();
 }
 
-static int destroy(nccl_comm c)
+static int init_rank(nccl_comm *out, int ranks, nccl_id id, int rank)
+{
+    return init_rank_config(out, ranks, id, rank, NULL);
+}
+
+static int remove_comm(nccl_comm c)
 {
     nccl_comm *at = &comms;
-    fake_until_idle(); /* as NCCL waits for what it has been given */
     while (*at && *at != c)
         at = &(*at)->next;
     if (!*at)
@@ -356,6 +470,20 @@ static int destroy(nccl_comm c)
     return 0;
 }
 
+static int destroy(nccl_comm c)
+{
+    fake_until_idle(); /* as NCCL waits for what it has been given */
+    return remove_comm(c);
+}
+
+/* Ends what its kernels wait for. */
+static int comm_abort(nccl_comm c)
+{
+    if (c->shared)
+        fake_shared_abort(c->shared);
+    return remove_comm(c);
+}
+
 static int init_all(nccl_comm *out, int n, const int *devices)
 {
     nccl_id id;
@@ -363,10 +491,13 @@ static int init_all(nccl_comm *out, int n, const int *devices)
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
     (void)unique_id(&id);
     (void)rt->cudaGetDevice(&before);
+    in_group++;
     for (; made < n && !result; made++)
         result = rt->cudaSetDevice(devices ? devices[made] : made)
                      ? UNHANDLED_CUDA_ERROR
                      : init_rank(&out[made], n, id, made);
+    in_group--;
+    result = result ? result : join_all();
     for (int i = 0; result && i < made; i++) {
         if (out[i] && i < made - 1)
             (void)destroy(out[i]);
@@ -378,14 +509,19 @@ static int init_all(nccl_comm *out, int n, const int *devices)
 
 static int finalize(nccl_comm c)
 {
-    (void)c;
-    return 0;
+    c->busy = !c->blocks;
+    return c->busy ? NCCL_IN_PROGRESS : 0;
 }
 
 static int async_error(nccl_comm c, int *result)
 {
-    (void)c;
-    *result = fake_sticky ? UNHANDLED_CUDA_ERROR : 0;
+    const int state = c->shared ? fake_shared_state(c->shared) : 0;
+    *result = fake_sticky                                   ? UNHANDLED_CUDA_ERROR
+              : fake_nccl_error && given >= fake_nccl_error ? REMOTE_ERROR
+              : state                                       ? state
+              : c->busy                                     ? NCCL_IN_PROGRESS
+                                                            : 0;
+    c->busy = false;
     return 0;
 }
 
@@ -395,10 +531,11 @@ static const nnc_cuda_nccl table = {
     .ncclGetLastError = last_error_text,
     .ncclGetUniqueId = unique_id,
     .ncclCommInitRank = init_rank,
+    .ncclCommInitRankConfig = init_rank_config,
     .ncclCommInitAll = init_all,
     .ncclCommFinalize = finalize,
     .ncclCommDestroy = destroy,
-    .ncclCommAbort = destroy,
+    .ncclCommAbort = comm_abort,
     .ncclCommGetAsyncError = async_error,
     .ncclGroupStart = group_start,
     .ncclGroupEnd = group_end,
@@ -412,7 +549,7 @@ static const nnc_cuda_nccl table = {
 
 void fake_nccl_begin(void)
 {
-    in_group = ids = n_at_end = 0;
+    in_group = given = n_at_end = fake_nccl_error = fake_nccl_hang = 0;
     nnc_cuda_override(CUDA_nccl, &table);
 }
 
@@ -420,6 +557,7 @@ void fake_nccl_end(void)
 {
     if (in_group)
         fake_wrong("an NCCL group is not ended");
+    fake_shared_end();
     while (comms) {
         nccl_comm c = comms;
         comms = c->next;

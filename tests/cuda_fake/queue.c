@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 fake_counts fake_count;
 int fake_sticky, fake_left;
@@ -145,7 +146,8 @@ static void check_access(cuda_stream s, const command *c, const fake_access *a)
 
 static bool can_run(cuda_stream s)
 {
-    return s && s->first && (s->first->kind != C_wait || s->first->f->fired);
+    const command *c = s ? s->first : NULL;
+    return c && (c->kind == C_wait ? c->f->fired : c->kind != C_poll || c->ready(c->ctx));
 }
 
 void fake_command_free(command *c)
@@ -187,7 +189,7 @@ static void run_first(cuda_stream s)
 }
 
 /* One command of a stream that can go on; false: none can. */
-static bool step(void)
+bool fake_step(void)
 {
     int ready[FAKE_STREAMS], n = 0;
     for (int i = 0; i < FAKE_STREAMS; i++)
@@ -198,6 +200,19 @@ static bool step(void)
     int i = order == 0 ? 0 : order == 1 ? n - 1 : (int)(nnc_rng_u32(order, steps++) % (uint32_t)n);
     run_first(stream[ready[i]]);
     return true;
+}
+
+/* Runs one command; where all wait, for another process. False: for nothing that could come. */
+static bool step(void)
+{
+    if (fake_step())
+        return true;
+    bool polls = false;
+    for (int i = 0; i < FAKE_STREAMS; i++)
+        polls = polls || (stream[i] && stream[i]->first && stream[i]->first->kind == C_poll);
+    if (polls)
+        usleep(100);
+    return polls;
 }
 
 int fake_until_empty(cuda_stream s)

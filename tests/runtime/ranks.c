@@ -1,6 +1,7 @@
 /* tests/runtime/ranks.c -- plans made by hand over two ranks, which are threads: order that only events give, and failures, of which both
  * ranks hear. */
 #include "plans.h"
+#include "runtime/exec.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@ typedef struct rank {
     pthread_t thread;
 } rank;
 
+static bool without_sync; /* outputs are downloaded without waiting for the run */
+static int their_lenders; /* commands of rank 1 after which a receive begins */
 static char their_words[256]; /* rank 1's first message of the last job */
 
 static void *follow(void *arg)
@@ -24,6 +27,7 @@ static void *follow(void *arg)
     o.job = job;
     if (!r->status)
         r->status = nnc_exec_create(r->p, &o, &e, r->sink);
+    their_lenders = r->status ? 0 : (int)e->ranks->n_lender;
     if (!r->status)
         r->status = nnc_job_follow(job, r->sink);
     if (r->status)
@@ -54,7 +58,7 @@ static nnc_status run(const nnc_plan *p, int runs, float (*want)(int, float), nn
             x[i] = (float)(i + k);
         st = nnc_exec_upload(e, 0, x);
         st = st ? st : nnc_exec_run(e, test_sink);
-        st = st ? st : nnc_exec_sync(e, test_sink);
+        st = st || without_sync ? st : nnc_exec_sync(e, test_sink);
         st = st ? st : nnc_exec_download(e, 0, y);
         st = st ? st : nnc_exec_sync(e, test_sink);
         for (int i = 0; i < VALUES && !st; i++)
@@ -64,6 +68,8 @@ static nnc_status run(const nnc_plan *p, int runs, float (*want)(int, float), nn
                 break;
             }
     }
+    if (st)
+        (void)nnc_job_failure(job, test_sink);
     if (st)
         nnc_comm_abort(comm[0], 6);
     nnc_exec_destroy(e);
@@ -87,8 +93,23 @@ TEST(ranks_of_plans)
         CHECK_OK(run(p[i], 20, want[i], &theirs));
         CHECK_OK(theirs);
         CHECK_INT(toy_loaded, 0);
+        /* only plan_reuse receives into memory that was used: the second copy, after the doubling */
+        CHECK_INT(their_lenders, i == 2);
         plan_free(p[i]);
     }
+}
+
+/* A failure that a download meets, which has no sink: its layer is not lost. */
+TEST(ranks_with_a_failure_met_by_a_download)
+{
+    nnc_plan *p = plan_reuse();
+    nnc_status theirs;
+    p->kernel[1].symbol = "fail"; /* runs on cpu:1 */
+    without_sync = true;
+    CHECK_INT(run(p, 1, reuse_result, &theirs), NNC_E_DEVICE);
+    without_sync = false;
+    CHECK_DIAG("rank 1 failed: device or library failed");
+    plan_free(p);
 }
 
 /* A command that fails on rank 1: the run's messages come all the same, rank 0 hears of it, and neither waits for the deadline. */

@@ -46,8 +46,9 @@ static const char *mpi_version(void)
     return version;
 }
 
-static const char *mpi_open(void **out, int *rank, int *world)
+static const char *mpi_open(const nnc_ranks *r, void **out, int *rank, int *world)
 {
+    (void)r; /* MPI's launcher says it */
     static group first;
     int level = 0, begun = 0;
     MPI_Initialized(&begun);
@@ -60,6 +61,8 @@ static const char *mpi_open(void **out, int *rank, int *world)
     const char *wrong = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level));
     if (wrong)
         return wrong;
+    first = (group){.comm = MPI_COMM_WORLD};
+    *out = &first; /* from here on close finalizes */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (level < MPI_THREAD_SERIALIZED)
         return "it cannot be called by several threads in turn";
@@ -67,8 +70,6 @@ static const char *mpi_open(void **out, int *rank, int *world)
     wrong = check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&most, &has));
     if (wrong || !has || *most < MOST_TAG)
         return wrong ? wrong : "it has fewer tags than messages need";
-    first = (group){.comm = MPI_COMM_WORLD};
-    *out = &first;
     wrong = check(MPI_Comm_rank(MPI_COMM_WORLD, rank));
     return wrong ? wrong : check(MPI_Comm_size(MPI_COMM_WORLD, world));
 }
@@ -131,7 +132,7 @@ static const char *mpi_send(
     void *at, const void *data, int64_t bytes, int to, int tag, nnc_request **out)
 {
     const group *g = at;
-    const char *p = data, *wrong = NULL;
+    const char *p = data ? data : "", *wrong = NULL; /* NULL + 0 is no address */
     nnc_request *r = request(bytes);
     if (!r)
         return "out of memory";
@@ -147,10 +148,10 @@ static const char *mpi_recv(
 {
     const group *g = at;
     const char *wrong = NULL;
-    char *p = data;
     nnc_request *r = request(bytes);
     if (!r)
         return "out of memory";
+    char *p = data ? data : (char *)r; /* without data: any address, NULL + 0 is none */
     for (int i = 0; i < r->n && !wrong; i++)
         wrong = check(MPI_Irecv(
             p + (size_t)i * PIECE, piece_of(bytes, i), MPI_BYTE, from, tag, g->comm, &r->at[i]));

@@ -157,6 +157,12 @@ static int launch_or_not(const cuda_launch *l, cuda_kernel k, void **args)
     return launch(l, k, args);
 }
 
+static int number(const char *variable, int otherwise)
+{
+    const char *text = getenv(variable);
+    return text && *text ? atoi(text) : otherwise;
+}
+
 static size_t cudart_version(void)
 {
     return 13000;
@@ -164,7 +170,12 @@ static size_t cudart_version(void)
 
 __attribute__((constructor)) static void fill(void)
 {
-    fake_begin(0);
+    fake_begin((uint64_t)number("FAKE_CUDA_SEED", 0));
+    /* of a host with so many GPUs, of so many bytes; NCCL's faults, by the number of a collective */
+    fake_devices = number("FAKE_CUDA_DEVICES", FAKE_DEVICES);
+    fake_gpu.memory_bytes = (size_t)number("FAKE_CUDA_MIB", 1024) << 20;
+    fake_nccl_error = number("FAKE_NCCL_ERROR", 0);
+    fake_nccl_hang = number("FAKE_NCCL_HANG", 0);
     nnc_cuda_cudart runtime = *NNC_CUDA(cudart, NULL), *cudart = &runtime;
     launch = runtime.cudaLaunchKernelExC;
     runtime.cudaLaunchKernelExC = launch_or_not;
@@ -187,6 +198,9 @@ __attribute__((constructor)) static void fill(void)
 __attribute__((destructor)) static void say_wrong(void)
 {
     const char *why = fake_said();
+    if (getenv("FAKE_CUDA_COUNTS"))
+        fprintf(stderr, "the fake of CUDA: %d collectives of NCCL, %lld bytes uploaded\n",
+            fake_count.collectives, (long long)fake_count.bytes_up);
     if (!why)
         return;
     fprintf(stderr, "the fake of CUDA: %s\n", why);

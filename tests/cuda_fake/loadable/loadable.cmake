@@ -2,7 +2,7 @@
 set(fake_dir ${CMAKE_BINARY_DIR}/cuda_fake)
 add_library(fake_cuda MODULE ${CMAKE_CURRENT_SOURCE_DIR}/cuda_fake/loadable/loadable.c
   ${CMAKE_CURRENT_SOURCE_DIR}/cudnn/fake.c ${CMAKE_CURRENT_SOURCE_DIR}/cudnn/fake_cudnn.c)
-foreach(part check cudart graph kernels libraries nccl queue)
+foreach(part check cudart graph kernels libraries nccl nccl_shared queue)
   target_sources(fake_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/cuda_fake/${part}.c)
 endforeach()
 target_include_directories(fake_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

@@ -1,0 +1,568 @@
+/* runtime/nccl.c -- collectives of GPUs through NCCL, each on its participants' streams.
+ *
+ * A communicator connects the devices of one list of participants, in their order; plans have one or few. Calls do not block: NCCL's answer
+ * "in progress" is asked for again until it is another one. NCCL matches calls by their order, so each rank makes them in the plan's order,
+ * those of its own participants in one group, when all of their streams have come to them.
+ *
+ * A lost rank leaves NCCL's kernels waiting on the GPU. So the host looks whether they are done, and at the communicators' errors, before it
+ * waits for a stream; after the deadline it aborts them, which ends the kernels. */
+#include "runtime/nccl.h"
+#include "cuda/cuda.h"
+#include "runtime/collective.h"
+#include <string.h>
+
+/* Participants on the same devices in the same order. */
+typedef struct clique {
+    int n;
+    int *device; /* by participant */
+    nccl_comm *end; /* by participant; NULL: another process's */
+    nccl_id id;
+} clique;
+
+typedef struct meeting {
+    const nnc_collective *c;
+    int32_t *cmd; /* by participant */
+    int n; /* so far */
+    int clique; /* -1: not through NCCL */
+    int own, here; /* of this process; those whose streams have come to it, in this part */
+    bool given, done; /* submitted; and NCCL is ready for more */
+} meeting;
+
+typedef struct nccl {
+    const nnc_cuda_nccl *api;
+    clique *clique;
+    int n_clique;
+    meeting *meeting; /* by collective */
+    nnc_event **event; /* by command: after it, over ranks */
+    int turn; /* the next collective */
+    bool broken;
+    char why[160]; /* what NCCL cannot do here */
+} nccl;
+
+/* ---- what NCCL can do ------------------------------------------------------------------------------------------------ */
+
+/* ncclDataType_t; -1: none. */
+static int type_of(nnc_dtype d)
+{
+    switch (d) {
+    case DT_i8: return 0;
+    case DT_bool:
+    case DT_u8: return 1;
+    case DT_i32: return 2;
+    case DT_u32: return 3;
+    case DT_i64: return 4;
+    case DT_u64: return 5;
+    case DT_f16: return 6;
+    case DT_f32: return 7;
+    case DT_f64: return 8;
+    case DT_bf16: return 9;
+    default: return -1;
+    }
+}
+
+/* NCCL gathers and scatters equal, contiguous parts. */
+static bool can(const nnc_exec *e, const meeting *m)
+{
+    const nnc_plan *p = e->p;
+    bool ok = m->c->n > 1 && m->c->outer == 1;
+    for (int k = 0; k < m->n && ok; k++) {
+        const nnc_cmd *c = &p->cmd[m->cmd[k]];
+        const nnc_ptensor *x = &p->tensor[c->arg[0]];
+        ok = !strncmp(p->device[c->device].name, "cuda:", 5) &&
+             x->bytes == p->tensor[p->cmd[m->cmd[0]].arg[0]].bytes &&
+             type_of((nnc_dtype)x->type.dtype) >= 0;
+    }
+    return ok;
+}
+
+static int find_clique(nccl *q, const nnc_exec *e, const meeting *m)
+{
+    for (int i = 0; i < q->n_clique; i++) {
+        bool same = q->clique[i].n == m->n;
+        for (int k = 0; k < m->n && same; k++)
+            same = q->clique[i].device[k] == e->p->cmd[m->cmd[k]].device;
+        if (same)
+            return i;
+    }
+    return q->n_clique;
+}
+
+/* Collectives, their participants and the communicators that they need. */
+static nnc_status find_meetings(nccl *q, nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    q->meeting = ARENA_NEW(&e->arena, meeting, p->n_collective + 1);
+    q->clique = ARENA_NEW(&e->arena, clique, p->n_collective + 1);
+    q->event = ARENA_NEW(&e->arena, nnc_event *, p->n_cmd + 1);
+    NNC_NEED(q->meeting && q->clique && q->event, sink);
+    for (int i = 0; i < p->n_collective; i++) {
+        q->meeting[i] = (meeting){.c = &p->collective[i], .clique = -1};
+        q->meeting[i].cmd = ARENA_NEW(&e->arena, int32_t, p->collective[i].n);
+        NNC_NEED(q->meeting[i].cmd, sink);
+    }
+    for (int32_t i = 0; i < p->n_cmd; i++) {
+        if (p->cmd[i].kind != CMD_collective)
+            continue;
+        meeting *m = &q->meeting[p->cmd[i].item];
+        m->cmd[m->n++] = i;
+        m->own += nnc_exec_owns(e, p->cmd[i].device);
+    }
+    for (int i = 0, last = -1; i < p->n_collective; last = q->meeting[i++].cmd[0]) {
+        meeting *m = &q->meeting[i];
+        if (m->cmd[0] < last) { /* numbered in another order than the plan's */
+            q->n_clique = 0;
+            return NNC_OK;
+        }
+        if (!can(e, m))
+            continue;
+        m->clique = find_clique(q, e, m);
+        clique *c = &q->clique[m->clique];
+        if (m->clique < q->n_clique)
+            continue;
+        q->n_clique++;
+        c->n = m->n;
+        c->device = ARENA_NEW(&e->arena, int, m->n);
+        c->end = ARENA_NEW(&e->arena, nccl_comm, m->n);
+        NNC_NEED(c->device && c->end, sink);
+        for (int k = 0; k < m->n; k++)
+            c->device[k] = p->cmd[m->cmd[k]].device;
+    }
+    return NNC_OK;
+}
+
+/* ---- what this machine can do ---------------------------------------------------------------------------------------- */
+
+/* What a rank says of its devices. */
+typedef struct said {
+    bool has; /* NCCL */
+    bool mixed; /* it has CPUs, too */
+    char why[120];
+    nnc_hash128 host;
+    char pci[][24]; /* by device; "": another rank's */
+} said;
+
+static said *said_at(const said *all, size_t bytes, int rank)
+{
+    return (said *)((char *)(uintptr_t)all + (size_t)rank * bytes);
+}
+
+static nnc_hash128 host_of(void)
+{
+    char id[64] = {0};
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f && !fgets(id, sizeof id, f))
+        id[0] = 0;
+    if (f)
+        (void)fclose(f);
+    return nnc_hash(id, sizeof id);
+}
+
+static void say(const nnc_exec *e, said *s)
+{
+    nnc_sink *why = nnc_sink_create();
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    s->host = host_of();
+    s->has = rt && NNC_CUDA(nccl, why);
+    if (!s->has)
+        snprintf(s->why, sizeof s->why, "%s",
+            why && nnc_sink_count(why) ? nnc_sink_at(why, 0)->message : "NCCL is missing");
+    for (int d = 0; d < e->p->n_device; d++) {
+        if (!nnc_exec_owns(e, d))
+            continue;
+        s->mixed = s->mixed || e->dev[d].api->host_memory;
+        if (rt && !e->dev[d].api->host_memory)
+            (void)rt->cudaDeviceGetPCIBusId(s->pci[d], sizeof s->pci[d], e->dev[d].ordinal);
+    }
+    nnc_sink_destroy(why);
+}
+
+static const said *owner_of(const nnc_exec *e, const said *all, size_t bytes, int d)
+{
+    return said_at(all, bytes, e->ranks ? e->ranks->owner[d] : 0);
+}
+
+/* Why NCCL cannot be used, from what all ranks say; false: it can. */
+static bool refuses(nccl *q, const nnc_exec *e, const said *all, size_t bytes)
+{
+    for (int d = 0; d < e->p->n_device; d++) {
+        const said *s = owner_of(e, all, bytes, d);
+        if (!s->has || s->mixed) {
+            snprintf(q->why, sizeof q->why, "%s: %s", e->p->device[d].name,
+                s->has ? "its process has devices of several kinds" : s->why);
+            return true;
+        }
+    }
+    for (int a = 0; a < e->p->n_device; a++)
+        for (int b = 0; b < a; b++) {
+            const said *x = owner_of(e, all, bytes, a), *y = owner_of(e, all, bytes, b);
+            if (strcmp(x->pci[a], y->pci[b]) != 0 || memcmp(&x->host, &y->host, sizeof x->host))
+                continue;
+            snprintf(q->why, sizeof q->why,
+                "devices %s and %s are one GPU (%s), which NCCL does not support",
+                e->p->device[b].name, e->p->device[a].name, x->pci[a]);
+            return true;
+        }
+    return false;
+}
+
+/* What rank 0 tells. */
+typedef struct verdict {
+    bool refuses;
+    char why[160];
+    nccl_id id[]; /* by clique */
+} verdict;
+
+static nnc_status decide(nccl *q, nnc_exec *e, verdict *v, nnc_sink *sink)
+{
+    const int world = e->ranks ? nnc_job_world(e->ranks->job) : 1;
+    const size_t bytes = sizeof(said) + (size_t)e->p->n_device * sizeof((said *)0)->pci[0];
+    const size_t each = (size_t)nnc_align_up((int64_t)bytes, 16);
+    NNC_FREED said *all = nnc_calloc((size_t)world, each), *mine = nnc_calloc(1, each);
+    NNC_NEED(all && mine, sink);
+    say(e, mine);
+    memcpy(all, mine, each);
+    if (e->ranks)
+        NNC_TRY(nnc_ranks_gather(e->ranks, mine, all, (int64_t)each, "looking for NCCL"));
+    if (e->ranks && e->ranks->rank)
+        return NNC_OK;
+    v->refuses = refuses(q, e, all, each);
+    for (int i = 0; i < q->n_clique && !v->refuses; i++) {
+        const int r = NNC_CUDA(nccl, NULL)->ncclGetUniqueId(&v->id[i]);
+        v->refuses = r != NCCL_SUCCESS;
+        if (r)
+            snprintf(q->why, sizeof q->why, "%s", NNC_CUDA(nccl, NULL)->ncclGetErrorString(r));
+    }
+    memcpy(v->why, q->why, sizeof v->why);
+    return NNC_OK;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------------- */
+
+static nnc_comm *comm_of(const nnc_exec *e)
+{
+    return e->ranks ? e->ranks->comm : e->self;
+}
+
+/* Keeps what failed, for all ends of this process. */
+static nnc_status broken(nnc_exec *e, nccl_comm c, int result, const char *what)
+{
+    nccl *q = e->nccl;
+    const char *more = c ? q->api->ncclGetLastError(c) : NULL;
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_printf(&t, "rank %d: %s: NCCL: %s%s%s", e->ranks ? e->ranks->rank : 0, what,
+        q->api->ncclGetErrorString(result), more && *more ? ": " : "", more ? more : "");
+    nnc_comm_break(comm_of(e), nnc_text_str(&t));
+    nnc_nccl_abort(e);
+    return NNC_E_PEER;
+}
+
+static nnc_status late(nnc_exec *e, const char *what)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_printf(&t,
+        "rank %d: %s: through NCCL: another rank has not joined for %g s (--comm-timeout): it is "
+        "lost, stopped, or slower than that",
+        e->ranks ? e->ranks->rank : 0, what, nnc_comm_timeout(comm_of(e)));
+    nnc_comm_break(comm_of(e), nnc_text_str(&t));
+    nnc_nccl_abort(e);
+    return NNC_E_PEER;
+}
+
+/* Have the communicator's ends of this process done what they were asked for? */
+static nnc_status settled(nnc_exec *e, const clique *c, const char *what, bool *yes)
+{
+    *yes = true;
+    for (int k = 0; k < c->n; k++) {
+        int state = NCCL_SUCCESS;
+        if (!c->end[k])
+            continue;
+        const int r = e->nccl->api->ncclCommGetAsyncError(c->end[k], &state);
+        if (r || (state && state != NCCL_IN_PROGRESS))
+            return broken(e, c->end[k], r ? r : state, what);
+        *yes = *yes && state == NCCL_SUCCESS;
+    }
+    return NNC_OK;
+}
+
+static nnc_status settle(nnc_exec *e, const clique *c, const char *what)
+{
+    const int64_t from = nnc_now_ns();
+    for (;;) {
+        bool yes;
+        NNC_TRY(settled(e, c, what, &yes));
+        if (yes)
+            return NNC_OK;
+        const int64_t waited = nnc_now_ns() - from;
+        if (nnc_comm_is_late(comm_of(e), waited))
+            return late(e, what);
+        nnc_comm_pause(waited);
+    }
+}
+
+static nnc_status connect(nnc_exec *e, clique *c)
+{
+    static const char what[] = "connecting the GPUs";
+    const nnc_cuda_nccl *api = e->nccl->api;
+    nccl_config config = NCCL_CONFIG(0);
+    int r = api->ncclGroupStart(), own = 0;
+    for (int k = 0; k < c->n && !r; k++) {
+        const dev *d = &e->dev[c->device[k]];
+        if (!nnc_exec_owns(e, c->device[k]))
+            continue;
+        own++;
+        r = d->api->use(d->device)
+                ? 1 /* ncclUnhandledCudaError */
+                : api->ncclCommInitRankConfig(&c->end[k], c->n, c->id, k, &config);
+        r = r == NCCL_IN_PROGRESS ? NCCL_SUCCESS : r;
+    }
+    const int ended = api->ncclGroupEnd();
+    r = r ? r : ended == NCCL_IN_PROGRESS ? NCCL_SUCCESS : ended;
+    return r ? broken(e, NULL, r, what) : own ? settle(e, c, what) : NNC_OK;
+}
+
+/* ---- loading -------------------------------------------------------------------------------------------------------- */
+
+static nnc_status create_events(nccl *q, nnc_exec *e, nnc_sink *sink)
+{
+    for (int32_t i = 0; i < e->p->n_cmd && e->ranks; i++) {
+        const nnc_cmd *c = &e->p->cmd[i];
+        if (c->kind == CMD_collective && nnc_exec_owns(e, c->device) &&
+            q->meeting[c->item].clique >= 0)
+            NNC_TRY(nnc_exec_event(&e->events, &e->arena, &e->dev[c->device], &q->event[i], sink));
+    }
+    return NNC_OK;
+}
+
+static nnc_status start(nccl *q, nnc_exec *e, const verdict *v, nnc_sink *sink)
+{
+    q->api = NNC_CUDA(nccl, sink);
+    if (!q->api)
+        return NNC_E_DEVICE;
+    NNC_TRY(create_events(q, e, sink));
+    e->nccl = q;
+    for (int i = 0; i < q->n_clique; i++) {
+        q->clique[i].id = v->id[i];
+        nnc_status st = connect(e, &q->clique[i]);
+        if (st) {
+            (void)nnc_comm_failure(comm_of(e), sink);
+            return st;
+        }
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_nccl_create(nnc_exec *e, nnc_comm_by by, nnc_sink *sink)
+{
+    if (!e->p->n_collective || by == NNC_COMM_staged)
+        return NNC_OK;
+    nccl *q = ARENA_NEW(&e->arena, nccl, 1);
+    NNC_NEED(q, sink);
+    NNC_TRY(find_meetings(q, e, sink));
+    if (!q->n_clique)
+        return NNC_OK;
+    const size_t bytes = sizeof(verdict) + (size_t)q->n_clique * sizeof(nccl_id);
+    NNC_FREED verdict *v = nnc_calloc(1, bytes);
+    NNC_NEED(v, sink);
+    NNC_TRY(nnc_exec_meet(e, NNC_OK, sink)); /* all ranks have come so far */
+    NNC_TRY(decide(q, e, v, sink));
+    if (e->ranks)
+        NNC_TRY(nnc_ranks_spread(e->ranks, v, (int64_t)bytes, "looking for NCCL"));
+    if (!v->refuses)
+        return start(q, e, v, sink);
+    if (by == NNC_COMM_nccl)
+        return nnc_fail0(sink, NNC_E_DEVICE, "--comm=nccl: %s", v->why);
+    if (!e->ranks || e->ranks->rank == 0)
+        nnc_note(
+            sink, (nnc_loc){0}, "collectives go through host memory (--comm=staged): %s", v->why);
+    return NNC_OK;
+}
+
+bool nnc_nccl_takes(const nnc_exec *e, int32_t cmd)
+{
+    return e->nccl && e->nccl->meeting[e->p->cmd[cmd].item].clique >= 0;
+}
+
+bool nnc_nccl_takes_all(const nnc_exec *e)
+{
+    bool all = e->nccl != NULL;
+    for (int i = 0; i < e->p->n_collective && all; i++)
+        all = e->nccl->meeting[i].clique >= 0;
+    return all;
+}
+
+/* ---- runs ----------------------------------------------------------------------------------------------------------- */
+
+void nnc_nccl_begin(nnc_exec *e, int32_t first)
+{
+    nccl *q = e->nccl;
+    q->turn = 0;
+    for (int i = 0; i < e->p->n_collective; i++) {
+        meeting *m = &q->meeting[i];
+        m->here = 0;
+        m->given = m->done = false;
+        q->turn += m->cmd[0] < first;
+    }
+}
+
+/* One participant: within a group. */
+typedef struct call {
+    const nccl *q;
+    const meeting *m;
+    nccl_comm end;
+    size_t bytes_in, bytes_out, size;
+    int type, result;
+} call;
+
+static nnc_status run(void *handle, void *const *args, void *work)
+{
+    call *x = handle;
+    const nnc_cuda_nccl *n = x->q->api;
+    const cuda_stream s = nnc_cuda_current();
+    const int op = x->m->c->reduction == RED_add   ? NCCL_SUM
+                   : x->m->c->reduction == RED_min ? NCCL_MIN
+                                                   : NCCL_MAX;
+    const size_t in = x->bytes_in / x->size, out = x->bytes_out / x->size;
+    (void)work;
+    switch ((nnc_collective_kind)x->m->c->kind) {
+    case COLL_allreduce:
+        x->result = n->ncclAllReduce(args[0], args[1], in, x->type, op, x->end, s);
+        break;
+    case COLL_allgather:
+        x->result = n->ncclAllGather(args[0], args[1], in, x->type, x->end, s);
+        break;
+    case COLL_reduce_scatter:
+        x->result = n->ncclReduceScatter(args[0], args[1], out, x->type, op, x->end, s);
+        break;
+    case COLL__COUNT: break;
+    }
+    x->result = x->result == NCCL_IN_PROGRESS ? NCCL_SUCCESS : x->result;
+    return x->result ? NNC_E_DEVICE : NNC_OK;
+}
+
+static int give(nnc_exec *e, const meeting *m, int k)
+{
+    const int32_t i = m->cmd[k];
+    const nnc_cmd *c = &e->p->cmd[i];
+    const nnc_ptensor *from = &e->p->tensor[c->arg[0]], *to = &e->p->tensor[c->arg[1]];
+    const nnc_dtype d = (nnc_dtype)from->type.dtype;
+    call x = {.q = e->nccl,
+        .m = m,
+        .end = e->nccl->clique[m->clique].end[k],
+        .bytes_in = (size_t)from->bytes,
+        .bytes_out = (size_t)to->bytes,
+        .size = (size_t)nnc_dtype_size(d),
+        .type = type_of(d),
+        .result = 3 /* ncclInternalError: the stream has failed before */};
+    const nnc_status st = e->dev[c->device].api->launch(
+        e->dev[c->device].stream[c->stream], &(nnc_work){.run = run,
+                                                 .handle = &x,
+                                                 .args = e->use->arg + e->first_arg[i],
+                                                 .n_arg = c->n_arg,
+                                                 .name = c->layers,
+                                                 .flops = c->flops,
+                                                 .bytes = c->bytes,
+                                                 .op_class = c->op_class});
+    return st ? 3 : x.result;
+}
+
+/* The calls of all participants of this process. */
+static nnc_status give_all(nnc_exec *e, meeting *m, const char *what)
+{
+    const nnc_cuda_nccl *api = e->nccl->api;
+    int r = api->ncclGroupStart();
+    for (int k = 0; k < m->n && !r; k++)
+        if (nnc_exec_owns(e, e->p->cmd[m->cmd[k]].device))
+            r = give(e, m, k);
+    const int ended = api->ncclGroupEnd();
+    r = r ? r : ended == NCCL_IN_PROGRESS ? NCCL_SUCCESS : ended;
+    m->given = true;
+    return r ? broken(e, NULL, r, what) : NNC_OK;
+}
+
+static nnc_status record(nnc_exec *e, const meeting *m)
+{
+    for (int k = 0; k < m->n; k++) {
+        const nnc_cmd *c = &e->p->cmd[m->cmd[k]];
+        nnc_event *after = e->nccl->event[m->cmd[k]];
+        if (after)
+            NNC_TRY(e->dev[c->device].api->record(e->dev[c->device].stream[c->stream], after));
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_nccl_try(nnc_exec *e, int32_t cmd, bool first, bool *done)
+{
+    nccl *q = e->nccl;
+    const int item = e->p->cmd[cmd].item;
+    meeting *m = &q->meeting[item];
+    const char *what = e->collective[cmd]->what;
+    if (q->broken)
+        return NNC_E_PEER;
+    m->here += first;
+    while (q->turn < item &&
+           (!q->meeting[q->turn].own || q->meeting[q->turn].clique < 0 || q->meeting[q->turn].done))
+        q->turn++;
+    if (q->turn == item && m->here == m->own && !m->given)
+        NNC_TRY(give_all(e, m, what));
+    if (m->given && !m->done) {
+        NNC_TRY(settled(e, &q->clique[m->clique], what, &m->done));
+        if (m->done)
+            NNC_TRY(record(e, m));
+    }
+    *done = m->done;
+    return NNC_OK;
+}
+
+nnc_status nnc_nccl_wait(nnc_exec *e)
+{
+    nccl *q = e->nccl;
+    const int64_t from = nnc_now_ns();
+    for (int i = 0; i < e->p->n_collective && e->ranks && !q->broken; i++) {
+        const meeting *m = &q->meeting[i];
+        for (int k = 0; k < m->n && m->done; k++) {
+            const nnc_cmd *c = &e->p->cmd[m->cmd[k]];
+            const dev *d = &e->dev[c->device];
+            const char *what = q->event[m->cmd[k]] ? e->collective[m->cmd[k]]->what : NULL;
+            while (what && !d->api->fired(d->stream[c->stream], q->event[m->cmd[k]])) {
+                bool yes;
+                const int64_t waited = nnc_now_ns() - from;
+                NNC_TRY(settled(e, &q->clique[m->clique], what, &yes));
+                if (nnc_comm_is_late(comm_of(e), waited))
+                    return late(e, what);
+                nnc_comm_pause(waited);
+            }
+        }
+    }
+    return q->broken ? NNC_E_PEER : NNC_OK;
+}
+
+void nnc_nccl_abort(nnc_exec *e)
+{
+    nccl *q = e->nccl;
+    q->broken = true;
+    for (int i = 0; i < q->n_clique; i++)
+        for (int k = 0; k < q->clique[i].n; k++) {
+            nccl_comm c = q->clique[i].end[k];
+            q->clique[i].end[k] = NULL;
+            if (c)
+                (void)q->api->ncclCommAbort(c);
+        }
+}
+
+void nnc_nccl_destroy(nnc_exec *e)
+{
+    nccl *q = e->nccl;
+    for (int i = 0; q && i < q->n_clique && !q->broken; i++) {
+        clique *c = &q->clique[i];
+        for (int k = 0; k < c->n; k++)
+            if (c->end[k])
+                (void)q->api->ncclCommFinalize(c->end[k]);
+        if (settle(e, c, "disconnecting the GPUs") != NNC_OK)
+            return;
+        for (int k = 0; k < c->n; k++) {
+            if (c->end[k])
+                (void)q->api->ncclCommDestroy(c->end[k]);
+            c->end[k] = NULL;
+        }
+    }
+}

@@ -1,0 +1,215 @@
+/* tests/cuda_fake/nccl_shared.c -- communicators of the fake's NCCL whose ranks are several processes of a host: memory that they share.
+ *
+ * The id names an anonymous file of the process that made it, so nothing is left when all are gone. Each collective has a number, the same
+ * on all ranks. On each rank's stream:
+ *
+ *     poll  the rank's collective before is over, and all have read the operands of the one before that (two slots)
+ *     work  copies the operand to the rank's place in the slot
+ *     poll  all have
+ *     work  checks that all do the same, computes the rank's result from all operands
+ *
+ * The polls are done when the rank aborts; the works then do nothing. */
+#include "internal.h"
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 16, SLOTS = 2, INVALID_USAGE = 5, IN_PROGRESS = 7 };
+#define ROOM ((size_t)64 << 20) /* bytes of an operand; the file is sparse */
+
+typedef struct agreement {
+    int kind, op, type, root;
+    size_t n;
+} agreement;
+
+typedef struct memory_of_all {
+    struct {
+        _Atomic int here, device;
+        _Atomic int64_t arrived, left; /* collectives */
+        agreement does[SLOTS];
+    } rank[MAX_RANKS];
+} memory_of_all;
+
+struct fake_shared {
+    memory_of_all *all;
+    char *data;
+    int rank, ranks;
+    int64_t calls;
+    bool aborted;
+    struct fake_shared *next;
+};
+
+static fake_shared *joined;
+
+static size_t file_bytes(void)
+{
+    return ((sizeof(memory_of_all) + 4095) / 4096 * 4096) + SLOTS * MAX_RANKS * ROOM;
+}
+
+void fake_shared_id(nccl_id *id)
+{
+    const int fd = memfd_create("fake_nccl", 0); /* closed when the process ends */
+    memset(id, 0, sizeof *id);
+    if (fd < 0 || ftruncate(fd, (off_t)file_bytes()) != 0)
+        fake_wrong("no memory to share between processes");
+    snprintf(id->bytes, sizeof id->bytes, "/proc/%d/fd/%d", (int)getpid(), fd);
+}
+
+fake_shared *fake_shared_join(const nccl_id *id, int rank, int ranks, int device)
+{
+    const int fd = open(id->bytes, O_RDWR);
+    fake_shared *s = calloc(1, sizeof *s);
+    void *p = fd < 0 || ranks > MAX_RANKS ? MAP_FAILED
+                                          : mmap(NULL, file_bytes(), PROT_READ | PROT_WRITE,
+                                                MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (p == MAP_FAILED) {
+        fake_wrong("the communicator's id is none, or it has more than %d ranks", MAX_RANKS);
+        free(s);
+        return NULL;
+    }
+    s->all = p;
+    s->data = (char *)p + (file_bytes() - SLOTS * MAX_RANKS * ROOM);
+    s->rank = rank;
+    s->ranks = ranks;
+    s->next = joined;
+    joined = s;
+    atomic_store(&s->all->rank[rank].device, device);
+    atomic_store(&s->all->rank[rank].here, 1);
+    return s;
+}
+
+int fake_shared_state(const fake_shared *s)
+{
+    for (int r = 0; r < s->ranks; r++)
+        if (!atomic_load(&s->all->rank[r].here))
+            return IN_PROGRESS;
+    for (int r = 0; r < s->ranks; r++)
+        for (int k = 0; k < r; k++)
+            if (s->all->rank[r].device == s->all->rank[k].device)
+                return INVALID_USAGE; /* "Duplicate GPU detected" */
+    return 0;
+}
+
+/* ---- collectives ---------------------------------------------------------------------------------------------------- */
+
+/* A rank's part in one. Each of its commands has a copy. */
+typedef struct turn {
+    fake_shared *s;
+    int64_t number;
+    fake_joint j;
+    fake_compute compute;
+    bool hangs;
+    const char *what;
+} turn;
+
+static char *operand(const turn *t, int rank)
+{
+    return t->s->data + ((size_t)(t->number % SLOTS) * MAX_RANKS + (size_t)rank) * ROOM;
+}
+
+static bool may_arrive(void *ctx)
+{
+    const turn *t = ctx;
+    if (t->s->aborted)
+        return true;
+    if (t->hangs || t->s->all->rank[t->s->rank].left < t->number)
+        return false;
+    for (int r = 0; r < t->s->ranks; r++)
+        if (t->s->all->rank[r].left < t->number + 1 - SLOTS)
+            return false;
+    return true;
+}
+
+static void arrive(void *ctx)
+{
+    const turn *t = ctx;
+    const fake_joint *j = &t->j;
+    if (t->s->aborted)
+        return;
+    t->s->all->rank[t->s->rank].does[t->number % SLOTS] =
+        (agreement){j->kind, j->op, j->type, j->root, j->n};
+    memcpy(operand(t, t->s->rank), j->from, j->in);
+    atomic_store(&t->s->all->rank[t->s->rank].arrived, t->number + 1);
+}
+
+static bool all_arrived(void *ctx)
+{
+    const turn *t = ctx;
+    bool all = true;
+    for (int r = 0; r < t->s->ranks; r++)
+        all = all && t->s->all->rank[r].arrived > t->number;
+    return all || t->s->aborted;
+}
+
+static bool agree(const turn *t)
+{
+    const agreement *mine = &t->s->all->rank[t->s->rank].does[t->number % SLOTS];
+    for (int r = 0; r < t->s->ranks; r++) {
+        const agreement *a = &t->s->all->rank[r].does[t->number % SLOTS];
+        if (a->kind != mine->kind || a->op != mine->op || a->type != mine->type ||
+            a->root != mine->root || a->n != mine->n) {
+            fake_wrong("%s: ranks disagree about what they do together", t->what);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void finish(void *ctx)
+{
+    const turn *t = ctx;
+    if (t->s->aborted)
+        return;
+    if (agree(t))
+        t->compute(&t->j, t->s->rank, t->s->ranks, operand(t, 0), ROOM, t->j.to);
+    atomic_store(&t->s->all->rank[t->s->rank].left, t->number + 1);
+}
+
+static void *copy_of(const turn *t)
+{
+    turn *c = malloc(sizeof *c);
+    *c = *t;
+    return c;
+}
+
+static void poll_for(cuda_stream to, bool (*ready)(void *), const turn *t)
+{
+    command *c = fake_push(to, C_poll, t->what);
+    c->ready = ready;
+    c->ctx = copy_of(t);
+}
+
+void fake_shared_give(fake_shared *s, cuda_stream to, const fake_joint *j, fake_compute compute,
+    bool hangs, const char *what)
+{
+    const turn t = {s, s->calls++, *j, compute, hangs, what};
+    if (j->in > ROOM) {
+        fake_wrong("%s: %zu bytes are more than the fake shares", what, j->in);
+        return;
+    }
+    poll_for(to, may_arrive, &t);
+    fake_push_work(to, arrive, copy_of(&t), &(fake_access){j->from, j->in, false}, 1, what);
+    poll_for(to, all_arrived, &t);
+    fake_push_work(to, finish, copy_of(&t), &(fake_access){j->to, j->out, true}, 1, what);
+}
+
+void fake_shared_abort(fake_shared *s)
+{
+    s->aborted = true;
+}
+
+void fake_shared_end(void)
+{
+    while (joined) {
+        fake_shared *s = joined;
+        joined = s->next;
+        munmap(s->all, file_bytes());
+        free(s);
+    }
+}

@@ -1,0 +1,275 @@
+#!/bin/sh
+# tests/gpu_ranks.sh SOURCE BUILD -- GPUs over ranks, on the fake of CUDA: results of one process, whatever carries the data, and faults.
+set -u
+build=$2
+nnc=$build/nnc
+if ! command -v mpirun >/dev/null || [ ! -e "$build/libnnc_mpi.so" ]; then
+    echo "skipped: there is no mpirun, or nnc was built without MPI"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none XDG_CACHE_HOME="$dir/cache"
+export NNC_CUDA_PATH="$build/cuda_fake" FAKE_CUDA_KERNELS="${FAKE_CUDA_KERNELS:-$dir/kernels}" FAKE_CUDA_COUNTS=1
+mkdir -p "$FAKE_CUDA_KERNELS"
+failed=0
+
+fail() {
+    echo "FAIL: $*"
+    sed 's/^/    /' "$dir/said"
+    failed=1
+}
+
+# ran RC TEXT: the last job ended with RC (or one of several, between |) and said TEXT.
+ran() {
+    case "|$1|" in *"|$rc|"*) ;; *) fail "$what: exit code $rc, not $1" ;; esac
+    [ -z "$2" ] || grep -q -e "$2" "$dir/said" || fail "$what: nothing says: $2"
+}
+
+# one ARGS...: nnc in one process. job N ARGS...: on N ranks. What they say is in $dir/said.
+one() {
+    "$nnc" "$@" >"$dir/said" 2>&1
+    rc=$?
+}
+job() {
+    n=$1
+    shift
+    timeout -k 5 120 mpirun -n "$n" "$nnc" "$@" >"$dir/said" 2>&1
+    rc=$?
+}
+
+# same A B: these files have the same bytes.
+same() {
+    cmp -s "$1" "$2" || fail "$what: other bits than $3"
+}
+
+# script N TEXT: each of N ranks runs this script; R is its rank.
+script() {
+    timeout -k 5 120 mpirun -n "$1" sh -c "R=\$OMPI_COMM_WORLD_RANK; $2" >"$dir/said" 2>&1
+    rc=$?
+}
+
+shm() {
+    ls /dev/shm 2>/dev/null | grep -c -e vader -e nnc -e nccl
+}
+before=$(shm)
+
+cat >"$dir/two.json" <<'JSON'
+{"inputs": {"x": [2, 3, 8, 8]},
+ "layers": [
+  {"op": "conv", "channels": 8, "kernel": 3, "pad": 1, "device": 0}, {"op": "relu", "device": 0},
+  {"op": "conv", "channels": 8, "kernel": 3, "pad": 1, "device": 1}, {"op": "relu", "device": 1},
+  {"op": "flatten", "device": 1}, {"op": "linear", "out": 10, "device": 2}, {"op": "softmax", "device": 0}]}
+JSON
+cat >"$dir/sum.nnc" <<'GRAPH'
+graph @t {
+%x = input : f32[10,6] device 0
+%y = input : f32[10,6] device 1
+%p = exp %x device 0
+%q = exp %y device 1
+%a, %b = allreduce %p, %q
+%c, %d = allgather %a, %q {axis=0}
+%e, %f = reduce_scatter %c, %d {axis=0}
+%g = neg %e device 0
+%h = neg %f device 1
+return %g, %h
+}
+GRAPH
+run="run $dir/two.json --target=cuda --devices=3 --iterations=5"
+
+what="copies, one process"
+# shellcheck disable=SC2086
+one $run --outputs="$dir/one.npz"
+ran 0 ""
+for n in 2 3; do
+    for cards in 4 1; do
+        for streams in 1 2; do
+            what="copies, $n ranks, $cards GPUs, $streams streams"
+            export FAKE_CUDA_DEVICES=$cards
+            # shellcheck disable=SC2086
+            job $n $run --streams=$streams --outputs="$dir/many.npz" --comm-timeout=60
+            ran 0 "5 runs"
+            [ $cards = 4 ] || ran 0 "which it shares: this host has 1"
+            same "$dir/one.npz" "$dir/many.npz" "one process"
+        done
+    done
+done
+unset FAKE_CUDA_DEVICES
+
+# Collectives: staged ones have the CPU's bits; NCCL's are sums of two, which have them, too.
+what="collectives, CPUs"
+one run "$dir/sum.nnc" --devices=2 --outputs="$dir/cpu.npz"
+ran 0 ""
+for comm in staged nccl; do
+    for n in 1 2; do
+        what="collectives, $comm, $n ranks"
+        if [ $n = 1 ]; then
+            one run "$dir/sum.nnc" --target=cuda --devices=2 --iterations=5 --comm=$comm --outputs="$dir/gpu.npz"
+        else
+            job $n run "$dir/sum.nnc" --target=cuda --devices=2 --iterations=5 --comm=$comm --outputs="$dir/gpu.npz" --comm-timeout=60
+        fi
+        ran 0 "5 runs"
+        if [ $comm = nccl ]; then
+            grep -q "the fake of CUDA: [1-9][0-9]* collectives" "$dir/said" || fail "$what: NCCL was not called"
+        else
+            ! grep -q "the fake of CUDA: [1-9][0-9]* collectives" "$dir/said" || fail "$what: NCCL was called"
+        fi
+        cp "$dir/gpu.npz" "$dir/$comm$n.npz"
+    done
+    same "$dir/${comm}1.npz" "$dir/${comm}2.npz" "one process"
+done
+
+# Generated graphs over GPUs, and over GPUs and CPUs: what two ranks have to tell each other, with one stream and several. SEED names the first.
+graph() { # SEED DEVICES
+    awk -v seed="$1" -v devices="$2" 'BEGIN {
+        srand(seed)
+        print "graph @t {"
+        for (d = 0; d < devices; d++) print "%v" d " = input : f32[16,8] device " d
+        for (d = 0; d < devices; d++) at[d] = d
+        n = devices
+        for (k = 0; k < 24; k++) {
+            d = int(rand() * devices)
+            if (k % 8 == 7) { # of the newest value of each device
+                left = right = ""
+                for (i = 0; i < devices; i++) {
+                    left = left (i ? ", " : "") "%v" n
+                    right = right (i ? ", " : "") "%v" at[i]
+                    at[i] = n++
+                }
+                print left " = allreduce " right (rand() < 0.3 ? " {reduction=max}" : "")
+            } else {
+                print "%v" n " = " (rand() < 0.5 ? "add" : "max") " %v" int(rand() * n) ", %v" at[d] " device " d
+                at[d] = n++
+            }
+        }
+        out = ""
+        for (d = 0; d < devices; d++) out = out (d ? ", " : "") "%v" at[d]
+        print "return " out "\n}"
+    }' >"$dir/random.nnc"
+}
+first=${SEED:-1}
+for seed in $first $((first + 1)) $((first + 2)) $((first + 3)); do
+    devices=$((2 + seed % 3))
+    streams=$((1 + seed % 2))
+    graph "$seed" $devices
+    what="graph $seed, CPUs"
+    one run "$dir/random.nnc" --devices=$devices --iterations=1 --outputs="$dir/cpu.npz"
+    ran 0 ""
+    for target in cuda cpu,cuda; do
+        for n in 1 2; do
+            what="graph $seed, $target, $n ranks"
+            script $n "FAKE_CUDA_SEED=$seed exec $nnc run $dir/random.nnc --target=$target --devices=$devices --streams=$streams --iterations=5 \
+                --comm=staged --outputs=$dir/gpu.npz --comm-timeout=20"
+            ran 0 "5 runs"
+            same "$dir/cpu.npz" "$dir/gpu.npz" "CPUs in one process"
+        done
+    done
+done
+
+# A batch on each GPU: staged, over ranks, has the losses and weights of one process.
+cat >"$dir/net.json" <<'JSON'
+{"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 4, 4]},
+ "layers": [{"op": "conv", "channels": 4, "kernel": 3, "pad": 1}, {"op": "relu"}, {"op": "flatten"}, {"op": "linear", "out": 5}]}
+JSON
+if command -v python3 >/dev/null && python3 -c 'import numpy' 2>/dev/null; then
+    python3 -c "
+import numpy as np
+r = np.random.default_rng(0)
+x = r.standard_normal((48, 3, 4, 4)).astype(np.float32)
+np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).astype(np.int64))"
+    train="train $dir/net.json --data=$dir/data.npz --target=cuda --devices=2 --strategy=data --lr=0.05 --epochs=2"
+    for comm in staged nccl; do
+        what="training, $comm"
+        # shellcheck disable=SC2086
+        one $train --comm=$comm --log="$dir/log1" --save="$dir/w1.npz"
+        ran 0 "epoch 2"
+        # shellcheck disable=SC2086
+        job 2 $train --comm=$comm --log="$dir/log2" --save="$dir/w2.npz" --comm-timeout=60
+        ran 0 "epoch 2"
+        for log in log1 log2; do grep -o '"[a-z_]*loss": [^,}]*' "$dir/$log" >"$dir/$log.loss"; done
+        [ -s "$dir/log1.loss" ] || fail "$what: no loss"
+        same "$dir/log1.loss" "$dir/log2.loss" "one process"
+        same "$dir/w1.npz" "$dir/w2.npz" "one process"
+        rm -f "$dir/log1" "$dir/log2"
+    done
+fi
+
+# Each rank uploads the weights of its own devices, and no others.
+what="weights by rank"
+cat >"$dir/weights.json" <<'JSON'
+{"inputs": {"x": [1, 64]},
+ "layers": [{"op": "linear", "out": 64, "bias": false, "device": 0}, {"op": "linear", "out": 512, "bias": false, "device": 1}]}
+JSON
+job 2 run "$dir/weights.json" --target=cuda --devices=2 --iterations=1 --comm-timeout=60
+ran 0 ""
+sed -n 's/^the fake of CUDA: .* \([0-9]*\) bytes uploaded$/\1/p' "$dir/said" | sort -n >"$dir/bytes"
+awk 'NR == 1 {a = $1} NR == 2 {b = $1} END {exit !(NR == 2 && a >= 16384 && a < 65536 && b >= 131072 && b < 180000)}' "$dir/bytes" ||
+    fail "$what: uploaded $(tr '\n' ' ' <"$dir/bytes")bytes; expected 16384 and 131072 and some inputs"
+
+# ---- faults --------------------------------------------------------------------------------------------------------------
+
+sum="run $dir/sum.nnc --target=cuda --devices=2"
+what="two ranks on one GPU"
+# shellcheck disable=SC2086
+FAKE_CUDA_DEVICES=1 job 2 $sum --iterations=2 --comm-timeout=60
+ran 0 "one GPU (0000:00:00.0), which NCCL does not support"
+# shellcheck disable=SC2086
+FAKE_CUDA_DEVICES=1 job 2 $sum --iterations=2 --comm-timeout=60 --comm=nccl
+ran 5 "one GPU (0000:00:00.0), which NCCL does not support"
+what="NCCL reports an error"
+script 2 "[ \$R = 1 ] && export FAKE_NCCL_ERROR=5; exec $nnc $sum --iterations=5 --comm-timeout=5"
+ran 6 "NCCL: "
+what="a rank does not join a collective"
+from=$(date +%s)
+script 2 "[ \$R = 1 ] && export FAKE_NCCL_HANG=4; exec $nnc $sum --iterations=5 --comm-timeout=3"
+ran 6 "collective: through NCCL: another rank has not joined for 3 s (--comm-timeout)"
+[ $(($(date +%s) - from)) -le 15 ] || fail "$what: ended after $(($(date +%s) - from)) s"
+what="another plan"
+script 2 "exec $nnc $run --seed=\$R --comm-timeout=20"
+ran 6 "rank 1 has another plan"
+what="a GPU without memory"
+script 2 "[ \$R = 1 ] && export FAKE_CUDA_MIB=0; exec $nnc $sum --comm-timeout=20"
+ran "4|6" "do not fit: \|rank 1 could not load"
+what="a kernel that fails"
+script 2 "[ \$R = 1 ] && export FAKE_CUDA_BREAK=neg; exec $nnc $sum --iterations=3 --comm-timeout=10 --comm=staged"
+ran "5|6" "rank 1"
+what="a rank that never joins"
+# shellcheck disable=SC2086
+script 2 "[ \$R = 1 ] && exec sleep 60; exec $nnc $run --comm-timeout=2"
+ran 6 "not all ranks started nnc and joined within 2 s (--comm-timeout)"
+
+# fault SIGNAL ARGS TEXT: rank 1 of a long run gets the signal; all end in time.
+fault() {
+    script 2 "echo \$\$ >$dir/pid\$R; exec $nnc $2 --iterations=100000000 --comm-timeout=3" &
+    job=$!
+    tries=0
+    while [ ! -s "$dir/pid1" ] && [ $tries -lt 200 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    sleep 3
+    from=$(date +%s)
+    kill -"$1" "$(cat "$dir/pid1")"
+    wait $job
+    took=$(($(date +%s) - from))
+    [ $took -le 15 ] || fail "$what: ended after $took s"
+    grep -q -e "$3" "$dir/said" || fail "$what: nothing says: $3"
+    kill -KILL "$(cat "$dir/pid1")" 2>/dev/null
+    rm -f "$dir/pid0" "$dir/pid1"
+}
+run="run $dir/two.json --target=cuda --devices=3"
+for with in "copies|$run" "staged collectives|$sum --comm=staged" "NCCL|$sum --comm=nccl"; do
+    what="a rank that is killed, ${with%%|*}"
+    fault KILL "${with#*|}" "exited on signal 9"
+    what="a rank that is stopped, ${with%%|*}"
+    fault STOP "${with#*|}" "another rank has not joined for 3 s\|rank 1 has not .* for 3 s"
+done
+sleep 1
+left=$(for p in /proc/[0-9]*; do
+    { tr '\0' ' ' <"$p/cmdline" | grep -q "^[^ ]*nnc .*$dir" && echo "${p#/proc/}"; } 2>/dev/null
+done)
+[ -z "$left" ] || fail "processes are left: $left"
+[ "$(shm)" -le "$before" ] || fail "shared memory is left in /dev/shm"
+[ $failed = 0 ] && echo "gpu_ranks: ok"
+exit $failed
