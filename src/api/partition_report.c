@@ -1,6 +1,7 @@
 /* api/partition_report.c -- the table of nnc partition as text, CSV and JSON. */
 #include "api/partition.h"
 #include "api/report_text.h"
+#include <math.h>
 #include <string.h>
 
 static double ms(int64_t ns)
@@ -55,6 +56,14 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
         J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
         J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+    if (t->o->sensitivity) {
+        nnc_json_open(w, "at_bandwidth", '[');
+        for (int k = 0; k < NNC_BANDWIDTHS; k++)
+            if (r->at_bandwidth_ns[k])
+                NNC_JSON_OBJECT(w, NULL, J_REAL("factor", nnc_partition_bandwidth[k]),
+                    J_MS("iteration_ms", ms(r->at_bandwidth_ns[k])));
+        nnc_json_close(w, ']');
+    }
     if (r->simulated_ns)
         NNC_JSON(w, J_MS("simulated_ms", ms(r->simulated_ns)),
             J_INT("simulated_bytes", r->simulated_bytes));
@@ -102,6 +111,40 @@ static void print_json(const nnc_partition_table *t, nnc_text *out)
     nnc_json_end(&w, '}');
 }
 
+/* Columns of what was asked for come last, and are there in all lines. */
+static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r,
+    int d, const nnc_device_use *u)
+{
+    const nnc_json_member always[] = {J_STRING("strategy", r->strategy),
+        J_BOOL("executable", r->executable), J_INT("device", d), J_STRING("layers", u->layers),
+        J_MS("busy_ms", ms(u->busy_ns)), J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)),
+        J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", nnc_partition_capacity(t)),
+        J_MS("iteration_ms", ms(r->iteration_ns)),
+        J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
+        J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
+        J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits),
+        J_INT("weights_bytes", u->fill[0]), J_INT("gradients_bytes", u->fill[1]),
+        J_INT("optimizer_bytes", u->fill[2]), J_INT("saved_bytes", u->fill[3]),
+        J_INT("working_bytes", u->fill[4])};
+    const nnc_json_member simulated[] = {
+        J_REAL("simulated_ms", r->simulated_ns ? nnc_decimals(ms(r->simulated_ns), 6) : NAN),
+        J_REAL("simulated_bytes", r->simulated_ns ? (double)r->simulated_bytes : NAN)};
+    static const char *const key[NNC_BANDWIDTHS] = {"iteration_ms_quarter_bandwidth",
+        "iteration_ms_half_bandwidth", "iteration_ms_2x_bandwidth", "iteration_ms_4x_bandwidth"};
+    nnc_json_member m[NNC_COUNT(always) + NNC_COUNT(simulated) + NNC_BANDWIDTHS];
+    size_t n = NNC_COUNT(always);
+    memcpy(m, always, sizeof always);
+    if (t->o->simulate) {
+        memcpy(m + n, simulated, sizeof simulated);
+        n += NNC_COUNT(simulated);
+    }
+    for (int k = 0; t->o->sensitivity && k < NNC_BANDWIDTHS; k++) {
+        const int64_t ns = r->at_bandwidth_ns[k];
+        m[n++] = (nnc_json_member)J_REAL(key[k], ns ? nnc_decimals(ms(ns), 6) : NAN);
+    }
+    nnc_json_row(w, 0, m, n);
+}
+
 /* A line a device; strategies that do not exist have none. */
 static void print_csv(const nnc_partition_table *t, nnc_text *out)
 {
@@ -118,16 +161,7 @@ static void print_csv(const nnc_partition_table *t, nnc_text *out)
             const nnc_device_use *u = n ? &r->use[d] : &none;
             if (r->why_not)
                 break;
-            NNC_JSON_ROW(&w, 0, J_STRING("strategy", r->strategy),
-                J_BOOL("executable", r->executable), J_INT("device", d),
-                J_STRING("layers", u->layers), J_MS("busy_ms", ms(u->busy_ns)),
-                J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)), J_INT("memory_bytes", u->bytes),
-                J_INT("capacity_bytes", nnc_partition_capacity(t)),
-                J_MS("iteration_ms", ms(r->iteration_ns)),
-                J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
-                J_REAL("bubble", nnc_decimals(r->bubble, 6)),
-                J_MS("comm_exposed_ms", ms(r->exposed_ns)),
-                J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+            csv_row(&w, t, r, d, u);
         }
 }
 
@@ -193,7 +227,9 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
         nnc_put_bytes_column(out, u->bytes, 12, false);
         for (int k = 0; k < NNC_FILL_KINDS; k++)
             nnc_put_bytes_column(out, u->fill[k], 11, false);
-        nnc_printf(out, "  %s\n", u->layers);
+        nnc_printf(out, "  %s", u->layers);
+        nnc_trim(out);
+        nnc_putc(out, '\n');
     }
     if (r->note)
         nnc_printf(out, "  note: %s\n", r->note);
@@ -231,6 +267,28 @@ static void text_layers(const nnc_partition_model *m, nnc_text *out)
     nnc_putc(out, '\n');
 }
 
+static void text_sensitivity(const nnc_partition_table *t, nnc_text *out)
+{
+    nnc_puts(out, "\niteration ms with links of other bandwidths, planned for them\n"
+                  "  strategy               x 1/4      x 1/2          1        x 2        x 4\n");
+    for (int i = 0; i < t->n_row; i++) {
+        const nnc_partition_row *r = &t->row[i];
+        if (r->why_not)
+            continue;
+        nnc_printf(out, "  %-15s ", r->strategy);
+        for (int k = 0; k <= NNC_BANDWIDTHS; k++) {
+            const int middle = NNC_BANDWIDTHS / 2, at = k - (k > middle);
+            const int64_t ns = k == middle ? r->iteration_ns : r->at_bandwidth_ns[at];
+            nnc_putc(out, ' ');
+            if (ns)
+                nnc_put_ms(out, ms(ns), 10);
+            else
+                nnc_printf(out, "%10s", "-");
+        }
+        nnc_putc(out, '\n');
+    }
+}
+
 static void print_text(const nnc_partition_table *t, nnc_text *out)
 {
     const nnc_partition_options *o = t->o;
@@ -245,9 +303,9 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
         nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
             nnc_option_or(o->link_us, NNC_LINK_US));
     nnc_printf(out,
-        "An iteration is %d micro-batches of %lld samples (the model's batch). Times of layers are "
+        "An iteration is %d micro-batch%s of %lld sample%s (the model's batch). Times of layers are "
         "%s.\n\n",
-        t->micro, (long long)m->batch,
+        t->micro, nnc_plural(t->micro, "es"), (long long)m->batch, nnc_plural(m->batch, "s"),
         o->measure
             ? "measured on\nthis machine, command by command; the rest is predicted from them"
         : t->cluster
@@ -259,6 +317,8 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
                   "ms  most memory  fits runs\n");
     for (int i = 0; i < t->n_row; i++)
         text_row(t, &t->row[i], out);
+    if (o->sensitivity)
+        text_sensitivity(t, out);
     for (int i = 0; i < t->n_row; i++)
         if (!t->row[i].why_not)
             text_devices(t, &t->row[i], out);

@@ -2,6 +2,7 @@
  * layers, and replicas of a training step (--strategy=data of nnc train). An iteration is as many runs of the plan as there are
  * micro-batches, one after the other; in a step all but the last accumulate gradients. */
 #include "api/partition_row.h"
+#include "api/timeline.h"
 #include "frontend/frontend.h"
 #include "sim/sim.h"
 #include <string.h>
@@ -57,9 +58,32 @@ static nnc_status make_graph(
     return NNC_OK;
 }
 
-/* Time of the sections from main to `last`, and bytes of the fullest device. */
-static nnc_status simulate_sections(
-    const simulation *s, const nnc_artifact *a, nnc_section last, int64_t *ps, int64_t *bytes)
+/* Runs first .. end - 1 of an iteration, which are alike, as parts of the timeline. */
+static nnc_status add_runs(const simulation *s, nnc_timeline *t, const nnc_plan *plan,
+    const nnc_sim_plan *p, int first, int end)
+{
+    NNC_FREED int64_t *start = nnc_calloc((size_t)p->n_cmd + 1, sizeof *start),
+                      *stop = nnc_calloc((size_t)p->n_cmd + 1, sizeof *stop);
+    NNC_NEED(start && stop, s->sink);
+    for (int i = 0; i < p->n_cmd; i++) {
+        start[i] = p->span[i].start_ps;
+        stop[i] = p->span[i].end_ps;
+    }
+    nnc_plan_times of = {.plan = plan,
+        .first = p->first,
+        .n = p->n_cmd,
+        .start_ps = start,
+        .end_ps = stop,
+        .offset_ps = t->total_ps};
+    for (of.micro = first; of.micro < end; of.micro++, of.offset_ps += p->total_ps)
+        NNC_TRY(nnc_timeline_add_run(t, &of, s->sink));
+    t->total_ps = of.offset_ps;
+    return NNC_OK;
+}
+
+/* Time of the sections from main to `last`, and bytes of the fullest device; timeline: NULL, or gets runs first .. end - 1. */
+static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
+    int64_t *ps, int64_t *bytes, nnc_timeline *timeline, int first, int end)
 {
     const nnc_sim_plan_options o = {.first = SEC_main, .last = last};
     nnc_sim_plan p;
@@ -70,7 +94,20 @@ static nnc_status simulate_sections(
                       taken = all - nnc_cluster_usable_bytes(s->t->cluster, d);
         *bytes = nnc_max64(*bytes, p.by_device[d].bytes - taken);
     }
+    const nnc_status st = timeline ? add_runs(s, timeline, a->plan, &p, first, end) : NNC_OK;
     nnc_sim_plan_deinit(&p);
+    return st;
+}
+
+/* A timeline for the plan, where a picture or a trace is asked for. */
+static nnc_status begin_timeline(
+    const simulation *s, nnc_partition_row *row, const nnc_artifact *a)
+{
+    if (!nnc_partition_has_timelines(s->t->o) || a->chunks > 1)
+        return NNC_OK;
+    NNC_TRY(nnc_timeline_of_plan("simulated", a->plan, &row->simulated, s->sink));
+    for (int d = 0; d < a->plan->n_device; d++)
+        row->simulated->capacity[d] = nnc_partition_capacity(s->t);
     return NNC_OK;
 }
 
@@ -84,9 +121,12 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, int runs
     if (!st)
         st = nnc_partition_compile(s->e, g, &o, &a, s->sink);
     if (!st)
-        st = simulate_sections(s, a, SEC_step, &last, &bytes);
+        st = begin_timeline(s, row, a);
     if (!st && runs > 1)
-        st = simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, &others, &bytes);
+        st = simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, &others, &bytes,
+            row->simulated, 0, runs - 1);
+    if (!st)
+        st = simulate_sections(s, a, SEC_step, &last, &bytes, row->simulated, runs - 1, runs);
     if (!st) {
         row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
         row->simulated_bytes = bytes;

@@ -34,6 +34,8 @@ nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
     bool fits = false;
     NNC_TRY(open_and_compile(o, w, sink));
     NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
+    if (o->svg)
+        NNC_TRY(nnc_draw_memory(w->env, w->artifact, o->svg, sink));
     return fits ? NNC_OK : put_advice(o, w, sink);
 }
 

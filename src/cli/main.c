@@ -22,7 +22,7 @@ const command commands[] = {
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mdgkcspirtqeRfVh", 1, 1,
+    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mdgkcspTirtqeRfVh", 1, 1,
         cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
@@ -42,7 +42,7 @@ const command commands[] = {
         "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL|ARTIFACT",
         "print peak memory and its timeline before running; exit code 4 when it does not fit",
-        "mdgkcspefVh", 1, 1, cmd_memory,
+        "mdgkcspSefVh", 1, 1, cmd_memory,
         "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
     {"partition", "MODEL",
         "predict what strategies make of a model on several devices; exit code 4 when none fits",

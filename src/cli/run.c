@@ -208,6 +208,9 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
         g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
     nnc_status st = measure(o, w->session, &g, sink);
+    if (!st && o->trace)
+        st = nnc_session_trace(
+            w->env, w->session, o->compare.training != NULL, o->trace, o->predict, sink);
     if (!st && o->compare.training)
         st = nnc_session_part_times(w->session, g.part_ms, sink);
     if (!st)
