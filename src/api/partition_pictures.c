@@ -102,7 +102,7 @@ static void put_iteration(
     nnc_put_ms(out, (double)of->total_ps * 1e-9, 0);
     nnc_puts(out, " ms, in which devices are idle for ");
     nnc_printf(
-        out, "%.1f %% of the time", 100 * (of == r->simulated ? nnc_timeline_idle(of) : r->bubble));
+        out, "%.1f %% of the time", 100 * (of->known_ps ? r->bubble : nnc_timeline_idle(of)));
     if (of == r->simulated)
         nnc_puts(out, ". Simulated from the plan that nnc executes");
     if (r->note)
@@ -200,6 +200,8 @@ static nnc_status write_trace(const nnc_partition_table *t, nnc_arena *a, nnc_si
                 continue;
             of[k]->name = nnc_arena_printf(a, "%s, %s", t->row[i].strategy, of[k]->name);
             NNC_NEED(of[k]->name, sink);
+            nnc_timeline_pack(of[k]); /* links are not shared: transfers overlap */
+            of[k]->group = i;
             all[n++] = of[k];
         }
     }

@@ -35,9 +35,8 @@ static int add(nnc_timeline *t, int device, nnc_work_kind kind, int micro, int64
                                    .name = name});
 }
 
-static nnc_status finish(rows *r, nnc_timeline *t)
+static nnc_status finish(rows *r, const nnc_timeline *t)
 {
-    nnc_timeline_pack(t);
     return t->oom ? nnc_nomem(r->sink) : NNC_OK;
 }
 

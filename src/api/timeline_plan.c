@@ -59,7 +59,8 @@ static nnc_work_kind kind_of(const run *r, int32_t i)
     if (c->kind == CMD_collective || is_sent(r->p, c))
         return WORK_communication;
     switch ((nnc_part)r->part[i]) {
-    case PART_optimizer: return WORK_update;
+    case PART_optimizer: /* sums of several micro-batches' gradients are no update yet */
+        return i < r->p->end[SEC_accumulate] ? WORK_weight : WORK_update;
     case PART_backward:
         for (int k = c->n_arg - (c->kind == CMD_kernel ? r->p->kernel[c->item].n_out : 1);
              k < c->n_arg; k++)
@@ -201,6 +202,30 @@ static void add_changes(run *r, const bool *work)
     qsort(r->change, (size_t)r->n_change, sizeof *r->change, by_time);
 }
 
+static bool is_optimizers(const nnc_plan *p, int32_t state)
+{
+    for (int i = 0; i < p->end[SEC_init]; i++)
+        if (p->cmd[i].kind == CMD_weight && p->cmd[i].arg[0] == state)
+            return !strcmp(p->cmd[i].layers, "/optimizer");
+    return false;
+}
+
+/* Persistent sums of several micro-batches' gradients: states that accumulate, of the optimizer. */
+static int64_t bytes_of_sums(const nnc_plan *p, int device)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < p->n_update; i++) {
+        const nnc_ptensor *state = &p->tensor[p->update[i].state];
+        bool sums = false;
+        for (int c = p->end[SEC_main]; c < p->end[SEC_accumulate]; c++)
+            for (int a = 0; a < p->cmd[c].n_arg && state->device == device; a++)
+                sums = sums || p->cmd[c].arg[a] == p->update[i].value;
+        if (sums && is_optimizers(p, p->update[i].state))
+            sum += nnc_align_up(state->bytes, nnc_plan_align(&p->device[device]));
+    }
+    return sum;
+}
+
 static void add_levels(run *r, const bool *work)
 {
     const nnc_plan *p = r->p;
@@ -210,8 +235,10 @@ static void add_levels(run *r, const bool *work)
         int64_t fill[FILL__COUNT];
         nnc_find_fill(p, d, fill);
         nnc_level l = {.ps = r->of->offset_ps, .device = d};
+        const int64_t sums = bytes_of_sums(p, d);
         l.bytes[HOLD_weights] = fill[FILL_weights];
-        l.bytes[HOLD_optimizer] = fill[FILL_optimizer];
+        l.bytes[HOLD_gradients] = nnc_min64(sums, fill[FILL_optimizer]);
+        l.bytes[HOLD_optimizer] = fill[FILL_optimizer] - l.bytes[HOLD_gradients];
         if (at == r->n_change || r->change[at].device != d)
             nnc_timeline_level(r->t, l);
         while (at < r->n_change && r->change[at].device == d) {

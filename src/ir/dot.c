@@ -21,8 +21,8 @@ static void put_escaped(nnc_text *t, const char *s, size_t n)
 }
 
 /* Colours of devices, told apart with colour-blind eyes; more devices begin again. */
-static const char *const device_colours[] = {"#9ecae9", "#f6b26b", "#a3d9b1", "#d7b5e3", "#f3e37c",
-    "#f2a9a9", "#b8c4cc", "#c9b79c"};
+static const char *const device_colours[] = {
+    "#9ecae9", "#f6b26b", "#a3d9b1", "#d7b5e3", "#f3e37c", "#f2a9a9", "#b8c4cc", "#c9b79c"};
 
 /* 1 + the largest device of a graph's ops; 1: all are on one. */
 static int count_devices(const nnc_graph *g)
@@ -214,8 +214,7 @@ static void put_memory_edge(
         nnc_puts(t, "\", style=bold, color=\"#b3261e\", fontcolor=\"#b3261e\", fontsize=11, "
                     "penwidth=4];\n");
     else
-        nnc_printf(
-            t, "\", penwidth=%.1f];\n", fmax(0.7, fmin(5, log2((double)bytes + 1) / 4 - 2)));
+        nnc_printf(t, "\", penwidth=%.1f];\n", fmax(0.7, fmin(5, log2((double)bytes + 1) / 4 - 2)));
 }
 
 static void put_body_edges(nnc_text *t, const nnc_graph *g, uint32_t i)
@@ -261,7 +260,10 @@ static void put_devices(nnc_text *t, int n)
     for (int d = 0; d < n; d++)
         nnc_printf(t, "device%d [fillcolor=\"%s\", label=\"device %d\"];\n", d,
             device_colours[(size_t)d % NNC_COUNT(device_colours)], d);
-    nnc_puts(t, "}\n");
+    nnc_puts(t, "{ rank=same; "); /* side by side, in order */
+    for (int d = 0; d < n; d++)
+        nnc_printf(t, "%sdevice%d", d ? " -> " : "", d);
+    nnc_puts(t, " [style=invis] }\n}\n");
 }
 
 void nnc_graph_dot(nnc_text *t, const nnc_graph *g)

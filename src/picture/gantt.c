@@ -18,7 +18,9 @@ enum {
     GAP = 9, /* between devices */
     MARGIN = 16,
     LEAST = 760, /* width of the time's part */
+    WIDE = 1500,
     MOST = 3200,
+    MANY = 1500, /* spans */
     TEXT = 11
 };
 
@@ -118,8 +120,8 @@ static void draw_boxes(const chart *c)
         int64_t last = s->end_ps;
         for (end = i + 1; end < t->n_span; end++) {
             const nnc_slice *k = &t->span[c->order[end]];
-            if (k->lane != s->lane || k->kind != s->kind || k->micro != s->micro ||
-                (double)(k->start_ps - last) > touch)
+            if (c->t->lane[s->lane].thin || k->lane != s->lane || k->kind != s->kind ||
+                k->micro != s->micro || (double)(k->start_ps - last) > touch)
                 break;
             last = nnc_max64(last, k->end_ps);
         }
@@ -202,18 +204,23 @@ static void draw_devices(const chart *c)
 /* A width at which most numbers of micro-batches can be read. */
 static double width_of(const chart *c)
 {
-    int64_t sum = 0;
-    int n = 0;
+    int64_t sum[WORK__COUNT] = {0};
+    int n[WORK__COUNT] = {0}, all = 0;
+    double least = INFINITY; /* mean of the kind whose boxes are shortest */
     for (int i = 0; i < c->t->n_span; i++) {
         const nnc_slice *s = &c->t->span[i];
         if (is_drawn(c, s) && s->micro >= 0 && !c->t->lane[s->lane].thin) {
-            sum += s->end_ps - s->start_ps;
-            n++;
+            sum[s->kind] += s->end_ps - s->start_ps;
+            n[s->kind]++;
+            all++;
         }
     }
-    const double mean = n ? (double)sum / n : 0;
-    const double want = mean > 0 && n < 4000 ? 18 * (double)c->end_ps / mean : LEAST;
-    return fmin(fmax(want, LEAST), MOST);
+    for (int k = 0; k < WORK__COUNT; k++)
+        if (sum[k])
+            least = fmin(least, (double)sum[k] / n[k]);
+    if (all > MANY) /* commands, which are joined to boxes */
+        return WIDE;
+    return fmin(fmax(16 * (double)c->end_ps / least, LEAST), MOST);
 }
 
 static void put_note(const chart *c, const char *note, nnc_text *all)

@@ -11,7 +11,8 @@ enum {
     TEXT = 11,
     LINE = 13,
     DOT = 5,
-    NEAR = 7, /* pixels within which points share a label */
+    NEAR = 12, /* pixels within which points share a label */
+    PIECES = 12, /* of a slanting line, for what labels avoid */
     LABEL = 260, /* bytes of a label */
     SHORT = 26 /* characters of a line of a label */
 };
@@ -37,10 +38,15 @@ typedef struct plot {
     scale x, y;
     double left, top;
     double *px, *py; /* by point, in pixels; then of `again` */
+    double *corner; /* x, y of the front\'s line */
+    int n_corner;
     int *group; /* by point: the first of those that share its label */
     label *label; /* by group */
+    bool capacity_shown; /* otherwise it is far above all points, and a text says so */
+    char capacity_name[64];
+    svg_box named; /* where it stands */
     svg_box *taken;
-    int n_taken;
+    int n_taken, cap_taken;
 } plot;
 
 static double along(const scale *s, double v)
@@ -84,12 +90,54 @@ static void find_scales(plot *p)
         }
     }
     const double c = (double)p->s->capacity;
-    if (c > 0 && c < 50 * y[1]) { /* far above all points: text says it */
+    p->capacity_shown = c > 0 && c < 5 * y[1];
+    if (p->capacity_shown) {
         y[0] = fmin(y[0], c);
         y[1] = fmax(y[1], c);
     }
     p->x = scale_of(x[0], x[1]);
     p->y = scale_of(y[0], y[1]);
+}
+
+/* ---- the front -------------------------------------------------------------------------------------------- */
+
+/* Is there no point that fits and is better in one respect and no worse in the other? Of equal ones the first counts. */
+static bool is_best(const nnc_scatter *s, int i)
+{
+    const nnc_scatter_point *a = &s->point[i];
+    for (int k = 0; k < s->n; k++) {
+        const nnc_scatter_point *b = &s->point[k];
+        if (k != i && b->fits && b->x <= a->x && b->y <= a->y &&
+            (b->x < a->x || b->y < a->y || k < i))
+            return false;
+    }
+    return a->fits;
+}
+
+/* From the fastest to the smallest, as stairs: between two points what is reached is the slower one's memory. */
+static void find_front(plot *p)
+{
+    double after = -1;
+    for (;;) {
+        int next = -1;
+        for (int i = 0; i < p->s->n; i++)
+            if (is_best(p->s, i) && p->s->point[i].x > after &&
+                (next < 0 || p->s->point[i].x < p->s->point[next].x))
+                next = i;
+        if (next < 0)
+            return;
+        double *at = p->corner + 2 * p->n_corner;
+        if (p->n_corner) {
+            at[0] = p->px[next];
+            at[1] = at[-1];
+            at += 2;
+            p->n_corner++;
+        }
+        at[0] = p->px[next];
+        at[1] = p->py[next];
+        p->n_corner++;
+        after = p->s->point[next].x;
+    }
 }
 
 /* ---- labels ---------------------------------------------------------------------------------------------- */
@@ -145,6 +193,12 @@ static double width_of(const label *l)
     return w;
 }
 
+static void take(plot *p, svg_box b)
+{
+    if (p->n_taken < p->cap_taken)
+        p->taken[p->n_taken++] = b;
+}
+
 /* Places in rings around the point, right ones first. */
 static void place(plot *p, int g)
 {
@@ -167,26 +221,63 @@ static void place(plot *p, int g)
             if (!is_free(p, &b))
                 continue;
             l->box = b;
-            l->far = ring > 1;
-            p->taken[p->n_taken++] = b;
+            l->far = ring > 0;
+            take(p, b);
             return;
         }
     l->n_line = 0; /* no room: the point's tip still names it */
 }
 
+/* A line, as boxes along it. */
+static void take_line(plot *p, double x0, double y0, double x1, double y1)
+{
+    const int n = x0 == x1 || y0 == y1 ? 1 : PIECES;
+    for (int i = 0; i < n; i++) {
+        const double ax = x0 + (x1 - x0) * i / n, bx = x0 + (x1 - x0) * (i + 1) / n,
+                     ay = y0 + (y1 - y0) * i / n, by = y0 + (y1 - y0) * (i + 1) / n;
+        take(
+            p, (svg_box){fmin(ax, bx) - 1, fmin(ay, by) - 1, fabs(bx - ax) + 2, fabs(by - ay) + 2});
+    }
+}
+
+/* The capacity's name, above its line where no point is. */
+static void place_capacity(plot *p)
+{
+    NNC_LOCAL(nnc_text) text = {0};
+    const double y = p->capacity_shown ? y_of(p, (double)p->s->capacity) : p->top + 20;
+    nnc_puts(&text, "capacity ");
+    nnc_put_bytes(&text, p->s->capacity);
+    nnc_puts(&text, p->capacity_shown ? "" : ", above this picture");
+    nnc_snprintf(p->capacity_name, sizeof p->capacity_name, "%s", nnc_text_str(&text));
+    const double w = svg_text_width(p->capacity_name, TEXT);
+    for (int i = 0; i < PIECES; i++) {
+        p->named =
+            (svg_box){p->left + (WIDTH - w - 12) * (1 - (double)i / PIECES) + 6, y - 17, w, 15};
+        if (is_free(p, &p->named))
+            break;
+    }
+    take(p, p->named);
+    if (p->capacity_shown)
+        take_line(p, p->left, y, p->left + WIDTH, y);
+}
+
 static void place_labels(plot *p)
 {
+    for (int i = 1; i < p->n_corner; i++)
+        take_line(
+            p, p->corner[2 * i - 2], p->corner[2 * i - 1], p->corner[2 * i], p->corner[2 * i + 1]);
+    for (int i = 0; i < p->s->n; i++)
+        if (p->s->point[i].again_x > 0)
+            take_line(p, p->px[i], p->py[i], p->px[i + p->s->n], p->py[i + p->s->n]);
     for (int i = 0; i < p->s->n; i++)
         for (int k = 0; k < 2; k++) {
             const int at = i + k * p->s->n;
             if (!k || p->s->point[i].again_x > 0)
-                p->taken[p->n_taken++] =
-                    (svg_box){p->px[at] - DOT - 1, p->py[at] - DOT - 1, 2 * DOT + 2, 2 * DOT + 2};
+                take(p,
+                    (svg_box){p->px[at] - DOT - 1, p->py[at] - DOT - 1, 2 * DOT + 2, 2 * DOT + 2});
         }
-    if (p->s->capacity > 0) {
-        const double y = y_of(p, (double)p->s->capacity);
-        p->taken[p->n_taken++] = (svg_box){p->left, y - 16, WIDTH, 20};
-    }
+    if (p->s->capacity > 0)
+        place_capacity(p);
     for (int i = 0; i < p->s->n; i++)
         if (p->group[i] == i)
             place(p, i);
@@ -283,53 +374,24 @@ static void draw_axes(const plot *p)
 static void draw_capacity(const plot *p)
 {
     const double y = y_of(p, (double)p->s->capacity);
-    NNC_LOCAL(nnc_text) text = {0};
-    if (p->s->capacity <= 0 || y < p->top)
+    if (p->s->capacity <= 0)
         return;
-    nnc_puts(&text, "capacity ");
-    nnc_put_bytes(&text, p->s->capacity);
-    svg_rect(p->out, (svg_box){p->left, p->top, WIDTH, y - p->top}, "#f8ece4", NULL, NULL);
-    svg_line(p->out, p->left, y, p->left + WIDTH, y, NOT, 1.4, "6 4");
-    svg_text(p->out, p->left + WIDTH - 6, y - 5,
-        (svg_font){.size = TEXT, .anchor = SVG_end, .fill = NOT}, nnc_text_str(&text));
-}
-
-/* Is there no point that fits and is better in one respect and no worse in the other? Of equal ones the first counts. */
-static bool is_best(const nnc_scatter *s, int i)
-{
-    const nnc_scatter_point *a = &s->point[i];
-    for (int k = 0; k < s->n; k++) {
-        const nnc_scatter_point *b = &s->point[k];
-        if (k != i && b->fits && b->x <= a->x && b->y <= a->y &&
-            (b->x < a->x || b->y < a->y || k < i))
-            return false;
+    if (p->capacity_shown) {
+        svg_rect(p->out, (svg_box){p->left, p->top, WIDTH, y - p->top}, "#f8ece4", NULL, NULL);
+        svg_line(p->out, p->left, y, p->left + WIDTH, y, NOT, 1.4, "6 4");
     }
-    return a->fits;
+    svg_text(p->out, p->named.x, p->named.y + p->named.h - 3, (svg_font){.size = TEXT, .fill = NOT},
+        p->capacity_name);
 }
 
-/* From the fastest to the smallest, as stairs: between two points what is reached is the slower one's memory. */
 static void draw_front(const plot *p)
 {
-    double after = -1, y = 0;
-    int n = 0;
-    for (;; n++) {
-        int next = -1;
-        for (int i = 0; i < p->s->n; i++)
-            if (is_best(p->s, i) && p->s->point[i].x > after &&
-                (next < 0 || p->s->point[i].x < p->s->point[next].x))
-                next = i;
-        if (next < 0)
-            break;
-        if (!n)
-            svg_path_begin(p->out);
-        else
-            svg_path_to(p->out, p->px[next], y, false);
-        y = p->py[next];
-        svg_path_to(p->out, p->px[next], y, !n);
-        after = p->s->point[next].x;
-    }
-    if (n)
-        svg_path_end(p->out, NULL, "#888888", 1.4, NULL);
+    if (!p->n_corner)
+        return;
+    svg_path_begin(p->out);
+    for (int i = 0; i < p->n_corner; i++)
+        svg_path_to(p->out, p->corner[2 * i], p->corner[2 * i + 1], !i);
+    svg_path_end(p->out, NULL, "#888888", 1.4, NULL);
 }
 
 static void draw_point(const plot *p, int i)
@@ -401,6 +463,7 @@ static void draw(plot *p)
             p->py[i + s->n] = y_of(p, fmax((double)q->again_y, 1));
         }
     }
+    find_front(p);
     find_groups(p);
     place_labels(p);
     svg_open(p->out, p->left + WIDTH + MARGIN + 8, p->top + HEIGHT + 50, s->title);
@@ -424,8 +487,10 @@ void nnc_scatter_put(const nnc_scatter *s, nnc_text *out)
     p.py = ARENA_NEW(&a, double, 2 * s->n + 1);
     p.group = ARENA_NEW(&a, int, s->n + 1);
     p.label = ARENA_NEW(&a, label, s->n + 1);
-    p.taken = ARENA_NEW(&a, svg_box, 3 * s->n + 2);
-    if (p.px && p.py && p.group && p.label && p.taken)
+    p.corner = ARENA_NEW(&a, double, 4 * s->n + 4);
+    p.cap_taken = (5 + PIECES) * s->n + 2;
+    p.taken = ARENA_NEW(&a, svg_box, p.cap_taken);
+    if (p.px && p.py && p.corner && p.group && p.label && p.taken)
         draw(&p);
     else
         out->oom = true;

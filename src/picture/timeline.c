@@ -128,33 +128,44 @@ int32_t *timeline_order(const nnc_timeline *t)
     return order;
 }
 
-enum { MOST_BESIDE = 64 };
+/* Lanes of the same kind beside each other, and when each is free. */
+typedef struct beside {
+    int64_t *end;
+    int *lane;
+    size_t cap_end, cap_lane;
+    int n;
+} beside;
+
+static bool add_lane(nnc_timeline *t, beside *b, int first)
+{
+    char name[64];
+    if (!ARENA_ROOM(&t->arena, b->end, b->cap_end, b->n + 1) ||
+        !ARENA_ROOM(&t->arena, b->lane, b->cap_lane, b->n + 1))
+        return false;
+    nnc_snprintf(
+        name, sizeof name, "%.40s %d", t->lane[first].name ? t->lane[first].name : "", b->n + 1);
+    b->lane[b->n] =
+        b->n ? nnc_timeline_lane(t, t->lane[first].device, name, t->lane[first].thin) : first;
+    b->end[b->n] = INT64_MIN;
+    return b->lane[b->n++] >= 0;
+}
 
 /* The spans of one lane, order[0..n): each goes to the first lane beside it that is free. */
 static void pack_lane(nnc_timeline *t, const int32_t *order, int n)
 {
-    int64_t end[MOST_BESIDE];
-    int lane[MOST_BESIDE], beside = 0;
+    beside b = {0};
     const int first = t->span[order[0]].lane;
     for (int i = 0; i < n; i++) {
         nnc_slice *s = &t->span[order[i]];
         int k = 0;
-        while (k < beside && end[k] > s->start_ps)
+        while (k < b.n && b.end[k] > s->start_ps)
             k++;
-        if (k == MOST_BESIDE) {
-            t->oom = true; /* no picture that is wrong */
+        if (k == b.n && !add_lane(t, &b, first)) {
+            t->oom = true;
             return;
         }
-        if (k == beside) {
-            char name[64];
-            nnc_snprintf(name, sizeof name, "%.40s %d",
-                t->lane[first].name ? t->lane[first].name : "", k + 1);
-            lane[k] =
-                k ? nnc_timeline_lane(t, t->lane[first].device, name, t->lane[first].thin) : first;
-            beside++;
-        }
-        s->lane = lane[k];
-        end[k] = s->end_ps;
+        s->lane = b.lane[k];
+        b.end[k] = s->end_ps;
     }
 }
 

@@ -6,6 +6,7 @@
 typedef struct tracer {
     const nnc_timeline *t;
     int which, n; /* of the timelines */
+    int most; /* devices of one */
     int first; /* process of its device 0 */
     int arrows; /* so far, of all timelines */
     bool *held; /* [device][kind]: at any time, since a counter has the same series throughout */
@@ -42,7 +43,7 @@ static void put_names(const tracer *t)
         nnc_puts(t->out, "}}");
         open_event(t, "M", d);
         nnc_printf(t->out, ", \"name\": \"process_sort_index\", \"args\": {\"sort_index\": %d}}",
-            d * t->n + t->which);
+            (t->t->group * t->most + d) * t->n + t->which);
     }
     for (int l = 0; l < t->t->n_lane; l++) {
         open_lane(t, "M", l);
@@ -118,6 +119,8 @@ void nnc_trace_put(const nnc_timeline *const *t, int n, nnc_text *out)
 {
     tracer x = {.n = n, .first = 1, .out = out};
     nnc_puts(out, "{\"traceEvents\": [");
+    for (int i = 0; i < n; i++)
+        x.most = t[i]->n_device > x.most ? t[i]->n_device : x.most;
     for (x.which = 0; x.which < n && !out->oom; x.which++) {
         x.t = t[x.which];
         put_names(&x);
