@@ -72,11 +72,11 @@ static void put_slice(const tracer *t, const nnc_slice *s)
 }
 
 /* From the end of one slice to the start of another: a viewer binds each end to the slice around it, so the first is a picosecond
- * before its end. */
+ * before its end; and earlier where the other has begun by then (a message that its sender still has to finish). */
 static void put_arrow(tracer *t, const nnc_arrow *a)
 {
     const nnc_slice *from = &t->t->span[a->from], *to = &t->t->span[a->to];
-    const int64_t at = nnc_max64(from->start_ps, from->end_ps - 1);
+    const int64_t at = nnc_max64(from->start_ps, nnc_min64(from->end_ps - 1, to->start_ps));
     const int id = ++t->arrows;
     open_lane(t, "s", from->lane);
     nnc_printf(t->out, ", \"name\": \"data\", \"cat\": \"data\", \"id\": %d", id);

@@ -239,9 +239,9 @@ static nnc_status issue_timed(nnc_exec *e, int first, int end)
     nnc_status status = NNC_OK;
     for (int i = first; i < end && status == NNC_OK; i++) {
         nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
-        nnc_stream *s = stream_of(e, &p->cmd[i]);
         if (!nnc_exec_owns(e, p->cmd[i].device))
             continue;
+        nnc_stream *s = stream_of(e, &p->cmd[i]);
         status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
         if (status == NNC_OK)
             status = nnc_exec_issue(e, i);

@@ -603,7 +603,8 @@ TEST(sensitivity_to_bandwidth)
                 if (exact && all[i] > all[i - 1])
                     test_fail(__FILE__, __LINE__, "%s: faster links take longer", r->strategy);
             }
-            CHECK(strcmp(r->strategy, "single") ? all[0] > all[4] : all[0] == all[4]);
+            if (exact) /* all but one device's work waits for its links */
+                CHECK(strcmp(r->strategy, "single") ? all[0] > all[4] : all[0] == all[4]);
         }
     }
     end(&x);
