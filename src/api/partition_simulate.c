@@ -58,29 +58,6 @@ static nnc_status make_graph(
     return NNC_OK;
 }
 
-/* Runs first .. end - 1 of an iteration, which are alike, as parts of the timeline. */
-static nnc_status add_runs(const simulation *s, nnc_timeline *t, const nnc_plan *plan,
-    const nnc_sim_plan *p, int first, int end)
-{
-    NNC_FREED int64_t *start = nnc_calloc((size_t)p->n_cmd + 1, sizeof *start),
-                      *stop = nnc_calloc((size_t)p->n_cmd + 1, sizeof *stop);
-    NNC_NEED(start && stop, s->sink);
-    for (int i = 0; i < p->n_cmd; i++) {
-        start[i] = p->span[i].start_ps;
-        stop[i] = p->span[i].end_ps;
-    }
-    nnc_plan_times of = {.plan = plan,
-        .first = p->first,
-        .n = p->n_cmd,
-        .start_ps = start,
-        .end_ps = stop,
-        .offset_ps = t->total_ps};
-    for (of.micro = first; of.micro < end; of.micro++, of.offset_ps += p->total_ps)
-        NNC_TRY(nnc_timeline_add_run(t, &of, s->sink));
-    t->total_ps = of.offset_ps;
-    return NNC_OK;
-}
-
 /* Time of the sections from main to `last`, and bytes of the fullest device; timeline: NULL, or gets runs first .. end - 1. */
 static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
     int64_t *ps, int64_t *bytes, nnc_timeline *timeline, int first, int end)
@@ -94,14 +71,14 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
                       taken = all - nnc_cluster_usable_bytes(s->t->cluster, d);
         *bytes = nnc_max64(*bytes, p.by_device[d].bytes - taken);
     }
-    const nnc_status st = timeline ? add_runs(s, timeline, a->plan, &p, first, end) : NNC_OK;
+    const nnc_status st =
+        timeline ? nnc_timeline_add_simulated(timeline, a->plan, &p, first, end, s->sink) : NNC_OK;
     nnc_sim_plan_deinit(&p);
     return st;
 }
 
 /* A timeline for the plan, where a picture or a trace is asked for. */
-static nnc_status begin_timeline(
-    const simulation *s, nnc_partition_row *row, const nnc_artifact *a)
+static nnc_status begin_timeline(const simulation *s, nnc_partition_row *row, const nnc_artifact *a)
 {
     if (!nnc_partition_has_timelines(s->t->o) || a->chunks > 1)
         return NNC_OK;

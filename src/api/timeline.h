@@ -4,6 +4,7 @@
 
 #include "api/internal.h"
 #include "picture/picture.h"
+#include "sim/sim.h"
 
 /* ---- timeline_plan.c ---- */
 
@@ -26,6 +27,21 @@ nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *r, nnc_si
 void nnc_plan_clock(const nnc_env *e, const nnc_plan *p, nnc_section first, nnc_section last, int64_t *start_ps, int64_t *end_ps);
 
 /* ---- trace.c ---- */
+
+/* Measures runs of a session, command by command, one after the other on one time axis. */
+typedef struct nnc_tracing nnc_tracing;
+nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink) NNC_MUST;
+void nnc_tracing_destroy(nnc_tracing *x);
+/* Runs these sections as nnc_exec_profile does. micro: of the iteration, -1: none. */
+nnc_status nnc_tracing_run(nnc_tracing *x, nnc_section first, nnc_section last, int micro, nnc_sink *sink) NNC_MUST;
+/* Writes them; hardware: beside as many runs that the simulator predicts there, all but the last up to accumulate; NULL: alone. */
+nnc_status nnc_tracing_write(const nnc_tracing *x, const nnc_env *e, const char *file, const char *hardware, nnc_section last, int runs,
+    nnc_sink *sink) NNC_MUST;
+/* Appends runs first .. end - 1 of an iteration, which are alike, as simulated. */
+nnc_status nnc_timeline_simulate(nnc_timeline *t, const nnc_plan *p, const nnc_cluster *c, nnc_section last, int first, int end,
+    nnc_sink *sink) NNC_MUST;
+nnc_status nnc_timeline_add_simulated(nnc_timeline *t, const nnc_plan *p, const nnc_sim_plan *s, int first, int end,
+    nnc_sink *sink) NNC_MUST;
 
 /* Writes timelines side by side as Chrome's trace. */
 nnc_status nnc_write_trace(const nnc_timeline *const *t, int n, const char *file, nnc_sink *sink) NNC_MUST;

@@ -44,6 +44,7 @@ typedef struct run {
     nnc_timeline *t;
     uint8_t *part; /* by command: nnc_part */
     int32_t *span; /* by command of the run; -1: none */
+    int64_t begin; /* start of its first command */
     struct change *change;
     int n_change;
 } run;
@@ -193,7 +194,7 @@ static void add_changes(run *r, const bool *work)
                       last = x->last >= end ? -1 : nearest(r, x->last, -1);
         const nnc_hold_kind kind = hold_of(p, k, work);
         const int64_t bytes = nnc_align_up(x->bytes, nnc_plan_align(&p->device[x->device]));
-        r->change[r->n_change++] = (change){first < 0 ? r->of->offset_ps : time_of(r, first, false),
+        r->change[r->n_change++] = (change){first < 0 ? r->begin : time_of(r, first, false),
             x->device, first < 0 ? r->of->first : first, (uint8_t)kind, bytes};
         if (last >= 0)
             r->change[r->n_change++] =
@@ -234,7 +235,7 @@ static void add_levels(run *r, const bool *work)
     for (int d = 0; d < p->n_device; d++) {
         int64_t fill[FILL__COUNT];
         nnc_find_fill(p, d, fill);
-        nnc_level l = {.ps = r->of->offset_ps, .device = d};
+        nnc_level l = {.ps = r->begin, .device = d};
         const int64_t sums = bytes_of_sums(p, d);
         l.bytes[HOLD_weights] = fill[FILL_weights];
         l.bytes[HOLD_gradients] = nnc_min64(sums, fill[FILL_optimizer]);
@@ -266,6 +267,10 @@ nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *of, nnc_s
     NNC_NEED(work && r.part && r.span && r.change, sink);
     NNC_TRY(nnc_step_parts(r.p, r.part, sink));
     find_workspaces(r.p, work);
+    r.begin = INT64_MAX;
+    for (int32_t i = of->first; i < of->first + of->n; i++)
+        r.begin = ran(&r, i) ? nnc_min64(r.begin, time_of(&r, i, false)) : r.begin;
+    r.begin = r.begin < INT64_MAX ? r.begin : of->offset_ps;
     add_spans(&r);
     add_arrows(&r);
     add_levels(&r, work);

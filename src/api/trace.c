@@ -23,82 +23,141 @@ static void set_capacities(const nnc_env *e, nnc_timeline *t)
 
 /* ---- measured -------------------------------------------------------------------------------------------- */
 
-/* Start and end of each command, from the first start on. The CPUs of a process have one clock, ranks are put on one (profile.c); each GPU
- * has its own, and its first command was given after all devices had waited for each other. */
-static void begin_at_zero(const nnc_plan *p, int32_t first, int n, int64_t *start, int64_t *end)
+struct nnc_tracing {
+    nnc_session *s;
+    nnc_timeline *t;
+    bool begun;
+    int64_t host,
+        device
+            [NNC_MAX_DEVICES]; /* ns: where the clocks stood at the first command; device: of each GPU */
+};
+
+nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink)
 {
-    int64_t earliest[NNC_MAX_DEVICES], host = INT64_MAX;
+    nnc_tracing *x = *out = nnc_calloc(1, sizeof *x);
+    NNC_NEED(x, sink);
+    x->s = s;
+    return nnc_timeline_of_plan("measured", s->plan, &x->t, sink);
+}
+
+void nnc_tracing_destroy(nnc_tracing *x)
+{
+    if (x)
+        nnc_timeline_destroy(x->t);
+    nnc_free(x);
+}
+
+/* The CPUs of a process have one clock, and ranks are put on one (profile.c). Each GPU has its own, and its first command was given after
+ * all devices had waited for each other. */
+static void find_zero(nnc_tracing *x, int32_t first, int n, const int64_t *start)
+{
+    const nnc_plan *p = x->s->plan;
+    x->host = INT64_MAX;
     for (int d = 0; d < p->n_device; d++)
-        earliest[d] = INT64_MAX;
+        x->device[d] = INT64_MAX;
     for (int i = 0; i < n; i++) {
         const int d = p->cmd[first + i].device;
-        if (start[i] < 0)
-            continue;
-        earliest[d] = nnc_min64(earliest[d], start[i]);
-        if (!nnc_plan_on_gpu(&p->device[d]))
-            host = nnc_min64(host, start[i]);
+        int64_t *zero = nnc_plan_on_gpu(&p->device[d]) ? &x->device[d] : &x->host;
+        if (start[i] >= 0)
+            *zero = nnc_min64(*zero, start[i]);
     }
+    x->begun = true;
+}
+
+static void begin_at_zero(const nnc_tracing *x, int32_t first, int n, int64_t *start, int64_t *end)
+{
+    const nnc_plan *p = x->s->plan;
     for (int i = 0; i < n; i++) {
         const int d = p->cmd[first + i].device;
-        const int64_t zero = nnc_plan_on_gpu(&p->device[d]) ? earliest[d] : host;
+        const int64_t zero = nnc_plan_on_gpu(&p->device[d]) ? x->device[d] : x->host;
         if (start[i] < 0)
             continue;
-        start[i] = nnc_mul_sat(start[i] - zero, 1000);
+        start[i] = nnc_mul_sat(nnc_max64(start[i] - zero, 0), 1000);
         end[i] = nnc_mul_sat(nnc_max64(end[i] - zero, 0), 1000);
     }
 }
 
-static nnc_status measure(nnc_session *s, nnc_section last, nnc_timeline *t, nnc_sink *sink)
+nnc_status nnc_tracing_run(
+    nnc_tracing *x, nnc_section first, nnc_section last, int micro, nnc_sink *sink)
 {
-    const nnc_plan *p = s->plan;
-    const int32_t first = nnc_plan_first(p, SEC_main);
-    const int n = p->end[last] - first;
+    const nnc_plan *p = x->s->plan;
+    const int32_t from = nnc_plan_first(p, first);
+    const int n = p->end[last] - from;
     NNC_FREED int64_t *start = nnc_calloc((size_t)n + 1, sizeof *start),
                       *end = nnc_calloc((size_t)n + 1, sizeof *end);
     NNC_NEED(start && end, sink);
-    NNC_TRY(nnc_exec_profile(s->exec, SEC_main, last, start, end, sink)); /* also warms up */
-    NNC_TRY(nnc_exec_profile(s->exec, SEC_main, last, start, end, sink));
-    begin_at_zero(p, first, n, start, end);
+    NNC_TRY(nnc_exec_profile(x->s->exec, first, last, start, end, sink));
+    if (!x->begun)
+        find_zero(x, from, n, start);
+    begin_at_zero(x, from, n, start, end);
     const nnc_plan_times of = {
-        .plan = p, .first = first, .n = n, .start_ps = start, .end_ps = end, .micro = -1};
-    return nnc_timeline_add_run(t, &of, sink);
+        .plan = p, .first = from, .n = n, .start_ps = start, .end_ps = end, .micro = micro};
+    return nnc_timeline_add_run(x->t, &of, sink);
 }
 
 /* ---- predicted ------------------------------------------------------------------------------------------- */
 
-static nnc_status simulate(
-    const nnc_plan *p, nnc_section last, const nnc_cluster *c, nnc_timeline *t, nnc_sink *sink)
+nnc_status nnc_timeline_simulate(nnc_timeline *t, const nnc_plan *p, const nnc_cluster *c,
+    nnc_section last, int first, int end, nnc_sink *sink)
 {
     const nnc_sim_plan_options o = {.first = SEC_main, .last = last};
     nnc_sim_plan s;
+    if (first >= end)
+        return NNC_OK;
     NNC_TRY(nnc_sim_plan_run(&s, p, c, &o, sink));
-    NNC_FREED int64_t *start = nnc_calloc((size_t)s.n_cmd + 1, sizeof *start),
-                      *end = nnc_calloc((size_t)s.n_cmd + 1, sizeof *end);
-    nnc_status st = start && end ? NNC_OK : nnc_nomem(sink);
-    for (int i = 0; !st && i < s.n_cmd; i++) {
-        start[i] = s.span[i].start_ps;
-        end[i] = s.span[i].end_ps;
-    }
-    const nnc_plan_times of = {
-        .plan = p, .first = s.first, .n = s.n_cmd, .start_ps = start, .end_ps = end, .micro = -1};
-    if (!st)
-        st = nnc_timeline_add_run(t, &of, sink);
+    const nnc_status st = nnc_timeline_add_simulated(t, p, &s, first, end, sink);
     nnc_sim_plan_deinit(&s);
     return st;
 }
 
-/* Appends the prediction to t[*n]. */
-static nnc_status add_predicted(const nnc_plan *p, nnc_section last, const char *hardware,
-    nnc_timeline **t, int *n, nnc_sink *sink)
+nnc_status nnc_timeline_add_simulated(
+    nnc_timeline *t, const nnc_plan *p, const nnc_sim_plan *s, int first, int end, nnc_sink *sink)
+{
+    NNC_FREED int64_t *start = nnc_calloc((size_t)s->n_cmd + 1, sizeof *start),
+                      *stop = nnc_calloc((size_t)s->n_cmd + 1, sizeof *stop);
+    NNC_NEED(start && stop, sink);
+    for (int i = 0; i < s->n_cmd; i++) {
+        start[i] = s->span[i].start_ps;
+        stop[i] = s->span[i].end_ps;
+    }
+    nnc_plan_times of = {.plan = p,
+        .first = s->first,
+        .n = s->n_cmd,
+        .start_ps = start,
+        .end_ps = stop,
+        .offset_ps = t->total_ps};
+    for (of.micro = first; of.micro < end; of.micro++, of.offset_ps += s->total_ps)
+        NNC_TRY(nnc_timeline_add_run(t, &of, sink));
+    t->total_ps = of.offset_ps;
+    return NNC_OK;
+}
+
+/* The same runs of the plan on described hardware: all but the last accumulate. */
+static nnc_status predict(const nnc_plan *p, const char *hardware, nnc_section last, int runs,
+    nnc_timeline **out, nnc_sink *sink)
 {
     nnc_cluster *c = nnc_cluster_load(hardware, sink);
     if (!c)
         return nnc_sink_cause(sink, NNC_E_USAGE);
-    nnc_status st = nnc_timeline_of_plan("predicted", p, &t[*n], sink);
-    *n += t[*n] != NULL;
+    nnc_status st = nnc_timeline_of_plan("predicted", p, out, sink);
     if (!st)
-        st = simulate(p, last, c, t[*n - 1], sink);
+        st = nnc_timeline_simulate(*out, p, c, SEC_accumulate, 0, runs - 1, sink);
+    if (!st)
+        st = nnc_timeline_simulate(*out, p, c, last, runs - 1, runs, sink);
     nnc_cluster_destroy(c);
+    return st;
+}
+
+nnc_status nnc_tracing_write(const nnc_tracing *x, const nnc_env *e, const char *file,
+    const char *hardware, nnc_section last, int runs, nnc_sink *sink)
+{
+    nnc_timeline *t[2] = {x->t, NULL};
+    nnc_status st = hardware ? predict(x->s->plan, hardware, last, runs, &t[1], sink) : NNC_OK;
+    set_capacities(e, x->t);
+    const nnc_timeline *const order[] = {t[1] ? t[1] : t[0], t[0]}; /* predicted first */
+    if (!st)
+        st = nnc_write_trace(order, t[1] ? 2 : 1, file, sink);
+    nnc_timeline_destroy(t[1]);
     return st;
 }
 
@@ -106,20 +165,18 @@ nnc_status nnc_session_trace(
     nnc_env *e, nnc_session *s, bool step, const char *file, const char *hardware, nnc_sink *sink)
 {
     const nnc_section last = step ? SEC_step : SEC_main;
-    nnc_timeline *t[2] = {NULL, NULL};
-    int n = 0;
-    nnc_status st = hardware ? add_predicted(s->plan, last, hardware, t, &n, sink) : NNC_OK;
+    nnc_tracing *warm = NULL, *x = NULL;
+    nnc_status st = nnc_tracing_create(s, &warm, sink);
     if (!st)
-        st = nnc_timeline_of_plan("measured", s->plan, &t[n], sink);
-    n += !st;
+        st = nnc_tracing_create(s, &x, sink);
+    if (!st) /* the first one creates events */
+        st = nnc_tracing_run(warm, SEC_main, last, -1, sink);
     if (!st)
-        st = measure(s, last, t[n - 1], sink);
-    if (!st) {
-        set_capacities(e, t[n - 1]);
-        st = nnc_write_trace((const nnc_timeline *const *)t, n, file, sink);
-    }
-    nnc_timeline_destroy(t[0]);
-    nnc_timeline_destroy(t[1]);
+        st = nnc_tracing_run(x, SEC_main, last, -1, sink);
+    if (!st)
+        st = nnc_tracing_write(x, e, file, hardware, last, 1, sink);
+    nnc_tracing_destroy(warm);
+    nnc_tracing_destroy(x);
     return st;
 }
 

@@ -34,6 +34,7 @@ typedef struct nnc_train_options {
     const char *save;        /* the weights (.safetensors, .npz); NULL: nowhere */
     nnc_train_strategy strategy;
     nnc_keep keep;
+    const char *trace, *predict; /* of one step: nnc_session_trace's file and hardware; NULL: none */
     const char *log;         /* a line of JSON for each step and epoch; NULL: none */
     const char *checkpoint;  /* everything that the next step depends on, replaced after each epoch, or after each so many steps */
     int checkpoint_every;

@@ -153,7 +153,8 @@ static const nnc_flag own[] = {
         "output)"},
     {'a', {"--emit", NNC_SET_TEXT, AT(emit), 0, 0, 0, "STAGE"},
         "Print a stage instead of writing an artifact: graph (after the passes), kernels, plan, "
-        "dot (for Graphviz; coloured by device), svg (drawn by its program dot), onnx (a model, fused layers as its functions; beyond 2 GiB, weights "
+        "dot (for Graphviz; coloured by device), svg (drawn by its program dot), onnx (a model, "
+        "fused layers as its functions; beyond 2 GiB, weights "
         "in FILE.data), remarks (JSON); for a CPU llvm, asm; for a GPU cuda, ptx, cubin"},
     {'a', {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
         "Also write every stage to files in this folder, a GPU's sources and machine code "
@@ -165,7 +166,8 @@ static const nnc_flag own[] = {
     {'S', {"--svg", NNC_SET_TEXT, AT(svg), 0, 0, 0, "FILE"},
         "Also draw the memory of each device over time, by the cost rules of the target"},
     {'T', {"--trace", NNC_SET_TEXT, AT(trace), 0, 0, 0, "FILE"},
-        "Also write one measured run, command by command, to this file in Chrome's trace format "
+        "Also write one measured run (of a training: its second step), command by command, to this "
+        "file in Chrome's trace format "
         "(Perfetto, chrome://tracing)"},
     {'T', {"--predict", NNC_SET_TEXT, AT(predict), 0, 0, 0, "FILE"},
         "With --trace: beside it what the simulator predicts of the same plan on this hardware "

@@ -72,7 +72,7 @@ const command commands[] = {
         "  nnc verify models/vgg16.json --set image=64\n"
         "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
         "  nnc verify tests/cli/onnx/agrees\n"},
-    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklucseRfVh", 1, 1, cmd_train,
+    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mklucsTeRfVh", 1, 1, cmd_train,
         "The file of --data holds a tensor for each input of the model, with a row for each "
         "sample, and one named target; a\n.npy file holds one input alone, and --labels the "
         "target. The batch "

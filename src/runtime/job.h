@@ -10,7 +10,7 @@ typedef struct order {
     int32_t kind, exec; /* exec: its number in the job */
     int32_t item;       /* run, times: nnc_section, up to which; put, get: tensor */
     int32_t timed;      /* run: each command is timed */
-    int64_t offset, bytes;
+    int64_t offset, bytes; /* times: offset is the first section */
 } order;
 
 /* Tags of a job's own communicator. */

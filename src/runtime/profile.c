@@ -55,10 +55,10 @@ static void own_times(const nnc_exec *e, int32_t from, int32_t end, int64_t *tim
 nnc_status nnc_exec_follow_times(nnc_exec *e, const order *o)
 {
     const nnc_plan *p = e->p;
-    const int32_t from = p->end[SEC_init];
-    if (o->item < SEC_main || o->item >= SEC__COUNT || !e->clock)
+    if (o->item < SEC_main || o->item >= SEC__COUNT || o->offset < SEC_main ||
+        o->offset > o->item || !e->clock)
         return NNC_E_BUG;
-    const int32_t n = p->end[o->item] - from;
+    const int32_t from = nnc_plan_first(p, (nnc_section)o->offset), n = p->end[o->item] - from;
     NNC_FREED int64_t *time = nnc_calloc(2 * (size_t)n + 1, sizeof *time);
     NNC_NEED(time, NULL);
     own_times(e, from, p->end[o->item], time);
@@ -67,20 +67,20 @@ nnc_status nnc_exec_follow_times(nnc_exec *e, const order *o)
 }
 
 /* Another rank's times, on the clock of this one. */
-static nnc_status take_times(
-    nnc_exec *e, int rank, nnc_section last, int64_t *time, int64_t *start_ns, int64_t *end_ns)
+static nnc_status take_times(nnc_exec *e, int rank, nnc_section first, nnc_section last,
+    int64_t *time, int64_t *start_ns, int64_t *end_ns)
 {
     nnc_job *j = e->ranks->job;
     const nnc_plan *p = e->p;
-    const int32_t n = p->end[last] - p->end[SEC_init];
+    const int32_t from = nnc_plan_first(p, first), n = p->end[last] - from;
     int64_t ahead = 0;
     NNC_TRY(compare_clocks(e, rank, &ahead));
-    const order o = {.kind = OR_times, .exec = e->ranks->id, .item = last};
+    const order o = {.kind = OR_times, .exec = e->ranks->id, .item = last, .offset = first};
     NNC_TRY(nnc_job_tell(j, rank, &o, "asking for times of commands"));
     NNC_TRY(nnc_comm_recv(j->comm, time, 2 * (int64_t)n * (int64_t)sizeof *time, rank, TAG_data,
         "asking for times of commands"));
     for (int32_t i = 0; i < n; i++) {
-        if (e->ranks->owner[p->cmd[p->end[SEC_init] + i].device] != rank)
+        if (e->ranks->owner[p->cmd[from + i].device] != rank)
             continue;
         start_ns[i] = time[2 * i] < 0 ? -1 : time[2 * i] - ahead;
         end_ns[i] = time[2 * i + 1] < 0 ? -1 : time[2 * i + 1] - ahead;
@@ -88,11 +88,11 @@ static nnc_status take_times(
     return NNC_OK;
 }
 
-static nnc_status run_timed(nnc_exec *e, nnc_section last, nnc_sink *sink)
+static nnc_status run_timed(nnc_exec *e, nnc_section first, nnc_section last, nnc_sink *sink)
 {
     NNC_TRY(nnc_exec_clock_events(e, sink));
     e->timed = true;
-    nnc_status st = nnc_exec_run(e, sink);
+    nnc_status st = first == SEC_main ? nnc_exec_run(e, sink) : NNC_OK;
     if (!st && last > SEC_main)
         st = nnc_exec_update(e, last == SEC_step, sink);
     if (!st)
@@ -105,14 +105,10 @@ nnc_status nnc_exec_profile_ranks(nnc_exec *e, nnc_section first, nnc_section la
     int64_t *start_ns, int64_t *end_ns, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    const int32_t from = p->end[SEC_init], n = p->end[last] - from;
-    if (first != SEC_main)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "over %d ranks the commands of whole runs are timed, not those of their updates alone",
-            nnc_comm_world(e->ranks->comm));
+    const int32_t from = nnc_plan_first(p, first), n = p->end[last] - from;
     NNC_FREED int64_t *time = nnc_calloc(2 * (size_t)n + 1, sizeof *time);
     NNC_NEED(time, sink);
-    NNC_TRY(run_timed(e, last, sink));
+    NNC_TRY(run_timed(e, first, last, sink));
     own_times(e, from, p->end[last], time);
     for (int32_t i = 0; i < n; i++) {
         start_ns[i] = time[2 * i];
@@ -120,7 +116,7 @@ nnc_status nnc_exec_profile_ranks(nnc_exec *e, nnc_section first, nnc_section la
     }
     nnc_status st = NNC_OK;
     for (int r = 1; !st && r < nnc_comm_world(e->ranks->comm); r++)
-        st = take_times(e, r, last, time, start_ns, end_ns);
+        st = take_times(e, r, first, last, time, start_ns, end_ns);
     if (st)
         (void)nnc_comm_failure(e->ranks->job->comm, sink);
     return st;
