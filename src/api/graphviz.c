@@ -1,5 +1,6 @@
 /* api/graphviz.c -- runs Graphviz's program dot on a text. */
 #include "api/graphviz.h"
+#include "api/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -104,8 +105,7 @@ nnc_status nnc_dot_to_svg(const nnc_text *dot, nnc_text *svg, nnc_sink *sink)
 nnc_status nnc_write_dot(const nnc_text *dot, const char *file, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_text) svg = {0};
-    const size_t n = strlen(file);
-    const bool draws = n > 4 && !strcmp(file + n - 4, ".svg");
+    const bool draws = nnc_is_svg(file);
     if (draws)
         NNC_TRY(nnc_dot_to_svg(dot, &svg, sink));
     const nnc_text *out = draws ? &svg : dot;

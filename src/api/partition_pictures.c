@@ -16,12 +16,6 @@ typedef struct drawing {
     nnc_sink *sink;
 } drawing;
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n > k && !strcmp(s + n - k, end);
-}
-
 static int64_t fullest(const nnc_partition_table *t, const nnc_partition_row *r)
 {
     int64_t most = 0;
@@ -31,9 +25,9 @@ static int64_t fullest(const nnc_partition_table *t, const nnc_partition_row *r)
 }
 
 /* "vgg16, training step on 4 devices (8x A100)" */
-static void put_title(const nnc_partition_table *t, const char *before, nnc_text *out)
+static void put_title(const nnc_partition_table *t, nnc_text *out)
 {
-    nnc_printf(out, "%s%s, %s on %d device%s: %s", before, t->m->name,
+    nnc_printf(out, "%s, %s on %d device%s: %s", t->m->name,
         t->m->step ? "training step" : "inference", t->devices, nnc_plural(t->devices, "s"),
         t->cluster ? t->cluster->name : t->target->name);
 }
@@ -77,7 +71,7 @@ static nnc_status draw_strategies(const drawing *x)
             .again_x = (double)r->simulated_ns * 1e-6,
             .again_y = r->simulated_bytes};
     }
-    put_title(t, "", &title);
+    put_title(t, &title);
     put_work(t, &note);
     const nnc_scatter s = {.title = nnc_text_str(&title),
         .note = nnc_text_str(&note),
@@ -117,7 +111,7 @@ static nnc_status draw_gantt(
     NNC_LOCAL(nnc_text) note = {0};
     NNC_LOCAL(nnc_text) name = {0};
     nnc_printf(&title, "%s: ", r->strategy);
-    put_title(x->t, "", &title);
+    put_title(x->t, &title);
     put_iteration(x->t, r, of, &note);
     nnc_printf(&name, "%s%s", prefix, r->strategy);
     nnc_gantt_put(of, nnc_text_str(&title), nnc_text_str(&note), &svg);
@@ -132,7 +126,7 @@ static nnc_status draw_memory(const drawing *x, const nnc_partition_row *r)
     NNC_LOCAL(nnc_text) note = {0};
     NNC_LOCAL(nnc_text) name = {0};
     nnc_printf(&title, "memory of %s: ", r->strategy);
-    put_title(x->t, "", &title);
+    put_title(x->t, &title);
     put_work(x->t, &note);
     nnc_puts(&note, ". Simulated from the plan that nnc executes");
     nnc_printf(&name, "memory-%s", r->strategy);
@@ -175,7 +169,7 @@ static nnc_status draw_all(const drawing *x)
 static nnc_status draw_svg(const nnc_partition_table *t, nnc_sink *sink)
 {
     drawing x = {.t = t, .file = t->o->svg, .sink = sink};
-    if (ends_with(t->o->svg, ".svg"))
+    if (nnc_is_svg(t->o->svg))
         return draw_one(&x);
     x.dir = t->o->svg;
     if (mkdir(x.dir, 0777) != 0 && errno != EEXIST)
@@ -200,7 +194,8 @@ static nnc_status write_trace(const nnc_partition_table *t, nnc_arena *a, nnc_si
                 continue;
             of[k]->name = nnc_arena_printf(a, "%s, %s", t->row[i].strategy, of[k]->name);
             NNC_NEED(of[k]->name, sink);
-            nnc_timeline_pack(of[k]); /* links are not shared: transfers overlap */
+            if (!nnc_is_svg(t->o->trace)) /* links are not shared: transfers overlap */
+                nnc_timeline_pack(of[k]);
             of[k]->group = i;
             all[n++] = of[k];
         }
@@ -209,7 +204,10 @@ static nnc_status write_trace(const nnc_partition_table *t, nnc_arena *a, nnc_si
         return nnc_fail0(sink, NNC_E_USAGE,
             "--trace: none of these strategies has a timeline: expected a placement, a pipeline or "
             "replicas");
-    return nnc_write_trace(all, n, t->o->trace, sink);
+    NNC_LOCAL(nnc_text) title = {0};
+    put_title(t, &title);
+    NNC_NEED(!title.oom, sink);
+    return nnc_write_trace(all, n, nnc_text_str(&title), t->o->trace, sink);
 }
 
 /* The strategy's layers on devices, as --place says them; NULL: no placement. */

@@ -43,8 +43,9 @@ nnc_status nnc_timeline_simulate(nnc_timeline *t, const nnc_plan *p, const nnc_c
 nnc_status nnc_timeline_add_simulated(nnc_timeline *t, const nnc_plan *p, const nnc_sim_plan *s, int first, int end,
     nnc_sink *sink) NNC_MUST;
 
-/* Writes timelines side by side as Chrome's trace. */
-nnc_status nnc_write_trace(const nnc_timeline *const *t, int n, const char *file, nnc_sink *sink) NNC_MUST;
+bool nnc_is_svg(const char *file); /* by the end of its name */
+/* Writes timelines side by side as Chrome's trace; where the file's name ends in .svg, as a Gantt chart. */
+nnc_status nnc_write_trace(const nnc_timeline *const *t, int n, const char *title, const char *file, nnc_sink *sink) NNC_MUST;
 /* Writes text; a missing folder of `file` is an error as for any other file. */
 nnc_status nnc_write_picture(const nnc_text *t, const char *file, nnc_sink *sink) NNC_MUST;
 

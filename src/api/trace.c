@@ -8,9 +8,37 @@ nnc_status nnc_write_picture(const nnc_text *t, const char *file, nnc_sink *sink
     return t->oom ? nnc_nomem(sink) : nnc_file_write(file, nnc_text_str(t), t->n, false, sink);
 }
 
-nnc_status nnc_write_trace(const nnc_timeline *const *t, int n, const char *file, nnc_sink *sink)
+bool nnc_is_svg(const char *file)
+{
+    const size_t n = strlen(file);
+    return n > 4 && !strcmp(file + n - 4, ".svg");
+}
+
+/* The same as a Gantt chart. */
+static nnc_status draw_trace(
+    const nnc_timeline *const *t, int n, const char *title, const char *file, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_text) out = {0};
+    NNC_LOCAL(nnc_text) note = {0};
+    nnc_timeline *all = nnc_timeline_beside(t, n);
+    NNC_NEED(all, sink);
+    for (int i = 0; i < n; i++) {
+        nnc_printf(&note, "%s%s: ", i ? "; " : "", t[i]->name);
+        nnc_put_ms(&note, (double)t[i]->total_ps * 1e-9, 0);
+        nnc_puts(&note, " ms");
+    }
+    nnc_gantt_put(all, title, nnc_text_str(&note), &out);
+    nnc_timeline_destroy(all);
+    NNC_NEED(!note.oom, sink);
+    return nnc_write_picture(&out, file, sink);
+}
+
+nnc_status nnc_write_trace(
+    const nnc_timeline *const *t, int n, const char *title, const char *file, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) out = {0};
+    if (nnc_is_svg(file))
+        return draw_trace(t, n, title, file, sink);
     nnc_trace_put(t, n, &out);
     return nnc_write_picture(&out, file, sink);
 }
@@ -142,8 +170,9 @@ static nnc_status predict(const nnc_plan *p, const char *hardware, nnc_section l
     nnc_status st = nnc_timeline_of_plan("predicted", p, out, sink);
     if (!st)
         st = nnc_timeline_simulate(*out, p, c, SEC_accumulate, 0, runs - 1, sink);
+    const int first = runs > 1 ? runs - 1 : -1; /* a single run has no number */
     if (!st)
-        st = nnc_timeline_simulate(*out, p, c, last, runs - 1, runs, sink);
+        st = nnc_timeline_simulate(*out, p, c, last, first, first + 1, sink);
     nnc_cluster_destroy(c);
     return st;
 }
@@ -156,7 +185,7 @@ nnc_status nnc_tracing_write(const nnc_tracing *x, const nnc_env *e, const char 
     set_capacities(e, x->t);
     const nnc_timeline *const order[] = {t[1] ? t[1] : t[0], t[0]}; /* predicted first */
     if (!st)
-        st = nnc_write_trace(order, t[1] ? 2 : 1, file, sink);
+        st = nnc_write_trace(order, t[1] ? 2 : 1, x->s->a->source->name, file, sink);
     nnc_timeline_destroy(t[1]);
     return st;
 }

@@ -134,7 +134,7 @@ static const nnc_flag own[] = {
         "folder: all of these, and memory over time of what is simulated"},
     {'z', {"--trace", NNC_SET_TEXT, AT(partition.trace), 0, 0, 0, "FILE"},
         "Write what strategies do when to this file, in Chrome's trace format (Perfetto, "
-        "chrome://tracing)"},
+        "chrome://tracing); FILE.svg: drawn"},
     {'z', {"--dot", NNC_SET_TEXT, AT(partition.dot), 0, 0, 0, "FILE"},
         "Write the graph coloured by device, of one strategy, for Graphviz; FILE.svg: drawn by "
         "its program dot"},
@@ -167,8 +167,7 @@ static const nnc_flag own[] = {
         "Also draw the memory of each device over time, by the cost rules of the target"},
     {'T', {"--trace", NNC_SET_TEXT, AT(trace), 0, 0, 0, "FILE"},
         "Also write one measured run (of a training: its second step), command by command, to this "
-        "file in Chrome's trace format "
-        "(Perfetto, chrome://tracing)"},
+        "file in Chrome's trace format (Perfetto, chrome://tracing); FILE.svg: as a Gantt chart"},
     {'T', {"--predict", NNC_SET_TEXT, AT(predict), 0, 0, 0, "FILE"},
         "With --trace: beside it what the simulator predicts of the same plan on this hardware "
         "file's devices"},

@@ -20,7 +20,6 @@ enum {
     LEAST = 760, /* width of the time's part */
     WIDE = 1500,
     MOST = 3200,
-    MANY = 1500, /* spans */
     TEXT = 11
 };
 
@@ -194,8 +193,8 @@ static void draw_devices(const chart *c)
             c->out, c->left - 8, y, (svg_font){.size = 12, .anchor = SVG_end}, c->t->device[d]);
         if (c->t->known_ps > 0)
             continue;
-        const double idle =
-            1 - (double)nnc_timeline_busy(c->t, d) / (double)nnc_max64(c->t->total_ps, 1);
+        const int64_t run = c->t->run_ps[d] > 0 ? c->t->run_ps[d] : c->t->total_ps;
+        const double idle = 1 - (double)nnc_timeline_busy(c->t, d) / (double)nnc_max64(run, 1);
         nnc_snprintf(text, sizeof text, "idle %.1f %%", 100 * idle);
         svg_text(c->out, c->left + c->width + 8, y, (svg_font){.size = 12, .fill = PALE}, text);
     }
@@ -205,22 +204,23 @@ static void draw_devices(const chart *c)
 static double width_of(const chart *c)
 {
     int64_t sum[WORK__COUNT] = {0};
-    int n[WORK__COUNT] = {0}, all = 0;
+    int n[WORK__COUNT] = {0};
+    bool thin =
+        false; /* a schedule of micro-batches; otherwise commands, which are joined to boxes */
     double least = INFINITY; /* mean of the kind whose boxes are shortest */
     for (int i = 0; i < c->t->n_span; i++) {
         const nnc_slice *s = &c->t->span[i];
         if (is_drawn(c, s) && s->micro >= 0 && !c->t->lane[s->lane].thin) {
             sum[s->kind] += s->end_ps - s->start_ps;
             n[s->kind]++;
-            all++;
         }
     }
+    for (int l = 0; l < c->t->n_lane; l++)
+        thin = thin || c->t->lane[l].thin;
     for (int k = 0; k < WORK__COUNT; k++)
         if (sum[k])
             least = fmin(least, (double)sum[k] / n[k]);
-    if (all > MANY) /* commands, which are joined to boxes */
-        return WIDE;
-    return fmin(fmax(16 * (double)c->end_ps / least, LEAST), MOST);
+    return fmin(fmax(16 * (double)c->end_ps / least, LEAST), thin ? MOST : WIDE);
 }
 
 static void put_note(const chart *c, const char *note, nnc_text *all)

@@ -60,6 +60,7 @@ typedef struct nnc_timeline {
     int n_device;
     const char **device; /* names */
     int64_t *capacity;   /* bytes of each device, 0: not known */
+    int64_t *run_ps;     /* by device: end of its run, of which its idle share is; 0: total_ps */
     int n_lane, n_span, n_arrow, n_level;
     nnc_lane *lane;
     nnc_slice *span;
@@ -81,6 +82,8 @@ void nnc_timeline_arrow(nnc_timeline *t, int from, int to);
 void nnc_timeline_level(nnc_timeline *t, nnc_level l);
 /* Gives spans that overlap others of their lane a lane of the same device beside it: afterwards no two of a lane overlap. */
 void nnc_timeline_pack(nnc_timeline *t);
+/* A timeline of the devices of all, equal ones beside each other, as "cpu:0, measured"; without arrows and memory. NULL: out of memory. */
+nnc_timeline *nnc_timeline_beside(const nnc_timeline *const *t, int n);
 /* Picoseconds in which at least one span of the device runs that is no communication. */
 int64_t nnc_timeline_busy(const nnc_timeline *t, int device);
 /* 1 - busy of all devices / (devices x total). */

@@ -34,7 +34,8 @@ nnc_timeline *nnc_timeline_create(const char *name, int n_device)
     t->name = nnc_arena_strdup(&t->arena, name);
     t->device = ARENA_NEW(&t->arena, const char *, n_device + 1);
     t->capacity = ARENA_NEW(&t->arena, int64_t, n_device + 1);
-    bool ok = t->name && t->device && t->capacity;
+    t->run_ps = ARENA_NEW(&t->arena, int64_t, n_device + 1);
+    bool ok = t->name && t->device && t->capacity && t->run_ps;
     for (int d = 0; ok && d < n_device; d++)
         ok = (t->device[d] = nnc_arena_printf(&t->arena, "device %d", d)) != NULL;
     if (ok)
@@ -212,4 +213,46 @@ double nnc_timeline_idle(const nnc_timeline *t)
     for (int d = 0; d < t->n_device; d++)
         busy += (double)nnc_timeline_busy(t, d);
     return all > 0 ? 1 - busy / all : 0;
+}
+
+/* Appends device d of x, if there is one, as device `to`. */
+static void copy_device(nnc_timeline *all, const nnc_timeline *x, int d, int to)
+{
+    char name[120];
+    nnc_snprintf(name, sizeof name, "%.50s, %.50s", x->device[d], x->name);
+    nnc_timeline_name(all, to, name);
+    all->run_ps[to] = x->total_ps;
+    for (int l = 0; l < x->n_lane; l++) {
+        if (x->lane[l].device != d)
+            continue;
+        const int lane = nnc_timeline_lane(all, to, x->lane[l].name, x->lane[l].thin);
+        for (int i = 0; i < x->n_span; i++)
+            if (x->span[i].lane == l) {
+                nnc_slice s = x->span[i];
+                s.lane = lane;
+                (void)nnc_timeline_add(all, s); /* a failure is noted in `all` */
+            }
+    }
+}
+
+nnc_timeline *nnc_timeline_beside(const nnc_timeline *const *t, int n)
+{
+    int devices = 0, most = 0, to = 0;
+    for (int i = 0; i < n; i++) {
+        devices += t[i]->n_device;
+        most = t[i]->n_device > most ? t[i]->n_device : most;
+    }
+    nnc_timeline *all = nnc_timeline_create("", devices);
+    for (int d = 0; all && d < most; d++)
+        for (int i = 0; i < n; i++)
+            if (d < t[i]->n_device)
+                copy_device(all, t[i], d, to++);
+    for (int i = 0; all && i < n; i++) {
+        all->total_ps = nnc_max64(all->total_ps, t[i]->total_ps);
+        all->known_ps = all->known_ps > 0 && t[i]->known_ps > 0
+                            ? nnc_min64(all->known_ps, t[i]->known_ps)
+                            : nnc_max64(all->known_ps, t[i]->known_ps);
+        all->oom = all->oom || t[i]->oom;
+    }
+    return all;
 }
