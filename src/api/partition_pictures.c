@@ -91,12 +91,13 @@ static nnc_status draw_strategies(const drawing *x)
 static void put_iteration(
     const nnc_partition_table *t, const nnc_partition_row *r, const nnc_timeline *of, nnc_text *out)
 {
+    const double idle = of->known_ps ? r->bubble : nnc_timeline_idle(of);
+    out->oom = out->oom || (!of->known_ps && idle < 0);
     put_work(t, out);
     nnc_puts(out, "; it takes ");
     nnc_put_ms(out, (double)of->total_ps * 1e-9, 0);
     nnc_puts(out, " ms, in which devices are idle for ");
-    nnc_printf(
-        out, "%.1f %% of the time", 100 * (of->known_ps ? r->bubble : nnc_timeline_idle(of)));
+    nnc_printf(out, "%.1f %% of the time", 100 * idle);
     if (of == r->simulated)
         nnc_puts(out, ". Simulated from the plan that nnc executes");
     if (r->note)

@@ -63,7 +63,10 @@ static void limit(chart *c)
 
 static void put_time(nnc_text *out, int64_t ps)
 {
-    nnc_put_ms(out, (double)ps * 1e-9, 0);
+    if (ps)
+        nnc_put_ms(out, (double)ps * 1e-9, 0);
+    else
+        nnc_putc(out, '0');
 }
 
 /* What a browser shows over a box: of n spans that share it. */
@@ -193,8 +196,10 @@ static void draw_devices(const chart *c)
             c->out, c->left - 8, y, (svg_font){.size = 12, .anchor = SVG_end}, c->t->device[d]);
         if (c->t->known_ps > 0)
             continue;
+        const int64_t busy = nnc_timeline_busy(c->t, d);
         const int64_t run = c->t->run_ps[d] > 0 ? c->t->run_ps[d] : c->t->total_ps;
-        const double idle = 1 - (double)nnc_timeline_busy(c->t, d) / (double)nnc_max64(run, 1);
+        const double idle = 1 - (double)busy / (double)nnc_max64(run, 1);
+        c->out->oom = c->out->oom || busy < 0;
         nnc_snprintf(text, sizeof text, "idle %.1f %%", 100 * idle);
         svg_text(c->out, c->left + c->width + 8, y, (svg_font){.size = 12, .fill = PALE}, text);
     }

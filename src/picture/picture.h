@@ -84,9 +84,9 @@ void nnc_timeline_level(nnc_timeline *t, nnc_level l);
 void nnc_timeline_pack(nnc_timeline *t);
 /* A timeline of the devices of all, equal ones beside each other, as "cpu:0, measured"; without arrows and memory. NULL: out of memory. */
 nnc_timeline *nnc_timeline_beside(const nnc_timeline *const *t, int n);
-/* Picoseconds in which at least one span of the device runs that is no communication. */
+/* Picoseconds in which at least one span of the device runs that is no communication; -1: out of memory. */
 int64_t nnc_timeline_busy(const nnc_timeline *t, int device);
-/* 1 - busy of all devices / (devices x total). */
+/* 1 - busy of all devices / (devices x total); negative: out of memory. */
 double nnc_timeline_idle(const nnc_timeline *t);
 enum { NNC_MOST_SPANS = 1 << 17 }; /* after which who fills a timeline may stop (known_ps) */
 

@@ -193,7 +193,9 @@ int64_t nnc_timeline_busy(const nnc_timeline *t, int device)
     NNC_FREED nnc_slice *own = nnc_malloc(((size_t)t->n_span + 1) * sizeof *own);
     int64_t busy = 0, end = INT64_MIN;
     int n = 0;
-    for (int i = 0; own && i < t->n_span; i++)
+    if (!own)
+        return -1;
+    for (int i = 0; i < t->n_span; i++)
         if (t->lane[t->span[i].lane].device == device && t->span[i].kind != WORK_communication)
             own[n++] = t->span[i];
     if (n)
@@ -210,8 +212,12 @@ double nnc_timeline_idle(const nnc_timeline *t)
 {
     const double all = (double)t->n_device * (double)t->total_ps;
     double busy = 0;
-    for (int d = 0; d < t->n_device; d++)
-        busy += (double)nnc_timeline_busy(t, d);
+    for (int d = 0; d < t->n_device; d++) {
+        const int64_t own = nnc_timeline_busy(t, d);
+        if (own < 0)
+            return -1;
+        busy += (double)own;
+    }
     return all > 0 ? 1 - busy / all : 0;
 }
 

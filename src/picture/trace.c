@@ -8,6 +8,7 @@ typedef struct tracer {
     int which, n; /* of the timelines */
     int most; /* devices of one */
     int first; /* process of its device 0 */
+    bool any; /* events so far */
     int arrows; /* so far, of all timelines */
     bool *held; /* [device][kind]: at any time, since a counter has the same series throughout */
     nnc_text *out;
@@ -20,19 +21,20 @@ static void put_us(nnc_text *out, const char *key, int64_t ps)
         out, ", \"%s\": %lld.%06lld", key, (long long)(ps / 1000000), (long long)(ps % 1000000));
 }
 
-static void open_event(const tracer *t, const char *phase, int device)
+static void open_event(tracer *t, const char *phase, int device)
 {
-    nnc_printf(t->out, "%s\n{\"ph\": \"%s\", \"pid\": %d",
-        t->out->s[t->out->n - 1] == '[' ? "" : ",", phase, t->first + device);
+    nnc_printf(
+        t->out, "%s\n{\"ph\": \"%s\", \"pid\": %d", t->any ? "," : "", phase, t->first + device);
+    t->any = true;
 }
 
-static void open_lane(const tracer *t, const char *phase, int lane)
+static void open_lane(tracer *t, const char *phase, int lane)
 {
     open_event(t, phase, t->t->lane[lane].device);
     nnc_printf(t->out, ", \"tid\": %d", lane + 1);
 }
 
-static void put_names(const tracer *t)
+static void put_names(tracer *t)
 {
     for (int d = 0; d < t->t->n_device; d++) {
         NNC_LOCAL(nnc_text) name = {0};
@@ -53,7 +55,7 @@ static void put_names(const tracer *t)
     }
 }
 
-static void put_slice(const tracer *t, const nnc_slice *s)
+static void put_slice(tracer *t, const nnc_slice *s)
 {
     const bool has_micro = s->micro >= 0, has_bytes = s->bytes > 0;
     open_lane(t, "X", s->lane);
@@ -88,7 +90,7 @@ static void put_arrow(tracer *t, const nnc_arrow *a)
     nnc_puts(t->out, "}");
 }
 
-static void put_level(const tracer *t, const nnc_level *l)
+static void put_level(tracer *t, const nnc_level *l)
 {
     open_event(t, "C", l->device);
     nnc_puts(t->out, ", \"name\": \"memory, bytes\"");

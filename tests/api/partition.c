@@ -721,6 +721,7 @@ static nnc_status small_report(nnc_env *e, bool step, int64_t fail, nnc_text *te
     const nnc_open_options with = {.arg = small, .n_arg = 2, .place = "0-3=0,4-7=1"};
     nnc_partition_options o = {.compile = nnc_compile_defaults};
     o.compile.devices = 0; /* as many as are placed on */
+    o.trace = "/dev/null";
     bool fits = false;
     nnc_fail_alloc_after(fail);
     nnc_model *m = nnc_model_open("models/mlp.json", &with, test_sink);
