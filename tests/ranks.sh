@@ -82,6 +82,39 @@ for n in 2 3; do
     done
 done
 
+# A trace of all ranks' commands on one clock: of each thread none overlap, and nothing is far from the others.
+what="trace"
+# shellcheck disable=SC2086
+job 3 $run --iterations=3 --trace="$dir/trace.json" --predict=models/hardware/cpu.json --comm-timeout=60
+ran 0 "3 runs"
+cat >"$dir/trace.py" <<'PY'
+import collections, json, sys
+
+lanes, names, flows = collections.defaultdict(list), {}, collections.Counter()
+for e in json.load(open(sys.argv[1]))["traceEvents"]:
+    if e["ph"] == "X":
+        lanes[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"]))
+    elif e["ph"] == "M" and e["name"] == "process_name":
+        names[e["pid"]] = e["args"]["name"]
+    elif e["ph"] in "sf":
+        flows[e["ph"]] += 1
+devices = int(sys.argv[2])
+want = {f"cpu:{d}, {how}" for d in range(devices) for how in ("predicted", "measured")}
+assert set(names.values()) == want, names
+assert flows["s"] == flows["f"] > 0, flows
+assert {names[pid] for pid, _ in lanes} == want, lanes.keys()
+end = 0
+for spans in lanes.values():
+    spans.sort()
+    assert all(a[1] <= b[0] + 1e-9 for a, b in zip(spans, spans[1:])), "slices overlap"
+    assert spans[0][0] >= 0
+    end = max(end, spans[-1][1])
+assert end < 60e6, f"{end} us: a clock is off"
+PY
+if command -v python3 >/dev/null; then
+    python3 "$dir/trace.py" "$dir/trace.json" 3 >"$dir/said" 2>&1 || fail "$what: of a run"
+fi
+
 # Layers of a training on two devices, then a batch on each: losses are one process's, bit for bit, also of one that is resumed.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 8, 8]},
@@ -107,6 +140,12 @@ np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).as
         for log in log1 log2; do grep -o '"[a-z_]*loss": [^,}]*' "$dir/$log" >"$dir/$log.loss"; done
         [ -s "$dir/log1.loss" ] && cmp -s "$dir/log1.loss" "$dir/log2.loss" || fail "$what: other losses than one process"
         cmp -s "$dir/w1.npz" "$dir/w2.npz" || fail "$what: other weights than one process"
+        what="training, $strategy, traced"
+        # shellcheck disable=SC2086
+        job 2 $train --epochs=2 --save="$dir/w4.npz" --trace="$dir/trace.json" --predict=models/hardware/cpu.json --comm-timeout=60
+        ran 0 "epoch 2"
+        cmp -s "$dir/w1.npz" "$dir/w4.npz" || fail "$what: other weights than without a trace"
+        python3 "$dir/trace.py" "$dir/trace.json" 2 >"$dir/said" 2>&1 || fail "$what"
         what="training, $strategy, resumed"
         # shellcheck disable=SC2086
         job 2 $train --epochs=1 --checkpoint="$dir/c.npz" --comm-timeout=60

@@ -192,6 +192,9 @@ typedef struct nnc_partition_options {
     bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */
     bool no_code;                /* kernels are not compiled: only memory is asked for */
     bool layers;                 /* text: list the blocks of layers with their costs first */
+    bool sensitivity;            /* also times with links of other bandwidths */
+    const char *svg;             /* pictures are written to this file (.svg) or folder; NULL: none */
+    const char *trace, *dot;     /* file of a Chrome trace; of the graph, coloured by device (.dot, or .svg by Graphviz); NULL: none */
 } nnc_partition_options;
 /* Predicts what strategies make of m (of its training step, where `training` is not NULL) on equal devices of e's target, connected as
  * its hardware file says, if it has one, and appends the table. *fits: one of them fits the devices' memory. */
@@ -343,6 +346,12 @@ nnc_status nnc_report_torch(nnc_env *e, const nnc_artifact *a, nnc_format f, nnc
 /* Layers on devices, cut for the least memory of the fullest one, as --place takes it. NNC_E_FIT: fewer blocks than devices. */
 nnc_status nnc_sequential_place(nnc_env *e, const nnc_model *forward, const struct nnc_training *training,
     const nnc_compile_options *o, int devices, nnc_text *place, nnc_sink *sink) NNC_MUST;
+/* Writes one run of s (a training step where `step`), command by command, to `file` in Chrome's trace format, on all ranks' devices; with
+ * `hardware` (a hardware file, or NULL) beside what the simulator predicts of the plan on its devices. */
+nnc_status nnc_session_trace(nnc_env *e, nnc_session *s, bool step, const char *file, const char *hardware,
+    nnc_sink *sink) NNC_MUST;
+/* Draws the planned memory of each device over time, as SVG. */
+nnc_status nnc_draw_memory(nnc_env *e, const nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
 
 /* Times of runs. */
 typedef struct nnc_times {

@@ -1,4 +1,5 @@
 /* api/emit.c -- the stages of a compile as text, single passes, and the tables of ops and passes. */
+#include "api/graphviz.h"
 #include "api/internal.h"
 #include "onnx/onnx.h"
 #include <limits.h>
@@ -139,7 +140,7 @@ static nnc_status emit_machine(
 bool nnc_is_stage(const char *name, const char **near)
 {
     static const char *const names[] = {"graph", "kernels", "plan", "llvm", "asm", "cuda", "ptx",
-        "cubin", "dot", "onnx", "remarks"};
+        "cubin", "dot", "svg", "onnx", "remarks"};
     *near = nnc_nearest(name, names, NNC_COUNT(names));
     for (size_t i = 0; i < NNC_COUNT(names); i++)
         if (!strcmp(name, names[i]))
@@ -158,6 +159,13 @@ static nnc_status emit_onnx(const nnc_artifact *a, const char *data, nnc_text *o
     return nnc_onnx_export(a->graph, &(nnc_onnx_place){.data = data}, out, sink);
 }
 
+static nnc_status draw_graph(const nnc_graph *g, nnc_text *out, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) dot = {0};
+    nnc_graph_dot(&dot, g);
+    return nnc_dot_to_svg(&dot, out, sink);
+}
+
 nnc_status nnc_emit_text(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink)
 {
@@ -168,6 +176,8 @@ nnc_status nnc_emit_text(
         st = emit_onnx(a, NULL, out, sink);
     else if (!strcmp(stage, "dot"))
         nnc_graph_dot(out, a->graph);
+    else if (!strcmp(stage, "svg"))
+        st = draw_graph(a->graph, out, sink);
     else if (!strcmp(stage, "plan"))
         nnc_plan_print(out, a->plan);
     else if (!strcmp(stage, "kernels"))
@@ -181,7 +191,7 @@ nnc_status nnc_emit_text(
     else
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit=%s is unknown; expected graph, kernels, plan, llvm, asm, cuda, ptx, cubin, "
-            "dot, onnx, remarks",
+            "dot, svg, onnx, remarks",
             stage);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -15,4 +15,7 @@ bool nnc_is_step(const nnc_plan *p); /* has it a section step? */
 /* Bytes of each kind on a device: the first two are its persistent memory, the others add up to the arena's lower bound. */
 void nnc_find_fill(const nnc_plan *p, int device, int64_t fill[FILL__COUNT]);
 
+/* Is the arena's tensor t, a root, read by the optimizer alone, but for the command that computes it? */
+bool nnc_is_gradient(const nnc_plan *p, int32_t t);
+
 #endif

@@ -25,8 +25,7 @@ bool nnc_is_step(const nnc_plan *p)
     return p->end[SEC_step] > p->end[SEC_main];
 }
 
-/* True for what a command of the optimizer reads and nothing else, but for the command that computes it. */
-static bool is_gradient(const nnc_plan *p, int32_t t)
+bool nnc_is_gradient(const nnc_plan *p, int32_t t)
 {
     bool updates = false;
     for (int i = p->tensor[t].first + 1; i <= p->tensor[t].last; i++) {
@@ -50,7 +49,7 @@ static nnc_fill fill_of(const nnc_plan *p, int32_t t, int32_t peak)
         return FILL_inputs;
     if (x->first < p->end[SEC_main] && x->last >= p->end[SEC_main])
         return FILL_kept;
-    if (x->first >= p->end[SEC_main] && is_gradient(p, t))
+    if (x->first >= p->end[SEC_main] && nnc_is_gradient(p, t))
         return FILL_gradients;
     return FILL_rest;
 }

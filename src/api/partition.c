@@ -1,6 +1,7 @@
 /* api/partition.c -- nnc partition: measures a model, fills the table, prints it. */
 #include "api/partition.h"
 #include "api/report_text.h"
+#include "picture/picture.h"
 
 /* The devices are the first of described hardware: there are as many, and they are equal. */
 static nnc_status check_devices(const nnc_cluster *c, int devices, nnc_sink *sink)
@@ -64,14 +65,23 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         .cluster = e->cluster,
         .devices = devices,
         .micro = o->micro > 0 ? o->micro : 4 * devices};
-    if (nnc_partition_wants_auto(o))
-        NNC_TRY(nnc_partition_sizes(e, m, training, &t, &a, sink));
-    NNC_TRY(nnc_partition_fill_table(&t, &a, sink));
-    if (o->simulate)
-        NNC_TRY(nnc_partition_simulate(e, m, training, &t, &a, sink));
+    nnc_status st =
+        nnc_partition_wants_auto(o) ? nnc_partition_sizes(e, m, training, &t, &a, sink) : NNC_OK;
+    if (!st)
+        st = nnc_partition_fill_table(&t, &a, sink);
+    if (!st && o->sensitivity)
+        st = nnc_partition_sense(&t, &a, sink);
+    if (!st && o->simulate)
+        st = nnc_partition_simulate(e, m, training, &t, &a, sink);
+    if (!st)
+        st = nnc_partition_draw(e, m, &t, &a, sink);
     *fits = false;
-    for (int i = 0; i < t.n_row; i++)
+    for (int i = 0; i < t.n_row; i++) {
         *fits = *fits || (!t.row[i].why_not && t.row[i].fits);
+        nnc_timeline_destroy(t.row[i].predicted);
+        nnc_timeline_destroy(t.row[i].simulated);
+    }
+    NNC_TRY(st);
     nnc_partition_print(&t, f, out);
     return out->oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -5,6 +5,7 @@
 #include "api/internal.h"
 #include "partition/partition.h"
 #include "train/train.h"
+#include <string.h>
 
 /* Costs of one micro-batch, the model as it is, by layer or by block of layers. */
 typedef struct nnc_layer_costs {
@@ -82,6 +83,8 @@ typedef struct nnc_auto_search {
     int64_t slow_ns, fast_ns;
     int64_t same_slow_ns, same_fast_ns; /* what the best one takes there; 0: it is the best one there, too */
 } nnc_auto_search;
+enum { NNC_BANDWIDTHS = 4 };
+extern const double nnc_partition_bandwidth[NNC_BANDWIDTHS]; /* 1/4, 1/2, 2, 4: factors */
 
 typedef struct nnc_partition_row {
     const char *strategy;
@@ -93,10 +96,13 @@ typedef struct nnc_partition_row {
     nnc_device_use *use;    /* by device */
     int64_t iteration_ns, exposed_ns, hidden_ns;
     double bubble;          /* idle share of all devices' time */
+    int64_t at_bandwidth_ns[NNC_BANDWIDTHS]; /* an iteration with such links; 0: not asked for, or not possible */
     /* By the simulator, of the plan that nnc executes: an iteration; memory of the fullest device. 0: not simulated */
     int64_t simulated_ns, simulated_bytes;
     const char *not_simulated; /* the plan that was asked for was refused: why; or NULL */
     const nnc_auto_search *search; /* auto; or NULL */
+    /* Of the estimate, of the simulated plan; owned. NULL: not asked for, or there is none */
+    struct nnc_timeline *predicted, *simulated;
 } nnc_partition_row;
 
 typedef struct nnc_partition_table {
@@ -108,6 +114,7 @@ typedef struct nnc_partition_table {
     const nnc_target *target;
     const nnc_cluster *cluster; /* described hardware, of which the devices are the first; NULL: equal links of o */
     int devices, micro;
+    double bandwidth;       /* factor of all links'; 0: 1 */
     int n_row;
     nnc_partition_row *row;
 } nnc_partition_table;
@@ -119,6 +126,8 @@ static inline int64_t nnc_partition_capacity(const nnc_partition_table *t)
 }
 /* partition_rows.c: evaluates the strategies of o. */
 nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* partition_sense.c: fills at_bandwidth_ns of all rows. */
+nnc_status nnc_partition_sense(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 /* partition_simulate.c: simulates the strategies of t that nnc executes on its described hardware. */
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
@@ -132,6 +141,16 @@ void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s);
 /* partition.c: appends the placement ("0-9=0,10-=1") of strategy `name` on so many devices. NNC_E_USAGE: it does not exist for them. */
 nnc_status nnc_partition_place(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_options *o,
     int devices, const char *name, nnc_text *place, nnc_sink *sink) NNC_MUST;
+/* Does o ask for what strategies do when? One picture of several strategies needs only their numbers. */
+static inline bool nnc_partition_has_timelines(const nnc_partition_options *o)
+{
+    const size_t n = o->svg ? strlen(o->svg) : 0;
+    const bool folder = n && (n < 5 || strcmp(o->svg + n - 4, ".svg") != 0);
+    return o->trace || folder || (o->svg && o->n_strategy == 1);
+}
+/* partition_pictures.c: writes the pictures and the trace that t->o asks for. */
+nnc_status nnc_partition_draw(
+    nnc_env *e, const nnc_model *m, const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 /* partition_report.c */
 void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out);
 

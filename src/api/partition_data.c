@@ -29,9 +29,17 @@ static int64_t gathered_ns(const rows *r, const int *device, int n, bool backwar
     return backward ? nnc_add_sat(t, half_ns(&r->links, device, n, of->gradients[0])) : t;
 }
 
+/* The buckets of a backward pass, and how many of the passes reduce them. */
+typedef struct reduction {
+    nnc_buckets_time t;
+    nnc_bucket *bucket;
+    int passes;
+    int64_t gather;
+} reduction;
+
 /* Time of a device with k micro-batches; *collective: of all collectives; *compute: without them. */
-static nnc_status replica_ns(
-    rows *r, const int *device, int n, int k, int64_t *total, int64_t *compute, int64_t *collective)
+static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *total,
+    int64_t *compute, int64_t *collective, reduction *how)
 {
     const nnc_layer_costs *of = &r->m->of;
     const int blocks = r->m->n_block;
@@ -64,12 +72,15 @@ static nnc_status replica_ns(
         .links = r->zero ? &half : &r->links,
         .device = device,
         .n_device = n,
-        .slowdown = r->slowdown};
-    const nnc_buckets_time t = nnc_buckets_run(&p);
+        .slowdown = r->slowdown,
+        .bucket = how->bucket};
+    const nnc_buckets_time t = how->t = nnc_buckets_run(&p);
     /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
      * sums, in the last backward pass. What was updated is gathered: the trained weights, of as many bytes as the gradients. */
     const int passes = r->zero == 2 ? k : 1;
     const int64_t gather = r->zero ? half_ns(&r->links, device, n, gradients) : 0;
+    how->passes = passes;
+    how->gather = gather;
     *total = nnc_add_sat(
         *compute - nnc_mul_sat(passes, backward), nnc_add_sat(nnc_mul_sat(passes, t.end), gather));
     *collective = nnc_add_sat(nnc_mul_sat(passes, t.collective), gather);
@@ -101,12 +112,14 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
     const int n = r->n < r->micro ? r->n : r->micro;
     int *device = ARENA_NEW(r->a, int, r->n);
     int64_t total, compute, collective;
-    NNC_NEED(device, r->sink);
+    reduction how = {.bucket = ARENA_NEW(r->a, nnc_bucket, r->m->n_block + 1)};
+    NNC_NEED(device && how.bucket, r->sink);
     for (int d = 0; d < n; d++)
         device[d] = d;
-    NNC_TRY(replica_ns(r, device, n, (r->micro + n - 1) / n, &total, &compute, &collective));
+    NNC_TRY(replica_ns(r, device, n, (r->micro + n - 1) / n, &total, &compute, &collective, &how));
     int64_t update = row_range(r->m->of.optimizer, 0, r->m->n_block);
     update = r->zero ? nnc_ceildiv(update, n) : update; /* each device updates its part */
+    NNC_TRY(row_data_timeline(r, row, &how.t, how.bucket, n, how.passes, how.gather, update));
     for (int d = 0; d < n; d++) {
         nnc_device_use *u = &row->use[d];
         const int micro = r->micro / n + (d < r->micro % n);
@@ -126,8 +139,9 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
 
 /* ---- PipeDream ------------------------------------------------------------------------------------------------- */
 
-static nnc_status solve(rows *r, double bandwidth, nnc_hybrid_plan *out)
+static nnc_status solve(rows *r, double factor, nnc_hybrid_plan *out)
 {
+    const double bandwidth = factor * (r->t->bandwidth > 0 ? r->t->bandwidth : 1);
     const nnc_partition_model *m = r->m;
     const nnc_cluster *c = r->t->cluster;
     const int n = m->n_block, servers = c && r->n > c->per_node ? r->n / c->per_node : 1;

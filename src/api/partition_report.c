@@ -1,6 +1,7 @@
 /* api/partition_report.c -- the table of nnc partition as text, CSV and JSON. */
 #include "api/partition.h"
 #include "api/report_text.h"
+#include <math.h>
 #include <string.h>
 
 static double ms(int64_t ns)
@@ -11,6 +12,15 @@ static double ms(int64_t ns)
 static double samples_per_second(const nnc_partition_table *t, int64_t ns)
 {
     return ns ? (double)t->micro * (double)t->m->batch / ((double)ns * 1e-9) : 0;
+}
+
+/* Milliseconds, or 0 for none: not 0.000000, which looks like a small number. */
+static void put_time(nnc_text *out, double t, int width)
+{
+    if (t == 0)
+        nnc_printf(out, "%*d", width, 0);
+    else
+        nnc_put_ms(out, t, width);
 }
 
 static double per_second(const nnc_partition_table *t, const nnc_partition_row *r)
@@ -55,6 +65,14 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
         J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
         J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+    if (t->o->sensitivity) {
+        nnc_json_open(w, "at_bandwidth", '[');
+        for (int k = 0; k < NNC_BANDWIDTHS; k++)
+            if (r->at_bandwidth_ns[k])
+                NNC_JSON_OBJECT(w, NULL, J_REAL("factor", nnc_partition_bandwidth[k]),
+                    J_MS("iteration_ms", ms(r->at_bandwidth_ns[k])));
+        nnc_json_close(w, ']');
+    }
     if (r->simulated_ns)
         NNC_JSON(w, J_MS("simulated_ms", ms(r->simulated_ns)),
             J_INT("simulated_bytes", r->simulated_bytes));
@@ -104,6 +122,40 @@ static void print_json(const nnc_partition_table *t, nnc_text *out)
     nnc_json_end(&w, '}');
 }
 
+/* Columns of what was asked for come last, and are there in all lines. */
+static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r,
+    int d, const nnc_device_use *u)
+{
+    const nnc_json_member always[] = {J_STRING("strategy", r->strategy),
+        J_BOOL("executable", r->executable), J_INT("device", d), J_STRING("layers", u->layers),
+        J_MS("busy_ms", ms(u->busy_ns)), J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)),
+        J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", nnc_partition_capacity(t)),
+        J_MS("iteration_ms", ms(r->iteration_ns)),
+        J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
+        J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
+        J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits),
+        J_INT("weights_bytes", u->fill[0]), J_INT("gradients_bytes", u->fill[1]),
+        J_INT("optimizer_bytes", u->fill[2]), J_INT("saved_bytes", u->fill[3]),
+        J_INT("working_bytes", u->fill[4])};
+    const nnc_json_member simulated[] = {
+        J_REAL("simulated_ms", r->simulated_ns ? nnc_decimals(ms(r->simulated_ns), 6) : NAN),
+        J_REAL("simulated_bytes", r->simulated_ns ? (double)r->simulated_bytes : NAN)};
+    static const char *const key[NNC_BANDWIDTHS] = {"iteration_ms_quarter_bandwidth",
+        "iteration_ms_half_bandwidth", "iteration_ms_2x_bandwidth", "iteration_ms_4x_bandwidth"};
+    nnc_json_member m[NNC_COUNT(always) + NNC_COUNT(simulated) + NNC_BANDWIDTHS];
+    size_t n = NNC_COUNT(always);
+    memcpy(m, always, sizeof always);
+    if (t->o->simulate) {
+        memcpy(m + n, simulated, sizeof simulated);
+        n += NNC_COUNT(simulated);
+    }
+    for (int k = 0; t->o->sensitivity && k < NNC_BANDWIDTHS; k++) {
+        const int64_t ns = r->at_bandwidth_ns[k];
+        m[n++] = (nnc_json_member)J_REAL(key[k], ns ? nnc_decimals(ms(ns), 6) : NAN);
+    }
+    nnc_json_row(w, 0, m, n);
+}
+
 /* A line a device; strategies that do not exist have none. */
 static void print_csv(const nnc_partition_table *t, nnc_text *out)
 {
@@ -120,16 +172,7 @@ static void print_csv(const nnc_partition_table *t, nnc_text *out)
             const nnc_device_use *u = n ? &r->use[d] : &none;
             if (r->why_not)
                 break;
-            NNC_JSON_ROW(&w, 0, J_STRING("strategy", r->strategy),
-                J_BOOL("executable", r->executable), J_INT("device", d),
-                J_STRING("layers", u->layers), J_MS("busy_ms", ms(u->busy_ns)),
-                J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)), J_INT("memory_bytes", u->bytes),
-                J_INT("capacity_bytes", nnc_partition_capacity(t)),
-                J_MS("iteration_ms", ms(r->iteration_ns)),
-                J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
-                J_REAL("bubble", nnc_decimals(r->bubble, 6)),
-                J_MS("comm_exposed_ms", ms(r->exposed_ns)),
-                J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+            csv_row(&w, t, r, d, u);
         }
 }
 
@@ -148,13 +191,13 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
     for (int d = 0; d < t->devices; d++)
         most = nnc_max64(most, r->use[d].bytes);
     nnc_putc(out, ' ');
-    nnc_put_ms(out, ms(r->iteration_ns), 10);
+    put_time(out, ms(r->iteration_ns), 10);
     nnc_putc(out, ' ');
-    nnc_put_ms(out, ms(r->iteration_ns) / ((double)t->micro * (double)t->m->batch), 9);
+    put_time(out, ms(r->iteration_ns) / ((double)t->micro * (double)t->m->batch), 9);
     nnc_printf(out, " %11.1f %6.1f%%  ", per_second(t, r), 100 * r->bubble);
-    nnc_put_ms(out, ms(r->exposed_ns), 9);
+    put_time(out, ms(r->exposed_ns), 9);
     nnc_putc(out, ' ');
-    nnc_put_ms(out, ms(r->hidden_ns), 9);
+    put_time(out, ms(r->hidden_ns), 9);
     nnc_put_bytes_column(out, most, 12, false);
     nnc_printf(out, "  %-4s %s\n", r->fits ? "yes" : "NO", r->executable ? "yes" : "no");
     if (r->not_simulated)
@@ -162,9 +205,9 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
     if (!r->simulated_ns)
         return;
     nnc_puts(out, "    simulated   ");
-    nnc_put_ms(out, ms(r->simulated_ns), 12);
+    put_time(out, ms(r->simulated_ns), 12);
     nnc_putc(out, ' ');
-    nnc_put_ms(out, ms(r->simulated_ns) / ((double)t->micro * (double)t->m->batch), 9);
+    put_time(out, ms(r->simulated_ns) / ((double)t->micro * (double)t->m->batch), 9);
     nnc_printf(out, " %11.1f %29s", samples_per_second(t, r->simulated_ns), "");
     nnc_put_bytes_column(out, r->simulated_bytes, 12, false);
     nnc_printf(out, "  %s\n", r->simulated_bytes <= nnc_partition_capacity(t) ? "yes" : "NO");
@@ -178,27 +221,61 @@ static bool same_use(const nnc_device_use *a, const nnc_device_use *b)
            !strcmp(a->layers, b->layers);
 }
 
+/* The end of the devices from d on that share a line: equal ones, where there are many devices or they have no work. */
+static int end_of_line(const nnc_partition_table *t, const nnc_partition_row *r, int d)
+{
+    const bool joins = t->devices > FEW || !*r->use[d].layers;
+    int end = d + 1;
+    while (joins && end < t->devices && same_use(&r->use[d], &r->use[end]))
+        end++;
+    return end;
+}
+
+static void device_line(const nnc_partition_row *r, int d, int end, nnc_text *out)
+{
+    const nnc_device_use *u = &r->use[d];
+    char name[32];
+    nnc_snprintf(name, sizeof name, end > d + 1 ? "%d-%d" : "%d", d, end - 1);
+    nnc_printf(out, "  %-9s ", name);
+    put_time(out, ms(u->busy_ns), 10);
+    nnc_putc(out, ' ');
+    put_time(out, ms(r->iteration_ns - u->busy_ns), 10);
+    nnc_put_bytes_column(out, u->bytes, 12, false);
+    for (int k = 0; k < NNC_FILL_KINDS; k++)
+        nnc_put_bytes_column(out, u->fill[k], 11, false);
+    nnc_printf(out, "  %s\n", *u->layers ? u->layers : "none");
+}
+
+/* Of very many lines only the first, the last, the fullest and the busiest device's. */
+static void device_lines(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
+{
+    int lines = 0, line = 0, fullest = 0, busiest = 0, hidden = 0;
+    for (int d = 0; d < t->devices; d = end_of_line(t, r, d), lines++)
+        continue;
+    for (int d = 0; d < t->devices; d++) {
+        fullest = r->use[d].bytes > r->use[fullest].bytes ? d : fullest;
+        busiest = r->use[d].busy_ns > r->use[busiest].busy_ns ? d : busiest;
+    }
+    for (int d = 0, end; d < t->devices; d = end, line++) {
+        end = end_of_line(t, r, d);
+        const bool shown = lines <= 2 * FEW || line < FEW / 2 || line >= lines - 2 ||
+                           (d <= fullest && fullest < end) || (d <= busiest && busiest < end);
+        if (shown && hidden)
+            nnc_printf(out, "  ...       %d more device%s: --format=csv has all\n", hidden,
+                nnc_plural(hidden, "s"));
+        hidden = shown ? 0 : hidden + end - d;
+        if (shown)
+            device_line(r, d, end, out);
+    }
+}
+
 static void text_devices(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     nnc_printf(out, "\n%s\n  device       busy ms    idle ms      memory", r->strategy);
     for (int k = 0; k < NNC_FILL_KINDS; k++)
         nnc_printf(out, "%11s", nnc_partition_fill[k]);
     nnc_puts(out, "  layers\n");
-    for (int d = 0, end; d < t->devices; d = end) {
-        const nnc_device_use *u = &r->use[d];
-        for (end = d + 1; t->devices > FEW && end < t->devices && same_use(u, &r->use[end]);)
-            end++;
-        char name[32];
-        nnc_snprintf(name, sizeof name, end > d + 1 ? "%d-%d" : "%d", d, end - 1);
-        nnc_printf(out, "  %-9s ", name);
-        nnc_put_ms(out, ms(u->busy_ns), 10);
-        nnc_putc(out, ' ');
-        nnc_put_ms(out, ms(r->iteration_ns - u->busy_ns), 10);
-        nnc_put_bytes_column(out, u->bytes, 12, false);
-        for (int k = 0; k < NNC_FILL_KINDS; k++)
-            nnc_put_bytes_column(out, u->fill[k], 11, false);
-        nnc_printf(out, "  %s\n", u->layers);
-    }
+    device_lines(t, r, out);
     if (r->note)
         nnc_printf(out, "  note: %s\n", r->note);
     if (r->search)
@@ -230,7 +307,7 @@ static void text_layers(const nnc_partition_model *m, nnc_text *out)
             const int64_t ns[] = {m->of.forward[b], m->of.backward[b], m->of.weight[b]};
             const int64_t bytes[] = {m->of.weights[b], m->of.saved[b], m->boundary[b]};
             for (int k = 0; k < 3; k++) {
-                nnc_put_ms(out, ms(ns[k]), 11);
+                put_time(out, ms(ns[k]), 11);
                 nnc_putc(out, ' ');
             }
             for (int k = 0; k < 3; k++)
@@ -241,6 +318,28 @@ static void text_layers(const nnc_partition_model *m, nnc_text *out)
     nnc_putc(out, '\n');
 }
 
+static void text_sensitivity(const nnc_partition_table *t, nnc_text *out)
+{
+    nnc_puts(out, "\niteration ms with links of other bandwidths, planned for them\n"
+                  "  strategy               x 1/4      x 1/2          1        x 2        x 4\n");
+    for (int i = 0; i < t->n_row; i++) {
+        const nnc_partition_row *r = &t->row[i];
+        if (r->why_not)
+            continue;
+        nnc_printf(out, "  %-15s ", r->strategy);
+        for (int k = 0; k <= NNC_BANDWIDTHS; k++) {
+            const int middle = NNC_BANDWIDTHS / 2, at = k - (k > middle);
+            const int64_t ns = k == middle ? r->iteration_ns : r->at_bandwidth_ns[at];
+            nnc_putc(out, ' ');
+            if (ns)
+                put_time(out, ms(ns), 10);
+            else
+                nnc_printf(out, "%10s", "-");
+        }
+        nnc_putc(out, '\n');
+    }
+}
+
 static void print_text(const nnc_partition_table *t, nnc_text *out)
 {
     const nnc_partition_options *o = t->o;
@@ -249,15 +348,19 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
         m->step ? "training step" : "inference", m->n_layer, m->n_block, t->devices,
         nnc_plural(t->devices, "s"), t->target->name);
     nnc_put_bytes(out, nnc_partition_capacity(t));
-    if (t->cluster)
-        nnc_printf(out, ", linked as in %s\n", t->cluster->name);
-    else
+    if (t->cluster) {
+        const bool fits =
+            out->n + strlen(", linked as in ") + strlen(t->cluster->name) < REPORT_WIDTH;
+        nnc_printf(out, ",%slinked as in %s\n", fits ? " " : "\n", t->cluster->name);
+    } else {
         nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
             nnc_option_or(o->link_us, NNC_LINK_US));
+    }
     nnc_printf(out,
-        "An iteration is %d micro-batches of %lld samples (the model's batch). Times of layers are "
+        "An iteration is %d micro-batch%s of %lld sample%s (the model's batch). Times of layers "
+        "are "
         "%s.\n\n",
-        t->micro, (long long)m->batch,
+        t->micro, nnc_plural(t->micro, "es"), (long long)m->batch, nnc_plural(m->batch, "s"),
         o->measure
             ? "measured on\nthis machine, command by command; the rest is predicted from them"
         : t->cluster
@@ -269,6 +372,9 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
                   "ms  most memory  fits runs\n");
     for (int i = 0; i < t->n_row; i++)
         text_row(t, &t->row[i], out);
+    nnc_puts(out, "  (most memory: of the fullest device; runs: nnc executes it today)\n");
+    if (o->sensitivity)
+        text_sensitivity(t, out);
     for (int i = 0; i < t->n_row; i++)
         if (!t->row[i].why_not)
             text_devices(t, &t->row[i], out);

@@ -107,7 +107,10 @@ static nnc_status single_row(rows *r, nnc_partition_row *row)
         row_range(m->of.optimizer, 0, m->n_block));
     u->busy_ns = row->iteration_ns;
     row->executable = r->cpu; /* however many there are beside it */
-    return u->layers ? row_finish(r, row) : nnc_nomem(r->sink);
+    const int *device = ARENA_NEW(r->a, int, m->n_block + 1); /* all of them on device 0 */
+    NNC_NEED(u->layers && device, r->sink);
+    NNC_TRY(row_placed_timeline(r, row, device, &(const int64_t){0}, 1));
+    return row_finish(r, row);
 }
 
 /* One micro-batch after the other, each through all devices. device[]: by block. */
@@ -147,6 +150,7 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
     row->exposed_ns = nnc_mul_sat(r->micro, sends);
     row->iteration_ns = nnc_add_sat(
         nnc_mul_sat(r->micro, nnc_add_sat(row_pass_ns(r, 0, m->n_block), sends)), optimizer);
+    NNC_TRY(row_placed_timeline(r, row, device, traffic, used));
     row->executable = row_runs(r);
     return row_finish(r, row);
 }
@@ -229,6 +233,7 @@ static nnc_status branches_row(rows *r, nnc_partition_row *row)
     NNC_TRY(nnc_branch_list(&p, device, begin, &ns, r->sink));
     NNC_TRY(placed_row(r, row, device));
     NNC_NEED(row->place = place_of(r, device), r->sink);
+    NNC_TRY(row_branches_timeline(r, row, device, begin, ns));
     p.links = NULL;
     NNC_TRY(nnc_branch_list(&p, device, begin, &bare, r->sink));
     row->iteration_ns = nnc_mul_sat(r->micro, ns);
@@ -352,6 +357,7 @@ static nnc_status pipeline_fill(
     int64_t sends, optimizer = 0;
     NNC_TRY(stage_costs(r, pipe, cut, &c, &sends));
     NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &t, r->sink));
+    NNC_TRY(row_pipeline_timeline(r, row, pipe, &t, &c, cut));
     c.send = NULL;
     NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &bare, r->sink));
     NNC_NEED(
@@ -503,6 +509,8 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
     if (t->cluster)
         NNC_TRY(row_described_links(&r, t->cluster));
+    if (t->bandwidth > 0)
+        NNC_TRY(row_scale_links(&r, t->bandwidth));
     for (int i = 0; i < o->n_strategy; i++)
         all = all || !strcmp(o->strategy[i], "all");
     t->row = ARENA_NEW(a, nnc_partition_row, NNC_COUNT(strategies) + (size_t)o->n_strategy);

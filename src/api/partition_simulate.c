@@ -3,6 +3,7 @@
  * micro-batches, one after the other; in a step all but the last accumulate gradients. */
 #include "api/partition_row.h"
 #include "api/strategy.h"
+#include "api/timeline.h"
 #include "frontend/frontend.h"
 #include "sim/sim.h"
 #include <string.h>
@@ -91,9 +92,9 @@ static nnc_status make_graph(
     return NNC_OK;
 }
 
-/* Time of the sections from main to `last`, and bytes of the fullest device. */
-static nnc_status simulate_sections(
-    const simulation *s, const nnc_artifact *a, nnc_section last, int64_t *ps, int64_t *bytes)
+/* Time of the sections from main to `last`, and bytes of the fullest device; timeline: NULL, or gets runs first .. end - 1. */
+static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
+    int64_t *ps, int64_t *bytes, nnc_timeline *timeline, int first, int end)
 {
     const nnc_sim_plan_options o = {.first = SEC_main, .last = last};
     nnc_sim_plan p;
@@ -104,7 +105,20 @@ static nnc_status simulate_sections(
                       taken = all - nnc_cluster_usable_bytes(s->t->cluster, d);
         *bytes = nnc_max64(*bytes, p.by_device[d].bytes - taken);
     }
+    const nnc_status st =
+        timeline ? nnc_timeline_add_simulated(timeline, a->plan, &p, first, end, s->sink) : NNC_OK;
     nnc_sim_plan_deinit(&p);
+    return st;
+}
+
+/* A timeline for the plan, where a picture or a trace is asked for. */
+static nnc_status begin_timeline(const simulation *s, nnc_partition_row *row, const nnc_artifact *a)
+{
+    if (!nnc_partition_has_timelines(s->t->o) || a->chunks > 1)
+        return NNC_OK;
+    NNC_TRY(nnc_timeline_of_plan("simulated", a->plan, &row->simulated, s->sink));
+    for (int d = 0; d < a->plan->n_device; d++)
+        row->simulated->capacity[d] = nnc_partition_capacity(s->t);
     return NNC_OK;
 }
 
@@ -118,9 +132,12 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, int runs
     if (!st)
         st = nnc_partition_compile(s->e, g, &o, &a, s->sink);
     if (!st)
-        st = simulate_sections(s, a, SEC_step, &last, &bytes);
+        st = begin_timeline(s, row, a);
     if (!st && runs > 1)
-        st = simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, &others, &bytes);
+        st = simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, &others, &bytes,
+            row->simulated, 0, runs - 1);
+    if (!st)
+        st = simulate_sections(s, a, SEC_step, &last, &bytes, row->simulated, runs - 1, runs);
     if (!st) {
         row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
         row->simulated_bytes = bytes;

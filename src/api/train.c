@@ -1,5 +1,6 @@
 /* api/train.c -- nnc train: the training graph compiled like any other, and the loop over batches. */
 #include "api/internal.h"
+#include "api/timeline.h"
 #include "api/trainer.h"
 #include "tensors/tensors.h"
 
@@ -151,6 +152,8 @@ nnc_status trainer_next(trainer *t, program *p)
 static nnc_status update_all(trainer *t, int k)
 {
     enum { BUSY = 50000 }; /* ns: longer than a wait for a device that is done */
+    if (trace_wanted(t))
+        return trace_run(t, SEC_accumulate, k == t->accumulate - 1 ? SEC_step : SEC_accumulate, k);
     if (is_measured(t, k)) {
         int64_t ns[PART__COUNT], between;
         NNC_TRY(
@@ -211,6 +214,8 @@ nnc_status trainer_set_step(trainer *t, program *p, int k)
 static nnc_status run_main(trainer *t, program *p, int k)
 {
     int64_t ns[PART__COUNT], between;
+    if (p == &t->train && trace_wanted(t))
+        return trace_run(t, SEC_main, SEC_main, k);
     if (p != &t->train || !is_measured(t, k))
         return nnc_session_run(p->session, t->sink);
     NNC_TRY(nnc_session_profile(p->session, SEC_main, SEC_main, ns, &between, t->sink));
@@ -648,6 +653,7 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     s = s ? s : run(&t);
     if (t.log && fclose(t.log) && !s)
         s = nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = o->log}, "cannot write");
+    nnc_tracing_destroy(t.trace); /* of a step that failed */
     trainer_close(&t.eval);
     trainer_close(&t.train);
     nnc_model_close(t.placed);

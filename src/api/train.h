@@ -42,6 +42,7 @@ typedef struct nnc_train_options {
     int micro;               /* micro-batches of the plan, each the model's batch; 0: 1, or in a pipeline those of `accumulate` */
     int chunks;              /* interleaved: stages of a device; 0: 2 */
     nnc_keep keep;
+    const char *trace, *predict; /* of one step: nnc_session_trace's file and hardware; NULL: none */
     const char *log;         /* a line of JSON for each step and epoch; NULL: none */
     const char *checkpoint;  /* everything that the next step depends on, replaced after each epoch, or after each so many steps */
     int checkpoint_every;

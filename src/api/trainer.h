@@ -59,6 +59,7 @@ typedef struct trainer {
     step_times times;               /* of the epoch */
     uint64_t checkpoint;            /* its version that this run has read or written (nnc_file_version); 0: none */
     nnc_text options;               /* what defines the training, for checkpoints */
+    struct nnc_tracing *trace;      /* of the step that --trace asks for, while it runs */
     FILE *log;
     int64_t log_bytes; /* of the lines in it */
     nnc_text *out;
@@ -101,6 +102,13 @@ nnc_status checkpoint_write(trainer *t) NNC_MUST;
 /* Continues from o->checkpoint: states, position, sums. *log: bytes of the log at that time. NNC_E_MODEL: it is damaged, or of another
  * training; the message lists what differs. */
 nnc_status checkpoint_read(trainer *t, int64_t *log) NNC_MUST;
+
+/* ---- train_trace.c ---- */
+
+/* Is step t->step + 1 the one that --trace is of? The second one of this process, since the first one may load libraries. */
+bool trace_wanted(const trainer *t);
+/* Runs these sections of batch k and times their commands; after the step's last one writes the file. */
+nnc_status trace_run(trainer *t, nnc_section first, nnc_section last, int k) NNC_MUST;
 
 /* ---- train_nan.c ---- */
 

@@ -27,6 +27,7 @@ typedef struct options {
     const nnc_arg *head; /* --replace-head: "classes" */
     const char *const *pass, *const *print_after;
     int n_output, n_head, n_pass, n_print_after;
+    const char *svg, *trace, *predict; /* of nnc memory; of nnc run */
     const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce, *hardware;
     bool has_devices; /* --devices was given */
     const char *device_kinds; /* that it lists, "cpu,cuda"; NULL: it is a number */

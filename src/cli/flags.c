@@ -24,6 +24,8 @@ static const struct {
     {'B', "memory"}, /* of a run, too */
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
+    {'G', "result"},
+    {'T', "result"},
     {'i', "inputs and outputs"},
     {'r', "inputs and outputs"},
     {'t', "timing"},
@@ -144,6 +146,18 @@ static const nnc_flag own[] = {
         "docs/hardware.md) instead of --target and --link-*"},
     {'z', {"--simulate", NNC_SET_BOOL, AT(partition.simulate)},
         "With --hardware: also simulate the strategies that nnc executes, from their own plans"},
+    {'z', {"--sensitivity", NNC_SET_BOOL, AT(partition.sensitivity)},
+        "Also print what an iteration would take with links of 1/4, 1/2, 2 and 4 times the "
+        "bandwidth, planned for them"},
+    {'z', {"--svg", NNC_SET_TEXT, AT(partition.svg), 0, 0, 0, "FILE.svg|FOLDER"},
+        "Draw a picture: of several strategies time and memory, of one its Gantt chart; in a "
+        "folder: all of these, and memory over time of what is simulated"},
+    {'z', {"--trace", NNC_SET_TEXT, AT(partition.trace), 0, 0, 0, "FILE"},
+        "Write what strategies do when to this file, in Chrome's trace format (Perfetto, "
+        "chrome://tracing); FILE.svg: drawn"},
+    {'z', {"--dot", NNC_SET_TEXT, AT(partition.dot), 0, 0, 0, "FILE"},
+        "Write the graph coloured by device, of one strategy, for Graphviz; FILE.svg: drawn by "
+        "its program dot"},
     {'z', {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S", true},
         "Bandwidth of the link between every pair of devices, in 10^9 bytes a second (default: "
         "10)"},
@@ -173,7 +187,8 @@ static const nnc_flag own[] = {
         "output)"},
     {'a', {"--emit", NNC_SET_TEXT, AT(emit), 0, 0, 0, "STAGE"},
         "Print a stage instead of writing an artifact: graph (after the passes), kernels, plan, "
-        "dot (for Graphviz), onnx (a model, fused layers as its functions; beyond 2 GiB, weights "
+        "dot (for Graphviz; coloured by device), svg (drawn by its program dot), onnx (a model, "
+        "fused layers as its functions; beyond 2 GiB, weights "
         "in FILE.data), remarks (JSON); for a CPU llvm, asm; for a GPU cuda, ptx, cubin"},
     {'a', {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
         "Also write every stage to files in this folder, a GPU's sources and machine code "
@@ -182,6 +197,14 @@ static const nnc_flag own[] = {
         "Also write the model's weights by name to this file, .safetensors or .npz"},
     {'a', {"--embed-weights", NNC_SET_BOOL, AT(embed)},
         "Store the weights in the artifact instead of references to them"},
+    {'G', {"--svg", NNC_SET_TEXT, AT(svg), 0, 0, 0, "FILE"},
+        "Also draw the memory of each device over time, by the cost rules of the target"},
+    {'T', {"--trace", NNC_SET_TEXT, AT(trace), 0, 0, 0, "FILE"},
+        "Also write one measured run (of a training: its second step), command by command, to this "
+        "file in Chrome's trace format (Perfetto, chrome://tracing); FILE.svg: as a Gantt chart"},
+    {'T', {"--predict", NNC_SET_TEXT, AT(predict), 0, 0, 0, "FILE"},
+        "With --trace: beside it what the simulator predicts of the same plan on this hardware "
+        "file's devices"},
     {'i', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
         "Read an input from a file: .npy; .npz or .safetensors, in which it has that name "
         "(FILE:TENSOR: another); .bin, .raw: its bytes (default: generated from the seed; "
@@ -357,6 +380,9 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
             sink, NNC_E_USAGE, "--no-cache uses no cache, --cache-dir names one: leave one out");
     if (o->model.n_rename && !o->model.weights)
         return nnc_fail0(sink, NNC_E_USAGE, "--rename is of the tensors in --weights=FILE");
+    if (o->predict && !o->trace)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--predict stands beside a measured run: it needs the file of both, --trace=FILE");
     if (o->env.tune && !o->env.tuning)
         return nnc_fail0(sink, NNC_E_USAGE, "--tune needs the file to add to: --tuning=FILE");
     if (o->mode == MODE_step && o->compare.io != NNC_IO_EXCLUDE)
@@ -446,7 +472,7 @@ static nnc_status check_names(const options *o, nnc_sink *sink)
     if (o->emit && !nnc_is_stage(o->emit, &stage))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit: unknown stage `%s`%s%s; expected graph, kernels, plan, llvm, asm, cuda, ptx, "
-            "cubin, dot, onnx, remarks",
+            "cubin, dot, svg, onnx, remarks",
             o->emit, stage ? "; did you mean " : "", stage ? stage : "");
     for (int i = 0; i < o->n_print_after; i++) {
         const char *near, *name = o->print_after[i];

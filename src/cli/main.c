@@ -25,8 +25,8 @@ const command commands[] = {
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL...|ARTIFACT", "run and time a model; write its outputs", "mdSgkcspirtqBeRfVh", 1,
-        MOST_FILES, cmd_run,
+    {"run", "MODEL...|ARTIFACT", "run and time a model; write its outputs", "mdSgkcspTirtqBeRfVh",
+        1, MOST_FILES, cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"
@@ -46,7 +46,7 @@ const command commands[] = {
         "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL...|ARTIFACT",
         "print peak memory and its timeline before running; exit code 4 when it does not fit",
-        "mdSgkcsMBpefVh", 1, MOST_FILES, cmd_memory,
+        "mdSgkcsMBGpefVh", 1, MOST_FILES, cmd_memory,
         "examples:\n"
         "  nnc memory models/vgg16.json --set batch=64 --format=csv\n"
         "  nnc memory models/vgg16.json --mode=step --fit batch=1..512 "
@@ -79,7 +79,8 @@ const command commands[] = {
         "  nnc verify models/vgg16.json --set image=64\n"
         "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
         "  nnc verify tests/cli/onnx/agrees\n"},
-    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mdklucseRfVh", 1, 1, cmd_train,
+    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mdklucsTeRfVh", 1, 1,
+        cmd_train,
         "The file of --data holds a tensor for each input of the model, with a row for each "
         "sample, and one named target; a\n.npy file holds one input alone, and --labels the "
         "target. The batch "

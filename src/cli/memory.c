@@ -102,5 +102,7 @@ nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
     if (o->allocator == ALLOCATOR_torch && o->format == NNC_TEXT)
         NNC_TRY(nnc_report_torch(w->env, w->artifact, o->format, &w->text, sink));
+    if (o->svg)
+        NNC_TRY(nnc_draw_memory(w->env, w->artifact, o->svg, sink));
     return fits ? NNC_OK : put_advice(o, w, sink);
 }

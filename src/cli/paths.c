@@ -72,14 +72,15 @@ nnc_status check_paths(options *o, nnc_sink *sink)
 {
     const int n_inputs = o->compare.n_input;
     const nnc_arg *input = o->compare.input;
-    const named others[] = {{"--weights", o->model.weights}, {"--target", o->env.target},
-        {"--tuning", o->env.tuning}, {"--inputs", o->compare.inputs},
-        {"--data", o->train.data.path}, {"--labels", o->train.data.labels},
-        {"--validation-data", o->train.data.validation_path},
+    const named others[] = {{"--hardware", o->env.hardware}, {"--predict", o->predict},
+        {"--weights", o->model.weights}, {"--target", o->env.target}, {"--tuning", o->env.tuning},
+        {"--inputs", o->compare.inputs}, {"--data", o->train.data.path},
+        {"--labels", o->train.data.labels}, {"--validation-data", o->train.data.validation_path},
         {"--validation-labels", o->train.data.validation_labels}};
-    const named writes[] = {{"-o", o->out}, {"--outputs", o->outputs},
-        {"--save-weights", o->save_weights}, {"--reduce", o->reduce}, {"--save", o->train.save},
-        {"--log", o->train.log}, {"--checkpoint", o->train.checkpoint}};
+    const named writes[] = {{"--svg", o->svg}, {"--svg", o->partition.svg}, {"--trace", o->trace},
+        {"--trace", o->partition.trace}, {"--dot", o->partition.dot}, {"-o", o->out},
+        {"--outputs", o->outputs}, {"--save-weights", o->save_weights}, {"--reduce", o->reduce},
+        {"--save", o->train.save}, {"--log", o->train.log}, {"--checkpoint", o->train.checkpoint}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;

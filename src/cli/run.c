@@ -229,6 +229,9 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
     nnc_status st = compare_alone(o, w, &g, sink);
     if (!st)
         st = measure(o, w->session, &g, sink);
+    if (!st && o->trace)
+        st = nnc_session_trace(
+            w->env, w->session, o->compare.training != NULL, o->trace, o->predict, sink);
     if (!st && o->compare.training)
         st = nnc_session_part_times(w->session, g.part_ms, sink);
     if (!st)

@@ -60,6 +60,8 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
             "there is nothing to train on: give --data=PATH, or \"data\" in the model file's "
             "\"train\"");
     t->seed = o->model.has_seed ? o->model.seed : t->seed;
+    t->trace = o->trace;
+    t->predict = o->predict;
     t->ready = ready;
     t->report = print_line;
     t->progress = progress;

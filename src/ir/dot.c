@@ -1,6 +1,7 @@
 /* ir/dot.c -- Graphviz text of a graph: one box per op with its result; a launch (fused node) is a frame around its ops; the layers of
  * a block or repeat have a frame of their own. Edges are labelled with the bytes that go through memory, thicker for more; within a
- * launch they are dotted, since results stay in registers. Weights and constants are lines in the box that reads them. */
+ * launch they are dotted, since results stay in registers. Weights and constants are lines in the box that reads them. Where ops are on
+ * several devices, boxes have their device's colour, and edges between devices are bold. */
 #include "ir/graph.h"
 
 #include <math.h>
@@ -19,8 +20,29 @@ static void put_escaped(nnc_text *t, const char *s, size_t n)
     }
 }
 
-static const char *colour(const nnc_node *n)
+/* Colours of devices, told apart with colour-blind eyes; more devices begin again. */
+static const char *const device_colours[] = {
+    "#9ecae9", "#f6b26b", "#a3d9b1", "#d7b5e3", "#f3e37c", "#f2a9a9", "#b8c4cc", "#c9b79c"};
+
+/* 1 + the largest device of a graph's ops; 1: all are on one. */
+static int count_devices(const nnc_graph *g)
 {
+    int n = 1;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n = g->node[i].device + 1 > n ? g->node[i].device + 1 : n;
+    return n;
+}
+
+static int device_of(const nnc_node *n)
+{
+    return n->device > 0 ? n->device : 0;
+}
+
+/* device: whose colour the box has; -1: that of its op's class. */
+static const char *colour(const nnc_node *n, int device)
+{
+    if (device >= 0)
+        return device_colours[(size_t)device % NNC_COUNT(device_colours)];
     switch (nnc_op_class(n->op)) {
     case CL_leaf: return "#d9ead3";
     case CL_contract: return "#cfe2f3";
@@ -89,15 +111,17 @@ static void put_weights(
     }
 }
 
+/* several: ops are on several devices. */
 static void put_box(nnc_text *t, const nnc_graph *in, uint32_t i, const nnc_graph *g,
-    const nnc_node *outer, uint32_t outer_id)
+    const nnc_node *outer, uint32_t outer_id, bool several)
 {
     const nnc_node *n = &in->node[i];
     if (outer)
         nnc_printf(t, "n%u_%u", outer_id, i);
     else
         nnc_printf(t, "n%u", i);
-    nnc_printf(t, " [fillcolor=\"%s\", label=\"%s", colour(n), nnc_ops[n->op].name);
+    nnc_printf(t, " [fillcolor=\"%s\", label=\"%s",
+        colour(n, several ? device_of(outer ? outer : n) : -1), nnc_ops[n->op].name);
     if (n->op == OP_input && in->value[n->out].name) {
         nnc_putc(t, ' ');
         put_escaped(t, in->value[n->out].name, strlen(in->value[n->out].name));
@@ -114,7 +138,7 @@ static void put_box(nnc_text *t, const nnc_graph *in, uint32_t i, const nnc_grap
     nnc_puts(t, "\"];\n");
 }
 
-static void put_kernel(nnc_text *t, const nnc_graph *g, uint32_t i)
+static void put_kernel(nnc_text *t, const nnc_graph *g, uint32_t i, bool several)
 {
     const nnc_node *n = &g->node[i];
     nnc_printf(t,
@@ -126,7 +150,7 @@ static void put_kernel(nnc_text *t, const nnc_graph *g, uint32_t i)
     nnc_puts(t, "\";\n");
     for (uint32_t k = 0; k < n->body->n_node; k++)
         if (n->body->node[k].op != OP_input && !hidden(&n->body->node[k]))
-            put_box(t, n->body, k, g, n, i);
+            put_box(t, n->body, k, g, n, i, several);
     nnc_puts(t, "}\n");
 }
 
@@ -147,7 +171,7 @@ static bool same_way(const nnc_node *a, const nnc_node *b)
     return n > 0 && n == way(b) && !memcmp(a->origin, b->origin, n);
 }
 
-static void put_nodes(nnc_text *t, const nnc_graph *g)
+static void put_nodes(nnc_text *t, const nnc_graph *g, bool several)
 {
     const nnc_node *open = NULL; /* node whose frame is open */
     for (uint32_t i = 0; i < g->n_node; i++) {
@@ -168,22 +192,29 @@ static void put_nodes(nnc_text *t, const nnc_graph *g)
             nnc_puts(t, "\";\n");
         }
         if (n->body)
-            put_kernel(t, g, i);
+            put_kernel(t, g, i, several);
         else
-            put_box(t, g, i, g, NULL, 0);
+            put_box(t, g, i, g, NULL, 0, several);
     }
     nnc_puts(t, open ? "}\n" : "");
 }
 
 /* ---- edges ------------------------------------------------------------------------------------------- */
 
-static void put_memory_edge(nnc_text *t, const nnc_graph *g, nnc_ref r, const char *to)
+/* user: the node at its end, or NULL: an output, on whatever device. */
+static void put_memory_edge(
+    nnc_text *t, const nnc_graph *g, nnc_ref r, const char *to, const nnc_node *user)
 {
     int64_t bytes = nnc_type_bytes(nnc_typeof(g, r));
+    const bool cut = user && device_of(user) != device_of(maker(g, r));
     put_maker(t, g, r);
     nnc_printf(t, " -> %s [label=\" ", to);
     nnc_put_bytes(t, bytes);
-    nnc_printf(t, "\", penwidth=%.1f];\n", fmax(0.7, fmin(5, log2((double)bytes + 1) / 4 - 2)));
+    if (cut)
+        nnc_puts(t, "\", style=bold, color=\"#b3261e\", fontcolor=\"#b3261e\", fontsize=11, "
+                    "penwidth=4];\n");
+    else
+        nnc_printf(t, "\", penwidth=%.1f];\n", fmax(0.7, fmin(5, log2((double)bytes + 1) / 4 - 2)));
 }
 
 static void put_body_edges(nnc_text *t, const nnc_graph *g, uint32_t i)
@@ -202,7 +233,7 @@ static void put_body_edges(nnc_text *t, const nnc_graph *g, uint32_t i)
             }
             nnc_ref outer = m->op == OP_input ? n->in[operand_of(b, b->value[r].node)] : 0;
             if (m->op == OP_input && !hidden(maker(g, outer)))
-                put_memory_edge(t, g, outer, to);
+                put_memory_edge(t, g, outer, to, n);
         }
 }
 
@@ -218,12 +249,27 @@ static void put_edges(nnc_text *t, const nnc_graph *g)
         snprintf(to, sizeof to, "n%u", i);
         for (int k = 0; k < n->n_in; k++)
             if (!hidden(maker(g, n->in[k])))
-                put_memory_edge(t, g, n->in[k], to);
+                put_memory_edge(t, g, n->in[k], to, n);
     }
+}
+
+static void put_devices(nnc_text *t, int n)
+{
+    nnc_puts(t, "subgraph cluster_devices { label=\"devices\"; style=\"rounded\"; "
+                "color=\"#999999\";\n");
+    for (int d = 0; d < n; d++)
+        nnc_printf(t, "device%d [fillcolor=\"%s\", label=\"device %d\"];\n", d,
+            device_colours[(size_t)d % NNC_COUNT(device_colours)], d);
+    nnc_puts(t, "{ rank=same; "); /* side by side, in order */
+    for (int d = 0; d < n; d++)
+        nnc_printf(t, "%sdevice%d", d ? " -> " : "", d);
+    nnc_puts(t, " [style=invis] }\n}\n");
 }
 
 void nnc_graph_dot(nnc_text *t, const nnc_graph *g)
 {
+    enum { MOST_LISTED = 16 };
+    const int n_device = count_devices(g);
     char to[64];
     nnc_puts(t, "digraph \"");
     put_escaped(t, g->name, strlen(g->name));
@@ -235,7 +281,9 @@ void nnc_graph_dot(nnc_text *t, const nnc_graph *g)
         "arrowsize=0.6];\n"
         "graph [fontname=\"Helvetica\", fontsize=10, fontcolor=\"#666666\", nodesep=0.25, "
         "ranksep=0.3, labeljust=l];\n");
-    put_nodes(t, g);
+    if (n_device > 1 && n_device <= MOST_LISTED)
+        put_devices(t, n_device);
+    put_nodes(t, g, n_device > 1);
     for (uint32_t i = 0; i < g->n_output; i++) {
         const char *state =
             g->output_state[i] == NNC_NONE ? NULL : g->value[g->output_state[i]].name;
@@ -251,7 +299,7 @@ void nnc_graph_dot(nnc_text *t, const nnc_graph *g)
     for (uint32_t i = 0; i < g->n_output; i++) {
         snprintf(to, sizeof to, "out%u", i);
         if (!hidden(maker(g, g->output[i])))
-            put_memory_edge(t, g, g->output[i], to);
+            put_memory_edge(t, g, g->output[i], to, NULL);
     }
     nnc_puts(t, "}\n");
 }

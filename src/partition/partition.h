@@ -218,6 +218,8 @@ nnc_status nnc_models_lpt(const int64_t *time, const int64_t *bytes, int n, int 
 
 /* ---- data parallelism (data_parallel.c) ---------------------------------------------------------------------------------------- */
 
+/* A bucket's collective, from the start of the backward pass. */
+typedef struct nnc_bucket { int64_t start, end, bytes; } nnc_bucket;
 typedef struct nnc_buckets_problem {
     int n_layer;
     const int64_t *backward; /* nanoseconds by layer; run from the last layer to the first */
@@ -227,6 +229,7 @@ typedef struct nnc_buckets_problem {
     const int *device;
     int n_device;
     int slowdown;            /* per mille: speed of computing while a collective runs is 1000/slowdown; 1000: not slowed */
+    nnc_bucket *bucket;      /* filled in order, at most n_layer of them; NULL: not asked for */
 } nnc_buckets_problem;
 typedef struct nnc_buckets_time {
     int n_bucket;

@@ -5,6 +5,7 @@
  * are on stream 0 of their device. */
 #include "runtime/nccl.h"
 #include "runtime/progress.h"
+#include "runtime/job.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,17 +260,45 @@ nnc_exec_phases nnc_exec_first_run(const nnc_exec *e)
     return e->phase;
 }
 
+/* The device whose clock event k of the profile uses. */
+static const dev *clocked(const nnc_exec *e, int k)
+{
+    return &e->dev[e->p->cmd[e->p->end[SEC_init] + k / 2].device];
+}
+
+/* Submits commands first..end-1, each between two records of time. */
+static nnc_status issue_timed(nnc_exec *e, int first, int end)
+{
+    const nnc_plan *p = e->p;
+    nnc_status status = NNC_OK;
+    int32_t at;
+    if (e->progress)
+        return nnc_progress_run(e, first, end, true, &at);
+    for (int i = first; i < end && status == NNC_OK; i++) {
+        nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
+        if (!nnc_exec_owns(e, p->cmd[i].device))
+            continue;
+        nnc_stream *s = stream_of(e, &p->cmd[i]);
+        status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
+        if (status == NNC_OK)
+            status = nnc_exec_issue(e, i);
+        if (status == NNC_OK)
+            status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[1]);
+    }
+    return status;
+}
+
 nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at)
 {
     const nnc_plan *p = e->p;
     const int32_t first = nnc_exec_first(e, last);
     nnc_status status = NNC_OK;
     if (e->progress)
-        return nnc_progress_run(e, first, p->end[last], false, at);
+        return nnc_progress_run(e, first, p->end[last], e->timed, at);
     for (int32_t i = first; i < p->end[last] && status == NNC_OK; i++) {
         *at = i;
         if (p->cmd[i].kind != CMD_wait || e->record[p->cmd[i].item] >= first)
-            status = nnc_exec_issue(e, i);
+            status = e->timed ? issue_timed(e, i, i + 1) : nnc_exec_issue(e, i);
     }
     return status;
 }
@@ -425,42 +454,17 @@ nnc_status nnc_exec_set_state(nnc_exec *e, int i, const void *data)
     return i < 0 || i >= e->p->n_update ? NNC_E_BUG : put_tensor(e, e->p->update[i].state, data);
 }
 
-/* The device whose clock event k of the profile uses. */
-static const dev *clocked(const nnc_exec *e, int k)
-{
-    return &e->dev[e->p->cmd[e->p->end[SEC_init] + k / 2].device];
-}
-
-static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
+nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     int n = e->clock ? 0 : 2 * (p->n_cmd - p->end[SEC_init]);
     nnc_event **clock = e->clock ? e->clock : ARENA_NEW(&e->arena, nnc_event *, n + 1);
     NNC_NEED(clock, sink);
     for (int i = 0; i < n; i++)
-        NNC_TRY(nnc_exec_event(&e->events, &e->arena, clocked(e, i), &clock[i], sink));
+        if (nnc_exec_owns(e, p->cmd[p->end[SEC_init] + i / 2].device))
+            NNC_TRY(nnc_exec_event(&e->events, &e->arena, clocked(e, i), &clock[i], sink));
     e->clock = clock;
     return NNC_OK;
-}
-
-/* Submits commands first..end-1, each between two records of time. */
-static nnc_status issue_timed(nnc_exec *e, int first, int end)
-{
-    const nnc_plan *p = e->p;
-    nnc_status status = NNC_OK;
-    int32_t at;
-    if (e->progress)
-        return nnc_progress_run(e, first, end, true, &at);
-    for (int i = first; i < end && status == NNC_OK; i++) {
-        nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
-        nnc_stream *s = stream_of(e, &p->cmd[i]);
-        status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
-        if (status == NNC_OK)
-            status = nnc_exec_issue(e, i);
-        if (status == NNC_OK)
-            status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[1]);
-    }
-    return status;
 }
 
 nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns,
@@ -470,10 +474,8 @@ nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, in
     const int from = nnc_plan_first(p, first);
     const bool watched = first == SEC_main && e->watch;
     if (e->ranks)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "commands are timed one by one in one process, not over %d ranks",
-            nnc_comm_world(e->ranks->comm));
-    NNC_TRY(clock_events(e, sink));
+        return nnc_exec_profile_ranks(e, first, last, start_ns, end_ns, sink);
+    NNC_TRY(nnc_exec_clock_events(e, sink));
     nnc_status status = fence(e, true);
     if (status == NNC_OK && watched)
         status = nnc_exec_watch(e, true);

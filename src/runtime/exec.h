@@ -104,6 +104,7 @@ struct nnc_exec {
     const nnc_watch *watch; /* checks runs of main (watch.c); NULL: none */
     _Atomic bool unwatched; /* a check has failed: later runs are not checked */
     bool watched;           /* the stream's thread: the current run is checked */
+    bool timed; /* over ranks: a time stamp around every command of the next parts */
     int64_t first_given; /* when main was first submitted; 0: not yet, -1: it is done */
 };
 
@@ -213,6 +214,9 @@ nnc_status nnc_exec_get_remote(nnc_exec *e, int32_t tensor, int64_t offset, int6
 nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
 void nnc_exec_offer(nnc_exec *e);
 void nnc_exec_release(nnc_exec *e);
+
+/* Creates the events of nnc_exec_profile. */
+nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink);
 
 /* watch.c. Finds the engine that checks runs of main; submits the check's begin and end to main's stream. */
 void nnc_exec_find_watch(nnc_exec *e);

@@ -10,6 +10,7 @@ static const struct {
     {"target", "base"},
     {"cuda", "base"},
     {"partition", "base"},
+    {"picture", "base"},
     {"ir", "base"},
     {"autodiff", "base ir"},
     {"train", "base ir autodiff"},
@@ -35,7 +36,7 @@ static const struct {
     {"plugins/jpeg", "base data"},
     {"plugins/png", "base data"},
     {"api", "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm "
-            "runtime engines partition cluster sim"},
+            "runtime engines partition picture cluster sim"},
     {"cli", "base api"},
 };
 

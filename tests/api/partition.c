@@ -3,6 +3,7 @@
 #include "api/help.h"
 #include "api/partition.h"
 #include "api/partition_row.h"
+#include "picture/picture.h"
 #include "sim/sim.h"
 #include "train/train.h"
 #include <math.h>
@@ -463,6 +464,152 @@ TEST(executed_strategies_are_simulated)
     }
 }
 
+/* What of a device's time a timeline says is computing. */
+static int64_t computed_ns(const nnc_timeline *t, int device)
+{
+    return (nnc_timeline_busy(t, device) + 500) / 1000;
+}
+
+static void drop_timelines(made *x)
+{
+    for (int i = 0; i < x->t.n_row; i++) {
+        nnc_timeline_destroy(x->t.row[i].predicted);
+        nnc_timeline_destroy(x->t.row[i].simulated);
+    }
+}
+
+/* A row's timeline ends when the row says, devices are busy as long as it says, and none does two things in one lane. Links take nothing
+ * from computing here, so data parallelism's backward pass is as long as without. */
+static void check_timeline(const made *x, const nnc_partition_row *r, const char *name)
+{
+    const nnc_timeline *t = r->predicted;
+    CHECK_INT((t->total_ps + 500) / 1000, r->iteration_ns);
+    for (int d = 0; d < x->t.devices; d++)
+        CHECK_INT(computed_ns(t, d), r->use[d].busy_ns);
+    for (int i = 0; i < t->n_arrow; i++)
+        CHECK(t->span[t->arrow[i].from].end_ps <= t->span[t->arrow[i].to].start_ps);
+    if (test_failures)
+        test_fail(__FILE__, __LINE__, "timeline of %s, %s", r->strategy, name);
+}
+
+TEST(timelines_are_those_of_their_rows)
+{
+    static const char *const none[] = {"pipedream", "zero3", "manual"};
+    static const char *const model[] = {"mlp", "googlenet"};
+    for (size_t i = 0; i < NNC_COUNT(model); i++)
+        for (int step = 0; step < 2 && !test_failures; step++) {
+            made x;
+            if (make(&x, model[i], step, 3, NULL)) {
+                x.o.svg = "folder";
+                CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+                for (int k = 0; k < x.t.n_row; k++) {
+                    const nnc_partition_row *r = &x.t.row[k];
+                    bool has = !r->why_not;
+                    for (size_t j = 0; j < NNC_COUNT(none); j++)
+                        has = has && strcmp(r->strategy, none[j]) != 0;
+                    CHECK_INT(r->predicted != NULL, has);
+                    if (r->predicted)
+                        check_timeline(&x, r, model[i]);
+                }
+                drop_timelines(&x);
+            }
+            end(&x);
+        }
+}
+
+/* Tasks of a pipeline: forward and backward of each micro-batch on each device, and one transfer of each over each boundary and back. */
+TEST(a_pipelines_timeline_has_its_tasks)
+{
+    static const char *const strategy[] = {"1f1b"};
+    made x;
+    if (make(&x, "mlp", true, 3, NULL)) {
+        int n[WORK__COUNT] = {0};
+        x.o.svg = "folder";
+        x.o.strategy = strategy;
+        x.o.n_strategy = 1;
+        CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+        const nnc_timeline *t = x.t.row[0].predicted;
+        for (int i = 0; t && i < t->n_span; i++)
+            n[t->span[i].kind]++;
+        CHECK_INT(n[WORK_forward], 3 * x.t.micro);
+        CHECK_INT(n[WORK_backward], 3 * x.t.micro);
+        CHECK_INT(n[WORK_communication], 2 * 2 * x.t.micro);
+        CHECK_INT(t ? t->n_arrow : 0, 2 * 2 * x.t.micro);
+        drop_timelines(&x);
+    }
+    end(&x);
+}
+
+/* The simulated plan's timeline: as long as the row says, memory that begins and ends with the weights, and never above the row's. */
+TEST(simulated_timelines)
+{
+    static const char *const strategy[] = {"single", "sequential", "data"};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    made x;
+    if (make_on(&x, "mlp", true, 2, NULL, "models/hardware/cpu.json")) {
+        x.o.trace = "file";
+        x.o.strategy = strategy;
+        x.o.n_strategy = NNC_COUNT(strategy);
+        CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+        CHECK_OK(nnc_partition_simulate(x.env, x.model, &training, &x.t, &x.a, test_sink));
+        for (int k = 0; k < x.t.n_row; k++) {
+            const nnc_partition_row *r = &x.t.row[k];
+            const nnc_timeline *t = r->simulated;
+            int64_t most = 0;
+            bool update = false, sends = false;
+            CHECK(t != NULL);
+            if (!t)
+                continue;
+            CHECK_INT((t->total_ps + 999) / 1000, r->simulated_ns);
+            for (int i = 0; i < t->n_level; i++) {
+                int64_t sum = 0;
+                for (int j = 0; j < HOLD__COUNT; j++) {
+                    CHECK(t->level[i].bytes[j] >= 0);
+                    sum += t->level[i].bytes[j];
+                }
+                most = nnc_max64(most, sum);
+            }
+            CHECK(most > 0 && most <= r->simulated_bytes);
+            for (int i = 0; i < t->n_span; i++) {
+                update = update || t->span[i].kind == WORK_update;
+                sends = sends || t->span[i].kind == WORK_communication;
+            }
+            CHECK(update);
+            CHECK_INT(sends, k > 0);
+        }
+        drop_timelines(&x);
+    }
+    end(&x);
+}
+
+/* Faster links never cost time, as far as a strategy is planned for them; and each factor is there. */
+TEST(sensitivity_to_bandwidth)
+{
+    made x;
+    if (make(&x, "vgg16", true, 4, NULL)) {
+        x.o.sensitivity = true;
+        CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+        CHECK_OK(nnc_partition_sense(&x.t, &x.a, test_sink));
+        for (int k = 0; k < x.t.n_row; k++) {
+            const nnc_partition_row *r = &x.t.row[k];
+            const int64_t *at = r->at_bandwidth_ns;
+            if (r->why_not)
+                continue;
+            const int64_t all[] = {at[0], at[1], r->iteration_ns, at[2], at[3]};
+            const bool exact = !strcmp(r->strategy, "single") || !strncmp(r->strategy, "zero", 4) ||
+                               !strcmp(r->strategy, "data") || !strcmp(r->strategy, "sequential");
+            for (int i = 1; i < 5; i++) {
+                CHECK(all[i] > 0 && all[i - 1] > 0);
+                if (exact && all[i] > all[i - 1])
+                    test_fail(__FILE__, __LINE__, "%s: faster links take longer", r->strategy);
+            }
+            if (exact) /* all but one device's work waits for its links */
+                CHECK(strcmp(r->strategy, "single") ? all[0] > all[4] : all[0] == all[4]);
+        }
+    }
+    end(&x);
+}
+
 /* A simulation whose allocations fail says so, and nothing is called refused for it. */
 TEST(simulated_out_of_memory)
 {
@@ -574,6 +721,7 @@ static nnc_status small_report(nnc_env *e, bool step, int64_t fail, nnc_text *te
     const nnc_open_options with = {.arg = small, .n_arg = 2, .place = "0-3=0,4-7=1"};
     nnc_partition_options o = {.compile = nnc_compile_defaults};
     o.compile.devices = 0; /* as many as are placed on */
+    o.trace = "/dev/null";
     bool fits = false;
     nnc_fail_alloc_after(fail);
     nnc_model *m = nnc_model_open("models/mlp.json", &with, test_sink);

@@ -439,7 +439,17 @@ TEST(buckets_follow_their_recurrence)
                 open = 0;
             }
         }
+        nnc_bucket bucket[MOST];
+        p.bucket = bucket;
         const nnc_buckets_time t = nnc_buckets_run(&p);
+        int64_t before = 0, spans = 0;
+        for (int i = 0; i < t.n_bucket; i++) {
+            CHECK(bucket[i].start >= before && bucket[i].end > bucket[i].start);
+            spans += bucket[i].end - bucket[i].start;
+            before = bucket[i].end;
+        }
+        CHECK_INT(spans, t.collective);
+        CHECK_INT(t.n_bucket ? nnc_max64(before, t.compute) : t.compute, t.end);
         CHECK_INT(t.compute, now);
         CHECK_INT(t.end, nnc_max64(now, end));
         CHECK_INT(t.collective, sum);
