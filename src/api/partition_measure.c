@@ -5,6 +5,7 @@
  * command of the forward pass joins are one block, which is not cut. */
 #include "api/partition.h"
 #include "sim/sim.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct measure {
@@ -361,41 +362,83 @@ static nnc_status find_edges(measure *s, const int *block)
 
 /* ---- times on this machine --------------------------------------------------------------------------------- */
 
-static nnc_status set_inputs(nnc_session *run, const nnc_artifact *a, const nnc_training *training,
-    void **data, nnc_sink *sink)
+nnc_status nnc_partition_set_inputs(
+    nnc_session *run, const nnc_artifact *a, const nnc_training *training, nnc_sink *sink)
 {
+    const int n = a->plan->n_input;
+    NNC_FREED void **data = nnc_calloc((size_t)n + 1, sizeof *data);
     nnc_compare_options o = nnc_compare_defaults;
+    NNC_NEED(data, sink);
     o.training = training;
-    NNC_TRY(nnc_artifact_make_inputs(a, &o, 0, data, sink));
-    for (int i = 0; i < a->plan->n_input; i++)
-        NNC_TRY(nnc_session_input(run, i, data[i], sink));
-    return NNC_OK;
+    nnc_status st = nnc_artifact_make_inputs(a, &o, 0, data, sink);
+    for (int i = 0; i < n; i++) {
+        if (!st)
+            st = nnc_session_input(run, i, data[i], sink);
+        nnc_free(data[i]);
+    }
+    return st;
 }
 
-/* The least time of each command over some runs; the first one warms up. */
+static int by_time(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median time of each command over some runs, after one that warms up. Medians add up to the time of a run; least times do not. */
 static nnc_status time_commands(
     measure *s, const nnc_artifact *a, const nnc_training *training, nnc_session *run)
 {
-    enum { RUNS = 6 };
+    enum { RUNS = 9 };
     const nnc_plan *p = s->plan;
-    const int from = nnc_plan_first(p, SEC_main);
-    int64_t *start = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1),
-            *end = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1);
-    void **data = ARENA_NEW(&s->own, void *, p->n_input + 1);
-    s->measured = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1);
-    NNC_NEED(start && end && data && s->measured, s->sink);
-    nnc_status st = set_inputs(run, a, training, data, s->sink);
-    for (int i = 0; i < p->n_input; i++)
-        nnc_free(data[i]);
-    for (int k = 0; !st && k < RUNS; k++) {
-        st = nnc_exec_profile(
-            run->exec, SEC_main, s->m->step ? SEC_step : SEC_main, start, end, s->sink);
-        for (int i = from; !st && i < p->end[s->m->step ? SEC_step : SEC_main]; i++) {
-            const int64_t ns = end[i - from] - start[i - from];
-            s->measured[i] = k < 2 ? ns : nnc_min64(s->measured[i], ns);
-        }
+    const nnc_section last = s->m->step ? SEC_step : SEC_main;
+    const int from = nnc_plan_first(p, SEC_main), n = p->end[last] - from;
+    int64_t *start = ARENA_NEW(&s->own, int64_t, n + 1), *end = ARENA_NEW(&s->own, int64_t, n + 1),
+            *all = ARENA_NEW(&s->own, int64_t, (size_t)n * RUNS + 1);
+    NNC_NEED(start && end && all, s->sink);
+    NNC_TRY(nnc_partition_set_inputs(run, a, training, s->sink));
+    for (int k = -1; k < RUNS; k++) {
+        NNC_TRY(nnc_exec_profile(run->exec, SEC_main, last, start, end, s->sink));
+        for (int i = 0; k >= 0 && i < n; i++)
+            all[(size_t)i * RUNS + (size_t)k] = end[i] - start[i];
     }
+    for (int i = 0; i < n; i++) {
+        int64_t *of = all + (size_t)i * RUNS;
+        qsort(of, RUNS, sizeof *of, by_time);
+        s->measured[from + i] = of[RUNS / 2];
+    }
+    return NNC_OK;
+}
+
+/* All ranks count with the times of rank 0. */
+static nnc_status share_times(const measure *s)
+{
+    enum { TAG = 0 };
+    static const char what[] = "exchanging the times of commands";
+    const int64_t bytes = (int64_t)(((size_t)s->plan->n_cmd + 1) * sizeof *s->measured);
+    nnc_comm *c = s->e->comm;
+    nnc_status st = NNC_OK;
+    if (!c)
+        return NNC_OK;
+    if (nnc_comm_rank(c))
+        st = nnc_comm_recv(c, s->measured, bytes, 0, TAG, what);
+    for (int r = 1; !st && !nnc_comm_rank(c) && r < nnc_comm_world(c); r++)
+        st = nnc_comm_send(c, s->measured, bytes, r, TAG, what);
+    if (st)
+        (void)nnc_comm_failure(c, s->sink);
     return st;
+}
+
+static nnc_status keep_times(measure *s)
+{
+    const nnc_plan *p = s->plan;
+    s->m->times = nnc_command_times_create(s->a);
+    NNC_NEED(s->m->times, s->sink);
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
+        if (computes(&p->cmd[i]) &&
+            !nnc_command_times_add(s->m->times, p, &p->cmd[i], s->measured[i]))
+            return nnc_nomem(s->sink);
+    return NNC_OK;
 }
 
 static nnc_status measure_commands(measure *s, nnc_artifact *a, const nnc_training *training)
@@ -404,10 +447,16 @@ static nnc_status measure_commands(measure *s, nnc_artifact *a, const nnc_traini
     if (a->chunks > 1)
         return nnc_fail0(s->sink, NNC_E_FIT,
             "--measure: the model does not fit the device as a whole: set a smaller batch");
-    NNC_TRY(nnc_session_create(s->e, a, &run, s->sink));
-    const nnc_status st = time_commands(s, a, training, run);
-    nnc_session_destroy(run);
-    return st;
+    s->measured = ARENA_NEW(&s->own, int64_t, s->plan->n_cmd + 1);
+    NNC_NEED(s->measured, s->sink);
+    if (!s->e->comm || !nnc_comm_rank(s->e->comm)) {
+        NNC_TRY(nnc_session_create_alone(s->e, a, &run, s->sink));
+        const nnc_status st = time_commands(s, a, training, run);
+        nnc_session_destroy(run);
+        NNC_TRY(st);
+    }
+    NNC_TRY(share_times(s));
+    return keep_times(s);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------------------- */

@@ -60,6 +60,7 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
             J_INT("simulated_bytes", r->simulated_bytes));
     if (r->not_simulated)
         NNC_JSON(w, J_STRING("not_simulated", r->not_simulated));
+    nnc_partition_run_json(w, t, r);
     if (r->place)
         NNC_JSON(w, J_STRING("place", r->place));
     if (r->note)
@@ -259,6 +260,8 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
                   "ms  most memory  fits runs\n");
     for (int i = 0; i < t->n_row; i++)
         text_row(t, &t->row[i], out);
+    if (o->run)
+        nnc_partition_run_text(t, out);
     for (int i = 0; i < t->n_row; i++)
         if (!t->row[i].why_not)
             text_devices(t, &t->row[i], out);

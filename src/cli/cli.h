@@ -18,6 +18,7 @@ typedef struct options {
     nnc_compare_options compare; /* also of nnc run: times, io and inputs */
     nnc_train_options train;
     nnc_partition_options partition;
+    nnc_calibrate_options calibrate;
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const nnc_arg *head; /* --replace-head: "classes" */
@@ -98,6 +99,7 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_calibrate(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_show(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_check(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink);

@@ -389,24 +389,28 @@ static const dev *clocked(const nnc_exec *e, int k)
     return &e->dev[e->p->cmd[e->p->end[SEC_init] + k / 2].device];
 }
 
-static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
+nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     int n = e->clock ? 0 : 2 * (p->n_cmd - p->end[SEC_init]);
     nnc_event **clock = e->clock ? e->clock : ARENA_NEW(&e->arena, nnc_event *, n + 1);
     NNC_NEED(clock, sink);
     for (int i = 0; i < n; i++)
-        NNC_TRY(nnc_exec_event(&e->events, &e->arena, clocked(e, i), &clock[i], sink));
+        if (nnc_exec_owns(e, p->cmd[p->end[SEC_init] + i / 2].device))
+            NNC_TRY(nnc_exec_event(&e->events, &e->arena, clocked(e, i), &clock[i], sink));
     e->clock = clock;
     return NNC_OK;
 }
 
-/* Submits commands first..end-1, each between two records of time. */
-static nnc_status issue_timed(nnc_exec *e, int first, int end)
+nnc_status nnc_exec_issue_timed(nnc_exec *e, int first, int end)
 {
     const nnc_plan *p = e->p;
     nnc_status status = NNC_OK;
     for (int i = first; i < end && status == NNC_OK; i++) {
+        if (!nnc_exec_owns(e, p->cmd[i].device))
+            continue;
+        if (e->ranks && p->cmd[i].kind == CMD_wait && e->record[p->cmd[i].item] < first)
+            continue; /* as nnc_exec_issue_part leaves it out */
         nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
         nnc_stream *s = stream_of(e, &p->cmd[i]);
         status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
@@ -418,6 +422,16 @@ static nnc_status issue_timed(nnc_exec *e, int first, int end)
     return status;
 }
 
+void nnc_exec_read_clock(const nnc_exec *e, int first, int end, int64_t *start_ns, int64_t *end_ns)
+{
+    for (int i = 0, k = first - e->p->end[SEC_init]; i < end - first; i++, k++) {
+        const dev *d = clocked(e, 2 * k);
+        const bool own = nnc_exec_owns(e, e->p->cmd[first + i].device);
+        start_ns[i] = own ? d->api->event_ns(e->clock[2 * k]) : -1;
+        end_ns[i] = own ? d->api->event_ns(e->clock[2 * k + 1]) : -1;
+    }
+}
+
 nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns,
     int64_t *end_ns, nnc_sink *sink)
 {
@@ -425,19 +439,17 @@ nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, in
     const int from = nnc_plan_first(p, first);
     const bool watched = first == SEC_main && e->watch;
     if (e->ranks)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "commands are timed one by one in one process, not over %d ranks",
-            nnc_comm_world(e->ranks->comm));
-    NNC_TRY(clock_events(e, sink));
+        return nnc_exec_profile_ranks(e, first, last, start_ns, end_ns, sink);
+    NNC_TRY(nnc_exec_clock_events(e, sink));
     nnc_status status = fence(e, true);
     if (status == NNC_OK && watched)
         status = nnc_exec_watch(e, true);
     if (status == NNC_OK && first == SEC_main)
-        status = issue_timed(e, from, p->end[SEC_main]);
+        status = nnc_exec_issue_timed(e, from, p->end[SEC_main]);
     if (status == NNC_OK && watched)
         status = nnc_exec_watch(e, false);
     if (status == NNC_OK)
-        status = issue_timed(e, first == SEC_main ? p->end[SEC_main] : from, p->end[last]);
+        status = nnc_exec_issue_timed(e, first == SEC_main ? p->end[SEC_main] : from, p->end[last]);
     if (status == NNC_OK)
         status = fence(e, false);
     if (status != NNC_OK)
@@ -447,10 +459,7 @@ nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, in
         return nnc_fail0(
             sink, status, "profile: the device refused a command: %s", nnc_status_name(status));
     NNC_TRY(synced);
-    for (int i = 0, k = from - p->end[SEC_init]; i < p->end[last] - from; i++, k++) {
-        start_ns[i] = clocked(e, 2 * k)->api->event_ns(e->clock[2 * k]);
-        end_ns[i] = clocked(e, 2 * k)->api->event_ns(e->clock[2 * k + 1]);
-    }
+    nnc_exec_read_clock(e, from, p->end[last], start_ns, end_ns);
     return NNC_OK;
 }
 

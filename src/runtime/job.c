@@ -3,6 +3,7 @@
  *   run    all followers run their part of main, or of what follows it, and answer with their status when it is done
  *   put    the owner of an input or state gets its data
  *   get    the owner of an output or state sends its data
+ *   times  a follower sends the times of its commands in the run before, which was profiled
  *   end    no more orders */
 #include "runtime/job.h"
 #include <string.h>
@@ -38,14 +39,21 @@ nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what)
     return nnc_comm_send(j->comm, o, sizeof *o, to, TAG_order, what);
 }
 
+nnc_status nnc_job_pause(nnc_job *j)
+{
+    const order end = {.kind = OR_end};
+    nnc_status st = NNC_OK;
+    for (int r = 1; nnc_job_rank(j) == 0 && r < nnc_job_world(j) && !st; r++)
+        st = nnc_job_tell(j, r, &end, "the end of the job");
+    return st;
+}
+
 void nnc_job_destroy(nnc_job *j)
 {
     if (!j)
         return;
-    const order end = {.kind = OR_end};
-    for (int r = 1; nnc_job_rank(j) == 0 && r < nnc_job_world(j); r++)
-        if (nnc_job_tell(j, r, &end, "the end of the job") != NNC_OK)
-            break; /* it is broken: its user aborts it */
+    const nnc_status told = nnc_job_pause(j);
+    (void)told; /* where it is broken, its user aborts it */
     nnc_comm_close(j->comm);
     nnc_arena_deinit(&j->arena);
     nnc_free(j);
@@ -60,7 +68,7 @@ nnc_status nnc_exec_order_run(nnc_exec *e, nnc_section last, nnc_sink *sink)
         return NNC_OK;
     NNC_TRY(nnc_exec_sync_ranks(
         e, sink)); /* followers take an order when they are done with the last */
-    const order o = {.kind = OR_run, .exec = k->id, .item = last};
+    const order o = {.kind = OR_run, .exec = k->id, .item = last, .timed = k->timed};
     for (int r = 1; r < nnc_job_world(k->job); r++)
         if (nnc_job_tell(k->job, r, &o, "starting a run") != NNC_OK) {
             (void)nnc_comm_failure(k->job->comm, sink);
@@ -149,6 +157,7 @@ nnc_status nnc_exec_get_remote(
 
 static nnc_status follow_run(nnc_exec *e, const order *o, nnc_sink *sink)
 {
+    e->ranks->timed = o->timed;
     nnc_status st = nnc_exec_run_part(e, (nnc_section)o->item, sink);
     nnc_status synced = nnc_exec_sync_ranks(e, st ? NULL : sink);
     st = st ? st : synced;
@@ -184,7 +193,9 @@ nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink)
             return nnc_fail0(sink, NNC_E_PEER,
                 "rank %d: rank 0 runs a plan that this rank has not loaded", nnc_job_rank(j));
         if (!st)
-            st = o.kind == OR_run ? follow_run(e, &o, sink) : follow_copy(e, &o);
+            st = o.kind == OR_run     ? follow_run(e, &o, sink)
+                 : o.kind == OR_times ? nnc_exec_send_times(e, (nnc_section)o.item)
+                                      : follow_copy(e, &o);
         if (st) {
             (void)nnc_comm_failure(j->comm, sink);
             return st;

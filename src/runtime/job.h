@@ -5,11 +5,11 @@
 #include "runtime/exec.h"
 
 /* What rank 0 tells the others. */
-typedef enum order_kind { OR_run, OR_put, OR_get, OR_end } order_kind;
+typedef enum order_kind { OR_run, OR_put, OR_get, OR_times, OR_end } order_kind;
 typedef struct order {
     int32_t kind, exec; /* exec: its number in the job */
-    int32_t item;       /* run: nnc_section, up to which; put, get: tensor */
-    int32_t unused;
+    int32_t item;       /* run, times: nnc_section, up to which; put, get: tensor */
+    int32_t timed;      /* run: each command between two records of time */
     int64_t offset, bytes;
 } order;
 

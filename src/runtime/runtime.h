@@ -92,6 +92,8 @@ nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink) NNC_MUST; 
 void nnc_job_destroy(nnc_job *j);
 /* Other ranks: executes what rank 0 tells, with the job's executors, until it ends the job. */
 nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink) NNC_MUST;
+/* Rank 0: ends the others' nnc_job_follow, which they call again for more. */
+nnc_status nnc_job_pause(nnc_job *j) NNC_MUST;
 int nnc_job_rank(const nnc_job *j);
 int nnc_job_world(const nnc_job *j);
 
@@ -160,7 +162,8 @@ nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Host memory for an input or output: with the fastest copies (*direct), or any. 64-byte aligned; free it before e. */
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;
 void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
-/* Runs sections first..last once, from main on, with a time stamp around every command: ns[commands of these sections]. */
+/* Runs sections first..last once, from main on, with a time stamp around every command: ns[commands of these sections]. Over ranks first is
+ * main or accumulate; times are those of each rank's host clock, and of a command that a rank left out -1. */
 nnc_status nnc_exec_profile(
     nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
 

@@ -73,7 +73,7 @@ struct nnc_sim {
     sim_task *task;
     int n_lane;
     sim_lane *lane;
-    int n_link, n_device, n_resource; /* resources: links of the cluster, two of each device, then links that were added */
+    int n_link, n_device, n_resource; /* resources: links of the cluster, two of each device, cores of each node, links that were added */
     sim_resource *resource;
     sim_device *device;
     sim_event *heap;
@@ -93,6 +93,10 @@ void sim_share(nnc_sim *s);
 /* run.c */
 void sim_push(nnc_sim *s, int64_t ps, int32_t task);
 void sim_dirty(nnc_sim *s, int resource);
+static inline int sim_cores_of(const nnc_sim *s, int device)
+{
+    return s->n_link + 2 * s->n_device + (s->c ? nnc_cluster_node(s->c, device) : 0);
+}
 static inline int sim_compute_of(const nnc_sim *s, int device) { return s->n_link + 2 * device; }
 
 #endif

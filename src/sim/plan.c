@@ -146,9 +146,11 @@ static int64_t elements(const nnc_type *t)
     return n;
 }
 
-/* The class of a library's convolution: its speed depends on window, stride and channels. */
+/* The class of a library's convolution: its speed depends on window, stride and channels. Gradients of weights have classes of their
+ * own. */
 static const char *conv_class(const nnc_call *c)
 {
+    const bool wgrad = c->kind == CALL_conv_wgrad;
     bool ones = true, threes = c->spatial == 2, unit = true;
     for (int i = 0; i < c->spatial; i++) {
         ones = ones && c->kernel[i] == 1;
@@ -157,14 +159,23 @@ static const char *conv_class(const nnc_call *c)
     }
     const int64_t channels = c->src.rank > 1 ? c->src.dim[1] : 0;
     if (c->groups > 1)
-        return c->groups == channels ? "depthwise" : "conv_grouped";
+        return c->groups == channels ? (wgrad ? "depthwise_wgrad" : "depthwise")
+                                     : (wgrad ? "conv_grouped_wgrad" : "conv_grouped");
     if (channels <= 4)
-        return "conv_first";
-    return ones ? "conv1x1" : threes && unit ? "conv3x3" : "conv";
+        return wgrad ? "conv_first_wgrad" : "conv_first";
+    if (ones)
+        return wgrad ? "conv1x1_wgrad" : "conv1x1";
+    if (threes && unit)
+        return wgrad ? "conv3x3_wgrad" : "conv3x3";
+    return wgrad ? "conv_wgrad" : "conv";
 }
 
 static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
 {
+    if (c->kind == CMD_kernel && !strcmp(c->op_class, "conv"))
+        return "conv_kernel";
+    if (c->kind == CMD_kernel && !strcmp(c->op_class, "matmul"))
+        return "matmul_kernel";
     if (c->kind != CMD_call)
         return c->op_class;
     const nnc_call *call = &p->call[c->item];
@@ -209,14 +220,11 @@ static int64_t own_bytes(const nnc_plan *p, const nnc_cmd *c)
     return nnc_min64(n, c->bytes);
 }
 
-/* The op of a command alone on a device of kind k. */
-static void fill_op(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k, nnc_sim_task *t)
+nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c)
 {
-    const nnc_target *g = &k->target;
-    const char *how;
     const nnc_ptensor *first = c->n_arg ? &p->tensor[c->arg[0]] : NULL;
     const int64_t own = own_bytes(p, c);
-    const nnc_sim_op op = {.op_class = class_of(p, c),
+    return (nnc_sim_op){.op_class = class_of(p, c),
         .dtype = c->kind == CMD_call ? p->call[c->item].src.dtype
                  : first             ? first->type.dtype
                                      : DT_f32,
@@ -224,10 +232,20 @@ static void fill_op(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind 
         .flops = c->flops,
         .bytes = own,
         .epilogue_bytes = c->bytes - own};
+}
+
+/* The op of a command alone on a device of kind k. */
+static void fill_op(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k, nnc_sim_task *t)
+{
+    const nnc_target *g = &k->target;
+    const char *how;
+    const nnc_sim_op op = nnc_sim_command_op(p, c);
     const double share = share_of(p, c, g);
     t->kind = SIM_op;
-    t->latency_ps = g->launch_ns * 1000;
+    t->latency_ps = (k->command_ns >= 0 ? k->command_ns : g->launch_ns) * 1000;
     t->work_ps = nnc_sim_op_ps(k, &op, &how);
+    if (g->kind == NNC_T_cpu)
+        t->cores = share * g->threads * nnc_sim_op_contention(k, &op);
     t->compute = share;
     t->memory = strcmp(how, "memory") ? 0 : 1;
     if (g->kind == NNC_T_cpu && share < 1) /* its threads alone */
@@ -244,6 +262,11 @@ int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluste
 static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
 {
     fill_op(w->p, c, nnc_cluster_kind_of(w->c, t->device), t);
+    const int64_t ps = w->o->command_ps ? w->o->command_ps(w->o->ctx, w->p, c) : -1;
+    if (ps >= 0) {
+        t->latency_ps = 0;
+        t->work_ps = ps;
+    }
     return nnc_sim_add(w->sim, t);
 }
 
@@ -487,6 +510,13 @@ static nnc_status replay_caching(const walk *w, int d, int64_t capacity, nnc_sim
     return NNC_OK;
 }
 
+/* A kernel, a call, or a copy within a device. */
+static bool computes(const nnc_cmd *c, const nnc_plan *p)
+{
+    return c->kind == CMD_kernel || c->kind == CMD_call ||
+           (c->kind == CMD_copy && p->tensor[c->arg[1]].device == c->device);
+}
+
 static nnc_status sum_device(const walk *w, int d, nnc_sim_device *out)
 {
     const nnc_plan_device *x = &w->p->device[d];
@@ -498,6 +528,10 @@ static nnc_status sum_device(const walk *w, int d, nnc_sim_device *out)
         .capacity = k->target.memory_bytes,
         .fails_at = -1};
     out->idle_ps = w->out->total_ps - out->busy_ps;
+    for (int32_t i = 0; i < w->out->n_cmd; i++)
+        if (computes(&w->p->cmd[w->out->first + i], w->p) &&
+            w->p->cmd[w->out->first + i].device == d)
+            out->compute_ps += w->out->span[i].end_ps - w->out->span[i].start_ps;
     if (w->o->policy == SIM_torch_caching)
         return replay_caching(w, d, out->capacity - out->bytes, out);
     out->bytes = nnc_add_sat(
