@@ -3,7 +3,7 @@
  *
  * Order between runs: with several streams, each run begins when all streams have finished the previous one, and copies between runs
  * are on stream 0 of their device. */
-#include "runtime/exec.h"
+#include "runtime/job.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +226,31 @@ nnc_exec_phases nnc_exec_first_run(const nnc_exec *e)
     return e->phase;
 }
 
+/* The device whose clock event k of the profile uses. */
+static const dev *clocked(const nnc_exec *e, int k)
+{
+    return &e->dev[e->p->cmd[e->p->end[SEC_init] + k / 2].device];
+}
+
+/* Submits commands first..end-1, each between two records of time. */
+static nnc_status issue_timed(nnc_exec *e, int first, int end)
+{
+    const nnc_plan *p = e->p;
+    nnc_status status = NNC_OK;
+    for (int i = first; i < end && status == NNC_OK; i++) {
+        nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
+        if (!nnc_exec_owns(e, p->cmd[i].device))
+            continue;
+        nnc_stream *s = stream_of(e, &p->cmd[i]);
+        status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
+        if (status == NNC_OK)
+            status = nnc_exec_issue(e, i);
+        if (status == NNC_OK)
+            status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[1]);
+    }
+    return status;
+}
+
 nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at)
 {
     const nnc_plan *p = e->p;
@@ -234,7 +259,7 @@ nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at)
     for (int32_t i = first; i < p->end[last] && status == NNC_OK; i++) {
         *at = i;
         if (p->cmd[i].kind != CMD_wait || e->record[p->cmd[i].item] >= first)
-            status = nnc_exec_issue(e, i);
+            status = e->timed ? issue_timed(e, i, i + 1) : nnc_exec_issue(e, i);
     }
     return status;
 }
@@ -383,12 +408,6 @@ nnc_status nnc_exec_set_state(nnc_exec *e, int i, const void *data)
     return i < 0 || i >= e->p->n_update ? NNC_E_BUG : put_tensor(e, e->p->update[i].state, data);
 }
 
-/* The device whose clock event k of the profile uses. */
-static const dev *clocked(const nnc_exec *e, int k)
-{
-    return &e->dev[e->p->cmd[e->p->end[SEC_init] + k / 2].device];
-}
-
 nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
@@ -400,36 +419,6 @@ nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink)
             NNC_TRY(nnc_exec_event(&e->events, &e->arena, clocked(e, i), &clock[i], sink));
     e->clock = clock;
     return NNC_OK;
-}
-
-nnc_status nnc_exec_issue_timed(nnc_exec *e, int first, int end)
-{
-    const nnc_plan *p = e->p;
-    nnc_status status = NNC_OK;
-    for (int i = first; i < end && status == NNC_OK; i++) {
-        if (!nnc_exec_owns(e, p->cmd[i].device))
-            continue;
-        if (e->ranks && p->cmd[i].kind == CMD_wait && e->record[p->cmd[i].item] < first)
-            continue; /* as nnc_exec_issue_part leaves it out */
-        nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
-        nnc_stream *s = stream_of(e, &p->cmd[i]);
-        status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
-        if (status == NNC_OK)
-            status = nnc_exec_issue(e, i);
-        if (status == NNC_OK)
-            status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[1]);
-    }
-    return status;
-}
-
-void nnc_exec_read_clock(const nnc_exec *e, int first, int end, int64_t *start_ns, int64_t *end_ns)
-{
-    for (int i = 0, k = first - e->p->end[SEC_init]; i < end - first; i++, k++) {
-        const dev *d = clocked(e, 2 * k);
-        const bool own = nnc_exec_owns(e, e->p->cmd[first + i].device);
-        start_ns[i] = own ? d->api->event_ns(e->clock[2 * k]) : -1;
-        end_ns[i] = own ? d->api->event_ns(e->clock[2 * k + 1]) : -1;
-    }
 }
 
 nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns,
@@ -445,11 +434,11 @@ nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, in
     if (status == NNC_OK && watched)
         status = nnc_exec_watch(e, true);
     if (status == NNC_OK && first == SEC_main)
-        status = nnc_exec_issue_timed(e, from, p->end[SEC_main]);
+        status = issue_timed(e, from, p->end[SEC_main]);
     if (status == NNC_OK && watched)
         status = nnc_exec_watch(e, false);
     if (status == NNC_OK)
-        status = nnc_exec_issue_timed(e, first == SEC_main ? p->end[SEC_main] : from, p->end[last]);
+        status = issue_timed(e, first == SEC_main ? p->end[SEC_main] : from, p->end[last]);
     if (status == NNC_OK)
         status = fence(e, false);
     if (status != NNC_OK)
@@ -459,7 +448,10 @@ nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, in
         return nnc_fail0(
             sink, status, "profile: the device refused a command: %s", nnc_status_name(status));
     NNC_TRY(synced);
-    nnc_exec_read_clock(e, from, p->end[last], start_ns, end_ns);
+    for (int i = 0, k = from - p->end[SEC_init]; i < p->end[last] - from; i++, k++) {
+        start_ns[i] = clocked(e, 2 * k)->api->event_ns(e->clock[2 * k]);
+        end_ns[i] = clocked(e, 2 * k)->api->event_ns(e->clock[2 * k + 1]);
+    }
     return NNC_OK;
 }
 

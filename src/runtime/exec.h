@@ -102,6 +102,7 @@ struct nnc_exec {
     const nnc_watch *watch; /* checks runs of main (watch.c); NULL: none */
     _Atomic bool unwatched; /* a check has failed: later runs are not checked */
     bool watched;           /* the stream's thread: the current run is checked */
+    bool timed; /* over ranks: a time stamp around every command of the next parts */
     int64_t first_given; /* when main was first submitted; 0: not yet, -1: it is done */
 };
 
@@ -123,7 +124,6 @@ typedef struct exec_ranks {
     int n_signalled;
     int *next_wait;  /* by command that waits: the next one that waits for the same event on another rank, -1 */
     int *first_wait; /* by event, -1 */
-    bool timed;      /* the part that runs is profiled: each command between two records of time */
     int running;     /* runs that the followers have not reported yet */
     nnc_sink *said;  /* what a stream says of a command that failed, until it is known whether a lost rank was the cause */
 } exec_ranks;
@@ -173,15 +173,6 @@ bool nnc_exec_hidden_copy(const nnc_exec *e, const nnc_cmd *c); /* true when it 
 /* Submits command `cmd` to its stream. */
 nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
 
-/* Profiles: creates the records of time; submits own commands first..end-1, each between two of them; reads them, -1 for others'. */
-nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink);
-nnc_status nnc_exec_issue_timed(nnc_exec *e, int first, int end);
-void nnc_exec_read_clock(const nnc_exec *e, int first, int end, int64_t *start_ns, int64_t *end_ns);
-/* profile.c: nnc_exec_profile over ranks; a follower's times. */
-nnc_status nnc_exec_profile_ranks(
-    nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink);
-nnc_status nnc_exec_send_times(nnc_exec *e, nnc_section last);
-
 /* Waits for this process's streams. */
 nnc_status nnc_exec_sync_own(nnc_exec *e, nnc_sink *sink);
 
@@ -213,6 +204,9 @@ nnc_status nnc_exec_get_remote(nnc_exec *e, int32_t tensor, int64_t offset, int6
 nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
 void nnc_exec_offer(nnc_exec *e);
 void nnc_exec_release(nnc_exec *e);
+
+/* Creates the events of nnc_exec_profile. */
+nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink);
 
 /* watch.c. Finds the engine that checks runs of main; submits the check's begin and end to main's stream. */
 void nnc_exec_find_watch(nnc_exec *e);

@@ -1,9 +1,9 @@
 /* runtime/job.c -- rank 0 leads, the others follow: orders, what they carry, and their answers.
  *
  *   run    all followers run their part of main, or of what follows it, and answer with their status when it is done
+ *   clock  the rank says what time it is, some times; times: and when its commands started and ended (profile.c)
  *   put    the owner of an input or state gets its data
  *   get    the owner of an output or state sends its data
- *   times  a follower sends the times of its commands in the run before, which was profiled
  *   end    no more orders */
 #include "runtime/job.h"
 #include <string.h>
@@ -68,7 +68,7 @@ nnc_status nnc_exec_order_run(nnc_exec *e, nnc_section last, nnc_sink *sink)
         return NNC_OK;
     NNC_TRY(nnc_exec_sync_ranks(
         e, sink)); /* followers take an order when they are done with the last */
-    const order o = {.kind = OR_run, .exec = k->id, .item = last, .timed = k->timed};
+    const order o = {.kind = OR_run, .exec = k->id, .item = last, .timed = e->timed};
     for (int r = 1; r < nnc_job_world(k->job); r++)
         if (nnc_job_tell(k->job, r, &o, "starting a run") != NNC_OK) {
             (void)nnc_comm_failure(k->job->comm, sink);
@@ -157,7 +157,9 @@ nnc_status nnc_exec_get_remote(
 
 static nnc_status follow_run(nnc_exec *e, const order *o, nnc_sink *sink)
 {
-    e->ranks->timed = o->timed;
+    e->timed = o->timed;
+    if (e->timed)
+        NNC_TRY(nnc_exec_clock_events(e, sink));
     nnc_status st = nnc_exec_run_part(e, (nnc_section)o->item, sink);
     nnc_status synced = nnc_exec_sync_ranks(e, st ? NULL : sink);
     st = st ? st : synced;
@@ -194,7 +196,8 @@ nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink)
                 "rank %d: rank 0 runs a plan that this rank has not loaded", nnc_job_rank(j));
         if (!st)
             st = o.kind == OR_run     ? follow_run(e, &o, sink)
-                 : o.kind == OR_times ? nnc_exec_send_times(e, (nnc_section)o.item)
+                 : o.kind == OR_clock ? nnc_exec_follow_clock(e)
+                 : o.kind == OR_times ? nnc_exec_follow_times(e, &o)
                                       : follow_copy(e, &o);
         if (st) {
             (void)nnc_comm_failure(j->comm, sink);

@@ -5,12 +5,12 @@
 #include "runtime/exec.h"
 
 /* What rank 0 tells the others. */
-typedef enum order_kind { OR_run, OR_put, OR_get, OR_times, OR_end } order_kind;
+typedef enum order_kind { OR_run, OR_put, OR_get, OR_clock, OR_times, OR_end } order_kind;
 typedef struct order {
     int32_t kind, exec; /* exec: its number in the job */
     int32_t item;       /* run, times: nnc_section, up to which; put, get: tensor */
-    int32_t timed;      /* run: each command between two records of time */
-    int64_t offset, bytes;
+    int32_t timed;      /* run: each command is timed */
+    int64_t offset, bytes; /* times: offset is the first section */
 } order;
 
 /* Tags of a job's own communicator. */
@@ -28,6 +28,12 @@ struct nnc_job {
 nnc_status nnc_exec_sync_reported(nnc_exec *e, nnc_sink *sink);
 /* ranks.c: waits for the messages of the current part, whose commands are done. */
 nnc_status nnc_exec_finish_messages(nnc_exec *e);
+
+/* profile.c. Rank 0: nnc_exec_profile over ranks. Others: their answers. */
+nnc_status nnc_exec_profile_ranks(
+    nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink);
+nnc_status nnc_exec_follow_clock(nnc_exec *e);
+nnc_status nnc_exec_follow_times(nnc_exec *e, const order *o);
 
 /* Sends an order to a rank. */
 nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what);

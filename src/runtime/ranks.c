@@ -364,15 +364,12 @@ static nnc_status begin_receives(nnc_exec *e, int32_t first, int32_t end)
 nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink)
 {
     int32_t at = nnc_exec_first(e, last);
-    if (e->ranks->timed)
-        NNC_TRY(nnc_exec_clock_events(e, sink));
     NNC_TRY(nnc_exec_sync_reported(e, sink));
     nnc_status st = nnc_exec_finish_messages(e);
     if (!st)
         st = begin_receives(e, at, e->p->end[last]);
     if (!st)
-        st = e->ranks->timed ? nnc_exec_issue_timed(e, at, e->p->end[last])
-                             : nnc_exec_issue_part(e, last, &at);
+        st = nnc_exec_issue_part(e, last, &at);
     if (st && !nnc_comm_failure(e->ranks->comm, sink))
         return nnc_fail0(sink, st, "%s: the device refused the command: %s",
             at < e->p->n_cmd && e->p->cmd[at].layers ? e->p->cmd[at].layers : "run",

@@ -162,8 +162,7 @@ nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Host memory for an input or output: with the fastest copies (*direct), or any. 64-byte aligned; free it before e. */
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;
 void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
-/* Runs sections first..last once, from main on, with a time stamp around every command: ns[commands of these sections]. Over ranks first is
- * main or accumulate; times are those of each rank's host clock, and of a command that a rank left out -1. */
+/* Runs sections first..last once, from main on, with a time stamp around every command: ns[commands of these sections]. */
 nnc_status nnc_exec_profile(
     nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
 
