@@ -11,12 +11,6 @@ enum {
 };
 static const double ALONE_SHARE = 0.55, COMPILE_SHARE = 0.35, TOGETHER_SHARE = 0.75;
 
-static bool computes(const nnc_plan *p, const nnc_cmd *c)
-{
-    return c->kind == CMD_kernel || c->kind == CMD_call ||
-           (c->kind == CMD_copy && p->tensor[c->arg[1]].device == c->device);
-}
-
 static const nnc_cmd *command(const cal_program *p, int i)
 {
     return &p->a->plan->cmd[nnc_plan_first(p->a->plan, SEC_main) + i];
@@ -28,7 +22,7 @@ static nnc_status add_samples(calibration *c, const cal_program *p)
 {
     for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *cmd = command(p, i);
-        if (!computes(p->a->plan, cmd))
+        if (!nnc_plan_computes(p->a->plan, cmd))
             continue;
         NNC_NEED(ARENA_ROOM(&c->a, c->sample, c->cap_sample, c->n_sample + 1), c->sink);
         cal_sample *s = &c->sample[c->n_sample++];
@@ -45,7 +39,7 @@ static nnc_status add_samples(calibration *c, const cal_program *p)
 static nnc_status add_gaps(calibration *c, const cal_program *p, int64_t **gap, size_t *n, size_t *cap)
 {
     for (int i = 1; i < p->n_cmd; i++) {
-        if (!computes(p->a->plan, command(p, i)) || !computes(p->a->plan, command(p, i - 1)))
+        if (!nnc_plan_computes(p->a->plan, command(p, i)) || !nnc_plan_computes(p->a->plan, command(p, i - 1)))
             continue;
         NNC_NEED(ARENA_ROOM(&c->a, *gap, *cap, *n + 1), c->sink);
         (*gap)[(*n)++] = nnc_max64(p->from[i] - p->to[i - 1], 0);
@@ -181,7 +175,7 @@ static void find_memory(calibration *c, const cal_program *p)
     int64_t most = 0;
     for (int i = 0; i < p->n_cmd; i++) {
         const int64_t ns = cal_median(p, i, NULL);
-        if (computes(p->a->plan, command(p, i)) && ns > most) {
+        if (nnc_plan_computes(p->a->plan, command(p, i)) && ns > most) {
             most = ns;
             c->memory_bytes_s = (int64_t)((double)command(p, i)->bytes / (double)ns * 1e9);
         }

@@ -58,6 +58,18 @@ bool nnc_command_times_add(nnc_command_times *t, const nnc_plan *p, const nnc_cm
 /* Picoseconds of an equal command, -1: there is none. ctx: the times, as nnc_sim_plan_options asks for them. */
 int64_t nnc_command_times_ps(void *ctx, const nnc_plan *p, const nnc_cmd *c);
 
+/* Times the plan's commands on this machine (rank 0 alone; all ranks get its times): ns[n_cmd], from main on. */
+nnc_status nnc_partition_time_plan(nnc_env *e, const nnc_artifact *a, const nnc_training *training, int64_t *ns, nnc_sink *sink) NNC_MUST;
+/* Adds the times of the plan's commands that t does not have. */
+nnc_status nnc_partition_time_others(
+    nnc_env *e, const nnc_artifact *a, const nnc_training *training, nnc_command_times *t, nnc_sink *sink) NNC_MUST;
+/* A kernel, a call, or a copy within a device. */
+static inline bool nnc_plan_computes(const nnc_plan *p, const nnc_cmd *c)
+{
+    return c->kind == CMD_kernel || c->kind == CMD_call ||
+           (c->kind == CMD_copy && p->tensor[c->arg[0]].device == p->tensor[c->arg[1]].device);
+}
+
 /* Generates the inputs of a session's runs; of a step with a learning rate of 0. */
 nnc_status nnc_partition_set_inputs(nnc_session *run, const nnc_artifact *a, const nnc_training *training, nnc_sink *sink) NNC_MUST;
 

@@ -5,7 +5,6 @@
  * command of the forward pass joins are one block, which is not cut. */
 #include "api/partition.h"
 #include "sim/sim.h"
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct measure {
@@ -362,101 +361,18 @@ static nnc_status find_edges(measure *s, const int *block)
 
 /* ---- times on this machine --------------------------------------------------------------------------------- */
 
-nnc_status nnc_partition_set_inputs(
-    nnc_session *run, const nnc_artifact *a, const nnc_training *training, nnc_sink *sink)
-{
-    const int n = a->plan->n_input;
-    NNC_FREED void **data = nnc_calloc((size_t)n + 1, sizeof *data);
-    nnc_compare_options o = nnc_compare_defaults;
-    NNC_NEED(data, sink);
-    o.training = training;
-    nnc_status st = nnc_artifact_make_inputs(a, &o, 0, data, sink);
-    for (int i = 0; i < n; i++) {
-        if (!st)
-            st = nnc_session_input(run, i, data[i], sink);
-        nnc_free(data[i]);
-    }
-    return st;
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The median time of each command over some runs, after one that warms up. Medians add up to the time of a run; least times do not. */
-static nnc_status time_commands(
-    measure *s, const nnc_artifact *a, const nnc_training *training, nnc_session *run)
-{
-    enum { RUNS = 9 };
-    const nnc_plan *p = s->plan;
-    const nnc_section last = s->m->step ? SEC_step : SEC_main;
-    const int from = nnc_plan_first(p, SEC_main), n = p->end[last] - from;
-    int64_t *start = ARENA_NEW(&s->own, int64_t, n + 1), *end = ARENA_NEW(&s->own, int64_t, n + 1),
-            *all = ARENA_NEW(&s->own, int64_t, (size_t)n * RUNS + 1);
-    NNC_NEED(start && end && all, s->sink);
-    NNC_TRY(nnc_partition_set_inputs(run, a, training, s->sink));
-    for (int k = -1; k < RUNS; k++) {
-        NNC_TRY(nnc_exec_profile(run->exec, SEC_main, last, start, end, s->sink));
-        for (int i = 0; k >= 0 && i < n; i++)
-            all[(size_t)i * RUNS + (size_t)k] = end[i] - start[i];
-    }
-    for (int i = 0; i < n; i++) {
-        int64_t *of = all + (size_t)i * RUNS;
-        qsort(of, RUNS, sizeof *of, by_time);
-        s->measured[from + i] = of[RUNS / 2];
-    }
-    return NNC_OK;
-}
-
-/* All ranks count with the times of rank 0. */
-static nnc_status share_times(const measure *s)
-{
-    enum { TAG = 0 };
-    static const char what[] = "exchanging the times of commands";
-    const int64_t bytes = (int64_t)(((size_t)s->plan->n_cmd + 1) * sizeof *s->measured);
-    nnc_comm *c = s->e->comm;
-    nnc_status st = NNC_OK;
-    if (!c)
-        return NNC_OK;
-    if (nnc_comm_rank(c))
-        st = nnc_comm_recv(c, s->measured, bytes, 0, TAG, what);
-    for (int r = 1; !st && !nnc_comm_rank(c) && r < nnc_comm_world(c); r++)
-        st = nnc_comm_send(c, s->measured, bytes, r, TAG, what);
-    if (st)
-        (void)nnc_comm_failure(c, s->sink);
-    return st;
-}
-
-static nnc_status keep_times(measure *s)
+static nnc_status measure_commands(measure *s, const nnc_artifact *a, const nnc_training *training)
 {
     const nnc_plan *p = s->plan;
+    s->measured = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1);
     s->m->times = nnc_command_times_create(s->a);
-    NNC_NEED(s->m->times, s->sink);
+    NNC_NEED(s->measured && s->m->times, s->sink);
+    NNC_TRY(nnc_partition_time_plan(s->e, a, training, s->measured, s->sink));
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
         if (computes(&p->cmd[i]) &&
             !nnc_command_times_add(s->m->times, p, &p->cmd[i], s->measured[i]))
             return nnc_nomem(s->sink);
     return NNC_OK;
-}
-
-static nnc_status measure_commands(measure *s, nnc_artifact *a, const nnc_training *training)
-{
-    nnc_session *run = NULL;
-    if (a->chunks > 1)
-        return nnc_fail0(s->sink, NNC_E_FIT,
-            "--measure: the model does not fit the device as a whole: set a smaller batch");
-    s->measured = ARENA_NEW(&s->own, int64_t, s->plan->n_cmd + 1);
-    NNC_NEED(s->measured, s->sink);
-    if (!s->e->comm || !nnc_comm_rank(s->e->comm)) {
-        NNC_TRY(nnc_session_create_alone(s->e, a, &run, s->sink));
-        const nnc_status st = time_commands(s, a, training, run);
-        nnc_session_destroy(run);
-        NNC_TRY(st);
-    }
-    NNC_TRY(share_times(s));
-    return keep_times(s);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------------------- */

@@ -106,6 +106,8 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t 
         nnc_partition_execution(s->e, s->m, s->training, s->t, row, &a, &runs, s->sink);
     if (!st && !runs)
         return NNC_OK;
+    if (!st && s->t->m->times)
+        st = nnc_partition_time_others(s->e, a, s->training, s->t->m->times, s->sink);
     if (!st)
         st = simulate_sections(s, a, SEC_step, 1, &last, &bytes, busy);
     if (!st && runs > 1)
