@@ -44,8 +44,8 @@ static nnc_status compile(
     return st;
 }
 
-nnc_status cal_load(calibration *c, const nnc_text *graph, int devices, bool alone, bool step,
-    cal_program *out)
+nnc_status cal_load(
+    calibration *c, const nnc_text *graph, int devices, bool alone, bool step, cal_program *out)
 {
     const nnc_training training = nnc_training_defaults;
     *out = (cal_program){.alone = alone, .step = step};
@@ -118,8 +118,7 @@ nnc_status cal_has_time(const calibration *c, double share, bool *yes)
 {
     static const char what[] = "deciding what to measure next";
     nnc_comm *comm = c->e->comm;
-    int32_t go =
-        nnc_now_ns() - c->begin_ns < (int64_t)(share * (double)c->budget_ns) ? 1 : 0;
+    int32_t go = nnc_now_ns() - c->begin_ns < (int64_t)(share * (double)c->budget_ns) ? 1 : 0;
     nnc_status st = NNC_OK;
     if (comm && !cal_leads(c))
         st = nnc_comm_recv(comm, &go, sizeof go, 0, TAG_GO, what);
@@ -160,7 +159,9 @@ static nnc_status describe_device(calibration *c)
     c->cores = nnc_cpu_count();
     if (world > 1 && e->ranks.local_size > 0) /* where the launcher binds ranks to cores */
         c->cores = (int)nnc_max64(c->cores, (int64_t)t->threads / world * e->ranks.local_size);
-    c->devices = c->o->devices > 0 ? c->o->devices : world > 1 ? world : (int)nnc_max64(2, t->threads);
+    c->devices = c->o->devices > 0 ? c->o->devices
+                 : world > 1       ? world
+                                   : (int)nnc_max64(2, t->threads);
     if (c->devices < world || c->devices > NNC_MAX_DEVICES)
         return nnc_fail0(c->sink, NNC_E_USAGE, "--devices=%d: expected %d to %d%s", c->devices,
             world, NNC_MAX_DEVICES, world > 1 ? ", one for each rank or more" : "");
@@ -176,8 +177,7 @@ static nnc_status describe_device(calibration *c)
     return NNC_OK;
 }
 
-nnc_status nnc_calibrate(
-    nnc_env *e, const nnc_calibrate_options *o, nnc_text *out, nnc_sink *sink)
+nnc_status nnc_calibrate(nnc_env *e, const nnc_calibrate_options *o, nnc_text *out, nnc_sink *sink)
 {
     calibration c = {.e = e, .o = o, .sink = sink, .begin_ns = nnc_now_ns()};
     c.budget_ns = (int64_t)((o->budget_s > 0 ? o->budget_s : BUDGET_S) * 1e9);

@@ -74,6 +74,7 @@ typedef struct calibration {
     nnc_point copy[CAL_SIZES];
     double copy_spread;
     int64_t copy_latency_ns, copy_bytes_s;
+    int64_t run_ns, wake_ns; /* of a run on several devices, beside its commands; of a device that has waited long */
     int n_group;
     cal_group group[CAL_GROUPS];
     int n_program, n_profile; /* for the file's source */

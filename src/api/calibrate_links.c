@@ -3,11 +3,20 @@
  * to when the last one is done. */
 #include "api/calibrate.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HOPS = 9, REPEATS = 4, RUNS = 9 };
 static const double COPY_SHARE = 0.85, GROUP_SHARE = 1;
-static const int64_t sizes[CAL_SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20};
+/* The ends of the table first: what there is no time for lies between. */
+static const int64_t sizes[CAL_SIZES] = {4 << 10, 8 << 20, 512 << 10, 64 << 10, 2 << 20};
+enum { LEAST_SIZES = 3 };
+
+static int by_bytes(const void *a, const void *b)
+{
+    const nnc_point *x = a, *y = b;
+    return (x->work > y->work) - (x->work < y->work);
+}
 
 /* ---- copies ---------------------------------------------------------------------------------------------- */
 
@@ -49,6 +58,85 @@ static nnc_status measure_copies(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
+/* What a run takes beside the time from its first command's start to its last one's end. */
+static nnc_status measure_run(calibration *c, cal_program *p, void *ctx)
+{
+    int64_t whole[RUNS], commands[RUNS];
+    (void)ctx;
+    for (int k = -2; k < RUNS; k++) {
+        const int64_t from = nnc_now_ns();
+        NNC_TRY(nnc_session_run(p->s, c->sink));
+        const int64_t took = nnc_now_ns() - from;
+        NNC_TRY(cal_profile(c, p, false));
+        int64_t first = INT64_MAX, last = 0;
+        for (int i = 0; i < p->n_cmd; i++) {
+            first = p->from[i] > 0 ? nnc_min64(first, p->from[i]) : first;
+            last = nnc_max64(last, p->to[i]);
+        }
+        if (k >= 0) {
+            whole[k] = took;
+            commands[k] = last - first;
+        }
+    }
+    c->run_ns =
+        nnc_max64(cal_median_of(whole, RUNS, NULL) - cal_median_of(commands, RUNS, NULL), 1);
+    return NNC_OK;
+}
+
+/* Device 1 waits while device 0 computes a product of some milliseconds. */
+static void wait_text(nnc_text *t)
+{
+    nnc_puts(t, "graph @wait {\n  %x = input : f32[256,1024]\n"
+                "  %w = param : f32[1024,1024] = gen(\"w\", seed=1, scale=0.1, shift=0)\n"
+                "  %p = linear %x, %w device 0 loc \"/product\"\n"
+                "  %s = slice %p {starts=[0], ends=[1], axes=[0]} device 0 loc \"/slice\"\n"
+                "  %y = mul %s, %s device 1 loc \"/square\"\n  return %y as \"y\"\n}\n");
+}
+
+/* From the end of the last command on device 0 to the start of the first one on device 1, less what a short wait takes. */
+static nnc_status measure_wait(calibration *c, cal_program *p, void *ctx)
+{
+    const nnc_plan *plan = p->a->plan;
+    const nnc_cmd *cmd = &plan->cmd[nnc_plan_first(plan, SEC_main)];
+    int64_t v[RUNS];
+    (void)ctx;
+    for (int k = -2; k < RUNS; k++) {
+        int64_t end = 0, start = INT64_MAX;
+        NNC_TRY(cal_profile(c, p, false));
+        for (int i = 0; i < p->n_cmd; i++) {
+            if (is_work(&cmd[i]) && cmd[i].device == 0)
+                end = nnc_max64(end, p->to[i]);
+            if (is_work(&cmd[i]) && cmd[i].device == 1)
+                start = nnc_min64(start, p->from[i]);
+        }
+        if (k >= 0)
+            v[k] = start - end;
+    }
+    c->wake_ns = nnc_max64(cal_median_of(v, RUNS, NULL) - c->copy[0].ns, 0);
+    return NNC_OK;
+}
+
+static nnc_status measure_text(calibration *c, const nnc_text *text,
+    nnc_status (*measure)(calibration *c, cal_program *p, void *ctx))
+{
+    cal_program p = {0};
+    nnc_status st = cal_load(c, text, c->devices, false, false, &p);
+    if (!st)
+        st = cal_lead(c, &p, measure, NULL);
+    cal_unload(&p);
+    return st;
+}
+
+static nnc_status runs_and_waits(calibration *c)
+{
+    NNC_LOCAL(nnc_text) run = {0};
+    NNC_LOCAL(nnc_text) wait = {0};
+    copy_text(&run, sizes[0]);
+    wait_text(&wait);
+    NNC_TRY(measure_text(c, &run, measure_run));
+    return measure_text(c, &wait, measure_wait);
+}
+
 /* Latency and rate with the least relative errors: ns = latency + bytes / rate. */
 static void fit_copies(calibration *c)
 {
@@ -62,7 +150,8 @@ static void fit_copies(calibration *c)
         x += b / t;
     }
     const double det = ss * xx - sx * sx;
-    double latency = det > 0 ? (s * xx - x * sx) / det : 0, slope = det > 0 ? (x * ss - s * sx) / det : 0;
+    double latency = det > 0 ? (s * xx - x * sx) / det : 0,
+           slope = det > 0 ? (x * ss - s * sx) / det : 0;
     if (slope <= 0 || latency < 0) { /* the ends of the table */
         const nnc_point *big = &c->copy[c->n_copy - 1];
         latency = (double)c->copy[0].ns;
@@ -79,7 +168,7 @@ static nnc_status copies(calibration *c)
         cal_program p = {0};
         bool yes;
         NNC_TRY(cal_has_time(c, COPY_SHARE, &yes));
-        if (!yes && i >= 3)
+        if (!yes && i >= LEAST_SIZES)
             break;
         copy_text(&text, sizes[i]);
         c->copy[i].work = sizes[i];
@@ -90,6 +179,7 @@ static nnc_status copies(calibration *c)
         NNC_TRY(st);
         c->n_copy++;
     }
+    qsort(c->copy, (size_t)c->n_copy, sizeof *c->copy, by_bytes);
     if (cal_leads(c))
         fit_copies(c);
     return NNC_OK;
@@ -107,8 +197,8 @@ static void group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes)
         for (int d = 0; d < n; d++)
             nnc_printf(t, "  %%x%d.%d = input : f32[%lld]\n", k, d, (long long)each);
         for (int d = 0; d < n; d++)
-            nnc_printf(t, "  %%s%d.%d = mul %%x%d.%d, %%x%d.%d device %d loc \"/square\"\n", k, d, k,
-                d, k, d, d);
+            nnc_printf(t, "  %%s%d.%d = mul %%x%d.%d, %%x%d.%d device %d loc \"/square\"\n", k, d,
+                k, d, k, d, d);
         for (int d = 0; d < n; d++)
             nnc_printf(t, "%s%%y%d.%d", d ? ", " : "  ", k, d);
         nnc_printf(t, " = %s ", op[kind]);
@@ -165,8 +255,8 @@ static nnc_status one_group(calibration *c, cal_group *g, bool *ended)
         bool yes;
         NNC_TRY(cal_has_time(c, GROUP_SHARE, &yes));
         *ended = !yes;
-        if (!yes && i >= 2)
-            return NNC_OK;
+        if (!yes && i >= LEAST_SIZES)
+            break;
         group_text(&text, g->kind, g->devices, sizes[i]);
         g->point[i].work = sizes[i] / 4 / g->devices * g->devices * 4;
         measured_group m = {g->devices, &g->point[i], &g->spread};
@@ -177,6 +267,7 @@ static nnc_status one_group(calibration *c, cal_group *g, bool *ended)
         NNC_TRY(st);
         g->n_point++;
     }
+    qsort(g->point, (size_t)g->n_point, sizeof *g->point, by_bytes);
     return NNC_OK;
 }
 
@@ -185,6 +276,7 @@ nnc_status cal_links(calibration *c)
     static const nnc_group_op kinds[] = {GROUP_allreduce, GROUP_allgather, GROUP_reduce_scatter};
     bool ended = false;
     NNC_TRY(copies(c));
+    NNC_TRY(runs_and_waits(c));
     for (size_t k = 0; k < NNC_COUNT(kinds); k++)
         for (int n = c->devices; n >= 2; n = n > 2 ? 2 : 0) {
             if ((ended && c->n_group) || c->n_group == CAL_GROUPS)

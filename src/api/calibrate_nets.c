@@ -23,8 +23,8 @@ static void end_node(const writer *w, const char *layer)
 static int param(writer *w, const char *dims, double scale, double shift)
 {
     const int v = next(w);
-    nnc_printf(w->t, "  %%%d = param : f32[%s] = gen(\"w%d\", seed=1, scale=%g, shift=%g)\n", v, dims,
-        v, scale, shift);
+    nnc_printf(w->t, "  %%%d = param : f32[%s] = gen(\"w%d\", seed=1, scale=%g, shift=%g)\n", v,
+        dims, v, scale, shift);
     return v;
 }
 

@@ -36,10 +36,12 @@ static nnc_status add_samples(calibration *c, const cal_program *p)
 }
 
 /* From the end of a command to the start of the next. */
-static nnc_status add_gaps(calibration *c, const cal_program *p, int64_t **gap, size_t *n, size_t *cap)
+static nnc_status add_gaps(
+    calibration *c, const cal_program *p, int64_t **gap, size_t *n, size_t *cap)
 {
     for (int i = 1; i < p->n_cmd; i++) {
-        if (!nnc_plan_computes(p->a->plan, command(p, i)) || !nnc_plan_computes(p->a->plan, command(p, i - 1)))
+        if (!nnc_plan_computes(p->a->plan, command(p, i)) ||
+            !nnc_plan_computes(p->a->plan, command(p, i - 1)))
             continue;
         NNC_NEED(ARENA_ROOM(&c->a, *gap, *cap, *n + 1), c->sink);
         (*gap)[(*n)++] = nnc_max64(p->from[i] - p->to[i - 1], 0);
@@ -159,7 +161,8 @@ static nnc_status fill_class(calibration *c, cal_class *x)
 static nnc_status make_tables(calibration *c)
 {
     for (size_t i = 0; i < c->n_sample; i++)
-        (void)class_of(c, &c->sample[i].op); /* classes beyond the last are left to the built-in table */
+        (void)class_of(
+            c, &c->sample[i].op); /* classes beyond the last are left to the built-in table */
     for (int i = 0; i < c->n_class; i++) {
         cal_class *x = &c->class[i];
         NNC_TRY(fill_class(c, x));

@@ -40,8 +40,10 @@ static void put_devices(const calibration *c, nnc_text *t)
 {
     const nnc_env *e = c->e;
     nnc_printf(t,
-        "    \"devices\": [\n        {\n            \"count\": %d,\n            \"target\": \"cpu\",\n"
-        "            \"source\": \"measured: %d profiles of %d small nets, medians; contention with "
+        "    \"devices\": [\n        {\n            \"count\": %d,\n            \"target\": "
+        "\"cpu\",\n"
+        "            \"source\": \"measured: %d profiles of %d small nets, medians; contention "
+        "with "
         "all devices computing\",\n            \"command_ns\": %lld,\n            \"machine\": ",
         c->devices, c->n_profile, c->n_program, (long long)c->command_ns);
     nnc_target_print_json(t, &e->target[0]);
@@ -52,20 +54,31 @@ static void put_devices(const calibration *c, nnc_text *t)
     nnc_puts(t, "        }\n    ],\n");
 }
 
+/* Waits after which a device goes on as late as ever: MPI is polled at intervals of a 16th of the time waited, up to 200 us (comm/comm.c);
+ * a thread sleeps at once, and its core soon after. */
+enum { POLLS_NS = 3200000, SLEEPS_NS = 50000 };
+
 static void put_links(const calibration *c, nnc_text *t)
 {
-    const int64_t rate = c->copy_bytes_s > 0 ? c->copy_bytes_s : nnc_max64(c->memory_bytes_s / 2, 1),
+    const bool ranks = nnc_env_world(c->e) > 1;
+    const int64_t rate =
+                      c->copy_bytes_s > 0 ? c->copy_bytes_s : nnc_max64(c->memory_bytes_s / 2, 1),
                   memory = nnc_max64(2 * rate * c->devices, c->memory_bytes_s);
     nnc_printf(t,
-        "    \"sockets\": {\n        \"source\": \"copies of %d sizes between devices 0 and 1, with "
+        "    \"sockets\": {\n        \"source\": \"copies of %d sizes between devices 0 and 1, "
+        "with "
         "event and wake-up; spread up to %.3g\",\n        \"count\": 1,\n        \"cores\": %d,\n"
-        "        \"memory_bytes_s\": %lld,\n        \"copy_bytes_s\": %lld,\n        \"latency_ns\": "
-        "%lld\n    },\n",
+        "        \"memory_bytes_s\": %lld,\n        \"copy_bytes_s\": %lld,\n        "
+        "\"latency_ns\": "
+        "%lld,\n        \"run_ns\": %lld,\n        \"wake_ns\": %lld,\n        \"wake_after_ns\": "
+        "%d,\n        \"processes\": %s\n    },\n",
         c->n_copy, c->copy_spread, c->cores, (long long)memory, (long long)rate,
-        (long long)c->copy_latency_ns);
+        (long long)c->copy_latency_ns, (long long)c->run_ns, (long long)c->wake_ns,
+        ranks ? POLLS_NS : SLEEPS_NS, ranks ? "true" : "false");
     const int64_t least = c->n_group ? c->group[0].point[0].ns : c->copy_latency_ns;
     nnc_printf(t,
-        "    \"collectives\": {\n        \"source\": \"plans of collectives, the time from the last "
+        "    \"collectives\": {\n        \"source\": \"plans of collectives, the time from the "
+        "last "
         "participant's arrival; base_ns of the smallest allreduce\",\n        \"base_ns\": %lld,\n"
         "        \"hop_ns\": 0",
         (long long)least);
@@ -92,7 +105,8 @@ void cal_print(const calibration *c, nnc_text *t)
         nnc_printf(&title, "%d virtual devices of %s", c->devices, nnc_text_str(&name));
     nnc_put_json_string(t, nnc_text_str(&title));
     nnc_printf(t,
-        ",\n    \"source\": \"nnc calibrate in %.1f s: %d device%s of %d thread%s on %d core%s, %s\",\n",
+        ",\n    \"source\": \"nnc calibrate in %.1f s: %d device%s of %d thread%s on %d core%s, "
+        "%s\",\n",
         (double)(nnc_now_ns() - c->begin_ns) * 1e-9, c->devices, c->devices > 1 ? "s" : "",
         c->threads, c->threads > 1 ? "s" : "", c->cores, c->cores > 1 ? "s" : "",
         world > 1 ? "messages of MPI" : "one process");

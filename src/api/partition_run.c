@@ -69,7 +69,8 @@ static nnc_status make_programs(run *r)
     nnc_status st = own ? NNC_OK : nnc_nomem(r->sink);
     for (int i = 0; i < r->t->n_row && !st; i++) {
         nnc_partition_row *row = &r->t->row[i];
-        program p = {.row = row, .alone = nnc_env_world(r->e) > 1 && !strcmp(row->strategy, "single")};
+        program p = {
+            .row = row, .alone = nnc_env_world(r->e) > 1 && !strcmp(row->strategy, "single")};
         nnc_sink_clear(own);
         const nnc_status made =
             nnc_partition_execution(r->e, r->m, r->training, r->t, row, &p.a, &p.runs, own);
@@ -104,7 +105,8 @@ static int64_t bytes_of(const program *p)
 static nnc_status iterate(const run *r, const program *p)
 {
     for (int k = 0; k < p->runs - 1; k++)
-        NNC_TRY(r->training ? nnc_session_accumulate(p->s, r->sink) : nnc_session_run(p->s, r->sink));
+        NNC_TRY(
+            r->training ? nnc_session_accumulate(p->s, r->sink) : nnc_session_run(p->s, r->sink));
     return r->training ? nnc_session_step(p->s, r->sink) : nnc_session_run(p->s, r->sink);
 }
 

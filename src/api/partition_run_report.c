@@ -33,8 +33,8 @@ void nnc_partition_run_json(
         J_MS("p90_ms", ms(x->p90_ns)), J_REAL("spread", nnc_decimals(spread_of(x), 4)),
         J_REAL("predicted_error", nnc_decimals(error_of(r->iteration_ns, x->median_ns), 4)));
     if (r->simulated_ns)
-        NNC_JSON(w,
-            J_REAL("simulated_error", nnc_decimals(error_of(r->simulated_ns, x->median_ns), 4)));
+        NNC_JSON(
+            w, J_REAL("simulated_error", nnc_decimals(error_of(r->simulated_ns, x->median_ns), 4)));
     nnc_json_open(w, "devices", '[');
     for (int d = 0; d < t->devices; d++) {
         nnc_json_open(w, NULL, '{');

@@ -102,8 +102,7 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t 
     nnc_artifact *a = NULL;
     int runs = 0;
     int64_t last = 0, others = 0, bytes = 0;
-    nnc_status st =
-        nnc_partition_execution(s->e, s->m, s->training, s->t, row, &a, &runs, s->sink);
+    nnc_status st = nnc_partition_execution(s->e, s->m, s->training, s->t, row, &a, &runs, s->sink);
     if (!st && !runs)
         return NNC_OK;
     if (!st && s->t->m->times)

@@ -53,7 +53,8 @@ static void put_call(nnc_text *t, const nnc_call *c)
 static void put_command(nnc_text *t, const nnc_plan *p, const nnc_cmd *c)
 {
     if (c->kind == CMD_kernel)
-        nnc_printf(t, "kernel %s threads %d", p->kernel[c->item].symbol, p->kernel[c->item].threads);
+        nnc_printf(
+            t, "kernel %s threads %d", p->kernel[c->item].symbol, p->kernel[c->item].threads);
     else if (c->kind == CMD_call)
         put_call(t, &p->call[c->item]);
     else if (c->kind == CMD_copy && p->tensor[c->arg[0]].device == p->tensor[c->arg[1]].device)
@@ -125,8 +126,8 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Medians over some runs, after one that warms up. Medians add up to the time of a run; least times do not. */
-static nnc_status time_commands(nnc_session *run, const nnc_artifact *a, const nnc_training *training,
-    int64_t *ns, nnc_sink *sink)
+static nnc_status time_commands(nnc_session *run, const nnc_artifact *a,
+    const nnc_training *training, int64_t *ns, nnc_sink *sink)
 {
     enum { RUNS = 9 };
     const nnc_plan *p = a->plan;
@@ -167,8 +168,8 @@ static nnc_status share_times(const nnc_env *e, const nnc_plan *p, int64_t *ns, 
     return st;
 }
 
-nnc_status nnc_partition_time_plan(nnc_env *e, const nnc_artifact *a, const nnc_training *training,
-    int64_t *ns, nnc_sink *sink)
+nnc_status nnc_partition_time_plan(
+    nnc_env *e, const nnc_artifact *a, const nnc_training *training, int64_t *ns, nnc_sink *sink)
 {
     nnc_session *run = NULL;
     if (a->chunks > 1)
@@ -183,8 +184,8 @@ nnc_status nnc_partition_time_plan(nnc_env *e, const nnc_artifact *a, const nnc_
     return share_times(e, a->plan, ns, sink);
 }
 
-nnc_status nnc_partition_time_others(nnc_env *e, const nnc_artifact *a, const nnc_training *training,
-    nnc_command_times *t, nnc_sink *sink)
+nnc_status nnc_partition_time_others(nnc_env *e, const nnc_artifact *a,
+    const nnc_training *training, nnc_command_times *t, nnc_sink *sink)
 {
     const nnc_plan *p = a->plan;
     const int from = nnc_plan_first(p, SEC_main);

@@ -57,8 +57,7 @@ const command commands[] = {
         "--hardware=models/hardware/a100x8.json --mode=step\n"
         "  nnc partition models/resnet50.json --devices=2 --strategy=sequential,pipeline "
         "--format=json\n"},
-    {"calibrate", "",
-        "measure this machine, or the ranks of a job on it, into a hardware file",
+    {"calibrate", "", "measure this machine, or the ranks of a job on it, into a hardware file",
         "beRh", 0, 0, cmd_calibrate,
         "Measures op classes, launches, copies between devices and collectives by running plans, "
         "and prints a hardware file\n(docs/hardware.md) for nnc partition --hardware.\n\n"

@@ -158,9 +158,9 @@ void nnc_cluster_destroy(nnc_cluster *c)
     nnc_free(c);
 }
 
-double nnc_cluster_cores(const nnc_cluster *c)
+nnc_cluster_host nnc_cluster_host_of(const nnc_cluster *c)
 {
-    return c->fabric->cores;
+    return c->fabric->host;
 }
 
 int64_t nnc_cluster_usable_bytes(const nnc_cluster *c, int device)

@@ -94,8 +94,15 @@ static inline const nnc_cluster_kind *nnc_cluster_kind_of(const nnc_cluster *c, 
     return &c->kind[c->kind_of[device % c->per_node]];
 }
 static inline const nnc_target *nnc_cluster_target(const nnc_cluster *c, int device) { return &nnc_cluster_kind_of(c, device)->target; }
-/* Cores that the CPU devices of a node share: where more of their threads compute, all are slower. 0: each device has its own. */
-double nnc_cluster_cores(const nnc_cluster *c);
+/* What CPU devices of a node have in common. */
+typedef struct nnc_cluster_host {
+    double cores;      /* that they share: where more of their threads compute, all are slower; 0: each device has its own */
+    int64_t run_ns;    /* a run of a plan on several devices: beside its commands */
+    int64_t wake_ns;   /* until a device that has waited for wake_after_ns or longer goes on, beyond what transfers take; less after less */
+    int64_t wake_after_ns;
+    bool processes;    /* each device is a process of its own: all wait for each other between the sections of a plan */
+} nnc_cluster_host;
+nnc_cluster_host nnc_cluster_host_of(const nnc_cluster *c);
 /* Bytes that tensors may take: the memory that the driver reports, less context and libraries. */
 int64_t nnc_cluster_usable_bytes(const nnc_cluster *c, int device);
 /* Appends "node 3: nvlink 0 -> 4". */

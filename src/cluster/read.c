@@ -39,7 +39,11 @@ static const nnc_field socket_fields[] = {
     {"copy_bytes_s", NNC_F_int64, F(host_copy_bytes_s), false, 1, RATE_MAX},
     {"link_bytes_s", NNC_F_int64, F(socket_bytes_s), false, 1, RATE_MAX},
     {"latency_ns", NNC_F_int64, F(socket_latency_ns), false, 0, 1e9},
-    {"cores", NNC_F_double, F(cores), false, 0.001, 65536},
+    {"cores", NNC_F_double, F(host.cores), false, 0.001, 65536},
+    {"run_ns", NNC_F_int64, F(host.run_ns), false, 0, 1e9},
+    {"wake_ns", NNC_F_int64, F(host.wake_ns), false, 0, 1e9},
+    {"wake_after_ns", NNC_F_int64, F(host.wake_after_ns), false, 0, 1e9},
+    {"processes", NNC_F_bool, F(host.processes), false, 0, 0},
 };
 static const nnc_field nic_fields[] = {
     {"count", NNC_F_int, F(n_nic), true, 1, CL_MAX_NODE},
@@ -489,6 +493,7 @@ static nnc_status make_fabric(reader *r)
     NNC_NEED(f, r->f.sink);
     f->n = c->per_node;
     f->p2p_word = "none";
+    f->host.processes = true;
     f->pair = ARENA_NEW(a, uint8_t, f->n * f->n);
     f->switch_of = ARENA_NEW(a, int, f->n);
     f->switch_socket = ARENA_NEW(a, int, CL_MAX_NODE);

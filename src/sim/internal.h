@@ -36,6 +36,7 @@ typedef struct sim_task {
     uint32_t version;   /* of its event; others in the queue are outdated */
     uint32_t mark;
     bool fixed;         /* of sharing */
+    bool wakes;
     bool has_engine;    /* handed to it while it waited */
     int32_t queued;     /* the transfer that waits for a copy engine after this one, -1: none */
     int64_t bytes;
@@ -47,7 +48,7 @@ typedef struct sim_lane {
     char *name;
     int32_t *task;
     int n, cap, head;
-    int64_t busy_ps;
+    int64_t busy_ps, free_ps; /* free_ps: since when its head may start */
 } sim_lane;
 
 typedef struct sim_event { int64_t ps; int32_t task; uint32_t version; } sim_event;
@@ -67,6 +68,7 @@ typedef struct sim_device {
 
 struct nnc_sim {
     const nnc_cluster *c;
+    nnc_cluster_host host;
     nnc_arena arena;
     int n_task;
     size_t cap_task, cap_lane, cap_resource, cap_sample;

@@ -281,6 +281,7 @@ static int add_event(walk *w, nnc_sim_task *t, const nnc_cmd *c)
 {
     t->kind = SIM_event;
     if (c->kind == CMD_wait && w->recorded[c->item] >= 0) {
+        t->wakes = nnc_cluster_target(w->c, t->device)->kind == NNC_T_cpu;
         t->n_dep = 1;
         t->dep = &w->recorded[c->item];
     }
@@ -340,6 +341,7 @@ static nnc_status add_collective(walk *w)
         .name = *c->layers ? c->layers : c->op_class,
         .category = c->op_class,
         .device = -1,
+        .wakes = nnc_cluster_target(w->c, m->device[0])->kind == NNC_T_cpu,
         .n_lane = m->n,
         .lane = m->lane,
         .bytes = nnc_type_bytes(&w->p->tensor[c->arg[k]].type),
@@ -408,10 +410,21 @@ static int add_command(walk *w, int32_t i, int n_memory)
     }
 }
 
-/* Sections follow each other when all streams are done. */
+/* What a run costs beside its commands, where several CPU devices take part. */
+static int64_t run_ps(const walk *w)
+{
+    const bool several =
+        w->p->n_device > 1 && nnc_cluster_target(w->c, w->device[0])->kind == NNC_T_cpu;
+    return several ? nnc_cluster_host_of(w->c).run_ns * 1000 : 0;
+}
+
+/* Sections follow each other when all streams are done; of CPU devices of one process, stream by stream. */
 static nnc_status add_barrier(walk *w)
 {
     int n = 0;
+    if (nnc_cluster_target(w->c, w->device[0])->kind == NNC_T_cpu &&
+        !nnc_cluster_host_of(w->c).processes)
+        return NNC_OK;
     for (int d = 0; d < w->p->n_device; d++)
         n += w->p->device[d].streams;
     int32_t *lane = ARENA_NEW(&w->out->arena, int32_t, n + 1);
@@ -420,9 +433,12 @@ static nnc_status add_barrier(walk *w)
     for (int d = 0; d < w->p->n_device; d++)
         for (int s = 0; s < w->p->device[d].streams; s++)
             lane[n++] = w->first_lane[d] + s;
-    const int id = nnc_sim_add(w->sim,
-        &(nnc_sim_task){
-            .kind = SIM_event, .name = "all streams", .device = -1, .n_lane = n, .lane = lane});
+    const int id = nnc_sim_add(w->sim, &(nnc_sim_task){.kind = SIM_event,
+                                           .name = "all streams",
+                                           .device = -1,
+                                           .n_lane = n,
+                                           .lane = lane,
+                                           .latency_ps = run_ps(w)});
     NNC_NEED(id >= 0, w->sink);
     return NNC_OK;
 }
@@ -549,7 +565,7 @@ static nnc_status simulate(walk *w)
     NNC_TRY(add_lanes(w));
     NNC_TRY(add_commands(w));
     NNC_TRY(nnc_sim_run(w->sim, w->sink));
-    out->total_ps = nnc_sim_end_ps(w->sim);
+    out->total_ps = nnc_sim_end_ps(w->sim) + run_ps(w);
     for (int32_t i = 0; i < out->n_cmd; i++)
         out->span[i] = nnc_sim_span_of(w->sim, w->task[i]);
     for (int d = 0; d < w->p->n_device; d++)

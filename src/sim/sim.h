@@ -49,6 +49,7 @@ typedef struct nnc_sim_task {
     int32_t device;      /* op: where; transfer: whose copy engine does it. -1: none */
     int n_lane;
     const int32_t *lane; /* occupied for the whole task; a collective has a lane of each of its devices */
+    bool wakes;          /* starts late where its lanes have waited, as the cluster's wake_ns says; without other latency */
     bool launched;       /* `host` first spends launch_ps on it, in the order of its tasks */
     int32_t host;        /* lane */
     int64_t launch_ps;

@@ -32,9 +32,10 @@ TEST(calibration_is_read_back)
         const nnc_cluster_kind *k = nnc_cluster_kind_of(c, 1);
         CHECK_INT(c->n_device, 2);
         CHECK_INT(k->target.threads, 1);
-        CHECK(k->command_ns >= 0 && k->n_op >= 1 && nnc_cluster_cores(c) >= 1);
+        CHECK(k->command_ns >= 0 && k->n_op >= 1 && nnc_cluster_host_of(c).cores >= 1);
         for (int i = 0; i < k->n_op; i++)
             CHECK(k->op[i].n_point >= 1 && k->op[i].contention > 0);
+        CHECK(!nnc_cluster_host_of(c).processes && nnc_cluster_host_of(c).run_ns > 0);
         CHECK(nnc_cluster_p2p_ps(c, 0, 1, 1 << 20) > nnc_cluster_p2p_ps(c, 0, 1, 1 << 10));
         nnc_transfer t;
         CHECK_OK(nnc_cluster_collective(

@@ -444,8 +444,8 @@ TEST(measured_tables)
     nnc_cluster_destroy(c);
 }
 
-/* The file of four CPU ranks that share so many cores. */
-static nnc_cluster *ranks_on_cores(const char *cores)
+/* The file of four CPU ranks with further members of its sockets. */
+static nnc_cluster *ranks_with(const char *members)
 {
     NNC_LOCAL(nnc_text) json = {0};
     char *text;
@@ -454,7 +454,7 @@ static nnc_cluster *ranks_on_cores(const char *cores)
     const char *at = strstr(text, "\"latency_ns\": 2000\n");
     CHECK(at != NULL);
     nnc_putn(&json, text, (size_t)(at - text));
-    nnc_printf(&json, "\"cores\": %s, ", cores);
+    nnc_printf(&json, "%s, ", members);
     nnc_puts(&json, at);
     nnc_free(text);
     return nnc_cluster_parse("cores", nnc_text_str(&json), json.n, test_sink);
@@ -463,7 +463,7 @@ static nnc_cluster *ranks_on_cores(const char *cores)
 /* Devices that compute at the same time share the host's cores; one that waits takes none. */
 TEST(devices_share_cores)
 {
-    nnc_cluster *c = ranks_on_cores("2");
+    nnc_cluster *c = ranks_with("\"cores\": 2");
     CHECK(c != NULL);
     for (int n = 1; c && n <= 4; n++)
         for (int contention = 2; contention <= 3; contention++) { /* halves */
@@ -483,5 +483,35 @@ TEST(devices_share_cores)
             CHECK_NEAR((double)nnc_sim_end_ps(s), (double)PS(6) * slower, 2);
             nnc_sim_destroy(s);
         }
+    nnc_cluster_destroy(c);
+}
+
+/* A device that has waited goes on late, in proportion to its wait up to a limit; one that has not waited at once. */
+TEST(devices_wake_late)
+{
+    static const struct {
+        int64_t first_us, own_us, late_us;
+    } cases[] = {{10, 0, 1}, {50, 0, 5}, {500, 0, 10}, {50, 40, 1}, {50, 60, 0}};
+    nnc_cluster *c = ranks_with("\"wake_ns\": 10000, \"wake_after_ns\": 100000");
+    CHECK(c != NULL);
+    for (size_t i = 0; c && i < NNC_COUNT(cases); i++) {
+        nnc_sim *s = nnc_sim_create(c, 0);
+        const int a = nnc_sim_lane(s, 0, "stream 0"), b = nnc_sim_lane(s, 1, "stream 0");
+        const int x = op(s, a, 0, cases[i].first_us, -1);
+        if (cases[i].own_us)
+            (void)op(s, b, 1, cases[i].own_us, -1);
+        const int wait = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_event,
+                                            .name = "wait",
+                                            .device = 1,
+                                            .wakes = true,
+                                            .n_lane = 1,
+                                            .lane = (int32_t[]){b},
+                                            .n_dep = 1,
+                                            .dep = (int32_t[]){x}});
+        CHECK_OK(nnc_sim_run(s, test_sink));
+        const int64_t come = nnc_max64(cases[i].first_us, cases[i].own_us);
+        CHECK_INT(nnc_sim_span_of(s, wait).end_ps, PS(come + cases[i].late_us));
+        nnc_sim_destroy(s);
+    }
     nnc_cluster_destroy(c);
 }
