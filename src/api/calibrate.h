@@ -43,7 +43,7 @@ typedef struct cal_class {
     int n_point;
     nnc_point point[CAL_POINTS];
     double contention, spread;
-    double memory; /* share of the target's copy bandwidth; 0: none */
+    double memory, efficiency; /* lower bounds: shares of the target's copy bandwidth and peak; 0: none */
     double log_ratio; /* sum over commands of log(all devices computing / one), n_ratio of them */
     int n_ratio;
 } cal_class;

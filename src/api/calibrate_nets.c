@@ -271,6 +271,6 @@ const cal_net cal_nets[] = {
     {"dense", dense, 1, 256, 0, true},
     {"dense", dense, 32, 256, 0, true},
     {"dense", dense, 128, 512, 0, false},
-    {"stream", stream, 64, 65536, 0, false},
+    {"stream", stream, 64, 262144, 0, false},
 };
 const int cal_n_nets = NNC_COUNT(cal_nets);

@@ -16,6 +16,15 @@ static const nnc_cmd *command(const cal_program *p, int i)
     return &p->a->plan->cmd[nnc_plan_first(p->a->plan, SEC_main) + i];
 }
 
+/* The op of a command, of the class whose table it counts for. */
+static nnc_sim_op table_op(const nnc_plan *p, const nnc_cmd *cmd)
+{
+    nnc_sim_op op = nnc_sim_command_op(p, cmd);
+    const char *thin = nnc_sim_thin_class(&op);
+    op.op_class = thin ? thin : op.op_class;
+    return op;
+}
+
 /* ---- alone ---------------------------------------------------------------------------------------------- */
 
 static nnc_status add_samples(calibration *c, const cal_program *p)
@@ -26,7 +35,7 @@ static nnc_status add_samples(calibration *c, const cal_program *p)
             continue;
         NNC_NEED(ARENA_ROOM(&c->a, c->sample, c->cap_sample, c->n_sample + 1), c->sink);
         cal_sample *s = &c->sample[c->n_sample++];
-        *s = (cal_sample){.op = nnc_sim_command_op(p->a->plan, cmd)};
+        *s = (cal_sample){.op = table_op(p->a->plan, cmd)};
         s->op.op_class = nnc_arena_strdup(&c->a, s->op.op_class);
         s->ns = cal_median(p, i, &s->spread);
         if (!s->op.op_class || !nnc_command_times_add(c->times, p->a->plan, cmd, s->ns))
@@ -166,6 +175,7 @@ static nnc_status make_tables(calibration *c)
     for (int i = 0; i < c->n_class; i++) {
         cal_class *x = &c->class[i];
         NNC_TRY(fill_class(c, x));
+        x->efficiency = strstr(x->name, "_thin") ? 1 : 0;
         if (nnc_sim_class_contracts(x->name) && c->memory_bytes_s > 0)
             x->memory = (double)c->memory_bytes_s / (double)c->target.copy_bytes_s;
     }
@@ -197,7 +207,7 @@ static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
         const nnc_cmd *cmd = command(p, i);
         const int64_t alone = nnc_command_times_ps(c->times, p->a->plan, cmd) / 1000,
                       now = cal_median(p, i, NULL);
-        const nnc_sim_op op = nnc_sim_command_op(p->a->plan, cmd);
+        const nnc_sim_op op = table_op(p->a->plan, cmd);
         cal_class *x = alone > 0 && now > 0 ? class_of(c, &op) : NULL;
         if (x) {
             x->log_ratio += log((double)now / (double)alone);

@@ -29,6 +29,8 @@ static void put_ops(const calibration *c, nnc_text *t)
             put_share(t, "contention", x->contention);
         if (x->memory > 0)
             put_share(t, "memory", fmin(x->memory, 16));
+        if (x->efficiency > 0)
+            put_share(t, "efficiency", x->efficiency);
         put_share(t, "spread", x->spread);
         put_points(t, x->point, x->n_point);
         nnc_puts(t, "}");

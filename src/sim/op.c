@@ -33,10 +33,10 @@ enum {
     RAMP_NS = 2000
 }; /* of a GPU's kernel: until all multiprocessors work, and the last block after that */
 
-/* The class without its suffix: of gradients of weights ("conv3x3_wgrad"), and of contractions in generated kernels. */
+/* The class without its suffix: of gradients of weights ("conv3x3_wgrad"), of contractions in generated kernels, of those with few FLOPs. */
 static const char *base_of(const char *op_class, char base[32])
 {
-    static const char *const suffix[] = {"_wgrad", "_kernel"};
+    static const char *const suffix[] = {"_wgrad", "_kernel", "_thin"};
     const size_t n = strlen(op_class);
     for (size_t i = 0; i < NNC_COUNT(suffix); i++) {
         const size_t tail = strlen(suffix[i]);
@@ -103,11 +103,27 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
     return s;
 }
 
+const char *nnc_sim_thin_class(const nnc_sim_op *op)
+{
+    enum { FLOPS_A_BYTE = 8 }; /* a core computes some 100 GFLOP/s, and reads 12 GB/s of memory */
+    char base[32];
+    const char *of = base_of(op->op_class, base);
+    if (op->bytes <= 0 || op->flops >= FLOPS_A_BYTE * op->bytes)
+        return NULL;
+    if (!strcmp(of, "matmul"))
+        return "matmul_thin";
+    return !strcmp(of, "conv3x3") || !strcmp(of, "conv1x1") || !strcmp(of, "conv") ? "conv_thin"
+                                                                                  : NULL;
+}
+
 /* The row of the class, of the class without its suffix, or of "conv" for another convolution; NULL: there is none. */
 static const nnc_op_speed *find_row(const nnc_cluster_kind *k, const nnc_sim_op *op)
 {
     char base[32];
-    const nnc_op_speed *row = row_of(k, op->op_class, op->dtype);
+    const char *thin = nnc_sim_thin_class(op);
+    const nnc_op_speed *row = thin ? row_of(k, thin, op->dtype) : NULL;
+    if (!row)
+        row = row_of(k, op->op_class, op->dtype);
     if (!row)
         row = row_of(k, base_of(op->op_class, base), op->dtype);
     if (!row && !strncmp(op->op_class, "conv", 4))
@@ -139,13 +155,13 @@ static double waves(const nnc_target *t, const nnc_sim_op *op)
 
 bool nnc_sim_class_contracts(const char *op_class)
 {
-    return class_of(op_class) < CONTRACTIONS;
+    return class_of(op_class) < CONTRACTIONS && !strstr(op_class, "_thin");
 }
 
 /* By measured points, and by what else the row gives. */
 static double table_ns(const nnc_cluster_kind *k, const nnc_op_speed *s, const nnc_sim_op *op)
 {
-    const bool by_flops = nnc_sim_class_contracts(op->op_class) ? op->flops > 0 : op->bytes <= 0;
+    const bool by_flops = nnc_sim_class_contracts(s->op_class) ? op->flops > 0 : op->bytes <= 0;
     const double work = (double)(by_flops ? op->flops : op->bytes);
     double ns = nnc_measured_ns(s->point, s->n_point, work);
     if (s->efficiency > 0 && !by_flops)

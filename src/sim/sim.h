@@ -32,6 +32,9 @@ int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const cha
 double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
 /* Does the table of the class go by FLOPs? Others go by bytes. */
 bool nnc_sim_class_contracts(const char *op_class);
+/* The class of tables for a contraction of few FLOPs per byte, such as a product of one row, whose time is that of its bytes: "conv_thin" or
+ * "matmul_thin". NULL: it is none. It applies where a file has a row for it. */
+const char *nnc_sim_thin_class(const nnc_sim_op *op);
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------------- */
 

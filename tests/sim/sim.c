@@ -439,6 +439,14 @@ TEST(measured_tables)
     row[1].efficiency = 0.5; /* 1.6 MFLOP at half of 160 GFLOP/s */
     CHECK_NEAR((double)nnc_sim_op_ps(&k, &y, NULL) * 1e-3, 20000, 0.1);
     CHECK_NEAR(nnc_sim_op_contention(&k, &y), 1, 0);
+    /* Few FLOPs for its bytes: by the table of bytes, where there is one. */
+    nnc_op_speed thin[] = {row[0], row[1]};
+    thin[1].op_class = "conv_thin";
+    k.op = thin;
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 10000 * 120.0, 1);
+    x.flops = 100000000; /* 8.3 a byte */
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 1000000, 1);
+    CHECK(!nnc_sim_class_contracts("conv_thin") && nnc_sim_class_contracts("conv"));
     CHECK(nnc_sim_class_contracts("conv3x3_wgrad") && nnc_sim_class_contracts("matmul_kernel"));
     CHECK(!nnc_sim_class_contracts("ewise") && !nnc_sim_class_contracts("reduce"));
     nnc_cluster_destroy(c);
