@@ -219,7 +219,29 @@ static void inverted(nnc_text *t, const cal_net *net, int devices)
     finish(t, out, devices);
 }
 
-/* Linear layers with activations and layer norms: as a transformer's. */
+/* A bottleneck of many channels and few pixels, as ResNet's last: its weights decide. */
+static void wide(nnc_text *t, const cal_net *net, int devices)
+{
+    int out[NNC_MAX_DEVICES] = {0};
+    writer w = {0};
+    for (int d = 0; d < devices; d++) {
+        begin(&w, t, net, d);
+        input(&w, net->c, true);
+        const int x = w.at;
+        conv_norm(&w, net->c / 4, 1, 1, "relu");
+        conv_norm(&w, net->c / 4, 3, 1, "relu");
+        conv_norm(&w, net->c, 1, 1, NULL);
+        add(&w, x);
+        unary(&w, "relu", "");
+        flatten(&w, true);
+        linear(&w, 10);
+        unary(&w, "softmax", " {axis=1}");
+        out[d] = w.at;
+    }
+    finish(t, out, devices);
+}
+
+/* Linear layers with activations and sums: as a transformer's. */
 static void dense(nnc_text *t, const cal_net *net, int devices)
 {
     int out[NNC_MAX_DEVICES] = {0};
@@ -268,6 +290,8 @@ const cal_net cal_nets[] = {
     {"residual", residual, 2, 64, 128, false},
     {"inverted", inverted, 1, 16, 32, true},
     {"inverted", inverted, 4, 24, 64, true},
+    {"wide", wide, 2, 1024, 4, true},
+    {"wide", wide, 2, 2048, 2, true},
     {"dense", dense, 1, 256, 0, true},
     {"dense", dense, 32, 256, 0, true},
     {"dense", dense, 128, 512, 0, false},

@@ -167,6 +167,32 @@ static nnc_status fill_class(calibration *c, cal_class *x)
     return NNC_OK;
 }
 
+/* The highest rate of a point of a class that goes by FLOPs, or by bytes. */
+static double best_rate(const calibration *c, bool contracts)
+{
+    double best = 0;
+    for (int i = 0; i < c->n_class; i++)
+        for (int k = 0; k < c->class[i].n_point; k++)
+            if (nnc_sim_class_contracts(c->class[i].name) == contracts)
+                best = fmax(best, (double)c->class[i].point[k].work / (double)c->class[i].point[k].ns);
+    return best;
+}
+
+/* A last point for a class of which only small work was measured: beyond it a table goes on at the rate of its last point, and small
+ * work is slower for what it costs to begin. The rate is assumed: that of the memory, or 0.6 of the best class's FLOPs; a class that was
+ * measured up to a hundredth of that work keeps a lower rate of its own. */
+static void add_anchor(cal_class *x, double rate)
+{
+    const bool contracts = nnc_sim_class_contracts(x->name);
+    const int64_t far = contracts ? 1000000000 : 134217728;
+    const nnc_point *last = x->n_point ? &x->point[x->n_point - 1] : NULL;
+    if (!last || last->work >= far / 4 || x->n_point == CAL_POINTS || rate <= 0)
+        return;
+    const double own = (double)last->work / (double)last->ns;
+    const double use = last->work >= far / 100 ? fmin(own, rate) : rate;
+    x->point[x->n_point++] = (nnc_point){far, llround(fmax((double)far / use, (double)last->ns))};
+}
+
 static nnc_status make_tables(calibration *c)
 {
     for (size_t i = 0; i < c->n_sample; i++)
@@ -179,6 +205,9 @@ static nnc_status make_tables(calibration *c)
         if (nnc_sim_class_contracts(x->name) && c->memory_bytes_s > 0)
             x->memory = (double)c->memory_bytes_s / (double)c->target.copy_bytes_s;
     }
+    const double flops = 0.6 * best_rate(c, true), bytes = (double)c->memory_bytes_s * 1e-9;
+    for (int i = 0; i < c->n_class; i++)
+        add_anchor(&c->class[i], nnc_sim_class_contracts(c->class[i].name) ? flops : bytes);
     return NNC_OK;
 }
 

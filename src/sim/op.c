@@ -111,9 +111,10 @@ const char *nnc_sim_thin_class(const nnc_sim_op *op)
     if (op->bytes <= 0 || op->flops >= FLOPS_A_BYTE * op->bytes)
         return NULL;
     if (!strcmp(of, "matmul"))
-        return "matmul_thin";
-    return !strcmp(of, "conv3x3") || !strcmp(of, "conv1x1") || !strcmp(of, "conv") ? "conv_thin"
-                                                                                  : NULL;
+        return op->raw ? "matmul_raw_thin" : "matmul_thin";
+    if (strcmp(of, "conv3x3") != 0 && strcmp(of, "conv1x1") != 0 && strcmp(of, "conv") != 0)
+        return NULL;
+    return op->raw ? "conv_raw_thin" : "conv_thin";
 }
 
 /* The row of the class, of the class without its suffix, or of "conv" for another convolution; NULL: there is none. */

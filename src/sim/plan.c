@@ -229,6 +229,7 @@ nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c)
                  : first             ? first->type.dtype
                                      : DT_f32,
         .tf32 = c->kind == CMD_call && p->call[c->item].tf32,
+        .raw = c->kind == CMD_call && !p->call[c->item].packed,
         .flops = c->flops,
         .bytes = own,
         .epilogue_bytes = c->bytes - own};

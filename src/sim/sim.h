@@ -19,6 +19,7 @@ typedef struct nnc_sim_op {
     const char *op_class;  /* docs/hardware.md; an unknown class is timed as "other" */
     nnc_dtype dtype;
     bool tf32;             /* f32 operands may be rounded to tf32 */
+    bool raw;              /* a library's contraction whose weights it has not packed: those of a training step */
     int64_t flops, bytes;
     int64_t epilogue_bytes; /* beside `bytes`: read and written by a fused epilogue, at the whole copy bandwidth */
     int64_t blocks;        /* thread blocks, for the wave correction; 0: unknown */
@@ -32,8 +33,9 @@ int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const cha
 double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
 /* Does the table of the class go by FLOPs? Others go by bytes. */
 bool nnc_sim_class_contracts(const char *op_class);
-/* The class of tables for a contraction of few FLOPs per byte, such as a product of one row, whose time is that of its bytes: "conv_thin" or
- * "matmul_thin". NULL: it is none. It applies where a file has a row for it. */
+/* The class of tables for a contraction of few FLOPs per byte, such as a product of one row, whose time is that of its bytes: "conv_thin",
+ * "matmul_thin", with weights as the user has them "conv_raw_thin", "matmul_raw_thin". NULL: it is none. It applies where a file has a row
+ * for it. */
 const char *nnc_sim_thin_class(const nnc_sim_op *op);
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------------- */
