@@ -215,6 +215,21 @@ if [ -e "$dir/data.npz" ]; then
     cmp -s "$dir/w1.npz" "$dir/w3.npz" || fail "$what: other weights than without a stop"
     rm -f "$dir/log1" "$dir/c.npz"
 fi
+# This machine measured by two ranks; strategies run over them, in the order of one process, with the devices of both.
+what="calibrate"
+job 2 calibrate --budget=1 -o "$dir/here.json" --comm-timeout=60
+ran 0 ""
+grep -q '"count": 2' "$dir/here.json" && grep -q '"collective": "allreduce", "devices": 2' "$dir/here.json" ||
+    fail "$what: no file of two devices with a measured allreduce"
+for mode in forward step; do
+    what="partition --run, $mode"
+    job 2 partition models/mlp.json --set batch=8 --hardware="$dir/here.json" --mode=$mode --strategy=single,sequential,data --run --measure \
+        --iterations=2 --micro-batches=4 --simulate --format=json --comm-timeout=60
+    ran 0 '"strategy": "sequential", "executable": true.*"measured": {"iterations": 2'
+    [ "$(grep -c '"model": "mlp"' "$dir/said")" = 1 ] || fail "$what: more than one rank reports"
+    [ "$(grep -c '"device": 1, "busy_ms": [0-9.]*[1-9][0-9]*, "communication_ms"' "$dir/said")" -ge 1 ] ||
+        fail "$what: nothing of the other rank's device was measured"
+done
 
 what="a rank without a device"
 job 2 run "$dir/two.json" --devices=1

@@ -188,9 +188,12 @@ typedef struct nnc_partition_options {
                                   * negative: no latency */
     double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25; negative: one a block */
     double slowdown;             /* of computing while a collective runs; 0: 1, or as e's hardware file says */
-    bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules */
+    bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules, or a hardware file's */
     bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */
     bool no_code;                /* kernels are not compiled: only memory is asked for */
+    bool run;                    /* what nnc executes is run on this machine, on this process's virtual devices or over the ranks */
+    int run_ms;                  /* run: for each strategy, at least; 0: 2000 */
+    int run_iterations;          /* run: of each strategy instead; 0: as many as fit run_ms */
     bool layers;                 /* text: list the blocks of layers with their costs first */
     bool sensitivity;            /* also times with links of other bandwidths */
     const char *svg;             /* pictures are written to this file (.svg) or folder; NULL: none */
@@ -242,6 +245,15 @@ void nnc_together_free(nnc_together *t);
  * devices, the longest first (LPT). *fits: the latter fit the memory. */
 nnc_status nnc_partition_several_report(nnc_env *e, nnc_model *const *m, const char *const *name, int n, bool step,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
+/* ---- nnc calibrate (docs/hardware.md) ------------------------------------------------------------------------------------ */
+
+typedef struct nnc_calibrate_options {
+    int devices;     /* that share the threads; 0: as many as ranks, in one process as threads, at least 2 */
+    double budget_s; /* seconds that it may take, about; 0: 25 */
+} nnc_calibrate_options;
+/* Measures ops, copies and collectives of CPU devices of this process, or of the ranks of e, all of which call it, and appends a hardware
+ * file on rank 0. e describes one device afterwards: nothing else can be done with it. */
+nnc_status nnc_calibrate(nnc_env *e, const nnc_calibrate_options *o, nnc_text *out, nnc_sink *sink) NNC_MUST;
 
 /* ---- ONNX's test folders --------------------------------------------------------------------------------------------- */
 

@@ -160,6 +160,7 @@ static nnc_plan_options plan_options(const nnc_env *e, const nnc_compile_options
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
         .devices = o->devices > e->n_target ? o->devices : e->n_target,
+        .own_threads = e->own_threads,
         .policy = policy_of(e, o),
     };
 }

@@ -89,9 +89,10 @@ static nnc_status open_hardware(nnc_env *e, const nnc_env_options *o, nnc_sink *
     *t = *nnc_cluster_target(e->cluster, 0);
     nnc_arena_init(&t->arena, 0); /* what the copy shares remains the cluster's */
     if (o->threads > 0)
-        t->threads = nnc_env_rank_threads(e, o->threads);
+        t->threads = o->threads;
     nnc_target_restrict(t, e->has_onednn, e->has_emitter);
     nnc_puts(&e->name, t->name);
+    e->own_threads = true;
     return e->name.oom ? nnc_nomem(sink) : NNC_OK;
 }
 

@@ -23,6 +23,7 @@ struct nnc_env {
     const nnc_engine *engine[MAX_ENGINES]; /* of all targets, in order of preference */
     int n_engine;
     bool has_emitter, has_onednn;
+    bool own_threads;        /* each device has the target's threads for itself: devices are described one by one */
     bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
     bool said_slow;          /* that kernels are interpreted */
     int64_t memory_limit;    /* bytes of a device that may be used at most; 0: all */
@@ -92,7 +93,9 @@ struct nnc_session {
     nnc_arena names;
 };
 
-/* session.c. The name of state i without its device, by index. */
+/* session.c. A session of this process alone, also where there are several ranks. */
+nnc_status nnc_session_create_alone(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
+/* The name of state i without its device, by index. */
 const char *nnc_session_state_of(const nnc_session *s, int i);
 
 /* The name of input i in its own model: "x" of "resnet101.x", where several models are joined (nnc_graph_join). */

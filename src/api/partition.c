@@ -26,7 +26,7 @@ static int count_devices(const nnc_env *e, const nnc_partition_model *m, int ask
 {
     if (asked > 0)
         return asked;
-    int n = e->cluster ? e->cluster->n_device : 2;
+    int n = e->cluster ? e->cluster->n_device : nnc_env_world(e);
     for (int l = 0; l < m->n_layer; l++)
         n = m->device[l] + 1 > n ? m->device[l] + 1 : n;
     return n < 2 ? 2 : n;
@@ -48,10 +48,10 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         return nnc_fail0(sink, NNC_E_USAGE,
             "--simulate runs plans on described hardware: give its file, as in "
             "--hardware=models/hardware/a100x8.json");
-    if (e->cluster && o->measure)
+    if (e->cluster && o->measure && e->target[0].kind != NNC_T_cpu)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--measure times this machine and --hardware=%s describes another: leave one out",
-            e->cluster->file);
+            "--measure times this machine's CPU and --hardware=%s describes %s: leave one out",
+            e->cluster->file, e->target[0].name);
     if (e->cluster && o->compile.devices > 1) /* before the model is compiled */
         NNC_TRY(check_devices(e->cluster, o->compile.devices, sink));
     NNC_TRY(nnc_partition_measure(e, m, training, o, &of, &a, sink));
@@ -73,6 +73,8 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         st = nnc_partition_sense(&t, &a, sink);
     if (!st && o->simulate)
         st = nnc_partition_simulate(e, m, training, &t, &a, sink);
+    if (!st && o->run)
+        st = nnc_partition_run(e, m, training, &t, &a, sink);
     if (!st)
         st = nnc_partition_draw(e, m, &t, &a, sink);
     *fits = false;

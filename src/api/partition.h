@@ -32,6 +32,7 @@ typedef struct nnc_partition_model {
     nnc_edge *edge;            /* between blocks */
     int64_t *boundary;         /* n_block + 1 */
     int64_t plan_bytes;        /* of the whole model's plan on one device */
+    struct nnc_command_times *times; /* with --measure: of the plan's commands; otherwise NULL */
 } nnc_partition_model;
 
 /* Compiles m (with `training`: its step) for one device of e and attributes the plan's commands and tensors to layers. */
@@ -65,6 +66,28 @@ static inline double nnc_option_or(double v, double otherwise)
 #define NNC_LINK_US 5.0
 #define NNC_BUCKET_MB 25.0
 
+/* partition_times.c: times of commands by what they compute, whatever layer they are of. In the arena. */
+typedef struct nnc_command_times nnc_command_times;
+nnc_command_times *nnc_command_times_create(nnc_arena *a); /* NULL: out of memory */
+bool nnc_command_times_add(nnc_command_times *t, const nnc_plan *p, const nnc_cmd *c, int64_t ns); /* false: out of memory */
+/* Picoseconds of an equal command, -1: there is none. ctx: the times, as nnc_sim_plan_options asks for them. */
+int64_t nnc_command_times_ps(void *ctx, const nnc_plan *p, const nnc_cmd *c);
+
+/* Times the plan's commands on this machine (rank 0 alone; all ranks get its times): ns[n_cmd], from main on. */
+nnc_status nnc_partition_time_plan(nnc_env *e, const nnc_artifact *a, const nnc_training *training, int64_t *ns, nnc_sink *sink) NNC_MUST;
+/* Adds the times of the plan's commands that t does not have. */
+nnc_status nnc_partition_time_others(
+    nnc_env *e, const nnc_artifact *a, const nnc_training *training, nnc_command_times *t, nnc_sink *sink) NNC_MUST;
+/* A kernel, a call, or a copy within a device. */
+static inline bool nnc_plan_computes(const nnc_plan *p, const nnc_cmd *c)
+{
+    return c->kind == CMD_kernel || c->kind == CMD_call ||
+           (c->kind == CMD_copy && p->tensor[c->arg[0]].device == p->tensor[c->arg[1]].device);
+}
+
+/* Generates the inputs of a session's runs; of a step with a learning rate of 0. */
+nnc_status nnc_partition_set_inputs(nnc_session *run, const nnc_artifact *a, const nnc_training *training, nnc_sink *sink) NNC_MUST;
+
 enum { NNC_FILL_KINDS = 5 }; /* weights, gradients, optimizer, saved, working */
 extern const char *const nnc_partition_fill[NNC_FILL_KINDS];
 
@@ -85,6 +108,12 @@ typedef struct nnc_auto_search {
 } nnc_auto_search;
 enum { NNC_BANDWIDTHS = 4 };
 extern const double nnc_partition_bandwidth[NNC_BANDWIDTHS]; /* 1/4, 1/2, 2, 4: factors */
+/* Iterations on this machine. */
+typedef struct nnc_partition_measured {
+    int n;
+    int64_t median_ns, least_ns, p10_ns, p90_ns;
+    int64_t *busy_ns, *communication_ns; /* by device, of an iteration: commands that compute; copies between devices and collectives */
+} nnc_partition_measured;
 
 typedef struct nnc_partition_row {
     const char *strategy;
@@ -103,6 +132,9 @@ typedef struct nnc_partition_row {
     const nnc_auto_search *search; /* auto; or NULL */
     /* Of the estimate, of the simulated plan; owned. NULL: not asked for, or there is none */
     struct nnc_timeline *predicted, *simulated;
+    int64_t *simulated_busy_ns; /* by device: commands that compute; NULL: not simulated */
+    const nnc_partition_measured *measured; /* by --run; NULL: it was not run */
+    const char *not_run;       /* with --run: why; or NULL */
 } nnc_partition_row;
 
 typedef struct nnc_partition_table {
@@ -151,6 +183,16 @@ static inline bool nnc_partition_has_timelines(const nnc_partition_options *o)
 /* partition_pictures.c: writes the pictures and the trace that t->o asks for. */
 nnc_status nnc_partition_draw(
     nnc_env *e, const nnc_model *m, const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* The plan that nnc executes for the row; *runs: how many times each device runs it in an iteration. 0: the strategy is not executed, and
+ * *out is NULL. */
+nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
+    const nnc_partition_row *row, nnc_artifact **out, int *runs, nnc_sink *sink) NNC_MUST;
+/* partition_run.c: runs the strategies of t that nnc executes, in turn. Over ranks: called by all of them, and rank 0 has the times. */
+nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
+    nnc_arena *arena, nnc_sink *sink) NNC_MUST;
+/* partition_run_report.c: members of a row's object; the table of what was run. */
+void nnc_partition_run_json(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r);
+void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out);
 /* partition_report.c */
 void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out);
 

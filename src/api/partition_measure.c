@@ -362,53 +362,18 @@ static nnc_status find_edges(measure *s, const int *block)
 
 /* ---- times on this machine --------------------------------------------------------------------------------- */
 
-static nnc_status set_inputs(nnc_session *run, const nnc_artifact *a, const nnc_training *training,
-    void **data, nnc_sink *sink)
+static nnc_status measure_commands(measure *s, const nnc_artifact *a, const nnc_training *training)
 {
-    nnc_compare_options o = nnc_compare_defaults;
-    o.training = training;
-    NNC_TRY(nnc_artifact_make_inputs(a, &o, 0, data, sink));
-    for (int i = 0; i < a->plan->n_input; i++)
-        NNC_TRY(nnc_session_input(run, i, data[i], sink));
-    return NNC_OK;
-}
-
-/* The least time of each command over some runs; the first one warms up. */
-static nnc_status time_commands(
-    measure *s, const nnc_artifact *a, const nnc_training *training, nnc_session *run)
-{
-    enum { RUNS = 6 };
     const nnc_plan *p = s->plan;
-    const int from = nnc_plan_first(p, SEC_main);
-    int64_t *start = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1),
-            *end = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1);
-    void **data = ARENA_NEW(&s->own, void *, p->n_input + 1);
     s->measured = ARENA_NEW(&s->own, int64_t, p->n_cmd + 1);
-    NNC_NEED(start && end && data && s->measured, s->sink);
-    nnc_status st = set_inputs(run, a, training, data, s->sink);
-    for (int i = 0; i < p->n_input; i++)
-        nnc_free(data[i]);
-    for (int k = 0; !st && k < RUNS; k++) {
-        st = nnc_exec_profile(
-            run->exec, SEC_main, s->m->step ? SEC_step : SEC_main, start, end, s->sink);
-        for (int i = from; !st && i < p->end[s->m->step ? SEC_step : SEC_main]; i++) {
-            const int64_t ns = end[i - from] - start[i - from];
-            s->measured[i] = k < 2 ? ns : nnc_min64(s->measured[i], ns);
-        }
-    }
-    return st;
-}
-
-static nnc_status measure_commands(measure *s, nnc_artifact *a, const nnc_training *training)
-{
-    nnc_session *run = NULL;
-    if (a->chunks > 1)
-        return nnc_fail0(s->sink, NNC_E_FIT,
-            "--measure: the model does not fit the device as a whole: set a smaller batch");
-    NNC_TRY(nnc_session_create(s->e, a, &run, s->sink));
-    const nnc_status st = time_commands(s, a, training, run);
-    nnc_session_destroy(run);
-    return st;
+    s->m->times = nnc_command_times_create(s->a);
+    NNC_NEED(s->measured && s->m->times, s->sink);
+    NNC_TRY(nnc_partition_time_plan(s->e, a, training, s->measured, s->sink));
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
+        if (computes(&p->cmd[i]) &&
+            !nnc_command_times_add(s->m->times, p, &p->cmd[i], s->measured[i]))
+            return nnc_nomem(s->sink);
+    return NNC_OK;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------------------- */

@@ -78,6 +78,7 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
             J_INT("simulated_bytes", r->simulated_bytes));
     if (r->not_simulated)
         NNC_JSON(w, J_STRING("not_simulated", r->not_simulated));
+    nnc_partition_run_json(w, t, r);
     if (r->place)
         NNC_JSON(w, J_STRING("place", r->place));
     if (r->note)
@@ -375,6 +376,8 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
     nnc_puts(out, "  (most memory: of the fullest device; runs: nnc executes it today)\n");
     if (o->sensitivity)
         text_sensitivity(t, out);
+    if (o->run)
+        nnc_partition_run_text(t, out);
     for (int i = 0; i < t->n_row; i++)
         if (!t->row[i].why_not)
             text_devices(t, &t->row[i], out);

@@ -92,11 +92,33 @@ static nnc_status make_graph(
     return NNC_OK;
 }
 
-/* Time of the sections from main to `last`, and bytes of the fullest device; timeline: NULL, or gets runs first .. end - 1. */
-static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
-    int64_t *ps, int64_t *bytes, nnc_timeline *timeline, int first, int end)
+nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_partition_table *t, const nnc_partition_row *row, nnc_artifact **out, int *runs,
+    nnc_sink *sink)
 {
-    const nnc_sim_plan_options o = {.first = SEC_main, .last = last};
+    const simulation s = {e, m, training, t, sink};
+    nnc_compile_options o = t->o->compile;
+    nnc_graph *g = NULL;
+    *out = NULL;
+    *runs = runs_of(&s, row);
+    if (!*runs)
+        return NNC_OK;
+    nnc_status st = make_graph(&s, row, *runs, &g, &o.devices);
+    if (!st)
+        st = nnc_partition_compile(e, g, &o, out, sink);
+    nnc_graph_destroy(g);
+    return st;
+}
+
+/* Time of the sections from main to `last`, bytes of the fullest device; busy[]: picoseconds of each device are added, `times` times.
+ * timeline: NULL, or gets runs first .. first + times - 1. */
+static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
+    int times, int64_t *ps, int64_t *bytes, int64_t *busy, nnc_timeline *timeline, int first)
+{
+    const nnc_sim_plan_options o = {.first = SEC_main,
+        .last = last,
+        .command_ps = s->t->m->times ? nnc_command_times_ps : NULL,
+        .ctx = s->t->m->times};
     nnc_sim_plan p;
     NNC_TRY(nnc_sim_plan_run(&p, a->plan, s->t->cluster, &o, s->sink));
     *ps = nnc_mul_sat(p.total_ps, a->chunks);
@@ -104,9 +126,11 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
         const int64_t all = nnc_cluster_target(s->t->cluster, d)->memory_bytes,
                       taken = all - nnc_cluster_usable_bytes(s->t->cluster, d);
         *bytes = nnc_max64(*bytes, p.by_device[d].bytes - taken);
+        busy[d] = nnc_add_sat(busy[d], nnc_mul_sat(times, p.by_device[d].compute_ps));
     }
     const nnc_status st =
-        timeline ? nnc_timeline_add_simulated(timeline, a->plan, &p, first, end, s->sink) : NNC_OK;
+        timeline ? nnc_timeline_add_simulated(timeline, a->plan, &p, first, first + times, s->sink)
+                 : NNC_OK;
     nnc_sim_plan_deinit(&p);
     return st;
 }
@@ -122,28 +146,32 @@ static nnc_status begin_timeline(const simulation *s, nnc_partition_row *row, co
     return NNC_OK;
 }
 
-static nnc_status simulate(const simulation *s, nnc_partition_row *row, int runs)
+/* busy[]: by device, zeros. */
+static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t *busy)
 {
-    nnc_graph *g = NULL;
     nnc_artifact *a = NULL;
-    nnc_compile_options o = s->t->o->compile;
+    int runs = 0;
     int64_t last = 0, others = 0, bytes = 0;
-    nnc_status st = make_graph(s, row, runs, &g, &o.devices);
-    if (!st)
-        st = nnc_partition_compile(s->e, g, &o, &a, s->sink);
+    nnc_status st = nnc_partition_execution(s->e, s->m, s->training, s->t, row, &a, &runs, s->sink);
+    if (!st && !runs)
+        return NNC_OK;
+    if (!st && s->t->m->times)
+        st = nnc_partition_time_others(s->e, a, s->training, s->t->m->times, s->sink);
     if (!st)
         st = begin_timeline(s, row, a);
     if (!st && runs > 1)
-        st = simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, &others, &bytes,
-            row->simulated, 0, runs - 1);
+        st = simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, runs - 1, &others,
+            &bytes, busy, row->simulated, 0);
     if (!st)
-        st = simulate_sections(s, a, SEC_step, &last, &bytes, row->simulated, runs - 1, runs);
+        st = simulate_sections(s, a, SEC_step, 1, &last, &bytes, busy, row->simulated, runs - 1);
     if (!st) {
+        for (int d = 0; d < s->t->devices; d++)
+            busy[d] = nnc_ceildiv(busy[d], 1000);
+        row->simulated_busy_ns = busy;
         row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
         row->simulated_bytes = bytes;
     }
     nnc_artifact_destroy(a);
-    nnc_graph_destroy(g);
     return st;
 }
 
@@ -154,9 +182,11 @@ nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_trai
     simulation s = {e, m, training, t, own};
     nnc_status st = own ? NNC_OK : nnc_nomem(sink);
     for (int i = 0; i < t->n_row && !st; i++) {
-        const int runs = runs_of(&s, &t->row[i]);
+        int64_t *busy = ARENA_NEW(arena, int64_t, t->devices + 1);
         nnc_sink_clear(own);
-        if (!runs || !simulate(&s, &t->row[i], runs))
+        if (!busy)
+            st = nnc_nomem(sink);
+        if (st || !simulate(&s, &t->row[i], busy))
             continue;
         if (nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM) {
             st = nnc_nomem(sink);

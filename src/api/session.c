@@ -83,15 +83,16 @@ static nnc_status name_states(nnc_session *s, nnc_sink *sink)
     return NNC_OK;
 }
 
-nnc_status nnc_session_create_with(
-    nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink)
+/* job: the ranks that execute it; NULL: this process alone does. */
+static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_job *job,
+    nnc_session **out, nnc_sink *sink)
 {
     *out = NULL;
     if (a->unchecked)
         return nnc_fail0(sink, NNC_E_USAGE, "the artifact was loaded without a machine to run on");
     NNC_TRY(nnc_check_compatible(e, a, sink));
     NNC_TRY(nnc_artifact_check_weights(a, sink));
-    if (e->job && a->chunks > 1)
+    if (job && a->chunks > 1)
         return nnc_fail0(sink, NNC_E_FIT,
             "the model runs in chunks of its batch, which several ranks cannot do");
     nnc_session *s = nnc_calloc(1, sizeof *s);
@@ -108,11 +109,11 @@ nnc_status nnc_session_create_with(
         .n_env = e->n_target,
         .shared = a->root ? a->root->shared : a->shared,
         .states = with ? with->exec : NULL,
-        .job = e->job,
+        .job = job,
         .comm_by = e->comm_by};
     s->a = a;
     s->plan = a->plan;
-    s->ranks = e->ranks.world;
+    s->ranks = job ? e->ranks.world : 1;
     s->index = nnc_calloc((size_t)a->plan->n_input + 1, sizeof *s->index);
     nnc_status st = s->index ? NNC_OK : nnc_nomem(sink);
     for (int i = 0; !st && i < a->plan->n_input; i++)
@@ -130,6 +131,18 @@ nnc_status nnc_session_create_with(
     if (!st)
         warn_slow(e, a->plan, sink);
     return st;
+}
+
+nnc_status nnc_session_create_with(
+    nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink)
+{
+    return create_session(e, a, with, e->job, out, sink);
+}
+
+nnc_status nnc_session_create_alone(
+    nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
+{
+    return create_session(e, a, NULL, NULL, out, sink);
 }
 
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)

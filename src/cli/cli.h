@@ -22,6 +22,7 @@ typedef struct options {
     nnc_partition_options partition;
     enum { RUN_layers, RUN_pipeline, RUN_data, RUN_tensor, RUN_channel, RUN_spatial } sharing; /* --strategy */
     int micro; /* batches that a pipeline divides a run's into; 0: 2 for each device */
+    nnc_calibrate_options calibrate;
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const nnc_arg *head; /* --replace-head: "classes" */
@@ -130,6 +131,7 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_calibrate(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_show(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_check(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink);

@@ -51,14 +51,18 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_model(&with, w, sink));
     if (o->mode == MODE_step)
         NNC_TRY(nnc_train_read(w->model, &with.train, &a, sink));
-    NNC_TRY(open_env(o, w, sink));
-    progress((void *)o, "compiling", NULL);
+    with.env.ranked = o->partition.run;
+    NNC_TRY(open_env(&with, w, sink));
+    progress((void *)o, o->partition.run ? "compiling and running" : "compiling", NULL);
     nnc_partition_options p = o->partition;
     p.compile = compile_options(o, w);
     if (!o->has_devices)
         p.compile.devices = 0;
     NNC_TRY(nnc_partition_model_report(w->env, w->model,
         o->mode == MODE_step ? &with.train.of : NULL, &p, o->format, &w->text, &fits, sink));
+    w->no_text = nnc_env_rank(w->env) > 0;
+    if (w->no_text)
+        NNC_TRY(nnc_env_follow(w->env, sink));
     return fits ? NNC_OK : NNC_E_FIT;
 }
 

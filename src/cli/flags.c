@@ -22,6 +22,7 @@ static const struct {
     {'z', "partitioning"},
     {'M', "memory"},
     {'B', "memory"}, /* of a run, too */
+    {'b', "measuring"},
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
     {'G', "result"},
@@ -135,8 +136,17 @@ static const nnc_flag own[] = {
     {'z', {"--layers", NNC_SET_BOOL, AT(partition.layers)},
         "List the layers with their costs and the indices that --place takes"},
     {'z', {"--measure", NNC_SET_BOOL, AT(partition.measure)},
-        "Measure the plan's commands on this machine, the least of five runs each, instead of "
+        "Measure the plan's commands on this machine, the median of nine runs each, instead of "
         "predicting them"},
+    {'z', {"--run", NNC_SET_BOOL, AT(partition.run)},
+        "Also run the strategies that nnc executes on this machine, in turn, and print measured "
+        "times beside predicted ones; under mpirun over its ranks"},
+    {'z', {"--duration", NNC_SET_INT, AT(partition.run_ms), 0, 1, 86400000, "MS"},
+        "With --run: time to measure each strategy for, in milliseconds, at least 3 iterations "
+        "(default: 2000)"},
+    {'z', {"--iterations", NNC_SET_INT, AT(partition.run_iterations), 0, 1, 1000000, "N"},
+        "With --run: number of timed iterations of each strategy (default: as many as fit "
+        "--duration)"},
     {'z', {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
         "Micro-batches of an iteration, each the model's batch (default: 4 for each device)"},
     {'z', {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
@@ -182,6 +192,13 @@ static const nnc_flag own[] = {
     {'B', {"--memory-limit", NNC_SET_TEXT, AT(env.memory_limit), 0, 0, 0, "BYTES"},
         "Memory of a device that may be used: 800MiB, 1.5GiB, or a share of what it has, 60%; what "
         "needs more is refused before it runs"},
+    {'b', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
+        "Write the hardware file to this file (default: standard output)"},
+    {'b', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
+        "Number of devices that share the threads (default: as many as ranks; in one process as "
+        "many as threads, at least 2)"},
+    {'b', {"--budget", NNC_SET_REAL, AT(calibrate.budget_s), 0, 0, 86400, "SECONDS"},
+        "Time that measuring may take, about (default: 25)"},
     {'a', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
         "output)"},

@@ -53,7 +53,7 @@ const command commands[] = {
         "--hardware=models/hardware/gtx1080ti_x2.json\n"},
     {"partition", "MODEL...",
         "predict what strategies make of a model on several devices; exit code 4 when none fits",
-        "mdgkcszpefVh", 1, MOST_FILES, cmd_partition,
+        "mdgkcszpeRfVh", 1, MOST_FILES, cmd_partition,
         "Predictions follow from the model's plan for one device: docs/partition.md. What "
         "runs today are placements of layers on CPU devices, and replicas of a training step "
         "(nnc train --strategy=data).\n\n"
@@ -64,6 +64,14 @@ const command commands[] = {
         "--hardware=models/hardware/a100x8.json --mode=step\n"
         "  nnc partition models/resnet50.json --devices=2 --strategy=sequential,pipeline "
         "--format=json\n"},
+    {"calibrate", "", "measure this machine, or the ranks of a job on it, into a hardware file",
+        "beRh", 0, 0, cmd_calibrate,
+        "Measures op classes, launches, copies between devices and collectives by running plans, "
+        "and prints a hardware file\n(docs/hardware.md) for nnc partition --hardware.\n\n"
+        "examples:\n"
+        "  nnc calibrate -o here.json && nnc partition models/vgg16.json --hardware=here.json "
+        "--run --simulate\n"
+        "  mpirun -n 4 nnc calibrate --budget=60 -o ranks.json\n"},
     {"show", "MODEL...|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfVh", 1, MOST_FILES,
         cmd_show, "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,

@@ -158,6 +158,11 @@ void nnc_cluster_destroy(nnc_cluster *c)
     nnc_free(c);
 }
 
+nnc_cluster_host nnc_cluster_host_of(const nnc_cluster *c)
+{
+    return c->fabric->host;
+}
+
 int64_t nnc_cluster_usable_bytes(const nnc_cluster *c, int device)
 {
     const nnc_cluster_kind *k = nnc_cluster_kind_of(c, device);

@@ -15,8 +15,9 @@
 
 typedef struct nnc_point { int64_t work, ns; } nnc_point;
 
-/* Speed of a class of ops on one kind of device. time = ramp + max(flops / (peak * efficiency), bytes / (copy bandwidth * memory)); where
- * points are given, they win: measured times by work (FLOPs, or bytes of a class without), interpolated in log(work). */
+/* Speed of a class of ops on one kind of device. time = ramp + max(flops / (peak * efficiency), bytes / (copy bandwidth * memory)). Points
+ * are measured times by work (FLOPs of contractions, bytes of other classes), interpolated in log(work): they replace the first term of a
+ * contraction and the second one of another op. The other term counts only where the file gives its share beside the points (else 0). */
 typedef struct nnc_op_speed {
     const char *op_class;  /* "conv3x3", "matmul", "ewise", ...: docs/hardware.md */
     nnc_dtype dtype;       /* of the operands */
@@ -24,6 +25,9 @@ typedef struct nnc_op_speed {
     double efficiency;     /* share of the dtype's peak; above 1 where an algorithm saves FLOPs (Winograd) */
     double memory;         /* share of the copy bandwidth */
     int64_t ramp_ns;       /* until the device is busy and after it: e(work) = efficiency * work / (work + half) in other words */
+    double contention;     /* cores of the node that each of the op's threads takes while other devices compute: above 1 where they
+                            * share caches and memory; 0: 1 */
+    double spread;         /* of the measured times, (p90 - p10) / median; not used */
     int n_point;
     nnc_point *point;      /* by increasing work */
 } nnc_op_speed;
@@ -37,6 +41,7 @@ typedef struct nnc_cluster_kind {
     const char *source;     /* where the numbers come from */
     int count;              /* per node */
     int64_t flops[DT__COUNT]; /* dense peak FLOP/s by dtype of contractions; 0: no such units */
+    int64_t command_ns;     /* cost of a command beside the op's own time, measured; -1: the target's launch_ns */
     int64_t context_bytes;  /* device memory that the driver's context takes before the first tensor */
     int64_t library_bytes;  /* ... and the libraries' handles and communication buffers */
     int copy_engines;       /* copies that run beside kernels at the same time, per device */
@@ -89,6 +94,15 @@ static inline const nnc_cluster_kind *nnc_cluster_kind_of(const nnc_cluster *c, 
     return &c->kind[c->kind_of[device % c->per_node]];
 }
 static inline const nnc_target *nnc_cluster_target(const nnc_cluster *c, int device) { return &nnc_cluster_kind_of(c, device)->target; }
+/* What CPU devices of a node have in common. */
+typedef struct nnc_cluster_host {
+    double cores;      /* that they share: where more of their threads compute, all are slower; 0: each device has its own */
+    int64_t run_ns;    /* a run of a plan on several devices: beside its commands */
+    int64_t wake_ns;   /* until a device that has waited for wake_after_ns or longer goes on, beyond what transfers take; less after less */
+    int64_t wake_after_ns;
+    bool processes;    /* each device is a process of its own: all wait for each other between the sections of a plan */
+} nnc_cluster_host;
+nnc_cluster_host nnc_cluster_host_of(const nnc_cluster *c);
 /* Bytes that tensors may take: the memory that the driver reports, less context and libraries. */
 int64_t nnc_cluster_usable_bytes(const nnc_cluster *c, int device);
 /* Appends "node 3: nvlink 0 -> 4". */

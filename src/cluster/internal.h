@@ -40,6 +40,7 @@ typedef struct nnc_fabric {
     int *switch_socket;
     int32_t *up, *down, *switch_up, *switch_down;
     int n_socket;
+    nnc_cluster_host host;
     int64_t socket_bytes_s, memory_bytes_s, host_copy_bytes_s, socket_latency_ns;
     int *socket_of;      /* by device */
     int32_t *socket_out, *socket_in, *memory;

@@ -39,6 +39,11 @@ static const nnc_field socket_fields[] = {
     {"copy_bytes_s", NNC_F_int64, F(host_copy_bytes_s), false, 1, RATE_MAX},
     {"link_bytes_s", NNC_F_int64, F(socket_bytes_s), false, 1, RATE_MAX},
     {"latency_ns", NNC_F_int64, F(socket_latency_ns), false, 0, 1e9},
+    {"cores", NNC_F_double, F(host.cores), false, 0.001, 65536},
+    {"run_ns", NNC_F_int64, F(host.run_ns), false, 0, 1e9},
+    {"wake_ns", NNC_F_int64, F(host.wake_ns), false, 0, 1e9},
+    {"wake_after_ns", NNC_F_int64, F(host.wake_after_ns), false, 0, 1e9},
+    {"processes", NNC_F_bool, F(host.processes), false, 0, 0},
 };
 static const nnc_field nic_fields[] = {
     {"count", NNC_F_int, F(n_nic), true, 1, CL_MAX_NODE},
@@ -57,6 +62,7 @@ static const nnc_field collective_fields[] = {
 static const nnc_field kind_fields[] = {
     {"count", NNC_F_int, K(count), true, 1, CL_MAX_NODE},
     {"source", NNC_F_string, K(source), false, 0, 0},
+    {"command_ns", NNC_F_int64, K(command_ns), false, 0, 1e9},
     {"context_bytes", NNC_F_int64, K(context_bytes), false, 0, RATE_MAX},
     {"library_bytes", NNC_F_int64, K(library_bytes), false, 0, RATE_MAX},
     {"copy_engines", NNC_F_int, K(copy_engines), false, 1, 16},
@@ -69,6 +75,8 @@ static const nnc_field op_fields[] = {
     {"efficiency", NNC_F_double, O(efficiency), false, 0.000001, 16},
     {"memory", NNC_F_double, O(memory), false, 0.000001, 16},
     {"ramp_ns", NNC_F_int64, O(ramp_ns), false, 0, 1e9},
+    {"contention", NNC_F_double, O(contention), false, 0.001, 1000},
+    {"spread", NNC_F_double, O(spread), false, 0, 1e6},
 };
 #undef O
 #define C(x) offsetof(nnc_cluster, x)
@@ -192,9 +200,10 @@ static nnc_status read_flops(reader *r, nnc_cluster_kind *k, const nnc_item *of)
 static nnc_status read_op(reader *r, const nnc_item *v, nnc_op_speed *op)
 {
     static const char *const also[] = {"dtype", "points"};
-    *op = (nnc_op_speed){.efficiency = 1, .memory = 1, .any_dtype = true};
     if (!nnc_is_object(v))
         return bad(r, v, "ops", "objects with a class");
+    const double share = nnc_json_get(v, "points") ? 0 : 1; /* of what points do not replace */
+    *op = (nnc_op_speed){.efficiency = share, .memory = share, .any_dtype = true};
     NNC_TRY(nnc_fields_read(&r->f, v, op_fields, NNC_COUNT(op_fields), also, NNC_COUNT(also), op));
     const nnc_item *dtype = nnc_json_get(v, "dtype");
     if (dtype && !nnc_is_string(dtype))
@@ -244,6 +253,7 @@ static nnc_status read_kind(reader *r, const nnc_item *v, nnc_cluster_kind *k)
     if (!nnc_is_object(v))
         return bad(r, v, "devices", "objects with a target and a count");
     k->copy_engines = 1;
+    k->command_ns = -1;
     k->overlap = 1;
     k->source = "";
     NNC_TRY(
@@ -483,6 +493,7 @@ static nnc_status make_fabric(reader *r)
     NNC_NEED(f, r->f.sink);
     f->n = c->per_node;
     f->p2p_word = "none";
+    f->host.processes = true;
     f->pair = ARENA_NEW(a, uint8_t, f->n * f->n);
     f->switch_of = ARENA_NEW(a, int, f->n);
     f->switch_socket = ARENA_NEW(a, int, CL_MAX_NODE);

@@ -29,6 +29,7 @@ typedef struct nnc_plan_options {
     int streams;                     /* per device, >= 1 */
     nnc_policy policy;
     int devices;                     /* 1..NNC_MAX_DEVICES; nodes' device numbers are below it */
+    bool own_threads;                /* each CPU device has its target's threads for itself; otherwise all of them share this machine's */
     /* statistics, optional */
     int64_t *codegen_ns;
     int *cache_hits, *cache_misses;

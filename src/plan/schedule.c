@@ -480,9 +480,18 @@ static nnc_status add_sync(maker *m, job_kind kind, const job *beside, int event
     return NNC_OK;
 }
 
-/* Lanes of CPU devices share the threads of this machine; a GPU's device has its own. used: by lane. */
+/* Lanes of CPU devices share the threads of this machine, or those of one device its own; a GPU's device has its own. used: by lane. */
 static void share_threads(maker *m, const bool *used)
 {
+    if (m->o->own_threads) {
+        for (int d = 0; d < m->n_dev; d++) {
+            int own = 0;
+            for (int s = 0; s < m->o->streams; s++)
+                own += used[d * m->o->streams + s];
+            m->on[d].threads = (int)nnc_max64(target_of(m, d)->threads / nnc_max64(own, 1), 1);
+        }
+        return;
+    }
     int lanes[2] = {0};
     for (int l = 0; l < m->n_dev * m->o->streams; l++)
         lanes[target_of(m, l / m->o->streams)->kind] += used[l];

@@ -40,14 +40,21 @@ nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what)
     return nnc_comm_send(j->comm, o, sizeof *o, to, TAG_order, what);
 }
 
+nnc_status nnc_job_pause(nnc_job *j)
+{
+    const order end = {.kind = OR_end};
+    nnc_status st = NNC_OK;
+    for (int r = 1; nnc_job_rank(j) == 0 && r < nnc_job_world(j) && !st; r++)
+        st = nnc_job_tell(j, r, &end, "the end of the job");
+    return st;
+}
+
 void nnc_job_destroy(nnc_job *j)
 {
     if (!j)
         return;
-    const order end = {.kind = OR_end};
-    for (int r = 1; nnc_job_rank(j) == 0 && r < nnc_job_world(j); r++)
-        if (nnc_job_tell(j, r, &end, "the end of the job") != NNC_OK)
-            break; /* it is broken: its user aborts it */
+    const nnc_status told = nnc_job_pause(j);
+    (void)told; /* where it is broken, its user aborts it */
     nnc_comm_close(j->comm);
     nnc_arena_deinit(&j->arena);
     nnc_free(j);

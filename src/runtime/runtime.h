@@ -97,6 +97,8 @@ void nnc_job_destroy(nnc_job *j);
 nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink) NNC_MUST;
 /* Reports the failure of a command that an upload or download, which have no sink, met first; false: there is none. */
 bool nnc_job_failure(nnc_job *j, nnc_sink *sink);
+/* Rank 0: ends the others' nnc_job_follow, which they call again for more. */
+nnc_status nnc_job_pause(nnc_job *j) NNC_MUST;
 int nnc_job_rank(const nnc_job *j);
 int nnc_job_world(const nnc_job *j);
 

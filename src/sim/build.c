@@ -21,7 +21,9 @@ nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device)
     nnc_arena_init(&s->arena, 0);
     s->n_link = c ? c->n_link : 0;
     s->n_device = c ? c->n_device : n_device;
-    s->n_resource = s->n_link + 2 * s->n_device;
+    s->host = c ? nnc_cluster_host_of(c) : (nnc_cluster_host){0};
+    const int nodes = s->host.cores > 0 ? c->n_node : 0;
+    s->n_resource = s->n_link + 2 * s->n_device + nodes;
     s->device = ARENA_NEW(&s->arena, sim_device, s->n_device + 1);
     if (!s->device || !ARENA_ROOM(&s->arena, s->resource, s->cap_resource, s->n_resource + 1)) {
         nnc_sim_destroy(s);
@@ -31,6 +33,8 @@ nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device)
         s->resource[i].capacity = (double)c->link[i].bytes_s * 1e-12;
     for (int d = 0; d < s->n_device; d++)
         set_device(s, d);
+    for (int i = 0; i < nodes; i++)
+        s->resource[s->n_link + 2 * s->n_device + i].capacity = s->host.cores;
     return s;
 }
 
@@ -120,12 +124,14 @@ static bool set_work(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
     if (op) {
         const int at = sim_compute_of(s, t->device);
         const double compute = t->compute == 0 && t->memory == 0 ? 1 : t->compute;
-        x->use = ARENA_NEW(&s->arena, sim_use, 2);
+        x->use = ARENA_NEW(&s->arena, sim_use, 3);
         if (!x->use)
             return false;
         x->use[x->n_use++] = (sim_use){at, compute};
         if (t->memory > 0)
             x->use[x->n_use++] = (sim_use){at + 1, t->memory};
+        if (t->cores > 0 && s->host.cores > 0)
+            x->use[x->n_use++] = (sim_use){sim_cores_of(s, t->device), t->cores};
     } else if (t->transfer) {
         x->latency_ps = t->transfer->latency_ps;
         x->work = (double)nnc_max64(t->bytes, 0);
@@ -165,6 +171,7 @@ static int add_one(nnc_sim *s, const nnc_sim_task *t)
         .name = t->name ? t->name : "",
         .category = t->category ? t->category : "",
         .device = t->device,
+        .wakes = t->wakes,
         .queued = -1};
     if (!set_work(s, x, t) || !copy_arrays(s, x, t))
         return -1;

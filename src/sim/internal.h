@@ -36,6 +36,7 @@ typedef struct sim_task {
     uint32_t version;   /* of its event; others in the queue are outdated */
     uint32_t mark;
     bool fixed;         /* of sharing */
+    bool wakes;
     bool has_engine;    /* handed to it while it waited */
     int32_t queued;     /* the transfer that waits for a copy engine after this one, -1: none */
     int64_t bytes;
@@ -47,7 +48,7 @@ typedef struct sim_lane {
     char *name;
     int32_t *task;
     int n, cap, head;
-    int64_t busy_ps;
+    int64_t busy_ps, free_ps; /* free_ps: since when its head may start */
 } sim_lane;
 
 typedef struct sim_event { int64_t ps; int32_t task; uint32_t version; } sim_event;
@@ -67,13 +68,14 @@ typedef struct sim_device {
 
 struct nnc_sim {
     const nnc_cluster *c;
+    nnc_cluster_host host;
     nnc_arena arena;
     int n_task;
     size_t cap_task, cap_lane, cap_resource, cap_sample;
     sim_task *task;
     int n_lane;
     sim_lane *lane;
-    int n_link, n_device, n_resource; /* resources: links of the cluster, two of each device, then links that were added */
+    int n_link, n_device, n_resource; /* resources: links of the cluster, two of each device, cores of each node, links that were added */
     sim_resource *resource;
     sim_device *device;
     sim_event *heap;
@@ -93,6 +95,10 @@ void sim_share(nnc_sim *s);
 /* run.c */
 void sim_push(nnc_sim *s, int64_t ps, int32_t task);
 void sim_dirty(nnc_sim *s, int resource);
+static inline int sim_cores_of(const nnc_sim *s, int device)
+{
+    return s->n_link + 2 * s->n_device + (s->c ? nnc_cluster_node(s->c, device) : 0);
+}
 static inline int sim_compute_of(const nnc_sim *s, int device) { return s->n_link + 2 * device; }
 
 #endif

@@ -33,6 +33,22 @@ enum {
     RAMP_NS = 2000
 }; /* of a GPU's kernel: until all multiprocessors work, and the last block after that */
 
+/* The class without its suffix: of gradients of weights ("conv3x3_wgrad"), of contractions in generated kernels, of those with few FLOPs. */
+static const char *base_of(const char *op_class, char base[32])
+{
+    static const char *const suffix[] = {"_wgrad", "_kernel", "_thin"};
+    const size_t n = strlen(op_class);
+    for (size_t i = 0; i < NNC_COUNT(suffix); i++) {
+        const size_t tail = strlen(suffix[i]);
+        if (n > tail && n - tail < 32 && !strcmp(op_class + n - tail, suffix[i])) {
+            memcpy(base, op_class, n - tail);
+            base[n - tail] = 0;
+            return base;
+        }
+    }
+    return op_class;
+}
+
 /* The row for the class and dtype, a row for any dtype after one for this. */
 static const nnc_op_speed *row_of(const nnc_cluster_kind *k, const char *op_class, nnc_dtype dtype)
 {
@@ -58,9 +74,11 @@ static double peak_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
 }
 
 /* The number of the class; of "conv" for another convolution, of "other" for the rest. */
-static size_t class_of(const char *op_class)
+static size_t class_of(const char *name)
 {
     enum { OTHER = NNC_COUNT(classes) - 1, CONV = 2 };
+    char base[32];
+    const char *op_class = base_of(name, base);
     size_t i = 0;
     while (i < OTHER && strcmp(classes[i].name, op_class) != 0)
         i++;
@@ -85,12 +103,45 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
     return s;
 }
 
-static nnc_op_speed speed_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
+const char *nnc_sim_thin_class(const nnc_sim_op *op)
 {
-    const nnc_op_speed *row = row_of(k, op->op_class, op->dtype);
+    enum { FLOPS_A_BYTE = 8 }; /* a core computes some 100 GFLOP/s, and reads 12 GB/s of memory */
+    char base[32];
+    const char *of = base_of(op->op_class, base);
+    if (op->bytes <= 0 || op->flops >= FLOPS_A_BYTE * op->bytes)
+        return NULL;
+    if (!strcmp(of, "matmul"))
+        return op->raw ? "matmul_raw_thin" : "matmul_thin";
+    if (strcmp(of, "conv3x3") != 0 && strcmp(of, "conv1x1") != 0 && strcmp(of, "conv") != 0)
+        return NULL;
+    return op->raw ? "conv_raw_thin" : "conv_thin";
+}
+
+/* The row of the class, of the class without its suffix, or of "conv" for another convolution; NULL: there is none. */
+static const nnc_op_speed *find_row(const nnc_cluster_kind *k, const nnc_sim_op *op)
+{
+    char base[32];
+    const char *thin = nnc_sim_thin_class(op);
+    const nnc_op_speed *row = thin ? row_of(k, thin, op->dtype) : NULL;
+    if (!row)
+        row = row_of(k, op->op_class, op->dtype);
+    if (!row)
+        row = row_of(k, base_of(op->op_class, base), op->dtype);
     if (!row && !strncmp(op->op_class, "conv", 4))
         row = row_of(k, "conv", op->dtype);
+    return row;
+}
+
+static nnc_op_speed speed_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
+{
+    const nnc_op_speed *row = find_row(k, op);
     return row ? *row : default_speed(k, op);
+}
+
+double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op)
+{
+    const nnc_op_speed *row = find_row(k, op);
+    return row && row->contention > 0 ? row->contention : 1;
 }
 
 /* Blocks run in waves of as many as the multiprocessors hold; the last wave takes as long as a full one. */
@@ -103,6 +154,29 @@ static double waves(const nnc_target *t, const nnc_sim_op *op)
     return ceil(n) / n;
 }
 
+bool nnc_sim_class_contracts(const char *op_class)
+{
+    return class_of(op_class) < CONTRACTIONS && !strstr(op_class, "_thin");
+}
+
+/* By measured points, and by what else the row gives. */
+static double table_ns(const nnc_cluster_kind *k, const nnc_op_speed *s, const nnc_sim_op *op)
+{
+    const bool by_flops = nnc_sim_class_contracts(s->op_class) ? op->flops > 0 : op->bytes <= 0;
+    const double work = (double)(by_flops ? op->flops : op->bytes);
+    double ns = nnc_measured_ns(s->point, s->n_point, work);
+    if (s->efficiency > 0 && !by_flops)
+        ns = fmax(ns, (double)op->flops / (peak_of(k, op) * s->efficiency) * 1e9);
+    if (s->memory > 0 && by_flops)
+        ns = fmax(ns, (double)op->bytes / ((double)k->target.copy_bytes_s * s->memory) * 1e9);
+    return ns;
+}
+
+static int64_t whole_ps(double ps)
+{
+    return ps < 0x1p61 ? (int64_t)ceil(ps) : (int64_t)1 << 61;
+}
+
 int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const char **how)
 {
     const nnc_op_speed s = speed_of(k, op);
@@ -110,14 +184,12 @@ int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const cha
     how = how ? how : &unused;
     if (s.n_point) {
         *how = "table";
-        const double work = (double)(op->flops ? op->flops : op->bytes);
-        return (int64_t)ceil(nnc_measured_ns(s.point, s.n_point, work) * 1000);
+        return whole_ps(table_ns(k, &s, op) * 1000);
     }
     const double compute =
         (double)op->flops / (peak_of(k, op) * s.efficiency) * waves(&k->target, op);
     const double moving = (double)op->bytes / ((double)k->target.copy_bytes_s * s.memory);
     const double after = (double)op->epilogue_bytes / (double)k->target.copy_bytes_s;
     *how = compute > moving + after ? "compute" : "memory";
-    const double ps = (double)s.ramp_ns * 1000 + ceil((fmax(compute, moving) + after) * 1e12);
-    return ps < 0x1p61 ? (int64_t)ps : (int64_t)1 << 61;
+    return whole_ps((double)s.ramp_ns * 1000 + ceil((fmax(compute, moving) + after) * 1e12));
 }

@@ -146,9 +146,11 @@ static int64_t elements(const nnc_type *t)
     return n;
 }
 
-/* The class of a library's convolution: its speed depends on window, stride and channels. */
+/* The class of a library's convolution: its speed depends on window, stride and channels. Gradients of weights have classes of their
+ * own. */
 static const char *conv_class(const nnc_call *c)
 {
+    const bool wgrad = c->kind == CALL_conv_wgrad;
     bool ones = true, threes = c->spatial == 2, unit = true;
     for (int i = 0; i < c->spatial; i++) {
         ones = ones && c->kernel[i] == 1;
@@ -157,14 +159,23 @@ static const char *conv_class(const nnc_call *c)
     }
     const int64_t channels = c->src.rank > 1 ? c->src.dim[1] : 0;
     if (c->groups > 1)
-        return c->groups == channels ? "depthwise" : "conv_grouped";
+        return c->groups == channels ? (wgrad ? "depthwise_wgrad" : "depthwise")
+                                     : (wgrad ? "conv_grouped_wgrad" : "conv_grouped");
     if (channels <= 4)
-        return "conv_first";
-    return ones ? "conv1x1" : threes && unit ? "conv3x3" : "conv";
+        return wgrad ? "conv_first_wgrad" : "conv_first";
+    if (ones)
+        return wgrad ? "conv1x1_wgrad" : "conv1x1";
+    if (threes && unit)
+        return wgrad ? "conv3x3_wgrad" : "conv3x3";
+    return wgrad ? "conv_wgrad" : "conv";
 }
 
 static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
 {
+    if (c->kind == CMD_kernel && !strcmp(c->op_class, "conv"))
+        return "conv_kernel";
+    if (c->kind == CMD_kernel && !strcmp(c->op_class, "matmul"))
+        return "matmul_kernel";
     if (c->kind != CMD_call)
         return c->op_class;
     const nnc_call *call = &p->call[c->item];
@@ -209,25 +220,33 @@ static int64_t own_bytes(const nnc_plan *p, const nnc_cmd *c)
     return nnc_min64(n, c->bytes);
 }
 
+nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c)
+{
+    const nnc_ptensor *first = c->n_arg ? &p->tensor[c->arg[0]] : NULL;
+    const int64_t own = own_bytes(p, c);
+    return (nnc_sim_op){.op_class = class_of(p, c),
+        .dtype = c->kind == CMD_call ? p->call[c->item].src.dtype
+                 : first             ? first->type.dtype
+                                     : DT_f32,
+        .tf32 = c->kind == CMD_call && p->call[c->item].tf32,
+        .raw = c->kind == CMD_call && !p->call[c->item].packed,
+        .flops = c->flops,
+        .bytes = own,
+        .epilogue_bytes = c->bytes - own};
+}
+
 /* The op of a command alone on a device of kind k. */
 static void fill_op(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k, nnc_sim_task *t)
 {
     const nnc_target *g = &k->target;
     const char *how;
-    const nnc_ptensor *first = c->n_arg ? &p->tensor[c->arg[0]] : NULL;
-    const int64_t own = own_bytes(p, c);
-    const nnc_sim_op op = {.op_class = class_of(p, c),
-        .dtype = c->kind == CMD_call ? p->call[c->item].src.dtype
-                 : first             ? first->type.dtype
-                                     : DT_f32,
-        .tf32 = c->kind == CMD_call && p->call[c->item].tf32,
-        .flops = c->flops,
-        .bytes = own,
-        .epilogue_bytes = c->bytes - own};
+    const nnc_sim_op op = nnc_sim_command_op(p, c);
     const double share = share_of(p, c, g);
     t->kind = SIM_op;
-    t->latency_ps = g->launch_ns * 1000;
+    t->latency_ps = (k->command_ns >= 0 ? k->command_ns : g->launch_ns) * 1000;
     t->work_ps = nnc_sim_op_ps(k, &op, &how);
+    if (g->kind == NNC_T_cpu)
+        t->cores = share * g->threads * nnc_sim_op_contention(k, &op);
     t->compute = share;
     t->memory = strcmp(how, "memory") ? 0 : 1;
     if (g->kind == NNC_T_cpu && share < 1) /* its threads alone */
@@ -244,6 +263,11 @@ int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluste
 static int add_op(walk *w, nnc_sim_task *t, const nnc_cmd *c)
 {
     fill_op(w->p, c, nnc_cluster_kind_of(w->c, t->device), t);
+    const int64_t ps = w->o->command_ps ? w->o->command_ps(w->o->ctx, w->p, c) : -1;
+    if (ps >= 0) {
+        t->latency_ps = 0;
+        t->work_ps = ps;
+    }
     return nnc_sim_add(w->sim, t);
 }
 
@@ -258,6 +282,7 @@ static int add_event(walk *w, nnc_sim_task *t, const nnc_cmd *c)
 {
     t->kind = SIM_event;
     if (c->kind == CMD_wait && w->recorded[c->item] >= 0) {
+        t->wakes = nnc_cluster_target(w->c, t->device)->kind == NNC_T_cpu;
         t->n_dep = 1;
         t->dep = &w->recorded[c->item];
     }
@@ -317,6 +342,7 @@ static nnc_status add_collective(walk *w)
         .name = *c->layers ? c->layers : c->op_class,
         .category = c->op_class,
         .device = -1,
+        .wakes = nnc_cluster_target(w->c, m->device[0])->kind == NNC_T_cpu,
         .n_lane = m->n,
         .lane = m->lane,
         .bytes = nnc_type_bytes(&w->p->tensor[c->arg[k]].type),
@@ -385,10 +411,21 @@ static int add_command(walk *w, int32_t i, int n_memory)
     }
 }
 
-/* Sections follow each other when all streams are done. */
+/* What a run costs beside its commands, where several CPU devices take part. */
+static int64_t run_ps(const walk *w)
+{
+    const bool several =
+        w->p->n_device > 1 && nnc_cluster_target(w->c, w->device[0])->kind == NNC_T_cpu;
+    return several ? nnc_cluster_host_of(w->c).run_ns * 1000 : 0;
+}
+
+/* Sections follow each other when all streams are done; of CPU devices of one process, stream by stream. */
 static nnc_status add_barrier(walk *w)
 {
     int n = 0;
+    if (nnc_cluster_target(w->c, w->device[0])->kind == NNC_T_cpu &&
+        !nnc_cluster_host_of(w->c).processes)
+        return NNC_OK;
     for (int d = 0; d < w->p->n_device; d++)
         n += w->p->device[d].streams;
     int32_t *lane = ARENA_NEW(&w->out->arena, int32_t, n + 1);
@@ -397,9 +434,12 @@ static nnc_status add_barrier(walk *w)
     for (int d = 0; d < w->p->n_device; d++)
         for (int s = 0; s < w->p->device[d].streams; s++)
             lane[n++] = w->first_lane[d] + s;
-    const int id = nnc_sim_add(w->sim,
-        &(nnc_sim_task){
-            .kind = SIM_event, .name = "all streams", .device = -1, .n_lane = n, .lane = lane});
+    const int id = nnc_sim_add(w->sim, &(nnc_sim_task){.kind = SIM_event,
+                                           .name = "all streams",
+                                           .device = -1,
+                                           .n_lane = n,
+                                           .lane = lane,
+                                           .latency_ps = run_ps(w)});
     NNC_NEED(id >= 0, w->sink);
     return NNC_OK;
 }
@@ -487,6 +527,13 @@ static nnc_status replay_caching(const walk *w, int d, int64_t capacity, nnc_sim
     return NNC_OK;
 }
 
+/* A kernel, a call, or a copy within a device. */
+static bool computes(const nnc_cmd *c, const nnc_plan *p)
+{
+    return c->kind == CMD_kernel || c->kind == CMD_call ||
+           (c->kind == CMD_copy && p->tensor[c->arg[1]].device == c->device);
+}
+
 static nnc_status sum_device(const walk *w, int d, nnc_sim_device *out)
 {
     const nnc_plan_device *x = &w->p->device[d];
@@ -498,6 +545,10 @@ static nnc_status sum_device(const walk *w, int d, nnc_sim_device *out)
         .capacity = k->target.memory_bytes,
         .fails_at = -1};
     out->idle_ps = w->out->total_ps - out->busy_ps;
+    for (int32_t i = 0; i < w->out->n_cmd; i++)
+        if (computes(&w->p->cmd[w->out->first + i], w->p) &&
+            w->p->cmd[w->out->first + i].device == d)
+            out->compute_ps += w->out->span[i].end_ps - w->out->span[i].start_ps;
     if (w->o->policy == SIM_torch_caching)
         return replay_caching(w, d, out->capacity - out->bytes, out);
     out->bytes = nnc_add_sat(
@@ -515,7 +566,7 @@ static nnc_status simulate(walk *w)
     NNC_TRY(add_lanes(w));
     NNC_TRY(add_commands(w));
     NNC_TRY(nnc_sim_run(w->sim, w->sink));
-    out->total_ps = nnc_sim_end_ps(w->sim);
+    out->total_ps = nnc_sim_end_ps(w->sim) + run_ps(w);
     for (int32_t i = 0; i < out->n_cmd; i++)
         out->span[i] = nnc_sim_span_of(w->sim, w->task[i]);
     for (int d = 0; d < w->p->n_device; d++)

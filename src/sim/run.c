@@ -156,12 +156,25 @@ static void return_engine(nnc_sim *s, const sim_task *t)
         d->last_waiting = -1;
 }
 
+/* How late the task notices that it may start: in proportion to the longest wait of its lanes. */
+static int64_t wake_ps(const nnc_sim *s, const sim_task *t)
+{
+    int64_t waited = 0;
+    for (int i = 0; i < t->n_lane; i++)
+        waited = nnc_max64(waited, s->now_ps - s->lane[t->lane[i]].free_ps);
+    const double after = (double)s->host.wake_after_ns * 1000,
+                 part = after > 0 && (double)waited < after ? (double)waited / after : 1;
+    return waited > 0 ? (int64_t)(part * (double)s->host.wake_ns * 1000) : 0;
+}
+
 static void start(nnc_sim *s, int32_t id)
 {
     sim_task *t = &s->task[id];
     if (needs_engine(t) && !take_engine(s, id))
         return;
     t->span.start_ps = s->now_ps;
+    if (t->wakes)
+        t->latency_ps += wake_ps(s, t);
     for (int i = 0; i < t->n_memory; i++)
         change_memory(s, &t->mem[i], t->mem[i].at_start, id);
     for (int i = 0; i < t->n_lane; i++)
@@ -212,6 +225,7 @@ static void finish(nnc_sim *s, int32_t id)
         sim_lane *l = &s->lane[t->lane[i]];
         change_device(s, t, t->lane[i], -1);
         l->busy_ps += s->now_ps - t->span.start_ps;
+        l->free_ps = s->now_ps;
         if (++l->head < l->n)
             release(s, l->task[l->head]);
     }

@@ -19,6 +19,7 @@ typedef struct nnc_sim_op {
     const char *op_class;  /* docs/hardware.md; an unknown class is timed as "other" */
     nnc_dtype dtype;
     bool tf32;             /* f32 operands may be rounded to tf32 */
+    bool raw;              /* a library's contraction whose weights it has not packed: those of a training step */
     int64_t flops, bytes;
     int64_t epilogue_bytes; /* beside `bytes`: read and written by a fused epilogue, at the whole copy bandwidth */
     int64_t blocks;        /* thread blocks, for the wave correction; 0: unknown */
@@ -28,6 +29,14 @@ typedef struct nnc_sim_op {
 /* Picoseconds of the op alone on a device of this kind, without launch: from measured points, or else from the roofline with its class's
  * efficiency. *how (may be NULL; static text): "table", "compute", "memory". */
 int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const char **how);
+/* Cores of the node that each of the op's threads takes while other devices compute: 1, or as the file says. */
+double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
+/* Does the table of the class go by FLOPs? Others go by bytes. */
+bool nnc_sim_class_contracts(const char *op_class);
+/* The class of tables for a contraction of few FLOPs per byte, such as a product of one row, whose time is that of its bytes: "conv_thin",
+ * "matmul_thin", with weights as the user has them "conv_raw_thin", "matmul_raw_thin". NULL: it is none. It applies where a file has a row
+ * for it. */
+const char *nnc_sim_thin_class(const nnc_sim_op *op);
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------------- */
 
@@ -45,6 +54,7 @@ typedef struct nnc_sim_task {
     int32_t device;      /* op: where; transfer: whose copy engine does it. -1: none */
     int n_lane;
     const int32_t *lane; /* occupied for the whole task; a collective has a lane of each of its devices */
+    bool wakes;          /* starts late where its lanes have waited, as the cluster's wake_ns says; without other latency */
     bool launched;       /* `host` first spends launch_ps on it, in the order of its tasks */
     int32_t host;        /* lane */
     int64_t launch_ps;
@@ -52,6 +62,7 @@ typedef struct nnc_sim_task {
     const int32_t *dep;
     int64_t latency_ps;  /* op: until it takes part in sharing, as a launch does */
     int64_t work_ps;     /* op: alone at full speed */
+    double cores;        /* op: of those that CPU devices of its node share, that it takes; 0: it takes none */
     double compute, memory; /* op: shares, 0..1, of the device's multiprocessors and of its memory bandwidth that it uses alone. Both 0:
                              * all of the multiprocessors */
     int64_t bytes;       /* transfer, collective: payload */
@@ -126,11 +137,15 @@ typedef struct nnc_sim_plan_options {
     nnc_section first, last; /* both 0: main only */
     int64_t host_ns;        /* host time per command on a GPU; 0: none, commands are replayed as a captured graph */
     nnc_sim_policy policy;
+    /* Picoseconds of a command that computes, its launch included, instead of the device's table; -1: by the table. NULL: all of them */
+    int64_t (*command_ps)(void *ctx, const nnc_plan *p, const nnc_cmd *c);
+    void *ctx;
 } nnc_sim_plan_options;
 
 typedef struct nnc_sim_device {
     int32_t device;         /* of the cluster */
     int64_t busy_ps, idle_ps;
+    int64_t compute_ps;     /* commands that compute: sum of their times */
     int64_t bytes;          /* that the policy requests from the device, context and libraries included */
     int64_t tensor_bytes;   /* maximum of live tensors */
     int64_t capacity;
@@ -155,5 +170,7 @@ nnc_status nnc_sim_plan_run(
 void nnc_sim_plan_deinit(nnc_sim_plan *s);
 /* Picoseconds of a command that computes, alone on a device of kind k: the launch and the op that nnc_sim_plan_run makes of it. */
 int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k);
+/* That op. */
+nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c);
 
 #endif

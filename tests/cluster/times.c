@@ -351,7 +351,9 @@ TEST(measured_points)
         const nnc_cluster_kind *k = nnc_cluster_kind_of(c, 3);
         CHECK_INT(k->n_op, 2);
         CHECK(k->op[0].n_point == 2 && k->op[0].point[1].ns == 9000 && !k->op[0].any_dtype);
+        CHECK(k->op[0].efficiency == 0 && k->op[0].memory == 0); /* points alone */
         CHECK(k->op[1].any_dtype && k->op[1].ramp_ns == 7 && k->op[1].efficiency == 0.5);
+        CHECK(k->op[1].memory == 1 && k->command_ns == -1 && nnc_cluster_host_of(c).cores == 0);
         CHECK_NEAR(k->overlap, 1.5, 0);
     }
     nnc_cluster_destroy(c);

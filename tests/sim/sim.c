@@ -410,3 +410,116 @@ TEST(op_times)
     CHECK_STR(how, "table");
     nnc_cluster_destroy(c);
 }
+
+/* Tables of contractions go by FLOPs, those of other classes by bytes; what points do not replace is a lower bound where it is given. */
+TEST(measured_tables)
+{
+    nnc_cluster *c = nnc_cluster_load("models/hardware/cpu.json", test_sink);
+    nnc_cluster_kind k = *nnc_cluster_kind_of(c, 0);
+    nnc_point conv[] = {{1000000, 10000}, {100000000, 1000000}},
+              moves[] = {{1000, 1000}, {100000, 10000}};
+    nnc_op_speed row[] = {
+        {.op_class = "conv3x3", .any_dtype = true, .n_point = 2, .point = conv, .contention = 1.5},
+        {.op_class = "ewise", .any_dtype = true, .n_point = 2, .point = moves}};
+    k.op = row;
+    k.n_op = 2;
+    nnc_sim_op x = {.op_class = "conv3x3", .dtype = DT_f32, .flops = 10000000, .bytes = 12000000};
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 100000, 1);
+    row[0].memory = 1; /* 12 MB at 12 GB/s */
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 1000000, 1);
+    row[0].memory = 0;
+    CHECK_NEAR(nnc_sim_op_contention(&k, &x), 1.5, 0);
+    /* The gradient of its weights has no row of its own. */
+    x.op_class = "conv3x3_wgrad";
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 100000, 1);
+    nnc_sim_op y = {.op_class = "ewise", .dtype = DT_f32, .flops = 1600000, .bytes = 10000};
+    const char *how;
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &y, &how) * 1e-3, 3162.3, 0.1); /* halfway in log scale */
+    CHECK_STR(how, "table");
+    row[1].efficiency = 0.5; /* 1.6 MFLOP at half of 160 GFLOP/s */
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &y, NULL) * 1e-3, 20000, 0.1);
+    CHECK_NEAR(nnc_sim_op_contention(&k, &y), 1, 0);
+    /* Few FLOPs for its bytes: by the table of bytes, where there is one. */
+    nnc_op_speed thin[] = {row[0], row[1]};
+    thin[1].op_class = "conv_thin";
+    k.op = thin;
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 10000 * 120.0, 1);
+    x.flops = 100000000; /* 8.3 a byte */
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 1000000, 1);
+    CHECK(!nnc_sim_class_contracts("conv_thin") && nnc_sim_class_contracts("conv"));
+    CHECK(nnc_sim_class_contracts("conv3x3_wgrad") && nnc_sim_class_contracts("matmul_kernel"));
+    CHECK(!nnc_sim_class_contracts("ewise") && !nnc_sim_class_contracts("reduce"));
+    nnc_cluster_destroy(c);
+}
+
+/* The file of four CPU ranks with further members of its sockets. */
+static nnc_cluster *ranks_with(const char *members)
+{
+    NNC_LOCAL(nnc_text) json = {0};
+    char *text;
+    size_t n;
+    CHECK_OK(nnc_file_read("models/hardware/cpu.json", 0, &text, &n, test_sink));
+    const char *at = strstr(text, "\"latency_ns\": 2000\n");
+    CHECK(at != NULL);
+    nnc_putn(&json, text, (size_t)(at - text));
+    nnc_printf(&json, "%s, ", members);
+    nnc_puts(&json, at);
+    nnc_free(text);
+    return nnc_cluster_parse("cores", nnc_text_str(&json), json.n, test_sink);
+}
+
+/* Devices that compute at the same time share the host's cores; one that waits takes none. */
+TEST(devices_share_cores)
+{
+    nnc_cluster *c = ranks_with("\"cores\": 2");
+    CHECK(c != NULL);
+    for (int n = 1; c && n <= 4; n++)
+        for (int contention = 2; contention <= 3; contention++) { /* halves */
+            nnc_sim *s = nnc_sim_create(c, 0);
+            for (int d = 0; d < n; d++) {
+                const int32_t lane = nnc_sim_lane(s, d, "stream 0");
+                (void)nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_op,
+                                         .name = "op",
+                                         .device = d,
+                                         .n_lane = 1,
+                                         .lane = &lane,
+                                         .work_ps = PS(6),
+                                         .cores = contention / 2.0});
+            }
+            CHECK_OK(nnc_sim_run(s, test_sink));
+            const double asked = n * contention / 2.0, slower = asked > 2 ? asked / 2 : 1;
+            CHECK_NEAR((double)nnc_sim_end_ps(s), (double)PS(6) * slower, 2);
+            nnc_sim_destroy(s);
+        }
+    nnc_cluster_destroy(c);
+}
+
+/* A device that has waited goes on late, in proportion to its wait up to a limit; one that has not waited at once. */
+TEST(devices_wake_late)
+{
+    static const struct {
+        int64_t first_us, own_us, late_us;
+    } cases[] = {{10, 0, 1}, {50, 0, 5}, {500, 0, 10}, {50, 40, 1}, {50, 60, 0}};
+    nnc_cluster *c = ranks_with("\"wake_ns\": 10000, \"wake_after_ns\": 100000");
+    CHECK(c != NULL);
+    for (size_t i = 0; c && i < NNC_COUNT(cases); i++) {
+        nnc_sim *s = nnc_sim_create(c, 0);
+        const int a = nnc_sim_lane(s, 0, "stream 0"), b = nnc_sim_lane(s, 1, "stream 0");
+        const int x = op(s, a, 0, cases[i].first_us, -1);
+        if (cases[i].own_us)
+            (void)op(s, b, 1, cases[i].own_us, -1);
+        const int wait = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_event,
+                                            .name = "wait",
+                                            .device = 1,
+                                            .wakes = true,
+                                            .n_lane = 1,
+                                            .lane = (int32_t[]){b},
+                                            .n_dep = 1,
+                                            .dep = (int32_t[]){x}});
+        CHECK_OK(nnc_sim_run(s, test_sink));
+        const int64_t come = nnc_max64(cases[i].first_us, cases[i].own_us);
+        CHECK_INT(nnc_sim_span_of(s, wait).end_ps, PS(come + cases[i].late_us));
+        nnc_sim_destroy(s);
+    }
+    nnc_cluster_destroy(c);
+}

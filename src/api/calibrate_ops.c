@@ -1,0 +1,304 @@
+/* api/calibrate_ops.c -- ops: every command of the nets' plans is a measured time of its class; a table has the median of those of
+ * similar work. Then all devices compute at the same time, which shows how much slower each class is then. */
+#include "api/calibrate.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LEAST_RUNS = 5,
+    PER_OCTAVE = 1 /* points of a table for each doubling of the work */
+};
+static const double ALONE_SHARE = 0.55, COMPILE_SHARE = 0.35, TOGETHER_SHARE = 0.75;
+
+static const nnc_cmd *command(const cal_program *p, int i)
+{
+    return &p->a->plan->cmd[nnc_plan_first(p->a->plan, SEC_main) + i];
+}
+
+/* The op of a command, of the class whose table it counts for. */
+static nnc_sim_op table_op(const nnc_plan *p, const nnc_cmd *cmd)
+{
+    nnc_sim_op op = nnc_sim_command_op(p, cmd);
+    const char *thin = nnc_sim_thin_class(&op);
+    op.op_class = thin ? thin : op.op_class;
+    return op;
+}
+
+/* ---- alone ---------------------------------------------------------------------------------------------- */
+
+static nnc_status add_samples(calibration *c, const cal_program *p)
+{
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *cmd = command(p, i);
+        if (!nnc_plan_computes(p->a->plan, cmd))
+            continue;
+        NNC_NEED(ARENA_ROOM(&c->a, c->sample, c->cap_sample, c->n_sample + 1), c->sink);
+        cal_sample *s = &c->sample[c->n_sample++];
+        *s = (cal_sample){.op = table_op(p->a->plan, cmd)};
+        s->op.op_class = nnc_arena_strdup(&c->a, s->op.op_class);
+        s->ns = cal_median(p, i, &s->spread);
+        if (!s->op.op_class || !nnc_command_times_add(c->times, p->a->plan, cmd, s->ns))
+            return nnc_nomem(c->sink);
+    }
+    return NNC_OK;
+}
+
+/* From the end of a command to the start of the next. */
+static nnc_status add_gaps(
+    calibration *c, const cal_program *p, int64_t **gap, size_t *n, size_t *cap)
+{
+    for (int i = 1; i < p->n_cmd; i++) {
+        if (!nnc_plan_computes(p->a->plan, command(p, i)) ||
+            !nnc_plan_computes(p->a->plan, command(p, i - 1)))
+            continue;
+        NNC_NEED(ARENA_ROOM(&c->a, *gap, *cap, *n + 1), c->sink);
+        (*gap)[(*n)++] = nnc_max64(p->from[i] - p->to[i - 1], 0);
+    }
+    return NNC_OK;
+}
+
+/* Loads the nets for one device, as many as there is time for: *n programs. */
+static nnc_status load_nets(calibration *c, cal_program *p, int *n)
+{
+    for (int i = cal_n_nets - 1; i >= 0; i--) /* the memory's bandwidth first */
+        for (int step = 0; step <= cal_nets[i].step; step++) {
+            NNC_LOCAL(nnc_text) text = {0};
+            bool yes;
+            NNC_TRY(cal_has_time(c, COMPILE_SHARE, &yes));
+            if (!yes && *n)
+                return NNC_OK;
+            cal_nets[i].text(&text, &cal_nets[i], 1);
+            NNC_TRY(cal_load(c, &text, 1, true, step, &p[*n]));
+            p[(*n)++].net = &cal_nets[i];
+        }
+    return NNC_OK;
+}
+
+static nnc_status measure_alone(calibration *c, cal_program *p, int n)
+{
+    int64_t *gap = NULL;
+    size_t n_gap = 0, cap = 0;
+    for (int i = 0; i < n; i++)
+        NNC_TRY(cal_profile(c, &p[i], false));
+    for (int round = 0; round < CAL_RUNS; round++) {
+        const bool late = (double)(nnc_now_ns() - c->begin_ns) > ALONE_SHARE * (double)c->budget_ns;
+        if (round >= LEAST_RUNS && late)
+            break;
+        for (int k = 0; k < n; k++) {
+            cal_program *now = &p[round % 2 ? n - 1 - k : k];
+            NNC_TRY(cal_profile(c, now, false)); /* caches hold another net's data */
+            NNC_TRY(cal_profile(c, now, true));
+            NNC_TRY(add_gaps(c, now, &gap, &n_gap, &cap));
+        }
+    }
+    for (int i = 0; i < n; i++)
+        NNC_TRY(add_samples(c, &p[i]));
+    c->command_ns = cal_median_of(gap, (int)nnc_min64((int64_t)n_gap, INT32_MAX), NULL);
+    return NNC_OK;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------------------- */
+
+static double work_of(const nnc_sim_op *op)
+{
+    const bool flops = nnc_sim_class_contracts(op->op_class) ? op->flops > 0 : op->bytes <= 0;
+    return (double)(flops ? op->flops : op->bytes);
+}
+
+static cal_class *class_of(calibration *c, const nnc_sim_op *op)
+{
+    for (int i = 0; i < c->n_class; i++)
+        if (!strcmp(c->class[i].name, op->op_class) && c->class[i].dtype == op->dtype)
+            return &c->class[i];
+    if (c->n_class == CAL_CLASSES)
+        return NULL;
+    c->class[c->n_class] = (cal_class){.name = op->op_class, .dtype = op->dtype};
+    return &c->class[c->n_class++];
+}
+
+/* Of a contraction: does it take as long as moving its bytes would? Then its time says nothing about FLOPs. */
+static bool is_moving(const calibration *c, const cal_sample *s)
+{
+    return nnc_sim_class_contracts(s->op.op_class) && c->memory_bytes_s > 0 &&
+           (double)s->op.bytes / (double)c->memory_bytes_s * 1e9 > 0.7 * (double)s->ns;
+}
+
+/* Samples of one class by work. */
+static int by_work(const void *a, const void *b)
+{
+    const cal_sample *x = *(const cal_sample *const *)a, *y = *(const cal_sample *const *)b;
+    const double u = work_of(&x->op), v = work_of(&y->op);
+    return u != v ? (u < v ? -1 : 1) : x->ns < y->ns ? -1 : x->ns > y->ns;
+}
+
+/* Samples i..k-1 as a point: the geometric mean of work, and of time for it. */
+static void add_point(cal_class *x, const cal_sample *const *s, int i, int k)
+{
+    double work = 0, ns = 0;
+    for (int j = i; j < k; j++) {
+        work += log(work_of(&s[j]->op)) / (k - i);
+        ns += log((double)nnc_max64(s[j]->ns, 1)) / (k - i);
+    }
+    const nnc_point p = {nnc_max64(1, llround(exp(work))), nnc_max64(1, llround(exp(ns)))};
+    if (x->n_point && p.work <= x->point[x->n_point - 1].work)
+        return;
+    if (x->n_point < CAL_POINTS)
+        x->point[x->n_point++] = p;
+}
+
+static nnc_status fill_class(calibration *c, cal_class *x)
+{
+    const cal_sample **s = ARENA_NEW(&c->a, const cal_sample *, c->n_sample + 1);
+    int n = 0;
+    NNC_NEED(s, c->sink);
+    for (size_t i = 0; i < c->n_sample; i++)
+        if (!strcmp(c->sample[i].op.op_class, x->name) && c->sample[i].op.dtype == x->dtype &&
+            work_of(&c->sample[i].op) >= 1 && !is_moving(c, &c->sample[i]))
+            s[n++] = &c->sample[i];
+    qsort(s, (size_t)n, sizeof *s, by_work);
+    for (int i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && work_of(&s[k]->op) < work_of(&s[i]->op) * exp2(1.0 / PER_OCTAVE);)
+            k++;
+        add_point(x, s, i, k);
+    }
+    for (int i = 0; i < n; i++)
+        x->spread += s[i]->spread / n;
+    return NNC_OK;
+}
+
+/* The highest rate of a point of a class that goes by FLOPs, or by bytes. */
+static double best_rate(const calibration *c, bool contracts)
+{
+    double best = 0;
+    for (int i = 0; i < c->n_class; i++)
+        for (int k = 0; k < c->class[i].n_point; k++)
+            if (nnc_sim_class_contracts(c->class[i].name) == contracts)
+                best = fmax(best, (double)c->class[i].point[k].work / (double)c->class[i].point[k].ns);
+    return best;
+}
+
+/* A last point for a class of which only small work was measured: beyond it a table goes on at the rate of its last point, and small
+ * work is slower for what it costs to begin. The rate is assumed: that of the memory, or 0.6 of the best class's FLOPs; a class that was
+ * measured up to a hundredth of that work keeps a lower rate of its own. */
+static void add_anchor(cal_class *x, double rate)
+{
+    const bool contracts = nnc_sim_class_contracts(x->name);
+    const int64_t far = contracts ? 1000000000 : 134217728;
+    const nnc_point *last = x->n_point ? &x->point[x->n_point - 1] : NULL;
+    if (!last || last->work >= far / 4 || x->n_point == CAL_POINTS || rate <= 0)
+        return;
+    const double own = (double)last->work / (double)last->ns;
+    const double use = last->work >= far / 100 ? fmin(own, rate) : rate;
+    x->point[x->n_point++] = (nnc_point){far, llround(fmax((double)far / use, (double)last->ns))};
+}
+
+static nnc_status make_tables(calibration *c)
+{
+    for (size_t i = 0; i < c->n_sample; i++)
+        (void)class_of(
+            c, &c->sample[i].op); /* classes beyond the last are left to the built-in table */
+    for (int i = 0; i < c->n_class; i++) {
+        cal_class *x = &c->class[i];
+        NNC_TRY(fill_class(c, x));
+        x->efficiency = strstr(x->name, "_thin") ? 1 : 0;
+        if (nnc_sim_class_contracts(x->name) && c->memory_bytes_s > 0)
+            x->memory = (double)c->memory_bytes_s / (double)c->target.copy_bytes_s;
+    }
+    const double flops = 0.6 * best_rate(c, true), bytes = (double)c->memory_bytes_s * 1e-9;
+    for (int i = 0; i < c->n_class; i++)
+        add_anchor(&c->class[i], nnc_sim_class_contracts(c->class[i].name) ? flops : bytes);
+    return NNC_OK;
+}
+
+/* The rate at which one device reads and writes memory: of the last net's command. */
+static void find_memory(calibration *c, const cal_program *p)
+{
+    int64_t most = 0;
+    for (int i = 0; i < p->n_cmd; i++) {
+        const int64_t ns = cal_median(p, i, NULL);
+        if (nnc_plan_computes(p->a->plan, command(p, i)) && ns > most) {
+            most = ns;
+            c->memory_bytes_s = (int64_t)((double)command(p, i)->bytes / (double)ns * 1e9);
+        }
+    }
+}
+
+/* ---- together ---------------------------------------------------------------------------------------------- */
+
+/* Ratios to the times alone, by class. */
+static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
+{
+    (void)ctx;
+    for (int k = -2; k < LEAST_RUNS + 4; k++)
+        NNC_TRY(cal_profile(c, p, k >= 0));
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *cmd = command(p, i);
+        const int64_t alone = nnc_command_times_ps(c->times, p->a->plan, cmd) / 1000,
+                      now = cal_median(p, i, NULL);
+        const nnc_sim_op op = table_op(p->a->plan, cmd);
+        cal_class *x = alone > 0 && now > 0 ? class_of(c, &op) : NULL;
+        if (x) {
+            x->log_ratio += log((double)now / (double)alone);
+            x->n_ratio++;
+        }
+    }
+    return NNC_OK;
+}
+
+/* Cores that a thread takes: as many as make the ratio, where all devices compute; of classes that were not measured, the mean of their
+ * kind. */
+static void find_contention(calibration *c)
+{
+    double sum[2] = {0};
+    int n[2] = {0};
+    for (int i = 0; i < c->n_class; i++) {
+        const bool contracts = nnc_sim_class_contracts(c->class[i].name);
+        sum[contracts] += c->class[i].log_ratio;
+        n[contracts] += c->class[i].n_ratio;
+    }
+    for (int i = 0; i < c->n_class; i++) {
+        cal_class *x = &c->class[i];
+        const bool contracts = nnc_sim_class_contracts(x->name);
+        const double all = n[contracts] ? sum[contracts] / n[contracts] : 0;
+        const double ratio = exp(x->n_ratio ? x->log_ratio / x->n_ratio : all);
+        x->contention = fmax(ratio, 1) * c->cores / ((double)c->devices * c->threads);
+    }
+}
+
+static nnc_status measure_contention(calibration *c)
+{
+    for (int i = 0; i < cal_n_nets; i++) {
+        NNC_LOCAL(nnc_text) text = {0};
+        cal_program p = {0};
+        bool yes;
+        NNC_TRY(cal_has_time(c, TOGETHER_SHARE, &yes));
+        if (!yes)
+            break;
+        cal_nets[i].text(&text, &cal_nets[i], c->devices);
+        nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
+        if (!st)
+            st = cal_lead(c, &p, measure_together, NULL);
+        cal_unload(&p);
+        NNC_TRY(st);
+    }
+    find_contention(c);
+    return NNC_OK;
+}
+
+nnc_status cal_ops(calibration *c)
+{
+    cal_program *p = ARENA_NEW(&c->a, cal_program, 2 * cal_n_nets + 1);
+    int n = 0;
+    NNC_NEED(p, c->sink);
+    nnc_status st = load_nets(c, p, &n);
+    if (!st && cal_leads(c))
+        st = measure_alone(c, p, n);
+    if (!st && cal_leads(c)) {
+        find_memory(c, &p[0]);
+        st = make_tables(c);
+    }
+    for (int i = 0; i < n; i++)
+        cal_unload(&p[i]);
+    return st || c->devices < 2 ? st : measure_contention(c);
+}
