@@ -497,8 +497,9 @@ static nnc_status insert_sync(sync *s)
     maker *m = s->m;
     bool *used = ARENA_NEW(&m->scratch, bool, s->n_lane);
     NNC_NEED(used, m->sink);
-    for (int32_t i = 0; i < s->in->n; i++)
-        used[lane_of(s, &s->in->at[i])] = true;
+    for (int32_t i = 0; i < s->in->n; i++) /* collectives have no threads of their own */
+        if (s->in->at[i].kind != J_collective)
+            used[lane_of(s, &s->in->at[i])] = true;
     share_threads(m, used);
     for (int32_t i = 0; i < s->in->n; i++) {
         const job *j = &s->in->at[i];
@@ -556,6 +557,23 @@ static nnc_status order_jobs(maker *m)
     return made ? NNC_OK : nnc_nomem(m->sink);
 }
 
+/* Numbers the streams of each device that have commands from 0 on. */
+static nnc_status pack_streams(maker *m, job_list *l)
+{
+    const int each = m->o->streams;
+    int *to = ARENA_NEW(
+        &m->scratch, int, m->n_dev *each); /* by lane: 1 where it is used, then its stream */
+    NNC_NEED(to, m->sink);
+    for (int32_t i = 0; i < l->n; i++)
+        to[l->at[i].device * each + l->at[i].stream] = 1;
+    for (int d = 0; d < m->n_dev; d++)
+        for (int s = 0, n = 0; s < each; s++)
+            to[d * each + s] = to[d * each + s] ? n++ : 0;
+    for (int32_t i = 0; i < l->n; i++)
+        l->at[i].stream = (int16_t)to[l->at[i].device * each + l->at[i].stream];
+    return NNC_OK;
+}
+
 nnc_status make_schedule(maker *m)
 {
     list l = {.m = m};
@@ -574,6 +592,7 @@ nnc_status make_schedule(maker *m)
     job_list jobs = {0};
     m->streams_used = 1;
     NNC_TRY(list_jobs(m, &l, need, &jobs));
+    NNC_TRY(pack_streams(m, &jobs));
     NNC_TRY(add_events(m, &jobs));
     return order_jobs(m);
 }
