@@ -57,6 +57,7 @@ static nnc_status make_graph(
     const bool data = !strcmp(row->strategy, "data"), one = !strcmp(row->strategy, "single");
     nnc_sharing o = {.strategy = data ? NNC_STRATEGY_data : NNC_STRATEGY_layers,
         .devices = *devices = one ? 1 : s->t->devices,
+        .replicas = data ? s->t->devices : 1,
         .micro = 1,
         .batches = runs,
         .chunks = s->t->o->chunks > 0 ? s->t->o->chunks : 2};

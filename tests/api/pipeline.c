@@ -207,6 +207,36 @@ TEST(clipped_pipelines)
     end(&f);
 }
 
+/* Two pipelines side by side are the data parallelism of two devices, up to the order of sums. */
+TEST(replicated_pipelines)
+{
+    nnc_train_options o = nnc_train_defaults;
+    trained data, t;
+    fixture f;
+    CHECK(begin(&f));
+    o.of.accumulate = 3;
+    o.strategy = NNC_STRATEGY_data;
+    o.compile.devices = 2;
+    CHECK_OK(train(&f, NULL, &o, &data));
+    o.of.accumulate = 0;
+    o.micro = 3;
+    CHECK_OK(train(&f, NULL, &o, &t));
+    CHECK(data.loss[1] > 0 && fabs(data.loss[1] - t.loss[1]) < 1e-4 * data.loss[1]);
+    nnc_free(t.weights);
+    o.strategy = NNC_STRATEGY_1f1b;
+    o.compile.devices = 4;
+    o.replicas = 2;
+    CHECK_OK(train(&f, two, &o, &t));
+    CHECK(fabs(data.loss[1] - t.loss[1]) < 1e-4 * data.loss[1]);
+    CHECK(fabs(data.valid[1] - t.valid[1]) < 1e-4 * data.valid[1]);
+    nnc_free(t.weights);
+    nnc_free(data.weights);
+    o.compile.devices = 2;
+    CHECK_INT(train(&f, two, &o, &t), NNC_E_USAGE);
+    CHECK_DIAG("the layers are placed on 2 devices, but each of 2 replicas has 1 of 2");
+    end(&f);
+}
+
 /* What cannot be a pipeline says so. */
 TEST(pipelines_that_are_none)
 {
