@@ -1,7 +1,6 @@
 /* plan/devices.c -- the order of the commands of several devices with one stream each, where tasks or collectives connect them.
  *
- * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between, and replicas
- * have equal ones. The list of all is that in which they would begin: a clock for each device, and the node that can start first is next.
+ * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between. The list of all is that in which they would begin: a clock for each device, and the node that can start first is next.
  * Where the sequences need each other in different orders, as two collectives that two devices would begin with different ones of, the
  * first node whose operands are there goes on. */
 #include "plan/maker.h"
@@ -168,15 +167,43 @@ static nnc_status merge_all(merge *w, uint32_t *order, uint32_t *n)
     return NNC_OK;
 }
 
+/* The kind of walk that suits replicas: one for all devices, so that each computes gradients in the order of the others, which wait for
+ * them in collectives. */
+static nnc_status find_walk(merge *w, int *kind)
+{
+    maker *m = w->m;
+    int64_t best = INT64_MAX;
+    for (int k = 0; k < WALK_best; k++) {
+        int64_t most = 0, peak;
+        for (int d = 0; d < m->n_dev; d++) {
+            NNC_TRY(make_device_sequence(m, d, k, w->at[d], &w->n[d], &peak));
+            most = nnc_max64(most, peak);
+        }
+        if (most < best) {
+            best = most;
+            *kind = k;
+        }
+    }
+    return NNC_OK;
+}
+
 nnc_status make_device_sequences(maker *m, uint32_t *order, uint32_t *n)
 {
     merge w = {.m = m};
-    if (!m->task && !has_collective(m))
+    const bool replicas = has_collective(m);
+    int kind = WALK_best;
+    int64_t peak;
+    if (!m->task && !replicas)
         return make_sequence(m, order, n);
     for (int d = 0; d < m->n_dev; d++) {
         w.at[d] = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
         NNC_NEED(w.at[d], m->sink);
-        NNC_TRY(make_device_sequence(m, d, w.at[d], &w.n[d]));
+    }
+    if (replicas)
+        NNC_TRY(find_walk(&w, &kind));
+    for (int d = 0; d < m->n_dev; d++) {
+        NNC_TRY(make_device_sequence(m, d, kind, w.at[d], &w.n[d], &peak));
+        make_hoisted_sections(m, w.at[d], w.n[d]);
     }
     return merge_all(&w, order, n);
 }
