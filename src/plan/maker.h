@@ -159,7 +159,8 @@ nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out) NNC
 /* tasks.c: tasks and sections of nodes. */
 nnc_status make_tasks(maker *m) NNC_MUST;
 
-/* devices.c: the same nodes for several devices of one stream each. */
+/* devices.c: the same nodes for several devices, collectives on a stream of their own or with the others on one. */
+bool make_has_collective(const maker *m);
 nnc_status make_device_sequences(maker *m, uint32_t *order, uint32_t *n) NNC_MUST;
 
 /* sequence.c: those of one device in an order that needs little memory, as if nothing had to be waited for; *peak: bytes in use at its

@@ -1,7 +1,8 @@
 /* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
  * events.
  *
- * One stream: sequence.c. Several: list scheduling. The ready node with the longest
+ * One stream: sequence.c, devices.c. Several: list scheduling, but for graphs with collectives,
+ * which have a stream of their own beside one for the rest. The ready node with the longest
  * remaining path goes first (ties: program order), to the stream of its device where it can
  * start first (ties: the stream of its latest operand, which needs no event). Times are the
  * roofline of each device's target, so the result depends on nothing measured. Copies go out on the
@@ -37,7 +38,6 @@ typedef struct list {
     uint32_t *succ, *succ0; /* CSR of edges between nodes of main */
     nnc_heap ready;
     int64_t *free_at; /* by device * streams + stream */
-    int compute; /* streams of what is no collective: these have the last one, where there are several */
 } list;
 
 /* Calls fn for each producer in main of node n's operands, once per operand. */
@@ -125,25 +125,6 @@ static start start_on(const list *l, const nnc_node *n, int s)
     return t;
 }
 
-/* Participants are on the last streams of their devices, all at the same time: beside what is computed meanwhile. */
-static void place_collective(list *l, uint32_t id)
-{
-    const maker *m = l->m;
-    const nnc_node *n = &m->g->node[id];
-    int64_t at = 0;
-    for (int k = 0; k < n->n_in; k++)
-        at = nnc_max64(at, l->free_at[m->home[n->in[k]] * m->o->streams + m->o->streams - 1]);
-    for (int k = 0; k < n->n_in; k++) {
-        const nnc_node *p = nnc_def(m->g, m->root[n->in[k]]);
-        if (runs_in_main(m, p))
-            at = nnc_max64(at, l->done[p - m->g->node]);
-    }
-    l->stream[id] = (int16_t)(m->o->streams - 1);
-    l->done[id] = nnc_add_sat(at, l->time[id]);
-    for (int k = 0; k < n->n_in; k++)
-        l->free_at[m->home[n->in[k]] * m->o->streams + m->o->streams - 1] = l->done[id];
-}
-
 static void place_node(list *l, uint32_t id)
 {
     const maker *m = l->m;
@@ -151,7 +132,7 @@ static void place_node(list *l, uint32_t id)
     int best = 0;
     bool best_local = false;
     int64_t best_at = INT64_MAX;
-    for (int s = 0; s < l->compute; s++) {
+    for (int s = 0; s < m->o->streams; s++) {
         start t = start_on(l, n, s);
         if (t.at < best_at || (t.at == best_at && t.local && !best_local)) {
             best = s;
@@ -166,10 +147,7 @@ static void place_node(list *l, uint32_t id)
 
 static void place_next(list *l, uint32_t id)
 {
-    if (is_collective(&l->m->g->node[id]))
-        place_collective(l, id);
-    else
-        place_node(l, id);
+    place_node(l, id);
     l->order[l->n_order++] = id;
     for (uint32_t e = l->succ0[id]; e < l->succ0[id + 1]; e++)
         if (--l->waiting[l->succ[e]] == 0)
@@ -195,9 +173,6 @@ static nnc_status list_schedule(list *l)
     maker *m = l->m;
     const nnc_graph *g = m->g;
     NNC_NEED(list_alloc(l), m->sink);
-    l->compute = m->o->streams;
-    for (uint32_t i = 0; i < g->n_node && l->compute == m->o->streams; i++)
-        l->compute -= is_collective(&g->node[i]);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]))
             NNC_TRY(each_producer(l, &g->node[i], count_edge));
@@ -581,10 +556,12 @@ nnc_status make_schedule(maker *m)
     l.order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
     l.stream = ARENA_NEW(&m->scratch, int16_t, m->g->n_node + 1);
     NNC_NEED(need && l.order && l.stream, m->sink);
-    if (m->o->streams > 1) {
-        NNC_TRY(list_schedule(&l));
-    } else if (m->n_dev > 1) {
+    if (make_has_collective(m) || (m->o->streams == 1 && m->n_dev > 1)) {
         NNC_TRY(make_device_sequences(m, l.order, &l.n_order));
+        for (uint32_t i = 0; i < m->g->n_node; i++)
+            l.stream[i] = is_collective(&m->g->node[i]) && m->o->streams > 1;
+    } else if (m->o->streams > 1) {
+        NNC_TRY(list_schedule(&l));
     } else {
         NNC_TRY(make_sequence(m, l.order, &l.n_order));
     }

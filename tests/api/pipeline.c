@@ -237,6 +237,29 @@ TEST(replicated_pipelines)
     end(&f);
 }
 
+/* Collectives on a stream of their own change no number. */
+TEST(collectives_beside_the_backward_pass)
+{
+    nnc_train_options o = nnc_train_defaults;
+    trained one, t;
+    fixture f;
+    CHECK(begin(&f));
+    o.strategy = NNC_STRATEGY_data;
+    o.compile.devices = 3;
+    o.of.momentum = 0.9;
+    for (int micro = 1; micro <= 2; micro++) {
+        o.micro = micro;
+        o.compile.streams = 1;
+        CHECK_OK(train(&f, NULL, &o, &one));
+        o.compile.streams = 2;
+        CHECK_OK(train(&f, NULL, &o, &t));
+        check_same(&one, &t, "data, 2 streams");
+        nnc_free(one.weights);
+        nnc_free(t.weights);
+    }
+    end(&f);
+}
+
 /* What cannot be a pipeline says so. */
 TEST(pipelines_that_are_none)
 {
