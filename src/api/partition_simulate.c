@@ -39,13 +39,13 @@ static int runs_of(const simulation *s, const nnc_partition_row *row)
 
 /* The model as the row places it. */
 static nnc_status place_model(
-    const simulation *s, const nnc_partition_row *row, bool anew, nnc_graph **out)
+    const simulation *s, const nnc_partition_row *row, bool cleared, nnc_graph **out)
 {
     nnc_graph *g = nnc_graph_clone(s->m, s->sink);
     *out = g;
     if (!g)
         return nnc_sink_cause(s->sink, NNC_E_MODEL);
-    for (uint32_t i = 0; i < g->n_node && anew; i++)
+    for (uint32_t i = 0; i < g->n_node && cleared; i++)
         g->node[i].device = -1;
     return row->place ? nnc_model_place(g, row->place, s->sink) : NNC_OK;
 }

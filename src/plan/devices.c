@@ -1,10 +1,11 @@
 /* plan/devices.c -- the order of the commands of several devices whose nodes have one stream each, where tasks or collectives connect them.
  *
- * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between. The list of all is that in which they would begin: a clock for each device, and the node that can start first is next.
- * Collectives have a second stream, where there are several.
+ * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between. The list of all
+ * is that in which their commands would begin: a clock for each device, and the node that can start first is next. Collectives have a second
+ * stream, where there are several.
  *
- * Where the sequences need each other in different orders, as two collectives that two devices would begin with different ones of, the
- * first node whose operands are there goes on. */
+ * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node
+ * whose operands are there goes on. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -77,7 +78,7 @@ static int64_t time_of(const merge *w, uint32_t i)
     const maker *m = w->m;
     const nnc_node *n = &m->g->node[i];
     const nnc_cost c = nnc_node_cost(m->g, n);
-    const int dev = is_collective(n) ? m->home[n->in[0]] : device_of_node(n);
+    const int dev = is_collective(n) ? m->home[n->out] : device_of_node(n);
     return nnc_target_time_ns(target_of(m, dev), c.flops, c.bytes);
 }
 

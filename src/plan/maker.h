@@ -182,7 +182,7 @@ static inline bool runs_on(const maker *m, const nnc_node *n, int device)
         return device_of_node(n) == device;
     bool any = false;
     for (int k = 0; k < n->n_in && !any; k++)
-        any = m->home[n->in[k]] == device;
+        any = m->home[n->out + (nnc_ref)k] == device;
     return any;
 }
 

@@ -210,13 +210,11 @@ static void find_copies(const maker *m, uint8_t *need)
 {
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
-        if (!runs_in_main(m, n) ||
-            is_collective(n)) /* whose operands are where they are computed */
-            continue;
-        for (int k = 0; k < n->n_in; k++) {
-            nnc_ref r = m->root[n->in[k]];
-            if (!m->is_static[r] && m->home[r] != device_of(n))
-                need[slot(m, r, device_of(n))] = 1;
+        for (int k = 0; k < n->n_in && runs_in_main(m, n); k++) {
+            const nnc_ref r = m->root[n->in[k]];
+            const int dev = is_collective(n) ? m->home[n->out + (nnc_ref)k] : device_of(n);
+            if (!m->is_static[r] && m->home[r] != dev)
+                need[slot(m, r, dev)] = 1;
         }
     }
 }
@@ -286,7 +284,7 @@ static nnc_status add_collective(maker *m, const list *l, job_list *out, uint32_
         j->node = i;
         j->item = k;
         j->section = m->section[i];
-        j->device = m->home[n->in[k]];
+        j->device = m->home[n->out + (nnc_ref)k];
         j->stream = l->stream[i];
         j->cost.flops = all.flops / n->n_in + (k ? 0 : all.flops % n->n_in);
         j->cost.bytes = all.bytes / n->n_in + (k ? 0 : all.bytes % n->n_in);

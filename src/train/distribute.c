@@ -138,6 +138,7 @@ static nnc_ref mean_of(copies *c, nnc_ref v, int r)
 {
     nnc_graph *g = c->g;
     nnc_ref *mean = &c->mean[(size_t)v * (size_t)c->d], in[NNC_MAX_REPLICAS];
+    int64_t on[NNC_MAX_REPLICAS];
     if (c->d == 1)
         return *slot(c, v, 0, c->m - 1);
     if (mean[0] != NNC_NONE)
@@ -151,8 +152,11 @@ static nnc_ref mean_of(copies *c, nnc_ref v, int r)
     const int16_t device = g->device;
     for (int i = 0; i < c->d; i++)
         in[i] = *slot(c, v, i, c->m - 1);
+    for (int i = 0; i < c->d; i++)
+        on[i] = device_of(c, nnc_def(c->s, v), i);
+    const nnc_attr devices = nnc_av(AT_devices, c->d, on);
     g->device = -1;
-    const nnc_ref sum = nnc_build(g, OP_allreduce, c->d, in, 0, NULL);
+    const nnc_ref sum = nnc_build(g, OP_allreduce, c->d, in, 1, &devices);
     for (int i = 0; i < c->d; i++) {
         g->device = (int16_t)device_of(c, nnc_def(c->s, v), i);
         mean[i] = sum == NNC_NONE ? sum : number_op(g, OP_div, sum + (nnc_ref)i, c->d);

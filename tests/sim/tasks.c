@@ -137,7 +137,8 @@ static bool rejects(nnc_plan *p, int i, nnc_cmd with)
     return s != NNC_OK;
 }
 
-/* A stage that does not wait for its operands, one that is sent to another micro-batch's place, tensors of two micro-batches in one place. */
+/* A stage that does not wait for its operands, one that is sent to another micro-batch's place, tensors of two micro-batches in one
+ * place. */
 TEST(broken_pipelines_are_rejected)
 {
     enum { P = 3, M = 4 };
