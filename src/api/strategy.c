@@ -6,6 +6,7 @@
 #include "api/strategy.h"
 #include "api/partition.h"
 #include "frontend/frontend.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,8 +234,10 @@ nnc_status nnc_pipeline_model(nnc_env *e, const nnc_model *m, const nnc_compile_
     nnc_graph *part = NULL, *placed = NULL;
     bool *whole = NULL;
     *out = NULL;
-    nnc_status st = part_of_batch(m, micro, &part, &whole, &a, sink);
-    if (!st && !nnc_is_placed(part))
+    NNC_TRY(part_of_batch(m, micro, &part, &whole, &a, sink));
+    assert(part && whole);
+    nnc_status st = NNC_OK;
+    if (!nnc_is_placed(part))
         st = nnc_strategy_place(e, part, NULL, o, &s, &placed, sink);
     if (!st)
         st = make_graph(placed ? placed : part, &s, true, whole, out, sink);

@@ -245,7 +245,7 @@ static void add_results(const trainer *t, program *p)
 {
     for (int i = 0; i < t->micro; i++) {
         const double counted = (double)p->counted_of[i], loss = (double)p->loss_of[i];
-        const double n = isnan(counted) ? (double)(t->targets / t->micro) : counted;
+        const double n = isnan(counted) ? (double)t->targets / t->micro : counted;
         p->correct += (double)p->correct_of[i];
         p->counted += n;
         p->loss += p == &t->eval ? loss * n : loss; /* its last batch may have fewer */

@@ -1,8 +1,8 @@
 /* plan/devices.c -- the order of the commands of several devices whose nodes have one stream each, where tasks or collectives connect them.
  *
- * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between. The list of all
- * is that in which their commands would begin: a clock for each device, and the node that can start first is next. Collectives have a second
- * stream, where there are several.
+ * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between. The list of
+ * all is that in which their commands would begin: a clock for each device, and the node that can start first is next. Collectives have a
+ * second stream, where there are several.
  *
  * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node
  * whose operands are there goes on. */

@@ -15,6 +15,7 @@
  *
  * Nodes are copied task after task (tasks.c), and the copies carry their tasks' numbers: the planner keeps their order on each device. */
 #include "train/distribute.h"
+#include <assert.h>
 #include <string.h>
 
 typedef struct copies {
@@ -332,6 +333,7 @@ static nnc_ref mean_loss(copies *c, const nnc_ref *loss, int k)
         return loss[0];
     if (counted == NNC_NONE)
         return number_op(g, OP_div, sum_of(g, c->d, loss), c->d);
+    assert(c->d > 1);
     on_replicas(c, counted, k, n);
     for (int r = 0; r < c->d; r++) {
         const nnc_ref own = nnc_build2(g, OP_mul, loss[r], n[r]);
@@ -355,6 +357,7 @@ static void add_output(copies *c, uint32_t i)
     const bool number = !nnc_typeof(c->s, v)->rank, loss = v == output_named(c->s, "loss");
     const int n = number ? c->m : c->m * c->d;
     nnc_ref *part = ARENA_NEW(c->a, nnc_ref, n + 1), of[NNC_MAX_REPLICAS];
+    assert(c->d > 0);
     if (!part)
         g->status = nnc_nomem(g->sink);
     g->device = (int16_t)device_of(c, nnc_def(c->s, v), 0);

@@ -139,7 +139,8 @@ static void check_case(uint64_t seed)
     if (p) {
         help_check(p);
         CHECK_INT(help_count(p, CMD_collective), d.n);
-        CHECK_INT(help_count(p, CMD_copy), d.turn % d.n ? d.n : 0); /* operands and results are where they are used */
+        CHECK_INT(help_count(p, CMD_copy),
+            d.turn % d.n ? d.n : 0); /* operands and results are where they are used */
         check_against_reference(g, p, in, what);
         for (int i = 0; i < p->n_input; i++) /* floats whose sums are rounded */
             gen_fill_input(&p->tensor[p->input[i]].type, seed, i, in[i]);
