@@ -59,7 +59,8 @@ void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t
     }
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        if (c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy)
+        if (c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy ||
+            c->kind == CMD_collective)
             *ns = nnc_add_sat(
                 *ns, nnc_target_time_ns(
                          nnc_target_on(e->target, e->n_target, c->device), c->flops, c->bytes));

@@ -47,13 +47,13 @@ static int runs_of(const simulation *s, const nnc_partition_row *row)
 
 /* The model as the row places it. */
 static nnc_status place_model(
-    const simulation *s, const nnc_partition_row *row, bool anew, nnc_graph **out)
+    const simulation *s, const nnc_partition_row *row, bool cleared, nnc_graph **out)
 {
     nnc_graph *g = nnc_graph_clone(s->m, s->sink);
     *out = g;
     if (!g)
         return nnc_sink_cause(s->sink, NNC_E_MODEL);
-    for (uint32_t i = 0; i < g->n_node && anew; i++)
+    for (uint32_t i = 0; i < g->n_node && cleared; i++)
         g->node[i].device = -1;
     return row->place ? nnc_model_place(g, row->place, s->sink) : NNC_OK;
 }
@@ -65,6 +65,7 @@ static nnc_status make_graph(
     const bool data = !strcmp(row->strategy, "data"), one = !strcmp(row->strategy, "single");
     nnc_sharing o = {.strategy = data ? NNC_STRATEGY_data : NNC_STRATEGY_layers,
         .devices = *devices = one ? 1 : s->t->devices,
+        .replicas = data ? s->t->devices : 1,
         .micro = 1,
         .batches = runs,
         .chunks = s->t->o->chunks > 0 ? s->t->o->chunks : 2};

@@ -54,7 +54,7 @@ static const char *copy_name(nnc_session *s, const state_key *key, int n, int k)
 }
 
 /* A state is called as its weight is: names of values in graphs have letters, digits, `_` and `.` only. Where several devices have a copy
- * of it (train/replicate.c), the first of them keeps the name. */
+ * of it (train/distribute.c), the first of them keeps the name. */
 static nnc_status name_states(nnc_session *s, nnc_sink *sink)
 {
     const nnc_plan *p = s->plan;

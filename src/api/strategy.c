@@ -6,6 +6,7 @@
 #include "api/strategy.h"
 #include "api/partition.h"
 #include "frontend/frontend.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,8 +63,8 @@ nnc_status nnc_strategy_place(nnc_env *e, const nnc_model *m, const nnc_training
     NNC_LOCAL(nnc_text) place = {0};
     const nnc_partition_options p = {.compile = *compile, .micro = o->micro, .chunks = o->chunks};
     *out = NULL;
-    NNC_TRY(nnc_partition_place(
-        e, m, training, &p, o->devices, nnc_strategy_name(o->strategy), &place, sink));
+    NNC_TRY(nnc_partition_place(e, m, training, &p, o->devices / o->replicas,
+        nnc_strategy_name(o->strategy), &place, sink));
     nnc_graph *g = nnc_graph_clone(m, sink);
     NNC_NEED(g, sink);
     for (uint32_t i = 0; i < g->n_node; i++)
@@ -151,7 +152,7 @@ static nnc_status make_graph(const nnc_graph *g, const nnc_sharing *o, bool forw
 {
     NNC_LOCAL(nnc_arena) a = {0};
     const int placed = o->strategy == NNC_STRATEGY_data ? 1 : placed_on(g);
-    const int replicas = o->strategy == NNC_STRATEGY_data ? o->devices : 1;
+    const int replicas = o->replicas;
     const int chunks = o->strategy == NNC_STRATEGY_interleaved ? o->chunks : 1;
     nnc_distribution d = {.replicas = replicas,
         .micro = o->micro,
@@ -160,6 +161,11 @@ static nnc_status make_graph(const nnc_graph *g, const nnc_sharing *o, bool forw
         .stages = placed * chunks,
         .whole = whole};
     *out = NULL;
+    if (replicas > 1 && placed > o->devices / replicas)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "the layers are placed on %d devices, but each of %d replicas has %d of %d: give "
+            "--devices=%d",
+            placed, replicas, o->devices / replicas, o->devices, placed * replicas);
     if (replicas == 1 && o->micro == 1)
         return NNC_OK;
     int32_t *rank = ARENA_NEW(&a, int32_t, 3 * (size_t)d.stages * (size_t)d.micro);
@@ -220,13 +226,18 @@ nnc_status nnc_pipeline_model(nnc_env *e, const nnc_model *m, const nnc_compile_
     int micro, nnc_model **out, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const nnc_sharing s = {
-        .strategy = NNC_STRATEGY_pipeline, .devices = o->devices, .micro = micro, .batches = 1};
+    const nnc_sharing s = {.strategy = NNC_STRATEGY_pipeline,
+        .devices = o->devices,
+        .replicas = 1,
+        .micro = micro,
+        .batches = 1};
     nnc_graph *part = NULL, *placed = NULL;
     bool *whole = NULL;
     *out = NULL;
-    nnc_status st = part_of_batch(m, micro, &part, &whole, &a, sink);
-    if (!st && !nnc_is_placed(part))
+    NNC_TRY(part_of_batch(m, micro, &part, &whole, &a, sink));
+    assert(part && whole);
+    nnc_status st = NNC_OK;
+    if (!nnc_is_placed(part))
         st = nnc_strategy_place(e, part, NULL, o, &s, &placed, sink);
     if (!st)
         st = make_graph(placed ? placed : part, &s, true, whole, out, sink);

@@ -8,7 +8,8 @@
 
 typedef struct nnc_sharing {
     nnc_train_strategy strategy;
-    int devices; /* of the plan */
+    int devices;  /* of the plan */
+    int replicas; /* that they are divided among; data: as many as devices */
     int micro;   /* micro-batches of a run */
     int batches; /* runs of a step (--accumulate); 1 for inference */
     int chunks;  /* interleaved: stages of a device */

@@ -250,7 +250,7 @@ static void add_results(const trainer *t, program *p)
 {
     for (int i = 0; i < t->micro; i++) {
         const double counted = (double)p->counted_of[i], loss = (double)p->loss_of[i];
-        const double n = isnan(counted) ? (double)(t->targets / t->micro) : counted;
+        const double n = isnan(counted) ? (double)t->targets / t->micro : counted;
         p->correct += (double)p->correct_of[i];
         p->counted += n;
         p->loss += p == &t->eval ? loss * n : loss; /* its last batch may have fewer */
@@ -542,11 +542,21 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
             nnc_strategy_name(own->strategy));
     if (nnc_mul_sat(t->micro, t->accumulate) > 1000000)
         return nnc_fail0(t->sink, NNC_E_USAGE, "a step of more than 1000000 batches");
+    const int replicas = own->strategy == NNC_STRATEGY_data ? own->compile.devices
+                         : own->replicas                    ? own->replicas
+                                                            : 1;
+    if (own->replicas > 1 &&
+        (own->strategy == NNC_STRATEGY_data || own->compile.devices % replicas))
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--replicas=%d are pipelines on equal parts of the devices: --devices=N is a multiple "
+            "of it, and --strategy not data, which has a replica on each device",
+            own->replicas);
     own->of.accumulate = t->micro * t->accumulate;
     t->sharing =
         (nnc_sharing){.strategy = pipeline || !nnc_is_pipeline(own->strategy) ? own->strategy
                                                                               : NNC_STRATEGY_layers,
             .devices = own->compile.devices,
+            .replicas = replicas,
             .micro = t->micro,
             .batches = t->accumulate,
             .chunks = own->chunks ? own->chunks : 2};

@@ -40,6 +40,7 @@ typedef struct nnc_train_options {
     const char *save;        /* the weights (.safetensors, .npz); NULL: nowhere */
     nnc_train_strategy strategy;
     int micro;               /* micro-batches of the plan, each the model's batch; 0: 1, or in a pipeline those of `accumulate` */
+    int replicas;            /* of a pipeline, each on an equal part of the devices; 0: 1 */
     int chunks;              /* interleaved: stages of a device; 0: 2 */
     nnc_keep keep;
     const char *trace, *predict; /* of one step: nnc_session_trace's file and hardware; NULL: none */

@@ -83,7 +83,7 @@ nnc_status checkpoint_options(trainer *t)
     nnc_json_close(&w, '}');
     put_settings(t, out);
     nnc_printf(out, "--seed=%llu\ncompiled with=%s\nreplicas=%d\n", (unsigned long long)t->o->seed,
-        nnc_text_str(&compile), t->o->strategy == NNC_STRATEGY_data ? t->o->compile.devices : 1);
+        nnc_text_str(&compile), t->sharing.replicas);
     NNC_TRY(put_model(t, out));
     NNC_TRY(put_data(t, out));
     nnc_printf(out, "~--target=%s\n~--threads=%d\n", nnc_env_target(t->e), nnc_env_threads(t->e));

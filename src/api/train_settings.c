@@ -122,6 +122,9 @@ const nnc_flag nnc_train_settings[] = {
     {'u', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
         "Batches that one run of the plan takes, with the results of --accumulate=M (default: of a "
         "pipeline those of --accumulate, otherwise 1)"},
+    {'l', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
+        "Pipelines side by side, each on an equal part of --devices and with batches of its own; "
+        "gradients are means over all (default: 1)"},
     {'u', {"--chunks", NNC_SET_INT, AT(chunks), 0, 2, 64, "N"},
         "Stages of a device with --strategy=interleaved (default: 2)"},
     {'u', {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},

@@ -55,8 +55,8 @@ const command commands[] = {
         "predict what strategies make of a model on several devices; exit code 4 when none fits",
         "mdgkcszpeRfVh", 1, MOST_FILES, cmd_partition,
         "Predictions follow from the model's plan for one device: docs/partition.md. What "
-        "runs today are placements of layers on CPU devices, and replicas of a training step "
-        "(nnc train --strategy=data).\n\n"
+        "runs today, on CPU devices, are placements of layers, pipelines (nnc train and nnc run "
+        "--strategy=NAME), and replicas of a training step (nnc train --strategy=data).\n\n"
         "examples:\n"
         "  nnc partition models/vgg16.json --devices=4 --mode=step --target=cuda:sm_70 "
         "--link-gbs=12\n"
@@ -97,7 +97,9 @@ const command commands[] = {
         "  nnc train models/mlp.json --set batch=64 --data=digits.npz --epochs=10 --lr=0.1 "
         "--momentum=0.9\n"
         "  nnc train net.json --data=x.npy --labels=y.npy --optimizer=adamw --lr=1e-3 "
-        "--validation=0.1 --save=w.safetensors\n"},
+        "--validation=0.1 --save=w.safetensors\n"
+        "  nnc train models/mlp.json --data=digits.npz --devices=2 --strategy=1f1b "
+        "--micro-batches=8\n"},
     {"opt", "MODEL", "run passes on a model or graph text; print graph text", "mgkoceph", 1, 1,
         cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "

@@ -1,12 +1,14 @@
 /* ir/eval_collective.c -- the reference of collectives: sums in the order of the participants. */
 #include "ir/eval_internal.h"
 
-static uint64_t combine(const nnc_node *n, nnc_dtype d, uint64_t x, uint64_t y)
+static nnc_sop reduction_of(const nnc_node *n)
 {
     const nnc_attr *a = nnc_attr_find(n, AT_reduction);
-    const nnc_sop op = !a || !strcmp(a->word, "add") ? SC_add
-                       : !strcmp(a->word, "min")     ? SC_min
-                                                     : SC_max;
+    return !a || !strcmp(a->word, "add") ? SC_add : !strcmp(a->word, "min") ? SC_min : SC_max;
+}
+
+static uint64_t combine(nnc_sop op, nnc_dtype d, uint64_t x, uint64_t y)
+{
     double f[2];
     if (!nnc_is_float(d))
         return (uint64_t)nnc_sop_eval_i64(op, d, (int64_t)x, (int64_t)y, 0);
@@ -18,11 +20,11 @@ static uint64_t combine(const nnc_node *n, nnc_dtype d, uint64_t x, uint64_t y)
 }
 
 /* Element k of the reduction of all operands. */
-static uint64_t reduced(const nnc_node *n, const ev_arg *in, int64_t k)
+static uint64_t reduced(const nnc_node *n, nnc_sop op, const ev_arg *in, int64_t k)
 {
     uint64_t x = in[0].w[k];
     for (int i = 1; i < n->n_in; i++)
-        x = combine(n, (nnc_dtype)in->type->dtype, x, in[i].w[k]);
+        x = combine(op, (nnc_dtype)in->type->dtype, x, in[i].w[k]);
     return x;
 }
 
@@ -52,6 +54,7 @@ nnc_status ev_collective(const ev *e, const nnc_node *n, const ev_arg *in, ev_ar
     const int64_t outer =
         n->op == OP_reduce_scatter ? outer_of(in->type, nnc_attr_int(n, AT_axis, 0)) : 1;
     const int64_t row = all / outer, part = n->op == OP_reduce_scatter ? row / n->n_in : row;
+    const nnc_sop op = reduction_of(n);
     (void)e;
     for (int i = 0; i < n->n_out; i++) {
         if (n->op == OP_allgather)
@@ -59,7 +62,7 @@ nnc_status ev_collective(const ev *e, const nnc_node *n, const ev_arg *in, ev_ar
         for (int64_t o = 0; n->op != OP_allgather && o < outer; o++)
             for (int64_t k = 0; k < part; k++)
                 out[i].w[o * part + k] =
-                    reduced(n, in, o * row + (n->op == OP_reduce_scatter ? i * part : 0) + k);
+                    reduced(n, op, in, o * row + (n->op == OP_reduce_scatter ? i * part : 0) + k);
     }
     return NNC_OK;
 }

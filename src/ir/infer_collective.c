@@ -4,11 +4,29 @@
 #include <inttypes.h>
 #include <string.h>
 
+static nnc_status check_devices(infer *c)
+{
+    const int64_t *device;
+    const int n = nnc_attr_ints(c->n, AT_devices, &device);
+    if (nnc_attr_find(c->n, AT_devices) && n != c->n->n_in)
+        return fail(c, "devices has %d numbers for %d participants", n, c->n->n_in);
+    for (int i = 0; i < n; i++) {
+        if (device[i] < 0 || device[i] > INT16_MAX)
+            return fail(c, "device %" PRId64 " of participant %d does not exist", device[i], i + 1);
+        for (int k = 0; k < i; k++)
+            if (device[k] == device[i])
+                return fail(c, "participants %d and %d are both on device %" PRId64, k + 1, i + 1,
+                    device[i]);
+    }
+    return NNC_OK;
+}
+
 /* Operands are of one dtype, and of one shape but for the extent along axis `but` (-1: no exception). */
 static nnc_status check_members(infer *c, int but)
 {
     const nnc_type *a = arg(c, 0);
     NNC_TRY(nnc_infer_same_dtype(c));
+    NNC_TRY(check_devices(c));
     for (int i = 1; i < c->n->n_in; i++) {
         const nnc_type *b = arg(c, i);
         bool same = a->rank == b->rank;

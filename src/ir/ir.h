@@ -336,7 +336,7 @@ nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither 
  * renames, identity; concat, slice and split in place. The planner gives them one buffer. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
 bool nnc_is_in_place(const nnc_node *n); /* concat, slice or split with that attribute */
-/* The device that computes v: of a collective's result that of its operand; of a view that of what it shares memory with. */
+/* The device that computes v: of a collective's result its participant's (default: the operand's); of a view that of its memory. */
 int16_t nnc_home(const nnc_graph *g, nnc_ref v);
 /* The value that v is reshaped from without moving a byte, or v. */
 nnc_ref nnc_reshaped(const nnc_graph *g, nnc_ref v);

@@ -95,7 +95,8 @@ static void merge(pass *p, uint32_t keep, uint32_t gone)
             "the %s of these layers gives the same values: it is computed once", word);
 }
 
-nnc_status pass_cse(pass *p)
+/* only_static: of what is computed when weights are loaded. */
+static nnc_status merge_equal(pass *p, bool only_static)
 {
     uint32_t n_node = p->g->n_node;
     size_t cap = 64;
@@ -105,7 +106,7 @@ nnc_status pass_cse(pass *p)
     NNC_NEED(slot, p->sink);
     for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
         const nnc_node *n = &p->g->node[i];
-        if (!candidate(n) || p->e.dead[i])
+        if (!candidate(n) || p->e.dead[i] || (only_static && !edit_static(p, n->out)))
             continue;
         size_t at = hash_node(p->g, n) & (cap - 1);
         while (slot[at] && !same(p, &p->g->node[slot[at] - 1], n))
@@ -116,4 +117,17 @@ nnc_status pass_cse(pass *p)
             slot[at] = i + 1;
     }
     return p->status;
+}
+
+nnc_status pass_cse(pass *p)
+{
+    return merge_equal(p, false);
+}
+
+nnc_status merge_of_tasks(pass *p)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < p->g->n_node && !any; i++)
+        any = p->g->node[i].task >= 0;
+    return any ? merge_equal(p, true) : p->status;
 }

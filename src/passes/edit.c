@@ -145,7 +145,8 @@ void edit_at_operand(pass *p, uint32_t reader, nnc_ref v)
 bool edit_may_read(const pass *p, uint32_t reader, nnc_ref v, nnc_ref other)
 {
     return other != NNC_NONE &&
-           (!is_collective(p, reader) || nnc_home(p->g, other) == nnc_home(p->g, v));
+           (!is_collective(p, reader) || nnc_attr_find(&p->g->node[reader], AT_devices) ||
+               nnc_home(p->g, other) == nnc_home(p->g, v));
 }
 
 void edit_refresh(pass *p, uint32_t i)

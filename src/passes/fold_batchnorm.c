@@ -116,5 +116,5 @@ nnc_status pass_fold_batchnorm(pass *p)
         layers l = layers_of(p, p->g->value[n->in[0]].node, i);
         remark_declined(p, &l, "batchnorm into weights", "%s", why);
     }
-    return p->status;
+    return p->status ? p->status : merge_of_tasks(p);
 }

@@ -87,6 +87,9 @@ static inline const char *placed_apart(const nnc_node *a, const nnc_node *b)
 /* May f32 operands be rounded to tf32, and does the target gain by it? */
 static inline bool uses_tf32(const pass *p, const nnc_target *t) { return p->o->policy.tf32 && t && t->flops_tf32 > 0; }
 
+/* cse.c. Merges equal static values of several tasks, as weights that a pass has changed for each micro-batch. */
+nnc_status merge_of_tasks(pass *p) NNC_MUST;
+
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */
 
 nnc_status edit_open(pass *p) NNC_MUST;

@@ -358,5 +358,5 @@ nnc_status pass_layout(pass *p)
     edit_sync(p);
     if (p->status == NNC_OK)
         remark_regions(&l, loss);
-    return p->status;
+    return p->status ? p->status : merge_of_tasks(p);
 }

@@ -28,7 +28,7 @@ nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out)
         out->outer = nnc_mul_sat(out->outer, first->dim[d]);
     for (int k = 0; k < n->n_in; k++) {
         const nnc_type *x = nnc_typeof(m->g, n->in[k]), *y = nnc_typeof(m->g, n->out + (nnc_ref)k);
-        const int home = m->home[n->in[k]];
+        const int home = m->home[n->out + (nnc_ref)k];
         const bool rows = nnc_type_is_row_major(x) && nnc_type_is_row_major(y);
         const bool alike = nnc_type_is_dense(x) && nnc_type_equal(x, first) && nnc_type_equal(x, y);
         if (!rows && !(n->op == OP_allreduce && alike))
@@ -36,7 +36,7 @@ nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out)
                 "%s: operand %d and result %d are not in row-major order: add a relayout",
                 nnc_ops[n->op].name, k + 1, k + 1);
         for (int i = 0; i < k; i++)
-            if (m->home[n->in[i]] == home)
+            if (m->home[n->out + (nnc_ref)i] == home)
                 return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
                     "%s: operands %d and %d are both computed on device %d; expected one on each "
                     "device that takes part",

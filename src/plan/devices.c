@@ -1,9 +1,11 @@
-/* plan/devices.c -- the order of the commands of several devices with one stream each, where tasks or collectives connect them.
+/* plan/devices.c -- the order of the commands of several devices whose nodes have one stream each, where tasks or collectives connect them.
  *
- * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between, and replicas
- * have equal ones. The list of all is that in which they would begin: a clock for each device, and the node that can start first is next.
- * Where the sequences need each other in different orders, as two collectives that two devices would begin with different ones of, the
- * first node whose operands are there goes on. */
+ * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between. The list of
+ * all is that in which their commands would begin: a clock for each device, and the node that can start first is next. Collectives have a
+ * second stream, where there are several.
+ *
+ * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node
+ * whose operands are there goes on. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -11,7 +13,8 @@ typedef struct merge {
     maker *m;
     uint32_t *at[NNC_MAX_DEVICES], n[NNC_MAX_DEVICES],
         head[NNC_MAX_DEVICES]; /* by device: its sequence */
-    int64_t now[NNC_MAX_DEVICES];
+    int64_t now[NNC_MAX_DEVICES],
+        lane[NNC_MAX_DEVICES]; /* when the device is free; its stream of collectives */
     uint32_t *waiting; /* by node: operands that are not computed yet */
     int64_t *ready; /* by node: when the last one so far is there */
     uint32_t *first, *user; /* users of nodes, each as often as it reads one */
@@ -20,7 +23,7 @@ typedef struct merge {
     uint32_t next; /* no node before it is left */
 } merge;
 
-static bool has_collective(const maker *m)
+bool make_has_collective(const maker *m)
 {
     bool any = false;
     for (uint32_t i = 0; i < m->g->n_node && !any; i++)
@@ -75,8 +78,14 @@ static int64_t time_of(const merge *w, uint32_t i)
     const maker *m = w->m;
     const nnc_node *n = &m->g->node[i];
     const nnc_cost c = nnc_node_cost(m->g, n);
-    const int dev = is_collective(n) ? m->home[n->in[0]] : device_of_node(n);
+    const int dev = is_collective(n) ? m->home[n->out] : device_of_node(n);
     return nnc_target_time_ns(target_of(m, dev), c.flops, c.bytes);
+}
+
+/* Collectives run beside what the device computes where it has a second stream. */
+static const int64_t *clock_of(const merge *w, uint32_t i, int d)
+{
+    return w->m->o->streams > 1 && is_collective(&w->m->g->node[i]) ? &w->lane[d] : &w->now[d];
 }
 
 /* When node i can start; -1: it has to wait for others, or is not the next one of all its devices. */
@@ -91,7 +100,7 @@ static int64_t start_of(const merge *w, uint32_t i)
             continue;
         if (w->head[d] >= w->n[d] || w->at[d][w->head[d]] != i)
             return -1;
-        at = nnc_max64(at, w->now[d]);
+        at = nnc_max64(at, *clock_of(w, i, d));
     }
     return at;
 }
@@ -131,8 +140,9 @@ static void take(merge *w, uint32_t i, int64_t start)
     const int64_t end = nnc_add_sat(start, time_of(w, i));
     w->done[i] = true;
     for (int d = 0; d < m->n_dev; d++) {
+        int64_t *now = (int64_t *)clock_of(w, i, d);
         if (runs_on(m, &m->g->node[i], d))
-            w->now[d] = nnc_max64(w->now[d], end);
+            *now = nnc_max64(*now, end);
         while (w->head[d] < w->n[d] && w->done[w->at[d][w->head[d]]])
             w->head[d]++;
     }
@@ -168,15 +178,69 @@ static nnc_status merge_all(merge *w, uint32_t *order, uint32_t *n)
     return NNC_OK;
 }
 
+/* The kind of walk that suits replicas: one for all devices, so that each computes gradients in the order of the others, which wait for
+ * them in collectives. */
+static nnc_status find_walk(merge *w, int *kind)
+{
+    maker *m = w->m;
+    int64_t best = INT64_MAX;
+    for (int k = 0; k < WALK_best; k++) {
+        int64_t most = 0, peak;
+        for (int d = 0; d < m->n_dev; d++) {
+            NNC_TRY(make_device_sequence(m, d, k, w->at[d], &w->n[d], &peak));
+            most = nnc_max64(most, peak);
+        }
+        if (most < best) {
+            best = most;
+            *kind = k;
+        }
+    }
+    return NNC_OK;
+}
+
+/* Moves what waits for a collective, as updates, behind the rest of its task: meanwhile the device computes the next gradients. */
+static nnc_status delay_updates(merge *w, int d)
+{
+    const maker *m = w->m;
+    uint32_t *at = w->at[d], *late = ARENA_NEW(&w->m->scratch, uint32_t, w->n[d] + 1);
+    bool *after = ARENA_NEW(&w->m->scratch, bool, m->g->n_node + 1);
+    NNC_NEED(late && after, m->sink);
+    for (uint32_t i = 0; i < m->g->n_node; i++)
+        for (int k = 0; k < m->g->node[i].n_in && !after[i]; k++) {
+            const uint32_t p = m->g->value[m->g->node[i].in[k]].node;
+            after[i] = after[p] || is_collective(&m->g->node[p]);
+        }
+    for (uint32_t i = 0, to = 0, n = 0; i < w->n[d]; i++) {
+        const uint32_t of = at[i], next = i + 1 < w->n[d] ? at[i + 1] : of;
+        *(after[of] ? &late[n++] : &at[to++]) = of;
+        const bool ends = i + 1 == w->n[d] || m->section[of] != m->section[next] ||
+                          (m->task && m->task[of] != m->task[next]);
+        for (uint32_t k = 0; ends && k < n; k++)
+            at[to++] = late[k];
+        n = ends ? 0 : n;
+    }
+    return NNC_OK;
+}
+
 nnc_status make_device_sequences(maker *m, uint32_t *order, uint32_t *n)
 {
     merge w = {.m = m};
-    if (!m->task && !has_collective(m))
+    const bool replicas = make_has_collective(m);
+    int kind = WALK_best;
+    int64_t peak;
+    if (!m->task && !replicas)
         return make_sequence(m, order, n);
     for (int d = 0; d < m->n_dev; d++) {
         w.at[d] = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
         NNC_NEED(w.at[d], m->sink);
-        NNC_TRY(make_device_sequence(m, d, w.at[d], &w.n[d]));
+    }
+    if (replicas)
+        NNC_TRY(find_walk(&w, &kind));
+    for (int d = 0; d < m->n_dev; d++) {
+        NNC_TRY(make_device_sequence(m, d, kind, w.at[d], &w.n[d], &peak));
+        make_hoisted_sections(m, w.at[d], w.n[d]);
+        if (m->o->streams > 1)
+            NNC_TRY(delay_updates(&w, d));
     }
     return merge_all(&w, order, n);
 }

@@ -154,6 +154,22 @@ static nnc_status fail_place(const maker *m, const nnc_node *n)
         m->n_dev, n->device + 1);
 }
 
+static int16_t home_of_participant(const maker *m, const nnc_node *n, int k)
+{
+    const nnc_attr *device = nnc_attr_find(n, AT_devices);
+    return device ? (int16_t)device->ints[k] : m->home[n->in[k]];
+}
+
+/* A node on a device that the plan does not have, or a collective that has a participant there. */
+static bool is_elsewhere(const maker *m, const nnc_node *n)
+{
+    const int64_t *device;
+    bool any = n->device >= m->n_dev;
+    for (int k = nnc_attr_ints(n, AT_devices, &device); k-- > 0 && !any;)
+        any = device[k] >= m->n_dev;
+    return any;
+}
+
 static nnc_status find_facts(maker *m)
 {
     const nnc_graph *g = m->g;
@@ -161,7 +177,7 @@ static nnc_status find_facts(maker *m)
     NNC_NEED(place && alloc_facts(m), m->sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        if (n->device >= m->n_dev)
+        if (is_elsewhere(m, n))
             return fail_place(m, n);
         bool view = nnc_op_class(n->op) != CL_leaf && nnc_is_view(g, n);
         for (int r = 0; r < n->n_out; r++) {
@@ -169,7 +185,7 @@ static nnc_status find_facts(maker *m)
             m->root[v] = place[v].root;
             m->at[v] = place[v].at;
             m->home[v] = view               ? m->home[n->in[0]]
-                         : is_collective(n) ? m->home[n->in[r]]
+                         : is_collective(n) ? home_of_participant(m, n, r)
                          : n->device < 0    ? 0
                                             : n->device;
         }

@@ -159,11 +159,16 @@ nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out) NNC
 /* tasks.c: tasks and sections of nodes. */
 nnc_status make_tasks(maker *m) NNC_MUST;
 
-/* devices.c: the same nodes for several devices of one stream each. */
+/* devices.c: the same nodes for several devices, collectives on a stream of their own or with the others on one. */
+bool make_has_collective(const maker *m);
 nnc_status make_device_sequences(maker *m, uint32_t *order, uint32_t *n) NNC_MUST;
 
-/* sequence.c: those of one device in an order that needs little memory, as if nothing had to be waited for. */
-nnc_status make_device_sequence(maker *m, int device, uint32_t *order, uint32_t *n) NNC_MUST;
+/* sequence.c: those of one device in an order that needs little memory, as if nothing had to be waited for; *peak: bytes in use at its
+ * peak. walk_kind: 0..3, or the best of them all and of some more. */
+enum { WALK_best = 4 };
+nnc_status make_device_sequence(maker *m, int device, int walk_kind, uint32_t *order, uint32_t *n, int64_t *peak) NNC_MUST;
+/* What was hoisted in an order is of the section that it runs in. */
+void make_hoisted_sections(maker *m, const uint32_t *order, uint32_t n);
 
 static inline int device_of_node(const nnc_node *n)
 {
@@ -177,7 +182,7 @@ static inline bool runs_on(const maker *m, const nnc_node *n, int device)
         return device_of_node(n) == device;
     bool any = false;
     for (int k = 0; k < n->n_in && !any; k++)
-        any = m->home[n->in[k]] == device;
+        any = m->home[n->out + (nnc_ref)k] == device;
     return any;
 }
 

@@ -1,7 +1,9 @@
 /* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
  * events.
  *
- * One stream: sequence.c; several, each with a model of its own: models.c. Otherwise list scheduling. The ready node with the longest
+ * One stream: sequence.c, devices.c; several, each with a model of its own: models.c. Otherwise
+ * list scheduling, but for graphs with collectives, which have a stream of their own beside one for
+ * the rest. The ready node with the longest
  * remaining path goes first (ties: program order), to the stream of its device where it can
  * start first (ties: the stream of its latest operand, which needs no event). Times are the
  * roofline of each device's target, so the result depends on nothing measured. Copies go out on the
@@ -37,7 +39,6 @@ typedef struct list {
     uint32_t *succ, *succ0; /* CSR of edges between nodes of main */
     nnc_heap ready;
     int64_t *free_at; /* by device * streams + stream */
-    int compute; /* streams of what is no collective: these have the last one, where there are several */
 } list;
 
 /* Calls fn for each producer in main of node n's operands, once per operand. */
@@ -125,25 +126,6 @@ static start start_on(const list *l, const nnc_node *n, int s)
     return t;
 }
 
-/* Participants are on the last streams of their devices, all at the same time: beside what is computed meanwhile. */
-static void place_collective(list *l, uint32_t id)
-{
-    const maker *m = l->m;
-    const nnc_node *n = &m->g->node[id];
-    int64_t at = 0;
-    for (int k = 0; k < n->n_in; k++)
-        at = nnc_max64(at, l->free_at[m->home[n->in[k]] * m->o->streams + m->o->streams - 1]);
-    for (int k = 0; k < n->n_in; k++) {
-        const nnc_node *p = nnc_def(m->g, m->root[n->in[k]]);
-        if (runs_in_main(m, p))
-            at = nnc_max64(at, l->done[p - m->g->node]);
-    }
-    l->stream[id] = (int16_t)(m->o->streams - 1);
-    l->done[id] = nnc_add_sat(at, l->time[id]);
-    for (int k = 0; k < n->n_in; k++)
-        l->free_at[m->home[n->in[k]] * m->o->streams + m->o->streams - 1] = l->done[id];
-}
-
 static void place_node(list *l, uint32_t id)
 {
     const maker *m = l->m;
@@ -151,7 +133,7 @@ static void place_node(list *l, uint32_t id)
     int best = 0;
     bool best_local = false;
     int64_t best_at = INT64_MAX;
-    for (int s = 0; s < l->compute; s++) {
+    for (int s = 0; s < m->o->streams; s++) {
         start t = start_on(l, n, s);
         if (t.at < best_at || (t.at == best_at && t.local && !best_local)) {
             best = s;
@@ -166,10 +148,7 @@ static void place_node(list *l, uint32_t id)
 
 static void place_next(list *l, uint32_t id)
 {
-    if (is_collective(&l->m->g->node[id]))
-        place_collective(l, id);
-    else
-        place_node(l, id);
+    place_node(l, id);
     l->order[l->n_order++] = id;
     for (uint32_t e = l->succ0[id]; e < l->succ0[id + 1]; e++)
         if (--l->waiting[l->succ[e]] == 0)
@@ -195,9 +174,6 @@ static nnc_status list_schedule(list *l)
     maker *m = l->m;
     const nnc_graph *g = m->g;
     NNC_NEED(list_alloc(l), m->sink);
-    l->compute = m->o->streams;
-    for (uint32_t i = 0; i < g->n_node && l->compute == m->o->streams; i++)
-        l->compute -= is_collective(&g->node[i]);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]))
             NNC_TRY(each_producer(l, &g->node[i], count_edge));
@@ -235,13 +211,11 @@ static void find_copies(const maker *m, uint8_t *need)
 {
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
-        if (!runs_in_main(m, n) ||
-            is_collective(n)) /* whose operands are where they are computed */
-            continue;
-        for (int k = 0; k < n->n_in; k++) {
-            nnc_ref r = m->root[n->in[k]];
-            if (!m->is_static[r] && m->home[r] != device_of(n))
-                need[slot(m, r, device_of(n))] = 1;
+        for (int k = 0; k < n->n_in && runs_in_main(m, n); k++) {
+            const nnc_ref r = m->root[n->in[k]];
+            const int dev = is_collective(n) ? m->home[n->out + (nnc_ref)k] : device_of(n);
+            if (!m->is_static[r] && m->home[r] != dev)
+                need[slot(m, r, dev)] = 1;
         }
     }
 }
@@ -311,7 +285,7 @@ static nnc_status add_collective(maker *m, const list *l, job_list *out, uint32_
         j->node = i;
         j->item = k;
         j->section = m->section[i];
-        j->device = m->home[n->in[k]];
+        j->device = m->home[n->out + (nnc_ref)k];
         j->stream = l->stream[i];
         j->cost.flops = all.flops / n->n_in + (k ? 0 : all.flops % n->n_in);
         j->cost.bytes = all.bytes / n->n_in + (k ? 0 : all.bytes % n->n_in);
@@ -506,8 +480,9 @@ static nnc_status insert_sync(sync *s)
     maker *m = s->m;
     bool *used = ARENA_NEW(&m->scratch, bool, s->n_lane);
     NNC_NEED(used, m->sink);
-    for (int32_t i = 0; i < s->in->n; i++)
-        used[lane_of(s, &s->in->at[i])] = true;
+    for (int32_t i = 0; i < s->in->n; i++) /* collectives have no threads of their own */
+        if (s->in->at[i].kind != J_collective)
+            used[lane_of(s, &s->in->at[i])] = true;
     share_threads(m, used);
     for (int32_t i = 0; i < s->in->n; i++) {
         const job *j = &s->in->at[i];
@@ -565,6 +540,23 @@ static nnc_status order_jobs(maker *m)
     return made ? NNC_OK : nnc_nomem(m->sink);
 }
 
+/* Numbers the streams of each device that have commands from 0 on. */
+static nnc_status pack_streams(maker *m, job_list *l)
+{
+    const int each = m->o->streams;
+    int *to = ARENA_NEW(
+        &m->scratch, int, m->n_dev *each); /* by lane: 1 where it is used, then its stream */
+    NNC_NEED(to, m->sink);
+    for (int32_t i = 0; i < l->n; i++)
+        to[l->at[i].device * each + l->at[i].stream] = 1;
+    for (int d = 0; d < m->n_dev; d++)
+        for (int s = 0, n = 0; s < each; s++)
+            to[d * each + s] = to[d * each + s] ? n++ : 0;
+    for (int32_t i = 0; i < l->n; i++)
+        l->at[i].stream = (int16_t)to[l->at[i].device * each + l->at[i].stream];
+    return NNC_OK;
+}
+
 nnc_status make_schedule(maker *m)
 {
     list l = {.m = m};
@@ -572,13 +564,16 @@ nnc_status make_schedule(maker *m)
     l.order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
     l.stream = ARENA_NEW(&m->scratch, int16_t, m->g->n_node + 1);
     NNC_NEED(need && l.order && l.stream, m->sink);
-    bool several = false;
-    if (m->o->streams > 1)
+    const bool collective = make_has_collective(m);
+    bool several = false; /* models, each with a stream of its own */
+    if (m->o->streams > 1 && !collective)
         NNC_TRY(make_models(m, l.stream, &several));
-    if (m->o->streams > 1 && !several) {
-        NNC_TRY(list_schedule(&l));
-    } else if (m->n_dev > 1) {
+    if (collective || ((m->o->streams == 1 || several) && m->n_dev > 1)) {
         NNC_TRY(make_device_sequences(m, l.order, &l.n_order));
+        for (uint32_t i = 0; collective && i < m->g->n_node; i++)
+            l.stream[i] = is_collective(&m->g->node[i]) && m->o->streams > 1;
+    } else if (m->o->streams > 1 && !several) {
+        NNC_TRY(list_schedule(&l));
     } else {
         NNC_TRY(make_sequence(m, l.order, &l.n_order));
     }
@@ -586,6 +581,7 @@ nnc_status make_schedule(maker *m)
     job_list jobs = {0};
     m->streams_used = 1;
     NNC_TRY(list_jobs(m, &l, need, &jobs));
+    NNC_TRY(pack_streams(m, &jobs));
     NNC_TRY(add_events(m, &jobs));
     return order_jobs(m);
 }

@@ -602,28 +602,29 @@ nnc_status make_rough_peak(maker *m, int64_t *peak)
     return NNC_OK;
 }
 
-/* What was hoisted is of the section that it runs in. */
-static void set_sections(maker *m, const uint32_t *order, uint32_t n)
+void make_hoisted_sections(maker *m, const uint32_t *order, uint32_t n)
 {
     for (uint32_t i = n; i-- > 1;)
         if (m->section[order[i - 1]] > m->section[order[i]])
             m->section[order[i - 1]] = m->section[order[i]];
 }
 
-nnc_status make_device_sequence(maker *m, int device, uint32_t *order, uint32_t *n)
+nnc_status make_device_sequence(
+    maker *m, int device, int walk_kind, uint32_t *order, uint32_t *n, int64_t *peak)
 {
     enum { MUCH = 1 << 20 };
     walk w = {.m = m, .device = device};
     best b = {order, n, INT64_MAX};
-    const bool large = (int64_t)m->g->n_node * m->n_dev > MUCH;
+    const bool large = (int64_t)m->g->n_node * m->n_dev > MUCH, all = walk_kind == WALK_best;
     NNC_TRY(prepare(&w));
-    for (int k = 0; k < (large ? 2 : 4); k++) {
-        go(&w, k & 2, k & 1, INT64_MAX);
-        keep(&w, &b);
-    }
-    for (int k = 0; k < 2 && w.step && !large; k++)
+    for (int k = 0; k < WALK_best; k++)
+        if (all ? k < 2 || !large : k == walk_kind) {
+            go(&w, k & 2, k & 1, INT64_MAX);
+            keep(&w, &b);
+        }
+    for (int k = 0; k < 2 && w.step && all && !large; k++)
         defer(&w, k, TRIES, 0, &b);
-    set_sections(m, order, *n);
+    *peak = b.peak;
     return NNC_OK;
 }
 
@@ -639,6 +640,6 @@ nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
     }
     for (int k = 0; k < 2 && w.step && m->n_dev == 1; k++)
         defer(&w, k, TRIES, 0, &b);
-    set_sections(m, order, *n);
+    make_hoisted_sections(m, order, *n);
     return NNC_OK;
 }

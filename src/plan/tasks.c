@@ -29,6 +29,12 @@ static void move_to_main(maker *m)
         for (int k = 0; k < n->n_in && m->section[i] == SEC_main; k++)
             m->section[g->value[n->in[k]].node] = SEC_main;
     }
+    for (uint32_t i = 0; i < g->n_node; i++) { /* those of the last gradients begin beside them */
+        bool all = is_collective(&g->node[i]);
+        for (int k = 0; k < g->node[i].n_in && all; k++)
+            all = m->section[g->value[g->node[i].in[k]].node] == SEC_main;
+        m->section[i] = all ? (uint8_t)SEC_main : m->section[i];
+    }
 }
 
 /* Nodes that only updates need, but computed from results of main: the mask of a relu, the index of a max pooling. */

@@ -254,16 +254,18 @@ static int add_sum(nnc_sim *s, const nnc_sim_task *t, sum *m)
     return nnc_sim_add(s, &with);
 }
 
-int nnc_sim_copies(nnc_sim *s, const nnc_sim_task *t, const int32_t *src, const int32_t *dst,
-    int n_group, nnc_sink *sink)
+/* A task that is n_group transfers side by side; one(): of group g. */
+static int add_groups(nnc_sim *s, const nnc_sim_task *t, int n_group,
+    nnc_status (*one)(const void *ctx, int g, nnc_transfer *out, nnc_arena *a, nnc_sink *sink),
+    const void *ctx, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     sum m = {.a = &a};
     for (int g = 0; g < n_group; g++) {
-        nnc_transfer one;
-        if (nnc_cluster_p2p(s->c, src[g], dst[g], &one, &a, sink))
+        nnc_transfer x;
+        if (one(ctx, g, &x, &a, sink))
             return -1;
-        if (!add_uses(&m, &one)) {
+        if (!add_uses(&m, &x)) {
             nnc_report_nomem(sink);
             return -1;
         }
@@ -274,23 +276,38 @@ int nnc_sim_copies(nnc_sim *s, const nnc_sim_task *t, const int32_t *src, const 
     return id;
 }
 
+typedef struct groups {
+    const nnc_cluster *c;
+    const int32_t *src, *dst;
+    nnc_group_op kind;
+    int n;
+    int64_t bytes;
+} groups;
+
+static nnc_status copy_of(const void *ctx, int g, nnc_transfer *out, nnc_arena *a, nnc_sink *sink)
+{
+    const groups *x = ctx;
+    return nnc_cluster_p2p(x->c, x->src[g], x->dst[g], out, a, sink);
+}
+
+static nnc_status collective_of(
+    const void *ctx, int g, nnc_transfer *out, nnc_arena *a, nnc_sink *sink)
+{
+    const groups *x = ctx;
+    const int32_t *device = x->src + (ptrdiff_t)g * x->n;
+    return nnc_cluster_collective(x->c, x->kind, device, x->n, x->bytes, out, a, sink);
+}
+
+int nnc_sim_copies(nnc_sim *s, const nnc_sim_task *t, const int32_t *src, const int32_t *dst,
+    int n_group, nnc_sink *sink)
+{
+    const groups x = {.c = s->c, .src = src, .dst = dst};
+    return add_groups(s, t, n_group, copy_of, &x, sink);
+}
+
 int nnc_sim_collectives(nnc_sim *s, const nnc_sim_task *t, nnc_group_op kind, const int32_t *device,
     int n, int n_group, nnc_sink *sink)
 {
-    NNC_LOCAL(nnc_arena) a = {0};
-    sum m = {.a = &a};
-    for (int g = 0; g < n_group; g++) {
-        nnc_transfer one;
-        if (nnc_cluster_collective(
-                s->c, kind, device + (ptrdiff_t)g * n, n, t->bytes, &one, &a, sink))
-            return -1;
-        if (!add_uses(&m, &one)) {
-            nnc_report_nomem(sink);
-            return -1;
-        }
-    }
-    const int id = add_sum(s, t, &m);
-    if (id < 0)
-        nnc_report_nomem(sink);
-    return id;
+    const groups x = {.c = s->c, .src = device, .kind = kind, .n = n, .bytes = t->bytes};
+    return add_groups(s, t, n_group, collective_of, &x, sink);
 }

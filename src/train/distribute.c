@@ -15,6 +15,7 @@
  *
  * Nodes are copied task after task (tasks.c), and the copies carry their tasks' numbers: the planner keeps their order on each device. */
 #include "train/distribute.h"
+#include <assert.h>
 #include <string.h>
 
 typedef struct copies {
@@ -138,6 +139,7 @@ static nnc_ref mean_of(copies *c, nnc_ref v, int r)
 {
     nnc_graph *g = c->g;
     nnc_ref *mean = &c->mean[(size_t)v * (size_t)c->d], in[NNC_MAX_REPLICAS];
+    int64_t on[NNC_MAX_REPLICAS];
     if (c->d == 1)
         return *slot(c, v, 0, c->m - 1);
     if (mean[0] != NNC_NONE)
@@ -151,8 +153,11 @@ static nnc_ref mean_of(copies *c, nnc_ref v, int r)
     const int16_t device = g->device;
     for (int i = 0; i < c->d; i++)
         in[i] = *slot(c, v, i, c->m - 1);
+    for (int i = 0; i < c->d; i++)
+        on[i] = device_of(c, nnc_def(c->s, v), i);
+    const nnc_attr devices = nnc_av(AT_devices, c->d, on);
     g->device = -1;
-    const nnc_ref sum = nnc_build(g, OP_allreduce, c->d, in, 0, NULL);
+    const nnc_ref sum = nnc_build(g, OP_allreduce, c->d, in, 1, &devices);
     for (int i = 0; i < c->d; i++) {
         g->device = (int16_t)device_of(c, nnc_def(c->s, v), i);
         mean[i] = sum == NNC_NONE ? sum : number_op(g, OP_div, sum + (nnc_ref)i, c->d);
@@ -328,6 +333,7 @@ static nnc_ref mean_loss(copies *c, const nnc_ref *loss, int k)
         return loss[0];
     if (counted == NNC_NONE)
         return number_op(g, OP_div, sum_of(g, c->d, loss), c->d);
+    assert(c->d > 1);
     on_replicas(c, counted, k, n);
     for (int r = 0; r < c->d; r++) {
         const nnc_ref own = nnc_build2(g, OP_mul, loss[r], n[r]);
@@ -351,6 +357,7 @@ static void add_output(copies *c, uint32_t i)
     const bool number = !nnc_typeof(c->s, v)->rank, loss = v == output_named(c->s, "loss");
     const int n = number ? c->m : c->m * c->d;
     nnc_ref *part = ARENA_NEW(c->a, nnc_ref, n + 1), of[NNC_MAX_REPLICAS];
+    assert(c->d > 0);
     if (!part)
         g->status = nnc_nomem(g->sink);
     g->device = (int16_t)device_of(c, nnc_def(c->s, v), 0);

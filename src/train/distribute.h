@@ -9,7 +9,7 @@ typedef enum node_use {
     USE_shared, /* needs no samples: once a run on each replica */
     USE_forward, /* the outputs: for each micro-batch */
     USE_backward, /* the gradients, and statistics that each micro-batch moves: for each micro-batch */
-    USE_weight, /* the gradient of one layer's weights alone, where a schedule tells these apart: for each micro-batch */
+    USE_weight, /* only the gradient of one layer's weights, where a schedule tells these apart: for each micro-batch */
     USE_once, /* the updates: once a run */
 } node_use;
 

@@ -31,13 +31,17 @@ static bool *find_needed(const step_facts *f, bool outputs, bool sums, bool stat
     const uint32_t results = nnc_result_outputs(s);
     bool *need = ARENA_NEW(f->a, bool, s->n_node + 1);
     for (uint32_t i = 0; need && i < s->n_output; i++) {
-        const nnc_node *state = i < results ? NULL : nnc_def(s, s->output_state[i]);
-        if (!state ? outputs : state->accumulates && (is_gradient_sum(state) ? sums : statistics))
+        const nnc_ref state = i < results ? NNC_NONE : s->output_state[i];
+        if (state == NNC_NONE ? outputs
+                              : nnc_def(s, state)->accumulates &&
+                                    (is_gradient_sum(nnc_def(s, state)) ? sums : statistics))
             need[s->value[s->output[i]].node] = true;
     }
-    for (uint32_t i = s->n_node; need && i-- > 0;)
-        for (int k = 0; k < s->node[i].n_in && need[i]; k++)
-            need[s->value[s->node[i].in[k]].node] = true;
+    for (uint32_t i = s->n_node; need && i-- > 0;) {
+        const nnc_node *n = &s->node[i];
+        for (int k = 0; k < n->n_in && need[i]; k++)
+            need[s->value[n->in[k]].node] = true;
+    }
     return need;
 }
 

@@ -38,7 +38,7 @@ static void end(fixture *f)
 }
 
 /* A net of LAYERS layers; device[]: where each one is, NULL: nowhere said. */
-static nnc_graph *net(const int *device)
+static nnc_graph *net(const int *device, int batch)
 {
     static const char *const layer[LAYERS] = {
         "\"conv\", \"channels\": 8, \"kernel\": 3, \"pad\": 1", "\"batchnorm\"", "\"relu\"",
@@ -46,7 +46,7 @@ static nnc_graph *net(const int *device)
         "\"dropout\", \"alpha\": 0.25", "\"flatten\"", "\"linear\", \"out\": 16",
         "\"linear\", \"out\": 4"};
     NNC_LOCAL(nnc_text) t = {0};
-    nnc_puts(&t, "{\"inputs\": {\"x\": [4, 3, 6, 6]}, \"layers\": [");
+    nnc_printf(&t, "{\"inputs\": {\"x\": [%d, 3, 6, 6]}, \"layers\": [", batch);
     for (int i = 0; i < LAYERS; i++) {
         nnc_printf(&t, "%s{\"op\": %s", i ? ", " : "", layer[i]);
         if (device)
@@ -91,7 +91,7 @@ static nnc_status train(
     NNC_LOCAL(nnc_text) csv = {0};
     char save[300];
     nnc_train_options own = *o;
-    nnc_graph *g = net(device);
+    nnc_graph *g = net(device, 4);
     *out = (trained){{0}};
     snprintf(save, sizeof save, "%s/w.npz", f->dir);
     own.data.path = f->x;
@@ -207,6 +207,59 @@ TEST(clipped_pipelines)
     end(&f);
 }
 
+/* Two pipelines side by side are the data parallelism of two devices, up to the order of sums. */
+TEST(replicated_pipelines)
+{
+    nnc_train_options o = nnc_train_defaults;
+    trained data, t;
+    fixture f;
+    CHECK(begin(&f));
+    o.of.accumulate = 3;
+    o.strategy = NNC_STRATEGY_data;
+    o.compile.devices = 2;
+    CHECK_OK(train(&f, NULL, &o, &data));
+    o.of.accumulate = 0;
+    o.micro = 3;
+    CHECK_OK(train(&f, NULL, &o, &t));
+    CHECK(data.loss[1] > 0 && fabs(data.loss[1] - t.loss[1]) < 1e-4 * data.loss[1]);
+    nnc_free(t.weights);
+    o.strategy = NNC_STRATEGY_1f1b;
+    o.compile.devices = 4;
+    o.replicas = 2;
+    CHECK_OK(train(&f, two, &o, &t));
+    CHECK(fabs(data.loss[1] - t.loss[1]) < 1e-4 * data.loss[1]);
+    CHECK(fabs(data.valid[1] - t.valid[1]) < 1e-4 * data.valid[1]);
+    nnc_free(t.weights);
+    nnc_free(data.weights);
+    o.compile.devices = 2;
+    CHECK_INT(train(&f, two, &o, &t), NNC_E_USAGE);
+    CHECK_DIAG("the layers are placed on 2 devices, but each of 2 replicas has 1 of 2");
+    end(&f);
+}
+
+/* Collectives on a stream of their own change no number. */
+TEST(collectives_beside_the_backward_pass)
+{
+    nnc_train_options o = nnc_train_defaults;
+    trained one, t;
+    fixture f;
+    CHECK(begin(&f));
+    o.strategy = NNC_STRATEGY_data;
+    o.compile.devices = 3;
+    o.of.momentum = 0.9;
+    for (int micro = 1; micro <= 2; micro++) {
+        o.micro = micro;
+        o.compile.streams = 1;
+        CHECK_OK(train(&f, NULL, &o, &one));
+        o.compile.streams = 2;
+        CHECK_OK(train(&f, NULL, &o, &t));
+        check_same(&one, &t, "data, 2 streams");
+        nnc_free(one.weights);
+        nnc_free(t.weights);
+    }
+    end(&f);
+}
+
 /* What cannot be a pipeline says so. */
 TEST(pipelines_that_are_none)
 {
@@ -226,5 +279,68 @@ TEST(pipelines_that_are_none)
     o.micro = 3;
     CHECK_INT(train(&f, around, &o, &t), NNC_E_USAGE);
     CHECK_DIAG("needs a number of micro-batches that is a multiple of the devices");
+    end(&f);
+}
+
+/* Runs g on x: its output; *bytes: of weights, on all devices. */
+static float *run(const fixture *f, const nnc_graph *g, int devices, const float *x, int64_t *bytes)
+{
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_artifact *a = NULL;
+    nnc_session *s = NULL;
+    float *y = nnc_calloc(64, sizeof *y);
+    o.devices = devices;
+    CHECK_OK(nnc_compile(f->e, g, &o, &a, test_sink));
+    CHECK_OK(a ? nnc_session_create(f->e, a, &s, test_sink) : NNC_E_MODEL);
+    if (s) {
+        CHECK_OK(nnc_session_input(s, 0, x, test_sink));
+        CHECK_OK(nnc_session_run(s, test_sink));
+        CHECK(nnc_type_bytes(nnc_session_output_type(s, 0)) <= 64 * (int64_t)sizeof *y);
+        CHECK_OK(nnc_session_output(s, 0, y, test_sink));
+    }
+    *bytes = 0;
+    for (int d = 0; a && d < devices; d++)
+        *bytes += nnc_artifact_plan(a)->device[d].persist_bytes;
+    nnc_session_destroy(s);
+    nnc_artifact_destroy(a);
+    return y;
+}
+
+/* Parts of a batch give what the model gives for each by itself, with one copy of the weights. */
+TEST(pipelines_of_inference)
+{
+    enum { BATCH = 8, OUT = 4 };
+    static float x[BATCH * IMAGE];
+    const int *const places[] = {two, four, NULL};
+    const nnc_compile_options four_devices = {.level = 2, .streams = 1, .devices = 4};
+    fixture f;
+    int64_t bytes = 0, one = 0;
+    CHECK(begin(&f));
+    nnc_rng_fill(nnc_rng_key("pictures", 1), 0, BATCH * IMAGE, 1, x);
+    for (int micro = 2; micro <= BATCH; micro *= 2) {
+        const int each = BATCH / micro;
+        float want[BATCH * OUT];
+        nnc_graph *part = net(NULL, each);
+        for (int k = 0; k < micro; k++) {
+            float *y = run(&f, part, 1, x + k * each * IMAGE, &one);
+            memcpy(want + k * each * OUT, y, (size_t)each * OUT * sizeof *y);
+            nnc_free(y);
+        }
+        for (size_t p = 0; p < NNC_COUNT(places); p++) {
+            nnc_graph *g = net(places[p], BATCH), *all = NULL;
+            CHECK_OK(nnc_pipeline_model(f.e, g, &four_devices, micro, &all, test_sink));
+            float *y = all ? run(&f, all, 4, x, &bytes) : NULL;
+            CHECK(y && !memcmp(want, y, sizeof want));
+            CHECK(bytes < one + one / 4);
+            nnc_free(y);
+            nnc_graph_destroy(all);
+            nnc_graph_destroy(g);
+        }
+        nnc_graph_destroy(part);
+    }
+    nnc_graph *g = net(two, BATCH), *all = NULL;
+    CHECK_INT(nnc_pipeline_model(f.e, g, &four_devices, 3, &all, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("a batch of 8 cannot be divided into 3 equal micro-batches");
+    nnc_graph_destroy(g);
     end(&f);
 }

@@ -4,7 +4,7 @@
 #include "train/train.h"
 #include <math.h>
 
-enum { EACH = 4, STEPS = 3, MOST = 4, CLASSES = 5 };
+enum { EACH = 4, STEPS = 3, MOST = 8, CLASSES = 5 };
 
 /* Weights of several sizes: bundled, and by themselves. */
 static const char model[] = "graph @net {\n"
@@ -130,8 +130,104 @@ TEST(replicated_steps)
         {"accumulated", {NNC_TRAINING_DEFAULTS, .momentum = 0.9, .accumulate = 2}},
         {"scaled", {NNC_TRAINING_DEFAULTS, .loss_scale = 1024}}};
     for (size_t i = 0; i < NNC_COUNT(cases); i++)
-        for (int n = 1; n <= MOST; n++)
+        for (int n = 1; n <= 4; n++)
             check(&cases[i].t, n, cases[i].what);
+}
+
+/* Linear layers on device 1. */
+static void place(nnc_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const char *at = g->node[i].origin, *name = g->value[g->node[i].out].name;
+        g->node[i].device =
+            (at && !strcmp(at, "/linear")) || (name && (*name == 'v' || *name == 'c'));
+    }
+}
+
+/* The weight of a state: copies of it on several replicas have one. */
+static const char *name_of(const nnc_graph *g, uint32_t output)
+{
+    const nnc_weight *w = nnc_def(g, g->output_state[output])->weight;
+    return w && w->name ? w->name : "";
+}
+
+/* The largest difference of a step's loss and states. */
+static double difference(
+    const nnc_graph *all, const nnc_rval *x, const nnc_graph *whole, const nnc_rval *y)
+{
+    const uint32_t results = nnc_result_outputs(whole);
+    const int64_t m = nnc_type_numel(&x[0].type);
+    double loss = 0, most = 0;
+    for (int64_t k = 0; k < m; k++)
+        loss += x[0].f[k] / (double)m;
+    most = fabs(loss - y[0].f[0]);
+    for (uint32_t i = results; i < all->n_output; i++)
+        for (uint32_t k = results; k < whole->n_output; k++)
+            if (!strcmp(name_of(all, i), name_of(whole, k)))
+                most = fmax(most, distance(&x[i], &y[k]));
+    return most;
+}
+
+/* What r replicas make of m micro-batches, on p devices each, is the step of the whole batch. */
+static void check_shared(const nnc_training *t, int r, int m, int p, const char *what)
+{
+    const int n = r * m;
+    nnc_graph *g = model_of(EACH), *large = model_of(EACH * n), *step = NULL, *all = NULL,
+              *whole = NULL;
+    nnc_training of = *t;
+    int32_t rank[2 * 2 * MOST];
+    for (int k = 0; k < m; k++) /* each micro-batch forth and back before the next */
+        for (int s = 0; s < p; s++) {
+            rank[s * m + k] = 2 * p * k + s;
+            rank[(p + s) * m + k] = 2 * p * k + 2 * p - 1 - s;
+        }
+    if (p > 1)
+        place(g);
+    of.accumulate = m;
+    const nnc_distribution o = {
+        .replicas = r, .micro = m, .devices = p, .batches = 1, .stages = p, .rank = rank};
+    CHECK_OK(nnc_train_graph(g, &of, &step, test_sink));
+    CHECK_OK(nnc_distribute(step, &o, &all, test_sink));
+    CHECK_OK(nnc_train_graph(large, t, &whole, test_sink));
+    const uint32_t results = nnc_result_outputs(whole);
+    CHECK_INT(nnc_result_outputs(all), results);
+    CHECK_INT(all->n_output - results, (whole->n_output - results) * (uint32_t)r);
+    nnc_rval *a = nnc_calloc(STEPS * all->n_output, sizeof *a);
+    nnc_rval *b = nnc_calloc(STEPS * whole->n_output, sizeof *b);
+    steps(all, EACH * n, a);
+    steps(whole, EACH * n, b);
+    double most = 0;
+    for (uint32_t s = 0; s < STEPS; s++)
+        most = fmax(most, difference(all, a + s * all->n_output, whole, b + s * whole->n_output));
+    CHECK_INT(nnc_type_numel(&a[0].type), m);
+    if (!(most < (n & (n - 1) ? 1e-4 : 1e-9)))
+        test_fail(__FILE__, __LINE__, "%s, %d replicas, %d micro-batches, %d devices: off by %g",
+            what, r, m, p, most);
+    for (uint32_t i = 0; i < STEPS * all->n_output; i++)
+        nnc_rval_free(&a[i]);
+    for (uint32_t i = 0; i < STEPS * whole->n_output; i++)
+        nnc_rval_free(&b[i]);
+    nnc_free(a);
+    nnc_free(b);
+    nnc_graph *const own[] = {g, large, step, all, whole};
+    for (size_t i = 0; i < NNC_COUNT(own); i++)
+        nnc_graph_destroy(own[i]);
+}
+
+TEST(shared_steps)
+{
+    static const struct {
+        const char *what;
+        nnc_training t;
+    } cases[] = {{"momentum", {NNC_TRAINING_DEFAULTS, .momentum = 0.9, .nesterov = true,
+                                  .weight_decay = 0.01}},
+        {"adamw, clipped, scaled", {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adamw,
+                                       .clip_norm = 0.1, .weight_decay = 0.1, .loss_scale = 1024}}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++)
+        for (int r = 1; r <= 2; r++)
+            for (int m = 2; m <= 4; m++)
+                for (int p = 1; p <= 2; p++)
+                    check_shared(&cases[i].t, r, m, p, cases[i].what);
 }
 
 /* Nothing but scalars and collectives is between devices in the step: each computes with its own copies. */

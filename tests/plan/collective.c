@@ -9,7 +9,7 @@ typedef struct draw {
     nnc_op op;
     const char *how;
     nnc_dtype type;
-    int n, rank, axis, streams;
+    int n, rank, axis, streams, turn;
     int64_t dim[3];
 } draw;
 
@@ -32,6 +32,7 @@ static draw drawn(uint64_t seed)
         .rank = 1 + (int)pick(key, 4, 3),
         .streams = 1 + (int)pick(key, 5, 3)};
     d.axis = (int)pick(key, 6, (uint32_t)d.rank);
+    d.turn = (int)pick(key, 20, 3);
     for (int i = 0; i < d.rank; i++)
         d.dim[i] = 1 + pick(key, 7 + i, i ? 9 : 40);
     if (d.op == OP_reduce_scatter)
@@ -39,7 +40,7 @@ static draw drawn(uint64_t seed)
     return d;
 }
 
-/* Each participant's input is negated on its device, and so is its result. */
+/* Each participant's input is negated on its device, or `turn` devices before it, and its result there. */
 static nnc_graph *graph_of(const draw *d)
 {
     nnc_graph *g = nnc_graph_create("t", test_sink);
@@ -50,13 +51,22 @@ static nnc_graph *graph_of(const draw *d)
         g->device = (int16_t)k;
         in[k] = nnc_build1(g, OP_neg, nnc_input(g, NULL, &t));
     }
-    const nnc_attr at[] = {nnc_aw(AT_reduction, d->how), nnc_ai(AT_axis, d->axis)};
-    const nnc_attr *first = d->op == OP_allgather ? at + 1 : at;
+    int64_t device[MOST];
+    for (int k = 0; k < d->n; k++)
+        device[k] = (k + d->turn) % d->n;
+    nnc_attr at[3];
+    int n_at = 0;
+    if (d->op != OP_allgather)
+        at[n_at++] = nnc_aw(AT_reduction, d->how);
+    if (d->op != OP_allreduce)
+        at[n_at++] = nnc_ai(AT_axis, d->axis);
+    if (d->turn)
+        at[n_at++] = nnc_av(AT_devices, d->n, device);
     g->device = -1;
     g->origin = "/meet";
-    const nnc_ref y = nnc_build(g, d->op, d->n, in, d->op == OP_reduce_scatter ? 2 : 1, first);
+    const nnc_ref y = nnc_build(g, d->op, d->n, in, n_at, at);
     for (int k = 0; k < d->n && y != NNC_NONE; k++) {
-        g->device = (int16_t)k;
+        g->device = (int16_t)device[k];
         nnc_output(g, nnc_build1(g, OP_neg, y + (nnc_ref)k), NULL);
     }
     return g;
@@ -129,7 +139,8 @@ static void check_case(uint64_t seed)
     if (p) {
         help_check(p);
         CHECK_INT(help_count(p, CMD_collective), d.n);
-        CHECK_INT(help_count(p, CMD_copy), 0); /* operands and results are where they are used */
+        CHECK_INT(help_count(p, CMD_copy),
+            d.turn % d.n ? d.n : 0); /* operands and results are where they are used */
         check_against_reference(g, p, in, what);
         for (int i = 0; i < p->n_input; i++) /* floats whose sums are rounded */
             gen_fill_input(&p->tensor[p->input[i]].type, seed, i, in[i]);

@@ -122,3 +122,74 @@ TEST(planned_pipelines_idle_as_in_theory)
     nnc_env_destroy(e);
     nnc_cluster_destroy(c);
 }
+
+/* Is the plan rejected with command i changed so? */
+static bool rejects(nnc_plan *p, int i, nnc_cmd with)
+{
+    const nnc_cmd was = p->cmd[i];
+    const int events = p->n_event;
+    p->cmd[i] = with;
+    p->n_event += with.kind == CMD_record && with.item == events;
+    const nnc_status s = nnc_plan_verify(p, test_sink);
+    p->cmd[i] = was;
+    p->n_event = events;
+    nnc_sink_clear(test_sink);
+    return s != NNC_OK;
+}
+
+/* A stage that does not wait for its operands, one that is sent to another micro-batch's place, tensors of two micro-batches in one
+ * place. */
+TEST(broken_pipelines_are_rejected)
+{
+    enum { P = 3, M = 4 };
+    int rank[MOST] = {0}, waits = 0, copies = 0, kept = 0, other[P] = {-1, -1, -1};
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_compile_options o = nnc_compile_defaults;
+    o.devices = P;
+    rank_tasks(PIPE_1f1b, P, M, rank);
+    nnc_graph *g = graph_of(P, M, rank);
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    CHECK_OK(nnc_compile(e, g, &o, &a, test_sink));
+    nnc_plan *p = a ? (nnc_plan *)nnc_artifact_plan(a) : NULL;
+    for (int i = p ? p->end[SEC_init] : 0; p && i < p->n_cmd; i++) {
+        nnc_cmd c = p->cmd[i];
+        int32_t arg[2] = {0};
+        if (c.kind == CMD_wait) {
+            c.kind = CMD_record;
+            c.item = p->n_event;
+            CHECK(rejects(p, i, c));
+            waits++;
+        }
+        if (c.kind == CMD_copy) { /* to where the last copy to this device went */
+            const int d = p->tensor[c.arg[1]].device;
+            arg[0] = c.arg[0];
+            arg[1] = other[d];
+            other[d] = c.arg[1];
+            c.arg = arg;
+            CHECK(arg[1] < 0 || rejects(p, i, c));
+            copies++;
+        }
+    }
+    for (int32_t t = 0, last = -1; p && t < p->n_tensor; t++) {
+        nnc_ptensor *x = &p->tensor[t];
+        if (x->device || x->space != SP_arena || x->bytes != WIDE * 4 || x->alias_of >= 0)
+            continue;
+        const int64_t was = x->offset;
+        const bool both =
+            last >= 0 && p->tensor[last].last > x->first && p->tensor[last].first < x->last;
+        if (both) {
+            x->offset = p->tensor[last].offset;
+            CHECK(nnc_plan_verify(p, test_sink) != NNC_OK);
+            nnc_sink_clear(test_sink);
+            x->offset = was;
+            kept++;
+        }
+        last = t;
+    }
+    CHECK(waits >= 2 * (P - 1) * M && copies >= 2 * (P - 1) * M && kept > 0);
+    CHECK_OK(p ? nnc_plan_verify(p, test_sink) : NNC_E_BUG);
+    nnc_artifact_destroy(a);
+    nnc_graph_destroy(g);
+    nnc_env_destroy(e);
+}
