@@ -90,7 +90,9 @@ struct nnc_session {
     nnc_arena names;
 };
 
-/* session.c. The name of state i without its device, by index. */
+/* session.c. The weight that state i is a part of; NULL: it is none. */
+const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i);
+/* The name of state i without its device, by index. */
 const char *nnc_session_state_of(const nnc_session *s, int i);
 
 /* Finds the tables that the elements of input i index in the model as written. */

@@ -1,5 +1,6 @@
 /* api/split.c -- --strategy and --split: which layers are divided how; the pass does it (passes/split.c). */
 #include "api/internal.h"
+#include "api/trainer.h"
 #include "train/train.h"
 #include <string.h>
 
@@ -99,4 +100,37 @@ void nnc_split_training(struct nnc_training *t, const nnc_compile_options *o)
 {
     t->divide = o->strategy || o->split ? divide : NULL;
     t->divide_ctx = (void *)(uintptr_t)o;
+}
+
+void nnc_train_split(const nnc_train_options *o, nnc_compile_options *with, nnc_training *of)
+{
+    if (o->strategy < NNC_STRATEGY_tensor)
+        return;
+    *with = o->compile;
+    with->strategy = strategies[o->strategy - NNC_STRATEGY_tensor];
+    nnc_split_training(of, with);
+}
+
+/* The weight that state i is, or is a part of. */
+static const char *weight_of(const nnc_session *s, int i)
+{
+    const nnc_weight *w = nnc_session_state_part_of(s, i);
+    return w && w->name ? w->name : nnc_session_state_of(s, i);
+}
+
+nnc_status nnc_split_check(const nnc_session *train, const nnc_session *eval, nnc_sink *sink)
+{
+    for (int i = 0; i < nnc_session_states(eval); i++) {
+        bool same = false, weight = false;
+        for (int k = 0; k < nnc_session_states(train) && !same; k++) {
+            same = !strcmp(nnc_session_state_name(eval, i), nnc_session_state_name(train, k));
+            weight = weight || !strcmp(weight_of(eval, i), weight_of(train, k));
+        }
+        if (weight && !same)
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "the weight %s is divided otherwise in validation than in training: leave the "
+                "validation out, or choose another --strategy",
+                weight_of(eval, i));
+    }
+    return NNC_OK;
 }

@@ -486,7 +486,10 @@ static void warn_strategy(const trainer *t)
 
 static nnc_status open_all(trainer *t)
 {
-    const nnc_training *of = &t->o->of;
+    nnc_training step = t->o->of;
+    nnc_compile_options with;
+    const nnc_training *of = &step;
+    nnc_train_split(t->o, &with, &step);
     warn_strategy(t);
     NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
     NNC_TRY(check_files(t));
@@ -500,6 +503,7 @@ static nnc_status open_all(trainer *t)
         NNC_TRY(nnc_evaluation_graph(t->model, &eval, &t->eval.graph, t->sink));
         NNC_TRY(replicate(t, &t->eval.graph));
         NNC_TRY(open_program(t, &t->eval, t->train.session));
+        NNC_TRY(nnc_split_check(t->train.session, t->eval.session, t->sink));
     } else if (t->o->keep == NNC_KEEP_best) {
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--keep=best is by the validation: give --validation=SHARE or --validation-data");

@@ -19,6 +19,9 @@ enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
 typedef enum nnc_train_strategy {
     NNC_STRATEGY_layers, /* each layer is on the device that it names */
     NNC_STRATEGY_data,   /* each device has all layers, and a batch of its own (nnc_replicate) */
+    NNC_STRATEGY_tensor, /* ops are split over the devices: nnc_compile_options.strategy */
+    NNC_STRATEGY_channel,
+    NNC_STRATEGY_spatial,
 } nnc_train_strategy;
 
 typedef struct nnc_train_options {

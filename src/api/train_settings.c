@@ -112,9 +112,13 @@ const nnc_flag nnc_train_settings[] = {
         "Use samples in the order of the files"},
     {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
-    {'u', {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0, "layers|data"},
+    {'u',
+        {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0,
+            "layers|data|tensor|channel|spatial"},
         "Devices of --devices: layers (default): each layer is on the device that it names; data: "
-        "each device has all layers and a batch of its own, and gradients are means over all"},
+        "each device has all layers and a batch of its own, and gradients are means over all; "
+        "tensor, "
+        "channel, spatial: ops are split over the devices (docs/partition.md)"},
     {'u', {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},
         "--save: last (default): the weights after the last step; best: those of the epoch with "
         "the "

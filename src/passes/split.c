@@ -47,11 +47,16 @@ static bool alloc(splitter *c)
     c->everywhere = ARENA_NEW(c->a, bool, v);
     c->local = ARENA_NEW(c->a, bool, n);
     c->broadcast = ARENA_NEW(c->a, bool, v);
+    c->statistic = ARENA_NEW(c->a, bool, v);
     c->demand = ARENA_NEW(c->a, uint8_t, v);
     c->form = ARENA_NEW(c->a, nnc_ref *, v * LAYOUTS);
     c->g = nnc_graph_create(c->s->name, c->sink);
-    return c->fixed && c->uses && c->choice && c->have && c->everywhere && c->local &&
-           c->broadcast && c->demand && c->form && c->g;
+    for (uint32_t i = 0; c->statistic && i < c->s->n_node; i++)
+        for (int k = 0; k < c->s->node[i].n_in; k++)
+            if (nnc_reads_statistic(&c->s->node[i], k))
+                c->statistic[c->s->node[i].in[k]] = true;
+    return c->fixed && c->statistic && c->uses && c->choice && c->have && c->everywhere &&
+           c->local && c->broadcast && c->demand && c->form && c->g;
 }
 
 nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph **out,

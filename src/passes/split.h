@@ -47,6 +47,7 @@ typedef struct splitter {
     bool *local;      /* by node: its whole result is computed on each device that needs it, of what is everywhere */
     uint32_t *uses;   /* by value */
     bool trains;      /* the graph will be differentiated */
+    bool *statistic;  /* by value: a running statistic of a batch norm */
     bool *broadcast;  /* by value: its copies from device 0 are in the cost */
     uint8_t *demand;  /* by value: whole on device 0, on all devices: DEMAND_... */
     nnc_ref **form;   /* by value and layout: its parts by device, or NULL; L_full: NNC_NONE for devices that do not need it */

@@ -1,6 +1,7 @@
 /* tests/api/split.c -- models split over virtual CPU devices: outputs are the float64 reference's of the model on one device, and the bits
  * of one device where no sum is divided; losses of split training steps are those of one device. */
 #include "frontend/frontend.h"
+#include "gen/gen.h"
 #include "help.h"
 #include "steps.h"
 
@@ -28,15 +29,15 @@ static const split_case cases[] = {
     {"vit_b16", {{"image", "32"}, {"patch", "8"}, {"layers", "2"}, {"dim", "24"}, {"mlp", "40"}},
         "tensor", NULL, false},
     {"vgg16", {{"image", "32"}}, "channel", NULL, false},
-    {"vgg16", {{"image", "32"}}, "spatial", NULL, false},
-    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"batch", "2"}}, "spatial", NULL, false},
+    {"vgg16", {{"image", "32"}}, "spatial", NULL, true},
+    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"batch", "2"}}, "spatial", NULL, true},
     {"resnet50", {{"image", "33"}, {"width", "8"}, {"layers3", "2"}, {"classes", "5"}}, "channel",
         NULL, false},
     {"resnet50", {{"image", "64"}, {"width", "8"}, {"layers3", "2"}, {"classes", "5"}}, "spatial",
         NULL, false},
     {"mobilenet_v2", {{"batch", "2"}, {"image", "33"}, {"classes", "10"}}, "channel", NULL, false},
-    {"googlenet", {{"image", "33"}, {"slim", "8"}, {"classes", "5"}}, "spatial", NULL, false},
-    {"unet", {{"image", "32"}, {"channels", "4"}}, "spatial", NULL, false},
+    {"googlenet", {{"image", "33"}, {"slim", "8"}, {"classes", "5"}}, "spatial", NULL, true},
+    {"unet", {{"image", "32"}, {"channels", "4"}}, "spatial", NULL, true},
     {"densenet121",
         {{"batch", "2"}, {"image", "32"}, {"layers2", "3"}, {"layers3", "2"}, {"layers4", "2"},
             {"growth", "8"}},
@@ -145,6 +146,56 @@ TEST(split_models)
     nnc_env_destroy(e);
 }
 
+/* Generated graphs, split at random, on devices. */
+TEST(split_generated_runs)
+{
+    static const nnc_split_by any[] = {
+        NNC_SPLIT_follow, NNC_SPLIT_batch, NNC_SPLIT_space, NNC_SPLIT_features, NNC_SPLIT_columns};
+    nnc_env *e = NULL;
+    nnc_sink *quiet = nnc_sink_create();
+    int ran = 0;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    for (uint64_t seed = 1; e && seed <= (api_sanitized ? 10 : 60); seed++) {
+        const gen_options o = {.seed = 1000 * test_seed + seed, .nodes = 12, .max_elements = 2048};
+        const int n = 2 + (int)(seed % 3);
+        nnc_graph *g = gen_graph(&o, test_sink), *many = NULL;
+        uint8_t by[512] = {0};
+        const nnc_split_options with = {.n_device = n, .by = by};
+        for (uint32_t i = 0; g && i < g->n_node && i < 512; i++) {
+            by[i] = (uint8_t)any[nnc_rng_u32(nnc_rng_key("by", seed), i) % NNC_COUNT(any)];
+            nnc_sink_clear(quiet);
+            if (nnc_split(g, &with, &many, NULL, NULL, quiet))
+                by[i] = NNC_SPLIT_follow;
+            nnc_graph_destroy(many);
+        }
+        api_data d;
+        api_run r = {0};
+        NNC_LOCAL(nnc_text) why = {0};
+        const nnc_compile_options c = {
+            .level = (int)(seed % 3), .streams = 1 + (int)(seed % 2), .devices = n};
+        CHECK_OK(nnc_split(g, &with, &many, NULL, NULL, test_sink));
+        CHECK(api_inputs(&d, g, seed, false));
+        CHECK_OK(api_truth(&d, g, test_sink));
+        if (!many || !api_compile_and_run(e, many, &c, &d, &r, &why, test_sink))
+            test_fail(
+                __FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, nnc_text_str(&why));
+        for (int i = 0; i < r.n_out; i++) {
+            const api_diff x = api_compare(&d.want[i].type, r.out[i], &d.want[i]);
+            if (x.wrong || !(x.nmse < 1e-9))
+                test_fail(__FILE__, __LINE__, "seed %llu, output %d: nmse %g, %lld wrong",
+                    (unsigned long long)seed, i, x.nmse, (long long)x.wrong);
+            ran++;
+        }
+        api_run_free(&r);
+        api_data_free(&d);
+        nnc_graph_destroy(many);
+        nnc_graph_destroy(g);
+    }
+    CHECK(ran > (api_sanitized ? 5 : 60));
+    nnc_sink_destroy(quiet);
+    nnc_env_destroy(e);
+}
+
 TEST(split_refused)
 {
     static const struct {
@@ -249,4 +300,30 @@ TEST(split_steps)
                     check_steps(m, &t, &o, what);
                 nnc_model_close(m);
             }
+}
+
+/* Steps on devices, against the float64 reference of the split step. */
+TEST(split_steps_run)
+{
+    static const struct {
+        int model, training;
+        const char *strategy;
+    } runs[] = {{0, 1, "tensor"}, {1, 4, "spatial"}, {1, 2, "channel"}, {2, 0, "tensor"}};
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    for (size_t i = 0; e && i < NNC_COUNT(runs); i++) {
+        const char *json = steps_models[runs[i].model].json;
+        const nnc_compile_options split = {.devices = 2, .strategy = runs[i].strategy},
+                                  o = {.level = 2, .streams = 1, .devices = 2};
+        nnc_training t = steps_training(runs[i].training);
+        nnc_model *m = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+        nnc_graph *step = NULL;
+        nnc_split_training(&t, &split);
+        CHECK(m && !nnc_train_graph(m, &t, &step, test_sink));
+        if (step)
+            CHECK_OK(steps_take(e, step, &o, t.accumulate, runs[i].strategy));
+        nnc_graph_destroy(step);
+        nnc_model_close(m);
+    }
+    nnc_env_destroy(e);
 }
