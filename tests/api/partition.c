@@ -52,6 +52,7 @@ static bool make_with(made *x, const char *name, const nnc_training *training, i
         nnc_partition_measure(x->env, x->model, training, &x->o, &x->of, &x->a, test_sink);
     CHECK_OK(st);
     x->t = (nnc_partition_table){.m = &x->of,
+        .graph = x->model,
         .o = &x->o,
         .target = &x->env->target[0],
         .cluster = x->env->cluster,
