@@ -59,6 +59,30 @@ static bool alloc(splitter *c)
            c->local && c->broadcast && c->demand && c->form && c->g;
 }
 
+/* Accounts for the difference between both graphs: what several devices compute, and what moves between them. */
+static nnc_status remark_all(const splitter *c)
+{
+    const nnc_cost before = nnc_graph_cost(c->s), after = nnc_graph_cost(c->g);
+    nnc_remark m = {.pass = nnc_split_notes.name,
+        .applied = true,
+        .rule = "all devices",
+        .n_layers = 1,
+        .bytes_saved = before.bytes - after.bytes,
+        .launches_saved = before.launches - after.launches};
+    NNC_LOCAL(nnc_text) t = {0};
+    if (!c->remarks)
+        return NNC_OK;
+    nnc_printf(&t, "%d devices run %d commands instead of %d, and send each other ", c->n,
+        after.launches, before.launches);
+    nnc_put_bytes(&t, c->cost.bytes);
+    m.reason = nnc_arena_strdup(&c->remarks->arena, nnc_text_str(&t));
+    m.layer = ARENA_NEW(&c->remarks->arena, const char *, 1);
+    NNC_NEED(before.launches >= 0 && after.launches >= 0 && !t.oom && m.reason && m.layer, c->sink);
+    m.layer[0] = nnc_arena_strdup(&c->remarks->arena, c->s->name);
+    NNC_NEED(m.layer[0] && nnc_remarks_add(c->remarks, &m), c->sink);
+    return NNC_OK;
+}
+
 nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph **out,
     nnc_split_cost *cost, nnc_remarks *remarks, nnc_sink *sink)
 {
@@ -83,6 +107,8 @@ nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph *
         st = nnc_graph_tidy(c.g);
     if (!st)
         st = nnc_verify(c.g, sink);
+    if (!st)
+        st = remark_all(&c);
     if (st) {
         nnc_graph_destroy(c.g);
         return st;
