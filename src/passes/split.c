@@ -90,6 +90,7 @@ nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph *
     splitter c = {.s = g,
         .n = o->n_device,
         .by = o->by,
+        .heard = o->heard,
         .trains = o->trains,
         .a = &a,
         .sink = sink,

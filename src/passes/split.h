@@ -38,6 +38,7 @@ typedef struct splitter {
     nnc_graph *g;
     int n;
     const uint8_t *by;
+    bool *heard;
     nnc_arena *a;
     nnc_sink *sink;
     bool *fixed;      /* by value: weights, and what is computed of them */

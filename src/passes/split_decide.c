@@ -196,6 +196,8 @@ static nnc_status decide(splitter *c, uint32_t i, int8_t *in)
         *y = follow(c, x, in);
         return NNC_OK;
     }
+    if (c->heard)
+        c->heard[i] = true;
     switch (by) {
     case NNC_SPLIT_whole: *y = whole(c, x); break;
     case NNC_SPLIT_features: *y = features(c, x, in); break;

@@ -256,6 +256,7 @@ TEST(split_refused)
         {"tensor", NULL, 1, "it needs --devices=N"},
         {"spatial", NULL, 2, "has no convolution or pooling to split"},
         {NULL, "fc=collumns", 2, "HOW is one of columns, rows, channels"},
+        {NULL, "fc=height", 2, "`fc=height`: no op of these layers can be split so"},
         {NULL, "fd=columns", 2, "--split: no layer is named `fd`"},
         {NULL, "fc=columns,fc=rows", 2, "is split twice"},
         {NULL, "fc=batch", 6, "dimension 0 of f32[5,48] has only 5"}};
