@@ -37,9 +37,9 @@ static void put_share(const splitter *c, nnc_text *t, const nnc_node *x, const c
 static void put_halo(const splitter *c, nnc_text *t, const nnc_node *x, const choice *y)
 {
     nnc_window w;
-    const nnc_type *in = x->n_in ? nnc_typeof(c->s, x->in[0]) : NULL;
-    if (y->inner || y->out < 2 || !split_window(c->s, x, y->out, &w))
+    if (!x->n_in || y->inner || y->out < 2 || !split_window(c->s, x, y->out, &w))
         return;
+    const nnc_type *in = nnc_typeof(c->s, x->in[0]);
     const int64_t line = nnc_type_bytes(in) / in->dim[y->out], rows = nnc_max64(w.lo, w.hi);
     if (!rows)
         return;
@@ -185,7 +185,7 @@ static bool set_attrs(splitter *c, part *p)
 static nnc_ref part_of_mean(splitter *c, const part *p)
 {
     const nnc_type *x = nnc_typeof(c->s, p->x->in[0]), *y = nnc_typeof(c->s, p->x->out);
-    const double count = (double)(nnc_type_numel(x) / nnc_type_numel(y));
+    const int64_t count = nnc_type_numel(x) / nnc_type_numel(y);
     int64_t axes[NNC_MAX_RANK];
     const int64_t *given = axes;
     int n = 0;
@@ -198,9 +198,9 @@ static nnc_ref part_of_mean(splitter *c, const part *p)
             axes[n] = n + 2;
     }
     const nnc_ref sum = nnc_reduce(c->g, OP_reduce_sum, p->in[0], n, given, keep);
-    return sum == NNC_NONE
-               ? sum
-               : nnc_build2(c->g, OP_div, sum, nnc_scalar(c->g, (nnc_dtype)y->dtype, count));
+    return sum == NNC_NONE ? sum
+                           : nnc_build2(c->g, OP_div, sum,
+                                 nnc_scalar(c->g, (nnc_dtype)y->dtype, (double)count));
 }
 
 static nnc_ref build_part(splitter *c, part *p)
