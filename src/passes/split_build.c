@@ -15,6 +15,8 @@ static const char *rule_of(const splitter *c, const nnc_node *x, const choice *y
     const bool conv = x->op == OP_conv || x->op == OP_conv_transpose;
     if (y->inner)
         return conv ? "input channels" : "rows";
+    if (nnc_op_class((nnc_op)x->op) == CL_window && y->out == 1)
+        return "channels";
     if (y->out == split_feature_axis(c->s, x))
         return conv ? "channels" : "columns";
     if (y->out == 0)
