@@ -43,6 +43,8 @@ static bool alloc(splitter *c)
     c->fixed = nnc_static_values(c->s, c->a);
     c->uses = nnc_use_counts(c->s, c->a);
     c->choice = ARENA_NEW(c->a, choice, n);
+    c->pick = ARENA_NEW(c->a, uint8_t, n);
+    c->gathered = ARENA_NEW(c->a, bool, v);
     c->have = ARENA_NEW(c->a, uint16_t, v);
     c->everywhere = ARENA_NEW(c->a, bool, v);
     c->local = ARENA_NEW(c->a, bool, n);
@@ -55,8 +57,8 @@ static bool alloc(splitter *c)
         for (int k = 0; k < c->s->node[i].n_in; k++)
             if (nnc_reads_statistic(&c->s->node[i], k))
                 c->statistic[c->s->node[i].in[k]] = true;
-    return c->fixed && c->statistic && c->uses && c->choice && c->have && c->everywhere &&
-           c->local && c->broadcast && c->demand && c->form && c->g;
+    return c->fixed && c->statistic && c->pick && c->gathered && c->uses && c->choice && c->have &&
+           c->everywhere && c->local && c->broadcast && c->demand && c->form && c->g;
 }
 
 /* Accounts for the difference between both graphs: what several devices compute, and what moves between them. */
@@ -99,7 +101,7 @@ nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph *
     NNC_TRY(check(g, o->n_device, sink));
     nnc_status st = alloc(&c) ? NNC_OK : nnc_nomem(sink);
     if (!st)
-        st = split_decide(&c);
+        st = split_search(&c);
     if (!st)
         st = split_build(&c);
     if (!st)
