@@ -157,7 +157,7 @@ for k in a.files:
     done
 fi
 
-# Layers split over the devices: by columns and rows, channels, rows of the picture; training steps, too.
+# Layers split over the devices: by columns and rows, channels, rows of the image.
 cat >"$dir/mlp.json" <<'JSON'
 {"inputs": {"x": [4, 24]},
  "layers": [{"op": "linear", "name": "a", "out": 64}, "gelu", {"op": "linear", "name": "b", "out": 24}, "relu", {"op": "linear", "name": "c", "out": 10}, "softmax"]}

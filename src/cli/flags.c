@@ -68,7 +68,7 @@ static const nnc_flag own[] = {
         {"--strategy", NNC_SET_TEXT, AT(compare.compile.strategy), 0, 0, 0,
             "tensor|channel|spatial"},
         "Split ops over the --devices: linear layers and products by columns and rows (tensor), "
-        "convolutions by channels, too (channel), or windows by the picture's rows (spatial)"},
+        "convolutions by channels, too (channel), or windows by the image's rows (spatial)"},
     {'S', {"--split", NNC_SET_TEXT, AT(compare.compile.split), 0, 0, 0, "LAYERS=HOW,..."},
         "Split these layers, named as --place names them, over the --devices: by columns (or "
         "channels), rows (or input-channels), batch, height, width, or whole (docs/partition.md)"},

@@ -279,8 +279,11 @@ static nnc_status build_divided(splitter *c, const nnc_node *x, const choice *y,
             return c->g->status ? c->g->status
                                 : nnc_fail0(c->sink, NNC_E_BUG, "split: a part of %s is missing",
                                       nnc_ops[x->op].name);
-        for (uint32_t k = 0; k < x->n_out; k++)
-            split_slots(c, x->out + k, y->out)[p.d] = r + k;
+        for (uint32_t k = 0; k < x->n_out; k++) {
+            nnc_ref *slot = split_slots(c, x->out + k, y->out);
+            NNC_NEED(slot, c->sink);
+            slot[p.d] = r + k;
+        }
     }
     return remark(c, x, y);
 }

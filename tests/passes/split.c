@@ -406,6 +406,38 @@ TEST(split_refuses)
     nnc_graph_destroy(g);
 }
 
+/* Any allocation may fail: it is said, and nothing else happens. */
+TEST(split_out_of_memory)
+{
+    static const char *const models[] = {cnn, attention};
+    static const rule r[] = {{"/conv1", NNC_SPLIT_columns}, {"/conv2", NNC_SPLIT_height},
+        {"/fc", NNC_SPLIT_features}, {"/q", NNC_SPLIT_features}, {"/k", NNC_SPLIT_features},
+        {"/v", NNC_SPLIT_features}, {"/o", NNC_SPLIT_features}, {0}};
+    for (size_t m = 0; m < NNC_COUNT(models); m++) {
+        nnc_graph *g = parse(models[m]), *many = NULL;
+        bool done = false;
+        for (int64_t n = 1; g && !done && n < 100000; n += n < 100 ? 1 : n / 23) {
+            nnc_remarks said;
+            nnc_remarks_init(&said);
+            nnc_fail_alloc_after(n);
+            const nnc_status st = split(g, 3, r, &many, NULL, &said);
+            nnc_fail_alloc_after(0);
+            done = st == NNC_OK;
+            if (st && st != NNC_E_NOMEM)
+                test_fail(
+                    __FILE__, __LINE__, "allocation %lld: %s", (long long)n, nnc_status_name(st));
+            CHECK(done == (many != NULL));
+            nnc_graph_destroy(many);
+            nnc_remarks_deinit(&said);
+            nnc_sink_clear(test_sink);
+            if (st && st != NNC_E_NOMEM)
+                break;
+        }
+        CHECK(done);
+        nnc_graph_destroy(g);
+    }
+}
+
 /* ---- generated graphs -------------------------------------------------------------------------- */
 
 /* Splits at random; what cannot be split so is followed instead. */
