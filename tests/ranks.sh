@@ -156,9 +156,47 @@ np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).as
         cmp -s "$dir/w1.npz" "$dir/w3.npz" || fail "$what: other weights than without a stop"
         rm -f "$dir/log1" "$dir/log2" "$dir/c.npz"
     done
+    # Split ops: weights are whole in the file, those of one device to rounding, and those of one process bit for bit.
+    cat >"$dir/split.json" <<'JSON'
+{"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 8, 8]},
+ "layers": [{"op": "conv", "channels": 8, "kernel": 3, "pad": 1}, {"op": "batchnorm"}, "relu", {"op": "dropout", "alpha": 0.2},
+  "flatten", {"op": "linear", "out": 32}, "relu", {"op": "linear", "out": 5}]}
+JSON
+    train="train $dir/split.json --data=$dir/data.npz --validation=0.2 --lr=0.05 --momentum=0.9"
+    what="training on one device"
+    # shellcheck disable=SC2086
+    "$nnc" $train --epochs=2 --save="$dir/w0.npz" >"$dir/said" 2>&1
+    rc=$?
+    ran 0 "epoch 2"
+    for strategy in tensor channel spatial; do
+        what="training, $strategy"
+        split="$train --devices=2 --strategy=$strategy"
+        # shellcheck disable=SC2086
+        "$nnc" $split --epochs=2 --save="$dir/w1.npz" >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "epoch 2"
+        python3 -c "
+import numpy as np
+a, b = np.load('$dir/w0.npz'), np.load('$dir/w1.npz')
+assert sorted(a.files) == sorted(b.files), (a.files, b.files)
+for k in a.files:
+    assert abs(a[k] - b[k]).max() <= 5e-6 * abs(a[k]).max(), (k, abs(a[k] - b[k]).max())" >>"$dir/said" 2>&1 || fail "$what: other weights than on one device"
+        # shellcheck disable=SC2086
+        job 2 $split --epochs=2 --save="$dir/w2.npz" --comm-timeout=60
+        ran 0 "epoch 2"
+        cmp -s "$dir/w1.npz" "$dir/w2.npz" || fail "$what: other weights than one process"
+        # shellcheck disable=SC2086
+        job 2 $split --epochs=1 --checkpoint="$dir/c.npz" --comm-timeout=60
+        ran 0 "epoch 1"
+        # shellcheck disable=SC2086
+        job 2 $split --epochs=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w3.npz" --comm-timeout=60
+        ran 0 "epoch 2"
+        cmp -s "$dir/w1.npz" "$dir/w3.npz" || fail "$what: other weights than without a stop"
+        rm -f "$dir/c.npz"
+    done
 fi
 
-# Layers split over the devices: by columns and rows, channels, rows of the picture; training steps, too.
+# Layers split over the devices: by columns and rows, channels, rows of the image.
 cat >"$dir/mlp.json" <<'JSON'
 {"inputs": {"x": [4, 24]},
  "layers": [{"op": "linear", "name": "a", "out": 64}, "gelu", {"op": "linear", "name": "b", "out": 24}, "relu", {"op": "linear", "name": "c", "out": 10}, "softmax"]}

@@ -174,7 +174,8 @@ static double best_rate(const calibration *c, bool contracts)
     for (int i = 0; i < c->n_class; i++)
         for (int k = 0; k < c->class[i].n_point; k++)
             if (nnc_sim_class_contracts(c->class[i].name) == contracts)
-                best = fmax(best, (double)c->class[i].point[k].work / (double)c->class[i].point[k].ns);
+                best =
+                    fmax(best, (double)c->class[i].point[k].work / (double)c->class[i].point[k].ns);
     return best;
 }
 

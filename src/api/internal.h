@@ -95,6 +95,8 @@ struct nnc_session {
 
 /* session.c. A session of this process alone, also where there are several ranks. */
 nnc_status nnc_session_create_alone(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
+/* session.c. The weight that state i is a part of; NULL: it is none. */
+const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i);
 /* The name of state i without its device, by index. */
 const char *nnc_session_state_of(const nnc_session *s, int i);
 

@@ -203,6 +203,8 @@ nnc_status row_split(rows *r, nnc_partition_row *row)
         row->why_not = "splits are planned for at most 64 devices";
         return NNC_OK;
     }
+    if (!r->t->graph)
+        return nnc_fail0(r->sink, NNC_E_BUG, "a table of strategies without the model's graph");
     nnc_graph *g = nnc_graph_clone(r->t->graph, r->sink);
     nnc_split_cost cost = {0};
     nnc_sink *own = nnc_sink_create();

@@ -53,8 +53,8 @@ static const char *copy_name(nnc_session *s, const state_key *key, int n, int k)
     return name;
 }
 
-/* A state is called as its weight is: names of values in graphs have letters, digits, `_` and `.` only. Where several devices have a copy
- * of it (train/distribute.c), the first of them keeps the name. */
+/* A state is called as its weight is: names of values in graphs have letters, digits, `_` and `.` only. A part of a weight is called as the
+ * value is. Where several devices have a copy of it (train/distribute.c), the first of them keeps the name. */
 static nnc_status name_states(nnc_session *s, nnc_sink *sink)
 {
     const nnc_plan *p = s->plan;
@@ -64,7 +64,7 @@ static nnc_status name_states(nnc_session *s, nnc_sink *sink)
     s->state_of = ARENA_NEW(&s->names, const char *, p->n_update + 1);
     NNC_NEED(weight && key && s->state && s->state_of, sink);
     for (int c = 0; c < p->n_cmd; c++)
-        if (p->cmd[c].kind == CMD_weight)
+        if (p->cmd[c].kind == CMD_weight && !p->weight[p->cmd[c].item].n_part)
             weight[p->cmd[c].arg[0]] = p->weight[p->cmd[c].item].name;
     for (int i = 0; i < p->n_update; i++) {
         const int32_t t = p->update[i].state;
@@ -81,6 +81,15 @@ static nnc_status name_states(nnc_session *s, nnc_sink *sink)
         NNC_NEED(s->state[key[k].i], sink);
     }
     return NNC_OK;
+}
+
+const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i)
+{
+    const nnc_plan *p = s->plan;
+    for (int c = 0; c < p->end[SEC_init]; c++)
+        if (p->cmd[c].kind == CMD_weight && p->cmd[c].arg[0] == p->update[i].state)
+            return p->weight[p->cmd[c].item].n_part ? &p->weight[p->cmd[c].item] : NULL;
+    return NULL;
 }
 
 /* job: the ranks that execute it; NULL: this process alone does. */

@@ -1,5 +1,6 @@
 /* api/split.c -- --strategy and --split: which layers are divided how; the pass does it (passes/split.c). */
 #include "api/internal.h"
+#include "api/trainer.h"
 #include "train/train.h"
 #include <string.h>
 
@@ -55,39 +56,70 @@ static nnc_status by_strategy(const char *name, const nnc_graph *g, uint8_t *by,
                                 : "convolution or pooling");
 }
 
-static nnc_status by_layer(const char *rules, const nnc_graph *g, uint8_t *by, nnc_sink *sink)
+/* What --split says of nodes. */
+typedef struct rules {
+    int *word;
+    const char **rule; /* that says it */
+    bool *heard;
+} rules;
+
+static nnc_status by_layer(
+    const char *text, const nnc_graph *g, uint8_t *by, rules *r, nnc_arena *a, nnc_sink *sink)
 {
     const char *word[NNC_COUNT(words)];
     for (size_t i = 0; i < NNC_COUNT(words); i++)
         word[i] = words[i].word;
-    NNC_FREED int *of = nnc_malloc(((size_t)g->n_node + 1) * sizeof *of);
-    NNC_NEED(of, sink);
-    NNC_TRY(nnc_model_words(g, "--split", rules, word, NNC_COUNT(words), of, sink));
+    *r = (rules){ARENA_NEW(a, int, g->n_node + 1), ARENA_NEW(a, const char *, g->n_node + 1),
+        ARENA_NEW(a, bool, g->n_node + 1)};
+    NNC_NEED(r->word && r->rule && r->heard, sink);
+    NNC_TRY(nnc_model_words(g, "--split", text, word, NNC_COUNT(words), r->word, r->rule, sink));
     for (uint32_t i = 0; i < g->n_node; i++)
-        by[i] = of[i] < 0 ? by[i] : (uint8_t)words[of[i]].by;
+        by[i] = r->word[i] < 0 ? by[i] : (uint8_t)words[r->word[i]].by;
+    return NNC_OK;
+}
+
+/* A rule that no op has followed says something else than its writer meant. */
+static nnc_status check_heard(const rules *r, const nnc_graph *g, nnc_sink *sink)
+{
+    for (uint32_t i = 0; r->rule && i < g->n_node; i++) {
+        bool heard = !r->rule[i];
+        for (uint32_t k = 0; k < g->n_node && !heard; k++)
+            heard = r->rule[k] == r->rule[i] && r->heard[k];
+        if (!heard)
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "--split: `%.*s`: no op of these layers can be split so; columns and rows are of "
+                "linear layers, products by weights and convolutions, height and width of "
+                "convolutions and pooling",
+                (int)strcspn(r->rule[i], ","), r->rule[i]);
+    }
     return NNC_OK;
 }
 
 nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph **g,
     nnc_split_cost *cost, nnc_remarks *remarks, nnc_sink *sink)
 {
+    NNC_LOCAL(nnc_arena) a = {0};
+    rules r = {NULL, NULL, NULL};
     nnc_graph *split = NULL;
     if (!o->strategy && !o->split)
         return NNC_OK;
     if (o->devices < 2)
         return nnc_fail0(sink, NNC_E_USAGE, "%s splits over several devices: it needs --devices=N",
             o->strategy ? "--strategy" : "--split");
-    NNC_FREED uint8_t *by = nnc_calloc((size_t)(*g)->n_node + 1, 1);
+    uint8_t *by = ARENA_NEW(&a, uint8_t, (*g)->n_node + 1);
     NNC_NEED(by, sink);
     if (o->strategy)
         NNC_TRY(by_strategy(o->strategy, *g, by, sink));
     if (o->split)
-        NNC_TRY(by_layer(o->split, *g, by, sink));
-    const nnc_split_options with = {.n_device = o->devices, .by = by, .trains = trains};
+        NNC_TRY(by_layer(o->split, *g, by, &r, &a, sink));
+    const nnc_split_options with = {
+        .n_device = o->devices, .by = by, .heard = r.heard, .trains = trains};
     NNC_TRY(nnc_split(*g, &with, &split, cost, remarks, sink));
-    nnc_graph_destroy(*g);
-    *g = split;
-    return NNC_OK;
+    const nnc_status st = check_heard(&r, *g, sink);
+    nnc_graph_destroy(st ? split : *g);
+    if (!st)
+        *g = split;
+    return st;
 }
 
 static nnc_status divide(void *ctx, nnc_graph **g, nnc_sink *sink)
@@ -99,4 +131,37 @@ void nnc_split_training(struct nnc_training *t, const nnc_compile_options *o)
 {
     t->divide = o->strategy || o->split ? divide : NULL;
     t->divide_ctx = (void *)(uintptr_t)o;
+}
+
+void nnc_train_split(const nnc_train_options *o, nnc_compile_options *with, nnc_training *of)
+{
+    if (o->strategy < NNC_STRATEGY_tensor || o->strategy > NNC_STRATEGY_spatial)
+        return;
+    *with = o->compile;
+    with->strategy = strategies[o->strategy - NNC_STRATEGY_tensor];
+    nnc_split_training(of, with);
+}
+
+/* The weight that state i is, or is a part of. */
+static const char *weight_of(const nnc_session *s, int i)
+{
+    const nnc_weight *w = nnc_session_state_part_of(s, i);
+    return w && w->name ? w->name : nnc_session_state_of(s, i);
+}
+
+nnc_status nnc_split_check(const nnc_session *train, const nnc_session *eval, nnc_sink *sink)
+{
+    for (int i = 0; i < nnc_session_states(eval); i++) {
+        bool same = false, weight = false;
+        for (int k = 0; k < nnc_session_states(train) && !same; k++) {
+            same = !strcmp(nnc_session_state_name(eval, i), nnc_session_state_name(train, k));
+            weight = weight || !strcmp(weight_of(eval, i), weight_of(train, k));
+        }
+        if (weight && !same)
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "the weight %s is divided otherwise in validation than in training: leave the "
+                "validation out, or choose another --strategy",
+                weight_of(eval, i));
+    }
+    return NNC_OK;
 }

@@ -20,6 +20,9 @@ static const struct {
     [NNC_STRATEGY_interleaved] = {"interleaved", PIPE_interleaved},
     [NNC_STRATEGY_zb_h1] = {"zb-h1", PIPE_zb_h1},
     [NNC_STRATEGY_zb_h2] = {"zb-h2", PIPE_zb_h2},
+    [NNC_STRATEGY_tensor] = {"tensor", -1},
+    [NNC_STRATEGY_channel] = {"channel", -1},
+    [NNC_STRATEGY_spatial] = {"spatial", -1},
     [NNC_STRATEGY_pipeline] = {"pipeline", PIPE_forward}};
 
 bool nnc_is_pipeline(nnc_train_strategy s)

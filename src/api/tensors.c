@@ -283,12 +283,37 @@ static int state_named(const nnc_session *s, const char *name)
     return -1;
 }
 
+/* Puts the elements of part `of` where they are in the whole weight. */
+static void put_part(const nnc_weight_part *of, int64_t n, int size, const char *from, char *to)
+{
+    for (int64_t i = 0; i < n; i += of->run)
+        memcpy(to + (of->first + i / of->run * of->stride) * size, from + i * size,
+            (size_t)(of->run * size));
+}
+
+/* A weight whose parts several devices have: the parts that are states over what it was at first. */
+static nnc_status make_of_parts(making *m, int i, const void **out, nnc_sink *sink)
+{
+    NNC_TRY(make_weight(m, i, out, sink));
+    for (int k = 0; m->s && k < nnc_session_states(m->s); k++) {
+        const nnc_weight *w = nnc_session_state_part_of(m->s, k);
+        const nnc_type *t = nnc_session_state_type(m->s, k);
+        if (!w || !w->name || strcmp(w->name, m->name[i]) != 0)
+            continue;
+        NNC_FREED char *part = nnc_malloc((size_t)nnc_type_bytes(t));
+        NNC_NEED(part, sink);
+        NNC_TRY(nnc_session_state(m->s, k, part, sink));
+        put_part(&w->part, nnc_type_numel(t), nnc_dtype_size((nnc_dtype)t->dtype), part, m->data);
+    }
+    return NNC_OK;
+}
+
 static nnc_status make_current(void *ctx, int i, const void **out, nnc_sink *sink)
 {
     making *m = ctx;
     const int state = state_named(m->s, m->name[i]);
     if (state < 0)
-        return make_weight(ctx, i, out, sink);
+        return make_of_parts(m, i, out, sink);
     *out = m->data;
     return nnc_session_state(m->s, state, m->data, sink);
 }

@@ -540,6 +540,13 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
             "the "
             "devices at best, for the results of --accumulate=M",
             nnc_strategy_name(own->strategy));
+    const bool splits =
+        own->strategy >= NNC_STRATEGY_tensor && own->strategy <= NNC_STRATEGY_spatial;
+    if (splits && (own->micro > 1 || own->replicas > 1))
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--strategy=%s splits the ops of one batch over all devices: leave out "
+            "--micro-batches and --replicas (--accumulate=N takes several batches)",
+            nnc_strategy_name(own->strategy));
     if (nnc_mul_sat(t->micro, t->accumulate) > 1000000)
         return nnc_fail0(t->sink, NNC_E_USAGE, "a step of more than 1000000 batches");
     const int replicas = own->strategy == NNC_STRATEGY_data ? own->compile.devices
@@ -574,7 +581,10 @@ static nnc_status find_stages(trainer *t)
 
 static nnc_status open_all(trainer *t)
 {
-    const nnc_training *of = &t->o->of;
+    nnc_training step = t->o->of;
+    nnc_compile_options with;
+    const nnc_training *of = &step;
+    nnc_train_split(t->o, &with, &step);
     warn_strategy(t);
     NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
     NNC_TRY(check_files(t));
@@ -590,6 +600,7 @@ static nnc_status open_all(trainer *t)
         NNC_TRY(nnc_evaluation_graph(m, &eval, &t->eval.graph, t->sink));
         NNC_TRY(share(t, &t->eval.graph, true));
         NNC_TRY(open_program(t, &t->eval, t->train.session));
+        NNC_TRY(nnc_split_check(t->train.session, t->eval.session, t->sink));
     } else if (t->o->keep == NNC_KEEP_best) {
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--keep=best is by the validation: give --validation=SHARE or --validation-data");

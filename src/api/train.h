@@ -24,6 +24,9 @@ typedef enum nnc_train_strategy {
     NNC_STRATEGY_interleaved,
     NNC_STRATEGY_zb_h1,
     NNC_STRATEGY_zb_h2,
+    NNC_STRATEGY_tensor, /* ops are split over the devices: nnc_compile_options.strategy */
+    NNC_STRATEGY_channel,
+    NNC_STRATEGY_spatial,
     NNC_STRATEGY_pipeline, /* forward passes alone: nnc run */
 } nnc_train_strategy;
 

@@ -114,9 +114,10 @@ const nnc_flag nnc_train_settings[] = {
         "Write the weights after the last step: .safetensors or .npz"},
     {'u',
         {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0,
-            "layers|data|gpipe|1f1b|interleaved|zb-h1|zb-h2"},
+            "layers|data|gpipe|1f1b|interleaved|zb-h1|zb-h2|tensor|channel|spatial"},
         "Devices of --devices: layers (default): each layer is on the device that it names; data: "
         "each device has all layers and a batch of its own, and gradients are means over all; "
+        "tensor, channel, spatial: ops are split over the devices (docs/partition.md); "
         "the others: a pipeline of --micro-batches, whose stages are those of "
         "--place or the model file, otherwise those of nnc partition"},
     {'u', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},

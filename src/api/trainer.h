@@ -120,4 +120,9 @@ nnc_status nan_report(trainer *t, double loss, int k) NNC_MUST;
 /* The same where a state is not finite after step t->step; otherwise NNC_OK. */
 nnc_status nan_check(trainer *t) NNC_MUST;
 
+/* split.c. With --strategy=tensor, channel or spatial, *of divides its graphs by *with, which must last as long. */
+void nnc_train_split(const nnc_train_options *o, nnc_compile_options *with, nnc_training *of);
+/* NNC_E_USAGE: a weight of `eval` is divided otherwise than in `train`, so that they share no state. */
+nnc_status nnc_split_check(const nnc_session *train, const nnc_session *eval, nnc_sink *sink) NNC_MUST;
+
 #endif

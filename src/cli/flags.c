@@ -77,7 +77,7 @@ static const nnc_flag own[] = {
         "names. pipeline: parts of the batch follow each other through the devices, whose layers "
         "are those of --place or the model file, otherwise those of nnc partition. data: a batch "
         "of a training step on each. tensor, channel, spatial: ops are split, linear layers and "
-        "products by columns and rows, convolutions by channels, too, or windows by the picture's "
+        "products by columns and rows, convolutions by channels, too, or windows by the image's "
         "rows"},
     {'S', {"--split", NNC_SET_TEXT, AT(compare.compile.split), 0, 0, 0, "LAYERS=HOW,..."},
         "Split these layers, named as --place names them, over the --devices: by columns (or "

@@ -40,10 +40,10 @@ int nnc_model_layers(const nnc_graph *g, const char **path, int32_t *layer_of);
 
 /* Puts layers on devices, "LAYERS=DEVICE,...", as --place does. NNC_E_USAGE: unknown layers, layers placed twice or not at all. */
 nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink) NNC_MUST;
-/* Rules "LAYERS=WORD,..." of a flag: of[i] is the index of node i's word, -1 where its layer has none. NNC_E_USAGE: unknown layers or
- * words, layers with two. */
+/* Rules "LAYERS=WORD,..." of a flag: of[i] is the index of node i's word, -1 where its layer has none, and rule[i] the rule within `rules`,
+ * to its comma. NNC_E_USAGE: unknown layers or words, layers with two. */
 nnc_status nnc_model_words(const nnc_graph *g, const char *flag, const char *rules, const char *const *word, int n_word, int *of,
-    nnc_sink *sink) NNC_MUST;
+    const char **rule, nnc_sink *sink) NNC_MUST;
 
 /* The layer types with their keys, defaults and documentation, as text or JSON. */
 void nnc_layers_list(bool json, nnc_text *t);

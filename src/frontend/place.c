@@ -253,14 +253,16 @@ nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink)
 }
 
 nnc_status nnc_model_words(const nnc_graph *g, const char *flag, const char *rules,
-    const char *const *word, int n_word, int *of, nnc_sink *sink)
+    const char *const *word, int n_word, int *of, const char **rule, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     int32_t *layer_of = ARENA_NEW(&a, int32_t, g->n_node + 1);
     placer s = {.flag = flag, .word = word, .n_word = n_word, .sink = sink};
     NNC_TRY(open_placer(&s, g, layer_of, &a));
     NNC_TRY(read_rules(&s, rules));
-    for (uint32_t i = 0; i < g->n_node; i++)
+    for (uint32_t i = 0; i < g->n_node; i++) {
         of[i] = layer_of[i] < 0 ? -1 : s.value[layer_of[i]];
+        rule[i] = layer_of[i] < 0 ? NULL : s.rule[layer_of[i]];
+    }
     return NNC_OK;
 }

@@ -2,7 +2,8 @@
  * memory orders; a convolution or pooling in row-major order loses time, and a value that crosses between orders is copied. The
  * optimum is a minimum cut, so no heuristic places the boundaries. Weights keep their order, since the plan packs them.
  *
- * Elementwise ops, movement and reductions that keep the rank, batchnorm and global pooling work in the order of their operands.
+ * Elementwise ops, movement and reductions that keep the rank, batchnorm, global pooling and allreduces work in the order of their
+ * operands.
  * Reductions to less than three dimensions read any order.
  * Inputs, outputs, reshapes, contractions other than convolutions, named ops over given axes and values of rank below 3 do not change
  * order. */
@@ -33,6 +34,7 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
     case CL_ecomp:
     case CL_window: return FOLLOWS;
     case CL_contract: return is_conv(n) ? FOLLOWS : ROW_MAJOR;
+    case CL_collective: return n->op == OP_allreduce ? FOLLOWS : ROW_MAJOR;
     case CL_move:
         return n->op == OP_pad || n->op == OP_slice || n->op == OP_concat || n->op == OP_split ||
                        n->op == OP_flip

@@ -88,6 +88,7 @@ extern const char *const nnc_split_words[NNC_SPLIT__COUNT]; /* "columns" */
 typedef struct nnc_split_options {
     int n_device;
     const uint8_t *by; /* nnc_split_by, by node of the graph; NULL: all nodes follow */
+    bool *heard;       /* by node: set where `by` says something about it; NULL: nobody asks */
     bool trains;       /* the graph will be differentiated: a weight that several ops read stays one */
 } nnc_split_options;
 

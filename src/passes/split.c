@@ -43,15 +43,46 @@ static bool alloc(splitter *c)
     c->fixed = nnc_static_values(c->s, c->a);
     c->uses = nnc_use_counts(c->s, c->a);
     c->choice = ARENA_NEW(c->a, choice, n);
+    c->pick = ARENA_NEW(c->a, uint8_t, n);
+    c->gathered = ARENA_NEW(c->a, bool, v);
     c->have = ARENA_NEW(c->a, uint16_t, v);
     c->everywhere = ARENA_NEW(c->a, bool, v);
     c->local = ARENA_NEW(c->a, bool, n);
     c->broadcast = ARENA_NEW(c->a, bool, v);
+    c->statistic = ARENA_NEW(c->a, bool, v);
     c->demand = ARENA_NEW(c->a, uint8_t, v);
     c->form = ARENA_NEW(c->a, nnc_ref *, v * LAYOUTS);
     c->g = nnc_graph_create(c->s->name, c->sink);
-    return c->fixed && c->uses && c->choice && c->have && c->everywhere && c->local &&
-           c->broadcast && c->demand && c->form && c->g;
+    for (uint32_t i = 0; c->statistic && i < c->s->n_node; i++)
+        for (int k = 0; k < c->s->node[i].n_in; k++)
+            if (nnc_reads_statistic(&c->s->node[i], k))
+                c->statistic[c->s->node[i].in[k]] = true;
+    return c->fixed && c->statistic && c->pick && c->gathered && c->uses && c->choice && c->have &&
+           c->everywhere && c->local && c->broadcast && c->demand && c->form && c->g;
+}
+
+/* Accounts for the difference between both graphs: what several devices compute, and what moves between them. */
+static nnc_status remark_all(const splitter *c)
+{
+    const nnc_cost before = nnc_graph_cost(c->s), after = nnc_graph_cost(c->g);
+    nnc_remark m = {.pass = nnc_split_notes.name,
+        .applied = true,
+        .rule = "all devices",
+        .n_layers = 1,
+        .bytes_saved = before.bytes - after.bytes,
+        .launches_saved = before.launches - after.launches};
+    NNC_LOCAL(nnc_text) t = {0};
+    if (!c->remarks)
+        return NNC_OK;
+    nnc_printf(&t, "%d devices run %d commands instead of %d, and send each other ", c->n,
+        after.launches, before.launches);
+    nnc_put_bytes(&t, c->cost.bytes);
+    m.reason = nnc_arena_strdup(&c->remarks->arena, nnc_text_str(&t));
+    m.layer = ARENA_NEW(&c->remarks->arena, const char *, 1);
+    NNC_NEED(before.launches >= 0 && after.launches >= 0 && !t.oom && m.reason && m.layer, c->sink);
+    m.layer[0] = nnc_arena_strdup(&c->remarks->arena, c->s->name);
+    NNC_NEED(m.layer[0] && nnc_remarks_add(c->remarks, &m), c->sink);
+    return NNC_OK;
 }
 
 nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph **out,
@@ -61,6 +92,7 @@ nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph *
     splitter c = {.s = g,
         .n = o->n_device,
         .by = o->by,
+        .heard = o->heard,
         .trains = o->trains,
         .a = &a,
         .sink = sink,
@@ -69,7 +101,7 @@ nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph *
     NNC_TRY(check(g, o->n_device, sink));
     nnc_status st = alloc(&c) ? NNC_OK : nnc_nomem(sink);
     if (!st)
-        st = split_decide(&c);
+        st = split_search(&c);
     if (!st)
         st = split_build(&c);
     if (!st)
@@ -78,6 +110,8 @@ nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph *
         st = nnc_graph_tidy(c.g);
     if (!st)
         st = nnc_verify(c.g, sink);
+    if (!st)
+        st = remark_all(&c);
     if (st) {
         nnc_graph_destroy(c.g);
         return st;

@@ -2,8 +2,8 @@
  *
  * Each value of the graph has a layout: whole (`L_full`, on the devices that need it), partial sums on all devices whose total it is
  * (`L_sum`), or divided along an axis. Part d of n of an extent E has the indices E d / n .. E (d + 1) / n. split_decide.c chooses a
- * layout for the results of each node, in order, and so what its operands have to be; split_build.c makes the nodes; split_move.c
- * changes layouts, which is where devices send each other data. */
+ * layout for the results of each node, in order, and so what its operands have to be; split_search.c compares such choices;
+ * split_build.c makes the nodes; split_move.c changes layouts, which is where devices send each other data. */
 #ifndef NNC_PASSES_SPLIT_H
 #define NNC_PASSES_SPLIT_H
 
@@ -38,15 +38,20 @@ typedef struct splitter {
     nnc_graph *g;
     int n;
     const uint8_t *by;
+    bool *heard;
     nnc_arena *a;
     nnc_sink *sink;
     bool *fixed;      /* by value: weights, and what is computed of them */
     choice *choice;   /* by node */
+    uint8_t *pick;    /* by node: NNC_SPLIT_columns or _rows, of what says features; 0: what looks best */
+    bool *gathered;   /* by value: made whole of its parts or partial sums */
+    int64_t moved;    /* bytes sent to change layouts otherwise, by estimate */
     uint16_t *have;   /* by value: layouts it is available in, bit layout + 2 */
     bool *everywhere; /* by value: whole on all devices, once it is needed there */
     bool *local;      /* by node: its whole result is computed on each device that needs it, of what is everywhere */
     uint32_t *uses;   /* by value */
     bool trains;      /* the graph will be differentiated */
+    bool *statistic;  /* by value: a running statistic of a batch norm */
     bool *broadcast;  /* by value: its copies from device 0 are in the cost */
     uint8_t *demand;  /* by value: whole on device 0, on all devices: DEMAND_... */
     nnc_ref **form;   /* by value and layout: its parts by device, or NULL; L_full: NNC_NONE for devices that do not need it */
@@ -82,6 +87,10 @@ bool split_window_range(const nnc_window *w, int64_t a, int64_t b, int64_t *from
 nnc_status split_decide(splitter *c) NNC_MUST;
 /* What is sent to have v in a layout, by estimate; INT64_MAX: impossible. */
 int64_t split_move_cost(const splitter *c, nnc_ref v, int layout);
+
+/* ---- split_search.c: decides, choosing rows and columns for the fewest bytes of the whole graph ---- */
+
+nnc_status split_search(splitter *c) NNC_MUST;
 
 /* ---- split_move.c ---- */
 

@@ -15,6 +15,8 @@ static const char *rule_of(const splitter *c, const nnc_node *x, const choice *y
     const bool conv = x->op == OP_conv || x->op == OP_conv_transpose;
     if (y->inner)
         return conv ? "input channels" : "rows";
+    if (nnc_op_class((nnc_op)x->op) == CL_window && y->out == 1)
+        return "channels";
     if (y->out == split_feature_axis(c->s, x))
         return conv ? "channels" : "columns";
     if (y->out == 0)
@@ -37,9 +39,9 @@ static void put_share(const splitter *c, nnc_text *t, const nnc_node *x, const c
 static void put_halo(const splitter *c, nnc_text *t, const nnc_node *x, const choice *y)
 {
     nnc_window w;
-    const nnc_type *in = x->n_in ? nnc_typeof(c->s, x->in[0]) : NULL;
-    if (y->inner || y->out < 2 || !split_window(c->s, x, y->out, &w))
+    if (!x->n_in || y->inner || y->out < 2 || !split_window(c->s, x, y->out, &w))
         return;
+    const nnc_type *in = nnc_typeof(c->s, x->in[0]);
     const int64_t line = nnc_type_bytes(in) / in->dim[y->out], rows = nnc_max64(w.lo, w.hi);
     if (!rows)
         return;
@@ -185,7 +187,7 @@ static bool set_attrs(splitter *c, part *p)
 static nnc_ref part_of_mean(splitter *c, const part *p)
 {
     const nnc_type *x = nnc_typeof(c->s, p->x->in[0]), *y = nnc_typeof(c->s, p->x->out);
-    const double count = (double)(nnc_type_numel(x) / nnc_type_numel(y));
+    const int64_t count = nnc_type_numel(x) / nnc_type_numel(y);
     int64_t axes[NNC_MAX_RANK];
     const int64_t *given = axes;
     int n = 0;
@@ -198,9 +200,9 @@ static nnc_ref part_of_mean(splitter *c, const part *p)
             axes[n] = n + 2;
     }
     const nnc_ref sum = nnc_reduce(c->g, OP_reduce_sum, p->in[0], n, given, keep);
-    return sum == NNC_NONE
-               ? sum
-               : nnc_build2(c->g, OP_div, sum, nnc_scalar(c->g, (nnc_dtype)y->dtype, count));
+    return sum == NNC_NONE ? sum
+                           : nnc_build2(c->g, OP_div, sum,
+                                 nnc_scalar(c->g, (nnc_dtype)y->dtype, (double)count));
 }
 
 static nnc_ref build_part(splitter *c, part *p)
@@ -277,8 +279,11 @@ static nnc_status build_divided(splitter *c, const nnc_node *x, const choice *y,
             return c->g->status ? c->g->status
                                 : nnc_fail0(c->sink, NNC_E_BUG, "split: a part of %s is missing",
                                       nnc_ops[x->op].name);
-        for (uint32_t k = 0; k < x->n_out; k++)
-            split_slots(c, x->out + k, y->out)[p.d] = r + k;
+        for (uint32_t k = 0; k < x->n_out; k++) {
+            nnc_ref *slot = split_slots(c, x->out + k, y->out);
+            NNC_NEED(slot, c->sink);
+            slot[p.d] = r + k;
+        }
     }
     return remark(c, x, y);
 }

@@ -114,14 +114,16 @@ static choice follow(const splitter *c, const nnc_node *x, int8_t *in)
 }
 
 /* Rows where the operand is divided that way already and its gathering would cost as much, otherwise columns. */
-static choice features(const splitter *c, const nnc_node *x, int8_t *in)
+static choice features(const splitter *c, const nnc_node *x, int8_t *in, uint8_t pick)
 {
     choice rows, columns;
     const bool r = by_inner(c, x, split_summed_axis(c->s, x), in, &rows),
                l = by_axis(c, x, split_feature_axis(c->s, x), in, &columns);
     if (l)
         columns.cost = nnc_add_sat(columns.cost, nnc_mul_sat(c->n - 1, value_bytes(c, x->out)));
-    if (r && (!l || rows.cost <= columns.cost))
+    if (r && pick != NNC_SPLIT_columns && (!l || pick || rows.cost <= columns.cost))
+        return rows;
+    if (r && !l)
         return rows;
     return l ? columns : follow(c, x, in);
 }
@@ -196,9 +198,11 @@ static nnc_status decide(splitter *c, uint32_t i, int8_t *in)
         *y = follow(c, x, in);
         return NNC_OK;
     }
+    if (c->heard)
+        c->heard[i] = true;
     switch (by) {
     case NNC_SPLIT_whole: *y = whole(c, x); break;
-    case NNC_SPLIT_features: *y = features(c, x, in); break;
+    case NNC_SPLIT_features: *y = features(c, x, in, c->pick[i]); break;
     case NNC_SPLIT_rows: ok = by_inner(c, x, axis, in, y); break;
     case NNC_SPLIT_space:
         if (!by_axis(c, x, axis, in, y))
@@ -238,6 +242,9 @@ static void apply(splitter *c, const nnc_node *x, const choice *y, int8_t *in)
         const nnc_ref v = x->in[k];
         const int want = in[k] == L_sum && y->inner ? L_full : in[k];
         const bool made = !has(c, v, want) && want == L_full; /* by a collective */
+        c->gathered[v] |= made && !c->fixed[v];
+        if (want >= 0)
+            c->moved = nnc_add_sat(c->moved, split_move_cost(c, v, want));
         c->have[v] |= layout_bit(want);
         if (want == L_full && (made || y->out != L_full) && in[k] != L_sum)
             c->everywhere[v] = true;
@@ -271,6 +278,16 @@ static void add_demand(splitter *c, const nnc_node *x, const choice *y, int8_t *
     }
 }
 
+static void reset(splitter *c)
+{
+    const size_t n = c->s->n_value;
+    memset(c->have, 0, n * sizeof *c->have);
+    memset(c->everywhere, 0, n * sizeof *c->everywhere);
+    memset(c->gathered, 0, n * sizeof *c->gathered);
+    memset(c->demand, 0, n * sizeof *c->demand);
+    c->moved = 0;
+}
+
 nnc_status split_decide(splitter *c)
 {
     const nnc_graph *s = c->s;
@@ -279,6 +296,7 @@ nnc_status split_decide(splitter *c)
         most = s->node[i].n_in > most ? s->node[i].n_in : most;
     int8_t *in = ARENA_NEW(c->a, int8_t, most + 1);
     NNC_NEED(in, c->sink);
+    reset(c);
     for (uint32_t i = 0; i < s->n_node; i++) {
         const nnc_node *x = &s->node[i];
         c->choice[i] = (choice){.out = L_full, .axis = L_full};
@@ -292,8 +310,10 @@ nnc_status split_decide(splitter *c)
         for (uint32_t k = 0; k < x->n_out; k++)
             c->everywhere[x->out + k] |= c->local[i];
     }
-    for (uint32_t i = 0; i < s->n_output; i++)
+    for (uint32_t i = 0; i < s->n_output; i++) {
         c->demand[s->output[i]] |= DEMAND_first;
+        c->gathered[s->output[i]] |= !c->fixed[s->output[i]] && !has(c, s->output[i], L_full);
+    }
     for (uint32_t i = s->n_node; i-- > 0;)
         add_demand(c, &s->node[i], &c->choice[i], in);
     return NNC_OK;

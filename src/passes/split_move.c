@@ -59,13 +59,14 @@ static nnc_ref concat(splitter *c, int n, const nnc_ref *x, int axis, int device
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* Part of a weight: each device loads its own. A weight that is trained and read in several ways stays one. */
+/* Part of a weight: each device loads its own. A weight that is trained and read in several ways stays one, as do running statistics, which
+ * training computes whole. */
 static nnc_ref param_range(
     splitter *c, const nnc_node *x, int axis, int64_t from, int64_t to, int d)
 {
     nnc_weight w = *x->weight;
     nnc_type t = *nnc_typeof(c->s, x->out);
-    if ((c->trains && !x->frozen && c->uses[x->out] > 1) ||
+    if ((c->trains && !x->frozen && (c->uses[x->out] > 1 || c->statistic[x->out])) ||
         !nnc_weight_slice(&w, &t, axis, from, to))
         return NNC_NONE;
     const char *origin = c->g->origin;
@@ -135,6 +136,8 @@ static nnc_ref fixed_range(splitter *c, nnc_ref v, int axis, int64_t from, int64
     if (r != NNC_NONE || c->g->status)
         return r;
     const nnc_ref *all = split_form(c, v, L_full); /* trained ones stay on device 0 */
+    if (all && c->statistic[v]) /* a slice of it hides what it is: it is not trained */
+        nnc_def(c->g, all[0])->frozen = true;
     return all ? split_slice(c, all[d], axis, from, to, c->trains ? 0 : d) : NNC_NONE;
 }
 

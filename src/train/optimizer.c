@@ -98,6 +98,8 @@ static nnc_ref moment(optimizer *o, nnc_ref w, const char *suffix)
     const nnc_node *n = nnc_def(o->g, w);
     const nnc_type t = nnc_type_dense(nnc_typeof(o->g, w));
     const char *name = n->weight && n->weight->name ? n->weight->name : "weight";
+    if (n->weight && n->weight->n_part && o->g->value[w].name) /* each part has its own */
+        name = o->g->value[w].name;
     const nnc_weight zero = {
         .kind = NNC_W_gen, .name = nnc_arena_printf(&o->g->arena, "%s.%s", name, suffix)};
     if (!zero.name)

@@ -186,7 +186,8 @@ static bool check_remarks(const nnc_artifact *a, nnc_text *why)
     for (size_t i = 0; i < r->n; i++) {
         const nnc_remark *m = &r->at[i];
         if (!m->pass || !m->rule || !*m->rule || !m->reason || !*m->reason ||
-            (nnc_pass_find(m->pass) < 0 && strcmp(m->pass, nnc_kernel_remarks.name) != 0)) {
+            (nnc_pass_find(m->pass) < 0 && strcmp(m->pass, nnc_kernel_remarks.name) != 0 &&
+                strcmp(m->pass, nnc_split_notes.name) != 0)) {
             nnc_printf(why, "remark %zu lacks a pass, a rule or a reason", i);
             return false;
         }

@@ -53,6 +53,7 @@ static bool make_with(made *x, const char *name, const nnc_training *training, i
         nnc_partition_measure(x->env, x->model, training, &x->o, &x->of, &x->a, test_sink);
     CHECK_OK(st);
     x->t = (nnc_partition_table){.m = &x->of,
+        .graph = x->model,
         .o = &x->o,
         .target = &x->env->target[0],
         .cluster = x->env->cluster,
@@ -435,7 +436,8 @@ TEST(sums_of_gradients_are_not_states)
 /* Simulated rows are of plans: in inference, where micro-batches follow each other, what was estimated of the same placement. */
 TEST(executed_strategies_are_simulated)
 {
-    static const char *const strategy[] = {"single", "manual", "sequential", "branches", "data"};
+    static const char *const strategy[] = {
+        "single", "manual", "sequential", "branches", "data", "tensor", "spatial"};
     static const char *const machine[] = {
         "models/hardware/cpu.json", "models/hardware/v100x8.json"};
     const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
@@ -450,12 +452,17 @@ TEST(executed_strategies_are_simulated)
                 x.env, x.model, step ? &training : NULL, &x.t, &x.a, test_sink));
             for (int k = 0; k < x.t.n_row; k++) {
                 const nnc_partition_row *r = &x.t.row[k];
-                const bool data = !strcmp(r->strategy, "data");
-                CHECK_INT(r->simulated_ns > 0, !r->why_not && (!data || (step && !gpus)));
+                const bool data = !strcmp(r->strategy, "data"),
+                           split = !strcmp(r->strategy, "tensor");
+                CHECK_INT(r->simulated_ns > 0,
+                    !r->why_not && (!data || (step && !gpus)) && (!split || !gpus));
                 CHECK_INT(r->simulated_bytes > 0, r->simulated_ns > 0);
-                CHECK_INT(r->not_simulated != NULL, data && step && gpus); /* the planner refuses */
+                CHECK_INT(r->not_simulated != NULL,
+                    (split || (data && step)) && gpus); /* the planner refuses */
+                CHECK_INT(r->why_not != NULL,
+                    !strcmp(r->strategy, "spatial") || (step && !strcmp(r->strategy, "branches")));
                 const double off = (double)r->simulated_ns / (double)r->iteration_ns - 1;
-                if (r->simulated_ns && !step && fabs(off) > 0.01)
+                if (r->simulated_ns && !step && fabs(off) > (split ? 0.1 : 0.01))
                     test_fail(
                         __FILE__, __LINE__, "%s takes %+.2f %% simulated", r->strategy, off * 100);
             }

@@ -1,6 +1,7 @@
 /* tests/api/split.c -- models split over virtual CPU devices: outputs are the float64 reference's of the model on one device, and the bits
  * of one device where no sum is divided; losses of split training steps are those of one device. */
 #include "frontend/frontend.h"
+#include "gen/gen.h"
 #include "help.h"
 #include "steps.h"
 
@@ -13,12 +14,12 @@ typedef struct split_case {
     const char *model;
     nnc_arg arg[6];
     const char *strategy, *split;
-    bool same_bits; /* no sum is divided, and kernels are the same */
+    bool same_bits; /* no sum is divided */
 } split_case;
 
 static const split_case cases[] = {
     {"mlp", {{"batch", "5"}, {"hidden", "48"}}, "tensor", NULL, false},
-    {"mlp", {{"batch", "4"}, {"hidden", "64"}}, NULL, "fc=columns", false},
+    {"mlp", {{"batch", "4"}, {"hidden", "64"}}, NULL, "fc=columns", true},
     {"mlp", {{"batch", "8"}, {"hidden", "48"}}, NULL, "fc=batch", false},
     {"transformer_mlp", {{"batch", "2"}, {"tokens", "5"}, {"dim", "24"}}, "tensor", NULL, false},
     {"bert_base",
@@ -28,15 +29,15 @@ static const split_case cases[] = {
     {"vit_b16", {{"image", "32"}, {"patch", "8"}, {"layers", "2"}, {"dim", "24"}, {"mlp", "40"}},
         "tensor", NULL, false},
     {"vgg16", {{"image", "32"}}, "channel", NULL, false},
-    {"vgg16", {{"image", "32"}}, "spatial", NULL, false},
-    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"batch", "2"}}, "spatial", NULL, false},
+    {"vgg16", {{"image", "32"}}, "spatial", NULL, true},
+    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"batch", "2"}}, "spatial", NULL, true},
     {"resnet50", {{"image", "33"}, {"width", "8"}, {"layers3", "2"}, {"classes", "5"}}, "channel",
         NULL, false},
     {"resnet50", {{"image", "64"}, {"width", "8"}, {"layers3", "2"}, {"classes", "5"}}, "spatial",
         NULL, false},
     {"mobilenet_v2", {{"batch", "2"}, {"image", "33"}, {"classes", "10"}}, "channel", NULL, false},
-    {"googlenet", {{"image", "33"}, {"slim", "8"}, {"classes", "5"}}, "spatial", NULL, false},
-    {"unet", {{"image", "32"}, {"channels", "4"}}, "spatial", NULL, false},
+    {"googlenet", {{"image", "33"}, {"slim", "8"}, {"classes", "5"}}, "spatial", NULL, true},
+    {"unet", {{"image", "32"}, {"channels", "4"}}, "spatial", NULL, true},
     {"densenet121",
         {{"batch", "2"}, {"image", "32"}, {"layers2", "3"}, {"layers3", "2"}, {"layers4", "2"},
             {"growth", "8"}},
@@ -74,8 +75,42 @@ static int devices_used(const nnc_plan *p)
     return n;
 }
 
-static void check_run(nnc_env *e, const split_case *c, const nnc_model *m, const api_data *d, int n,
-    const api_run *one)
+/* Bytes that the plan's copies and collectives send, over all links. */
+static int64_t bytes_sent(const nnc_plan *p)
+{
+    int64_t bytes = 0;
+    for (int i = p->end[SEC_init]; i < p->end[SEC_main]; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind == CMD_copy)
+            bytes += p->tensor[c->arg[0]].bytes;
+        if (c->kind != CMD_collective)
+            continue;
+        const nnc_collective *k = &p->collective[c->item];
+        const int64_t part = p->tensor[c->arg[0]].bytes;
+        bytes += k->kind == COLL_allreduce   ? 2 * (k->n - 1) * part / k->n
+                 : k->kind == COLL_allgather ? (k->n - 1) * part
+                                             : (k->n - 1) * part / k->n;
+    }
+    return bytes;
+}
+
+/* What the remarks say is sent is sent, or less: what two layers read may have been sent once. */
+static void check_bytes(
+    const split_case *c, const nnc_model *m, const nnc_compile_options *o, const nnc_plan *p)
+{
+    nnc_graph *g = nnc_graph_clone(m, test_sink);
+    nnc_split_cost cost = {0};
+    CHECK_OK(nnc_split_graph(o, false, &g, &cost, NULL, test_sink));
+    const double sent = (double)bytes_sent(p), said = (double)cost.bytes;
+    if (!(sent <= 1.01 * said && sent >= 0.8 * said))
+        test_fail(__FILE__, __LINE__, "%s, %d devices: %.0f bytes are sent, by the remarks %.0f",
+            c->model, o->devices, sent, said);
+    nnc_graph_destroy(g);
+}
+
+/* bits: kernels sum in the same order whatever their sizes are. */
+static void check_run(nnc_env *e, bool bits, const split_case *c, const nnc_model *m,
+    const api_data *d, int n, const api_run *one)
 {
     const nnc_compile_options o = {
         .level = 2, .streams = 1, .devices = n, .strategy = c->strategy, .split = c->split};
@@ -87,6 +122,10 @@ static void check_run(nnc_env *e, const split_case *c, const nnc_model *m, const
     if (!a)
         return;
     CHECK_INT(devices_used(nnc_artifact_plan(a)), n);
+    if (!api_check_artifact(a, &why, test_sink))
+        test_fail(
+            __FILE__, __LINE__, "%s, %s, %d devices: %s", c->model, how, n, nnc_text_str(&why));
+    check_bytes(c, m, &o, nnc_artifact_plan(a));
     if (!api_run_artifact(e, a, d, &r, &why, test_sink))
         test_fail(
             __FILE__, __LINE__, "%s, %s, %d devices: %s", c->model, how, n, nnc_text_str(&why));
@@ -96,7 +135,7 @@ static void check_run(nnc_env *e, const split_case *c, const nnc_model *m, const
         if (x.wrong || !(x.nmse < 1e-11))
             test_fail(__FILE__, __LINE__, "%s, %s, %d devices: output %d differs, nmse %g",
                 c->model, how, n, i, x.nmse);
-        if (c->same_bits && !api_same(t, r.out[i], one->out[i]))
+        if (bits && c->same_bits && !api_same(t, r.out[i], one->out[i]))
             test_fail(__FILE__, __LINE__, "%s, %s, %d devices: output %d has other bits", c->model,
                 how, n, i);
     }
@@ -121,14 +160,15 @@ static bool make_inputs(nnc_env *e, const split_case *c, const nnc_model *m, api
     return ok;
 }
 
-TEST(split_models)
+static void check_models(bool bits)
 {
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    const nnc_env_options with = {.threads = 1, .no_onednn = bits, .no_llvm = bits};
+    CHECK_OK(nnc_env_create(&with, &e, test_sink));
     for (size_t i = 0; e && i < NNC_COUNT(cases); i++) {
         const nnc_compile_options o = {.level = 2, .streams = 1, .devices = 1};
         NNC_LOCAL(nnc_text) why = {0};
-        nnc_model *m = open_case(&cases[i]);
+        nnc_model *m = bits && !cases[i].same_bits ? NULL : open_case(&cases[i]);
         api_data d;
         api_run one = {0};
         if (!m)
@@ -137,11 +177,72 @@ TEST(split_models)
         CHECK_OK(api_truth(&d, m, test_sink));
         CHECK(api_compile_and_run(e, m, &o, &d, &one, &why, test_sink));
         for (int n = 2; n <= 4; n += 2)
-            check_run(e, &cases[i], m, &d, n, &one);
+            check_run(e, bits, &cases[i], m, &d, n, &one);
         api_run_free(&one);
         api_data_free(&d);
         nnc_model_close(m);
     }
+    nnc_env_destroy(e);
+}
+
+TEST(split_models)
+{
+    check_models(false);
+}
+
+/* Interpreted kernels, which have one order of sums. */
+TEST(split_models_bits)
+{
+    check_models(true);
+}
+
+/* Generated graphs, split at random, on devices. */
+TEST(split_generated_runs)
+{
+    static const nnc_split_by any[] = {
+        NNC_SPLIT_follow, NNC_SPLIT_batch, NNC_SPLIT_space, NNC_SPLIT_features, NNC_SPLIT_columns};
+    nnc_env *e = NULL;
+    nnc_sink *quiet = nnc_sink_create();
+    int ran = 0;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    for (uint64_t seed = 1; e && seed <= (api_sanitized ? 10 : 60); seed++) {
+        const gen_options o = {.seed = 1000 * test_seed + seed, .nodes = 12, .max_elements = 2048};
+        const int n = 2 + (int)(seed % 3);
+        nnc_graph *g = gen_graph(&o, test_sink), *many = NULL;
+        uint8_t by[512] = {0};
+        const nnc_split_options with = {.n_device = n, .by = by};
+        for (uint32_t i = 0; g && i < g->n_node && i < 512; i++) {
+            by[i] = (uint8_t)any[nnc_rng_u32(nnc_rng_key("by", seed), i) % NNC_COUNT(any)];
+            nnc_sink_clear(quiet);
+            if (nnc_split(g, &with, &many, NULL, NULL, quiet))
+                by[i] = NNC_SPLIT_follow;
+            nnc_graph_destroy(many);
+        }
+        api_data d;
+        api_run r = {0};
+        NNC_LOCAL(nnc_text) why = {0};
+        const nnc_compile_options c = {
+            .level = (int)(seed % 3), .streams = 1 + (int)(seed % 2), .devices = n};
+        CHECK_OK(nnc_split(g, &with, &many, NULL, NULL, test_sink));
+        CHECK(api_inputs(&d, g, seed, false));
+        CHECK_OK(api_truth(&d, g, test_sink));
+        if (!many || !api_compile_and_run(e, many, &c, &d, &r, &why, test_sink))
+            test_fail(
+                __FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, nnc_text_str(&why));
+        for (int i = 0; i < r.n_out; i++) {
+            const api_diff x = api_compare(&d.want[i].type, r.out[i], &d.want[i]);
+            if (x.wrong || !(x.nmse < 1e-9))
+                test_fail(__FILE__, __LINE__, "seed %llu, output %d: nmse %g, %lld wrong",
+                    (unsigned long long)seed, i, x.nmse, (long long)x.wrong);
+            ran++;
+        }
+        api_run_free(&r);
+        api_data_free(&d);
+        nnc_graph_destroy(many);
+        nnc_graph_destroy(g);
+    }
+    CHECK(ran > (api_sanitized ? 5 : 60));
+    nnc_sink_destroy(quiet);
     nnc_env_destroy(e);
 }
 
@@ -155,6 +256,7 @@ TEST(split_refused)
         {"tensor", NULL, 1, "it needs --devices=N"},
         {"spatial", NULL, 2, "has no convolution or pooling to split"},
         {NULL, "fc=collumns", 2, "HOW is one of columns, rows, channels"},
+        {NULL, "fc=height", 2, "`fc=height`: no op of these layers can be split so"},
         {NULL, "fd=columns", 2, "--split: no layer is named `fd`"},
         {NULL, "fc=columns,fc=rows", 2, "is split twice"},
         {NULL, "fc=batch", 6, "dimension 0 of f32[5,48] has only 5"}};
@@ -249,4 +351,30 @@ TEST(split_steps)
                     check_steps(m, &t, &o, what);
                 nnc_model_close(m);
             }
+}
+
+/* Steps on devices, against the float64 reference of the split step. */
+TEST(split_steps_run)
+{
+    static const struct {
+        int model, training;
+        const char *strategy;
+    } runs[] = {{0, 1, "tensor"}, {1, 4, "spatial"}, {1, 2, "channel"}, {2, 0, "tensor"}};
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    for (size_t i = 0; e && i < NNC_COUNT(runs); i++) {
+        const char *json = steps_models[runs[i].model].json;
+        const nnc_compile_options split = {.devices = 2, .strategy = runs[i].strategy},
+                                  o = {.level = 2, .streams = 1, .devices = 2};
+        nnc_training t = steps_training(runs[i].training);
+        nnc_model *m = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+        nnc_graph *step = NULL;
+        nnc_split_training(&t, &split);
+        CHECK(m && !nnc_train_graph(m, &t, &step, test_sink));
+        if (step)
+            CHECK_OK(steps_take(e, step, &o, t.accumulate, runs[i].strategy));
+        nnc_graph_destroy(step);
+        nnc_model_close(m);
+    }
+    nnc_env_destroy(e);
 }

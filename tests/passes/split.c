@@ -268,6 +268,50 @@ TEST(split_pairs)
     nnc_graph_destroy(many);
 }
 
+/* A stack of linear layers of drawn widths: what `features` sends beside the best of all ways, and the same for all layers. */
+TEST(split_search)
+{
+    enum { LAYERS_ = 6 };
+    double worst = 1;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        NNC_LOCAL(nnc_text) t = {0}, nodes = {0};
+        int64_t width = 24, best = INT64_MAX;
+        rule r[LAYERS_ + 1] = {{0}};
+        char name[LAYERS_][8];
+        nnc_split_cost cost = {0}, chosen = {0};
+        nnc_graph *many = NULL;
+        nnc_puts(&t, "graph @s {\n%v0 = input : f32[4,24]\n");
+        for (int i = 0; i < LAYERS_; i++) {
+            const int64_t next =
+                8 * (1 + nnc_rng_u32(nnc_rng_key("width", seed), (uint64_t)i) % 12);
+            nnc_printf(&t, "%%w%d = param : f32[%lld,%lld] = gen(\"w%d\", seed=1, scale=0.1)\n", i,
+                (long long)next, (long long)width, i);
+            nnc_printf(&nodes,
+                "%%y%d = linear %%v%d, %%w%d loc \"/l%d\"\n%%v%d = relu %%y%d loc \"/r%d\"\n", i, i,
+                i, i, i + 1, i, i);
+            snprintf(name[i], sizeof name[i], "/l%d", i);
+            r[i] = (rule){name[i], NNC_SPLIT_features};
+            width = next;
+        }
+        nnc_printf(&t, "%sreturn %%v%d }\n", nnc_text_str(&nodes), LAYERS_);
+        nnc_graph *g = parse(nnc_text_str(&t));
+        CHECK_OK(split(g, 4, r, &many, &chosen, NULL));
+        nnc_graph_destroy(many);
+        for (int way = 0; way < 1 << LAYERS_; way++) {
+            for (int i = 0; i < LAYERS_; i++)
+                r[i].by = way >> i & 1 ? NNC_SPLIT_rows : NNC_SPLIT_columns;
+            CHECK_OK(split(g, 4, r, &many, &cost, NULL));
+            nnc_graph_destroy(many);
+            best = cost.bytes < best ? cost.bytes : best;
+        }
+        CHECK(chosen.bytes >= best);
+        worst = fmax(worst, (double)chosen.bytes / (double)best);
+        nnc_graph_destroy(g);
+    }
+    if (!(worst <= 1.05))
+        test_fail(__FILE__, __LINE__, "%.3f times the bytes of the best way", worst);
+}
+
 /* The users' case: neighbours exchange a row where channels would need the whole tensor. */
 TEST(split_halo)
 {
@@ -360,6 +404,38 @@ TEST(split_refuses)
     CHECK_INT(split(g, 2, (rule[]){{0}}, &many, NULL, NULL), NNC_E_USAGE);
     CHECK_DIAG("is placed on device 1");
     nnc_graph_destroy(g);
+}
+
+/* Any allocation may fail: it is said, and nothing else happens. */
+TEST(split_out_of_memory)
+{
+    static const char *const models[] = {cnn, attention};
+    static const rule r[] = {{"/conv1", NNC_SPLIT_columns}, {"/conv2", NNC_SPLIT_height},
+        {"/fc", NNC_SPLIT_features}, {"/q", NNC_SPLIT_features}, {"/k", NNC_SPLIT_features},
+        {"/v", NNC_SPLIT_features}, {"/o", NNC_SPLIT_features}, {0}};
+    for (size_t m = 0; m < NNC_COUNT(models); m++) {
+        nnc_graph *g = parse(models[m]), *many = NULL;
+        bool done = false;
+        for (int64_t n = 1; g && !done && n < 100000; n += n < 100 ? 1 : n / 23) {
+            nnc_remarks said;
+            nnc_remarks_init(&said);
+            nnc_fail_alloc_after(n);
+            const nnc_status st = split(g, 3, r, &many, NULL, &said);
+            nnc_fail_alloc_after(0);
+            done = st == NNC_OK;
+            if (st && st != NNC_E_NOMEM)
+                test_fail(
+                    __FILE__, __LINE__, "allocation %lld: %s", (long long)n, nnc_status_name(st));
+            CHECK(done == (many != NULL));
+            nnc_graph_destroy(many);
+            nnc_remarks_deinit(&said);
+            nnc_sink_clear(test_sink);
+            if (st && st != NNC_E_NOMEM)
+                break;
+        }
+        CHECK(done);
+        nnc_graph_destroy(g);
+    }
 }
 
 /* ---- generated graphs -------------------------------------------------------------------------- */
