@@ -605,9 +605,9 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
         if (nnc_exec_owns(e, d))
             NNC_TRY(open_device(e, o, d, sink));
     NNC_TRY(create_events(e, sink));
-    NNC_TRY(nnc_exec_find_lenders(e, sink));
     NNC_TRY(nnc_exec_find_collectives(e, sink));
     NNC_TRY(nnc_nccl_create(e, o->comm_by, sink));
+    NNC_TRY(nnc_exec_find_lenders(e, sink));
     NNC_TRY(nnc_progress_create(e, sink));
     e->replays = !o->no_replay && !e->ranks && (!e->progress || nnc_nccl_takes_all(e));
     for (int d = 0; d < p->n_device && e->replays; d++) /* a device captures only its own work */

@@ -113,6 +113,8 @@ int fake_shared_state(const fake_shared *s); /* ncclResult_t: success, in progre
 /* Result of a whole collective: out bytes for rank `rank` from all operands, at in + r * step. */
 typedef void (*fake_compute)(const fake_joint *j, int rank, int ranks, const char *in, size_t step, char *out);
 void fake_shared_give(fake_shared *s, cuda_stream to, const fake_joint *j, fake_compute compute, bool hangs, const char *what);
+/* One side of a send and receive. */
+void fake_shared_pair(fake_shared *s, cuda_stream to, bool sends, int other, void *data, size_t bytes, bool hangs);
 void fake_shared_abort(fake_shared *s);
 void fake_shared_end(void);
 
