@@ -93,6 +93,9 @@ int fake_until_empty(
     cuda_stream s); /* runs commands until s has none; the host is then after them */
 void fake_until_idle(void);
 bool fake_step(void); /* runs one command; false: none can */
+/* Other processes may know what s has done; s knows what they may know: that, and what this host has seen, of which it tells them. */
+void fake_publish(cuda_stream s);
+void fake_hear(cuda_stream s);
 int fake_until_fired(const firing *f);
 void fake_host_after(const firing *f);
 memory *fake_memory_of(const void *p);

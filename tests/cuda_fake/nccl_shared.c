@@ -107,6 +107,7 @@ int fake_shared_state(const fake_shared *s)
 /* A rank's part in one. Each of its commands has a copy. */
 typedef struct turn {
     fake_shared *s;
+    cuda_stream on;
     int64_t call, number; /* of all calls; of the collectives, or of the pair's messages */
     fake_joint j;
     bool sends;
@@ -143,6 +144,7 @@ static void arrive(void *ctx)
     t->s->all->rank[t->s->rank].does[t->number % SLOTS] =
         (agreement){j->kind, j->op, j->type, j->root, j->n};
     memcpy(operand(t, t->s->rank), j->from, j->in);
+    fake_publish(t->on);
     atomic_store(&t->s->all->rank[t->s->rank].arrived, t->number + 1);
 }
 
@@ -174,6 +176,7 @@ static void finish(void *ctx)
     const turn *t = ctx;
     if (t->s->aborted)
         return;
+    fake_hear(t->on);
     if (agree(t))
         t->compute(&t->j, t->s->rank, t->s->ranks, operand(t, 0), ROOM, t->j.to);
     t->s->over = t->call + 1;
@@ -198,6 +201,7 @@ void fake_shared_give(fake_shared *s, cuda_stream to, const fake_joint *j, fake_
     bool hangs, const char *what)
 {
     const turn t = {.s = s,
+        .on = to,
         .call = s->calls++,
         .number = s->collectives++,
         .j = *j,
@@ -243,10 +247,12 @@ static void go(void *ctx)
         return;
     if (t->sends) {
         memcpy(message(t), t->j.from, t->j.n);
+        fake_publish(t->on);
         a->pair[t->s->rank][t->other].bytes = t->j.n;
         atomic_store(&a->pair[t->s->rank][t->other].sent, t->number + 1);
         return;
     }
+    fake_hear(t->on);
     if (a->pair[t->other][t->s->rank].bytes != t->j.n)
         fake_wrong("ncclRecv of other bytes than were sent");
     else
@@ -272,6 +278,7 @@ void fake_shared_pair(
 {
     const char *what = sends ? "ncclSend" : "ncclRecv";
     const turn t = {.s = s,
+        .on = to,
         .call = s->calls++,
         .number = sends ? s->sends[other]++ : s->receives[other]++,
         .j = {.n = bytes, .from = data, .to = data},
