@@ -91,7 +91,7 @@ for n in 2 3; do
             job $n $run --streams=$streams --outputs="$dir/many.npz" --comm-timeout=60
             ran 0 "5 runs"
             grep -q "the fake of CUDA: [1-9][0-9]* collectives" "$dir/said" || [ $cards = 1 ] || fail "$what: NCCL was not called"
-            [ $cards = 4 ] || ran 0 "which it shares: this host has 1"
+            [ $cards = 4 ] || ran 0 "is cuda:0 here: this process sees 1"
             same "$dir/one.npz" "$dir/many.npz" "one process"
         done
     done

@@ -80,7 +80,7 @@ static int device_here(
               !strncmp(p->device[d].name, p->device[i].name, strcspn(p->device[i].name, ":") + 1);
     at = e->ranks ? at : ordinal;
     if (at >= n)
-        nnc_note(sink, (nnc_loc){0}, "device %s is %s:%d, which it shares: this host has %d",
+        nnc_note(sink, (nnc_loc){0}, "device %s of the plan is %s:%d here: this process sees %d",
             p->device[i].name, api->kind, at % n, n);
     return at % n;
 }
