@@ -90,7 +90,8 @@ for n in 2 3; do
             # shellcheck disable=SC2086
             job $n $run --streams=$streams --outputs="$dir/many.npz" --comm-timeout=60
             ran 0 "5 runs"
-            [ $cards = 4 ] || ran 0 "which it shares: this host has 1"
+            grep -q "the fake of CUDA: [1-9][0-9]* collectives" "$dir/said" || [ $cards = 1 ] || fail "$what: NCCL was not called"
+            [ $cards = 4 ] || ran 0 "is cuda:0 here: this process sees 1"
             same "$dir/one.npz" "$dir/many.npz" "one process"
         done
     done
@@ -156,13 +157,17 @@ for seed in $first $((first + 1)) $((first + 2)) $((first + 3)); do
     what="graph $seed, CPUs"
     one run "$dir/random.nnc" --devices=$devices --iterations=1 --outputs="$dir/cpu.npz"
     ran 0 ""
-    for target in cuda cpu,cuda; do
+    for target in cuda cuda-nccl cpu,cuda; do
         for n in 1 2; do
             what="graph $seed, $target, $n ranks"
-            script $n "FAKE_CUDA_SEED=$seed exec $nnc run $dir/random.nnc --target=$target --devices=$devices --streams=$streams --iterations=5 \
-                --comm=staged --outputs=$dir/gpu.npz --comm-timeout=20"
+            comm=staged
+            [ $target = cuda-nccl ] && comm=nccl
+            script $n "FAKE_CUDA_SEED=$seed exec $nnc run $dir/random.nnc --target=${target%-nccl} --devices=$devices --streams=$streams --iterations=5 \
+                --comm=$comm --outputs=$dir/gpu.npz --comm-timeout=20"
             ran 0 "5 runs"
-            same "$dir/cpu.npz" "$dir/gpu.npz" "CPUs in one process"
+            [ $target = cuda-nccl ] && [ $devices -gt 2 ] || same "$dir/cpu.npz" "$dir/gpu.npz" "CPUs in one process"
+            [ $target != cuda-nccl ] || [ $n = 2 ] || cp "$dir/gpu.npz" "$dir/nccl1.npz"
+            [ $target != cuda-nccl ] || same "$dir/nccl1.npz" "$dir/gpu.npz" "NCCL in one process"
         done
     done
 done
@@ -259,7 +264,7 @@ fault() {
     rm -f "$dir/pid0" "$dir/pid1"
 }
 run="run $dir/two.json --target=cuda --devices=3"
-for with in "copies|$run" "staged collectives|$sum --comm=staged" "NCCL|$sum --comm=nccl"; do
+for with in "copies|$run --comm=staged" "copies by NCCL|$run --comm=nccl" "staged collectives|$sum --comm=staged" "NCCL|$sum --comm=nccl"; do
     what="a rank that is killed, ${with%%|*}"
     fault KILL "${with#*|}" "exited on signal 9"
     what="a rank that is stopped, ${with%%|*}"

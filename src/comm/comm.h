@@ -1,5 +1,5 @@
 /* comm/comm.h -- messages between the ranks of a job: processes that execute one plan together. A rank is found from what launchers set
- * (ranks.c); messages go through a transport: `mpi`, a plug-in, between processes; `self` between threads of one process.
+ * (ranks.c); messages go through a transport: `mpi`, a plug-in, or `tcp` between processes; `self` between threads of one process.
  *
  * Nothing here waits without an end: a wait polls, and after the communicator's deadline it fails with NNC_E_PEER and a message that says
  * which rank waited for which other, and for what. After the first failure every call fails at once. */
@@ -53,7 +53,7 @@ typedef struct nnc_transport {
 
 typedef struct nnc_comm nnc_comm; /* one rank's end of a communicator; may be used by several threads */
 
-/* Connects with the other ranks through the plug-in `mpi`. Process-wide, once. Where a rank does not join, the process ends with a message
+/* Connects with the other ranks through the plug-in `mpi`, process-wide and once, or over sockets (tcp.c) where no MPI launcher started them. Where a rank does not join, the process ends with a message
  * and exit code 6 after the deadline, since MPI's initialisation cannot be interrupted. */
 nnc_status nnc_comm_open(const nnc_ranks *r, double timeout_s, nnc_comm **out, nnc_sink *sink) NNC_MUST;
 /* n ranks in this process: out[rank]. */

@@ -64,25 +64,24 @@ void nnc_exec_drop_events(const events *l)
         l->at[i].on->api->event_destroy(l->at[i].event);
 }
 
-/* The device of this host that stands for device `ordinal` of its kind in the plan. Ranks of a host begin one after the other, each with as
- * many as a rank has at most. Where the host has fewer, devices share them. */
+/* The device of this host that stands for device i of the plan, which is number `ordinal` of its kind. Ranks of a host have the devices of
+ * its kind one after the other; where the host has fewer, they share them. */
 static int device_here(
     const nnc_exec *e, const nnc_device_api *api, int i, int ordinal, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     const int n = api->count ? api->count() : 0;
-    int own = 0, at = ordinal;
+    int at = 0;
     if (n < 1)
         return ordinal;
-    if (e->ranks) {
-        const int world = nnc_job_world(e->ranks->job);
-        for (int d = 0; d < i; d++)
-            own += nnc_exec_owns(e, d) && !strncmp(p->device[d].name, p->device[i].name,
-                                              strcspn(p->device[i].name, ":") + 1);
-        at = nnc_comm_local_rank(e->ranks->comm) * ((p->n_device + world - 1) / world) + own;
-    }
+    /* ranks of a host follow each other, as launchers place them unless told otherwise */
+    const int first = e->ranks ? e->ranks->rank - nnc_comm_local_rank(e->ranks->comm) : 0;
+    for (int d = 0; d < i; d++)
+        at += (!e->ranks || e->ranks->owner[d] >= first) &&
+              !strncmp(p->device[d].name, p->device[i].name, strcspn(p->device[i].name, ":") + 1);
+    at = e->ranks ? at : ordinal;
     if (at >= n)
-        nnc_note(sink, (nnc_loc){0}, "device %s is %s:%d, which it shares: this host has %d",
+        nnc_note(sink, (nnc_loc){0}, "device %s of the plan is %s:%d here: this process sees %d",
             p->device[i].name, api->kind, at % n, n);
     return at % n;
 }
@@ -607,9 +606,9 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
         if (nnc_exec_owns(e, d))
             NNC_TRY(open_device(e, o, d, sink));
     NNC_TRY(create_events(e, sink));
-    NNC_TRY(nnc_exec_find_lenders(e, sink));
     NNC_TRY(nnc_exec_find_collectives(e, sink));
     NNC_TRY(nnc_nccl_create(e, o->comm_by, sink));
+    NNC_TRY(nnc_exec_find_lenders(e, sink));
     NNC_TRY(nnc_progress_create(e, sink));
     e->replays = !o->no_replay && !e->ranks && (!e->progress || nnc_nccl_takes_all(e));
     for (int d = 0; d < p->n_device && e->replays; d++) /* a device captures only its own work */

@@ -119,9 +119,9 @@ typedef struct exec_ranks {
     int32_t *recv_cmd;
     int n_recv;
     /* A receive into memory that earlier commands of the part use begins when the last of them on each stream is done, as MPI wants. */
-    struct lender { int recv, next; } *lender; /* next: of the same command, -1 */
+    struct lender { int32_t cmd; int recv, next; } *lender; /* by recv; next: of the same command, -1 */
     size_t n_lender, cap_lender;
-    int *n_lent; /* by recv: such commands */
+    int *n_lent, *first_lent; /* by recv: such commands, and the first in lender */
     _Atomic int *lent; /* of them, in this part: not done */
     int begun, end;  /* those of the current part: recv[begun..end) */
     int32_t part_end; /* its last command + 1 */
@@ -197,6 +197,7 @@ nnc_status nnc_exec_meet(nnc_exec *e, nnc_status loaded, nnc_sink *sink);
 void nnc_exec_leave(nnc_exec *e);
 /* Does an own command wait for, or copy to, another rank? Submits it; and what follows the record of an event that others wait for. */
 bool nnc_exec_crosses(const nnc_exec *e, int cmd);
+bool nnc_exec_between_ranks(const nnc_exec *e, int32_t cmd); /* a copy from one rank to another, of whatever rank */
 /* With devices open: finds the commands that receives wait for. */
 nnc_status nnc_exec_find_lenders(nnc_exec *e, nnc_sink *sink);
 nnc_status nnc_exec_lent(nnc_exec *e, int cmd); /* after such a command was submitted */

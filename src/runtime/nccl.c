@@ -1,48 +1,16 @@
-/* runtime/nccl.c -- collectives of GPUs through NCCL, each on its participants' streams.
+/* runtime/nccl.c -- NCCL between the GPUs of a plan: what of it can go through NCCL, communicators, and their end (nccl_run.c: runs).
  *
- * A communicator connects the devices of one list of participants, in their order; plans have one or few. Calls do not block: NCCL's answer
- * "in progress" is asked for again until it is another one. NCCL matches calls by their order, so each rank makes them in the plan's order,
- * those of its own participants in one group, when all of their streams have come to them.
+ * A communicator connects the devices of one list of participants, in their order; plans have one or few. One of all devices is for copies
+ * between ranks. Calls do not block: NCCL's answer "in progress" is asked for again until it is another one.
  *
  * A lost rank leaves NCCL's kernels waiting on the GPU. So the host looks whether they are done, and at the communicators' errors, before it
  * waits for a stream; after the deadline it aborts them, which ends the kernels. */
-#include "runtime/nccl.h"
-#include "cuda/cuda.h"
-#include "runtime/collective.h"
+#include "runtime/nccl_state.h"
 #include <string.h>
-
-/* Participants on the same devices in the same order. */
-typedef struct clique {
-    int n;
-    int *device; /* by participant */
-    nccl_comm *end; /* by participant; NULL: another process's */
-    nccl_id id;
-} clique;
-
-typedef struct meeting {
-    const nnc_collective *c;
-    int32_t *cmd; /* by participant */
-    int n; /* so far */
-    int clique; /* -1: not through NCCL */
-    int own, here; /* of this process; those whose streams have come to it, in this part */
-    bool given, done; /* submitted; and NCCL is ready for more */
-} meeting;
-
-typedef struct nccl {
-    const nnc_cuda_nccl *api;
-    clique *clique;
-    int n_clique;
-    meeting *meeting; /* by collective */
-    nnc_event **event; /* by command: after it, over ranks */
-    int turn; /* the next collective */
-    bool broken;
-    char why[160]; /* what NCCL cannot do here */
-} nccl;
 
 /* ---- what NCCL can do ------------------------------------------------------------------------------------------------ */
 
-/* ncclDataType_t; -1: none. */
-static int type_of(nnc_dtype d)
+int nccl_type(nnc_dtype d)
 {
     switch (d) {
     case DT_i8: return 0;
@@ -70,21 +38,27 @@ static bool can(const nnc_exec *e, const meeting *m)
         const nnc_ptensor *x = &p->tensor[c->arg[0]];
         ok = !strncmp(p->device[c->device].name, "cuda:", 5) &&
              x->bytes == p->tensor[p->cmd[m->cmd[0]].arg[0]].bytes &&
-             type_of((nnc_dtype)x->type.dtype) >= 0;
+             nccl_type((nnc_dtype)x->type.dtype) >= 0;
     }
     return ok;
 }
 
-static int find_clique(nccl *q, const nnc_exec *e, const meeting *m)
+/* The clique of these devices, added where there is none. */
+static nnc_status find_clique(
+    nccl *q, nnc_exec *e, const int *device, int n, int *out, nnc_sink *sink)
 {
-    for (int i = 0; i < q->n_clique; i++) {
-        bool same = q->clique[i].n == m->n;
-        for (int k = 0; k < m->n && same; k++)
-            same = q->clique[i].device[k] == e->p->cmd[m->cmd[k]].device;
-        if (same)
-            return i;
+    for (*out = 0; *out < q->n_clique; ++*out) {
+        const clique *c = &q->clique[*out];
+        if (c->n == n && !memcmp(c->device, device, (size_t)n * sizeof *device))
+            return NNC_OK;
     }
-    return q->n_clique;
+    clique *c = &q->clique[*out];
+    *c = (clique){
+        .n = n, .device = ARENA_NEW(&e->arena, int, n), .end = ARENA_NEW(&e->arena, nccl_comm, n)};
+    NNC_NEED(c->device && c->end, sink);
+    memcpy(c->device, device, (size_t)n * sizeof *device);
+    q->n_clique++;
+    return NNC_OK;
 }
 
 /* Collectives, their participants and the communicators that they need. */
@@ -92,11 +66,10 @@ static nnc_status find_meetings(nccl *q, nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     q->meeting = ARENA_NEW(&e->arena, meeting, p->n_collective + 1);
-    q->clique = ARENA_NEW(&e->arena, clique, p->n_collective + 1);
-    q->event = ARENA_NEW(&e->arena, nnc_event *, p->n_cmd + 1);
-    NNC_NEED(q->meeting && q->clique && q->event, sink);
+    q->clique = ARENA_NEW(&e->arena, clique, p->n_collective + 2);
+    NNC_NEED(q->meeting && q->clique, sink);
     for (int i = 0; i < p->n_collective; i++) {
-        q->meeting[i] = (meeting){.c = &p->collective[i], .clique = -1};
+        q->meeting[i] = (meeting){.c = &p->collective[i], .clique = -1, .op = -1};
         q->meeting[i].cmd = ARENA_NEW(&e->arena, int32_t, p->collective[i].n);
         NNC_NEED(q->meeting[i].cmd, sink);
     }
@@ -115,19 +88,30 @@ static nnc_status find_meetings(nccl *q, nnc_exec *e, nnc_sink *sink)
         }
         if (!can(e, m))
             continue;
-        m->clique = find_clique(q, e, m);
-        clique *c = &q->clique[m->clique];
-        if (m->clique < q->n_clique)
-            continue;
-        q->n_clique++;
-        c->n = m->n;
-        c->device = ARENA_NEW(&e->arena, int, m->n);
-        c->end = ARENA_NEW(&e->arena, nccl_comm, m->n);
-        NNC_NEED(c->device && c->end, sink);
+        NNC_FREED int *device = nnc_calloc((size_t)m->n, sizeof *device);
+        NNC_NEED(device, sink);
         for (int k = 0; k < m->n; k++)
-            c->device[k] = p->cmd[m->cmd[k]].device;
+            device[k] = p->cmd[m->cmd[k]].device;
+        NNC_TRY(find_clique(q, e, device, m->n, &m->clique, sink));
     }
     return NNC_OK;
+}
+
+/* Copies between ranks, where all devices are GPUs. */
+static nnc_status find_copies(nccl *q, nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    bool any = false;
+    q->copies = -1;
+    for (int32_t i = p->end[SEC_init]; i < p->n_cmd; i++)
+        any = any || nnc_exec_between_ranks(e, i);
+    NNC_FREED int *device = nnc_calloc((size_t)p->n_device, sizeof *device);
+    NNC_NEED(device, sink);
+    for (int d = 0; d < p->n_device; d++) {
+        device[d] = d;
+        any = any && !strncmp(p->device[d].name, "cuda:", 5);
+    }
+    return any ? find_clique(q, e, device, p->n_device, &q->copies, sink) : NNC_OK;
 }
 
 /* ---- what this machine can do ---------------------------------------------------------------------------------------- */
@@ -238,38 +222,36 @@ static nnc_status decide(nccl *q, nnc_exec *e, verdict *v, nnc_sink *sink)
 
 /* ---- calls ---------------------------------------------------------------------------------------------------------- */
 
-static nnc_comm *comm_of(const nnc_exec *e)
+nnc_comm *nccl_comm_of(const nnc_exec *e)
 {
     return e->ranks ? e->ranks->comm : e->self;
 }
 
-/* Keeps what failed, for all ends of this process. */
-static nnc_status broken(nnc_exec *e, nccl_comm c, int result, const char *what)
+nnc_status nccl_broken(nnc_exec *e, nccl_comm c, int result, const char *what)
 {
     nccl *q = e->nccl;
     const char *more = c ? q->api->ncclGetLastError(c) : NULL;
     NNC_LOCAL(nnc_text) t = {0};
     nnc_printf(&t, "rank %d: %s: NCCL: %s%s%s", e->ranks ? e->ranks->rank : 0, what,
         q->api->ncclGetErrorString(result), more && *more ? ": " : "", more ? more : "");
-    nnc_comm_break(comm_of(e), nnc_text_str(&t));
+    nnc_comm_break(nccl_comm_of(e), nnc_text_str(&t));
     nnc_nccl_abort(e);
     return NNC_E_PEER;
 }
 
-static nnc_status late(nnc_exec *e, const char *what)
+nnc_status nccl_late(nnc_exec *e, const char *what)
 {
     NNC_LOCAL(nnc_text) t = {0};
     nnc_printf(&t,
         "rank %d: %s: through NCCL: another rank has not joined for %g s (--comm-timeout): it is "
         "lost, stopped, or slower than that",
-        e->ranks ? e->ranks->rank : 0, what, nnc_comm_timeout(comm_of(e)));
-    nnc_comm_break(comm_of(e), nnc_text_str(&t));
+        e->ranks ? e->ranks->rank : 0, what, nnc_comm_timeout(nccl_comm_of(e)));
+    nnc_comm_break(nccl_comm_of(e), nnc_text_str(&t));
     nnc_nccl_abort(e);
     return NNC_E_PEER;
 }
 
-/* Have the communicator's ends of this process done what they were asked for? */
-static nnc_status settled(nnc_exec *e, const clique *c, const char *what, bool *yes)
+nnc_status nccl_settled(nnc_exec *e, const clique *c, const char *what, bool *yes)
 {
     *yes = true;
     for (int k = 0; k < c->n; k++) {
@@ -278,7 +260,7 @@ static nnc_status settled(nnc_exec *e, const clique *c, const char *what, bool *
             continue;
         const int r = e->nccl->api->ncclCommGetAsyncError(c->end[k], &state);
         if (r || (state && state != NCCL_IN_PROGRESS))
-            return broken(e, c->end[k], r ? r : state, what);
+            return nccl_broken(e, c->end[k], r ? r : state, what);
         *yes = *yes && state == NCCL_SUCCESS;
     }
     return NNC_OK;
@@ -289,12 +271,12 @@ static nnc_status settle(nnc_exec *e, const clique *c, const char *what)
     const int64_t from = nnc_now_ns();
     for (;;) {
         bool yes;
-        NNC_TRY(settled(e, c, what, &yes));
+        NNC_TRY(nccl_settled(e, c, what, &yes));
         if (yes)
             return NNC_OK;
         const int64_t waited = nnc_now_ns() - from;
-        if (nnc_comm_is_late(comm_of(e), waited))
-            return late(e, what);
+        if (nnc_comm_is_late(nccl_comm_of(e), waited))
+            return nccl_late(e, what);
         nnc_comm_pause(waited);
     }
 }
@@ -317,34 +299,23 @@ static nnc_status connect(nnc_exec *e, clique *c)
     }
     const int ended = api->ncclGroupEnd();
     r = r ? r : ended == NCCL_IN_PROGRESS ? NCCL_SUCCESS : ended;
-    return r ? broken(e, NULL, r, what) : own ? settle(e, c, what) : NNC_OK;
+    return r ? nccl_broken(e, NULL, r, what) : own ? settle(e, c, what) : NNC_OK;
 }
 
 /* ---- loading -------------------------------------------------------------------------------------------------------- */
-
-static nnc_status create_events(nccl *q, nnc_exec *e, nnc_sink *sink)
-{
-    for (int32_t i = 0; i < e->p->n_cmd && e->ranks; i++) {
-        const nnc_cmd *c = &e->p->cmd[i];
-        if (c->kind == CMD_collective && nnc_exec_owns(e, c->device) &&
-            q->meeting[c->item].clique >= 0)
-            NNC_TRY(nnc_exec_event(&e->events, &e->arena, &e->dev[c->device], &q->event[i], sink));
-    }
-    return NNC_OK;
-}
 
 static nnc_status start(nccl *q, nnc_exec *e, const verdict *v, nnc_sink *sink)
 {
     q->api = NNC_CUDA(nccl, sink);
     if (!q->api)
         return NNC_E_DEVICE;
-    NNC_TRY(create_events(q, e, sink));
+    NNC_TRY(nccl_find_ops(q, e, sink));
     e->nccl = q;
     for (int i = 0; i < q->n_clique; i++) {
         q->clique[i].id = v->id[i];
         nnc_status st = connect(e, &q->clique[i]);
         if (st) {
-            (void)nnc_comm_failure(comm_of(e), sink);
+            (void)nnc_comm_failure(nccl_comm_of(e), sink);
             return st;
         }
     }
@@ -353,11 +324,12 @@ static nnc_status start(nccl *q, nnc_exec *e, const verdict *v, nnc_sink *sink)
 
 nnc_status nnc_nccl_create(nnc_exec *e, nnc_comm_by by, nnc_sink *sink)
 {
-    if (!e->p->n_collective || by == NNC_COMM_staged)
+    if ((!e->p->n_collective && !e->ranks) || by == NNC_COMM_staged)
         return NNC_OK;
     nccl *q = ARENA_NEW(&e->arena, nccl, 1);
     NNC_NEED(q, sink);
     NNC_TRY(find_meetings(q, e, sink));
+    NNC_TRY(find_copies(q, e, sink));
     if (!q->n_clique)
         return NNC_OK;
     const size_t bytes = sizeof(verdict) + (size_t)q->n_clique * sizeof(nccl_id);
@@ -372,8 +344,8 @@ nnc_status nnc_nccl_create(nnc_exec *e, nnc_comm_by by, nnc_sink *sink)
     if (by == NNC_COMM_nccl)
         return nnc_fail0(sink, NNC_E_DEVICE, "--comm=nccl: %s", v->why);
     if (!e->ranks || e->ranks->rank == 0)
-        nnc_note(
-            sink, (nnc_loc){0}, "collectives go through host memory (--comm=staged): %s", v->why);
+        nnc_note(sink, (nnc_loc){0},
+            "data between GPUs goes through host memory (--comm=staged): %s", v->why);
     return NNC_OK;
 }
 
@@ -382,158 +354,17 @@ bool nnc_nccl_takes(const nnc_exec *e, int32_t cmd)
     return e->nccl && e->nccl->meeting[e->p->cmd[cmd].item].clique >= 0;
 }
 
+bool nnc_nccl_copies(const nnc_exec *e, int32_t cmd)
+{
+    return e->nccl && e->nccl->copies >= 0 && nnc_exec_between_ranks(e, cmd);
+}
+
 bool nnc_nccl_takes_all(const nnc_exec *e)
 {
     bool all = e->nccl != NULL;
     for (int i = 0; i < e->p->n_collective && all; i++)
         all = e->nccl->meeting[i].clique >= 0;
     return all;
-}
-
-/* ---- runs ----------------------------------------------------------------------------------------------------------- */
-
-void nnc_nccl_begin(nnc_exec *e, int32_t first)
-{
-    nccl *q = e->nccl;
-    q->turn = 0;
-    for (int i = 0; i < e->p->n_collective; i++) {
-        meeting *m = &q->meeting[i];
-        m->here = 0;
-        m->given = m->done = false;
-        q->turn += m->cmd[0] < first;
-    }
-}
-
-/* One participant: within a group. */
-typedef struct call {
-    const nccl *q;
-    const meeting *m;
-    nccl_comm end;
-    size_t bytes_in, bytes_out, size;
-    int type, result;
-} call;
-
-static nnc_status run(void *handle, void *const *args, void *work)
-{
-    call *x = handle;
-    const nnc_cuda_nccl *n = x->q->api;
-    const cuda_stream s = nnc_cuda_current();
-    const int op = x->m->c->reduction == RED_add   ? NCCL_SUM
-                   : x->m->c->reduction == RED_min ? NCCL_MIN
-                                                   : NCCL_MAX;
-    const size_t in = x->bytes_in / x->size, out = x->bytes_out / x->size;
-    (void)work;
-    switch ((nnc_collective_kind)x->m->c->kind) {
-    case COLL_allreduce:
-        x->result = n->ncclAllReduce(args[0], args[1], in, x->type, op, x->end, s);
-        break;
-    case COLL_allgather:
-        x->result = n->ncclAllGather(args[0], args[1], in, x->type, x->end, s);
-        break;
-    case COLL_reduce_scatter:
-        x->result = n->ncclReduceScatter(args[0], args[1], out, x->type, op, x->end, s);
-        break;
-    case COLL__COUNT: break;
-    }
-    x->result = x->result == NCCL_IN_PROGRESS ? NCCL_SUCCESS : x->result;
-    return x->result ? NNC_E_DEVICE : NNC_OK;
-}
-
-static int give(nnc_exec *e, const meeting *m, int k)
-{
-    const int32_t i = m->cmd[k];
-    const nnc_cmd *c = &e->p->cmd[i];
-    const nnc_ptensor *from = &e->p->tensor[c->arg[0]], *to = &e->p->tensor[c->arg[1]];
-    const nnc_dtype d = (nnc_dtype)from->type.dtype;
-    call x = {.q = e->nccl,
-        .m = m,
-        .end = e->nccl->clique[m->clique].end[k],
-        .bytes_in = (size_t)from->bytes,
-        .bytes_out = (size_t)to->bytes,
-        .size = (size_t)nnc_dtype_size(d),
-        .type = type_of(d),
-        .result = 3 /* ncclInternalError: the stream has failed before */};
-    const nnc_status st = e->dev[c->device].api->launch(
-        e->dev[c->device].stream[c->stream], &(nnc_work){.run = run,
-                                                 .handle = &x,
-                                                 .args = e->use->arg + e->first_arg[i],
-                                                 .n_arg = c->n_arg,
-                                                 .name = c->layers,
-                                                 .flops = c->flops,
-                                                 .bytes = c->bytes,
-                                                 .op_class = c->op_class});
-    return st ? 3 : x.result;
-}
-
-/* The calls of all participants of this process. */
-static nnc_status give_all(nnc_exec *e, meeting *m, const char *what)
-{
-    const nnc_cuda_nccl *api = e->nccl->api;
-    int r = api->ncclGroupStart();
-    for (int k = 0; k < m->n && !r; k++)
-        if (nnc_exec_owns(e, e->p->cmd[m->cmd[k]].device))
-            r = give(e, m, k);
-    const int ended = api->ncclGroupEnd();
-    r = r ? r : ended == NCCL_IN_PROGRESS ? NCCL_SUCCESS : ended;
-    m->given = true;
-    return r ? broken(e, NULL, r, what) : NNC_OK;
-}
-
-static nnc_status record(nnc_exec *e, const meeting *m)
-{
-    for (int k = 0; k < m->n; k++) {
-        const nnc_cmd *c = &e->p->cmd[m->cmd[k]];
-        nnc_event *after = e->nccl->event[m->cmd[k]];
-        if (after)
-            NNC_TRY(e->dev[c->device].api->record(e->dev[c->device].stream[c->stream], after));
-    }
-    return NNC_OK;
-}
-
-nnc_status nnc_nccl_try(nnc_exec *e, int32_t cmd, bool first, bool *done)
-{
-    nccl *q = e->nccl;
-    const int item = e->p->cmd[cmd].item;
-    meeting *m = &q->meeting[item];
-    const char *what = e->collective[cmd]->what;
-    if (q->broken)
-        return NNC_E_PEER;
-    m->here += first;
-    while (q->turn < item &&
-           (!q->meeting[q->turn].own || q->meeting[q->turn].clique < 0 || q->meeting[q->turn].done))
-        q->turn++;
-    if (q->turn == item && m->here == m->own && !m->given)
-        NNC_TRY(give_all(e, m, what));
-    if (m->given && !m->done) {
-        NNC_TRY(settled(e, &q->clique[m->clique], what, &m->done));
-        if (m->done)
-            NNC_TRY(record(e, m));
-    }
-    *done = m->done;
-    return NNC_OK;
-}
-
-nnc_status nnc_nccl_wait(nnc_exec *e)
-{
-    nccl *q = e->nccl;
-    const int64_t from = nnc_now_ns();
-    for (int i = 0; i < e->p->n_collective && e->ranks && !q->broken; i++) {
-        const meeting *m = &q->meeting[i];
-        for (int k = 0; k < m->n && m->done; k++) {
-            const nnc_cmd *c = &e->p->cmd[m->cmd[k]];
-            const dev *d = &e->dev[c->device];
-            const char *what = q->event[m->cmd[k]] ? e->collective[m->cmd[k]]->what : NULL;
-            while (what && !d->api->fired(d->stream[c->stream], q->event[m->cmd[k]])) {
-                bool yes;
-                const int64_t waited = nnc_now_ns() - from;
-                NNC_TRY(settled(e, &q->clique[m->clique], what, &yes));
-                if (nnc_comm_is_late(comm_of(e), waited))
-                    return late(e, what);
-                nnc_comm_pause(waited);
-            }
-        }
-    }
-    return q->broken ? NNC_E_PEER : NNC_OK;
 }
 
 void nnc_nccl_abort(nnc_exec *e)

@@ -1,4 +1,4 @@
-/* runtime/nccl.h -- collectives of GPUs through NCCL. Internal to runtime/. */
+/* runtime/nccl.h -- collectives of GPUs, and copies between them, through NCCL. Internal to runtime/. */
 #ifndef NNC_RUNTIME_NCCL_H
 #define NNC_RUNTIME_NCCL_H
 
@@ -15,7 +15,14 @@ void nnc_nccl_begin(nnc_exec *e, int32_t first);
 /* Command `cmd`, whose stream has come to it: submitted with those of this process's other participants, once all have come. first: of
  * the calls for it in this part. *done: it is. */
 nnc_status nnc_nccl_try(nnc_exec *e, int32_t cmd, bool first, bool *done);
-/* Waits for collectives that were submitted, at most until the deadline; then they are aborted. */
+/* Copies between ranks: does command `cmd` go through NCCL? This process's side, whose stream has come to it; is it the turn of one from
+ * another rank, and this side of it on stream `on`. */
+bool nnc_nccl_copies(const nnc_exec *e, int32_t cmd);
+nnc_status nnc_nccl_send(nnc_exec *e, int32_t cmd, bool *done);
+bool nnc_nccl_is_next(nnc_exec *e, int32_t cmd);
+nnc_status nnc_nccl_receive(nnc_exec *e, int32_t cmd, nnc_stream *on, bool *done);
+nnc_event *nnc_nccl_event(const nnc_exec *e, int32_t cmd); /* after it */
+/* Waits for what were submitted, at most until the deadline; then they are aborted. */
 nnc_status nnc_nccl_wait(nnc_exec *e);
 void nnc_nccl_abort(nnc_exec *e);
 void nnc_nccl_destroy(nnc_exec *e); /* after captures */

@@ -55,6 +55,9 @@ struct progress {
     int n_sent;
     char **receive; /* by recv: pinned; NULL: its place in a CPU's memory */
     bool *arrived; /* by recv: uploaded */
+    bool *
+        asked; /* by recv: through NCCL, and its stream waits for those that use its memory before */
+    nnc_event **lent; /* by command: after it, where a receive through NCCL waits for it */
     card *card; /* by device */
     bool timed;
     nnc_message *left; /* what the last look waited for; NULL: a GPU */
@@ -157,7 +160,45 @@ static nnc_status send_what_is_ready(progress *g)
     return NNC_OK;
 }
 
-/* Uploads copies that have come. */
+/* Receives through NCCL, in turn, when the commands are submitted that use its memory before. */
+static nnc_status receive(progress *g, int r)
+{
+    nnc_exec *e = g->e;
+    const exec_ranks *k = e->ranks;
+    const int32_t cmd = k->recv_cmd[r];
+    const int device = e->p->tensor[e->p->cmd[cmd].arg[1]].device;
+    const dev *d = &e->dev[device];
+    const card *c = &g->card[device];
+    const struct lender *l = k->lender + k->first_lent[r];
+    bool ready = nnc_nccl_is_next(e, cmd) || g->asked[r];
+    for (int i = 0; i < k->n_lent[r] && ready; i++)
+        ready = g->issued[l[i].cmd];
+    for (int i = 0; i < k->n_lent[r] && ready && !g->asked[r]; i++)
+        NNC_TRY(d->api->wait(c->up, g->lent[l[i].cmd]));
+    if (!ready)
+        return NNC_OK;
+    g->asked[r] = true;
+    NNC_TRY(nnc_nccl_receive(e, cmd, c->up, &g->arrived[r]));
+    g->moved = g->moved || g->arrived[r];
+    return NNC_OK;
+}
+
+/* Uploads a copy that has come. */
+static nnc_status upload(progress *g, int r)
+{
+    nnc_exec *e = g->e;
+    const exec_ranks *k = e->ranks;
+    const int32_t to = e->p->cmd[k->recv_cmd[r]].arg[1];
+    const dev *d = &e->dev[e->p->tensor[to].device];
+    card *c = &g->card[e->p->tensor[to].device];
+    g->arrived[r] = g->moved = true;
+    if (!g->receive[r])
+        return NNC_OK;
+    NNC_TRY(d->api->upload(c->up, nnc_exec_address(e, to), g->receive[r], k->recv[r].bytes));
+    c->used = true;
+    return d->api->record(c->up, c->uploaded);
+}
+
 static nnc_status take_what_has_come(progress *g)
 {
     nnc_exec *e = g->e;
@@ -168,17 +209,12 @@ static nnc_status take_what_has_come(progress *g)
     NNC_TRY(nnc_comm_test(
         k->comm, k->recv + k->begun, k->end - k->begun, "copies from other ranks", &left));
     for (int r = k->begun; r < k->end; r++) {
-        if (g->arrived[r] || !k->recv[r].done)
+        if (g->arrived[r])
             continue;
-        g->arrived[r] = g->moved = true;
-        const int32_t to = e->p->cmd[k->recv_cmd[r]].arg[1];
-        dev *d = &e->dev[e->p->tensor[to].device];
-        card *c = &g->card[e->p->tensor[to].device];
-        if (!g->receive[r])
-            continue;
-        NNC_TRY(d->api->upload(c->up, nnc_exec_address(e, to), g->receive[r], k->recv[r].bytes));
-        NNC_TRY(d->api->record(c->up, c->uploaded));
-        c->used = true;
+        if (nnc_nccl_copies(e, k->recv_cmd[r]))
+            NNC_TRY(receive(g, r));
+        else if (k->recv[r].done)
+            NNC_TRY(upload(g, r));
     }
     return NNC_OK;
 }
@@ -203,6 +239,10 @@ static nnc_status wait_across(progress *g, int32_t i, bool *done)
     for (int d = 0; d < e->p->n_device && *done; d++)
         if (g->card[d].used && e->dev[d].api == dev_of(g, i)->api)
             NNC_TRY(e->dev[d].api->wait(stream_of(g, i), g->card[d].uploaded));
+    /* not for a later receive, which may need what this stream does next */
+    for (int r = k->begun; r < x->n_recv && *done; r++)
+        if (nnc_nccl_copies(e, k->recv_cmd[r]))
+            NNC_TRY(dev_of(g, i)->api->wait(stream_of(g, i), nnc_nccl_event(e, k->recv_cmd[r])));
     return NNC_OK;
 }
 
@@ -295,6 +335,11 @@ static nnc_status attempt(progress *g, int32_t i, bool *done)
     case CMD_copy:
         if (!crosses)
             return copy(g, i, done);
+        if (nnc_nccl_copies(e, i)) {
+            NNC_TRY(nnc_nccl_send(e, i, done));
+            wait_for(g, i, NULL, *done);
+            return NNC_OK;
+        }
         return gpu ? send_copy(g, i) : nnc_exec_issue(e, i);
     case CMD_record: return gpu ? record(g, i) : nnc_exec_issue(e, i);
     case CMD_wait:
@@ -334,6 +379,8 @@ static nnc_status advance(progress *g, queue *q, int32_t first, int32_t *at)
                 return NNC_OK;
             NNC_TRY(stamp(g, i, true));
         }
+        if (g->lent[i])
+            NNC_TRY(dev_of(g, i)->api->record(stream_of(g, i), g->lent[i]));
         g->issued[i] = g->moved = true;
         q->at++;
     }
@@ -358,8 +405,8 @@ static void begin(progress *g, int32_t first, int32_t end)
     }
     for (int d = 0; d < g->e->p->n_device; d++)
         g->card[d].used = false;
-    if (g->e->ranks)
-        memset(g->arrived, 0, (size_t)g->e->ranks->n_recv * sizeof *g->arrived);
+    for (int r = 0; g->e->ranks && r < g->e->ranks->n_recv; r++)
+        g->arrived[r] = g->asked[r] = false;
     g->n_sending = g->n_sent = 0;
 }
 
@@ -370,7 +417,7 @@ static bool is_over(const progress *g)
     for (int s = 0; s < g->n_queue && over; s++)
         over = g->queue[s].at == g->queue[s].stop;
     for (int r = k ? k->begun : 0; k && r < k->end && over; r++)
-        over = g->arrived[r] || !g->receive[r];
+        over = g->arrived[r] || (!g->receive[r] && !nnc_nccl_copies(g->e, k->recv_cmd[r]));
     return over;
 }
 
@@ -394,7 +441,7 @@ static nnc_status give_up(progress *g, int32_t *at)
     NNC_LOCAL(nnc_text) t = {0};
     if (!g->left_cmd) {
         int r = e->ranks->begun;
-        while (r < e->ranks->end - 1 && e->ranks->recv[r].done)
+        while (r < e->ranks->end - 1 && g->arrived[r])
             r++;
         return nnc_comm_late(comm_of(e), &e->ranks->recv[r], "copies from other ranks");
     }
@@ -439,6 +486,11 @@ nnc_status nnc_progress_run(nnc_exec *e, int32_t first, int32_t end, bool timed,
 void *nnc_progress_receive(const nnc_exec *e, int k)
 {
     return e->progress->receive[k];
+}
+
+nnc_stream *nnc_progress_uploads(const nnc_exec *e, int device)
+{
+    return e->progress->card[device].up;
 }
 
 nnc_status nnc_progress_finish(nnc_exec *e)
@@ -488,10 +540,12 @@ static nnc_status prepare(progress *g, int32_t i, int64_t *bytes, nnc_sink *sink
     const bool gpu = on_gpu(e, c->device), crosses = nnc_exec_crosses(e, i);
     const bool from_cpu =
         c->kind == CMD_copy && !gpu && !crosses && on_gpu(e, e->p->tensor[c->arg[1]].device);
-    const bool sends = c->kind == CMD_copy && gpu && crosses;
+    const bool sends = c->kind == CMD_copy && gpu && crosses && !nnc_nccl_copies(e, i);
     const bool waits = c->kind == CMD_wait && gpu && crosses && !e->ranks->at[i].is_told;
     const bool meets = c->kind == CMD_collective && gpu;
     *bytes = 0;
+    if (gpu && e->ranks && e->ranks->at[i].lender >= 0)
+        NNC_TRY(nnc_exec_event(&e->events, &e->arena, dev_of(g, i), &g->lent[i], sink));
     if (!from_cpu && !sends && !waits && !meets)
         return NNC_OK;
     hosted *h = g->hosted[i] = ARENA_NEW(&e->arena, hosted, 1);
@@ -532,7 +586,7 @@ static nnc_status prepare_receives(progress *g, nnc_sink *sink)
     const exec_ranks *k = g->e->ranks;
     for (int r = 0; k && r < k->n_recv; r++) {
         const int device = g->e->p->tensor[g->e->p->cmd[k->recv_cmd[r]].arg[1]].device;
-        if (on_gpu(g->e, device) && k->recv[r].bytes)
+        if (on_gpu(g->e, device) && k->recv[r].bytes && !nnc_nccl_copies(g->e, k->recv_cmd[r]))
             NNC_TRY(pin(g, device, k->recv[r].bytes, &g->receive[r], sink));
     }
     return NNC_OK;
@@ -583,9 +637,11 @@ static nnc_status alloc(progress *g, nnc_sink *sink)
     g->sent = ARENA_NEW(a, int32_t, e->p->n_cmd + 1);
     g->receive = ARENA_NEW(a, char *, n_recv + 1);
     g->arrived = ARENA_NEW(a, bool, n_recv + 1);
+    g->asked = ARENA_NEW(a, bool, n_recv + 1);
+    g->lent = ARENA_NEW(a, nnc_event *, e->p->n_cmd + 1);
     g->card = ARENA_NEW(a, card, e->p->n_device);
     NNC_NEED(g->queue && g->order && g->issued && g->hosted && g->sending && g->sent &&
-                 g->receive && g->arrived && g->card,
+                 g->receive && g->arrived && g->asked && g->lent && g->card,
         sink);
     return NNC_OK;
 }

@@ -15,6 +15,8 @@ void nnc_progress_destroy(nnc_exec *e, bool streams); /* its streams (they wait)
 nnc_status nnc_progress_run(nnc_exec *e, int32_t first, int32_t end, bool timed, int32_t *at);
 /* Where copy k of ranks.recv arrives. */
 void *nnc_progress_receive(const nnc_exec *e, int k);
+/* The stream of copies that come to a GPU. */
+nnc_stream *nnc_progress_uploads(const nnc_exec *e, int device);
 /* Waits for messages that were sent; for the streams. */
 nnc_status nnc_progress_finish(nnc_exec *e);
 nnc_status nnc_progress_sync(nnc_exec *e, nnc_sink *sink);

@@ -14,6 +14,7 @@
  *
  * Parts of a run (main; what follows it) begin when this rank's streams and messages are done with the one before. */
 #include "runtime/job.h"
+#include "runtime/nccl.h"
 #include "runtime/progress.h"
 #include <string.h>
 
@@ -37,6 +38,7 @@ static nnc_status alloc_ranks(nnc_exec *e, exec_ranks *k, nnc_sink *sink)
     k->at = ARENA_NEW(&e->arena, crossing, p->n_cmd + 1);
     k->recv = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
     k->recv_cmd = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
+    k->first_lent = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
     k->n_lent = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
     k->lent = ARENA_NEW(&e->arena, _Atomic int, p->n_cmd + 1);
     k->signal = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
@@ -44,7 +46,7 @@ static nnc_status alloc_ranks(nnc_exec *e, exec_ranks *k, nnc_sink *sink)
     k->next_wait = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
     k->first_wait = ARENA_NEW(&e->arena, int, p->n_event + 1);
     NNC_NEED(k->owner && k->at && k->recv && k->recv_cmd && k->next_wait && k->first_wait &&
-                 k->signal && k->signalled && k->n_lent && k->lent,
+                 k->signal && k->signalled && k->n_lent && k->first_lent && k->lent,
         sink);
     memset(k->first_wait, 0xff, ((size_t)p->n_event + 1) * sizeof *k->first_wait);
     for (int d = 0; d < p->n_device; d++)
@@ -155,13 +157,14 @@ static nnc_status find_lenders_of(nnc_exec *e, int r, nnc_sink *sink)
     const int32_t first = p->end[cmd < p->end[SEC_main] ? SEC_init : SEC_main];
     NNC_FREED bool *seen = nnc_calloc((size_t)p->device[x->device].streams, sizeof *seen);
     NNC_NEED(seen, sink);
+    k->first_lent[r] = (int)k->n_lender;
     for (int32_t i = cmd; i-- > first;) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->device != x->device || seen[c->stream] || !uses(p, c, x))
             continue;
         seen[c->stream] = true;
         NNC_NEED(ARENA_ROOM(&e->arena, k->lender, k->cap_lender, k->n_lender + 1), sink);
-        k->lender[k->n_lender] = (struct lender){r, k->at[i].lender};
+        k->lender[k->n_lender] = (struct lender){i, r, k->at[i].lender};
         k->at[i].lender = (int)k->n_lender++;
         k->n_lent[r]++;
     }
@@ -172,7 +175,8 @@ nnc_status nnc_exec_find_lenders(nnc_exec *e, nnc_sink *sink)
 {
     exec_ranks *k = e->ranks;
     for (int r = 0; k && r < k->n_recv; r++)
-        if (e->dev[e->p->tensor[e->p->cmd[k->recv_cmd[r]].arg[1]].device].api->host_memory)
+        if (e->dev[e->p->tensor[e->p->cmd[k->recv_cmd[r]].arg[1]].device].api->host_memory ||
+            nnc_nccl_copies(e, k->recv_cmd[r])) /* others come to pinned memory */
             NNC_TRY(find_lenders_of(e, r, sink));
     return NNC_OK;
 }
@@ -376,6 +380,12 @@ static nnc_status submit(
     return e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream], &w);
 }
 
+bool nnc_exec_between_ranks(const nnc_exec *e, int32_t cmd)
+{
+    const nnc_cmd *c = &e->p->cmd[cmd];
+    return e->ranks && c->kind == CMD_copy && e->ranks->owner[c->device] != owner_of(e, c->arg[1]);
+}
+
 bool nnc_exec_crosses(const nnc_exec *e, int cmd)
 {
     return e->ranks && e->ranks->at[cmd].crosses;
@@ -397,7 +407,8 @@ nnc_status nnc_exec_signal(nnc_exec *e, int cmd)
 
 nnc_status nnc_exec_lent(nnc_exec *e, int cmd)
 {
-    return e->ranks->at[cmd].lender < 0 ? NNC_OK : submit(e, &e->ranks->at[cmd], run_lent);
+    const bool own = e->dev[e->p->cmd[cmd].device].api->host_memory; /* of a GPU: progress.c */
+    return e->ranks->at[cmd].lender < 0 || !own ? NNC_OK : submit(e, &e->ranks->at[cmd], run_lent);
 }
 
 nnc_status nnc_exec_finish_messages(nnc_exec *e)
@@ -427,8 +438,10 @@ static nnc_status begin_receives(nnc_exec *e, int32_t first, int32_t end)
         nnc_message *m = &k->recv[k->end];
         void *pinned = e->progress ? nnc_progress_receive(e, k->end) : NULL;
         m->data = pinned ? pinned : nnc_exec_address(e, e->p->cmd[k->recv_cmd[k->end]].arg[1]);
-        m->done = false;
+        m->done = nnc_nccl_copies(e, k->recv_cmd[k->end]);
         m->request = NULL;
+        if (m->done)
+            continue;
         atomic_store(&k->lent[k->end], k->n_lent[k->end]);
         if (!k->n_lent[k->end])
             NNC_TRY(nnc_comm_start(k->comm, m, "copies from other ranks"));

@@ -93,6 +93,9 @@ int fake_until_empty(
     cuda_stream s); /* runs commands until s has none; the host is then after them */
 void fake_until_idle(void);
 bool fake_step(void); /* runs one command; false: none can */
+/* Other processes may know what s has done; s knows what they may know: that, and what this host has seen, of which it tells them. */
+void fake_publish(cuda_stream s);
+void fake_hear(cuda_stream s);
 int fake_until_fired(const firing *f);
 void fake_host_after(const firing *f);
 memory *fake_memory_of(const void *p);
@@ -113,6 +116,8 @@ int fake_shared_state(const fake_shared *s); /* ncclResult_t: success, in progre
 /* Result of a whole collective: out bytes for rank `rank` from all operands, at in + r * step. */
 typedef void (*fake_compute)(const fake_joint *j, int rank, int ranks, const char *in, size_t step, char *out);
 void fake_shared_give(fake_shared *s, cuda_stream to, const fake_joint *j, fake_compute compute, bool hangs, const char *what);
+/* One side of a send and receive. */
+void fake_shared_pair(fake_shared *s, cuda_stream to, bool sends, int other, void *data, size_t bytes, bool hangs);
 void fake_shared_abort(fake_shared *s);
 void fake_shared_end(void);
 

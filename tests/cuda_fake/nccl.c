@@ -319,10 +319,6 @@ static int pair(nccl_comm comm, bool sends, int peer, size_t n, int type, const 
     int result;
     if (peer < 0 || peer >= q->ranks)
         return INVALID_ARGUMENT;
-    if (comm->shared) {
-        fake_wrong("ncclSend and ncclRecv between processes, which the fake lacks");
-        return INVALID_USAGE;
-    }
     int from = sends ? comm->rank : peer, to = sends ? peer : comm->rank;
     int64_t *count = sends ? &q->sent[from][to] : &q->received[from][to];
     collective want = {.kind = K_pair,
@@ -333,6 +329,10 @@ static int pair(nccl_comm comm, bool sends, int peer, size_t n, int type, const 
         .sender = from,
         .receiver = to};
     collective *c = enter(comm, want, p->s, &result);
+    if (!c && !result)
+        fake_shared_pair(comm->shared, fake_stream_of(p->s), sends, peer,
+            sends ? (void *)(uintptr_t)p->from : p->to, bytes_of(&want),
+            fake_nccl_hang && given >= fake_nccl_hang);
     if (!c)
         return result;
     ++*count;

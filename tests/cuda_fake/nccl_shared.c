@@ -8,6 +8,7 @@
  *     poll  all have
  *     work  checks that all do the same, computes the rank's result from all operands
  *
+ * A send waits until it is received. What a rank does with one communicator it does in the order of its calls, also on several streams.
  * The polls are done when the rank aborts; the works then do nothing. */
 #include "internal.h"
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 16, SLOTS = 2, INVALID_USAGE = 5, IN_PROGRESS = 7 };
+enum { MAX_RANKS = 8, SLOTS = 2, INVALID_USAGE = 5, IN_PROGRESS = 7 };
 #define ROOM ((size_t)64 << 20) /* bytes of an operand; the file is sparse */
 
 typedef struct agreement {
@@ -32,13 +33,18 @@ typedef struct memory_of_all {
         _Atomic int64_t arrived, left; /* collectives */
         agreement does[SLOTS];
     } rank[MAX_RANKS];
+    struct { /* by sender and receiver */
+        _Atomic int64_t sent, received;
+        size_t bytes;
+    } pair[MAX_RANKS][MAX_RANKS];
 } memory_of_all;
 
 struct fake_shared {
     memory_of_all *all;
     char *data;
     int rank, ranks;
-    int64_t calls;
+    int64_t calls, over; /* this rank's calls, and those that are done */
+    int64_t collectives, sends[MAX_RANKS], receives[MAX_RANKS];
     bool aborted;
     struct fake_shared *next;
 };
@@ -47,7 +53,7 @@ static fake_shared *joined;
 
 static size_t file_bytes(void)
 {
-    return ((sizeof(memory_of_all) + 4095) / 4096 * 4096) + SLOTS * MAX_RANKS * ROOM;
+    return ((sizeof(memory_of_all) + 4095) / 4096 * 4096) + (SLOTS + MAX_RANKS) * MAX_RANKS * ROOM;
 }
 
 void fake_shared_id(nccl_id *id)
@@ -74,7 +80,7 @@ fake_shared *fake_shared_join(const nccl_id *id, int rank, int ranks, int device
         return NULL;
     }
     s->all = p;
-    s->data = (char *)p + (file_bytes() - SLOTS * MAX_RANKS * ROOM);
+    s->data = (char *)p + (file_bytes() - (SLOTS + MAX_RANKS) * MAX_RANKS * ROOM);
     s->rank = rank;
     s->ranks = ranks;
     s->next = joined;
@@ -101,8 +107,11 @@ int fake_shared_state(const fake_shared *s)
 /* A rank's part in one. Each of its commands has a copy. */
 typedef struct turn {
     fake_shared *s;
-    int64_t number;
+    cuda_stream on;
+    int64_t call, number; /* of all calls; of the collectives, or of the pair's messages */
     fake_joint j;
+    bool sends;
+    int other;
     fake_compute compute;
     bool hangs;
     const char *what;
@@ -118,7 +127,7 @@ static bool may_arrive(void *ctx)
     const turn *t = ctx;
     if (t->s->aborted)
         return true;
-    if (t->hangs || t->s->all->rank[t->s->rank].left < t->number)
+    if (t->hangs || t->s->over < t->call || t->s->all->rank[t->s->rank].left < t->number)
         return false;
     for (int r = 0; r < t->s->ranks; r++)
         if (t->s->all->rank[r].left < t->number + 1 - SLOTS)
@@ -135,6 +144,7 @@ static void arrive(void *ctx)
     t->s->all->rank[t->s->rank].does[t->number % SLOTS] =
         (agreement){j->kind, j->op, j->type, j->root, j->n};
     memcpy(operand(t, t->s->rank), j->from, j->in);
+    fake_publish(t->on);
     atomic_store(&t->s->all->rank[t->s->rank].arrived, t->number + 1);
 }
 
@@ -166,8 +176,10 @@ static void finish(void *ctx)
     const turn *t = ctx;
     if (t->s->aborted)
         return;
+    fake_hear(t->on);
     if (agree(t))
         t->compute(&t->j, t->s->rank, t->s->ranks, operand(t, 0), ROOM, t->j.to);
+    t->s->over = t->call + 1;
     atomic_store(&t->s->all->rank[t->s->rank].left, t->number + 1);
 }
 
@@ -188,7 +200,14 @@ static void poll_for(cuda_stream to, bool (*ready)(void *), const turn *t)
 void fake_shared_give(fake_shared *s, cuda_stream to, const fake_joint *j, fake_compute compute,
     bool hangs, const char *what)
 {
-    const turn t = {s, s->calls++, *j, compute, hangs, what};
+    const turn t = {.s = s,
+        .on = to,
+        .call = s->calls++,
+        .number = s->collectives++,
+        .j = *j,
+        .compute = compute,
+        .hangs = hangs,
+        .what = what};
     if (j->in > ROOM) {
         fake_wrong("%s: %zu bytes are more than the fake shares", what, j->in);
         return;
@@ -197,6 +216,86 @@ void fake_shared_give(fake_shared *s, cuda_stream to, const fake_joint *j, fake_
     fake_push_work(to, arrive, copy_of(&t), &(fake_access){j->from, j->in, false}, 1, what);
     poll_for(to, all_arrived, &t);
     fake_push_work(to, finish, copy_of(&t), &(fake_access){j->to, j->out, true}, 1, what);
+}
+
+/* ---- a send and its receive ------------------------------------------------------------------------------------------ */
+
+static char *message(const turn *t)
+{
+    const int from = t->sends ? t->s->rank : t->other, to = t->sends ? t->other : t->s->rank;
+    return t->s->data + ((size_t)(SLOTS + from) * MAX_RANKS + (size_t)to) * ROOM;
+}
+
+/* A send: its place is empty. A receive: it is full. */
+static bool may_go(void *ctx)
+{
+    const turn *t = ctx;
+    const memory_of_all *a = t->s->all;
+    if (t->s->aborted)
+        return true;
+    if (t->hangs || t->s->over < t->call)
+        return false;
+    return t->sends ? a->pair[t->s->rank][t->other].received >= t->number
+                    : a->pair[t->other][t->s->rank].sent > t->number;
+}
+
+static void go(void *ctx)
+{
+    const turn *t = ctx;
+    memory_of_all *a = t->s->all;
+    if (t->s->aborted)
+        return;
+    if (t->sends) {
+        memcpy(message(t), t->j.from, t->j.n);
+        fake_publish(t->on);
+        a->pair[t->s->rank][t->other].bytes = t->j.n;
+        atomic_store(&a->pair[t->s->rank][t->other].sent, t->number + 1);
+        return;
+    }
+    fake_hear(t->on);
+    if (a->pair[t->other][t->s->rank].bytes != t->j.n)
+        fake_wrong("ncclRecv of other bytes than were sent");
+    else
+        memcpy(t->j.to, message(t), t->j.n);
+    t->s->over = t->call + 1;
+    atomic_store(&a->pair[t->other][t->s->rank].received, t->number + 1);
+}
+
+static bool is_received(void *ctx)
+{
+    const turn *t = ctx;
+    return t->s->aborted || t->s->all->pair[t->s->rank][t->other].received > t->number;
+}
+
+static void end_send(void *ctx)
+{
+    const turn *t = ctx;
+    t->s->over = t->call + 1;
+}
+
+void fake_shared_pair(
+    fake_shared *s, cuda_stream to, bool sends, int other, void *data, size_t bytes, bool hangs)
+{
+    const char *what = sends ? "ncclSend" : "ncclRecv";
+    const turn t = {.s = s,
+        .on = to,
+        .call = s->calls++,
+        .number = sends ? s->sends[other]++ : s->receives[other]++,
+        .j = {.n = bytes, .from = data, .to = data},
+        .hangs = hangs,
+        .what = what,
+        .sends = sends,
+        .other = other};
+    if (bytes > ROOM) {
+        fake_wrong("%s: %zu bytes are more than the fake shares", what, bytes);
+        return;
+    }
+    poll_for(to, may_go, &t);
+    fake_push_work(to, go, copy_of(&t), &(fake_access){data, bytes, !sends}, 1, what);
+    if (!sends)
+        return;
+    poll_for(to, is_received, &t);
+    fake_push_work(to, end_send, copy_of(&t), NULL, 0, what);
 }
 
 void fake_shared_abort(fake_shared *s)

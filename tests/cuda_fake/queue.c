@@ -33,6 +33,19 @@ static void join(uint32_t *to, const uint32_t *from)
             to[i] = from[i];
 }
 
+static uint32_t published[FAKE_STREAMS];
+
+void fake_publish(cuda_stream s)
+{
+    join(published, s->clock);
+}
+
+void fake_hear(cuda_stream s)
+{
+    join(s->clock, published);
+    join(s->clock, host);
+}
+
 /* ---- time ---------------------------------------------------------------------------------------------------------- */
 
 fake_speeds fake_speed;
@@ -337,6 +350,7 @@ void fake_queues_begin(uint64_t seed)
     first_wrong[0] = 0;
     fake_count = (fake_counts){0};
     memset(host, 0, sizeof host);
+    memset(published, 0, sizeof published);
     memset(last_time, 0, sizeof last_time);
 }
 

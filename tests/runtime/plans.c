@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-int toy_loaded;
+_Atomic int toy_loaded;
 
 typedef struct toy {
     const char *symbol;

@@ -9,7 +9,7 @@ enum { VALUES = 4096 }; /* floats of every tensor */
 
 /* Runs kernels named by symbol over VALUES floats: "add" (2 in, 1 out), "fail", "slow_add". */
 extern const nnc_engine toy_engine;
-extern int toy_loaded; /* handles alive */
+extern _Atomic int toy_loaded; /* handles alive */
 
 /* One stream: init makes p = w + v from two weights; main: y = x + p, z = y + p. */
 nnc_plan *plan_line(void);
