@@ -55,6 +55,7 @@ struct nnc_compile_options {
     const char *memory_budget; /* training steps: bytes, or a share in percent, of the memory of a device; NULL: any */
     bool join_siblings;      /* join independent contractions also where that is expected to take longer */
     int streams;             /* per device, default 1 */
+    int lanes;               /* streams on CPUs that share the machine's threads; 0: those of the plan */
     int devices;             /* that layers may name, at least as many as there are targets; default 1 */
     int jobs;                /* compile threads; 0 = all; does not affect the result */
     void (*after_pass)(void *ctx, const char *pass, const nnc_model *g, int changed, int64_t ns);

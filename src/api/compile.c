@@ -159,6 +159,7 @@ static nnc_plan_options plan_options(const nnc_env *e, const nnc_compile_options
         .answers = e->cache,
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
+        .lanes = o->lanes,
         .devices = o->devices > e->n_target ? o->devices : e->n_target,
         .policy = policy_of(e, o),
     };
