@@ -236,3 +236,58 @@ TEST(more_models_than_devices)
         nnc_model_close(m[k]);
     nnc_env_destroy(e);
 }
+
+/* Each allocation of a join fails. */
+TEST(join_without_host_memory)
+{
+    nnc_graph *m[MODELS] = {model(0, true), model(1, false)};
+    const int device[MODELS] = {0, 1};
+    bool done = false;
+    for (int64_t n = 1; !done; n++) {
+        nnc_sink *sink = nnc_sink_create();
+        nnc_graph *g = NULL;
+        nnc_fail_alloc_after(n);
+        const nnc_status st = nnc_models_join(m, names, device, MODELS, NULL, &g, sink);
+        nnc_fail_alloc_after(0);
+        CHECK(st == NNC_OK ? g != NULL : st == NNC_E_NOMEM && !g && nnc_sink_errors(sink));
+        done = !st;
+        nnc_graph_destroy(g);
+        nnc_sink_destroy(sink);
+    }
+    for (int k = 0; k < MODELS; k++)
+        nnc_graph_destroy(m[k]);
+}
+
+/* Predictions of several models: all one after the other take the sum of each alone; on a device for each, the longest. */
+TEST(predicted_together)
+{
+    nnc_env *e = NULL;
+    nnc_env_options eo = nnc_env_defaults;
+    nnc_graph *m[MODELS] = {model(0, true), model(1, true)};
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_partition_options o = {.compile = nnc_compile_defaults};
+    bool fits;
+    eo.hardware = "models/hardware/cpu.json";
+    o.compile.devices = 2;
+    CHECK_OK(nnc_env_create(&eo, &e, test_sink));
+    CHECK_OK(nnc_partition_several_report(
+        e, m, names, MODELS, true, &o, NNC_JSON, &t, &fits, test_sink));
+    CHECK(fits);
+    cJSON *r = cJSON_Parse(nnc_text_str(&t));
+    double alone[MODELS], ms[4];
+    for (int k = 0; k < MODELS; k++)
+        alone[k] =
+            cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(r, "models"), k), "alone_ms")
+                ->valuedouble;
+    for (int i = 0; i < 4; i++) /* one after the other, streams, two devices */
+        ms[i] = cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(r, "together"), i), "ms")
+                    ->valuedouble;
+    CHECK_NEAR(ms[0], alone[0] + alone[1], 1e-3 * ms[0]);
+    CHECK(ms[1] <= ms[0] * 1.001);
+    CHECK_NEAR(ms[2], alone[0] > alone[1] ? alone[0] : alone[1], 1e-3 * ms[2]);
+    CHECK_NEAR(ms[3], ms[2], 1e-9);
+    cJSON_Delete(r);
+    nnc_env_destroy(e);
+    for (int k = 0; k < MODELS; k++)
+        nnc_graph_destroy(m[k]);
+}
