@@ -253,6 +253,10 @@ static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compil
         return nnc_fail0(sink, NNC_E_USAGE,
             "--devices=%d: a plan has at most %d devices; nnc partition looks at more", o->devices,
             NNC_MAX_DEVICES);
+    if (e->cluster && o->devices > e->cluster->n_device)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = e->cluster->file},
+            "describes %d device%s, fewer than --devices=%d", e->cluster->n_device,
+            e->cluster->n_device == 1 ? "" : "s", o->devices);
     nnc_artifact *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
     a->with_onednn = e->has_onednn;

@@ -433,11 +433,12 @@ void nnc_report_together(const nnc_together *t, nnc_text *out)
     } else {
         nnc_puts(out, "  over several ranks no model is timed alone\n");
     }
-    nnc_printf(out, "  predicted: together %s", t->shares ? "at least " : "");
+    nnc_printf(out, "  by the cost rules: together %s", t->shares ? "at least " : "");
     nnc_put_ms(out, (double)t->predicted_ns * 1e-6, 0);
-    nnc_puts(out, " ms, one after the other ");
+    nnc_puts(out, " ms; one after the other ");
     nnc_put_ms(out, predicted, 0);
-    nnc_puts(out, " ms\n");
+    nnc_printf(out, " ms: %s%.2f times as fast\n", t->shares ? "at most " : "",
+        predicted * 1e6 / (double)nnc_max64(t->predicted_ns, 1));
 }
 
 void nnc_report_together_json(const nnc_together *t, nnc_json_writer *w)

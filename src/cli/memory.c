@@ -93,6 +93,9 @@ static nnc_status open_replicated(const options *o, work *w, nnc_sink *sink)
     if (o->mode != MODE_step)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=data is of a training step, a batch on each device: it needs --mode=step");
+    if (o->n_file > 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=data puts one model on each device; several are on a device each");
     NNC_TRY(open_model(o, w, sink));
     NNC_TRY(nnc_replicate(w->model, o->compare.compile.devices, &all, sink));
     nnc_model_close(w->model);
