@@ -27,7 +27,7 @@ planned() {
 run() {
     n=$1 kib=$2
     shift 2
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2086,SC3045
     (ulimit -v "$kib" && exec "$nnc" run $model --set conv="$n" --iterations=1 --warmup=0 "$@") >"$dir/said" 2>&1
     rc=$?
 }
@@ -50,7 +50,7 @@ small=$(planned 1)
 low=$((small >> 10)) high=$((low + (4 << 20)))
 while [ $((high - low)) -gt 512 ]; do
     middle=$(((low + high) / 2))
-    run 1 $middle
+    run 1 "$middle"
     if [ $rc = 0 ]; then high=$middle; else low=$middle; fi
     case $rc in 0 | 4 | 5) ;; *) fail "one convolution within $middle KiB: exit code $rc" && cat "$dir/said" ;; esac
 done
@@ -59,11 +59,11 @@ echo "beside the plan: $beside KiB of address space"
 
 # A layer has its code and its part of the plan, too: half a layer's tensors are room for that.
 kib=$(((need >> 10) + beside + (layer >> 11)))
-run "$most" $kib --memory-limit=$limit
+run "$most" "$kib" --memory-limit=$limit
 [ $rc = 0 ] || { fail "the largest model does not run within $kib KiB: exit code $rc"; cat "$dir/said"; }
-run $((most + 1)) $kib --memory-limit=$limit
+run $((most + 1)) "$kib" --memory-limit=$limit
 { [ $rc = 4 ] && grep -q "does not fit: .* by --memory-limit" "$dir/said"; } || { fail "one more layer: exit code $rc, not 4"; cat "$dir/said"; }
-run $((most + 1)) $kib
+run $((most + 1)) "$kib"
 [ $rc = 4 ] || { fail "one more layer, refused by the system alone: exit code $rc, not 4"; cat "$dir/said"; }
 [ $failed = 0 ] && echo "ok"
 exit $failed

@@ -268,6 +268,20 @@ for mode in forward step; do
     [ "$(grep -c '"device": 1, "busy_ms": [0-9.]*[1-9][0-9]*, "communication_ms"' "$dir/said")" -ge 1 ] ||
         fail "$what: nothing of the other rank's device was measured"
 done
+# Two models, each on the device of a rank: the results of one process, bit for bit.
+cat >"$dir/other.json" <<'JSON'
+{"args": {"batch": 2}, "inputs": {"x": ["batch", 30]}, "layers": [{"op": "linear", "out": 40}, "relu", {"op": "linear", "out": 7}]}
+JSON
+what="two models"
+"$nnc" run "$dir/net.json" "$dir/other.json" --place='/net/*=0,/other/*=1' --devices=2 --iterations=3 --outputs="$dir/one.npz" >"$dir/said" 2>&1
+rc=$?
+ran 0 "2 models together on 2 devices"
+[ "$(grep -c 'the same bits as alone' "$dir/said")" = 2 ] || fail "$what: other results than each alone"
+for mode in forward step; do
+    job 2 run "$dir/net.json" "$dir/other.json" --place='/net/*=0,/other/*=1' --devices=2 --iterations=3 --mode=$mode --outputs="$dir/many-$mode.npz" --comm-timeout=60
+    ran 0 "over several ranks no model is timed alone"
+done
+cmp -s "$dir/one.npz" "$dir/many-forward.npz" || fail "$what: other results than one process"
 
 what="a rank without a device"
 job 2 run "$dir/two.json" --devices=1

@@ -1,5 +1,5 @@
-/* api/advice.c -- what would fit where a model does not: a way to compute results again, a smaller batch, more devices, 16-bit contractions. Each is
- * planned, without machine code, before it is offered. */
+/* api/advice.c -- what would fit where a model does not: a way to compute results again, a smaller batch, more devices, 16-bit
+ * contractions. Each is planned, without machine code, before it is offered. */
 #include "api/internal.h"
 #include <stdio.h>
 #include <string.h>

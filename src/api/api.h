@@ -56,6 +56,7 @@ struct nnc_compile_options {
     const char *memory_budget; /* training steps: bytes, or a share in percent, of the memory of a device; NULL: any */
     bool join_siblings;      /* join independent contractions also where that is expected to take longer */
     int streams;             /* per device, default 1 */
+    int lanes;               /* streams on CPUs that share the machine's threads; 0: those of the plan */
     int devices;             /* that layers may name, at least as many as there are targets; default 1 */
     const char *strategy;    /* tensor, channel or spatial: how ops are split over the devices (docs/partition.md); NULL: they are not */
     const char *split;       /* "fc*=columns,conv1=height": the same by layer, before what the strategy says; NULL */

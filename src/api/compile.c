@@ -159,6 +159,7 @@ static nnc_plan_options plan_options(const nnc_env *e, const nnc_compile_options
         .answers = e->cache,
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
+        .lanes = o->lanes,
         .devices = o->devices > e->n_target ? o->devices : e->n_target,
         .own_threads = e->own_threads,
         .policy = policy_of(e, o),
@@ -253,6 +254,10 @@ static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compil
         return nnc_fail0(sink, NNC_E_USAGE,
             "--devices=%d: a plan has at most %d devices; nnc partition looks at more", o->devices,
             NNC_MAX_DEVICES);
+    if (e->cluster && o->devices > e->cluster->n_device)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = e->cluster->file},
+            "describes %d device%s, fewer than --devices=%d", e->cluster->n_device,
+            e->cluster->n_device == 1 ? "" : "s", o->devices);
     nnc_artifact *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
     a->with_onednn = e->has_onednn;

@@ -269,7 +269,7 @@ static nnc_status try_cuts(search *s, nnc_reopening *how, probe *out)
     NNC_LOCAL(nnc_arena) a = {0};
     NNC_LOCAL(nnc_text) place = {0};
     nnc_model *forward = NULL;
-    nnc_sequential cut;
+    nnc_sequential cut = {0};
     const nnc_reopen *x = s->o->model;
     how->forward = true;
     NNC_TRY(x->open(x->ctx, how, &forward, s->sink));
@@ -337,14 +337,11 @@ static nnc_status bisect(search *s, int64_t other, const probe **best)
     const probe *x;
     *best = NULL;
     NNC_TRY(look(s, lo, other, &x));
-    if (!x->fits)
+    *best = x->fits ? x : NULL;
+    NNC_TRY(look(s, hi, other, &x)); /* may fit where the least does not */
+    *best = x->fits ? x : *best;
+    if (x->fits || !*best)
         return NNC_OK;
-    *best = x;
-    NNC_TRY(look(s, hi, other, &x));
-    if (x->fits) {
-        *best = x;
-        return NNC_OK;
-    }
     while (hi - lo > 1) { /* lo fits, hi does not */
         const int64_t mid = lo + (hi - lo) / 2;
         NNC_TRY(look(s, mid, other, &x));
@@ -377,7 +374,8 @@ static int64_t most(const probe *p)
     return n;
 }
 
-/* The first neighbours of which the larger value needs less, or fits where the smaller does not; NULL: there are none. Probes are sorted. */
+/* The first neighbours of which the larger value needs less, or fits where the smaller does not; NULL: there are none. Probes are
+ * sorted. */
 static const probe *find_fall(const search *s)
 {
     for (int i = 0; i + 1 < s->n; i++) {
@@ -488,8 +486,8 @@ static void text_report(search *s, const probe *const *best, int n, nnc_text *t)
             put_result(s, best[i], t);
     for (int i = 0; i < n && !best[i]; i++)
         if (i + 1 == n) {
-            nnc_puts(t, "Nothing of the range fits: ");
-            nnc_put_wrapped(t, s->at[0].why ? s->at[0].why : "", 28, 4, REPORT_WIDTH);
+            nnc_puts(t, "Nothing that was planned fits: ");
+            nnc_put_wrapped(t, s->at[0].why ? s->at[0].why : "", 31, 4, REPORT_WIDTH);
             nnc_puts(t, ".\n");
         }
     put_fall(s, t);
@@ -500,7 +498,8 @@ static void put_members(const search *s, const probe *p, int d, nnc_json_writer 
     const nnc_json_member m[] = {J_INT(s->o->arg[0].name, p->value),
         J_INT(s->o->n_arg > 1 ? s->o->arg[1].name : "", p->other),
         J_STRING("device", p->use[d].name), J_INT("need", p->use[d].need),
-        J_INT("have", p->use[d].have), J_BOOL("fits", p->fits)};
+        J_INT("have", p->use[d].have), J_BOOL("fits", p->fits),
+        J_STRING(p->place || s->o->place ? "place" : "", p->place ? p->place : s->o->place)};
     nnc_json_member own[NNC_COUNT(m)];
     size_t n = 0;
     for (size_t i = 0; i < NNC_COUNT(m); i++)

@@ -62,7 +62,7 @@ nnc_status nnc_sequential_place(nnc_env *e, const nnc_model *forward, const nnc_
     const nnc_compile_options *o, int devices, nnc_text *place, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    nnc_sequential s;
+    nnc_sequential s = {0};
     NNC_TRY(nnc_sequential_cut(e, forward, training, o, devices, &s, &a, sink));
     nnc_put_cut(&s, place);
     return place->oom ? nnc_nomem(sink) : NNC_OK;

@@ -47,7 +47,7 @@ static bool names_devices(const nnc_graph *g)
     return any;
 }
 
-/* Of the model as written, by the roofline. */
+/* Time of the model as written, by the roofline. */
 static int64_t rough_ns(const nnc_env *e, const nnc_graph *g)
 {
     int64_t ns = 0;

@@ -1,5 +1,5 @@
 /* api/together.c -- several models in one run beside each of them alone: the same bits, and what each takes. Alone, a model's plan has as
- * many threads as its stream has in the joined one; on CPUs a second one has all, since it would be alone there. */
+ * many threads as its stream has in the joined one, for the same machine; on CPUs a second one has all, since it would be alone there. */
 #include "api/partition.h"
 #include "api/report_text.h"
 #include <math.h>
@@ -21,7 +21,9 @@ typedef struct measure {
     const nnc_artifact *joined;
     nnc_model *const *m;
     int n;
-    nnc_env **own; /* by model: the machine that it is alone on */
+    /* by model: the machine that it is alone on; e, or one of its own; one with its stream's threads alone */
+    nnc_env **on, **own, **slow;
+    int cpu_lanes;
     subject *at; /* joined, alone[n], then with all threads [n] where these are more */
     int n_at;
     nnc_together *out;
@@ -53,16 +55,15 @@ static nnc_status find_lanes(measure *s)
                 t->model[k].stream = c->stream;
             }
     }
-    int cpu = 0;
     for (int i = 0; i < NNC_MAX_DEVICES * 64; i++) {
-        cpu += used[0][i];
+        s->cpu_lanes += used[0][i];
         t->lanes += used[0][i] + used[1][i];
     }
     for (int d = 0; d < p->n_device; d++) {
         t->devices += device[d];
         if (!nnc_plan_on_gpu(&p->device[d])) {
             t->all = p->device[d].threads;
-            t->threads = (int)nnc_max64(t->all / nnc_max64(cpu, 1), 1);
+            t->threads = (int)nnc_max64(t->all / nnc_max64(s->cpu_lanes, 1), 1);
         } else if (p->device[d].streams > 1) {
             t->shares = true;
         }
@@ -81,7 +82,8 @@ static const char *target_of(const char *list, int d, nnc_arena *a)
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
-static nnc_status compile_alone(measure *s, nnc_env *e, int k, nnc_artifact **out)
+/* With the threads of its stream in the joined plan, or all. */
+static nnc_status compile_alone(measure *s, int k, bool all, nnc_artifact **out)
 {
     nnc_compile_options o = s->o->compile;
     nnc_graph *g = nnc_graph_clone(s->m[k], s->sink);
@@ -89,29 +91,41 @@ static nnc_status compile_alone(measure *s, nnc_env *e, int k, nnc_artifact **ou
     for (uint32_t i = 0; i < g->n_node; i++)
         g->node[i].device = -1;
     o.devices = o.streams = 1;
-    const nnc_status st = nnc_compile(e, g, &o, out, s->sink);
+    o.lanes = all ? 0 : s->cpu_lanes;
+    const nnc_status st = nnc_compile(s->on[k], g, &o, out, s->sink);
     nnc_graph_destroy(g);
     return st;
 }
 
-static nnc_status compile_all(measure *s, const nnc_env_options *eo)
+/* The machine of each model: e itself, or where it has several targets that of the model's device; and one with the threads of its stream,
+ * for predictions. */
+static nnc_status open_machines(measure *s, const nnc_env_options *eo)
 {
     nnc_together *t = s->out;
     for (int k = 0; k < s->n; k++) {
         nnc_env_options own = *eo;
         const int d = (int)nnc_max64(t->model[k].device, 0);
-        const bool gpu = nnc_plan_on_gpu(&s->joined->plan->device[d]);
         own.target = target_of(eo->target, d, &t->a);
-        own.threads = gpu ? eo->threads : t->threads;
         own.ranked = false;
         own.world = own.rank = 0;
         NNC_NEED(own.target, s->sink);
-        NNC_TRY(nnc_env_create(&own, &s->own[k], s->sink));
-        NNC_TRY(compile_alone(s, s->own[k], k, &s->at[1 + k].a));
-        s->n_at = 1 + s->n;
+        if (s->e->n_target > 1)
+            NNC_TRY(nnc_env_create(&own, &s->own[k], s->sink));
+        s->on[k] = s->own[k] ? s->own[k] : s->e;
+        own.threads = nnc_plan_on_gpu(&s->joined->plan->device[d]) ? eo->threads : t->threads;
+        NNC_TRY(nnc_env_create(&own, &s->slow[k], s->sink));
     }
+    return NNC_OK;
+}
+
+static nnc_status compile_all(measure *s)
+{
+    nnc_together *t = s->out;
+    for (int k = 0; k < s->n; k++)
+        NNC_TRY(compile_alone(s, k, false, &s->at[1 + k].a));
+    s->n_at = 1 + s->n;
     for (int k = 0; k < s->n && t->threads < t->all && s->e->n_target == 1 && t->measured; k++) {
-        NNC_TRY(compile_alone(s, s->e, k, &s->at[1 + s->n + k].a));
+        NNC_TRY(compile_alone(s, k, true, &s->at[1 + s->n + k].a));
         s->n_at++;
     }
     return NNC_OK;
@@ -128,7 +142,7 @@ static void predict(measure *s)
         for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
             if (p->cmd[i].kind != CMD_record && p->cmd[i].kind != CMD_wait)
                 m->predicted_ns =
-                    nnc_add_sat(m->predicted_ns, nnc_predict_command_ns(s->own[k], p, &p->cmd[i]));
+                    nnc_add_sat(m->predicted_ns, nnc_predict_command_ns(s->slow[k], p, &p->cmd[i]));
         for (int i = k; i-- > 0;)
             if (t->model[i].device == m->device && t->model[i].stream == m->stream)
                 first = i;
@@ -295,13 +309,13 @@ static nnc_status time_all(measure *s)
 static nnc_status measure_all(measure *s, const nnc_env_options *eo)
 {
     NNC_TRY(find_lanes(s));
-    NNC_TRY(compile_all(s, eo));
+    NNC_TRY(open_machines(s, eo));
+    NNC_TRY(compile_all(s));
     predict(s);
     if (!s->out->measured)
         return NNC_OK;
     for (int i = 1; i < s->n_at; i++)
-        NNC_TRY(
-            nnc_session_create(i <= s->n ? s->own[i - 1] : s->e, s->at[i].a, &s->at[i].s, s->sink));
+        NNC_TRY(nnc_session_create(s->on[(i - 1) % s->n], s->at[i].a, &s->at[i].s, s->sink));
     NNC_TRY(set_inputs(s));
     NNC_TRY(compare_all(s));
     return time_all(s);
@@ -316,8 +330,10 @@ nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc
     nnc_arena_init(&out->a, 0);
     out->model = ARENA_NEW(&out->a, nnc_together_model, n + 1);
     s.at = ARENA_NEW(&out->a, subject, 2 * n + 1);
+    s.on = ARENA_NEW(&out->a, nnc_env *, n + 1);
     s.own = ARENA_NEW(&out->a, nnc_env *, n + 1);
-    NNC_NEED(out->model && s.at && s.own, sink);
+    s.slow = ARENA_NEW(&out->a, nnc_env *, n + 1);
+    NNC_NEED(out->model && s.at && s.on && s.own && s.slow, sink);
     for (int k = 0; k < n; k++)
         out->model[k] = (nnc_together_model){name[k], -1, 0, NAN, NAN, 0, false};
     s.at[0] = (subject){.s = x, .borrowed = true};
@@ -329,8 +345,10 @@ nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc
         nnc_session_destroy(s.at[i].s);
         nnc_artifact_destroy(s.at[i].a);
     }
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n; k++) {
         nnc_env_destroy(s.own[k]);
+        nnc_env_destroy(s.slow[k]);
+    }
     return st;
 }
 
@@ -415,11 +433,12 @@ void nnc_report_together(const nnc_together *t, nnc_text *out)
     } else {
         nnc_puts(out, "  over several ranks no model is timed alone\n");
     }
-    nnc_printf(out, "  predicted: together %s", t->shares ? "at least " : "");
+    nnc_printf(out, "  by the cost rules: together %s", t->shares ? "at least " : "");
     nnc_put_ms(out, (double)t->predicted_ns * 1e-6, 0);
-    nnc_puts(out, " ms, one after the other ");
+    nnc_puts(out, " ms; one after the other ");
     nnc_put_ms(out, predicted, 0);
-    nnc_puts(out, " ms\n");
+    nnc_printf(out, " ms: %s%.2f times as fast\n", t->shares ? "at most " : "",
+        predicted * 1e6 / (double)nnc_max64(t->predicted_ns, 1));
 }
 
 void nnc_report_together_json(const nnc_together *t, nnc_json_writer *w)

@@ -268,6 +268,9 @@ static nnc_status make_replicas(
     if (o->mode != MODE_step)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=data is of a training step, a batch on each device: it needs --mode=step");
+    if (o->n_file > 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=data puts one model on each device; several are on a device each");
     NNC_TRY(nnc_replicate(w->model, c->devices, &all, sink));
     nnc_model_close(w->model);
     w->model = all;

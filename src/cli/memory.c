@@ -47,7 +47,7 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     options with = *o;
-    nnc_fit_arg arg[2];
+    nnc_fit_arg arg[2] = {{0}};
     bool fits = false;
     if (!can_advise(o))
         return nnc_fail0(

@@ -108,7 +108,8 @@ typedef struct timing {
     nnc_times run, io;
     nnc_io_report report;
     int64_t flops, bytes, launches; /* per run */
-    double part_ms[PART__COUNT]; /* of a training step */
+    bool parts; /* it is a training step in one process, of which these are known */
+    double part_ms[PART__COUNT];
     nnc_together together; /* of several models; n 0: there is one */
 } timing;
 
@@ -137,7 +138,7 @@ static void print_rows(const options *o, const timing *g, const nnc_session *s, 
     }
     if (g->io_of != NNC_IO_EXCLUDE)
         nnc_report_io_json(&g->report, w);
-    if (o->compare.training)
+    if (g->parts)
         nnc_report_parts_json(g->part_ms, w);
     if (g->together.n)
         nnc_report_together_json(&g->together, w);
@@ -162,11 +163,11 @@ static void print_text(const options *o, const timing *g, const nnc_session *s, 
     nnc_printf(out, "%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n", (long long)g->launches,
         g->launches == 1 ? "" : "es", (double)g->flops / nnc_times_at(t, 0.5) * 1e-6,
         (double)g->bytes / nnc_times_at(t, 0.5) * 1e-6);
-    for (int i = 0; o->compare.training && i < PART__COUNT; i++) {
+    for (int i = 0; g->parts && i < PART__COUNT; i++) {
         nnc_printf(out, "%s%s ", i ? " ms, " : "a run is a training step: ", nnc_part_names[i]);
         nnc_put_ms(out, g->part_ms[i], 0);
     }
-    nnc_puts(out, o->compare.training ? " ms (sums of their commands' times)\n" : "");
+    nnc_puts(out, g->parts ? " ms (sums of their commands' times)\n" : "");
     nnc_report_first_run(s, out);
     if (g->together.n)
         nnc_report_together(&g->together, out);
@@ -232,7 +233,8 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
     if (!st && o->trace)
         st = nnc_session_trace(
             w->env, w->session, o->compare.training != NULL, o->trace, o->predict, sink);
-    if (!st && o->compare.training)
+    g.parts = o->compare.training && nnc_env_world(w->env) <= 1;
+    if (!st && g.parts)
         st = nnc_session_part_times(w->session, g.part_ms, sink);
     if (!st)
         st = get_outputs(o, w->session, &w->text, sink);

@@ -245,8 +245,8 @@ void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, in
 /* Copies node `n` of `src` into `dst` with operands `in`; returns the first result in dst. Keeps origin, loc, names. */
 nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
 
-/* Several models as one graph of disjoint components (join.c): paths of model i begin with /name[i], names of its inputs, outputs and values
- * with "name[i].". device[i]: of its nodes; device NULL, or -1: as they are. Names are different, and parts of value names. */
+/* Several models as one graph of disjoint components (join.c): paths of model i begin with /name[i], names of its inputs, outputs and
+ * values with "name[i].". device[i]: of its nodes; device NULL, or -1: as they are. Names are different, and parts of value names. */
 nnc_status nnc_graph_join(const nnc_graph *const *m, const char *const *name, const int *device, int n, nnc_graph **out,
     nnc_sink *sink) NNC_MUST;
 /* The input's name in the model that it is of: "x" of "resnet101.x" in a joined graph, otherwise its name. */

@@ -2,6 +2,7 @@
  * devices have several streams, each model stays on one, in an order that needs little memory (sequence.c); the longest goes first, to the
  * stream with the least to do. */
 #include "plan/maker.h"
+#include <assert.h>
 #include <string.h>
 
 typedef struct model {
@@ -103,6 +104,7 @@ static void choose_streams(models *s, int64_t *load)
         for (int k = 0; k < s->n; k++)
             if (!s->at[k].placed && (!next || s->at[k].ns > next->ns))
                 next = &s->at[k];
+        assert(next); /* `done` of n are placed */
         int64_t *of = load + (size_t)next->device * (size_t)streams;
         for (int i = 1; i < streams; i++)
             next->stream = of[i] < of[next->stream] ? i : next->stream;

@@ -467,8 +467,11 @@ static void share_threads(maker *m, const bool *used)
         return;
     }
     int lanes[2] = {0};
+    if (m->o->lanes > 0)
+        lanes[NNC_T_cpu] = m->o->lanes;
     for (int l = 0; l < m->n_dev * m->o->streams; l++)
-        lanes[target_of(m, l / m->o->streams)->kind] += used[l];
+        if (m->o->lanes <= 0 || target_of(m, l / m->o->streams)->kind != NNC_T_cpu)
+            lanes[target_of(m, l / m->o->streams)->kind] += used[l];
     for (int d = 0; d < m->n_dev; d++) {
         const nnc_target *t = target_of(m, d);
         m->on[d].threads = (int)nnc_max64(t->threads / nnc_max64(lanes[t->kind], 1), 1);

@@ -89,7 +89,8 @@ TEST(a_joined_graph)
 }
 
 /* Runs it once, a step of a training; all results one after the other. */
-static char *run(nnc_env *e, const nnc_graph *g, int devices, int streams, bool step, size_t *n)
+static char *run(
+    nnc_env *e, const nnc_graph *g, int devices, int streams, int lanes, bool step, size_t *n)
 {
     const nnc_training t = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
     nnc_compare_options o = nnc_compare_defaults;
@@ -99,6 +100,7 @@ static char *run(nnc_env *e, const nnc_graph *g, int devices, int streams, bool 
     char *all = NULL;
     o.compile.devices = devices;
     o.compile.streams = streams;
+    o.compile.lanes = lanes;
     o.training = step ? &t : NULL;
     *n = 0;
     CHECK_OK(nnc_compile(e, g, &o.compile, &a, test_sink));
@@ -140,19 +142,17 @@ static size_t bytes_of_outputs(const nnc_graph *g)
 static void check_bits(bool step, int devices, int streams)
 {
     nnc_env_options eo = nnc_env_defaults;
-    nnc_env *one = NULL, *two = NULL;
+    nnc_env *e = NULL;
     nnc_graph *m[MODELS] = {model(0, step), model(1, step)}, *g = joined(m, devices);
     char *alone[MODELS], *all;
     size_t n[MODELS], total, out[MODELS];
-    eo.threads = 1;
-    CHECK_OK(nnc_env_create(&eo, &one, test_sink));
     eo.threads = 2;
-    CHECK_OK(nnc_env_create(&eo, &two, test_sink));
+    CHECK_OK(nnc_env_create(&eo, &e, test_sink));
     for (int k = 0; k < MODELS; k++) {
-        alone[k] = run(one, m[k], 1, 1, step, &n[k]);
+        alone[k] = run(e, m[k], 1, 1, 2, step, &n[k]);
         out[k] = bytes_of_outputs(m[k]);
     }
-    all = run(two, g, devices, streams, step, &total);
+    all = run(e, g, devices, streams, 0, step, &total);
     CHECK_INT(total, n[0] + n[1]);
     size_t output = 0, state = out[0] + out[1];
     for (int k = 0; k < MODELS && total == n[0] + n[1]; k++) {
@@ -165,8 +165,7 @@ static void check_bits(bool step, int devices, int streams)
     }
     free(all);
     nnc_graph_destroy(g);
-    nnc_env_destroy(one);
-    nnc_env_destroy(two);
+    nnc_env_destroy(e);
 }
 
 TEST(together_computes_the_bits_of_alone)
@@ -236,4 +235,59 @@ TEST(more_models_than_devices)
     for (int k = 0; k < 3; k++)
         nnc_model_close(m[k]);
     nnc_env_destroy(e);
+}
+
+/* Each allocation of a join fails. */
+TEST(join_without_host_memory)
+{
+    nnc_graph *m[MODELS] = {model(0, true), model(1, false)};
+    const int device[MODELS] = {0, 1};
+    bool done = false;
+    for (int64_t n = 1; !done; n++) {
+        nnc_sink *sink = nnc_sink_create();
+        nnc_graph *g = NULL;
+        nnc_fail_alloc_after(n);
+        const nnc_status st = nnc_models_join(m, names, device, MODELS, NULL, &g, sink);
+        nnc_fail_alloc_after(0);
+        CHECK(st == NNC_OK ? g != NULL : st == NNC_E_NOMEM && !g && nnc_sink_errors(sink));
+        done = !st;
+        nnc_graph_destroy(g);
+        nnc_sink_destroy(sink);
+    }
+    for (int k = 0; k < MODELS; k++)
+        nnc_graph_destroy(m[k]);
+}
+
+/* Predictions of several models: all one after the other take the sum of each alone; on a device for each, the longest. */
+TEST(predicted_together)
+{
+    nnc_env *e = NULL;
+    nnc_env_options eo = nnc_env_defaults;
+    nnc_graph *m[MODELS] = {model(0, true), model(1, true)};
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_partition_options o = {.compile = nnc_compile_defaults};
+    bool fits;
+    eo.hardware = "models/hardware/cpu.json";
+    o.compile.devices = 2;
+    CHECK_OK(nnc_env_create(&eo, &e, test_sink));
+    CHECK_OK(nnc_partition_several_report(
+        e, m, names, MODELS, true, &o, NNC_JSON, &t, &fits, test_sink));
+    CHECK(fits);
+    cJSON *r = cJSON_Parse(nnc_text_str(&t));
+    double alone[MODELS], ms[4];
+    for (int k = 0; k < MODELS; k++)
+        alone[k] =
+            cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(r, "models"), k), "alone_ms")
+                ->valuedouble;
+    for (int i = 0; i < 4; i++) /* one after the other, streams, two devices */
+        ms[i] = cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(r, "together"), i), "ms")
+                    ->valuedouble;
+    CHECK_NEAR(ms[0], alone[0] + alone[1], 1e-3 * ms[0]);
+    CHECK(ms[1] <= ms[0] * 1.001);
+    CHECK_NEAR(ms[2], alone[0] > alone[1] ? alone[0] : alone[1], 1e-3 * ms[2]);
+    CHECK_NEAR(ms[3], ms[2], 1e-9);
+    cJSON_Delete(r);
+    nnc_env_destroy(e);
+    for (int k = 0; k < MODELS; k++)
+        nnc_graph_destroy(m[k]);
 }

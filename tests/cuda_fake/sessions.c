@@ -230,6 +230,56 @@ TEST(several_devices)
         check_runs(spread, seed, 1, 4);
 }
 
+/* The same model twice in one graph, on streams of a GPU or on two: the numbers of each, replayed. */
+static void check_two(uint64_t seed, int streams, int devices)
+{
+    static const char *const name[] = {"first", "second"};
+    const int device[] = {0, 1};
+    nnc_compile_options o = nnc_compile_defaults;
+    float in[IN], got[OUT];
+    char why[512];
+    loaded l = {0};
+    nnc_model *m[] = {model(branches), model(branches)};
+    fake_begin(seed);
+    o.streams = streams;
+    o.devices = devices;
+    CHECK_OK(nnc_models_join(m, name, devices > 1 ? device : NULL, 2, NULL, &l.m, test_sink));
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &l.e, test_sink));
+    CHECK_OK(nnc_compile(l.e, l.m, &o, &l.a, test_sink));
+    CHECK_INT(nnc_artifact_plan(l.a)->device[0].streams, streams);
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    for (int i = 0; i < RUNS && l.s; i++) {
+        for (int k = 0; k < 2; k++) {
+            nnc_fill_input("x", nnc_session_input_type(l.s, k), (uint64_t)(i + k) % RUNS, in);
+            CHECK_OK(nnc_session_input(l.s, k, in, test_sink));
+        }
+        CHECK_OK(nnc_session_run(l.s, test_sink));
+        for (int k = 0; k < 2; k++) {
+            CHECK_OK(nnc_session_output(l.s, k, got, test_sink));
+            check_near(got, want[(i + k) % RUNS]);
+        }
+        CHECK_INT(fake_count.replays, i);
+    }
+    CHECK_INT(fake_count.peer_copies, 0);
+    unload(&l);
+    for (int k = 0; k < 2; k++)
+        nnc_model_close(m[k]);
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
+}
+
+TEST(several_models)
+{
+    if (no_compiler())
+        return;
+    make_want();
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        check_two(seed, 2, 1);
+        check_two(seed, 1, 2);
+    }
+}
+
 /* A run that cannot be captured goes on as it did; any other call that fails is an error; and nothing is left behind. */
 TEST(any_call_of_a_session_may_fail)
 {
