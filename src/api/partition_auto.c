@@ -216,7 +216,5 @@ nnc_status row_auto(rows *r, nnc_partition_row *row)
     NNC_TRY(other_links(r, 4, best, &s->fast, &s->fast_ns, &s->same_fast_ns));
     NNC_NEED(row->strategy = nnc_arena_printf(r->a, "auto: %s", s->name[0]), r->sink);
     row->search = s;
-    row->simulated_ns = s->simulated_ns[0];
-    row->simulated_bytes = s->simulated_ns[0] ? s->found.best[0].bytes : 0;
     return fill_devices(r, row, &s->found.best[0]);
 }

@@ -134,12 +134,18 @@ static nnc_status solve(rows *r, double bandwidth, nnc_hybrid_plan *out)
     const nnc_flat_links flat = {
         .bytes_per_s = nnc_max64(1, (int64_t)((double)r->flat->bytes_per_s * bandwidth)),
         .latency_ns = r->flat->latency_ns};
-    int64_t *time = ARENA_NEW(r->a, int64_t, n + 1), *both = ARENA_NEW(r->a, int64_t, n + 1);
-    NNC_NEED(time && both, r->sink);
+    int64_t *time = ARENA_NEW(r->a, int64_t, n + 1), *both = ARENA_NEW(r->a, int64_t, n + 1),
+            *fixed = ARENA_NEW(r->a, int64_t, n + 1), *saved = ARENA_NEW(r->a, int64_t, n + 1),
+            working = 0;
+    NNC_NEED(time && both && fixed && saved, r->sink);
     for (int b = 0; b <= n; b++) {
         both[b] = 2 * m->boundary[b];
-        if (b < n)
-            time[b] = row_pass_ns(r, b, b + 1);
+        if (b == n)
+            break;
+        time[b] = row_pass_ns(r, b, b + 1);
+        fixed[b] = m->of.weights[b] + m->of.gradients[b] + m->of.states[b];
+        saved[b] = m->of.saved[b];
+        working = nnc_max64(working, m->of.working[b]);
     }
     nnc_hybrid_problem p = {.n_layer = n,
         .time = time,
@@ -147,12 +153,19 @@ static nnc_status solve(rows *r, double bandwidth, nnc_hybrid_plan *out)
         .boundary = both,
         .n_level = servers > 1 ? 2 : 1,
         .count = {r->n / servers, servers},
-        .links = {nnc_links_flat(&flat)}};
+        .links = {nnc_links_flat(&flat)},
+        .fixed = fixed,
+        .saved = saved};
     if (c)
         NNC_TRY(row_level_links(r, c, 1, p.count[0], bandwidth, &p.links[0]));
     if (c && servers > 1)
         NNC_TRY(row_level_links(r, c, c->per_node, servers, bandwidth, &p.links[1]));
-    return nnc_hybrid_solve(&p, r->a, out, r->sink);
+    /* On one level the fastest plan that fits; of several, and where none does, the fastest. The planner keeps versions of gradients and
+     * states, too, which the row does not count. */
+    p.capacity = servers > 1 ? 0 : nnc_max64(r->capacity - working, 1);
+    NNC_TRY(nnc_hybrid_solve(&p, r->a, out, r->sink));
+    p.capacity = 0;
+    return out->ok ? NNC_OK : nnc_hybrid_solve(&p, r->a, out, r->sink);
 }
 
 /* "3-1": replicas of the stages. */

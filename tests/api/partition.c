@@ -413,6 +413,36 @@ TEST(pipedream_hides_communication)
     end(&x);
 }
 
+static int64_t most_bytes(const made *x, const nnc_partition_row *r)
+{
+    int64_t most = 0;
+    for (int d = 0; d < x->t.devices; d++)
+        most = nnc_max64(most, r->use[d].bytes);
+    return most;
+}
+
+/* PipeDream's planner takes another cut where the fastest one does not fit. */
+TEST(pipedream_fits_the_memory)
+{
+    made x;
+    static const char *const only[] = {"pipedream"};
+    if (make(&x, "vgg16", true, 4, NULL)) {
+        x.o.strategy = only;
+        x.o.n_strategy = 1;
+        CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+        const int64_t most = most_bytes(&x, &x.t.row[0]), fastest = x.t.row[0].iteration_ns;
+        bool fits = false;
+        for (int k = 19; k > 4 && !fits; k--) {
+            x.env->target[0].memory_bytes = most * k / 20;
+            x.t.n_row = 0;
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            fits = x.t.row[0].fits;
+        }
+        CHECK(fits && x.t.row[0].iteration_ns > fastest);
+    }
+    end(&x);
+}
+
 /* The plan of one micro-batch, whatever the number that a step of the training takes. */
 TEST(sums_of_gradients_are_not_states)
 {
