@@ -31,7 +31,8 @@ typedef struct division {
     const auto_links *l;
     int t;
     block *b;
-    int64_t *in_bytes, *out_bytes; /* by block: of what it is the first contraction to read, of what it makes */
+    int64_t *in_bytes,
+        *out_bytes; /* by block: of what it is the first to contract, of what it makes */
     bool *makes_output;
     int *n_way;
     nnc_layout_way (*way)[LAYOUT_WAYS];
@@ -197,7 +198,8 @@ static nnc_status prepare(division *v)
     NNC_TRY(find_blocks(v));
     for (int e = 0; e < v->m->n_edge; e++) {
         const nnc_edge *x = &v->m->edge[e];
-        bool contracted = false; /* gradients of several contractions are added before one allreduce: query, key, value */
+        /* Gradients of several contractions are added before one allreduce: query, key, value. */
+        bool contracted = false;
         if (x->maker >= 0)
             v->out_bytes[x->maker] = nnc_add_sat(v->out_bytes[x->maker], x->bytes);
         for (int k = 0; k < x->n_user; k++) {
