@@ -286,6 +286,8 @@ static bool worth(const ranked *r, int n, int keep, const candidate *x)
 
 static nnc_status find_best(search *s, int keep, ranked *r, int *n)
 {
+    search_cuts cuts = {.slot = ARENA_NEW(s->a, search_cut, SEARCH_CUTS), .a = s->a};
+    NNC_NEED(cuts.slot, s->sink);
     qsort(s->list, (size_t)s->n, sizeof *s->list, compare);
     for (int i = 0; i < s->n; i++) {
         int64_t ns;
@@ -294,7 +296,7 @@ static nnc_status find_best(search *s, int keep, ranked *r, int *n)
             s->out->pruned[PRUNE_slower]++;
             continue;
         }
-        NNC_TRY(search_time(s->p, &s->list[i].c, &ns, &pruned, s->sink));
+        NNC_TRY(search_time(s->p, &s->list[i].c, &cuts, &ns, &pruned, s->sink));
         if (pruned)
             s->out->pruned[pruned]++;
         else {
