@@ -2,8 +2,8 @@
  *
  * Hardware files, the simulator's classes of ops and gpt.c's kernels are all that predictions are made of; no published iteration time
  * was fitted to. Degrees are the published ones; micro-batches and chunks where they were not published are those that the search finds
- * best. Baselines: a fixed share of the GPU's peak; the products at the simulator's efficiency with the pipeline's bubble; the same prediction
- * without communication.
+ * best. Baselines: a fixed share of the GPU's peak; the products at the simulator's efficiency with the pipeline's bubble; the same
+ * prediction without communication.
  * usage: bench_partition [--vtrain FILE]...   ground_truth_single.csv and ground_truth_multi.csv of github.com/VIA-Research/vTrain */
 #include "gpt.h"
 #include "tables.h"

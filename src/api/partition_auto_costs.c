@@ -8,8 +8,8 @@
  *     between    x split, y split   elementwise, pooling, norms by channel, attention by heads
  *     pair       x whole, y whole   columns and rows within the block: both allreduces
  *
- * nnc_layout_graph chooses. Where a block needs a tensor otherwise than it was made, a split one is gathered, and of a whole one each device
- * takes its part, whose gradients are gathered backwards. Batches are never split: that is data parallelism. */
+ * nnc_layout_graph chooses. Where a block needs a tensor otherwise than it was made, a split one is gathered, and of a whole one each
+ * device takes its part, whose gradients are gathered backwards. Batches are never split: that is data parallelism. */
 #include "api/partition_auto.h"
 #include "frontend/frontend.h"
 #include <math.h>

@@ -293,8 +293,9 @@ typedef struct nnc_search_costs {
 
 typedef enum nnc_search_collective { SEARCH_allreduce, SEARCH_reduce_scatter, SEARCH_allgather } nnc_search_collective;
 
-/* Communication of the machine, nanoseconds; times do not fall as bytes grow, and k times the bytes take at most k times as long. `beside`: as many neighbours do the same at the same time
- * and share links: sends from src + i to dst + i, groups of devices first + i + k * stride, k < n. */
+/* Communication of the machine, nanoseconds. Times do not fall as bytes grow, and k times the bytes take at most k times as long.
+ * `beside`: as many neighbours do the same at the same time and share links: sends from src + i to dst + i, groups of devices
+ * first + i + k * stride, k < n. */
 typedef struct nnc_search_links {
     int64_t (*send_ns)(const void *ctx, int src, int dst, int beside, int64_t bytes);
     int64_t (*collective_ns)(const void *ctx, nnc_search_collective kind, int first, int stride, int n, int beside, int64_t bytes);

@@ -131,8 +131,8 @@ TEST(auto_is_no_worse_than_what_it_contains)
     }
 }
 
-/* A transformer's blocks are divided as Megatron-LM divides them: an allreduce after attention and one after the feed-forward layers in each
- * direction, and half of the weights and nearly of the time. */
+/* A transformer's blocks are divided as Megatron-LM divides them: an allreduce after attention and one after the feed-forward layers in
+ * each direction, and half of the weights and nearly of the time. */
 TEST(transformers_are_divided_by_columns_and_rows)
 {
     subject x;
