@@ -260,6 +260,47 @@ static void errors(const char *what, const double *got, const double *want, int 
         what, mean, e[n / 2], e[(int)(0.9 * (n - 1))], e[n - 1], bias, spearman(got, want, n));
 }
 
+static bool same_task(const published *a, const published *b)
+{
+    return a->hidden == b->hidden && a->layers == b->layers && a->gpus == b->gpus &&
+           a->batch == b->batch;
+}
+
+/* Rows of the same model, GPUs and batch are alternatives of a search. How much longer does the one that is predicted to be best take
+ * than the best one; and of pairs that differ by more than a tenth, how many are predicted in their order? */
+static void choices(
+    const char *what, const published *row, const double *got, const double *want, int n)
+{
+    int tasks = 0, pairs = 0, right = 0;
+    double regret = 0, worst = 0;
+    for (int i = 0; i < n; i++) {
+        bool first = true;
+        int best = i, chosen = i, others = 0;
+        for (int k = 0; k < n; k++) {
+            if (k == i || !same_task(&row[i], &row[k]))
+                continue;
+            first = first && k > i;
+            others++;
+            best = want[k] < want[best] ? k : best;
+            chosen = got[k] < got[chosen] ? k : chosen;
+            if (want[i] * 1.1 < want[k]) {
+                pairs++;
+                right += got[i] < got[k];
+            }
+        }
+        if (!first || !others)
+            continue;
+        tasks++;
+        regret += want[chosen] / want[best] - 1;
+        worst = fmax(worst, want[chosen] / want[best] - 1);
+    }
+    if (tasks)
+        printf("  %-42s %d tasks: its choice takes %.1f %% longer than the best, at worst %.1f %%; "
+               "%.1f %% of %d pairs in order\n",
+            what, tasks, 100 * regret / tasks, 100 * worst, 100.0 * right / (pairs ? pairs : 1),
+            pairs);
+}
+
 static void compare(
     const set *s, const published *row, int n, int sequence, bool detailed, nnc_sink *sink)
 {
@@ -292,6 +333,10 @@ static void compare(
     errors(fixed, v[3], v[0], n);
     errors("baseline: products at 75 % and the bubble", v[4], v[0], n);
     errors("baseline: no communication", v[5], v[0], n);
+    choices("estimated by the search", row, v[1], v[0], n);
+    choices("simulated", row, v[2], v[0], n);
+    choices("baseline: products at 75 % and the bubble", row, v[4], v[0], n);
+    choices("baseline: no communication", row, v[5], v[0], n);
     if (n_large > 1 && n_large < n) {
         printf("  %d rows whose layers take %d ms or more of the GPU for a micro-batch:\n", n_large,
             LARGE_MS);

@@ -241,7 +241,7 @@ static nnc_status cut(evaluation *e, int **at_)
     int *to = *at_ = ARENA_NEW(e->a, int, stages + 1);
     NNC_NEED(to, e->sink);
     NNC_TRY(cut_problem(e, &links, &room, &q));
-    if (e->p->even) {
+    if (e->p->even && stages > 0) {
         for (int s = 0; s <= stages; s++)
             to[s] = s * (n / stages);
         e->out->pruned = n % stages ? PRUNE_layers : fits(&q, to, room) ? PRUNE_none : PRUNE_memory;
