@@ -60,8 +60,10 @@ static bool mixes(const nnc_graph *g, const nnc_node *n)
 /* Does it need all channels of what it reads? */
 static bool needs_all(const nnc_graph *g, const nnc_node *n)
 {
-    const nnc_type *x = n->n_in ? nnc_typeof(g, n->in[0]) : NULL;
     const int64_t *axes = NULL;
+    if (!n->n_in)
+        return false;
+    const nnc_type *x = nnc_typeof(g, n->in[0]);
     switch ((nnc_op)n->op) {
     case OP_layernorm:
     case OP_rmsnorm: return true;
