@@ -3,10 +3,20 @@
 
 /* ---- data parallelism ---------------------------------------------------------------------------------------- */
 
-/* Half of an allreduce: a reduce-scatter or an allgather. */
-static int64_t half_ns(const void *ctx, const int *device, int n, int64_t bytes)
+/* A reduce-scatter or an allgather: of described hardware as its own collective, otherwise half of an allreduce. */
+static int64_t half_of_flat_ns(const void *ctx, const int *device, int n, int64_t bytes)
 {
     return nnc_ceildiv(nnc_links_allreduce(ctx, device, n, bytes), 2);
+}
+
+nnc_links row_half_links(rows *r)
+{
+    return r->t->cluster ? row_described_half(r) : (nnc_links){NULL, half_of_flat_ns, &r->links};
+}
+
+static int64_t half_ns(const nnc_links *half, const int *device, int n, int64_t bytes)
+{
+    return nnc_links_allreduce(half, device, n, bytes);
 }
 
 /* A pass over blocks, each of whose weights is gathered while the block before it runs; backwards: its gradients are scattered, too. */
@@ -14,19 +24,19 @@ static int64_t gathered_ns(const rows *r, const int *device, int n, bool backwar
 {
     const nnc_layer_costs *of = &r->m->of;
     const int last = r->m->n_block - 1;
-    int64_t t = half_ns(&r->links, device, n, of->weights[backward ? last : 0]);
+    int64_t t = half_ns(&r->half, device, n, of->weights[backward ? last : 0]);
     for (int k = 0; k <= last; k++) {
         const int b = backward ? last - k : k, next = backward ? b - 1 : b + 1;
         const int64_t run = backward ? nnc_add_sat(of->backward[b], of->weight[b]) : of->forward[b];
-        int64_t moves = k < last ? half_ns(&r->links, device, n, of->weights[next]) : 0;
+        int64_t moves = k < last ? half_ns(&r->half, device, n, of->weights[next]) : 0;
         if (backward && k > 0)
-            moves = nnc_add_sat(moves, half_ns(&r->links, device, n, of->gradients[b + 1]));
+            moves = nnc_add_sat(moves, half_ns(&r->half, device, n, of->gradients[b + 1]));
         /* beside the collective the block runs at 1000 / slowdown of its speed */
         const int64_t both = nnc_min64(nnc_mul_sat(run, r->slowdown) / 1000, moves),
                       lost = (int64_t)((__int128)both * (r->slowdown - 1000) / r->slowdown);
         t = nnc_add_sat(t, nnc_max64(nnc_add_sat(run, lost), moves));
     }
-    return backward ? nnc_add_sat(t, half_ns(&r->links, device, n, of->gradients[0])) : t;
+    return backward ? nnc_add_sat(t, half_ns(&r->half, device, n, of->gradients[0])) : t;
 }
 
 /* Time of a device with k micro-batches; *collective: of all collectives; *compute: without them. */
@@ -52,16 +62,15 @@ static nnc_status replica_ns(
     if (r->zero == 3) {
         *total = nnc_mul_sat(
             k, nnc_add_sat(gathered_ns(r, device, n, false), gathered_ns(r, device, n, true)));
-        *collective = nnc_mul_sat(k,
-            2 * half_ns(&r->links, device, n, weights) + half_ns(&r->links, device, n, gradients));
+        *collective = nnc_mul_sat(
+            k, 2 * half_ns(&r->half, device, n, weights) + half_ns(&r->half, device, n, gradients));
         return NNC_OK;
     }
-    const nnc_links half = {NULL, half_ns, &r->links};
     const nnc_buckets_problem p = {.n_layer = blocks,
         .backward = back,
         .gradient = of->gradients,
         .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
-        .links = r->zero ? &half : &r->links,
+        .links = r->zero ? &r->half : &r->links,
         .device = device,
         .n_device = n,
         .slowdown = r->slowdown};
@@ -69,7 +78,7 @@ static nnc_status replica_ns(
     /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
      * sums, in the last backward pass. What was updated is gathered: the trained weights, of as many bytes as the gradients. */
     const int passes = r->zero == 2 ? k : 1;
-    const int64_t gather = r->zero ? half_ns(&r->links, device, n, gradients) : 0;
+    const int64_t gather = r->zero ? half_ns(&r->half, device, n, gradients) : 0;
     *total = nnc_add_sat(
         *compute - nnc_mul_sat(passes, backward), nnc_add_sat(nnc_mul_sat(passes, t.end), gather));
     *collective = nnc_add_sat(nnc_mul_sat(passes, t.collective), gather);

@@ -12,6 +12,7 @@ typedef struct rows {
     int zero;             /* of the current row: ZeRO's stage */
     const nnc_flat_links *flat; /* of equal links; not used where hardware is described */
     nnc_links links;
+    nnc_links half;       /* reduce-scatters and allgathers in place of allreduces */
     int slowdown;         /* per mille, of computing while a collective runs */
     int64_t capacity;     /* bytes of a device that tensors may take */
     nnc_arena *a;
@@ -32,9 +33,11 @@ nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
  * multiplied by a factor. */
 nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
+nnc_links row_described_half(const rows *r); /* r->half of them */
 nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
 
 /* partition_data.c */
+nnc_links row_half_links(rows *r); /* r->half, after r->links */
 nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */
 nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_auto.c */

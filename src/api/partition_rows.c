@@ -486,6 +486,7 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
     if (t->cluster)
         NNC_TRY(row_described_links(&r, t->cluster));
+    r.half = row_half_links(&r);
     for (int i = 0; i < o->n_strategy; i++)
         all = all || !strcmp(o->strategy[i], "all");
     t->row = ARENA_NEW(a, nnc_partition_row, NNC_COUNT(strategies) + (size_t)o->n_strategy);
