@@ -10,6 +10,7 @@
 typedef struct nnc_layer_costs {
     int64_t *forward, *backward, *weight; /* nanoseconds; of backward passes: input gradients, weight gradients */
     int64_t *optimizer;                   /* nanoseconds of the update, once an iteration */
+    int64_t *accumulate;                  /* nanoseconds more of a micro-batch whose gradients are added to those of others */
     int64_t *flops;                       /* of all of these */
     int64_t *weights, *gradients, *states; /* bytes: of parameters, of the trained ones' gradients and the optimizer's states */
     int64_t *saved;                       /* bytes kept for the backward pass */

@@ -19,15 +19,23 @@ static int64_t half_ns(const nnc_links *half, const int *device, int n, int64_t 
     return nnc_links_allreduce(half, device, n, bytes);
 }
 
+/* The backward pass of a block, of one of a device's micro-batches. */
+static int64_t backward_ns(const rows *r, int b, int micro)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    return nnc_add_sat(
+        nnc_add_sat(of->backward[b], of->weight[b]), row_adding_ns(r, b, b + 1, micro));
+}
+
 /* A pass over blocks, each of whose weights is gathered while the block before it runs; backwards: its gradients are scattered, too. */
-static int64_t gathered_ns(const rows *r, const int *device, int n, bool backward)
+static int64_t gathered_ns(const rows *r, const int *device, int n, int micro, bool backward)
 {
     const nnc_layer_costs *of = &r->m->of;
     const int last = r->m->n_block - 1;
     int64_t t = half_ns(&r->half, device, n, of->weights[backward ? last : 0]);
     for (int k = 0; k <= last; k++) {
         const int b = backward ? last - k : k, next = backward ? b - 1 : b + 1;
-        const int64_t run = backward ? nnc_add_sat(of->backward[b], of->weight[b]) : of->forward[b];
+        const int64_t run = backward ? backward_ns(r, b, micro) : of->forward[b];
         int64_t moves = k < last ? half_ns(&r->half, device, n, of->weights[next]) : 0;
         if (backward && k > 0)
             moves = nnc_add_sat(moves, half_ns(&r->half, device, n, of->gradients[b + 1]));
@@ -49,7 +57,7 @@ static nnc_status replica_ns(
     int64_t *back = ARENA_NEW(r->a, int64_t, blocks + 1);
     NNC_NEED(back, r->sink);
     for (int b = 0; b < blocks; b++)
-        back[b] = nnc_add_sat(of->backward[b], of->weight[b]);
+        back[b] = backward_ns(r, b, k);
     const int64_t forward = row_range(of->forward, 0, blocks),
                   backward = row_range(back, 0, blocks);
     *compute = nnc_mul_sat(k, nnc_add_sat(forward, backward));
@@ -60,8 +68,8 @@ static nnc_status replica_ns(
     const int64_t weights = row_range(of->weights, 0, blocks),
                   gradients = row_range(of->gradients, 0, blocks);
     if (r->zero == 3) {
-        *total = nnc_mul_sat(
-            k, nnc_add_sat(gathered_ns(r, device, n, false), gathered_ns(r, device, n, true)));
+        *total = nnc_mul_sat(k,
+            nnc_add_sat(gathered_ns(r, device, n, k, false), gathered_ns(r, device, n, k, true)));
         *collective = nnc_mul_sat(
             k, 2 * half_ns(&r->half, device, n, weights) + half_ns(&r->half, device, n, gradients));
         return NNC_OK;
@@ -122,7 +130,10 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
         replica_memory(r, u, n);
         u->layers = row_layers(r, NULL, 0, r->m->n_block);
         NNC_NEED(u->layers, r->sink);
-        u->busy_ns = nnc_add_sat(nnc_mul_sat(micro, row_pass_ns(r, 0, r->m->n_block)), update);
+        u->busy_ns = update;
+        for (int b = 0; b < r->m->n_block; b++)
+            u->busy_ns = nnc_add_sat(u->busy_ns,
+                nnc_mul_sat(micro, nnc_add_sat(r->m->of.forward[b], backward_ns(r, b, micro))));
     }
     row->iteration_ns = nnc_add_sat(total, update);
     row->exposed_ns = total - compute;

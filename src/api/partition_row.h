@@ -22,6 +22,8 @@ typedef struct rows {
 /* Sum of v[i .. j-1]; nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
 int64_t row_range(const int64_t *v, int i, int j);
 int64_t row_pass_ns(const rows *r, int i, int j);
+/* Of adding gradients, for each of a device's k micro-batches. */
+int64_t row_adding_ns(const rows *r, int i, int j, int k);
 /* Adds the memory of blocks i .. j-1, with n micro-batches in flight, to a device. */
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */

@@ -150,7 +150,7 @@ static nnc_status prepare(evaluation *e)
         e->backward[i] = nnc_add_sat(at(of->backward, i), at(of->backward_comm, i));
         if (c->recompute)
             e->backward[i] = nnc_add_sat(e->backward[i], e->forward[i]);
-        e->weight[i] = at(of->weight, i);
+        e->weight[i] = nnc_add_sat(at(of->weight, i), c->micro > 1 ? at(of->accumulate, i) : 0);
         e->fixed[i] = nnc_add_sat(shared(at(of->weights, i), c->zero >= 3, d),
             nnc_add_sat(shared(at(of->gradients, i), c->zero >= 2, d),
                 shared(at(of->states, i), c->zero >= 1, d)));
