@@ -8,15 +8,16 @@
 # usage: sh bench/partition/scaling.sh BUILD
 nnc=${1:-build}/nnc
 
-iteration() { # strategy bucket: milliseconds of the row
-    "$nnc" partition "models/$model.json" --set batch="$batch" --devices="$n" --micro-batches="$n" --hardware="models/hardware/$hardware.json" \
+iteration() { # strategy bucket micro-batches: milliseconds of the row
+    "$nnc" partition "models/$model.json" --set batch="$batch" --devices="$n" --micro-batches="$3" --hardware="models/hardware/$hardware.json" \
         --mode=step --strategy="$1" --bucket-mb="$2" --format=csv 2>/dev/null | awk -F, 'NR == 2 { print $9 }'
 }
 
 row() { # source model batch GPUs hardware speed-up images/s of one
     model=$2 batch=$3 n=$4 hardware=$5
-    one=$(iteration single 64) overlapped=$(iteration data 64) alone=$(iteration data 1000000)
+    one=$(iteration single 64 1) overlapped=$(iteration data 64 "$n") alone=$(iteration data 1000000 "$n")
     awk -v s="$1" -v m="$model" -v b="$batch" -v n="$n" -v p="$6" -v i="$7" -v one="$one" -v o="$overlapped" -v a="$alone" 'BEGIN {
+        one *= n
         printf "%-11s %-13s %4d %5d %10s %8.1f %10.2f %10.2f %+7.1f %% %10.2f %+7.1f %% %10d %+7.1f %%\n", s, m, b, n, i, n * b * 1000 / one, p,
             one / o, 100 * (one / o / p - 1), one / a, 100 * (one / a / p - 1), n, 100 * (n / p - 1) }'
 }

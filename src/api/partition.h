@@ -108,7 +108,7 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
 /* partition_simulate.c: simulates the strategies of t that nnc executes on its described hardware. */
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
-/* partition_auto.c: does o ask for the search; measures m for larger micro-batches than its own, for the search. */
+/* partition_auto.c: does o ask for the search; measures m for other micro-batches than its own, for the search. */
 bool nnc_partition_wants_auto(const nnc_partition_options *o);
 nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training, nnc_partition_table *t, nnc_arena *a,
     nnc_sink *sink) NNC_MUST;
