@@ -289,7 +289,7 @@ typedef struct nnc_search_costs {
     const int64_t *saved, *working;             /* bytes of one micro-batch: kept for the backward pass; most of all others */
     const int64_t *boundary;                    /* bytes that a device sends over position i of n_layer + 1, in one direction */
     const int64_t *input;                       /* bytes that a device keeps of what crosses position i; NULL: as `boundary` */
-    const int64_t *accumulate;                  /* nanoseconds more of each of several micro-batches of a device, whose gradients are added */
+    const int64_t *accumulate;                  /* nanoseconds more of each of several micro-batches, whose gradients are added */
 } nnc_search_costs;
 
 typedef enum nnc_search_collective { SEARCH_allreduce, SEARCH_reduce_scatter, SEARCH_allgather } nnc_search_collective;
