@@ -163,6 +163,6 @@ nnc_status gpt_costs(const gpt *g, const nnc_cluster_kind *k, const auto_links *
     v[BACKWARD_COMM][last] +=
         auto_tensor_ns(l, SEARCH_allreduce, tensor, (int64_t)(n * h * x.bytes));
     *out = (nnc_search_costs){tensor, size, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8],
-        v[9], v[10], v[11], v[12]};
+        v[9], v[10], v[11], v[12], NULL};
     return NNC_OK;
 }

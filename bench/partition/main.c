@@ -2,8 +2,8 @@
  *
  * Hardware files, the simulator's classes of ops and gpt.c's kernels are all that predictions are made of; no published iteration time
  * was fitted to. Degrees are the published ones; micro-batches and chunks where they were not published are those that the search finds
- * best. Baselines: a fixed share of the GPU's peak; the products at the simulator's efficiency with the pipeline's bubble; the same prediction
- * without communication.
+ * best. Baselines: a fixed share of the GPU's peak; the products at the simulator's efficiency with the pipeline's bubble; the same
+ * prediction without communication.
  * usage: bench_partition [--vtrain FILE]...   ground_truth_single.csv and ground_truth_multi.csv of github.com/VIA-Research/vTrain */
 #include "gpt.h"
 #include "tables.h"
@@ -123,32 +123,14 @@ static nnc_status baselines(const set *s, const gpt *g, const published *row,
     return NNC_OK;
 }
 
-static nnc_status predict(const set *s, const published *row, int sequence, bool detailed,
-    result *out, bool *fits, nnc_sink *sink)
+static nnc_search_problem make_problem(
+    const set *s, const published *row, const nnc_cluster *c, const auto_links *l)
 {
-    NNC_LOCAL(nnc_arena) a = {0};
-    nnc_cluster *c = load(s, row->gpus, sink);
-    gpt g = s->of;
-    if (!c)
-        return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_partition_table t = {
-        .cluster = c, .target = nnc_cluster_target(c, 0), .devices = row->gpus};
-    const nnc_flat_links flat = {1, 1};
-    rows r = {.t = &t, .n = row->gpus, .a = &a, .sink = sink, .flat = &flat};
-    g.hidden = row->hidden;
-    g.layers = row->layers;
-    g.heads = row->heads;
-    g.sequence = sequence;
-    auto_links *l = auto_links_make(&r, 1);
-    bool *segment = ARENA_NEW(&a, bool, row->layers);
-    NNC_NEED(l && segment, sink);
-    memset(segment, 1, (size_t)row->layers * sizeof *segment);
-    nnc_search_problem p = {.n_layer = row->layers,
+    return (nnc_search_problem){.n_layer = row->layers,
         .devices = row->gpus,
         .samples = row->batch,
         .links = auto_search_links(l),
         .capacity = nnc_cluster_usable_bytes(c, 0),
-        .segment = segment,
         .bucket_bytes = 100 << 20,
         .slowdown = (int)lround(1000 * nnc_cluster_kind_of(c, 0)->overlap),
         .serial = s->serial,
@@ -161,6 +143,43 @@ static nnc_status predict(const set *s, const published *row, int sequence, bool
         .recomputes = s->recompute ? 2 : 1,
         .even = true,
         .data_first = true};
+}
+
+static void print_row(
+    const published *row, const nnc_search_result *x, const result *out, bool fits)
+{
+    const int64_t part[] = {x->compute, x->tensor, x->bubble, x->send, x->data, x->optimizer};
+    static const char *const name[] = {"compute", "tensor", "bubble", "sends", "data", "update"};
+    printf("  %-6s t %2d p %2d d %2d  m %3d of %2d, %d chunk%s %9.3f s  %9.3f %+6.1f %%  %9.3f "
+           "%+6.1f %%  ",
+        row->name, row->tensor, row->pipeline, x->c.data, x->c.micro, x->c.size, x->c.chunks,
+        x->c.chunks > 1 ? "s" : " ", out->published, out->estimated,
+        100 * (out->estimated / out->published - 1), out->simulated,
+        100 * (out->simulated / out->published - 1));
+    for (size_t k = 0; k < NNC_COUNT(part); k++)
+        printf(" %s %4.1f%s", name[k], 100.0 * (double)part[k] / (double)x->ns, k ? "" : " %");
+    printf("%s\n", fits ? "" : "  (ledger exceeds the memory)");
+}
+
+static nnc_status predict_on(const set *s, const published *row, const nnc_cluster *c, int sequence,
+    bool detailed, result *out, bool *fits, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    gpt g = s->of;
+    nnc_partition_table t = {
+        .cluster = c, .target = nnc_cluster_target(c, 0), .devices = row->gpus};
+    const nnc_flat_links flat = {1, 1};
+    rows r = {.t = &t, .n = row->gpus, .a = &a, .sink = sink, .flat = &flat};
+    g.hidden = row->hidden;
+    g.layers = row->layers;
+    g.heads = row->heads;
+    g.sequence = sequence;
+    auto_links *l = auto_links_make(&r, 1);
+    bool *segment = ARENA_NEW(&a, bool, row->layers);
+    NNC_NEED(l && segment, sink);
+    memset(segment, 1, (size_t)row->layers * sizeof *segment);
+    nnc_search_problem p = make_problem(s, row, c, l);
+    p.segment = segment;
     nnc_search_found found;
     int64_t ns = 0;
     NNC_TRY(make_costs(&r, &g, row, l, &p));
@@ -170,31 +189,29 @@ static nnc_status predict(const set *s, const published *row, int sequence, bool
         p.capacity = INT64_C(1) << 50;
         NNC_TRY(nnc_search(&p, 1, &a, &found, sink));
     }
-    out->published = seconds(s, &g, row);
-    if (!found.n) {
-        nnc_cluster_destroy(c);
+    if (!found.n)
         return nnc_fail0(sink, NNC_E_MODEL, "%s: nothing to evaluate", row->name);
-    }
     const nnc_search_result *x = &found.best[0];
     NNC_TRY(auto_simulate(&r, &p, x, &ns));
+    out->published = seconds(s, &g, row);
     out->estimated = (double)x->ns * 1e-9;
     out->layer_ms = (double)x->compute * 1e-6 / x->c.micro / row->layers * row->pipeline;
     out->simulated = ns ? (double)ns * 1e-9 : out->estimated;
     NNC_TRY(baselines(s, &g, row, &p, &x->c, &r, out));
     if (detailed)
-        printf("  %-6s t %2d p %2d d %2d  m %3d of %2d, %d chunk%s %9.3f s  %9.3f %+6.1f %%  %9.3f "
-               "%+6.1f %%   compute %4.1f %% "
-               "tensor %4.1f bubble %4.1f sends %4.1f data %4.1f update %4.1f%s\n",
-            row->name, row->tensor, row->pipeline, x->c.data, x->c.micro, x->c.size, x->c.chunks,
-            x->c.chunks > 1 ? "s" : " ", out->published, out->estimated,
-            100 * (out->estimated / out->published - 1), out->simulated,
-            100 * (out->simulated / out->published - 1), 100.0 * (double)x->compute / (double)x->ns,
-            100.0 * (double)x->tensor / (double)x->ns, 100.0 * (double)x->bubble / (double)x->ns,
-            100.0 * (double)x->send / (double)x->ns, 100.0 * (double)x->data / (double)x->ns,
-            100.0 * (double)x->optimizer / (double)x->ns,
-            *fits ? "" : "  (ledger exceeds the memory)");
-    nnc_cluster_destroy(c);
+        print_row(row, x, out, *fits);
     return NNC_OK;
+}
+
+static nnc_status predict(const set *s, const published *row, int sequence, bool detailed,
+    result *out, bool *fits, nnc_sink *sink)
+{
+    nnc_cluster *c = load(s, row->gpus, sink);
+    if (!c)
+        return nnc_sink_cause(sink, NNC_E_MODEL);
+    const nnc_status st = predict_on(s, row, c, sequence, detailed, out, fits, sink);
+    nnc_cluster_destroy(c);
+    return st;
 }
 
 /* ---- errors ----------------------------------------------------------------------------------------------- */
@@ -243,6 +260,47 @@ static void errors(const char *what, const double *got, const double *want, int 
         what, mean, e[n / 2], e[(int)(0.9 * (n - 1))], e[n - 1], bias, spearman(got, want, n));
 }
 
+static bool same_task(const published *a, const published *b)
+{
+    return a->hidden == b->hidden && a->layers == b->layers && a->gpus == b->gpus &&
+           a->batch == b->batch;
+}
+
+/* Rows of the same model, GPUs and batch are alternatives of a search. How much longer does the one that is predicted to be best take
+ * than the best one; and of pairs that differ by more than a tenth, how many are predicted in their order? */
+static void choices(
+    const char *what, const published *row, const double *got, const double *want, int n)
+{
+    int tasks = 0, pairs = 0, right = 0;
+    double regret = 0, worst = 0;
+    for (int i = 0; i < n; i++) {
+        bool first = true;
+        int best = i, chosen = i, others = 0;
+        for (int k = 0; k < n; k++) {
+            if (k == i || !same_task(&row[i], &row[k]))
+                continue;
+            first = first && k > i;
+            others++;
+            best = want[k] < want[best] ? k : best;
+            chosen = got[k] < got[chosen] ? k : chosen;
+            if (want[i] * 1.1 < want[k]) {
+                pairs++;
+                right += got[i] < got[k];
+            }
+        }
+        if (!first || !others)
+            continue;
+        tasks++;
+        regret += want[chosen] / want[best] - 1;
+        worst = fmax(worst, want[chosen] / want[best] - 1);
+    }
+    if (tasks)
+        printf("  %-42s %d tasks: its choice takes %.1f %% longer than the best, at worst %.1f %%; "
+               "%.1f %% of %d pairs in order\n",
+            what, tasks, 100 * regret / tasks, 100 * worst, 100.0 * right / (pairs ? pairs : 1),
+            pairs);
+}
+
 static void compare(
     const set *s, const published *row, int n, int sequence, bool detailed, nnc_sink *sink)
 {
@@ -267,10 +325,7 @@ static void compare(
             large[1][n_large++] = x.published;
         }
     }
-    if (over)
-        printf(
-            "  of %d rows the memory ledger exceeds the GPU's memory: a false \"does not fit\"\n",
-            over);
+    printf("  the memory ledger exceeds the GPU's memory in %d of these published runs\n", over);
     char fixed[64];
     snprintf(fixed, sizeof fixed, "baseline: %.0f %% of the peak", 100 * s->mfu);
     errors("estimated by the search", v[1], v[0], n);
@@ -278,6 +333,10 @@ static void compare(
     errors(fixed, v[3], v[0], n);
     errors("baseline: products at 75 % and the bubble", v[4], v[0], n);
     errors("baseline: no communication", v[5], v[0], n);
+    choices("estimated by the search", row, v[1], v[0], n);
+    choices("simulated", row, v[2], v[0], n);
+    choices("baseline: products at 75 % and the bubble", row, v[4], v[0], n);
+    choices("baseline: no communication", row, v[5], v[0], n);
     if (n_large > 1 && n_large < n) {
         printf("  %d rows whose layers take %d ms or more of the GPU for a micro-batch:\n", n_large,
             LARGE_MS);

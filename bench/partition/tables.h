@@ -10,8 +10,8 @@ typedef struct published {
     double seconds;
 } published;
 
-/* Megatron-LM, README of 2021 (github.com/NVIDIA/Megatron-LM, d693034ecf) and Narayanan et al. 2021, table 1: A100 80 GB, sequences of 2,048,
- * vocabulary of 51,200, f16, recomputation of whole layers; FLOPs with the recomputation. Heads, layers, hidden: table 1 there. */
+/* Megatron-LM, README of 2021 (github.com/NVIDIA/Megatron-LM, d693034ecf) and Narayanan et al. 2021, table 1: A100 80 GB, sequences of
+ * 2,048, vocabulary of 51,200, f16, recomputation of whole layers; FLOPs with the recomputation. Heads, layers, hidden: table 1 there. */
 static const published megatron_a100[] = {
     {"1.7B", 2304, 24, 24, 1, 1, 32, 512, 0, 137, 0},
     {"3.6B", 3072, 30, 32, 2, 1, 64, 512, 0, 138, 0},

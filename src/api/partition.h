@@ -11,6 +11,7 @@
 typedef struct nnc_layer_costs {
     int64_t *forward, *backward, *weight; /* nanoseconds; of backward passes: input gradients, weight gradients */
     int64_t *optimizer;                   /* nanoseconds of the update, once an iteration */
+    int64_t *accumulate;                  /* nanoseconds more of a micro-batch whose gradients are added to those of others */
     int64_t *flops;                       /* of all of these */
     int64_t *weights, *gradients, *states; /* bytes: of parameters, of the trained ones' gradients and the optimizer's states */
     int64_t *saved;                       /* bytes kept for the backward pass */
@@ -163,7 +164,7 @@ nnc_status nnc_partition_sense(nnc_partition_table *t, nnc_arena *a, nnc_sink *s
 /* partition_simulate.c: simulates the strategies of t that nnc executes on its described hardware. */
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
-/* partition_auto.c: does o ask for the search; measures m for larger micro-batches than its own, for the search. */
+/* partition_auto.c: does o ask for the search; measures m for other micro-batches than its own, for the search. */
 bool nnc_partition_wants_auto(const nnc_partition_options *o);
 nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training, nnc_partition_table *t, nnc_arena *a,
     nnc_sink *sink) NNC_MUST;

@@ -32,33 +32,39 @@ static bool has_arg(const nnc_model *m, const char *name, int64_t value)
     return m->given != NULL;
 }
 
+/* Measures m for micro-batches of another batch; *ok false: it has no arg of this name, or is fused otherwise then. */
+static nnc_status measure_size(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    nnc_partition_table *t, int64_t batch, nnc_partition_model *out, bool *ok, nnc_arena *a,
+    nnc_sink *sink)
+{
+    nnc_sink *quiet = nnc_sink_create();
+    NNC_NEED(quiet, sink);
+    const nnc_set set = {"batch", batch};
+    const nnc_model_options o = {.set = &set, .n_set = 1};
+    nnc_graph *g = nnc_model_again(m, &o, quiet);
+    *ok = g && !nnc_partition_measure(e, g, training, t->o, out, a, quiet) && out->batch == batch &&
+          same_blocks(out, t->m);
+    const bool oom = nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM;
+    nnc_graph_destroy(g);
+    nnc_sink_destroy(quiet);
+    return oom ? nnc_nomem(sink) : NNC_OK;
+}
+
 nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training,
     nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
 {
-    enum { SIZES = 2 };
-    nnc_partition_model *size = ARENA_NEW(a, nnc_partition_model, SIZES);
+    const int64_t own = t->m->batch, all = t->micro * own,
+                  batch[] = {own % 4 ? 0 : own / 4, 4 * own, 16 * own};
+    nnc_partition_model *size = ARENA_NEW(a, nnc_partition_model, NNC_COUNT(batch));
     NNC_NEED(size, sink);
     t->size = size;
-    if (!m->given || t->o->measure || !has_arg(m, "batch", t->m->batch))
+    if (!m->given || t->o->measure || !has_arg(m, "batch", own))
         return NNC_OK;
-    for (int k = 0; k < SIZES && t->m->batch << 2 * (k + 1) <= t->micro * t->m->batch; k++) {
-        nnc_sink *quiet = nnc_sink_create();
-        NNC_NEED(quiet, sink);
-        const nnc_set set = {"batch", t->m->batch << 2 * (k + 1)};
-        const nnc_model_options o = {.set = &set, .n_set = 1};
-        nnc_graph *g = nnc_model_again(m, &o, quiet);
-        /* a model without the arg, or that is fused otherwise at another batch, keeps its own */
-        const bool ok = g &&
-                        !nnc_partition_measure(e, g, training, t->o, &size[t->n_size], a, quiet) &&
-                        size[t->n_size].batch == set.value && same_blocks(&size[t->n_size], t->m);
-        const bool oom = nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM;
-        nnc_graph_destroy(g);
-        nnc_sink_destroy(quiet);
-        if (oom)
-            return nnc_nomem(sink);
-        if (!ok)
-            break;
-        t->n_size++;
+    for (size_t k = 0; k < NNC_COUNT(batch); k++) {
+        bool ok = false;
+        if (batch[k] > 0 && batch[k] <= all)
+            NNC_TRY(measure_size(e, m, training, t, batch[k], &size[t->n_size], &ok, a, sink));
+        t->n_size += ok;
     }
     return NNC_OK;
 }
@@ -216,7 +222,5 @@ nnc_status row_auto(rows *r, nnc_partition_row *row)
     NNC_TRY(other_links(r, 4, best, &s->fast, &s->fast_ns, &s->same_fast_ns));
     NNC_NEED(row->strategy = nnc_arena_printf(r->a, "auto: %s", s->name[0]), r->sink);
     row->search = s;
-    row->simulated_ns = s->simulated_ns[0];
-    row->simulated_bytes = s->simulated_ns[0] ? s->found.best[0].bytes : 0;
     return fill_devices(r, row, &s->found.best[0]);
 }

@@ -8,7 +8,7 @@
 typedef struct auto_links auto_links;
 auto_links *auto_links_make(rows *r, double bandwidth); /* in r->a; NULL: out of memory */
 nnc_search_links auto_search_links(const auto_links *l);
-/* Of a tensor group, the first n devices, while all others of their nodes do the same. */
+/* Time of a tensor group's collective, on the first n devices, while all other groups of the node do the same. */
 int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes);
 
 /* partition_auto_costs.c: costs of m's blocks, measured for micro-batches of m->batch samples, at a tensor degree; *ok false: nothing of

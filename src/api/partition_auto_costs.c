@@ -8,8 +8,8 @@
  *     between    x split, y split   elementwise, pooling, norms by channel, attention by heads
  *     pair       x whole, y whole   columns and rows within the block: both allreduces
  *
- * nnc_layout_graph chooses. Where a block needs a tensor otherwise than it was made, a split one is gathered, and of a whole one each device
- * takes its part, whose gradients are gathered backwards. Batches are never split: that is data parallelism. */
+ * nnc_layout_graph chooses. Where a block needs a tensor otherwise than it was made, a split one is gathered, and of a whole one each
+ * device takes its part, whose gradients are gathered backwards. Batches are never split: that is data parallelism. */
 #include "api/partition_auto.h"
 #include "frontend/frontend.h"
 #include <math.h>
@@ -32,7 +32,7 @@ typedef struct division {
     int t;
     block *b;
     int64_t *in_bytes,
-        *out_bytes; /* by block: of what it is the first contraction to read, of what it makes */
+        *out_bytes; /* by block: of what it is the first to contract, of what it makes */
     bool *makes_output;
     int *n_way;
     nnc_layout_way (*way)[LAYOUT_WAYS];
@@ -60,8 +60,10 @@ static bool mixes(const nnc_graph *g, const nnc_node *n)
 /* Does it need all channels of what it reads? */
 static bool needs_all(const nnc_graph *g, const nnc_node *n)
 {
-    const nnc_type *x = n->n_in ? nnc_typeof(g, n->in[0]) : NULL;
     const int64_t *axes = NULL;
+    if (!n->n_in)
+        return false;
+    const nnc_type *x = nnc_typeof(g, n->in[0]);
     switch ((nnc_op)n->op) {
     case OP_layernorm:
     case OP_rmsnorm: return true;
@@ -198,8 +200,8 @@ static nnc_status prepare(division *v)
     NNC_TRY(find_blocks(v));
     for (int e = 0; e < v->m->n_edge; e++) {
         const nnc_edge *x = &v->m->edge[e];
-        bool contracted =
-            false; /* gradients of several contractions are added before one allreduce: query, key, value */
+        /* Gradients of several contractions are added before one allreduce: query, key, value. */
+        bool contracted = false;
         if (x->maker >= 0)
             v->out_bytes[x->maker] = nnc_add_sat(v->out_bytes[x->maker], x->bytes);
         for (int k = 0; k < x->n_user; k++) {
@@ -264,6 +266,7 @@ static void fill_block(const division *v, int b, int64_t *const *to)
     to[8][b] = nnc_ceildiv(of->states[b], t);
     to[9][b] = nnc_ceildiv(of->saved[b], made);
     to[10][b] = nnc_ceildiv(of->working[b], made);
+    to[13][b] = nnc_ceildiv(of->accumulate[b], t);
 }
 
 static bool out_split(const division *v, int maker)
@@ -300,7 +303,7 @@ nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l
     nnc_search_costs *out, bool *ok)
 {
     division v = {.r = r, .m = m, .l = l, .t = tensor};
-    int64_t *to[13], *to_whole = ARENA_NEW(r->a, int64_t, m->n_edge + 1),
+    int64_t *to[14], *to_whole = ARENA_NEW(r->a, int64_t, m->n_edge + 1),
                      *to_split = ARENA_NEW(r->a, int64_t, m->n_edge + 1);
     NNC_NEED(to_whole && to_split, r->sink);
     for (size_t k = 0; k < NNC_COUNT(to); k++)
@@ -328,7 +331,8 @@ nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l
         .saved = to[9],
         .working = to[10],
         .boundary = to[11],
-        .input = to[12]};
+        .input = to[12],
+        .accumulate = to[13]};
     return NNC_OK;
 }
 

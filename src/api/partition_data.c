@@ -3,30 +3,48 @@
 
 /* ---- data parallelism ---------------------------------------------------------------------------------------- */
 
-/* Half of an allreduce: a reduce-scatter or an allgather. */
-static int64_t half_ns(const void *ctx, const int *device, int n, int64_t bytes)
+/* A reduce-scatter or an allgather: of described hardware as its own collective, otherwise half of an allreduce. */
+static int64_t half_of_flat_ns(const void *ctx, const int *device, int n, int64_t bytes)
 {
     return nnc_ceildiv(nnc_links_allreduce(ctx, device, n, bytes), 2);
 }
 
+nnc_links row_half_links(rows *r)
+{
+    return r->t->cluster ? row_described_half(r) : (nnc_links){NULL, half_of_flat_ns, &r->links};
+}
+
+static int64_t half_ns(const nnc_links *half, const int *device, int n, int64_t bytes)
+{
+    return nnc_links_allreduce(half, device, n, bytes);
+}
+
+/* The backward pass of a block, of one of a device's micro-batches. */
+static int64_t backward_ns(const rows *r, int b, int micro)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    return nnc_add_sat(
+        nnc_add_sat(of->backward[b], of->weight[b]), row_adding_ns(r, b, b + 1, micro));
+}
+
 /* A pass over blocks, each of whose weights is gathered while the block before it runs; backwards: its gradients are scattered, too. */
-static int64_t gathered_ns(const rows *r, const int *device, int n, bool backward)
+static int64_t gathered_ns(const rows *r, const int *device, int n, int micro, bool backward)
 {
     const nnc_layer_costs *of = &r->m->of;
     const int last = r->m->n_block - 1;
-    int64_t t = half_ns(&r->links, device, n, of->weights[backward ? last : 0]);
+    int64_t t = half_ns(&r->half, device, n, of->weights[backward ? last : 0]);
     for (int k = 0; k <= last; k++) {
         const int b = backward ? last - k : k, next = backward ? b - 1 : b + 1;
-        const int64_t run = backward ? nnc_add_sat(of->backward[b], of->weight[b]) : of->forward[b];
-        int64_t moves = k < last ? half_ns(&r->links, device, n, of->weights[next]) : 0;
+        const int64_t run = backward ? backward_ns(r, b, micro) : of->forward[b];
+        int64_t moves = k < last ? half_ns(&r->half, device, n, of->weights[next]) : 0;
         if (backward && k > 0)
-            moves = nnc_add_sat(moves, half_ns(&r->links, device, n, of->gradients[b + 1]));
+            moves = nnc_add_sat(moves, half_ns(&r->half, device, n, of->gradients[b + 1]));
         /* beside the collective the block runs at 1000 / slowdown of its speed */
         const int64_t both = nnc_min64(nnc_mul_sat(run, r->slowdown) / 1000, moves),
                       lost = (int64_t)((__int128)both * (r->slowdown - 1000) / r->slowdown);
         t = nnc_add_sat(t, nnc_max64(nnc_add_sat(run, lost), moves));
     }
-    return backward ? nnc_add_sat(t, half_ns(&r->links, device, n, of->gradients[0])) : t;
+    return backward ? nnc_add_sat(t, half_ns(&r->half, device, n, of->gradients[0])) : t;
 }
 
 /* The buckets of a backward pass, and how many of the passes reduce them. */
@@ -47,7 +65,7 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
     int64_t *back = ARENA_NEW(r->a, int64_t, blocks + 1);
     NNC_NEED(back, r->sink);
     for (int b = 0; b < blocks; b++)
-        back[b] = nnc_add_sat(of->backward[b], of->weight[b]);
+        back[b] = backward_ns(r, b, k);
     const int64_t forward = row_range(of->forward, 0, blocks),
                   backward = row_range(back, 0, blocks);
     *compute = nnc_mul_sat(k, nnc_add_sat(forward, backward));
@@ -58,18 +76,17 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
     const int64_t weights = row_range(of->weights, 0, blocks),
                   gradients = row_range(of->gradients, 0, blocks);
     if (r->zero == 3) {
-        *total = nnc_mul_sat(
-            k, nnc_add_sat(gathered_ns(r, device, n, false), gathered_ns(r, device, n, true)));
-        *collective = nnc_mul_sat(k,
-            2 * half_ns(&r->links, device, n, weights) + half_ns(&r->links, device, n, gradients));
+        *total = nnc_mul_sat(k,
+            nnc_add_sat(gathered_ns(r, device, n, k, false), gathered_ns(r, device, n, k, true)));
+        *collective = nnc_mul_sat(
+            k, 2 * half_ns(&r->half, device, n, weights) + half_ns(&r->half, device, n, gradients));
         return NNC_OK;
     }
-    const nnc_links half = {NULL, half_ns, &r->links};
     const nnc_buckets_problem p = {.n_layer = blocks,
         .backward = back,
         .gradient = of->gradients,
         .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
-        .links = r->zero ? &half : &r->links,
+        .links = r->zero ? &r->half : &r->links,
         .device = device,
         .n_device = n,
         .slowdown = r->slowdown,
@@ -78,7 +95,7 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
     /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
      * sums, in the last backward pass. What was updated is gathered: the trained weights, of as many bytes as the gradients. */
     const int passes = r->zero == 2 ? k : 1;
-    const int64_t gather = r->zero ? half_ns(&r->links, device, n, gradients) : 0;
+    const int64_t gather = r->zero ? half_ns(&r->half, device, n, gradients) : 0;
     how->passes = passes;
     how->gather = gather;
     *total = nnc_add_sat(
@@ -126,7 +143,10 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
         replica_memory(r, u, n);
         u->layers = row_layers(r, NULL, 0, r->m->n_block);
         NNC_NEED(u->layers, r->sink);
-        u->busy_ns = nnc_add_sat(nnc_mul_sat(micro, row_pass_ns(r, 0, r->m->n_block)), update);
+        u->busy_ns = update;
+        for (int b = 0; b < r->m->n_block; b++)
+            u->busy_ns = nnc_add_sat(u->busy_ns,
+                nnc_mul_sat(micro, nnc_add_sat(r->m->of.forward[b], backward_ns(r, b, micro))));
     }
     row->iteration_ns = nnc_add_sat(total, update);
     row->exposed_ns = total - compute;
@@ -148,12 +168,18 @@ static nnc_status solve(rows *r, double factor, nnc_hybrid_plan *out)
     const nnc_flat_links flat = {
         .bytes_per_s = nnc_max64(1, (int64_t)((double)r->flat->bytes_per_s * bandwidth)),
         .latency_ns = r->flat->latency_ns};
-    int64_t *time = ARENA_NEW(r->a, int64_t, n + 1), *both = ARENA_NEW(r->a, int64_t, n + 1);
-    NNC_NEED(time && both, r->sink);
+    int64_t *time = ARENA_NEW(r->a, int64_t, n + 1), *both = ARENA_NEW(r->a, int64_t, n + 1),
+            *fixed = ARENA_NEW(r->a, int64_t, n + 1), *saved = ARENA_NEW(r->a, int64_t, n + 1),
+            working = 0;
+    NNC_NEED(time && both && fixed && saved, r->sink);
     for (int b = 0; b <= n; b++) {
         both[b] = 2 * m->boundary[b];
-        if (b < n)
-            time[b] = row_pass_ns(r, b, b + 1);
+        if (b == n)
+            break;
+        time[b] = row_pass_ns(r, b, b + 1);
+        fixed[b] = m->of.weights[b] + m->of.gradients[b] + m->of.states[b];
+        saved[b] = m->of.saved[b];
+        working = nnc_max64(working, m->of.working[b]);
     }
     nnc_hybrid_problem p = {.n_layer = n,
         .time = time,
@@ -161,12 +187,19 @@ static nnc_status solve(rows *r, double factor, nnc_hybrid_plan *out)
         .boundary = both,
         .n_level = servers > 1 ? 2 : 1,
         .count = {r->n / servers, servers},
-        .links = {nnc_links_flat(&flat)}};
+        .links = {nnc_links_flat(&flat)},
+        .fixed = fixed,
+        .saved = saved};
     if (c)
         NNC_TRY(row_level_links(r, c, 1, p.count[0], bandwidth, &p.links[0]));
     if (c && servers > 1)
         NNC_TRY(row_level_links(r, c, c->per_node, servers, bandwidth, &p.links[1]));
-    return nnc_hybrid_solve(&p, r->a, out, r->sink);
+    /* On one level the fastest plan that fits; of several, and where none does, the fastest. The planner keeps versions of gradients and
+     * states, too, which the row does not count. */
+    p.capacity = servers > 1 ? 0 : nnc_max64(r->capacity - working, 1);
+    NNC_TRY(nnc_hybrid_solve(&p, r->a, out, r->sink));
+    p.capacity = 0;
+    return out->ok ? NNC_OK : nnc_hybrid_solve(&p, r->a, out, r->sink);
 }
 
 /* "3-1": replicas of the stages. */

@@ -19,6 +19,7 @@ typedef struct measure {
     int32_t *layer_of; /* by node of g: its layer, -1: a leaf, or without a path */
     int64_t *alone; /* by layer: nanoseconds as written */
     const nnc_plan *plan;
+    const nnc_plan *adding; /* of a step that accumulates; NULL: none */
     int64_t *measured; /* by command: nanoseconds; NULL: predicted */
     int64_t chunks; /* runs of the plan that make a run of the model */
     uint8_t *part; /* by command: nnc_part */
@@ -209,6 +210,29 @@ static void add_command(measure *s, int i)
     divide(s, s->of.flops, nnc_mul_sat(c->flops, s->chunks), s->alone);
 }
 
+/* accumulate[]: what the commands of a micro-batch take in a plan that accumulates, less what they take in one that does not. Sums are made
+ * within the products of gradients, or in commands of the optimizer, which are divided by the bytes of weights. */
+static void add_accumulation(measure *s)
+{
+    measure of = *s;
+    const nnc_plan *p = of.plan = s->adding;
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_accumulate]; i++) {
+        if (!computes(&p->cmd[i]))
+            continue;
+        const int64_t ns = nnc_mul_sat(command_ns(&of, &p->cmd[i]), s->chunks);
+        find_hits(&of, p->cmd[i].layers);
+        if (of.n_hit) {
+            divide(&of, s->of.accumulate, ns, s->alone);
+            continue;
+        }
+        for (of.n_hit = 0; of.n_hit < s->m->n_layer; of.n_hit++)
+            of.hit[of.n_hit] = of.n_hit;
+        divide(&of, s->of.accumulate, ns, s->trained);
+    }
+    for (int l = 0; l < s->m->n_layer; l++)
+        s->of.accumulate[l] -= s->of.forward[l] + s->of.backward[l] + s->of.weight[l];
+}
+
 /* saved[], working[]: tensors of the arena and workspaces. */
 static void add_tensors(measure *s)
 {
@@ -310,13 +334,15 @@ static int64_t *gather(measure *s, const int64_t *of, const int *block, bool max
 static nnc_status gather_all(measure *s, const int *block)
 {
     int64_t **const from[] = {&s->of.forward, &s->of.backward, &s->of.weight, &s->of.optimizer,
-        &s->of.flops, &s->of.weights, &s->of.gradients, &s->of.states, &s->of.saved,
-        &s->of.working};
+        &s->of.flops, &s->of.weights, &s->of.gradients, &s->of.states, &s->of.saved, &s->of.working,
+        &s->of.accumulate};
     nnc_layer_costs *b = &s->m->of;
     int64_t **const to[] = {&b->forward, &b->backward, &b->weight, &b->optimizer, &b->flops,
-        &b->weights, &b->gradients, &b->states, &b->saved, &b->working};
+        &b->weights, &b->gradients, &b->states, &b->saved, &b->working, &b->accumulate};
     for (size_t i = 0; i < NNC_COUNT(to); i++)
         NNC_NEED(*to[i] = gather(s, *from[i], block, from[i] == &s->of.working), s->sink);
+    for (int i = 0; i < s->m->n_block; i++)
+        b->accumulate[i] = nnc_max64(b->accumulate[i], 0);
     return NNC_OK;
 }
 
@@ -382,7 +408,7 @@ static nnc_status attribute(measure *s)
 {
     int64_t **const v[] = {&s->of.forward, &s->of.backward, &s->of.weight, &s->of.optimizer,
         &s->of.flops, &s->of.weights, &s->of.gradients, &s->of.states, &s->of.saved, &s->of.working,
-        &s->trained};
+        &s->of.accumulate, &s->trained};
     int *block;
     for (size_t i = 0; i < NNC_COUNT(v); i++)
         NNC_NEED(*v[i] = ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1), s->sink);
@@ -392,6 +418,8 @@ static nnc_status attribute(measure *s)
         if (computes(&s->plan->cmd[i]))
             add_command(s, i);
     add_tensors(s);
+    if (s->adding)
+        add_accumulation(s);
     NNC_TRY(find_blocks(s, &block));
     NNC_TRY(gather_all(s, block));
     return find_edges(s, block);
@@ -425,6 +453,20 @@ nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compi
                                            : nnc_compile(e, g, o, out, sink);
 }
 
+/* The plan of a step that adds its gradients to those before. */
+static nnc_status compile_adding(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink)
+{
+    nnc_training step = *training;
+    step.accumulate = 2;
+    nnc_graph *g = on_one_device(m, &step, sink);
+    if (!g)
+        return nnc_sink_cause(sink, NNC_E_MODEL);
+    const nnc_status st = nnc_partition_compile(e, g, o, out, sink);
+    nnc_graph_destroy(g);
+    return st;
+}
+
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *options, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink)
 {
@@ -436,7 +478,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     measure s = {
         .e = e, .t = &e->target[0], .training = training, .g = m, .m = out, .a = a, .sink = sink};
     nnc_compile_options one = options->compile;
-    nnc_artifact *artifact = NULL;
+    nnc_artifact *artifact = NULL, *adding = NULL;
     one.devices = one.streams = 1;
     *out = (nnc_partition_model){.step = training != NULL, .batch = batch_of(m)};
     nnc_graph *g = on_one_device(m, training, sink);
@@ -453,9 +495,13 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     }
     if (!st && options->measure)
         st = measure_commands(&s, artifact, training);
+    else if (!st && training)
+        st = compile_adding(e, m, training, &one, &adding, sink);
+    s.adding = adding ? adding->plan : NULL;
     if (!st)
         st = attribute(&s);
     nnc_arena_deinit(&s.own);
+    nnc_artifact_destroy(adding);
     nnc_artifact_destroy(artifact);
     nnc_graph_destroy(g);
     return st;

@@ -12,6 +12,7 @@ typedef struct rows {
     int zero;             /* of the current row: ZeRO's stage */
     const nnc_flat_links *flat; /* of equal links; not used where hardware is described */
     nnc_links links;
+    nnc_links half;       /* reduce-scatters and allgathers in place of allreduces */
     int slowdown;         /* per mille, of computing while a collective runs */
     int64_t capacity;     /* bytes of a device that tensors may take */
     nnc_arena *a;
@@ -21,6 +22,8 @@ typedef struct rows {
 /* Sum of v[i .. j-1]; nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
 int64_t row_range(const int64_t *v, int i, int j);
 int64_t row_pass_ns(const rows *r, int i, int j);
+/* Of adding gradients, for each of a device's k micro-batches. */
+int64_t row_adding_ns(const rows *r, int i, int j, int k);
 /* Adds the memory of blocks i .. j-1, with n micro-batches in flight, to a device. */
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */
@@ -32,6 +35,7 @@ nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
  * multiplied by a factor. */
 nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
+nnc_links row_described_half(const rows *r); /* r->half of them */
 nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
 
 /* partition_split.c: of the row's own name, tensor, channel or spatial. */
@@ -52,6 +56,7 @@ nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_
 nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
 
 /* partition_data.c */
+nnc_links row_half_links(rows *r); /* r->half, after r->links */
 nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */
 nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_auto.c */

@@ -25,11 +25,16 @@ static int64_t range_max(const int64_t *v, int i, int j)
     return t;
 }
 
+int64_t row_adding_ns(const rows *r, int i, int j, int k)
+{
+    return k > 1 ? row_range(r->m->of.accumulate, i, j) : 0;
+}
+
 int64_t row_pass_ns(const rows *r, int i, int j)
 {
     const nnc_layer_costs *of = &r->m->of;
-    return nnc_add_sat(row_range(of->forward, i, j),
-        nnc_add_sat(row_range(of->backward, i, j), row_range(of->weight, i, j)));
+    return nnc_add_sat(nnc_add_sat(row_range(of->forward, i, j), row_range(of->backward, i, j)),
+        nnc_add_sat(row_range(of->weight, i, j), row_adding_ns(r, i, j, r->micro)));
 }
 
 /* Adds blocks i .. j-1 to a device that keeps n micro-batches' tensors. */
@@ -329,7 +334,8 @@ static nnc_status stage_costs(
     for (int s = 0; s < stages; s++) {
         v[0][s] = row_range(r->m->of.forward, cut[s], cut[s + 1]);
         v[1][s] = row_range(r->m->of.backward, cut[s], cut[s + 1]);
-        v[2][s] = row_range(r->m->of.weight, cut[s], cut[s + 1]);
+        v[2][s] = nnc_add_sat(row_range(r->m->of.weight, cut[s], cut[s + 1]),
+            row_adding_ns(r, cut[s], cut[s + 1], pipe->micro));
         if (s + 1 < stages)
             v[3][s] = nnc_links_p2p(
                 &r->links, s % pipe->devices, (s + 1) % pipe->devices, r->m->boundary[cut[s + 1]]);
@@ -509,6 +515,7 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
     if (t->cluster)
         NNC_TRY(row_described_links(&r, t->cluster));
+    r.half = row_half_links(&r);
     if (t->bandwidth > 0)
         NNC_TRY(row_scale_links(&r, t->bandwidth));
     for (int i = 0; i < o->n_strategy; i++)

@@ -28,10 +28,13 @@ static int64_t scaled_allreduce(const void *ctx, const int *device, int n, int64
 
 nnc_status row_scale_links(rows *r, double factor)
 {
-    struct scaled_links *l = ARENA_NEW(r->a, struct scaled_links, 1);
+    struct scaled_links *l = ARENA_NEW(r->a, struct scaled_links, 2);
     NNC_NEED(l, r->sink);
-    *l = (struct scaled_links){r->links, factor};
+    l[0] = (struct scaled_links){r->links, factor};
+    l[1] = (struct scaled_links){r->half, factor};
     r->links = (nnc_links){scaled_p2p, scaled_allreduce, l};
+    if (r->t->cluster) /* otherwise they are computed from r->links */
+        r->half = (nnc_links){NULL, scaled_allreduce, l + 1};
     return NNC_OK;
 }
 

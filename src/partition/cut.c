@@ -62,7 +62,8 @@ typedef struct program {
     int64_t limit; /* of a stage's time */
     int shift; /* G_squares: of times before they are squared */
     int64_t *time, *fixed, *saved; /* sums of the layers before position i */
-    int64_t *transfer; /* [stage][i]: over position i before the stage; one more stage than there are, of zeros */
+    int64_t *
+        transfer; /* [stage][i]: over position i before the stage; one more stage than there are, of zeros */
     const int64_t *in, *out; /* of the current stage and the one after it */
     int64_t *best, *next; /* of the current stage, and of the one after it, by first layer */
     int64_t *most,

@@ -8,8 +8,19 @@
 int64_t cut_ns(const nnc_cut_problem *p, int s, int64_t compute, int64_t in, int64_t out);
 int64_t cut_bytes(const nnc_cut_problem *p, int s, int64_t fixed, int64_t saved, int64_t kept);
 int64_t cut_transfer(const nnc_cut_problem *p, int s, int at);
+/* Best cuts without limits of memory, which schedules and stages of ZeRO have in common; the latest one of each slot. */
+typedef struct search_cut {
+    nnc_combination of; /* of what a cut depends on; pipeline 0: an empty slot */
+    int *cut;
+    size_t cap;
+} search_cut;
+enum { SEARCH_CUTS = 4096 };
+typedef struct search_cuts {
+    search_cut *slot; /* SEARCH_CUTS */
+    nnc_arena *a;
+} search_cuts;
 /* search_cost.c: the time of a combination alone. */
-nnc_status search_time(const nnc_search_problem *p, const nnc_combination *c, int64_t *ns, nnc_prune *pruned,
-    nnc_sink *sink) NNC_MUST;
+nnc_status search_time(const nnc_search_problem *p, const nnc_combination *c, search_cuts *cuts, int64_t *ns,
+    nnc_prune *pruned, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -292,12 +292,14 @@ typedef struct nnc_search_costs {
     const int64_t *saved, *working;             /* bytes of one micro-batch: kept for the backward pass; most of all others */
     const int64_t *boundary;                    /* bytes that a device sends over position i of n_layer + 1, in one direction */
     const int64_t *input;                       /* bytes that a device keeps of what crosses position i; NULL: as `boundary` */
+    const int64_t *accumulate;                  /* nanoseconds more of each of several micro-batches, whose gradients are added */
 } nnc_search_costs;
 
 typedef enum nnc_search_collective { SEARCH_allreduce, SEARCH_reduce_scatter, SEARCH_allgather } nnc_search_collective;
 
-/* Communication of the machine, nanoseconds; times do not fall as bytes grow, and k times the bytes take at most k times as long. `beside`: as many neighbours do the same at the same time
- * and share links: sends from src + i to dst + i, groups of devices first + i + k * stride, k < n. */
+/* Communication of the machine, nanoseconds. Times do not fall as bytes grow, and k times the bytes take at most k times as long.
+ * `beside`: as many neighbours do the same at the same time and share links: sends from src + i to dst + i, groups of devices
+ * first + i + k * stride, k < n. */
 typedef struct nnc_search_links {
     int64_t (*send_ns)(const void *ctx, int src, int dst, int beside, int64_t bytes);
     int64_t (*collective_ns)(const void *ctx, nnc_search_collective kind, int first, int stride, int n, int beside, int64_t bytes);

@@ -105,7 +105,7 @@ static int64_t bound_ns(search *s, const nnc_combination *c)
         return rounded_down(ns);
     if (c->data > 1)
         ns = fmax(ns, f + (double)least_reduction(s, c));
-    if (c->pipeline == 1) /* otherwise the update of a stage may fill the bubble behind it */
+    if (c->pipeline == 1) /* otherwise a stage's update may fill the bubble after its last pass */
         ns += (double)t->optimizer / (c->zero ? c->data : 1);
     return rounded_down(ns);
 }
@@ -286,7 +286,10 @@ static bool worth(const ranked *r, int n, int keep, const candidate *x)
 
 static nnc_status find_best(search *s, int keep, ranked *r, int *n)
 {
-    qsort(s->list, (size_t)s->n, sizeof *s->list, compare);
+    search_cuts cuts = {.slot = ARENA_NEW(s->a, search_cut, SEARCH_CUTS), .a = s->a};
+    NNC_NEED(cuts.slot, s->sink);
+    if (s->n)
+        qsort(s->list, (size_t)s->n, sizeof *s->list, compare);
     for (int i = 0; i < s->n; i++) {
         int64_t ns;
         nnc_prune pruned;
@@ -294,7 +297,7 @@ static nnc_status find_best(search *s, int keep, ranked *r, int *n)
             s->out->pruned[PRUNE_slower]++;
             continue;
         }
-        NNC_TRY(search_time(s->p, &s->list[i].c, &ns, &pruned, s->sink));
+        NNC_TRY(search_time(s->p, &s->list[i].c, &cuts, &ns, &pruned, s->sink));
         if (pruned)
             s->out->pruned[pruned]++;
         else {

@@ -39,6 +39,7 @@ typedef struct evaluation {
     const nnc_combination *c;
     nnc_search_result *out;
     bool brief; /* only the time */
+    search_cuts *cuts; /* kept from one evaluation to the next; or NULL */
     int stages; /* pipeline * chunks */
     int64_t *forward, *backward, *weight; /* by layer, with collectives and recomputation */
     int64_t *fixed, *saved, *kept; /* of nnc_cut_problem */
@@ -149,7 +150,7 @@ static nnc_status prepare(evaluation *e)
         e->backward[i] = nnc_add_sat(at(of->backward, i), at(of->backward_comm, i));
         if (c->recompute)
             e->backward[i] = nnc_add_sat(e->backward[i], e->forward[i]);
-        e->weight[i] = at(of->weight, i);
+        e->weight[i] = nnc_add_sat(at(of->weight, i), c->micro > 1 ? at(of->accumulate, i) : 0);
         e->fixed[i] = nnc_add_sat(shared(at(of->weights, i), c->zero >= 3, d),
             nnc_add_sat(shared(at(of->gradients, i), c->zero >= 2, d),
                 shared(at(of->states, i), c->zero >= 1, d)));
@@ -165,18 +166,16 @@ static nnc_status prepare(evaluation *e)
 
 /* ---- the cut -------------------------------------------------------------------------------------------- */
 
-static nnc_status cut(evaluation *e, int **at_)
+/* The stages' problem. Its arrays are e's. */
+static nnc_status cut_problem(evaluation *e, nnc_links *links, int64_t **room, nnc_cut_problem *q)
 {
     const nnc_search_problem *p = e->p;
     const nnc_combination *c = e->c;
     const int n = p->n_layer, stages = e->stages;
-    int64_t *time = ARENA_NEW(e->a, int64_t, n + 1), *both = ARENA_NEW(e->a, int64_t, n + 1),
-            *room = ARENA_NEW(e->a, int64_t, stages);
+    int64_t *time = ARENA_NEW(e->a, int64_t, n + 1), *both = ARENA_NEW(e->a, int64_t, n + 1);
     int *flight = ARENA_NEW(e->a, int, stages), *device = ARENA_NEW(e->a, int, stages);
-    const nnc_links links = {stage_send, NULL, e};
-    nnc_cut_result r = {0};
-    int *to = *at_ = ARENA_NEW(e->a, int, stages + 1);
-    NNC_NEED(time && both && room && flight && device && to, e->sink);
+    *room = ARENA_NEW(e->a, int64_t, stages);
+    NNC_NEED(time && both && *room && flight && device, e->sink);
     for (int i = 0; i <= n; i++) {
         both[i] = nnc_mul_sat(p->forward ? 1 : 2, at(e->of->boundary, i));
         if (i < n)
@@ -184,31 +183,76 @@ static nnc_status cut(evaluation *e, int **at_)
     }
     for (int s = 0; s < stages; s++) {
         device[s] = s % c->pipeline;
-        flight[s] = (nnc_pipeline_in_flight(&e->pipe, device[s]) + c->chunks - 1) / c->chunks;
-        room[s] = nnc_max64(p->capacity - e->transient, 0) / c->chunks;
+        flight[s] = s < c->pipeline
+                        ? (nnc_pipeline_in_flight(&e->pipe, s) + c->chunks - 1) / c->chunks
+                        : flight[s - c->pipeline];
+        (*room)[s] = nnc_max64(p->capacity - e->transient, 0) / c->chunks;
     }
-    nnc_cut_problem q = {.n_layer = n,
+    *links = (nnc_links){stage_send, NULL, e};
+    *q = (nnc_cut_problem){.n_layer = n,
         .n_stage = stages,
         .time = time,
         .boundary = both,
-        .links = &links,
+        .links = links,
         .device = device,
-        .capacity = room,
         .fixed = e->fixed,
         .saved = e->saved,
         .kept = e->kept,
         .in_flight = flight};
-    if (!p->even) {
-        NNC_TRY(nnc_cut_min_latency(&q, c->micro, to, &r, e->sink));
-        e->out->pruned = r.ok ? PRUNE_none : PRUNE_memory;
+    return NNC_OK;
+}
+
+static bool fits(const nnc_cut_problem *q, const int *cut_at, const int64_t *room)
+{
+    bool all = true;
+    for (int s = 0; s < q->n_stage; s++)
+        all = all && nnc_cut_stage_bytes(q, s, cut_at[s], cut_at[s + 1]) <= room[s];
+    return all;
+}
+
+/* The best cut without limits of memory, from the kept ones if it is there. */
+static nnc_status free_cut(evaluation *e, const nnc_cut_problem *q, int *to)
+{
+    nnc_combination key = *e->c;
+    nnc_cut_result r;
+    key.schedule = key.zero = 0;
+    search_cut *k = e->cuts ? &e->cuts->slot[nnc_hash64(&key, sizeof key, 0) % SEARCH_CUTS] : NULL;
+    const size_t bytes = ((size_t)e->stages + 1) * sizeof *to;
+    if (k && k->of.pipeline && !memcmp(&k->of, &key, sizeof key)) {
+        memcpy(to, k->cut, bytes);
         return NNC_OK;
     }
-    e->out->pruned = n % stages ? PRUNE_layers : PRUNE_none;
-    for (int s = 0; s <= stages; s++)
-        to[s] = s * (n / stages);
-    for (int s = 0; s < stages && !e->out->pruned; s++)
-        if (nnc_cut_stage_bytes(&q, s, to[s], to[s + 1]) > room[s])
-            e->out->pruned = PRUNE_memory;
+    NNC_TRY(nnc_cut_min_latency(q, e->c->micro, to, &r, e->sink));
+    if (!k)
+        return NNC_OK;
+    NNC_NEED(ARENA_ROOM(e->cuts->a, k->cut, k->cap, e->stages + 1), e->sink);
+    memcpy(k->cut, to, bytes);
+    k->of = key;
+    return NNC_OK;
+}
+
+static nnc_status cut(evaluation *e, int **at_)
+{
+    const int stages = e->stages, n = e->p->n_layer;
+    nnc_links links;
+    nnc_cut_problem q;
+    nnc_cut_result r = {.ok = true};
+    int64_t *room;
+    int *to = *at_ = ARENA_NEW(e->a, int, stages + 1);
+    NNC_NEED(to, e->sink);
+    NNC_TRY(cut_problem(e, &links, &room, &q));
+    if (e->p->even && stages > 0) {
+        for (int s = 0; s <= stages; s++)
+            to[s] = s * (n / stages);
+        e->out->pruned = n % stages ? PRUNE_layers : fits(&q, to, room) ? PRUNE_none : PRUNE_memory;
+        return NNC_OK;
+    }
+    NNC_TRY(free_cut(e, &q, to));
+    if (!fits(&q, to, room)) {
+        q.capacity = room;
+        NNC_TRY(nnc_cut_min_latency(&q, e->c->micro, to, &r, e->sink));
+    }
+    e->out->pruned = r.ok ? PRUNE_none : PRUNE_memory;
     return NNC_OK;
 }
 
@@ -462,7 +506,7 @@ static const nnc_search_costs *costs_of(const nnc_search_problem *p, const nnc_c
 }
 
 static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c, bool brief,
-    nnc_arena *a, nnc_search_result *out, nnc_sink *sink)
+    search_cuts *cuts, nnc_arena *a, nnc_search_result *out, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) mine = {0};
     evaluation e = {.p = p,
@@ -470,6 +514,7 @@ static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c
         .c = c,
         .out = out,
         .brief = brief,
+        .cuts = cuts,
         .stages = c->pipeline * c->chunks,
         .keep = a,
         .a = &mine,
@@ -501,15 +546,15 @@ static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c
 nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combination *c, nnc_arena *a,
     nnc_search_result *out, nnc_sink *sink)
 {
-    return evaluate(p, c, false, a, out, sink);
+    return evaluate(p, c, false, NULL, a, out, sink);
 }
 
-nnc_status search_time(const nnc_search_problem *p, const nnc_combination *c, int64_t *ns,
-    nnc_prune *pruned, nnc_sink *sink)
+nnc_status search_time(const nnc_search_problem *p, const nnc_combination *c, search_cuts *cuts,
+    int64_t *ns, nnc_prune *pruned, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_search_result r;
-    NNC_TRY(evaluate(p, c, true, &a, &r, sink));
+    NNC_TRY(evaluate(p, c, true, cuts, &a, &r, sink));
     *ns = r.ns;
     *pruned = r.pruned;
     return NNC_OK;

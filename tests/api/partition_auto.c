@@ -86,10 +86,10 @@ static void check_search(const subject *x, const nnc_partition_row *row, const c
             test_fail(__FILE__, __LINE__, "%s: %s: simulated %lld, estimated %lld", name,
                 s->name[k], (long long)simulated, (long long)r->ns);
     }
-    /* `auto` contains these, of the same ledger. (ZeRO's rows halve an allreduce instead of asking for a reduce-scatter.) */
+    /* `auto` contains these, of the same ledger. */
     for (int i = 0; i < x->t.n_row; i++) {
-        static const char *const contained[] = {
-            "single", "data", "gpipe", "1f1b", "zb-h1", "zb-h2", "pipeline"};
+        static const char *const contained[] = {"single", "data", "zero1", "zero2", "zero3",
+            "interleaved", "gpipe", "1f1b", "zb-h1", "zb-h2", "pipeline"};
         const nnc_partition_row *other = &x->t.row[i];
         for (size_t k = 0; k < NNC_COUNT(contained); k++)
             if (!strcmp(other->strategy, contained[k]) && !other->why_not && other->fits &&
@@ -131,8 +131,8 @@ TEST(auto_is_no_worse_than_what_it_contains)
     }
 }
 
-/* A transformer's blocks are divided as Megatron-LM divides them: an allreduce after attention and one after the feed-forward layers in each
- * direction, and half of the weights and nearly of the time. */
+/* A transformer's blocks are divided as Megatron-LM divides them: an allreduce after attention and one after the feed-forward layers in
+ * each direction, and half of the weights and nearly of the time. */
 TEST(transformers_are_divided_by_columns_and_rows)
 {
     subject x;

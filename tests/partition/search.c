@@ -10,7 +10,7 @@ enum { LAYERS = 9, ENTRIES = 6 };
 typedef struct drawn {
     nnc_search_problem p;
     nnc_search_costs costs[ENTRIES];
-    int64_t v[ENTRIES][12][LAYERS + 1];
+    int64_t v[ENTRIES][13][LAYERS + 1];
     bool segment[LAYERS];
     int64_t rate, latency;
     int node;
@@ -35,21 +35,21 @@ static int64_t collective_ns(const void *ctx, nnc_search_collective kind, int fi
 
 static void draw_costs(drawn *x, draw *d, int i, int tensor, int size)
 {
-    static const int64_t most[12] = {
-        4000, 6000, 3000, 1500, 1500, 500, 1000, 9000, 2000, 9000, 900, 900};
-    for (int k = 0; k < 12; k++)
+    static const int64_t most[13] = {
+        4000, 6000, 3000, 1500, 1500, 500, 1000, 9000, 2000, 9000, 900, 900, 600};
+    for (int k = 0; k < 13; k++)
         for (int l = 0; l <= x->p.n_layer; l++) {
             /* the same layers, divided by the tensor degree, times the size; collectives where there is a group */
             draw one = draw_from("search layer", k * 1000 + l);
             one.key ^= d->key;
             const int64_t v = draw_below(&one, most[k]);
-            x->v[i][k][l] = k == 3 || k == 4  ? (tensor > 1) * v * size
-                            : k >= 5 && k < 9 ? v / tensor
-                                              : v * size / tensor + (k < 3);
+            x->v[i][k][l] = k == 3 || k == 4               ? (tensor > 1) * v * size
+                            : (k >= 5 && k < 9) || k == 12 ? v / tensor
+                                                           : v * size / tensor + (k < 3);
         }
     int64_t(*v)[LAYERS + 1] = x->v[i];
     x->costs[i] = (nnc_search_costs){tensor, size, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7],
-        v[8], v[9], v[10], v[11], NULL};
+        v[8], v[9], v[10], v[11], NULL, v[12]};
 }
 
 static void make(drawn *x, int round)
@@ -210,7 +210,7 @@ TEST(search_is_deterministic)
 /* Equal layers whose numbers are easy to multiply. */
 static void uniform(drawn *x, int layers, int devices, int samples)
 {
-    static const int64_t one[12] = {1000, 1500, 500, 0, 0, 40, 300, 300, 600, 2000, 50, 10};
+    static const int64_t one[13] = {1000, 1500, 500, 0, 0, 40, 300, 300, 600, 2000, 50, 10, 0};
     memset(x, 0, sizeof *x);
     x->rate = 1;
     x->latency = 10;
@@ -224,12 +224,12 @@ static void uniform(drawn *x, int layers, int devices, int samples)
         .capacity = INT64_C(1) << 40,
         .slowdown = 1000,
         .serial = true};
-    for (int k = 0; k < 12; k++)
+    for (int k = 0; k < 13; k++)
         for (int l = 0; l <= layers; l++)
             x->v[0][k][l] = one[k];
     int64_t(*v)[LAYERS + 1] = x->v[0];
-    x->costs[0] = (nnc_search_costs){
-        1, 1, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10], v[11], NULL};
+    x->costs[0] = (nnc_search_costs){1, 1, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8],
+        v[9], v[10], v[11], NULL, v[12]};
 }
 
 static nnc_search_result cost_of(const drawn *d, nnc_combination c, nnc_arena *a)
@@ -250,6 +250,12 @@ TEST(combinations_cost_what_formulas_say)
     nnc_search_result r = cost_of(&d, (nnc_combination){1, 1, 1, 1, 1, 16, PIPE_1f1b, 0, 0, 0}, &a);
     CHECK_INT(r.ns, 16 * 8 * 3000 + 8 * 40);
     CHECK_INT(r.bytes, 8 * (300 + 300 + 600) + 8 * 2000 + 50 + 10);
+    /* sums of gradients take 80 a layer and micro-batch where there are several */
+    for (int l = 0; l < 8; l++)
+        d.v[0][12][l] = 80;
+    r = cost_of(&d, (nnc_combination){1, 1, 1, 1, 1, 16, PIPE_1f1b, 0, 0, 0}, &a);
+    CHECK_INT(r.ns, 16 * 8 * (3000 + 80) + 8 * 40);
+    memset(d.v[0][12], 0, sizeof d.v[0][12]);
     /* four replicas: allreduce of 8 x 300 bytes: 2 (4 x 10 + 2400) */
     r = cost_of(&d, (nnc_combination){4, 1, 1, 1, 1, 4, PIPE_1f1b, 0, 0, 0}, &a);
     CHECK_INT(r.ns, 4 * 8 * 3000 + 2 * (40 + 2400) + 8 * 40);
