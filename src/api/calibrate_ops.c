@@ -193,6 +193,18 @@ static void add_anchor(cal_class *x, double rate)
     x->point[x->n_point++] = (nnc_point){far, llround(fmax((double)far / use, (double)last->ns))};
 }
 
+/* A first point for a class of which only large work was measured: below its first point a table keeps half of its time. The time is assumed
+ * to be in proportion, and at least a microsecond. */
+static void add_first(cal_class *x)
+{
+    const int64_t near = nnc_sim_class_contracts(x->name) ? 100000 : 4096;
+    if (!x->n_point || x->point[0].work < 8 * near || x->n_point == CAL_POINTS)
+        return;
+    const double own = (double)x->point[0].ns * (double)near / (double)x->point[0].work;
+    memmove(&x->point[1], &x->point[0], (size_t)x->n_point++ * sizeof *x->point);
+    x->point[0] = (nnc_point){near, llround(fmin(fmax(own, 1000), (double)x->point[1].ns))};
+}
+
 static nnc_status make_tables(calibration *c)
 {
     for (size_t i = 0; i < c->n_sample; i++)
@@ -206,8 +218,10 @@ static nnc_status make_tables(calibration *c)
             x->memory = (double)c->memory_bytes_s / (double)c->target.copy_bytes_s;
     }
     const double flops = 0.6 * best_rate(c, true), bytes = (double)c->memory_bytes_s * 1e-9;
-    for (int i = 0; i < c->n_class; i++)
+    for (int i = 0; i < c->n_class; i++) {
         add_anchor(&c->class[i], nnc_sim_class_contracts(c->class[i].name) ? flops : bytes);
+        add_first(&c->class[i]);
+    }
     return NNC_OK;
 }
 
