@@ -87,7 +87,10 @@ static nnc_status measure_alone(calibration *c, cal_program *p, int n)
             break;
         for (int k = 0; k < n; k++) {
             cal_program *now = &p[round % 2 ? n - 1 - k : k];
-            NNC_TRY(cal_profile(c, now, false)); /* caches hold another net's data */
+            /* Caches hold another net's data. So they do at each layer of a step of a model, whose tensors are many; inference is run once
+             * more. */
+            if (!now->step)
+                NNC_TRY(cal_profile(c, now, false));
             NNC_TRY(cal_profile(c, now, true));
             NNC_TRY(add_gaps(c, now, &gap, &n_gap, &cap));
         }
@@ -174,7 +177,8 @@ static double best_rate(const calibration *c, bool contracts)
     for (int i = 0; i < c->n_class; i++)
         for (int k = 0; k < c->class[i].n_point; k++)
             if (nnc_sim_class_contracts(c->class[i].name) == contracts)
-                best = fmax(best, (double)c->class[i].point[k].work / (double)c->class[i].point[k].ns);
+                best =
+                    fmax(best, (double)c->class[i].point[k].work / (double)c->class[i].point[k].ns);
     return best;
 }
 
