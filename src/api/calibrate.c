@@ -156,9 +156,7 @@ static nnc_status describe_device(calibration *c)
             "--target=%s needs %s, which this machine's CPU lacks: it cannot be measured here",
             t->name, lacks);
     const int world = nnc_env_world(e);
-    c->cores = nnc_cpu_count();
-    if (world > 1 && e->ranks.local_size > 0) /* where the launcher binds ranks to cores */
-        c->cores = (int)nnc_max64(c->cores, (int64_t)t->threads / world * e->ranks.local_size);
+    c->cores = nnc_env_cores(e);
     c->devices = c->o->devices > 0 ? c->o->devices
                  : world > 1       ? world
                                    : (int)nnc_max64(2, t->threads);

@@ -264,9 +264,9 @@ static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
-/* Cores that a thread takes: as many as make the ratio, where all devices compute; of classes that were not measured, the mean of their
+/* Cores that a thread takes: as many as make the ratio, where n devices compute; of classes that were not measured, the mean of their
  * kind. */
-static void find_contention(calibration *c)
+static void find_contention(calibration *c, int n_device)
 {
     double sum[2] = {0};
     int n[2] = {0};
@@ -280,27 +280,30 @@ static void find_contention(calibration *c)
         const bool contracts = nnc_sim_class_contracts(x->name);
         const double all = n[contracts] ? sum[contracts] / n[contracts] : 0;
         const double ratio = exp(x->n_ratio ? x->log_ratio / x->n_ratio : all);
-        x->contention = fmax(ratio, 1) * c->cores / ((double)c->devices * c->threads);
+        x->contention = fmax(1, ratio * c->cores / ((double)n_device * c->threads));
     }
 }
 
+/* As many devices compute as there are cores for: more of them would take turns, which single commands do not show. */
 static nnc_status measure_contention(calibration *c)
 {
-    for (int i = 0; i < cal_n_nets; i++) {
+    const int most = (int)nnc_max64(1, c->cores / c->threads),
+              n = c->devices < most ? c->devices : most;
+    for (int i = 0; i < cal_n_nets && n > 1; i++) {
         NNC_LOCAL(nnc_text) text = {0};
         cal_program p = {0};
         bool yes;
         NNC_TRY(cal_has_time(c, TOGETHER_SHARE, &yes));
         if (!yes)
             break;
-        cal_nets[i].text(&text, &cal_nets[i], c->devices);
+        cal_nets[i].text(&text, &cal_nets[i], n);
         nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
         if (!st)
             st = cal_lead(c, &p, measure_together, NULL);
         cal_unload(&p);
         NNC_TRY(st);
     }
-    find_contention(c);
+    find_contention(c, n);
     return NNC_OK;
 }
 
