@@ -99,9 +99,10 @@ int64_t cal_median_of(int64_t *v, int n, double *spread)
     if (n < 1)
         return 0;
     qsort(v, (size_t)n, sizeof *v, by_time);
+    const int p10 = (n - 1) / 10, p90 = (n - 1) * 9 / 10;
     const int64_t median = v[n / 2];
     if (spread)
-        *spread = median > 0 ? (double)(v[(n - 1) * 9 / 10] - v[(n - 1) / 10]) / (double)median : 0;
+        *spread = median > 0 ? (double)(v[p90] - v[p10]) / (double)median : 0;
     return median;
 }
 

@@ -120,7 +120,7 @@ static cal_class *class_of(calibration *c, const nnc_sim_op *op)
     return &c->class[c->n_class++];
 }
 
-/* Of a contraction: does it take as long as moving its bytes would? Then its time says nothing about FLOPs. */
+/* Does a contraction take as long as moving its bytes would? Then its time says nothing about FLOPs. */
 static bool is_moving(const calibration *c, const cal_sample *s)
 {
     return nnc_sim_class_contracts(s->op.op_class) && c->memory_bytes_s > 0 &&
@@ -197,8 +197,8 @@ static void add_anchor(cal_class *x, double rate)
     x->point[x->n_point++] = (nnc_point){far, llround(fmax((double)far / use, (double)last->ns))};
 }
 
-/* A first point for a class of which only large work was measured: below its first point a table keeps half of its time. The time is assumed
- * to be in proportion, and at least a microsecond. */
+/* A first point for a class of which only large work was measured: below its first point a table keeps half of that point's time. The new
+ * point's time is assumed to be in proportion, and at least a microsecond. */
 static void add_first(cal_class *x)
 {
     const int64_t near = nnc_sim_class_contracts(x->name) ? 100000 : 4096;
