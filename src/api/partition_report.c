@@ -119,7 +119,7 @@ static void print_csv(const nnc_partition_table *t, nnc_text *out)
             const nnc_device_use *u = n ? &r->use[d] : &none;
             if (r->why_not)
                 break;
-            NNC_JSON_ROW(&w, 0, J_STRING("strategy", r->strategy),
+            const nnc_json_member always[] = {J_STRING("strategy", r->strategy),
                 J_BOOL("executable", r->executable), J_INT("device", d),
                 J_STRING("layers", u->layers), J_MS("busy_ms", ms(u->busy_ns)),
                 J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)), J_INT("memory_bytes", u->bytes),
@@ -128,7 +128,11 @@ static void print_csv(const nnc_partition_table *t, nnc_text *out)
                 J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
                 J_REAL("bubble", nnc_decimals(r->bubble, 6)),
                 J_MS("comm_exposed_ms", ms(r->exposed_ns)),
-                J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+                J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits)};
+            nnc_json_member m[NNC_COUNT(always) + NNC_RUN_COLUMNS];
+            memcpy(m, always, sizeof always);
+            const int more = t->o->run ? nnc_partition_run_columns(r, d, m + NNC_COUNT(always)) : 0;
+            nnc_json_row(&w, 0, m, NNC_COUNT(always) + (size_t)more);
         }
 }
 
