@@ -27,7 +27,7 @@ MODELS = [
     ("mobilenet_v2", ["image=64", "batch=4"], ("forward", "step")),
     ("googlenet", ["image=64", "batch=2"], ("forward",)),
     ("unet", ["image=64", "batch=1"], ("forward", "step")),
-    ("transformer_mlp", [], ("forward", "step")),
+    ("transformer_mlp", ["tokens=32", "batch=4"], ("forward", "step")),
     ("densenet121", ["image=64", "batch=2"], ("forward",)),
 ]
 PREDICTORS = [
@@ -48,6 +48,10 @@ def parse_args():
     p.add_argument("--calibrate-budget", type=float, default=25, help="seconds for each number of ranks (default: 25)")
     p.add_argument("--duration", type=int, default=1500, help="milliseconds for each strategy (default: 1500)")
     p.add_argument("--micro-batches", type=int, default=4)
+    p.add_argument("--strategies", default="single,sequential,branches,data,pipeline,gpipe,1f1b",
+                   help="those that are not possible, or that nnc does not execute, have no row")
+    p.add_argument("--against", default="median", choices=("median", "min"),
+                   help="measured time of an iteration that predictions are compared with (default: median; on a noisy machine min)")
     p.add_argument("--hardware-dir", default="", help="keep the calibrated files here, and use those that are there")
     p.add_argument("-o", "--output", default="", help="prefix of .json and .txt (default: print only)")
     return p.parse_args()
@@ -95,7 +99,7 @@ class Bench:
     def measure(self, ranks, path, model, sets, mode):
         devices = max(ranks, 2)
         args = ["partition", "models/%s.json" % model, "--hardware=" + path, "--devices=%d" % devices, "--mode=" + mode,
-                "--micro-batches=%d" % max(self.o.micro_batches, devices), "--simulate", "--format=json"]
+                "--micro-batches=%d" % max(self.o.micro_batches, devices), "--strategy=" + self.o.strategies, "--simulate", "--format=json"]
         for s in sets:
             args += ["--set", s]
         ran = self.nnc(ranks, args + ["--measure", "--run", "--duration=%d" % self.o.duration], self.left())
@@ -110,8 +114,9 @@ class Bench:
                 continue
             t, m = by_tables[r["strategy"]], r["measured"]
             self.rows.append({
-                "model": model, "mode": mode, "ranks": ranks, "strategy": r["strategy"], "measured": m["iteration_ms"],
-                "iterations": m["iterations"], "spread": m["spread"], "min": m["min_ms"],
+                "model": model, "mode": mode, "ranks": ranks, "strategy": r["strategy"],
+                "measured": m["iteration_ms" if self.o.against == "median" else "min_ms"], "median": m["iteration_ms"], "min": m["min_ms"],
+                "iterations": m["iterations"], "spread": m["spread"],
                 "predicted": t.get("iteration_ms"), "simulated": t.get("simulated_ms"),
                 "predicted_measured": r.get("iteration_ms"), "simulated_measured": r.get("simulated_ms"),
                 "busy": [d["busy_ms"] for d in m["devices"]],
@@ -186,6 +191,7 @@ def summary(rows, predictor):
 
 def report(bench):
     out = []
+    out.append("Measured: %s of iterations; in parentheses errors of predictions. Spread: (p90 - p10) / median." % bench.o.against)
     out.append("%-16s %-8s %5s %-12s %11s %7s " % ("model", "mode", "ranks", "strategy", "measured ms", "spread")
                + " ".join("%18s" % name for name, _ in PREDICTORS))
     for r in bench.rows:

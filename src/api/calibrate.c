@@ -99,9 +99,10 @@ int64_t cal_median_of(int64_t *v, int n, double *spread)
     if (n < 1)
         return 0;
     qsort(v, (size_t)n, sizeof *v, by_time);
+    const int p10 = (n - 1) / 10, p90 = (n - 1) * 9 / 10;
     const int64_t median = v[n / 2];
     if (spread)
-        *spread = median > 0 ? (double)(v[(n - 1) * 9 / 10] - v[(n - 1) / 10]) / (double)median : 0;
+        *spread = median > 0 ? (double)(v[p90] - v[p10]) / (double)median : 0;
     return median;
 }
 
@@ -156,9 +157,7 @@ static nnc_status describe_device(calibration *c)
             "--target=%s needs %s, which this machine's CPU lacks: it cannot be measured here",
             t->name, lacks);
     const int world = nnc_env_world(e);
-    c->cores = nnc_cpu_count();
-    if (world > 1 && e->ranks.local_size > 0) /* where the launcher binds ranks to cores */
-        c->cores = (int)nnc_max64(c->cores, (int64_t)t->threads / world * e->ranks.local_size);
+    c->cores = nnc_env_cores(e);
     c->devices = c->o->devices > 0 ? c->o->devices
                  : world > 1       ? world
                                    : (int)nnc_max64(2, t->threads);

@@ -28,7 +28,7 @@ typedef struct cal_program {
     size_t cap;
 } cal_program;
 
-enum { CAL_RUNS = 41, CAL_CLASSES = 40, CAL_POINTS = 24, CAL_GROUPS = 12, CAL_SIZES = 5 };
+enum { CAL_RUNS = 41, CAL_CLASSES = 80, CAL_POINTS = 24, CAL_GROUPS = 12, CAL_SIZES = 5 };
 
 /* A command of a program: what it does, and its median time. */
 typedef struct cal_sample {

@@ -290,6 +290,7 @@ const cal_net cal_nets[] = {
     {"residual", residual, 2, 64, 128, false},
     {"inverted", inverted, 1, 16, 32, true},
     {"inverted", inverted, 4, 24, 64, true},
+    {"wide", wide, 2, 256, 4, true},
     {"wide", wide, 2, 1024, 4, true},
     {"wide", wide, 2, 2048, 2, true},
     {"dense", dense, 1, 256, 0, true},

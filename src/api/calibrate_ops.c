@@ -87,7 +87,10 @@ static nnc_status measure_alone(calibration *c, cal_program *p, int n)
             break;
         for (int k = 0; k < n; k++) {
             cal_program *now = &p[round % 2 ? n - 1 - k : k];
-            NNC_TRY(cal_profile(c, now, false)); /* caches hold another net's data */
+            /* Caches hold another net's data. So they do at each layer of a step of a model, whose tensors are many; inference is run once
+             * more. */
+            if (!now->step)
+                NNC_TRY(cal_profile(c, now, false));
             NNC_TRY(cal_profile(c, now, true));
             NNC_TRY(add_gaps(c, now, &gap, &n_gap, &cap));
         }
@@ -117,7 +120,7 @@ static cal_class *class_of(calibration *c, const nnc_sim_op *op)
     return &c->class[c->n_class++];
 }
 
-/* Of a contraction: does it take as long as moving its bytes would? Then its time says nothing about FLOPs. */
+/* Does a contraction take as long as moving its bytes would? Then its time says nothing about FLOPs. */
 static bool is_moving(const calibration *c, const cal_sample *s)
 {
     return nnc_sim_class_contracts(s->op.op_class) && c->memory_bytes_s > 0 &&
@@ -194,6 +197,18 @@ static void add_anchor(cal_class *x, double rate)
     x->point[x->n_point++] = (nnc_point){far, llround(fmax((double)far / use, (double)last->ns))};
 }
 
+/* A first point for a class of which only large work was measured: below its first point a table keeps half of that point's time. The new
+ * point's time is assumed to be in proportion, and at least a microsecond. */
+static void add_first(cal_class *x)
+{
+    const int64_t near = nnc_sim_class_contracts(x->name) ? 100000 : 4096;
+    if (!x->n_point || x->point[0].work < 8 * near || x->n_point == CAL_POINTS)
+        return;
+    const double own = (double)x->point[0].ns * (double)near / (double)x->point[0].work;
+    memmove(&x->point[1], &x->point[0], (size_t)x->n_point++ * sizeof *x->point);
+    x->point[0] = (nnc_point){near, llround(fmin(fmax(own, 1000), (double)x->point[1].ns))};
+}
+
 static nnc_status make_tables(calibration *c)
 {
     for (size_t i = 0; i < c->n_sample; i++)
@@ -207,8 +222,10 @@ static nnc_status make_tables(calibration *c)
             x->memory = (double)c->memory_bytes_s / (double)c->target.copy_bytes_s;
     }
     const double flops = 0.6 * best_rate(c, true), bytes = (double)c->memory_bytes_s * 1e-9;
-    for (int i = 0; i < c->n_class; i++)
+    for (int i = 0; i < c->n_class; i++) {
         add_anchor(&c->class[i], nnc_sim_class_contracts(c->class[i].name) ? flops : bytes);
+        add_first(&c->class[i]);
+    }
     return NNC_OK;
 }
 
@@ -247,9 +264,9 @@ static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
-/* Cores that a thread takes: as many as make the ratio, where all devices compute; of classes that were not measured, the mean of their
+/* Cores that a thread takes: as many as make the ratio, where n devices compute; of classes that were not measured, the mean of their
  * kind. */
-static void find_contention(calibration *c)
+static void find_contention(calibration *c, int n_device)
 {
     double sum[2] = {0};
     int n[2] = {0};
@@ -263,27 +280,30 @@ static void find_contention(calibration *c)
         const bool contracts = nnc_sim_class_contracts(x->name);
         const double all = n[contracts] ? sum[contracts] / n[contracts] : 0;
         const double ratio = exp(x->n_ratio ? x->log_ratio / x->n_ratio : all);
-        x->contention = fmax(ratio, 1) * c->cores / ((double)c->devices * c->threads);
+        x->contention = fmax(1, ratio * c->cores / ((double)n_device * c->threads));
     }
 }
 
+/* As many devices compute as there are cores for: more of them would take turns, which single commands do not show. */
 static nnc_status measure_contention(calibration *c)
 {
-    for (int i = 0; i < cal_n_nets; i++) {
+    const int most = (int)nnc_max64(1, c->cores / c->threads),
+              n = c->devices < most ? c->devices : most;
+    for (int i = 0; i < cal_n_nets && n > 1; i++) {
         NNC_LOCAL(nnc_text) text = {0};
         cal_program p = {0};
         bool yes;
         NNC_TRY(cal_has_time(c, TOGETHER_SHARE, &yes));
         if (!yes)
             break;
-        cal_nets[i].text(&text, &cal_nets[i], c->devices);
+        cal_nets[i].text(&text, &cal_nets[i], n);
         nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
         if (!st)
             st = cal_lead(c, &p, measure_together, NULL);
         cal_unload(&p);
         NNC_TRY(st);
     }
-    find_contention(c);
+    find_contention(c, n);
     return NNC_OK;
 }
 

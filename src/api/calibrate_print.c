@@ -46,7 +46,7 @@ static void put_devices(const calibration *c, nnc_text *t)
         "\"cpu\",\n"
         "            \"source\": \"measured: %d profiles of %d small nets, medians; contention "
         "with "
-        "all devices computing\",\n            \"command_ns\": %lld,\n            \"machine\": ",
+        "as many devices as cores\",\n            \"command_ns\": %lld,\n            \"machine\": ",
         c->devices, c->n_profile, c->n_program, (long long)c->command_ns);
     nnc_target_print_json(t, &e->target[0]);
     while (t->n && t->s[t->n - 1] == '\n')

@@ -36,6 +36,8 @@ struct nnc_env {
 /* ranks.c: finds this process among the ranks; threads of a target, given those that were asked for (0: by default); connects them. */
 nnc_status nnc_env_find_ranks(nnc_env *e, const nnc_env_options *o, nnc_sink *sink) NNC_MUST;
 int nnc_env_rank_threads(const nnc_env *e, int asked);
+/* Cores of this host that its ranks share; where the launcher bound them to cores, all of theirs. */
+int nnc_env_cores(const nnc_env *e);
 nnc_status nnc_env_join(nnc_env *e, const nnc_env_options *o, nnc_sink *sink) NNC_MUST;
 void nnc_env_leave(nnc_env *e);
 

@@ -193,6 +193,9 @@ nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training 
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
 /* partition_run_report.c: members of a row's object; the table of what was run. */
 void nnc_partition_run_json(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r);
+enum { NNC_RUN_COLUMNS = 5 };
+/* Columns of the CSV form's line for device d; "nan" where there is no number. Returns how many. */
+int nnc_partition_run_columns(const nnc_partition_row *r, int d, nnc_json_member *out);
 void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out);
 /* partition_report.c */
 void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out);

@@ -143,7 +143,7 @@ static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_
         J_REAL("simulated_bytes", r->simulated_ns ? (double)r->simulated_bytes : NAN)};
     static const char *const key[NNC_BANDWIDTHS] = {"iteration_ms_quarter_bandwidth",
         "iteration_ms_half_bandwidth", "iteration_ms_2x_bandwidth", "iteration_ms_4x_bandwidth"};
-    nnc_json_member m[NNC_COUNT(always) + NNC_COUNT(simulated) + NNC_BANDWIDTHS];
+    nnc_json_member m[NNC_COUNT(always) + NNC_COUNT(simulated) + NNC_BANDWIDTHS + NNC_RUN_COLUMNS];
     size_t n = NNC_COUNT(always);
     memcpy(m, always, sizeof always);
     if (t->o->simulate) {
@@ -154,6 +154,8 @@ static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_
         const int64_t ns = r->at_bandwidth_ns[k];
         m[n++] = (nnc_json_member)J_REAL(key[k], ns ? nnc_decimals(ms(ns), 6) : NAN);
     }
+    if (t->o->run)
+        n += (size_t)nnc_partition_run_columns(r, d, m + n);
     nnc_json_row(w, 0, m, n);
 }
 

@@ -2,6 +2,7 @@
  * object, and as a table. */
 #include "api/partition.h"
 #include "api/report_text.h"
+#include <math.h>
 
 static double ms(int64_t ns)
 {
@@ -46,6 +47,22 @@ void nnc_partition_run_json(
     }
     nnc_json_close(w, ']');
     nnc_json_close(w, '}');
+}
+
+int nnc_partition_run_columns(const nnc_partition_row *r, int d, nnc_json_member *out)
+{
+    const nnc_partition_measured *x = r->measured;
+    const struct {
+        const char *name;
+        double v;
+    } column[NNC_RUN_COLUMNS] = {
+        {"simulated_busy_ms", r->simulated_busy_ns ? ms(r->simulated_busy_ns[d]) : NAN},
+        {"measured_ms", x ? ms(x->median_ns) : NAN}, {"spread", x ? spread_of(x) : NAN},
+        {"measured_busy_ms", x ? ms(x->busy_ns[d]) : NAN},
+        {"measured_communication_ms", x ? ms(x->communication_ns[d]) : NAN}};
+    for (int i = 0; i < NNC_RUN_COLUMNS; i++)
+        out[i] = (nnc_json_member)J_MS(column[i].name, column[i].v);
+    return NNC_RUN_COLUMNS;
 }
 
 static void put_error(nnc_text *out, int64_t predicted, int64_t measured)

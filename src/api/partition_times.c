@@ -1,5 +1,5 @@
-/* api/partition_times.c -- measured times of commands, found again by what a command computes: the kernel or call, its tensors' types and its
- * threads. So a plan for several devices has the times that were measured in a plan for one. */
+/* api/partition_times.c -- measured times of commands, found again by what a command computes: the kernel or call, its tensors' types
+ * and its threads. So a plan for several devices has the times that were measured in a plan for one. */
 #include "api/partition.h"
 #include <stdlib.h>
 #include <string.h>

@@ -34,6 +34,12 @@ int nnc_env_rank_threads(const nnc_env *e, int asked)
     return (int)nnc_min64(all, 1024);
 }
 
+int nnc_env_cores(const nnc_env *e)
+{
+    const bool apart = e->ranks.world > 1 && is_bound() && e->ranks.local_size > 1;
+    return nnc_cpu_count() * (apart ? e->ranks.local_size : 1);
+}
+
 nnc_status nnc_env_join(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
 {
     if (e->ranks.world <= 1)

@@ -33,10 +33,11 @@ enum {
     RAMP_NS = 2000
 }; /* of a GPU's kernel: until all multiprocessors work, and the last block after that */
 
-/* The class without its suffix: of gradients of weights ("conv3x3_wgrad"), of contractions in generated kernels, of those with few FLOPs. */
+/* The class without its suffix: of gradients of weights and of sources ("conv3x3_wgrad", "conv3x3_back"), of contractions in generated
+ * kernels, of those with few FLOPs. */
 static const char *base_of(const char *op_class, char base[32])
 {
-    static const char *const suffix[] = {"_wgrad", "_kernel", "_thin"};
+    static const char *const suffix[] = {"_wgrad", "_back", "_kernel", "_thin"};
     const size_t n = strlen(op_class);
     for (size_t i = 0; i < NNC_COUNT(suffix); i++) {
         const size_t tail = strlen(suffix[i]);
@@ -106,15 +107,26 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
 const char *nnc_sim_thin_class(const nnc_sim_op *op)
 {
     enum { FLOPS_A_BYTE = 8 }; /* a core computes some 100 GFLOP/s, and reads 12 GB/s of memory */
-    char base[32];
-    const char *of = base_of(op->op_class, base);
+    static const struct {
+        const char *name, *packed, *raw;
+    } thin[] = {
+        {"matmul", "matmul_thin", "matmul_raw_thin"},
+        {"matmul_kernel", "matmul_thin", "matmul_thin"},
+        {"conv3x3", "conv3x3_thin", "conv3x3_raw_thin"},
+        {"conv3x3_back", "conv3x3_back_thin", "conv3x3_back_thin"},
+        {"conv3x3_wgrad", "conv3x3_wgrad_thin", "conv3x3_wgrad_thin"},
+        {"conv1x1", "conv1x1_thin", "conv1x1_raw_thin"},
+        {"conv1x1_back", "conv1x1_back_thin", "conv1x1_back_thin"},
+        {"conv1x1_wgrad", "conv1x1_wgrad_thin", "conv1x1_wgrad_thin"},
+        {"conv", "conv_thin", "conv_raw_thin"},
+        {"conv_kernel", "conv_kernel_thin", "conv_kernel_thin"},
+    };
     if (op->bytes <= 0 || op->flops >= FLOPS_A_BYTE * op->bytes)
         return NULL;
-    if (!strcmp(of, "matmul"))
-        return op->raw ? "matmul_raw_thin" : "matmul_thin";
-    if (strcmp(of, "conv3x3") != 0 && strcmp(of, "conv1x1") != 0 && strcmp(of, "conv") != 0)
-        return NULL;
-    return op->raw ? "conv_raw_thin" : "conv_thin";
+    for (size_t i = 0; i < NNC_COUNT(thin); i++)
+        if (!strcmp(thin[i].name, op->op_class))
+            return op->raw ? thin[i].raw : thin[i].packed;
+    return NULL;
 }
 
 /* The row of the class, of the class without its suffix, or of "conv" for another convolution; NULL: there is none. */

@@ -146,11 +146,19 @@ static int64_t elements(const nnc_type *t)
     return n;
 }
 
-/* The class of a library's convolution: its speed depends on window, stride and channels. Gradients of weights have classes of their
- * own. */
+/* The class of a library's convolution: its speed depends on window, stride and channels. Gradients of weights and of the source have
+ * classes of their own. */
 static const char *conv_class(const nnc_call *c)
 {
-    const bool wgrad = c->kind == CALL_conv_wgrad;
+    enum { FORWARD, BACK, WGRAD, KINDS };
+    static const char *const name[][KINDS] = {{"conv", "conv_back", "conv_wgrad"},
+        {"conv3x3", "conv3x3_back", "conv3x3_wgrad"}, {"conv1x1", "conv1x1_back", "conv1x1_wgrad"},
+        {"conv_first", "conv_first_back", "conv_first_wgrad"},
+        {"depthwise", "depthwise_back", "depthwise_wgrad"},
+        {"conv_grouped", "conv_grouped_back", "conv_grouped_wgrad"}};
+    const int kind = c->kind == CALL_conv_wgrad       ? WGRAD
+                     : c->kind == CALL_conv_transpose ? BACK
+                                                      : FORWARD;
     bool ones = true, threes = c->spatial == 2, unit = true;
     for (int i = 0; i < c->spatial; i++) {
         ones = ones && c->kernel[i] == 1;
@@ -159,15 +167,10 @@ static const char *conv_class(const nnc_call *c)
     }
     const int64_t channels = c->src.rank > 1 ? c->src.dim[1] : 0;
     if (c->groups > 1)
-        return c->groups == channels ? (wgrad ? "depthwise_wgrad" : "depthwise")
-                                     : (wgrad ? "conv_grouped_wgrad" : "conv_grouped");
+        return name[c->groups == channels ? 4 : 5][kind];
     if (channels <= 4)
-        return wgrad ? "conv_first_wgrad" : "conv_first";
-    if (ones)
-        return wgrad ? "conv1x1_wgrad" : "conv1x1";
-    if (threes && unit)
-        return wgrad ? "conv3x3_wgrad" : "conv3x3";
-    return wgrad ? "conv_wgrad" : "conv";
+        return name[3][kind];
+    return name[ones ? 2 : threes && unit ? 1 : 0][kind];
 }
 
 static const char *class_of(const nnc_plan *p, const nnc_cmd *c)

@@ -34,8 +34,7 @@ double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
 /* Does the table of the class go by FLOPs? Others go by bytes. */
 bool nnc_sim_class_contracts(const char *op_class);
 /* The class of tables for a contraction of few FLOPs per byte, such as a product of one row, whose time is that of its bytes: "conv_thin",
- * "matmul_thin", with weights as the user has them "conv_raw_thin", "matmul_raw_thin". NULL: it is none. It applies where a file has a row
- * for it. */
+ * with weights as the user has them "conv_raw_thin", and so on. NULL: it is none. It applies where a file has a row for it. */
 const char *nnc_sim_thin_class(const nnc_sim_op *op);
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------------- */

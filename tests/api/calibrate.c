@@ -102,6 +102,18 @@ static void check_runs(const char *text, bool step)
     cJSON_Delete(root);
 }
 
+/* Lines of the CSV form end in the columns of runs: numbers where the strategy ran. */
+static void check_columns(const char *csv)
+{
+    static const char head[] = ",simulated_ms,simulated_busy_ms,measured_ms,spread,measured_busy_"
+                               "ms,measured_communication_ms\n";
+    CHECK(strstr(csv, head) != NULL);
+    const char *single = strstr(csv, "\nsingle,true,0,"), *zero = strstr(csv, "\nzero3,false,0,");
+    const char *end = single ? strchr(single + 1, '\n') : NULL;
+    CHECK(end && !memmem(single, (size_t)(end - single), "nan", 3));
+    CHECK(!zero || strstr(zero, ",nan,nan,nan,nan,nan,nan\n") != NULL);
+}
+
 TEST(partition_runs_strategies)
 {
     static const char *const strategy[] = {"single", "sequential", "branches", "data", "zero3"};
@@ -136,6 +148,10 @@ TEST(partition_runs_strategies)
                 e, m, step ? &training : NULL, &two, NNC_TEXT, &table, &fits, test_sink));
             CHECK(strstr(nnc_text_str(&table), "Run on this machine") != NULL);
             CHECK(strstr(nnc_text_str(&table), "busy 1") != NULL);
+            NNC_LOCAL(nnc_text) csv = {0};
+            CHECK_OK(nnc_partition_model_report(
+                e, m, step ? &training : NULL, &two, NNC_CSV, &csv, &fits, test_sink));
+            check_columns(nnc_text_str(&csv));
         }
     nnc_model_close(m);
     nnc_env_destroy(e);

@@ -441,7 +441,7 @@ TEST(measured_tables)
     CHECK_NEAR(nnc_sim_op_contention(&k, &y), 1, 0);
     /* Few FLOPs for its bytes: by the table of bytes, where there is one. */
     nnc_op_speed thin[] = {row[0], row[1]};
-    thin[1].op_class = "conv_thin";
+    thin[1].op_class = "conv3x3_wgrad_thin";
     k.op = thin;
     CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 10000 * 120.0, 1);
     x.flops = 100000000; /* 8.3 a byte */
