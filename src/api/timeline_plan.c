@@ -240,7 +240,7 @@ static void add_levels(run *r, const bool *work)
         l.bytes[HOLD_weights] = fill[FILL_weights];
         l.bytes[HOLD_gradients] = nnc_min64(sums, fill[FILL_optimizer]);
         l.bytes[HOLD_optimizer] = fill[FILL_optimizer] - l.bytes[HOLD_gradients];
-        if (at == r->n_change || r->change[at].device != d)
+        if (at == r->n_change || r->change[at].device != d || r->change[at].ps > r->begin)
             nnc_timeline_level(r->t, l);
         while (at < r->n_change && r->change[at].device == d) {
             l.ps = r->change[at].ps;

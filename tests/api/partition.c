@@ -570,6 +570,13 @@ TEST(simulated_timelines)
                 most = nnc_max64(most, sum);
             }
             CHECK(most > 0 && most <= r->simulated_bytes);
+            for (int d = 0; d < t->n_device; d++) { /* weights are there from the beginning on */
+                int first = 0;
+                while (first < t->n_level && t->level[first].device != d)
+                    first++;
+                CHECK(first < t->n_level && t->level[first].ps == 0 &&
+                      t->level[first].bytes[HOLD_weights] > 0);
+            }
             for (int i = 0; i < t->n_span; i++) {
                 update = update || t->span[i].kind == WORK_update;
                 sends = sends || t->span[i].kind == WORK_communication;
