@@ -11,7 +11,7 @@
 
 /* timeline.c. Spans by lane and start; the caller frees it. NULL: out of memory. */
 int32_t *timeline_order(const nnc_timeline *t);
-extern const char *const nnc_work_colours[WORK__COUNT];
+extern const char *const nnc_work_colours[2][WORK__COUNT]; /* of even chunks, of odd ones */
 extern const char *const nnc_hold_names[HOLD__COUNT], *const nnc_hold_colours[HOLD__COUNT];
 
 /* ---- svg.c: elements; coordinates in pixels, at most two decimals ---- */

@@ -8,16 +8,17 @@
 
 /* ---- timelines (timeline.c) --------------------------------------------------------------------------------------------- */
 
-/* What is done in a span of time. Rows: name, colour (light enough for dark text; told apart with colour-blind eyes). */
+/* What is done in a span of time. Rows: name, colour (light enough for dark text; told apart with colour-blind eyes), and a darker one for
+ * every other chunk of a device that has several. */
 #define NNC_WORKS(X) \
-    X(forward, "forward", "#9ecae9") \
-    X(backward, "backward", "#f6b26b") \
-    X(weight, "weight gradient", "#7fc7a4") \
-    X(update, "update", "#f3e37c") \
-    X(communication, "communication", "#c9a6d9") \
-    X(other, "other", "#cccccc")
+    X(forward, "forward", "#9ecae9", "#6fa8d0") \
+    X(backward, "backward", "#f6b26b", "#df9447") \
+    X(weight, "weight gradient", "#7fc7a4", "#5ba983") \
+    X(update, "update", "#f3e37c", "#f3e37c") \
+    X(communication, "communication", "#c9a6d9", "#c9a6d9") \
+    X(other, "other", "#cccccc", "#cccccc")
 typedef enum nnc_work_kind {
-#define X(id, name, colour) WORK_##id,
+#define X(id, name, colour, darker) WORK_##id,
     NNC_WORKS(X)
 #undef X
     WORK__COUNT
@@ -45,6 +46,7 @@ typedef struct nnc_slice {
     int64_t start_ps, end_ps;
     int32_t lane, micro; /* micro-batch, -1: none */
     uint8_t kind;        /* nnc_work_kind */
+    uint8_t chunk;       /* of its device, from 0 */
     int64_t bytes;       /* of communication; 0: not known */
     const char *name;
 } nnc_slice;
