@@ -261,8 +261,9 @@ static void draw(chart *c, const char *title, const char *note)
     c->width = width_of(c);
     c->top = svg_head_height(nnc_text_str(&all)) + 38;
     c->bottom = place_lanes(c);
-    svg_open(c->out, c->left + c->width + 92, c->bottom + 46, title);
-    const double y = svg_head(c->out, title, nnc_text_str(&all));
+    const double width = c->left + c->width + 92;
+    svg_open(c->out, width, c->bottom + 46, title);
+    const double y = svg_head(c->out, title, nnc_text_str(&all), width);
     draw_legend(c, y + 14);
     draw_axis(c);
     draw_devices(c);
