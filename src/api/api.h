@@ -175,6 +175,7 @@ typedef struct nnc_partition_options {
     bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules */
     bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */
     bool layers;                 /* text: list the blocks of layers with their costs first */
+    int columns;                 /* of the terminal that shows the text; 0: any */
     bool sensitivity;            /* also times with links of other bandwidths */
     const char *svg;             /* pictures are written to this file (.svg) or folder; NULL: none */
     const char *trace, *dot;     /* file of a Chrome trace; of the graph, coloured by device (.dot, or .svg by Graphviz); NULL: none */
