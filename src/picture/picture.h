@@ -12,10 +12,10 @@
  * every other chunk of a device that has several. */
 #define NNC_WORKS(X) \
     X(forward, "forward", "#9ecae9", "#6fa8d0") \
-    X(backward, "backward", "#f6b26b", "#df9447") \
-    X(weight, "weight gradient", "#7fc7a4", "#5ba983") \
-    X(update, "update", "#f3e37c", "#f3e37c") \
-    X(communication, "communication", "#c9a6d9", "#c9a6d9") \
+    X(backward, "backward", "#ee9d4c", "#cf7c28") \
+    X(weight, "weight gradient", "#66b391", "#4a9473") \
+    X(update, "update", "#f7ec9a", "#f7ec9a") \
+    X(communication, "communication", "#b58ac6", "#b58ac6") \
     X(other, "other", "#cccccc", "#cccccc")
 typedef enum nnc_work_kind {
 #define X(id, name, colour, darker) WORK_##id,
@@ -28,12 +28,12 @@ extern const char *const nnc_work_names[WORK__COUNT];
 /* Kinds of memory, from the bottom of a stack. */
 #define NNC_HOLDS(X) \
     X(weights, "weights", "#9ecae9") \
-    X(optimizer, "optimizer", "#f3e37c") \
-    X(gradients, "gradients", "#7fc7a4") \
-    X(kept, "kept for backward", "#f6b26b") \
-    X(activations, "activations", "#e8a0a8") \
-    X(inputs, "inputs", "#cccccc") \
-    X(workspace, "workspace", "#c9a6d9")
+    X(optimizer, "optimizer", "#f7ec9a") \
+    X(gradients, "gradients", "#66b391") \
+    X(kept, "kept for backward", "#ee9d4c") \
+    X(activations, "activations", "#f6cbd0") \
+    X(inputs, "inputs", "#7d7d7d") \
+    X(workspace, "workspace", "#b58ac6")
 typedef enum nnc_hold_kind {
 #define X(id, name, colour) HOLD_##id,
     NNC_HOLDS(X)
