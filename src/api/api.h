@@ -196,6 +196,7 @@ typedef struct nnc_partition_options {
     int run_ms;                  /* run: for each strategy, at least; 0: 2000 */
     int run_iterations;          /* run: of each strategy instead; 0: as many as fit run_ms */
     bool layers;                 /* text: list the blocks of layers with their costs first */
+    int columns;                 /* of the terminal that shows the text; 0: any */
     bool sensitivity;            /* also times with links of other bandwidths */
     const char *svg;             /* pictures are written to this file (.svg) or folder; NULL: none */
     const char *trace, *dot;     /* file of a Chrome trace; of the graph, coloured by device (.dot, or .svg by Graphviz); NULL: none */

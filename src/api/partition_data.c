@@ -27,12 +27,16 @@ static int64_t backward_ns(const rows *r, int b, int micro)
         nnc_add_sat(of->backward[b], of->weight[b]), row_adding_ns(r, b, b + 1, micro));
 }
 
-/* A pass over blocks, each of whose weights is gathered while the block before it runs; backwards: its gradients are scattered, too. */
-static int64_t gathered_ns(const rows *r, const int *device, int n, int micro, bool backward)
+/* A pass over blocks, each of whose weights is gathered while the block before it runs; backwards: its gradients are scattered, too.
+ * step: NULL, or gets the n_block + 2 parts of the pass: what is moved before it, with each of its blocks, after it. */
+static int64_t gathered_ns(
+    const rows *r, const int *device, int n, int micro, bool backward, row_gathered *step)
 {
     const nnc_layer_costs *of = &r->m->of;
     const int last = r->m->n_block - 1;
     int64_t t = half_ns(&r->half, device, n, of->weights[backward ? last : 0]);
+    if (step)
+        *step++ = (row_gathered){.start = 0, .moves = t, .bytes = of->weights[backward ? last : 0]};
     for (int k = 0; k <= last; k++) {
         const int b = backward ? last - k : k, next = backward ? b - 1 : b + 1;
         const int64_t run = backward ? backward_ns(r, b, micro) : of->forward[b];
@@ -42,9 +46,18 @@ static int64_t gathered_ns(const rows *r, const int *device, int n, int micro, b
         /* beside the collective the block runs at 1000 / slowdown of its speed */
         const int64_t both = nnc_min64(nnc_mul_sat(run, r->slowdown) / 1000, moves),
                       lost = (int64_t)((__int128)both * (r->slowdown - 1000) / r->slowdown);
+        if (step)
+            *step++ = (row_gathered){.start = t,
+                .run = nnc_add_sat(run, lost),
+                .moves = moves,
+                .bytes = (k < last ? of->weights[next] : 0) +
+                         (backward && k > 0 ? of->gradients[b + 1] : 0)};
         t = nnc_add_sat(t, nnc_max64(nnc_add_sat(run, lost), moves));
     }
-    return backward ? nnc_add_sat(t, half_ns(&r->half, device, n, of->gradients[0])) : t;
+    const int64_t end = backward ? half_ns(&r->half, device, n, of->gradients[0]) : 0;
+    if (step)
+        *step = (row_gathered){.start = t, .moves = end, .bytes = backward ? of->gradients[0] : 0};
+    return nnc_add_sat(t, end);
 }
 
 /* The buckets of a backward pass, and how many of the passes reduce them. */
@@ -53,6 +66,7 @@ typedef struct reduction {
     nnc_bucket *bucket;
     int passes;
     int64_t gather;
+    row_gathered *forward, *backward; /* of stage 3 */
 } reduction;
 
 /* Time of a device with k micro-batches; *collective: of all collectives; *compute: without them. */
@@ -76,8 +90,8 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
     const int64_t weights = row_range(of->weights, 0, blocks),
                   gradients = row_range(of->gradients, 0, blocks);
     if (r->zero == 3) {
-        *total = nnc_mul_sat(k,
-            nnc_add_sat(gathered_ns(r, device, n, k, false), gathered_ns(r, device, n, k, true)));
+        *total = nnc_mul_sat(k, nnc_add_sat(gathered_ns(r, device, n, k, false, how->forward),
+                                    gathered_ns(r, device, n, k, true, how->backward)));
         *collective = nnc_mul_sat(
             k, 2 * half_ns(&r->half, device, n, weights) + half_ns(&r->half, device, n, gradients));
         return NNC_OK;
@@ -129,14 +143,19 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
     const int n = r->n < r->micro ? r->n : r->micro;
     int *device = ARENA_NEW(r->a, int, r->n);
     int64_t total, compute, collective;
-    reduction how = {.bucket = ARENA_NEW(r->a, nnc_bucket, r->m->n_block + 1)};
-    NNC_NEED(device && how.bucket, r->sink);
+    reduction how = {.bucket = ARENA_NEW(r->a, nnc_bucket, r->m->n_block + 1),
+        .forward = ARENA_NEW(r->a, row_gathered, r->m->n_block + 2),
+        .backward = ARENA_NEW(r->a, row_gathered, r->m->n_block + 2)};
+    NNC_NEED(device && how.bucket && how.forward && how.backward, r->sink);
     for (int d = 0; d < n; d++)
         device[d] = d;
     NNC_TRY(replica_ns(r, device, n, (r->micro + n - 1) / n, &total, &compute, &collective, &how));
     int64_t update = row_range(r->m->of.optimizer, 0, r->m->n_block);
     update = r->zero ? nnc_ceildiv(update, n) : update; /* each device updates its part */
-    NNC_TRY(row_data_timeline(r, row, &how.t, how.bucket, n, how.passes, how.gather, update));
+    if (r->zero == 3 && r->m->step)
+        NNC_TRY(row_gathered_timeline(r, row, how.forward, how.backward, n, update));
+    else
+        NNC_TRY(row_data_timeline(r, row, &how.t, how.bucket, n, how.passes, how.gather, update));
     for (int d = 0; d < n; d++) {
         nnc_device_use *u = &row->use[d];
         const int micro = r->micro / n + (d < r->micro % n);

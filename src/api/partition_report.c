@@ -181,8 +181,17 @@ static void print_csv(const nnc_partition_table *t, nnc_text *out)
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
+/* Do rows not fit the terminal? Then time per sample, hidden communication and the lesser kinds of memory are left out. */
+static bool is_narrow(const nnc_partition_table *t)
+{
+    enum { WIDE = 104 };
+    return t->o->columns > 0 && t->o->columns < WIDE;
+}
+
 static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
+    const bool narrow = is_narrow(t);
+    const double samples = (double)t->micro * (double)t->m->batch;
     int64_t most = 0;
     nnc_printf(out, "  %-15s", r->strategy);
     if (strlen(r->strategy) > 15) /* a combination */
@@ -195,13 +204,17 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         most = nnc_max64(most, r->use[d].bytes);
     nnc_putc(out, ' ');
     put_time(out, ms(r->iteration_ns), 10);
-    nnc_putc(out, ' ');
-    put_time(out, ms(r->iteration_ns) / ((double)t->micro * (double)t->m->batch), 9);
-    nnc_printf(out, " %11.1f %6.1f%%  ", per_second(t, r), 100 * r->bubble);
+    if (!narrow) {
+        nnc_putc(out, ' ');
+        put_time(out, ms(r->iteration_ns) / samples, 9);
+    }
+    nnc_printf(out, " %11.1f %6.1f%% %s", per_second(t, r), 100 * r->bubble, narrow ? "" : " ");
     put_time(out, ms(r->exposed_ns), 9);
-    nnc_putc(out, ' ');
-    put_time(out, ms(r->hidden_ns), 9);
-    nnc_put_bytes_column(out, most, 12, false);
+    if (!narrow) {
+        nnc_putc(out, ' ');
+        put_time(out, ms(r->hidden_ns), 9);
+    }
+    nnc_put_bytes_column(out, most, narrow ? 11 : 12, false);
     nnc_printf(out, "  %-4s %s\n", r->fits ? "yes" : "NO", r->executable ? "yes" : "no");
     if (r->not_simulated)
         nnc_printf(out, "    simulated              - %s\n", r->not_simulated);
@@ -209,10 +222,12 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         return;
     nnc_puts(out, "    simulated   ");
     put_time(out, ms(r->simulated_ns), 12);
-    nnc_putc(out, ' ');
-    put_time(out, ms(r->simulated_ns) / ((double)t->micro * (double)t->m->batch), 9);
-    nnc_printf(out, " %11.1f %29s", samples_per_second(t, r->simulated_ns), "");
-    nnc_put_bytes_column(out, r->simulated_bytes, 12, false);
+    if (!narrow) {
+        nnc_putc(out, ' ');
+        put_time(out, ms(r->simulated_ns) / samples, 9);
+    }
+    nnc_printf(out, " %11.1f %*s", samples_per_second(t, r->simulated_ns), narrow ? 17 : 29, "");
+    nnc_put_bytes_column(out, r->simulated_bytes, narrow ? 11 : 12, false);
     nnc_printf(out, "  %s\n", r->simulated_bytes <= nnc_partition_capacity(t) ? "yes" : "NO");
 }
 
@@ -234,7 +249,15 @@ static int end_of_line(const nnc_partition_table *t, const nnc_partition_row *r,
     return end;
 }
 
-static void device_line(const nnc_partition_row *r, int d, int end, nnc_text *out)
+static int largest_fill(const nnc_device_use *u)
+{
+    int most = 0;
+    for (int k = 1; k < NNC_FILL_KINDS; k++)
+        most = u->fill[k] > u->fill[most] ? k : most;
+    return most;
+}
+
+static void device_line(const nnc_partition_row *r, int d, int end, bool narrow, nnc_text *out)
 {
     const nnc_device_use *u = &r->use[d];
     char name[32];
@@ -244,8 +267,12 @@ static void device_line(const nnc_partition_row *r, int d, int end, nnc_text *ou
     nnc_putc(out, ' ');
     put_time(out, ms(r->iteration_ns - u->busy_ns), 10);
     nnc_put_bytes_column(out, u->bytes, 12, false);
+    const int most = largest_fill(u);
+    if (narrow)
+        nnc_printf(out, "  %-9s", u->bytes ? nnc_partition_fill[most] : "");
     for (int k = 0; k < NNC_FILL_KINDS; k++)
-        nnc_put_bytes_column(out, u->fill[k], 11, false);
+        if (!narrow || k == most)
+            nnc_put_bytes_column(out, u->fill[k], 11, false);
     nnc_printf(out, "  %s\n", *u->layers ? u->layers : "none");
 }
 
@@ -268,16 +295,16 @@ static void device_lines(const nnc_partition_table *t, const nnc_partition_row *
                 nnc_plural(hidden, "s"));
         hidden = shown ? 0 : hidden + end - d;
         if (shown)
-            device_line(r, d, end, out);
+            device_line(r, d, end, is_narrow(t), out);
     }
 }
 
 static void text_devices(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     nnc_printf(out, "\n%s\n  device       busy ms    idle ms      memory", r->strategy);
-    for (int k = 0; k < NNC_FILL_KINDS; k++)
+    for (int k = 0; k < NNC_FILL_KINDS && !is_narrow(t); k++)
         nnc_printf(out, "%11s", nnc_partition_fill[k]);
-    nnc_puts(out, "  layers\n");
+    nnc_puts(out, is_narrow(t) ? "  most of it is       layers\n" : "  layers\n");
     device_lines(t, r, out);
     if (r->note)
         nnc_printf(out, "  note: %s\n", r->note);
@@ -343,7 +370,8 @@ static void text_sensitivity(const nnc_partition_table *t, nnc_text *out)
     }
 }
 
-static void print_text(const nnc_partition_table *t, nnc_text *out)
+/* What is divided among what; as wide as the terminal where that is narrow. */
+static void text_head(const nnc_partition_table *t, nnc_text *out)
 {
     const nnc_partition_options *o = t->o;
     const nnc_partition_model *m = t->m;
@@ -361,18 +389,46 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
     }
     nnc_printf(out,
         "An iteration is %d micro-batch%s of %lld sample%s (the model's batch). Times of layers "
-        "are "
-        "%s.\n\n",
+        "are %s.\n",
         t->micro, nnc_plural(t->micro, "es"), (long long)m->batch, nnc_plural(m->batch, "s"),
         o->measure
             ? "measured on\nthis machine, command by command; the rest is predicted from them"
         : t->cluster
             ? "predicted by\nthe simulator's model of the device (docs/hardware.md), not measured"
             : "predicted from the cost\nrules of the target, not measured");
+}
+
+static void print_head(const nnc_partition_table *t, nnc_text *out)
+{
+    NNC_LOCAL(nnc_text) head = {0};
+    text_head(t, &head);
+    out->oom = out->oom || head.oom;
+    char *second = head.s ? strstr(head.s, "\nAn iteration") : NULL;
+    if (!is_narrow(t) || !second) {
+        nnc_printf(out, "%s\n", nnc_text_str(&head));
+        return;
+    }
+    for (size_t i = 0; i + 1 < head.n; i++)
+        head.s[i] = head.s[i] == '\n' ? ' ' : head.s[i];
+    *second = 0;
+    nnc_put_wrapped(out, head.s, 0, 0, t->o->columns);
+    nnc_putc(out, '\n');
+    nnc_put_wrapped(out, second + 1, 0, 0, t->o->columns);
+    nnc_putc(out, '\n');
+}
+
+static void print_text(const nnc_partition_table *t, nnc_text *out)
+{
+    const nnc_partition_options *o = t->o;
+    const nnc_partition_model *m = t->m;
+    print_head(t, out);
     if (o->layers)
         text_layers(m, out);
-    nnc_puts(out, "  strategy       iteration ms ms/sample   samples/s  idle   exposed ms hidden "
-                  "ms  most memory  fits runs\n");
+    nnc_puts(out, is_narrow(t)
+                      ? "  strategy       iteration ms  samples/s  idle  exposed ms most "
+                        "memory fits runs\n"
+                      : "  strategy       iteration ms ms/sample   samples/s  idle   exposed "
+                        "ms hidden ms  most memory  fits runs\n");
     for (int i = 0; i < t->n_row; i++)
         text_row(t, &t->row[i], out);
     nnc_puts(out, "  (most memory: of the fullest device; runs: nnc executes it today)\n");

@@ -55,6 +55,12 @@ nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_
 /* partition_sense.c: r->links with so many times the bandwidth. */
 nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
 
+/* A part of a pass whose weights are gathered (ZeRO's stage 3): a block that runs, and what is moved meanwhile. */
+typedef struct row_gathered { int64_t start, run, moves, bytes; } row_gathered;
+/* n_block + 2 parts of each pass. */
+nnc_status row_gathered_timeline(rows *r, nnc_partition_row *row, const row_gathered *forward, const row_gathered *backward, int n,
+    int64_t update) NNC_MUST;
+
 /* partition_data.c */
 nnc_links row_half_links(rows *r); /* r->half, after r->links */
 nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */

@@ -97,8 +97,10 @@ static nnc_status add_tasks(pipeline *x)
             const int64_t start = x->time->start[d][i];
             if (start > x->until)
                 break;
-            *span_of(x, k->kind, k->stage, k->micro) =
+            const int32_t id = *span_of(x, k->kind, k->stage, k->micro) =
                 add(x->t, d, work[k->kind], k->micro, start, x->time->end[d][i] - start, 0, NULL);
+            if (id >= 0)
+                x->t->span[id].chunk = (uint8_t)(k->stage / p->devices);
         }
     for (int d = 0; d < p->devices; d++)
         for (int i = 0; i < p->n_task && x->time->start[d][i] <= x->until; i++)
@@ -235,7 +237,7 @@ nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_
     const int64_t forward = row_range(of->forward, 0, blocks);
     const int64_t backward =
         nnc_add_sat(row_range(of->backward, 0, blocks), row_range(of->weight, 0, blocks));
-    if (!is_wanted(r) || (r->zero == 3 && r->m->step))
+    if (!is_wanted(r))
         return NNC_OK;
     NNC_TRY(create(r, row, "collectives"));
     nnc_timeline *x = row->predicted;
@@ -261,4 +263,42 @@ nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_
         (void)add(x, d, WORK_update, -1, nnc_add_sat(now, gather), update, 0, NULL);
     }
     return finish(r, x);
+}
+
+/* One pass with its collectives, from `now` on; returns its end. */
+static int64_t add_gathered(nnc_timeline *t, int device, nnc_work_kind kind, int micro, bool idles,
+    int64_t now, const row_gathered *step, int n)
+{
+    int64_t end = now;
+    for (int i = 0; i < n; i++) {
+        const int64_t start = nnc_add_sat(now, step[i].start);
+        if (!idles)
+            (void)add(t, device, kind, micro, start, step[i].run, 0, NULL);
+        if (step[i].moves)
+            (void)add(t, device, WORK_communication, micro, start, step[i].moves, step[i].bytes,
+                "gather weights, scatter gradients");
+        end = nnc_add_sat(start, nnc_max64(step[i].run, step[i].moves));
+    }
+    return end;
+}
+
+nnc_status row_gathered_timeline(rows *r, nnc_partition_row *row, const row_gathered *forward,
+    const row_gathered *backward, int n, int64_t update)
+{
+    if (!is_wanted(r))
+        return NNC_OK;
+    NNC_TRY(create(r, row, "collectives"));
+    nnc_timeline *t = row->predicted;
+    const int most = (r->micro + n - 1) / n, parts = r->m->n_block + 2;
+    for (int d = 0; d < n; d++) {
+        const int own = r->micro / n + (d < r->micro % n);
+        int64_t now = 0;
+        for (int k = 0; k < most; k++) {
+            const int micro = d * most + k;
+            now = add_gathered(t, d, WORK_forward, micro, k >= own, now, forward, parts);
+            now = add_gathered(t, d, WORK_backward, micro, k >= own, now, backward, parts);
+        }
+        (void)add(t, d, WORK_update, -1, now, update, 0, NULL);
+    }
+    return finish(r, t);
 }

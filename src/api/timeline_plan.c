@@ -203,26 +203,22 @@ static void add_changes(run *r, const bool *work)
     qsort(r->change, (size_t)r->n_change, sizeof *r->change, by_time);
 }
 
-static bool is_optimizers(const nnc_plan *p, int32_t state)
-{
-    for (int i = 0; i < p->end[SEC_init]; i++)
-        if (p->cmd[i].kind == CMD_weight && p->cmd[i].arg[0] == state)
-            return !strcmp(p->cmd[i].layers, "/optimizer");
-    return false;
-}
-
-/* Persistent sums of several micro-batches' gradients: states that accumulate, of the optimizer. */
+/* Persistent sums of several micro-batches' gradients: what holds states of the optimizer that accumulate. */
 static int64_t bytes_of_sums(const nnc_plan *p, int device)
 {
     int64_t sum = 0;
-    for (int i = 0; i < p->n_update; i++) {
-        const nnc_ptensor *state = &p->tensor[p->update[i].state];
+    for (int32_t t = 0; t < p->n_tensor; t++) {
+        const nnc_ptensor *x = &p->tensor[t];
         bool sums = false;
-        for (int c = p->end[SEC_main]; c < p->end[SEC_accumulate]; c++)
-            for (int a = 0; a < p->cmd[c].n_arg && state->device == device; a++)
-                sums = sums || p->cmd[c].arg[a] == p->update[i].value;
-        if (sums && is_optimizers(p, p->update[i].state))
-            sum += nnc_align_up(state->bytes, nnc_plan_align(&p->device[device]));
+        for (int i = 0; i < p->n_update && x->device == device && x->alias_of < 0; i++) {
+            const nnc_plan_update *u = &p->update[i];
+            const int32_t made = p->tensor[u->value].first;
+            sums = sums || (root_of(p, u->state) == t && made >= p->end[SEC_main] &&
+                               made < p->end[SEC_accumulate] &&
+                               !strncmp(p->tensor[u->value].name, "/optimizer", 10));
+        }
+        if (sums)
+            sum += nnc_align_up(x->bytes, nnc_plan_align(&p->device[device]));
     }
     return sum;
 }
@@ -236,11 +232,12 @@ static void add_levels(run *r, const bool *work)
         int64_t fill[FILL__COUNT];
         nnc_find_fill(p, d, fill);
         nnc_level l = {.ps = r->begin, .device = d};
-        const int64_t sums = bytes_of_sums(p, d);
-        l.bytes[HOLD_weights] = fill[FILL_weights];
-        l.bytes[HOLD_gradients] = nnc_min64(sums, fill[FILL_optimizer]);
-        l.bytes[HOLD_optimizer] = fill[FILL_optimizer] - l.bytes[HOLD_gradients];
-        if (at == r->n_change || r->change[at].device != d)
+        const int64_t sums = bytes_of_sums(p, d); /* which the fill counts as one of the others */
+        l.bytes[HOLD_gradients] = sums;
+        l.bytes[HOLD_optimizer] = nnc_max64(fill[FILL_optimizer] - sums, 0);
+        l.bytes[HOLD_weights] =
+            nnc_max64(p->device[d].persist_bytes - sums - l.bytes[HOLD_optimizer], 0);
+        if (at == r->n_change || r->change[at].device != d || r->change[at].ps > r->begin)
             nnc_timeline_level(r->t, l);
         while (at < r->n_change && r->change[at].device == d) {
             l.ps = r->change[at].ps;

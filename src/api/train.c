@@ -1,6 +1,5 @@
 /* api/train.c -- nnc train: the training graph compiled like any other, and the loop over batches. */
 #include "api/internal.h"
-#include "api/timeline.h"
 #include "api/trainer.h"
 #include "tensors/tensors.h"
 
@@ -674,7 +673,7 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     s = s ? s : run(&t);
     if (t.log && fclose(t.log) && !s)
         s = nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = o->log}, "cannot write");
-    nnc_tracing_destroy(t.trace); /* of a step that failed */
+    trace_end(&t);
     trainer_close(&t.eval);
     trainer_close(&t.train);
     nnc_model_close(t.placed);

@@ -60,6 +60,7 @@ typedef struct trainer {
     uint64_t checkpoint;            /* its version that this run has read or written (nnc_file_version); 0: none */
     nnc_text options;               /* what defines the training, for checkpoints */
     struct nnc_tracing *trace;      /* of the step that --trace asks for, while it runs */
+    bool traced;                    /* its file is written */
     FILE *log;
     int64_t log_bytes; /* of the lines in it */
     nnc_text *out;
@@ -105,10 +106,12 @@ nnc_status checkpoint_read(trainer *t, int64_t *log) NNC_MUST;
 
 /* ---- train_trace.c ---- */
 
-/* Is step t->step + 1 the one that --trace is of? The second one of this process, since the first one may load libraries. */
+/* Is step t->step + 1 the one that --trace is of? The second one of this process, since the first one may load libraries; a later one
+ * where that is skipped. */
 bool trace_wanted(const trainer *t);
 /* Runs these sections of batch k and times their commands; after the step's last one writes the file. */
 nnc_status trace_run(trainer *t, nnc_section first, nnc_section last, int k) NNC_MUST;
+void trace_end(trainer *t); /* says when there was no step to trace */
 
 /* ---- train_nan.c ---- */
 

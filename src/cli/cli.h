@@ -125,6 +125,9 @@ void print_warnings(nnc_sink *sink);
 void progress(void *ctx, const char *phase, const char *detail);
 void progress_end(void);
 
+/* Columns of the terminal that standard output is, or as COLUMNS says; 0: it is none. */
+int terminal_columns(void);
+
 nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_run(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink);

@@ -55,6 +55,7 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_env(&with, w, sink));
     progress((void *)o, o->partition.run ? "compiling and running" : "compiling", NULL);
     nnc_partition_options p = o->partition;
+    p.columns = o->out ? 0 : terminal_columns();
     p.compile = compile_options(o, w);
     if (!o->has_devices)
         p.compile.devices = 0;

@@ -1,6 +1,7 @@
 /* cli/progress.c -- a line "timing: fused, 9 runs, 1.1 of 1.0 s... 4 s" on a terminal, for work that takes longer than a second.
  * Written by a separate thread, since the work does not return in between; nothing is written when stderr is not a terminal. */
 #include "cli/cli.h"
+#include <stdlib.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -99,4 +100,13 @@ void progress_end(void)
     if (shown)
         fputs("\r\033[K", stderr);
     shown = 0;
+}
+
+int terminal_columns(void)
+{
+    struct winsize w = {0};
+    const char *given = getenv("COLUMNS");
+    if (given && *given)
+        return (int)strtol(given, NULL, 10);
+    return isatty(1) && ioctl(1, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }

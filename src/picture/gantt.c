@@ -19,7 +19,7 @@ enum {
     MARGIN = 16,
     LEAST = 760, /* width of the time's part */
     WIDE = 1500,
-    MOST = 3200,
+    MOST = 2400,
     TEXT = 11
 };
 
@@ -76,6 +76,8 @@ static void put_tip(nnc_text *tip, const chart *c, const nnc_slice *s, int n, in
     nnc_puts(tip, nnc_work_names[s->kind]);
     if (s->micro >= 0)
         nnc_printf(tip, " of micro-batch %d", s->micro);
+    if (s->chunk)
+        nnc_printf(tip, " through chunk %d", s->chunk);
     nnc_printf(tip, ", %s: ", c->t->device[l->device]);
     put_time(tip, s->start_ps);
     nnc_puts(tip, " to ");
@@ -100,8 +102,8 @@ static void draw_box(const chart *c, const nnc_slice *s, int n, int64_t end)
     const double w = fmax(x_of(c, nnc_min64(end, c->end_ps)) - x, 0.3);
     char label[24] = "";
     put_tip(&tip, c, s, n, end);
-    svg_rect(c->out, (svg_box){x, y, w, h}, nnc_work_colours[s->kind], w > 3 ? "#555555" : NULL,
-        nnc_text_str(&tip));
+    svg_rect(c->out, (svg_box){x, y, w, h}, nnc_work_colours[s->chunk & 1][s->kind],
+        w > 3 ? "#555555" : NULL, nnc_text_str(&tip));
     if (s->micro >= 0)
         nnc_snprintf(label, sizeof label, "%d", s->micro);
     else
@@ -123,7 +125,8 @@ static void draw_boxes(const chart *c)
         for (end = i + 1; end < t->n_span; end++) {
             const nnc_slice *k = &t->span[c->order[end]];
             if (c->t->lane[s->lane].thin || k->lane != s->lane || k->kind != s->kind ||
-                k->micro != s->micro || (double)(k->start_ps - last) > touch)
+                k->micro != s->micro || k->chunk != s->chunk ||
+                (double)(k->start_ps - last) > touch)
                 break;
             last = nnc_max64(last, k->end_ps);
         }
@@ -155,13 +158,18 @@ static void draw_axis(const chart *c)
 
 static void draw_legend(const chart *c, double y)
 {
-    bool used[WORK__COUNT] = {false};
+    bool used[WORK__COUNT] = {false}, chunks = false;
     double x = MARGIN;
-    for (int i = 0; i < c->t->n_span; i++)
+    for (int i = 0; i < c->t->n_span; i++) {
         used[c->t->span[i].kind] = true;
+        chunks = chunks || c->t->span[i].chunk;
+    }
     for (int k = 0; k < WORK__COUNT; k++)
         if (used[k])
-            x = svg_legend(c->out, x, y, nnc_work_colours[k], nnc_work_names[k]);
+            x = svg_legend(c->out, x, y, nnc_work_colours[0][k], nnc_work_names[k]);
+    if (chunks)
+        (void)svg_legend(
+            c->out, x, y, nnc_work_colours[1][0], "darker: every other chunk of a device");
 }
 
 /* Rows of devices: places of their lanes, and the whole height. */
@@ -253,8 +261,9 @@ static void draw(chart *c, const char *title, const char *note)
     c->width = width_of(c);
     c->top = svg_head_height(nnc_text_str(&all)) + 38;
     c->bottom = place_lanes(c);
-    svg_open(c->out, c->left + c->width + 92, c->bottom + 46, title);
-    const double y = svg_head(c->out, title, nnc_text_str(&all));
+    const double width = c->left + c->width + 92;
+    svg_open(c->out, width, c->bottom + 46, title);
+    const double y = svg_head(c->out, title, nnc_text_str(&all), width);
     draw_legend(c, y + 14);
     draw_axis(c);
     draw_devices(c);

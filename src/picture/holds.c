@@ -217,8 +217,9 @@ void nnc_holds_put(
         nnc_printf(&all, "%sDrawn: %d of %d devices", all.n ? "\n" : "", n, t->n_device);
     const double head = svg_head_height(nnc_text_str(&all)) + 24,
                  height = head + n * (HEIGHT + GAP) + 30;
-    svg_open(out, 2 * MARGIN + LEFT + WIDTH + 12, height, title);
-    draw_legend(t, svg_head(out, title, nnc_text_str(&all)) + 14, out);
+    const double width = 2 * MARGIN + LEFT + WIDTH + 12;
+    svg_open(out, width, height, title);
+    draw_legend(t, svg_head(out, title, nnc_text_str(&all), width) + 14, out);
     for (int d = 0; d < n; d++) {
         p.device = d;
         p.top = head + d * (HEIGHT + GAP) + 28;

@@ -11,7 +11,7 @@
 
 /* timeline.c. Spans by lane and start; the caller frees it. NULL: out of memory. */
 int32_t *timeline_order(const nnc_timeline *t);
-extern const char *const nnc_work_colours[WORK__COUNT];
+extern const char *const nnc_work_colours[2][WORK__COUNT]; /* of even chunks, of odd ones */
 extern const char *const nnc_hold_names[HOLD__COUNT], *const nnc_hold_colours[HOLD__COUNT];
 
 /* ---- svg.c: elements; coordinates in pixels, at most two decimals ---- */
@@ -34,8 +34,8 @@ void svg_text(nnc_text *out, double x, double y, svg_font f, const char *text); 
 void svg_number(nnc_text *out, double v);
 /* Width of a text of this size in Helvetica or Arial, about. */
 double svg_text_width(const char *text, double size);
-/* Title and lines of a note at the top left; returns the y below them. width: of the widest, for the picture's. */
-double svg_head(nnc_text *out, const char *title, const char *note);
+/* Title and lines of a note at the top left, smaller where they are wider than the picture; returns the y below them. */
+double svg_head(nnc_text *out, const char *title, const char *note, double width);
 double svg_head_height(const char *note);
 /* Coloured boxes with names in a row from x on; returns where it ends. */
 double svg_legend(nnc_text *out, double x, double y, const char *fill, const char *name);

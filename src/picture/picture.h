@@ -8,16 +8,17 @@
 
 /* ---- timelines (timeline.c) --------------------------------------------------------------------------------------------- */
 
-/* What is done in a span of time. Rows: name, colour (light enough for dark text; told apart with colour-blind eyes). */
+/* What is done in a span of time. Rows: name, colour (light enough for dark text; told apart with colour-blind eyes), and a darker one for
+ * every other chunk of a device that has several. */
 #define NNC_WORKS(X) \
-    X(forward, "forward", "#9ecae9") \
-    X(backward, "backward", "#f6b26b") \
-    X(weight, "weight gradient", "#7fc7a4") \
-    X(update, "update", "#f3e37c") \
-    X(communication, "communication", "#c9a6d9") \
-    X(other, "other", "#cccccc")
+    X(forward, "forward", "#9ecae9", "#6fa8d0") \
+    X(backward, "backward", "#ee9d4c", "#cf7c28") \
+    X(weight, "weight gradient", "#66b391", "#4a9473") \
+    X(update, "update", "#f7ec9a", "#f7ec9a") \
+    X(communication, "communication", "#b58ac6", "#b58ac6") \
+    X(other, "other", "#cccccc", "#cccccc")
 typedef enum nnc_work_kind {
-#define X(id, name, colour) WORK_##id,
+#define X(id, name, colour, darker) WORK_##id,
     NNC_WORKS(X)
 #undef X
     WORK__COUNT
@@ -27,12 +28,12 @@ extern const char *const nnc_work_names[WORK__COUNT];
 /* Kinds of memory, from the bottom of a stack. */
 #define NNC_HOLDS(X) \
     X(weights, "weights", "#9ecae9") \
-    X(optimizer, "optimizer", "#f3e37c") \
-    X(gradients, "gradients", "#7fc7a4") \
-    X(kept, "kept for backward", "#f6b26b") \
-    X(activations, "activations", "#e8a0a8") \
-    X(inputs, "inputs", "#cccccc") \
-    X(workspace, "workspace", "#c9a6d9")
+    X(optimizer, "optimizer", "#f7ec9a") \
+    X(gradients, "gradients", "#66b391") \
+    X(kept, "kept for backward", "#ee9d4c") \
+    X(activations, "activations", "#f6cbd0") \
+    X(inputs, "inputs", "#7d7d7d") \
+    X(workspace, "workspace", "#b58ac6")
 typedef enum nnc_hold_kind {
 #define X(id, name, colour) HOLD_##id,
     NNC_HOLDS(X)
@@ -45,6 +46,7 @@ typedef struct nnc_slice {
     int64_t start_ps, end_ps;
     int32_t lane, micro; /* micro-batch, -1: none */
     uint8_t kind;        /* nnc_work_kind */
+    uint8_t chunk;       /* of its device, from 0 */
     int64_t bytes;       /* of communication; 0: not known */
     const char *name;
 } nnc_slice;

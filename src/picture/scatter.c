@@ -466,8 +466,9 @@ static void draw(plot *p)
     find_front(p);
     find_groups(p);
     place_labels(p);
-    svg_open(p->out, p->left + WIDTH + MARGIN + 8, p->top + HEIGHT + 50, s->title);
-    draw_legend(p, svg_head(p->out, s->title, s->note) + 14);
+    const double width = p->left + WIDTH + MARGIN + 8;
+    svg_open(p->out, width, p->top + HEIGHT + 50, s->title);
+    draw_legend(p, svg_head(p->out, s->title, s->note, width) + 14);
     draw_axes(p);
     draw_capacity(p);
     draw_front(p);

@@ -189,15 +189,24 @@ double svg_head_height(const char *note)
     return MARGIN + TITLE + 6 + NOTE_LINE * count_lines(note);
 }
 
-double svg_head(nnc_text *out, const char *title, const char *note)
+static double fit(const char *text, double size, double width)
+{
+    const double is = svg_text_width(text, size), may = width - 2 * MARGIN;
+    return is > may ? size * may / is : size;
+}
+
+double svg_head(nnc_text *out, const char *title, const char *note, double width)
 {
     double y = MARGIN + TITLE - 3;
-    svg_text(out, MARGIN, y, (svg_font){.size = TITLE, .bold = true}, title);
+    /* bold letters are a tenth wider */
+    svg_text(
+        out, MARGIN, y, (svg_font){.size = fit(title, TITLE, width / 1.1), .bold = true}, title);
     for (const char *p = note; p && *p;) {
         char line[400];
         const size_t n = strcspn(p, "\n");
         nnc_snprintf(line, sizeof line, "%.*s", (int)n, p);
-        svg_text(out, MARGIN, y += NOTE_LINE + 2, (svg_font){.size = NOTE, .fill = PALE}, line);
+        svg_text(out, MARGIN, y += NOTE_LINE + 2,
+            (svg_font){.size = fit(line, NOTE, width), .fill = PALE}, line);
         y -= 2;
         p += n + (p[n] == '\n');
     }

@@ -4,15 +4,20 @@
 #include <string.h>
 
 const char *const nnc_work_names[WORK__COUNT] = {
-#define X(id, name, colour) name,
+#define X(id, name, colour, darker) name,
     NNC_WORKS(X)
 #undef X
 };
-const char *const nnc_work_colours[WORK__COUNT] = {
-#define X(id, name, colour) colour,
-    NNC_WORKS(X)
+const char *const nnc_work_colours[2][WORK__COUNT] = {{
+#define X(id, name, colour, darker) colour,
+                                                          NNC_WORKS(X)
 #undef X
-};
+                                                      },
+    {
+#define X(id, name, colour, darker) darker,
+        NNC_WORKS(X)
+#undef X
+    }};
 const char *const nnc_hold_names[HOLD__COUNT] = {
 #define X(id, name, colour) name,
     NNC_HOLDS(X)

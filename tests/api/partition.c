@@ -573,7 +573,7 @@ static void check_timeline(const made *x, const nnc_partition_row *r, const char
 
 TEST(timelines_are_those_of_their_rows)
 {
-    static const char *const none[] = {"pipedream", "zero3", "manual"};
+    static const char *const none[] = {"pipedream", "manual"};
     static const char *const model[] = {"mlp", "googlenet"};
     for (size_t i = 0; i < NNC_COUNT(model); i++)
         for (int step = 0; step < 2 && !test_failures; step++) {
@@ -649,6 +649,13 @@ TEST(simulated_timelines)
                 most = nnc_max64(most, sum);
             }
             CHECK(most > 0 && most <= r->simulated_bytes);
+            for (int d = 0; d < t->n_device; d++) { /* weights are there from the beginning on */
+                int first = 0;
+                while (first < t->n_level && t->level[first].device != d)
+                    first++;
+                CHECK(first < t->n_level && t->level[first].ps == 0 &&
+                      t->level[first].bytes[HOLD_weights] > 0);
+            }
             for (int i = 0; i < t->n_span; i++) {
                 update = update || t->span[i].kind == WORK_update;
                 sends = sends || t->span[i].kind == WORK_communication;
