@@ -56,9 +56,9 @@ static void put_devices(const calibration *c, nnc_text *t)
     nnc_puts(t, "        }\n    ],\n");
 }
 
-/* Waits after which a device goes on as late as ever: MPI is polled at intervals of a 16th of the time waited, up to 200 us (comm/comm.c);
- * a thread sleeps at once, and its core soon after. */
-enum { POLLS_NS = 3200000, SLEEPS_NS = 50000 };
+/* Waits after which a device goes on as late as ever: MPI is polled for 100 us, then at intervals of a 16th of the time waited, up to
+ * 200 us (comm/comm.c), where the system's timer adds some 50; a thread sleeps at once, and its core soon after. */
+enum { POLLS_NS = 3200000, YIELDS_NS = 100000, SLEEPS_NS = 50000 };
 
 static void put_links(const calibration *c, nnc_text *t)
 {
@@ -73,10 +73,10 @@ static void put_links(const calibration *c, nnc_text *t)
         "        \"memory_bytes_s\": %lld,\n        \"copy_bytes_s\": %lld,\n        "
         "\"latency_ns\": "
         "%lld,\n        \"run_ns\": %lld,\n        \"wake_ns\": %lld,\n        \"wake_after_ns\": "
-        "%d,\n        \"processes\": %s\n    },\n",
+        "%d,\n        \"wake_from_ns\": %d,\n        \"processes\": %s\n    },\n",
         c->n_copy, c->copy_spread, c->cores, (long long)memory, (long long)rate,
         (long long)c->copy_latency_ns, (long long)c->run_ns, (long long)c->wake_ns,
-        ranks ? POLLS_NS : SLEEPS_NS, ranks ? "true" : "false");
+        ranks ? POLLS_NS : SLEEPS_NS, ranks ? YIELDS_NS : 0, ranks ? "true" : "false");
     const int64_t least = c->n_group ? c->group[0].point[0].ns : c->copy_latency_ns;
     nnc_printf(t,
         "    \"collectives\": {\n        \"source\": \"plans of collectives, the time from the "

@@ -100,6 +100,7 @@ typedef struct nnc_cluster_host {
     int64_t run_ns;    /* a run of a plan on several devices: beside its commands */
     int64_t wake_ns;   /* until a device that has waited for wake_after_ns or longer goes on, beyond what transfers take; less after less */
     int64_t wake_after_ns;
+    int64_t wake_from_ns; /* a device that has waited for less goes on at once, beyond it a quarter as late at least; 0: neither */
     bool processes;    /* each device is a process of its own: all wait for each other between the sections of a plan */
 } nnc_cluster_host;
 nnc_cluster_host nnc_cluster_host_of(const nnc_cluster *c);

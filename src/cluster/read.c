@@ -43,6 +43,7 @@ static const nnc_field socket_fields[] = {
     {"run_ns", NNC_F_int64, F(host.run_ns), false, 0, 1e9},
     {"wake_ns", NNC_F_int64, F(host.wake_ns), false, 0, 1e9},
     {"wake_after_ns", NNC_F_int64, F(host.wake_after_ns), false, 0, 1e9},
+    {"wake_from_ns", NNC_F_int64, F(host.wake_from_ns), false, 0, 1e9},
     {"processes", NNC_F_bool, F(host.processes), false, 0, 0},
 };
 static const nnc_field nic_fields[] = {

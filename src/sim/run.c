@@ -163,8 +163,12 @@ static int64_t wake_ps(const nnc_sim *s, const sim_task *t)
     for (int i = 0; i < t->n_lane; i++)
         waited = nnc_max64(waited, s->now_ps - s->lane[t->lane[i]].free_ps);
     const double after = (double)s->host.wake_after_ns * 1000,
-                 part = after > 0 && (double)waited < after ? (double)waited / after : 1;
-    return waited > 0 ? (int64_t)(part * (double)s->host.wake_ns * 1000) : 0;
+                 least = s->host.wake_from_ns ? 0.25 : 0;
+    double part = after > 0 && (double)waited < after ? (double)waited / after : 1;
+    part = part < least ? least : part;
+    return waited > 0 && waited >= s->host.wake_from_ns * 1000
+               ? (int64_t)(part * (double)s->host.wake_ns * 1000)
+               : 0;
 }
 
 static void start(nnc_sim *s, int32_t id)

@@ -498,11 +498,16 @@ TEST(devices_share_cores)
 TEST(devices_wake_late)
 {
     static const struct {
+        bool polls; /* at once below 20 us, a quarter at least beyond */
         int64_t first_us, own_us, late_us;
-    } cases[] = {{10, 0, 1}, {50, 0, 5}, {500, 0, 10}, {50, 40, 1}, {50, 60, 0}};
-    nnc_cluster *c = ranks_with("\"wake_ns\": 10000, \"wake_after_ns\": 100000");
-    CHECK(c != NULL);
-    for (size_t i = 0; c && i < NNC_COUNT(cases); i++) {
+    } cases[] = {{false, 10, 0, 1}, {false, 50, 0, 5}, {false, 500, 0, 10}, {false, 50, 40, 1},
+        {false, 50, 60, 0}, {true, 10, 0, 0}, {true, 20, 0, 3}, {true, 50, 0, 6},
+        {true, 99, 80, 0}};
+    nnc_cluster *of[] = {ranks_with("\"wake_ns\": 10000, \"wake_after_ns\": 100000"),
+        ranks_with("\"wake_ns\": 12000, \"wake_after_ns\": 100000, \"wake_from_ns\": 20000")};
+    CHECK(of[0] && of[1]);
+    for (size_t i = 0; of[0] && of[1] && i < NNC_COUNT(cases); i++) {
+        const nnc_cluster *c = of[cases[i].polls];
         nnc_sim *s = nnc_sim_create(c, 0);
         const int a = nnc_sim_lane(s, 0, "stream 0"), b = nnc_sim_lane(s, 1, "stream 0");
         const int x = op(s, a, 0, cases[i].first_us, -1);
@@ -521,5 +526,6 @@ TEST(devices_wake_late)
         CHECK_INT(nnc_sim_span_of(s, wait).end_ps, PS(come + cases[i].late_us));
         nnc_sim_destroy(s);
     }
-    nnc_cluster_destroy(c);
+    nnc_cluster_destroy(of[0]);
+    nnc_cluster_destroy(of[1]);
 }
