@@ -233,7 +233,7 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
     if (!st && o->trace)
         st = nnc_session_trace(
             w->env, w->session, o->compare.training != NULL, o->trace, o->predict, sink);
-    g.parts = o->compare.training && nnc_env_world(w->env) <= 1;
+    g.parts = o->compare.training != NULL;
     if (!st && g.parts)
         st = nnc_session_part_times(w->session, g.part_ms, sink);
     if (!st)
