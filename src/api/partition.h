@@ -76,7 +76,7 @@ typedef struct nnc_partition_row {
     /* By the simulator, of the plan that nnc executes: an iteration; memory of the fullest device. 0: not simulated */
     int64_t simulated_ns, simulated_bytes;
     const char *not_simulated; /* the plan that was asked for was refused: why; or NULL */
-    /* Of the estimate, of the simulated plan; owned. NULL: not asked for, or there is none */
+    /* Owned timelines of the estimate and of the simulated plan. NULL: not asked for, or there is none */
     struct nnc_timeline *predicted, *simulated;
 } nnc_partition_row;
 
