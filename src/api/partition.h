@@ -131,7 +131,7 @@ typedef struct nnc_partition_row {
     int64_t simulated_ns, simulated_bytes;
     const char *not_simulated; /* the plan that was asked for was refused: why; or NULL */
     const nnc_auto_search *search; /* auto; or NULL */
-    /* Of the estimate, of the simulated plan; owned. NULL: not asked for, or there is none */
+    /* Owned timelines of the estimate and of the simulated plan. NULL: not asked for, or there is none */
     struct nnc_timeline *predicted, *simulated;
     int64_t *simulated_busy_ns; /* by device: commands that compute; NULL: not simulated */
     const nnc_partition_measured *measured; /* by --run; NULL: it was not run */

@@ -40,9 +40,9 @@ nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, d
 
 /* partition_split.c: of the row's own name, tensor, channel or spatial. */
 nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
-/* partition_timeline.c: row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes between
- * devices [from * used + to]; list-scheduled branches, which begin at begin[] and take ns; replicas on n devices, whose last `passes`
- * backward passes reduce buckets. */
+/* partition_timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes
+ * between devices [from * used + to]; list-scheduled branches, which begin at begin[] and take ns; replicas on n devices, whose last
+ * `passes` backward passes reduce buckets. */
 nnc_status row_pipeline_timeline(rows *r, nnc_partition_row *row, const nnc_pipeline *p, const nnc_pipeline_time *time,
     const nnc_pipeline_costs *costs, const int *cut) NNC_MUST;
 nnc_status row_placed_timeline(

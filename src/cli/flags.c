@@ -399,7 +399,7 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE, "--rename is of the tensors in --weights=FILE");
     if (o->predict && !o->trace)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--predict stands beside a measured run: it needs the file of both, --trace=FILE");
+            "--predict is for a measured run: it needs the file of both, --trace=FILE");
     if (o->env.tune && !o->env.tuning)
         return nnc_fail0(sink, NNC_E_USAGE, "--tune needs the file to add to: --tuning=FILE");
     if (o->mode == MODE_step && o->compare.io != NNC_IO_EXCLUDE)

@@ -108,7 +108,7 @@ typedef struct timing {
     nnc_times run, io;
     nnc_io_report report;
     int64_t flops, bytes, launches; /* per run */
-    bool parts; /* it is a training step in one process, of which these are known */
+    bool parts; /* it is a training step, of which these are known */
     double part_ms[PART__COUNT];
     nnc_together together; /* of several models; n 0: there is one */
 } timing;

@@ -21,8 +21,7 @@ static void close_bucket(race *r)
     r->queued_ns = nnc_add_sat(
         r->queued_ns, nnc_links_allreduce(r->p->links, r->p->device, r->p->n_device, r->open));
     if (r->p->bucket)
-        r->p->bucket[r->n_bucket] =
-            (nnc_bucket){start, nnc_add_sat(r->now, r->queued_ns), r->open};
+        r->p->bucket[r->n_bucket] = (nnc_bucket){start, nnc_add_sat(r->now, r->queued_ns), r->open};
     r->n_bucket++;
     r->open = 0;
 }

@@ -58,7 +58,7 @@ typedef struct nnc_level { int64_t ps; int32_t device; int64_t bytes[HOLD__COUNT
 typedef struct nnc_timeline {
     nnc_arena arena;
     const char *name;    /* "predicted", "measured"; of processes in a trace */
-    int group;           /* in a trace, devices of one group stand beside each other */
+    int group;           /* in a trace, devices of one group are adjacent */
     int n_device;
     const char **device; /* names */
     int64_t *capacity;   /* bytes of each device, 0: not known */
