@@ -30,7 +30,8 @@ static inline int nnc_rank_of(int d, int n, int world)
 
 typedef struct nnc_request nnc_request; /* a message under way */
 
-/* A table of functions. Apart from open and close, none blocks. Called by one thread at a time (nnc_comm has a lock), but for `threads`. `group` is the
+/* A table of functions. Apart from open and close, none blocks. Called by one thread at a time (nnc_comm has a lock), but for `threads`.
+ * `group` is the
  * transport's communicator. All return NULL, or what went wrong, static or valid until the next call. */
 typedef struct nnc_transport {
     const char *name;
@@ -53,8 +54,9 @@ typedef struct nnc_transport {
 
 typedef struct nnc_comm nnc_comm; /* one rank's end of a communicator; may be used by several threads */
 
-/* Connects with the other ranks through the plug-in `mpi`, process-wide and once, or over sockets (tcp.c) where no MPI launcher started them. Where a rank does not join, the process ends with a message
- * and exit code 6 after the deadline, since MPI's initialisation cannot be interrupted. */
+/* Connects with the other ranks through the plug-in `mpi`, process-wide and once, or over sockets (tcp.c) where no MPI launcher started
+ * them. Where a rank does not join, the process ends with a message and exit code 6 after the deadline, since MPI's initialisation cannot
+ * be interrupted. */
 nnc_status nnc_comm_open(const nnc_ranks *r, double timeout_s, nnc_comm **out, nnc_sink *sink) NNC_MUST;
 /* n ranks in this process: out[rank]. */
 nnc_status nnc_comm_self(int n, double timeout_s, nnc_comm **out, nnc_sink *sink) NNC_MUST;

@@ -316,7 +316,8 @@ static const char *tcp_open(const nnc_ranks *r, void **out, int *rank, int *worl
         *m = (mesh){.rank = r->rank, .world = r->world, .users = 1, .peer = p};
         for (int i = 0; i < r->world; i++)
             p[i].fd = -1;
-        wrong = connect_all(m, host, atoi(port), nnc_hash(nnc_text_str(&key), key.n).lo);
+        wrong = connect_all(
+            m, host, (int)strtol(port, NULL, 10), nnc_hash(nnc_text_str(&key), key.n).lo);
     }
     for (int i = 0; i < r->world && !wrong; i++) {
         const int on = 1;

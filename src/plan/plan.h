@@ -96,7 +96,8 @@ typedef struct nnc_collective {
     int64_t outer; /* allgather, reduce_scatter: rows; each is gathered or divided by itself (the dimensions before the axis) */
 } nnc_collective;
 
-/* Bytes of a participant's workspace, on a CPU: parts of the others, 64-byte aligned, and packed rows. src, dst: bytes of its tensors; size: of an
+/* Bytes of a participant's workspace, on a CPU: parts of the others, 64-byte aligned, and packed rows. src, dst: bytes of its tensors;
+ * size: of an
  * element. */
 static inline int64_t nnc_collective_work(const nnc_collective *c, int64_t src, int64_t dst, int64_t size)
 {

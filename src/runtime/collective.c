@@ -106,7 +106,8 @@ static int64_t chunk(const participant *p, int k)
 
 static const void **operands(participant *p, const void **x, char *own, char *work, int64_t slot)
 {
-    for (int k = 0; k < p->c->n; k++)
+    x[0] = p->me ? work : own;
+    for (int k = 1; k < p->c->n; k++)
         x[k] = k == p->me ? own : work + k * slot;
     return x;
 }
@@ -216,7 +217,7 @@ nnc_status nnc_collective_step(participant *p, bool *over)
     return st;
 }
 
-/* Of a CPU: on its stream's thread. */
+/* A CPU's participant, on its stream's thread. */
 static nnc_status run(void *handle, void *const *args, void *work)
 {
     participant *p = handle;

@@ -64,6 +64,12 @@ void nnc_exec_drop_events(const events *l)
         l->at[i].on->api->event_destroy(l->at[i].event);
 }
 
+static bool same_kind(const nnc_plan_device *a, const nnc_plan_device *b)
+{
+    const size_t n = b->name ? strcspn(b->name, ":") + 1 : 0;
+    return a->name && b->name && !strncmp(a->name, b->name, n);
+}
+
 /* The device of this host that stands for device i of the plan, which is number `ordinal` of its kind. Ranks of a host have the devices of
  * its kind one after the other; where the host has fewer, they share them. */
 static int device_here(
@@ -77,8 +83,7 @@ static int device_here(
     /* ranks of a host follow each other, as launchers place them unless told otherwise */
     const int first = e->ranks ? e->ranks->rank - nnc_comm_local_rank(e->ranks->comm) : 0;
     for (int d = 0; d < i; d++)
-        at += (!e->ranks || e->ranks->owner[d] >= first) &&
-              !strncmp(p->device[d].name, p->device[i].name, strcspn(p->device[i].name, ":") + 1);
+        at += (!e->ranks || e->ranks->owner[d] >= first) && same_kind(&p->device[d], &p->device[i]);
     at = e->ranks ? at : ordinal;
     if (at >= n)
         nnc_note(sink, (nnc_loc){0}, "device %s of the plan is %s:%d here: this process sees %d",

@@ -215,7 +215,7 @@ bool fake_step(void)
     return true;
 }
 
-/* Runs one command; where all wait, for another process. False: for nothing that could come. */
+/* Runs one command; where all wait, for another process. False: none of them can. */
 static bool step(void)
 {
     if (fake_step())

@@ -171,7 +171,7 @@ static size_t cudart_version(void)
 __attribute__((constructor)) static void fill(void)
 {
     fake_begin((uint64_t)number("FAKE_CUDA_SEED", 0));
-    /* of a host with so many GPUs, of so many bytes; NCCL's faults, by the number of a collective */
+    /* number of GPUs and memory of each; NCCL's faults, by the number of a call */
     fake_devices = number("FAKE_CUDA_DEVICES", FAKE_DEVICES);
     fake_gpu.memory_bytes = (size_t)number("FAKE_CUDA_MIB", 1024) << 20;
     fake_nccl_error = number("FAKE_NCCL_ERROR", 0);
