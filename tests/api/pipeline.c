@@ -145,8 +145,8 @@ static const struct {
     {"interleaved", NNC_STRATEGY_interleaved, 2, 4, 1, around},
     {"zb-h1", NNC_STRATEGY_zb_h1, 4, 4, 1, four}};
 
-/* level: -O; where it is 2, kernels round otherwise that a cut divides, or tasks of weight gradients: cuts of these tests are elsewhere, but
- * one that follows from the engines at hand may be anywhere. */
+/* level: -O; where it is 2, kernels that a cut divides round otherwise, and so do tasks of weight gradients. The cuts of these tests are
+ * elsewhere, but one that follows from the engines at hand may be anywhere. */
 static void check_all(const fixture *f, const nnc_training *of, int level, const char *what)
 {
     trained one;
