@@ -134,7 +134,7 @@ class Bench:
                 what = "%s %s, %d rank%s" % (model, mode, ranks, "" if ranks == 1 else "s")
                 if path is None:
                     continue
-                if self.left() < 8 + 0.004 * self.o.duration * 4:
+                if self.left() < 6 + 0.006 * self.o.duration:
                     self.left_out.append(what)
                     continue
                 print("%6.0f s  %s" % (time.monotonic() - self.begin, what), file=sys.stderr, flush=True)
