@@ -140,7 +140,7 @@ typedef struct nnc_partition_row {
 
 typedef struct nnc_partition_table {
     const nnc_partition_model *m;
-    const nnc_graph *graph; /* the model that m was measured of, as written and without its training step; NULL: not known, so that nothing is split */
+    const nnc_graph *graph; /* the model that m was measured of, as written, without its training step; NULL: nothing is split */
     int n_size;
     const nnc_partition_model *size; /* m for other micro-batches, for auto */
     const nnc_partition_options *o;
