@@ -14,7 +14,7 @@ test: all
 asan:
 	@cmake -S . -B build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=address,undefined -DNNC_WERROR=ON >/dev/null
 	@cmake --build build-asan -j $(JOBS) | tail -n 1
-	@ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0 ctest --test-dir build-asan --output-on-failure -j $(JOBS)
+	@ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0:malloc_context_size=12 ctest --test-dir build-asan --output-on-failure -j $(JOBS)
 
 # ThreadSanitizer, without oneDNN, at fixed addresses (gcc 12's wants them): build-tsan/
 tsan:

@@ -173,7 +173,9 @@ static void add_pass(placed *x, int micro, bool forward)
         for (end = i; end < n && x->device[forward ? end : n - 1 - end] == d; end++) {
             const int b = forward ? end : n - 1 - end;
             ns = nnc_add_sat(ns, forward ? of->forward[b] : of->backward[b]);
-            weight = nnc_add_sat(weight, forward ? 0 : of->weight[b]);
+            if (!forward)
+                weight = nnc_add_sat(
+                    weight, nnc_add_sat(of->weight[b], row_adding_ns(x->r, b, b + 1, x->r->micro)));
         }
         for (int k = end; k < n; k++)
             last = last && x->device[forward ? k : n - 1 - k] != d;
@@ -235,13 +237,13 @@ nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_
     const nnc_layer_costs *of = &r->m->of;
     const int blocks = r->m->n_block;
     const int64_t forward = row_range(of->forward, 0, blocks);
-    const int64_t backward =
-        nnc_add_sat(row_range(of->backward, 0, blocks), row_range(of->weight, 0, blocks));
+    const int most = (r->micro + n - 1) / n;
+    const int64_t backward = nnc_add_sat(row_adding_ns(r, 0, blocks, most),
+        nnc_add_sat(row_range(of->backward, 0, blocks), row_range(of->weight, 0, blocks)));
     if (!is_wanted(r))
         return NNC_OK;
     NNC_TRY(create(r, row, "collectives"));
     nnc_timeline *x = row->predicted;
-    const int most = (r->micro + n - 1) / n;
     for (int d = 0; d < n; d++) {
         const int own = r->micro / n + (d < r->micro % n);
         int64_t now = 0;

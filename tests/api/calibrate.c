@@ -105,8 +105,8 @@ static void check_runs(const char *text, bool step)
 /* Lines of the CSV form end in the columns of runs: numbers where the strategy ran. */
 static void check_columns(const char *csv)
 {
-    static const char head[] = ",simulated_ms,simulated_busy_ms,measured_ms,spread,measured_busy_"
-                               "ms,measured_communication_ms\n";
+    static const char head[] =
+        ",simulated_busy_ms,measured_ms,spread,measured_busy_ms,measured_communication_ms\n";
     CHECK(strstr(csv, head) != NULL);
     const char *single = strstr(csv, "\nsingle,true,0,"), *zero = strstr(csv, "\nzero3,false,0,");
     const char *end = single ? strchr(single + 1, '\n') : NULL;
