@@ -22,7 +22,7 @@ nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device)
     s->n_link = c ? c->n_link : 0;
     s->n_device = c ? c->n_device : n_device;
     s->host = c ? nnc_cluster_host_of(c) : (nnc_cluster_host){0};
-    const int nodes = s->host.cores > 0 ? c->n_node : 0;
+    const int nodes = c && s->host.cores > 0 ? c->n_node : 0;
     s->n_resource = s->n_link + 2 * s->n_device + nodes;
     s->device = ARENA_NEW(&s->arena, sim_device, s->n_device + 1);
     if (!s->device || !ARENA_ROOM(&s->arena, s->resource, s->cap_resource, s->n_resource + 1)) {

@@ -64,7 +64,7 @@ typedef struct net_case {
 /* Is the model fit for a comparison of numbers: small, finite, well-conditioned, without decisions that rounding may turn? *why not is a
  * word. */
 bool net_sound(const nnc_graph *g, const char **why);
-/* The same of a training step, whose masks may change by rounding. */
+/* Is a training step so, whose masks may change by rounding? */
 bool net_fits_training(const nnc_graph *step, const char **why);
 /* Do the library and the commands do what they promise? False: `why` says what failed. */
 bool net_check(const net_case *c, nnc_text *why);
