@@ -223,13 +223,13 @@ for way in mlp:tensor cnn:channel cnn:spatial; do
         what="${way#*:} on $n ranks"
         split="run $dir/${way%:*}.json --devices=$n --strategy=${way#*:}"
         # shellcheck disable=SC2086
-        "$nnc" $split --iterations=3 --outputs="$dir/split.npz" >"$dir/said" 2>&1
+        "$nnc" $split --iterations=3 --outputs="$dir/whole.npz" >"$dir/said" 2>&1
         rc=$?
         ran 0 ""
         # shellcheck disable=SC2086
         job "$n" $split --iterations=3 --outputs="$dir/many.npz" --comm-timeout=60
         ran 0 "3 runs"
-        cmp -s "$dir/split.npz" "$dir/many.npz" || fail "$what: other results than one process"
+        cmp -s "$dir/whole.npz" "$dir/many.npz" || fail "$what: other results than one process"
     done
 done
 # Pipelines of micro-batches: losses and weights are those of one device that accumulates as many batches, also of a training that
