@@ -20,14 +20,7 @@ typedef struct options {
     nnc_compare_options compare; /* also of nnc run: times, io and inputs */
     nnc_train_options train;
     nnc_partition_options partition;
-    enum {
-        RUN_layers,
-        RUN_pipeline,
-        RUN_data,
-        RUN_tensor,
-        RUN_channel,
-        RUN_spatial
-    } sharing; /* --strategy */
+    enum { RUN_layers, RUN_pipeline, RUN_data, RUN_tensor, RUN_channel, RUN_spatial } sharing; /* --strategy */
     int micro; /* batches that a pipeline divides a run's into; 0: 2 for each device */
     nnc_calibrate_options calibrate;
     mode mode; /* the model itself, or its training graph */
@@ -39,10 +32,8 @@ typedef struct options {
     const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce, *hardware;
     bool has_devices; /* --devices was given */
     const char *device_kinds; /* that it lists, "cpu,cuda"; NULL: it is a number */
-    const char
-        *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
-    const char *
-        training_flag; /* a flag of the training step that was given to a command with --mode, or NULL */
+    const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
+    const char *training_flag; /* a flag of the training step that was given to a command with --mode, or NULL */
     const nnc_arg *fit; /* --fit: ranges of args */
     int n_fit;
     enum { ALLOCATOR_nnc, ALLOCATOR_torch } allocator;
@@ -69,19 +60,18 @@ typedef struct work {
     nnc_artifact *artifact;
     nnc_session *session;
     several several;
-    nnc_text text; /* the command's result: for -o FILE when given, else stdout */
-    bool no_text; /* the command has stored or printed its result itself */
+    nnc_text text;   /* the command's result: for -o FILE when given, else stdout */
+    bool no_text;    /* the command has stored or printed its result itself */
 } work;
 
 typedef struct command {
     const char *name;
-    const char *args; /* "MODEL" */
-    const char *doc; /* one line */
+    const char *args;   /* "MODEL" */
+    const char *doc;    /* one line */
     const char *groups; /* letters of the flag groups it takes: see flags.c */
     int min_files, max_files;
-    nnc_status (*run)(const options *o, work *w,
-        nnc_sink *sink); /* its text is printed and w closed afterwards */
-    const char *more; /* help text below the flags, or NULL */
+    nnc_status (*run)(const options *o, work *w, nnc_sink *sink); /* its text is printed and w closed afterwards */
+    const char *more;   /* help text below the flags, or NULL */
     void (*list)(nnc_format f, nnc_text *out); /* instead of run: a report on nnc itself */
 } command;
 
@@ -89,8 +79,7 @@ extern const command commands[];
 extern const int n_commands;
 
 /* Parses argv[first..]; NNC_E_USAGE with a message on anything unknown. */
-nnc_status parse_flags(
-    const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
+nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
 void print_flags(const command *c, FILE *out);
 /* paths.c: NNC_E_USAGE where a file that the command writes is one that it reads, or writes twice. */
 nnc_status check_paths(options *o, nnc_sink *sink);
@@ -101,8 +90,7 @@ void close_work(work *w);
 /* w->model; of an artifact, that it keeps, and w->artifact. */
 nnc_status open_model(const options *o, work *w, nnc_sink *sink);
 nnc_status open_one(const options *o, work *w, nnc_sink *sink); /* of the first file alone */
-nnc_status open_env(
-    const options *o, work *w, nnc_sink *sink); /* the machine, where it is not open */
+nnc_status open_env(const options *o, work *w, nnc_sink *sink); /* the machine, where it is not open */
 /* several.c: opens each model, named and with its own flags; and w->model, all of them in one. */
 nnc_status open_each(const options *o, work *w, nnc_sink *sink);
 nnc_status open_several(const options *o, work *w, nnc_sink *sink);
