@@ -189,8 +189,17 @@ for k in a.files:
         ran 0 "epoch 2"
         cmp -s "$dir/w1.npz" "$dir/w2.npz" || fail "$what: other weights than one process"
         # shellcheck disable=SC2086
-        job 2 $split --epochs=1 --checkpoint="$dir/c.npz" --comm-timeout=60
+        job 2 $split --epochs=1 --checkpoint="$dir/c.npz" --save="$dir/w4.npz" --comm-timeout=60
         ran 0 "epoch 1"
+        python3 -c "
+import numpy as np
+a, c = np.load('$dir/w4.npz'), np.load('$dir/c.npz')
+for k in a.files:
+    assert (a[k] == c[k]).all(), k" >>"$dir/said" 2>&1 || fail "$what: the checkpoint has other weights than --save"
+        # shellcheck disable=SC2086
+        "$nnc" $train --epochs=2 --checkpoint="$dir/c.npz" --resume >"$dir/said" 2>&1
+        rc=$?
+        ran 3 "split: none, the checkpoint has $strategy over 2 devices"
         # shellcheck disable=SC2086
         job 2 $split --epochs=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w3.npz" --comm-timeout=60
         ran 0 "epoch 2"
@@ -255,6 +264,16 @@ if [ -e "$dir/data.npz" ]; then
     ran 0 "epoch 2"
     cmp -s "$dir/w1.npz" "$dir/w3.npz" || fail "$what: other weights than without a stop"
     rm -f "$dir/log1" "$dir/c.npz"
+    # Two replicas, a device for each, go on as two pipelines of two devices.
+    what="training, data, then two pipelines"
+    # shellcheck disable=SC2086
+    "$nnc" $train --devices=2 --strategy=data --micro-batches=2 --epochs=1 --checkpoint="$dir/c.npz" >"$dir/said" 2>&1
+    rc=$?
+    ran 0 "epoch 1"
+    # shellcheck disable=SC2086
+    job 2 $train --devices=4 --strategy=1f1b --replicas=2 --micro-batches=2 --epochs=2 --checkpoint="$dir/c.npz" --resume --comm-timeout=60
+    ran 0 "epoch 2"
+    rm -f "$dir/c.npz"
 fi
 # This machine measured by two ranks; strategies run over them, in the order of one process, with the devices of both.
 what="calibrate"

@@ -223,6 +223,8 @@ static nnc_status plan(search *s, const nnc_model *m, probe *out)
     a->graph = nnc_graph_clone(m, s->sink);
     a->chunks = 1;
     nnc_status st = a->source && a->graph ? NNC_OK : nnc_nomem(s->sink);
+    if (!st) /* a step has been made of the split model */
+        st = nnc_split_graph(&s->c, false, &a->graph, NULL, &a->remarks, s->sink);
     if (!st)
         st = s->c.memory_budget ? nnc_fit_budget(s->e, &s->c, a, s->sink)
                                 : nnc_compile_passes(s->e, &s->c, NULL, NULL, a, s->sink);

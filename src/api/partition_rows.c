@@ -388,6 +388,25 @@ static nnc_status pipeline_fill(
     return row_finish(r, row);
 }
 
+/* nnc run divides a batch into micro-batches. *can: of this model, whose rows do not depend on each other; a single row does not tell. */
+static nnc_status can_divide(const rows *r, bool *can)
+{
+    const nnc_graph *g = r->t->graph;
+    const nnc_type *t = g && g->n_output ? nnc_typeof(g, g->output[0]) : NULL;
+    *can = !g || (t && t->rank);
+    if (!g || !*can || t->dim[0] < 2)
+        return NNC_OK;
+    bool *in = ARENA_NEW(r->a, bool, g->n_node + 1), *out = ARENA_NEW(r->a, bool, g->n_output + 1);
+    nnc_graph *part = NULL;
+    NNC_NEED(in && out, r->sink);
+    NNC_TRY(nnc_graph_sample(g, t->dim[0], &part, in, out, r->sink));
+    *can = part != NULL;
+    for (uint32_t i = 0; i < g->n_output; i++)
+        *can = *can && out[i];
+    nnc_graph_destroy(part);
+    return NNC_OK;
+}
+
 static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, cut_by by)
 {
     const int chunks = kind == PIPE_interleaved ? r->chunks : 1, blocks = r->m->n_block / chunks;
@@ -411,6 +430,12 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
         row->note = "the model has fewer blocks than there are devices";
     row->runs_as = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
     row->executable = row_runs(r);
+    if (kind == PIPE_forward && row->executable) {
+        NNC_TRY(can_divide(r, &row->executable));
+        if (!row->executable && !row->note)
+            row->note =
+                "nnc run cannot divide a batch of this model: its rows depend on each other";
+    }
     return pipeline_fill(r, row, &pipe, cut);
 }
 

@@ -44,10 +44,11 @@ static int by_name_and_device(const void *x, const void *y)
     return name ? name : a->device != b->device ? a->device - b->device : a->i - b->i;
 }
 
-/* The name of a copy on another device than the first one's; a weight may be called so already. NULL: out of memory. */
-static const char *copy_name(nnc_session *s, const state_key *key, int n, int k)
+/* The name of copy number `copy`, on another device than the first one's, whichever that is: a checkpoint of two replicas may go on with
+ * more devices for each. A weight may be called so already. NULL: out of memory. */
+static const char *copy_name(nnc_session *s, const state_key *key, int n, int k, int copy)
 {
-    const char *name = nnc_arena_printf(&s->names, "%s.device%d", key[k].name, key[k].device);
+    const char *name = nnc_arena_printf(&s->names, "%s.device%d", key[k].name, copy);
     while (name && bsearch(&(state_key){.name = name}, key, (size_t)n, sizeof *key, by_name))
         name = nnc_arena_printf(&s->names, "%s_", name);
     return name;
@@ -75,7 +76,7 @@ static nnc_status name_states(nnc_session *s, nnc_sink *sink)
     for (int k = 1, first = 0; k < p->n_update; k++) {
         first = by_name(&key[first], &key[k]) ? k : first;
         if (key[k].device != key[first].device)
-            s->state[key[k].i] = copy_name(s, key, p->n_update, k);
+            s->state[key[k].i] = copy_name(s, key, p->n_update, k, k - first);
         else if (k != first) /* of another one of several models */
             s->state[key[k].i] = p->tensor[p->update[key[k].i].state].name;
         NNC_NEED(s->state[key[k].i], sink);

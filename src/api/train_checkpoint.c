@@ -34,6 +34,9 @@ static void put_settings(const trainer *t, nnc_text *out)
         const nnc_flag *f = &nnc_train_settings[i];
         if (!strchr("kl", f->group) || f->value.kind == NNC_SET_FILE || is_length(t, f->value.name))
             continue;
+        if (!strcmp(
+                f->value.name, "--replicas")) /* "replicas" below, which --strategy=data has, too */
+            continue;
         nnc_printf(out, "%s=", f->value.name);
         nnc_setting_put(&f->value, t->o, out);
         nnc_putc(out, '\n');
@@ -84,6 +87,12 @@ nnc_status checkpoint_options(trainer *t)
     put_settings(t, out);
     nnc_printf(out, "--seed=%llu\ncompiled with=%s\nreplicas=%d\n", (unsigned long long)t->o->seed,
         nnc_text_str(&compile), t->sharing.replicas);
+    if (t->o->strategy >= NNC_STRATEGY_tensor && t->o->strategy <= NNC_STRATEGY_spatial &&
+        t->o->compile.devices > 1) /* states are parts of weights */
+        nnc_printf(out, "split=%s over %d devices\n", nnc_strategy_name(t->o->strategy),
+            t->o->compile.devices);
+    else
+        nnc_puts(out, "split=\n");
     NNC_TRY(put_model(t, out));
     NNC_TRY(put_data(t, out));
     nnc_printf(out, "~--target=%s\n~--threads=%d\n", nnc_env_target(t->e), nnc_env_threads(t->e));
@@ -110,9 +119,11 @@ static nnc_status give(void *ctx, int i, const void **out, nnc_sink *sink)
     *out = x->own[i] ? x->own[i] : x->data;
     if (x->own[i])
         return NNC_OK;
-    return x->state[i] >= 0 ? nnc_session_state(x->s, x->state[i], x->data, sink)
-                            : nnc_weight_read(x->weight[i], x->type[i], 0,
-                                  nnc_type_numel(x->type[i]), x->data, &x->files, sink);
+    if (x->state[i] >= 0)
+        return nnc_session_state(x->s, x->state[i], x->data, sink);
+    NNC_TRY(nnc_weight_read(
+        x->weight[i], x->type[i], 0, nnc_type_numel(x->type[i]), x->data, &x->files, sink));
+    return nnc_session_put_parts(x->s, x->name[i], x->data, sink);
 }
 
 static void add(stored *x, const char *name, const nnc_type *type, int state, const nnc_weight *w,
@@ -270,7 +281,8 @@ static void list_differences(const char *now, const char *then, bool machine, nn
         const size_t n_key = strcspn(p, "="), n = strcspn(p + n_key + 1, "\n");
         size_t n_was;
         const char *is = p + n_key + 1, *was = value_of(then, p, n_key, &n_was);
-        if ((*p == '~') != machine || (was && n == n_was && !strncmp(is, was, n)))
+        const bool same = n == n_was && (!n || !strncmp(is, was, n)); /* no line: none */
+        if ((*p == '~') != machine || same)
             continue;
         const bool none = !n, was_none = !n_was;
         nnc_printf(out, "\n  %.*s: %.*s%s, the checkpoint has %.*s%s", (int)(n_key - machine),
@@ -356,7 +368,7 @@ static nnc_status read_states(
             continue;
         if (x->state[i] >= 0)
             NNC_TRY(nnc_session_set_state(s, x->state[i], data, t->sink));
-        else
+        else if (!nnc_session_has_parts(x->s, x->name[i])) /* else its parts are states */
             NNC_TRY(check_frozen(t, x, i, data));
     }
     return nnc_mismatch_report(m, t->o->checkpoint, "states", t->sink);

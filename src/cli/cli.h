@@ -105,6 +105,8 @@ nnc_compile_options compile_options(const options *o, const work *w);
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);
 /* Opens the machine and the model, and compiles it; or opens the artifact. */
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
+/* Refuses --strategy=pipeline and data in the command `name`, which looks at splits, and layers on devices, only. */
+nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink);
 /* nnc_reopen of options. */
 nnc_status reopen(void *ctx, const nnc_reopening *how, nnc_model **out, nnc_sink *sink);
 /* Settings of the training, with those of the model's file; texts in `a`. */

@@ -12,18 +12,30 @@ nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink)
     return nnc_report_explain(w->artifact, o->format, o->verbose, &w->text);
 }
 
+/* Flags of nnc partition that say nothing about several models. */
+static nnc_status check_several(const nnc_partition_options *p, const char *place, nnc_sink *sink)
+{
+    const struct {
+        const char *flag;
+        bool given;
+    } all[] = {{"--strategy", p->n_strategy}, {"--measure", p->measure}, {"--layers", p->layers},
+        {"--place", place}, {"--run", p->run}, {"--sensitivity", p->sensitivity}, {"--svg", p->svg},
+        {"--trace", p->trace}, {"--dot", p->dot}, {"--micro-batches", p->micro},
+        {"--chunks", p->chunks}};
+    for (size_t i = 0; i < NNC_COUNT(all); i++)
+        if (all[i].given)
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "%s is of one model; several are compared alone, on streams and on devices (nnc "
+                "run measures that)",
+                all[i].flag);
+    return NNC_OK;
+}
+
 static nnc_status partition_several(const options *o, work *w, nnc_sink *sink)
 {
     bool fits = false;
     nnc_partition_options p = o->partition;
-    if (p.n_strategy || p.measure || p.layers || o->model.place)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "%s is of one model; several are compared alone, on streams and on devices (nnc run "
-            "measures that)",
-            p.n_strategy ? "--strategy"
-            : p.measure  ? "--measure"
-            : p.layers   ? "--layers"
-                         : "--place");
+    NNC_TRY(check_several(&p, o->model.place, sink));
     NNC_TRY(open_each(o, w, sink));
     print_warnings(sink);
     NNC_TRY(open_env(o, w, sink));
@@ -41,6 +53,13 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     NNC_LOCAL(nnc_arena) a = {0};
     options with = *o;
     bool fits = false;
+    const int ms = o->partition.run_ms, n = o->partition.run_iterations;
+    if (!o->partition.run && (ms || n))
+        return nnc_fail0(sink, NNC_E_USAGE, "%s says how long strategies run: it needs --run",
+            ms ? "--duration" : "--iterations");
+    if (ms && n)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--iterations and --duration both say how long to measure: leave one out");
     if (o->n_file > 1)
         return partition_several(o, w, sink);
     if (nnc_is_artifact(o->file[0]))
@@ -197,6 +216,7 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
     c.compile = compile_options(o, w);
     c.seed = o->model.seed;
     c.training = o->mode == MODE_step ? &o->train.of : NULL;
+    NNC_TRY(check_split_only(o, "verify", sink));
     if (!folder && o->reference)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--reference is for test folders: of a model, float64 is always computed");

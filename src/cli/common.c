@@ -277,6 +277,16 @@ static nnc_status make_replicas(
     return NNC_OK;
 }
 
+nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink)
+{
+    return o->sharing != RUN_pipeline && o->sharing != RUN_data
+               ? NNC_OK
+               : nnc_fail0(sink, NNC_E_USAGE,
+                     "--strategy=%s: nnc %s takes tensor, channel and spatial, and layers; nnc run "
+                     "and nnc train execute pipelines and replicas, with the results of one device",
+                     o->sharing == RUN_data ? "data" : "pipeline", name);
+}
+
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
 {
     NNC_TRY(open_either(o, w, sink));

@@ -197,7 +197,7 @@ static const nnc_flag own[] = {
     {'b', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
         "Number of devices that share the threads (default: as many as ranks; in one process as "
         "many as threads, at least 2)"},
-    {'b', {"--budget", NNC_SET_REAL, AT(calibrate.budget_s), 0, 0, 86400, "SECONDS"},
+    {'b', {"--budget", NNC_SET_REAL, AT(calibrate.budget_s), 0, 1, 86400, "SECONDS"},
         "Time that measuring may take, about (default: 25)"},
     {'a', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
@@ -332,11 +332,11 @@ static bool applies(const command *c, const nnc_flag *f)
 static void print_flag(const nnc_flag *f, FILE *out)
 {
     enum { INDENT = 32, WIDTH = 110 };
-    char left[64];
     const char *name = f->value.name, *value = f->value.expected;
     const char *between = !strcmp(name, "-O") ? "" : name[1] == '-' ? "=" : " ";
-    snprintf(left, sizeof left, "%s%s%s", name, value ? between : "", value ? value : "");
-    int at = fprintf(out, "  %-*s", INDENT - 2, left);
+    int at = fprintf(out, "  %s%s%s", name, value ? between : "", value ? value : "");
+    if (at < INDENT)
+        at += fprintf(out, "%*s", INDENT - at, "");
     if (at > INDENT)
         at = fprintf(out, "\n%*s", INDENT, "") - 1;
     for (const char *p = f->doc; *p;) {
@@ -405,6 +405,10 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
     if (o->mode == MODE_step && o->compare.io != NNC_IO_EXCLUDE)
         return nnc_fail0(sink, NNC_E_USAGE,
             "steps of a training are timed without copies to and from the device: leave --io out");
+    if (o->micro && o->sharing != RUN_pipeline)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--micro-batches=%d are parts of the batch in a pipeline: it needs --strategy=pipeline",
+            o->micro);
     if (o->training_flag && o->mode != MODE_step)
         return nnc_fail0(
             sink, NNC_E_USAGE, "%s is of a training step: it needs --mode=step", o->training_flag);

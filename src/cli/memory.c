@@ -55,6 +55,15 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
     if (o->sharing == RUN_data)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--fit with --strategy=data: each device has the whole model; search with one device");
+    if (o->sharing == RUN_pipeline)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--fit does not search pipelines: leave --strategy=pipeline out, or give nnc memory a "
+            "size, as in --set %s=N",
+            o->fit[0].name);
+    if (o->svg)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--svg draws one plan, and --fit makes many: draw the largest that fits, without "
+            "--fit");
     NNC_TRY(read_ranges(o, arg, sink));
     nnc_reopen model = {reopen, &with, 1, NULL};
     nnc_fit_options f = {.arg = arg,
@@ -80,7 +89,7 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
     const nnc_reopening how = {.arg = least, .n_arg = o->n_fit, .forward = true};
     NNC_TRY(reopen(&with, &how, &first, sink));
     print_warnings(sink);
-    f.placed = names_devices(first);
+    f.placed = names_devices(first) || o->sharing >= RUN_tensor || o->compare.compile.split;
     nnc_model_close(first);
     NNC_TRY(nnc_fit_report(w->env, &f, o->format, &w->text, &fits, sink));
     return fits ? NNC_OK : NNC_E_FIT;

@@ -272,6 +272,7 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
 {
     bool agrees = false;
     nnc_compare_options c = o->compare;
+    NNC_TRY(check_split_only(o, "compare", sink));
     NNC_TRY(open_model(o, w, sink));
     NNC_TRY(open_env(o, w, sink));
     c.compile = compile_options(o, w);
