@@ -66,8 +66,9 @@ static nnc_status check_options(const nnc_artifact *a, const nnc_open_options *o
 {
     if (!a->source->given && (o->n_arg || o->n_shape))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "%s was compiled from a graph in text form, or from several models: its shapes are "
-            "fixed",
+            "%s was compiled from a graph in text form, from several models, or with a strategy "
+            "that "
+            "makes a graph of its own (pipeline, data): its shapes are fixed",
             a->source->name);
     if (o->weights || o->n_rename || o->seed)
         return nnc_fail0(sink, NNC_E_USAGE,

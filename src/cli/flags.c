@@ -332,7 +332,7 @@ static bool applies(const command *c, const nnc_flag *f)
 static void print_flag(const nnc_flag *f, FILE *out)
 {
     enum { INDENT = 32, WIDTH = 110 };
-    char left[64];
+    char left[128];
     const char *name = f->value.name, *value = f->value.expected;
     const char *between = !strcmp(name, "-O") ? "" : name[1] == '-' ? "=" : " ";
     snprintf(left, sizeof left, "%s%s%s", name, value ? between : "", value ? value : "");

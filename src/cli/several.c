@@ -153,6 +153,10 @@ nnc_status open_several(const options *o, work *w, nnc_sink *sink)
 {
     several *s = &w->several;
     const int devices = count_devices(o);
+    if (o->compare.compile.strategy || o->compare.compile.split)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "%s splits one model over all devices; several are on a device or a stream each",
+            o->compare.compile.strategy ? "--strategy" : "--split");
     NNC_TRY(open_each(o, w, sink));
     if (devices > 1 && devices < s->n)
         NNC_TRY(open_env(o, w, sink));
