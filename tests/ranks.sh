@@ -189,8 +189,13 @@ for k in a.files:
         ran 0 "epoch 2"
         cmp -s "$dir/w1.npz" "$dir/w2.npz" || fail "$what: other weights than one process"
         # shellcheck disable=SC2086
-        job 2 $split --epochs=1 --checkpoint="$dir/c.npz" --comm-timeout=60
+        job 2 $split --epochs=1 --checkpoint="$dir/c.npz" --save="$dir/w2.npz" --comm-timeout=60
         ran 0 "epoch 1"
+        python3 -c "
+import numpy as np
+a, b = np.load('$dir/w2.npz'), np.load('$dir/c.npz')
+for k in a.files:
+    assert a[k].tobytes() == b[k].tobytes(), k" >>"$dir/said" 2>&1 || fail "$what: the checkpoint has other weights than --save"
         # shellcheck disable=SC2086
         job 2 $split --epochs=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w3.npz" --comm-timeout=60
         ran 0 "epoch 2"

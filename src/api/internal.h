@@ -99,6 +99,8 @@ struct nnc_session {
 nnc_status nnc_session_create_alone(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
 /* session.c. The weight that state i is a part of; NULL: it is none. */
 const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i);
+/* Puts the parts of a weight that are states where they are in data, the whole weight (tensors.c); *any: there are some. */
+nnc_status nnc_session_put_parts(nnc_session *s, const char *weight, void *data, bool *any, nnc_sink *sink) NNC_MUST;
 /* The name of state i without its device, by index. */
 const char *nnc_session_state_of(const nnc_session *s, int i);
 

@@ -291,21 +291,30 @@ static void put_part(const nnc_weight_part *of, int64_t n, int size, const char 
             (size_t)(of->run * size));
 }
 
-/* A weight whose parts several devices have: the parts that are states over what it was at first. */
-static nnc_status make_of_parts(making *m, int i, const void **out, nnc_sink *sink)
+nnc_status nnc_session_put_parts(
+    nnc_session *s, const char *weight, void *data, bool *any, nnc_sink *sink)
 {
-    NNC_TRY(make_weight(m, i, out, sink));
-    for (int k = 0; m->s && k < nnc_session_states(m->s); k++) {
-        const nnc_weight *w = nnc_session_state_part_of(m->s, k);
-        const nnc_type *t = nnc_session_state_type(m->s, k);
-        if (!w || !w->name || strcmp(w->name, m->name[i]) != 0)
+    *any = false;
+    for (int k = 0; k < nnc_session_states(s); k++) {
+        const nnc_weight *w = nnc_session_state_part_of(s, k);
+        const nnc_type *t = nnc_session_state_type(s, k);
+        if (!w || !w->name || strcmp(w->name, weight) != 0)
             continue;
         NNC_FREED char *part = nnc_malloc((size_t)nnc_type_bytes(t));
         NNC_NEED(part, sink);
-        NNC_TRY(nnc_session_state(m->s, k, part, sink));
-        put_part(&w->part, nnc_type_numel(t), nnc_dtype_size((nnc_dtype)t->dtype), part, m->data);
+        NNC_TRY(nnc_session_state(s, k, part, sink));
+        put_part(&w->part, nnc_type_numel(t), nnc_dtype_size((nnc_dtype)t->dtype), part, data);
+        *any = true;
     }
     return NNC_OK;
+}
+
+/* A weight whose parts several devices have: the parts that are states over what it was at first. */
+static nnc_status make_of_parts(making *m, int i, const void **out, nnc_sink *sink)
+{
+    bool any;
+    NNC_TRY(make_weight(m, i, out, sink));
+    return m->s ? nnc_session_put_parts(m->s, m->name[i], m->data, &any, sink) : NNC_OK;
 }
 
 static nnc_status make_current(void *ctx, int i, const void **out, nnc_sink *sink)

@@ -102,17 +102,21 @@ typedef struct stored {
     nnc_session *s;
     nnc_weight_files files;
     void *data;
+    bool of_parts; /* the last one given is a weight that several devices have parts of */
 } stored;
 
 static nnc_status give(void *ctx, int i, const void **out, nnc_sink *sink)
 {
     stored *x = ctx;
     *out = x->own[i] ? x->own[i] : x->data;
+    x->of_parts = false;
     if (x->own[i])
         return NNC_OK;
-    return x->state[i] >= 0 ? nnc_session_state(x->s, x->state[i], x->data, sink)
-                            : nnc_weight_read(x->weight[i], x->type[i], 0,
-                                  nnc_type_numel(x->type[i]), x->data, &x->files, sink);
+    if (x->state[i] >= 0)
+        return nnc_session_state(x->s, x->state[i], x->data, sink);
+    NNC_TRY(nnc_weight_read(
+        x->weight[i], x->type[i], 0, nnc_type_numel(x->type[i]), x->data, &x->files, sink));
+    return nnc_session_put_parts(x->s, x->name[i], x->data, &x->of_parts, sink);
 }
 
 static void add(stored *x, const char *name, const nnc_type *type, int state, const nnc_weight *w,
@@ -333,12 +337,13 @@ static nnc_status read_tensor(const nnc_tensors *f, const char *name, const nnc_
     return NNC_OK;
 }
 
-/* A frozen weight must be that of the checkpoint: it is no state, and comes from --weights or the seed. */
+/* A frozen weight must be that of the checkpoint: it is no state, and comes from --weights or the seed. The parts of one that is split are
+ * states, which the checkpoint has, too. */
 static nnc_status check_frozen(const trainer *t, stored *x, int i, const void *stored_data)
 {
     const void *now;
     NNC_TRY(give(x, i, &now, t->sink));
-    if (!memcmp(now, stored_data, (size_t)nnc_type_bytes(x->type[i])))
+    if (x->of_parts || !memcmp(now, stored_data, (size_t)nnc_type_bytes(x->type[i])))
         return NNC_OK;
     return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
         "the frozen weight %s has other numbers in the checkpoint: give the same --weights and "
