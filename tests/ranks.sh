@@ -219,13 +219,13 @@ for way in mlp:tensor cnn:channel cnn:spatial; do
         what="${way#*:} on $n ranks"
         split="run $dir/${way%:*}.json --devices=$n --strategy=${way#*:}"
         # shellcheck disable=SC2086
-        "$nnc" $split --iterations=3 --outputs="$dir/one.npz" >"$dir/said" 2>&1
+        "$nnc" $split --iterations=3 --outputs="$dir/split.npz" >"$dir/said" 2>&1
         rc=$?
         ran 0 ""
         # shellcheck disable=SC2086
         job "$n" $split --iterations=3 --outputs="$dir/many.npz" --comm-timeout=60
         ran 0 "3 runs"
-        cmp -s "$dir/one.npz" "$dir/many.npz" || fail "$what: other results than one process"
+        cmp -s "$dir/split.npz" "$dir/many.npz" || fail "$what: other results than one process"
     done
 done
 # Pipelines of micro-batches: losses and weights are those of one device that accumulates as many batches, also of a training that
@@ -284,7 +284,7 @@ cat >"$dir/other.json" <<'JSON'
 {"args": {"batch": 2}, "inputs": {"x": ["batch", 30]}, "layers": [{"op": "linear", "out": 40}, "relu", {"op": "linear", "out": 7}]}
 JSON
 what="two models"
-"$nnc" run "$dir/net.json" "$dir/other.json" --place='/net/*=0,/other/*=1' --devices=2 --iterations=3 --outputs="$dir/one.npz" >"$dir/said" 2>&1
+"$nnc" run "$dir/net.json" "$dir/other.json" --place='/net/*=0,/other/*=1' --devices=2 --iterations=3 --outputs="$dir/several.npz" >"$dir/said" 2>&1
 rc=$?
 ran 0 "2 models together on 2 devices"
 [ "$(grep -c 'the same bits as alone' "$dir/said")" = 2 ] || fail "$what: other results than each alone"
@@ -292,7 +292,7 @@ for mode in forward step; do
     job 2 run "$dir/net.json" "$dir/other.json" --place='/net/*=0,/other/*=1' --devices=2 --iterations=3 --mode=$mode --outputs="$dir/many-$mode.npz" --comm-timeout=60
     ran 0 "over several ranks no model is timed alone"
 done
-cmp -s "$dir/one.npz" "$dir/many-forward.npz" || fail "$what: other results than one process"
+cmp -s "$dir/several.npz" "$dir/many-forward.npz" || fail "$what: other results than one process"
 
 what="a rank without a device"
 job 2 run "$dir/two.json" --devices=1
