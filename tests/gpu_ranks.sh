@@ -124,6 +124,17 @@ for comm in staged nccl; do
     same "$dir/${comm}1.npz" "$dir/${comm}2.npz" "one process"
 done
 
+# A trace where streams wait for collectives of others: a command that waits begins once.
+for comm in staged nccl; do
+    for n in 1 2; do
+        what="traced collectives, $comm, $n ranks"
+        set -- run "$dir/sum.nnc" --target=cuda --devices=2 --streams=2 --iterations=2 --comm=$comm --trace="$dir/trace.json" --outputs="$dir/gpu.npz" --comm-timeout=20
+        if [ $n = 1 ]; then one "$@"; else job $n "$@"; fi
+        ran 0 "2 runs"
+        same "$dir/${comm}1.npz" "$dir/gpu.npz" "without a trace"
+    done
+done
+
 # Generated graphs over GPUs, and over GPUs and CPUs: what two ranks have to tell each other, with one stream and several. SEED names the first.
 graph() { # SEED DEVICES
     awk -v seed="$1" -v devices="$2" 'BEGIN {

@@ -222,6 +222,12 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
             "--reference is for test folders: of a model, float64 is always computed");
     if (!folder)
         NNC_TRY(open_model(o, w, sink));
+    if (w->artifact) { /* its layers are on these devices, or it was split over them */
+        const nnc_compile_options *was = nnc_artifact_options(w->artifact);
+        c.compile.devices = was->devices;
+        c.compile.strategy = was->strategy;
+        c.compile.split = was->split;
+    }
     NNC_TRY(open_env(o, w, sink));
     progress((void *)o, "verifying", NULL);
     if (folder)

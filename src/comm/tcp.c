@@ -14,14 +14,16 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PORTS = 16, HELLO_S = 5 };
+enum { PORTS = 16, HELLO_S = 5, CALLERS = 64 };
 #define MAGIC UINT64_C(0x31706374636e6e01)
+#define MOST_BYTES (INT64_C(1) << 48)
 
 typedef enum frame_kind { F_data, F_bye, F_abort } frame_kind;
 typedef struct frame {
@@ -96,8 +98,10 @@ static bool all(int fd, void *data, size_t n, bool sends)
     char *p = data;
     while (n) {
         const ssize_t k = sends ? send(fd, p, n, MSG_NOSIGNAL) : recv(fd, p, n, 0);
-        if (k <= 0 && errno == EINTR)
+        if (k < 0 && errno == EINTR)
             continue;
+        if (k == 0)
+            errno = ECONNRESET; /* an end sets none */
         if (k <= 0)
             return false;
         p += k;
@@ -173,22 +177,6 @@ static int call(const address *a, hello mine)
     return -1;
 }
 
-/* Takes a call of a rank of this job; -1: of somebody else. */
-static int answer(int listener, hello mine, hello *theirs, address *from)
-{
-    from->n = sizeof from->at;
-    const int fd = accept4(listener, (struct sockaddr *)&from->at, &from->n, SOCK_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    set_timeout(fd, HELLO_S);
-    if (all(fd, theirs, sizeof *theirs, false) && theirs->magic == MAGIC &&
-        theirs->job == mine.job && theirs->world == mine.world && theirs->rank > mine.rank &&
-        theirs->rank < mine.world && all(fd, &mine, sizeof mine, true))
-        return fd;
-    close(fd);
-    return -1;
-}
-
 static const char *find_master(mesh *m, const char *host, int port, address *out)
 {
     struct addrinfo *list = NULL;
@@ -206,27 +194,107 @@ static const char *find_master(mesh *m, const char *host, int port, address *out
     return NULL;
 }
 
+/* Who has called and not introduced itself yet: a rank, or anybody who looks at ports. Nobody keeps others waiting. */
+typedef struct caller {
+    int fd;
+    size_t got; /* bytes of its hello */
+    hello said;
+    address from;
+    int64_t since_ns;
+} caller;
+
+typedef struct door {
+    mesh *m;
+    int listener, n, missing; /* missing: ranks that have not called */
+    hello mine;
+    caller at[CALLERS]; /* oldest first */
+    address *where; /* or NULL: addresses of those that have called */
+} door;
+
+/* Takes caller i from the list. */
+static caller leave(door *d, int i)
+{
+    const caller c = d->at[i];
+    d->n--;
+    memmove(&d->at[i], &d->at[i + 1], (size_t)(d->n - i) * sizeof *d->at);
+    return c;
+}
+
+static void take_call(door *d)
+{
+    caller c = {.since_ns = nnc_now_ns()};
+    c.from.n = sizeof c.from.at;
+    c.fd = accept4(d->listener, (struct sockaddr *)&c.from.at, &c.from.n, SOCK_CLOEXEC);
+    if (c.fd < 0)
+        return;
+    if (d->n == CALLERS)
+        close(leave(d, 0).fd);
+    d->at[d->n++] = c;
+}
+
+/* A rank of this job, that is still there? */
+static bool is_rank(const door *d, const caller *c)
+{
+    char more;
+    return c->said.magic == MAGIC && c->said.job == d->mine.job && c->said.world == d->mine.world &&
+           c->said.rank > d->mine.rank && c->said.rank < d->mine.world && c->said.port > 0 &&
+           c->said.port <= UINT16_MAX && recv(c->fd, &more, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+           (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+static void welcome(door *d, caller c)
+{
+    set_timeout(c.fd, HELLO_S);
+    if (!is_rank(d, &c) || !all(c.fd, &d->mine, sizeof d->mine, true)) {
+        close(c.fd);
+        return;
+    }
+    peer *p = &d->m->peer[c.said.rank];
+    d->missing -= p->fd < 0;
+    if (p->fd >= 0)
+        close(p->fd);
+    p->fd = c.fd;
+    set_port(&c.from, c.said.port);
+    if (d->where)
+        d->where[c.said.rank] = c.from;
+}
+
+/* Goes on with caller i; true: it has left the list. */
+static bool listen_to(door *d, int i)
+{
+    caller *c = &d->at[i];
+    const ssize_t n = recv(c->fd, (char *)&c->said + c->got, sizeof c->said - c->got, MSG_DONTWAIT);
+    const bool waits = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    c->got += n > 0 ? (size_t)n : 0;
+    if (c->got == sizeof c->said) {
+        welcome(d, leave(d, i));
+        return true;
+    }
+    if (n > 0 || (waits && nnc_now_ns() - c->since_ns < HELLO_S * INT64_C(1000000000)))
+        return false;
+    close(leave(d, i).fd);
+    return true;
+}
+
 /* Accepts calls of higher ranks until all are there; where: their addresses. */
 static void accept_all(mesh *m, int listener, hello mine, address *where)
 {
-    int missing = 0;
+    door d = {.m = m, .listener = listener, .mine = mine, .where = where};
+    (void)fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK);
     for (int r = m->rank + 1; r < m->world; r++)
-        missing += m->peer[r].fd < 0;
-    while (missing) { /* the caller has a deadline */
-        hello theirs;
-        address from;
-        const int fd = answer(listener, mine, &theirs, &from);
-        if (fd < 0)
-            continue;
-        peer *p = &m->peer[theirs.rank];
-        missing -= p->fd < 0;
-        if (p->fd >= 0)
-            close(p->fd);
-        p->fd = fd;
-        set_port(&from, theirs.port);
-        if (where)
-            where[theirs.rank] = from;
+        d.missing += m->peer[r].fd < 0;
+    while (d.missing) { /* the caller has a deadline */
+        struct pollfd look[CALLERS + 1] = {{.fd = listener, .events = POLLIN}};
+        for (int i = 0; i < d.n; i++)
+            look[i + 1] = (struct pollfd){.fd = d.at[i].fd, .events = POLLIN};
+        if (poll(look, (nfds_t)d.n + 1, 100) < 0 && errno != EINTR)
+            usleep(1000);
+        for (int i = 0; i < d.n;)
+            i += !listen_to(&d, i);
+        take_call(&d);
     }
+    while (d.n)
+        close(leave(&d, 0).fd);
 }
 
 static int call_master(const address *master, int port, hello mine)
@@ -281,21 +349,31 @@ static const char *connect_all(mesh *m, const char *host, int port, uint64_t job
     return wrong;
 }
 
+static void free_requests(nnc_request *r)
+{
+    while (r) {
+        nnc_request *next = r->next;
+        nnc_free(r);
+        r = next;
+    }
+}
+
+/* Requests that are not done are of nobody: their waits have failed. */
 static void free_mesh(mesh *m)
 {
-    for (int r = 0; m->peer && r < m->world; r++)
+    for (int r = 0; m->peer && r < m->world; r++) {
         if (m->peer[r].fd >= 0)
             close(m->peer[r].fd);
+        free_requests(m->peer[r].out);
+        nnc_free(m->peer[r].into);
+    }
     while (m->parcels) {
         parcel *p = m->parcels;
         m->parcels = p->next;
+        nnc_free(p->claimed);
         nnc_free(p);
     }
-    while (m->posted) {
-        nnc_request *r = m->posted;
-        m->posted = r->next;
-        nnc_free(r);
-    }
+    free_requests(m->posted);
     nnc_free(m->peer);
     nnc_free(m);
 }
@@ -330,8 +408,12 @@ static const char *tcp_open(const nnc_ranks *r, void **out, int *rank, int *worl
     }
     if (wrong) {
         snprintf(said, sizeof said, "%s", wrong);
-        if (m && p)
+        if (m && m->peer)
             free_mesh(m);
+        else {
+            nnc_free(m);
+            nnc_free(p);
+        }
         nnc_free(g);
         return said;
     }
@@ -410,6 +492,13 @@ static bool place(mesh *m, int from)
     return true;
 }
 
+/* A header that a rank may send; what else comes is no rank's, or no longer in step. */
+static bool is_frame(const frame *f)
+{
+    return f->kind == F_data ? f->bytes >= 0 && f->bytes < MOST_BYTES && f->tag >= 0
+                             : (f->kind == F_bye || f->kind == F_abort) && f->bytes == 0;
+}
+
 static void deliver(mesh *m, parcel *k)
 {
     nnc_request *r = k->claimed;
@@ -454,8 +543,11 @@ static const char *receive_some(mesh *m, int from)
             return NULL;
         p->gone = n < 0 || (left && !n);
         p->got += n > 0 ? n : 0;
-        if (!p->gone && in_head && p->got == head && !place(m, from))
-            return "out of memory";
+        if (!p->gone && in_head && p->got == head) {
+            p->gone = !is_frame(&p->in);
+            if (!p->gone && !place(m, from))
+                return "out of memory";
+        }
         if (!p->gone && p->got >= head && p->got == head + p->in.bytes)
             end_of_data(m, p);
     }

@@ -83,6 +83,8 @@ static nnc_status find_meetings(nccl *q, nnc_exec *e, nnc_sink *sink)
     for (int i = 0, last = -1; i < p->n_collective; last = q->meeting[i++].cmd[0]) {
         meeting *m = &q->meeting[i];
         if (m->cmd[0] < last) { /* numbered in another order than the plan's */
+            for (int k = 0; k < i; k++)
+                q->meeting[k].clique = -1;
             q->n_clique = 0;
             return NNC_OK;
         }

@@ -30,6 +30,7 @@ typedef struct queue {
     int device, stream;
     int32_t first, end; /* in progress.order */
     int32_t at, stop; /* in this part: the next one, one past the last one */
+    bool begun; /* the next one has been tried, and its beginning recorded */
 } queue;
 
 /* A GPU of this process. */
@@ -362,18 +363,20 @@ static nnc_status stamp(progress *g, int32_t i, bool end)
         stream_of(g, i), e->clock[2 * (i - e->p->end[SEC_init]) + end]);
 }
 
-/* Submits what can be of one stream. A part begins when all streams are done with the one before, except between timed ones. */
+/* Submits what can be of one stream. A part begins when all streams are done with the one before, except between timed ones of one process:
+ * ranks send no signals across parts. */
 static nnc_status advance(progress *g, queue *q, int32_t first, int32_t *at)
 {
     const nnc_plan *p = g->e->p;
-    first = g->timed ? p->end[SEC_init] : first;
+    first = g->timed && !g->e->ranks ? p->end[SEC_init] : first;
     while (q->at < q->stop) {
         const int32_t i = *at = g->order[q->at];
         const nnc_cmd *c = &p->cmd[i];
         bool done = true;
         if (c->kind != CMD_wait || g->e->record[c->item] >= first) {
-            if (!g->hosted[i] || !g->hosted[i]->step)
+            if (!q->begun)
                 NNC_TRY(stamp(g, i, false));
+            q->begun = true;
             NNC_TRY(attempt(g, i, &done));
             if (!done)
                 return NNC_OK;
@@ -382,6 +385,7 @@ static nnc_status advance(progress *g, queue *q, int32_t first, int32_t *at)
         if (g->lent[i])
             NNC_TRY(dev_of(g, i)->api->record(stream_of(g, i), g->lent[i]));
         g->issued[i] = g->moved = true;
+        q->begun = false;
         q->at++;
     }
     return NNC_OK;
@@ -392,6 +396,7 @@ static void begin(progress *g, int32_t first, int32_t end)
     for (int s = 0; s < g->n_queue; s++) {
         queue *q = &g->queue[s];
         q->at = q->first;
+        q->begun = false;
         while (q->at < q->end && g->order[q->at] < first)
             q->at++;
         q->stop = q->at;

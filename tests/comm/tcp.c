@@ -1,16 +1,18 @@
 /* tests/comm/tcp.c -- the transport over sockets between threads of this process: data both ways at once, order, ends and failures. */
 #include "comm/comm.h"
 #include "test.h"
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 3, LARGE = 5 << 20 };
 
 typedef struct rank {
-    int number;
+    int number, world;
     nnc_comm *c;
     nnc_status status;
     void (*fn)(struct rank *r);
@@ -21,9 +23,9 @@ static void *run(void *arg)
 {
     rank *r = arg;
     const nnc_ranks at = {.rank = r->number,
-        .world = RANKS,
+        .world = r->world,
         .local_rank = r->number,
-        .local_size = RANKS,
+        .local_size = r->world,
         .by = "test"};
     r->status = nnc_comm_open(&at, 20, &r->c, NULL);
     if (!r->status)
@@ -31,24 +33,41 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Each rank runs fn and closes its communicator. */
-static void job(rank *r, void (*fn)(rank *r))
+/* Says where rank 0 of the next job is; returns the first port that it tries. */
+static int begin_job(void)
 {
     static int jobs;
+    const int at = 21000 + (int)(getpid() % 1500) * 20 + 20 * jobs++;
     char port[16];
-    snprintf(port, sizeof port, "%d", 21000 + (int)(getpid() % 1500) * 20 + 20 * jobs++);
+    snprintf(port, sizeof port, "%d", at);
     setenv("MASTER_ADDR", "localhost", 1);
     setenv("MASTER_PORT", port, 1);
-    for (int i = RANKS; i-- > 0;) {
-        r[i] = (rank){.number = i, .fn = fn};
-        CHECK(pthread_create(&r[i].thread, NULL, run, &r[i]) == 0);
-    }
-    for (int i = 0; i < RANKS; i++) {
+    return at + 1;
+}
+
+static void begin_rank(rank *r, int number, int world, void (*fn)(rank *r))
+{
+    *r = (rank){.number = number, .world = world, .fn = fn};
+    CHECK(pthread_create(&r->thread, NULL, run, r) == 0);
+}
+
+static void end_job(rank *r, int n)
+{
+    for (int i = 0; i < n; i++) {
         pthread_join(r[i].thread, NULL);
         CHECK_OK(r[i].status);
     }
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
+}
+
+/* Each rank runs fn and closes its communicator. */
+static void job(rank *r, void (*fn)(rank *r))
+{
+    (void)begin_job();
+    for (int i = RANKS; i-- > 0;)
+        begin_rank(&r[i], i, RANKS, fn);
+    end_job(r, RANKS);
 }
 
 static uint8_t byte(int from, int to, int64_t i)
@@ -165,4 +184,92 @@ TEST(tcp_sizes_differ)
 {
     rank r[RANKS];
     job(r, other_sizes);
+}
+
+/* ---- strangers ---------------------------------------------------------------------------------------------------------- */
+
+/* A connection to a port of this host, as soon as somebody listens there. */
+static int call_port(int port)
+{
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+        .sin_port = htons((uint16_t)port),
+        .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    for (int i = 0; i < 500; i++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (const struct sockaddr *)&to, sizeof to) == 0)
+            return fd;
+        close(fd);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    return -1;
+}
+
+/* Who connects and says nothing, something else or too little keeps no rank waiting. */
+TEST(tcp_strangers)
+{
+    static const char other[] = "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    rank r[RANKS];
+    int fd[6];
+    const int port = begin_job();
+    const int64_t from = nnc_now_ns();
+    begin_rank(&r[0], 0, RANKS, in_order);
+    for (int i = 0; i < 6; i++) {
+        fd[i] = call_port(port);
+        CHECK(fd[i] >= 0);
+        if (i > 3)
+            CHECK(send(fd[i], other, i == 4 ? sizeof other : 3, MSG_NOSIGNAL) > 0);
+    }
+    close(fd[3]);
+    for (int i = 1; i < RANKS; i++)
+        begin_rank(&r[i], i, RANKS, in_order);
+    end_job(r, RANKS);
+    CHECK((double)(nnc_now_ns() - from) < 4e9);
+    for (int i = 0; i < 6; i++)
+        if (i != 3)
+            close(fd[i]);
+}
+
+/* As comm/tcp.c has them. */
+typedef struct hello {
+    uint64_t magic, job;
+    int32_t rank, world, port, unused;
+} hello;
+
+typedef struct frame {
+    uint64_t space;
+    int64_t bytes;
+    int32_t tag, kind;
+} frame;
+
+static void broken_frame(rank *r)
+{
+    int v[4] = {1, 2, 3, 4};
+    if (nnc_comm_recv(r->c, v, sizeof v, 1, 1, "receive") != NNC_E_PEER || v[0] != 1 || v[3] != 4)
+        r->status = NNC_E_DIFFERS;
+    nnc_comm_close(r->c);
+}
+
+/* A rank whose messages are none: of less than no bytes, of more than there are, of another kind. */
+TEST(tcp_broken_frames)
+{
+    static const frame wrong[] = {{0, -8, 1, 0}, {0, INT64_MIN, 1, 0}, {0, INT64_MAX, 1, 0},
+        {0, 16, -1, 0}, {0, 16, 1, 7}, {0, 16, 1, 1}};
+    static char data[1 << 16];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        rank r;
+        char key[64];
+        const int port = begin_job(), n = snprintf(key, sizeof key, "localhost\n%d\n\n", port - 1);
+        const hello own = {
+            UINT64_C(0x31706374636e6e01), nnc_hash(key, (size_t)n).lo, 1, 2, port, 0};
+        begin_rank(&r, 0, 2, broken_frame);
+        const int fd = call_port(port);
+        hello its = {0};
+        CHECK(send(fd, &own, sizeof own, MSG_NOSIGNAL) == sizeof own);
+        CHECK(recv(fd, &its, sizeof its, MSG_WAITALL) == sizeof its);
+        CHECK(its.job == own.job);
+        CHECK(send(fd, &wrong[i], sizeof wrong[i], MSG_NOSIGNAL) == sizeof wrong[i]);
+        (void)send(fd, data, sizeof data, MSG_NOSIGNAL | MSG_DONTWAIT);
+        end_job(&r, 1);
+        close(fd);
+    }
 }
