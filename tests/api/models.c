@@ -197,8 +197,9 @@ static void compare_row(nnc_env *env, const row *r)
 TEST(models_agree)
 {
     nnc_env *env = open_env(false);
+    /* A sanitizer gets every second model, the other half with the next seed; without plug-ins, below, all of them. */
     for (size_t i = 0; env && i < NNC_COUNT(rows); i++)
-        if (!api_sanitized || strcmp(rows[i].model, "vgg16"))
+        if (!api_sanitized || (strcmp(rows[i].model, "vgg16") && (i + test_seed) % 2 == 0))
             compare_row(env, &rows[i]);
     nnc_env_destroy(env);
 }
