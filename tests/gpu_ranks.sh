@@ -3,39 +3,13 @@
 set -u
 build=$2
 nnc=$build/nnc
-if ! command -v mpirun >/dev/null || [ ! -e "$build/libnnc_mpi.so" ]; then
-    echo "skipped: there is no mpirun, or nnc was built without MPI"
-    exit 77
-fi
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none XDG_CACHE_HOME="$dir/cache"
+. "$1/tests/ranks_common.sh"
 export NNC_CUDA_PATH="$build/cuda_fake" FAKE_CUDA_KERNELS="${FAKE_CUDA_KERNELS:-$dir/kernels}" FAKE_CUDA_COUNTS=1
 mkdir -p "$FAKE_CUDA_KERNELS"
-failed=0
 
-fail() {
-    echo "FAIL: $*"
-    sed 's/^/    /' "$dir/said"
-    failed=1
-}
-
-# ran RC TEXT: the last job ended with RC (or one of several, between |) and said TEXT.
-ran() {
-    case "|$1|" in *"|$rc|"*) ;; *) fail "$what: exit code $rc, not $1" ;; esac
-    [ -z "$2" ] || grep -q -e "$2" "$dir/said" || fail "$what: nothing says: $2"
-}
-
-# one ARGS...: nnc in one process. job N ARGS...: on N ranks. What they say is in $dir/said.
+# one ARGS...: nnc in one process; what it says is in $dir/said.
 one() {
     "$nnc" "$@" >"$dir/said" 2>&1
-    rc=$?
-}
-job() {
-    n=$1
-    shift
-    timeout -k 5 120 mpirun -n "$n" "$nnc" "$@" >"$dir/said" 2>&1
     rc=$?
 }
 
@@ -44,18 +18,6 @@ same() {
     cmp -s "$1" "$2" || fail "$what: other bits than $3"
 }
 
-# script N TEXT: each of N ranks runs this script; R is its rank.
-script() {
-    timeout -k 5 120 mpirun -n "$1" sh -c "R=\$OMPI_COMM_WORLD_RANK; $2" >"$dir/said" 2>&1
-    rc=$?
-}
-
-# Shared memory that no process maps any more. (Other jobs on this machine have some of their own, which they do.)
-shm() {
-    for f in /dev/shm/*vader* /dev/shm/*nnc* /dev/shm/*nccl*; do
-        [ ! -e "$f" ] || grep -qs -F "$f" /proc/[0-9]*/maps || echo "$f"
-    done | wc -l
-}
 before=$(shm)
 
 cat >"$dir/two.json" <<'JSON'
@@ -285,9 +247,7 @@ for with in "copies|$run --comm=staged" "copies by NCCL|$run --comm=nccl" "stage
     fault STOP "${with#*|}" "another rank has not joined for 3 s\|rank 1 has not .* for 3 s"
 done
 sleep 1
-left=$(for p in /proc/[0-9]*; do
-    { tr '\0' ' ' <"$p/cmdline" | grep -q "^[^ ]*nnc .*$dir" && echo "${p#/proc/}"; } 2>/dev/null
-done)
+left=$(left)
 [ -z "$left" ] || fail "processes are left: $left"
 [ "$(shm)" -le "$before" ] || fail "shared memory is left in /dev/shm"
 [ $failed = 0 ] && echo "gpu_ranks: ok"

@@ -6,15 +6,18 @@
 #include "cluster/cluster.h"
 #include "sim/sim.h"
 
+struct cal_writer;
 /* A net that is measured: a small one with layers as in models/, or tensors that move between devices. */
 typedef struct cal_net {
     const char *name;
-    void (*text)(nnc_text *t, const struct cal_net *net, int devices); /* appends a graph: the net on each of so many devices */
+    void (*body)(struct cal_writer *w, const struct cal_net *net); /* appends its nodes for one device */
     int n, c, h; /* samples, channels (or features), pixels of a side (or rows) */
     bool step;   /* also measured as a training step */
 } cal_net;
 extern const cal_net cal_nets[];
 extern const int cal_n_nets;
+/* Appends a graph: the net on each of so many devices. */
+void cal_net_write(nnc_text *t, const cal_net *net, int devices);
 
 /* A loaded program of this process alone, or of all ranks. */
 typedef struct cal_program {

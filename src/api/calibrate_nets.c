@@ -3,10 +3,11 @@
 #include "api/calibrate.h"
 
 /* A graph that grows: `at` is the current value, of channels c and pixels h x h (or of n rows and c columns). */
-typedef struct writer {
+struct cal_writer {
     nnc_text *t;
     int value, device, n, c, h, at;
-} writer;
+};
+typedef struct cal_writer writer;
 
 static int next(writer *w)
 {
@@ -112,172 +113,114 @@ static void flatten(writer *w, bool average)
     w->c = (int)all;
 }
 
-static void begin(writer *w, nnc_text *t, const cal_net *net, int device)
+/* What classifiers end in. */
+static void classify(writer *w)
 {
-    if (!device)
-        nnc_puts(t, "graph @calibrate {\n");
-    w->t = t;
-    w->device = device;
-    w->n = net->n;
-    w->c = net->c;
-    w->h = net->h;
-}
-
-static void finish(nnc_text *t, const int *out, int devices)
-{
-    nnc_puts(t, "  return ");
-    for (int d = 0; d < devices; d++)
-        nnc_printf(t, "%s%%%d as \"y%d\"", d ? ", " : "", out[d], d);
-    nnc_puts(t, "\n}\n");
+    linear(w, 10);
+    unary(w, "softmax", " {axis=1}");
 }
 
 /* ---- the nets ------------------------------------------------------------------------------------------- */
 
 /* Convolutions 3x3, poolings, a classifier: as VGG's. */
-static void plain(nnc_text *t, const cal_net *net, int devices)
+static void plain(writer *w, const cal_net *net)
 {
-    int out[NNC_MAX_DEVICES] = {0};
-    writer w = {0};
-    for (int d = 0; d < devices; d++) {
-        begin(&w, t, net, d);
-        input(&w, 3, true);
-        for (int k = 0; k < 3; k++) {
-            conv(&w, net->c << k, 3, 1, false);
-            unary(&w, "relu", "");
-            conv(&w, net->c << k, 3, 1, false);
-            unary(&w, "relu", "");
-            unary(&w, "maxpool", " {kernel=[2,2], strides=[2,2]}");
-            w.h /= 2;
-        }
-        flatten(&w, false);
-        linear(&w, 16 * net->c);
-        unary(&w, "relu", "");
-        linear(&w, 10);
-        unary(&w, "softmax", " {axis=1}");
-        out[d] = w.at;
+    input(w, 3, true);
+    for (int k = 0; k < 3; k++) {
+        conv(w, net->c << k, 3, 1, false);
+        unary(w, "relu", "");
+        conv(w, net->c << k, 3, 1, false);
+        unary(w, "relu", "");
+        unary(w, "maxpool", " {kernel=[2,2], strides=[2,2]}");
+        w->h /= 2;
     }
-    finish(t, out, devices);
+    flatten(w, false);
+    linear(w, 16 * net->c);
+    unary(w, "relu", "");
+    classify(w);
 }
 
 /* Bottlenecks of 1x1, 3x3, 1x1 with batch norms and sums: as ResNet's. */
-static void residual(nnc_text *t, const cal_net *net, int devices)
+static void residual(writer *w, const cal_net *net)
 {
-    int out[NNC_MAX_DEVICES] = {0};
-    writer w = {0};
-    for (int d = 0; d < devices; d++) {
-        begin(&w, t, net, d);
-        input(&w, 3, true);
-        conv_norm(&w, net->c, 7, 2, "relu");
-        unary(&w, "maxpool", " {kernel=[3,3], strides=[2,2], pads=[1,1,1,1]}");
-        w.h = (w.h + 2 - 3) / 2 + 1;
-        for (int k = 0; k < 3; k++) {
-            const int inner = net->c << k, stride = k ? 2 : 1, x = w.at, c = w.c, h = w.h;
-            conv_norm(&w, 4 * inner, 1, stride, NULL);
-            const int beside = w.at;
-            w.at = x;
-            w.c = c;
-            w.h = h;
-            conv_norm(&w, inner, 1, 1, "relu");
-            conv_norm(&w, inner, 3, stride, "relu");
-            conv_norm(&w, 4 * inner, 1, 1, NULL);
-            add(&w, beside);
-            unary(&w, "relu", "");
-        }
-        flatten(&w, true);
-        linear(&w, 10);
-        unary(&w, "softmax", " {axis=1}");
-        out[d] = w.at;
+    input(w, 3, true);
+    conv_norm(w, net->c, 7, 2, "relu");
+    unary(w, "maxpool", " {kernel=[3,3], strides=[2,2], pads=[1,1,1,1]}");
+    w->h = (w->h + 2 - 3) / 2 + 1;
+    for (int k = 0; k < 3; k++) {
+        const int inner = net->c << k, stride = k ? 2 : 1, x = w->at, c = w->c, h = w->h;
+        conv_norm(w, 4 * inner, 1, stride, NULL);
+        const int beside = w->at;
+        w->at = x;
+        w->c = c;
+        w->h = h;
+        conv_norm(w, inner, 1, 1, "relu");
+        conv_norm(w, inner, 3, stride, "relu");
+        conv_norm(w, 4 * inner, 1, 1, NULL);
+        add(w, beside);
+        unary(w, "relu", "");
     }
-    finish(t, out, devices);
+    flatten(w, true);
+    classify(w);
 }
 
 /* 1x1, depthwise 3x3, 1x1 with a sum: as MobileNet's and EfficientNet's. */
-static void inverted(nnc_text *t, const cal_net *net, int devices)
+static void inverted(writer *w, const cal_net *net)
 {
-    int out[NNC_MAX_DEVICES] = {0};
-    writer w = {0};
-    for (int d = 0; d < devices; d++) {
-        begin(&w, t, net, d);
-        input(&w, 3, true);
-        conv_norm(&w, net->c, 3, 2, "relu6");
-        for (int k = 0; k < 4; k++) {
-            const int x = w.at, c = w.c;
-            const int stride = k % 2 ? 2 : 1;
-            conv_norm(&w, 6 * c, 1, 1, "relu6");
-            conv(&w, 6 * c, 3, stride, true);
-            norm(&w);
-            unary(&w, "relu6", "");
-            conv_norm(&w, stride == 1 ? c : 2 * c, 1, 1, NULL);
-            if (stride == 1)
-                add(&w, x);
-        }
-        flatten(&w, true);
-        linear(&w, 10);
-        unary(&w, "softmax", " {axis=1}");
-        out[d] = w.at;
+    input(w, 3, true);
+    conv_norm(w, net->c, 3, 2, "relu6");
+    for (int k = 0; k < 4; k++) {
+        const int x = w->at, c = w->c;
+        const int stride = k % 2 ? 2 : 1;
+        conv_norm(w, 6 * c, 1, 1, "relu6");
+        conv(w, 6 * c, 3, stride, true);
+        norm(w);
+        unary(w, "relu6", "");
+        conv_norm(w, stride == 1 ? c : 2 * c, 1, 1, NULL);
+        if (stride == 1)
+            add(w, x);
     }
-    finish(t, out, devices);
+    flatten(w, true);
+    classify(w);
 }
 
 /* A bottleneck of many channels and few pixels, as ResNet's last: its weights decide. */
-static void wide(nnc_text *t, const cal_net *net, int devices)
+static void wide(writer *w, const cal_net *net)
 {
-    int out[NNC_MAX_DEVICES] = {0};
-    writer w = {0};
-    for (int d = 0; d < devices; d++) {
-        begin(&w, t, net, d);
-        input(&w, net->c, true);
-        const int x = w.at;
-        conv_norm(&w, net->c / 4, 1, 1, "relu");
-        conv_norm(&w, net->c / 4, 3, 1, "relu");
-        conv_norm(&w, net->c, 1, 1, NULL);
-        add(&w, x);
-        unary(&w, "relu", "");
-        flatten(&w, true);
-        linear(&w, 10);
-        unary(&w, "softmax", " {axis=1}");
-        out[d] = w.at;
-    }
-    finish(t, out, devices);
+    input(w, net->c, true);
+    const int x = w->at;
+    conv_norm(w, net->c / 4, 1, 1, "relu");
+    conv_norm(w, net->c / 4, 3, 1, "relu");
+    conv_norm(w, net->c, 1, 1, NULL);
+    add(w, x);
+    unary(w, "relu", "");
+    flatten(w, true);
+    classify(w);
 }
 
 /* Linear layers with activations and sums: as a transformer's. */
-static void dense(nnc_text *t, const cal_net *net, int devices)
+static void dense(writer *w, const cal_net *net)
 {
-    int out[NNC_MAX_DEVICES] = {0};
-    writer w = {0};
-    for (int d = 0; d < devices; d++) {
-        begin(&w, t, net, d);
-        input(&w, net->c, false);
-        for (int k = 0; k < 3; k++) {
-            const int x = w.at;
-            linear(&w, 4 * net->c);
-            unary(&w, k % 2 ? "gelu" : "relu", "");
-            linear(&w, net->c);
-            add(&w, x);
-            unary(&w, "softmax", " {axis=1}");
-        }
-        linear(&w, 10);
-        unary(&w, "softmax", " {axis=1}");
-        out[d] = w.at;
+    input(w, net->c, false);
+    for (int k = 0; k < 3; k++) {
+        const int x = w->at;
+        linear(w, 4 * net->c);
+        unary(w, k % 2 ? "gelu" : "relu", "");
+        linear(w, net->c);
+        add(w, x);
+        unary(w, "softmax", " {axis=1}");
     }
-    finish(t, out, devices);
+    classify(w);
 }
 
 /* Elementwise ops on tensors of many sizes, beyond the caches: squares, each of its own input. */
-static void stream(nnc_text *t, const cal_net *net, int devices)
+static void stream(writer *w, const cal_net *net)
 {
-    int out[NNC_MAX_DEVICES] = {0};
-    writer w = {0};
-    for (int d = 0; d < devices; d++) {
-        begin(&w, t, net, d);
-        input(&w, net->c, false);
-        const int y = next(&w);
-        nnc_printf(t, "  %%%d = mul %%%d, %%%d", y, w.at, w.at);
-        end_node(&w, "square");
-        out[d] = y;
-    }
-    finish(t, out, devices);
+    input(w, net->c, false);
+    const int y = next(w);
+    nnc_printf(w->t, "  %%%d = mul %%%d, %%%d", y, w->at, w->at);
+    end_node(w, "square");
+    w->at = y;
 }
 
 /* The last one, `stream`, shows the memory's bandwidth. */
@@ -299,3 +242,22 @@ const cal_net cal_nets[] = {
     {"stream", stream, 64, 262144, 0, false},
 };
 const int cal_n_nets = NNC_COUNT(cal_nets);
+
+void cal_net_write(nnc_text *t, const cal_net *net, int devices)
+{
+    int out[NNC_MAX_DEVICES] = {0};
+    writer w = {.t = t};
+    nnc_puts(t, "graph @calibrate {\n");
+    for (int d = 0; d < devices; d++) {
+        w.device = d;
+        w.n = net->n;
+        w.c = net->c;
+        w.h = net->h;
+        net->body(&w, net);
+        out[d] = w.at;
+    }
+    nnc_puts(t, "  return ");
+    for (int d = 0; d < devices; d++)
+        nnc_printf(t, "%s%%%d as \"y%d\"", d ? ", " : "", out[d], d);
+    nnc_puts(t, "\n}\n");
+}

@@ -4,6 +4,14 @@
 
 #include "partition/partition.h"
 
+/* Of v[i] .. v[j - 1]; NULL: zeros. */
+static inline int64_t sum_of(const int64_t *v, int i, int j)
+{
+    int64_t t = 0;
+    for (; v && i < j; i++)
+        t = nnc_add_sat(t, v[i]);
+    return t;
+}
 /* cut.c: a stage's time and bytes from the sums of its layers; the transfer over position `at` before stage s. */
 int64_t cut_ns(const nnc_cut_problem *p, int s, int64_t compute, int64_t in, int64_t out);
 int64_t cut_bytes(const nnc_cut_problem *p, int s, int64_t fixed, int64_t saved, int64_t kept);

@@ -39,23 +39,16 @@ typedef struct search {
     int64_t known_ns;
 } search;
 
-static int64_t sum(const int64_t *v, int n)
-{
-    int64_t t = 0;
-    for (int i = 0; v && i < n; i++)
-        t = nnc_add_sat(t, v[i]);
-    return t;
-}
-
 static totals sum_up(const nnc_search_costs *of, int n)
 {
-    return (totals){.forward = nnc_add_sat(sum(of->forward, n), sum(of->forward_comm, n)),
-        .backward = nnc_add_sat(sum(of->backward, n), sum(of->backward_comm, n)),
-        .weight = sum(of->weight, n),
-        .optimizer = sum(of->optimizer, n),
-        .gradients = sum(of->gradients, n),
-        .weights = sum(of->weights, n),
-        .states = sum(of->states, n)};
+    return (totals){
+        .forward = nnc_add_sat(sum_of(of->forward, 0, n), sum_of(of->forward_comm, 0, n)),
+        .backward = nnc_add_sat(sum_of(of->backward, 0, n), sum_of(of->backward_comm, 0, n)),
+        .weight = sum_of(of->weight, 0, n),
+        .optimizer = sum_of(of->optimizer, 0, n),
+        .gradients = sum_of(of->gradients, 0, n),
+        .weights = sum_of(of->weights, 0, n),
+        .states = sum_of(of->states, 0, n)};
 }
 
 /* ---- bounds --------------------------------------------------------------------------------------------- */

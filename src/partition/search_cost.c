@@ -50,14 +50,6 @@ typedef struct evaluation {
     nnc_sink *sink;
 } evaluation;
 
-static int64_t sum(const int64_t *v, int i, int j)
-{
-    int64_t t = 0;
-    for (; v && i < j; i++)
-        t = nnc_add_sat(t, v[i]);
-    return t;
-}
-
 static int64_t most(const int64_t *v, int n)
 {
     int64_t t = 0;
@@ -303,7 +295,7 @@ static nnc_status reduce(
         const int stage = e->pipe.task[d][position[k]].stage, i = cut_at[stage],
                   j = cut_at[stage + 1];
         if (p->serial) {
-            const int64_t ns = group_ns(&g, sum(e->of->gradients, i, j));
+            const int64_t ns = group_ns(&g, sum_of(e->of->gradients, i, j));
             r->all = nnc_add_sat(r->all, ns);
             r->end = nnc_add_sat(r->end, ns);
             continue;
@@ -379,16 +371,16 @@ static nnc_status stage_costs(
         e->out->pass[k] = v[k];
     for (int s = 0; s < e->stages; s++) {
         const int i = cut_at[s], j = cut_at[s + 1];
-        v[0][s] = sum(e->forward, i, j);
-        v[1][s] = e->p->forward ? 0 : sum(e->backward, i, j);
-        v[2][s] = e->p->forward ? 0 : sum(e->weight, i, j);
+        v[0][s] = sum_of(e->forward, i, j);
+        v[1][s] = e->p->forward ? 0 : sum_of(e->backward, i, j);
+        v[2][s] = e->p->forward ? 0 : sum_of(e->weight, i, j);
         if (s + 1 < e->stages)
             v[3][s] =
                 stage_send(e, s % e->c->pipeline, (s + 1) % e->c->pipeline, at(e->of->boundary, j));
         *compute = nnc_add_sat(*compute, nnc_add_sat(v[0][s], nnc_add_sat(v[1][s], v[2][s])));
-        int64_t moves = nnc_mul_sat(e->c->recompute ? 2 : 1, sum(e->of->forward_comm, i, j));
+        int64_t moves = nnc_mul_sat(e->c->recompute ? 2 : 1, sum_of(e->of->forward_comm, i, j));
         if (!e->p->forward)
-            moves = nnc_add_sat(moves, sum(e->of->backward_comm, i, j));
+            moves = nnc_add_sat(moves, sum_of(e->of->backward_comm, i, j));
         *tensor = nnc_add_sat(*tensor, moves);
         nnc_search_stage *of = &e->out->stage[s % e->c->pipeline];
         of->tensor = nnc_add_sat(of->tensor, nnc_mul_sat(e->c->micro, moves));
@@ -435,7 +427,7 @@ static nnc_status finish_device(evaluation *e, int d, const int *cut_at, const n
     int64_t trained = 0;
     for (int k = 0; k < c->chunks && !e->p->forward; k++) {
         const int s = k * c->pipeline + d;
-        *update = nnc_add_sat(*update, sum(e->of->optimizer, cut_at[s], cut_at[s + 1]));
+        *update = nnc_add_sat(*update, sum_of(e->of->optimizer, cut_at[s], cut_at[s + 1]));
         for (int i = cut_at[s]; i < cut_at[s + 1]; i++)
             trained =
                 nnc_add_sat(trained, nnc_min64(at(e->of->weights, i), at(e->of->gradients, i)));

@@ -322,10 +322,7 @@ static nnc_status build_whole(splitter *c, const nnc_node *x, uint32_t i)
 nnc_status split_build(splitter *c)
 {
     const nnc_graph *s = c->s;
-    int most = 1;
-    for (uint32_t i = 0; i < s->n_node; i++)
-        most = s->node[i].n_in > most ? s->node[i].n_in : most;
-    int8_t *in = ARENA_NEW(c->a, int8_t, most + 1);
+    int8_t *in = split_operand_forms(c);
     NNC_NEED(in, c->sink);
     for (uint32_t i = 0; i < s->n_node; i++) {
         const nnc_node *x = &s->node[i];

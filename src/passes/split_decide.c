@@ -288,13 +288,18 @@ static void reset(splitter *c)
     c->moved = 0;
 }
 
+int8_t *split_operand_forms(const splitter *c)
+{
+    int most = 1;
+    for (uint32_t i = 0; i < c->s->n_node; i++)
+        most = c->s->node[i].n_in > most ? c->s->node[i].n_in : most;
+    return ARENA_NEW(c->a, int8_t, most + 1);
+}
+
 nnc_status split_decide(splitter *c)
 {
     const nnc_graph *s = c->s;
-    int most = 1;
-    for (uint32_t i = 0; i < s->n_node; i++)
-        most = s->node[i].n_in > most ? s->node[i].n_in : most;
-    int8_t *in = ARENA_NEW(c->a, int8_t, most + 1);
+    int8_t *in = split_operand_forms(c);
     NNC_NEED(in, c->sink);
     reset(c);
     for (uint32_t i = 0; i < s->n_node; i++) {

@@ -54,7 +54,7 @@ TEST(calibration_nets_compile)
         for (int devices = 1; devices <= 2; devices++) {
             NNC_LOCAL(nnc_text) text = {0};
             nnc_scan s;
-            cal_nets[i].text(&text, &cal_nets[i], devices);
+            cal_net_write(&text, &cal_nets[i], devices);
             nnc_scan_init(&s, cal_nets[i].name, nnc_text_str(&text), text.n);
             nnc_graph *g = nnc_graph_parse(&s, test_sink), *step = NULL;
             CHECK(g != NULL);

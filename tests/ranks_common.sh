@@ -1,0 +1,55 @@
+# tests/ranks_common.sh -- what the tests over ranks share; read by them, with `nnc` and `build` set. Leaves with 77 where there is no MPI.
+if ! command -v mpirun >/dev/null; then
+    echo "skipped: there is no mpirun (apt-get install openmpi-bin)"
+    exit 77
+fi
+if [ ! -e "$build/libnnc_mpi.so" ]; then
+    echo "skipped: nnc was built without MPI (apt-get install libopenmpi-dev)"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+# Containers: root, and fewer cores than ranks.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none XDG_CACHE_HOME="$dir/cache"
+failed=0
+
+fail() {
+    echo "FAIL: $*"
+    sed 's/^/    /' "$dir/said"
+    failed=1
+}
+
+# ran RC TEXT: the last job ended with RC (or one of several, between |) and said TEXT.
+ran() {
+    case "|$1|" in *"|$rc|"*) ;; *) fail "$what: exit code $rc, not $1" ;; esac
+    [ -z "$2" ] || grep -q -e "$2" "$dir/said" || fail "$what: nothing says: $2"
+}
+
+# job N ARGS...: nnc with these on N ranks; what it says is in $dir/said.
+job() {
+    n=$1
+    shift
+    timeout -k 5 120 mpirun -n "$n" "$nnc" "$@" >"$dir/said" 2>&1
+    rc=$?
+}
+
+# script N TEXT: each of N ranks runs this script; R is its rank.
+script() {
+    timeout -k 5 120 mpirun -n "$1" sh -c "R=\$OMPI_COMM_WORLD_RANK; $2" >"$dir/said" 2>&1
+    rc=$?
+}
+
+# Processes of this test that run nnc or wait for it: their command line holds the folder.
+left() {
+    for p in /proc/[0-9]*; do
+        { tr '\0' ' ' <"$p/cmdline" | grep -q "^[^ ]*nnc .*$dir" && echo "${p#/proc/}"; } 2>/dev/null
+    done
+}
+
+# Shared memory that no process maps any more. (Other jobs on this machine have some of their own, which they do.)
+shm() {
+    for f in /dev/shm/*vader* /dev/shm/*nnc* /dev/shm/*nccl*; do
+        [ ! -e "$f" ] || grep -qs -F "$f" /proc/[0-9]*/maps || echo "$f"
+    done | wc -l
+}
