@@ -150,11 +150,10 @@ static nnc_status limit_memory(nnc_env *e, const nnc_env_options *o, nnc_sink *s
     const int64_t all =
         e->cluster ? nnc_cluster_usable_bytes(e->cluster, 0) : e->target[0].memory_bytes;
     e->memory_limit = nnc_parse_budget(o->memory_limit, all);
-    if (e->memory_limit < 1)
+    if (e->memory_limit < 1 || (strchr(o->memory_limit, '%') && e->memory_limit > all))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--memory-limit=%s: expected bytes, as in 2000000000, 1.5GiB or 800MiB, or a share of "
-            "the "
-            "device's memory, as in 60%%",
+            "the device's memory of at most 100%%, as in 60%%",
             o->memory_limit);
     for (int i = 0; i < e->n_target; i++)
         e->target[i].memory_bytes = nnc_min64(e->target[i].memory_bytes, e->memory_limit);
