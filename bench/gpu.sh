@@ -5,7 +5,7 @@
 #                  [--from=ARCHIVE] [--again] [--tiny] [--python=PROGRAM]
 #
 # Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), tuned (nnc
-# with measured library algorithms), peers (PyTorch; skipped where there is none), cpu (the same on this machine's CPU), static (bench_gpu,
+# with measured library algorithms), prepare (PyTorch's compiler, beside check), peers (PyTorch; skipped where there is none), cpu (the same on this machine's CPU), static (bench_gpu,
 # where it is built), report. The cells marked @core come first, with all their peers: some 40 that answer the main questions in ten
 # minutes; the others need half an hour. Each result is a file of its own below FOLDER/raw-COMMIT: what is there is not done again, so the
 # command may be given again after it was cut short, and goes on. A result that crashes or hangs is a failure of its own and stops nothing.
@@ -191,8 +191,27 @@ peers() {
     done
 }
 "$bin/bench_device" list --cells="$cells" >"$raw/cells.json"
+# PyTorch's compiler works on all of the machine's cores while check compares numbers; what is timed comes after both
+export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$raw/torch}"
+preparing=
+prepare() {
+    [ -n "$have_python" ] && wanted prepare && { [ -z "$tiny" ] || [ -n "${NNC_GPU_COMPILE:-}" ]; } || return 0
+    mkdir -p "$raw/graphs"
+    "$bin/bench_device" graphs --cells="$cells" ${1:+--only=$1} --out="$raw/graphs" >"$raw/prepare.log" 2>&1
+    timeout -k 5 "$2" "$python" bench/device/peers.py --prepare="${NNC_GPU_PREPARE:-6}" --cells="$raw/cells.json" --nnc="$raw/graphs" \
+        --device=$device ${1:+--only=$1} --deadline="$(($2 - 20))" >>"$raw/prepare.log" 2>&1 &
+    preparing=$!
+}
+prepared() {
+    [ -n "$preparing" ] || return 0
+    wait "$preparing"
+    echo "prepare"
+    echo "  $(grep -c ' s$' "$raw/prepare.log") programs of PyTorch's compiler are ready"
+}
 [ -n "$have_python" ] || ! wanted peers || echo "peers: no $python, they are left out"
+prepare core 150
 check 60
+prepared
 part ceilings 60 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60}
 run nnc 90 core
 run tuned 60 core,tuned --tuning="$raw/tuning"
@@ -217,7 +236,7 @@ elif wanted report; then
     echo "report: no $python; the results are the files in $raw"
 fi
 archive=$out/gpu-$(cat "$raw/started")-$commit.tar.gz
-tar -C "$out" --exclude='*/cache' -czf "$archive.new" "$(basename "$raw")" && mv "$archive.new" "$archive" && echo "$archive"
+tar -C "$out" --exclude='*/cache' --exclude='*/torch' -czf "$archive.new" "$(basename "$raw")" && mv "$archive.new" "$archive" && echo "$archive"
 n=$(failures | wc -l)
 [ "$n" = 0 ] || {
     echo "$n results are failures (--again tries them once more)"

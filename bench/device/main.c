@@ -6,6 +6,7 @@
  *     bench_device check     --out=DIR --cells=FILE [--only=FLAG] [--graphs=N]
  *     bench_device ceilings  --out=DIR [--duration=MS]
  *     bench_device run       --out=DIR --cells=FILE [--only=FLAG,...] [--duration=MS] [--warm=MS] [--tuning=FILE]
+ *     bench_device graphs    --out=DIR --cells=FILE [--only=FLAG,...]
  *     bench_device compile   --cells=FILE --target=cuda:sm_NN --cache-dir=DIR
  *
  * --target=cuda (the default) or cpu; --cache-dir=DIR; --limit=SECONDS of one result; --deadline=SECONDS from now, after which no more
@@ -25,6 +26,7 @@ static const struct part {
     {"check", part_check, true},
     {"ceilings", part_ceilings, true},
     {"run", part_run, true},
+    {"graphs", part_graphs, true},
     {"compile", part_compile, false},
 };
 
@@ -94,7 +96,8 @@ int main(int argc, char **argv)
     ok = ok && (!part->writes || j.results.folder) &&
          (j.cells || part->run == part_machine || part->run == part_ceilings);
     if (!ok) {
-        fputs("usage: bench_device list|machine|check|ceilings|run|compile [--target=cuda|cpu] "
+        fputs("usage: bench_device list|machine|check|ceilings|run|graphs|compile "
+              "[--target=cuda|cpu] "
               "[--out=DIR] "
               "[--cells=FILE] [--only=FLAG,...] [--tuning=FILE]\n"
               "  [--cache-dir=DIR] [--duration=MS] [--warm=MS] [--graphs=N] [--most=BYTES] "

@@ -4,14 +4,16 @@ by the same generator), the same three times by the same clock. Eager and torch.
 
     peers.py --cells=cells.json --nnc=DIR --out=DIR [--device=cuda|cpu] [--base=eager|compile|tuned] ...
     peers.py --programs --nnc=DIR       only writes the programs, for which PyTorch need not be there
+    peers.py --prepare=N --cells=cells.json --nnc=GRAPHS [--base=...]      compiles in N processes into Inductor's cache and measures nothing
 
 Results: OUT/BASE,CELL.json, written as bench_device writes them: what is there is left alone; exit code 75: time was up."""
 import argparse
+import glob
 import json
 import math
 import os
 import signal
-import statistics
+import subprocess
 import sys
 import time
 
@@ -477,16 +479,57 @@ def compiled(fn, base):
     return torch.compile(fn, mode=mode, dynamic=False)
 
 
-def measure_training(dev, cell, base, half, last, args):
+def half_of(cell):
+    return cell["precision"] if cell["precision"] in ("f16", "bf16") else None
+
+
+def set_up(dev, cell):
+    """PyTorch's switches for a cell: (16 bits or None, whether images are channels-last, whether f32 products may be in tf32)."""
+    fast, half = cell["precision"] == "tf32" or cell["math"] == "fast", half_of(cell)
+    torch.set_float32_matmul_precision("high" if fast else "highest")
+    torch.backends.cudnn.allow_tf32 = fast
+    torch.backends.cudnn.benchmark = True  # its algorithms are measured, in the first runs
+    dev.clear()
+    return half, dev.gpu and (fast or half is not None), fast
+
+
+def training_of(dev, cell, base, half, last):
+    return Training({**cell["nnc"], **cell["nnc"]["training"]}, dev, base, half, last)
+
+
+def model_of(dev, cell, base, half, last):
+    """(compiled function, its inputs)"""
+    text, inputs, weights = program(cell["nnc"], last, half)
+    space = {"torch": torch, "F": torch.nn.functional}
+    exec(compile(text, f"<{cell['id']}>", "exec"), space)
+    x = [generate(n, dev.torch) for n in inputs]
+    w = [generate(n, dev.torch) for n in weights]
+    if half:
+        w = [v.to(DTYPES[half]) if v.dtype == torch.float32 else v for v in w]
+    if last:
+        w = [v.contiguous(memory_format=torch.channels_last) if v.dim() == 4 else v for v in w]
+    return compiled(Model(space["f"], w).eval(), base), x
+
+
+def warm(dev, run, args):
+    """The clocks of an idle GPU are low."""
+    end = time.perf_counter() + (args.warm * 1e-3 if dev.gpu else 0)
+    while time.perf_counter() < end:
+        run()
+        dev.wait()
+
+
+def measure_training(dev, cell, base, args):
     """Times of a training step, updates included: as calls, and as a replayed CUDA graph."""
-    nnc, fast = cell["nnc"], cell["precision"] == "tf32" or cell["math"] == "fast"
+    half, last, fast = set_up(dev, cell)
     with torch.enable_grad():
         t0 = time.perf_counter()
-        t = Training({**nnc, **nnc["training"]}, dev, base, half, last)
+        t = training_of(dev, cell, base, half, last)
         loss = t.step()
         dev.wait()
         out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": half, "channels_last": last}
-        out["nmse_to_nnc"] = nmse([float(loss.detach())], nnc["output"]["sample"][:1])
+        out["nmse_to_nnc"] = nmse([float(loss.detach())], cell["nnc"]["output"]["sample"][:1])
+        warm(dev, t.step, args)
         out["calls"] = times_of(dev, t.step, None, args.duration)
         out["device_bytes"] = dev.peak()
         if dev.gpu and not t.scaler:  # a scaler asks on the host whether gradients are finite
@@ -496,41 +539,22 @@ def measure_training(dev, cell, base, half, last, args):
 
 def measure(dev, cell, base, args):
     """All times of a cell: as calls, and as a replayed CUDA graph."""
-    fast = cell["precision"] == "tf32" or cell["math"] == "fast"
-    half = cell["precision"] if cell["precision"] in ("f16", "bf16") else None
-    last = dev.gpu and (fast or half is not None)
-    torch.set_float32_matmul_precision("high" if fast else "highest")
-    torch.backends.cudnn.allow_tf32 = fast
-    torch.backends.cudnn.benchmark = True  # its algorithms are measured, in the first runs
-    dev.clear()
-    nnc = cell["nnc"]
-    if "training" in nnc:
-        return measure_training(dev, cell, base, half, last, args)
-    text, inputs, weights = program(nnc, last, half)
-    space = {"torch": torch, "F": torch.nn.functional}
-    exec(compile(text, f"<{cell['id']}>", "exec"), space)
-    x = [generate(n, dev.torch) for n in inputs]
-    w = [generate(n, dev.torch) for n in weights]
-    if half:
-        w = [v.to(DTYPES[half]) if v.dtype == torch.float32 else v for v in w]
-    if last:
-        w = [v.contiguous(memory_format=torch.channels_last) if v.dim() == 4 else v for v in w]
+    if "training" in cell["nnc"]:
+        return measure_training(dev, cell, base, args)
+    half, last, fast = set_up(dev, cell)
     t0 = time.perf_counter()
-    fn = compiled(Model(space["f"], w).eval(), base)
+    fn, x = model_of(dev, cell, base, half, last)
     y = fn(*x)
     dev.wait()
     out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": half, "channels_last": last}
-    want = nnc["output"]["sample"]
+    want = cell["nnc"]["output"]["sample"]
     out["nmse_to_nnc"] = nmse(sample_of(y, len(want)), want)
     host = [v.cpu() for v in x] if " io " in cell["flags"] else None
 
     def copied():
         return fn(*[v.to(dev.torch) for v in host]).cpu()
     y = None
-    end = time.perf_counter() + (args.warm * 1e-3 if dev.gpu else 0)
-    while time.perf_counter() < end:  # the clocks of an idle GPU are low
-        fn(*x)
-        dev.wait()
+    warm(dev, lambda: fn(*x), args)
     side = pipeline(dev, fn, host) if host and dev.gpu else None
     out["calls"] = times_of(dev, lambda: fn(*x), copied if host else None, args.duration, side)
     out["device_bytes"] = dev.peak()
@@ -563,7 +587,7 @@ def measure_graph(dev, cell, fn, x, host, args):
 
 class Results:
     def __init__(self, args):
-        self.args, self.end = args, time.monotonic() + args.deadline if args.deadline else math.inf
+        self.args, self.end = args, args.end
         self.made = self.failed = self.kept = self.left = 0
 
     def path(self, name, ending):
@@ -593,12 +617,16 @@ class Results:
             self.made += 1
 
 
-def run_base(dev, base, cells, results, args):
+def wants(cell, base, only):
     wanted = {"eager": " peer ", "compile": " compiled ", "tuned": " tuned "}[base]
+    return wanted in cell["flags"] and all(f" {flag} " in cell["flags"] for flag in (only or "").split(",") if flag)
+
+
+def run_base(dev, base, cells, results, args):
     for cell in cells:
         at = os.path.join(args.nnc, cell["id"] + ".json")
         name = f"{base},{cell['id']}"
-        if wanted not in cell["flags"] or (args.only and f" {args.only} " not in cell["flags"]) or not results.begin(name):
+        if not wants(cell, base, args.only) or not results.begin(name):
             continue
         try:
             with open(at) as f:
@@ -610,6 +638,59 @@ def run_base(dev, base, cells, results, args):
             results.put(name, {"cell": cell["id"], "base": base, **out, "seconds": time.perf_counter() - t0})
         except Exception as e:
             results.put(name, {"cell": cell["id"], "base": base, "failed": f"{type(e).__name__}: {e}"[:400]})
+
+
+# ---- compiling alone ----------------------------------------------------------------------------------------------------
+
+def prepare_cell(dev, cell, base):
+    half, last, _ = set_up(dev, cell)
+    if "training" in cell["nnc"]:
+        with torch.enable_grad():
+            training_of(dev, cell, base, half, last).step()
+    else:
+        fn, x = model_of(dev, cell, base, half, last)
+        fn(*x)
+    dev.wait()
+
+
+def prepare_some(dev, cells, args):
+    """This process's share of the cells. What measuring decides is left to the runs that are timed, where nothing else uses the GPU: Inductor
+    keeps its kernels' code, but no choices among them."""
+    import torch._functorch.config
+    import torch._inductor.config
+    made = 0
+    jobs = [(base, c) for base in args.base or ["compile", "tuned"] for c in cells if base != "eager" and wants(c, base, args.only)]
+    for i, (base, cell) in enumerate(jobs):
+        if i % args.prepare != args.share:
+            continue
+        torch._inductor.config.fx_graph_cache = torch._functorch.config.enable_autograd_cache = base != "tuned"
+        torch._inductor.config.autotune_local_cache = False
+        try:
+            with open(os.path.join(args.nnc, cell["id"] + ".json")) as f:
+                cell["nnc"] = json.load(f)
+            t0 = time.perf_counter()
+            prepare_cell(dev, cell, base)
+            say(f"{base},{cell['id']}: {time.perf_counter() - t0:.1f} s")
+            made += 1
+        except Exception as e:
+            say(f"{base},{cell['id']}: {type(e).__name__}: {e}"[:400])
+        if time.monotonic() > args.end:
+            break
+    say(f"{made} compiled")
+    return 0
+
+
+def prepare(args):
+    """Starts the processes, each with its share of the cells."""
+    own = [a for a in sys.argv[1:] if not a.startswith("--out")]
+    each = [subprocess.Popen([sys.executable, __file__, *own, f"--share={k}"],
+                             env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, (os.cpu_count() or 1) // args.prepare))})
+            for k in range(args.prepare)]
+    codes = [p.wait() for p in each]
+    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    for path in glob.glob(os.path.join(cache, "**", "*.best_config"), recursive=True) if cache else []:
+        os.unlink(path)  # measured beside other work
+    return max(codes)
 
 
 def about(dev):
@@ -652,7 +733,9 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--cells", required=True)
     p.add_argument("--nnc", required=True)
-    p.add_argument("--out", required=True)
+    p.add_argument("--out", help="folder of results")
+    p.add_argument("--prepare", type=int, metavar="N", help="compile only, in N processes")
+    p.add_argument("--share", type=int, help="of --prepare: the cells of this process")
     p.add_argument("--device", default="cuda")
     p.add_argument("--base", action="append", choices=["eager", "compile", "tuned"])
     p.add_argument("--only", help="flag that cells must have")
@@ -661,12 +744,20 @@ def main():
     p.add_argument("--limit", type=int, default=90)
     p.add_argument("--deadline", type=float, default=0)
     args = p.parse_args()
+    args.end = time.monotonic() + args.deadline if args.deadline else math.inf
+    if args.prepare and args.share is None:
+        return prepare(args)
+    if not args.prepare and not args.out:
+        p.error("--out=FOLDER is missing")
     if args.device == "cuda" and not torch.cuda.is_available():
         say("PyTorch finds no GPU: peers are left out")
         return 0
     dev = Device(args.device)
     with open(args.cells) as f:
         cells = json.load(f)
+    if args.prepare:
+        with torch.no_grad():
+            return prepare_some(dev, cells, args)
     with open(os.path.join(args.out, "about"), "w") as f:
         json.dump(about(dev), f)
     results = Results(args)

@@ -1,4 +1,4 @@
-/* bench/device/run.c -- the parts "run" and "compile": compiles, loads and measures each cell of a table, and keeps what another program
+/* bench/device/run.c -- the parts "run", "graphs" and "compile": compiles, loads and measures each cell of a table, and keeps what another program
  * needs to do the same (graph.c) and some elements of the first output. */
 #include "cuda/cuda.h"
 #include "measure.h"
@@ -150,23 +150,31 @@ static double bytes_free(const running *r)
     return rt && !rt->cudaMemGetInfo(&now, &total) ? (double)now : NAN;
 }
 
+/* The cell's model, and of a training the graph of its step. */
+static nnc_status open_graphs(running *r, const cell *c)
+{
+    nnc_sink *sink = r->j->sink;
+    r->model =
+        nnc_model_open(c->model, &(nnc_open_options){.arg = c->set, .n_arg = c->n_set}, sink);
+    if (!r->model)
+        return nnc_sink_cause(sink, NNC_E_MODEL);
+    if (!c->training)
+        return NNC_OK;
+    r->training = nnc_training_defaults;
+    if (!training_of(c->loss, c->training, &r->training))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "training is sgd, adam or adamw, and its loss cross_entropy, mse or bce");
+    if (c->precision && !strcmp(c->precision, "f16"))
+        r->training.loss_scale = 65536; /* as nnc train has it */
+    return nnc_train_graph(r->model, &r->training, &r->step, sink);
+}
+
 static nnc_status compile(running *r, const cell *c)
 {
     nnc_sink *sink = r->j->sink;
     nnc_compile_options o;
     NNC_TRY(cell_options(c, &o, sink));
-    r->model =
-        nnc_model_open(c->model, &(nnc_open_options){.arg = c->set, .n_arg = c->n_set}, sink);
-    if (!r->model)
-        return nnc_sink_cause(sink, NNC_E_MODEL);
-    r->training = nnc_training_defaults;
-    if (c->training && !training_of(c->loss, c->training, &r->training))
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "training is sgd, adam or adamw, and its loss cross_entropy, mse or bce");
-    if (c->training && o.precision == NNC_PRECISION_f16)
-        r->training.loss_scale = 65536; /* as nnc train has it */
-    if (c->training)
-        NNC_TRY(nnc_train_graph(r->model, &r->training, &r->step, sink));
+    NNC_TRY(open_graphs(r, c));
     int64_t t0 = nnc_now_ns();
     NNC_TRY(nnc_compile(r->env, r->step ? r->step : r->model, &o, &r->a, sink));
     r->compile_ms = (double)(nnc_now_ns() - t0) * 1e-6;
@@ -196,6 +204,13 @@ static nnc_status alloc_outputs(running *r)
     return NNC_OK;
 }
 
+static void put_graphs(const running *r, nnc_text *t)
+{
+    graph_json(r->model, t);
+    if (r->step)
+        training_json(&r->training, r->step, t);
+}
+
 static void put_all(const running *r, const cell *c, const measured *m, nnc_text *t)
 {
     const nnc_compile_stats *st = nnc_artifact_stats(r->a);
@@ -223,9 +238,7 @@ static void put_all(const running *r, const cell *c, const measured *m, nnc_text
     put_time(t, "queued", &m->queued);
     put_time(t, "copied", &m->copied);
     put_time(t, "streamed", &m->streamed);
-    graph_json(r->model, t);
-    if (r->step)
-        training_json(&r->training, r->step, t);
+    put_graphs(r, t);
 }
 
 /* A session of its own: a second set of inputs and outputs is laid out when it is made. Where that does not fit, there is no such time. */
@@ -318,6 +331,37 @@ int part_run(job *j)
     power_close(&p);
     nnc_env_destroy(r.env);
     forget_inputs();
+    cells_deinit(&c);
+    return st ? nnc_exit_code(st) : results_exit(&j->results);
+}
+
+/* ---- graphs alone -------------------------------------------------------------------------------------------------- */
+
+/* What a peer's compiler needs to begin before nnc has measured the cells. */
+int part_graphs(job *j)
+{
+    cells c;
+    nnc_status st = cells_read(j->cells, &c, j->sink);
+    for (int i = 0; !st && i < c.n; i++) {
+        running r = {.j = j};
+        nnc_text t = {0};
+        if (!cell_has_all(&c.cell[i], j->only) || !results_begin(&j->results, c.cell[i].id))
+            continue;
+        nnc_sink_clear(j->sink);
+        nnc_status one = open_graphs(&r, &c.cell[i]);
+        nnc_puts(&t, "\"group\": ");
+        nnc_put_json_string(&t, c.cell[i].group);
+        if (!one)
+            put_graphs(&r, &t);
+        release(&r);
+        if (!one)
+            one = results_end(&j->results, c.cell[i].id, &t, j->sink);
+        if (one)
+            results_fail(&j->results, c.cell[i].id, one, j->sink);
+        nnc_text_deinit(&t);
+    }
+    if (st)
+        nnc_sink_print(j->sink, stderr);
     cells_deinit(&c);
     return st ? nnc_exit_code(st) : results_exit(&j->results);
 }
