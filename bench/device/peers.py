@@ -191,7 +191,7 @@ def program(cell, channels_last, half, training=False):
                 lines.append(f"    v{n['out']} = v{n['out']}.contiguous(memory_format=torch.channels_last)")
             continue
         like = f"v{inputs[0]['out']}"
-        results = ", ".join(f"v{n['out'] + k}" for k in range(n["n_out"]))
+        results = ", ".join(f"v{n['out'] + k}" for k in range(n["n_out"])) + ("," if n["op"] == "split" and n["n_out"] == 1 else "")
         if n["n_out"] > 1 and n["op"] != "split":  # lstm: PyTorch's includes the product with x
             raise NotImplementedError(f"op {n['op']}")
         for k in range(1, n["n_out"]):
@@ -462,11 +462,12 @@ class Model(torch.nn.Module if torch else object):
 
     def __init__(self, f, weights):
         super().__init__()
-        self.f = f
-        self.w = torch.nn.ParameterList([torch.nn.Parameter(v, requires_grad=False) for v in weights])
+        self.f, self.names = f, [f"w{k}" for k in range(len(weights))]
+        for name, v in zip(self.names, weights):  # one by one: PyTorch 2.11's compiler does not unpack a ParameterList
+            self.register_parameter(name, torch.nn.Parameter(v, requires_grad=False))
 
     def forward(self, *x):
-        return self.f(*x, *self.w)
+        return self.f(*x, *[getattr(self, name) for name in self.names])
 
 
 def compiled(fn, base):

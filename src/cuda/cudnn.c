@@ -94,6 +94,20 @@ static void describe_device(nnc_cudnn *g, const nnc_cudnn_device *d)
     g->device = cudnn_final(g, desc);
 }
 
+/* A graph without a device has no engines (9.19: few of them, whose plans cannot be run), and one with a handle shares it between threads. */
+static void describe_current(nnc_cudnn *g)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, g->sink);
+    int32_t device = 0;
+    if (!rt || rt->cudaGetDevice(&device)) {
+        snprintf(g->why, sizeof g->why, "there is no current GPU");
+        g->status = NNC_E_DEVICE;
+    }
+    void *desc = cudnn_desc(g, D_DEVICE, true);
+    cudnn_set(g, desc, A_DEVICE_ID, T_INT32, 1, &device);
+    g->device = cudnn_final(g, desc);
+}
+
 nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink *sink)
 {
     *out = NULL;
@@ -110,6 +124,8 @@ nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink
     g->workspace = -1;
     if (d)
         describe_device(g, d);
+    else
+        describe_current(g);
     nnc_status status = g->status;
     if (!status) {
         *out = g;

@@ -38,6 +38,7 @@ enum {
     T_POINTWISE_MODE = 14,
     T_DESC = 15,
     T_BEHAVIOR_NOTE = 19,
+    T_INT32 = 23,
     T_CHAR = 24,
 };
 
@@ -88,6 +89,7 @@ enum {
     A_ENGINE_INDEX = 1301,
     A_ENGINE_NUMERICAL = 1303,
     A_ENGINE_BEHAVIOR = 1305,
+    A_DEVICE_ID = 2700,
     A_DEVICE_JSON = 2702,
 };
 
@@ -108,7 +110,7 @@ struct nnc_cudnn {
     nnc_status status; /* first error of building */
     char why[512];
     nnc_arena mem; /* of the lists below */
-    void *device; /* NULL: the current one */
+    void *device; /* whose engines and plans are asked for */
     void **own; /* all descriptors except those below, in order of creation */
     size_t n_own, cap_own;
     void **tensor;

@@ -59,8 +59,7 @@ static void ask(nnc_cudnn *g, int mode, const nnc_cudnn_filter *f, int *refused)
     void *h = cudnn_desc(g, D_HEURISTIC, true);
     cudnn_set(g, h, A_HEUR_GRAPH, T_DESC, 1, &g->graph);
     cudnn_set(g, h, A_HEUR_MODE, T_HEUR_MODE, 1, &mode);
-    if (g->device)
-        cudnn_set(g, h, A_HEUR_DEVICE, T_DESC, 1, &g->device);
+    cudnn_set(g, h, A_HEUR_DEVICE, T_DESC, 1, &g->device);
     if (!cudnn_final(g, h))
         return;
     while (made < ASKED && !g->api->cudnnBackendCreateDescriptor(D_CONFIG, &desc[made]))
@@ -134,7 +133,7 @@ static void drop_plan(nnc_cudnn *g)
 static nnc_status make_plan(nnc_cudnn *g, int status, int64_t limit)
 {
     int64_t n = 0;
-    if (!status && g->device)
+    if (!status)
         status = g->api->cudnnBackendSetAttribute(g->plan, A_PLAN_DEVICE, T_DESC, 1, &g->device);
     if (!status)
         status = g->api->cudnnBackendFinalize(g->plan);

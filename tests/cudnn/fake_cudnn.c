@@ -162,6 +162,11 @@ static int finalize(void *p)
         if (!dim || !stride || dim->n < 4 || dim->n != stride->n)
             return refuse("_nbDims < 4");
     }
+    if (d->type == D_DEVICE && !find(d, A_DEVICE_ID) == !find(d, A_DEVICE_JSON))
+        return refuse("a device by its number or its description");
+    if ((d->type == D_PLAN && !link_of(d, A_PLAN_DEVICE, 0)) ||
+        (d->type == D_HEURISTIC && !link_of(d, A_HEUR_DEVICE, 0)))
+        return refuse("no device"); /* cuDNN 9.19 finds engines without one, whose plans crash */
     if (d->type == D_PLAN) {
         const desc *config = link_of(d, A_PLAN_CONFIG, 0);
         if (!config)
