@@ -204,7 +204,8 @@ static void place_finish(cu *c, int group, long long n)
 /* The second launch: each thread combines partial results of a point in order, then the group combines its threads' results in order. */
 void cu_finish(cu *c)
 {
-    const nnc_kstage *s = &c->k->stage[0];
+    const int last = cu_split_stage(c->k);
+    const nnc_kstage *s = &c->k->stage[last];
     const int group = cu_finish_group(c->k, c->g);
     nnc_kgrid g = *c->g;
     long long n = (long long)cu_all_points(c->k);
@@ -215,9 +216,14 @@ void cu_finish(cu *c)
         c->v[id].live &= id >= s->body1 || c->k->ins[id].op == KO_reduce;
         c->v[id].lanes = false; /* the first launch stored vectors */
     }
-    cu_analyse(c, s, -1, 1);
+    for (int32_t id = 0; id < s->body0; id++)
+        c->v[id].lanes = false;
+    for (int i = 0; i <= last; i++)
+        cu_analyse(c, &c->k->stage[i], -1, 1);
     place_finish(c, group, n);
     cu_place(c, "q");
+    for (int i = 0; i < last; i++)
+        cu_section(c, &c->k->stage[i], c->k->stage[i].body0, c->k->stage[i].post1);
     cu_declare(c, s);
     for (int32_t id = s->body0; id < s->body1; id++) {
         if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
@@ -269,7 +275,7 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     cu_close_all(c, scopes);
     if (p->spread)
         join(c, s);
-    if (c->g->finish > 0) {
+    if (c->g->finish > 0 && i == cu_split_stage(c->k)) {
         store_parts(c, s, lead);
         return;
     }

@@ -13,8 +13,14 @@ int64_t expected_ns(
     int64_t ns = 0;
     nnc_arena_init(&mem, 0);
     nnc_kernel *k = nnc_kernel_of(p->g, nodes, n, out, n_out, &mem, &why);
-    if (k)
-        ns = nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, compiled, work, &mem) : -1;
+    if (k && !nnc_kernel_arrange(k, t, &mem))
+        ns = -1;
+    else if (k && t->kind == NNC_T_cuda)
+        ns = nnc_cuda_kernel_ns(k, t);
+    else if (k)
+        ns = nnc_kernel_ns(k, t, compiled, work, &mem);
+    if (k && t->kind == NNC_T_cuda && work)
+        *work = ns;
     if (ns < 0 || (!k && !why))
         pass_nomem(p);
     nnc_arena_deinit(&mem);

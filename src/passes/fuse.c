@@ -322,12 +322,20 @@ static bool of_one_layer(const groups *s, uint32_t a, uint32_t b)
     return x == y || (x && y && !strcmp(x, y));
 }
 
-/* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items. */
+/* On a GPU a sum of all that a kernel reads is divided over blocks, but not where other elements of the kernel wait for it. */
+static bool gpu_sums(const groups *s, uint32_t a, uint32_t b)
+{
+    return target_on(s, a)->kind == NNC_T_cuda &&
+           nnc_min64(s->of[a].rows, s->of[b].rows) != INT64_MAX;
+}
+
+/* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items; on a
+ * GPU a sum over columns may leave most of it idle. */
 static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *nodes, uint32_t n)
 {
     const group *x = &s->of[a], *y = &s->of[b];
     s->ns = 0;
-    if (target_on(s, a)->kind != NNC_T_cpu || !x->n_real || !y->n_real ||
+    if ((target_on(s, a)->kind != NNC_T_cpu && !gpu_sums(s, a, b)) || !x->n_real || !y->n_real ||
         (x->flat && y->flat && x->numel == y->numel))
         return NULL;
     int64_t apart = group_ns(s, a) + group_ns(s, b), work = x->work + y->work, all;
@@ -538,6 +546,17 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
 
 /* ---- seeds ----------------------------------------------------------------------------------- */
 
+/* On a GPU: is one kernel of these nodes expected to take longer than one for each? */
+static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    int64_t apart = 0, work;
+    if (target_of(s->p, &s->p->g->node[nodes[0]])->kind != NNC_T_cuda)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        apart += s->of[group_of(s, nodes[i])].n_real ? group_ns(s, group_of(s, nodes[i])) : 0;
+    return nodes_ns(s, nodes, n, &work) > apart;
+}
+
 /* Nodes of one expanded op have the layer's path in common and contain a reduction. */
 static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
 {
@@ -553,7 +572,7 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
     const char *why;
     if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
-        !one_kernel(s, nodes, n, &why))
+        !one_kernel(s, nodes, n, &why) || leaves_idle(s, nodes, n))
         return;
     /* From the last node backwards, each time the latest node that feeds the group: no path can lie in between. */
     for (uint32_t i = n - 1; i-- > 0 && p->status == NNC_OK;) {

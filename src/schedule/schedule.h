@@ -16,6 +16,10 @@ nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
  * -1: out of memory, of `mem`; *work (may be NULL): on one of them. For comparing ways to compute the same: half of the errors are below
  * 20 %. */
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, int64_t *work, nnc_arena *mem);
+/* estimate_cuda.c: the same of a kernel scheduled for GPU t, for comparing kernels with reductions; -1: out of memory. And thousandths of
+ * the threads that use its bandwidth. */
+int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t);
+int64_t nnc_cuda_filled(const nnc_kernel *k, const nnc_target *t);
 /* estimate_interp.c: picoseconds that the interpreter is expected to take for a kernel on one thread; dep: by instruction, the axes that
  * its value depends on; ring: by buffer (nnc_kernel_rings). */
 int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_kring *ring);
@@ -87,6 +91,8 @@ typedef struct cu_rows {
 bool cu_rows_mixed(const nnc_kernel *k); /* a stage with map and reduce axes, or axes in order, which no row distributes */
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
 void cu_rows_deinit(cu_rows *r);
+
+int cu_split_stage(const nnc_kernel *k); /* the stage whose sums may be split over blocks, or -1 */
 
 /* Product of the outer axes' extents; the last of a set of axes (-1: none). */
 int64_t cu_all_points(const nnc_kernel *k);

@@ -189,20 +189,26 @@ static int reductions(const nnc_kernel *k)
     return n;
 }
 
-/* True for consecutive reductions over own axes that are all reduced, and their epilogue: the sum may be split over blocks. */
-static bool may_split(const nnc_kernel *k)
+/* The stage of consecutive reductions over own axes that are all reduced, and their epilogue, which may be split over blocks; -1: there is
+ * none. It is the last; before it may stand what depends on outer axes alone. Elements that it stores are stored by the block that has
+ * them. */
+int cu_split_stage(const nnc_kernel *k)
 {
-    if (k->n_stage != 1 || has_tmp(k))
-        return false;
+    const int last = k->n_stage - 1;
+    if (has_tmp(k))
+        return -1;
     for (int a = k->n_outer; a < k->n_axis; a++)
         if (k->axis[a].kind == KA_map && k->axis[a].extent > 1)
-            return false;
+            return -1;
+    for (int s = 0; s < last; s++)
+        for (int i = k->stage[s].body0; i < k->stage[s].post1; i++)
+            if (k->stage[s].axes || k->ins[i].op == KO_reduce || k->ins[i].op == KO_store)
+                return -1;
     for (int i = 0; i < k->n_ins; i++)
         if ((k->ins[i].op == KO_reduce && k->ins[i].sop >= KR_argmax) ||
-            (k->ins[i].op == KO_store && i < k->stage[0].body1) ||
             (k->ins[i].op == KO_load && k->buf[k->ins[i].buf].role != KB_in))
-            return false;
-    return true;
+            return -1;
+    return last;
 }
 
 /* True for independent stages that store what they load: blocks may process any part of them. */
@@ -217,16 +223,17 @@ static bool may_share(const nnc_kernel *k)
 }
 
 /* For kernels whose points are split over blocks: the partial results, and the launch that combines them. */
-static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, int64_t units)
+static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, const cu_rows *r)
 {
+    const int sum = cu_split_stage(k);
     if (g->split == 1)
         return true;
     if (may_share(k))
         return g->keep == 0 && nnc_mul_ok(g->blocks, g->split, &g->blocks);
-    g->work =
-        may_split(k) && reductions(k) <= MAX_PARTS && g->keep == 0 && !g->spill && g->split <= units
-            ? cu_work(k, g)
-            : -1;
+    g->work = sum >= 0 && reductions(k) <= MAX_PARTS && g->keep == 0 && !g->spill &&
+                      g->split <= r->stage[sum].units
+                  ? cu_work(k, g)
+                  : -1;
     int64_t n = points(k, -1, 1), each = g->threads / cu_finish_group(k, g);
     g->finish = (n + each - 1) / each;
     return g->work > 0 && g->finish <= MAX_GRID && nnc_mul_ok(g->blocks, g->split, &g->blocks);
@@ -259,7 +266,7 @@ static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
     bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && r.scratch == 0 && n > 0;
     g->blocks = (n + 31) / 32;
     g->index = narrow(k, n * g->vec) ? 32 : 64;
-    ok = ok && derive_split(k, g, r.stage[0].units);
+    ok = ok && derive_split(k, g, &r);
     cu_rows_deinit(&r);
     return ok;
 }
@@ -289,7 +296,7 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
             g->shared = r.scratch * rows;
         g->index = narrow(k, n) ? 32 : 64;
     }
-    ok = ok && derive_split(k, g, r.stage[0].units);
+    ok = ok && derive_split(k, g, &r);
     cu_rows_deinit(&r);
     return ok && shared_bytes(k, g) <= MAX_SHARED;
 }
@@ -422,7 +429,7 @@ static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
 {
     nnc_kgrid *g = &k->grid, one = *g;
     bool share = may_share(k);
-    if (g->blocks < 1 || !(share || may_split(k)))
+    if (g->blocks < 1 || !(share || cu_split_stage(k) >= 0))
         return;
     int64_t blocks = share ? (int64_t)t->sms * t->sm_threads / g->threads : 2 * t->sms;
     int64_t want = (blocks + g->blocks - 1) / g->blocks, most = units / g->group / (share ? 2 : 8);
@@ -544,7 +551,8 @@ static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int6
     if (n >= 32 * (int64_t)t->sms)
         return true;
     /* whole warps, or few partial ones; 16 per column, and eight steps of a thread's sum */
-    return may_split(k) && (n % 32 == 0 || n >= 256) && n / 32 * (longest / 16 / 8) >= 2 * t->sms;
+    return cu_split_stage(k) >= 0 && (n % 32 == 0 || n >= 256) &&
+           n / 32 * (longest / 16 / 8) >= 2 * t->sms;
 }
 
 /* Columns: reductions over strided elements, where there are too few points to fill the machine. */

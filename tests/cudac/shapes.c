@@ -149,6 +149,23 @@ TEST(split_sums)
     all_agree(&s);
 }
 
+/* Sums over several blocks whose elements depend on what is known of the column before, or are stored on the way; and in the epilogue. */
+TEST(split_sums_of_stored_elements)
+{
+    static const char *const type[] = {"f32", "f16", "f64"};
+    ct_set s = {0};
+    for (int i = 0; i < 6; i++) {
+        add(&s, true,
+            "graph @t {\n%%x = input : %s[%d,%d]\n%%m = input : %s[%d]\n%%d = sub %%x, %%m\n"
+            "%%q = square %%d\n%%v = reduce_mean %%q {axes=[0]}\n%%e = add %%v, %%m\nreturn %s%%e "
+            "}",
+            type[i % 3], 6000 + i, i < 3 ? 40 : 64, type[i % 3], i < 3 ? 40 : 64,
+            i % 2 ? "%d, " : "");
+        CHECK(last(&s) && last(&s)->grid.split > 1);
+    }
+    all_agree(&s);
+}
+
 static void add_column(ct_set *s, const char *type, int rows, int cols, int vec)
 {
     add(s, true,

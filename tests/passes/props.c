@@ -693,6 +693,44 @@ TEST(compiled_ends)
     nnc_target_deinit(&t);
 }
 
+/* A batch norm of a batch: on a GPU its sums over channels that lie last are divided over blocks, which no kernel can do that goes on to
+ * normalise; one block can have rows that fill the GPU whole. */
+TEST(sums_that_fill_a_gpu)
+{
+    static const struct {
+        const char *x, *axes;
+        bool apart;
+    } cases[] = {{"[32,64,56,56]{0,2,3,1}", "[0,2,3]", true}, {"[32,1024,56,56]", "[2,3]", false},
+        {"[4096,1024]", "[1]", false}, {"[65536,512]", "[0]", true}, {"[64,64]", "[0]", false}};
+    nnc_target t;
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    const char *pass = "fuse";
+    const nnc_pass_options o = {.level = 2, .target = &t, .only = &pass, .n_only = 1};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_text text = {0};
+        nnc_remarks r;
+        nnc_remarks_init(&r);
+        nnc_printf(&text,
+            "graph @g { %%x = input : f32%s\n%%m = reduce_mean %%x {axes=%s, keepdims=1} loc "
+            "\"/n\"\n"
+            "%%d = sub %%x, %%m loc \"/n\"\n%%q = mul %%d, %%d loc \"/n\"\n"
+            "%%v = reduce_mean %%q {axes=%s, keepdims=1} loc \"/n\"\n%%s = rsqrt %%v loc \"/n\"\n"
+            "%%y = mul %%d, %%s loc \"/n\"\nreturn %%y }\n",
+            cases[i].x, cases[i].axes, cases[i].axes);
+        nnc_graph *g = help_parse("sums", nnc_text_str(&text), text.n);
+        CHECK(g != NULL);
+        if (g)
+            CHECK_OK(nnc_passes_run(&g, &o, &r, test_sink));
+        if ((remarks_with(&r, false, "one kernel is expected to take") > 0) != cases[i].apart)
+            test_fail(__FILE__, __LINE__, "sums over %s of %s: in one kernel or not", cases[i].axes,
+                cases[i].x);
+        nnc_remarks_deinit(&r);
+        nnc_text_deinit(&text);
+        nnc_graph_destroy(g);
+    }
+    nnc_target_deinit(&t);
+}
+
 /* What follows a convolution is not compiled into its kernel where the kernel that reads it computes it at no extra cost. */
 TEST(ends_that_readers_compute)
 {

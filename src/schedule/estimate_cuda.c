@@ -1,0 +1,101 @@
+/* schedule/estimate_cuda.c -- the time that a scheduled kernel is expected to take on a GPU: what it moves at the bandwidth that its threads
+ * can ask for, or what its instructions take, and its launches. It sees the kernels that leave most of the machine idle, since a thread of
+ * a sum has some 20 bytes on their way: two blocks of 512 threads reach 32 GB/s of an H200's 4.1 TB/s (measured: the channels of a batch
+ * norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger. */
+#include "schedule/schedule.h"
+
+enum {
+    FULL_THREADS = 1024, /* of an SM: with fewer, bandwidth falls in proportion */
+    LANES = 128, /* of an SM */
+    UNKNOWN_COST = 30,
+};
+
+/* Elements that instruction i accesses in all executions of its stage; of a repeated index once. */
+static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
+{
+    const bool any = nnc_kins_index(in) >= 0;
+    const int64_t n = any ? INT64_MAX : nnc_kernel_points(k, nnc_affine_axes(&in->at));
+    return nnc_min64(n, k->buf[in->buf].numel);
+}
+
+/* Of what is read again after an earlier stage, the L2 cache keeps the rows that are under way at a time; of columns the whole tensor. */
+static bool near(const nnc_kernel *k, const nnc_target *t, const nnc_kins *in)
+{
+    const int64_t bytes = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
+    const int64_t part = k->grid.cls == KC_row && k->grid.blocks > 0
+                             ? nnc_mul_sat(bytes / k->grid.blocks, 2 * (int64_t)t->sms)
+                             : bytes;
+    return nnc_min64(part, bytes) <= t->l2_bytes / 2;
+}
+
+/* Bytes of memory that the kernel moves, halves of a byte's time counting for what the L2 cache has. -1: out of memory. */
+static int64_t moved_bytes(const nnc_kernel *k, const nnc_target *t)
+{
+    cu_rows r = {0};
+    const bool rows = k->grid.cls == KC_row || k->grid.cls == KC_column;
+    int64_t bytes = 0;
+    if (rows && !cu_rows_plan(&r, k, &k->grid)) {
+        cu_rows_deinit(&r);
+        return -1;
+    }
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if ((in->op != KO_load && in->op != KO_store) || k->buf[in->buf].role == KB_tmp)
+            continue;
+        int64_t n = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
+        bool again = false, held = false;
+        for (int j = 0; j < i && in->op == KO_load; j++)
+            if (k->ins[j].op == KO_load && k->ins[j].buf == in->buf) {
+                again = true;
+                held = held || (rows && k->grid.keep > 0 && r.held[j]);
+            }
+        if (again)
+            n = held ? 0 : near(k, t, in) ? n / 2 : n;
+        bytes = nnc_add_sat(bytes, n);
+    }
+    cu_rows_deinit(&r);
+    return bytes;
+}
+
+static int64_t cost_of(const nnc_kins *in)
+{
+    const int cost = in->op == KO_sop ? nnc_sops[in->sop].cost : 1;
+    return cost > 0 ? cost : nnc_sops[in->sop].flags & OF_slow ? UNKNOWN_COST : 1;
+}
+
+/* Instructions of all threads. */
+static int64_t instructions(const nnc_kernel *k)
+{
+    int64_t sum = 0;
+    const int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1);
+    for (int s = 0; s < k->n_stage; s++) {
+        const nnc_kstage *g = &k->stage[s];
+        const int64_t own = nnc_own_points(k, g);
+        for (int i = g->body0; i < g->post1; i++) {
+            sum = nnc_add_sat(
+                sum, nnc_mul_sat(nnc_mul_sat(points, i < g->body1 ? own : 1), cost_of(&k->ins[i])));
+        }
+    }
+    return sum;
+}
+
+int64_t nnc_cuda_filled(const nnc_kernel *k, const nnc_target *t)
+{
+    const int64_t full = (int64_t)t->sms * FULL_THREADS;
+    const int64_t threads = nnc_mul_sat(k->grid.blocks, k->grid.threads);
+    return nnc_max64(nnc_min64(threads, full) * 1000 / nnc_max64(full, 1), 1);
+}
+
+int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t)
+{
+    const int64_t bytes = moved_bytes(k, t);
+    if (bytes < 0)
+        return -1;
+    const double share = (double)nnc_cuda_filled(k, t) / 1000;
+    const double move = (double)bytes / (double)nnc_max64(t->copy_bytes_s, 1);
+    const double work =
+        (double)instructions(k) / ((double)t->sms * LANES * (double)nnc_max64(t->clock_hz, 1));
+    const double ns = (move > work ? move : work) / share * 1e9;
+    return (ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000)) +
+           t->launch_ns * (k->grid.finish > 0 ? 2 : 1);
+}
