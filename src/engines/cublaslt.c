@@ -364,7 +364,7 @@ static nnc_status fastest(
     NNC_TRY(nnc_trial_open(&t.t, bytes, NNC_COUNT(bytes), h->work_bytes, NULL));
     for (int i = 0; i < n; i++) {
         h->best = r[i];
-        int64_t ns = r[i].state ? -1 : nnc_trial_ns(run_trial, &t);
+        int64_t ns = r[i].state ? -1 : nnc_trial_ns(run_trial, &t, best.choice < 0 ? 0 : best.ns);
         if (ns >= 0 && (best.choice < 0 || ns < best.ns))
             best = (nnc_tuned){.choice = i, .ns = ns};
     }

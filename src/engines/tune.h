@@ -31,7 +31,8 @@ typedef struct nnc_trial {
 } nnc_trial;
 nnc_status nnc_trial_open(nnc_trial *t, const int64_t *bytes, int n, int64_t work, nnc_sink *sink) NNC_MUST;
 void nnc_trial_close(nnc_trial *t);
-/* Time of one run in nanoseconds: the least of three series of five, after a warm-up run; -1: failure. */
-int64_t nnc_trial_ns(nnc_status (*run)(void *ctx), void *ctx);
+/* Time of one run in nanoseconds: the least of a run and three series of five, after a warm-up run; of what takes milliseconds, or twice
+ * as long as `least` (the fastest so far; 0: none), one run. -1: failure. */
+int64_t nnc_trial_ns(nnc_status (*run)(void *ctx), void *ctx, int64_t least);
 
 #endif
