@@ -312,6 +312,8 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
         ok = !cu_rows_mixed(k) && derive_column(k, g);
     if (g->cls == KC_steps)
         ok = cu_steps_derive(k, g);
+    if (g->cls == KC_scatter)
+        ok = cu_scatter_derive(k, g);
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 
@@ -602,6 +604,8 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
     k->grid.oom = false;
     choose_none(k);
     if (cu_steps_choose(k, t))
+        return true;
+    if (choose_none(k), cu_scatter_choose(k, t))
         return true;
     choose_none(k);
     bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
