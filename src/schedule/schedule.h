@@ -124,6 +124,7 @@ typedef struct cu_scatter {
     nnc_kset cone;          /* what the place is computed from */
 } cu_scatter;
 bool cu_scatter_of(const nnc_kernel *k, cu_scatter *s);
+bool cu_scatter_sums(nnc_kernel *k, nnc_arena *a); /* few rows: makes it a reduction. False: out of memory */
 bool cu_scatter_choose(nnc_kernel *k, const nnc_target *t); /* false: it is another kernel */
 bool cu_scatter_derive(const nnc_kernel *k, nnc_kgrid *g);
 int64_t cu_scatter_rows(const cu_scatter *s, const nnc_kgrid *g); /* rows of a part */

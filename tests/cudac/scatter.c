@@ -86,3 +86,27 @@ TEST(scattered_over_a_number)
     }
     all_agree(&s);
 }
+
+/* Few rows, to which all updates go: a reduction with a mask, whose blocks share the sums. */
+TEST(few_rows)
+{
+    static const char *const types[] = {"f32", "f16", "i32", "f64"};
+    ct_set s = {.sms = 4};
+    for (int i = 0; i < 4; i++) {
+        const nnc_kernel *k = add(&s,
+            "graph @t {\n%%x = input : %s[2,128]\n%%i = input : %s[10,60,1]\n"
+            "%%u = input : %s[10,60,128]\n%%y = scatter_nd %%x, %%i, %%u %s\nreturn %%y }",
+            types[i], i % 2 ? "i32" : "i64", types[i], how[i ? i : 1]);
+        CHECK(k && k->grid.cls == KC_column && k->n_stage == 1);
+        k = add(&s,
+            "graph @t {\n%%x = constant : %s[3,20] = splat 1\n%%i = input : %s[100,20]\n"
+            "%%u = input : %s[100,20]\n%%y = scatter %%x, %%i, %%u {axis=0, reduction=%s}\n"
+            "return %%y }",
+            types[i], i % 2 ? "i8" : "i64", types[i],
+            i < 2    ? "add"
+            : i == 2 ? "min"
+                     : "max");
+        CHECK(k && k->grid.cls != KC_scatter && k->n_stage == 1);
+    }
+    all_agree(&s);
+}
