@@ -37,18 +37,23 @@ static void buffers(const cu *c, nnc_kbuf_role role, const char *label)
 
 static void geometry(nnc_text *t, const nnc_kgrid *g)
 {
-    static const char *const how[5] = {
-        "", "points", "tiles transposed in shared memory", "rows", "columns"};
+    static const char *const how[7] = {"", "points", "tiles transposed in shared memory", "rows",
+        "columns", "steps in order", "scattered rows"};
     nnc_printf(t, " *   schedule  %s: %lld block%s of %d threads", how[g->cls],
         (long long)g->blocks, g->blocks == 1 ? "" : "s", g->threads);
     if (g->group > 1)
-        nnc_printf(t, ", %d a %s", g->group, g->cls == KC_column ? "column" : "row");
+        nnc_printf(t, ", %d a %s", g->group,
+            g->cls == KC_column  ? "column"
+            : g->cls == KC_steps ? "sum"
+                                 : "row");
     if (g->split > 1)
-        nnc_printf(t, ", %d blocks a point", g->split);
+        nnc_printf(
+            t, g->cls == KC_scatter ? ", rows in %d parts" : ", %d blocks a point", g->split);
     if (g->shared)
         nnc_printf(t, ", %lld bytes of shared memory", (long long)g->shared);
     if (g->vec > 1)
-        nnc_printf(t, "; %d elements an access", g->vec);
+        nnc_printf(
+            t, g->cls == KC_steps ? "; %d points a block" : "; %d elements an access", g->vec);
     if (g->flight > 1)
         nnc_printf(t, ", %d in flight", g->flight);
     if (g->keep > 0)
@@ -191,6 +196,8 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
         case KC_row:
         case KC_column: cu_row(&c); break;
         case KC_tile: cu_tile(&c); break;
+        case KC_steps: cu_steps(&c); break;
+        case KC_scatter: cu_scatters(&c); break;
         default: cu_point(&c);
         }
         cu_close(&c, "}");

@@ -360,6 +360,26 @@ COMBINE_ARG("max", ">"), COMBINE_ARG("min", "<"),
 "        x = F()(x, part[first + w]);\n"
 "    return x;\n"
 "}\n"},
+{"nnc_list",
+"/* Lists the n of the block's threads with `hit`, in order; returns how many. list: an element per thread, then one per warp. */\n"
+"template <int N> NNC_FN int nnc_list(bool hit, int n, int *list)\n"
+"{\n"
+"    const unsigned hits = __ballot_sync(0xffffffffu, hit);\n"
+"    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n"
+"    int at = __popc(hits & ((1u << lane) - 1)), all = 0;\n"
+"    if (lane == 0)\n"
+"        list[N + warp] = __popc(hits);\n"
+"    __syncthreads();\n"
+"#pragma unroll\n"
+"    for (int w = 0; w < N / 32; w++) {\n"
+"        at += w < warp ? list[N + w] : 0;\n"
+"        all += list[N + w];\n"
+"    }\n"
+"    if (hit)\n"
+"        list[at] = n;\n"
+"    __syncthreads();\n"
+"    return all;\n"
+"}\n"},
 {"nnc_column",
 "/* Combines the values of a column of the block, G rows of 32; part: one element per thread and lane. */\n"
 "template <int G, typename F, typename T> NNC_FN T nnc_column(T x, T *part)\n"

@@ -329,7 +329,7 @@ static void put(lp *p, const lp_map *at, int32_t i, int64_t scale, int64_t limit
             lp_guard(p, &where->d[d], within->dim[d], -1);
 }
 
-/* The first stage: y = x. at: the dimensions of outer axes. */
+/* The first stage: y = x, which is not read where it is a number in every element. at: the dimensions of outer axes. */
 static void copy(lp *p, const nnc_type *x, lp_map at, uint32_t inner)
 {
     uint32_t axes = 0;
@@ -339,7 +339,11 @@ static void copy(lp *p, const nnc_type *x, lp_map at, uint32_t inner)
             axes |= nnc_affine_axes(&at.d[d]);
         }
     lp_stage(p, axes);
-    lp_store(p, 0, &at, lp_load(p, 0, &at));
+    double v;
+    const nnc_dtype d = (nnc_dtype)x->dtype;
+    const bool number =
+        nnc_const_scalar(p->g, p->n->in[0], &v) && (nnc_is_float(d) || fabs(v) < 0x1p53);
+    lp_store(p, 0, &at, number ? lp_const(p, nnc_kdtype(d), v) : lp_load(p, 0, &at));
 }
 
 static void scatter(lp *p)

@@ -551,6 +551,8 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
 bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
 {
     bool gpu = t && t->kind == NNC_T_cuda, local, done = false;
+    if (gpu && nnc_kernel_in_order(k) && !cu_scatter_sums(k, a))
+        return false;
     if (nnc_kernel_in_order(k)) { /* its loops are as they must be; outer ones are merged */
         nnc_kernel_merge_axes(k, !gpu);
         return (gpu || nnc_ordered_strips(k, t, a)) && nnc_kernel_schedule(k, t);

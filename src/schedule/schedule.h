@@ -107,6 +107,38 @@ int64_t cu_part_bytes(const nnc_kernel *k);
 int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g); /* bytes of a split kernel's partial results; -1: too many */
 int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static shared memory */
 
+/* cuda_steps.c: recurrences, of class `steps`. A stage's own axes whose points run in order, are computed at once, and are summed;
+ * numbers of elements of a step and of terms of a sum. False: the stage is no step. */
+typedef struct cu_step {
+    uint32_t order, maps, sums;
+    int64_t elements, terms;
+} cu_step;
+bool cu_step_of(const nnc_kernel *k, const nnc_kstage *s, cu_step *to);
+bool cu_steps_choose(nnc_kernel *k, const nnc_target *t); /* false: no recurrence */
+bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g);
+/* Offset in shared memory of the parts of reduction id; id = k->n_ins: bytes of all. */
+int64_t cu_step_part(const nnc_kernel *k, const nnc_kgrid *g, int32_t id);
+
+/* cuda_scatter.c: y = x in the first stage, updates of y at computed places in the second, of class `scatter`. False: it is another
+ * kernel. */
+typedef struct cu_scatter {
+    int axis;               /* of y's rows, in the first stage */
+    int64_t rows, unit;     /* their number; elements from one to the next */
+    int64_t updates;
+    int32_t copied, store;  /* the stores of both stages */
+    bool shared;            /* all points have the same places */
+    nnc_kset cone;          /* what the place is computed from */
+} cu_scatter;
+bool cu_scatter_of(const nnc_kernel *k, cu_scatter *s);
+bool cu_scatter_sums(nnc_kernel *k, nnc_arena *a); /* few rows: makes it a reduction. False: out of memory */
+bool cu_scatter_choose(nnc_kernel *k, const nnc_target *t); /* false: it is another kernel */
+bool cu_scatter_derive(const nnc_kernel *k, nnc_kgrid *g);
+int64_t cu_scatter_rows(const cu_scatter *s, const nnc_kgrid *g); /* rows of a part */
+
+/* schedule_cuda.c: points of the outer axes, where axis `axis` (-1: none) has vectors of vec; -1: too many. True when all offsets and
+ * counters fit in 32 bits, of that many work items. */
+int64_t cu_points(const nnc_kernel *k, int axis, int vec);
+bool cu_narrow(const nnc_kernel *k, int64_t units);
 /* schedule_cuda.c: true when the access moves `vec` consecutive elements along axis a at once, where a is a multiple of vec. */
 bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec);
 

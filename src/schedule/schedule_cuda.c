@@ -101,7 +101,7 @@ static bool fits32(const nnc_kernel *k, const nnc_affine *e)
 }
 
 /* True when all offsets and counters fit in 32 bits. */
-static bool narrow(const nnc_kernel *k, int64_t units)
+bool cu_narrow(const nnc_kernel *k, int64_t units)
 {
     if (units > INT32_MAX - (1 << 20))
         return false;
@@ -127,7 +127,7 @@ static bool narrow(const nnc_kernel *k, int64_t units)
     return true;
 }
 
-static int64_t points(const nnc_kernel *k, int axis, int vec)
+int64_t cu_points(const nnc_kernel *k, int axis, int vec)
 {
     int64_t n = 1;
     for (int a = 0; a < k->n_outer; a++)
@@ -143,12 +143,12 @@ static bool derive_point(const nnc_kernel *k, nnc_kgrid *g)
         return false;
     if (g->flight > 1 && (!flat(k) || g->flight > 8))
         return false;
-    int64_t units = points(k, g->axis, g->vec), each = (int64_t)g->threads * g->flight;
+    int64_t units = cu_points(k, g->axis, g->vec), each = (int64_t)g->threads * g->flight;
     if (units < 1 || g->group != 1 || g->split != 1 || g->keep != 0 ||
         nnc_kernel_scratch(k) > 256 << 10)
         return false;
     g->blocks = (units + each - 1) / each;
-    g->index = narrow(k, units) ? 32 : 64;
+    g->index = cu_narrow(k, units) ? 32 : 64;
     return true;
 }
 
@@ -176,8 +176,8 @@ static bool derive_tile(const nnc_kernel *k, nnc_kgrid *g)
                 return false;
         }
     int64_t nv = (k->axis[v].extent + side - 1) / side, nw = (k->axis[w].extent + side - 1) / side;
-    int64_t all = points(k, -1, 1) / k->axis[v].extent / k->axis[w].extent;
-    g->index = narrow(k, points(k, -1, 1)) ? 32 : 64;
+    int64_t all = cu_points(k, -1, 1) / k->axis[v].extent / k->axis[w].extent;
+    g->index = cu_narrow(k, cu_points(k, -1, 1)) ? 32 : 64;
     return count > 0 && nnc_mul_ok(nv, nw, &nv) && nnc_mul_ok(nv, all, &g->blocks);
 }
 
@@ -234,7 +234,7 @@ static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, const cu_rows *r)
                       g->split <= r->stage[sum].units
                   ? cu_work(k, g)
                   : -1;
-    int64_t n = points(k, -1, 1), each = g->threads / cu_finish_group(k, g);
+    int64_t n = cu_points(k, -1, 1), each = g->threads / cu_finish_group(k, g);
     g->finish = (n + each - 1) / each;
     return g->work > 0 && g->finish <= MAX_GRID && nnc_mul_ok(g->blocks, g->split, &g->blocks);
 }
@@ -262,10 +262,10 @@ static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
         g->spill || g->vec > 8 || (g->vec & (g->vec - 1)) || k->axis[g->axis].extent % g->vec ||
         (g->vec > 1 && finds_places(k)) || cu_part_bytes(k) * g->threads * g->vec > 48 << 10)
         return false;
-    int64_t n = points(k, g->axis, g->vec);
+    int64_t n = cu_points(k, g->axis, g->vec);
     bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && r.scratch == 0 && n > 0;
     g->blocks = (n + 31) / 32;
-    g->index = narrow(k, n * g->vec) ? 32 : 64;
+    g->index = cu_narrow(k, n * g->vec) ? 32 : 64;
     ok = ok && derive_split(k, g, &r);
     cu_rows_deinit(&r);
     return ok;
@@ -286,7 +286,7 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
         g->keep > MAX_KEEP || g->vec > 16 || (g->vec & (g->vec - 1)) || g->spill > 1 ||
         (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
         return false;
-    int64_t n = points(k, -1, 1);
+    int64_t n = cu_points(k, -1, 1);
     bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && n > 0;
     if (ok) {
         g->blocks = (n + rows - 1) / rows;
@@ -294,7 +294,7 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
             ok = nnc_mul_ok(g->blocks * rows, r.scratch, &g->work);
         else
             g->shared = r.scratch * rows;
-        g->index = narrow(k, n) ? 32 : 64;
+        g->index = cu_narrow(k, n) ? 32 : 64;
     }
     ok = ok && derive_split(k, g, &r);
     cu_rows_deinit(&r);
@@ -317,6 +317,10 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
         ok = !cu_rows_mixed(k) && derive_row(k, g);
     if (g->cls == KC_column)
         ok = !cu_rows_mixed(k) && derive_column(k, g);
+    if (g->cls == KC_steps)
+        ok = cu_steps_derive(k, g);
+    if (g->cls == KC_scatter)
+        ok = cu_scatter_derive(k, g);
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 
@@ -386,7 +390,7 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
     g->axis = (int16_t)nnc_cuda_fast_axis(k);
     int vec = nnc_cuda_vec(k, g->axis);
     while (vec > 1 &&
-           points(k, g->axis, vec) < resident / 4) /* prefer more threads to wider accesses */
+           cu_points(k, g->axis, vec) < resident / 4) /* prefer more threads to wider accesses */
         vec /= 2;
     if (vec > 1 && k->axis[g->axis].extent % vec && !may_end_short(k, g->axis, vec))
         vec = 1;
@@ -395,7 +399,7 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
         inputs += k->buf[b].role == KB_in;
         small &= nnc_dtype_size(k->buf[b].dtype) <= 2;
     }
-    if (flat(k) && vec > 1 && points(k, g->axis, vec) >= 4 * resident)
+    if (flat(k) && vec > 1 && cu_points(k, g->axis, vec) >= 4 * resident)
         g->flight = small && inputs == 1 ? 4 : 2;
 }
 
@@ -511,7 +515,7 @@ static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
 static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
 {
     nnc_kgrid *g = &k->grid;
-    int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1, rows = points(k, -1, 1);
+    int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1, rows = cu_points(k, -1, 1);
     for (int i = 0; i < k->n_stage; i++)
         longest = nnc_max64(longest, nnc_own_points(k, &k->stage[i]));
     if (!has_to && (longest < 8 || (!rows_along_memory(k) && rows >= resident / 8)))
@@ -545,7 +549,7 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
 static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int64_t longest)
 {
     const nnc_kgrid *g = &k->grid;
-    int64_t n = points(k, g->axis, vec);
+    int64_t n = cu_points(k, g->axis, vec);
     if (k->axis[g->axis].extent % vec || finds_places(k))
         return false;
     if (n >= 32 * (int64_t)t->sms)
@@ -570,7 +574,7 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
     g->vec = (int16_t)nnc_cuda_vec(k, axis);
     while (g->vec > 1 && !columns_fill(k, t, g->vec, longest))
         g->vec /= 2;
-    int64_t n = points(k, axis, g->vec);
+    int64_t n = cu_points(k, axis, g->vec);
     if (n >= resident / 2)
         return false;
     g->group = 1;
@@ -607,8 +611,13 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
     k->sched = nnc_cuda_sched(k);
     k->grid.oom = false;
     choose_none(k);
+    if (cu_steps_choose(k, t))
+        return true;
+    if (choose_none(k), cu_scatter_choose(k, t))
+        return true;
+    choose_none(k);
     bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
-    bool windows = nnc_window_kernel(k) && points(k, -1, 1) >= nnc_cuda_resident(t) / 4;
+    bool windows = nnc_window_kernel(k) && cu_points(k, -1, 1) >= nnc_cuda_resident(t) / 4;
     if (windows && !large) {
         choose_point(k, t);
         if (nnc_cuda_derive(k, &k->grid))

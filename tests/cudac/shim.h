@@ -112,6 +112,18 @@ template <typename T> static T __shfl_sync(unsigned, T x, int l, int w = 32)
     return shim_shuffle(x, (shim_me & 31 & ~(w - 1)) | (l & (w - 1)));
 }
 
+static inline unsigned __ballot_sync(unsigned, bool x)
+{
+    int me = shim_me;
+    unsigned p = shim_of[me].parity ^= 1, all = 0;
+    shim_of[me].slot[p] = x;
+    shim_yield(SHIM_WARP);
+    for (int l = 0; l < 32; l++)
+        all |= (unsigned)shim_of[(me & ~31) | l].slot[p] << l;
+    return all;
+}
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+
 template <typename A, typename B> static A shim_bits(B b)
 {
     A a;

@@ -48,7 +48,7 @@ static struct {
     double used,
         each; /* largest: part of a budget of instructions; instructions for an element of a pointwise kernel */
     char name[80], each_name[80];
-} seen[KC_column + 1];
+} seen[KC_scatter + 1];
 
 void budget_reset(void)
 {
@@ -57,7 +57,7 @@ void budget_reset(void)
 
 void budget_print(void)
 {
-    for (int c = KC_point; c <= KC_column; c++)
+    for (int c = KC_point; c <= KC_scatter; c++)
         if (seen[c].kernels) {
             printf("     %-6s %5d kernels, at most %d of %d registers, %.0f %% of the instructions "
                    "(%s)",

@@ -1,0 +1,204 @@
+/* codegen/cuda_steps.c -- recurrences: a block has some rows of the batch ("lanes" of a section, along an outer axis). At each step its
+ * threads lie along the elements, so that weights are read side by side; `group` rows of threads divide each sum, and join their parts
+ * through shared memory, each for other rows of the batch.
+ *
+ *     for steps, in order:
+ *         for elements m of this thread:
+ *             sums of terms t, t + group, ... for all rows
+ *             for rows t, t + group, ...: the joined sums, and what the step stores
+ *         __syncthreads() */
+#include "codegen/cuda.h"
+#include "schedule/schedule.h"
+
+#include <string.h>
+
+enum { TERMS_IN_FLIGHT = 4 };
+
+static int lanes(const cu *c)
+{
+    return c->g->threads / c->g->group;
+}
+
+/* Returns the number of loops opened. */
+static int open_axes(cu *c, uint32_t axes)
+{
+    int n = 0;
+    for (int a = c->k->n_outer; a < c->k->n_axis; a++)
+        if (axes >> a & 1 && c->k->axis[a].extent > 1) {
+            const char *x = c->axis_name[a];
+            cu_open(
+                c, "for (%T %s = 0; %s < %lld; %s++) {", x, x, (long long)c->k->axis[a].extent, x);
+            n++;
+        }
+    return n;
+}
+
+/* The loop over a thread's terms of a sum: of the last axis it has each group-th. */
+static int open_terms(cu *c, uint32_t axes)
+{
+    const int group = c->g->group, last = cu_last_axis(axes);
+    int n = open_axes(c, axes & ~(1u << last));
+    const char *x = c->axis_name[last];
+    if (c->k->axis[last].extent > 1) {
+        cu_line(c, "#pragma unroll %d", TERMS_IN_FLIGHT);
+        cu_open(c, "for (%T %s = %s; %s < %lld; %s += %d) {", x, group > 1 ? "t" : "0", x,
+            (long long)c->k->axis[last].extent, x, group);
+        n++;
+    } else if (group > 1) {
+        cu_open(c, "if (t == 0) {");
+        n++;
+    }
+    return n;
+}
+
+/* Declares the indices of the axes that lie along threads, from element j; returns the scopes opened. With sums that are joined, all
+ * threads go through the loop, past the last element with its index. */
+static int open_elements(cu *c, const nnc_kstage *s, const cu_step *p)
+{
+    const int per = lanes(c);
+    const bool joins = c->g->group > 1;
+    const long long n = (long long)p->elements;
+    int scopes = 0;
+    int64_t below = 1;
+    if (!joins) {
+        cu_open(c, "for (int j = lane; j < %lld; j += %d) {", n, per);
+        scopes++;
+    } else if (n > per) {
+        cu_open(c, "for (int from = 0; from < %lld; from += %d) {", n, per);
+        cu_line(c,
+            n % per ? "const int j = from + lane < %lld ? from + lane : %lld;"
+                    : "const int j = from + lane;",
+            n, n - 1);
+        scopes++;
+    } else {
+        cu_line(c, n < per ? "const int j = lane < %lld ? lane : %lld;" : "const int j = lane;", n,
+            n - 1);
+    }
+    for (int a = c->k->n_axis - 1; a >= 0; a--) {
+        if (!(p->maps >> a & 1) || c->k->axis[a].extent == 1)
+            continue;
+        const uint32_t rest = p->maps & ((1u << a) - 1);
+        if (cu_axes_used(c, s) >> a & 1)
+            cu_digit(c, c->axis_name[a], "j", below, rest ? c->k->axis[a].extent : 0, 1);
+        below *= c->k->axis[a].extent;
+    }
+    return scopes;
+}
+
+static bool joined(const cu *c, int32_t id)
+{
+    return c->k->ins[id].op == KO_reduce && c->v[id].live;
+}
+
+/* Each thread's part of its sums, by row of the batch, row of threads and element. */
+static void store_parts(cu *c, const nnc_kstage *s)
+{
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        if (!joined(c, id))
+            continue;
+        if (!c->v[id].lanes) {
+            cu_line(c, "part_%d[threadIdx.x] = %n;", id, id);
+            continue;
+        }
+        cu_line(c, "#pragma unroll");
+        cu_line(c, "for (int e = 0; e < %d; e++)", c->g->vec);
+        cu_line(c, "    part_%d[e * %d + threadIdx.x] = %n[e];", id, c->g->threads, id);
+    }
+    cu_line(c, "__syncthreads();");
+}
+
+/* The sums of row e of the batch, joined in the order of the threads. */
+static void join(cu *c, const nnc_kstage *s)
+{
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        if (!joined(c, id))
+            continue;
+        char at[48] = "lane";
+        const nnc_kins *in = &c->k->ins[id];
+        if (c->v[id].lanes)
+            snprintf(at, sizeof at, "e * %d + lane", c->g->threads);
+        cu_line(c, "%s %n = part_%d[%s];", cu_type((nnc_dtype)in->dtype), id, id, at);
+        cu_line(c, "#pragma unroll");
+        cu_line(c, "for (int g = 1; g < %d; g++)", c->g->group);
+        cu_line(c, "    %n = nnc_combine_%s()(%n, part_%d[%s + g * %d]);", id,
+            nnc_kred_names[in->sop], id, id, at, lanes(c));
+    }
+}
+
+/* The step's post, by the thread that has the row of the batch. */
+static void post_of_rows(cu *c, const nnc_kstage *s, const cu_step *p)
+{
+    const int group = c->g->group, rows = c->g->vec;
+    int scopes = 0;
+    char name[sizeof c->axis_name[0]] = "";
+    if (p->elements % lanes(c)) {
+        cu_open(c, p->elements > lanes(c) ? "if (from + lane < %lld) {" : "if (lane < %lld) {",
+            (long long)p->elements);
+        scopes++;
+    }
+    if (rows > 1) {
+        if (rows % group == 0)
+            cu_line(c, "#pragma unroll");
+        cu_open(c, "for (int e = t; e < %d; e += %d) {", rows, group);
+    } else {
+        cu_open(c, "if (t == 0) {");
+    }
+    join(c, s);
+    if (rows > 1) {
+        memcpy(name, c->axis_name[c->g->axis], sizeof name);
+        cu_line(c, "const %T row = %s + e;", name);
+        snprintf(c->axis_name[c->g->axis], sizeof name, "row");
+    }
+    cu_analyse(c, s, -1, 1);
+    cu_section(c, s, s->post0, s->post1);
+    if (rows > 1)
+        memcpy(c->axis_name[c->g->axis], name, sizeof name);
+    cu_close_all(c, scopes + 1);
+}
+
+static void steps(cu *c, const nnc_kstage *s)
+{
+    cu_step p;
+    (void)cu_step_of(c->k, s, &p);
+    cu_analyse(c, s, c->g->axis, c->g->vec);
+    const int order = open_axes(c, p.order), elements = open_elements(c, s, &p);
+    cu_declare(c, s);
+    const int sums = open_terms(c, p.sums);
+    cu_section(c, s, s->body0, s->body1);
+    cu_close_all(c, sums);
+    if (c->g->group > 1) {
+        store_parts(c, s);
+        post_of_rows(c, s, &p);
+        cu_line(
+            c, "__syncthreads();"); /* the parts are read; of the last elements: all is stored */
+        cu_close_all(c, elements);
+    } else {
+        cu_section(c, s, s->post0, s->post1);
+        cu_close_all(c, elements);
+        cu_line(c, "__syncthreads();");
+    }
+    cu_close_all(c, order);
+}
+
+void cu_steps(cu *c)
+{
+    const nnc_kernel *k = c->k;
+    const bool wide = c->g->index == 64;
+    if (c->g->group > 1) {
+        cu_line(c, "NNC_DYNAMIC(shared);");
+        for (int32_t id = 0; id < k->n_ins; id++)
+            if (joined(c, id)) {
+                const char *type = cu_type((nnc_dtype)k->ins[id].dtype);
+                cu_line(c, "%s *const part_%d = reinterpret_cast<%s *>(shared + %lld);", type, id,
+                    type, (long long)cu_step_part(k, c->g, id));
+            }
+        cu_line(c, "const int t = threadIdx.x / %d, lane = threadIdx.x %% %d;", lanes(c), lanes(c));
+    } else {
+        cu_line(c, "const int lane = threadIdx.x;");
+    }
+    for (int i = 0; i < k->n_stage; i++)
+        cu_analyse(c, &k->stage[i], c->g->axis, c->g->vec);
+    cu_place(c, wide ? "(long long)blockIdx.x" : "(int)blockIdx.x");
+    for (int i = 0; i < k->n_stage; i++)
+        steps(c, &k->stage[i]);
+}

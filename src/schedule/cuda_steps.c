@@ -1,0 +1,113 @@
+/* schedule/cuda_steps.c -- recurrences on a GPU: a block has `vec` rows of the batch, and its threads share the elements of each step and,
+ * in `group` rows of threads, the sums. The next step begins when all of them have stored theirs.
+ *
+ * Each block reads all weights at each step, from the level-2 cache: 64 bytes a cycle of an SM, which a step cannot be faster than. More
+ * rows in a block read them less often, and leave SMs idle. */
+#include "schedule/schedule.h"
+
+enum {
+    STEP_THREADS =
+        512, /* 128 registers each: the sums of eight rows, and the loads of a few terms */
+    STEP_ROWS = 8,
+    STEP_GROUP = 16,
+    STEP_TERMS = 16, /* of a sum, for each of the threads that share it */
+    STEP_ELEMENTS = 8, /* of fewer, a thread for each row is as good */
+};
+
+/* The axes of stage s whose points run in order, at once, and are summed; false: the stage is no step. */
+static bool step_axes(const nnc_kernel *k, const nnc_kstage *s, cu_step *to)
+{
+    *to = (cu_step){0};
+    for (int a = k->n_outer; a < k->n_axis; a++) {
+        const nnc_kaxis *x = &k->axis[a];
+        if (!(s->axes >> a & 1))
+            continue;
+        if (x->seq && (x->kind == KA_reduce || to->maps || to->sums))
+            return false;
+        *(x->seq ? &to->order : x->kind == KA_map ? &to->maps : &to->sums) |= 1u << a;
+    }
+    to->elements = nnc_kernel_points(k, to->maps);
+    to->terms = nnc_kernel_points(k, to->sums);
+    return to->order && to->sums;
+}
+
+bool cu_step_of(const nnc_kernel *k, const nnc_kstage *s, cu_step *to)
+{
+    if (!step_axes(k, s, to))
+        return false;
+    for (int32_t i = s->body0; i < s->body1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_store || (in->op == KO_reduce && (in->running || in->sop >= KR_argmax)))
+            return false;
+    }
+    return true;
+}
+
+/* Is every stage a step, and nothing kept between them but results? */
+static bool recurrence(const nnc_kernel *k, cu_step *longest)
+{
+    *longest = (cu_step){.elements = 1, .terms = 1};
+    for (int i = 0; i < k->n_stage; i++) {
+        cu_step s;
+        if (!cu_step_of(k, &k->stage[i], &s))
+            return false;
+        longest->elements = nnc_max64(longest->elements, s.elements);
+        longest->terms = nnc_max64(longest->terms, s.terms);
+    }
+    return k->n_stage > 0 && nnc_kernel_scratch(k) == 0;
+}
+
+int64_t cu_step_part(const nnc_kernel *k, const nnc_kgrid *g, int32_t id)
+{
+    int64_t at = 0;
+    for (int32_t i = 0; i < id && i < k->n_ins; i++)
+        if (k->ins[i].op == KO_reduce)
+            at += nnc_align_up(
+                (int64_t)g->vec * g->threads * nnc_dtype_size((nnc_dtype)k->ins[i].dtype), 16);
+    return at;
+}
+
+bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
+{
+    cu_step s;
+    const int lanes = g->threads / g->group;
+    if (g->threads % g->group || lanes % 32 || g->vec > STEP_ROWS || (g->vec & (g->vec - 1)) ||
+        g->flight != 1 || g->split != 1 || g->keep || g->spill || (g->vec > 1 && g->axis < 0) ||
+        (g->axis >= 0 && k->axis[g->axis].extent % g->vec) || !recurrence(k, &s) ||
+        s.elements > INT32_MAX / 4)
+        return false;
+    g->blocks = cu_points(k, g->axis, g->vec);
+    g->shared = g->group > 1 ? cu_step_part(k, g, k->n_ins) : 0;
+    g->index = cu_narrow(k, g->blocks) ? 32 : 64;
+    return g->blocks >= 1;
+}
+
+bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
+{
+    nnc_kgrid *g = &k->grid;
+    const int64_t sms = t->sms > 0 ? t->sms : 132;
+    const int64_t most = t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
+    cu_step s;
+    if (!recurrence(k, &s) || s.elements < STEP_ELEMENTS)
+        return false;
+    g->cls = KC_steps;
+    for (int a = 0; a < k->n_outer; a++)
+        if (g->axis < 0 || k->axis[a].extent > k->axis[g->axis].extent)
+            g->axis = (int16_t)a;
+    const int64_t lanes = nnc_min64(nnc_align_up(s.elements, 32), STEP_THREADS);
+    while (g->group < STEP_GROUP && lanes * g->group * 2 <= STEP_THREADS &&
+           s.terms / (g->group * 2) >= STEP_TERMS)
+        g->group *= 2;
+    g->threads = (int16_t)(lanes * g->group);
+    const int64_t rows = nnc_ceildiv(cu_points(k, -1, 1), sms / 2);
+    while (g->axis >= 0 && g->vec < STEP_ROWS && g->vec < rows &&
+           k->axis[g->axis].extent % (2 * g->vec) == 0)
+        g->vec *= 2;
+    while (g->vec > 1 && g->group > 1 && cu_step_part(k, g, k->n_ins) > most)
+        g->vec /= 2;
+    if (g->group > 1 && cu_step_part(k, g, k->n_ins) > most) {
+        g->threads = (int16_t)lanes;
+        g->group = 1;
+    }
+    return nnc_cuda_derive(k, g);
+}
