@@ -233,7 +233,7 @@ static nnc_status load(const run *r, program *p)
 {
     if (p->alone && !leads(r))
         return NNC_OK;
-    NNC_TRY(p->alone ? nnc_session_create_alone(r->e, p->a, &p->s, r->sink)
+    NNC_TRY(p->alone ? nnc_session_create_alone(r->e, p->a, false, &p->s, r->sink)
                      : nnc_session_create(r->e, p->a, &p->s, r->sink));
     return leads(r) ? nnc_partition_set_inputs(p->s, p->a, r->training, r->sink) : NNC_OK;
 }

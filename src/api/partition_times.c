@@ -176,7 +176,7 @@ nnc_status nnc_partition_time_plan(
         return nnc_fail0(sink, NNC_E_FIT,
             "--measure: the model does not fit the device as a whole: set a smaller batch");
     if (!nnc_env_rank(e)) {
-        NNC_TRY(nnc_session_create_alone(e, a, &run, sink));
+        NNC_TRY(nnc_session_create_alone(e, a, false, &run, sink));
         const nnc_status st = time_commands(run, a, training, ns, sink);
         nnc_session_destroy(run);
         NNC_TRY(st);
