@@ -122,8 +122,7 @@ static void classify(writer *w)
 
 /* ---- the nets ------------------------------------------------------------------------------------------- */
 
-/* Convolutions 3x3, poolings, a classifier: as VGG's. */
-static void plain(writer *w, const cal_net *net)
+static void convs(writer *w, const cal_net *net)
 {
     input(w, 3, true);
     for (int k = 0; k < 3; k++) {
@@ -134,6 +133,12 @@ static void plain(writer *w, const cal_net *net)
         unary(w, "maxpool", " {kernel=[2,2], strides=[2,2]}");
         w->h /= 2;
     }
+}
+
+/* Convolutions 3x3, poolings, a classifier: as VGG's. */
+static void plain(writer *w, const cal_net *net)
+{
+    convs(w, net);
     flatten(w, false);
     linear(w, 16 * net->c);
     unary(w, "relu", "");
@@ -321,6 +326,14 @@ static void gated(writer *w, const cal_net *net)
     flatten(w, true);
 }
 
+/* A classifier's layer: its weights decide. */
+static void wide_linear(writer *w, const cal_net *net)
+{
+    input(w, net->c, false);
+    linear(w, net->c / 4);
+    unary(w, "relu", "");
+}
+
 /* One op on rows of a tensor of its own. */
 static void softmaxes(writer *w, const cal_net *net)
 {
@@ -389,14 +402,14 @@ const cal_net cal_gpu_chain = {"chain", chain, 1, 1024, 64, false};
 static const cal_net tiny[] = {{"plain", plain, 1, 8, 32, false},
     {"residual", residual, 1, 16, 64, false}, {"inverted", inverted, 1, 8, 32, false},
     {"gated", gated, 1, 8, 8, false}, {"encoder", encoder, 16, 64, 0, false}};
-static const cal_net single[] = {{"plain", plain, 1, 64, 112, false},
-    {"residual", residual, 1, 64, 224, false}, {"inverted", inverted, 1, 32, 224, false},
-    {"gated", gated, 1, 112, 14, false}, {"wide", wide, 1, 2048, 7, false},
-    {"encoder", encoder, 128, 768, 0, false}};
-static const cal_net batch[] = {{"plain", plain, 32, 64, 112, false},
-    {"residual", residual, 32, 64, 224, false}, {"inverted", inverted, 32, 32, 224, false},
-    {"gated", gated, 32, 112, 14, false}, {"wide", wide, 32, 2048, 7, false},
-    {"encoder", encoder, 4096, 768, 0, false}};
+static const cal_net single[] = {{"convs", convs, 1, 64, 112, false},
+    {"linear", wide_linear, 1, 8192, 0, false}, {"residual", residual, 1, 64, 224, false},
+    {"inverted", inverted, 1, 32, 224, false}, {"gated", gated, 1, 112, 14, false},
+    {"wide", wide, 1, 2048, 7, false}, {"encoder", encoder, 128, 768, 0, false}};
+static const cal_net batch[] = {{"convs", convs, 32, 64, 112, false},
+    {"linear", wide_linear, 32, 8192, 0, false}, {"residual", residual, 32, 64, 224, false},
+    {"inverted", inverted, 32, 32, 224, false}, {"gated", gated, 32, 112, 14, false},
+    {"wide", wide, 32, 2048, 7, false}, {"encoder", encoder, 4096, 768, 0, false}};
 static const cal_net rows_tiny[] = {{"stream", stream, 16, 256, 0, false},
     {"softmax", softmaxes, 16, 256, 0, false}, {"layernorm", layernorms, 16, 256, 0, false},
     {"sum", sums, 16, 256, 0, false}, {"transpose", transposes, 16, 256, 0, false}};
