@@ -450,7 +450,7 @@ nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compi
     bool code, nnc_artifact **out, nnc_sink *sink)
 {
     return e->target[0].kind == NNC_T_cuda && !code ? nnc_compile_plan(e, g, o, out, sink)
-                                           : nnc_compile(e, g, o, out, sink);
+                                                    : nnc_compile(e, g, o, out, sink);
 }
 
 /* The plan of a step that adds its gradients to those before. */
@@ -484,8 +484,9 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_graph *g = on_one_device(m, training, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = options->no_code ? nnc_compile_plan(e, g, &one, &artifact, sink)
-                                     : nnc_partition_compile(e, g, &one, options->measure, &artifact, sink);
+    nnc_status st = options->no_code
+                        ? nnc_compile_plan(e, g, &one, &artifact, sink)
+                        : nnc_partition_compile(e, g, &one, options->measure, &artifact, sink);
     if (!st) {
         s.plan = artifact->plan;
         s.chunks = artifact->chunks;
