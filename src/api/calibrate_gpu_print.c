@@ -55,15 +55,23 @@ static double rate_of(const nnc_point *p)
     return (double)p->work / (double)nnc_max64(p->ns, 1);
 }
 
-/* Uploads and downloads: the link's rate is the mean of both. */
+/* Bytes a second of the largest copy of this kind. */
+static int64_t copy_rate(const nnc_point p[CAL_SIZES])
+{
+    return nnc_max64((int64_t)(rate_of(&p[CAL_SIZES - 1]) * 1e9), 1);
+}
+
+/* Of uploads and downloads, the mean. */
+static int64_t pcie_rate(const calibration *c)
+{
+    return nnc_max64(copy_rate(c->gpu.up) / 2 + copy_rate(c->gpu.down) / 2, 1);
+}
+
 static void put_pcie(const calibration *c, bool peers, nnc_text *t)
 {
     const int last = CAL_SIZES - 1;
-    int64_t latency = 0, up = 0, down = 0, unused = 0, pageable = 0;
-    cal_fit_line(c->gpu.down, CAL_SIZES, &unused, &down);
-    cal_fit_line(c->gpu.pageable_up, CAL_SIZES, &unused, &pageable);
-    cal_fit_line(c->gpu.up, CAL_SIZES, &latency, &up);
-    const int64_t rate = nnc_max64(up / 2 + down / 2, 1);
+    const int64_t rate = pcie_rate(c), pageable = copy_rate(c->gpu.pageable_up),
+                  latency = c->gpu.up[0].ns;
     nnc_printf(t,
         "    \"pcie\": {\n        \"source\": \"copies of %lld bytes to %lld MiB, in bursts. GB/s "
         "of the largest: up %.4g, down %.4g; of pageable memory up %.4g, down %.4g\",\n"
@@ -85,13 +93,17 @@ static void put_pcie(const calibration *c, bool peers, nnc_text *t)
 
 static void put_links(const calibration *c, nnc_text *t)
 {
-    const double pcie = rate_of(&c->gpu.up[CAL_SIZES - 1]) * 1e9;
+    const double pcie = (double)pcie_rate(c);
+    /* a copy by DMA reads or writes what a thread's copy does both of */
+    const int64_t memory = nnc_max64(c->gpu.host_copy_bytes_s, 2 * pcie_rate(c) * c->devices);
     const bool fast = c->n_copy && (double)c->copy_bytes_s > 1.2 * pcie,
                peers = c->n_copy && !fast && (double)c->copy_bytes_s > 0.8 * pcie;
     nnc_printf(t,
-        "    \"sockets\": {\n        \"source\": \"one thread's copies of the host's memory, read "
-        "and written\",\n        \"count\": 1,\n        \"memory_bytes_s\": %lld\n    },\n",
-        (long long)nnc_max64(c->gpu.host_copy_bytes_s, 1));
+        "    \"sockets\": {\n        \"source\": \"at least what all devices' uploads and "
+        "downloads take; "
+        "a thread's copies read and write %.4g GB/s\",\n        \"count\": 1,\n        "
+        "\"memory_bytes_s\": %lld\n    },\n",
+        (double)c->gpu.host_copy_bytes_s * 1e-9, (long long)memory);
     put_pcie(c, peers || fast, t);
     if (fast)
         nnc_printf(t,

@@ -130,16 +130,17 @@ static cal_class *class_of(calibration *c, const nnc_sim_op *op)
     return &c->class[c->n_class++];
 }
 
-static double moving_ns(const calibration *c, const nnc_sim_op *op)
+static double moving_ns(const calibration *c, int64_t bytes)
 {
-    return (double)op->bytes / (double)c->memory_bytes_s * 1e9;
+    return (double)bytes / (double)c->memory_bytes_s * 1e9;
 }
 
 /* On a GPU: would it, if it computed at half of the peak? What takes little longer than a launch is neither. */
 static bool is_moving_there(const calibration *c, const cal_sample *s)
 {
     const double peak = (double)nnc_target_peak_flops(&c->target, s->op.dtype, s->op.tf32);
-    return s->ns > c->command_ns && moving_ns(c, &s->op) > (double)s->op.flops / (0.5 * peak) * 1e9;
+    return s->ns > c->command_ns && moving_ns(c, s->op.bytes + s->op.epilogue_bytes) >
+                                        (double)s->op.flops / (0.5 * peak) * 1e9;
 }
 
 /* Does a contraction take as long as moving its bytes would? Then its time says nothing about FLOPs. */
@@ -148,7 +149,7 @@ static bool is_moving(const calibration *c, const cal_sample *s)
     if (!nnc_sim_class_contracts(s->op.op_class) || c->memory_bytes_s <= 0)
         return false;
     return c->target.kind == NNC_T_cuda ? is_moving_there(c, s)
-                                        : moving_ns(c, &s->op) > 0.7 * (double)s->ns;
+                                        : moving_ns(c, s->op.bytes) > 0.7 * (double)s->ns;
 }
 
 /* Samples of one class by work. */
@@ -187,10 +188,13 @@ static double memory_share(const calibration *c, const cal_class *x)
     int n = 0;
     for (size_t i = 0; i < c->n_sample && c->target.kind == NNC_T_cuda; i++)
         if (is_of(x, &c->sample[i]) && is_moving(c, &c->sample[i])) {
-            sum += log(moving_ns(c, &c->sample[i].op) / (double)nnc_max64(c->sample[i].ns, 1));
+            const cal_sample *s = &c->sample[i];
+            const double moving = moving_ns(c, s->op.bytes),
+                         own = (double)s->ns - moving_ns(c, s->op.epilogue_bytes);
+            sum += log(fmin(moving / fmax(own, 1), 1));
             n++;
         }
-    return n ? fmin(exp(sum / n), 1) : 0;
+    return n ? exp(sum / n) : 0;
 }
 
 static nnc_status fill_class(calibration *c, cal_class *x)

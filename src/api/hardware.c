@@ -203,6 +203,8 @@ static void json_kind(report *r, const nnc_cluster_kind *k)
         J_INT("count", k->count), J_INT("memory_bytes", k->target.memory_bytes),
         J_INT("context_bytes", k->context_bytes), J_INT("library_bytes", k->library_bytes),
         J_INT("copy_bytes_s", k->target.copy_bytes_s), J_REAL("overlap", k->overlap),
+        J_INT("command_ns", k->command_ns >= 0 ? k->command_ns : k->target.launch_ns),
+        J_INT("host_ns", k->host_ns), J_INT("run_ns", k->run_ns), J_INT("op_classes", k->n_op),
         J_STRING("source", k->source));
     nnc_json_open(&r->w, "flops", '{');
     for (int d = 0; d < DT__COUNT; d++)

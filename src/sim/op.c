@@ -188,8 +188,12 @@ static double table_ns(const nnc_cluster_kind *k, const nnc_op_speed *s, const n
     double ns = nnc_measured_ns(s->point, s->n_point, work);
     if (s->efficiency > 0 && !by_flops)
         ns = fmax(ns, (double)op->flops / (peak_of(k, op) * s->efficiency) * 1e9);
-    if (s->memory > 0 && by_flops)
-        ns = fmax(ns, (double)op->bytes / ((double)k->target.copy_bytes_s * s->memory) * 1e9);
+    if (s->memory > 0 && by_flops) {
+        const double rate = (double)k->target.copy_bytes_s * 1e-9;
+        /* a GPU's epilogue reads and writes what no cache keeps */
+        const double after = k->target.kind == NNC_T_cuda ? (double)op->epilogue_bytes / rate : 0;
+        ns = fmax(ns, (double)op->bytes / (rate * s->memory) + after);
+    }
     return ns;
 }
 
