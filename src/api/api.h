@@ -114,6 +114,8 @@ struct nnc_compare_options {
 
 int nnc_env_rank(const nnc_env *e);
 int nnc_env_world(const nnc_env *e);
+/* The number of ranks that nnc_env_create(o) would join, before it does: by o, or the launcher's variables. */
+nnc_status nnc_env_options_world(const nnc_env_options *o, int *world, nnc_sink *sink) NNC_MUST;
 /* Ranks other than 0, which have created the same sessions as rank 0: does what its program does, until that destroys its environment. */
 nnc_status nnc_env_follow(nnc_env *e, nnc_sink *sink) NNC_MUST;
 /* After a failure: reports the loss of another rank where that was the cause and no function has reported it yet (those without a sink). */

@@ -27,7 +27,7 @@ static nnc_status compile(
     const calibration *c, const nnc_text *text, int devices, bool step, nnc_artifact **out)
 {
     nnc_graph *g = NULL, *training = NULL;
-    nnc_compile_options o = nnc_compile_defaults;
+    nnc_compile_options o = c->with;
     o.devices = devices;
     NNC_TRY(parse(c, text, &g));
     nnc_status st = NNC_OK;
@@ -52,9 +52,11 @@ nnc_status cal_load(
     if (alone && !cal_leads(c))
         return NNC_OK;
     NNC_TRY(compile(c, graph, devices, step, &out->a));
+    if (out->a->chunks > 1)
+        return nnc_fail0(c->sink, NNC_E_FIT, "a net does not fit the device as a whole");
     const nnc_plan *p = out->a->plan;
     out->n_cmd = p->end[step ? SEC_step : SEC_main] - nnc_plan_first(p, SEC_main);
-    NNC_TRY(alone ? nnc_session_create_alone(c->e, out->a, &out->s, c->sink)
+    NNC_TRY(alone ? nnc_session_create_alone(c->e, out->a, c->no_replay, &out->s, c->sink)
                   : nnc_session_create(c->e, out->a, &out->s, c->sink));
     if (!cal_leads(c))
         return NNC_OK;
@@ -77,8 +79,8 @@ void cal_unload(cal_program *p)
 
 nnc_status cal_profile(calibration *c, cal_program *p, bool keep)
 {
-    NNC_TRY(nnc_exec_profile(
-        p->s->exec, SEC_main, p->step ? SEC_step : SEC_main, p->from, p->to, c->sink));
+    NNC_TRY(nnc_exec_profile_behind(
+        p->s->exec, p->before, SEC_main, p->step ? SEC_step : SEC_main, p->from, p->to, c->sink));
     if (!keep || p->runs == CAL_RUNS)
         return NNC_OK;
     for (int i = 0; i < p->n_cmd; i++)
@@ -147,10 +149,6 @@ static nnc_status describe_device(calibration *c)
 {
     nnc_env *e = c->e;
     nnc_target *t = &e->target[0];
-    if (e->n_target > 1 || t->kind != NNC_T_cpu)
-        return nnc_fail0(c->sink, NNC_E_USAGE,
-            "nnc calibrate measures CPU devices so far, and --target is %s: leave it out",
-            nnc_env_target(e));
     const char *lacks = nnc_target_host_lacks(t);
     if (lacks)
         return nnc_fail0(c->sink, NNC_E_DEVICE,
@@ -176,20 +174,62 @@ static nnc_status describe_device(calibration *c)
     return NNC_OK;
 }
 
+/* GPUs: all that this process sees, or one for each rank. */
+static nnc_status describe_gpus(calibration *c)
+{
+    nnc_env *e = c->e;
+    const int world = nnc_env_world(e), seen = nnc_device_cuda.count();
+    if (!e->target[0].asked)
+        return nnc_fail0(c->sink, NNC_E_USAGE,
+            "nnc calibrate measures the machine at hand, and --target=%s describes one: "
+            "--target=cuda is its GPU",
+            nnc_env_target(e));
+    c->cores = nnc_env_cores(e);
+    c->threads = 1;
+    c->devices = c->o->devices > 0 ? c->o->devices : world > 1 ? world : seen;
+    if (c->devices < world || (world == 1 && c->devices > seen) || c->devices > NNC_MAX_DEVICES)
+        return nnc_fail0(c->sink, NNC_E_USAGE, "--devices=%d: expected %d to %d, %s", c->devices,
+            world, world > 1 ? NNC_MAX_DEVICES : seen,
+            world > 1 ? "one for each rank or more" : "the GPUs that this process sees");
+    c->target = e->target[0];
+    return NNC_OK;
+}
+
+static nnc_status describe(calibration *c)
+{
+    const nnc_env *e = c->e;
+    if (e->n_target > 1)
+        return nnc_fail0(c->sink, NNC_E_USAGE,
+            "nnc calibrate measures devices of one kind, and --target is %s", nnc_env_target(e));
+    return e->target[0].kind == NNC_T_cuda ? describe_gpus(c) : describe_device(c);
+}
+
+static nnc_status measure(calibration *c, nnc_text *out)
+{
+    if (c->target.kind == NNC_T_cuda) {
+        NNC_TRY(cal_gpu(c));
+    } else {
+        NNC_TRY(cal_ops(c));
+        if (c->devices > 1)
+            NNC_TRY(cal_links(c));
+    }
+    if (cal_leads(c))
+        (c->target.kind == NNC_T_cuda ? cal_gpu_print : cal_print)(c, out);
+    return NNC_OK;
+}
+
 nnc_status nnc_calibrate(nnc_env *e, const nnc_calibrate_options *o, nnc_text *out, nnc_sink *sink)
 {
-    calibration c = {.e = e, .o = o, .sink = sink, .begin_ns = nnc_now_ns()};
+    calibration c = {
+        .e = e, .o = o, .sink = sink, .begin_ns = nnc_now_ns(), .with = nnc_compile_defaults};
     c.budget_ns = (int64_t)((o->budget_s > 0 ? o->budget_s : BUDGET_S) * 1e9);
-    NNC_TRY(describe_device(&c));
+    NNC_TRY(describe(&c));
     nnc_arena_init(&c.a, 0);
     c.times = nnc_command_times_create(&c.a);
     nnc_status st = c.times ? NNC_OK : nnc_nomem(sink);
     if (!st)
-        st = cal_ops(&c);
-    if (!st && c.devices > 1)
-        st = cal_links(&c);
-    if (!st && cal_leads(&c))
-        cal_print(&c, out);
+        st = measure(&c, out);
+    nnc_text_deinit(&c.gpu.done);
     nnc_arena_deinit(&c.a);
     return st || !out->oom ? st : nnc_nomem(sink);
 }

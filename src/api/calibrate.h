@@ -18,6 +18,13 @@ extern const cal_net cal_nets[];
 extern const int cal_n_nets;
 /* Appends a graph: the net on each of so many devices. */
 void cal_net_write(nnc_text *t, const cal_net *net, int devices);
+/* Of GPUs: sizes of nets, from some that a slow device computes at once to batches of full pictures. The nets of a tier, or (rows) single
+ * ops on tensors of its size; a chain of the smallest commands. */
+enum { CAL_TIERS = 3, CAL_NETS = 16 };
+const cal_net *cal_gpu_nets(int tier, bool rows, int *n);
+extern const cal_net cal_gpu_chain;
+/* Appends a graph: these nets beside each other on one device. */
+void cal_nets_write(nnc_text *t, const cal_net *net, int n);
 
 /* A loaded program of this process alone, or of all ranks. */
 typedef struct cal_program {
@@ -25,13 +32,14 @@ typedef struct cal_program {
     nnc_artifact *a;
     nnc_session *s;
     bool alone, step;
+    int before;       /* runs of main that are submitted before a profile, so that a GPU does not wait for the host */
     int n_cmd, runs;  /* commands from main on; profiles so far */
     int64_t *ns;      /* by command, `most` times: their durations */
     int64_t *from, *to; /* of the latest profile */
     size_t cap;
 } cal_program;
 
-enum { CAL_RUNS = 41, CAL_CLASSES = 80, CAL_POINTS = 24, CAL_GROUPS = 12, CAL_SIZES = 5 };
+enum { CAL_RUNS = 41, CAL_CLASSES = 192, CAL_POINTS = 24, CAL_GROUPS = 12, CAL_SIZES = 5 };
 
 /* A command of a program: what it does, and its median time. */
 typedef struct cal_sample {
@@ -43,6 +51,7 @@ typedef struct cal_sample {
 typedef struct cal_class {
     const char *name;
     nnc_dtype dtype;
+    bool tf32;
     int n_point;
     nnc_point point[CAL_POINTS];
     double contention, spread;
@@ -64,6 +73,8 @@ typedef struct calibration {
     nnc_sink *sink;
     nnc_arena a;
     nnc_target target; /* of a device; strings are those of e's */
+    nnc_compile_options with; /* of the programs */
+    bool no_replay; /* the next program that is loaded alone is not captured */
     int devices, threads; /* threads: of a device */
     int cores; /* of this host, that its ranks share */
     int64_t begin_ns, budget_ns;
@@ -81,6 +92,13 @@ typedef struct calibration {
     int n_group;
     cal_group group[CAL_GROUPS];
     int n_program, n_profile; /* for the file's source */
+    struct {
+        int64_t host_ns; /* to submit a command by itself */
+        int64_t context_bytes, library_bytes;
+        nnc_point up[CAL_SIZES], down[CAL_SIZES], pageable_up[CAL_SIZES], pageable_down[CAL_SIZES];
+        int64_t host_copy_bytes_s; /* of the host's memory, read and written */
+        nnc_text done; /* programs that were measured */
+    } gpu;
 } calibration;
 
 static inline bool cal_leads(const calibration *c)
@@ -103,9 +121,33 @@ nnc_status cal_lead(calibration *c, cal_program *p, nnc_status (*measure)(calibr
 
 /* calibrate_ops.c: tables of classes; how much slower ops are when all devices compute. */
 nnc_status cal_ops(calibration *c) NNC_MUST;
+/* The parts of it that GPUs have, too. The medians of a program's commands, each less so many nanoseconds, as samples. */
+nnc_status cal_add_samples(calibration *c, const cal_program *p, int64_t less) NNC_MUST;
+nnc_status cal_make_tables(calibration *c) NNC_MUST;
 /* calibrate_links.c: copies between devices, collectives. */
 nnc_status cal_links(calibration *c) NNC_MUST;
-/* calibrate_print.c: the hardware file. */
+/* Latency and rate of points [bytes, ns] with the least relative errors. */
+void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s);
+/* Graphs of copies between devices 0 and 1 (or of as many commands on device 0 alone), and of collectives. */
+enum { CAL_HOPS = 9, CAL_REPEATS = 4 };
+void cal_copy_text(nnc_text *t, int64_t bytes, bool alone);
+void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes);
+extern const int64_t cal_sizes[CAL_SIZES]; /* of copies and collectives, the ends of the table first */
+int cal_by_bytes(const void *a, const void *b);
+
+/* calibrate_gpu.c: the whole of a GPU. calibrate_gpu_links.c: copies from and to the host, between GPUs, collectives. */
+nnc_status cal_gpu(calibration *c) NNC_MUST;
+nnc_status cal_gpu_host(calibration *c) NNC_MUST;
+nnc_status cal_gpu_links(calibration *c) NNC_MUST;
+/* Nanoseconds of a run of main (or a whole step) in a long burst that is waited for once. */
+nnc_status cal_gpu_burst(calibration *c, cal_program *p, int64_t *ns) NNC_MUST;
+/* Bytes of device 0 that are taken, by this process or others; 0: unknown. */
+int64_t cal_gpu_taken(const calibration *c);
+
+/* calibrate_print.c: the hardware file. calibrate_gpu_print.c: of GPUs. */
 void cal_print(const calibration *c, nnc_text *out);
+void cal_gpu_print(const calibration *c, nnc_text *out);
+void cal_put_points(nnc_text *t, const nnc_point *p, int n);
+void cal_put_ops(const calibration *c, nnc_text *t);
 
 #endif

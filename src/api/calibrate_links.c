@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOPS = 9, REPEATS = 4, RUNS = 9 };
+enum { HOPS = CAL_HOPS, REPEATS = CAL_REPEATS, RUNS = 9 };
 static const double COPY_SHARE = 0.85, GROUP_SHARE = 1;
 /* The ends of the table first: what there is no time for lies between. */
-static const int64_t sizes[CAL_SIZES] = {4 << 10, 8 << 20, 512 << 10, 64 << 10, 2 << 20};
+const int64_t cal_sizes[CAL_SIZES] = {4 << 10, 8 << 20, 512 << 10, 64 << 10, 2 << 20};
 enum { LEAST_SIZES = 3 };
 
-static int by_bytes(const void *a, const void *b)
+int cal_by_bytes(const void *a, const void *b)
 {
     const nnc_point *x = a, *y = b;
     return (x->work > y->work) - (x->work < y->work);
@@ -21,11 +21,12 @@ static int by_bytes(const void *a, const void *b)
 /* ---- copies ---------------------------------------------------------------------------------------------- */
 
 /* A tensor that goes back and forth between devices 0 and 1, squared at each. */
-static void copy_text(nnc_text *t, int64_t bytes)
+void cal_copy_text(nnc_text *t, int64_t bytes, bool alone)
 {
     nnc_printf(t, "graph @copies {\n  %%0 = input : f32[%lld]\n", (long long)(bytes / 4));
     for (int i = 0; i < HOPS; i++)
-        nnc_printf(t, "  %%%d = mul %%%d, %%%d device %d loc \"/hop%d\"\n", i + 1, i, i, i % 2, i);
+        nnc_printf(t, "  %%%d = mul %%%d, %%%d device %d loc \"/hop%d\"\n", i + 1, i, i,
+            alone ? 0 : i % 2, i);
     nnc_printf(t, "  return %%%d as \"y\"\n}\n", HOPS);
 }
 
@@ -131,18 +132,18 @@ static nnc_status runs_and_waits(calibration *c)
 {
     NNC_LOCAL(nnc_text) run = {0};
     NNC_LOCAL(nnc_text) wait = {0};
-    copy_text(&run, sizes[0]);
+    cal_copy_text(&run, cal_sizes[0], false);
     wait_text(&wait);
     NNC_TRY(measure_text(c, &run, measure_run));
     return measure_text(c, &wait, measure_wait);
 }
 
-/* Latency and rate with the least relative errors: ns = latency + bytes / rate. */
-static void fit_copies(calibration *c)
+/* ns = latency + bytes / rate */
+void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s)
 {
     double ss = 0, sx = 0, xx = 0, s = 0, x = 0; /* weights 1 / ns^2 */
-    for (int i = 0; i < c->n_copy; i++) {
-        const double t = (double)c->copy[i].ns, b = (double)c->copy[i].work;
+    for (int i = 0; i < n; i++) {
+        const double t = (double)p[i].ns, b = (double)p[i].work;
         ss += 1 / (t * t);
         sx += b / (t * t);
         xx += b * b / (t * t);
@@ -153,12 +154,11 @@ static void fit_copies(calibration *c)
     double latency = det > 0 ? (s * xx - x * sx) / det : 0,
            slope = det > 0 ? (x * ss - s * sx) / det : 0;
     if (slope <= 0 || latency < 0) { /* the ends of the table */
-        const nnc_point *big = &c->copy[c->n_copy - 1];
-        latency = (double)c->copy[0].ns;
-        slope = fmax((double)(big->ns - c->copy[0].ns), 1) / (double)big->work;
+        latency = (double)p[0].ns;
+        slope = fmax((double)(p[n - 1].ns - p[0].ns), 1) / (double)p[n - 1].work;
     }
-    c->copy_latency_ns = llround(latency);
-    c->copy_bytes_s = nnc_max64(1, llround(1e9 / slope));
+    *latency_ns = llround(latency);
+    *bytes_s = nnc_max64(1, llround(1e9 / slope));
 }
 
 static nnc_status copies(calibration *c)
@@ -170,8 +170,8 @@ static nnc_status copies(calibration *c)
         NNC_TRY(cal_has_time(c, COPY_SHARE, &yes));
         if (!yes && i >= LEAST_SIZES)
             break;
-        copy_text(&text, sizes[i]);
-        c->copy[i].work = sizes[i];
+        cal_copy_text(&text, cal_sizes[i], false);
+        c->copy[i].work = cal_sizes[i];
         nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
         if (!st)
             st = cal_lead(c, &p, measure_copies, &c->copy[i]);
@@ -179,16 +179,16 @@ static nnc_status copies(calibration *c)
         NNC_TRY(st);
         c->n_copy++;
     }
-    qsort(c->copy, (size_t)c->n_copy, sizeof *c->copy, by_bytes);
+    qsort(c->copy, (size_t)c->n_copy, sizeof *c->copy, cal_by_bytes);
     if (cal_leads(c))
-        fit_copies(c);
+        cal_fit_line(c->copy, c->n_copy, &c->copy_latency_ns, &c->copy_bytes_s);
     return NNC_OK;
 }
 
 /* ---- collectives ------------------------------------------------------------------------------------------ */
 
 /* REPEATS collectives of tensors of their own; n: participants; bytes: of the whole tensor. */
-static void group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes)
+void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes)
 {
     static const char *const op[GROUP__COUNT] = {"allreduce", "reduce_scatter", "allgather"};
     const int64_t whole = bytes / 4 / n * n, each = kind == GROUP_allgather ? whole / n : whole;
@@ -257,8 +257,8 @@ static nnc_status one_group(calibration *c, cal_group *g, bool *ended)
         *ended = !yes;
         if (!yes && i >= LEAST_SIZES)
             break;
-        group_text(&text, g->kind, g->devices, sizes[i]);
-        g->point[i].work = sizes[i] / 4 / g->devices * g->devices * 4;
+        cal_group_text(&text, g->kind, g->devices, cal_sizes[i]);
+        g->point[i].work = cal_sizes[i] / 4 / g->devices * g->devices * 4;
         measured_group m = {g->devices, &g->point[i], &g->spread};
         nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
         if (!st)
@@ -267,7 +267,7 @@ static nnc_status one_group(calibration *c, cal_group *g, bool *ended)
         NNC_TRY(st);
         g->n_point++;
     }
-    qsort(g->point, (size_t)g->n_point, sizeof *g->point, by_bytes);
+    qsort(g->point, (size_t)g->n_point, sizeof *g->point, cal_by_bytes);
     return NNC_OK;
 }
 

@@ -122,8 +122,7 @@ static void classify(writer *w)
 
 /* ---- the nets ------------------------------------------------------------------------------------------- */
 
-/* Convolutions 3x3, poolings, a classifier: as VGG's. */
-static void plain(writer *w, const cal_net *net)
+static void convs(writer *w, const cal_net *net)
 {
     input(w, 3, true);
     for (int k = 0; k < 3; k++) {
@@ -134,6 +133,12 @@ static void plain(writer *w, const cal_net *net)
         unary(w, "maxpool", " {kernel=[2,2], strides=[2,2]}");
         w->h /= 2;
     }
+}
+
+/* Convolutions 3x3, poolings, a classifier: as VGG's. */
+static void plain(writer *w, const cal_net *net)
+{
+    convs(w, net);
     flatten(w, false);
     linear(w, 16 * net->c);
     unary(w, "relu", "");
@@ -213,6 +218,155 @@ static void dense(writer *w, const cal_net *net)
     classify(w);
 }
 
+/* ---- GPUs ----------------------------------------------------------------------------------------------- */
+
+/* A linear layer with its bias, of any value whose last dimension has `in` elements. */
+static void linear_of(writer *w, int in, int out)
+{
+    char dims[32];
+    nnc_snprintf(dims, sizeof dims, "%d,%d", out, in);
+    const int wei = param(w, dims, 0.05, 0);
+    nnc_snprintf(dims, sizeof dims, "%d", out);
+    const int bias = param(w, dims, 0.05, 0), y = next(w);
+    nnc_printf(w->t, "  %%%d = linear %%%d, %%%d, %%%d", y, w->at, wei, bias);
+    end_node(w, "linear");
+    w->at = y;
+}
+
+static void layernorm(writer *w)
+{
+    char dims[16];
+    nnc_snprintf(dims, sizeof dims, "%d", w->c);
+    const int g = param(w, dims, 0.1, 1), b = param(w, dims, 0.1, 0), y = next(w);
+    nnc_printf(w->t, "  %%%d = layernorm %%%d, %%%d, %%%d", y, w->at, g, b);
+    end_node(w, "layernorm");
+    w->at = y;
+}
+
+/* Rows to [batch, heads, sequence, 64]. */
+static void heads(writer *w, int batch, int sequence, int width)
+{
+    char attrs[96];
+    nnc_snprintf(
+        attrs, sizeof attrs, " {shape=[%d,%d,%d,%d]}", batch, sequence, w->c / width, width);
+    unary(w, "reshape", attrs);
+    unary(w, "transpose", " {perm=[0,2,1,3]}");
+}
+
+static void product(writer *w, int x, int y, const char *attrs)
+{
+    const int z = next(w);
+    nnc_printf(w->t, "  %%%d = matmul %%%d, %%%d%s", z, x, y, attrs);
+    end_node(w, "matmul");
+    w->at = z;
+}
+
+/* A transformer's layer on n tokens, in sequences of up to 128. */
+static void encoder(writer *w, const cal_net *net)
+{
+    enum { SEQUENCE = 128, WIDTH = 64 };
+    const int sequence = net->n < SEQUENCE ? net->n : SEQUENCE, batch = net->n / sequence;
+    int part[3];
+    char attrs[64];
+    input(w, net->c, false);
+    const int x = w->at;
+    for (int k = 0; k < 3; k++) {
+        w->at = x;
+        linear_of(w, w->c, w->c);
+        heads(w, batch, sequence, WIDTH);
+        part[k] = w->at;
+    }
+    product(w, part[0], part[1], " {transpose_b=1}");
+    const int scale = next(w), scores = w->at, y = next(w);
+    nnc_printf(w->t, "  %%%d = constant : f32[] = [0.125]\n", scale);
+    nnc_printf(w->t, "  %%%d = mul %%%d, %%%d", y, scores, scale);
+    end_node(w, "scale");
+    w->at = y;
+    unary(w, "softmax", " {axis=3}");
+    product(w, w->at, part[2], "");
+    unary(w, "transpose", " {perm=[0,2,1,3]}");
+    nnc_snprintf(attrs, sizeof attrs, " {shape=[%d,%d]}", net->n, w->c);
+    unary(w, "reshape", attrs);
+    linear_of(w, w->c, w->c);
+    add(w, x);
+    layernorm(w);
+    const int inner = w->at;
+    linear_of(w, w->c, 4 * w->c);
+    unary(w, "gelu", "");
+    linear_of(w, 4 * w->c, w->c);
+    add(w, inner);
+    layernorm(w);
+}
+
+/* 1x1, depthwise 5x5, a gate from the channels' means, 1x1: as EfficientNet's. */
+static void gated(writer *w, const cal_net *net)
+{
+    input(w, net->c, true);
+    for (int k = 0; k < 2; k++) {
+        const int x = w->at, c = w->c;
+        conv_norm(w, 6 * c, 1, 1, "silu");
+        conv(w, 6 * c, k ? 3 : 5, 1, true);
+        norm(w);
+        unary(w, "silu", "");
+        const int wide = w->at, h = w->h;
+        unary(w, "global_avgpool", "");
+        w->h = 1;
+        conv(w, c / 4, 1, 1, false);
+        unary(w, "silu", "");
+        conv(w, 6 * c, 1, 1, false);
+        unary(w, "sigmoid", "");
+        const int y = next(w);
+        nnc_printf(w->t, "  %%%d = mul %%%d, %%%d", y, wide, w->at);
+        end_node(w, "gate");
+        w->at = y;
+        w->h = h;
+        conv_norm(w, c, 1, 1, NULL);
+        add(w, x);
+    }
+    flatten(w, true);
+}
+
+/* A classifier's layer: its weights decide. */
+static void wide_linear(writer *w, const cal_net *net)
+{
+    input(w, net->c, false);
+    linear(w, net->c / 4);
+    unary(w, "relu", "");
+}
+
+/* One op on rows of a tensor of its own. */
+static void softmaxes(writer *w, const cal_net *net)
+{
+    input(w, net->c, false);
+    unary(w, "softmax", " {axis=1}");
+}
+
+static void layernorms(writer *w, const cal_net *net)
+{
+    input(w, net->c, false);
+    layernorm(w);
+}
+
+static void sums(writer *w, const cal_net *net)
+{
+    input(w, net->c, false);
+    unary(w, "reduce_sum", " {axes=[1]}");
+}
+
+static void transposes(writer *w, const cal_net *net)
+{
+    input(w, net->c, false);
+    unary(w, "transpose", " {perm=[1,0]}");
+}
+
+/* A chain of the smallest commands, each of which waits for the one before it: h of them. */
+static void chain(writer *w, const cal_net *net)
+{
+    input(w, net->c, false);
+    for (int k = 0; k < net->h; k++)
+        unary(w, k % 2 ? "abs" : "neg", "");
+}
+
 /* Elementwise ops on tensors of many sizes, beyond the caches: squares, each of its own input. */
 static void stream(writer *w, const cal_net *net)
 {
@@ -242,6 +396,60 @@ const cal_net cal_nets[] = {
     {"stream", stream, 64, 262144, 0, false},
 };
 const int cal_n_nets = NNC_COUNT(cal_nets);
+
+const cal_net cal_gpu_chain = {"chain", chain, 1, 1024, 64, false};
+
+static const cal_net tiny[] = {{"plain", plain, 1, 8, 32, false},
+    {"residual", residual, 1, 16, 64, false}, {"inverted", inverted, 1, 8, 32, false},
+    {"gated", gated, 1, 8, 8, false}, {"encoder", encoder, 16, 64, 0, false}};
+static const cal_net single[] = {{"convs", convs, 1, 64, 112, false},
+    {"linear", wide_linear, 1, 8192, 0, false}, {"residual", residual, 1, 64, 224, false},
+    {"inverted", inverted, 1, 32, 224, false}, {"gated", gated, 1, 112, 14, false},
+    {"wide", wide, 1, 2048, 7, false}, {"encoder", encoder, 128, 768, 0, false}};
+static const cal_net batch[] = {{"convs", convs, 32, 64, 112, false},
+    {"linear", wide_linear, 32, 8192, 0, false}, {"residual", residual, 32, 64, 224, false},
+    {"inverted", inverted, 32, 32, 224, false}, {"gated", gated, 32, 112, 14, false},
+    {"wide", wide, 32, 2048, 7, false}, {"encoder", encoder, 4096, 768, 0, false}};
+static const cal_net rows_tiny[] = {{"stream", stream, 16, 256, 0, false},
+    {"softmax", softmaxes, 16, 256, 0, false}, {"layernorm", layernorms, 16, 256, 0, false},
+    {"sum", sums, 16, 256, 0, false}, {"transpose", transposes, 16, 256, 0, false}};
+static const cal_net rows_single[] = {{"stream", stream, 1024, 1024, 0, false},
+    {"softmax", softmaxes, 1024, 1024, 0, false}, {"layernorm", layernorms, 1024, 1024, 0, false},
+    {"sum", sums, 1024, 1024, 0, false}, {"transpose", transposes, 1024, 1024, 0, false}};
+static const cal_net rows_batch[] = {{"stream", stream, 65536, 1024, 0, false},
+    {"softmax", softmaxes, 65536, 1024, 0, false}, {"layernorm", layernorms, 65536, 1024, 0, false},
+    {"sum", sums, 65536, 1024, 0, false}, {"transpose", transposes, 65536, 1024, 0, false}};
+
+const cal_net *cal_gpu_nets(int tier, bool rows, int *n)
+{
+    static const struct {
+        const cal_net *net;
+        int n;
+    } of[2][CAL_TIERS] = {
+        {{tiny, NNC_COUNT(tiny)}, {single, NNC_COUNT(single)}, {batch, NNC_COUNT(batch)}},
+        {{rows_tiny, NNC_COUNT(rows_tiny)}, {rows_single, NNC_COUNT(rows_single)},
+            {rows_batch, NNC_COUNT(rows_batch)}}};
+    *n = of[rows][tier].n;
+    return of[rows][tier].net;
+}
+
+void cal_nets_write(nnc_text *t, const cal_net *net, int n)
+{
+    int out[CAL_NETS] = {0};
+    writer w = {.t = t};
+    nnc_puts(t, "graph @calibrate {\n");
+    for (int i = 0; i < n && i < CAL_NETS; i++) {
+        w.n = net[i].n;
+        w.c = net[i].c;
+        w.h = net[i].h;
+        net[i].body(&w, &net[i]);
+        out[i] = w.at;
+    }
+    nnc_puts(t, "  return ");
+    for (int i = 0; i < n && i < CAL_NETS; i++)
+        nnc_printf(t, "%s%%%d as \"y%d\"", i ? ", " : "", out[i], i);
+    nnc_puts(t, "\n}\n");
+}
 
 void cal_net_write(nnc_text *t, const cal_net *net, int devices)
 {

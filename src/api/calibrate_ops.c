@@ -27,8 +27,9 @@ static nnc_sim_op table_op(const nnc_plan *p, const nnc_cmd *cmd)
 
 /* ---- alone ---------------------------------------------------------------------------------------------- */
 
-static nnc_status add_samples(calibration *c, const cal_program *p)
+nnc_status cal_add_samples(calibration *c, const cal_program *p, int64_t less)
 {
+    enum { LEAST_NS = 100 }; /* where nothing else is left */
     for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *cmd = command(p, i);
         if (!nnc_plan_computes(p->a->plan, cmd))
@@ -38,6 +39,8 @@ static nnc_status add_samples(calibration *c, const cal_program *p)
         *s = (cal_sample){.op = table_op(p->a->plan, cmd)};
         s->op.op_class = nnc_arena_strdup(&c->a, s->op.op_class);
         s->ns = cal_median(p, i, &s->spread);
+        if (less)
+            s->ns = nnc_max64(s->ns - less, LEAST_NS);
         if (!s->op.op_class || !nnc_command_times_add(c->times, p->a->plan, cmd, s->ns))
             return nnc_nomem(c->sink);
     }
@@ -96,7 +99,7 @@ static nnc_status measure_alone(calibration *c, cal_program *p, int n)
         }
     }
     for (int i = 0; i < n; i++)
-        NNC_TRY(add_samples(c, &p[i]));
+        NNC_TRY(cal_add_samples(c, &p[i], 0));
     c->command_ns = cal_median_of(gap, (int)nnc_min64((int64_t)n_gap, INT32_MAX), NULL);
     return NNC_OK;
 }
@@ -109,22 +112,44 @@ static double work_of(const nnc_sim_op *op)
     return (double)(flops ? op->flops : op->bytes);
 }
 
+static bool is_tf32(const nnc_sim_op *op)
+{
+    return op->tf32 && op->dtype == DT_f32;
+}
+
 static cal_class *class_of(calibration *c, const nnc_sim_op *op)
 {
     for (int i = 0; i < c->n_class; i++)
-        if (!strcmp(c->class[i].name, op->op_class) && c->class[i].dtype == op->dtype)
+        if (!strcmp(c->class[i].name, op->op_class) && c->class[i].dtype == op->dtype &&
+            c->class[i].tf32 == is_tf32(op))
             return &c->class[i];
     if (c->n_class == CAL_CLASSES)
         return NULL;
-    c->class[c->n_class] = (cal_class){.name = op->op_class, .dtype = op->dtype};
+    c->class[c->n_class] =
+        (cal_class){.name = op->op_class, .dtype = op->dtype, .tf32 = is_tf32(op)};
     return &c->class[c->n_class++];
+}
+
+static double moving_ns(const calibration *c, int64_t bytes)
+{
+    return (double)bytes / (double)c->memory_bytes_s * 1e9;
+}
+
+/* On a GPU: would it, if it computed at half of the peak? What takes little longer than a launch is neither. */
+static bool is_moving_there(const calibration *c, const cal_sample *s)
+{
+    const double peak = (double)nnc_target_peak_flops(&c->target, s->op.dtype, s->op.tf32);
+    return s->ns > c->command_ns && moving_ns(c, s->op.bytes + s->op.epilogue_bytes) >
+                                        (double)s->op.flops / (0.5 * peak) * 1e9;
 }
 
 /* Does a contraction take as long as moving its bytes would? Then its time says nothing about FLOPs. */
 static bool is_moving(const calibration *c, const cal_sample *s)
 {
-    return nnc_sim_class_contracts(s->op.op_class) && c->memory_bytes_s > 0 &&
-           (double)s->op.bytes / (double)c->memory_bytes_s * 1e9 > 0.7 * (double)s->ns;
+    if (!nnc_sim_class_contracts(s->op.op_class) || c->memory_bytes_s <= 0)
+        return false;
+    return c->target.kind == NNC_T_cuda ? is_moving_there(c, s)
+                                        : moving_ns(c, s->op.bytes) > 0.7 * (double)s->ns;
 }
 
 /* Samples of one class by work. */
@@ -150,14 +175,38 @@ static void add_point(cal_class *x, const cal_sample *const *s, int i, int k)
         x->point[x->n_point++] = p;
 }
 
+static bool is_of(const cal_class *x, const cal_sample *s)
+{
+    return !strcmp(s->op.op_class, x->name) && s->op.dtype == x->dtype &&
+           is_tf32(&s->op) == x->tf32 && work_of(&s->op) >= 1;
+}
+
+/* The share of the memory's rate that a GPU's contractions reach where it decides: of the class; 0: unknown. */
+static double memory_share(const calibration *c, const cal_class *x)
+{
+    double sum = 0;
+    int n = 0;
+    for (size_t i = 0; i < c->n_sample && c->target.kind == NNC_T_cuda; i++)
+        if (is_of(x, &c->sample[i]) && is_moving(c, &c->sample[i])) {
+            const cal_sample *s = &c->sample[i];
+            const double moving = moving_ns(c, s->op.bytes),
+                         own = (double)s->ns - moving_ns(c, s->op.epilogue_bytes);
+            sum += log(fmin(moving / fmax(own, 1), 1));
+            n++;
+        }
+    return n ? exp(sum / n) : 0;
+}
+
 static nnc_status fill_class(calibration *c, cal_class *x)
 {
     const cal_sample **s = ARENA_NEW(&c->a, const cal_sample *, c->n_sample + 1);
     int n = 0;
     NNC_NEED(s, c->sink);
     for (size_t i = 0; i < c->n_sample; i++)
-        if (!strcmp(c->sample[i].op.op_class, x->name) && c->sample[i].op.dtype == x->dtype &&
-            work_of(&c->sample[i].op) >= 1 && !is_moving(c, &c->sample[i]))
+        if (is_of(x, &c->sample[i]) && !is_moving(c, &c->sample[i]))
+            s[n++] = &c->sample[i];
+    for (size_t i = 0; i < c->n_sample && !n; i++) /* the only ones that there are */
+        if (is_of(x, &c->sample[i]) && c->target.kind == NNC_T_cuda)
             s[n++] = &c->sample[i];
     qsort(s, (size_t)n, sizeof *s, by_work);
     for (int i = 0, k; i < n; i = k) {
@@ -170,25 +219,26 @@ static nnc_status fill_class(calibration *c, cal_class *x)
     return NNC_OK;
 }
 
-/* The highest rate of a point of a class that goes by FLOPs, or by bytes. */
-static double best_rate(const calibration *c, bool contracts)
+/* The highest rate of a point of a class that goes by FLOPs, of operands as x has. */
+static double best_rate(const calibration *c, const cal_class *x)
 {
     double best = 0;
-    for (int i = 0; i < c->n_class; i++)
-        for (int k = 0; k < c->class[i].n_point; k++)
-            if (nnc_sim_class_contracts(c->class[i].name) == contracts)
-                best =
-                    fmax(best, (double)c->class[i].point[k].work / (double)c->class[i].point[k].ns);
+    for (int i = 0; i < c->n_class; i++) {
+        const cal_class *y = &c->class[i];
+        for (int k = 0; k < y->n_point && y->dtype == x->dtype && y->tf32 == x->tf32; k++)
+            if (nnc_sim_class_contracts(y->name))
+                best = fmax(best, (double)y->point[k].work / (double)y->point[k].ns);
+    }
     return best;
 }
 
 /* A last point for a class of which only small work was measured: beyond it a table goes on at the rate of its last point, and small
  * work is slower for what it costs to begin. The rate is assumed: that of the memory, or 0.6 of the best class's FLOPs; a class that was
  * measured up to a hundredth of that work keeps a lower rate of its own. */
-static void add_anchor(cal_class *x, double rate)
+static void add_anchor(cal_class *x, bool gpu, double rate)
 {
     const bool contracts = nnc_sim_class_contracts(x->name);
-    const int64_t far = contracts ? 1000000000 : 134217728;
+    const int64_t far = contracts ? (gpu ? 20000000000 : 1000000000) : 134217728;
     const nnc_point *last = x->n_point ? &x->point[x->n_point - 1] : NULL;
     if (!last || last->work >= far / 4 || x->n_point == CAL_POINTS || rate <= 0)
         return;
@@ -209,7 +259,7 @@ static void add_first(cal_class *x)
     x->point[0] = (nnc_point){near, llround(fmin(fmax(own, 1000), (double)x->point[1].ns))};
 }
 
-static nnc_status make_tables(calibration *c)
+nnc_status cal_make_tables(calibration *c)
 {
     for (size_t i = 0; i < c->n_sample; i++)
         (void)class_of(
@@ -220,10 +270,15 @@ static nnc_status make_tables(calibration *c)
         x->efficiency = strstr(x->name, "_thin") ? 1 : 0;
         if (nnc_sim_class_contracts(x->name) && c->memory_bytes_s > 0)
             x->memory = (double)c->memory_bytes_s / (double)c->target.copy_bytes_s;
+        const double share = memory_share(c, x);
+        x->memory *= share > 0 ? share : 1;
     }
-    const double flops = 0.6 * best_rate(c, true), bytes = (double)c->memory_bytes_s * 1e-9;
+    double rate[CAL_CLASSES];
+    for (int i = 0; i < c->n_class; i++)
+        rate[i] = nnc_sim_class_contracts(c->class[i].name) ? 0.6 * best_rate(c, &c->class[i])
+                                                            : (double)c->memory_bytes_s * 1e-9;
     for (int i = 0; i < c->n_class; i++) {
-        add_anchor(&c->class[i], nnc_sim_class_contracts(c->class[i].name) ? flops : bytes);
+        add_anchor(&c->class[i], c -> target.kind == NNC_T_cuda, rate[i]);
         add_first(&c->class[i]);
     }
     return NNC_OK;
@@ -317,7 +372,7 @@ nnc_status cal_ops(calibration *c)
         st = measure_alone(c, p, n);
     if (!st && cal_leads(c)) {
         find_memory(c, &p[0]);
-        st = make_tables(c);
+        st = cal_make_tables(c);
     }
     for (int i = 0; i < n; i++)
         cal_unload(&p[i]);

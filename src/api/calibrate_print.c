@@ -2,7 +2,7 @@
 #include "api/calibrate.h"
 #include <math.h>
 
-static void put_points(nnc_text *t, const nnc_point *p, int n)
+void cal_put_points(nnc_text *t, const nnc_point *p, int n)
 {
     nnc_puts(t, "\"points\": [");
     for (int i = 0; i < n; i++)
@@ -15,7 +15,7 @@ static void put_share(nnc_text *t, const char *name, double v)
     nnc_printf(t, "\"%s\": %.4g, ", name, v);
 }
 
-static void put_ops(const calibration *c, nnc_text *t)
+void cal_put_ops(const calibration *c, nnc_text *t)
 {
     int n = 0;
     nnc_puts(t, "            \"ops\": [");
@@ -24,7 +24,7 @@ static void put_ops(const calibration *c, nnc_text *t)
         if (!x->n_point)
             continue;
         nnc_printf(t, "%s\n                {\"class\": \"%s\", \"dtype\": \"%s\", ", n++ ? "," : "",
-            x->name, nnc_dtype_name(x->dtype));
+            x->name, x->tf32 ? "tf32" : nnc_dtype_name(x->dtype));
         if (x->contention > 0)
             put_share(t, "contention", x->contention);
         if (x->memory > 0)
@@ -32,7 +32,7 @@ static void put_ops(const calibration *c, nnc_text *t)
         if (x->efficiency > 0)
             put_share(t, "efficiency", x->efficiency);
         put_share(t, "spread", x->spread);
-        put_points(t, x->point, x->n_point);
+        cal_put_points(t, x->point, x->n_point);
         nnc_puts(t, "}");
     }
     nnc_puts(t, "\n            ]\n");
@@ -52,7 +52,7 @@ static void put_devices(const calibration *c, nnc_text *t)
     while (t->n && t->s[t->n - 1] == '\n')
         t->s[--t->n] = 0;
     nnc_puts(t, ",\n");
-    put_ops(c, t);
+    cal_put_ops(c, t);
     nnc_puts(t, "        }\n    ],\n");
 }
 
@@ -88,7 +88,7 @@ static void put_links(const calibration *c, nnc_text *t)
         const cal_group *g = &c->group[i];
         nnc_printf(t, "%s\n            {\"collective\": \"%s\", \"devices\": %d, ",
             i ? "," : ",\n        \"measured\": [", nnc_group_op_names[g->kind], g->devices);
-        put_points(t, g->point, g->n_point);
+        cal_put_points(t, g->point, g->n_point);
         nnc_puts(t, "}");
     }
     nnc_puts(t, c->n_group ? "\n        ]\n    }\n" : "\n    }\n");

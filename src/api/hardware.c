@@ -3,6 +3,7 @@
 #include "api/report_text.h"
 #include "base/json_writer.h"
 #include "cluster/cluster.h"
+#include "sim/sim.h"
 #include <string.h>
 
 enum { MATRIX = 16 /* devices of the matrix at most */, COUNTS = 24 };
@@ -54,6 +55,33 @@ static void put_rate(nnc_text *t, const char *name, int64_t flops)
         nnc_printf(t, ", %.4g %s", (double)flops * 1e-12, name);
 }
 
+/* The classes that are measured, and the rate of each at its largest point. */
+static void text_ops(const nnc_cluster_kind *k, nnc_text *t)
+{
+    NNC_LOCAL(nnc_text) all = {0};
+    for (int i = 0; i < k->n_op; i++) {
+        const nnc_op_speed *x = &k->op[i];
+        const nnc_point *last = x->n_point ? &x->point[x->n_point - 1] : NULL;
+        if (!last)
+            continue;
+        const double rate = (double)last->work / (double)last->ns;
+        nnc_printf(
+            &all, "%s%s", all.n ? "; " : "measured ops, the rate of their largest: ", x->op_class);
+        if (!x->any_dtype)
+            nnc_printf(&all, " %s", x->tf32 ? "tf32" : nnc_dtype_name(x->dtype));
+        if (nnc_sim_class_contracts(x->op_class))
+            nnc_printf(&all, " %.4g TFLOP/s", rate * 1e-3);
+        else
+            nnc_printf(&all, " %.4g GB/s", rate);
+    }
+    t->oom |= all.oom;
+    if (!all.n)
+        return;
+    nnc_puts(t, "    ");
+    nnc_put_wrapped(t, nnc_text_str(&all), 4, 4, REPORT_WIDTH);
+    nnc_putc(t, '\n');
+}
+
 static void text_kind(report *r, const nnc_cluster_kind *k)
 {
     nnc_text *t = r->out;
@@ -73,6 +101,11 @@ static void text_kind(report *r, const nnc_cluster_kind *k)
     if (k->overlap > 1)
         nnc_printf(t, "; ops take %.3f times as long beside a collective", k->overlap);
     nnc_putc(t, '\n');
+    if (k->host_ns > 0 || k->run_ns > 0)
+        nnc_printf(t,
+            "    launch of a command %.4g us, by itself %.4g us; of a run, waited for, %.4g us\n",
+            (double)k->command_ns * 1e-3, (double)k->host_ns * 1e-3, (double)k->run_ns * 1e-3);
+    text_ops(k, t);
     if (*k->source) {
         nnc_puts(t, "    ");
         nnc_put_wrapped(t, k->source, 4, 4, REPORT_WIDTH);
@@ -170,6 +203,8 @@ static void json_kind(report *r, const nnc_cluster_kind *k)
         J_INT("count", k->count), J_INT("memory_bytes", k->target.memory_bytes),
         J_INT("context_bytes", k->context_bytes), J_INT("library_bytes", k->library_bytes),
         J_INT("copy_bytes_s", k->target.copy_bytes_s), J_REAL("overlap", k->overlap),
+        J_INT("command_ns", k->command_ns >= 0 ? k->command_ns : k->target.launch_ns),
+        J_INT("host_ns", k->host_ns), J_INT("run_ns", k->run_ns), J_INT("op_classes", k->n_op),
         J_STRING("source", k->source));
     nnc_json_open(&r->w, "flops", '{');
     for (int d = 0; d < DT__COUNT; d++)

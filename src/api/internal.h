@@ -95,8 +95,9 @@ struct nnc_session {
     nnc_arena names;
 };
 
-/* session.c. A session of this process alone, also where there are several ranks. */
-nnc_status nnc_session_create_alone(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
+/* session.c. A session of this process alone, also where there are several ranks; no_replay: its runs are never captured. */
+nnc_status nnc_session_create_alone(
+    nnc_env *e, const nnc_artifact *a, bool no_replay, nnc_session **out, nnc_sink *sink) NNC_MUST;
 /* session.c. The weight that state i is a part of; NULL: it is none. */
 const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i);
 /* tensors.c. States of the session are parts of this weight, and their numbers in the whole one's memory. */

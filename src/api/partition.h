@@ -44,8 +44,9 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
  * roofline with the engine's efficiency, and the launch, of a kernel. */
 int64_t nnc_predict_command_ns(const nnc_env *e, const nnc_plan *p, const nnc_cmd *c);
 
-/* A plan that is only looked at. A GPU's is the same without machine code; a CPU's kernels would be interpreted then, which is slower. */
-nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o, nnc_artifact **out,
+/* A plan that is only looked at, or (code) run. A GPU's is the same without machine code; a CPU's kernels would be interpreted then, which
+ * is slower. */
+nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o, bool code, nnc_artifact **out,
     nnc_sink *sink) NNC_MUST;
 
 /* partition_place.c: device d has the blocks cut[d] .. cut[d + 1] - 1, and block b the layers first[b] .. first[b + 1] - 1. */
@@ -86,6 +87,8 @@ static inline bool nnc_plan_computes(const nnc_plan *p, const nnc_cmd *c)
            (c->kind == CMD_copy && p->tensor[c->arg[0]].device == p->tensor[c->arg[1]].device);
 }
 
+/* Runs of main before a profile (nnc_exec_profile_behind): 0 of CPUs. */
+int nnc_partition_before(const nnc_env *e);
 /* Generates the inputs of a session's runs; of a step with a learning rate of 0. */
 nnc_status nnc_partition_set_inputs(nnc_session *run, const nnc_artifact *a, const nnc_training *training, nnc_sink *sink) NNC_MUST;
 

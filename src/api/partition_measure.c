@@ -447,10 +447,10 @@ static int64_t batch_of(const nnc_graph *g)
 }
 
 nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o,
-    nnc_artifact **out, nnc_sink *sink)
+    bool code, nnc_artifact **out, nnc_sink *sink)
 {
-    return e->target[0].kind == NNC_T_cuda ? nnc_compile_plan(e, g, o, out, sink)
-                                           : nnc_compile(e, g, o, out, sink);
+    return e->target[0].kind == NNC_T_cuda && !code ? nnc_compile_plan(e, g, o, out, sink)
+                                                    : nnc_compile(e, g, o, out, sink);
 }
 
 /* The plan of a step that adds its gradients to those before. */
@@ -462,7 +462,7 @@ static nnc_status compile_adding(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_graph *g = on_one_device(m, &step, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    const nnc_status st = nnc_partition_compile(e, g, o, out, sink);
+    const nnc_status st = nnc_partition_compile(e, g, o, false, out, sink);
     nnc_graph_destroy(g);
     return st;
 }
@@ -484,8 +484,9 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_graph *g = on_one_device(m, training, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = options->no_code ? nnc_compile_plan(e, g, &one, &artifact, sink)
-                                     : nnc_partition_compile(e, g, &one, &artifact, sink);
+    nnc_status st = options->no_code
+                        ? nnc_compile_plan(e, g, &one, &artifact, sink)
+                        : nnc_partition_compile(e, g, &one, options->measure, &artifact, sink);
     if (!st) {
         s.plan = artifact->plan;
         s.chunks = artifact->chunks;

@@ -1,17 +1,24 @@
-/* api/partition_run.c -- nnc partition --run: runs the plan of every strategy that nnc executes, on virtual CPU devices of this process or
- * over the ranks that a launcher has started, and measures iterations and each device's commands.
+/* api/partition_run.c -- nnc partition --run: runs the plan of every strategy that nnc executes, on virtual CPU devices or GPUs of this
+ * process or over the ranks that a launcher has started, and measures iterations and each device's commands.
  *
  * Strategies run in turn, an iteration each, every other round in reverse order, so that drift of the machine's speed meets all of them.
  * Strategies whose memory does not fit together are measured one after the other. `single` runs in rank 0 alone.
  *
  * All ranks compile the same plans and create the same sessions; then rank 0 leads, and the others follow. */
 #include "api/partition.h"
+#include "cuda/cuda.h"
 #include "sim/sim.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { RUN_MS = 2000, LEAST = 3, MOST = 1000, PROFILES = 3 };
+enum {
+    RUN_MS = 2000,
+    LEAST = 3,
+    MOST = 1000,
+    PROFILES = 3,
+    SPIN_NS = 200000000 /* of a GPU: until its clocks are up */
+};
 
 typedef struct program {
     nnc_partition_row *row;
@@ -40,6 +47,11 @@ static bool leads(const run *r)
     return nnc_env_rank(r->e) == 0;
 }
 
+static bool on_gpus(const run *r)
+{
+    return r->e->target[0].kind == NNC_T_cuda;
+}
+
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
 /* The first error of a sink. */
@@ -59,6 +71,8 @@ static const char *check_plan(const run *r, const nnc_artifact *a, bool alone)
         return "the model runs in chunks of its batch: set a smaller one";
     if (!alone && nnc_env_world(r->e) > a->plan->n_device)
         return "there are more ranks than devices";
+    if (on_gpus(r) && nnc_env_world(r->e) == 1 && nnc_device_cuda.count() < a->plan->n_device)
+        return "this machine has fewer GPUs than the plan has devices";
     return NULL;
 }
 
@@ -129,11 +143,21 @@ static bool has_enough(const run *r, const program *p)
     return p->n >= MOST || (p->n >= LEAST && p->spent_ns >= goal);
 }
 
+/* Each once; GPUs until their clocks are up, as an idle one's are a fifth of what they can be. */
+static nnc_status warm_up(const run *r, const program *p, int n)
+{
+    const int64_t from = nnc_now_ns();
+    do {
+        for (int i = 0; i < n; i++)
+            NNC_TRY(iterate(r, &p[i]));
+    } while (on_gpus(r) && nnc_now_ns() - from < SPIN_NS);
+    return NNC_OK;
+}
+
 static nnc_status time_programs(const run *r, program *p, int n)
 {
     bool more = true;
-    for (int i = 0; i < n; i++) /* warms up */
-        NNC_TRY(iterate(r, &p[i]));
+    NNC_TRY(warm_up(r, p, n));
     for (int round = 0; more; round++) {
         more = false;
         for (int k = 0; k < n; k++) {
@@ -170,7 +194,8 @@ static nnc_status add_profile(
     const int from = nnc_plan_first(plan, SEC_main), n = plan->end[last] - from;
     NNC_FREED int64_t *ns = nnc_malloc(((size_t)n * 2 + 1) * sizeof *ns);
     NNC_NEED(ns, r->sink);
-    NNC_TRY(nnc_exec_profile(p->s->exec, SEC_main, last, ns, ns + n, r->sink));
+    NNC_TRY(nnc_exec_profile_behind(
+        p->s->exec, nnc_partition_before(r->e), SEC_main, last, ns, ns + n, r->sink));
     for (int i = 0; i < n; i++) {
         const nnc_cmd *c = &plan->cmd[from + i];
         if (c->kind == CMD_record || c->kind == CMD_wait)
@@ -233,7 +258,7 @@ static nnc_status load(const run *r, program *p)
 {
     if (p->alone && !leads(r))
         return NNC_OK;
-    NNC_TRY(p->alone ? nnc_session_create_alone(r->e, p->a, &p->s, r->sink)
+    NNC_TRY(p->alone ? nnc_session_create_alone(r->e, p->a, false, &p->s, r->sink)
                      : nnc_session_create(r->e, p->a, &p->s, r->sink));
     return leads(r) ? nnc_partition_set_inputs(p->s, p->a, r->training, r->sink) : NNC_OK;
 }
@@ -261,13 +286,28 @@ static nnc_status run_group(const run *r, program *p, int n)
     return st;
 }
 
+/* Machine code runs on GPUs of its major architecture, not older than itself. */
+static nnc_status check_gpu(const nnc_target *t, nnc_sink *sink)
+{
+    nnc_cuda_device d = {0};
+    if (!nnc_cuda_devices(&d, 1, sink))
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "--run needs a usable GPU for %s (nnc doctor); without --run it is predicted only",
+            t->name);
+    if (d.sm / 10 != t->sm / 10 || d.sm < t->sm)
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "--run: plans for %s do not run on this machine's GPU, cuda:sm_%d: describe it with "
+            "nnc calibrate --target=cuda",
+            t->name, d.sm);
+    return NNC_OK;
+}
+
 /* Is this machine the one that the plans are for? */
 static nnc_status check_machine(const nnc_env *e, nnc_sink *sink)
 {
     const nnc_target *t = &e->target[0];
-    if (t->kind != NNC_T_cpu)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--run runs strategies on CPU devices so far, and the target is %s", t->name);
+    if (t->kind == NNC_T_cuda)
+        return check_gpu(t, sink);
     const char *lacks = nnc_target_host_lacks(t);
     if (lacks)
         return nnc_fail0(sink, NNC_E_DEVICE,
@@ -285,8 +325,9 @@ nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training 
     r.p = ARENA_NEW(arena, program, t->n_row + 1);
     NNC_NEED(r.p, sink);
     nnc_status st = make_programs(&r);
-    /* the same on all ranks: half of the memory that the system has */
-    const int64_t room = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+    /* the same on all ranks: half of the memory that the system has, or of one GPU's */
+    const int64_t room = on_gpus(&r) ? e->target[0].memory_bytes / 2
+                                     : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
     int64_t all = 0;
     for (int i = 0; i < r.n; i++)
         all = nnc_add_sat(all, bytes_of(&r.p[i]));

@@ -61,7 +61,7 @@ static nnc_status measure_alone(several *s, int k)
     for (uint32_t i = 0; i < g->n_node; i++)
         g->node[i].device = -1;
     o.devices = o.streams = 1;
-    nnc_status st = nnc_partition_compile(s->e, g, &o, &a, s->sink);
+    nnc_status st = nnc_partition_compile(s->e, g, &o, false, &a, s->sink);
     if (!st && a->chunks > 1)
         st = nnc_fail0(s->sink, NNC_E_FIT,
             "%s does not fit a device as a whole: set a smaller batch", s->name[k]);
@@ -84,7 +84,7 @@ static nnc_status measure_run(several *s, run *r)
     nnc_status st =
         nnc_graph_join((const nnc_graph *const *)s->m, s->name, r->device, s->n, &g, s->sink);
     if (!st)
-        st = nnc_partition_compile(s->e, g, &o, &a, s->sink);
+        st = nnc_partition_compile(s->e, g, &o, false, &a, s->sink);
     nnc_graph_destroy(g);
     if (!st && a->chunks > 1) {
         r->why_not = "does not fit the device";

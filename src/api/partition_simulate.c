@@ -106,7 +106,7 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
         return NNC_OK;
     nnc_status st = make_graph(&s, row, *runs, &g, &o.devices);
     if (!st)
-        st = nnc_partition_compile(e, g, &o, out, sink);
+        st = nnc_partition_compile(e, g, &o, t->o->run || t->o->measure, out, sink);
     nnc_graph_destroy(g);
     return st;
 }

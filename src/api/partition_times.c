@@ -125,8 +125,14 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+int nnc_partition_before(const nnc_env *e)
+{
+    enum { RUNS = 4 };
+    return e->target[0].kind == NNC_T_cuda ? RUNS : 0;
+}
+
 /* Medians over some runs, after one that warms up. Medians add up to the time of a run; least times do not. */
-static nnc_status time_commands(nnc_session *run, const nnc_artifact *a,
+static nnc_status time_commands(const nnc_env *e, nnc_session *run, const nnc_artifact *a,
     const nnc_training *training, int64_t *ns, nnc_sink *sink)
 {
     enum { RUNS = 9 };
@@ -138,7 +144,8 @@ static nnc_status time_commands(nnc_session *run, const nnc_artifact *a,
     int64_t *start = all + (size_t)n * RUNS, *end = start + n;
     NNC_TRY(nnc_partition_set_inputs(run, a, training, sink));
     for (int k = -1; k < RUNS; k++) {
-        NNC_TRY(nnc_exec_profile(run->exec, SEC_main, last, start, end, sink));
+        NNC_TRY(nnc_exec_profile_behind(
+            run->exec, nnc_partition_before(e), SEC_main, last, start, end, sink));
         for (int i = 0; k >= 0 && i < n; i++)
             all[(size_t)i * RUNS + (size_t)k] = end[i] - start[i];
     }
@@ -176,8 +183,8 @@ nnc_status nnc_partition_time_plan(
         return nnc_fail0(sink, NNC_E_FIT,
             "--measure: the model does not fit the device as a whole: set a smaller batch");
     if (!nnc_env_rank(e)) {
-        NNC_TRY(nnc_session_create_alone(e, a, &run, sink));
-        const nnc_status st = time_commands(run, a, training, ns, sink);
+        NNC_TRY(nnc_session_create_alone(e, a, false, &run, sink));
+        const nnc_status st = time_commands(e, run, a, training, ns, sink);
         nnc_session_destroy(run);
         NNC_TRY(st);
     }

@@ -23,6 +23,15 @@ nnc_status nnc_env_find_ranks(nnc_env *e, const nnc_env_options *o, nnc_sink *si
     return nnc_ranks_find(rank, o->world ? o->world : -1, &e->ranks, sink);
 }
 
+nnc_status nnc_env_options_world(const nnc_env_options *o, int *world, nnc_sink *sink)
+{
+    nnc_env e = {0};
+    *world = 1;
+    NNC_TRY(nnc_env_find_ranks(&e, o, sink));
+    *world = e.ranks.world;
+    return NNC_OK;
+}
+
 int nnc_env_rank_threads(const nnc_env *e, int asked)
 {
     if (e->ranks.world <= 1)

@@ -95,7 +95,7 @@ const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i)
 
 /* job: the ranks that execute it; NULL: this process alone does. */
 static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_job *job,
-    nnc_session **out, nnc_sink *sink)
+    bool no_replay, nnc_session **out, nnc_sink *sink)
 {
     *out = NULL;
     if (a->unchecked)
@@ -120,7 +120,8 @@ static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session 
         .shared = a->root ? a->root->shared : a->shared,
         .states = with ? with->exec : NULL,
         .job = job,
-        .comm_by = e->comm_by};
+        .comm_by = e->comm_by,
+        .no_replay = no_replay};
     s->a = a;
     s->plan = a->plan;
     s->ranks = job ? e->ranks.world : 1;
@@ -146,13 +147,13 @@ static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session 
 nnc_status nnc_session_create_with(
     nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink)
 {
-    return create_session(e, a, with, e->job, out, sink);
+    return create_session(e, a, with, e->job, false, out, sink);
 }
 
 nnc_status nnc_session_create_alone(
-    nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
+    nnc_env *e, const nnc_artifact *a, bool no_replay, nnc_session **out, nnc_sink *sink)
 {
-    return create_session(e, a, NULL, NULL, out, sink);
+    return create_session(e, a, NULL, NULL, no_replay, out, sink);
 }
 
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)

@@ -98,6 +98,8 @@ void close_several(several *s);
 /* --devices=cpu:0,cpu:1: their number; what --target would list, once all flags are read. */
 nnc_status read_devices(options *o, const char *value, char count[16], nnc_sink *sink);
 nnc_status use_devices(options *o, nnc_sink *sink);
+/* Where the work is divided and --devices does not say among how many: among as many as there are ranks. *devices: the number so far. */
+nnc_status share_among_ranks(const options *o, bool divided, int *devices, nnc_sink *sink);
 /* As the flags say, or as the artifact was compiled. */
 nnc_compile_options compile_options(const options *o, const work *w);
 /* Opens the model of a file, or the artifact when the file is one; compile flags, which would have no effect on it, are NNC_E_USAGE

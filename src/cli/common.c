@@ -24,6 +24,16 @@ static void after_pass(void *ctx, const char *pass, const nnc_model *g, int chan
     fprintf(stderr, "# after %s\n%s", pass, nnc_text_str(&t));
 }
 
+nnc_status share_among_ranks(const options *o, bool divided, int *devices, nnc_sink *sink)
+{
+    int world = 1;
+    if (!divided || o->has_devices)
+        return NNC_OK;
+    NNC_TRY(nnc_env_options_world(&o->env, &world, sink));
+    *devices = world > *devices ? world : *devices;
+    return NNC_OK;
+}
+
 nnc_compile_options compile_options(const options *o, const work *w)
 {
     nnc_compile_options c = w->artifact ? *nnc_artifact_options(w->artifact) : o->compare.compile;

@@ -69,6 +69,8 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
     t->stop = &stopped;
     t->compile = compile_options(o, w);
     with.env.ranked = true;
+    NNC_TRY(share_among_ranks(
+        &with, t->strategy != NNC_STRATEGY_layers || t->replicas > 1, &t->compile.devices, sink));
     NNC_TRY(nnc_env_create(&with.env, &w->env, sink));
     if (t->checkpoint) { /* without one there is nothing to finish the step for */
         catch (SIGINT);

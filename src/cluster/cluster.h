@@ -22,6 +22,7 @@ typedef struct nnc_op_speed {
     const char *op_class;  /* "conv3x3", "matmul", "ewise", ...: docs/hardware.md */
     nnc_dtype dtype;       /* of the operands */
     bool any_dtype;
+    bool tf32;             /* f32 operands that may be rounded to tf32 */
     double efficiency;     /* share of the dtype's peak; above 1 where an algorithm saves FLOPs (Winograd) */
     double memory;         /* share of the copy bandwidth */
     int64_t ramp_ns;       /* until the device is busy and after it: e(work) = efficiency * work / (work + half) in other words */
@@ -42,6 +43,8 @@ typedef struct nnc_cluster_kind {
     int count;              /* per node */
     int64_t flops[DT__COUNT]; /* dense peak FLOP/s by dtype of contractions; 0: no such units */
     int64_t command_ns;     /* cost of a command beside the op's own time, measured; -1: the target's launch_ns */
+    int64_t host_ns;        /* GPUs: of the host, to submit a command by itself instead of a whole captured run; 0: unknown */
+    int64_t run_ns;         /* GPUs: to submit a captured run and wait for it, beside its commands */
     int64_t context_bytes;  /* device memory that the driver's context takes before the first tensor */
     int64_t library_bytes;  /* ... and the libraries' handles and communication buffers */
     int copy_engines;       /* copies that run beside kernels at the same time, per device */

@@ -32,6 +32,7 @@ typedef struct nnc_fabric {
     int64_t reduce_bytes_s, reduce_latency_ns;     /* reductions in the switch: bus bandwidth of an allreduce; 0: none */
     int32_t *port_out, *port_in;
     int64_t pcie_bytes_s, uplink_bytes_s, pcie_latency_ns, staged_latency_ns;
+    int64_t pageable_bytes_s; /* of host memory that is not pinned: for people */
     const char *p2p_word;
     p2p_reach p2p;
     double staged_share; /* of PCIe's rate that copies through host memory reach */

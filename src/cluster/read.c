@@ -28,6 +28,7 @@ static const nnc_field nvswitch_fields[] = {
 static const nnc_field pcie_fields[] = {
     {"bytes_s", NNC_F_int64, F(pcie_bytes_s), true, 1, RATE_MAX},
     {"uplink_bytes_s", NNC_F_int64, F(uplink_bytes_s), false, 1, RATE_MAX},
+    {"pageable_bytes_s", NNC_F_int64, F(pageable_bytes_s), false, 1, RATE_MAX},
     {"latency_ns", NNC_F_int64, F(pcie_latency_ns), false, 0, 1e9},
     {"p2p", NNC_F_string, F(p2p_word), true, 0, 0},
     {"staged_share", NNC_F_double, F(staged_share), false, 0.001, 1},
@@ -64,6 +65,8 @@ static const nnc_field kind_fields[] = {
     {"count", NNC_F_int, K(count), true, 1, CL_MAX_NODE},
     {"source", NNC_F_string, K(source), false, 0, 0},
     {"command_ns", NNC_F_int64, K(command_ns), false, 0, 1e9},
+    {"host_ns", NNC_F_int64, K(host_ns), false, 0, 1e9},
+    {"run_ns", NNC_F_int64, K(run_ns), false, 0, 1e9},
     {"context_bytes", NNC_F_int64, K(context_bytes), false, 0, RATE_MAX},
     {"library_bytes", NNC_F_int64, K(library_bytes), false, 0, RATE_MAX},
     {"copy_engines", NNC_F_int, K(copy_engines), false, 1, 16},
@@ -211,7 +214,8 @@ static nnc_status read_op(reader *r, const nnc_item *v, nnc_op_speed *op)
         return bad(r, dtype, "dtype", "a string");
     if (dtype) {
         op->any_dtype = false;
-        op->dtype = dtype_named(dtype->text);
+        op->tf32 = !strcmp(dtype->text, "tf32");
+        op->dtype = op->tf32 ? DT_f32 : dtype_named(dtype->text);
         if (op->dtype == DT__COUNT)
             return unknown_dtype(r, dtype, false, dtype->text);
     }

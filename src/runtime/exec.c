@@ -474,12 +474,20 @@ nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink)
 nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns,
     int64_t *end_ns, nnc_sink *sink)
 {
+    return nnc_exec_profile_behind(e, 0, first, last, start_ns, end_ns, sink);
+}
+
+nnc_status nnc_exec_profile_behind(nnc_exec *e, int before, nnc_section first, nnc_section last,
+    int64_t *start_ns, int64_t *end_ns, nnc_sink *sink)
+{
     const nnc_plan *p = e->p;
     const int from = nnc_plan_first(p, first);
     const bool watched = first == SEC_main && e->watch;
     if (e->ranks)
         return nnc_exec_profile_ranks(e, first, last, start_ns, end_ns, sink);
     NNC_TRY(nnc_exec_clock_events(e, sink));
+    for (int k = 0; k < before; k++)
+        NNC_TRY(nnc_exec_run(e, sink));
     nnc_status status = fence(e, true);
     if (status == NNC_OK && watched)
         status = nnc_exec_watch(e, true);

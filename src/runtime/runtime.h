@@ -174,6 +174,10 @@ void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
 /* Runs sections first..last once, from main on, with a time stamp around every command: ns[commands of these sections]. */
 nnc_status nnc_exec_profile(
     nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
+/* The same behind `before` runs of main, which are submitted first: while the device computes them, the host submits the timed commands, so
+ * that these follow each other as in a replayed run instead of waiting for the host. Of devices of this process. */
+nnc_status nnc_exec_profile_behind(nnc_exec *e, int before, nnc_section first, nnc_section last, int64_t *start_ns,
+    int64_t *end_ns, nnc_sink *sink) NNC_MUST;
 
 /* True where submitted work runs on a device beside the host: between submitting and nnc_exec_sync the host can do other things. */
 bool nnc_exec_returns_early(const nnc_exec *e);

@@ -50,16 +50,18 @@ static const char *base_of(const char *op_class, char base[32])
     return op_class;
 }
 
-/* The row for the class and dtype, a row for any dtype after one for this. */
-static const nnc_op_speed *row_of(const nnc_cluster_kind *k, const char *op_class, nnc_dtype dtype)
+/* The row for the class and dtype, a row for any dtype after one for this; tf32: rows of tf32 alone. */
+static const nnc_op_speed *row_of(
+    const nnc_cluster_kind *k, const char *op_class, nnc_dtype dtype, bool tf32)
 {
     const nnc_op_speed *any = NULL;
     for (int i = 0; i < k->n_op; i++) {
-        if (strcmp(k->op[i].op_class, op_class) != 0)
+        const nnc_op_speed *row = &k->op[i];
+        if (row->tf32 != tf32 || strcmp(row->op_class, op_class) != 0)
             continue;
-        if (!k->op[i].any_dtype && k->op[i].dtype == dtype)
-            return &k->op[i];
-        any = k->op[i].any_dtype ? &k->op[i] : any;
+        if (!row->any_dtype && row->dtype == dtype)
+            return row;
+        any = row->any_dtype ? row : any;
     }
     return any;
 }
@@ -130,18 +132,25 @@ const char *nnc_sim_thin_class(const nnc_sim_op *op)
 }
 
 /* The row of the class, of the class without its suffix, or of "conv" for another convolution; NULL: there is none. */
-static const nnc_op_speed *find_row(const nnc_cluster_kind *k, const nnc_sim_op *op)
+static const nnc_op_speed *find_row_of(const nnc_cluster_kind *k, const nnc_sim_op *op, bool tf32)
 {
     char base[32];
     const char *thin = nnc_sim_thin_class(op);
-    const nnc_op_speed *row = thin ? row_of(k, thin, op->dtype) : NULL;
+    const nnc_op_speed *row = thin ? row_of(k, thin, op->dtype, tf32) : NULL;
     if (!row)
-        row = row_of(k, op->op_class, op->dtype);
+        row = row_of(k, op->op_class, op->dtype, tf32);
     if (!row)
-        row = row_of(k, base_of(op->op_class, base), op->dtype);
+        row = row_of(k, base_of(op->op_class, base), op->dtype, tf32);
     if (!row && !strncmp(op->op_class, "conv", 4))
-        row = row_of(k, "conv", op->dtype);
+        row = row_of(k, "conv", op->dtype, tf32);
     return row;
+}
+
+/* Where tf32 may be used and was not measured, the row for f32. */
+static const nnc_op_speed *find_row(const nnc_cluster_kind *k, const nnc_sim_op *op)
+{
+    const nnc_op_speed *row = op->tf32 && op->dtype == DT_f32 ? find_row_of(k, op, true) : NULL;
+    return row ? row : find_row_of(k, op, false);
 }
 
 static nnc_op_speed speed_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
@@ -179,8 +188,12 @@ static double table_ns(const nnc_cluster_kind *k, const nnc_op_speed *s, const n
     double ns = nnc_measured_ns(s->point, s->n_point, work);
     if (s->efficiency > 0 && !by_flops)
         ns = fmax(ns, (double)op->flops / (peak_of(k, op) * s->efficiency) * 1e9);
-    if (s->memory > 0 && by_flops)
-        ns = fmax(ns, (double)op->bytes / ((double)k->target.copy_bytes_s * s->memory) * 1e9);
+    if (s->memory > 0 && by_flops) {
+        const double rate = (double)k->target.copy_bytes_s * 1e-9;
+        /* a GPU's epilogue reads and writes what no cache keeps */
+        const double after = k->target.kind == NNC_T_cuda ? (double)op->epilogue_bytes / rate : 0;
+        ns = fmax(ns, (double)op->bytes / (rate * s->memory) + after);
+    }
     return ns;
 }
 

@@ -422,6 +422,13 @@ static int64_t run_ps(const walk *w)
     return several ? nnc_cluster_host_of(w->c).run_ns * 1000 : 0;
 }
 
+/* A GPU's run is submitted as a whole, and waited for. */
+static int64_t wait_ps(const walk *w)
+{
+    const nnc_cluster_kind *k = nnc_cluster_kind_of(w->c, w->device[0]);
+    return k->target.kind == NNC_T_cuda ? k->run_ns * 1000 : 0;
+}
+
 /* Sections follow each other when all streams are done; of CPU devices of one process, stream by stream. */
 static nnc_status add_barrier(walk *w)
 {
@@ -569,7 +576,7 @@ static nnc_status simulate(walk *w)
     NNC_TRY(add_lanes(w));
     NNC_TRY(add_commands(w));
     NNC_TRY(nnc_sim_run(w->sim, w->sink));
-    out->total_ps = nnc_sim_end_ps(w->sim) + run_ps(w);
+    out->total_ps = nnc_sim_end_ps(w->sim) + run_ps(w) + wait_ps(w);
     for (int32_t i = 0; i < out->n_cmd; i++)
         out->span[i] = nnc_sim_span_of(w->sim, w->task[i]);
     for (int d = 0; d < w->p->n_device; d++)

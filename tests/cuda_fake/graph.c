@@ -149,6 +149,8 @@ static int graph_launch(cuda_graph_exec x, cuda_stream s)
                 c->f->now = fake_firing();
     for (int i = 0; i < g->n; i++) {
         cuda_stream to = i ? fake_stream_create(g->part[i].device) : s;
+        while (!to && fake_step()) /* too many replays are under way: the call blocks */
+            to = fake_stream_create(g->part[i].device);
         if (!to)
             return fake_gives(INVALID_VALUE);
         to->inner = i > 0;

@@ -174,6 +174,9 @@ __attribute__((constructor)) static void fill(void)
     /* number of GPUs and memory of each; NCCL's faults, by the number of a call */
     fake_devices = number("FAKE_CUDA_DEVICES", FAKE_DEVICES);
     fake_gpu.memory_bytes = (size_t)number("FAKE_CUDA_MIB", 1024) << 20;
+    /* number of a call of the runtime that fails, once */
+    fake_fail_at = number("FAKE_CUDA_FAIL", 0);
+    fake_fail_with = 999;
     fake_nccl_error = number("FAKE_NCCL_ERROR", 0);
     fake_nccl_hang = number("FAKE_NCCL_HANG", 0);
     nnc_cuda_cudart runtime = *NNC_CUDA(cudart, NULL), *cudart = &runtime;
