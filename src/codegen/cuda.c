@@ -144,7 +144,7 @@ static void find_live(cu *c)
     const nnc_kernel *k = c->k;
     for (int32_t id = k->n_ins - 1; id >= 0; id--) {
         cu_value *v = &c->v[id];
-        v->as = -1;
+        v->as = v->store = -1;
         v->live |= k->ins[id].op == KO_store;
         for (int j = 0; v->live && j < 3; j++)
             if (k->ins[id].arg[j] >= 0) {

@@ -339,13 +339,14 @@ int nnc_cuda_fast_axis(const nnc_kernel *k)
 /* Elements of one access along axis a: 16 bytes of the narrowest type, at most 8 elements. */
 int nnc_cuda_vec(const nnc_kernel *k, int a)
 {
-    int narrowest = 16;
+    int narrowest = 16, run;
     bool stores = false;
     if (a < 0 || has_tmp(k))
         return 1;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
-        if ((in->op != KO_load && in->op != KO_store) || !cu_vector(k, in, a, 1))
+        if ((in->op != KO_load && in->op != KO_store) ||
+            (!cu_vector(k, in, a, 1) && cu_store_run(k, i, a, 16, &run) < 0))
             continue;
         int size = nnc_dtype_size(k->buf[in->buf].dtype);
         narrowest = size < narrowest ? size : narrowest;
@@ -355,7 +356,7 @@ int nnc_cuda_vec(const nnc_kernel *k, int a)
         stores = true;
         for (int i = 0; i < k->n_ins; i++)
             if (k->ins[i].op == KO_store)
-                stores &= cu_vector(k, &k->ins[i], a, vec);
+                stores &= cu_vector(k, &k->ins[i], a, vec) || cu_store_run(k, i, a, vec, &run) >= 0;
         if (stores && (k->axis[a].extent % vec == 0 ||
                           (vec * 2 > 16 / narrowest && may_end_short(k, a, vec))))
             break;
@@ -377,7 +378,7 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
     g->cls = KC_point;
     g->threads = POINT_THREADS;
     g->axis = (int16_t)nnc_cuda_fast_axis(k);
-    int vec = nnc_cuda_vec(k, g->axis);
+    int vec = nnc_window_vec(k, nnc_cuda_vec(k, g->axis));
     while (vec > 1 &&
            points(k, g->axis, vec) < resident / 4) /* prefer more threads to wider accesses */
         vec /= 2;
