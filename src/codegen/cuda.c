@@ -52,7 +52,8 @@ static void geometry(nnc_text *t, const nnc_kgrid *g)
     if (g->flight > 1)
         nnc_printf(t, ", %d in flight", g->flight);
     if (g->keep > 0)
-        nnc_printf(t, ", rows stay in registers");
+        nnc_printf(t, g->park > 0 ? ", rows stay in registers and shared memory"
+                                  : ", rows stay in registers");
     if (g->index == 64)
         nnc_puts(t, "; 64-bit offsets");
     nnc_puts(t, "\n");

@@ -215,8 +215,8 @@ static void store(cu *c, int32_t id)
         return;
     }
     if (c->v[id].store >= 0) {
-        cu_put(c, "out_%d[e * %lld + %lld] = %r;\n", c->v[id].store,
-            (long long)in->at.k[c->axis], (long long)in->at.c, in->arg[0]);
+        cu_put(c, "out_%d[e * %lld + %lld] = %r;\n", c->v[id].store, (long long)in->at.k[c->axis],
+            (long long)in->at.c, in->arg[0]);
         return;
     }
     element(c, in);

@@ -90,6 +90,9 @@ typedef struct cu_rows {
     bool *held;
     bool *in_registers;      /* by buffer: a tmp buffer kept in registers */
     int64_t scratch;         /* bytes per point of the other tmp buffers */
+    int8_t *slot;            /* by instruction: array in shared memory where the parked part of a held value is, or -1 */
+    int slots;
+    int64_t slot_bytes;      /* of one array: an element of the held value is a vector of a thread, threads side by side */
 } cu_rows;
 bool cu_rows_mixed(const nnc_kernel *k); /* a stage with map and reduce axes, or axes in order, which no row distributes */
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
