@@ -1,15 +1,19 @@
 /* bench/gpu.c -- what limits generated kernels on a GPU, read off their machine code: instructions per element on the usual path
  * against what the GPU issues while it moves that element's bytes; next to the same function as a person writes it, with CUDA's sinf,
  * expf and erff (gpu_plain.h), compiled by the same NVRTC with the same options. Needs NVRTC, and no GPU: nothing is timed.
- * usage: bench_gpu [--json=FILE] [cuda:sm_NN...]   (default: sm_75, sm_80, sm_90, sm_100)
+ * usage: bench_gpu [--json=FILE] [--models=PATTERN] [cuda:sm_NN...]   (default: sm_75, sm_80, sm_90, sm_100)
+ * --models=PATTERN (of files of models): instead of the cases every launch of these models, in f32 and f16, at batch 1 and, where they have it as an
+ * argument, 128.
  *
  * An SM issues 128 lanes a clock; floats go at the rate that the data sheet's FLOP/s say, integers at 64 lanes, special functions at 16
  * (CUDA C++ Programming Guide, throughput of native arithmetic instructions). The longest of the five times is the kernel's. */
 #include "api/api.h"
+#include "api/gpu_share.h"
 #include "cuda/cuda.h"
 #include "gpu_plain.h"
 #include "plan/plan.h"
 #include "target/target.h"
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -130,19 +134,6 @@ static cost cost_of(
     return c;
 }
 
-/* What the commands move that launch this kernel (a second launch, <symbol>_finish, moves what the first does). */
-static double bytes_of(const nnc_plan *p, const char *name)
-{
-    double bytes = 0;
-    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
-        const nnc_cmd *c = &p->cmd[i];
-        const char *symbol = c->kind == CMD_kernel ? p->kernel[c->item].symbol : NULL;
-        if (symbol && !strncmp(name, symbol, strlen(symbol)))
-            bytes += (double)c->bytes;
-    }
-    return bytes;
-}
-
 /* The hand-written kernel; false: there is none, or it does not compile. */
 static bool read_plain(const nnc_target *t, const char *source, nnc_arena *a, nnc_cubin_kernel *out)
 {
@@ -160,14 +151,18 @@ static bool read_plain(const nnc_target *t, const char *source, nnc_arena *a, nn
     return ok;
 }
 
-static void put_json(nnc_text *json, const char *name, const nnc_target *t, double bytes,
-    const nnc_cubin_kernel *k, const cost *c, const nnc_cubin_kernel *plain, const cost *p)
+static void put_json(nnc_text *json, const char *name, const nnc_target *t, double elements,
+    const nnc_gpu_launch *l, const nnc_cubin_kernel *plain, const cost *p)
 {
+    const nnc_gpu_share *s = &l->share;
     nnc_printf(json,
         "%s\n  {\"kernel\": \"%s\", \"sm\": %d, \"bytes\": %.2f, \"registers\": %d, \"stack\": %d, "
-        "\"instructions\": %.2f, \"special\": %.2f, \"bound\": \"%s\", \"us\": %.2f",
-        json->n > 1 ? "," : "", name, t->sm, bytes, k->registers, k->stack_bytes, c->issue,
-        c->special, c->bound, c->us);
+        "\"instructions\": %.2f, \"threads\": %d, \"resident\": %d, \"flight\": %.0f, \"needed\": "
+        "%.0f, "
+        "\"bound\": \"%s\", \"us\": %.2f, \"share\": %.3f",
+        json->n > 1 ? "," : "", name, t->sm, l->bytes / elements, l->code->registers,
+        l->code->stack_bytes, s->instructions, l->threads, s->resident, s->flight,
+        nnc_gpu_needed(t), nnc_gpu_limit_names[s->bound], s->total_us, s->share);
     if (plain)
         nnc_printf(json,
             ", \"plain\": {\"registers\": %d, \"stack\": %d, \"instructions\": %.2f, \"special\": "
@@ -176,23 +171,24 @@ static void put_json(nnc_text *json, const char *name, const nnc_target *t, doub
     nnc_putc(json, '}');
 }
 
-static void row(const char *name, const nnc_target *t, const nnc_cubin_kernel *k, double elements,
-    double size, double bytes, const nnc_cubin_kernel *plain, nnc_text *json)
+static void row(const char *name, const nnc_target *t, const nnc_gpu_launch *l, double elements,
+    double size, const nnc_cubin_kernel *plain, nnc_text *json)
 {
-    const cost c = cost_of(t, k, elements, size, bytes);
+    const nnc_gpu_share *s = &l->share;
     const double budget =
-        bytes / (double)t->copy_bytes_s * 128 * (double)t->sms * (double)t->clock_hz / elements;
-    printf("%-24s sm_%-4d %9d %6d %8.1f %8.1f %8.2f %8.1f %8.1f  %-8s %9.1f", name, t->sm,
-        k->registers, k->stack_bytes, bytes / elements, c.issue, c.special, budget, c.real, c.bound,
-        c.us);
+        l->bytes / (double)t->copy_bytes_s * 128 * (double)t->sms * (double)t->clock_hz / elements;
+    printf("%-32s sm_%-4d %5d %5d %3dx%-4d %6.1f %7.1f %7.1f %7.1f  %-8s %9.1f %6.2f", name, t->sm,
+        l->code->registers, l->code->stack_bytes, s->resident, l->threads, s->flight / 1024,
+        l->bytes / elements, s->instructions, budget, nnc_gpu_limit_names[s->bound], s->total_us,
+        s->share);
     cost p = {0};
     if (plain) {
-        p = cost_of(t, plain, elements, size, bytes);
-        printf("  | %9d %6d %8.1f %8.2f  %-8s %9.1f %6.2f", plain->registers, plain->stack_bytes,
-            p.issue, p.special, p.bound, p.us, p.us / c.us);
+        p = cost_of(t, plain, elements, size, l->bytes);
+        printf("  | %5d %5d %7.1f %7.2f  %-8s %9.1f %6.2f", plain->registers, plain->stack_bytes,
+            p.issue, p.special, p.bound, p.us, p.us / s->total_us);
     }
     putchar('\n');
-    put_json(json, name, t, bytes / elements, k, &c, plain, &p);
+    put_json(json, name, t, elements, l, plain, &p);
 }
 
 static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
@@ -200,8 +196,8 @@ static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
     nnc_model *m = open_text(cases[i].text);
     nnc_artifact *a = NULL;
     nnc_arena mem;
-    nnc_cubin_kernel *k, plain;
-    int n, sm, bad = 0;
+    nnc_gpu_launches all;
+    nnc_cubin_kernel plain;
     if (strstr(cases[i].text, "bf16") && t->sm < 80) { /* not cuDNN's there */
         nnc_model_close(m);
         return 0;
@@ -213,24 +209,68 @@ static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
     const nnc_plan *p = nnc_artifact_plan(a);
     const nnc_ptensor *out = &p->tensor[p->output[0]];
     nnc_arena_init(&mem, 0);
-    if (p->n_object != 1 ||
-        nnc_cubin_read(p->object[0].data, p->object[0].n, &mem, &k, &n, &sm, sink))
-        bad = fail(cases[i].name);
-    bool has = !bad && n == 1 && read_plain(t, cases[i].plain, &mem, &plain);
+    int bad = nnc_gpu_launches_of(p, t, &mem, &all, sink) ? fail(cases[i].name) : 0;
+    bool has = !bad && all.n == 1 && read_plain(t, cases[i].plain, &mem, &plain);
     if (!bad && cases[i].plain && !has)
         bad = fail(cases[i].name);
-    for (int j = 0; !bad && j < n; j++)
-        if (!cases[i].of || strstr(k[j].name, cases[i].of))
-            row(n == 1 || cases[i].of ? cases[i].name : k[j].name, t, &k[j],
+    for (int j = 0; !bad && j < all.n; j++)
+        if (!cases[i].of || strstr(all.of[j].symbol, cases[i].of))
+            row(all.n == 1 || cases[i].of ? cases[i].name : all.of[j].symbol, t, &all.of[j],
                 (double)nnc_type_numel(&out->type), nnc_dtype_size((nnc_dtype)out->type.dtype),
-                bytes_of(p, k[j].name), has ? &plain : NULL, json);
+                has ? &plain : NULL, json);
     nnc_arena_deinit(&mem);
     nnc_artifact_destroy(a);
     nnc_model_close(m);
     return bad;
 }
 
-static int run_target(const char *target, nnc_text *json)
+/* Every launch of one model. A batch that it has no argument for is no failure. */
+static int run_model(nnc_env *e, const nnc_target *t, const char *file, const char *batch,
+    nnc_precision precision, nnc_text *json)
+{
+    const nnc_arg arg = {"batch", batch};
+    nnc_model *m =
+        nnc_model_open(file, &(nnc_open_options){.arg = &arg, .n_arg = batch ? 1 : 0}, sink);
+    nnc_artifact *a = NULL;
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_gpu_launches all;
+    nnc_arena mem;
+    o.precision = precision;
+    if (!m && batch) {
+        nnc_sink_clear(sink);
+        return 0;
+    }
+    if (!m || nnc_compile(e, m, &o, &a, sink)) {
+        nnc_model_close(m);
+        return fail(file);
+    }
+    nnc_arena_init(&mem, 0);
+    int bad = nnc_gpu_launches_of(nnc_artifact_plan(a), t, &mem, &all, sink) ? fail(file) : 0;
+    printf("%s, batch %s, %s: %d launches of generated kernels, %d others\n", file,
+        batch ? batch : "as given", precision == NNC_PRECISION_f16 ? "f16" : "f32", bad ? 0 : all.n,
+        bad ? 0 : all.others);
+    for (int j = 0; !bad && j < all.n; j++)
+        row(all.of[j].symbol, t, &all.of[j], all.of[j].elements, 1, NULL, json);
+    nnc_arena_deinit(&mem);
+    nnc_artifact_destroy(a);
+    nnc_model_close(m);
+    return bad;
+}
+
+static int run_models(nnc_env *e, const nnc_target *t, const char *pattern, nnc_text *json)
+{
+    static const nnc_precision as[] = {NNC_PRECISION_f32, NNC_PRECISION_f16};
+    static const char *const batch[] = {NULL, "128"};
+    glob_t files;
+    int bad = glob(pattern, 0, NULL, &files) ? fail(pattern) : 0;
+    for (size_t i = 0; !bad && i < files.gl_pathc; i++)
+        for (size_t j = 0; j < 4; j++)
+            bad |= run_model(e, t, files.gl_pathv[i], batch[j / 2], as[j % 2], json);
+    globfree(&files);
+    return bad;
+}
+
+static int run_target(const char *target, const char *models, nnc_text *json)
 {
     nnc_env *e;
     nnc_target t;
@@ -238,7 +278,9 @@ static int run_target(const char *target, nnc_text *json)
     if (nnc_env_create(&(nnc_env_options){.target = target, .no_cache = true}, &e, sink) ||
         nnc_target_cuda(&t, target, sink))
         return fail(target);
-    for (size_t c = 0; c < NNC_COUNT(cases); c++)
+    if (models)
+        bad = run_models(e, &t, models, json);
+    for (size_t c = 0; c < NNC_COUNT(cases) && !models; c++)
         bad |= run_case(e, &t, c, json);
     nnc_target_deinit(&t);
     nnc_env_destroy(e);
@@ -248,19 +290,27 @@ static int run_target(const char *target, nnc_text *json)
 int main(int argc, char **argv)
 {
     static const char *const usual[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
-    const char *file = argc > 1 && !strncmp(argv[1], "--json=", 7) ? argv[1] + 7 : NULL;
-    const int first = file ? 2 : 1;
+    const char *file = NULL, *models = NULL;
+    int first = 1;
+    for (; first < argc && argv[first][0] == '-'; first++) {
+        if (!strncmp(argv[first], "--json=", 7))
+            file = argv[first] + 7;
+        else if (!strncmp(argv[first], "--models=", 9))
+            models = argv[first] + 9;
+        else
+            return nnc_exit_code(NNC_E_USAGE);
+    }
     const char *const *target = argc > first ? (const char *const *)argv + first : usual;
     int n = argc > first ? argc - first : (int)NNC_COUNT(usual), bad = 0;
     nnc_text json = {0};
     sink = nnc_sink_create();
     nnc_putc(&json, '[');
-    printf("%-32s %9s %6s %8s %8s %8s %8s %8s  %-8s %9s  | %s\n", "", "registers", "stack", "bytes",
-        "instr.", "special", "budget", "float", "bound by", "us",
+    printf("%-32s %-7s %5s %5s %8s %6s %7s %7s %7s  %-8s %9s %6s  | %s\n", "", "", "regs", "stack",
+        "resident", "KB/SM", "bytes", "instr.", "budget", "bound by", "us", "share",
         "by hand, with CUDA's functions: registers, stack, instr., special, bound by, us, times as "
         "long");
     for (int i = 0; sink && i < n; i++)
-        bad |= run_target(target[i], &json);
+        bad |= run_target(target[i], models, &json);
     nnc_puts(&json, "\n]\n");
     if (file && nnc_file_write(file, nnc_text_str(&json), json.n, false, sink))
         bad = fail(file);

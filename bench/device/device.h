@@ -110,6 +110,6 @@ int part_check(job *j);    /* small models and generated graphs against float64 
 int part_ceilings(job *j); /* bandwidths and FLOP/s that this GPU reaches */
 int part_run(job *j);      /* time, memory and power of cells */
 int part_graphs(job *j);   /* the cells' graphs as JSON, of which part_run's results have them too */
-int part_compile(job *j);  /* the cache filled with their code; needs no GPU */
+int part_compile(job *j);  /* the cache filled with their code, predicted times to read; needs no GPU */
 
 #endif

@@ -30,4 +30,15 @@ typedef struct measured {
 nnc_status measure_streamed(nnc_session *s, int ms, measure_time *t, nnc_sink *sink) NNC_MUST;
 nnc_status measure(nnc_session *s, const measure_data *d, const measure_how *how, measured *m, nnc_sink *sink) NNC_MUST;
 
+/* predict.c: what the plan's generated kernels are predicted to take on the target. */
+typedef struct predicted {
+    int launches, others;     /* others: calls, copies */
+    double kernels_us;
+    double us, share;         /* with the launches' overhead; meaningful where there are no others */
+    struct nnc_gpu_launch *of;
+} predicted;
+bool predicted_of(const nnc_plan *p, const nnc_target *t, nnc_arena *a, predicted *out); /* false: no GPU, or no machine code */
+void predicted_json(const nnc_plan *p, const nnc_target *t, nnc_text *out); /* the member "predicted" of an object, where there is one */
+void predicted_line(const nnc_plan *p, const nnc_target *t, const char *name); /* of a cell, to standard output */
+
 #endif

@@ -238,6 +238,7 @@ static void put_all(const running *r, const cell *c, const measured *m, nnc_text
     put_time(t, "queued", &m->queued);
     put_time(t, "copied", &m->copied);
     put_time(t, "streamed", &m->streamed);
+    predicted_json(r->a->plan, r->env->target, t);
     put_graphs(r, t);
 }
 
@@ -368,7 +369,7 @@ int part_graphs(job *j)
 
 /* ---- compiling alone ----------------------------------------------------------------------------------------------- */
 
-/* Fills the cache with the code of all cells, for a GPU that is elsewhere. */
+/* Fills the cache with the code of all cells, for a GPU that is elsewhere, and predicts their times. */
 int part_compile(job *j)
 {
     cells c;
@@ -385,6 +386,8 @@ int part_compile(job *j)
             fprintf(stderr, "%s:\n", c.cell[i].id);
             nnc_sink_print(j->sink, stderr);
             failed++;
+        } else {
+            predicted_line(r.a->plan, e->target, c.cell[i].id);
         }
         release(&r);
     }

@@ -57,7 +57,8 @@ static void geometry(nnc_text *t, const nnc_kgrid *g)
     if (g->flight > 1)
         nnc_printf(t, ", %d in flight", g->flight);
     if (g->keep > 0)
-        nnc_printf(t, ", rows stay in registers");
+        nnc_printf(t, g->park > 0 ? ", rows stay in registers and shared memory"
+                                  : ", rows stay in registers");
     if (g->index == 64)
         nnc_puts(t, "; 64-bit offsets");
     nnc_puts(t, "\n");
@@ -149,7 +150,7 @@ static void find_live(cu *c)
     const nnc_kernel *k = c->k;
     for (int32_t id = k->n_ins - 1; id >= 0; id--) {
         cu_value *v = &c->v[id];
-        v->as = -1;
+        v->as = v->store = -1;
         v->live |= k->ins[id].op == KO_store;
         for (int j = 0; v->live && j < 3; j++)
             if (k->ins[id].arg[j] >= 0) {

@@ -20,6 +20,7 @@ typedef struct cu_value {
     bool live;     /* a store depends on it */
     int32_t uses;  /* number of uses as an operand */
     int32_t into;  /* fma: the reduction that accumulates this term where it is computed; for such a reduction: itself; 0: neither */
+    int32_t store; /* store: the first of those whose elements are consecutive, which stores all of them; -1: none */
     int32_t as;    /* load: the earlier instruction that loads the same element, or -1 */
 } cu_value;
 

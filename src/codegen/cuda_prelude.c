@@ -76,6 +76,13 @@ static const struct part {
 "    NNC_FN T &operator[](int i) { return v[i]; }\n"
 "    NNC_FN const T &operator[](int i) const { return v[i]; }\n"
 "};\n"},
+{"nnc_kept",
+"/* N values, of which the last are in shared memory: the R-th at rest[0], the next S later. */\n"
+"template <typename T, int R, int S> struct nnc_kept {\n"
+"    T own[R];\n"
+"    T *rest;\n"
+"    NNC_FN T &operator[](int k) { return k < R ? own[k] : rest[(k - R) * S]; }\n"
+"};\n"},
 {"nnc_splat",
 "template <int N, typename T> NNC_FN nnc_vec<T, N> nnc_splat(T x)\n"
 "{\n"

@@ -302,6 +302,13 @@ static void declare_held(cu *c, const cu_rows *r)
             if (c->k->ins[id].op == KO_sop && c->v[id].varies)
                 c->v[id].lanes = true;
             const int vec = c->g->cls == KC_column ? c->g->vec : r->stage[i].vec;
+            if (r->slot[id] >= 0 && c->v[id].lanes) {
+                cu_line(c, "nnc_kept<nnc_vec<%s, %d>, %d, %d> %n;", type, vec,
+                    c->g->keep - c->g->park, c->g->threads, id);
+                cu_line(c, "%n.rest = reinterpret_cast<nnc_vec<%s, %d> *>(shared + %lld) + t;", id,
+                    type, vec, (long long)(r->scratch + r->slot[id] * r->slot_bytes));
+                continue;
+            }
             cu_typed(c, type, c->v[id].lanes ? vec : 1);
             cu_put(c, "%n[%lld];\n", id, (long long)r->stage[i].trips);
         }
@@ -312,7 +319,7 @@ static void place_tmp(cu *c, const cu_rows *r)
     const nnc_kernel *k = c->k;
     bool shared = !c->g->spill;
     int64_t at = 0;
-    if (r->scratch == 0)
+    if (r->scratch == 0 && r->slots == 0)
         return;
     if (shared)
         cu_line(c, "NNC_DYNAMIC(shared);");

@@ -80,6 +80,9 @@ void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes)
             cu_value *x = &c->v[in->arg[0]];
             if (v->vector && x->varies && in->arg[0] >= s->body0)
                 x->lanes = true; /* stored as a vector */
+            int n = 0;
+            if (!v->vector && lanes > 1 && k->grid.cls == KC_point && !c->ragged && !c->store_if)
+                v->store = cu_store_run(k, id, c->axis, lanes, &n);
         }
         if (v->outside && v->varies)
             v->lanes = true;
@@ -211,11 +214,32 @@ static void store(cu *c, int32_t id)
         cu_put(c, c->ragged ? ", %s);\n" : ");\n", c->ragged);
         return;
     }
+    if (c->v[id].store >= 0) {
+        cu_put(c, "out_%d[e * %lld + %lld] = %r;\n", c->v[id].store, (long long)in->at.k[c->axis],
+            (long long)in->at.c, in->arg[0]);
+        return;
+    }
     element(c, in);
     if (converts(c, in))
         cu_put(c, " = nnc_put<%s>(%r);\n", cu_storage(b->dtype), in->arg[0]);
     else
         cu_put(c, " = %r;\n", in->arg[0]);
+}
+
+/* Elements that store id and its neighbours store together; 0: it is not the first of them. */
+static int stored_run(const cu *c, int32_t id)
+{
+    return c->k->ins[id].op == KO_store && c->v[id].store == id
+               ? c->lanes * (int)c->k->ins[id].at.k[c->axis]
+               : 0;
+}
+
+static void store_run(cu *c, int32_t id)
+{
+    cu_indent(c);
+    nnc_printf(c->t, "nnc_store<%d>(&", stored_run(c, id));
+    element(c, &c->k->ins[id]);
+    nnc_printf(c->t, ", out_%d);\n", id);
 }
 
 /* ---- sections ---- */
@@ -264,6 +288,10 @@ static void declare_lanes(cu *c, int begin, int end)
             written(c, id))
             cu_line(
                 c, "nnc_vec<%s, %d> %n;", cu_type((nnc_dtype)c->k->ins[id].dtype), c->lanes, id);
+    for (int32_t id = begin; id < end; id++)
+        if (stored_run(c, id) && written(c, id))
+            cu_line(c, "nnc_vec<%s, %d> out_%d;",
+                cu_type((nnc_dtype)c->k->ins[c->k->ins[id].arg[0]].dtype), stored_run(c, id), id);
 }
 
 void cu_section(cu *c, const nnc_kstage *s, int begin, int end)
@@ -292,6 +320,9 @@ void cu_section(cu *c, const nnc_kstage *s, int begin, int end)
     for (int32_t id = begin; id < end; id++)
         if (c->k->ins[id].op == KO_store && c->v[id].vector && written(c, id))
             statement(c, s, id);
+    for (int32_t id = begin; id < end; id++)
+        if (stored_run(c, id) && written(c, id))
+            store_run(c, id);
 }
 
 uint32_t cu_axes_used(const cu *c, const nnc_kstage *s)

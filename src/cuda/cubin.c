@@ -7,7 +7,6 @@
 
 enum {
     MACHINE_CUDA = 190,
-    INSTRUCTION = 16,
     ATTR_FRAME = 0x11,
     ATTR_REGISTERS = 0x2f,
     FORMAT_SIZED = 4, /* of an attribute: a value of `size` bytes follows */
@@ -108,15 +107,14 @@ static bool is_code(const elf *e, const Elf64_Shdr *s)
     return s->sh_type != SHT_NOBITS && !strncmp(section_name(e, s), ".text.", 6);
 }
 
-static nnc_cubin_class class_of(const elf *e, int bits)
+nnc_cubin_class cubin_class(int sm, int bits)
 {
-    if (bits == 0x035 && e->sm < 100)
+    if (bits == 0x035 && sm < 100)
         return CC_real;
     return opcodes[bits].name ? opcodes[bits].class : CC_unknown;
 }
 
-/* Width of a global access, from the upper half of the instruction: 0 = 8 bits to 4 = 128. */
-static int width_of(uint64_t high)
+int cubin_width(uint64_t high)
 {
     static const int8_t width[8] = {
         0, 0, 1, 1, 2, 3, 4, 4}; /* 8 and 16 bits without and with sign, 32, 64, 128 */
@@ -130,14 +128,14 @@ static void count(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
         memcpy(&low, e->data + s->sh_offset + at, 8);
         memcpy(&high, e->data + s->sh_offset + at + 8, 8);
         int bits = (int)(low & (CUBIN_OPS - 1));
-        nnc_cubin_class c = class_of(e, bits);
+        nnc_cubin_class c = cubin_class(e->sm, bits);
         k->op[bits]++;
         k->n[c]++;
         k->instructions += c != CC_nothing;
         if (c == CC_load_global)
-            k->load_bits[width_of(high)]++;
+            k->load_bits[cubin_width(high)]++;
         if (c == CC_store_global)
-            k->store_bits[width_of(high)]++;
+            k->store_bits[cubin_width(high)]++;
     }
 }
 
@@ -150,14 +148,10 @@ typedef struct step {
     int next;
 } step;
 
-enum { OP_EXIT = 0x14d, OP_RET = 0x150, OP_BRA = 0x147, PREDICATE_TRUE = 7 };
-
-/* Returns the index of the target of the branch at `i`. Offsets are relative to the next instruction: up to sm_89 in
- * bytes in bits 32 to 81, later in words with the low eight bits stored apart. */
-static int64_t target_of(const elf *e, int64_t i, uint64_t low, uint64_t high)
+int64_t cubin_branch(int sm, int64_t i, uint64_t low, uint64_t high)
 {
     int64_t top = (int64_t)(high << 46) >> 46, offset; /* 18 bits */
-    if (e->sm >= 90)
+    if (sm >= 90)
         offset = top * ((int64_t)1 << 40) + (int64_t)((low >> 34) << 10) +
                  (int64_t)((low >> 16 & 0xff) << 2);
     else
@@ -165,8 +159,7 @@ static int64_t target_of(const elf *e, int64_t i, uint64_t low, uint64_t high)
     return i + 1 + offset / INSTRUCTION;
 }
 
-/* True when neither a predicate (uniform or plain) nor divergence makes the branch conditional. */
-static bool always(uint64_t low, uint64_t high)
+bool cubin_branch_always(uint64_t low, uint64_t high)
 {
     return (low & 0xfff) == 0x947 && (low >> 12 & 15) == PREDICATE_TRUE &&
            (high >> 23 & 15) == PREDICATE_TRUE && (low >> 24 & 0xff) == 0;
@@ -194,17 +187,17 @@ static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
             way = &end;
             next = -1;
         } else if (bits == OP_BRA) {
-            int64_t to = target_of(e, i, low, high);
+            int64_t to = cubin_branch(e->sm, i, low, high);
             bool forward = to > i && to < n;
-            if (always(low, high) || (forward && better(&at[to], way))) {
+            if (cubin_branch_always(low, high) || (forward && better(&at[to], way))) {
                 next = forward ? (int)to : (int)n;
                 way = &at[next];
             }
         }
         at[i] = (step){way->bytes, way->length + 1, next};
-        nnc_cubin_class c = class_of(e, bits);
+        nnc_cubin_class c = cubin_class(e->sm, bits);
         if (way->bytes >= 0 && c == CC_store_global)
-            at[i].bytes += (int64_t)1 << width_of(high);
+            at[i].bytes += (int64_t)1 << cubin_width(high);
     }
 }
 
@@ -219,13 +212,13 @@ static bool find_path(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
         uint64_t low, high;
         memcpy(&low, e->data + s->sh_offset + i * INSTRUCTION, 8);
         memcpy(&high, e->data + s->sh_offset + i * INSTRUCTION + 8, 8);
-        nnc_cubin_class c = class_of(e, (int)(low & (CUBIN_OPS - 1)));
+        nnc_cubin_class c = cubin_class(e->sm, (int)(low & (CUBIN_OPS - 1)));
         k->path++;
         k->path_n[c]++;
         if (c == CC_load_global)
-            k->path_load_bits[width_of(high)]++;
+            k->path_load_bits[cubin_width(high)]++;
         if (c == CC_store_global)
-            k->path_store_bits[width_of(high)]++;
+            k->path_store_bits[cubin_width(high)]++;
     }
     k->path_stored = at[0].bytes > 0 ? (int)at[0].bytes : 0;
     return true;
@@ -290,6 +283,9 @@ nnc_status nnc_cubin_read(const void *cubin, size_t n, nnc_arena *a, nnc_cubin_k
         one->name = nnc_arena_strdup(a, section_name(&e, &s) + 6);
         NNC_NEED(one->name && find_path(&e, &s, one), sink);
         count(&e, &s, one);
+        NNC_NEED(
+            cubin_find_work(e.data + s.sh_offset, (int64_t)(s.sh_size / INSTRUCTION), e.sm, one),
+            sink);
     }
     for (int i = 0; i < e.head.e_shnum; i++) {
         (void)section(&e, i, &s);

@@ -237,6 +237,18 @@ typedef enum nnc_cubin_class {
 /* Statistics of one kernel's machine code, read from a cubin (sm_70 and newer: 16 bytes per instruction). Counts are
  * static and include out-of-line slow paths. */
 enum { CUBIN_WIDTHS = 5, CUBIN_OPS = 512 };
+
+/* What a thread does in a part of the full path: among the paths from entry to exit that store the most to global
+ * memory, those that load the most from it, of these the shortest. Threads inside of all edges execute it. */
+typedef struct nnc_cubin_work {
+    int n[CC__COUNT];   /* instructions by class */
+    int issued;         /* sum of n without padding */
+    int stalls;         /* clocks between instructions where nothing is waited for, from their control codes */
+    int loads, stores;  /* bytes of global memory */
+    int waits;          /* for global loads: those that were issued before count as arrived together */
+    int other_waits;    /* for shared memory, shuffles, special functions, conversions; barriers */
+} nnc_cubin_work;
+
 typedef struct nnc_cubin_kernel {
     const char *name;
     int registers;    /* per thread */
@@ -250,6 +262,8 @@ typedef struct nnc_cubin_kernel {
     int path_stored;  /* bytes that path stores to global memory */
     int path_load_bits[CUBIN_WIDTHS]; /* its global loads of 8, 16, 32, 64 and 128 bits */
     int path_store_bits[CUBIN_WIDTHS];
+    nnc_cubin_work once, loop; /* full path: outside of loops; one iteration of each of its loops, added up */
+    int flight;       /* most bytes of global loads that the full path has issued and not waited for */
     int n[CC__COUNT]; /* all, by class */
     int op[CUBIN_OPS];               /* by the low nine bits; names: nnc_cubin_op */
     int load_bits[CUBIN_WIDTHS];     /* global loads of the whole kernel */

@@ -156,6 +156,7 @@ static void put_grid(const printer *p)
     put_choice(p, "group", g->group, 1);
     put_choice(p, "split", g->split, 1);
     put_choice(p, "keep", g->keep, 0);
+    put_choice(p, "park", g->park, 0);
     put_choice(p, "spill", g->spill, 0);
     put_choice(p, "regs", g->regs, 0);
     put_choice(p, "index", g->index, 32);

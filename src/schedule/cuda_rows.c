@@ -1,6 +1,7 @@
 /* schedule/cuda_rows.c -- groups of threads that share a point: how each stage's own axes are distributed over the group, which loads
  * and tmp buffers stay in registers, and the size of a split kernel's partial results. The CUDA emitter writes what is planned here. */
 #include "schedule/schedule.h"
+#include <string.h>
 
 enum {
     KEEP_INS = 4096, /* maximum of instructions, since loads are compared pairwise */
@@ -152,6 +153,51 @@ static void keep_tmp(cu_rows *r, const nnc_kernel *k, int b)
         }
 }
 
+/* ---- values of which a part is in shared memory ---- */
+
+/* The last instruction that reads held value id, or a load that it stands for. */
+static int32_t last_use(const cu_rows *r, const nnc_kernel *k, int32_t id)
+{
+    int32_t last = id;
+    for (int32_t i = id + 1; i < k->n_ins; i++)
+        for (int j = 0; j < 3; j++) {
+            const int32_t a = k->ins[i].arg[j];
+            if (a >= 0 && (a == id || r->as[a] == id))
+                last = i;
+        }
+    return last;
+}
+
+static bool parks(const cu_rows *r, const nnc_kernel *k, int stage, int32_t id)
+{
+    const nnc_kins *in = &k->ins[id];
+    const cu_spread *p = &r->stage[stage];
+    return r->held[id] && r->as[id] < 0 && p->vec > 1 && p->trips == r->keep &&
+           (in->op != KO_load || cu_vector(k, in, cu_last_axis(p->spread), p->vec));
+}
+
+/* Gives each held vector an array. One whose value is read for the last time where another is computed gives its array to that:
+ * elements are computed one by one, from others with the same index. */
+static void park(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
+{
+    enum { MOST = 8 };
+    int32_t until[MOST];
+    for (int s = 0; s < k->n_stage; s++)
+        for (int32_t id = k->stage[s].body0; id < k->stage[s].post1 && r->slots < MOST; id++) {
+            int i = 0;
+            if (!parks(r, k, s, id))
+                continue;
+            while (i < r->slots && until[i] > id)
+                i++;
+            r->slots += i == r->slots;
+            until[i] = last_use(r, k, id);
+            r->slot[id] = (int8_t)i;
+            const int64_t bytes = (int64_t)nnc_dtype_size((nnc_dtype)k->ins[id].dtype) *
+                                  r->stage[s].vec * g->park * g->threads;
+            r->slot_bytes = nnc_max64(r->slot_bytes, nnc_align_up(bytes, 16));
+        }
+}
+
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
 {
     size_t ins = (size_t)k->n_ins + 1;
@@ -159,8 +205,10 @@ bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
     r->stage = nnc_calloc((size_t)k->n_stage + 1, sizeof *r->stage);
     r->as = nnc_calloc(ins, sizeof *r->as);
     r->held = nnc_calloc(ins + (size_t)k->n_buf, 1);
-    if (!r->stage || !r->as || !r->held)
+    r->slot = nnc_malloc(ins);
+    if (!r->stage || !r->as || !r->held || !r->slot)
         return false;
+    memset(r->slot, -1, ins);
     r->in_registers = r->held + ins;
     for (int32_t id = 0; id < k->n_ins; id++)
         r->as[id] = -1;
@@ -178,6 +226,8 @@ bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
     for (int b = 0; few && g->keep > 0 && b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp)
             keep_tmp(r, k, b);
+    if (few && g->park > 0)
+        park(r, k, g);
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp && !r->in_registers[b])
             r->scratch += nnc_align_up(k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype), 16);
@@ -189,6 +239,7 @@ void cu_rows_deinit(cu_rows *r)
     nnc_free(r->stage);
     nnc_free(r->as);
     nnc_free(r->held);
+    nnc_free(r->slot);
 }
 
 /* ---- partial results of a group, and of a split kernel ---- */

@@ -65,6 +65,13 @@ bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
  * nnc_window_strips chooses and applies the grouping for target t; called before nnc_kernel_schedule. False: out of memory. */
 bool nnc_window_kernel(const nnc_kernel *k);
 bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
+/* Elements of an access of a kernel of windows, at most `vec`: so many that its sums stay in registers. */
+int nnc_window_vec(const nnc_kernel *k, int vec);
+/* schedule_pixels.c. Arranges GPU kernels that store all of few channels of each pixel. False: out of memory. */
+bool nnc_pixel_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
+/* The first of the *n stores to one buffer that together store consecutive elements for `vec` steps along axis a: store id is one of
+ * them. -1: it is not. */
+int32_t cu_store_run(const nnc_kernel *k, int32_t id, int a, int vec, int *n);
 /* schedule_cuda.c: the outer axis that varies fastest, elements of an access along it, resident threads of the target. */
 int nnc_cuda_fast_axis(const nnc_kernel *k);
 int nnc_cuda_vec(const nnc_kernel *k, int axis);
@@ -87,6 +94,9 @@ typedef struct cu_rows {
     bool *held;
     bool *in_registers;      /* by buffer: a tmp buffer kept in registers */
     int64_t scratch;         /* bytes per point of the other tmp buffers */
+    int8_t *slot;            /* by instruction: array in shared memory where the parked part of a held value is, or -1 */
+    int slots;
+    int64_t slot_bytes;      /* of one array: an element of the held value is a vector of a thread, threads side by side */
 } cu_rows;
 bool cu_rows_mixed(const nnc_kernel *k); /* a stage with map and reduce axes, or axes in order, which no row distributes */
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */

@@ -11,7 +11,12 @@ enum {
     MAX_STAGES = 64, /* for rows and columns, since stages are compared pairwise */
     MAX_PARTS = 32, /* reductions of a split kernel */
     MAX_KEEP = 32, /* maximum of a row's vectors in one thread's registers */
-    KEEP_REGISTERS = 64 /* maximum of elements in them */
+    KEEP_REGISTERS = 64, /* maximum of elements in them */
+    KEEP_PARKED =
+        24, /* the same where the others are in shared memory: two blocks of 512 threads have 64 registers each */
+    KEEP_WITH_MORE = 16, /* ... and registers hold vectors of other operands */
+    SM_REGISTERS = 65536,
+    RESERVED_SHARED = 1024 /* of each block */
 };
 
 /* ---- accesses ---- */
@@ -283,7 +288,8 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
     cu_rows r = {0};
     int rows = g->threads / g->group;
     if (g->threads % g->group || g->group > MAX_THREADS || g->axis != -1 || g->flight != 1 ||
-        g->keep > MAX_KEEP || g->vec > 16 || (g->vec & (g->vec - 1)) || g->spill > 1 ||
+        g->keep > MAX_KEEP || g->park < 0 || (g->park > 0 && g->park >= g->keep) || g->vec > 16 ||
+        (g->vec & (g->vec - 1)) || g->spill > 1 ||
         (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
         return false;
     int64_t n = cu_points(k, -1, 1);
@@ -293,7 +299,8 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
         if (g->spill)
             ok = nnc_mul_ok(g->blocks * rows, r.scratch, &g->work);
         else
-            g->shared = r.scratch * rows;
+            g->shared = r.scratch * rows + r.slots * r.slot_bytes;
+        ok = ok && (g->park == 0 || (r.slots > 0 && rows == 1 && !g->spill && g->split == 1));
         g->index = cu_narrow(k, n) ? 32 : 64;
     }
     ok = ok && derive_split(k, g, &r);
@@ -306,7 +313,7 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
     g->finish = g->shared = g->work = 0;
     if (g->threads < 32 || g->threads > MAX_THREADS || g->threads % 32 || g->vec < 1 ||
         g->flight < 1 || g->group < 1 || g->split < 1 || g->keep < 0 || g->axis < -1 ||
-        g->axis >= k->n_outer || g->regs < 0 || g->regs * g->threads > 65536)
+        g->axis >= k->n_outer || g->regs < 0 || g->regs * g->threads > SM_REGISTERS)
         return false;
     bool ok = false;
     if (g->cls == KC_point)
@@ -350,13 +357,14 @@ int nnc_cuda_fast_axis(const nnc_kernel *k)
 /* Elements of one access along axis a: 16 bytes of the narrowest type, at most 8 elements. */
 int nnc_cuda_vec(const nnc_kernel *k, int a)
 {
-    int narrowest = 16;
+    int narrowest = 16, run;
     bool stores = false;
     if (a < 0 || has_tmp(k))
         return 1;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
-        if ((in->op != KO_load && in->op != KO_store) || !cu_vector(k, in, a, 1))
+        if ((in->op != KO_load && in->op != KO_store) ||
+            (!cu_vector(k, in, a, 1) && cu_store_run(k, i, a, 16, &run) < 0))
             continue;
         int size = nnc_dtype_size(k->buf[in->buf].dtype);
         narrowest = size < narrowest ? size : narrowest;
@@ -366,7 +374,7 @@ int nnc_cuda_vec(const nnc_kernel *k, int a)
         stores = true;
         for (int i = 0; i < k->n_ins; i++)
             if (k->ins[i].op == KO_store)
-                stores &= cu_vector(k, &k->ins[i], a, vec);
+                stores &= cu_vector(k, &k->ins[i], a, vec) || cu_store_run(k, i, a, vec, &run) >= 0;
         if (stores && (k->axis[a].extent % vec == 0 ||
                           (vec * 2 > 16 / narrowest && may_end_short(k, a, vec))))
             break;
@@ -379,28 +387,33 @@ int64_t nnc_cuda_resident(const nnc_target *t)
     return (int64_t)(t->sms > 0 ? t->sms : 132) * (t->sm_threads > 0 ? t->sm_threads : 2048);
 }
 
+static int inputs(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int b = 0; b < k->n_buf; b++)
+        n += k->buf[b].role == KB_in;
+    return n;
+}
+
 static void choose_point(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kgrid *g = &k->grid;
     int64_t resident = nnc_cuda_resident(t);
-    int inputs = 0;
     bool small = true;
     g->cls = KC_point;
     g->threads = POINT_THREADS;
     g->axis = (int16_t)nnc_cuda_fast_axis(k);
-    int vec = nnc_cuda_vec(k, g->axis);
+    int vec = nnc_window_vec(k, nnc_cuda_vec(k, g->axis));
     while (vec > 1 &&
            cu_points(k, g->axis, vec) < resident / 4) /* prefer more threads to wider accesses */
         vec /= 2;
     if (vec > 1 && k->axis[g->axis].extent % vec && !may_end_short(k, g->axis, vec))
         vec = 1;
     g->vec = (int16_t)vec;
-    for (int b = 0; b < k->n_buf; b++) {
-        inputs += k->buf[b].role == KB_in;
+    for (int b = 0; b < k->n_buf; b++)
         small &= nnc_dtype_size(k->buf[b].dtype) <= 2;
-    }
     if (flat(k) && vec > 1 && cu_points(k, g->axis, vec) >= 4 * resident)
-        g->flight = small && inputs == 1 ? 4 : 2;
+        g->flight = small && inputs(k) == 1 ? 4 : 2;
 }
 
 /* ---- transposing tiles ---- */
@@ -511,6 +524,32 @@ static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
     return (int)group;
 }
 
+/* Rows that fill the registers of an SM: a part of each is in shared memory instead, where that makes room for a second block, so that one
+ * loads or stores while the other computes. Rows that fill its shared memory: as many threads as a block may have. */
+static void make_room(nnc_kernel *k, const nnc_target *t)
+{
+    nnc_kgrid *g = &k->grid, one = *g;
+    const bool fits = 2 * (shared_bytes(k, g) + RESERVED_SHARED) <= t->shared_bytes;
+    if (g->group != g->threads || g->split > 1)
+        return;
+    if (g->keep * g->vec > KEEP_REGISTERS / 2 && 2 * g->threads <= t->sm_threads && words(k) == 1) {
+        g->park = (int16_t)(g->keep - (inputs(k) > 1 ? KEEP_WITH_MORE : KEEP_PARKED) / g->vec);
+        g->regs = (int16_t)(SM_REGISTERS / 2 / g->threads);
+        if (nnc_cuda_derive(k, g) && 2 * (shared_bytes(k, g) + RESERVED_SHARED) <= t->shared_bytes)
+            return;
+    } else if (g->keep == 0 && !fits &&
+               2 * g->threads <= MAX_THREADS) { /* one block: a larger one */
+        g->threads = g->group = (int16_t)(2 * g->threads);
+        if (nnc_cuda_derive(k, g))
+            return;
+    } else {
+        return;
+    }
+    one.oom = g->oom;
+    *g = one;
+    (void)nnc_cuda_derive(k, g);
+}
+
 /* has_to: no other schedule class supports its tmp buffers or reads contiguously. */
 static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
 {
@@ -537,6 +576,7 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
         shared_bytes(k, g) <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10)) {
         drop_keep(k);
         choose_split(k, t, longest / g->vec);
+        make_room(k, t);
         return true;
     }
     g->spill = 1;

@@ -61,16 +61,31 @@ static int places(const nnc_kernel *k, int a, int r, int n)
     return most;
 }
 
-/* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. */
+int nnc_window_vec(const nnc_kernel *k, int vec)
+{
+    int sums = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        sums += k->ins[i].op == KO_reduce;
+    while (vec > 4 && sums * vec > ACCUMULATORS && nnc_window_kernel(k))
+        vec /= 2;
+    return vec;
+}
+
+/* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. Results beyond those
+ * of vectors of 16 bytes have vectors of 8: each element of 16 bits is converted, so that longer strips save instructions. */
 static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, int fast)
 {
     int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1), extent = k->axis[a].extent;
-    int vec = nnc_cuda_vec(k, fast), best = 1;
+    int most = nnc_cuda_vec(k, fast), best = 1;
     double least = places(k, a, r, 1);
-    for (int n = 2; n <= WIDEST && n * vec <= ACCUMULATORS && n <= extent; n++) {
+    for (int n = 2; n <= WIDEST && n <= extent; n++) {
+        int vec = most;
+        while (vec > 4 && n * vec > ACCUMULATORS)
+            vec /= 2;
         int64_t strips = nnc_ceildiv(extent, n);
         double loads = (double)(strips * places(k, a, r, n)) / (double)extent;
-        if (points / extent * strips / vec >= nnc_cuda_resident(t) / 4 && loads < 0.95 * least) {
+        if (n * vec <= ACCUMULATORS && loads < 0.95 * least &&
+            points / extent * strips / vec >= nnc_cuda_resident(t) / 4) {
             least = loads;
             best = n;
         }

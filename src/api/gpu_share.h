@@ -1,0 +1,78 @@
+/* api/gpu_share.h -- the share of a GPU's memory bandwidth that a generated kernel is predicted to reach, computed from its machine code
+ * and its launch, so that a measurement can prove it wrong.
+ *
+ * A launch takes the longest of these times, and one latency of memory for its first loads (W: warps of the busiest SM, n: instructions
+ * of a warp on the full path, loops times their iterations):
+ *
+ *     memory    bytes / bandwidth of a copy; of L2 where all that a run moves fits there
+ *     issue     W * n / 4: an SM issues 4 instructions a clock
+ *     float, integer, special   W * 32 * n of that class / lanes of the class
+ *     L1        bytes of loads, those served by L1 included / 128 bytes a clock and SM
+ *     latency   blocks / (resident blocks * SMs) * time of a block that is alone: its waits for memory * latency
+ *               + the longer of its stalls and its share of `issue` + its bytes / 64 bytes a clock
+ *
+ * The last is Little's law: resident blocks times bytes of a block are in flight for the time of a block. Bytes that an SM must have in
+ * flight: bandwidth * latency / SMs, on an H200 4.8 TB/s * 700 ns / 132 = 25 KB.
+ *
+ * Sources. 128 lanes for floats, 64 for integers, 16 for special functions, resident blocks and registers of an SM: CUDA C++ Programming
+ * Guide, throughput of native arithmetic instructions, and technical specifications per compute capability. 128 bytes of L1 and 64 of L2 a clock and
+ * SM: Jia et al. 2018, arXiv 1804.06826, and the A100 white paper. Latencies, of loaded memory 700 ns, of L2 and shared memory: assumed
+ * (an idle H100: 479, 264 and 30 clocks, Luo et al. 2024, arXiv 2402.13499). */
+#ifndef NNC_API_GPU_SHARE_H
+#define NNC_API_GPU_SHARE_H
+
+#include "codegen/codegen.h"
+#include "cuda/cuda.h"
+#include "target/target.h"
+
+struct nnc_plan;
+
+typedef enum nnc_gpu_limit {
+    GL_memory,
+    GL_issue,
+    GL_float,
+    GL_integer,
+    GL_special,
+    GL_l1,
+    GL_latency,
+    GL__COUNT
+} nnc_gpu_limit;
+extern const char *const nnc_gpu_limit_names[GL__COUNT];
+
+typedef struct nnc_gpu_share {
+    int resident;        /* blocks of an SM */
+    double trips;        /* iterations of the loops on the full path */
+    double instructions; /* of a thread, for each element that the kernel stores */
+    double flight;       /* bytes of loads in flight per SM */
+    double us[GL__COUNT], total_us;
+    nnc_gpu_limit bound;
+    double share; /* bytes / copy bandwidth / total_us */
+} nnc_gpu_share;
+
+/* Bytes in flight that an SM of the target needs for its memory's bandwidth. */
+double nnc_gpu_needed(const nnc_target *t);
+/* Blocks of `threads` threads that an SM holds at once. */
+int nnc_gpu_resident(const nnc_target *t, int threads, int registers, int64_t shared);
+/* The kernel's launch, or with `finish` the second one of a split kernel, which moves `bytes`. `cached`: they are in L2. */
+nnc_status nnc_gpu_share_of(const nnc_target *t, const nnc_kernel *k, const nnc_cubin_kernel *c, bool finish, double bytes, bool cached,
+    nnc_gpu_share *out, nnc_sink *sink) NNC_MUST;
+
+/* One launch of a generated kernel in a plan. */
+typedef struct nnc_gpu_launch {
+    const char *symbol, *layers;
+    int threads;
+    int64_t blocks;
+    double bytes, elements; /* moved, stored */
+    const nnc_cubin_kernel *code;
+    nnc_gpu_share share;
+} nnc_gpu_launch;
+typedef struct nnc_gpu_launches {
+    nnc_gpu_launch *of; /* of main, accumulate and step */
+    int n, others;      /* others: library calls, copies, kernels without machine code that can be read */
+    double us;          /* sum of total_us */
+} nnc_gpu_launches;
+
+/* Predicts every launch of the plan's first device; strings and code are in `a`. */
+nnc_status nnc_gpu_launches_of(const struct nnc_plan *p, const nnc_target *t, nnc_arena *a, nnc_gpu_launches *out, nnc_sink *sink) NNC_MUST;
+
+#endif

@@ -1,0 +1,173 @@
+/* cuda/cubin_work.c -- the work of a kernel's thread, read from its machine code: instructions inside and outside of
+ * loops, and what it waits for.
+ *
+ * Bits 105 to 121 of an instruction are its control code: stall clocks before the next instruction (4 bits), a yield
+ * hint, the barrier that its result releases and the one that the reading of its operands releases (3 bits each, 7: none), and the
+ * barriers that it waits for (6 bits). The layout is that of Volta and later (Jia et al. 2018, arXiv 1804.06826; checked against
+ * nvdisasm for sm_75 to sm_100). */
+#include "cuda/internal.h"
+#include <string.h>
+
+enum { BARRIERS = 6 };
+
+typedef struct step { /* the best path from here to an exit */
+    int64_t stored, loaded; /* bytes; stored -1: none */
+    int length, next;
+} step;
+
+typedef struct code {
+    const uint8_t *at;
+    int64_t n;
+    int sm;
+} code;
+
+typedef struct word {
+    uint64_t low, high;
+    int bits;
+    nnc_cubin_class class;
+} word;
+
+static word word_at(const code *c, int64_t i)
+{
+    word w;
+    memcpy(&w.low, c->at + i * INSTRUCTION, 8);
+    memcpy(&w.high, c->at + i * INSTRUCTION + 8, 8);
+    w.bits = (int)(w.low & (CUBIN_OPS - 1));
+    w.class = cubin_class(c->sm, w.bits);
+    return w;
+}
+
+static int64_t target(const code *c, int64_t i, const word *w)
+{
+    return cubin_branch(c->sm, i, w->low, w->high);
+}
+
+static bool better(const step *a, const step *b)
+{
+    if (a->stored != b->stored)
+        return a->stored > b->stored;
+    return a->loaded != b->loaded ? a->loaded > b->loaded : a->length < b->length;
+}
+
+/* The best way out of the loop from `to` to the unconditional branch `i` back: the target of a branch in it that leads behind it. */
+static int64_t way_out(const code *c, const step *at, int64_t to, int64_t i)
+{
+    int64_t best = c->n;
+    for (int64_t j = to; j < i; j++) {
+        const word w = word_at(c, j);
+        const int64_t out = w.bits == OP_BRA ? target(c, j, &w) : 0;
+        if (out > i && out < c->n && better(&at[out], &at[best]))
+            best = out;
+    }
+    return best;
+}
+
+/* From the last instruction to the first, so that the targets of forward branches are done; the end of a loop goes on behind it. */
+static void find_steps(const code *c, step *at)
+{
+    at[c->n] = (step){.stored = -1};
+    for (int64_t i = c->n - 1; i >= 0; i--) {
+        const word w = word_at(c, i);
+        const bool plain = (w.low >> 12 & 15) == PREDICATE_TRUE;
+        int64_t next = i + 1;
+        step end = {.next = -1};
+        const step *way = &at[next];
+        if ((w.bits == OP_EXIT || w.bits == OP_RET) && plain) {
+            way = &end;
+            next = -1;
+        } else if (w.bits == OP_BRA) {
+            const int64_t to = target(c, i, &w);
+            const bool forward = to > i && to < c->n, always = cubin_branch_always(w.low, w.high);
+            if (forward && (always || better(&at[to], way)))
+                next = to;
+            else if (always)
+                next = to >= 0 && to < i ? way_out(c, at, to, i) : c->n;
+            way = &at[next];
+        }
+        at[i] = (step){way->stored, way->loaded, way->length + 1, (int)next};
+        if (way->stored >= 0 && w.class == CC_store_global)
+            at[i].stored += (int64_t)1 << cubin_width(w.high);
+        if (w.class == CC_load_global)
+            at[i].loaded += (int64_t)1 << cubin_width(w.high);
+    }
+}
+
+/* Marks the instructions of loops that the path goes through: from the target of a backward branch on it to the branch. */
+static void mark_loops(const code *c, const step *at, bool *inside)
+{
+    for (int64_t i = 0; i >= 0 && i < c->n; i = at[i].next) {
+        const word w = word_at(c, i);
+        const int64_t to = w.bits == OP_BRA ? target(c, i, &w) : i;
+        for (int64_t j = to >= 0 ? to : i; j < i; j++)
+            inside[j] = true;
+        inside[i] |= to < i;
+    }
+}
+
+typedef struct waiting {
+    int bytes[BARRIERS]; /* of global loads */
+    bool other[BARRIERS];
+    int all;
+} waiting;
+
+static int64_t bytes_of(const word *w)
+{
+    return (int64_t)1 << cubin_width(w->high);
+}
+
+/* What instruction w waits for, and what it leaves to wait for. */
+static void wait_for(waiting *s, const word *w, nnc_cubin_work *out)
+{
+    const unsigned mask = (unsigned)(w->high >> 52 & 63), sets = (unsigned)(w->high >> 46 & 7);
+    bool loads = false, others = false;
+    for (int b = 0; b < BARRIERS; b++)
+        if (mask >> b & 1) {
+            loads |= s->bytes[b] > 0;
+            others |= s->other[b];
+            s->bytes[b] = 0;
+            s->other[b] = false;
+        }
+    out->waits += loads;
+    out->other_waits += (!loads && others) || w->class == CC_barrier;
+    if (loads)
+        *s = (waiting){0};
+    if (sets >= BARRIERS)
+        return;
+    if (w->class == CC_load_global) {
+        s->bytes[sets] += (int)bytes_of(w);
+        s->all += (int)bytes_of(w);
+    } else {
+        s->other[sets] = true;
+    }
+}
+
+static void walk(const code *c, const step *at, const bool *inside, nnc_cubin_kernel *k)
+{
+    waiting s = {0};
+    for (int64_t i = 0; i >= 0 && i < c->n; i = at[i].next) {
+        const word w = word_at(c, i);
+        nnc_cubin_work *out = inside[i] ? &k->loop : &k->once;
+        out->n[w.class]++;
+        out->issued += w.class != CC_nothing;
+        out->stalls += (int)(w.high >> 41 & 15);
+        wait_for(&s, &w, out);
+        out->loads += w.class == CC_load_global ? (int)bytes_of(&w) : 0;
+        out->stores += w.class == CC_store_global ? (int)bytes_of(&w) : 0;
+        k->flight = s.all > k->flight ? s.all : k->flight;
+    }
+}
+
+bool cubin_find_work(const uint8_t *bytes, int64_t n, int sm, nnc_cubin_kernel *k)
+{
+    const code c = {bytes, n, sm};
+    NNC_FREED step *at = nnc_calloc((size_t)n + 1, sizeof *at);
+    NNC_FREED bool *inside = nnc_calloc((size_t)n + 1, sizeof *inside);
+    if (!at || !inside)
+        return false;
+    find_steps(&c, at);
+    if (at[0].stored >= 0) {
+        mark_loops(&c, at, inside);
+        walk(&c, at, inside, k);
+    }
+    return true;
+}
