@@ -5,6 +5,7 @@
  *     FAKE_CUDA_MODE=prohibited          no GPU gives a context (error 46)
  *     FAKE_CUDA_MIG=empty | slice        divided GPUs without an instance (error 100: no device), or one instance of an eighth
  *     FAKE_CUDA_DRIVER=12080             a driver of CUDA 12.8, which is too old for this runtime (error 35)
+ *     FAKE_CUDA_L2_KIB=N                 the size of the L2 cache
  *     FAKE_CUDA_ERROR=CALL=NUMBER,...    these functions return these errors, whatever they are asked */
 #include "state.h"
 #include "../internal.h"
@@ -48,6 +49,7 @@ void state_begin(void)
     slice = is("FAKE_CUDA_MIG", "slice");
     divided = slice || is("FAKE_CUDA_MIG", "empty");
     driver_number = state_number("FAKE_CUDA_DRIVER", RUNTIME);
+    fake_gpu.l2_bytes = state_number("FAKE_CUDA_L2_KIB", fake_gpu.l2_bytes >> 10) << 10;
     if (slice) { /* as an H200's 1g.18gb is: 16 SMs, an eighth of the memory and of its bus */
         fake_devices = 1;
         fake_gpu.sms = 16;
