@@ -54,13 +54,20 @@ rm -r "$out/there"
 gpu --only=machine,nnc --cells="$out/cells.txt"
 expect "failures stay failures: exit code 1, not $code" [ "$code" = 1 ]
 touch "$out/before"
+# until PARTS FLAG...: a busy machine: what is left is done by the same command
+until_done() {
+    parts=$1
+    shift
+    gpu "$@" --only="$parts" --limit=300
+    for again in 1 2 3 4 5 6 7 8 9; do
+        [ "$code" = 75 ] && gpu --only="$parts" --limit=300 --peers-on=cpu
+    done
+}
+export FAKE_CUDA_L2_KIB=6 # in which some of the tensors do not fit
 all=machine,check,ceilings,nnc,tuned,cpu,report
-gpu --again --only=$all --limit=300
-for again in 1 2 3 4 5 6 7 8 9; do # a busy machine: what is left is done by the same command
-    [ "$code" = 75 ] && gpu --only=$all --limit=300
-done
+until_done $all --again
 expect "exit code 0 when all is well, not $code" [ "$code" = 0 ]
-expect "all cells are measured" [ "$(results nnc)" = 18 ]
+expect "all cells are measured" [ "$(results nnc)" = 22 ]
 expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'matmul,precision=f32,dim=32*' -newer "$out/before")" ]
 expect "models agree with float64" grep -q '"agrees": true' "$out"/raw-*/check/softmax_1*.json
 expect "generated graphs agree" grep -q '"worst_nmse"' "$out"/raw-*/check/graphs*.json
@@ -72,7 +79,27 @@ expect "the CPU is measured" [ "$(results cpu)" -gt 3 ]
 if [ "$python" != none ]; then
     expect "a table" grep -q 'models agree' "$out"/gpu-*.txt
     expect "the table has its cells" grep -q '^sin,depth=4,dtype=f16,n=1024\* ' "$out"/gpu-*.txt
+    expect "each question of the report has its line" [ "$(grep -c ': not measured (' "$out"/gpu-*.txt)" = 5 ]
     expect "JSON" "$python" -c 'import json, glob, sys; assert json.load(open(glob.glob(sys.argv[1] + "/gpu-*.json")[0]))["rows"]' "$out"
+fi
+
+# PyTorch on this machine's CPU in the peers' place: its compiler prepares; one peer leaves a dead context behind, which costs its own cell and
+# a process; then each question that a GPU is not needed for has an answer, and there is a chart.
+if [ "$python" != none ] && "$python" -c 'import torch' 2>/dev/null; then
+    grep -e '^layernorm' -e '^mlp' "$source/bench/device/tiny.txt" >"$out/peers.txt"
+    FAKE_PEER_BREAK=layernorm gpu --only=peers --peers-on=cpu --limit=300 --cells="$out/peers.txt"
+    expect "exit code 1 after a peer's failure, not $code" [ "$code" = 1 ]
+    expect "a peer that leaves a dead context behind is a failure of its cell" grep -q '"failed": ".*illegal' "$out"/raw-*/peers/eager,layernorm*.json
+    expect "and costs a process" grep -q 'context is dead' "$out"/raw-*/peers.log
+    expect "the peers behind it are measured" grep -q '"queued"' "$out"/raw-*/peers/eager,mlp*.json
+    export NNC_GPU_COMPILE=1 NNC_GPU_PREPARE=2
+    until_done prepare,peers,report --again --peers-on=cpu
+    expect "exit code 0 with all peers, not $code" [ "$code" = 0 ]
+    expect "PyTorch's compiler has prepared its programs" grep -q '^[1-9] compiled' "$out"/raw-*/prepare.log
+    expect "all peers are measured: $(results peers)" [ "$(results peers)" = 24 ]
+    expect "all questions but that of the peers' memory have an answer" [ "$(grep -c ': not measured (' "$out"/gpu-*.txt)" = 1 ]
+    expect "which a CPU does not tell" grep -q '^Device memory: not measured' "$out"/gpu-*.txt
+    expect "a chart" grep -q '<title>' "$out"/gpu-*.svg
 fi
 
 # The large table can be read: each cell is there once.

@@ -6,7 +6,8 @@ by the same generator), the same three times by the same clock. Eager and torch.
     peers.py --programs --nnc=DIR       only writes the programs, for which PyTorch need not be there
     peers.py --prepare=N --cells=cells.json --nnc=GRAPHS [--base=...]      compiles in N processes into Inductor's cache and measures nothing
 
-Results: OUT/BASE,CELL.json, written as bench_device writes them: what is there is left alone; exit code 75: time was up."""
+Results: OUT/BASE,CELL.json, written as bench_device writes them: what is there is left alone; exit code 75: time was up; 76: the device's
+context died, another process goes on."""
 import argparse
 import glob
 import json
@@ -327,6 +328,7 @@ class Device:
         self.gpu = name == "cuda"
         self.torch = torch.device(name)
         self.nvml = None
+        self.broken = False  # for tests: as after an illegal address, which ends a context
         if self.gpu:
             torch.cuda.set_device(0)
             self.open_nvml()
@@ -343,8 +345,18 @@ class Device:
             say(f"no NVML in Python: {e}")
 
     def wait(self):
+        if self.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered (of a test)")
         if self.gpu:
             torch.cuda.synchronize()
+
+    def lost(self):
+        """After an error: is the context dead? Only another process has a new one."""
+        try:
+            self.wait()
+            return False
+        except Exception:
+            return True
 
     def joules(self):
         try:
@@ -634,11 +646,15 @@ def run_base(dev, base, cells, results, args):
                 cell["nnc"] = json.load(f)
             if "failed" in cell["nnc"]:
                 raise RuntimeError("nnc has no result for this cell")
+            dev.broken |= os.environ.get("FAKE_PEER_BREAK", "\n") in cell["id"]
             t0 = time.perf_counter()
             out = measure(dev, cell, base, args)
             results.put(name, {"cell": cell["id"], "base": base, **out, "seconds": time.perf_counter() - t0})
         except Exception as e:
             results.put(name, {"cell": cell["id"], "base": base, "failed": f"{type(e).__name__}: {e}"[:400]})
+            if dev.lost():
+                say("the device's context is dead")
+                sys.exit(76)
 
 
 # ---- compiling alone ----------------------------------------------------------------------------------------------------

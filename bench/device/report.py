@@ -1,6 +1,7 @@
-"""bench/device/report.py -- puts the results of bench/gpu.sh together: OUT/gpu-DATE-COMMIT.txt, a table to read, and .json, all of it.
+"""bench/device/report.py -- puts the results of bench/gpu.sh together: OUT/gpu-DATE-COMMIT.txt, answers (questions.py) and tables to read;
+.svg, the ratios to peers (chart.py); and .json, all of it.
 
-    report.py --raw=FOLDER --commit=ID --out=FOLDER
+    report.py --raw=FOLDER|ARCHIVE.tar.gz [--commit=ID] --out=FOLDER
 
 Times are microseconds of a run. "queued" is what the device takes (runs given one after the other), "waited" with the host waiting for
 each. A ratio is a peer's time (the better of calls and CUDA graph) over nnc's: above 1, nnc is faster. "of limit" is the share of what the measured ceilings allow:
@@ -12,6 +13,11 @@ import glob
 import json
 import os
 import sys
+import tarfile
+import tempfile
+
+import chart
+import questions
 
 BASES = ["eager", "compile", "tuned"]
 
@@ -167,37 +173,17 @@ def table(out, group, rows, failures):
         out.append(f"  FAILED {name}: {why[:200]}")
 
 
-def pairs(out, times):
-    """Pairs of cells whose ratio is a question of its own."""
-    for what, ids in {"VGG-16, relu before over after the pooling": [(c, c.replace("relu-pool", "pool-relu")) for c in times],
-                      "nested sin, each sin a kernel over fused": [("sin_plain,level=1," + c[4:], c) for c in times if c[:4] == "sin,"]}.items():
-        for a, b in ids:
-            if a != b and a in times and b in times:
-                out.append(f"{what}: {times[a] / times[b]:.2f} ({b})")
-
-
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--raw", required=True)
-    p.add_argument("--commit", required=True)
-    p.add_argument("--out", required=True)
-    args = p.parse_args()
-    machine = load(os.path.join(args.raw, "machine.json")) or {}
-    about = load(os.path.join(args.raw, "peers", "about"))
-    with open(os.path.join(args.raw, "started")) as f:
-        date = f.read().strip()
-    check, ceilings, nnc, tuned, cpu, peers = (folder(args.raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers"))
-    out, groups = [], {}
-    head(out, machine, about, date, args.commit)
-    checks(out, check)
-    ceiling_lines(out, ceilings)
-    for cell, c in nnc.items():
+def tables(raw, parts, out):
+    """Appends the groups' tables; returns their rows in the order of the table of cells."""
+    nnc, peers, cpu, tuned = (parts[k] for k in ("nnc", "peers", "cpu", "tuned"))
+    l2 = parts["machine"].get("l2_bytes") or 0
+    groups, rows = {}, []
+    place = {c["id"]: i for i, c in enumerate(load(os.path.join(raw, "cells.json")) or [])}
+    for cell in nnc:
         groups.setdefault(cell.split(",")[0], []).append(cell)
-    rows, order = [], (load(os.path.join(args.raw, "cells.json")) or [])
-    place = {c["id"]: i for i, c in enumerate(order)}
     for group, cells in sorted(groups.items(), key=lambda g: min(place.get(c, 0) for c in g[1])):
         cells.sort(key=lambda c: place.get(c, 0))
-        good = [row(c, nnc[c], peers, cpu, ceilings, tuned, machine.get("l2_bytes") or 0) for c in cells if "failed" not in nnc[c]]
+        good = [row(c, nnc[c], peers, cpu, parts["ceilings"], tuned, l2) for c in cells if "failed" not in nnc[c]]
         bad = [(c, nnc[c]["failed"]) for c in cells if "failed" in nnc[c]]
         bad += [(k, v["failed"]) for k, v in peers.items() if "failed" in v and v.get("cell", k.partition(",")[2]) in cells]
         bad += [(f"{k} {c}", r[c]["failed"]) for k, r in (("cpu", cpu), ("tuned", tuned)) for c in cells if "failed" in r.get(c, {})]
@@ -206,25 +192,57 @@ def main():
     for c, v in cpu.items():
         if c not in nnc and "waited" in v:
             out.append(f"CPU alone: {c}: {number(us(v['waited']), 1)} us")
-    pairs(out, {r["id"]: r["queued_us"] for r in rows})
     compared = [e for r in rows for e in r["nmse_to_peer"].values() if e is not None]
     if compared:
         out += ["", f"outputs of {len(compared)} runs of peers against nnc's: largest nmse {max(compared):.2g}"]
-    for path in sorted(glob.glob(os.path.join(glob.escape(args.raw), "*.failed"))):
+    for path in sorted(glob.glob(os.path.join(glob.escape(raw), "*.failed"))):
         out.append(f"FAILED: {(load(path) or {}).get('id')}: {(load(path) or {}).get('failed')}")
-    static = os.path.join(args.raw, "static.txt")
+    return rows
+
+
+def make(raw, commit, folder_out):
+    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers")}
+    machine = parts["machine"] = load(os.path.join(raw, "machine.json")) or {}
+    about = load(os.path.join(raw, "peers", "about"))
+    with open(os.path.join(raw, "started")) as f:
+        date = f.read().strip()
+    out, below = [], []
+    rows = tables(raw, parts, below)
+    head(out, machine, about, date, commit)
+    checks(out, parts["check"])
+    ceiling_lines(out, parts["ceilings"])
+    out += [""] + questions.answers(rows) + ["", "Ratios by group:"] + questions.by_group(rows) + below
+    static = os.path.join(raw, "static.txt")
     if os.path.exists(static):
         with open(static) as f:
             out += ["", "by machine code (bench_gpu):", f.read().rstrip()]
-    name = os.path.join(args.out, f"gpu-{date}-{args.commit}")
+    name = os.path.join(folder_out, f"gpu-{date}-{commit}")
     with open(name + ".txt", "w") as f:
         f.write("\n".join(out) + "\n")
-    for c in (*nnc.values(), *tuned.values(), *cpu.values()):
+    svg = chart.chart(rows, f"nnc {commit} and PyTorch {(about or {}).get('torch', '')} on {machine.get('gpu', 'no GPU')}, {date}")
+    if svg:
+        with open(name + ".svg", "w") as f:
+            f.write(svg)
+    for c in (*parts["nnc"].values(), *parts["tuned"].values(), *parts["cpu"].values()):
         c.pop("graph", None)
     with open(name + ".json", "w") as f:
-        json.dump({"date": date, "commit": args.commit, "machine": machine, "peers_of": about, "check": check, "ceilings": ceilings,
-                   "rows": rows, "nnc": nnc, "tuned": tuned, "cpu": cpu, "peers": peers}, f, indent=1)
-    print(f"{name}.txt, {name}.json")
+        json.dump({"date": date, "commit": commit, "peers_of": about, "rows": rows, **parts}, f, indent=1)
+    print(f"{name}.txt, .json{', .svg' if svg else ''}")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--raw", required=True, help="the folder raw-COMMIT, or an archive of it")
+    p.add_argument("--commit")
+    p.add_argument("--out", required=True)
+    args = p.parse_args()
+    with tempfile.TemporaryDirectory() as unpacked:
+        raw = args.raw.rstrip("/")
+        if os.path.isfile(raw):
+            with tarfile.open(raw) as t:
+                t.extractall(unpacked, filter="data")
+            raw = os.path.join(unpacked, os.listdir(unpacked)[0])
+        make(raw, args.commit or os.path.basename(raw).removeprefix("raw-").removesuffix("-tiny"), args.out)
     return 0
 
 

@@ -31,30 +31,38 @@ static void text_libraries(nnc_text *t)
     }
 }
 
-/* Returns the number of GPUs. */
-static int put_gpus(nnc_text *t, nnc_sink *sink)
+/* Returns the number of GPUs. use: makes a context on each, and says where that fails. */
+static int put_gpus(nnc_text *t, bool use, nnc_sink *sink)
 {
     nnc_cuda_device d[MAX_GPUS];
     int n = nnc_cuda_devices(d, MAX_GPUS, sink);
     for (int i = 0; i < n && i < MAX_GPUS; i++) {
         nnc_printf(t, "  GPU %d    %s, sm_%d, %d SMs, memory ", i, d[i].name, d[i].sm, d[i].sms);
         nnc_put_bytes(t, d[i].memory_bytes);
+        nnc_cuda_limits(t, i);
         nnc_putc(t, '\n');
+        NNC_LOCAL(nnc_text) why = {0};
+        if (use && nnc_cuda_try(i, &why))
+            nnc_printf(t, "           cannot be used: %s\n", nnc_text_str(&why));
     }
     return n;
 }
 
 void nnc_devices_gpus_text(nnc_text *t)
 {
-    if (put_gpus(t, NULL) > 0)
+    nnc_sink *why = nnc_sink_create();
+    if (put_gpus(t, false, why) > 0)
         nnc_puts(t, "  --target=cuda is the first of these GPUs, with the numbers that its driver "
                     "reports\n");
+    else if (why && nnc_sink_count(why) && NNC_CUDA(driver, NULL) && NNC_CUDA(cudart, NULL))
+        nnc_printf(t, "  %s\n", nnc_sink_at(why, 0)->message);
+    nnc_sink_destroy(why);
 }
 
 static void text_gpus(nnc_text *t)
 {
     nnc_sink *sink = nnc_sink_create();
-    put_gpus(t, sink);
+    put_gpus(t, true, sink);
     for (size_t i = 0; sink && i < nnc_sink_count(sink); i++)
         nnc_printf(t, "  %s\n", nnc_sink_at(sink, i)->message);
     nnc_sink_destroy(sink);
@@ -94,13 +102,23 @@ void nnc_doctor_cuda_json(nnc_json_writer *w)
     each_mismatch(w, NULL);
     nnc_json_close(w, ']');
     nnc_json_open(w, "gpus", '[');
-    int n = nnc_cuda_devices(d, MAX_GPUS, NULL);
+    nnc_sink *why = nnc_sink_create();
+    int n = nnc_cuda_devices(d, MAX_GPUS, why);
     for (int i = 0; i < n && i < MAX_GPUS; i++) {
+        NNC_LOCAL(nnc_text) limits = {0}, fails = {0};
+        nnc_cuda_limits(&limits, i);
+        if (!nnc_cuda_try(i, &fails))
+            nnc_text_clear(&fails);
+        const char *now = nnc_text_str(&limits);
         NNC_JSON_OBJECT(w, NULL, J_INT("sm", d[i].sm), J_INT("sms", d[i].sms),
             J_INT("memory_bytes", d[i].memory_bytes), J_STRING("name", d[i].name),
-            J_STRING("pci", d[i].pci));
+            J_STRING("pci", d[i].pci), J_STRING("now", *now ? now + 2 : ""),
+            J_STRING("note", nnc_text_str(&fails)));
     }
     nnc_json_close(w, ']');
+    if (why && nnc_sink_count(why))
+        NNC_JSON(w, J_STRING("note", nnc_sink_at(why, 0)->message));
+    nnc_sink_destroy(why);
     nnc_json_close(w, '}');
 }
 

@@ -24,6 +24,14 @@ typedef struct cuda_library_of *cuda_library;
 typedef const struct cuda_kernel_of *cuda_kernel;
 typedef struct nvrtc_program_of *nvrtc_program;
 typedef struct nvml_device_of *nvml_device;
+typedef struct nvml_memory { /* nvmlMemory_t: bytes */
+    unsigned long long total, free, used;
+} nvml_memory;
+typedef struct nvml_process { /* nvmlProcessInfo_v2_t */
+    unsigned pid;
+    unsigned long long bytes; /* all ones: unknown */
+    unsigned gpu_instance, compute_instance;
+} nvml_process;
 typedef struct nccl_comm_of *nccl_comm;
 typedef struct nccl_id {
     char bytes[128];
@@ -159,6 +167,18 @@ typedef struct nnc_cuda_device {
 } nnc_cuda_device;
 /* Fills d[0..max) and returns the number of GPUs (0 without a driver; the reason goes to the sink as a note). */
 int nnc_cuda_devices(nnc_cuda_device *d, int max, nnc_sink *sink);
+
+/* Appends an error of CUDA's runtime as a message for the user: NVIDIA's text and name of it, its cause as far as the driver and NVML
+ * tell it (versions, compute mode, MIG, other processes), and what would help. `ordinal`: the GPU; -1: none was reached. Returns the
+ * status that the error stands for: NNC_E_FIT: no device memory; NNC_E_DEVICE: any other. */
+nnc_status nnc_cuda_explain(nnc_text *out, int error, int ordinal);
+/* Appends how much of a GPU's memory is free, which other processes use it, and what would help: what a library's failed allocation
+ * lacks. */
+void nnc_cuda_room(nnc_text *out, int ordinal);
+/* Makes a context on a GPU, as running on it would; the reason is appended where that fails. */
+nnc_status nnc_cuda_try(int ordinal, nnc_text *why) NNC_MUST;
+/* Appends what limits the use of a GPU now: memory in use, compute mode, MIG. Nothing where nothing does. Creates no context. */
+void nnc_cuda_limits(nnc_text *out, int ordinal);
 
 /* The calling thread's current stream: devices set it around each library call, and the wrappers of the libraries
  * read it. NULL: the default stream. */

@@ -209,7 +209,12 @@ nnc_status nnc_cudnn_plan_read(nnc_cudnn *g, const char *text, size_t n)
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 
-enum { MAX_DEVICES = 64 };
+enum {
+    MAX_DEVICES = 64,
+    HOST_ALLOC_FAILED =
+        4003, /* CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED: cuDNN 8's ALLOC_FAILED */
+    ALLOC_FAILED = 4004, /* CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED */
+};
 
 /* cuDNN's handle for one device. Its stream is set before each call, under the lock. */
 static struct held {
@@ -226,6 +231,17 @@ static struct held *of_device(void)
                                                                                     : NULL;
 }
 
+/* A handle takes memory of the device, which other processes may have taken. */
+static nnc_status no_handle(const nnc_cuda_cudnn *api, int device, int status, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) room = {0};
+    const bool memory = status == HOST_ALLOC_FAILED || status == ALLOC_FAILED;
+    if (memory)
+        nnc_cuda_room(&room, device);
+    return nnc_fail0(sink, memory ? NNC_E_FIT : NNC_E_DEVICE, "cuda:%d: cuDNN does not start: %s%s",
+        device, api->cudnnGetErrorString(status), nnc_text_str(&room));
+}
+
 nnc_status nnc_cudnn_hold(nnc_sink *sink)
 {
     const nnc_cuda_cudnn *api = NNC_CUDA(cudnn, sink);
@@ -238,9 +254,7 @@ nnc_status nnc_cudnn_hold(nnc_sink *sink)
         status = api->cudnnCreate(&h->handle);
     h->users += !status;
     pthread_mutex_unlock(&held_lock);
-    return status ? nnc_fail0(sink, NNC_E_DEVICE, "cuDNN cannot be initialized: %s",
-                        api->cudnnGetErrorString(status))
-                  : NNC_OK;
+    return status ? no_handle(api, (int)(h - held), status, sink) : NNC_OK;
 }
 
 void nnc_cudnn_release(void)

@@ -144,10 +144,14 @@ int nnc_cuda_devices(nnc_cuda_device *d, int max, nnc_sink *sink)
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
     int n = 0, error = rt ? rt->cudaGetDeviceCount(&n) : 0;
     if (!rt || error) {
-        nnc_note(sink, (nnc_loc){0}, "no GPU: %s",
-            !rt                      ? "the CUDA runtime is missing"
-            : NNC_CUDA(driver, NULL) ? rt->cudaGetErrorString(error)
-                                     : "there is no driver");
+        NNC_LOCAL(nnc_text) why = {0};
+        if (!rt)
+            nnc_puts(&why, "the CUDA runtime is missing");
+        else if (!NNC_CUDA(driver, NULL))
+            nnc_puts(&why, "there is no driver");
+        else
+            (void)nnc_cuda_explain(&why, error, -1);
+        nnc_note(sink, (nnc_loc){0}, "no GPU: %s", nnc_text_str(&why));
         return 0;
     }
     for (int i = 0; i < n && i < max; i++)

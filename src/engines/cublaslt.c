@@ -15,6 +15,7 @@
 
 /* Numbers of cuBLASLt's API (cublasLt.h, library_types.h of CUDA 12 and 13). */
 enum {
+    ALLOC_FAILED = 3, /* CUBLAS_STATUS_ALLOC_FAILED */
     R_32F = 0,
     R_64F = 1,
     R_16F = 2,
@@ -236,6 +237,17 @@ static nnc_status failed(nnc_sink *sink, const lt_handle *h, const char *what, i
         sink, NNC_E_DEVICE, "cuBLASLt %s: %s", what, h->api->cublasLtGetStatusString(status));
 }
 
+/* A handle takes memory of the device, which other processes may have taken. */
+static nnc_status no_handle(const lt_handle *h, int device, int status, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) room = {0};
+    if (status == ALLOC_FAILED)
+        nnc_cuda_room(&room, device);
+    return nnc_fail0(sink, status == ALLOC_FAILED ? NNC_E_FIT : NNC_E_DEVICE,
+        "cuda:%d: cuBLASLt does not start: %s%s", device, h->api->cublasLtGetStatusString(status),
+        nnc_text_str(&room));
+}
+
 static nnc_status hold(lt_handle *h, nnc_sink *sink)
 {
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, sink);
@@ -251,7 +263,7 @@ static nnc_status hold(lt_handle *h, nnc_sink *sink)
     held[device].users += !status;
     pthread_mutex_unlock(&held_lock);
     if (status)
-        return failed(sink, h, "does not start", status);
+        return no_handle(h, device, status, sink);
     h->held = &held[device];
     return NNC_OK;
 }

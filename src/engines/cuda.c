@@ -41,9 +41,15 @@ static const char *target_of(const nnc_plan *p)
 static nnc_status failed(
     const nnc_cuda_cudart *rt, const nnc_plan *p, const char *what, int error, nnc_sink *sink)
 {
+    NNC_LOCAL(nnc_text) t = {0};
+    int device = 0;
     (void)rt->cudaGetLastError();
-    return nnc_fail0(sink, NNC_E_DEVICE, "%s cannot be loaded on this GPU: %s (%s); it is for %s",
-        what, rt->cudaGetErrorString(error), rt->cudaGetErrorName(error), target_of(p));
+    if (rt->cudaGetDevice(&device))
+        device = -1;
+    nnc_status st = nnc_cuda_explain(&t, error, device);
+    const char *target = target_of(p);
+    return nnc_fail0(sink, st, "%s for %.*s cannot be loaded on this GPU: %s", what,
+        (int)strcspn(target, "#"), target, nnc_text_str(&t));
 }
 
 static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, void **out, nnc_sink *sink)

@@ -13,6 +13,9 @@
 enum {
     ERROR_MEMORY = 2, /* cudaErrorMemoryAllocation */
     NOT_READY = 600, /* cudaErrorNotReady */
+    FIRST_OF_KERNELS =
+        700, /* cudaErrorIllegalAddress to cudaErrorLaunchFailure: what a kernel did */
+    LAST_OF_KERNELS = 719,
     MAX_DEVICES = 64,
     BLOCK = 4 << 20, /* bytes of pinned memory: 170 us at 25 GB/s, much more than a command costs */
 };
@@ -72,8 +75,9 @@ static nnc_status cuda_use(nnc_device *d)
 
 static nnc_status cuda_fail(const nnc_device *d, int error, const char *what, nnc_sink *sink)
 {
-    return nnc_fail0(sink, NNC_E_DEVICE, "cuda:%d: %s: %s (%s)", d->ordinal, what,
-        d->rt->cudaGetErrorString(error), d->rt->cudaGetErrorName(error));
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_status st = nnc_cuda_explain(&t, error, d->ordinal);
+    return nnc_fail0(sink, st, "cuda:%d: %s: %s", d->ordinal, what, nnc_text_str(&t));
 }
 
 /* ---- device and memory --------------------------------------------------------------------------------------------- */
@@ -81,9 +85,11 @@ static nnc_status cuda_fail(const nnc_device *d, int error, const char *what, nn
 static nnc_status check_ordinal(const nnc_cuda_cudart *rt, int ordinal, nnc_sink *sink)
 {
     int n = 0, error = rt->cudaGetDeviceCount(&n);
-    if (error)
-        return nnc_fail0(sink, NNC_E_DEVICE, "cuda:%d: no GPU can be used: %s (%s; nnc doctor)",
-            ordinal, rt->cudaGetErrorString(error), rt->cudaGetErrorName(error));
+    if (error) {
+        NNC_LOCAL(nnc_text) t = {0};
+        nnc_status st = nnc_cuda_explain(&t, error, -1);
+        return nnc_fail0(sink, st, "cuda:%d: no GPU can be used: %s", ordinal, nnc_text_str(&t));
+    }
     if (ordinal < 0 || ordinal >= n || ordinal >= MAX_DEVICES)
         return nnc_fail0(sink, NNC_E_DEVICE,
             "there is no device cuda:%d: this machine has %d GPU%s", ordinal, n, n == 1 ? "" : "s");
@@ -138,7 +144,6 @@ static nnc_status cuda_open(int ordinal, nnc_device **out, nnc_sink *sink)
 
 static nnc_status cuda_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink)
 {
-    size_t room = 0, total = 0;
     *out = NULL;
     if (bytes == 0)
         return NNC_OK;
@@ -150,9 +155,10 @@ static nnc_status cuda_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink 
     (void)d->rt->cudaGetLastError(); /* clears this error */
     if (error != ERROR_MEMORY)
         return cuda_fail(d, error, "cannot allocate memory", sink);
-    (void)d->rt->cudaMemGetInfo(&room, &total);
-    return nnc_fail0(sink, NNC_E_FIT, "cuda:%d: %lld bytes more do not fit: %lld of %lld are free",
-        d->ordinal, (long long)bytes, (long long)room, (long long)total);
+    NNC_LOCAL(nnc_text) what = {0};
+    nnc_put_bytes(&what, bytes);
+    nnc_puts(&what, " more do not fit");
+    return cuda_fail(d, error, nnc_text_str(&what), sink);
 }
 
 static void cuda_free(nnc_device *d, void *p)
@@ -531,10 +537,12 @@ static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
     const char *name = s->name ? s->name : "a copy or an event";
     NNC_LOCAL(nnc_text) t = {0};
     nnc_printf(&t, "cuda:%d: %s%s: %s", s->d->ordinal, late ? "at or before " : "", name,
-        error ? rt->cudaGetErrorString(error) : nnc_status_name(status));
-    if (error)
-        nnc_printf(&t, " (%s)", rt->cudaGetErrorName(error));
-    if (late)
+        error ? "" : nnc_status_name(status));
+    if (error) {
+        nnc_status st = nnc_cuda_explain(&t, error, s->d->ordinal);
+        status = st == NNC_E_FIT ? st : status;
+    }
+    if (late >= FIRST_OF_KERNELS && late <= LAST_OF_KERNELS)
         nnc_puts(&t, "; CUDA_LAUNCH_BLOCKING=1 in the environment tells which layer it is");
     (void)rt->cudaGetLastError(); /* cleared; later work starts without it, where CUDA allows */
     return nnc_fail0(sink, status, "%s", nnc_text_str(&t));

@@ -530,22 +530,37 @@ static void share_init(nnc_exec *e, int64_t ns)
     e->phase.ns[NNC_PH_prepare] = nnc_max64(rest, 0);
 }
 
+/* said: what the devices reported; a weight that could not be read is told first, since the others follow from it. */
+static nnc_status init_failed(nnc_exec *e, nnc_status status, const nnc_sink *said, nnc_sink *sink)
+{
+    bool told = nnc_exec_weight_failure(e, sink);
+    for (size_t i = 0; said && !told && i < nnc_sink_count(said); i++) {
+        const nnc_diag *d = nnc_sink_at(said, i);
+        told = d->severity == NNC_ERROR;
+        if (told)
+            status = nnc_fail(sink, d->code, d->loc, "preparing the weights: %s", d->message);
+    }
+    if (!told)
+        return nnc_fail0(sink, status, "preparing the weights failed: %s", nnc_status_name(status));
+    return status;
+}
+
 static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     nnc_status status = NNC_OK;
+    nnc_sink *said = nnc_sink_create();
     int64_t from = nnc_now_ns();
     for (int i = 0; i < p->end[SEC_init] && status == NNC_OK; i++)
         if (!e->idle[i])
             status = nnc_exec_issue(e, i);
-    nnc_status synced = nnc_exec_sync_own(e, NULL);
+    nnc_status synced = nnc_exec_sync_own(e, said);
     share_init(e, nnc_now_ns() - from);
     if (status == NNC_OK)
         status = synced;
-    if (status == NNC_OK)
-        return NNC_OK;
-    if (!nnc_exec_weight_failure(e, sink))
-        return nnc_fail0(sink, status, "preparing the weights failed: %s", nnc_status_name(status));
+    if (status != NNC_OK)
+        status = init_failed(e, status, said, sink);
+    nnc_sink_destroy(said);
     return status;
 }
 
@@ -642,6 +657,24 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     return nnc_exec_meet(e, NNC_OK, sink);
 }
 
+/* What of a plan a device's memory holds: with what is free, the reason why it does not fit. */
+static void tell_needs(const nnc_exec *e, nnc_sink *sink)
+{
+    for (int i = 0; e->dev && i < e->p->n_device; i++) {
+        const nnc_plan_device *d = &e->p->device[i];
+        NNC_LOCAL(nnc_text) t = {0};
+        if (!nnc_exec_owns(e, i))
+            continue;
+        nnc_put_bytes(&t, d->arena_bytes);
+        nnc_puts(&t, " for inputs, outputs and what is computed between them, ");
+        nnc_put_bytes(&t, d->persist_bytes);
+        nnc_puts(&t, " for weights, ");
+        nnc_put_bytes(&t, d->init_bytes);
+        nnc_note(sink, (nnc_loc){0}, "%s needs %s while they are prepared (nnc memory shows it)",
+            d->name ? d->name : "the device", nnc_text_str(&t));
+    }
+}
+
 nnc_status nnc_exec_create(
     const nnc_plan *p, const nnc_exec_options *o, nnc_exec **out, nnc_sink *sink)
 {
@@ -652,6 +685,8 @@ nnc_status nnc_exec_create(
     e->p = p;
     e->use = &e->own;
     nnc_status status = create(e, o, sink);
+    if (status == NNC_E_FIT)
+        tell_needs(e, sink);
     if (status != NNC_OK) {
         (void)nnc_exec_meet(e, status, NULL); /* the others hear of it */
         nnc_exec_destroy(e);

@@ -25,6 +25,7 @@ static int device, last_error;
 static cuda_stream default_stream[FAKE_DEVICES];
 static bool peer[FAKE_DEVICES][FAKE_DEVICES];
 static size_t used[FAKE_DEVICES];
+size_t fake_taken; /* of each device, by other processes */
 
 int fake_gives(int error)
 {
@@ -58,14 +59,68 @@ static int version(int *v)
     return 0;
 }
 
+/* As CUDA 13.0 calls and describes them. */
+static const struct described {
+    int error;
+    const char *name, *text;
+} described[] = {
+    {2, "cudaErrorMemoryAllocation", "out of memory"},
+    {3, "cudaErrorInitializationError", "initialization error"},
+    {34, "cudaErrorStubLibrary", "CUDA driver is a stub library"},
+    {35, "cudaErrorInsufficientDriver",
+        "CUDA driver version is insufficient for CUDA runtime version"},
+    {36, "cudaErrorCallRequiresNewerDriver",
+        "API call is not supported in the installed CUDA driver"},
+    {46, "cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable"},
+    {100, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {101, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {102, "cudaErrorDeviceNotLicensed", "device doesn't have valid Grid license"},
+    {214, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {220, "cudaErrorNvlinkUncorrectable",
+        "uncorrectable NVLink error detected during the execution"},
+    {221, "cudaErrorJitCompilerNotFound", "PTX JIT compiler library not found"},
+    {222, "cudaErrorUnsupportedPtxVersion",
+        "the provided PTX was compiled with an unsupported toolchain."},
+    {226, "cudaErrorContained",
+        "Invalid access of peer GPU memory over nvlink or a hardware error"},
+    {700, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {802, "cudaErrorSystemNotReady", "system not yet initialized"},
+    {803, "cudaErrorSystemDriverMismatch",
+        "system has unsupported display driver / cuda driver combination"},
+    {804, "cudaErrorCompatNotSupportedOnDevice",
+        "forward compatibility was attempted on non supported HW"},
+    {805, "cudaErrorMpsConnectionFailed",
+        "MPS client failed to connect to the MPS control daemon or the MPS server"},
+    {806, "cudaErrorMpsRpcFailure",
+        "the remote procedural call between the MPS server and the MPS client failed"},
+    {807, "cudaErrorMpsServerNotReady",
+        "MPS server is not ready to accept new MPS client requests"},
+    {808, "cudaErrorMpsMaxClientsReached",
+        "the hardware resources required to create MPS client have been exhausted"},
+    {809, "cudaErrorMpsMaxConnectionsReached",
+        "the hardware resources required to support device connections have been exhausted"},
+    {810, "cudaErrorMpsClientTerminated", "the MPS client has been terminated by the server"},
+    {999, "cudaErrorUnknown", "unknown error"},
+};
+
+static const struct described *described_as(int error)
+{
+    for (size_t i = 0; i < sizeof described / sizeof *described; i++)
+        if (described[i].error == error)
+            return &described[i];
+    return NULL;
+}
+
 static const char *error_name(int error)
 {
-    return error == 700 ? "cudaErrorIllegalAddress" : error ? "cudaErrorOfTheFake" : "cudaSuccess";
+    const struct described *d = described_as(error);
+    return d ? d->name : error ? "cudaErrorOfTheFake" : "cudaSuccess";
 }
 
 static const char *error_string(int error)
 {
-    return error == 700 ? "an illegal memory access was encountered" : "the fake refuses";
+    const struct described *d = described_as(error);
+    return d ? d->text : "the fake refuses";
 }
 
 int fake_last_error(void)
@@ -144,7 +199,7 @@ static int enable_peer(int to, unsigned flags)
 static int mem_info(size_t *free_bytes, size_t *total)
 {
     *total = fake_gpu.memory_bytes;
-    *free_bytes = fake_gpu.memory_bytes - used[device];
+    *free_bytes = fake_gpu.memory_bytes - fake_taken - used[device];
     return fake_gives(0);
 }
 
@@ -154,7 +209,7 @@ static int mem_alloc(void **p, size_t bytes)
     *p = NULL;
     if (fake_capturing)
         return fake_gives(CAPTURE_UNSUPPORTED);
-    if (bytes > fake_gpu.memory_bytes - used[device])
+    if (bytes > fake_gpu.memory_bytes - fake_taken - used[device])
         return fake_gives(OUT_OF_MEMORY);
     *p = fake_memory_create(bytes, device);
     used[device] += bytes;

@@ -39,6 +39,7 @@ void fake_clock(const fake_speeds *s);
 /* Makes further allocations of pinned memory fail. */
 extern bool fake_no_pinned;
 extern int fake_devices; /* that there are, at most FAKE_DEVICES */
+extern size_t fake_taken; /* bytes of each device that other processes have */
 /* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
 void fake_compiles(void);
 int fake_compiled_ends(void);

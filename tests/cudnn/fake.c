@@ -209,7 +209,10 @@ static size_t lt_version(void)
 
 static const char *status_string(int status)
 {
-    return status ? "CUBLAS_STATUS_FAKE" : "CUBLAS_STATUS_SUCCESS";
+    return status == 1   ? "CUBLAS_STATUS_NOT_INITIALIZED"
+           : status == 3 ? "CUBLAS_STATUS_ALLOC_FAILED"
+           : status      ? "CUBLAS_STATUS_FAKE"
+                         : "CUBLAS_STATUS_SUCCESS";
 }
 
 static const nnc_cuda_cublaslt fake_cublaslt = {

@@ -487,8 +487,9 @@ static size_t get_version(void)
 
 static const char *error_string(int status)
 {
-    (void)status;
-    return "CUDNN_STATUS_FAKE";
+    return status == 1001   ? "CUDNN_STATUS_NOT_INITIALIZED"
+           : status == 4004 ? "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"
+                            : "CUDNN_STATUS_FAKE";
 }
 
 static void last_error(char *out, size_t n)

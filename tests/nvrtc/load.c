@@ -226,6 +226,23 @@ static const char *error_text(int error)
     return error == 35 ? "CUDA driver version is insufficient" : "";
 }
 
+static const char *error_name(int error)
+{
+    return error == 35 ? "cudaErrorInsufficientDriver" : "";
+}
+
+static int twelve(int *version)
+{
+    *version = 12080;
+    return 0;
+}
+
+static int thirteen(int *version)
+{
+    *version = 13000;
+    return 0;
+}
+
 static int no_attribute(int *value, int attribute, int device)
 {
     (void)value;
@@ -264,6 +281,8 @@ TEST(cuda_override)
 {
     nnc_cuda_cudart rt = {.cudaGetDeviceCount = three_gpus,
         .cudaGetErrorString = error_text,
+        .cudaGetErrorName = error_name,
+        .cudaRuntimeGetVersion = thirteen,
         .cudaDeviceGetAttribute = no_attribute,
         .cudaDeviceGetPCIBusId = no_bus,
         .cudaGetDevice = no_device,
@@ -280,10 +299,12 @@ TEST(cuda_override)
     rt.cudaGetDeviceCount = no_driver;
     CHECK_INT(nnc_cuda_devices(d, 1, test_sink), 0);
     CHECK_DIAG("no GPU: there is no driver");
-    static const nnc_cuda_driver driver;
+    static const nnc_cuda_driver driver = {.cuDriverGetVersion = twelve};
     nnc_cuda_override(CUDA_driver, &driver);
     CHECK_INT(nnc_cuda_devices(d, 1, test_sink), 0);
-    CHECK_DIAG("no GPU: CUDA driver version is insufficient");
+    CHECK_DIAG(
+        "no GPU: CUDA driver version is insufficient (cudaErrorInsufficientDriver): the driver "
+        "supports CUDA 12.8, the runtime is CUDA 13.0");
     nnc_cuda_override(CUDA_driver, NULL);
     CHECK(NNC_CUDA(driver, test_sink) == NULL);
     CHECK_DIAG("driver is missing: it is disabled");

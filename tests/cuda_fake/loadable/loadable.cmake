@@ -1,6 +1,6 @@
 # The fake of CUDA as a folder of libraries: NNC_CUDA_PATH=<build>/cuda_fake nnc run --target=cuda ... runs on it. bench/gpu.sh does, in small.
 set(fake_dir ${CMAKE_BINARY_DIR}/cuda_fake)
-add_library(fake_cuda MODULE ${CMAKE_CURRENT_SOURCE_DIR}/cuda_fake/loadable/loadable.c
+add_library(fake_cuda MODULE ${CMAKE_CURRENT_SOURCE_DIR}/cuda_fake/loadable/loadable.c ${CMAKE_CURRENT_SOURCE_DIR}/cuda_fake/loadable/state.c
   ${CMAKE_CURRENT_SOURCE_DIR}/cudnn/fake.c ${CMAKE_CURRENT_SOURCE_DIR}/cudnn/fake_cudnn.c)
 foreach(part check cudart graph kernels libraries nccl nccl_shared queue)
   target_sources(fake_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/cuda_fake/${part}.c)
