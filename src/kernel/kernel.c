@@ -5,7 +5,7 @@
 
 const char *const nnc_kred_names[6] = {"sum", "prod", "max", "min", "argmax", "argmin"};
 const char *const nnc_kaxis_names[3] = {"outer", "map", "reduce"};
-const char *const nnc_kclass_names[5] = {"none", "point", "tile", "row", "column"};
+const char *const nnc_kclass_names[6] = {"none", "point", "tile", "row", "column", "attend"};
 const char *const nnc_khint_names[NNC_KHINTS] = {
     "bounded", "halfpi", "nonneg", "nonan", "exact", "fast"};
 

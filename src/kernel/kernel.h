@@ -153,6 +153,7 @@ typedef enum nnc_kclass {
     KC_tile,   /* square tiles: loads along `across` are transposed in shared memory, stores are along `axis` */
     KC_row,    /* `group` neighbouring threads share a point: own axes are distributed over them */
     KC_column, /* neighbouring threads have neighbouring points along `axis`, `group` rows of threads share a point's reduce axes */
+    KC_attend, /* two products with a softmax between them (schedule/attend.c): `vec` rows a thread along `axis`, `group` keys at a time */
 } nnc_kclass;
 
 typedef struct nnc_kgrid {
@@ -425,7 +426,7 @@ void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);
 extern const char *const nnc_kdo_names[KD__COUNT];
 int64_t nnc_kernel_domain(const nnc_kernel *k); /* number of work items of the schedule's tiles; -1: more than 2^63 */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);
-extern const char *const nnc_kclass_names[5];
+extern const char *const nnc_kclass_names[6];
 /* place.c: nnc_kernel_in_place, by buffer. */
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);
 /* For a transposing kernel: the outer axis along which all stores of its single flat body are contiguous; -1: none. */
