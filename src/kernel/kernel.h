@@ -166,7 +166,8 @@ typedef struct nnc_kgrid {
     int16_t group;   /* row, column: threads per point */
     int16_t split;   /* blocks per point */
     int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = each stage reads rows again */
-    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory */
+    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory; attend: 1 = a library computes it, with
+                      * `work` as its workspace, where it is there */
     int16_t regs;    /* maximum registers per thread, 0 = no limit */
     int16_t index;   /* bits of offsets: 32 or 64 */
     int64_t blocks, finish;

@@ -124,7 +124,26 @@ static const nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, c
     return NULL;
 }
 
-void fuse_attention(pass *p, const product_run *found, layers *l, const char *rule)
+/* The region for a library, which adds masks from memory, where that takes less time than kernel *k of region v; otherwise v. */
+static nnc_ref with_mask(pass *p, nnc_ref v, const nnc_kernel **k, nnc_arena *mem, mask_list *made)
+{
+    const nnc_target *t = target_of(p, nnc_def(p->g, v));
+    const char *why;
+    if (!*k || (*k)->grid.spill || t->sm < 80)
+        return v;
+    const nnc_ref w = attention_mask_outside(p, v, made);
+    const nnc_kernel *other = w == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, w), mem, &why);
+    if (w == NNC_NONE)
+        return v;
+    /* the mask is a kernel of its own, of all layers that have it */
+    const bool wins =
+        other && other->grid.spill && nnc_attend_ns(other, t) + t->launch_ns < nnc_attend_ns(*k, t);
+    edit_sweep(p, p->g->value[wins ? v : w].node);
+    *k = wins ? other : *k;
+    return wins ? w : v;
+}
+
+void fuse_attention(pass *p, const product_run *found, layers *l, const char *rule, mask_list *made)
 {
     product_run r = *found;
     const char *why = blocker(p, &r);
@@ -138,15 +157,16 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
     const int64_t inside = nnc_type_bytes(nnc_typeof(p->g, p->g->node[r.node[r.first]].out)),
                   apart = apart_ns(p, &r);
     NNC_LOCAL(nnc_arena) mem = {0};
-    const nnc_ref v = p->status == NNC_OK ? region_build(p, r.node, r.n, &out, 1) : NNC_NONE;
+    nnc_ref v = p->status == NNC_OK ? region_build(p, r.node, r.n, &out, 1) : NNC_NONE;
     const nnc_kernel *k = v == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, v), &mem, &why);
+    v = v == NNC_NONE || p->status != NNC_OK ? v : with_mask(p, v, &k, &mem, made);
     if (p->status != NNC_OK || v == NNC_NONE)
         return;
     const int64_t one = k ? nnc_attend_ns(k, t) : 0;
     const nnc_target_engine *e = nnc_target_engine_named(t, "cuda");
     if (k)
-        why = remark_text(p, "one kernel takes %s by estimate, the ops apart %s", text_us(p, one),
-            text_us(p, apart));
+        why = remark_text(p, "%s takes %s by estimate, the ops apart %s",
+            k->grid.spill ? "it" : "one kernel", text_us(p, one), text_us(p, apart));
     if (!k || !e || nnc_target_bid_ns(e, false, one) > apart) {
         edit_sweep(p, p->g->value[v].node);
         remark_declined(
@@ -154,8 +174,13 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
         return;
     }
     edit_replace(p, out, v);
-    remark_applied(p, l, rule,
-        "attention: blocks of %d rows pass over blocks of %d keys, so %s of scores are neither "
-        "stored nor loaded; %s",
-        8 * k->grid.vec, k->grid.group, text_bytes(p, inside), why);
+    if (k->grid.spill)
+        remark_applied(p, l, rule,
+            "attention: one call of cuDNN, so %s of scores are neither stored nor loaded; %s",
+            text_bytes(p, inside), why);
+    else
+        remark_applied(p, l, rule,
+            "attention: blocks of %d rows pass over blocks of %d keys, so %s of scores are neither "
+            "stored nor loaded; %s",
+            8 * k->grid.vec, k->grid.group, text_bytes(p, inside), why);
 }

@@ -322,6 +322,7 @@ static void compete(pass *p, const run *r, const layers *l, const char *rule)
 nnc_status pass_fuse_products(pass *p)
 {
     const uint32_t n = p->g->n_node;
+    mask_list masks = {0};
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         run r;
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, &p->g->node[i]) ||
@@ -333,7 +334,7 @@ nnc_status pass_fuse_products(pass *p)
         const char *rule = remark_text(p, "%s and %s in one kernel",
             node_word(p, &p->g->node[r.node[r.first]]), node_word(p, &p->g->node[r.node[r.last]]));
         if (target_of(p, &p->g->node[i])->kind == NNC_T_cuda) {
-            fuse_attention(p, &r, &l, rule);
+            fuse_attention(p, &r, &l, rule, &masks);
             continue;
         }
         const char *why = blocker(p, &r);

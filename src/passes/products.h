@@ -21,7 +21,15 @@ static inline bool run_has(const product_run *r, uint32_t i)
     return false;
 }
 
+/* Values built outside of regions for their masks. */
+typedef struct mask_list {
+    nnc_ref *at;
+    size_t n, cap;
+} mask_list;
+/* The region v (a fused node of one result) with a mask that it computes as an operand instead; NNC_NONE: it adds none, or p->status. */
+nnc_ref attention_mask_outside(pass *p, nnc_ref v, mask_list *made);
+
 /* Fuses the run on a GPU where it is attention and expected to take less time. rule, l: of the remark. */
-void fuse_attention(pass *p, const product_run *r, layers *l, const char *rule);
+void fuse_attention(pass *p, const product_run *r, layers *l, const char *rule, mask_list *made);
 
 #endif

@@ -278,6 +278,108 @@ bool nnc_attend_find(const nnc_kernel *k, nnc_attend *a)
            k->axis[a->depth].extent <= MOST_WIDE;
 }
 
+/* ---- what libraries compute ---- */
+
+/* A value behind the tmp buffer that stage 1 reads scores from, without casts. */
+static int32_t behind(const nnc_kernel *k, const nnc_attend *a, int32_t v)
+{
+    v = uncast(k, v);
+    if (k->ins[v].op == KO_load && is_tmp(k, k->ins[v].buf))
+        v = uncast(k, k->ins[a->stored].arg[0]);
+    return v;
+}
+
+/* Is v the index of axis x? */
+static bool is_index(const nnc_kernel *k, int32_t v, int x)
+{
+    while (k->ins[v].op == KO_sop && k->ins[v].sop == SC_cast)
+        v = k->ins[v].arg[0];
+    return k->ins[v].op == KO_index && k->ins[v].i == x;
+}
+
+/* select(row >= key, score, -inf) */
+static bool is_causal(const nnc_kernel *k, const nnc_attend *a, int32_t v)
+{
+    if (!is_sop(k, v, SC_select))
+        return false;
+    const nnc_kins *when = &k->ins[k->ins[v].arg[0]], *low = &k->ins[k->ins[v].arg[2]];
+    if (when->op != KO_sop || low->op != KO_const || low->f != -INFINITY)
+        return false;
+    const int row = when->sop == SC_le; /* key <= row */
+    return (when->sop == SC_ge || when->sop == SC_le) && is_index(k, when->arg[row], a->row) &&
+           (is_index(k, when->arg[!row], a->key[0]) || is_index(k, when->arg[!row], a->key[1]));
+}
+
+static bool is_number(const nnc_kernel *k, int32_t v)
+{
+    return k->ins[v].op == KO_const;
+}
+
+bool nnc_attend_form(const nnc_kernel *k, const nnc_attend *a, nnc_aform *f)
+{
+    *f = (nnc_aform){.scale = 1, .mask = -1};
+    int32_t v = behind(k, a, a->score[0]);
+    if (is_causal(k, a, v)) {
+        f->causal = true;
+        v = behind(k, a, k->ins[v].arg[1]);
+    }
+    if (is_sop(k, v, SC_add) && !f->causal) {
+        for (int j = 0; j < 2 && f->mask < 0; j++) {
+            const int32_t m = uncast(k, k->ins[v].arg[j]);
+            if (k->ins[m].op == KO_load && is_operand(k, m) && plain(&k->ins[m]) &&
+                k->ins[m].dtype == DT_f32) {
+                f->mask = m;
+                v = behind(k, a, k->ins[v].arg[!j]);
+            }
+        }
+    }
+    if (is_sop(k, v, SC_mul) &&
+        (is_number(k, k->ins[v].arg[0]) || is_number(k, k->ins[v].arg[1]))) {
+        const int j = is_number(k, k->ins[v].arg[0]);
+        f->scale = k->ins[k->ins[v].arg[!j]].f;
+        v = behind(k, a, k->ins[v].arg[j]);
+    }
+    return v == a->dot;
+}
+
+/* Are rows of the access whole vectors of 16 bytes along axis `along`? */
+static bool rows_aligned(const nnc_kernel *k, int32_t access, int along)
+{
+    return cu_vector(k, &k->ins[access], along, 8) && k->axis[along].extent % 8 == 0;
+}
+
+const char *nnc_attend_library(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
+{
+    nnc_aform f;
+    const nnc_dtype d = k->buf[k->ins[a->q].buf].dtype;
+    int batches = 0;
+    for (int x = 0; x < k->n_outer; x++)
+        batches += x != a->row && k->axis[x].extent > 1;
+    if (!nnc_target_engine_named(t, "cudnn"))
+        return "the target has no cuDNN";
+    if (t->sm < 80)
+        return "cuDNN computes attention from sm_80 on";
+    if (d != DT_f16 && d != DT_bf16)
+        return "cuDNN computes attention of f16 and bf16";
+    if (k->buf[k->ins[a->k].buf].dtype != d || k->buf[k->ins[a->v].buf].dtype != d ||
+        k->buf[k->ins[a->store].buf].dtype != d)
+        return "cuDNN needs operands and result of one type";
+    if (!rows_aligned(k, a->q, a->depth) || !rows_aligned(k, a->k, a->depth) ||
+        !rows_aligned(k, a->v, a->wide) || !rows_aligned(k, a->store, a->wide))
+        return "cuDNN needs heads of a multiple of 8 numbers that lie side by side";
+    if (!nnc_attend_form(k, a, &f))
+        return "cuDNN computes scores with a scale, and an added mask or a causal one";
+    if (f.mask >= 0 && k->buf[k->ins[f.mask].buf].dtype != DT_f32 &&
+        k->buf[k->ins[f.mask].buf].dtype != d)
+        return "cuDNN adds masks of f32 or of the operands' type";
+    return batches > 2 ? "cuDNN has two dimensions for batches and heads" : NULL;
+}
+
+int64_t nnc_attend_stats(const nnc_kernel *k)
+{
+    return nnc_align_up(4 * cu_all_points(k), 256);
+}
+
 /* ---- the grid ---- */
 
 int nnc_attend_lanes(const nnc_kernel *k, const nnc_attend *a)
@@ -311,10 +413,11 @@ bool nnc_attend_derive(const nnc_kernel *k, nnc_kgrid *g, int64_t *points)
     nnc_alayout l;
     if (!nnc_attend_find(k, &a) || g->axis != a.row || g->threads != 128 || g->vec > 8 ||
         (g->vec & (g->vec - 1)) || (g->group != 32 && g->group != 64) || g->flight != 1 ||
-        g->split != 1 || g->keep || g->spill)
+        g->split != 1 || g->keep || g->spill > 1)
         return false;
     nnc_attend_layout(k, g, &a, &l);
     g->shared = l.shared;
+    g->work = g->spill ? nnc_attend_stats(k) + NNC_ATTEND_WORK : 0;
     g->blocks = nnc_ceildiv(k->axis[a.row].extent, l.rows);
     for (int x = 0; x < k->n_outer; x++)
         if (x != a.row && !nnc_mul_ok(g->blocks, k->axis[x].extent, &g->blocks))
@@ -363,16 +466,28 @@ static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_tar
     return (int64_t)fmin(clocks * 1e9 / (double)clock, 1e15);
 }
 
+/* Nanoseconds without the launch of cuDNN's kernel: at a share of the tensor cores' peak, or of the bandwidth, and what a block takes
+ * at least. Estimates: published kernels reach 0.5 to 0.7 of the peak where sequences are long. */
+static int64_t library_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
+{
+    enum { LEAST_NS = 3500, PERCENT = 35 };
+    const int64_t flops = nnc_mul_sat(2 * cu_all_points(k) * k->axis[a->key[0]].extent,
+        k->axis[a->depth].extent + k->axis[a->wide].extent);
+    const int64_t peak = nnc_target_peak_flops(t, DT_f16, false);
+    return LEAST_NS +
+           (int64_t)((double)flops / ((double)nnc_max64(peak, 1) * PERCENT * 0.01) * 1e9);
+}
+
 int64_t nnc_attend_ns(const nnc_kernel *k, const nnc_target *t)
 {
     nnc_attend a;
     if (k->grid.cls != KC_attend || !nnc_attend_find(k, &a))
         return -1;
+    const int64_t own = k->grid.spill ? library_ns(k, &a, t) : attend_ns(k, &a, t);
     const int64_t bytes = nnc_kernel_points(k, nnc_kernel_axes(k, KA_outer)) *
                           (k->axis[a.depth].extent + k->axis[a.wide].extent) *
                           nnc_dtype_size(k->buf[k->ins[a.q].buf].dtype);
-    return nnc_add_sat(
-        t->launch_ns, nnc_max64(attend_ns(k, &a, t), nnc_target_move_ns(t, bytes, 0)));
+    return nnc_add_sat(t->launch_ns, nnc_max64(own, nnc_target_move_ns(t, bytes, 0)));
 }
 
 bool nnc_attend_schedule(nnc_kernel *k, const nnc_target *t)
@@ -401,5 +516,9 @@ bool nnc_attend_schedule(nnc_kernel *k, const nnc_target *t)
         }
     }
     k->grid = best;
+    if (least < INT64_MAX && !nnc_attend_library(k, &a, t) && library_ns(k, &a, t) < least) {
+        k->grid.spill = 1;
+        (void)nnc_cuda_derive(k, &k->grid);
+    }
     return least < INT64_MAX;
 }

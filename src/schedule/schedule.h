@@ -118,6 +118,18 @@ typedef struct nnc_alayout {
     int q, v, p;                 /* elements from one row to the next in shared memory: of q and k, v, probabilities */
     int64_t shared;              /* bytes */
 } nnc_alayout;
+/* What scores are: scale * sum + mask. */
+typedef struct nnc_aform {
+    double scale;
+    int32_t mask; /* load, -1: none */
+    bool causal;  /* rows see keys up to their own number */
+} nnc_aform;
+bool nnc_attend_form(const nnc_kernel *k, const nnc_attend *a, nnc_aform *f); /* false: they are something else */
+/* NULL: cuDNN's runtime-compiled engines compute it (tests/cudnn/attention.c asks them); otherwise why not. Its kernel then has
+ * grid.spill and a workspace: statistics of rows, nnc_attend_stats bytes, which cuDNN writes, and as much as its engines need. */
+const char *nnc_attend_library(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t);
+int64_t nnc_attend_stats(const nnc_kernel *k);
+enum { NNC_ATTEND_WORK = 1 << 20 };
 bool nnc_attend_find(const nnc_kernel *k, nnc_attend *a); /* false: the kernel is not attention in f32 arithmetic */
 int nnc_attend_lanes(const nnc_kernel *k, const nnc_attend *a);
 void nnc_attend_layout(const nnc_kernel *k, const nnc_kgrid *g, const nnc_attend *a, nnc_alayout *l);

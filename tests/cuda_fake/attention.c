@@ -61,7 +61,7 @@ TEST(attention_of_encoders)
 {
     static const nnc_arg bert[] = {{"tokens", "37"}, {"batch", "2"}, {"vocabulary", "50"},
         {"layers", "2"}, {"dim", "48"}, {"heads", "3"}, {"inner", "40"}};
-    static const nnc_arg vit[] = {{"image", "64"}, {"layers", "1"}, {"dim", "40"}, {"heads", "2"},
+    static const nnc_arg vit[] = {{"image", "64"}, {"layers", "1"}, {"dim", "48"}, {"heads", "2"},
         {"mlp", "24"}, {"classes", "5"}};
     if (no_compiler())
         return;
