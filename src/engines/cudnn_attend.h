@@ -3,8 +3,8 @@
 #define NNC_ENGINES_CUDNN_ATTEND_H
 
 #include "cuda/cudnn.h"
+#include "codegen/codegen.h"
 #include "plan/plan.h"
-#include "schedule/schedule.h"
 
 /* Ids of the graph's tensors that have memory, in order; mask: -1 without one. */
 typedef struct attend_ids {
