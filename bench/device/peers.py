@@ -174,13 +174,65 @@ def expression(n, i, shapes, like, training):
     return table[op]()
 
 
+def attention_of(n, by, uses):
+    """(q, k, v, scale, mask) where matmul n ends softmax(q k^T scale + mask) v, else None; uses: readers of each value."""
+    def alone(k, op):
+        return k in by and by[k]["op"] == op and uses.get(k) == 1
+
+    def number(k):
+        return by[k]["value"][0] if k in by and by[k]["op"] == "constant" and not by[k]["shape"] else None
+
+    if n["op"] != "matmul" or n["attr"].get("transpose_a") or n["attr"].get("transpose_b") or not alone(n["in"][0], "softmax"):
+        return None
+    p, mask, scale = by[n["in"][0]], None, 1.0
+    s = p["in"][0]
+    if p["attr"].get("axis") != len(p["shape"]) - 1:
+        return None
+    if alone(s, "add"):
+        scores = [k for k in by[s]["in"] if alone(k, "mul") or alone(k, "matmul")]
+        if len(scores) != 1:
+            return None
+        mask = next(k for k in by[s]["in"] if k != scores[0])
+        s = scores[0]
+    if alone(s, "mul"):
+        x, y = by[s]["in"]
+        scale, s = (number(y), x) if number(y) is not None else (number(x), y)
+    if scale is None or not alone(s, "matmul") or by[s]["attr"].get("transpose_a") or not by[s]["attr"].get("transpose_b"):
+        return None
+    return by[s]["in"][0], by[s]["in"][1], n["in"][1], scale, mask, s
+
+
+def attentions(cell):
+    """What PyTorch's user writes as F.scaled_dot_product_attention: {value: text}, and the values that it computes within."""
+    by, uses, texts, within = {n["out"]: n for n in cell["graph"]}, {}, {}, set()
+    for k in [k for n in cell["graph"] for k in n.get("in", [])] + list(cell["outputs"]):
+        uses[k] = uses.get(k, 0) + 1
+    for n in cell["graph"]:
+        found = attention_of(n, by, uses) if "key" not in n else None
+        if not found:
+            continue
+        q, k, v, scale, mask, first = found
+        like = "" if mask is None or by.get(mask, {}).get("dtype") == "bool" else f".to(v{q}.dtype)"
+        more = "" if mask is None else f"attn_mask=v{mask}{like}, "
+        texts[n["out"]] = f"F.scaled_dot_product_attention(v{q}, v{k}, v{v}, {more}scale={scale!r})"
+        at = n["in"][0]
+        while at != first:  # the softmax, the mask's sum, the scale
+            within.add(at)
+            at = next(x for x in by[at]["in"] if x == first or (x != mask and by.get(x, {}).get("op") in ("add", "mul")))
+        within.add(first)
+    return texts, within
+
+
 def program(cell, channels_last, half, training=False):
     """(text, input leaves, weight leaves): def f(inputs..., weights...) of a cell's graph; in training mode, where it is to be trained."""
     inputs, weights, lines, shapes = [], [], [], {}
     nodes = {n["out"]: n["dtype"] for n in cell["graph"]}
     leaves = {n["out"]: n for n in cell["graph"] if "key" in n}
+    attended, within = attentions(cell)
     for n in cell["graph"]:
         shapes[n["out"]] = n["shape"]
+        if n["out"] in within:
+            continue
         if n["op"] == "gather" and n["in"][1] in leaves:
             index = leaves[n["in"][1]]
             index["below"] = min(index.get("below", 10), shapes[n["in"][0]][n["attr"].get("axis", 0)])
@@ -198,6 +250,9 @@ def program(cell, channels_last, half, training=False):
         for k in range(1, n["n_out"]):
             shapes[n["out"] + k] = [n["attr"]["sizes"][k] if d == n["attr"]["axis"] else e for d, e in enumerate(n["shape"])]
         train = training and not (n["op"] == "batchnorm" and leaves.get(n["in"][3], {}).get("frozen"))
+        if n["out"] in attended:
+            lines.append(f"    {results} = {attended[n['out']]}")
+            continue
         lines.append(f"    {results} = {expression(n, [f'v{k}' for k in n['in']], shapes, like, train)}")
     head = ", ".join(f"v{n['out']}" for n in inputs + weights)
     out, last = cell["outputs"][0], next(n for n in cell["graph"] if n["out"] == cell["outputs"][0])

@@ -37,15 +37,16 @@ static void buffers(const cu *c, nnc_kbuf_role role, const char *label)
 
 static void geometry(nnc_text *t, const nnc_kgrid *g)
 {
-    static const char *const how[7] = {"", "points", "tiles transposed in shared memory", "rows",
-        "columns", "steps in order", "scattered rows"};
+    static const char *const how[8] = {"", "points", "tiles transposed in shared memory", "rows",
+        "columns", "steps in order", "scattered rows", "rows against blocks of keys"};
     nnc_printf(t, " *   schedule  %s: %lld block%s of %d threads", how[g->cls],
         (long long)g->blocks, g->blocks == 1 ? "" : "s", g->threads);
     if (g->group > 1)
         nnc_printf(t, ", %d a %s", g->group,
-            g->cls == KC_column  ? "column"
-            : g->cls == KC_steps ? "sum"
-                                 : "row");
+            g->cls == KC_attend   ? "block of keys"
+            : g->cls == KC_column ? "column"
+            : g->cls == KC_steps  ? "sum"
+                                  : "row");
     if (g->split > 1)
         nnc_printf(
             t, g->cls == KC_scatter ? ", rows in %d parts" : ", %d blocks a point", g->split);
@@ -53,7 +54,11 @@ static void geometry(nnc_text *t, const nnc_kgrid *g)
         nnc_printf(t, ", %lld bytes of shared memory", (long long)g->shared);
     if (g->vec > 1)
         nnc_printf(
-            t, g->cls == KC_steps ? "; %d points a block" : "; %d elements an access", g->vec);
+            t,
+            g->cls == KC_steps    ? "; %d points a block"
+            : g->cls == KC_attend ? "; %d rows a thread"
+                                  : "; %d elements an access",
+            g->vec);
     if (g->flight > 1)
         nnc_printf(t, ", %d in flight", g->flight);
     if (g->keep > 0)
@@ -76,7 +81,8 @@ static void header(const cu *c)
     nnc_puts(t, "\n");
     buffers(c, KB_in, " *   reads    ");
     buffers(c, KB_out, " *   writes   ");
-    if (k->grid.cls == KC_point || k->grid.shared > 0 || k->grid.spill) /* otherwise in registers */
+    if (k->grid.cls == KC_point || k->grid.spill ||
+        (k->grid.shared > 0 && k->grid.cls != KC_attend)) /* otherwise in registers */
         buffers(c, KB_tmp, " *   keeps    ");
     geometry(t, &k->grid);
     for (const char *p = k->note; p && *p;) {
@@ -199,6 +205,7 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
         case KC_tile: cu_tile(&c); break;
         case KC_steps: cu_steps(&c); break;
         case KC_scatter: cu_scatters(&c); break;
+        case KC_attend: cu_attend(&c); break;
         default: cu_point(&c);
         }
         cu_close(&c, "}");

@@ -91,6 +91,7 @@ void cu_finish(cu *c); /* the second launch of a split kernel */
 void cu_tile(cu *c);
 void cu_steps(cu *c);
 void cu_scatters(cu *c);
+void cu_attend(cu *c);
 
 /* cuda_formula.c: defines the math functions that the kernels' code in `text` calls. */
 void cu_formulas(nnc_text *t, const nnc_kernel *const *k, int n, const char *text);

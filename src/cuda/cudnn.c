@@ -169,8 +169,13 @@ const char *nnc_cudnn_why(const nnc_cudnn *g)
 
 static bool data_type(nnc_dtype d, int *out)
 {
-    *out = d == DT_f32 ? 0 : d == DT_f64 ? 1 : d == DT_f16 ? 2 : 9;
-    return d == DT_f32 || d == DT_f64 || d == DT_f16 || d == DT_bf16;
+    *out = d == DT_f32    ? 0
+           : d == DT_f64  ? 1
+           : d == DT_f16  ? 2
+           : d == DT_i32  ? 4
+           : d == DT_bool ? 11
+                          : 9;
+    return d == DT_f32 || d == DT_f64 || d == DT_f16 || d == DT_bf16 || d == DT_i32 || d == DT_bool;
 }
 
 static bool keep_tensor(nnc_cudnn *g, void *desc)
@@ -184,8 +189,8 @@ static bool keep_tensor(nnc_cudnn *g, void *desc)
 
 static int sketch_tensor(nnc_cudnn *g, const nnc_cudnn_tensor *t)
 {
-    nnc_printf(
-        g->words, "\ntensor %s%s", nnc_dtype_name(t->dtype), t->is_virtual ? " virtual" : "");
+    nnc_printf(g->words, "\ntensor %s%s%s", nnc_dtype_name(t->dtype),
+        t->is_virtual ? " virtual" : "", t->by_value ? " value" : "");
     for (int i = 0; i < t->rank; i++)
         nnc_printf(g->words, " %lld:%lld", (long long)t->dim[i], (long long)t->stride[i]);
     return (int)g->n_tensor++;
@@ -208,6 +213,8 @@ int nnc_cudnn_add_tensor(nnc_cudnn *g, const nnc_cudnn_tensor *t)
     cudnn_set(g, d, A_TENSOR_ID, T_INT64, 1, &id);
     cudnn_set(g, d, A_TENSOR_ALIGNMENT, T_INT64, 1, &alignment);
     cudnn_set(g, d, A_TENSOR_VIRTUAL, T_BOOL, 1, &t->is_virtual);
+    if (t->by_value)
+        cudnn_set(g, d, A_TENSOR_BY_VALUE, T_BOOL, 1, &t->by_value);
     d = cudnn_final(g, d);
     return d && keep_tensor(g, d) ? (int)id : -1;
 }
@@ -307,6 +314,85 @@ void nnc_cudnn_pointwise(
     if (b >= 0)
         set_tensor(g, op, grad ? A_OP_POINTWISE_DY : A_OP_POINTWISE_B, b);
     set_tensor(g, op, grad ? A_OP_POINTWISE_DX : A_OP_POINTWISE_Y, y);
+    end_op(g, op);
+}
+
+/* A pointwise operation on integers and truth values: operands a, b and when, -1: none; axis -1: none. */
+static void pointwise_of(
+    nnc_cudnn *g, int mode, nnc_dtype prec, int axis, int a, int b, int when, int y)
+{
+    int type;
+    const int64_t along = axis;
+    (void)data_type(prec, &type);
+    if (g->words) {
+        nnc_printf(g->words, "\npointwise %d of %d %d %d %d axis %d", mode, a, b, when, y, axis);
+        return;
+    }
+    void *p = cudnn_desc(g, D_POINTWISE, true);
+    cudnn_set(g, p, A_POINTWISE_MODE, T_POINTWISE_MODE, 1, &mode);
+    cudnn_set(g, p, A_POINTWISE_PREC, T_DATA_TYPE, 1, &type);
+    if (axis >= 0)
+        cudnn_set(g, p, A_POINTWISE_AXIS, T_INT64, 1, &along);
+    p = cudnn_final(g, p);
+    void *op = cudnn_desc(g, D_OP_POINTWISE, true);
+    set_desc(g, op, A_OP_POINTWISE_DESC, p);
+    set_tensor(g, op, A_OP_POINTWISE_X, a);
+    if (b >= 0)
+        set_tensor(g, op, A_OP_POINTWISE_B, b);
+    if (when >= 0)
+        set_tensor(g, op, A_OP_POINTWISE_T, when);
+    set_tensor(g, op, A_OP_POINTWISE_Y, y);
+    end_op(g, op);
+}
+
+void nnc_cudnn_index(nnc_cudnn *g, int axis, int x, int y)
+{
+    pointwise_of(g, CUDNN_GEN_INDEX, DT_i32, axis, x, -1, -1, y);
+}
+
+void nnc_cudnn_not_less(nnc_cudnn *g, int a, int b, int y)
+{
+    pointwise_of(g, CUDNN_CMP_GE, DT_bool, -1, a, b, -1, y);
+}
+
+void nnc_cudnn_select(nnc_cudnn *g, int when, int a, int b, int y)
+{
+    pointwise_of(g, CUDNN_BINARY_SELECT, DT_f32, -1, a, b, when, y);
+}
+
+void nnc_cudnn_matmul(nnc_cudnn *g, int a, int b, int c)
+{
+    const int precision = 0;
+    if (g->words) {
+        nnc_printf(g->words, "\nmatmul of %d %d %d", a, b, c);
+        return;
+    }
+    void *d = cudnn_desc(g, D_MATMUL, true);
+    cudnn_set(g, d, A_MATMUL_PREC, T_DATA_TYPE, 1, &precision);
+    d = cudnn_final(g, d);
+    void *op = cudnn_desc(g, D_OP_MATMUL, true);
+    set_tensor(g, op, A_OP_MATMUL, a);
+    set_tensor(g, op, A_OP_MATMUL + 1, b);
+    set_tensor(g, op, A_OP_MATMUL + 2, c);
+    set_desc(g, op, A_OP_MATMUL + 3, d);
+    end_op(g, op);
+}
+
+void nnc_cudnn_reduce(nnc_cudnn *g, bool max, int x, int y)
+{
+    const int precision = 0, kind = max ? REDUCE_MAX : REDUCE_ADD;
+    if (g->words) {
+        nnc_printf(g->words, "\nreduce %d of %d %d", kind, x, y);
+        return;
+    }
+    void *d = cudnn_desc(g, D_REDUCTION, true);
+    cudnn_set(g, d, A_REDUCE_PREC, T_DATA_TYPE, 1, &precision);
+    cudnn_set(g, d, A_REDUCE_OP, T_REDUCE_OP, 1, &kind);
+    d = cudnn_final(g, d);
+    void *op = cudnn_desc(g, D_OP_REDUCTION, true);
+    set_tensor(g, op, A_OP_REDUCE, x);
+    set_tensor(g, op, A_OP_REDUCE + 1, y);
+    set_desc(g, op, A_OP_REDUCE + 2, d);
     end_op(g, op);
 }
 

@@ -1,6 +1,6 @@
 /* cuda/cudnn.h -- cuDNN 9 graphs: built, planned with or without a GPU, run.
  *
- * A graph consists of convolutions and pointwise operations over tensors; intermediate tensors are virtual. cuDNN's
+ * A graph consists of convolutions, matrix products, reductions and pointwise operations over tensors; intermediate tensors are virtual. cuDNN's
  * heuristics return engine configurations, best first; a plan is a finalized configuration.
  * Everything except running works without a GPU when the GPU is described (NVIDIA, "Deviceless ahead-of-time
  * compilation", since cuDNN 9.8). Runtime-compiled engines still need the driver's library: without it the
@@ -41,10 +41,11 @@ nnc_status nnc_cudnn_sketch(nnc_text *out, nnc_cudnn **g) NNC_MUST;
  * elements. At least 3 dimensions in cuDNN's logical order N, C, spatial (filters: K, C / groups, spatial),
  * independent of the memory order. Virtual tensors have no memory. */
 typedef struct nnc_cudnn_tensor {
-    nnc_dtype dtype; /* f32, f16, bf16 */
+    nnc_dtype dtype; /* f32, f16, bf16; virtual ones also i32 and bool */
     int rank;
     int64_t dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
     bool is_virtual;
+    bool by_value;   /* one number, at a pointer of the host when the plan runs */
 } nnc_cudnn_tensor;
 int nnc_cudnn_add_tensor(nnc_cudnn *g, const nnc_cudnn_tensor *t);
 
@@ -64,6 +65,10 @@ void nnc_cudnn_conv(nnc_cudnn *g, nnc_cudnn_conv_kind kind, const nnc_cudnn_wind
 typedef enum nnc_cudnn_pointwise_mode {
     CUDNN_ADD = 0,
     CUDNN_MUL = 1,
+    CUDNN_DIV = 6,
+    CUDNN_SUB = 9,
+    CUDNN_EXP = 13,
+    CUDNN_LOG = 15,
     CUDNN_IDENTITY = 21,
     CUDNN_RELU = 100,
     CUDNN_TANH = 101,
@@ -72,6 +77,9 @@ typedef enum nnc_cudnn_pointwise_mode {
     CUDNN_SWISH = 106,
     CUDNN_GELU_TANH = 107,
     CUDNN_RELU_GRAD = 200, /* y = b where x > 0, else 0 */
+    CUDNN_CMP_GE = 303,
+    CUDNN_GEN_INDEX = 501,
+    CUDNN_BINARY_SELECT = 601,
 } nnc_cudnn_pointwise_mode;
 /* y = mode(x), or mode(x, b); b is -1 for unary modes. RELU clips to [lo, hi] and has slope `slope` below lo; 0,
  * infinity, 0 is the plain relu. */
@@ -80,6 +88,17 @@ typedef struct nnc_cudnn_clip {
 } nnc_cudnn_clip;
 void nnc_cudnn_pointwise(
     nnc_cudnn *g, nnc_cudnn_pointwise_mode mode, const nnc_cudnn_clip *clip, int x, int b, int y);
+
+/* y (i32) = the index of x's elements along dimension `axis`. */
+void nnc_cudnn_index(nnc_cudnn *g, int axis, int x, int y);
+/* y (bool) = a >= b, of i32. */
+void nnc_cudnn_not_less(nnc_cudnn *g, int a, int b, int y);
+/* y = when (bool) ? a : b */
+void nnc_cudnn_select(nnc_cudnn *g, int when, int a, int b, int y);
+/* c[.., m, n] = a[.., m, k] b[.., k, n], accumulated in f32; batches of one are broadcast. */
+void nnc_cudnn_matmul(nnc_cudnn *g, int a, int b, int c);
+/* y = sum or maximum of x over the dimensions that are 1 in y. */
+void nnc_cudnn_reduce(nnc_cudnn *g, bool max, int x, int y);
 
 /* Finishes building. NNC_E_DEVICE: cuDNN does not support the graph; nnc_cudnn_why returns the reason (the sink gets
  * nothing, since a refusal is a valid answer). */

@@ -20,6 +20,10 @@ enum {
     D_GRAPH = 15,
     D_PACK = 16,
     D_TENSOR = 17,
+    D_MATMUL = 18,
+    D_OP_MATMUL = 19,
+    D_REDUCTION = 21,
+    D_OP_REDUCTION = 22,
     D_DEVICE = 38,
 };
 
@@ -37,6 +41,7 @@ enum {
     T_NUMERICAL_NOTE = 11,
     T_POINTWISE_MODE = 14,
     T_DESC = 15,
+    T_REDUCE_OP = 18,
     T_BEHAVIOR_NOTE = 19,
     T_INT32 = 23,
     T_CHAR = 24,
@@ -49,6 +54,7 @@ enum {
     A_POINTWISE_LOWER = 3,
     A_POINTWISE_UPPER = 4,
     A_POINTWISE_SLOPE = 5,
+    A_POINTWISE_AXIS = 9,
     A_CONV_PREC = 100,
     A_CONV_MODE = 101,
     A_CONV_DILATIONS = 102,
@@ -76,6 +82,7 @@ enum {
     A_OP_POINTWISE_Y = 753,
     A_OP_POINTWISE_DX = 756,
     A_OP_POINTWISE_DY = 757,
+    A_OP_POINTWISE_T = 758,
     A_GRAPH_OPS = 801,
     A_TENSOR_ALIGNMENT = 900,
     A_TENSOR_TYPE = 901,
@@ -83,18 +90,25 @@ enum {
     A_TENSOR_STRIDES = 903,
     A_TENSOR_ID = 906,
     A_TENSOR_VIRTUAL = 907,
+    A_TENSOR_BY_VALUE = 908,
     A_PACK_IDS = 1000,
     A_PACK_POINTERS = 1001,
     A_PACK_WORKSPACE = 1003,
     A_ENGINE_INDEX = 1301,
     A_ENGINE_NUMERICAL = 1303,
     A_ENGINE_BEHAVIOR = 1305,
+    A_MATMUL_PREC = 1500,
+    A_OP_MATMUL = 1520, /* a, b, c, descriptor */
+    A_REDUCE_OP = 1600,
+    A_REDUCE_PREC = 1601,
+    A_OP_REDUCE = 1610, /* x, y, descriptor */
     A_DEVICE_ID = 2700,
     A_DEVICE_JSON = 2702,
 };
 
 enum { HEUR_FALLBACK = 2, HEUR_A = 3 };
 enum { CROSS_CORRELATION = 1 };
+enum { REDUCE_ADD = 0, REDUCE_MAX = 3 }; /* cudnnReduceTensorOp_t */
 
 enum { MAX_OPS = 16 };
 

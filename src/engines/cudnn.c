@@ -1,4 +1,4 @@
-/* engines/cudnn.c -- the engine "cudnn": convolutions on NVIDIA GPUs.
+/* engines/cudnn.c -- the engine "cudnn": convolutions on NVIDIA GPUs, and kernels of attention (cudnn_attend.c).
  *
  * choose() asks cuDNN about the target's GPU, which need not be present, and accepts precompiled engines only, so that the answer does
  * not depend on a driver. It fixes the workspace. Without cuDNN, by_rule() decides from what cuDNN 9 is known to support, with the
@@ -13,6 +13,7 @@
  * load_call() selects the algorithm on the device, within that workspace: the plan cached for this call, cuDNN version and GPU,
  * otherwise the first configuration of the heuristics that can be finalized. */
 #include "engines/cudnn.h"
+#include "engines/cudnn_attend.h"
 #include "engines/tune.h"
 #include "target/target.h"
 #include <stdatomic.h>
@@ -307,6 +308,7 @@ enum { MAX_ARGS = NNC_MAX_POST + 5 };
 _Static_assert(MAX_ARGS <= (int)NNC_TRIAL_ARGS, "one buffer per argument");
 
 typedef struct cudnn_handle {
+    attend_handle *attend; /* of a kernel; NULL: of a call */
     nnc_cudnn *core, *tail; /* tail NULL: one graph */
     int n_arg; /* of the call; ids beyond are zeros (core) or the result (tail) */
     uint32_t core_used, tail_used;
@@ -434,6 +436,7 @@ static bool cudnn_compiles(const nnc_call *c)
 static void cudnn_unload(void *handle)
 {
     NNC_FREED cudnn_handle *h = handle;
+    attend_unload(h->attend);
     nnc_cudnn_destroy(h->core);
     nnc_cudnn_destroy(h->tail);
     if (h->held)
@@ -499,9 +502,36 @@ static nnc_status cudnn_load(const nnc_load *l, void **handle, nnc_sink *sink)
     return NNC_OK;
 }
 
+/* Kernels of attention, with the machine code that stands by for them. */
+static nnc_status cudnn_load_kernel(const nnc_load *l, void **handle, nnc_sink *sink)
+{
+    cudnn_handle *h = nnc_calloc(1, sizeof *h);
+    NNC_NEED(h, sink);
+    nnc_status status = attend_load(l, &h->attend, sink);
+    if (status) {
+        cudnn_unload(h);
+        return status;
+    }
+    *handle = h;
+    return NNC_OK;
+}
+
+static nnc_status cudnn_load_object(
+    const nnc_plan *p, const nnc_blob *b, void **object, nnc_sink *sink)
+{
+    return nnc_engine_cuda.load_object(p, b, object, sink);
+}
+
+static void cudnn_unload_object(void *object)
+{
+    nnc_engine_cuda.unload_object(object);
+}
+
 static nnc_status cudnn_run(void *handle, void *const *args, void *work)
 {
     const cudnn_handle *h = handle;
+    if (h->attend)
+        return attend_run(h->attend, args, work);
     void *all[MAX_ARGS], *ptr[MAX_ARGS];
     int64_t id[MAX_ARGS];
     int n = h->n_arg;
@@ -525,6 +555,9 @@ const nnc_engine nnc_engine_cudnn = {
     .version = "9",
     .choose = cudnn_choose,
     .load_call = cudnn_load,
+    .load_kernel = cudnn_load_kernel,
+    .load_object = cudnn_load_object,
+    .unload_object = cudnn_unload_object,
     .compiles = cudnn_compiles,
     .run = cudnn_run,
     .unload = cudnn_unload,

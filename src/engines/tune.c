@@ -159,14 +159,19 @@ nnc_status nnc_tune_record(
 
 /* ---- keys --------------------------------------------------------------------------------------------------------- */
 
-nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspace)
+void nnc_tune_gpu(nnc_text *t)
 {
-    NNC_LOCAL(nnc_text) t = {0};
     nnc_cuda_device d[64];
     int device = 0, n = nnc_cuda_devices(d, 64, NULL);
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
     if (rt && !rt->cudaGetDevice(&device) && device < n)
-        nnc_printf(&t, "%s sm=%d sms=%d ", d[device].name, d[device].sm, d[device].sms);
+        nnc_printf(t, "%s sm=%d sms=%d ", d[device].name, d[device].sm, d[device].sms);
+}
+
+nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspace)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_tune_gpu(&t);
     nnc_printf(&t, "%s work=%lld kind=%d groups=%lld flags=%d%d%d%d%d ", library,
         (long long)workspace, c->kind, (long long)c->groups, c->has_bias, c->trans_a, c->trans_b,
         c->tf32, c->exact);

@@ -9,6 +9,8 @@
  * memory, a key that matches nothing. */
 nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspace);
 
+void nnc_tune_gpu(nnc_text *t); /* appends the current GPU's name and size */
+
 typedef struct nnc_tuned {
     int choice;       /* index in the library's list */
     int64_t number;   /* the library's own number, compared when replayed; 0 where it has none */

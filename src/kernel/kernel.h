@@ -155,6 +155,7 @@ typedef enum nnc_kclass {
     KC_column, /* neighbouring threads have neighbouring points along `axis`, `group` rows of threads share a point's reduce axes */
     KC_steps,  /* recurrences: a block has `vec` points along `axis`; own map axes lie along its threads, in `group` rows that share sums */
     KC_scatter, /* `split` blocks have the same points along `axis`, each other rows of the result that computed indices count */
+    KC_attend, /* two products with a softmax between them (schedule/attend.c): `vec` rows a thread along `axis`, `group` keys at a time */
 } nnc_kclass;
 
 typedef struct nnc_kgrid {
@@ -168,7 +169,8 @@ typedef struct nnc_kgrid {
     int16_t split;   /* blocks per point */
     int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = each stage reads rows again */
     int16_t park;    /* row: of these the last so many lie in shared memory instead */
-    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory */
+    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory; attend: 1 = a library computes it, with
+                      * `work` as its workspace, where it is there */
     int16_t regs;    /* maximum registers per thread, 0 = no limit */
     int16_t index;   /* bits of offsets: 32 or 64 */
     int64_t blocks, finish;
@@ -428,7 +430,7 @@ void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);
 extern const char *const nnc_kdo_names[KD__COUNT];
 int64_t nnc_kernel_domain(const nnc_kernel *k); /* number of work items of the schedule's tiles; -1: more than 2^63 */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);
-extern const char *const nnc_kclass_names[7];
+extern const char *const nnc_kclass_names[8];
 /* place.c: nnc_kernel_in_place, by buffer. */
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);
 /* For a transposing kernel: the outer axis along which all stores of its single flat body are contiguous; -1: none. */

@@ -5,32 +5,21 @@
  *
  * Transposes of the first product's source and of the result become index maps. Second operands are put into panels (pack_weights), since
  * generated kernels read them contiguously. The fused kernel competes, by the estimates that engines are chosen by, with what computes the
- * ops apart. Terminates: each fusion leaves fewer contractions. */
+ * ops apart. On GPUs only attention is fused (attention.c). Terminates: each fusion leaves fewer contractions. */
 #include "kernel/kernel.h"
-#include "passes/internal.h"
+#include "passes/products.h"
 #include "schedule/schedule.h"
 
 #include <string.h>
 
 enum { MOST = 16, ROWS = 16 };
+_Static_assert(MOST + 2 <= (int)MOST_RUN, "a run with its transposes");
 
-/* Operands before users: node[first] and node[last] are the products. */
-typedef struct run {
-    uint32_t node[MOST + 2];
-    int n, first, last;
-} run;
+typedef product_run run;
 
 static bool is_product(const nnc_node *core)
 {
     return core && (core->op == OP_matmul || core->op == OP_linear);
-}
-
-static bool has(const run *r, uint32_t i)
-{
-    for (int k = 0; k < r->n; k++)
-        if (r->node[k] == i)
-            return true;
-    return false;
 }
 
 /* The first node that reads a result of the run's nodes and is not in it; NNC_NONE: a result is the graph's, or there is none. */
@@ -43,7 +32,7 @@ static uint32_t next_reader(const pass *p, const run *r)
             if (edit_is_output(p, n->out + o))
                 return NNC_NONE;
             for (uint32_t u = 0, i; edit_next_user(p, n->out + o, &u, &i);)
-                next = has(r, i) || i > next ? next : i;
+                next = run_has(r, i) || i > next ? next : i;
         }
     }
     return next;
@@ -55,9 +44,9 @@ static bool sums_rows(const pass *p, const run *r, uint32_t i)
     const nnc_node *n = &p->g->node[i];
     int operand, reads = 0;
     for (int k = 0; k < n->n_in; k++)
-        reads += has(r, p->g->value[n->in[k]].node);
+        reads += run_has(r, p->g->value[n->in[k]].node);
     return n->n_out == 1 && is_product(contraction_in(n, 0, &operand)) && operand >= 0 &&
-           reads == 1 && has(r, p->g->value[n->in[operand]].node);
+           reads == 1 && run_has(r, p->g->value[n->in[operand]].node);
 }
 
 static bool is_transpose(const pass *p, const nnc_node *n)
@@ -84,7 +73,7 @@ static bool escapes(const pass *p, const run *r)
     for (int k = r->first; k < r->last; k++)
         for (uint32_t o = 0; o < p->g->node[r->node[k]].n_out; o++)
             for (uint32_t u = 0, i; edit_next_user(p, p->g->node[r->node[k]].out + o, &u, &i);)
-                if (!has(r, i))
+                if (!run_has(r, i))
                     return true;
     return false;
 }
@@ -131,8 +120,6 @@ static const char *blocker(pass *p, const run *r)
     const int64_t row = s->rank ? s->dim[s->rank - 1] * nnc_dtype_size((nnc_dtype)s->dtype) : 0;
     const char *why;
     int operand;
-    if (t->kind != NNC_T_cpu)
-        return "kernels of GPUs compute one product each";
     if (nnc_target_interprets(t))
         return "interpreted kernels gain nothing by blocks of rows";
     for (int i = 0; i < r->n; i++)
@@ -335,6 +322,7 @@ static void compete(pass *p, const run *r, const layers *l, const char *rule)
 nnc_status pass_fuse_products(pass *p)
 {
     const uint32_t n = p->g->n_node;
+    mask_list masks = {0};
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         run r;
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, &p->g->node[i]) ||
@@ -345,6 +333,10 @@ nnc_status pass_fuse_products(pass *p)
             layers_add(p, &l, r.node[k]);
         const char *rule = remark_text(p, "%s and %s in one kernel",
             node_word(p, &p->g->node[r.node[r.first]]), node_word(p, &p->g->node[r.node[r.last]]));
+        if (target_of(p, &p->g->node[i])->kind == NNC_T_cuda) {
+            fuse_attention(p, &r, &l, rule, &masks);
+            continue;
+        }
         const char *why = blocker(p, &r);
         if (why)
             remark_declined(p, &l, rule, "%s", why);

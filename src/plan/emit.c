@@ -307,6 +307,18 @@ static const char *kernel_engine(const maker *m, const nnc_target *t, bool code)
     return NULL;
 }
 
+/* The library that computes kernel `item` where it is there; NULL: none does. */
+static const char *kernel_library(const maker *m, const nnc_target *t, int item)
+{
+    const nnc_kgrid *g = &m->kernel[item].k->grid;
+    bool listed = false;
+    for (int i = 0; i < m->o->n_engine; i++)
+        listed |= !strcmp(m->o->engine[i]->name, "cudnn");
+    return g->cls == KC_attend && g->spill && listed && nnc_target_engine_named(t, "cudnn")
+               ? "cudnn"
+               : NULL;
+}
+
 static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
 {
     maker *m = e->m;
@@ -317,8 +329,11 @@ static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
         return nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine runs generated kernels");
     nnc_cmd *c;
     NNC_TRY(add_cmd(e, j, CMD_kernel, k->n_args, &c));
-    NNC_TRY(use_engine(m, engine, &c->engine));
-    c->reason = k->object >= 0          ? j->reason ? j->reason : "generated machine code"
+    const char *library = kernel_library(m, t, j->item);
+    NNC_TRY(use_engine(m, library ? library : engine, &c->engine));
+    c->reason = library ? "cudnn by rule: attention as one graph, compiled when loaded; else the "
+                          "generated kernel"
+                : k->object >= 0        ? j->reason ? j->reason : "generated machine code"
                 : t->kind == NNC_T_cuda ? "no machine code: no compiler for it"
                                         : "interpreted: no machine code emitter";
     int a = 0;

@@ -251,7 +251,7 @@ struct nnc_engine {
     const char *version;
     /* compile time; does not keep the call. NULL: runs kernels only */
     nnc_status (*choose)(const nnc_call *c, nnc_choice *out, nnc_sink *sink);
-    /* load time; exactly one of the two is not NULL. load_call is called from several threads at once where compiles() says so */
+    /* load time; one of the two may be NULL. load_call is called from several threads at once where compiles() says so */
     nnc_status (*load_call)(const nnc_load *l, void **handle, nnc_sink *sink);
     nnc_status (*load_kernel)(const nnc_load *l, void **handle, nnc_sink *sink);
     /* Machine code shared by kernels; NULL: the engine needs none. The blob outlives the object. */

@@ -149,6 +149,44 @@ int64_t cu_scatter_rows(const cu_scatter *s, const nnc_kgrid *g); /* rows of a p
  * counters fit in 32 bits, of that many work items. */
 int64_t cu_points(const nnc_kernel *k, int axis, int vec);
 bool cu_narrow(const nnc_kernel *k, int64_t units);
+/* attend.c: attention as one pass over blocks of keys. Its axes (key: in each stage) and instructions, in the order of the stages. */
+typedef struct nnc_attend {
+    int row;                     /* outer axis: rows of q and of the result */
+    int key[5], depth, wide;     /* own axes: keys; sum of the first product; columns of the second */
+    int32_t q, k, v;             /* loads */
+    int32_t dot, stored;         /* stage 0: the sum; the store of a score */
+    int32_t max, sum, weight;    /* the row's maximum; the sum of the weights, exp(score - maximum) */
+    int32_t score[2];            /* the score in stages 1 and 2, masked */
+    int32_t prob, out, store;    /* weight / sum; the sum that is the result; its store */
+} nnc_attend;
+typedef struct nnc_alayout {
+    int rows, keys;              /* of a block */
+    int depth, wide;             /* extents, padded */
+    int lanes, chunks;           /* a thread's columns of the result: `chunks` times `lanes` neighbours */
+    int q, v, p;                 /* elements from one row to the next in shared memory: of q and k, v, probabilities */
+    int64_t shared;              /* bytes */
+} nnc_alayout;
+/* What scores are: scale * sum + mask. */
+typedef struct nnc_aform {
+    double scale;
+    int32_t mask; /* load, -1: none */
+    bool causal;  /* rows see keys up to their own number */
+} nnc_aform;
+bool nnc_attend_form(const nnc_kernel *k, const nnc_attend *a, nnc_aform *f); /* false: they are something else */
+/* NULL: cuDNN's runtime-compiled engines compute it (tests/cudnn/attention.c asks them); otherwise why not. Its kernel then has
+ * grid.spill and a workspace: statistics of rows, nnc_attend_stats bytes, which cuDNN writes, and as much as its engines need. */
+const char *nnc_attend_library(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t);
+int64_t nnc_attend_stats(const nnc_kernel *k);
+enum { NNC_ATTEND_WORK = 1 << 20 };
+bool nnc_attend_find(const nnc_kernel *k, nnc_attend *a); /* false: the kernel is not attention in f32 arithmetic */
+int nnc_attend_lanes(const nnc_kernel *k, const nnc_attend *a);
+void nnc_attend_layout(const nnc_kernel *k, const nnc_kgrid *g, const nnc_attend *a, nnc_alayout *l);
+bool nnc_attend_schedule(nnc_kernel *k, const nnc_target *t); /* false: not attention, or it does not fit */
+/* Derived values of *g, as nnc_cuda_derive. */
+bool nnc_attend_derive(const nnc_kernel *k, nnc_kgrid *g, int64_t *points);
+/* Nanoseconds that a kernel of this schedule is expected to take; -1: it has another one. */
+int64_t nnc_attend_ns(const nnc_kernel *k, const nnc_target *t);
+
 /* schedule_cuda.c: true when the access moves `vec` consecutive elements along axis a at once, where a is a multiple of vec. */
 bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec);
 

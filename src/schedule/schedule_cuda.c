@@ -308,6 +308,14 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
     return ok && shared_bytes(k, g) <= MAX_SHARED;
 }
 
+static bool derive_attend(const nnc_kernel *k, nnc_kgrid *g)
+{
+    int64_t n;
+    bool ok = nnc_attend_derive(k, g, &n);
+    g->index = ok && !narrow(k, n) ? 64 : 32;
+    return ok;
+}
+
 bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
 {
     g->finish = g->shared = g->work = 0;
@@ -328,6 +336,8 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
         ok = cu_steps_derive(k, g);
     if (g->cls == KC_scatter)
         ok = cu_scatter_derive(k, g);
+    if (g->cls == KC_attend)
+        ok = derive_attend(k, g);
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 
@@ -655,6 +665,9 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
         return true;
     if (choose_none(k), cu_scatter_choose(k, t))
         return true;
+    choose_none(k);
+    if (nnc_attend_schedule(k, t))
+        return !k->grid.oom;
     choose_none(k);
     bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
     bool windows = nnc_window_kernel(k) && cu_points(k, -1, 1) >= nnc_cuda_resident(t) / 4;

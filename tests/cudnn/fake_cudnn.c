@@ -129,6 +129,8 @@ static bool precompiled(const desc *graph)
 {
     const attr *ops = find(graph, A_GRAPH_OPS);
     int i = 1, n = (int)ops->n, type = link_of(graph, A_GRAPH_OPS, 0)->type;
+    if (type == D_OP_MATMUL)
+        return false;
     if (type != D_OP_CONV)
         return n == 1 && type != D_OP_POINTWISE;
     if (n == 1)
@@ -146,12 +148,36 @@ static bool compiled_conv(const desc *graph)
     return link_of(graph, A_GRAPH_OPS, 0)->type == D_OP_CONV && !precompiled(graph);
 }
 
+static bool attends(const desc *graph);
+
+static bool is_attention(const desc *graph)
+{
+    return link_of(graph, A_GRAPH_OPS, 0)->type == D_OP_MATMUL;
+}
+
 /* Elementwise graphs are for channels last alone. */
 static bool supported(const desc *graph)
 {
     const desc *op = link_of(graph, A_GRAPH_OPS, 0);
+    if (is_attention(graph))
+        return attends(graph);
     return op->type != D_OP_POINTWISE ||
            ints(link_of(op, A_OP_POINTWISE_X, 0), A_TENSOR_STRIDES)[1] == 1;
+}
+
+/* The graph of attention that cuDNN 9.19 knows ends with two products, writes statistics, and has heads of a multiple of 8 numbers. */
+static bool attends(const desc *graph)
+{
+    const attr *ops = find(graph, A_GRAPH_OPS);
+    const desc *q = link_of(link_of(graph, A_GRAPH_OPS, 0), A_OP_MATMUL, 0);
+    const int type = one(q, A_TENSOR_TYPE);
+    bool stats = false;
+    for (int i = 0; i < ops->n; i++) {
+        const desc *y = link_of(link_of(graph, A_GRAPH_OPS, i), A_OP_POINTWISE_Y, 0);
+        stats |= y && !find(y, A_TENSOR_VIRTUAL)->data[0] && ints(y, A_TENSOR_DIMS)[3] == 1;
+    }
+    return stats && (type == 2 || type == 9) && ints(q, A_TENSOR_DIMS)[3] % 8 == 0 &&
+           link_of(graph, A_GRAPH_OPS, (int)ops->n - 1)->type == D_OP_MATMUL;
 }
 
 static int finalize(void *p)
@@ -173,7 +199,7 @@ static int finalize(void *p)
             return refuse("no configuration");
         d->graph = config->graph;
         d->choice = config->choice;
-        if (fake_compiles_nothing && compiled_conv(d->graph))
+        if (fake_compiles_nothing && (compiled_conv(d->graph) || is_attention(d->graph)))
             return refuse("cuLibraryLoadData returned error (34)");
         *(precompiled(d->graph) ? &fake_precompiled : &fake_compiled) += 1;
     }
@@ -204,7 +230,7 @@ static int get(void *p, int name, int type, int64_t want, int64_t *got, void *va
     } else if (name == A_ENGINE_NUMERICAL && d->choice == fake_noted && fake_note >= 0) {
         *(int *)value = fake_note;
         *got = 1;
-    } else if (name == A_ENGINE_NUMERICAL && compiled_conv(d->graph)) {
+    } else if (name == A_ENGINE_NUMERICAL && (compiled_conv(d->graph) || is_attention(d->graph))) {
         *(int *)value = 0; /* tensor cores: these engines use nothing else */
         *got = 1;
     } else if (name == A_ENGINE_BEHAVIOR && !precompiled(d->graph)) {
@@ -245,15 +271,17 @@ static int64_t numel(const tensor *t)
 
 static tensor open_tensor(run *r, const desc *d)
 {
-    static const nnc_dtype types[] = {DT_f32, DT_f64, DT_f16};
+    static const nnc_dtype types[] = {
+        [0] = DT_f32, [1] = DT_f64, [2] = DT_f16, [4] = DT_i32, [9] = DT_bf16, [11] = DT_bool};
     int type = one(d, A_TENSOR_TYPE);
     int64_t id = *ints(d, A_TENSOR_ID);
-    tensor t = {type == 9 ? DT_bf16 : types[type], (int)find(d, A_TENSOR_DIMS)->n,
-        ints(d, A_TENSOR_DIMS), ints(d, A_TENSOR_STRIDES), NULL};
+    tensor t = {types[type], (int)find(d, A_TENSOR_DIMS)->n, ints(d, A_TENSOR_DIMS),
+        ints(d, A_TENSOR_STRIDES), NULL};
     if (find(d, A_TENSOR_VIRTUAL)->data[0]) {
         if (!r->virtual[id])
             r->virtual[id] = calloc((size_t)numel(&t), sizeof(float));
         t.data = (char *)r->virtual[id];
+        t.dtype = DT_f32; /* whatever they are: nothing is rounded within */
         return t;
     }
     const attr *ids = find(r->pack, A_PACK_IDS), *ptr = find(r->pack, A_PACK_POINTERS);
@@ -405,6 +433,12 @@ static double apply(const desc *p, double x, double b)
            s = slope ? *(const double *)(const void *)slope->data : 0;
     switch (one(p, A_POINTWISE_MODE)) {
     case CUDNN_ADD: return x + b;
+    case CUDNN_MUL: return x * b;
+    case CUDNN_SUB: return x - b;
+    case CUDNN_DIV: return x / b;
+    case CUDNN_EXP: return exp(x);
+    case CUDNN_LOG: return log(x);
+    case CUDNN_CMP_GE: return x >= b;
     case CUDNN_IDENTITY: return x;
     case CUDNN_RELU: return x < l ? l + s * (x - l) : x > h ? h : x;
     case CUDNN_TANH: return tanh(x);
@@ -422,13 +456,58 @@ static void run_pointwise(run *r, const desc *op)
     tensor x = open_tensor(r, link_of(op, A_OP_POINTWISE_X, 0)),
            y = open_tensor(r, link_of(op, A_OP_POINTWISE_Y, 0)), b = x;
     int64_t i[8] = {0};
+    const desc *when = link_of(op, A_OP_POINTWISE_T, 0);
+    const int mode = one(p, A_POINTWISE_MODE);
     if (other)
         b = open_tensor(r, other);
+    const tensor t = when ? open_tensor(r, when) : x;
     if (r->failed)
         return;
     do
-        nnc_set_f64(y.dtype, y.data, at(&y, i), apply(p, read_at(&x, i), read_at(&b, i)));
+        nnc_set_f64(y.dtype, y.data, at(&y, i),
+            mode == CUDNN_GEN_INDEX       ? (double)i[*ints(p, A_POINTWISE_AXIS)]
+            : mode == CUDNN_BINARY_SELECT ? read_at(read_at(&t, i) != 0 ? &x : &b, i)
+                                          : apply(p, read_at(&x, i), read_at(&b, i)));
     while (advance(&y, i));
+}
+
+static void run_matmul(run *r, const desc *op)
+{
+    const tensor a = open_tensor(r, link_of(op, A_OP_MATMUL, 0)),
+                 b = open_tensor(r, link_of(op, A_OP_MATMUL + 1, 0)),
+                 c = open_tensor(r, link_of(op, A_OP_MATMUL + 2, 0));
+    int64_t i[8] = {0};
+    if (r->failed || a.rank != 4 || b.rank != 4 || a.dim[3] != b.dim[2] || a.dim[2] != c.dim[2] ||
+        b.dim[3] != c.dim[3]) {
+        r->failed = 1;
+        return;
+    }
+    do {
+        double sum = 0;
+        for (int64_t k = 0; k < a.dim[3]; k++)
+            sum += read_at(&a, (int64_t[]){i[0], i[1], i[2], k}) *
+                   read_at(&b, (int64_t[]){i[0], i[1], k, i[3]});
+        nnc_set_f64(c.dtype, c.data, at(&c, i), sum);
+    } while (advance(&c, i));
+}
+
+/* Over the last dimension. */
+static void run_reduction(run *r, const desc *op)
+{
+    const tensor x = open_tensor(r, link_of(op, A_OP_REDUCE, 0)),
+                 y = open_tensor(r, link_of(op, A_OP_REDUCE + 1, 0));
+    const bool max = one(link_of(op, A_OP_REDUCE + 2, 0), A_REDUCE_OP) == REDUCE_MAX;
+    int64_t i[8] = {0};
+    if (r->failed)
+        return;
+    do {
+        double all = max ? -INFINITY : 0;
+        for (int64_t k = 0; k < x.dim[3]; k++) {
+            const double e = read_at(&x, (int64_t[]){i[0], i[1], i[2], k});
+            all = !max ? all + e : e > all || isnan(e) ? e : all;
+        }
+        nnc_set_f64(y.dtype, y.data, at(&y, i), all);
+    } while (advance(&y, i));
 }
 
 static int execute(void *handle, void *plan, void *pack)
@@ -442,6 +521,10 @@ static int execute(void *handle, void *plan, void *pack)
         const desc *op = link_of(graph, A_GRAPH_OPS, i);
         if (op->type == D_OP_POINTWISE)
             run_pointwise(&r, op);
+        else if (op->type == D_OP_MATMUL)
+            run_matmul(&r, op);
+        else if (op->type == D_OP_REDUCTION)
+            run_reduction(&r, op);
         else
             run_conv(&r, op);
     }
@@ -452,7 +535,8 @@ static int execute(void *handle, void *plan, void *pack)
 
 static void touch(run *r, const desc *d, bool write, fake_touch *t, int *n)
 {
-    if (!d || find(d, A_TENSOR_VIRTUAL)->data[0] || *n == FAKE_TOUCHES)
+    if (!d || find(d, A_TENSOR_VIRTUAL)->data[0] || find(d, A_TENSOR_BY_VALUE) ||
+        *n == FAKE_TOUCHES)
         return;
     tensor x = open_tensor(r, d);
     int64_t end = 0;
@@ -469,6 +553,11 @@ int fake_cudnn_touches(const void *plan, const void *pack, fake_touch *t)
     for (int i = 0; i < find(graph, A_GRAPH_OPS)->n; i++) {
         const desc *op = link_of(graph, A_GRAPH_OPS, i);
         int a = 0;
+        if (op->type == D_OP_MATMUL)
+            for (int k = 0; k < 3; k++)
+                touch(&r, link_of(op, A_OP_MATMUL + k, 0), k == 2, t, &n);
+        if (op->type == D_OP_MATMUL || op->type == D_OP_REDUCTION)
+            continue;
         const bool conv = op->type != D_OP_POINTWISE;
         const kind k = conv ? kind_of(op, &a) : FORWARD;
         touch(&r, link_of(op, conv ? a + 3 : A_OP_POINTWISE_B, 0), k == OF_FILTER, t, &n);

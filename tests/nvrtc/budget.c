@@ -48,7 +48,7 @@ static struct {
     double used,
         each; /* largest: part of a budget of instructions; instructions for an element of a pointwise kernel */
     char name[80], each_name[80];
-} seen[KC_scatter + 1];
+} seen[KC_attend + 1];
 
 void budget_reset(void)
 {
@@ -57,7 +57,7 @@ void budget_reset(void)
 
 void budget_print(void)
 {
-    for (int c = KC_point; c <= KC_scatter; c++)
+    for (int c = KC_point; c <= KC_attend; c++)
         if (seen[c].kernels) {
             printf("     %-6s %5d kernels, at most %d of %d registers, %.0f %% of the instructions "
                    "(%s)",
@@ -234,6 +234,44 @@ static bool as_wide(const widths *w, nnc_kop what, const int bits[CUBIN_WIDTHS])
     return true;
 }
 
+/* ---- attention ------------------------------------------------------------------------------------------------------ */
+
+/* Registers for the sums of scores and results, for what they are summed from, and for addresses: as many as the schedule counts on for
+ * its resident blocks, and the reads of two steps of a loop. */
+static int attend_registers(const nnc_kernel *k)
+{
+    nnc_attend a;
+    nnc_alayout l;
+    if (!nnc_attend_find(k, &a))
+        return 0;
+    nnc_attend_layout(k, &k->grid, &a, &l);
+    const int vec = k->grid.vec, keys = l.keys / 16, columns = l.chunks * l.lanes;
+    return 56 + vec * (keys + columns + 6) + 4 * (vec + keys);
+}
+
+/* Two steps of each product's loop, the row's ops for each score, copies to shared memory. */
+static const char *check_attend(const nnc_kernel *k, const nnc_cubin_kernel *c, char why[256])
+{
+    nnc_attend a;
+    nnc_alayout l;
+    if (!nnc_attend_find(k, &a))
+        return "is not attention";
+    nnc_attend_layout(k, &k->grid, &a, &l);
+    const int vec = k->grid.vec, keys = l.keys / 16, columns = l.chunks * l.lanes;
+    const int products = 2 * (4 * vec * (keys + columns) + 2 * vec + keys + 4 * l.chunks);
+    const int rows = vec * (keys * 60 + columns * 30 + 60), copies = 3 * 16 * 20;
+    if (c->instructions > products + rows + copies + CODE_FIXED)
+        snprintf(why, 256, "%d instructions, %d allowed", c->instructions,
+            products + rows + copies + CODE_FIXED);
+    else if (c->n[CC_real] < products / 2)
+        snprintf(why, 256,
+            "%d multiply-adds and the like, fewer than one step of each product's loop",
+            c->n[CC_real]);
+    else
+        return NULL;
+    return why;
+}
+
 /* ---- one kernel ---------------------------------------------------------------------------------------------------- */
 
 static int slow_sine(const nnc_kernel *k)
@@ -334,12 +372,13 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
               local = c->n[CC_load_local] + c->n[CC_store_local];
     const int64_t tmp = arrays(k),
                   own = (tmp > REGISTER_TMP ? tmp : 0) + joined_bytes(k) + called_bytes(k);
-    const int registers = tmp                    ? ARRAY_REGISTERS
+    const int registers = cls == KC_attend       ? attend_registers(k)
+                          : tmp                  ? ARRAY_REGISTERS
                           : nnc_window_kernel(k) ? WINDOW_REGISTERS
                                                  : schedules[cls].registers;
     cu_rows rows = {0};
     bool *live = nnc_malloc((size_t)k->n_ins + 1);
-    if (!live || !cu_rows_plan(&rows, k, &k->grid)) {
+    if (!live || (cls != KC_attend && !cu_rows_plan(&rows, k, &k->grid))) {
         nnc_free(live);
         return "out of memory";
     }
@@ -365,7 +404,9 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
     else if (c->registers > registers)
         snprintf(why, 256, "%d registers, %d allowed", c->registers, registers);
     else
-        bad = ends_in(c->name, "_finish") ? NULL : check_work(k, c, &rows, live, why);
+        bad = ends_in(c->name, "_finish") ? NULL
+              : cls == KC_attend          ? check_attend(k, c, why)
+                                          : check_work(k, c, &rows, live, why);
     cu_rows_deinit(&rows);
     nnc_free(live);
     return bad;

@@ -1,0 +1,186 @@
+/* passes/attention.c -- the part of fuse_products for GPUs: attention as one kernel.
+ *
+ *     s = q k^T,  p = softmax(f(s)),  y = p v   ->   y = fused(q, k, v, ..) { ... }
+ *
+ * f: any elementwise ops, so a scale and masks. Movement before it (heads that are transposes, parts of one projection) becomes index maps,
+ * too. The kernel keeps scores in registers (schedule/attend.c), and competes with the ops apart by the estimates that engines are chosen
+ * by. What it does not compute, such as a softmax whose empty rows are zeros, stays as it is, and the remark says why. */
+#include "passes/products.h"
+#include "schedule/schedule.h"
+
+#include <string.h>
+
+/* ---- movement before the products ------------------------------------------------------------------------------------- */
+
+/* Do only ops of the run read the node's results? */
+static bool feeds_only(const pass *p, const product_run *r, const nnc_node *n)
+{
+    for (uint32_t o = 0; o < n->n_out; o++) {
+        if (edit_is_output(p, n->out + o))
+            return false;
+        for (uint32_t u = 0, i; edit_next_user(p, n->out + o, &u, &i);)
+            if (!run_has(r, i))
+                return false;
+    }
+    return true;
+}
+
+/* Adds movement that only the run reads, whose index maps the kernel computes. */
+static void take_movement(const pass *p, product_run *r)
+{
+    for (int k = 0; k < r->n; k++) {
+        const nnc_node *n = &p->g->node[r->node[k]];
+        for (int j = 0; j < n->n_in && r->n < MOST_RUN; j++) {
+            const uint32_t d = p->g->value[n->in[j]].node;
+            const nnc_node *from = &p->g->node[d];
+            const bool moves = from->op == OP_transpose || from->op == OP_reshape ||
+                               from->op == OP_slice || from->op == OP_split;
+            if (!moves || run_has(r, d) || p->e.is_static[d] || nnc_is_in_place(from) ||
+                placed_apart(from, n) || !feeds_only(p, r, from))
+                continue;
+            memmove(r->node + 1, r->node, sizeof r->node[0] * (size_t)r->n++);
+            r->node[0] = d;
+            r->first++, r->last++;
+            k = -1; /* what it reads may feed only the run now: from the start again */
+            break;
+        }
+    }
+}
+
+/* ---- times ------------------------------------------------------------------------------------------------------------ */
+
+/* What the run's ops are expected to take as they are. */
+static int64_t apart_ns(const pass *p, const product_run *r)
+{
+    int64_t ns = 0;
+    for (int i = 0; i < r->n; i++) {
+        const nnc_node *n = &p->g->node[r->node[i]];
+        const nnc_target *t = target_of(p, n);
+        const nnc_cost cost = nnc_node_cost(p->g, n);
+        nnc_ask ask;
+        nnc_offer o;
+        if (i == r->first || i == r->last) {
+            contraction_ask(p, n, &ask);
+            ns = nnc_add_sat(ns, nnc_target_fastest(t, &ask, &o) ? o.time_ns : INT64_MAX);
+        } else if (cost.launches) {
+            ns = nnc_add_sat(ns, nnc_target_time_ns(t, cost.flops, cost.bytes));
+        }
+    }
+    return ns;
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------------------------------- */
+
+/* Is an op exp, of the graph or in a fused node? */
+static bool takes_exp(const nnc_node *n)
+{
+    for (uint32_t i = 0; n->op == OP_fused && i < n->body->n_node; i++)
+        if (n->body->node[i].op == OP_exp)
+            return true;
+    return n->op == OP_exp;
+}
+
+static const char *const no_attention =
+    "kernels of GPUs compute two products only where a softmax of f32, f16 or bf16 rows is between "
+    "them, of several queries and heads of at most 256 numbers";
+
+static const char *blocker(pass *p, const product_run *r)
+{
+    const nnc_node *a = &p->g->node[r->node[r->first]];
+    bool exp = false;
+    for (int i = r->first + 1; i < r->last; i++)
+        exp = exp || takes_exp(&p->g->node[r->node[i]]);
+    if (!exp)
+        return no_attention;
+    for (int i = 0; i < r->n; i++) {
+        const nnc_node *n = &p->g->node[r->node[i]];
+        if (placed_apart(n, a))
+            return placed_apart(n, a);
+        if (nnc_is_in_place(n))
+            return remark_text(p, "the %s between them is in place", node_word(p, n));
+    }
+    return NULL;
+}
+
+/* The fused node's kernel where it is attention; NULL: *why, or p->status. */
+static const nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, const char **why)
+{
+    const nnc_graph *g = n->body;
+    int count = 0;
+    uint32_t *list = PASS_NEW(p, uint32_t, g->n_node);
+    for (uint32_t i = 0; list && i < g->n_node; i++)
+        if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf || g->node[i].op == OP_iota)
+            list[count++] = i;
+    *why = NULL;
+    nnc_kernel *k =
+        list ? nnc_kernel_of(g, list, count, g->output, (int)g->n_output, mem, why) : NULL;
+    if (k ? !nnc_kernel_arrange(k, target_of(p, n), mem) : !*why) {
+        pass_nomem(p);
+        return NULL;
+    }
+    if (!k || k->grid.cls == KC_attend)
+        return k;
+    *why = no_attention;
+    return NULL;
+}
+
+/* The region for a library, which adds masks from memory, where that takes less time than kernel *k of region v; otherwise v. */
+static nnc_ref with_mask(pass *p, nnc_ref v, const nnc_kernel **k, nnc_arena *mem, mask_list *made)
+{
+    const nnc_target *t = target_of(p, nnc_def(p->g, v));
+    const char *why;
+    if (!*k || (*k)->grid.spill || t->sm < 80)
+        return v;
+    const nnc_ref w = attention_mask_outside(p, v, made);
+    const nnc_kernel *other = w == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, w), mem, &why);
+    if (w == NNC_NONE)
+        return v;
+    /* the mask is a kernel of its own, of all layers that have it */
+    const bool wins =
+        other && other->grid.spill && nnc_attend_ns(other, t) + t->launch_ns < nnc_attend_ns(*k, t);
+    edit_sweep(p, p->g->value[wins ? v : w].node);
+    *k = wins ? other : *k;
+    return wins ? w : v;
+}
+
+void fuse_attention(pass *p, const product_run *found, layers *l, const char *rule, mask_list *made)
+{
+    product_run r = *found;
+    const char *why = blocker(p, &r);
+    if (why) {
+        remark_declined(p, l, rule, "%s", why);
+        return;
+    }
+    take_movement(p, &r);
+    const nnc_target *t = target_of(p, &p->g->node[r.node[r.first]]);
+    const nnc_ref out = p->g->node[r.node[r.n - 1]].out;
+    const int64_t inside = nnc_type_bytes(nnc_typeof(p->g, p->g->node[r.node[r.first]].out)),
+                  apart = apart_ns(p, &r);
+    NNC_LOCAL(nnc_arena) mem = {0};
+    nnc_ref v = p->status == NNC_OK ? region_build(p, r.node, r.n, &out, 1) : NNC_NONE;
+    const nnc_kernel *k = v == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, v), &mem, &why);
+    v = v == NNC_NONE || p->status != NNC_OK ? v : with_mask(p, v, &k, &mem, made);
+    if (p->status != NNC_OK || v == NNC_NONE)
+        return;
+    const int64_t one = k ? nnc_attend_ns(k, t) : 0;
+    const nnc_target_engine *e = nnc_target_engine_named(t, "cuda");
+    if (k)
+        why = remark_text(p, "%s takes %s by estimate, the ops apart %s",
+            k->grid.spill ? "it" : "one kernel", text_us(p, one), text_us(p, apart));
+    if (!k || !e || nnc_target_bid_ns(e, false, one) > apart) {
+        edit_sweep(p, p->g->value[v].node);
+        remark_declined(
+            p, l, rule, "%s%s", why, k && one < apart ? ": too little less for an estimate" : "");
+        return;
+    }
+    edit_replace(p, out, v);
+    if (k->grid.spill)
+        remark_applied(p, l, rule,
+            "attention: one call of cuDNN, so %s of scores are neither stored nor loaded; %s",
+            text_bytes(p, inside), why);
+    else
+        remark_applied(p, l, rule,
+            "attention: blocks of %d rows pass over blocks of %d keys, so %s of scores are neither "
+            "stored nor loaded; %s",
+            8 * k->grid.vec, k->grid.group, text_bytes(p, inside), why);
+}

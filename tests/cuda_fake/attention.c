@@ -1,0 +1,99 @@
+/* tests/cuda_fake/attention.c -- encoders on the fake GPU, fused and unfused against float64: attention of lengths that fill no block, with
+ * masks of keys, causal, in f32, tf32, f16 and bf16, is one command. */
+#include "api/api.h"
+#include "fake.h"
+#include "passes/passes.h"
+#include "test.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int fusions(const nnc_artifact *a)
+{
+    const nnc_remarks *r = a ? nnc_artifact_remarks(a) : NULL;
+    int n = 0;
+    for (size_t i = 0; r && i < r->n; i++)
+        n += r->at[i].applied && !strcmp(r->at[i].pass, "fuse_products");
+    return n;
+}
+
+/* `want` of the model's attentions become one command. */
+static void compare(
+    nnc_precision precision, const char *file, const nnc_arg *arg, int n, uint64_t seed, int want)
+{
+    fake_begin(seed);
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_text t = {0};
+    char why[512];
+    bool agrees = false;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
+    nnc_model *m = nnc_model_open(file, &(nnc_open_options){.arg = arg, .n_arg = n}, test_sink);
+    nnc_compare_options o = {
+        .compile = nnc_compile_defaults, .warmup = 1, .iterations = 1, .arg = arg, .n_arg = n};
+    o.compile.precision = precision;
+    if (e && m) {
+        CHECK_OK(nnc_compare(e, m, &o, NNC_TEXT, &t, &agrees, test_sink));
+        CHECK_OK(nnc_compile(e, m, &o.compile, &a, test_sink));
+    }
+    if (!agrees)
+        test_fail(__FILE__, __LINE__, "%s, %s differs\n%s", file, nnc_precision_name(precision),
+            nnc_text_str(&t));
+    CHECK_INT(fusions(a), want);
+    nnc_text_deinit(&t);
+    nnc_artifact_destroy(a);
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "%s: %s", file, why);
+}
+
+static bool no_compiler(void)
+{
+    if (*NNC_TEST_CXX)
+        return false;
+    test_skip("no C++ compiler to build kernels for the CPU");
+    return true;
+}
+
+TEST(attention_of_encoders)
+{
+    static const nnc_arg bert[] = {{"tokens", "37"}, {"batch", "2"}, {"vocabulary", "50"},
+        {"layers", "2"}, {"dim", "48"}, {"heads", "3"}, {"inner", "40"}};
+    static const nnc_arg vit[] = {{"image", "64"}, {"layers", "1"}, {"dim", "48"}, {"heads", "2"},
+        {"mlp", "24"}, {"classes", "5"}};
+    if (no_compiler())
+        return;
+    for (int p = NNC_PRECISION_default; p <= NNC_PRECISION_bf16; p++) {
+        compare((nnc_precision)p, "models/bert_base.json", bert, NNC_COUNT(bert), 3, 2);
+        compare((nnc_precision)p, "models/vit_b16.json", vit, NNC_COUNT(vit), 4, 1);
+    }
+}
+
+/* The scale folded into the queries, a causal mask, one head of keys for all of the queries'; and what keeps two commands. */
+TEST(attention_of_text)
+{
+    static const struct {
+        const char *text;
+        int fused, half; /* attentions that are one command, in f32 and f16 */
+    } c[] = {
+        {"{\"inputs\": {\"x\": [2, 70, 32]}, \"layers\": [{\"op\": \"multihead_attention\", "
+         "\"heads\": 4, \"causal\": true}]}",
+            1, 1},
+        {"{\"inputs\": {\"q\": [2, 33, 32], \"k\": [2, 90, 32], \"v\": [2, 90, 16]}, \"layers\": ["
+         "{\"op\": \"attention\", \"in\": [\"q\", \"k\", \"v\"], \"heads\": 4}]}",
+            1, 0},
+    };
+    if (no_compiler())
+        return;
+    for (size_t i = 0; i < NNC_COUNT(c); i++) {
+        char file[] = "/tmp/nnc_fake_XXXXXX.json";
+        int fd = mkstemps(file, 5);
+        CHECK(fd >= 0 && write(fd, c[i].text, strlen(c[i].text)) == (ssize_t)strlen(c[i].text));
+        close(fd);
+        compare(NNC_PRECISION_default, file, NULL, 0, 1, c[i].fused);
+        compare(NNC_PRECISION_f16, file, NULL, 0, 2, c[i].half);
+        unlink(file);
+    }
+}
