@@ -96,29 +96,38 @@ static int open_elements(cu *c, const nnc_kstage *s, const cu_step *p)
 
 /* ---- terms that are loaded before any is used ---- */
 
-/* Opens a loop over the terms in flight, by `step`, with their index along the axis. */
-static void open_flight(cu *c, int axis, int step)
+/* Does anything that is not loaded before name the axis? */
+static bool names(const cu *c, const nnc_kstage *s, int axis)
+{
+    bool any = false;
+    for (int32_t id = s->body0; id < s->body1; id++)
+        any |= c->v[id].live && !c->v[id].held && nnc_kins_axes(&c->k->ins[id]) >> axis & 1;
+    return any;
+}
+
+/* Opens a loop over the terms in flight, by `step`, with their index along the axis where it is named. */
+static void open_flight(cu *c, int axis, int step, bool named)
 {
     cu_line(c, "#pragma unroll");
     cu_open(c, step > 1 ? "for (int u = 0; u < %d; u += %d) {" : "for (int u = 0; u < %d; u++) {",
         c->g->flight, step);
-    cu_line(c, "const %T %s = term + u;", c->axis_name[axis]);
+    if (named)
+        cu_line(c, "const %T %s = term + u;", c->axis_name[axis]);
 }
 
+/* A scope, for each of the rows where they have a value each. */
 static void open_rows(cu *c, int32_t id)
 {
-    if (c->v[id].lanes) {
+    c->in_lanes = c->v[id].lanes;
+    if (c->in_lanes)
         cu_line(c, "#pragma unroll");
-        cu_open(c, "for (int e = 0; e < %d; e++) {", c->lanes);
-        c->in_lanes = true;
-    }
+    cu_open(c, c->in_lanes ? "for (int e = 0; e < %d; e++) {" : "{", c->lanes);
 }
 
-static void close_rows(cu *c, int32_t id)
+static void close_rows(cu *c)
 {
     c->in_lanes = false;
-    if (c->v[id].lanes)
-        cu_close(c, "}");
+    cu_close(c, "}");
 }
 
 /* Several terms at once; what is loaded instead where a guard does not hold is so, too. */
@@ -141,13 +150,13 @@ static void load_wide(cu *c, int32_t id)
     cu_line(c, "#pragma unroll");
     cu_line(c, "for (int w = 0; w < %d; w++)", WIDE);
     cu_line(c, c->v[id].lanes ? "    %n[u + w][e] = part[w];" : "    %n[u + w] = part[w];", id);
-    close_rows(c, id);
+    close_rows(c);
 }
 
 /* Loads the terms in flight: those along the threads first, which come from afar. */
 static void load_flight(cu *c, const nnc_kstage *s, int axis)
 {
-    bool wide[2] = {false, false};
+    bool wide[2] = {false, false}, named = false;
     c->unroll = "u";
     for (int32_t id = s->body0; id < s->body1; id++) {
         cu_value *v = &c->v[id];
@@ -161,13 +170,14 @@ static void load_flight(cu *c, const nnc_kstage *s, int axis)
         v->lanes = v->varies;
         v->vector = false;
         wide[cu_step_wide(c->k, s, axis, id)] = true;
+        named |= !cu_step_wide(c->k, s, axis, id) && nnc_kins_axes(&c->k->ins[id]) >> axis & 1;
         cu_typed(c, cu_type((nnc_dtype)c->k->ins[id].dtype), v->lanes ? c->lanes : 1);
         cu_put(c, "%n[%d];\n", id, c->g->flight);
     }
     for (int w = 0; w < 2; w++) {
         if (!wide[w])
             continue;
-        open_flight(c, axis, w ? WIDE : 1);
+        open_flight(c, axis, w ? WIDE : 1, w || named);
         for (int32_t id = s->body0; id < s->body1; id++) {
             if (!c->v[id].held || cu_step_wide(c->k, s, axis, id) != w)
                 continue;
@@ -175,9 +185,11 @@ static void load_flight(cu *c, const nnc_kstage *s, int axis)
                 load_wide(c, id);
                 continue;
             }
-            open_rows(c, id);
+            if (c->v[id].lanes)
+                open_rows(c, id);
             cu_load(c, id);
-            close_rows(c, id);
+            if (c->v[id].lanes)
+                close_rows(c);
         }
         cu_close(c, "}");
     }
@@ -266,8 +278,7 @@ static void steps(cu *c, const nnc_kstage *s)
     const int sums = open_terms(c, p.sums), axis = cu_last_axis(p.sums);
     if (c->g->flight > 1) {
         load_flight(c, s, axis);
-        cu_line(c, "__syncwarp();");
-        open_flight(c, axis, 1);
+        open_flight(c, axis, 1, names(c, s, axis));
     }
     cu_section(c, s, s->body0, s->body1);
     cu_close_all(c, sums + (c->g->flight > 1));

@@ -186,5 +186,6 @@ bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
             break;
     if (g->flight < CU_STEP_WIDE)
         g->flight = 1;
+    g->regs = (int16_t)nnc_min64(65536 / g->threads, 255); /* or loads wait for registers */
     return nnc_cuda_derive(k, g);
 }
