@@ -12,7 +12,10 @@
 
 #include <string.h>
 
-enum { TERMS_IN_FLIGHT = 4 };
+enum {
+    UNROLLED = 4, /* terms, where they are not loaded before they are used */
+    WIDE = CU_STEP_WIDE,
+};
 
 static int lanes(const cu *c)
 {
@@ -33,14 +36,20 @@ static int open_axes(cu *c, uint32_t axes)
     return n;
 }
 
-/* The loop over a thread's terms of a sum: of the last axis it has each group-th. */
+/* The loop over a thread's terms of a sum: of the last axis it has each group-th, or with several in flight, each group-th of so many. */
 static int open_terms(cu *c, uint32_t axes)
 {
-    const int group = c->g->group, last = cu_last_axis(axes);
+    const int group = c->g->group, last = cu_last_axis(axes), flight = c->g->flight;
     int n = open_axes(c, axes & ~(1u << last));
     const char *x = c->axis_name[last];
-    if (c->k->axis[last].extent > 1) {
-        cu_line(c, "#pragma unroll %d", TERMS_IN_FLIGHT);
+    if (flight > 1) {
+        cu_open(c,
+            group > 1 ? "for (%T term = t * %d; term < %lld; term += %d) {"
+                      : "for (%T term = %d; term < %lld; term += %d) {",
+            group > 1 ? flight : 0, (long long)c->k->axis[last].extent, group * flight);
+        n++;
+    } else if (c->k->axis[last].extent > 1) {
+        cu_line(c, "#pragma unroll %d", UNROLLED);
         cu_open(c, "for (%T %s = %s; %s < %lld; %s += %d) {", x, group > 1 ? "t" : "0", x,
             (long long)c->k->axis[last].extent, x, group);
         n++;
@@ -84,6 +93,109 @@ static int open_elements(cu *c, const nnc_kstage *s, const cu_step *p)
     }
     return scopes;
 }
+
+/* ---- terms that are loaded before any is used ---- */
+
+/* Does anything that is not loaded before name the axis? */
+static bool names(const cu *c, const nnc_kstage *s, int axis)
+{
+    bool any = false;
+    for (int32_t id = s->body0; id < s->body1; id++)
+        any |= c->v[id].live && !c->v[id].held && nnc_kins_axes(&c->k->ins[id]) >> axis & 1;
+    return any;
+}
+
+/* Opens a loop over the terms in flight, by `step`, with their index along the axis where it is named. */
+static void open_flight(cu *c, int axis, int step, bool named)
+{
+    cu_line(c, "#pragma unroll");
+    cu_open(c, step > 1 ? "for (int u = 0; u < %d; u += %d) {" : "for (int u = 0; u < %d; u++) {",
+        c->g->flight, step);
+    if (named)
+        cu_line(c, "const %T %s = term + u;", c->axis_name[axis]);
+}
+
+/* A scope, for each of the rows where they have a value each. */
+static void open_rows(cu *c, int32_t id)
+{
+    c->in_lanes = c->v[id].lanes;
+    if (c->in_lanes)
+        cu_line(c, "#pragma unroll");
+    cu_open(c, c->in_lanes ? "for (int e = 0; e < %d; e++) {" : "{", c->lanes);
+}
+
+static void close_rows(cu *c)
+{
+    c->in_lanes = false;
+    cu_close(c, "}");
+}
+
+/* Several terms at once; what is loaded instead where a guard does not hold is so, too. */
+static void load_wide(cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id], *fill = in->arg[1] >= 0 ? &c->k->ins[in->arg[1]] : NULL;
+    open_rows(c, id);
+    cu_indent(c);
+    nnc_puts(c->t, "const auto part = ");
+    if (cu_guarded(c, in)) {
+        cu_guards(c, in);
+        nnc_puts(c->t, " ? ");
+    }
+    cu_put(c, "nnc_load<%d>(%s + %a)", WIDE, c->buf_name[in->buf], &in->at);
+    if (cu_guarded(c, in) && fill->op == KO_load)
+        cu_put(c, " : nnc_load<%d>(%s + %a)", WIDE, c->buf_name[fill->buf], &fill->at);
+    else if (cu_guarded(c, in))
+        cu_put(c, " : nnc_splat<%d>(%r)", WIDE, in->arg[1]);
+    nnc_puts(c->t, ";\n");
+    cu_line(c, "#pragma unroll");
+    cu_line(c, "for (int w = 0; w < %d; w++)", WIDE);
+    cu_line(c, c->v[id].lanes ? "    %n[u + w][e] = part[w];" : "    %n[u + w] = part[w];", id);
+    close_rows(c);
+}
+
+/* Loads the terms in flight: those along the threads first, which come from afar. */
+static void load_flight(cu *c, const nnc_kstage *s, int axis)
+{
+    bool wide[2] = {false, false}, named = false;
+    c->unroll = "u";
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        cu_value *v = &c->v[id];
+        if (!cu_step_holds(c->k, s, axis, id) || !v->live)
+            continue;
+        if (cu_step_fills(c->k, s, axis, id)) {
+            v->live = false;
+            continue;
+        }
+        v->held = true;
+        v->lanes = v->varies;
+        v->vector = false;
+        wide[cu_step_wide(c->k, s, axis, id)] = true;
+        named |= !cu_step_wide(c->k, s, axis, id) && nnc_kins_axes(&c->k->ins[id]) >> axis & 1;
+        cu_typed(c, cu_type((nnc_dtype)c->k->ins[id].dtype), v->lanes ? c->lanes : 1);
+        cu_put(c, "%n[%d];\n", id, c->g->flight);
+    }
+    for (int w = 0; w < 2; w++) {
+        if (!wide[w])
+            continue;
+        open_flight(c, axis, w ? WIDE : 1, w || named);
+        for (int32_t id = s->body0; id < s->body1; id++) {
+            if (!c->v[id].held || cu_step_wide(c->k, s, axis, id) != w)
+                continue;
+            if (w) {
+                load_wide(c, id);
+                continue;
+            }
+            if (c->v[id].lanes)
+                open_rows(c, id);
+            cu_load(c, id);
+            if (c->v[id].lanes)
+                close_rows(c);
+        }
+        cu_close(c, "}");
+    }
+}
+
+/* ---- joining ---- */
 
 static bool joined(const cu *c, int32_t id)
 {
@@ -163,9 +275,13 @@ static void steps(cu *c, const nnc_kstage *s)
     cu_analyse(c, s, c->g->axis, c->g->vec);
     const int order = open_axes(c, p.order), elements = open_elements(c, s, &p);
     cu_declare(c, s);
-    const int sums = open_terms(c, p.sums);
+    const int sums = open_terms(c, p.sums), axis = cu_last_axis(p.sums);
+    if (c->g->flight > 1) {
+        load_flight(c, s, axis);
+        open_flight(c, axis, 1, names(c, s, axis));
+    }
     cu_section(c, s, s->body0, s->body1);
-    cu_close_all(c, sums);
+    cu_close_all(c, sums + (c->g->flight > 1));
     if (c->g->group > 1) {
         store_parts(c, s);
         post_of_rows(c, s, &p);

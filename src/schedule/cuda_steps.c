@@ -10,6 +10,9 @@ enum {
         512, /* 128 registers each: the sums of eight rows, and the loads of a few terms */
     STEP_ROWS = 8,
     STEP_GROUP = 16,
+    STEP_FLIGHT =
+        16, /* loads along threads: with 16 warps, of 4 bytes, 32 KiB of an SM are on the way */
+    STEP_HELD = 64, /* numbers of a thread's rows: what they load for the terms in flight */
     STEP_TERMS = 16, /* of a sum, for each of the threads that share it */
     STEP_ELEMENTS = 8, /* of fewer, a thread for each row is as good */
 };
@@ -57,6 +60,73 @@ static bool recurrence(const nnc_kernel *k, cu_step *longest)
     return k->n_stage > 0 && nnc_kernel_scratch(k) == 0;
 }
 
+bool cu_step_holds(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id)
+{
+    const nnc_kins *in = &k->ins[id];
+    (void)axis;
+    if (in->op != KO_load || in->arg[0] >= 0)
+        return false;
+    const int32_t fill = in->arg[1];
+    return fill < s->body0 || k->ins[fill].op == KO_const || cu_step_holds(k, s, axis, fill);
+}
+
+/* Consecutive elements along the axis, aligned; whatever the guards say is the same for all. */
+static bool consecutive(const nnc_kernel *k, int axis, const nnc_kins *in)
+{
+    return in->op == KO_load && in->arg[0] < 0 && cu_vector(k, in, axis, CU_STEP_WIDE);
+}
+
+bool cu_step_wide(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id)
+{
+    const nnc_kins *in = &k->ins[id];
+    if (!cu_step_holds(k, s, axis, id) || !consecutive(k, axis, in))
+        return false;
+    const nnc_kins *fill = in->arg[1] >= 0 ? &k->ins[in->arg[1]] : NULL;
+    return !fill || fill->op == KO_const || (fill->n_guard == 0 && consecutive(k, axis, fill));
+}
+
+bool cu_step_fills(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id)
+{
+    bool fills = false;
+    for (int32_t i = s->body0; i < s->body1; i++)
+        for (int j = 0; j < 3; j++) {
+            if (k->ins[i].arg[j] != id)
+                continue;
+            if (j != 1 || !cu_step_wide(k, s, axis, i))
+                return false;
+            fills = true;
+        }
+    return fills;
+}
+
+/* May so many terms be in flight? */
+static bool may_fly(const nnc_kernel *k, int flight)
+{
+    if (flight == 1)
+        return true;
+    for (int i = 0; i < k->n_stage; i++) {
+        cu_step s;
+        if (!cu_step_of(k, &k->stage[i], &s) || k->axis[cu_last_axis(s.sums)].extent % flight)
+            return false;
+    }
+    return flight % CU_STEP_WIDE == 0 && flight <= STEP_FLIGHT && !(flight & (flight - 1));
+}
+
+/* Loads of a term that differ from thread to thread. */
+static int apart(const nnc_kernel *k)
+{
+    int most = 1;
+    for (int i = 0; i < k->n_stage; i++) {
+        cu_step s;
+        int n = 0;
+        (void)cu_step_of(k, &k->stage[i], &s);
+        for (int32_t id = k->stage[i].body0; id < k->stage[i].body1; id++)
+            n += k->ins[id].op == KO_load && (nnc_affine_axes(&k->ins[id].at) & s.maps);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 int64_t cu_step_part(const nnc_kernel *k, const nnc_kgrid *g, int32_t id)
 {
     int64_t at = 0;
@@ -72,9 +142,9 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
     cu_step s;
     const int lanes = g->threads / g->group;
     if (g->threads % g->group || lanes % 32 || g->vec > STEP_ROWS || (g->vec & (g->vec - 1)) ||
-        g->flight != 1 || g->split != 1 || g->keep || g->spill || (g->vec > 1 && g->axis < 0) ||
-        (g->axis >= 0 && k->axis[g->axis].extent % g->vec) || !recurrence(k, &s) ||
-        s.elements > INT32_MAX / 4)
+        !may_fly(k, g->flight) || g->split != 1 || g->keep || g->spill ||
+        (g->vec > 1 && g->axis < 0) || (g->axis >= 0 && k->axis[g->axis].extent % g->vec) ||
+        !recurrence(k, &s) || s.elements > INT32_MAX / 4)
         return false;
     g->blocks = cu_points(k, g->axis, g->vec);
     g->shared = g->group > 1 ? cu_step_part(k, g, k->n_ins) : 0;
@@ -109,5 +179,13 @@ bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
         g->threads = (int16_t)lanes;
         g->group = 1;
     }
+    const int loads = apart(k);
+    for (g->flight = STEP_FLIGHT; g->flight > 1; g->flight /= 2)
+        if (g->flight * loads <= STEP_FLIGHT && g->flight * g->vec <= STEP_HELD &&
+            may_fly(k, g->flight) && s.terms / g->group >= g->flight)
+            break;
+    if (g->flight < CU_STEP_WIDE)
+        g->flight = 1;
+    g->regs = (int16_t)nnc_min64(65536 / g->threads, 255); /* or loads wait for registers */
     return nnc_cuda_derive(k, g);
 }

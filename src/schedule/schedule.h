@@ -124,6 +124,12 @@ typedef struct cu_step {
     int64_t elements, terms;
 } cu_step;
 bool cu_step_of(const nnc_kernel *k, const nnc_kstage *s, cu_step *to);
+/* Of `flight` terms a thread loads all that they need before it uses any. Is load id one of them; CU_STEP_WIDE terms of it at once; or
+ * what another of these loads instead, where its guards do not hold, and only that? axis: the last of the terms'. */
+enum { CU_STEP_WIDE = 4 };
+bool cu_step_holds(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id);
+bool cu_step_wide(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id);
+bool cu_step_fills(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id);
 bool cu_steps_choose(nnc_kernel *k, const nnc_target *t); /* false: no recurrence */
 bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g);
 /* Offset in shared memory of the parts of reduction id; id = k->n_ins: bytes of all. */
