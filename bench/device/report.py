@@ -6,7 +6,8 @@
 Times are microseconds of a run. "queued" is what the device takes (runs given one after the other), "waited" with the host waiting for
 each. A ratio is a peer's time (the better of calls and CUDA graph) over nnc's: above 1, nnc is faster. "of limit" is the share of what the measured ceilings allow:
 the longer of bytes over copy bandwidth and FLOP over the fastest product of that kind, over the time taken. It may pass 1 where a run's
-tensors fit in the L2 cache (marked *)."""
+tensors fit in the L2 cache (marked *). "predicted" is the same share at the time that follows from the kernels' machine code
+(src/api/gpu_share.h), where no library is called."""
 import argparse
 import glob
 import json
@@ -92,6 +93,7 @@ def row(cell, c, peers, cpu, ceilings, tuned, l2):
         "tuned_us": us(tuned.get(cell, {}).get("queued")), "in_l2": c["bytes"] < l2,
         "GB_s": c["bytes"] / queued * 1e-3, "TFLOP_s": c["flops"] / queued * 1e-6,
         "of_limit": limit / queued if limit else None, "launches": c["launches"],
+        "predicted": limit / c["predicted"]["us"] if limit and "us" in c.get("predicted", {}) else None,
         "device_bytes": c.get("device_bytes"), "joules": c.get("joules"), "watts": c.get("watts"),
         "compile_ms": c.get("compile_ms"), "first_ms": c.get("first_ms"), "peers": found,
         "ratios": {b: ratio_to(b, found, "queued", queued) for b in BASES}, "ratio_waited": bw / waited if bw else None,
@@ -154,11 +156,11 @@ def ceiling_lines(out, ceilings):
 def table(out, group, rows, failures):
     names = sorted({b for r in rows for b in r["peers"]}, key=lambda b: (BASES.index(b.split("+")[0]), b))
     width = max([len(r["id"]) + 1 for r in rows] + [len(group)])
-    title = ["queued", "waited", "copied", "streamed", "tuned", "GB/s", "TFLOP/s", "of limit"] + names
+    title = ["queued", "waited", "copied", "streamed", "tuned", "GB/s", "TFLOP/s", "of limit", "predicted"] + names
     title += [f"{b} r." for b in BASES] + ["waited r.", "streamed r.", "CPU", "CPU/GPU"]
     out += ["", group.ljust(width) + "".join(t.rjust(max(9, len(t)) + 1) for t in title)]
     for r in rows:
-        cells = [r["queued_us"], r["waited_us"], r["copied_us"], r["streamed_us"], r["tuned_us"], r["GB_s"], r["TFLOP_s"], r["of_limit"]]
+        cells = [r["queued_us"], r["waited_us"], r["copied_us"], r["streamed_us"], r["tuned_us"], r["GB_s"], r["TFLOP_s"], r["of_limit"], r["predicted"]]
         cells += [r["peers"].get(b, {}).get("queued") for b in names]
         cells += [r["ratios"][b] for b in BASES] + [r["ratio_waited"], r["ratio_streamed"], r["cpu_us"], r["cpu_ratio"]]
         out.append((r["id"] + "*" * r["in_l2"]).ljust(width) + "".join(number(v, max(9, len(t)) + 1) for v, t in zip(cells, title)))
