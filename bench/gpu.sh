@@ -9,7 +9,7 @@
 # where it is built), report. The cells marked @core come first, with all their peers: some 40 that answer the main questions in ten
 # minutes; the others need half an hour. Each result is a file of its own below FOLDER/raw-COMMIT: what is there is not done again, so the
 # command may be given again after it was cut short, and goes on. A result that crashes or hangs is a failure of its own and stops nothing.
-# FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt, .json, and .tar.gz with all results so far; --from=ARCHIVE goes on from such an
+# FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt, .svg, .json, and .tar.gz with all results so far; --from=ARCHIVE goes on from such an
 # archive, on another machine too.
 # --again: what failed is repeated. --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of
 # a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).

@@ -214,6 +214,15 @@ def shares(rows):
         "; below 0.85: " + short((f"{name} {share:.2f}" for share, name in low), 16) if low else "; none below 0.85")
 
 
+def predicted(rows):
+    """Of the cells that no library works for: by machine code, before anything was measured."""
+    out = sorted((r["predicted"] / r["of_limit"], r["id"]) for r in rows if r.get("predicted") and r["of_limit"])
+    if not out:
+        return ""
+    wrong = sorted(out, key=lambda o: -abs(math.log(o[0])))[:6]
+    return f"{mean([o[0] for o in out]):.2f} over {cells(len(out))}; farthest: " + short(f"{name} {ratio:.2f}" for ratio, name in wrong)
+
+
 def memory(rows):
     out = [(r["peer_bytes"]["eager"] / r["device_bytes"], r["id"]) for r in rows
            if r["device_bytes"] and r["peer_bytes"].get("eager")]
@@ -235,6 +244,7 @@ QUESTIONS = (
     ("--tune, default over measured algorithms", measured, "cells with @tuned"),
     ("-O3, time of -O2 over it", levels, "cells with level=3 beside those without"),
     ("Share of the copy bandwidth, kernels bound by memory", shares, "cells larger than the L2 cache, and ceilings"),
+    ("Predicted share over measured", predicted, "cells without library calls, whose machine code is at hand"),
     ("Power", power, "cells with @energy, and NVML"),
     ("Device memory", memory, "cells with @peer on a GPU"),
 )

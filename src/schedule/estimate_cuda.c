@@ -88,7 +88,9 @@ int64_t nnc_cuda_filled(const nnc_kernel *k, const nnc_target *t)
 
 int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t)
 {
-    const int64_t bytes = moved_bytes(k, t);
+    const int64_t known = nnc_attend_ns(k, t), bytes = known < 0 ? moved_bytes(k, t) : 0;
+    if (known >= 0)
+        return known;
     if (bytes < 0)
         return -1;
     const double share = (double)nnc_cuda_filled(k, t) / 1000;

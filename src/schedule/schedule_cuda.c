@@ -312,7 +312,7 @@ static bool derive_attend(const nnc_kernel *k, nnc_kgrid *g)
 {
     int64_t n;
     bool ok = nnc_attend_derive(k, g, &n);
-    g->index = ok && !narrow(k, n) ? 64 : 32;
+    g->index = ok && !cu_narrow(k, n) ? 64 : 32;
     return ok;
 }
 
