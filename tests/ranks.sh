@@ -65,6 +65,35 @@ if command -v python3 >/dev/null; then
     python3 "$dir/trace.py" "$dir/trace.json" 3 >"$dir/said" 2>&1 || fail "$what: of a run"
 fi
 
+# Where a strategy divides the work, --devices is by default the number of ranks: the same bits as with the number given.
+cat >"$dir/whole.json" <<'JSON'
+{"args": {"batch": {"default": 4}}, "inputs": {"x": ["batch", 3, 12, 8]},
+ "layers": [{"op": "conv", "channels": 8, "kernel": 3, "pad": 1}, "relu", "flatten", {"op": "linear", "out": 12}, "softmax"]}
+JSON
+for how in tensor channel spatial "pipeline --micro-batches=3" "data --mode=step"; do
+    what="no --devices, $how"
+    # shellcheck disable=SC2086
+    set -- run "$dir/whole.json" --set batch=6 --iterations=1 --strategy=$how
+    "$nnc" "$@" --devices=3 --outputs="$dir/given.npz" >"$dir/said" 2>&1
+    rc=$?
+    ran 0 "1 run"
+    job 3 "$@" --outputs="$dir/ranks.npz" --comm-timeout=60
+    ran 0 "1 run"
+    cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=3"
+done
+what="no --devices, --split"
+"$nnc" run "$dir/whole.json" --split='linear*=columns' --devices=3 --iterations=1 --outputs="$dir/given.npz" >"$dir/said" 2>&1
+job 3 run "$dir/whole.json" --split='linear*=columns' --iterations=1 --outputs="$dir/ranks.npz" --comm-timeout=60
+ran 0 "1 run"
+cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=3"
+what="--devices that is given stays"
+job 2 run "$dir/whole.json" --strategy=tensor --devices=4 --iterations=1 --outputs="$dir/ranks.npz" --comm-timeout=60
+ran 0 "1 run"
+what="one process, no --devices"
+"$nnc" run "$dir/whole.json" --strategy=tensor >"$dir/said" 2>&1
+rc=$?
+ran 2 "it needs --devices=N, or ranks: one device for each is the default then"
+
 # Layers of a training on two devices, then a batch on each: losses are one process's, bit for bit, also of one that is resumed.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 8, 8]},
@@ -76,7 +105,9 @@ if command -v python3 >/dev/null && python3 -c 'import numpy' 2>/dev/null; then
 import numpy as np
 r = np.random.default_rng(0)
 x = r.standard_normal((96, 3, 8, 8)).astype(np.float32)
-np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).astype(np.int64))"
+np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).astype(np.int64))
+x = r.standard_normal((32, 3, 12, 8)).astype(np.float32)
+np.savez('$dir/data12.npz', x=x, target=r.integers(0, 12, 32))"
     for strategy in layers data; do
         train="train $dir/net.json --data=$dir/data.npz --devices=2 --strategy=$strategy --validation=0.2 --lr=0.05 --momentum=0.9"
         what="training, $strategy"
@@ -105,6 +136,16 @@ np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).as
         ran 0 "epoch 2"
         cmp -s "$dir/w1.npz" "$dir/w3.npz" || fail "$what: other weights than without a stop"
         rm -f "$dir/log1" "$dir/log2" "$dir/c.npz"
+    done
+    what="training, no --devices"
+    for strategy in data "1f1b --micro-batches=4" tensor; do
+        train="train $dir/whole.json --data=$dir/data12.npz --strategy=$strategy --lr=0.05 --epochs=1 --comm-timeout=60"
+        # shellcheck disable=SC2086
+        "$nnc" $train --devices=2 --save="$dir/w1.npz" >"$dir/said" 2>&1 || fail "$what, $strategy: one process"
+        # shellcheck disable=SC2086
+        job 2 $train --save="$dir/w2.npz"
+        ran 0 "epoch 1"
+        cmp -s "$dir/w1.npz" "$dir/w2.npz" || fail "$what, $strategy: other weights than with --devices=2"
     done
     # Split ops: weights are whole in the file, those of one device to rounding, and those of one process bit for bit.
     cat >"$dir/split.json" <<'JSON'

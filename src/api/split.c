@@ -104,7 +104,9 @@ nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph 
     if (!o->strategy && !o->split)
         return NNC_OK;
     if (o->devices < 2)
-        return nnc_fail0(sink, NNC_E_USAGE, "%s splits over several devices: it needs --devices=N",
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "%s splits over several devices: it needs --devices=N, or ranks: one device for each "
+            "is the default then",
             o->strategy ? "--strategy" : "--split");
     uint8_t *by = ARENA_NEW(&a, uint8_t, (*g)->n_node + 1);
     NNC_NEED(by, sink);

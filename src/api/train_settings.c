@@ -115,7 +115,8 @@ const nnc_flag nnc_train_settings[] = {
     {'u',
         {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0,
             "layers|data|gpipe|1f1b|interleaved|zb-h1|zb-h2|tensor|channel|spatial"},
-        "Devices of --devices: layers (default): each layer is on the device that it names; data: "
+        "Devices of --devices (default: one for each rank): layers (default): each layer is on the "
+        "device that it names; data: "
         "each device has all layers and a batch of its own, and gradients are means over all; "
         "tensor, channel, spatial: ops are split over the devices (docs/partition.md); "
         "the others: a pipeline of --micro-batches, whose stages are those of "

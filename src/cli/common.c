@@ -262,7 +262,9 @@ static nnc_status make_pipeline(
             "--strategy=pipeline is of the model itself: pipelines of training steps are run by "
             "nnc train");
     if (c->devices < 2)
-        return nnc_fail0(sink, NNC_E_USAGE, "--strategy=pipeline needs --devices=N of 2 or more");
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=pipeline needs --devices=N of 2 or more, or ranks: one device for each is "
+            "the default then");
     NNC_TRY(
         nnc_pipeline_model(w->env, w->model, c, o->micro ? o->micro : 2 * c->devices, &all, sink));
     nnc_model_close(w->model);

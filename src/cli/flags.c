@@ -73,7 +73,8 @@ static const nnc_flag own[] = {
     {'S',
         {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, RUN_layers, 0,
             "layers|pipeline|data|tensor|channel|spatial"},
-        "How the --devices share the work. layers (default): each layer is on the device that it "
+        "How the --devices (default: one for each rank) share the work. layers (default): each "
+        "layer is on the device that it "
         "names. pipeline: parts of the batch follow each other through the devices, whose layers "
         "are those of --place or the model file, otherwise those of nnc partition. data: a batch "
         "of a training step on each. tensor, channel, spatial: ops are split, linear layers and "
@@ -119,8 +120,8 @@ static const nnc_flag own[] = {
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
         "Number of devices that layers may name, or that several models are on (default: as many "
         "as "
-        "--target lists; further ones "
-        "are as the last: virtual CPU devices share the machine)"},
+        "--target lists; where --strategy or --split divides the work over ranks, one for each; "
+        "further ones are as the last: virtual CPU devices share the machine)"},
     {'S', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
         "Equal parts of the batch in a pipeline (default: 2 for each device)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
@@ -195,8 +196,8 @@ static const nnc_flag own[] = {
     {'b', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the hardware file to this file (default: standard output)"},
     {'b', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
-        "Number of devices that share the threads (default: as many as ranks; in one process as "
-        "many as threads, at least 2)"},
+        "Number of devices (default: as many as ranks; in one process as many as threads, at least "
+        "2, which they share, or all GPUs with --target=cuda)"},
     {'b', {"--budget", NNC_SET_REAL, AT(calibrate.budget_s), 0, 1, 86400, "SECONDS"},
         "Time that measuring may take, about (default: 25)"},
     {'a', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},

@@ -55,7 +55,7 @@ const command commands[] = {
         "predict what strategies make of a model on several devices; exit code 4 when none fits",
         "mdgkcszpeRfVh", 1, MOST_FILES, cmd_partition,
         "Predictions follow from the model's plan for one device: docs/partition.md. What "
-        "runs today, on CPU devices, are placements of layers, pipelines (nnc train and nnc run "
+        "runs today are placements of layers, pipelines (nnc train and nnc run "
         "--strategy=NAME), and replicas of a training step (nnc train --strategy=data).\n\n"
         "examples:\n"
         "  nnc partition models/vgg16.json --devices=4 --mode=step --target=cuda:sm_70 "
@@ -71,7 +71,9 @@ const command commands[] = {
         "examples:\n"
         "  nnc calibrate -o here.json && nnc partition models/vgg16.json --hardware=here.json "
         "--run --simulate\n"
-        "  mpirun -n 4 nnc calibrate --budget=60 -o ranks.json\n"},
+        "  mpirun -n 4 nnc calibrate --budget=60 -o ranks.json\n"
+        "  nnc calibrate --target=cuda -o gpu.json && nnc partition models/vgg16.json --devices=1 "
+        "--strategy=single --hardware=gpu.json --run --simulate\n"},
     {"show", "MODEL...|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfVh", 1, MOST_FILES,
         cmd_show, "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
