@@ -76,6 +76,7 @@ if command -v "$python" >/dev/null 2>&1; then
         [ -z "$whole" ] || export NNC_CUDA_PATH="$prefix"
     fi
 fi
+export NNC_CUDNN_ENDS=1 # at -O3 convolutions end in kernels that cuDNN compiles: checked and timed, though off elsewhere
 cache=$raw/cache
 [ -d "$cache" ] || { [ -d cache ] && cp -r cache "$cache"; } || mkdir -p "$cache"
 if [ -n "$tiny" ]; then

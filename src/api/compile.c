@@ -82,6 +82,13 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
 
 /* Runtime-compiled engines at -O3; tf32 with --precision=tf32 or --math=fast, which also affects contractions that f16 and bf16 leave
  * in f32. */
+/* cuDNN's runtime-compiled ends of convolutions gave wrong numbers on the first card that ran them (H200, cuDNN 9.19: EfficientNet-B0 in f16
+ * and tf32, nmse 0.04), by its fault or by what it was asked: they are left out until that is known, but for who looks for it. */
+static bool asks_for_ends(const nnc_compile_options *o)
+{
+    return o->level >= 3 && getenv("NNC_CUDNN_ENDS") != NULL;
+}
+
 static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)
 {
     bool tf32 = o->precision == NNC_PRECISION_tf32 ||
@@ -92,7 +99,7 @@ static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)
     return (nnc_policy){.math = o->math,
         .precision = o->precision,
         .tf32 = tf32 && has_tf32,
-        .compiles = o->level >= 3};
+        .compiles = asks_for_ends(o)};
 }
 
 static nnc_status compiles(void *env, const nnc_policy *policy, const nnc_graph *g,

@@ -123,6 +123,7 @@ enum {
 
 typedef struct nnc_cudnn_filter {
     uint32_t with, without;  /* numerical notes required, excluded */
+    bool every; /* engines that the heuristics do not list are listed after them, as they are by default */
     bool precompiled;        /* exclude runtime-compiled engines */
     int64_t workspace_limit; /* bytes */
 } nnc_cudnn_filter;

@@ -84,6 +84,7 @@ enum {
     A_OP_POINTWISE_DY = 757,
     A_OP_POINTWISE_T = 758,
     A_GRAPH_OPS = 801,
+    A_GRAPH_ENGINES = 802, /* their number */
     A_TENSOR_ALIGNMENT = 900,
     A_TENSOR_TYPE = 901,
     A_TENSOR_DIMS = 902,
@@ -94,9 +95,11 @@ enum {
     A_PACK_IDS = 1000,
     A_PACK_POINTERS = 1001,
     A_PACK_WORKSPACE = 1003,
+    A_ENGINE_GRAPH = 1300,
     A_ENGINE_INDEX = 1301,
     A_ENGINE_NUMERICAL = 1303,
     A_ENGINE_BEHAVIOR = 1305,
+    A_ENGINE_DEVICE = 1307,
     A_MATMUL_PREC = 1500,
     A_OP_MATMUL = 1520, /* a, b, c, descriptor */
     A_REDUCE_OP = 1600,

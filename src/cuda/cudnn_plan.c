@@ -80,6 +80,47 @@ static void ask(nnc_cudnn *g, int mode, const nnc_cudnn_filter *f, int *refused)
     }
 }
 
+static bool listed(const nnc_cudnn *g, int64_t engine)
+{
+    for (int i = 0; i < g->n_found; i++)
+        if (g->found[i].c.engine == engine)
+            return true;
+    return false;
+}
+
+/* Appends engine `index` with its default knobs, where it supports the graph and passes. */
+static void ask_engine(nnc_cudnn *g, int64_t index, const nnc_cudnn_filter *f)
+{
+    cudnn_found *to = &g->found[g->n_found];
+    void *engine = cudnn_desc(g, D_ENGINE, true), *config = NULL;
+    cudnn_set(g, engine, A_ENGINE_GRAPH, T_DESC, 1, &g->graph);
+    cudnn_set(g, engine, A_ENGINE_INDEX, T_INT64, 1, &index);
+    cudnn_set(g, engine, A_ENGINE_DEVICE, T_DESC, 1, &g->device);
+    engine = cudnn_final(g, engine);
+    if (engine)
+        config = cudnn_desc(g, D_CONFIG, false);
+    cudnn_set(g, config, A_CONFIG_ENGINE, T_DESC, 1, &engine);
+    if (cudnn_final(g, config) && read_config(g, config, false, &to->c) && passes(&to->c, f)) {
+        to->desc = config;
+        g->n_found++;
+    } else if (config) {
+        g->api->cudnnBackendDestroyDescriptor(config);
+    }
+    if (g->status == NNC_E_DEVICE) /* it does not support the graph */
+        g->status = NNC_OK;
+}
+
+static void ask_every(nnc_cudnn *g, const nnc_cudnn_filter *f)
+{
+    int64_t n = 0, engines = 0;
+    if (g->api->cudnnBackendGetAttribute(g->graph, A_GRAPH_ENGINES, T_INT64, 1, &n, &engines) ||
+        n < 1)
+        return;
+    for (int64_t i = 0; i < engines && g->n_found < 2 * ASKED; i++)
+        if (!listed(g, i))
+            ask_engine(g, i, f);
+}
+
 void cudnn_forget_found(nnc_cudnn *g)
 {
     while (g->n_found)
@@ -106,6 +147,8 @@ int nnc_cudnn_query(nnc_cudnn *g, const nnc_cudnn_filter *f)
     ask(g, HEUR_FALLBACK, f, &refused);
     if (g->status == NNC_E_DEVICE)
         g->status = NNC_OK;
+    if (f->every)
+        ask_every(g, f);
     if (!g->n_found && refused)
         snprintf(g->why, sizeof g->why, "none of its %d configurations %sstays within the limits",
             refused, f->with & CUDNN_TENSOR_CORE ? "runs on tensor cores and " : "");

@@ -41,7 +41,7 @@ static bool answer_key(
     bool known = nnc_cuda_identity(CUDA_cudnn, &t);
     (void)nnc_cuda_identity(CUDA_cublaslt, &t);
     cudnn_device_of(c->env->target, &d);
-    nnc_printf(&t, "answer 2 override %s without %x precompiled %d limit %lld ", tf32 ? tf32 : "-",
+    nnc_printf(&t, "answer 3 override %s without %x precompiled %d limit %lld ", tf32 ? tf32 : "-",
         f->without, f->precompiled, (long long)f->workspace_limit);
     if (f->with)
         nnc_printf(&t, "with %x ", f->with);
