@@ -1,6 +1,6 @@
 /* schedule/attend.c -- attention on a GPU: a kernel of two products with a softmax of the rows between them (kernel/chain.c),
  *
- *     stage 0: t[c] = score of row r and key c: sum over d of q[r,d] k[c,d], and ops on it
+ *     stage 0: t[c] = score of row r and key c: sum over d of q[r,d] k[c,d], and ops on it (q, k, v: of one operand each, elementwise)
  *     stage 1: m = max over c of f(t[c])             f: a mask that depends on indices, or nothing
  *     stage 2: e[c] = exp(f(t[c]) - m), l = sum over c of e[c]
  *     stage 3: p[c] = e[c] / l
@@ -88,7 +88,27 @@ static bool is_sop(const nnc_kernel *k, int32_t i, nnc_sop op)
     return i >= 0 && k->ins[i].op == KO_sop && k->ins[i].sop == op;
 }
 
-/* The factors of the stage's sum of products, both loads of operands or tmp buffers; false: it sums something else. */
+/* The load that v is computed from, elementwise and with numbers besides; -1: it is something else. */
+static int32_t source(const nnc_kernel *k, int32_t v)
+{
+    while (k->ins[v].op == KO_sop) {
+        int32_t next = -1;
+        for (int j = 0; j < 3; j++) {
+            const int32_t x = k->ins[v].arg[j];
+            if (x < 0 || k->ins[x].op == KO_const)
+                continue;
+            if (next >= 0)
+                return -1;
+            next = x;
+        }
+        if (next < 0 || k->ins[next].dtype != DT_f32)
+            return -1;
+        v = next;
+    }
+    return k->ins[v].op == KO_load && plain(&k->ins[v]) ? v : -1;
+}
+
+/* The factors of the stage's sum of products; false: it sums something else. */
 static bool factors(const nnc_kernel *k, int32_t sum, int32_t *x, int32_t *y)
 {
     const int32_t t = k->ins[sum].arg[0];
@@ -101,8 +121,7 @@ static bool factors(const nnc_kernel *k, int32_t sum, int32_t *x, int32_t *y)
     }
     *x = uncast(k, k->ins[t].arg[0]);
     *y = uncast(k, k->ins[t].arg[1]);
-    return k->ins[*x].op == KO_load && k->ins[*y].op == KO_load && plain(&k->ins[*x]) &&
-           plain(&k->ins[*y]);
+    return source(k, *x) >= 0 && source(k, *y) >= 0;
 }
 
 static bool is_operand(const nnc_kernel *k, int32_t i)
@@ -163,11 +182,13 @@ static bool match_scores(const nnc_kernel *k, nnc_attend *a)
     a->depth = own_axis(k, s, KA_reduce);
     a->dot = reduction(k, s, KR_sum);
     if (a->key[0] < 0 || a->depth < 0 || a->dot < 0 || !factors(k, a->dot, &x, &y) ||
-        !is_operand(k, x) || !is_operand(k, y))
+        !is_operand(k, source(k, x)) || !is_operand(k, source(k, y)))
         return false;
-    bool keys = k->ins[x].at.k[a->key[0]] != 0; /* x is the key */
-    a->q = keys ? y : x;
-    a->k = keys ? x : y;
+    bool keys = k->ins[source(k, x)].at.k[a->key[0]] != 0; /* x is the key */
+    a->from[0] = keys ? y : x;
+    a->from[1] = keys ? x : y;
+    a->q = source(k, a->from[0]);
+    a->k = source(k, a->from[1]);
     if (k->ins[a->q].at.k[a->key[0]] || !k->ins[a->k].at.k[a->key[0]] ||
         !k->ins[a->q].at.k[a->depth] || !k->ins[a->k].at.k[a->depth])
         return false;
@@ -227,17 +248,18 @@ static bool match_result(const nnc_kernel *k, nnc_attend *a, const int32_t *hold
     a->out = reduction(k, s, KR_sum);
     if (a->wide < 0 || a->key[4] < 0 || a->out < 0 || !factors(k, a->out, &x, &y))
         return false;
-    bool first = is_operand(k, x); /* x is v */
+    bool first = is_operand(k, source(k, x)); /* x is v */
     const int32_t p = first ? y : x;
-    a->v = first ? x : y;
+    a->from[2] = first ? x : y;
+    a->v = source(k, a->from[2]);
     for (int32_t i = s->body0; i < s->post1; i++)
         if (k->ins[i].op == KO_store) {
             stores += i >= s->body1 && plain(&k->ins[i]) && !is_tmp(k, k->ins[i].buf) ? 1 : 2;
             a->store = i;
         }
-    return stores == 1 && is_operand(k, a->v) && is_tmp(k, k->ins[p].buf) &&
-           row_access(k, &k->ins[p], a->key[4]) && holds[p] == a->prob &&
-           k->ins[a->v].at.k[a->key[4]] && k->ins[a->v].at.k[a->wide];
+    return stores == 1 && is_operand(k, a->v) && k->ins[p].op == KO_load &&
+           is_tmp(k, k->ins[p].buf) && row_access(k, &k->ins[p], a->key[4]) &&
+           holds[p] == a->prob && k->ins[a->v].at.k[a->key[4]] && k->ins[a->v].at.k[a->wide];
 }
 
 /* The outer axis of the rows: q's that is neither k's nor v's, the longest. */
@@ -315,6 +337,21 @@ static bool is_number(const nnc_kernel *k, int32_t v)
     return k->ins[v].op == KO_const;
 }
 
+/* Is v the load times a number? *scale times that. */
+static bool scaled(const nnc_kernel *k, int32_t v, int32_t load, double *scale)
+{
+    while (v != load) {
+        const nnc_kins *in = &k->ins[v];
+        const int j = in->sop == SC_mul && is_number(k, in->arg[0]);
+        if (in->sop == SC_mul)
+            *scale *= k->ins[in->arg[!j]].f;
+        else if (uncast(k, v) == v)
+            return false;
+        v = uncast(k, in->arg[j]);
+    }
+    return true;
+}
+
 bool nnc_attend_form(const nnc_kernel *k, const nnc_attend *a, nnc_aform *f)
 {
     *f = (nnc_aform){.scale = 1, .mask = -1};
@@ -339,7 +376,8 @@ bool nnc_attend_form(const nnc_kernel *k, const nnc_attend *a, nnc_aform *f)
         f->scale = k->ins[k->ins[v].arg[!j]].f;
         v = behind(k, a, k->ins[v].arg[j]);
     }
-    return v == a->dot;
+    return v == a->dot && a->from[2] == a->v && scaled(k, a->from[0], a->q, &f->scale) &&
+           scaled(k, a->from[1], a->k, &f->scale);
 }
 
 /* Are rows of the access whole vectors of 16 bytes along axis `along`? */

@@ -83,12 +83,29 @@ TEST(attention_of_text)
             1, 1},
         {"{\"inputs\": {\"q\": [2, 33, 32], \"k\": [2, 90, 32], \"v\": [2, 90, 16]}, \"layers\": ["
          "{\"op\": \"attention\", \"in\": [\"q\", \"k\", \"v\"], \"heads\": 4}]}",
-            1, 0},
+            1, 1},
+        {"graph @t {\n%q = input : f32[2,4,33,16]\n%k = input : f32[2,4,20,16]\n%v = input : "
+         "f32[2,4,20,8]\n"
+         "%f = constant : f32[] = [0.5]\n%q1 = mul %q, %f\n%k1 = mul %k, %f\n"
+         "%s = matmul %q1, %k1 {transpose_b=1}\n%p = softmax %s {axis=3}\n%y = matmul %p, "
+         "%v\nreturn %y as \"y\" }\n",
+            1, 1},
+        /* rows without keys are zeros: a softmax and two products */
+        {"graph @t {\n%q = input : f32[2,4,33,16]\n%k = input : f32[2,4,20,16]\n%v = input : "
+         "f32[2,4,20,8]\n"
+         "%m = input : bool[2,1,33,20]\n%low = constant : f32[] = [-inf]\n%zero = constant : f32[] "
+         "= [0]\n"
+         "%s0 = matmul %q, %k {transpose_b=1}\n%s = select %m, %s0, %low\n"
+         "%t = reduce_max %s {axes=[3], keepdims=1}\n%e = eq %t, %low\n%p0 = softmax %s {axis=3}\n"
+         "%p = select %e, %zero, %p0\n%y = matmul %p, %v\nreturn %y as \"y\" }\n",
+            0, 0},
     };
     if (no_compiler())
         return;
     for (size_t i = 0; i < NNC_COUNT(c); i++) {
         char file[] = "/tmp/nnc_fake_XXXXXX.json";
+        if (c[i].text[0] != '{')
+            memcpy(strrchr(file, '.'), ".text", 5);
         int fd = mkstemps(file, 5);
         CHECK(fd >= 0 && write(fd, c[i].text, strlen(c[i].text)) == (ssize_t)strlen(c[i].text));
         close(fd);

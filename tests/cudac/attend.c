@@ -10,7 +10,7 @@ typedef struct at {
     int rows, keys, heads, depth, wide;
     mask mask;
     const char *type;
-    int shared; /* 1: all heads have one k and v; 2: k is stored [.., depth, keys] */
+    int shared; /* 1: all heads have one k and v; 2: k is stored [.., depth, keys]; 3: q and k are scaled, v is not plain */
     int sms; /* of the GPU: few SMs take more rows a thread */
 } at;
 
@@ -50,7 +50,13 @@ static void put_graph(nnc_text *t, const at *c)
     else
         put_operand(t, "k", c->type, c->keys, c->shared == 1 ? 1 : c->heads, c->depth);
     nnc_puts(t, "%f = constant : f32[] = [0.25]\n%low = constant : f32[] = [-inf]\n");
-    nnc_printf(t, "%%s0 = matmul %%q, %%k {transpose_b=%d}\n", c->shared != 2);
+    if (c->shared == 3)
+        nnc_printf(t,
+            "%%g = constant : %s[] = [0.5]\n%%q2 = mul %%q, %%g\n%%k1b = add %%k, %%g\n%%k2 = mul "
+            "%%k1b, %%g\n%%v2 = exp %%v\n",
+            c->type);
+    nnc_printf(t, "%%s0 = matmul %%q%s, %%k%s {transpose_b=%d}\n", c->shared == 3 ? "2" : "",
+        c->shared == 3 ? "2" : "", c->shared != 2);
     nnc_puts(t, half ? "%s1 = cast %s0 {to=f32}\n" : "");
     nnc_printf(t, "%%s = mul %%s%d, %%f\n", half);
     put_mask(t, c);
@@ -58,7 +64,7 @@ static void put_graph(nnc_text *t, const at *c)
     nnc_printf(t, "%%r = reduce_max %%%s {axes=[3], keepdims=1}\n%%u = sub %%%s, %%r\n", s, s);
     nnc_puts(t, "%e = exp %u\n%z = reduce_sum %e {axes=[3], keepdims=1}\n%p = div %e, %z\n");
     nnc_printf(t, half ? "%%p1 = cast %%p {to=%s}\n" : "", c->type);
-    nnc_printf(t, "%%y0 = matmul %%%s, %%v\n", half ? "p1" : "p");
+    nnc_printf(t, "%%y0 = matmul %%%s, %%v%s\n", half ? "p1" : "p", c->shared == 3 ? "2" : "");
     nnc_puts(t, "%y = transpose %y0 {perm=[0,2,1,3]}\nreturn %y }");
 }
 
@@ -96,6 +102,8 @@ TEST(attention)
         {129, 3, 2, 12, 12, NONE, "f32", 0, 1},
         {24, 40, 2, 130, 200, ADDED, "f32", 0, 1},
         {20, 70, 2, 16, 16, CAPPED, "f32", 0, 1},
+        {20, 70, 2, 16, 24, KEYS, "f32", 3, 1},
+        {33, 41, 2, 7, 9, NONE, "f32", 3, 0},
     };
     check(c, NNC_COUNT(c), true);
 }
@@ -107,6 +115,7 @@ TEST(attention_in_16_bits)
         {37, 91, 3, 20, 36, KEYS, "f16", 0, 1},
         {70, 66, 2, 32, 64, CAUSAL, "bf16", 0, 1},
         {33, 35, 2, 9, 11, ADDED, "bf16", 0, 0},
+        {33, 64, 2, 16, 16, CAUSAL, "f16", 3, 0},
     };
     check(c, NNC_COUNT(c), true);
 }
