@@ -71,8 +71,8 @@ static void factor_ops(cu *c, const nnc_kstage *s, int32_t load, int32_t value, 
     cu_line(c, "%s = %r;", x, value);
 }
 
-/* Copies `rows` rows of a load, from `from` on along axis `across`, to shared memory: `width` elements along axis `along` each, zeros beyond
- * the tensor, the next row `stride` elements on. */
+/* Copies `rows` rows of a load, from `from` on along axis `across`, to shared memory: `width` elements along axis `along` each, zeros
+ * beyond the tensor, the next row `stride` elements on. */
 static void copy_tile(cu *c, const nnc_kstage *s, int32_t load, int32_t value, const char *to,
     int across, const char *from, int rows, int along, int width, int stride)
 {

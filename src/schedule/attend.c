@@ -472,14 +472,15 @@ static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
 {
     enum { SHARED_WAIT = 20, LOAD_WAIT = 800, SOFTMAX_WAIT = 250, L2_BYTES = 40 };
     const int vec = g->vec, keys = l->keys / COLUMNS, columns = l->chunks * l->lanes;
-    /* four terms of each sum: multiply-adds, reads, and 4 for the loop; reads of 4 elements by 16 threads are 2 accesses */
+    /* four terms of each sum: multiply-adds, reads, and 4 for the loop; a read of 4 elements by each of 16 threads is 2 accesses */
     const int first = 4 * vec * keys + vec + keys + 4, first_read = 4 * (vec + 2 * keys);
     const int second = 4 * vec * columns + vec + 4 * l->chunks + 4,
               second_read = 4 * (vec + 4 * l->chunks * (l->lanes > 2 ? 2 : 1));
     const int rows = vec * (keys * 14 + 40 + columns);
     const double bytes = 4.0 * l->keys * (l->depth + l->wide);
-    double sum = l->depth / 4 * fmax(n * fmax(first, first_read), first + SHARED_WAIT);
-    sum += l->keys / 4 * fmax(n * fmax(second, second_read), second + SHARED_WAIT);
+    const int first_steps = l->depth / 4, second_steps = l->keys / 4;
+    double sum = first_steps * fmax(n * fmax(first, first_read), first + SHARED_WAIT);
+    sum += second_steps * fmax(n * fmax(second, second_read), second + SHARED_WAIT);
     sum += fmax(n * rows, rows + SOFTMAX_WAIT);
     return sum + fmax(LOAD_WAIT, n * bytes / L2_BYTES);
 }
