@@ -129,9 +129,13 @@ static bool is_operand(const nnc_kernel *k, int32_t i)
     return k->buf[k->ins[i].buf].role == KB_in;
 }
 
-/* Are values x and y the same function of the key, which is axis u where x is computed and axis v where y is? */
-static bool same(const nnc_kernel *k, int32_t x, int u, int32_t y, int v, const int32_t *holds)
+/* Are values x and y the same function of the key, which is axis u where x is computed and axis v where y is? *left: steps to spend, since
+ * kernels from files may have expressions whose trees are exponential. */
+static bool same(
+    const nnc_kernel *k, int32_t x, int u, int32_t y, int v, const int32_t *holds, int *left)
 {
+    if (--*left < 0)
+        return false;
     const nnc_kins *p = &k->ins[x], *q = &k->ins[y];
     if (p->op != q->op || p->dtype != q->dtype || p->sop != q->sop || p->cast_to != q->cast_to ||
         p->n_guard || q->n_guard)
@@ -151,7 +155,7 @@ static bool same(const nnc_kernel *k, int32_t x, int u, int32_t y, int v, const 
     case KO_sop:
         for (int j = 0; j < 3; j++)
             if ((p->arg[j] < 0) != (q->arg[j] < 0) ||
-                (p->arg[j] >= 0 && !same(k, p->arg[j], u, q->arg[j], v, holds)))
+                (p->arg[j] >= 0 && !same(k, p->arg[j], u, q->arg[j], v, holds, left)))
                 return false;
         return true;
     default: return x == y;
@@ -221,9 +225,10 @@ static bool match_rows(const nnc_kernel *k, nnc_attend *a, const int32_t *holds)
     const nnc_kins *less = &k->ins[k->ins[a->weight].arg[0]];
     a->score[1] = less->arg[0];
     const int32_t at = k->ins[a->score[1]].op == KO_load ? holds[a->score[1]] : -1;
+    int left = 1024;
     bool again = at >= 0 && at == a->score[0] && row_access(k, &k->ins[a->score[1]], a->key[2]);
     if (less->arg[1] != a->max ||
-        !(again || same(k, a->score[0], a->key[1], a->score[1], a->key[2], holds)))
+        !(again || same(k, a->score[0], a->key[1], a->score[1], a->key[2], holds, &left)))
         return false;
     int32_t e = -1, p = -1, stores = 0; /* the quotient and its operand */
     for (int32_t i = div->body0; i < div->post1; i++)
