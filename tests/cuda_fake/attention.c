@@ -117,7 +117,7 @@ TEST(attention_of_text)
         int fused, half,
             cudnn; /* attentions that are one command in f32, in f16, and of those by cuDNN */
     } c[] = {
-        {"{\"inputs\": {\"x\": [2, 270, 32]}, \"layers\": [{\"op\": \"multihead_attention\", "
+        {"{\"inputs\": {\"x\": [2, 270, 64]}, \"layers\": [{\"op\": \"multihead_attention\", "
          "\"heads\": 4, \"causal\": true}]}",
             1, 1, 1},
         {"{\"inputs\": {\"q\": [2, 33, 32], \"k\": [2, 90, 32], \"v\": [2, 90, 16]}, \"layers\": ["
