@@ -41,7 +41,7 @@ extern bool fake_no_pinned;
 extern int fake_devices; /* that there are, at most FAKE_DEVICES */
 /* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
 void fake_compiles(void);
-void fake_plans_nothing(bool on); /* cuDNN lists engines that compile, and finalizes no plan of theirs */
+void fake_plans_nothing(bool on); /* cuDNN lists runtime-compiled engines, and finalizes no plan of theirs */
 int fake_compiled_ends(void);
 
 /* Counts since fake_begin. */
