@@ -25,60 +25,6 @@ static long long extent(const cu *c, int axis)
     return (long long)c->k->axis[axis].extent;
 }
 
-/* ---- tiles in shared memory ---- */
-
-/* Elements of an access along axis `along`, of which a row has n. */
-static int access_lanes(const cu *c, const nnc_kins *in, int along, int64_t n)
-{
-    for (int w = 4; w > 1; w /= 2)
-        if (n % w == 0 && cu_vector(c->k, in, along, w))
-            return w;
-    return 1;
-}
-
-/* Copies `rows` rows of a load, from `from` on along axis `across`, to shared memory: `width` elements along axis `along` each, zeros beyond
- * the tensor, the next row `stride` elements on. */
-static void copy_tile(cu *c, int32_t load, const char *to, int across, const char *from, int rows,
-    int along, int width, int stride)
-{
-    const nnc_kins *in = &c->k->ins[load];
-    const int vec = access_lanes(c, in, along, extent(c, along)), units = width / vec;
-    const bool down = in->at.k[along] != 1 && in->at.k[across] == 1; /* rows are neighbours */
-    const bool whole = extent(c, across) % rows == 0, full = extent(c, along) == width;
-    const int n = rows * units, threads = c->g->threads;
-    const char *r = c->axis_name[across], *d = c->axis_name[along];
-    const int trips = (n + threads - 1) / threads;
-    cu_line(c, trips <= 16 ? "#pragma unroll" : "#pragma unroll 8");
-    cu_open(c, "for (int u = t; u < %d; u += %d) {", n, threads);
-    cu_line(c, "const int row = u %s %d, at = u %s %d%s;", down ? "%" : "/", down ? rows : units,
-        down ? "/" : "%", down ? rows : units,
-        vec == 4   ? " * 4"
-        : vec == 2 ? " * 2"
-                   : "");
-    cu_line(c, "const %T %s = %s + row, %s = at;", r, from, d);
-    cu_typed(c, "float", vec);
-    cu_put(c, vec > 1 ? "x = nnc_splat<%d>(0.0f);\n" : "x = 0.0f;\n", vec);
-    if (!whole || !full) {
-        cu_indent(c);
-        nnc_puts(c->t, "if (");
-        if (!whole)
-            nnc_printf(c->t, "%s < %lld%s", r, extent(c, across), full ? "" : " && ");
-        if (!full)
-            nnc_printf(c->t, "%s < %lld", d, extent(c, along));
-        nnc_puts(c->t, ")\n    ");
-    }
-    cu_indent(c);
-    if (vec > 1)
-        cu_put(c, "x = nnc_load<%d>(%s + %a);\n", vec, c->buf_name[in->buf], &in->at);
-    else
-        cu_put(c, "x = nnc_get(%s[%a]);\n", c->buf_name[in->buf], &in->at);
-    if (vec > 1)
-        cu_line(c, "nnc_store<%d>(%s + row * %d + at, x);", vec, to, stride);
-    else
-        cu_line(c, "%s[row * %d + at] = x;", to, stride);
-    cu_close(c, "}");
-}
-
 /* ---- parts of the kernel's instructions ---- */
 
 /* Marks what value id is computed from, within from .. to - 1, as live; nothing else is. */
@@ -101,6 +47,78 @@ static void forget(cu *c, int32_t from, int32_t to)
 static void given(cu *c, int32_t id, const char *text)
 {
     cu_line(c, "const float %n = %s;", id, text);
+}
+
+/* ---- tiles in shared memory ---- */
+
+/* Elements of an access along axis `along`, of which a row has n. */
+static int access_lanes(const cu *c, const nnc_kins *in, int along, int64_t n)
+{
+    for (int w = 4; w > 1; w /= 2)
+        if (n % w == 0 && cu_vector(c->k, in, along, w))
+            return w;
+    return 1;
+}
+
+/* Declares the factor's value for the loaded element named by `x`, and puts it there. */
+static void factor_ops(cu *c, const nnc_kstage *s, int32_t load, int32_t value, const char *x)
+{
+    forget(c, s->body0, s->post1);
+    keep(c, value, s->body0, s->body1);
+    c->v[load].live = false;
+    given(c, load, x);
+    cu_section(c, s, s->body0, s->body1);
+    cu_line(c, "%s = %r;", x, value);
+}
+
+/* Copies `rows` rows of a load, from `from` on along axis `across`, to shared memory: `width` elements along axis `along` each, zeros
+ * beyond the tensor, the next row `stride` elements on. */
+static void copy_tile(cu *c, const nnc_kstage *s, int32_t load, int32_t value, const char *to,
+    int across, const char *from, int rows, int along, int width, int stride)
+{
+    const nnc_kins *in = &c->k->ins[load];
+    const int vec = access_lanes(c, in, along, extent(c, along)), units = width / vec;
+    const bool down = in->at.k[along] != 1 && in->at.k[across] == 1; /* rows are neighbours */
+    const bool whole = extent(c, across) % rows == 0, full = extent(c, along) == width;
+    const int n = rows * units, threads = c->g->threads;
+    const char *r = c->axis_name[across], *d = c->axis_name[along];
+    const int trips = (n + threads - 1) / threads;
+    cu_line(c, trips <= 16 ? "#pragma unroll" : "#pragma unroll 8");
+    cu_open(c, "for (int u = t; u < %d; u += %d) {", n, threads);
+    cu_line(c, "const int row = u %s %d, at = u %s %d%s;", down ? "%" : "/", down ? rows : units,
+        down ? "/" : "%", down ? rows : units,
+        vec == 4   ? " * 4"
+        : vec == 2 ? " * 2"
+                   : "");
+    cu_line(c, "const %T %s = %s + row, %s = at;", r, from, d);
+    cu_typed(c, "float", vec);
+    cu_put(c, vec > 1 ? "z = nnc_splat<%d>(0.0f);\n" : "z = 0.0f;\n", vec);
+    cu_indent(c);
+    nnc_puts(c->t, whole && full ? "{\n" : "if (");
+    if (!whole)
+        nnc_printf(c->t, "%s < %lld%s", r, extent(c, across), full ? "" : " && ");
+    if (!full)
+        nnc_printf(c->t, "%s < %lld", d, extent(c, along));
+    nnc_puts(c->t, whole && full ? "" : ") {\n");
+    c->depth++;
+    if (vec > 1)
+        cu_line(c, "z = nnc_load<%d>(%s + %a);", vec, c->buf_name[in->buf], &in->at);
+    else
+        cu_line(c, "z = nnc_get(%s[%a]);", c->buf_name[in->buf], &in->at);
+    if (value != load && vec > 1) {
+        cu_line(c, "#pragma unroll");
+        cu_open(c, "for (int e = 0; e < %d; e++) {", vec);
+        factor_ops(c, s, load, value, "z[e]");
+        cu_close(c, "}");
+    } else if (value != load) {
+        factor_ops(c, s, load, value, "z");
+    }
+    cu_close(c, "}");
+    if (vec > 1)
+        cu_line(c, "nnc_store<%d>(%s + row * %d + at, z);", vec, to, stride);
+    else
+        cu_line(c, "%s[row * %d + at] = z;", to, stride);
+    cu_close(c, "}");
 }
 
 /* auto weight = [&](float score, float top) { return exp(score - top); } */
@@ -248,6 +266,8 @@ static void results(cu *c, const attend *x)
 {
     const nnc_kstage *s = &c->k->stage[4];
     const int w = x->l.lanes;
+    forget(c, s->body0, s->post1);
+    keep(c, x->a.store, s->post0, s->post1);
     cu_line(c, "#pragma unroll");
     cu_open(c, "for (int i = 0; i < %d; i++) {", c->g->vec);
     cu_line(c, "const float all = nnc_warp<16, nnc_combine_sum>(sum[i]);");
@@ -327,7 +347,8 @@ void cu_attend(cu *c)
     c->lanes = 1;
     const int columns = x.l.chunks * x.l.lanes;
     weight_function(c, &x);
-    copy_tile(c, x.a.q, "qs", x.a.row, "first", x.l.rows, x.a.depth, x.l.depth, x.l.q);
+    copy_tile(c, &k->stage[0], x.a.q, x.a.from[0], "qs", x.a.row, "first", x.l.rows, x.a.depth,
+        x.l.depth, x.l.q);
     cu_line(c, "float top[%d], sum[%d] = {}, o[%d][%d] = {};", c->g->vec, c->g->vec, c->g->vec,
         columns);
     cu_line(c, "#pragma unroll");
@@ -335,8 +356,10 @@ void cu_attend(cu *c)
     cu_line(c, "    top[i] = -nnc_inf();");
     cu_open(c, "for (%T key = 0; key < %lld; key += %d) {", extent(c, x.a.key[0]), x.l.keys);
     cu_line(c, "__syncthreads(); /* the block of keys before is read */");
-    copy_tile(c, x.a.k, "ks", x.a.key[0], "key", x.l.keys, x.a.depth, x.l.depth, x.l.q);
-    copy_tile(c, x.a.v, "vs", x.a.key[4], "key", x.l.keys, x.a.wide, x.l.wide, x.l.v);
+    copy_tile(c, &k->stage[0], x.a.k, x.a.from[1], "ks", x.a.key[0], "key", x.l.keys, x.a.depth,
+        x.l.depth, x.l.q);
+    copy_tile(c, &k->stage[4], x.a.v, x.a.from[2], "vs", x.a.key[4], "key", x.l.keys, x.a.wide,
+        x.l.wide, x.l.v);
     cu_line(c, "__syncthreads();");
     score_sums(c, &x);
     score_ops(c, &x);

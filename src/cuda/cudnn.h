@@ -1,6 +1,7 @@
 /* cuda/cudnn.h -- cuDNN 9 graphs: built, planned with or without a GPU, run.
  *
- * A graph consists of convolutions, matrix products, reductions and pointwise operations over tensors; intermediate tensors are virtual. cuDNN's
+ * A graph consists of convolutions, matrix products, reductions and pointwise operations over tensors; intermediate
+ * tensors are virtual. cuDNN's
  * heuristics return engine configurations, best first; a plan is a finalized configuration.
  * Everything except running works without a GPU when the GPU is described (NVIDIA, "Deviceless ahead-of-time
  * compilation", since cuDNN 9.8). Runtime-compiled engines still need the driver's library: without it the

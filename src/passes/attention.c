@@ -25,22 +25,77 @@ static bool feeds_only(const pass *p, const product_run *r, const nnc_node *n)
     return true;
 }
 
-/* Adds movement that only the run reads, whose index maps the kernel computes. */
-static void take_movement(const pass *p, product_run *r)
+static bool moves(nnc_op op)
+{
+    return op == OP_transpose || op == OP_reshape || op == OP_slice || op == OP_split;
+}
+
+/* Is the node elementwise, of one tensor and numbers, or such a fused one, movement included? */
+static bool is_scaled(const pass *p, const nnc_node *n)
+{
+    double number;
+    int tensors = 0;
+    if (n->n_out != 1)
+        return false;
+    if (n->op == OP_fused) {
+        for (uint32_t i = 0; i < n->body->n_node; i++) {
+            const nnc_op op = (nnc_op)n->body->node[i].op;
+            if (op != OP_input && op != OP_constant && !moves(op) && !nnc_op_is_ewise(op))
+                return false;
+        }
+        return n->n_in == 1;
+    }
+    for (int k = 0; k < n->n_in; k++)
+        tensors += !nnc_const_scalar(p->g, n->in[k], &number);
+    return nnc_op_is_ewise((nnc_op)n->op) && tensors == 1;
+}
+
+/* Does the node compare two indices, as a causal mask does? */
+static bool compares_indices(const pass *p, const nnc_node *n)
+{
+    return (n->op == OP_ge || n->op == OP_le || n->op == OP_gt || n->op == OP_lt) &&
+           nnc_def(p->g, n->in[0])->op == OP_iota && nnc_def(p->g, n->in[1])->op == OP_iota;
+}
+
+static void put_first(product_run *r, uint32_t i)
+{
+    memmove(r->node + 1, r->node, sizeof r->node[0] * (size_t)r->n++);
+    r->node[0] = i;
+    r->first++, r->last++;
+}
+
+/* Adds comparisons of indices, which other layers may have as well: instructions, where a static mask would be loaded for each score. */
+static void take_indices(const pass *p, product_run *r)
+{
+    for (int k = 0; k < r->n; k++) {
+        const nnc_node *n = &p->g->node[r->node[k]];
+        for (int j = 0; j < n->n_in && r->n + 3 < MOST_RUN; j++) {
+            const uint32_t d = p->g->value[n->in[j]].node;
+            const nnc_node *from = &p->g->node[d];
+            if (!compares_indices(p, from) || run_has(r, d))
+                continue;
+            put_first(r, d);
+            for (int i = 0; i < 2; i++)
+                if (!run_has(r, p->g->value[from->in[i]].node))
+                    put_first(r, p->g->value[from->in[i]].node);
+            return;
+        }
+    }
+}
+
+/* Adds movement that only the run reads, whose index maps the kernel computes; `scales`: and what is computed elementwise of one tensor. */
+static void take_movement(const pass *p, product_run *r, bool scales)
 {
     for (int k = 0; k < r->n; k++) {
         const nnc_node *n = &p->g->node[r->node[k]];
         for (int j = 0; j < n->n_in && r->n < MOST_RUN; j++) {
             const uint32_t d = p->g->value[n->in[j]].node;
             const nnc_node *from = &p->g->node[d];
-            const bool moves = from->op == OP_transpose || from->op == OP_reshape ||
-                               from->op == OP_slice || from->op == OP_split;
-            if (!moves || run_has(r, d) || p->e.is_static[d] || nnc_is_in_place(from) ||
-                placed_apart(from, n) || !feeds_only(p, r, from))
+            if (!(moves((nnc_op)from->op) || (scales && is_scaled(p, from))) || run_has(r, d) ||
+                p->e.is_static[d] || nnc_is_in_place(from) || placed_apart(from, n) ||
+                !feeds_only(p, r, from))
                 continue;
-            memmove(r->node + 1, r->node, sizeof r->node[0] * (size_t)r->n++);
-            r->node[0] = d;
-            r->first++, r->last++;
+            put_first(r, d);
             k = -1; /* what it reads may feed only the run now: from the start again */
             break;
         }
@@ -56,7 +111,7 @@ static int64_t apart_ns(const pass *p, const product_run *r)
     for (int i = 0; i < r->n; i++) {
         const nnc_node *n = &p->g->node[r->node[i]];
         const nnc_target *t = target_of(p, n);
-        const nnc_cost cost = nnc_node_cost(p->g, n);
+        const nnc_cost cost = edit_static(p, n->out) ? (nnc_cost){0} : nnc_node_cost(p->g, n);
         nnc_ask ask;
         nnc_offer o;
         if (i == r->first || i == r->last) {
@@ -151,16 +206,26 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
         remark_declined(p, l, rule, "%s", why);
         return;
     }
-    take_movement(p, &r);
     const nnc_target *t = target_of(p, &p->g->node[r.node[r.first]]);
     const nnc_ref out = p->g->node[r.node[r.n - 1]].out;
-    const int64_t inside = nnc_type_bytes(nnc_typeof(p->g, p->g->node[r.node[r.first]].out)),
-                  apart = apart_ns(p, &r);
+    const int64_t inside = nnc_type_bytes(nnc_typeof(p->g, p->g->node[r.node[r.first]].out));
     NNC_LOCAL(nnc_arena) mem = {0};
-    nnc_ref v = p->status == NNC_OK ? region_build(p, r.node, r.n, &out, 1) : NNC_NONE;
-    const nnc_kernel *k = v == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, v), &mem, &why);
-    v = v == NNC_NONE || p->status != NNC_OK ? v : with_mask(p, v, &k, &mem, made);
+    nnc_ref v = NNC_NONE;
+    const nnc_kernel *k = NULL;
+    for (int scales = 1; scales >= 0 && !k && p->status == NNC_OK; scales--) {
+        if (v != NNC_NONE) /* what computes the operands is too much for the kernel */
+            edit_sweep(p, p->g->value[v].node);
+        r = *found;
+        take_indices(p, &r);
+        take_movement(p, &r, scales);
+        v = region_build(p, r.node, r.n, &out, 1);
+        k = v == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, v), &mem, &why);
+    }
     if (p->status != NNC_OK || v == NNC_NONE)
+        return;
+    const int64_t apart = apart_ns(p, &r);
+    v = with_mask(p, v, &k, &mem, made);
+    if (p->status != NNC_OK)
         return;
     const int64_t one = k ? nnc_attend_ns(k, t) : 0;
     const nnc_target_engine *e = nnc_target_engine_named(t, "cuda");

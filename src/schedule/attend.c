@@ -1,6 +1,6 @@
 /* schedule/attend.c -- attention on a GPU: a kernel of two products with a softmax of the rows between them (kernel/chain.c),
  *
- *     stage 0: t[c] = score of row r and key c: sum over d of q[r,d] k[c,d], and ops on it
+ *     stage 0: t[c] = score of row r and key c: sum over d of q[r,d] k[c,d], and ops on it (q, k, v: of one operand each, elementwise)
  *     stage 1: m = max over c of f(t[c])             f: a mask that depends on indices, or nothing
  *     stage 2: e[c] = exp(f(t[c]) - m), l = sum over c of e[c]
  *     stage 3: p[c] = e[c] / l
@@ -88,7 +88,27 @@ static bool is_sop(const nnc_kernel *k, int32_t i, nnc_sop op)
     return i >= 0 && k->ins[i].op == KO_sop && k->ins[i].sop == op;
 }
 
-/* The factors of the stage's sum of products, both loads of operands or tmp buffers; false: it sums something else. */
+/* The load that v is computed from, elementwise and with numbers besides; -1: it is something else. */
+static int32_t source(const nnc_kernel *k, int32_t v)
+{
+    while (k->ins[v].op == KO_sop) {
+        int32_t next = -1;
+        for (int j = 0; j < 3; j++) {
+            const int32_t x = k->ins[v].arg[j];
+            if (x < 0 || k->ins[x].op == KO_const)
+                continue;
+            if (next >= 0)
+                return -1;
+            next = x;
+        }
+        if (next < 0 || k->ins[next].dtype != DT_f32)
+            return -1;
+        v = next;
+    }
+    return k->ins[v].op == KO_load && plain(&k->ins[v]) ? v : -1;
+}
+
+/* The factors of the stage's sum of products; false: it sums something else. */
 static bool factors(const nnc_kernel *k, int32_t sum, int32_t *x, int32_t *y)
 {
     const int32_t t = k->ins[sum].arg[0];
@@ -101,8 +121,7 @@ static bool factors(const nnc_kernel *k, int32_t sum, int32_t *x, int32_t *y)
     }
     *x = uncast(k, k->ins[t].arg[0]);
     *y = uncast(k, k->ins[t].arg[1]);
-    return k->ins[*x].op == KO_load && k->ins[*y].op == KO_load && plain(&k->ins[*x]) &&
-           plain(&k->ins[*y]);
+    return source(k, *x) >= 0 && source(k, *y) >= 0;
 }
 
 static bool is_operand(const nnc_kernel *k, int32_t i)
@@ -110,9 +129,13 @@ static bool is_operand(const nnc_kernel *k, int32_t i)
     return k->buf[k->ins[i].buf].role == KB_in;
 }
 
-/* Are values x and y the same function of the key, which is axis u where x is computed and axis v where y is? */
-static bool same(const nnc_kernel *k, int32_t x, int u, int32_t y, int v, const int32_t *holds)
+/* Are values x and y the same function of the key, which is axis u where x is computed and axis v where y is? *left: steps to spend, since
+ * kernels from files may have expressions whose trees are exponential. */
+static bool same(
+    const nnc_kernel *k, int32_t x, int u, int32_t y, int v, const int32_t *holds, int *left)
 {
+    if (--*left < 0)
+        return false;
     const nnc_kins *p = &k->ins[x], *q = &k->ins[y];
     if (p->op != q->op || p->dtype != q->dtype || p->sop != q->sop || p->cast_to != q->cast_to ||
         p->n_guard || q->n_guard)
@@ -132,7 +155,7 @@ static bool same(const nnc_kernel *k, int32_t x, int u, int32_t y, int v, const 
     case KO_sop:
         for (int j = 0; j < 3; j++)
             if ((p->arg[j] < 0) != (q->arg[j] < 0) ||
-                (p->arg[j] >= 0 && !same(k, p->arg[j], u, q->arg[j], v, holds)))
+                (p->arg[j] >= 0 && !same(k, p->arg[j], u, q->arg[j], v, holds, left)))
                 return false;
         return true;
     default: return x == y;
@@ -163,11 +186,13 @@ static bool match_scores(const nnc_kernel *k, nnc_attend *a)
     a->depth = own_axis(k, s, KA_reduce);
     a->dot = reduction(k, s, KR_sum);
     if (a->key[0] < 0 || a->depth < 0 || a->dot < 0 || !factors(k, a->dot, &x, &y) ||
-        !is_operand(k, x) || !is_operand(k, y))
+        !is_operand(k, source(k, x)) || !is_operand(k, source(k, y)))
         return false;
-    bool keys = k->ins[x].at.k[a->key[0]] != 0; /* x is the key */
-    a->q = keys ? y : x;
-    a->k = keys ? x : y;
+    bool keys = k->ins[source(k, x)].at.k[a->key[0]] != 0; /* x is the key */
+    a->from[0] = keys ? y : x;
+    a->from[1] = keys ? x : y;
+    a->q = source(k, a->from[0]);
+    a->k = source(k, a->from[1]);
     if (k->ins[a->q].at.k[a->key[0]] || !k->ins[a->k].at.k[a->key[0]] ||
         !k->ins[a->q].at.k[a->depth] || !k->ins[a->k].at.k[a->depth])
         return false;
@@ -200,9 +225,10 @@ static bool match_rows(const nnc_kernel *k, nnc_attend *a, const int32_t *holds)
     const nnc_kins *less = &k->ins[k->ins[a->weight].arg[0]];
     a->score[1] = less->arg[0];
     const int32_t at = k->ins[a->score[1]].op == KO_load ? holds[a->score[1]] : -1;
+    int left = 1024;
     bool again = at >= 0 && at == a->score[0] && row_access(k, &k->ins[a->score[1]], a->key[2]);
     if (less->arg[1] != a->max ||
-        !(again || same(k, a->score[0], a->key[1], a->score[1], a->key[2], holds)))
+        !(again || same(k, a->score[0], a->key[1], a->score[1], a->key[2], holds, &left)))
         return false;
     int32_t e = -1, p = -1, stores = 0; /* the quotient and its operand */
     for (int32_t i = div->body0; i < div->post1; i++)
@@ -227,17 +253,18 @@ static bool match_result(const nnc_kernel *k, nnc_attend *a, const int32_t *hold
     a->out = reduction(k, s, KR_sum);
     if (a->wide < 0 || a->key[4] < 0 || a->out < 0 || !factors(k, a->out, &x, &y))
         return false;
-    bool first = is_operand(k, x); /* x is v */
+    bool first = is_operand(k, source(k, x)); /* x is v */
     const int32_t p = first ? y : x;
-    a->v = first ? x : y;
+    a->from[2] = first ? x : y;
+    a->v = source(k, a->from[2]);
     for (int32_t i = s->body0; i < s->post1; i++)
         if (k->ins[i].op == KO_store) {
             stores += i >= s->body1 && plain(&k->ins[i]) && !is_tmp(k, k->ins[i].buf) ? 1 : 2;
             a->store = i;
         }
-    return stores == 1 && is_operand(k, a->v) && is_tmp(k, k->ins[p].buf) &&
-           row_access(k, &k->ins[p], a->key[4]) && holds[p] == a->prob &&
-           k->ins[a->v].at.k[a->key[4]] && k->ins[a->v].at.k[a->wide];
+    return stores == 1 && is_operand(k, a->v) && k->ins[p].op == KO_load &&
+           is_tmp(k, k->ins[p].buf) && row_access(k, &k->ins[p], a->key[4]) &&
+           holds[p] == a->prob && k->ins[a->v].at.k[a->key[4]] && k->ins[a->v].at.k[a->wide];
 }
 
 /* The outer axis of the rows: q's that is neither k's nor v's, the longest. */
@@ -315,6 +342,21 @@ static bool is_number(const nnc_kernel *k, int32_t v)
     return k->ins[v].op == KO_const;
 }
 
+/* Is v the load times a number? *scale times that. */
+static bool scaled(const nnc_kernel *k, int32_t v, int32_t load, double *scale)
+{
+    while (v != load) {
+        const nnc_kins *in = &k->ins[v];
+        const int j = in->sop == SC_mul && is_number(k, in->arg[0]);
+        if (in->sop == SC_mul)
+            *scale *= k->ins[in->arg[!j]].f;
+        else if (uncast(k, v) == v)
+            return false;
+        v = uncast(k, in->arg[j]);
+    }
+    return true;
+}
+
 bool nnc_attend_form(const nnc_kernel *k, const nnc_attend *a, nnc_aform *f)
 {
     *f = (nnc_aform){.scale = 1, .mask = -1};
@@ -339,7 +381,8 @@ bool nnc_attend_form(const nnc_kernel *k, const nnc_attend *a, nnc_aform *f)
         f->scale = k->ins[k->ins[v].arg[!j]].f;
         v = behind(k, a, k->ins[v].arg[j]);
     }
-    return v == a->dot;
+    return v == a->dot && a->from[2] == a->v && scaled(k, a->from[0], a->q, &f->scale) &&
+           scaled(k, a->from[1], a->k, &f->scale);
 }
 
 /* Are rows of the access whole vectors of 16 bytes along axis `along`? */
@@ -434,14 +477,15 @@ static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
 {
     enum { SHARED_WAIT = 20, LOAD_WAIT = 800, SOFTMAX_WAIT = 250, L2_BYTES = 40 };
     const int vec = g->vec, keys = l->keys / COLUMNS, columns = l->chunks * l->lanes;
-    /* four terms of each sum: multiply-adds, reads, and 4 for the loop; reads of 4 elements by 16 threads are 2 accesses */
+    /* four terms of each sum: multiply-adds, reads, and 4 for the loop; a read of 4 elements by each of 16 threads is 2 accesses */
     const int first = 4 * vec * keys + vec + keys + 4, first_read = 4 * (vec + 2 * keys);
     const int second = 4 * vec * columns + vec + 4 * l->chunks + 4,
               second_read = 4 * (vec + 4 * l->chunks * (l->lanes > 2 ? 2 : 1));
     const int rows = vec * (keys * 14 + 40 + columns);
     const double bytes = 4.0 * l->keys * (l->depth + l->wide);
-    double sum = l->depth / 4 * fmax(n * fmax(first, first_read), first + SHARED_WAIT);
-    sum += l->keys / 4 * fmax(n * fmax(second, second_read), second + SHARED_WAIT);
+    const int first_steps = l->depth / 4, second_steps = l->keys / 4;
+    double sum = first_steps * fmax(n * fmax(first, first_read), first + SHARED_WAIT);
+    sum += second_steps * fmax(n * fmax(second, second_read), second + SHARED_WAIT);
     sum += fmax(n * rows, rows + SOFTMAX_WAIT);
     return sum + fmax(LOAD_WAIT, n * bytes / L2_BYTES);
 }

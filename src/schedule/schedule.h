@@ -160,6 +160,7 @@ typedef struct nnc_attend {
     int row;                     /* outer axis: rows of q and of the result */
     int key[5], depth, wide;     /* own axes: keys; sum of the first product; columns of the second */
     int32_t q, k, v;             /* loads */
+    int32_t from[3];             /* the factors that are computed from them, elementwise, or the loads themselves */
     int32_t dot, stored;         /* stage 0: the sum; the store of a score */
     int32_t max, sum, weight;    /* the row's maximum; the sum of the weights, exp(score - maximum) */
     int32_t score[2];            /* the score in stages 1 and 2, masked */

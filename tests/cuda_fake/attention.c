@@ -3,6 +3,7 @@
 #include "api/api.h"
 #include "fake.h"
 #include "passes/passes.h"
+#include "plan/plan.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +19,19 @@ static int fusions(const nnc_artifact *a)
     return n;
 }
 
-/* `want` of the model's attentions become one command. */
-static void compare(
-    nnc_precision precision, const char *file, const nnc_arg *arg, int n, uint64_t seed, int want)
+/* Commands of main that run by cuDNN as kernels do: attentions. */
+static int by_cudnn(const nnc_artifact *a)
+{
+    const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
+    int n = 0;
+    for (int i = 0; p && i < p->n_cmd; i++)
+        n += p->cmd[i].kind == CMD_kernel && !strcmp(p->engine[p->cmd[i].engine], "cudnn");
+    return n;
+}
+
+/* `want` of the model's attentions become one command, `calls` of these one of cuDNN. */
+static void compare(nnc_precision precision, const char *file, const nnc_arg *arg, int n,
+    uint64_t seed, int want, int calls)
 {
     fake_begin(seed);
     nnc_env *e = NULL;
@@ -41,6 +52,7 @@ static void compare(
         test_fail(__FILE__, __LINE__, "%s, %s differs\n%s", file, nnc_precision_name(precision),
             nnc_text_str(&t));
     CHECK_INT(fusions(a), want);
+    CHECK_INT(by_cudnn(a), calls);
     nnc_text_deinit(&t);
     nnc_artifact_destroy(a);
     nnc_model_close(m);
@@ -61,14 +73,40 @@ TEST(attention_of_encoders)
 {
     static const nnc_arg bert[] = {{"tokens", "37"}, {"batch", "2"}, {"vocabulary", "50"},
         {"layers", "2"}, {"dim", "48"}, {"heads", "3"}, {"inner", "40"}};
-    static const nnc_arg vit[] = {{"image", "64"}, {"layers", "1"}, {"dim", "48"}, {"heads", "2"},
+    static const nnc_arg vit[] = {{"image", "64"}, {"layers", "1"}, {"dim", "40"}, {"heads", "2"},
         {"mlp", "24"}, {"classes", "5"}};
     if (no_compiler())
         return;
     for (int p = NNC_PRECISION_default; p <= NNC_PRECISION_bf16; p++) {
-        compare((nnc_precision)p, "models/bert_base.json", bert, NNC_COUNT(bert), 3, 2);
-        compare((nnc_precision)p, "models/vit_b16.json", vit, NNC_COUNT(vit), 4, 1);
+        compare((nnc_precision)p, "models/bert_base.json", bert, NNC_COUNT(bert), 3, 2, 0);
+        compare((nnc_precision)p, "models/vit_b16.json", vit, NNC_COUNT(vit), 4, 1, 0);
     }
+}
+
+/* Longer ones in 16 bits are cuDNN's, masked ones too; and where it has no plan, the generated kernel runs. */
+TEST(attention_of_cudnn)
+{
+    static const nnc_arg bert[] = {{"tokens", "320"}, {"batch", "2"}, {"vocabulary", "50"},
+        {"layers", "2"}, {"dim", "48"}, {"heads", "3"}, {"inner", "40"}};
+    static const nnc_arg vit[] = {{"image", "224"}, {"layers", "1"}, {"dim", "48"}, {"heads", "2"},
+        {"mlp", "24"}, {"classes", "5"}};
+    if (no_compiler())
+        return;
+    for (int nothing = 0; nothing < 2; nothing++) {
+        for (int p = NNC_PRECISION_f16; p <= NNC_PRECISION_bf16 - nothing; p++) {
+            fake_plans_nothing(nothing);
+            compare((nnc_precision)p, "models/bert_base.json", bert, NNC_COUNT(bert), 3, 2, 2);
+            fake_plans_nothing(nothing);
+            compare((nnc_precision)p, "models/vit_b16.json", vit, NNC_COUNT(vit), 4, 1, 1);
+        }
+        bool said = false;
+        for (size_t i = 0; i < nnc_sink_count(test_sink); i++)
+            said = said || strstr(nnc_sink_at(test_sink, i)->message,
+                               "cuDNN does not compute an attention of the model here");
+        CHECK(said == (nothing == 1));
+    }
+    fake_plans_nothing(false);
+    nnc_sink_clear(test_sink);
 }
 
 /* The scale folded into the queries, a causal mask, one head of keys for all of the queries'; and what keeps two commands. */
@@ -76,24 +114,42 @@ TEST(attention_of_text)
 {
     static const struct {
         const char *text;
-        int fused, half; /* attentions that are one command, in f32 and f16 */
+        int fused, half,
+            cudnn; /* attentions that are one command in f32, in f16, and of those by cuDNN */
     } c[] = {
-        {"{\"inputs\": {\"x\": [2, 70, 32]}, \"layers\": [{\"op\": \"multihead_attention\", "
+        {"{\"inputs\": {\"x\": [2, 270, 64]}, \"layers\": [{\"op\": \"multihead_attention\", "
          "\"heads\": 4, \"causal\": true}]}",
-            1, 1},
+            1, 1, 1},
         {"{\"inputs\": {\"q\": [2, 33, 32], \"k\": [2, 90, 32], \"v\": [2, 90, 16]}, \"layers\": ["
          "{\"op\": \"attention\", \"in\": [\"q\", \"k\", \"v\"], \"heads\": 4}]}",
-            1, 0},
+            1, 1, 0},
+        {"graph @t {\n%q = input : f32[2,4,33,16]\n%k = input : f32[2,4,20,16]\n%v = input : "
+         "f32[2,4,20,8]\n"
+         "%f = constant : f32[] = [0.5]\n%q1 = mul %q, %f\n%k1 = mul %k, %f\n"
+         "%s = matmul %q1, %k1 {transpose_b=1}\n%p = softmax %s {axis=3}\n%y = matmul %p, "
+         "%v\nreturn %y as \"y\" }\n",
+            1, 1, 0},
+        /* rows without keys are zeros: a softmax and two products */
+        {"graph @t {\n%q = input : f32[2,4,33,16]\n%k = input : f32[2,4,20,16]\n%v = input : "
+         "f32[2,4,20,8]\n"
+         "%m = input : bool[2,1,33,20]\n%low = constant : f32[] = [-inf]\n%zero = constant : f32[] "
+         "= [0]\n"
+         "%s0 = matmul %q, %k {transpose_b=1}\n%s = select %m, %s0, %low\n"
+         "%t = reduce_max %s {axes=[3], keepdims=1}\n%e = eq %t, %low\n%p0 = softmax %s {axis=3}\n"
+         "%p = select %e, %zero, %p0\n%y = matmul %p, %v\nreturn %y as \"y\" }\n",
+            0, 0, 0},
     };
     if (no_compiler())
         return;
     for (size_t i = 0; i < NNC_COUNT(c); i++) {
         char file[] = "/tmp/nnc_fake_XXXXXX.json";
+        if (c[i].text[0] != '{')
+            memcpy(strrchr(file, '.'), ".text", 5);
         int fd = mkstemps(file, 5);
         CHECK(fd >= 0 && write(fd, c[i].text, strlen(c[i].text)) == (ssize_t)strlen(c[i].text));
         close(fd);
-        compare(NNC_PRECISION_default, file, NULL, 0, 1, c[i].fused);
-        compare(NNC_PRECISION_f16, file, NULL, 0, 2, c[i].half);
+        compare(NNC_PRECISION_default, file, NULL, 0, 1, c[i].fused, 0);
+        compare(NNC_PRECISION_f16, file, NULL, 0, 2, c[i].half, c[i].cudnn);
         unlink(file);
     }
 }

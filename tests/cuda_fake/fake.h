@@ -42,6 +42,7 @@ extern int fake_devices; /* that there are, at most FAKE_DEVICES */
 extern size_t fake_taken; /* bytes of each device that other processes have */
 /* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
 void fake_compiles(void);
+void fake_plans_nothing(bool on); /* cuDNN lists runtime-compiled engines, and finalizes no plan of theirs */
 int fake_compiled_ends(void);
 
 /* Counts since fake_begin. */

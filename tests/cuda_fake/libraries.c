@@ -119,6 +119,11 @@ void fake_compiles(void)
     fake_driver();
 }
 
+void fake_plans_nothing(bool on)
+{
+    fake_compiles_nothing = on;
+}
+
 int fake_compiled_ends(void)
 {
     return fake_compiled;
