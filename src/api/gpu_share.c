@@ -76,11 +76,11 @@ static double loads_of_thread(const nnc_kernel *k, const cu_rows *r)
     return bytes / ((double)k->grid.blocks * k->grid.threads);
 }
 
-/* The loops' code loads what is not loaded outside of them. Without such loads: one iteration. */
+/* The loops' code loads what is not loaded outside of them: a part of an iteration where the path has unrolled code that few threads go
+ * through. Without such loads: one iteration. */
 static double trips_of(double loads, const nnc_cubin_kernel *c)
 {
-    const double left = loads - c->once.loads;
-    return c->loop.loads > 0 && left > c->loop.loads ? left / c->loop.loads : 1;
+    return c->loop.loads > 0 ? fmax(loads - c->once.loads, 0) / c->loop.loads : 1;
 }
 
 /* ---- times --------------------------------------------------------------------------------------------------------- */
