@@ -163,12 +163,13 @@ static nnc_ref build_sum(pass *p, const nnc_node *n)
 
 /* ---- one row --------------------------------------------------------------------------------------------------------------- */
 
-/* Is n, on a GPU, a product of one row, whose weights are rows along the sum? */
+/* Is n, on a GPU, a product of one row and weights that lie in rows along the sum, not those of a training step? */
 static bool has_one_row(const pass *p, const nnc_node *n)
 {
     const nnc_target *t = target_of(p, n);
     const int64_t *pads;
-    if ((n->op != OP_linear && n->op != OP_conv) || !t || t->kind != NNC_T_cuda)
+    if ((n->op != OP_linear && n->op != OP_conv) || !t || t->kind != NNC_T_cuda ||
+        !edit_static(p, n->in[1]))
         return false;
     const nnc_type *x = nnc_typeof(p->g, n->in[0]), *w = nnc_typeof(p->g, n->in[1]);
     bool ok = (x->dtype == DT_f32 || x->dtype == DT_f16 || x->dtype == DT_bf16) &&
