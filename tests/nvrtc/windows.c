@@ -13,8 +13,7 @@ static const char *const archs[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "c
 typedef struct window {
     const char *type;
     int c, size, k, stride;
-    double
-        most; /* instructions for each result inside of the edges */
+    double most; /* instructions for each result inside of the edges */
 } window;
 
 /* Measured on sm_75 to sm_100, and a tenth. Of 16 bits the channels lie last; strict f32 is row-major, one result a store. A copy leaves 31
