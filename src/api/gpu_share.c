@@ -76,11 +76,11 @@ static double loads_of_thread(const nnc_kernel *k, const cu_rows *r)
     return bytes / ((double)k->grid.blocks * k->grid.threads);
 }
 
-/* The loops' code loads what is not loaded outside of them. Without such loads: one iteration. */
+/* The loops' code loads what is not loaded outside of them: a part of an iteration where the path has unrolled code that few threads go
+ * through. Without such loads: one iteration. */
 static double trips_of(double loads, const nnc_cubin_kernel *c)
 {
-    const double left = loads - c->once.loads;
-    return c->loop.loads > 0 && left > c->loop.loads ? left / c->loop.loads : 1;
+    return c->loop.loads > 0 ? fmax(loads - c->once.loads, 0) / c->loop.loads : 1;
 }
 
 /* ---- times --------------------------------------------------------------------------------------------------------- */
@@ -175,13 +175,15 @@ nnc_status nnc_gpu_share_of(const nnc_target *t, const nnc_kernel *k, const nnc_
     }
     launch l = {.t = t, .c = c, .bytes = bytes, .threads = g->threads, .cached = cached || finish};
     l.blocks = (double)(finish ? g->finish : g->blocks);
-    l.trips =
-        trips_of(finish ? (double)g->work / (l.blocks * g->threads) : loads_of_thread(k, &rows), c);
+    const double loads =
+        finish ? (double)g->work / (l.blocks * g->threads) : loads_of_thread(k, &rows);
+    l.trips = trips_of(loads, c);
     cu_rows_deinit(&rows);
     l.resident =
         nnc_gpu_resident(t, g->threads, c->registers, c->shared_bytes + (finish ? 0 : g->shared));
     out->resident = l.resident;
     out->trips = l.trips;
+    out->seen = loads > 0 ? of_path(&l, c->once.loads, c->loop.loads) / loads : 1;
     out->instructions =
         of_path(&l, c->once.issued, c->loop.issued) * l.blocks * l.threads / stored_elements(k);
     out->flight = (double)c->flight * l.threads * fmin(l.resident, ceil(l.blocks / t->sms));

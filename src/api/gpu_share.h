@@ -42,6 +42,7 @@ extern const char *const nnc_gpu_limit_names[GL__COUNT];
 typedef struct nnc_gpu_share {
     int resident;        /* blocks of an SM */
     double trips;        /* iterations of the loops on the full path */
+    double seen;         /* bytes that the full path loads, of those that the kernel IR loads for a thread; without guards 1 */
     double instructions; /* of a thread, for each element that the kernel stores */
     double flight;       /* bytes of loads in flight per SM */
     double us[GL__COUNT], total_us;

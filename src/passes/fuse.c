@@ -162,6 +162,47 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
+/* The product of one row on a GPU that group g computes, or NULL. */
+static const nnc_node *row_product(const groups *s, uint32_t g)
+{
+    for (uint32_t k = 0; k < s->of[g].n && target_on(s, g)->kind == NNC_T_cuda; k++) {
+        const nnc_node *n = &s->p->g->node[s->of[g].member[k]];
+        if (n->op == OP_matmul && nnc_attr_int(n, AT_as_kernel, 0))
+            return n;
+    }
+    return NULL;
+}
+
+/* Such a product has a group of threads for each result. Only what is elementwise, and no larger than the product's results, can follow in its
+ * kernel; before it only what may be computed again for each of them. */
+static const char *slows_product(groups *s, uint32_t a, uint32_t b)
+{
+    const pass *p = s->p;
+    const nnc_node *before = row_product(s, a), *after = row_product(s, b);
+    const uint32_t other = before ? b : a;
+    if (!before && !after)
+        return NULL;
+    if (before && after)
+        return "each is a product with a group of threads for each of its results";
+    const int64_t most = nnc_type_numel(nnc_typeof(p->g, before ? before->out : after->in[0]));
+    for (uint32_t k = 0; k < s->of[other].n; k++) {
+        const nnc_node *n = &p->g->node[s->of[other].member[k]];
+        if (!nnc_op_is_ewise((nnc_op)n->op) && nnc_op_class(n->op) != CL_move)
+            return reason(
+                s, nnc_arena_printf(p->a,
+                       "%s and a product of one row have different work for a group of threads",
+                       nnc_ops[n->op].name));
+        if (nnc_type_numel(nnc_typeof(p->g, n->out)) > most)
+            return "the product would be computed by few groups of threads, or again for each "
+                   "element";
+        if (after && nnc_op_is_expensive((nnc_op)n->op))
+            return reason(s,
+                nnc_arena_printf(p->a, "%s would be computed again for each result of the product",
+                    nnc_ops[n->op].name));
+    }
+    return NULL;
+}
+
 /* True when reduction n sums over columns. */
 static bool sums_columns(const pass *p, const nnc_node *n)
 {
@@ -527,6 +568,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
         return "it would save no bytes";
     why = loses_parallelism(s, a, b);
+    why = why ? why : slows_product(s, a, b);
     why = why ? why : computes_twice(s, a, b);
     why = why ? why : reads_columns_again(s, a, b);
     why = why ? why : short_pieces(s, a, b);

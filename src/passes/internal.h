@@ -188,6 +188,7 @@ void join_trained(pass *p);
 /* small_products.c: rules of algebra.c. */
 nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);
+nnc_ref rule_one_row(pass *p, const nnc_node *n);
 nnc_ref rule_update(pass *p, const nnc_node *n);
 /* expect.c: the time that one kernel of these nodes (ascending) is expected to take on a CPU, *work (may be NULL): on one of its threads,
  * if `out` are its results; 0: no kernel. */

@@ -93,6 +93,20 @@ TEST(compare_with_libraries)
     compare("models/maxpool.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
 }
 
+/* One row: linear layers, and the images of one place in squeeze-and-excite blocks, are generated kernels. */
+TEST(compare_products_of_one_row)
+{
+    static const nnc_arg mlp[] = {{"batch", "1"}, {"hidden", "32"}},
+                         image[] = {{"batch", "1"}, {"image", "32"}};
+    if (no_compiler())
+        return;
+    for (int half = 0; half < 2; half++) {
+        const nnc_precision p = half ? NNC_PRECISION_f16 : NNC_PRECISION_default;
+        compare_in(p, "models/mlp.json", mlp, NNC_COUNT(mlp), 4, 1);
+        compare_in(p, "models/efficientnet_b0.json", image, NNC_COUNT(image), 5, 1);
+    }
+}
+
 /* Concats whose operands lie in their result, and in 16 bits, channels last, some that do not. */
 TEST(compare_parts)
 {

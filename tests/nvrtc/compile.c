@@ -3,6 +3,7 @@
 #include "budget.h"
 #include "gen/gen.h"
 #include "plan/plan.h"
+#include "share.h"
 #include "test.h"
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -73,6 +74,8 @@ static nnc_status compile(all *a, const compile_job *j, const char *what, nnc_si
         st = NNC_E_BUG;
     if (!st)
         atomic_fetch_add(&a->kernels, budget_plan(what, p));
+    if (!st && j->file && !strcmp(j->target, "cuda:sm_90"))
+        share_plan(what, p, j->target);
     nnc_artifact_destroy(out);
     nnc_env_destroy(e);
     nnc_model_close(g);
@@ -104,9 +107,11 @@ void compile_all(const char *what, const compile_job *job, int n)
     int cpus = nnc_cpu_count();
     CHECK(mkdtemp(a.cache) != NULL);
     budget_reset();
+    share_reset();
     nnc_par_run(cpus > 2 ? cpus : 2, some, &a);
     printf("     %s: %d compiles, %d kernels\n", what, n, a.kernels);
     budget_print();
+    share_print();
     snprintf(command, sizeof command, "rm -rf %s", a.cache);
     CHECK_INT(system(command), 0);
 }

@@ -59,6 +59,17 @@ static const compile_job variants[] = {
     {.file = "models/vgg16.json", .arg = {{"bn", "1"}}, .n_arg = 1},
     {.file = "models/vgg16.json", .arg = {{"order", "pool-relu"}}, .n_arg = 1},
     {.file = "models/vgg16.json", .arg = {{"order", "pool-relu"}, {"bn", "1"}}, .n_arg = 2},
+    {.file = "models/linear.json", .arg = {{"batch", "1"}}, .n_arg = 1},
+};
+
+/* For sm_90 alone: an sm_75 has no room for two such rows. */
+static const compile_job shares[] = {
+    {.file = "models/layernorm.json", .arg = {{"cols", "32768"}}, .n_arg = 1},
+    {.file = "models/softmax.json", .arg = {{"cols", "32768"}}, .n_arg = 1},
+    {.file = "models/efficientnet_b0.json",
+        .arg = {{"batch", "128"}},
+        .n_arg = 1,
+        .precision = NNC_PRECISION_f16},
 };
 
 TEST(nvrtc_models)
@@ -70,7 +81,9 @@ TEST(nvrtc_models)
     if (compile_absent())
         return;
     CHECK_INT(glob("models/*.json", 0, NULL, &files), 0);
-    CHECK((files.gl_pathc + NNC_COUNT(variants)) * NNC_COUNT(archs) <= MAX);
+    CHECK((files.gl_pathc + NNC_COUNT(variants)) * NNC_COUNT(archs) + files.gl_pathc +
+              NNC_COUNT(shares) <=
+          MAX);
     for (size_t t = 0; t < NNC_COUNT(archs); t++) {
         for (size_t i = 0; i < files.gl_pathc && n < MAX; i++)
             if (is_taken(i, t))
@@ -80,6 +93,14 @@ TEST(nvrtc_models)
                 job[n] = variants[i];
                 job[n++].target = archs[t];
             }
+    }
+    for (size_t i = 0; i < files.gl_pathc && n < MAX; i++) /* for shares; f32 is above */
+        if (is_taken(i, 2))
+            job[n++] = (compile_job){
+                .file = files.gl_pathv[i], .target = archs[2], .precision = NNC_PRECISION_f16};
+    for (size_t i = 0; i < NNC_COUNT(shares) && n < MAX; i++) {
+        job[n] = shares[i];
+        job[n++].target = archs[2];
     }
     compile_all("models", job, n);
     globfree(&files);

@@ -1,5 +1,6 @@
 /* tests/nvrtc/windows.c -- machine code of windows: depthwise convolutions between two 1x1 ones, as mobile nets have them, and pooling.
- * Nothing is spilled or in local memory, results are stored by 128 bits, instructions for each result stay under a budget, and the
+ * Nothing is spilled or in local memory, results of 16 bits are stored by 64 or 128 bits, instructions for each result on the full path,
+ * all rows of the window with it, stay under a budget, and the
  * kernel is there rather than a library's call. Windows that lie side by side along memory are loaded by 128 bits, too. */
 #include "api/api.h"
 #include "cuda/cuda.h"
@@ -12,20 +13,20 @@ static const char *const archs[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "c
 typedef struct window {
     const char *type;
     int c, size, k, stride;
-    double
-        most; /* instructions for each result, the edge's apart; float, integer and the rest together */
+    double most; /* instructions for each result inside of the edges */
 } window;
 
-/* Measured on sm_75 to sm_100, and a tenth. Of 16 bits the channels lie last; strict f32 is row-major, one result a store. */
+/* Measured on sm_75 to sm_100, and a tenth. Of 16 bits the channels lie last; strict f32 is row-major, one result a store. A copy leaves 31
+ * instructions for a result of 16 bits with stride 1; those of a 5x5 window have 25 multiply-adds in f32 alone. */
 static const window windows[] = {
     {"f32", 32, 112, 3, 1, 31},
-    {"f16", 32, 112, 3, 1, 31},
-    {"f16", 96, 112, 3, 2, 36},
-    {"bf16", 32, 112, 3, 1, 28},
+    {"f16", 32, 112, 3, 1, 30},
+    {"f16", 96, 112, 3, 2, 32},
+    {"bf16", 32, 112, 3, 1, 27},
     {"f32", 144, 56, 5, 2, 74},
-    {"f16", 144, 56, 5, 2, 68},
-    {"f16", 240, 28, 5, 1, 65},
-    {"bf16", 240, 28, 5, 1, 61},
+    {"f16", 144, 56, 5, 2, 63},
+    {"f16", 240, 28, 5, 1, 56},
+    {"bf16", 240, 28, 5, 1, 56},
 };
 
 static nnc_graph *graph_of(const window *w)
@@ -48,11 +49,12 @@ static void check_code(const void *ctx, const char *arch, const nnc_cubin_kernel
 {
     const window *w = ctx;
     int size = w->type[1] == '3' ? 4 : 2;
-    double each = k->path_stored > 0 ? (double)k->path * size / k->path_stored : 1e9;
-    int narrow = k->store_bits[0] + k->store_bits[1] + k->store_bits[2] + k->store_bits[3];
+    const int stored = k->once.stores + k->loop.stores;
+    double each = stored > 0 ? (double)(k->once.issued + k->loop.issued) * size / stored : 1e9;
+    int narrow = k->store_bits[0] + k->store_bits[1] + k->store_bits[2];
     bool wrong = k->stack_bytes || k->n[CC_load_local] || k->n[CC_store_local] ||
-                 k->n[CC_unknown] || k->registers > 168 || each > w->most ||
-                 (size == 2 && (narrow || !k->store_bits[4]));
+                 k->n[CC_unknown] || k->registers > 128 || each > w->most ||
+                 (size == 2 && (narrow || !(k->store_bits[3] + k->store_bits[4])));
     if (wrong)
         test_fail(__FILE__, __LINE__,
             "%s: %s %d channels of %d, %dx%d by %d: %d registers, %d bytes of stack, %.1f "
