@@ -52,6 +52,7 @@ PEERS = [
     peer("eager", "train_resnet50,precision=f32,training=sgd,batch=32", 24.0),
 ]
 LINES = [
+    "before the first run: 9.10 GiB free",
     "nnc against its peers, geometric means of ratios: eager 2.00 (3 cells), torch.compile 1.25 (1 cell), max-autotune 0.50 (1 cell), "
     "the fastest of them in each cell 1.26",
     f"Cells that nnc loses to the fastest peer: 1 of 3: {VGG} 0.50 (tuned+graph, with --tune 0.53)",
@@ -94,7 +95,7 @@ def report(*args):
 def main(root):
     raw = os.path.join(root, "raw-abc123")
     write(f"{raw}/started", "2026-01-02\n")
-    write(f"{raw}/machine.json", {"gpu": "A GPU", "sm": 90, "l2_bytes": 1000})
+    write(f"{raw}/machine.json", {"gpu": "A GPU", "sm": 90, "l2_bytes": 1000, "limits": "9.10 GiB free"})
     write(f"{raw}/peers/about", {"torch": "9.9"})
     write(f"{raw}/ceilings/ceilings,memory.json", {"copy": 4e12, "read": 1e12, "write": 1e12, "memcpy": 1e12, "fma": 5e13})
     write(f"{raw}/ceilings/ceilings,products.json", {})

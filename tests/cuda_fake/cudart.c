@@ -148,7 +148,7 @@ static int set_device(int d)
     if (d < 0 || d >= fake_devices)
         return fake_gives(INVALID_DEVICE);
     device = d;
-    return 0;
+    return fake_sticky ? fake_gives(0) : 0;
 }
 
 static int get_device(int *d)
@@ -410,6 +410,8 @@ static int event_query(cuda_event e)
 {
     if (e->latest && e->latest->graph)
         return fake_gives(CAPTURED_EVENT);
+    if (fake_sticky)
+        return fake_gives(0);
     if (e->latest && !e->latest->fired) { /* who asks again and again gives the device time */
         (void)fake_step();
         if (!e->latest->fired)
@@ -424,6 +426,8 @@ static int event_elapsed(float *ms, cuda_event a, cuda_event b)
 {
     if (!a->timed || !b->timed || !a->latest || !b->latest || a->device != b->device)
         return fake_gives(INVALID_HANDLE);
+    if (fake_sticky)
+        return fake_gives(0);
     if (!a->latest->fired || !b->latest->fired)
         return NOT_READY;
     *ms = (float)((double)(b->latest->ns - a->latest->ns) * 1e-6);
