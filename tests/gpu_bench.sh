@@ -91,7 +91,7 @@ if [ "$python" != none ] && "$python" -c 'import torch' 2>/dev/null; then
     expect "exit code 1 after a peer's failure, not $code" [ "$code" = 1 ]
     expect "a peer that leaves a dead context behind is a failure of its cell" grep -q '"failed": ".*illegal' "$out"/raw-*/peers/eager,layernorm*.json
     expect "and costs a process" grep -q 'context is dead' "$out"/raw-*/peers.log
-    expect "the peers behind it are measured" grep -q '"queued"' "$out"/raw-*/peers/eager,mlp*.json
+    expect "the peers after it are measured" grep -q '"queued"' "$out"/raw-*/peers/eager,mlp*.json
     export NNC_GPU_COMPILE=1 NNC_GPU_PREPARE=2
     until_done prepare,peers,report --again --peers-on=cpu
     expect "exit code 0 with all peers, not $code" [ "$code" = 0 ]

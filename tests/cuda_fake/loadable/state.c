@@ -253,7 +253,7 @@ static int nvml_mig(nvml_device d, unsigned *now, unsigned *after_reset)
     return !d;
 }
 
-/* Of the whole GPU, also where it is divided. */
+/* Memory of the whole GPU, also where it is divided. */
 static int nvml_bytes(nvml_device d, nvml_memory *m)
 {
     const size_t total = fake_gpu.memory_bytes * (slice ? 8 : 1);
