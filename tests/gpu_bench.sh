@@ -100,7 +100,8 @@ if [ "$python" != none ] && "$python" -c 'import torch' 2>/dev/null; then
     export NNC_GPU_COMPILE=1 NNC_GPU_PREPARE=2
     until_done prepare,peers,report --again --peers-on=cpu
     expect "exit code 0 with all peers, not $code" [ "$code" = 0 ]
-    expect "PyTorch's compiler has prepared its programs" grep -q '^[1-9] compiled' "$out"/raw-*/prepare.log
+    expect "PyTorch's compiler has graphs to prepare" [ "$(results graphs)" -gt 0 ]
+    expect "and no failure (a busy machine may end it)" sh -c "! grep 'Error: ' '$out'/raw-*/prepare.log"
     expect "all peers are measured: $(results peers)" [ "$(results peers)" = 24 ]
     expect "all questions have an answer but those that need a GPU" [ -z "$(unanswered 'Device memory\|Predicted')" ]
     expect "a chart" grep -q '<title>' "$out"/gpu-*.svg

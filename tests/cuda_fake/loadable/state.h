@@ -1,5 +1,5 @@
-/* tests/cuda_fake/loadable/state.h -- what the loadable fake's machine is like, by environment variables: who uses the GPUs, whether they
- * are divided, how old the driver is, and which calls fail. */
+/* tests/cuda_fake/loadable/state.h -- what the loadable fake's machine is like, by environment variables: whose the GPUs are, whether they are
+ * divided, how old the driver is, and which calls fail. */
 #ifndef TEST_FAKE_STATE_H
 #define TEST_FAKE_STATE_H
 
@@ -9,6 +9,7 @@
 extern const nnc_cuda_driver state_driver;
 extern const nnc_cuda_nvml state_nvml;
 
+int state_number(const char *variable, int otherwise);
 /* Reads the variables; after fake_begin. */
 void state_begin(void);
 /* Replaces what the state of the machine changes. */
