@@ -28,6 +28,11 @@ results() {
     ls "$out"/raw-*/"$1" | grep -c '\.json$'
 }
 
+# Questions of the report that no cell answers, but those that begin as given.
+unanswered() {
+    grep ': not measured (' "$out"/gpu-*.txt | grep -v "^\($1\)"
+}
+
 # A first run measures four cells; the kernel of layernorm crashes, that of softmax hangs, that of sin leaves a dead context behind.
 cat >"$out/cells.txt" <<'END'
 layernorm: models/layernorm.json batch=5 cols=100
@@ -79,7 +84,7 @@ expect "the CPU is measured" [ "$(results cpu)" -gt 3 ]
 if [ "$python" != none ]; then
     expect "a table" grep -q 'models agree' "$out"/gpu-*.txt
     expect "the table has its cells" grep -q '^sin,depth=4,dtype=f16,n=1024\* ' "$out"/gpu-*.txt
-    expect "each question of the report has its line" [ "$(grep -c ': not measured (' "$out"/gpu-*.txt)" = 5 ]
+    expect "only questions about peers and machine code have no answer" [ -z "$(unanswered 'nnc against\|Cells that\|Models\|Training\|Device memory\|Predicted')" ]
     expect "JSON" "$python" -c 'import json, glob, sys; assert json.load(open(glob.glob(sys.argv[1] + "/gpu-*.json")[0]))["rows"]' "$out"
 fi
 
@@ -91,14 +96,14 @@ if [ "$python" != none ] && "$python" -c 'import torch' 2>/dev/null; then
     expect "exit code 1 after a peer's failure, not $code" [ "$code" = 1 ]
     expect "a peer that leaves a dead context behind is a failure of its cell" grep -q '"failed": ".*illegal' "$out"/raw-*/peers/eager,layernorm*.json
     expect "and costs a process" grep -q 'context is dead' "$out"/raw-*/peers.log
-    expect "the peers behind it are measured" grep -q '"queued"' "$out"/raw-*/peers/eager,mlp*.json
+    expect "the peers after it are measured" grep -q '"queued"' "$out"/raw-*/peers/eager,mlp*.json
     export NNC_GPU_COMPILE=1 NNC_GPU_PREPARE=2
     until_done prepare,peers,report --again --peers-on=cpu
     expect "exit code 0 with all peers, not $code" [ "$code" = 0 ]
-    expect "PyTorch's compiler has prepared its programs" grep -q '^[1-9] compiled' "$out"/raw-*/prepare.log
+    expect "PyTorch's compiler has graphs to prepare" [ "$(results graphs)" -gt 0 ]
+    expect "and no failure (a busy machine may end it)" sh -c "! grep 'Error: ' '$out'/raw-*/prepare.log"
     expect "all peers are measured: $(results peers)" [ "$(results peers)" = 24 ]
-    expect "all questions but that of the peers' memory have an answer" [ "$(grep -c ': not measured (' "$out"/gpu-*.txt)" = 1 ]
-    expect "which a CPU does not tell" grep -q '^Device memory: not measured' "$out"/gpu-*.txt
+    expect "all questions have an answer but those that need a GPU" [ -z "$(unanswered 'Device memory\|Predicted')" ]
     expect "a chart" grep -q '<title>' "$out"/gpu-*.svg
 fi
 

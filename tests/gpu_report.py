@@ -52,6 +52,7 @@ PEERS = [
     peer("eager", "train_resnet50,precision=f32,training=sgd,batch=32", 24.0),
 ]
 LINES = [
+    "before the first run: 9.10 GiB free",
     "nnc against its peers, geometric means of ratios: eager 2.00 (3 cells), torch.compile 1.25 (1 cell), max-autotune 0.50 (1 cell), "
     "the fastest of them in each cell 1.26",
     f"Cells that nnc loses to the fastest peer: 1 of 3: {VGG} 0.50 (tuned+graph, with --tune 0.53)",
@@ -60,8 +61,8 @@ LINES = [
     "Nested sin, unfused by nnc over fused: depth=4,dtype=f32,n=16777216: unfused 1.5 ms, fused 500 us, 3.00 times",
     "Nested sin, CPU over GPU: depth 4 f32: the GPU is ahead from n=16777216 on, 100 times at n=16777216",
     "Matrix product, alone and with copies: f32 4096: 3 ms alone, 20 ms with copies (peers 1.50), overlapped 16 ms",
-    "VGG-16, relu before the pooling and behind it: vgg16,precision=f32,batch=128: relu-pool 8 ms, pool-relu 10 ms, ratio 0.800",
-    "Copies beside computing: 1.58 times as many runs a second as with copies before and behind, over 2 cells",
+    "VGG-16, relu before the pooling and after it: vgg16,precision=f32,batch=128: relu-pool 8 ms, pool-relu 10 ms, ratio 0.800",
+    "Overlapped copies: 1.58 times as many runs a second as with copies before and after, over 2 cells",
     "Faster than f32 by precision: vgg16,order=relu-pool,batch=128 f16 4.00",
     f"--tune, default over measured algorithms: 1.053 over 1 cell, from 1.05 ({VGG}) to 1.05 ({VGG})",
     "-O3, time of -O2 over it: vgg16,level=3,precision=f16,order=relu-pool,batch=128 1.25",
@@ -94,7 +95,7 @@ def report(*args):
 def main(root):
     raw = os.path.join(root, "raw-abc123")
     write(f"{raw}/started", "2026-01-02\n")
-    write(f"{raw}/machine.json", {"gpu": "A GPU", "sm": 90, "l2_bytes": 1000})
+    write(f"{raw}/machine.json", {"gpu": "A GPU", "sm": 90, "l2_bytes": 1000, "limits": "9.10 GiB free"})
     write(f"{raw}/peers/about", {"torch": "9.9"})
     write(f"{raw}/ceilings/ceilings,memory.json", {"copy": 4e12, "read": 1e12, "write": 1e12, "memcpy": 1e12, "fma": 5e13})
     write(f"{raw}/ceilings/ceilings,products.json", {})

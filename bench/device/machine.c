@@ -47,7 +47,11 @@ static void put_gpu(nnc_text *t)
     if (!nnc_cuda_devices(&d, 1, NULL))
         return;
     power p = power_open();
+    nnc_text limits = {0};
     put_string(t, "gpu", d.name);
+    nnc_cuda_limits(&limits, 0);
+    put_string(t, "limits", limits.n > 2 ? nnc_text_str(&limits) + 2 : "");
+    nnc_text_deinit(&limits);
     nnc_printf(t,
         ", \"sm\": %d, \"sms\": %d, \"memory_bytes\": %lld, \"l2_bytes\": %lld, \"clock_hz\": "
         "%lld, \"memory_bytes_s\": %lld",

@@ -170,7 +170,7 @@ def overlap(rows):
         return ""
     gain = mean([r["copied_us"] / r["streamed_us"] for r in both])
     peers = mean([r["ratio_streamed"] for r in both])
-    return f"{gain:.2f} times as many runs a second as with copies before and behind, over {cells(len(both))}" + (
+    return f"{gain:.2f} times as many runs a second as with copies before and after, over {cells(len(both))}" + (
         f"; the fastest peer's streamed time over nnc's {peers:.2f}" if peers else "")
 
 
@@ -238,8 +238,8 @@ QUESTIONS = (
     ("Nested sin, unfused by nnc over fused", fusion, "sin and sin_plain level=1 of one depth and n"),
     ("Nested sin, CPU over GPU", against_cpu, "cells of sin with @cpu"),
     ("Matrix product, alone and with copies", copies, "cells of matmul with @io"),
-    ("VGG-16, relu before the pooling and behind it", orders, "cells of vgg16 with both orders"),
-    ("Copies beside computing", overlap, "cells with @io"),
+    ("VGG-16, relu before the pooling and after it", orders, "cells of vgg16 with both orders"),
+    ("Overlapped copies", overlap, "cells with @io"),
     ("Faster than f32 by precision", precisions, "cells of one model with precision=f32 and others"),
     ("--tune, default over measured algorithms", measured, "cells with @tuned"),
     ("-O3, time of -O2 over it", levels, "cells with level=3 beside those without"),

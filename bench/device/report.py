@@ -110,6 +110,8 @@ def head(out, machine, about, date, commit):
     out.append(f"{gpu} (sm_{machine.get('sm')}, {machine.get('sms')} SMs, {(machine.get('memory_bytes') or 0) / 2**30:.0f} GiB), "
                f"driver {machine.get('driver', 'unknown')}, SM clock {machine.get('sm_mhz')} of {machine.get('sm_mhz_max')} MHz, "
                f"memory {machine.get('memory_mhz')} MHz, power limit {machine.get('power_limit_watts')} W")
+    if machine.get("limits"):
+        out.append(f"before the first run: {machine['limits']}")
     out.append(f"{machine.get('cpu')}, {machine.get('cpus')} CPUs; " + ", ".join(f"{k} {v}" for k, v in machine.get("libraries", {}).items()))
     if about:
         out.append(f"peers: PyTorch {about.get('torch')} (CUDA {about.get('cuda')}, cuDNN {about.get('cudnn')}), Triton {about.get('triton')}")

@@ -148,7 +148,11 @@ static void say_versions(nnc_text *out, int ordinal)
     (void)ordinal;
     nnc_cuda_look(CUDA_driver, &driver);
     nnc_cuda_look(CUDA_cudart, &runtime);
-    if (driver.ok && driver.number && runtime.number)
+    if (!driver.ok) {
+        nnc_printf(out, ": there is no driver (%s)", driver.why);
+        return;
+    }
+    if (driver.number && runtime.number)
         nnc_printf(out, ": the driver supports CUDA %s, the runtime is CUDA %s (%s)",
             driver.version, runtime.version, runtime.path);
     nnc_puts(out, "; install a newer driver (580 or newer for CUDA 13, 525 or newer for CUDA 12)");

@@ -92,20 +92,44 @@ static nnc_status read_grid(const nnc_pkernel *pk, nnc_kgrid *grid, nnc_sink *si
                : nnc_fail0(sink, NNC_E_DEVICE, "kernel %s is not for a GPU", pk->symbol);
 }
 
+/* The bytes of static shared memory are cudaFuncAttributes' first field. Dynamic memory beside them is asked for where both are more than a
+ * block gets unasked. */
+static nnc_status ask_shared(const handle *h, const nnc_plan *p, const char *name, int64_t dynamic,
+    const void *attributes, int device, cuda_kernel k, nnc_sink *sink)
+{
+    size_t fixed;
+    int most = 0;
+    memcpy(&fixed, attributes, sizeof fixed);
+    const int64_t bytes = dynamic + (int64_t)fixed;
+    if (bytes <= PLAIN_SHARED)
+        return NNC_OK;
+    if (!h->rt->cudaDeviceGetAttribute(&most, CUDA_ATTR_SHARED_BYTES, device) && bytes > most) {
+        NNC_LOCAL(nnc_text) need = {0}, has = {0};
+        const char *target = target_of(p);
+        nnc_put_bytes(&need, bytes);
+        nnc_put_bytes(&has, most);
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "kernel %s for %.*s needs %s of shared memory for a block, and this GPU has %s: "
+            "compile "
+            "for this one (--target=cuda)",
+            name, (int)strcspn(target, "#"), target, nnc_text_str(&need), nnc_text_str(&has));
+    }
+    int error =
+        h->rt->cudaKernelSetAttributeForDevice(k, CUDA_FUNC_SHARED_BYTES, (int)dynamic, device);
+    return error ? failed(h->rt, p, name, error, sink) : NNC_OK;
+}
+
 /* Finds a kernel on the current device and loads it now: neither in the first timed run nor during graph capture. */
 static nnc_status find(const handle *h, const nnc_plan *p, const char *name, int64_t shared,
     cuda_kernel *out, nnc_sink *sink)
 {
     _Alignas(16) char attributes[ATTRIBUTES];
+    char what[200];
     int device = 0, error = h->rt->cudaLibraryGetKernel(out, h->from->cuda, name);
     error = error ? error : h->rt->cudaGetDevice(&device);
-    if (!error && shared > PLAIN_SHARED)
-        error = h->rt->cudaKernelSetAttributeForDevice(
-            *out, CUDA_FUNC_SHARED_BYTES, (int)shared, device);
     error = error ? error : h->rt->cudaFuncGetAttributes(attributes, *out);
     if (!error)
-        return NNC_OK;
-    char what[200];
+        return ask_shared(h, p, name, shared, attributes, device, *out, sink);
     snprintf(what, sizeof what, "kernel %.180s", name);
     return failed(h->rt, p, what, error, sink);
 }

@@ -179,6 +179,8 @@ static nnc_status cuda_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_
     if (error) {
         nnc_free(b);
         (void)d->rt->cudaGetLastError();
+        if (error != ERROR_MEMORY)
+            return cuda_fail(d, error, "cannot pin memory", sink);
         return nnc_fail0(sink, NNC_E_FIT,
             "cuda:%d: %lld bytes of pinned memory are not available: %s", d->ordinal,
             (long long)bytes, d->rt->cudaGetErrorString(error));

@@ -15,6 +15,8 @@ enum {
     PEER_ENABLED = 704,
     CAPTURE_UNSUPPORTED = 900,
     CAPTURED_EVENT = 907,
+    PLAIN_SHARED = 48 << 10, /* of a block, static and dynamic; more is asked for by an attribute */
+    MOST_SHARED = 227 << 10,
 };
 
 static const fake_card h200 = {132, 1980000, 3201000, 6016, 60 << 20, (size_t)1 << 30};
@@ -146,7 +148,7 @@ static int set_device(int d)
     if (d < 0 || d >= fake_devices)
         return fake_gives(INVALID_DEVICE);
     device = d;
-    return 0;
+    return fake_sticky ? fake_gives(0) : 0;
 }
 
 static int get_device(int *d)
@@ -408,6 +410,8 @@ static int event_query(cuda_event e)
 {
     if (e->latest && e->latest->graph)
         return fake_gives(CAPTURED_EVENT);
+    if (fake_sticky)
+        return fake_gives(0);
     if (e->latest && !e->latest->fired) { /* who asks again and again gives the device time */
         (void)fake_step();
         if (!e->latest->fired)
@@ -422,6 +426,8 @@ static int event_elapsed(float *ms, cuda_event a, cuda_event b)
 {
     if (!a->timed || !b->timed || !a->latest || !b->latest || a->device != b->device)
         return fake_gives(INVALID_HANDLE);
+    if (fake_sticky)
+        return fake_gives(0);
     if (!a->latest->fired || !b->latest->fired)
         return NOT_READY;
     *ms = (float)((double)(b->latest->ns - a->latest->ns) * 1e-6);
@@ -482,7 +488,8 @@ static int get_kernel(cuda_kernel *out, cuda_library l, const char *name)
 static int set_attribute(cuda_kernel k, int attribute, int value, int d)
 {
     ENTER();
-    if (attribute != CUDA_FUNC_SHARED_BYTES || value > 227 << 10 || d != device)
+    if (attribute != CUDA_FUNC_SHARED_BYTES || d != device ||
+        (size_t)value + ((const fake_kernel *)k)->static_bytes > MOST_SHARED)
         return fake_gives(INVALID_VALUE);
     ((fake_kernel *)(uintptr_t)k)->shared_limit = value;
     return 0;
@@ -491,6 +498,8 @@ static int set_attribute(cuda_kernel k, int attribute, int value, int d)
 static int get_attributes(void *attributes, cuda_kernel k)
 {
     memset(attributes, 0, 64);
+    if (k) /* cudaFuncAttributes begins with sharedSizeBytes */
+        memcpy(attributes, &((const fake_kernel *)k)->static_bytes, sizeof(size_t));
     return fake_gives(k ? 0 : INVALID_HANDLE);
 }
 
@@ -523,7 +532,8 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
     if (c->grid[0] < 1 || c->grid[1] != 1 || c->grid[2] != 1 || c->block[1] != 1 ||
         c->block[2] != 1 || c->block[0] < 1 || (int)c->block[0] > k->max_threads ||
         c->n_attribute || fake_stream_of(c->stream)->device != device ||
-        (c->shared_bytes > 48 << 10 && (int)c->shared_bytes > k->shared_limit))
+        (c->shared_bytes + k->static_bytes > PLAIN_SHARED &&
+            (int)c->shared_bytes > k->shared_limit))
         return fake_gives(INVALID_VALUE);
     launch *l = calloc(1, sizeof *l);
     *l = (launch){

@@ -71,8 +71,8 @@ TEST(emits_vgg16)
     CHECK_OK(nnc_env_create(
         &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
     for (int i = 0; e && i < 24; i++) {
-        const nnc_arg arg[] = {{"batch", batch[i % 3]}, {"image", image[i / 3 % 2]},
-            {"order", order[i / 6 % 2]}};
+        const nnc_arg arg[] = {
+            {"batch", batch[i % 3]}, {"image", image[i / 3 % 2]}, {"order", order[i / 6 % 2]}};
         check(e, "models/vgg16.json", both[i / 12], arg, 3);
     }
     nnc_env_destroy(e);

@@ -103,7 +103,8 @@ typedef struct fake_kernel {
     /* shim.h: grid's blocks, first and number of those to run, threads, shared bytes, reversed */
     const char *(*launch)(void (*)(void *const *), void *const *, long long, long long, long long,
         int, long long, int);
-    int shared_limit;
+    int shared_limit; /* dynamic, where it was asked for */
+    size_t static_bytes; /* of shared memory */
 } fake_kernel;
 typedef struct fake_library {
     fake_kernel *k;

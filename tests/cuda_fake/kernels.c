@@ -193,6 +193,31 @@ static bool read_comment(const char *source, fake_kernel *k)
     return read_buffers(writes, strchr(writes, '\n'), 'y', k, &k->n_out) && k->n_out > 0;
 }
 
+/* Bytes of the arrays that the kernel's text, up to `end`, keeps in static shared memory: TYPE name[N] or name[N][M]. */
+static size_t static_bytes(const char *text, const char *end)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } types[] = {{"double", 8}, {"long long", 8}, {"float", 4}, {"int", 4}, {"nnc_f16", 2},
+        {"nnc_bf16", 2}, {"nnc_bool", 1}, {"bool", 1}, {"short", 2}, {"unsigned short", 2},
+        {"unsigned int", 4}, {"signed char", 1}, {"unsigned char", 1}, {"unsigned long long", 8},
+        {"unsigned", 4}};
+    size_t sum = 0;
+    for (const char *p = text; (p = strstr(p, "__shared__ ")) != NULL && p < end; p++) {
+        long n = 0, m = 1;
+        const char *type = p + strlen("__shared__ "), *dims = strchr(type, '[');
+        size_t size = 0;
+        for (size_t i = 0; i < NNC_COUNT(types) && !size; i++)
+            if (!strncmp(type, types[i].name, strlen(types[i].name)))
+                size = types[i].bytes;
+        if (!size || !dims || sscanf(dims, "[%ld][%ld]", &n, &m) < 1)
+            fake_wrong("a static array is not as the fake runtime expects it: %.60s", p);
+        sum += (size * (size_t)n * (size_t)m + 15) / 16 * 16;
+    }
+    return sum;
+}
+
 static bool find(void *lib, const char *name, const char *suffix, void *to)
 {
     char symbol[200];
@@ -214,6 +239,8 @@ int fake_library_load(const char *code, fake_library **out)
     while (ok && next_kernel(&at, &k)) {
         ok = read_comment(code, &k) && find(lib, k.name, "_thunk", &k.thunk) &&
              find(lib, "shim_launch", "", &k.launch);
+        const char *next = strstr(at, "extern \"C\" __global__");
+        k.static_bytes = static_bytes(at, next ? next : at + strlen(at));
         if (!ok)
             fake_wrong("kernel %s is not as the fake runtime expects it", k.name);
         l->k = realloc(l->k, sizeof *l->k * (size_t)(l->n + 1));

@@ -306,6 +306,10 @@ TEST(cuda_override)
         "no GPU: CUDA driver version is insufficient (cudaErrorInsufficientDriver): the driver "
         "supports CUDA 12.8, the runtime is CUDA 13.0");
     nnc_cuda_override(CUDA_driver, NULL);
+    nnc_text t = {0};
+    CHECK_INT(nnc_cuda_explain(&t, 35, -1), NNC_E_DEVICE);
+    CHECK(strstr(nnc_text_str(&t), "there is no driver (it is disabled)") != NULL);
+    nnc_text_deinit(&t);
     CHECK(NNC_CUDA(driver, test_sink) == NULL);
     CHECK_DIAG("driver is missing: it is disabled");
     end();

@@ -74,12 +74,6 @@ static int launch_or_not(const cuda_launch *l, cuda_kernel k, void **args)
     return launch(l, k, args);
 }
 
-static int number(const char *variable, int otherwise)
-{
-    const char *text = getenv(variable);
-    return text && *text ? atoi(text) : otherwise;
-}
-
 static size_t cudart_version(void)
 {
     return 13000;
@@ -87,16 +81,16 @@ static size_t cudart_version(void)
 
 __attribute__((constructor)) static void fill(void)
 {
-    fake_begin((uint64_t)number("FAKE_CUDA_SEED", 0));
+    fake_begin((uint64_t)state_number("FAKE_CUDA_SEED", 0));
     /* number of GPUs and memory of each; NCCL's faults, by the number of a call */
-    fake_devices = number("FAKE_CUDA_DEVICES", FAKE_DEVICES);
-    fake_gpu.memory_bytes = (size_t)number("FAKE_CUDA_MIB", 1024) << 20;
-    fake_nccl_error = number("FAKE_NCCL_ERROR", 0);
-    fake_nccl_hang = number("FAKE_NCCL_HANG", 0);
+    fake_devices = state_number("FAKE_CUDA_DEVICES", FAKE_DEVICES);
+    fake_gpu.memory_bytes = (size_t)state_number("FAKE_CUDA_MIB", 1024) << 20;
     state_begin();
     /* number of a call of the runtime that fails, once */
-    fake_fail_at = (int)number("FAKE_CUDA_FAIL", 0);
+    fake_fail_at = (int)state_number("FAKE_CUDA_FAIL", 0);
     fake_fail_with = 999;
+    fake_nccl_error = state_number("FAKE_NCCL_ERROR", 0);
+    fake_nccl_hang = state_number("FAKE_NCCL_HANG", 0);
     nnc_cuda_cudart runtime = *NNC_CUDA(cudart, NULL), *cudart = &runtime;
     launch = runtime.cudaLaunchKernelExC;
     runtime.cudaLaunchKernelExC = launch_or_not;

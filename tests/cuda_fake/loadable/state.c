@@ -26,7 +26,7 @@ static unsigned taken_by;
 static bool exclusive, prohibited, divided, slice;
 static int driver_number = RUNTIME;
 
-static int number(const char *variable, int otherwise)
+int state_number(const char *variable, int otherwise)
 {
     const char *text = getenv(variable);
     return text && *text ? atoi(text) : otherwise;
@@ -48,8 +48,8 @@ void state_begin(void)
     prohibited = is("FAKE_CUDA_MODE", "prohibited");
     slice = is("FAKE_CUDA_MIG", "slice");
     divided = slice || is("FAKE_CUDA_MIG", "empty");
-    driver_number = number("FAKE_CUDA_DRIVER", RUNTIME);
-    fake_gpu.l2_bytes = number("FAKE_CUDA_L2_KIB", fake_gpu.l2_bytes >> 10) << 10;
+    driver_number = state_number("FAKE_CUDA_DRIVER", RUNTIME);
+    fake_gpu.l2_bytes = state_number("FAKE_CUDA_L2_KIB", fake_gpu.l2_bytes >> 10) << 10;
     if (slice) { /* as an H200's 1g.18gb is: 16 SMs, an eighth of the memory and of its bus */
         fake_devices = 1;
         fake_gpu.sms = 16;
@@ -253,7 +253,7 @@ static int nvml_mig(nvml_device d, unsigned *now, unsigned *after_reset)
     return !d;
 }
 
-/* Of the whole GPU, also where it is divided. */
+/* Memory of the whole GPU, also where it is divided. */
 static int nvml_bytes(nvml_device d, nvml_memory *m)
 {
     const size_t total = fake_gpu.memory_bytes * (slice ? 8 : 1);

@@ -9,6 +9,7 @@
 extern const nnc_cuda_driver state_driver;
 extern const nnc_cuda_nvml state_nvml;
 
+int state_number(const char *variable, int otherwise);
 /* Reads the variables; after fake_begin. */
 void state_begin(void);
 /* Replaces what the state of the machine changes. */
