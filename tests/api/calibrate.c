@@ -68,6 +68,32 @@ TEST(calibration_nets_compile)
     nnc_env_destroy(e);
 }
 
+/* Those of GPUs: all nets of a size in one graph, each with an input and an output; steps are made of one each. */
+TEST(calibration_nets_of_gpus)
+{
+    for (int tier = 0; tier < CAL_TIERS; tier++)
+        for (int kind = 0; kind < CAL_KINDS; kind++) {
+            int n = 0;
+            const cal_net *net = cal_gpu_nets(tier, (cal_kind)kind, &n);
+            CHECK(n > 0 && n <= CAL_NETS);
+            const int each = kind == CAL_steps ? 1 : n;
+            for (int k = 0; k < n; k += each) {
+                NNC_LOCAL(nnc_text) text = {0};
+                nnc_scan s;
+                cal_nets_write(&text, net + k, each);
+                nnc_scan_init(&s, net[k].name, nnc_text_str(&text), text.n);
+                nnc_graph *g = nnc_graph_parse(&s, test_sink), *step = NULL;
+                CHECK(g && g->n_output == (uint32_t)each);
+                CHECK(!net[k].step == (kind != CAL_steps));
+                if (g && kind == CAL_steps)
+                    CHECK_OK(nnc_train_graph(g, &nnc_training_defaults, &step, test_sink));
+                CHECK(kind != CAL_steps || (step && step->n_output > nnc_result_outputs(step)));
+                nnc_graph_destroy(step);
+                nnc_graph_destroy(g);
+            }
+        }
+}
+
 /* Every strategy that is called executable was run, with the numbers of its devices. */
 static void check_runs(const char *text, bool step)
 {

@@ -146,6 +146,24 @@ TEST(one_image_is_launch_bound)
     nnc_cluster_destroy(c);
 }
 
+/* A run that is waited for takes longer than its commands, once. */
+TEST(runs_are_waited_for)
+{
+    nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
+    compiled v = compile("models/mlp.json", "1", "cuda:sm_70", 2, 1, 1);
+    nnc_sim_plan s, waited;
+    CHECK(c && v.p);
+    CHECK_OK(nnc_sim_plan_run(&s, v.p, c, NULL, test_sink));
+    c->kind[0].run_ns = 12345;
+    CHECK_OK(nnc_sim_plan_run(&waited, v.p, c, NULL, test_sink));
+    CHECK_INT(waited.total_ps - s.total_ps, 12345000);
+    CHECK_INT(waited.by_device[0].compute_ps, s.by_device[0].compute_ps);
+    nnc_sim_plan_deinit(&s);
+    nnc_sim_plan_deinit(&waited);
+    release(&v);
+    nnc_cluster_destroy(c);
+}
+
 TEST(two_devices_and_a_copy)
 {
     nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
