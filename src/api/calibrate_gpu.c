@@ -177,13 +177,13 @@ static double expected_ns(const ladder *l, int tier, cal_kind kind)
 /* Would the program be too slow, or take too long to compile? */
 static bool is_too_long(const ladder *l, int tier, cal_kind kind)
 {
-    enum { RUNS = 16 }; /* of spinning, bursts and profiles, at least */
+    enum { RUNS = 16, STEPS = 4 }; /* RUNS: of spinning, bursts and profiles, at least */
     const int64_t left = l->end_ns - nnc_now_ns();
     int64_t before = l->whole_ns[tier][kind];
     if (!before && tier)
         before = l->whole_ns[tier - 1][kind];
-    if (!before && kind == CAL_steps) /* of the forward passes */
-        before = l->whole_ns[tier][CAL_nets];
+    if (!before && kind == CAL_steps) /* some times as many kernels as the forward passes have */
+        before = nnc_mul_sat(l->whole_ns[tier][CAL_nets], STEPS);
     return before > left || expected_ns(l, tier, kind) * RUNS > (double)left;
 }
 
