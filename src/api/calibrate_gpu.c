@@ -127,6 +127,8 @@ static const struct {
     {NNC_PRECISION_tf32, 1, CAL_nets}, {NNC_PRECISION_tf32, 2, CAL_nets},
     {NNC_PRECISION_bf16, 1, CAL_nets}, {NNC_PRECISION_bf16, 2, CAL_nets},
     {NNC_PRECISION_f16, 0, CAL_nets}, {NNC_PRECISION_tf32, 0, CAL_nets},
+    {NNC_PRECISION_f16, 3, CAL_nets}, {NNC_PRECISION_f32, 3, CAL_nets},
+    {NNC_PRECISION_tf32, 3, CAL_nets}, {NNC_PRECISION_bf16, 3, CAL_nets},
     {NNC_PRECISION_f32, 0, CAL_steps}, {NNC_PRECISION_tf32, 1, CAL_steps},
     {NNC_PRECISION_tf32, 2, CAL_steps}, {NNC_PRECISION_f16, 1, CAL_steps},
     {NNC_PRECISION_f16, 2, CAL_steps}, {NNC_PRECISION_f32, 1, CAL_steps},
@@ -167,7 +169,8 @@ static nnc_status measure_program(calibration *c, cal_program *p, int64_t *run_n
 static double expected_ns(const ladder *l, int tier, cal_kind kind)
 {
     enum { LAUNCHES_NS = 2000000 };
-    static const double grows[CAL_KINDS][CAL_TIERS] = {{1, 500, 30}, {1, 256, 32}, {1, 500, 20}};
+    static const double grows[CAL_KINDS][CAL_TIERS] = {
+        {1, 500, 30, 0.2}, {1, 256, 32, 1}, {1, 500, 20, 1}};
     if (l->run_ns[tier][kind] || !tier)
         return (double)l->run_ns[tier][kind];
     const double below = expected_ns(l, tier - 1, kind);

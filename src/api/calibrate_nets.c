@@ -417,6 +417,11 @@ static const cal_net batch[] = {{"convs", convs, 32, 64, 112, false},
     {"linear", wide_linear, 32, 8192, 0, false}, {"residual", residual, 32, 64, 224, false},
     {"inverted", inverted, 32, 32, 224, false}, {"gated", gated, 32, 112, 14, false},
     {"wide", wide, 32, 2048, 7, false}, {"encoder", encoder, 4096, 768, 0, false}};
+/* Between those. */
+static const cal_net some[] = {{"convs", convs, 6, 64, 112, false},
+    {"linear", wide_linear, 6, 8192, 0, false}, {"residual", residual, 6, 64, 224, false},
+    {"inverted", inverted, 6, 32, 224, false}, {"gated", gated, 6, 112, 14, false},
+    {"wide", wide, 6, 2048, 7, false}, {"encoder", encoder, 768, 768, 0, false}};
 static const cal_net rows_tiny[] = {{"stream", stream, 16, 256, 0, false},
     {"softmax", softmaxes, 16, 256, 0, false}, {"layernorm", layernorms, 16, 256, 0, false},
     {"sum", sums, 16, 256, 0, false}, {"transpose", transposes, 16, 256, 0, false}};
@@ -439,12 +444,12 @@ const cal_net *cal_gpu_nets(int tier, cal_kind kind, int *n)
     static const struct {
         const cal_net *net;
         int n;
-    } of[CAL_KINDS][CAL_TIERS] = {
-        {{tiny, NNC_COUNT(tiny)}, {single, NNC_COUNT(single)}, {batch, NNC_COUNT(batch)}},
+    } of[CAL_KINDS][CAL_TIERS] = {{{tiny, NNC_COUNT(tiny)}, {single, NNC_COUNT(single)},
+                                      {batch, NNC_COUNT(batch)}, {some, NNC_COUNT(some)}},
         {{rows_tiny, NNC_COUNT(rows_tiny)}, {rows_single, NNC_COUNT(rows_single)},
-            {rows_batch, NNC_COUNT(rows_batch)}},
+            {rows_batch, NNC_COUNT(rows_batch)}, {NULL, 0}},
         {{steps_tiny, NNC_COUNT(steps_tiny)}, {steps_single, NNC_COUNT(steps_single)},
-            {steps_batch, NNC_COUNT(steps_batch)}}};
+            {steps_batch, NNC_COUNT(steps_batch)}, {NULL, 0}}};
     *n = of[kind][tier].n;
     return of[kind][tier].net;
 }

@@ -77,7 +77,7 @@ TEST(calibration_nets_of_gpus)
         for (int kind = 0; kind < CAL_KINDS; kind++) {
             int n = 0;
             const cal_net *net = cal_gpu_nets(tier, (cal_kind)kind, &n);
-            CHECK(n > 0 && n <= CAL_NETS);
+            CHECK(n <= CAL_NETS && (n > 0 || tier == CAL_TIERS - 1));
             const int each = kind == CAL_steps ? 1 : n;
             for (int k = 0; k < n; k += each) {
                 NNC_LOCAL(nnc_text) text = {0};
@@ -124,6 +124,8 @@ static void sample_nets(calibration *c, nnc_precision precision, const nnc_clust
             nnc_artifact *a = NULL;
             int n = 0;
             const cal_net *net = cal_gpu_nets(tier, (cal_kind)kind, &n);
+            if (!n)
+                continue;
             cal_nets_write(&text, net, n);
             nnc_scan_init(&s, "nets", nnc_text_str(&text), text.n);
             nnc_graph *g = nnc_graph_parse(&s, test_sink);
