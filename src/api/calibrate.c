@@ -34,6 +34,8 @@ static nnc_status compile(
     if (step) {
         nnc_training t = nnc_training_defaults;
         t.momentum = 0.9;
+        if (o.precision == NNC_PRECISION_f16)
+            t.loss_scale = 1; /* the usual one might skip the step */
         st = nnc_train_graph(g, &t, &training, c->sink);
         nnc_graph_destroy(g);
         g = training;

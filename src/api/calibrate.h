@@ -18,10 +18,11 @@ extern const cal_net cal_nets[];
 extern const int cal_n_nets;
 /* Appends a graph: the net on each of so many devices. */
 void cal_net_write(nnc_text *t, const cal_net *net, int devices);
-/* Of GPUs: sizes of nets, from some that a slow device computes at once to batches of full pictures. The nets of a tier, or (rows) single
- * ops on tensors of its size; a chain of the smallest commands. */
-enum { CAL_TIERS = 3, CAL_NETS = 16 };
-const cal_net *cal_gpu_nets(int tier, bool rows, int *n);
+/* Of GPUs: sizes of nets, from some that a slow device computes at once to batches of full pictures, and one between (nets only). The
+ * nets of a tier; single ops on rows of tensors of its size; training steps; a chain of the smallest commands. */
+typedef enum cal_kind { CAL_nets, CAL_rows, CAL_steps, CAL_KINDS } cal_kind;
+enum { CAL_TIERS = 4, CAL_NETS = 16 };
+const cal_net *cal_gpu_nets(int tier, cal_kind kind, int *n);
 extern const cal_net cal_gpu_chain;
 /* Appends a graph: these nets beside each other on one device. */
 void cal_nets_write(nnc_text *t, const cal_net *net, int n);

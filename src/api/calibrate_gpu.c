@@ -119,24 +119,30 @@ static nnc_status measure_launches(calibration *c)
 static const struct {
     nnc_precision precision;
     int tier;
-    bool rows, step;
-} programs[] = {{NNC_PRECISION_f32, 0, false, false}, {NNC_PRECISION_f32, 0, true, false},
-    {NNC_PRECISION_f32, 1, true, false}, {NNC_PRECISION_f32, 2, true, false},
-    {NNC_PRECISION_f16, 1, false, false}, {NNC_PRECISION_f32, 1, false, false},
-    {NNC_PRECISION_f16, 2, false, false}, {NNC_PRECISION_f32, 2, false, false},
-    {NNC_PRECISION_tf32, 1, false, false}, {NNC_PRECISION_tf32, 2, false, false},
-    {NNC_PRECISION_bf16, 1, false, false}, {NNC_PRECISION_bf16, 2, false, false},
-    {NNC_PRECISION_f16, 0, false, false}, {NNC_PRECISION_tf32, 0, false, false},
-    {NNC_PRECISION_bf16, 0, false, false}};
+    cal_kind kind;
+} programs[] = {{NNC_PRECISION_f32, 0, CAL_nets}, {NNC_PRECISION_f32, 0, CAL_rows},
+    {NNC_PRECISION_f32, 1, CAL_rows}, {NNC_PRECISION_f32, 2, CAL_rows},
+    {NNC_PRECISION_f16, 1, CAL_nets}, {NNC_PRECISION_f32, 1, CAL_nets},
+    {NNC_PRECISION_f16, 2, CAL_nets}, {NNC_PRECISION_f32, 2, CAL_nets},
+    {NNC_PRECISION_tf32, 1, CAL_nets}, {NNC_PRECISION_tf32, 2, CAL_nets},
+    {NNC_PRECISION_bf16, 1, CAL_nets}, {NNC_PRECISION_bf16, 2, CAL_nets},
+    {NNC_PRECISION_f16, 0, CAL_nets}, {NNC_PRECISION_tf32, 0, CAL_nets},
+    {NNC_PRECISION_f16, 3, CAL_nets}, {NNC_PRECISION_f32, 3, CAL_nets},
+    {NNC_PRECISION_tf32, 3, CAL_nets}, {NNC_PRECISION_bf16, 3, CAL_nets},
+    {NNC_PRECISION_f32, 0, CAL_steps}, {NNC_PRECISION_tf32, 1, CAL_steps},
+    {NNC_PRECISION_tf32, 2, CAL_steps}, {NNC_PRECISION_f16, 1, CAL_steps},
+    {NNC_PRECISION_f16, 2, CAL_steps}, {NNC_PRECISION_f32, 1, CAL_steps},
+    {NNC_PRECISION_f32, 2, CAL_steps}, {NNC_PRECISION_bf16, 1, CAL_steps},
+    {NNC_PRECISION_bf16, 2, CAL_steps}, {NNC_PRECISION_bf16, 0, CAL_nets}};
 static const char *const precision_names[] = {[NNC_PRECISION_f32] = "f32",
     [NNC_PRECISION_tf32] = "tf32",
     [NNC_PRECISION_f16] = "f16",
     [NNC_PRECISION_bf16] = "bf16"};
 
-/* What programs of a size took: all of one, and a run. 0: unknown. */
+/* What programs of a kind and size took: all of one, and a run. 0: unknown. */
 typedef struct ladder {
-    int64_t whole_ns[CAL_TIERS][2]; /* by rows */
-    int64_t run_ns[CAL_TIERS][2];
+    int64_t whole_ns[CAL_TIERS][CAL_KINDS];
+    int64_t run_ns[CAL_TIERS][CAL_KINDS];
     int64_t end_ns;
 } ladder;
 
@@ -160,56 +166,80 @@ static nnc_status measure_program(calibration *c, cal_program *p, int64_t *run_n
 
 /* About a run's nanoseconds: as measured, or from a smaller size by the ratio of FLOPs or bytes. What takes as little as a launch does not
  * grow with them. 0: unknown. */
-static double expected_ns(const ladder *l, int tier, bool rows)
+static double expected_ns(const ladder *l, int tier, cal_kind kind)
 {
     enum { LAUNCHES_NS = 2000000 };
-    static const double grows[2][CAL_TIERS] = {{1, 500, 30}, {1, 256, 64}};
-    if (l->run_ns[tier][rows] || !tier)
-        return (double)l->run_ns[tier][rows];
-    const double below = expected_ns(l, tier - 1, rows);
-    return below > LAUNCHES_NS ? below * grows[rows][tier] : below;
+    static const double grows[CAL_KINDS][CAL_TIERS] = {
+        {1, 500, 30, 0.2}, {1, 256, 32, 1}, {1, 500, 20, 1}};
+    if (l->run_ns[tier][kind] || !tier)
+        return (double)l->run_ns[tier][kind];
+    const double below = expected_ns(l, tier - 1, kind);
+    return below > LAUNCHES_NS ? below * grows[kind][tier] : below;
 }
 
 /* Would the program be too slow, or take too long to compile? */
-static bool is_too_long(const ladder *l, int tier, bool rows)
+static bool is_too_long(const ladder *l, int tier, cal_kind kind)
 {
-    enum { RUNS = 16 }; /* of spinning, bursts and profiles, at least */
-    const int64_t left = l->end_ns - nnc_now_ns(), *whole = &l->whole_ns[tier][rows];
-    const int64_t before = *whole || !tier ? *whole : l->whole_ns[tier - 1][rows];
-    return before > left || expected_ns(l, tier, rows) * RUNS > (double)left;
+    enum { RUNS = 16, STEPS = 4 }; /* RUNS: of spinning, bursts and profiles, at least */
+    const int64_t left = l->end_ns - nnc_now_ns();
+    int64_t before = l->whole_ns[tier][kind];
+    if (!before && tier)
+        before = l->whole_ns[tier - 1][kind];
+    if (!before && kind == CAL_steps) /* some times as many kernels as the forward passes have */
+        before = nnc_mul_sat(l->whole_ns[tier][CAL_nets], STEPS);
+    return before > left || expected_ns(l, tier, kind) * RUNS > (double)left;
 }
 
-/* Measures program i. A device that is too small for it is none that it is asked of. */
-static nnc_status one_program(calibration *c, ladder *l, size_t i)
+static void pass_errors(const nnc_sink *own, nnc_sink *sink)
 {
-    const int tier = programs[i].tier;
-    const bool rows = programs[i].rows;
-    const int64_t from = nnc_now_ns();
-    cal_program p = {0};
-    int n = 0;
-    nnc_sink *own = nnc_sink_create(), *told = c->sink;
-    NNC_NEED(own, told);
-    const cal_net *net = cal_gpu_nets(tier, rows, &n);
-    c->with = nnc_compile_defaults;
-    c->with.precision = programs[i].precision;
-    c->sink = own;
-    nnc_status st = load_nets(c, net, n, false, &p);
-    c->sink = told;
-    const bool small = st == NNC_E_FIT;
-    for (size_t k = 0; st && !small && k < nnc_sink_count(own); k++) {
+    for (size_t k = 0; k < nnc_sink_count(own); k++) {
         const nnc_diag *d = nnc_sink_at(own, k);
         if (d->severity == NNC_ERROR)
-            (void)nnc_fail(told, d->code, d->loc, "%s", d->message);
+            (void)nnc_fail(sink, d->code, d->loc, "%s", d->message);
     }
+}
+
+/* Loads and measures nets as one program. *fits: the device has the memory. */
+static nnc_status one_program(
+    calibration *c, ladder *l, size_t i, const cal_net *net, int n, bool *fits)
+{
+    cal_program p = {0};
+    NNC_LOCAL(nnc_text) text = {0};
+    nnc_sink *own = nnc_sink_create(), *told = c->sink;
+    NNC_NEED(own, told);
+    cal_nets_write(&text, net, n);
+    c->sink = own;
+    nnc_status st = cal_load(c, &text, 1, true, programs[i].kind == CAL_steps, &p);
+    c->sink = told;
+    *fits = st != NNC_E_FIT;
+    if (st && *fits)
+        pass_errors(own, told);
     nnc_sink_destroy(own);
     if (!st)
-        st = measure_program(c, &p, &l->run_ns[tier][rows], l->end_ns);
-    if (!st)
-        nnc_printf(&c->gpu.done, "%s%s %s of size %d", c->gpu.done.n ? ", " : "",
-            precision_names[programs[i].precision], rows ? "ops" : "nets", tier);
+        st = measure_program(c, &p, &l->run_ns[programs[i].tier][programs[i].kind], l->end_ns);
     cal_unload(&p);
-    l->whole_ns[tier][rows] = small ? INT64_MAX : nnc_now_ns() - from;
-    return small ? NNC_OK : st;
+    return *fits ? st : NNC_OK;
+}
+
+/* Measures the nets of programs[i]. A device that is too small for them is none that they are asked of. */
+static nnc_status measure_nets(calibration *c, ladder *l, size_t i)
+{
+    static const char *const kinds[CAL_KINDS] = {"nets", "ops", "training steps"};
+    const int tier = programs[i].tier;
+    const cal_kind kind = programs[i].kind;
+    const int64_t from = nnc_now_ns();
+    bool fits = true;
+    int n = 0;
+    const cal_net *net = cal_gpu_nets(tier, kind, &n);
+    c->with = nnc_compile_defaults;
+    c->with.precision = programs[i].precision;
+    for (int k = 0; k < (kind == CAL_steps ? n : 1) && fits; k++)
+        NNC_TRY(one_program(c, l, i, net + k, kind == CAL_steps ? 1 : n, &fits));
+    if (fits)
+        nnc_printf(&c->gpu.done, "%s%s %s of size %d", c->gpu.done.n ? ", " : "",
+            precision_names[programs[i].precision], kinds[kind], tier);
+    l->whole_ns[tier][kind] = fits ? nnc_now_ns() - from : INT64_MAX;
+    return NNC_OK;
 }
 
 /* The rate at which the largest elementwise op reads and writes. */
@@ -250,8 +280,8 @@ static nnc_status measure_ops(calibration *c)
     const double share = c->devices > 1 ? NETS_SHARE_OF_SEVERAL : NETS_SHARE;
     ladder l = {.end_ns = c->begin_ns + (int64_t)(share * (double)c->budget_ns)};
     for (size_t i = 0; i < NNC_COUNT(programs); i++)
-        if (i < 2 || !is_too_long(&l, programs[i].tier, programs[i].rows))
-            NNC_TRY(one_program(c, &l, i));
+        if (i < 2 || !is_too_long(&l, programs[i].tier, programs[i].kind))
+            NNC_TRY(measure_nets(c, &l, i));
     NNC_TRY(assume_bf16(c));
     find_memory(c);
     c->target.copy_bytes_s = c->memory_bytes_s > 0 ? c->memory_bytes_s : c->target.copy_bytes_s;

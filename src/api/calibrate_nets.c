@@ -298,6 +298,13 @@ static void encoder(writer *w, const cal_net *net)
     layernorm(w);
 }
 
+/* The same as a classifier of tokens, which can be trained. */
+static void transformer(writer *w, const cal_net *net)
+{
+    encoder(w, net);
+    classify(w);
+}
+
 /* 1x1, depthwise 5x5, a gate from the channels' means, 1x1: as EfficientNet's. */
 static void gated(writer *w, const cal_net *net)
 {
@@ -410,27 +417,41 @@ static const cal_net batch[] = {{"convs", convs, 32, 64, 112, false},
     {"linear", wide_linear, 32, 8192, 0, false}, {"residual", residual, 32, 64, 224, false},
     {"inverted", inverted, 32, 32, 224, false}, {"gated", gated, 32, 112, 14, false},
     {"wide", wide, 32, 2048, 7, false}, {"encoder", encoder, 4096, 768, 0, false}};
+/* Between those. */
+static const cal_net some[] = {{"convs", convs, 6, 64, 112, false},
+    {"linear", wide_linear, 6, 8192, 0, false}, {"residual", residual, 6, 64, 224, false},
+    {"inverted", inverted, 6, 32, 224, false}, {"gated", gated, 6, 112, 14, false},
+    {"wide", wide, 6, 2048, 7, false}, {"encoder", encoder, 768, 768, 0, false}};
 static const cal_net rows_tiny[] = {{"stream", stream, 16, 256, 0, false},
     {"softmax", softmaxes, 16, 256, 0, false}, {"layernorm", layernorms, 16, 256, 0, false},
     {"sum", sums, 16, 256, 0, false}, {"transpose", transposes, 16, 256, 0, false}};
 static const cal_net rows_single[] = {{"stream", stream, 1024, 1024, 0, false},
     {"softmax", softmaxes, 1024, 1024, 0, false}, {"layernorm", layernorms, 1024, 1024, 0, false},
     {"sum", sums, 1024, 1024, 0, false}, {"transpose", transposes, 1024, 1024, 0, false}};
-static const cal_net rows_batch[] = {{"stream", stream, 65536, 1024, 0, false},
-    {"softmax", softmaxes, 65536, 1024, 0, false}, {"layernorm", layernorms, 65536, 1024, 0, false},
-    {"sum", sums, 65536, 1024, 0, false}, {"transpose", transposes, 65536, 1024, 0, false}};
+static const cal_net rows_batch[] = {{"stream", stream, 32768, 1024, 0, false},
+    {"softmax", softmaxes, 16384, 1024, 0, false}, {"layernorm", layernorms, 16384, 1024, 0, false},
+    {"sum", sums, 16384, 1024, 0, false}, {"transpose", transposes, 16384, 1024, 0, false}};
+/* Training steps, each a program of its own. */
+static const cal_net steps_tiny[] = {
+    {"residual", residual, 2, 16, 64, true}, {"transformer", transformer, 16, 64, 0, true}};
+static const cal_net steps_single[] = {
+    {"residual", residual, 2, 64, 224, true}, {"transformer", transformer, 128, 768, 0, true}};
+static const cal_net steps_batch[] = {
+    {"residual", residual, 32, 64, 224, true}, {"transformer", transformer, 4096, 768, 0, true}};
 
-const cal_net *cal_gpu_nets(int tier, bool rows, int *n)
+const cal_net *cal_gpu_nets(int tier, cal_kind kind, int *n)
 {
     static const struct {
         const cal_net *net;
         int n;
-    } of[2][CAL_TIERS] = {
-        {{tiny, NNC_COUNT(tiny)}, {single, NNC_COUNT(single)}, {batch, NNC_COUNT(batch)}},
+    } of[CAL_KINDS][CAL_TIERS] = {{{tiny, NNC_COUNT(tiny)}, {single, NNC_COUNT(single)},
+                                      {batch, NNC_COUNT(batch)}, {some, NNC_COUNT(some)}},
         {{rows_tiny, NNC_COUNT(rows_tiny)}, {rows_single, NNC_COUNT(rows_single)},
-            {rows_batch, NNC_COUNT(rows_batch)}}};
-    *n = of[rows][tier].n;
-    return of[rows][tier].net;
+            {rows_batch, NNC_COUNT(rows_batch)}, {NULL, 0}},
+        {{steps_tiny, NNC_COUNT(steps_tiny)}, {steps_single, NNC_COUNT(steps_single)},
+            {steps_batch, NNC_COUNT(steps_batch)}, {NULL, 0}}};
+    *n = of[kind][tier].n;
+    return of[kind][tier].net;
 }
 
 void cal_nets_write(nnc_text *t, const cal_net *net, int n)

@@ -135,12 +135,13 @@ static double moving_ns(const calibration *c, int64_t bytes)
     return (double)bytes / (double)c->memory_bytes_s * 1e9;
 }
 
-/* On a GPU: would it, if it computed at half of the peak? What takes little longer than a launch is neither. */
+/* On a GPU: would it, if it computed at half of the peak, and is that a good part of what it takes? What takes longer for other reasons,
+ * such as few blocks, is not. */
 static bool is_moving_there(const calibration *c, const cal_sample *s)
 {
-    const double peak = (double)nnc_target_peak_flops(&c->target, s->op.dtype, s->op.tf32);
-    return s->ns > c->command_ns && moving_ns(c, s->op.bytes + s->op.epilogue_bytes) >
-                                        (double)s->op.flops / (0.5 * peak) * 1e9;
+    const double peak = (double)nnc_target_peak_flops(&c->target, s->op.dtype, s->op.tf32),
+                 moving = moving_ns(c, s->op.bytes + s->op.epilogue_bytes);
+    return moving > 0.4 * (double)s->ns && moving > (double)s->op.flops / (0.5 * peak) * 1e9;
 }
 
 /* Does a contraction take as long as moving its bytes would? Then its time says nothing about FLOPs. */
@@ -184,17 +185,15 @@ static bool is_of(const cal_class *x, const cal_sample *s)
 /* The share of the memory's rate that a GPU's contractions reach where it decides: of the class; 0: unknown. */
 static double memory_share(const calibration *c, const cal_class *x)
 {
-    double sum = 0;
-    int n = 0;
+    double moving = 0, took = 0; /* sums: the large ones decide */
     for (size_t i = 0; i < c->n_sample && c->target.kind == NNC_T_cuda; i++)
         if (is_of(x, &c->sample[i]) && is_moving(c, &c->sample[i])) {
-            const cal_sample *s = &c->sample[i];
-            const double moving = moving_ns(c, s->op.bytes),
-                         own = (double)s->ns - moving_ns(c, s->op.epilogue_bytes);
-            sum += log(fmin(moving / fmax(own, 1), 1));
-            n++;
+            const nnc_sim_op *op = &c->sample[i].op;
+            moving += moving_ns(c, op->bytes);
+            took += fmax((double)c->sample[i].ns - moving_ns(c, op->epilogue_bytes),
+                moving_ns(c, op->bytes));
         }
-    return n ? exp(sum / n) : 0;
+    return took > 0 ? moving / took : 0;
 }
 
 static nnc_status fill_class(calibration *c, cal_class *x)

@@ -111,6 +111,14 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
     return st;
 }
 
+/* Over ranks nothing is captured: each rank's host submits its commands one by one. A plan of one device runs in rank 0 alone. */
+static int64_t host_ns(const simulation *s, const nnc_plan *p)
+{
+    return nnc_env_world(s->e) > 1 && p->n_device > 1
+               ? nnc_cluster_kind_of(s->t->cluster, 0)->host_ns
+               : 0;
+}
+
 /* Time of the sections from main to `last`, bytes of the fullest device; busy[]: picoseconds of each device are added, `times` times.
  * timeline: NULL, or gets runs first .. first + times - 1. */
 static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
@@ -118,6 +126,8 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
 {
     const nnc_sim_plan_options o = {.first = SEC_main,
         .last = last,
+        .host_ns = host_ns(s, a->plan),
+        .host_each = true,
         .command_ps = s->t->m->times ? nnc_command_times_ps : NULL,
         .ctx = s->t->m->times};
     nnc_sim_plan p;

@@ -1,4 +1,5 @@
 /* api/trace.c -- a run of a plan as a trace: measured, and beside it as the simulator predicts it; the memory of a plan as a picture. */
+#include "api/partition.h"
 #include "api/timeline.h"
 #include "sim/sim.h"
 #include <string.h>
@@ -55,6 +56,7 @@ struct nnc_tracing {
     nnc_session *s;
     nnc_timeline *t;
     bool begun;
+    int before; /* runs of main that are submitted first (nnc_exec_profile_behind) */
     int64_t host,
         device
             [NNC_MAX_DEVICES]; /* ns: where the clocks stood at the first command; device: of each GPU */
@@ -114,7 +116,7 @@ nnc_status nnc_tracing_run(
     NNC_FREED int64_t *start = nnc_calloc((size_t)n + 1, sizeof *start),
                       *end = nnc_calloc((size_t)n + 1, sizeof *end);
     NNC_NEED(start && end, sink);
-    NNC_TRY(nnc_exec_profile(x->s->exec, first, last, start, end, sink));
+    NNC_TRY(nnc_exec_profile_behind(x->s->exec, x->before, first, last, start, end, sink));
     if (!x->begun)
         find_zero(x, from, n, start);
     begin_at_zero(x, from, n, start, end);
@@ -198,6 +200,8 @@ nnc_status nnc_session_trace(
     nnc_status st = nnc_tracing_create(s, &warm, sink);
     if (!st)
         st = nnc_tracing_create(s, &x, sink);
+    if (!st)
+        x->before = nnc_partition_before(e);
     if (!st) /* the first one creates events */
         st = nnc_tracing_run(warm, SEC_main, last, -1, sink);
     if (!st)

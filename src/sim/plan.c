@@ -13,7 +13,7 @@ typedef struct walk {
     nnc_sink *sink;
     int32_t *device; /* of the cluster, by device of the plan */
     int *first_lane; /* of each device of the plan */
-    int host; /* lane */
+    int *host; /* lane of the host thread, by device of the plan */
     int32_t *recorded; /* by event: the task of its record, -1: none yet */
     int32_t *task; /* by command of the walk */
     nnc_sim_memory *memory; /* of one command */
@@ -56,8 +56,9 @@ static nnc_status map_devices(walk *w)
 
 static nnc_status add_lanes(walk *w)
 {
-    w->host = nnc_sim_lane(w->sim, -1, "launches");
-    for (int d = 0; d < w->p->n_device; d++)
+    for (int d = 0; d < w->p->n_device; d++) {
+        w->host[d] = d && !w->o->host_each ? w->host[0] : nnc_sim_lane(w->sim, -1, "launches");
+        NNC_NEED(w->host[d] >= 0, w->sink);
         for (int s = 0; s < w->p->device[d].streams; s++) {
             char name[32];
             nnc_snprintf(name, sizeof name, "stream %d", s);
@@ -66,7 +67,7 @@ static nnc_status add_lanes(walk *w)
             if (!s)
                 w->first_lane[d] = lane;
         }
-    NNC_NEED(w->host >= 0, w->sink);
+    }
     return NNC_OK;
 }
 
@@ -396,7 +397,7 @@ static int add_command(walk *w, int32_t i, int n_memory)
         .n_lane = 1,
         .lane = &lane,
         .launched = gpu && w->o->host_ns > 0 && c->kind != CMD_record && c->kind != CMD_wait,
-        .host = w->host,
+        .host = w->host[c->device],
         .launch_ps = w->o->host_ns * 1000,
         .n_memory = n_memory,
         .mem = w->memory};
@@ -599,12 +600,14 @@ nnc_status nnc_sim_plan_run(nnc_sim_plan *out, const nnc_plan *p, const nnc_clus
     walk w = {.p = p, .c = c, .o = o, .out = out, .sink = sink};
     w.device = ARENA_NEW(a, int32_t, p->n_device + 1);
     w.first_lane = ARENA_NEW(a, int, p->n_device + 1);
+    w.host = ARENA_NEW(a, int, p->n_device + 1);
     w.recorded = ARENA_NEW(a, int32_t, p->n_event + 1);
     w.task = ARENA_NEW(a, int32_t, out->n_cmd + 1);
     out->span = ARENA_NEW(a, nnc_sim_span, out->n_cmd + 1);
     out->by_device = ARENA_NEW(a, nnc_sim_device, p->n_device + 1);
     nnc_status st = NNC_OK;
-    if (!w.device || !w.first_lane || !w.recorded || !w.task || !out->span || !out->by_device)
+    if (!w.device || !w.first_lane || !w.host || !w.recorded || !w.task || !out->span ||
+        !out->by_device)
         st = nnc_nomem(sink);
     for (int e = 0; !st && e < p->n_event; e++)
         w.recorded[e] = -1;

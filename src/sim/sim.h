@@ -135,6 +135,7 @@ typedef struct nnc_sim_plan_options {
     const int32_t *device;  /* of the cluster, by device of the plan; NULL: the same numbers */
     nnc_section first, last; /* both 0: main only */
     int64_t host_ns;        /* host time per command on a GPU; 0: none, commands are replayed as a captured graph */
+    bool host_each;         /* a host thread for each device, as ranks have; else one for all */
     nnc_sim_policy policy;
     /* Picoseconds of a command that computes, its launch included, instead of the device's table; -1: by the table. NULL: all of them */
     int64_t (*command_ps)(void *ctx, const nnc_plan *p, const nnc_cmd *c);

@@ -3,6 +3,8 @@
 #include "api/calibrate.h"
 #include "api/help.h"
 #include "api/partition.h"
+#include <math.h>
+#include <stdio.h>
 
 static void get_environment(nnc_env **e, const char *hardware)
 {
@@ -66,6 +68,148 @@ TEST(calibration_nets_compile)
             nnc_graph_destroy(g);
         }
     nnc_env_destroy(e);
+}
+
+/* Those of GPUs: all nets of a size in one graph, each with an input and an output; steps are made of one each. */
+TEST(calibration_nets_of_gpus)
+{
+    for (int tier = 0; tier < CAL_TIERS; tier++)
+        for (int kind = 0; kind < CAL_KINDS; kind++) {
+            int n = 0;
+            const cal_net *net = cal_gpu_nets(tier, (cal_kind)kind, &n);
+            CHECK(n <= CAL_NETS && (n > 0 || tier == CAL_TIERS - 1));
+            const int each = kind == CAL_steps ? 1 : n;
+            for (int k = 0; k < n; k += each) {
+                NNC_LOCAL(nnc_text) text = {0};
+                nnc_scan s;
+                cal_nets_write(&text, net + k, each);
+                nnc_scan_init(&s, net[k].name, nnc_text_str(&text), text.n);
+                nnc_graph *g = nnc_graph_parse(&s, test_sink), *step = NULL;
+                CHECK(g && g->n_output == (uint32_t)each);
+                CHECK(!net[k].step == (kind != CAL_steps));
+                if (g && kind == CAL_steps)
+                    CHECK_OK(nnc_train_graph(g, &nnc_training_defaults, &step, test_sink));
+                CHECK(kind != CAL_steps || (step && step->n_output > nnc_result_outputs(step)));
+                nnc_graph_destroy(step);
+                nnc_graph_destroy(g);
+            }
+        }
+}
+
+/* ---- tables of a machine that is simulated ----------------------------------------------------------------- */
+
+/* The commands of a plan as samples, with the times that they have on the described device. */
+static void sample(calibration *c, const nnc_plan *p, const nnc_cluster_kind *k)
+{
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
+        nnc_sim_op op = nnc_sim_command_op(p, &p->cmd[i]);
+        const int64_t ns = nnc_sim_op_ps(k, &op, NULL) / 1000;
+        const char *thin = nnc_sim_thin_class(&op);
+        op.op_class = nnc_arena_strdup(&c->a, thin ? thin : op.op_class);
+        CHECK(op.op_class && ARENA_ROOM(&c->a, c->sample, c->cap_sample, c->n_sample + 1));
+        c->sample[c->n_sample++] = (cal_sample){.op = op, .ns = ns};
+        if (!strcmp(op.op_class, "ewise") && op.bytes > 200000000)
+            c->memory_bytes_s = (int64_t)((double)op.bytes / (double)ns * 1e9);
+    }
+}
+
+static void sample_nets(calibration *c, nnc_precision precision, const nnc_cluster_kind *k)
+{
+    c->with = nnc_compile_defaults;
+    c->with.precision = precision;
+    for (int tier = 0; tier < CAL_TIERS; tier++)
+        for (int kind = CAL_nets; kind <= CAL_rows; kind++) {
+            NNC_LOCAL(nnc_text) text = {0};
+            nnc_scan s;
+            nnc_artifact *a = NULL;
+            int n = 0;
+            const cal_net *net = cal_gpu_nets(tier, (cal_kind)kind, &n);
+            if (!n)
+                continue;
+            cal_nets_write(&text, net, n);
+            nnc_scan_init(&s, "nets", nnc_text_str(&text), text.n);
+            nnc_graph *g = nnc_graph_parse(&s, test_sink);
+            CHECK_OK(g ? nnc_compile_plan(c->e, g, &c->with, &a, test_sink) : NNC_E_MODEL);
+            if (a)
+                sample(c, a->plan, k);
+            nnc_artifact_destroy(a);
+            nnc_graph_destroy(g);
+        }
+}
+
+/* |ratio - 1| of a run of the model by the tables to one on the described device. */
+static double error_of(const calibration *c, const char *file, nnc_precision precision,
+    const char *batch, const nnc_cluster_kind *is, const nnc_cluster_kind *table)
+{
+    const nnc_arg arg = {"batch", batch};
+    nnc_open_options o = nnc_open_defaults;
+    nnc_compile_options with = nnc_compile_defaults;
+    nnc_artifact *a = NULL;
+    double truth = 0, got = 0;
+    o.arg = &arg;
+    o.n_arg = 1;
+    with.precision = precision;
+    nnc_model *m = nnc_model_open(file, &o, test_sink);
+    CHECK_OK(m ? nnc_compile_plan(c->e, m, &with, &a, test_sink) : NNC_E_MODEL);
+    for (int i = a ? nnc_plan_first(a->plan, SEC_main) : 0; a && i < a->plan->end[SEC_main]; i++) {
+        truth += (double)nnc_sim_command_ps(a->plan, &a->plan->cmd[i], is);
+        got += (double)nnc_sim_command_ps(a->plan, &a->plan->cmd[i], table);
+    }
+    nnc_artifact_destroy(a);
+    nnc_model_close(m);
+    const double error = truth > 0 ? fabs(got / truth - 1) : 1;
+    if (!(error < 0.25))
+        test_fail(__FILE__, __LINE__, "%s, batch %s: %.0f us by the tables, %.0f on the device",
+            file, batch, got * 1e-6, truth * 1e-6);
+    return error;
+}
+
+/* A device whose times are known: nets that are measured there make tables that predict other models there. */
+TEST(tables_of_a_gpu_predict_it)
+{
+    static const char *const models[] = {"vgg16", "resnet50", "efficientnet_b0", "bert_base"},
+                             *const batches[] = {"1", "32"};
+    static const nnc_precision precision[] = {NNC_PRECISION_f32, NNC_PRECISION_f16};
+    const nnc_env_options o = {.target = "cuda:sm_90", .no_cache = true};
+    const nnc_calibrate_options none = {0};
+    calibration *c = nnc_calloc(1, sizeof *c);
+    nnc_cluster *is = nnc_cluster_load("models/hardware/h200x8.json", test_sink);
+    CHECK_OK(nnc_env_create(&o, &c->e, test_sink));
+    nnc_arena_init(&c->a, 0);
+    c->o = &none;
+    c->sink = test_sink;
+    c->devices = 1;
+    c->command_ns = 2000; /* as the description's launches */
+    c->target = c->e->target[0];
+    for (size_t p = 0; p < NNC_COUNT(precision) && is; p++)
+        sample_nets(c, precision[p], nnc_cluster_kind_of(is, 0));
+    CHECK(c->memory_bytes_s > 0);
+    c->target.copy_bytes_s = c->memory_bytes_s;
+    CHECK_OK(cal_make_tables(c));
+    for (int i = 0; i < CAL_SIZES; i++)
+        c->gpu.up[i] = c->gpu.down[i] = c->gpu.pageable_up[i] = c->gpu.pageable_down[i] =
+            (nnc_point){4096 << i, 1000 << i};
+    NNC_LOCAL(nnc_text) text = {0};
+    cal_gpu_print(c, &text);
+    nnc_cluster *got = nnc_cluster_parse("tables", nnc_text_str(&text), text.n, test_sink);
+    double sum = 0;
+    int n = 0;
+    for (size_t p = 0; p < 2 && is && got; p++)
+        for (size_t m = 0; m < NNC_COUNT(models); m++)
+            for (size_t b = 0; b < 2; b++, n++) {
+                char file[64];
+                snprintf(file, sizeof file, "models/%s.json", models[m]);
+                sum += error_of(c, file, precision[p], batches[b], nnc_cluster_kind_of(is, 0),
+                    nnc_cluster_kind_of(got, 0));
+            }
+    CHECK_INT(n, 16);
+    if (!(sum / n < 0.08))
+        test_fail(__FILE__, __LINE__, "mean error of the tables: %.1f %%", 100 * sum / n);
+    nnc_cluster_destroy(got);
+    nnc_cluster_destroy(is);
+    nnc_arena_deinit(&c->a);
+    nnc_env_destroy(c->e);
+    nnc_free(c);
 }
 
 /* Every strategy that is called executable was run, with the numbers of its devices. */

@@ -146,6 +146,50 @@ TEST(one_image_is_launch_bound)
     nnc_cluster_destroy(c);
 }
 
+/* Ranks have a host thread each: what takes two devices as long as one thread's launches of both, takes each its own. */
+TEST(hosts_of_ranks)
+{
+    nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
+    compiled v = compile("tests/sim/two_devices.json", "1", "cuda:sm_70", 2, 1, 2);
+    nnc_sim_plan one, each;
+    CHECK(c && v.p);
+    const nnc_sim_plan_options o = {.host_ns = 1000000},
+                               e = {.host_ns = 1000000, .host_each = true};
+    CHECK_OK(nnc_sim_plan_run(&one, v.p, c, &o, test_sink));
+    CHECK_OK(nnc_sim_plan_run(&each, v.p, c, &e, test_sink));
+    int n[2] = {0};
+    for (int i = 0; i < one.n_cmd; i++) {
+        const nnc_cmd *x = &v.p->cmd[one.first + i];
+        n[x->device] += x->kind != CMD_record && x->kind != CMD_wait;
+    }
+    CHECK(n[0] > 0 && n[1] > 0);
+    CHECK(one.total_ps >= INT64_C(1000000000) * (n[0] + n[1]));
+    CHECK(each.total_ps >= INT64_C(1000000000) * (n[0] > n[1] ? n[0] : n[1]));
+    CHECK(each.total_ps < one.total_ps - INT64_C(900000000));
+    nnc_sim_plan_deinit(&one);
+    nnc_sim_plan_deinit(&each);
+    release(&v);
+    nnc_cluster_destroy(c);
+}
+
+/* A run that is waited for takes longer than its commands, once. */
+TEST(runs_are_waited_for)
+{
+    nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
+    compiled v = compile("models/mlp.json", "1", "cuda:sm_70", 2, 1, 1);
+    nnc_sim_plan s, waited;
+    CHECK(c && v.p);
+    CHECK_OK(nnc_sim_plan_run(&s, v.p, c, NULL, test_sink));
+    c->kind[0].run_ns = 12345;
+    CHECK_OK(nnc_sim_plan_run(&waited, v.p, c, NULL, test_sink));
+    CHECK_INT(waited.total_ps - s.total_ps, 12345000);
+    CHECK_INT(waited.by_device[0].compute_ps, s.by_device[0].compute_ps);
+    nnc_sim_plan_deinit(&s);
+    nnc_sim_plan_deinit(&waited);
+    release(&v);
+    nnc_cluster_destroy(c);
+}
+
 TEST(two_devices_and_a_copy)
 {
     nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);

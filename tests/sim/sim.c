@@ -452,6 +452,40 @@ TEST(measured_tables)
     nnc_cluster_destroy(c);
 }
 
+/* Rows of tf32 are of ops that may use it, which take those of f32 where there are none; strict f32 takes no row of tf32. */
+TEST(tables_of_tf32)
+{
+    static const char json[] =
+        "{\"name\": \"x\", \"devices\": [{\"count\": 1, \"target\": \"cuda:sm_90\", \"run_ns\": "
+        "7000, \"host_ns\": 3000, \"ops\": [{\"class\": \"conv\", \"dtype\": \"tf32\", \"memory\": "
+        "0.5, "
+        "\"points\": [[1000000, 100]]}, {\"class\": \"conv\", \"dtype\": \"f32\", \"points\": "
+        "[[1000000, 800]]}, {\"class\": \"matmul\", \"dtype\": \"f32\", \"points\": [[1000000, "
+        "500]]}],"
+        " \"machine\": {\"copy_bytes_s\": 1000000000000}}], \"sockets\": {\"count\": 1, "
+        "\"memory_bytes_s\": 1}, \"pcie\": {\"bytes_s\": 1, \"pageable_bytes_s\": 1, \"p2p\": "
+        "\"none\", \"switches\": [{\"devices\": [0]}]}, \"collectives\": {\"base_ns\": 0, "
+        "\"hop_ns\": 0}}";
+    nnc_cluster *c = nnc_cluster_parse("x", json, sizeof json - 1, test_sink);
+    CHECK(c != NULL);
+    if (!c)
+        return;
+    const nnc_cluster_kind *k = nnc_cluster_kind_of(c, 0);
+    CHECK_INT(k->run_ns, 7000);
+    CHECK_INT(k->host_ns, 3000);
+    nnc_sim_op x = {.op_class = "conv1x1", .dtype = DT_f32, .flops = 1000000, .tf32 = true};
+    CHECK_INT(nnc_sim_op_ps(k, &x, NULL), 100000);
+    x.bytes = 1000000; /* 2 us at half of 1000 GB/s, and 1 us of the epilogue */
+    x.epilogue_bytes = 1000000;
+    CHECK_NEAR((double)nnc_sim_op_ps(k, &x, NULL), 3000000, 1);
+    x.tf32 = false;
+    CHECK_INT(nnc_sim_op_ps(k, &x, NULL), 800000);
+    x.op_class = "matmul";
+    x.tf32 = true;
+    CHECK_INT(nnc_sim_op_ps(k, &x, NULL), 500000);
+    nnc_cluster_destroy(c);
+}
+
 /* The file of four CPU ranks with further members of its sockets. */
 static nnc_cluster *ranks_with(const char *members)
 {
