@@ -149,7 +149,7 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
     g->blocks = cu_points(k, g->axis, g->vec);
     g->shared = g->group > 1 ? cu_step_part(k, g, k->n_ins) : 0;
     g->index = cu_narrow(k, g->blocks) ? 32 : 64;
-    return g->blocks >= 1;
+    return g->blocks >= 1 && g->shared <= CU_SHARED;
 }
 
 bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
