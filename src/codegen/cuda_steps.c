@@ -40,6 +40,8 @@ static int open_axes(cu *c, uint32_t axes)
 static int open_terms(cu *c, uint32_t axes)
 {
     const int group = c->g->group, last = cu_last_axis(axes), flight = c->g->flight;
+    if (last < 0)
+        return 0;
     int n = open_axes(c, axes & ~(1u << last));
     const char *x = c->axis_name[last];
     if (flight > 1) {
@@ -164,7 +166,7 @@ static void load_wide(cu *c, int32_t id)
         nnc_puts(c->t, " ? ");
     }
     cu_put(c, "nnc_load<%d>(%s + %a)", WIDE, c->buf_name[in->buf], &in->at);
-    if (cu_guarded(c, in) && fill->op == KO_load)
+    if (fill && cu_guarded(c, in) && fill->op == KO_load)
         cu_put(c, " : nnc_load<%d>(%s + %a)", WIDE, c->buf_name[fill->buf], &fill->at);
     else if (cu_guarded(c, in))
         cu_put(c, " : nnc_splat<%d>(%r)", WIDE, in->arg[1]);

@@ -76,7 +76,7 @@ struct shim_thread {
     shim_at at;
     char *stack;
     shim_state state;
-    unsigned parity;
+    unsigned parity, votes;
     uint64_t slot[2]; /* what it shows to its warp, by the parity of the shuffle */
 };
 
@@ -113,6 +113,16 @@ template <typename T> static T shim_shuffle(T x, int from)
     T y;
     memcpy(&y, &shim_of[(me & ~31) | from].slot[p], sizeof y);
     return y;
+}
+/* Votes go round in three places: one that is read, one that others may be in already, one that is empty. */
+static unsigned shim_vote[3];
+static inline int __syncthreads_or(int x)
+{
+    unsigned n = shim_of[shim_me].votes++;
+    shim_vote[n % 3] |= x != 0;
+    shim_yield(SHIM_BLOCK);
+    shim_vote[(n + 2) % 3] = 0;
+    return (int)shim_vote[n % 3];
 }
 template <typename T> static T __shfl_xor_sync(unsigned, T x, int o) { return shim_shuffle(x, (shim_me & 31) ^ o); }
 template <typename T> static T __shfl_sync(unsigned, T x, int l, int w = 32)
@@ -171,6 +181,7 @@ static void shim_begin(int t)
         f->stack = (char *)malloc(SHIM_STACK);
     shim_make(&f->at, f->stack, SHIM_STACK - (size_t)t % 16 * 192, shim_entry); /* not all on the same lines of the cache */
     f->state = SHIM_RUN;
+    f->votes = 0;
 }
 
 /* Runs the lanes until each stands at a block barrier or is done. */
@@ -230,6 +241,7 @@ static void shim_start(char *dynamic, size_t bytes, int threads)
     memset(shim_dynamic, 0xff, bytes);
     if (__start_shim_shared)
         memset(__start_shim_shared, 0xff, (size_t)(__stop_shim_shared - __start_shim_shared));
+    memset(shim_vote, 0, sizeof shim_vote);
     for (int t = 0; t < threads; t++)
         shim_begin(t);
 }
