@@ -11,6 +11,10 @@ enum {
     STEP_ROWS = 8,
     STEP_CLUSTER = 8, /* blocks, which every GPU with clusters can have */
     CLUSTERS = 90, /* sm_90 is the first that has */
+    PORT = 64,
+    FAR = 24, /* bytes a cycle that an SM gets from the level-2 cache, alone and when all do */
+    BARRIER =
+        900, /* cycles from the last store of a step to the first term of the next; twice that in a cluster */
     STEP_GROUP = 16,
     STEP_FLIGHT =
         16, /* loads along threads: with 16 warps, of 4 bytes, 32 KiB of an SM are on the way */
@@ -164,21 +168,41 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
     return g->blocks >= 1 && nnc_mul_ok(g->blocks, g->split, &g->blocks) && g->shared <= CU_SHARED;
 }
 
-/* The rows of a block, and the blocks of a cluster: each of them reads a part of the weights at each step. All blocks run at once, or the
- * others would go through the steps after them. */
+/* Cycles of a step with these choices: what limits it, and its barrier; of all blocks that are not at once on the machine. */
+static int64_t step_cycles(const nnc_kernel *k, const cu_step *s, int64_t sms)
+{
+    const nnc_kgrid *g = &k->grid;
+    const int64_t loads = apart(k), blocks = cu_points(k, g->axis, g->vec) * g->split;
+    const int64_t terms = s->elements / g->split * s->terms, bytes = terms * loads * 4;
+    const int64_t port = bytes / PORT, far = nnc_min64(blocks, sms) * bytes / (FAR * sms);
+    const int64_t near = terms / 32 * (4 * loads + g->vec) / 4, fma = terms * loads * g->vec / 128;
+    const int64_t most = nnc_max64(nnc_max64(port, far), nnc_max64(near, fma));
+    return (most + (g->split > 1 ? 2 : 1) * BARRIER) * nnc_ceildiv(blocks, sms);
+}
+
+/* The rows of a block, and the blocks of a cluster: more rows read the weights less often, more blocks read a part each. */
 static void divide(nnc_kernel *k, const nnc_target *t, const cu_step *s)
 {
     nnc_kgrid *g = &k->grid;
-    const int64_t sms = t->sms > 0 ? t->sms : 132, points = cu_points(k, -1, 1);
+    const int64_t sms = t->sms > 0 ? t->sms : 132;
     const int64_t rows = g->axis >= 0 ? k->axis[g->axis].extent : 1;
-    for (g->split = t->sm >= CLUSTERS ? STEP_CLUSTER : 1;; g->split /= 2) {
-        const int64_t want = nnc_ceildiv(points * g->split, g->split > 1 ? sms : sms / 2);
-        for (g->vec = 1; g->vec < STEP_ROWS && g->vec < want && rows % (2 * g->vec) == 0;)
-            g->vec *= 2;
-        if (g->split == 1 || (may_divide(k, g->split) && s->elements / g->split >= 32 &&
-                                 nnc_ceildiv(points, g->vec) * g->split <= sms))
-            return;
+    const int clusters = t->sm >= CLUSTERS ? STEP_CLUSTER : 1;
+    int64_t least = INT64_MAX;
+    int16_t vec = 1, split = 1;
+    for (g->split = 1; g->split <= clusters; g->split *= 2) {
+        if (g->split > 1 && (!may_divide(k, g->split) || s->elements / g->split < 32))
+            break;
+        for (g->vec = 1; g->vec <= STEP_ROWS && rows % g->vec == 0; g->vec *= 2) {
+            const int64_t n = step_cycles(k, s, sms);
+            if (n > least)
+                continue;
+            least = n;
+            vec = g->vec;
+            split = g->split;
+        }
     }
+    g->vec = vec;
+    g->split = split;
 }
 
 bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)

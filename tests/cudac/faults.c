@@ -110,20 +110,25 @@ TEST(shared_memory_is_waited_for)
 
 /* h[t, j] = sum over k of h[t - 1, k] w[k, j], by the two blocks of a cluster and by one. */
 #define POWERS(schedule) \
-    "kernel k_powers { axis m0 map 3 seq axis m1 map 64 axis r0 reduce 64\n" \
-    "buf x0 in f32 64 buf x1 in f32 4096 buf y0 out f32 192\n" schedule "\n" \
-    "stage m0 m1 r0 { %0 = load f32 x0[r0] %1 = load f32 y0[m0*64 + r0 + -64] if 0 <= m0 + -1 < " \
+    "kernel k_powers { axis m0 map 3 seq axis m1 map 128 axis r0 reduce 128\n" \
+    "buf x0 in f32 128 buf x1 in f32 16384 buf y0 out f32 384\n" schedule "\n" \
+    "stage m0 m1 r0 { %0 = load f32 x0[r0] %1 = load f32 y0[m0*128 + r0 + -128] if 0 <= m0 + -1 " \
+    "< " \
     "3 else %0\n" \
-    "%2 = load f32 x1[r0*64 + m1] %3 = mul f32 %1 %2 %4 = reduce sum f32 %3\n" \
-    "post %5 = tanh f32 %4 %6 = store f32 y0[m0*64 + m1] %5 } }"
+    "%2 = load f32 x1[r0*128 + m1] %3 = mul f32 %1 %2 %4 = reduce sum f32 %3\n" \
+    "post %5 = tanh f32 %4 %6 = store f32 y0[m0*128 + m1] %5 } }"
 
 TEST(steps_are_waited_for)
 {
     planted(POWERS("schedule cuda steps threads 64 blocks 1"), drop_barriers, "interpreted");
     planted(POWERS("schedule cuda steps threads 128 flight 4 group 2 blocks 1 shared 512"),
         drop_barriers, "interpreted");
+    planted(POWERS("schedule cuda steps threads 64 group 2 blocks 1 shared 256"), drop_barriers,
+        "interpreted");
     planted(POWERS("schedule cuda steps threads 32 split 2 blocks 2"), drop_cluster_barriers,
         "interpreted");
+    planted(POWERS("schedule cuda steps threads 64 group 2 split 2 blocks 2 shared 256"),
+        drop_cluster_barriers, "interpreted");
 }
 
 TEST(damaged_steps_are_refused)
