@@ -110,7 +110,10 @@ static void signature(const cu *c, const char *suffix)
     nnc_printf(t, "extern \"C\" __global__ void __launch_bounds__(%d", k->grid.threads);
     if (k->grid.regs > 0) /* occupancy: this many blocks must share the 65536 registers of an SM */
         nnc_printf(t, ", %d", 65536 / k->grid.regs / k->grid.threads);
-    nnc_printf(t, ")\n%s%s(", k->name, suffix);
+    nnc_puts(t, ")");
+    if (k->grid.cls == KC_steps && k->grid.split > 1)
+        nnc_printf(t, " NNC_CLUSTER(%d)", k->grid.split);
+    nnc_printf(t, "\n%s%s(", k->name, suffix);
     bool first = true;
     size_t line = t->n;
     for (int b = 0; b < k->n_buf; b++) {

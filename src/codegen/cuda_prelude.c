@@ -332,6 +332,14 @@ ARG_TAKE("max", "largest", "larger", ">"), ARG_TAKE("min", "smallest", "smaller"
 "#ifndef NNC_DYNAMIC\n"
 "#define NNC_DYNAMIC(name) extern __shared__ __align__(16) char name[]\n"
 "#endif\n"},
+{"NNC_CLUSTER",
+"#ifndef NNC_CLUSTER /* blocks that run at once, and wait for one another */\n"
+"#define NNC_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)\n"
+"#endif\n"},
+{"NNC_CLUSTER_SYNC",
+"#ifndef NNC_CLUSTER_SYNC /* what the blocks stored before it, all of them see after it */\n"
+"#define NNC_CLUSTER_SYNC(blocks) asm volatile(\"barrier.cluster.arrive.release;\\n\\tbarrier.cluster.wait.acquire;\" ::: \"memory\")\n"
+"#endif\n"},
 COMBINE_SUM("sum", "+", "add"), COMBINE_SUM("prod", "*", "mul"), COMBINE("max"), COMBINE("min"),
 COMBINE_ARG("max", ">"), COMBINE_ARG("min", "<"),
 {"nnc_other",

@@ -4,7 +4,10 @@
 #include "codegen/cuda.h"
 #include "schedule/schedule.h"
 
-enum { IN_FLIGHT = 8 }; /* copied elements of a thread, loaded before any is stored */
+enum {
+    IN_FLIGHT = 8, /* copied elements of a thread, loaded before any is stored */
+    LOOKS = 8, /* updates that a thread looks at, between barriers */
+};
 
 /* y = x, unconverted. */
 static void copy(cu *c, const cu_scatter *s)
@@ -71,35 +74,48 @@ static void find_mine(cu *c, const cu_scatter *s)
         (long long)s->unit, (long long)s->unit);
 }
 
-static void together(cu *c, const cu_scatter *s, const bool *was)
+/* Each thread looks at several updates before it waits for the others; mostly there is none for the block. */
+static void look(cu *c, const cu_scatter *s, const bool *was)
 {
     const nnc_kstage *g = &c->k->stage[1];
     const long long n = (long long)s->updates;
     const int threads = c->g->threads;
-    cu_line(c, "__shared__ int list[%d];", threads + threads / 32);
-    cu_open(c, "for (int from = 0; from < %lld; from += %d) {", n, threads);
-    cu_line(c, "int hits;");
-    cu_open(c, "{");
-    cu_line(c,
-        n % threads ? "const int at = from + threadIdx.x, n = at < %lld ? at : %lld;"
-                    : "const int n = from + threadIdx.x;",
-        n, n - 1);
+    const bool exact = n % (threads * LOOKS) == 0;
+    cu_line(c, "unsigned found = 0;");
+    cu_line(c, "#pragma unroll");
+    cu_open(c, "for (int u = 0; u < %d; u++) {", LOOKS);
+    cu_line(c, "const int at = from + u * %d + threadIdx.x;", threads);
+    cu_line(c, exact ? "const int n = at;" : "const int n = at < %lld ? at : %lld;", n, n - 1);
     only(c, s, was, true);
     place_update(c, g->axes);
     cu_section(c, g, g->body0, g->body1);
     find_mine(c, s);
     cu_line(
-        c, "hits = nnc_list<%d>(%s, n, list);", threads, n % threads ? "mine && at == n" : "mine");
+        c, exact ? "found |= (unsigned)mine << u;" : "found |= (unsigned)(mine && at == n) << u;");
     cu_close(c, "}");
     for (int32_t id = g->body0; id < g->body1; id++)
         c->v[id].live = was[id];
+}
+
+static void together(cu *c, const cu_scatter *s, const bool *was)
+{
+    const nnc_kstage *g = &c->k->stage[1];
+    const int threads = c->g->threads;
+    cu_line(c, "__shared__ int list[%d];", threads + threads / 32);
+    cu_open(
+        c, "for (int from = 0; from < %lld; from += %d) {", (long long)s->updates, threads * LOOKS);
+    look(c, s, was);
+    cu_line(c, "if (!__syncthreads_or(found))");
+    cu_line(c, "    continue;");
+    cu_open(c, "for (int u = 0; u < %d; u++) {", LOOKS);
+    cu_line(c, "const int hits = nnc_list<%d>(found >> u & 1, from + u * %d + threadIdx.x, list);",
+        threads, threads);
     cu_line(c, "#pragma unroll 4");
     cu_open(c, "for (int h = 0; h < hits; h++) {");
     cu_line(c, "const int n = list[h];");
     place_update(c, g->axes);
     cu_section(c, g, g->body0, g->body1);
-    cu_close(c, "}");
-    cu_close(c, "}");
+    cu_close_all(c, 3);
 }
 
 static void alone(cu *c, const cu_scatter *s, const bool *was)

@@ -1,12 +1,12 @@
 /* codegen/cuda_steps.c -- recurrences: a block has some rows of the batch ("lanes" of a section, along an outer axis). At each step its
  * threads lie along the elements, so that weights are read side by side; `group` rows of threads divide each sum, and join their parts
- * through shared memory, each for other rows of the batch.
+ * through shared memory, each for other rows of the batch. `split` blocks are a cluster and divide the elements.
  *
  *     for steps, in order:
  *         for elements m of this thread:
  *             sums of terms t, t + group, ... for all rows
  *             for rows t, t + group, ...: the joined sums, and what the step stores
- *         __syncthreads() */
+ *         __syncthreads(), or a barrier of the cluster */
 #include "codegen/cuda.h"
 #include "schedule/schedule.h"
 
@@ -40,6 +40,8 @@ static int open_axes(cu *c, uint32_t axes)
 static int open_terms(cu *c, uint32_t axes)
 {
     const int group = c->g->group, last = cu_last_axis(axes), flight = c->g->flight;
+    if (last < 0)
+        return 0;
     int n = open_axes(c, axes & ~(1u << last));
     const char *x = c->axis_name[last];
     if (flight > 1) {
@@ -60,29 +62,51 @@ static int open_terms(cu *c, uint32_t axes)
     return n;
 }
 
+/* Elements of each block of a cluster. */
+static long long own_elements(const cu *c, const cu_step *p)
+{
+    return (long long)p->elements / c->g->split;
+}
+
+/* The step's end: what threads stored, all of the block or cluster see. */
+static void wait_for_step(cu *c)
+{
+    if (c->g->split > 1)
+        cu_line(c, "NNC_CLUSTER_SYNC(%d);", c->g->split);
+    else
+        cu_line(c, "__syncthreads();");
+}
+
 /* Declares the indices of the axes that lie along threads, from element j; returns the scopes opened. With sums that are joined, all
  * threads go through the loop, past the last element with its index. */
 static int open_elements(cu *c, const nnc_kstage *s, const cu_step *p)
 {
     const int per = lanes(c);
     const bool joins = c->g->group > 1;
-    const long long n = (long long)p->elements;
+    char base[24] = "";
+    if (c->g->split > 1)
+        snprintf(base, sizeof base, "base_%d + ", (int)(s - c->k->stage));
+    const long long n = own_elements(c, p);
     int scopes = 0;
     int64_t below = 1;
-    if (!joins) {
-        cu_open(c, "for (int j = lane; j < %lld; j += %d) {", n, per);
+    if (!joins || n > per) {
+        cu_open(c,
+            joins ? "for (int from = 0; from < %lld; from += %d) {"
+                  : "for (int from = lane; from < %lld; from += %d) {",
+            n, per);
         scopes++;
-    } else if (n > per) {
-        cu_open(c, "for (int from = 0; from < %lld; from += %d) {", n, per);
-        cu_line(c,
-            n % per ? "const int j = from + lane < %lld ? from + lane : %lld;"
-                    : "const int j = from + lane;",
-            n, n - 1);
-        scopes++;
-    } else {
-        cu_line(c, n < per ? "const int j = lane < %lld ? lane : %lld;" : "const int j = lane;", n,
-            n - 1);
     }
+    if (!joins)
+        cu_line(c, "const int j = %sfrom;", base);
+    else if (n > per)
+        cu_line(c,
+            n % per ? "const int j = %s(from + lane < %lld ? from + lane : %lld);"
+                    : "const int j = %sfrom + lane;",
+            base, n, n - 1);
+    else
+        cu_line(c,
+            n < per ? "const int j = %s(lane < %lld ? lane : %lld);" : "const int j = %slane;",
+            base, n, n - 1);
     for (int a = c->k->n_axis - 1; a >= 0; a--) {
         if (!(p->maps >> a & 1) || c->k->axis[a].extent == 1)
             continue;
@@ -142,7 +166,7 @@ static void load_wide(cu *c, int32_t id)
         nnc_puts(c->t, " ? ");
     }
     cu_put(c, "nnc_load<%d>(%s + %a)", WIDE, c->buf_name[in->buf], &in->at);
-    if (cu_guarded(c, in) && fill->op == KO_load)
+    if (fill && cu_guarded(c, in) && fill->op == KO_load)
         cu_put(c, " : nnc_load<%d>(%s + %a)", WIDE, c->buf_name[fill->buf], &fill->at);
     else if (cu_guarded(c, in))
         cu_put(c, " : nnc_splat<%d>(%r)", WIDE, in->arg[1]);
@@ -243,9 +267,9 @@ static void post_of_rows(cu *c, const nnc_kstage *s, const cu_step *p)
     const int group = c->g->group, rows = c->g->vec;
     int scopes = 0;
     char name[sizeof c->axis_name[0]] = "";
-    if (p->elements % lanes(c)) {
-        cu_open(c, p->elements > lanes(c) ? "if (from + lane < %lld) {" : "if (lane < %lld) {",
-            (long long)p->elements);
+    const long long n = own_elements(c, p);
+    if (n % lanes(c)) {
+        cu_open(c, n > lanes(c) ? "if (from + lane < %lld) {" : "if (lane < %lld) {", n);
         scopes++;
     }
     if (rows > 1) {
@@ -273,6 +297,9 @@ static void steps(cu *c, const nnc_kstage *s)
     cu_step p;
     (void)cu_step_of(c->k, s, &p);
     cu_analyse(c, s, c->g->axis, c->g->vec);
+    if (c->g->split > 1)
+        cu_line(c, "const int base_%d = blockIdx.x %% %d * %lld;", (int)(s - c->k->stage),
+            c->g->split, own_elements(c, &p));
     const int order = open_axes(c, p.order), elements = open_elements(c, s, &p);
     cu_declare(c, s);
     const int sums = open_terms(c, p.sums), axis = cu_last_axis(p.sums);
@@ -282,17 +309,19 @@ static void steps(cu *c, const nnc_kstage *s)
     }
     cu_section(c, s, s->body0, s->body1);
     cu_close_all(c, sums + (c->g->flight > 1));
-    if (c->g->group > 1) {
+    const bool passes = own_elements(c, &p) > lanes(c), joins = c->g->group > 1;
+    if (joins) {
         store_parts(c, s);
         post_of_rows(c, s, &p);
-        cu_line(
-            c, "__syncthreads();"); /* the parts are read; of the last elements: all is stored */
-        cu_close_all(c, elements);
     } else {
         cu_section(c, s, s->post0, s->post1);
-        cu_close_all(c, elements);
-        cu_line(c, "__syncthreads();");
     }
+    if (joins && passes)
+        cu_line(
+            c, "__syncthreads();"); /* the parts are read; of the last elements: all is stored */
+    cu_close_all(c, elements);
+    if (!joins || !passes || c->g->split > 1)
+        wait_for_step(c);
     cu_close_all(c, order);
 }
 
@@ -314,7 +343,10 @@ void cu_steps(cu *c)
     }
     for (int i = 0; i < k->n_stage; i++)
         cu_analyse(c, &k->stage[i], c->g->axis, c->g->vec);
-    cu_place(c, wide ? "(long long)blockIdx.x" : "(int)blockIdx.x");
+    const char *block = wide ? "(long long)blockIdx.x" : "(int)blockIdx.x";
+    if (c->g->split > 1)
+        cu_line(c, "const %T block = %s / %d;", block, c->g->split);
+    cu_place(c, c->g->split > 1 ? "block" : block);
     for (int i = 0; i < k->n_stage; i++)
         steps(c, &k->stage[i]);
 }

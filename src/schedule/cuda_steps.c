@@ -9,6 +9,12 @@ enum {
     STEP_THREADS =
         512, /* 128 registers each: the sums of eight rows, and the loads of a few terms */
     STEP_ROWS = 8,
+    STEP_CLUSTER = 8, /* blocks, which every GPU with clusters can have */
+    CLUSTERS = 90, /* sm_90 is the first that has */
+    PORT = 64,
+    FAR = 24, /* bytes a cycle that an SM gets from the level-2 cache, alone and when all do */
+    BARRIER =
+        900, /* cycles from the last store of a step to the first term of the next; twice that in a cluster */
     STEP_GROUP = 16,
     STEP_FLIGHT =
         16, /* loads along threads: with 16 warps, of 4 bytes, 32 KiB of an SM are on the way */
@@ -112,6 +118,16 @@ static bool may_fly(const nnc_kernel *k, int flight)
     return flight % CU_STEP_WIDE == 0 && flight <= STEP_FLIGHT && !(flight & (flight - 1));
 }
 
+/* May a cluster of so many blocks divide the elements of each step? */
+static bool may_divide(const nnc_kernel *k, int blocks)
+{
+    cu_step s;
+    for (int i = 0; i < k->n_stage; i++)
+        if (!cu_step_of(k, &k->stage[i], &s) || s.elements % blocks)
+            return false;
+    return blocks >= 1 && blocks <= STEP_CLUSTER && !(blocks & (blocks - 1));
+}
+
 /* Loads of a term that differ from thread to thread. */
 static int apart(const nnc_kernel *k)
 {
@@ -142,20 +158,56 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
     cu_step s;
     const int lanes = g->threads / g->group;
     if (g->threads % g->group || lanes % 32 || g->vec > STEP_ROWS || (g->vec & (g->vec - 1)) ||
-        !may_fly(k, g->flight) || g->split != 1 || g->keep || g->spill ||
+        !may_fly(k, g->flight) || !may_divide(k, g->split) || g->keep || g->spill ||
         (g->vec > 1 && g->axis < 0) || (g->axis >= 0 && k->axis[g->axis].extent % g->vec) ||
         !recurrence(k, &s) || s.elements > INT32_MAX / 4)
         return false;
     g->blocks = cu_points(k, g->axis, g->vec);
     g->shared = g->group > 1 ? cu_step_part(k, g, k->n_ins) : 0;
     g->index = cu_narrow(k, g->blocks) ? 32 : 64;
-    return g->blocks >= 1;
+    return g->blocks >= 1 && nnc_mul_ok(g->blocks, g->split, &g->blocks) && g->shared <= CU_SHARED;
+}
+
+/* Cycles of a step with these choices: what limits it, and its barrier; of all blocks that are not at once on the machine. */
+static int64_t step_cycles(const nnc_kernel *k, const cu_step *s, int64_t sms)
+{
+    const nnc_kgrid *g = &k->grid;
+    const int64_t loads = apart(k), blocks = cu_points(k, g->axis, g->vec) * g->split;
+    const int64_t terms = s->elements / g->split * s->terms, bytes = terms * loads * 4;
+    const int64_t port = bytes / PORT, far = nnc_min64(blocks, sms) * bytes / (FAR * sms);
+    const int64_t near = terms / 32 * (4 * loads + g->vec) / 4, fma = terms * loads * g->vec / 128;
+    const int64_t most = nnc_max64(nnc_max64(port, far), nnc_max64(near, fma));
+    return (most + (g->split > 1 ? 2 : 1) * BARRIER) * nnc_ceildiv(blocks, sms);
+}
+
+/* The rows of a block, and the blocks of a cluster: more rows read the weights less often, more blocks read a part each. */
+static void divide(nnc_kernel *k, const nnc_target *t, const cu_step *s)
+{
+    nnc_kgrid *g = &k->grid;
+    const int64_t sms = t->sms > 0 ? t->sms : 132;
+    const int64_t rows = g->axis >= 0 ? k->axis[g->axis].extent : 1;
+    const int clusters = t->sm >= CLUSTERS ? STEP_CLUSTER : 1;
+    int64_t least = INT64_MAX;
+    int16_t vec = 1, split = 1;
+    for (g->split = 1; g->split <= clusters; g->split *= 2) {
+        if (g->split > 1 && (!may_divide(k, g->split) || s->elements / g->split < 32))
+            break;
+        for (g->vec = 1; g->vec <= STEP_ROWS && rows % g->vec == 0; g->vec *= 2) {
+            const int64_t n = step_cycles(k, s, sms);
+            if (n > least)
+                continue;
+            least = n;
+            vec = g->vec;
+            split = g->split;
+        }
+    }
+    g->vec = vec;
+    g->split = split;
 }
 
 bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kgrid *g = &k->grid;
-    const int64_t sms = t->sms > 0 ? t->sms : 132;
     const int64_t most = t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
     cu_step s;
     if (!recurrence(k, &s) || s.elements < STEP_ELEMENTS)
@@ -164,15 +216,12 @@ bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
     for (int a = 0; a < k->n_outer; a++)
         if (g->axis < 0 || k->axis[a].extent > k->axis[g->axis].extent)
             g->axis = (int16_t)a;
-    const int64_t lanes = nnc_min64(nnc_align_up(s.elements, 32), STEP_THREADS);
+    divide(k, t, &s);
+    const int64_t lanes = nnc_min64(nnc_align_up(s.elements / g->split, 32), STEP_THREADS);
     while (g->group < STEP_GROUP && lanes * g->group * 2 <= STEP_THREADS &&
            s.terms / (g->group * 2) >= STEP_TERMS)
         g->group *= 2;
     g->threads = (int16_t)(lanes * g->group);
-    const int64_t rows = nnc_ceildiv(cu_points(k, -1, 1), sms / 2);
-    while (g->axis >= 0 && g->vec < STEP_ROWS && g->vec < rows &&
-           k->axis[g->axis].extent % (2 * g->vec) == 0)
-        g->vec *= 2;
     while (g->vec > 1 && g->group > 1 && cu_step_part(k, g, k->n_ins) > most)
         g->vec /= 2;
     if (g->group > 1 && cu_step_part(k, g, k->n_ins) > most) {

@@ -151,6 +151,7 @@ bool cu_scatter_choose(nnc_kernel *k, const nnc_target *t); /* false: it is anot
 bool cu_scatter_derive(const nnc_kernel *k, nnc_kgrid *g);
 int64_t cu_scatter_rows(const cu_scatter *s, const nnc_kgrid *g); /* rows of a part */
 
+enum { CU_SHARED = 227 << 10 }; /* bytes of shared memory that a block may have */
 /* schedule_cuda.c: points of the outer axes, where axis `axis` (-1: none) has vectors of vec; -1: too many. True when all offsets and
  * counters fit in 32 bits, of that many work items. */
 int64_t cu_points(const nnc_kernel *k, int axis, int vec);

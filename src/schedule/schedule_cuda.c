@@ -7,7 +7,6 @@ enum {
     POINT_THREADS = 256,
     POINT_TMP = 1024, /* bytes of a thread's local arrays */
     MAX_GRID = 0x7fffffff,
-    MAX_SHARED = 227 << 10,
     MAX_STAGES = 64, /* for rows and columns, since stages are compared pairwise */
     MAX_PARTS = 32, /* reductions of a split kernel */
     MAX_KEEP = 32, /* maximum of a row's vectors in one thread's registers */
@@ -305,7 +304,7 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
     }
     ok = ok && derive_split(k, g, &r);
     cu_rows_deinit(&r);
-    return ok && shared_bytes(k, g) <= MAX_SHARED;
+    return ok && shared_bytes(k, g) <= CU_SHARED;
 }
 
 static bool derive_attend(const nnc_kernel *k, nnc_kgrid *g)

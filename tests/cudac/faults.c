@@ -17,6 +17,11 @@ static void drop_barriers(char *text)
     replace(text, "__syncthreads();", "               ;");
 }
 
+static void drop_cluster_barriers(char *text)
+{
+    replace(text, "NNC_CLUSTER_SYNC(2);", "__syncthreads();    ");
+}
+
 static void drop_warp_barriers(char *text)
 {
     replace(text, "__syncwarp();", "            ;");
@@ -72,6 +77,20 @@ TEST(missing_barriers_are_found)
         drop_barriers, "interpreted");
 }
 
+static void refused(const char *text)
+{
+    nnc_arena a;
+    nnc_scan scan;
+    nnc_arena_init(&a, 0);
+    nnc_scan_init(&scan, "k", text, strlen(text));
+    nnc_sink_clear(test_sink);
+    if (nnc_schedule_parse(&scan, &a, test_sink))
+        test_fail(__FILE__, __LINE__, "accepted: %s", text);
+    CHECK(nnc_sink_errors(test_sink) > 0);
+    nnc_arena_deinit(&a);
+    nnc_sink_clear(test_sink);
+}
+
 /* A row turned round through shared memory, by a warp, by a block, and through device memory. */
 #define REVERSE(schedule) \
     "kernel k_reverse { axis i0 outer 7 axis m0 map 96 axis m1 map 96\n" \
@@ -87,6 +106,48 @@ TEST(shared_memory_is_waited_for)
         drop_barriers, "interpreted");
     planted(REVERSE("schedule cuda row threads 128 group 64 spill 1 blocks 4 work 3072"),
         drop_barriers, "interpreted");
+}
+
+/* h[t, j] = sum over k of h[t - 1, k] w[k, j], by the two blocks of a cluster and by one. */
+#define POWERS(schedule) \
+    "kernel k_powers { axis m0 map 3 seq axis m1 map 128 axis r0 reduce 128\n" \
+    "buf x0 in f32 128 buf x1 in f32 16384 buf y0 out f32 384\n" schedule "\n" \
+    "stage m0 m1 r0 { %0 = load f32 x0[r0] %1 = load f32 y0[m0*128 + r0 + -128] if 0 <= m0 + -1 " \
+    "< " \
+    "3 else %0\n" \
+    "%2 = load f32 x1[r0*128 + m1] %3 = mul f32 %1 %2 %4 = reduce sum f32 %3\n" \
+    "post %5 = tanh f32 %4 %6 = store f32 y0[m0*128 + m1] %5 } }"
+
+TEST(steps_are_waited_for)
+{
+    planted(POWERS("schedule cuda steps threads 64 blocks 1"), drop_barriers, "interpreted");
+    planted(POWERS("schedule cuda steps threads 128 flight 4 group 2 blocks 1 shared 512"),
+        drop_barriers, "interpreted");
+    planted(POWERS("schedule cuda steps threads 64 group 2 blocks 1 shared 256"), drop_barriers,
+        "interpreted");
+    planted(POWERS("schedule cuda steps threads 32 split 2 blocks 2"), drop_cluster_barriers,
+        "interpreted");
+    planted(POWERS("schedule cuda steps threads 64 group 2 split 2 blocks 2 shared 256"),
+        drop_cluster_barriers, "interpreted");
+}
+
+TEST(damaged_steps_are_refused)
+{
+    static const char *const bad[] = {
+        POWERS("schedule cuda steps threads 64 blocks 2"),
+        POWERS("schedule cuda steps threads 64 group 4 blocks 1 shared 256"),
+        POWERS("schedule cuda steps threads 128 group 2 blocks 1 shared 256"),
+        POWERS("schedule cuda steps threads 64 flight 2 blocks 1"),
+        POWERS("schedule cuda steps threads 64 flight 32 blocks 1"),
+        POWERS("schedule cuda steps threads 64 split 3 blocks 3"),
+        POWERS("schedule cuda steps threads 32 split 16 blocks 16"),
+        POWERS("schedule cuda steps along m1 threads 64 vec 2 blocks 1"),
+        POWERS("schedule cuda row threads 64 group 64 blocks 1"),
+        POWERS("schedule cuda scatter threads 64 blocks 1"),
+        REVERSE("schedule cuda steps threads 64 blocks 7"),
+    };
+    for (size_t i = 0; i < NNC_COUNT(bad); i++)
+        refused(bad[i]);
 }
 
 TEST(leaving_buffers_is_found)
@@ -125,16 +186,7 @@ TEST(damaged_schedules_are_refused)
     };
     char text[600];
     for (size_t i = 0; i < NNC_COUNT(bad); i++) {
-        nnc_arena a;
-        nnc_scan scan;
-        nnc_arena_init(&a, 0);
         put_reverse(text, sizeof text, bad[i]);
-        nnc_scan_init(&scan, "k", text, strlen(text));
-        nnc_sink_clear(test_sink);
-        if (nnc_schedule_parse(&scan, &a, test_sink))
-            test_fail(__FILE__, __LINE__, "accepted: %s", bad[i]);
-        CHECK(nnc_sink_errors(test_sink) > 0);
-        nnc_arena_deinit(&a);
+        refused(text);
     }
-    nnc_sink_clear(test_sink);
 }

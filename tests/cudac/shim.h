@@ -24,12 +24,14 @@
 #define __shared__ static __attribute__((section("shim_shared")))
 #define NNC_THUNKS
 #define NNC_DYNAMIC(name) char *const name = shim_dynamic
+#define NNC_CLUSTER(blocks)
+#define NNC_CLUSTER_SYNC(blocks) shim_cluster_sync(blocks)
 
 struct shim_dim { unsigned x, y, z; };
 static shim_dim threadIdx, blockIdx, blockDim, gridDim;
 
-enum { SHIM_THREADS = 1024, SHIM_STACK = 96 << 10 };
-enum shim_state { SHIM_RUN, SHIM_WARP, SHIM_BLOCK, SHIM_DONE };
+enum { SHIM_THREADS = 1024, SHIM_STACK = 96 << 10, SHIM_BLOCKS = 8 };
+enum shim_state { SHIM_RUN, SHIM_WARP, SHIM_BLOCK, SHIM_CLUSTER, SHIM_DONE };
 
 /* Where a fiber goes on. swapcontext would do everywhere, but it asks the system for the signal mask each time, and under a sanitizer
  * the whole stack is wiped with it: ten times the time of the kernel. */
@@ -74,14 +76,15 @@ struct shim_thread {
     shim_at at;
     char *stack;
     shim_state state;
-    unsigned parity;
+    unsigned parity, votes;
     uint64_t slot[2]; /* what it shows to its warp, by the parity of the shuffle */
 };
 
-static shim_thread shim_of[SHIM_THREADS];
+static shim_thread shim_all[SHIM_BLOCKS][SHIM_THREADS], *shim_of = shim_all[0]; /* of a cluster, of the block that runs */
+static int shim_cluster; /* blocks of the cluster, told at its barrier */
 static shim_at shim_main;
 static int shim_me;
-static char *shim_dynamic;
+static char *shim_dynamic, *shim_memory;
 static void (*shim_thunk)(void *const *);
 static void *const *shim_args;
 
@@ -92,6 +95,11 @@ static void shim_yield(shim_state s)
 }
 
 static inline void __syncthreads() { shim_yield(SHIM_BLOCK); }
+static inline void shim_cluster_sync(int blocks)
+{
+    shim_cluster = blocks;
+    shim_yield(SHIM_CLUSTER);
+}
 static inline void __syncwarp(unsigned = ~0u) { shim_yield(SHIM_WARP); }
 
 /* Every lane shows its value and waits for the others; the next shuffle shows in the other slot. */
@@ -105,6 +113,16 @@ template <typename T> static T shim_shuffle(T x, int from)
     T y;
     memcpy(&y, &shim_of[(me & ~31) | from].slot[p], sizeof y);
     return y;
+}
+/* Votes go round in three places: one that is read, one that others may be in already, one that is empty. */
+static unsigned shim_vote[3];
+static inline int __syncthreads_or(int x)
+{
+    unsigned n = shim_of[shim_me].votes++;
+    shim_vote[n % 3] |= x != 0;
+    shim_yield(SHIM_BLOCK);
+    shim_vote[(n + 2) % 3] = 0;
+    return (int)shim_vote[n % 3];
 }
 template <typename T> static T __shfl_xor_sync(unsigned, T x, int o) { return shim_shuffle(x, (shim_me & 31) ^ o); }
 template <typename T> static T __shfl_sync(unsigned, T x, int l, int w = 32)
@@ -163,6 +181,7 @@ static void shim_begin(int t)
         f->stack = (char *)malloc(SHIM_STACK);
     shim_make(&f->at, f->stack, SHIM_STACK - (size_t)t % 16 * 192, shim_entry); /* not all on the same lines of the cache */
     f->state = SHIM_RUN;
+    f->votes = 0;
 }
 
 /* Runs the lanes until each stands at a block barrier or is done. */
@@ -190,12 +209,11 @@ static const char *shim_warp(int first, int lanes, bool reverse)
     }
 }
 
-static const char *shim_block(int threads, bool reverse)
+/* Runs the block until it is done, or (*waits) all of its threads stand at a barrier of the cluster. */
+static const char *shim_block(int threads, bool reverse, bool *waits)
 {
-    for (int t = 0; t < threads; t++)
-        shim_begin(t);
-    for (;;) {
-        int done = 0, warps = threads / 32;
+    for (*waits = false;;) {
+        int done = 0, far = 0, warps = threads / 32;
         for (int w = 0; w < warps; w++) {
             const char *bad = shim_warp(32 * (reverse ? warps - 1 - w : w), 32, reverse);
             if (bad)
@@ -203,17 +221,58 @@ static const char *shim_block(int threads, bool reverse)
         }
         for (int t = 0; t < threads; t++) {
             done += shim_of[t].state == SHIM_DONE;
+            far += shim_of[t].state == SHIM_CLUSTER;
             if (shim_of[t].state == SHIM_BLOCK)
                 shim_of[t].state = SHIM_RUN;
         }
-        if (done == threads)
+        *waits = far == threads;
+        if (done == threads || *waits)
             return NULL;
-        if (done)
+        if (done || far)
             return "some threads are done, others wait at a barrier";
     }
 }
 
 extern "C" char __start_shim_shared[] __attribute__((weak)), __stop_shim_shared[] __attribute__((weak));
+
+static void shim_start(char *dynamic, size_t bytes, int threads)
+{
+    shim_dynamic = dynamic;
+    memset(shim_dynamic, 0xff, bytes);
+    if (__start_shim_shared)
+        memset(__start_shim_shared, 0xff, (size_t)(__stop_shim_shared - __start_shim_shared));
+    memset(shim_vote, 0, sizeof shim_vote);
+    for (int t = 0; t < threads; t++)
+        shim_begin(t);
+}
+
+/* Runs a block, and where it waits for its cluster those after it, in turn, from one barrier to the next. In a cluster, blocks have
+ * dynamic shared memory of their own only. *n: how many. */
+static const char *shim_group(unsigned block, int step, char *dynamic, size_t bytes, int threads, bool reverse, int *n)
+{
+    shim_cluster = *n = 1;
+    for (bool begun = false, any = true; any; begun = true) {
+        any = false;
+        for (int i = 0; i < shim_cluster; i++) {
+            bool waits;
+            shim_of = shim_all[i];
+            shim_dynamic = dynamic + (size_t)i * bytes;
+            blockIdx = {block + (unsigned)(step * i), 0, 0};
+            if (!begun)
+                shim_start(shim_dynamic, bytes, threads);
+            for (int t = 0; begun && t < threads; t++)
+                shim_of[t].state = SHIM_RUN;
+            const char *bad = shim_block(threads, reverse, &waits);
+            if (bad)
+                return bad;
+            if (i > 0 && waits != any)
+                return "some blocks of a cluster are done, others wait at a barrier";
+            any = waits;
+        }
+    }
+    *n = shim_cluster;
+    return NULL;
+}
 
 /* Runs blocks first .. first + count - 1 of a grid of `blocks`. NULL, or what went wrong. */
 extern "C" __attribute__((visibility("default"))) const char *shim_launch(
@@ -225,23 +284,23 @@ extern "C" __attribute__((visibility("default"))) const char *shim_launch(
     shim_args = args;
     gridDim = {(unsigned)blocks, 1, 1};
     blockDim = {(unsigned)threads, 1, 1};
-    free(shim_dynamic); /* a kernel that was stopped has left it */
-    shim_dynamic = (char *)aligned_alloc(64, ((size_t)shared + 127) / 64 * 64);
-    for (long long b = 0; b < count && !bad; b++) {
-        blockIdx = {(unsigned)(first + (reverse ? count - 1 - b : b)), 0, 0};
-        memset(shim_dynamic, 0xff, ((size_t)shared + 127) / 64 * 64);
-        if (__start_shim_shared)
-            memset(__start_shim_shared, 0xff, (size_t)(__stop_shim_shared - __start_shim_shared));
-        bad = shim_block(threads, reverse);
+    free(shim_memory); /* a kernel that was stopped has left it */
+    const size_t bytes = ((size_t)shared + 127) / 64 * 64;
+    shim_memory = (char *)aligned_alloc(64, bytes * SHIM_BLOCKS);
+    for (int n = 1; count > 0 && !bad; count -= n) {
+        const long long b = reverse ? first + count - 1 : first;
+        bad = shim_group((unsigned)b, reverse ? -1 : 1, shim_memory, bytes, threads, reverse, &n);
+        first += reverse ? 0 : n;
     }
     return bad;
 }
 
 __attribute__((destructor)) static void shim_end()
 {
-    free(shim_dynamic);
-    for (int t = 0; t < SHIM_THREADS; t++)
-        free(shim_of[t].stack);
+    free(shim_memory);
+    for (int b = 0; b < SHIM_BLOCKS; b++)
+        for (int t = 0; t < SHIM_THREADS; t++)
+            free(shim_all[b][t].stack);
 }
 
 #endif

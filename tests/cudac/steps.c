@@ -35,10 +35,10 @@ static void all_agree(ct_set *s)
 TEST(recurrences_by_block)
 {
     static const struct {
-        int steps, batch, hidden, vec, group;
-    } c[] = {{3, 1, 8, 1, 1}, {3, 2, 33, 2, 2}, {2, 5, 64, 1, 4}, {4, 8, 40, 8, 2},
-        {3, 12, 100, 4, 4}, {2, 2, 256, 2, 2}, {2, 2, 300, 2, 1}, {2, 1, 520, 1, 1},
-        {1, 6, 32, 2, 2}};
+        int steps, batch, hidden, vec, group, split;
+    } c[] = {{3, 1, 8, 1, 1, 1}, {3, 2, 33, 2, 2, 1}, {2, 5, 64, 1, 4, 1}, {4, 8, 40, 8, 2, 1},
+        {3, 12, 100, 4, 4, 1}, {2, 2, 256, 2, 2, 1}, {2, 2, 300, 2, 1, 1}, {2, 3, 520, 1, 1, 2},
+        {1, 6, 32, 2, 2, 1}};
     ct_set s = {.sms = 2};
     for (size_t i = 0; i < NNC_COUNT(c); i++) {
         const nnc_kernel *k =
@@ -46,6 +46,7 @@ TEST(recurrences_by_block)
         CHECK(k && k->grid.cls == KC_steps);
         CHECK_INT(k ? k->grid.vec : 0, c[i].vec);
         CHECK_INT(k ? k->grid.group : 0, c[i].group);
+        CHECK_INT(k ? k->grid.split : 0, c[i].split);
     }
     all_agree(&s);
 }
@@ -76,4 +77,22 @@ TEST(cells_and_gradients)
             CHECK(k[j] && k[j]->grid.cls == KC_steps);
     }
     all_agree(&s);
+}
+
+/* Clusters of blocks that divide the elements. */
+TEST(recurrences_by_cluster)
+{
+    static const struct {
+        int sms, batch, hidden, vec, group, split;
+    } c[] = {{16, 1, 256, 1, 16, 8}, {16, 4, 264, 4, 8, 8}, {4, 2, 192, 2, 8, 4}};
+    for (size_t i = 0; i < NNC_COUNT(c); i++) {
+        ct_set s = {.sms = c[i].sms};
+        const nnc_kernel *k = lstm(&s, i % 2 ? "f64" : "f32", 2, c[i].batch, c[i].hidden);
+        CHECK(k && k->grid.cls == KC_steps);
+        CHECK_INT(k ? k->grid.vec : 0, c[i].vec);
+        CHECK_INT(k ? k->grid.group : 0, c[i].group);
+        CHECK_INT(k ? k->grid.split : 0, c[i].split);
+        CHECK_INT(k ? k->grid.blocks : 0, c[i].batch / c[i].vec * c[i].split);
+        all_agree(&s);
+    }
 }
