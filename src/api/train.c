@@ -199,7 +199,7 @@ static nnc_status set_keys(trainer *t, program *p, int k)
 nnc_status trainer_set_step(trainer *t, program *p, int k)
 {
     const nnc_training *of = &t->o->of;
-    const double n = (double)(t->step + 1);
+    const double n = (double)(t->updates + 1);
     const int first = input_of(p, NNC_TRAIN_FIRST);
     const bool is_first = k == 0;
     NNC_TRY(set_keys(t, p, k));
@@ -257,21 +257,13 @@ static void add_results(const trainer *t, program *p)
     }
 }
 
-/* Leaves out what remains of a step after its batch k. */
-static nnc_status skip_rest(trainer *t, int k)
-{
-    const void *batch[NNC_COUNT(t->in)];
-    while (++k < t->accumulate)
-        NNC_TRY(nnc_data_next(t->data, batch, t->sink));
-    return NNC_OK;
-}
-
 /* Takes a step of the next batches. The updates follow only when the loss is known to be finite: otherwise the states are as before. */
 static nnc_status take_step(trainer *t)
 {
     double loss = 0;
     const double rate = trainer_rate(t);
-    const int64_t begin = nnc_now_ns();
+    const int64_t begin = nnc_now_ns(), skipped = t->skipped;
+    NNC_TRY(skip_begin(t));
     for (int k = 0; k < t->accumulate; k++) {
         double part;
         NNC_TRY(trainer_run(t, &t->train, k, &part));
@@ -282,7 +274,7 @@ static nnc_status take_step(trainer *t)
             return nan_report(t, part, k);
         }
         if (!isfinite(part)) {
-            NNC_TRY(skip_rest(t, k));
+            NNC_TRY(skip_step(t, k));
             t->skipped++;
             break;
         }
@@ -290,6 +282,7 @@ static nnc_status take_step(trainer *t)
         add_results(t, &t->train);
     }
     NNC_TRY(report_step(t, loss, rate, nnc_now_ns() - begin));
+    t->updates += t->skipped == skipped;
     t->step++;
     t->at++;
     t->dirty = true;
@@ -679,5 +672,6 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     nnc_model_close(t.placed);
     nnc_data_close(t.data);
     nnc_text_deinit(&t.options);
+    skip_end(&t);
     return s;
 }

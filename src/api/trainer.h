@@ -27,6 +27,13 @@ typedef struct step_times {
     int measured;
 } step_times;
 
+/* What a skipped step must put back: states that move between its batches. */
+typedef struct skip_copy {
+    int *state; /* n of them */
+    int n;
+    char *data; /* their numbers from before the step, one after the other; NULL: not copied yet */
+} skip_copy;
+
 typedef struct trainer {
     nnc_env *e;
     const nnc_train_options *o;
@@ -46,6 +53,8 @@ typedef struct trainer {
     int64_t told;                   /* the step after which an epoch was reported last */
     bool dirty;                     /* something was done since the last checkpoint */
     int64_t skipped; /* steps of the epoch whose loss was not finite (--on-nan=skip) */
+    int64_t updates; /* steps of all epochs that were not skipped: what the optimizer counts */
+    skip_copy before;
     int64_t began_step, began_ns;   /* of this process, for rates */
     int64_t epoch_step;             /* the step with which this process began the epoch */
     bool stopped;                   /* by o->stop, before the end */
@@ -79,6 +88,14 @@ nnc_status trainer_next(trainer *t, program *p) NNC_MUST;
 nnc_status trainer_set_step(trainer *t, program *p, int k) NNC_MUST;
 /* Both, and the loss of a run, the mean of its micro-batches' (p->loss_of); states stay until nnc_session_update. */
 nnc_status trainer_run(trainer *t, program *p, int k, double *loss) NNC_MUST;
+
+/* ---- train_skip.c ---- */
+
+/* Before a step, which may be skipped. */
+nnc_status skip_begin(trainer *t) NNC_MUST;
+/* Leaves out what remains of the step after its batch k, whose loss is not finite. All states are as before the step. */
+nnc_status skip_step(trainer *t, int k) NNC_MUST;
+void skip_end(trainer *t);
 
 /* ---- train_report.c ---- */
 
