@@ -72,7 +72,7 @@ nnc_status skip_step(trainer *t, int k)
     const void *batch[NNC_COUNT(t->in)];
     if (k > 0)
         NNC_TRY(copy(t, true));
-    while (++k < t->accumulate)
+    while (t->data && ++k < t->accumulate)
         NNC_TRY(nnc_data_next(t->data, batch, t->sink));
     return NNC_OK;
 }
