@@ -8,7 +8,7 @@
 
 /* ---- numbers in and out -------------------------------------------------------------------------------------------------- */
 
-static int input_of(const program *p, const char *name)
+int trainer_input_of(const program *p, const char *name)
 {
     for (int i = 0; i < nnc_session_inputs(p->session); i++)
         if (!strcmp(nnc_session_input_name(p->session, i), name))
@@ -48,7 +48,7 @@ static nnc_status read_outputs(trainer *t, program *p)
 
 static nnc_status set_number(trainer *t, program *p, const char *name, double v)
 {
-    const int i = input_of(p, name);
+    const int i = trainer_input_of(p, name);
     const float f = (float)v;
     return i < 0 ? NNC_OK : nnc_session_input(p->session, i, &f, t->sink);
 }
@@ -96,7 +96,7 @@ static void stage_batch(void *ctx)
     const int64_t copy = nnc_now_ns();
     t->next_ns = copy - begin;
     for (int i = 0; i < t->n_in && !s; i++) {
-        const int input = input_of(p, t->in[i].name);
+        const int input = trainer_input_of(p, t->in[i].name);
         if (input >= 0)
             s = nnc_session_stage(p->session, input, batch[i], t->sink);
         if (s == NNC_E_MODEL)
@@ -162,7 +162,7 @@ static nnc_status timed_update(trainer *t, int k)
 /* A number for the dropouts of each micro-batch of run k. */
 static nnc_status set_keys(trainer *t, program *p, int k)
 {
-    const int key = input_of(p, NNC_TRAIN_KEY);
+    const int key = trainer_input_of(p, NNC_TRAIN_KEY);
     const uint64_t run = (uint64_t)(t->step * t->accumulate + k),
                    seed = nnc_rng_key("dropout", t->o->seed);
     if (key < 0)
@@ -178,7 +178,7 @@ nnc_status trainer_set_step(trainer *t, program *p, int k)
 {
     const nnc_training *of = &t->o->of;
     const double n = (double)(t->updates + 1);
-    const int first = input_of(p, NNC_TRAIN_FIRST);
+    const int first = trainer_input_of(p, NNC_TRAIN_FIRST);
     const bool is_first = k == 0;
     NNC_TRY(set_keys(t, p, k));
     if (first >= 0)
@@ -420,7 +420,7 @@ static nnc_status open_data(trainer *t)
 
 /* ---- begin and end ----------------------------------------------------------------------------------------------------------- */
 
-static nnc_status check_weights_file(const char *file, const char *what, nnc_sink *sink)
+nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink)
 {
     if (!nnc_tensors_named(file))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
@@ -433,9 +433,9 @@ static nnc_status check_files(const trainer *t)
 {
     const nnc_train_options *o = t->o;
     if (o->save)
-        NNC_TRY(check_weights_file(o->save, "weights are saved", t->sink));
+        NNC_TRY(trainer_check_file(o->save, "weights are saved", t->sink));
     if (o->checkpoint)
-        NNC_TRY(check_weights_file(o->checkpoint, "states are saved", t->sink));
+        NNC_TRY(trainer_check_file(o->checkpoint, "states are saved", t->sink));
     if (o->keep != NNC_KEEP_last && !o->save)
         return nnc_fail0(t->sink, NNC_E_USAGE, "--keep is of the weights that --save=FILE names");
     if (!o->checkpoint && (o->resume || o->checkpoint_every))

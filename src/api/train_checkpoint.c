@@ -34,6 +34,8 @@ static void put_settings(const trainer *t, nnc_text *out)
         const nnc_flag *f = &nnc_train_settings[i];
         if (!strchr("kl", f->group) || f->value.kind == NNC_SET_FILE || is_length(t, f->value.name))
             continue;
+        if (!t->data && !nnc_train_is_offered(f)) /* of the caller's data */
+            continue;
         if (!strcmp(
                 f->value.name, "--replicas")) /* "replicas" below, which --strategy=data has, too */
             continue;
@@ -64,6 +66,10 @@ static nnc_status put_data(trainer *t, nnc_text *out)
 {
     const void *batch[NNC_COUNT(t->in)];
     uint64_t h = 0;
+    if (!t->data) { /* the caller has them */
+        nnc_printf(out, "batch=%lld\n", (long long)(t->batch / t->micro));
+        return NNC_OK;
+    }
     trainer_begin(t, NNC_DATA_train, 1, 0);
     NNC_TRY(nnc_data_next(t->data, batch, t->sink));
     for (int i = 0; i < t->n_in; i++)

@@ -310,6 +310,9 @@ nnc_status nan_check(trainer *t)
 {
     int state;
     NNC_TRY(bad_state(t, t->train.session, &state));
+    if (state >= 0 && !t->data) /* the steps cannot be taken again */
+        return nnc_fail0(t->sink, NNC_E_DIFFERS, "%s is not finite after step %lld; " ADVICE,
+            nnc_session_state_name(t->train.session, state), (long long)t->step);
     return state < 0 ? NNC_OK : report_update(t, state);
 }
 

@@ -93,6 +93,9 @@ void trainer_deinit(trainer *t); /* all but the data and the log */
 
 /* ---- train.c ---- */
 
+int trainer_input_of(const program *p, const char *name); /* -1: it has no such input */
+/* NNC_E_USAGE, NNC_E_IO: no file of tensors by name, or it cannot be written. what: "weights are saved". */
+nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink) NNC_MUST;
 double trainer_rate(const trainer *t); /* the learning rate of step t->step + 1 */
 void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first); /* nnc_data_begin */
 /* Gives p the next batch of the data; the numbers of batch k of step t->step + 1. */
