@@ -213,13 +213,13 @@ NNC_API int nnc_trainer_inputs(const nnc_trainer *t);
 NNC_API const char *nnc_trainer_input_name(const nnc_trainer *t, int i);
 NNC_API const nnc_type *nnc_trainer_input_type(const nnc_trainer *t, int i);
 /* Takes a step with a batch: batch[i], row-major, for input i. With accumulate=N every Nth batch ends a step of N. NNC_E_DIFFERS: the loss
- * is NaN or infinite; no weight has changed, and the batch begins the next step anew (on-nan=skip: not a failure, the step is left out and
+ * is NaN or infinite; no weight has changed, and the next batch begins a step (on-nan=skip: not a failure, the step is left out and
  * every state is as before it). NNC_E_MODEL: an index is outside its table or classes. After another failure states may be partly updated:
  * nnc_trainer_read_checkpoint makes them whole. */
 NNC_API nnc_status nnc_trainer_step(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
 /* The loss and the predictions of a batch as they are now, with running statistics and without dropout. Changes no state. */
 NNC_API nnc_status nnc_trainer_evaluate(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
-/* Of the last batch, of a step or an evaluation: its loss, and how many targets have the largest prediction (NaN: the loss has no
+/* The loss of the last batch, of a step or an evaluation; and how many of its targets have the largest prediction (NaN: the loss has no
  * classes). NaN before the first. */
 NNC_API double nnc_trainer_loss(const nnc_trainer *t);
 NNC_API double nnc_trainer_correct(const nnc_trainer *t);

@@ -1,5 +1,5 @@
-/* api/train_open.c -- opens a training: the graphs of its step and of evaluation, shared among the devices, compiled like all others. For nnc
- * train and for the trainers of nnc.h. */
+/* api/train_open.c -- opens a training: the graphs of its step and of evaluation, shared among the devices, compiled like all others. For
+ * nnc train and for the trainers of nnc.h. */
 #include "api/internal.h"
 #include "api/trainer.h"
 

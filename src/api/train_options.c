@@ -1,5 +1,5 @@
-/* api/train_options.c -- options of trainers by name, as offered by nnc.h: those of nnc train that define the training and its rates, without
- * what concerns files and data, and those of a compile. */
+/* api/train_options.c -- options of trainers by name, as offered by nnc.h: those of nnc train that define the training and its rates,
+ * without what concerns files and data, and those of a compile. */
 #include "api/internal.h"
 #include "api/train.h"
 

@@ -1,7 +1,8 @@
 /* api/train_skip.c -- steps that --on-nan=skip leaves out: all states are then as before the step.
  *
- * Updates follow a loss that is finite. Where a step takes several batches (--accumulate), those before the one whose loss is not finite have
- * moved running statistics already: these are copied before such a step, and put back. Sums of gradients begin anew with each step. */
+ * Updates follow a loss that is finite. Where a step takes several batches (--accumulate), those before the one whose loss is not finite
+ * have moved running statistics already: these are copied before such a step, and put back. The first batch of a step replaces the sums of
+ * gradients, so that these may stay. */
 #include "api/internal.h"
 #include "api/trainer.h"
 
