@@ -21,3 +21,6 @@ add_custom_command(OUTPUT ${nnc_object}
 set_source_files_properties(${nnc_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
 add_library(nnc_static STATIC ${nnc_object})
 set_target_properties(nnc_static PROPERTIES OUTPUT_NAME nnc LINKER_LANGUAGE C)
+if(NNC_SANITIZE) # they are tested as installed, without a sanitizer
+  set_target_properties(nnc_shared nnc_static PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()

@@ -65,11 +65,24 @@ same() { # PROGRAM: prints numbers, started in another folder, and all programs 
     cmp -s "$dir/out" "$dir/want" || fail "$* printed $(cat "$dir/out"), others $(cat "$dir/want")"
 }
 
+trained() { # PROGRAM: examples/train.c; its weights are read by the installed nnc
+    mkdir -p "$dir/points"
+    (cd / && "$1" "$dir/points") >"$dir/out" 2>&1 || fail "train.c: $(cat "$dir/out")"
+    grep -qE '^after 400 steps: loss 0\.[0-9]+, accuracy (9[0-9]|100)\.[0-9] % ' "$dir/out" || fail "train.c printed: $(cat "$dir/out")"
+    "$prefix/bin/nnc" run "$dir/points/points.json" --weights="$dir/points/weights.safetensors" >"$dir/out" 2>&1 ||
+        fail "the weights of train.c are not those of its model: $(cat "$dir/out")"
+    rm -rf "$dir/points"
+    (cd / && "$1" "$dir/points/absent") >"$dir/out" 2>&1 && fail "train.c wrote into a folder that is not there"
+    return 0
+}
+
 PKG_CONFIG=$(command -v pkg-config || command -v pkgconf || true)
 if [ -n "$PKG_CONFIG" ]; then
     export PKG_CONFIG_PATH="$lib/pkgconfig"
     eval "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror '$source/examples/run.c' -o '$dir/run' $($PKG_CONFIG --cflags --libs nnc) -Wl,-rpath,'$lib'"
     same "$dir/run"
+    eval "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror '$source/examples/train.c' -o '$dir/train' $($PKG_CONFIG --cflags --libs nnc) -Wl,-rpath,'$lib'"
+    trained "$dir/train"
     (cd / && "$dir/run" "$dir/absent.json") >"$dir/out" 2>&1 && fail "a model that is not there was run"
     grep -q absent.json "$dir/out" || fail "no message about a model that is not there: $(cat "$dir/out")"
     if command -v "$cxx" >/dev/null; then
@@ -90,6 +103,7 @@ if command -v "$cxx" >/dev/null; then
     [ "$(grep -c '^batch=.* = ' "$dir/out")" = 3 ] || fail "shapes.c printed: $(cat "$dir/out")"
     "$dir/build/shapes" "$model" set batsh=2 >"$dir/out" 2>&1 && fail "batsh=2 was taken"
     grep -q batch "$dir/out" || fail "shapes.c printed: $(cat "$dir/out")"
+    trained "$dir/build/train"
     NNC_PLUGIN_DIR="$lib/nnc" same "$dir/build/run_static"
     "$dir/build/compare" "$model" >"$dir/out" || fail "compare of CMake: $(cat "$dir/out")"
 fi

@@ -115,6 +115,10 @@ nnc_status nnc_judge(comparison *c) NNC_MUST;
 /* The output that is furthest beyond its limit, or nearest to it. -1: the model has none. */
 int nnc_worst_output(const comparison *c, const program *p);
 
+/* compare_parts.c. Training: what fusion did to the commands of each part of the step. */
+nnc_status nnc_compare_why(const comparison *c, nnc_text *t) NNC_MUST;
+nnc_status nnc_compare_why_json(const comparison *c, nnc_json_writer *w) NNC_MUST;
+
 nnc_status nnc_compare_print(const comparison *c, nnc_format f, nnc_text *out) NNC_MUST;
 
 #endif

@@ -400,7 +400,7 @@ static void text_verdict(nnc_text *t, const comparison *c)
         text_output(t, c, o);
 }
 
-static void print_text(const comparison *c, nnc_text *t)
+static nnc_status print_text(const comparison *c, nnc_text *t)
 {
     const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
     nnc_printf(t, "%s on %s, %d thread%s, -O%d%s; copies to and from the device %stimed\n",
@@ -424,6 +424,8 @@ static void print_text(const comparison *c, nnc_text *t)
             "counted\n");
     if (c->o->training)
         text_parts(t, c);
+    if (c->o->training && c->fused != c->unfused)
+        NNC_TRY(nnc_compare_why(c, t));
     if (c->fused > 0 && c->o->steps)
         text_steps(t, c);
     if (c->apart != c->joined)
@@ -437,6 +439,7 @@ static void print_text(const comparison *c, nnc_text *t)
     if (!c->kept_all)
         nnc_puts(t, "The outputs are large: fused and unfused were compared on evenly spread "
                     "pieces of them.\n");
+    return NNC_OK;
 }
 
 static const char *const io_names[] = {"exclude", "include", "both"}; /* by nnc_io */
@@ -545,7 +548,7 @@ static void json_runs(nnc_json_writer *w, const comparison *c)
     nnc_json_close(w, ']');
 }
 
-static void print_json(const comparison *c, nnc_text *t)
+static nnc_status print_json(const comparison *c, nnc_text *t)
 {
     nnc_json_writer writer = {.out = t}, *w = &writer;
     const pairs *p = &c->paired[c->main];
@@ -570,7 +573,10 @@ static void print_json(const comparison *c, nnc_text *t)
         J_REAL("low", p->low), J_REAL("high", p->high));
     json_steps(w, c);
     json_siblings(w, c);
+    if (c->o->training)
+        NNC_TRY(nnc_compare_why_json(c, w));
     nnc_json_end(w, '}');
+    return NNC_OK;
 }
 
 static void print_csv(const comparison *c, nnc_text *t)
@@ -588,11 +594,12 @@ static void print_csv(const comparison *c, nnc_text *t)
 
 nnc_status nnc_compare_print(const comparison *c, nnc_format f, nnc_text *out)
 {
+    nnc_status s = NNC_OK;
     if (f == NNC_JSON)
-        print_json(c, out);
+        s = print_json(c, out);
     else if (f == NNC_CSV)
         print_csv(c, out);
     else
-        print_text(c, out);
-    return out->oom ? nnc_nomem(c->sink) : NNC_OK;
+        s = print_text(c, out);
+    return s ? s : out->oom ? nnc_nomem(c->sink) : NNC_OK;
 }

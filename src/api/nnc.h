@@ -40,27 +40,36 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  *     env      threads, target (one, or between commas one for each device), cache-dir, no-cache, tuning, tune, no-llvm,
  *              no-onednn
  *     open     set (NAME=VALUE, once a name), seed, weights, rename (NAME=NAME of a tensor of that file and its weight),
- *              shapes (of ONNX inputs: NAME:1x3x224x224, between commas)
+ *              shapes (of ONNX inputs: NAME:1x3x224x224, between commas), train (for nnc_trainer_create: the file's section "train"
+ *              sets args and options), replace-head (classes of a new head)
  *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (passes between commas), memory-budget
  *              (of a training step: bytes, or a share of the usual: 60%), join-siblings, streams, devices, jobs
  *     compare  those of compile; seed, warmup, iterations, duration (ms), no-steps, no-reference, tolerance, input (NAME=FILE),
- *              inputs (FILE) */
+ *              inputs (FILE)
+ *     train    those of compile; loss, label-smoothing, class-axis, ignore-index, optimizer, momentum, nesterov, beta1, beta2, eps,
+ *              weight-decay, clip-norm, accumulate, bn, freeze, train-only, loss-scale, scale-growth, lr, schedule, warmup-steps,
+ *              decay-every, decay-at, gamma, min-lr, steps, steps-per-epoch, on-nan, strategy, micro-batches, replicas, chunks, seed, as
+ *              the flags of nnc train (docs/training.md) */
 typedef struct nnc_env_options nnc_env_options;
 typedef struct nnc_open_options nnc_open_options;
 typedef struct nnc_compile_options nnc_compile_options;
 typedef struct nnc_compare_options nnc_compare_options;
+typedef struct nnc_train_options nnc_train_options;
 NNC_API nnc_env_options *nnc_env_options_create(void);
 NNC_API nnc_open_options *nnc_open_options_create(void);
 NNC_API nnc_compile_options *nnc_compile_options_create(void);
 NNC_API nnc_compare_options *nnc_compare_options_create(void);
+NNC_API nnc_train_options *nnc_train_options_create(void);
 NNC_API nnc_status nnc_env_options_set(nnc_env_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_open_options_set(nnc_open_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_compile_options_set(nnc_compile_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_compare_options_set(nnc_compare_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_train_options_set(nnc_train_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_env_options_destroy(nnc_env_options *o);
 NNC_API void nnc_open_options_destroy(nnc_open_options *o);
 NNC_API void nnc_compile_options_destroy(nnc_compile_options *o);
 NNC_API void nnc_compare_options_destroy(nnc_compare_options *o);
+NNC_API void nnc_train_options_destroy(nnc_train_options *o);
 
 /* ---- the machine --------------------------------------------------------------------------------------------------- */
 
@@ -174,6 +183,60 @@ NNC_API const nnc_type *nnc_session_state_type(const nnc_session *s, int i);
 /* Copy a state to row-major host memory, and from there: checkpoints. */
 NNC_API nnc_status nnc_session_state(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
+
+/* ---- training ---------------------------------------------------------------------------------------------------------
+ *
+ *     nnc_train_options_set(o, "optimizer", "adamw", sink);
+ *     nnc_trainer_create(env, model, o, &t, sink);
+ *     for (int i = 0; i < steps; i++) {
+ *         const void *batch[] = {pixels[i], classes[i]};     // by nnc_trainer_input_name: the model's inputs, and "target"
+ *         nnc_trainer_step(t, batch, sink);
+ *         printf("%g\n", nnc_trainer_loss(t));
+ *     }
+ *     nnc_trainer_save(t, "w.safetensors", sink);             // what nnc_open_options_set(o, "weights", ...) reads
+ *     nnc_trainer_destroy(t);
+ *
+ * These are the steps of nnc train, with the same numbers; the caller has the data. A trainer copies what it needs of the model and the
+ * options, which may be closed and destroyed at once; the env must outlive it. As a session, it is used by one thread at a time, beside
+ * other trainers and sessions of its env; nnc_trainer_create and the first nnc_trainer_evaluate compile, and are called by the thread that
+ * uses the env. Data are copied before a function returns. */
+typedef struct nnc_trainer nnc_trainer;
+/* Makes the training step of m, compiles it, and sets weights and states to their initial values. NNC_E_USAGE: options that contradict
+ * each other; NNC_E_MODEL: the model cannot be trained, or its loss does not fit its prediction; NNC_E_FIT: too little memory. *out: NULL
+ * after a failure. */
+NNC_API nnc_status nnc_trainer_create(
+    nnc_env *e, const nnc_model *m, const nnc_train_options *o, nnc_trainer **out, nnc_sink *sink) NNC_MUST;
+NNC_API void nnc_trainer_destroy(nnc_trainer *t);
+/* The inputs of a batch: those of the model, and "target" (of cross_entropy: class indices, i64). Their first dimension is the number of
+ * samples, with micro-batches or several devices that of all of them. By index; NULL after the last. */
+NNC_API int nnc_trainer_inputs(const nnc_trainer *t);
+NNC_API const char *nnc_trainer_input_name(const nnc_trainer *t, int i);
+NNC_API const nnc_type *nnc_trainer_input_type(const nnc_trainer *t, int i);
+/* Takes a step with a batch: batch[i], row-major, for input i. With accumulate=N every Nth batch ends a step of N. NNC_E_DIFFERS: the loss
+ * is NaN or infinite; no weight has changed, and the next batch begins a step (on-nan=skip: not a failure, the step is left out and
+ * every state is as before it). NNC_E_MODEL: an index is outside its table or classes. After another failure states may be partly updated:
+ * nnc_trainer_read_checkpoint makes them whole. */
+NNC_API nnc_status nnc_trainer_step(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
+/* The loss and the predictions of a batch as they are now, with running statistics and without dropout. Changes no state. */
+NNC_API nnc_status nnc_trainer_evaluate(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
+/* The loss of the last batch, of a step or an evaluation; and how many of its targets have the largest prediction (NaN: the loss has no
+ * classes). NaN before the first. */
+NNC_API double nnc_trainer_loss(const nnc_trainer *t);
+NNC_API double nnc_trainer_correct(const nnc_trainer *t);
+/* Steps so far, those before the checkpoint included; those that on-nan=skip left out in this trainer. */
+NNC_API int64_t nnc_trainer_steps(const nnc_trainer *t);
+NNC_API int64_t nnc_trainer_skipped(const nnc_trainer *t);
+/* The learning rate of the next step; from now on this one instead of the schedule's. Not in checkpoints. */
+NNC_API double nnc_trainer_rate(const nnc_trainer *t);
+NNC_API nnc_status nnc_trainer_set_rate(nnc_trainer *t, double rate, nnc_sink *sink) NNC_MUST;
+/* Writes the weights and running statistics by their names: .safetensors or .npz. */
+NNC_API nnc_status nnc_trainer_save(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
+/* Everything that the next step depends on but the data: written atomically after a whole step, and read into a trainer of the same model
+ * and options, whose steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a step (accumulate);
+ * NNC_E_DIFFERS: a state is not finite, and nothing was written; NNC_E_MODEL: the file is damaged or of another training, and the message
+ * lists what differs: read a good one before the next step, or destroy the trainer. */
+NNC_API nnc_status nnc_trainer_write_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_trainer_read_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
 
 /* ---- outputs and files ---- */
 

@@ -17,6 +17,11 @@ static nnc_part part_of(const char *path, size_t n)
     return nnc_path_is(path, n, "/optimizer") ? PART_optimizer : PART_forward;
 }
 
+nnc_part nnc_layer_part(const char *path)
+{
+    return part_of(path, strlen(path));
+}
+
 /* The set of parts of "a+b/backward+c". */
 static unsigned parts_of(const char *layers)
 {

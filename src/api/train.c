@@ -1,4 +1,4 @@
-/* api/train.c -- nnc train: the training graph compiled like any other, and the loop over batches. */
+/* api/train.c -- nnc train: the loop over batches of a training that train_open.c has opened. */
 #include "api/internal.h"
 #include "api/trainer.h"
 #include "tensors/tensors.h"
@@ -6,31 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-const nnc_train_options nnc_train_defaults = {.compile = {.level = 2, .streams = 1, .devices = 1},
-    .of = {NNC_TRAINING_DEFAULTS},
-    .rate = {NNC_RATE_DEFAULTS},
-    .epochs = 1};
+/* ---- numbers in and out -------------------------------------------------------------------------------------------------- */
 
-/* ---- programs ------------------------------------------------------------------------------------------------------------ */
-
-/* with: the session whose states it has; NULL: of its own */
-static nnc_status open_program(trainer *t, program *p, nnc_session *with)
-{
-    if (t->o->progress)
-        t->o->progress(t->o->ctx, "compiling", with ? "validation" : "training step");
-    NNC_TRY(nnc_compile(t->e, p->graph, &t->o->compile, &p->artifact, t->sink));
-    return nnc_session_create_with(t->e, p->artifact, with, &p->session, t->sink);
-}
-
-void trainer_close(program *p)
-{
-    nnc_session_destroy(p->session);
-    nnc_artifact_destroy(p->artifact);
-    nnc_model_close(p->graph);
-    nnc_free(p->loss_of);
-}
-
-static int input_of(const program *p, const char *name)
+int trainer_input_of(const program *p, const char *name)
 {
     for (int i = 0; i < nnc_session_inputs(p->session); i++)
         if (!strcmp(nnc_session_input_name(p->session, i), name))
@@ -70,7 +48,7 @@ static nnc_status read_outputs(trainer *t, program *p)
 
 static nnc_status set_number(trainer *t, program *p, const char *name, double v)
 {
-    const int i = input_of(p, name);
+    const int i = trainer_input_of(p, name);
     const float f = (float)v;
     return i < 0 ? NNC_OK : nnc_session_input(p->session, i, &f, t->sink);
 }
@@ -101,7 +79,7 @@ static void note_row(trainer *t, const program *p, int i, int data, const void *
 /* Measures a step by its commands: the second one of an epoch, since the first may load libraries, and some more. */
 static bool is_measured(const trainer *t, int k)
 {
-    if (nnc_env_world(t->e) > 1) /* commands are not measured on other ranks */
+    if (nnc_env_world(t->e) > 1 || !t->data) /* commands are not measured on other ranks */
         return false;
     const int64_t done = t->step - t->epoch_step;
     return k == t->accumulate - 1 && (done % 64 == 1 || t->per_epoch == 1);
@@ -118,7 +96,7 @@ static void stage_batch(void *ctx)
     const int64_t copy = nnc_now_ns();
     t->next_ns = copy - begin;
     for (int i = 0; i < t->n_in && !s; i++) {
-        const int input = input_of(p, t->in[i].name);
+        const int input = trainer_input_of(p, t->in[i].name);
         if (input >= 0)
             s = nnc_session_stage(p->session, input, batch[i], t->sink);
         if (s == NNC_E_MODEL)
@@ -163,7 +141,7 @@ static nnc_status update_all(trainer *t, int k)
         t->times.measured++;
         return NNC_OK;
     }
-    if (k + 1 < t->accumulate || t->at + 1 < t->per_epoch)
+    if (t->data && (k + 1 < t->accumulate || t->at + 1 < t->per_epoch))
         (void)nnc_session_beside(t->train.session, stage_batch, t);
     NNC_TRY(nnc_session_update(t->train.session, k == t->accumulate - 1, t->sink));
     if (t->staged && nnc_now_ns() - t->staged_at > BUSY)
@@ -171,7 +149,7 @@ static nnc_status update_all(trainer *t, int k)
     return NNC_OK;
 }
 
-static nnc_status update(trainer *t, int k)
+static nnc_status timed_update(trainer *t, int k)
 {
     const int64_t begin = nnc_now_ns(), hidden = t->hidden_ns;
     NNC_TRY(update_all(t, k));
@@ -184,7 +162,7 @@ static nnc_status update(trainer *t, int k)
 /* A number for the dropouts of each micro-batch of run k. */
 static nnc_status set_keys(trainer *t, program *p, int k)
 {
-    const int key = input_of(p, NNC_TRAIN_KEY);
+    const int key = trainer_input_of(p, NNC_TRAIN_KEY);
     const uint64_t run = (uint64_t)(t->step * t->accumulate + k),
                    seed = nnc_rng_key("dropout", t->o->seed);
     if (key < 0)
@@ -199,8 +177,8 @@ static nnc_status set_keys(trainer *t, program *p, int k)
 nnc_status trainer_set_step(trainer *t, program *p, int k)
 {
     const nnc_training *of = &t->o->of;
-    const double n = (double)(t->step + 1);
-    const int first = input_of(p, NNC_TRAIN_FIRST);
+    const double n = (double)(t->updates + 1);
+    const int first = trainer_input_of(p, NNC_TRAIN_FIRST);
     const bool is_first = k == 0;
     NNC_TRY(set_keys(t, p, k));
     if (first >= 0)
@@ -225,9 +203,8 @@ static nnc_status run_main(trainer *t, program *p, int k)
     return NNC_OK;
 }
 
-nnc_status trainer_run(trainer *t, program *p, int k, double *loss)
+nnc_status trainer_forward(trainer *t, program *p, int k, double *loss)
 {
-    NNC_TRY(trainer_next(t, p));
     const int64_t set = nnc_now_ns();
     NNC_TRY(trainer_set_step(t, p, k));
     const int64_t begin = nnc_now_ns();
@@ -244,6 +221,12 @@ nnc_status trainer_run(trainer *t, program *p, int k, double *loss)
     return NNC_OK;
 }
 
+nnc_status trainer_run(trainer *t, program *p, int k, double *loss)
+{
+    NNC_TRY(trainer_next(t, p));
+    return trainer_forward(t, p, k, loss);
+}
+
 /* Adds those of the last run to the epoch's. */
 static void add_results(const trainer *t, program *p)
 {
@@ -257,22 +240,31 @@ static void add_results(const trainer *t, program *p)
     }
 }
 
-/* Leaves out what remains of a step after its batch k. */
-static nnc_status skip_rest(trainer *t, int k)
+nnc_status trainer_update(trainer *t, int k)
 {
-    const void *batch[NNC_COUNT(t->in)];
-    while (++k < t->accumulate)
-        NNC_TRY(nnc_data_next(t->data, batch, t->sink));
+    NNC_TRY(timed_update(t, k));
+    add_results(t, &t->train);
     return NNC_OK;
+}
+
+void trainer_count(trainer *t, bool skipped)
+{
+    t->skipped += skipped;
+    t->updates += !skipped;
+    t->step++;
+    t->at++;
+    t->dirty = true;
 }
 
 /* Takes a step of the next batches. The updates follow only when the loss is known to be finite: otherwise the states are as before. */
 static nnc_status take_step(trainer *t)
 {
     double loss = 0;
+    bool skipped = false;
     const double rate = trainer_rate(t);
     const int64_t begin = nnc_now_ns();
-    for (int k = 0; k < t->accumulate; k++) {
+    NNC_TRY(skip_begin(t));
+    for (int k = 0; k < t->accumulate && !skipped; k++) {
         double part;
         NNC_TRY(trainer_run(t, &t->train, k, &part));
         for (int i = 0; i < t->micro; i++)
@@ -281,18 +273,11 @@ static nnc_status take_step(trainer *t)
             NNC_TRY(report_step(t, part, rate, nnc_now_ns() - begin));
             return nan_report(t, part, k);
         }
-        if (!isfinite(part)) {
-            NNC_TRY(skip_rest(t, k));
-            t->skipped++;
-            break;
-        }
-        NNC_TRY(update(t, k));
-        add_results(t, &t->train);
+        skipped = !isfinite(part);
+        NNC_TRY(skipped ? skip_step(t, k) : trainer_update(t, k));
     }
     NNC_TRY(report_step(t, loss, rate, nnc_now_ns() - begin));
-    t->step++;
-    t->at++;
-    t->dirty = true;
+    trainer_count(t, skipped);
     return NNC_OK;
 }
 
@@ -412,55 +397,11 @@ static nnc_status train_epoch(trainer *t)
     return t->o->checkpoint_every ? NNC_OK : checkpoint(t);
 }
 
-/* The target in rows of a batch for validation that have no sample. */
-static int pad_of(const trainer *t)
-{
-    const int ignored = t->o->of.ignore_index;
-    return ignored == NNC_IGNORE_none ? NNC_IGNORE_none + 1 : ignored;
-}
-
-/* The inputs that data are read for: those of the model, and the target. */
-static nnc_status find_inputs(trainer *t)
-{
-    static const char *const others[] = {
-        NNC_TRAIN_LR, NNC_TRAIN_SCALE1, NNC_TRAIN_SCALE2, NNC_TRAIN_FIRST, NNC_TRAIN_KEY};
-    const nnc_graph *g = t->train.graph;
-    for (uint32_t i = 0; i < g->n_node; i++) {
-        const char *name = g->value[g->node[i].out].name;
-        bool own = g->node[i].op != OP_input;
-        for (size_t k = 0; k < NNC_COUNT(others) && !own; k++)
-            own = !strcmp(name, others[k]);
-        if (own)
-            continue;
-        const nnc_type type = *nnc_typeof(g, g->node[i].out);
-        if (t->n_in == (int)NNC_COUNT(t->in) || !type.rank)
-            return nnc_fail0(t->sink, NNC_E_MODEL,
-                "training takes models of at most %d inputs, each with a first dimension for the "
-                "samples of a batch",
-                (int)NNC_COUNT(t->in) - 1);
-        const bool target = !strcmp(name, NNC_TRAIN_TARGET);
-        const bool classes = target && t->o->of.loss == NNC_LOSS_cross_entropy;
-        const int ignored = t->o->of.ignore_index, none = NNC_IGNORE_none;
-        t->in[t->n_in++] = (nnc_data_input){name, nnc_type_dense(&type), target,
-            ignored == none ? NNC_DATA_none : ignored, classes ? pad_of(t) : NNC_DATA_none};
-        if (target)
-            t->targets = nnc_type_numel(&type);
-    }
-    t->batch = t->in[0].type.dim[0];
-    for (int i = 0; i < t->n_in; i++)
-        if (t->in[i].type.dim[0] != t->batch)
-            return nnc_fail0(t->sink, NNC_E_MODEL,
-                "the inputs %s and %s have batches of %lld and %lld samples", t->in[0].name,
-                t->in[i].name, (long long)t->batch, (long long)t->in[i].type.dim[0]);
-    return NNC_OK;
-}
-
 static nnc_status open_data(trainer *t)
 {
     const nnc_type *y = nnc_typeof(t->model, t->model->output[0]);
     nnc_data_options o = t->o->data;
     o.seed = t->o->seed;
-    NNC_TRY(find_inputs(t));
     const bool classes = t->o->of.loss == NNC_LOSS_cross_entropy;
     NNC_TRY(nnc_data_open(&o, t->n_in, t->in,
         classes ? y->dim[nnc_class_axis(&t->o->of, y->rank)] : 0, &t->data, t->sink));
@@ -479,7 +420,7 @@ static nnc_status open_data(trainer *t)
 
 /* ---- begin and end ----------------------------------------------------------------------------------------------------------- */
 
-static nnc_status check_weights_file(const char *file, const char *what, nnc_sink *sink)
+nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink)
 {
     if (!nnc_tensors_named(file))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
@@ -492,9 +433,9 @@ static nnc_status check_files(const trainer *t)
 {
     const nnc_train_options *o = t->o;
     if (o->save)
-        NNC_TRY(check_weights_file(o->save, "weights are saved", t->sink));
+        NNC_TRY(trainer_check_file(o->save, "weights are saved", t->sink));
     if (o->checkpoint)
-        NNC_TRY(check_weights_file(o->checkpoint, "states are saved", t->sink));
+        NNC_TRY(trainer_check_file(o->checkpoint, "states are saved", t->sink));
     if (o->keep != NNC_KEEP_last && !o->save)
         return nnc_fail0(t->sink, NNC_E_USAGE, "--keep is of the weights that --save=FILE names");
     if (!o->checkpoint && (o->resume || o->checkpoint_every))
@@ -506,104 +447,17 @@ static nnc_status check_files(const trainer *t)
     return o->log ? nnc_file_can_write(o->log, t->sink) : NNC_OK;
 }
 
-/* The graph becomes that of all devices and micro-batches. */
-static nnc_status share(const trainer *t, nnc_model **g, bool forward)
-{
-    nnc_graph *all = NULL;
-    NNC_TRY(nnc_strategy_graph(*g, &t->sharing, forward, &all, t->sink));
-    if (!all)
-        return NNC_OK;
-    nnc_model_close(*g);
-    *g = all;
-    return NNC_OK;
-}
-
-static void warn_strategy(const trainer *t)
-{
-    if (t->o->strategy != NNC_STRATEGY_layers && t->o->compile.devices < 2)
-        nnc_warn(t->sink, (nnc_loc){0},
-            "--strategy=%s has no effect: it belongs to --devices=N of 2 or more",
-            nnc_strategy_name(t->o->strategy));
-}
-
-/* How the devices share the step. A pipeline's micro-batches are those that the step takes. */
-static nnc_status find_sharing(trainer *t, nnc_train_options *own)
-{
-    const bool pipeline = nnc_is_pipeline(own->strategy) && own->compile.devices > 1;
-    const int batches = own->of.accumulate > 1 ? own->of.accumulate : 1;
-    t->micro = own->micro ? own->micro : pipeline ? batches : 1;
-    t->accumulate = own->micro || !pipeline ? batches : 1;
-    if (pipeline && t->micro < 2)
-        return nnc_fail0(t->sink, NNC_E_USAGE,
-            "--strategy=%s works on several micro-batches: give --micro-batches=M, a multiple of "
-            "the "
-            "devices at best, for the results of --accumulate=M",
-            nnc_strategy_name(own->strategy));
-    const bool splits =
-        own->strategy >= NNC_STRATEGY_tensor && own->strategy <= NNC_STRATEGY_spatial;
-    if (splits && (own->micro > 1 || own->replicas > 1))
-        return nnc_fail0(t->sink, NNC_E_USAGE,
-            "--strategy=%s splits the ops of one batch over all devices: leave out "
-            "--micro-batches and --replicas (--accumulate=N takes several batches)",
-            nnc_strategy_name(own->strategy));
-    if (nnc_mul_sat(t->micro, t->accumulate) > 1000000)
-        return nnc_fail0(t->sink, NNC_E_USAGE, "a step of more than 1000000 batches");
-    const int replicas = own->strategy == NNC_STRATEGY_data ? own->compile.devices
-                         : own->replicas                    ? own->replicas
-                                                            : 1;
-    if (own->replicas > 1 &&
-        (own->strategy == NNC_STRATEGY_data || own->compile.devices % replicas))
-        return nnc_fail0(t->sink, NNC_E_USAGE,
-            "--replicas=%d are pipelines on equal parts of the devices: --devices=N is a multiple "
-            "of it, and --strategy not data, which has a replica on each device",
-            own->replicas);
-    own->of.accumulate = t->micro * t->accumulate;
-    t->sharing =
-        (nnc_sharing){.strategy = pipeline || !nnc_is_pipeline(own->strategy) ? own->strategy
-                                                                              : NNC_STRATEGY_layers,
-            .devices = own->compile.devices,
-            .replicas = replicas,
-            .micro = t->micro,
-            .batches = t->accumulate,
-            .chunks = own->chunks ? own->chunks : 2};
-    return NNC_OK;
-}
-
-/* The stages of a pipeline, where neither the model file nor --place says them. */
-static nnc_status find_stages(trainer *t)
-{
-    if (!nnc_is_pipeline(t->sharing.strategy) || nnc_is_placed(t->model))
-        return NNC_OK;
-    return nnc_strategy_place(
-        t->e, t->model, &t->o->of, &t->o->compile, &t->sharing, &t->placed, t->sink);
-}
-
 static nnc_status open_all(trainer *t)
 {
-    nnc_training step = t->o->of;
-    nnc_compile_options with;
-    const nnc_training *of = &step;
-    nnc_train_split(t->o, &with, &step);
-    warn_strategy(t);
-    NNC_TRY(nnc_rate_check(&t->o->rate, t->sink));
     NNC_TRY(check_files(t));
-    NNC_TRY(find_stages(t));
-    const nnc_model *m = t->placed ? t->placed : t->model;
-    NNC_TRY(nnc_train_graph(m, of, &t->train.graph, t->sink));
-    NNC_TRY(share(t, &t->train.graph, false));
+    NNC_TRY(trainer_open(t));
     NNC_TRY(open_data(t));
-    NNC_TRY(open_program(t, &t->train, NULL));
-    if (nnc_data_samples(t->data, NNC_DATA_validation)) {
-        nnc_training eval = *of;
-        eval.ignore_index = of->loss == NNC_LOSS_cross_entropy ? pad_of(t) : of->ignore_index;
-        NNC_TRY(nnc_evaluation_graph(m, &eval, &t->eval.graph, t->sink));
-        NNC_TRY(share(t, &t->eval.graph, true));
-        NNC_TRY(open_program(t, &t->eval, t->train.session));
-        NNC_TRY(nnc_split_check(t->train.session, t->eval.session, t->sink));
-    } else if (t->o->keep == NNC_KEEP_best) {
+    NNC_TRY(trainer_compile(t));
+    if (nnc_data_samples(t->data, NNC_DATA_validation))
+        return trainer_open_evaluation(t);
+    if (t->o->keep == NNC_KEEP_best)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--keep=best is by the validation: give --validation=SHARE or --validation-data");
-    }
     return NNC_OK;
 }
 
@@ -666,18 +520,13 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     nnc_text *out, nnc_sink *sink)
 {
     nnc_train_options own = *o;
-    if (o->compile.precision == NNC_PRECISION_f16 && own.of.loss_scale == 0)
-        own.of.loss_scale = 65536; /* gradients below 2^-24 would be 0 */
     trainer t = {.e = e, .o = &own, .model = m, .out = out, .format = f, .sink = sink};
-    nnc_status s = find_sharing(&t, &own);
+    nnc_status s = trainer_set(&t, &own);
     s = s ? s : run(&t);
     if (t.log && fclose(t.log) && !s)
         s = nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = o->log}, "cannot write");
     trace_end(&t);
-    trainer_close(&t.eval);
-    trainer_close(&t.train);
-    nnc_model_close(t.placed);
     nnc_data_close(t.data);
-    nnc_text_deinit(&t.options);
+    trainer_deinit(&t);
     return s;
 }

@@ -30,7 +30,7 @@ typedef enum nnc_train_strategy {
     NNC_STRATEGY_pipeline, /* forward passes alone: nnc run */
 } nnc_train_strategy;
 
-typedef struct nnc_train_options {
+struct nnc_train_options {
     bool given[NNC_TRAIN_SETTINGS]; /* by row of nnc_train_settings: set by a flag, which overrides the model file */
     nnc_compile_options compile;
     nnc_training of;
@@ -59,7 +59,16 @@ typedef struct nnc_train_options {
     void (*report)(void *ctx, const char *line);
     void (*progress)(void *ctx, const char *phase, const char *detail);
     void *ctx;
-} nnc_train_options;
+    int per_epoch;           /* trainers of nnc.h: steps of an epoch, for schedules that count epochs; 0: not given */
+};
+
+/* train_options.c. Is it a setting of trainers, too? */
+bool nnc_train_is_offered(const nnc_flag *f);
+/* Of options that nnc_train_options_create made, or NULL for the defaults; the caller destroys the copy. NULL: out of
+ * memory. */
+nnc_train_options *nnc_train_options_copy(const nnc_train_options *o);
+/* nnc_train_read, whose strings such options keep. */
+nnc_status nnc_train_options_read(const nnc_model *m, nnc_train_options *o, nnc_sink *sink) NNC_MUST;
 
 extern const nnc_train_options nnc_train_defaults;
 /* Offsets are those of nnc_train_options. */

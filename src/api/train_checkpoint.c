@@ -17,7 +17,7 @@
 
 #define OWN "/train/" /* no weight begins with it */
 
-enum { N_POSITION = 7, N_SUMS = 5 };
+enum { N_POSITION = 8, N_SUMS = 5 };
 
 /* ---- what defines the training --------------------------------------------------------------------------------------------- */
 
@@ -33,6 +33,8 @@ static void put_settings(const trainer *t, nnc_text *out)
     for (size_t i = 0; i < nnc_n_train_settings; i++) {
         const nnc_flag *f = &nnc_train_settings[i];
         if (!strchr("kl", f->group) || f->value.kind == NNC_SET_FILE || is_length(t, f->value.name))
+            continue;
+        if (!t->data && !nnc_train_is_offered(f)) /* of the caller's data */
             continue;
         if (!strcmp(
                 f->value.name, "--replicas")) /* "replicas" below, which --strategy=data has, too */
@@ -64,6 +66,10 @@ static nnc_status put_data(trainer *t, nnc_text *out)
 {
     const void *batch[NNC_COUNT(t->in)];
     uint64_t h = 0;
+    if (!t->data) { /* the caller has them */
+        nnc_printf(out, "batch=%lld\n", (long long)(t->batch / t->micro));
+        return NNC_OK;
+    }
     trainer_begin(t, NNC_DATA_train, 1, 0);
     NNC_TRY(nnc_data_next(t->data, batch, t->sink));
     for (int i = 0; i < t->n_in; i++)
@@ -242,8 +248,8 @@ nnc_status checkpoint_write(trainer *t)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     stored x = {0};
-    const int64_t position[N_POSITION] = {
-        t->step, t->epoch, t->at, t->train.batches, t->told, t->log_bytes, t->best_epoch};
+    const int64_t position[N_POSITION] = {t->step, t->epoch, t->at, t->train.batches, t->told,
+        t->log_bytes, t->best_epoch, t->updates};
     const double sums[N_SUMS] = {
         t->train.loss, t->train.correct, t->train.counted, t->best_accuracy, t->best_loss};
     const nnc_type of_position = line_of(DT_i64, N_POSITION), of_sums = line_of(DT_f64, N_SUMS),
@@ -397,7 +403,7 @@ static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
     NNC_TRY(read_options(t, f));
     NNC_TRY(read_own(t, f, OWN "position", DT_i64, N_POSITION, position, t->sink));
     NNC_TRY(read_own(t, f, OWN "sums", DT_f64, N_SUMS, sums, t->sink));
-    bool ok = position[1] >= 1 && position[2] <= t->per_epoch;
+    bool ok = position[1] >= 1 && position[2] <= t->per_epoch && position[7] <= position[0];
     for (int i = 0; i < N_POSITION; i++)
         ok = ok && position[i] >= 0;
     if (!ok)
@@ -414,6 +420,7 @@ static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
     t->train.correct = sums[1];
     t->train.counted = sums[2];
     t->best_epoch = position[6];
+    t->updates = position[7];
     t->best_accuracy = sums[3];
     t->best_loss = sums[4];
     return NNC_OK;

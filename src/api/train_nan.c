@@ -213,11 +213,12 @@ static nnc_status copy_states(trainer *t, char *data, bool restore)
     return NNC_OK;
 }
 
-static nnc_status take_again(trainer *r, int k)
+static nnc_status take_again(trainer *r, int k, double *loss)
 {
-    double loss;
     begin_batch(r, k);
-    NNC_TRY(trainer_run(r, &r->train, k, &loss));
+    NNC_TRY(trainer_run(r, &r->train, k, loss));
+    if (!isfinite(*loss) && r->o->on_nan == NNC_NAN_skip)
+        return skip_step(r, k);
     return nnc_session_update(r->train.session, k == r->accumulate - 1, r->sink);
 }
 
@@ -228,11 +229,12 @@ static nnc_status look_into(trainer *r, const char *what)
     probe x = {0};
     int first = -1;
     float count = 0;
+    double loss;
     nnc_status st = open_probe(r, r->train.session, &x, &a);
     for (int k = 0; !st && first < 0 && k < r->accumulate; k++) {
         st = run_probe(r, &x, k, &first, &count);
         if (!st && first < 0 && k < r->accumulate - 1)
-            st = take_again(r, k);
+            st = take_again(r, k, &loss);
     }
     if (!st)
         st = first < 0 ? report_nothing(r, what) : report_value(r, &x, first, count, what);
@@ -250,9 +252,12 @@ static nnc_status find_step(trainer *r, int64_t last, char *before, int *bad)
         }
         if (r->o->progress)
             r->o->progress(r->o->ctx, "looking for the step that made a state infinite", NULL);
+        double loss = 0;
         NNC_TRY(copy_states(r, before, false));
-        for (int k = 0; k < r->accumulate; k++)
-            NNC_TRY(take_again(r, k));
+        NNC_TRY(skip_begin(r));
+        for (int k = 0; k < r->accumulate && isfinite(loss); k++)
+            NNC_TRY(take_again(r, k, &loss));
+        r->updates += isfinite(loss) || r->o->on_nan != NNC_NAN_skip;
         NNC_TRY(bad_state(r, r->train.session, bad));
         if (*bad >= 0)
             return NNC_OK;
@@ -288,12 +293,14 @@ static nnc_status report_update(trainer *t, int state)
     trainer r = *t;
     r.train.session = NULL;
     r.log = NULL;
-    r.step = r.at = 0;
+    r.step = r.at = r.updates = 0;
+    r.before = (skip_copy){0};
     r.epoch = 1;
     nnc_status st = nnc_session_create(t->e, t->train.artifact, &r.train.session, t->sink);
     if (!st)
         st = replay(&r, t->step, nnc_session_state_name(t->train.session, state));
     nnc_session_destroy(r.train.session);
+    skip_end(&r);
     return st;
 }
 
@@ -303,6 +310,9 @@ nnc_status nan_check(trainer *t)
 {
     int state;
     NNC_TRY(bad_state(t, t->train.session, &state));
+    if (state >= 0 && !t->data) /* the steps cannot be taken again */
+        return nnc_fail0(t->sink, NNC_E_DIFFERS, "%s is not finite after step %lld; " ADVICE,
+            nnc_session_state_name(t->train.session, state), (long long)t->step);
     return state < 0 ? NNC_OK : report_update(t, state);
 }
 

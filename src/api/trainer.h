@@ -27,6 +27,13 @@ typedef struct step_times {
     int measured;
 } step_times;
 
+/* What a skipped step must put back: states that move between its batches. */
+typedef struct skip_copy {
+    int *state; /* n of them */
+    int n;
+    char *data; /* their numbers from before the step, one after the other; NULL: not copied yet */
+} skip_copy;
+
 typedef struct trainer {
     nnc_env *e;
     const nnc_train_options *o;
@@ -46,6 +53,8 @@ typedef struct trainer {
     int64_t told;                   /* the step after which an epoch was reported last */
     bool dirty;                     /* something was done since the last checkpoint */
     int64_t skipped; /* steps of the epoch whose loss was not finite (--on-nan=skip) */
+    int64_t updates; /* steps of all epochs that were not skipped: what the optimizer counts */
+    skip_copy before;
     int64_t began_step, began_ns;   /* of this process, for rates */
     int64_t epoch_step;             /* the step with which this process began the epoch */
     bool stopped;                   /* by o->stop, before the end */
@@ -69,16 +78,45 @@ typedef struct trainer {
     nnc_sink *sink;
 } trainer;
 
+/* ---- train_open.c ---- */
+
+/* Completes the options *own, which t->o then names: what devices and micro-batches share. */
+nnc_status trainer_set(trainer *t, nnc_train_options *own) NNC_MUST;
+/* Makes the graph of the step and finds its inputs (t->in). */
+nnc_status trainer_open(trainer *t) NNC_MUST;
+/* Compiles it, and makes its session. */
+nnc_status trainer_compile(trainer *t) NNC_MUST;
+/* Then: the same of the graph for evaluation, with the states of the step. */
+nnc_status trainer_open_evaluation(trainer *t) NNC_MUST;
+void trainer_close(program *p);
+void trainer_deinit(trainer *t); /* all but the data and the log */
+
 /* ---- train.c ---- */
 
-void trainer_close(program *p);
+int trainer_input_of(const program *p, const char *name); /* -1: it has no such input */
+/* NNC_E_USAGE, NNC_E_IO: no file of tensors by name, or it cannot be written. what: "weights are saved". */
+nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink) NNC_MUST;
 double trainer_rate(const trainer *t); /* the learning rate of step t->step + 1 */
 void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first); /* nnc_data_begin */
 /* Gives p the next batch of the data; the numbers of batch k of step t->step + 1. */
 nnc_status trainer_next(trainer *t, program *p) NNC_MUST;
 nnc_status trainer_set_step(trainer *t, program *p, int k) NNC_MUST;
-/* Both, and the loss of a run, the mean of its micro-batches' (p->loss_of); states stay until nnc_session_update. */
+/* Sets these and runs p on its inputs; the loss is the mean of the micro-batches' (p->loss_of). States stay until trainer_update. */
+nnc_status trainer_forward(trainer *t, program *p, int k, double *loss) NNC_MUST;
+/* trainer_next, and that. */
 nnc_status trainer_run(trainer *t, program *p, int k, double *loss) NNC_MUST;
+/* The updates after batch k of the step, whose loss is finite. */
+nnc_status trainer_update(trainer *t, int k) NNC_MUST;
+/* After a step: counts it. */
+void trainer_count(trainer *t, bool skipped);
+
+/* ---- train_skip.c ---- */
+
+/* Before a step, which may be skipped. */
+nnc_status skip_begin(trainer *t) NNC_MUST;
+/* Leaves out what remains of the step after its batch k, whose loss is not finite. All states are as before the step. */
+nnc_status skip_step(trainer *t, int k) NNC_MUST;
+void skip_end(trainer *t);
 
 /* ---- train_report.c ---- */
 

@@ -44,7 +44,7 @@ bool fe_is_common(const char *key)
 static const fe_row *find_own(const char *name)
 {
     for (int i = 0; i < N_OWN; i++)
-        if (!strcmp(own[i].name, name))
+        if (own[i].name[0] == name[0] && !strcmp(own[i].name, name))
             return &own[i];
     return NULL;
 }
@@ -60,23 +60,27 @@ static bool is_inner(nnc_op op)
     return nnc_op_class(op) == CL_collective;
 }
 
-static bool op_row(nnc_op op, fe_row *out)
+/* Is the op a layer type with its attributes as keys? */
+static bool has_row(nnc_op op)
+{
+    return nnc_op_class(op) != CL_leaf && !is_inner(op) && !find_own(nnc_ops[op].name);
+}
+
+static fe_row op_row(nnc_op op)
 {
     const nnc_op_info *o = &nnc_ops[op];
-    if (find_own(o->name) || o->cls == CL_leaf || is_inner(op))
-        return false;
-    *out = (fe_row){o->name, o->n_min, o->n_max, op, false, o->attrs, fe_build_op, o->doc};
+    fe_row row = (fe_row){o->name, o->n_min, o->n_max, op, false, o->attrs, fe_build_op, o->doc};
     if (o->cls == CL_ewise && o->n_max == 2) {
-        out->n_min = 1;
-        out->keys = "value?";
-        out->build = fe_build_binary;
+        row.n_min = 1;
+        row.keys = "value?";
+        row.build = fe_build_binary;
     } else if (o->cls == CL_reduce) { /* argmax and argmin: op_keys */
-        out->keys = "axes=all keepdims=true";
+        row.keys = "axes=all keepdims=true";
     }
     for (size_t i = 0; i < NNC_COUNT(op_keys); i++)
         if (op_keys[i].op == op)
-            out->keys = op_keys[i].keys;
-    return true;
+            row.keys = op_keys[i].keys;
+    return row;
 }
 
 bool fe_layer_find(const char *name, fe_row *out)
@@ -85,28 +89,29 @@ bool fe_layer_find(const char *name, fe_row *out)
     nnc_op op;
     if (r)
         *out = *r;
-    return r || (nnc_op_parse(name, strlen(name), &op) && op_row(op, out));
+    else if (nnc_op_parse(name, strlen(name), &op) && has_row(op))
+        *out = op_row(op);
+    else
+        return false;
+    return true;
 }
 
 int fe_layer_count(void)
 {
     int n = N_OWN;
-    fe_row r;
     for (int op = 0; op < OP__COUNT; op++)
-        n += op_row((nnc_op)op, &r);
+        n += has_row((nnc_op)op);
     return n;
 }
 
 fe_row fe_layer_at(int i)
 {
-    fe_row r = own[0];
+    int op = 0;
     if (i < N_OWN)
         return own[i];
-    i -= N_OWN;
-    for (int op = 0; op < OP__COUNT; op++)
-        if (op_row((nnc_op)op, &r) && i-- == 0)
-            break;
-    return r;
+    for (i -= N_OWN; op + 1 < OP__COUNT && (!has_row((nnc_op)op) || i-- > 0); op++)
+        ;
+    return op_row((nnc_op)op);
 }
 
 bool fe_key_parse(const char *name, size_t n, fe_key *out)

@@ -390,7 +390,7 @@ TEST(recent_plans_are_kept)
     nnc_env *e = open_env(NULL);
     nnc_artifact *a = compile(e, "models/relu.json", NULL, NULL), *b = NULL, *c = NULL, *d = NULL;
     const request two = {{{"batch", "2"}}, 1};
-    char n[8];
+    char n[16];
     CHECK_OK(for_args(e, a, &two, &b));
     CHECK_OK(for_args(e, a, &two, &c));
     CHECK(b && b == c);

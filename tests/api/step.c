@@ -64,6 +64,81 @@ static void check_report(const cJSON *j, const char *what)
     }
 }
 
+/* The parts' commands are those of the whole programs, and each fusion of a pass counts for one part. */
+static void check_parts(const cJSON *j, const char *what)
+{
+    static const char *const sides[] = {"unfused", "fused"};
+    const cJSON *parts = cJSON_GetObjectItem(j, "step_parts"), *part, *one;
+    int fusions[PART__COUNT] = {0}, i = 0;
+    CHECK_INT(cJSON_GetArraySize(parts), PART__COUNT);
+    for (int side = 0; side < 2; side++) {
+        double launches = 0, bytes = 0;
+        char key[2][32];
+        const cJSON *run = cJSON_GetArrayItem(cJSON_GetObjectItem(j, "runs"),
+            cJSON_GetArraySize(cJSON_GetObjectItem(j, "runs")) - 2 + side);
+        CHECK_STR(cJSON_GetObjectItem(run, "name")->valuestring, sides[side]);
+        snprintf(key[0], sizeof key[0], "launches_%s", sides[side]);
+        snprintf(key[1], sizeof key[1], "bytes_moved_%s", sides[side]);
+        cJSON_ArrayForEach(part, parts)
+        {
+            launches += number(part, key[0]);
+            bytes += number(part, key[1]);
+        }
+        CHECK_INT(launches, number(run, "launches"));
+        CHECK_INT(bytes, number(run, "bytes_moved"));
+    }
+    cJSON_ArrayForEach(part, parts)
+    {
+        CHECK_STR(cJSON_GetObjectItem(part, "part")->valuestring, nnc_part_names[i]);
+        cJSON_ArrayForEach(one, cJSON_GetObjectItem(part, "fusions"))
+        {
+            CHECK(number(one, "fusions") >= 1);
+            CHECK(*cJSON_GetObjectItem(one, "rules")->valuestring);
+            CHECK(number(one, "across") <= number(one, "fusions") && (i || !number(one, "across")));
+            fusions[i] += (int)number(one, "fusions");
+        }
+        i++;
+    }
+    for (i = 0; i < PART__COUNT; i++)
+        if (!fusions[i] && i != PART_loss)
+            test_fail(__FILE__, __LINE__, "%s: no fusion in %s", what, nnc_part_names[i]);
+}
+
+/* The report says for each part what fusion did, with a count of what it saves. */
+TEST(step_compare_words)
+{
+    const nnc_training t = nnc_training_defaults;
+    nnc_compare_options o = nnc_compare_defaults;
+    nnc_env *e = NULL;
+    NNC_LOCAL(nnc_text) text = {0};
+    bool agrees;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    nnc_graph *g = step_of(cnn, &t);
+    o.training = &t;
+    o.iterations = 1;
+    o.steps = false;
+    o.no_reference = true;
+    CHECK_OK(nnc_compare(e, g, &o, NNC_TEXT, &text, &agrees, test_sink));
+    const char *at = strstr(nnc_text_str(&text), "What fusion did to each part"), *end = NULL;
+    CHECK(at != NULL);
+    for (int i = 0; at && i < PART__COUNT; i++) {
+        char head[32];
+        snprintf(head, sizeof head, "\n  %-11s", nnc_part_names[i]);
+        at = strstr(at, head);
+        end = at ? strstr(at + 1, i + 1 < PART__COUNT ? nnc_part_names[i + 1] : "Fused:") : NULL;
+        if (!end || !strstr(at, "launches ") || strstr(at, "launches ") > end)
+            test_fail(__FILE__, __LINE__, "%s is not explained:\n%s", nnc_part_names[i],
+                nnc_text_str(&text));
+    }
+    for (const char *const *w = (const char *const[]){"run as one kernel", " times", " less\n",
+             "calls of libraries", NULL};
+         *w; w++)
+        if (!strstr(nnc_text_str(&text), *w))
+            test_fail(__FILE__, __LINE__, "no \"%s\" in:\n%s", *w, nnc_text_str(&text));
+    nnc_graph_destroy(g);
+    nnc_env_destroy(e);
+}
+
 TEST(step_compare)
 {
     static const char *const models[] = {cnn, encoder};
@@ -90,6 +165,7 @@ TEST(step_compare)
         if (!agrees)
             test_fail(__FILE__, __LINE__, "%s: %s", what, nnc_text_str(&text));
         check_report(j, what);
+        check_parts(j, what);
         cJSON_Delete(j);
         nnc_graph_destroy(g);
     }

@@ -678,7 +678,8 @@ TEST(other_frozen_weights_are_no_checkpoint)
 /* A checkpoint with a position before the first epoch or after an epoch's last step is refused. */
 TEST(impossible_positions_are_refused)
 {
-    static const int64_t place[] = {8, 2, 3}, damage[][2] = {{1, 0}, {1, -1}, {2, 6}, {0, -1}};
+    static const int64_t place[] = {8, 2, 3},
+                         damage[][2] = {{1, 0}, {1, -1}, {2, 6}, {0, -1}, {7, 9}};
     fixture f;
     NNC_LOCAL(nnc_text) out = {0};
     NNC_FREED char *text = NULL;

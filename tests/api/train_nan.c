@@ -2,8 +2,11 @@
 #include "api/train.h"
 #include "frontend/frontend.h"
 #include "help.h"
+#include "tensors/tensors.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 enum { ROWS = 32, WIDE = 4 };
 
@@ -93,6 +96,74 @@ TEST(nan_in_the_data)
     CHECK_OK(train(&p, plain, &o));
     CHECK(strstr(said, "; 1 step skipped, whose loss was not finite;"));
     CHECK(nnc_file_exists(p.w));
+    close_place(&p);
+}
+
+/* Writes the samples but rows `from` to `to`, trains, and returns the file of the weights, which the caller frees. */
+static char *weights_without(
+    const place *p, const char *json, const nnc_train_options *o, int from, int to, size_t *n)
+{
+    float x[ROWS][WIDE];
+    int64_t y[ROWS];
+    int rows = 0;
+    char *file = NULL;
+    NNC_LOCAL(nnc_text) out = {0};
+    for (int r = 0; r < ROWS; r++)
+        if (r < from || r >= to) {
+            memcpy(x[rows], samples[r], sizeof x[0]);
+            y[rows++] = r % 2;
+        }
+    const int64_t dim[] = {rows, WIDE};
+    const nnc_type tx = nnc_type_make(DT_f32, 2, dim), ty = nnc_type_make(DT_i64, 1, dim);
+    CHECK_OK(nnc_write_output(p->x, &tx, x, test_sink));
+    CHECK_OK(nnc_write_output(p->y, &ty, y, test_sink));
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+    CHECK_OK(nnc_train(p->e, g, o, NNC_TEXT, &out, test_sink));
+    nnc_graph_destroy(g);
+    CHECK_OK(nnc_file_read(p->w, 0, &file, n, test_sink));
+    return file;
+}
+
+/* A step that is skipped leaves every state, the running statistics of its earlier batches and the count of the optimizer's steps included:
+ * the weights are those of the same samples without its own, bit for bit, also where the training stopped in between. */
+TEST(skipped_steps_leave_all_states)
+{
+    static const char normed[] = MODEL("{\"op\": \"batchnorm\", \"name\": \"n\"}");
+    place p;
+    open_place(&p);
+    for (int i = 0; i < 12; i++) {
+        nnc_train_options o = options(&p);
+        size_t n = 0, m = 0;
+        const int each = i % 2 ? 2 : 1, bad = i % 2 ? 1 : 2; /* the second batch of a step */
+        const int rows = 4 * each, from = i % 2 ? 8 : 12;
+        char *whole, *without;
+        o.of.optimizer = (nnc_optimizer)(i / 2 % 3);
+        o.of.momentum = 0.9 * !o.of.optimizer;
+        o.of.accumulate = each;
+        o.epochs = 1;
+        o.save = p.w;
+        samples[from + 4 * (bad - (i % 2 ? 0 : 2))][1] = NAN;
+        o.on_nan = NNC_NAN_skip;
+        if (i >= 6) { /* stops right after the skipped step, and goes on */
+            o.checkpoint = p.c;
+            o.checkpoint_every = from / rows + 1;
+            o.steps = from / rows + 1;
+            free(weights_without(&p, normed, &o, 0, 0, &n));
+            o.steps = 0;
+            o.resume = true;
+        }
+        whole = weights_without(&p, normed, &o, 0, 0, &n);
+        unlink(p.c);
+        o.checkpoint = NULL;
+        o.resume = false;
+        o.checkpoint_every = 0;
+        without = weights_without(&p, normed, &o, from, from + rows, &m);
+        if (!whole || !without || n != m || memcmp(whole, without, n) != 0)
+            test_fail(__FILE__, __LINE__, "case %d: a skipped step has changed states", i);
+        free(whole);
+        free(without);
+        samples[from + 4 * (bad - (i % 2 ? 0 : 2))][1] = 1;
+    }
     close_place(&p);
 }
 

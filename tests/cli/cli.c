@@ -39,7 +39,7 @@ static bool match(const char *want, const char *got)
 #define SANITIZER ""
 #endif
 
-enum { LINE = 2 * PATH_MAX };
+enum { LINE = 4 * PATH_MAX };
 
 /* What a shell runs for the command: nnc is the one beside this program. */
 static void shell_line(const char *command, char line[LINE])

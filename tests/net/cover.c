@@ -41,8 +41,11 @@ static void count_name(const char *const *names, size_t n, _Atomic int *count, c
 
 static void count_layer(const char *name)
 {
-    for (int i = 0; i < fe_layer_count(); i++)
-        seen->layer[i] += !strcmp(fe_layer_at(i).name, name);
+    for (int i = fe_layer_count() - 1; i >= 0; i--)
+        if (!strcmp(fe_layer_at(i).name, name)) {
+            seen->layer[i]++;
+            return;
+        }
 }
 
 static void count_members(const cJSON *object)

@@ -707,7 +707,7 @@ static void draw_model_inputs(draw *d)
     cJSON *in = cJSON_AddObjectToObject(d->root, "inputs");
     int n = between(d, 1, 3);
     for (int i = 0; i < n; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "x%d", i);
         int rank = chance(d, 60) ? 4 : chance(d, 60) ? 2 : between(d, 0, 5);
         cJSON *dims = cJSON_CreateArray();

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { STEPS = 3, MOST_INPUTS = 16, SECONDS_EACH = 120 };
 static const double RATE = 0.02;
@@ -13,7 +14,11 @@ static const double RATE = 0.02;
 typedef struct lesson {
     const char *dir;
     nnc_training how;
+    nnc_rate rate;
     int batches; /* of all steps */
+    int stop; /* it stops after so many steps, and is resumed; 0: not */
+    int bad; /* this batch has a NaN, and its step is skipped; -1: none */
+    enum { ONE_BY_ONE, ON_TWO_DEVICES, MICRO } sharing; /* of two batches of a step */
     bool bf16;
     nnc_graph *step;
     int n_data;
@@ -48,6 +53,58 @@ static void draw_training(uint64_t key, nnc_training *t)
     t->bn = roll(key, 8, 4) ? NNC_BN_auto : NNC_BN_eval;
 }
 
+/* Cuts the name of one of the weights short: "conv1*". */
+static const char *draw_pattern(uint64_t key, const nnc_graph *g, char pattern[80])
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n += g->node[i].op == OP_param;
+    int at = n ? (int)roll(key, 40, (uint32_t)n) : 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param && at-- == 0) {
+            const char *name = g->value[g->node[i].out].name;
+            snprintf(pattern, 80, "%.*s*", 1 + (int)roll(key, 41, 60), name);
+            return strchr(pattern, ',') ? NULL : pattern;
+        }
+    return NULL;
+}
+
+static void draw_rate(uint64_t key, nnc_rate *r)
+{
+    *r = (nnc_rate){NNC_RATE_DEFAULTS};
+    r->lr = RATE;
+    r->schedule = (nnc_schedule)(roll(key, 42, 2) ? NNC_LR_constant : roll(key, 43, 3));
+    r->every = r->schedule == NNC_LR_step ? "1steps" : NULL;
+    r->gamma = 0.5;
+    r->min = r->schedule == NNC_LR_cosine && roll(key, 44, 2) ? 0.01 : 0;
+    r->warmup = roll(key, 45, 3) ? 0 : 2;
+}
+
+/* Has the model statistics, which each device moves by its own batch? */
+static bool has_statistics(const nnc_graph *step)
+{
+    for (uint32_t o = nnc_result_outputs(step); o < step->n_output; o++) {
+        const char *name = step->value[step->output_state[o]].name;
+        if (nnc_def(step, step->output_state[o])->accumulates &&
+            (strlen(name) < 5 || strcmp(name + strlen(name) - 5, NNC_TRAIN_SUM) != 0))
+            return true;
+    }
+    return false;
+}
+
+/* How the loop goes. */
+static void draw_loop(uint64_t key, lesson *l)
+{
+    const int each = l->how.accumulate > 1 ? l->how.accumulate : 1;
+    draw_rate(key, &l->rate);
+    l->bad = roll(key, 46, 5) ? -1 : (int)roll(key, 47, (uint32_t)l->batches);
+    l->stop = l->rate.schedule == NNC_LR_cosine || roll(key, 48, 3)
+                  ? 0
+                  : 1 + (int)roll(key, 49, STEPS - 1);
+    if (each == 2 && roll(key, 50, 2))
+        l->sharing = roll(key, 51, 2) || has_statistics(l->step) ? MICRO : ON_TWO_DEVICES;
+}
+
 /* ---- samples --------------------------------------------------------------------------------------------------------------- */
 
 /* Numbers of input i: small floats, targets in 0..1, indices that every table has. */
@@ -70,6 +127,18 @@ static bool fill(lesson *l, int i, int64_t classes, uint64_t seed)
             nnc_set_i64((nnc_dtype)t->dtype, l->sample[i], k, (int64_t)(u * (double)most));
     }
     return true;
+}
+
+/* Makes a number of a batch NaN. False: samples are no floats. */
+static bool spoil(lesson *l)
+{
+    for (int i = 0; i < l->n_data; i++)
+        if (nnc_is_float((nnc_dtype)l->type[i].dtype)) {
+            const int64_t n = nnc_type_numel(&l->type[i]) / l->batches;
+            nnc_set_f64((nnc_dtype)l->type[i].dtype, l->sample[i], n * l->bad + n / 2, NAN);
+            return true;
+        }
+    return false;
 }
 
 static bool is_setting(const char *name)
@@ -132,11 +201,12 @@ static void free_values(nnc_rval *v, uint32_t n)
     nnc_free(v);
 }
 
-/* A scalar that the trainer sets for batch k of all. */
-static void set_scalar(const lesson *l, const char *name, int k, void *to)
+/* A scalar that the trainer sets for batch k of all; `skipped` of the steps before it were. */
+static void set_scalar(const lesson *l, const char *name, int k, int skipped, void *to)
 {
-    const double each = l->how.accumulate > 1 ? l->how.accumulate : 1, step = floor(k / each) + 1;
-    double v = RATE;
+    const double each = l->how.accumulate > 1 ? l->how.accumulate : 1, at = floor(k / each),
+                 step = at + 1 - skipped;
+    double v = nnc_rate_at(&l->rate, (int64_t)at, STEPS, STEPS);
     if (!strcmp(name, NNC_TRAIN_FIRST)) {
         *(bool *)to = fmod(k, each) == 0;
         return;
@@ -148,8 +218,9 @@ static void set_scalar(const lesson *l, const char *name, int k, void *to)
     *(float *)to = (float)v;
 }
 
-/* One batch; *state becomes what the states are after it. r: simulated rounding, or NULL. */
-static nnc_status evaluate(const lesson *l, int k, nnc_rval **state, nnc_sink *sink)
+/* One batch; *state becomes what the states are after it. *finite: its loss. */
+static nnc_status evaluate(
+    const lesson *l, int k, int skipped, nnc_rval **state, bool *finite, nnc_sink *sink)
 {
     const nnc_graph *g = l->step;
     const void *in[MOST_INPUTS + 4];
@@ -163,13 +234,14 @@ static nnc_status evaluate(const lesson *l, int k, nnc_rval **state, nnc_sink *s
             const int64_t bytes = nnc_type_bytes(&l->type[data]) / l->batches;
             in[n] = (const char *)l->sample[data++] + k * bytes;
         } else {
-            set_scalar(l, g->value[g->node[i].out].name, k, &scalar[n]);
+            set_scalar(l, g->value[g->node[i].out].name, k, skipped, &scalar[n]);
             in[n] = &scalar[n];
         }
         n++;
     }
     nnc_rval *now = nnc_calloc(g->n_output + (size_t)1, sizeof *now);
     nnc_status s = now ? nnc_eval_step(g, in, 1, *state, now, sink) : NNC_E_NOMEM;
+    *finite = s || isfinite(now[0].f[0]);
     /* A batch that takes no step moves only what accumulates. */
     for (uint32_t o = nnc_result_outputs(g); !s && k % each != each - 1 && o < g->n_output; o++)
         if (!nnc_def(g, g->output_state[o])->accumulates) {
@@ -210,6 +282,49 @@ static nnc_status begin(const nnc_graph *g, nnc_rval *state, nnc_sink *sink)
     return s;
 }
 
+/* A copy of the states. */
+static nnc_rval *copy_states(const nnc_graph *g, const nnc_rval *state)
+{
+    nnc_rval *copy = nnc_calloc(g->n_output + (size_t)1, sizeof *copy);
+    for (uint32_t o = nnc_result_outputs(g); copy && o < g->n_output; o++) {
+        const size_t bytes = (size_t)nnc_type_numel(&state[o].type) * 8;
+        copy[o] = state[o];
+        copy[o].f = state[o].f ? nnc_malloc(bytes + 8) : NULL;
+        copy[o].i = state[o].i ? nnc_malloc(bytes + 8) : NULL;
+        if (copy[o].f)
+            memcpy(copy[o].f, state[o].f, bytes);
+        if (copy[o].i)
+            memcpy(copy[o].i, state[o].i, bytes);
+    }
+    return copy;
+}
+
+/* All steps; of one whose loss is not finite nothing stays. */
+static nnc_status take_steps(const lesson *l, nnc_rval **state, nnc_text *why, nnc_sink *sink)
+{
+    const int each = l->how.accumulate > 1 ? l->how.accumulate : 1;
+    int skipped = 0;
+    for (int k = 0; k < l->batches; k += each) {
+        nnc_rval *before = copy_states(l->step, *state);
+        bool finite = true;
+        nnc_status s = before ? NNC_OK : NNC_E_NOMEM;
+        for (int i = 0; i < each && finite && !s; i++)
+            s = evaluate(l, k + i, skipped, state, &finite, sink);
+        if (!finite) {
+            nnc_rval *after = *state;
+            *state = before;
+            before = after;
+            skipped++;
+            if (l->bad < 0)
+                nnc_puts(why, "the reference's loss is not finite");
+        }
+        free_values(before, l->step->n_output);
+        if (s)
+            return s;
+    }
+    return NNC_OK;
+}
+
 /* ---- the command ------------------------------------------------------------------------------------------------------------- */
 
 /* Rows of numbers are read back in this order, whatever they are called in the file. */
@@ -221,8 +336,8 @@ static int train(const lesson *l, const char *model, const char *data, const cha
                              *const threads[] = {"--threads=1", "--threads=2", "--threads=5"},
                              *const levels[] = {"-O2", "-O0", "-O1", "-O3"};
     const nnc_training *t = &l->how;
-    const char *argv[40] = {"nnc", "train", model, "--no-shuffle", "--epochs=1", "--quiet"};
-    char text[12][520];
+    const char *argv[60] = {"nnc", "train", model, "--no-shuffle", "--epochs=1", "--quiet"};
+    char text[24][620];
     int n = 6, m = 0;
 #define WORD(...) (snprintf(text[m], sizeof text[m], __VA_ARGS__), argv[n++] = text[m++])
     WORD("--data=%s", data);
@@ -238,9 +353,34 @@ static int train(const lesson *l, const char *model, const char *data, const cha
         WORD("--clip-norm=%g", t->clip_norm);
     if (t->label_smoothing > 0)
         WORD("--label-smoothing=%g", t->label_smoothing);
-    if (t->accumulate > 1)
+    if (t->accumulate > 1 && l->sharing == ONE_BY_ONE)
         WORD("--accumulate=%d", t->accumulate);
+    if (l->sharing == MICRO)
+        WORD("--micro-batches=%d", t->accumulate);
+    if (l->sharing == ON_TWO_DEVICES)
+        WORD("--devices=%d", t->accumulate);
+    if (t->n_freeze)
+        WORD("--freeze=%s", t->freeze[0]);
+    if (l->rate.schedule != NNC_LR_constant)
+        WORD("--schedule=%s", l->rate.every ? "step" : "cosine");
+    if (l->rate.every)
+        WORD("--decay-every=%s", l->rate.every);
+    if (l->rate.every)
+        WORD("--gamma=%g", l->rate.gamma);
+    if (l->rate.min > 0)
+        WORD("--min-lr=%g", l->rate.min);
+    if (l->rate.warmup)
+        WORD("--warmup-steps=%d", l->rate.warmup);
+    if (!roll(key, 52, 4))
+        WORD("--validation-data=%s", data);
+    const int n_checkpoint = n;
+    if (l->stop)
+        WORD("--checkpoint=%s/c.%s", l->dir, roll(key, 53, 2) ? "npz" : "safetensors");
 #undef WORD
+    if (l->sharing == ON_TWO_DEVICES)
+        argv[n++] = "--strategy=data";
+    if (l->bad >= 0)
+        argv[n++] = "--on-nan=skip";
     if (t->nesterov)
         argv[n++] = "--nesterov";
     if (t->bn == NNC_BN_eval)
@@ -255,9 +395,18 @@ static int train(const lesson *l, const char *model, const char *data, const cha
         argv[n++] = "--no-onednn";
     if (!roll(key, 25, 4))
         argv[n++] = "--streams=2";
-    const int code = net_command(l->dir, argv, out, err);
+    int code = 0;
+    if (l->stop) {
+        unlink(strchr(argv[n_checkpoint], '=') + 1);
+        snprintf(text[m], sizeof text[m], "--steps=%d", l->stop);
+        argv[n] = text[m];
+        code = net_command(l->dir, argv, out, err);
+        argv[n] = "--resume";
+    }
+    if (!code)
+        code = net_command(l->dir, argv, out, err);
     if (code)
-        for (int i = 0; i < n; i++)
+        for (int i = 0; argv[i]; i++)
             nnc_printf(err, "%s%s", i ? " " : "\n  ", argv[i]);
     return code;
 }
@@ -332,8 +481,7 @@ static bool judge(const lesson *l, const char *save, nnc_text *why, nnc_sink *si
              *state = nnc_calloc(g->n_output + (size_t)1, sizeof *state);
     nnc_status s = first && state ? begin(g, first, sink) : NNC_E_NOMEM;
     s = s ? s : begin(g, state, sink);
-    for (int k = 0; k < l->batches && !s; k++)
-        s = evaluate(l, k, &state, sink);
+    s = s ? s : take_steps(l, &state, why, sink);
     if (s) {
         nnc_printf(why, "the reference fails: %s", nnc_status_name(s));
         api_put_sink(why, sink);
@@ -384,14 +532,22 @@ static outcome check_model(
     const char *unsound;
     nnc_sink *sink = nnc_sink_create();
     draw_training(nnc_rng_key("net_train", seed), &l.how);
-    l.bf16 = !roll(nnc_rng_key("net_train", seed), 9, 5);
+    const uint64_t key = nnc_rng_key("net_train", seed);
+    char pattern[80];
+    const char *freeze = roll(key, 39, 4) ? NULL : draw_pattern(key, g, pattern);
+    l.bf16 = !roll(key, 9, 5);
     l.batches = STEPS * (l.how.accumulate > 1 ? l.how.accumulate : 1);
+    l.how.freeze = &freeze;
+    l.how.n_freeze = freeze != NULL;
     outcome o = LEFT_OUT;
     if (!net_sound(g, &unsound) || nnc_train_graph(g, &l.how, &l.step, sink) ||
         !net_fits_training(l.step, &unsound))
         ;
-    else if (make_samples(&l, g, seed))
+    else if (make_samples(&l, g, seed)) {
+        draw_loop(key, &l);
+        l.bad = l.bad >= 0 && spoil(&l) ? l.bad : -1;
         o = take(&l, model, seed, why, sink);
+    }
     lesson_free(&l);
     nnc_sink_destroy(sink);
     return o;

@@ -384,7 +384,7 @@ static void explosion(om *m)
         pb_str(&f, 4, "v0");
         pb_str(&f, 5, "v9");
         for (int k = 0; k < 9; k++) {
-            char in[8], out[8];
+            char in[16], out[16];
             snprintf(in, sizeof in, "v%d", k);
             snprintf(out, sizeof out, "v%d", k + 1);
             om_put_node(&f, 7, next, "own", in, out, "");

@@ -277,7 +277,7 @@ TEST(split_search)
         NNC_LOCAL(nnc_text) t = {0}, nodes = {0};
         int64_t width = 24, best = INT64_MAX;
         rule r[LAYERS_ + 1] = {{0}};
-        char name[LAYERS_][8];
+        char name[LAYERS_][16];
         nnc_split_cost cost = {0}, chosen = {0};
         nnc_graph *many = NULL;
         nnc_puts(&t, "graph @s {\n%v0 = input : f32[4,24]\n");

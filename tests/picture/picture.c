@@ -435,7 +435,7 @@ static int find_labels(const char *svg, box *out, int most)
 TEST(labels_of_strategies_do_not_overlap)
 {
     uint64_t seed = 3000000;
-    char name[40][16];
+    char name[40][32];
     for (int round = 0; round < 60; round++) {
         nnc_scatter_point point[40];
         box label[200];

@@ -739,7 +739,7 @@ TEST(make_shared_packs)
         "%%a = conv %%x, %%w {pads=[1,1,1,1]} loc \"/a\"\n"
         "%%b = conv %%z, %%w {pads=[%d,%d,1,1]} loc \"/b\"\nreturn %%a, %%b }";
     for (int pad = 0; pad < 2; pad++) {
-        char graph[sizeof text];
+        char graph[sizeof text + 16];
         snprintf(graph, sizeof graph, text, pad, pad);
         nnc_plan *p = help_plan_text(graph, 1, 1);
         if (!p)
