@@ -2,6 +2,7 @@
 #include "api/partition.h"
 #include "api/report_text.h"
 #include "picture/picture.h"
+#include <string.h>
 
 /* The devices are the first of described hardware: there are as many, and they are equal. */
 static nnc_status check_devices(const nnc_cluster *c, int devices, nnc_sink *sink)
@@ -32,6 +33,21 @@ static int count_devices(const nnc_env *e, const nnc_partition_model *m, int ask
     return n < 2 ? 2 : n;
 }
 
+/* --chunks is of one schedule. */
+static nnc_status check_chunks(const nnc_partition_options *o, bool step, nnc_sink *sink)
+{
+    bool used = step && !o->n_strategy;
+    for (int i = 0; i < o->n_strategy; i++)
+        used = used || !strcmp(o->strategy[i], "interleaved") ||
+               (step && !strcmp(o->strategy[i], "all"));
+    return !o->chunks || used
+               ? NNC_OK
+               : nnc_fail0(sink, NNC_E_USAGE,
+                     "--chunks=%d are stages of a device in the interleaved schedule of a training "
+                     "step: it needs --mode=step and --strategy=interleaved (or all)",
+                     o->chunks);
+}
+
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink)
 {
@@ -44,6 +60,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         return nnc_fail0(sink, NNC_E_USAGE,
             "the links are those of --hardware=%s: leave --link-gbs and --link-us out",
             e->cluster->file);
+    NNC_TRY(check_chunks(o, training != NULL, sink));
     if (o->simulate && !e->cluster)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--simulate runs plans on described hardware: give its file, as in "

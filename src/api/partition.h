@@ -123,6 +123,7 @@ typedef struct nnc_partition_row {
     const char *runs_as;    /* a pipeline: its --strategy in nnc train and run; otherwise NULL */
     const char *note;       /* or NULL */
     bool executable, fits;
+    bool refused;           /* nnc executes the strategy, but not of this model */
     nnc_device_use *use;    /* by device */
     int64_t iteration_ns, exposed_ns, hidden_ns;
     double bubble;          /* idle share of all devices' time */

@@ -200,6 +200,35 @@ static nnc_status simulate(rows *r, const auto_problem *x, nnc_auto_search *s)
     return NNC_OK;
 }
 
+/* What the best combination does when. */
+static nnc_status draw_best(
+    rows *r, nnc_partition_row *row, const auto_problem *x, const nnc_search_result *best)
+{
+    const nnc_combination *c = &best->c;
+    const nnc_search_costs *of = NULL;
+    const int stages = c->pipeline * c->chunks;
+    nnc_pipeline pipe;
+    nnc_pipeline_time t;
+    for (int i = 0; i < x->p.n_costs; i++)
+        if (x->p.costs[i].tensor == c->tensor && x->p.costs[i].size == c->size)
+            of = &x->p.costs[i];
+    if (!of || !nnc_partition_has_timelines(r->t->o))
+        return NNC_OK;
+    int64_t *send = ARENA_NEW(r->a, int64_t, stages + 1);
+    NNC_NEED(send, r->sink);
+    for (int s = 0; s + 1 < stages; s++)
+        send[s] = nnc_links_p2p(&r->links, nnc_combination_device(c, 0, s % c->pipeline, 0),
+            nnc_combination_device(c, 0, (s + 1) % c->pipeline, 0), of->boundary[best->cut[s + 1]]);
+    const nnc_pipeline_costs costs = {.forward = best->pass[TASK_forward],
+        .backward = best->pass[TASK_backward],
+        .weight = best->pass[TASK_weight],
+        .send = send};
+    NNC_TRY(nnc_pipeline_make(c->schedule, c->pipeline, c->micro, c->chunks, r->a, &pipe, r->sink));
+    NNC_TRY(nnc_pipeline_run(&pipe, &costs, r->a, &t, r->sink));
+    const row_replica each = {.reduce_ns = best->data, .update_ns = best->optimizer};
+    return row_combination_timeline(r, row, c, &pipe, &t, &each);
+}
+
 nnc_status row_auto(rows *r, nnc_partition_row *row)
 {
     auto_problem x;
@@ -222,5 +251,6 @@ nnc_status row_auto(rows *r, nnc_partition_row *row)
     NNC_TRY(other_links(r, 4, best, &s->fast, &s->fast_ns, &s->same_fast_ns));
     NNC_NEED(row->strategy = nnc_arena_printf(r->a, "auto: %s", s->name[0]), r->sink);
     row->search = s;
+    NNC_TRY(draw_best(r, row, &x, &s->found.best[0]));
     return fill_devices(r, row, &s->found.best[0]);
 }

@@ -310,6 +310,8 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
         nnc_printf(out, "  note: %s\n", r->note);
     if (r->search)
         nnc_partition_put_search(t, r->search, out);
+    if (r->refused)
+        return;
     if (r->place && r->runs_as)
         nnc_printf(out, "  %s nnc %s --strategy=%s --micro-batches=%d --devices=%d --place=%s\n",
             r->executable ? "runs with" : "would be", t->m->step ? "train" : "run", r->runs_as,

@@ -52,6 +52,11 @@ nnc_status row_branches_timeline(
 nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_time *t, const nnc_bucket *bucket, int n,
     int passes, int64_t gather, int64_t update) NNC_MUST;
 
+/* Pipelines side by side, each of whose stages is a tensor group: exposed nanoseconds of the reduction, and those of the update. */
+typedef struct row_replica { int replica; int64_t reduce_ns, update_ns; } row_replica;
+nnc_status row_combination_timeline(rows *r, nnc_partition_row *row, const nnc_combination *c, const nnc_pipeline *p,
+    const nnc_pipeline_time *time, const row_replica *each) NNC_MUST;
+
 /* partition_sense.c: r->links with so many times the bandwidth. */
 nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
 

@@ -3,6 +3,7 @@
  * with links that take none. */
 #include "api/partition.h"
 #include "api/partition_row.h"
+#include "api/report_text.h"
 #include <math.h>
 #include <string.h>
 
@@ -414,7 +415,14 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
     nnc_pipeline pipe;
     bool fits = true;
     if (devices < 1 || !nnc_pipeline_possible(kind, devices, r->micro, chunks, &row->why_not)) {
-        row->why_not = devices < 1 ? "has fewer blocks than chunks" : row->why_not;
+        row->why_not = devices < 1
+                           ? nnc_arena_printf(r->a,
+                                 "needs %d blocks for %d chunks on a device; the model has %d",
+                                 chunks, chunks, r->m->n_block)
+                           : nnc_arena_printf(r->a, "%s: %d micro-batch%s, %d device%s with stages",
+                                 row->why_not, r->micro, nnc_plural(r->micro, "es"), devices,
+                                 nnc_plural(devices, "s"));
+        NNC_NEED(row->why_not, r->sink);
         return NNC_OK;
     }
     int *cut = ARENA_NEW(r->a, int, devices *chunks + 1);
@@ -427,12 +435,18 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
     if (!fits)
         row->note = "no cut fits the memory of the devices: this is the fastest";
     else if (devices < r->n)
-        row->note = "the model has fewer blocks than there are devices";
+        row->note = nnc_arena_printf(r->a,
+            "the model has %d block%s, so that only %d of %d devices have stages", r->m->n_block,
+            nnc_plural(r->m->n_block, "s"), devices, r->n);
+    NNC_NEED(row->note || (fits && devices == r->n), r->sink);
     row->runs_as = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
     row->executable = row_runs(r);
-    if (kind == PIPE_forward && row->executable) {
-        NNC_TRY(can_divide(r, &row->executable));
-        if (!row->executable && !row->note)
+    if (kind == PIPE_forward) {
+        bool can;
+        NNC_TRY(can_divide(r, &can));
+        row->executable = row->executable && can;
+        row->refused = !can;
+        if (row->refused && !row->note)
             row->note =
                 "nnc run cannot divide a batch of this model: its rows depend on each other";
     }

@@ -33,7 +33,7 @@ static int runs_of(const simulation *s, const nnc_partition_row *row)
 {
     const int n = s->t->devices, micro = s->t->micro;
     nnc_train_strategy pipeline;
-    if (row->why_not || n > NNC_MAX_DEVICES)
+    if (row->why_not || row->refused || n > NNC_MAX_DEVICES)
         return 0;
     if (pipeline_of(row, &pipeline))
         return 1; /* of all micro-batches */

@@ -162,6 +162,7 @@ static nnc_status make_graph(const nnc_graph *g, const nnc_sharing *o, bool forw
         .devices = placed,
         .batches = o->batches,
         .stages = placed * chunks,
+        .shard = o->zero,
         .whole = whole};
     *out = NULL;
     if (replicas > 1 && placed > o->devices / replicas)

@@ -149,6 +149,7 @@ static nnc_status add_work(emitter *e, nnc_cmd *c, int64_t bytes)
 static nnc_status set_layers(maker *m, nnc_cmd *c, const nnc_node *n)
 {
     c->layers = nnc_arena_strdup(&m->p->arena, n->origin ? n->origin : nnc_ops[n->op].name);
+    c->micro = n->micro;
     return c->layers ? NNC_OK : nnc_nomem(m->sink);
 }
 

@@ -43,6 +43,7 @@ typedef struct nnc_training {
     const char *const *freeze, *const *only; /* patterns: weights that are frozen; weights that are not, while all others are */
     int n_freeze, n_only;
     int accumulate; /* batches whose gradients' mean a step takes; 0: 1 */
+    int shards; /* replicas that share the updates (nnc_distribution.shard): moments are vectors of a multiple of them; 0: 1 */
     /* Gradients are computed of the loss times a scale, a state that starts with loss_scale (0: none). Where one is not finite, the step
      * changes nothing but the scale, which it halves; after scale_growth steps that were finite it doubles (PyTorch's GradScaler). */
     double loss_scale;
@@ -104,6 +105,7 @@ typedef struct nnc_distribution {
     /* rank[(kind * stages + stage) * micro + micro-batch]: the tasks of forward passes, backward passes and, with `split`, weight gradients
      * in an order in which none needs a later one. NULL: there are no tasks, as for one micro-batch. */
     const int32_t *rank;
+    bool shard;        /* each replica updates a part of the weights and has that part of the moments (ZeRO's stage 1): nnc_training.shards */
     bool split;        /* weight gradients are tasks apart from backward passes */
     const bool *whole; /* by node: inputs that all read, not divided; NULL: none */
 } nnc_distribution;
