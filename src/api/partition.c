@@ -1,6 +1,7 @@
 /* api/partition.c -- nnc partition: measures a model, fills the table, prints it. */
 #include "api/partition.h"
 #include "api/report_text.h"
+#include "cuda/cuda.h"
 #include "picture/picture.h"
 #include <string.h>
 
@@ -31,6 +32,19 @@ static int count_devices(const nnc_env *e, const nnc_partition_model *m, int ask
     for (int l = 0; l < m->n_layer; l++)
         n = m->device[l] + 1 > n ? m->device[l] + 1 : n;
     return n < 2 ? 2 : n;
+}
+
+/* GPUs of this machine that t's code runs on. */
+static int count_gpus(const nnc_target *t)
+{
+    nnc_cuda_device d[NNC_MAX_DEVICES];
+    int n = 0;
+    if (t->kind != NNC_T_cuda)
+        return 0;
+    const int all = nnc_cuda_devices(d, NNC_MAX_DEVICES, NULL);
+    for (int i = 0; i < all && i < NNC_MAX_DEVICES; i++)
+        n += d[i].sm == t->sm;
+    return n;
 }
 
 /* --chunks is of one schedule. */
@@ -81,6 +95,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         .target = &e->target[0],
         .cluster = e->cluster,
         .devices = devices,
+        .gpus = count_gpus(&e->target[0]),
         .micro = o->micro > 0 ? o->micro : 4 * devices};
     nnc_status st =
         nnc_partition_wants_auto(o) ? nnc_partition_sizes(e, m, training, &t, &a, sink) : NNC_OK;

@@ -116,14 +116,24 @@ typedef struct nnc_partition_measured {
     int64_t *busy_ns, *communication_ns; /* by device, of an iteration: commands that compute; copies between devices and collectives */
 } nnc_partition_measured;
 
+/* How nnc train (of a step) or nnc run executes a strategy. */
+typedef struct nnc_partition_way {
+    int runs;             /* of the plan, in an iteration; 0: nnc does not execute the strategy, or not of this model */
+    const char *strategy; /* --strategy; NULL: layers are placed */
+    int devices;          /* of the plan */
+    int replicas, micro;  /* --replicas (of `data` the devices), --micro-batches of a pipeline; 0: 1 */
+    int chunks;           /* --chunks; 0: the default */
+    bool zero;            /* --zero=1 */
+    bool buckets;         /* --bucket-mb, where it is given */
+} nnc_partition_way;
+
 typedef struct nnc_partition_row {
     const char *strategy;
     const char *why_not;    /* the strategy does not exist here; NULL: it does, and the rest is filled */
     const char *place;      /* --place of it; NULL: no placement of layers */
-    const char *runs_as;    /* a pipeline: its --strategy in nnc train and run; otherwise NULL */
+    nnc_partition_way way;
     const char *note;       /* or NULL */
     bool executable, fits;
-    bool refused;           /* nnc executes the strategy, but not of this model */
     nnc_device_use *use;    /* by device */
     int64_t iteration_ns, exposed_ns, hidden_ns;
     double bubble;          /* idle share of all devices' time */
@@ -148,6 +158,7 @@ typedef struct nnc_partition_table {
     const nnc_target *target;
     const nnc_cluster *cluster; /* described hardware, of which the devices are the first; NULL: equal links of o */
     int devices, micro;
+    int gpus;               /* GPUs of this machine that the target's code runs on */
     double bandwidth;       /* factor of all links'; 0: 1 */
     int n_row;
     nnc_partition_row *row;

@@ -132,10 +132,20 @@ static void replica_memory(rows *r, nnc_device_use *u, int n)
     u->fill[2] = z.optimizer;
 }
 
-/* nnc train --strategy=data gives each device a batch of its own: with --accumulate, equal numbers of them. */
-static bool runs_data(const rows *r)
+/* nnc train and run give each device a batch of its own: equal numbers of them. Gradients are summed once, so that ZeRO's stage 1 is
+ * executed, and the others are not. */
+static nnc_status execute_data(const rows *r, nnc_partition_row *row)
 {
-    return row_runs(r) && r->m->step && !r->zero && r->micro % r->n == 0;
+    bool can;
+    NNC_TRY(row_can_divide(r, &can));
+    if (can && r->micro % r->n == 0 && r->zero <= 1 && r->n <= NNC_MAX_DEVICES)
+        row_executes(r, row,
+            (nnc_partition_way){.runs = r->micro / r->n,
+                .strategy = "data",
+                .replicas = r->n,
+                .zero = r->zero == 1,
+                .buckets = r->m->step && !r->zero && r->t->o->bucket_mb > 0});
+    return NNC_OK;
 }
 
 nnc_status row_data(rows *r, nnc_partition_row *row)
@@ -170,7 +180,7 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
     row->iteration_ns = nnc_add_sat(total, update);
     row->exposed_ns = total - compute;
     row->hidden_ns = collective - row->exposed_ns;
-    row->executable = runs_data(r);
+    NNC_TRY(execute_data(r, row));
     if (n < r->n)
         row->note = "there are fewer micro-batches than devices";
     return row_finish(r, row);

@@ -8,7 +8,7 @@ typedef struct rows {
     nnc_partition_table *t;
     const nnc_partition_model *m;
     int n, micro, chunks; /* devices, micro-batches, chunks of a device */
-    bool cpu;             /* the devices are CPUs, which one process runs */
+    bool here;            /* nnc runs plans of all devices on this machine: they are CPUs, or as many GPUs as it has */
     int zero;             /* of the current row: ZeRO's stage */
     const nnc_flat_links *flat; /* of equal links; not used where hardware is described */
     nnc_links links;
@@ -28,8 +28,12 @@ int64_t row_adding_ns(const rows *r, int i, int j, int k);
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
-/* Does nnc run plans of all devices: the CPUs of one process, as many as a plan has? */
-bool row_runs(const rows *r);
+/* Says how nnc executes the row; way.devices 0: on all devices. */
+void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way);
+/* Can a batch be divided? Of a step it is given as micro-batches; of inference *can false where rows depend on each other. */
+nnc_status row_can_divide(const rows *r, bool *can) NNC_MUST;
+/* --place of stages that go round the devices. NULL: out of memory. */
+const char *row_place_of_stages(const rows *r, int devices, int stages, const int *cut);
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
 /* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
@@ -72,5 +76,6 @@ nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel,
 nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_auto.c */
 nnc_status row_auto(rows *r, nnc_partition_row *row) NNC_MUST;
+nnc_status row_hybrid(rows *r, nnc_partition_row *row) NNC_MUST; /* the best combination that nnc executes */
 
 #endif

@@ -160,7 +160,7 @@ static nnc_status fill(
     sends = nnc_mul_sat(m->step ? 2 : 1, nnc_add_sat(sends, most)); /* gradients go back */
     row->exposed_ns = nnc_mul_sat(r->micro, sends);
     row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, nnc_add_sat(passes, sends)), optimizer);
-    row->executable = row_runs(r);
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->strategy});
     return row_finish(r, row);
 }
 

@@ -130,6 +130,9 @@ const nnc_flag nnc_train_settings[] = {
     {'u', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 1, "0|1"},
         "1: each replica of --strategy=data or --replicas has a part of the optimizer's states and "
         "updates a part of the weights, and all of them get the others' (default: 0)"},
+    {'u', {"--bucket-mb", NNC_SET_REAL, AT(bucket_mb), 0, 0, 1000000, "MB"},
+        "Replicas sum gradients in buckets of this size, in 10^6 bytes, copied side by side "
+        "(default: those that one kernel of the optimizer updates)"},
     {'u', {"--chunks", NNC_SET_INT, AT(chunks), 0, 2, 64, "N"},
         "Stages of a device with --strategy=interleaved (default: 2)"},
     {'u', {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},

@@ -361,6 +361,7 @@ static nnc_status distribute(copies *c)
     const nnc_graph *s = c->s;
     NNC_TRY(find_step_facts(&c->f));
     NNC_TRY(find_shares(c));
+    NNC_TRY(find_buckets(c));
     copy_uses(c, USE_shared);
     copy_batches(c);
     copy_uses(c, USE_once);
@@ -419,8 +420,9 @@ nnc_status nnc_distribute(
     return s;
 }
 
-nnc_status nnc_replicate(const nnc_graph *step, int n, nnc_graph **out, nnc_sink *sink)
+nnc_status nnc_replicate(const nnc_graph *step, int n, int devices, nnc_graph **out, nnc_sink *sink)
 {
-    const nnc_distribution o = {.replicas = n, .micro = 1, .batches = 1, .devices = 1, .stages = 1};
+    const nnc_distribution o = {
+        .replicas = n, .micro = 1, .batches = 1, .devices = devices, .stages = devices};
     return nnc_distribute(step, &o, out, sink);
 }

@@ -45,6 +45,7 @@ typedef struct copies {
         *map; /* by (value * d + replica) * m + micro-batch; of shared and once: micro-batch 0 */
     nnc_ref *whole; /* by value: inputs, with the samples of all */
     uint8_t *share; /* by node: node_share */
+    nnc_ref *bucket; /* by value: of gradients that are summed together the next one, round and round; NNC_NONE: it is alone */
     /* By value * d + replica; NNC_NONE: not made yet. Of gradients and statistics: the mean over the replicas; of a part: all of it */
     nnc_ref *mean;
     nnc_ref *part; /* the replica's part of what all have, or of a mean */
@@ -77,6 +78,7 @@ nnc_ref input_part(copies *c, nnc_ref v, int r, int k);
 
 /* exchange.c: what replicas send each other. */
 nnc_status find_shares(copies *c) NNC_MUST;
+nnc_status find_buckets(copies *c) NNC_MUST;
 /* The output of this name, or NNC_NONE. */
 nnc_ref output_named(const nnc_graph *s, const char *name);
 /* The value of v that a node computed once a step reads, or a state gets: all of it; or the replica's part. */

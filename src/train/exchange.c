@@ -58,20 +58,65 @@ nnc_status find_shares(copies *c)
     return NNC_OK;
 }
 
+/* ---- buckets ------------------------------------------------------------------------------------------------------------- */
+
+/* summed[v]: v is a gradient in f32, a vector, which the optimizer takes the mean of. */
+static bool *find_summed(const copies *c)
+{
+    const nnc_graph *s = c->s;
+    bool *summed = ARENA_NEW(c->a, bool, s->n_value + 1);
+    for (uint32_t i = 0; summed && i < s->n_node; i++)
+        for (int k = 0; k < s->node[i].n_in && c->f.use[i] == USE_once; k++) {
+            const nnc_ref v = s->node[i].in[k];
+            const nnc_type *t = nnc_typeof(s, v);
+            summed[v] = summed[v] || (in_optimizer(&s->node[i]) && is_of_batch(use_of(c, v)) &&
+                                         t->rank == 1 && t->dtype == DT_f32 && !c->share[i]);
+        }
+    return summed;
+}
+
+/* Gradients are in the order of the backward pass. A bucket is full with its bytes; one more would be computed later. */
+nnc_status find_buckets(copies *c)
+{
+    const nnc_graph *s = c->s;
+    const int64_t most = c->f.o->bucket_bytes;
+    c->bucket = ARENA_NEW(c->a, nnc_ref, s->n_value + 1);
+    NNC_NEED(c->bucket, c->g->sink);
+    memset(c->bucket, 0xff, (s->n_value + 1) * sizeof *c->bucket);
+    if (most <= 0 || c->d < 2)
+        return NNC_OK;
+    const bool *summed = find_summed(c);
+    NNC_NEED(summed, c->g->sink);
+    for (int device = 0; device < c->f.o->devices; device++) {
+        nnc_ref first = NNC_NONE, last = NNC_NONE;
+        int64_t bytes = 0;
+        for (nnc_ref v = 0; v < s->n_value; v++) {
+            if (!summed[v] || (c->f.o->devices > 1 && nnc_home(s, v) != device))
+                continue;
+            if (first != NNC_NONE && bytes < most) {
+                c->bucket[last] = v;
+                c->bucket[v] = first;
+            } else {
+                first = v;
+                bytes = 0;
+            }
+            last = v;
+            bytes = nnc_add_sat(bytes, nnc_type_bytes(nnc_typeof(s, v)));
+        }
+    }
+    return NNC_OK;
+}
+
 /* ---- collectives --------------------------------------------------------------------------------------------------------- */
 
-/* The first of d results of a collective over the values of v on all replicas, those of the last micro-batch. */
-static nnc_ref over_replicas(copies *c, nnc_op op, nnc_ref v, const char *reduction)
+/* The first of d results of a collective over in[], by replica, on the devices of v. */
+static nnc_ref collective(copies *c, nnc_op op, nnc_ref v, const nnc_ref *in, const char *reduction)
 {
     nnc_graph *g = c->g;
-    const int home = nnc_home(c->s, v), last = is_of_batch(use_of(c, v)) ? c->m - 1 : 0;
-    nnc_ref in[NNC_MAX_REPLICAS];
     int64_t on[NNC_MAX_REPLICAS];
     const int16_t device = g->device;
-    for (int i = 0; i < c->d; i++) {
-        in[i] = *slot(c, v, i, last);
-        on[i] = device_of(c, home, i);
-    }
+    for (int i = 0; i < c->d; i++)
+        on[i] = device_of(c, nnc_home(c->s, v), i);
     const nnc_attr devices = nnc_av(AT_devices, c->d, on), axis = nnc_ai(AT_axis, 0),
                    how = nnc_aw(AT_reduction, reduction);
     const bool scatters = op == OP_reduce_scatter;
@@ -81,6 +126,56 @@ static nnc_ref over_replicas(copies *c, nnc_op op, nnc_ref v, const char *reduct
                                          : nnc_build(g, op, c->d, in, scatters ? 3 : 2, reduce);
     g->device = device;
     return y;
+}
+
+/* The same over the values of v, those of the last micro-batch. */
+static nnc_ref over_replicas(copies *c, nnc_op op, nnc_ref v, const char *reduction)
+{
+    const int last = is_of_batch(use_of(c, v)) ? c->m - 1 : 0;
+    nnc_ref in[NNC_MAX_REPLICAS];
+    for (int i = 0; i < c->d; i++)
+        in[i] = *slot(c, v, i, last);
+    return collective(c, op, v, in, reduction);
+}
+
+/* The means of all gradients of v's bucket: one allreduce of them side by side. */
+static void sum_bucket(copies *c, nnc_ref v)
+{
+    nnc_graph *g = c->g;
+    const int16_t device = g->device;
+    const nnc_attr axis = nnc_ai(AT_axis, 0);
+    nnc_ref in[NNC_MAX_REPLICAS], *of = ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1);
+    if (!of) {
+        g->status = nnc_nomem(g->sink);
+        return;
+    }
+    for (int i = 0; i < c->d; i++) {
+        int n = 0;
+        nnc_ref u = v;
+        do
+            of[n++] = *slot(c, u, i, c->m - 1);
+        while ((u = c->bucket[u]) != v);
+        g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
+        in[i] = nnc_build(g, OP_concat, n, of, 1, &axis);
+    }
+    g->device = device;
+    const nnc_ref sum = collective(c, OP_allreduce, v, in, "add");
+    nnc_ref u = v;
+    int64_t from = 0;
+    do {
+        const int64_t to = from + nnc_typeof(c->s, u)->dim[0];
+        const nnc_attr cut[] = {nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to),
+            nnc_av(AT_axes, 1, &(const int64_t){0})};
+        for (int i = 0; i < c->d && sum != NNC_NONE; i++) {
+            const nnc_ref all = sum + (nnc_ref)i;
+            g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
+            c->mean[(size_t)u * (size_t)c->d + (size_t)i] =
+                number_op(g, OP_div, nnc_build(g, OP_slice, 1, &all, 3, cut), c->d);
+        }
+        from = to;
+        u = c->bucket[u];
+    } while (u != v);
+    g->device = device;
 }
 
 /* Divides a sum over the replicas: *of, by replica, becomes the mean. */
@@ -110,7 +205,11 @@ static nnc_ref mean_of(copies *c, nnc_ref v, int r)
     nnc_ref *mean = &c->mean[(size_t)v * (size_t)c->d];
     if (c->d == 1)
         return *slot(c, v, 0, c->m - 1);
-    if (mean[0] == NNC_NONE && !is_uneven(c))
+    if (mean[0] != NNC_NONE || is_uneven(c))
+        return mean[r];
+    if (c->bucket[v] != NNC_NONE)
+        sum_bucket(c, v);
+    else
         divide(c, v, over_replicas(c, OP_allreduce, v, "add"), mean);
     return mean[r];
 }

@@ -106,6 +106,7 @@ typedef struct nnc_distribution {
      * in an order in which none needs a later one. NULL: there are no tasks, as for one micro-batch. */
     const int32_t *rank;
     bool shard;        /* each replica updates a part of the weights and has that part of the moments (ZeRO's stage 1): nnc_training.shards */
+    int64_t bucket_bytes; /* gradients of one device are summed together up to so many bytes; 0: those of each kernel of the optimizer */
     bool split;        /* weight gradients are tasks apart from backward passes */
     const bool *whole; /* by node: inputs that all read, not divided; NULL: none */
 } nnc_distribution;
@@ -115,8 +116,8 @@ typedef struct nnc_distribution {
  * r * devices + that of the layer. NNC_E_USAGE: the placement is no pipeline of so many stages. */
 nnc_status nnc_distribute(const nnc_graph *step, const nnc_distribution *o, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
-/* The same for n replicas of one device and one micro-batch. */
-nnc_status nnc_replicate(const nnc_graph *step, int n, nnc_graph **out, nnc_sink *sink) NNC_MUST;
+/* The same for n replicas of so many devices and one micro-batch. */
+nnc_status nnc_replicate(const nnc_graph *step, int n, int devices, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
 /* ---- learning rates ---- */
 

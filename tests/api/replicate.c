@@ -82,7 +82,7 @@ static void check(const nnc_training *t, int n, const char *what)
     nnc_graph *m[2] = {model_of(EACH), model_of(EACH * n)}, *step = NULL, *all = NULL,
               *whole = NULL;
     CHECK_OK(nnc_train_graph(m[0], t, &step, test_sink));
-    CHECK_OK(nnc_replicate(step, n, &all, test_sink));
+    CHECK_OK(nnc_replicate(step, n, 1, &all, test_sink));
     CHECK_OK(nnc_train_graph(m[1], t, &whole, test_sink));
     const uint32_t results = nnc_result_outputs(whole);
     const int states = (int)(whole->n_output - results);
@@ -237,7 +237,7 @@ TEST(replicated_places)
     nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
     int collectives = 0;
     CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
-    CHECK_OK(nnc_replicate(step, 2, &all, test_sink));
+    CHECK_OK(nnc_replicate(step, 2, 1, &all, test_sink));
     for (uint32_t i = 0; all && i < all->n_node; i++) {
         const nnc_node *n = &all->node[i];
         collectives += nnc_op_class((nnc_op)n->op) == CL_collective;
@@ -261,11 +261,11 @@ TEST(replicated_refuses)
     t.ignore_index = -100;
     nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
     CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
-    CHECK_INT(nnc_replicate(step, 2, &all, test_sink), NNC_E_USAGE);
+    CHECK_INT(nnc_replicate(step, 2, 1, &all, test_sink), NNC_E_USAGE);
     CHECK_DIAG("--strategy=data with --ignore-index");
     nnc_graph_destroy(step);
     CHECK_OK(nnc_evaluation_graph(m, &t, &step, test_sink)); /* has no gradients */
-    CHECK_OK(nnc_replicate(step, 2, &all, test_sink));
+    CHECK_OK(nnc_replicate(step, 2, 1, &all, test_sink));
     nnc_graph_destroy(m);
     nnc_graph_destroy(step);
     nnc_graph_destroy(all);
