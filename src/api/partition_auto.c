@@ -301,7 +301,10 @@ static void keep_executed(const rows *r, const nnc_search_found *more, nnc_searc
         best->pruned[k] += more->pruned[k];
     for (int k = 0; k < more->n; k++) {
         int at = best->n;
-        if (!can_execute(r, &more->best[k].c))
+        bool had = !can_execute(r, &more->best[k].c);
+        for (int i = 0; i < best->n && !had; i++)
+            had = !memcmp(&best->best[i].c, &more->best[k].c, sizeof best->best[i].c);
+        if (had)
             continue;
         while (at > 0 && more->best[k].ns < best->best[at - 1].ns)
             at--;
