@@ -416,15 +416,24 @@ static double attribute(const char *element, const char *name)
     return p ? nnc_strtod(p + strlen(name), NULL) : 0;
 }
 
-/* Labels of points (font-size 11, ink): about where they are drawn. */
-static int find_labels(const char *svg, box *out, int most)
+/* Does a line to its point come before this element? */
+static bool has_line(const char *svg, const char *element)
+{
+    const char *p = element - 1;
+    while (p > svg && p[-1] != '\n')
+        p--;
+    return !strncmp(p, "<line", 5);
+}
+
+/* Labels of points (font-size 11, ink): about where they are drawn. near: only those without a line to their points. */
+static int find_labels(const char *svg, box *out, int most, bool near)
 {
     int n = 0;
     for (const char *p = svg; (p = strstr(p, "<text")) != NULL; p++) {
         const char *end = strchr(p, '>'), *text = end + 1;
         const bool label = strstr(p, "font-size=\"11\"") && strstr(p, "font-size=\"11\"") < end &&
                            strstr(p, "#222222") && strstr(p, "#222222") < end;
-        if (!label || n == most)
+        if (!label || n == most || (near && has_line(svg, p)))
             continue;
         const double w = 5.2 * (double)strcspn(text, "<"), x = attribute(p, " x=\"");
         const bool at_end = strstr(p, "\"end\"") && strstr(p, "\"end\"") < end;
@@ -463,7 +472,7 @@ TEST(labels_of_strategies_do_not_overlap)
         nnc_scatter_put(&s, &svg);
         CHECK(is_well_formed(nnc_text_str(&svg)));
         CHECK_INT(count(nnc_text_str(&svg), "<title>strategy") >= n, 1);
-        const int k = find_labels(nnc_text_str(&svg), label, 200);
+        const int k = find_labels(nnc_text_str(&svg), label, 200, false);
         CHECK(k > 0);
         for (int i = 0; i < k; i++)
             for (int j = 0; j < i; j++)
@@ -511,7 +520,7 @@ TEST(labels_are_beside_their_points)
         const nnc_scatter s = {.title = "t", .x_axis = "x", .y_axis = "y", .n = n, .point = point};
         NNC_LOCAL(nnc_text) svg = {0};
         nnc_scatter_put(&s, &svg);
-        const int k = find_labels(nnc_text_str(&svg), label, 100),
+        const int k = find_labels(nnc_text_str(&svg), label, 100, true),
                   m = find_points(nnc_text_str(&svg), at, 24);
         CHECK_INT(m, n);
         for (int i = 0; i < k; i++) {
