@@ -65,6 +65,32 @@ if command -v python3 >/dev/null; then
     python3 "$dir/trace.py" "$dir/trace.json" 3 >"$dir/said" 2>&1 || fail "$what: of a run"
 fi
 
+# A large copy to a rank that computes is taken between its commands, and its sender does not wait for all of them.
+what="progress"
+{
+    echo 'graph @progress {'
+    echo '%x = input : f32[512,1024]'
+    echo '%w = param : f32[1024,1024] = gen("w", seed=1, scale=0.05, shift=0)'
+    echo '%y = mul %x, %x device 0 loc "/square"'
+    echo '%b0 = tanh %x device 1 loc "/t"'
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+        echo "%a$i = linear %b$((i - 1)), %w device 1 loc \"/l$i\""
+        echo "%b$i = tanh %a$i device 1 loc \"/t$i\""
+    done
+    echo '%z = add %b16, %y device 1 loc "/add"'
+    echo 'return %z as "z" }'
+} >"$dir/progress.txt"
+if command -v python3 >/dev/null; then
+    job 2 run "$dir/progress.txt" --devices=2 --threads=1 --iterations=2 --trace="$dir/trace.json" --comm-timeout=60
+    ran 0 "2 runs"
+    python3 -c "
+import json
+x = [e for e in json.load(open('$dir/trace.json'))['traceEvents'] if e['ph'] == 'X']
+span = max(e['ts'] + e['dur'] for e in x) - min(e['ts'] for e in x)
+copy = max(e['dur'] for e in x if e['name'] == '/square')
+assert copy < span / 2, (copy, span)" >>"$dir/said" 2>&1 || fail "$what: the copy took as long as the receiver computed"
+fi
+
 # Layers of a training on two devices, then a batch on each: losses are one process's, bit for bit, also of one that is resumed.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 8, 8]},

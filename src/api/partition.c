@@ -91,6 +91,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         NNC_TRY(check_devices(e->cluster, devices, sink));
     nnc_partition_table t = {.m = &of,
         .graph = m,
+        .training = training,
         .o = o,
         .target = &e->target[0],
         .cluster = e->cluster,

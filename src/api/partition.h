@@ -152,6 +152,7 @@ typedef struct nnc_partition_row {
 typedef struct nnc_partition_table {
     const nnc_partition_model *m;
     const nnc_graph *graph; /* the model that m was measured of, as written, without its training step; NULL: nothing is split */
+    const struct nnc_training *training; /* of a step; NULL: inference, or splits are not asked for */
     int n_size;
     const nnc_partition_model *size; /* m for other micro-batches, for auto */
     const nnc_partition_options *o;

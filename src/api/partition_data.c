@@ -69,6 +69,23 @@ typedef struct reduction {
     row_gathered *forward, *backward; /* of stage 3 */
 } reduction;
 
+/* Plans of CPUs with one stream reduce gradients in turn with the backward pass, not beside it: buckets follow the pass. */
+static void in_turn(const rows *r, nnc_buckets_time *t, nnc_bucket *bucket, int64_t backward)
+{
+    int64_t now = backward;
+    if (r->t->target->kind != NNC_T_cpu || r->t->o->compile.streams > 1)
+        return;
+    for (int i = 0; i < t->n_bucket; i++) {
+        const int64_t ns = bucket[i].end - bucket[i].start;
+        bucket[i].start = now;
+        bucket[i].end = now = nnc_add_sat(now, ns);
+    }
+    t->compute = backward;
+    t->end = nnc_add_sat(backward, t->collective);
+    t->hidden = 0;
+    t->exposed = t->collective;
+}
+
 /* Time of a device with k micro-batches; *collective: of all collectives; *compute: without them. */
 static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *total,
     int64_t *compute, int64_t *collective, reduction *how)
@@ -105,7 +122,9 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
         .n_device = n,
         .slowdown = r->slowdown,
         .bucket = how->bucket};
-    const nnc_buckets_time t = how->t = nnc_buckets_run(&p);
+    nnc_buckets_time t = nnc_buckets_run(&p);
+    in_turn(r, &t, how->bucket, backward);
+    how->t = t;
     /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
      * sums, in the last backward pass. What was updated is gathered: the trained weights, of as many bytes as the gradients. */
     const int passes = r->zero == 2 ? k : 1;

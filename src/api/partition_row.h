@@ -42,6 +42,12 @@ nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
 nnc_links row_described_half(const rows *r); /* r->half of them */
 nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
 
+/* What CPU devices of a described machine cost beside their commands: a run of the plan; a wait of so long, until the device goes on. */
+int64_t row_run_ns(const rows *r);
+int64_t row_wake_ns(const rows *r, int64_t waited_ns);
+/* Time in which so much work of all devices is done at best, by the cores that they share. */
+int64_t row_cores_ns(const rows *r, int64_t busy_ns);
+
 /* partition_split.c: of the row's own name, tensor, channel or spatial. */
 nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes

@@ -83,6 +83,10 @@ nnc_status row_finish(rows *r, nnc_partition_row *row)
         row->fits = row->fits && u->bytes <= r->capacity;
         busy = nnc_add_sat(busy, u->busy_ns);
     }
+    if (row->way.runs && row->way.devices > 1)
+        row->iteration_ns =
+            nnc_add_sat(row->iteration_ns, nnc_mul_sat(row->way.runs, row_run_ns(r)));
+    row->iteration_ns = nnc_max64(row->iteration_ns, row_cores_ns(r, busy));
     const double all = (double)r->n * (double)row->iteration_ns;
     row->bubble = all > 0 ? 1 - (double)busy / all : 0;
     row->exposed_ns = nnc_max64(row->exposed_ns, 0);
@@ -131,11 +135,12 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
     int64_t *traffic = ARENA_NEW(r->a, int64_t, (size_t)used * (size_t)used);
     NNC_NEED(traffic, r->sink);
     nnc_edges_traffic(m->edge, m->n_edge, m->n_block, device, used, traffic);
+    const int64_t wake = row_wake_ns(r, row_pass_ns(r, 0, m->n_block)); /* all the others' work */
     int64_t sends = 0, optimizer = 0;
     for (int i = 0; i < used; i++)
         for (int j = 0; j < used; j++) {
             const int64_t bytes = traffic[(size_t)i * (size_t)used + (size_t)j],
-                          there = nnc_links_p2p(&r->links, i, j, bytes);
+                          there = nnc_links_p2p(&r->links, i, j, bytes) + (bytes ? wake : 0);
             sends = nnc_add_sat(sends, m->step ? 2 * there : there);
             /* the receiver's copy */
             row->use[j].fill[m->step ? 3 : 4] += bytes;

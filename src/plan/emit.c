@@ -90,6 +90,8 @@ static const char *class_name(const nnc_node *n)
         [CL_fused] = "move"};
     if (n->op == OP_matmul || n->op == OP_linear)
         return "matmul";
+    if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad)
+        return "recurrent";
     if (!n->body)
         return of_class[nnc_op_class(n->op)];
     /* a region has the class of its most expensive op */
