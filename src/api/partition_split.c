@@ -202,6 +202,7 @@ static nnc_status find_moves(shares *s)
     nnc_status st = NNC_OK;
     if (t->training && s->r->m->step) {
         nnc_training training = *t->training;
+        training.accumulate = 1; /* micro-batches take its place */
         nnc_graph *g = unplaced(s->r);
         NNC_NEED(g, s->r->sink);
         nnc_split_training(&training, &o);
