@@ -404,7 +404,7 @@ static nnc_status measure_commands(measure *s, const nnc_artifact *a, const nnc_
     return NNC_OK;
 }
 
-/* The same of the plan that accumulates, for add_accumulation. */
+/* Times the commands of the plan that accumulates, for add_accumulation. */
 static nnc_status measure_adding(measure *s, const nnc_artifact *a, const nnc_training *training)
 {
     s->adding_measured = ARENA_NEW(&s->own, int64_t, a->plan->n_cmd + 1);

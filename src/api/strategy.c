@@ -261,8 +261,9 @@ nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_op
         : replicas == 1 ? "micro-batches"
                         : "micro-batches of all replicas",
         &part, &whole, &a, sink));
+    assert(part && whole);
     nnc_status st = divide_layers(e, &part, o, &s, sink);
-    if (!st && !(whole = by_node(part, whole, &a)))
+    if (!st && (!part || !(whole = by_node(part, whole, &a))))
         st = nnc_nomem(sink);
     if (!st)
         st = make_graph(part, &s, true, whole, out, sink);

@@ -6,7 +6,8 @@
  * pass from run to run where batches are accumulated (nnc_training.accumulate), so that all numbers have the bits of those runs. Then comes
  * the optimizer, once.
  *
- * Where gradients go into the optimizer, they are replaced by their mean over the replicas (exchange.c): an allreduce, and a division, once a step. So
+ * Where gradients go into the optimizer, they are replaced by their mean over the replicas (exchange.c): an allreduce, and a division,
+ * once a step. So
  * all copies of a weight are updated alike, and the step is that of one device with the whole batch, up to rounding, for losses that are
  * means over the samples. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm; what moves the
  * running ones, or what all micro-batches have made of them, is the mean over the replicas, so that these are alike, too.
@@ -285,7 +286,7 @@ static nnc_ref mean_loss(copies *c, const nnc_ref *loss, int k)
 {
     nnc_graph *g = c->g;
     const nnc_ref counted = output_named(c->s, "counted");
-    nnc_ref sum = NNC_NONE, n[NNC_MAX_REPLICAS];
+    nnc_ref sum = NNC_NONE, n[NNC_MAX_REPLICAS] = {0};
     if (c->d == 1)
         return loss[0];
     if (counted == NNC_NONE)
@@ -313,7 +314,7 @@ static void add_output(copies *c, uint32_t i)
     const nnc_ref v = c->s->output[i];
     const bool number = !nnc_typeof(c->s, v)->rank, loss = v == output_named(c->s, "loss");
     const int n = number ? c->m : c->m * c->d;
-    nnc_ref *part = ARENA_NEW(c->a, nnc_ref, n + 1), of[NNC_MAX_REPLICAS];
+    nnc_ref *part = ARENA_NEW(c->a, nnc_ref, n + 1), of[NNC_MAX_REPLICAS] = {0};
     assert(c->d > 0);
     if (!part)
         g->status = nnc_nomem(g->sink);

@@ -1,5 +1,5 @@
-/* train/exchange.c -- what replicas send each other once a step: means of gradients and of statistics, and, where each of them updates a part
- * of the weights (ZeRO's stage 1), the parts.
+/* train/exchange.c -- what replicas send each other once a step: means of gradients and of statistics, and, where each of them updates a
+ * part of the weights (ZeRO's stage 1), the parts.
  *
  * With nnc_distribution.shard, elementwise nodes of the optimizer over vectors of n elements are computed for n / d of them on each of d
  * replicas, and so are the states that they update: gradients are reduce-scattered instead of allreduced, weights sliced, and what is not

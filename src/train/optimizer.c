@@ -56,7 +56,7 @@ static nnc_ref side_by_side(optimizer *o, int n, const nnc_ref *v)
     return !line ? NNC_NONE : n == 1 ? line[0] : nnc_build(g, OP_concat, n, line, 1, &axis);
 }
 
-/* With zeros behind it, so that all shards are as long. */
+/* Appends zeros, so that all shards are as long. */
 static nnc_ref padded(optimizer *o, nnc_ref x)
 {
     const int64_t n = x == NNC_NONE ? 0 : nnc_typeof(o->g, x)->dim[0];

@@ -105,7 +105,7 @@ typedef struct nnc_distribution {
     /* rank[(kind * stages + stage) * micro + micro-batch]: the tasks of forward passes, backward passes and, with `split`, weight gradients
      * in an order in which none needs a later one. NULL: there are no tasks, as for one micro-batch. */
     const int32_t *rank;
-    bool shard;        /* each replica updates a part of the weights and has that part of the moments (ZeRO's stage 1): nnc_training.shards */
+    bool shard; /* each replica updates a part of the weights and has its moments (ZeRO's stage 1): nnc_training.shards is as many */
     int64_t bucket_bytes; /* gradients of one device are summed together up to so many bytes; 0: those of each kernel of the optimizer */
     bool split;        /* weight gradients are tasks apart from backward passes */
     const bool *whole; /* by node: inputs that all read, not divided; NULL: none */
