@@ -263,9 +263,10 @@ nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_op
         &part, &whole, &a, sink));
     assert(part && whole);
     nnc_status st = divide_layers(e, &part, o, &s, sink);
-    if (!st && (!part || !(whole = by_node(part, whole, &a))))
+    whole = !st && part ? by_node(part, whole, &a) : NULL;
+    if (!st && !whole)
         st = nnc_nomem(sink);
-    if (!st)
+    if (!st && part)
         st = make_graph(part, &s, true, whole, out, sink);
     if (!st && !*out) { /* one micro-batch of one replica */
         *out = part;
