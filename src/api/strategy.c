@@ -6,7 +6,6 @@
 #include "api/strategy.h"
 #include "api/partition.h"
 #include "frontend/frontend.h"
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -261,7 +260,7 @@ nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_op
         : replicas == 1 ? "micro-batches"
                         : "micro-batches of all replicas",
         &part, &whole, &a, sink));
-    assert(part && whole);
+    NNC_NEED(part, sink);
     nnc_status st = divide_layers(e, &part, o, &s, sink);
     whole = !st && part ? by_node(part, whole, &a) : NULL;
     if (!st && !whole)
