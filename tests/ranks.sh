@@ -94,6 +94,32 @@ what="one process, no --devices"
 rc=$?
 ran 2 "it needs --devices=N, or ranks: one device for each is the default then"
 
+# A large copy to a rank that computes is taken between its commands, and its sender does not wait for all of them.
+what="progress"
+{
+    echo 'graph @progress {'
+    echo '%x = input : f32[512,1024]'
+    echo '%w = param : f32[1024,1024] = gen("w", seed=1, scale=0.05, shift=0)'
+    echo '%y = mul %x, %x device 0 loc "/square"'
+    echo '%b0 = tanh %x device 1 loc "/t"'
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+        echo "%a$i = linear %b$((i - 1)), %w device 1 loc \"/l$i\""
+        echo "%b$i = tanh %a$i device 1 loc \"/t$i\""
+    done
+    echo '%z = add %b16, %y device 1 loc "/add"'
+    echo 'return %z as "z" }'
+} >"$dir/progress.txt"
+if command -v python3 >/dev/null; then
+    job 2 run "$dir/progress.txt" --devices=2 --threads=1 --iterations=2 --trace="$dir/trace.json" --comm-timeout=60
+    ran 0 "2 runs"
+    python3 -c "
+import json
+x = [e for e in json.load(open('$dir/trace.json'))['traceEvents'] if e['ph'] == 'X']
+span = max(e['ts'] + e['dur'] for e in x) - min(e['ts'] for e in x)
+copy = max(e['dur'] for e in x if e['name'] == '/square')
+assert copy < span / 2, (copy, span)" >>"$dir/said" 2>&1 || fail "$what: the copy took as long as the receiver computed"
+fi
+
 # Layers of a training on two devices, then a batch on each: losses are one process's, bit for bit, also of one that is resumed.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 8, 8]},
@@ -263,6 +289,72 @@ if [ -e "$dir/data.npz" ]; then
     ran 0 "epoch 2"
     rm -f "$dir/c.npz"
 fi
+# Replicas: with the optimizer's states divided (ZeRO's stage 1) and in buckets the weights of plain data parallelism, bit for bit, also
+# resumed; of splits and pipelines those of one process; both to rounding those of a replica on each device.
+if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
+    net="$dir/split.json --data=$dir/data.npz --validation=0.2 --lr=0.05 --momentum=0.9 --threads=1 --epochs=2"
+    # shellcheck disable=SC2086
+    "$nnc" train $net --devices=4 --strategy=data --save="$dir/w0.npz" >"$dir/said" 2>&1
+    # shellcheck disable=SC2086
+    "$nnc" train $net --devices=2 --strategy=data --save="$dir/w8.npz" >"$dir/said" 2>&1
+    for how in "data --zero=1" "data --bucket-mb=0.001" "data --bucket-mb=25"; do
+        what="training, $how"
+        # shellcheck disable=SC2086
+        job 2 train $net --devices=4 --strategy=$how --save="$dir/w1.npz" --comm-timeout=60
+        ran 0 "epoch 2"
+        cmp -s "$dir/w0.npz" "$dir/w1.npz" || fail "$what: other weights than with whole states"
+    done
+    what="training, zero, resumed"
+    # shellcheck disable=SC2086
+    job 2 train $net --devices=4 --strategy=data --zero=1 --steps=2 --checkpoint="$dir/c.npz" --comm-timeout=60
+    ran 0 "epoch 1"
+    # shellcheck disable=SC2086
+    job 2 train $net --devices=4 --strategy=data --zero=1 --checkpoint="$dir/c.npz" --resume --save="$dir/w2.npz" --comm-timeout=60
+    ran 0 "epoch 2"
+    cmp -s "$dir/w0.npz" "$dir/w2.npz" || fail "$what: other weights than without a stop"
+    # shellcheck disable=SC2086
+    job 2 train $net --devices=4 --strategy=data --checkpoint="$dir/c.npz" --resume --comm-timeout=60
+    ran 3 "zero"
+    rm -f "$dir/c.npz"
+    for how in "channel" "spatial --zero=1" "1f1b --micro-batches=2 --zero=1"; do
+        what="training, replicas of $how"
+        # shellcheck disable=SC2086
+        "$nnc" train $net --devices=4 --replicas=2 --strategy=$how --save="$dir/w3.npz" >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "epoch 2"
+        # shellcheck disable=SC2086
+        job 2 train $net --devices=4 --replicas=2 --strategy=$how --save="$dir/w4.npz" --comm-timeout=60
+        ran 0 "epoch 2"
+        cmp -s "$dir/w3.npz" "$dir/w4.npz" || fail "$what: other weights than one process"
+        case $how in 1f1b*) continue ;; esac
+        python3 -c "
+import numpy as np
+a, b = np.load('$dir/w8.npz'), np.load('$dir/w3.npz')
+assert sorted(a.files) == sorted(b.files), (a.files, b.files)
+for k in a.files:
+    assert abs(a[k] - b[k]).max() <= 2e-5 * abs(a[k]).max(), (k, abs(a[k] - b[k]).max())" >>"$dir/said" 2>&1 || fail "$what: other weights than with a replica on each device"
+    done
+fi
+# Inference over replicas: what one device gives, in one process and over ranks.
+"$nnc" run models/mlp.json --set batch=8 --threads=1 --iterations=1 --outputs="$dir/alone.npz" >"$dir/said" 2>&1
+for how in "data" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2"; do
+    what="inference, $how"
+    # shellcheck disable=SC2086
+    "$nnc" run models/mlp.json --set batch=8 --threads=1 --devices=4 --strategy=$how --iterations=1 --outputs="$dir/replicas.npz" >"$dir/said" 2>&1
+    rc=$?
+    ran 0 "1 run"
+    # shellcheck disable=SC2086
+    job 2 run models/mlp.json --set batch=8 --threads=1 --devices=4 --strategy=$how --iterations=1 --outputs="$dir/replicas2.npz" --comm-timeout=60
+    ran 0 "1 run"
+    cmp -s "$dir/replicas.npz" "$dir/replicas2.npz" || fail "$what: other results than one process"
+    if [ -e "$dir/data.npz" ]; then
+        python3 -c "
+import numpy as np
+a, b = np.load('$dir/alone.npz'), np.load('$dir/replicas.npz')
+for k in a.files:
+    assert abs(a[k] - b[k]).max() <= 2e-6 * abs(a[k]).max(), (k, abs(a[k] - b[k]).max())" >>"$dir/said" 2>&1 || fail "$what: other results than one device"
+    fi
+done
 # This machine measured by two ranks; strategies run over them, in the order of one process, with the devices of both.
 what="calibrate"
 job 2 calibrate --budget=1 -o "$dir/here.json" --comm-timeout=60
@@ -271,9 +363,9 @@ grep -q '"count": 2' "$dir/here.json" && grep -q '"collective": "allreduce", "de
     fail "$what: no file of two devices with a measured allreduce"
 for mode in forward step; do
     what="partition --run, $mode"
-    strategies=2 # data is for steps
-    [ $mode = forward ] || strategies=3
-    job 2 partition models/mlp.json --set batch=8 --hardware="$dir/here.json" --mode=$mode --strategy=single,sequential,data --run --measure \
+    strategies=4
+    [ $mode = forward ] || strategies=5
+    job 2 partition models/mlp.json --set batch=8 --hardware="$dir/here.json" --mode=$mode --strategy=single,sequential,data,hybrid,zero1 --run --measure \
         --iterations=2 --micro-batches=4 --simulate --format=json --comm-timeout=60
     ran 0 ""
     [ "$(grep -c '"measured": {"iterations": 2' "$dir/said")" = "$strategies" ] || fail "$what: not $strategies strategies ran"

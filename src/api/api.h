@@ -171,13 +171,15 @@ nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_si
 /* A member "parts" of an object. */
 void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *out);
 
-/* ---- pipelines of inference (strategy.c) --------------------------------------------------------------------------------- */
+/* ---- inference over several devices (strategy.c) -------------------------------------------------------------------------- */
 
-/* The model m as a pipeline over o's devices: parts of its batch follow each other through the stages, which are where m's layers are
- * placed, or otherwise as nnc_partition_model_report's strategy `pipeline` cuts them. Inputs and outputs are m's. NNC_E_USAGE: the batch
- * does not have so many equal parts, or the placement is no pipeline; NNC_E_MODEL: its rows depend on each other. */
-nnc_status nnc_pipeline_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, int micro, nnc_model **out,
-    nnc_sink *sink) NNC_MUST;
+/* The model m over o's devices, by a strategy of nnc run. `pipeline`: `micro` parts of the batch follow each other through the stages,
+ * which are where m's layers are placed, or otherwise as nnc_partition_model_report cuts them; `data`: a replica on each device;
+ * `tensor`, `channel`, `spatial`: ops are split. Each of `replicas` has an equal part of the devices and of the batch. Inputs and outputs
+ * are m's. NNC_E_USAGE: the batch does not have so many equal parts, or the placement is no pipeline; NNC_E_MODEL: its rows depend on each
+ * other. */
+nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, const char *strategy, int replicas, int micro,
+    nnc_model **out, nnc_sink *sink) NNC_MUST;
 
 /* ---- partitions (docs/partition.md) -------------------------------------------------------------------------------------- */
 

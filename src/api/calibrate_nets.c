@@ -218,6 +218,32 @@ static void dense(writer *w, const cal_net *net)
     classify(w);
 }
 
+/* Two LSTM layers over h sequences of n steps. */
+static void recurrent(writer *w, const cal_net *net)
+{
+    const int length = net->n, rows = net->h, hidden = net->c;
+    char dims[32];
+    w->n = length * rows;
+    input(w, hidden, false);
+    for (int k = 0; k < 2; k++) {
+        linear(w, 4 * hidden);
+        const int x = next(w);
+        nnc_printf(w->t, "  %%%d = reshape %%%d {shape=[%d,%d,%d]}", x, w->at, length, rows, w->c);
+        end_node(w, "lstm");
+        nnc_snprintf(dims, sizeof dims, "%d,%d", hidden, 4 * hidden);
+        const int r = param(w, dims, 0.06, 0), zero = next(w), y = next(w), c = next(w),
+                  flat = next(w);
+        nnc_printf(w->t, "  %%%d = constant : f32[%d,%d] = splat 0\n", zero, rows, hidden);
+        nnc_printf(w->t, "  %%%d, %%%d = lstm %%%d, %%%d, %%%d, %%%d", y, c, x, r, zero, zero);
+        end_node(w, "lstm");
+        nnc_printf(w->t, "  %%%d = reshape %%%d {shape=[%d,%d]}", flat, y, w->n, hidden);
+        end_node(w, "lstm");
+        w->at = flat;
+        w->c = hidden;
+    }
+    classify(w);
+}
+
 /* ---- GPUs ----------------------------------------------------------------------------------------------- */
 
 /* A linear layer with its bias, of any value whose last dimension has `in` elements. */
@@ -400,6 +426,9 @@ const cal_net cal_nets[] = {
     {"dense", dense, 1, 256, 0, true},
     {"dense", dense, 32, 256, 0, true},
     {"dense", dense, 128, 512, 0, false},
+    {"recurrent", recurrent, 16, 64, 1, true},
+    {"recurrent", recurrent, 16, 128, 8, true},
+    {"recurrent", recurrent, 32, 256, 4, false},
     {"stream", stream, 64, 262144, 0, false},
 };
 const int cal_n_nets = NNC_COUNT(cal_nets);

@@ -100,6 +100,13 @@ static nnc_status other_machine(
     NNC_LOCAL(nnc_text) cpu = {0};
     nnc_target_host_name(&cpu);
     const char *was = a->machine ? a->machine : "";
+    if (*was && !cpu.oom && !strcmp(was, nnc_text_str(&cpu)) &&
+        strcspn(target, "#") == strcspn(here, "#") && !strncmp(target, here, strcspn(here, "#")))
+        return nnc_fail(sink, NNC_E_DEVICE, loc_of(a),
+            "was compiled for this CPU, %s, with other cores or caches than the process has here "
+            "(%s; this is %s): run it on as many cores as there (mpirun --bind-to none, taskset), "
+            "or compile the model again",
+            was, target, here);
     return nnc_fail(sink, NNC_E_DEVICE, loc_of(a),
         "was compiled for another machine (%s%s%s; this is %s%s%s); compile the model again",
         target, *was ? ", " : "", was, here, *was ? ", " : "", *was ? nnc_text_str(&cpu) : "");

@@ -1,7 +1,9 @@
 /* api/partition.c -- nnc partition: measures a model, fills the table, prints it. */
 #include "api/partition.h"
 #include "api/report_text.h"
+#include "cuda/cuda.h"
 #include "picture/picture.h"
+#include <string.h>
 
 /* The devices are the first of described hardware: there are as many, and they are equal. */
 static nnc_status check_devices(const nnc_cluster *c, int devices, nnc_sink *sink)
@@ -32,6 +34,34 @@ static int count_devices(const nnc_env *e, const nnc_partition_model *m, int ask
     return n < 2 ? 2 : n;
 }
 
+/* GPUs of this machine that t's code runs on. */
+static int count_gpus(const nnc_target *t)
+{
+    nnc_cuda_device d[NNC_MAX_DEVICES];
+    int n = 0;
+    if (t->kind != NNC_T_cuda)
+        return 0;
+    const int all = nnc_cuda_devices(d, NNC_MAX_DEVICES, NULL);
+    for (int i = 0; i < all && i < NNC_MAX_DEVICES; i++)
+        n += d[i].sm == t->sm;
+    return n;
+}
+
+/* --chunks is of one schedule. */
+static nnc_status check_chunks(const nnc_partition_options *o, bool step, nnc_sink *sink)
+{
+    bool used = step && !o->n_strategy;
+    for (int i = 0; i < o->n_strategy; i++)
+        used = used || !strcmp(o->strategy[i], "interleaved") ||
+               (step && !strcmp(o->strategy[i], "all"));
+    return !o->chunks || used
+               ? NNC_OK
+               : nnc_fail0(sink, NNC_E_USAGE,
+                     "--chunks=%d are stages of a device in the interleaved schedule of a training "
+                     "step: it needs --mode=step and --strategy=interleaved (or all)",
+                     o->chunks);
+}
+
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink)
 {
@@ -44,6 +74,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         return nnc_fail0(sink, NNC_E_USAGE,
             "the links are those of --hardware=%s: leave --link-gbs and --link-us out",
             e->cluster->file);
+    NNC_TRY(check_chunks(o, training != NULL, sink));
     if (o->simulate && !e->cluster)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--simulate runs plans on described hardware: give its file, as in "
@@ -60,10 +91,12 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         NNC_TRY(check_devices(e->cluster, devices, sink));
     nnc_partition_table t = {.m = &of,
         .graph = m,
+        .training = training,
         .o = o,
         .target = &e->target[0],
         .cluster = e->cluster,
         .devices = devices,
+        .gpus = count_gpus(&e->target[0]),
         .micro = o->micro > 0 ? o->micro : 4 * devices};
     nnc_status st =
         nnc_partition_wants_auto(o) ? nnc_partition_sizes(e, m, training, &t, &a, sink) : NNC_OK;

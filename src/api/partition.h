@@ -119,11 +119,22 @@ typedef struct nnc_partition_measured {
     int64_t *busy_ns, *communication_ns; /* by device, of an iteration: commands that compute; copies between devices and collectives */
 } nnc_partition_measured;
 
+/* How nnc train (of a step) or nnc run executes a strategy. */
+typedef struct nnc_partition_way {
+    int runs;             /* of the plan, in an iteration; 0: nnc does not execute the strategy, or not of this model */
+    const char *strategy; /* --strategy; NULL: layers are placed */
+    int devices;          /* of the plan */
+    int replicas, micro;  /* --replicas (of `data` the devices), --micro-batches of a pipeline; 0: 1 */
+    int chunks;           /* --chunks; 0: the default */
+    bool zero;            /* --zero=1 */
+    bool buckets;         /* --bucket-mb, where it is given */
+} nnc_partition_way;
+
 typedef struct nnc_partition_row {
     const char *strategy;
     const char *why_not;    /* the strategy does not exist here; NULL: it does, and the rest is filled */
     const char *place;      /* --place of it; NULL: no placement of layers */
-    const char *runs_as;    /* a pipeline: its --strategy in nnc train and run; otherwise NULL */
+    nnc_partition_way way;
     const char *note;       /* or NULL */
     bool executable, fits;
     nnc_device_use *use;    /* by device */
@@ -144,12 +155,14 @@ typedef struct nnc_partition_row {
 typedef struct nnc_partition_table {
     const nnc_partition_model *m;
     const nnc_graph *graph; /* the model that m was measured of, as written, without its training step; NULL: nothing is split */
+    const struct nnc_training *training; /* of a step; NULL: inference, or splits are not asked for */
     int n_size;
     const nnc_partition_model *size; /* m for other micro-batches, for auto */
     const nnc_partition_options *o;
     const nnc_target *target;
     const nnc_cluster *cluster; /* described hardware, of which the devices are the first; NULL: equal links of o */
     int devices, micro;
+    int gpus;               /* GPUs of this machine that the target's code runs on */
     double bandwidth;       /* factor of all links'; 0: 1 */
     int n_row;
     nnc_partition_row *row;

@@ -130,6 +130,37 @@ static const char *name_of(rows *r, const nnc_combination *c)
     return text.oom ? NULL : nnc_arena_strdup(r->a, nnc_text_str(&text));
 }
 
+/* Does nnc execute it? Tensor groups within stages it does not have, nor ZeRO's later stages. Replicas are side by side in its plans. */
+static bool can_execute(const rows *r, const nnc_combination *c)
+{
+    return r->n <= NNC_MAX_DEVICES && c->data * c->tensor * c->pipeline == r->n &&
+           (c->tensor == 1 || c->pipeline == 1) && c->zero <= (c->data > 1) && !c->recompute &&
+           c->size == r->m->batch && (c->pipeline == 1 || (c->micro > 1 && !c->data_first));
+}
+
+static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_result *x)
+{
+    const nnc_combination *c = &x->c;
+    bool can;
+    nnc_partition_way way = {.runs = c->micro, .replicas = c->data, .zero = c->zero == 1};
+    NNC_TRY(row_can_divide(r, &can));
+    if (!can && c->data * c->pipeline > 1)
+        return NNC_OK;
+    if (c->pipeline > 1) {
+        way.runs = 1;
+        way.micro = c->micro;
+        way.strategy = r->m->step ? nnc_pipeline_names[c->schedule] : "pipeline";
+        way.chunks = c->chunks > 1 ? c->chunks : 0;
+        NNC_NEED(row->place = row_place_of_stages(r, c->pipeline, c->pipeline * c->chunks, x->cut),
+            r->sink);
+    } else {
+        way.strategy = c->tensor > 1 ? "channel" : c->data > 1 ? "data" : NULL;
+        way.devices = way.strategy ? 0 : 1;
+    }
+    row_executes(r, row, way);
+    return NNC_OK;
+}
+
 /* Devices that no replica uses stay empty. */
 static nnc_status fill_devices(rows *r, nnc_partition_row *row, const nnc_search_result *x)
 {
@@ -152,9 +183,8 @@ static nnc_status fill_devices(rows *r, nnc_partition_row *row, const nnc_search
     row->iteration_ns = x->ns;
     row->exposed_ns = x->tensor + x->send + x->data;
     row->hidden_ns = x->hidden;
-    /* nnc train --strategy=data */
-    row->executable = row_runs(r) && r->m->step && c->tensor == 1 && c->pipeline == 1 &&
-                      c->data == r->n && !c->zero && !c->recompute && c->size == r->m->batch;
+    if (can_execute(r, c))
+        NNC_TRY(execute(r, row, x));
     return row_finish(r, row);
 }
 
@@ -200,6 +230,51 @@ static nnc_status simulate(rows *r, const auto_problem *x, nnc_auto_search *s)
     return NNC_OK;
 }
 
+/* What the best combination does when. */
+static nnc_status draw_best(
+    rows *r, nnc_partition_row *row, const auto_problem *x, const nnc_search_result *best)
+{
+    const nnc_combination *c = &best->c;
+    const nnc_search_costs *of = NULL;
+    const int stages = c->pipeline * c->chunks;
+    nnc_pipeline pipe;
+    nnc_pipeline_time t;
+    for (int i = 0; i < x->p.n_costs; i++)
+        if (x->p.costs[i].tensor == c->tensor && x->p.costs[i].size == c->size)
+            of = &x->p.costs[i];
+    if (!of || !nnc_partition_has_timelines(r->t->o))
+        return NNC_OK;
+    int64_t *send = ARENA_NEW(r->a, int64_t, stages + 1);
+    NNC_NEED(send, r->sink);
+    for (int s = 0; s + 1 < stages; s++)
+        send[s] = nnc_links_p2p(&r->links, nnc_combination_device(c, 0, s % c->pipeline, 0),
+            nnc_combination_device(c, 0, (s + 1) % c->pipeline, 0), of->boundary[best->cut[s + 1]]);
+    const nnc_pipeline_costs costs = {.forward = best->pass[TASK_forward],
+        .backward = best->pass[TASK_backward],
+        .weight = best->pass[TASK_weight],
+        .send = send};
+    NNC_TRY(nnc_pipeline_make(c->schedule, c->pipeline, c->micro, c->chunks, r->a, &pipe, r->sink));
+    NNC_TRY(nnc_pipeline_run(&pipe, &costs, r->a, &t, r->sink));
+    const row_replica each = {.reduce_ns = best->data, .update_ns = best->optimizer};
+    return row_combination_timeline(r, row, c, &pipe, &t, &each);
+}
+
+/* The row of what was found, best first. */
+static nnc_status search_row(
+    rows *r, nnc_partition_row *row, const auto_problem *x, nnc_auto_search *s)
+{
+    s->simulated_ns = ARENA_NEW(r->a, int64_t, KEEP);
+    s->name = ARENA_NEW(r->a, const char *, KEEP);
+    NNC_NEED(s->simulated_ns && s->name, r->sink);
+    NNC_TRY(simulate(r, x, s));
+    for (int k = 0; k < s->found.n; k++)
+        NNC_NEED(s->name[k] = name_of(r, &s->found.best[k].c), r->sink);
+    NNC_NEED(row->strategy = nnc_arena_printf(r->a, "%s: %s", row->strategy, s->name[0]), r->sink);
+    row->search = s;
+    NNC_TRY(draw_best(r, row, x, &s->found.best[0]));
+    return fill_devices(r, row, &s->found.best[0]);
+}
+
 nnc_status row_auto(rows *r, nnc_partition_row *row)
 {
     auto_problem x;
@@ -211,16 +286,60 @@ nnc_status row_auto(rows *r, nnc_partition_row *row)
         row->why_not = "no combination of data, tensor and pipeline parallelism fits the memory";
         return NNC_OK;
     }
-    s->simulated_ns = ARENA_NEW(r->a, int64_t, KEEP);
-    s->name = ARENA_NEW(r->a, const char *, KEEP);
-    NNC_NEED(s->simulated_ns && s->name, r->sink);
-    NNC_TRY(simulate(r, &x, s));
-    for (int k = 0; k < s->found.n; k++)
-        NNC_NEED(s->name[k] = name_of(r, &s->found.best[k].c), r->sink);
+    NNC_TRY(search_row(r, row, &x, s));
     const nnc_combination *best = &s->found.best[0].c;
     NNC_TRY(other_links(r, 0.25, best, &s->slow, &s->slow_ns, &s->same_slow_ns));
-    NNC_TRY(other_links(r, 4, best, &s->fast, &s->fast_ns, &s->same_fast_ns));
-    NNC_NEED(row->strategy = nnc_arena_printf(r->a, "auto: %s", s->name[0]), r->sink);
-    row->search = s;
-    return fill_devices(r, row, &s->found.best[0]);
+    return other_links(r, 4, best, &s->fast, &s->fast_ns, &s->same_fast_ns);
+}
+
+/* Adds those of `more` that nnc executes to the best. */
+static void keep_executed(const rows *r, const nnc_search_found *more, nnc_search_found *best)
+{
+    best->tried += more->tried;
+    best->evaluated += more->evaluated;
+    for (int k = 0; k < PRUNE__COUNT; k++)
+        best->pruned[k] += more->pruned[k];
+    for (int k = 0; k < more->n; k++) {
+        int at = best->n;
+        bool had = !can_execute(r, &more->best[k].c);
+        for (int i = 0; i < best->n && !had; i++)
+            had = !memcmp(&best->best[i].c, &more->best[k].c, sizeof best->best[i].c);
+        if (had)
+            continue;
+        while (at > 0 && more->best[k].ns < best->best[at - 1].ns)
+            at--;
+        for (int i = best->n < KEEP ? best->n : KEEP - 1; i > at; i--)
+            best->best[i] = best->best[i - 1];
+        if (at < KEEP)
+            best->best[at] = more->best[k];
+        best->n += best->n < KEEP;
+    }
+}
+
+nnc_status row_hybrid(rows *r, nnc_partition_row *row)
+{
+    auto_problem x;
+    nnc_auto_search *s = ARENA_NEW(r->a, nnc_auto_search, 1);
+    nnc_search_found found;
+    if (r->n > NNC_MAX_DEVICES) {
+        row->why_not =
+            nnc_arena_printf(r->a, "nnc executes plans of at most %d devices", NNC_MAX_DEVICES);
+        return row->why_not ? NNC_OK : nnc_nomem(r->sink);
+    }
+    NNC_NEED(s && (s->found.best = ARENA_NEW(r->a, nnc_search_result, KEEP + 1)), r->sink);
+    NNC_TRY(make_problem(r, 1, &x));
+    x.p.zeros = 1 | 2;
+    x.p.recomputes = 1;
+    x.p.size = (int)r->m->batch;
+    for (int pipelines = 0; pipelines < 2; pipelines++) { /* replicas of splits, and of pipelines */
+        x.p.pipeline = !pipelines;
+        x.p.tensor = pipelines;
+        NNC_TRY(nnc_search(&x.p, 2 * KEEP, r->a, &found, r->sink));
+        keep_executed(r, &found, &s->found);
+    }
+    if (!s->found.n) {
+        row->why_not = "nnc executes no combination of replicas with pipelines or splits that fits";
+        return NNC_OK;
+    }
+    return search_row(r, row, &x, s);
 }

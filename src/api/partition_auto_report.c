@@ -58,6 +58,8 @@ void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_searc
             comma = "; ";
         }
     nnc_putc(out, '\n');
+    if (!s->slow && !s->fast)
+        return;
     put_links("a quarter of", s->slow, s->slow_ns, s->same_slow_ns, out);
     put_links("four times", s->fast, s->fast_ns, s->same_fast_ns, out);
 }

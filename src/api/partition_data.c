@@ -69,6 +69,23 @@ typedef struct reduction {
     row_gathered *forward, *backward; /* of stage 3 */
 } reduction;
 
+/* Plans of CPUs with one stream reduce gradients in turn with the backward pass, not beside it: buckets follow the pass. */
+static void in_turn(const rows *r, nnc_buckets_time *t, nnc_bucket *bucket, int64_t backward)
+{
+    int64_t now = backward;
+    if (r->t->target->kind != NNC_T_cpu || r->t->o->compile.streams > 1)
+        return;
+    for (int i = 0; i < t->n_bucket; i++) {
+        const int64_t ns = bucket[i].end - bucket[i].start;
+        bucket[i].start = now;
+        bucket[i].end = now = nnc_add_sat(now, ns);
+    }
+    t->compute = backward;
+    t->end = nnc_add_sat(backward, t->collective);
+    t->hidden = 0;
+    t->exposed = t->collective;
+}
+
 /* Time of a device with k micro-batches; *collective: of all collectives; *compute: without them. */
 static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *total,
     int64_t *compute, int64_t *collective, reduction *how)
@@ -105,7 +122,9 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
         .n_device = n,
         .slowdown = r->slowdown,
         .bucket = how->bucket};
-    const nnc_buckets_time t = how->t = nnc_buckets_run(&p);
+    nnc_buckets_time t = nnc_buckets_run(&p);
+    in_turn(r, &t, how->bucket, backward);
+    how->t = t;
     /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
      * sums, in the last backward pass. What was updated is gathered: the trained weights, of as many bytes as the gradients. */
     const int passes = r->zero == 2 ? k : 1;
@@ -132,10 +151,20 @@ static void replica_memory(rows *r, nnc_device_use *u, int n)
     u->fill[2] = z.optimizer;
 }
 
-/* nnc train --strategy=data gives each device a batch of its own: with --accumulate, equal numbers of them. */
-static bool runs_data(const rows *r)
+/* nnc train and run give each device a batch of its own: equal numbers of them. Gradients are summed once, so that ZeRO's stage 1 is
+ * executed, and the others are not. */
+static nnc_status execute_data(const rows *r, nnc_partition_row *row)
 {
-    return row_runs(r) && r->m->step && !r->zero && r->micro % r->n == 0;
+    bool can;
+    NNC_TRY(row_can_divide(r, &can));
+    if (can && r->micro % r->n == 0 && r->zero <= 1 && r->n <= NNC_MAX_DEVICES)
+        row_executes(r, row,
+            (nnc_partition_way){.runs = r->micro / r->n,
+                .strategy = "data",
+                .replicas = r->n,
+                .zero = r->zero == 1,
+                .buckets = r->m->step && !r->zero && r->t->o->bucket_mb > 0});
+    return NNC_OK;
 }
 
 nnc_status row_data(rows *r, nnc_partition_row *row)
@@ -170,7 +199,7 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
     row->iteration_ns = nnc_add_sat(total, update);
     row->exposed_ns = total - compute;
     row->hidden_ns = collective - row->exposed_ns;
-    row->executable = runs_data(r);
+    NNC_TRY(execute_data(r, row));
     if (n < r->n)
         row->note = "there are fewer micro-batches than devices";
     return row_finish(r, row);

@@ -21,6 +21,7 @@ typedef struct measure {
     const nnc_plan *plan;
     const nnc_plan *adding; /* of a step that accumulates; NULL: none */
     int64_t *measured; /* by command: nanoseconds; NULL: predicted */
+    int64_t *adding_measured; /* of `adding` */
     int64_t chunks; /* runs of the plan that make a run of the model */
     uint8_t *part; /* by command: nnc_part */
     bool *gradient; /* by root tensor: only the optimizer reads it */
@@ -216,6 +217,7 @@ static void add_accumulation(measure *s)
 {
     measure of = *s;
     const nnc_plan *p = of.plan = s->adding;
+    of.measured = s->adding_measured;
     for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_accumulate]; i++) {
         if (!computes(&p->cmd[i]))
             continue;
@@ -402,6 +404,14 @@ static nnc_status measure_commands(measure *s, const nnc_artifact *a, const nnc_
     return NNC_OK;
 }
 
+/* Times the commands of the plan that accumulates, for add_accumulation. */
+static nnc_status measure_adding(measure *s, const nnc_artifact *a, const nnc_training *training)
+{
+    s->adding_measured = ARENA_NEW(&s->own, int64_t, a->plan->n_cmd + 1);
+    NNC_NEED(s->adding_measured, s->sink);
+    return nnc_partition_time_plan(s->e, a, training, s->adding_measured, s->sink);
+}
+
 /* ---- the whole ----------------------------------------------------------------------------------------------- */
 
 static nnc_status attribute(measure *s)
@@ -496,9 +506,11 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     }
     if (!st && options->measure)
         st = measure_commands(&s, artifact, training);
-    else if (!st && training)
+    if (!st && training)
         st = compile_adding(e, m, training, &one, &adding, sink);
     s.adding = adding ? adding->plan : NULL;
+    if (!st && adding && options->measure)
+        st = measure_adding(&s, adding, training);
     if (!st)
         st = attribute(&s);
     nnc_arena_deinit(&s.own);

@@ -50,6 +50,30 @@ static void json_devices(
     nnc_json_close(w, ']');
 }
 
+/* The flags with which nnc executes the strategy; none: it has no placement or command of its own. */
+static void put_command(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
+{
+    const nnc_partition_way *w = &r->way;
+    if (w->strategy && w->runs) {
+        nnc_printf(out, "nnc %s --strategy=%s", t->m->step ? "train" : "run", w->strategy);
+        if (w->micro > 1)
+            nnc_printf(out, " --micro-batches=%d", w->micro);
+        if (w->replicas > 1 && strcmp(w->strategy, "data") != 0)
+            nnc_printf(out, " --replicas=%d", w->replicas);
+        if (w->chunks)
+            nnc_printf(out, " --chunks=%d", w->chunks);
+        nnc_printf(out, "%s --devices=%d", w->zero ? " --zero=1" : "", t->devices);
+        if (w->buckets)
+            nnc_printf(out, " --bucket-mb=%g", t->o->bucket_mb);
+        if (t->m->step && w->runs > 1)
+            nnc_printf(out, " --accumulate=%d", w->runs);
+        if (r->place)
+            nnc_printf(out, " --place=%s", r->place);
+    } else if (r->place && !w->strategy) {
+        nnc_printf(out, "--devices=%d --place=%s", t->devices, r->place);
+    }
+}
+
 static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
 {
     nnc_json_line(w, 2);
@@ -81,6 +105,11 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
     nnc_partition_run_json(w, t, r);
     if (r->place)
         NNC_JSON(w, J_STRING("place", r->place));
+    NNC_LOCAL(nnc_text) command = {0};
+    put_command(t, r, &command);
+    w->out->oom = w->out->oom || command.oom;
+    if (command.n)
+        NNC_JSON(w, J_STRING("command", nnc_text_str(&command)));
     if (r->note)
         NNC_JSON(w, J_STRING("note", r->note));
     if (r->search)
@@ -310,16 +339,15 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
         nnc_printf(out, "  note: %s\n", r->note);
     if (r->search)
         nnc_partition_put_search(t, r->search, out);
-    if (r->place && r->runs_as)
-        nnc_printf(out, "  %s nnc %s --strategy=%s --micro-batches=%d --devices=%d --place=%s\n",
-            r->executable ? "runs with" : "would be", t->m->step ? "train" : "run", r->runs_as,
-            t->micro, t->devices, r->place);
-    else if (r->place)
-        nnc_printf(out, "  %s --devices=%d --place=%s\n", r->executable ? "runs with" : "placed by",
-            t->devices, r->place);
-    else if (r->executable && !strcmp(r->strategy, "data"))
-        nnc_printf(out, "  runs with nnc train --strategy=data --devices=%d --accumulate=%d\n",
-            t->devices, t->micro / t->devices);
+    NNC_LOCAL(nnc_text) command = {0};
+    put_command(t, r, &command);
+    if (command.n)
+        nnc_printf(out, "  %s %s\n",
+            r->executable     ? "runs with"
+            : r->way.strategy ? "would be"
+                              : "placed by",
+            nnc_text_str(&command));
+    out->oom = out->oom || command.oom;
 }
 
 /* The blocks, each with its layers. */

@@ -8,7 +8,7 @@ typedef struct rows {
     nnc_partition_table *t;
     const nnc_partition_model *m;
     int n, micro, chunks; /* devices, micro-batches, chunks of a device */
-    bool cpu;             /* the devices are CPUs, which one process runs */
+    bool here;            /* nnc runs plans of all devices on this machine: they are CPUs, or as many GPUs as it has */
     int zero;             /* of the current row: ZeRO's stage */
     const nnc_flat_links *flat; /* of equal links; not used where hardware is described */
     nnc_links links;
@@ -28,8 +28,12 @@ int64_t row_adding_ns(const rows *r, int i, int j, int k);
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
-/* Does nnc run plans of all devices: the CPUs of one process, as many as a plan has? */
-bool row_runs(const rows *r);
+/* Says how nnc executes the row; way.devices 0: on all devices. */
+void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way);
+/* Can a batch be divided? Of a step it is given as micro-batches; of inference *can false where rows depend on each other. */
+nnc_status row_can_divide(const rows *r, bool *can) NNC_MUST;
+/* --place of stages that go round the devices. NULL: out of memory. */
+const char *row_place_of_stages(const rows *r, int devices, int stages, const int *cut);
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
 /* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
@@ -37,6 +41,12 @@ nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
 nnc_links row_described_half(const rows *r); /* r->half of them */
 nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
+
+/* What CPU devices of a described machine cost beside their commands: a run of the plan; a wait of so long, until the device goes on. */
+int64_t row_run_ns(const rows *r);
+int64_t row_wake_ns(const rows *r, int64_t waited_ns);
+/* Time in which so much work of all devices is done at best, by the cores that they share. */
+int64_t row_cores_ns(const rows *r, int64_t busy_ns);
 
 /* partition_split.c: of the row's own name, tensor, channel or spatial. */
 nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
@@ -51,6 +61,11 @@ nnc_status row_branches_timeline(
     rows *r, nnc_partition_row *row, const int *device, const int64_t *begin, int64_t ns) NNC_MUST;
 nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_time *t, const nnc_bucket *bucket, int n,
     int passes, int64_t gather, int64_t update) NNC_MUST;
+
+/* Pipelines side by side, each of whose stages is a tensor group: exposed nanoseconds of the reduction, and those of the update. */
+typedef struct row_replica { int replica; int64_t reduce_ns, update_ns; } row_replica;
+nnc_status row_combination_timeline(rows *r, nnc_partition_row *row, const nnc_combination *c, const nnc_pipeline *p,
+    const nnc_pipeline_time *time, const row_replica *each) NNC_MUST;
 
 /* partition_sense.c: r->links with so many times the bandwidth. */
 nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
@@ -67,5 +82,6 @@ nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel,
 nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_auto.c */
 nnc_status row_auto(rows *r, nnc_partition_row *row) NNC_MUST;
+nnc_status row_hybrid(rows *r, nnc_partition_row *row) NNC_MUST; /* the best combination that nnc executes */
 
 #endif

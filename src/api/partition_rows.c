@@ -3,6 +3,7 @@
  * with links that take none. */
 #include "api/partition.h"
 #include "api/partition_row.h"
+#include "api/report_text.h"
 #include <math.h>
 #include <string.h>
 
@@ -61,9 +62,11 @@ const char *row_layers(const rows *r, const char *before, int i, int j)
                          : nnc_arena_printf(r->a, "%s%s%d-%d", before, comma, first, last);
 }
 
-bool row_runs(const rows *r)
+void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way)
 {
-    return r->cpu && r->n <= NNC_MAX_DEVICES;
+    way.devices = way.devices ? way.devices : r->n;
+    row->way = way;
+    row->executable = way.runs && r->here && way.devices <= NNC_MAX_DEVICES;
 }
 
 /* The row is complete but for sums. */
@@ -80,6 +83,10 @@ nnc_status row_finish(rows *r, nnc_partition_row *row)
         row->fits = row->fits && u->bytes <= r->capacity;
         busy = nnc_add_sat(busy, u->busy_ns);
     }
+    if (row->way.runs && row->way.devices > 1)
+        row->iteration_ns =
+            nnc_add_sat(row->iteration_ns, nnc_mul_sat(row->way.runs, row_run_ns(r)));
+    row->iteration_ns = nnc_max64(row->iteration_ns, row_cores_ns(r, busy));
     const double all = (double)r->n * (double)row->iteration_ns;
     row->bubble = all > 0 ? 1 - (double)busy / all : 0;
     row->exposed_ns = nnc_max64(row->exposed_ns, 0);
@@ -111,7 +118,7 @@ static nnc_status single_row(rows *r, nnc_partition_row *row)
     row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, row_pass_ns(r, 0, m->n_block)),
         row_range(m->of.optimizer, 0, m->n_block));
     u->busy_ns = row->iteration_ns;
-    row->executable = r->cpu; /* however many there are beside it */
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .devices = 1});
     const int *device = ARENA_NEW(r->a, int, m->n_block + 1); /* all of them on device 0 */
     NNC_NEED(u->layers && device, r->sink);
     NNC_TRY(row_placed_timeline(r, row, device, &(const int64_t){0}, 1));
@@ -128,11 +135,12 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
     int64_t *traffic = ARENA_NEW(r->a, int64_t, (size_t)used * (size_t)used);
     NNC_NEED(traffic, r->sink);
     nnc_edges_traffic(m->edge, m->n_edge, m->n_block, device, used, traffic);
+    const int64_t wake = row_wake_ns(r, row_pass_ns(r, 0, m->n_block)); /* all the others' work */
     int64_t sends = 0, optimizer = 0;
     for (int i = 0; i < used; i++)
         for (int j = 0; j < used; j++) {
             const int64_t bytes = traffic[(size_t)i * (size_t)used + (size_t)j],
-                          there = nnc_links_p2p(&r->links, i, j, bytes);
+                          there = nnc_links_p2p(&r->links, i, j, bytes) + (bytes ? wake : 0);
             sends = nnc_add_sat(sends, m->step ? 2 * there : there);
             /* the receiver's copy */
             row->use[j].fill[m->step ? 3 : 4] += bytes;
@@ -156,7 +164,7 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
     row->iteration_ns = nnc_add_sat(
         nnc_mul_sat(r->micro, nnc_add_sat(row_pass_ns(r, 0, m->n_block), sends)), optimizer);
     NNC_TRY(row_placed_timeline(r, row, device, traffic, used));
-    row->executable = row_runs(r);
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro});
     return row_finish(r, row);
 }
 
@@ -346,7 +354,7 @@ static nnc_status stage_costs(
 }
 
 /* --place of stages that go round the devices. */
-static const char *place_of_stages(const rows *r, int devices, int stages, const int *cut)
+const char *row_place_of_stages(const rows *r, int devices, int stages, const int *cut)
 {
     int *device = ARENA_NEW(r->a, int, r->m->n_block + 1);
     for (int s = 0; device && s < stages; s++)
@@ -366,8 +374,8 @@ static nnc_status pipeline_fill(
     NNC_TRY(row_pipeline_timeline(r, row, pipe, &t, &c, cut));
     c.send = NULL;
     NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &bare, r->sink));
-    NNC_NEED(
-        row->place = place_of_stages(r, pipe->devices, pipe->devices * pipe->chunks, cut), r->sink);
+    NNC_NEED(row->place = row_place_of_stages(r, pipe->devices, pipe->devices * pipe->chunks, cut),
+        r->sink);
     for (int d = 0; d < pipe->devices; d++) {
         nnc_device_use *u = &row->use[d];
         const int chunks = pipe->chunks, flight = nnc_pipeline_in_flight(pipe, d);
@@ -388,10 +396,10 @@ static nnc_status pipeline_fill(
     return row_finish(r, row);
 }
 
-/* nnc run divides a batch into micro-batches. *can: of this model, whose rows do not depend on each other; a single row does not tell. */
-static nnc_status can_divide(const rows *r, bool *can)
+/* nnc run divides a batch into micro-batches. A single row does not tell. */
+nnc_status row_can_divide(const rows *r, bool *can)
 {
-    const nnc_graph *g = r->t->graph;
+    const nnc_graph *g = r->m->step ? NULL : r->t->graph;
     const nnc_type *t = g && g->n_output ? nnc_typeof(g, g->output[0]) : NULL;
     *can = !g || (t && t->rank);
     if (!g || !*can || t->dim[0] < 2)
@@ -412,9 +420,16 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
     const int chunks = kind == PIPE_interleaved ? r->chunks : 1, blocks = r->m->n_block / chunks;
     const int devices = r->n < blocks ? r->n : blocks;
     nnc_pipeline pipe;
-    bool fits = true;
+    bool fits = true, can;
     if (devices < 1 || !nnc_pipeline_possible(kind, devices, r->micro, chunks, &row->why_not)) {
-        row->why_not = devices < 1 ? "has fewer blocks than chunks" : row->why_not;
+        row->why_not = devices < 1
+                           ? nnc_arena_printf(r->a,
+                                 "needs %d blocks for %d chunks on a device; the model has %d",
+                                 chunks, chunks, r->m->n_block)
+                           : nnc_arena_printf(r->a, "%s: %d micro-batch%s, %d device%s with stages",
+                                 row->why_not, r->micro, nnc_plural(r->micro, "es"), devices,
+                                 nnc_plural(devices, "s"));
+        NNC_NEED(row->why_not, r->sink);
         return NNC_OK;
     }
     int *cut = ARENA_NEW(r->a, int, devices *chunks + 1);
@@ -427,15 +442,18 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
     if (!fits)
         row->note = "no cut fits the memory of the devices: this is the fastest";
     else if (devices < r->n)
-        row->note = "the model has fewer blocks than there are devices";
-    row->runs_as = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
-    row->executable = row_runs(r);
-    if (kind == PIPE_forward && row->executable) {
-        NNC_TRY(can_divide(r, &row->executable));
-        if (!row->executable && !row->note)
-            row->note =
-                "nnc run cannot divide a batch of this model: its rows depend on each other";
-    }
+        row->note = nnc_arena_printf(r->a,
+            "the model has %d block%s, so that only %d of %d devices have stages", r->m->n_block,
+            nnc_plural(r->m->n_block, "s"), devices, r->n);
+    NNC_NEED(row->note || (fits && devices == r->n), r->sink);
+    NNC_TRY(row_can_divide(r, &can));
+    if (!can && !row->note)
+        row->note = "nnc run cannot divide a batch of this model: its rows depend on each other";
+    row_executes(r, row,
+        (nnc_partition_way){.runs = can,
+            .strategy = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind],
+            .micro = r->micro,
+            .chunks = kind == PIPE_interleaved && r->t->o->chunks > 0 ? chunks : 0});
     return pipeline_fill(r, row, &pipe, cut);
 }
 
@@ -476,6 +494,7 @@ static const strategy strategies[] = {
     {"tensor", IN_both, row_split},
     {"channel", IN_both, row_split},
     {"spatial", IN_both, row_split},
+    {"hybrid", IN_both, row_hybrid},
     {"auto", IN_both, row_auto},
 };
 
@@ -530,7 +549,7 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         .a = a,
         .sink = sink,
         .chunks = o->chunks > 0 ? o->chunks : 2,
-        .cpu = t->target->kind == NNC_T_cpu,
+        .here = t->target->kind == NNC_T_cpu || t->gpus >= t->devices,
         .flat = &flat,
         .links = nnc_links_flat(&flat),
         .slowdown = (int)lround(1000 * slowdown),

@@ -16,33 +16,10 @@ typedef struct simulation {
     nnc_sink *sink;
 } simulation;
 
-static bool is_split(const nnc_partition_row *row)
-{
-    return !strcmp(row->strategy, "tensor") || !strcmp(row->strategy, "channel") ||
-           !strcmp(row->strategy, "spatial");
-}
-
-/* The strategy of nnc train or run that executes a pipeline's row; false: it is none. */
-static bool pipeline_of(const nnc_partition_row *row, nnc_train_strategy *out)
-{
-    return row->runs_as && nnc_strategy_named(row->runs_as, out);
-}
-
 /* How many times each device runs its plan in an iteration; 0: the strategy is not executed. */
 static int runs_of(const simulation *s, const nnc_partition_row *row)
 {
-    const int n = s->t->devices, micro = s->t->micro;
-    nnc_train_strategy pipeline;
-    if (row->why_not || n > NNC_MAX_DEVICES)
-        return 0;
-    if (pipeline_of(row, &pipeline))
-        return 1; /* of all micro-batches */
-    if (!strcmp(row->strategy, "data"))
-        return s->training && micro % n == 0 ? micro / n : 0;
-    return row->place || is_split(row) || !strcmp(row->strategy, "manual") ||
-                   !strcmp(row->strategy, "single")
-               ? micro
-               : 0;
+    return row->why_not || s->t->devices > NNC_MAX_DEVICES ? 0 : row->way.runs;
 }
 
 /* The model as the row places it. */
@@ -62,25 +39,28 @@ static nnc_status place_model(
 static nnc_status make_graph(
     const simulation *s, const nnc_partition_row *row, int runs, nnc_graph **out, int *devices)
 {
-    const bool data = !strcmp(row->strategy, "data"), one = !strcmp(row->strategy, "single");
-    nnc_sharing o = {.strategy = data ? NNC_STRATEGY_data : NNC_STRATEGY_layers,
-        .devices = *devices = one ? 1 : s->t->devices,
-        .replicas = data ? s->t->devices : 1,
-        .micro = 1,
+    const nnc_partition_way *w = &row->way;
+    nnc_sharing o = {.devices = *devices = w->devices,
+        .replicas = w->replicas > 1 ? w->replicas : 1,
+        .micro = w->micro > 1 ? w->micro : 1,
         .batches = runs,
-        .chunks = s->t->o->chunks > 0 ? s->t->o->chunks : 2};
-    const bool pipeline = pipeline_of(row, &o.strategy);
-    const nnc_compile_options split = {.devices = *devices, .strategy = row->strategy};
+        .chunks = w->chunks > 0 ? w->chunks : 2,
+        .bucket_bytes = w->buckets ? (int64_t)(s->t->o->bucket_mb * 1e6) : 0,
+        .zero = w->zero};
+    if (w->strategy && !nnc_strategy_named(w->strategy, &o.strategy))
+        return nnc_fail0(s->sink, NNC_E_BUG, "%s is no strategy", w->strategy);
+    const bool splits = o.strategy >= NNC_STRATEGY_tensor && o.strategy <= NNC_STRATEGY_spatial;
+    const nnc_compile_options split = {.devices = w->devices / o.replicas, .strategy = w->strategy};
     nnc_graph *step = NULL, *all = NULL;
-    NNC_TRY(place_model(s, row, data || one || pipeline || is_split(row), out));
-    o.micro = pipeline ? s->t->micro : 1;
-    if (is_split(row) && !s->training)
+    NNC_TRY(place_model(s, row, w->strategy || w->devices == 1, out));
+    if (splits && !s->training)
         NNC_TRY(nnc_split_graph(&split, false, out, NULL, NULL, s->sink));
     if (s->training) {
         nnc_training training = *s->training;
-        if (is_split(row))
+        if (splits)
             nnc_split_training(&training, &split);
         training.accumulate = runs * o.micro;
+        training.shards = w->zero ? o.replicas : 0;
         NNC_TRY(nnc_train_graph(*out, &training, &step, s->sink));
         nnc_graph_destroy(*out);
         *out = step;

@@ -5,13 +5,15 @@
 
 typedef struct shares {
     rows *r;
+    const char *strategy;
     const nnc_graph *g; /* split */
     const bool *fixed; /* by value of g */
     int n;
     double *time; /* by block and device: of the block's roofline on one device */
     double *memory; /* the same, of its results' bytes */
     int64_t *weights; /* by device */
-    int64_t *received; /* by device: nanoseconds of transfers */
+    /* By device: nanoseconds of transfers to it and from it, which take its time; forwards, then backwards */
+    int64_t *received[2], *sent[2];
     int64_t collectives; /* nanoseconds */
     nnc_arena *a;
 } shares;
@@ -90,12 +92,17 @@ static void add_collective(shares *s, const nnc_node *x, const int *all)
     s->collectives = nnc_add_sat(s->collectives, x->op == OP_allreduce ? ns : ns / 2);
 }
 
+static bool is_backward(const nnc_node *x)
+{
+    return x->origin && strstr(x->origin, "/backward");
+}
+
 /* Values that a device reads and another one computes: each is sent once. */
 static nnc_status add_transfers(shares *s)
 {
-    uint64_t *sent = ARENA_NEW(s->a, uint64_t, s->g->n_value + 1);
+    uint64_t *has = ARENA_NEW(s->a, uint64_t, s->g->n_value + 1);
     int *all = ARENA_NEW(s->a, int, s->n);
-    NNC_NEED(sent && all, s->r->sink);
+    NNC_NEED(has && all, s->r->sink);
     for (int d = 0; d < s->n; d++)
         all[d] = d;
     for (uint32_t i = 0; i < s->g->n_node; i++) {
@@ -108,11 +115,14 @@ static nnc_status add_transfers(shares *s)
         for (int k = 0; k < x->n_in; k++) {
             const nnc_ref v = x->in[k];
             const int home = nnc_home(s->g, v);
-            if (s->fixed[v] || s->fixed[x->out] || home == d || sent[v] >> d & 1)
+            if (s->fixed[v] || s->fixed[x->out] || home == d || has[v] >> d & 1)
                 continue;
-            sent[v] |= UINT64_C(1) << d;
-            s->received[d] = nnc_add_sat(s->received[d],
-                nnc_links_p2p(&s->r->links, home, d, nnc_type_bytes(nnc_typeof(s->g, v))));
+            has[v] |= UINT64_C(1) << d;
+            const int64_t ns =
+                nnc_links_p2p(&s->r->links, home, d, nnc_type_bytes(nnc_typeof(s->g, v)));
+            int64_t *to = &s->received[is_backward(x)][d], *from = &s->sent[is_backward(x)][home];
+            *to = nnc_add_sat(*to, ns);
+            *from = nnc_add_sat(*from, ns);
         }
     }
     return NNC_OK;
@@ -129,7 +139,7 @@ static nnc_status fill(
 {
     rows *r = s->r;
     const nnc_partition_model *m = r->m;
-    int64_t passes = 0, optimizer = 0, sends = s->collectives, most = 0;
+    int64_t passes = 0, optimizer = 0, sends = s->collectives, most[2] = {0, 0};
     for (int b = 0; b < m->n_block; b++) {
         int64_t slowest = 0;
         for (int d = 0; d < s->n; d++) {
@@ -153,14 +163,15 @@ static nnc_status fill(
         const int64_t update = (int64_t)((double)row_range(m->of.optimizer, 0, m->n_block) * part);
         u->busy_ns = nnc_add_sat(u->busy_ns, update);
         optimizer = nnc_max64(optimizer, update);
-        most = nnc_max64(most, s->received[d]);
+        for (int k = 0; k < 2; k++)
+            most[k] = nnc_max64(most[k], nnc_max64(s->received[k][d], s->sent[k][d]));
         u->layers = row_layers(r, NULL, 0, m->n_block);
         NNC_NEED(u->layers, r->sink);
     }
-    sends = nnc_mul_sat(m->step ? 2 : 1, nnc_add_sat(sends, most)); /* gradients go back */
+    sends = nnc_add_sat(sends, nnc_add_sat(most[0], most[1]));
     row->exposed_ns = nnc_mul_sat(r->micro, sends);
     row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, nnc_add_sat(passes, sends)), optimizer);
-    row->executable = row_runs(r);
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->strategy});
     return row_finish(r, row);
 }
 
@@ -172,27 +183,67 @@ static int64_t weight_bytes(const nnc_graph *g)
     return bytes;
 }
 
+/* The model as if nothing was placed. NULL: out of memory. */
+static nnc_graph *unplaced(const rows *r)
+{
+    nnc_graph *g = nnc_graph_clone(r->t->graph, r->sink);
+    for (uint32_t i = 0; g && i < g->n_node; i++)
+        g->node[i].device = -1;
+    return g;
+}
+
+/* What devices send each other in a micro-batch: of a step by its own graph, as gradients of whole weights are summed, too. */
+static nnc_status find_moves(shares *s)
+{
+    const nnc_partition_table *t = s->r->t;
+    nnc_compile_options o = {.devices = s->n, .strategy = s->strategy};
+    shares of = *s;
+    nnc_graph *step = NULL;
+    nnc_status st = NNC_OK;
+    if (t->training && s->r->m->step) {
+        nnc_training training = *t->training;
+        training.accumulate = 1; /* micro-batches take its place */
+        nnc_graph *g = unplaced(s->r);
+        NNC_NEED(g, s->r->sink);
+        nnc_split_training(&training, &o);
+        st = nnc_train_graph(g, &training, &step, s->r->sink);
+        nnc_graph_destroy(g);
+        NNC_TRY(st);
+        of.g = step;
+        of.fixed = nnc_static_values(step, s->a);
+        st = of.fixed ? NNC_OK : nnc_nomem(s->r->sink);
+    }
+    if (!st)
+        st = add_transfers(&of);
+    s->collectives = of.collectives;
+    nnc_graph_destroy(step);
+    return st;
+}
+
 static nnc_status with_graph(rows *r, nnc_partition_row *row, const nnc_graph *split)
 {
     const size_t b = (size_t)r->m->n_block + 1, n = (size_t)r->n;
     const nnc_graph *g = r->t->graph;
     shares s = {.r = r,
+        .strategy = row->strategy,
         .g = split,
         .n = r->n,
         .fixed = nnc_static_values(split, r->a),
         .time = ARENA_NEW(r->a, double, b *n),
         .memory = ARENA_NEW(r->a, double, b *n),
         .weights = ARENA_NEW(r->a, int64_t, n),
-        .received = ARENA_NEW(r->a, int64_t, n),
+        .received = {ARENA_NEW(r->a, int64_t, n), ARENA_NEW(r->a, int64_t, n)},
+        .sent = {ARENA_NEW(r->a, int64_t, n), ARENA_NEW(r->a, int64_t, n)},
         .a = r->a};
     double *time = ARENA_NEW(r->a, double, b), *memory = ARENA_NEW(r->a, double, b);
     const bool *fixed = nnc_static_values(g, r->a);
-    NNC_NEED(s.fixed && s.time && s.memory && s.weights && s.received && time && memory && fixed,
+    NNC_NEED(s.fixed && s.time && s.memory && s.weights && s.received[0] && s.received[1] &&
+                 s.sent[0] && s.sent[1] && time && memory && fixed,
         r->sink);
     add_nodes(r, g, fixed, 1, time, memory);
     add_nodes(r, split, s.fixed, r->n, s.time, s.memory);
     NNC_TRY(add_weights(&s));
-    NNC_TRY(add_transfers(&s));
+    NNC_TRY(find_moves(&s));
     return fill(&s, row, time, memory, weight_bytes(g));
 }
 
@@ -205,12 +256,10 @@ nnc_status row_split(rows *r, nnc_partition_row *row)
     }
     if (!r->t->graph)
         return nnc_fail0(r->sink, NNC_E_BUG, "a table of strategies without the model's graph");
-    nnc_graph *g = nnc_graph_clone(r->t->graph, r->sink);
+    nnc_graph *g = unplaced(r);
     nnc_split_cost cost = {0};
     nnc_sink *own = nnc_sink_create();
     nnc_status st = g && own ? NNC_OK : nnc_nomem(r->sink);
-    for (uint32_t i = 0; g && i < g->n_node; i++) /* as if nothing was placed */
-        g->node[i].device = -1;
     if (!st)
         st = nnc_split_graph(&o, r->m->step, &g, &cost, NULL, own);
     if (st == NNC_E_USAGE) {

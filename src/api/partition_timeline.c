@@ -135,6 +135,51 @@ nnc_status row_pipeline_timeline(rows *r, nnc_partition_row *row, const nnc_pipe
     return finish(r, x.t);
 }
 
+/* The tasks of one replica's part of each stage, on devices device[stage], and what follows them. */
+static nnc_status add_replica(pipeline *x, const row_replica *of, const int *device)
+{
+    static const nnc_work_kind work[] = {WORK_forward, WORK_backward, WORK_weight};
+    const nnc_pipeline *p = x->p;
+    for (int d = 0; d < p->devices; d++) {
+        int64_t now = x->time->total;
+        for (int i = 0; i < p->n_task && x->time->start[d][i] <= x->until; i++) {
+            const nnc_task *k = &p->task[d][i];
+            const int64_t start = x->time->start[d][i];
+            const int id = add(x->t, device[d], work[k->kind], of->replica * p->micro + k->micro,
+                start, x->time->end[d][i] - start, 0, NULL);
+            if (id >= 0)
+                x->t->span[id].chunk = (uint8_t)(k->stage / p->devices);
+        }
+        (void)add(x->t, device[d], WORK_communication, -1, now, of->reduce_ns, 0,
+            "sum gradients: what computing does not hide");
+        now = nnc_add_sat(now, of->reduce_ns);
+        (void)add(x->t, device[d], WORK_update, -1, now, of->update_ns, 0, NULL);
+    }
+    return finish(x->r, x->t);
+}
+
+nnc_status row_combination_timeline(rows *r, nnc_partition_row *row, const nnc_combination *c,
+    const nnc_pipeline *p, const nnc_pipeline_time *time, const row_replica *each)
+{
+    int *device = ARENA_NEW(r->a, int, p->devices + 1);
+    row_replica of = *each;
+    NNC_NEED(device, r->sink);
+    NNC_TRY(create(r, row, "exposed communication"));
+    pipeline x = {r, p, time, NULL, NULL, row->predicted, INT64_MAX, NULL};
+    const double tasks = (double)p->devices * p->n_task * c->data * c->tensor;
+    if (tasks > NNC_MOST_SPANS / 2.0)
+        x.until = (int64_t)((double)time->total * (NNC_MOST_SPANS / 2.0) / tasks);
+    for (of.replica = 0; of.replica < c->data; of.replica++)
+        for (int rank = 0; rank < c->tensor; rank++) {
+            for (int s = 0; s < p->devices; s++)
+                device[s] = nnc_combination_device(c, of.replica, s, rank);
+            NNC_TRY(add_replica(&x, &of, device));
+        }
+    if (x.until < INT64_MAX)
+        x.t->known_ps = nnc_mul_sat(x.until, 1000);
+    return finish(r, x.t);
+}
+
 /* ---- placements ------------------------------------------------------------------------------------------ */
 
 typedef struct placed {

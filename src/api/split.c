@@ -116,8 +116,14 @@ nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph 
         NNC_TRY(by_layer(o->split, *g, by, &r, &a, sink));
     const nnc_split_options with = {
         .n_device = o->devices, .by = by, .heard = r.heard, .trains = trains};
-    NNC_TRY(nnc_split(*g, &with, &split, cost, remarks, sink));
-    const nnc_status st = check_heard(&r, *g, sink);
+    nnc_split_cost own = {0};
+    NNC_TRY(nnc_split(*g, &with, &split, cost ? cost : &own, remarks, sink));
+    nnc_status st = check_heard(&r, *g, sink);
+    if (!st && !cost && o->strategy && !own.n_split)
+        st = nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=%s: no layer of %s has enough features, channels or rows for %d devices: "
+            "give fewer, or another strategy",
+            o->strategy, (*g)->name, o->devices);
     nnc_graph_destroy(st ? split : *g);
     if (!st)
         *g = split;
@@ -140,6 +146,8 @@ void nnc_train_split(const nnc_train_options *o, nnc_compile_options *with, nnc_
     if (o->strategy < NNC_STRATEGY_tensor || o->strategy > NNC_STRATEGY_spatial)
         return;
     *with = o->compile;
+    if (o->replicas > 1)
+        with->devices /= o->replicas;
     with->strategy = strategies[o->strategy - NNC_STRATEGY_tensor];
     nnc_split_training(of, with);
 }

@@ -6,7 +6,6 @@
 #include "api/strategy.h"
 #include "api/partition.h"
 #include "frontend/frontend.h"
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,6 +161,8 @@ static nnc_status make_graph(const nnc_graph *g, const nnc_sharing *o, bool forw
         .devices = placed,
         .batches = o->batches,
         .stages = placed * chunks,
+        .shard = o->zero,
+        .bucket_bytes = o->bucket_bytes,
         .whole = whole};
     *out = NULL;
     if (replicas > 1 && placed > o->devices / replicas)
@@ -186,20 +187,19 @@ nnc_status nnc_strategy_graph(
 
 /* ---- inference ----------------------------------------------------------------------------------------------------------- */
 
-/* The model of one micro-batch; whole[]: by its nodes, inputs that are not divided. */
-static nnc_status part_of_batch(
-    const nnc_model *m, int micro, nnc_graph **out, bool **whole, nnc_arena *a, nnc_sink *sink)
+/* The model of one of n parts of the batch; *whole: by its nodes, inputs that are not divided. */
+static nnc_status part_of_batch(const nnc_model *m, int n, const char *what, nnc_graph **out,
+    bool **whole, nnc_arena *a, nnc_sink *sink)
 {
     const nnc_type *t = m->n_output ? nnc_typeof(m, m->output[0]) : NULL;
     bool *in = ARENA_NEW(a, bool, m->n_node + 1), *outs = ARENA_NEW(a, bool, m->n_output + 1);
     NNC_NEED(in && outs, sink);
-    if (!t || !t->rank || t->dim[0] % micro)
+    if (!t || !t->rank || t->dim[0] % n)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "a batch of %lld cannot be divided into %d equal micro-batches: set another batch "
-            "(--set "
-            "batch=...) or --micro-batches=M",
-            (long long)(t && t->rank ? t->dim[0] : 1), micro);
-    NNC_TRY(nnc_graph_sample(m, t->dim[0] / micro, out, in, outs, sink));
+            "a batch of %lld cannot be divided into %d equal %s: set another batch (--set "
+            "batch=...), or another number of them",
+            (long long)(t && t->rank ? t->dim[0] : 1), n, what);
+    NNC_TRY(nnc_graph_sample(m, t->dim[0] / n, out, in, outs, sink));
     bool ok = *out != NULL;
     for (uint32_t i = 0; i < m->n_output; i++)
         ok = ok && outs[i];
@@ -207,48 +207,70 @@ static nnc_status part_of_batch(
         nnc_graph_destroy(*out);
         *out = NULL;
         return nnc_fail0(sink, NNC_E_MODEL,
-            "the rows of a batch of %s depend on each other, so that it cannot be divided into "
-            "micro-batches",
-            m->name);
+            "the rows of a batch of %s depend on each other, so that it cannot be divided into %s",
+            m->name, what);
     }
-    *whole = ARENA_NEW(a, bool, (*out)->n_node + 1);
+    *whole = ARENA_NEW(a, bool, m->n_node + 1);
     NNC_NEED(*whole, sink);
-    uint32_t k = 0; /* inputs are in the same order */
-    for (uint32_t i = 0; i < m->n_node; i++) {
-        if (m->node[i].op != OP_input)
-            continue;
-        while (k < (*out)->n_node && (*out)->node[k].op != OP_input)
-            k++;
-        if (k < (*out)->n_node)
+    for (uint32_t i = 0, k = 0; i < m->n_node; i++) /* by the inputs' numbers */
+        if (m->node[i].op == OP_input)
             (*whole)[k++] = !in[i];
-    }
     return NNC_OK;
 }
 
-nnc_status nnc_pipeline_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
-    int micro, nnc_model **out, nnc_sink *sink)
+/* By node of g, whose inputs are in the order of `of`. NULL: out of memory. */
+static bool *by_node(const nnc_graph *g, const bool *of, nnc_arena *a)
+{
+    bool *whole = ARENA_NEW(a, bool, g->n_node + 1);
+    for (uint32_t i = 0, k = 0; whole && i < g->n_node; i++)
+        if (g->node[i].op == OP_input)
+            whole[i] = of[k++];
+    return whole;
+}
+
+/* The model of a replica, *g, on the devices that it has: placed, or split. */
+static nnc_status divide_layers(
+    nnc_env *e, nnc_graph **g, const nnc_compile_options *o, const nnc_sharing *s, nnc_sink *sink)
+{
+    nnc_graph *placed = NULL;
+    const nnc_compile_options split = {
+        .devices = o->devices / s->replicas, .strategy = nnc_strategy_name(s->strategy)};
+    if (s->strategy >= NNC_STRATEGY_tensor && s->strategy <= NNC_STRATEGY_spatial)
+        return nnc_split_graph(&split, false, g, NULL, NULL, sink);
+    if (!nnc_is_pipeline(s->strategy) || nnc_is_placed(*g))
+        return NNC_OK;
+    NNC_TRY(nnc_strategy_place(e, *g, NULL, o, s, &placed, sink));
+    nnc_graph_destroy(*g);
+    *g = placed;
+    return NNC_OK;
+}
+
+nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
+    const char *strategy, int replicas, int micro, nnc_model **out, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const nnc_sharing s = {.strategy = NNC_STRATEGY_pipeline,
-        .devices = o->devices,
-        .replicas = 1,
-        .micro = micro,
-        .batches = 1};
-    nnc_graph *part = NULL, *placed = NULL;
+    nnc_sharing s = {.devices = o->devices, .replicas = replicas, .micro = micro, .batches = 1};
+    nnc_graph *part = NULL;
     bool *whole = NULL;
     *out = NULL;
-    NNC_TRY(part_of_batch(m, micro, &part, &whole, &a, sink));
-    assert(part && whole);
-    nnc_status st = NNC_OK;
-    if (!nnc_is_placed(part))
-        st = nnc_strategy_place(e, part, NULL, o, &s, &placed, sink);
-    if (!st)
-        st = make_graph(placed ? placed : part, &s, true, whole, out, sink);
-    if (!st && !*out) { /* one micro-batch */
-        *out = placed ? placed : part;
-        *(placed ? &placed : &part) = NULL;
+    if (!nnc_strategy_named(strategy, &s.strategy))
+        return nnc_fail0(sink, NNC_E_BUG, "%s is no strategy", strategy);
+    NNC_TRY(part_of_batch(m, replicas * micro,
+        micro == 1      ? "parts, one for each replica"
+        : replicas == 1 ? "micro-batches"
+                        : "micro-batches of all replicas",
+        &part, &whole, &a, sink));
+    NNC_NEED(part, sink);
+    nnc_status st = divide_layers(e, &part, o, &s, sink);
+    whole = !st && part ? by_node(part, whole, &a) : NULL;
+    if (!st && !whole)
+        st = nnc_nomem(sink);
+    if (!st && part)
+        st = make_graph(part, &s, true, whole, out, sink);
+    if (!st && !*out) { /* one micro-batch of one replica */
+        *out = part;
+        part = NULL;
     }
-    nnc_graph_destroy(placed);
     nnc_graph_destroy(part);
     return st;
 }

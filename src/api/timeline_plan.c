@@ -45,6 +45,7 @@ typedef struct run {
     uint8_t *part; /* by command: nnc_part */
     int32_t *span; /* by command of the run; -1: none */
     int64_t begin; /* start of its first command */
+    int32_t micro; /* micro-batches of a run that its commands tell apart; 0: none */
     struct change *change;
     int n_change;
 } run;
@@ -84,6 +85,15 @@ static bool ran(const run *r, int32_t cmd)
            r->of->end_ps[cmd - r->of->first] >= r->of->start_ps[cmd - r->of->first];
 }
 
+/* The micro-batch of a command; of an iteration of several runs, in which each run has as many. */
+static int32_t micro_of(const run *r, const nnc_cmd *c)
+{
+    if (!r->micro)
+        return r->of->micro;
+    const int32_t before = r->of->micro > 0 ? r->of->micro * r->micro : 0;
+    return c->micro > 0 ? before + c->micro - 1 : -1;
+}
+
 static void add_spans(run *r)
 {
     for (int k = 0; k < r->of->n; k++) {
@@ -97,7 +107,7 @@ static void add_spans(run *r)
             r->t, (nnc_slice){.start_ps = time_of(r, i, false),
                       .end_ps = time_of(r, i, true),
                       .lane = lane_of(r->p, c->device, c->stream),
-                      .micro = r->of->micro,
+                      .micro = micro_of(r, c),
                       .kind = (uint8_t)kind,
                       .bytes = kind == WORK_communication
                                    ? nnc_type_bytes(&r->p->tensor[c->arg[c->n_arg - 1]].type)
@@ -264,6 +274,8 @@ nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *of, nnc_s
     NNC_NEED(work && r.part && r.span && r.change, sink);
     NNC_TRY(nnc_step_parts(r.p, r.part, sink));
     find_workspaces(r.p, work);
+    for (int32_t i = 0; i < r.p->n_cmd; i++)
+        r.micro = r.p->cmd[i].micro > r.micro ? r.p->cmd[i].micro : r.micro;
     r.begin = INT64_MAX;
     for (int32_t i = of->first; i < of->first + of->n; i++)
         r.begin = ran(&r, i) ? nnc_min64(r.begin, time_of(&r, i, false)) : r.begin;

@@ -45,6 +45,8 @@ struct nnc_train_options {
     int micro;               /* micro-batches of the plan, each the model's batch; 0: 1, or in a pipeline those of `accumulate` */
     int replicas;            /* of a pipeline, each on an equal part of the devices; 0: 1 */
     int chunks;              /* interleaved: stages of a device; 0: 2 */
+    double bucket_mb;        /* gradients that replicas sum together, in 10^6 bytes; 0: those of each kernel of the optimizer */
+    int zero;                /* 1: replicas share the updates and the optimizer's states (ZeRO's stage 1); 0: each has all */
     nnc_keep keep;
     const char *trace, *predict; /* of one step: nnc_session_trace's file and hardware; NULL: none */
     const char *log;         /* a line of JSON for each step and epoch; NULL: none */

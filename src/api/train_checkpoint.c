@@ -96,9 +96,13 @@ nnc_status checkpoint_options(trainer *t)
     if (t->o->strategy >= NNC_STRATEGY_tensor && t->o->strategy <= NNC_STRATEGY_spatial &&
         t->o->compile.devices > 1) /* states are parts of weights */
         nnc_printf(out, "split=%s over %d devices\n", nnc_strategy_name(t->o->strategy),
-            t->o->compile.devices);
+            t->o->compile.devices / (t->o->replicas > 1 ? t->o->replicas : 1));
     else
         nnc_puts(out, "split=\n");
+    if (t->sharing.zero) /* moments are parts of vectors */
+        nnc_printf(out, "--zero=1 over %d devices\n", t->o->compile.devices);
+    else
+        nnc_puts(out, "--zero=\n");
     NNC_TRY(put_model(t, out));
     NNC_TRY(put_data(t, out));
     nnc_printf(out, "~--target=%s\n~--threads=%d\n", nnc_env_target(t->e), nnc_env_threads(t->e));
@@ -310,7 +314,8 @@ static nnc_status check_options(const trainer *t, const char *then)
             nnc_text_str(&other));
     if (machine.n)
         nnc_warn(t->sink, loc,
-            "was written on another machine, so that numbers may be rounded otherwise:%s",
+            "was written with another target or number of threads, so that numbers may be rounded "
+            "otherwise:%s",
             nnc_text_str(&machine));
     return NNC_OK;
 }

@@ -109,13 +109,18 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
             "the "
             "devices at best, for the results of --accumulate=M",
             nnc_strategy_name(own->strategy));
+    if (own->chunks && own->strategy != NNC_STRATEGY_interleaved)
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--chunks=%d are stages of a device in the interleaved schedule: it needs "
+            "--strategy=interleaved",
+            own->chunks);
     const bool splits =
         own->strategy >= NNC_STRATEGY_tensor && own->strategy <= NNC_STRATEGY_spatial;
-    if (splits && (own->micro > 1 || own->replicas > 1))
+    if (splits && own->micro > 1)
         return nnc_fail0(t->sink, NNC_E_USAGE,
-            "--strategy=%s splits the ops of one batch over all devices: leave out "
-            "--micro-batches and --replicas (--accumulate=N takes several batches)",
-            nnc_strategy_name(own->strategy));
+            "--strategy=%s splits the ops of one batch: leave --micro-batches=%d out "
+            "(--accumulate=N takes several batches, --replicas=R as many side by side)",
+            nnc_strategy_name(own->strategy), own->micro);
     if (nnc_mul_sat(t->micro, t->accumulate) > 1000000)
         return nnc_fail0(t->sink, NNC_E_USAGE, "a step of more than 1000000 batches");
     const int replicas = own->strategy == NNC_STRATEGY_data ? own->compile.devices
@@ -124,9 +129,24 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
     if (own->replicas > 1 &&
         (own->strategy == NNC_STRATEGY_data || own->compile.devices % replicas))
         return nnc_fail0(t->sink, NNC_E_USAGE,
-            "--replicas=%d are pipelines on equal parts of the devices: --devices=N is a multiple "
-            "of it, and --strategy not data, which has a replica on each device",
+            "--replicas=%d are on equal parts of the devices: --devices=N is a multiple of it, and "
+            "--strategy not data, which has a replica on each device",
             own->replicas);
+    if (splits && own->replicas > 1 && own->replicas == own->compile.devices)
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--replicas=%d of %d devices leave one to each, where --strategy=%s has nothing to "
+            "split: give more devices, or --strategy=data",
+            replicas, own->compile.devices, nnc_strategy_name(own->strategy));
+    if (own->zero && replicas < 2)
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--zero=1 divides the optimizer's states among replicas: it needs --devices=N of 2 or "
+            "more with --strategy=data, or --replicas=R");
+    if (own->bucket_mb > 0 && (replicas < 2 || own->zero))
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            own->zero ? "--bucket-mb is of gradients that are summed whole: leave --zero=1 out"
+                      : "--bucket-mb is of gradients that replicas sum: it needs --devices=N of 2 "
+                        "or more with --strategy=data, or --replicas=R");
+    own->of.shards = own->zero ? replicas : 0;
     own->of.accumulate = t->micro * t->accumulate;
     t->sharing =
         (nnc_sharing){.strategy = pipeline || !nnc_is_pipeline(own->strategy) ? own->strategy
@@ -135,7 +155,9 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
             .replicas = replicas,
             .micro = t->micro,
             .batches = t->accumulate,
-            .chunks = own->chunks ? own->chunks : 2};
+            .chunks = own->chunks ? own->chunks : 2,
+            .bucket_bytes = (int64_t)(own->bucket_mb * 1e6),
+            .zero = own->zero == 1};
     return NNC_OK;
 }
 

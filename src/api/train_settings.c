@@ -125,8 +125,15 @@ const nnc_flag nnc_train_settings[] = {
         "Batches that one run of the plan takes, with the results of --accumulate=M (default: of a "
         "pipeline those of --accumulate, otherwise 1)"},
     {'l', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
-        "Pipelines side by side, each on an equal part of --devices and with batches of its own; "
-        "gradients are means over all (default: 1)"},
+        "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side, "
+        "each on an equal part of --devices and with batches of its own; gradients are means over "
+        "all (default: 1)"},
+    {'u', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 1, "0|1"},
+        "1: each replica of --strategy=data or --replicas has a part of the optimizer's states and "
+        "updates a part of the weights, and all of them get the others' (default: 0)"},
+    {'u', {"--bucket-mb", NNC_SET_REAL, AT(bucket_mb), 0, 0, 1000000, "MB"},
+        "Replicas sum gradients in buckets of this size, in 10^6 bytes, copied side by side "
+        "(default: those that one kernel of the optimizer updates)"},
     {'u', {"--chunks", NNC_SET_INT, AT(chunks), 0, 2, 64, "N"},
         "Stages of a device with --strategy=interleaved (default: 2)"},
     {'u', {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},

@@ -133,6 +133,8 @@ static nnc_status open_step(const options *o, int accumulate, int *had, work *w,
     *had = with.train.of.accumulate > 1 ? with.train.of.accumulate : 1;
     if (accumulate)
         with.train.of.accumulate = accumulate;
+    if (o->replicas > 1)
+        with.compare.compile.devices /= o->replicas;
     nnc_split_training(&with.train.of, &with.compare.compile);
     if (!st)
         st = nnc_train_graph(forward, &with.train.of, &w->model, sink);
@@ -252,38 +254,54 @@ nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, 
     return st;
 }
 
-/* The model becomes the pipeline of nnc run --strategy=pipeline. */
-static nnc_status make_pipeline(
-    const options *o, const nnc_compile_options *c, work *w, nnc_sink *sink)
+/* Names of --strategy, and how many replicas have parts of the devices. */
+static const char *const sharing_names[] = {
+    "layers", "pipeline", "data", "tensor", "channel", "spatial"};
+
+static int replicas_of(const options *o)
+{
+    return o->sharing == RUN_data ? o->compare.compile.devices : o->replicas > 1 ? o->replicas : 1;
+}
+
+/* The step becomes that of all replicas: a batch for each. */
+static nnc_status replicate_step(const options *o, work *w, nnc_sink *sink)
 {
     nnc_model *all;
-    if (o->mode == MODE_step)
+    if (o->sharing == RUN_pipeline)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=pipeline is of the model itself: pipelines of training steps are run by "
             "nnc train");
-    if (c->devices < 2)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--strategy=pipeline needs --devices=N of 2 or more, or ranks: one device for each is "
-            "the default then");
-    NNC_TRY(
-        nnc_pipeline_model(w->env, w->model, c, o->micro ? o->micro : 2 * c->devices, &all, sink));
+    NNC_TRY(nnc_replicate(
+        w->model, replicas_of(o), o->compare.compile.devices / replicas_of(o), &all, sink));
     nnc_model_close(w->model);
     w->model = all;
     return NNC_OK;
 }
 
-/* The step becomes that of --strategy=data: a batch on each device. */
-static nnc_status make_replicas(
-    const options *o, const nnc_compile_options *c, work *w, nnc_sink *sink)
+/* The model becomes that of all devices, for strategies that divide its batch. */
+static nnc_status share_model(const options *o, nnc_compile_options *c, work *w, nnc_sink *sink)
 {
     nnc_model *all;
-    if (o->mode != MODE_step)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--strategy=data is of a training step, a batch on each device: it needs --mode=step");
+    const int replicas = replicas_of(o);
+    if (o->sharing == RUN_layers || (o->sharing >= RUN_tensor && replicas < 2))
+        return NNC_OK;
     if (o->n_file > 1)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--strategy=data puts one model on each device; several are on a device each");
-    NNC_TRY(nnc_replicate(w->model, c->devices, &all, sink));
+            "--strategy=%s divides one model; several are on a device each",
+            sharing_names[o->sharing]);
+    if (c->devices < 2)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=%s needs --devices=N of 2 or more, or ranks: one device for each is the "
+            "default then",
+            sharing_names[o->sharing]);
+    c->strategy = NULL; /* the graph has it */
+    if (o->mode == MODE_step)
+        return replicate_step(o, w, sink);
+    const int micro = o->sharing != RUN_pipeline ? 1
+                      : o->micro                 ? o->micro
+                                                 : 2 * c->devices / replicas;
+    NNC_TRY(nnc_shared_model(
+        w->env, w->model, c, sharing_names[o->sharing], replicas, micro, &all, sink));
     nnc_model_close(w->model);
     w->model = all;
     return NNC_OK;
@@ -291,6 +309,11 @@ static nnc_status make_replicas(
 
 nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink)
 {
+    if (o->replicas > 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--replicas: nnc run and nnc train execute replicas, with the results of one device; "
+            "leave it out of nnc %s",
+            name);
     return o->sharing != RUN_pipeline && o->sharing != RUN_data
                ? NNC_OK
                : nnc_fail0(sink, NNC_E_USAGE,
@@ -310,10 +333,7 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_env(o, w, sink));
     progress((void *)o, "compiling", NULL);
     nnc_compile_options c = compile_options(o, w);
-    if (o->sharing == RUN_pipeline)
-        NNC_TRY(make_pipeline(o, &c, w, sink));
-    if (o->sharing == RUN_data)
-        NNC_TRY(make_replicas(o, &c, w, sink));
+    NNC_TRY(share_model(o, &c, w, sink));
     nnc_status st = nnc_compile(w->env, w->model, &c, &w->artifact, sink);
     print_warnings(sink);
     return note_advice(o, w, o->mode, st, sink);

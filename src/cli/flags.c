@@ -76,8 +76,9 @@ static const nnc_flag own[] = {
         "How the --devices (default: one for each rank) share the work. layers (default): each "
         "layer is on the device that it "
         "names. pipeline: parts of the batch follow each other through the devices, whose layers "
-        "are those of --place or the model file, otherwise those of nnc partition. data: a batch "
-        "of a training step on each. tensor, channel, spatial: ops are split, linear layers and "
+        "are those of --place or the model file, otherwise those of nnc partition. data: each has "
+        "all layers and an equal part of the batch, or a batch of a training step. tensor, "
+        "channel, spatial: ops are split, linear layers and "
         "products by columns and rows, convolutions by channels, too, or windows by the image's "
         "rows"},
     {'S', {"--split", NNC_SET_TEXT, AT(compare.compile.split), 0, 0, 0, "LAYERS=HOW,..."},
@@ -124,6 +125,9 @@ static const nnc_flag own[] = {
         "further ones are as the last: virtual CPU devices share the machine)"},
     {'S', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
         "Equal parts of the batch in a pipeline (default: 2 for each device)"},
+    {'S', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
+        "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side: "
+        "each has an equal part of --devices and of the batch (default: 1)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
     {'p', {"--time-passes", NNC_SET_BOOL, AT(time_passes)},
@@ -410,6 +414,16 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--micro-batches=%d are parts of the batch in a pipeline: it needs --strategy=pipeline",
             o->micro);
+    if (o->replicas > 1 && (o->sharing == RUN_layers || o->sharing == RUN_data))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--replicas=%d are of --strategy=pipeline, tensor, channel or spatial (data has one on "
+            "each device)",
+            o->replicas);
+    if (o->replicas > 1 &&
+        (o->compare.compile.devices % o->replicas || o->compare.compile.devices == o->replicas))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--replicas=%d of --devices=%d: each needs an equal part of the devices, of 2 or more",
+            o->replicas, o->compare.compile.devices);
     if (o->training_flag && o->mode != MODE_step)
         return nnc_fail0(
             sink, NNC_E_USAGE, "%s is of a training step: it needs --mode=step", o->training_flag);

@@ -87,7 +87,11 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
         least[i] = (nnc_arg){arg[i].name, low[i]};
     }
     const nnc_reopening how = {.arg = least, .n_arg = o->n_fit, .forward = true};
-    NNC_TRY(reopen(&with, &how, &first, sink));
+    const nnc_status opened = reopen(&with, &how, &first, sink);
+    for (int i = 0; i < o->n_fit && opened && opened != NNC_E_NOMEM; i++)
+        nnc_note(sink, (nnc_loc){0}, "%s=%s is where --fit %s=%s begins", arg[i].name, low[i],
+            arg[i].name, o->fit[i].value);
+    NNC_TRY(opened);
     print_warnings(sink);
     f.placed = names_devices(first) || o->sharing >= RUN_tensor || o->compare.compile.split;
     nnc_model_close(first);

@@ -181,6 +181,7 @@ static nnc_ref build(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n
         .n_attr = (uint16_t)n_attr,
         .device = g->device,
         .task = nnc_op_class(op) == CL_leaf ? -1 : g->task,
+        .micro = nnc_op_class(op) == CL_leaf ? 0 : g->micro,
         .in = (nnc_ref *)in,
         .attr = (nnc_attr *)attr,
         .origin = g->origin,
@@ -306,16 +307,18 @@ nnc_ref nnc_row_major(nnc_graph *g, nnc_ref x)
     const char *origin = g->origin;
     const nnc_loc loc = g->loc;
     const int16_t device = g->device;
-    const int32_t task = g->task;
+    const int32_t task = g->task, micro = g->micro;
     g->origin = n->origin;
     g->loc = n->loc;
     g->device = n->device;
     g->task = n->task;
+    g->micro = n->micro;
     x = nnc_relayout(g, x, order);
     g->origin = origin;
     g->loc = loc;
     g->device = device;
     g->task = task;
+    g->micro = micro;
     return x;
 }
 
@@ -325,6 +328,7 @@ nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in)
         .n_in = (uint16_t)n_in,
         .device = g->device,
         .task = g->task,
+        .micro = g->micro,
         .in = (nnc_ref *)in,
         .origin = g->origin,
         .loc = g->loc,

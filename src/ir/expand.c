@@ -250,16 +250,18 @@ nnc_ref nnc_expand(nnc_graph *g, const nnc_node *n, const nnc_ref *in)
     const char *origin = g->origin;
     nnc_loc loc = g->loc;
     int16_t device = g->device;
-    int32_t task = g->task;
+    const int32_t task = g->task, micro = g->micro;
     g->origin = n->origin;
     g->loc = n->loc;
     g->device = n->device;
     g->task = n->task;
+    g->micro = n->micro;
     ex e = {g, n, in, in[0], (nnc_dtype)nnc_typeof(g, in[0])->dtype, NULL};
     nnc_ref r = cls == CL_ecomp ? expand_ewise(&e) : expand_nest(&e);
     g->origin = origin;
     g->loc = loc;
     g->device = device;
     g->task = task;
+    g->micro = micro;
     return r;
 }

@@ -142,6 +142,7 @@ typedef struct nnc_node {
     uint16_t n_in, n_out, n_attr;
     int16_t device;   /* -1 = not assigned */
     int32_t task;     /* its place in the order of each device: lower ones first, equal ones together; -1 = none (docs/plan.md) */
+    int32_t micro;    /* number of the micro-batch that it computes, from 1: for timelines only; 0 = none */
     bool frozen;      /* param: not trained */
     bool state;       /* param: replaced by a value of the graph after each run (nnc_update) */
     bool accumulates; /* state: also after runs that take no step (nnc_accumulate) */
@@ -183,7 +184,7 @@ struct nnc_graph {
     const char *origin;
     nnc_loc loc;
     int16_t device;
-    int32_t task; /* not of leaves */
+    int32_t task, micro; /* not of leaves */
     /* names in use (open addressing), so that they stay unique; used by graph.c only */
     struct nnc_name_slot *name_slot;
     size_t cap_name, n_name;

@@ -399,10 +399,10 @@ static nnc_status scan_types(parser *p, draft *d)
     return NNC_OK;
 }
 
-/* frozen, device, task and loc. */
+/* frozen, device, task, micro and loc. */
 static nnc_status scan_tail(parser *p, draft *d)
 {
-    int64_t device, task;
+    int64_t device, task, micro;
     char *origin;
     d->node.frozen = nnc_scan_eat(p->s, "frozen");
     if (d->node.frozen && d->node.op != OP_param)
@@ -418,6 +418,12 @@ static nnc_status scan_tail(parser *p, draft *d)
         if (!nnc_scan_int(p->s, &task) || task < 0 || task > INT32_MAX)
             return expected(p, "a task's number from 0 on");
         d->node.task = (int32_t)task;
+    }
+    d->node.micro = 0;
+    if (nnc_scan_eat(p->s, "micro")) {
+        if (!nnc_scan_int(p->s, &micro) || micro < 1 || micro > INT32_MAX)
+            return expected(p, "a micro-batch's number from 1 on");
+        d->node.micro = (int32_t)micro;
     }
     if (nnc_scan_eat(p->s, "loc")) {
         NNC_TRY(scan_string(p, &origin));

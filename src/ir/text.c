@@ -190,6 +190,8 @@ static void put_node(nnc_text *t, const nnc_graph *g, const nnc_node *n, int dep
         nnc_printf(t, " device %d", n->device);
     if (n->task >= 0)
         nnc_printf(t, " task %d", n->task);
+    if (n->micro > 0)
+        nnc_printf(t, " micro %d", n->micro);
     if (n->origin) {
         nnc_puts(t, " loc ");
         nnc_put_json_string(t, n->origin);

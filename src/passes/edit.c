@@ -128,6 +128,7 @@ void edit_at(pass *p, uint32_t i)
     p->g->loc = n->loc;
     p->g->device = n->device;
     p->g->task = n->task;
+    p->g->micro = n->micro;
 }
 
 static bool is_collective(const pass *p, uint32_t i)

@@ -326,8 +326,10 @@ nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs,
         nnc_graph_destroy(m.body);
         return NNC_NONE;
     }
-    for (uint32_t i = 0; i < m.body->n_node; i++)
-        m.body->node[i].task = -1; /* the fused node has it */
+    for (uint32_t i = 0; i < m.body->n_node; i++) { /* the fused node has them */
+        m.body->node[i].task = -1;
+        m.body->node[i].micro = 0;
+    }
     edit_at(p, nodes[n - 1]);
     p->g->origin = union_origin(p, nodes, n);
     nnc_ref r = nnc_fused(p->g, m.body, (int)m.n_operand, m.operand);

@@ -14,6 +14,7 @@ enum {
     NEAR = 12, /* pixels within which points share a label */
     PIECES = 12, /* of a slanting line, for what labels avoid */
     LABEL = 260, /* bytes of a label */
+    RINGS = 24, /* of places for a label around its point */
     SHORT = 26 /* characters of a line of a label */
 };
 #define FITS "#2c6fb3"
@@ -199,6 +200,25 @@ static void take(plot *p, svg_box b)
         p->taken[p->n_taken++] = b;
 }
 
+static double distance(const svg_box *b, double x, double y)
+{
+    return hypot(
+        fmax(fmax(b->x - x, x - b->x - b->w), 0), fmax(fmax(b->y - y, y - b->y - b->h), 0));
+}
+
+/* Does another group's point look like the one that a label in this place names? A label with a line to its point may be nearer. */
+static bool names_another(const plot *p, int g, const svg_box *b, bool far)
+{
+    const double own = distance(b, p->px[g], p->py[g]), room = far ? DOT + 4 : own + DOT;
+    bool any = false;
+    for (int i = 0; i < p->s->n; i++) {
+        any = any || (p->group[i] != g && distance(b, p->px[i], p->py[i]) < room);
+        if (p->s->point[i].again_x > 0 && p->group[i] != g)
+            any = any || distance(b, p->px[i + p->s->n], p->py[i + p->s->n]) < room;
+    }
+    return any;
+}
+
 /* Places in rings around the point, right ones first. */
 static void place(plot *p, int g)
 {
@@ -207,7 +227,7 @@ static void place(plot *p, int g)
         {1, 0}, {-1, 0}, {1, -1}, {1, 1}, {-1, -1}, {-1, 1}, {0, -1}, {0, 1}};
     label *l = &p->label[g];
     const double w = width_of(l), h = LINE * l->n_line;
-    for (int ring = 0; ring < 24; ring++)
+    for (int ring = 0; ring < RINGS; ring++)
         for (size_t k = 0; k < NNC_COUNT(way); k++) {
             const double far = DOT + 4 + 9 * ring, dx = way[k][0] * far, dy = way[k][1] * far;
             const double x = p->px[g] + dx, y = p->py[g] + dy;
@@ -218,7 +238,7 @@ static void place(plot *p, int g)
                 : way[k][1] < 0 ? y - h
                                 : y - h / 2,
                 w, h};
-            if (!is_free(p, &b))
+            if (!is_free(p, &b) || (ring < RINGS / 2 && names_another(p, g, &b, ring > 0)))
                 continue;
             l->box = b;
             l->far = ring > 0;

@@ -90,6 +90,8 @@ static const char *class_name(const nnc_node *n)
         [CL_fused] = "move"};
     if (n->op == OP_matmul || n->op == OP_linear)
         return "matmul";
+    if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad)
+        return "recurrent";
     if (!n->body)
         return of_class[nnc_op_class(n->op)];
     /* a region has the class of its most expensive op */
@@ -149,6 +151,7 @@ static nnc_status add_work(emitter *e, nnc_cmd *c, int64_t bytes)
 static nnc_status set_layers(maker *m, nnc_cmd *c, const nnc_node *n)
 {
     c->layers = nnc_arena_strdup(&m->p->arena, n->origin ? n->origin : nnc_ops[n->op].name);
+    c->micro = n->micro;
     return c->layers ? NNC_OK : nnc_nomem(m->sink);
 }
 

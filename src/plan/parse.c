@@ -154,6 +154,13 @@ static nnc_status parse_field(parser *r, const plan_field *f, char *row)
         NNC_TRY(number(r, f->lo, f->hi, &v));
         plan_field_set(f, at, v);
         return NNC_OK;
+    case FK_some:
+        if (!nnc_scan_eat(r->s, f->key))
+            return NNC_OK;
+        NNC_TRY(want(r, "="));
+        NNC_TRY(number(r, 1, f->hi, &v));
+        plan_field_set(f, at, v);
+        return NNC_OK;
     case FK_float: return parse_float(r, at);
     case FK_string: return string(r, at);
     case FK_word:

@@ -116,6 +116,7 @@ typedef enum nnc_cmd_kind { CMD_weight, CMD_kernel, CMD_call, CMD_copy, CMD_reco
 typedef struct nnc_cmd {
     uint8_t kind;
     int16_t device, stream;
+    int32_t micro;        /* micro-batch of a pipeline or of replicas, from 1; 0: none */
     int16_t engine;       /* index into plan.engine: kernel, call */
     int32_t item;         /* kernel, call, weight, collective index; record/wait: event */
     int n_arg;

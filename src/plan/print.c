@@ -39,6 +39,10 @@ static void put_field(nnc_text *t, const plan_field *f, const char *row)
         memcpy(&s, at, sizeof s);
     switch (f->kind) {
     case FK_int: nnc_printf(t, " %s=%lld", f->key, (long long)v); break;
+    case FK_some:
+        if (v)
+            nnc_printf(t, " %s=%lld", f->key, (long long)v);
+        break;
     case FK_float:
         nnc_printf(t, " %s=", f->key);
         nnc_put_double(t, x);

@@ -204,6 +204,7 @@ static const plan_field cmd_field[] = {
     INT("work", work, -1, INT32_MAX),
     INT("flops", flops, 0, INT64_MAX),
     INT("bytes", bytes, 0, INT64_MAX),
+    {FK_some, "micro", AT(micro), .hi = INT32_MAX},
     {FK_args, AT(arg), COUNT(n_arg)},
     STRING(op_class),
     STRING(layers),
@@ -268,7 +269,7 @@ static nnc_status check_fields(
 {
     for (const plan_field *f = of; f->size; f++) {
         const char *at = row + f->at;
-        bool number = f->kind == FK_int || f->kind == FK_word;
+        bool number = f->kind == FK_int || f->kind == FK_some || f->kind == FK_word;
         if (!plan_field_stands(of, f, row))
             continue;
         int64_t v = number ? plan_field_get(f, at) : 0;

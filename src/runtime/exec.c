@@ -206,7 +206,10 @@ static nnc_status issue(nnc_exec *e, int i)
 nnc_status nnc_exec_issue(nnc_exec *e, int i)
 {
     NNC_TRY(issue(e, i));
-    return e->ranks && nnc_exec_owns(e, e->p->cmd[i].device) ? nnc_exec_lent(e, i) : NNC_OK;
+    if (!e->ranks || !nnc_exec_owns(e, e->p->cmd[i].device))
+        return NNC_OK;
+    NNC_TRY(nnc_exec_lent(e, i));
+    return nnc_exec_poke(e, i);
 }
 
 /* Makes every stream wait for stream 0 of every device (begin), or stream 0 for every stream (end). */

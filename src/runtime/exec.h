@@ -125,6 +125,7 @@ typedef struct exec_ranks {
     _Atomic int *lent; /* of them, in this part: not done */
     int begun, end;  /* those of the current part: recv[begun..end) */
     int32_t part_end; /* its last command + 1 */
+    int64_t unpolled_ns; /* of work submitted since MPI was last given a look, by a rule of thumb */
     struct crossing *at; /* by command */
     nnc_message *signal; /* of own events to other ranks, by the command there that waits */
     int32_t *signalled;  /* those commands */
@@ -201,6 +202,7 @@ bool nnc_exec_between_ranks(const nnc_exec *e, int32_t cmd); /* a copy from one 
 /* With devices open: finds the commands that receives wait for. */
 nnc_status nnc_exec_find_lenders(nnc_exec *e, nnc_sink *sink);
 nnc_status nnc_exec_lent(nnc_exec *e, int cmd); /* after such a command was submitted */
+nnc_status nnc_exec_poke(nnc_exec *e, int cmd); /* the same: messages come meanwhile */
 nnc_status nnc_exec_issue_across(nnc_exec *e, int cmd);
 nnc_status nnc_exec_signal(nnc_exec *e, int cmd);
 /* Rank 0: tells the others to run a part, after what runs is done. All ranks: run their commands of it. */

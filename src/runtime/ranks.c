@@ -411,6 +411,31 @@ nnc_status nnc_exec_lent(nnc_exec *e, int cmd)
     return e->ranks->at[cmd].lender < 0 || !own ? NNC_OK : submit(e, &e->ranks->at[cmd], run_lent);
 }
 
+static nnc_status run_poke(void *handle, void *const *args, void *work)
+{
+    const crossing *x = handle;
+    exec_ranks *k = x->e->ranks;
+    (void)args, (void)work;
+    nnc_comm_poke(k->comm, k->recv + k->begun, k->end - k->begun);
+    return NNC_OK;
+}
+
+/* MPI moves data only while a rank calls it, and a rank that sends a large tensor waits until the receiver has taken it: a device that
+ * computes looks for messages now and then. Rates are a core's, roughly; a look takes less than a microsecond. */
+nnc_status nnc_exec_poke(nnc_exec *e, int cmd)
+{
+    enum { EVERY_NS = 20000, FLOPS_PER_NS = 50, BYTES_PER_NS = 10 };
+    exec_ranks *k = e->ranks;
+    const nnc_cmd *c = &e->p->cmd[cmd];
+    if (k->begun == k->end || !e->dev[c->device].api->host_memory)
+        return NNC_OK;
+    k->unpolled_ns += nnc_max64(c->flops / FLOPS_PER_NS, c->bytes / BYTES_PER_NS);
+    if (k->unpolled_ns < EVERY_NS)
+        return NNC_OK;
+    k->unpolled_ns = 0;
+    return submit(e, &k->at[cmd], run_poke);
+}
+
 nnc_status nnc_exec_finish_messages(nnc_exec *e)
 {
     exec_ranks *k = e->ranks;

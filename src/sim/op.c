@@ -20,6 +20,7 @@ static const struct {
     {"conv_grouped", 0.25, 0.244, 0.1, 0.3},
     {"depthwise", 0.1, 0.5, 0.05, 0.5},
     {"matmul", 0.85, 0.85, 0.75, 0.85},
+    {"recurrent", 0.2, 0.5, 0.05, 0.5}, /* a product of few rows a step: assumed */
     {"norm", 0.5, 0.65, 0.5, 0.65},
     {"reduce", 0.5, 0.8, 0.5, 0.8},
     {"pool", 0.5, 0.8, 0.5, 0.8},
@@ -29,7 +30,8 @@ static const struct {
 };
 
 enum {
-    CONTRACTIONS = 7, /* the first classes */
+    RECURRENT = 7,
+    CONTRACTIONS = 8, /* the first classes */
     RAMP_NS = 2000
 }; /* of a GPU's kernel: until all multiprocessors work, and the last block after that */
 
@@ -101,7 +103,7 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
                   : tensor ? classes[i].tensor_memory
                            : classes[i].memory,
         .ramp_ns = gpu ? RAMP_NS : 0};
-    if (!gpu && contracts && t->n_engines) /* what its first engine reaches */
+    if (!gpu && contracts && i != RECURRENT && t->n_engines) /* what its first engine reaches */
         s.efficiency = t->engine[0].efficiency;
     return s;
 }

@@ -6,7 +6,8 @@
  * pass from run to run where batches are accumulated (nnc_training.accumulate), so that all numbers have the bits of those runs. Then comes
  * the optimizer, once.
  *
- * Where gradients go into the optimizer, they are replaced by their mean over the replicas: an allreduce, and a division, once a step. So
+ * Where gradients go into the optimizer, they are replaced by their mean over the replicas (exchange.c): an allreduce, and a division,
+ * once a step. So
  * all copies of a weight are updated alike, and the step is that of one device with the whole batch, up to rounding, for losses that are
  * means over the samples. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm; what moves the
  * running ones, or what all micro-batches have made of them, is the mean over the replicas, so that these are alike, too.
@@ -17,39 +18,6 @@
 #include "train/distribute.h"
 #include <assert.h>
 #include <string.h>
-
-typedef struct copies {
-    step_facts f;
-    const nnc_graph *s;
-    nnc_graph *g;
-    int d, m; /* replicas, micro-batches */
-    nnc_ref
-        *map; /* by (value * d + replica) * m + micro-batch; of shared and once: micro-batch 0 */
-    nnc_ref *
-        mean; /* by value * d + replica: over the replicas, of what the optimizer reads; NNC_NONE: not made yet */
-    nnc_ref *whole; /* by value: inputs, with the samples of all */
-    nnc_arena *a;
-} copies;
-
-static nnc_ref *slot(const copies *c, nnc_ref v, int r, int k)
-{
-    return &c->map[((size_t)v * (size_t)c->d + (size_t)r) * (size_t)c->m + (size_t)k];
-}
-
-static int device_of(const copies *c, const nnc_node *n, int r)
-{
-    return (n->device < 0 || c->f.o->devices == 1 ? 0 : n->device) + r * c->f.o->devices;
-}
-
-static node_use use_of(const copies *c, nnc_ref v)
-{
-    return (node_use)c->f.use[c->s->value[v].node];
-}
-
-static bool is_of_batch(node_use u)
-{
-    return u == USE_forward || u == USE_backward || u == USE_weight;
-}
 
 /* ---- inputs -------------------------------------------------------------------------------------------------------------- */
 
@@ -80,7 +48,7 @@ static void add_input(copies *c, uint32_t i)
     for (uint32_t u = c->s->n_node; u-- > i + 1 && t.rank;)
         for (int k = 0; k < c->s->node[u].n_in; k++)
             if (c->s->node[u].in[k] == n->out)
-                g->device = (int16_t)device_of(c, &c->s->node[u], 0);
+                g->device = (int16_t)device_of(c, c->s->node[u].device, 0);
     g->origin = n->origin;
     g->loc = n->loc;
     c->whole[n->out] = nnc_input(g, c->s->value[n->out].name, &t);
@@ -97,7 +65,7 @@ static nnc_ref rows_of(nnc_graph *g, nnc_ref all, int64_t from, int64_t to)
 }
 
 /* A replica's part of an input for a micro-batch. Numbers are the same for all; but dropouts differ. */
-static nnc_ref input_part(copies *c, nnc_ref v, int r, int k)
+nnc_ref input_part(copies *c, nnc_ref v, int r, int k)
 {
     nnc_graph *g = c->g;
     nnc_ref *to = slot(c, v, r, k);
@@ -123,49 +91,6 @@ static nnc_ref input_part(copies *c, nnc_ref v, int r, int k)
     return *to;
 }
 
-/* ---- means over the replicas --------------------------------------------------------------------------------------------- */
-
-/* The output of this name, or NNC_NONE. */
-static nnc_ref output_named(const nnc_graph *s, const char *name)
-{
-    for (uint32_t i = 0; i < nnc_result_outputs(s) && s->output_name; i++)
-        if (s->output_name[i] && !strcmp(s->output_name[i], name))
-            return s->output[i];
-    return NNC_NONE;
-}
-
-/* The mean over the replicas of what the last micro-batch has left in v. */
-static nnc_ref mean_of(copies *c, nnc_ref v, int r)
-{
-    nnc_graph *g = c->g;
-    nnc_ref *mean = &c->mean[(size_t)v * (size_t)c->d], in[NNC_MAX_REPLICAS];
-    int64_t on[NNC_MAX_REPLICAS];
-    if (c->d == 1)
-        return *slot(c, v, 0, c->m - 1);
-    if (mean[0] != NNC_NONE)
-        return mean[r];
-    if (output_named(c->s, "counted") != NNC_NONE) {
-        g->status = nnc_fail0(g->sink, NNC_E_USAGE,
-            "--strategy=data with --ignore-index: the devices' parts of a batch may count "
-            "differently many targets, so the mean of their gradients is not that of the batch");
-        return NNC_NONE;
-    }
-    const int16_t device = g->device;
-    for (int i = 0; i < c->d; i++)
-        in[i] = *slot(c, v, i, c->m - 1);
-    for (int i = 0; i < c->d; i++)
-        on[i] = device_of(c, nnc_def(c->s, v), i);
-    const nnc_attr devices = nnc_av(AT_devices, c->d, on);
-    g->device = -1;
-    const nnc_ref sum = nnc_build(g, OP_allreduce, c->d, in, 1, &devices);
-    for (int i = 0; i < c->d; i++) {
-        g->device = (int16_t)device_of(c, nnc_def(c->s, v), i);
-        mean[i] = sum == NNC_NONE ? sum : number_op(g, OP_div, sum + (nnc_ref)i, c->d);
-    }
-    g->device = device;
-    return mean[r];
-}
-
 /* ---- nodes --------------------------------------------------------------------------------------------------------------- */
 
 /* Where the step is one of several runs, the first micro-batch takes the states' values. */
@@ -184,14 +109,6 @@ static nnc_ref value_at(copies *c, nnc_ref v, int r, int k)
     if (next != NNC_NONE && c->m > 1 && k > 0)
         return *slot(c, next, r, k - 1);
     return *slot(c, v, r, is_of_batch(use_of(c, v)) ? k : 0);
-}
-
-/* The value of v that the optimizer reads, or a state gets. */
-static nnc_ref value_once(copies *c, nnc_ref v, int r)
-{
-    if (nnc_def(c->s, v)->op == OP_input)
-        return input_part(c, v, r, 0);
-    return is_of_batch(use_of(c, v)) ? mean_of(c, v, r) : *slot(c, v, r, 0);
 }
 
 /* A copy's own name: states of several replicas differ in it. */
@@ -213,6 +130,40 @@ static nnc_ref sum_known(copies *c, const nnc_node *n, int r, int k)
     return k ? value_at(c, n->in[2], r, k) : continues(c) ? NNC_NONE : value_at(c, n->in[1], r, k);
 }
 
+/* The copy of a collective among the devices of replica r. */
+static nnc_ref copied_collective(copies *c, const nnc_node *n, int r, const nnc_ref *in)
+{
+    nnc_node own = *n;
+    const nnc_attr *had = nnc_attr_find(n, AT_devices);
+    nnc_attr *attr = ARENA_NEW(c->a, nnc_attr, n->n_attr + 1);
+    int64_t *on = ARENA_NEW(c->a, int64_t, n->n_in + 1);
+    if (!attr || !on) {
+        c->g->status = nnc_nomem(c->g->sink);
+        return NNC_NONE;
+    }
+    own.attr = attr;
+    own.n_attr = 0;
+    for (int k = 0; k < n->n_attr; k++)
+        if (&n->attr[k] != had)
+            attr[own.n_attr++] = n->attr[k];
+    for (int k = 0; k < n->n_in; k++)
+        on[k] = device_of(c, nnc_home(c->s, n->out + (nnc_ref)k), r);
+    attr[own.n_attr++] = nnc_av(AT_devices, n->n_in, on);
+    return nnc_copy_node(c->g, c->s, &own, in);
+}
+
+static nnc_ref copied(copies *c, uint32_t i, int r, const nnc_ref *in)
+{
+    const nnc_node *n = &c->s->node[i];
+    if (nnc_op_class((nnc_op)n->op) == CL_collective)
+        return copied_collective(c, n, r, in);
+    if (c->share[i] != SHARE_part || n->op != OP_param)
+        return nnc_copy_node(c->g, c->s, n, in);
+    nnc_type t = *nnc_typeof(c->s, n->out);
+    t.dim[0] /= c->d;
+    return nnc_param(c->g, &t, n->weight);
+}
+
 /* The copy of node i for a replica and a micro-batch (or once), whose task is g->task. */
 static void copy_node(copies *c, uint32_t i, int r, int k, bool once)
 {
@@ -224,20 +175,25 @@ static void copy_node(copies *c, uint32_t i, int r, int k, bool once)
         g->status = nnc_nomem(g->sink);
     g->origin = n->origin;
     g->loc = n->loc;
+    const bool part = c->share[i] != SHARE_none;
     for (int j = 0; in && j < n->n_in && known == NNC_NONE; j++)
-        in[j] = once ? value_once(c, n->in[j], r) : value_at(c, n->in[j], r, k);
+        in[j] = !once  ? value_at(c, n->in[j], r, k)
+                : part ? part_once(c, n->in[j], r)
+                       : whole_once(c, n->in[j], r);
     if (g->status != NNC_OK)
         return;
     if (known != NNC_NONE) {
         *slot(c, n->out, r, k) = known;
         return;
     }
-    const nnc_ref v = nnc_copy_node(g, c->s, n, in);
+    const nnc_ref v = copied(c, i, r, in);
     if (v == NNC_NONE)
         return;
     nnc_node *x = nnc_def(g, v);
-    x->device = (int16_t)device_of(c, n, r);
+    if (nnc_op_class((nnc_op)n->op) != CL_collective)
+        x->device = (int16_t)device_of(c, n->device, r);
     x->task = g->task;
+    x->micro = g->micro;
     x->frozen = n->frozen;
     set_name(c, n->out, v, r);
     for (uint32_t o = 0; o < n->n_out; o++)
@@ -301,9 +257,11 @@ static void copy_batches(copies *c)
             c->g->task = c->f.rank
                              ? c->f.rank[(size_t)all[i].node * (size_t)c->m + (size_t)all[i].micro]
                              : -1;
+            c->g->micro = c->d * c->m > 1 ? 1 + all[i].micro * c->d + r : 0;
             copy_node(c, all[i].node, r, all[i].micro, false);
         }
     c->g->task = -1;
+    c->g->micro = 0;
 }
 
 /* ---- outputs ------------------------------------------------------------------------------------------------------------- */
@@ -328,7 +286,7 @@ static nnc_ref mean_loss(copies *c, const nnc_ref *loss, int k)
 {
     nnc_graph *g = c->g;
     const nnc_ref counted = output_named(c->s, "counted");
-    nnc_ref sum = NNC_NONE, n[NNC_MAX_REPLICAS];
+    nnc_ref sum = NNC_NONE, n[NNC_MAX_REPLICAS] = {0};
     if (c->d == 1)
         return loss[0];
     if (counted == NNC_NONE)
@@ -356,11 +314,11 @@ static void add_output(copies *c, uint32_t i)
     const nnc_ref v = c->s->output[i];
     const bool number = !nnc_typeof(c->s, v)->rank, loss = v == output_named(c->s, "loss");
     const int n = number ? c->m : c->m * c->d;
-    nnc_ref *part = ARENA_NEW(c->a, nnc_ref, n + 1), of[NNC_MAX_REPLICAS];
+    nnc_ref *part = ARENA_NEW(c->a, nnc_ref, n + 1), of[NNC_MAX_REPLICAS] = {0};
     assert(c->d > 0);
     if (!part)
         g->status = nnc_nomem(g->sink);
-    g->device = (int16_t)device_of(c, nnc_def(c->s, v), 0);
+    g->device = (int16_t)device_of(c, nnc_home(c->s, v), 0);
     g->origin = number ? "/loss" : nnc_def(c->s, v)->origin;
     g->loc = nnc_def(c->s, v)->loc;
     for (int k = 0; part && k < c->m; k++) {
@@ -388,7 +346,10 @@ static void add_update(copies *c, uint32_t i)
     if (sum && c->m > 1 && !continues(c))
         return;
     for (int r = 0; r < c->d && c->g->status == NNC_OK; r++) {
-        const nnc_ref v = sum ? *slot(c, value, r, c->m - 1) : value_once(c, value, r);
+        const bool part = c->share[s->value[state].node] == SHARE_part;
+        const nnc_ref v = sum    ? *slot(c, value, r, c->m - 1)
+                          : part ? part_once(c, value, r)
+                                 : whole_once(c, value, r);
         const bool accumulates = n->accumulates && (c->m == 1 || continues(c));
         (accumulates ? nnc_accumulate : nnc_update)(c->g, *slot(c, state, r, 0), v);
     }
@@ -400,6 +361,8 @@ static nnc_status distribute(copies *c)
 {
     const nnc_graph *s = c->s;
     NNC_TRY(find_step_facts(&c->f));
+    NNC_TRY(find_shares(c));
+    NNC_TRY(find_buckets(c));
     copy_uses(c, USE_shared);
     copy_batches(c);
     copy_uses(c, USE_once);
@@ -416,8 +379,10 @@ static nnc_status distribute(copies *c)
 static nnc_status check_options(const nnc_distribution *o, nnc_sink *sink)
 {
     if (o->replicas < 1 || o->replicas > NNC_MAX_REPLICAS || o->devices < 1)
-        return nnc_fail0(
-            sink, NNC_E_USAGE, "a step on %d times %d devices", o->replicas, o->devices);
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "%d replicas of %d device%s: expected 1 to %d replicas (--strategy=data has one on "
+            "each of --devices)",
+            o->replicas, o->devices, o->devices == 1 ? "" : "s", NNC_MAX_REPLICAS);
     if (o->micro < 1 || o->batches < 1)
         return nnc_fail0(sink, NNC_E_USAGE, "a step of %d micro-batches", o->micro);
     return NNC_OK;
@@ -438,14 +403,16 @@ nnc_status nnc_distribute(
         .m = o->micro,
         .map = ARENA_NEW(&a, nnc_ref, slots),
         .mean = ARENA_NEW(&a, nnc_ref, values * replicas),
+        .part = ARENA_NEW(&a, nnc_ref, values * replicas),
         .whole = ARENA_NEW(&a, nnc_ref, values),
         .a = &a};
-    if (!c.g || !c.map || !c.mean || !c.whole) {
+    if (!c.g || !c.map || !c.mean || !c.part || !c.whole) {
         nnc_graph_destroy(c.g);
         return nnc_nomem(sink);
     }
     memset(c.map, 0xff, slots * sizeof *c.map);
     memset(c.mean, 0xff, values * replicas * sizeof *c.mean);
+    memset(c.part, 0xff, values * replicas * sizeof *c.part);
     const nnc_status s = distribute(&c);
     if (s)
         nnc_graph_destroy(c.g);
@@ -454,8 +421,9 @@ nnc_status nnc_distribute(
     return s;
 }
 
-nnc_status nnc_replicate(const nnc_graph *step, int n, nnc_graph **out, nnc_sink *sink)
+nnc_status nnc_replicate(const nnc_graph *step, int n, int devices, nnc_graph **out, nnc_sink *sink)
 {
-    const nnc_distribution o = {.replicas = n, .micro = 1, .batches = 1, .devices = 1, .stages = 1};
+    const nnc_distribution o = {
+        .replicas = n, .micro = 1, .batches = 1, .devices = devices, .stages = devices};
     return nnc_distribute(step, &o, out, sink);
 }

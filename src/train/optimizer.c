@@ -16,6 +16,7 @@ typedef struct optimizer {
     nnc_graph *g;
     const nnc_training *t;
     nnc_ref lr, scale1, scale2;
+    int shards; /* > 1: vectors of weights, gradients and moments are padded to a multiple of it, and moments are one vector a bundle */
     nnc_ref scale, ok; /* of the loss, and are all gradients finite? NNC_NONE: it is not scaled */
     nnc_arena *a;
 } optimizer;
@@ -55,6 +56,15 @@ static nnc_ref side_by_side(optimizer *o, int n, const nnc_ref *v)
     return !line ? NNC_NONE : n == 1 ? line[0] : nnc_build(g, OP_concat, n, line, 1, &axis);
 }
 
+/* Appends zeros, so that all shards are as long. */
+static nnc_ref padded(optimizer *o, nnc_ref x)
+{
+    const int64_t n = x == NNC_NONE ? 0 : nnc_typeof(o->g, x)->dim[0];
+    const int64_t more = o->shards > 1 && n ? (o->shards - n % o->shards) % o->shards : 0;
+    const nnc_attr pads = nnc_av(AT_pads, 2, ((const int64_t[]){0, more}));
+    return more ? nnc_build(o->g, OP_pad, 1, &x, 1, &pads) : x;
+}
+
 /* A state that is one number. */
 static nnc_ref number_state(optimizer *o, const char *name, double first)
 {
@@ -87,21 +97,22 @@ static void update_states(optimizer *o, const bundle *b, const nnc_ref *state, n
         end = at + nnc_type_numel(&t);
         const nnc_attr cut[] = {
             nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &end), nnc_av(AT_axes, 1, &(int64_t){0})};
-        nnc_ref part = b->n == 1 ? all : nnc_build(g, OP_slice, 1, &all, 3, cut);
+        nnc_ref part = b->n == 1 && o->shards < 2 ? all : nnc_build(g, OP_slice, 1, &all, 3, cut);
         update(g, state[i], nnc_reshape(g, part, t.rank, t.dim));
     }
 }
 
-/* A state of w's type that is 0 at first: "conv1.weight.momentum". */
-static nnc_ref moment(optimizer *o, nnc_ref w, const char *suffix)
+/* A state that is 0 at first: "conv1.weight.momentum", of w's type, or a vector like `like`. */
+static nnc_ref moment(optimizer *o, nnc_ref w, nnc_ref like, const char *suffix)
 {
     const nnc_node *n = nnc_def(o->g, w);
-    const nnc_type t = nnc_type_dense(nnc_typeof(o->g, w));
+    const nnc_type t = nnc_type_dense(nnc_typeof(o->g, like == NNC_NONE ? w : like));
     const char *name = n->weight && n->weight->name ? n->weight->name : "weight";
     if (n->weight && n->weight->n_part && o->g->value[w].name) /* each part has its own */
         name = o->g->value[w].name;
-    const nnc_weight zero = {
-        .kind = NNC_W_gen, .name = nnc_arena_printf(&o->g->arena, "%s.%s", name, suffix)};
+    const nnc_weight zero = {.kind = NNC_W_gen,
+        .name = nnc_arena_printf(
+            &o->g->arena, "%s%s.%s", name, like == NNC_NONE ? "" : ".shard", suffix)};
     if (!zero.name)
         o->g->status = nnc_nomem(o->g->sink);
     return zero.name ? nnc_param(o->g, &t, &zero) : NNC_NONE;
@@ -112,11 +123,24 @@ static states moments(optimizer *o, const bundle *b, const char *suffix)
     states s = {ARENA_NEW(o->a, nnc_ref, b->n), NNC_NONE};
     if (!s.part)
         o->g->status = nnc_nomem(o->g->sink);
+    if (o->shards > 1 && s.part && b->all != NNC_NONE) {
+        s.all = s.part[0] = moment(o, b->w[0], b->all, suffix);
+        return s;
+    }
     for (int i = 0; i < b->n && s.part; i++)
-        s.part[i] = moment(o, b->w[i], suffix);
+        s.part[i] = moment(o, b->w[i], NNC_NONE, suffix);
     if (s.part)
         s.all = side_by_side(o, b->n, s.part);
     return s;
+}
+
+static void update_moments(optimizer *o, const bundle *b, const states *s, nnc_ref now, nnc_ref was,
+    void (*update)(nnc_graph *g, nnc_ref state, nnc_ref value))
+{
+    if (o->shards < 2)
+        update_states(o, b, s->part, now, was, update);
+    else if (s->part)
+        update(o->g, s->part[0], was == NNC_NONE ? now : if_finite(o, now, was));
 }
 
 static int16_t device_of(const optimizer *o, nnc_ref w)
@@ -127,7 +151,8 @@ static int16_t device_of(const optimizer *o, nnc_ref w)
 static bundle make_bundle(optimizer *o, nnc_ref *w, nnc_ref *grad, int n)
 {
     o->g->device = device_of(o, *w);
-    return (bundle){w, n, side_by_side(o, n, w), side_by_side(o, n, grad), o->g->device};
+    return (bundle){
+        w, n, padded(o, side_by_side(o, n, w)), padded(o, side_by_side(o, n, grad)), o->g->device};
 }
 
 /* Appends the bundles of the weights of one device to b. Pieces of one tensor begin at multiples of ALIGN, so that one other may be the
@@ -193,7 +218,7 @@ static nnc_ref sgd_change(optimizer *o, const bundle *b, nnc_ref grad)
         return grad;
     states v = moments(o, b, "momentum");
     nnc_ref next = nnc_build2(o->g, OP_add, number_op(o->g, OP_mul, v.all, mu), grad);
-    update_states(o, b, v.part, next, v.all, nnc_update);
+    update_moments(o, b, &v, next, v.all, nnc_update);
     return o->t->nesterov ? nnc_build2(o->g, OP_add, grad, number_op(o->g, OP_mul, next, mu))
                           : next;
 }
@@ -203,8 +228,8 @@ static nnc_ref adam_change(optimizer *o, const bundle *b, nnc_ref grad)
     states m = moments(o, b, "exp_avg"), v = moments(o, b, NNC_TRAIN_MOMENT2 + 1);
     nnc_ref m2 = mix(o, m.all, grad, o->t->beta1);
     nnc_ref v2 = mix(o, v.all, nnc_build2(o->g, OP_mul, grad, grad), o->t->beta2);
-    update_states(o, b, m.part, m2, m.all, nnc_update);
-    update_states(o, b, v.part, v2, v.all, nnc_update);
+    update_moments(o, b, &m, m2, m.all, nnc_update);
+    update_moments(o, b, &v, v2, v.all, nnc_update);
     nnc_ref root = nnc_build2(o->g, OP_mul, nnc_build1(o->g, OP_sqrt, v2), o->scale2);
     nnc_ref step = nnc_build2(o->g, OP_mul, m2, o->scale1);
     return nnc_build2(o->g, OP_div, step, number_op(o->g, OP_add, root, o->t->eps));
@@ -249,7 +274,7 @@ static void accumulate(optimizer *o, bundle *b, nnc_ref first)
     nnc_graph *g = o->g;
     states was = moments(o, b, NNC_TRAIN_SUM + 1);
     nnc_ref sum = nnc_build3(g, OP_select, first, b->grad, nnc_build2(g, OP_add, was.all, b->grad));
-    update_states(o, b, was.part, sum, NNC_NONE, nnc_accumulate);
+    update_moments(o, b, &was, sum, NNC_NONE, nnc_accumulate);
     b->grad = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
 }
 
@@ -408,7 +433,7 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_ref *w = ARENA_NEW(&a, nnc_ref, g->n_node + 1),
             *grad = ARENA_NEW(&a, nnc_ref, g->n_node + 1);
-    optimizer o = {.g = g, .t = t, .scale = NNC_NONE, .ok = NNC_NONE, .a = &a};
+    optimizer o = {.g = g, .t = t, .shards = t->shards, .scale = NNC_NONE, .ok = NNC_NONE, .a = &a};
     int k;
     NNC_NEED(w && grad, sink);
     if (t->beta1 >= 1 || t->beta2 >= 1)

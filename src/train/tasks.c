@@ -177,7 +177,7 @@ static nnc_status find_chains(step_facts *f)
 
 /* ---- stages and tasks ---------------------------------------------------------------------------------------------------- */
 
-static int device_of(const step_facts *f, const nnc_node *n)
+static int placed_on(const step_facts *f, const nnc_node *n)
 {
     return n->device < 0 || f->o->devices == 1 ? 0 : n->device;
 }
@@ -189,7 +189,7 @@ static nnc_status not_in_order(const step_facts *f, const nnc_node *n, const nnc
     return nnc_fail(f->sink, NNC_E_USAGE, loc,
         "is placed on device %d and reads %s on device %d: the layers of a pipeline are on devices "
         "0, 1, ... in the order of the layers%s",
-        device_of(f, n), d->origin ? d->origin : nnc_ops[d->op].name, device_of(f, d),
+        placed_on(f, n), d->origin ? d->origin : nnc_ops[d->op].name, placed_on(f, d),
         f->o->stages > f->o->devices ? ", round and round" : "");
 }
 
@@ -200,12 +200,12 @@ static nnc_status find_forward_stages(const step_facts *f, int *stage)
     const int p = f->o->devices;
     for (uint32_t i = 0; i < s->n_node; i++) {
         const nnc_node *n = &s->node[i];
-        stage[i] = device_of(f, n);
+        stage[i] = placed_on(f, n);
         for (int k = 0; k < n->n_in && f->use[i] == USE_forward; k++) {
             const uint32_t d = s->value[n->in[k]].node;
             if (f->use[d] != USE_forward)
                 continue;
-            const int hops = (device_of(f, n) - device_of(f, &s->node[d]) + p) % p;
+            const int hops = (placed_on(f, n) - placed_on(f, &s->node[d]) + p) % p;
             stage[i] = stage[d] + hops > stage[i] ? stage[d] + hops : stage[i];
             if (stage[i] >= f->o->stages)
                 return not_in_order(f, n, &s->node[d]);
@@ -226,7 +226,7 @@ static int backward_stage(const step_facts *f, const int *stage, const nnc_node 
             !strncmp(x->origin, n->origin, length - end))
             return stage[i];
     }
-    return device_of(f, n);
+    return placed_on(f, n);
 }
 
 static nnc_status find_stages(const step_facts *f, int *stage)

@@ -43,6 +43,7 @@ typedef struct nnc_training {
     const char *const *freeze, *const *only; /* patterns: weights that are frozen; weights that are not, while all others are */
     int n_freeze, n_only;
     int accumulate; /* batches whose gradients' mean a step takes; 0: 1 */
+    int shards; /* replicas that share the updates (nnc_distribution.shard): moments are vectors of a multiple of them; 0: 1 */
     /* Gradients are computed of the loss times a scale, a state that starts with loss_scale (0: none). Where one is not finite, the step
      * changes nothing but the scale, which it halves; after scale_growth steps that were finite it doubles (PyTorch's GradScaler). */
     double loss_scale;
@@ -104,6 +105,8 @@ typedef struct nnc_distribution {
     /* rank[(kind * stages + stage) * micro + micro-batch]: the tasks of forward passes, backward passes and, with `split`, weight gradients
      * in an order in which none needs a later one. NULL: there are no tasks, as for one micro-batch. */
     const int32_t *rank;
+    bool shard; /* each replica updates a part of the weights and has its moments (ZeRO's stage 1): nnc_training.shards is as many */
+    int64_t bucket_bytes; /* gradients of one device are summed together up to so many bytes; 0: those of each kernel of the optimizer */
     bool split;        /* weight gradients are tasks apart from backward passes */
     const bool *whole; /* by node: inputs that all read, not divided; NULL: none */
 } nnc_distribution;
@@ -113,8 +116,8 @@ typedef struct nnc_distribution {
  * r * devices + that of the layer. NNC_E_USAGE: the placement is no pipeline of so many stages. */
 nnc_status nnc_distribute(const nnc_graph *step, const nnc_distribution *o, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
-/* The same for n replicas of one device and one micro-batch. */
-nnc_status nnc_replicate(const nnc_graph *step, int n, nnc_graph **out, nnc_sink *sink) NNC_MUST;
+/* The same for n replicas of so many devices and one micro-batch. */
+nnc_status nnc_replicate(const nnc_graph *step, int n, int devices, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
 /* ---- learning rates ---- */
 

@@ -82,7 +82,7 @@ static void check(const nnc_training *t, int n, const char *what)
     nnc_graph *m[2] = {model_of(EACH), model_of(EACH * n)}, *step = NULL, *all = NULL,
               *whole = NULL;
     CHECK_OK(nnc_train_graph(m[0], t, &step, test_sink));
-    CHECK_OK(nnc_replicate(step, n, &all, test_sink));
+    CHECK_OK(nnc_replicate(step, n, 1, &all, test_sink));
     CHECK_OK(nnc_train_graph(m[1], t, &whole, test_sink));
     const uint32_t results = nnc_result_outputs(whole);
     const int states = (int)(whole->n_output - results);
@@ -132,6 +132,111 @@ TEST(replicated_steps)
     for (size_t i = 0; i < NNC_COUNT(cases); i++)
         for (int n = 1; n <= 4; n++)
             check(&cases[i].t, n, cases[i].what);
+}
+
+/* The value of an output, or the new one of a state, by name. */
+static const nnc_rval *named(const nnc_graph *g, const nnc_rval *out, const char *name)
+{
+    for (uint32_t i = 0; i < g->n_output; i++) {
+        const nnc_ref state = i < nnc_result_outputs(g) ? NNC_NONE : g->output_state[i];
+        const char *is = state == NNC_NONE ? g->output_name[i] : g->value[state].name;
+        if (is && !strcmp(is, name))
+            return &out[i];
+    }
+    return NULL;
+}
+
+/* Weights and the loss after some steps, distributed in two ways of which `other` changes no number. */
+static void check_same(
+    const nnc_training *t, int n, const nnc_distribution *other, const char *what)
+{
+    static const char *const names[] = {"loss", "w", "b", "v", "c", "w.device1", "v.device1"};
+    nnc_distribution o = {.replicas = n, .micro = 1, .batches = 1, .devices = 1, .stages = 1};
+    nnc_training shards = *t;
+    shards.shards = other->shard ? n : 0;
+    o.batches = t->accumulate > 1 ? t->accumulate : 1;
+    nnc_graph *m = model_of(EACH), *step[2] = {NULL, NULL}, *all[2] = {NULL, NULL};
+    CHECK_OK(nnc_train_graph(m, t, &step[0], test_sink));
+    CHECK_OK(nnc_train_graph(m, &shards, &step[1], test_sink));
+    CHECK_OK(nnc_distribute(step[0], &o, &all[0], test_sink));
+    o.shard = other->shard;
+    o.bucket_bytes = other->bucket_bytes;
+    CHECK_OK(nnc_distribute(step[1], &o, &all[1], test_sink));
+    nnc_rval *out[2];
+    for (int k = 0; k < 2; k++) {
+        out[k] = nnc_calloc(STEPS * all[k]->n_output, sizeof *out[k]);
+        steps(all[k], EACH * n, out[k]);
+    }
+    for (int s = 0; s < STEPS; s++)
+        for (size_t i = 0; i < NNC_COUNT(names) - (n > 1 ? 0 : 2); i++) {
+            const nnc_rval *a = named(all[0], out[0] + s * (int)all[0]->n_output, names[i]),
+                           *b = named(all[1], out[1] + s * (int)all[1]->n_output, names[i]);
+            CHECK(a && b);
+            if (a && b && !(distance(a, b) < 1e-12))
+                test_fail(__FILE__, __LINE__, "%s, %d devices, step %d, %s: off by %g", what, n, s,
+                    names[i], distance(a, b));
+        }
+    for (int k = 0; k < 2; k++) {
+        for (uint32_t i = 0; i < STEPS * all[k]->n_output; i++)
+            nnc_rval_free(&out[k][i]);
+        nnc_free(out[k]);
+        nnc_graph_destroy(step[k]);
+        nnc_graph_destroy(all[k]);
+    }
+    nnc_graph_destroy(m);
+}
+
+/* Bytes of the optimizer's states on replica r. */
+static int64_t moments_of(const nnc_graph *g, int r)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++) {
+        const nnc_node *n = nnc_def(g, g->output_state[i]);
+        if (n->origin && !strcmp(n->origin, NNC_TRAIN_OPTIMIZER) && n->device == r)
+            bytes += nnc_type_bytes(nnc_typeof(g, n->out));
+    }
+    return bytes;
+}
+
+/* ZeRO's stage 1, and buckets: the numbers of plain data parallelism. Vectors of some sizes are padded. */
+TEST(shards_and_buckets_change_no_number)
+{
+    static const nnc_training of[] = {{NNC_TRAINING_DEFAULTS},
+        {NNC_TRAINING_DEFAULTS, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
+        {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adam, .accumulate = 2},
+        {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adamw, .clip_norm = 0.1, .weight_decay = 0.1},
+        {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adam, .loss_scale = 1024}};
+    for (size_t i = 0; i < NNC_COUNT(of); i++)
+        for (int n = 2; n <= 4; n++) {
+            check_same(&of[i], n, &(const nnc_distribution){.shard = true}, "shards");
+            check_same(&of[i], n, &(const nnc_distribution){.bucket_bytes = 1 << 20}, "a bucket");
+            check_same(&of[i], n, &(const nnc_distribution){.bucket_bytes = 1}, "small buckets");
+        }
+}
+
+/* Each replica has its part of the moments. */
+TEST(shards_divide_the_moments)
+{
+    nnc_training t = {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adam};
+    nnc_distribution o = {.replicas = 4, .micro = 1, .batches = 1, .devices = 1, .stages = 1};
+    int64_t bytes[2][4];
+    for (int k = 0; k < 2; k++) {
+        nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
+        t.shards = k ? 4 : 0;
+        o.shard = k;
+        CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+        CHECK_OK(nnc_distribute(step, &o, &all, test_sink));
+        for (int r = 0; r < 4; r++)
+            bytes[k][r] = moments_of(all, r);
+        nnc_graph_destroy(m);
+        nnc_graph_destroy(step);
+        nnc_graph_destroy(all);
+    }
+    for (int r = 0; r < 4; r++) {
+        CHECK_INT(bytes[0][r], bytes[0][0]);
+        CHECK_INT(bytes[1][r], bytes[1][0]);
+    }
+    CHECK(bytes[1][0] >= bytes[0][0] / 4 && bytes[1][0] < bytes[0][0] / 4 + 64);
 }
 
 /* Linear layers on device 1. */
@@ -237,7 +342,7 @@ TEST(replicated_places)
     nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
     int collectives = 0;
     CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
-    CHECK_OK(nnc_replicate(step, 2, &all, test_sink));
+    CHECK_OK(nnc_replicate(step, 2, 1, &all, test_sink));
     for (uint32_t i = 0; all && i < all->n_node; i++) {
         const nnc_node *n = &all->node[i];
         collectives += nnc_op_class((nnc_op)n->op) == CL_collective;
@@ -261,11 +366,11 @@ TEST(replicated_refuses)
     t.ignore_index = -100;
     nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
     CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
-    CHECK_INT(nnc_replicate(step, 2, &all, test_sink), NNC_E_USAGE);
+    CHECK_INT(nnc_replicate(step, 2, 1, &all, test_sink), NNC_E_USAGE);
     CHECK_DIAG("--strategy=data with --ignore-index");
     nnc_graph_destroy(step);
     CHECK_OK(nnc_evaluation_graph(m, &t, &step, test_sink)); /* has no gradients */
-    CHECK_OK(nnc_replicate(step, 2, &all, test_sink));
+    CHECK_OK(nnc_replicate(step, 2, 1, &all, test_sink));
     nnc_graph_destroy(m);
     nnc_graph_destroy(step);
     nnc_graph_destroy(all);

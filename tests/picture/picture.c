@@ -1,6 +1,7 @@
 /* tests/picture/picture.c -- traces and SVG of drawn timelines: well-formed, complete, nothing that overlaps, equal bytes again. */
 #include "picture/picture.h"
 #include "test.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- XML ------------------------------------------------------------------------------------------------- */
@@ -415,15 +416,24 @@ static double attribute(const char *element, const char *name)
     return p ? nnc_strtod(p + strlen(name), NULL) : 0;
 }
 
-/* Labels of points (font-size 11, ink): about where they are drawn. */
-static int find_labels(const char *svg, box *out, int most)
+/* Does a line to its point come before this element? */
+static bool has_line(const char *svg, const char *element)
+{
+    const char *p = element - 1;
+    while (p > svg && p[-1] != '\n')
+        p--;
+    return !strncmp(p, "<line", 5);
+}
+
+/* Labels of points (font-size 11, ink): about where they are drawn. near: only those without a line to their points. */
+static int find_labels(const char *svg, box *out, int most, bool near)
 {
     int n = 0;
     for (const char *p = svg; (p = strstr(p, "<text")) != NULL; p++) {
         const char *end = strchr(p, '>'), *text = end + 1;
         const bool label = strstr(p, "font-size=\"11\"") && strstr(p, "font-size=\"11\"") < end &&
                            strstr(p, "#222222") && strstr(p, "#222222") < end;
-        if (!label || n == most)
+        if (!label || n == most || (near && has_line(svg, p)))
             continue;
         const double w = 5.2 * (double)strcspn(text, "<"), x = attribute(p, " x=\"");
         const bool at_end = strstr(p, "\"end\"") && strstr(p, "\"end\"") < end;
@@ -462,7 +472,7 @@ TEST(labels_of_strategies_do_not_overlap)
         nnc_scatter_put(&s, &svg);
         CHECK(is_well_formed(nnc_text_str(&svg)));
         CHECK_INT(count(nnc_text_str(&svg), "<title>strategy") >= n, 1);
-        const int k = find_labels(nnc_text_str(&svg), label, 200);
+        const int k = find_labels(nnc_text_str(&svg), label, 200, false);
         CHECK(k > 0);
         for (int i = 0; i < k; i++)
             for (int j = 0; j < i; j++)
@@ -471,6 +481,64 @@ TEST(labels_of_strategies_do_not_overlap)
                       label[i].y + label[i].h <= label[j].y ||
                       label[j].y + label[j].h <= label[i].y);
     }
+}
+
+/* Points of the chart: the strategies' circles. */
+static int find_points(const char *svg, box *out, int most)
+{
+    int n = 0;
+    for (const char *p = svg; (p = strstr(p, "<circle")) != NULL && n < most; p++)
+        if (strstr(p, "<title>strategy") && strstr(p, "<title>strategy") < strchr(p, '\n'))
+            out[n++] = (box){attribute(p, " cx=\""), attribute(p, " cy=\""), 0, 0};
+    return n;
+}
+
+static double away(const box *label, const box *point)
+{
+    const double x = fmax(fmax(label->x - point->x, point->x - label->x - label->w), 0),
+                 y = fmax(fmax(label->y - point->y, point->y - label->y - label->h), 0);
+    return hypot(x, y);
+}
+
+/* A label without a line to its point is beside no other point. Points are some pixels apart, so that each has a label. */
+TEST(labels_are_beside_their_points)
+{
+    uint64_t seed = 4000000;
+    char name[24][16];
+    int beside = 0;
+    for (int round = 0; round < 60; round++) {
+        nnc_scatter_point point[24];
+        box label[100], at[24];
+        const int n = 2 + (int)drawn(&seed, 8);
+        for (int i = 0; i < n; i++) {
+            snprintf(name[i], sizeof name[i], "strategy%d", i);
+            point[i] = (nnc_scatter_point){.name = name[i],
+                .x = 1000 + 30 * (double)drawn(&seed, 9),
+                .y = 1000 + 30 * (int64_t)drawn(&seed, 9),
+                .fits = true};
+        }
+        const nnc_scatter s = {.title = "t", .x_axis = "x", .y_axis = "y", .n = n, .point = point};
+        NNC_LOCAL(nnc_text) svg = {0};
+        nnc_scatter_put(&s, &svg);
+        const int k = find_labels(nnc_text_str(&svg), label, 100, true),
+                  m = find_points(nnc_text_str(&svg), at, 24);
+        CHECK_INT(m, n);
+        for (int i = 0; i < k; i++) {
+            int near = 0; /* two groups of points within a label's distance of their points */
+            double least = INFINITY;
+            for (int j = 0; j < m; j++)
+                least = fmin(least, away(&label[i], &at[j]));
+            for (int j = 0; j < m && least < 14; j++) {
+                bool again = false;
+                for (int q = 0; q < j; q++)
+                    again = again || hypot(at[q].x - at[j].x, at[q].y - at[j].y) < 13;
+                near += !again && away(&label[i], &at[j]) < least + 2;
+            }
+            CHECK(near <= 1);
+            beside += near == 1;
+        }
+    }
+    CHECK(beside > 100);
 }
 
 /* Four points: the slow and large one is not on the front, nor the one that does not fit. */

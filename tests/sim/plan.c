@@ -244,7 +244,7 @@ static compiled compile_replicas(const char *file, const char *batch, const char
         nnc_env_create(&(nnc_env_options){.target = target, .no_cache = true}, &c.e, test_sink));
     nnc_model *m = nnc_model_open(file, &open, test_sink);
     CHECK_OK(m ? nnc_train_graph(m, &training, &step, test_sink) : NNC_E_MODEL);
-    CHECK_OK(step ? nnc_replicate(step, n, &c.m, test_sink) : NNC_E_MODEL);
+    CHECK_OK(step ? nnc_replicate(step, n, 1, &c.m, test_sink) : NNC_E_MODEL);
     CHECK_OK(c.m ? nnc_compile(c.e, c.m, &o, &c.a, test_sink) : NNC_E_MODEL);
     c.p = c.a ? nnc_artifact_plan(c.a) : NULL;
     nnc_graph_destroy(step);

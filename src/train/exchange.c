@@ -1,0 +1,270 @@
+/* train/exchange.c -- what replicas send each other once a step: means of gradients and of statistics, and, where each of them updates a
+ * part of the weights (ZeRO's stage 1), the parts.
+ *
+ * With nnc_distribution.shard, elementwise nodes of the optimizer over vectors of n elements are computed for n / d of them on each of d
+ * replicas, and so are the states that they update: gradients are reduce-scattered instead of allreduced, weights sliced, and what is not
+ * elementwise (the slices that become new weights) reads an allgather. Sums and maxima over such a vector, of a common norm or of what is
+ * not finite, are taken over the replica's part, then over the replicas. A reduce-scatter adds in the order of the replicas, as an
+ * allreduce does, so that updates have the same bits. */
+#include "train/distribute.h"
+#include <string.h>
+
+nnc_ref output_named(const nnc_graph *s, const char *name)
+{
+    for (uint32_t i = 0; i < nnc_result_outputs(s) && s->output_name; i++)
+        if (s->output_name[i] && !strcmp(s->output_name[i], name))
+            return s->output[i];
+    return NNC_NONE;
+}
+
+/* ---- shares -------------------------------------------------------------------------------------------------------------- */
+
+static node_share share_of(const copies *c, nnc_ref v)
+{
+    return (node_share)c->share[c->s->value[v].node];
+}
+
+/* An elementwise node of the optimizer over a vector that the replicas share evenly. */
+static bool is_divided_update(const copies *c, const nnc_node *n)
+{
+    const nnc_type *t = nnc_typeof(c->s, n->out);
+    bool all = nnc_op_is_ewise((nnc_op)n->op) && t->rank == 1 && t->dim[0] % c->d == 0;
+    for (int k = 0; k < n->n_in && all; k++) {
+        const nnc_type *x = nnc_typeof(c->s, n->in[k]);
+        all = !x->rank || (x->rank == 1 && x->dim[0] == t->dim[0]);
+    }
+    return all;
+}
+
+nnc_status find_shares(copies *c)
+{
+    const nnc_graph *s = c->s;
+    c->share = ARENA_NEW(c->a, uint8_t, s->n_node + 1);
+    NNC_NEED(c->share, c->g->sink);
+    for (uint32_t i = 0; i < s->n_node && c->f.o->shard && c->d > 1; i++) {
+        const nnc_node *n = &s->node[i];
+        const nnc_type *t = nnc_typeof(s, n->out);
+        const bool once = c->f.use[i] == USE_once, sum = n->op == OP_reduce_sum,
+                   most = n->op == OP_reduce_max;
+        if (!in_optimizer(n))
+            continue;
+        if (n->op == OP_param && !n->accumulates && t->rank == 1 && t->dim[0] % c->d == 0)
+            c->share[i] = SHARE_part;
+        else if (once && (sum || most) && share_of(c, n->in[0]) == SHARE_part && !t->rank)
+            c->share[i] = sum ? SHARE_sum : SHARE_most;
+        else if (once && is_divided_update(c, n))
+            c->share[i] = SHARE_part;
+    }
+    return NNC_OK;
+}
+
+/* ---- buckets ------------------------------------------------------------------------------------------------------------- */
+
+/* summed[v]: v is a gradient in f32, a vector, which the optimizer takes the mean of. */
+static bool *find_summed(const copies *c)
+{
+    const nnc_graph *s = c->s;
+    bool *summed = ARENA_NEW(c->a, bool, s->n_value + 1);
+    for (uint32_t i = 0; summed && i < s->n_node; i++)
+        for (int k = 0; k < s->node[i].n_in && c->f.use[i] == USE_once; k++) {
+            const nnc_ref v = s->node[i].in[k];
+            const nnc_type *t = nnc_typeof(s, v);
+            summed[v] = summed[v] || (in_optimizer(&s->node[i]) && is_of_batch(use_of(c, v)) &&
+                                         t->rank == 1 && t->dtype == DT_f32 && !c->share[i]);
+        }
+    return summed;
+}
+
+/* Gradients are in the order of the backward pass. A bucket is full with its bytes; one more would be computed later. */
+nnc_status find_buckets(copies *c)
+{
+    const nnc_graph *s = c->s;
+    const int64_t most = c->f.o->bucket_bytes;
+    c->bucket = ARENA_NEW(c->a, nnc_ref, s->n_value + 1);
+    NNC_NEED(c->bucket, c->g->sink);
+    memset(c->bucket, 0xff, (s->n_value + 1) * sizeof *c->bucket);
+    if (most <= 0 || c->d < 2)
+        return NNC_OK;
+    const bool *summed = find_summed(c);
+    NNC_NEED(summed, c->g->sink);
+    for (int device = 0; device < c->f.o->devices; device++) {
+        nnc_ref first = NNC_NONE, last = NNC_NONE;
+        int64_t bytes = 0;
+        for (nnc_ref v = 0; v < s->n_value; v++) {
+            if (!summed[v] || (c->f.o->devices > 1 && nnc_home(s, v) != device))
+                continue;
+            if (first != NNC_NONE && bytes < most) {
+                c->bucket[last] = v;
+                c->bucket[v] = first;
+            } else {
+                first = v;
+                bytes = 0;
+            }
+            last = v;
+            bytes = nnc_add_sat(bytes, nnc_type_bytes(nnc_typeof(s, v)));
+        }
+    }
+    return NNC_OK;
+}
+
+/* ---- collectives --------------------------------------------------------------------------------------------------------- */
+
+/* The first of d results of a collective over in[], by replica, on the devices of v. */
+static nnc_ref collective(copies *c, nnc_op op, nnc_ref v, const nnc_ref *in, const char *reduction)
+{
+    nnc_graph *g = c->g;
+    int64_t on[NNC_MAX_REPLICAS];
+    const int16_t device = g->device;
+    for (int i = 0; i < c->d; i++)
+        on[i] = device_of(c, nnc_home(c->s, v), i);
+    const nnc_attr devices = nnc_av(AT_devices, c->d, on), axis = nnc_ai(AT_axis, 0),
+                   how = nnc_aw(AT_reduction, reduction);
+    const bool scatters = op == OP_reduce_scatter;
+    const nnc_attr reduce[] = {how, devices, axis}, gather[] = {axis, devices};
+    g->device = -1;
+    const nnc_ref y = op == OP_allgather ? nnc_build(g, op, c->d, in, 2, gather)
+                                         : nnc_build(g, op, c->d, in, scatters ? 3 : 2, reduce);
+    g->device = device;
+    return y;
+}
+
+/* The same over the values of v, those of the last micro-batch. */
+static nnc_ref over_replicas(copies *c, nnc_op op, nnc_ref v, const char *reduction)
+{
+    const int last = is_of_batch(use_of(c, v)) ? c->m - 1 : 0;
+    nnc_ref in[NNC_MAX_REPLICAS];
+    for (int i = 0; i < c->d; i++)
+        in[i] = *slot(c, v, i, last);
+    return collective(c, op, v, in, reduction);
+}
+
+/* The means of all gradients of v's bucket: one allreduce of them side by side. */
+static void sum_bucket(copies *c, nnc_ref v)
+{
+    nnc_graph *g = c->g;
+    const int16_t device = g->device;
+    const nnc_attr axis = nnc_ai(AT_axis, 0);
+    nnc_ref in[NNC_MAX_REPLICAS], *of = ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1);
+    if (!of) {
+        g->status = nnc_nomem(g->sink);
+        return;
+    }
+    for (int i = 0; i < c->d; i++) {
+        int n = 0;
+        nnc_ref u = v;
+        do
+            of[n++] = *slot(c, u, i, c->m - 1);
+        while ((u = c->bucket[u]) != v);
+        g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
+        in[i] = nnc_build(g, OP_concat, n, of, 1, &axis);
+    }
+    g->device = device;
+    const nnc_ref sum = collective(c, OP_allreduce, v, in, "add");
+    nnc_ref u = v;
+    int64_t from = 0;
+    do {
+        const int64_t to = from + nnc_typeof(c->s, u)->dim[0];
+        const nnc_attr cut[] = {nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to),
+            nnc_av(AT_axes, 1, &(const int64_t){0})};
+        for (int i = 0; i < c->d && sum != NNC_NONE; i++) {
+            const nnc_ref all = sum + (nnc_ref)i;
+            g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
+            c->mean[(size_t)u * (size_t)c->d + (size_t)i] =
+                number_op(g, OP_div, nnc_build(g, OP_slice, 1, &all, 3, cut), c->d);
+        }
+        from = to;
+        u = c->bucket[u];
+    } while (u != v);
+    g->device = device;
+}
+
+/* Divides a sum over the replicas: *of, by replica, becomes the mean. */
+static void divide(copies *c, nnc_ref v, nnc_ref sum, nnc_ref *of)
+{
+    const int16_t device = c->g->device;
+    for (int i = 0; i < c->d; i++) {
+        c->g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
+        of[i] = sum == NNC_NONE ? sum : number_op(c->g, OP_div, sum + (nnc_ref)i, c->d);
+    }
+    c->g->device = device;
+}
+
+static bool is_uneven(copies *c)
+{
+    if (output_named(c->s, "counted") == NNC_NONE)
+        return false;
+    c->g->status = nnc_fail0(c->g->sink, NNC_E_USAGE,
+        "--strategy=data with --ignore-index: the devices' parts of a batch may count "
+        "differently many targets, so the mean of their gradients is not that of the batch");
+    return true;
+}
+
+/* The mean over the replicas of what the last micro-batch has left in v. */
+static nnc_ref mean_of(copies *c, nnc_ref v, int r)
+{
+    nnc_ref *mean = &c->mean[(size_t)v * (size_t)c->d];
+    if (c->d == 1)
+        return *slot(c, v, 0, c->m - 1);
+    if (mean[0] != NNC_NONE || is_uneven(c))
+        return mean[r];
+    if (c->bucket[v] != NNC_NONE)
+        sum_bucket(c, v);
+    else
+        divide(c, v, over_replicas(c, OP_allreduce, v, "add"), mean);
+    return mean[r];
+}
+
+/* All of a value of which each replica has computed a part. */
+static nnc_ref joined_of(copies *c, nnc_ref v, int r)
+{
+    nnc_ref *all = &c->mean[(size_t)v * (size_t)c->d];
+    const node_share how = share_of(c, v);
+    if (all[0] != NNC_NONE)
+        return all[r];
+    const nnc_ref y = how == SHARE_part  ? over_replicas(c, OP_allgather, v, NULL)
+                      : how == SHARE_sum ? over_replicas(c, OP_allreduce, v, "add")
+                                         : over_replicas(c, OP_allreduce, v, "max");
+    for (int i = 0; i < c->d; i++)
+        all[i] = y == NNC_NONE ? y : y + (nnc_ref)i;
+    return all[r];
+}
+
+nnc_ref whole_once(copies *c, nnc_ref v, int r)
+{
+    if (nnc_def(c->s, v)->op == OP_input)
+        return input_part(c, v, r, 0);
+    if (share_of(c, v) != SHARE_none)
+        return joined_of(c, v, r);
+    return is_of_batch(use_of(c, v)) ? mean_of(c, v, r) : *slot(c, v, r, 0);
+}
+
+/* Elements [n r / d, n (r + 1) / d). */
+static nnc_ref slice_of(copies *c, nnc_ref v, int r)
+{
+    const int64_t n = nnc_typeof(c->s, v)->dim[0] / c->d, from = n * r, to = n * (r + 1), axis = 0;
+    const nnc_attr cut[] = {
+        nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to), nnc_av(AT_axes, 1, &axis)};
+    const int16_t device = c->g->device;
+    nnc_ref all = whole_once(c, v, r);
+    c->g->device = (int16_t)device_of(c, nnc_home(c->s, v), r);
+    all = nnc_build(c->g, OP_slice, 1, &all, 3, cut);
+    c->g->device = device;
+    return all;
+}
+
+nnc_ref part_once(copies *c, nnc_ref v, int r)
+{
+    const nnc_type *t = nnc_typeof(c->s, v);
+    nnc_ref *part = &c->part[(size_t)v * (size_t)c->d];
+    if (!t->rank)
+        return whole_once(c, v, r);
+    if (share_of(c, v) == SHARE_part)
+        return *slot(c, v, r, 0);
+    if (part[r] != NNC_NONE)
+        return part[r];
+    if (!is_of_batch(use_of(c, v)))
+        return part[r] = slice_of(c, v, r);
+    if (!is_uneven(c))
+        divide(c, v, over_replicas(c, OP_reduce_scatter, v, "add"), part);
+    return part[r];
+}
