@@ -3,8 +3,8 @@
 #include "api/gpu_share.h"
 #include "measure.h"
 
-/* Time of the launches, each with the target's overhead, and the share of a copy's bandwidth at that time; nothing where a library's call is among
- * them, whose time no machine code says. Per kernel: all launches. */
+/* Time of the launches, each with the target's overhead, and the share of a copy's bandwidth at that time; nothing where a library's
+ * call is among them, whose time no machine code says. Per kernel: all launches. */
 bool predicted_of(const nnc_plan *p, const nnc_target *t, nnc_arena *a, predicted *out)
 {
     nnc_gpu_launches l;

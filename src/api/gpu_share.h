@@ -15,9 +15,9 @@
  * flight: bandwidth * latency / SMs, on an H200 4.8 TB/s * 700 ns / 132 = 25 KB.
  *
  * Sources. 128 lanes for floats, 64 for integers, 16 for special functions, resident blocks and registers of an SM: CUDA C++ Programming
- * Guide, throughput of native arithmetic instructions, and technical specifications per compute capability. 128 bytes of L1 and 64 of L2 a clock and
- * SM: Jia et al. 2018, arXiv 1804.06826, and the A100 white paper. Latencies, of loaded memory 700 ns, of L2 and shared memory: assumed
- * (an idle H100: 479, 264 and 30 clocks, Luo et al. 2024, arXiv 2402.13499). */
+ * Guide, throughput of native arithmetic instructions, and technical specifications per compute capability. 128 bytes of L1 and 64 of L2 a
+ * clock and SM: Jia et al. 2018, arXiv 1804.06826, and the A100 white paper. Latencies, of loaded memory 700 ns, of L2 and shared memory:
+ * assumed (an idle H100: 479, 264 and 30 clocks, Luo et al. 2024, arXiv 2402.13499). */
 #ifndef NNC_API_GPU_SHARE_H
 #define NNC_API_GPU_SHARE_H
 

@@ -53,8 +53,7 @@ static void geometry(nnc_text *t, const nnc_kgrid *g)
     if (g->shared)
         nnc_printf(t, ", %lld bytes of shared memory", (long long)g->shared);
     if (g->vec > 1)
-        nnc_printf(
-            t,
+        nnc_printf(t,
             g->cls == KC_steps    ? "; %d points a block"
             : g->cls == KC_attend ? "; %d rows a thread"
                                   : "; %d elements an access",

@@ -74,7 +74,7 @@ static void find_mine(cu *c, const cu_scatter *s)
         (long long)s->unit, (long long)s->unit);
 }
 
-/* Each thread looks at several updates before it waits for the others; mostly there is none for the block. */
+/* Each thread looks at several updates before it waits for the others; mostly the block has none among them. */
 static void look(cu *c, const cu_scatter *s, const bool *was)
 {
     const nnc_kstage *g = &c->k->stage[1];

@@ -49,7 +49,7 @@ static bool better(const step *a, const step *b)
     return a->loaded != b->loaded ? a->loaded > b->loaded : a->length < b->length;
 }
 
-/* The best way out of the loop from `to` to the unconditional branch `i` back: the target of a branch in it that leads behind it. */
+/* The best way out of the loop from `to` to the unconditional branch `i` back: the target of a branch in it that leads out of it. */
 static int64_t way_out(const code *c, const step *at, int64_t to, int64_t i)
 {
     int64_t best = c->n;
@@ -62,7 +62,8 @@ static int64_t way_out(const code *c, const step *at, int64_t to, int64_t i)
     return best;
 }
 
-/* From the last instruction to the first, so that the targets of forward branches are done; the end of a loop goes on behind it. */
+/* From the last instruction to the first, so that the targets of forward branches are done; the end of a loop goes on with what
+ * follows the loop. */
 static void find_steps(const code *c, step *at)
 {
     at[c->n] = (step){.stored = -1};

@@ -94,7 +94,8 @@ static void describe_device(nnc_cudnn *g, const nnc_cudnn_device *d)
     g->device = cudnn_final(g, desc);
 }
 
-/* A graph without a device has no engines (9.19: few of them, whose plans cannot be run), and one with a handle shares it between threads. */
+/* A graph without a device has no engines (9.19: few of them, whose plans cannot be run), and one with a handle shares it between
+ * threads. */
 static void describe_current(nnc_cudnn *g)
 {
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, g->sink);

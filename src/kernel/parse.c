@@ -390,10 +390,9 @@ static bool get_grid(parser *p)
     return get_small(p, "threads", 0, &g->threads) && get_small(p, "vec", 1, &g->vec) &&
            get_small(p, "flight", 1, &g->flight) && get_small(p, "group", 1, &g->group) &&
            get_small(p, "split", 1, &g->split) && get_small(p, "keep", 0, &g->keep) &&
-           get_small(p, "park", 0, &g->park) &&
-           get_small(p, "spill", 0, &g->spill) && get_small(p, "regs", 0, &g->regs) &&
-           get_small(p, "index", 32, &g->index) && eat(p, "blocks") &&
-           get_int(p, 1, INT64_MAX / 4, &g->blocks) &&
+           get_small(p, "park", 0, &g->park) && get_small(p, "spill", 0, &g->spill) &&
+           get_small(p, "regs", 0, &g->regs) && get_small(p, "index", 32, &g->index) &&
+           eat(p, "blocks") && get_int(p, 1, INT64_MAX / 4, &g->blocks) &&
            get_choice(p, "finish", 0, INT64_MAX / 4, &g->finish) &&
            get_choice(p, "shared", 0, INT64_MAX / 4, &g->shared) &&
            get_choice(p, "work", 0, INT64_MAX / 4, &g->work);

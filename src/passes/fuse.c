@@ -173,8 +173,8 @@ static const nnc_node *row_product(const groups *s, uint32_t g)
     return NULL;
 }
 
-/* Such a product has a group of threads for each result. Only what is elementwise, and no larger than the product's results, can follow in its
- * kernel; before it only what may be computed again for each of them. */
+/* Such a product has a group of threads for each result. Only what is elementwise, and no larger than the product's results, can follow in
+ * its kernel; before it only what may be computed again for each of them. */
 static const char *slows_product(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;

@@ -157,7 +157,9 @@ const char *epilogue_allows(
     if (o.why)
         return remark_text(p, "%s", o.why);
     return remark_text(p, "%s has no %s epilogue%s", e->name, nnc_ops[n->op].name,
-        o.compiled && !p->o->policy.compiles ? ", except in runtime-compiled kernels (-O3 with NNC_CUDNN_ENDS=1)" : "");
+        o.compiled && !p->o->policy.compiles
+            ? ", except in runtime-compiled kernels (-O3 with NNC_CUDNN_ENDS=1)"
+            : "");
 }
 
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)

@@ -1,7 +1,7 @@
-/* schedule/estimate_cuda.c -- the time that a scheduled kernel is expected to take on a GPU: what it moves at the bandwidth that its threads
- * can ask for, or what its instructions take, and its launches. It sees the kernels that leave most of the machine idle, since a thread of
- * a sum has some 20 bytes on their way: two blocks of 512 threads reach 32 GB/s of an H200's 4.1 TB/s (measured: the channels of a batch
- * norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger. */
+/* schedule/estimate_cuda.c -- the time that a scheduled kernel is expected to take on a GPU: what it moves at the bandwidth that its
+ * threads can ask for, or what its instructions take, and its launches. It sees the kernels that leave most of the machine idle, since a
+ * thread of a sum has some 20 bytes on their way: two blocks of 512 threads reach 32 GB/s of an H200's 4.1 TB/s (measured: the channels of
+ * a batch norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger. */
 #include "schedule/schedule.h"
 
 enum {
@@ -18,7 +18,8 @@ static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
     return nnc_min64(n, k->buf[in->buf].numel);
 }
 
-/* Of what is read again after an earlier stage, the L2 cache keeps the rows that are under way at a time; of columns the whole tensor. */
+/* Tells whether the L2 cache keeps what is read again after an earlier stage: the rows that are under way at a time; of columns the whole
+ * tensor. */
 static bool near(const nnc_kernel *k, const nnc_target *t, const nnc_kins *in)
 {
     const int64_t bytes = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));

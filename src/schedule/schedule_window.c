@@ -71,8 +71,8 @@ int nnc_window_vec(const nnc_kernel *k, int vec)
     return vec;
 }
 
-/* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. Results beyond those
- * of vectors of 16 bytes have vectors of 8: each element of 16 bits is converted, so that longer strips save instructions. */
+/* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. Results beyond
+ * those of vectors of 16 bytes have vectors of 8: each element of 16 bits is converted, so that longer strips save instructions. */
 static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, int fast)
 {
     int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1), extent = k->axis[a].extent;

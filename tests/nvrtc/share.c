@@ -1,13 +1,13 @@
-/* tests/nvrtc/share.c -- what bandwidth a kernel can reach by its machine code: registers and blocks of an SM, bytes in flight, and the share
- * that follows (api/gpu_share.h). */
+/* tests/nvrtc/share.c -- what bandwidth a kernel can reach by its machine code: registers and blocks of an SM, bytes in flight, and the
+ * share that follows (api/gpu_share.h). */
 #include "share.h"
 #include "api/gpu_share.h"
 #include "plan/plan.h"
 #include "test.h"
 #include <pthread.h>
 
-/* Budgets. Threads of an SM: what its registers and shared memory let in. Launches that move as much as these many bytes take longer than
- * their start; shares of smaller ones are mostly latency. */
+/* Budgets. Threads of an SM: how many its registers and shared memory have room for. Launches that move as much as these many bytes take
+ * longer than their start; shares of smaller ones are mostly latency. */
 enum { LEAST_THREADS = 512, LARGE = 64 << 20 };
 /* least_share: averages over 196 floats, of which a warp has one vector a thread in flight. least_seen: NVRTC loads once what stages of a
  * short row load again, and what neighbouring windows share; a loop that the reader missed would have a small part of its loads. */
