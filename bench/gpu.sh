@@ -192,32 +192,53 @@ peers() {
     done
 }
 "$bin/bench_device" list --cells="$cells" >"$raw/cells.json"
-# PyTorch's compiler works on all of the machine's cores while check compares numbers; what is timed comes after both
+# PyTorch's compiler works on all of the machine's cores while check compares numbers. Its processes keep what they compiled, and
+# measure it one after the other once nothing else does.
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$raw/torch}"
 preparing=
-prepare() {
+processes=${NNC_GPU_PREPARE:-6}
+prepare() { # FLAG SECONDS
     [ -n "$have_python" ] && wanted prepare && { [ -z "$tiny" ] || [ -n "${NNC_GPU_COMPILE:-}" ]; } || return 0
-    mkdir -p "$raw/graphs"
-    "$bin/bench_device" graphs --cells="$cells" ${1:+--only=$1} --out="$raw/graphs" >"$raw/prepare.log" 2>&1
-    timeout -k 5 "$2" "$python" bench/device/peers.py --prepare="${NNC_GPU_PREPARE:-6}" --cells="$raw/cells.json" --nnc="$raw/graphs" \
-        --device=$device ${1:+--only=$1} --deadline="$(($2 - 20))" >>"$raw/prepare.log" 2>&1 &
+    mkdir -p "$raw/graphs" "$raw/peers"
+    rm -f "$raw/hold"
+    "$bin/bench_device" graphs --cells="$cells" --only="$1" --out="$raw/graphs" >"$raw/prepare.log" 2>&1
+    timeout -k 5 $((budget + 60)) "$python" bench/device/peers.py --prepare="$processes" --cells="$raw/cells.json" --nnc="$raw/nnc" \
+        --graphs="$raw/graphs" --hold="$raw/hold" --out="$raw/peers" --device=$device --only="$1" --base=compile --deadline="$2" \
+        --duration=$duration --warm=$warm --limit=${limit:-90} >>"$raw/prepare.log" 2>&1 &
     preparing=$!
 }
-prepared() {
+prepared() { # SECONDS more
     [ -n "$preparing" ] || return 0
-    wait "$preparing"
+    stop=$(($(date +%s) + $1))
+    while [ "$(grep -c '^share .* compiled$' "$raw/prepare.log")" -lt "$processes" ] && [ "$(date +%s)" -lt $stop ] &&
+        kill -0 "$preparing" 2>/dev/null; do
+        sleep 0.2
+    done
     echo "prepare"
     echo "  $(grep -c ' s$' "$raw/prepare.log") programs of PyTorch's compiler are ready"
+}
+held() { # SECONDS
+    [ -n "$preparing" ] || return 0
+    stop=$(($(date +%s) + $1))
+    [ $stop -lt $end ] || stop=$end
+    echo "peers, compiled before"
+    echo $stop >"$raw/hold"
+    wait "$preparing"
+    code=$?
+    [ $code -lt 2 ] || [ $code = 75 ] || bury "$raw/peers" $code
+    [ $code != 75 ] || left=1
+    grep ' results, ' "$raw/prepare.log" | sed 's/^/  /'
 }
 [ -n "$have_python" ] || ! wanted peers || echo "peers: no $python, they are left out"
 prepare core 150
 check 60
-prepared
+prepared 90
 part ceilings 60 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60}
 run nnc 90 core
 run tuned 60 core,tuned --tuning="$raw/tuning"
 peers 40 core eager
-peers 120 core tuned compile
+held 120
+peers 90 core tuned compile
 run cpu 60 core,cpu --target=cpu
 left=0 # what is left of these is among the rest
 check 150

@@ -4,12 +4,13 @@ by the same generator), the same three times by the same clock. Eager and torch.
 
     peers.py --cells=cells.json --nnc=DIR --out=DIR [--device=cuda|cpu] [--base=eager|compile|tuned] ...
     peers.py --programs --nnc=DIR       only writes the programs, for which PyTorch need not be there
-    peers.py --prepare=N --cells=cells.json --nnc=GRAPHS [--base=...]      compiles in N processes into Inductor's cache and measures nothing
+    peers.py --prepare=N --hold=FILE --graphs=DIR ...   N processes compile the cells' graphs beside each other; once FILE is there, they
+                                        measure one after the other
 
 Results: OUT/BASE,CELL.json, written as bench_device writes them: what is there is left alone; exit code 75: time was up; 76: the device's
 context died, another process goes on."""
 import argparse
-import glob
+import fcntl
 import json
 import math
 import os
@@ -325,7 +326,6 @@ class Training:
         self.update, self.half = self.opt.step, half
         self.scaler = torch.amp.GradScaler(dev.torch.type) if half == "f16" else None
         if base != "eager":
-            torch._dynamo.reset()
             self.whole = torch.compile(lambda *v: self.loss_of(self.f(*v[:-1], *self.w), v[-1]), dynamic=False)
             self.update = torch.compile(lambda: self.opt.step())
 
@@ -423,6 +423,9 @@ class Device:
         if self.gpu:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
+
+    def allocated(self):
+        return torch.cuda.memory_allocated() if self.gpu else 0
 
     def peak(self):
         return torch.cuda.max_memory_allocated() if self.gpu else None
@@ -541,7 +544,6 @@ def compiled(fn, base):
     if base == "eager":
         return fn
     import torch._inductor.config  # noqa: F401
-    torch._dynamo.reset()
     torch._inductor.config.freezing = True  # weights are constants, as in nnc: batch norms folded, layouts settled
     mode = "max-autotune-no-cudagraphs" if base == "tuned" else None
     return torch.compile(fn, mode=mode, dynamic=False)
@@ -587,45 +589,53 @@ def warm(dev, run, args):
         dev.wait()
 
 
-def measure_training(dev, cell, base, args):
-    """Times of a training step, updates included: as calls, and as a replayed CUDA graph."""
+def make_ready(dev, cell, base, keep=False):
+    """What is timed of a cell, compiled and run once. keep: beside others that stay compiled."""
     half, last, fast = set_up(dev, cell)
+    if base != "eager" and not keep:
+        torch._dynamo.reset()
+    before, t0 = dev.allocated(), time.perf_counter()
+    ready = {"step": None, "fn": None}
+    if "training" in cell["nnc"]:
+        with torch.enable_grad():
+            ready["step"] = training_of(dev, cell, base, half, last)
+            ready["step"].step()
+    else:
+        ready["fn"], ready["x"] = model_of(dev, cell, base, half, last)
+        ready["fn"](*ready["x"])
+    dev.wait()
+    ready["bytes"] = dev.peak() - before if dev.gpu else None
+    ready["about"] = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": half, "channels_last": last}
+    return ready
+
+
+def measure_training(dev, cell, t, ready, args):
+    """Times of a training step, updates included: as calls, and as a replayed CUDA graph."""
     with torch.enable_grad():
-        t0 = time.perf_counter()
-        t = training_of(dev, cell, base, half, last)
-        loss = t.step()
-        dev.wait()
-        out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": half, "channels_last": last}
-        out["nmse_to_nnc"] = nmse([float(loss.detach())], cell["nnc"]["output"]["sample"][:1])
+        out = {**ready["about"], "nmse_to_nnc": nmse([float(t.step().detach())], cell["nnc"]["output"]["sample"][:1])}
         warm(dev, t.step, args)
         out["calls"] = times_of(dev, t.step, None, args.duration)
-        out["device_bytes"] = dev.peak()
+        out["device_bytes"] = ready["bytes"]
         if dev.gpu and not t.scaler:  # a scaler asks on the host whether gradients are finite
             out["graph"] = measure_graph(dev, cell, t.step, [], None, args)
     return out
 
 
-def measure(dev, cell, base, args):
+def measure(dev, cell, ready, args):
     """All times of a cell: as calls, and as a replayed CUDA graph."""
-    if "training" in cell["nnc"]:
-        return measure_training(dev, cell, base, args)
-    half, last, fast = set_up(dev, cell)
-    t0 = time.perf_counter()
-    fn, x = model_of(dev, cell, base, half, last)
-    y = fn(*x)
-    dev.wait()
-    out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": half, "channels_last": last}
-    want = cell["nnc"]["output"]["sample"]
-    out["nmse_to_nnc"] = nmse(sample_of(y, len(want)), want)
+    set_up(dev, cell)
+    if ready["step"]:
+        return measure_training(dev, cell, ready["step"], ready, args)
+    fn, x, want = ready["fn"], ready["x"], cell["nnc"]["output"]["sample"]
+    out = {**ready["about"], "nmse_to_nnc": nmse(sample_of(fn(*x), len(want)), want)}
     host = [v.cpu() for v in x] if " io " in cell["flags"] else None
 
     def copied():
         return fn(*[v.to(dev.torch) for v in host]).cpu()
-    y = None
     warm(dev, lambda: fn(*x), args)
     side = pipeline(dev, fn, host) if host and dev.gpu else None
     out["calls"] = times_of(dev, lambda: fn(*x), copied if host else None, args.duration, side)
-    out["device_bytes"] = dev.peak()
+    out["device_bytes"] = ready["bytes"]
     if " energy " in cell["flags"] and dev.gpu:
         out["calls"].update(energy(dev, lambda: fn(*x), out["calls"]["queued"]["median_ms"], args.duration * 20))
     if dev.gpu:
@@ -690,79 +700,74 @@ def wants(cell, base, only):
     return wanted in cell["flags"] and all(f" {flag} " in cell["flags"] for flag in (only or "").split(",") if flag)
 
 
+def run_cell(dev, base, cell, ready, results, args):
+    """Measures a cell that results has begun; ready None: it is made so."""
+    name = f"{base},{cell['id']}"
+    try:
+        with open(os.path.join(args.nnc, cell["id"] + ".json")) as f:
+            cell["nnc"] = json.load(f)
+        if "failed" in cell["nnc"]:
+            raise RuntimeError("nnc has no result for this cell")
+        dev.broken |= os.environ.get("FAKE_PEER_BREAK", "\n") in cell["id"]
+        t0 = time.perf_counter()
+        out = measure(dev, cell, ready or make_ready(dev, cell, base), args)
+        results.put(name, {"cell": cell["id"], "base": base, **out, "seconds": time.perf_counter() - t0})
+    except Exception as e:
+        results.put(name, {"cell": cell["id"], "base": base, "failed": f"{type(e).__name__}: {e}"[:400]})
+        if dev.lost():
+            say("the device's context is dead")
+            sys.exit(76)
+
+
 def run_base(dev, base, cells, results, args):
     for cell in cells:
-        at = os.path.join(args.nnc, cell["id"] + ".json")
-        name = f"{base},{cell['id']}"
-        if not wants(cell, base, args.only) or not results.begin(name):
-            continue
-        try:
-            with open(at) as f:
-                cell["nnc"] = json.load(f)
-            if "failed" in cell["nnc"]:
-                raise RuntimeError("nnc has no result for this cell")
-            dev.broken |= os.environ.get("FAKE_PEER_BREAK", "\n") in cell["id"]
-            t0 = time.perf_counter()
-            out = measure(dev, cell, base, args)
-            results.put(name, {"cell": cell["id"], "base": base, **out, "seconds": time.perf_counter() - t0})
-        except Exception as e:
-            results.put(name, {"cell": cell["id"], "base": base, "failed": f"{type(e).__name__}: {e}"[:400]})
-            if dev.lost():
-                say("the device's context is dead")
-                sys.exit(76)
+        if wants(cell, base, args.only) and results.begin(f"{base},{cell['id']}"):
+            run_cell(dev, base, cell, None, results, args)
 
 
-# ---- compiling alone ----------------------------------------------------------------------------------------------------
-
-def prepare_cell(dev, cell, base):
-    half, last, _ = set_up(dev, cell)
-    if "training" in cell["nnc"]:
-        with torch.enable_grad():
-            training_of(dev, cell, base, half, last).step()
-    else:
-        fn, x = model_of(dev, cell, base, half, last)
-        fn(*x)
-    dev.wait()
-
+# ---- compiling beside each other, measuring alone --------------------------------------------------------------------------
 
 def prepare_some(dev, cells, args):
-    """This process's share of the cells. What measuring decides is left to the runs that are timed, where nothing else uses the GPU: Inductor
-    keeps its kernels' code, but no choices among them."""
-    import torch._functorch.config
-    import torch._inductor.config
-    made = 0
-    jobs = [(base, c) for base in args.base or ["compile", "tuned"] for c in cells if base != "eager" and wants(c, base, args.only)]
-    for i, (base, cell) in enumerate(jobs):
-        if i % args.prepare != args.share:
-            continue
-        torch._inductor.config.fx_graph_cache = torch._functorch.config.enable_autograd_cache = base != "tuned"
-        torch._inductor.config.autotune_local_cache = False
-        try:
-            with open(os.path.join(args.nnc, cell["id"] + ".json")) as f:
-                cell["nnc"] = json.load(f)
-            t0 = time.perf_counter()
-            prepare_cell(dev, cell, base)
-            say(f"{base},{cell['id']}: {time.perf_counter() - t0:.1f} s")
-            made += 1
-        except Exception as e:
-            say(f"{base},{cell['id']}: {type(e).__name__}: {e}"[:400])
+    """Compiles this process's share of the cells: [(base, cell, ready)]. max-autotune measures kernels meanwhile: it has cells of its own,
+    which are compiled where nothing else uses the GPU."""
+    jobs = [(base, c) for base in args.base or ["compile"] for c in cells if base != "eager" and wants(c, base, args.only)]
+    made = []
+    for base, cell in jobs[args.share::args.prepare]:
         if time.monotonic() > args.end:
             break
-    say(f"{made} compiled")
-    return 0
+        try:
+            with open(os.path.join(args.graphs, cell["id"] + ".json")) as f:
+                cell["nnc"] = json.load(f)
+            t0 = time.perf_counter()
+            made.append((base, cell, make_ready(dev, cell, base, keep=True)))
+            say(f"{base},{cell['id']}: {time.perf_counter() - t0:.1f} s")
+        except Exception as e:
+            say(f"{base},{cell['id']}: {type(e).__name__}: {e}"[:400])
+    say(f"share {args.share}: {len(made)} compiled")
+    return made
+
+
+def take_turns(dev, made, args):
+    """Waits for the file args.hold, which says until when (seconds of the epoch), and measures what was compiled while no other process does."""
+    while not os.path.exists(args.hold):
+        time.sleep(0.1)
+    with open(args.hold, "r+") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        args.end = time.monotonic() + float(turn.read() or 0) - time.time()
+        results = Results(args)
+        for base, cell, ready in made:
+            if results.begin(f"{base},{cell['id']}"):
+                run_cell(dev, base, cell, ready, results, args)
+    say(f"{results.made} results, {results.failed} failures, {results.kept} there before, {results.left} left for lack of time")
+    return 75 if results.left else 1 if results.failed else 0
 
 
 def prepare(args):
     """Starts the processes, each with its share of the cells."""
-    own = [a for a in sys.argv[1:] if not a.startswith("--out")]
-    each = [subprocess.Popen([sys.executable, __file__, *own, f"--share={k}"],
+    each = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], f"--share={k}"],
                              env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, (os.cpu_count() or 1) // args.prepare))})
             for k in range(args.prepare)]
-    codes = [p.wait() for p in each]
-    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    for path in glob.glob(os.path.join(cache, "**", "*.best_config"), recursive=True) if cache else []:
-        os.unlink(path)  # measured beside other work
-    return max(codes)
+    return max(abs(p.wait()) for p in each)
 
 
 def about(dev):
@@ -806,7 +811,9 @@ def main():
     p.add_argument("--cells", required=True)
     p.add_argument("--nnc", required=True)
     p.add_argument("--out", help="folder of results")
-    p.add_argument("--prepare", type=int, metavar="N", help="compile only, in N processes")
+    p.add_argument("--prepare", type=int, metavar="N", help="compile in N processes beside each other")
+    p.add_argument("--hold", metavar="FILE", help="of --prepare: measure once it is there")
+    p.add_argument("--graphs", metavar="DIR", help="of --prepare: graphs of the cells, which nnc has not measured yet")
     p.add_argument("--share", type=int, help="of --prepare: the cells of this process")
     p.add_argument("--device", default="cuda")
     p.add_argument("--base", action="append", choices=["eager", "compile", "tuned"])
@@ -819,8 +826,8 @@ def main():
     args.end = time.monotonic() + args.deadline if args.deadline else math.inf
     if args.prepare and args.share is None:
         return prepare(args)
-    if not args.prepare and not args.out:
-        p.error("--out=FOLDER is missing")
+    if not args.out or (args.prepare and not (args.hold and args.graphs)):
+        p.error("--out=FOLDER is missing, or of --prepare --hold=FILE or --graphs=DIR")
     if args.device == "cuda" and not torch.cuda.is_available():
         say("PyTorch finds no GPU: peers are left out")
         return 0
@@ -829,7 +836,7 @@ def main():
         cells = json.load(f)
     if args.prepare:
         with torch.no_grad():
-            return prepare_some(dev, cells, args)
+            return take_turns(dev, prepare_some(dev, cells, args), args)
     with open(os.path.join(args.out, "about"), "w") as f:
         json.dump(about(dev), f)
     results = Results(args)
