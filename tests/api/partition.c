@@ -526,13 +526,14 @@ TEST(executed_strategies_are_simulated)
                 const nnc_partition_row *r = &x.t.row[k];
                 const bool data = !strcmp(r->strategy, "data"),
                            split = !strcmp(r->strategy, "tensor");
-                CHECK_INT(r->simulated_ns > 0, !r->why_not && (!data || step));
+                CHECK_INT(r->simulated_ns > 0, !r->why_not);
                 CHECK_INT(r->simulated_bytes > 0, r->simulated_ns > 0);
                 CHECK(!r->not_simulated); /* the planner refuses none */
                 CHECK_INT(r->why_not != NULL,
                     !strcmp(r->strategy, "spatial") || (step && !strcmp(r->strategy, "branches")));
                 const double off = (double)r->simulated_ns / (double)r->iteration_ns - 1;
-                if (r->simulated_ns && !step && fabs(off) > (split ? 0.1 : 0.01))
+                /* inference by data sends parts of one batch, which the estimate leaves to who has the batch */
+                if (r->simulated_ns && !step && !data && fabs(off) > (split ? 0.1 : 0.01))
                     test_fail(
                         __FILE__, __LINE__, "%s takes %+.2f %% simulated", r->strategy, off * 100);
             }
@@ -561,8 +562,13 @@ static void check_timeline(const made *x, const nnc_partition_row *r, const char
 {
     const nnc_timeline *t = r->predicted;
     CHECK_INT((t->total_ps + 500) / 1000, r->iteration_ns);
+    /* a combination's row adds its stages' costs up, apart from the schedule that is drawn */
     for (int d = 0; d < x->t.devices; d++)
-        CHECK_INT(computed_ns(t, d), r->use[d].busy_ns);
+        if (r->search)
+            CHECK(fabs((double)(computed_ns(t, d) - r->use[d].busy_ns)) <=
+                  0.02 * (double)r->use[d].busy_ns);
+        else
+            CHECK_INT(computed_ns(t, d), r->use[d].busy_ns);
     for (int i = 0; i < t->n_arrow; i++)
         CHECK(t->span[t->arrow[i].from].end_ps <= t->span[t->arrow[i].to].start_ps);
     if (test_failures)
@@ -581,7 +587,7 @@ TEST(timelines_are_those_of_their_rows)
                 CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
                 for (int k = 0; k < x.t.n_row; k++) {
                     const nnc_partition_row *r = &x.t.row[k];
-                    bool has = !r->why_not && strncmp(r->strategy, "auto", 4) != 0;
+                    bool has = !r->why_not;
                     for (size_t j = 0; j < NNC_COUNT(none); j++)
                         has = has && strcmp(r->strategy, none[j]) != 0;
                     CHECK_INT(r->predicted != NULL, has);

@@ -504,7 +504,7 @@ static double away(const box *label, const box *point)
 TEST(labels_are_beside_their_points)
 {
     uint64_t seed = 4000000;
-    char name[24][16];
+    char name[24][24];
     int beside = 0;
     for (int round = 0; round < 60; round++) {
         nnc_scatter_point point[24];
