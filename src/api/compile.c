@@ -86,7 +86,8 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
  * and tf32, nmse 0.04), by its fault or by what it was asked: they are left out until that is known, but for who looks for it. */
 static bool asks_for_ends(const nnc_compile_options *o)
 {
-    return o->level >= 3 && getenv("NNC_CUDNN_ENDS") != NULL;
+    const char *asked = getenv("NNC_CUDNN_ENDS");
+    return o->level >= 3 && asked && !strcmp(asked, "1");
 }
 
 static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)
