@@ -87,7 +87,8 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
  * those who look for it. */
 static bool asks_for_ends(const nnc_compile_options *o)
 {
-    return o->level >= 3 && getenv("NNC_CUDNN_ENDS") != NULL;
+    const char *asked = getenv("NNC_CUDNN_ENDS");
+    return o->level >= 3 && asked && !strcmp(asked, "1");
 }
 
 static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)

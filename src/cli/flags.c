@@ -91,8 +91,7 @@ static const nnc_flag own[] = {
         "Run exactly these passes, in this order (default: those of the -O level)"},
     {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
         "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
-        "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums; on GPUs "
-        "cuDNN compiles kernels for epilogues, about a second each at first load"},
+        "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums"},
     {'c', {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, "exact|ulp2|fast"},
         "Accuracy of math functions in generated kernels (docs/math.md). exact: <= 0.8 ulp, "
         "evaluated as written, no Winograd convolutions, NaN survives every relu; ulp2 (default): "

@@ -588,15 +588,86 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
 
 /* ---- seeds ----------------------------------------------------------------------------------- */
 
-/* On a GPU: is one kernel of these nodes expected to take longer than one for each? */
+/* Does a marked one of these nodes read a result of nodes[i]? */
+static bool feeds_marked(
+    const pass *p, const uint32_t *nodes, const bool *marked, uint32_t n, uint32_t i)
+{
+    const nnc_node *from = &p->g->node[nodes[i]];
+    for (uint32_t k = i + 1; k < n; k++) {
+        const nnc_node *to = &p->g->node[nodes[k]];
+        for (int j = 0; j < to->n_in && marked[k]; j++)
+            if (to->in[j] >= from->out && to->in[j] < from->out + from->n_out)
+                return true;
+    }
+    return false;
+}
+
+/* The nodes of two kernels, and whether they are expected to take less than one of all: [1] the sums with what they are computed from, [0]
+ * what has more numbers than they. The rest is small, and in either. */
+static bool sums_apart(groups *s, const uint32_t *nodes, uint32_t n, int64_t one,
+    uint32_t part[2][MAX_MEMBERS], uint32_t count[2])
+{
+    const nnc_graph *g = s->p->g;
+    bool sums[MAX_MEMBERS] = {false};
+    int64_t few = 0, work;
+    count[0] = count[1] = 0;
+    for (uint32_t i = n; i-- > 0;) {
+        const nnc_node *d = &g->node[nodes[i]];
+        if (nnc_op_class((nnc_op)d->op) == CL_reduce) {
+            sums[i] = true;
+            few = nnc_max64(few, nnc_type_numel(nnc_typeof(g, d->out)));
+        }
+        sums[i] = sums[i] || feeds_marked(s->p, nodes, sums, n, i);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (sums[i] || nnc_type_numel(nnc_typeof(g, g->node[nodes[i]].out)) > few)
+            part[sums[i]][count[sums[i]]++] = nodes[i];
+    if (!count[0] || !count[1])
+        return false;
+    const int64_t a = nodes_ns(s, part[0], count[0], &work),
+                  b = nodes_ns(s, part[1], count[1], &work);
+    return a && b && one - a - b > (a + b) / 4;
+}
+
+/* From the last node backwards, each time the latest node that feeds the group: no path can lie in between. */
+static void merge_nest(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    const pass *p = s->p;
+    for (uint32_t i = n - 1; i-- > 0 && p->status == NNC_OK;) {
+        uint32_t a = group_of(s, nodes[i]);
+        const nnc_node *d = &p->g->node[nodes[i]];
+        for (uint32_t o = 0; o < d->n_out; o++)
+            for (uint32_t u = 0, j; edit_next_user(p, d->out + o, &u, &j);) {
+                uint32_t b = group_of(s, j);
+                bool member = false;
+                for (uint32_t k = 0; k < n; k++)
+                    member = member || nodes[k] == j;
+                if (member && a != b && groups_can_merge(s, a, b)) {
+                    groups_merge(s, a, b);
+                    a = group_of(s, nodes[i]);
+                }
+            }
+    }
+}
+
+/* On a GPU one kernel of these nodes may leave most of it idle: where it is expected to take longer than one for each, they stay apart, and
+ * where a kernel of the sums and one of the rest would take less, they are these. True: nothing is left to do. */
 static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
 {
+    uint32_t part[2][MAX_MEMBERS], count[2];
     int64_t apart = 0, work;
     if (target_of(s->p, &s->p->g->node[nodes[0]])->kind != NNC_T_cuda)
         return false;
     for (uint32_t i = 0; i < n; i++)
         apart += s->of[group_of(s, nodes[i])].n_real ? group_ns(s, group_of(s, nodes[i])) : 0;
-    return nodes_ns(s, nodes, n, &work) > apart;
+    const int64_t one = nodes_ns(s, nodes, n, &work);
+    if (one > apart)
+        return true;
+    if (!sums_apart(s, nodes, n, one, part, count))
+        return false;
+    merge_nest(s, part[1], count[1]);
+    merge_nest(s, part[0], count[0]);
+    return true;
 }
 
 /* Nodes of one expanded op have the layer's path in common and contain a reduction. */
@@ -616,22 +687,7 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
         !one_kernel(s, nodes, n, &why) || leaves_idle(s, nodes, n))
         return;
-    /* From the last node backwards, each time the latest node that feeds the group: no path can lie in between. */
-    for (uint32_t i = n - 1; i-- > 0 && p->status == NNC_OK;) {
-        uint32_t a = group_of(s, nodes[i]);
-        const nnc_node *d = &p->g->node[nodes[i]];
-        for (uint32_t o = 0; o < d->n_out; o++)
-            for (uint32_t u = 0, j; edit_next_user(p, d->out + o, &u, &j);) {
-                uint32_t b = group_of(s, j);
-                bool member = false;
-                for (uint32_t k = 0; k < n; k++)
-                    member = member || nodes[k] == j;
-                if (member && a != b && groups_can_merge(s, a, b)) {
-                    groups_merge(s, a, b);
-                    a = group_of(s, nodes[i]);
-                }
-            }
-    }
+    merge_nest(s, nodes, n);
 }
 
 /* By layer, then by device: parts of a layer that is split are apart. */

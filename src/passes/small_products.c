@@ -207,7 +207,9 @@ nnc_ref rule_one_place(pass *p, const nnc_node *n)
 
 nnc_ref rule_one_row(pass *p, const nnc_node *n)
 {
-    return !edit_static(p, n->out) && has_one_row(p, n) ? build_row(p, n) : NNC_NONE;
+    const bool fuses =
+        p->will_run >> PASS_fuse & 1; /* or bias and activation are kernels of their own */
+    return fuses && !edit_static(p, n->out) && has_one_row(p, n) ? build_row(p, n) : NNC_NONE;
 }
 
 nnc_ref rule_update(pass *p, const nnc_node *n)

@@ -214,6 +214,9 @@ TEST(compare_with_compiled_ends)
         compare_text_at(3, p, text, ".txt", 2);
         CHECK_INT(*NNC_TEST_CXX ? fake_compiled_ends() : 5, 5);
     }
+    setenv("NNC_CUDNN_ENDS", "0", 1); /* 1 alone asks for them */
+    compare_text_at(3, NNC_PRECISION_f16, text, ".txt", 1);
+    CHECK_INT(fake_compiled_ends(), 0);
     unsetenv("NNC_CUDNN_ENDS");
 }
 
