@@ -288,11 +288,11 @@ TEST(trainers_that_are_refused)
     end(&s);
 }
 
-/* Three steps of two devices; the weights after them. */
+/* Four batches of two replicas; the weights after them. */
 static void train_shared(const school *s, const char *const *settings, const char *save)
 {
     nnc_trainer *t = open_trainer(s, settings);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const void *batch[] = {s->x[i * 2 * EACH], &s->y[i * 2 * EACH]};
         CHECK_OK(nnc_trainer_step(t, batch, test_sink));
     }
@@ -310,13 +310,19 @@ TEST(trainers_of_replicas)
     snprintf(other, sizeof other, "%s/other.npz", s.dir);
     snprintf(c, sizeof c, "%s/c.npz", s.dir);
 #define REPLICAS "strategy", "data", "devices", "2", "momentum", "0.9"
+#define SPLIT "strategy", "tensor", "devices", "4", "replicas", "2", "accumulate", "2", "O", "1"
     static const char *const whole[] = {REPLICAS, NULL};
     static const char *const parts[] = {REPLICAS, "zero", "1", NULL};
     static const char *const buckets[] = {REPLICAS, "bucket-mb", "0.0001", NULL};
+    static const char *const summed[] = {SPLIT, NULL};
+    static const char *const sums[] = {SPLIT, "bucket-mb", "1", NULL};
     train_shared(&s, whole, plain);
     train_shared(&s, parts, other);
     CHECK(same_files(plain, other));
     train_shared(&s, buckets, other);
+    CHECK(same_files(plain, other));
+    train_shared(&s, summed, plain); /* gradients are sums over batches, which are states */
+    train_shared(&s, sums, other);
     CHECK(same_files(plain, other));
     nnc_trainer *t = open_trainer(&s, parts), *without = open_trainer(&s, whole);
     const void *batch[] = {s.x[0], &s.y[0]};
