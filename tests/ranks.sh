@@ -86,6 +86,21 @@ what="no --devices, --split"
 job 3 run "$dir/whole.json" --split='linear*=columns' --iterations=1 --outputs="$dir/ranks.npz" --comm-timeout=60
 ran 0 "1 run"
 cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=3"
+# As many as ranks are known late: what depends on their number, as groups of them, too.
+for how in "tensor --replicas=2" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2 --mode=step"; do
+    what="no --devices, $how"
+    # shellcheck disable=SC2086
+    set -- run "$dir/whole.json" --set batch=8 --iterations=1 --strategy=$how
+    "$nnc" "$@" --devices=4 --outputs="$dir/given.npz" >"$dir/said" 2>&1
+    rc=$?
+    ran 0 "1 run"
+    job 4 "$@" --outputs="$dir/ranks.npz" --comm-timeout=60
+    ran 0 "1 run"
+    cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=4"
+done
+what="no --devices, replicas of a rank each"
+job 2 run "$dir/whole.json" --strategy=tensor --replicas=2
+ran 2 "--replicas=2 of --devices=2: each needs an equal part of the devices, of 2 or more"
 what="--devices that is given stays"
 job 2 run "$dir/whole.json" --strategy=tensor --devices=4 --iterations=1 --outputs="$dir/ranks.npz" --comm-timeout=60
 ran 0 "1 run"

@@ -48,8 +48,8 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  *              inputs (FILE)
  *     train    those of compile; loss, label-smoothing, class-axis, ignore-index, optimizer, momentum, nesterov, beta1, beta2, eps,
  *              weight-decay, clip-norm, accumulate, bn, freeze, train-only, loss-scale, scale-growth, lr, schedule, warmup-steps,
- *              decay-every, decay-at, gamma, min-lr, steps, steps-per-epoch, on-nan, strategy, micro-batches, replicas, chunks, seed, as
- *              the flags of nnc train (docs/training.md) */
+ *              decay-every, decay-at, gamma, min-lr, steps, steps-per-epoch, on-nan, strategy, micro-batches, replicas, chunks, zero,
+ *              bucket-mb, seed, as the flags of nnc train (docs/training.md) */
 typedef struct nnc_env_options nnc_env_options;
 typedef struct nnc_open_options nnc_open_options;
 typedef struct nnc_compile_options nnc_compile_options;

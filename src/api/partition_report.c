@@ -74,6 +74,14 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
     }
 }
 
+/* What nnc run divides is the batch: that of as many micro-batches as a run has. Steps take several batches instead. */
+static int64_t run_batch(const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    const nnc_partition_way *w = &r->way;
+    return t->m->step || !w->strategy || w->runs < 1 ? t->m->batch
+                                                     : t->m->batch * t->micro / w->runs;
+}
+
 static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
 {
     nnc_json_line(w, 2);
@@ -342,11 +350,14 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
     NNC_LOCAL(nnc_text) command = {0};
     put_command(t, r, &command);
     if (command.n)
-        nnc_printf(out, "  %s %s\n",
+        nnc_printf(out, "  %s %s",
             r->executable     ? "runs with"
             : r->way.strategy ? "would be"
                               : "placed by",
             nnc_text_str(&command));
+    if (command.n && run_batch(t, r) != t->m->batch)
+        nnc_printf(out, " # a batch of %lld", (long long)run_batch(t, r));
+    nnc_puts(out, command.n ? "\n" : "");
     out->oom = out->oom || command.oom;
 }
 

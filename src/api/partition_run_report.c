@@ -3,6 +3,7 @@
 #include "api/partition.h"
 #include "api/report_text.h"
 #include <math.h>
+#include <string.h>
 
 static double ms(int64_t ns)
 {
@@ -114,6 +115,8 @@ void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out)
         if (!x && !r->not_run)
             continue;
         nnc_printf(out, "  %-15s", r->strategy);
+        if (x && strlen(r->strategy) > 15) /* a combination */
+            nnc_printf(out, "\n  %15s", "");
         if (!x) {
             nnc_printf(out, " not run: %s\n", r->not_run);
             continue;

@@ -1,6 +1,6 @@
-/* api/partition_simulate.c -- strategies that nnc executes, from the very plans that it would execute, by the simulator: a placement of
- * layers, and replicas of a training step (--strategy=data of nnc train). An iteration is as many runs of the plan as there are
- * micro-batches, one after the other; in a step all but the last accumulate gradients. */
+/* api/partition_simulate.c -- strategies that nnc executes, from the very plans that it would execute, by the simulator: placements of
+ * layers, splits, pipelines, replicas. An iteration is as many runs of the plan as the row says, one after the other; in a step all but
+ * the last accumulate gradients. */
 #include "api/partition_row.h"
 #include "api/strategy.h"
 #include "api/timeline.h"

@@ -15,7 +15,7 @@ typedef struct holder {
 /* Settings of the loop that trainers have, too. */
 static const char *const of_loop[] = {"--lr", "--schedule", "--decay-every", "--decay-at",
     "--gamma", "--min-lr", "--warmup-steps", "--steps", "--on-nan", "--strategy", "--micro-batches",
-    "--replicas", "--chunks", "--seed"};
+    "--replicas", "--chunks", "--zero", "--bucket-mb", "--seed"};
 
 bool nnc_train_is_offered(const nnc_flag *f)
 {

@@ -200,8 +200,9 @@ static nnc_status unknown_key(const char *key, nnc_loc loc, nnc_sink *sink)
         (void)nnc_train_key(&nnc_train_settings[i], name[n]);
         if (nnc_train_settings[i].group == 'u' && !strcmp(name[n], key))
             return nnc_fail(sink, NNC_E_MODEL, loc,
-                "`%s` is not a key of \"train\": each run names its files, with %s", key,
-                nnc_train_settings[i].value.name);
+                "`%s` is not a key of \"train\": files and how devices share the work are of a "
+                "run, with %s",
+                key, nnc_train_settings[i].value.name);
         names[n] = name[n];
         n += nnc_train_settings[i].group != 'u';
     }

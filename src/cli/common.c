@@ -322,8 +322,20 @@ nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink)
                      o->sharing == RUN_data ? "data" : "pipeline", name);
 }
 
+/* When --devices is known: of nnc run over ranks it may be their number. */
+static nnc_status check_replicas(const options *o, nnc_sink *sink)
+{
+    const int devices = o->compare.compile.devices;
+    if (o->replicas > 1 && (devices % o->replicas || devices == o->replicas))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--replicas=%d of --devices=%d: each needs an equal part of the devices, of 2 or more",
+            o->replicas, devices);
+    return NNC_OK;
+}
+
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
 {
+    NNC_TRY(check_replicas(o, sink));
     NNC_TRY(open_either(o, w, sink));
     if (w->artifact && o->sharing != RUN_layers)
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},

@@ -418,11 +418,6 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
             "--replicas=%d are of --strategy=pipeline, tensor, channel or spatial (data has one on "
             "each device)",
             o->replicas);
-    if (o->replicas > 1 &&
-        (o->compare.compile.devices % o->replicas || o->compare.compile.devices == o->replicas))
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--replicas=%d of --devices=%d: each needs an equal part of the devices, of 2 or more",
-            o->replicas, o->compare.compile.devices);
     if (o->training_flag && o->mode != MODE_step)
         return nnc_fail0(
             sink, NNC_E_USAGE, "%s is of a training step: it needs --mode=step", o->training_flag);

@@ -55,8 +55,8 @@ const command commands[] = {
         "predict what strategies make of a model on several devices; exit code 4 when none fits",
         "mdgkcszpeRfVh", 1, MOST_FILES, cmd_partition,
         "Predictions follow from the model's plan for one device: docs/partition.md. What "
-        "runs today are placements of layers, pipelines (nnc train and nnc run "
-        "--strategy=NAME), and replicas of a training step (nnc train --strategy=data).\n\n"
+        "nnc train and nnc run execute has `yes` under `runs`, and the last line of its "
+        "paragraph is the command.\n\n"
         "examples:\n"
         "  nnc partition models/vgg16.json --devices=4 --mode=step --target=cuda:sm_70 "
         "--link-gbs=12\n"

@@ -54,7 +54,14 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
             sink, NNC_E_USAGE, "--fit reads the model again for each size: name one model file");
     if (o->sharing == RUN_data)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--fit with --strategy=data: each device has the whole model; search with one device");
+            "--fit with --strategy=data: each device has the whole model, and a batch of a step or "
+            "its part of that of nnc run; search with one device");
+    if (o->replicas > 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--fit searches with one of the replicas: leave --replicas=%d out, and give "
+            "--devices=N "
+            "those of one",
+            o->replicas);
     if (o->sharing == RUN_pipeline)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--fit does not search pipelines: leave --strategy=pipeline out, or give nnc memory a "

@@ -83,6 +83,27 @@ static const char *reader_objects(
     return NULL;
 }
 
+/* Is value v, or the same under another shape, the new value of a state? */
+static bool updates_state(const pass *p, nnc_ref v)
+{
+    for (uint32_t o = nnc_result_outputs(p->g); o < p->g->n_output; o++)
+        if (nnc_reshaped(p->g, p->g->output[o]) == v)
+            return true;
+    return false;
+}
+
+/* Is v cut into the new values of states? They may be one state, over which v lies then. */
+static bool is_cut_into_states(const pass *p, nnc_ref v)
+{
+    bool yes = false;
+    for (uint32_t u = 0, i; !yes && edit_next_user(p, v, &u, &i);) {
+        const nnc_node *n = &p->g->node[i];
+        yes = n->op == OP_reshape ? is_cut_into_states(p, n->out)
+                                  : n->op == OP_slice && updates_state(p, n->out);
+    }
+    return yes;
+}
+
 /* Why operand k of concat n, a part of type t of its result, is copied to its place; NULL: it is written there. */
 static const char *why_copied(const parts *s, const nnc_node *n, int k, const nnc_type *t)
 {
@@ -102,6 +123,8 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is a part of another concat's result";
     if (edit_is_output(p, v))
         return "is an output";
+    if (is_cut_into_states(p, v))
+        return "is cut into the new values of states";
     if (nnc_op_class(d->op) == CL_collective) /* each on its operand's device: the node has none */
         return "is a result of a collective";
     if (!on_one_device(d, n))
@@ -482,7 +505,8 @@ static bool join_states(parts *s, uint32_t i)
         edit_is_output(p, n->out))
         return false;
     look_at_states(s, n, &o);
-    if (!o.ok || edit_is_output(p, o.value))
+    const nnc_ref value = o.ok ? nnc_reshaped(p->g, o.value) : NNC_NONE;
+    if (!o.ok || edit_is_output(p, o.value) || s->place[value].root != value)
         return false;
     layers l = layers_of(p, i, NNC_NONE);
     const int all = pieces(p, n);

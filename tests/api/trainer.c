@@ -288,6 +288,78 @@ TEST(trainers_that_are_refused)
     end(&s);
 }
 
+/* Four batches of two replicas; the weights after them. */
+static void train_shared(const school *s, const char *const *settings, const char *save)
+{
+    nnc_trainer *t = open_trainer(s, settings);
+    for (int i = 0; i < 4; i++) {
+        const void *batch[] = {s->x[i * 2 * EACH], &s->y[i * 2 * EACH]};
+        CHECK_OK(nnc_trainer_step(t, batch, test_sink));
+    }
+    CHECK_OK(nnc_trainer_save(t, save, test_sink));
+    nnc_trainer_destroy(t);
+}
+
+/* How replicas share the optimizer's states and sum gradients changes no bit; a checkpoint of parts is of as many. */
+TEST(trainers_of_replicas)
+{
+    school s;
+    begin(&s);
+    char plain[300], other[300], c[300];
+    snprintf(plain, sizeof plain, "%s/plain.npz", s.dir);
+    snprintf(other, sizeof other, "%s/other.npz", s.dir);
+    snprintf(c, sizeof c, "%s/c.npz", s.dir);
+#define REPLICAS "strategy", "data", "devices", "2", "momentum", "0.9"
+    static const char *const whole[] = {REPLICAS, NULL};
+    static const char *const parts[] = {REPLICAS, "zero", "1", NULL};
+    static const char *const buckets[] = {REPLICAS, "bucket-mb", "0.0001", NULL};
+    train_shared(&s, whole, plain);
+    train_shared(&s, parts, other);
+    CHECK(same_files(plain, other));
+    train_shared(&s, buckets, other);
+    CHECK(same_files(plain, other));
+    nnc_trainer *t = open_trainer(&s, parts), *without = open_trainer(&s, whole);
+    const void *batch[] = {s.x[0], &s.y[0]};
+    CHECK_INT(nnc_type_numel(nnc_trainer_input_type(t, 1)), 2 * EACH);
+    CHECK_OK(nnc_trainer_step(t, batch, test_sink));
+    CHECK_OK(nnc_trainer_write_checkpoint(t, c, test_sink));
+    CHECK_OK(nnc_trainer_read_checkpoint(t, c, test_sink));
+    CHECK_INT(nnc_trainer_read_checkpoint(without, c, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("--zero: none, the checkpoint has 1 over 2 devices");
+    CHECK_INT(nnc_trainer_read_checkpoint(t, api_in(s.dir, "no.npz"), test_sink), NNC_E_IO);
+    nnc_trainer_destroy(t);
+    nnc_trainer_destroy(without);
+    nnc_train_options *o = options((const char *const[]){"zero", "1", NULL});
+    CHECK_INT(nnc_trainer_create(s.e, s.m, o, &t, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("--zero=1 divides the optimizer's states among replicas");
+    nnc_train_options_destroy(o);
+    end(&s);
+}
+
+/* Gradients that are sums over batches, which are states: a bucket has copies of them. Large enough for the concat to be worth it. */
+TEST(trainers_with_buckets_of_sums)
+{
+    static const char deep[] =
+        "{\"inputs\": {\"x\": [4, 6]}, \"layers\": [{\"op\": \"linear\", \"name\": \"a\", "
+        "\"out\": 96}, \"gelu\", {\"op\": \"layernorm\", \"name\": \"n\"}, {\"op\": \"linear\", "
+        "\"name\": \"b\", \"out\": 96}, \"relu\", {\"op\": \"linear\", \"name\": \"c\", \"out\": "
+        "3}]}";
+    school s;
+    begin(&s);
+    char plain[300], other[300];
+    snprintf(plain, sizeof plain, "%s/plain.npz", s.dir);
+    snprintf(other, sizeof other, "%s/other.npz", s.dir);
+    nnc_model_close(s.m);
+    s.m = nnc_model_parse(
+        "m.json", deep, sizeof deep - 1, &(nnc_model_options){.trains = true}, test_sink);
+    CHECK(s.m != NULL);
+#define SUMS "strategy", "tensor", "devices", "4", "replicas", "2", "accumulate", "2", "O", "1"
+    train_shared(&s, (const char *const[]){SUMS, NULL}, plain);
+    train_shared(&s, (const char *const[]){SUMS, "bucket-mb", "1", NULL}, other);
+    CHECK(same_files(plain, other));
+    end(&s);
+}
+
 /* Each allocation of a trainer's life fails once: a status and a message, nothing is left over. */
 TEST(trainers_without_memory)
 {
