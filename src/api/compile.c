@@ -80,8 +80,6 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* Runtime-compiled engines at -O3; tf32 with --precision=tf32 or --math=fast, which also affects contractions that f16 and bf16 leave
- * in f32. */
 /* cuDNN's runtime-compiled ends of convolutions gave wrong numbers on the first card that ran them (H200, cuDNN 9.19: EfficientNet-B0 in
  * f16 and tf32, nmse 0.04), by its fault or by what it was asked: they are left out until that is known, except for
  * those who look for it. */
@@ -91,6 +89,7 @@ static bool asks_for_ends(const nnc_compile_options *o)
     return o->level >= 3 && asked && !strcmp(asked, "1");
 }
 
+/* tf32 with --precision=tf32 or --math=fast, which also affects contractions that f16 and bf16 leave in f32. */
 static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)
 {
     bool tf32 = o->precision == NNC_PRECISION_tf32 ||

@@ -73,7 +73,7 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
     return ok;
 }
 
-/* The time that one kernel of these nodes is expected to take on a CPU, *work: on one of its threads; 0: there is none. */
+/* The time that one kernel of these nodes is expected to take, *work: on one thread of a CPU; 0: there is none. */
 static int64_t nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work)
 {
     nnc_ref out[NNC_KERNEL_RESULTS + 1];
