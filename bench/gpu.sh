@@ -235,8 +235,8 @@ check 60
 prepared 90
 part ceilings 60 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60}
 run nnc 90 core
-run tuned 60 core,tuned --tuning="$raw/tuning"
-peers 40 core eager
+run tuned 45 core,tuned --tuning="$raw/tuning"
+peers 90 core eager
 held 120
 peers 90 core tuned compile
 run cpu 60 core,cpu --target=cpu
