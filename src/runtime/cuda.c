@@ -68,6 +68,13 @@ static int use(const nnc_device *d)
     return d->rt->cudaSetDevice(d->ordinal);
 }
 
+/* What is destroyed is the runtime's to free, too, where the device's context is dead and no call on it succeeds. */
+static const nnc_cuda_cudart *for_destruction(const nnc_device *d)
+{
+    (void)use(d);
+    return d->rt;
+}
+
 static nnc_status cuda_use(nnc_device *d)
 {
     return use(d) ? NNC_E_DEVICE : NNC_OK;
@@ -107,8 +114,8 @@ static int set_base(nnc_device *d)
 
 static void cuda_close(nnc_device *d)
 {
-    if (d->base && !use(d))
-        d->rt->cudaEventDestroy(d->base);
+    if (d->base)
+        for_destruction(d)->cudaEventDestroy(d->base);
     nnc_free(d);
 }
 
@@ -163,8 +170,8 @@ static nnc_status cuda_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink 
 
 static void cuda_free(nnc_device *d, void *p)
 {
-    if (p && !use(d))
-        d->rt->cudaFree(p);
+    if (p)
+        for_destruction(d)->cudaFree(p);
 }
 
 static nnc_status cuda_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink)
@@ -198,8 +205,7 @@ static void cuda_host_free(nnc_device *d, void *p)
         if ((*b)->p == p) {
             NNC_FREED pinned *gone = *b;
             *b = gone->next;
-            if (!use(d))
-                d->rt->cudaFreeHost(gone->p);
+            for_destruction(d)->cudaFreeHost(gone->p);
             return;
         }
 }
@@ -346,11 +352,9 @@ static void cuda_stream_destroy(nnc_stream *s)
 {
     if (!s)
         return;
-    if (!use(s->d)) {
-        (void)s->d->rt->cudaStreamSynchronize(s->s);
-        drop_blocks(s);
-        s->d->rt->cudaStreamDestroy(s->s);
-    }
+    (void)for_destruction(s->d)->cudaStreamSynchronize(s->s);
+    drop_blocks(s);
+    s->d->rt->cudaStreamDestroy(s->s);
     nnc_free(s);
 }
 
@@ -373,8 +377,7 @@ static void cuda_event_destroy(nnc_event *e)
 {
     if (!e)
         return;
-    if (!use(e->d))
-        e->d->rt->cudaEventDestroy(e->e);
+    for_destruction(e->d)->cudaEventDestroy(e->e);
     nnc_free(e);
 }
 
@@ -523,8 +526,7 @@ static nnc_status cuda_replay(nnc_stream *s, nnc_capture *c)
 
 static void cuda_capture_destroy(nnc_capture *c)
 {
-    if (!use(c->d))
-        c->d->rt->cudaGraphExecDestroy(c->x);
+    for_destruction(c->d)->cudaGraphExecDestroy(c->x);
     nnc_free(c);
 }
 
