@@ -70,16 +70,21 @@ cat >"$dir/whole.json" <<'JSON'
 {"args": {"batch": {"default": 4}}, "inputs": {"x": ["batch", 3, 12, 8]},
  "layers": [{"op": "conv", "channels": 8, "kernel": 3, "pad": 1}, "relu", "flatten", {"op": "linear", "out": 12}, "softmax"]}
 JSON
-for how in tensor channel spatial "pipeline --micro-batches=3" "data --mode=step"; do
-    what="no --devices, $how"
+# as_given N BATCH HOW: without --devices over N ranks, and with --devices=N in one process
+as_given() {
+    what="no --devices, $3"
+    n=$1
     # shellcheck disable=SC2086
-    set -- run "$dir/whole.json" --set batch=6 --iterations=1 --strategy=$how
-    "$nnc" "$@" --devices=3 --outputs="$dir/given.npz" >"$dir/said" 2>&1
+    set -- run "$dir/whole.json" --set batch=$2 --iterations=1 --strategy=$3
+    "$nnc" "$@" --devices="$n" --outputs="$dir/given.npz" >"$dir/said" 2>&1
     rc=$?
     ran 0 "1 run"
-    job 3 "$@" --outputs="$dir/ranks.npz" --comm-timeout=60
+    job "$n" "$@" --outputs="$dir/ranks.npz" --comm-timeout=60
     ran 0 "1 run"
-    cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=3"
+    cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=$n"
+}
+for how in tensor channel spatial "pipeline --micro-batches=3" "data --mode=step"; do
+    as_given 3 6 "$how"
 done
 what="no --devices, --split"
 "$nnc" run "$dir/whole.json" --split='linear*=columns' --devices=3 --iterations=1 --outputs="$dir/given.npz" >"$dir/said" 2>&1
@@ -88,15 +93,7 @@ ran 0 "1 run"
 cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=3"
 # As many as ranks are known late: what depends on their number, as groups of them, too.
 for how in "tensor --replicas=2" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2 --mode=step"; do
-    what="no --devices, $how"
-    # shellcheck disable=SC2086
-    set -- run "$dir/whole.json" --set batch=8 --iterations=1 --strategy=$how
-    "$nnc" "$@" --devices=4 --outputs="$dir/given.npz" >"$dir/said" 2>&1
-    rc=$?
-    ran 0 "1 run"
-    job 4 "$@" --outputs="$dir/ranks.npz" --comm-timeout=60
-    ran 0 "1 run"
-    cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=4"
+    as_given 4 8 "$how"
 done
 what="no --devices, replicas of a rank each"
 job 2 run "$dir/whole.json" --strategy=tensor --replicas=2

@@ -127,6 +127,8 @@ nnc_status cal_add_samples(calibration *c, const cal_program *p, int64_t less) N
 nnc_status cal_make_tables(calibration *c) NNC_MUST;
 /* calibrate_links.c: copies between devices, collectives. */
 nnc_status cal_links(calibration *c) NNC_MUST;
+/* Each collective on all devices and on two, measured until *ended: no time is left. */
+nnc_status cal_groups(calibration *c, nnc_status (*measure)(calibration *c, cal_group *g, bool *ended)) NNC_MUST;
 /* Latency and rate of points [bytes, ns] with the least relative errors. */
 void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s);
 /* Graphs of copies between devices 0 and 1 (or of as many commands on device 0 alone), and of collectives. */
@@ -149,6 +151,7 @@ int64_t cal_gpu_taken(const calibration *c);
 void cal_print(const calibration *c, nnc_text *out);
 void cal_gpu_print(const calibration *c, nnc_text *out);
 void cal_put_points(nnc_text *t, const nnc_point *p, int n);
+void cal_put_groups(nnc_text *t, const calibration *c); /* the rest of "collectives" */
 void cal_put_ops(const calibration *c, nnc_text *t);
 
 #endif

@@ -119,14 +119,7 @@ static void put_links(const calibration *c, nnc_text *t)
                      "allreduce"
                    : "one device: none were measured; base_ns is that of a command",
         (long long)nnc_min64(c->n_group ? c->group[0].point[0].ns : c->command_ns, 1000000000));
-    for (int i = 0; i < c->n_group; i++) {
-        const cal_group *g = &c->group[i];
-        nnc_printf(t, "%s\n            {\"collective\": \"%s\", \"devices\": %d, ",
-            i ? "," : ",\n        \"measured\": [", nnc_group_op_names[g->kind], g->devices);
-        cal_put_points(t, g->point, g->n_point);
-        nnc_puts(t, "}");
-    }
-    nnc_puts(t, c->n_group ? "\n        ]\n    }\n" : "\n    }\n");
+    cal_put_groups(t, c);
 }
 
 void cal_gpu_print(const calibration *c, nnc_text *t)

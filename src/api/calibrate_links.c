@@ -271,19 +271,25 @@ static nnc_status one_group(calibration *c, cal_group *g, bool *ended)
     return NNC_OK;
 }
 
-nnc_status cal_links(calibration *c)
+nnc_status cal_groups(
+    calibration *c, nnc_status (*measure)(calibration *c, cal_group *g, bool *ended))
 {
     static const nnc_group_op kinds[] = {GROUP_allreduce, GROUP_allgather, GROUP_reduce_scatter};
     bool ended = false;
-    NNC_TRY(copies(c));
-    NNC_TRY(runs_and_waits(c));
     for (size_t k = 0; k < NNC_COUNT(kinds); k++)
         for (int n = c->devices; n >= 2; n = n > 2 ? 2 : 0) {
             if ((ended && c->n_group) || c->n_group == CAL_GROUPS)
                 return NNC_OK;
             cal_group *g = &c->group[c->n_group++];
             *g = (cal_group){.kind = kinds[k], .devices = n};
-            NNC_TRY(one_group(c, g, &ended));
+            NNC_TRY(measure(c, g, &ended));
         }
     return NNC_OK;
+}
+
+nnc_status cal_links(calibration *c)
+{
+    NNC_TRY(copies(c));
+    NNC_TRY(runs_and_waits(c));
+    return cal_groups(c, one_group);
 }

@@ -10,6 +10,18 @@ void cal_put_points(nnc_text *t, const nnc_point *p, int n)
     nnc_puts(t, "]");
 }
 
+void cal_put_groups(nnc_text *t, const calibration *c)
+{
+    for (int i = 0; i < c->n_group; i++) {
+        const cal_group *g = &c->group[i];
+        nnc_printf(t, "%s\n            {\"collective\": \"%s\", \"devices\": %d, ",
+            i ? "," : ",\n        \"measured\": [", nnc_group_op_names[g->kind], g->devices);
+        cal_put_points(t, g->point, g->n_point);
+        nnc_puts(t, "}");
+    }
+    nnc_puts(t, c->n_group ? "\n        ]\n    }\n" : "\n    }\n");
+}
+
 static void put_share(nnc_text *t, const char *name, double v)
 {
     nnc_printf(t, "\"%s\": %.4g, ", name, v);
@@ -84,14 +96,7 @@ static void put_links(const calibration *c, nnc_text *t)
         "participant's arrival; base_ns of the smallest allreduce\",\n        \"base_ns\": %lld,\n"
         "        \"hop_ns\": 0",
         (long long)least);
-    for (int i = 0; i < c->n_group; i++) {
-        const cal_group *g = &c->group[i];
-        nnc_printf(t, "%s\n            {\"collective\": \"%s\", \"devices\": %d, ",
-            i ? "," : ",\n        \"measured\": [", nnc_group_op_names[g->kind], g->devices);
-        cal_put_points(t, g->point, g->n_point);
-        nnc_puts(t, "}");
-    }
-    nnc_puts(t, c->n_group ? "\n        ]\n    }\n" : "\n    }\n");
+    cal_put_groups(t, c);
 }
 
 void cal_print(const calibration *c, nnc_text *t)

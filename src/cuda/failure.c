@@ -160,26 +160,29 @@ static void say_versions(nnc_text *out, int ordinal)
         nnc_printf(out, ", or the libraries of CUDA %d (NNC_CUDA_PATH)", driver.number / 1000);
 }
 
-static void say_path_of_driver(nnc_text *out, int ordinal)
+/* Names the driver's library that was found. */
+static void put_driver(nnc_text *out)
 {
     nnc_cuda_found driver;
-    (void)ordinal;
     nnc_cuda_look(CUDA_driver, &driver);
-    nnc_printf(out,
-        ": %s is the toolkit's, for linking only; take its folder out of LD_LIBRARY_PATH, or "
-        "install the driver",
-        driver.ok ? driver.path : "libcuda.so.1");
+    nnc_printf(out, ": %s ", driver.ok ? driver.path : "libcuda.so.1");
+}
+
+static void say_path_of_driver(nnc_text *out, int ordinal)
+{
+    (void)ordinal;
+    put_driver(out);
+    nnc_puts(out, "is the toolkit's, for linking only; take its folder out of LD_LIBRARY_PATH, or "
+                  "install the driver");
 }
 
 static void say_compat(nnc_text *out, int ordinal)
 {
-    nnc_cuda_found driver;
     (void)ordinal;
-    nnc_cuda_look(CUDA_driver, &driver);
-    nnc_printf(out,
-        ": %s is of the package cuda-compat, which works on data-centre GPUs only; take its folder "
-        "out of LD_LIBRARY_PATH, or show CUDA only GPUs that it supports (CUDA_VISIBLE_DEVICES)",
-        driver.ok ? driver.path : "libcuda.so.1");
+    put_driver(out);
+    nnc_puts(out,
+        "is of the package cuda-compat, which works on data-centre GPUs only; take its folder out "
+        "of LD_LIBRARY_PATH, or show CUDA only GPUs that it supports (CUDA_VISIBLE_DEVICES)");
 }
 
 static void say_busy(nnc_text *out, int ordinal)

@@ -160,19 +160,7 @@ static const char *blocker(pass *p, const product_run *r)
 /* The fused node's kernel where it is attention; NULL: *why, or p->status. */
 static const nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, const char **why)
 {
-    const nnc_graph *g = n->body;
-    int count = 0;
-    uint32_t *list = PASS_NEW(p, uint32_t, g->n_node);
-    for (uint32_t i = 0; list && i < g->n_node; i++)
-        if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf || g->node[i].op == OP_iota)
-            list[count++] = i;
-    *why = NULL;
-    nnc_kernel *k =
-        list ? nnc_kernel_of(g, list, count, g->output, (int)g->n_output, mem, why) : NULL;
-    if (k ? !nnc_kernel_arrange(k, target_of(p, n), mem) : !*why) {
-        pass_nomem(p);
-        return NULL;
-    }
+    const nnc_kernel *k = products_kernel(p, n, mem, why);
     if (!k || k->grid.cls == KC_attend)
         return k;
     *why = no_attention;

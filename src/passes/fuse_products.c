@@ -263,8 +263,7 @@ static int64_t kernel_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *
 
 /* ---- the kernel ---------------------------------------------------------------------------------------------------- */
 
-/* The kernel of fused node n in blocks of rows; NULL: *why, or p->status. */
-static nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, const char **why)
+nnc_kernel *products_kernel(pass *p, const nnc_node *n, nnc_arena *mem, const char **why)
 {
     const nnc_graph *g = n->body;
     int count = 0;
@@ -275,10 +274,16 @@ static nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, const c
     *why = NULL;
     nnc_kernel *k =
         list ? nnc_kernel_of(g, list, count, g->output, (int)g->n_output, mem, why) : NULL;
-    if (k ? !nnc_kernel_arrange(k, target_of(p, n), mem) : !*why) {
-        pass_nomem(p);
-        return NULL;
-    }
+    if (k ? nnc_kernel_arrange(k, target_of(p, n), mem) : *why != NULL)
+        return k;
+    pass_nomem(p);
+    return NULL;
+}
+
+/* The kernel of fused node n in blocks of rows; NULL: *why, or p->status. */
+static nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, const char **why)
+{
+    nnc_kernel *k = products_kernel(p, n, mem, why);
     if (!k || nnc_kernel_in_parts(k))
         return k;
     *why = "one of the products has no strips of such rows with contiguous second operands";

@@ -21,6 +21,9 @@ static inline bool run_has(const product_run *r, uint32_t i)
     return false;
 }
 
+/* The kernel of fused node n, arranged for its target. NULL: *why, or p->status. */
+nnc_kernel *products_kernel(pass *p, const nnc_node *n, nnc_arena *mem, const char **why);
+
 /* Values built outside of regions for their masks. */
 typedef struct mask_list {
     nnc_ref *at;

@@ -80,7 +80,8 @@ static int64_t instructions(const nnc_kernel *k)
     return sum;
 }
 
-int64_t nnc_cuda_filled(const nnc_kernel *k, const nnc_target *t)
+/* Thousandths of the threads that use its bandwidth. */
+static int64_t filled(const nnc_kernel *k, const nnc_target *t)
 {
     const int64_t full = (int64_t)t->sms * FULL_THREADS;
     const int64_t threads = nnc_mul_sat(k->grid.blocks, k->grid.threads);
@@ -94,7 +95,7 @@ int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t)
         return known;
     if (bytes < 0)
         return -1;
-    const double share = (double)nnc_cuda_filled(k, t) / 1000;
+    const double share = (double)filled(k, t) / 1000;
     const double move = (double)bytes / (double)nnc_max64(t->copy_bytes_s, 1);
     const double work =
         (double)instructions(k) / ((double)t->sms * LANES * (double)nnc_max64(t->clock_hz, 1));

@@ -16,10 +16,8 @@ nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
  * -1: out of memory, of `mem`; *work (may be NULL): on one of them. For comparing ways to compute the same: half of the errors are below
  * 20 %. */
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, int64_t *work, nnc_arena *mem);
-/* estimate_cuda.c: the same of a kernel scheduled for GPU t, for comparing kernels with reductions; -1: out of memory. And thousandths of
- * the threads that use its bandwidth. */
+/* estimate_cuda.c: the same of a kernel scheduled for GPU t, for comparing kernels with reductions; -1: out of memory. */
 int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t);
-int64_t nnc_cuda_filled(const nnc_kernel *k, const nnc_target *t);
 /* estimate_interp.c: picoseconds that the interpreter is expected to take for a kernel on one thread; dep: by instruction, the axes that
  * its value depends on; ring: by buffer (nnc_kernel_rings). */
 int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_kring *ring);

@@ -426,3 +426,23 @@ int ct_run_all(ct_set *s, uint64_t seed)
     }
     return good;
 }
+
+void ct_all_agree(ct_set *s)
+{
+    const int good = ct_build(s, NULL) ? ct_run_all(s, test_seed) : 0;
+    CHECK(good == s->n || !*NNC_TEST_CXX);
+    ct_set_deinit(s);
+}
+
+const nnc_kernel *ct_add_one(ct_set *s, const char *fmt, ...)
+{
+    char text[1000];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    const int n = s->n;
+    ct_add_text(s, text);
+    CHECK_INT(s->n, n + 1);
+    return s->n > n ? s->k[n] : NULL;
+}

@@ -34,6 +34,8 @@ nnc_graph *ct_fuse(const nnc_graph *g);
 void ct_add_graph(ct_set *s, const nnc_graph *g);
 void ct_add_text(ct_set *s, const char *text);       /* each node a kernel of its own */
 void ct_add_fused(ct_set *s, const char *text);      /* all nodes one kernel */
+/* A text of one kernel, which is returned; NULL: reported. */
+const nnc_kernel *ct_add_one(ct_set *s, const char *fmt, ...) NNC_PRINTF(2, 3);
 void ct_add(ct_set *s, const nnc_kernel *k);
 /* Compiles; false and a line when there is no C++ compiler. edit (may be NULL) may change the text: a planted fault. */
 bool ct_build(ct_set *s, void (*edit)(char *text));
@@ -43,6 +45,8 @@ bool ct_run(ct_set *s, int i, uint64_t seed, char why[256]);
 const char *ct_call(ct_set *s, int i, void *const *arg);
 /* All of them; test failures are reported. Returns how many agreed. */
 int ct_run_all(ct_set *s, uint64_t seed);
+/* Compiles and runs all of them, which must agree where there is a C++ compiler, and frees the set. */
+void ct_all_agree(ct_set *s);
 void ct_set_deinit(ct_set *s);
 /* Memory whose end and beginning touch pages that may not be accessed. */
 void *ct_guarded(size_t bytes, void **base);

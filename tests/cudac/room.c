@@ -2,14 +2,6 @@
  * in vectors of eight bytes: on one SM of an H200, so that few rows fill it. */
 #include "ct.h"
 
-static void all_agree(ct_set *s)
-{
-    int n = s->n;
-    if (ct_build(s, NULL))
-        CHECK_INT(ct_run_all(s, test_seed), n);
-    ct_set_deinit(s);
-}
-
 /* The kernel that `text` became. */
 static const nnc_kgrid *grid_of(ct_set *s, bool fused, const char *text)
 {
@@ -48,7 +40,7 @@ TEST(rows_in_registers_and_shared_memory)
                   "graph @t {\n%x = input : f32[3,16000]\n%y = softmax %x {axis=1}\nreturn %y }")
                   ->park,
         0); /* two blocks fit as they are */
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* A part in shared memory needs registers beside it, and rows of a whole block. */
@@ -122,7 +114,7 @@ TEST(images_to_channels_last)
                   "%y = relayout %x {order=[0,2,3,1]} : f32[5,9,64,64]{0,2,3,1}\nreturn %y }")
                   ->cls,
         KC_tile);
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Strips of 5 to 8 results have vectors of 4, shorter ones of 8. */
@@ -148,5 +140,5 @@ TEST(depthwise_strips_in_narrow_vectors)
             (w[i].size - 1) / w[i].stride + 1);
         CHECK_INT(grid_of(&s, false, text)->vec, w[i].vec);
     }
-    all_agree(&s);
+    ct_all_agree(&s);
 }

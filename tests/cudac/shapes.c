@@ -4,14 +4,6 @@
 #include <math.h>
 #include <sys/mman.h>
 
-static void all_agree(ct_set *s)
-{
-    int n = s->n;
-    if (ct_build(s, NULL))
-        CHECK_INT(ct_run_all(s, test_seed), n);
-    ct_set_deinit(s);
-}
-
 static const nnc_kernel *last(const ct_set *s)
 {
     return s->n ? s->k[s->n - 1] : NULL;
@@ -51,7 +43,7 @@ TEST(rows_of_every_length)
             "return %%e }",
             rows, n);
     }
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* More than one row of threads a block, rows that do not fill the last block. */
@@ -66,7 +58,7 @@ TEST(many_rows)
         "graph @t {\n%%x = input : i32[45,16]\n%%y = reduce_sum %%x {axes=[1]}\nreturn %%y }");
     add(&s, true,
         "graph @t {\n%%x = input : i8[45,24]\n%%y = reduce_min %%x {axes=[1]}\nreturn %%y }");
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 TEST(tails_of_vectors)
@@ -79,7 +71,7 @@ TEST(tails_of_vectors)
     add(&s, true, "graph @t {\n%%x = input : f16[600002]\n%%y = neg %%x\nreturn %%y }");
     add(&s, true, "graph @t {\n%%x = input : bool[600003]\n%%y = not %%x\nreturn %%y }");
     CHECK(s.n > 5 && s.k[1]->grid.vec > 1);
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 static void transposed(ct_set *s, const char *type, const char *shape, const char *line)
@@ -102,7 +94,7 @@ TEST(transposing_kernels)
     transposed(&s, "f32", "[2,40,9,9]{0,2,3,1}", "%a = input : f32[2,40,9,9]\n%y = add %x, %a");
     transposed(
         &s, "f32", "[2,40,9,9]", "%y = relayout %x {order=[0,2,3,1]} : f32[2,40,9,9]{0,2,3,1}");
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 TEST(columns)
@@ -126,7 +118,7 @@ TEST(columns)
             "%%d = sub %%x, %%m\n%%q = square %%d\n%%v = reduce_mean %%q {axes=[0]}\nreturn %%v }",
             r, c);
     }
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Few points with long sums: blocks share a point, a second launch combines the partial results. */
@@ -146,7 +138,7 @@ TEST(split_sums)
     }
     add(&s, true,
         "graph @t {\n%%x = input : i64[5,90001]\n%%y = reduce_sum %%x {axes=[1]}\nreturn %%y }");
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Sums over several blocks whose elements depend on what is known of the column before, or are stored on the way; and in the epilogue. */
@@ -163,7 +155,7 @@ TEST(split_sums_of_stored_elements)
             i % 2 ? "%d, " : "");
         CHECK(last(&s) && last(&s)->grid.split > 1);
     }
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 static void add_column(ct_set *s, const char *type, int rows, int cols, int vec)
@@ -187,7 +179,7 @@ TEST(split_columns_in_vectors)
     add_column(&s, "bf16", 1025, 128, 4);
     add_column(&s, "f64", 600, 64, 2);
     add_column(&s, "f32", 400, 48, 1);
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Many parts of a point: the second launch has one thread of each of a block's warps for it. */
@@ -203,7 +195,7 @@ TEST(split_into_many_parts)
         "return %%e }");
     CHECK(last(&s)->grid.cls == KC_row && last(&s)->grid.split >= 16);
     CHECK_INT(last(&s)->grid.finish, 1);
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Places as results: of an axis, of the best; rows cut short included. */
@@ -218,7 +210,7 @@ TEST(places_in_vectors)
             "return %%y, %%i }",
             n, n);
     }
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Rows of which one operand lies along memory and the other across: lanes of the latter are loaded one by one, again by each
@@ -245,7 +237,7 @@ TEST(rows_across_memory)
     CHECK(k != NULL);
     if (k)
         ct_add(&s, k);
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Padding by what no vector divides: lanes are guarded one by one. */
@@ -257,7 +249,7 @@ TEST(guards_of_lanes)
             "graph @t {\n%%x = input : %s[5,%d]\n%%y = pad %%x {pads=[0,%d,1,%d], value=1}\nreturn "
             "%%y }",
             n % 2 ? "f32" : "bool", 64 - n, n, 8 - n % 2);
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* 2^32 + 4 elements: offsets of 64 bits. Memory is reserved, and touched where the last blocks are. */
@@ -323,7 +315,7 @@ TEST(shared_rows)
         else
             nnc_sink_print(test_sink, stderr);
     }
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Contractions that no library takes: every schedule that their sums get, by themselves and with what follows. */
@@ -363,5 +355,5 @@ TEST(sums_of_products)
             t, t, t);
     }
     CHECK_INT(s.n, 6 * (int)NNC_COUNT(types));
-    all_agree(&s);
+    ct_all_agree(&s);
 }

@@ -1,33 +1,13 @@
 /* tests/cudac/steps.c -- recurrences: blocks of rows of the batch, elements along threads, sums that rows of threads share. */
 #include "ct.h"
 
-static const nnc_kernel *add(ct_set *s, const char *fmt, ...)
-{
-    char text[1000];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    const int n = s->n;
-    ct_add_text(s, text);
-    CHECK_INT(s->n, n + 1);
-    return s->n > n ? s->k[n] : NULL;
-}
-
 static const nnc_kernel *lstm(ct_set *s, const char *type, int steps, int batch, int hidden)
 {
-    return add(s,
+    return ct_add_one(s,
         "graph @t {\n%%x = input : %s[%d,%d,%d]\n%%r = input : %s[%d,%d]\n%%h = input : %s[%d,%d]\n"
         "%%d = input : %s[%d,%d]\n%%y, %%c = lstm %%x, %%r, %%h, %%d\nreturn %%y, %%c }",
         type, steps, batch, 4 * hidden, type, hidden, 4 * hidden, type, batch, hidden, type, batch,
         hidden);
-}
-
-static void all_agree(ct_set *s)
-{
-    const int good = ct_build(s, NULL) ? ct_run_all(s, test_seed) : 0;
-    CHECK(good == s->n || !*NNC_TEST_CXX);
-    ct_set_deinit(s);
 }
 
 /* Elements that fill their threads and not, in one pass and several; one row of threads for a sum, and many; rows of the batch in
@@ -48,7 +28,7 @@ TEST(recurrences_by_block)
         CHECK_INT(k ? k->grid.group : 0, c[i].group);
         CHECK_INT(k ? k->grid.split : 0, c[i].split);
     }
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 TEST(cells_and_gradients)
@@ -58,16 +38,16 @@ TEST(cells_and_gradients)
     for (int i = 0; i < 3; i++) {
         const char *d = types[i];
         const nnc_kernel *k[] = {
-            add(&s,
+            ct_add_one(&s,
                 "graph @t {\n%%x = input : %s[3,4,96]\n%%r = input : %s[32,96]\n"
                 "%%b = input : %s[32]\n%%h = input : %s[4,32]\n%%n = input : i32[4]\n"
                 "%%y = gru %%x, %%r, %%b, %%h, %%n\nreturn %%y }",
                 d, d, d, d),
-            add(&s,
+            ct_add_one(&s,
                 "graph @t {\n%%x = input : %s[3,4,70]\n%%r = input : %s[70,70]\n"
                 "%%h = input : %s[4,70]\n%%y = rnn %%x, %%r, %%h {activation=%s}\nreturn %%y }",
                 d, d, d, i == 1 ? "relu" : "tanh"),
-            add(&s,
+            ct_add_one(&s,
                 "graph @t {\n%%y = input : %s[3,4,32]\n%%p = input : %s[3,4,128]\n"
                 "%%w = input : %s[128,32]\n%%f = input : %s[3,4,32]\n%%e = input : %s[4,32]\n"
                 "%%a = input : %s[3,4,32]\n"
@@ -76,7 +56,7 @@ TEST(cells_and_gradients)
         for (int j = 0; j < 3; j++)
             CHECK(k[j] && k[j]->grid.cls == KC_steps);
     }
-    all_agree(&s);
+    ct_all_agree(&s);
 }
 
 /* Clusters of blocks that divide the elements. */
@@ -93,6 +73,6 @@ TEST(recurrences_by_cluster)
         CHECK_INT(k ? k->grid.group : 0, c[i].group);
         CHECK_INT(k ? k->grid.split : 0, c[i].split);
         CHECK_INT(k ? k->grid.blocks : 0, c[i].batch / c[i].vec * c[i].split);
-        all_agree(&s);
+        ct_all_agree(&s);
     }
 }
