@@ -151,7 +151,7 @@ static bool copies(const nnc_cudnn_config *k, const nnc_call *c)
 
 /* The implicit product whose offsets lie in a small workspace: of the engines for strict f32 it is the one that comes near the peak, and
  * the heuristics list it last or, with an epilogue, not at all. (H200, VGG-16's convolutions: the listed ones reach 28 TFLOP/s, PyTorch's
- * choice among the rest 58.) */
+ * choice among the rest 58.) Where they begin with Winograd's algorithm, which needs fewer FLOPs and which sm_90 lacks, that stays first. */
 static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)
 {
     enum { TAPS = 4, CHANNELS = 16 };
@@ -167,7 +167,8 @@ static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)
  * Returns its index, -1: none. */
 static int plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
 {
-    for (int i = 0; i < n; i++)
+    const bool fewer = n > 0 && nnc_cudnn_config_at(g, 0)->numerical & CUDNN_WINOGRAD;
+    for (int i = 0; i < n && !fewer; i++)
         if (precomputes(nnc_cudnn_config_at(g, i), c) && nnc_cudnn_plan(g, i, limit) == NNC_OK)
             return i;
     for (int pass = 0; pass < 2; pass++)

@@ -26,7 +26,7 @@ static bool near(const nnc_kernel *k, const nnc_target *t, const nnc_kins *in)
     const int64_t part = k->grid.cls == KC_row && k->grid.blocks > 0
                              ? nnc_mul_sat(bytes / k->grid.blocks, 2 * (int64_t)t->sms)
                              : bytes;
-    return nnc_min64(part, bytes) <= t->l2_bytes / 2;
+    return nnc_min64(part, bytes) <= t->l3_bytes / 2; /* of a GPU: its L2 */
 }
 
 /* Bytes of memory that the kernel moves, halves of a byte's time counting for what the L2 cache has. -1: out of memory. */
