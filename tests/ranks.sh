@@ -385,6 +385,14 @@ for mode in forward step; do
     [ "$(grep -c '"device": 1, "busy_ms": [0-9.]*[1-9][0-9]*, "communication_ms"' "$dir/said")" -ge 1 ] ||
         fail "$what: nothing of the other rank's device was measured"
 done
+# A target of 32 KiB on the other rank's device: MPI's send of it waits for its receiver, which creates the other strategies' sessions first.
+cat >"$dir/images.json" <<'JSON'
+{"inputs": {"x": [1, 3, 32, 32]}, "layers": [{"op": "conv", "channels": 8, "kernel": 3, "pad": 1}, "relu", {"op": "conv", "channels": 8, "kernel": 3, "pad": 1}]}
+JSON
+what="partition --run, large targets"
+job 2 partition "$dir/images.json" --hardware="$dir/here.json" --mode=step --strategy=sequential,data,1f1b --run --iterations=2 --format=json --comm-timeout=20
+ran 0 ""
+[ "$(grep -c '"measured": {"iterations": 2' "$dir/said")" = 3 ] || fail "$what: not 3 strategies ran"
 # Two models, each on the device of a rank: the results of one process, bit for bit.
 cat >"$dir/other.json" <<'JSON'
 {"args": {"batch": 2}, "inputs": {"x": ["batch", 30]}, "layers": [{"op": "linear", "out": 40}, "relu", {"op": "linear", "out": 7}]}

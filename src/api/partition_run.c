@@ -258,13 +258,16 @@ static nnc_status load(const run *r, program *p)
 {
     if (p->alone && !leads(r))
         return NNC_OK;
-    NNC_TRY(p->alone ? nnc_session_create_alone(r->e, p->a, false, &p->s, r->sink)
-                     : nnc_session_create(r->e, p->a, &p->s, r->sink));
-    return leads(r) ? nnc_partition_set_inputs(p->s, p->a, r->training, r->sink) : NNC_OK;
+    return p->alone ? nnc_session_create_alone(r->e, p->a, false, &p->s, r->sink)
+                    : nnc_session_create(r->e, p->a, &p->s, r->sink);
 }
 
+/* Inputs go to ranks that follow, that is, once all of them have created all sessions: MPI's sends wait for the receiver where a message
+ * is not small. */
 static nnc_status lead(const run *r, program *p, int n)
 {
+    for (int i = 0; i < n; i++)
+        NNC_TRY(nnc_partition_set_inputs(p[i].s, p[i].a, r->training, r->sink));
     NNC_TRY(time_programs(r, p, n));
     for (int i = 0; i < n; i++)
         NNC_TRY(keep_result(r, &p[i]));
@@ -274,7 +277,6 @@ static nnc_status lead(const run *r, program *p, int n)
 static nnc_status run_group(const run *r, program *p, int n)
 {
     nnc_status st = NNC_OK;
-    /* inputs are sent to ranks that follow: all sessions are there first */
     for (int i = 0; i < n && !st; i++)
         st = load(r, &p[i]);
     if (!st)
