@@ -10,6 +10,8 @@ struct nnc_comm {
     comm_root *root;
     void *group;
     bool first; /* its group is the root's own */
+    void (*meanwhile)(void *ctx); /* NULL: nothing */
+    void *ctx;
 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -18,7 +20,7 @@ static nnc_status create(comm_root *root, void *group, bool first, nnc_comm **ou
 {
     nnc_comm *c = nnc_calloc(1, sizeof *c);
     NNC_NEED(c, sink);
-    *c = (nnc_comm){root, group, first};
+    *c = (nnc_comm){.root = root, .group = group, .first = first};
     pthread_mutex_lock(&root->lock);
     root->users++;
     pthread_mutex_unlock(&root->lock);
@@ -358,21 +360,31 @@ nnc_status nnc_comm_test(nnc_comm *c, nnc_message *m, int n, const char *what, n
     return st;
 }
 
-void nnc_comm_poke(nnc_comm *c, nnc_message *m, int n)
+bool nnc_comm_poke(nnc_comm *c, nnc_message *m, int n)
 {
     comm_root *r = c->root;
+    bool done = true;
     int i = 0;
     if (pthread_mutex_trylock(&r->lock))
-        return;
+        return false;
     while (i < n && (m[i].done || !m[i].request))
         i++;
     if (i < n && !r->broken) {
         const char *wrong = r->by->test(c->group, m[i].request, &m[i].done);
         m[i].request = m[i].done || wrong ? NULL : m[i].request;
         if (wrong)
-            (void)fail_on(r, &m[i], "copies from other ranks", wrong);
+            (void)fail_on(r, &m[i], "messages between ranks", wrong);
     }
+    for (i = 0; i < n; i++)
+        done = done && m[i].done;
     pthread_mutex_unlock(&r->lock);
+    return done;
+}
+
+void nnc_comm_while_waiting(nnc_comm *c, void (*call)(void *ctx), void *ctx)
+{
+    c->meanwhile = call;
+    c->ctx = ctx;
 }
 
 nnc_status nnc_comm_finish(nnc_comm *c, nnc_message *m, int n, const char *what)
@@ -387,6 +399,8 @@ nnc_status nnc_comm_finish(nnc_comm *c, nnc_message *m, int n, const char *what)
         from = from ? from : now;
         if (late(c->root, now - from))
             return nnc_comm_late(c, left, what);
+        if (c->meanwhile)
+            c->meanwhile(c->ctx);
         nnc_comm_pause(now - from);
     }
 }

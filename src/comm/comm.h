@@ -87,8 +87,10 @@ nnc_status nnc_comm_finish(nnc_comm *c, nnc_message *m, int n, const char *what)
  * pause between two looks, after waiting for so long without any progress; the failure after the deadline, of waiting for m. */
 nnc_status nnc_comm_test(nnc_comm *c, nnc_message *m, int n, const char *what, nnc_message **left) NNC_MUST;
 /* Lets the transport work while this rank computes: one look at the first message that is begun and not done, unless another thread is at
- * it. A failure is found by whoever waits for the message. */
-void nnc_comm_poke(nnc_comm *c, nnc_message *m, int n);
+ * it. True: all of them are done. A failure is found by whoever waits for the message. */
+bool nnc_comm_poke(nnc_comm *c, nnc_message *m, int n);
+/* From now on nnc_comm_finish calls this between two looks, in whatever thread waits. It must not wait. */
+void nnc_comm_while_waiting(nnc_comm *c, void (*call)(void *ctx), void *ctx);
 void nnc_comm_pause(int64_t waited_ns);
 bool nnc_comm_is_late(const nnc_comm *c, int64_t waited_ns);
 nnc_status nnc_comm_late(nnc_comm *c, const nnc_message *m, const char *what) NNC_MUST;

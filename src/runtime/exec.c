@@ -175,6 +175,7 @@ static nnc_status issue(nnc_exec *e, int i)
     const nnc_cmd *recorded;
     if (!nnc_exec_owns(e, c->device))
         return NNC_OK;
+    NNC_TRY(nnc_sends_before(e, i));
     if (nnc_exec_crosses(e, i))
         return nnc_exec_issue_across(e, i);
     nnc_stream *s = stream_of(e, c);
@@ -639,6 +640,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(create_events(e, sink));
     NNC_TRY(nnc_exec_find_collectives(e, sink));
     NNC_TRY(nnc_nccl_create(e, o->comm_by, sink));
+    NNC_TRY(nnc_sends_find(e, o, sink));
     NNC_TRY(nnc_exec_find_lenders(e, sink));
     NNC_TRY(nnc_progress_create(e, sink));
     e->replays = !o->no_replay && !e->ranks && (!e->progress || nnc_nccl_takes_all(e));

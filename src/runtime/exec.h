@@ -124,6 +124,14 @@ typedef struct exec_ranks {
     int *n_lent, *first_lent; /* by recv: such commands, and the first in lender */
     _Atomic int *lent; /* of them, in this part: not done */
     int begun, end;  /* those of the current part: recv[begun..end) */
+    struct sent *sent; /* copies to other ranks, in the order of their commands (sends.c) */
+    int n_sent, sent_begun, sent_end; /* those of the current part: sent[sent_begun..sent_end) */
+    int *send_of;    /* by command: in sent; -1: none */
+    char *stage;     /* the block that messages are copied to first; NULL: none */
+    struct held *held;
+    size_t n_held, cap_held;
+    int *first_held; /* by command: the sends that it waits for, in held; -1 */
+    _Atomic int in_flight; /* begun and not known to be done */
     int32_t part_end; /* its last command + 1 */
     int64_t unpolled_ns; /* of work submitted since MPI was last given a look, by a rule of thumb */
     struct crossing *at; /* by command */
@@ -205,6 +213,15 @@ nnc_status nnc_exec_lent(nnc_exec *e, int cmd); /* after such a command was subm
 nnc_status nnc_exec_poke(nnc_exec *e, int cmd); /* the same: messages come meanwhile */
 nnc_status nnc_exec_issue_across(nnc_exec *e, int cmd);
 nnc_status nnc_exec_signal(nnc_exec *e, int cmd);
+/* sends.c. With devices open: finds the copies to other ranks that do not hold their stream, and what waits for them. A part begins;
+ * submits such a copy; before every command: what it has to wait for; the end of a part. One look at what was sent, by any thread. */
+nnc_status nnc_sends_find(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
+void nnc_sends_begin(nnc_exec *e, int32_t first, int32_t end);
+nnc_status nnc_sends_submit(nnc_exec *e, int cmd);
+nnc_status nnc_sends_before(nnc_exec *e, int cmd);
+nnc_status nnc_sends_end(nnc_exec *e);
+void nnc_sends_look(nnc_exec *e);
+bool nnc_sends_holds(const exec_ranks *k, int cmd); /* is this a copy whose memory is read until its message is done? */
 /* Rank 0: tells the others to run a part, after what runs is done. All ranks: run their commands of it. */
 nnc_status nnc_exec_order_run(nnc_exec *e, nnc_section last, nnc_sink *sink);
 nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink);

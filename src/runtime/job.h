@@ -39,6 +39,11 @@ typedef struct crossing {
     char what[96]; /* for messages */
 } crossing;
 
+/* ranks.c. Submits work of a command's crossing to its stream; a lender is done: the last one of a receive begins it; do they share memory? */
+nnc_status nnc_exec_submit_crossing(
+    nnc_exec *e, int cmd, nnc_status (*run)(void *handle, void *const *args, void *work));
+nnc_status nnc_exec_lend(nnc_exec *e, int cmd);
+bool nnc_exec_overlap(const nnc_ptensor *a, const nnc_ptensor *b);
 /* Waits for this rank's streams, and reports what failed: a command with its layer, or the rank that was lost. */
 nnc_status nnc_exec_sync_reported(nnc_exec *e, nnc_sink *sink);
 /* ranks.c: waits for the messages of the current part, whose commands are done. */

@@ -1,7 +1,7 @@
 /* runtime/ranks.c -- one plan over several ranks. The plan is the one that a process would execute alone: each rank executes the commands
  * of its own devices, in the plan's order, and what connects devices of two ranks becomes messages whose tag is the command's number:
  *
- *   copy from an own device to another rank's   the data, sent on the copy's stream
+ *   copy from an own device to another rank's   the data; its message begins on the copy's stream, which goes on (sends.c)
  *   copy from another rank's to an own device   received into place; begun when the part of the run begins
  *   wait for an event of another rank           a message without data, sent after the record; and the copies that come before the record
  *                                               in the plan are waited for
@@ -133,7 +133,7 @@ static nnc_status find_crossings(nnc_exec *e, nnc_sink *sink)
 
 /* ---- memory of receives ----------------------------------------------------------------------- */
 
-static bool overlap(const nnc_ptensor *a, const nnc_ptensor *b)
+bool nnc_exec_overlap(const nnc_ptensor *a, const nnc_ptensor *b)
 {
     return a->device == b->device && a->space == b->space && a->offset < b->offset + b->bytes &&
            b->offset < a->offset + a->bytes;
@@ -141,13 +141,14 @@ static bool overlap(const nnc_ptensor *a, const nnc_ptensor *b)
 
 static bool uses(const nnc_plan *p, const nnc_cmd *c, const nnc_ptensor *x)
 {
-    bool yes = c->work >= 0 && overlap(&p->tensor[c->work], x);
+    bool yes = c->work >= 0 && nnc_exec_overlap(&p->tensor[c->work], x);
     for (int a = 0; a < c->n_arg && !yes; a++)
-        yes = overlap(&p->tensor[c->arg[a]], x);
+        yes = nnc_exec_overlap(&p->tensor[c->arg[a]], x);
     return yes;
 }
 
-/* The last command of each stream that uses the memory of receive r before it comes. */
+/* The last command of each stream that uses the memory of receive r before it comes, and all sends from it, which their streams do not wait
+ * for. */
 static nnc_status find_lenders_of(nnc_exec *e, int r, nnc_sink *sink)
 {
     exec_ranks *k = e->ranks;
@@ -160,7 +161,8 @@ static nnc_status find_lenders_of(nnc_exec *e, int r, nnc_sink *sink)
     k->first_lent[r] = (int)k->n_lender;
     for (int32_t i = cmd; i-- > first;) {
         const nnc_cmd *c = &p->cmd[i];
-        if (c->device != x->device || seen[c->stream] || !uses(p, c, x))
+        const bool sends = nnc_sends_holds(k, i);
+        if (c->device != x->device || (seen[c->stream] && !sends) || !uses(p, c, x))
             continue;
         seen[c->stream] = true;
         NNC_NEED(ARENA_ROOM(&e->arena, k->lender, k->cap_lender, k->n_lender + 1), sink);
@@ -181,18 +183,22 @@ nnc_status nnc_exec_find_lenders(nnc_exec *e, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* One of a receive's lenders is done: the last one begins it. */
-static nnc_status run_lent(void *handle, void *const *args, void *work)
+nnc_status nnc_exec_lend(nnc_exec *e, int cmd)
 {
-    const crossing *x = handle;
-    exec_ranks *k = x->e->ranks;
-    (void)args, (void)work;
-    for (int i = x->lender; i >= 0; i = k->lender[i].next) {
+    exec_ranks *k = e->ranks;
+    for (int i = k->at[cmd].lender; i >= 0; i = k->lender[i].next) {
         const int r = k->lender[i].recv;
         if (r >= k->begun && r < k->end && atomic_fetch_sub(&k->lent[r], 1) == 1)
             NNC_TRY(nnc_comm_start(k->comm, &k->recv[r], "copies from other ranks"));
     }
     return NNC_OK;
+}
+
+static nnc_status run_lent(void *handle, void *const *args, void *work)
+{
+    const crossing *x = handle;
+    (void)args, (void)work;
+    return nnc_exec_lend(x->e, x->cmd);
 }
 
 nnc_status nnc_ranks_gather(
@@ -326,6 +332,7 @@ void nnc_exec_leave(nnc_exec *e)
         return;
     e->ranks->job->exec[e->ranks->id] = NULL;
     nnc_comm_close(e->ranks->comm);
+    nnc_free(e->ranks->stage);
     nnc_sink_destroy(e->ranks->said);
 }
 
@@ -380,6 +387,12 @@ static nnc_status submit(
     return e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream], &w);
 }
 
+nnc_status nnc_exec_submit_crossing(
+    nnc_exec *e, int cmd, nnc_status (*run)(void *handle, void *const *args, void *work))
+{
+    return submit(e, &e->ranks->at[cmd], run);
+}
+
 bool nnc_exec_between_ranks(const nnc_exec *e, int32_t cmd)
 {
     const nnc_cmd *c = &e->p->cmd[cmd];
@@ -393,6 +406,8 @@ bool nnc_exec_crosses(const nnc_exec *e, int cmd)
 
 nnc_status nnc_exec_issue_across(nnc_exec *e, int cmd)
 {
+    if (e->ranks->send_of[cmd] >= 0)
+        return nnc_sends_submit(e, cmd);
     return submit(e, &e->ranks->at[cmd], e->p->cmd[cmd].kind == CMD_copy ? run_send : run_wait);
 }
 
@@ -408,7 +423,9 @@ nnc_status nnc_exec_signal(nnc_exec *e, int cmd)
 nnc_status nnc_exec_lent(nnc_exec *e, int cmd)
 {
     const bool own = e->dev[e->p->cmd[cmd].device].api->host_memory; /* of a GPU: progress.c */
-    return e->ranks->at[cmd].lender < 0 || !own ? NNC_OK : submit(e, &e->ranks->at[cmd], run_lent);
+    const bool later = nnc_sends_holds(e->ranks, cmd); /* when its message is done: sends.c */
+    return e->ranks->at[cmd].lender < 0 || !own || later ? NNC_OK
+                                                         : submit(e, &e->ranks->at[cmd], run_lent);
 }
 
 static nnc_status run_poke(void *handle, void *const *args, void *work)
@@ -416,7 +433,8 @@ static nnc_status run_poke(void *handle, void *const *args, void *work)
     const crossing *x = handle;
     exec_ranks *k = x->e->ranks;
     (void)args, (void)work;
-    nnc_comm_poke(k->comm, k->recv + k->begun, k->end - k->begun);
+    (void)nnc_comm_poke(k->comm, k->recv + k->begun, k->end - k->begun);
+    nnc_sends_look(x->e);
     return NNC_OK;
 }
 
@@ -427,7 +445,7 @@ nnc_status nnc_exec_poke(nnc_exec *e, int cmd)
     enum { EVERY_NS = 20000, FLOPS_PER_NS = 50, BYTES_PER_NS = 10 };
     exec_ranks *k = e->ranks;
     const nnc_cmd *c = &e->p->cmd[cmd];
-    if (k->begun == k->end || !e->dev[c->device].api->host_memory)
+    if ((k->begun == k->end && k->sent_begun == k->sent_end) || !e->dev[c->device].api->host_memory)
         return NNC_OK;
     k->unpolled_ns += nnc_max64(c->flops / FLOPS_PER_NS, c->bytes / BYTES_PER_NS);
     if (k->unpolled_ns < EVERY_NS)
@@ -456,6 +474,7 @@ static nnc_status begin_receives(nnc_exec *e, int32_t first, int32_t end)
 {
     exec_ranks *k = e->ranks;
     k->part_end = end;
+    nnc_sends_begin(e, first, end);
     k->begun = 0;
     while (k->begun < k->n_recv && k->recv_cmd[k->begun] < first)
         k->begun++;
@@ -483,6 +502,8 @@ nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink)
         st = begin_receives(e, at, e->p->end[last]);
     if (!st)
         st = nnc_exec_issue_part(e, last, &at);
+    const nnc_status ended = nnc_sends_end(e);
+    st = st ? st : ended;
     if (st && !nnc_comm_failure(e->ranks->comm, sink))
         return nnc_fail0(sink, st, "%s: the device refused the command: %s",
             at < e->p->n_cmd && e->p->cmd[at].layers ? e->p->cmd[at].layers : "run",

@@ -118,6 +118,7 @@ typedef struct nnc_exec_options {
                              * does not fill them; NULL: of none. The two do not run at the same time */
     nnc_job *job;           /* NULL: all devices are this process's */
     nnc_comm_by comm_by;
+    bool no_stage;          /* CPUs send to other ranks from where the data is, without a copy of it (sends.c) */
     bool no_replay;         /* submit every run command by command, even where the device could replay it */
 } nnc_exec_options;
 
