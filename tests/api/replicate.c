@@ -430,6 +430,32 @@ TEST(replicated_places)
     nnc_graph_destroy(all);
 }
 
+/* The loss is computed where the prediction is, whatever layers come after it in the file. */
+TEST(the_loss_is_where_the_prediction_is)
+{
+    static const char text[] = "graph @net {\n"
+                               "%x = input : f32[4,8]\n"
+                               "%w = param : f32[8,8] = gen(\"w\", seed=1, scale=0.3)\n"
+                               "%v = param : f32[5,8] = gen(\"v\", seed=1, scale=0.3) device 1\n"
+                               "%h = linear %x, %w device 0 loc \"/a\"\n"
+                               "%y = linear %h, %v device 1 loc \"/b\"\n"
+                               "%z = linear %x, %w device 0 loc \"/unused\"\n"
+                               "return %y }\n";
+    nnc_scan s;
+    nnc_graph *step = NULL;
+    nnc_scan_init(&s, "net", text, sizeof text - 1);
+    nnc_graph *m = nnc_graph_parse(&s, test_sink);
+    CHECK(m != NULL);
+    CHECK_OK(m ? nnc_train_graph(m, &nnc_training_defaults, &step, test_sink) : NNC_E_MODEL);
+    for (uint32_t i = 0; step && i < step->n_node; i++) {
+        const nnc_node *n = &step->node[i];
+        const bool loss = n->origin && !strncmp(n->origin, "/loss", 5);
+        CHECK(!loss || nnc_op_class((nnc_op)n->op) == CL_leaf || n->device == 1);
+    }
+    nnc_graph_destroy(m);
+    nnc_graph_destroy(step);
+}
+
 TEST(replicated_refuses)
 {
     nnc_training t = nnc_training_defaults;

@@ -56,7 +56,7 @@ static void draw_training(uint64_t key, nnc_training *t)
     t->weight_decay = roll(key, 4, 3) ? 0 : 0.05;
     t->clip_norm = roll(key, 5, 3) ? 0 : 0.1;
     t->label_smoothing = t->loss == NNC_LOSS_cross_entropy && !roll(key, 6, 3) ? 0.2 : 0;
-    t->accumulate = roll(key, 7, 5) < 2 ? 0 : roll(key, 7, 5) < 4 ? 2 : 4;
+    t->accumulate = 2 * (int)roll(key, 7, 3);
     t->bn = roll(key, 8, 4) ? NNC_BN_auto : NNC_BN_eval;
 }
 
@@ -560,8 +560,10 @@ static outcome take(lesson *l, const char *model, uint64_t seed, nnc_text *why, 
     }
     const int code = train(l, model, data, save, key, &out, &err);
     outcome o = TRAINED;
-    if (code == 1 && strstr(nnc_text_str(&err), "not finite"))
-        o = LEFT_OUT;
+    const bool unsplit = l->share.replicas && (strstr(nnc_text_str(&err), " to split") ||
+                                                  strstr(nnc_text_str(&err), "of model has enough"));
+    if ((code == 1 && strstr(nnc_text_str(&err), "not finite")) || (code == 2 && unsplit))
+        o = LEFT_OUT; /* nothing of this model is split by this strategy */
     else if (code) {
         nnc_printf(why, "nnc train ends with %d:\n%s", code, nnc_text_str(&err));
         o = FAILED;
