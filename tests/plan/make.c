@@ -611,6 +611,37 @@ TEST(make_update_copied)
     nnc_graph_destroy(g);
 }
 
+/* New values that cannot have their states' memory are copied there as soon as nothing reads the old ones: one after the other they need the
+ * memory of one. A state whose old value is read later gets its new one then. */
+TEST(make_update_copied_early)
+{
+    for (int later = 0; later < 2; later++) {
+        char text[900];
+        snprintf(text, sizeof text,
+            "graph @t {\n"
+            "%%w = param : f32[64,64] = gen(\"w\", seed=1, scale=1)\n"
+            "%%u = param : f32[64,64] = gen(\"u\", seed=1, scale=1)\n"
+            "%%x = input : f32[64,64]\n%%y = abs %%x loc \"/y\"\n"
+            "%%w2 = transpose %%w {perm=[1,0]} loc \"/w2\"\n"
+            "%%t = transpose %%%s {perm=[1,0]} loc \"/t\"\n"
+            "%%u2 = add %%t, %%u loc \"/u2\"\n"
+            "return %%y as \"y\"\n"
+            "update %%w <- %%w2\nupdate %%u <- %%u2 }",
+            later ? "w" : "u");
+        nnc_plan *p = help_plan_text(text, 1, 1);
+        if (!p)
+            return;
+        help_check(p);
+        const nnc_cmd *w2 = help_cmd(p, "/w2"), *t = help_cmd(p, "/t"), *copy = NULL;
+        for (int i = p->end[SEC_main]; i < p->end[SEC_step] && !copy; i++)
+            copy = p->cmd[i].kind == CMD_copy ? &p->cmd[i] : NULL;
+        CHECK(w2 && t && copy);
+        CHECK(copy && copy > w2 && (later ? copy > t : copy < t || t < w2));
+        CHECK_INT(p->device[0].arena_bytes, (later ? 4 : 3) * 64 * 64 * 4);
+        nnc_plan_destroy(p);
+    }
+}
+
 TEST(make_accumulate)
 {
     static const char text[] = "graph @t {\n"
