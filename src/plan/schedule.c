@@ -239,9 +239,9 @@ static nnc_status add_copies(
     return NNC_OK;
 }
 
-/* What is known, on the way through the list, of the new values that are copied to states. A copy comes as soon as the new value is
- * complete and nothing reads the old one any more, so that the new value's memory is free again: gathered weights are not all there at
- * the end of a step. What is computed in the state's memory needs no copy, and its job only says that the state is new. */
+/* What is known, on the way through the list, of new values and their states. What a collective computes, as the weights that replicas
+ * gather, is copied to its state as soon as it is complete and nothing reads the old value any more, so that its memory is free again: they are
+ * not all there at the end of a step. Most others are computed in the state's memory. */
 typedef struct updates {
     uint32_t *left; /* by root: nodes of the list that are yet to read it */
     bool *made; /* by root: computed, with all its parts */
@@ -318,9 +318,11 @@ static nnc_status try_update(
     maker *m, job_list *out, const list *l, updates *u, nnc_ref state, nnc_section section)
 {
     bool now = state != NNC_NONE && u->of[state] != UINT32_MAX && !u->left[state];
-    for (uint32_t i = now ? u->of[state] : UINT32_MAX; i != UINT32_MAX && now; i = u->next[i])
-        now =
-            !u->done[i] && section_of_update(m, i) == section && u->made[m->root[m->g->output[i]]];
+    for (uint32_t i = now ? u->of[state] : UINT32_MAX; i != UINT32_MAX && now; i = u->next[i]) {
+        const nnc_ref r = m->root[m->g->output[i]];
+        now = !u->done[i] && u->made[r] && is_collective(nnc_def(m->g, r)) &&
+              section_of_update(m, i) == section;
+    }
     for (uint32_t i = now ? u->of[state] : UINT32_MAX; i != UINT32_MAX; i = u->next[i])
         NNC_TRY(add_update(m, out, l, u, i));
     return NNC_OK;
