@@ -405,6 +405,19 @@ np.savez('$dir/threads.npz', x=r.standard_normal((24, 5, 9, 9)).astype('f4'), ta
         rm -f "$dir/c.npz"
     done
 fi
+# The commands that nnc partition prints run, and take the batches of its iteration: two of six of 24 samples.
+if [ -e "$dir/threads.npz" ]; then
+    "$nnc" partition "$dir/threads.json" --mode=step --devices=2 --micro-batches=2 --format=json 2>"$dir/said" |
+        sed -n 's/.*"command": "nnc train *\([^"]*\)".*/\1/p' | sort -u >"$dir/commands"
+    [ "$(wc -l <"$dir/commands")" -ge 8 ] || fail "commands of nnc partition: $(cat "$dir/commands")"
+    while read -r flags; do
+        what="nnc train $flags"
+        # shellcheck disable=SC2086
+        "$nnc" train "$dir/threads.json" --data="$dir/threads.npz" --loss=cross_entropy $flags >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "2 steps an epoch"
+    done <"$dir/commands"
+fi
 # Inference over replicas: what one device gives, in one process and over ranks.
 "$nnc" run models/mlp.json --set batch=8 --threads=1 --iterations=1 --outputs="$dir/alone.npz" >"$dir/said" 2>&1
 for how in "data" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2"; do
