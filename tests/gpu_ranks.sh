@@ -161,18 +161,20 @@ x = r.standard_normal((48, 3, 4, 4)).astype(np.float32)
 np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).astype(np.int64))"
     train="train $dir/net.json --data=$dir/data.npz --target=cuda --devices=2 --strategy=data --lr=0.05 --epochs=2"
     for comm in staged nccl; do
-        what="training, $comm"
-        # shellcheck disable=SC2086
-        one $train --comm=$comm --log="$dir/log1" --save="$dir/w1.npz"
-        ran 0 "epoch 2"
-        # shellcheck disable=SC2086
-        job 2 $train --comm=$comm --log="$dir/log2" --save="$dir/w2.npz" --comm-timeout=60
-        ran 0 "epoch 2"
-        for log in log1 log2; do grep -o '"[a-z_]*loss": [^,}]*' "$dir/$log" >"$dir/$log.loss"; done
-        [ -s "$dir/log1.loss" ] || fail "$what: no loss"
-        same "$dir/log1.loss" "$dir/log2.loss" "one process"
-        same "$dir/w1.npz" "$dir/w2.npz" "one process"
-        rm -f "$dir/log1" "$dir/log2"
+        for zero in "" "--zero=2 --accumulate=2"; do
+            what="training, $comm $zero"
+            # shellcheck disable=SC2086
+            one $train $zero --comm=$comm --log="$dir/log1" --save="$dir/w1.npz"
+            ran 0 "epoch 2"
+            # shellcheck disable=SC2086
+            job 2 $train $zero --comm=$comm --log="$dir/log2" --save="$dir/w2.npz" --comm-timeout=60
+            ran 0 "epoch 2"
+            for log in log1 log2; do grep -o '"[a-z_]*loss": [^,}]*' "$dir/$log" >"$dir/$log.loss"; done
+            [ -s "$dir/log1.loss" ] || fail "$what: no loss"
+            same "$dir/log1.loss" "$dir/log2.loss" "one process"
+            same "$dir/w1.npz" "$dir/w2.npz" "one process"
+            rm -f "$dir/log1" "$dir/log2"
+        done
     done
 fi
 

@@ -301,7 +301,7 @@ if [ -e "$dir/data.npz" ]; then
     ran 0 "epoch 2"
     rm -f "$dir/c.npz"
 fi
-# Replicas: with the optimizer's states divided (ZeRO's stage 1) and in buckets the weights of plain data parallelism, bit for bit, also
+# Replicas: with the optimizer's states divided (ZeRO's stages 1 and 2, of one batch a step) and in buckets the weights of plain data parallelism, bit for bit, also
 # resumed; of splits and pipelines those of one process; both to rounding those of a replica on each device.
 if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
     net="$dir/split.json --data=$dir/data.npz --validation=0.2 --lr=0.05 --momentum=0.9 --threads=1 --epochs=2"
@@ -309,7 +309,7 @@ if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
     "$nnc" train $net --devices=4 --strategy=data --save="$dir/w0.npz" >"$dir/said" 2>&1
     # shellcheck disable=SC2086
     "$nnc" train $net --devices=2 --strategy=data --save="$dir/w8.npz" >"$dir/said" 2>&1
-    for how in "data --zero=1" "data --bucket-mb=0.001" "data --bucket-mb=25"; do
+    for how in "data --zero=1" "data --zero=2" "data --bucket-mb=0.001" "data --bucket-mb=25"; do
         what="training, $how"
         # shellcheck disable=SC2086
         job 2 train $net --devices=4 --strategy=$how --save="$dir/w1.npz" --comm-timeout=60
@@ -328,7 +328,37 @@ if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
     job 2 train $net --devices=4 --strategy=data --checkpoint="$dir/c.npz" --resume --comm-timeout=60
     ran 3 "zero"
     rm -f "$dir/c.npz"
-    for how in "channel" "spatial --zero=1" "1f1b --micro-batches=2 --zero=1"; do
+    # Parts of the gradients' sums, of several batches: the bits of one process, and stage 1's numbers up to rounding.
+    # shellcheck disable=SC2086
+    "$nnc" train $net --set batch=2 --devices=4 --strategy=data --accumulate=2 --zero=1 --save="$dir/w0.npz" >"$dir/said" 2>&1
+    for how in "--accumulate=2" "--micro-batches=2" "--accumulate=2 --micro-batches=2" "--accumulate=2 --streams=2"; do
+        what="training, zero 2, $how"
+        # shellcheck disable=SC2086
+        "$nnc" train $net --set batch=2 --devices=4 --strategy=data --zero=2 $how --save="$dir/w3.npz" >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "epoch 2"
+        # shellcheck disable=SC2086
+        job 2 train $net --set batch=2 --devices=4 --strategy=data --zero=2 $how --save="$dir/w4.npz" --comm-timeout=60
+        ran 0 "epoch 2"
+        cmp -s "$dir/w3.npz" "$dir/w4.npz" || fail "$what: other weights than one process"
+        case $how in *=2\ --micro*) continue ;; *accumulate=2) cp "$dir/w4.npz" "$dir/w9.npz" ;; esac
+        python3 -c "
+import numpy as np
+a, b = np.load('$dir/w0.npz'), np.load('$dir/w3.npz')
+assert sorted(a.files) == sorted(b.files), (a.files, b.files)
+for k in a.files:
+    assert abs(a[k] - b[k]).max() <= 1e-6 * abs(a[k]).max(), (k, abs(a[k] - b[k]).max())" >>"$dir/said" 2>&1 || fail "$what: other weights than with whole sums"
+    done
+    what="training, zero 2, resumed"
+    # shellcheck disable=SC2086
+    job 2 train $net --set batch=2 --devices=4 --strategy=data --zero=2 --accumulate=2 --steps=3 --checkpoint="$dir/c.npz" --comm-timeout=60
+    ran 0 "epoch 1"
+    # shellcheck disable=SC2086
+    job 2 train $net --set batch=2 --devices=4 --strategy=data --zero=2 --accumulate=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w2.npz" --comm-timeout=60
+    ran 0 "epoch 2"
+    cmp -s "$dir/w9.npz" "$dir/w2.npz" || fail "$what: other weights than without a stop"
+    rm -f "$dir/c.npz"
+    for how in "channel" "spatial --zero=1" "1f1b --micro-batches=2 --zero=1" "channel --zero=2 --accumulate=2 --set batch=4" "1f1b --micro-batches=2 --zero=2"; do
         what="training, replicas of $how"
         # shellcheck disable=SC2086
         "$nnc" train $net --devices=4 --replicas=2 --strategy=$how --save="$dir/w3.npz" >"$dir/said" 2>&1
@@ -338,7 +368,7 @@ if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
         job 2 train $net --devices=4 --replicas=2 --strategy=$how --save="$dir/w4.npz" --comm-timeout=60
         ran 0 "epoch 2"
         cmp -s "$dir/w3.npz" "$dir/w4.npz" || fail "$what: other weights than one process"
-        case $how in 1f1b*) continue ;; esac
+        case $how in 1f1b* | *accumulate*) continue ;; esac
         python3 -c "
 import numpy as np
 a, b = np.load('$dir/w8.npz'), np.load('$dir/w3.npz')
@@ -346,6 +376,47 @@ assert sorted(a.files) == sorted(b.files), (a.files, b.files)
 for k in a.files:
     assert abs(a[k] - b[k]).max() <= 2e-5 * abs(a[k]).max(), (k, abs(a[k] - b[k]).max())" >>"$dir/said" 2>&1 || fail "$what: other weights than with a replica on each device"
     done
+fi
+# Threads: by default all ranks of a host have those of one process, and with --threads=1 each the process has as many as there are ranks. Then
+# plans are the same: of this net, whose layouts depend on the threads, weights have the same bits.
+cat >"$dir/threads.json" <<'JSON'
+{"args": {"batch": 6}, "inputs": {"x": ["batch", 5, 9, 9]},
+ "layers": [{"op": "conv", "channels": 24, "kernel": 3, "pad": 1}, "relu", {"op": "conv", "channels": 17, "kernel": 3, "pad": 1}, "relu", "flatten",
+  {"op": "linear", "out": 10}]}
+JSON
+if python3 -c "
+import numpy as np
+r = np.random.default_rng(0)
+np.savez('$dir/threads.npz', x=r.standard_normal((24, 5, 9, 9)).astype('f4'), target=r.integers(0, 10, 24))" 2>/dev/null; then
+    net="$dir/threads.json --data=$dir/threads.npz --devices=4 --replicas=2 --strategy=channel --lr=0.05"
+    for threads in "" 1; do
+        what="threads of four ranks: ${threads:-default}"
+        # shellcheck disable=SC2086
+        "$nnc" train $net ${threads:+--threads=4} --steps=1 --checkpoint="$dir/c.npz" >"$dir/said" 2>&1
+        # shellcheck disable=SC2086
+        "$nnc" train $net ${threads:+--threads=4} --steps=2 --save="$dir/w5.npz" >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "step 2"
+        # shellcheck disable=SC2086
+        job 4 train $net ${threads:+--threads=1} --steps=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w6.npz" --comm-timeout=60
+        ran 0 "step 2"
+        ! grep -q "number of threads" "$dir/said" || fail "$what: not those of one process"
+        cmp -s "$dir/w5.npz" "$dir/w6.npz" || fail "$what: other weights than one process"
+        rm -f "$dir/c.npz"
+    done
+fi
+# The commands that nnc partition prints run, and take the batches of its iteration: two of six of 24 samples.
+if [ -e "$dir/threads.npz" ]; then
+    "$nnc" partition "$dir/threads.json" --mode=step --devices=2 --micro-batches=2 --format=json 2>"$dir/said" |
+        sed -n 's/.*"command": "nnc train *\([^"]*\)".*/\1/p' | sort -u >"$dir/commands"
+    [ "$(wc -l <"$dir/commands")" -ge 8 ] || fail "commands of nnc partition: $(cat "$dir/commands")"
+    while read -r flags; do
+        what="nnc train $flags"
+        # shellcheck disable=SC2086
+        "$nnc" train "$dir/threads.json" --data="$dir/threads.npz" --loss=cross_entropy $flags >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "2 steps an epoch"
+    done <"$dir/commands"
 fi
 # Inference over replicas: what one device gives, in one process and over ranks.
 "$nnc" run models/mlp.json --set batch=8 --threads=1 --iterations=1 --outputs="$dir/alone.npz" >"$dir/said" 2>&1

@@ -126,7 +126,7 @@ typedef struct nnc_partition_way {
     int devices;          /* of the plan */
     int replicas, micro;  /* --replicas (of `data` the devices), --micro-batches of a pipeline; 0: 1 */
     int chunks;           /* --chunks; 0: the default */
-    bool zero;            /* --zero=1 */
+    int zero;             /* --zero: 0 to 2 */
     bool buckets;         /* --bucket-mb, where it is given */
 } nnc_partition_way;
 

@@ -130,19 +130,20 @@ static const char *name_of(rows *r, const nnc_combination *c)
     return text.oom ? NULL : nnc_arena_strdup(r->a, nnc_text_str(&text));
 }
 
-/* Does nnc execute it? Tensor groups within stages it does not have, nor ZeRO's later stages. Replicas are side by side in its plans. */
+/* Does nnc execute it? Tensor groups within stages it does not have, nor ZeRO's stage 3. Replicas are side by side in its plans. */
 static bool can_execute(const rows *r, const nnc_combination *c)
 {
     return r->n <= NNC_MAX_DEVICES && c->data * c->tensor * c->pipeline == r->n &&
-           (c->tensor == 1 || c->pipeline == 1) && c->zero <= (c->data > 1) && !c->recompute &&
-           c->size == r->m->batch && (c->pipeline == 1 || (c->micro > 1 && !c->data_first));
+           (c->tensor == 1 || c->pipeline == 1) && c->zero <= (c->data > 1 ? 2 : 0) &&
+           !c->recompute && c->size == r->m->batch &&
+           (c->pipeline == 1 || (c->micro > 1 && !c->data_first));
 }
 
 static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_result *x)
 {
     const nnc_combination *c = &x->c;
     bool can;
-    nnc_partition_way way = {.runs = c->micro, .replicas = c->data, .zero = c->zero == 1};
+    nnc_partition_way way = {.runs = c->micro, .replicas = c->data, .zero = c->zero};
     NNC_TRY(row_can_divide(r, &can));
     if (!can && c->data * c->pipeline > 1)
         return NNC_OK;
@@ -328,7 +329,7 @@ nnc_status row_hybrid(rows *r, nnc_partition_row *row)
     }
     NNC_NEED(s && (s->found.best = ARENA_NEW(r->a, nnc_search_result, KEEP + 1)), r->sink);
     NNC_TRY(make_problem(r, 1, &x));
-    x.p.zeros = 1 | 2;
+    x.p.zeros = 1 | 2 | 4; /* stages 0 to 2 */
     x.p.recomputes = 1;
     x.p.size = (int)r->m->batch;
     for (int pipelines = 0; pipelines < 2; pipelines++) { /* replicas of splits, and of pipelines */

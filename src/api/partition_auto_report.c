@@ -32,7 +32,7 @@ void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_searc
     const nnc_search_found *f = &s->found;
     (void)t;
     nnc_puts(out, "  time of the best combinations in ms, and the fullest device:\n"
-                  "  iteration  simulated    compute     tensor     bubble      sends       data  "
+                  "  iteration   schedule    compute     tensor     bubble      sends       data  "
                   "   update      memory  combination\n");
     for (int k = 0; k < f->n; k++) {
         const nnc_search_result *x = &f->best[k];
@@ -87,7 +87,7 @@ void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s)
             J_STRING("schedule", nnc_pipeline_names[c->schedule]), J_INT("zero", c->zero),
             J_BOOL("recompute", c->recompute), J_MS("iteration_ms", ms(x->ns)));
         if (s->simulated_ns[k])
-            NNC_JSON(w, J_MS("simulated_ms", ms(s->simulated_ns[k])));
+            NNC_JSON(w, J_MS("schedule_ms", ms(s->simulated_ns[k])));
         NNC_JSON(w, J_MS("compute_ms", ms(x->compute)), J_MS("tensor_ms", ms(x->tensor)),
             J_MS("bubble_ms", ms(x->bubble)), J_MS("send_ms", ms(x->send)),
             J_MS("data_ms", ms(x->data)), J_MS("optimizer_ms", ms(x->optimizer)),

@@ -151,18 +151,17 @@ static void replica_memory(rows *r, nnc_device_use *u, int n)
     u->fill[2] = z.optimizer;
 }
 
-/* nnc train and run give each device a batch of its own: equal numbers of them. Gradients are summed once, so that ZeRO's stage 1 is
- * executed, and the others are not. */
+/* nnc train and run give each device a batch of its own: equal numbers of them. ZeRO's stage 3 is not executed. */
 static nnc_status execute_data(const rows *r, nnc_partition_row *row)
 {
     bool can;
     NNC_TRY(row_can_divide(r, &can));
-    if (can && r->micro % r->n == 0 && r->zero <= 1 && r->n <= NNC_MAX_DEVICES)
+    if (can && r->micro % r->n == 0 && r->zero <= 2 && r->n <= NNC_MAX_DEVICES)
         row_executes(r, row,
             (nnc_partition_way){.runs = r->micro / r->n,
                 .strategy = "data",
                 .replicas = r->n,
-                .zero = r->zero == 1,
+                .zero = r->zero,
                 .buckets = r->m->step && !r->zero && r->t->o->bucket_mb > 0});
     return NNC_OK;
 }

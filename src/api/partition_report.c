@@ -50,28 +50,33 @@ static void json_devices(
     nnc_json_close(w, ']');
 }
 
-/* The flags with which nnc executes the strategy; none: it has no placement or command of its own. */
+/* The command with which nnc executes the strategy, without the model; none: it does not. A step takes the micro-batches of an iteration. */
 static void put_command(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     const nnc_partition_way *w = &r->way;
-    if (w->strategy && w->runs) {
-        nnc_printf(out, "nnc %s --strategy=%s", t->m->step ? "train" : "run", w->strategy);
+    if (!w->runs)
+        return;
+    nnc_printf(out, "nnc %s%s", t->m->step ? "train" : "run",
+        t->target->kind == NNC_T_cuda ? " --target=cuda" : "");
+    if (w->strategy) {
+        nnc_printf(out, " --strategy=%s", w->strategy);
         if (w->micro > 1)
             nnc_printf(out, " --micro-batches=%d", w->micro);
         if (w->replicas > 1 && strcmp(w->strategy, "data") != 0)
             nnc_printf(out, " --replicas=%d", w->replicas);
         if (w->chunks)
             nnc_printf(out, " --chunks=%d", w->chunks);
-        nnc_printf(out, "%s --devices=%d", w->zero ? " --zero=1" : "", t->devices);
-        if (w->buckets)
-            nnc_printf(out, " --bucket-mb=%g", t->o->bucket_mb);
-        if (t->m->step && w->runs > 1)
-            nnc_printf(out, " --accumulate=%d", w->runs);
-        if (r->place)
-            nnc_printf(out, " --place=%s", r->place);
-    } else if (r->place && !w->strategy) {
-        nnc_printf(out, "--devices=%d --place=%s", t->devices, r->place);
+        if (w->zero)
+            nnc_printf(out, " --zero=%d", w->zero);
     }
+    if (w->strategy || r->place)
+        nnc_printf(out, " --devices=%d", t->devices);
+    if (w->strategy && w->buckets)
+        nnc_printf(out, " --bucket-mb=%g", t->o->bucket_mb);
+    if (t->m->step && w->runs > 1)
+        nnc_printf(out, " --accumulate=%d", w->runs);
+    if (r->place)
+        nnc_printf(out, " --place=%s", r->place);
 }
 
 /* What nnc run divides is the batch: that of as many micro-batches as a run has. Steps take several batches instead. */
@@ -350,11 +355,8 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
     NNC_LOCAL(nnc_text) command = {0};
     put_command(t, r, &command);
     if (command.n)
-        nnc_printf(out, "  %s %s",
-            r->executable     ? "runs with"
-            : r->way.strategy ? "would be"
-                              : "placed by",
-            nnc_text_str(&command));
+        nnc_printf(
+            out, "  %s %s", r->executable ? "runs with" : "would be", nnc_text_str(&command));
     if (command.n && run_batch(t, r) != t->m->batch)
         nnc_printf(out, " # a batch of %lld", (long long)run_batch(t, r));
     nnc_puts(out, command.n ? "\n" : "");

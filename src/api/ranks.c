@@ -37,10 +37,11 @@ int nnc_env_rank_threads(const nnc_env *e, int asked)
     if (e->ranks.world <= 1)
         return asked;
     const int share = is_bound() ? 1 : e->ranks.local_size > 0 ? e->ranks.local_size : 1;
-    const int own = nnc_cpu_count() / share;
-    /* a plan's devices, of all ranks, divide a target's threads */
-    const int64_t all = (int64_t)(asked > 0 ? asked : own > 0 ? own : 1) * e->ranks.world;
-    return (int)nnc_min64(all, 1024);
+    /* A plan's devices, of all ranks, divide a target's threads. By default these are all cores of the hosts: on one host as many as in one
+     * process, whose plan it then is. */
+    const int64_t all = asked > 0 ? (int64_t)asked * e->ranks.world
+                                  : (int64_t)nnc_cpu_count() * e->ranks.world / share;
+    return (int)nnc_min64(nnc_max64(all, 1), 1024);
 }
 
 int nnc_env_cores(const nnc_env *e)

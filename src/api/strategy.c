@@ -161,7 +161,7 @@ static nnc_status make_graph(const nnc_graph *g, const nnc_sharing *o, bool forw
         .devices = placed,
         .batches = o->batches,
         .stages = placed * chunks,
-        .shard = o->zero,
+        .zero = o->zero,
         .bucket_bytes = o->bucket_bytes,
         .whole = whole};
     *out = NULL;

@@ -14,7 +14,7 @@ typedef struct nnc_sharing {
     int batches; /* runs of a step (--accumulate); 1 for inference */
     int chunks;  /* interleaved: stages of a device */
     int64_t bucket_bytes; /* of gradients that replicas sum together; 0: those of each kernel of the optimizer */
-    bool zero;   /* each replica updates a part of the weights (ZeRO's stage 1): nnc_training.shards is `replicas` */
+    int zero;    /* ZeRO's stage, 0 to 2 (nnc_distribution); beyond 0 nnc_training.shards is `replicas` */
 } nnc_sharing;
 
 bool nnc_is_pipeline(nnc_train_strategy s);

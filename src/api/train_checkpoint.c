@@ -100,7 +100,7 @@ nnc_status checkpoint_options(trainer *t)
     else
         nnc_puts(out, "split=\n");
     if (t->sharing.zero) /* moments are parts of vectors */
-        nnc_printf(out, "--zero=1 over %d devices\n", t->o->compile.devices);
+        nnc_printf(out, "--zero=1 or 2 over %d devices\n", t->o->compile.devices);
     else
         nnc_puts(out, "--zero=\n");
     NNC_TRY(put_model(t, out));

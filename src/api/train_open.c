@@ -139,13 +139,17 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
             replicas, own->compile.devices, nnc_strategy_name(own->strategy));
     if (own->zero && replicas < 2)
         return nnc_fail0(t->sink, NNC_E_USAGE,
-            "--zero=1 divides the optimizer's states among replicas: it needs --devices=N of 2 or "
-            "more with --strategy=data, or --replicas=R");
-    if (own->bucket_mb > 0 && (replicas < 2 || own->zero))
+            "--zero=%d divides the optimizer's states%s among replicas: it needs --devices=N of 2 "
+            "or "
+            "more with --strategy=data, or --replicas=R",
+            own->zero, own->zero > 1 ? " and sums of gradients" : "");
+    if (own->bucket_mb > 0 && own->zero)
         return nnc_fail0(t->sink, NNC_E_USAGE,
-            own->zero ? "--bucket-mb is of gradients that are summed whole: leave --zero=1 out"
-                      : "--bucket-mb is of gradients that replicas sum: it needs --devices=N of 2 "
-                        "or more with --strategy=data, or --replicas=R");
+            "--bucket-mb is of gradients that are summed whole: leave --zero=%d out", own->zero);
+    if (own->bucket_mb > 0 && replicas < 2)
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--bucket-mb is of gradients that replicas sum: it needs --devices=N of 2 or more with "
+            "--strategy=data, or --replicas=R");
     own->of.shards = own->zero ? replicas : 0;
     own->of.accumulate = t->micro * t->accumulate;
     t->sharing =
@@ -157,7 +161,7 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
             .batches = t->accumulate,
             .chunks = own->chunks ? own->chunks : 2,
             .bucket_bytes = (int64_t)(own->bucket_mb * 1e6),
-            .zero = own->zero == 1};
+            .zero = own->zero};
     return NNC_OK;
 }
 

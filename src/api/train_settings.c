@@ -128,9 +128,10 @@ const nnc_flag nnc_train_settings[] = {
         "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side, "
         "each on an equal part of --devices and with batches of its own; gradients are means over "
         "all (default: 1)"},
-    {'u', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 1, "0|1"},
+    {'u', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 2, "0|1|2"},
         "1: each replica of --strategy=data or --replicas has a part of the optimizer's states and "
-        "updates a part of the weights, and all of them get the others' (default: 0)"},
+        "updates a part of the weights, and all of them get the others'; 2: it also keeps only "
+        "its part of the sums of gradients of several batches (default: 0)"},
     {'u', {"--bucket-mb", NNC_SET_REAL, AT(bucket_mb), 0, 0, 1000000, "MB"},
         "Replicas sum gradients in buckets of this size, in 10^6 bytes, copied side by side "
         "(default: those that one kernel of the optimizer updates)"},

@@ -22,6 +22,7 @@ typedef struct options {
     nnc_partition_options partition;
     enum { RUN_layers, RUN_pipeline, RUN_data, RUN_tensor, RUN_channel, RUN_spatial } sharing; /* --strategy */
     int replicas; /* --replicas; 0: 1 */
+    int zero; /* --zero of a step: ZeRO's stage */
     int micro; /* batches that a pipeline divides a run's into; 0: 2 for each device */
     nnc_calibrate_options calibrate;
     mode mode; /* the model itself, or its training graph */

@@ -62,6 +62,11 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
             "--iterations and --duration both say how long to measure: leave one out");
     if (o->n_file > 1)
         return partition_several(o, w, sink);
+    if (o->train.of.accumulate > 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--accumulate=%d: nnc partition compares iterations of equally many batches, which "
+            "strategies divide among their devices: give their number, as in --micro-batches=%d",
+            o->train.of.accumulate, o->train.of.accumulate);
     if (nnc_is_artifact(o->file[0]))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already: nnc partition takes the model");

@@ -118,6 +118,11 @@ static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
     return w->model ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
 }
 
+static int replicas_of(const options *o)
+{
+    return o->sharing == RUN_data ? o->compare.compile.devices : o->replicas > 1 ? o->replicas : 1;
+}
+
 /* accumulate: batches of a step; 0: as the flags and the file say. *had: what they say. */
 static nnc_status open_step(const options *o, int accumulate, int *had, work *w, nnc_sink *sink)
 {
@@ -133,6 +138,7 @@ static nnc_status open_step(const options *o, int accumulate, int *had, work *w,
     *had = with.train.of.accumulate > 1 ? with.train.of.accumulate : 1;
     if (accumulate)
         with.train.of.accumulate = accumulate;
+    with.train.of.shards = o->zero ? replicas_of(o) : 0;
     if (o->replicas > 1)
         with.compare.compile.devices /= o->replicas;
     nnc_split_training(&with.train.of, &with.compare.compile);
@@ -258,11 +264,6 @@ nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, 
 static const char *const sharing_names[] = {
     "layers", "pipeline", "data", "tensor", "channel", "spatial"};
 
-static int replicas_of(const options *o)
-{
-    return o->sharing == RUN_data ? o->compare.compile.devices : o->replicas > 1 ? o->replicas : 1;
-}
-
 /* The step becomes that of all replicas: a batch for each. */
 static nnc_status replicate_step(const options *o, work *w, nnc_sink *sink)
 {
@@ -271,8 +272,14 @@ static nnc_status replicate_step(const options *o, work *w, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=pipeline is of the model itself: pipelines of training steps are run by "
             "nnc train");
-    NNC_TRY(nnc_replicate(
-        w->model, replicas_of(o), o->compare.compile.devices / replicas_of(o), &all, sink));
+    const int devices = o->compare.compile.devices / replicas_of(o);
+    const nnc_distribution d = {.replicas = replicas_of(o),
+        .micro = 1,
+        .devices = devices,
+        .batches = 1,
+        .stages = devices,
+        .zero = o->zero};
+    NNC_TRY(nnc_distribute(w->model, &d, &all, sink));
     nnc_model_close(w->model);
     w->model = all;
     return NNC_OK;

@@ -127,6 +127,10 @@ static const nnc_flag own[] = {
     {'S', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
         "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side: "
         "each has an equal part of --devices and of the batch (default: 1)"},
+    {'S', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 2, "0|1|2"},
+        "With --mode=step: the step of nnc train --zero, whose replicas have parts of the "
+        "optimizer's "
+        "states, and with 2 of the sums of gradients (default: 0)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
     {'p', {"--time-passes", NNC_SET_BOOL, AT(time_passes)},
@@ -418,6 +422,14 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
             "--replicas=%d are of --strategy=pipeline, tensor, channel or spatial (data has one on "
             "each device)",
             o->replicas);
+    if (o->zero && o->mode != MODE_step)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--zero=%d divides states of a training step among replicas: it needs --mode=step",
+            o->zero);
+    if (o->zero && o->sharing != RUN_data && o->replicas < 2)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--zero=%d divides states among replicas: it needs --strategy=data, or --replicas=R",
+            o->zero);
     if (o->training_flag && o->mode != MODE_step)
         return nnc_fail0(
             sink, NNC_E_USAGE, "%s is of a training step: it needs --mode=step", o->training_flag);

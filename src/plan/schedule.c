@@ -239,26 +239,105 @@ static nnc_status add_copies(
     return NNC_OK;
 }
 
-/* At the end of the section: new values are copied to the states. A state that stays is one all the same, which programs may set. */
-static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream, nnc_section section)
+/* What is known, on the way through the list, of new values and their states. What a collective computes, as the weights that replicas
+ * gather, is copied to its state as soon as it is complete and nothing reads the old value any more, so that its memory is free again: they are
+ * not all there at the end of a step. Most others are computed in the state's memory. */
+typedef struct updates {
+    uint32_t *left; /* by root: nodes of the list that are yet to read it */
+    bool *made; /* by root: computed, with all its parts */
+    bool *done; /* by output */
+    uint32_t *next,
+        *of; /* by output: the next one of the same state's root; by state's root: the first. UINT32_MAX: none */
+    nnc_ref *state; /* by new value's root: its state's root, NNC_NONE */
+} updates;
+
+static nnc_section section_of_update(const maker *m, uint32_t output)
 {
     const nnc_graph *g = m->g;
+    return nnc_def(g, g->output_state[output])->accumulates ? SEC_accumulate : SEC_step;
+}
+
+static nnc_status find_updates(maker *m, const list *l, updates *u)
+{
+    const nnc_graph *g = m->g;
+    const size_t values = (size_t)g->n_value + 1, outputs = (size_t)g->n_output + 1;
+    *u = (updates){.left = ARENA_NEW(&m->scratch, uint32_t, values),
+        .made = ARENA_NEW(&m->scratch, bool, values),
+        .done = ARENA_NEW(&m->scratch, bool, outputs),
+        .next = ARENA_NEW(&m->scratch, uint32_t, outputs),
+        .of = ARENA_NEW(&m->scratch, uint32_t, values),
+        .state = ARENA_NEW(&m->scratch, nnc_ref, values)};
+    NNC_NEED(u->left && u->made && u->done && u->next && u->of && u->state, m->sink);
+    memset(u->of, 0xff, values * sizeof *u->of);
+    memset(u->state, 0xff, values * sizeof *u->state);
     for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++) {
-        nnc_ref v = g->output[i], s = g->output_state[i];
-        if ((nnc_def(g, s)->accumulates ? SEC_accumulate : SEC_step) != section)
-            continue;
-        job *j = make_job(out, &m->scratch, J_update);
-        NNC_NEED(j, m->sink);
-        uint32_t by = g->value[m->root[v]].node;
-        j->value = v;
-        j->item = (int32_t)(i - nnc_result_outputs(g));
-        j->node = g->value[s].node;
-        j->section = section;
-        j->device = m->home[v];
-        j->to = m->home[s];
-        j->stream = runs_in_main(m, &g->node[by]) ? stream[by] : 0;
-        j->cost.bytes = m->root[v] == s ? 0 : 2 * nnc_type_bytes(nnc_typeof(g, v));
+        const nnc_ref s = m->root[g->output_state[i]];
+        u->next[i] = u->of[s];
+        u->of[s] = i;
+        u->state[m->root[g->output[i]]] = s;
     }
+    for (uint32_t i = 0; i < l->n_order; i++) {
+        const nnc_node *n = &g->node[l->order[i]];
+        for (int k = 0; k < n->n_in; k++)
+            u->left[m->root[n->in[k]]]++;
+    }
+    return NNC_OK;
+}
+
+static nnc_status add_update(maker *m, job_list *out, const list *l, updates *u, uint32_t i)
+{
+    const nnc_graph *g = m->g;
+    const nnc_ref v = g->output[i], s = g->output_state[i];
+    job *j = make_job(out, &m->scratch, J_update);
+    NNC_NEED(j, m->sink);
+    const uint32_t by = g->value[m->root[v]].node;
+    j->value = v;
+    j->item = (int32_t)(i - nnc_result_outputs(g));
+    j->node = g->value[s].node;
+    j->section = section_of_update(m, i);
+    j->device = m->home[v];
+    j->to = m->home[s];
+    j->stream = runs_in_main(m, &g->node[by]) ? l->stream[by] : 0;
+    j->cost.bytes = m->root[v] == s ? 0 : 2 * nnc_type_bytes(nnc_typeof(g, v));
+    u->done[i] = true;
+    return NNC_OK;
+}
+
+/* At the end of the section: those that are left. A state that stays is one all the same, which programs may set. */
+static nnc_status add_updates(
+    maker *m, job_list *out, const list *l, updates *u, nnc_section section)
+{
+    for (uint32_t i = nnc_result_outputs(m->g); i < m->g->n_output; i++)
+        if (!u->done[i] && section_of_update(m, i) == section)
+            NNC_TRY(add_update(m, out, l, u, i));
+    return NNC_OK;
+}
+
+/* The updates of a state's root, if they can be made; all its parts at once. */
+static nnc_status try_update(
+    maker *m, job_list *out, const list *l, updates *u, nnc_ref state, nnc_section section)
+{
+    bool now = state != NNC_NONE && u->of[state] != UINT32_MAX && !u->left[state];
+    for (uint32_t i = now ? u->of[state] : UINT32_MAX; i != UINT32_MAX && now; i = u->next[i]) {
+        const nnc_ref r = m->root[m->g->output[i]];
+        now = !u->done[i] && u->made[r] && is_collective(nnc_def(m->g, r)) &&
+              section_of_update(m, i) == section;
+    }
+    for (uint32_t i = now ? u->of[state] : UINT32_MAX; i != UINT32_MAX; i = u->next[i])
+        NNC_TRY(add_update(m, out, l, u, i));
+    return NNC_OK;
+}
+
+/* After node n: of states that it reads, and of values that it completes. */
+static nnc_status try_updates(
+    maker *m, job_list *out, const list *l, updates *u, const nnc_node *n, nnc_section section)
+{
+    for (int k = 0; k < n->n_in; k++)
+        u->left[m->root[n->in[k]]]--;
+    for (int k = 0; k < n->n_in; k++)
+        NNC_TRY(try_update(m, out, l, u, m->root[n->in[k]], section));
+    for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
+        NNC_TRY(try_update(m, out, l, u, u->state[m->root[v]], section));
     return NNC_OK;
 }
 
@@ -312,8 +391,10 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
 {
     const nnc_graph *g = m->g;
     uint32_t *missing = ARENA_NEW(&m->scratch, uint32_t, g->n_value + 1);
+    updates u;
     NNC_NEED(missing, m->sink);
     count_parts(m, l, missing);
+    NNC_TRY(find_updates(m, l, &u));
     for (uint32_t i = 0; i < g->n_node; i++)
         if (g->node[i].op == OP_input || g->node[i].state)
             NNC_TRY(add_copies(m, out, need, g->node[i].out, 0, SEC_main));
@@ -321,18 +402,20 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
     for (uint32_t i = 0; i < l->n_order; i++) {
         const nnc_node *n = &g->node[l->order[i]];
         for (; section < m->section[l->order[i]]; section++)
-            NNC_TRY(add_updates(m, out, l->stream, section));
+            NNC_TRY(add_updates(m, out, l, &u, section));
         NNC_TRY(add_node(m, l, out, l->order[i]));
         for (int r = 0; r < n->n_out;
              r++) { /* a concat in place is complete after the last of its parts */
             nnc_ref v = n->out + (nnc_ref)r, root = m->root[v];
-            if (root == v || --missing[root] == 0)
+            u.made[root] = root == v || --missing[root] == 0;
+            if (u.made[root])
                 NNC_TRY(add_copies(
                     m, out, need, root, l->stream[l->order[i]], m->section[l->order[i]]));
         }
+        NNC_TRY(try_updates(m, out, l, &u, n, section));
     }
     for (; section < SEC__COUNT; section++)
-        NNC_TRY(add_updates(m, out, l->stream, section));
+        NNC_TRY(add_updates(m, out, l, &u, section));
     return NNC_OK;
 }
 

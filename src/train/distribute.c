@@ -12,7 +12,8 @@
  * means over the samples. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm; what moves the
  * running ones, or what all micro-batches have made of them, is the mean over the replicas, so that these are alike, too.
  *
- * Gradients that the optimizer updates in one kernel (optimizer.c: side by side in one tensor) are in one allreduce.
+ * Gradients that the optimizer updates in one kernel (optimizer.c: side by side in one tensor) are in one allreduce. With ZeRO's stage 2 the
+ * gradients of each micro-batch are reduce-scattered, and their sums are of the replica's part.
  *
  * Nodes are copied task after task (tasks.c), and the copies carry their tasks' numbers: the planner keeps their order on each device. */
 #include "train/distribute.h"
@@ -99,8 +100,7 @@ static bool continues(const copies *c)
     return c->f.o->batches > 1;
 }
 
-/* The value of v that a copy for micro-batch k reads. */
-static nnc_ref value_at(copies *c, nnc_ref v, int r, int k)
+nnc_ref value_at(copies *c, nnc_ref v, int r, int k)
 {
     const nnc_node *n = nnc_def(c->s, v);
     const nnc_ref next = c->f.chain[v] != NNC_NONE ? c->f.chain[v] : c->f.update[v];
@@ -122,12 +122,21 @@ static void set_name(copies *c, nnc_ref was, nnc_ref now, int r)
         nnc_set_name(c->g, now, own);
 }
 
+/* Operand j of node n's copy for micro-batch k. */
+static nnc_ref operand_at(copies *c, const nnc_node *n, int j, int r, int k)
+{
+    const bool part = c->share[c->s->value[n->out].node] == SHARE_part;
+    return part ? part_at(c, n->in[j], r, k) : value_at(c, n->in[j], r, k);
+}
+
 /* first ? gradient : sum + gradient. What is known here is chosen: NNC_NONE otherwise. */
 static nnc_ref sum_known(copies *c, const nnc_node *n, int r, int k)
 {
     if (n->op != OP_select || c->f.first == NNC_NONE || n->in[0] != c->f.first || c->m == 1)
         return NNC_NONE;
-    return k ? value_at(c, n->in[2], r, k) : continues(c) ? NNC_NONE : value_at(c, n->in[1], r, k);
+    if (!k && continues(c))
+        return NNC_NONE;
+    return operand_at(c, n, k ? 2 : 1, r, k);
 }
 
 /* The copy of a collective among the devices of replica r. */
@@ -177,7 +186,7 @@ static void copy_node(copies *c, uint32_t i, int r, int k, bool once)
     g->loc = n->loc;
     const bool part = c->share[i] != SHARE_none;
     for (int j = 0; in && j < n->n_in && known == NNC_NONE; j++)
-        in[j] = !once  ? value_at(c, n->in[j], r, k)
+        in[j] = !once  ? operand_at(c, n, j, r, k)
                 : part ? part_once(c, n->in[j], r)
                        : whole_once(c, n->in[j], r);
     if (g->status != NNC_OK)
@@ -403,7 +412,7 @@ nnc_status nnc_distribute(
         .m = o->micro,
         .map = ARENA_NEW(&a, nnc_ref, slots),
         .mean = ARENA_NEW(&a, nnc_ref, values * replicas),
-        .part = ARENA_NEW(&a, nnc_ref, values * replicas),
+        .part = ARENA_NEW(&a, nnc_ref, slots),
         .whole = ARENA_NEW(&a, nnc_ref, values),
         .a = &a};
     if (!c.g || !c.map || !c.mean || !c.part || !c.whole) {
@@ -412,7 +421,7 @@ nnc_status nnc_distribute(
     }
     memset(c.map, 0xff, slots * sizeof *c.map);
     memset(c.mean, 0xff, values * replicas * sizeof *c.mean);
-    memset(c.part, 0xff, values * replicas * sizeof *c.part);
+    memset(c.part, 0xff, slots * sizeof *c.part);
     const nnc_status s = distribute(&c);
     if (s)
         nnc_graph_destroy(c.g);

@@ -28,7 +28,7 @@ typedef struct step_facts {
     nnc_sink *sink;
 } step_facts;
 
-/* How replicas hold what is computed once a step: each all of it, or with nnc_distribution.shard a part of it. */
+/* How replicas hold what the optimizer computes: each all of it, or with nnc_distribution.zero a part of it. */
 typedef enum node_share {
     SHARE_none,
     SHARE_part, /* replica r has the elements [n r / d, n (r + 1) / d) */
@@ -48,13 +48,18 @@ typedef struct copies {
     nnc_ref *bucket; /* by value: of gradients that are summed together the next one, round and round; NNC_NONE: it is alone */
     /* By value * d + replica; NNC_NONE: not made yet. Of gradients and statistics: the mean over the replicas; of a part: all of it */
     nnc_ref *mean;
-    nnc_ref *part; /* the replica's part of what all have, or of a mean */
+    nnc_ref *part; /* as map: the replica's part of what all have, or of a mean over the replicas */
     nnc_arena *a;
 } copies;
 
 static inline nnc_ref *slot(const copies *c, nnc_ref v, int r, int k)
 {
     return &c->map[((size_t)v * (size_t)c->d + (size_t)r) * (size_t)c->m + (size_t)k];
+}
+
+static inline nnc_ref *part_slot(const copies *c, nnc_ref v, int r, int k)
+{
+    return &c->part[((size_t)v * (size_t)c->d + (size_t)r) * (size_t)c->m + (size_t)k];
 }
 
 /* Of replica r; device: of the step. */
@@ -73,8 +78,9 @@ static inline bool is_of_batch(node_use u)
     return u == USE_forward || u == USE_backward || u == USE_weight;
 }
 
-/* distribute.c: a replica's part of an input for a micro-batch. */
+/* distribute.c: a replica's part of an input for a micro-batch; the value of v that a copy for micro-batch k reads. */
 nnc_ref input_part(copies *c, nnc_ref v, int r, int k);
+nnc_ref value_at(copies *c, nnc_ref v, int r, int k);
 
 /* exchange.c: what replicas send each other. */
 nnc_status find_shares(copies *c) NNC_MUST;
@@ -84,6 +90,8 @@ nnc_ref output_named(const nnc_graph *s, const char *name);
 /* The value of v that a node computed once a step reads, or a state gets: all of it; or the replica's part. */
 nnc_ref whole_once(copies *c, nnc_ref v, int r);
 nnc_ref part_once(copies *c, nnc_ref v, int r);
+/* The replica's part of the value of v that a copy for micro-batch k reads. */
+nnc_ref part_at(copies *c, nnc_ref v, int r, int k);
 
 /* Does the optimizer sum gradients in this state (where several batches make a step)? */
 bool is_gradient_sum(const nnc_node *state);

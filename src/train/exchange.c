@@ -1,11 +1,15 @@
 /* train/exchange.c -- what replicas send each other once a step: means of gradients and of statistics, and, where each of them updates a
- * part of the weights (ZeRO's stage 1), the parts.
+ * part of the weights (ZeRO's stages 1 and 2), the parts.
  *
- * With nnc_distribution.shard, elementwise nodes of the optimizer over vectors of n elements are computed for n / d of them on each of d
+ * With nnc_distribution.zero, elementwise nodes of the optimizer over vectors of n elements are computed for n / d of them on each of d
  * replicas, and so are the states that they update: gradients are reduce-scattered instead of allreduced, weights sliced, and what is not
  * elementwise (the slices that become new weights) reads an allgather. Sums and maxima over such a vector, of a common norm or of what is
  * not finite, are taken over the replica's part, then over the replicas. A reduce-scatter adds in the order of the replicas, as an
- * allreduce does, so that updates have the same bits. */
+ * allreduce does, so that updates have the same bits.
+ *
+ * At stage 1 each replica sums the gradients of all its batches, and the sums are reduce-scattered. At stage 2 the gradients of each batch
+ * are, and the sums are of parts: the states that keep them, and the elementwise nodes between. Sums are in another order then: of all
+ * replicas' gradients of a batch, then over the batches. Without sums, of one batch a step, both stages are the same graph. */
 #include "train/distribute.h"
 #include <string.h>
 
@@ -24,6 +28,14 @@ static node_share share_of(const copies *c, nnc_ref v)
     return (node_share)c->share[c->s->value[v].node];
 }
 
+/* A state that each replica has a part of: a moment, or at stage 2 a sum of gradients. */
+static bool is_divided_state(const copies *c, const nnc_node *n)
+{
+    const nnc_type *t = nnc_typeof(c->s, n->out);
+    return n->op == OP_param && (!n->accumulates || c->f.o->zero > 1) && t->rank == 1 &&
+           t->dim[0] % c->d == 0;
+}
+
 /* An elementwise node of the optimizer over a vector that the replicas share evenly. */
 static bool is_divided_update(const copies *c, const nnc_node *n)
 {
@@ -36,23 +48,32 @@ static bool is_divided_update(const copies *c, const nnc_node *n)
     return all;
 }
 
+/* The same, which adds the gradients of a micro-batch to a sum of which each replica has a part. */
+static bool is_divided_sum(const copies *c, const nnc_node *n)
+{
+    bool any = false;
+    for (int k = 0; k < n->n_in; k++)
+        any = any || share_of(c, n->in[k]) == SHARE_part;
+    return any && is_divided_update(c, n);
+}
+
 nnc_status find_shares(copies *c)
 {
     const nnc_graph *s = c->s;
     c->share = ARENA_NEW(c->a, uint8_t, s->n_node + 1);
     NNC_NEED(c->share, c->g->sink);
-    for (uint32_t i = 0; i < s->n_node && c->f.o->shard && c->d > 1; i++) {
+    for (uint32_t i = 0; i < s->n_node && c->f.o->zero && c->d > 1; i++) {
         const nnc_node *n = &s->node[i];
         const nnc_type *t = nnc_typeof(s, n->out);
         const bool once = c->f.use[i] == USE_once, sum = n->op == OP_reduce_sum,
                    most = n->op == OP_reduce_max;
         if (!in_optimizer(n))
             continue;
-        if (n->op == OP_param && !n->accumulates && t->rank == 1 && t->dim[0] % c->d == 0)
+        if (is_divided_state(c, n))
             c->share[i] = SHARE_part;
         else if (once && (sum || most) && share_of(c, n->in[0]) == SHARE_part && !t->rank)
             c->share[i] = sum ? SHARE_sum : SHARE_most;
-        else if (once && is_divided_update(c, n))
+        else if (once ? is_divided_update(c, n) : is_divided_sum(c, n))
             c->share[i] = SHARE_part;
     }
     return NNC_OK;
@@ -115,6 +136,7 @@ static nnc_ref collective(copies *c, nnc_op op, nnc_ref v, const nnc_ref *in, co
     nnc_graph *g = c->g;
     int64_t on[NNC_MAX_REPLICAS];
     const int16_t device = g->device;
+    const int32_t micro = g->micro;
     for (int i = 0; i < c->d; i++)
         on[i] = device_of(c, nnc_home(c->s, v), i);
     const nnc_attr devices = nnc_av(AT_devices, c->d, on), axis = nnc_ai(AT_axis, 0),
@@ -122,20 +144,27 @@ static nnc_ref collective(copies *c, nnc_op op, nnc_ref v, const nnc_ref *in, co
     const bool scatters = op == OP_reduce_scatter;
     const nnc_attr reduce[] = {how, devices, axis}, gather[] = {axis, devices};
     g->device = -1;
+    g->micro = 0; /* those of all replicas */
     const nnc_ref y = op == OP_allgather ? nnc_build(g, op, c->d, in, 2, gather)
                                          : nnc_build(g, op, c->d, in, scatters ? 3 : 2, reduce);
     g->device = device;
+    g->micro = micro;
     return y;
 }
 
-/* The same over the values of v, those of the last micro-batch. */
-static nnc_ref over_replicas(copies *c, nnc_op op, nnc_ref v, const char *reduction)
+/* The same over the values of v, those of micro-batch k. */
+static nnc_ref over_replicas(copies *c, nnc_op op, nnc_ref v, int k, const char *reduction)
 {
-    const int last = is_of_batch(use_of(c, v)) ? c->m - 1 : 0;
     nnc_ref in[NNC_MAX_REPLICAS];
     for (int i = 0; i < c->d; i++)
-        in[i] = *slot(c, v, i, last);
+        in[i] = *slot(c, v, i, k);
     return collective(c, op, v, in, reduction);
+}
+
+/* The micro-batch whose value of v is there when all are done. */
+static int last_of(const copies *c, nnc_ref v)
+{
+    return is_of_batch(use_of(c, v)) ? c->m - 1 : 0;
 }
 
 /* The means of all gradients of v's bucket: one allreduce of them side by side. */
@@ -178,15 +207,18 @@ static void sum_bucket(copies *c, nnc_ref v)
     g->device = device;
 }
 
-/* Divides a sum over the replicas: *of, by replica, becomes the mean. */
-static void divide(copies *c, nnc_ref v, nnc_ref sum, nnc_ref *of)
+/* Divides a sum over the replicas: of[i * stride], i being the replica, becomes the mean. */
+static void divide(copies *c, nnc_ref v, nnc_ref sum, nnc_ref *of, int stride)
 {
     const int16_t device = c->g->device;
+    const int32_t micro = c->g->micro, first = micro > 0 ? micro - (micro - 1) % c->d : 0;
     for (int i = 0; i < c->d; i++) {
         c->g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
-        of[i] = sum == NNC_NONE ? sum : number_op(c->g, OP_div, sum + (nnc_ref)i, c->d);
+        c->g->micro = first ? first + i : 0;
+        of[i * stride] = sum == NNC_NONE ? sum : number_op(c->g, OP_div, sum + (nnc_ref)i, c->d);
     }
     c->g->device = device;
+    c->g->micro = micro;
 }
 
 static bool is_uneven(copies *c)
@@ -210,7 +242,7 @@ static nnc_ref mean_of(copies *c, nnc_ref v, int r)
     if (c->bucket[v] != NNC_NONE)
         sum_bucket(c, v);
     else
-        divide(c, v, over_replicas(c, OP_allreduce, v, "add"), mean);
+        divide(c, v, over_replicas(c, OP_allreduce, v, last_of(c, v), "add"), mean, 1);
     return mean[r];
 }
 
@@ -221,9 +253,10 @@ static nnc_ref joined_of(copies *c, nnc_ref v, int r)
     const node_share how = share_of(c, v);
     if (all[0] != NNC_NONE)
         return all[r];
-    const nnc_ref y = how == SHARE_part  ? over_replicas(c, OP_allgather, v, NULL)
-                      : how == SHARE_sum ? over_replicas(c, OP_allreduce, v, "add")
-                                         : over_replicas(c, OP_allreduce, v, "max");
+    const int k = last_of(c, v);
+    const nnc_ref y = how == SHARE_part  ? over_replicas(c, OP_allgather, v, k, NULL)
+                      : how == SHARE_sum ? over_replicas(c, OP_allreduce, v, k, "add")
+                                         : over_replicas(c, OP_allreduce, v, k, "max");
     for (int i = 0; i < c->d; i++)
         all[i] = y == NNC_NONE ? y : y + (nnc_ref)i;
     return all[r];
@@ -252,19 +285,29 @@ static nnc_ref slice_of(copies *c, nnc_ref v, int r)
     return all;
 }
 
+/* Replica r's part of a vector that all of them have, or of the mean of their vectors for micro-batch k. */
+static nnc_ref divided(copies *c, nnc_ref v, int r, int k)
+{
+    nnc_ref *part = part_slot(c, v, r, k);
+    if (*part != NNC_NONE)
+        return *part;
+    if (!is_of_batch(use_of(c, v)))
+        return *part = slice_of(c, v, r);
+    if (!is_uneven(c))
+        divide(c, v, over_replicas(c, OP_reduce_scatter, v, k, "add"), part_slot(c, v, 0, k), c->m);
+    return *part;
+}
+
 nnc_ref part_once(copies *c, nnc_ref v, int r)
 {
-    const nnc_type *t = nnc_typeof(c->s, v);
-    nnc_ref *part = &c->part[(size_t)v * (size_t)c->d];
-    if (!t->rank)
+    if (!nnc_typeof(c->s, v)->rank)
         return whole_once(c, v, r);
-    if (share_of(c, v) == SHARE_part)
-        return *slot(c, v, r, 0);
-    if (part[r] != NNC_NONE)
-        return part[r];
-    if (!is_of_batch(use_of(c, v)))
-        return part[r] = slice_of(c, v, r);
-    if (!is_uneven(c))
-        divide(c, v, over_replicas(c, OP_reduce_scatter, v, "add"), part);
-    return part[r];
+    const int k = last_of(c, v);
+    return share_of(c, v) == SHARE_part ? *slot(c, v, r, k) : divided(c, v, r, k);
+}
+
+nnc_ref part_at(copies *c, nnc_ref v, int r, int k)
+{
+    const bool whole = !nnc_typeof(c->s, v)->rank || share_of(c, v) == SHARE_part;
+    return whole ? value_at(c, v, r, k) : divided(c, v, r, is_of_batch(use_of(c, v)) ? k : 0);
 }

@@ -293,6 +293,8 @@ static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_ref *counted, n
     const nnc_node *last = nnc_def(g, y);
     const nnc_ref was = y;
     g->origin = "/loss";
+    g->loc = last->loc;
+    g->device = last->device; /* layers after it may be elsewhere */
     if (c->t->loss == NNC_LOSS_cross_entropy && last->op == OP_softmax &&
         nnc_attr_int(last, AT_axis, 0) == nnc_class_axis(c->t, nnc_typeof(g, y)->rank))
         y = last->in[0]; /* the loss has its own */

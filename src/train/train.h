@@ -43,7 +43,7 @@ typedef struct nnc_training {
     const char *const *freeze, *const *only; /* patterns: weights that are frozen; weights that are not, while all others are */
     int n_freeze, n_only;
     int accumulate; /* batches whose gradients' mean a step takes; 0: 1 */
-    int shards; /* replicas that share the updates (nnc_distribution.shard): moments are vectors of a multiple of them; 0: 1 */
+    int shards; /* replicas that share the updates (nnc_distribution.zero): moments are vectors of a multiple of them; 0: 1 */
     /* Gradients are computed of the loss times a scale, a state that starts with loss_scale (0: none). Where one is not finite, the step
      * changes nothing but the scale, which it halves; after scale_growth steps that were finite it doubles (PyTorch's GradScaler). */
     double loss_scale;
@@ -105,7 +105,9 @@ typedef struct nnc_distribution {
     /* rank[(kind * stages + stage) * micro + micro-batch]: the tasks of forward passes, backward passes and, with `split`, weight gradients
      * in an order in which none needs a later one. NULL: there are no tasks, as for one micro-batch. */
     const int32_t *rank;
-    bool shard; /* each replica updates a part of the weights and has its moments (ZeRO's stage 1): nnc_training.shards is as many */
+    /* ZeRO's stage. 1: each replica updates a part of the weights and has its moments; nnc_training.shards is as many. 2: it also keeps only
+     * its part of the sums of gradients: those of each micro-batch are reduce-scattered */
+    int zero;
     int64_t bucket_bytes; /* gradients of one device are summed together up to so many bytes; 0: those of each kernel of the optimizer */
     bool split;        /* weight gradients are tasks apart from backward passes */
     const bool *whole; /* by node: inputs that all read, not divided; NULL: none */

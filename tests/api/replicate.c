@@ -153,13 +153,13 @@ static void check_same(
     static const char *const names[] = {"loss", "w", "b", "v", "c", "w.device1", "v.device1"};
     nnc_distribution o = {.replicas = n, .micro = 1, .batches = 1, .devices = 1, .stages = 1};
     nnc_training shards = *t;
-    shards.shards = other->shard ? n : 0;
+    shards.shards = other->zero ? n : 0;
     o.batches = t->accumulate > 1 ? t->accumulate : 1;
     nnc_graph *m = model_of(EACH), *step[2] = {NULL, NULL}, *all[2] = {NULL, NULL};
     CHECK_OK(nnc_train_graph(m, t, &step[0], test_sink));
     CHECK_OK(nnc_train_graph(m, &shards, &step[1], test_sink));
     CHECK_OK(nnc_distribute(step[0], &o, &all[0], test_sink));
-    o.shard = other->shard;
+    o.zero = other->zero;
     o.bucket_bytes = other->bucket_bytes;
     CHECK_OK(nnc_distribute(step[1], &o, &all[1], test_sink));
     nnc_rval *out[2];
@@ -198,7 +198,7 @@ static int64_t moments_of(const nnc_graph *g, int r)
     return bytes;
 }
 
-/* ZeRO's stage 1, and buckets: the numbers of plain data parallelism. Vectors of some sizes are padded. */
+/* ZeRO's stages 1 and 2, and buckets: the numbers of plain data parallelism. Vectors of some sizes are padded. */
 TEST(shards_and_buckets_change_no_number)
 {
     static const nnc_training of[] = {{NNC_TRAINING_DEFAULTS},
@@ -208,10 +208,72 @@ TEST(shards_and_buckets_change_no_number)
         {NNC_TRAINING_DEFAULTS, .optimizer = NNC_OPT_adam, .loss_scale = 1024}};
     for (size_t i = 0; i < NNC_COUNT(of); i++)
         for (int n = 2; n <= 4; n++) {
-            check_same(&of[i], n, &(const nnc_distribution){.shard = true}, "shards");
+            check_same(&of[i], n, &(const nnc_distribution){.zero = 1}, "shards");
+            check_same(&of[i], n, &(const nnc_distribution){.zero = 2}, "stage 2");
             check_same(&of[i], n, &(const nnc_distribution){.bucket_bytes = 1 << 20}, "a bucket");
             check_same(&of[i], n, &(const nnc_distribution){.bucket_bytes = 1}, "small buckets");
         }
+}
+
+/* Of the states on replica r: bytes of the sums of gradients. */
+static int64_t sums_of(const nnc_graph *g, int r)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++)
+        if (is_sum(g, i) && nnc_def(g, g->output_state[i])->device == r)
+            bytes += nnc_type_bytes(nnc_typeof(g, g->output_state[i]));
+    return bytes;
+}
+
+static int count_op(const nnc_graph *g, nnc_op op)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n += g->node[i].op == op;
+    return n;
+}
+
+/* At stage 2 each replica keeps its part of the sums of gradients, and those of each micro-batch are reduce-scattered; at stage 1 it keeps
+ * all, and the sums are. Of one batch a step both are the same graph. */
+TEST(stage_2_divides_the_sums)
+{
+    enum { N = 4, MICRO = 3 };
+    int32_t rank[2 * MICRO] = {0, 2, 4, 1, 3, 5}; /* each forth and back before the next */
+    for (int way = 0; way < 3;
+         way++) { /* one batch; several runs; several micro-batches of each of two runs */
+        int64_t sums[3] = {0};
+        int scattered[3] = {0}, bundles = 0;
+        NNC_LOCAL(nnc_text) one = {0};
+        NNC_LOCAL(nnc_text) two = {0};
+        for (int zero = 1; zero <= 2; zero++) {
+            const int micro = way == 2 ? MICRO : 1, runs = way ? 2 : 1;
+            const nnc_training t = {
+                NNC_TRAINING_DEFAULTS, .momentum = 0.9, .accumulate = micro * runs, .shards = N};
+            const nnc_distribution o = {.replicas = N,
+                .micro = micro,
+                .batches = runs,
+                .devices = 1,
+                .stages = 1,
+                .rank = micro > 1 ? rank : NULL,
+                .zero = zero};
+            nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
+            CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+            CHECK_OK(nnc_distribute(step, &o, &all, test_sink));
+            sums[zero] = sums_of(all, 0);
+            scattered[zero] = count_op(all, OP_reduce_scatter);
+            bundles = zero == 1 ? scattered[1] : bundles;
+            for (int r = 1; r < N; r++)
+                CHECK_INT(sums_of(all, r), sums[zero]);
+            nnc_graph_print(zero == 1 ? &one : &two, all);
+            nnc_graph_destroy(m);
+            nnc_graph_destroy(step);
+            nnc_graph_destroy(all);
+        }
+        CHECK(bundles > 0 && (sums[1] > 0) == (way > 0));
+        CHECK_INT(sums[1], N * sums[2]);
+        CHECK_INT(scattered[2], bundles * (way == 2 ? MICRO : 1));
+        CHECK((strcmp(nnc_text_str(&one), nnc_text_str(&two)) == 0) == (way == 0));
+    }
 }
 
 /* Each replica has its part of the moments. */
@@ -223,7 +285,7 @@ TEST(shards_divide_the_moments)
     for (int k = 0; k < 2; k++) {
         nnc_graph *m = model_of(EACH), *step = NULL, *all = NULL;
         t.shards = k ? 4 : 0;
-        o.shard = k;
+        o.zero = k;
         CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
         CHECK_OK(nnc_distribute(step, &o, &all, test_sink));
         for (int r = 0; r < 4; r++)
@@ -273,8 +335,8 @@ static double difference(
     return most;
 }
 
-/* What r replicas make of m micro-batches, on p devices each, is the step of the whole batch. */
-static void check_shared(const nnc_training *t, int r, int m, int p, const char *what)
+/* What r replicas make of m micro-batches, on p devices each, is the step of the whole batch. zero: the stage of ZeRO. */
+static void check_shared(const nnc_training *t, int r, int m, int p, int zero, const char *what)
 {
     const int n = r * m;
     nnc_graph *g = model_of(EACH), *large = model_of(EACH * n), *step = NULL, *all = NULL,
@@ -289,14 +351,20 @@ static void check_shared(const nnc_training *t, int r, int m, int p, const char 
     if (p > 1)
         place(g);
     of.accumulate = m;
-    const nnc_distribution o = {
-        .replicas = r, .micro = m, .devices = p, .batches = 1, .stages = p, .rank = rank};
+    of.shards = zero ? r : 0;
+    const nnc_distribution o = {.replicas = r,
+        .micro = m,
+        .devices = p,
+        .batches = 1,
+        .stages = p,
+        .rank = rank,
+        .zero = zero};
     CHECK_OK(nnc_train_graph(g, &of, &step, test_sink));
     CHECK_OK(nnc_distribute(step, &o, &all, test_sink));
     CHECK_OK(nnc_train_graph(large, t, &whole, test_sink));
     const uint32_t results = nnc_result_outputs(whole);
     CHECK_INT(nnc_result_outputs(all), results);
-    CHECK_INT(all->n_output - results, (whole->n_output - results) * (uint32_t)r);
+    CHECK(zero || all->n_output - results == (whole->n_output - results) * (uint32_t)r);
     nnc_rval *a = nnc_calloc(STEPS * all->n_output, sizeof *a);
     nnc_rval *b = nnc_calloc(STEPS * whole->n_output, sizeof *b);
     steps(all, EACH * n, a);
@@ -306,8 +374,9 @@ static void check_shared(const nnc_training *t, int r, int m, int p, const char 
         most = fmax(most, difference(all, a + s * all->n_output, whole, b + s * whole->n_output));
     CHECK_INT(nnc_type_numel(&a[0].type), m);
     if (!(most < (n & (n - 1) ? 1e-4 : 1e-9)))
-        test_fail(__FILE__, __LINE__, "%s, %d replicas, %d micro-batches, %d devices: off by %g",
-            what, r, m, p, most);
+        test_fail(__FILE__, __LINE__,
+            "%s, %d replicas, %d micro-batches, %d devices, stage %d: off by %g", what, r, m, p,
+            zero, most);
     for (uint32_t i = 0; i < STEPS * all->n_output; i++)
         nnc_rval_free(&a[i]);
     for (uint32_t i = 0; i < STEPS * whole->n_output; i++)
@@ -332,7 +401,8 @@ TEST(shared_steps)
         for (int r = 1; r <= 2; r++)
             for (int m = 2; m <= 4; m++)
                 for (int p = 1; p <= 2; p++)
-                    check_shared(&cases[i].t, r, m, p, cases[i].what);
+                    for (int zero = 0; zero <= (r > 1 ? 2 : 0); zero++)
+                        check_shared(&cases[i].t, r, m, p, zero, cases[i].what);
 }
 
 /* Nothing but scalars and collectives is between devices in the step: each computes with its own copies. */
@@ -358,6 +428,32 @@ TEST(replicated_places)
     nnc_graph_destroy(m);
     nnc_graph_destroy(step);
     nnc_graph_destroy(all);
+}
+
+/* The loss is computed where the prediction is, whatever layers come after it in the file. */
+TEST(the_loss_is_where_the_prediction_is)
+{
+    static const char text[] = "graph @net {\n"
+                               "%x = input : f32[4,8]\n"
+                               "%w = param : f32[8,8] = gen(\"w\", seed=1, scale=0.3)\n"
+                               "%v = param : f32[5,8] = gen(\"v\", seed=1, scale=0.3) device 1\n"
+                               "%h = linear %x, %w device 0 loc \"/a\"\n"
+                               "%y = linear %h, %v device 1 loc \"/b\"\n"
+                               "%z = linear %x, %w device 0 loc \"/unused\"\n"
+                               "return %y }\n";
+    nnc_scan s;
+    nnc_graph *step = NULL;
+    nnc_scan_init(&s, "net", text, sizeof text - 1);
+    nnc_graph *m = nnc_graph_parse(&s, test_sink);
+    CHECK(m != NULL);
+    CHECK_OK(m ? nnc_train_graph(m, &nnc_training_defaults, &step, test_sink) : NNC_E_MODEL);
+    for (uint32_t i = 0; step && i < step->n_node; i++) {
+        const nnc_node *n = &step->node[i];
+        const bool loss = n->origin && !strncmp(n->origin, "/loss", 5);
+        CHECK(!loss || nnc_op_class((nnc_op)n->op) == CL_leaf || n->device == 1);
+    }
+    nnc_graph_destroy(m);
+    nnc_graph_destroy(step);
 }
 
 TEST(replicated_refuses)

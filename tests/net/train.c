@@ -10,6 +10,13 @@
 enum { STEPS = 3, MOST_INPUTS = 16, SECONDS_EACH = 120 };
 static const double RATE = 0.02;
 
+/* How the batches of a step are shared: flags; 0: not given. */
+typedef struct sharing {
+    const char *strategy;
+    int devices, replicas, accumulate, micro, zero;
+    const char *bucket_mb;
+} sharing;
+
 /* What one case trains, and with what. */
 typedef struct lesson {
     const char *dir;
@@ -18,7 +25,7 @@ typedef struct lesson {
     int batches; /* of all steps */
     int stop; /* it stops after so many steps, and is resumed; 0: not */
     int bad; /* this batch has a NaN, and its step is skipped; -1: none */
-    enum { ONE_BY_ONE, ON_TWO_DEVICES, MICRO } sharing; /* of two batches of a step */
+    sharing share;
     bool bf16;
     nnc_graph *step;
     int n_data;
@@ -49,7 +56,7 @@ static void draw_training(uint64_t key, nnc_training *t)
     t->weight_decay = roll(key, 4, 3) ? 0 : 0.05;
     t->clip_norm = roll(key, 5, 3) ? 0 : 0.1;
     t->label_smoothing = t->loss == NNC_LOSS_cross_entropy && !roll(key, 6, 3) ? 0.2 : 0;
-    t->accumulate = roll(key, 7, 3) ? 0 : 2;
+    t->accumulate = 2 * (int)roll(key, 7, 3);
     t->bn = roll(key, 8, 4) ? NNC_BN_auto : NNC_BN_eval;
 }
 
@@ -92,6 +99,42 @@ static bool has_statistics(const nnc_graph *step)
     return false;
 }
 
+/* Replicas on a device each, or on a part of four devices, which split ops or are a pipeline. Returns batches of a replica. */
+static int draw_replicas(uint64_t key, sharing *s, int each)
+{
+    static const char *const ways[] = {
+        "tensor", "channel", "spatial", "gpipe", "1f1b", "zb-h1", "interleaved"};
+    static const char *const buckets[] = {"0.000001", "0.001", "25"};
+    if (roll(key, 51, 2)) {
+        s->strategy = "data";
+        s->devices = each == 4 && roll(key, 54, 2) ? 4 : 2;
+        each /= s->devices;
+    } else { /* a pipeline takes several batches */
+        s->strategy = ways[roll(key, 55, each > 2 ? NNC_COUNT(ways) : 3)];
+        s->devices = 4;
+        s->replicas = 2;
+        each /= 2;
+    }
+    s->zero = (int)roll(key, 56, 4) % 3;
+    s->bucket_mb = s->zero || roll(key, 57, 2) ? NULL : buckets[roll(key, 58, 3)];
+    return each;
+}
+
+/* How the batches of a step are shared among devices and runs. */
+static void draw_sharing(uint64_t key, lesson *l, int each)
+{
+    sharing *s = &l->share;
+    int left = each;
+    if (each > 1 && roll(key, 50, 3) && !has_statistics(l->step))
+        left = draw_replicas(key, s, each);
+    const bool pipeline = s->replicas && strchr("g1zi", *s->strategy),
+               splits = s->replicas && !pipeline;
+    if (left > 1 && (pipeline || (!splits && roll(key, 59, 2))))
+        s->micro = left;
+    else if (left > 1)
+        s->accumulate = left;
+}
+
 /* How the loop goes. */
 static void draw_loop(uint64_t key, lesson *l)
 {
@@ -101,8 +144,7 @@ static void draw_loop(uint64_t key, lesson *l)
     l->stop = l->rate.schedule == NNC_LR_cosine || roll(key, 48, 3)
                   ? 0
                   : 1 + (int)roll(key, 49, STEPS - 1);
-    if (each == 2 && roll(key, 50, 2))
-        l->sharing = roll(key, 51, 2) || has_statistics(l->step) ? MICRO : ON_TWO_DEVICES;
+    draw_sharing(key, l, each);
 }
 
 /* ---- samples --------------------------------------------------------------------------------------------------------------- */
@@ -336,8 +378,9 @@ static int train(const lesson *l, const char *model, const char *data, const cha
                              *const threads[] = {"--threads=1", "--threads=2", "--threads=5"},
                              *const levels[] = {"-O2", "-O0", "-O1", "-O3"};
     const nnc_training *t = &l->how;
+    const sharing *s = &l->share;
     const char *argv[60] = {"nnc", "train", model, "--no-shuffle", "--epochs=1", "--quiet"};
-    char text[24][620];
+    char text[28][620];
     int n = 6, m = 0;
 #define WORD(...) (snprintf(text[m], sizeof text[m], __VA_ARGS__), argv[n++] = text[m++])
     WORD("--data=%s", data);
@@ -353,12 +396,20 @@ static int train(const lesson *l, const char *model, const char *data, const cha
         WORD("--clip-norm=%g", t->clip_norm);
     if (t->label_smoothing > 0)
         WORD("--label-smoothing=%g", t->label_smoothing);
-    if (t->accumulate > 1 && l->sharing == ONE_BY_ONE)
-        WORD("--accumulate=%d", t->accumulate);
-    if (l->sharing == MICRO)
-        WORD("--micro-batches=%d", t->accumulate);
-    if (l->sharing == ON_TWO_DEVICES)
-        WORD("--devices=%d", t->accumulate);
+    if (s->accumulate)
+        WORD("--accumulate=%d", s->accumulate);
+    if (s->micro)
+        WORD("--micro-batches=%d", s->micro);
+    if (s->devices)
+        WORD("--devices=%d", s->devices);
+    if (s->strategy)
+        WORD("--strategy=%s", s->strategy);
+    if (s->replicas)
+        WORD("--replicas=%d", s->replicas);
+    if (s->zero)
+        WORD("--zero=%d", s->zero);
+    if (s->bucket_mb)
+        WORD("--bucket-mb=%s", s->bucket_mb);
     if (t->n_freeze)
         WORD("--freeze=%s", t->freeze[0]);
     if (l->rate.schedule != NNC_LR_constant)
@@ -377,8 +428,6 @@ static int train(const lesson *l, const char *model, const char *data, const cha
     if (l->stop)
         WORD("--checkpoint=%s/c.%s", l->dir, roll(key, 53, 2) ? "npz" : "safetensors");
 #undef WORD
-    if (l->sharing == ON_TWO_DEVICES)
-        argv[n++] = "--strategy=data";
     if (l->bad >= 0)
         argv[n++] = "--on-nan=skip";
     if (t->nesterov)
@@ -511,8 +560,10 @@ static outcome take(lesson *l, const char *model, uint64_t seed, nnc_text *why, 
     }
     const int code = train(l, model, data, save, key, &out, &err);
     outcome o = TRAINED;
-    if (code == 1 && strstr(nnc_text_str(&err), "not finite"))
-        o = LEFT_OUT;
+    const bool unsplit = l->share.replicas && (strstr(nnc_text_str(&err), " to split") ||
+                                                  strstr(nnc_text_str(&err), "of model has enough"));
+    if ((code == 1 && strstr(nnc_text_str(&err), "not finite")) || (code == 2 && unsplit))
+        o = LEFT_OUT; /* nothing of this model is split by this strategy */
     else if (code) {
         nnc_printf(why, "nnc train ends with %d:\n%s", code, nnc_text_str(&err));
         o = FAILED;

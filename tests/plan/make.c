@@ -611,6 +611,42 @@ TEST(make_update_copied)
     nnc_graph_destroy(g);
 }
 
+/* What collectives compute is copied to the states as soon as nothing reads the old ones: one after the other they need the memory of one.
+ * A state whose old value is read later gets its new one then. */
+TEST(make_gathered_update_copied_early)
+{
+    for (int later = 0; later < 2; later++) {
+        char text[1400];
+        snprintf(text, sizeof text,
+            "graph @t {\n"
+            "%%w0 = param : f32[4096] = gen(\"w\", seed=1, scale=1) device 0\n"
+            "%%w1 = param : f32[4096] = gen(\"w\", seed=1, scale=1) device 1\n"
+            "%%u0 = param : f32[4096] = gen(\"u\", seed=1, scale=1) device 0\n"
+            "%%u1 = param : f32[4096] = gen(\"u\", seed=1, scale=1) device 1\n"
+            "%%x = input : f32[16] device 0\n%%y = abs %%x device 0 loc \"/y\"\n"
+            "%%a0 = slice %%w0 {starts=[0], ends=[2048], axes=[0]} device 0\n"
+            "%%a1 = slice %%w1 {starts=[2048], ends=[4096], axes=[0]} device 1\n"
+            "%%b0 = exp %%a0 device 0\n%%b1 = exp %%a1 device 1\n"
+            "%%g0, %%g1 = allgather %%b0, %%b1 {axis=0} loc \"/first\"\n"
+            "%%c0 = slice %%%s0 {starts=[0], ends=[2048], axes=[0]} device 0\n"
+            "%%c1 = slice %%u1 {starts=[2048], ends=[4096], axes=[0]} device 1\n"
+            "%%d0 = exp %%c0 device 0\n%%d1 = exp %%c1 device 1\n"
+            "%%h0, %%h1 = allgather %%d0, %%d1 {axis=0} loc \"/second\"\n"
+            "return %%y as \"y\"\n"
+            "update %%w0 <- %%g0\nupdate %%w1 <- %%g1\nupdate %%u0 <- %%h0\nupdate %%u1 <- %%h1 }",
+            later ? "w" : "u");
+        nnc_plan *p = help_plan_text(text, 1, 2);
+        if (!p)
+            return;
+        help_check(p);
+        CHECK_INT(help_count(p, CMD_copy), 4);
+        const int64_t one = 4096 * 4, most = one + one / 2 + 1024;
+        CHECK(p->device[1].arena_bytes < most);
+        CHECK((p->device[0].arena_bytes < most) == !later);
+        nnc_plan_destroy(p);
+    }
+}
+
 TEST(make_accumulate)
 {
     static const char text[] = "graph @t {\n"
