@@ -7,39 +7,21 @@
  * all share, and to params. Params that training changes are put together, which costs nothing where their new values are parts of one
  * value as well: the pass in_place makes them one state. So their updates are stacked, too, or nothing is. Names of weights stay.
  *
- * A stack is declined where contractions have so many results that a launch does not count; then one model's gradients need not wait for
- * another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see (64 linear layers
- * of 2^17 weights, one thread: 2.6 ms apart, 3.3 as one). Terminates: each concat is visited once. */
+ * On a CPU a stack is declined where contractions have so many results that a launch does not count; then one model's gradients need not
+ * wait for another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see (64
+ * linear layers of 2^17 weights, one thread: 2.6 ms apart, 3.3 as one). Terminates: each concat is visited once. */
 #include "kernel/kernel.h"
-#include "passes/internal.h"
+#include "passes/stack.h"
 #include "schedule/schedule.h"
 
 enum {
     WORTH = 64, /* a stack saves at least this part of the time of its contractions */
-    LARGE = 1 << 16, /* results of a contraction */
     WIDE = 12, /* operands of a concat: NNC_KERNEL_CONCAT */
     DEEP = 400, /* ops after one another */
     ALIGN = 16 /* elements of a state: libraries on GPUs take 64 bytes */
 };
 
-typedef struct stack {
-    const nnc_ref *v; /* members */
-    int n;
-    nnc_ref all;
-    bool states; /* their new values must be stacked, too */
-} stack;
-
-typedef struct stacks {
-    pass *p;
-    int n; /* members of those that are being made */
-    stack *at;
-    size_t n_at, cap_at;
-    int depth, commands; /* joined ones */
-    int64_t one_ns, apart_ns; /* of contractions that become one of another kind */
-    int64_t all_ns; /* of all contractions, apart */
-} stacks;
-
-static nnc_ref stack_of(stacks *s, const nnc_ref *v);
+static stack stack_of(stacks *s, const nnc_ref *v);
 
 /* ---- leaves ---------------------------------------------------------------------------------------------------------------- */
 
@@ -73,54 +55,41 @@ static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t
     }
 }
 
-/* r with n, its first dimension, as a part of dimension `axis` of the members: [.., n e, ..]. */
-static nnc_ref unstack(stacks *s, nnc_ref r, int64_t axis)
+/* The stack, its models as parts of dimension `axis` of the members: [.., n e, ..]. */
+static nnc_ref unstack(stacks *s, stack x, int axis)
 {
+    const nnc_ref r = stack_turn(s, x.all, x.axis, axis);
+    int64_t dim[NNC_MAX_RANK];
+    if (r == NNC_NONE)
+        return r;
     const nnc_type t = *nnc_typeof(s->p->g, r);
-    int64_t perm[NNC_MAX_RANK], dim[NNC_MAX_RANK], before = 1;
-    for (int d = 0; d < t.rank; d++)
-        perm[d] = d < axis ? d + 1 : d == axis ? 0 : d;
-    for (int d = 1; d < t.rank; d++) {
-        before *= d <= axis ? t.dim[d] : 1;
-        dim[d - 1] = t.dim[d] * (d == axis + 1 ? s->n : 1);
-    }
-    if (before > 1)
-        r = nnc_transpose(s->p->g, r, perm);
+    for (int d = 1; d < t.rank; d++)
+        dim[d - 1] = d <= axis ? t.dim[d - 1] : t.dim[d] * (d == axis + 1 ? s->n : 1);
     return nnc_reshape(s->p->g, r, t.rank - 1, dim);
 }
 
 /* Parts of one tensor, one after the other. */
-static nnc_ref stack_of_parts(stacks *s, const nnc_ref *v)
+static stack stack_of_parts(stacks *s, const nnc_ref *v)
 {
     nnc_graph *g = s->p->g;
     const nnc_type t = *nnc_typeof(g, v[0]);
+    const stack none = {NNC_NONE, 0};
     nnc_ref x, y;
-    int64_t axis, a, first, at, perm[NNC_MAX_RANK], dim[NNC_MAX_RANK], before = 1;
+    int64_t axis, a, first, at, dim[NNC_MAX_RANK];
     if (!part_of(s->p, v[0], &x, &axis, &first))
-        return NNC_NONE;
+        return none;
     for (int k = 1; k < s->n; k++)
         if (!part_of(s->p, v[k], &y, &a, &at) || y != x || a != axis ||
             at != first + k * t.dim[axis])
-            return NNC_NONE;
+            return none;
     const int64_t end = first + s->n * t.dim[axis];
     const nnc_attr cut[] = {
         nnc_av(AT_starts, 1, &first), nnc_av(AT_ends, 1, &end), nnc_av(AT_axes, 1, &axis)};
     if (first || end != nnc_typeof(g, x)->dim[axis])
         x = nnc_build(g, OP_slice, 1, &x, 3, cut);
-    for (int d = 0; d < axis; d++)
-        before *= t.dim[d];
-    for (int d = 0, at_dim = 0; d < t.rank; d++) { /* [.., n, e, ..] */
-        if (d == axis)
-            dim[at_dim++] = s->n;
-        dim[at_dim++] = t.dim[d];
-    }
-    for (int d = 0; d <= t.rank; d++)
-        perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
-    if (before > 1)
-        return nnc_transpose(g, nnc_reshape(g, x, t.rank + 1, dim), perm);
-    dim[0] = s->n;
-    memcpy(dim + 1, t.dim, sizeof *dim * t.rank);
-    return nnc_reshape(g, x, t.rank + 1, dim);
+    for (int d = 0; d <= t.rank; d++) /* [.., n, e, ..] */
+        dim[d] = d < axis ? t.dim[d] : d == axis ? s->n : t.dim[d - 1];
+    return (stack){nnc_reshape(g, x, t.rank + 1, dim), (int)axis};
 }
 
 /* The concat of one dimension that v is part of, and that is part of none; *at: v's first element there. */
@@ -196,111 +165,11 @@ static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
 
 /* ---- ops -------------------------------------------------------------------------------------------------------------------- */
 
-/* A stack's operand for an op of members of this rank: dimensions of 1 follow n. */
-static nnc_ref of_rank(stacks *s, nnc_ref all, int rank)
-{
-    const nnc_type t = *nnc_typeof(s->p->g, all);
-    int64_t dim[NNC_MAX_RANK];
-    if (t.rank >= rank + 1)
-        return all;
-    for (int d = 1; d <= rank; d++)
-        dim[d] = d <= rank + 1 - t.rank ? 1 : t.dim[d - (rank + 1 - t.rank)];
-    dim[0] = s->n;
-    return nnc_reshape(s->p->g, all, rank + 1, dim);
-}
-
-/* The time that the fastest engine expects for a contraction, or 0; *kernel: it is a generated kernel. */
-static int64_t work_ns(const pass *p, const nnc_node *c, bool *kernel)
-{
-    nnc_ask a;
-    nnc_offer o = {0};
-    contraction_ask(p, c, &a);
-    const nnc_target_engine *e = nnc_target_fastest(target_of(p, c), &a, &o);
-    *kernel = e && nnc_target_runs_kernels(e);
-    return e ? o.time_ns : 0;
-}
-
-/* linear or matmul, of which in[0] and in[1] are stacks. */
-static nnc_ref product(stacks *s, const nnc_node *c, const nnc_ref *in, const bool *shared)
-{
-    nnc_graph *g = s->p->g;
-    const nnc_type y = *nnc_typeof(g, c->out);
-    const nnc_attr t = nnc_ai(AT_transpose_b, 1);
-    const int64_t bias[] = {s->n, 1, y.dim[1]};
-    const bool linear = c->op == OP_linear;
-    if (y.rank != 2 || shared[0] || shared[1] ||
-        (nnc_type_numel(&y) > LARGE && !nnc_attr_int(c, AT_as_kernel, 0)) ||
-        nnc_typeof(g, c->in[0])->rank != 2 || nnc_typeof(g, c->in[1])->rank != 2)
-        return NNC_NONE;
-    nnc_ref r = linear ? nnc_build(g, OP_matmul, 2, in, 1, &t)
-                       : nnc_build(g, OP_matmul, 2, in, c->n_attr, c->attr);
-    edit_sync(s->p);
-    if (r == NNC_NONE)
-        return r;
-    bool kernels[2];
-    const int64_t one = work_ns(s->p, nnc_def(g, r), &kernels[0]),
-                  apart = s->n * work_ns(s->p, c, &kernels[1]);
-    if (kernels[1] && !kernels[0] && linear) /* a kernel transposes one matrix in a core's cache */
-        return NNC_NONE;
-    if (kernels[0] !=
-        kernels
-            [1]) { /* else both take the same but for launches; estimates would differ by what fits caches */
-        s->one_ns += one;
-        s->apart_ns += apart;
-    }
-    s->all_ns = nnc_add_sat(s->all_ns, apart);
-    s->commands++;
-    if (linear && c->n_in == 3)
-        r = nnc_build2(g, OP_add, r, shared[2] ? in[2] : nnc_reshape(g, in[2], 3, bias));
-    return r;
-}
-
-static nnc_ref reduction(stacks *s, const nnc_node *c, nnc_ref in)
-{
-    const int64_t *axes;
-    int64_t of[NNC_MAX_RANK];
-    const int n = nnc_attr_ints(c, AT_axes, &axes);
-    for (int i = 0; i < n; i++)
-        of[i] = axes[i] + 1;
-    s->commands++;
-    return nnc_reduce(s->p->g, (nnc_op)c->op, in, n, of, nnc_attr_int(c, AT_keepdims, 1));
-}
-
-static nnc_ref movement(stacks *s, const nnc_node *c, nnc_ref in)
-{
-    const nnc_type y = *nnc_typeof(s->p->g, c->out);
-    const int64_t *v;
-    int64_t dim[NNC_MAX_RANK] = {s->n}, perm[NNC_MAX_RANK] = {0};
-    memcpy(dim + 1, y.dim, sizeof *dim * y.rank);
-    if (c->op == OP_reshape)
-        return nnc_reshape(s->p->g, in, y.rank + 1, dim);
-    if (c->op == OP_broadcast)
-        return nnc_broadcast(s->p->g, of_rank(s, in, y.rank), y.rank + 1, dim);
-    nnc_attr_ints(c, AT_perm, &v);
-    for (int d = 0; d < y.rank; d++)
-        perm[d + 1] = v[d] + 1;
-    return nnc_transpose(s->p->g, in, perm);
-}
-
-static bool is_movement(const nnc_node *c)
-{
-    return c->op == OP_reshape || c->op == OP_broadcast || c->op == OP_transpose;
-}
-
-static bool is_known(const nnc_node *c)
-{
-    const bool sums =
-        nnc_op_class((nnc_op)c->op) == CL_reduce && c->op != OP_argmax && c->op != OP_argmin;
-    return c->n_out == 1 && c->n_in > 0 && c->n_in <= 3 && c->op != OP_dropout &&
-           (nnc_op_is_ewise((nnc_op)c->op) || sums || is_movement(c) || c->op == OP_linear ||
-               c->op == OP_matmul);
-}
-
 /* Do a and b compute the same of operands of the same types? */
 static bool are_alike(const pass *p, nnc_ref a, nnc_ref b)
 {
     const nnc_node *x = nnc_def(p->g, a), *y = nnc_def(p->g, b);
-    bool ok = x->op == y->op && x->n_in == y->n_in && is_known(x) && attrs_equal(x, y) &&
+    bool ok = x->op == y->op && x->n_in == y->n_in && stack_knows(p, x) && attrs_equal(x, y) &&
               !placed_apart(x, y) && nnc_type_equal(nnc_typeof(p->g, a), nnc_typeof(p->g, b));
     for (int k = 0; k < x->n_in && ok; k++)
         ok = nnc_type_equal(nnc_typeof(p->g, x->in[k]), nnc_typeof(p->g, y->in[k]));
@@ -319,16 +188,16 @@ static void edit_at_all(stacks *s, const nnc_ref *v)
     s->p->g->origin = union_origin(s->p, node, s->n);
 }
 
-static nnc_ref stack_of_ops(stacks *s, const nnc_ref *v)
+static stack stack_of_ops(stacks *s, const nnc_ref *v)
 {
     pass *p = s->p;
     const nnc_node c = *nnc_def(p->g, v[0]);
-    nnc_ref in[3] = {NNC_NONE, NNC_NONE, NNC_NONE};
+    const stack none = {NNC_NONE, 0};
+    stack in[3] = {none, none, none};
     bool shared[3] = {false, false, false}, any = false;
-    const int rank = nnc_typeof(p->g, v[0])->rank;
     for (int k = 0; k < s->n; k++)
         if (!are_alike(p, v[0], v[k]) || edit_static(p, v[k]))
-            return NNC_NONE;
+            return none;
     for (int j = 0; j < c.n_in; j++) {
         nnc_ref *x = PASS_NEW(p, nnc_ref, s->n);
         shared[j] = true;
@@ -336,56 +205,49 @@ static nnc_ref stack_of_ops(stacks *s, const nnc_ref *v)
             x[k] = nnc_def(p->g, v[k])->in[j];
             shared[j] = shared[j] && x[k] == x[0];
         }
-        in[j] = !x ? NNC_NONE : shared[j] ? x[0] : stack_of(s, x);
+        in[j] = !x ? none : shared[j] ? (stack){x[0], 0} : stack_of(s, x);
         any = any || !shared[j];
-        if (in[j] == NNC_NONE)
-            return NNC_NONE;
+        if (in[j].all == NNC_NONE)
+            return none;
     }
     if (!any)
-        return NNC_NONE;
+        return none;
     edit_at_all(s, v);
-    if (c.op == OP_linear || c.op == OP_matmul)
-        return product(s, &c, in, shared);
-    if (is_movement(&c))
-        return movement(s, &c, in[0]);
-    if (!nnc_op_is_ewise((nnc_op)c.op))
-        return reduction(s, &c, in[0]);
-    for (int j = 0; j < c.n_in; j++)
-        in[j] = shared[j] ? in[j] : of_rank(s, in[j], rank);
-    return nnc_build(p->g, (nnc_op)c.op, c.n_in, in, c.n_attr, c.attr);
+    return stack_op(s, &c, in, shared);
 }
 
-/* [n, ..] of n values of one type; NNC_NONE: it would be put together in each step. */
-static nnc_ref stack_of(stacks *s, const nnc_ref *v)
+/* n values of one type as one; NNC_NONE: it would be put together in each step. */
+static stack stack_of(stacks *s, const nnc_ref *v)
 {
     pass *p = s->p;
     const nnc_type *t = nnc_typeof(p->g, v[0]);
+    const stack none = {NNC_NONE, 0};
     bool states = false;
     for (size_t i = 0; i < s->n_at; i++)
         if (s->at[i].n == s->n && !memcmp(s->at[i].v, v, sizeof *v * (size_t)s->n) &&
-            !p->e.dead[p->g->value[s->at[i].all].node])
-            return s->at[i].all;
+            !p->e.dead[p->g->value[s->at[i].of.all].node])
+            return s->at[i].of;
     bool ok = t->rank < NNC_MAX_RANK && s->depth < DEEP;
     for (int k = 0; k < s->n && ok; k++)
         ok = nnc_type_equal(nnc_typeof(p->g, v[k]), t) && nnc_type_is_row_major(t) &&
              nnc_type_is_dense(t);
     if (!ok)
-        return NNC_NONE;
+        return none;
     s->depth++;
-    nnc_ref all =
-        nnc_def(p->g, v[0])->op == OP_param ? stack_of_params(s, v, &states) : stack_of_parts(s, v);
-    if (all == NNC_NONE && nnc_def(p->g, v[0])->op != OP_param)
-        all = stack_of_ops(s, v);
+    const bool param = nnc_def(p->g, v[0])->op == OP_param;
+    stack of = param ? (stack){stack_of_params(s, v, &states), 0} : stack_of_parts(s, v);
+    if (of.all == NNC_NONE && !param)
+        of = stack_of_ops(s, v);
     s->depth--;
     edit_sync(p);
-    if (all == NNC_NONE || p->status != NNC_OK)
-        return NNC_NONE;
+    if (of.all == NNC_NONE || p->status != NNC_OK)
+        return none;
     if (!ARENA_ROOM(p->a, s->at, s->cap_at, s->n_at + 1)) {
         pass_nomem(p);
-        return NNC_NONE;
+        return none;
     }
-    s->at[s->n_at++] = (stack){v, s->n, all, states};
-    return all;
+    s->at[s->n_at++] = (stacked){v, s->n, of, states};
+    return of;
 }
 
 /* ---- updates ---------------------------------------------------------------------------------------------------------------- */
@@ -411,7 +273,7 @@ static bool stack_updates(stacks *s, size_t from)
 {
     for (size_t i = from; i < s->n_at; i++) {
         const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
-        if (s->at[i].states && (!to || stack_of(s, to) == NNC_NONE))
+        if (s->at[i].states && (!to || stack_of(s, to).all == NNC_NONE))
             return false;
     }
     return true;
@@ -423,13 +285,14 @@ static void replace_updates(stacks *s, size_t from)
     const size_t end = s->n_at;
     for (size_t i = from; i < end; i++) {
         const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
-        nnc_ref all = to ? stack_of(s, to) : NNC_NONE;
-        if (all == NNC_NONE)
+        const stack of = to ? stack_of(s, to) : (stack){NNC_NONE, 0};
+        if (of.all == NNC_NONE)
             continue;
         const nnc_type t = *nnc_typeof(g, to[0]);
         const int64_t numel = nnc_type_numel(&t), line = numel * s->n;
         edit_at_all(s, to);
-        all = nnc_reshape(g, all, 1, &line);
+        nnc_ref all = stack_turn(s, of.all, of.axis, 0);
+        all = all == NNC_NONE ? all : nnc_reshape(g, all, 1, &line);
         for (int k = 0; k < s->n && all != NNC_NONE; k++) {
             const int64_t at = k * numel, to_end = at + numel;
             const nnc_attr cut[] = {nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &to_end),
@@ -472,7 +335,7 @@ static bool are_neighbours(const pass *p, nnc_ref a, nnc_ref b)
         return false;
     const bool parts = (d->op == OP_slice || d->op == OP_split) && e->op == d->op;
     return parts ? nnc_type_equal(nnc_typeof(p->g, v), nnc_typeof(p->g, w))
-                 : is_known(d) && !is_movement(d) && are_alike(p, v, w);
+                 : stack_knows(p, d) && !stack_is_movement(d) && are_alike(p, v, w);
 }
 
 /* Are the nodes from `first` on views? */
@@ -484,29 +347,42 @@ static bool all_views(const pass *p, uint32_t first)
     return all;
 }
 
+/* Time that one command for each of the stacks' ops is expected to save. */
+static int64_t saved_ns(const stacks *s, const nnc_target *t)
+{
+    const int64_t launch = nnc_kernel_launch_ns(t) + (t->threads > 1 ? NNC_T_WAKE_NS : 0);
+    const int64_t copies = t->kind == NNC_T_cuda ? nnc_target_move_ns(t, s->moved_bytes, 0) : 0;
+    return s->apart_ns - s->one_ns + (s->n - 1) * (int64_t)s->commands * launch - copies;
+}
+
 /* The n members of v, along `axis` one after the other, as one value; NNC_NONE: that is not possible, or does not pay. */
-static nnc_ref join_run(stacks *s, const nnc_ref *v, int64_t axis)
+static nnc_ref join_run(stacks *s, const nnc_ref *v, int64_t axis, const layers *l)
 {
     pass *p = s->p;
     const uint32_t first = p->g->n_node;
     const size_t from = s->n_at;
     s->commands = 0;
-    s->one_ns = s->apart_ns = s->all_ns = 0;
-    nnc_ref all = stack_of(s, v);
-    bool ok = all != NNC_NONE && stack_updates(s, from);
+    s->one_ns = s->apart_ns = s->all_ns = s->moved_bytes = 0;
+    s->why = NULL;
+    const stack of = stack_of(s, v);
+    const bool possible = of.all != NNC_NONE && stack_updates(s, from);
     const nnc_target *t = target_of(p, nnc_def(p->g, v[0]));
-    const int64_t launch = nnc_kernel_launch_ns(t) + (t->threads > 1 ? NNC_T_WAKE_NS : 0);
-    const int64_t launches = (s->n - 1) * (int64_t)s->commands * launch;
-    const int64_t saved = s->apart_ns - s->one_ns + launches;
-    ok = ok &&
-         (s->commands ? p->o->join_siblings || saved > s->all_ns / WORTH : all_views(p, first));
-    if (ok) {
+    const int64_t saved = saved_ns(s, t);
+    const bool pays =
+        s->commands ? p->o->join_siblings || saved > s->all_ns / WORTH : all_views(p, first);
+    if (possible && pays) {
         edit_at_all(s, v);
-        all = unstack(s, all, axis);
+        const nnc_ref all = unstack(s, of, (int)axis);
         replace_updates(s, from);
         edit_sync(p);
         return all;
     }
+    if (possible && s->commands)
+        remark_declined(p, l, "models side by side",
+            "%d alike ops of %d models as one each save %s of the %s that their contractions take",
+            s->commands, s->n, text_us(p, nnc_max64(saved, 0)), text_us(p, s->all_ns));
+    else if (s->why)
+        remark_declined(p, l, "models side by side", "%s", s->why);
     s->n_at = from;
     edit_sync(p);
     for (uint32_t i = p->g->n_node; i-- > first;)
@@ -534,7 +410,7 @@ static void join_operands(stacks *s, uint32_t i)
             memcpy(run, v + k, sizeof *run * (size_t)s->n);
         for (int j = 0; run && j < s->n; j++)
             layers_add(p, &l, p->g->value[v[k + (size_t)j]].node);
-        nnc_ref all = run ? join_run(s, run, axis) : NNC_NONE;
+        nnc_ref all = run ? join_run(s, run, axis, &l) : NNC_NONE;
         any = any || all != NNC_NONE;
         for (size_t j = k; j < end && all == NNC_NONE; j++)
             v[m++] = v[j];
