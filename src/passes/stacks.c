@@ -17,8 +17,7 @@
 enum {
     WORTH = 64, /* a stack saves at least this part of the time of its contractions */
     WIDE = 12, /* operands of a concat: NNC_KERNEL_CONCAT */
-    DEEP = 400, /* ops after one another */
-    ALIGN = 16 /* elements of a state: libraries on GPUs take 64 bytes */
+    DEEP = 400 /* ops after one another */
 };
 
 static stack stack_of(stacks *s, const nnc_ref *v);
@@ -146,7 +145,7 @@ static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
     for (int k = 0; k < s->n; k++) {
         const nnc_node *d = nnc_def(g, v[k]);
         if (d->op != OP_param || d->state != nnc_def(g, v[0])->state ||
-            d->accumulates != nnc_def(g, v[0])->accumulates || (d->state && numel % ALIGN))
+            d->accumulates != nnc_def(g, v[0])->accumulates)
             return NNC_NONE;
         there = there && concat_with(s->p, v[k], &at) == x && at == first + k * numel;
     }

@@ -102,14 +102,19 @@ static void update_states(optimizer *o, const bundle *b, const nnc_ref *state, n
     }
 }
 
+/* Each part of a weight has a name of its own. */
+static const char *name_of(const optimizer *o, nnc_ref w)
+{
+    const nnc_node *n = nnc_def(o->g, w);
+    const char *name = n->weight && n->weight->name ? n->weight->name : "weight";
+    return n->weight && n->weight->n_part && o->g->value[w].name ? o->g->value[w].name : name;
+}
+
 /* A state that is 0 at first: "conv1.weight.momentum", of w's type, or a vector like `like`. */
 static nnc_ref moment(optimizer *o, nnc_ref w, nnc_ref like, const char *suffix)
 {
-    const nnc_node *n = nnc_def(o->g, w);
     const nnc_type t = nnc_type_dense(nnc_typeof(o->g, like == NNC_NONE ? w : like));
-    const char *name = n->weight && n->weight->name ? n->weight->name : "weight";
-    if (n->weight && n->weight->n_part && o->g->value[w].name) /* each part has its own */
-        name = o->g->value[w].name;
+    const char *name = name_of(o, w);
     const nnc_weight zero = {.kind = NNC_W_gen,
         .name = nnc_arena_printf(
             &o->g->arena, "%s%s.%s", name, like == NNC_NONE ? "" : ".shard", suffix)};
@@ -155,6 +160,47 @@ static bundle make_bundle(optimizer *o, nnc_ref *w, nnc_ref *grad, int n)
         w, n, padded(o, side_by_side(o, n, w)), padded(o, side_by_side(o, n, grad)), o->g->device};
 }
 
+/* Are a and b of one type, and do their names differ in the first number at most, as those of models beside each other? */
+static bool are_alike(const optimizer *o, nnc_ref a, nnc_ref b)
+{
+    static const char digits[] = "0123456789";
+    const char *p = name_of(o, a), *q = name_of(o, b);
+    const size_t n = strcspn(p, digits);
+    if (!nnc_type_equal(nnc_typeof(o->g, a), nnc_typeof(o->g, b)) || n != strcspn(q, digits) ||
+        strncmp(p, q, n) != 0)
+        return false;
+    return !strcmp(p + n + strspn(p + n, digits), q + n + strspn(q + n, digits));
+}
+
+/* Alike weights one after the other: those of models that are trained side by side can be computed as one then (passes/stacks.c). Shards
+ * keep the order that checkpoints of them have. */
+static void group_alike(optimizer *o, int n, nnc_ref *w, nnc_ref *grad)
+{
+    nnc_ref *from = ARENA_NEW(o->a, nnc_ref, 2 * n + 1), *of = from + n;
+    if (!from)
+        o->g->status = nnc_nomem(o->g->sink);
+    if (!from || o->shards > 1)
+        return;
+    memcpy(from, w, sizeof *w * (size_t)n);
+    memcpy(of, grad, sizeof *w * (size_t)n);
+    for (int i = 0, at = 0; i < n; i++)
+        for (int j = i, first = from[i] != NNC_NONE; j < n && first; j++)
+            if (j == i || (from[j] != NNC_NONE && are_alike(o, w[at - 1], from[j]))) {
+                w[at] = from[j];
+                grad[at++] = of[j];
+                from[j] = NNC_NONE;
+            }
+}
+
+/* Is another of the n weights like w? */
+static bool has_alike(const optimizer *o, int n, const nnc_ref *w, int i)
+{
+    for (int k = i - 1; k <= i + 1; k += 2) /* those are neighbours */
+        if (k >= 0 && k < n && are_alike(o, w[i], w[k]))
+            return true;
+    return false;
+}
+
 /* Appends the bundles of the weights of one device to b. Pieces of one tensor begin at multiples of ALIGN, so that one other may be the
  * last. of, their: room for n + 1; *used of it is taken. */
 static int bundle_device(optimizer *o, int device, int n, nnc_ref *w, nnc_ref *grad, nnc_ref *of,
@@ -171,7 +217,7 @@ static int bundle_device(optimizer *o, int device, int n, nnc_ref *w, nnc_ref *g
         if (small && numel % ALIGN == 0) {
             of[k] = w[i];
             their[k++] = grad[i];
-        } else if (small && odd < 0) {
+        } else if (small && odd < 0 && !has_alike(o, n, w, i)) {
             odd = i;
         } else {
             b[n_b++] = make_bundle(o, &w[i], &grad[i], 1);
@@ -195,6 +241,7 @@ static int make_bundles(optimizer *o, int n, nnc_ref *w, nnc_ref *grad, bundle *
     int n_b = 0, used = 0, last = -1;
     if (!of)
         o->g->status = nnc_nomem(o->g->sink);
+    group_alike(o, n, w, grad);
     for (int i = 0; i < n; i++)
         last = device_of(o, w[i]) > last ? device_of(o, w[i]) : last;
     for (int d = -1; of && d <= last; d++)
