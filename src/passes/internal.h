@@ -187,6 +187,8 @@ enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (s
 void join_trained(pass *p);
 /* update_product.c: what pass_fuse_epilogue does first for weights that are updated by their gradients alone, on GPUs. */
 void add_to_weights(pass *p);
+/* turned_operands.c: and then, for products that a library computes on GPUs. */
+void read_turned(pass *p);
 /* small_products.c: rules of algebra.c. */
 nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);

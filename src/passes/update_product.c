@@ -82,6 +82,16 @@ static int64_t saved_ns(const pass *p, const update *u, int64_t *added)
     return nnc_target_time_ns(t, 0, 2 * bytes_of(p, c->out));
 }
 
+/* -number v; of a transposition its operand is scaled, so that it may be a view (turned_operands.c). */
+static nnc_ref scaled(pass *p, nnc_ref v, nnc_ref number)
+{
+    nnc_graph *g = p->g;
+    const nnc_node d = *nnc_def(g, v);
+    const nnc_ref x = d.op == OP_transpose ? d.in[0] : v;
+    const nnc_ref y = nnc_build1(g, OP_neg, nnc_build2(g, OP_mul, x, number));
+    return d.op == OP_transpose ? nnc_build(g, OP_transpose, 1, &y, d.n_attr, d.attr) : y;
+}
+
 static void apply(pass *p, const update *u)
 {
     nnc_graph *g = p->g;
@@ -91,7 +101,7 @@ static void apply(pass *p, const update *u)
     edit_at(p, u->sub);
     if (nnc_typeof(g, number)->rank > 0)
         number = nnc_reshape(g, number, 0, NULL);
-    in[u->scaled] = nnc_build1(g, OP_neg, nnc_build2(g, OP_mul, in[u->scaled], number));
+    in[u->scaled] = scaled(p, in[u->scaled], number);
     const char *origin = g->origin;
     g->origin = union_origin(p, (uint32_t[]){u->product, u->sub}, 2);
     nnc_ref r = nnc_build(g, OP_matmul, 2, in, c.n_attr, c.attr);

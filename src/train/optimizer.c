@@ -325,6 +325,34 @@ static void accumulate(optimizer *o, bundle *b, nnc_ref first)
     b->grad = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
 }
 
+/* ---- one number of all gradients ------------------------------------------------------------------------------------------ */
+
+/* v of n bundles as one number: `combine` of each two. Those of alike weights are put side by side first, as passes/stacks.c looks for. */
+static nnc_ref of_all(
+    optimizer *o, int n, const bundle *b, const nnc_ref *v, nnc_op reduce, nnc_op combine)
+{
+    nnc_graph *g = o->g;
+    const int64_t one = 1, axis = 0;
+    const nnc_attr along = nnc_ai(AT_axis, 0);
+    nnc_ref all = NNC_NONE, *line = ARENA_NEW(o->a, nnc_ref, n + 1);
+    if (!line)
+        g->status = nnc_nomem(g->sink);
+    for (int i = 0, end; line && i < n; i = end) {
+        for (end = i + 1; end < n && b[i].n == 1 && b[end].n == 1 && b[end].device == b[i].device &&
+                          are_alike(o, b[i].w[0], b[end].w[0]);)
+            end++;
+        g->device = b[i].device;
+        nnc_ref part = v[i];
+        for (int k = i; k < end && end > i + 1; k++)
+            line[k] = nnc_reshape(g, v[k], 1, &one);
+        if (end > i + 1)
+            part = nnc_reduce(
+                g, reduce, nnc_build(g, OP_concat, end - i, line + i, 1, &along), 1, &axis, false);
+        all = i ? nnc_build2(g, combine, all, part) : part;
+    }
+    return all;
+}
+
 /* ---- the scale of the loss ------------------------------------------------------------------------------------------------ */
 
 /* Divides gradients by the scale, and looks for one that is not finite. */
@@ -332,15 +360,18 @@ static void unscale(optimizer *o, int n, bundle *b)
 {
     nnc_graph *g = o->g;
     const int64_t axis = 0;
-    nnc_ref most = NNC_NONE, inverse = nnc_build2(g, OP_div, number(o, 1), o->scale);
+    nnc_ref inverse = nnc_build2(g, OP_div, number(o, 1), o->scale),
+            *size = ARENA_NEW(o->a, nnc_ref, n + 1);
     const int16_t before = g->device;
-    for (int i = 0; i < n; i++) {
+    if (!size)
+        g->status = nnc_nomem(g->sink);
+    for (int i = 0; size && i < n; i++) {
         g->device = b[i].device;
-        nnc_ref size = nnc_build1(g, OP_abs, b[i].grad);
-        size = nnc_reduce(g, OP_reduce_max, size, 1, &axis, false);
-        most = i ? nnc_build2(g, OP_max, most, size) : size; /* keeps NaN */
+        size[i] = nnc_reduce(g, OP_reduce_max, nnc_build1(g, OP_abs, b[i].grad), 1, &axis, false);
         b[i].grad = nnc_build2(g, OP_mul, b[i].grad, inverse);
     }
+    const nnc_ref most =
+        size ? of_all(o, n, b, size, OP_reduce_max, OP_max) : NNC_NONE; /* keeps NaN */
     g->device = before;
     o->ok = nnc_build2(g, OP_le, most, number(o, FLT_MAX));
 }
@@ -387,20 +418,23 @@ static void add_corrections(optimizer *o)
 /* ---- clipping ---------------------------------------------------------------------------------------------------------------- */
 
 /* Scales all gradients by min(1, most / their common norm). */
-static void clip(nnc_graph *g, int n, bundle *b, double most)
+static void clip(optimizer *o, int n, bundle *b, double most)
 {
-    nnc_ref sum = NNC_NONE;
+    nnc_graph *g = o->g;
+    nnc_ref *square = ARENA_NEW(o->a, nnc_ref, n + 1);
     int64_t axes[NNC_MAX_RANK];
+    if (!square)
+        g->status = nnc_nomem(g->sink);
     for (int d = 0; d < NNC_MAX_RANK; d++)
         axes[d] = d;
     const int16_t before = g->device;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; square && i < n; i++) {
         g->device = b[i].device;
         nnc_ref s = nnc_build2(g, OP_mul, b[i].grad, b[i].grad);
         int rank = s == NNC_NONE ? 0 : nnc_typeof(g, s)->rank;
-        s = rank ? nnc_reduce(g, OP_reduce_sum, s, rank, axes, false) : s;
-        sum = i ? nnc_build2(g, OP_add, sum, s) : s;
+        square[i] = rank ? nnc_reduce(g, OP_reduce_sum, s, rank, axes, false) : s;
     }
+    const nnc_ref sum = square ? of_all(o, n, b, square, OP_reduce_sum, OP_add) : NNC_NONE;
     g->device = before;
     nnc_ref norm = number_op(g, OP_add, nnc_build1(g, OP_sqrt, sum), 1e-6);
     nnc_ref factor =
@@ -506,7 +540,7 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     if (t->optimizer != NNC_OPT_sgd)
         add_corrections(&o);
     if (t->clip_norm > 0)
-        clip(g, n_of, of, t->clip_norm);
+        clip(&o, n_of, of, t->clip_norm);
     for (int i = 0; i < n_of && g->status == NNC_OK; i++) {
         g->device = of[i].device;
         update_weights(&o, &of[i]);

@@ -110,6 +110,8 @@ static nnc_training training_of(draws *d)
     t.weight_decay = below(d, 2) * 0.01;
     t.clip_norm = below(d, 5) ? 0 : 0.5;
     t.accumulate = below(d, 4) ? 0 : 2;
+    t.loss_scale = below(d, 4) ? 0 : 1024;
+    t.scale_growth = 2;
     return t;
 }
 
@@ -170,21 +172,18 @@ typedef struct commands {
 } commands;
 
 static commands commands_of(
-    const char *file, const nnc_arg *arg, int n, nnc_optimizer optimizer, nnc_precision precision)
+    const char *file, const nnc_arg *arg, int n, const nnc_training *t, nnc_precision precision)
 {
     commands c = {0};
-    nnc_training t = nnc_training_defaults;
     nnc_compile_options o = nnc_compile_defaults;
     nnc_graph *g = NULL;
     nnc_artifact *a = NULL;
     nnc_env *e = NULL;
-    t.loss = NNC_LOSS_mse;
-    t.optimizer = optimizer;
     o.precision = precision;
     fake_begin(0);
     nnc_model *m = nnc_model_open(file, &(nnc_open_options){.arg = arg, .n_arg = n}, test_sink);
     CHECK(m != NULL);
-    CHECK_OK(nnc_train_graph(m, &t, &g, test_sink));
+    CHECK_OK(nnc_train_graph(m, t, &g, test_sink));
     CHECK_OK(nnc_env_create(
         &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
     CHECK_OK(nnc_compile(e, g, &o, &a, test_sink));
@@ -249,18 +248,18 @@ TEST(steps_of_parallel_models_have_few_commands)
         nnc_precision precision;
         int calls, all;
     } cases[] = {
-        {"multi_linear", "64", "256", "512", "32", NULL, NNC_OPT_sgd, NNC_PRECISION_f32, 2, 8},
-        {"multi_linear", "256", "256", "512", "32", NULL, NNC_OPT_sgd, NNC_PRECISION_f32, 2, 8},
-        {"multi_linear", "64", "256", "512", "32", NULL, NNC_OPT_adamw, NNC_PRECISION_f32, 2, 9},
-        {"multi_linear", "64", "256", "512", "32", NULL, NNC_OPT_adam, NNC_PRECISION_tf32, 2, 9},
+        {"multi_linear", "64", "256", "512", "32", NULL, NNC_OPT_sgd, NNC_PRECISION_f32, 2, 7},
+        {"multi_linear", "256", "256", "512", "32", NULL, NNC_OPT_sgd, NNC_PRECISION_f32, 2, 7},
+        {"multi_linear", "64", "256", "512", "32", NULL, NNC_OPT_adamw, NNC_PRECISION_f32, 2, 7},
+        {"multi_linear", "64", "256", "512", "32", NULL, NNC_OPT_adam, NNC_PRECISION_tf32, 2, 7},
         {"multi_linear", "64", "256", "512", "32", NULL, NNC_OPT_sgd, NNC_PRECISION_f16, 2, 10},
         {"multi_linear", "8", "256", "512", "32", NULL, NNC_OPT_sgd, NNC_PRECISION_bf16, 2, 10},
-        {"multi_linear", "64", "32", "16", "8", NULL, NNC_OPT_adamw, NNC_PRECISION_f32, 2, 8},
-        {"multi_linear", "256", "16", "1", "16", NULL, NNC_OPT_adamw, NNC_PRECISION_f32, 2, 7},
-        {"multi_linear", "8", "64", "10", "32", NULL, NNC_OPT_sgd, NNC_PRECISION_f32, 2, 6},
-        {"multi_conv1d", "64", "256", "512", "32", "1", NNC_OPT_sgd, NNC_PRECISION_f32, 2, 8},
+        {"multi_linear", "64", "32", "16", "8", NULL, NNC_OPT_adamw, NNC_PRECISION_f32, 2, 5},
+        {"multi_linear", "256", "16", "1", "16", NULL, NNC_OPT_adamw, NNC_PRECISION_f32, 2, 5},
+        {"multi_linear", "8", "64", "10", "32", NULL, NNC_OPT_sgd, NNC_PRECISION_f32, 2, 5},
+        {"multi_conv1d", "64", "256", "512", "32", "1", NNC_OPT_sgd, NNC_PRECISION_f32, 2, 7},
         {"multi_conv1d", "64", "256", "512", "32", "16", NNC_OPT_sgd, NNC_PRECISION_f32, 2, 7},
-        {"multi_conv1d", "256", "8", "10", "4", "16", NNC_OPT_adam, NNC_PRECISION_f32, 2, 8},
+        {"multi_conv1d", "256", "8", "10", "4", "16", NNC_OPT_adam, NNC_PRECISION_f32, 2, 7},
         {"multi_gconv1d", "64", "256", "512", "32", "16", NNC_OPT_sgd, NNC_PRECISION_f32, 2, 7},
     };
     for (size_t i = 0; i < NNC_COUNT(cases); i++) {
@@ -268,13 +267,45 @@ TEST(steps_of_parallel_models_have_few_commands)
         const nnc_arg arg[] = {{"models", cases[i].models}, {"in", cases[i].in},
             {"out", cases[i].out}, {"batch", cases[i].batch}, {"length", cases[i].length}};
         snprintf(file, sizeof file, "models/%s.json", cases[i].file);
-        const commands c =
-            commands_of(file, arg, cases[i].length ? 5 : 4, cases[i].optimizer, cases[i].precision);
+        nnc_training t = nnc_training_defaults;
+        t.loss = NNC_LOSS_mse;
+        t.optimizer = cases[i].optimizer;
+        const commands c = commands_of(file, arg, cases[i].length ? 5 : 4, &t, cases[i].precision);
         printf("%s, %s models of %s x %s, %s: %d kernels, %d calls, %d copies\n", cases[i].file,
             cases[i].models, cases[i].in, cases[i].out, nnc_precision_name(cases[i].precision),
             c.kernels, c.calls, c.copies);
         CHECK_INT(c.calls, cases[i].calls);
         CHECK_INT(c.loops, 0);
         CHECK(c.kernels + c.calls + c.copies <= cases[i].all);
+    }
+}
+
+/* The same with what looks at all gradients before it uses any, and with sums of several batches. */
+TEST(steps_with_scaling_clipping_and_sums_have_few_commands)
+{
+    static const nnc_arg arg[] = {{"models", "64"}, {"batch", "32"}};
+    static const struct {
+        double clip, scale;
+        int accumulate, all;
+        nnc_optimizer optimizer;
+        nnc_precision precision;
+    } cases[] = {
+        {0, 65536, 1, 15, NNC_OPT_sgd, NNC_PRECISION_f16},
+        {1, 0, 1, 10, NNC_OPT_sgd, NNC_PRECISION_f32},
+        {0, 0, 4, 9, NNC_OPT_sgd, NNC_PRECISION_f32},
+        {1, 65536, 4, 24, NNC_OPT_adamw, NNC_PRECISION_f16},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_training t = nnc_training_defaults;
+        t.loss = NNC_LOSS_mse;
+        t.optimizer = cases[i].optimizer;
+        t.clip_norm = cases[i].clip;
+        t.loss_scale = cases[i].scale;
+        t.scale_growth = 100;
+        t.accumulate = cases[i].accumulate;
+        const commands c = commands_of("models/multi_linear.json", arg, 2, &t, cases[i].precision);
+        if (c.calls != 2 || c.kernels + c.calls + c.copies > cases[i].all)
+            test_fail(__FILE__, __LINE__, "case %zu: %d kernels, %d calls, %d copies", i, c.kernels,
+                c.calls, c.copies);
     }
 }
