@@ -11,22 +11,33 @@ typedef struct stack {
     int axis;
 } stack;
 
+/* What an op of all models takes, and those of each. */
+typedef struct stack_cost {
+    int commands; /* ops that are one command instead of n */
+    int64_t one_ns, apart_ns; /* of contractions that become one of another kind */
+    int64_t all_ns; /* of contractions, apart */
+    int64_t moved_bytes; /* of copies that turn a stack's models to another dimension */
+} stack_cost;
+
 typedef struct stacked { /* what has been built */
     const nnc_ref *v; /* members */
     int n;
     stack of;
     bool states; /* their new values must be stacked, too */
+    bool computed; /* by an op of all */
+    uint32_t run; /* that it was built for */
+    stack_cost cost;
 } stacked;
 
 typedef struct stacks {
     pass *p;
     int n; /* models of the run that is being built */
+    uint32_t run; /* its number */
+    uint32_t *group; /* of runs that share stacks, by run: find_root */
     stacked *at;
-    size_t n_at, cap_at;
-    int depth, commands; /* commands: ops that are one command instead of n */
-    int64_t one_ns, apart_ns; /* of contractions that become one of another kind */
-    int64_t all_ns; /* of all contractions, apart */
-    int64_t moved_bytes; /* of copies that turn a stack's models to another dimension */
+    size_t n_at, cap_at, cap_group;
+    int depth;
+    stack_cost now; /* of the op that is being built */
     const char *why; /* a contraction cannot be one of all models, or NULL */
 } stacks;
 

@@ -27,7 +27,8 @@ static nnc_ref transposed(stacks *s, nnc_ref r, const int64_t *perm)
             nnc_attr_ints(n, AT_perm, &v) == rank && !memcmp(v, perm, sizeof *v * (size_t)rank))
             return n->out;
     }
-    s->moved_bytes = nnc_add_sat(s->moved_bytes, 2 * nnc_type_bytes(nnc_typeof(s->p->g, r)));
+    s->now.moved_bytes =
+        nnc_add_sat(s->now.moved_bytes, 2 * nnc_type_bytes(nnc_typeof(s->p->g, r)));
     return nnc_transpose(s->p->g, r, perm);
 }
 
@@ -133,11 +134,11 @@ static bool count(stacks *s, const nnc_node *c, nnc_ref r)
     if (kernels[0] !=
         kernels
             [1]) { /* else both take the same but for launches; estimates would differ by what fits caches */
-        s->one_ns = nnc_add_sat(s->one_ns, one);
-        s->apart_ns = nnc_add_sat(s->apart_ns, apart);
+        s->now.one_ns = nnc_add_sat(s->now.one_ns, one);
+        s->now.apart_ns = nnc_add_sat(s->now.apart_ns, apart);
     }
-    s->all_ns = nnc_add_sat(s->all_ns, apart);
-    s->commands++;
+    s->now.all_ns = nnc_add_sat(s->now.all_ns, apart);
+    s->now.commands++;
     return true;
 }
 
@@ -263,7 +264,7 @@ static stack reduction(stacks *s, const nnc_node *c, stack in)
         of[i] = axes[i] + (axes[i] >= in.axis);
         before += axes[i] < in.axis;
     }
-    s->commands++;
+    s->now.commands++;
     return (stack){
         nnc_reduce(s->p->g, (nnc_op)c->op, in.all, n, of, keeps), in.axis - (keeps ? 0 : before)};
 }
