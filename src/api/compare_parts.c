@@ -9,7 +9,22 @@
 typedef struct part_work {
     int64_t launches, bytes;
     double least_ns, calls_ns; /* at the target's peak rates: all commands; calls of libraries */
+    unsigned elsewhere; /* set of parts that kernels with ops of this part count for */
 } part_work;
+
+static const char *const titles[PART__COUNT] = {
+    "forward pass", "loss", "backward pass", "optimizer"};
+
+/* Notes for the parts that the command's layers name which part it counts for. */
+static void note_elsewhere(part_work work[PART__COUNT], const char *layers, unsigned counts_for)
+{
+    for (const char *p = layers ? layers : ""; *p;) {
+        const size_t n = strcspn(p, "+");
+        const nnc_part one = nnc_layer_part_n(p, n);
+        work[one].elsewhere |= one != counts_for ? 1u << counts_for : 0;
+        p += n + (p[n] == '+');
+    }
+}
 
 static nnc_status add_up(
     const comparison *c, const program *p, part_work work[PART__COUNT], nnc_arena *a)
@@ -32,6 +47,7 @@ static nnc_status add_up(
         w->bytes = nnc_add_sat(w->bytes, k->bytes);
         w->least_ns += ns;
         w->calls_ns += call ? ns : 0;
+        note_elsewhere(work, k->layers, part[i]);
     }
     return NNC_OK;
 }
@@ -176,10 +192,9 @@ static void put_saved(nnc_text *t, const saved *s)
         nnc_put_bytes(t, s->bytes);
         nnc_puts(t, " of memory traffic");
     }
-    if (s->launches > 0 || s->bytes > 0)
-        nnc_puts(t, " less");
-    else
-        nnc_puts(t, "no launch or memory traffic less by themselves");
+    nnc_puts(t, s->launches > 0 || s->bytes > 0
+                    ? " less"
+                    : "by itself this saves neither launches nor memory traffic");
 }
 
 static void put_sentence(nnc_text *t, const char *words)
@@ -204,10 +219,11 @@ static void put_fusions(nnc_text *t, const nnc_remarks *r, nnc_part part)
         if (f.within.n)
             put_saved(&line, &f.within);
         if (f.across.n && f.within.n)
-            nnc_printf(
-                &line, "; %lld with ops of earlier parts, these included: ", (long long)f.across.n);
+            nnc_printf(&line,
+                "; %lld more with ops of earlier parts, of which the savings are included: ",
+                (long long)f.across.n);
         else if (f.across.n)
-            nnc_puts(&line, "together with ops of earlier parts, ");
+            nnc_puts(&line, "with ops of earlier parts, ");
         if (f.across.n)
             put_saved(&line, &f.across);
         put_sentence(t, nnc_text_str(&line));
@@ -215,11 +231,31 @@ static void put_fusions(nnc_text *t, const nnc_remarks *r, nnc_part part)
     }
 }
 
+/* What of the part other parts' kernels compute: `some` of its ops, or all. */
+static void put_elsewhere(nnc_text *t, bool some, unsigned parts)
+{
+    bool any = false;
+    nnc_printf(t, "%s computed in kernels that count for another part: ",
+        some ? "some of its ops are" : "it is");
+    for (int i = 0; i < PART__COUNT; i++)
+        if (parts >> i & 1) {
+            nnc_printf(t, "%s%s", any ? ", " : "", titles[i]);
+            any = true;
+        }
+}
+
 /* What fusion leaves as it is. */
 static void put_rest(nnc_text *t, const part_work *u, const part_work *f)
 {
     NNC_LOCAL(nnc_text) line = {0};
     const double share = u->least_ns > 0 ? u->calls_ns / u->least_ns : 0;
+    if (f->launches < u->launches && f->elsewhere)
+        put_elsewhere(&line, f->launches > 0, f->elsewhere);
+    if (line.n)
+        put_sentence(t, nnc_text_str(&line));
+    nnc_text_clear(&line);
+    if (!f->launches)
+        return;
     if (u->launches == f->launches && u->bytes == f->bytes)
         nnc_puts(&line, "the same commands in both programs: differences of time are noise, or "
                         "come from what the caches hold");
@@ -238,13 +274,13 @@ static void put_part(
     nnc_text *t, const comparison *c, nnc_part part, const part_work *u, const part_work *f)
 {
     const double before = c->p[c->unfused].part_ms[part], now = c->p[c->fused].part_ms[part];
-    nnc_printf(t, "  %-11s", nnc_part_names[part]);
+    nnc_printf(t, "  %-14s", titles[part]);
     if (before > 0 || now > 0) {
         NNC_LOCAL(nnc_text) ms = {0};
         nnc_put_ms(&ms, before, 0);
         nnc_puts(&ms, " -> ");
         nnc_put_ms(&ms, now, 0);
-        nnc_printf(t, "%s ms, ", nnc_text_str(&ms));
+        nnc_printf(t, "time %s ms, ", nnc_text_str(&ms));
         t->oom |= ms.oom;
     }
     nnc_printf(t, "launches %lld -> %lld, moved ", (long long)u->launches, (long long)f->launches);
@@ -260,8 +296,9 @@ nnc_status nnc_compare_why(const comparison *c, nnc_text *t)
     part_work u[PART__COUNT], f[PART__COUNT];
     NNC_TRY(add_up(c, &c->p[c->unfused], u, &a));
     NNC_TRY(add_up(c, &c->p[c->fused], f, &a));
-    nnc_puts(t, "\nWhat fusion did to each part, unfused -> fused (a kernel of two parts counts as "
-                "above)\n");
+    nnc_puts(t, "\nWhat fusion did to each part of the step, unfused -> fused (a kernel with ops "
+                "of two parts "
+                "counts for\nthe part that reads its result first)\n");
     for (int part = 0; part < PART__COUNT; part++) {
         if (!u[part].launches && !f[part].launches)
             continue;

@@ -200,6 +200,7 @@ nnc_status nnc_session_state_part(
  * where its result is first read; where no command reads it, as the last of its parts. */
 nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink) NNC_MUST;
 nnc_part nnc_layer_part(const char *path); /* of one layer */
+nnc_part nnc_layer_part_n(const char *path, size_t n); /* of n characters */
 /* Runs these sections, from main on, which have run up to them; ns: of each part, the sum of its commands' times; *communication: copies
  * between devices (NULL: they belong to their parts). */
 nnc_status nnc_session_profile(nnc_session *s, nnc_section first, nnc_section last, int64_t ns[PART__COUNT],

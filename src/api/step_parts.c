@@ -6,7 +6,7 @@
 const char *const nnc_part_names[PART__COUNT] = {"forward", "loss", "backward", "optimizer"};
 
 /* The part that a layer's path names. */
-static nnc_part part_of(const char *path, size_t n)
+nnc_part nnc_layer_part_n(const char *path, size_t n)
 {
     static const char back[] = "/backward";
     const size_t m = sizeof back - 1;
@@ -19,7 +19,7 @@ static nnc_part part_of(const char *path, size_t n)
 
 nnc_part nnc_layer_part(const char *path)
 {
-    return part_of(path, strlen(path));
+    return nnc_layer_part_n(path, strlen(path));
 }
 
 /* The set of parts of "a+b/backward+c". */
@@ -28,7 +28,7 @@ static unsigned parts_of(const char *layers)
     unsigned set = 0;
     for (const char *p = layers ? layers : ""; *p;) {
         const size_t n = strcspn(p, "+");
-        set |= 1u << part_of(p, n);
+        set |= 1u << nnc_layer_part_n(p, n);
         p += n + (p[n] == '+');
     }
     return set;

@@ -66,6 +66,19 @@ static bool check_mask(fe_layer *l, nnc_ref mask, const nnc_type *scores)
                        fe_dims_text(l->f, scores->rank, scores->dim));
 }
 
+/* A mask for [.., heads, T, S] where "heads" names one head, of which the scores [.., T, S] have no dimension: without it. */
+static nnc_ref mask_of_one_head(fe_layer *l, nnc_ref mask, const nnc_type *scores)
+{
+    const nnc_type m = *nnc_typeof(l->f->g, mask);
+    int64_t dim[NNC_MAX_RANK];
+    if (l->s.heads != 1 || !fe_has(l, FK_heads) || m.rank != scores->rank + 1 ||
+        m.dim[m.rank - 3] != 1)
+        return mask;
+    for (int d = 0; d < m.rank - 1; d++)
+        dim[d] = m.dim[d + (d >= m.rank - 3)];
+    return nnc_reshape(l->f->g, mask, m.rank - 1, dim);
+}
+
 /* q[.., T, heads D], k[.., S, heads D], v[.., S, heads E] and a mask, or NNC_NONE, to [.., T, heads E]. */
 static nnc_ref attend(fe_layer *l, nnc_ref q, nnc_ref k, nnc_ref v, nnc_ref mask)
 {
@@ -85,6 +98,8 @@ static nnc_ref attend(fe_layer *l, nnc_ref q, nnc_ref k, nnc_ref v, nnc_ref mask
         s = nnc_build2(g, OP_mul, s, nnc_scalar(g, (nnc_dtype)t.dtype, scale));
     if (l->s.causal)
         s = keep_scores(g, causal_mask(g, &t), s);
+    if (mask != NNC_NONE)
+        mask = mask_of_one_head(l, mask, &t);
     if (mask != NNC_NONE && !check_mask(l, mask, &t))
         return NNC_NONE;
     if (mask != NNC_NONE)

@@ -400,6 +400,8 @@ static void remark_kernel(pass *p, uint32_t i, const char *why)
 
 nnc_status pass_fuse_epilogue(pass *p)
 {
+    add_to_weights(p);
+    read_turned(p);
     /* backwards, so that of two contractions that a sum combines the later one gets it: its other operand exists then */
     for (uint32_t i = p->g->n_node; i-- > 0 && p->status == NNC_OK;) {
         const nnc_node *n = &p->g->node[i];

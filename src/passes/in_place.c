@@ -455,7 +455,18 @@ static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
            nnc_type_equal(nnc_typeof(p->g, o->value), &o->type) && on_one_device(d, cut);
 }
 
-/* Looks at the states that concat n consists of, from o->at on. */
+/* Is v, or v under another shape, read by other nodes than concats, which have it in place? */
+static bool is_read_alone(const pass *p, nnc_ref v)
+{
+    bool yes = false;
+    for (uint32_t u = 0, i; !yes && edit_next_user(p, v, &u, &i);) {
+        const nnc_node *n = &p->g->node[i];
+        yes = n->op == OP_reshape ? is_read_alone(p, n->out) : n->op != OP_concat;
+    }
+    return yes;
+}
+
+/* Looks at the states that concat n consists of, from o->at on. Those that are read as a part of it alone may begin anywhere. */
 static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
 {
     const pass *p = s->p;
@@ -470,7 +481,8 @@ static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
         o->accumulates = o->accumulates < 0 ? d->accumulates : o->accumulates;
         o->ok = s->place[v].root == v && is_updated_by_part(p, v, o) &&
                 o->accumulates == d->accumulates && !reader_objects(s, v, t, n) &&
-                !misplaced(p, n, t, o->at * nnc_dtype_size((nnc_dtype)t->dtype));
+                !(misplaced(p, n, t, o->at * nnc_dtype_size((nnc_dtype)t->dtype)) &&
+                    is_read_alone(p, v));
         o->at += nnc_type_numel(nnc_typeof(p->g, v));
     }
 }
@@ -519,13 +531,23 @@ static bool join_states(parts *s, uint32_t i)
 
 /* ---- slice and split --------------------------------------------------------------------------- */
 
-/* Are all readers of node n kernels that fuse can make it an index map of? */
+/* Are all readers of v, also under another shape, kernels that fuse can make an index map of? */
+static bool is_index_map_of(const pass *p, nnc_ref v)
+{
+    bool yes = true;
+    for (uint32_t u = 0, i; yes && edit_next_user(p, v, &u, &i);) {
+        const nnc_node *n = &p->g->node[i];
+        yes = n->op == OP_reshape ? is_index_map_of(p, n->out)
+                                  : !is_contraction(p, n) && !nnc_is_in_place(n);
+    }
+    return yes;
+}
+
 static bool is_index_map(const pass *p, const nnc_node *n)
 {
     bool yes = p->will_run >> PASS_fuse & 1;
     for (uint32_t o = 0; o < n->n_out && yes; o++)
-        for (uint32_t u = 0, i; yes && edit_next_user(p, n->out + o, &u, &i);)
-            yes = !is_contraction(p, &p->g->node[i]) && !nnc_is_in_place(&p->g->node[i]);
+        yes = is_index_map_of(p, n->out + o);
     return yes;
 }
 

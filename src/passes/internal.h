@@ -185,6 +185,10 @@ bool epilogue_of_library(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
 /* stacks.c: what pass_siblings does for models that are trained side by side, with their gradients and updates. */
 void join_trained(pass *p);
+/* update_product.c: what pass_fuse_epilogue does first for weights that are updated by their gradients alone, on GPUs. */
+void add_to_weights(pass *p);
+/* turned_operands.c: and then, for products that a library computes on GPUs. */
+void read_turned(pass *p);
 /* small_products.c: rules of algebra.c. */
 nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);

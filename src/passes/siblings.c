@@ -16,7 +16,7 @@
 #include "schedule/schedule.h"
 
 enum {
-    MOST = 64, /* contractions joined at once */
+    MOST = 256, /* contractions joined at once */
     WIDE = 12 /* operands of a concat of weights: NNC_KERNEL_CONCAT */
 };
 
@@ -78,8 +78,8 @@ static void of_one_input(state *s, uint32_t first, family *f)
             f->node[f->n++] = i;
 }
 
-/* Where v lies in another tensor: v is elements `start`.. of one dimension of *x. */
-static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *start)
+/* Where v lies in the tensor that it is a part of: v is elements `start`.. of dimension `axis` of *x. */
+static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
 {
     const nnc_node *d = nnc_def(p->g, v);
     const int64_t *at = NULL, *axes = NULL, *steps = NULL;
@@ -88,10 +88,12 @@ static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *start)
         nnc_attr_ints(d, AT_sizes, &at);
         for (nnc_ref k = d->out; k < v; k++)
             *start += at[k - d->out];
+        *axis = nnc_attr_int(d, AT_axis, 0);
     } else if (d->op == OP_slice && nnc_attr_ints(d, AT_axes, &axes) == 1 &&
                (nnc_attr_ints(d, AT_steps, &steps) == 0 || steps[0] == 1)) {
         nnc_attr_ints(d, AT_starts, &at);
         *start = at[0];
+        *axis = axes[0];
     } else {
         return false;
     }
@@ -99,12 +101,25 @@ static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *start)
     return true;
 }
 
+/* Is v a part of x along one dimension, or a part of such a part, from element *start on? */
+static bool part_in(const pass *p, nnc_ref v, nnc_ref x, int64_t *start)
+{
+    int64_t axis = -1, along, from;
+    *start = 0;
+    while (v != x) {
+        if (!part_of(p, v, &v, &along, &from) || (axis >= 0 && along != axis))
+            return false;
+        axis = along;
+        *start += from;
+    }
+    return axis >= 0;
+}
+
 /* The contraction alike c that is the only user of part v, as f->node of its place. In training gradients may read the part, too. */
 static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref v, family *f)
 {
     int64_t start;
-    nnc_ref x;
-    if (!part_of(p, v, &x, &start) || x != f->x || start % extent ||
+    if (!part_in(p, v, f->x, &start) || start % extent ||
         !nnc_type_same_shape(nnc_typeof(p->g, v), nnc_typeof(p->g, c->in[0])))
         return;
     int alike = 0, users = 0;
@@ -117,29 +132,50 @@ static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref
         f->node[start / extent] = NNC_NONE;
 }
 
-/* Contractions of the parts of one tensor, one of each. (Where it is divided along another dimension, a part has all channels.) */
-static void side_by_side(state *s, uint32_t first, family *f)
+/* The same for each part of v, and of its parts. */
+static void put_parts(const pass *p, const nnc_node *c, int64_t extent, nnc_ref v, family *f)
 {
-    pass *p = s->p;
-    const nnc_node *c = &p->g->node[first];
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
+        const nnc_node *d = &p->g->node[i];
+        for (uint32_t o = 0; (d->op == OP_split || d->op == OP_slice) && o < d->n_out; o++) {
+            put_beside(p, c, extent, d->out + o, f);
+            put_parts(p, c, extent, d->out + o, f);
+        }
+    }
+}
+
+/* Contractions of the parts of x, one of each. (Where it is divided along another dimension, a part has all channels.) */
+static bool of_parts(const pass *p, const nnc_node *c, nnc_ref x, family *f)
+{
     const int axis = channel_axis(p, c);
-    int64_t start, extent = nnc_typeof(p->g, c->in[0])->dim[axis];
-    *f = (family){.beside = true};
-    if (!part_of(p, c->in[0], &f->x, &start))
-        return;
-    int64_t n = nnc_typeof(p->g, f->x)->dim[axis] / extent;
-    if (n < 2 || n > MOST || n * extent != nnc_typeof(p->g, f->x)->dim[axis])
-        return;
+    const int64_t extent = nnc_typeof(p->g, c->in[0])->dim[axis],
+                  n = nnc_typeof(p->g, x)->dim[axis] / extent;
+    *f = (family){.beside = true, .x = x, .n = 0};
+    if (n < 2 || n > MOST || n * extent != nnc_typeof(p->g, x)->dim[axis])
+        return false;
     for (int k = 0; k < n; k++)
         f->node[k] = NNC_NONE;
-    for (uint32_t u = 0, i; edit_next_user(p, f->x, &u, &i);) {
-        const nnc_node *d = &p->g->node[i];
-        for (uint32_t o = 0; (d->op == OP_split || d->op == OP_slice) && o < d->n_out; o++)
-            put_beside(p, c, extent, d->out + o, f);
-    }
-    for (f->n = (int)n; n > 0; n--)
-        if (f->node[n - 1] == NNC_NONE)
-            f->n = 0;
+    put_parts(p, c, extent, x, f);
+    for (int k = 0; k < n; k++)
+        if (f->node[k] == NNC_NONE)
+            return false;
+    f->n = (int)n;
+    return true;
+}
+
+/* Of the tensor that the operand of c is a part of, or of what that is a part of in turn, as where very many parts are cut in steps. */
+static void side_by_side(state *s, uint32_t first, family *f)
+{
+    enum { STEPS = 4 };
+    pass *p = s->p;
+    const nnc_node *c = &p->g->node[first];
+    int64_t axis, start;
+    nnc_ref x = c->in[0];
+    *f = (family){.beside = true};
+    for (int i = 0; i < STEPS && part_of(p, x, &x, &axis, &start); i++)
+        if (of_parts(p, c, x, f))
+            return;
+    f->n = 0;
 }
 
 /* ---- building ---------------------------------------------------------------------------------- */

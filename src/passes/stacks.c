@@ -7,39 +7,24 @@
  * all share, and to params. Params that training changes are put together, which costs nothing where their new values are parts of one
  * value as well: the pass in_place makes them one state. So their updates are stacked, too, or nothing is. Names of weights stay.
  *
- * A stack is declined where contractions have so many results that a launch does not count; then one model's gradients need not wait for
- * another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see (64 linear layers
- * of 2^17 weights, one thread: 2.6 ms apart, 3.3 as one). Terminates: each concat is visited once. */
+ * On a CPU a stack is declined where contractions have so many results that a launch does not count; then one model's gradients need not
+ * wait for another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see (64
+ * linear layers of 2^17 weights, one thread: 2.6 ms apart, 3.3 as one). All stacks are built before any replaces its members, since what
+ * is computed for all and stays for one beside it, for a reader that is not stacked, costs time twice: those that share stacks are
+ * replaced together, or none of them. Terminates: each concat is visited once. */
 #include "kernel/kernel.h"
-#include "passes/internal.h"
+#include "passes/stack.h"
 #include "schedule/schedule.h"
 
 enum {
     WORTH = 64, /* a stack saves at least this part of the time of its contractions */
-    LARGE = 1 << 16, /* results of a contraction */
     WIDE = 12, /* operands of a concat: NNC_KERNEL_CONCAT */
-    DEEP = 400, /* ops after one another */
-    ALIGN = 16 /* elements of a state: libraries on GPUs take 64 bytes */
+    DEEP = 400 /* ops after one another */
 };
 
-typedef struct stack {
-    const nnc_ref *v; /* members */
-    int n;
-    nnc_ref all;
-    bool states; /* their new values must be stacked, too */
-} stack;
+static const char *const rule = "models side by side";
 
-typedef struct stacks {
-    pass *p;
-    int n; /* members of those that are being made */
-    stack *at;
-    size_t n_at, cap_at;
-    int depth, commands; /* joined ones */
-    int64_t one_ns, apart_ns; /* of contractions that become one of another kind */
-    int64_t all_ns; /* of all contractions, apart */
-} stacks;
-
-static nnc_ref stack_of(stacks *s, const nnc_ref *v);
+static stack stack_of(stacks *s, const nnc_ref *v);
 
 /* ---- leaves ---------------------------------------------------------------------------------------------------------------- */
 
@@ -73,54 +58,42 @@ static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t
     }
 }
 
-/* r with n, its first dimension, as a part of dimension `axis` of the members: [.., n e, ..]. */
-static nnc_ref unstack(stacks *s, nnc_ref r, int64_t axis)
+/* The stack, its models as parts of dimension `axis` of the members: [.., n e, ..]. */
+static nnc_ref unstack(stacks *s, stack x, int axis)
 {
-    const nnc_type t = *nnc_typeof(s->p->g, r);
-    int64_t perm[NNC_MAX_RANK], dim[NNC_MAX_RANK], before = 1;
-    for (int d = 0; d < t.rank; d++)
-        perm[d] = d < axis ? d + 1 : d == axis ? 0 : d;
-    for (int d = 1; d < t.rank; d++) {
-        before *= d <= axis ? t.dim[d] : 1;
-        dim[d - 1] = t.dim[d] * (d == axis + 1 ? s->n : 1);
-    }
-    if (before > 1)
-        r = nnc_transpose(s->p->g, r, perm);
-    return nnc_reshape(s->p->g, r, t.rank - 1, dim);
+    const nnc_ref r = stack_turn(s, x.all, x.axis, axis);
+    int64_t dim[NNC_MAX_RANK];
+    if (r == NNC_NONE)
+        return r;
+    const nnc_type *t = nnc_typeof(s->p->g, r);
+    const int rank = t->rank - 1;
+    for (int d = 0; d < rank; d++)
+        dim[d] = d < axis ? t->dim[d] : t->dim[d + 1] * (d == axis ? s->n : 1);
+    return nnc_reshape(s->p->g, r, rank, dim);
 }
 
 /* Parts of one tensor, one after the other. */
-static nnc_ref stack_of_parts(stacks *s, const nnc_ref *v)
+static stack stack_of_parts(stacks *s, const nnc_ref *v)
 {
     nnc_graph *g = s->p->g;
     const nnc_type t = *nnc_typeof(g, v[0]);
+    const stack none = {NNC_NONE, 0};
     nnc_ref x, y;
-    int64_t axis, a, first, at, perm[NNC_MAX_RANK], dim[NNC_MAX_RANK], before = 1;
+    int64_t axis, a, first, at, dim[NNC_MAX_RANK];
     if (!part_of(s->p, v[0], &x, &axis, &first))
-        return NNC_NONE;
+        return none;
     for (int k = 1; k < s->n; k++)
         if (!part_of(s->p, v[k], &y, &a, &at) || y != x || a != axis ||
             at != first + k * t.dim[axis])
-            return NNC_NONE;
+            return none;
     const int64_t end = first + s->n * t.dim[axis];
     const nnc_attr cut[] = {
         nnc_av(AT_starts, 1, &first), nnc_av(AT_ends, 1, &end), nnc_av(AT_axes, 1, &axis)};
     if (first || end != nnc_typeof(g, x)->dim[axis])
         x = nnc_build(g, OP_slice, 1, &x, 3, cut);
-    for (int d = 0; d < axis; d++)
-        before *= t.dim[d];
-    for (int d = 0, at_dim = 0; d < t.rank; d++) { /* [.., n, e, ..] */
-        if (d == axis)
-            dim[at_dim++] = s->n;
-        dim[at_dim++] = t.dim[d];
-    }
-    for (int d = 0; d <= t.rank; d++)
-        perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
-    if (before > 1)
-        return nnc_transpose(g, nnc_reshape(g, x, t.rank + 1, dim), perm);
-    dim[0] = s->n;
-    memcpy(dim + 1, t.dim, sizeof *dim * t.rank);
-    return nnc_reshape(g, x, t.rank + 1, dim);
+    for (int d = 0; d <= t.rank; d++) /* [.., n, e, ..] */
+        dim[d] = d < axis ? t.dim[d] : d == axis ? s->n : t.dim[d - 1];
+    return (stack){nnc_reshape(g, x, t.rank + 1, dim), (int)axis};
 }
 
 /* The concat of one dimension that v is part of, and that is part of none; *at: v's first element there. */
@@ -177,7 +150,7 @@ static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
     for (int k = 0; k < s->n; k++) {
         const nnc_node *d = nnc_def(g, v[k]);
         if (d->op != OP_param || d->state != nnc_def(g, v[0])->state ||
-            d->accumulates != nnc_def(g, v[0])->accumulates || (d->state && numel % ALIGN))
+            d->accumulates != nnc_def(g, v[0])->accumulates)
             return NNC_NONE;
         there = there && concat_with(s->p, v[k], &at) == x && at == first + k * numel;
     }
@@ -196,111 +169,11 @@ static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
 
 /* ---- ops -------------------------------------------------------------------------------------------------------------------- */
 
-/* A stack's operand for an op of members of this rank: dimensions of 1 follow n. */
-static nnc_ref of_rank(stacks *s, nnc_ref all, int rank)
-{
-    const nnc_type t = *nnc_typeof(s->p->g, all);
-    int64_t dim[NNC_MAX_RANK];
-    if (t.rank >= rank + 1)
-        return all;
-    for (int d = 1; d <= rank; d++)
-        dim[d] = d <= rank + 1 - t.rank ? 1 : t.dim[d - (rank + 1 - t.rank)];
-    dim[0] = s->n;
-    return nnc_reshape(s->p->g, all, rank + 1, dim);
-}
-
-/* The time that the fastest engine expects for a contraction, or 0; *kernel: it is a generated kernel. */
-static int64_t work_ns(const pass *p, const nnc_node *c, bool *kernel)
-{
-    nnc_ask a;
-    nnc_offer o = {0};
-    contraction_ask(p, c, &a);
-    const nnc_target_engine *e = nnc_target_fastest(target_of(p, c), &a, &o);
-    *kernel = e && nnc_target_runs_kernels(e);
-    return e ? o.time_ns : 0;
-}
-
-/* linear or matmul, of which in[0] and in[1] are stacks. */
-static nnc_ref product(stacks *s, const nnc_node *c, const nnc_ref *in, const bool *shared)
-{
-    nnc_graph *g = s->p->g;
-    const nnc_type y = *nnc_typeof(g, c->out);
-    const nnc_attr t = nnc_ai(AT_transpose_b, 1);
-    const int64_t bias[] = {s->n, 1, y.dim[1]};
-    const bool linear = c->op == OP_linear;
-    if (y.rank != 2 || shared[0] || shared[1] ||
-        (nnc_type_numel(&y) > LARGE && !nnc_attr_int(c, AT_as_kernel, 0)) ||
-        nnc_typeof(g, c->in[0])->rank != 2 || nnc_typeof(g, c->in[1])->rank != 2)
-        return NNC_NONE;
-    nnc_ref r = linear ? nnc_build(g, OP_matmul, 2, in, 1, &t)
-                       : nnc_build(g, OP_matmul, 2, in, c->n_attr, c->attr);
-    edit_sync(s->p);
-    if (r == NNC_NONE)
-        return r;
-    bool kernels[2];
-    const int64_t one = work_ns(s->p, nnc_def(g, r), &kernels[0]),
-                  apart = s->n * work_ns(s->p, c, &kernels[1]);
-    if (kernels[1] && !kernels[0] && linear) /* a kernel transposes one matrix in a core's cache */
-        return NNC_NONE;
-    if (kernels[0] !=
-        kernels
-            [1]) { /* else both take the same but for launches; estimates would differ by what fits caches */
-        s->one_ns += one;
-        s->apart_ns += apart;
-    }
-    s->all_ns = nnc_add_sat(s->all_ns, apart);
-    s->commands++;
-    if (linear && c->n_in == 3)
-        r = nnc_build2(g, OP_add, r, shared[2] ? in[2] : nnc_reshape(g, in[2], 3, bias));
-    return r;
-}
-
-static nnc_ref reduction(stacks *s, const nnc_node *c, nnc_ref in)
-{
-    const int64_t *axes;
-    int64_t of[NNC_MAX_RANK];
-    const int n = nnc_attr_ints(c, AT_axes, &axes);
-    for (int i = 0; i < n; i++)
-        of[i] = axes[i] + 1;
-    s->commands++;
-    return nnc_reduce(s->p->g, (nnc_op)c->op, in, n, of, nnc_attr_int(c, AT_keepdims, 1));
-}
-
-static nnc_ref movement(stacks *s, const nnc_node *c, nnc_ref in)
-{
-    const nnc_type y = *nnc_typeof(s->p->g, c->out);
-    const int64_t *v;
-    int64_t dim[NNC_MAX_RANK] = {s->n}, perm[NNC_MAX_RANK] = {0};
-    memcpy(dim + 1, y.dim, sizeof *dim * y.rank);
-    if (c->op == OP_reshape)
-        return nnc_reshape(s->p->g, in, y.rank + 1, dim);
-    if (c->op == OP_broadcast)
-        return nnc_broadcast(s->p->g, of_rank(s, in, y.rank), y.rank + 1, dim);
-    nnc_attr_ints(c, AT_perm, &v);
-    for (int d = 0; d < y.rank; d++)
-        perm[d + 1] = v[d] + 1;
-    return nnc_transpose(s->p->g, in, perm);
-}
-
-static bool is_movement(const nnc_node *c)
-{
-    return c->op == OP_reshape || c->op == OP_broadcast || c->op == OP_transpose;
-}
-
-static bool is_known(const nnc_node *c)
-{
-    const bool sums =
-        nnc_op_class((nnc_op)c->op) == CL_reduce && c->op != OP_argmax && c->op != OP_argmin;
-    return c->n_out == 1 && c->n_in > 0 && c->n_in <= 3 && c->op != OP_dropout &&
-           (nnc_op_is_ewise((nnc_op)c->op) || sums || is_movement(c) || c->op == OP_linear ||
-               c->op == OP_matmul);
-}
-
 /* Do a and b compute the same of operands of the same types? */
 static bool are_alike(const pass *p, nnc_ref a, nnc_ref b)
 {
     const nnc_node *x = nnc_def(p->g, a), *y = nnc_def(p->g, b);
-    bool ok = x->op == y->op && x->n_in == y->n_in && is_known(x) && attrs_equal(x, y) &&
+    bool ok = x->op == y->op && x->n_in == y->n_in && stack_knows(p, x) && attrs_equal(x, y) &&
               !placed_apart(x, y) && nnc_type_equal(nnc_typeof(p->g, a), nnc_typeof(p->g, b));
     for (int k = 0; k < x->n_in && ok; k++)
         ok = nnc_type_equal(nnc_typeof(p->g, x->in[k]), nnc_typeof(p->g, y->in[k]));
@@ -319,16 +192,16 @@ static void edit_at_all(stacks *s, const nnc_ref *v)
     s->p->g->origin = union_origin(s->p, node, s->n);
 }
 
-static nnc_ref stack_of_ops(stacks *s, const nnc_ref *v)
+static stack stack_of_ops(stacks *s, const nnc_ref *v)
 {
     pass *p = s->p;
     const nnc_node c = *nnc_def(p->g, v[0]);
-    nnc_ref in[3] = {NNC_NONE, NNC_NONE, NNC_NONE};
+    const stack none = {NNC_NONE, 0};
+    stack in[3] = {none, none, none};
     bool shared[3] = {false, false, false}, any = false;
-    const int rank = nnc_typeof(p->g, v[0])->rank;
     for (int k = 0; k < s->n; k++)
         if (!are_alike(p, v[0], v[k]) || edit_static(p, v[k]))
-            return NNC_NONE;
+            return none;
     for (int j = 0; j < c.n_in; j++) {
         nnc_ref *x = PASS_NEW(p, nnc_ref, s->n);
         shared[j] = true;
@@ -336,56 +209,59 @@ static nnc_ref stack_of_ops(stacks *s, const nnc_ref *v)
             x[k] = nnc_def(p->g, v[k])->in[j];
             shared[j] = shared[j] && x[k] == x[0];
         }
-        in[j] = !x ? NNC_NONE : shared[j] ? x[0] : stack_of(s, x);
+        in[j] = !x ? none : shared[j] ? (stack){x[0], 0} : stack_of(s, x);
         any = any || !shared[j];
-        if (in[j] == NNC_NONE)
-            return NNC_NONE;
+        if (in[j].all == NNC_NONE)
+            return none;
     }
     if (!any)
-        return NNC_NONE;
+        return none;
     edit_at_all(s, v);
-    if (c.op == OP_linear || c.op == OP_matmul)
-        return product(s, &c, in, shared);
-    if (is_movement(&c))
-        return movement(s, &c, in[0]);
-    if (!nnc_op_is_ewise((nnc_op)c.op))
-        return reduction(s, &c, in[0]);
-    for (int j = 0; j < c.n_in; j++)
-        in[j] = shared[j] ? in[j] : of_rank(s, in[j], rank);
-    return nnc_build(p->g, (nnc_op)c.op, c.n_in, in, c.n_attr, c.attr);
+    s->now = (stack_cost){0};
+    return stack_op(s, &c, in, shared);
 }
 
-/* [n, ..] of n values of one type; NNC_NONE: it would be put together in each step. */
-static nnc_ref stack_of(stacks *s, const nnc_ref *v)
+/* n values of one type as one; NNC_NONE: it would be put together in each step. */
+static stack stack_of(stacks *s, const nnc_ref *v)
 {
     pass *p = s->p;
     const nnc_type *t = nnc_typeof(p->g, v[0]);
+    const stack none = {NNC_NONE, 0};
     bool states = false;
     for (size_t i = 0; i < s->n_at; i++)
         if (s->at[i].n == s->n && !memcmp(s->at[i].v, v, sizeof *v * (size_t)s->n) &&
-            !p->e.dead[p->g->value[s->at[i].all].node])
-            return s->at[i].all;
+            !p->e.dead[p->g->value[s->at[i].of.all].node]) {
+            join_roots(s->group, s->run, s->at[i].run);
+            return s->at[i].of;
+        }
     bool ok = t->rank < NNC_MAX_RANK && s->depth < DEEP;
     for (int k = 0; k < s->n && ok; k++)
         ok = nnc_type_equal(nnc_typeof(p->g, v[k]), t) && nnc_type_is_row_major(t) &&
              nnc_type_is_dense(t);
     if (!ok)
-        return NNC_NONE;
+        return none;
     s->depth++;
-    nnc_ref all =
-        nnc_def(p->g, v[0])->op == OP_param ? stack_of_params(s, v, &states) : stack_of_parts(s, v);
-    if (all == NNC_NONE && nnc_def(p->g, v[0])->op != OP_param)
-        all = stack_of_ops(s, v);
+    const bool param = nnc_def(p->g, v[0])->op == OP_param;
+    stack of = param ? (stack){stack_of_params(s, v, &states), 0} : stack_of_parts(s, v);
+    const bool computed = of.all == NNC_NONE && !param;
+    if (computed)
+        of = stack_of_ops(s, v);
     s->depth--;
     edit_sync(p);
-    if (all == NNC_NONE || p->status != NNC_OK)
-        return NNC_NONE;
+    if (of.all == NNC_NONE || p->status != NNC_OK)
+        return none;
     if (!ARENA_ROOM(p->a, s->at, s->cap_at, s->n_at + 1)) {
         pass_nomem(p);
-        return NNC_NONE;
+        return none;
     }
-    s->at[s->n_at++] = (stack){v, s->n, all, states};
-    return all;
+    s->at[s->n_at++] = (stacked){.v = v,
+        .n = s->n,
+        .of = of,
+        .states = states,
+        .computed = computed,
+        .run = s->run,
+        .cost = computed ? s->now : (stack_cost){0}};
+    return of;
 }
 
 /* ---- updates ---------------------------------------------------------------------------------------------------------------- */
@@ -411,36 +287,54 @@ static bool stack_updates(stacks *s, size_t from)
 {
     for (size_t i = from; i < s->n_at; i++) {
         const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
-        if (s->at[i].states && (!to || stack_of(s, to) == NNC_NONE))
+        if (s->at[i].states && (!to || stack_of(s, to).all == NNC_NONE))
             return false;
     }
     return true;
 }
 
-static void replace_updates(stacks *s, size_t from)
+/* The states of stack number i are updated by parts of one value. */
+static void replace_updates(stacks *s, size_t i)
 {
     nnc_graph *g = s->p->g;
-    const size_t end = s->n_at;
-    for (size_t i = from; i < end; i++) {
-        const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
-        nnc_ref all = to ? stack_of(s, to) : NNC_NONE;
-        if (all == NNC_NONE)
-            continue;
-        const nnc_type t = *nnc_typeof(g, to[0]);
-        const int64_t numel = nnc_type_numel(&t), line = numel * s->n;
-        edit_at_all(s, to);
-        all = nnc_reshape(g, all, 1, &line);
-        for (int k = 0; k < s->n && all != NNC_NONE; k++) {
-            const int64_t at = k * numel, to_end = at + numel;
-            const nnc_attr cut[] = {nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &to_end),
-                nnc_av(AT_axes, 1, &(int64_t){0})};
-            nnc_ref part = nnc_build(g, OP_slice, 1, &all, 3, cut);
-            edit_replace(s->p, to[k], t.rank == 1 ? part : nnc_reshape(g, part, t.rank, t.dim));
-        }
+    const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
+    const stack of = to ? stack_of(s, to) : (stack){NNC_NONE, 0};
+    if (of.all == NNC_NONE)
+        return;
+    const nnc_type t = *nnc_typeof(g, to[0]);
+    const int64_t numel = nnc_type_numel(&t), line = numel * s->n;
+    edit_at_all(s, to);
+    nnc_ref all = stack_turn(s, of.all, of.axis, 0);
+    all = all == NNC_NONE ? all : nnc_reshape(g, all, 1, &line);
+    for (int k = 0; k < s->n && all != NNC_NONE; k++) {
+        const int64_t at = k * numel, to_end = at + numel;
+        const nnc_attr cut[] = {nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &to_end),
+            nnc_av(AT_axes, 1, &(int64_t){0})};
+        nnc_ref part = nnc_build(g, OP_slice, 1, &all, 3, cut);
+        edit_replace(s->p, to[k], t.rank == 1 ? part : nnc_reshape(g, part, t.rank, t.dim));
     }
 }
 
 /* ---- runs of a concat --------------------------------------------------------------------------------------------------------- */
+
+/* Neighbouring operands of a concat that may be one stack. */
+typedef struct run {
+    size_t from, to; /* operands */
+    stack of; /* NNC_NONE: they stay apart */
+    size_t first; /* its stacks, s->at[first..end) */
+    size_t end;
+    bool views; /* nothing is computed for it */
+} run;
+
+typedef struct chain { /* a concat with those along its axis that only it reads */
+    uint32_t node;
+    nnc_ref *v; /* operands */
+    size_t n, n_run;
+    uint32_t first; /* number of its first run */
+    size_t left; /* operands, once runs are one each */
+    bool replaced;
+    layers l;
+} chain;
 
 /* Appends the operands of concat c and of concats along its axis that only it reads. */
 static bool flatten(pass *p, const nnc_node *c, nnc_ref **list, size_t *n, size_t *cap)
@@ -472,7 +366,7 @@ static bool are_neighbours(const pass *p, nnc_ref a, nnc_ref b)
         return false;
     const bool parts = (d->op == OP_slice || d->op == OP_split) && e->op == d->op;
     return parts ? nnc_type_equal(nnc_typeof(p->g, v), nnc_typeof(p->g, w))
-                 : is_known(d) && !is_movement(d) && are_alike(p, v, w);
+                 : stack_knows(p, d) && d->op != OP_broadcast && are_alike(p, v, w);
 }
 
 /* Are the nodes from `first` on views? */
@@ -484,82 +378,276 @@ static bool all_views(const pass *p, uint32_t first)
     return all;
 }
 
-/* The n members of v, along `axis` one after the other, as one value; NNC_NONE: that is not possible, or does not pay. */
-static nnc_ref join_run(stacks *s, const nnc_ref *v, int64_t axis)
+/* Builds the stack of a run's operands; false: they stay apart. */
+static bool build_run(stacks *s, const chain *c, run *r)
 {
     pass *p = s->p;
     const uint32_t first = p->g->n_node;
-    const size_t from = s->n_at;
-    s->commands = 0;
-    s->one_ns = s->apart_ns = s->all_ns = 0;
-    nnc_ref all = stack_of(s, v);
-    bool ok = all != NNC_NONE && stack_updates(s, from);
-    const nnc_target *t = target_of(p, nnc_def(p->g, v[0]));
-    const int64_t launch = nnc_kernel_launch_ns(t) + (t->threads > 1 ? NNC_T_WAKE_NS : 0);
-    const int64_t launches = (s->n - 1) * (int64_t)s->commands * launch;
-    const int64_t saved = s->apart_ns - s->one_ns + launches;
-    ok = ok &&
-         (s->commands ? p->o->join_siblings || saved > s->all_ns / WORTH : all_views(p, first));
-    if (ok) {
-        edit_at_all(s, v);
-        all = unstack(s, all, axis);
-        replace_updates(s, from);
-        edit_sync(p);
-        return all;
-    }
-    s->n_at = from;
+    nnc_ref *v = PASS_NEW(p, nnc_ref, r->to - r->from);
+    s->n = (int)(r->to - r->from);
+    s->why = NULL;
+    r->first = r->end = s->n_at;
+    if (!v)
+        return false;
+    memcpy(v, c->v + r->from, sizeof *v * (size_t)s->n);
+    r->of = stack_of(s, v);
+    bool ok = r->of.all != NNC_NONE && stack_updates(s, r->first);
+    r->end = s->n_at;
+    r->views = ok && all_views(p, first);
+    int commands = 0;
+    for (size_t i = r->first; i < r->end; i++)
+        commands += s->at[i].cost.commands;
+    /* what an earlier run has built is enough */
+    ok = ok && (commands || r->views || find_root(s->group, s->run) != s->run);
+    if (ok)
+        return true;
+    if (s->why)
+        remark_declined(p, &c->l, rule, "%s", s->why);
+    r->of.all = NNC_NONE;
+    s->n_at = r->end = r->first;
     edit_sync(p);
     for (uint32_t i = p->g->n_node; i-- > first;)
         edit_sweep(p, i);
-    return NNC_NONE;
+    return false;
 }
 
-static void join_operands(stacks *s, uint32_t i)
+/* ---- what they save ------------------------------------------------------------------------------------------------------------ */
+
+/* By node of the graph as it was: does it stay once all runs that were built replace their operands? NULL: out of memory. */
+static bool *find_kept(stacks *s, const chain *c, size_t n_chain, const run *r, uint32_t n)
 {
     pass *p = s->p;
-    const nnc_node c = p->g->node[i];
-    const int64_t axis = nnc_attr_int(&c, AT_axis, 0);
-    nnc_ref *v = NULL;
-    size_t n = 0, cap = 0, m = 0;
-    bool any = false;
-    if (!flatten(p, &p->g->node[i], &v, &n, &cap))
-        return;
-    layers l = layers_of(p, i, NNC_NONE);
-    for (size_t k = 0, end; k < n && p->status == NNC_OK; k = end) {
-        for (end = k + 1; end < n && are_neighbours(p, v[k], v[end]);)
-            end++;
-        s->n = (int)(end - k);
-        nnc_ref *run = end > k + 1 ? PASS_NEW(p, nnc_ref, s->n) : NULL;
-        if (run)
-            memcpy(run, v + k, sizeof *run * (size_t)s->n);
-        for (int j = 0; run && j < s->n; j++)
-            layers_add(p, &l, p->g->value[v[k + (size_t)j]].node);
-        nnc_ref all = run ? join_run(s, run, axis) : NNC_NONE;
-        any = any || all != NNC_NONE;
-        for (size_t j = k; j < end && all == NNC_NONE; j++)
-            v[m++] = v[j];
-        if (all != NNC_NONE)
-            v[m++] = all;
+    bool *kept = PASS_NEW(p, bool, n + 1), *cut = PASS_NEW(p, bool, n + 1),
+         *taken = PASS_NEW(p, bool, p->g->n_value + 1);
+    if (!kept || !cut || !taken)
+        return NULL;
+    for (size_t i = 0; i < n_chain; i++)
+        for (uint32_t k = c[i].first; k < c[i].first + c[i].n_run; k++)
+            for (size_t j = r[k].from; j < r[k].to && r[k].of.all != NNC_NONE; j++) {
+                taken[c[i].v[j]] = true;
+                for (uint32_t u = 0, x; edit_next_user(p, c[i].v[j], &u, &x);)
+                    if (x < n && p->g->node[x].op == OP_concat)
+                        cut[x] = true;
+            }
+    for (size_t i = 0; i < s->n_at; i++) {
+        s->n = s->at[i].n;
+        const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
+        for (int k = 0; to && k < s->n; k++)
+            taken[to[k]] = true;
     }
-    if (!any || p->status != NNC_OK)
+    for (uint32_t i = n; i-- > 0;) {
+        const nnc_node *d = &p->g->node[i];
+        for (uint32_t o = 0; o < d->n_out && !p->e.dead[i]; o++) {
+            const nnc_ref v = d->out + o;
+            kept[i] = kept[i] || (edit_is_output(p, v) && !taken[v]);
+            for (uint32_t u = 0, x; !kept[i] && edit_next_user(p, v, &u, &x);)
+                kept[i] = x < n && kept[x] && !(cut[x] && taken[v]);
+        }
+    }
+    return kept;
+}
+
+/* Time that stack e is expected to save; where the ops of its members stay, it is computed beside them. */
+static int64_t saved_ns(const stacks *s, const stacked *e, const bool *kept, uint32_t n)
+{
+    const pass *p = s->p;
+    const nnc_target *t = target_of(p, nnc_def(p->g, e->v[0]));
+    const int64_t launch = nnc_kernel_launch_ns(t) + (t->threads > 1 ? NNC_T_WAKE_NS : 0);
+    const int64_t copies =
+        t->kind == NNC_T_cuda ? nnc_target_move_ns(t, e->cost.moved_bytes, 0) : 0;
+    bool beside = false;
+    for (int k = 0; k < e->n && e->computed; k++)
+        beside = beside || (p->g->value[e->v[k]].node < n && kept[p->g->value[e->v[k]].node]);
+    if (beside)
+        return -(e->cost.all_ns + e->cost.commands * launch + copies);
+    return e->cost.apart_ns - e->cost.one_ns + (e->n - 1) * (int64_t)e->cost.commands * launch -
+           copies;
+}
+
+typedef struct total { /* of runs that share stacks */
+    int64_t saved_ns, all_ns;
+    int commands, said;
+} total;
+
+/* Takes back the runs of groups that save too little. */
+static void choose(stacks *s, chain *c, size_t n_chain, run *r, uint32_t n_run, uint32_t n)
+{
+    pass *p = s->p;
+    const bool *kept = find_kept(s, c, n_chain, r, n);
+    total *sum = kept ? PASS_NEW(p, total, n_run + 1) : NULL;
+    for (size_t i = 0; sum && i < s->n_at; i++) {
+        total *of = &sum[find_root(s->group, s->at[i].run)];
+        of->saved_ns += saved_ns(s, &s->at[i], kept, n);
+        of->all_ns = nnc_add_sat(of->all_ns, s->at[i].cost.all_ns);
+        of->commands += s->at[i].cost.commands;
+    }
+    for (size_t i = 0; sum && i < n_chain; i++)
+        for (uint32_t k = c[i].first; k < c[i].first + c[i].n_run; k++) {
+            total *of = &sum[find_root(s->group, k)];
+            if (r[k].of.all == NNC_NONE || !of->commands || p->o->join_siblings ||
+                of->saved_ns > of->all_ns / WORTH)
+                continue;
+            r[k].of.all = NNC_NONE;
+            if (!of->said++)
+                remark_declined(p, &c[i].l, rule,
+                    "%d alike ops as one each would save %s of the %s that their contractions take",
+                    of->commands, text_us(p, nnc_max64(of->saved_ns, 0)), text_us(p, of->all_ns));
+        }
+}
+
+/* ---- rewriting ----------------------------------------------------------------------------------------------------------------- */
+
+/* The runs that have been found, of all chains. */
+typedef struct run_list {
+    run *at;
+    size_t n, cap;
+} run_list;
+
+/* Appends a run of chain c, the last one in the list; false: its operands stay apart, and it is taken back where `only_built`. */
+static bool add_run(stacks *s, chain *c, run_list *r, size_t from, size_t to, bool only_built)
+{
+    pass *p = s->p;
+    if (!ARENA_ROOM(p->a, r->at, r->cap, r->n + 1) ||
+        !ARENA_ROOM(p->a, s->group, s->cap_group, r->n + 1)) {
+        pass_nomem(p);
+        return false;
+    }
+    s->run = s->group[r->n] = (uint32_t)r->n;
+    r->at[r->n] = (run){.from = from, .to = to, .of = {NNC_NONE, 0}};
+    const bool built = build_run(s, c, &r->at[r->n]);
+    r->n += built || !only_built;
+    c->n_run += built || !only_built;
+    return built;
+}
+
+/* A run that is none may be runs of as many models as earlier ones have: of layers that are alike in each model. */
+static void add_parts(stacks *s, chain *c, run_list *r, size_t from, size_t to)
+{
+    size_t tried = 0;
+    for (size_t i = 0, n = r->n; i < n; i++) {
+        const size_t each = r->at[i].to - r->at[i].from;
+        if (r->at[i].of.all == NNC_NONE || each == tried || each >= to - from ||
+            (to - from) % each != 0)
+            continue;
+        tried = each;
+        if (!add_run(s, c, r, from, from + each, true))
+            continue;
+        for (size_t k = from + each; k < to; k += each)
+            (void)add_run(s, c, r, k, k + each, false);
         return;
+    }
+}
+
+static void find_runs(stacks *s, chain *c, run_list *r)
+{
+    pass *p = s->p;
+    size_t room = 0;
+    c->l = layers_of(p, c->node, NNC_NONE);
+    c->first = (uint32_t)r->n;
+    if (!flatten(p, &p->g->node[c->node], &c->v, &c->n, &room))
+        return;
+    for (size_t k = 0, end; k < c->n && p->status == NNC_OK; k = end) {
+        for (end = k + 1; end < c->n && are_neighbours(p, c->v[k], c->v[end]);)
+            end++;
+        for (size_t j = k; j < end && end > k + 1; j++)
+            layers_add(p, &c->l, p->g->value[c->v[j]].node);
+        if (end > k + 1 && !add_run(s, c, r, k, end, true))
+            add_parts(s, c, r, k, end);
+    }
+}
+
+/* The concat of what was built, and of the operands that stay apart; false: all do. */
+static bool replace(stacks *s, chain *c, const run *r)
+{
+    pass *p = s->p;
+    const nnc_node n = p->g->node[c->node];
+    const int64_t axis = nnc_attr_int(&n, AT_axis, 0);
+    nnc_ref *v = PASS_NEW(p, nnc_ref, c->n + 1);
+    size_t m = 0, k = 0;
+    bool any = false;
+    for (uint32_t i = c->first; v && i < c->first + c->n_run; i++) {
+        while (k < (r[i].of.all == NNC_NONE ? r[i].to : r[i].from))
+            v[m++] = c->v[k++];
+        if (r[i].of.all == NNC_NONE)
+            continue;
+        s->n = (int)(r[i].to - r[i].from);
+        edit_at_all(s, c->v + r[i].from);
+        v[m++] = unstack(s, r[i].of, (int)axis);
+        k = r[i].to;
+        any = true;
+    }
+    while (v && k < c->n)
+        v[m++] = c->v[k++];
+    c->left = m;
+    if (!any || p->status != NNC_OK)
+        return false;
     const nnc_attr at = nnc_ai(AT_axis, axis);
-    edit_at(p, i);
-    edit_replace(p, c.out, m == 1 ? v[0] : nnc_build(p->g, OP_concat, (int)m, v, 1, &at));
-    remark_applied(p, &l, "models side by side",
-        "alike ops are computed as one, of %d values instead of %d", (int)m, (int)n);
+    edit_at(p, c->node);
+    edit_replace(p, n.out, m == 1 ? v[0] : nnc_build(p->g, OP_concat, (int)m, v, 1, &at));
+    return true;
+}
+
+/* By number of a run: are runs that share its stacks replaced? Stacks of the others go. */
+static bool *sweep_others(stacks *s, const run *r, size_t n_run)
+{
+    bool *stays = PASS_NEW(s->p, bool, n_run + 1);
+    for (uint32_t k = 0; stays && k < n_run; k++)
+        if (r[k].of.all != NNC_NONE)
+            stays[find_root(s->group, k)] = true;
+    for (size_t i = s->n_at; stays && i-- > 0;)
+        if (!stays[find_root(s->group, s->at[i].run)])
+            edit_sweep(s->p, s->p->g->value[s->at[i].of.all].node);
+    return stays;
+}
+
+/* Replaces what the runs' operands and states' new values were. */
+static void replace_all(stacks *s, chain *c, size_t n_chain, const run *r, size_t n_run, uint32_t n)
+{
+    pass *p = s->p;
+    const bool *stays = sweep_others(s, r, n_run);
+    const size_t built = s->n_at;
+    for (size_t i = 0; stays && i < built && p->status == NNC_OK; i++) {
+        s->n = s->at[i].n;
+        s->run = s->at[i].run;
+        if (stays[find_root(s->group, s->run)])
+            replace_updates(s, i);
+    }
+    for (size_t i = 0; i < n_chain && p->status == NNC_OK; i++)
+        c[i].replaced = replace(s, &c[i], r);
+    edit_sync(p);
+    for (uint32_t i = p->g->n_node; i-- > n;)
+        edit_sweep(p, i);
+    for (size_t i = 0; i < n_chain && p->status == NNC_OK; i++) /* the first counts what all save */
+        if (c[i].replaced)
+            remark_applied(p, &c[i].l, rule,
+                "alike ops are computed as one, of %d values instead of %d", (int)c[i].left,
+                (int)c[i].n);
+}
+
+/* Is node i a concat that is not part of another one's chain? */
+static bool is_outer(const pass *p, uint32_t i)
+{
+    const nnc_node *c = &p->g->node[i];
+    if (c->op != OP_concat || p->e.dead[i] || edit_static(p, c->out))
+        return false;
+    const nnc_node *u = edit_only_user(p, c->out);
+    return !u || u->op != OP_concat || nnc_attr_int(u, AT_axis, 0) != nnc_attr_int(c, AT_axis, 0);
 }
 
 void join_trained(pass *p)
 {
     const uint32_t n = p->g->n_output > nnc_result_outputs(p->g) ? p->g->n_node : 0;
     stacks s = {.p = p};
-    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
-        const nnc_node *c = &p->g->node[i];
-        const nnc_node *u = c->op == OP_concat && !p->e.dead[i] ? edit_only_user(p, c->out) : NULL;
-        const bool inner =
-            u && u->op == OP_concat && nnc_attr_int(u, AT_axis, 0) == nnc_attr_int(c, AT_axis, 0);
-        if (c->op == OP_concat && !p->e.dead[i] && !inner && !edit_static(p, c->out))
-            join_operands(&s, i);
-    }
+    chain *c = PASS_NEW(p, chain, n + 1);
+    run_list r = {0};
+    size_t n_chain = 0;
+    for (uint32_t i = 0; c && i < n; i++)
+        if (is_outer(p, i))
+            c[n_chain++].node = i;
+    for (size_t i = 0; i < n_chain && p->status == NNC_OK; i++)
+        find_runs(&s, &c[i], &r);
+    if (r.n && p->status == NNC_OK)
+        choose(&s, c, n_chain, r.at, (uint32_t)r.n, n);
+    if (r.n && p->status == NNC_OK)
+        replace_all(&s, c, n_chain, r.at, r.n, n);
 }

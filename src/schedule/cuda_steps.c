@@ -12,6 +12,7 @@ enum {
     STEP_CLUSTER = 8, /* blocks, which every GPU with clusters can have */
     CLUSTERS = 90, /* sm_90 is the first that has */
     PORT = 64,
+    LANES = 128, /* of an SM */
     FAR = 24, /* bytes a cycle that an SM gets from the level-2 cache, alone and when all do */
     BARRIER =
         900, /* cycles from the last store of a step to the first term of the next; twice that in a cluster */
@@ -128,16 +129,22 @@ static bool may_divide(const nnc_kernel *k, int blocks)
     return blocks >= 1 && blocks <= STEP_CLUSTER && !(blocks & (blocks - 1));
 }
 
-/* Loads of a term that differ from thread to thread. */
+/* Loads of a term of stage s that differ from thread to thread. */
+static int stage_loads(const nnc_kernel *k, const nnc_kstage *s)
+{
+    cu_step of;
+    int n = 0;
+    (void)cu_step_of(k, s, &of);
+    for (int32_t id = s->body0; id < s->body1; id++)
+        n += k->ins[id].op == KO_load && (nnc_affine_axes(&k->ins[id].at) & of.maps);
+    return n > 1 ? n : 1;
+}
+
 static int apart(const nnc_kernel *k)
 {
     int most = 1;
     for (int i = 0; i < k->n_stage; i++) {
-        cu_step s;
-        int n = 0;
-        (void)cu_step_of(k, &k->stage[i], &s);
-        for (int32_t id = k->stage[i].body0; id < k->stage[i].body1; id++)
-            n += k->ins[id].op == KO_load && (nnc_affine_axes(&k->ins[id].at) & s.maps);
+        const int n = stage_loads(k, &k->stage[i]);
         most = n > most ? n : most;
     }
     return most;
@@ -168,16 +175,45 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
     return g->blocks >= 1 && nnc_mul_ok(g->blocks, g->split, &g->blocks) && g->shared <= CU_SHARED;
 }
 
-/* Cycles of a step with these choices: what limits it, and its barrier; of all blocks that are not at once on the machine. */
-static int64_t step_cycles(const nnc_kernel *k, const cu_step *s, int64_t sms)
+/* Cycles of a step with these choices and so many loads a term: what limits it, and its barrier; of all blocks that are not at once on
+ * the machine. */
+static int64_t step_cycles(const nnc_kernel *k, const cu_step *s, int64_t loads, int64_t sms)
 {
     const nnc_kgrid *g = &k->grid;
-    const int64_t loads = apart(k), blocks = cu_points(k, g->axis, g->vec) * g->split;
+    const int64_t blocks = cu_points(k, g->axis, g->vec) * g->split;
     const int64_t terms = s->elements / g->split * s->terms, bytes = terms * loads * 4;
     const int64_t port = bytes / PORT, far = nnc_min64(blocks, sms) * bytes / (FAR * sms);
-    const int64_t near = terms / 32 * (4 * loads + g->vec) / 4, fma = terms * loads * g->vec / 128;
+    const int64_t near = terms / 32 * (4 * loads + g->vec) / 4,
+                  fma = terms * loads * g->vec / LANES;
     const int64_t most = nnc_max64(nnc_max64(port, far), nnc_max64(near, fma));
     return (most + (g->split > 1 ? 2 : 1) * BARRIER) * nnc_ceildiv(blocks, sms);
+}
+
+/* Cycles of what a block computes of its sums in a step of stage s, all its threads together: an operation takes 128 lanes. */
+static int64_t post_cycles(const nnc_kernel *k, const nnc_kstage *s, const cu_step *of)
+{
+    int64_t cost = 0;
+    for (int32_t i = s->post0; i < s->post1; i++)
+        cost += cu_cost(&k->ins[i]);
+    return of->elements / k->grid.split * k->grid.vec * cost / LANES;
+}
+
+int64_t cu_steps_ns(const nnc_kernel *k, const nnc_target *t)
+{
+    const int64_t sms = t->sms > 0 ? t->sms : 132,
+                  waves = nnc_ceildiv(cu_points(k, k->grid.axis, k->grid.vec) * k->grid.split, sms);
+    double cycles = 0;
+    for (int i = 0; i < k->n_stage; i++) {
+        const nnc_kstage *s = &k->stage[i];
+        cu_step of;
+        if (!cu_step_of(k, s, &of))
+            return -1;
+        const int64_t each =
+            step_cycles(k, &of, stage_loads(k, s), sms) + post_cycles(k, s, &of) * waves;
+        cycles += (double)each * (double)nnc_kernel_points(k, of.order);
+    }
+    const double ns = cycles * 1e9 / (double)nnc_max64(t->clock_hz, 1);
+    return ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000);
 }
 
 /* The rows of a block, and the blocks of a cluster: more rows read the weights less often, more blocks read a part each. */
@@ -187,13 +223,14 @@ static void divide(nnc_kernel *k, const nnc_target *t, const cu_step *s)
     const int64_t sms = t->sms > 0 ? t->sms : 132;
     const int64_t rows = g->axis >= 0 ? k->axis[g->axis].extent : 1;
     const int clusters = t->sm >= CLUSTERS ? STEP_CLUSTER : 1;
+    const int loads = apart(k);
     int64_t least = INT64_MAX;
     int16_t vec = 1, split = 1;
     for (g->split = 1; g->split <= clusters; g->split *= 2) {
         if (g->split > 1 && (!may_divide(k, g->split) || s->elements / g->split < 32))
             break;
         for (g->vec = 1; g->vec <= STEP_ROWS && rows % g->vec == 0; g->vec *= 2) {
-            const int64_t n = step_cycles(k, s, sms);
+            const int64_t n = step_cycles(k, s, loads, sms);
             if (n > least)
                 continue;
             least = n;

@@ -1,8 +1,11 @@
 /* schedule/estimate_cuda.c -- the time that a scheduled kernel is expected to take on a GPU: what it moves at the bandwidth that its
  * threads can ask for, or what its instructions take, and its launches. It sees the kernels that leave most of the machine idle, since a
  * thread of a sum has some 20 bytes on their way: two blocks of 512 threads reach 32 GB/s of an H200's 4.1 TB/s (measured: the channels of
- * a batch norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger. */
+ * a batch norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger.
+ * Recurrences go by the cycles of their steps (cuda_steps.c), attention by its own estimate (attend.c). */
 #include "schedule/schedule.h"
+
+#include <math.h>
 
 enum {
     FULL_THREADS = 1024, /* of an SM: with fewer, bandwidth falls in proportion */
@@ -58,7 +61,7 @@ static int64_t moved_bytes(const nnc_kernel *k, const nnc_target *t)
     return bytes;
 }
 
-static int64_t cost_of(const nnc_kins *in)
+int64_t cu_cost(const nnc_kins *in)
 {
     const int cost = in->op == KO_sop ? nnc_sops[in->sop].cost : 1;
     return cost > 0 ? cost : nnc_sops[in->sop].flags & OF_slow ? UNKNOWN_COST : 1;
@@ -74,7 +77,7 @@ static int64_t instructions(const nnc_kernel *k)
         const int64_t own = nnc_own_points(k, g);
         for (int i = g->body0; i < g->post1; i++) {
             sum = nnc_add_sat(
-                sum, nnc_mul_sat(nnc_mul_sat(points, i < g->body1 ? own : 1), cost_of(&k->ins[i])));
+                sum, nnc_mul_sat(nnc_mul_sat(points, i < g->body1 ? own : 1), cu_cost(&k->ins[i])));
         }
     }
     return sum;
@@ -99,7 +102,8 @@ int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t)
     const double move = (double)bytes / (double)nnc_max64(t->copy_bytes_s, 1);
     const double work =
         (double)instructions(k) / ((double)t->sms * LANES * (double)nnc_max64(t->clock_hz, 1));
-    const double ns = (move > work ? move : work) / share * 1e9;
+    const double ns = k->grid.cls == KC_steps ? fmax((double)cu_steps_ns(k, t), move * 1e9)
+                                              : (move > work ? move : work) / share * 1e9;
     return (ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000)) +
            t->launch_ns * (k->grid.finish > 0 ? 2 : 1);
 }

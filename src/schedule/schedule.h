@@ -130,6 +130,9 @@ bool cu_step_wide(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id
 bool cu_step_fills(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id);
 bool cu_steps_choose(nnc_kernel *k, const nnc_target *t); /* false: no recurrence */
 bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g);
+/* The time of a scheduled recurrence without its launch: its steps, one after the other. */
+int64_t cu_steps_ns(const nnc_kernel *k, const nnc_target *t);
+int64_t cu_cost(const nnc_kins *in); /* of an instruction, in multiply-adds */
 /* Offset in shared memory of the parts of reduction id; id = k->n_ins: bytes of all. */
 int64_t cu_step_part(const nnc_kernel *k, const nnc_kgrid *g, int32_t id);
 

@@ -102,14 +102,19 @@ static void update_states(optimizer *o, const bundle *b, const nnc_ref *state, n
     }
 }
 
+/* Each part of a weight has a name of its own. */
+static const char *name_of(const optimizer *o, nnc_ref w)
+{
+    const nnc_node *n = nnc_def(o->g, w);
+    const char *name = n->weight && n->weight->name ? n->weight->name : "weight";
+    return n->weight && n->weight->n_part && o->g->value[w].name ? o->g->value[w].name : name;
+}
+
 /* A state that is 0 at first: "conv1.weight.momentum", of w's type, or a vector like `like`. */
 static nnc_ref moment(optimizer *o, nnc_ref w, nnc_ref like, const char *suffix)
 {
-    const nnc_node *n = nnc_def(o->g, w);
     const nnc_type t = nnc_type_dense(nnc_typeof(o->g, like == NNC_NONE ? w : like));
-    const char *name = n->weight && n->weight->name ? n->weight->name : "weight";
-    if (n->weight && n->weight->n_part && o->g->value[w].name) /* each part has its own */
-        name = o->g->value[w].name;
+    const char *name = name_of(o, w);
     const nnc_weight zero = {.kind = NNC_W_gen,
         .name = nnc_arena_printf(
             &o->g->arena, "%s%s.%s", name, like == NNC_NONE ? "" : ".shard", suffix)};
@@ -155,6 +160,47 @@ static bundle make_bundle(optimizer *o, nnc_ref *w, nnc_ref *grad, int n)
         w, n, padded(o, side_by_side(o, n, w)), padded(o, side_by_side(o, n, grad)), o->g->device};
 }
 
+/* Are a and b of one type, and do their names differ in the first number at most, as those of models beside each other? */
+static bool are_alike(const optimizer *o, nnc_ref a, nnc_ref b)
+{
+    static const char digits[] = "0123456789";
+    const char *p = name_of(o, a), *q = name_of(o, b);
+    const size_t n = strcspn(p, digits);
+    if (!nnc_type_equal(nnc_typeof(o->g, a), nnc_typeof(o->g, b)) || n != strcspn(q, digits) ||
+        strncmp(p, q, n) != 0)
+        return false;
+    return !strcmp(p + n + strspn(p + n, digits), q + n + strspn(q + n, digits));
+}
+
+/* Alike weights one after the other: those of models that are trained side by side can be computed as one then (passes/stacks.c). Shards
+ * keep the order that checkpoints of them have. */
+static void group_alike(optimizer *o, int n, nnc_ref *w, nnc_ref *grad)
+{
+    nnc_ref *from = ARENA_NEW(o->a, nnc_ref, 2 * n + 1), *of = from + n;
+    if (!from)
+        o->g->status = nnc_nomem(o->g->sink);
+    if (!from || o->shards > 1)
+        return;
+    memcpy(from, w, sizeof *w * (size_t)n);
+    memcpy(of, grad, sizeof *w * (size_t)n);
+    for (int i = 0, at = 0; i < n; i++)
+        for (int j = i, first = from[i] != NNC_NONE; j < n && first; j++)
+            if (j == i || (from[j] != NNC_NONE && are_alike(o, w[at - 1], from[j]))) {
+                w[at] = from[j];
+                grad[at++] = of[j];
+                from[j] = NNC_NONE;
+            }
+}
+
+/* Is another of the n weights like w? */
+static bool has_alike(const optimizer *o, int n, const nnc_ref *w, int i)
+{
+    for (int k = i - 1; k <= i + 1; k += 2) /* those are neighbours */
+        if (k >= 0 && k < n && are_alike(o, w[i], w[k]))
+            return true;
+    return false;
+}
+
 /* Appends the bundles of the weights of one device to b. Pieces of one tensor begin at multiples of ALIGN, so that one other may be the
  * last. of, their: room for n + 1; *used of it is taken. */
 static int bundle_device(optimizer *o, int device, int n, nnc_ref *w, nnc_ref *grad, nnc_ref *of,
@@ -171,7 +217,7 @@ static int bundle_device(optimizer *o, int device, int n, nnc_ref *w, nnc_ref *g
         if (small && numel % ALIGN == 0) {
             of[k] = w[i];
             their[k++] = grad[i];
-        } else if (small && odd < 0) {
+        } else if (small && odd < 0 && !has_alike(o, n, w, i)) {
             odd = i;
         } else {
             b[n_b++] = make_bundle(o, &w[i], &grad[i], 1);
@@ -195,6 +241,7 @@ static int make_bundles(optimizer *o, int n, nnc_ref *w, nnc_ref *grad, bundle *
     int n_b = 0, used = 0, last = -1;
     if (!of)
         o->g->status = nnc_nomem(o->g->sink);
+    group_alike(o, n, w, grad);
     for (int i = 0; i < n; i++)
         last = device_of(o, w[i]) > last ? device_of(o, w[i]) : last;
     for (int d = -1; of && d <= last; d++)
@@ -278,6 +325,34 @@ static void accumulate(optimizer *o, bundle *b, nnc_ref first)
     b->grad = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
 }
 
+/* ---- one number of all gradients ------------------------------------------------------------------------------------------ */
+
+/* v of n bundles as one number: `combine` of each two. Those of alike weights are put side by side first, as passes/stacks.c looks for. */
+static nnc_ref of_all(
+    optimizer *o, int n, const bundle *b, const nnc_ref *v, nnc_op reduce, nnc_op combine)
+{
+    nnc_graph *g = o->g;
+    const int64_t one = 1, axis = 0;
+    const nnc_attr along = nnc_ai(AT_axis, 0);
+    nnc_ref all = NNC_NONE, *line = ARENA_NEW(o->a, nnc_ref, n + 1);
+    if (!line)
+        g->status = nnc_nomem(g->sink);
+    for (int i = 0, end; line && i < n; i = end) {
+        for (end = i + 1; end < n && b[i].n == 1 && b[end].n == 1 && b[end].device == b[i].device &&
+                          are_alike(o, b[i].w[0], b[end].w[0]);)
+            end++;
+        g->device = b[i].device;
+        nnc_ref part = v[i];
+        for (int k = i; k < end && end > i + 1; k++)
+            line[k] = nnc_reshape(g, v[k], 1, &one);
+        if (end > i + 1)
+            part = nnc_reduce(
+                g, reduce, nnc_build(g, OP_concat, end - i, line + i, 1, &along), 1, &axis, false);
+        all = i ? nnc_build2(g, combine, all, part) : part;
+    }
+    return all;
+}
+
 /* ---- the scale of the loss ------------------------------------------------------------------------------------------------ */
 
 /* Divides gradients by the scale, and looks for one that is not finite. */
@@ -285,15 +360,18 @@ static void unscale(optimizer *o, int n, bundle *b)
 {
     nnc_graph *g = o->g;
     const int64_t axis = 0;
-    nnc_ref most = NNC_NONE, inverse = nnc_build2(g, OP_div, number(o, 1), o->scale);
+    nnc_ref inverse = nnc_build2(g, OP_div, number(o, 1), o->scale),
+            *size = ARENA_NEW(o->a, nnc_ref, n + 1);
     const int16_t before = g->device;
-    for (int i = 0; i < n; i++) {
+    if (!size)
+        g->status = nnc_nomem(g->sink);
+    for (int i = 0; size && i < n; i++) {
         g->device = b[i].device;
-        nnc_ref size = nnc_build1(g, OP_abs, b[i].grad);
-        size = nnc_reduce(g, OP_reduce_max, size, 1, &axis, false);
-        most = i ? nnc_build2(g, OP_max, most, size) : size; /* keeps NaN */
+        size[i] = nnc_reduce(g, OP_reduce_max, nnc_build1(g, OP_abs, b[i].grad), 1, &axis, false);
         b[i].grad = nnc_build2(g, OP_mul, b[i].grad, inverse);
     }
+    const nnc_ref most =
+        size ? of_all(o, n, b, size, OP_reduce_max, OP_max) : NNC_NONE; /* keeps NaN */
     g->device = before;
     o->ok = nnc_build2(g, OP_le, most, number(o, FLT_MAX));
 }
@@ -340,20 +418,23 @@ static void add_corrections(optimizer *o)
 /* ---- clipping ---------------------------------------------------------------------------------------------------------------- */
 
 /* Scales all gradients by min(1, most / their common norm). */
-static void clip(nnc_graph *g, int n, bundle *b, double most)
+static void clip(optimizer *o, int n, bundle *b, double most)
 {
-    nnc_ref sum = NNC_NONE;
+    nnc_graph *g = o->g;
+    nnc_ref *square = ARENA_NEW(o->a, nnc_ref, n + 1);
     int64_t axes[NNC_MAX_RANK];
+    if (!square)
+        g->status = nnc_nomem(g->sink);
     for (int d = 0; d < NNC_MAX_RANK; d++)
         axes[d] = d;
     const int16_t before = g->device;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; square && i < n; i++) {
         g->device = b[i].device;
         nnc_ref s = nnc_build2(g, OP_mul, b[i].grad, b[i].grad);
         int rank = s == NNC_NONE ? 0 : nnc_typeof(g, s)->rank;
-        s = rank ? nnc_reduce(g, OP_reduce_sum, s, rank, axes, false) : s;
-        sum = i ? nnc_build2(g, OP_add, sum, s) : s;
+        square[i] = rank ? nnc_reduce(g, OP_reduce_sum, s, rank, axes, false) : s;
     }
+    const nnc_ref sum = square ? of_all(o, n, b, square, OP_reduce_sum, OP_add) : NNC_NONE;
     g->device = before;
     nnc_ref norm = number_op(g, OP_add, nnc_build1(g, OP_sqrt, sum), 1e-6);
     nnc_ref factor =
@@ -459,7 +540,7 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     if (t->optimizer != NNC_OPT_sgd)
         add_corrections(&o);
     if (t->clip_norm > 0)
-        clip(g, n_of, of, t->clip_norm);
+        clip(&o, n_of, of, t->clip_norm);
     for (int i = 0; i < n_of && g->status == NNC_OK; i++) {
         g->device = of[i].device;
         update_weights(&o, &of[i]);

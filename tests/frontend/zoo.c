@@ -247,6 +247,41 @@ TEST(attention_by_loops)
     yields(QKV ", \"m\": [1, 1, 1, 4]", ATTENTION(", \"m\"]"), added, y, NNC_COUNT(y));
 }
 
+/* One head that is named: masks have its dimension, [.., 1, T, S], or not. */
+TEST(attention_of_one_head)
+{
+    static const char *const heads[] = {"\"heads\": 1, ", "\"heads\": 1, ", ""}, *const shape[] = {
+                                                                                     "[2, 1, 1, 4]",
+                                                                                     "[2, 1, 4]",
+                                                                                     "[2, 1, 4]"};
+    static const bool keep[2 * S] = {1, 0, 1, 1, 0, 1, 1, 0};
+    float q[2 * T * D], k[2 * S * D], v[2 * S * E];
+    nnc_rval out[3] = {{{0}, NULL, NULL}};
+    nnc_rng_fill(1, 0, NNC_COUNT(q), 2, q);
+    nnc_rng_fill(2, 0, NNC_COUNT(k), 2, k);
+    nnc_rng_fill(3, 0, NNC_COUNT(v), 2, v);
+    const void *data[] = {q, k, v, keep};
+    for (int i = 0; i < 3; i++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        nnc_printf(&t,
+            "{\"inputs\": {\"q\": [2, %d, %d], \"k\": [2, %d, %d], \"v\": [2, %d, %d], \"m\": "
+            "{\"shape\": %s, \"dtype\": \"bool\"}}, \"layers\": [{\"op\": \"attention\", %s\"in\": "
+            "[\"q\", \"k\", \"v\", \"m\"]}]}",
+            T, D, S, D, S, E, shape[i], heads[i]);
+        nnc_graph *g = nnc_model_parse("m", nnc_text_str(&t), t.n, NULL, test_sink);
+        CHECK(g != NULL);
+        if (g)
+            CHECK_OK(nnc_eval(g, data, 1, &out[i], test_sink));
+        nnc_graph_destroy(g);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; out[i].f && out[2].f && j < 2 * T * E; j++)
+            CHECK(out[i].f[j] == out[2].f[j]);
+    CHECK(out[0].f && out[1].f && out[2].f && out[2].f[0] != out[2].f[T * E]);
+    for (int i = 0; i < 3; i++)
+        nnc_rval_free(&out[i]);
+}
+
 /* nn.MultiheadAttention of x alone is that of x, x and x, whatever form its projections have. */
 TEST(multihead_attention_forms)
 {

@@ -1,5 +1,6 @@
 /* tests/passes/idle.c -- kernels that would leave most of a GPU idle are several. */
 #include "help.h"
+#include <stdlib.h>
 #include "kernel/kernel.h"
 #include "schedule/schedule.h"
 
@@ -69,4 +70,42 @@ TEST(rows_read_again_from_the_cache)
     nnc_graph_destroy(g);
     nnc_arena_deinit(&mem);
     nnc_target_deinit(&t);
+}
+
+/* The time of an LSTM layer's kernel on an H200, without its launch. */
+static int64_t lstm_ns(int steps, int batch, int hidden)
+{
+    NNC_LOCAL(nnc_text) text = {0};
+    nnc_target t;
+    nnc_arena mem;
+    int64_t ns = -1;
+    nnc_arena_init(&mem, 0);
+    nnc_printf(&text,
+        "graph @g { %%x = input : f32[%d,%d,%d]\n%%r = input : f32[%d,%d]\n%%h = input : "
+        "f32[%d,%d]\n"
+        "%%c = input : f32[%d,%d]\n%%y, %%d = lstm %%x, %%r, %%h, %%c\nreturn %%y, %%d }\n",
+        steps, batch, 4 * hidden, hidden, 4 * hidden, batch, hidden, batch, hidden);
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    nnc_graph *g = help_parse("lstm", nnc_text_str(&text), text.n);
+    nnc_kernel *k = g ? nnc_kernel_build(g, &g->node[4], &mem, test_sink) : NULL;
+    CHECK(k && nnc_kernel_arrange(k, &t, &mem) && k->grid.cls == KC_steps);
+    if (k)
+        ns = nnc_cuda_kernel_ns(k, &t) - t.launch_ns;
+    nnc_graph_destroy(g);
+    nnc_arena_deinit(&mem);
+    nnc_target_deinit(&t);
+    return ns;
+}
+
+/* Steps follow each other. Of few rows a step is its barrier and the weights, of 4 MB, that a cluster reads from the L2 cache; of many, as
+ * many blocks as there are SMs go through it at once, and the rest after them. */
+TEST(recurrences_take_their_steps)
+{
+    const int64_t one = lstm_ns(64, 8, 512), twice = lstm_ns(128, 8, 512);
+    CHECK(one > 0 && llabs(twice - 2 * one) <= 2);
+    const double barrier = 2 * 900 / 1.98, weights = 512 * 2048 * 4 / 8 / 64 / 1.98; /* ns */
+    CHECK((double)one / 64 > weights && (double)one / 64 < 2 * weights + barrier);
+    CHECK(lstm_ns(64, 8, 32) < one / 4 && (double)lstm_ns(64, 8, 32) > 64 * barrier / 2);
+    const int64_t few = lstm_ns(64, 64, 512), many = lstm_ns(64, 4096, 512);
+    CHECK(few >= one && many > 4 * few && many < 64 * few);
 }

@@ -194,14 +194,15 @@ static nnc_graph *step_of(const char *text, draws *d)
 }
 
 /* The step after the passes up to siblings; *joined: how often alike ops were computed as one. */
-static nnc_graph *joined_step(const nnc_graph *step, const nnc_target *target, int *joined)
+static nnc_graph *joined_step(
+    const nnc_graph *step, const nnc_target *target, bool always, int *joined)
 {
     static const char *const only[] = {"dce", "fold_constants", "algebra", "cse", "siblings"};
     const nnc_pass_options o = {.level = 2,
         .target = target,
         .only = only,
         .n_only = NNC_COUNT(only),
-        .join_siblings = true};
+        .join_siblings = always};
     nnc_graph *g = nnc_graph_clone(step, test_sink);
     nnc_remarks r;
     nnc_remarks_init(&r);
@@ -253,13 +254,39 @@ static void check_same(const nnc_graph *g, const nnc_graph *h, const char *text)
     nnc_free(b);
 }
 
+static int64_t contraction_flops(const nnc_graph *g)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (nnc_op_class((nnc_op)g->node[i].op) == CL_contract)
+            sum += nnc_node_cost(g, &g->node[i]).flops;
+    return sum;
+}
+
+/* Where times decide, no contraction of models that are alike in all is computed for one and for all. */
+static int check_flops(
+    const nnc_graph *step, const nnc_target *target, const drawn *m, const char *text)
+{
+    int joined = 0;
+    nnc_graph *one = joined_step(step, target, false, &joined);
+    const bool alike = m->odd < 0 && m->shared < 0 && !m->output && !m->apart;
+    if (one && alike && contraction_flops(one) > contraction_flops(step))
+        test_fail(__FILE__, __LINE__, "%s: contractions of %lld FLOPs became %lld\n%s",
+            target->name, (long long)contraction_flops(step), (long long)contraction_flops(one),
+            text);
+    nnc_graph_destroy(one);
+    return joined > 0;
+}
+
 /* ---- tests ------------------------------------------------------------------------------------------------------------------ */
 
 TEST(drawn_models_side_by_side)
 {
     enum { CASES = 400 };
     const nnc_target target = help_target(true);
-    int some = 0;
+    nnc_target gpu;
+    int some = 0, paid = 0;
+    CHECK_OK(nnc_target_cuda(&gpu, "cuda:sm_90", test_sink));
     for (int i = 0; i < CASES; i++) {
         draws d = {.key = nnc_rng_key("stacks", test_seed + (uint64_t)i)};
         NNC_LOCAL(nnc_text) t = {0};
@@ -267,13 +294,17 @@ TEST(drawn_models_side_by_side)
         put_model(&t, &m);
         nnc_graph *step = step_of(nnc_text_str(&t), &d);
         int joined = 0;
-        nnc_graph *one = step ? joined_step(step, &target, &joined) : NULL;
+        nnc_graph *one = step ? joined_step(step, &target, true, &joined) : NULL;
         if (one)
             check_same(step, one, nnc_text_str(&t));
         some += joined > 0;
+        paid += step ? check_flops(step, &gpu, &m, nnc_text_str(&t)) : 0;
+        if (step)
+            (void)check_flops(step, &target, &m, nnc_text_str(&t));
         nnc_graph_destroy(step);
         nnc_graph_destroy(one);
     }
-    printf("%d of %d joined\n", some, CASES);
-    CHECK(some > CASES / 3);
+    printf("%d of %d joined, %d on a GPU where times decide\n", some, CASES, paid);
+    CHECK(some > CASES / 3 && paid > CASES / 3);
+    nnc_target_deinit(&gpu);
 }
