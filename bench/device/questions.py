@@ -5,6 +5,8 @@ answer it says which would.
 Ratios are a peer's time over nnc's: above 1, nnc is faster."""
 import math
 
+import details
+
 PEERS = {"eager": "eager", "compile": "torch.compile", "tuned": "max-autotune"}
 MODELS = ("vgg16", "efficientnet", "mlp", "mlp_block", "resnet", "bert", "train_")
 
@@ -203,6 +205,17 @@ def levels(rows):
     return short(out)
 
 
+def clusters(rows):
+    """Recurrent layers: kernels whose blocks share a step's elements, over those whose blocks do not."""
+    at = {r["id"]: r["queued_us"] for r in rows}
+    out = []
+    for cell, t in at.items():
+        plain = cell.replace("lstm,", "lstm,clusters=0,", 1)
+        if plain != cell and plain in at:
+            out.append(f"{rest({'id': cell})}: with {us(t)}, without {us(at[plain])}, {at[plain] / t:.2f} times")
+    return short(out)
+
+
 def shares(rows):
     """Of kernels that are bound by memory and do not fit in L2."""
     bound = [(r["of_limit"], r["id"]) for r in rows if r["of_limit"] and not r["in_l2"] and
@@ -243,6 +256,7 @@ QUESTIONS = (
     ("Faster than f32 by precision", precisions, "cells of one model with precision=f32 and others"),
     ("--tune, default over measured algorithms", measured, "cells with @tuned"),
     ("-O3, time of -O2 over it", levels, "cells with level=3 beside those without"),
+    ("LSTM, without clusters of blocks over with", clusters, "cells of lstm with clusters=0 and without"),
     ("Share of the copy bandwidth, kernels bound by memory", shares, "cells larger than the L2 cache, and ceilings"),
     ("Predicted share over measured", predicted, "cells without library calls, whose machine code is at hand"),
     ("Power", power, "cells with @energy, and NVML"),
@@ -250,10 +264,12 @@ QUESTIONS = (
 )
 
 
-def answers(rows):
+def answers(rows, parts):
     out = []
     for question, answer, needed in QUESTIONS:
         out.append(f"{question}: {answer(rows) or f'not measured ({needed})'}")
+    for question, answer, needed in details.QUESTIONS:
+        out.append(f"{question}: {answer(parts) or f'not measured ({needed})'}")
     return out
 
 

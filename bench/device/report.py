@@ -11,12 +11,14 @@ tensors fit in the L2 cache (marked *). "predicted" is the same share at the tim
 import argparse
 import glob
 import json
+import math
 import os
 import sys
 import tarfile
 import tempfile
 
 import chart
+import details
 import questions
 
 BASES = ["eager", "compile", "tuned"]
@@ -61,6 +63,23 @@ def peers_of(cell, peers):
     return out
 
 
+def nmse(got, want):
+    d = w = 0.0
+    for a, b in zip(got, want):
+        if b is None or a is None or not math.isfinite(a):
+            return 1e300  # JSON has no infinity
+        d += (a - b) ** 2
+        w += b * b
+    return d / w if w else d
+
+
+def nmse_to(c, peer):
+    """Of a peer's outputs (of a training its loss) against nnc's, by some elements of both."""
+    if "sample" in peer and "output" in c:
+        return nmse(peer["sample"], c["output"]["sample"])
+    return peer.get("nmse_to_nnc")
+
+
 def best(peers, kind):
     times = [p[kind] for p in peers.values() if p.get(kind)]
     return min(times) if times else None
@@ -100,7 +119,7 @@ def row(cell, c, peers, cpu, ceilings, tuned, l2):
         "ratio_copied": bc / copied if bc and copied else None, "ratio_streamed": bs / streamed if bs and streamed else None,
         "cpu_us": us(host.get("waited")), "cpu_ratio": us(host.get("waited")) / waited if "waited" in host else None,
         "peer_bytes": {b: p.get("device_bytes") for b in BASES if (p := peers.get(f"{b},{cell}"))},
-        "nmse_to_peer": {b: p.get("nmse_to_nnc") for b in BASES if (p := peers.get(f"{b},{cell}"))},
+        "nmse_to_peer": {b: nmse_to(c, p) for b in BASES if (p := peers.get(f"{b},{cell}"))},
     }
 
 
@@ -203,7 +222,8 @@ def tables(raw, parts, out):
 
 
 def make(raw, commit, folder_out):
-    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers")}
+    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers", "engines", "ends", "predict")}
+    parts["raw"] = raw
     machine = parts["machine"] = load(os.path.join(raw, "machine.json")) or {}
     about = load(os.path.join(raw, "peers", "about"))
     with open(os.path.join(raw, "started")) as f:
@@ -213,7 +233,9 @@ def make(raw, commit, folder_out):
     head(out, machine, about, date, commit)
     checks(out, parts["check"])
     ceiling_lines(out, parts["ceilings"])
-    out += [""] + questions.answers(rows) + ["", "Ratios by group:"] + questions.by_group(rows) + below
+    out += [""] + questions.answers(rows, parts) + ["", "Ratios by group:"] + questions.by_group(rows)
+    found = details.engine_lines(parts)
+    out += (["", "Strict f32 convolutions, time by cuDNN's configuration:"] + found if found else []) + details.profile_lines(parts) + below
     static = os.path.join(raw, "static.txt")
     if os.path.exists(static):
         with open(static) as f:
@@ -227,6 +249,7 @@ def make(raw, commit, folder_out):
             f.write(svg)
     for c in (*parts["nnc"].values(), *parts["tuned"].values(), *parts["cpu"].values()):
         c.pop("graph", None)
+    del parts["raw"]
     with open(name + ".json", "w") as f:
         json.dump({"date": date, "commit": commit, "peers_of": about, "rows": rows, **parts}, f, indent=1)
     print(f"{name}.txt, .json{', .svg' if svg else ''}")
