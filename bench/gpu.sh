@@ -5,7 +5,7 @@
 #                  [--from=ARCHIVE] [--again] [--tiny] [--python=PROGRAM]
 #
 # FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt (answers to questions, then tables), .svg (a chart), .json (all numbers) and .tar.gz
-# (the results themselves), each written again behind every part, so that a run that is cut short leaves what it has. --from=ARCHIVE goes on from
+# (the results themselves), each written again every 15 seconds, so that a run that is cut short leaves what it has. --from=ARCHIVE goes on from
 # such a .tar.gz, on this machine or another; a file ARCHIVE-torch.tar.gz beside it fills the cache of PyTorch's compiler.
 #
 # Options
@@ -187,27 +187,32 @@ part() {
     done
     tail -n 1 "$raw/$name.log" | sed 's/^/  /'
     echo "  $(($(date +%s) - start)) s"
-    save
 }
 
-# save: report and archive of what there is, beside the next part.
-saving= current=
+# ---- what is kept: report and archive of what there is, every 15 seconds and once this script has ended, however it did ----
+current= watcher=
 report() {
-    [ -z "$have_python" ] || "$python" bench/device/report.py --raw="$raw" --commit="$commit" --out="$out"
+    [ -z "$have_python" ] || ! wanted report || "$python" bench/device/report.py --raw="$raw" --commit="$commit" --out="$out"
 }
-pack() {
+pack() { # NAME of who calls it: one may be killed at it
     archive=$out/gpu-$(cat "$raw/started")-$commit.tar.gz
     tar -C "$out" --exclude='*/cache' --exclude='*/torch' --exclude='*.running' --exclude='*.new' --exclude='*/lock' --exclude='*/turn' \
-        -czf "$archive.new" "$(basename "$raw")" 2>/dev/null
-    [ -s "$archive.new" ] && mv "$archive.new" "$archive" # (a file that changed meanwhile is tar's exit code 1)
+        -czf "$archive.$1.new" "$(basename "$raw")" 2>/dev/null
+    [ -s "$archive.$1.new" ] && mv "$archive.$1.new" "$archive" # (a file that changed meanwhile is tar's exit code 1)
 }
-save() {
-    [ -z "$saving" ] || ! kill -0 "$saving" 2>/dev/null || return 0
-    (
-        ! wanted report || report
-        pack
-    ) >"$raw/save.log" 2>&1 9>&- &
-    saving=$!
+watch() {
+    trap - TERM INT HUP
+    last=$(date +%s) now=0
+    while kill -0 $$ 2>/dev/null; do
+        sleep 1
+        now=$(date +%s)
+        [ $((now - last)) -lt 15 ] && continue
+        report
+        pack watch
+        last=$(date +%s)
+    done
+    report
+    pack watch
 }
 
 rm -f "$raw"/*.failed "$raw"/*/*.running "$raw"/*/*.new
@@ -215,12 +220,15 @@ failures() {
     grep -l '"failed": "' "$raw"/*/*.json 2>/dev/null
 }
 [ -z "$again" ] || failures | while read -r f; do rm "$f"; done
+watch >"$raw/watch.log" 2>&1 9>&- &
+watcher=$!
 echo "nnc $commit, results in $raw"
 if wanted machine; then
     timeout 60 "$bin/nnc" doctor >"$raw/doctor.txt" 2>&1
     timeout 60 "$bin/bench_device" machine --cache-dir="$cache" >"$raw/machine.json" 2>"$raw/machine.log" || {
         echo "no GPU can be used (exit $?):"
         cat "$raw/machine.log" "$raw/doctor.txt"
+        kill "$watcher"
         exit 5
     }
 fi
@@ -267,15 +275,18 @@ peers_done() { # waits for them
     [ $code != 75 ] || left=1
     [ $code = 0 ] || [ $code = 75 ] || failed=1
     echo "  $(ls "$raw/peers" | grep -c '\.json$') results, $(grep -l '"failed": "' "$raw"/peers/*.json 2>/dev/null | wc -l) of them failures"
-    save
+}
+unwatch() {
+    kill "$watcher" 2>/dev/null
+    wait "$watcher" 2>/dev/null
 }
 stopped() {
     trap '' TERM INT HUP
     echo "stopped: what there is goes into the report"
     kill $pool $current 2>/dev/null
-    [ -z "$saving" ] || wait "$saving"
-    ! wanted report || report
-    pack
+    unwatch
+    report
+    pack end
     exit 75
 }
 trap stopped TERM INT HUP
@@ -316,13 +327,11 @@ if [ -x "$bin/bench_gpu" ] && [ -z "$tiny" ] && wanted static && [ ! -s "$raw/st
     timeout 60 "$bin/bench_gpu" >"$raw/static.new" 2>"$raw/static.log" && mv "$raw/static.new" "$raw/static.txt" ||
         echo "  no table of machine code: $(tail -n 1 "$raw/static.log")"
 fi
-[ -z "$saving" ] || wait "$saving"
-if wanted report && [ -n "$have_python" ]; then
-    report || failed=1
-elif wanted report; then
-    echo "report: no $python; the results are the files in $raw"
-fi
-pack && echo "$archive"
+unwatch
+report || failed=1
+[ -n "$have_python" ] || echo "report: no $python; the results are the files in $raw"
+rm -f "$out"/gpu-*.new
+pack end && echo "$archive"
 if [ -d "$raw/torch" ]; then # a second run begins with what PyTorch's compiler has made
     tar -C "$out" -cf - "$(basename "$raw")/torch" 2>/dev/null | gzip -1 >"${archive%.tar.gz}-torch.tar.gz" && echo "${archive%.tar.gz}-torch.tar.gz"
 fi

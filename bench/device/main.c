@@ -88,8 +88,12 @@ static bool read_flag(job *j, const char *arg)
 
 int main(int argc, char **argv)
 {
-    job j = {
-        .target = "cuda", .duration_ms = 60, .warm_ms = 200, .graphs = 200, .turn = -1, .results.limit_s = 60};
+    job j = {.target = "cuda",
+        .duration_ms = 60,
+        .warm_ms = 200,
+        .graphs = 200,
+        .turn = -1,
+        .results.limit_s = 60};
     const struct part *part = NULL;
     for (size_t i = 0; argc > 1 && i < NNC_COUNT(parts); i++)
         if (!strcmp(argv[1], parts[i].name))

@@ -22,10 +22,12 @@ import time
 import pool
 import turns
 
-try:
-    import torch
-except ImportError:  # --programs does without
-    torch = None
+torch = None
+if not any(a.startswith("--pool") for a in sys.argv):  # which starts processes that have it
+    try:
+        import torch
+    except ImportError:  # --programs does without
+        pass
 
 BURSTS, MOST_RUNS, WARM_RUNS, SAMPLES = 5, 5000, 3, 64
 LIMITS = {"eager": 60, "compile": 120, "tuned": 180, "profile": 60}  # seconds of a cell, waiting for the GPU aside
@@ -595,12 +597,14 @@ def make_ready(dev, cell, base, turn):
         else:
             ready["fn"], ready["x"] = model_of(dev, cell, base, half, last)
         dev.wait()
-    with turn if base == "eager" else turns.compiling(turn, dev.wait):
+    with turn if base == "eager" else turns.compiling(turn, dev.wait) as alone:
         with torch.set_grad_enabled(ready["step"] is not None):
             ready["step"].step() if ready["step"] else ready["fn"](*ready["x"])
         dev.wait()
     ready["bytes"] = dev.peak() - before if dev.gpu else None
     ready["about"] = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": half, "channels_last": last}
+    if base != "eager":
+        ready["about"]["runs_alone"] = alone[0]  # of the compiler, on a GPU that nothing else used
     return ready
 
 
@@ -838,15 +842,17 @@ def main():
         args.end = time.monotonic() + args.deadline
     if not args.out:
         p.error("--out=FOLDER is missing")
+    with open(args.cells) as f:
+        cells = json.load(f)
     if args.pool:
         mine = [a for a in sys.argv[1:] if not a.startswith(("--pool", "--deadline"))] + [f"--end={args.end}"]
-        return pool.manage(args.pool, [sys.executable, os.path.abspath(__file__), *mine], args.out, args.end)
+        pending = sum(wants(c, base, args.only) and not os.path.exists(os.path.join(args.out, f"{base},{c['id']}.json"))
+                      for base in args.base or WANTED for c in cells)
+        return pool.manage(min(args.pool, pending), [sys.executable, os.path.abspath(__file__), *mine], args.out, args.end)
     if args.device == "cuda" and not torch.cuda.is_available():
         say("PyTorch finds no GPU: peers are left out")
         return 0
     dev = Device(args.device)
-    with open(args.cells) as f:
-        cells = json.load(f)
     with open(os.path.join(args.out, f"about.{args.worker}"), "w") as f:
         json.dump(about(dev), f)
     os.replace(f.name, os.path.join(args.out, "about"))
@@ -860,8 +866,8 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--programs"] and sys.argv[2:] and sys.argv[2].startswith("--nnc="):
         sys.exit(programs(sys.argv[2][len("--nnc="):]))
-    if torch is None:
+    if torch is None and not any(a.startswith("--pool") for a in sys.argv):
         say(f"no PyTorch in {sys.executable}: peers are left out")
         sys.exit(0)
-    DTYPES = {k: getattr(torch, v) for k, v in NAMES.items()}
+    DTYPES = {k: getattr(torch, v) for k, v in NAMES.items()} if torch else {}
     sys.exit(main())

@@ -8,6 +8,7 @@ import math
 import details
 
 PEERS = {"eager": "eager", "compile": "torch.compile", "tuned": "max-autotune"}
+LONG = 160  # characters of a line
 MODELS = ("vgg16", "efficientnet", "mlp", "mlp_block", "resnet", "bert", "train_")
 
 
@@ -78,6 +79,12 @@ def means(rows):
     return ", ".join(out)
 
 
+def peer_name(key):
+    """Of "tuned+graph" "max-autotune+graph"."""
+    base, plus, graph = key.partition("+")
+    return PEERS[base] + plus + graph
+
+
 def against_peers(rows):
     return means(rows)
 
@@ -90,7 +97,7 @@ def lost(rows):
     if not behind:
         return f"none of {len(found)}; the nearest {found[0][2]['id']} {found[0][0]:.2f}"
     return f"{len(behind)} of {len(found)}: " + short(
-        (f"{r['id']} {ratio:.2f} ({name}{', with --tune %.2f' % (ratio * r['queued_us'] / r['tuned_us']) if r['tuned_us'] else ''})"
+        (f"{r['id']} {ratio:.2f} ({peer_name(name)}{', with --tune %.2f' % (ratio * r['queued_us'] / r['tuned_us']) if r['tuned_us'] else ''})"
          for ratio, name, r in behind), 20)
 
 
@@ -161,7 +168,7 @@ def power(rows):
             continue
         peers = {k: p["joules"] for k, p in r["peers"].items() if p.get("joules")}
         least = min(peers, key=peers.get) if peers else None
-        against = f", {least} {joules(peers[least])} ({peers[least] / r['joules']:.2f})" if least and r["joules"] else ", no peer's"
+        against = f", {peer_name(least)} {joules(peers[least])} ({peers[least] / r['joules']:.2f})" if least and r["joules"] else ", no peer's"
         out.append(f"{r['id']} {r['watts']:.0f} W, {joules(r['joules'] or 0)} a run{against}")
     return short(out, 40)
 
@@ -265,11 +272,15 @@ QUESTIONS = (
 
 
 def answers(rows, parts):
+    """A line for each question; of a long answer one for each of its parts, indented."""
     out = []
-    for question, answer, needed in QUESTIONS:
-        out.append(f"{question}: {answer(rows) or f'not measured ({needed})'}")
-    for question, answer, needed in details.QUESTIONS:
-        out.append(f"{question}: {answer(parts) or f'not measured ({needed})'}")
+    for questions, of in ((QUESTIONS, rows), (details.QUESTIONS, parts)):
+        for question, answer, needed in questions:
+            text = answer(of) or f"not measured ({needed})"
+            if len(question) + len(text) < LONG:
+                out.append(f"{question}: {text}")
+            else:
+                out += [f"{question}:"] + [f"    {part}" for part in text.split("; ")]
     return out
 
 

@@ -203,9 +203,10 @@ static nnc_status ask(const nnc_call *c, const cudnn_lowering *w, const nnc_cudn
         return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;
     cudnn_describe_core(g, c, w);
     status = nnc_cudnn_finish(g);
-    int n = status ? 0 : query(g, *f), i = n <= 0     ? -1
-                                           : w->whole ? 0
-                                                      : cudnn_plan_first(g, c, n, f->workspace_limit);
+    int n = status ? 0 : query(g, *f), i = n <= 0 ? -1
+                                           : w->whole
+                                               ? 0
+                                               : cudnn_plan_first(g, c, n, f->workspace_limit);
     *a = (cudnn_answer){.ok = i >= 0, .version = version()};
     if (n < 0 || status == NNC_E_NOMEM) {
         status = nnc_nomem(sink);
