@@ -82,40 +82,47 @@ class Cores:
             self.use(self.others)
 
 
+def calls_on_gpu():
+    """(object, name) of what PyTorch's compiler calls to use the GPU: a program's runs; the clock of kernels among which it chooses; all choices
+    of one op, which otherwise wait for the GPU one by one. Empty for versions that have other names."""
+    try:
+        from torch._inductor.output_code import CompiledFxGraph
+        from torch._inductor.runtime.benchmarking import benchmarker
+        from torch._inductor.select_algorithm import AlgorithmSelectorCache
+    except ImportError:
+        return []
+    found = [(CompiledFxGraph, "__call__"), (benchmarker, "benchmark_gpu"), (benchmarker, "benchmark_gpu_with_cuda_graph"),
+             (AlgorithmSelectorCache, "benchmark_choices")]
+    return [f for f in found if hasattr(*f)]
+
+
 @contextlib.contextmanager
 def compiling(turn, wait):
     """While PyTorch's compiler works: its own runs are alone on the GPU. Afterwards nothing of it is left in what was compiled. Yields a list
     with the number of such runs."""
-    runs = [0]
-    try:
-        from torch._inductor.output_code import CompiledFxGraph
-        from torch._inductor.runtime.benchmarking import benchmarker
-        run = CompiledFxGraph.__call__
-        clocks = {name: getattr(benchmarker, name) for name in ("benchmark_gpu", "benchmark_gpu_with_cuda_graph") if hasattr(benchmarker, name)}
-    except (ImportError, AttributeError):  # of another version: all of it
+    runs, calls, before = [0], calls_on_gpu(), []
+
+    def alone(call):
+        def when_alone(*args, **more):
+            with turn:
+                runs[0] += 1
+                y = call(*args, **more)
+                wait()
+                return y
+        return when_alone
+
+    def put_back():
+        for of, name, old in before:
+            delattr(of, name) if old is None else setattr(of, name, old)
+    if not calls:
         with turn:
             yield runs
         return
-
-    def first_run(self, *args, **more):
-        with turn:
-            runs[0] += 1
-            y = run(self, *args, **more)
-            wait()
-            return y
-
-    def alone(clock):
-        def timed(*args, **more):
-            with turn:
-                runs[0] += 1
-                return clock(*args, **more)
-        return timed
-    CompiledFxGraph.__call__ = first_run
-    for name, clock in clocks.items():
-        setattr(benchmarker, name, alone(clock))
+    for of, name in calls:
+        old = vars(of).get(name)  # None: an instance has its class's
+        before.append((of, name, old))
+        setattr(of, name, staticmethod(alone(getattr(of, name))) if isinstance(old, classmethod) else alone(getattr(of, name)))
     try:
         yield runs
     finally:
-        CompiledFxGraph.__call__ = run
-        for name in clocks:
-            delattr(benchmarker, name)  # the class's own again
+        put_back()
