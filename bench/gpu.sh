@@ -4,20 +4,37 @@
 #     bench/gpu.sh [--out=FOLDER] [--budget=SECONDS] [--limit=SECONDS] [--only=PART,...] [--cells=FILE]
 #                  [--from=ARCHIVE] [--again] [--tiny] [--python=PROGRAM]
 #
-# Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), tuned (nnc
-# with measured library algorithms), prepare (PyTorch's compiler, beside check), peers (PyTorch; skipped where there is none), cpu (the same on this machine's CPU), static (bench_gpu,
-# where it is built), report. The cells marked @core come first, with all their peers: some 40 that answer the main questions in ten
-# minutes; the others need half an hour. Each result is a file of its own below FOLDER/raw-COMMIT: what is there is not done again, so the
-# command may be given again after it was cut short, and goes on. A result that crashes or hangs is a failure of its own and stops nothing.
-# FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt, .svg, .json, and .tar.gz with all results so far; --from=ARCHIVE goes on from such an
-# archive, on another machine too.
-# --again: what failed is repeated. --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of
-# a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
-# Exit code: 0 all done, 1 some results are failures, 75 time was up: give the command again.
+# FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt (answers to questions, then tables), .svg (a chart), .json (all numbers) and .tar.gz
+# (the results themselves), each written again every 15 seconds, so that a run that is cut short leaves what it has. --from=ARCHIVE goes on from
+# such a .tar.gz, on this machine or another; a file ARCHIVE-torch.tar.gz beside it fills the cache of PyTorch's compiler.
+#
+# Options
+#     --budget=SECONDS  the whole run takes no longer (default 540). Exit code 75: something is left, the same command goes on.
+#     --limit=SECONDS   of one result (default 60; of PyTorch 60, compiled 120, max-autotune 180). What crashes or hangs fails alone.
+#     --again           repeats what failed.
+#     --only=PART,...   some parts alone; NNC_GPU_ONLY in the environment is the default.
+#     --cells=FILE      a table of cells other than bench/device/cells.txt.
+#     --tiny            small sizes, to try this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake), with --peers-on=cpu.
+#     --python=PROGRAM  a Python that has PyTorch (default python3); without one, peers and report are left out.
+#
+# Parts, in this order; the cells marked @core first, with all of them (about 9 minutes), then the others (half an hour)
+#     machine   names, versions, clocks; nnc doctor
+#     peers     PyTorch eager, torch.compile, max-autotune: processes that compile beside the other parts, and measure in turn
+#     check     models and generated graphs against float64
+#     nnc       time, memory and energy of each cell
+#     tuned     the same with measured library algorithms (--tune), of cells marked @tuned
+#     ceilings  bandwidths and FLOP/s that the GPU reaches
+#     engines   each configuration that cuDNN has for strict f32 convolutions
+#     ends      epilogues of convolutions that cuDNN compiles at -O3, one by one, against float64
+#     predict   nnc calibrate, then nnc partition --run: predicted times of models beside measured ones
+#     cpu       cells marked @cpu on this machine's CPU, once nothing else runs
+#     static    what limits kernels by their machine code (bench_gpu, where it is built)
+#     report    the files above
+# Exit code: 0 all done, 1 some results are failures, 2 wrong usage, 5 no usable GPU, 75 something is left.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$(pwd)
-out=$root/bench/results budget=540 only= tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells= again= from=
+out=$root/bench/results budget=540 only=${NNC_GPU_ONLY:+,$NNC_GPU_ONLY,} tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells= again= from=
 for a in "$@"; do
     case $a in
     --out=*) out=${a#*=} ;;
@@ -31,11 +48,12 @@ for a in "$@"; do
     --python=*) python=${a#*=} ;;
     --peers-on=*) device=${a#*=} ;; # cpu: to try the peers out where there is no GPU
     *)
-        sed -n '2,21s/^# \{0,1\}//p' "$0" >&2
+        sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
 done
+end=$(($(date +%s) + budget))
 case $out in /*) ;; *) out=$here/$out ;; esac
 cd "$root" || exit 2
 
@@ -54,9 +72,21 @@ fi
 }
 commit=$(cat commit 2>/dev/null || git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
 raw=$out/raw-$commit${tiny:+-tiny}
-mkdir -p "$raw" || exit 5
-[ -z "$from" ] || tar -C "$out" --skip-old-files -xzf "$from" || exit 5
-[ -f "$raw/started" ] || date -u +%Y-%m-%d >"$raw/started"
+mkdir -p "$raw/traces" || exit 5
+# One run at a time in a folder: of a run that was killed, processes end within their limit.
+if command -v flock >/dev/null; then
+    exec 9>"$raw/lock"
+    flock -n 9 || {
+        echo "another run is at work in $raw: waiting for its end"
+        flock -w 200 9 || exit 75
+    }
+fi
+export NNC_GPU_PID=$$ # whose end ends the parts
+if [ -n "$from" ]; then
+    tar -C "$out" --skip-old-files -xzf "$from" || exit 5
+    [ ! -f "${from%.tar.gz}-torch.tar.gz" ] || tar -C "$out" --skip-old-files -xzf "${from%.tar.gz}-torch.tar.gz"
+fi
+[ -s "$raw/started" ] || date -u +%Y-%m-%d >"$raw/started"
 
 # CUDA's libraries in the Python environment that has PyTorch, for nnc; and that folder for what they open themselves
 have_python=
@@ -80,11 +110,12 @@ export NNC_CUDNN_ENDS=1 # at -O3 convolutions end in kernels that cuDNN compiles
 cache=$raw/cache
 [ -d "$cache" ] || { [ -d cache ] && cp -r cache "$cache"; } || mkdir -p "$cache"
 if [ -n "$tiny" ]; then
-    cells=${cells:-bench/device/tiny.txt} duration=4 graphs=4 checks=tiny most=65536 warm=5
+    cells=${cells:-bench/device/tiny.txt} ends=bench/device/ends-tiny.txt duration=4 graphs=4 checks=tiny most=65536 warm=5
+    calibration=1
 else
-    cells=${cells:-bench/device/cells.txt} duration=60 graphs=200 checks= most=1073741824 warm=200
+    cells=${cells:-bench/device/cells.txt} ends=bench/device/ends.txt duration=40 graphs=60 checks= most=1073741824 warm=100
+    calibration=15
 fi
-end=$(($(date +%s) + budget))
 left=0 failed=0
 
 wanted() {
@@ -129,8 +160,11 @@ part() {
             left=1
             return 0
         }
-        timeout -k 5 $((stop - now + 15)) "$@" --out="$raw/$name" --deadline=$((stop - now)) >>"$raw/$name.log" 2>&1
+        timeout -k 5 $((stop - now + 15)) "$@" --out="$raw/$name" --deadline=$((stop - now)) >>"$raw/$name.log" 2>&1 &
+        current=$!
+        wait "$current" # which a signal ends, as it would not end the command
         code=$?
+        current=
         case $code in
         0) break ;;
         75)
@@ -155,110 +189,152 @@ part() {
     echo "  $(($(date +%s) - start)) s"
 }
 
-rm -f "$raw"/*.failed "$raw"/*/*.running
+# ---- what is kept: report and archive of what there is, every 15 seconds and once this script has ended, however it did ----
+current= watcher=
+report() {
+    [ -z "$have_python" ] || ! wanted report || "$python" bench/device/report.py --raw="$raw" --commit="$commit" --out="$out"
+}
+pack() { # NAME of who calls it: one may be killed at it
+    archive=$out/gpu-$(cat "$raw/started")-$commit.tar.gz
+    tar -C "$out" --exclude='*/cache' --exclude='*/torch' --exclude='*.running' --exclude='*.new' --exclude='*/lock' --exclude='*/turn' \
+        -czf "$archive.$1.new" "$(basename "$raw")" 2>/dev/null
+    [ -s "$archive.$1.new" ] && mv "$archive.$1.new" "$archive" # (a file that changed meanwhile is tar's exit code 1)
+}
+watch() {
+    trap - TERM INT HUP
+    last=$(date +%s) now=0
+    while kill -0 $$ 2>/dev/null; do
+        sleep 1
+        now=$(date +%s)
+        [ $((now - last)) -lt 15 ] && continue
+        report
+        pack watch
+        last=$(date +%s)
+    done
+    report
+    pack watch
+}
+
+rm -f "$raw"/*.failed "$raw"/*/*.running "$raw"/*/*.new
 failures() {
     grep -l '"failed": "' "$raw"/*/*.json 2>/dev/null
 }
 [ -z "$again" ] || failures | while read -r f; do rm "$f"; done
+watch >"$raw/watch.log" 2>&1 9>&- &
+watcher=$!
 echo "nnc $commit, results in $raw"
 if wanted machine; then
     timeout 60 "$bin/nnc" doctor >"$raw/doctor.txt" 2>&1
     timeout 60 "$bin/bench_device" machine --cache-dir="$cache" >"$raw/machine.json" 2>"$raw/machine.log" || {
         echo "no GPU can be used (exit $?):"
         cat "$raw/machine.log" "$raw/doctor.txt"
+        kill "$watcher"
         exit 5
     }
 fi
+"$bin/bench_device" list --cells="$cells" >"$raw/cells.json"
+
+# check SECONDS GRAPHS
 check() {
-    part check "$1" "$bin/bench_device" check --cells=bench/device/check.txt ${checks:+--only=$checks} --graphs=$graphs --cache-dir="$cache" \
-        --limit=${limit:-60}
+    part check "$1" "$bin/bench_device" check --cells=bench/device/check.txt ${checks:+--only=$checks} --graphs="$2" --cache-dir="$cache" \
+        --limit=${limit:-60} --turn="$raw/turn"
 }
 # run PART SECONDS FLAG,... MORE...: the cells that have the flags
 run() {
     part=$1 seconds=$2 flags=$3
     shift 3
     part "$part" "$seconds" "$bin/bench_device" run --cells="$cells" ${flags:+--only=$flags} --duration=$duration --warm=$warm \
-        --cache-dir="$cache" --limit=${limit:-60} "$@"
+        --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn" "$@"
 }
-# peers SECONDS FLAG BASE...
-peers() {
-    seconds=$1 flag=$2
-    shift 2
-    [ -n "$have_python" ] || return 0
-    for base in "$@"; do
-        [ -z "$tiny" ] || [ "$base" = eager ] || [ -n "${NNC_GPU_COMPILE:-}" ] || continue
-        part peers "$seconds" "$python" bench/device/peers.py --cells="$raw/cells.json" --nnc="$raw/nnc" --device=$device --base="$base" \
-            ${flag:+--only=$flag} --duration=$duration --warm=$warm --limit=${limit:-90}
-    done
-}
-"$bin/bench_device" list --cells="$cells" >"$raw/cells.json"
-# PyTorch's compiler works on all of the machine's cores while check compares numbers. Its processes keep what they compiled, and
-# measure it one after the other once nothing else does.
+
+# PyTorch: processes that take one cell after another, compile it beside all other parts, and measure it in turn with them.
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$raw/torch}"
-preparing=
-processes=${NNC_GPU_PREPARE:-6}
-prepare() { # FLAG SECONDS
-    [ -n "$have_python" ] && wanted prepare && { [ -z "$tiny" ] || [ -n "${NNC_GPU_COMPILE:-}" ]; } || return 0
+pool=
+cpus=$(nproc 2>/dev/null || echo 2)
+processes=${NNC_GPU_PROCESSES:-$((cpus < 6 ? 2 : cpus * 3 / 8))}
+peers() { # SECONDS FLAG: starts them
+    [ -n "$have_python" ] && wanted peers || return 0
     mkdir -p "$raw/graphs" "$raw/peers"
-    rm -f "$raw/hold"
-    "$bin/bench_device" graphs --cells="$cells" --only="$1" --out="$raw/graphs" >"$raw/prepare.log" 2>&1
-    timeout -k 5 $((budget + 60)) "$python" bench/device/peers.py --prepare="$processes" --cells="$raw/cells.json" --nnc="$raw/nnc" \
-        --graphs="$raw/graphs" --hold="$raw/hold" --out="$raw/peers" --device=$device --only="$1" --base=compile --deadline="$2" \
-        --duration=$duration --warm=$warm --limit=${limit:-90} >>"$raw/prepare.log" 2>&1 &
-    preparing=$!
+    bases="--base=eager --base=profile"
+    [ -n "$tiny" ] && [ -z "${NNC_GPU_COMPILE:-}" ] || bases="$bases --base=compile --base=tuned"
+    "$bin/bench_device" graphs --cells="$cells" --only="${2:+$2,}peer" --out="$raw/graphs" >"$raw/graphs.log" 2>&1
+    timeout -k 5 $(($1 + 60)) "$python" bench/device/peers.py --pool="$processes" --cells="$raw/cells.json" --nnc="$raw/nnc" --graphs="$raw/graphs" \
+        --out="$raw/peers" --turn="$raw/turn" --device=$device --only="${2:+$2,}peer" $bases --deadline="$1" --duration=$duration --warm=$warm \
+        ${limit:+--limit=$limit} >>"$raw/peers.log" 2>&1 &
+    pool=$!
 }
-prepared() { # SECONDS more
-    [ -n "$preparing" ] || return 0
-    stop=$(($(date +%s) + $1))
-    while [ "$(grep -c '^share .* compiled$' "$raw/prepare.log")" -lt "$processes" ] && [ "$(date +%s)" -lt $stop ] &&
-        kill -0 "$preparing" 2>/dev/null; do
-        sleep 0.2
-    done
-    echo "prepare"
-    echo "  $(grep -c ' s$' "$raw/prepare.log") programs of PyTorch's compiler are ready"
+peers_work() {
+    [ -n "$pool" ] && kill -0 "$pool" 2>/dev/null
 }
-held() { # SECONDS
-    [ -n "$preparing" ] || return 0
-    stop=$(($(date +%s) + $1))
-    [ $stop -lt $end ] || stop=$end
-    echo "peers, compiled before"
-    echo $stop >"$raw/hold"
-    wait "$preparing"
+peers_done() { # waits for them
+    [ -n "$pool" ] || return 0
+    echo "peers"
+    wait "$pool"
     code=$?
-    [ $code -lt 2 ] || [ $code = 75 ] || bury "$raw/peers" $code
+    pool=
     [ $code != 75 ] || left=1
-    grep ' results, ' "$raw/prepare.log" | sed 's/^/  /'
+    [ $code = 0 ] || [ $code = 75 ] || failed=1
+    echo "  $(ls "$raw/peers" | grep -c '\.json$') results, $(grep -l '"failed": "' "$raw"/peers/*.json 2>/dev/null | wc -l) of them failures"
 }
+unwatch() {
+    kill "$watcher" 2>/dev/null
+    wait "$watcher" 2>/dev/null
+}
+stopped() {
+    trap '' TERM INT HUP
+    echo "stopped: what there is goes into the report"
+    kill $pool $current 2>/dev/null
+    unwatch
+    report
+    pack end
+    exit 75
+}
+trap stopped TERM INT HUP
+seconds_left() { # until so many seconds before the end
+    n=$((end - $(date +%s) - $1))
+    echo $((n > 0 ? n : 0))
+}
+
 [ -n "$have_python" ] || ! wanted peers || echo "peers: no $python, they are left out"
-prepare core 150
-check 60
-prepared 90
-part ceilings 60 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60}
-run nnc 90 core
-run tuned 45 core,tuned --tuning="$raw/tuning"
-peers 90 core eager
-held 120
-peers 90 core tuned compile
-run cpu 60 core,cpu --target=cpu
+tail=45 # of the budget: the CPU's cells, the report
+[ -z "$tiny" ] || tail=5
+peers "$(seconds_left $tail)" core
+check 60 $graphs
+run nnc 130 core --traces="$raw/traces"
+part ceilings 30 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60} --turn="$raw/turn"
+run tuned 75 core,tuned --tuning="$raw/tuning"
+part engines 25 "$bin/bench_device" engines --cells="$cells" --only=engines --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
+part ends 45 "$bin/bench_device" check --cells=$ends --graphs=0 --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
+part predict 60 sh bench/device/predict.sh --nnc="$bin/nnc" --budget=$calibration --turn="$raw/turn" ${tiny:+--tiny}
 left=0 # what is left of these is among the rest
-check 150
+while peers_work && [ "$(seconds_left $tail)" -gt 5 ]; do # they still compile: the GPU has time
+    before=$(ls "$raw"/*/ | wc -l)
+    run nnc 15 ""
+    [ "$(ls "$raw"/*/ | wc -l)" != "$before" ] || break
+done
+peers_done
+run cpu 40 core,cpu --target=cpu
+peers "$(seconds_left 15)" ""
+check 150 $((graphs * 3))
 run nnc 600 ""
 run tuned 200 tuned --tuning="$raw/tuning"
-peers 300 "" eager compile tuned
+part predict 100 sh bench/device/predict.sh --nnc="$bin/nnc" --budget=$calibration --turn="$raw/turn" ${tiny:+--tiny}
+peers_done
 run cpu 100 cpu --target=cpu
 # what limits kernels by their machine code, next to what was measured of them
-if [ -x "$bin/bench_gpu" ] && [ -z "$tiny" ] && wanted static && [ ! -s "$raw/static.txt" ] && [ $(($(date +%s) + 5)) -lt $end ]; then
+if [ -x "$bin/bench_gpu" ] && [ -z "$tiny" ] && wanted static && [ ! -s "$raw/static.txt" ] && [ "$(seconds_left 5)" -gt 0 ]; then
     echo static
     timeout 60 "$bin/bench_gpu" >"$raw/static.new" 2>"$raw/static.log" && mv "$raw/static.new" "$raw/static.txt" ||
         echo "  no table of machine code: $(tail -n 1 "$raw/static.log")"
 fi
-if wanted report && [ -n "$have_python" ]; then
-    "$python" bench/device/report.py --raw="$raw" --commit="$commit" --out="$out" || failed=1
-elif wanted report; then
-    echo "report: no $python; the results are the files in $raw"
+unwatch
+report || failed=1
+[ -n "$have_python" ] || echo "report: no $python; the results are the files in $raw"
+rm -f "$out"/gpu-*.new
+pack end && echo "$archive"
+if [ -d "$raw/torch" ]; then # a second run begins with what PyTorch's compiler has made
+    tar -C "$out" -cf - "$(basename "$raw")/torch" 2>/dev/null | gzip -1 >"${archive%.tar.gz}-torch.tar.gz" && echo "${archive%.tar.gz}-torch.tar.gz"
 fi
-archive=$out/gpu-$(cat "$raw/started")-$commit.tar.gz
-tar -C "$out" --exclude='*/cache' --exclude='*/torch' -czf "$archive.new" "$(basename "$raw")" && mv "$archive.new" "$archive" && echo "$archive"
 n=$(failures | wc -l)
 [ "$n" = 0 ] || {
     echo "$n results are failures (--again tries them once more)"

@@ -59,6 +59,32 @@ rm -r "$out/there"
 gpu --only=machine,nnc --cells="$out/cells.txt"
 expect "failures stay failures: exit code 1, not $code" [ "$code" = 1 ]
 touch "$out/before"
+
+# Killed at a cell that hangs, it leaves an archive; its processes end with the cell's limit.
+# killed PATTERN PROCESS: once a file of that name is there; PROCESS of it is told by its text where it has none.
+killed() {
+    i=0
+    until ls "$out"/$1 >/dev/null 2>&1 || [ $i -gt 1800 ]; do
+        i=$((i + 1))
+        sleep 0.1
+    done
+    kill -9 ${2:-$(cat "$out"/$1)}
+}
+mkdir "$out/cut" "$out/there"
+head -n 2 "$out/cells.txt" >"$out/cut.txt"
+FAKE_CUDA_HANG=k_reduce_max sh "$source/bench/gpu.sh" --tiny --out="$out/cut" --python="$python" --only=machine,nnc,report --limit=30 \
+    --cells="$out/cut.txt" >"$out/log" 2>&1 &
+killed 'cut/raw-*/nnc/softmax*.running' $!
+i=0
+until ls "$out"/cut/gpu-*.tar.gz >/dev/null 2>&1 || [ $i -gt 900 ]; do
+    i=$((i + 1))
+    sleep 0.1
+done
+gpu --only=machine,nnc,report --cells="$out/cut.txt" --out="$out/there" --from="$(ls "$out"/cut/gpu-*.tar.gz)"
+expect "a killed run goes on from its archive: exit code 0, not $code" [ "$code" = 0 ]
+expect "with what it had" grep -q '^1 results, 0 failures, 1 there before' "$out"/there/raw-*/nnc.log
+[ "$python" = none ] || expect "and its report was written" [ -s "$(echo "$out"/cut/gpu-*.txt)" ]
+rm -r "$out/there"
 # until PARTS FLAG...: a busy machine: what is left is done by the same command
 until_done() {
     parts=$1
@@ -69,15 +95,19 @@ until_done() {
     done
 }
 export FAKE_CUDA_L2_KIB=6 # in which some of the tensors do not fit
-all=machine,check,ceilings,nnc,tuned,cpu,report
+all=machine,check,ceilings,nnc,tuned,engines,ends,predict,cpu,report
 until_done $all --again
 expect "exit code 0 when all is well, not $code" [ "$code" = 0 ]
-expect "all cells are measured" [ "$(results nnc)" = 22 ]
+expect "all cells are measured" [ "$(results nnc)" = 24 ]
 expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'matmul,precision=f32,dim=32*' -newer "$out/before")" ]
 expect "models agree with float64" grep -q '"agrees": true' "$out"/raw-*/check/softmax_1*.json
 expect "generated graphs agree" grep -q '"worst_nmse"' "$out"/raw-*/check/graphs*.json
 expect "ceilings are measured" grep -q '"bf16"' "$out"/raw-*/ceilings/ceilings,products.json
 expect "overlapped copies are timed" grep -q '"streamed"' "$out"/raw-*/nnc/one*.json
+expect "configurations of cuDNN are timed" grep -q '"taken": true' "$out"/raw-*/engines/engines,3x3*.json
+expect "epilogues are checked one by one" [ "$(results ends)" = 2 ]
+expect "commands are timed" grep -q '"traceEvents"' "$out"/raw-*/traces/train_mlp*.trace
+expect "predictions are measured" grep -q '"simulated_error"' "$out"/raw-*/predict/mlp.json
 expect "measured algorithms are timed" [ "$(results tuned)" = 1 ]
 expect "energy is read" grep -q '"watts": [0-9]' "$out"/raw-*/nnc/one*.json
 expect "the CPU is measured" [ "$(results cpu)" -gt 3 ]
@@ -92,17 +122,25 @@ fi
 # a process; then each question that a GPU is not needed for has an answer, and there is a chart.
 if [ "$python" != none ] && "$python" -c 'import torch' 2>/dev/null; then
     grep -e '^layernorm' -e '^mlp' "$source/bench/device/tiny.txt" >"$out/peers.txt"
-    FAKE_PEER_BREAK=layernorm gpu --only=peers --peers-on=cpu --limit=300 --cells="$out/peers.txt"
+    NNC_GPU_PROCESSES=1 FAKE_PEER_BREAK=layernorm gpu --only=peers --peers-on=cpu --limit=300 --cells="$out/peers.txt"
     expect "exit code 1 after a peer's failure, not $code" [ "$code" = 1 ]
     expect "a peer that leaves a dead context behind is a failure of its cell" grep -q '"failed": ".*illegal' "$out"/raw-*/peers/eager,layernorm*.json
     expect "and costs a process" grep -q 'context is dead' "$out"/raw-*/peers.log
     expect "the peers after it are measured" grep -q '"queued"' "$out"/raw-*/peers/eager,mlp*.json
-    export NNC_GPU_COMPILE=1 NNC_GPU_PREPARE=2
-    until_done prepare,peers,report --again --peers-on=cpu
+    export NNC_GPU_COMPILE=1 NNC_GPU_PROCESSES=2
+    sh "$source/bench/gpu.sh" --tiny --out="$out" --python="$python" --only=peers --limit=300 --peers-on=cpu >"$out/log" 2>&1 &
+    run=$!
+    killed 'raw-*/peers/compile,softmax*.running' ''
+    wait $run
+    code=$?
+    expect "exit code 1 after a peer was killed, not $code" [ "$code" = 1 ]
+    expect "a peer that was killed is a failure of its cell" grep -q '"failed": "killed' "$out"/raw-*/peers/compile,softmax*.json
+    expect "and its only one" [ "$(grep -l '"failed": "killed' "$out"/raw-*/peers/*.json | wc -l)" = 1 ]
+    until_done peers,report --again --peers-on=cpu
     expect "exit code 0 with all peers, not $code" [ "$code" = 0 ]
     expect "PyTorch's compiler has graphs to prepare" [ "$(results graphs)" -gt 0 ]
-    expect "and no failure (a busy machine may end it)" sh -c "! grep 'Error: ' '$out'/raw-*/prepare.log"
-    expect "all peers are measured: $(results peers)" [ "$(results peers)" = 24 ]
+    expect "the compiler's runs are alone on the GPU" grep -q '"runs_alone": [1-9]' "$out"/raw-*/peers/compile,softmax*.json
+    expect "all peers are measured: $(results peers)" [ "$(results peers)" = 25 ]
     expect "all questions have an answer but those that need a GPU" [ -z "$(unanswered 'Device memory\|Predicted')" ]
     expect "a chart" grep -q '<title>' "$out"/gpu-*.svg
 fi

@@ -90,6 +90,8 @@ static nnc_status add_cell(cells *c, const line *l, int i, nnc_sink *sink)
             k->streams = atoi(value[s]);
         else if (!strcmp(l->v[s].name, "level"))
             k->level = value[s];
+        else if (!strcmp(l->v[s].name, "clusters"))
+            k->no_clusters = !strcmp(value[s], "0");
         else if (!strcmp(l->v[s].name, "training"))
             k->training = value[s];
         else if (!strcmp(l->v[s].name, "loss"))

@@ -41,7 +41,9 @@ static void check_model(job *j, nnc_env *e, const cell *c)
     if (!results_begin(&j->results, c->id))
         return;
     nnc_sink_clear(j->sink);
+    turn_take(&j->turn, false);
     nnc_status st = compare_model(j, e, c, &t);
+    turn_give(&j->turn);
     if (!st)
         st = results_end(&j->results, c->id, &t, j->sink);
     if (st)
@@ -275,7 +277,9 @@ static void check_graphs(job *j, nnc_env *e)
         snprintf(id, sizeof id, "graphs,%d-%d", first, first + n - 1);
         if (!results_begin(&j->results, id))
             continue;
+        turn_take(&j->turn, false);
         nnc_status st = check_chunk(j, e, (uint64_t)first, n, &t);
+        turn_give(&j->turn);
         if (!st)
             st = results_end(&j->results, id, &t, j->sink);
         if (st)

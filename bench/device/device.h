@@ -21,6 +21,7 @@ typedef struct cell {
     const char *precision; /* of contractions: "f32", "tf32", "f16", "bf16"; NULL: f32 */
     const char *level;     /* of optimisation: "0" to "3"; NULL: 2 */
     int streams;           /* 0: one */
+    bool no_clusters;      /* generated kernels do not use clusters of blocks */
     const char *training;  /* "sgd", "adam", "adamw": a step of a training instead of a run; NULL: a run */
     const char *loss;      /* of the training: "cross_entropy" (NULL), "mse", "bce" */
     const char *flags;     /* " cpu io energy ": words between blanks */
@@ -66,6 +67,13 @@ void results_fail(results *r, const char *id, nnc_status st, const nnc_sink *why
  * result), 1 some results are failures. */
 int results_exit(const results *r);
 
+/* ---- turn.c -------------------------------------------------------------------------------------------------------- */
+
+typedef int turn; /* the lock's file; -1: nobody else uses the GPU */
+bool turn_open(turn *t, const char *path); /* NULL: none; false: errno says why */
+void turn_take(const turn *t, bool alone); /* alone: something is timed */
+void turn_give(const turn *t);
+
 /* ---- graph.c ------------------------------------------------------------------------------------------------------- */
 
 enum { INPUT_PERIOD = 1 << 24 }; /* elements after which an input's numbers repeat */
@@ -100,6 +108,8 @@ typedef struct job {
     int warm_ms;              /* of runs before a cell is timed, so that a GPU's clocks are up */
     int duration_ms;          /* of each kind of time of a cell */
     int graphs;               /* of check */
+    const char *traces;       /* of run: folder for the commands' times of cells marked profile, or NULL */
+    turn turn;
     int64_t most_bytes;       /* tensors larger than that are left out; 0: no limit */
     nnc_sink *sink;
 } job;
@@ -109,6 +119,7 @@ int part_machine(job *j);  /* versions, names and clocks as JSON */
 int part_check(job *j);    /* small models and generated graphs against float64 */
 int part_ceilings(job *j); /* bandwidths and FLOP/s that this GPU reaches */
 int part_run(job *j);      /* time, memory and power of cells */
+int part_engines(job *j);  /* times of cuDNN's configurations for strict f32 convolutions */
 int part_graphs(job *j);   /* the cells' graphs as JSON, of which part_run's results have them too */
 int part_compile(job *j);  /* the cache filled with their code, predicted times to read; needs no GPU */
 

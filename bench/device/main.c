@@ -5,11 +5,12 @@
  *     bench_device machine   [--target=T]
  *     bench_device check     --out=DIR --cells=FILE [--only=FLAG] [--graphs=N]
  *     bench_device ceilings  --out=DIR [--duration=MS]
- *     bench_device run       --out=DIR --cells=FILE [--only=FLAG,...] [--duration=MS] [--warm=MS] [--tuning=FILE]
+ *     bench_device run       --out=DIR --cells=FILE [--only=FLAG,...] [--duration=MS] [--warm=MS] [--tuning=FILE] [--traces=DIR]
+ *     bench_device engines   --out=DIR --cells=FILE [--only=FLAG,...]
  *     bench_device graphs    --out=DIR --cells=FILE [--only=FLAG,...]
  *     bench_device compile   --cells=FILE --target=cuda:sm_NN --cache-dir=DIR
  *
- * --target=cuda (the default) or cpu; --cache-dir=DIR; --limit=SECONDS of one result; --deadline=SECONDS from now, after which no more
+ * --target=cuda (the default) or cpu; --cache-dir=DIR; --limit=SECONDS of one result; --turn=FILE, the lock of whoever uses the GPU; --deadline=SECONDS from now, after which no more
  * results are begun (exit code 75: another run goes on). Exit code 76: the device's context died, another process goes on. A result that
  * is there already is left alone. */
 #include "device.h"
@@ -26,6 +27,7 @@ static const struct part {
     {"check", part_check, true},
     {"ceilings", part_ceilings, true},
     {"run", part_run, true},
+    {"engines", part_engines, true},
     {"graphs", part_graphs, true},
     {"compile", part_compile, false},
 };
@@ -59,7 +61,7 @@ static bool read_flag(job *j, const char *arg)
     const struct {
         const char *name, **to;
     } words[] = {{"target", &j->target}, {"cache-dir", &j->cache_dir}, {"out", &j->results.folder},
-        {"cells", &j->cells}, {"only", &j->only}, {"tuning", &j->tuning}};
+        {"cells", &j->cells}, {"only", &j->only}, {"tuning", &j->tuning}, {"traces", &j->traces}};
     const struct {
         const char *name;
         int *to;
@@ -77,6 +79,8 @@ static bool read_flag(job *j, const char *arg)
         }
     if ((v = value_of(arg, "deadline")) != NULL)
         j->results.deadline_ns = nnc_now_ns() + atoll(v) * 1000000000;
+    else if ((v = value_of(arg, "turn")) != NULL)
+        return turn_open(&j->turn, v);
     else if ((v = value_of(arg, "most")) != NULL)
         j->most_bytes = atoll(v);
     return v != NULL;
@@ -84,8 +88,12 @@ static bool read_flag(job *j, const char *arg)
 
 int main(int argc, char **argv)
 {
-    job j = {
-        .target = "cuda", .duration_ms = 60, .warm_ms = 200, .graphs = 200, .results.limit_s = 60};
+    job j = {.target = "cuda",
+        .duration_ms = 60,
+        .warm_ms = 200,
+        .graphs = 200,
+        .turn = -1,
+        .results.limit_s = 60};
     const struct part *part = NULL;
     for (size_t i = 0; argc > 1 && i < NNC_COUNT(parts); i++)
         if (!strcmp(argv[1], parts[i].name))
@@ -96,10 +104,10 @@ int main(int argc, char **argv)
     ok = ok && (!part->writes || j.results.folder) &&
          (j.cells || part->run == part_machine || part->run == part_ceilings);
     if (!ok) {
-        fputs("usage: bench_device list|machine|check|ceilings|run|graphs|compile "
+        fputs("usage: bench_device list|machine|check|ceilings|run|engines|graphs|compile "
               "[--target=cuda|cpu] "
               "[--out=DIR] "
-              "[--cells=FILE] [--only=FLAG,...] [--tuning=FILE]\n"
+              "[--cells=FILE] [--only=FLAG,...] [--tuning=FILE] [--traces=DIR] [--turn=FILE]\n"
               "  [--cache-dir=DIR] [--duration=MS] [--warm=MS] [--graphs=N] [--most=BYTES] "
               "[--limit=S] "
               "[--deadline=S]\n",

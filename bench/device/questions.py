@@ -5,7 +5,10 @@ answer it says which would.
 Ratios are a peer's time over nnc's: above 1, nnc is faster."""
 import math
 
+import details
+
 PEERS = {"eager": "eager", "compile": "torch.compile", "tuned": "max-autotune"}
+LONG = 160  # characters of a line
 MODELS = ("vgg16", "efficientnet", "mlp", "mlp_block", "resnet", "bert", "train_")
 
 
@@ -76,6 +79,12 @@ def means(rows):
     return ", ".join(out)
 
 
+def peer_name(key):
+    """Of "tuned+graph" "max-autotune+graph"."""
+    base, plus, graph = key.partition("+")
+    return PEERS[base] + plus + graph
+
+
 def against_peers(rows):
     return means(rows)
 
@@ -88,7 +97,7 @@ def lost(rows):
     if not behind:
         return f"none of {len(found)}; the nearest {found[0][2]['id']} {found[0][0]:.2f}"
     return f"{len(behind)} of {len(found)}: " + short(
-        (f"{r['id']} {ratio:.2f} ({name}{', with --tune %.2f' % (ratio * r['queued_us'] / r['tuned_us']) if r['tuned_us'] else ''})"
+        (f"{r['id']} {ratio:.2f} ({peer_name(name)}{', with --tune %.2f' % (ratio * r['queued_us'] / r['tuned_us']) if r['tuned_us'] else ''})"
          for ratio, name, r in behind), 20)
 
 
@@ -159,7 +168,7 @@ def power(rows):
             continue
         peers = {k: p["joules"] for k, p in r["peers"].items() if p.get("joules")}
         least = min(peers, key=peers.get) if peers else None
-        against = f", {least} {joules(peers[least])} ({peers[least] / r['joules']:.2f})" if least and r["joules"] else ", no peer's"
+        against = f", {peer_name(least)} {joules(peers[least])} ({peers[least] / r['joules']:.2f})" if least and r["joules"] else ", no peer's"
         out.append(f"{r['id']} {r['watts']:.0f} W, {joules(r['joules'] or 0)} a run{against}")
     return short(out, 40)
 
@@ -203,6 +212,17 @@ def levels(rows):
     return short(out)
 
 
+def clusters(rows):
+    """Recurrent layers: kernels whose blocks share a step's elements, over those whose blocks do not."""
+    at = {r["id"]: r["queued_us"] for r in rows}
+    out = []
+    for cell, t in at.items():
+        plain = cell.replace("lstm,", "lstm,clusters=0,", 1)
+        if plain != cell and plain in at:
+            out.append(f"{rest({'id': cell})}: with {us(t)}, without {us(at[plain])}, {at[plain] / t:.2f} times")
+    return short(out)
+
+
 def shares(rows):
     """Of kernels that are bound by memory and do not fit in L2."""
     bound = [(r["of_limit"], r["id"]) for r in rows if r["of_limit"] and not r["in_l2"] and
@@ -243,6 +263,7 @@ QUESTIONS = (
     ("Faster than f32 by precision", precisions, "cells of one model with precision=f32 and others"),
     ("--tune, default over measured algorithms", measured, "cells with @tuned"),
     ("-O3, time of -O2 over it", levels, "cells with level=3 beside those without"),
+    ("LSTM, without clusters of blocks over with", clusters, "cells of lstm with clusters=0 and without"),
     ("Share of the copy bandwidth, kernels bound by memory", shares, "cells larger than the L2 cache, and ceilings"),
     ("Predicted share over measured", predicted, "cells without library calls, whose machine code is at hand"),
     ("Power", power, "cells with @energy, and NVML"),
@@ -250,10 +271,16 @@ QUESTIONS = (
 )
 
 
-def answers(rows):
+def answers(rows, parts):
+    """A line for each question; of a long answer one for each of its parts, indented."""
     out = []
-    for question, answer, needed in QUESTIONS:
-        out.append(f"{question}: {answer(rows) or f'not measured ({needed})'}")
+    for questions, of in ((QUESTIONS, rows), (details.QUESTIONS, parts)):
+        for question, answer, needed in questions:
+            text = answer(of) or f"not measured ({needed})"
+            if len(question) + len(text) < LONG:
+                out.append(f"{question}: {text}")
+            else:
+                out += [f"{question}:"] + [f"    {part}" for part in text.split("; ")]
     return out
 
 

@@ -3,20 +3,20 @@
 
     report.py --raw=FOLDER|ARCHIVE.tar.gz [--commit=ID] --out=FOLDER
 
-Times are microseconds of a run. "queued" is what the device takes (runs given one after the other), "waited" with the host waiting for
-each. A ratio is a peer's time (the better of calls and CUDA graph) over nnc's: above 1, nnc is faster. "of limit" is the share of what the measured ceilings allow:
-the longer of bytes over copy bandwidth and FLOP over the fastest product of that kind, over the time taken. It may pass 1 where a run's
-tensors fit in the L2 cache (marked *). "predicted" is the same share at the time that follows from the kernels' machine code
-(src/api/gpu_share.h), where no library is called."""
+LEGEND says what the tables' columns are. "of limit" is the share of what the measured ceilings allow: the longer of bytes over copy bandwidth
+and FLOP over the fastest product of that kind, over the time taken. "predicted" is the same share at the time that follows from the kernels'
+machine code (src/api/gpu_share.h), where no library is called."""
 import argparse
 import glob
 import json
+import math
 import os
 import sys
 import tarfile
 import tempfile
 
 import chart
+import details
 import questions
 
 BASES = ["eager", "compile", "tuned"]
@@ -61,6 +61,23 @@ def peers_of(cell, peers):
     return out
 
 
+def nmse(got, want):
+    d = w = 0.0
+    for a, b in zip(got, want):
+        if b is None or a is None or not math.isfinite(a):
+            return 1e300  # JSON has no infinity
+        d += (a - b) ** 2
+        w += b * b
+    return d / w if w else d
+
+
+def nmse_to(c, peer):
+    """Of a peer's outputs (of a training its loss) against nnc's, by some elements of both."""
+    if "sample" in peer and "output" in c:
+        return nmse(peer["sample"], c["output"]["sample"])
+    return peer.get("nmse_to_nnc")
+
+
 def best(peers, kind):
     times = [p[kind] for p in peers.values() if p.get(kind)]
     return min(times) if times else None
@@ -100,11 +117,17 @@ def row(cell, c, peers, cpu, ceilings, tuned, l2):
         "ratio_copied": bc / copied if bc and copied else None, "ratio_streamed": bs / streamed if bs and streamed else None,
         "cpu_us": us(host.get("waited")), "cpu_ratio": us(host.get("waited")) / waited if "waited" in host else None,
         "peer_bytes": {b: p.get("device_bytes") for b in BASES if (p := peers.get(f"{b},{cell}"))},
-        "nmse_to_peer": {b: p.get("nmse_to_nnc") for b in BASES if (p := peers.get(f"{b},{cell}"))},
+        "nmse_to_peer": {b: nmse_to(c, p) for b in BASES if (p := peers.get(f"{b},{cell}"))},
     }
 
 
-def head(out, machine, about, date, commit):
+def load_line(peers, cpus):
+    """How busy the machine was where its CPUs matter most: while PyTorch was timed as calls from Python."""
+    loads = sorted(p["load"] for p in peers.values() if "load" in p)
+    return f"; load average of {cpus} CPUs while they were timed: {loads[0]:.1f} to {loads[-1]:.1f}, median {loads[len(loads) // 2]:.1f}" if loads else ""
+
+
+def head(out, machine, about, date, commit, peers):
     gpu = machine.get("gpu", "no GPU")
     out.append(f"nnc {machine.get('nnc', '')}, commit {commit}, {date}")
     out.append(f"{gpu} (sm_{machine.get('sm')}, {machine.get('sms')} SMs, {(machine.get('memory_bytes') or 0) / 2**30:.0f} GiB), "
@@ -114,14 +137,29 @@ def head(out, machine, about, date, commit):
         out.append(f"before the first run: {machine['limits']}")
     out.append(f"{machine.get('cpu')}, {machine.get('cpus')} CPUs; " + ", ".join(f"{k} {v}" for k, v in machine.get("libraries", {}).items()))
     if about:
-        out.append(f"peers: PyTorch {about.get('torch')} (CUDA {about.get('cuda')}, cuDNN {about.get('cudnn')}), Triton {about.get('triton')}")
+        out.append(f"peers: PyTorch {about.get('torch')} (CUDA {about.get('cuda')}, cuDNN {about.get('cudnn')}), Triton {about.get('triton')}"
+                   + load_line(peers, machine.get("cpus")))
     else:
         out.append("peers: none (no PyTorch)")
-    out.append("precision=f32: products in strict f32 on both sides; tf32: on both sides; f16, bf16: 16 bits between products in nnc, the "
-               "whole model in PyTorch. PyTorch's convolutions are in channels_last but for f32")
-    out.append("microseconds of a run: queued one after the other, waited for each, copied (up from pageable memory and down, each run), "
-               "streamed (pinned, beside computing). tuned: nnc with measured library algorithms. r.: a peer's time, the better of calls and CUDA "
-               "graph, over nnc's; waited and streamed r.: the best peer's. *: a run's tensors fit in the L2 cache")
+    out += ["", "How to read this", *LEGEND]
+
+
+LEGEND = """\
+  A cell is a model with its arguments, "GROUP,name=value,...". precision=f32: products in strict f32, tf32: with operands rounded to tf32, both as in
+  PyTorch; f16, bf16: nnc computes products and what lies between them in 16 bits, PyTorch the whole model. PyTorch's images are channels-last, but in f32.
+  A ratio is a peer's time, the better of calls and CUDA graph, over nnc's: above 1 nnc is faster. Means of ratios are geometric.
+  Columns of the tables, microseconds of a run where nothing else is said:
+    queued         runs given to the device one after the other, waited for together: what the device takes
+    waited         the host waits for each run
+    copied         inputs copied up from pageable memory and outputs down, each run
+    streamed       the same from pinned memory, beside the computing of other runs
+    --tune         queued, with measured library algorithms
+    of limit       queued as a share (1 = all) of what the ceilings below allow: bytes over the copy's bandwidth, or FLOP over the fastest product's
+    predicted      the same share as predicted from the kernels' machine code, where no library is called
+    eager, torch.compile, max-autotune    PyTorch, queued, as calls from Python; +graph: replayed as a CUDA graph
+    .../nnc        ratios; waited/nnc, streamed/nnc: of the best peer in that column
+    CPU, CPU/GPU   waited, on this machine's CPU; over the GPU's
+  *: the tensors of a run fit in the L2 cache, and the share of the limit may pass 1. Columns that are empty in a group are left out.""".split("\n")
 
 
 def checks(out, check):
@@ -155,22 +193,34 @@ def ceiling_lines(out, ceilings):
             out.append(f"  FAILED {k}: {v['failed']}")
 
 
-def table(out, group, rows, failures):
+def columns_of(rows):
+    """(title, its values), without those that are empty."""
     names = sorted({b for r in rows for b in r["peers"]}, key=lambda b: (BASES.index(b.split("+")[0]), b))
+    out = [(title, [r[key] for r in rows]) for title, key in (
+        ("queued", "queued_us"), ("waited", "waited_us"), ("copied", "copied_us"), ("streamed", "streamed_us"), ("--tune", "tuned_us"),
+        ("GB/s", "GB_s"), ("TFLOP/s", "TFLOP_s"), ("of limit", "of_limit"), ("predicted", "predicted"))]
+    out += [(questions.peer_name(b), [r["peers"].get(b, {}).get("queued") for r in rows]) for b in names]
+    out += [(f"{questions.PEERS[b]}/nnc", [r["ratios"][b] for r in rows]) for b in BASES]
+    out += [("waited/nnc", [r["ratio_waited"] for r in rows]), ("streamed/nnc", [r["ratio_streamed"] for r in rows]),
+            ("CPU", [r["cpu_us"] for r in rows]), ("CPU/GPU", [r["cpu_ratio"] for r in rows])]
+    return [c for c in out if any(v is not None for v in c[1])]
+
+
+def power_line(r):
+    """Energy and memory of a cell, of nnc and of the peers that have them."""
+    eager = r["peer_bytes"].get("eager")
+    parts = [f"{(r['joules'] or 0) * 1e3:.3g} mJ a run at {r['watts']:.0f} W, {(r['device_bytes'] or 0) / 2**20:.0f} MiB of device memory"]
+    parts += [f"{questions.peer_name(b)} {p['joules'] * 1e3:.3g} mJ" for b, p in r["peers"].items() if p.get("joules")]
+    return f"  {r['id']}: " + "; ".join(parts + ([f"eager {eager / 2**20:.0f} MiB"] if eager else []))
+
+
+def table(out, group, rows, failures):
     width = max([len(r["id"]) + 1 for r in rows] + [len(group)])
-    title = ["queued", "waited", "copied", "streamed", "tuned", "GB/s", "TFLOP/s", "of limit", "predicted"] + names
-    title += [f"{b} r." for b in BASES] + ["waited r.", "streamed r.", "CPU", "CPU/GPU"]
-    out += ["", group.ljust(width) + "".join(t.rjust(max(9, len(t)) + 1) for t in title)]
-    for r in rows:
-        cells = [r["queued_us"], r["waited_us"], r["copied_us"], r["streamed_us"], r["tuned_us"], r["GB_s"], r["TFLOP_s"], r["of_limit"], r["predicted"]]
-        cells += [r["peers"].get(b, {}).get("queued") for b in names]
-        cells += [r["ratios"][b] for b in BASES] + [r["ratio_waited"], r["ratio_streamed"], r["cpu_us"], r["cpu_ratio"]]
-        out.append((r["id"] + "*" * r["in_l2"]).ljust(width) + "".join(number(v, max(9, len(t)) + 1) for v, t in zip(cells, title)))
-    powered = [r for r in rows if r["watts"]]
-    for r in powered:
-        each = ", ".join(f"{b} {p['joules'] * 1e3:.3g} mJ" for b, p in r["peers"].items() if p.get("joules"))
-        out.append(f"  {r['id']}: {(r['joules'] or 0) * 1e3:.3g} mJ a run at {r['watts']:.0f} W, {(r['device_bytes'] or 0) / 2**20:.0f} MiB; "
-                   f"{each}; memory of eager {(r['peer_bytes'].get('eager') or 0) / 2**20:.0f} MiB")
+    columns = columns_of(rows)
+    out += ["", group.ljust(width) + "".join(t.rjust(max(9, len(t)) + 1) for t, _ in columns)]
+    for i, r in enumerate(rows):
+        out.append((r["id"] + "*" * r["in_l2"]).ljust(width) + "".join(number(v[i], max(9, len(t)) + 1) for t, v in columns))
+    out += [power_line(r) for r in rows if r["watts"]]
     for name, why in failures:
         out.append(f"  FAILED {name}: {why[:200]}")
 
@@ -202,33 +252,42 @@ def tables(raw, parts, out):
     return rows
 
 
+def put(path, text):
+    """As a whole: the one before stays until then."""
+    new = f"{path}.{os.getpid()}.new"
+    with open(new, "w") as f:
+        f.write(text)
+    os.replace(new, path)
+
+
 def make(raw, commit, folder_out):
-    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers")}
+    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers", "engines", "ends", "predict")}
+    parts["raw"] = raw
     machine = parts["machine"] = load(os.path.join(raw, "machine.json")) or {}
     about = load(os.path.join(raw, "peers", "about"))
     with open(os.path.join(raw, "started")) as f:
         date = f.read().strip()
     out, below = [], []
     rows = tables(raw, parts, below)
-    head(out, machine, about, date, commit)
+    head(out, machine, about, date, commit, parts["peers"])
     checks(out, parts["check"])
     ceiling_lines(out, parts["ceilings"])
-    out += [""] + questions.answers(rows) + ["", "Ratios by group:"] + questions.by_group(rows) + below
+    out += [""] + questions.answers(rows, parts) + ["", "Ratios by group:"] + questions.by_group(rows)
+    found = details.engine_lines(parts)
+    out += (["", "Strict f32 convolutions, time by cuDNN's configuration:"] + found if found else []) + details.profile_lines(parts) + below
     static = os.path.join(raw, "static.txt")
     if os.path.exists(static):
         with open(static) as f:
             out += ["", "by machine code (bench_gpu):", f.read().rstrip()]
     name = os.path.join(folder_out, f"gpu-{date}-{commit}")
-    with open(name + ".txt", "w") as f:
-        f.write("\n".join(out) + "\n")
+    put(name + ".txt", "\n".join(out) + "\n")
     svg = chart.chart(rows, f"nnc {commit} and PyTorch {(about or {}).get('torch', '')} on {machine.get('gpu', 'no GPU')}, {date}")
     if svg:
-        with open(name + ".svg", "w") as f:
-            f.write(svg)
+        put(name + ".svg", svg)
     for c in (*parts["nnc"].values(), *parts["tuned"].values(), *parts["cpu"].values()):
         c.pop("graph", None)
-    with open(name + ".json", "w") as f:
-        json.dump({"date": date, "commit": commit, "peers_of": about, "rows": rows, **parts}, f, indent=1)
+    del parts["raw"]
+    put(name + ".json", json.dumps({"date": date, "commit": commit, "peers_of": about, "rows": rows, **parts}, indent=1))
     print(f"{name}.txt, .json{', .svg' if svg else ''}")
 
 

@@ -2,6 +2,9 @@
  * way, or was when its process died. */
 #include "cuda/cuda.h"
 #include "device.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +19,13 @@ bool device_lost(void)
     return rt && rt->cudaDeviceSynchronize() != 0;
 }
 
+/* The script that started this has ended: who killed it wants an end. */
+static bool caller_ended(void)
+{
+    const char *pid = getenv("NNC_GPU_PID");
+    return pid && atoi(pid) > 1 && kill(atoi(pid), 0) && errno == ESRCH;
+}
+
 bool results_begin(results *r, const char *id)
 {
     char done[1024], running[1024];
@@ -26,7 +36,7 @@ bool results_begin(results *r, const char *id)
         r->kept++;
         return false;
     }
-    if (r->deadline_ns && nnc_now_ns() > r->deadline_ns) {
+    if ((r->deadline_ns && nnc_now_ns() > r->deadline_ns) || caller_ended()) {
         r->left++;
         return false;
     }

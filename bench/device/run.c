@@ -175,6 +175,7 @@ static nnc_status compile(running *r, const cell *c)
     nnc_compile_options o;
     NNC_TRY(cell_options(c, &o, sink));
     NNC_TRY(open_graphs(r, c));
+    r->env->target->no_clusters = c->no_clusters;
     int64_t t0 = nnc_now_ns();
     NNC_TRY(nnc_compile(r->env, r->step ? r->step : r->model, &o, &r->a, sink));
     r->compile_ms = (double)(nnc_now_ns() - t0) * 1e-6;
@@ -184,6 +185,7 @@ static nnc_status compile(running *r, const cell *c)
 static nnc_status prepare(running *r, const cell *c)
 {
     NNC_TRY(compile(r, c));
+    turn_take(&r->j->turn, true);
     double before = bytes_free(r);
     int64_t t0 = nnc_now_ns();
     NNC_TRY(nnc_session_create(r->env, r->a, &r->s, r->j->sink));
@@ -277,6 +279,16 @@ static nnc_status measure_cell(running *r, const cell *c, nnc_text *t)
     return put_sample(r->s, t, r->j->sink);
 }
 
+/* The times of the commands of one run, of a cell marked profile. */
+static nnc_status trace(running *r, const cell *c)
+{
+    char file[1024];
+    if (!r->j->traces || !cell_has(c, "profile"))
+        return NNC_OK;
+    snprintf(file, sizeof file, "%s/%s.trace", r->j->traces, c->id);
+    return nnc_session_trace(r->env, r->s, r->step != NULL, file, NULL, r->j->sink);
+}
+
 static void release(running *r)
 {
     for (int i = 0; i < MOST_INPUTS; i++) {
@@ -301,7 +313,10 @@ static void run_cell(running *r, const cell *c)
     nnc_sink_clear(r->j->sink);
     int64_t t0 = nnc_now_ns();
     nnc_status st = measure_cell(r, c, &t);
+    if (!st)
+        st = trace(r, c);
     release(r);
+    turn_give(&r->j->turn);
     if (!st)
         put_number(&t, "seconds", (double)(nnc_now_ns() - t0) * 1e-9);
     if (!st)

@@ -42,7 +42,7 @@ static int64_t zero_bytes(const nnc_call *c, const cudnn_lowering *w)
     return w->zero_bias ? c->dst.dim[1] * nnc_dtype_size((nnc_dtype)c->dst.dtype) : 0;
 }
 
-static nnc_cudnn_filter filter_of(const nnc_call *c, const cudnn_lowering *w, int64_t limit)
+nnc_cudnn_filter cudnn_filter_of(const nnc_call *c, const cudnn_lowering *w, int64_t limit)
 {
     uint32_t strict = c->src.dtype == DT_f32 && !c->tf32 ? CUDNN_TENSOR_CORE : 0;
     strict |= c->exact ? CUDNN_FFT | CUDNN_WINOGRAD : 0;
@@ -166,7 +166,7 @@ static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)
 
 /* Makes the plan of the first configuration that can be finalized, of the promising ones preferring those that relayout no tensor.
  * Returns its index, -1: none. */
-static int plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
+int cudnn_plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
 {
     const bool fewer = n > 0 && nnc_cudnn_config_at(g, 0)->numerical & CUDNN_WINOGRAD;
     for (int i = 0; i < n && !fewer; i++)
@@ -203,9 +203,10 @@ static nnc_status ask(const nnc_call *c, const cudnn_lowering *w, const nnc_cudn
         return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;
     cudnn_describe_core(g, c, w);
     status = nnc_cudnn_finish(g);
-    int n = status ? 0 : query(g, *f), i = n <= 0     ? -1
-                                           : w->whole ? 0
-                                                      : plan_first(g, c, n, f->workspace_limit);
+    int n = status ? 0 : query(g, *f), i = n <= 0 ? -1
+                                           : w->whole
+                                               ? 0
+                                               : cudnn_plan_first(g, c, n, f->workspace_limit);
     *a = (cudnn_answer){.ok = i >= 0, .version = version()};
     if (n < 0 || status == NNC_E_NOMEM) {
         status = nnc_nomem(sink);
@@ -227,7 +228,7 @@ static nnc_status ask(const nnc_call *c, const cudnn_lowering *w, const nnc_cudn
 static nnc_status answer(
     const nnc_call *c, const cudnn_lowering *w, cudnn_answer *a, nnc_sink *sink)
 {
-    const nnc_cudnn_filter f = filter_of(c, w, workspace_limit(c));
+    const nnc_cudnn_filter f = cudnn_filter_of(c, w, workspace_limit(c));
     if (cudnn_answer_load(c, w, &f, a))
         return NNC_OK;
     const void *api = NNC_CUDA(cudnn, NULL);
@@ -416,7 +417,7 @@ static nnc_status settle(nnc_cudnn **out, const nnc_call *c, const cudnn_lowerin
     NNC_TRY(nnc_cudnn_create(NULL, out, sink));
     nnc_cudnn *g = *out;
     nnc_hash128 key = plan_key(c, w, what == TAIL, limit);
-    nnc_cudnn_filter f = filter_of(c, w, limit);
+    nnc_cudnn_filter f = cudnn_filter_of(c, w, limit);
     nnc_tuned known;
     bool tunes = what == CORE &&
                  (nnc_tune_measures(c->env->tuning) || nnc_tune_find(c->env->tuning, key, &known));
@@ -436,7 +437,7 @@ static nnc_status settle(nnc_cudnn **out, const nnc_call *c, const cudnn_lowerin
     status = n > 0 && tunes ? tuned(g, c, w, n, limit, key, sink) : NNC_E_DEVICE;
     if (status != NNC_E_DEVICE)
         return status;
-    if (n == 0 || plan_first(g, c, n, limit) < 0)
+    if (n == 0 || cudnn_plan_first(g, c, n, limit) < 0)
         return w->whole ? NNC_E_DEVICE
                         : nnc_fail0(sink, NNC_E_DEVICE,
                               "cuDNN has no plan for a convolution of the model with %lld bytes of "

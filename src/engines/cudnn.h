@@ -24,6 +24,11 @@ uint32_t cudnn_used_ids(const nnc_call *c, const cudnn_lowering *w, bool tail);
 void cudnn_describe_core(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w);
 void cudnn_describe_tail(nnc_cudnn *g, const nnc_call *c);
 
+/* What configurations the call allows, within so many bytes of workspace. */
+nnc_cudnn_filter cudnn_filter_of(const nnc_call *c, const cudnn_lowering *w, int64_t limit);
+/* Makes the plan of one of the n configurations of g: the first that can be finalized, by rule. Returns its index, -1: none. */
+int cudnn_plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit);
+
 /* The GPU that cuDNN is asked about. Strings belong to the target. */
 void cudnn_device_of(const struct nnc_target *t, nnc_cudnn_device *d);
 

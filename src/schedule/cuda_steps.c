@@ -222,7 +222,7 @@ static void divide(nnc_kernel *k, const nnc_target *t, const cu_step *s)
     nnc_kgrid *g = &k->grid;
     const int64_t sms = t->sms > 0 ? t->sms : 132;
     const int64_t rows = g->axis >= 0 ? k->axis[g->axis].extent : 1;
-    const int clusters = t->sm >= CLUSTERS ? STEP_CLUSTER : 1;
+    const int clusters = t->sm >= CLUSTERS && !t->no_clusters ? STEP_CLUSTER : 1;
     const int loads = apart(k);
     int64_t least = INT64_MAX;
     int16_t vec = 1, split = 1;

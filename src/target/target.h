@@ -46,6 +46,7 @@ typedef struct nnc_target {
     int64_t shared_bytes;   /* maximum shared memory of a block */
     int64_t clock_hz;
     int64_t flops_tf32, flops_f16; /* tensor cores, dense, f32 accumulation; 0 = none */
+    bool no_clusters;       /* kernels do not use clusters of blocks, for comparisons */
     bool asked;             /* sms, sm_threads, shared_bytes, clock, memory and L2 come from the driver; peaks are derived from the
                              * description */
     int n_engines;          /* in order of preference */

@@ -1,0 +1,167 @@
+/* bench/device/engines.c -- the part "engines": for each strict f32 convolution of the cells, the time of every configuration that cuDNN
+ * has. Those that its heuristics list come first, then the others; what nnc takes without measuring is marked. */
+#include "api/internal.h"
+#include "cuda/cudnn.h"
+#include "device.h"
+#include "engines/cudnn.h"
+#include "engines/tune.h"
+#include "target/target.h"
+#include <string.h>
+
+enum { MOST_CONFIGS = 48, MOST_IDS = 16 };
+
+typedef struct trial {
+    nnc_cudnn *g;
+    uint32_t used;
+    nnc_trial t;
+} trial;
+
+static nnc_status run_once(void *ctx)
+{
+    const trial *t = ctx;
+    int64_t id[MOST_IDS];
+    void *ptr[MOST_IDS];
+    int n = 0;
+    for (int i = 0; i < t->t.n; i++)
+        if (t->used >> i & 1) {
+            id[n] = i;
+            ptr[n++] = t->t.arg[i];
+        }
+    return nnc_cudnn_run(t->g, n, id, ptr, t->t.work);
+}
+
+/* Configurations listed by the heuristics alone, or with all others behind them. */
+static int listed(const nnc_call *c, const cudnn_lowering *w, nnc_cudnn_filter f, bool every,
+    nnc_cudnn **g, nnc_sink *sink)
+{
+    if (nnc_cudnn_create(NULL, g, sink))
+        return -1;
+    f.every = every;
+    cudnn_describe_core(*g, c, w);
+    return nnc_cudnn_finish(*g) ? 0 : nnc_cudnn_query(*g, &f);
+}
+
+static void put_call(const nnc_call *c, nnc_text *t)
+{
+    nnc_printf(t, "\"conv\": \"%lldx%lld ", (long long)c->kernel[0], (long long)c->kernel[1]);
+    for (int i = 0; i < c->src.rank; i++)
+        nnc_printf(t, "%s%lld", i ? "x" : "", (long long)c->src.dim[i]);
+    nnc_printf(t, " to %lld channels\"", (long long)c->dst.dim[1]);
+}
+
+/* Times all configurations; the members of the result's object. */
+static nnc_status time_all(const nnc_call *c, nnc_text *t, nnc_sink *sink)
+{
+    cudnn_lowering w;
+    const char *why = "";
+    nnc_cudnn *some = NULL, *all = NULL;
+    if (!cudnn_lower(c, &w, &why))
+        return nnc_fail0(sink, NNC_E_DEVICE, "cuDNN does not take it: %s", why);
+    const int64_t limit = c->work_bytes;
+    const nnc_cudnn_filter f = cudnn_filter_of(c, &w, limit);
+    const int ours = listed(c, &w, f, false, &some, sink);
+    int n = listed(c, &w, f, true, &all, sink);
+    nnc_cudnn_destroy(some);
+    trial x = {.g = all, .used = cudnn_used_ids(c, &w, false)};
+    int64_t bytes[MOST_IDS] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei)};
+    for (int i = 2; i <= cudnn_n_args(c); i++)
+        bytes[i] = nnc_type_bytes(&c->dst);
+    nnc_status st = n <= 0 ? nnc_fail0(sink, NNC_E_DEVICE, "cuDNN lists no configuration: %s",
+                                 all ? nnc_cudnn_why(all) : "")
+                           : nnc_trial_open(&x.t, bytes, cudnn_n_args(c) + 1, limit, sink);
+    const int taken = st ? -1 : cudnn_plan_first(all, c, n, limit);
+    put_call(c, t);
+    nnc_printf(t, ", \"flops\": %.0f, \"configs\": [",
+        2.0 * (double)nnc_type_numel(&c->dst) * (double)nnc_type_numel(&c->wei) /
+            (double)c->dst.dim[1]);
+    const char *comma = "";
+    int64_t least = 0;
+    for (int i = 0; !st && i < n && i < MOST_CONFIGS; i++) {
+        const nnc_cudnn_config *k = nnc_cudnn_config_at(all, i);
+        if (nnc_cudnn_plan(all, i, limit))
+            continue;
+        const int64_t ns = nnc_trial_ns(run_once, &x, least);
+        least = ns > 0 && (!least || ns < least) ? ns : least;
+        nnc_printf(t,
+            "%s\n  {\"engine\": %lld, \"workspace\": %lld, \"numerical\": %u, \"listed\": %s, "
+            "\"taken\": %s, \"ns\": %lld}",
+            comma, (long long)k->engine, (long long)nnc_cudnn_workspace(all),
+            (unsigned)k->numerical, i < ours ? "true" : "false", i == taken ? "true" : "false",
+            (long long)ns);
+        comma = ",";
+    }
+    nnc_puts(t, "]");
+    nnc_trial_close(&x.t);
+    nnc_cudnn_destroy(all);
+    return st;
+}
+
+static void one(job *j, const nnc_call *c, const char *id)
+{
+    nnc_text t = {0};
+    if (!results_begin(&j->results, id))
+        return;
+    nnc_sink_clear(j->sink);
+    turn_take(&j->turn, true);
+    nnc_status st = nnc_cudnn_hold(j->sink);
+    if (!st) {
+        st = time_all(c, &t, j->sink);
+        nnc_cudnn_release();
+    }
+    turn_give(&j->turn);
+    if (!st)
+        st = results_end(&j->results, id, &t, j->sink);
+    if (st)
+        results_fail(&j->results, id, st, j->sink);
+    nnc_text_deinit(&t);
+}
+
+static bool strict_conv(const nnc_call *c)
+{
+    return c->kind == CALL_conv && c->spatial == 2 && c->src.dtype == DT_f32 && !c->tf32 &&
+           !c->packed;
+}
+
+static nnc_status engines_of(job *j, nnc_env *e, const cell *c)
+{
+    nnc_compile_options o;
+    nnc_artifact *a = NULL;
+    nnc_status st = cell_options(c, &o, j->sink);
+    nnc_model *m = st ? NULL
+                      : nnc_model_open(c->model,
+                            &(nnc_open_options){.arg = c->set, .n_arg = c->n_set}, j->sink);
+    if (m)
+        st = nnc_compile(e, m, &o, &a, j->sink);
+    for (int i = 0; !st && m && i < a->plan->n_call; i++) {
+        const nnc_engine_env env = {.target = e->target};
+        nnc_call call = a->plan->call[i];
+        char id[256];
+        call.env = &env;
+        snprintf(id, sizeof id, "engines,%lldx%lld,batch=%lld,from=%lld,to=%lld,image=%lld",
+            (long long)call.kernel[0], (long long)call.kernel[1], (long long)call.src.dim[0],
+            (long long)call.src.dim[1], (long long)call.dst.dim[1], (long long)call.src.dim[2]);
+        if (strict_conv(&call))
+            one(j, &call, id);
+    }
+    nnc_artifact_destroy(a);
+    nnc_model_close(m);
+    return m ? st : nnc_sink_cause(j->sink, NNC_E_MODEL);
+}
+
+int part_engines(job *j)
+{
+    cells c;
+    nnc_env *e = NULL;
+    nnc_status st = cells_read(j->cells, &c, j->sink);
+    if (!st)
+        st = nnc_env_create(
+            &(nnc_env_options){.target = j->target, .cache_dir = j->cache_dir}, &e, j->sink);
+    for (int i = 0; !st && i < c.n; i++)
+        if (cell_has_all(&c.cell[i], j->only))
+            st = engines_of(j, e, &c.cell[i]);
+    if (st)
+        nnc_sink_print(j->sink, stderr);
+    nnc_env_destroy(e);
+    cells_deinit(&c);
+    return st ? nnc_exit_code(st) : results_exit(&j->results);
+}
