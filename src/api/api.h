@@ -133,6 +133,9 @@ const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
 const nnc_compile_options *nnc_artifact_options(const nnc_artifact *a); /* that it was compiled with */
 /* True when the file is the one the artifact was loaded from, or holds its weights: writing it would destroy them. */
 bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
+/* Reports, before a run, that an output, or all of them, cannot be written to the file: its name's extension is no format's or is one
+ * of a single tensor, the weights are in it, or the system refuses it. */
+nnc_status nnc_artifact_check_output(const nnc_artifact *a, const char *file, bool all, nnc_sink *sink) NNC_MUST;
 
 /* Row-major data of all inputs, which the caller frees with nnc_free: from the files that o names, or generated from the seed. What is
  * missing in the files, superfluous or of another type is one error. */

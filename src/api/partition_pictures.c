@@ -86,6 +86,12 @@ static nnc_status draw_strategies(const drawing *x)
     return write(x, "strategies", &svg);
 }
 
+/* A file's name: the strategy's without the combination that `auto` and `hybrid` found. */
+static void put_name(nnc_text *out, const char *prefix, const nnc_partition_row *r)
+{
+    nnc_printf(out, "%s%.*s", prefix, (int)strcspn(r->strategy, ":"), r->strategy);
+}
+
 /* ---- one strategy ---------------------------------------------------------------------------------------- */
 
 static void put_iteration(
@@ -114,7 +120,7 @@ static nnc_status draw_gantt(
     nnc_printf(&title, "%s: ", r->strategy);
     put_title(x->t, &title);
     put_iteration(x->t, r, of, &note);
-    nnc_printf(&name, "%s%s", prefix, r->strategy);
+    put_name(&name, prefix, r);
     nnc_gantt_put(of, nnc_text_str(&title), nnc_text_str(&note), &svg);
     NNC_NEED(!title.oom && !note.oom && !name.oom, x->sink);
     return write(x, nnc_text_str(&name), &svg);
@@ -130,7 +136,7 @@ static nnc_status draw_memory(const drawing *x, const nnc_partition_row *r)
     put_title(x->t, &title);
     put_work(x->t, &note);
     nnc_puts(&note, ". Simulated from the plan that nnc executes");
-    nnc_printf(&name, "memory-%s", r->strategy);
+    put_name(&name, "memory-", r);
     nnc_holds_put(r->simulated, nnc_text_str(&title), nnc_text_str(&note), "simulated time", &svg);
     NNC_NEED(!title.oom && !note.oom && !name.oom, x->sink);
     return write(x, nnc_text_str(&name), &svg);

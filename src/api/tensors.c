@@ -210,6 +210,17 @@ nnc_status nnc_artifact_check_names(
 
 /* ---- outputs --------------------------------------------------------------------------------- */
 
+nnc_status nnc_artifact_check_output(
+    const nnc_artifact *a, const char *file, bool all, nnc_sink *sink)
+{
+    if (nnc_artifact_reads(a, file))
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
+            "holds the model's weights: name another file for %s",
+            all ? "the outputs" : "the output");
+    NNC_TRY(nnc_tensors_check_name(file, all ? a->plan->n_output : 1, sink));
+    return nnc_file_can_write(file, sink);
+}
+
 nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink)
 {
     return nnc_tensor_write(file, "output", t, data, sink);

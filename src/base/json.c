@@ -62,7 +62,9 @@ static nnc_status string(walk *w, const char **out)
     const char *begin = w->p - 1;
     w->p = nnc_decode(w->p, close, s);
     if (w->p < close && *w->p == '\\')
-        return bad(w, "expected a valid escape (\\uD800 to \\uDFFF in pairs, not \\u0000)");
+        return bad(w,
+            "expected an escape: \\\" \\\\ \\/ \\b \\f \\n \\r \\t, or \\u and four hexadecimal "
+            "digits (\\uD800 to \\uDFFF in pairs, not \\u0000)");
     if (w->p < close)
         return nnc_fail(w->sink, NNC_E_MODEL, here(w), "expected UTF-8, found the byte 0x%02x",
             (unsigned char)*w->p);

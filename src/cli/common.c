@@ -222,6 +222,25 @@ bool can_advise(const options *o)
            S_ISREG(there.st_mode) && !nnc_is_artifact(o->file[0]);
 }
 
+/* Opens the model again for advice. The warnings about it have been printed. */
+static nnc_status open_quietly(
+    const options *o, nnc_reopen *other, options *train, nnc_arena *a, work *again, nnc_sink *sink)
+{
+    nnc_sink *quiet = nnc_sink_create();
+    NNC_NEED(quiet, sink);
+    nnc_status st = NNC_OK;
+    if (o->mode == MODE_step) {
+        st = read_training(o, &train->train, a, quiet);
+        other->training = &train->train.of;
+        if (!st)
+            st = open_step(o, 0, &other->accumulate, again, quiet);
+    } else {
+        st = open_forward(o, again, quiet);
+    }
+    nnc_sink_destroy(quiet);
+    return st == NNC_E_NOMEM ? nnc_nomem(sink) : st;
+}
+
 nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sink *sink)
 {
     options with = *o;
@@ -236,17 +255,13 @@ nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sin
         return NNC_OK;
     with.mode = as;
     with.verbose = false;
-    nnc_status st = as == MODE_step ? read_training(&with, &train.train, &a, sink) : NNC_OK;
-    other.training = as == MODE_step ? &train.train.of : NULL;
-    if (!st)
-        st = as == MODE_step ? open_step(&with, 0, &other.accumulate, &again, sink)
-                             : open_forward(&with, &again, sink);
+    nnc_status st = open_quietly(&with, &other, &train, &a, &again, sink);
     if (!st) {
         progress((void *)o, "looking for what fits", NULL);
         st = nnc_advise_memory(w->env, again.model, &c, &other, t) ? nnc_nomem(sink) : NNC_OK;
     }
     nnc_model_close(again.model); /* also where the model was opened, and its step was not made */
-    return st;
+    return st == NNC_E_NOMEM ? st : NNC_OK;
 }
 
 nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, nnc_sink *sink)

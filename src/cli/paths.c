@@ -54,6 +54,15 @@ static bool is_dumped(const char *dir, const char *path)
     return false;
 }
 
+/* Only -o goes to standard output: with the others the command prints its report there. */
+static nnc_status not_stdout(const char *flag, const char *of, const char *path, nnc_sink *sink)
+{
+    return is_stdio(path)
+               ? nnc_fail0(sink, NNC_E_USAGE, "%s%s%s=-: standard output has the report; name a %s",
+                     flag, *of ? " " : "", of, strcmp(flag, "--dump-dir") ? "file" : "folder")
+               : NNC_OK;
+}
+
 static nnc_status check_output(const named *in, int n_in, const named *out, int k, nnc_sink *sink)
 {
     for (int i = 0; i < n_in; i++)
@@ -93,14 +102,17 @@ nnc_status check_paths(options *o, nnc_sink *sink)
         if (others[i].path)
             in[n_in++] = others[i];
     for (size_t i = 0; i < NNC_COUNT(writes); i++)
-        if (writes[i].path)
+        if (writes[i].path) {
+            if (writes[i].path != o->out)
+                NNC_TRY(not_stdout(writes[i].flag, "", writes[i].path, sink));
             out[n_out++] = writes[i];
+        }
     for (int i = 0; i < o->n_output; i++) {
-        if (is_stdio(o->output[i].value))
-            return nnc_fail0(sink, NNC_E_USAGE,
-                "--output %s=-: standard output has the report; name a file", o->output[i].name);
+        NNC_TRY(not_stdout("--output", o->output[i].name, o->output[i].value, sink));
         out[n_out++] = (named){"--output", o->output[i].value};
     }
+    if (o->dump_dir)
+        NNC_TRY(not_stdout("--dump-dir", "", o->dump_dir, sink));
     for (int i = 0; i < n_in; i++)
         n_stdin += is_stdio(in[i].path);
     if (n_stdin > 1)

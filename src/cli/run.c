@@ -178,14 +178,10 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(
         nnc_artifact_check_names(w->artifact, false, o->compare.input, o->compare.n_input, sink));
     NNC_TRY(nnc_artifact_check_names(w->artifact, true, o->output, o->n_output, sink));
-    for (int i = 0; i <= o->n_output; i++) {
-        const char *file = i < o->n_output ? o->output[i].value : o->outputs;
-        if (file && nnc_artifact_reads(w->artifact, file))
-            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
-                "holds the model's weights: name another file for %s%s",
-                i < o->n_output ? "output " : "the outputs",
-                i < o->n_output ? o->output[i].name : "");
-    }
+    for (int i = 0; i < o->n_output; i++)
+        NNC_TRY(nnc_artifact_check_output(w->artifact, o->output[i].value, false, sink));
+    if (o->outputs)
+        NNC_TRY(nnc_artifact_check_output(w->artifact, o->outputs, true, sink));
     progress((void *)o, "loading weights", NULL);
     NNC_TRY(nnc_session_create(w->env, w->artifact, &w->session, sink));
     print_warnings(sink);

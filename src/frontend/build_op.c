@@ -229,13 +229,13 @@ nnc_ref fe_build_slice(fe_layer *l)
         axes[i] += axes[i] < 0 ? x.rank : 0;
         if (axes[i] < 0 || axes[i] >= x.rank || (i && axes[i] <= axes[i - 1]))
             return fe_bad(l, "axes", "slice: axes must ascend within 0 to %d", x.rank - 1);
-        int64_t e = x.dim[axes[i]];
-        starts[i] += starts[i] < 0 ? e : 0;
-        ends[i] = fe_has(l, FK_ends) ? nnc_min64(ends[i] + (ends[i] < 0 ? e : 0), e) : e;
-        if (starts[i] < 0 || starts[i] >= ends[i])
+        int64_t e = x.dim[axes[i]], from = starts[i], to = fe_has(l, FK_ends) ? ends[i] : e;
+        starts[i] = nnc_max64(from + (from < 0 ? e : 0), 0); /* clamped, as NumPy does */
+        ends[i] = nnc_min64(to + (to < 0 ? e : 0), e);
+        if (starts[i] >= ends[i])
             return fe_bad(l, NULL,
                 "slice: %lld to %lld of dimension %lld is empty (its extent is %lld)",
-                (long long)starts[i], (long long)ends[i], (long long)axes[i], (long long)e);
+                (long long)from, (long long)to, (long long)axes[i], (long long)e);
     }
     nnc_attr a[4] = {nnc_av(AT_axes, n, axes), nnc_av(AT_starts, n, starts),
         nnc_av(AT_ends, n, ends), nnc_av(AT_steps, n, s->steps.v)};

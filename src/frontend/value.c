@@ -35,7 +35,8 @@ void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...)
     va_end(ap);
     for (size_t i = 0; i < nnc_sink_count(f->sink); i++) {
         const nnc_diag *d = nnc_sink_at(f->sink, i);
-        if (d->loc.line == loc.line && d->loc.col == loc.col && !strcmp(d->message, msg))
+        if (d->loc.line == loc.line && d->loc.col == loc.col && d->loc.file &&
+            !strcmp(d->loc.file, f->file) && !strcmp(d->message, msg)) /* of one of several files */
             return;
     }
     nnc_warn(f->sink, loc, "%s", msg);

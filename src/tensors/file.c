@@ -77,6 +77,17 @@ static nnc_status list_raw(nnc_tensors *t, const nnc_type *raw, nnc_sink *sink)
         nnc_text_str(&want), (long long)e.size, m->n);
 }
 
+/* A header of at most 100 MB, the format's limit, and its opening brace. Text may have a brace at the same place. */
+static bool begins_safetensors(const nnc_map *m)
+{
+    uint64_t header = 0;
+    if (m->n <= 8 || m->data[8] != '{')
+        return false;
+    for (int i = 8; i-- > 0;)
+        header = header << 8 | m->data[i];
+    return header <= 100000000;
+}
+
 static nnc_status list(nnc_tensors *t, const nnc_type *raw, nnc_sink *sink)
 {
     const nnc_map *m = &t->map;
@@ -87,7 +98,7 @@ static nnc_status list(nnc_tensors *t, const nnc_type *raw, nnc_sink *sink)
         return list_npy(t, sink);
     if (has(t->file, ".npz") || (m->n >= 4 && (!memcmp(p, "PK\3\4", 4) || !memcmp(p, "PK\5\6", 4))))
         return nnc_npz_list(t, sink);
-    if (has(t->file, ".safetensors") || has(t->file, ".st") || (m->n > 8 && p[8] == '{'))
+    if (has(t->file, ".safetensors") || has(t->file, ".st") || begins_safetensors(m))
         return nnc_safetensors_list(t, sink);
     return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = t->file},
         "is no file of tensors that nnc reads; expected .npy, .npz, .safetensors, or raw numbers "
@@ -349,12 +360,24 @@ static nnc_status put(void *ctx, nnc_out *out)
     return nnc_out_put(out, data, (size_t)nnc_type_bytes(s->type[0]));
 }
 
+nnc_status nnc_tensors_check_name(const char *file, int n, nnc_sink *sink)
+{
+    const nnc_loc loc = {.file = file};
+    if (nnc_tensors_named(file))
+        return NNC_OK;
+    if (!is_raw(file) && !has(file, ".npy") && *extension(file))
+        return nnc_fail(sink, NNC_E_USAGE, loc,
+            "nnc writes no %s files: name a file .npz or .safetensors%s", extension(file),
+            n == 1 ? ", or .npy or .bin, which hold one tensor" : "");
+    return n == 1 ? NNC_OK
+                  : nnc_fail(sink, NNC_E_USAGE, loc,
+                        "holds one tensor, not %d: name a file .npz or .safetensors", n);
+}
+
 nnc_status nnc_tensors_write(const char *file, const nnc_tensor_source *s, nnc_sink *sink)
 {
     writing w = {file, s, sink};
-    if (s->n != 1 && !nnc_tensors_named(file))
-        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
-            "holds one tensor, not %d: name a file .npz or .safetensors", s->n);
+    NNC_TRY(nnc_tensors_check_name(file, s->n, sink));
     return nnc_file_write_by(file, put, &w, s->durable, sink);
 }
 

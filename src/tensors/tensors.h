@@ -54,12 +54,14 @@ typedef struct nnc_tensor_source {
     void *ctx;
     bool durable; /* the file is on the disk before it takes its place */
 } nnc_tensor_source;
-/* Writes them in the format of the file's extension: .npz, .safetensors (.st); .npy, .bin and .raw for a single tensor; a single one
- * goes to .npy under every other name. */
+/* Writes them in the format of the file's extension: .npz, .safetensors (.st); .npy, .bin and .raw for a single tensor, which goes to
+ * .npy where the name has no extension. */
 nnc_status nnc_tensors_write(const char *file, const nnc_tensor_source *s, nnc_sink *sink) NNC_MUST;
 /* One tensor in memory, under this name. */
 nnc_status nnc_tensor_write(const char *file, const char *name, const nnc_type *t, const void *data,
     nnc_sink *sink) NNC_MUST;
+/* NNC_E_USAGE, reported: n tensors cannot be written to a file of this name. */
+nnc_status nnc_tensors_check_name(const char *file, int n, nnc_sink *sink) NNC_MUST;
 /* True when the extension is that of a format with names. */
 bool nnc_tensors_named(const char *file);
 

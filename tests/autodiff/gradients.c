@@ -218,6 +218,28 @@ TEST(unused_results_of_collectives)
     nnc_graph_destroy(g);
 }
 
+/* Both results are read on device 0, where their gradients are made; the gradient's participants are those of the collective. */
+TEST(collectives_of_results_read_elsewhere)
+{
+    static const char text[] = "graph @c {\n%x = input : f64[4] device 0\n"
+                               "%z = input : f64[4] device 1\n%p = neg %x device 0\n"
+                               "%q = neg %z device 1\n%a, %b = reduce_scatter %p, %q {axis=0}\n"
+                               "%y = concat %b, %a {axis=0} device 0\nreturn %y\n}";
+    nnc_scan s;
+    nnc_scan_init(&s, "test", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    CHECK(g != NULL);
+    nnc_ref y = g->output[0], x[2] = {g->node[0].out, g->node[1].out}, dx[2];
+    const uint32_t before = g->n_node;
+    CHECK_OK(nnc_gradients(g, 1, &y, NULL, 2, x, dx, test_sink));
+    int n = 0;
+    for (uint32_t i = before; i < g->n_node; i++)
+        for (int k = 0; g->node[i].op == OP_allgather && k < g->node[i].n_in; k++, n++)
+            CHECK_INT(nnc_home(g, g->node[i].out + (nnc_ref)k), k);
+    CHECK_INT(n, 2);
+    nnc_graph_destroy(g);
+}
+
 TEST(ops_without_a_derivative_are_listed)
 {
     static const struct {

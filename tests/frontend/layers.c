@@ -169,6 +169,7 @@ TEST(movement)
         "f32[2,5,8,3]");
     yields(ROW, "{\"op\": \"slice\", \"starts\": 1, \"ends\": 4, \"steps\": 2}", "f32[2,6]");
     yields(ROW, "{\"op\": \"slice\", \"starts\": [1, -2]}", "f32[3,2]");
+    yields(ROW, "{\"op\": \"slice\", \"starts\": [-9, -7], \"ends\": [-2, 7]}", "f32[2,6]");
     yields("\"i\": {\"shape\": [5], \"dtype\": \"i64\"}",
         "{\"op\": \"add\", \"value\": 3000000000}", "i64[5]");
     yields(ROW, "{\"op\": \"pad\", \"pads\": [0, 1, 2, 3], \"value\": 7}", "f32[6,10]");

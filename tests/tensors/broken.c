@@ -133,7 +133,8 @@ TEST(broken_safetensors)
     }
     fails(tt_file(".safetensors", "1234", 4), "not a safetensors file: it has 4 bytes");
     fails(tt_file("", "1234", 4), "is no file of tensors that nnc reads");
-    fails(tt_file("", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "its header would have");
+    fails(tt_file(".json", "{\"args\":{\"batch\":2}}", 20), "is no file of tensors that nnc reads");
+    fails(tt_file("", "\xff\xff\xff\x04\0\0\0\0{}", 10), "its header would have");
     tt_remove();
 }
 

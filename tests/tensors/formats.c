@@ -106,6 +106,12 @@ TEST(many_tensors_round_trip)
                   &(nnc_tensor_source){DT__COUNT, name, type, give, &m}, test_sink),
         NNC_E_USAGE);
     CHECK_DIAG("holds one tensor, not 13");
+    static const char *const others[] = {".pt", ".csv", ".npy.gz"};
+    for (size_t i = 0; i < NNC_COUNT(others); i++) {
+        CHECK_INT(nnc_tensor_write(tt_file(others[i], "", 0), "x", type[0], m.data[0], test_sink),
+            NNC_E_USAGE);
+        CHECK_DIAG("name a file .npz or .safetensors, or .npy or .bin");
+    }
     tt_remove();
 }
 

@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 static char path[64];
-static const char *const extensions[] = {"", ".npy", ".npz", ".safetensors", ".bin"};
+static const char *const extensions[] = {
+    "", ".npy", ".npz", ".safetensors", ".bin", ".json", ".pt", ".csv", ".npy.gz"};
 
 static void set_path(const char *ext)
 {
