@@ -245,6 +245,9 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     const int64_t *v;
     if (n->n_in != 1 || n->n_out != 1)
         return NNC_NONE;
+    /* into a part of another value: the copy to its place, as in_place makes it */
+    if (n->op == OP_concat && !nnc_type_is_dense(nnc_typeof(p->g, n->out)))
+        return NNC_NONE;
     switch ((nnc_op)n->op) {
     case OP_transpose: {
         int r = nnc_attr_ints(n, AT_perm, &v);
