@@ -50,7 +50,8 @@ static void json_devices(
     nnc_json_close(w, ']');
 }
 
-/* The command with which nnc executes the strategy, without the model; none: it does not. A step takes the micro-batches of an iteration. */
+/* The command with which nnc executes the strategy, without the model; none: it does not. A step takes the micro-batches of an
+ * iteration. */
 static void put_command(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     const nnc_partition_way *w = &r->way;

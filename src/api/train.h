@@ -46,7 +46,7 @@ struct nnc_train_options {
     int replicas;            /* of a pipeline, each on an equal part of the devices; 0: 1 */
     int chunks;              /* interleaved: stages of a device; 0: 2 */
     double bucket_mb;        /* gradients that replicas sum together, in 10^6 bytes; 0: those of each kernel of the optimizer */
-    int zero;                /* ZeRO's stage. 0: each replica has all; 1: they share the updates and the optimizer's states; 2: sums of gradients, too */
+    int zero;                /* ZeRO's stage. 1: replicas share the updates and the optimizer's states; 2: sums of gradients, too */
     nnc_keep keep;
     const char *trace, *predict; /* of one step: nnc_session_trace's file and hardware; NULL: none */
     const char *log;         /* a line of JSON for each step and epoch; NULL: none */

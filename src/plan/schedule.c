@@ -240,8 +240,8 @@ static nnc_status add_copies(
 }
 
 /* What is known, on the way through the list, of new values and their states. What a collective computes, as the weights that replicas
- * gather, is copied to its state as soon as it is complete and nothing reads the old value any more, so that its memory is free again: they are
- * not all there at the end of a step. Most others are computed in the state's memory. */
+ * gather, is copied to its state as soon as it is complete and nothing reads the old value any more. So its memory is free again, and
+ * they are not all live at the end of a step. Most others are computed in the state's memory. */
 typedef struct updates {
     uint32_t *left; /* by root: nodes of the list that are yet to read it */
     bool *made; /* by root: computed, with all its parts */

@@ -12,8 +12,8 @@
  * means over the samples. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm; what moves the
  * running ones, or what all micro-batches have made of them, is the mean over the replicas, so that these are alike, too.
  *
- * Gradients that the optimizer updates in one kernel (optimizer.c: side by side in one tensor) are in one allreduce. With ZeRO's stage 2 the
- * gradients of each micro-batch are reduce-scattered, and their sums are of the replica's part.
+ * Gradients that the optimizer updates in one kernel (optimizer.c: side by side in one tensor) are in one allreduce. With ZeRO's stage 2
+ * the gradients of each micro-batch are reduce-scattered, and their sums are of the replica's part.
  *
  * Nodes are copied task after task (tasks.c), and the copies carry their tasks' numbers: the planner keeps their order on each device. */
 #include "train/distribute.h"

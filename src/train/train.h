@@ -105,8 +105,8 @@ typedef struct nnc_distribution {
     /* rank[(kind * stages + stage) * micro + micro-batch]: the tasks of forward passes, backward passes and, with `split`, weight gradients
      * in an order in which none needs a later one. NULL: there are no tasks, as for one micro-batch. */
     const int32_t *rank;
-    /* ZeRO's stage. 1: each replica updates a part of the weights and has its moments; nnc_training.shards is as many. 2: it also keeps only
-     * its part of the sums of gradients: those of each micro-batch are reduce-scattered */
+    /* ZeRO's stage. 1: each replica updates a part of the weights and has its moments; nnc_training.shards is as many. 2: it also keeps
+     * only its part of the sums of gradients: those of each micro-batch are reduce-scattered */
     int zero;
     int64_t bucket_bytes; /* gradients of one device are summed together up to so many bytes; 0: those of each kernel of the optimizer */
     bool split;        /* weight gradients are tasks apart from backward passes */

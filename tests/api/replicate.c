@@ -215,7 +215,7 @@ TEST(shards_and_buckets_change_no_number)
         }
 }
 
-/* Of the states on replica r: bytes of the sums of gradients. */
+/* Bytes of the sums of gradients on replica r. */
 static int64_t sums_of(const nnc_graph *g, int r)
 {
     int64_t bytes = 0;

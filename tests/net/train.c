@@ -560,8 +560,9 @@ static outcome take(lesson *l, const char *model, uint64_t seed, nnc_text *why, 
     }
     const int code = train(l, model, data, save, key, &out, &err);
     outcome o = TRAINED;
-    const bool unsplit = l->share.replicas && (strstr(nnc_text_str(&err), " to split") ||
-                                                  strstr(nnc_text_str(&err), "of model has enough"));
+    const bool unsplit =
+        l->share.replicas && (strstr(nnc_text_str(&err), " to split") ||
+                                 strstr(nnc_text_str(&err), "of model has enough"));
     if ((code == 1 && strstr(nnc_text_str(&err), "not finite")) || (code == 2 && unsplit))
         o = LEFT_OUT; /* nothing of this model is split by this strategy */
     else if (code) {
