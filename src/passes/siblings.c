@@ -163,7 +163,7 @@ static bool of_parts(const pass *p, const nnc_node *c, nnc_ref x, family *f)
     return true;
 }
 
-/* Of the tensor that the operand of c is a part of, or of what that is a part of in turn, as where very many parts are cut in steps. */
+/* Contractions of the parts of a tensor, c's operand among them; also of parts of its parts, as where very many are cut in steps. */
 static void side_by_side(state *s, uint32_t first, family *f)
 {
     enum { STEPS = 4 };

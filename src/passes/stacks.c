@@ -526,7 +526,7 @@ static void add_parts(stacks *s, chain *c, run_list *r, size_t from, size_t to)
     size_t tried = 0;
     for (size_t i = 0, n = r->n; i < n; i++) {
         const size_t each = r->at[i].to - r->at[i].from;
-        if (r->at[i].of.all == NNC_NONE || each == tried || each >= to - from ||
+        if (r->at[i].of.all == NNC_NONE || each < 2 || each == tried || each >= to - from ||
             (to - from) % each != 0)
             continue;
         tried = each;

@@ -1,10 +1,10 @@
-/* passes/update_product.c -- what fuse_epilogue does first for plain gradient descent on a GPU: the product that is a weight's gradient adds it
- * to the weight, so that the gradient is neither stored nor read again.
+/* passes/update_product.c -- what fuse_epilogue does first for plain gradient descent on a GPU: the product that is a weight's gradient
+ * adds it to the weight, so that the gradient is neither stored nor read again.
  *
  *   g = a^T b;  w <- w - lr g      ->   w <- w + (-lr a)^T b, the sum in the product's epilogue
  *
- * a is a few rows of numbers beside the weight, and scaled in the kernel that computes it. Momentum, weight decay, clipping and adam need the
- * gradient itself and stay as they are. Terminates: each subtraction is visited once, and what replaces it is none. */
+ * a is a few rows of numbers beside the weight, and scaled in the kernel that computes it. Momentum, weight decay, clipping and adam
+ * need the gradient itself and stay as they are. Terminates: each subtraction is visited once, and what replaces it is none. */
 #include "passes/internal.h"
 
 /* The sum that replaces a subtraction. */
@@ -14,7 +14,7 @@ typedef struct update {
     int scaled; /* operand of the product */
 } update;
 
-/* v without the reshapes behind it, all of which only one node reads; NNC_NONE: another reads one. */
+/* The value that v is a reshape of, where only one node reads it and each reshape; otherwise NNC_NONE. */
 static nnc_ref read_once(const pass *p, nnc_ref v)
 {
     for (;;) {

@@ -176,11 +176,12 @@ static bool are_alike(const optimizer *o, nnc_ref a, nnc_ref b)
  * keep the order that checkpoints of them have. */
 static void group_alike(optimizer *o, int n, nnc_ref *w, nnc_ref *grad)
 {
-    nnc_ref *from = ARENA_NEW(o->a, nnc_ref, 2 * n + 1), *of = from + n;
+    nnc_ref *from = ARENA_NEW(o->a, nnc_ref, 2 * n + 1);
     if (!from)
         o->g->status = nnc_nomem(o->g->sink);
     if (!from || o->shards > 1)
         return;
+    nnc_ref *of = from + n;
     memcpy(from, w, sizeof *w * (size_t)n);
     memcpy(of, grad, sizeof *w * (size_t)n);
     for (int i = 0, at = 0; i < n; i++)
