@@ -72,7 +72,7 @@ END
 
 # ---- code of kernels ----
 for t in $targets; do
-    for cells in cells check; do
+    for cells in cells check ends; do
         "$top/bin/bench_device" compile --cells=bench/device/$cells.txt --target="$t" --cache-dir="$top/cache" || echo "  (some are compiled there)"
     done
 done
