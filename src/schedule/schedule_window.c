@@ -5,6 +5,7 @@ enum {
     WIDEST = 8, /* results per thread along one axis */
     MOST_TAPS = 200, /* elements of a window per thread */
     ACCUMULATORS = 32, /* accumulator vectors in registers */
+    MOST_LOADED = 100, /* elements of a row of the window that are loaded at once */
     /* Blocks of results along two axes, in vectors of two elements of 16 bits. */
     BLOCK_WIDEST = 14, /* along the strip */
     BLOCK_SUMS = 28, /* results */
@@ -87,12 +88,30 @@ int nnc_window_registers(const nnc_kernel *k)
     return sums > WIDEST && nnc_window_kernel(k) ? 128 : 0;
 }
 
+static bool of_16_bits(const nnc_kernel *k)
+{
+    bool all = true;
+    for (int b = 0; b < k->n_buf; b++)
+        all &= nnc_dtype_size(k->buf[b].dtype) == 2;
+    return all;
+}
+
+/* Operands that the window reads: of a concat, each of its parts. */
+static int sources(const nnc_kernel *k, int a, int r)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        n += k->ins[i].op == KO_load && k->ins[i].at.k[a] != 0 && k->ins[i].at.k[r] != 0;
+    return n;
+}
+
 /* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. Results beyond
  * those of vectors of 16 bytes have vectors of 8: each element of 16 bits is converted, so that longer strips save instructions. */
 static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, int fast)
 {
     int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1), extent = k->axis[a].extent;
     int most = nnc_cuda_vec(k, fast), best = 1;
+    const int parts = of_16_bits(k) ? sources(k, a, r) : 1;
     double least = places(k, a, r, 1);
     for (int n = 2; n <= WIDEST && n <= extent; n++) {
         int vec = most;
@@ -101,6 +120,7 @@ static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, i
         int64_t strips = nnc_ceildiv(extent, n);
         double loads = (double)(strips * places(k, a, r, n)) / (double)extent;
         if (n * vec <= ACCUMULATORS && loads < 0.95 * least &&
+            (parts == 1 || parts * places(k, a, r, n) * vec <= MOST_LOADED) &&
             points / extent * strips / vec >= nnc_cuda_resident(t) / 4) {
             least = loads;
             best = n;
@@ -201,14 +221,6 @@ static bool slides(const nnc_kernel *k, int a, int r)
                 return false;
     }
     return k->n_stage == 1;
-}
-
-static bool of_16_bits(const nnc_kernel *k)
-{
-    bool all = true;
-    for (int b = 0; b < k->n_buf; b++)
-        all &= nnc_dtype_size(k->buf[b].dtype) == 2;
-    return all;
 }
 
 /* How much longer the busiest SM takes than the average: its blocks are whole. */

@@ -184,6 +184,48 @@ TEST(nvrtc_pooling)
     on_each_arch(check_poolings);
 }
 
+/* ---- windows over parts ---- */
+
+/* GoogLeNet's poolings of concats, whose elements are each one of four branches': in strips, the third took 255 registers, spilled, and left
+ * an SM one block. */
+static void check_pools_of_parts(nnc_env *e, size_t t)
+{
+    enum { MOST = 104 };
+    const nnc_arg batch = {"batch", "128"};
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_artifact *a = NULL;
+    nnc_cubin_kernel *k;
+    nnc_arena mem;
+    int n = 0, sm, found = 0;
+    if (strcmp(archs[t], "cuda:sm_90") != 0) /* a whole model: one of them */
+        return;
+    o.precision = NNC_PRECISION_f16;
+    nnc_arena_init(&mem, 0);
+    nnc_model *g = nnc_model_open(
+        "models/googlenet.json", &(nnc_open_options){.arg = &batch, .n_arg = 1}, test_sink);
+    CHECK_OK(g ? nnc_compile(e, g, &o, &a, test_sink) : NNC_E_MODEL);
+    const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
+    for (int i = 0; p && i < p->n_object; i++) {
+        CHECK_OK(nnc_cubin_read(p->object[i].data, p->object[i].n, &mem, &k, &n, &sm, test_sink));
+        for (int j = 0; j < n; j++) {
+            const bool pools = strstr(k[j].name, "concat_maxpool") != NULL;
+            found += pools;
+            if (pools && (k[j].registers > MOST || k[j].stack_bytes))
+                test_fail(__FILE__, __LINE__, "%s: %s: %d registers, at most %d; %d bytes of stack",
+                    archs[t], k[j].name, k[j].registers, MOST, k[j].stack_bytes);
+        }
+    }
+    CHECK_INT(found, 2);
+    nnc_arena_deinit(&mem);
+    nnc_artifact_destroy(a);
+    nnc_model_close(g);
+}
+
+TEST(nvrtc_pooling_of_parts)
+{
+    on_each_arch(check_pools_of_parts);
+}
+
 /* ---- stores of vectors ---- */
 
 /* Rows of several vectors a thread, and a padding that some lanes share: NVRTC split stores of their first vectors. */
