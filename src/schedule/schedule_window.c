@@ -12,7 +12,8 @@ enum {
     BLOCK_ROWS = 8, /* rows that they read: the loop over these is unrolled */
     BLOCK_VEC = 2,
     BLOCK_REGISTERS = 118, /* of 128, with which an SM has two blocks of 256 threads */
-    OTHER_REGISTERS = 24 /* addresses, weights */
+    OTHER_REGISTERS = 24, /* addresses, weights */
+    MOST_FILLED = 109 /* percent of the results, with those beyond the edges */
 };
 
 /* True when one load advances with both outer axis a and reduce axis r: neighbouring windows may overlap. */
@@ -273,7 +274,10 @@ static void pick_block(
             const int64_t threads =
                 others * nnc_ceildiv(wide, x) * nnc_ceildiv(high, y) / BLOCK_VEC;
             const double cost = block_cost(k, pair, x, y, BLOCK_VEC) * rounded(t, threads);
-            if (x * y > WIDEST && registers <= BLOCK_REGISTERS && cost < least &&
+            /* 19x19 in blocks of 10x2 has a tenth of its results beyond the edge, and guards: slower than strips */
+            const bool fills = nnc_ceildiv(wide, x) * x * nnc_ceildiv(high, y) * y * 100 <=
+                               wide * high * MOST_FILLED;
+            if (fills && x * y > WIDEST && registers <= BLOCK_REGISTERS && cost < least &&
                 threads >= nnc_cuda_resident(t) / 4) {
                 least = cost;
                 *n = x;
