@@ -6,7 +6,8 @@
 
 enum {
     WRITTEN_OUT = 8, /* steps of a window that are fully unrolled */
-    MOST_RUN = 32 /* consecutive elements in registers */
+    MOST_RUN = 32, /* consecutive elements in registers */
+    ROW_FLOATS = 128 /* weights, elements of the source and sums of sliding windows in registers */
 };
 
 /* Declares the indices of work item q: `along` varies fastest, in vectors; then the other outer axes. */
@@ -109,6 +110,58 @@ static void load_runs(cu *c, const nnc_kstage *s, int r)
     }
 }
 
+/* ---- windows that slide ---- */
+
+/* Row guard of a weight that slides along reduce axis *r, whose loop is unrolled; NULL: it is no such load. */
+static const nnc_kguard *row_guard(const cu *c, int32_t id, int *r)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    const nnc_kguard *q = in->op == KO_load && in->n_guard == 1 ? &in->guard[0] : NULL;
+    *r = q ? cu_last_axis(nnc_affine_axes(&q->e)) : -1;
+    return *r >= c->k->n_outer && c->k->axis[*r].kind == KA_reduce &&
+                   c->k->axis[*r].extent <= WRITTEN_OUT && q->lo == 0 && q->e.k[*r] == 1 &&
+                   nnc_affine_axes(&q->e) == 1u << *r && c->v[id].vector && c->v[id].live &&
+                   !c->ragged
+               ? q
+               : NULL;
+}
+
+/* Loads the weights of sliding windows before the loop over rows, where registers suffice: each row of the source is for several rows of
+ * results, which read each a different row of them. Otherwise the compiler keeps those of the last rows, and their loads wait among the sums. */
+static void load_rows(cu *c, const nnc_kstage *s)
+{
+    int64_t floats = 0;
+    int r, q;
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        const bool source = c->k->ins[id].op == KO_load && !row_guard(c, id, &r);
+        floats += source || c->k->ins[id].op == KO_reduce ? c->lanes : 0;
+    }
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        const nnc_kguard *g = row_guard(c, id, &r), *h;
+        const nnc_kins *in = &c->k->ins[id], *was;
+        for (int32_t i = s->body0; g && i < id && !c->v[id].row; i++) {
+            was = &c->k->ins[i];
+            if (c->v[i].row != i || !(h = row_guard(c, i, &q)) || q != r || was->buf != in->buf)
+                continue;
+            nnc_affine a = in->at, b = was->at;
+            a.c -= a.k[r] * g->e.c;
+            b.c -= b.k[r] * h->e.c;
+            if (nnc_affine_equal(&a, &b))
+                c->v[id].row = i;
+        }
+        if (!g || c->v[id].row)
+            continue;
+        c->v[id].row = id;
+        floats += g->hi * c->lanes;
+    }
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        if (floats > ROW_FLOATS)
+            c->v[id].row = 0;
+        else if (c->v[id].row == id && id > 0)
+            cu_load_rows(c, id);
+    }
+}
+
 /* ---- loops ---- */
 
 /* Opens loops over the stage's own axes of kind `kind`; returns their number. */
@@ -185,10 +238,22 @@ static bool gives_nothing(
     }
 }
 
-/* Skips window rows that lie outside the operand; the code inside then needs no guard. */
+/* True for sums of windows that slide over several rows of results (nnc_kernel_slide). */
+static bool is_slid(const cu *c, const nnc_kstage *s)
+{
+    for (int32_t id = s->body0; id < s->body1; id++)
+        if (c->k->ins[id].op == KO_reduce && c->k->ins[id].arg[1] >= 0)
+            return true;
+    return false;
+}
+
+/* Skips window rows that lie outside the operand; the code inside then needs no guard. Not where windows slide: between branches each row
+ * would wait for its own loads, which few resident blocks do not hide. */
 static bool open_row(cu *c, const nnc_kstage *s)
 {
     bool reduces = false;
+    if (is_slid(c, s))
+        return false;
     for (int32_t id = s->body0; id < s->body1 && c->n_holds == 0; id++)
         for (int g = 0; g < c->k->ins[id].n_guard; g++) {
             const nnc_kguard *q = &c->k->ins[id].guard[g];
@@ -223,6 +288,8 @@ static void stage(cu *c, const nnc_kstage *s)
 {
     int maps = open_loops(c, s, KA_map);
     cu_declare(c, s);
+    if (c->lanes > 1 && nnc_window_kernel(c->k))
+        load_rows(c, s);
     int reduces = open_loops(c, s, KA_reduce);
     bool row = reduces > 0 && open_row(c, s);
     cu_section(c, s, s->body0, s->body1);

@@ -44,7 +44,7 @@ static void find_terms(cu *c, const nnc_kstage *s, int32_t id)
     const nnc_kernel *k = c->k;
     const nnc_kins *in = &k->ins[id];
     int32_t t = in->arg[0], n = 0;
-    if (in->sop != KR_sum || in->arg[1] >= 0 || !c->v[id].live)
+    if (in->sop != KR_sum || (in->arg[1] >= 0 && c->v[in->arg[1]].varies) || !c->v[id].live)
         return;
     for (; t >= s->body0 && k->ins[t].op == KO_sop && k->ins[t].sop == SC_fma;
          t = k->ins[t].arg[2], n++)
@@ -92,11 +92,13 @@ void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes)
             find_terms(c, s, id);
 }
 
-/* sum_9 = fmaf(x, w, sum_9); */
+/* sum_9 = fmaf(x, w, sum_9); where the sum's mask holds */
 static void add_term(cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
-    const int32_t to = c->v[id].into;
+    const int32_t to = c->v[id].into, mask = c->k->ins[to].arg[1];
+    if (mask >= 0)
+        cu_line(c, "if (%r)", mask);
     cu_line(c, in->dtype == DT_f64 ? "%r = fma(%r, %r, %r);" : "%r = fmaf(%r, %r, %r);", to,
         in->arg[0], in->arg[1], to);
 }
@@ -153,6 +155,22 @@ void cu_load_run(cu *c, int32_t id, int n)
     cu_line(c, "const auto run_%d = nnc_load<%d>(%s + %a);", id, n, c->buf_name[in->buf], &at);
 }
 
+void cu_load_rows(cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    const nnc_kguard *q = &in->guard[0];
+    const int r = cu_last_axis(nnc_affine_axes(&q->e));
+    nnc_affine at = in->at;
+    at.c -= at.k[r] * q->e.c; /* r is the row's number */
+    cu_line(c, "nnc_vec<%s, %d> row_%d[%lld];", cu_type((nnc_dtype)in->dtype), c->lanes, id,
+        (long long)q->hi);
+    cu_line(c, "#pragma unroll");
+    cu_line(c, "for (int %s = 0; %s < %lld; %s++)", c->axis_name[r], c->axis_name[r],
+        (long long)q->hi, c->axis_name[r]);
+    cu_line(c, "    row_%d[%s] = nnc_load<%d>(%s + %a);", id, c->axis_name[r], c->lanes,
+        c->buf_name[in->buf], &at);
+}
+
 void cu_load(cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
@@ -174,7 +192,10 @@ void cu_load(cu *c, int32_t id)
     nnc_puts(c->t, lane ? "[e] = " : " = ");
     if (guarded)
         nnc_printf(c->t, "in_%d ? ", id);
-    if (v->vector) {
+    if (v->row) {
+        cu_put(c, "row_%d[%a]", v->row, &in->guard[0].e);
+        cu_put(c, guarded ? " : nnc_splat<%d>(%r)" : "", c->lanes, in->arg[1]);
+    } else if (v->vector) {
         vector_load(c, in, guarded);
     } else if (v->run) {
         run_element(c, id);

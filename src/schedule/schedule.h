@@ -59,12 +59,16 @@ int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
+/* Axis a in strips of n whose windows along reduce axis r of the only stage slide: r counts what they read together, n - 1 more. */
+bool nnc_kernel_slide(nnc_kernel *k, int a, int r, int n, nnc_arena *mem);
 /* schedule_window.c. True for kernels of windows that one thread should compute, instead of rows or columns that threads share.
  * nnc_window_strips chooses and applies the grouping for target t; called before nnc_kernel_schedule. False: out of memory. */
 bool nnc_window_kernel(const nnc_kernel *k);
 bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* Elements of an access of a kernel of windows, at most `vec`: so many that its sums stay in registers. */
 int nnc_window_vec(const nnc_kernel *k, int vec);
+/* Registers that leave an SM two blocks of windows over blocks of results; 0: the compiler's choice. */
+int nnc_window_registers(const nnc_kernel *k);
 /* schedule_pixels.c. Arranges GPU kernels that store all of few channels of each pixel. False: out of memory. */
 bool nnc_pixel_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* The first of the *n stores to one buffer that together store consecutive elements for `vec` steps along axis a: store id is one of

@@ -2,9 +2,18 @@
 #include "schedule/schedule.h"
 
 enum {
-    WIDEST = 8, /* results per thread */
+    WIDEST = 8, /* results per thread along one axis */
     MOST_TAPS = 200, /* elements of a window per thread */
     ACCUMULATORS = 32, /* accumulator vectors in registers */
+    MOST_LOADED = 100, /* elements of a row of the window that are loaded at once */
+    /* Blocks of results along two axes, in vectors of two elements of 16 bits. */
+    BLOCK_WIDEST = 14, /* along the strip */
+    BLOCK_SUMS = 28, /* results */
+    BLOCK_ROWS = 8, /* rows that they read: the loop over these is unrolled */
+    BLOCK_VEC = 2,
+    BLOCK_REGISTERS = 118, /* of 128, with which an SM has two blocks of 256 threads */
+    OTHER_REGISTERS = 24, /* addresses, weights */
+    MOST_FILLED = 109 /* percent of the results, with those beyond the edges */
 };
 
 /* True when one load advances with both outer axis a and reduce axis r: neighbouring windows may overlap. */
@@ -40,7 +49,7 @@ bool nnc_window_kernel(const nnc_kernel *k)
 /* Elements that n neighbouring windows read along a and r. */
 static int places(const nnc_kernel *k, int a, int r, int n)
 {
-    int64_t seen[WIDEST * MOST_TAPS];
+    int64_t seen[BLOCK_WIDEST * MOST_TAPS];
     int most = 0;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
@@ -66,9 +75,35 @@ int nnc_window_vec(const nnc_kernel *k, int vec)
     int sums = 0;
     for (int i = 0; i < k->n_ins; i++)
         sums += k->ins[i].op == KO_reduce;
-    while (vec > 4 && sums * vec > ACCUMULATORS && nnc_window_kernel(k))
+    while (((vec > 4 && sums * vec > ACCUMULATORS) || (vec > BLOCK_VEC && sums > WIDEST)) &&
+           nnc_window_kernel(k))
         vec /= 2;
     return vec;
+}
+
+int nnc_window_registers(const nnc_kernel *k)
+{
+    int sums = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        sums += k->ins[i].op == KO_reduce && k->ins[i].arg[1] >= 0;
+    return sums > WIDEST && nnc_window_kernel(k) ? 128 : 0;
+}
+
+static bool of_16_bits(const nnc_kernel *k)
+{
+    bool all = true;
+    for (int b = 0; b < k->n_buf; b++)
+        all &= nnc_dtype_size(k->buf[b].dtype) == 2;
+    return all;
+}
+
+/* Operands that the window reads: of a concat, each of its parts. */
+static int sources(const nnc_kernel *k, int a, int r)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        n += k->ins[i].op == KO_load && k->ins[i].at.k[a] != 0 && k->ins[i].at.k[r] != 0;
+    return n;
 }
 
 /* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. Results beyond
@@ -77,6 +112,7 @@ static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, i
 {
     int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1), extent = k->axis[a].extent;
     int most = nnc_cuda_vec(k, fast), best = 1;
+    const int parts = of_16_bits(k) ? sources(k, a, r) : 1;
     double least = places(k, a, r, 1);
     for (int n = 2; n <= WIDEST && n <= extent; n++) {
         int vec = most;
@@ -85,6 +121,7 @@ static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, i
         int64_t strips = nnc_ceildiv(extent, n);
         double loads = (double)(strips * places(k, a, r, n)) / (double)extent;
         if (n * vec <= ACCUMULATORS && loads < 0.95 * least &&
+            (parts == 1 || parts * places(k, a, r, n) * vec <= MOST_LOADED) &&
             points / extent * strips / vec >= nnc_cuda_resident(t) / 4) {
             least = loads;
             best = n;
@@ -131,14 +168,136 @@ static bool pick_pair(const nnc_kernel *k, int fast, int *axis, int *reduce)
     return nearest < INT64_MAX;
 }
 
+/* ---- blocks along two axes --------------------------------------------------------------------------------------------- */
+
+/* Columns that a strip of n results reads; where it is the whole axis, without those beyond the picture. */
+static int columns(const nnc_kernel *k, int a, int r, int n)
+{
+    int count = 0;
+    for (int i = 0; i < k->n_ins && n == k->axis[a].extent; i++)
+        for (int g = 0; g < k->ins[i].n_guard && k->ins[i].op == KO_load; g++) {
+            const nnc_kguard *q = &k->ins[i].guard[g];
+            if (q->e.k[a] == 1 && q->e.k[r] == 1)
+                count = (int)nnc_min64(q->hi - q->lo, places(k, a, r, n));
+        }
+    return count ? count : places(k, a, r, n);
+}
+
+/* Instructions for a result of blocks of n by m results, windows of `taps` elements by `rows`: elements of the source are loaded, each is
+ * converted and asked for its place; weights are loaded and converted, of several rows again for the rows above the picture's edge (NVRTC
+ * keeps the others). Without what follows the sums. */
+static double block_cost(const nnc_kernel *k, const int pair[2][2], int n, int m, int vec)
+{
+    const int64_t wide = k->axis[pair[0][0]].extent, high = k->axis[pair[1][0]].extent;
+    const int64_t taps = k->axis[pair[0][1]].extent, rows = k->axis[pair[1][1]].extent;
+    const double results = n * m * vec;
+    const double sources = (double)columns(k, pair[0][0], pair[0][1], n) * (double)(rows + m - 1),
+                 weights = (double)(taps * rows) * (m > 1 ? 1.6 : 1);
+    const double all = sources * (vec + 1.6) + weights * (vec + 1) + 8.0 * (double)(rows + m - 1) +
+                       results * (double)(taps * rows + 1);
+    const double strips = (double)(nnc_ceildiv(wide, n) * nnc_ceildiv(high, m));
+    return all * strips / (double)(wide * high * vec);
+}
+
+/* Instructions that the GPU issues while it moves an element to and from memory. */
+static double affordable(const nnc_target *t)
+{
+    enum { BYTES = 4, LANES = 128 /* of an SM */ };
+    const double lanes = (double)LANES * t->sms * (double)t->clock_hz;
+    return t->copy_bytes_s > 0 ? BYTES * lanes / (double)t->copy_bytes_s : 1e9;
+}
+
+/* True when the windows along a and r move by one element, and each access moves along both or is that of a weight. */
+static bool slides(const nnc_kernel *k, int a, int r)
+{
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if ((in->op == KO_index && (in->i == a || in->i == r)) ||
+            (in->op == KO_load && in->at.k[r] != 0 && in->at.k[a] != 0 &&
+                in->at.k[a] != in->at.k[r]) ||
+            (in->op == KO_reduce && in->sop != KR_sum) || nnc_kins_index(in) >= 0)
+            return false;
+        for (int g = 0; g < in->n_guard; g++)
+            if (in->guard[g].e.k[r] != 0 && in->guard[g].e.k[a] != in->guard[g].e.k[r])
+                return false;
+    }
+    return k->n_stage == 1;
+}
+
+/* How much longer the busiest SM takes than the average: its blocks are whole. */
+static double rounded(const nnc_target *t, int64_t threads)
+{
+    enum { THREADS = 256 };
+    const int64_t sms = t->sms > 0 ? t->sms : 132;
+    const double each = (double)nnc_ceildiv(threads, THREADS) / (double)sms;
+    return each < 1 ? 1 : (double)nnc_ceildiv(nnc_ceildiv(threads, THREADS), sms) / each;
+}
+
+/* Finds the other axes whose windows overlap. */
+static bool other_pair(const nnc_kernel *k, int fast, int a, int r, int other[2])
+{
+    for (int b = 0; b < k->n_outer; b++)
+        for (int q = k->n_outer; q < k->n_axis; q++)
+            if (b != fast && b != a && q != r && move_together(k, b, q) && slides(k, b, q) &&
+                slides(k, a, r)) {
+                other[0] = b;
+                other[1] = q;
+                return true;
+            }
+    return false;
+}
+
+/* Blocks of *n by *m results, where strips of one row take more instructions than the memory gives time for, and blocks a twelfth fewer:
+ * each element of the source is converted for the rows of a block once. A 5x5 window of f16, 240 channels of 28x28 on sm_90: strips of 7
+ * 50 instructions for a result, blocks of 7x4 41. */
+static void pick_block(
+    const nnc_kernel *k, const nnc_target *t, int fast, const int pair[2][2], int *n, int *m)
+{
+    enum {
+        AFTER_SUMS = 5,
+        LEAST_TAPS = 16 /* 3x3: few instructions fewer, and twice the registers */
+    };
+    const int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1);
+    const int64_t wide = k->axis[pair[0][0]].extent, high = k->axis[pair[1][0]].extent,
+                  rows = k->axis[pair[1][1]].extent;
+    const int most = (int)nnc_min64(nnc_cuda_vec(k, fast), 4);
+    const int64_t others = points / wide / high;
+    double least = block_cost(k, pair, *n, 1, most);
+    if (least + AFTER_SUMS <= affordable(t) || most < BLOCK_VEC ||
+        k->axis[pair[0][1]].extent * rows < LEAST_TAPS)
+        return;
+    least *= 11.0 / 12 * rounded(t, others * nnc_ceildiv(wide, *n) * high / most);
+    for (int x = 2; x <= BLOCK_WIDEST && x <= wide; x++)
+        for (int y = 2; y * x <= BLOCK_SUMS && y <= high && y + rows - 1 <= BLOCK_ROWS; y++) {
+            const int registers =
+                BLOCK_VEC * (x * y + columns(k, pair[0][0], pair[0][1], x)) + OTHER_REGISTERS;
+            const int64_t threads =
+                others * nnc_ceildiv(wide, x) * nnc_ceildiv(high, y) / BLOCK_VEC;
+            const double cost = block_cost(k, pair, x, y, BLOCK_VEC) * rounded(t, threads);
+            /* 19x19 in blocks of 10x2 has a tenth of its results beyond the edge, and guards: slower than strips */
+            const bool fills = nnc_ceildiv(wide, x) * x * nnc_ceildiv(high, y) * y * 100 <=
+                               wide * high * MOST_FILLED;
+            if (fills && x * y > WIDEST && registers <= BLOCK_REGISTERS && cost < least &&
+                threads >= nnc_cuda_resident(t) / 4) {
+                least = cost;
+                *n = x;
+                *m = y;
+            }
+        }
+}
+
 bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
 {
-    int a = 0, r = 0;
+    int pair[2][2] = {{0}}, m = 1;
     if (!t || t->kind != NNC_T_cuda || !nnc_window_kernel(k))
         return true;
     int fast = nnc_cuda_fast_axis(k);
-    if (!pick_pair(k, fast, &a, &r) || !plain(k, a))
+    if (!pick_pair(k, fast, &pair[0][0], &pair[0][1]) || !plain(k, pair[0][0]))
         return true;
+    const int a = pair[0][0], r = pair[0][1];
     int n = pick_length(k, t, a, r, fast);
-    return n == 1 || (nnc_kernel_strip(k, a, n, mem) && nnc_kernel_unroll(k, r, mem));
+    if (n > 1 && of_16_bits(k) && other_pair(k, fast, a, r, pair[1]) && plain(k, pair[1][0]))
+        pick_block(k, t, fast, (const int(*)[2])pair, &n, &m);
+    return n == 1 || (nnc_kernel_strip(k, a, n, mem) && nnc_kernel_unroll(k, r, mem) &&
+                         (m == 1 || nnc_kernel_slide(k, pair[1][0], pair[1][1], m, mem)));
 }

@@ -17,7 +17,9 @@ typedef struct window {
 } window;
 
 /* Measured on sm_75 to sm_100, and a tenth. Of 16 bits the channels lie last; strict f32 is row-major, one result a store. A copy leaves 31
- * instructions for a result of 16 bits with stride 1; those of a 5x5 window have 25 multiply-adds in f32 alone. */
+ * instructions for a result of 16 bits with stride 1; those of a 5x5 window have 25 multiply-adds in f32 alone, and 7x4 results of two
+ * channels at least 35: 3.1 conversions and 1.6 loads of the source, 0.9 and 0.4 of weights, 4 after the sums. They are stored by 32 bits.
+ * An sm_75 has the time for 113 instructions: strips of a row, with fewer registers. */
 static const window windows[] = {
     {"f32", 32, 112, 3, 1, 31},
     {"f16", 32, 112, 3, 1, 30},
@@ -25,8 +27,9 @@ static const window windows[] = {
     {"bf16", 32, 112, 3, 1, 27},
     {"f32", 144, 56, 5, 2, 74},
     {"f16", 144, 56, 5, 2, 63},
-    {"f16", 240, 28, 5, 1, 56},
-    {"bf16", 240, 28, 5, 1, 56},
+    {"f16", 240, 28, 5, 1, 45},
+    {"bf16", 240, 28, 5, 1, 45},
+    {"f16", 672, 14, 5, 1, 45},
 };
 
 static nnc_graph *graph_of(const window *w)
@@ -34,7 +37,7 @@ static nnc_graph *graph_of(const window *w)
     char text[800];
     nnc_scan s;
     snprintf(text, sizeof text,
-        "graph @t {\n%%x = input : %s[32,%d,%d,%d]\n%%v = input : %s[%d,%d,1,1]\n"
+        "graph @t {\n%%x = input : %s[128,%d,%d,%d]\n%%v = input : %s[%d,%d,1,1]\n"
         "%%w = param : %s[%d,1,%d,%d] = gen(\"w\", seed=0, scale=0.1, shift=0)\n"
         "%%b = param : %s[%d] = gen(\"b\", seed=0, scale=0.1, shift=0)\n%%p = conv %%x, %%v\n"
         "%%c = conv %%p, %%w, %%b {groups=%d, strides=[%d,%d], pads=[%d,%d,%d,%d]}\n"
@@ -51,10 +54,13 @@ static void check_code(const void *ctx, const char *arch, const nnc_cubin_kernel
     int size = w->type[1] == '3' ? 4 : 2;
     const int stored = k->once.stores + k->loop.stores;
     double each = stored > 0 ? (double)(k->once.issued + k->loop.issued) * size / stored : 1e9;
-    int narrow = k->store_bits[0] + k->store_bits[1] + k->store_bits[2];
-    bool wrong = k->stack_bytes || k->n[CC_load_local] || k->n[CC_store_local] ||
-                 k->n[CC_unknown] || k->registers > 128 || each > w->most ||
-                 (size == 2 && (narrow || !(k->store_bits[3] + k->store_bits[4])));
+    const bool block = w->k == 5 && w->stride == 1 && size == 2; /* pairs of channels */
+    const bool strips = block && !strcmp(arch, "cuda:sm_75");
+    int narrow = k->store_bits[0] + k->store_bits[1] + (block ? 0 : k->store_bits[2]);
+    bool wrong =
+        k->stack_bytes || k->n[CC_load_local] || k->n[CC_store_local] || k->n[CC_unknown] ||
+        k->registers > 128 || each > (strips ? 60 : w->most) ||
+        (size == 2 && (narrow || !(k->store_bits[2] + k->store_bits[3] + k->store_bits[4])));
     if (wrong)
         test_fail(__FILE__, __LINE__,
             "%s: %s %d channels of %d, %dx%d by %d: %d registers, %d bytes of stack, %.1f "
@@ -176,6 +182,48 @@ static void check_poolings(nnc_env *e, size_t t)
 TEST(nvrtc_pooling)
 {
     on_each_arch(check_poolings);
+}
+
+/* ---- windows over parts ---- */
+
+/* GoogLeNet's poolings of concats, whose elements are each one of four branches': in strips, the third took 255 registers, spilled, and left
+ * an SM one block. */
+static void check_pools_of_parts(nnc_env *e, size_t t)
+{
+    enum { MOST = 104 };
+    const nnc_arg batch = {"batch", "128"};
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_artifact *a = NULL;
+    nnc_cubin_kernel *k;
+    nnc_arena mem;
+    int n = 0, sm, found = 0;
+    if (strcmp(archs[t], "cuda:sm_90") != 0) /* a whole model: one of them */
+        return;
+    o.precision = NNC_PRECISION_f16;
+    nnc_arena_init(&mem, 0);
+    nnc_model *g = nnc_model_open(
+        "models/googlenet.json", &(nnc_open_options){.arg = &batch, .n_arg = 1}, test_sink);
+    CHECK_OK(g ? nnc_compile(e, g, &o, &a, test_sink) : NNC_E_MODEL);
+    const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
+    for (int i = 0; p && i < p->n_object; i++) {
+        CHECK_OK(nnc_cubin_read(p->object[i].data, p->object[i].n, &mem, &k, &n, &sm, test_sink));
+        for (int j = 0; j < n; j++) {
+            const bool pools = strstr(k[j].name, "concat_maxpool") != NULL;
+            found += pools;
+            if (pools && (k[j].registers > MOST || k[j].stack_bytes))
+                test_fail(__FILE__, __LINE__, "%s: %s: %d registers, at most %d; %d bytes of stack",
+                    archs[t], k[j].name, k[j].registers, MOST, k[j].stack_bytes);
+        }
+    }
+    CHECK_INT(found, 2);
+    nnc_arena_deinit(&mem);
+    nnc_artifact_destroy(a);
+    nnc_model_close(g);
+}
+
+TEST(nvrtc_pooling_of_parts)
+{
+    on_each_arch(check_pools_of_parts);
 }
 
 /* ---- stores of vectors ---- */
