@@ -526,6 +526,20 @@ TEST(contraction_schedules)
     }
 }
 
+/* Sums of few terms added to an operand go in the order of memory, but not where their source is computed: it would be for each sum. */
+TEST(short_sums_of_a_computed_source)
+{
+    for (int computed = 0; computed < 2; computed++) {
+        lowered l = lower_at(512, 2,
+            "%%x = input : f32[128,8]\n%%w = input : f32[8,24]\n%%r = input : f32[128,24]\n"
+            "%s%%y = matmul %s, %%w\n%%z = add %%y, %%r\nreturn %%z }",
+            computed ? "%e = erf %x\n" : "", computed ? "%e" : "%x");
+        if (l.k)
+            CHECK_INT(nnc_sched_has(&l.k->sched, KD_panel), computed);
+        end(&l);
+    }
+}
+
 /* The units of a product's last block are smaller; blocks are such that two threads have as many rows all the same. */
 TEST(threads_share_blocks)
 {
