@@ -191,11 +191,19 @@ static bool computes_gradients(const measure *s, int i)
     return true;
 }
 
+/* A product that adds its result, the gradient, to the weight: where strategies come between the two, the product remains. */
+static bool is_gradient_and_update(const measure *s, int i)
+{
+    const char *class = s->plan->cmd[i].op_class;
+    return s->part[i] == PART_optimizer && class && nnc_sim_class_contracts(class);
+}
+
 static void add_command(measure *s, int i)
 {
     const nnc_cmd *c = &s->plan->cmd[i];
     const int64_t ns = nnc_mul_sat(command_ns(s, c), s->chunks);
-    if (s->part[i] == PART_optimizer) {
+    const bool both = is_gradient_and_update(s, i);
+    if (s->part[i] == PART_optimizer && !both) {
         for (s->n_hit = 0; s->n_hit < s->m->n_layer; s->n_hit++)
             s->hit[s->n_hit] = s->n_hit;
         divide(s, s->of.optimizer, ns, s->trained);
@@ -204,9 +212,10 @@ static void add_command(measure *s, int i)
     find_hits(s, c->layers);
     if (!s->n_hit) /* of no layer: what the model ends with */
         s->hit[s->n_hit++] = s->m->n_layer - 1;
-    int64_t *to = s->part[i] != PART_backward ? s->of.forward
-                  : computes_gradients(s, i)  ? s->of.weight
-                                              : s->of.backward;
+    int64_t *to = both                          ? s->of.weight
+                  : s->part[i] != PART_backward ? s->of.forward
+                  : computes_gradients(s, i)    ? s->of.weight
+                                                : s->of.backward;
     divide(s, to, ns, s->alone);
     divide(s, s->of.flops, nnc_mul_sat(c->flops, s->chunks), s->alone);
 }
