@@ -422,6 +422,23 @@ TEST(zero_reduces_what_it_keeps)
     }
 }
 
+/* Of plain SGD on a GPU, products add gradients to the weights: strategies have what is between the two, so they count as gradients. */
+TEST(gradients_that_update_are_gradients)
+{
+    int64_t weight[2] = {0}, optimizer[2] = {0};
+    for (int k = 0; k < 2; k++) {
+        const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = k ? 0.9 : 0};
+        made x;
+        if (make_with(&x, "mlp", &training, 2, NULL, "models/hardware/h100x8.json"))
+            for (int b = 0; b < x.of.n_block; b++) {
+                weight[k] += x.of.of.weight[b];
+                optimizer[k] += x.of.of.optimizer[b];
+            }
+        end(&x);
+    }
+    CHECK(weight[0] > 0 && weight[0] * 2 > weight[1] && optimizer[0] < optimizer[1]);
+}
+
 /* Computing is slowed while a collective runs, at stage 3 as at the others: by the share of the time that the links hide. */
 TEST(collectives_slow_zero_3_down)
 {
