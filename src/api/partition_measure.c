@@ -191,7 +191,8 @@ static bool computes_gradients(const measure *s, int i)
     return true;
 }
 
-/* A product that adds its result, the gradient, to the weight: where strategies come between the two, the product remains. */
+/* A product that adds its result, the gradient, to the weight: where strategies come between the two, the product remains, and the update
+ * is what it is in a plan that accumulates (add_updates). */
 static bool is_gradient_and_update(const measure *s, int i)
 {
     const char *class = s->plan->cmd[i].op_class;
@@ -242,6 +243,25 @@ static void add_accumulation(measure *s)
     }
     for (int l = 0; l < s->m->n_layer; l++)
         s->of.accumulate[l] -= s->of.forward[l] + s->of.backward[l] + s->of.weight[l];
+}
+
+/* optimizer[] of a plan whose products update weights: what the plan that accumulates has behind its sums of gradients. */
+static void add_updates(measure *s)
+{
+    measure of = *s;
+    const nnc_plan *p = of.plan = s->adding;
+    bool any = false;
+    of.measured = s->adding_measured;
+    for (int i = nnc_plan_first(s->plan, SEC_main); i < s->plan->n_cmd && !any; i++)
+        any = is_gradient_and_update(s, i);
+    for (of.n_hit = 0; of.n_hit < s->m->n_layer; of.n_hit++) {
+        of.hit[of.n_hit] = of.n_hit;
+        s->of.optimizer[of.n_hit] = any ? 0 : s->of.optimizer[of.n_hit];
+    }
+    for (int i = p->end[SEC_accumulate]; any && i < p->end[SEC_step]; i++)
+        if (computes(&p->cmd[i]))
+            divide(&of, s->of.optimizer, nnc_mul_sat(command_ns(&of, &p->cmd[i]), s->chunks),
+                s->trained);
 }
 
 /* saved[], working[]: tensors of the arena and workspaces. */
@@ -437,8 +457,10 @@ static nnc_status attribute(measure *s)
         if (computes(&s->plan->cmd[i]))
             add_command(s, i);
     add_tensors(s);
-    if (s->adding)
+    if (s->adding) {
         add_accumulation(s);
+        add_updates(s);
+    }
     NNC_TRY(find_blocks(s, &block));
     NNC_TRY(gather_all(s, block));
     return find_edges(s, block);
