@@ -245,7 +245,7 @@ static void add_accumulation(measure *s)
         s->of.accumulate[l] -= s->of.forward[l] + s->of.backward[l] + s->of.weight[l];
 }
 
-/* optimizer[] of a plan whose products update weights: what the plan that accumulates has behind its sums of gradients. */
+/* optimizer[] of a plan whose products update weights: what the plan that accumulates has after its sums of gradients. */
 static void add_updates(measure *s)
 {
     measure of = *s;

@@ -127,7 +127,8 @@ static const nnc_kguard *row_guard(const cu *c, int32_t id, int *r)
 }
 
 /* Loads the weights of sliding windows before the loop over rows, where registers suffice: each row of the source is for several rows of
- * results, which read each a different row of them. Otherwise the compiler keeps those of the last rows, and their loads wait among the sums. */
+ * results, which read each a different row of them. Otherwise the compiler keeps those of the last rows, and their loads wait among the
+ * sums. */
 static void load_rows(cu *c, const nnc_kstage *s)
 {
     int64_t floats = 0;

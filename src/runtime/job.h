@@ -39,7 +39,8 @@ typedef struct crossing {
     char what[96]; /* for messages */
 } crossing;
 
-/* ranks.c. Submits work of a command's crossing to its stream; a lender is done: the last one of a receive begins it; do they share memory? */
+/* ranks.c. Submits work of a command's crossing to its stream; a lender is done: the last one of a receive begins it; do they share
+ * memory? */
 nnc_status nnc_exec_submit_crossing(
     nnc_exec *e, int cmd, nnc_status (*run)(void *handle, void *const *args, void *work));
 nnc_status nnc_exec_lend(nnc_exec *e, int cmd);

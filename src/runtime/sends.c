@@ -69,7 +69,7 @@ static bool is_reused(const nnc_exec *e, int32_t cmd)
     return yes;
 }
 
-/* Of each stream the first command of the part that overwrites what send s reads. */
+/* The first command of the part that overwrites what send s reads, one for each stream. */
 static nnc_status find_held(nnc_exec *e, int s, bool *seen, int n_lane, nnc_sink *sink)
 {
     exec_ranks *k = e->ranks;

@@ -109,7 +109,8 @@ static void **run(const nnc_plan *p, nnc_job *job, void *const *in, int64_t *byt
 {
     nnc_exec *e = NULL;
     nnc_exec_options o = ranks_options(job);
-    o.no_stage = p->n_cmd % 2; /* half of the plans: commands wait for what was sent, more of them */
+    o.no_stage =
+        p->n_cmd % 2; /* half of the plans: commands wait for what was sent, more of them */
     const int each = p->n_output + p->n_update;
     void **out = nnc_calloc((size_t)(RUNS * each) + 1, sizeof *out);
     if (nnc_exec_create(p, &o, &e, test_sink) != NNC_OK) {
