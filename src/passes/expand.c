@@ -4,6 +4,17 @@
  * ops. */
 #include "passes/internal.h"
 
+/* An op without a layer's path, as graph text may have it, is a layer by its name: `fuse` knows the ops of one layer by their path. */
+static const char *layer_name(pass *p, const nnc_node *n)
+{
+    const char *name = p->g->value[n->out].name,
+               *s = name ? nnc_arena_printf(&p->g->arena, "%%%s", name)
+                         : nnc_arena_printf(&p->g->arena, "%s %u", nnc_ops[n->op].name, n->out);
+    if (!s)
+        pass_nomem(p);
+    return s;
+}
+
 nnc_status pass_expand(pass *p)
 {
     uint32_t n_node = p->g->n_node;
@@ -13,6 +24,8 @@ nnc_status pass_expand(pass *p)
             continue;
         layers l = layers_of(p, i, NNC_NONE);
         edit_at(p, i);
+        if (!n.origin || !*n.origin)
+            n.origin = layer_name(p, &n);
         nnc_ref r = nnc_expand(p->g, &n, n.in);
         edit_sync(p);
         if (p->status != NNC_OK)

@@ -118,14 +118,20 @@ static int64_t busy_threads(const nnc_target *t)
     return nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1);
 }
 
-/* FLOPs of the prologue, for each element that is summed; threads that share a strip of the source compute it each. */
+/* FLOPs of the prologue, for each element that is summed; threads that share a strip of the source compute it each. A panel is computed in
+ * vectors of the terms of a sum, so that of few terms a vector has few, and they wait for each other (Zen 4, silu(x) + x of 6 rows of 2
+ * before a linear to 48 with gelu: 0.48 us, apart 0.27; of 192 rows of 10 to 2: 0.69 and 0.48). */
 static int64_t prologue_flops(const nnc_target *t, const nnc_ask *a)
 {
     enum { STRIP = 14 };
     if (!a->prologue || !a->outputs)
         return 0;
     int64_t strips = nnc_max64(a->results / a->outputs / STRIP, 1);
+    const int64_t terms = a->results ? a->flops / 2 / a->results : 0,
+                  lanes = nnc_max64(t->vector_bits / 32, 1);
     int64_t all = nnc_mul_sat(a->flops / 2 / a->outputs, a->prologue + PANEL_FLOPS);
+    if (terms > 0 && terms < lanes)
+        all = nnc_mul_sat(all, 2 * lanes) / terms;
     return nnc_mul_sat(all, nnc_ceildiv(busy_threads(t), strips));
 }
 

@@ -67,6 +67,35 @@ TEST(expected_times_grow_with_work)
     CHECK(map_ns(16, 1024, 1, "sqrt", "vector m0 32") > one);
 }
 
+/* `rows` rows: erf(erf(x sum x)), whose instructions wait for each other; `apart`: a function of x, erf(x) erf(x + 1), which do not. */
+static int64_t chain_ns(bool apart)
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "kernel k {\n  axis i0 outer 64\n  axis m0 map 16\n  axis r0 reduce 16\n  buf x0 in f32 "
+        "1024\n"
+        "  buf y0 out f32 1024\n  schedule vector m0 16 parallel 64 grain 64\n  stage r0 {\n"
+        "    %%0 = load f32 x0[i0*16 + r0]\n    %%1 = reduce sum f32 %%0\n  }\n  stage m0 {\n"
+        "    %%2 = load f32 x0[i0*16 + m0]\n    %%3 = mul f32 %%2 %%1\n    %%4 = erf f32 %%%d\n"
+        "    %%5 = erf f32 %%%d\n    %%6 = mul f32 %%4 %%5\n    %%7 = mul f32 %%6 %%3\n"
+        "    %%8 = store f32 y0[i0*16 + m0] %%7\n  }\n}\n",
+        apart ? 2 : 3, apart ? 2 : 4);
+    int64_t ns = ns_of(nnc_text_str(&t), true);
+    nnc_text_deinit(&t);
+    return ns;
+}
+
+/* A row's instructions that wait for each other fill the schedulers of AMD's cores before the next row's begin. */
+TEST(expected_times_see_chains)
+{
+    nnc_target amd = ck_target;
+    amd.core = "amd";
+    on = &amd;
+    const int64_t chain = chain_ns(false), apart = chain_ns(true);
+    on = &ck_target;
+    CHECK(chain > apart + apart / 4);
+}
+
 /* The same number of elements: rows of 21 fill two of 16 lanes' vectors, and store one of them in part. */
 TEST(expected_times_see_lanes_and_strides)
 {

@@ -652,6 +652,36 @@ TEST(spills_are_aligned)
     nnc_free(text);
 }
 
+/* Lanes beyond the end of a row: on AMD's cores vexpandps waits for what its register held before, the row before. */
+TEST(rows_do_not_wait_for_each_other)
+{
+    static const char text[] =
+        "kernel k_test { axis i0 outer 64 axis m0 map 10 axis r0 reduce 10\n"
+        "buf x0 in f32 640 buf y0 out f32 640 schedule vector m0 16 parallel 64 grain 64\n"
+        "stage r0 { %0 = load f32 x0[i0*10 + r0] %1 = reduce sum f32 %0 }\n"
+        "stage m0 { %2 = load f32 x0[i0*10 + m0] %3 = mul f32 %2 %1 %4 = erf f32 %3\n"
+        "%5 = store f32 y0[i0*10 + m0] %4 } }";
+    const nnc_emitter *e = kb_emitter();
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_scan scan;
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    const nnc_kernel *k = nnc_schedule_parse(&scan, &a, test_sink);
+    nnc_target t = *kb_host();
+    char *code = NULL;
+    size_t n;
+    t.cpu = "x86-64-v4";
+    t.features = "";
+    t.fma = t.f16c = true;
+    t.vector_bits = 512;
+    CHECK(k != NULL);
+    if (!e || !k)
+        return;
+    CHECK_OK(e->emit(&k, 1, &t, EMIT_asm, &code, &n, test_sink));
+    CHECK(strstr(code, "{%k") != NULL); /* in one vector, of which lanes are left out */
+    CHECK(!strstr(code, "vexpand"));
+    nnc_free(code);
+}
+
 /* A function's values are used before the next point's are computed. */
 TEST(points_of_an_epilogue_follow_each_other)
 {

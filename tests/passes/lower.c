@@ -43,6 +43,23 @@ TEST(regions_lower)
     printf("  %d regions\n", regions);
 }
 
+/* `expand` makes many ops of one; `fuse` takes them together first, by their path, also where the text names no layers. */
+TEST(ops_without_a_path_are_layers)
+{
+    static const char text[] = "graph @t { %x = input : f32[20,6]\n%a = silu %x\n"
+                               "%c = layernorm %a\nreturn %c }";
+    nnc_target t = help_kernels(false);
+    nnc_pass_options po = {
+        .level = 2, .skip = (const char *const[]){"fuse"}, .n_skip = 1, .target = &t};
+    nnc_graph *g = help_parse("norm", text, sizeof text - 1);
+    int n = 0;
+    CHECK(g && nnc_passes_run(&g, &po, NULL, test_sink) == NNC_OK);
+    for (uint32_t i = 0; g && i < g->n_node; i++)
+        n += g->node[i].origin && !strcmp(g->node[i].origin, "%c");
+    CHECK(n > 5);
+    nnc_graph_destroy(g);
+}
+
 /* The kernel of %y and what follows, of which `stored` stores lie in bodies of reductions. */
 static void stores_early(const char *text, int stages, int stored)
 {

@@ -705,6 +705,31 @@ TEST(prologues_of_few_rows_are_repeated)
     nnc_target_deinit(&t);
 }
 
+/* Vectors of a panel are of a sum's terms: of 4, where 16 fill one, as much is computed, and each waits for itself. */
+TEST(prologues_of_few_terms_fill_no_vectors)
+{
+    enum { ROWS = 4096 };
+    nnc_target t;
+    int64_t more[2];
+    CHECK_OK(nnc_target_host(&t, 1, false, true, test_sink));
+    const int lanes = t.vector_bits / 32;
+    for (int i = 0; i < 2; i++) {
+        int64_t ns[2];
+        for (int with = 0; with < 2; with++) {
+            nnc_ask a = {.kind = ASK_matmul,
+                .dtype = DT_f32,
+                .outputs = 64,
+                .results = 64 * ROWS,
+                .flops = INT64_C(2) * 64 * ROWS * (i ? lanes : lanes / 4),
+                .prologue = with ? 50 : 0};
+            ns[with] = nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+        }
+        more[i] = ns[1] - ns[0];
+    }
+    CHECK(more[0] >= more[1]);
+    nnc_target_deinit(&t);
+}
+
 /* oneDNN's relu is free, its silu costs more than a kernel of one's own where the result is large. */
 TEST(onednn_is_slow_at_functions)
 {

@@ -11,6 +11,8 @@
 
 #include <llvm-c/Core.h>
 
+enum { LL_MAX_LANES = 128 }; /* elements of a vector of IR */
+
 typedef LLVMValueRef V;
 typedef LLVMTypeRef T;
 
@@ -23,9 +25,9 @@ typedef struct ll_mod {
     LLVMBuilderRef b;
     const nnc_target *t;
     bool fma, f16c, sse41;
-    bool scalef;    /* AVX-512: p 2^n in one instruction */
+    bool scalef; /* AVX-512: p 2^n in one instruction */
     T f32, f64, i1, i8, i16, i32, i64, ptr;
-    V fn;           /* function being built */
+    V fn; /* function being built */
     V slot[LL_SLOTS]; /* stack buffers of slot_bytes, created on demand */
     int slot_bytes; /* 8 * widest vector */
 } ll_mod;
@@ -37,27 +39,30 @@ T ll_dtype(ll_mod *m, nnc_dtype d); /* of values: bool is i1 */
 T ll_elem(V v);
 int ll_lanes(V v); /* 0: scalar */
 V ll_splat(ll_mod *m, V v, int lanes); /* a vector, or lanes 0: unchanged */
-void ll_match(ll_mod *m, V *a, V *b);  /* broadcasts the scalar one of the two */
-V ll_fk(V like, double v);             /* float constant of the type of `like` */
-V ll_ik(V like, int64_t v);            /* integer constant of the type of `like` */
+void ll_match(ll_mod *m, V *a, V *b); /* broadcasts the scalar one of the two */
+V ll_fk(V like, double v); /* float constant of the type of `like` */
+V ll_ik(V like, int64_t v); /* integer constant of the type of `like` */
 V ll_i64(ll_mod *m, int64_t v);
 V ll_iota(T elem, int lanes, int64_t scale); /* 0, scale, 2 scale, ... */
 V ll_call(ll_mod *m, const char *intrinsic, T overload, V *arg, int n);
-V ll_call2(ll_mod *m, const char *intrinsic, T first, T second, V *arg, int n); /* of two overloaded types */
+V ll_call2(ll_mod *m, const char *intrinsic, T first, T second, V *arg,
+    int n); /* of two overloaded types */
 V ll_un(ll_mod *m, const char *intrinsic, V a);
 V ll_select(ll_mod *m, V c, V a, V b); /* broadcasts as needed */
-V ll_bits(ll_mod *m, V f);             /* float to the integer of its size */
-V ll_float(ll_mod *m, V i);            /* back */
-V ll_any(ll_mod *m, V mask);           /* i1: is any lane true? */
-V ll_wide(ll_mod *m, V x);             /* f32 to f64 */
-V ll_narrow(ll_mod *m, V x);           /* f64 to f32 */
+V ll_bits(ll_mod *m, V f); /* float to the integer of its size */
+V ll_float(ll_mod *m, V i); /* back */
+V ll_any(ll_mod *m, V mask); /* i1: is any lane true? */
+V ll_wide(ll_mod *m, V x); /* f32 to f64 */
+V ll_narrow(ll_mod *m, V x); /* f64 to f32 */
 V ll_shuffle(ll_mod *m, V a, V b, const int *lane, int n); /* b NULL: lanes of a only */
-V ll_row(ll_mod *m, V a, V b, int from, int step, int n); /* the same with lanes from, from + step, ... */
+V ll_row(ll_mod *m, V a, V b, int from, int step,
+    int n); /* the same with lanes from, from + step, ... */
 V ll_part(ll_mod *m, V v, int from, int n); /* lanes from..from+n-1; a scalar for n = 1 */
-V ll_table(ll_mod *m, const char *name, V numbers, unsigned align); /* a constant of the module, created once; align 0: as its type */
-V ll_stack(ll_mod *m, int64_t bytes);  /* a buffer on the function's stack, 64-byte aligned */
-V ll_slot(ll_mod *m, int i);           /* stack buffer i of the function, 64-byte aligned */
-V ll_slot_put(ll_mod *m, int i, V v);  /* stores v there, returns the buffer */
+V ll_table(ll_mod *m, const char *name, V numbers,
+    unsigned align); /* a constant of the module, created once; align 0: as its type */
+V ll_stack(ll_mod *m, int64_t bytes); /* a buffer on the function's stack, 64-byte aligned */
+V ll_slot(ll_mod *m, int i); /* stack buffer i of the function, 64-byte aligned */
+V ll_slot_put(ll_mod *m, int i, V v); /* stores v there, returns the buffer */
 V ll_slot_get(ll_mod *m, int i, T t);
 LLVMBasicBlockRef ll_block(ll_mod *m, const char *name);
 /* Code up to ll_join runs only where the condition is true. ll_join(NULL) does nothing. */
@@ -91,8 +96,9 @@ typedef struct ll_helper {
     LLVMBasicBlockRef here;
     ll_loop loop; /* loop.i: the element */
 } ll_helper;
-bool ll_helper_begin(ll_mod *m, ll_helper *h, const char *sym, int n_ptr); /* false: it exists already; h->fn is set */
-V ll_helper_at(ll_mod *m, const ll_helper *h, int ptr, T elem);           /* address of the element */
+bool ll_helper_begin(ll_mod *m, ll_helper *h, const char *sym,
+    int n_ptr); /* false: it exists already; h->fn is set */
+V ll_helper_at(ll_mod *m, const ll_helper *h, int ptr, T elem); /* address of the element */
 void ll_helper_end(ll_mod *m, ll_helper *h);
 
 /* ---- math.c, lanes.c: functions of floats ------------------------------------------------------------------------- */
@@ -100,7 +106,8 @@ void ll_helper_end(ll_mod *m, ll_helper *h);
 V ll_fma(ll_mod *m, V a, V b, V c);
 V ll_copysign(ll_mod *m, V magnitude, V sign);
 V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan); /* floats; NaN if either is */
-V ll_math(ll_mod *m, nnc_fkey key, V x, V y); /* the key's formula, or mod. x, y: f32 or f64, scalar or vector; y may be NULL */
+V ll_math(ll_mod *m, nnc_fkey key, V x,
+    V y); /* the key's formula, or mod. x, y: f32 or f64, scalar or vector; y may be NULL */
 /* Calls libm's function `name` (fmodf, sin, pow, ...) lane by lane. b may be NULL. */
 V ll_lanes_call(ll_mod *m, const char *name, V a, V b);
 
@@ -127,27 +134,27 @@ typedef struct ll_sum { /* an offset computed in `block`, and its address in a b
 
 enum ll_phase {
     LL_WHOLE, /* the stages */
-    LL_INIT,  /* blocked sums: accumulators to memory */
-    LL_STEP,  /* some steps of the reduce axis */
-    LL_DONE,  /* accumulators from memory, then the epilogue */
+    LL_INIT, /* blocked sums: accumulators to memory */
+    LL_STEP, /* some steps of the reduce axis */
+    LL_DONE, /* accumulators from memory, then the epilogue */
 };
 
 typedef struct ll_emit ll_emit;
 typedef struct ll_strips { /* strips from .. to - 1 of an unrolled axis */
-    ll_emit *e;       /* their kernel, whose axis begins at the first of them */
+    ll_emit *e; /* their kernel, whose axis begins at the first of them */
     int64_t from, to, each; /* each: points of that axis for a strip */
 } ll_strips;
 
 struct ll_emit {
     ll_mod *m;
     const nnc_kernel *k;
-    int vax;        /* current vector axis, -1 = scalar code */
-    int lanes;      /* of current vectors; 0 without vax */
-    V mask;         /* <lanes x i1>: lanes that exist; NULL = all */
+    int vax; /* current vector axis, -1 = scalar code */
+    int lanes; /* of current vectors; 0 without vax */
+    V mask; /* <lanes x i1>: lanes that exist; NULL = all */
     V axis[NNC_KAXES]; /* i64: index on the axis; of vax: lane 0's */
     int64_t shift[NNC_KAXES]; /* constant offset of the index from `axis` */
-    V *given;       /* by instruction: a load's value computed elsewhere, or NULL */
-    V *base;        /* by instruction: its guarded load's address at index 0 of the innermost axis (ll_hoist), or NULL */
+    V *given; /* by instruction: a load's value computed elsewhere, or NULL */
+    V *base; /* by instruction: its guarded load's address at index 0 of the innermost axis (ll_hoist), or NULL */
     int base_axis;
     nnc_kguard held[NNC_KGUARDS]; /* guards that hold here (ll_reached) */
     int n_held;
@@ -157,26 +164,27 @@ struct ll_emit {
     ll_strips part[4]; /* of a kernel with an unrolled axis beyond these, in order along it */
     struct ll_panel *panel; /* the kernel that fills it; NULL: there is none */
     const nnc_kring *ring; /* by buffer */
-    V *ring_at;     /* by buffer: the row of the current point's row 0 */
-    V first[NNC_KAXES]; /* first index of a tiled axis in the work item, of a ring's rows at the current point; NULL: 0 */
-    V args;         /* the pointer array: readable memory, whatever the kernel */
-    V *buf;         /* base pointers */
-    V *val;         /* by instruction */
-    uint32_t *dep;  /* axes that a value depends on, by instruction */
-    uint8_t phase;  /* LL_*: the part of the stages that ll_stages emits */
-    int steps;      /* of LL_STEP */
-    V totals;       /* a register block's, in memory (ll_totals_begin); NULL: accumulators are values */
+    V *ring_at; /* by buffer: the row of the current point's row 0 */
+    V first
+        [NNC_KAXES]; /* first index of a tiled axis in the work item, of a ring's rows at the current point; NULL: 0 */
+    V args; /* the pointer array: readable memory, whatever the kernel */
+    V *buf; /* base pointers */
+    V *val; /* by instruction */
+    uint32_t *dep; /* axes that a value depends on, by instruction */
+    uint8_t phase; /* LL_*: the part of the stages that ll_stages emits */
+    int steps; /* of LL_STEP */
+    V totals; /* a register block's, in memory (ll_totals_begin); NULL: accumulators are values */
     V memory, start; /* blocked sums: accumulators; the block's first element */
-    bool stream;    /* non-temporal stores in this copy of the code */
+    bool stream; /* non-temporal stores in this copy of the code */
     ll_sum sum[LL_SUMS];
     unsigned next_sum;
-    bool opaque;    /* addresses are hidden from loop strength reduction */
+    bool opaque; /* addresses are hidden from loop strength reduction */
     bool oom;
-    bool narrow;    /* this copy runs rarely: at most 16 lanes */
-    V *acc;         /* reductions of the current stage: 2 per reduce (value, index) */
-    V *node;        /* scratch of loops: 2 per reduce and level */
+    bool narrow; /* this copy runs rarely: at most 16 lanes */
+    V *acc; /* reductions of the current stage: 2 per reduce (value, index) */
+    V *node; /* scratch of loops: 2 per reduce and level */
     int n_red, vec_red; /* reductions of the stage; whether vax is one of its reduce axes */
-    int32_t *red;   /* their instructions */
+    int32_t *red; /* their instructions */
 };
 
 V ll_load(ll_emit *e, const nnc_kins *ins);
@@ -211,8 +219,9 @@ V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze);
 /* parts.c: the function of a kernel in parts, and of these. */
 nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_stages(ll_emit *e); /* all stages at the current place */
-void ll_vectors(ll_emit *e, const V *index); /* a unit's vectors; index[]: the numbers of its blocks */
-bool ll_open(ll_emit *e, nnc_arena *a);       /* the state of e->k; false: out of memory */
+void ll_vectors(
+    ll_emit *e, const V *index); /* a unit's vectors; index[]: the numbers of its blocks */
+bool ll_open(ll_emit *e, nnc_arena *a); /* the state of e->k; false: out of memory */
 /* block.c: the parts of a kernel with `unroll` (false: out of memory); the unit's strips. */
 bool ll_block_open(ll_emit *e, nnc_arena *a);
 void ll_block_run(ll_emit *e, const V *index);
@@ -220,7 +229,8 @@ void ll_block_run(ll_emit *e, const V *index);
  * sums: fills the panel, where the unit before was not of the same block. */
 bool ll_panel_open(ll_emit *e, nnc_arena *a);
 void ll_panel_fill(ll_emit *e, V unit, const V *index);
-void ll_tiles_run(ll_emit *e, const V *index); /* a unit's points: loops over its tiles, then vectors */
+void ll_tiles_run(
+    ll_emit *e, const V *index); /* a unit's points: loops over its tiles, then vectors */
 /* tile.c: block number `chunk` of the vector axis by block number `block` of the tile axis */
 void ll_tiles(ll_emit *e, V chunk, V block);
 

@@ -9,7 +9,6 @@
 #include <assert.h>
 #include <string.h>
 
-#define MAX_LANES 128
 enum {
     PIECE = 32,
     BLOCK_PIECE = 128,
@@ -537,7 +536,7 @@ static void order_axes(ll_emit *e, stage *s)
 static int vector_width(const ll_emit *e)
 {
     int w = nnc_sched_width(&e->k->sched), p = 1;
-    while (p * 2 <= w && p < (e->narrow ? 16 : MAX_LANES))
+    while (p * 2 <= w && p < (e->narrow ? 16 : LL_MAX_LANES))
         p *= 2;
     return p;
 }
@@ -886,7 +885,7 @@ void ll_declare(ll_mod *m, const nnc_kernel *k)
     if (nnc_sched_has(&k->sched, KD_unroll))
         string_attr(m, "tune-cpu", "generic");
     memset(m->slot, 0, sizeof m->slot);
-    m->slot_bytes = 8 * MAX_LANES;
+    m->slot_bytes = 8 * LL_MAX_LANES;
 }
 
 /* Base pointers of all buffers; *aligned: i1, all outputs are 64-byte aligned. */

@@ -50,6 +50,23 @@ static V identity(ll_mod *m, nnc_kred r, nnc_dtype d)
     }
 }
 
+/* What takes the place of an element that does not count. Of a sum that is -0, as 0 + -0 = 0: x in the first lanes and 0 in the others
+ * LLVM makes by vexpandps, which on AMD's cores waits for the register that it writes, and with it each row for the row before (Zen 4,
+ * gelu(x sum x) of 64 rows of 10: 2.19 us, with -0 0.88). */
+static V left_out(ll_mod *m, nnc_kred r, nnc_dtype d)
+{
+    return r == KR_sum && nnc_is_float(d) ? LLVMConstReal(ll_dtype(m, d), -0.0) : identity(m, r, d);
+}
+
+/* What the lanes of one sum begin with: 0 and, where it would make lanes that are left out 0 again, -0. The sum is the same. */
+static V first_lanes(ll_mod *m, nnc_dtype d, int lanes)
+{
+    V lane[LL_MAX_LANES];
+    for (int i = 0; i < lanes; i++)
+        lane[i] = LLVMConstReal(ll_dtype(m, d), i ? -0.0 : 0.0);
+    return LLVMConstVector(lane, (unsigned)lanes);
+}
+
 /* Indices fit in 32 bits unless the reduce axes are huge. */
 static T place_type(const ll_emit *e)
 {
@@ -64,7 +81,10 @@ void ll_red_init(ll_emit *e, int r, bool vec)
 {
     nnc_kred kind = (nnc_kred)red(e, r)->sop;
     V id = identity(e->m, kind, value_type(e, r));
-    e->acc[2 * r] = ll_splat(e->m, id, vec ? e->lanes : 0);
+    const bool lanes = vec && e->vec_red && e->lanes > 1 && kind == KR_sum;
+    e->acc[2 * r] = lanes && nnc_is_float(value_type(e, r))
+                        ? first_lanes(e->m, value_type(e, r), e->lanes)
+                        : ll_splat(e->m, id, vec ? e->lanes : 0);
     e->acc[2 * r + 1] = NULL;
     if (!is_arg(kind))
         return;
@@ -179,7 +199,7 @@ void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, 
             i = ll_select(m, ok, i, ll_ik(i, t == m->i32 ? INT32_MAX : INT64_MAX));
     }
     if (ok)
-        x = ll_select(m, ok, x, identity(m, kind, value_type(e, r)));
+        x = ll_select(m, ok, x, left_out(m, kind, value_type(e, r)));
     take(e, r, x, i);
 }
 
