@@ -132,6 +132,33 @@ copy = max(e['dur'] for e in x if e['name'] == '/square')
 assert copy < span / 2, (copy, span)" >>"$dir/said" 2>&1 || fail "$what: the copy took as long as the receiver computed"
 fi
 
+# What overwrites the data of a message waits until another rank has taken it: that is no time of the command's.
+what="a command that waits for a message"
+cat >"$dir/held.txt" <<'GRAPH'
+graph @held {
+%x = input : f32[512,1024]
+%v = input : f32[2048,2048]
+%w = param : f32[2048,2048] = gen("w", seed=1, scale=0.05, shift=0) device 1
+%u = param : f32[1024,1024] = gen("u", seed=2, scale=0.05, shift=0) device 0
+%y0 = linear %x, %u device 0 loc "/first"
+%y = mul %y0, %y0 device 0 loc "/square"
+%a = linear %v, %w device 1 loc "/long"
+%z = add %y, %y device 1 loc "/twice"
+%b = transpose %x {perm=[1,0]} device 0 loc "/overwrites"
+%c = transpose %b {perm=[1,0]} device 0 loc "/c"
+%d = transpose %c {perm=[1,0]} device 0 loc "/d"
+%e = transpose %d {perm=[1,0]} device 0 loc "/e"
+return %a as "a", %z as "z", %e as "e" }
+GRAPH
+if command -v python3 >/dev/null; then
+    job 2 run "$dir/held.txt" --devices=2 -O0 --threads=1 --iterations=2 --trace="$dir/trace.json" --comm-timeout=60
+    ran 0 "2 runs"
+    python3 -c "
+import json
+x = {e['name']: e['dur'] for e in json.load(open('$dir/trace.json'))['traceEvents'] if e['ph'] == 'X'}
+assert x['/overwrites'] < x['/long'] / 4, x" >>"$dir/said" 2>&1 || fail "$what: its slice has the time that it waited"
+fi
+
 # Layers of a training on two devices, then a batch on each: losses are one process's, bit for bit, also of one that is resumed.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 8, 8]},

@@ -183,6 +183,8 @@ bool epilogue_absorbed(pass *p, const epilogue *all, int first);
 /* Does a library's call compute v in its epilogue, once fuse_epilogue has run? */
 bool epilogue_of_library(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
+/* siblings.c. Where v lies in the tensor that a split or slice cut it from: elements `start`.. of its dimension `axis`; false: none did. */
+bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start);
 /* stacks.c: what pass_siblings does for models that are trained side by side, with their gradients and updates. */
 void join_trained(pass *p);
 /* update_product.c: what pass_fuse_epilogue does first for weights that are updated by their gradients alone, on GPUs. */

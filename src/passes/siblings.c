@@ -78,8 +78,7 @@ static void of_one_input(state *s, uint32_t first, family *f)
             f->node[f->n++] = i;
 }
 
-/* Where v lies in the tensor that it is a part of: v is elements `start`.. of dimension `axis` of *x. */
-static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
+bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
 {
     const nnc_node *d = nnc_def(p->g, v);
     const int64_t *at = NULL, *axes = NULL, *steps = NULL;

@@ -43,6 +43,8 @@ typedef struct stacks {
 
 /* The stack with its models along another dimension. */
 nnc_ref stack_turn(stacks *s, nnc_ref all, int from, int to);
+/* The stack, its models as parts of dimension `axis` of the members: [.., n e, ..]. */
+nnc_ref stack_merge(stacks *s, stack x, int axis);
 bool stack_is_movement(const nnc_node *c);
 /* Is c an op that can be one of all models? */
 bool stack_knows(const pass *p, const nnc_node *c);

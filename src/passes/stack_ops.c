@@ -79,8 +79,7 @@ static nnc_ref of_rank(stacks *s, stack x, int rank, int to)
     return stack_turn(s, nnc_reshape(s->p->g, x.all, rank + 1, dim), from, to);
 }
 
-/* The stack with its models as a part of the dimension that follows them: [.., n e, ..]. */
-static nnc_ref merged(stacks *s, stack x, int axis)
+nnc_ref stack_merge(stacks *s, stack x, int axis)
 {
     const nnc_ref r = stack_turn(s, x.all, x.axis, axis);
     if (r == NNC_NONE)
@@ -188,7 +187,8 @@ static stack of_one_tensor(stacks *s, const nnc_node *c, const stack *in, const 
     const int axis = y.rank - 1;
     if (c->n_in == 3 && shared[2])
         return none;
-    nnc_ref v[] = {in[0].all, merged(s, in[1], 0), c->n_in == 3 ? merged(s, in[2], 0) : NNC_NONE};
+    nnc_ref v[] = {
+        in[0].all, stack_merge(s, in[1], 0), c->n_in == 3 ? stack_merge(s, in[2], 0) : NNC_NONE};
     if (v[1] == NNC_NONE)
         return none;
     const nnc_ref r = nnc_build(g, OP_linear, c->n_in, v, 0, NULL);
@@ -199,7 +199,7 @@ static stack of_one_tensor(stacks *s, const nnc_node *c, const stack *in, const 
 static stack gradients_of_one_tensor(stacks *s, const nnc_node *c, const stack *in)
 {
     const nnc_type y = *nnc_typeof(s->p->g, c->out);
-    const nnc_ref v[] = {merged(s, in[0], 1), in[1].all};
+    const nnc_ref v[] = {stack_merge(s, in[0], 1), in[1].all};
     if (v[0] == NNC_NONE)
         return none;
     const nnc_ref r = nnc_build(s->p->g, OP_matmul, 2, v, c->n_attr, c->attr);
@@ -239,8 +239,8 @@ static stack convolution(stacks *s, const nnc_node *c, const stack *in, const bo
     if ((shared[0] && (!one || c->op == OP_conv_transpose)) || shared[1] ||
         (c->n_in == 3 && shared[2]) || c->n_attr >= MOST)
         return none;
-    nnc_ref v[] = {shared[0] ? in[0].all : merged(s, in[0], 1), merged(s, in[1], wgrad),
-        c->n_in == 3 ? merged(s, in[2], 0) : NNC_NONE};
+    nnc_ref v[] = {shared[0] ? in[0].all : stack_merge(s, in[0], 1), stack_merge(s, in[1], wgrad),
+        c->n_in == 3 ? stack_merge(s, in[2], 0) : NNC_NONE};
     if (v[0] == NNC_NONE || v[1] == NNC_NONE)
         return none;
     for (int i = 0; i < c->n_attr; i++)

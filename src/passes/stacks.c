@@ -28,48 +28,18 @@ static stack stack_of(stacks *s, const nnc_ref *v);
 
 /* ---- leaves ---------------------------------------------------------------------------------------------------------------- */
 
-/* Where v lies in another tensor: elements `start`.. of dimension `axis` of *x. */
-static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
+/* Where v lies in another tensor, of whose parts it may be a part: elements `start`.. of dimension `axis` of *x. */
+static bool place_in(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
 {
+    int64_t along, from;
     *x = v;
     *axis = -1;
     *start = 0;
-    for (;;) {
-        const nnc_node *d = nnc_def(p->g, *x);
-        const int64_t *at = NULL, *axes = NULL, *steps = NULL;
-        int64_t a = nnc_attr_int(d, AT_axis, 0), from = 0;
-        if (d->op == OP_split) {
-            nnc_attr_ints(d, AT_sizes, &at);
-            for (nnc_ref k = d->out; k < *x; k++)
-                from += at[k - d->out];
-        } else if (d->op == OP_slice && nnc_attr_ints(d, AT_axes, &axes) == 1 &&
-                   (nnc_attr_ints(d, AT_steps, &steps) == 0 || steps[0] == 1)) {
-            nnc_attr_ints(d, AT_starts, &at);
-            from = at[0];
-            a = axes[0];
-        } else {
-            return *axis >= 0;
-        }
-        if (*axis >= 0 && a != *axis)
-            return true;
-        *axis = a;
+    for (nnc_ref y; part_of(p, *x, &y, &along, &from) && (*axis < 0 || along == *axis); *x = y) {
+        *axis = along;
         *start += from;
-        *x = d->in[0];
     }
-}
-
-/* The stack, its models as parts of dimension `axis` of the members: [.., n e, ..]. */
-static nnc_ref unstack(stacks *s, stack x, int axis)
-{
-    const nnc_ref r = stack_turn(s, x.all, x.axis, axis);
-    int64_t dim[NNC_MAX_RANK];
-    if (r == NNC_NONE)
-        return r;
-    const nnc_type *t = nnc_typeof(s->p->g, r);
-    const int rank = t->rank - 1;
-    for (int d = 0; d < rank; d++)
-        dim[d] = d < axis ? t->dim[d] : t->dim[d + 1] * (d == axis ? s->n : 1);
-    return nnc_reshape(s->p->g, r, rank, dim);
+    return *axis >= 0;
 }
 
 /* Parts of one tensor, one after the other. */
@@ -80,10 +50,10 @@ static stack stack_of_parts(stacks *s, const nnc_ref *v)
     const stack none = {NNC_NONE, 0};
     nnc_ref x, y;
     int64_t axis, a, first, at, dim[NNC_MAX_RANK];
-    if (!part_of(s->p, v[0], &x, &axis, &first))
+    if (!place_in(s->p, v[0], &x, &axis, &first))
         return none;
     for (int k = 1; k < s->n; k++)
-        if (!part_of(s->p, v[k], &y, &a, &at) || y != x || a != axis ||
+        if (!place_in(s->p, v[k], &y, &a, &at) || y != x || a != axis ||
             at != first + k * t.dim[axis])
             return none;
     const int64_t end = first + s->n * t.dim[axis];
@@ -266,7 +236,7 @@ static stack stack_of(stacks *s, const nnc_ref *v)
 
 /* ---- updates ---------------------------------------------------------------------------------------------------------------- */
 
-/* The new values of states v; NULL: one has none, or one is read elsewhere. */
+/* The new values of states v; NULL: one has none. */
 static nnc_ref *updates_of(stacks *s, const nnc_ref *v)
 {
     const nnc_graph *g = s->p->g;
@@ -572,7 +542,7 @@ static bool replace(stacks *s, chain *c, const run *r)
             continue;
         s->n = (int)(r[i].to - r[i].from);
         edit_at_all(s, c->v + r[i].from);
-        v[m++] = unstack(s, r[i].of, (int)axis);
+        v[m++] = stack_merge(s, r[i].of, (int)axis);
         k = r[i].to;
         any = true;
     }

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The extension, with its dot, of the last component; "" = none. */
+/* The extension, with its dot, of the last component; "" = none, as of the folders . and .. */
 static const char *extension(const char *file)
 {
     const char *slash = strrchr(file, '/'), *dot = strrchr(slash ? slash : file, '.');
-    return dot ? dot : "";
+    return dot && dot[1] ? dot : "";
 }
 
 static bool has(const char *file, const char *ext)
