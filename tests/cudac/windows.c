@@ -52,21 +52,20 @@ TEST(blocks_of_windows)
     static const int size[][2] = {{14, 14}, {9, 29}};
     ct_set s = {.tiny = true, .few = true};
     int slide = 0, n = 0;
-    for (size_t i = 0; i < NNC_COUNT(size); i++)
-        for (int k = 4; k <= 6; k++)
-            for (int pad = k % 2; pad <= 2; pad += 2, n++) {
-                char text[500];
-                const char *type = n % 2 ? "f16" : "bf16";
-                const int c = n % 8 ? 4 : 3, h = size[i][0], w = size[i][1];
-                snprintf(text, sizeof text,
-                    "graph @t {\n%%x = input : %s[2,%d,%d,%d]{0,2,3,1}\n"
-                    "%%w = input : %s[%d,1,%d,%d]{2,3,1,0}\n"
-                    "%%b = input : %s[%d]\n%%c = conv %%x, %%w, %%b {groups=%d, "
-                    "pads=[%d,%d,%d,%d]}\n"
-                    "%%y = silu %%c\nreturn %%y }",
-                    type, c, h, w, type, c, k, k, type, c, c, pad, 2 - pad, 2, pad);
-                ct_add_fused(&s, text);
-            }
+    for (int k = 4; k <= 6; k++)
+        for (int i = 0; i < (int)NNC_COUNT(size); i++, n++) {
+            char text[500];
+            const char *type = n % 2 ? "f16" : "bf16";
+            const int c = n ? 4 : 3, h = size[i][0], w = size[i][1], pad = k % 2 ? 1 : 2 * i;
+            snprintf(text, sizeof text,
+                "graph @t {\n%%x = input : %s[2,%d,%d,%d]{0,2,3,1}\n"
+                "%%w = input : %s[%d,1,%d,%d]{2,3,1,0}\n"
+                "%%b = input : %s[%d]\n%%c = conv %%x, %%w, %%b {groups=%d, "
+                "pads=[%d,%d,%d,%d]}\n"
+                "%%y = silu %%c\nreturn %%y }",
+                type, c, h, w, type, c, k, k, type, c, c, pad, 2 - pad, 2, pad);
+            ct_add_fused(&s, text);
+        }
     CHECK_INT(s.n, n);
     for (int i = 0; i < s.n; i++) {
         bool masks = false;
