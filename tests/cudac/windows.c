@@ -217,9 +217,10 @@ TEST(windows_side_by_side)
 TEST(windows_of_one_row)
 {
     static const struct {
-        int h, w, kh, kw, pad, groups, per; /* per: results of a group */
-    } w[] = {{3, 9, 5, 3, 1, 8, 1}, {3, 2, 5, 4, 1, 8, 1}, {3, 9, 5, 3, 1, 4, 2},
-        {7, 3, 5, 5, 2, 8, 1}, {14, 14, 5, 5, 2, 4, 2}, {14, 14, 5, 5, 2, 8, 2}};
+        int h, w, kh, kw, pad, side, across, groups,
+            per; /* across: stride; per: results of a group */
+    } w[] = {{3, 27, 5, 3, 1, 0, 3, 8, 1}, {3, 9, 5, 3, 1, 0, 1, 8, 1}, {3, 9, 5, 3, 1, 1, 1, 8, 1},
+        {3, 9, 5, 3, 1, 0, 1, 4, 2}, {14, 14, 5, 5, 2, 2, 1, 8, 2}};
     for (int tiny = 0; tiny < 2; tiny++) {
         ct_set s = {.tiny = tiny, .few = true};
         for (size_t i = 0; i < NNC_COUNT(w); i++) {
@@ -227,10 +228,11 @@ TEST(windows_of_one_row)
             const int per = 8 / w[i].groups, out = w[i].groups * w[i].per;
             snprintf(text, sizeof text,
                 "graph @t {\n%%x = input : f16[2,8,%d,%d]{0,2,3,1}\n%%w = input : "
-                "f16[%d,%d,%d,%d]{2,3,1,0}\n%%c = conv %%x, %%w {groups=%d, pads=[%d,%d,%d,%d]}\n"
+                "f16[%d,%d,%d,%d]{2,3,1,0}\n%%c = conv %%x, %%w {groups=%d, strides=[1,%d], "
+                "pads=[%d,%d,%d,%d]}\n"
                 "return %%c }",
-                w[i].h, w[i].w, out, per, w[i].kh, w[i].kw, w[i].groups, w[i].pad, w[i].pad,
-                w[i].pad, w[i].pad);
+                w[i].h, w[i].w, out, per, w[i].kh, w[i].kw, w[i].groups, w[i].across, w[i].pad,
+                w[i].side, w[i].pad, w[i].side);
             ct_add_fused(&s, text);
         }
         ct_all_agree(&s);
