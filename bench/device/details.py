@@ -139,7 +139,7 @@ def profile_lines(parts):
 QUESTIONS = (
     ("Strict f32 convolutions, by cuDNN's configuration", engines, "the part engines"),
     ("Epilogues that cuDNN compiles at -O3, one by one", ends, "the part ends"),
-    ("Generated graphs", graphs, "the part check, behind its models"),
+    ("Generated graphs", graphs, "the part check, after its models"),
     ("Time predicted by nnc partition, beside measured", predictions, "the part predict"),
     ("Time by command", profiles, "cells with @profile"),
 )

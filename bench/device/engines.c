@@ -30,7 +30,7 @@ static nnc_status run_once(void *ctx)
     return nnc_cudnn_run(t->g, n, id, ptr, t->t.work);
 }
 
-/* Configurations listed by the heuristics alone, or with all others behind them. */
+/* Configurations listed by the heuristics alone, or with all others after them. */
 static int listed(const nnc_call *c, const cudnn_lowering *w, nnc_cudnn_filter f, bool every,
     nnc_cudnn **g, nnc_sink *sink)
 {

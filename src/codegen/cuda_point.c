@@ -112,8 +112,8 @@ static void load_runs(cu *c, const nnc_kstage *s, int r)
 
 /* ---- windows that slide ---- */
 
-/* Row guard of a weight that slides along reduce axis *r, whose loop is unrolled and the only one that the weight moves along; NULL: it is no
- * such load. */
+/* Row guard of a weight that slides along reduce axis *r, whose loop is unrolled and the only one that the weight moves along; NULL: another
+ * load. */
 static const nnc_kguard *row_guard(const cu *c, int32_t id, int *r)
 {
     const nnc_kernel *k = c->k;
@@ -134,7 +134,8 @@ static const nnc_kguard *row_guard(const cu *c, int32_t id, int *r)
 }
 
 /* Loads the weights of sliding windows before the loop over rows, where registers suffice: each row of the source is for several rows of
- * results, which read each a different row of them. Otherwise the compiler keeps those of the last rows, and their loads wait among the sums. */
+ * results, which read each a different row of them. Otherwise the compiler keeps those of the last rows, and their loads wait among the
+ * sums. */
 static void load_rows(cu *c, const nnc_kstage *s)
 {
     int64_t floats = 0;

@@ -186,8 +186,8 @@ TEST(nvrtc_pooling)
 
 /* ---- windows over parts ---- */
 
-/* GoogLeNet's poolings of concats, whose elements are each one of four branches': in strips, the third took 255 registers, spilled, and left
- * an SM one block. */
+/* GoogLeNet's poolings of concats, whose elements are each one of four branches': in strips, the third took 255 registers, spilled, and
+ * left an SM one block. */
 static void check_pools_of_parts(nnc_env *e, size_t t)
 {
     enum { MOST = 104 };
