@@ -112,8 +112,8 @@ static void load_runs(cu *c, const nnc_kstage *s, int r)
 
 /* ---- windows that slide ---- */
 
-/* Row guard of a weight that slides along reduce axis *r, whose loop is unrolled and the only one that the weight moves along; NULL: another
- * load. */
+/* Row guard of a weight that slides along reduce axis *r, whose loop is unrolled and the only one that the weight moves along; NULL: of
+ * other loads. */
 static const nnc_kguard *row_guard(const cu *c, int32_t id, int *r)
 {
     const nnc_kernel *k = c->k;
