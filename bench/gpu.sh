@@ -295,6 +295,19 @@ stopped() {
     exit 75
 }
 trap stopped TERM INT HUP
+# parts without cells' flags: their seconds
+ceilings() {
+    part ceilings "$1" "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60} --turn="$raw/turn"
+}
+engines() {
+    part engines "$1" "$bin/bench_device" engines --cells="$cells" --only=engines --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
+}
+ends() {
+    part ends "$1" "$bin/bench_device" check --cells=$ends --graphs=0 --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
+}
+predict() {
+    part predict "$1" sh bench/device/predict.sh --nnc="$bin/nnc" --budget=$calibration --turn="$raw/turn" ${tiny:+--tiny}
+}
 seconds_left() { # until so many seconds before the end
     n=$((end - $(date +%s) - $1))
     echo $((n > 0 ? n : 0))
@@ -306,12 +319,11 @@ tail=45 # of the budget: the CPU's cells, the report
 peers "$(seconds_left $tail)" core
 check 60 $graphs
 run nnc 130 core --traces="$raw/traces"
-part ceilings 30 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60} --turn="$raw/turn"
+ceilings 30
 run tuned 75 core,tuned --tuning="$raw/tuning"
-part engines 25 "$bin/bench_device" engines --cells="$cells" --only=engines --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
-part ends 45 "$bin/bench_device" check --cells=$ends --graphs=0 --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
-part predict 60 sh bench/device/predict.sh --nnc="$bin/nnc" --budget=$calibration --turn="$raw/turn" ${tiny:+--tiny}
-left=0 # what is left of these is among the rest
+engines 25
+ends 45
+predict 60
 while peers_work && [ "$(seconds_left $tail)" -gt 5 ]; do # they still compile: the GPU has time
     before=$(ls "$raw"/*/ | wc -l)
     run nnc 15 ""
@@ -319,11 +331,15 @@ while peers_work && [ "$(seconds_left $tail)" -gt 5 ]; do # they still compile: 
 done
 peers_done
 run cpu 40 core,cpu --target=cpu
+left=0 # what is left of these is among the rest
 peers "$(seconds_left 15)" ""
 check 150 $((graphs * 3))
 run nnc 600 ""
 run tuned 200 tuned --tuning="$raw/tuning"
-part predict 100 sh bench/device/predict.sh --nnc="$bin/nnc" --budget=$calibration --turn="$raw/turn" ${tiny:+--tiny}
+ceilings 60
+engines 120
+ends 120
+predict 100
 peers_done
 run cpu 100 cpu --target=cpu
 # what limits kernels by their machine code, next to what was measured of them

@@ -33,6 +33,32 @@ unanswered() {
     grep ': not measured (' "$out"/gpu-*.txt | grep -v "^\($1\)"
 }
 
+# Parts whose time is up go on behind the core's cells; exit code 75 where something is left after that.
+mkdir "$out/stub"
+cat >"$out/stub/bench_device" <<'END'
+#!/bin/sh
+case $1 in engines | ends | ceilings | run) ;; *) exit 0 ;; esac
+echo >>"$0.$1"
+[ "$(wc -l <"$0.$1")" -gt "$STUB_TIMES" ] || exit 75
+END
+ln -s /bin/true "$out/stub/nnc"
+chmod +x "$out/stub/bench_device"
+for times in 1 2; do
+    rm -f "$out"/stub/bench_device.*
+    STUB_TIMES=$times BUILD="$out/stub" gpu --only=ceilings,engines --out="$out/stub"
+    expect "exit code of parts that $times times are out of time: $code" [ "$code" = $((times == 1 ? 0 : 75)) ]
+done
+# What a part's time limit ends is at an end: it holds the GPU's lock no longer.
+rm "$out/stub/nnc"
+printf '#!/bin/sh\necho $$ >"$0.pid"\nexec sleep 60\n' >"$out/stub/nnc"
+chmod +x "$out/stub/nnc"
+mkdir "$out/stub/predict"
+(cd "$source" && timeout 4 sh bench/device/predict.sh --nnc="$out/stub/nnc" --out="$out/stub/predict" --deadline=30 --turn="$out/stub/turn" --tiny) 2>"$out/log"
+sleep 1
+expect "a prediction begins" [ -s "$out/stub/nnc.pid" ]
+expect "and ends with its part's time" sh -c "! kill -0 $(cat "$out/stub/nnc.pid") 2>/dev/null"
+rm -r "$out/stub"
+
 # A first run measures four cells; the kernel of layernorm crashes, that of softmax hangs, that of sin leaves a dead context behind.
 cat >"$out/cells.txt" <<'END'
 layernorm: models/layernorm.json batch=5 cols=100

@@ -16,12 +16,12 @@ for a in "$@"; do
 done
 hardware=$(dirname "$out")/hardware.json
 
-# alone COMMAND...: while nothing else uses the GPU
+# alone COMMAND...: while nothing else uses the GPU; in the process group of the part, whose time limit ends it too
 alone() {
     if [ -n "$turn" ] && command -v flock >/dev/null; then
-        flock "$turn" timeout 90 "$@"
+        flock "$turn" timeout --foreground -k 5 90 "$@"
     else
-        timeout 90 "$@"
+        timeout --foreground -k 5 90 "$@"
     fi
 }
 

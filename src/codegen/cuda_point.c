@@ -112,18 +112,25 @@ static void load_runs(cu *c, const nnc_kstage *s, int r)
 
 /* ---- windows that slide ---- */
 
-/* Row guard of a weight that slides along reduce axis *r, whose loop is unrolled; NULL: it is no such load. */
+/* Row guard of a weight that slides along reduce axis *r, whose loop is unrolled and the only one that the weight moves along; NULL: of
+ * other loads. */
 static const nnc_kguard *row_guard(const cu *c, int32_t id, int *r)
 {
-    const nnc_kins *in = &c->k->ins[id];
-    const nnc_kguard *q = in->op == KO_load && in->n_guard == 1 ? &in->guard[0] : NULL;
-    *r = q ? cu_last_axis(nnc_affine_axes(&q->e)) : -1;
-    return *r >= c->k->n_outer && c->k->axis[*r].kind == KA_reduce &&
-                   c->k->axis[*r].extent <= WRITTEN_OUT && q->lo == 0 && q->e.k[*r] == 1 &&
-                   nnc_affine_axes(&q->e) == 1u << *r && c->v[id].vector && c->v[id].live &&
-                   !c->ragged
-               ? q
-               : NULL;
+    const nnc_kernel *k = c->k;
+    const nnc_kins *in = &k->ins[id];
+    const uint32_t outer = (1u << k->n_outer) - 1;
+    *r = -1;
+    if (in->op != KO_load || in->n_guard != 1 || !c->v[id].vector || !c->v[id].live || c->ragged)
+        return NULL;
+    const nnc_kguard *q = &in->guard[0];
+    const uint32_t axes = nnc_affine_axes(&q->e);
+    const int last = cu_last_axis(axes);
+    if (last < 0 || last < k->n_outer || (axes & (axes - 1)) || k->axis[last].kind != KA_reduce ||
+        k->axis[last].extent > WRITTEN_OUT || q->lo != 0 || q->e.k[last] != 1 ||
+        (nnc_affine_axes(&in->at) & ~outer & ~axes))
+        return NULL;
+    *r = last;
+    return q;
 }
 
 /* Loads the weights of sliding windows before the loop over rows, where registers suffice: each row of the source is for several rows of

@@ -13,7 +13,7 @@ enum {
     BLOCK_VEC = 2,
     BLOCK_REGISTERS = 118, /* of 128, with which an SM has two blocks of 256 threads */
     OTHER_REGISTERS = 24, /* addresses, weights */
-    MOST_FILLED = 109 /* percent of the results, with those beyond the edges */
+    MOST_FILLED = 109 /* percent of a row's results, with those beyond the edge */
 };
 
 /* True when one load advances with both outer axis a and reduce axis r: neighbouring windows may overlap. */
@@ -274,9 +274,11 @@ static void pick_block(
             const int64_t threads =
                 others * nnc_ceildiv(wide, x) * nnc_ceildiv(high, y) / BLOCK_VEC;
             const double cost = block_cost(k, pair, x, y, BLOCK_VEC) * rounded(t, threads);
-            /* 19x19 in blocks of 10x2 has a tenth of its results beyond the edge, and guards: slower than strips */
-            const bool fills = nnc_ceildiv(wide, x) * x * nnc_ceildiv(high, y) * y * 100 <=
-                               wide * high * MOST_FILLED;
+            /* Guards of results beyond the edge leave half the loads in flight: 57x57 in blocks of 12x2 or 6x3, 29x29 in 6x3 and
+             * 19x19 in 10x2 are slower than strips; 38x38 in 13x2 and 15x15 in 8x3, with one column beyond, are faster */
+            const int64_t across = nnc_ceildiv(wide, x) * x;
+            const bool fills =
+                high % y == 0 && across <= wide + 1 && across * 100 <= wide * MOST_FILLED;
             if (fills && x * y > WIDEST && registers <= BLOCK_REGISTERS && cost < least &&
                 threads >= nnc_cuda_resident(t) / 4) {
                 least = cost;

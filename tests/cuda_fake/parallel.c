@@ -179,6 +179,7 @@ static commands commands_of(
     nnc_graph *g = NULL;
     nnc_artifact *a = NULL;
     nnc_env *e = NULL;
+    char why[512];
     o.precision = precision;
     fake_begin(0);
     nnc_model *m = nnc_model_open(file, &(nnc_open_options){.arg = arg, .n_arg = n}, test_sink);
@@ -199,6 +200,8 @@ static commands commands_of(
     nnc_env_destroy(e);
     nnc_graph_destroy(g);
     nnc_model_close(m);
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "%s", why);
     return c;
 }
 
