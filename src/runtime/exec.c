@@ -287,7 +287,7 @@ static nnc_status issue_timed(nnc_exec *e, int first, int end)
         if (!nnc_exec_owns(e, p->cmd[i].device))
             continue;
         nnc_stream *s = stream_of(e, &p->cmd[i]);
-        NNC_TRY(nnc_sends_before(e, i)); /* its wait is none of the command's time */
+        NNC_TRY(nnc_sends_before(e, i)); /* the command's time is without this wait */
         status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
         if (status == NNC_OK)
             status = nnc_exec_issue(e, i);

@@ -6,8 +6,8 @@
  * on AMD's cores the schedulers.
  *
  * The prices are fits to measured kernels, on one thread and in cache: Intel's to 306 (AVX-512 at 2.6 GHz), of which half are predicted
- * within 20 %; AMD's to 1,336 of more than 0.1 us (Zen 4, bench_estimates). With chains as below 46 % of 332 AMD kernels of small models are
- * predicted within 25 %, 2 % are underestimated and 52 % overestimated by more. */
+ * within 20 %; AMD's to 1,336 of more than 0.1 us (Zen 4, bench_estimates). With chains as below 46 % of 332 AMD kernels of small models
+ * are predicted within 25 %, 2 % are underestimated and 52 % overestimated by more. */
 #include "schedule/schedule.h"
 
 #include <math.h>
