@@ -33,31 +33,31 @@ unanswered() {
     grep ': not measured (' "$out"/gpu-*.txt | grep -v "^\($1\)"
 }
 
-# Parts whose time is up go on behind the core's cells; exit code 75 where something is left after that.
-mkdir "$out/stub"
-cat >"$out/stub/bench_device" <<'END'
+# Parts whose time is up go on after the core's cells; exit code 75 where something is left after that.
+mkdir "$out/fake"
+cat >"$out/fake/bench_device" <<'END'
 #!/bin/sh
 case $1 in engines | ends | ceilings | run) ;; *) exit 0 ;; esac
 echo >>"$0.$1"
-[ "$(wc -l <"$0.$1")" -gt "$STUB_TIMES" ] || exit 75
+[ "$(wc -l <"$0.$1")" -gt "$FAKE_TIMES" ] || exit 75
 END
-ln -s /bin/true "$out/stub/nnc"
-chmod +x "$out/stub/bench_device"
+ln -s /bin/true "$out/fake/nnc"
+chmod +x "$out/fake/bench_device"
 for times in 1 2; do
-    rm -f "$out"/stub/bench_device.*
-    STUB_TIMES=$times BUILD="$out/stub" gpu --only=ceilings,engines --out="$out/stub"
+    rm -f "$out"/fake/bench_device.*
+    FAKE_TIMES=$times BUILD="$out/fake" gpu --only=ceilings,engines --out="$out/fake"
     expect "exit code of parts that $times times are out of time: $code" [ "$code" = $((times == 1 ? 0 : 75)) ]
 done
 # What a part's time limit ends is at an end: it holds the GPU's lock no longer.
-rm "$out/stub/nnc"
-printf '#!/bin/sh\necho $$ >"$0.pid"\nexec sleep 60\n' >"$out/stub/nnc"
-chmod +x "$out/stub/nnc"
-mkdir "$out/stub/predict"
-(cd "$source" && timeout 4 sh bench/device/predict.sh --nnc="$out/stub/nnc" --out="$out/stub/predict" --deadline=30 --turn="$out/stub/turn" --tiny) 2>"$out/log"
+rm "$out/fake/nnc"
+printf '#!/bin/sh\necho $$ >"$0.pid"\nexec sleep 60\n' >"$out/fake/nnc"
+chmod +x "$out/fake/nnc"
+mkdir "$out/fake/predict"
+(cd "$source" && timeout 4 sh bench/device/predict.sh --nnc="$out/fake/nnc" --out="$out/fake/predict" --deadline=30 --turn="$out/fake/turn" --tiny) 2>"$out/log"
 sleep 1
-expect "a prediction begins" [ -s "$out/stub/nnc.pid" ]
-expect "and ends with its part's time" sh -c "! kill -0 $(cat "$out/stub/nnc.pid") 2>/dev/null"
-rm -r "$out/stub"
+expect "a prediction begins" [ -s "$out/fake/nnc.pid" ]
+expect "and ends with its part's time" sh -c "! kill -0 $(cat "$out/fake/nnc.pid") 2>/dev/null"
+rm -r "$out/fake"
 
 # A first run measures four cells; the kernel of layernorm crashes, that of softmax hangs, that of sin leaves a dead context behind.
 cat >"$out/cells.txt" <<'END'

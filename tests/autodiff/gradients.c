@@ -196,20 +196,28 @@ TEST(only_what_is_needed)
     nnc_graph_destroy(g);
 }
 
-/* Zeros of an unused result are on its participant's device, not all on device 0. */
-TEST(unused_results_of_collectives)
+/* The graph of a text with the gradients of its first two nodes; *before: nodes without them. */
+static nnc_graph *with_gradients(const char *text, uint32_t *before)
 {
-    static const char text[] = "graph @c {\n%x = input : f64[4] device 0\n"
-                               "%z = input : f64[4] device 1\n%p = neg %x device 0\n"
-                               "%q = neg %z device 1\n%a, %b = allreduce %p, %q\n"
-                               "%y = neg %a device 0\nreturn %y\n}";
     nnc_scan s;
-    nnc_scan_init(&s, "test", text, sizeof text - 1);
+    nnc_scan_init(&s, "test", text, strlen(text));
     nnc_graph *g = nnc_graph_parse(&s, test_sink);
     CHECK(g != NULL);
     nnc_ref y = g->output[0], x[2] = {g->node[0].out, g->node[1].out}, dx[2];
-    const uint32_t before = g->n_node;
+    *before = g->n_node;
     CHECK_OK(nnc_gradients(g, 1, &y, NULL, 2, x, dx, test_sink));
+    return g;
+}
+
+/* Zeros of an unused result are on its participant's device, not all on device 0. */
+TEST(unused_results_of_collectives)
+{
+    uint32_t before;
+    nnc_graph *g = with_gradients("graph @c {\n%x = input : f64[4] device 0\n"
+                                  "%z = input : f64[4] device 1\n%p = neg %x device 0\n"
+                                  "%q = neg %z device 1\n%a, %b = allreduce %p, %q\n"
+                                  "%y = neg %a device 0\nreturn %y\n}",
+        &before);
     int n = 0;
     for (uint32_t i = before; i < g->n_node; i++)
         for (int k = 0; g->node[i].op == OP_allreduce && k < g->node[i].n_in; k++, n++)
@@ -221,17 +229,12 @@ TEST(unused_results_of_collectives)
 /* Both results are read on device 0, where their gradients are made; the gradient's participants are those of the collective. */
 TEST(collectives_of_results_read_elsewhere)
 {
-    static const char text[] = "graph @c {\n%x = input : f64[4] device 0\n"
-                               "%z = input : f64[4] device 1\n%p = neg %x device 0\n"
-                               "%q = neg %z device 1\n%a, %b = reduce_scatter %p, %q {axis=0}\n"
-                               "%y = concat %b, %a {axis=0} device 0\nreturn %y\n}";
-    nnc_scan s;
-    nnc_scan_init(&s, "test", text, sizeof text - 1);
-    nnc_graph *g = nnc_graph_parse(&s, test_sink);
-    CHECK(g != NULL);
-    nnc_ref y = g->output[0], x[2] = {g->node[0].out, g->node[1].out}, dx[2];
-    const uint32_t before = g->n_node;
-    CHECK_OK(nnc_gradients(g, 1, &y, NULL, 2, x, dx, test_sink));
+    uint32_t before;
+    nnc_graph *g = with_gradients("graph @c {\n%x = input : f64[4] device 0\n"
+                                  "%z = input : f64[4] device 1\n%p = neg %x device 0\n"
+                                  "%q = neg %z device 1\n%a, %b = reduce_scatter %p, %q {axis=0}\n"
+                                  "%y = concat %b, %a {axis=0} device 0\nreturn %y\n}",
+        &before);
     int n = 0;
     for (uint32_t i = before; i < g->n_node; i++)
         for (int k = 0; g->node[i].op == OP_allgather && k < g->node[i].n_in; k++, n++)
