@@ -138,10 +138,13 @@ static nnc_status runs_and_waits(calibration *c)
     return measure_text(c, &wait, measure_wait);
 }
 
-/* ns = latency + bytes / rate */
+/* ns = latency + bytes / rate, by least squares of relative errors. Where a busy machine made a small copy slower than a large one, the
+ * line falls, or is so flat that its rate is no device's: then the fastest copy is the latency, and at least half of the largest one's
+ * time is transfer. */
 void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s)
 {
-    double ss = 0, sx = 0, xx = 0, s = 0, x = 0; /* weights 1 / ns^2 */
+    const double whole = (double)p[n - 1].ns, bytes = (double)p[n - 1].work;
+    double ss = 0, sx = 0, xx = 0, s = 0, x = 0, fastest = whole; /* weights 1 / ns^2 */
     for (int i = 0; i < n; i++) {
         const double t = (double)p[i].ns, b = (double)p[i].work;
         ss += 1 / (t * t);
@@ -149,13 +152,14 @@ void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes
         xx += b * b / (t * t);
         s += 1 / t;
         x += b / t;
+        fastest = fmin(fastest, t);
     }
     const double det = ss * xx - sx * sx;
     double latency = det > 0 ? (s * xx - x * sx) / det : 0,
            slope = det > 0 ? (x * ss - s * sx) / det : 0;
-    if (slope <= 0 || latency < 0) { /* the ends of the table */
-        latency = (double)p[0].ns;
-        slope = fmax((double)(p[n - 1].ns - p[0].ns), 1) / (double)p[n - 1].work;
+    if (latency < 0 || slope * bytes < whole / 16) {
+        latency = fastest;
+        slope = fmax(whole - fastest, whole / 2) / bytes;
     }
     *latency_ns = llround(latency);
     *bytes_s = nnc_max64(1, llround(1e9 / slope));

@@ -96,7 +96,9 @@ static nnc_status number(walk *w, nnc_item *v)
         return bad(w, "expected a number below 1.8e308 (where a float is expected, \"inf\" stands "
                       "for infinity)");
     if (!strpbrk(buf, ".eE") && fabs(v->number) >= 0x1p53)
-        return bad(w, "expected an integer below 2^53 (1e16 is a float, which may be larger)");
+        return nnc_fail(w->sink, NNC_E_MODEL, here(w),
+            "expected an integer below 2^53 (1e16 is a float, which may be larger), found `%s`",
+            buf);
     w->p += n;
     return NNC_OK;
 }

@@ -5,6 +5,7 @@
 #include "api/partition.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void get_environment(nnc_env **e, const char *hardware)
 {
@@ -45,6 +46,28 @@ TEST(calibration_is_read_back)
         CHECK_STR(t.how, "measured");
     }
     nnc_cluster_destroy(c);
+}
+
+/* A line through times of a busy machine, where a small copy may take longer than a large one, has a rate that a device can have. */
+TEST(calibration_fits_disturbed_copies)
+{
+    enum { SMALL = 4 << 10, MEDIUM = 512 << 10, LARGE = 8 << 20 };
+    static const struct {
+        nnc_point p[3];
+        int64_t latency, least, most; /* of the rate, GB/s */
+    } cases[] = {
+        {{{SMALL, 10410}, {MEDIUM, 62429}, {LARGE, 848861}}, 10000, 10, 10},
+        {{{SMALL, 5000000}, {MEDIUM, 3000000}, {LARGE, 2900000}}, 2900000, 2, 8},
+        {{{SMALL, 4000000}, {MEDIUM, 4000000}, {LARGE, 4000000}}, 4000000, 2, 8},
+        {{{SMALL, 4000000}, {MEDIUM, 4000000}, {LARGE, 4000001}}, 4000000, 2, 8},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        int64_t latency = 0, rate = 0;
+        cal_fit_line(cases[i].p, 3, &latency, &rate);
+        CHECK(llabs(latency - cases[i].latency) <= 10);
+        CHECK(
+            rate >= (cases[i].least * 1000000000 / 100 * 99) && rate <= cases[i].most * 1010000000);
+    }
 }
 
 /* The nets are those that zoo models consist of: their steps have gradients of weights, batch norms, updates. */
