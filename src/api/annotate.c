@@ -3,7 +3,7 @@
 #include "api/internal.h"
 #include <string.h>
 
-enum { WIDTH = 120, LAUNCHES = 6 };
+enum { WIDTH = 120, LAUNCHES = 6, REMARKS = 12 };
 
 /* ---- lines of a comment ------------------------------------------------------------------------------------------------ */
 
@@ -79,18 +79,47 @@ static bool concerns(const nnc_remark *r, const char *layers)
     return r->applied && r->n_layers > 0;
 }
 
+static bool same_text(const nnc_remark *a, const nnc_remark *b)
+{
+    const char *x = a->reason ? a->reason : "", *y = b->reason ? b->reason : "";
+    return !strcmp(a->pass, b->pass) && !strcmp(a->rule, b->rule) && !strcmp(x, y);
+}
+
+static void put_remark(nnc_text *out, const nnc_remark *r, int times)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_printf(&t, "%s: %s", r->pass, r->rule);
+    if (times > 1)
+        nnc_printf(&t, " (%d times)", times);
+    if (r->reason && *r->reason)
+        nnc_printf(&t, ": %s", r->reason);
+    put_entry(out, "remark", nnc_text_str(&t));
+    out->oom |= t.oom;
+}
+
+/* Each text once: an optimizer's kernel of many layers has hundreds of equal remarks. */
 static void put_remarks(nnc_text *out, const nnc_remarks *r, const char *layers)
 {
+    const nnc_remark *said[REMARKS] = {0};
+    int times[REMARKS] = {0}, n = 0, more = 0;
     for (size_t i = 0; i < r->n; i++) {
-        NNC_LOCAL(nnc_text) t = {0};
+        int k = 0;
         if (!concerns(&r->at[i], layers))
             continue;
-        nnc_printf(&t, "%s: %s", r->at[i].pass, r->at[i].rule);
-        if (r->at[i].reason && *r->at[i].reason)
-            nnc_printf(&t, ": %s", r->at[i].reason);
-        put_entry(out, "remark", nnc_text_str(&t));
-        out->oom |= t.oom;
+        while (k < n && !same_text(said[k], &r->at[i]))
+            k++;
+        if (k == REMARKS) {
+            more++;
+            continue;
+        }
+        if (k == n)
+            said[n++] = &r->at[i];
+        times[k]++;
     }
+    for (int k = 0; k < n; k++)
+        put_remark(out, said[k], times[k]);
+    if (more)
+        nnc_printf(out, " *   %-9s and %d remarks more (--emit=remarks)\n", "", more);
 }
 
 static void annotate(nnc_text *out, const nnc_artifact *a, int kernel)
