@@ -3,11 +3,11 @@
  * that are computed again, rows too short for their fixed costs, and too few work items for the threads.
  *
  * The stages of a row wait for each other: the path through all of them is hidden only behind the next rows that fit the reorder window, or
- * on AMD's cores the schedulers.
+ * on AMD's cores the registers. There each iteration of a stage is a chain, too, beside the others that fit.
  *
  * The prices are fits to measured kernels, on one thread and in cache: Intel's to 306 (AVX-512 at 2.6 GHz), of which half are predicted
- * within 20 %; AMD's to 1,336 of more than 0.1 us (Zen 4, bench_estimates). With chains as below 46 % of 332 AMD kernels of small models
- * are predicted within 25 %, 2 % are underestimated and 52 % overestimated by more. */
+ * within 20 %; AMD's to 1,336 of more than 0.1 us (Zen 4, bench_estimates). With chains as below 74 % of 1,026 AMD kernels of random small
+ * models are predicted within 25 %, launches included, 7 % are underestimated by a fifth and 19 % overestimated by a quarter or more. */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -56,8 +56,8 @@ enum { /* picoseconds until a result is there */
 static const int64_t lower_ps[] = {0, 10}; /* a byte from or to L2; 0: loads and stores are of it */
 enum {
     WINDOW = 512, /* instructions */
-    /* On AMD's cores those that wait for others: their schedulers hold fewer (Zen 4, softmax, tanh and a sum of 64 rows of 32: 2.8 us, by
-     * the reorder window 1.7 expected). */
+    /* On AMD's cores those with a register for their result: 192 vectors less what loops keep (Zen 4, softmax, tanh and a sum of 64 rows of
+     * 32: 2.8 us, by the reorder window 1.7 expected). */
     WAITING = 160,
     STREAMS = 16,
     LINE = 64, /* bytes */
