@@ -81,9 +81,9 @@ static int64_t moved_bytes(pass *p, uint32_t d)
     return bytes;
 }
 
-/* The time of elementwise kernel d, and the FLOPs of all its elements in *flops. On a CPU, of small ones, both are those of fuse's estimate:
- * functions do not reach the peak that contractions do, and small kernels use one thread (gelu(gelu(x)) of 18 rows of 194 before a linear
- * to 14: 6.1 us, 3.2 by FLOPs at the peak, apart 4.9). */
+/* The time of elementwise kernel d, and the FLOPs of all its elements in *flops. On a CPU, of small ones, both are those of fuse's
+ * estimate: functions do not reach the peak that contractions do, and small kernels use one thread (gelu(gelu(x)) of 18 rows of 194 before
+ * a linear to 14: 6.1 us, 3.2 by FLOPs at the peak, apart 4.9). */
 static int64_t kernel_ns(pass *p, uint32_t d, const nnc_target *t, int64_t *flops)
 {
     enum { LINE = 64, LINE_PS = 250 }; /* loads and stores, which a prologue has none of */

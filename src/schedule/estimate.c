@@ -263,8 +263,8 @@ static int64_t price_of(const counter *c, const int64_t *n)
     return ps;
 }
 
-/* The iterations of a stage, n in all, are independent but for their sums, and each has a chain of `path` ps, of which as many run at a time
- * as fit the schedulers. before: the counters without the stage. */
+/* The iterations of a stage, n in all, are independent but for their sums, and each has a chain of `path` ps, of which as many run at a
+ * time as fit the registers. before: the counters without the stage. */
 static void add_idle(counter *c, const int64_t *before, int64_t n, int64_t path)
 {
     int64_t own[N__COUNT];
