@@ -9,10 +9,12 @@ int64_t expected_ns(
     const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
     const bool compiled = !nnc_target_interprets(t);
     nnc_arena mem;
-    const char *why;
+    const char *why = NULL;
     int64_t ns = 0;
     nnc_arena_init(&mem, 0);
-    nnc_kernel *k = nnc_kernel_of(p->g, nodes, n, out, n_out, &mem, &why);
+    nnc_kernel *k = n == 1 && p->g->node[nodes[0]].op == OP_fused
+                        ? nnc_kernel_build(p->g, &p->g->node[nodes[0]], &mem, p->sink)
+                        : nnc_kernel_of(p->g, nodes, n, out, n_out, &mem, &why);
     if (k && !nnc_kernel_arrange(k, t, &mem))
         ns = -1;
     else if (k && t->kind == NNC_T_cuda)

@@ -24,14 +24,6 @@ typedef struct edge {
 
 /* ---- one kernel? ----------------------------------------------------------------------------- */
 
-/* Marks these nodes; valid for needed_outside until the next search of groups. */
-static void mark_nodes(groups *s, const uint32_t *nodes, uint32_t n)
-{
-    s->stamp++;
-    for (uint32_t k = 0; k < n; k++)
-        s->seen[nodes[k]] = s->stamp;
-}
-
 /* True when v is used by an unmarked node or is an output. */
 static bool needed_outside(const groups *s, nnc_ref v)
 {
@@ -48,7 +40,7 @@ static bool needed_outside(const groups *s, nnc_ref v)
 static int find_results(groups *s, const uint32_t *nodes, uint32_t n, nnc_ref *out)
 {
     int n_out = 0;
-    mark_nodes(s, nodes, n);
+    groups_mark(s, nodes, n);
     for (uint32_t k = 0; k < n; k++) {
         const nnc_node *m = &s->p->g->node[nodes[k]];
         for (uint32_t o = 0; o < m->n_out && n_out <= NNC_KERNEL_RESULTS; o++)
@@ -59,7 +51,7 @@ static int find_results(groups *s, const uint32_t *nodes, uint32_t n, nnc_ref *o
 }
 
 /* True when these nodes (ascending) can be one kernel. */
-static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
+bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
 {
     const pass *p = s->p;
     nnc_ref out[NNC_KERNEL_RESULTS + 1];
@@ -74,7 +66,7 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
 }
 
 /* The time that one kernel of these nodes is expected to take, *work: on one thread of a CPU; 0: there is none. */
-static int64_t nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work)
+int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work)
 {
     nnc_ref out[NNC_KERNEL_RESULTS + 1];
     int n_out = find_results(s, nodes, n, out);
@@ -85,7 +77,7 @@ static int64_t nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *w
 static int64_t group_ns(groups *s, uint32_t g)
 {
     if (!s->of[g].ns)
-        s->of[g].ns = nodes_ns(s, s->of[g].member, s->of[g].n, &s->of[g].work);
+        s->of[g].ns = groups_nodes_ns(s, s->of[g].member, s->of[g].n, &s->of[g].work);
     return s->of[g].ns;
 }
 
@@ -96,7 +88,7 @@ static const nnc_target *target_on(const groups *s, uint32_t g)
 }
 
 /* A reason, or that there is no memory for one: not the answer that there is none. */
-static const char *reason(const groups *s, const char *text)
+const char *groups_reason(const groups *s, const char *text)
 {
     if (!text)
         pass_nomem(s->p);
@@ -117,7 +109,7 @@ static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
 }
 
 /* Bytes that one kernel for both saves: b's reads of a's results, writes without other users, shared operands. */
-static int64_t bytes_saved(groups *s, uint32_t a, uint32_t b)
+int64_t groups_bytes_saved(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
     int64_t sum = 0;
@@ -154,7 +146,7 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
         const group *g = &s->of[k ? b : a];
         int64_t own = g->rows == INT64_MAX ? g->numel : g->rows;
         if (g->bytes > SMALL_BYTES && own >= 4 * rows)
-            return reason(
+            return groups_reason(
                 s, nnc_arena_printf(s->p->a,
                        "one kernel for both would have only %lld row%s to run in parallel",
                        (long long)rows, rows == 1 ? "" : "s"));
@@ -188,7 +180,7 @@ static const char *slows_product(groups *s, uint32_t a, uint32_t b)
     for (uint32_t k = 0; k < s->of[other].n; k++) {
         const nnc_node *n = &p->g->node[s->of[other].member[k]];
         if (!nnc_op_is_ewise((nnc_op)n->op) && nnc_op_class(n->op) != CL_move)
-            return reason(
+            return groups_reason(
                 s, nnc_arena_printf(p->a,
                        "%s and a product of one row have different work for a group of threads",
                        nnc_ops[n->op].name));
@@ -196,7 +188,7 @@ static const char *slows_product(groups *s, uint32_t a, uint32_t b)
             return "the product would be computed by few groups of threads, or again for each "
                    "element";
         if (after && nnc_op_is_expensive((nnc_op)n->op))
-            return reason(s,
+            return groups_reason(s,
                 nnc_arena_printf(p->a, "%s would be computed again for each result of the product",
                     nnc_ops[n->op].name));
     }
@@ -251,10 +243,11 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
         if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
             !stores_columns(s, x, s->of[b].member[k], a, b) &&
             nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(t))
-            return reason(s, nnc_arena_printf(p->a,
-                                 "%s would be computed twice, for the sums over columns and for "
-                                 "its other consumers",
-                                 nnc_ops[costly->op].name));
+            return groups_reason(
+                s, nnc_arena_printf(p->a,
+                       "%s would be computed twice, for the sums over columns and for "
+                       "its other consumers",
+                       nnc_ops[costly->op].name));
     }
     return NULL;
 }
@@ -347,10 +340,11 @@ static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
         int64_t lanes = on->vector_bits / 8 / nnc_dtype_size((nnc_dtype)t->dtype),
                 piece = shortest_piece(s, a, b, t);
         if (piece < lanes && piece < t->dim[t->order[t->rank - 1]])
-            return reason(s, nnc_arena_printf(p->a,
-                                 "one kernel would access pieces of %lld contiguous elements, and "
-                                 "vectors have %lld",
-                                 (long long)piece, (long long)lanes));
+            return groups_reason(
+                s, nnc_arena_printf(p->a,
+                       "one kernel would access pieces of %lld contiguous elements, and "
+                       "vectors have %lld",
+                       (long long)piece, (long long)lanes));
     }
     return NULL;
 }
@@ -380,174 +374,18 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
         (x->flat && y->flat && x->numel == y->numel))
         return NULL;
     int64_t apart = group_ns(s, a) + group_ns(s, b), work = x->work + y->work, all;
-    int64_t one = nodes_ns(s, nodes, n, &all);
+    int64_t one = groups_nodes_ns(s, nodes, n, &all);
     s->ns = nnc_min64(one, apart); /* errors of several merges do not add up */
     s->work = nnc_min64(all, work);
     if (one - apart > apart / (of_one_layer(s, a, b) ? 4 : 16))
-        return reason(s, nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
-                             text_us(s->p, one), text_us(s->p, apart)));
+        return groups_reason(
+            s, nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
+                   text_us(s->p, one), text_us(s->p, apart)));
     if (all - work > work / 4) /* other threads may be late, or have other work */
-        return reason(s, nnc_arena_printf(s->p->a,
-                             "one kernel is expected to take %s of all threads, the two %s",
-                             text_us(s->p, all), text_us(s->p, work)));
+        return groups_reason(s, nnc_arena_printf(s->p->a,
+                                    "one kernel is expected to take %s of all threads, the two %s",
+                                    text_us(s->p, all), text_us(s->p, work)));
     return NULL;
-}
-
-/* Bytes of the results of these nodes that ops of the step read which are not among them. */
-static int64_t bytes_kept(groups *s, const uint32_t *nodes, uint32_t n)
-{
-    const pass *p = s->p;
-    int64_t sum = 0;
-    mark_nodes(s, nodes, n);
-    for (uint32_t k = 0; k < n; k++) {
-        const nnc_node *m = &p->g->node[nodes[k]];
-        for (nnc_ref v = m->out; v < m->out + m->n_out; v++) {
-            bool kept = false;
-            for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i) && !kept;)
-                kept = i >= s->n_node || (s->late[i] && s->seen[i] != s->stamp);
-            sum += kept ? nnc_type_bytes(nnc_typeof(p->g, v)) : 0;
-        }
-    }
-    return sum;
-}
-
-/* True when a node of group g is computed from gradients. */
-static bool has_gradient(const groups *s, uint32_t g)
-{
-    bool any = false;
-    for (uint32_t k = 0; k < s->of[g].n; k++)
-        any = any || s->gradient[s->of[g].member[k]];
-    return any;
-}
-
-/* Does group b read nothing but results of a, and what is there at any time? */
-static bool reads_only(const groups *s, uint32_t a, uint32_t b)
-{
-    const pass *p = s->p;
-    bool only = true;
-    for (uint32_t k = 0; k < s->of[b].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[b].member[k]];
-        for (int j = 0; j < n->n_in; j++) {
-            const uint32_t d = p->g->value[n->in[j]].node, g = group_of(s, d);
-            only = only && (g == a || g == b || p->e.is_static[d]);
-        }
-    }
-    return only;
-}
-
-/* Bytes of main's results that of the step's ops only those of group a read. */
-static int64_t bytes_read(groups *s, uint32_t a)
-{
-    const pass *p = s->p;
-    int64_t bytes = 0;
-    const uint32_t seen = ++s->stamp;
-    for (uint32_t k = 0; k < s->of[a].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[a].member[k]];
-        for (int j = 0; j < n->n_in; j++) {
-            const nnc_ref v = n->in[j];
-            const uint32_t d = p->g->value[v].node;
-            bool only = s->mark[v] != seen && !s->late[d] && !p->e.is_static[d] &&
-                        nnc_op_class((nnc_op)p->g->node[d].op) != CL_leaf;
-            s->mark[v] = seen;
-            for (uint32_t u = 0, i; only && edit_next_user(p, v, &u, &i);)
-                only = !s->late[i] || group_of(s, i) == a;
-            bytes += only ? nnc_type_bytes(nnc_typeof(p->g, v)) : 0;
-        }
-    }
-    return bytes;
-}
-
-/* What group a of the step computes without gradients can be computed in main, as the index of a max pooling. In a kernel that needs
- * gradients it would be computed there, and what it reads kept until then, less a's results. In a kernel with an op that makes them larger,
- * as a cast of that index, those would be kept. */
-static const char *keeps_operands(groups *s, uint32_t a, uint32_t b)
-{
-    const bool widens = !has_gradient(s, b) && reads_only(s, a, b);
-    uint32_t n;
-    if (has_gradient(s, a) || (!has_gradient(s, b) && !widens))
-        return NULL;
-    const int64_t results = bytes_kept(s, s->of[a].member, s->of[a].n);
-    int64_t bytes = bytes_read(s, a);
-    if (widens) {
-        const uint32_t *nodes = groups_joined(s, a, b, &n);
-        bytes = nnc_min64(bytes, bytes_kept(s, nodes, n));
-    }
-    return bytes <= results ? NULL
-                            : reason(s, nnc_arena_printf(s->p->a,
-                                            "%s would be kept for the backward pass, instead of %s",
-                                            text_bytes(s->p, bytes), text_bytes(s->p, results)));
-}
-
-/* A kernel of main that computes results for the step keeps them until then. */
-static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
-{
-    bool late[2] = {true, true}, any = false;
-    for (int k = 0; k < 2 && s->late; k++)
-        for (uint32_t i = 0; i < s->of[k ? b : a].n; i++) {
-            late[k] = late[k] && s->late[s->of[k ? b : a].member[i]];
-            any = any || s->late[s->of[k ? b : a].member[i]];
-        }
-    if (!s->late || !any)
-        return NULL;
-    if (late[0] && late[1])
-        return keeps_operands(s, a, b);
-    uint32_t n;
-    int64_t before = bytes_kept(s, s->of[a].member, s->of[a].n);
-    if (!late[1])
-        before += bytes_kept(s, s->of[b].member, s->of[b].n);
-    const uint32_t *nodes = groups_joined(s, a, b, &n);
-    const int64_t after = bytes_kept(s, nodes, n);
-    return after <= before ? NULL
-                           : reason(s, nnc_arena_printf(s->p->a,
-                                           "%s would be kept for the backward pass, instead of %s",
-                                           text_bytes(s->p, after), text_bytes(s->p, before)));
-}
-
-/* Is group a of the step? */
-static bool runs_late(const groups *s, uint32_t a)
-{
-    bool all = true;
-    for (uint32_t i = 0; i < s->of[a].n; i++)
-        all = all && s->late[s->of[a].member[i]];
-    return all;
-}
-
-/* By node: bytes of the state whose new value its result is, also under another shape. NULL: there are no states. */
-static const int64_t *find_updates(pass *p)
-{
-    const nnc_graph *g = p->g;
-    const uint32_t first = nnc_result_outputs(g);
-    int64_t *bytes = first < g->n_output ? PASS_NEW(p, int64_t, g->n_node + 1) : NULL;
-    for (uint32_t o = first; bytes && o < g->n_output; o++) {
-        nnc_ref v = g->output[o];
-        const int64_t size = nnc_type_bytes(nnc_typeof(g, v));
-        bytes[g->value[v].node] = size;
-        while (nnc_is_view(g, nnc_def(g, v)) && nnc_def(g, v)->op == OP_reshape) {
-            v = nnc_def(g, v)->in[0];
-            bytes[g->value[v].node] = size;
-        }
-    }
-    return bytes;
-}
-
-/* Bytes of the largest state that group a updates. */
-static int64_t bytes_updated(const groups *s, uint32_t a)
-{
-    int64_t most = 0;
-    for (uint32_t k = 0; k < s->of[a].n; k++)
-        most = nnc_max64(most, s->updates[s->of[a].member[k]]);
-    return most;
-}
-
-/* Updates of two weights have in common what is small beside them, as parts of one gradient: one kernel of both would save nothing, and
- * run through two streams of memory at once (8 one-row layers of 512x256 as convolutions, one thread: a step of 0.28 ms, 0.10 apart). */
-static const char *updates_others(groups *s, uint32_t a, uint32_t b)
-{
-    enum { LARGE = 1 << 18, SHARE = 8 };
-    const int64_t least = s->updates ? nnc_min64(bytes_updated(s, a), bytes_updated(s, b)) : 0;
-    return least > LARGE && bytes_saved(s, a, b) < least / SHARE
-               ? "they update weights of their own and share little"
-               : NULL;
 }
 
 /* The reason why the groups at both ends of an edge cannot merge; NULL: they can. */
@@ -562,25 +400,22 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
         return why;
     if (p->e.is_static[s->of[a].member[0]] != p->e.is_static[s->of[b].member[0]])
         return "one runs once when weights are loaded, the other in each run";
-    if (s->last && s->late && s->last[s->of[a].member[0]] != s->last[s->of[b].member[0]] &&
-        runs_late(s, a))
-        return "one runs for each batch, the other once a step";
-    if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
+    if (s->of[a].n_real && s->of[b].n_real && groups_bytes_saved(s, a, b) == 0)
         return "it would save no bytes";
-    why = loses_parallelism(s, a, b);
+    why = groups_taken_apart(s, a, b);
+    why = why ? why : loses_parallelism(s, a, b);
     why = why ? why : slows_product(s, a, b);
     why = why ? why : computes_twice(s, a, b);
     why = why ? why : reads_columns_again(s, a, b);
     why = why ? why : short_pieces(s, a, b);
-    why = why ? why : updates_others(s, a, b);
-    why = why ? why : keeps_more(s, a, b);
+    why = why ? why : step_blocker(s, a, b);
     if (why)
         return why;
     if (!groups_can_merge(s, a, b))
         return "an op between them must run after the first and before the second";
     uint32_t n;
     const uint32_t *nodes = groups_joined(s, a, b, &n);
-    if (!one_kernel(s, nodes, n, &why))
+    if (!groups_one_kernel(s, nodes, n, &why))
         return why ? why : "no kernel can compute both";
     nodes = groups_joined(s, a, b, &n);
     return is_slower(s, a, b, nodes, n);
@@ -624,13 +459,13 @@ static bool sums_apart(groups *s, const uint32_t *nodes, uint32_t n, int64_t one
             part[sums[i]][count[sums[i]]++] = nodes[i];
     if (!count[0] || !count[1])
         return false;
-    const int64_t a = nodes_ns(s, part[0], count[0], &work),
-                  b = nodes_ns(s, part[1], count[1], &work);
+    const int64_t a = groups_nodes_ns(s, part[0], count[0], &work),
+                  b = groups_nodes_ns(s, part[1], count[1], &work);
     return a && b && one - a - b > (a + b) / 4;
 }
 
 /* From the last node backwards, each time the latest node that feeds the group: no path can lie in between. */
-static void merge_nest(groups *s, const uint32_t *nodes, uint32_t n)
+void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n)
 {
     const pass *p = s->p;
     for (uint32_t i = n - 1; i-- > 0 && p->status == NNC_OK;) {
@@ -660,13 +495,13 @@ static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
         return false;
     for (uint32_t i = 0; i < n; i++)
         apart += s->of[group_of(s, nodes[i])].n_real ? group_ns(s, group_of(s, nodes[i])) : 0;
-    const int64_t one = nodes_ns(s, nodes, n, &work);
+    const int64_t one = groups_nodes_ns(s, nodes, n, &work);
     if (one > apart)
         return true;
     if (!sums_apart(s, nodes, n, one, part, count))
         return false;
-    merge_nest(s, part[1], count[1]);
-    merge_nest(s, part[0], count[0]);
+    groups_merge_nest(s, part[1], count[1]);
+    groups_merge_nest(s, part[0], count[0]);
     return true;
 }
 
@@ -685,9 +520,9 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
     const char *why;
     if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
-        !one_kernel(s, nodes, n, &why) || leaves_idle(s, nodes, n))
+        !groups_one_kernel(s, nodes, n, &why) || leaves_idle(s, nodes, n))
         return;
-    merge_nest(s, nodes, n);
+    groups_merge_nest(s, nodes, n);
 }
 
 /* By layer, then by device: parts of a layer that is split are apart. */
@@ -932,7 +767,7 @@ static void rewrite(groups *s, uint32_t r, const char *note)
     int n = 0, n_const = 0, n_out = 0;
     uint32_t *nodes = region_nodes(s, r, true, &n, &n_const);
     const char *why; /* which rows are kept may depend on leading views */
-    if (nodes && !one_kernel(s, nodes + n_const, (uint32_t)(n - n_const), &why))
+    if (nodes && !groups_one_kernel(s, nodes + n_const, (uint32_t)(n - n_const), &why))
         nodes = region_nodes(s, r, false, &n, &n_const);
     size_t n_result = 1;
     for (uint32_t k = 0; k < s->of[r].n; k++)
@@ -942,7 +777,7 @@ static void rewrite(groups *s, uint32_t r, const char *note)
         return;
     layers l = {0};
     int64_t inside = 0;
-    mark_nodes(s, nodes, (uint32_t)n);
+    groups_mark(s, nodes, (uint32_t)n);
     for (int k = n_const; k < n; k++) {
         const nnc_node *m = &p->g->node[nodes[k]];
         layers_add(p, &l, nodes[k]);
@@ -975,15 +810,15 @@ nnc_status pass_fuse(pass *p)
 {
     groups s;
     NNC_NEED(groups_init(&s, p), p->sink);
-    s.late = find_late(p);
-    s.last = find_last(p);
-    s.gradient = s.late ? find_gradients(p) : NULL;
-    s.updates = find_updates(p);
+    groups_of_step(&s);
     NNC_TRY(p->status);
     seed_nests(&s);
     if (p->status == NNC_OK)
         seed_views(&s);
     merge_edges(&s);
+    /* the parts may join other groups, which is asked about again */
+    for (int round = 0; p->status == NNC_OK && groups_take_apart(&s) && round == 0; round++)
+        merge_edges(&s);
     if (p->status == NNC_OK)
         remark_apart(&s);
     for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++) {
@@ -991,7 +826,7 @@ nnc_status pass_fuse(pass *p)
             continue;
         const char *why;
         /* groups that were only partly merged may not be a kernel */
-        if (!one_kernel(&s, s.of[i].member, s.of[i].n, &why))
+        if (!groups_one_kernel(&s, s.of[i].member, s.of[i].n, &why))
             continue;
         rewrite(&s, i, why);
     }

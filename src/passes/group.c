@@ -73,6 +73,13 @@ uint32_t group_of(const groups *s, uint32_t i)
     return find_root(s->parent, i);
 }
 
+void groups_mark(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    s->stamp++;
+    for (uint32_t k = 0; k < n; k++)
+        s->seen[nodes[k]] = s->stamp;
+}
+
 static void visit(groups *s, uint32_t g, uint32_t *top)
 {
     if (s->seen[g] == s->stamp)

@@ -32,6 +32,7 @@ typedef struct groups {
     uint32_t n_ahead, n_behind;
     int64_t ns, work; /* expected time of the kernel of the last two groups that were asked to merge, and on one thread; 0: not known */
     uint32_t *joined; /* scratch: members of two groups */
+    const char **taken; /* by node: why groups_take_apart divided its kernel; NULL: it did not */
 } groups;
 
 bool groups_init(groups *s, pass *p); /* false: out of memory */
@@ -42,5 +43,30 @@ bool groups_can_merge(groups *s, uint32_t a, uint32_t b);
 void groups_merge(groups *s, uint32_t a, uint32_t b);
 /* Members of both, ascending; valid until the next call. */
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);
+/* Marks these nodes in s->seen; valid until the next search of groups. */
+void groups_mark(groups *s, const uint32_t *nodes, uint32_t n);
+
+/* ---- fuse.c ---- */
+/* True when these nodes (ascending) can be one kernel. */
+bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why);
+/* The time that one kernel of these nodes is expected to take, *work: on one thread of a CPU; 0: there is none. */
+int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work);
+/* Merges the groups of these nodes (ascending) that are connected. */
+void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n);
+/* Bytes that one kernel for both saves: b's reads of a's results, writes without other users, shared operands. */
+int64_t groups_bytes_saved(groups *s, uint32_t a, uint32_t b);
+/* A reason, or that there is no memory for one: not the answer that there is none. */
+const char *groups_reason(const groups *s, const char *text);
+
+/* ---- fuse_step.c ---- */
+void groups_of_step(groups *s); /* finds what step_blocker asks */
+/* Why groups a and b (a feeds b) of a training step stay apart, or NULL. */
+const char *step_blocker(groups *s, uint32_t a, uint32_t b);
+
+/* ---- fuse_apart.c ---- */
+/* On a CPU, not in training steps: divides groups that are expected to take longer than their layers as written. True: there were some. */
+bool groups_take_apart(groups *s);
+/* Why groups a and b were divided, if they are parts of one that was; NULL: they are not. */
+const char *groups_taken_apart(const groups *s, uint32_t a, uint32_t b);
 
 #endif

@@ -3,11 +3,11 @@
  * that are computed again, rows too short for their fixed costs, and too few work items for the threads.
  *
  * The stages of a row wait for each other: the path through all of them is hidden only behind the next rows that fit the reorder window, or
- * on AMD's cores the schedulers.
+ * on AMD's cores the registers. There each iteration of a stage is a chain, too, beside the others that fit.
  *
  * The prices are fits to measured kernels, on one thread and in cache: Intel's to 306 (AVX-512 at 2.6 GHz), of which half are predicted
- * within 20 %; AMD's to 1,336 of more than 0.1 us (Zen 4, bench_estimates). With chains as below 46 % of 332 AMD kernels of small models
- * are predicted within 25 %, 2 % are underestimated and 52 % overestimated by more. */
+ * within 20 %; AMD's to 1,336 of more than 0.1 us (Zen 4, bench_estimates). With chains as below 74 % of 1,026 AMD kernels of random small
+ * models are predicted within 25 %, launches included, 7 % are underestimated by a fifth and 19 % overestimated by a quarter or more. */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -30,6 +30,8 @@
     X(guard, 70, 70) \
     X(scalar, 140, 115) /* an instruction for one element */ \
     X(masked, 1000, 235) /* a store of part of a vector */ \
+    X(forward, 4000, \
+        5500) /* loads at other offsets than the stores just before them, which must reach the cache first */ \
     X(jump, 700, 700) /* an access in one of more streams than the CPU prefetches, beyond L1 */
 
 enum {
@@ -54,9 +56,9 @@ enum { /* picoseconds until a result is there */
 static const int64_t lower_ps[] = {0, 10}; /* a byte from or to L2; 0: loads and stores are of it */
 enum {
     WINDOW = 512, /* instructions */
-    /* On AMD's cores those that wait for others: their schedulers hold fewer (Zen 4, softmax, tanh and a sum of 64 rows of 32: 2.8 us, by
-     * the reorder window 1.7 expected). */
-    WAITING = 224,
+    /* On AMD's cores those with a register for their result: 192 vectors less what loops keep (Zen 4, softmax, tanh and a sum of 64 rows of
+     * 32: 2.8 us, by the reorder window 1.7 expected). */
+    WAITING = 160,
     STREAMS = 16,
     LINE = 64, /* bytes */
 };
@@ -71,6 +73,7 @@ typedef struct counter {
         lines; /* rows that the iterations of an outer vector axis access in turn; accesses to them */
     int64_t n[N__COUNT];
     int64_t steps; /* of an outer vector axis at each point: they are independent, too */
+    int64_t idle; /* ps that stages wait for their own chains, beyond their work */
     int64_t path,
         *depth; /* ps: of a point's stages; by instruction, from the beginning of its section */
 } counter;
@@ -141,11 +144,14 @@ static void add(counter *c, int what, int64_t n, int64_t times)
     c->n[what] = nnc_add_sat(c->n[what], nnc_mul_sat(n, times));
 }
 
-/* Instructions for a vector of f32. */
-static int64_t steps_of(nnc_sop op)
+/* Instructions for a vector of f32. ln(1 + e^-|x|), of softplus and mish, becomes a polynomial (math/collapse.c). */
+static int64_t steps_of(const nnc_kernel *k, const nnc_kins *in)
 {
-    enum { UNKNOWN = 60 };
+    enum { UNKNOWN = 60, LOG1P_OF_EXP = 12 };
+    const nnc_sop op = (nnc_sop)in->sop;
     int cost = nnc_sops[op].cost;
+    if (op == SC_log1p && k->ins[in->arg[0]].op == KO_sop && k->ins[in->arg[0]].sop == SC_exp)
+        return LOG1P_OF_EXP;
     return cost > 0 ? cost : nnc_sops[op].flags & OF_slow ? UNKNOWN : 1;
 }
 
@@ -193,7 +199,7 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
     if (in->op == KO_const || in->op == KO_index)
         return;
     if (!wide)
-        add(c, N_scalar, n, in->op == KO_sop ? steps_of((nnc_sop)in->sop) : 1);
+        add(c, N_scalar, n, in->op == KO_sop ? steps_of(c->k, in) : 1);
     else if (in->op == KO_load || in->op == KO_store)
         count_access(c, l, in, n, size);
     else if (in->op == KO_reduce)
@@ -203,12 +209,12 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
     else if (in->sop == SC_rsqrt)
         add(c, N_divide, n, 2 * size);
     else
-        add(c, N_op, n, size * steps_of((nnc_sop)in->sop));
+        add(c, N_op, n, size * steps_of(c->k, in));
     if (wide)
         add(c, N_guard, n, in->n_guard);
 }
 
-static int64_t latency_of(const nnc_kins *in, bool lanes)
+static int64_t latency_of(const nnc_kernel *k, const nnc_kins *in, bool lanes)
 {
     switch ((nnc_kop)in->op) {
     case KO_load: return LOAD_PS;
@@ -218,13 +224,13 @@ static int64_t latency_of(const nnc_kins *in, bool lanes)
             return DIVIDE_PS;
         if (in->sop == SC_rsqrt)
             return 2 * DIVIDE_PS;
-        return nnc_max64(OP_PS, steps_of((nnc_sop)in->sop) * FUNCTION_PS);
+        return nnc_max64(OP_PS, steps_of(k, in) * FUNCTION_PS);
     default: return 0;
     }
 }
 
-/* Adds the longest path of dependent instructions first .. end - 1. */
-static void add_path(counter *c, int first, int end, bool lanes)
+/* Adds the longest path of dependent instructions first .. end - 1, and returns it. */
+static int64_t add_path(counter *c, int first, int end, bool lanes)
 {
     int64_t longest = 0;
     for (int i = first; i < end; i++) {
@@ -232,10 +238,42 @@ static void add_path(counter *c, int first, int end, bool lanes)
         int64_t from = 0;
         for (int a = 0; a < 3; a++)
             from = nnc_max64(from, in->arg[a] >= first ? c->depth[in->arg[a]] : 0);
-        c->depth[i] = from + latency_of(in, lanes);
+        c->depth[i] = from + latency_of(c->k, in, lanes);
         longest = nnc_max64(longest, c->depth[i]);
     }
     c->path += longest;
+    return longest;
+}
+
+static int64_t instructions_of(const int64_t *n)
+{
+    static const int counted[] = {
+        N_op, N_load, N_store, N_gather, N_far, N_scatter, N_scalar, N_iteration};
+    int64_t sum = 0;
+    for (int i = 0; i < (int)(sizeof counted / sizeof *counted); i++)
+        sum = nnc_add_sat(sum, n[counted[i]]);
+    return sum;
+}
+
+static int64_t price_of(const counter *c, const int64_t *n)
+{
+    int64_t ps = 0;
+    for (int i = 0; i < N__COUNT; i++)
+        ps = nnc_add_sat(ps, nnc_mul_sat(n[i], price[i][c->amd]));
+    return ps;
+}
+
+/* The iterations of a stage, n in all, are independent but for their sums, and each has a chain of `path` ps, of which as many run at a
+ * time as fit the registers. before: the counters without the stage. */
+static void add_idle(counter *c, const int64_t *before, int64_t n, int64_t path)
+{
+    int64_t own[N__COUNT];
+    for (int i = 0; i < N__COUNT; i++)
+        own[i] = c->n[i] - before[i];
+    const double fit = (double)WAITING * (double)n / (double)nnc_max64(instructions_of(own), 1),
+                 waits = (double)path * (double)n / fmax(fmin(fit, (double)n), 1);
+    const int64_t work = price_of(c, own), ps = (int64_t)fmin(waits, 1e18);
+    c->idle = nnc_add_sat(c->idle, nnc_max64(ps - work, 0));
 }
 
 /* Rows that a ring keeps are not computed again. */
@@ -251,6 +289,27 @@ static void find_row(const counter *c, const nnc_kstage *g, loops *l)
     }
 }
 
+/* The lanes of each result added up, in as many steps as halve them: few lanes take less. */
+static void add_lanes(counter *c, const loops *l, int what)
+{
+    const int64_t used = nnc_min64(c->k->axis[l->vax].extent, c->lanes);
+    int64_t n = executions(c, l, l->map), steps = 0, all = 0;
+    while (1 << steps < used)
+        steps++;
+    while (1 << all < c->lanes)
+        all++;
+    add(c, what, nnc_ceildiv(nnc_mul_sat(n, steps * steps), nnc_max64(all * all, 1)), 1);
+}
+
+/* True for a load from a local buffer of what another point of the stage before it has stored: of overlapping windows, or by a stride. */
+static bool moves_in_tmp(const nnc_kernel *k, const nnc_kins *in, int vax)
+{
+    bool moves = labs(in->at.k[vax]) > 1;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        moves = moves || (k->axis[a].kind == KA_reduce && a != vax && in->at.k[a] != 0);
+    return moves && in->op == KO_load && k->buf[in->buf].role == KB_tmp;
+}
+
 static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
 {
     const nnc_kernel *k = c->k;
@@ -264,6 +323,9 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
     find_row(c, g, &l);
     l.own = g->axes;
     l.streams = nnc_own_points(k, g);
+    int64_t before[N__COUNT];
+    memcpy(before, c->n, sizeof before);
+    bool shuffled = false;
     for (int i = g->body0; i < g->post1; i++) {
         const nnc_kins *in = &k->ins[i];
         bool body = i < g->body1, all = in->op == KO_store || in->op == KO_reduce;
@@ -272,28 +334,31 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         int64_t n = executions(c, &l, axes);
         count_ins(c, &l, in, nnc_mul_sat(n, wide ? l.vectors : l.outer ? l.steps : 1), wide);
         if (in->op == KO_reduce && l.reduces)
-            add(c, in->sop >= KR_max ? N_extreme : N_sum, executions(c, &l, l.map), 1);
+            add_lanes(c, &l, in->sop >= KR_max ? N_extreme : N_sum);
+        shuffled = shuffled || (wide && moves_in_tmp(k, in, l.vax));
     }
+    if (shuffled)
+        add(c, N_forward, points, 1);
     if (l.outer)
         c->steps = l.steps;
+    int64_t body = 0;
     if (!l.outer || c->amd) {
-        add_path(c, g->body0, g->body1, l.reduces);
+        body = add_path(c, g->body0, g->body1, l.reduces);
         add_path(c, g->post0, g->post1, false);
     }
     if (g->axes || l.outer)
         add(c, N_iteration, executions(c, &l, g->axes), l.steps);
+    if (c->amd && l.vax >= 0)
+        add_idle(c, before, nnc_mul_sat(executions(c, &l, g->axes), l.steps), body);
 }
 
 /* What all points take on one thread. */
 static int64_t work_ps(const counter *c, int64_t points)
 {
-    static const int counted[] = {
-        N_op, N_load, N_store, N_gather, N_far, N_scatter, N_scalar, N_iteration};
-    int64_t ps = 0, instructions = 1;
+    int64_t per[N__COUNT], ps = nnc_add_sat(price_of(c, c->n), c->idle), instructions = 1;
     for (int i = 0; i < N__COUNT; i++)
-        ps = nnc_add_sat(ps, nnc_mul_sat(c->n[i], price[i][c->amd]));
-    for (int i = 0; i < (int)(sizeof counted / sizeof *counted); i++)
-        instructions = nnc_add_sat(instructions, c->n[counted[i]] / points);
+        per[i] = c->n[i] / points;
+    instructions = nnc_add_sat(instructions, instructions_of(per));
     if (c->amd) {
         const double chains = (double)points * (double)c->steps,
                      fit = WAITING * (double)c->steps / (double)instructions,

@@ -291,3 +291,41 @@ TEST(expected_times_see_rows_in_pages_of_their_own)
     int64_t near = columns_ns(32), far = columns_ns(1024);
     CHECK(far > near + near / 4);
 }
+
+/* Rows of `n` numbers of which windows of 3 read a local copy, at strides of `step`. */
+static int64_t windows_ns(int step)
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "kernel k {\n  axis i0 outer 500\n  axis m0 map 9\n  axis r0 reduce 3\n  axis m1 map 4\n"
+        "  buf x0 in f32 4500\n  buf y0 out f32 2000\n  buf t0 tmp f32 9\n"
+        "  schedule vector m0 32 parallel 500 grain 500\n  stage m0 {\n"
+        "    %%0 = load f32 x0[i0*9 + m0]\n    %%1 = neg f32 %%0\n"
+        "    %%2 = store f32 t0[m0] %%1\n  }\n  stage r0 m1 {\n"
+        "    %%3 = load f32 t0[r0*%d + m1]\n    %%4 = reduce max f32 %%3\n  post\n"
+        "    %%5 = store f32 y0[i0*4 + m1] %%4\n  }\n}\n",
+        step);
+    int64_t ns = ns_of(nnc_text_str(&t), true);
+    nnc_text_deinit(&t);
+    return ns;
+}
+
+/* A load at another offset than the store before it waits until that has reached the cache. */
+TEST(expected_times_see_windows_of_what_was_just_stored)
+{
+    CHECK(windows_ns(1) > windows_ns(0) + 500);
+}
+
+/* ln(1 + e^x) becomes a polynomial; ln(1 + x) of any x does not. */
+TEST(expected_times_see_that_softplus_is_a_polynomial)
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "kernel k {\n  axis i0 outer 1\n  axis m0 map 8192\n  buf x0 in f32 8192\n"
+        "  buf y0 out f32 8192\n  schedule vector m0 64 parallel 1 grain 1\n  stage m0 {\n"
+        "    %%0 = load f32 x0[m0]\n    %%1 = exp f32 %%0\n    %%2 = log1p f32 %%1\n"
+        "    %%3 = store f32 y0[m0] %%2\n  }\n}\n");
+    const int64_t softplus = ns_of(nnc_text_str(&t), true);
+    nnc_text_deinit(&t);
+    CHECK(softplus < map_ns(1, 8192, 1, "log1p", "vector m0 64"));
+}

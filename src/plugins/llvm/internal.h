@@ -30,6 +30,7 @@ typedef struct ll_mod {
     V fn; /* function being built */
     V slot[LL_SLOTS]; /* stack buffers of slot_bytes, created on demand */
     int slot_bytes; /* 8 * widest vector */
+    V live; /* lanes of the current vector that exist, while an op is emitted; NULL: all */
 } ll_mod;
 
 /* ---- build.c: types, constants, small instructions ---------------------------------------------------------------- */

@@ -111,7 +111,9 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
     case KO_sop:
         for (int a = 0; a < nnc_sops[ins->sop].arity; a++)
             arg[a] = e->val[ins->arg[a]];
+        e->m->live = e->mask;
         e->val[i] = ll_sop(e->m, e->k, ins, arg);
+        e->m->live = NULL;
         break;
     case KO_reduce:
         for (int r = 0; r < e->n_red; r++)

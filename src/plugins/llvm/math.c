@@ -215,7 +215,8 @@ static V far_helper(ll_mod *m, nnc_fkey key, T w)
     return h.fn;
 }
 
-/* Branch for lanes where `usual` is false: executes what `slow` appends to the block. The result is `fast` or slow's value. */
+/* Branch for lanes where `usual` is false: executes what `slow` appends to the block. The result is `fast` or slow's value. Lanes that do
+ * not exist hold anything, as 0/0, and never branch (sin(x/y) of rows of 25 in 32 lanes: 66 us instead of 17). */
 typedef struct detour {
     LLVMBasicBlockRef here, next;
     V fast;
@@ -223,6 +224,8 @@ typedef struct detour {
 
 static detour detour_begin(ll_mod *m, V usual, V fast)
 {
+    if (m->live && ll_lanes(usual) == ll_lanes(m->live))
+        usual = LLVMBuildOr(m->b, usual, LLVMBuildNot(m->b, m->live, ""), "");
     detour d = {LLVMGetInsertBlock(m->b), NULL, fast};
     LLVMBasicBlockRef slow = ll_block(m, "far");
     d.next = ll_block(m, "");
