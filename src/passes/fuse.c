@@ -971,21 +971,26 @@ static void rewrite(groups *s, uint32_t r, const char *note)
             real);
 }
 
+nnc_status find_groups(groups *s, pass *p)
+{
+    NNC_NEED(groups_init(s, p), p->sink);
+    s->late = find_late(p);
+    s->last = find_last(p);
+    s->gradient = s->late ? find_gradients(p) : NULL;
+    s->updates = find_updates(p);
+    NNC_TRY(p->status);
+    seed_nests(s);
+    if (p->status == NNC_OK)
+        seed_views(s);
+    merge_edges(s);
+    return p->status;
+}
+
 nnc_status pass_fuse(pass *p)
 {
     groups s;
-    NNC_NEED(groups_init(&s, p), p->sink);
-    s.late = find_late(p);
-    s.last = find_last(p);
-    s.gradient = s.late ? find_gradients(p) : NULL;
-    s.updates = find_updates(p);
-    NNC_TRY(p->status);
-    seed_nests(&s);
-    if (p->status == NNC_OK)
-        seed_views(&s);
-    merge_edges(&s);
-    if (p->status == NNC_OK)
-        remark_apart(&s);
+    NNC_TRY(find_groups(&s, p));
+    remark_apart(&s);
     for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++) {
         if (group_of(&s, i) != i || s.of[i].n_real < 2)
             continue;

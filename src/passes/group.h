@@ -43,4 +43,7 @@ void groups_merge(groups *s, uint32_t a, uint32_t b);
 /* Members of both, ascending; valid until the next call. */
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);
 
+/* fuse.c: the groups that become kernels. */
+nnc_status find_groups(groups *s, pass *p) NNC_MUST;
+
 #endif
