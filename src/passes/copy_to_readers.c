@@ -60,12 +60,13 @@ static bool is_small(const pass *p, nnc_ref v)
     return bytes_of(p, v) < LARGE;
 }
 
-/* Can readers of node i's result compute it? */
+/* Can readers of node i's result compute it? On a CPU, whose caches hold one kernel's results for the next, they gain nothing. */
 static bool may_copy(const copier *c, uint32_t i)
 {
     const pass *p = c->p;
     const nnc_node *n = &p->g->node[i];
-    if (!c->s.fusable[i] || p->e.dead[i] || p->e.is_static[i] || n->n_out != 1 || n->n_in == 0)
+    if (target_of(p, n)->kind != NNC_T_cuda || !c->s.fusable[i] || p->e.dead[i] ||
+        p->e.is_static[i] || n->n_out != 1 || n->n_in == 0)
         return false;
     if (nnc_is_view(p->g, n))
         return is_small(p, n->out);
@@ -84,12 +85,26 @@ static bool add_source(chain *x, nnc_ref v)
     return true;
 }
 
-/* True where v is no larger than a source of its chain that nothing has stored so far. */
-static bool is_better_source(const copier *c, nnc_ref v, const chain *x)
+/* Is v in no memory, since only the kernel that computes it reads it? */
+static bool is_inside(const copier *c, nnc_ref v)
 {
-    for (int k = 0; k < x->n; k++)
-        if (c->chain[x->source[k]].absent && bytes_of(c->p, v) <= bytes_of(c->p, x->source[k]))
+    const uint32_t i = c->p->g->value[v].node, own = group_of(&c->s, i);
+    bool all = c->s.fusable[i] && !edit_is_output(c->p, v);
+    for (uint32_t at = 0, u; all && edit_next_user(c->p, v, &at, &u);)
+        all = group_of(&c->s, u) == own;
+    return all;
+}
+
+/* Can v's chain not begin with one of its sources, since that would have to be stored for it: another kernel's part (a slice), or what is no
+ * smaller than v? */
+static bool lacks_source(const copier *c, nnc_ref v, const chain *x)
+{
+    for (int k = 0; k < x->n; k++) {
+        const nnc_ref w = x->source[k];
+        const bool smaller = c->chain[w].absent && bytes_of(c->p, w) < bytes_of(c->p, v);
+        if (is_inside(c, w) && !smaller)
             return true;
+    }
     return false;
 }
 
@@ -108,7 +123,7 @@ static void find_chain(copier *c, nnc_ref v)
         for (int j = 0; j < from->n && x.cheap; j++)
             x.cheap = add_source(&x, from->source[j]);
     }
-    if (!x.cheap || x.steps > STEPS || is_better_source(c, v, &x))
+    if (!x.cheap || x.steps > STEPS || lacks_source(c, v, &x))
         x = (chain){.source = {v}, .n = 1, .absent = may};
     c->chain[v] = x;
 }
@@ -186,13 +201,22 @@ static bool looks_back(const copier *c, uint32_t i, uint32_t to)
 
 /* ---- what a kernel reads ------------------------------------------------------------------------------------------------- */
 
-/* Marks the operands of node i but v, and, if not `strict`, their sources. */
-static void mark_operands(copier *c, uint32_t i, nnc_ref v, bool strict)
+static bool is_computed_in(const copier *c, nnc_ref v, uint32_t to)
+{
+    const uint32_t i = c->p->g->value[v].node;
+    bool any = group_of(&c->s, i) == to;
+    for (uint32_t k = c->of_node[i]; k && !any; k = c->at[k - 1].next_of_node)
+        any = c->at[k - 1].group == to;
+    return any;
+}
+
+/* Marks what node i of group `to` reads from memory, but v, and, if not `strict`, its sources. */
+static void mark_operands(copier *c, uint32_t i, uint32_t to, nnc_ref v, bool strict)
 {
     const nnc_node *n = &c->p->g->node[i];
     for (int k = 0; k < n->n_in; k++) {
         const chain *x = &c->chain[n->in[k]];
-        if (n->in[k] == v)
+        if (n->in[k] == v || is_computed_in(c, n->in[k], to))
             continue;
         c->seen[n->in[k]] = c->stamp;
         for (int j = 0; j < x->n && x->cheap && !strict; j++)
@@ -208,9 +232,9 @@ static int64_t bytes_instead(copier *c, uint32_t to, nnc_ref v, bool strict)
     int64_t bytes = 0;
     c->stamp++;
     for (uint32_t k = 0; k < kernel->n; k++)
-        mark_operands(c, kernel->member[k], v, strict);
+        mark_operands(c, kernel->member[k], to, v, strict);
     for (uint32_t k = c->in_group[to]; k; k = c->at[k - 1].next_in_group)
-        mark_operands(c, c->at[k - 1].node, v, strict);
+        mark_operands(c, c->at[k - 1].node, to, v, strict);
     for (int j = 0; j < x->n; j++)
         bytes += c->seen[x->source[j]] == c->stamp ? 0 : bytes_of(c->p, x->source[j]);
     return bytes;
@@ -444,7 +468,10 @@ static bool open(copier *c)
 nnc_status pass_copy_to_readers(pass *p)
 {
     copier c = {.p = p};
-    if (!open(&c))
+    bool gpu = false;
+    for (uint32_t i = 0; i < p->g->n_node && !gpu; i++)
+        gpu = target_of(p, &p->g->node[i])->kind == NNC_T_cuda;
+    if (!gpu || !open(&c))
         return p->status;
     NNC_TRY(find_groups(&c.s, p));
     for (nnc_ref v = 0; v < c.s.n_value; v++)
