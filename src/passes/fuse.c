@@ -806,21 +806,26 @@ static void rewrite(groups *s, uint32_t r, const char *note)
             real);
 }
 
+nnc_status groups_find(groups *s, pass *p)
+{
+    NNC_NEED(groups_init(s, p), p->sink);
+    groups_of_step(s);
+    NNC_TRY(p->status);
+    seed_nests(s);
+    if (p->status == NNC_OK)
+        seed_views(s);
+    merge_edges(s);
+    /* the parts may join other groups, which is asked about again */
+    for (int round = 0; p->status == NNC_OK && groups_take_apart(s) && round == 0; round++)
+        merge_edges(s);
+    return p->status;
+}
+
 nnc_status pass_fuse(pass *p)
 {
     groups s;
-    NNC_NEED(groups_init(&s, p), p->sink);
-    groups_of_step(&s);
-    NNC_TRY(p->status);
-    seed_nests(&s);
-    if (p->status == NNC_OK)
-        seed_views(&s);
-    merge_edges(&s);
-    /* the parts may join other groups, which is asked about again */
-    for (int round = 0; p->status == NNC_OK && groups_take_apart(&s) && round == 0; round++)
-        merge_edges(&s);
-    if (p->status == NNC_OK)
-        remark_apart(&s);
+    NNC_TRY(groups_find(&s, p));
+    remark_apart(&s);
     for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++) {
         if (group_of(&s, i) != i || s.of[i].n_real < 2)
             continue;

@@ -47,6 +47,8 @@ const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);
 void groups_mark(groups *s, const uint32_t *nodes, uint32_t n);
 
 /* ---- fuse.c ---- */
+/* The groups that become kernels. */
+nnc_status groups_find(groups *s, pass *p) NNC_MUST;
 /* True when these nodes (ascending) can be one kernel. */
 bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why);
 /* The time that one kernel of these nodes is expected to take, *work: on one thread of a CPU; 0: there is none. */

@@ -220,23 +220,44 @@ static void turn_depthwise(pass *p, uint32_t i)
         edit_set_operand(p, i, 1, r);
 }
 
-/* Static weights that the engine needs in the order of the activations: relayouted once by init. */
+/* Does a library compute convolution i in channels-last order and want its weights in that order, too? Otherwise it copies them within
+ * each call. */
+static bool weights_follow(const lay *l, uint32_t i)
+{
+    const nnc_node *n = &l->p->g->node[i];
+    const nnc_target_engine *e = nnc_target_for_convs(target_of(l->p, n));
+    return is_conv(n) && l->last[i] && e && nnc_target_weights_follow(e) &&
+           !is_kernel_conv(l->p, n, NULL);
+}
+
+/* Weights that the engine needs in the order of the activations: static ones are relayouted once by init; a kernel that computes them (of a
+ * training step in 16 bits, the cast of a state) writes them in that order. States themselves stay as they are: a copy would live from the
+ * forward to the backward pass. */
 static void turn_weights(lay *l, uint32_t i)
 {
     pass *p = l->p;
     const nnc_node *n = &p->g->node[i];
-    const nnc_target_engine *e = nnc_target_for_convs(target_of(p, n));
     if (l->last[i] && is_kernel_conv(p, n, NULL)) {
         turn_depthwise(p, i);
         return;
     }
-    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->last[i] || !e ||
-        !nnc_target_weights_follow(e) || !edit_static(p, n->in[1]) ||
-        !nnc_type_orders_differ(nnc_typeof(p->g, n->in[1])))
+    if (n->op == OP_conv_wgrad || !weights_follow(l, i) ||
+        !nnc_type_orders_differ(nnc_typeof(p->g, n->in[1])) ||
+        (!edit_static(p, n->in[1]) && nnc_def(p->g, n->in[1])->op != OP_cast))
         return;
     nnc_ref w = n->in[1], r = in_order(l, w, true, i);
     if (r != w && p->status == NNC_OK)
         edit_set_operand(p, i, 1, r);
+}
+
+/* The gradient of weights in the order that the engine writes: the kernel that reads it (an update, a sum) does so in that order. */
+static void turn_gradient(lay *l, uint32_t i)
+{
+    pass *p = l->p;
+    const nnc_node *n = &p->g->node[i];
+    nnc_type *t = &p->g->value[n->out].type;
+    if (n->op == OP_conv_wgrad && weights_follow(l, i) && nnc_type_orders_differ(t))
+        nnc_type_channels_last(t);
 }
 
 static void apply_node(lay *l, uint32_t i)
@@ -261,6 +282,7 @@ static void apply_node(lay *l, uint32_t i)
     for (uint32_t o = 0; o < n->n_out && l->last[i] && n->op != OP_conv_wgrad; o++)
         if (p->g->value[n->out + o].type.rank >= 3)
             nnc_type_channels_last(&p->g->value[n->out + o].type);
+    turn_gradient(l, i);
     edit_refresh(p, i);
 }
 

@@ -1,5 +1,6 @@
 /* tests/cuda_fake/steps.c -- training steps on the fake GPU, against the float64 reference of the same graph: losses, optimizers,
  * accumulation, 16 bits with loss scaling, in orders of streams that differ. */
+#include "api/internal.h"
 #include "api/steps.h"
 #include "fake.h"
 #include "frontend/frontend.h"
@@ -20,20 +21,18 @@ static const way ways[] = {
     {NNC_PRECISION_bf16, 2, 2, "cuda:sm_90"},
 };
 
-/* Steps of model m with training i; the status is that of nnc. */
-static nnc_status take(int m, int i, const way *w)
+/* Steps of a model with training i; the status is that of nnc. */
+static nnc_status take_model(const char *name, const char *json, int i, const way *w)
 {
     const nnc_training t = steps_training(i);
-    nnc_graph *g = nnc_model_parse(
-                  "m.json", steps_models[m].json, strlen(steps_models[m].json), NULL, test_sink),
-              *step = NULL;
+    nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink), *step = NULL;
     nnc_compile_options o = nnc_compile_defaults;
     nnc_env *e = NULL;
     char what[128];
     o.level = w->level;
     o.precision = w->level ? w->precision : NNC_PRECISION_default;
     o.streams = w->streams;
-    snprintf(what, sizeof what, "%s, training %d, %s, %s, %d streams", steps_models[m].name, i,
+    snprintf(what, sizeof what, "%s, training %d, %s, %s, %d streams", name, i,
         nnc_precision_name(w->precision), w->target, w->streams);
     nnc_status st = g ? nnc_train_graph(g, &t, &step, test_sink) : NNC_E_MODEL;
     if (!st)
@@ -45,6 +44,11 @@ static nnc_status take(int m, int i, const way *w)
     nnc_graph_destroy(step);
     nnc_graph_destroy(g);
     return st;
+}
+
+static nnc_status take(int m, int i, const way *w)
+{
+    return take_model(steps_models[m].name, steps_models[m].json, i, w);
 }
 
 TEST(training_steps_on_a_gpu)
@@ -64,6 +68,61 @@ TEST(training_steps_on_a_gpu)
             if (fake_end(why))
                 test_fail(__FILE__, __LINE__, "way %zu, training %d: %s", w, i, why);
         }
+}
+
+/* Results of half a MiB, as in networks of a real size: kernels compute again what they read (copy_to_readers), along residual sums, too. */
+static const char large_results[] =
+    "{\"inputs\": {\"x\": [4, 8, 32, 32]}, \"layers\": ["
+    "{\"op\": \"conv\", \"name\": \"c\", \"channels\": 32, \"kernel\": 1, \"bias\": 0}, "
+    "{\"op\": \"batchnorm\", \"name\": \"n\"}, {\"op\": \"relu\", \"name\": \"r\"}, "
+    "{\"op\": \"conv\", \"name\": \"d\", \"channels\": 32, \"kernel\": 3, \"pad\": 1, \"groups\": "
+    "4, \"bias\": 0}, "
+    "{\"op\": \"batchnorm\", \"name\": \"o\"}, {\"op\": \"add\", \"in\": [\"o\", \"r\"]}, {\"op\": "
+    "\"relu\", \"name\": \"s\"}, "
+    "{\"op\": \"conv\", \"name\": \"e\", \"channels\": 32, \"kernel\": 1, \"bias\": 0}, "
+    "{\"op\": \"batchnorm\", \"name\": \"p\"}, {\"op\": \"add\", \"in\": [\"p\", \"s\"]}, "
+    "\"silu\", "
+    "\"global_avgpool\", \"flatten\", {\"op\": \"linear\", \"name\": \"f\", \"out\": 5}]}";
+
+/* The number of ops that the step's kernels compute again. */
+static int count_copies(const way *w, int i)
+{
+    const nnc_training t = steps_training(i);
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_graph *step = NULL;
+    nnc_graph *g = nnc_model_parse("m.json", large_results, strlen(large_results), NULL, test_sink);
+    int n = 0;
+    o.precision = w->precision;
+    CHECK(g != NULL);
+    CHECK_OK(nnc_train_graph(g, &t, &step, test_sink));
+    CHECK_OK(
+        nnc_env_create(&(nnc_env_options){.target = w->target, .no_cache = true}, &e, test_sink));
+    CHECK_OK(nnc_compile(e, step, &o, &a, test_sink));
+    for (size_t k = 0; a && k < a->remarks.n; k++)
+        n += !strcmp(a->remarks.at[k].pass, "copy_to_readers");
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    nnc_graph_destroy(step);
+    nnc_graph_destroy(g);
+    return n;
+}
+
+TEST(steps_of_large_results)
+{
+    static const way some[] = {
+        {NNC_PRECISION_f32, 2, 3, "cuda:sm_80"}, {NNC_PRECISION_bf16, 2, 2, "cuda:sm_90"}};
+    if (no_compiler())
+        return;
+    for (size_t w = 0; w < NNC_COUNT(some); w++) {
+        char why[512];
+        fake_begin((uint64_t)w);
+        CHECK(count_copies(&some[w], 3) > 0);
+        CHECK_OK(take_model("large results", large_results, 3, &some[w]));
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "way %zu: %s", w, why);
+    }
 }
 
 /* Gradients, and what follows them, are captured apart: each batch replays one of both, or both. */

@@ -1,0 +1,491 @@
+/* passes/copy_to_readers.c -- lets each kernel that reads the result of cheap elementwise ops compute it again from what it is computed
+ * from, where that moves fewer bytes than storing it: a batch norm's x - mean, of which the backward pass' sums and gradient kernels are
+ * three readers, or the f32 numbers of a 16-bit tensor. XLA calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang,
+ * 2023).
+ *
+ * The kernels are those that fuse would make: its groups are found, then nodes are visited in reverse order, so that what reads a node's
+ * result is known, copies included. A value's sources are the tensors in memory that its cheap chain begins with. Values that many read
+ * and that have two sources stay (sums along a residual network), or each reader would read all that came before. The graph gets a copy of
+ * a node for each kernel; fuse finds groups again, each with its copies. */
+#include "kernel/kernel.h"
+#include "passes/group.h"
+
+#include <stdlib.h>
+
+enum {
+    SOURCES = 2,
+    STEPS = 24, /* most ops of a chain */
+    MOST = 192, /* nodes of a kernel */
+    LARGE = 256 << 10 /* bytes; smaller results stay in caches, and cost less than the ops */
+};
+
+/* What a value is computed from: itself, or with `cheap` the sources of its chain. `absent`: it is its own source, since its chain has too
+ * many, and in memory only where somebody stores it. */
+typedef struct chain {
+    nnc_ref source[SOURCES];
+    int n, steps;
+    bool cheap, absent;
+} chain;
+
+typedef struct copy {
+    uint32_t node, group; /* its node, and the group that has it */
+    uint32_t next_of_node, next_in_group; /* 1-based; 0 ends */
+    nnc_ref made;
+} copy;
+
+typedef struct copier {
+    pass *p;
+    groups s;
+    chain *chain; /* by value */
+    bool *live, *stored; /* by node: computed by its own group; and stored there */
+    uint32_t *of_node, *in_group; /* by node, by group: the first copy, 1-based */
+    copy *at;
+    size_t n, cap;
+    uint32_t *reader, n_reader; /* groups, each once */
+    uint32_t *mark, stamp; /* by group, by value */
+    uint32_t *seen;
+    bool accumulates; /* nodes of the step run for each of several batches */
+} copier;
+
+/* ---- chains --------------------------------------------------------------------------------------------------------- */
+
+static int64_t bytes_of(const pass *p, nnc_ref v)
+{
+    return nnc_type_bytes(nnc_typeof(p->g, v));
+}
+
+/* Small: statistics and parameters of channels, and what is computed from them. */
+static bool is_small(const pass *p, nnc_ref v)
+{
+    return bytes_of(p, v) < LARGE;
+}
+
+/* Can readers of node i's result compute it? On a CPU, whose caches hold one kernel's results for the next, they gain nothing. */
+static bool may_copy(const copier *c, uint32_t i)
+{
+    const pass *p = c->p;
+    const nnc_node *n = &p->g->node[i];
+    if (target_of(p, n)->kind != NNC_T_cuda || !c->s.fusable[i] || p->e.dead[i] ||
+        p->e.is_static[i] || n->n_out != 1 || n->n_in == 0)
+        return false;
+    if (nnc_is_view(p->g, n))
+        return is_small(p, n->out);
+    return nnc_op_is_ewise((nnc_op)n->op) &&
+           (is_small(p, n->out) || !nnc_op_is_expensive((nnc_op)n->op));
+}
+
+static bool add_source(chain *x, nnc_ref v)
+{
+    for (int k = 0; k < x->n; k++)
+        if (x->source[k] == v)
+            return true;
+    if (x->n == SOURCES)
+        return false;
+    x->source[x->n++] = v;
+    return true;
+}
+
+/* Is v in no memory, since only the kernel that computes it reads it? */
+static bool is_inside(const copier *c, nnc_ref v)
+{
+    const uint32_t i = c->p->g->value[v].node, own = group_of(&c->s, i);
+    bool all = c->s.fusable[i] && !edit_is_output(c->p, v);
+    for (uint32_t at = 0, u; all && edit_next_user(c->p, v, &at, &u);)
+        all = group_of(&c->s, u) == own;
+    return all;
+}
+
+/* Can v's chain not begin with one of its sources, since that would have to be stored for it: another kernel's part (a slice), or what is no
+ * smaller than v? */
+static bool lacks_source(const copier *c, nnc_ref v, const chain *x)
+{
+    for (int k = 0; k < x->n; k++) {
+        const nnc_ref w = x->source[k];
+        const bool smaller = c->chain[w].absent && bytes_of(c->p, w) < bytes_of(c->p, v);
+        if (is_inside(c, w) && !smaller)
+            return true;
+    }
+    return false;
+}
+
+static void find_chain(copier *c, nnc_ref v)
+{
+    const pass *p = c->p;
+    const uint32_t i = p->g->value[v].node;
+    const nnc_node *n = &p->g->node[i];
+    const bool may = !is_small(p, v) && may_copy(c, i);
+    chain x = {.steps = 1, .cheap = may};
+    for (int k = 0; k < n->n_in && x.cheap; k++) {
+        const chain *from = &c->chain[n->in[k]];
+        if (is_small(p, n->in[k]))
+            continue;
+        x.steps += from->cheap ? from->steps : 0;
+        for (int j = 0; j < from->n && x.cheap; j++)
+            x.cheap = add_source(&x, from->source[j]);
+    }
+    if (!x.cheap || x.steps > STEPS || lacks_source(c, v, &x))
+        x = (chain){.source = {v}, .n = 1, .absent = may};
+    c->chain[v] = x;
+}
+
+/* ---- readers -------------------------------------------------------------------------------------------------------------- */
+
+static void add_reader(copier *c, uint32_t to)
+{
+    if (c->mark[to] == c->stamp)
+        return;
+    c->mark[to] = c->stamp;
+    c->reader[c->n_reader++] = to;
+}
+
+/* Is group g a kernel, which can have copies? */
+static bool is_kernel(const copier *c, uint32_t g)
+{
+    return c->s.fusable[g] && c->s.of[g].n_real > 0;
+}
+
+/* Finds the other groups that read node i's result, first those that read it only for copies: *n_new of them. *inside: its own does;
+ * *stored: what reads it is no such kernel. */
+static void find_readers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, bool *stored)
+{
+    const pass *p = c->p;
+    const nnc_ref v = p->g->node[i].out;
+    const uint32_t own = group_of(&c->s, i);
+    *inside = false;
+    *stored = edit_is_output(p, v);
+    c->stamp++;
+    c->n_reader = 0;
+    for (uint32_t at = 0, u; edit_next_user(p, v, &at, &u);) {
+        const uint32_t g = group_of(&c->s, u);
+        if (c->live[u] && g != own && is_kernel(c, g))
+            add_reader(c, g);
+        *inside = *inside || (c->live[u] && g == own);
+        *stored = *stored || (c->live[u] && g != own && !is_kernel(c, g));
+    }
+    const uint32_t n = c->n_reader;
+    for (uint32_t at = 0, u; edit_next_user(p, v, &at, &u);)
+        for (uint32_t k = c->of_node[u]; k; k = c->at[k - 1].next_of_node)
+            if (c->at[k - 1].group == own)
+                *inside = true;
+            else
+                add_reader(c, c->at[k - 1].group);
+    *n_new = c->n_reader - n;
+    for (uint32_t k = 0; k < n && n < c->n_reader && k < *n_new; k++) {
+        const uint32_t g = c->reader[k];
+        c->reader[k] = c->reader[c->n_reader - 1 - k];
+        c->reader[c->n_reader - 1 - k] = g;
+    }
+}
+
+/* Do both belong to the same part of a training step: main, its update, what runs once after several batches? */
+static bool in_one_part(const copier *c, uint32_t i, uint32_t j)
+{
+    return (!c->s.late || c->s.late[i] == c->s.late[j]) &&
+           (!c->s.last || c->s.last[i] == c->s.last[j]);
+}
+
+static bool crosses(const copier *c, uint32_t i)
+{
+    for (uint32_t at = 0, u; edit_next_user(c->p, c->p->g->node[i].out, &at, &u);)
+        if (!in_one_part(c, i, u))
+            return true;
+    return false;
+}
+
+/* Is node i of the forward pass, and the group of the backward pass of the same batch, where the values of main are? */
+static bool looks_back(const copier *c, uint32_t i, uint32_t to)
+{
+    const uint32_t j = c->s.of[to].member[0];
+    return c->s.late && !c->s.late[i] && c->s.late[j] && !(c->accumulates && c->s.last[j]);
+}
+
+/* ---- what a kernel reads ------------------------------------------------------------------------------------------------- */
+
+static bool is_computed_in(const copier *c, nnc_ref v, uint32_t to)
+{
+    const uint32_t i = c->p->g->value[v].node;
+    bool any = group_of(&c->s, i) == to;
+    for (uint32_t k = c->of_node[i]; k && !any; k = c->at[k - 1].next_of_node)
+        any = c->at[k - 1].group == to;
+    return any;
+}
+
+/* Marks what node i of group `to` reads from memory, but v, and, if not `strict`, its sources. */
+static void mark_operands(copier *c, uint32_t i, uint32_t to, nnc_ref v, bool strict)
+{
+    const nnc_node *n = &c->p->g->node[i];
+    for (int k = 0; k < n->n_in; k++) {
+        const chain *x = &c->chain[n->in[k]];
+        if (n->in[k] == v || is_computed_in(c, n->in[k], to))
+            continue;
+        c->seen[n->in[k]] = c->stamp;
+        for (int j = 0; j < x->n && x->cheap && !strict; j++)
+            c->seen[x->source[j]] = c->stamp;
+    }
+}
+
+/* Bytes that a kernel would read in place of v; strict: as long as nothing that it reads is computed in it. */
+static int64_t bytes_instead(copier *c, uint32_t to, nnc_ref v, bool strict)
+{
+    const group *kernel = &c->s.of[to];
+    const chain *x = &c->chain[v];
+    int64_t bytes = 0;
+    c->stamp++;
+    for (uint32_t k = 0; k < kernel->n; k++)
+        mark_operands(c, kernel->member[k], to, v, strict);
+    for (uint32_t k = c->in_group[to]; k; k = c->at[k - 1].next_in_group)
+        mark_operands(c, c->at[k - 1].node, to, v, strict);
+    for (int j = 0; j < x->n; j++)
+        bytes += c->seen[x->source[j]] == c->stamp ? 0 : bytes_of(c->p, x->source[j]);
+    return bytes;
+}
+
+/* ---- can it be one kernel? -------------------------------------------------------------------------------------------------- */
+
+static int by_node(const void *x, const void *y)
+{
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Does another group read node m of group `to`? Nodes above i have been visited. */
+static bool leaves_group(const copier *c, uint32_t m, uint32_t to, uint32_t i)
+{
+    const nnc_node *n = &c->p->g->node[m];
+    bool any = m > i && c->stored[m];
+    for (nnc_ref v = n->out; v < n->out + n->n_out && m <= i && !any; v++) {
+        any = edit_is_output(c->p, v);
+        for (uint32_t at = 0, u; !any && edit_next_user(c->p, v, &at, &u);)
+            any = group_of(&c->s, u) != to;
+    }
+    return any;
+}
+
+/* The kernel of group `to` with its copies and node i: nodes[] (ascending) and results out[]. Returns the number of nodes, 0: too many. */
+static int find_kernel(
+    const copier *c, uint32_t to, uint32_t i, uint32_t *nodes, nnc_ref *out, int *n_out)
+{
+    const nnc_graph *g = c->p->g;
+    int n = 0;
+    *n_out = 0;
+    for (uint32_t k = 0; k < c->s.of[to].n; k++) {
+        const uint32_t m = c->s.of[to].member[k];
+        if (m > i && !c->live[m])
+            continue;
+        if (n == MOST || *n_out + (int)g->node[m].n_out > NNC_KERNEL_RESULTS)
+            return 0;
+        nodes[n++] = m;
+        for (nnc_ref v = g->node[m].out;
+             leaves_group(c, m, to, i) && v < g->node[m].out + g->node[m].n_out; v++)
+            out[(*n_out)++] = v;
+    }
+    for (uint32_t k = c->in_group[to]; k; k = c->at[k - 1].next_in_group) {
+        if (n >= MOST - 1)
+            return 0;
+        nodes[n++] = c->at[k - 1].node;
+    }
+    nodes[n++] = i;
+    qsort(nodes, (size_t)n, sizeof *nodes, by_node);
+    return n;
+}
+
+static bool is_possible(copier *c, uint32_t to, uint32_t i)
+{
+    const pass *p = c->p;
+    uint32_t nodes[MOST + 1];
+    nnc_ref out[NNC_KERNEL_RESULTS];
+    int n_out = 0;
+    const uint32_t j = c->s.of[to].member[0];
+    const bool may = !placed_apart(&p->g->node[i], &p->g->node[j]) && !p->e.is_static[j];
+    const int n = may ? find_kernel(c, to, i, nodes, out, &n_out) : 0;
+    const nnc_target *t = target_of(p, &p->g->node[i]);
+    const int64_t local = t->kind == NNC_T_cpu ? nnc_target_local_bytes(t) : 0;
+    const char *why;
+    return n && n_out &&
+           nnc_kernel_possible(
+               p->g, nodes, n, out, n_out, nnc_target_spare_ops(t), local, p->a, &why);
+}
+
+/* ---- choice ------------------------------------------------------------------------------------------------------------------ */
+
+static void add_copy(copier *c, uint32_t i, uint32_t to)
+{
+    if (!ARENA_ROOM(c->p->a, c->at, c->cap, c->n + 1)) {
+        pass_nomem(c->p);
+        return;
+    }
+    c->at[c->n++] = (copy){i, to, c->of_node[i], c->in_group[to], NNC_NONE};
+    c->of_node[i] = c->in_group[to] = (uint32_t)c->n;
+}
+
+/* A large value: a copy for each reader, where all of them together read less than is stored and read; or where it is stored anyway, for
+ * those that read less. */
+static void choose_large(copier *c, uint32_t i, bool *stored)
+{
+    const nnc_ref v = c->p->g->node[i].out;
+    const int64_t bytes = bytes_of(c->p, v);
+    bool *ok = PASS_NEW(c->p, bool, c->n_reader + 1);
+    int64_t all = 0;
+    for (uint32_t k = 0; k < c->n_reader && ok; k++) {
+        const uint32_t to = c->reader[k];
+        ok[k] = is_possible(c, to, i);
+        *stored = *stored || !ok[k];
+        all += bytes_instead(c, to, v, false);
+    }
+    const bool each = !*stored && all < bytes * (c->n_reader + 1);
+    bool rest = false;
+    for (uint32_t k = 0; k < c->n_reader && ok && c->p->status == NNC_OK; k++)
+        if (ok[k] && (each || bytes_instead(c, c->reader[k], v, false) < bytes))
+            add_copy(c, i, c->reader[k]);
+        else
+            rest = true;
+    *stored = *stored || rest;
+}
+
+/* A large value of the forward pass: a copy for each kernel of the backward pass that reads its sources anyway, so that no more is kept. */
+static void choose_crossing(copier *c, uint32_t i, bool *stored)
+{
+    const nnc_ref v = c->p->g->node[i].out;
+    for (uint32_t k = 0; k < c->n_reader && c->p->status == NNC_OK; k++) {
+        const uint32_t to = c->reader[k];
+        if (looks_back(c, i, to) && bytes_instead(c, to, v, true) == 0 && is_possible(c, to, i))
+            add_copy(c, i, to);
+        else
+            *stored = true;
+    }
+}
+
+/* A small one, for the copies that need it, unless it is stored anyway: the kernel of a large result cannot store a small one, too. */
+static void choose_small(copier *c, uint32_t i, uint32_t n_new, bool *stored)
+{
+    const bool keep = *stored || n_new < c->n_reader;
+    for (uint32_t k = 0; k < c->n_reader && c->p->status == NNC_OK; k++)
+        if (!keep && is_possible(c, c->reader[k], i))
+            add_copy(c, i, c->reader[k]);
+        else
+            *stored = true;
+}
+
+static void choose(copier *c, uint32_t i)
+{
+    const nnc_node *n = &c->p->g->node[i];
+    bool inside = false, stored = false;
+    uint32_t n_new = 0;
+    if (n->n_out != 1 || !is_kernel(c, group_of(&c->s, i))) {
+        c->live[i] = c->stored[i] = true;
+        return;
+    }
+    find_readers(c, i, &n_new, &inside, &stored);
+    if (c->chain[n->out].cheap && crosses(c, i))
+        choose_crossing(c, i, &stored);
+    else if (c->chain[n->out].cheap)
+        choose_large(c, i, &stored);
+    else if (is_small(c->p, n->out) && may_copy(c, i))
+        choose_small(c, i, n_new, &stored);
+    else
+        stored = stored || c->n_reader > 0;
+    c->stored[i] = stored;
+    c->live[i] = stored || inside;
+}
+
+/* ---- rewriting ---------------------------------------------------------------------------------------------------------------- */
+
+static nnc_ref operand_in(const copier *c, nnc_ref v, uint32_t to)
+{
+    for (uint32_t k = c->of_node[c->p->g->value[v].node]; k; k = c->at[k - 1].next_of_node)
+        if (c->at[k - 1].group == to)
+            return c->at[k - 1].made;
+    return v;
+}
+
+static void make_copy(copier *c, copy *x)
+{
+    pass *p = c->p;
+    const nnc_node n = p->g->node[x->node];
+    nnc_ref *in = PASS_NEW(p, nnc_ref, n.n_in);
+    for (int k = 0; k < n.n_in && in; k++)
+        in[k] = operand_in(c, n.in[k], x->group);
+    edit_at(p, x->node);
+    x->made = in ? nnc_copy_node(p->g, p->g, &n, in) : NNC_NONE;
+    edit_sync(p);
+    if (x->made == NNC_NONE)
+        pass_nomem(p);
+}
+
+/* Members of groups read the copies. */
+static void redirect(copier *c)
+{
+    pass *p = c->p;
+    for (uint32_t i = 0; i < c->s.n_node; i++) {
+        const uint32_t to = group_of(&c->s, i);
+        for (int k = 0;
+             c->live[i] && c->in_group[to] && k < p->g->node[i].n_in && p->status == NNC_OK; k++) {
+            const nnc_ref v = p->g->node[i].in[k], w = operand_in(c, v, to);
+            if (w != v)
+                edit_set_operand(p, i, k, w);
+        }
+    }
+}
+
+static void remark_copies(copier *c, uint32_t i)
+{
+    pass *p = c->p;
+    const nnc_node *n = &p->g->node[i];
+    layers l = {0};
+    int copies = 0;
+    for (uint32_t k = c->of_node[i]; k; k = c->at[k - 1].next_of_node)
+        copies++;
+    if (!copies || is_small(p, n->out))
+        return;
+    layers_add(p, &l, i);
+    const char *rule = remark_text(p, "%s computed by %s", nnc_ops[n->op].name,
+                   copies > 1 ? "its readers" : "its reader"),
+               *bytes = text_bytes(p, bytes_of(p, n->out));
+    if (c->stored[i])
+        remark_applied(p, &l, rule, "%d kernel%s need%s not read %s (fuse regains the cost)",
+            copies, copies > 1 ? "s" : "", copies > 1 ? "" : "s", bytes);
+    else
+        remark_applied(p, &l, rule,
+            "%s are not stored: %d kernel%s compute%s them again (fuse regains the cost)", bytes,
+            copies, copies > 1 ? "s" : "", copies > 1 ? "" : "s");
+}
+
+static bool open(copier *c)
+{
+    pass *p = c->p;
+    const uint32_t n = p->g->n_node + 1, n_value = p->g->n_value + 1;
+    c->chain = PASS_NEW(p, chain, n_value);
+    c->live = PASS_NEW(p, bool, n);
+    c->stored = PASS_NEW(p, bool, n);
+    c->of_node = PASS_NEW(p, uint32_t, n);
+    c->in_group = PASS_NEW(p, uint32_t, n);
+    c->reader = PASS_NEW(p, uint32_t, n);
+    c->mark = PASS_NEW(p, uint32_t, n);
+    c->seen = PASS_NEW(p, uint32_t, n_value);
+    return p->status == NNC_OK;
+}
+
+nnc_status pass_copy_to_readers(pass *p)
+{
+    copier c = {.p = p};
+    bool gpu = false;
+    for (uint32_t i = 0; i < p->g->n_node && !gpu; i++)
+        gpu = target_of(p, &p->g->node[i])->kind == NNC_T_cuda;
+    if (!gpu || !open(&c))
+        return p->status;
+    NNC_TRY(groups_find(&c.s, p));
+    for (nnc_ref v = 0; v < c.s.n_value; v++)
+        find_chain(&c, v);
+    for (uint32_t i = 0; i < c.s.n_node && c.s.late && c.s.last; i++)
+        c.accumulates = c.accumulates || (c.s.late[i] && !c.s.last[i]);
+    for (uint32_t i = c.s.n_node; i-- > 0 && p->status == NNC_OK;)
+        if (!p->e.dead[i])
+            choose(&c, i);
+    for (uint32_t i = 0; i < c.s.n_node && p->status == NNC_OK; i++)
+        for (uint32_t k = c.of_node[i]; k && p->status == NNC_OK; k = c.at[k - 1].next_of_node)
+            make_copy(&c, &c.at[k - 1]);
+    redirect(&c);
+    for (uint32_t i = 0; i < c.s.n_node && p->status == NNC_OK; i++)
+        remark_copies(&c, i);
+    return p->status;
+}
