@@ -1,5 +1,6 @@
 /* tests/cxx.h -- kernels as CUDA C, built for this machine by the C++ compiler over cudac/shim.h and loaded. Who includes it defines
- * NNC_TEST_CXX (the compiler, "" where there is none) and NNC_TEST_SHIM for cxx.c. */
+ * NNC_TEST_CXX (the compiler, "" where there is none), NNC_TEST_CXX_FLAGS and NNC_TEST_SHIM for cxx.c, and NNC_TEST_CXX_TRAPS for
+ * cudac/ct.c. */
 #ifndef TESTS_CXX_H
 #define TESTS_CXX_H
 

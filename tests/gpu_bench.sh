@@ -5,7 +5,7 @@ set -u
 source=$1 build=$2
 out=$(mktemp -d) || exit 1
 trap 'rm -rf "$out"' EXIT
-export NNC_CUDA_PATH="$build/cuda_fake" FAKE_CUDA_KERNELS="$out" BUILD="$build" LC_ALL=C
+export NNC_CUDA_PATH="$build/cuda_fake" FAKE_CUDA_KERNELS="${FAKE_CUDA_KERNELS:-$out}" BUILD="$build" LC_ALL=C
 python=$(command -v python3 || echo none)
 failed=0
 

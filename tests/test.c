@@ -3,6 +3,7 @@
 #include <locale.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 enum { ROUND = 1000000 }; /* between the seeds of two rounds; a test draws from fewer */
 
@@ -60,6 +61,12 @@ void test_skip(const char *fmt, ...)
     skipped = true;
 }
 
+const char *test_cache(void)
+{
+    const char *folder = getenv("TEST_CACHE");
+    return folder && *folder ? folder : NULL;
+}
+
 bool test_decimal_comma(void)
 {
     static const char make[] =
@@ -107,10 +114,24 @@ static bool wanted(const char *name, int argc, char **argv)
     return !any;
 }
 
+/* CPU time of this process and of those it waited for, in ms: what a test costs on a busy machine, too. */
+static int64_t cpu_ms(void)
+{
+    int64_t us = 0;
+    static const int who[] = {RUSAGE_SELF, RUSAGE_CHILDREN};
+    for (size_t i = 0; i < NNC_COUNT(who); i++) {
+        struct rusage u;
+        getrusage(who[i], &u);
+        us += (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * (int64_t)1000000 + u.ru_utime.tv_usec +
+              u.ru_stime.tv_usec;
+    }
+    return us / 1000;
+}
+
 /* Runs t once in each round; the first that fails is the last. */
 static void run(const test_case *t, uint64_t seed, uint64_t rounds)
 {
-    int64_t t0 = nnc_now_ns();
+    int64_t t0 = nnc_now_ns(), cpu0 = cpu_ms();
     test_failures = 0;
     skipped = false;
     for (uint64_t i = 0; i < rounds && !test_failures && !skipped; i++) {
@@ -121,9 +142,9 @@ static void run(const test_case *t, uint64_t seed, uint64_t rounds)
     printf("%s %s", test_failures ? "FAIL" : skipped ? "skip" : "ok  ", t->name);
     if (test_failures && test_seed != seed)
         printf(" --seed %llu", (unsigned long long)test_seed);
-    int64_t ms = (nnc_now_ns() - t0) / 1000000;
+    int64_t ms = (nnc_now_ns() - t0) / 1000000, cpu = cpu_ms() - cpu0;
     if (ms > 200)
-        printf(" (%lld ms)", (long long)ms);
+        printf(" (%lld ms, CPU %lld ms)", (long long)ms, (long long)cpu);
     putchar('\n');
     fflush(stdout);
 }

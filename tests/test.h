@@ -60,6 +60,10 @@ extern nnc_sink *test_sink;  /* cleared before each test */
     (test_has_diag(part) ? (void)0 : (test_fail(__FILE__, __LINE__, "no diagnostic contains: %s", part), nnc_sink_print(test_sink, stderr)))
 bool test_has_diag(const char *part);
 
+/* Folder of the cache of machine code that tests of whole models share, across both builds, as its keys are what is compiled: TEST_CACHE
+ * in the environment. NULL: there is none, and everything is compiled. */
+const char *test_cache(void);
+
 /* Gives this process a locale whose decimal point is a comma, made by localedef; false, having skipped the test, where it is missing.
  * setlocale(LC_ALL, "C") ends it. */
 bool test_decimal_comma(void);

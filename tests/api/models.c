@@ -95,8 +95,11 @@ static nnc_model *open_row(const row *r)
 static nnc_env *open_env(bool least)
 {
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(
-        &(nnc_env_options){.no_cache = true, .no_llvm = least, .no_onednn = least}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.cache_dir = test_cache(),
+                                .no_cache = !test_cache(),
+                                .no_llvm = least,
+                                .no_onednn = least},
+        &e, test_sink));
     return e;
 }
 

@@ -167,8 +167,7 @@ bool ct_build(ct_set *s, void (*edit)(char *text))
     if (text && edit)
         edit(text);
     s->lib = text ? cxx_build(text, strlen(text),
-                        s->few ? "-O0 -fsanitize=undefined -fsanitize-undefined-trap-on-error"
-                               : "-O1 -fsanitize=undefined -fsanitize-undefined-trap-on-error")
+                        s->few ? "-O0 " NNC_TEST_CXX_TRAPS : "-O1 " NNC_TEST_CXX_TRAPS)
                   : NULL;
     nnc_free(text);
     if (s->lib) {

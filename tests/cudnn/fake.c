@@ -139,6 +139,17 @@ static double element(
     return nnc_get_f64(dtype_of(l), p, batch * l->stride + c * l->ld + r);
 }
 
+/* Elements [i][x] of a factor as doubles, transposed where they are read down columns: the loop over products reads each many times. */
+static double *doubles_of(const layout *l, const void *p, bool trans, bool down, int64_t batch,
+    int64_t rows, int64_t depth)
+{
+    double *v = malloc((size_t)(rows * depth + 1) * sizeof *v);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t x = 0; x < depth; x++)
+            v[i * depth + x] = element(l, p, trans, down ? x : i, down ? i : x, batch);
+    return v;
+}
+
 static double finish(const product *p, const layout *d, double v, int64_t row)
 {
     if (p->epilogue & 4)
@@ -166,14 +177,19 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     fake_choice = (int)(id - 42);
     fake_multiplies++;
     int64_t k = p->trans_a ? A->rows : A->cols;
-    for (int64_t t = 0; t < D->count; t++)
+    for (int64_t t = 0; t < D->count; t++) {
+        double *as = doubles_of(A, a, p->trans_a, false, t, D->rows, k),
+               *bs = doubles_of(B, b, p->trans_b, true, t, D->cols, k);
         for (int64_t j = 0; j < D->cols; j++)
             for (int64_t i = 0; i < D->rows; i++) {
                 double v = keep != 0 ? keep * element(C, c, false, i, j, t) : 0;
                 for (int64_t x = 0; x < k; x++)
-                    v += element(A, a, p->trans_a, i, x, t) * element(B, b, p->trans_b, x, j, t);
+                    v += as[i * k + x] * bs[j * k + x];
                 nnc_set_f64(dtype_of(D), d, t * D->stride + j * D->ld + i, finish(p, D, v, i));
             }
+        free(as);
+        free(bs);
+    }
     return 0;
 }
 

@@ -482,13 +482,18 @@ static void run_matmul(run *r, const desc *op)
         r->failed = 1;
         return;
     }
+    double *as = doubles_of(&a), *bs = doubles_of(&b);
+    const int64_t da = a.dim[3] == 1 ? 0 : a.stride[3], db = b.dim[2] == 1 ? 0 : b.stride[2];
     do {
+        const double *pa = as + at(&a, (int64_t[]){i[0], i[1], i[2], 0}),
+                     *pb = bs + at(&b, (int64_t[]){i[0], i[1], 0, i[3]});
         double sum = 0;
         for (int64_t k = 0; k < a.dim[3]; k++)
-            sum += read_at(&a, (int64_t[]){i[0], i[1], i[2], k}) *
-                   read_at(&b, (int64_t[]){i[0], i[1], k, i[3]});
+            sum += pa[k * da] * pb[k * db];
         nnc_set_f64(c.dtype, c.data, at(&c, i), sum);
     } while (advance(&c, i));
+    free(as);
+    free(bs);
 }
 
 /* Over the last dimension. */
