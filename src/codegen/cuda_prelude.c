@@ -376,8 +376,8 @@ COMBINE_ARG("max", ">"), COMBINE_ARG("min", "<"),
 "    return x;\n"
 "}\n"},
 {"nnc_block_all",
-"/* Combines R values of each of G threads (whole warps) for the first of these threads; the others have no results. Lanes exchange halves of\n"
-" * their values until each has one value of its warp, which takes R shuffles instead of 5 R. part: R elements per warp of the block. */\n"
+"/* Combines R values of each of G threads (whole warps) for the first of these threads; the others have no results. Lanes exchange\n"
+" * halves of their values until each has one value of its warp: R shuffles instead of 5 R. part: R elements per warp of the block. */\n"
 "template <int G, int R, typename F, typename T> NNC_FN void nnc_block_all(T (&x)[R], T *part)\n"
 "{\n"
 "    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = threadIdx.x / G * (G / 32);\n"

@@ -4,9 +4,9 @@
  *   -> a matmul with the attribute as_kernel
  *
  * Its kernel reads the weights once for all rows, at the memory's speed, and has bias and activation inside (schedule/contract.c,
- * few_row_strips). Where that is expected to take no longer than cuBLASLt or cuDNN (nnc_target_row_product), for weights that do not change:
- * those whose rows do not lie along the sum are transposed by init. Runs behind `siblings`, so that products of many models side by side are
- * one, and before `precision`, whose casts become part of the kernel. */
+ * few_row_strips). Where that is expected to take no longer than cuBLASLt or cuDNN (nnc_target_row_product), for weights that do not
+ * change: those whose rows do not lie along the sum are transposed by init. Runs behind `siblings`, so that products of many models side
+ * by side are one, and before `precision`, whose casts become part of the kernel. */
 #include "passes/internal.h"
 
 #include <string.h>

@@ -67,12 +67,12 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
     return issue <= SLOWER * memory;
 }
 
-/* Estimates of products of few rows. A kernel's instructions for one element of the weights, in quarters: those of each row (a multiply-add,
- * and its part of the loads and conversions of the source, which several results share, and of adding up a group's sums) and those of the
- * weights' own load and conversion. From the machine code of sm_90 (bench_gpu --models: 4096x4096, f16 and f32, 1 to 4 rows).
- * A library has a kernel of its own for one row (PyTorch's linear layer of 25088 to 4096 on an H200, in a CUDA graph: f16 58.1 us, tf32
- * 97.9; the generated kernel 56.9 and 97.6) and tiles of at least 16 rows for more, whose sums it splits over blocks and adds up again:
- * 0.75 of the bandwidth is assumed there; no card has measured it yet. */
+/* Estimates of products of few rows. A kernel's instructions for one element of the weights, in quarters: those of each row (a
+ * multiply-add, and its part of the loads and conversions of the source, which several results share, and of adding up a group's sums)
+ * and those of the weights' own load and conversion. From the machine code of sm_90 (bench_gpu --models: 4096x4096, f16 and f32, 1 to 4
+ * rows). A library has a kernel of its own for one row (PyTorch's linear layer of 25088 to 4096 on an H200, in a CUDA graph: f16 58.1 us,
+ * tf32 97.9; the generated kernel 56.9 and 97.6) and tiles of at least 16 rows for more, whose sums it splits over blocks and adds up
+ * again: 0.75 of the bandwidth is assumed there; no card has measured it yet. */
 enum {
     PER_ROW_16 = 10,
     PER_ROW_F32 = 10,

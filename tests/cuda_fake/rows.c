@@ -1,5 +1,5 @@
 /* tests/cuda_fake/rows.c -- products of few rows on the fake GPU, fused and unfused against float64: generated shapes, of which few are
- * multiples of a vector, weights as they lie in linear layers, transposed and batched, with what follows inside. */
+ * multiples of a vector, weights in rows along the sum, transposed and batched, with activations inside. */
 #include "api/api.h"
 #include "fake.h"
 #include "help.h"
@@ -42,7 +42,8 @@ static shape shape_of(const char *of, uint64_t seed, int i)
     return s;
 }
 
-/* Appends product i: of linear layers with a bias, by a matrix [terms, outputs], by one for each of several, and a convolution of one place. */
+/* Appends product i: a linear layer with a bias, by a matrix [terms, outputs], by one for each of several, or a convolution of one
+ * place. */
 static void put_product(nnc_text *t, const shape *s, int i)
 {
     static const char *const after[] = {"relu", "sigmoid", "gelu", "neg"};
