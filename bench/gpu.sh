@@ -22,11 +22,11 @@
 #     peers     PyTorch eager, torch.compile, max-autotune: processes that compile beside the other parts, and measure in turn
 #     check     models and generated graphs against float64
 #     nnc       time, memory and energy of each cell
-#     tuned     the same with measured library algorithms (--tune), of cells marked @tuned
+#     predict   nnc calibrate, then nnc partition --run: predicted times of models beside measured ones
 #     ceilings  bandwidths and FLOP/s that the GPU reaches
+#     tuned     the same as nnc with measured library algorithms (--tune), of cells marked @tuned
 #     engines   each configuration that cuDNN has for strict f32 convolutions
 #     ends      epilogues of convolutions that cuDNN compiles at -O3, one by one, against float64
-#     predict   nnc calibrate, then nnc partition --run: predicted times of models beside measured ones
 #     cpu       cells marked @cpu on this machine's CPU, once nothing else runs
 #     static    what limits kernels by their machine code (bench_gpu, where it is built)
 #     report    the files above
@@ -319,11 +319,11 @@ tail=45 # of the budget: the CPU's cells, the report
 peers "$(seconds_left $tail)" core
 check 60 $graphs
 run nnc 130 core --traces="$raw/traces"
+predict 60
 ceilings 30
 run tuned 75 core,tuned --tuning="$raw/tuning"
 engines 25
 ends 45
-predict 60
 while peers_work && [ "$(seconds_left $tail)" -gt 5 ]; do # they still compile: the GPU has time
     before=$(ls "$raw"/*/ | wc -l)
     run nnc 15 ""

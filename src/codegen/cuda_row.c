@@ -99,11 +99,56 @@ static void join_one(cu *c, int32_t id)
         cu_line(c, "%n = nnc_warp<%d, nnc_combine_%s>(%n);", id, c->g->group, red, id);
 }
 
-static void join(cu *c, const nnc_kstage *s)
+static bool joins(const cu *c, int32_t id)
 {
-    for (int32_t id = s->body0; id < s->body1 && c->g->group > 1; id++)
-        if (c->k->ins[id].op == KO_reduce && c->v[id].live)
+    return c->k->ins[id].op == KO_reduce && c->v[id].live;
+}
+
+/* Are reductions i and j combined alike, so that nnc_block_all may do both at once? */
+static bool alike(const cu *c, int32_t i, int32_t j)
+{
+    const nnc_kins *a = &c->k->ins[i], *b = &c->k->ins[j];
+    return joins(c, j) && a->sop == b->sop && a->sop < KR_argmax && a->dtype == b->dtype &&
+           c->k->ins[a->arg[0]].dtype == c->k->ins[b->arg[0]].dtype && !c->v[i].lanes &&
+           !c->v[j].lanes;
+}
+
+/* Combines n reductions, a power of two up to 32, for the first thread of the group. */
+static void join_all(cu *c, const int32_t *id, int n)
+{
+    const nnc_kins *in = &c->k->ins[id[0]];
+    const char *type = cu_type((nnc_dtype)c->k->ins[in->arg[0]].dtype);
+    cu_line(c, "__shared__ %s part_%d[%d];", type, id[0], c->g->threads / 32 * n);
+    cu_line(c, "%s all_%d[%d] = {", type, id[0], n);
+    for (int i = 0; i < n; i++)
+        cu_line(c, i < n - 1 ? "    %n," : "    %n};", id[i]);
+    cu_line(c, "nnc_block_all<%d, %d, nnc_combine_%s>(all_%d, part_%d);", c->g->group, n,
+        nnc_kred_names[in->sop], id[0], id[0]);
+    for (int i = 0; i < n; i++)
+        cu_line(c, "%n = all_%d[%d];", id[i], id[0], i);
+}
+
+/* only_first: nothing but what the group's first thread stores depends on the results. */
+static void join(cu *c, const nnc_kstage *s, bool only_first)
+{
+    enum { MOST = 32 };
+    const bool many = only_first && c->g->group > 32 && c->g->cls == KC_row;
+    for (int32_t id = s->body0; id < s->body1 && c->g->group > 1; id++) {
+        int32_t all[MOST] = {id};
+        int n = 1, whole = 1;
+        if (!joins(c, id))
+            continue;
+        for (int32_t j = id + 1; many && j < s->body1 && n < MOST && alike(c, id, j); j++)
+            all[n++] = j;
+        while (whole * 2 <= n)
+            whole *= 2;
+        if (whole == 1) {
             join_one(c, id);
+            continue;
+        }
+        join_all(c, all, whole);
+        id = all[whole - 1];
+    }
 }
 
 /* ---- stages ---- */
@@ -274,7 +319,7 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     cu_section(c, s, s->body0, s->body1);
     cu_close_all(c, scopes);
     if (p->spread)
-        join(c, s);
+        join(c, s, i == c->k->n_stage - 1);
     if (c->g->finish > 0 && i == cu_split_stage(c->k)) {
         store_parts(c, s, lead);
         return;

@@ -483,8 +483,6 @@ static const struct rule {
         "matmul reads its operand transposed"},
     {"convolution of one place", 2, ANY_OP, rule_one_place, {0},
         "trained weights multiply one place: a matrix product for each group"},
-    {"product of one row", 2, ANY_OP, rule_one_row, {0},
-        "a generated kernel reads the weights at the memory's speed, the activation inside"},
     {"product of few terms", 2, OP_matmul, rule_few_terms, {0},
         "its sums are computed in the kernel that reads them"},
     {"gradient in its update", 2, OP_matmul, rule_update, {0},

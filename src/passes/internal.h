@@ -194,7 +194,7 @@ void read_turned(pass *p);
 /* small_products.c: rules of algebra.c. */
 nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);
-nnc_ref rule_one_row(pass *p, const nnc_node *n);
+bool is_one_place(const pass *p, nnc_ref v); /* has v, [N,C,1..], one place? */
 nnc_ref rule_update(pass *p, const nnc_node *n);
 /* expect.c: the time that one kernel of these nodes (ascending) is expected to take on a CPU, *work (may be NULL): on one of its threads,
  * if `out` are its results; 0: no kernel. */

@@ -87,8 +87,20 @@ static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
     return nnc_max64(row.time_ns - last.time_ns, 0);
 }
 
-/* Time that node i loses in row-major order, in ns. A GPU library converts in launches of its own, and loses half the time of the work
- * (twice the time for few channels, a tenth for 1x1 windows). */
+/* Time that convolution n on a GPU, in one group, of f32 that may be rounded to tf32, loses in row-major order. */
+static int64_t tf32_loss_ns(const pass *p, const nnc_node *n)
+{
+    nnc_ask a;
+    const nnc_target *t = target_of(p, n);
+    const nnc_target_engine *e = nnc_target_for_convs(t);
+    contraction_ask(p, n, &a);
+    return nnc_max64(nnc_target_tf32_conv_ns(t, e, &a, true, NULL) -
+                         nnc_target_tf32_conv_ns(t, e, &a, false, NULL),
+        0);
+}
+
+/* Time that node i loses in row-major order, in ns. In 16 bits a GPU's library converts in launches of its own, and loses half the time of
+ * the work (twice the time for few channels, a tenth for 1x1 windows). */
 static int64_t loss_ns(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
@@ -113,8 +125,11 @@ static int64_t loss_ns(const pass *p, uint32_t i)
     int64_t window = 1;
     for (int k = 2; k < w->rank; k++)
         window *= w->dim[k];
-    if (nnc_attr_int(n, AT_groups, 1) > 1 && w->dim[1] == 1)
+    const bool grouped = nnc_attr_int(n, AT_groups, 1) > 1;
+    if (grouped && w->dim[1] == 1)
         return 19 * ns;
+    if (d == DT_f32 && !grouped)
+        return tf32_loss_ns(p, n);
     return window == 1 ? ns / 10 : w->dim[1] < 16 ? 2 * ns : ns / 2;
 }
 

@@ -10,19 +10,14 @@
  *                 of 512x256: by 16 rows 3.4 ms, by oneDNN and kernels of the updates 4.5, 32 rows 6.0 and 7.3, 128 rows 23.4 and 26.8;
  *                 10 of 1024x1024 by 32 rows 7.6 and 8.0, by 64 rows 14.1 both)
  *
- *   one row       linear, or a convolution of one place, of one row on a GPU
- *                 -> a product with the attribute as_kernel: a generated kernel, which reads the weights once at the memory's speed and has
- *                 the activation inside; cuDNN takes 5 to 8 us for an image of one place, cuBLASLt 55 to 75 % of the bandwidth (expected)
- *
  * What replaces a convolution is a product, what replaces a product is none. */
 #include "passes/internal.h"
 
-enum { FEW_TERMS = 8, UPDATE_TERMS = 256, ROW_TERMS = 2 };
+enum { FEW_TERMS = 8, UPDATE_TERMS = 256 };
 
 /* ---- one place ------------------------------------------------------------------------------------------------------------- */
 
-/* Has v, [N,C,1..], one place? */
-static bool is_one_place(const pass *p, nnc_ref v)
+bool is_one_place(const pass *p, nnc_ref v)
 {
     const nnc_type *t = nnc_typeof(p->g, v);
     return t->rank > 2 && nnc_type_is_row_major(t) && nnc_type_numel(t) == t->dim[0] * t->dim[1];
@@ -161,55 +156,11 @@ static nnc_ref build_sum(pass *p, const nnc_node *n)
     return terms == 1 ? y : nnc_reduce(p->g, OP_reduce_sum, y, 1, &axis, false);
 }
 
-/* ---- one row --------------------------------------------------------------------------------------------------------------- */
-
-/* Is n, on a GPU, a product of one row and weights that lie in rows along the sum, not those of a training step? */
-static bool has_one_row(const pass *p, const nnc_node *n)
-{
-    const nnc_target *t = target_of(p, n);
-    const int64_t *pads;
-    if ((n->op != OP_linear && n->op != OP_conv) || !t || t->kind != NNC_T_cuda ||
-        !edit_static(p, n->in[1]))
-        return false;
-    const nnc_type *x = nnc_typeof(p->g, n->in[0]), *w = nnc_typeof(p->g, n->in[1]);
-    bool ok = (x->dtype == DT_f32 || x->dtype == DT_f16 || x->dtype == DT_bf16) &&
-              w->dim[1] == nnc_type_numel(x) && w->dim[1] >= ROW_TERMS &&
-              nnc_type_is_row_major(x) && nnc_type_is_row_major(w);
-    if (n->op == OP_linear)
-        return ok;
-    for (int i = nnc_attr_ints(n, AT_pads, &pads); i-- > 0;)
-        ok = ok && pads[i] == 0;
-    return ok && x->dim[0] == 1 && nnc_attr_int(n, AT_groups, 1) == 1 &&
-           is_one_place(p, n->in[0]) && is_one_place(p, n->in[1]) && is_one_place(p, n->out);
-}
-
-static nnc_ref build_row(pass *p, const nnc_node *n)
-{
-    const nnc_type y = *nnc_typeof(p->g, n->out), w = *nnc_typeof(p->g, n->in[1]);
-    const int64_t row[] = {1, w.dim[1]}, rows[] = {w.dim[0], w.dim[1]}, out[] = {1, w.dim[0]};
-    const nnc_attr a[] = {nnc_ai(AT_transpose_b, 1), nnc_ai(AT_as_kernel, 1)};
-    const nnc_ref in[] = {
-        nnc_reshape(p->g, n->in[0], 2, row), nnc_reshape(p->g, n->in[1], 2, rows)};
-    nnc_ref r = in[0] == NNC_NONE || in[1] == NNC_NONE
-                    ? NNC_NONE
-                    : nnc_build(p->g, OP_matmul, 2, in, NNC_COUNT(a), a);
-    if (n->n_in == 3 && r != NNC_NONE)
-        r = nnc_build2(p->g, OP_add, r, nnc_reshape(p->g, n->in[2], 2, out));
-    return r == NNC_NONE ? r : nnc_reshape(p->g, r, y.rank, y.dim);
-}
-
 /* ---- rules ----------------------------------------------------------------------------------------------------------------- */
 
 nnc_ref rule_one_place(pass *p, const nnc_node *n)
 {
     return has_one_place(p, n) ? build_product(p, n) : NNC_NONE;
-}
-
-nnc_ref rule_one_row(pass *p, const nnc_node *n)
-{
-    const bool fuses =
-        p->will_run >> PASS_fuse & 1; /* or bias and activation are kernels of their own */
-    return fuses && !edit_static(p, n->out) && has_one_row(p, n) ? build_row(p, n) : NNC_NONE;
 }
 
 nnc_ref rule_update(pass *p, const nnc_node *n)

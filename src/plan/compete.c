@@ -9,12 +9,43 @@ static bool may(const nnc_call *c, const nnc_engine *e)
     return e->choose && nnc_target_engine_named(c->env->target, e->name);
 }
 
+/* Operations of a convolution or one of its gradients: each element of the convolution's result sums a window of a group's channels. */
+static int64_t conv_flops(const nnc_call *c)
+{
+    const nnc_type *y = c->kind == CALL_conv             ? &c->dst
+                        : c->kind == CALL_conv_transpose ? &c->src
+                                                         : &c->wei,
+                   *x = c->kind == CALL_conv_transpose ? &c->dst : &c->src;
+    int64_t n = nnc_mul_sat(2 * x->dim[1] / c->groups, nnc_type_numel(y));
+    for (int d = 0; d < c->spatial; d++)
+        n = nnc_mul_sat(n, c->kernel[d]);
+    return n;
+}
+
+/* Does a convolution that may be rounded to tf32 take less time in strict f32, since its tensors are row-major and a GPU's library would
+ * copy them to channels last and back? */
+static bool stays_strict(const nnc_call *c)
+{
+    const nnc_target *t = c->env->target;
+    const nnc_target_engine *e = nnc_target_for_convs(t);
+    nnc_ask a;
+    bool strict = false;
+    if (t->kind != NNC_T_cuda || c->kind > CALL_conv_wgrad || c->groups != 1 || !e)
+        return false;
+    const int64_t bytes =
+        nnc_type_bytes(&c->src) + nnc_type_bytes(&c->wei) + nnc_type_bytes(&c->dst);
+    if (nnc_plan_ask(c, conv_flops(c), bytes, &a) && a.planes)
+        (void)nnc_target_tf32_conv_ns(t, e, &a, true, &strict);
+    return strict;
+}
+
 void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads)
 {
     c->threads = threads;
     c->env = env;
     c->tf32 =
         o->tf32 && env->target->flops_tf32 > 0 && c->src.dtype == DT_f32 && c->kind <= CALL_matmul;
+    c->tf32 = c->tf32 && !stays_strict(c);
     c->exact = o->math == MATH_exact && c->kind <= CALL_conv_wgrad;
     c->compiled = o->compiles && c->kind == CALL_conv;
 }

@@ -371,6 +371,49 @@ static bool row_of_taps(nnc_kernel *k, const product *p, nnc_arena *mem)
            nnc_kernel_strip(k, row, (int)k->axis[row].extent, mem);
 }
 
+/* The outer axes that the source sees and the weights do not (*m: rows), and the reverse (*n); -1: none, -2: several. */
+static void row_axes(const nnc_kernel *k, const product *p, int *m, int *n)
+{
+    *m = *n = -1;
+    for (int a = 0; a < k->n_outer; a++) {
+        if (k->axis[a].extent < 2)
+            continue;
+        if (p->xs >> a & 1 && !(p->ws >> a & 1))
+            *m = *m == -1 ? a : -2;
+        if (p->ws >> a & 1 && !(p->xs >> a & 1))
+            *n = *n == -1 ? a : -2;
+    }
+}
+
+/* Do source and weights lie along the product's only reduce axis, with nothing that depends on an index or a guard? */
+static bool lie_along_sum(const nnc_kernel *k, const product *p)
+{
+    const int r = k->n_outer;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_index || (k->ins[i].op == KO_load && k->ins[i].n_guard))
+            return false;
+    return k->n_axis == r + 1 && k->ins[p->w].at.k[r] == 1 && k->ins[p->x].at.k[r] == 1;
+}
+
+/* A product of 2 to NNC_ROWS rows on a GPU: all of them are one point, so that the weights are read once, with a sum for each row in
+ * registers. Several results of a row are summed together, which divides the loads of the source (from L1) and their conversions by their
+ * number: as many as there are enough for, with a group of threads for each point. */
+static bool few_row_strips(nnc_kernel *k, const product *p, const nnc_target *t, nnc_arena *mem)
+{
+    enum { SHORT = 16, MOST_SUMS = 16 };
+    int m, n;
+    row_axes(k, p, &m, &n);
+    if (m < 0 || n < 0 || p->terms < SHORT || k->axis[m].extent > NNC_ROWS || !lie_along_sum(k, p))
+        return true;
+    const int rows = (int)k->axis[m].extent;
+    int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1) / rows;
+    int each = 1;
+    while (each < 4 && rows * each * 2 <= MOST_SUMS && k->axis[n].extent % (each * 2) == 0 &&
+           points / (each * 2) >= 4 * (int64_t)t->sms)
+        each *= 2;
+    return nnc_kernel_strip(k, m, rows, mem) && (each == 1 || nnc_kernel_strip(k, n, each, mem));
+}
+
 /* Weights that lie along the sum are read along it, once for several rows of the source, and several rows of them at once. These are spread
  * over the matrix: hardware prefetches of one page for one reader alone (AMD, Zen 4, rows of 256 numbers, a matrix beyond L2: four
  * neighbours at once 80 us for 512 KiB, one by one 34, spread 29; within L2 all 6.5). */
@@ -379,7 +422,11 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     enum { SHORT = 64 };
     int sums = most_sums(t);
     product p;
-    if ((t && t->kind == NNC_T_cuda) || !find_product(k, &p) || p.stages > 1 || p.terms < SHORT)
+    if (!find_product(k, &p) || p.stages > 1)
+        return true;
+    if (t && t->kind == NNC_T_cuda)
+        return few_row_strips(k, &p, t, mem);
+    if (p.terms < SHORT)
         return true;
     if (weights_axis(k, &p) < 0 && k->n_axis > k->n_outer + 1)
         return row_of_taps(k, &p, mem);

@@ -1,5 +1,6 @@
 /* target/target.c -- questions about a target: engine selection, time estimates, the cache key. */
 #include "target/internal.h"
+#include <math.h>
 #include <string.h>
 
 void nnc_target_deinit(nnc_target *t)
@@ -64,6 +65,49 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
     if (why)
         *why = text;
     return issue <= SLOWER * memory;
+}
+
+/* Estimates of products of few rows. A kernel's instructions for one element of the weights, in quarters: those of each row (a
+ * multiply-add, and its part of the loads and conversions of the source, which several results share, and of adding up a group's sums)
+ * and those of the weights' own load and conversion. From the machine code of sm_90 (bench_gpu --models: 4096x4096, f16 and f32, 1 to 4
+ * rows). A library has a kernel of its own for one row (PyTorch's linear layer of 25088 to 4096 on an H200, in a CUDA graph: f16 58.1 us,
+ * tf32 97.9; the generated kernel 56.9 and 97.6) and tiles of at least 16 rows for more, whose sums it splits over blocks and adds up
+ * again: 0.75 of the bandwidth is assumed there; no card has measured it yet. */
+enum {
+    PER_ROW_16 = 10,
+    PER_ROW_F32 = 10,
+    PER_WEIGHT_16 = 10,
+    PER_WEIGHT_F32 = 8,
+    TILES_PERCENT = 75
+};
+
+bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why)
+{
+    static _Thread_local char text[200];
+    const nnc_target_engine *e = nnc_target_engine_named(t, r->library);
+    const int size = nnc_dtype_size(r->dtype);
+    const double weights = (double)r->matrices * (double)r->outputs * (double)r->terms,
+                 rows = (double)r->rows,
+                 ends = (double)r->matrices * rows * (double)(r->outputs + r->terms),
+                 bytes = size * (weights + ends), rate = (double)t->copy_bytes_s,
+                 each = size == 2 ? PER_WEIGHT_16 + PER_ROW_16 * rows
+                                  : PER_WEIGHT_F32 + PER_ROW_F32 * rows,
+                 peak = (double)nnc_target_peak_flops(t, r->dtype, r->tf32) *
+                        (e && e->efficiency > 0 ? e->efficiency : 1);
+    if (!nnc_target_engine_named(t, "cuda") || r->rows < 1 || r->rows > NNC_ROWS ||
+        (r->dtype != DT_f32 && size != 2) || !e)
+        return false;
+    const double issue = weights * each / QUARTERS / ((double)t->flops_f32 / 2),
+                 kernel = fmax(bytes / rate, issue),
+                 library = fmax(bytes / rate * (r->rows > 1 ? 100.0 / TILES_PERCENT : 1),
+                     2 * weights * rows / peak);
+    if (why) {
+        snprintf(text, sizeof text, "about %.1f us, of which instructions %.1f; %s %.1f us",
+            kernel * 1e6 + (double)t->launch_ns * 1e-3, issue * 1e6, r->library,
+            library * 1e6 + (double)t->launch_ns * 1e-3);
+        *why = text;
+    }
+    return kernel <= library;
 }
 
 bool nnc_target_kernels_contract(const nnc_target *t)
@@ -155,6 +199,30 @@ int64_t nnc_target_contraction_ns(
     return nnc_max64(ns_of(flops, reached(t, (int64_t)rate, t->threads, t->cores)),
                nnc_target_move_ns(t, a->bytes, t->threads)) +
            t->launch_ns;
+}
+
+/* The rate of convolutions of few channels, whose sums are short: tensor cores take 32 terms of a place at a time; strict f32 engines
+ * reach 0.44 of what they do otherwise (H200, 3 channels to 128 at 224x224, 256 images: tf32 24 TFLOP/s, strict f32 17.7). */
+static double few_channels(const nnc_ask *a, bool cores)
+{
+    enum { FEW = 16, TERMS = 32 };
+    return a->channels < 1 || a->channels >= FEW ? 1 : cores ? (double)a->channels / TERMS : 0.44;
+}
+
+int64_t nnc_target_tf32_conv_ns(
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool planes, bool *strict)
+{
+    nnc_ask plain = *a;
+    plain.tf32 = false;
+    const int64_t slowed = (int64_t)((double)a->flops / few_channels(a, false)),
+                  cored = (int64_t)((double)a->flops / few_channels(a, true)),
+                  f32 = nnc_target_contraction_ns(t, e, &plain, false, slowed),
+                  last = nnc_target_contraction_ns(t, e, a, false, cored),
+                  copied = nnc_add_sat(
+                      last, nnc_target_move_ns(t, 2 * a->bytes, t->threads) + 2 * t->launch_ns);
+    if (strict)
+        *strict = planes && f32 <= copied;
+    return !planes ? last : nnc_min64(f32, copied);
 }
 
 /* A sigmoid takes some 30 instructions on a CPU; fewer on a GPU, but two at an eighth of the rate or less. Kernels do not reach the

@@ -98,6 +98,17 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
 /* True when generated kernels should compute a convolution of one input channel per group, with `taps` weights of type d per result,
  * instead of the engine for convolutions. Decided by bytes and FLOPs; *why (may be NULL; static per thread) explains it. */
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
+/* A product y[rows, outputs] of few rows on a GPU, for each of `matrices` weights of [outputs, terms]. */
+#define NNC_ROWS 4 /* that one kernel has sums for in registers */
+typedef struct nnc_row_product {
+    int64_t rows, terms, outputs, matrices;
+    nnc_dtype dtype; /* of the weights in memory */
+    bool tf32;
+    const char *library; /* the engine that computes it otherwise */
+} nnc_row_product;
+/* True when a generated row kernel (schedule/contract.c, few_row_strips) is expected to take no longer than the library; *why (may be
+ * NULL; static per thread) has both estimates, where there is a library and a kernel. */
+bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why);
 /* Do generated kernels compute contractions that no other engine takes? */
 bool nnc_target_kernels_contract(const nnc_target *t);
 /* Are generated kernels interpreted, some 20 times slower than machine code? */
@@ -172,6 +183,10 @@ const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *
 /* Estimated nanoseconds of the contraction with `flops` operations by engine e, in a runtime-compiled or a precompiled kernel. */
 int64_t nnc_target_contraction_ns(
     const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool compiled, int64_t flops);
+/* Estimated nanoseconds of a convolution of f32 in one group that may be rounded to tf32, by a GPU's library e: of channels-last tensors,
+ * which it multiplies on tensor cores as they are; of row-major tensors the least of two ways: strict f32 engines, which copy nothing
+ * (*strict, may be NULL), and tensor cores between copies of source and result. */
+int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool planes, bool *strict);
 /* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */
 bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool tf32);
 /* True when its convolutions need weights in the memory order of their activations; otherwise any order is as good. */

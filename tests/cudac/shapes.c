@@ -357,3 +357,30 @@ TEST(sums_of_products)
     CHECK_INT(s.n, 6 * (int)NNC_COUNT(types));
     ct_all_agree(&s);
 }
+
+/* Products of few rows, of which a group of threads has all rows and several results: sums of one warp and of several, 16-bit and f32
+ * operands, terms that fill no vector. */
+TEST(products_of_few_rows)
+{
+    static const struct {
+        int rows, terms, outputs, warps;
+        const char *x, *w;
+    } of[] = {{4, 2000, 8, 1, "f32", "f16"}, {3, 1500, 8, 1, "f32", "f32"},
+        {2, 1234, 6, 1, "f16", "f16"}, {4, 96, 8, 0, "bf16", "bf16"}, {3, 61, 7, 0, "f32", "f32"},
+        {1, 3000, 5, 1, "f32", "f32"}};
+    ct_set s = {.sums = true, .tiny = true};
+    for (size_t i = 0; i < NNC_COUNT(of); i++) {
+        add(&s, true,
+            "graph @t {\n%%x = input : %s[%d,%d]\n%%w = input : %s[%d,%d]\n%%c = cast %%x "
+            "{to=f32}\n%%d = cast %%w {to=f32}\n%%b = input : f32[%d]\n%%y = matmul %%c, "
+            "%%d {transpose_b=1, as_kernel=1}\n%%a = add %%y, %%b\n%%z = relu %%a\nreturn %%z }",
+            of[i].x, of[i].rows, of[i].terms, of[i].w, of[i].outputs, of[i].terms, of[i].outputs);
+        const nnc_kernel *k = last(&s);
+        CHECK(k && k->grid.cls == KC_row && (k->grid.group > 32) == of[i].warps);
+        int sums = 0;
+        for (int j = 0; k && j < k->n_ins; j++)
+            sums += k->ins[j].op == KO_reduce;
+        CHECK(of[i].rows == 1 ? sums == 1 : sums >= of[i].rows && sums % of[i].rows == 0);
+    }
+    ct_all_agree(&s);
+}

@@ -94,7 +94,10 @@ static void put_convs(
             continue;
         const nnc_call *k = &p->call[c->item];
         CHECK_STR(p->engine[c->engine], k->kind == CALL_matmul ? "cublaslt" : "cudnn");
-        CHECK_INT(k->tf32, precision == NNC_PRECISION_tf32 && !turing);
+        const bool rows =
+            k->spatial && nnc_type_orders_differ(&k->src) &&
+            nnc_type_is_row_major(&k->src); /* may be strict, so that nothing is copied */
+        CHECK(k->tf32 == (precision == NNC_PRECISION_tf32 && !turing) || (rows && !k->tf32));
         CHECK_INT(k->src.dtype, d);
         CHECK(!k->has_bias || k->bias.dtype == d);
         if (k->kind == CALL_matmul)

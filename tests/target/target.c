@@ -107,6 +107,14 @@ TEST(target_cuda)
         CHECK(why && strstr(why, "of memory"));
         CHECK(!nnc_target_depthwise(&t, DT_f16, 31 * 31, NULL));
         CHECK(!nnc_target_depthwise(&t, DT_i8, 9, NULL));
+        for (nnc_row_product r = {1, 4096, 4096, 1, DT_f32, .library = "cublaslt"}; r.rows <= 6;
+             r.rows++) { /* up to four rows; where memory is fast for the instructions, fewer */
+            nnc_target slow = t;
+            slow.flops_f32 /= 256;
+            CHECK_INT(nnc_target_row_product(&t, &r, &why), r.rows <= NNC_ROWS);
+            CHECK(!nnc_target_row_product(&slow, &r, &why) || r.rows == 1);
+            CHECK(strstr(why, "instructions") && strstr(why, "cublaslt"));
+        }
         CHECK(!nnc_target_channels_last(&t, &t.engine[0], DT_f32, false));
         CHECK(nnc_target_channels_last(&t, &t.engine[0], DT_f16, false));
         CHECK_INT(nnc_target_peak_flops(&t, DT_f32, false), t.flops_f32);
