@@ -194,7 +194,7 @@ typedef struct nnc_partition_options {
     int chunks;                  /* of a device, interleaved; 0: 2 */
     double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5, or those of e's hardware file;
                                   * negative: no latency */
-    double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25; negative: one a block */
+    double bucket_mb;            /* of gradients, 10^6 bytes; 0: as the plan without them, in the search 25; negative: one a block */
     double slowdown;             /* of computing while a collective runs; 0: 1, or as e's hardware file says */
     bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules, or a hardware file's */
     bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */

@@ -14,6 +14,7 @@ typedef struct nnc_layer_costs {
     int64_t *accumulate;                  /* nanoseconds more of a micro-batch whose gradients are added to those of others */
     int64_t *flops;                       /* of all of these */
     int64_t *weights, *gradients, *states; /* bytes: of parameters, of the trained ones' gradients and the optimizer's states */
+    int64_t *small;                       /* bytes of those gradients whose weights are updated together (nnc_train_updates_alone) */
     int64_t *saved;                       /* bytes kept for the backward pass */
     int64_t *working;                     /* bytes, at most, of all other tensors and workspaces while a command of it runs */
 } nnc_layer_costs;
@@ -127,6 +128,7 @@ typedef struct nnc_partition_way {
     int replicas, micro;  /* --replicas (of `data` the devices), --micro-batches of a pipeline; 0: 1 */
     int chunks;           /* --chunks; 0: the default */
     int zero;             /* --zero: 0 to 2 */
+    int streams;          /* --streams, where it is more than the options': collectives have the second one; 0: theirs */
     bool buckets;         /* --bucket-mb, where it is given */
 } nnc_partition_way;
 

@@ -28,6 +28,8 @@ int64_t row_adding_ns(const rows *r, int i, int j, int k);
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
+/* How replicas on all devices, with k micro-batches each, are executed. */
+nnc_partition_way row_way_of_data(const rows *r, int k, int zero);
 /* Says how nnc executes the row; way.devices 0: on all devices. */
 void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way);
 /* Can a batch be divided? Of a step it is given as micro-batches; of inference *can false where rows depend on each other. */

@@ -182,7 +182,8 @@ static const nnc_flag own[] = {
     {'z', {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US", true},
         "Latency of a link in microseconds (default: 5)"},
     {'z', {"--bucket-mb", NNC_SET_REAL, AT(partition.bucket_mb), 0, 0, 1000000, "MB", true},
-        "Size of the buckets in which gradients are summed, in 10^6 bytes (default: 25)"},
+        "Size of the buckets in which gradients are summed, in 10^6 bytes (default: each large "
+        "weight by itself, all others together, as nnc train; auto and hybrid: 25)"},
     {'z', {"--overlap-slowdown", NNC_SET_REAL, AT(partition.slowdown), 0, 1, 100, "X"},
         "Factor by which computing takes longer while a collective runs (default: 1; 1.126 was "
         "measured on 8 GPUs)"},
