@@ -172,13 +172,19 @@ static void add_last(nnc_buckets_time *t, nnc_bucket *bucket, const nnc_links *l
     t->collective = nnc_add_sat(t->collective, ns);
 }
 
-/* What was updated is gathered: the trained weights, each collective of as many bytes as the one of the gradients. */
-static int64_t gather_ns(
-    const rows *r, const nnc_buckets_time *t, const nnc_bucket *bucket, const int *device, int n)
+/* What was updated is gathered: the trained weights, large ones each by itself. */
+static int64_t gather_ns(const rows *r, const int *device, int n)
 {
+    const nnc_layer_costs *of = &r->m->of;
+    const int blocks = r->m->n_block;
     int64_t ns = 0;
-    for (int i = 0; i < t->n_bucket && r->zero; i++)
-        ns = nnc_add_sat(ns, half_ns(&r->half, device, n, bucket[i].bytes));
+    if (!r->zero || n > NNC_MAX_DEVICES)
+        return r->zero ? half_ns(&r->half, device, n, row_range(of->gradients, 0, blocks)) : 0;
+    for (int b = 0; b <= blocks; b++) {
+        const int64_t bytes =
+            b < blocks ? of->gradients[b] - of->small[b] : row_range(of->small, 0, blocks);
+        ns = nnc_add_sat(ns, bytes ? half_ns(&r->half, device, n, bytes) : 0);
+    }
     return ns;
 }
 
@@ -227,7 +233,7 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
     /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
      * sums, in the last backward pass. */
     const int passes = r->zero == 2 ? k : 1;
-    const int64_t gather = gather_ns(r, &t, how->bucket, device, n);
+    const int64_t gather = gather_ns(r, device, n);
     how->passes = passes;
     how->gather = gather;
     *total = nnc_add_sat(*compute - nnc_mul_sat(passes, backward),

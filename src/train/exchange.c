@@ -81,12 +81,14 @@ nnc_status find_shares(copies *c)
 
 /* ---- buckets ------------------------------------------------------------------------------------------------------------- */
 
-/* Does node i, computed once a step, take the mean of v: a vector in f32 that each batch has? */
+/* Does node i take the mean of v, a vector in f32 that each batch has, or with a share its part of the mean? Means are taken once a step,
+ * parts also of each micro-batch. */
 static bool takes_mean(const copies *c, uint32_t i, nnc_ref v)
 {
     const nnc_type *t = nnc_typeof(c->s, v);
+    const bool part = c->share[i] == SHARE_part && share_of(c, v) == SHARE_none;
     return in_optimizer(&c->s->node[i]) && is_of_batch(use_of(c, v)) && t->rank == 1 &&
-           t->dtype == DT_f32 && !c->share[i];
+           t->dtype == DT_f32 && (part || (!c->share[i] && c->f.use[i] == USE_once));
 }
 
 /* moves[i]: node i, computed once a run, moves running statistics in runs that accumulate, too, where gradients are not reduced. */
@@ -113,7 +115,7 @@ static bool *find_summed(const copies *c, const bool *moves, bool statistics)
     const nnc_graph *s = c->s;
     bool *summed = ARENA_NEW(c->a, bool, s->n_value + 1);
     for (uint32_t i = 0; summed && i < s->n_node; i++)
-        for (int k = 0; k < s->node[i].n_in && c->f.use[i] == USE_once; k++)
+        for (int k = 0; k < s->node[i].n_in; k++)
             if (moves[i] == statistics && takes_mean(c, i, s->node[i].in[k]))
                 summed[s->node[i].in[k]] = true;
     return summed;
@@ -362,6 +364,61 @@ static nnc_ref slice_of(copies *c, nnc_ref v, int r)
     return all;
 }
 
+/* Can the bucket of v be scattered for micro-batch k: are all its gradients there, and none scattered by itself? */
+static bool is_bucket_there(copies *c, nnc_ref v, int k)
+{
+    nnc_ref u = v;
+    if (c->bucket[v] == NNC_NONE)
+        return false;
+    do
+        for (int i = 0; i < c->d; i++)
+            if (*slot(c, u, i, k) == NNC_NONE || *part_slot(c, u, i, k) != NNC_NONE)
+                return false;
+    while ((u = c->bucket[u]) != v);
+    return true;
+}
+
+/* The replicas' parts of the means of all gradients of v's bucket for micro-batch k: as a matrix, a gradient has a row for each replica.
+ * One reduce-scatter gives each its row of all matrices side by side. */
+static void scatter_bucket(copies *c, nnc_ref v, int k)
+{
+    nnc_graph *g = c->g;
+    const int16_t device = g->device;
+    const nnc_attr columns = nnc_ai(AT_axis, 1);
+    nnc_ref in[NNC_MAX_REPLICAS], *of = ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1);
+    if (!of) {
+        g->status = nnc_nomem(g->sink);
+        return;
+    }
+    for (int i = 0; i < c->d; i++) {
+        nnc_ref u = v;
+        int n = 0;
+        g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
+        do {
+            const int64_t dim[] = {c->d, nnc_typeof(c->s, u)->dim[0] / c->d};
+            of[n++] = nnc_reshape(g, *slot(c, u, i, k), 2, dim);
+        } while ((u = c->bucket[u]) != v);
+        in[i] = nnc_build(g, OP_concat, n, of, 1, &columns);
+    }
+    g->device = device;
+    const nnc_ref sum = collective(c, OP_reduce_scatter, v, in, "add");
+    for (int i = 0; i < c->d && sum != NNC_NONE; i++) {
+        int64_t from = 0;
+        nnc_ref u = v;
+        g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
+        do {
+            const int64_t n = nnc_typeof(c->s, u)->dim[0] / c->d, to = from + n;
+            const nnc_attr cut[] = {nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to),
+                nnc_av(AT_axes, 1, &(const int64_t){1})};
+            const nnc_ref row = sum + (nnc_ref)i;
+            const nnc_ref part = nnc_reshape(g, nnc_build(g, OP_slice, 1, &row, 3, cut), 1, &n);
+            *part_slot(c, u, i, k) = number_op(g, OP_div, part, c->d);
+            from = to;
+        } while ((u = c->bucket[u]) != v);
+    }
+    g->device = device;
+}
+
 /* Replica r's part of a vector that all of them have, or of the mean of their vectors for micro-batch k. */
 static nnc_ref divided(copies *c, nnc_ref v, int r, int k)
 {
@@ -370,7 +427,11 @@ static nnc_ref divided(copies *c, nnc_ref v, int r, int k)
         return *part;
     if (!is_of_batch(use_of(c, v)))
         return *part = slice_of(c, v, r);
-    if (!is_uneven(c))
+    if (is_uneven(c))
+        return *part;
+    if (is_bucket_there(c, v, k))
+        scatter_bucket(c, v, k);
+    else
         divide(c, v, over_replicas(c, OP_reduce_scatter, v, k, "add"), part_slot(c, v, 0, k), c->m);
     return *part;
 }

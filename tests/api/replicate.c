@@ -218,6 +218,11 @@ TEST(shards_and_buckets_change_no_number)
             check_same(&of[i], n, &(const nnc_distribution){.zero = 2}, "stage 2");
             check_same(&of[i], n, &(const nnc_distribution){.bucket_bytes = 1 << 20}, "a bucket");
             check_same(&of[i], n, &(const nnc_distribution){.bucket_bytes = 1}, "small buckets");
+            for (int zero = 1; zero <= 2; zero++)
+                for (int64_t bytes = 1; bytes <= 1 << 20; bytes <<= 10)
+                    check_same(&of[i], n,
+                        &(const nnc_distribution){.zero = zero, .bucket_bytes = bytes},
+                        "shards in buckets");
         }
 }
 
