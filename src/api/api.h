@@ -46,6 +46,9 @@ struct nnc_open_options {
     nnc_text *coverage; /* ONNX: the operators that the model uses are appended; NULL: not */
 };
 
+/* list: whatever is ready, longest path first; ios: stages by the dynamic program of IOS (inference of one device). */
+typedef enum nnc_schedule_by { NNC_SCHEDULE_list, NNC_SCHEDULE_ios } nnc_schedule_by;
+
 struct nnc_compile_options {
     int level;               /* 0..3, default 2 */
     nnc_math math;           /* fast: contractions of f32 may round to tf32, unless precision is f32; exact: functions as written, in f64,
@@ -56,6 +59,7 @@ struct nnc_compile_options {
     const char *memory_budget; /* training steps: bytes, or a share in percent, of the memory of a device; NULL: any */
     bool join_siblings;      /* join independent contractions also where that is expected to take longer */
     int streams;             /* per device, default 1 */
+    nnc_schedule_by schedule; /* what several streams of a device are given */
     int lanes;               /* streams on CPUs that share the machine's threads; 0: those of the plan */
     int devices;             /* that layers may name, at least as many as there are targets; default 1 */
     const char *strategy;    /* tensor, channel or spatial: how ops are split over the devices (docs/partition.md); NULL: they are not */

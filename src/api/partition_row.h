@@ -50,6 +50,9 @@ int64_t row_wake_ns(const rows *r, int64_t waited_ns);
 /* Time in which so much work of all devices is done at best, by the cores that they share. */
 int64_t row_cores_ns(const rows *r, int64_t busy_ns);
 
+/* partition_ios.c: the row; the blocks that each block reads: need[start[b] .. start[b + 1]). */
+nnc_status row_ios(rows *r, nnc_partition_row *row) NNC_MUST;
+nnc_status row_operands(const rows *r, int **start, int **need) NNC_MUST;
 /* partition_split.c: of the row's own name, tensor, channel or spatial. */
 nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes
