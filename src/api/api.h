@@ -134,6 +134,7 @@ const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a);
 const struct nnc_remarks *nnc_artifact_remarks(const nnc_artifact *a);
 const nnc_model *nnc_artifact_source(const nnc_artifact *a); /* the graph before the passes */
 const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
+int nnc_artifact_threads(const nnc_artifact *a); /* of the CPU that it was compiled for; 0: it has none */
 const nnc_compile_options *nnc_artifact_options(const nnc_artifact *a); /* that it was compiled with */
 /* True when the file is the one the artifact was loaded from, or holds its weights: writing it would destroy them. */
 bool nnc_artifact_reads(const nnc_artifact *a, const char *file);

@@ -77,7 +77,8 @@ static const nnc_flag own[] = {
         "layer is on the device that it "
         "names. pipeline: parts of the batch follow each other through the devices, whose layers "
         "are those of --place or the model file, otherwise those of nnc partition. data: each has "
-        "all layers and an equal part of the batch, or a batch of a training step. tensor, "
+        "all layers and an equal part of the batch, or a batch of a training step (compare and "
+        "verify take neither of these, nor --zero: the results are those of one device). tensor, "
         "channel, spatial: ops are split, linear layers and "
         "products by columns and rows, convolutions by channels, too, or windows by the image's "
         "rows"},
