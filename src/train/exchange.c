@@ -81,14 +81,14 @@ nnc_status find_shares(copies *c)
 
 /* ---- buckets ------------------------------------------------------------------------------------------------------------- */
 
-/* Does node i take the mean of v, a vector in f32 that each batch has, or with a share its part of the mean? Means are taken once a step,
- * parts also of each micro-batch. */
-static bool takes_mean(const copies *c, uint32_t i, nnc_ref v)
+/* Does node i take the mean of v, a vector in f32 that each batch has; or `part`: its part of the mean? Means are taken once a step, parts
+ * also of each micro-batch. */
+static bool takes_mean(const copies *c, uint32_t i, nnc_ref v, bool part)
 {
     const nnc_type *t = nnc_typeof(c->s, v);
-    const bool part = c->share[i] == SHARE_part && share_of(c, v) == SHARE_none;
+    const bool divided = c->share[i] == SHARE_part && share_of(c, v) == SHARE_none;
     return in_optimizer(&c->s->node[i]) && is_of_batch(use_of(c, v)) && t->rank == 1 &&
-           t->dtype == DT_f32 && (part || (!c->share[i] && c->f.use[i] == USE_once));
+           t->dtype == DT_f32 && (part ? divided : !c->share[i] && c->f.use[i] == USE_once);
 }
 
 /* moves[i]: node i, computed once a run, moves running statistics in runs that accumulate, too, where gradients are not reduced. */
@@ -110,13 +110,13 @@ static bool *find_moves(const copies *c)
 }
 
 /* summed[v]: v is a gradient, which the optimizer takes the mean of; or of the nodes that move statistics, one of these. */
-static bool *find_summed(const copies *c, const bool *moves, bool statistics)
+static bool *find_summed(const copies *c, const bool *moves, bool statistics, bool part)
 {
     const nnc_graph *s = c->s;
     bool *summed = ARENA_NEW(c->a, bool, s->n_value + 1);
     for (uint32_t i = 0; summed && i < s->n_node; i++)
         for (int k = 0; k < s->node[i].n_in; k++)
-            if (moves[i] == statistics && takes_mean(c, i, s->node[i].in[k]))
+            if (moves[i] == statistics && takes_mean(c, i, s->node[i].in[k], part))
                 summed[s->node[i].in[k]] = true;
     return summed;
 }
@@ -134,7 +134,7 @@ static nnc_ref moved_with(const copies *c, nnc_ref v)
 static bool *find_statistics(const copies *c, const bool *moves)
 {
     const nnc_graph *s = c->s;
-    bool *summed = find_summed(c, moves, true);
+    bool *summed = find_summed(c, moves, true, false);
     for (uint32_t i = nnc_result_outputs(s); summed && i < s->n_output; i++) {
         const nnc_ref v = moved_with(c, s->output[i]);
         const nnc_type *t = nnc_typeof(s, v);
@@ -181,10 +181,14 @@ nnc_status find_buckets(copies *c)
         return NNC_OK;
     const bool *moves = find_moves(c);
     NNC_NEED(moves, c->g->sink);
-    const bool *gradients = find_summed(c, moves, false);
-    NNC_NEED(gradients, c->g->sink);
-    if (most > 0)
-        fill_buckets(c, gradients, most);
+    bool *whole = find_summed(c, moves, false, false);
+    NNC_NEED(whole && (c->scattered = find_summed(c, moves, false, true)), c->g->sink);
+    for (nnc_ref v = 0; v < s->n_value; v++)
+        c->scattered[v] = c->scattered[v] && !whole[v];
+    if (most > 0) {
+        fill_buckets(c, whole, most);
+        fill_buckets(c, c->scattered, most);
+    }
     NNC_NEED(c->statistic = find_statistics(c, moves), c->g->sink);
     fill_buckets(c, c->statistic, INT64_MAX);
     return NNC_OK;
@@ -318,7 +322,7 @@ static nnc_ref mean_of(copies *c, nnc_ref v, int r)
         }
         return mean[r];
     }
-    if (c->bucket[v] != NNC_NONE)
+    if (c->bucket[v] != NNC_NONE && !c->scattered[v])
         sum_bucket(c, v);
     else
         divide(c, v, over_replicas(c, OP_allreduce, v, last_of(c, v), "add"), mean, 1);
@@ -368,7 +372,7 @@ static nnc_ref slice_of(copies *c, nnc_ref v, int r)
 static bool is_bucket_there(copies *c, nnc_ref v, int k)
 {
     nnc_ref u = v;
-    if (c->bucket[v] == NNC_NONE)
+    if (c->bucket[v] == NNC_NONE || !c->scattered[v])
         return false;
     do
         for (int i = 0; i < c->d; i++)

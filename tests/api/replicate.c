@@ -358,6 +358,30 @@ TEST(statistics_are_summed_together)
     nnc_graph_destroy(all);
 }
 
+/* Statistics of which each replica takes all, beside padded gradients of which it takes a part: buckets of their own. */
+TEST(shards_and_statistics_in_buckets)
+{
+    for (int zero = 1; zero <= 2; zero++)
+        for (int n = 1; n <= 2; n++) {
+            const nnc_training t = {NNC_TRAINING_DEFAULTS, .accumulate = n, .shards = 3};
+            const nnc_distribution o = {.replicas = 3,
+                .micro = 1,
+                .batches = n,
+                .devices = 1,
+                .stages = 1,
+                .zero = zero,
+                .bucket_bytes = 1 << 30};
+            nnc_graph *m = graph_of(norms, EACH), *step = NULL, *all = NULL;
+            CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+            CHECK_OK(nnc_distribute(step, &o, &all, test_sink));
+            CHECK(count_op(all, OP_reduce_scatter) >= 1 &&
+                  count_op(all, OP_reduce_scatter) <= (n > 1 ? 3 : 1));
+            nnc_graph_destroy(m);
+            nnc_graph_destroy(step);
+            nnc_graph_destroy(all);
+        }
+}
+
 /* Each replica has its part of the moments. */
 TEST(shards_divide_the_moments)
 {
