@@ -46,6 +46,7 @@ static int share_of(const maker *m, const nnc_node *n)
 static nnc_status find_ops(staging *s)
 {
     maker *m = s->m;
+    NNC_NEED(ARENA_ROOM(&m->scratch, s->need, s->cap, 1), m->sink);
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
         s->op[i] = -1;
