@@ -46,6 +46,9 @@ struct nnc_open_options {
     nnc_text *coverage; /* ONNX: the operators that the model uses are appended; NULL: not */
 };
 
+/* list: whatever is ready, longest path first; ios: stages by the dynamic program of IOS (inference of one device). */
+typedef enum nnc_schedule_by { NNC_SCHEDULE_list, NNC_SCHEDULE_ios } nnc_schedule_by;
+
 struct nnc_compile_options {
     int level;               /* 0..3, default 2 */
     nnc_math math;           /* fast: contractions of f32 may round to tf32, unless precision is f32; exact: functions as written, in f64,
@@ -56,6 +59,7 @@ struct nnc_compile_options {
     const char *memory_budget; /* training steps: bytes, or a share in percent, of the memory of a device; NULL: any */
     bool join_siblings;      /* join independent contractions also where that is expected to take longer */
     int streams;             /* per device, default 1 */
+    nnc_schedule_by schedule; /* what several streams of a device are given */
     int lanes;               /* streams on CPUs that share the machine's threads; 0: those of the plan */
     int devices;             /* that layers may name, at least as many as there are targets; default 1 */
     const char *strategy;    /* tensor, channel or spatial: how ops are split over the devices (docs/partition.md); NULL: they are not */
@@ -130,6 +134,7 @@ const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a);
 const struct nnc_remarks *nnc_artifact_remarks(const nnc_artifact *a);
 const nnc_model *nnc_artifact_source(const nnc_artifact *a); /* the graph before the passes */
 const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
+int nnc_artifact_threads(const nnc_artifact *a); /* of the CPU that it was compiled for; 0: it has none */
 const nnc_compile_options *nnc_artifact_options(const nnc_artifact *a); /* that it was compiled with */
 /* True when the file is the one the artifact was loaded from, or holds its weights: writing it would destroy them. */
 bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
@@ -194,7 +199,7 @@ typedef struct nnc_partition_options {
     int chunks;                  /* of a device, interleaved; 0: 2 */
     double link_gbs, link_us;    /* each link: 10^9 bytes a second in each direction, latency; 0: 10 and 5, or those of e's hardware file;
                                   * negative: no latency */
-    double bucket_mb;            /* of gradients, 10^6 bytes; 0: 25; negative: one a block */
+    double bucket_mb;            /* of gradients, 10^6 bytes; 0: as the plan without them, in the search 25; negative: one a block */
     double slowdown;             /* of computing while a collective runs; 0: 1, or as e's hardware file says */
     bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules, or a hardware file's */
     bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */

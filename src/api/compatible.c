@@ -148,3 +148,11 @@ nnc_status nnc_check_machine(const nnc_env *e, const nnc_artifact *a, nnc_sink *
             a, &a->plan->device[d], e, nnc_target_on(e->target, e->n_target, d), sink));
     return NNC_OK;
 }
+
+int nnc_artifact_threads(const nnc_artifact *a)
+{
+    for (int d = 0; d < a->plan->n_device; d++)
+        if (!nnc_plan_on_gpu(&a->plan->device[d]))
+            return a->plan->device[d].threads;
+    return 0;
+}

@@ -167,6 +167,7 @@ static nnc_plan_options plan_options(const nnc_env *e, const nnc_compile_options
         .answers = e->cache,
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
+        .ios = o->schedule == NNC_SCHEDULE_ios,
         .lanes = o->lanes,
         .devices = o->devices > e->n_target ? o->devices : e->n_target,
         .own_threads = e->own_threads,

@@ -43,7 +43,7 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  *              shapes (of ONNX inputs: NAME:1x3x224x224, between commas), train (for nnc_trainer_create: the file's section "train"
  *              sets args and options), replace-head (classes of a new head)
  *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (passes between commas), memory-budget
- *              (of a training step: bytes, or a share of the usual: 60%), join-siblings, streams, devices, jobs
+ *              (of a training step: bytes, or a share of the usual: 60%), join-siblings, streams, streams-by, devices, jobs
  *     compare  those of compile; seed, warmup, iterations, duration (ms), no-steps, no-reference, tolerance, input (NAME=FILE),
  *              inputs (FILE)
  *     train    those of compile; loss, label-smoothing, class-axis, ignore-index, optimizer, momentum, nesterov, beta1, beta2, eps,

@@ -33,6 +33,8 @@ static const nnc_setting open_rows[] = {
         {"memory-budget", NNC_SET_TEXT, (base) + AT(compile, memory_budget)}, \
         {"join-siblings", NNC_SET_BOOL, (base) + AT(compile, join_siblings)}, \
         {"streams", NNC_SET_INT, (base) + AT(compile, streams), 0, 1, 64}, \
+        {"streams-by", NNC_SET_CHOICE, (base) + AT(compile, schedule), .lo = NNC_SCHEDULE_list, \
+            .expected = "list|ios"}, \
         {"devices", NNC_SET_INT, (base) + AT(compile, devices), 0, 1, 64}, \
         {"strategy", NNC_SET_TEXT, (base) + AT(compile, strategy)}, \
         {"split", NNC_SET_TEXT, (base) + AT(compile, split)}, \

@@ -154,8 +154,12 @@ static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_resu
         way.chunks = c->chunks > 1 ? c->chunks : 0;
         NNC_NEED(row->place = row_place_of_stages(r, c->pipeline, c->pipeline * c->chunks, x->cut),
             r->sink);
+        if (c->data > 1)
+            way.streams = row_way_of_data(r, 1, c->zero).streams;
+    } else if (c->data > 1 && c->tensor == 1) {
+        way = row_way_of_data(r, c->micro, c->zero);
     } else {
-        way.strategy = c->tensor > 1 ? "channel" : c->data > 1 ? "data" : NULL;
+        way.strategy = c->tensor > 1 ? "channel" : NULL;
         way.devices = way.strategy ? 0 : 1;
     }
     row_executes(r, row, way);

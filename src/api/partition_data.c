@@ -69,12 +69,38 @@ typedef struct reduction {
     row_gathered *forward, *backward; /* of stage 3 */
 } reduction;
 
-/* Plans of CPUs with one stream reduce gradients in turn with the backward pass, not beside it: buckets follow the pass. */
-static void in_turn(const rows *r, nnc_buckets_time *t, nnc_bucket *bucket, int64_t backward)
+/* The plan of replicas with k micro-batches each. Collectives run beside the last backward pass on a stream of their own, where one run has
+ * all micro-batches: runs that accumulate have sums of gradients, which are complete, and reduced, after all of the pass. On GPUs plans
+ * have that stream; CPUs share their cores with it, and with ZeRO's stage 2 gradients that wait for it take the memory that the stage is
+ * there to save, so that it is the user's choice (--streams=2). */
+nnc_partition_way row_way_of_data(const rows *r, int k, int zero)
+{
+    enum { MOST_COPIES = 32 }; /* of the passes, of all devices: each is compiled */
+    const int own = r->t->o->compile.streams;
+    const int streams = r->t->target->kind == NNC_T_cuda && own < 2 && zero < 2 ? 2 : own;
+    const bool one = r->m->step && streams > 1 && zero < 2 && r->n * k <= MOST_COPIES;
+    const int micro = one ? k : 1;
+    return (nnc_partition_way){.runs = k / micro,
+        .strategy = "data",
+        .replicas = r->n,
+        .micro = micro,
+        .zero = zero,
+        .streams = r->m->step && streams > own ? streams : 0,
+        .buckets = r->m->step && r->t->o->bucket_mb > 0};
+}
+
+/* Are gradients reduced beside the backward pass? */
+static bool is_beside(const rows *r, int k)
+{
+    const nnc_partition_way w = row_way_of_data(r, k, r->zero);
+    const bool two = w.streams > 1 || r->t->o->compile.streams > 1;
+    return two && (w.runs == 1 || r->zero == 2);
+}
+
+/* Otherwise the buckets follow the pass. */
+static void in_turn(nnc_buckets_time *t, nnc_bucket *bucket, int64_t backward)
 {
     int64_t now = backward;
-    if (r->t->target->kind != NNC_T_cpu || r->t->o->compile.streams > 1)
-        return;
     for (int i = 0; i < t->n_bucket; i++) {
         const int64_t ns = bucket[i].end - bucket[i].start;
         bucket[i].start = now;
@@ -86,13 +112,89 @@ static void in_turn(const rows *r, nnc_buckets_time *t, nnc_bucket *bucket, int6
     t->exposed = t->collective;
 }
 
+/* Collectives of the plan: in buckets of --bucket-mb, which are copied together and apart again, or one for each weight that is updated
+ * alone and one, at the end, for all others. Those that are too many devices for plans have buckets of the default size. */
+typedef struct exchange {
+    bool buckets;
+    int64_t bytes, copy_ns, small;
+    const int64_t *gradient; /* by block */
+} exchange;
+
+/* Bytes of gradients that share a bucket with others, and so are copied. */
+static int64_t copied_bytes(const rows *r, int64_t most)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    int64_t all = 0, open = 0, first = 0;
+    for (int b = r->m->n_block; b-- > 0;) {
+        const int64_t large = of->gradients[b] - of->small[b];
+        if (open > 0)
+            all = nnc_add_sat(all, nnc_add_sat(first, large));
+        first = open > 0 ? 0 : large;
+        open = nnc_add_sat(open, large);
+        open = open >= most ? 0 : open;
+    }
+    return nnc_add_sat(all, row_range(of->small, 0, r->m->n_block));
+}
+
+static nnc_status find_exchange(const rows *r, int n, exchange *x)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    const double mb = r->t->o->bucket_mb;
+    int64_t *large = ARENA_NEW(r->a, int64_t, r->m->n_block + 1);
+    NNC_NEED(large, r->sink);
+    *x = (exchange){.buckets = mb > 0 || n > NNC_MAX_DEVICES,
+        .bytes = (int64_t)(nnc_option_or(mb, mb < 0 ? 0 : NNC_BUCKET_MB) * 1e6),
+        .gradient = of->gradients};
+    if (x->buckets) {
+        x->copy_ns =
+            mb > 0 ? nnc_target_time_ns(r->t->target, 0, nnc_mul_sat(2, copied_bytes(r, x->bytes)))
+                   : 0;
+        return NNC_OK;
+    }
+    for (int b = 0; b < r->m->n_block; b++)
+        large[b] = of->gradients[b] - of->small[b];
+    x->bytes = 0;
+    x->gradient = large;
+    x->small = row_range(of->small, 0, r->m->n_block);
+    return NNC_OK;
+}
+
+/* One more collective behind all others. */
+static void add_last(nnc_buckets_time *t, nnc_bucket *bucket, const nnc_links *links,
+    const int *device, int n, int64_t bytes)
+{
+    const int64_t ns = bytes ? nnc_links_allreduce(links, device, n, bytes) : 0;
+    if (!ns)
+        return;
+    bucket[t->n_bucket++] = (nnc_bucket){t->end, nnc_add_sat(t->end, ns), bytes};
+    t->end = nnc_add_sat(t->end, ns);
+    t->exposed = nnc_add_sat(t->exposed, ns);
+    t->collective = nnc_add_sat(t->collective, ns);
+}
+
+/* What was updated is gathered: the trained weights, large ones each by itself. */
+static int64_t gather_ns(const rows *r, const int *device, int n)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    const int blocks = r->m->n_block;
+    int64_t ns = 0;
+    if (!r->zero || n > NNC_MAX_DEVICES)
+        return r->zero ? half_ns(&r->half, device, n, row_range(of->gradients, 0, blocks)) : 0;
+    for (int b = 0; b <= blocks; b++) {
+        const int64_t bytes =
+            b < blocks ? of->gradients[b] - of->small[b] : row_range(of->small, 0, blocks);
+        ns = nnc_add_sat(ns, bytes ? half_ns(&r->half, device, n, bytes) : 0);
+    }
+    return ns;
+}
+
 /* Time of a device with k micro-batches; *collective: of all collectives; *compute: without them. */
 static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *total,
     int64_t *compute, int64_t *collective, reduction *how)
 {
     const nnc_layer_costs *of = &r->m->of;
     const int blocks = r->m->n_block;
-    const nnc_partition_options *o = r->t->o;
+    exchange x;
     int64_t *back = ARENA_NEW(r->a, int64_t, blocks + 1);
     NNC_NEED(back, r->sink);
     for (int b = 0; b < blocks; b++)
@@ -113,26 +215,30 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
             k, 2 * half_ns(&r->half, device, n, weights) + half_ns(&r->half, device, n, gradients));
         return NNC_OK;
     }
+    NNC_TRY(find_exchange(r, n, &x));
     const nnc_buckets_problem p = {.n_layer = blocks,
         .backward = back,
-        .gradient = of->gradients,
-        .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
+        .gradient = x.gradient,
+        .bucket_bytes = x.bytes,
         .links = r->zero ? &r->half : &r->links,
         .device = device,
         .n_device = n,
         .slowdown = r->slowdown,
         .bucket = how->bucket};
     nnc_buckets_time t = nnc_buckets_run(&p);
-    in_turn(r, &t, how->bucket, backward);
+    if (!is_beside(r, k))
+        in_turn(&t, how->bucket, backward);
+    add_last(&t, how->bucket, p.links, device, n, x.small);
     how->t = t;
     /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
-     * sums, in the last backward pass. What was updated is gathered: the trained weights, of as many bytes as the gradients. */
+     * sums, in the last backward pass. */
     const int passes = r->zero == 2 ? k : 1;
-    const int64_t gather = r->zero ? half_ns(&r->half, device, n, gradients) : 0;
+    const int64_t gather = gather_ns(r, device, n);
     how->passes = passes;
     how->gather = gather;
-    *total = nnc_add_sat(
-        *compute - nnc_mul_sat(passes, backward), nnc_add_sat(nnc_mul_sat(passes, t.end), gather));
+    *total = nnc_add_sat(*compute - nnc_mul_sat(passes, backward),
+        nnc_add_sat(nnc_mul_sat(passes, nnc_add_sat(t.end, x.copy_ns)), gather));
+    *compute = nnc_add_sat(*compute, nnc_mul_sat(passes, x.copy_ns));
     *collective = nnc_add_sat(nnc_mul_sat(passes, t.collective), gather);
     return NNC_OK;
 }
@@ -157,12 +263,7 @@ static nnc_status execute_data(const rows *r, nnc_partition_row *row)
     bool can;
     NNC_TRY(row_can_divide(r, &can));
     if (can && r->micro % r->n == 0 && r->zero <= 2 && r->n <= NNC_MAX_DEVICES)
-        row_executes(r, row,
-            (nnc_partition_way){.runs = r->micro / r->n,
-                .strategy = "data",
-                .replicas = r->n,
-                .zero = r->zero,
-                .buckets = r->m->step && !r->zero && r->t->o->bucket_mb > 0});
+        row_executes(r, row, row_way_of_data(r, r->micro / r->n, r->zero));
     return NNC_OK;
 }
 
@@ -171,7 +272,7 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
     const int n = r->n < r->micro ? r->n : r->micro;
     int *device = ARENA_NEW(r->a, int, r->n);
     int64_t total, compute, collective;
-    reduction how = {.bucket = ARENA_NEW(r->a, nnc_bucket, r->m->n_block + 1),
+    reduction how = {.bucket = ARENA_NEW(r->a, nnc_bucket, r->m->n_block + 2),
         .forward = ARENA_NEW(r->a, row_gathered, r->m->n_block + 2),
         .backward = ARENA_NEW(r->a, row_gathered, r->m->n_block + 2)};
     NNC_NEED(device && how.bucket && how.forward && how.backward, r->sink);

@@ -218,6 +218,9 @@ static void add_command(measure *s, int i)
                   : computes_gradients(s, i)    ? s->of.weight
                                                 : s->of.backward;
     divide(s, to, ns, s->alone);
+    if (to == s->of.forward)
+        divide(s, s->of.filled, (int64_t)((double)ns * nnc_sim_command_share(s->plan, c, s->t)),
+            s->alone);
     divide(s, s->of.flops, nnc_mul_sat(c->flops, s->chunks), s->alone);
 }
 
@@ -308,6 +311,7 @@ static nnc_status add_weights(measure *s)
                 continue;
             s->trained[s->layer_of[i]] += bytes;
             s->of.gradients[s->layer_of[i]] += bytes;
+            s->of.small[s->layer_of[i]] += nnc_train_updates_alone(nnc_typeof(g, r)) ? 0 : bytes;
             all += bytes;
         }
     for (int i = 0; i < s->plan->end[SEC_init]; i++) {
@@ -366,10 +370,11 @@ static nnc_status gather_all(measure *s, const int *block)
 {
     int64_t **const from[] = {&s->of.forward, &s->of.backward, &s->of.weight, &s->of.optimizer,
         &s->of.flops, &s->of.weights, &s->of.gradients, &s->of.states, &s->of.saved, &s->of.working,
-        &s->of.accumulate};
+        &s->of.accumulate, &s->of.small, &s->of.filled};
     nnc_layer_costs *b = &s->m->of;
     int64_t **const to[] = {&b->forward, &b->backward, &b->weight, &b->optimizer, &b->flops,
-        &b->weights, &b->gradients, &b->states, &b->saved, &b->working, &b->accumulate};
+        &b->weights, &b->gradients, &b->states, &b->saved, &b->working, &b->accumulate, &b->small,
+        &b->filled};
     for (size_t i = 0; i < NNC_COUNT(to); i++)
         NNC_NEED(*to[i] = gather(s, *from[i], block, from[i] == &s->of.working), s->sink);
     for (int i = 0; i < s->m->n_block; i++)
@@ -447,7 +452,7 @@ static nnc_status attribute(measure *s)
 {
     int64_t **const v[] = {&s->of.forward, &s->of.backward, &s->of.weight, &s->of.optimizer,
         &s->of.flops, &s->of.weights, &s->of.gradients, &s->of.states, &s->of.saved, &s->of.working,
-        &s->of.accumulate, &s->trained};
+        &s->of.accumulate, &s->of.small, &s->of.filled, &s->trained};
     int *block;
     for (size_t i = 0; i < NNC_COUNT(v); i++)
         NNC_NEED(*v[i] = ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1), s->sink);

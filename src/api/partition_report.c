@@ -72,6 +72,8 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
     }
     if (w->strategy || r->place)
         nnc_printf(out, " --devices=%d", t->devices);
+    if (w->streams > t->o->compile.streams || w->schedule)
+        nnc_printf(out, " --streams=%d%s", w->streams, w->schedule ? " --streams-by=ios" : "");
     if (w->strategy && w->buckets)
         nnc_printf(out, " --bucket-mb=%g", t->o->bucket_mb);
     if (t->m->step && w->runs > 1)

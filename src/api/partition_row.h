@@ -28,6 +28,8 @@ int64_t row_adding_ns(const rows *r, int i, int j, int k);
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
+/* How replicas on all devices, with k micro-batches each, are executed. */
+nnc_partition_way row_way_of_data(const rows *r, int k, int zero);
 /* Says how nnc executes the row; way.devices 0: on all devices. */
 void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way);
 /* Can a batch be divided? Of a step it is given as micro-batches; of inference *can false where rows depend on each other. */
@@ -48,6 +50,9 @@ int64_t row_wake_ns(const rows *r, int64_t waited_ns);
 /* Time in which so much work of all devices is done at best, by the cores that they share. */
 int64_t row_cores_ns(const rows *r, int64_t busy_ns);
 
+/* partition_ios.c: the row; the blocks that each block reads: need[start[b] .. start[b + 1]). */
+nnc_status row_ios(rows *r, nnc_partition_row *row) NNC_MUST;
+nnc_status row_operands(const rows *r, int **start, int **need) NNC_MUST;
 /* partition_split.c: of the row's own name, tensor, channel or spatial. */
 nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes

@@ -221,18 +221,11 @@ static nnc_status branches_row(rows *r, nnc_partition_row *row)
 {
     const nnc_partition_model *m = r->m;
     const int n = m->n_block;
-    size_t cap = 0;
-    int *start = ARENA_NEW(r->a, int, n + 1), *need = NULL, *device = ARENA_NEW(r->a, int, n + 1);
+    int *start, *need, *device = ARENA_NEW(r->a, int, n + 1);
     int64_t *bytes = ARENA_NEW(r->a, int64_t, n + 1), *begin = ARENA_NEW(r->a, int64_t, n + 1), ns,
             bare;
-    NNC_NEED(start && device && bytes && begin && ARENA_ROOM(r->a, need, cap, 1), r->sink);
-    for (int b = 0, k = 0; b < n; b++, start[b] = k)
-        for (int e = 0; e < m->n_edge; e++)
-            for (int u = 0; u < m->edge[e].n_user; u++)
-                if (m->edge[e].user[u] == b && m->edge[e].maker >= 0) {
-                    NNC_NEED(ARENA_ROOM(r->a, need, cap, k + 1), r->sink);
-                    need[k++] = m->edge[e].maker;
-                }
+    NNC_NEED(device && bytes && begin, r->sink);
+    NNC_TRY(row_operands(r, &start, &need));
     for (int e = 0; e < m->n_edge; e++)
         if (m->edge[e].maker >= 0)
             bytes[m->edge[e].maker] = nnc_add_sat(bytes[m->edge[e].maker], m->edge[e].bytes);
@@ -473,6 +466,7 @@ static const strategy strategies[] = {
     {"manual", IN_both, manual_row},
     {"sequential", IN_both, sequential_row},
     {"branches", IN_forward, branches_row},
+    {"ios", IN_forward, row_ios},
     {"pipeline", IN_forward, NULL, PIPE_forward},
     {"gpipe", IN_step, NULL, PIPE_gpipe},
     {"1f1b", IN_step, NULL, PIPE_1f1b},

@@ -83,8 +83,7 @@ static nnc_status make_programs(run *r)
     nnc_status st = own ? NNC_OK : nnc_nomem(r->sink);
     for (int i = 0; i < r->t->n_row && !st; i++) {
         nnc_partition_row *row = &r->t->row[i];
-        program p = {
-            .row = row, .alone = nnc_env_world(r->e) > 1 && !strcmp(row->strategy, "single")};
+        program p = {.row = row, .alone = nnc_env_world(r->e) > 1 && row->way.devices == 1};
         nnc_sink_clear(own);
         const nnc_status made =
             nnc_partition_execution(r->e, r->m, r->training, r->t, row, &p.a, &p.runs, own);

@@ -85,6 +85,8 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
     if (!*runs)
         return NNC_OK;
     nnc_status st = make_graph(&s, row, *runs, &g, &o.devices);
+    o.schedule = row->way.schedule;
+    o.streams = row->way.streams > o.streams ? row->way.streams : o.streams;
     if (!st)
         st = nnc_partition_compile(e, g, &o, t->o->run || t->o->measure, out, sink);
     nnc_graph_destroy(g);

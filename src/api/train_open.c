@@ -143,9 +143,6 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
             "or "
             "more with --strategy=data, or --replicas=R",
             own->zero, own->zero > 1 ? " and sums of gradients" : "");
-    if (own->bucket_mb > 0 && own->zero)
-        return nnc_fail0(t->sink, NNC_E_USAGE,
-            "--bucket-mb is of gradients that are summed whole: leave --zero=%d out", own->zero);
     if (own->bucket_mb > 0 && replicas < 2)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--bucket-mb is of gradients that replicas sum: it needs --devices=N of 2 or more with "

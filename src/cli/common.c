@@ -73,6 +73,25 @@ static nnc_status open_other(const options *o, work *w, nnc_sink *sink)
     return st;
 }
 
+/* Without --threads an artifact that does not load here gets as many threads as it was compiled for. */
+static nnc_status take_threads(const options *o, work *w, nnc_sink *sink)
+{
+    nnc_artifact *a = NULL;
+    nnc_sink *quiet = nnc_sink_create();
+    NNC_NEED(quiet, sink);
+    options with = *o;
+    if (nnc_artifact_load(w->env, o->file[0], &a, quiet) == NNC_E_DEVICE &&
+        nnc_env_world(w->env) == 1 && !nnc_artifact_load(NULL, o->file[0], &a, quiet))
+        with.env.threads = nnc_artifact_threads(a);
+    nnc_artifact_destroy(a);
+    nnc_sink_destroy(quiet);
+    if (!with.env.threads)
+        return NNC_OK;
+    nnc_env_destroy(w->env);
+    w->env = NULL;
+    return nnc_env_create(&with.env, &w->env, sink);
+}
+
 static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
 {
     if (o->mode == MODE_step)
@@ -84,6 +103,8 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
             o->compile_flag);
     if (!o->no_machine)
         NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    if (!o->no_machine && !o->env.threads)
+        NNC_TRY(take_threads(o, w, sink));
     NNC_TRY(nnc_artifact_load(w->env, o->file[0], &w->artifact, sink));
     if (o->model.weights)
         NNC_TRY(nnc_artifact_use_weights(w->artifact, o->model.weights, sink));

@@ -77,7 +77,8 @@ static const nnc_flag own[] = {
         "layer is on the device that it "
         "names. pipeline: parts of the batch follow each other through the devices, whose layers "
         "are those of --place or the model file, otherwise those of nnc partition. data: each has "
-        "all layers and an equal part of the batch, or a batch of a training step. tensor, "
+        "all layers and an equal part of the batch, or a batch of a training step (compare and "
+        "verify take neither of these, nor --zero: the results are those of one device). tensor, "
         "channel, spatial: ops are split, linear layers and "
         "products by columns and rows, convolutions by channels, too, or windows by the image's "
         "rows"},
@@ -117,6 +118,11 @@ static const nnc_flag own[] = {
         "compare times both"},
     {'s', {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
         "Command streams per device (default: 1)"},
+    {'S',
+        {"--streams-by", NNC_SET_CHOICE, AT(compare.compile.schedule), 0, NNC_SCHEDULE_list, 0,
+            "list|ios"},
+        "What several --streams are given. list (default): whatever is ready, longest path first. "
+        "ios: stages, found by IOS's dynamic program (inference on one device)"},
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
         "Number of devices that layers may name, or that several models are on (default: as many "
         "as "
@@ -182,7 +188,8 @@ static const nnc_flag own[] = {
     {'z', {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US", true},
         "Latency of a link in microseconds (default: 5)"},
     {'z', {"--bucket-mb", NNC_SET_REAL, AT(partition.bucket_mb), 0, 0, 1000000, "MB", true},
-        "Size of the buckets in which gradients are summed, in 10^6 bytes (default: 25)"},
+        "Size of the buckets in which gradients are summed, in 10^6 bytes (default: each large "
+        "weight by itself, all others together, as nnc train; auto and hybrid: 25)"},
     {'z', {"--overlap-slowdown", NNC_SET_REAL, AT(partition.slowdown), 0, 1, 100, "X"},
         "Factor by which computing takes longer while a collective runs (default: 1; 1.126 was "
         "measured on 8 GPUs)"},
@@ -405,6 +412,12 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
             sink, NNC_E_USAGE, "--no-cache uses no cache, --cache-dir names one: leave one out");
     if (o->model.n_rename && !o->model.weights)
         return nnc_fail0(sink, NNC_E_USAGE, "--rename is of the tensors in --weights=FILE");
+    const nnc_compile_options *c = &o->compare.compile;
+    if (c->schedule == NNC_SCHEDULE_ios &&
+        (c->streams < 2 || c->devices > 1 || o->mode == MODE_step))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--streams-by=ios are stages of inference on one device: it needs --streams=N of 2 or "
+            "more, without --mode=step and several --devices");
     if (o->predict && !o->trace)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--predict is for a measured run: it needs the file of both, --trace=FILE");

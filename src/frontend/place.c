@@ -230,6 +230,25 @@ static nnc_status check_gaps(const placer *s)
         gaps, s->n, first, s->path[first], first);
 }
 
+/* Layers that no output needs are left out of plans: they need no rule. */
+static nnc_status place_unused(placer *s, const nnc_graph *g, const int32_t *layer_of, nnc_arena *a)
+{
+    bool *needed = ARENA_NEW(a, bool, g->n_node + 1), *used = ARENA_NEW(a, bool, s->n + 1);
+    NNC_NEED(needed && used, s->sink);
+    for (uint32_t o = 0; o < g->n_output; o++)
+        needed[g->value[g->output[o]].node] = true;
+    for (uint32_t i = g->n_node; i-- > 0;)
+        for (int k = 0; k < g->node[i].n_in && needed[i]; k++)
+            needed[g->value[g->node[i].in[k]].node] = true;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (layer_of[i] >= 0 && needed[i])
+            used[layer_of[i]] = true;
+    for (int l = 0; l < s->n; l++)
+        if (!used[l] && s->value[l] < 0)
+            s->value[l] = 0;
+    return NNC_OK;
+}
+
 nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
@@ -240,6 +259,7 @@ nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink)
         if (layer_of[i] >= 0)
             s.value[layer_of[i]] = g->node[i].device;
     NNC_TRY(read_rules(&s, place));
+    NNC_TRY(place_unused(&s, g, layer_of, &a));
     NNC_TRY(check_gaps(&s));
     for (uint32_t i = 0; i < g->n_node; i++) {
         nnc_node *x = &g->node[i];

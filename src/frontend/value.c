@@ -151,7 +151,8 @@ bool fe_read_ints(fe *f, const nnc_item *item, const char *path, const fe_env *e
     }
     for (const nnc_item *e = item->child; e; e = e->next) {
         if (*n == max)
-            return FE_FALSE_AT(f, e, path, "%s: expected at most %d numbers", what, max);
+            return FE_FALSE_AT(
+                f, e, path, "%s: expected at most %d number%s", what, max, max == 1 ? "" : "s");
         if (!fe_read_int(f, e, path, env, what, lo, hi, &out[*n]))
             return false;
         ++*n;

@@ -93,7 +93,7 @@ static bool known(ox_build *b, int i, int most, int *n, const void **data)
         return ox_refuse(b, "the value of its input %d decides a shape, and is not a constant", i);
     if (all > most)
         return ox_wrong(
-            b, "its input %d has %lld elements; at most %d are expected", i, (long long)all, most);
+            b, "its input %d has %lld elements; expected at most %d", i, (long long)all, most);
     *n = (int)all;
     return true;
 }

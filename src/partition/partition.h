@@ -211,6 +211,10 @@ typedef struct nnc_ios_problem {
 /* stage[] by op, numbered from 0. NNC_E_FIT when there are more than max_steps pairs (the graph is too wide) or 64 ops. */
 nnc_status nnc_ios_solve(const nnc_ios_problem *p, int *stage, int64_t *total, nnc_sink *sink) NNC_MUST;
 
+/* The same for any number of ops in topological order, segment by segment. *exact false: a segment was too wide or too large for the best
+ * stages, and has those of components of 3 ops, or of its halves. max_steps is of a segment; 0: 1 << 18. */
+nnc_status nnc_ios_segments(const nnc_ios_problem *p, int *stage, int64_t *total, bool *exact, nnc_sink *sink) NNC_MUST;
+
 /* Several models, each on one device: longest first on the least loaded device with room for it (LPT, at most 4/3 - 1/(3n) of the best
  * where memory does not bind). device[i] -1: fits nowhere. capacity NULL: any. */
 nnc_status nnc_models_lpt(const int64_t *time, const int64_t *bytes, int n, int n_device, const int64_t *capacity, int *device,

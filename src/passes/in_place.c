@@ -444,9 +444,9 @@ static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
 {
     const nnc_node *d = nnc_def(p->g, v);
     const nnc_ref to = d->state ? update_of(p, v) : NNC_NONE;
-    const nnc_node *cut = to == NNC_NONE ? d : nnc_def(p->g, nnc_reshaped(p->g, to));
+    const nnc_node *cut = to == NNC_NONE ? NULL : nnc_def(p->g, nnc_reshaped(p->g, to));
     const int64_t *axes, *starts, *steps = NULL;
-    if (cut->op != OP_slice || nnc_attr_ints(cut, AT_axes, &axes) != 1 ||
+    if (!cut || cut->op != OP_slice || nnc_attr_ints(cut, AT_axes, &axes) != 1 ||
         (nnc_attr_ints(cut, AT_steps, &steps) && steps[0] != 1))
         return false;
     nnc_attr_ints(cut, AT_starts, &starts);

@@ -27,6 +27,7 @@ typedef struct nnc_plan_options {
     nnc_cache *answers;              /* of engines' answers; NULL: none */
     int jobs;                        /* threads for code generation; does not affect the result */
     int streams;                     /* per device, >= 1 */
+    bool ios;                        /* inference of one device on several streams: in stages found by IOS, not by list scheduling */
     int lanes;                       /* streams of CPUs that share the threads, those of other programs included; 0: the plan's own */
     nnc_policy policy;
     int devices;                     /* 1..NNC_MAX_DEVICES; nodes' device numbers are below it */

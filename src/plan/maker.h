@@ -192,6 +192,8 @@ nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n) NNC_MUST;
 
 /* models.c: where the graph is several models, a stream for each node, all of a model on one; *several false: it is not. */
 nnc_status make_models(maker *m, int16_t *stream, bool *several) NNC_MUST;
+/* stages.c: by IOS, order[] and the stream of each node; *done false: that is not asked for, or not possible. */
+nnc_status make_stages(maker *m, uint32_t *order, uint32_t *n_order, int16_t *stream, bool *done) NNC_MUST;
 
 /* The bytes in use at the peak of such an order of an estimate's nodes, found with fewer attempts. */
 nnc_status make_rough_peak(maker *m, int64_t *peak) NNC_MUST;

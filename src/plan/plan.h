@@ -96,9 +96,15 @@ typedef struct nnc_collective {
     int64_t outer; /* allgather, reduce_scatter: rows; each is gathered or divided by itself (the dimensions before the axis) */
 } nnc_collective;
 
+/* A reduction takes no more bytes of a part at a time, in as many rounds as that needs: workspaces were as large as operands otherwise. On
+ * two ranks a reduce-scatter of 128 MiB takes as long as in one round, as far as a busy machine can tell. */
+#define NNC_COLLECTIVE_ROUND ((int64_t)1 << 20)
+static inline int64_t nnc_collective_round(const nnc_collective *c, int64_t part)
+{
+    return c->outer > 1 || part < NNC_COLLECTIVE_ROUND ? part : NNC_COLLECTIVE_ROUND;
+}
 /* Bytes of a participant's workspace, on a CPU: parts of the others, 64-byte aligned, and packed rows. src, dst: bytes of its tensors;
- * size: of an
- * element. */
+ * size: of an element. */
 static inline int64_t nnc_collective_work(const nnc_collective *c, int64_t src, int64_t dst, int64_t size)
 {
     const int64_t n = c->n, chunk = (src / size + n - 1) / n * size;
@@ -106,7 +112,7 @@ static inline int64_t nnc_collective_work(const nnc_collective *c, int64_t src, 
         return 0;
     if (c->kind == COLL_allgather)
         return c->outer > 1 ? dst + 64 * n : 0;
-    const int64_t part = c->kind == COLL_allreduce ? chunk : dst;
+    const int64_t part = nnc_collective_round(c, c->kind == COLL_allreduce ? chunk : dst);
     return n * nnc_align_up(part, 64) * (c->kind == COLL_reduce_scatter && c->outer > 1 ? 2 : 1);
 }
 

@@ -1,7 +1,7 @@
 /* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
  * events.
  *
- * One stream: sequence.c, devices.c; several, each with a model of its own: models.c. Otherwise
+ * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; in stages where that is asked for: stages.c. Otherwise
  * list scheduling, but for graphs with collectives, which have a stream of their own beside one for
  * the rest. The ready node with the longest
  * remaining path goes first (ties: program order), to the stream of its device where it can
@@ -659,7 +659,10 @@ nnc_status make_schedule(maker *m)
         for (uint32_t i = 0; collective && i < m->g->n_node; i++)
             l.stream[i] = is_collective(&m->g->node[i]) && m->o->streams > 1;
     } else if (m->o->streams > 1 && !several) {
-        NNC_TRY(list_schedule(&l));
+        bool staged;
+        NNC_TRY(make_stages(m, l.order, &l.n_order, l.stream, &staged));
+        if (!staged)
+            NNC_TRY(list_schedule(&l));
     } else {
         NNC_TRY(make_sequence(m, l.order, &l.n_order));
     }

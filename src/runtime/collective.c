@@ -1,13 +1,13 @@
 /* runtime/collective.c -- collectives of the plan: each participant's command exchanges messages with all others, on its stream.
  *
  *   allreduce       reduce-scatter and allgather: participant k gets the k-th chunk of every operand, reduces them in the order of the
- *                   participants, and sends the result to all
+ *                   participants, and sends the result to all; in rounds of NNC_COLLECTIVE_ROUND of each chunk
  *   allgather       each operand is sent to all
- *   reduce_scatter  part k of every operand is sent to participant k, which reduces them in the order of the participants
+ *   reduce_scatter  part k of every operand is sent to participant k, which reduces them in the order of the participants; in such rounds
  *
  * The order is that of the plan and not that in which messages arrive, so results have the same bits however devices are spread over ranks.
  * Participants of one process exchange messages, too: through `self`, or MPI to the same rank. Each has a tag for its sender and receiver,
- * beyond the tags of commands; the two rounds of an allreduce keep their order.
+ * beyond the tags of commands; the rounds of a reduction keep their order.
  *
  * A participant goes from phase to phase, each of which begins messages that the next one needs: a CPU's waits between them on its stream,
  * a GPU's, whose tensors are then in host memory, are looked at by progress.c. */
@@ -112,20 +112,30 @@ static const void **operands(participant *p, const void **x, char *own, char *wo
     return x;
 }
 
+/* Bytes [*at, *at + result) of the operand: what round r takes of chunk k. */
+static int64_t round_of(const participant *p, int k, int r, int64_t each, int64_t *at)
+{
+    const int64_t size = nnc_dtype_size(p->type), end = chunk(p, k + 1) * size;
+    *at = nnc_min64(chunk(p, k) * size + r * each, end);
+    return nnc_min64(end - *at, each);
+}
+
+/* Two phases a round: its part of chunk k goes to participant k; from there the sum of these goes to all. */
 static nnc_status allreduce(participant *p, bool *over)
 {
-    const int n = p->c->n, me = p->me;
-    const int64_t size = nnc_dtype_size(p->type), from = chunk(p, me) * size,
-                  mine = chunk(p, me + 1) * size - from;
-    const int64_t slot = nnc_align_up((p->numel + n - 1) / n * size, 64);
+    const int n = p->c->n, me = p->me, r = p->phase / 2;
+    const int64_t size = nnc_dtype_size(p->type), longest = (p->numel + n - 1) / n * size;
+    const int64_t each = nnc_collective_round(p->c, longest), slot = nnc_align_up(each, 64);
     const void *x[NNC_MAX_PARTICIPANTS] = {NULL};
-    const bool first = p->phase == 0;
-    *over = p->phase == 2;
-    if (p->phase == 1)
+    const bool first = p->phase % 2 == 0;
+    int64_t from, mine = round_of(p, me, r, each, &from);
+    *over = r > 0 ? r * each >= longest : p->phase && !longest;
+    if (!first)
         reduce(p->type, (nnc_reduction)p->c->reduction,
             operands(p, x, p->src + from, p->work, slot), n, mine / size, p->dst + from);
     for (int k = 0; k < n && !*over; k++) {
-        const int64_t at = chunk(p, k) * size, bytes = chunk(p, k + 1) * size - at;
+        int64_t at;
+        const int64_t bytes = round_of(p, k, r, each, &at);
         if (k == me)
             continue;
         NNC_TRY(begin(
@@ -165,27 +175,29 @@ static nnc_status allgather(participant *p, bool *over)
     return NNC_OK;
 }
 
+/* A phase for each round of the parts, and one to reduce the last one. */
 static nnc_status reduce_scatter(participant *p, bool *over)
 {
     const int n = p->c->n, me = p->me;
     const int64_t rows = p->c->outer, inner = p->dst_bytes / rows;
-    const int64_t slot = nnc_align_up(p->dst_bytes, 64);
+    const int64_t each = nnc_collective_round(p->c, p->dst_bytes), slot = nnc_align_up(each, 64);
+    const int64_t at = p->phase * each, bytes = nnc_min64(p->dst_bytes - at, each);
     const void *x[NNC_MAX_PARTICIPANTS] = {NULL};
-    char *own = rows == 1 ? p->src + me * inner : p->work + (n + me) * slot;
-    *over = p->phase == 1;
-    if (*over) {
+    if (p->phase) {
+        const int64_t last = at - each, done = nnc_min64(p->dst_bytes - last, each);
+        char *own = rows == 1 ? p->src + me * inner + last : p->work + (n + me) * slot;
         reduce(p->type, (nnc_reduction)p->c->reduction, operands(p, x, own, p->work, slot), n,
-            p->dst_bytes / nnc_dtype_size(p->type), p->dst);
-        return NNC_OK;
+            done / nnc_dtype_size(p->type), p->dst + last);
     }
-    for (int k = 0; k < n; k++) {
-        char *part = rows == 1 ? p->src + k * inner : p->work + (n + k) * slot;
+    *over = p->phase && bytes <= 0;
+    for (int k = 0; k < n && !*over; k++) {
+        char *part = rows == 1 ? p->src + k * inner + at : p->work + (n + k) * slot;
         if (rows > 1)
             copy_rows(part, inner, p->src + k * inner, n * inner, inner, rows);
         if (k == me)
             continue;
-        NNC_TRY(begin(p, &p->m[2 * k], k, true, part, p->dst_bytes));
-        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, p->work + k * slot, p->dst_bytes));
+        NNC_TRY(begin(p, &p->m[2 * k], k, true, part, bytes));
+        NNC_TRY(begin(p, &p->m[2 * k + 1], k, false, p->work + k * slot, bytes));
     }
     return NNC_OK;
 }

@@ -196,7 +196,7 @@ static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
 
 /* The share of a device that a command can keep busy: a block of a contraction computes some 8192 results, a thread of another kernel
  * one; on a CPU, its threads. */
-static double share_of(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t)
+double nnc_sim_command_share(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t)
 {
     enum { TILE = 8192 };
     const bool call = c->kind == CMD_call;
@@ -245,7 +245,7 @@ static void fill_op(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind 
     const nnc_target *g = &k->target;
     const char *how;
     const nnc_sim_op op = nnc_sim_command_op(p, c);
-    const double share = share_of(p, c, g);
+    const double share = nnc_sim_command_share(p, c, g);
     t->kind = SIM_op;
     t->latency_ps = (k->command_ns >= 0 ? k->command_ns : g->launch_ns) * 1000;
     t->work_ps = nnc_sim_op_ps(k, &op, &how);

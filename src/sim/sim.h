@@ -170,6 +170,8 @@ nnc_status nnc_sim_plan_run(
 void nnc_sim_plan_deinit(nnc_sim_plan *s);
 /* Picoseconds of a command that computes, alone on a device of kind k: the launch and the op that nnc_sim_plan_run makes of it. */
 int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k);
+/* Share, above 0 and at most 1, of a device of this target that the command keeps busy alone. */
+double nnc_sim_command_share(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t);
 /* That op. */
 nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c);
 

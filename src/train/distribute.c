@@ -354,6 +354,8 @@ static void add_update(copies *c, uint32_t i)
     const bool sum = is_gradient_sum(n);
     if (sum && c->m > 1 && !continues(c))
         return;
+    c->g->origin = nnc_def(s, value)->origin;
+    c->g->loc = nnc_def(s, value)->loc;
     for (int r = 0; r < c->d && c->g->status == NNC_OK; r++) {
         const bool part = c->share[s->value[state].node] == SHARE_part;
         const nnc_ref v = sum    ? *slot(c, value, r, c->m - 1)

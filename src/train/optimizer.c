@@ -28,6 +28,11 @@ typedef struct optimizer {
  * linear layers of 2^17 weights, one row each, one thread, takes 1.5 ms; one kernel for all, after their gradients, took 10. */
 enum { LARGE = 1 << 16, ALIGN = 16 /* elements: libraries on GPUs take 64 bytes */ };
 
+bool nnc_train_updates_alone(const nnc_type *weight)
+{
+    return nnc_type_numel(weight) > LARGE;
+}
+
 /* Weights that one kernel updates: side by side in one tensor of one dimension. */
 typedef struct bundle {
     nnc_ref *w; /* params */
@@ -212,7 +217,7 @@ static int bundle_device(optimizer *o, int device, int n, nnc_ref *w, nnc_ref *g
     their += *used;
     for (int i = 0; i < n; i++) {
         const int64_t numel = nnc_type_numel(nnc_typeof(o->g, w[i]));
-        const bool small = numel <= LARGE;
+        const bool small = !nnc_train_updates_alone(nnc_typeof(o->g, w[i]));
         if (device_of(o, w[i]) != device)
             continue;
         if (small && numel % ALIGN == 0) {

@@ -63,6 +63,9 @@ static inline int nnc_class_axis(const nnc_training *t, int rank)
 /* Does the param stay as it is: by the model, or by a pattern of t? */
 bool nnc_train_freezes(const nnc_training *t, const nnc_node *param);
 
+/* Is such a weight updated by a kernel of its own? All others of a device are updated, and their gradients summed, together. */
+bool nnc_train_updates_alone(const nnc_type *weight);
+
 /* PyTorch's defaults. */
 #define NNC_TRAINING_DEFAULTS .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bn_momentum = 0.1, .class_axis = 1, \
     .ignore_index = NNC_IGNORE_none, .scale_growth = 2000

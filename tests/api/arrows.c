@@ -25,7 +25,7 @@ static const struct {
     {"schedule", "base ir target kernel"},
     {"interp", "base ir kernel math"},
     {"codegen", "base ir target kernel math schedule interp"},
-    {"plan", "base ir target kernel codegen"},
+    {"plan", "base ir target kernel codegen partition"},
     {"runtime", "base comm cuda plan"},
     {"cluster", "base target"},
     {"sim", "base target cluster plan"},

@@ -413,9 +413,18 @@ TEST(zero_reduces_what_it_keeps)
             CHECK(trained > 0 && (frozen ? trained < weights / 10 : trained == weights));
             x.o.bucket_mb = 1e6; /* one bucket, behind the backward pass */
             const nnc_partition_row one = zero_row(&x, "zero1"), two = zero_row(&x, "zero2");
-            CHECK_INT(one.exposed_ns, 2 * half);
-            CHECK_INT(two.exposed_ns, 5 * half);
-            CHECK_INT(two.iteration_ns - one.iteration_ns, 3 * half);
+            int64_t gather = 0, small = row_range(x.of.of.small, 0, x.of.n_block);
+            for (int b = 0; b <= x.of.n_block; b++) { /* large weights alone, others together */
+                const int64_t bytes =
+                    b < x.of.n_block ? x.of.of.gradients[b] - x.of.of.small[b] : small;
+                gather +=
+                    bytes ? nnc_ceildiv(nnc_links_allreduce(&links, devices, 2, bytes), 2) : 0;
+            }
+            CHECK(gather >= half && small > 0);
+            CHECK_INT(one.exposed_ns, half + gather);
+            CHECK_INT(two.exposed_ns, 4 * half + gather);
+            const int64_t copies = nnc_target_time_ns(x.t.target, 0, 2 * trained);
+            CHECK_INT(two.iteration_ns - one.iteration_ns, 3 * (half + copies));
             CHECK(two.use[0].fill[1] < one.use[0].fill[1]);
         }
         end(&x);
@@ -520,6 +529,36 @@ TEST(sums_of_gradients_are_not_states)
     CHECK_INT(x[0].of.plan_bytes, x[1].of.plan_bytes);
     end(&x[0]);
     end(&x[1]);
+}
+
+/* Replicas of GPUs: what the estimate says of collectives beside the backward pass, or after it, the plan does. */
+TEST(reduced_gradients_are_estimated_as_planned)
+{
+    static const char *const strategy[] = {"data", "zero1", "zero2"};
+    static const double mb[] = {0, 1};
+    for (int i = 0; i < 4; i++) {
+        const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+        made x;
+        if (make_on(&x, "transformer_mlp", true, 2 + 2 * (i / 2), NULL,
+                "models/hardware/h100x8.json")) {
+            x.o.strategy = strategy;
+            x.o.n_strategy = NNC_COUNT(strategy);
+            x.o.bucket_mb = mb[i % 2];
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_simulate(x.env, x.model, &training, &x.t, &x.a, test_sink));
+            for (int k = 0; k < x.t.n_row; k++) {
+                const nnc_partition_row *r = &x.t.row[k];
+                const double off = (double)r->iteration_ns / (double)r->simulated_ns - 1;
+                CHECK_INT(r->way.streams, k < 2 ? 2 : 0);
+                CHECK_INT(r->way.runs, k < 2 ? 1 : x.t.micro / x.t.devices);
+                if (!(fabs(off) < 0.15))
+                    test_fail(__FILE__, __LINE__,
+                        "%s on %d devices, buckets of %g MB: off by %+.1f %%", r->strategy,
+                        x.t.devices, mb[i % 2], off * 100);
+            }
+        }
+        end(&x);
+    }
 }
 
 /* Simulated rows are of plans: in inference, where micro-batches follow each other, what was estimated of the same placement. */

@@ -19,15 +19,21 @@ static const char model[] = "graph @net {\n"
                             "%%z = linear %%f, %%v, %%c loc \"/linear\"\n"
                             "return %%z }\n";
 
-static nnc_graph *model_of(int batch)
+/* text: with two places for the batch. */
+static nnc_graph *graph_of(const char *text, int batch)
 {
     NNC_LOCAL(nnc_text) t = {0};
     nnc_scan s;
-    nnc_printf(&t, model, batch, batch);
+    nnc_printf(&t, text, batch, batch);
     nnc_scan_init(&s, "net", nnc_text_str(&t), t.n);
     nnc_graph *g = nnc_graph_parse(&s, test_sink);
     CHECK(g != NULL);
     return g;
+}
+
+static nnc_graph *model_of(int batch)
+{
+    return graph_of(model, batch);
 }
 
 /* Steps of a graph: `out` are the outputs and new states of each. */
@@ -212,6 +218,11 @@ TEST(shards_and_buckets_change_no_number)
             check_same(&of[i], n, &(const nnc_distribution){.zero = 2}, "stage 2");
             check_same(&of[i], n, &(const nnc_distribution){.bucket_bytes = 1 << 20}, "a bucket");
             check_same(&of[i], n, &(const nnc_distribution){.bucket_bytes = 1}, "small buckets");
+            for (int zero = 1; zero <= 2; zero++)
+                for (int64_t bytes = 1; bytes <= 1 << 20; bytes <<= 10)
+                    check_same(&of[i], n,
+                        &(const nnc_distribution){.zero = zero, .bucket_bytes = bytes},
+                        "shards in buckets");
         }
 }
 
@@ -274,6 +285,101 @@ TEST(stage_2_divides_the_sums)
         CHECK_INT(scattered[2], bundles * (way == 2 ? MICRO : 1));
         CHECK((strcmp(nnc_text_str(&one), nnc_text_str(&two)) == 0) == (way == 0));
     }
+}
+
+static const char norms[] = "graph @net {\n"
+                            "%%x = input : f32[%d,3,6,6]\n"
+                            "%%w = param : f32[8,3,3,3] = gen(\"w\", seed=1, scale=0.3)\n"
+                            "%%v = param : f32[5,24] = gen(\"v\", seed=1, scale=0.1)\n"
+                            "%%u = param : f32[24,288] = gen(\"u\", seed=1, scale=0.1)\n"
+                            "%%a = param : f32[8] = gen(\"a\", seed=1, scale=0.1, shift=1)\n"
+                            "%%m = param : f32[8] = gen(\"m\", seed=1, scale=0.1, shift=1)\n"
+                            "%%s = param : f32[8] = gen(\"s\", seed=1, scale=0.1, shift=1)\n"
+                            "%%b = param : f32[24] = gen(\"b\", seed=1, scale=0.1, shift=1)\n"
+                            "%%n = param : f32[24] = gen(\"n\", seed=1, scale=0.1, shift=1)\n"
+                            "%%t = param : f32[24] = gen(\"t\", seed=1, scale=0.1, shift=1)\n"
+                            "%%y = conv %%x, %%w {pads=[1,1,1,1]} loc \"/conv\"\n"
+                            "%%1 = batchnorm %%y, %%a, %%a, %%m, %%s loc \"/norm\"\n"
+                            "%%2 = reshape %%1 {shape=[%d,288]} loc \"/flatten\"\n"
+                            "%%3 = linear %%2, %%u loc \"/wide\"\n"
+                            "%%4 = batchnorm %%3, %%b, %%b, %%n, %%t loc \"/norms\"\n"
+                            "%%z = linear %%4, %%v loc \"/linear\"\n"
+                            "return %%z }\n";
+
+/* Running statistics of all batch norms become the means over the replicas by one allreduce. */
+TEST(statistics_are_summed_together)
+{
+    enum { N = 2 };
+    static const char *const names[] = {"m", "s", "n", "t"};
+    const nnc_training t = {NNC_TRAINING_DEFAULTS, .accumulate = 2};
+    const nnc_distribution o = {.replicas = N,
+        .micro = 1,
+        .batches = 2,
+        .devices = 1,
+        .stages = 1,
+        .bucket_bytes = 1 << 30};
+    static float x[N * EACH * 108], number = 0.1f;
+    static const bool first = true;
+    static int64_t target[N * EACH];
+    nnc_graph *m = graph_of(norms, EACH), *step = NULL, *all = NULL;
+    nnc_rval out[N + 1][64];
+    CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+    CHECK_OK(nnc_distribute(step, &o, &all, test_sink));
+    CHECK_INT(count_op(all, OP_allreduce), 2); /* of gradients, of statistics */
+    CHECK(all->n_output <= 64 && step->n_output <= 64);
+    nnc_rng_fill(nnc_rng_key("x", 1), 0, NNC_COUNT(x), 1, x);
+    for (int k = 0; k <= N; k++) { /* each half, then both */
+        const int at = k < N ? k * EACH : 0;
+        const nnc_graph *g = k < N ? step : all;
+        const void *in[8];
+        int n = 0;
+        for (uint32_t i = 0; i < g->n_node && n < 8; i++) {
+            const char *name = g->value[g->node[i].out].name;
+            if (g->node[i].op == OP_input)
+                in[n++] = !strcmp(name, "x")                ? (const void *)(x + at * 108)
+                          : !strcmp(name, NNC_TRAIN_TARGET) ? (const void *)(target + at)
+                          : !strcmp(name, NNC_TRAIN_LR)     ? (const void *)&number
+                                                            : (const void *)&first;
+        }
+        CHECK_OK(nnc_eval_step(g, in, 1, NULL, out[k], test_sink));
+    }
+    for (size_t i = 0; i < NNC_COUNT(names); i++) {
+        const nnc_rval *a = named(step, out[0], names[i]), *b = named(step, out[1], names[i]),
+                       *c = named(all, out[N], names[i]);
+        CHECK(a && b && c);
+        for (int64_t j = 0; a && b && c && j < nnc_type_numel(&c->type); j++)
+            CHECK(fabs((a->f[j] + b->f[j]) / 2 - c->f[j]) < 1e-12 && a->f[j] != b->f[j]);
+    }
+    for (int k = 0; k <= N; k++)
+        for (uint32_t i = 0; i < (k < N ? step : all)->n_output; i++)
+            nnc_rval_free(&out[k][i]);
+    nnc_graph_destroy(m);
+    nnc_graph_destroy(step);
+    nnc_graph_destroy(all);
+}
+
+/* Statistics of which each replica takes all, beside padded gradients of which it takes a part: buckets of their own. */
+TEST(shards_and_statistics_in_buckets)
+{
+    for (int zero = 1; zero <= 2; zero++)
+        for (int n = 1; n <= 2; n++) {
+            const nnc_training t = {NNC_TRAINING_DEFAULTS, .accumulate = n, .shards = 3};
+            const nnc_distribution o = {.replicas = 3,
+                .micro = 1,
+                .batches = n,
+                .devices = 1,
+                .stages = 1,
+                .zero = zero,
+                .bucket_bytes = 1 << 30};
+            nnc_graph *m = graph_of(norms, EACH), *step = NULL, *all = NULL;
+            CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+            CHECK_OK(nnc_distribute(step, &o, &all, test_sink));
+            CHECK(count_op(all, OP_reduce_scatter) >= 1 &&
+                  count_op(all, OP_reduce_scatter) <= (n > 1 ? 3 : 1));
+            nnc_graph_destroy(m);
+            nnc_graph_destroy(step);
+            nnc_graph_destroy(all);
+        }
 }
 
 /* Each replica has its part of the moments. */

@@ -116,7 +116,7 @@ static int draw_replicas(uint64_t key, sharing *s, int each)
         each /= 2;
     }
     s->zero = (int)roll(key, 56, 4) % 3;
-    s->bucket_mb = s->zero || roll(key, 57, 2) ? NULL : buckets[roll(key, 58, 3)];
+    s->bucket_mb = roll(key, 57, 2) ? NULL : buckets[roll(key, 58, 3)];
     return each;
 }
 

@@ -339,6 +339,67 @@ TEST(ios_equals_brute_force)
     }
 }
 
+/* Segment by segment: stages of the time that is said, never better than all at once, and seldom worse. */
+TEST(ios_by_segments)
+{
+    int same = 0, rounds = 300;
+    for (int round = 0; round < rounds; round++) {
+        draw d = draw_from("segments", round);
+        dag g;
+        make_dag(&g, &d, 1 + (int)draw_below(&d, 8));
+        const nnc_ios_problem p = {.n_op = g.n,
+            .time = g.time,
+            .share = g.share,
+            .start = g.start,
+            .need = g.need,
+            .streams = 1 + (int)draw_below(&d, 3),
+            .sync_ns = draw_below(&d, 10)};
+        int stage[MOST], by[MOST];
+        int64_t total, best, sum = 0;
+        bool exact;
+        CHECK_OK(nnc_ios_solve(&p, by, &best, test_sink));
+        CHECK_OK(nnc_ios_segments(&p, stage, &total, &exact, test_sink));
+        for (int s = 0; s < g.n; s++) {
+            unsigned set = 0;
+            for (int i = 0; i < g.n; i++)
+                set |= (unsigned)(stage[i] == s) << i;
+            sum += set ? brute_stage(&p, set) : 0;
+            for (int k = g.start[s]; k < g.start[s + 1]; k++)
+                CHECK(stage[g.need[k]] <= stage[s]);
+        }
+        CHECK(exact && total >= best);
+        CHECK_INT(sum, total);
+        same += total == best;
+    }
+    CHECK(same * 20 >= rounds * 19);
+}
+
+/* Longer than one problem may be, and wider than can be searched. */
+TEST(ios_of_any_size)
+{
+    enum { N = 300 };
+    int64_t time[N], total;
+    int start[N + 1], need[2 * N], stage[N], n = 0;
+    bool exact;
+    for (int i = 0; i < N; i++) { /* two branches, and what joins them */
+        time[i] = 10;
+        start[i] = n;
+        for (int k = 1; i % 3 == 0 ? k <= 2 && i : k <= i % 3 && k < 2; k++)
+            need[n++] = i % 3 == 0 ? i - k : i - i % 3;
+    }
+    start[N] = n;
+    nnc_ios_problem p = {.n_op = N, .time = time, .start = start, .need = need, .streams = 2};
+    CHECK_OK(nnc_ios_segments(&p, stage, &total, &exact, test_sink));
+    CHECK(exact);
+    CHECK_INT(total, N / 3 * 2 * 10);
+    for (int i = 0; i <= N; i++)
+        start[i] = 0;
+    p.streams = 8;
+    p.n_op = 40;
+    CHECK_OK(nnc_ios_segments(&p, stage, &total, &exact, test_sink));
+    CHECK(!exact && total >= 40 / 8 * 10 && total < 40 * 10);
+}
+
 TEST(ios_of_too_wide_a_graph_is_refused)
 {
     int64_t time[40];

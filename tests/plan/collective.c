@@ -118,9 +118,8 @@ static void check_against_reference(
         nnc_rval_free(&want[k]);
 }
 
-static void check_case(uint64_t seed)
+static void check_draw(draw d, uint64_t seed)
 {
-    const draw d = drawn(seed);
     char what[128];
     void *in[MOST] = {0};
     nnc_graph *g = graph_of(&d);
@@ -156,7 +155,28 @@ static void check_case(uint64_t seed)
 TEST(collectives_generated)
 {
     for (uint64_t i = 0; i < 200; i++)
-        check_case(test_seed + i);
+        check_draw(drawn(test_seed + i), test_seed + i);
+}
+
+/* Reductions of large tensors take several rounds, the last of a few elements or none, and little workspace. */
+TEST(collectives_in_rounds)
+{
+    static const struct {
+        nnc_op op;
+        int n;
+        int64_t more; /* elements beyond one round of each part */
+    } of[] = {{OP_reduce_scatter, 3, 7}, {OP_allreduce, 2, 8}};
+    for (size_t i = 0; i < NNC_COUNT(of); i++) {
+        draw d = {
+            .op = of[i].op, .how = "add", .type = DT_f32, .n = of[i].n, .rank = 1, .streams = 1};
+        const bool scatters = d.op == OP_reduce_scatter;
+        d.dim[0] = d.n * (NNC_COLLECTIVE_ROUND / 4 + of[i].more) + !scatters;
+        const nnc_collective c = {
+            .kind = scatters ? COLL_reduce_scatter : COLL_allreduce, .n = d.n, .outer = 1};
+        CHECK_INT(nnc_collective_work(&c, 4 * d.dim[0], 4 * d.dim[0] / (scatters ? d.n : 1), 4),
+            d.n * NNC_COLLECTIVE_ROUND);
+        check_draw(d, i);
+    }
 }
 
 /* Sums are from the first participant to the last, in f32. */
