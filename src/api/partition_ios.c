@@ -21,8 +21,8 @@ nnc_status row_operands(const rows *r, int **start, int **need)
     return NNC_OK;
 }
 
-/* Times on one of the streams, and the shares of the device that blocks fill. Streams of a CPU have their part of its threads each, in which
- * ops take longer. */
+/* Times on one of the streams, and the shares of the device that blocks fill. Streams of a CPU have their part of its threads each, so
+ * that ops take longer. */
 static nnc_status find_times(const rows *r, int streams, int64_t **time, int **share)
 {
     const nnc_partition_model *m = r->m;

@@ -95,8 +95,8 @@ static bool is_inside(const copier *c, nnc_ref v)
     return all;
 }
 
-/* Can v's chain not begin with one of its sources, since that would have to be stored for it: another kernel's part (a slice), or what is no
- * smaller than v? */
+/* Can v's chain not begin with one of its sources, since that would have to be stored for it: another kernel's part (a slice), or what is
+ * no smaller than v? */
 static bool lacks_source(const copier *c, nnc_ref v, const chain *x)
 {
     for (int k = 0; k < x->n; k++) {

@@ -7,7 +7,7 @@
  *     least(j) = min over i < j of least(i) + cost(i, j),  cost: the estimate of layers i .. j - 1 in one kernel
  *
  * where a kernel of several layers must promise a margin. In training steps kernels stay whole: what lies between their parts would need
- * memory. Ends: a group is divided once. */
+ * memory. Terminates: a group is divided once. */
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -216,7 +216,7 @@ static bool take_apart(dividing *d, uint32_t g, uint32_t *nodes, uint32_t *label
     return true;
 }
 
-/* Forms groups of the nodes with one label anew. */
+/* Forms groups again, of the nodes with one label each. */
 static void form_again(groups *s, const uint32_t *label)
 {
     groups t;

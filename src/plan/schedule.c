@@ -1,8 +1,8 @@
 /* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
  * events.
  *
- * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; in stages where that is asked for: stages.c. Otherwise
- * list scheduling, but for graphs with collectives, which have a stream of their own beside one for
+ * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; in stages where that is asked for: stages.c.
+ * Otherwise list scheduling, but for graphs with collectives, which have a stream of their own beside one for
  * the rest. The ready node with the longest
  * remaining path goes first (ties: program order), to the stream of its device where it can
  * start first (ties: the stream of its latest operand, which needs no event). Times are the

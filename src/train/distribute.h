@@ -45,7 +45,7 @@ typedef struct copies {
         *map; /* by (value * d + replica) * m + micro-batch; of shared and once: micro-batch 0 */
     nnc_ref *whole; /* by value: inputs, with the samples of all */
     uint8_t *share; /* by node: node_share */
-    nnc_ref *bucket; /* by value: of gradients or statistics that are summed together the next one, round and round; NNC_NONE: it is alone */
+    nnc_ref *bucket; /* by value: of gradients or statistics that are summed together the next one, in a ring; NNC_NONE: none */
     bool *statistic; /* by value: running statistics, in a bucket */
     bool *scattered; /* by value: of its mean each replica takes a part, and none all of it */
     /* By value * d + replica; NNC_NONE: not made yet. Of gradients and statistics: the mean over the replicas; of a part: all of it */

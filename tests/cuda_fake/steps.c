@@ -70,7 +70,7 @@ TEST(training_steps_on_a_gpu)
         }
 }
 
-/* Results of half a MiB, as in networks of a real size: kernels compute again what they read (copy_to_readers), along residual sums, too. */
+/* Results of half a MiB, as in networks of a real size: kernels compute again what they read (copy_to_readers), residual sums too. */
 static const char large_results[] =
     "{\"inputs\": {\"x\": [4, 8, 32, 32]}, \"layers\": ["
     "{\"op\": \"conv\", \"name\": \"c\", \"channels\": 32, \"kernel\": 1, \"bias\": 0}, "
