@@ -414,7 +414,8 @@ TEST(zero_reduces_what_it_keeps)
             x.o.bucket_mb = 1e6; /* one bucket, behind the backward pass */
             const nnc_partition_row one = zero_row(&x, "zero1"), two = zero_row(&x, "zero2");
             int64_t gather = 0, small = row_range(x.of.of.small, 0, x.of.n_block);
-            for (int b = 0; b <= x.of.n_block; b++) { /* a large weight by itself, others together */
+            for (int b = 0; b <= x.of.n_block;
+                 b++) { /* a large weight by itself, others together */
                 const int64_t bytes =
                     b < x.of.n_block ? x.of.of.gradients[b] - x.of.of.small[b] : small;
                 gather +=
