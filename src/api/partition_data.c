@@ -76,8 +76,6 @@ typedef struct reduction {
 nnc_partition_way row_way_of_data(const rows *r, int k, int zero)
 {
     enum { MOST_COPIES = 32 }; /* of the passes, of all devices: each is compiled */
-    if (r->n == 1) /* nothing is exchanged: nnc train refuses --zero and --bucket-mb */
-        return (nnc_partition_way){.runs = k, .devices = 1};
     const int own = r->t->o->compile.streams;
     const int streams = r->t->target->kind == NNC_T_cuda && own < 2 && zero < 2 ? 2 : own;
     const bool one = r->m->step && streams > 1 && zero < 2 && r->n * k <= MOST_COPIES;
