@@ -189,7 +189,8 @@ static bool take_apart(dividing *d, uint32_t g, uint32_t *nodes, uint32_t *label
     groups *s = d->s;
     uint32_t cut[MOST_LAYERS + 1] = {0};
     int64_t work;
-    if (!find_layers(d, g))
+    /* elementwise ops of one size: one kernel does the same work, and moves less */
+    if (s->of[g].flat || !find_layers(d, g))
         return false;
     const int64_t written = written_ns(d),
                   one = groups_nodes_ns(s, s->of[g].member, s->of[g].n, &work);
