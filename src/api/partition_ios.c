@@ -1,6 +1,7 @@
 /* api/partition_ios.c -- the strategy `ios`: blocks of the forward pass side by side on streams of one device, in the stages that IOS's
  * dynamic program finds. */
 #include "api/partition_row.h"
+#include "api/report_text.h"
 
 enum { IOS_STREAMS = 4 }; /* where --streams does not say */
 
@@ -71,10 +72,10 @@ nnc_status row_ios(rows *r, nnc_partition_row *row)
     row->iteration_ns = nnc_mul_sat(r->micro, ns);
     u->busy_ns = row->iteration_ns;
     row->note = nnc_arena_printf(r->a,
-        "%d blocks in %d stages on %d streams of one device%s; one stream: %.3f ms, list "
-        "scheduling, "
-        "were streams not to slow each other: %.3f ms",
-        n, stages, streams, exact ? "" : ", not all of them the best: too many blocks side by side",
+        "%d block%s in %d stage%s on %d streams of one device%s; one stream: %.3f ms, list "
+        "scheduling, were streams not to slow each other: %.3f ms",
+        n, nnc_plural(n, "s"), stages, nnc_plural(stages, "s"), streams,
+        exact ? "" : ", not all of them the best: too many blocks side by side",
         (double)nnc_mul_sat(r->micro, row_range(m->of.forward, 0, n)) / 1e6,
         (double)nnc_mul_sat(r->micro, list) / 1e6);
     NNC_NEED(u->layers && row->note, r->sink);

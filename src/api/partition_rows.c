@@ -64,6 +64,9 @@ const char *row_layers(const rows *r, const char *before, int i, int j)
 
 void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way)
 {
+    /* Of one device nothing is divided: nnc run and train refuse --strategy, --zero and --bucket-mb. */
+    if (r->n == 1 && way.strategy)
+        way = (nnc_partition_way){.runs = way.runs * (way.micro > 1 ? way.micro : 1)};
     way.devices = way.devices ? way.devices : r->n;
     row->way = way;
     row->executable = way.runs && r->here && way.devices <= NNC_MAX_DEVICES;
@@ -440,11 +443,14 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
             nnc_plural(r->m->n_block, "s"), devices, r->n);
     NNC_NEED(row->note || (fits && devices == r->n), r->sink);
     NNC_TRY(row_can_divide(r, &can));
+    can = can || r->micro == 1;
     if (!can && !row->note)
         row->note = "nnc run cannot divide a batch of this model: its rows depend on each other";
+    /* One micro-batch passes through placed layers: nnc train refuses a pipeline of it. */
+    const char *name = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
     row_executes(r, row,
         (nnc_partition_way){.runs = can,
-            .strategy = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind],
+            .strategy = r->micro > 1 ? name : NULL,
             .micro = r->micro,
             .chunks = kind == PIPE_interleaved && r->t->o->chunks > 0 ? chunks : 0});
     return pipeline_fill(r, row, &pipe, cut);

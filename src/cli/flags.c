@@ -122,7 +122,7 @@ static const nnc_flag own[] = {
         {"--streams-by", NNC_SET_CHOICE, AT(compare.compile.schedule), 0, NNC_SCHEDULE_list, 0,
             "list|ios"},
         "What several --streams are given. list (default): whatever is ready, longest path first. "
-        "ios: stages, found by IOS's dynamic program (inference on one device)"},
+        "ios: stages, found by IOS's dynamic program (inference of one model on one device)"},
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
         "Number of devices that layers may name, or that several models are on (default: as many "
         "as "
@@ -414,10 +414,10 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE, "--rename is of the tensors in --weights=FILE");
     const nnc_compile_options *c = &o->compare.compile;
     if (c->schedule == NNC_SCHEDULE_ios &&
-        (c->streams < 2 || c->devices > 1 || o->mode == MODE_step))
+        (c->streams < 2 || c->devices > 1 || o->mode == MODE_step || o->n_file > 1))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--streams-by=ios are stages of inference on one device: it needs --streams=N of 2 or "
-            "more, without --mode=step and several --devices");
+            "--streams-by=ios are stages of inference of one model on one device: it needs "
+            "--streams=N of 2 or more, without --mode=step, several --devices and other models");
     if (o->predict && !o->trace)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--predict is for a measured run: it needs the file of both, --trace=FILE");

@@ -12,13 +12,9 @@
 
 #include <stdlib.h>
 
-enum {
-    MOST_LAYERS = 48, /* of a group that is looked at */
-    MOST_JOINED =
-        12, /* of a part that is asked about: the estimates of a group are linear in its layers */
-    MARGIN =
-        32, /* a kernel of several layers must take less than they by one part in so many, as the reason says */
-};
+/* MOST_LAYERS: of a group that is looked at. MOST_JOINED: of a part that is asked about, so that the number of estimates of a group is
+ * linear in its layers. MARGIN: a kernel of several layers must take less than they by one part in so many, as the reason says. */
+enum { MOST_LAYERS = 48, MOST_JOINED = 12, MARGIN = 32 };
 
 typedef struct unit { /* a layer's nodes in a group */
     uint32_t *node, n;
@@ -176,7 +172,7 @@ static int64_t divide(dividing *d, uint32_t *nodes, uint32_t *cut)
     int64_t least[MOST_LAYERS + 1] = {0};
     for (uint32_t j = 1; j <= d->n; j++) {
         least[j] = INT64_MAX;
-        for (uint32_t i = j; i-- > 0 && (j - i <= MOST_JOINED || i == 0);) {
+        for (uint32_t i = j; i-- > 0 && j - i <= MOST_JOINED;) {
             const int64_t ns = part_ns(d, i, j, nodes);
             if (ns != INT64_MAX && least[i] + ns < least[j]) {
                 least[j] = least[i] + ns;
@@ -193,7 +189,8 @@ static bool take_apart(dividing *d, uint32_t g, uint32_t *nodes, uint32_t *label
     groups *s = d->s;
     uint32_t cut[MOST_LAYERS + 1] = {0};
     int64_t work;
-    if (!find_layers(d, g))
+    /* elementwise ops of one size: one kernel does the same work, and moves less */
+    if (s->of[g].flat || !find_layers(d, g))
         return false;
     const int64_t written = written_ns(d),
                   one = groups_nodes_ns(s, s->of[g].member, s->of[g].n, &work);

@@ -634,7 +634,8 @@ static void check_timeline(const made *x, const nnc_partition_row *r, const char
 
 TEST(timelines_are_those_of_their_rows)
 {
-    static const char *const none[] = {"pipedream", "manual", "tensor", "channel", "spatial"};
+    static const char *const none[] = {
+        "pipedream", "manual", "tensor", "channel", "spatial", "ios"};
     static const char *const model[] = {"mlp", "googlenet"};
     for (size_t i = 0; i < NNC_COUNT(model); i++)
         for (int step = 0; step < 2 && !test_failures; step++) {
