@@ -90,6 +90,15 @@ static bool has_siblings(const program *p)
     return false;
 }
 
+static bool has_applied(const program *p, const char *pass)
+{
+    const nnc_remarks *r = &p->a->remarks;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->at[i].applied && !strcmp(r->at[i].pass, pass))
+            return true;
+    return false;
+}
+
 static void drop(program *p)
 {
     nnc_artifact_destroy(p->a);
@@ -116,8 +125,11 @@ static nnc_status compile_all(comparison *c)
         if (c->n > 0 && same_program(p, p - 1)) {
             drop(p);
         } else if (k > n_plain && k < n && prepares(c, p, pass[k - 1])) {
+            const bool changed =
+                has_applied(p, name); /* or it is the program that was dropped before */
             drop(p);
-            prepared = prepared ? nnc_arena_printf(&c->arena, "%s + %s", prepared, name) : name;
+            if (changed)
+                prepared = prepared ? nnc_arena_printf(&c->arena, "%s + %s", prepared, name) : name;
         } else {
             if (prepared)
                 p->pass = nnc_arena_printf(&c->arena, "%s + %s", prepared, name);

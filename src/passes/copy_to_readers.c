@@ -144,8 +144,8 @@ static bool is_kernel(const copier *c, uint32_t g)
     return c->s.fusable[g] && c->s.of[g].n_real > 0;
 }
 
-/* Finds the other groups that read node i's result, first those that read it only for copies: *n_new of them. *inside: its own does;
- * *stored: what reads it is no such kernel. */
+/* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own does; *stored: what reads it is
+ * no such kernel. */
 static void find_readers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, bool *stored)
 {
     const pass *p = c->p;
@@ -170,11 +170,6 @@ static void find_readers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, b
             else
                 add_reader(c, c->at[k - 1].group);
     *n_new = c->n_reader - n;
-    for (uint32_t k = 0; k < n && n < c->n_reader && k < *n_new; k++) {
-        const uint32_t g = c->reader[k];
-        c->reader[k] = c->reader[c->n_reader - 1 - k];
-        c->reader[c->n_reader - 1 - k] = g;
-    }
 }
 
 /* Do both belong to the same part of a training step: main, its update, what runs once after several batches? */

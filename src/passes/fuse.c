@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     MAX_MEMBERS = 192, /* keeps merging linear; larger kernels gain nothing */
@@ -505,8 +506,21 @@ static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
     return true;
 }
 
-/* Nodes of one expanded op have the layer's path in common and contain a reduction. */
-static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
+/* Is each group of these nodes a kernel? Where another layer lies between them, only some have merged. */
+static bool are_kernels(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < n && all; i++) {
+        const char *why;
+        const group *q = &s->of[nodes[i]];
+        if (group_of(s, nodes[i]) == nodes[i] && q->n > 1 && q->n < n)
+            all = groups_one_kernel(s, q->member, q->n, &why);
+    }
+    return all;
+}
+
+/* Nodes of one expanded op have the layer's path in common and contain a reduction. `before` is scratch for s->ord. */
+static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n, uint32_t *before)
 {
     pass *p = s->p;
     bool reduces = false;
@@ -520,9 +534,13 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
     const char *why;
     if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
-        !groups_one_kernel(s, nodes, n, &why) || leaves_idle(s, nodes, n))
+        !groups_one_kernel(s, nodes, n, &why))
         return;
-    groups_merge_nest(s, nodes, n);
+    memcpy(before, s->ord, s->n_node * sizeof *before);
+    if (!leaves_idle(s, nodes, n))
+        groups_merge_nest(s, nodes, n);
+    if (s->p->status == NNC_OK && !are_kernels(s, nodes, n))
+        groups_part(s, nodes, n, before);
 }
 
 /* By layer, then by device: parts of a layer that is split are apart. */
@@ -539,8 +557,9 @@ static int by_origin(const void *x, const void *y, void *ctx)
 static void seed_nests(groups *s)
 {
     pass *p = s->p;
-    uint32_t *list = PASS_NEW(p, uint32_t, s->n_node + 1), n = 0;
-    if (!list)
+    uint32_t *list = PASS_NEW(p, uint32_t, s->n_node + 1),
+             *before = PASS_NEW(p, uint32_t, s->n_node + 1), n = 0;
+    if (!list || !before)
         return;
     for (uint32_t i = 0; i < s->n_node; i++)
         if (s->fusable[i] && p->g->node[i].origin && p->g->node[i].op != OP_relayout)
@@ -551,7 +570,7 @@ static void seed_nests(groups *s)
         for (k = i + 1; k < n && !strcmp(first->origin, p->g->node[list[k]].origin) &&
                         on_one_device(first, &p->g->node[list[k]]);)
             k++;
-        seed_nest(s, list + i, k - i);
+        seed_nest(s, list + i, k - i, before);
     }
 }
 

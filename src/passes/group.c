@@ -3,6 +3,7 @@
 #include "passes/group.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool may_fuse(const pass *p, uint32_t i)
 {
@@ -149,6 +150,16 @@ static int by_value(const void *x, const void *y)
 {
     uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
     return (a > b) - (a < b);
+}
+
+void groups_part(groups *s, const uint32_t *nodes, uint32_t n, const uint32_t *ord)
+{
+    uint32_t *self = PASS_NEW(s->p, uint32_t, n + 1);
+    memcpy(s->ord, ord, s->n_node * sizeof *ord);
+    for (uint32_t k = 0; k < n && self; k++) {
+        s->parent[nodes[k]] = nodes[k];
+        init_group(s, nodes[k], &self[k]);
+    }
 }
 
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n)

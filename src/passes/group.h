@@ -41,6 +41,8 @@ uint32_t group_of(const groups *s, uint32_t node);
 bool groups_can_merge(groups *s, uint32_t a, uint32_t b);
 /* Merges; groups_can_merge must have returned true. */
 void groups_merge(groups *s, uint32_t a, uint32_t b);
+/* Undoes merges of these nodes, each of which was a group: `ord` is a copy of s->ord before them. */
+void groups_part(groups *s, const uint32_t *nodes, uint32_t n, const uint32_t *ord);
 /* Members of both, ascending; valid until the next call. */
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);
 /* Marks these nodes in s->seen; valid until the next search of groups. */
