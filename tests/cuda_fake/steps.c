@@ -70,7 +70,7 @@ TEST(training_steps_on_a_gpu)
         }
 }
 
-/* Results of half a MiB, as in networks of a real size: kernels compute again what they read (copy_to_readers), residual sums too. */
+/* Results of half a MiB, as in networks of a real size: kernels compute again what they read (duplicate), residual sums too. */
 static const char large_results[] =
     "{\"inputs\": {\"x\": [4, 8, 32, 32]}, \"layers\": ["
     "{\"op\": \"conv\", \"name\": \"c\", \"channels\": 32, \"kernel\": 1, \"bias\": 0}, "
@@ -101,7 +101,7 @@ static int count_copies(const way *w, int i)
         nnc_env_create(&(nnc_env_options){.target = w->target, .no_cache = true}, &e, test_sink));
     CHECK_OK(nnc_compile(e, step, &o, &a, test_sink));
     for (size_t k = 0; a && k < a->remarks.n; k++)
-        n += !strcmp(a->remarks.at[k].pass, "copy_to_readers");
+        n += !strcmp(a->remarks.at[k].pass, "duplicate");
     nnc_artifact_destroy(a);
     nnc_env_destroy(e);
     nnc_graph_destroy(step);

@@ -54,7 +54,7 @@ static const model models[] = {
     {"models/relu.json", {{"batch", "1"}}},
     {"models/softmax.json", {{"batch", "3"}, {"cols", "257"}}},
     {"models/transformer_mlp.json", {{"batch", "1"}, {"tokens", "5"}, {"dim", "24"}}},
-    {"models/vgg16.json", {{"image", "32"}}},
+    {"models/vgg16.json", {{"image", "32"}, {"slim", "4"}}},
     {"models/bert_base.json", {{"batch", "2"}, {"tokens", "6"}, {"vocabulary", "50"},
                                   {"layers", "2"}, {"dim", "24"}, {"inner", "40"}}},
     {"models/efficientnet_b3.json", {{"image", "17"}, {"slim", "8"}, {"classes", "5"}}},

@@ -1,4 +1,4 @@
-/* passes/copy_to_readers.c -- lets each kernel that reads the result of cheap elementwise ops compute it again from what it is computed
+/* passes/duplicate.c -- lets each kernel that uses the result of cheap elementwise ops compute it again from what it is computed
  * from, where that moves fewer bytes than storing it: a batch norm's x - mean, of which the backward pass' sums and gradient kernels are
  * three readers, or the f32 numbers of a 16-bit tensor. XLA calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang,
  * 2023).
@@ -434,7 +434,7 @@ static void remark_copies(copier *c, uint32_t i)
         return;
     layers_add(p, &l, i);
     const char *rule = remark_text(p, "%s computed by %s", nnc_ops[n->op].name,
-                   copies > 1 ? "its readers" : "its reader"),
+                   copies > 1 ? "its consumers" : "its consumer"),
                *bytes = text_bytes(p, bytes_of(p, n->out));
     if (c->stored[i])
         remark_applied(p, &l, rule, "%d kernel%s need%s not read %s (fuse regains the cost)",
@@ -460,7 +460,7 @@ static bool open(copier *c)
     return p->status == NNC_OK;
 }
 
-nnc_status pass_copy_to_readers(pass *p)
+nnc_status pass_duplicate(pass *p)
 {
     copier c = {.p = p};
     bool gpu = false;
