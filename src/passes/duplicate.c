@@ -144,8 +144,8 @@ static bool is_kernel(const copier *c, uint32_t g)
     return c->s.fusable[g] && c->s.of[g].n_real > 0;
 }
 
-/* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own does; *stored: what reads it is
- * no such kernel. */
+/* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own does; *stored: what reads
+ * it is no such kernel. */
 static void find_readers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, bool *stored)
 {
     const pass *p = c->p;
