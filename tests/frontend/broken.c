@@ -73,7 +73,7 @@ TEST(set_errors)
     nnc_set_word none = {0};
     set_fails((nnc_set){"bacth", 2}, none,
         "--set bacth=2: the model has no arg `bacth`; did you mean `batch`?");
-    set_fails((nnc_set){"zzzzzz", 2}, none, "(it has: batch, image, order, bn)");
+    set_fails((nnc_set){"zzzzzz", 2}, none, "(it has: batch, image, order, bn, slim)");
     set_fails((nnc_set){"image", 16}, none, "--set image=16: expected at least 32");
     set_fails((nnc_set){"bn", 2}, none, "--set bn=2: expected at most 1");
     set_fails((nnc_set){"order", 1}, none, "--set order=1: expected a word");

@@ -183,7 +183,7 @@ TEST(vgg16_names_and_scales)
     CHECK(first && find_param(g, "features.28.bias") && find_param(g, "classifier.3.bias") && last);
     if (first && last) {
         CHECK_STR(first->origin, "/layers/0/conv1[0]/0/conv");
-        CHECK_INT(first->loc.line, 9);
+        CHECK_INT(first->loc.line, 10);
         CHECK_NEAR(first->weight->scale, 0.47140452, 1e-6); /* sqrt(6/27): relu follows */
         CHECK_NEAR(last->weight->scale, 0.027063293, 1e-7); /* sqrt(3/4096): nothing follows */
     }
