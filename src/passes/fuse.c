@@ -539,7 +539,8 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n, uint32_t *be
     memcpy(before, s->ord, s->n_node * sizeof *before);
     if (!leaves_idle(s, nodes, n))
         groups_merge_nest(s, nodes, n);
-    if (s->p->status == NNC_OK && !are_kernels(s, nodes, n))
+    /* within a budget of memory what stays unfused is better: each op frees its operands */
+    if (s->p->status == NNC_OK && !s->p->o->segments && !are_kernels(s, nodes, n))
         groups_part(s, nodes, n, before);
 }
 
