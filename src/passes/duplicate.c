@@ -1,12 +1,11 @@
-/* passes/duplicate.c -- lets each kernel that uses the result of cheap elementwise ops compute it again from what it is computed
- * from, where that moves fewer bytes than storing it: a batch norm's x - mean, of which the backward pass' sums and gradient kernels are
- * three readers, or the f32 numbers of a 16-bit tensor. XLA calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang,
- * 2023).
+/* passes/duplicate.c -- on GPUs: each kernel that uses the result of cheap elementwise ops computes it again, where that moves fewer bytes
+ * than storing it and reading it. Such are x - mean of a batch norm, which the sums and the gradient of its backward pass use, and the f32
+ * numbers of a 16-bit tensor. XLA calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang, 2023).
  *
- * The kernels are those that fuse would make: its groups are found, then nodes are visited in reverse order, so that what reads a node's
- * result is known, copies included. A value's sources are the tensors in memory that its cheap chain begins with. Values that many read
- * and that have two sources stay (sums along a residual network), or each reader would read all that came before. The graph gets a copy of
- * a node for each kernel; fuse finds groups again, each with its copies. */
+ * The kernels are those that fuse would make. Its groups are found; then nodes are visited from the last to the first, so that the consumers
+ * of a node are known, those that are copies included. The sources of a value are the tensors in memory that its chain of cheap ops begins
+ * with. A value with more than two sources is not copied: of the sums along a residual network each consumer would read all that came
+ * before. Each kernel gets a copy of a node in the graph, and fuse finds the groups again. */
 #include "kernel/kernel.h"
 #include "passes/group.h"
 
@@ -41,7 +40,7 @@ typedef struct copier {
     uint32_t *of_node, *in_group; /* by node, by group: the first copy, 1-based */
     copy *at;
     size_t n, cap;
-    uint32_t *reader, n_reader; /* groups, each once */
+    uint32_t *consumer, n_consumer; /* groups, each once */
     uint32_t *mark, stamp; /* by group, by value */
     uint32_t *seen;
     bool accumulates; /* nodes of the step run for each of several batches */
@@ -60,7 +59,7 @@ static bool is_small(const pass *p, nnc_ref v)
     return bytes_of(p, v) < LARGE;
 }
 
-/* Can readers of node i's result compute it? On a CPU, whose caches hold one kernel's results for the next, they gain nothing. */
+/* Can consumers of node i's result compute it? On a CPU, whose caches hold one kernel's results for the next, they gain nothing. */
 static bool may_copy(const copier *c, uint32_t i)
 {
     const pass *p = c->p;
@@ -128,14 +127,14 @@ static void find_chain(copier *c, nnc_ref v)
     c->chain[v] = x;
 }
 
-/* ---- readers -------------------------------------------------------------------------------------------------------------- */
+/* ---- consumers -------------------------------------------------------------------------------------------------------------- */
 
-static void add_reader(copier *c, uint32_t to)
+static void add_consumer(copier *c, uint32_t to)
 {
     if (c->mark[to] == c->stamp)
         return;
     c->mark[to] = c->stamp;
-    c->reader[c->n_reader++] = to;
+    c->consumer[c->n_consumer++] = to;
 }
 
 /* Is group g a kernel, which can have copies? */
@@ -146,7 +145,7 @@ static bool is_kernel(const copier *c, uint32_t g)
 
 /* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own does; *stored: what reads
  * it is no such kernel. */
-static void find_readers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, bool *stored)
+static void find_consumers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, bool *stored)
 {
     const pass *p = c->p;
     const nnc_ref v = p->g->node[i].out;
@@ -154,22 +153,22 @@ static void find_readers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, b
     *inside = false;
     *stored = edit_is_output(p, v);
     c->stamp++;
-    c->n_reader = 0;
+    c->n_consumer = 0;
     for (uint32_t at = 0, u; edit_next_user(p, v, &at, &u);) {
         const uint32_t g = group_of(&c->s, u);
         if (c->live[u] && g != own && is_kernel(c, g))
-            add_reader(c, g);
+            add_consumer(c, g);
         *inside = *inside || (c->live[u] && g == own);
         *stored = *stored || (c->live[u] && g != own && !is_kernel(c, g));
     }
-    const uint32_t n = c->n_reader;
+    const uint32_t n = c->n_consumer;
     for (uint32_t at = 0, u; edit_next_user(p, v, &at, &u);)
         for (uint32_t k = c->of_node[u]; k; k = c->at[k - 1].next_of_node)
             if (c->at[k - 1].group == own)
                 *inside = true;
             else
-                add_reader(c, c->at[k - 1].group);
-    *n_new = c->n_reader - n;
+                add_consumer(c, c->at[k - 1].group);
+    *n_new = c->n_consumer - n;
 }
 
 /* Do both belong to the same part of a training step: main, its update, what runs once after several batches? */
@@ -293,12 +292,9 @@ static bool is_possible(copier *c, uint32_t to, uint32_t i)
     const uint32_t j = c->s.of[to].member[0];
     const bool may = !placed_apart(&p->g->node[i], &p->g->node[j]) && !p->e.is_static[j];
     const int n = may ? find_kernel(c, to, i, nodes, out, &n_out) : 0;
-    const nnc_target *t = target_of(p, &p->g->node[i]);
-    const int64_t local = t->kind == NNC_T_cpu ? nnc_target_local_bytes(t) : 0;
+    const int64_t spare = nnc_target_spare_ops(target_of(p, &p->g->node[i]));
     const char *why;
-    return n && n_out &&
-           nnc_kernel_possible(
-               p->g, nodes, n, out, n_out, nnc_target_spare_ops(t), local, p->a, &why);
+    return n && n_out && nnc_kernel_possible(p->g, nodes, n, out, n_out, spare, 0, p->a, &why);
 }
 
 /* ---- choice ------------------------------------------------------------------------------------------------------------------ */
@@ -313,25 +309,25 @@ static void add_copy(copier *c, uint32_t i, uint32_t to)
     c->of_node[i] = c->in_group[to] = (uint32_t)c->n;
 }
 
-/* A large value: a copy for each reader, where all of them together read less than is stored and read; or where it is stored anyway, for
+/* A large value: a copy for each consumer, where all of them together read less than is stored and read; or where it is stored anyway, for
  * those that read less. */
 static void choose_large(copier *c, uint32_t i, bool *stored)
 {
     const nnc_ref v = c->p->g->node[i].out;
     const int64_t bytes = bytes_of(c->p, v);
-    bool *ok = PASS_NEW(c->p, bool, c->n_reader + 1);
+    bool *ok = PASS_NEW(c->p, bool, c->n_consumer + 1);
     int64_t all = 0;
-    for (uint32_t k = 0; k < c->n_reader && ok; k++) {
-        const uint32_t to = c->reader[k];
+    for (uint32_t k = 0; k < c->n_consumer && ok; k++) {
+        const uint32_t to = c->consumer[k];
         ok[k] = is_possible(c, to, i);
         *stored = *stored || !ok[k];
         all += bytes_instead(c, to, v, false);
     }
-    const bool each = !*stored && all < bytes * (c->n_reader + 1);
+    const bool each = !*stored && all < bytes * (c->n_consumer + 1);
     bool rest = false;
-    for (uint32_t k = 0; k < c->n_reader && ok && c->p->status == NNC_OK; k++)
-        if (ok[k] && (each || bytes_instead(c, c->reader[k], v, false) < bytes))
-            add_copy(c, i, c->reader[k]);
+    for (uint32_t k = 0; k < c->n_consumer && ok && c->p->status == NNC_OK; k++)
+        if (ok[k] && (each || bytes_instead(c, c->consumer[k], v, false) < bytes))
+            add_copy(c, i, c->consumer[k]);
         else
             rest = true;
     *stored = *stored || rest;
@@ -341,8 +337,8 @@ static void choose_large(copier *c, uint32_t i, bool *stored)
 static void choose_crossing(copier *c, uint32_t i, bool *stored)
 {
     const nnc_ref v = c->p->g->node[i].out;
-    for (uint32_t k = 0; k < c->n_reader && c->p->status == NNC_OK; k++) {
-        const uint32_t to = c->reader[k];
+    for (uint32_t k = 0; k < c->n_consumer && c->p->status == NNC_OK; k++) {
+        const uint32_t to = c->consumer[k];
         if (looks_back(c, i, to) && bytes_instead(c, to, v, true) == 0 && is_possible(c, to, i))
             add_copy(c, i, to);
         else
@@ -353,10 +349,10 @@ static void choose_crossing(copier *c, uint32_t i, bool *stored)
 /* A small one, for the copies that need it, unless it is stored anyway: the kernel of a large result cannot store a small one, too. */
 static void choose_small(copier *c, uint32_t i, uint32_t n_new, bool *stored)
 {
-    const bool keep = *stored || n_new < c->n_reader;
-    for (uint32_t k = 0; k < c->n_reader && c->p->status == NNC_OK; k++)
-        if (!keep && is_possible(c, c->reader[k], i))
-            add_copy(c, i, c->reader[k]);
+    const bool keep = *stored || n_new < c->n_consumer;
+    for (uint32_t k = 0; k < c->n_consumer && c->p->status == NNC_OK; k++)
+        if (!keep && is_possible(c, c->consumer[k], i))
+            add_copy(c, i, c->consumer[k]);
         else
             *stored = true;
 }
@@ -370,7 +366,7 @@ static void choose(copier *c, uint32_t i)
         c->live[i] = c->stored[i] = true;
         return;
     }
-    find_readers(c, i, &n_new, &inside, &stored);
+    find_consumers(c, i, &n_new, &inside, &stored);
     if (c->chain[n->out].cheap && crosses(c, i))
         choose_crossing(c, i, &stored);
     else if (c->chain[n->out].cheap)
@@ -378,7 +374,7 @@ static void choose(copier *c, uint32_t i)
     else if (is_small(c->p, n->out) && may_copy(c, i))
         choose_small(c, i, n_new, &stored);
     else
-        stored = stored || c->n_reader > 0;
+        stored = stored || c->n_consumer > 0;
     c->stored[i] = stored;
     c->live[i] = stored || inside;
 }
@@ -454,7 +450,7 @@ static bool open(copier *c)
     c->stored = PASS_NEW(p, bool, n);
     c->of_node = PASS_NEW(p, uint32_t, n);
     c->in_group = PASS_NEW(p, uint32_t, n);
-    c->reader = PASS_NEW(p, uint32_t, n);
+    c->consumer = PASS_NEW(p, uint32_t, n);
     c->mark = PASS_NEW(p, uint32_t, n);
     c->seen = PASS_NEW(p, uint32_t, n_value);
     return p->status == NNC_OK;

@@ -96,8 +96,8 @@ typedef struct nnc_collective {
     int64_t outer; /* allgather, reduce_scatter: rows; each is gathered or divided by itself (the dimensions before the axis) */
 } nnc_collective;
 
-/* A reduction takes no more bytes of a part at a time, in as many rounds as that needs: workspaces were as large as operands otherwise. On
- * two ranks a reduce-scatter of 128 MiB takes as long as in one round, as far as a busy machine can tell. */
+/* A reduction goes in rounds of at most so many bytes of each part, which bounds its workspace; in one round that is as large as the
+ * operand. */
 #define NNC_COLLECTIVE_ROUND ((int64_t)1 << 20)
 static inline int64_t nnc_collective_round(const nnc_collective *c, int64_t part)
 {
