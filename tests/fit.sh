@@ -57,6 +57,14 @@ done
 beside=$((high - (small >> 10)))
 echo "beside the plan: $beside KiB of address space"
 
+# Any less is refused in words, wherever memory ends: libraries that are loaded or called with none left crash.
+at=$((high - (48 << 10)))
+while [ "$at" -lt "$high" ]; do
+    run 1 "$at"
+    case $rc in 0 | 4 | 5) ;; *) fail "one convolution within $at KiB: exit code $rc" && cat "$dir/said" ;; esac
+    at=$((at + 1500))
+done
+
 # A layer has its code and its part of the plan, too: half a layer's tensors are room for that.
 kib=$(((need >> 10) + beside + (layer >> 11)))
 run "$most" "$kib" --memory-limit=$limit

@@ -487,11 +487,18 @@ bool nnc_plugin_exists(const char *name)
     return find_plugin(name, path);
 }
 
+/* Plug-ins load large libraries: LLVM and oneDNN take 50 to 130 MiB of address space, most of it mapped from their files. */
+#define PLUGIN_ROOM ((size_t)64 << 20)
+
 static void *open_plugin(const char *name, char why[512])
 {
     char path[PATH_MAX];
     if (!find_plugin(name, path)) {
         snprintf(why, 512, "libnnc_%s.so is not installed (nnc was built without it)", name);
+        return NULL;
+    }
+    if (!nnc_has_room(PLUGIN_ROOM)) {
+        snprintf(why, 512, "out of host memory: too little is left to load %.400s", path);
         return NULL;
     }
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);

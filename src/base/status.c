@@ -102,6 +102,14 @@ void *nnc_pages_alloc(size_t bytes)
     return p + head;
 }
 
+bool nnc_has_room(size_t bytes)
+{
+    if (!bytes)
+        return true;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p != MAP_FAILED && munmap(p, bytes) == 0;
+}
+
 void nnc_pages_free(void *p, size_t bytes)
 {
     if (p)

@@ -4,7 +4,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #define MODEL_HELP \
     "MODEL is a model file (.json, docs/model.md; .onnx, docs/onnx.md) or graph text " \
@@ -184,6 +188,17 @@ static void keep_streams_apart(void)
             _exit(nnc_exit_code(NNC_E_IO));
 }
 
+/* Within a limit of address space (ulimit -v) threads share glibc's heap. Each would reserve 64 MiB for one of its own, and what is left
+ * is too little for libraries that crash without memory. */
+static void share_heap(void)
+{
+#ifdef __GLIBC__
+    struct rlimit most;
+    if (getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY)
+        (void)mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
 /* Reports output that could not be written, unless the reader has closed its end (| head). */
 static nnc_status close_stdout(nnc_status st)
 {
@@ -255,6 +270,7 @@ int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
     keep_streams_apart();
+    share_heap();
     signal(SIGXFSZ, SIG_IGN); /* a file beyond ulimit -f: write fails and is reported */
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         const command *c = argc > 2 ? find_command(argv[2]) : NULL;

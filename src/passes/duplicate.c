@@ -2,8 +2,8 @@
  * than storing it and reading it. Such are x - mean of a batch norm, which the sums and the gradient of its backward pass use, and the f32
  * numbers of a 16-bit tensor. XLA calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang, 2023).
  *
- * The kernels are those that fuse would make. Its groups are found; then nodes are visited from the last to the first, so that the consumers
- * of a node are known, those that are copies included. The sources of a value are the tensors in memory that its chain of cheap ops begins
+ * The kernels are those that fuse would make. Its groups are found; then nodes are visited from the last to the first, so that a node's
+ * consumers are known, those that are copies included. The sources of a value are the tensors in memory that its chain of cheap ops begins
  * with. A value with more than two sources is not copied: of the sums along a residual network each consumer would read all that came
  * before. Each kernel gets a copy of a node in the graph, and fuse finds the groups again. */
 #include "kernel/kernel.h"

@@ -217,15 +217,18 @@ nnc_status nnc_exec_load(nnc_exec *e, bool main, nnc_sink *sink)
     int64_t from = nnc_now_ns();
     for (int k = 0; k < e->n_owned; k++)
         n += due(e, k, main) && compiles(e, e->owner[k]);
+    const int threads = (int)nnc_min64(n, nnc_cpu_count());
+    NNC_NEED(nnc_has_room((size_t)threads * NNC_LIBRARY_ROOM), sink);
     if (n > 1) {
         load_job j = {e, main, 0};
-        nnc_par_run((int)nnc_min64(n, nnc_cpu_count()), load_some, &j);
+        nnc_par_run(threads, load_some, &j);
     }
     nnc_exec_spent(e, NNC_PH_libraries, from);
     for (int k = 0; k < e->n_owned; k++) {
         if (!due(e, k, main))
             continue;
         from = nnc_now_ns();
+        NNC_NEED(e->p->cmd[e->owner[k]].kind != CMD_call || nnc_has_room(NNC_LIBRARY_ROOM), sink);
         NNC_TRY(load(e, &e->owned[k], e->owner[k], sink));
         nnc_exec_spent(e, phase_of(e->p, &e->p->cmd[e->owner[k]]), from);
     }
