@@ -90,8 +90,8 @@ void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free
  * programs being compared would differ in that.) Zeroed. NULL when out of memory. nnc_pages_free needs the same `bytes`. */
 void *nnc_pages_alloc(size_t bytes);
 void nnc_pages_free(void *p, size_t bytes);
-/* Could so much be mapped now? Asked before libraries are called that crash where they are out of memory: the dynamic linker while it
- * loads them (thread-local data), C++ runtimes while they unwind. Nothing is held, so that others may take it first. */
+/* Does the limit of address space (ulimit -v) leave so much? Asked before libraries are called that crash where they are out of memory:
+ * the dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first. */
 bool nnc_has_room(size_t bytes);
 #define NNC_LIBRARY_ROOM ((size_t)16 << 20)
 
