@@ -201,13 +201,14 @@ static bool due(const nnc_exec *e, int k, bool main)
     return main ? e->owned[k].main : !e->owned[k].main && e->owned[k].init;
 }
 
-/* What fails is loaded again alone, for the message. */
+/* What fails, or has no room beside the other threads, is loaded again alone, for the message. */
 static void load_some(void *ctx, int part, int parts)
 {
     load_job *j = ctx;
-    (void)part, (void)parts;
+    (void)part;
     for (int k; (k = atomic_fetch_add(&j->next, 1)) < j->e->n_owned;)
-        if (due(j->e, k, j->main) && compiles(j->e, j->e->owner[k]))
+        if (due(j->e, k, j->main) && compiles(j->e, j->e->owner[k]) &&
+            nnc_has_room((size_t)parts * NNC_LIBRARY_ROOM))
             (void)load(j->e, &j->e->owned[k], j->e->owner[k], NULL);
 }
 
@@ -217,18 +218,17 @@ nnc_status nnc_exec_load(nnc_exec *e, bool main, nnc_sink *sink)
     int64_t from = nnc_now_ns();
     for (int k = 0; k < e->n_owned; k++)
         n += due(e, k, main) && compiles(e, e->owner[k]);
-    const int threads = (int)nnc_min64(n, nnc_cpu_count());
-    NNC_NEED(nnc_has_room((size_t)threads * NNC_LIBRARY_ROOM), sink);
     if (n > 1) {
         load_job j = {e, main, 0};
-        nnc_par_run(threads, load_some, &j);
+        nnc_par_run((int)nnc_min64(n, nnc_cpu_count()), load_some, &j);
     }
     nnc_exec_spent(e, NNC_PH_libraries, from);
     for (int k = 0; k < e->n_owned; k++) {
         if (!due(e, k, main))
             continue;
         from = nnc_now_ns();
-        NNC_NEED(e->p->cmd[e->owner[k]].kind != CMD_call || nnc_has_room(NNC_LIBRARY_ROOM), sink);
+        const bool calls = !e->owned[k].engine && e->p->cmd[e->owner[k]].kind == CMD_call;
+        NNC_NEED(!calls || nnc_has_room(NNC_LIBRARY_ROOM), sink);
         NNC_TRY(load(e, &e->owned[k], e->owner[k], sink));
         nnc_exec_spent(e, phase_of(e->p, &e->p->cmd[e->owner[k]]), from);
     }

@@ -391,7 +391,8 @@ bool call_check(
     for (int i = 0; i < c->n_post; i++)
         put_nan(c, CALL_SUM, &c->dst, o.sum[i]);
     void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice.workspace_bytes + 64, 64));
-    /* a run must not reach beyond what it asked for */
+    /* a run must not read what it has not written, nor reach beyond what it asked for */
+    memset(work, 0xff, (size_t)choice.workspace_bytes); /* NaN */
     memset((char *)work + choice.workspace_bytes, 0xa5, 64);
     void *packed = c->packed ? pack(e, &p, o.wei, choice.packed_bytes) : NULL;
     run_twice(e, &p, &o, packed ? packed : o.wei, work);
