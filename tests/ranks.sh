@@ -529,6 +529,12 @@ JSON
 script 2 "[ \$R = 1 ] && ulimit -v 500000; exec $nnc run $dir/large.json --devices=2 --comm-timeout=20"
 ran "4|6" "cpu:1: \|rank 1 could not load"
 
+what="a rank without memory for MPI"
+for kib in 86000 95000; do
+    script 2 "[ \$R = 0 ] || ulimit -v $kib; exec $nnc $run --iterations=2 --comm-timeout=20"
+    ran "4|5|6" "error: rank 1 of 2"
+done
+
 # fault SIGNAL TEXT: rank 1 of a long run gets the signal; all end in time.
 fault() {
     script 2 "echo \$\$ >$dir/pid\$R; exec $nnc $run --iterations=100000000 --comm-timeout=3" &
