@@ -529,6 +529,12 @@ JSON
 script 2 "[ \$R = 1 ] && ulimit -v 500000; exec $nnc run $dir/large.json --devices=2 --comm-timeout=20"
 ran "4|6" "cpu:1: \|rank 1 could not load"
 
+what="a rank without memory for MPI"
+for kib in 86000 95000; do
+    script 2 "[ \$R = 0 ] || ulimit -v $kib; exec $nnc $run --iterations=2 --comm-timeout=20"
+    ran "4|5|6" "error: rank 1 of 2"
+done
+
 # fault SIGNAL TEXT: rank 1 of a long run gets the signal; all end in time.
 fault() {
     script 2 "echo \$\$ >$dir/pid\$R; exec $nnc $run --iterations=100000000 --comm-timeout=3" &
@@ -551,6 +557,29 @@ what="a rank that is killed"
 fault KILL "exited on signal 9"
 what="a rank that is stopped"
 fault STOP "rank 1 has not .* for 3 s (--comm-timeout)"
+
+# SIGTERM to any rank of a training with a checkpoint ends the step, on all of them: rank 0 hears of it with the next step.
+what="a training, a rank of which is asked to end"
+if [ -s "$dir/data.npz" ]; then
+    rm -f "$dir/c.npz" "$dir/log"
+    script 2 "echo \$\$ >$dir/pid\$R; exec $nnc train $dir/net.json --data=$dir/data.npz --strategy=data --epochs=1000000 --quiet \
+        --checkpoint=$dir/c.npz --checkpoint-every=1000000 --log=$dir/log --comm-timeout=60" &
+    job=$!
+    tries=0
+    while [ ! -s "$dir/log" ] && [ $tries -lt 200 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    kill -TERM "$(cat "$dir/pid1")"
+    (sleep 20 && kill -KILL "$(cat "$dir/pid1")") 2>/dev/null & # where it does not end
+    late=$!
+    wait $job
+    kill $late 2>/dev/null
+    rc=$(grep -q "Primary job\|exited on signal" "$dir/said" && echo 1 || echo 0)
+    ran 0 "stopped after step"
+    [ -s "$dir/c.npz" ] || fail "$what: there is no checkpoint"
+    rm -f "$dir/pid0" "$dir/pid1"
+fi
 
 # The functions that move inputs report nothing themselves. Rank 1 is stopped while rank 0 fills the 200 MB that it then sends.
 what="a rank that is stopped during an upload"

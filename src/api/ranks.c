@@ -1,5 +1,6 @@
 /* api/ranks.c -- an environment as one of several ranks: threads, connection, leading and following. */
 #include "api/internal.h"
+#include "api/train.h"
 #include <sched.h>
 #include <unistd.h>
 
@@ -73,6 +74,22 @@ int nnc_env_rank(const nnc_env *e)
 int nnc_env_world(const nnc_env *e)
 {
     return e->ranks.world;
+}
+
+static bool is_set(const volatile void *stop)
+{
+    return *(const volatile sig_atomic_t *)stop != 0;
+}
+
+void nnc_env_watch(nnc_env *e, const volatile sig_atomic_t *stop)
+{
+    if (e->job && stop)
+        nnc_job_watch(e->job, is_set, stop);
+}
+
+bool nnc_env_stops(const nnc_env *e)
+{
+    return e->job && nnc_job_stops(e->job);
 }
 
 nnc_status nnc_env_follow(nnc_env *e, nnc_sink *sink)

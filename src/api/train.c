@@ -355,7 +355,8 @@ static nnc_status train_rest(trainer *t)
         trainer_begin(t, NNC_DATA_train, t->epoch, t->at * t->accumulate);
     while (t->at < t->per_epoch && t->step < t->steps && !t->stopped) {
         NNC_TRY(take_step(t));
-        t->stopped = t->o->stop && *t->o->stop && t->step < t->steps;
+        const bool asked = (t->o->stop && *t->o->stop) || nnc_env_stops(t->e);
+        t->stopped = asked && t->step < t->steps;
         if (!t->stopped && !(every && t->step % every == 0))
             continue;
         const int64_t begin = nnc_now_ns();
@@ -494,6 +495,7 @@ static nnc_status begin(trainer *t)
 static nnc_status run(trainer *t)
 {
     NNC_TRY(open_all(t));
+    nnc_env_watch(t->e, t->o->stop);
     if (nnc_env_rank(t->e) > 0)
         return nnc_env_follow(t->e, t->sink);
     NNC_TRY(begin(t));

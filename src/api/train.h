@@ -54,7 +54,7 @@ struct nnc_train_options {
     int checkpoint_every;
     bool resume;             /* from the checkpoint, where there is one */
     nnc_on_nan on_nan;
-    const volatile sig_atomic_t *stop; /* when it is not 0, training ends after the step, with a checkpoint; NULL: it does not */
+    const volatile sig_atomic_t *stop; /* when it is not 0 on any rank, training ends after the step, with a checkpoint; NULL: it does not */
     /* Called before the first step, when all that could be checked is: warnings in the sink can be printed; NULL: not. */
     void (*ready)(void *ctx, nnc_sink *sink);
     /* Called after each epoch with a line of text; with phase and detail of the progress, which ends with the call; NULL: not. */
@@ -89,5 +89,9 @@ nnc_status nnc_train_read(const nnc_model *m, nnc_train_options *o, nnc_arena *s
  * trained or the data do not fit it; NNC_E_IO: a file; NNC_E_DIFFERS: the loss became NaN or infinite, and nothing was saved. */
 nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o, nnc_format f, nnc_text *out,
     nnc_sink *sink) NNC_MUST;
+
+/* On all ranks, before the first run: where *stop is not 0 on another rank, nnc_env_stops tells rank 0 after the run. */
+void nnc_env_watch(nnc_env *e, const volatile sig_atomic_t *stop);
+bool nnc_env_stops(const nnc_env *e);
 
 #endif

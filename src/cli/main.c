@@ -100,11 +100,11 @@ const command commands[] = {
         "target. The batch "
         "is the first dimension of the model's inputs; rows\nbeyond whole batches are left out.\n\n"
         "examples:\n"
-        "  nnc train models/mlp.json --set batch=64 --data=digits.npz --epochs=10 --lr=0.1 "
-        "--momentum=0.9\n"
+        "  python3 scripts/digits.py digits.npz && nnc train examples/digits.json "
+        "--data=digits.npz\n"
         "  nnc train net.json --data=x.npy --labels=y.npy --optimizer=adamw --lr=1e-3 "
         "--validation=0.1 --save=w.safetensors\n"
-        "  nnc train models/mlp.json --data=digits.npz --devices=2 --strategy=1f1b "
+        "  nnc train examples/digits.json --data=digits.npz --devices=2 --strategy=1f1b "
         "--micro-batches=8\n"},
     {"opt", "MODEL", "run passes on a model or graph text; print graph text", "mgkoceph", 1, 1,
         cmd_opt,

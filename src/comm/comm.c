@@ -97,6 +97,12 @@ static nnc_status fail_mpi(const nnc_ranks *r, const char *why, nnc_sink *sink)
         r->rank, r->world, r->by, why ? why : "");
 }
 
+/* Of what a transport's function says. */
+static bool lacks_memory(const char *wrong)
+{
+    return !strcmp(wrong, "out of memory");
+}
+
 /* Without an MPI launcher the ranks find each other by two variables, which torchrun sets. */
 static nnc_status check_master(const nnc_ranks *r, nnc_sink *sink)
 {
@@ -134,7 +140,8 @@ nnc_status nnc_comm_open(const nnc_ranks *r, double timeout_s, nnc_comm **out, n
         call.wrong = "the system has no thread left";
     nnc_status st = NNC_OK;
     if (call.wrong)
-        st = nnc_fail0(sink, NNC_E_PEER, "rank %d of %d: %s does not start: %s", r->rank, r->world,
+        st = nnc_fail0(sink, lacks_memory(call.wrong) ? NNC_E_NOMEM : NNC_E_PEER,
+            "rank %d of %d: %s does not start: %s", r->rank, r->world,
             r->mpi ? "MPI" : "the connection between ranks", call.wrong);
     root->first = call.group;
     if (!st && (call.rank != r->rank || call.world != r->world))
@@ -219,7 +226,7 @@ static nnc_status broken(comm_root *r, const char *fmt, ...)
 /* After broken, with what a transport's function returned: this rank's own lack of memory is no loss of another. */
 static nnc_status code_of(comm_root *r, bool first, const char *wrong)
 {
-    if (first && !strcmp(wrong, "out of memory"))
+    if (first && lacks_memory(wrong))
         r->code = NNC_E_NOMEM;
     return r->code;
 }

@@ -35,6 +35,17 @@ int nnc_job_world(const nnc_job *j)
     return nnc_comm_world(j->comm);
 }
 
+void nnc_job_watch(nnc_job *j, bool (*is_asked)(const volatile void *ctx), const volatile void *ctx)
+{
+    j->is_asked = is_asked;
+    j->ctx = ctx;
+}
+
+bool nnc_job_stops(const nnc_job *j)
+{
+    return j->stops;
+}
+
 nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what)
 {
     return nnc_comm_send(j->comm, o, sizeof *o, to, TAG_order, what);
@@ -108,7 +119,7 @@ static nnc_status collect(nnc_exec *e, nnc_sink *sink)
     exec_ranks *k = e->ranks;
     nnc_status first = NNC_OK;
     for (int r = 1; k->running && r < nnc_job_world(k->job); r++) {
-        int32_t theirs = 0;
+        run_report theirs = {0};
         nnc_status st = nnc_comm_recv(
             k->job->comm, &theirs, sizeof theirs, r, TAG_done, "waiting for the end of the run");
         if (st) {
@@ -116,9 +127,10 @@ static nnc_status collect(nnc_exec *e, nnc_sink *sink)
             first = first ? first : st;
             break;
         }
-        if (theirs && !first)
-            first = keep(k->job, (nnc_status)theirs, "rank %d failed: %s", r,
-                nnc_status_name((nnc_status)theirs));
+        k->job->stops = k->job->stops || theirs.stops;
+        if (theirs.status && !first)
+            first = keep(k->job, (nnc_status)theirs.status, "rank %d failed: %s", r,
+                nnc_status_name((nnc_status)theirs.status));
     }
     k->running = 0;
     (void)nnc_job_failure(k->job, sink);
@@ -189,9 +201,10 @@ static nnc_status follow_run(nnc_exec *e, const order *o, nnc_sink *sink)
     nnc_status st = nnc_exec_run_part(e, (nnc_section)o->item, sink);
     nnc_status synced = nnc_exec_sync_ranks(e, st ? NULL : sink);
     st = st ? st : synced;
-    const int32_t said = st;
-    nnc_status told = nnc_comm_send(
-        e->ranks->job->comm, &said, sizeof said, 0, TAG_done, "reporting the end of a run");
+    nnc_job *j = e->ranks->job;
+    const run_report said = {st, j->is_asked && j->is_asked(j->ctx)};
+    nnc_status told =
+        nnc_comm_send(j->comm, &said, sizeof said, 0, TAG_done, "reporting the end of a run");
     return st ? st : told;
 }
 

@@ -13,6 +13,9 @@ typedef struct order {
     int64_t offset, bytes; /* times: offset is the first section */
 } order;
 
+/* What they tell it of a run. */
+typedef struct run_report { int32_t status, stops; } run_report;
+
 /* Tags of a job's own communicator. */
 enum { TAG_order, TAG_data, TAG_done, TAG_join };
 
@@ -22,6 +25,9 @@ struct nnc_job {
     size_t cap;
     int n_exec;
     nnc_arena arena; /* of exec */
+    bool (*is_asked)(const volatile void *ctx); /* to stop; NULL: nobody asks */
+    const volatile void *ctx;
+    bool stops; /* rank 0: another rank was asked to */
     nnc_status untold; /* of a failure that a caller without a sink met first; its words */
     char words[256];
 };

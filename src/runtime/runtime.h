@@ -99,6 +99,9 @@ nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink) NNC_MUST;
 bool nnc_job_failure(nnc_job *j, nnc_sink *sink);
 /* Rank 0: ends the others' nnc_job_follow, which they call again for more. */
 nnc_status nnc_job_pause(nnc_job *j) NNC_MUST;
+/* Before the first run, on all ranks: each tells rank 0, with the end of a run, whether it is asked to stop. Rank 0: was one of them? */
+void nnc_job_watch(nnc_job *j, bool (*is_asked)(const volatile void *ctx), const volatile void *ctx);
+bool nnc_job_stops(const nnc_job *j);
 int nnc_job_rank(const nnc_job *j);
 int nnc_job_world(const nnc_job *j);
 

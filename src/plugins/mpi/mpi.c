@@ -11,6 +11,9 @@ enum { PIECE = 1 << 30 };
 /* MPI promises tags up to 32767; Open MPI has 2^31-1, MPICH 2^28-1 or more. */
 enum { MOST_TAG = (1 << 28) - 1 };
 
+/* Open MPI opens some 40 files of its own when it starts, and ends the process, with exit code 2, where there is no memory for one. */
+#define START_ROOM ((size_t)96 << 20)
+
 typedef struct group {
     MPI_Comm comm, next; /* next: of a split under way */
     MPI_Request splitting;
@@ -54,6 +57,8 @@ static const char *mpi_open(const nnc_ranks *r, void **out, int *rank, int *worl
     MPI_Initialized(&begun);
     if (begun)
         return "MPI is in use in this process already";
+    if (!nnc_has_room(START_ROOM))
+        return "out of memory";
     /* Open MPI's components find its symbols in the process's global scope; plug-ins are opened with a scope of their own */
     Dl_info info;
     if (dladdr((void *)(uintptr_t)MPI_Init_thread, &info) && info.dli_fname)
