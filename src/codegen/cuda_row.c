@@ -72,7 +72,7 @@ static bool across_warps(const cu *c)
     return c->g->group > 32 || (c->g->cls == KC_column && c->g->group > 1);
 }
 
-static void join_one(cu *c, int32_t id)
+static void join_one(cu *c, int32_t id, bool only_first)
 {
     const nnc_kins *in = &c->k->ins[id];
     const char *type = cu_type((nnc_dtype)c->k->ins[in->arg[0]].dtype);
@@ -93,8 +93,11 @@ static void join_one(cu *c, int32_t id)
     else if (arg)
         cu_line(c, "nnc_warp_arg<%d, nnc_combine_%s>(best_%d, %n);", c->g->group, red, id, id);
     else if (block)
-        cu_line(
-            c, "%n = nnc_%s<%d, nnc_combine_%s>(%n, part_%d);", id, how, c->g->group, red, id, id);
+        cu_line(c, "%n = nnc_%s<%d, nnc_combine_%s%s>(%n, part_%d);", id, how, c->g->group, red,
+            !column      ? ""
+            : only_first ? ", false"
+                         : ", true",
+            id, id);
     else
         cu_line(c, "%n = nnc_warp<%d, nnc_combine_%s>(%n);", id, c->g->group, red, id);
 }
@@ -143,7 +146,7 @@ static void join(cu *c, const nnc_kstage *s, bool only_first)
         while (whole * 2 <= n)
             whole *= 2;
         if (whole == 1) {
-            join_one(c, id);
+            join_one(c, id, only_first);
             continue;
         }
         join_all(c, all, whole);
@@ -282,7 +285,8 @@ void cu_finish(cu *c)
             continue;
         cu_line(c, "__shared__ %s part_%d[%d];", cu_type((nnc_dtype)c->k->ins[id].dtype), id,
             g.threads);
-        cu_line(c, "%n = nnc_column<%d, nnc_combine_%s>(%n, part_%d);", id, group, red, id, id);
+        cu_line(
+            c, "%n = nnc_column<%d, nnc_combine_%s, false>(%n, part_%d);", id, group, red, id, id);
     }
     if (group > 1) {
         cu_line(c, n % 32 ? "if (t > 0 || p >= %lld)" : "if (t > 0)", n);
