@@ -27,6 +27,19 @@ static void place_spread(cu *c, uint32_t axes, uint32_t used, int vec)
     }
 }
 
+/* Steps of a split sum's loop that are unrolled, which keeps loads in flight, even in loops of few iterations: some 64 bytes of a thread. */
+static int unrolled(const cu *c, const nnc_kstage *s, const cu_spread *p)
+{
+    const int vec = c->g->cls == KC_column ? c->g->vec : p->vec;
+    int bytes = 0;
+    for (int32_t i = s->body0; i < s->body1; i++) {
+        const nnc_kins *in = &c->k->ins[i];
+        if (in->op == KO_load && nnc_kins_axes(in) & p->spread)
+            bytes += vec * nnc_dtype_size(c->k->buf[in->buf].dtype);
+    }
+    return bytes >= 32 ? 2 : 4;
+}
+
 /* Returns the number of scopes opened. */
 static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept)
 {
@@ -47,7 +60,7 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
             scopes++;
         }
     } else if (c->g->split > 1) {
-        cu_line(c, "#pragma unroll 4"); /* keeps loads in flight, even in loops of few iterations */
+        cu_line(c, "#pragma unroll %d", unrolled(c, s, p));
         cu_open(c, "for (%s %s = slice * %d + t; %s < %lld; %s += %d) {", cu_index(c), j, group, j,
             units, j, group * c->g->split);
     } else if (p->units <= group) {
