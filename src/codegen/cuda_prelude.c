@@ -429,8 +429,8 @@ COMBINE_ARG("max", ">"), COMBINE_ARG("min", "<"),
 "    return all;\n"
 "}\n"},
 {"nnc_column",
-"/* Combines the values of a column of the block, G rows of 32; part: one element per thread and lane. Not ALL: for the first row, the others\n"
-" * have no results. */\n"
+"/* Combines the values of a column of the block, G rows of 32; part: one element per thread and lane. Not ALL: for the first row,\n"
+" * the others have no results. */\n"
 "template <int G, typename F, bool ALL, typename T> NNC_FN T nnc_column(T x, T *part)\n"
 "{\n"
 "    part[threadIdx.x] = x;\n"

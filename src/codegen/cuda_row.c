@@ -27,7 +27,8 @@ static void place_spread(cu *c, uint32_t axes, uint32_t used, int vec)
     }
 }
 
-/* Steps of a split sum's loop that are unrolled, which keeps loads in flight, even in loops of few iterations: some 64 bytes of a thread. */
+/* Steps of a split sum's loop that are unrolled, which keeps loads in flight, even in loops of few iterations: some 64 bytes of a
+ * thread. */
 static int unrolled(const cu *c, const nnc_kstage *s, const cu_spread *p)
 {
     const int vec = c->g->cls == KC_column ? c->g->vec : p->vec;

@@ -201,8 +201,8 @@ static R quotient(fb *b, R p, R q)
     return FMA(FMA(NEG(q), y, p), r, y);
 }
 
-/* 1 / sqrt x. A GPU's quotient and root take forty instructions and a branch each, its estimate, corrected by one step, seven (1 ulp). Where
- * x is 0 or infinite the estimate is the result, and the step gives NaN. */
+/* 1 / sqrt x. A GPU's quotient and root take forty instructions and a branch each, its estimate, corrected by one step, seven (1 ulp).
+ * Where x is 0 or infinite the estimate is the result, and the step gives NaN. */
 static R rsqrt_(fb *b, R x)
 {
     if (!b->m.gpu || is_wide(b, x))

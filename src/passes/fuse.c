@@ -454,8 +454,8 @@ static bool reads_feeder(
     return false;
 }
 
-/* The nodes of two kernels: [1] the sums with what they are computed from, and what else reads small values that only their kernel needs; [0]
- * what has more numbers than they. The rest is small, and in either. */
+/* The nodes of two kernels: [1] the sums with what they are computed from, and what else reads small values that only their kernel needs;
+ * [0] what has more numbers than they. The rest is small, and in either. */
 static void divide_sums(
     groups *s, const uint32_t *nodes, uint32_t n, uint32_t part[2][MAX_MEMBERS], uint32_t count[2])
 {
@@ -526,8 +526,8 @@ static bool is_on_gpu(const groups *s, uint32_t i)
     return target_of(s->p, &s->p->g->node[i])->kind == NNC_T_cuda;
 }
 
-/* On a GPU one kernel of these nodes may leave most of it idle: where it is expected to take longer than one for each, or than a kernel of the
- * sums and one of the rest, it is not made, but those are. True: nothing is left to do. */
+/* On a GPU one kernel of these nodes may leave most of it idle: where it is expected to take longer than one for each, or than a kernel of
+ * the sums and one of the rest, it is not made, but those are. True: nothing is left to do. */
 static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n, bool possible)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];

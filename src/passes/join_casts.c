@@ -5,7 +5,7 @@
  * A state is f32, and its 16-bit copy is computed in each step. Most weights are so small that a launch takes as long as the cast. Weights
  * stay where they are: the kernel reads a few tensors in turn (NNC_KERNEL_CONCAT). The parts are views, which begin at multiples of 64
  * bytes. Casts are joined in the order of the forward pass, a few at a time, so that a copy does not live much longer than
- * its neighbours. Only of weights that contractions read as they lie: a cast in another memory order is a kernel that transposes.
+ * its neighbours. Only of weights that contractions read as they are stored: a cast to another memory order is a kernel that transposes.
  * Terminates: a joined cast is one of no param. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"

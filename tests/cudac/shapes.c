@@ -1,5 +1,6 @@
 /* tests/cudac/shapes.c -- shapes chosen for each schedule: short, long and odd rows, columns, windows, transposes, tails. */
 #include "ct.h"
+#include "passes/passes.h"
 
 #include <math.h>
 #include <sys/mman.h>
@@ -154,6 +155,36 @@ TEST(split_sums_of_stored_elements)
             type[i % 3], 6000 + i, i < 3 ? 40 : 64, type[i % 3], i < 3 ? 40 : 64,
             i % 2 ? "%d, " : "");
         CHECK(last(&s) && last(&s)->grid.split > 1);
+    }
+    ct_all_agree(&s);
+}
+
+/* A mean of 1000 beside a deviation of 1: of mean(x^2) - mean(x)^2 no digit would be right. */
+TEST(statistics_in_one_pass)
+{
+    static const char *const only[] = {"one_pass"};
+    ct_set s = {0};
+    for (int i = 0; i < 2; i++) {
+        char text[600];
+        nnc_remarks r;
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%d,64]\n%%k = constant : f32[] = [1000]\n"
+            "%%y = add %%x, %%k\n%%m = reduce_mean %%y {axes=[0], keepdims=1}\n%%d = sub %%y, %%m\n"
+            "%%q = square %%d\n%%v = reduce_mean %%q {axes=[0], keepdims=1}\nreturn %%m, %%v }",
+            40000 + i);
+        nnc_graph *g = ct_parse(text);
+        nnc_remarks_init(&r);
+        CHECK_OK(nnc_passes_run(&g,
+            &(nnc_pass_options){.level = 2, .target = ct_h200(), .only = only, .n_only = 1}, &r,
+            test_sink));
+        CHECK(r.n == 1 && r.at[0].applied);
+        nnc_graph *one = g ? ct_fuse(g) : NULL;
+        if (one)
+            ct_add_graph(&s, one);
+        CHECK(last(&s) && last(&s)->grid.split > 1);
+        nnc_remarks_deinit(&r);
+        nnc_graph_destroy(one);
+        nnc_graph_destroy(g);
     }
     ct_all_agree(&s);
 }
