@@ -526,16 +526,30 @@ static bool is_on_gpu(const groups *s, uint32_t i)
     return target_of(s->p, &s->p->g->node[i])->kind == NNC_T_cuda;
 }
 
+/* The same for nodes that are no one kernel, where their sums are of differences from a slice (one_pass). A slice has a result smaller than
+ * the loops of a kernel of the difference alone, and becomes part of them only with the sums. */
+static void seed_sliced_sums(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    uint32_t part[2][MAX_MEMBERS], count[2];
+    bool slices = false;
+    if (!is_on_gpu(s, nodes[0]))
+        return;
+    divide_sums(s, nodes, n, part, count);
+    for (uint32_t i = 0; i < count[1]; i++)
+        slices = slices || s->p->g->node[part[1][i]].op == OP_slice;
+    if (slices)
+        seed_sums(s, part[1], count[1]);
+}
+
 /* On a GPU one kernel of these nodes may leave most of it idle: where it is expected to take longer than one for each, or than a kernel of
  * the sums and one of the rest, it is not made, but those are. True: nothing is left to do. */
-static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n, bool possible)
+static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];
     int64_t work;
     if (!is_on_gpu(s, nodes[0]))
-        return !possible;
-    const int64_t apart = apart_ns(s, nodes, n);
-    const int64_t one = possible ? groups_nodes_ns(s, nodes, n, &work) : INT64_MAX;
+        return false;
+    const int64_t apart = apart_ns(s, nodes, n), one = groups_nodes_ns(s, nodes, n, &work);
     divide_sums(s, nodes, n, part, count);
     const int64_t rest = count[0] ? groups_nodes_ns(s, part[0], count[0], &work) : 0,
                   sums = count[1] ? groups_nodes_ns(s, part[1], count[1], &work) : 0,
@@ -578,9 +592,12 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n, uint32_t *be
     const bool few = rows < FEW_ROWS && bytes > SMALL_BYTES && !is_on_gpu(s, nodes[0]);
     if (!reduces || n < 2 || n > MAX_MEMBERS || few)
         return;
-    const bool possible = groups_one_kernel(s, nodes, n, &why);
+    if (!groups_one_kernel(s, nodes, n, &why)) {
+        seed_sliced_sums(s, nodes, n);
+        return;
+    }
     memcpy(before, s->ord, s->n_node * sizeof *before);
-    if (!leaves_idle(s, nodes, n, possible))
+    if (!leaves_idle(s, nodes, n))
         groups_merge_nest(s, nodes, n);
     /* within a budget of memory what stays unfused is better: each op frees its operands */
     if (s->p->status == NNC_OK && !s->p->o->segments && !are_kernels(s, nodes, n))
