@@ -27,6 +27,20 @@ static void place_spread(cu *c, uint32_t axes, uint32_t used, int vec)
     }
 }
 
+/* Steps of a split sum's loop that are unrolled, which keeps loads in flight, even in loops of few iterations: some 64 bytes of a
+ * thread. */
+static int unrolled(const cu *c, const nnc_kstage *s, const cu_spread *p)
+{
+    const int vec = c->g->cls == KC_column ? c->g->vec : p->vec;
+    int bytes = 0;
+    for (int32_t i = s->body0; i < s->body1; i++) {
+        const nnc_kins *in = &c->k->ins[i];
+        if (in->op == KO_load && nnc_kins_axes(in) & p->spread)
+            bytes += vec * nnc_dtype_size(c->k->buf[in->buf].dtype);
+    }
+    return bytes >= 32 ? 2 : 4;
+}
+
 /* Returns the number of scopes opened. */
 static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept)
 {
@@ -47,7 +61,7 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
             scopes++;
         }
     } else if (c->g->split > 1) {
-        cu_line(c, "#pragma unroll 4"); /* keeps loads in flight, even in loops of few iterations */
+        cu_line(c, "#pragma unroll %d", unrolled(c, s, p));
         cu_open(c, "for (%s %s = slice * %d + t; %s < %lld; %s += %d) {", cu_index(c), j, group, j,
             units, j, group * c->g->split);
     } else if (p->units <= group) {
@@ -72,7 +86,7 @@ static bool across_warps(const cu *c)
     return c->g->group > 32 || (c->g->cls == KC_column && c->g->group > 1);
 }
 
-static void join_one(cu *c, int32_t id)
+static void join_one(cu *c, int32_t id, bool only_first)
 {
     const nnc_kins *in = &c->k->ins[id];
     const char *type = cu_type((nnc_dtype)c->k->ins[in->arg[0]].dtype);
@@ -93,8 +107,11 @@ static void join_one(cu *c, int32_t id)
     else if (arg)
         cu_line(c, "nnc_warp_arg<%d, nnc_combine_%s>(best_%d, %n);", c->g->group, red, id, id);
     else if (block)
-        cu_line(
-            c, "%n = nnc_%s<%d, nnc_combine_%s>(%n, part_%d);", id, how, c->g->group, red, id, id);
+        cu_line(c, "%n = nnc_%s<%d, nnc_combine_%s%s>(%n, part_%d);", id, how, c->g->group, red,
+            !column      ? ""
+            : only_first ? ", false"
+                         : ", true",
+            id, id);
     else
         cu_line(c, "%n = nnc_warp<%d, nnc_combine_%s>(%n);", id, c->g->group, red, id);
 }
@@ -143,7 +160,7 @@ static void join(cu *c, const nnc_kstage *s, bool only_first)
         while (whole * 2 <= n)
             whole *= 2;
         if (whole == 1) {
-            join_one(c, id);
+            join_one(c, id, only_first);
             continue;
         }
         join_all(c, all, whole);
@@ -282,7 +299,8 @@ void cu_finish(cu *c)
             continue;
         cu_line(c, "__shared__ %s part_%d[%d];", cu_type((nnc_dtype)c->k->ins[id].dtype), id,
             g.threads);
-        cu_line(c, "%n = nnc_column<%d, nnc_combine_%s>(%n, part_%d);", id, group, red, id, id);
+        cu_line(
+            c, "%n = nnc_column<%d, nnc_combine_%s, false>(%n, part_%d);", id, group, red, id, id);
     }
     if (group > 1) {
         cu_line(c, n % 32 ? "if (t > 0 || p >= %lld)" : "if (t > 0)", n);

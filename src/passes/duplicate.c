@@ -28,6 +28,7 @@ typedef struct chain {
 
 typedef struct copy {
     uint32_t node, group; /* its node, and the group that has it */
+    bool of_tiny; /* the kernel that its node had computes small values alone */
     uint32_t next_of_node, next_in_group; /* 1-based; 0 ends */
     nnc_ref made;
 } copy;
@@ -299,13 +300,13 @@ static bool is_possible(copier *c, uint32_t to, uint32_t i)
 
 /* ---- choice ------------------------------------------------------------------------------------------------------------------ */
 
-static void add_copy(copier *c, uint32_t i, uint32_t to)
+static void add_copy(copier *c, uint32_t i, uint32_t to, bool of_tiny)
 {
     if (!ARENA_ROOM(c->p->a, c->at, c->cap, c->n + 1)) {
         pass_nomem(c->p);
         return;
     }
-    c->at[c->n++] = (copy){i, to, c->of_node[i], c->in_group[to], NNC_NONE};
+    c->at[c->n++] = (copy){i, to, of_tiny, c->of_node[i], c->in_group[to], NNC_NONE};
     c->of_node[i] = c->in_group[to] = (uint32_t)c->n;
 }
 
@@ -327,7 +328,7 @@ static void choose_large(copier *c, uint32_t i, bool *stored)
     bool rest = false;
     for (uint32_t k = 0; k < c->n_consumer && ok && c->p->status == NNC_OK; k++)
         if (ok[k] && (each || bytes_instead(c, c->consumer[k], v, false) < bytes))
-            add_copy(c, i, c->consumer[k]);
+            add_copy(c, i, c->consumer[k], false);
         else
             rest = true;
     *stored = *stored || rest;
@@ -340,19 +341,56 @@ static void choose_crossing(copier *c, uint32_t i, bool *stored)
     for (uint32_t k = 0; k < c->n_consumer && c->p->status == NNC_OK; k++) {
         const uint32_t to = c->consumer[k];
         if (looks_back(c, i, to) && bytes_instead(c, to, v, true) == 0 && is_possible(c, to, i))
-            add_copy(c, i, to);
+            add_copy(c, i, to, false);
         else
             *stored = true;
     }
 }
 
-/* A small one, for the copies that need it, unless it is stored anyway: the kernel of a large result cannot store a small one, too. */
+/* Is group g the elementwise ops of small values alone, as what a batch norm computes of the sums of its channels? Such a kernel takes no
+ * longer than its launch. */
+static bool is_tiny(const copier *c, uint32_t g)
+{
+    const pass *p = c->p;
+    bool all = true;
+    for (uint32_t k = 0; k < c->s.of[g].n && all; k++) {
+        const nnc_node *n = &p->g->node[c->s.of[g].member[k]];
+        all = n->n_out == 1 && is_small(p, n->out) &&
+              (nnc_op_is_ewise((nnc_op)n->op) || nnc_is_view(p->g, n));
+    }
+    return all;
+}
+
+/* Do elementwise ops of large values of kernel `to`, of the same part of a step, read small node i's result, directly or in copies? They
+ * compute it as they go; an expensive op only in less time than the kernel takes to move its largest value. */
+static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
+{
+    const pass *p = c->p;
+    const group *kernel = &c->s.of[to];
+    const nnc_node *n = &p->g->node[i];
+    const nnc_target *t = target_of(p, n);
+    if (is_tiny(c, to) || kernel->rows != INT64_MAX || !in_one_part(c, i, kernel->member[0]))
+        return false;
+    for (uint32_t at = 0, u; edit_next_user(p, n->out, &at, &u);)
+        if (group_of(&c->s, u) == to && !nnc_op_is_ewise((nnc_op)p->g->node[u].op) &&
+            !nnc_is_view(p->g, &p->g->node[u]))
+            return false;
+    const double ops = nnc_op_is_expensive((nnc_op)n->op) ? EXPENSIVE_FLOPS : 1;
+    return ops * (double)kernel->numel / (double)nnc_max64(t->flops_f32, 1) <=
+           2 * (double)kernel->bytes / (double)nnc_max64(t->copy_bytes_s, 1);
+}
+
+/* A small one, for the copies that need it, unless it is stored anyway: the kernel of a large result cannot store a small one, too. Where
+ * its kernel computes small ones alone, a copy for each kernel that computes it as it goes: what is left of its kernel, as a gradient of
+ * parameters, then follows the sums in theirs. */
 static void choose_small(copier *c, uint32_t i, uint32_t n_new, bool *stored)
 {
     const bool keep = *stored || n_new < c->n_consumer;
+    const bool tiny = !*stored && is_tiny(c, group_of(&c->s, i));
     for (uint32_t k = 0; k < c->n_consumer && c->p->status == NNC_OK; k++)
-        if (!keep && is_possible(c, c->consumer[k], i))
-            add_copy(c, i, c->consumer[k]);
+        if ((!keep || (tiny && computes_as_it_goes(c, i, c->consumer[k]))) &&
+            is_possible(c, c->consumer[k], i))
+            add_copy(c, i, c->consumer[k], tiny);
         else
             *stored = true;
 }
@@ -441,6 +479,24 @@ static void remark_copies(copier *c, uint32_t i)
             copies, copies > 1 ? "s" : "", copies > 1 ? "" : "s");
 }
 
+/* Values of kernels that compute small ones alone. */
+static void remark_tiny(copier *c)
+{
+    layers l = {0};
+    int n = 0;
+    for (size_t k = 0; k < c->n; k++)
+        if (c->at[k].of_tiny) {
+            layers_add(c->p, &l, c->at[k].node);
+            n++;
+        }
+    if (n)
+        remark_applied(c->p, &l, "small results computed by their consumers",
+            "kernels that read %d results of tiny kernels, as those of a batch norm's channels, "
+            "compute them as they go: a launch "
+            "takes longer (fuse regains the cost)",
+            n);
+}
+
 static bool open(copier *c)
 {
     pass *p = c->p;
@@ -476,6 +532,8 @@ nnc_status pass_duplicate(pass *p)
         for (uint32_t k = c.of_node[i]; k && p->status == NNC_OK; k = c.at[k - 1].next_of_node)
             make_copy(&c, &c.at[k - 1]);
     redirect(&c);
+    if (p->status == NNC_OK)
+        remark_tiny(&c);
     for (uint32_t i = 0; i < c.s.n_node && p->status == NNC_OK; i++)
         remark_copies(&c, i);
     return p->status;

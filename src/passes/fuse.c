@@ -438,14 +438,30 @@ static bool feeds_marked(
     return false;
 }
 
-/* The nodes of two kernels, and whether they are expected to take less than one of all: [1] the sums with what they are computed from, [0]
- * what has more numbers than they. The rest is small, and in either. */
-static bool sums_apart(groups *s, const uint32_t *nodes, uint32_t n, int64_t one,
-    uint32_t part[2][MAX_MEMBERS], uint32_t count[2])
+/* Does nodes[i] read a marked one of these nodes that is no sum, and no larger than `few`? */
+static bool reads_feeder(
+    const pass *p, const uint32_t *nodes, const bool *marked, uint32_t i, int64_t few)
+{
+    const nnc_node *to = &p->g->node[nodes[i]];
+    for (uint32_t k = 0; k < i; k++) {
+        const nnc_node *from = &p->g->node[nodes[k]];
+        const bool small = nnc_op_class((nnc_op)from->op) != CL_reduce &&
+                           nnc_type_numel(nnc_typeof(p->g, from->out)) <= few;
+        for (int j = 0; j < to->n_in && marked[k] && small; j++)
+            if (to->in[j] >= from->out && to->in[j] < from->out + from->n_out)
+                return true;
+    }
+    return false;
+}
+
+/* The nodes of two kernels: [1] the sums with what they are computed from, and what else reads small values that only their kernel needs;
+ * [0] what has more numbers than they. The rest is small, and in either. */
+static void divide_sums(
+    groups *s, const uint32_t *nodes, uint32_t n, uint32_t part[2][MAX_MEMBERS], uint32_t count[2])
 {
     const nnc_graph *g = s->p->g;
     bool sums[MAX_MEMBERS] = {false};
-    int64_t few = 0, work;
+    int64_t few = 0;
     count[0] = count[1] = 0;
     for (uint32_t i = n; i-- > 0;) {
         const nnc_node *d = &g->node[nodes[i]];
@@ -455,14 +471,22 @@ static bool sums_apart(groups *s, const uint32_t *nodes, uint32_t n, int64_t one
         }
         sums[i] = sums[i] || feeds_marked(s->p, nodes, sums, n, i);
     }
-    for (uint32_t i = 0; i < n; i++)
-        if (sums[i] || nnc_type_numel(nnc_typeof(g, g->node[nodes[i]].out)) > few)
+    for (uint32_t i = 0; i < n; i++) {
+        const bool large = nnc_type_numel(nnc_typeof(g, g->node[nodes[i]].out)) > few;
+        sums[i] = sums[i] || (!large && reads_feeder(s->p, nodes, sums, i, few));
+        if (sums[i] || large)
             part[sums[i]][count[sums[i]]++] = nodes[i];
-    if (!count[0] || !count[1])
-        return false;
-    const int64_t a = groups_nodes_ns(s, part[0], count[0], &work),
-                  b = groups_nodes_ns(s, part[1], count[1], &work);
-    return a && b && one - a - b > (a + b) / 4;
+    }
+}
+
+/* The time that a kernel for each of the groups of these nodes is expected to take. */
+static int64_t apart_ns(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (group_of(s, nodes[i]) == nodes[i] && s->of[nodes[i]].n_real)
+            sum += group_ns(s, nodes[i]);
+    return sum;
 }
 
 /* From the last node backwards, each time the latest node that feeds the group: no path can lie in between. */
@@ -486,24 +510,56 @@ void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
 }
 
-/* On a GPU one kernel of these nodes may leave most of it idle: where it is expected to take longer than one for each, they stay apart, and
- * where a kernel of the sums and one of the rest would take less, they are these. True: nothing is left to do. */
+/* On a GPU the sums of a layer with what they are computed from are one kernel, where that takes no longer than a kernel for each op: edge
+ * by edge they would not always meet. */
+static void seed_sums(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    const char *why;
+    int64_t work;
+    if (n > 1 && groups_one_kernel(s, nodes, n, &why) &&
+        groups_nodes_ns(s, nodes, n, &work) <= apart_ns(s, nodes, n))
+        groups_merge_nest(s, nodes, n);
+}
+
+static bool is_on_gpu(const groups *s, uint32_t i)
+{
+    return target_of(s->p, &s->p->g->node[i])->kind == NNC_T_cuda;
+}
+
+/* The same for nodes that are no one kernel, where their sums are of differences from a slice (one_pass). A slice has a result smaller than
+ * the loops of a kernel of the difference alone, and becomes part of them only with the sums. */
+static void seed_sliced_sums(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    uint32_t part[2][MAX_MEMBERS], count[2];
+    bool slices = false;
+    if (!is_on_gpu(s, nodes[0]))
+        return;
+    divide_sums(s, nodes, n, part, count);
+    for (uint32_t i = 0; i < count[1]; i++)
+        slices = slices || s->p->g->node[part[1][i]].op == OP_slice;
+    if (slices)
+        seed_sums(s, part[1], count[1]);
+}
+
+/* On a GPU one kernel of these nodes may leave most of it idle: where it is expected to take longer than one for each, or than a kernel of
+ * the sums and one of the rest, it is not made, but those are. True: nothing is left to do. */
 static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];
-    int64_t apart = 0, work;
-    if (target_of(s->p, &s->p->g->node[nodes[0]])->kind != NNC_T_cuda)
+    int64_t work;
+    if (!is_on_gpu(s, nodes[0]))
         return false;
-    for (uint32_t i = 0; i < n; i++)
-        apart += s->of[group_of(s, nodes[i])].n_real ? group_ns(s, group_of(s, nodes[i])) : 0;
-    const int64_t one = groups_nodes_ns(s, nodes, n, &work);
-    if (one > apart)
-        return true;
-    if (!sums_apart(s, nodes, n, one, part, count))
-        return false;
-    groups_merge_nest(s, part[1], count[1]);
-    groups_merge_nest(s, part[0], count[0]);
-    return true;
+    const int64_t apart = apart_ns(s, nodes, n), one = groups_nodes_ns(s, nodes, n, &work);
+    divide_sums(s, nodes, n, part, count);
+    const int64_t rest = count[0] ? groups_nodes_ns(s, part[0], count[0], &work) : 0,
+                  sums = count[1] ? groups_nodes_ns(s, part[1], count[1], &work) : 0,
+                  two = rest + sums;
+    const bool both = rest && sums && nnc_min64(one, apart) - two > two / 4;
+    if (both || one > apart)
+        seed_sums(s, part[1], count[1]);
+    if (both)
+        groups_merge_nest(s, part[0], count[0]);
+    return both || one > apart;
 }
 
 /* Is each group of these nodes a kernel? Where another layer lies between them, only some have merged. */
@@ -533,9 +589,13 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n, uint32_t *be
         bytes = nnc_max64(bytes, s->of[group_of(s, nodes[i])].bytes);
     }
     const char *why;
-    if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
-        !groups_one_kernel(s, nodes, n, &why))
+    const bool few = rows < FEW_ROWS && bytes > SMALL_BYTES && !is_on_gpu(s, nodes[0]);
+    if (!reduces || n < 2 || n > MAX_MEMBERS || few)
         return;
+    if (!groups_one_kernel(s, nodes, n, &why)) {
+        seed_sliced_sums(s, nodes, n);
+        return;
+    }
     memcpy(before, s->ord, s->n_node * sizeof *before);
     if (!leaves_idle(s, nodes, n))
         groups_merge_nest(s, nodes, n);

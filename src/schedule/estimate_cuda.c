@@ -47,14 +47,17 @@ static int64_t moved_bytes(const nnc_kernel *k, const nnc_target *t)
         if ((in->op != KO_load && in->op != KO_store) || k->buf[in->buf].role == KB_tmp)
             continue;
         int64_t n = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
-        bool again = false, held = false;
+        bool held = false;
+        int64_t before =
+            0; /* bytes of it that an earlier load has read, as the first element of a row that is read then */
         for (int j = 0; j < i && in->op == KO_load; j++)
             if (k->ins[j].op == KO_load && k->ins[j].buf == in->buf) {
-                again = true;
+                const int64_t b =
+                    nnc_mul_sat(elements_of(k, &k->ins[j]), nnc_dtype_size(k->buf[in->buf].dtype));
+                before = nnc_min64(nnc_max64(before, b), n);
                 held = held || (rows && k->grid.keep > 0 && r.held[j]);
             }
-        if (again)
-            n = held ? 0 : near(k, t, in) ? n / 2 : n;
+        n -= held ? before : near(k, t, in) ? before / 2 : 0;
         bytes = nnc_add_sat(bytes, n);
     }
     cu_rows_deinit(&r);

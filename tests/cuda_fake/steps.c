@@ -70,7 +70,8 @@ TEST(training_steps_on_a_gpu)
         }
 }
 
-/* Results of half a MiB, as in networks of a real size: kernels compute again what they read (duplicate), residual sums too. */
+/* Results of half a MiB, as in networks of a real size: kernels compute again what they read (duplicate), residual sums too; statistics
+ * are computed in one pass, and several weights are cast at once. */
 static const char large_results[] =
     "{\"inputs\": {\"x\": [4, 8, 32, 32]}, \"layers\": ["
     "{\"op\": \"conv\", \"name\": \"c\", \"channels\": 32, \"kernel\": 1, \"bias\": 0}, "
@@ -84,8 +85,8 @@ static const char large_results[] =
     "\"silu\", "
     "\"global_avgpool\", \"flatten\", {\"op\": \"linear\", \"name\": \"f\", \"out\": 5}]}";
 
-/* The number of ops that the step's kernels compute again. */
-static int count_copies(const way *w, int i)
+/* Do these passes change the step? */
+static void check_passes(const way *w, int i, int n_pass, const char *const *pass)
 {
     const nnc_training t = steps_training(i);
     nnc_compile_options o = nnc_compile_defaults;
@@ -93,32 +94,37 @@ static int count_copies(const way *w, int i)
     nnc_artifact *a = NULL;
     nnc_graph *step = NULL;
     nnc_graph *g = nnc_model_parse("m.json", large_results, strlen(large_results), NULL, test_sink);
-    int n = 0;
     o.precision = w->precision;
     CHECK(g != NULL);
     CHECK_OK(nnc_train_graph(g, &t, &step, test_sink));
     CHECK_OK(
         nnc_env_create(&(nnc_env_options){.target = w->target, .no_cache = true}, &e, test_sink));
     CHECK_OK(nnc_compile(e, step, &o, &a, test_sink));
-    for (size_t k = 0; a && k < a->remarks.n; k++)
-        n += !strcmp(a->remarks.at[k].pass, "duplicate");
+    for (int j = 0; j < n_pass; j++) {
+        int n = 0;
+        for (size_t k = 0; a && k < a->remarks.n; k++)
+            n += a->remarks.at[k].applied && !strcmp(a->remarks.at[k].pass, pass[j]);
+        if (!n)
+            test_fail(__FILE__, __LINE__, "%s changes nothing in %s", pass[j],
+                nnc_precision_name(w->precision));
+    }
     nnc_artifact_destroy(a);
     nnc_env_destroy(e);
     nnc_graph_destroy(step);
     nnc_graph_destroy(g);
-    return n;
 }
 
 TEST(steps_of_large_results)
 {
     static const way some[] = {
-        {NNC_PRECISION_f32, 2, 3, "cuda:sm_80"}, {NNC_PRECISION_bf16, 2, 2, "cuda:sm_90"}};
+        {NNC_PRECISION_tf32, 2, 3, "cuda:sm_80"}, {NNC_PRECISION_bf16, 2, 2, "cuda:sm_90"}};
+    static const char *const pass[] = {"one_pass", "duplicate", "join_casts"};
     if (no_compiler())
         return;
     for (size_t w = 0; w < NNC_COUNT(some); w++) {
         char why[512];
         fake_begin((uint64_t)w);
-        CHECK(count_copies(&some[w], 3) > 0);
+        check_passes(&some[w], 3, w ? 3 : 2, pass);
         CHECK_OK(take_model("large results", large_results, 3, &some[w]));
         if (fake_end(why))
             test_fail(__FILE__, __LINE__, "way %zu: %s", w, why);

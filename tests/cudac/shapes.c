@@ -1,5 +1,6 @@
 /* tests/cudac/shapes.c -- shapes chosen for each schedule: short, long and odd rows, columns, windows, transposes, tails. */
 #include "ct.h"
+#include "passes/passes.h"
 
 #include <math.h>
 #include <sys/mman.h>
@@ -156,6 +157,64 @@ TEST(split_sums_of_stored_elements)
         CHECK(last(&s) && last(&s)->grid.split > 1);
     }
     ct_all_agree(&s);
+}
+
+enum { PASS_ROWS = 20000, PASS_COLS = 64 };
+
+/* Compares mean[] and var[] of the columns of x with sums in f64. */
+static void check_statistics(const float *x, const float *mean, const float *var)
+{
+    for (int c = 0; c < PASS_COLS; c++) {
+        double m = 0, v = 0;
+        for (int r = 0; r < PASS_ROWS; r++)
+            m += (double)x[r * PASS_COLS + c] / PASS_ROWS;
+        for (int r = 0; r < PASS_ROWS; r++)
+            v += (x[r * PASS_COLS + c] - m) * (x[r * PASS_COLS + c] - m) / PASS_ROWS;
+        CHECK_NEAR(mean[c], m, 1e-6 * m);
+        CHECK_NEAR(var[c], v, 1e-4 * v);
+    }
+}
+
+/* A mean of 1000 beside a deviation of 0.3: of mean(x^2) - mean(x)^2 no digit would be right. */
+TEST(statistics_in_one_pass)
+{
+    static const char *const only[] = {"one_pass"};
+    ct_set s = {0};
+    char text[600];
+    nnc_remarks r;
+    snprintf(text, sizeof text,
+        "graph @t {\n%%x = input : f32[%d,%d]\n"
+        "%%m = reduce_mean %%x {axes=[0], keepdims=1}\n%%d = sub %%x, %%m\n%%q = square %%d\n"
+        "%%v = reduce_mean %%q {axes=[0], keepdims=1}\nreturn %%m, %%v }",
+        PASS_ROWS, PASS_COLS);
+    nnc_graph *g = ct_parse(text);
+    nnc_remarks_init(&r);
+    CHECK_OK(nnc_passes_run(&g,
+        &(nnc_pass_options){.level = 2, .target = ct_h200(), .only = only, .n_only = 1}, &r,
+        test_sink));
+    CHECK(r.n == 1 && r.at[0].applied);
+    nnc_graph *one = g ? ct_fuse(g) : NULL;
+    if (one)
+        ct_add_graph(&s, one);
+    CHECK(last(&s) && last(&s)->grid.split > 1);
+    if (last(&s) && ct_build(&s, NULL)) {
+        const size_t size[] = {sizeof(float) * PASS_ROWS * PASS_COLS, sizeof(float) * PASS_COLS,
+            sizeof(float) * PASS_COLS, (size_t)last(&s)->grid.work};
+        void *base[4], *arg[4];
+        for (int i = 0; i < 4; i++)
+            arg[i] = ct_guarded(size[i], &base[i]);
+        for (int i = 0; i < PASS_ROWS * PASS_COLS; i++)
+            ((float *)arg[0])[i] = 1000 + (float)(nnc_hash64(&i, sizeof i, 0) >> 40) * 0x1p-24f;
+        const char *bad = ct_call(&s, 0, arg);
+        CHECK_STR(bad ? bad : "", "");
+        check_statistics(arg[0], arg[1], arg[2]);
+        for (int i = 0; i < 4; i++)
+            ct_unguard(base[i], size[i]);
+    }
+    ct_set_deinit(&s);
+    nnc_remarks_deinit(&r);
+    nnc_graph_destroy(one);
+    nnc_graph_destroy(g);
 }
 
 static void add_column(ct_set *s, const char *type, int rows, int cols, int vec)

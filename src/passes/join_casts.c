@@ -1,0 +1,139 @@
+/* passes/join_casts.c -- training steps in 16 bits on GPUs: the casts of several weights in one kernel.
+ *
+ *   h1 = cast(w1);  h2 = cast(w2);  ..    ->    h = cast(concat(w1, w2, ..));  h1, h2, ..: parts of h
+ *
+ * A state is f32, and its 16-bit copy is computed in each step. Most weights are so small that a launch takes as long as the cast. Weights
+ * stay where they are: the kernel reads a few tensors in turn (NNC_KERNEL_CONCAT). The parts are views, which begin at multiples of 64
+ * bytes. Casts are joined in the order of the forward pass, a few at a time, so that a copy does not live much longer than
+ * its neighbours. Only of weights that contractions read as they are stored: a cast to another memory order is a kernel that transposes.
+ * Terminates: a joined cast is one of no param. */
+#include "kernel/kernel.h"
+#include "passes/internal.h"
+
+enum { ALIGN = 32 }; /* elements of 64 bytes */
+
+typedef struct casts {
+    uint32_t node[NNC_KERNEL_CONCAT];
+    int n;
+} casts;
+
+/* Do contractions alone read v? */
+static bool read_by_contractions(const pass *p, nnc_ref v)
+{
+    bool all = !edit_is_output(p, v) && !edit_unused(p, p->g->value[v].node);
+    for (uint32_t at = 0, u; all && edit_next_user(p, v, &at, &u);)
+        all = nnc_op_class((nnc_op)p->g->node[u].op) == CL_contract;
+    return all;
+}
+
+static bool is_candidate(const pass *p, const bool *late, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    if (n->op != OP_cast || p->e.dead[i] || p->e.is_static[i] || late[i] ||
+        target_of(p, n)->kind != NNC_T_cuda ||
+        nnc_dtype_size((nnc_dtype)nnc_typeof(p->g, n->out)->dtype) != 2)
+        return false;
+    const nnc_type *t = nnc_typeof(p->g, n->in[0]);
+    return nnc_def(p->g, n->in[0])->op == OP_param && t->dtype == DT_f32 &&
+           nnc_type_is_row_major(t) && nnc_type_numel(t) % ALIGN == 0 &&
+           read_by_contractions(p, n->out);
+}
+
+/* May b be joined with a? */
+static bool are_alike(const pass *p, uint32_t a, uint32_t b)
+{
+    const nnc_node *x = &p->g->node[a], *y = &p->g->node[b];
+    return nnc_typeof(p->g, x->out)->dtype == nnc_typeof(p->g, y->out)->dtype &&
+           !placed_apart(x, y);
+}
+
+/* The joined cast as one line, or NNC_NONE. */
+static nnc_ref build(pass *p, const casts *c)
+{
+    nnc_ref line[NNC_KERNEL_CONCAT];
+    const nnc_attr axis = nnc_ai(AT_axis, 0);
+    edit_at(p, c->node[0]);
+    p->g->origin = union_origin(p, c->node, c->n);
+    for (int k = 0; k < c->n; k++) {
+        const nnc_ref w = p->g->node[c->node[k]].in[0];
+        const int64_t numel = nnc_type_numel(nnc_typeof(p->g, w));
+        line[k] = nnc_reshape(p->g, w, 1, &numel);
+    }
+    const nnc_dtype to = (nnc_dtype)nnc_typeof(p->g, p->g->node[c->node[0]].out)->dtype;
+    const nnc_ref y = nnc_cast(p->g, nnc_build(p->g, OP_concat, c->n, line, 1, &axis), to);
+    edit_sync(p);
+    return p->status ? NNC_NONE : y;
+}
+
+static void replace(pass *p, const casts *c, nnc_ref y)
+{
+    int64_t at = 0, end;
+    for (int k = 0; k < c->n && p->status == NNC_OK; k++, at = end) {
+        const nnc_ref old = p->g->node[c->node[k]].out;
+        const nnc_type t = *nnc_typeof(p->g, old);
+        end = at + nnc_type_numel(&t);
+        const nnc_attr cut[] = {nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &end),
+            nnc_av(AT_axes, 1, &(int64_t){0}), nnc_ai(AT_in_place, 1)};
+        edit_at(p, c->node[k]);
+        const nnc_ref part = nnc_build(p->g, OP_slice, 1, &y, 4, cut);
+        const nnc_ref v = nnc_reshape(p->g, part, t.rank, t.dim);
+        edit_sync(p);
+        if (p->status == NNC_OK)
+            edit_replace(p, old, edit_like(p, v, old));
+    }
+}
+
+/* Joins these casts where one kernel is expected to take less. */
+static void join(pass *p, const casts *c)
+{
+    const uint32_t first = p->g->n_node;
+    layers l = {0};
+    int64_t apart = 0, bytes = 0;
+    uint32_t node[2 * NNC_KERNEL_CONCAT + 2];
+    int n = 0;
+    for (int k = 0; k < c->n; k++) {
+        const nnc_ref v = p->g->node[c->node[k]].out;
+        layers_add(p, &l, c->node[k]);
+        apart += expected_ns(p, &c->node[k], 1, &v, 1, NULL);
+        bytes += nnc_type_bytes(nnc_typeof(p->g, v));
+    }
+    const nnc_ref y = build(p, c);
+    if (y == NNC_NONE)
+        return;
+    for (uint32_t i = first; i < p->g->n_node && n < (int)NNC_COUNT(node); i++)
+        node[n++] = i;
+    const int64_t one = expected_ns(p, node, n, &y, 1, NULL);
+    const char *rule = "casts of weights in one kernel";
+    if (!one || one >= apart) {
+        remark_declined(p, &l, rule, "one kernel is expected to take %s, the %d casts %s",
+            text_us(p, one), c->n, text_us(p, apart));
+        edit_sweep(p, p->g->value[y].node);
+        return;
+    }
+    replace(p, c, y);
+    remark_applied(p, &l, rule,
+        "one kernel writes the 16-bit copies of %d weights, %s: expected to take %s, the %d casts "
+        "%s (fuse regains the "
+        "cost)",
+        c->n, text_bytes(p, bytes), text_us(p, one), c->n, text_us(p, apart));
+}
+
+nnc_status pass_join_casts(pass *p)
+{
+    const uint32_t n_node = p->g->n_node;
+    const bool *late = find_late(p);
+    bool *seen = PASS_NEW(p, bool, n_node + 1);
+    for (uint32_t i = 0; i < n_node && late && seen && p->status == NNC_OK; i++) {
+        casts c = {.node = {i}, .n = 1};
+        if (seen[i] || !is_candidate(p, late, i))
+            continue;
+        for (uint32_t k = i + 1; k < n_node && c.n < NNC_KERNEL_CONCAT; k++)
+            if (!seen[k] && is_candidate(p, late, k) && are_alike(p, i, k)) {
+                seen[k] = true;
+                c.node[c.n++] = k;
+            }
+        if (c.n > 1)
+            join(p, &c);
+    }
+    return p->status;
+}
