@@ -259,6 +259,29 @@ void nnc_put_ms(nnc_text *t, double ms, int width)
     nnc_printf(t, "%*.*f", width, digits, ms);
 }
 
+static int us_digits(int64_t ns, int more)
+{
+    const int digits = ns < 9995 ? 2 : ns < 99950 ? 1 : 0;
+    return digits + more < 3 ? digits + more : 3;
+}
+
+void nnc_put_us(nnc_text *t, int64_t ns, int more)
+{
+    nnc_printf(t, "%.*f us", us_digits(ns, more), (double)ns * 1e-3);
+}
+
+int nnc_us_digits(int64_t a_ns, int64_t b_ns)
+{
+    int more = 0;
+    for (bool same = a_ns != b_ns; same; more += same) {
+        char a[40], b[40];
+        nnc_snprintf(a, sizeof a, "%.*f", us_digits(a_ns, more), (double)a_ns * 1e-3);
+        nnc_snprintf(b, sizeof b, "%.*f", us_digits(b_ns, more), (double)b_ns * 1e-3);
+        same = !strcmp(a, b) && more < 3;
+    }
+    return more;
+}
+
 void nnc_put_bytes(nnc_text *t, int64_t bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

@@ -33,6 +33,10 @@ void nnc_put_json_string(nnc_text *t, const char *s);
 void nnc_put_hex(nnc_text *t, const void *data, int64_t n);
 /* Human sizes: "1.5 GiB", "512 B"; counts "12.3 M". */
 void nnc_put_bytes(nnc_text *t, int64_t bytes);
+/* Nanoseconds as "0.62 us", "12.3 us", "123 us"; with `more` digits, down to nanoseconds. */
+void nnc_put_us(nnc_text *t, int64_t ns, int more);
+/* The digits more with which both times look different; 0 where they are equal. */
+int nnc_us_digits(int64_t a_ns, int64_t b_ns);
 
 /* Milliseconds with four significant digits, down to nanoseconds: "12.35", "0.000412". */
 void nnc_put_ms(nnc_text *t, double ms, int width);

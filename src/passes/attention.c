@@ -219,7 +219,8 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
     const nnc_target_engine *e = nnc_target_engine_named(t, "cuda");
     if (k)
         why = remark_text(p, "%s takes %s by estimate, the ops apart %s",
-            k->grid.spill ? "it" : "one kernel", text_us(p, one), text_us(p, apart));
+            k->grid.spill ? "it" : "one kernel", text_us_beside(p, one, apart),
+            text_us_beside(p, apart, one));
     if (!k || !e || nnc_target_bid_ns(e, false, one) > apart) {
         edit_sweep(p, p->g->value[v].node);
         remark_declined(

@@ -65,12 +65,6 @@ bool epilogue_absorbed(pass *p, const epilogue *all, int first)
     return yes && (n == 1 || !costly);
 }
 
-const char *text_us(pass *p, int64_t ns)
-{
-    return ns < 100000 ? remark_text(p, "%.1f us", (double)ns * 1e-3)
-                       : remark_text(p, "%.0f us", (double)ns * 1e-3);
-}
-
 /* ---- decision ------------------------------------------------------------------------------------------------------- */
 
 /* Asks the caller's function, with the resulting node. NULL: supported. */
@@ -119,7 +113,8 @@ void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how)
     ways w = {.rest_ns = epilogue_rest_ns(p, i, &all, e->n), .compiled_ns = longest.time_ns};
     w.apart_ns = w.rest_ns + epilogue_offer(p, i, e, e->n, false).time_ns;
     const char *numbers = remark_text(p, "%s instead of %s with a separate kernel for it (%s)",
-        text_us(p, w.compiled_ns), text_us(p, w.apart_ns), text_us(p, w.rest_ns));
+        text_us_beside(p, w.compiled_ns, w.apart_ns), text_us_beside(p, w.apart_ns, w.compiled_ns),
+        text_us(p, w.rest_ns));
     if (!longest.compiled || w.compiled_ns >= w.apart_ns) {
         e->why = remark_text(p,
             "runtime-compiled kernels of %s reach %.2f of the peak, precompiled ones %.2f: %s",

@@ -381,11 +381,12 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
     if (one - apart > apart / (of_one_layer(s, a, b) ? 4 : 16))
         return groups_reason(
             s, nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
-                   text_us(s->p, one), text_us(s->p, apart)));
+                   text_us_beside(s->p, one, apart), text_us_beside(s->p, apart, one)));
     if (all - work > work / 4) /* other threads may be late, or have other work */
-        return groups_reason(s, nnc_arena_printf(s->p->a,
-                                    "one kernel is expected to take %s of all threads, the two %s",
-                                    text_us(s->p, all), text_us(s->p, work)));
+        return groups_reason(
+            s, nnc_arena_printf(s->p->a,
+                   "one kernel is expected to take %s of all threads, the two %s",
+                   text_us_beside(s->p, all, work), text_us_beside(s->p, work, all)));
     return NULL;
 }
 

@@ -202,7 +202,8 @@ static void cut(pass *p, uint32_t i, epilogue *e)
         return;
     e->stop = e->node[best];
     e->why = remark_text(p, "%s would take %s with it, but %s with a separate kernel for it",
-        engine_name(p, &p->g->node[i]), text_us(p, all), text_us(p, least));
+        engine_name(p, &p->g->node[i]), text_us_beside(p, all, least),
+        text_us_beside(p, least, all));
     e->n = best;
 }
 
@@ -326,7 +327,7 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
     epilogue chain[NNC_T_ENGINES];
     nnc_offer bare[NNC_T_ENGINES];
     int64_t ns[NNC_T_ENGINES], least = 0;
-    int longest = 0;
+    int longest = 0, more = 0;
     nnc_text slower = {0};
     for (int e = 0; e < t->n_engines; e++) {
         p->engine = &t->engine[e];
@@ -351,12 +352,14 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
         }
     }
     for (int e = 0; e < t->n_engines; e++)
-        if (bare[e].ok && &t->engine[e] != best && ns[e] / 10 < least)
+        if (bare[e].ok && &t->engine[e] != best && ns[e] / 10 < least) {
+            more = (int)nnc_max64(more, nnc_us_digits(ns[e], least));
             nnc_printf(&slower, "%s%s %s%s", slower.n ? ", " : "", t->engine[e].name,
-                text_us(p, ns[e]), nnc_target_lost(&t->engine[e], ns[e], least));
-    *others = slower.n
-                  ? remark_text(p, " (%s by estimate, %s)", text_us(p, least), text_of(p, &slower))
-                  : "";
+                text_us_beside(p, ns[e], least), nnc_target_lost(&t->engine[e], ns[e], least));
+        }
+    *others = slower.n ? remark_text(p, " (%s by estimate, %s)", text_us_to(p, least, more),
+                             text_of(p, &slower))
+                       : "";
     nnc_text_deinit(&slower);
     p->engine = NULL;
     return best;

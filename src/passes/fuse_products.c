@@ -308,8 +308,8 @@ static void compete(pass *p, const run *r, const layers *l, const char *rule)
     if (p->status != NNC_OK)
         return;
     if (k)
-        why = remark_text(p, "one kernel takes %s by estimate, the ops apart %s", text_us(p, one),
-            text_us(p, apart));
+        why = remark_text(p, "one kernel takes %s by estimate, the ops apart %s",
+            text_us_beside(p, one, apart), text_us_beside(p, apart, one));
     if (!k || one - apart > apart / ERROR) {
         edit_sweep(p, p->g->value[v].node);
         remark_declined(p, l, rule, "%s", why);

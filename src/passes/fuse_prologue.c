@@ -131,12 +131,13 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
         one = nnc_target_bid_ns(engine, both.long_sum, one);
         two = nnc_target_bid_ns(before, apart.long_sum, two);
     }
-    const char *times =
-        remark_text(p, "%s takes %s by estimate, %s and a kernel before it %s", engine->name,
-            text_us(p, both.time_ns), before->name, text_us(p, nnc_add_sat(apart.time_ns, rest)));
+    const int64_t in_turn = nnc_add_sat(apart.time_ns, rest);
+    const char *times = remark_text(p, "%s takes %s by estimate, %s and a kernel before it %s",
+        engine->name, text_us_beside(p, both.time_ns, in_turn), before->name,
+        text_us_beside(p, in_turn, both.time_ns));
     if (one >= nnc_add_sat(two, rest))
         remark_declined(p, l, rule, "%s%s", times,
-            both.time_ns < nnc_add_sat(apart.time_ns, rest)
+            both.time_ns < in_turn
                 ? "; instead of a library's call a kernel must promise to be 4/3 as fast"
                 : "");
     else

@@ -200,6 +200,9 @@ nnc_ref rule_update(pass *p, const nnc_node *n);
  * if `out` are its results; 0: no kernel. */
 int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work);
 const char *text_us(pass *p, int64_t ns);
+/* A time that a reason compares with another one: with the digits that tell them apart. */
+const char *text_us_beside(pass *p, int64_t ns, int64_t other);
+const char *text_us_to(pass *p, int64_t ns, int more); /* with so many digits more (nnc_us_digits) */
 /* The operand of a binary op that is not x. */
 static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
 /* True when an add of v can become the bias of contraction c. */

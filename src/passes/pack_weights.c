@@ -201,7 +201,8 @@ static const char *times_of(pass *p, const nnc_node *n)
     for (int i = 0; i < t->n_engines; i++) {
         o = nnc_target_offer(t, &t->engine[i], &a);
         if (o.ok && o.time_ns / 10 < best.time_ns)
-            nnc_printf(&s, "%s%s %s", took++ ? ", " : "", t->engine[i].name, text_us(p, o.time_ns));
+            nnc_printf(&s, "%s%s %s", took++ ? ", " : "", t->engine[i].name,
+                text_us_beside(p, o.time_ns, best.time_ns));
     }
     return took > 1 ? remark_text(p, " (by estimate %s)", text_of(p, &s)) : "";
 }

@@ -107,6 +107,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
     a->channels = product ? 0 : x->dim[1] / groups;
     a->rows = a->dynamic && (c->op == OP_linear || nnc_attr_int(c, AT_transpose_b, 0));
+    a->along = c->op == OP_linear || nnc_attr_int(c, AT_transpose_b, 0) || c->op == OP_conv;
     a->groups = groups;
     a->row = product ? 0 : y->dim[y->rank - 1];
     a->places = product ? 0 : nnc_type_numel(y) / (y->dim[0] * y->dim[1]);

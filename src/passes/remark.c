@@ -85,6 +85,23 @@ const char *text_bytes(pass *p, int64_t bytes)
     return text_of(p, &t);
 }
 
+const char *text_us_to(pass *p, int64_t ns, int more)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_put_us(&t, ns, more);
+    return text_of(p, &t);
+}
+
+const char *text_us(pass *p, int64_t ns)
+{
+    return text_us_to(p, ns, 0);
+}
+
+const char *text_us_beside(pass *p, int64_t ns, int64_t other)
+{
+    return text_us_to(p, ns, nnc_us_digits(ns, other));
+}
+
 const char *node_word(pass *p, const nnc_node *n)
 {
     if (n->op != OP_fused)

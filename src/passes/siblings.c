@@ -445,11 +445,13 @@ static void join(state *s, const family *f)
     if (ok && pays(p, target_of(p, &p->g->node[at]), &one, &apart)) {
         replace(p, f, y);
         remark_applied(p, &l, rule, "one %s is expected to take %s, the %d apart %s",
-            nnc_ops[p->g->node[at].op].name, text_us(p, one.ns), f->n, text_us(p, apart.ns));
+            nnc_ops[p->g->node[at].op].name, text_us_beside(p, one.ns, apart.ns), f->n,
+            text_us_beside(p, apart.ns, one.ns));
     } else {
         remark_declined(p, &l, rule,
             ok ? "one %s is expected to take %s, the %d apart %s" : "no engine computes one %s",
-            nnc_ops[p->g->node[at].op].name, text_us(p, one.ns), f->n, text_us(p, apart.ns));
+            nnc_ops[p->g->node[at].op].name, text_us_beside(p, one.ns, apart.ns), f->n,
+            text_us_beside(p, apart.ns, one.ns));
         edit_sweep(p, p->g->value[y].node);
     }
 }

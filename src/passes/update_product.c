@@ -124,7 +124,7 @@ void add_to_weights(pass *p)
         if (saved <= added) {
             remark_declined(p, &l, "update into matmul",
                 "the rows that would be scaled take %s, the gradient and its kernel %s",
-                text_us(p, added), text_us(p, saved));
+                text_us_beside(p, added, saved), text_us_beside(p, saved, added));
             continue;
         }
         const char *bytes = text_bytes(p, 2 * bytes_of(p, p->g->node[u.product].out));
@@ -132,6 +132,6 @@ void add_to_weights(pass *p)
         remark_applied(p, &l, "update into matmul",
             "the product adds the step to the weight: %s of gradient are neither stored nor "
             "loaded, %s instead of %s",
-            bytes, text_us(p, added), text_us(p, saved));
+            bytes, text_us_beside(p, added, saved), text_us_beside(p, saved, added));
     }
 }

@@ -119,7 +119,7 @@ static const char *declines(const maker *m, const nnc_engine *e, const nnc_call 
     return o.ok ? NULL : o.why ? o.why : "not supported";
 }
 
-/* The engine's offer; a call accepted against its rules counts as the contraction only. */
+/* The engine's offer; a call accepted against its rules counts as the contraction alone, then a pass over its results for each op. */
 static int64_t expected_ns(const maker *m, const nnc_engine *e, const nnc_call *c, const job *j)
 {
     const nnc_target *t = c->env->target;
@@ -128,12 +128,12 @@ static int64_t expected_ns(const maker *m, const nnc_engine *e, const nnc_call *
     nnc_offer o = nnc_target_offer(t, row, &a);
     if (o.ok)
         return o.time_ns;
-    return nnc_target_contraction_ns(t, row, &a, c->compiled, a.flops);
-}
-
-static void put_us(nnc_text *t, int64_t ns)
-{
-    nnc_printf(t, ns < 100000 ? "%.1f us" : "%.0f us", (double)ns * 1e-3);
+    const int64_t passes =
+        nnc_target_move_ns(t, nnc_mul_sat(2 * a.result_bytes, a.n_post), t->threads);
+    a.n_post = 0;
+    o = nnc_target_offer(t, row, &a);
+    return nnc_add_sat(
+        passes, o.ok ? o.time_ns : nnc_target_contraction_ns(t, row, &a, c->compiled, a.flops));
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
@@ -163,8 +163,8 @@ static nnc_status ask_with_sum(
     return NNC_OK;
 }
 
-/* True for a matrix product of more than a few rows whose second operand is contiguous along the results. Generated kernels read other
- * weights only in panels, which the pass pack_weights makes where needed. */
+/* True for a matrix product of more than a few rows whose second operand is contiguous along the results: in rows of one number, too.
+ * Generated kernels read other weights only in panels, which the pass pack_weights makes where needed. */
 static bool is_kernel_product(const maker *m, const nnc_node *n)
 {
     const nnc_node *core = n;
@@ -175,10 +175,13 @@ static bool is_kernel_product(const maker *m, const nnc_node *n)
             g = n->body;
         }
     const nnc_type *y = nnc_typeof(g, core->out);
-    return core->op == OP_matmul && nnc_type_numel(y) > 8 * y->dim[y->rank - 1] &&
-           !nnc_attr_int(core, AT_transpose_b, 0) &&
-           nnc_type_is_row_major(nnc_typeof(g, core->in[1])) &&
-           nnc_type_is_row_major(nnc_typeof(g, core->out));
+    if ((core->op != OP_matmul && core->op != OP_linear) ||
+        nnc_type_numel(y) <= 8 * y->dim[y->rank - 1])
+        return false;
+    const nnc_type *w = nnc_typeof(g, core->in[1]);
+    const bool along = core->op == OP_linear || nnc_attr_int(core, AT_transpose_b, 0);
+    return (!along || w->dim[w->rank - 1] == 1) && nnc_type_is_row_major(w) &&
+           nnc_type_is_row_major(y);
 }
 
 /* Estimates a generated kernel for the node by the engine that offers one; NULL: none does. */
@@ -199,10 +202,16 @@ static const nnc_target_engine *kernel_ns(
     return NULL;
 }
 
-static void put_loser(nnc_text *losers, const char *name, int64_t ns)
+/* *digits: so many more tell the winner's time from all of theirs. */
+static void put_loser(nnc_text *losers, const char *name, int64_t ns, int64_t least, int *digits)
 {
+    const int more = nnc_us_digits(ns, least);
     nnc_printf(losers, "%s%s ", losers->n ? ", " : "", name);
-    put_us(losers, ns);
+    if (ns == least)
+        nnc_puts(losers, "the same");
+    else
+        nnc_put_us(losers, ns, more);
+    *digits = more > *digits ? more : *digits;
 }
 
 nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got,
@@ -211,6 +220,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
     const nnc_call asked = *c;
     NNC_LOCAL(nnc_text) losers = {0}, best = {0};
     int64_t ns, bid;
+    int digits = 0;
     nnc_status status = NNC_OK;
     *got = (nnc_choice){0};
     for (int e = 0; e < m->o->n_engine && status == NNC_OK; e++) {
@@ -233,11 +243,12 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         one.compiled = choice.compiled;
         choice.time_ns = choice.time_ns ? choice.time_ns : expected_ns(m, g, &one, j);
         if (got->ok && choice.time_ns >= got->time_ns) {
-            put_loser(&losers, g->name, choice.time_ns);
+            put_loser(&losers, g->name, choice.time_ns, got->time_ns, &digits);
             continue;
         }
         if (got->ok)
-            put_loser(&losers, m->o->engine[j->engine]->name, got->time_ns);
+            put_loser(
+                &losers, m->o->engine[j->engine]->name, got->time_ns, choice.time_ns, &digits);
         *got = choice;
         *c = one;
         j->engine = (int16_t)e;
@@ -249,7 +260,8 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
     if (kernel) {
         const char *library = m->o->engine[j->engine]->name;
         bool wins = bid < got->time_ns;
-        put_loser(&losers, wins ? library : "a generated kernel", wins ? got->time_ns : ns);
+        put_loser(&losers, wins ? library : "a generated kernel", wins ? got->time_ns : ns,
+            wins ? ns : got->time_ns, &digits);
         nnc_puts(&losers, wins ? nnc_target_lost(nnc_target_engine_named(c->env->target, library),
                                      got->time_ns, ns)
                                : nnc_target_lost(kernel, ns, got->time_ns));
@@ -261,7 +273,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
     }
     if (losers.n) {
         nnc_puts(&best, ", ");
-        put_us(&best, got->time_ns);
+        nnc_put_us(&best, got->time_ns, digits);
         nnc_printf(&best, " by estimate (%s)", nnc_text_str(&losers));
     }
     *reason = best.n ? nnc_arena_strdup(&m->p->arena, nnc_text_str(&best)) : NULL;

@@ -192,6 +192,24 @@ static void count_access(counter *c, const loops *l, const nnc_kins *in, int64_t
         add(c, N_masked, n / l->vectors, 1);
 }
 
+/* Is instruction i a function that the posts of a kernel in strips evaluate for several results at once (plugins/llvm/pack.c)? *first: for
+ * the first lane of a vector. */
+static bool packed_post(const counter *c, const nnc_kstage *g, int i, bool *first)
+{
+    const nnc_kernel *k = c->k;
+    const nnc_kins *in = &k->ins[i];
+    int same = 0, before = 0;
+    if (i < g->post0 || k->n_stage > 1 || in->op != KO_sop || !(nnc_sops[in->sop].flags & OF_slow))
+        return false;
+    for (int j = g->post0; j < g->post1; j++) {
+        const bool is = k->ins[j].op == KO_sop && k->ins[j].sop == in->sop;
+        same += is;
+        before += is && j < i;
+    }
+    *first = before % c->lanes == 0;
+    return same > 1;
+}
+
 /* n executions of an instruction: of its vectors, or `wide` is false. */
 static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n, bool wide)
 {
@@ -332,7 +350,14 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         uint32_t axes = !body ? l.map : all ? g->axes : c->dep[i] & g->axes;
         bool wide = l.vax >= 0 && (l.outer ? all || c->dep[i] >> l.vax & 1 : axes >> l.vax & 1);
         int64_t n = executions(c, &l, axes);
-        count_ins(c, &l, in, nnc_mul_sat(n, wide ? l.vectors : l.outer ? l.steps : 1), wide);
+        bool first = false;
+        const bool packed = !wide && l.reduces && packed_post(c, g, i, &first);
+        if (!packed || first)
+            count_ins(c, &l, in,
+                nnc_mul_sat(n, wide      ? l.vectors
+                               : l.outer ? l.steps
+                                         : 1),
+                wide || packed);
         if (in->op == KO_reduce && l.reduces)
             add_lanes(c, &l, in->sop >= KR_max ? N_extreme : N_sum);
         shuffled = shuffled || (wide && moves_in_tmp(k, in, l.vax));

@@ -255,11 +255,13 @@ static bool is_wide(const nnc_kernel *k, int id, int v)
 /* Vectors at once. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine,
  * and few iterations of a long chain, one function of another or a polynomial, fit its reorder window. Such a body uses eight vectors,
  * even where registers are too few: spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42
- * with eight; mish 1, 0.77, 0.72 of the time). */
+ * with eight; mish 1, 0.77, 0.72 of the time; Zen 4, 24 ops with 10 functions and 14 live values: one vector 70 us, two 52, four 39, eight
+ * 37). */
 static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
 {
     const int bits = vector_bits(t), vectors = nnc_ordered_vectors(k, v, t);
     int lanes = bits / 32, math = 0, live = 0, width = local_width(k, lanes);
+    int sums = 0;
     bool wide = false, reduces = false;
     if (width > 0)
         return width;
@@ -272,6 +274,7 @@ static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
         const nnc_kins *in = &k->ins[i];
         wide |= is_wide(k, i, v);
         reduces |= in->op == KO_reduce;
+        sums += in->op == KO_reduce;
         math += is_expensive(in);
     }
     bool rows = v >= k->n_outer && bits == 512 && live <= 5 && !wide && fits_four(k, v, lanes);
@@ -287,8 +290,14 @@ static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
     for (int at = 8; chain && math > 0 && !wide && v >= k->n_outer && at > 2; at /= 2)
         if (width < at * lanes && nnc_align_up(n, at * lanes) == nnc_align_up(n, 2 * lanes))
             width = at * lanes; /* of a row that fills them */
-    if (live > 10)
-        width = lanes;
+    while (v >= k->n_outer && sums > 2 && width > lanes &&
+           sums * (width / lanes) > (bits >= 512 ? 24 : 12)) /* they stay in registers */
+        width /= 2;
+    if (live >
+        10) /* of a chain along columns few iterations fit the window, as above, and more code takes longer to compile */
+        width = chain && math > 0 && v < k->n_outer && live < 32
+                    ? nnc_max64(nnc_min64(width, 4 * lanes), lanes)
+                    : lanes;
     if (vectors > 0)
         width = vectors * lanes;
     while (width > 4 && width / 2 >= k->axis[v].extent)

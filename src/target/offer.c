@@ -21,6 +21,8 @@ enum {
     GROUP_FLOPS = 5, /* of relu and its like after a grouped convolution */
     PLANES_FLOPS = 900, /* of anything that it does with a result of a row-major convolution */
     BLOCK_ONEDNN = 31,
+    BLOCK_COLUMN =
+        130, /* of a product with one column, row by row (Zen 4, 32480 rows of 1: 33 us, a generated kernel 2) */
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
     STREAMED = 1 << 20, /* elements of a matrix */
@@ -135,15 +137,36 @@ static int64_t prologue_flops(const nnc_target *t, const nnc_ask *a)
     return nnc_mul_sat(all, nnc_ceildiv(busy_threads(t), strips));
 }
 
-/* `block` FLOPs for each result at `share` percent of the engine's speed, and `post` for each that do not depend on how it sums. */
+/* Results of the rows that one matrix is for. */
+static int64_t results_of_matrix(const nnc_ask *a)
+{
+    return a->results / nnc_max64(a->matrices, 1);
+}
+
+/* Does a generated kernel read the matrix unpacked, along the sums (pack_weights makes no panels of it), in strips of few rows? */
+static bool in_strips(const nnc_ask *a)
+{
+    enum { FEW = 8, MANY = 32, SHORT = 64, LONG = 256 };
+    const int64_t rows = a->outputs ? results_of_matrix(a) / a->outputs : 0,
+                  terms = a->results ? a->flops / 2 / a->results : 0;
+    return a->weights && a->along && !a->made &&
+           (a->dynamic ? rows < MANY && terms >= SHORT : rows <= FEW && terms >= LONG);
+}
+
+/* `block` FLOPs for each result at `share` percent of the engine's speed, and `post` for each that do not depend on how it sums. In
+ * strips of few rows these are not hidden behind the matrix' bytes: loads wait while a strip ends (Zen 4, one row of 256 and a matrix of
+ * 256x256 in L2: 2.3 us, with gelu 2.8). */
 static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a,
     int64_t block, int share, int64_t post)
 {
     int64_t flops = nnc_add_sat(a->flops, nnc_mul_sat(block, a->results));
     flops = nnc_add_sat(flops, prologue_flops(t, a));
     flops = flops < INT64_MAX / 100 ? flops * 100 / share : flops;
-    flops = nnc_add_sat(flops, nnc_mul_sat(post, a->results));
+    const int64_t ends = nnc_mul_sat(post, a->results);
+    const bool strips = nnc_target_runs_kernels(e) && in_strips(a);
+    flops = strips ? flops : nnc_add_sat(flops, ends);
     int64_t ns = nnc_target_contraction_ns(t, e, a, false, flops) - t->launch_ns;
+    ns += strips ? nnc_target_least_ns(t, DT_f32, false, ends, 0) : 0;
     int64_t busy = busy_threads(t);
     if (!nnc_target_runs_kernels(e) || !strcmp(e->name, "interp")) /* enters a parallel region */
         return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
@@ -181,12 +204,6 @@ void nnc_ask_product(nnc_ask *a, const nnc_type *x, const nnc_type *w)
         return;
     a->matrices = n;
     a->weights = nnc_type_numel(w) / n;
-}
-
-/* Results of the rows that one matrix is for. */
-static int64_t results_of_matrix(const nnc_ask *a)
-{
-    return a->results / nnc_max64(a->matrices, 1);
 }
 
 /* Products of a few rows are bound by reading the weights. */
@@ -234,6 +251,25 @@ static bool streams(const nnc_target *t, const nnc_ask *a)
                            terms_of(a) >= LONG_ROW;
     return a->dtype == DT_f32 && few_rows(a) && (a->weights >= STREAMED || long_rows) &&
            nnc_target_engine_named(t, "llvm");
+}
+
+/* Functions after such sums are evaluated for the results of a strip at once, of each row 4 (nnc_product_strips), which is a part of a
+ * vector, but takes as long as a whole one. More results in a strip would be more streams of memory than the CPU prefetches (Zen 4, one
+ * row of 1024 and a matrix in L2: 16 at once take twice as long). A function of 4 takes 7.3 ns there. FLOPs of one. */
+static int64_t of_strip(const nnc_target *t, const nnc_ask *a, int64_t flops)
+{
+    enum {
+        MOST_ROWS = 8,
+        FEW = 4,
+        WAIT = 20
+    }; /* FLOPs that a strip's end takes beside a function's */
+    const int64_t lanes = nnc_max64(t->vector_bits / 32, 1), sums = t->vector_bits >= 512 ? 24 : 12,
+                  all = a->outputs ? results_of_matrix(a) / a->outputs : 1,
+                  rows = nnc_max64(nnc_min64(all, MOST_ROWS), 1);
+    int64_t n = nnc_max64(nnc_min64(nnc_min64(sums / rows, FEW), a->outputs), 1);
+    while (n > 1 && a->outputs % n)
+        n--;
+    return nnc_mul_sat(flops + WAIT, lanes) / nnc_min64(n * rows, lanes);
 }
 
 /* A product of some rows with a matrix that training changes and that lies in rows of terms, y = x w^T: both transpose it in each run.
@@ -376,10 +412,11 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         post += a->planes ? PLANES_FLOPS : 0;
     }
     bool narrow = few_terms(a) && !a->grouped;
-    int64_t block = a->outputs == 0   ? 0
-                    : one_place       ? ONE_PLACE_FLOPS * 15 / 100
-                    : is_depthwise(a) ? BLOCK_DEPTHWISE
-                                      : BLOCK_ONEDNN;
+    int64_t block = a->outputs == 0                            ? 0
+                    : one_place                                ? ONE_PLACE_FLOPS * 15 / 100
+                    : a->kind == ASK_matmul && a->outputs == 1 ? BLOCK_COLUMN
+                    : is_depthwise(a)                          ? BLOCK_DEPTHWISE
+                                                               : BLOCK_ONEDNN;
     if (a->kind == ASK_conv_wgrad) {
         o->time_ns = cpu_ns(t, e, a, 0, wgrad_share(a), 0);
         return;
@@ -538,6 +575,7 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
     int64_t post = 0;
     for (int i = 0; i < a->n_post; i++)
         post += is_cheap(&a->post[i]) ? cheap_flops(t, a)
+                : in_strips(a)        ? of_strip(t, a, function[a->post[i].kind].kernel)
                                       : of_lanes(t, a, function[a->post[i].kind].kernel);
     o->time_ns = cpu_ns(t, e, &each, block, kernel_share(t, a), post);
 }

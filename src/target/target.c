@@ -81,9 +81,28 @@ enum {
     TILES_PERCENT = 75
 };
 
-bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why)
+/* Seconds that the kernel, its instructions alone, and the library take beside the launch, as text; static. */
+static const char *row_times(
+    const nnc_target *t, const nnc_row_product *r, double kernel, double issue, double library)
 {
     static _Thread_local char text[200];
+    const int64_t own = (int64_t)(kernel * 1e9) + t->launch_ns,
+                  other = (int64_t)(library * 1e9) + t->launch_ns;
+    const int more = nnc_us_digits(own, other);
+    NNC_LOCAL(nnc_text) s = {0};
+    nnc_puts(&s, "about ");
+    nnc_put_us(&s, own, more);
+    nnc_puts(&s, ", of which instructions ");
+    nnc_put_us(&s, (int64_t)(issue * 1e9), 0);
+    nnc_printf(&s, own == other ? "; %s the same" : "; %s ", r->library);
+    if (own != other)
+        nnc_put_us(&s, other, more);
+    snprintf(text, sizeof text, "%s", nnc_text_str(&s));
+    return text;
+}
+
+bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why)
+{
     const nnc_target_engine *e = nnc_target_engine_named(t, r->library);
     const int size = nnc_dtype_size(r->dtype);
     const double weights = (double)r->matrices * (double)r->outputs * (double)r->terms,
@@ -101,12 +120,8 @@ bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const
                  kernel = fmax(bytes / rate, issue),
                  library = fmax(bytes / rate * (r->rows > 1 ? 100.0 / TILES_PERCENT : 1),
                      2 * weights * rows / peak);
-    if (why) {
-        snprintf(text, sizeof text, "about %.1f us, of which instructions %.1f; %s %.1f us",
-            kernel * 1e6 + (double)t->launch_ns * 1e-3, issue * 1e6, r->library,
-            library * 1e6 + (double)t->launch_ns * 1e-3);
-        *why = text;
-    }
+    if (why)
+        *why = row_times(t, r, kernel, issue, library);
     return kernel <= library;
 }
 

@@ -139,6 +139,7 @@ typedef struct nnc_ask {
     nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
     bool dynamic;                  /* its second operand is computed at run time */
     bool rows;                     /* ... and its rows lie along the sum, as those of a linear layer that is trained */
+    bool along;                    /* ... or static: its rows lie along the sum, those of a linear layer or of a convolution of one place */
     bool made;                     /* its second operand is computed in init, so that packing it into panels costs nothing */
     bool strided;                  /* an operand or the result is a part of a larger tensor: generated kernels only */
     int64_t flops, bytes;          /* of the contraction; bytes: with the tensors that are added */

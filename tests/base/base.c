@@ -134,6 +134,27 @@ TEST(text_doubles_are_shortest_and_exact)
     nnc_text_deinit(&t);
 }
 
+/* Times that a reason compares have the digits that tell them apart. */
+TEST(text_times_differ_where_they_do)
+{
+    static const struct {
+        int64_t a, b;
+        const char *text;
+    } at[] = {{612, 612, "0.61 us 0.61 us"}, {612, 618, "0.61 us 0.62 us"},
+        {612, 614, "0.612 us 0.614 us"}, {9999, 10000, "9.999 us 10.000 us"},
+        {12340, 12310, "12.34 us 12.31 us"}, {123400, 123300, "123.4 us 123.3 us"},
+        {99999999, 100000000, "99999.999 us 100000.000 us"}, {0, 1, "0.000 us 0.001 us"},
+        {50000, 2000, "50.0 us 2.00 us"}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        const int more = nnc_us_digits(at[i].a, at[i].b);
+        nnc_put_us(&t, at[i].a, more);
+        nnc_putc(&t, ' ');
+        nnc_put_us(&t, at[i].b, more);
+        CHECK_STR(nnc_text_str(&t), at[i].text);
+    }
+}
+
 TEST(json_writer)
 {
     nnc_text t = {0};

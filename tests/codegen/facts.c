@@ -109,6 +109,28 @@ TEST(long_chains_run_by_eight_vectors)
     }
 }
 
+/* A chain whose values are all used at its end has more of them than registers: four vectors, without functions one. */
+TEST(long_chains_of_many_values_run_by_four_vectors)
+{
+    for (int functions = 0; functions < 2; functions++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        nnc_puts(&t, "graph @t {\n%v0 = input : f32[100000]\n");
+        for (int d = 0; d < 14; d++)
+            nnc_printf(&t, "%%v%d = %s %%v%d\n", d + 1, functions || d % 2 ? "tanh" : "neg", d);
+        nnc_puts(&t, "%s0 = add %v14, %v13\n");
+        for (int d = 0; d < 12; d++)
+            nnc_printf(&t, "%%s%d = %s %%s%d, %%v%d\n", d + 1, d % 2 ? "mul" : "sub", d, 12 - d);
+        nnc_puts(&t, "return %s12 }");
+        if (!functions)
+            for (char *at = t.s; (at = strstr(at, "tanh")); at += 4)
+                memcpy(at, "abs ", 4);
+        lowered l = lower_exact(nnc_text_str(&t));
+        if (l.k)
+            CHECK_INT(nnc_sched_width(&l.k->sched), functions ? 64 : 16);
+        end(&l);
+    }
+}
+
 /* A sum of exp(x - max x) is at least 1, so softmax multiplies by its reciprocal; --math=exact divides. */
 TEST(softmax_divides_once_a_row)
 {

@@ -406,6 +406,66 @@ TEST(contractions)
     }
 }
 
+/* A graph of one fused linear of `rows` rows, of `depth` terms and `outputs` results, with the epilogue %z -> %y, which may read %s, of the
+ * result's shape, and %b, of a row's. */
+static void few_rows_text(
+    nnc_text *t, const char *type, int rows, int outputs, int depth, const char *epilogue)
+{
+    nnc_printf(t,
+        "graph @t {\n%%x0 = input : %s[%d,%d]\n%%w0 = input : %s[%d,%d]\n%%b0 = input : %s[%d]\n"
+        "%%s0 = input : %s[%d,%d]\n%%y0 = fused %%x0, %%w0, %%b0, %%s0 {\n",
+        type, rows, depth, type, outputs, depth, type, outputs, type, rows, outputs);
+    nnc_printf(t,
+        "%%x = input : %s[%d,%d]\n%%w = input : %s[%d,%d]\n%%b = input : %s[%d]\n"
+        "%%s = input : %s[%d,%d]\n%%z = linear %%x, %%w\n%s\nreturn %%y }\nreturn %%y0 }",
+        type, rows, depth, type, outputs, depth, type, outputs, type, rows, outputs, epilogue);
+}
+
+/* Epilogues of several results of few rows are evaluated as vectors. */
+TEST(few_rows_with_functions)
+{
+    static const char *const type[] = {"f32", "bf16", "f64", "f16"};
+    static const char *const epilogue[] = {"%y = tanh %z", "%q = add %z, %b\n%y = silu %q",
+        "%q = tanh %z\n%d = add %q, %s\n%y = gelu %d",
+        "%q = sigmoid %z\n%d = mul %q, %b\n%e = exp %d\n%f = add %e, %b\n%y = mul %f, %s",
+        "%y = relu %z"};
+    static const int outputs[] = {1, 2, 3, 16, 15, 22, 48, 34, 254, 7};
+    const nnc_emitter *e = kb_emitter();
+    for (int i = 0; e && i < 60; i++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        few_rows_text(&t, type[i % 7 ? 0 : 1 + i / 7 % 3], 1 + (i % 3 ? i % 5 : 0), outputs[i % 10],
+            64 + i * 37 % 200, epilogue[i / 2 % 5]);
+        contraction(e, nnc_text_str(&t), -1);
+    }
+}
+
+/* No function of the result is evaluated for one number: each is of vectors. */
+TEST(functions_of_few_rows_are_vectors)
+{
+    const nnc_emitter *e = kb_emitter();
+    static const int outputs[] = {16, 64, 15};
+    for (size_t i = 0; e && i < NNC_COUNT(outputs); i++) {
+        nnc_arena a;
+        nnc_scan scan;
+        NNC_LOCAL(nnc_text) t = {0};
+        char *code = NULL;
+        size_t size = 0;
+        nnc_arena_init(&a, 0);
+        few_rows_text(&t, "f32", 1, outputs[i], 256, "%q = add %z, %b\n%y = silu %q");
+        nnc_scan_init(&scan, "t", nnc_text_str(&t), t.n);
+        nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+        const nnc_kernel *k =
+            g ? nnc_lower(g, nnc_def(g, g->output[0]), kb_host(), MATH_ulp2, &a, test_sink) : NULL;
+        CHECK(k != NULL);
+        if (k)
+            CHECK_OK(e->emit(&k, 1, kb_host(), EMIT_llvm, &code, &size, test_sink));
+        CHECK(code && strstr(code, "fdiv <") && !strstr(code, "fdiv float"));
+        nnc_free(code);
+        nnc_graph_destroy(g);
+        nnc_arena_deinit(&a);
+    }
+}
+
 /* Root mean square of the relative errors of the one kernel of a graph, in units of 2^-24; its inputs are in [0.5, 1.5). */
 static double rounding_of(const nnc_emitter *e, const char *text)
 {

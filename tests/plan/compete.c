@@ -54,6 +54,10 @@ static nnc_plan *plan(const char *text, bool kernels)
     "scale=0.1)\n" \
     "%y = matmul %x, %w" form " loc \"/y\"\nreturn %y }"
 
+#define COLUMN(terms, outputs) \
+    "graph @t {\n%x = input : f32[64," #terms "]\n%w = param : f32[" #outputs "," #terms \
+    "] = gen(\"w\", seed=1, scale=0.1)\n%y = linear %x, %w loc \"/y\"\nreturn %y }"
+
 TEST(engines_compete)
 {
     static const struct {
@@ -62,14 +66,20 @@ TEST(engines_compete)
         bool kernels;
         const char *winner, *reason; /* the winner NULL: a generated kernel */
     } cases[] = {
-        {PRODUCT(""), 2000, 3000, false, "first", "quick:one, 2.0 us by estimate (second 3.0 us)"},
-        {PRODUCT(""), 3000, 2000, false, "second", "quick:two, 2.0 us by estimate (first 3.0 us)"},
-        {PRODUCT(""), 2000, 2000, false, "first", "quick:one, 2.0 us by estimate (second 2.0 us)"},
+        {PRODUCT(""), 2000, 3000, false, "first",
+            "quick:one, 2.00 us by estimate (second 3.00 us)"},
+        {PRODUCT(""), 3000, 2000, false, "second",
+            "quick:two, 2.00 us by estimate (first 3.00 us)"},
+        {PRODUCT(""), 2000, 2000, false, "first",
+            "quick:one, 2.00 us by estimate (second the same)"},
         {PRODUCT(""), 0, 2000, false, "second", "quick:two"},
         {PRODUCT(""), 1, 2, true, "first",
-            "quick:one, 0.0 us by estimate (second 0.0 us, a generated kernel"},
+            "quick:one, 0.001 us by estimate (second 0.002 us, a generated kernel"},
         {PRODUCT(""), 500000000, 400000000, true, NULL, "interpreted"},
         {PRODUCT(" {transpose_b=1}"), 500000000, 400000000, true, "second", "quick:two"},
+        {COLUMN(1, 1), 500000000, 400000000, true, NULL, "interpreted"},
+        {COLUMN(1, 8), 500000000, 400000000, true, NULL, "interpreted"},
+        {COLUMN(4, 8), 500000000, 400000000, true, "second", "quick:two"},
     };
     for (size_t i = 0; i < NNC_COUNT(cases); i++) {
         first_ns = cases[i].first;

@@ -714,3 +714,22 @@ void ll_store(ll_emit *e, const nnc_kins *ins)
     else /* stride 0: the last lane wins, since scatter is ordered */
         masked(e, "llvm.masked.scatter", v, places(e, t, p, stride, lanes_index), mask, size);
 }
+
+void ll_store_lanes(ll_emit *e, const nnc_kins *ins, V v, int live)
+{
+    const nnc_dtype d = e->k->buf[ins->buf].dtype;
+    const int lanes = e->lanes;
+    V mask = e->mask;
+    int64_t known;
+    v = to_memory(e->m, v, d);
+    e->lanes = ll_lanes(v);
+    e->mask = live < e->lanes ? ll_lanes_mask(e->m, e->lanes, live) : NULL;
+    V dyn = offset(e, ins, &known);
+    V p = place(e, ins->buf, ll_memory_type(e->m, d), dyn, known);
+    if (e->mask)
+        store_live(e, v, p, nnc_dtype_size(d));
+    else
+        LLVMSetAlignment(LLVMBuildStore(e->m->b, v, p), (unsigned)nnc_dtype_size(d));
+    e->lanes = lanes;
+    e->mask = mask;
+}

@@ -186,6 +186,22 @@ V ll_part(ll_mod *m, V v, int from, int n)
     return ll_row(m, v, NULL, from, 1, n);
 }
 
+V ll_lanes_mask(ll_mod *m, int lanes, int64_t live)
+{
+    V c[256];
+    for (int i = 0; i < lanes; i++)
+        c[i] = LLVMConstInt(m->i1, i < live, 0);
+    return LLVMConstVector(c, (unsigned)lanes);
+}
+
+int ll_pow2_up(int64_t n)
+{
+    int p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
 V ll_table(ll_mod *m, const char *name, V numbers, unsigned align)
 {
     V g = LLVMGetNamedGlobal(m->m, name);

@@ -59,6 +59,8 @@ V ll_shuffle(ll_mod *m, V a, V b, const int *lane, int n); /* b NULL: lanes of a
 V ll_row(ll_mod *m, V a, V b, int from, int step,
     int n); /* the same with lanes from, from + step, ... */
 V ll_part(ll_mod *m, V v, int from, int n); /* lanes from..from+n-1; a scalar for n = 1 */
+V ll_lanes_mask(ll_mod *m, int lanes, int64_t live); /* <lanes x i1>: true in the first `live` */
+int ll_pow2_up(int64_t n); /* the least power of two that is not below n */
 V ll_table(ll_mod *m, const char *name, V numbers,
     unsigned align); /* a constant of the module, created once; align 0: as its type */
 V ll_stack(ll_mod *m, int64_t bytes); /* a buffer on the function's stack, 64-byte aligned */
@@ -205,8 +207,9 @@ void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near, bool write);
 bool ll_splits_lines(const ll_emit *e, const nnc_kins *store);
 V ll_from_memory(ll_mod *m, V v, nnc_dtype d);
 T ll_memory_type(ll_mod *m, nnc_dtype d);
-V ll_lanes_mask(ll_mod *m, int lanes, int64_t live);
 void ll_store(ll_emit *e, const nnc_kins *ins);
+/* Stores the first `live` lanes of v from the current position on. */
+void ll_store_lanes(ll_emit *e, const nnc_kins *ins, V v, int live);
 
 /* Defines the function of kernel k in the module. */
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
@@ -220,6 +223,10 @@ V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze);
 /* parts.c: the function of a kernel in parts, and of these. */
 nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_stages(ll_emit *e); /* all stages at the current place */
+void ll_ins(ll_emit *e, int i); /* instruction i, which is no reduction, at the current place */
+/* pack.c: emits the posts of a stage whose sums are numbers, computing functions of several of them as lanes of a vector. False: it has
+ * none, and nothing was emitted. */
+bool ll_pack_posts(ll_emit *e, const nnc_kstage *st);
 void ll_vectors(
     ll_emit *e, const V *index); /* a unit's vectors; index[]: the numbers of its blocks */
 bool ll_open(ll_emit *e, nnc_arena *a); /* the state of e->k; false: out of memory */
@@ -240,6 +247,9 @@ T ll_red_type(const ll_emit *e, int r); /* an element of accumulator r */
 void ll_red_init(ll_emit *e, int r, bool vec);
 void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, int n_axes);
 V ll_red_done(ll_emit *e, int r, bool vec);
+/* The results of these n reductions (a power of two) as lanes of one vector, each the same number as by ll_red_done, before which it is
+ * called. NULL: their accumulators differ in kind or have fewer lanes. */
+V ll_red_together(ll_emit *e, const int *r, int n);
 bool ll_red_fused(const ll_emit *e, int r); /* its product is part of a multiply-add */
 /* From begin to end the accumulators of a register block's partial sums are in memory; add: adds the values acc[] to them. Values that live
  * through all loops around the innermost one would take LLVM as long as all else in such a kernel. */

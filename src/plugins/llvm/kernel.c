@@ -99,7 +99,7 @@ static V constant(ll_emit *e, const nnc_kins *ins)
     return LLVMConstInt(t, (unsigned long long)ins->i, 1);
 }
 
-static void emit_ins(ll_emit *e, const stage *s, int i)
+void ll_ins(ll_emit *e, int i)
 {
     const nnc_kins *ins = &e->k->ins[i];
     V arg[3] = {0};
@@ -115,34 +115,26 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
         e->val[i] = ll_sop(e->m, e->k, ins, arg);
         e->m->live = NULL;
         break;
-    case KO_reduce:
-        for (int r = 0; r < e->n_red; r++)
-            if (e->red[r] == i)
-                ll_red_step(e, r, s->ax + s->n_map, s->stride + s->n_map, s->n - s->n_map);
-        for (int r = 0; r < e->n_red && ins->running; r++)
-            if (e->red[r] == i)
-                e->val[i] = e->acc[2 * r];
-        break;
+    case KO_reduce: break;
     }
 }
 
+static void emit_ins(ll_emit *e, const stage *s, int i)
+{
+    const nnc_kins *ins = &e->k->ins[i];
+    if (ins->op != KO_reduce) {
+        ll_ins(e, i);
+        return;
+    }
+    for (int r = 0; r < e->n_red; r++)
+        if (e->red[r] == i)
+            ll_red_step(e, r, s->ax + s->n_map, s->stride + s->n_map, s->n - s->n_map);
+    for (int r = 0; r < e->n_red && ins->running; r++)
+        if (e->red[r] == i)
+            e->val[i] = e->acc[2 * r];
+}
+
 /* ---- one stage ---------------------------------------------------------------------------------------------------- */
-
-V ll_lanes_mask(ll_mod *m, int lanes, int64_t live)
-{
-    V c[256];
-    for (int i = 0; i < lanes; i++)
-        c[i] = LLVMConstInt(m->i1, i < live, 0);
-    return LLVMConstVector(c, (unsigned)lanes);
-}
-
-static int pow2_up(int64_t n)
-{
-    int p = 1;
-    while (p < n)
-        p *= 2;
-    return p;
-}
 
 static void nest(ll_emit *e, stage *s, int level);
 
@@ -205,7 +197,7 @@ static void run_axis(ll_emit *e, stage *s, int level)
         loop_axis(e, s, level, full, lanes);
     if (full < n) {
         if (level < s->n_map) /* accumulators along a reduce axis keep their number of lanes */
-            e->lanes = pow2_up(n - full) < 2 ? 2 : pow2_up(n - full);
+            e->lanes = ll_pow2_up(n - full) < 2 ? 2 : ll_pow2_up(n - full);
         e->mask = n - full < e->lanes ? ll_lanes_mask(e->m, e->lanes, n - full) : NULL;
         e->axis[a] = ll_i64(e->m, full);
         nest(e, s, level + 1);
@@ -510,6 +502,8 @@ static void nest(ll_emit *e, stage *s, int level)
         return;
     if (e->totals)
         ll_totals_end(e);
+    if (ll_pack_posts(e, s->st))
+        return;
     for (int r = 0; r < e->n_red; r++)
         e->val[e->red[r]] = ll_red_done(e, r, e->vec_red);
     for (int i = s->st->post0; i < s->st->post1; i++)
@@ -707,7 +701,7 @@ static void stages_at(void *emit, V at, int live)
     ll_emit *e = emit;
     const int lanes = e->lanes;
     if (live < lanes) {
-        e->lanes = pow2_up(live) < 2 ? 2 : pow2_up(live);
+        e->lanes = ll_pow2_up(live) < 2 ? 2 : ll_pow2_up(live);
         e->mask = live < e->lanes ? ll_lanes_mask(e->m, e->lanes, live) : NULL;
     }
     e->axis[nnc_sched_vec(&e->k->sched)] = at;

@@ -223,6 +223,44 @@ V ll_red_done(ll_emit *e, int r, bool vec)
     return ll_cast(m, i, ll_elem(i) == m->i32 ? DT_i32 : DT_i64, d);
 }
 
+/* Vectors of `each` reductions with `wide` lanes: one of those of a, then those of b, half as many lanes each. */
+static V join(ll_emit *e, int r, V a, V b, int each, int wide)
+{
+    int low[LL_MAX_LANES], high[LL_MAX_LANES];
+    const int n = each * wide;
+    const nnc_kins *ins = red(e, r);
+    for (int q = 0; q < 2 * each; q++)
+        for (int i = 0; i < wide / 2; i++) {
+            low[q * wide / 2 + i] = q * wide + i;
+            high[q * wide / 2 + i] = q * wide + i + wide / 2;
+        }
+    return ll_arith(e->m, combine_op((nnc_kred)ins->sop), value_type(e, r),
+        ll_shuffle(e->m, a, b, low, n), ll_shuffle(e->m, a, b, high, n), ins->hint & KH_nonan);
+}
+
+V ll_red_together(ll_emit *e, const int *r, int n)
+{
+    V x[LL_MAX_LANES] = {NULL};
+    const nnc_kred kind = (nnc_kred)red(e, r[0])->sop;
+    int lanes = ll_lanes(e->acc[2 * r[0]]);
+    for (int j = 0; j < n; j++) {
+        x[j] = e->acc[2 * r[j]];
+        if (red(e, r[j])->sop != kind || is_arg(kind) || LLVMTypeOf(x[j]) != LLVMTypeOf(x[0]))
+            return NULL;
+    }
+    if (lanes < n)
+        return NULL;
+    for (; lanes > n; lanes /= 2)
+        for (int j = 0; j < n; j++)
+            x[j] = ll_arith(e->m, combine_op(kind), value_type(e, r[j]),
+                ll_part(e->m, x[j], 0, lanes / 2), ll_part(e->m, x[j], lanes / 2, lanes / 2),
+                red(e, r[j])->hint & KH_nonan);
+    for (int each = 1; each < n; each *= 2)
+        for (int j = 0; j < n / each / 2; j++)
+            x[j] = join(e, r[0], x[2 * j], x[2 * j + 1], each, n / each);
+    return x[0];
+}
+
 /* ---- totals in memory ----------------------------------------------------------------------------------------------- */
 
 static V total(ll_emit *e, int r)
