@@ -105,8 +105,8 @@ TEST(onednn_drawn_convolutions)
     CHECK(!e || took > n / 4);
 }
 
-/* Short sources: windows that begin before one and windows that end behind it meet. In f32 along the first of three dimensions, in bf16 along
- * the only one. False: there is no such window. */
+/* Short sources, where windows that begin before one and windows that end behind it meet: in f32 along the first of three dimensions, in
+ * bf16 along the only one. False: there is no such window. */
 static bool take_border(const nnc_engine *e, int64_t n, bool half, nnc_text *what)
 {
     const int64_t size = 1 + n % 5, kernel = 2 + n / 5 % 4, lo = n / 60 % 5, hi = n / 300;
