@@ -244,10 +244,14 @@ static double expected(const nnc_call *c, const operands *o, const int64_t *y)
 
 call_operand call_nan_in = CALL_NONE;
 
+enum { GUARD = 4096 }; /* bytes behind operands and workspace */
+
 static void *random_operand(const nnc_type *t, uint64_t seed)
 {
     int64_t n = nnc_type_numel(t);
-    void *p = nnc_aligned_alloc(64, (size_t)nnc_align_up(nnc_type_bytes(t), 64));
+    const size_t bytes = (size_t)nnc_align_up(nnc_type_bytes(t), 64);
+    void *p = nnc_aligned_alloc(64, bytes + GUARD);
+    memset(p, 0xff, bytes + GUARD); /* what lies behind it is NaN */
     uint64_t key = nnc_rng_key("operand", seed ^ test_seed);
     for (int64_t i = 0; i < n; i++) {
         double v = 2.0 * nnc_rng_uniform(key, (uint64_t)i) - 1;
@@ -390,14 +394,14 @@ bool call_check(
     put_nan(c, CALL_BIAS, &c->bias, o.bias);
     for (int i = 0; i < c->n_post; i++)
         put_nan(c, CALL_SUM, &c->dst, o.sum[i]);
-    void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice.workspace_bytes + 64, 64));
+    void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice.workspace_bytes + GUARD, 64));
     /* a run must not read what it has not written, nor reach beyond what it asked for */
     memset(work, 0xff, (size_t)choice.workspace_bytes); /* NaN */
-    memset((char *)work + choice.workspace_bytes, 0xa5, 64);
+    memset((char *)work + choice.workspace_bytes, 0xa5, GUARD);
     void *packed = c->packed ? pack(e, &p, o.wei, choice.packed_bytes) : NULL;
     run_twice(e, &p, &o, packed ? packed : o.wei, work);
     compare(c, &o, tol, what);
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < GUARD; i++)
         if (((unsigned char *)work)[choice.workspace_bytes + i] != 0xa5) {
             test_fail(__FILE__, __LINE__, "%s: wrote beyond its workspace", what);
             break;

@@ -104,3 +104,38 @@ TEST(onednn_drawn_convolutions)
     }
     CHECK(!e || took > n / 4);
 }
+
+/* Short sources, where windows that begin before one and windows that end behind it meet: in f32 along the first of three dimensions, in
+ * bf16 along the only one. False: there is no such window. */
+static bool take_border(const nnc_engine *e, int64_t n, bool half, nnc_text *what)
+{
+    const int64_t size = 1 + n % 5, kernel = 2 + n / 5 % 4, lo = n / 60 % 5, hi = n / 300;
+    nnc_call c =
+        half ? conv_call(1, 1, 16, size, 16, kernel, 1, 0) : conv_call(3, 1, 1, size, 1, 1, 1, 0);
+    if (size + lo + hi < kernel || nnc_max64(lo, hi) >= kernel)
+        return false;
+    c.kernel[0] = c.wei.dim[2] = kernel;
+    c.stride[0] = 1 + n / 20 % 3;
+    c.pad_lo[0] = lo;
+    c.pad_hi[0] = hi;
+    call_fix_dst(&c);
+    call_wgrad(&c);
+    call_dtype(&c, half ? DT_bf16 : DT_f32);
+    call_channels_last(&c);
+    return call_check(e, &c, RAW, half ? 8e-3 : 2e-6, describe(&c, (uint64_t)n, what));
+}
+
+TEST(onednn_gradients_of_borders)
+{
+    const char *why;
+    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
+    NNC_LOCAL(nnc_text) what = {0};
+    int took = 0;
+    if (!e)
+        test_skip("the plug-in onednn is not there: %s", why ? why : "");
+    for (int64_t n = 0; e && n < 5 * 4 * 3 * 25; n++) {
+        took += take_border(e, n, false, &what);
+        (void)take_border(e, n, true, &what); /* as far as the machine has it */
+    }
+    CHECK(!e || took > 400);
+}
