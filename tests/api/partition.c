@@ -599,6 +599,34 @@ TEST(executed_strategies_are_simulated)
     }
 }
 
+/* Rows of one plan share its simulation: the numbers are those of each alone. */
+TEST(equal_plans_are_simulated_once)
+{
+    static const char *const strategy[] = {"1f1b", "cut-time", "gpipe"};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    made x;
+    if (make_on(&x, "mlp", true, 2, NULL, "models/hardware/cpu.json")) {
+        int64_t ns[NNC_COUNT(strategy)];
+        for (size_t k = 0; k <= NNC_COUNT(strategy); k++) { /* each alone, then all */
+            const bool all = k == NNC_COUNT(strategy);
+            x.o.strategy = &strategy[all ? 0 : k];
+            x.o.n_strategy = all ? NNC_COUNT(strategy) : 1;
+            x.t.n_row = 0;
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_simulate(x.env, x.model, &training, &x.t, &x.a, test_sink));
+            for (int i = 0; all && i < x.t.n_row; i++)
+                CHECK_INT(x.t.row[i].simulated_ns, ns[i]);
+            if (!all)
+                ns[k] = x.t.row[0].simulated_ns;
+        }
+        const nnc_partition_row *r = x.t.row;
+        CHECK_STR(r[0].place, r[1].place);
+        CHECK(r[0].simulated_busy_ns && r[0].simulated_busy_ns == r[1].simulated_busy_ns);
+        CHECK(r[2].simulated_busy_ns != r[0].simulated_busy_ns && ns[2] != ns[0]);
+    }
+    end(&x);
+}
+
 /* What of a device's time a timeline says is computing. */
 static int64_t computed_ns(const nnc_timeline *t, int device)
 {
