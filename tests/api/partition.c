@@ -599,6 +599,42 @@ TEST(executed_strategies_are_simulated)
     }
 }
 
+/* Splits: the estimate, by the clocks of devices that wait for each other, is near what the plan takes. */
+TEST(splits_are_estimated_as_planned)
+{
+    static const char *const strategy[] = {"channel", "spatial"};
+    static const struct {
+        const char *model, *hardware;
+        bool step;
+        int devices;
+        double off; /* at most */
+    } of[] = {{"vgg16", "models/hardware/cpu.json", false, 2, 0.1},
+        {"vgg16", "models/hardware/cpu.json", true, 4, 0.15},
+        {"vgg16", "models/hardware/h100x8.json", true, 2, 0.1},
+        {"resnet50", "models/hardware/a100x8.json", false, 2, 0.05},
+        {"unet", "models/hardware/gtx1080ti_x2.json", true, 2, 0.1}};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    for (size_t i = 0; i < NNC_COUNT(of); i++) {
+        made x;
+        if (make_on(&x, of[i].model, of[i].step, of[i].devices, NULL, of[i].hardware)) {
+            x.o.strategy = strategy;
+            x.o.n_strategy = NNC_COUNT(strategy);
+            x.t.training = of[i].step ? &training : NULL;
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_simulate(
+                x.env, x.model, of[i].step ? &training : NULL, &x.t, &x.a, test_sink));
+            for (int k = 0; k < x.t.n_row; k++) {
+                const nnc_partition_row *r = &x.t.row[k];
+                const double off = (double)r->iteration_ns / (double)r->simulated_ns - 1;
+                if (!r->why_not && !(fabs(off) < of[i].off))
+                    test_fail(__FILE__, __LINE__, "%s of %s, case %zu: off by %+.1f %%",
+                        r->strategy, of[i].model, i, off * 100);
+            }
+        }
+        end(&x);
+    }
+}
+
 /* Halves of an image, or of a batch, are computed at the same time: a device does its own work before it waits for the other's. */
 TEST(devices_work_at_the_same_time)
 {
