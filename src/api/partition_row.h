@@ -53,6 +53,25 @@ int64_t row_cores_ns(const rows *r, int64_t busy_ns);
 /* partition_ios.c: the row; the blocks that each block reads: need[start[b] .. start[b + 1]). */
 nnc_status row_ios(rows *r, nnc_partition_row *row) NNC_MUST;
 nnc_status row_operands(const rows *r, int **start, int **need) NNC_MUST;
+/* partition_clocks.c: the block of a node by its path, looked for around layer `last`; nodes of the loss count as the last layer's. -1:
+ * none. */
+int row_block_of(const nnc_partition_model *m, const char *origin, int last);
+/* Nanoseconds of a graph's nodes by block and pass (forwards, backwards), each node that is not fused into another one as a command by
+ * itself. pieces[block]: there are slices or concats. */
+nnc_status row_node_times(const rows *r, const nnc_graph *g, double *sum[2], bool *pieces) NNC_MUST;
+/* A run of a graph of n devices (without an optimizer), with a clock for each. A node takes factor[pass][block] times its own time; slices
+ * and concats of blocks that have none on one device take their own. */
+typedef struct row_run {
+    const nnc_graph *g;
+    int n;
+    const double *factor[2];
+    const bool *pieces;
+    const nnc_links *links, *half; /* NULL: transfers take no time */
+    int64_t *busy;                 /* by device: computing; added to */
+    int64_t sent;                  /* nanoseconds of all transfers; added to */
+    int64_t total;
+} row_run;
+nnc_status row_run_clocks(const rows *r, row_run *run) NNC_MUST;
 /* partition_split.c: of the row's own name, tensor, channel or spatial. */
 nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
 /* partition_timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes

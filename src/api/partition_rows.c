@@ -345,7 +345,8 @@ static nnc_status stage_costs(
                 &r->links, s % pipe->devices, (s + 1) % pipe->devices, r->m->boundary[cut[s + 1]]);
         *sends = nnc_add_sat(*sends, nnc_mul_sat(pipe->micro, r->m->step ? 2 * v[3][s] : v[3][s]));
     }
-    *c = (nnc_pipeline_costs){v[0], v[1], v[2], v[3], false};
+    /* plans copy on the stream that computes */
+    *c = (nnc_pipeline_costs){v[0], v[1], v[2], v[3], .senders_wait = true};
     return NNC_OK;
 }
 

@@ -168,6 +168,38 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t 
     return st;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* Do both rows execute the same plan, as pipelines do whose cuts are equal? */
+static bool same_plan(const nnc_partition_row *a, const nnc_partition_row *b)
+{
+    const nnc_partition_way *x = &a->way, *y = &b->way;
+    return x->runs == y->runs && x->devices == y->devices && x->replicas == y->replicas &&
+           x->micro == y->micro && x->chunks == y->chunks && x->zero == y->zero &&
+           x->streams == y->streams && x->schedule == y->schedule && x->buckets == y->buckets &&
+           same_text(x->strategy, y->strategy) && same_text(a->place, b->place);
+}
+
+/* Takes the numbers of an earlier row with the same plan; false: there is none, or the row has a picture of its own. */
+static bool take_earlier(const nnc_partition_table *t, int i)
+{
+    nnc_partition_row *to = &t->row[i];
+    int k = 0;
+    while (k < i &&
+           !((t->row[k].simulated_ns || t->row[k].not_simulated) && same_plan(&t->row[k], to)))
+        k++;
+    if (k == i || to->why_not || nnc_partition_has_timelines(t->o))
+        return false;
+    to->simulated_busy_ns = t->row[k].simulated_busy_ns;
+    to->simulated_ns = t->row[k].simulated_ns;
+    to->simulated_bytes = t->row[k].simulated_bytes;
+    to->not_simulated = t->row[k].not_simulated;
+    return true;
+}
+
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_table *t, nnc_arena *arena, nnc_sink *sink)
 {
@@ -175,6 +207,8 @@ nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_trai
     simulation s = {e, m, training, t, own};
     nnc_status st = own ? NNC_OK : nnc_nomem(sink);
     for (int i = 0; i < t->n_row && !st; i++) {
+        if (take_earlier(t, i))
+            continue;
         int64_t *busy = ARENA_NEW(arena, int64_t, t->devices + 1);
         nnc_sink_clear(own);
         if (!busy)

@@ -9,35 +9,10 @@ typedef struct shares {
     const nnc_graph *g; /* split */
     const bool *fixed; /* by value of g */
     int n;
-    double *time; /* by block and device: of the block's roofline on one device */
-    double *memory; /* the same, of its results' bytes */
+    double *memory; /* by block and device: of the block's results' bytes on one device */
     int64_t *weights; /* by device */
-    /* By device: nanoseconds of transfers to it and from it, which take its time; forwards, then backwards */
-    int64_t *received[2], *sent[2];
-    int64_t collectives; /* nanoseconds */
     nnc_arena *a;
 } shares;
-
-/* The block of a node's layer, near the last one; -1: none. */
-static int block_of(const nnc_partition_model *m, const char *origin, int last)
-{
-    for (int k = 0; origin && k < m->n_layer; k++) {
-        const int l = (last + k) % m->n_layer;
-        if (strcmp(m->layer[l], origin) != 0)
-            continue;
-        int b = 0;
-        while (m->first[b + 1] <= l)
-            b++;
-        return b;
-    }
-    return -1;
-}
-
-static double roofline(const rows *r, const nnc_graph *g, const nnc_node *x)
-{
-    const nnc_cost c = nnc_node_cost(g, x);
-    return (double)nnc_target_time_ns(r->t->target, c.flops, c.bytes);
-}
 
 static double result_bytes(const nnc_graph *g, const nnc_node *x)
 {
@@ -47,9 +22,8 @@ static double result_bytes(const nnc_graph *g, const nnc_node *x)
     return bytes;
 }
 
-/* Adds the nodes of g to time[block * n + device] and memory[]. */
-static void add_nodes(
-    const rows *r, const nnc_graph *g, const bool *fixed, int n, double *time, double *memory)
+/* Adds results of the nodes of g to memory[block * n + device]. */
+static void add_nodes(const rows *r, const nnc_graph *g, const bool *fixed, int n, double *memory)
 {
     int last = 0;
     for (uint32_t i = 0; i < g->n_node; i++) {
@@ -57,11 +31,11 @@ static void add_nodes(
         const nnc_class cls = nnc_op_class((nnc_op)x->op);
         if (cls == CL_leaf || cls == CL_collective || fixed[x->out])
             continue;
-        const int b = block_of(r->m, x->origin, last), d = x->device < 0 || n == 1 ? 0 : x->device;
+        const int b = row_block_of(r->m, x->origin, last),
+                  d = x->device < 0 || n == 1 ? 0 : x->device;
         if (b < 0)
             continue;
         last = r->m->first[b];
-        time[b * n + d] += roofline(r, g, x);
         memory[b * n + d] += result_bytes(g, x);
     }
 }
@@ -84,95 +58,35 @@ static nnc_status add_weights(shares *s)
     return NNC_OK;
 }
 
-static void add_collective(shares *s, const nnc_node *x, const int *all)
-{
-    const int64_t bytes = nnc_max64(
-        nnc_type_bytes(nnc_typeof(s->g, x->in[0])), nnc_type_bytes(nnc_typeof(s->g, x->out)));
-    const int64_t ns = nnc_links_allreduce(&s->r->links, all, s->n, bytes);
-    s->collectives = nnc_add_sat(s->collectives, x->op == OP_allreduce ? ns : ns / 2);
-}
-
-static bool is_backward(const nnc_node *x)
-{
-    return x->origin && strstr(x->origin, "/backward");
-}
-
-/* Values that a device reads and another one computes: each is sent once. */
-static nnc_status add_transfers(shares *s)
-{
-    uint64_t *has = ARENA_NEW(s->a, uint64_t, s->g->n_value + 1);
-    int *all = ARENA_NEW(s->a, int, s->n);
-    NNC_NEED(has && all, s->r->sink);
-    for (int d = 0; d < s->n; d++)
-        all[d] = d;
-    for (uint32_t i = 0; i < s->g->n_node; i++) {
-        const nnc_node *x = &s->g->node[i];
-        const int d = x->device < 0 ? 0 : x->device;
-        if (nnc_op_class((nnc_op)x->op) == CL_collective) {
-            add_collective(s, x, all);
-            continue;
-        }
-        for (int k = 0; k < x->n_in; k++) {
-            const nnc_ref v = x->in[k];
-            const int home = nnc_home(s->g, v);
-            if (s->fixed[v] || s->fixed[x->out] || home == d || has[v] >> d & 1)
-                continue;
-            has[v] |= UINT64_C(1) << d;
-            const int64_t ns =
-                nnc_links_p2p(&s->r->links, home, d, nnc_type_bytes(nnc_typeof(s->g, v)));
-            int64_t *to = &s->received[is_backward(x)][d], *from = &s->sent[is_backward(x)][home];
-            *to = nnc_add_sat(*to, ns);
-            *from = nnc_add_sat(*from, ns);
-        }
-    }
-    return NNC_OK;
-}
-
 static double share(const double *of, const double *whole, int n, int b, int d)
 {
     return whole[b] > 0 ? of[b * n + d] / whole[b] : d == 0;
 }
 
-/* Row of the split graph; whole: of one device. */
+/* Memory and updates of the devices; whole: of one device. *optimizer: the longest update. */
 static nnc_status fill(
-    shares *s, nnc_partition_row *row, const double *time, const double *memory, int64_t weights)
+    shares *s, nnc_partition_row *row, const double *memory, int64_t weights, int64_t *optimizer)
 {
     rows *r = s->r;
     const nnc_partition_model *m = r->m;
-    int64_t passes = 0, optimizer = 0, sends = s->collectives, most[2] = {0, 0};
-    for (int b = 0; b < m->n_block; b++) {
-        int64_t slowest = 0;
-        for (int d = 0; d < s->n; d++) {
-            const double part = share(s->time, time, s->n, b, d),
-                         kept = share(s->memory, memory, s->n, b, d);
-            const int64_t ns = (int64_t)((double)row_pass_ns(r, b, b + 1) * part);
-            nnc_device_use *u = &row->use[d];
-            slowest = nnc_max64(slowest, ns);
-            u->busy_ns = nnc_add_sat(u->busy_ns, nnc_mul_sat(r->micro, ns));
-            u->fill[3] += (int64_t)((double)m->of.saved[b] * kept);
-            u->fill[4] = nnc_max64(u->fill[4], (int64_t)((double)m->of.working[b] * kept));
-        }
-        passes = nnc_add_sat(passes, slowest);
-    }
+    *optimizer = 0;
     for (int d = 0; d < s->n; d++) {
         const double part = weights ? (double)s->weights[d] / (double)weights : 0;
         nnc_device_use *u = &row->use[d];
         const int64_t *const of[] = {m->of.weights, m->of.gradients, m->of.states};
         for (int k = 0; k < 3; k++)
             u->fill[k] = (int64_t)((double)row_range(of[k], 0, m->n_block) * part);
+        for (int b = 0; b < m->n_block; b++) {
+            const double kept = share(s->memory, memory, s->n, b, d);
+            u->fill[3] += (int64_t)((double)m->of.saved[b] * kept);
+            u->fill[4] = nnc_max64(u->fill[4], (int64_t)((double)m->of.working[b] * kept));
+        }
         const int64_t update = (int64_t)((double)row_range(m->of.optimizer, 0, m->n_block) * part);
-        u->busy_ns = nnc_add_sat(u->busy_ns, update);
-        optimizer = nnc_max64(optimizer, update);
-        for (int k = 0; k < 2; k++)
-            most[k] = nnc_max64(most[k], nnc_max64(s->received[k][d], s->sent[k][d]));
-        u->layers = row_layers(r, NULL, 0, m->n_block);
-        NNC_NEED(u->layers, r->sink);
+        u->busy_ns = nnc_add_sat(nnc_mul_sat(r->micro, u->busy_ns), update);
+        *optimizer = nnc_max64(*optimizer, update);
+        NNC_NEED(u->layers = row_layers(r, NULL, 0, m->n_block), r->sink);
     }
-    sends = nnc_add_sat(sends, nnc_add_sat(most[0], most[1]));
-    row->exposed_ns = nnc_mul_sat(r->micro, sends);
-    row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, nnc_add_sat(passes, sends)), optimizer);
-    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->strategy});
-    return row_finish(r, row);
+    return NNC_OK;
 }
 
 static int64_t weight_bytes(const nnc_graph *g)
@@ -192,30 +106,84 @@ static nnc_graph *unplaced(const rows *r)
     return g;
 }
 
-/* What devices send each other in a micro-batch: of a step by its own graph, as gradients of whole weights are summed, too. */
-static nnc_status find_moves(shares *s)
+/* The graph of a micro-batch of a step with its backward pass, whole or split, as gradients of whole weights are summed, too. *own NULL:
+ * there is no step. */
+static nnc_status micro_batch(const rows *r, const nnc_compile_options *split, nnc_graph **own)
 {
-    const nnc_partition_table *t = s->r->t;
-    nnc_compile_options o = {.devices = s->n, .strategy = s->strategy};
-    shares of = *s;
-    nnc_graph *step = NULL;
-    nnc_status st = NNC_OK;
-    if (t->training && s->r->m->step) {
-        nnc_training training = *t->training;
-        training.accumulate = 1; /* micro-batches take its place */
-        nnc_graph *g = unplaced(s->r);
-        NNC_NEED(g, s->r->sink);
-        nnc_split_training(&training, &o);
-        st = nnc_train_graph(g, &training, &step, s->r->sink);
-        nnc_graph_destroy(g);
-        NNC_TRY(st);
-        of.g = step;
-        of.fixed = nnc_static_values(step, s->a);
-        st = of.fixed ? NNC_OK : nnc_nomem(s->r->sink);
+    const nnc_partition_table *t = r->t;
+    *own = NULL;
+    if (!t->training || !r->m->step)
+        return NNC_OK;
+    nnc_training training = *t->training;
+    training.accumulate = 1; /* micro-batches take its place */
+    nnc_graph *g = unplaced(r);
+    NNC_NEED(g, r->sink);
+    if (split)
+        nnc_split_training(&training, split);
+    const nnc_status st = nnc_train_graph(g, &training, own, r->sink);
+    nnc_graph_destroy(g);
+    return st;
+}
+
+/* What one device's blocks take for each nanosecond of their nodes alone, forwards and backwards. A block without nodes that take time,
+ * since others' kernels compute them, has its time in all factors. */
+static nnc_status find_factors(rows *r, double *factor[2], bool *pieces)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    double all[2] = {0, 0}, found[2] = {0, 0};
+    nnc_graph *step;
+    NNC_TRY(micro_batch(r, NULL, &step));
+    const nnc_status st = row_node_times(r, step ? step : r->t->graph, factor, pieces);
+    nnc_graph_destroy(step);
+    for (int k = 0; k < 2; k++) {
+        for (int b = 0; b < r->m->n_block; b++) {
+            const int64_t back = nnc_add_sat(
+                nnc_add_sat(of->backward[b], of->weight[b]), row_adding_ns(r, b, b + 1, r->micro));
+            const double ns = (double)(k ? back : of->forward[b]);
+            all[k] += ns;
+            found[k] += factor[k][b] > 0 ? ns : 0;
+            factor[k][b] = factor[k][b] > 0 ? ns / factor[k][b] : 1;
+        }
+        for (int b = 0; b < r->m->n_block && found[k] > 0; b++)
+            factor[k][b] *= all[k] / found[k];
     }
+    return st;
+}
+
+/* Time of a micro-batch on all devices, by their clocks; once more with transfers that take none. */
+static nnc_status find_times(shares *s, nnc_partition_row *row, int64_t *total, int64_t *exposed)
+{
+    rows *r = s->r;
+    const nnc_compile_options o = {.devices = s->n, .strategy = s->strategy};
+    double *factor[2];
+    int64_t *busy[2];
+    bool *pieces = ARENA_NEW(r->a, bool, r->m->n_block + 1);
+    nnc_graph *step;
+    for (int k = 0; k < 2; k++) {
+        busy[k] = ARENA_NEW(r->a, int64_t, s->n);
+        factor[k] = ARENA_NEW(r->a, double, r->m->n_block + 1);
+        NNC_NEED(pieces && busy[k] && factor[k], r->sink);
+    }
+    NNC_TRY(find_factors(r, factor, pieces));
+    NNC_TRY(micro_batch(r, &o, &step));
+    row_run run = {.g = step ? step : s->g,
+        .n = s->n,
+        .factor = {factor[0], factor[1]},
+        .pieces = pieces,
+        .links = &r->links,
+        .half = &r->half,
+        .busy = busy[0]};
+    nnc_status st = row_run_clocks(r, &run);
+    *total = run.total;
+    row->hidden_ns = run.sent;
+    run.links = run.half = NULL;
+    run.busy = busy[1];
     if (!st)
-        st = add_transfers(&of);
-    s->collectives = of.collectives;
+        st = row_run_clocks(r, &run);
+    *exposed = *total - run.total;
+    row->hidden_ns = nnc_mul_sat(r->micro, row->hidden_ns - *exposed);
+    for (int d = 0; d < s->n; d++)
+        row->use[d].busy_ns = busy[0][d];
     nnc_graph_destroy(step);
     return st;
 }
@@ -229,22 +197,22 @@ static nnc_status with_graph(rows *r, nnc_partition_row *row, const nnc_graph *s
         .g = split,
         .n = r->n,
         .fixed = nnc_static_values(split, r->a),
-        .time = ARENA_NEW(r->a, double, b *n),
         .memory = ARENA_NEW(r->a, double, b *n),
         .weights = ARENA_NEW(r->a, int64_t, n),
-        .received = {ARENA_NEW(r->a, int64_t, n), ARENA_NEW(r->a, int64_t, n)},
-        .sent = {ARENA_NEW(r->a, int64_t, n), ARENA_NEW(r->a, int64_t, n)},
         .a = r->a};
-    double *time = ARENA_NEW(r->a, double, b), *memory = ARENA_NEW(r->a, double, b);
+    double *memory = ARENA_NEW(r->a, double, b);
     const bool *fixed = nnc_static_values(g, r->a);
-    NNC_NEED(s.fixed && s.time && s.memory && s.weights && s.received[0] && s.received[1] &&
-                 s.sent[0] && s.sent[1] && time && memory && fixed,
-        r->sink);
-    add_nodes(r, g, fixed, 1, time, memory);
-    add_nodes(r, split, s.fixed, r->n, s.time, s.memory);
+    int64_t total, exposed, optimizer;
+    NNC_NEED(s.fixed && s.memory && s.weights && memory && fixed, r->sink);
+    add_nodes(r, g, fixed, 1, memory);
+    add_nodes(r, split, s.fixed, r->n, s.memory);
     NNC_TRY(add_weights(&s));
-    NNC_TRY(find_moves(&s));
-    return fill(&s, row, time, memory, weight_bytes(g));
+    NNC_TRY(find_times(&s, row, &total, &exposed));
+    NNC_TRY(fill(&s, row, memory, weight_bytes(g), &optimizer));
+    row->exposed_ns = nnc_mul_sat(r->micro, exposed);
+    row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, total), optimizer);
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->strategy});
+    return row_finish(r, row);
 }
 
 nnc_status row_split(rows *r, nnc_partition_row *row)

@@ -134,8 +134,9 @@ int nnc_pipeline_in_flight(const nnc_pipeline *p, int d);
 typedef struct nnc_pipeline_costs {
     const int64_t *forward, *backward, *weight; /* nanoseconds; without `split` a backward task takes backward + weight */
     const int64_t *send; /* nanoseconds of sending stage s's result to s + 1, and a gradient of it back: send[devices * chunks - 1] is
-                          * not used. Sends overlap with computing and do not share links */
+                          * not used. Sends do not share links */
     bool recompute;      /* backward tasks run the forward pass again first */
+    bool senders_wait;   /* a send takes its device's time, as copies on the stream that computes; otherwise it overlaps with computing */
 } nnc_pipeline_costs;
 
 typedef struct nnc_pipeline_time {

@@ -30,6 +30,17 @@ static int64_t duration(const machine *m, const nnc_task *t)
     return c->recompute ? nnc_add_sat(ns, at(c->forward, t->stage)) : ns;
 }
 
+/* How long the result of t is sent before the device does anything else. */
+static int64_t sending(const machine *m, const nnc_task *t)
+{
+    const int last = m->p->devices * m->p->chunks - 1;
+    if (!m->c->senders_wait)
+        return 0;
+    if (t->kind == TASK_forward)
+        return t->stage < last ? at(m->c->send, t->stage) : 0;
+    return t->kind == TASK_backward && t->stage > 0 ? at(m->c->send, t->stage - 1) : 0;
+}
+
 static int64_t done(const machine *m, nnc_task_kind k, int stage, int micro)
 {
     return m->done[k][(size_t)stage * (size_t)m->p->micro + (size_t)micro];
@@ -82,9 +93,11 @@ static int advance(machine *m, int d, nnc_pipeline_time *out)
         else
             out->first[d] = start;
         out->start[d][i] = start;
-        out->end[d][i] = out->last[d] = m->now[d] = nnc_add_sat(start, ns);
+        const int64_t end = nnc_add_sat(start, ns);
+        out->end[d][i] = out->last[d] = end;
         out->busy[d] += ns;
-        m->done[t->kind][(size_t)t->stage * (size_t)m->p->micro + (size_t)t->micro] = m->now[d];
+        m->done[t->kind][(size_t)t->stage * (size_t)m->p->micro + (size_t)t->micro] = end;
+        m->now[d] = nnc_add_sat(end, sending(m, t));
     }
     return n;
 }

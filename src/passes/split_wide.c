@@ -17,8 +17,23 @@ enum {
 
 /* ---- concat ---------------------------------------------------------------------------------- */
 
-/* True when one kernel with comparisons takes longer than steps with few operands. */
-static bool asks_too_long(const pass *p, const nnc_node *n)
+/* Number of concat n's operands that fuse computes in the kernels of its steps, but not in one with comparisons: elementwise results that
+ * nothing else reads. Each would be a kernel of its own, as are two for every batch norm whose running statistics a step moves together. */
+static int absorbed(pass *p, const nnc_node *n)
+{
+    int count = 0;
+    for (int k = 0; k < n->n_in && p->will_run >> PASS_fuse & 1; k++) {
+        const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
+        const nnc_node *d = nnc_def(p->g, v);
+        const nnc_class c = nnc_op_class((nnc_op)d->op);
+        count += (c == CL_ewise || c == CL_ecomp) && !placed_apart(d, n) && !edit_static(p, v) &&
+                 !edit_is_output(p, v) && edit_only_user(p, v) && edit_only_user(p, n->in[k]);
+    }
+    return count;
+}
+
+/* True when one kernel with comparisons, and what it does not absorb, takes longer than steps with few operands. */
+static bool asks_too_long(pass *p, const nnc_node *n)
 {
     const nnc_target *t = target_of(p, n);
     const nnc_type *y = nnc_typeof(p->g, n->out);
@@ -28,10 +43,11 @@ static bool asks_too_long(const pass *p, const nnc_node *n)
     double ask = numel * n->n_in * ASK_OPS / rate;
     int64_t steps = (n->n_in - 2) / (NNC_KERNEL_CONCAT - 1);
     double bytes = 2 * (double)nnc_type_bytes(y) * (n->n_in - NNC_KERNEL_CONCAT) / n->n_in;
-    return ask > (double)(steps * t->launch_ns) * 1e-9 + bytes / (double)t->copy_bytes_s;
+    const double apart = (double)(absorbed(p, n) * t->launch_ns) * 1e-9;
+    return ask + apart > (double)(steps * t->launch_ns) * 1e-9 + bytes / (double)t->copy_bytes_s;
 }
 
-static bool is_wide_concat(const pass *p, const nnc_node *n)
+static bool is_wide_concat(pass *p, const nnc_node *n)
 {
     return n->op == OP_concat && n->n_in > NNC_KERNEL_CONCAT &&
            (n->n_in >= NNC_KERNEL_ARGUMENTS || asks_too_long(p, n));

@@ -75,7 +75,7 @@ static nnc_status add_bytes(
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
-static const char *class_name(const nnc_node *n)
+const char *nnc_plan_class(const nnc_node *n)
 {
     static const char *const of_class[] = {[CL_leaf] = "move",
         [CL_ewise] = "ewise",
@@ -100,7 +100,7 @@ static const char *class_name(const nnc_node *n)
     for (size_t k = 0; k < NNC_COUNT(rank); k++)
         for (uint32_t i = 0; i < n->body->n_node; i++)
             if (nnc_op_class(n->body->node[i].op) == rank[k])
-                return class_name(&n->body->node[i]);
+                return nnc_plan_class(&n->body->node[i]);
     return "move";
 }
 
@@ -363,7 +363,7 @@ static nnc_status emit_node(emitter *e, const job *j)
     const nnc_node *n = &e->m->g->node[j->node];
     NNC_TRY(j->is_call ? emit_call(e, j, n) : emit_kernel(e, j, n));
     nnc_cmd *c = &e->m->p->cmd[e->m->p->n_cmd - 1];
-    c->op_class = class_name(n);
+    c->op_class = nnc_plan_class(n);
     /* CUDA passes 4 KiB of parameters: the pointers and the scratch pointer */
     if (target_of(e->m, j->device)->kind == NNC_T_cuda && c->n_arg >= 512)
         return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,

@@ -44,6 +44,8 @@ typedef struct nnc_plan_options {
  * checked against it. */
 void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 
+/* The class of ops (nnc_cmd.op_class) of a node's command; static text. */
+const char *nnc_plan_class(const nnc_node *n);
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;
 
 /* Workspaces of contractions that were asked for before, so that the graphs of several estimates share the engines' answers. Zero: none

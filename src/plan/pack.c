@@ -17,6 +17,7 @@ enum {
     REPAIRED = 2, /* of the orders: the first, by contention */
     REPAIRS = 6,
     NEAR = 512, /* near enough: the bound and this share of it */
+    MOST_ROWS = 1 << 14, /* blocks whose conflicts are kept as bits: 32 MiB */
 };
 
 typedef struct key {
@@ -40,8 +41,12 @@ typedef struct packer {
     int64_t (*gap)[2]; /* begin and end of the placed neighbours */
     bool
         dense; /* too many pairs to list: near0 and near are unused, placed[] is sorted by offset */
+    uint64_t *row; /* of dense: bit j of row i, of row_words words, says that i and j conflict;
+                    * NULL: too many blocks for it */
+    size_t row_words;
     int32_t *placed;
     int n_placed;
+    bool partial; /* an order that gets no smaller than the best is given up: at[] is incomplete */
 } packer;
 
 static int by_key(const void *x, const void *y)
@@ -114,6 +119,25 @@ static void fill_pair(packer *p, int32_t i, int32_t j)
     p->near[p->near0[j] + p->at[j]++] = i;
 }
 
+static void mark_pair(packer *p, int32_t i, int32_t j)
+{
+    p->row[(size_t)i * p->row_words + (size_t)j / 64] |= UINT64_C(1) << j % 64;
+    p->row[(size_t)j * p->row_words + (size_t)i / 64] |= UINT64_C(1) << i % 64;
+}
+
+/* Conflicts of many blocks: each pair is asked about once, where a try of an order asks about half of all. */
+static bool mark_conflicts(packer *p, nnc_arena *a)
+{
+    p->placed = ARENA_NEW(a, int32_t, p->n);
+    if (!p->placed || p->n > MOST_ROWS)
+        return p->placed != NULL;
+    p->row_words = ((size_t)p->n + 63) / 64;
+    p->row = nnc_calloc((size_t)p->n * p->row_words, sizeof *p->row);
+    if (p->row)
+        each_pair(p, mark_pair);
+    return p->row != NULL;
+}
+
 static bool find_conflicts(packer *p, nnc_arena *a)
 {
     int64_t pairs = 0;
@@ -124,7 +148,7 @@ static bool find_conflicts(packer *p, nnc_arena *a)
         pairs += starts_by(p, k, reach(p, p->key[k].i)) - k - 1;
     p->dense = pairs > FEW_PAIRS * (int64_t)p->n;
     if (p->dense)
-        return (p->placed = ARENA_NEW(a, int32_t, p->n)) != NULL;
+        return mark_conflicts(p, a);
     each_pair(p, count_pair);
     for (int i = 0; i < p->n; i++)
         p->near0[i + 1] += p->near0[i];
@@ -203,9 +227,12 @@ static int gap_of(packer *p, int n, int32_t j)
 static int find_neighbours(packer *p, int32_t i)
 {
     int n = 0;
-    for (int k = 0; k < p->n_placed; k++)
-        if (conflicts(p, i, p->placed[k]))
-            n = gap_of(p, n, p->placed[k]);
+    const uint64_t *row = p->row ? p->row + (size_t)i * p->row_words : NULL;
+    for (int k = 0; k < p->n_placed; k++) {
+        const int32_t j = p->placed[k];
+        if (row ? row[j / 64] >> j % 64 & 1 : conflicts(p, i, j))
+            n = gap_of(p, n, j);
+    }
     if (p->dense)
         return n;
     for (int64_t k = p->near0[i]; k < p->near0[i + 1]; k++)
@@ -253,7 +280,7 @@ static int64_t place_all(packer *p)
     memset(p->at, 0xff, (size_t)p->n * sizeof *p->at);
     qsort(p->key, (size_t)p->n, sizeof *p->key, by_key);
     p->n_placed = 0;
-    for (int k = 0; k < p->n; k++) {
+    for (int k = 0; k < p->n && !(p->partial && top >= p->top); k++) {
         int32_t i = p->key[k].i;
         p->at[i] = best_fit(p, i);
         if (p->dense)
@@ -319,8 +346,10 @@ static void repair(packer *p, int order, int64_t least)
     for (int k = 0; k < REPAIRS && p->top - least > least / NEAR; k++) {
         for (int i = 0; i < p->n; i++)
             p->urgent[i] += nnc_add_sat(p->at[i], p->size[i]) > least;
+        p->partial = k == REPAIRS - 1; /* no further repair needs its offsets */
         try_order(p, order);
     }
+    p->partial = false;
     memset(p->urgent, 0, (size_t)p->n * sizeof *p->urgent);
 }
 
@@ -333,13 +362,16 @@ int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, conflict_fn conflict
         return -1;
     for (int i = 0; i < n; i++)
         p.size[i] = nnc_add_sat(b[i].bytes, align - 1) & -align;
-    if (!find_conflicts(&p, scratch) || !find_contention(&p, &least, scratch))
-        return -1;
-    for (int order = 0; order < ORDERS && p.top > least; order++) {
+    const bool found = find_conflicts(&p, scratch) && find_contention(&p, &least, scratch);
+    for (int order = 0; found && order < ORDERS && p.top > least; order++) {
+        p.partial = order >= REPAIRED;
         try_order(&p, order);
         if (order < REPAIRED)
             repair(&p, order, least);
     }
+    nnc_free(p.row);
+    if (!found)
+        return -1;
     for (int i = 0; i < n; i++)
         b[i].offset = p.best[i];
     if (lower_bound)

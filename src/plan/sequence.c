@@ -14,6 +14,8 @@
  *               exceed a limit with it: its operands may be small, and what others keep is freed meanwhile. The least limit that an order
  *               meets is found by bisection
  *
+ *   receiving   of several devices: a node that only reads results of other devices comes right before its first reader
+ *
  * Nodes of one task come before those of the next (tasks.c). Of several devices each has a sequence of its own (devices.c).
  *
  * (Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees.) Workspaces are
@@ -609,6 +611,79 @@ void make_hoisted_sections(maker *m, const uint32_t *order, uint32_t n)
             m->section[order[i - 1]] = m->section[order[i]];
 }
 
+/* Nodes that only receive: they read results of other devices, none of their own, and no other device reads theirs. */
+static nnc_status find_receivers(const walk *w, bool *receives)
+{
+    maker *m = w->m;
+    const uint32_t n = m->g->n_node;
+    bool *local = ARENA_NEW(&m->scratch, bool, n + 1), *away = ARENA_NEW(&m->scratch, bool, n + 1);
+    NNC_NEED(local && away, m->sink);
+    for (uint32_t i = 0; i < n; i++) {
+        const nnc_node *x = &m->g->node[i];
+        const int on = device_of_node(x);
+        for (int k = 0; k < x->n_in && runs_in_main(m, x); k++) {
+            const nnc_ref *source;
+            int many = make_sources(m, x->in[k], &source);
+            NNC_NEED(many >= 0, m->sink);
+            while (many-- > 0) {
+                const uint32_t d = m->g->value[source[many]].node;
+                const bool runs = runs_in_main(m, &m->g->node[d]),
+                           there = !is_collective(x) && runs_on(m, &m->g->node[d], on);
+                local[i] = local[i] || (runs && there);
+                receives[i] = receives[i] || (runs && !there);
+                away[d] = away[d] || !there;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n; i++)
+        receives[i] = receives[i] && !local[i] && !away[i] && !is_collective(&m->g->node[i]);
+    return NNC_OK;
+}
+
+/* The position before which receiver i, at p, goes: that of its first reader, or if it is part of an output, the end of its task. */
+static uint32_t new_place(
+    const walk *w, const uint32_t *order, uint32_t n, const uint32_t *at, uint32_t i, uint32_t p)
+{
+    uint32_t first = UINT32_MAX, last = n;
+    for (uint32_t e = w->to.first[i]; e < w->to.first[i + 1]; e++)
+        if (at[w->to.at[e]] < first)
+            first = at[w->to.at[e]];
+    if (first != UINT32_MAX)
+        return of_one_task(w, order[first], i) ? first : p;
+    while (!of_one_task(w, order[last - 1], i)) /* at p one is */
+        last--;
+    return last;
+}
+
+/* Moves nodes that only receive, as what puts a halo in its place, to right before their first reader: where program order has them, work
+ * that needs no other device would wait for the sender (VGG-16 by height on two CPU ranks: 315 ms, as on one; now 180. Two replicas ran
+ * one after the other, as what puts the result of one beside that of the other came before the other's own work). */
+static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
+{
+    nnc_arena *a = &w->m->scratch;
+    const size_t nodes = (size_t)w->m->g->n_node + 1;
+    uint32_t *at = ARENA_NEW(a, uint32_t, nodes), *next = ARENA_NEW(a, uint32_t, nodes),
+             *first = ARENA_NEW(a, uint32_t, (size_t)n + 1),
+             k = 0; /* by position: what goes before */
+    const uint32_t *was = nnc_arena_memdup(a, order, ((size_t)n + 1) * sizeof *order);
+    bool *receives = ARENA_NEW(a, bool, nodes);
+    NNC_NEED(was && at && first && next && receives, w->m->sink);
+    NNC_TRY(find_receivers(w, receives));
+    memset(first, 0xff, ((size_t)n + 1) * sizeof *first);
+    memset(at, 0xff, nodes * sizeof *at); /* not in the list */
+    for (uint32_t p = 0; p < n; p++)
+        at[order[p]] = p;
+    for (uint32_t p = n; p-- > 0;) { /* backwards, so that each list is in their order */
+        const uint32_t i = was[p], to = receives[i] ? new_place(w, was, n, at, i, p) : p;
+        next[i] = first[to];
+        first[to] = i;
+    }
+    for (uint32_t p = 0; p <= n; p++)
+        for (uint32_t i = first[p]; i != NNC_NONE; i = next[i])
+            order[k++] = i;
+    return NNC_OK;
+}
+
 nnc_status make_device_sequence(
     maker *m, int device, int walk_kind, uint32_t *order, uint32_t *n, int64_t *peak)
 {
@@ -625,7 +700,7 @@ nnc_status make_device_sequence(
     for (int k = 0; k < 2 && w.step && all && !large; k++)
         defer(&w, k, TRIES, 0, &b);
     *peak = b.peak;
-    return NNC_OK;
+    return delay_receivers(&w, order, *n);
 }
 
 nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
@@ -640,6 +715,8 @@ nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
     }
     for (int k = 0; k < 2 && w.step && m->n_dev == 1; k++)
         defer(&w, k, TRIES, 0, &b);
+    if (m->n_dev > 1)
+        NNC_TRY(delay_receivers(&w, order, *n));
     make_hoisted_sections(m, order, *n);
     return NNC_OK;
 }

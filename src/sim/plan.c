@@ -149,7 +149,7 @@ static int64_t elements(const nnc_type *t)
 
 /* The class of a library's convolution: its speed depends on window, stride and channels. Gradients of weights and of the source have
  * classes of their own. */
-static const char *conv_class(const nnc_call *c)
+const char *nnc_sim_conv_class(const nnc_call *c)
 {
     enum { FORWARD, BACK, WGRAD, KINDS };
     static const char *const name[][KINDS] = {{"conv", "conv_back", "conv_wgrad"},
@@ -186,7 +186,7 @@ static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
     switch ((nnc_call_kind)call->kind) {
     case CALL_conv:
     case CALL_conv_transpose:
-    case CALL_conv_wgrad: return conv_class(call);
+    case CALL_conv_wgrad: return nnc_sim_conv_class(call);
     case CALL_matmul: return "matmul";
     case CALL_maxpool:
     case CALL_avgpool: return "pool";

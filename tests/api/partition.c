@@ -599,6 +599,98 @@ TEST(executed_strategies_are_simulated)
     }
 }
 
+/* Splits: the estimate, by the clocks of devices that wait for each other, is near what the plan takes. */
+TEST(splits_are_estimated_as_planned)
+{
+    static const char *const strategy[] = {"channel", "spatial"};
+    static const struct {
+        const char *model, *hardware;
+        bool step;
+        int devices;
+        double off; /* at most */
+    } of[] = {{"vgg16", "models/hardware/cpu.json", false, 2, 0.1},
+        {"vgg16", "models/hardware/cpu.json", true, 4, 0.15},
+        {"vgg16", "models/hardware/h100x8.json", true, 2, 0.1},
+        {"resnet50", "models/hardware/a100x8.json", false, 2, 0.05},
+        {"unet", "models/hardware/gtx1080ti_x2.json", true, 2, 0.1}};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    for (size_t i = 0; i < NNC_COUNT(of); i++) {
+        made x;
+        if (make_on(&x, of[i].model, of[i].step, of[i].devices, NULL, of[i].hardware)) {
+            x.o.strategy = strategy;
+            x.o.n_strategy = NNC_COUNT(strategy);
+            x.t.training = of[i].step ? &training : NULL;
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_simulate(
+                x.env, x.model, of[i].step ? &training : NULL, &x.t, &x.a, test_sink));
+            for (int k = 0; k < x.t.n_row; k++) {
+                const nnc_partition_row *r = &x.t.row[k];
+                const double off = (double)r->iteration_ns / (double)r->simulated_ns - 1;
+                if (!r->why_not && !(fabs(off) < of[i].off))
+                    test_fail(__FILE__, __LINE__, "%s of %s, case %zu: off by %+.1f %%",
+                        r->strategy, of[i].model, i, off * 100);
+            }
+        }
+        end(&x);
+    }
+}
+
+/* Halves of an image, or of a batch, are computed at the same time: a device does its own work before it waits for the other's. */
+TEST(devices_work_at_the_same_time)
+{
+    static const char *const strategy[] = {"single", "spatial", "data"}, *const model[] = {
+                                                                             "vgg16", "unet"};
+    for (size_t i = 0; i < NNC_COUNT(model); i++) {
+        made x;
+        if (make_on(&x, model[i], false, 2, NULL, "models/hardware/cpu.json")) {
+            x.o.strategy = strategy;
+            x.o.n_strategy = NNC_COUNT(strategy);
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_simulate(x.env, x.model, NULL, &x.t, &x.a, test_sink));
+            for (int k = 1; k < x.t.n_row; k++) {
+                const nnc_partition_row *r = &x.t.row[k];
+                const int64_t *busy = r->simulated_busy_ns;
+                const double least = busy ? (double)nnc_max64(busy[0], busy[1]) : 0;
+                if (!((double)r->simulated_ns <= 1.25 * least) ||
+                    r->simulated_ns > x.t.row[0].simulated_ns)
+                    test_fail(__FILE__, __LINE__,
+                        "%s, %s: %.2f ms, on one device %.2f, computing "
+                        "%.2f",
+                        model[i], r->strategy, (double)r->simulated_ns * 1e-6,
+                        (double)x.t.row[0].simulated_ns * 1e-6, least * 1e-6);
+            }
+        }
+        end(&x);
+    }
+}
+
+/* Rows of one plan share its simulation: the numbers are those of each alone. */
+TEST(equal_plans_are_simulated_once)
+{
+    static const char *const strategy[] = {"1f1b", "cut-time", "gpipe"};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    made x;
+    if (make_on(&x, "mlp", true, 2, NULL, "models/hardware/cpu.json")) {
+        int64_t ns[NNC_COUNT(strategy)];
+        for (size_t k = 0; k <= NNC_COUNT(strategy); k++) { /* each alone, then all */
+            const bool all = k == NNC_COUNT(strategy);
+            x.o.strategy = &strategy[all ? 0 : k];
+            x.o.n_strategy = all ? NNC_COUNT(strategy) : 1;
+            x.t.n_row = 0;
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_simulate(x.env, x.model, &training, &x.t, &x.a, test_sink));
+            for (int i = 0; all && i < x.t.n_row; i++)
+                CHECK_INT(x.t.row[i].simulated_ns, ns[i]);
+            if (!all)
+                ns[k] = x.t.row[0].simulated_ns;
+        }
+        const nnc_partition_row *r = x.t.row;
+        CHECK(r[0].simulated_busy_ns && r[0].simulated_busy_ns == r[1].simulated_busy_ns);
+        CHECK(r[2].simulated_busy_ns != r[0].simulated_busy_ns && ns[2] != ns[0]);
+    }
+    end(&x);
+}
+
 /* What of a device's time a timeline says is computing. */
 static int64_t computed_ns(const nnc_timeline *t, int device)
 {

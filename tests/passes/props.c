@@ -422,6 +422,24 @@ TEST(many_pieces)
     }
 }
 
+/* Many small elementwise results side by side: kernels of several of them, not one for each and a wide one. */
+TEST(concats_of_many_computed_pieces)
+{
+    const int64_t numel = 256;
+    const nnc_attr along = nnc_ai(AT_axis, 0);
+    const nnc_type of = nnc_type_make(DT_f32, 1, &numel);
+    nnc_target t;
+    nnc_ref piece[62];
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    nnc_graph *g = nnc_graph_create("statistics", test_sink);
+    for (int i = 0; i < (int)NNC_COUNT(piece); i++)
+        piece[i] = nnc_build2(g, OP_mul, nnc_input(g, NULL, &of), nnc_scalar(g, DT_f32, 0.1));
+    nnc_output(g, nnc_build(g, OP_concat, NNC_COUNT(piece), piece, 1, &along), "all");
+    CHECK_OK(run_passes(&g, 2, NULL, 0, &t, NULL));
+    CHECK(nnc_graph_cost(g).launches <= 7);
+    nnc_graph_destroy(g);
+}
+
 /* A concat of an earlier concat's operands and more reads that concat; not if an operand or the axis differs, or the device. */
 TEST(concats_of_concats)
 {

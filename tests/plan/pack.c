@@ -212,6 +212,27 @@ TEST(pack_asks_within_reach)
     nnc_arena_deinit(&a);
 }
 
+static bool count_pairs(void *ctx, int i, int j)
+{
+    *(int *)ctx += 1;
+    return some(NULL, i, j);
+}
+
+/* Many orders are tried, but whether two blocks conflict is asked once. */
+TEST(pack_asks_once)
+{
+    enum { N = 400 };
+    static nnc_block b[N];
+    int calls = 0;
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    for (int i = 0; i < N; i++)
+        b[i] = (nnc_block){64 + i % 7 * 100, 2 * i, 2 * i, -1, 2 * N};
+    CHECK(nnc_pack_blocks(b, N, 64, count_pairs, &calls, NULL, &a) > 0);
+    CHECK_INT(calls, N * (N - 1) / 2);
+    nnc_arena_deinit(&a);
+}
+
 /* Sums beyond 63 bits are INT64_MAX, not negative. */
 TEST(pack_more_than_all)
 {
