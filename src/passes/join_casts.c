@@ -105,17 +105,20 @@ static void join(pass *p, const casts *c)
     const int64_t one = expected_ns(p, node, n, &y, 1, NULL);
     const char *rule = "casts of weights in one kernel";
     if (!one || one >= apart) {
-        remark_declined(p, &l, rule, "one kernel is expected to take %s, the %d casts %s",
-            text_us(p, one), c->n, text_us(p, apart));
+        if (one)
+            remark_declined(p, &l, rule, "one kernel is expected to take %s, the %d casts %s",
+                text_us_beside(p, one, apart), c->n, text_us_beside(p, apart, one));
+        else
+            remark_declined(p, &l, rule, "there is no kernel for them");
         edit_sweep(p, p->g->value[y].node);
         return;
     }
     replace(p, c, y);
     remark_applied(p, &l, rule,
         "one kernel writes the 16-bit copies of %d weights, %s: expected to take %s, the %d casts "
-        "%s (fuse regains the "
-        "cost)",
-        c->n, text_bytes(p, bytes), text_us(p, one), c->n, text_us(p, apart));
+        "%s (fuse regains the cost)",
+        c->n, text_bytes(p, bytes), text_us_beside(p, one, apart), c->n,
+        text_us_beside(p, apart, one));
 }
 
 nnc_status pass_join_casts(pass *p)

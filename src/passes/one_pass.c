@@ -110,8 +110,15 @@ static void compute_once(pass *p, const variance *f)
     const char *rule = "mean and variance in one pass",
                *size = text_bytes(p, nnc_type_bytes(nnc_typeof(p->g, x)));
     if (!once || !written || once >= written) {
-        remark_declined(p, &l, rule, "%s are expected to take %s in one pass, as written %s", size,
-            once ? text_us(p, once) : "no kernel", text_us(p, written));
+        if (!once || !written)
+            remark_declined(
+                p, &l, rule, "there is no kernel for %s", once ? "what is written" : "it");
+        else if (once == written)
+            remark_declined(
+                p, &l, rule, "%s are expected to take %s in either form", size, text_us(p, once));
+        else
+            remark_declined(p, &l, rule, "%s are expected to take %s in one pass, as written %s",
+                size, text_us_beside(p, once, written), text_us_beside(p, written, once));
         for (uint32_t i = p->g->n_node; i-- > first;)
             if (edit_unused(p, i))
                 edit_sweep(p, i);
@@ -122,7 +129,7 @@ static void compute_once(pass *p, const variance *f)
     remark_applied(p, &l, rule,
         "sums of x - x[0] and of its square, which do not wait for each other: %s are read once; "
         "expected to take %s, as written %s (fuse regains the cost)",
-        size, text_us(p, once), text_us(p, written));
+        size, text_us_beside(p, once, written), text_us_beside(p, written, once));
 }
 
 nnc_status pass_one_pass(pass *p)
