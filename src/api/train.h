@@ -54,7 +54,7 @@ struct nnc_train_options {
     int checkpoint_every;
     bool resume;             /* from the checkpoint, where there is one */
     nnc_on_nan on_nan;
-    const volatile sig_atomic_t *stop; /* when it is not 0 on any rank, training ends after the step, with a checkpoint; NULL: it does not */
+    const volatile sig_atomic_t *stop; /* not 0 on any rank: training ends after the step, with a checkpoint; may be NULL */
     /* Called before the first step, when all that could be checked is: warnings in the sink can be printed; NULL: not. */
     void (*ready)(void *ctx, nnc_sink *sink);
     /* Called after each epoch with a line of text; with phase and detail of the progress, which ends with the call; NULL: not. */

@@ -97,7 +97,7 @@ static nnc_status fail_mpi(const nnc_ranks *r, const char *why, nnc_sink *sink)
         r->rank, r->world, r->by, why ? why : "");
 }
 
-/* Of what a transport's function says. */
+/* Is a lack of memory what the message of a transport's function says? */
 static bool lacks_memory(const char *wrong)
 {
     return !strcmp(wrong, "out of memory");

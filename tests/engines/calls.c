@@ -251,7 +251,7 @@ static void *random_operand(const nnc_type *t, uint64_t seed)
     int64_t n = nnc_type_numel(t);
     const size_t bytes = (size_t)nnc_align_up(nnc_type_bytes(t), 64);
     void *p = nnc_aligned_alloc(64, bytes + GUARD);
-    memset(p, 0xff, bytes + GUARD); /* what lies behind it is NaN */
+    memset(p, 0xff, bytes + GUARD); /* the bytes after it are NaN */
     uint64_t key = nnc_rng_key("operand", seed ^ test_seed);
     for (int64_t i = 0; i < n; i++) {
         double v = 2.0 * nnc_rng_uniform(key, (uint64_t)i) - 1;

@@ -88,7 +88,7 @@ static int wgrad_shapes(nnc_call *c)
     c[n++] = conv_call(2, 2, 64, 24, 96, 3, 1, 1); /* large enough for Winograd's algorithm */
     c[n++] = conv_call(2, 1, 70, 37, 64, 3, 1, 0);
     c[n] =
-        conv_call(3, 3, 3, 4, 3, 2, 2, 0); /* windows before the first plane and behind the last */
+        conv_call(3, 3, 3, 4, 3, 2, 2, 0); /* windows before the first plane and after the last */
     c[n].src.dim[2] = 2;
     c[n].pad_lo[0] = c[n].pad_hi[0] = c[n].pad_hi[1] = 1;
     c[n].stride[2] = 3;

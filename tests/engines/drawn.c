@@ -105,7 +105,7 @@ TEST(onednn_drawn_convolutions)
     CHECK(!e || took > n / 4);
 }
 
-/* Short sources, where windows that begin before one and windows that end behind it meet: in f32 along the first of three dimensions, in
+/* Short sources, where windows that begin before one and windows that end after it meet: in f32 along the first of three dimensions, in
  * bf16 along the only one. False: there is no such window. */
 static bool take_border(const nnc_engine *e, int64_t n, bool half, nnc_text *what)
 {

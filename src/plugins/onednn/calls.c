@@ -178,7 +178,7 @@ static int64_t reach_of(const nnc_call *c, int d)
     return (c->kernel[d] - 1) * c->dilation[d] + 1;
 }
 
-/* Do windows that begin before the source (`before` of them) and those that end behind it (from number `behind` on) meet? */
+/* Do windows that begin before the source (`before` of them) and those that end after it (from number `behind` on) meet? */
 static bool borders_meet(const nnc_call *c, int d)
 {
     const int64_t room = c->src.dim[2 + d] + c->pad_lo[d] - reach_of(c, d),
