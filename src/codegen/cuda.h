@@ -37,6 +37,7 @@ typedef struct cu {
     bool in_lanes;          /* inside the loop over lanes */
     const char *ragged;     /* text of the number of elements left for a vector access, NULL = all */
     const char *store_if;   /* text of the condition for stores, NULL = none */
+    int32_t synced;         /* the threads of a group have met since the instructions before it */
     const bool *kept;       /* by buffer: tmp buffers that live in registers, or NULL */
     const nnc_kguard *holds[NNC_KGUARDS]; /* guards known to hold here */
     int n_holds;

@@ -148,6 +148,9 @@ static void join_all(cu *c, const int32_t *id, int n)
 /* only_first: nothing but what the group's first thread stores depends on the results. */
 static void join(cu *c, const nnc_kstage *s, bool only_first)
 {
+    for (int32_t id = s->body0; id < s->body1; id++)
+        if (joins(c, id))
+            c->synced = s->body1;
     enum { MOST = 32 };
     const bool many = only_first && c->g->group > 32 && c->g->cls == KC_row;
     for (int32_t id = s->body0; id < s->body1 && c->g->group > 1; id++) {
@@ -198,6 +201,31 @@ static void wait_before(cu *c, const cu_rows *r, int i, int *since)
         return;
     cu_line(c, across_warps(c) ? "__syncthreads();" : "__syncwarp();");
     *since = i;
+    c->synced = k->stage[i].body0;
+}
+
+/* Does store id, of the group's first thread, overwrite what other threads may still have to load since the last barrier? Plans let a result
+ * have an operand's memory (nnc_kernel_in_place). */
+static bool overtakes(const cu *c, int32_t id)
+{
+    const nnc_kernel *k = c->k;
+    for (int32_t l = c->synced; k->ins[id].op == KO_store && l < id; l++)
+        if (k->ins[l].op == KO_load && nnc_kernel_may_overlay(k, k->ins[l].buf, k->ins[id].buf))
+            return true;
+    return false;
+}
+
+/* A section that all threads of a group compute and whose results the first one stores. */
+static void first_stores(cu *c, const nnc_kstage *s, int32_t begin, int32_t end)
+{
+    for (int32_t id = begin; id < end && c->g->group > 1; id++) {
+        if (!overtakes(c, id))
+            continue;
+        cu_section(c, s, begin, id);
+        cu_line(c, across_warps(c) ? "__syncthreads();" : "__syncwarp();");
+        c->synced = begin = id;
+    }
+    cu_section(c, s, begin, end);
 }
 
 /* Loads that this stage needs first. */
@@ -332,9 +360,12 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
         return;
     }
     load_held(c, r, s);
-    if (!p->spread)
+    if (!p->spread) {
         c->store_if = lead;
-    cu_section(c, s, s->body0, s->body1);
+        first_stores(c, s, s->body0, s->body1);
+    } else {
+        cu_section(c, s, s->body0, s->body1);
+    }
     cu_close_all(c, scopes);
     if (p->spread)
         join(c, s, i == c->k->n_stage - 1);
@@ -346,7 +377,7 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     c->store_if = lead;
     if (c->g->cls == KC_row)
         c->lanes = 1;
-    cu_section(c, s, s->post0, s->post1);
+    first_stores(c, s, s->post0, s->post1);
 }
 
 /* ---- the kernel ---- */

@@ -443,3 +443,25 @@ TEST(products_of_few_rows)
     }
     ct_all_agree(&s);
 }
+
+/* A row's own value is loaded by all threads of its group, and overwritten by the first one: not before the others have loaded it. */
+TEST(results_over_values_of_a_row)
+{
+    static const int shape[][3] = {
+        {6, 40, 1}, {3, 500, 1}, {2, 9000, 1}, {700, 64, 0}, {40, 96, 0}};
+    ct_set s = {0};
+    for (size_t i = 0; i < NNC_COUNT(shape); i++) {
+        const int r = shape[i][0], c = shape[i][1], axis = shape[i][2];
+        const int vr = axis ? r : 1, vc = axis ? 1 : c;
+        char text[700];
+        snprintf(text, sizeof text,
+            "graph @g { %%x = input : f32[%d,%d]\n %%v = input : f32[%d,%d]\n %%h = constant : "
+            "f32[] = [0.5]\n"
+            "%%y = mul %%v, %%h : f32[%d,%d]\n %%d = sub %%x, %%v : f32[%d,%d]\n"
+            "%%s = reduce_sum %%d {axes=[%d], keepdims=1} : f32[%d,%d]\n return %%y, %%s }",
+            r, c, vr, vc, vr, vc, r, c, axis, vr, vc);
+        ct_add_fused(&s, text);
+        CHECK(s.n == (int)i + 1 && nnc_kernel_in_place(s.k[i], 1, 2));
+    }
+    ct_all_agree(&s);
+}
