@@ -204,8 +204,8 @@ static void wait_before(cu *c, const cu_rows *r, int i, int *since)
     c->synced = k->stage[i].body0;
 }
 
-/* Does store id, of the group's first thread, overwrite what other threads may still have to load since the last barrier? Plans let a result
- * have an operand's memory (nnc_kernel_in_place). */
+/* Does store id, of the group's first thread, overwrite what other threads may still have to load since the last barrier? Plans let a
+ * result have an operand's memory (nnc_kernel_in_place). */
 static bool overtakes(const cu *c, int32_t id)
 {
     const nnc_kernel *k = c->k;
