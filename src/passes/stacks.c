@@ -252,12 +252,28 @@ static nnc_ref *updates_of(stacks *s, const nnc_ref *v)
     return to;
 }
 
+/* Is the new value of a sum over several batches read under another shape, too (pass algebra is skipped)? What reads it so stays, and
+ * would compute it from the sum's old value, which an update cannot. */
+static bool read_under_reshape(const pass *p, nnc_ref state, nnc_ref to)
+{
+    const nnc_node *d = nnc_def(p->g, to);
+    bool read = false;
+    for (; d->op == OP_reshape; d = nnc_def(p->g, d->in[0]))
+        read = read || !edit_only_user(p, d->in[0]);
+    return read && nnc_def(p->g, state)->accumulates;
+}
+
 /* Stacks the new values of all states that were put together since stack number `from`. */
 static bool stack_updates(stacks *s, size_t from)
 {
     for (size_t i = from; i < s->n_at; i++) {
         const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
-        if (s->at[i].states && (!to || stack_of(s, to).all == NNC_NONE))
+        if (!s->at[i].states)
+            continue;
+        for (int k = 0; to && k < s->n; k++)
+            if (read_under_reshape(s->p, s->at[i].v[k], to[k]))
+                return false;
+        if (!to || stack_of(s, to).all == NNC_NONE)
             return false;
     }
     return true;
