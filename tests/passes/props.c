@@ -438,6 +438,7 @@ TEST(concats_of_many_computed_pieces)
     CHECK_OK(run_passes(&g, 2, NULL, 0, &t, NULL));
     CHECK(nnc_graph_cost(g).launches <= 7);
     nnc_graph_destroy(g);
+    nnc_target_deinit(&t);
 }
 
 /* A concat of an earlier concat's operands and more reads that concat; not if an operand or the axis differs, or the device. */
