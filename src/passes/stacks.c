@@ -252,31 +252,56 @@ static nnc_ref *updates_of(stacks *s, const nnc_ref *v)
     return to;
 }
 
-/* Is the new value of a sum over several batches read under another shape, too (pass algebra is skipped)? What reads it so stays, and
- * would compute it from the sum's old value, which an update cannot. */
-static bool read_under_reshape(const pass *p, nnc_ref state, nnc_ref to)
-{
-    const nnc_node *d = nnc_def(p->g, to);
-    bool read = false;
-    for (; d->op == OP_reshape; d = nnc_def(p->g, d->in[0]))
-        read = read || !edit_only_user(p, d->in[0]);
-    return read && nnc_def(p->g, state)->accumulates;
-}
-
 /* Stacks the new values of all states that were put together since stack number `from`. */
 static bool stack_updates(stacks *s, size_t from)
 {
     for (size_t i = from; i < s->n_at; i++) {
         const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
-        if (!s->at[i].states)
-            continue;
-        for (int k = 0; to && k < s->n; k++)
-            if (read_under_reshape(s->p, s->at[i].v[k], to[k]))
-                return false;
-        if (!to || stack_of(s, to).all == NNC_NONE)
+        if (s->at[i].states && (!to || stack_of(s, to).all == NNC_NONE))
             return false;
     }
     return true;
+}
+
+/* By node: is value v computed from its results? NULL: out of memory. */
+static bool *find_sources(pass *p, nnc_ref v)
+{
+    const nnc_graph *g = p->g;
+    bool *is = PASS_NEW(p, bool, g->n_node + 1);
+    uint32_t *todo = PASS_NEW(p, uint32_t, g->n_node + 1), n = 0;
+    if (!is || !todo)
+        return NULL;
+    is[g->value[v].node] = true;
+    todo[n++] = g->value[v].node;
+    while (n > 0) {
+        const nnc_node *c = &g->node[todo[--n]];
+        for (int k = 0; k < c->n_in; k++) {
+            const uint32_t from = g->value[c->in[k]].node;
+            if (!is[from])
+                todo[n++] = from;
+            is[from] = true;
+        }
+    }
+    return is;
+}
+
+/* State `of` is updated by `part` instead of `to`. A sum over several batches may be read under another shape, too (where pass algebra is
+ * skipped, or the optimizer wants a row): what reads it so must read `part`, or it would compute it from the sum's old value, which an
+ * update cannot. */
+static void replace_update(pass *p, nnc_ref of, nnc_ref to, nnc_ref part, const bool *sources)
+{
+    const nnc_type t = *nnc_typeof(p->g, to);
+    const nnc_node *d = nnc_def(p->g, to);
+    nnc_ref under = nnc_def(p->g, of)->accumulates && d->op == OP_reshape ? d->in[0] : NNC_NONE;
+    edit_replace(p, to, t.rank == 1 ? part : nnc_reshape(p->g, part, t.rank, t.dim));
+    while (
+        under != NNC_NONE && p->status == NNC_OK && sources && !sources[p->g->value[under].node]) {
+        const nnc_ref old = under;
+        const nnc_type u = *nnc_typeof(p->g, old);
+        d = nnc_def(p->g, old);
+        under = d->op == OP_reshape ? d->in[0] : NNC_NONE;
+        edit_replace(p, old, u.rank == 1 ? part : nnc_reshape(p->g, part, u.rank, u.dim));
+    }
 }
 
 /* The states of stack number i are updated by parts of one value. */
@@ -292,12 +317,13 @@ static void replace_updates(stacks *s, size_t i)
     edit_at_all(s, to);
     nnc_ref all = stack_turn(s, of.all, of.axis, 0);
     all = all == NNC_NONE ? all : nnc_reshape(g, all, 1, &line);
+    const bool *sources = all == NNC_NONE ? NULL : find_sources(s->p, all);
     for (int k = 0; k < s->n && all != NNC_NONE; k++) {
         const int64_t at = k * numel, to_end = at + numel;
         const nnc_attr cut[] = {nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &to_end),
             nnc_av(AT_axes, 1, &(int64_t){0})};
         nnc_ref part = nnc_build(g, OP_slice, 1, &all, 3, cut);
-        edit_replace(s->p, to[k], t.rank == 1 ? part : nnc_reshape(g, part, t.rank, t.dim));
+        replace_update(s->p, s->at[i].v[k], to[k], part, sources);
     }
 }
 
