@@ -1,6 +1,7 @@
-/* api/partition_split.c -- strategies that split ops: tensor, channel, spatial. The pass splits the model; a block takes its share of the
- * block's time, by the roofline of its ops' parts; what devices send each other is exposed, since ops wait for it. */
+/* api/partition_split.c -- strategies that split ops: tensor, channel, spatial. The pass splits the model; clocks of the devices tell how
+ * long the split graph takes (partition_clocks.c); a device holds its share of a block's memory. */
 #include "api/partition_row.h"
+#include <math.h>
 #include <string.h>
 
 typedef struct shares {
@@ -63,6 +64,15 @@ static double share(const double *of, const double *whole, int n, int b, int d)
     return whole[b] > 0 ? of[b * n + d] / whole[b] : d == 0;
 }
 
+/* What device d holds of these bytes of a block: in proportion to its results, but what they have more than of one device (halos, gathered
+ * parts) counts once, and not as often as it is larger than they. */
+static int64_t held(int64_t bytes, const double *of, const double *whole, int n, int b, int d)
+{
+    const double more = of[b * n + d] - whole[b];
+    const double all = (double)bytes * share(of, whole, n, b, d);
+    return (int64_t)(more > 0 && bytes > 0 ? fmin(all, (double)bytes + more) : all);
+}
+
 /* Memory and updates of the devices; whole: of one device. *optimizer: the longest update. */
 static nnc_status fill(
     shares *s, nnc_partition_row *row, const double *memory, int64_t weights, int64_t *optimizer)
@@ -77,9 +87,9 @@ static nnc_status fill(
         for (int k = 0; k < 3; k++)
             u->fill[k] = (int64_t)((double)row_range(of[k], 0, m->n_block) * part);
         for (int b = 0; b < m->n_block; b++) {
-            const double kept = share(s->memory, memory, s->n, b, d);
-            u->fill[3] += (int64_t)((double)m->of.saved[b] * kept);
-            u->fill[4] = nnc_max64(u->fill[4], (int64_t)((double)m->of.working[b] * kept));
+            u->fill[3] += held(m->of.saved[b], s->memory, memory, s->n, b, d);
+            u->fill[4] =
+                nnc_max64(u->fill[4], held(m->of.working[b], s->memory, memory, s->n, b, d));
         }
         const int64_t update = (int64_t)((double)row_range(m->of.optimizer, 0, m->n_block) * part);
         u->busy_ns = nnc_add_sat(nnc_mul_sat(r->micro, u->busy_ns), update);
