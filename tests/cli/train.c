@@ -61,7 +61,8 @@ static bool make_folder(folder *f)
     static float x[ROWS][WIDE];
     static int64_t y[ROWS];
     const ssize_t n = readlink("/proc/self/exe", f->nnc, sizeof f->nnc - 8);
-    char *slash = n > 0 ? strrchr(f->nnc, '/') : NULL;
+    f->nnc[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(f->nnc, '/');
     snprintf(f->dir, sizeof f->dir, "/tmp/nnc_train_XXXXXX");
     if (!slash || !mkdtemp(f->dir))
         return false;
