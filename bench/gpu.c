@@ -1,9 +1,10 @@
 /* bench/gpu.c -- what limits generated kernels on a GPU, read off their machine code: instructions per element on the usual path
  * against what the GPU issues while it moves that element's bytes; next to the same function as a person writes it, with CUDA's sinf,
  * expf and erff (gpu_plain.h), compiled by the same NVRTC with the same options. Needs NVRTC, and no GPU: nothing is timed.
- * usage: bench_gpu [--json=FILE] [--models=PATTERN] [cuda:sm_NN...]   (default: sm_75, sm_80, sm_90, sm_100)
+ * usage: bench_gpu [--json=FILE] [--models=PATTERN | --steps=PATTERN] [cuda:sm_NN...]   (default: sm_75, sm_80, sm_90, sm_100)
  * --models=PATTERN (of files of models): instead of the cases every launch of these models, in f32 and f16, at batch 1 and, where they have
  * it as an argument, 128.
+ * --steps=PATTERN: every launch of training steps of these models in bf16, batch 32, and the CPU time of each compile, almost all NVRTC's.
  *
  * An SM issues 128 lanes a clock; floats go at the rate that the data sheet's FLOP/s say, integers at 64 lanes, special functions at 16
  * (CUDA C++ Programming Guide, throughput of native arithmetic instructions). The longest of the five times is the kernel's. */
@@ -13,9 +14,11 @@
 #include "gpu_plain.h"
 #include "plan/plan.h"
 #include "target/target.h"
+#include "train/train.h"
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* As in EfficientNets: a batch of 32, between two 1x1 convolutions, bias and relu6 after. */
@@ -224,6 +227,49 @@ static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
     return bad;
 }
 
+static void rows_of(const nnc_target *t, const nnc_gpu_launches *all, nnc_text *json)
+{
+    for (int j = 0; j < all->n; j++)
+        row(all->of[j].symbol, t, &all->of[j], all->of[j].elements, 1, NULL, json);
+}
+
+static double cpu_seconds(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+/* Every launch of a training step. */
+static int run_step(nnc_env *e, const nnc_target *t, const char *file, nnc_text *json)
+{
+    const nnc_arg arg = {"batch", "32"};
+    nnc_training training = nnc_training_defaults;
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_model *m = nnc_model_open(file, &(nnc_open_options){.arg = &arg, .n_arg = 1}, sink);
+    nnc_graph *step = NULL;
+    nnc_artifact *a = NULL;
+    nnc_gpu_launches all = {0};
+    nnc_arena mem;
+    training.momentum = 0.9;
+    o.precision = NNC_PRECISION_bf16;
+    nnc_arena_init(&mem, 0);
+    nnc_status st = m ? nnc_train_graph(m, &training, &step, sink) : NNC_E_MODEL;
+    const double began = cpu_seconds();
+    st = st ? st : nnc_compile(e, step, &o, &a, sink);
+    const double cpu = cpu_seconds() - began;
+    st = st ? st : nnc_gpu_launches_of(nnc_artifact_plan(a), t, &mem, &all, sink);
+    if (!st)
+        printf("%s, step, batch 32, bf16: %d kernels in %d objects, %.2f s of CPU to compile; %d "
+               "launches, %.1f us; %d others\n",
+            file, nnc_artifact_plan(a)->n_kernel, nnc_artifact_plan(a)->n_object, cpu, all.n,
+            all.us, all.others);
+    rows_of(t, &all, json);
+    nnc_arena_deinit(&mem);
+    nnc_artifact_destroy(a);
+    nnc_graph_destroy(step);
+    nnc_model_close(m);
+    return st ? fail(file) : 0;
+}
+
 /* Every launch of one model. A batch that it has no argument for is no failure. */
 static int run_model(nnc_env *e, const nnc_target *t, const char *file, const char *batch,
     nnc_precision precision, nnc_text *json)
@@ -249,28 +295,31 @@ static int run_model(nnc_env *e, const nnc_target *t, const char *file, const ch
     printf("%s, batch %s, %s: %d launches of generated kernels, %d others\n", file,
         batch ? batch : "as given", precision == NNC_PRECISION_f16 ? "f16" : "f32", bad ? 0 : all.n,
         bad ? 0 : all.others);
-    for (int j = 0; !bad && j < all.n; j++)
-        row(all.of[j].symbol, t, &all.of[j], all.of[j].elements, 1, NULL, json);
+    if (!bad)
+        rows_of(t, &all, json);
     nnc_arena_deinit(&mem);
     nnc_artifact_destroy(a);
     nnc_model_close(m);
     return bad;
 }
 
-static int run_models(nnc_env *e, const nnc_target *t, const char *pattern, nnc_text *json)
+static int run_models(
+    nnc_env *e, const nnc_target *t, const char *pattern, bool steps, nnc_text *json)
 {
     static const nnc_precision as[] = {NNC_PRECISION_f32, NNC_PRECISION_f16};
     static const char *const batch[] = {NULL, "128"};
     glob_t files;
     int bad = glob(pattern, 0, NULL, &files) ? fail(pattern) : 0;
-    for (size_t i = 0; !bad && i < files.gl_pathc; i++)
+    for (size_t i = 0; steps && i < files.gl_pathc; i++)
+        bad |= run_step(e, t, files.gl_pathv[i], json);
+    for (size_t i = 0; !bad && !steps && i < files.gl_pathc; i++)
         for (size_t j = 0; j < 4; j++)
             bad |= run_model(e, t, files.gl_pathv[i], batch[j / 2], as[j % 2], json);
     globfree(&files);
     return bad;
 }
 
-static int run_target(const char *target, const char *models, nnc_text *json)
+static int run_target(const char *target, const char *models, bool steps, nnc_text *json)
 {
     nnc_env *e;
     nnc_target t;
@@ -279,7 +328,7 @@ static int run_target(const char *target, const char *models, nnc_text *json)
         nnc_target_cuda(&t, target, sink))
         return fail(target);
     if (models)
-        bad = run_models(e, &t, models, json);
+        bad = run_models(e, &t, models, steps, json);
     for (size_t c = 0; c < NNC_COUNT(cases) && !models; c++)
         bad |= run_case(e, &t, c, json);
     nnc_target_deinit(&t);
@@ -291,12 +340,15 @@ int main(int argc, char **argv)
 {
     static const char *const usual[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
     const char *file = NULL, *models = NULL;
+    bool steps = false;
     int first = 1;
     for (; first < argc && argv[first][0] == '-'; first++) {
         if (!strncmp(argv[first], "--json=", 7))
             file = argv[first] + 7;
         else if (!strncmp(argv[first], "--models=", 9))
             models = argv[first] + 9;
+        else if (!strncmp(argv[first], "--steps=", 8) && (steps = true))
+            models = argv[first] + 8;
         else
             return nnc_exit_code(NNC_E_USAGE);
     }
@@ -310,7 +362,7 @@ int main(int argc, char **argv)
         "by hand, with CUDA's functions: registers, stack, instr., special, bound by, us, times as "
         "long");
     for (int i = 0; sink && i < n; i++)
-        bad |= run_target(target[i], models, &json);
+        bad |= run_target(target[i], models, steps, &json);
     nnc_puts(&json, "\n]\n");
     if (file && nnc_file_write(file, nnc_text_str(&json), json.n, false, sink))
         bad = fail(file);

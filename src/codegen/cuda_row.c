@@ -86,32 +86,30 @@ static bool across_warps(const cu *c)
     return c->g->group > 32 || (c->g->cls == KC_column && c->g->group > 1);
 }
 
-static void join_one(cu *c, int32_t id, bool only_first)
+static const char *sum_type(const cu *c, int32_t id)
 {
-    const nnc_kins *in = &c->k->ins[id];
-    const char *type = cu_type((nnc_dtype)c->k->ins[in->arg[0]].dtype);
-    const char *red = nnc_kred_names[in->sop];
-    bool arg = in->sop >= KR_argmax, column = c->g->cls == KC_column;
+    return cu_type((nnc_dtype)c->k->ins[c->k->ins[id].arg[0]].dtype);
+}
+
+static void join_one(cu *c, int32_t id)
+{
+    const char *type = sum_type(c, id), *red = nnc_kred_names[c->k->ins[id].sop];
+    bool arg = c->k->ins[id].sop >= KR_argmax, column = c->g->cls == KC_column;
     bool block = c->g->group > 32 || column;
-    int parts = column ? c->g->threads : c->g->threads / 32;
-    const char *how = column ? "column" : "block";
     if (block) {
-        cu_line(
-            c, "__shared__ %s part_%d[%d];", type, id, c->v[id].lanes ? parts * c->lanes : parts);
+        const int parts = column ? c->g->threads : c->g->threads / 32;
+        cu_line(c, "__shared__ %s part_%d[%d];", type, id, parts);
         if (arg)
             cu_line(c, "__shared__ %T place_%d[%d];", id, parts);
     }
     if (arg && block)
-        cu_line(c, "nnc_%s_arg<%d, nnc_combine_%s>(best_%d, %n, part_%d, place_%d);", how,
-            c->g->group, red, id, id, id, id);
+        cu_line(c, "nnc_%s_arg<%d, nnc_combine_%s>(best_%d, %n, part_%d, place_%d);",
+            column ? "column" : "block", c->g->group, red, id, id, id, id);
     else if (arg)
         cu_line(c, "nnc_warp_arg<%d, nnc_combine_%s>(best_%d, %n);", c->g->group, red, id, id);
     else if (block)
-        cu_line(c, "%n = nnc_%s<%d, nnc_combine_%s%s>(%n, part_%d);", id, how, c->g->group, red,
-            !column      ? ""
-            : only_first ? ", false"
-                         : ", true",
-            id, id);
+        cu_line(
+            c, "%n = nnc_block<%d, nnc_combine_%s>(%n, part_%d);", id, c->g->group, red, id, id);
     else
         cu_line(c, "%n = nnc_warp<%d, nnc_combine_%s>(%n);", id, c->g->group, red, id);
 }
@@ -121,54 +119,129 @@ static bool joins(const cu *c, int32_t id)
     return c->k->ins[id].op == KO_reduce && c->v[id].live;
 }
 
-/* Are reductions i and j combined alike, so that nnc_block_all may do both at once? */
+/* Are reductions i and j combined alike, so that both may be combined at once? */
 static bool alike(const cu *c, int32_t i, int32_t j)
 {
     const nnc_kins *a = &c->k->ins[i], *b = &c->k->ins[j];
     return joins(c, j) && a->sop == b->sop && a->sop < KR_argmax && a->dtype == b->dtype &&
-           c->k->ins[a->arg[0]].dtype == c->k->ins[b->arg[0]].dtype && !c->v[i].lanes &&
-           !c->v[j].lanes;
+           c->k->ins[a->arg[0]].dtype == c->k->ins[b->arg[0]].dtype &&
+           c->v[i].lanes == c->v[j].lanes;
 }
 
 /* Combines n reductions, a power of two up to 32, for the first thread of the group. */
 static void join_all(cu *c, const int32_t *id, int n)
 {
-    const nnc_kins *in = &c->k->ins[id[0]];
-    const char *type = cu_type((nnc_dtype)c->k->ins[in->arg[0]].dtype);
+    const char *type = sum_type(c, id[0]);
     cu_line(c, "__shared__ %s part_%d[%d];", type, id[0], c->g->threads / 32 * n);
     cu_line(c, "%s all_%d[%d] = {", type, id[0], n);
     for (int i = 0; i < n; i++)
         cu_line(c, i < n - 1 ? "    %n," : "    %n};", id[i]);
     cu_line(c, "nnc_block_all<%d, %d, nnc_combine_%s>(all_%d, part_%d);", c->g->group, n,
-        nnc_kred_names[in->sop], id[0], id[0]);
+        nnc_kred_names[c->k->ins[id[0]].sop], id[0], id[0]);
     for (int i = 0; i < n; i++)
         cu_line(c, "%n = all_%d[%d];", id[i], id[0], i);
 }
 
+static void assign_lanes(cu *c, const int32_t *id, int n, int lanes, bool back)
+{
+    if (lanes > 1) {
+        cu_line(c, "#pragma unroll");
+        cu_open(c, "for (int e = 0; e < %d; e++)%s", lanes, n > 1 ? " {" : "");
+    }
+    for (int i = 0; i < n; i++) {
+        char at[24];
+        snprintf(at, sizeof at, lanes > 1 ? "%d + e" : "%d", i * lanes);
+        const char *e = lanes > 1 ? "[e]" : "";
+        if (back)
+            cu_line(c, "%n%s = all_%d[%s];", id[i], e, id[0], at);
+        else
+            cu_line(c, "all_%d[%s] = %n%s;", id[0], at, id[i], e);
+    }
+    if (lanes > 1 && n > 1)
+        cu_close(c, "}");
+    else if (lanes > 1)
+        c->depth--;
+}
+
+/* Combines the rows of a column's threads, of n reductions at once: a power of two. all: every thread gets the results. */
+static void join_column(cu *c, const int32_t *id, int n, int group, bool all)
+{
+    const int lanes = c->v[id[0]].lanes ? c->lanes : 1, parts = 32 * group * lanes * n;
+    const char *type = sum_type(c, id[0]), *red = nnc_kred_names[c->k->ins[id[0]].sop];
+    cu_line(c,
+        lanes * n > 1 ? "alignas(16) __shared__ %s part_%d[%d];" : "__shared__ %s part_%d[%d];",
+        type, id[0], parts);
+    if (n == 1) {
+        cu_line(c, "%n = nnc_column<%d, nnc_combine_%s, %s>(%n, part_%d);", id[0], group, red,
+            all ? "true" : "false", id[0], id[0]);
+        return;
+    }
+    cu_line(c, "nnc_vec<%s, %d> all_%d;", type, lanes * n, id[0]);
+    assign_lanes(c, id, n, lanes, false);
+    cu_line(c, "all_%d = nnc_column<%d, nnc_combine_%s, %s>(all_%d, part_%d);", id[0], group, red,
+        all ? "true" : "false", id[0], id[0]);
+    assign_lanes(c, id, n, lanes, true);
+}
+
+/* Combines the n reductions of a column, those that are alike at once. */
+static void join_columns(cu *c, const int32_t *id, int n, int group, bool all)
+{
+    enum { MOST = 32 }; /* values of a thread */
+    for (int i = 0, m, whole; i < n; i += whole) {
+        const int lanes = c->v[id[i]].lanes ? c->lanes : 1;
+        for (m = 1; i + m < n && (m + 1) * lanes <= MOST && alike(c, id[i], id[i + m]); m++)
+            ;
+        for (whole = 1; whole * 2 <= m; whole *= 2) /* a vector's length is a power of two */
+            ;
+        if (c->k->ins[id[i]].sop >= KR_argmax)
+            join_one(c, id[i]);
+        else
+            join_column(c, id + i, whole, group, all);
+    }
+}
+
 /* only_first: nothing but what the group's first thread stores depends on the results. */
+static void join_rows(cu *c, const int32_t *id, int n, bool only_first)
+{
+    enum { MOST = 32 };
+    const bool many = only_first && c->g->group > 32;
+    for (int i = 0, m, whole; i < n; i += whole) {
+        for (m = 1; many && i + m < n && m < MOST && id[i + m] == id[i] + m && !c->v[id[i]].lanes &&
+                    alike(c, id[i], id[i + m]);
+             m++)
+            ;
+        for (whole = 1; whole * 2 <= m; whole *= 2)
+            ;
+        if (whole == 1)
+            join_one(c, id[i]);
+        else
+            join_all(c, id + i, whole);
+    }
+}
+
+/* The stage's reductions, allocated; *n: their number. NULL: out of memory. */
+static int32_t *reductions_of(cu *c, const nnc_kstage *s, int *n)
+{
+    int32_t *id = nnc_malloc((size_t)(s->body1 - s->body0 + 1) * sizeof *id);
+    *n = 0;
+    c->t->oom |= !id;
+    for (int32_t i = s->body0; id && i < s->body1; i++)
+        if (joins(c, i))
+            id[(*n)++] = i;
+    return id;
+}
+
 static void join(cu *c, const nnc_kstage *s, bool only_first)
 {
-    for (int32_t id = s->body0; id < s->body1; id++)
-        if (joins(c, id))
-            c->synced = s->body1;
-    enum { MOST = 32 };
-    const bool many = only_first && c->g->group > 32 && c->g->cls == KC_row;
-    for (int32_t id = s->body0; id < s->body1 && c->g->group > 1; id++) {
-        int32_t all[MOST] = {id};
-        int n = 1, whole = 1;
-        if (!joins(c, id))
-            continue;
-        for (int32_t j = id + 1; many && j < s->body1 && n < MOST && alike(c, id, j); j++)
-            all[n++] = j;
-        while (whole * 2 <= n)
-            whole *= 2;
-        if (whole == 1) {
-            join_one(c, id, only_first);
-            continue;
-        }
-        join_all(c, all, whole);
-        id = all[whole - 1];
-    }
+    int n;
+    int32_t *id = reductions_of(c, s, &n);
+    if (n > 0)
+        c->synced = s->body1;
+    if (c->g->group > 1 && c->g->cls == KC_column)
+        join_columns(c, id, n, c->g->group, !only_first);
+    else if (c->g->group > 1)
+        join_rows(c, id, n, only_first);
+    nnc_free(id);
 }
 
 /* ---- stages ---- */
@@ -258,20 +331,14 @@ static void store_parts(cu *c, const nnc_kstage *s, const char *lead)
     for (int32_t id = s->body0; id < s->body1; id++) {
         if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
             continue;
+        const long long points = (long long)cu_all_points(c->k);
         open_parts(c, id);
-        cu_indent(c);
-        nnc_printf(c->t, "if (%s)\n", lead);
-        c->depth++;
-        if (c->v[id].lanes) {
-            cu_line(c, "#pragma unroll");
-            cu_line(c, "for (int e = 0; e < %d; e++)", vec);
-            cu_line(c, "    parts_%d[slice * %lldll + %s * %d + e] = %n[e];", id,
-                (long long)cu_all_points(c->k), unit, vec, id);
-        } else {
-            cu_line(c, "parts_%d[slice * %lldll + %s] = %n;", id, (long long)cu_all_points(c->k),
-                unit, id);
-        }
-        c->depth--;
+        cu_line(c, "if (%s)", lead);
+        if (c->v[id].lanes) /* parts are 16-byte aligned, and vec divides the points */
+            cu_line(c, "    nnc_store<%d>(&parts_%d[slice * %lldll + %s * %d], %n);", vec, id,
+                points, unit, vec, id);
+        else
+            cu_line(c, "    parts_%d[slice * %lldll + %s] = %n;", id, points, unit, id);
     }
 }
 
@@ -291,6 +358,20 @@ static void place_finish(cu *c, int group, long long n)
         cu_line(c, "const %T q = p < %lld ? p : %lld;", n, n - 1);
 }
 
+/* Combines a thread's partial results in order, those of all reductions in one loop: their loads are in flight together. */
+static void finish_parts(cu *c, const int32_t *id, int n, int group, long long points)
+{
+    enum { FLIGHT = 8 }; /* loads */
+    for (int i = 0; i < n; i++)
+        open_parts(c, id[i]);
+    cu_line(c, "#pragma unroll %d", n > 0 ? (FLIGHT + n - 1) / n : 1);
+    cu_open(c, "for (int s = %s; s < %d; s += %d) {", group > 1 ? "t" : "0", c->g->split, group);
+    for (int i = 0; i < n; i++)
+        cu_line(c, "%n = nnc_combine_%s()(%n, parts_%d[s * %lldll + q]);", id[i],
+            nnc_kred_names[c->k->ins[id[i]].sop], id[i], id[i], points);
+    cu_close(c, "}");
+}
+
 /* The second launch: each thread combines partial results of a point in order, then the group combines its threads' results in order. */
 void cu_finish(cu *c)
 {
@@ -299,15 +380,16 @@ void cu_finish(cu *c)
     const int group = cu_finish_group(c->k, c->g);
     nnc_kgrid g = *c->g;
     long long n = (long long)cu_all_points(c->k);
+    int sums;
     g.vec = 1;
     c->g = &g;
     c->store_if = NULL;
-    for (int32_t id = s->body0; id < s->post1; id++) {
-        c->v[id].live &= id >= s->body1 || c->k->ins[id].op == KO_reduce;
-        c->v[id].lanes = false; /* the first launch stored vectors */
+    for (int32_t i = s->body0; i < s->post1; i++) {
+        c->v[i].live &= i >= s->body1 || c->k->ins[i].op == KO_reduce;
+        c->v[i].lanes = false; /* the first launch stored vectors */
     }
-    for (int32_t id = 0; id < s->body0; id++)
-        c->v[id].lanes = false;
+    for (int32_t i = 0; i < s->body0; i++)
+        c->v[i].lanes = false;
     for (int i = 0; i <= last; i++)
         cu_analyse(c, &c->k->stage[i], -1, 1);
     place_finish(c, group, n);
@@ -315,26 +397,15 @@ void cu_finish(cu *c)
     for (int i = 0; i < last; i++)
         cu_section(c, &c->k->stage[i], c->k->stage[i].body0, c->k->stage[i].post1);
     cu_declare(c, s);
-    for (int32_t id = s->body0; id < s->body1; id++) {
-        if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
-            continue;
-        const char *red = nnc_kred_names[c->k->ins[id].sop];
-        open_parts(c, id);
-        cu_line(c, "#pragma unroll 8");
-        cu_line(c, "for (int s = %s; s < %d; s += %d)", group > 1 ? "t" : "0", g.split, group);
-        cu_line(c, "    %n = nnc_combine_%s()(%n, parts_%d[s * %lldll + q]);", id, red, id, id, n);
-        if (group == 1)
-            continue;
-        cu_line(c, "__shared__ %s part_%d[%d];", cu_type((nnc_dtype)c->k->ins[id].dtype), id,
-            g.threads);
-        cu_line(
-            c, "%n = nnc_column<%d, nnc_combine_%s, false>(%n, part_%d);", id, group, red, id, id);
-    }
+    int32_t *id = reductions_of(c, s, &sums);
+    finish_parts(c, id, sums, group, n);
     if (group > 1) {
+        join_columns(c, id, sums, group, false);
         cu_line(c, n % 32 ? "if (t > 0 || p >= %lld)" : "if (t > 0)", n);
         cu_line(c, "    return;");
     }
     cu_section(c, s, s->post0, s->post1);
+    nnc_free(id);
 }
 
 static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *lead)
