@@ -31,7 +31,7 @@ typedef struct nnc_emitter {
 extern const nnc_emitter nnc_emitter_cuda;
 
 /* Revision of the text that the CUDA emitter writes. */
-#define NNC_CUDA_EMITTER_REVISION "21"
+#define NNC_CUDA_EMITTER_REVISION "22"
 
 /* A compiled kernel: runs work items begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);
