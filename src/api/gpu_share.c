@@ -56,6 +56,14 @@ static double executions(
     for (int a = 0; a < k->n_axis && id >= s->body1; a++)
         axes &= ~((uint32_t)(k->axis[a].kind == KA_reduce) << a);
     double n = (double)nnc_kernel_points(k, axes);
+    nnc_walk w;
+    if (nnc_walk_of(k, &w)) { /* rows of the source are loaded once, and the last one again */
+        const bool source = id < s->body1 && in->at.k[w.map] != 0;
+        const double both = (double)k->axis[w.map].extent * (double)k->axis[w.taps].extent;
+        n = source                 ? n / both * (double)(w.rows + 1)
+            : in->at.k[w.map] == 0 ? n / (double)k->axis[w.map].extent
+                                   : n;
+    }
     const bool row = g->cls == KC_row;
     const int axis = row ? cu_last_axis(r->stage[stage].spread) : g->axis,
               vec = row ? r->stage[stage].vec : g->vec;
@@ -117,8 +125,8 @@ static double latency_s(const launch *l)
 static double block_s(const launch *l)
 {
     const nnc_cubin_work *o = &l->c->once, *p = &l->c->loop;
-    const double clock = (double)l->t->clock_hz,
-                 waits = of_path(l, o->waits, p->waits) * latency_s(l),
+    const double clock = (double)l->t->clock_hz, ahead = of_path(l, o->ahead, p->ahead) / clock,
+                 waits = fmax(of_path(l, o->waits, p->waits) * latency_s(l) - ahead, 0),
                  others = of_path(l, o->other_waits, p->other_waits) * OTHER_CLOCKS,
                  stalls = of_path(l, o->stalls, p->stalls),
                  issue = of_path(l, o->issued, p->issued) * l->threads / 32 / SCHEDULERS,

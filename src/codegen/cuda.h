@@ -89,6 +89,7 @@ void cu_place(cu *c, const char *unit); /* declares the outer axes, from the num
 
 /* One kernel in one schedule class. */
 void cu_point(cu *c);
+bool cu_walk(cu *c, const nnc_kstage *s); /* of cu_point, a stage whose windows a thread walks along; false: it is another one */
 void cu_row(cu *c);
 void cu_finish(cu *c); /* the second launch of a split kernel */
 void cu_tile(cu *c);

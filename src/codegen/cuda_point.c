@@ -294,6 +294,8 @@ static bool open_row(cu *c, const nnc_kstage *s)
 
 static void stage(cu *c, const nnc_kstage *s)
 {
+    if (cu_walk(c, s))
+        return;
     int maps = open_loops(c, s, KA_map);
     cu_declare(c, s);
     if (c->lanes > 1 && nnc_window_kernel(c->k))

@@ -208,6 +208,35 @@ static const struct part {
 "{\n"
 "    return *reinterpret_cast<const nnc_vec<S, N> *>(p);\n"
 "}\n"},
+{"nnc_words",
+"/* The same as words, without conversion. */\n"
+"template <int N, typename S> NNC_FN nnc_vec<unsigned, N * sizeof(S) / 4> nnc_words(const S *p)\n"
+"{\n"
+"    return *reinterpret_cast<const nnc_vec<unsigned, N * sizeof(S) / 4> *>(p);\n"
+"}\n"},
+{"nnc_widened",
+"/* The elements of words as floats, which are in registers from here on: they are not converted again at each use. */\n"
+"template <typename S, int W> NNC_FN auto nnc_widened(const nnc_vec<unsigned, W> &w)\n"
+"{\n"
+"    constexpr int N = W * 4 / sizeof(S);\n"
+"    nnc_vec<float, N> x;\n"
+"#pragma unroll\n"
+"    for (int i = 0; i < N; i++) {\n"
+"        if constexpr (nnc_same<S, float>)\n"
+"            x[i] = __uint_as_float(w[i]);\n"
+"$if nnc_f16$"
+"        else if constexpr (nnc_same<S, nnc_f16>)\n"
+"            x[i] = nnc_of_half((unsigned short)(w[i / 2] >> i % 2 * 16));\n"
+"$end$$if nnc_bf16$"
+"        else if constexpr (nnc_same<S, nnc_bf16>)\n"
+"            x[i] = __uint_as_float(i % 2 ? w[i / 2] & 0xffff0000u : w[i / 2] << 16);\n"
+"$end$"
+"#ifdef __CUDA_ARCH__\n"
+"        asm volatile(\"\" : \"+f\"(x[i]));\n"
+"#endif\n"
+"    }\n"
+"    return x;\n"
+"}\n"},
 {"nnc_load_some",
 "/* The first `left` elements, when fewer than N remain. */\n"
 "template <int N, typename S, typename I> NNC_FN auto nnc_load_some(const S *p, I left)\n"

@@ -193,6 +193,10 @@ static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
                 next = forward ? (int)to : (int)n;
                 way = &at[next];
             }
+        } else if (bits == OP_CALL) { /* of code that stores: a branch */
+            const int64_t to = cubin_branch(e->sm, i, low, high);
+            if (to > i && to < n && at[to].bytes > 0 && better(&at[to], way))
+                way = &at[next = (int)to];
         }
         at[i] = (step){way->bytes, way->length + 1, next};
         nnc_cubin_class c = cubin_class(e->sm, bits);

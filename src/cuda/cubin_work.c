@@ -55,7 +55,7 @@ static int64_t way_out(const code *c, const step *at, int64_t to, int64_t i)
     int64_t best = c->n;
     for (int64_t j = to; j < i; j++) {
         const word w = word_at(c, j);
-        const int64_t out = w.bits == OP_BRA ? target(c, j, &w) : 0;
+        const int64_t out = w.bits == OP_BRA || w.bits == OP_CALL ? target(c, j, &w) : 0;
         if (out > i && out < c->n && better(&at[out], &at[best]))
             best = out;
     }
@@ -84,6 +84,13 @@ static void find_steps(const code *c, step *at)
             else if (always)
                 next = to >= 0 && to < i ? way_out(c, at, to, i) : c->n;
             way = &at[next];
+        } else if (
+            w.bits ==
+            OP_CALL) { /* of code that stores: a branch out of a loop, which goes on otherwise */
+            const int64_t to = target(c, i, &w);
+            if (to > i && to < c->n && at[to].stored > nnc_max64(way->stored, 0))
+                next = to;
+            way = &at[next];
         }
         at[i] = (step){way->stored, way->loaded, way->length + 1, (int)next};
         if (way->stored >= 0 && w.class == CC_store_global)
@@ -93,22 +100,37 @@ static void find_steps(const code *c, step *at)
     }
 }
 
-/* Marks the instructions of loops that the path goes through: from the target of a backward branch on it to the branch. */
-static void mark_loops(const code *c, const step *at, bool *inside)
+static bool loads_between(const code *c, int64_t from, int64_t to)
 {
+    bool any = false;
+    for (int64_t i = from; i < to && !any; i++)
+        any = word_at(c, i).class == CC_load_global;
+    return any;
+}
+
+/* Marks the instructions of loops that the path goes through: from the target of a backward branch on it to the branch. `loading`: loops
+ * that load from memory, whose iterations are known by what they load. Returns whether there are any. */
+static bool mark_loops(const code *c, const step *at, bool loading, bool *inside)
+{
+    bool any = false;
     for (int64_t i = 0; i >= 0 && i < c->n; i = at[i].next) {
         const word w = word_at(c, i);
         const int64_t to = w.bits == OP_BRA ? target(c, i, &w) : i;
-        for (int64_t j = to >= 0 ? to : i; j < i; j++)
+        if (to < 0 || to >= i || (loading && !loads_between(c, to, i)))
+            continue;
+        for (int64_t j = to; j <= i; j++)
             inside[j] = true;
-        inside[i] |= to < i;
+        any = true;
     }
+    return any;
 }
 
 typedef struct waiting {
     int bytes[BARRIERS]; /* of global loads */
+    int64_t since[BARRIERS]; /* clocks of the path before the last of them */
     bool other[BARRIERS];
     int all;
+    int64_t clocks; /* of the path so far */
 } waiting;
 
 static int64_t bytes_of(const word *w)
@@ -120,7 +142,9 @@ static int64_t bytes_of(const word *w)
 static void wait_for(waiting *s, const word *w, nnc_cubin_work *out)
 {
     const unsigned mask = (unsigned)(w->high >> 52 & 63), sets = (unsigned)(w->high >> 46 & 7);
+    const int64_t now = s->clocks;
     bool loads = false, others = false;
+    s->clocks += (int64_t)(w->high >> 41 & 15);
     for (int b = 0; b < BARRIERS; b++)
         if (mask >> b & 1) {
             loads |= s->bytes[b] > 0;
@@ -131,22 +155,47 @@ static void wait_for(waiting *s, const word *w, nnc_cubin_work *out)
     out->waits += loads;
     out->other_waits += (!loads && others) || w->class == CC_barrier;
     if (loads)
-        *s = (waiting){0};
+        *s = (waiting){.clocks = s->clocks};
     if (sets >= BARRIERS)
         return;
     if (w->class == CC_load_global) {
         s->bytes[sets] += (int)bytes_of(w);
+        s->since[sets] = now;
         s->all += (int)bytes_of(w);
     } else {
         s->other[sets] = true;
     }
 }
 
-static void walk(const code *c, const step *at, const bool *inside, nnc_cubin_kernel *k)
+/* Clocks between the last load of an iteration of a loop, `from` to its branch back, and where the next iteration first waits for one of
+ * them: so much of the latency passes while the thread computes. s: what is waited for at the branch; entered: clocks at `from`. */
+static int carried(
+    const code *c, const step *at, waiting s, int64_t from, int64_t branch, int64_t entered)
+{
+    for (int64_t i = from; i >= 0 && i != branch && i < c->n; i = at[i].next) {
+        const word w = word_at(c, i);
+        const unsigned mask = (unsigned)(w.high >> 52 & 63);
+        int64_t last = -1;
+        for (int b = 0; b < BARRIERS; b++)
+            if ((mask >> b & 1) && s.bytes[b] > 0)
+                last = s.since[b] > last ? s.since[b] : last;
+        if (last >= 0)
+            return last >= entered ? (int)(s.clocks - last) : 0;
+        s.clocks += (int64_t)(w.high >> 41 & 15);
+    }
+    return 0;
+}
+
+static bool walk(const code *c, const step *at, const bool *inside, nnc_cubin_kernel *k)
 {
     waiting s = {0};
+    NNC_FREED int64_t *entered = nnc_calloc((size_t)c->n + 1, sizeof *entered);
+    if (!entered)
+        return false;
     for (int64_t i = 0; i >= 0 && i < c->n; i = at[i].next) {
         const word w = word_at(c, i);
+        const int64_t to = w.bits == OP_BRA ? target(c, i, &w) : i;
+        entered[i] = s.clocks;
         nnc_cubin_work *out = inside[i] ? &k->loop : &k->once;
         out->n[w.class]++;
         out->issued += w.class != CC_nothing;
@@ -155,7 +204,10 @@ static void walk(const code *c, const step *at, const bool *inside, nnc_cubin_ke
         out->loads += w.class == CC_load_global ? (int)bytes_of(&w) : 0;
         out->stores += w.class == CC_store_global ? (int)bytes_of(&w) : 0;
         k->flight = s.all > k->flight ? s.all : k->flight;
+        if (inside[i] && to >= 0 && to < i)
+            out->ahead += carried(c, at, s, to, i, entered[to]);
     }
+    return true;
 }
 
 bool cubin_find_work(const uint8_t *bytes, int64_t n, int sm, nnc_cubin_kernel *k)
@@ -167,8 +219,9 @@ bool cubin_find_work(const uint8_t *bytes, int64_t n, int sm, nnc_cubin_kernel *
         return false;
     find_steps(&c, at);
     if (at[0].stored >= 0) {
-        mark_loops(&c, at, inside);
-        walk(&c, at, inside, k);
+        if (!mark_loops(&c, at, true, inside))
+            (void)mark_loops(&c, at, false, inside);
+        return walk(&c, at, inside, k);
     }
     return true;
 }

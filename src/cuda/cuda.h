@@ -266,6 +266,7 @@ typedef struct nnc_cubin_work {
     int stalls;         /* clocks between instructions where nothing is waited for, from their control codes */
     int loads, stores;  /* bytes of global memory */
     int waits;          /* for global loads: those that were issued before count as arrived together */
+    int ahead;          /* clocks of the thread between loads of an iteration and the next one's wait for them */
     int other_waits;    /* for shared memory, shuffles, special functions, conversions; barriers */
 } nnc_cubin_work;
 

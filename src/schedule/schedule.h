@@ -61,6 +61,9 @@ bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
 /* Axis a in strips of n whose windows along reduce axis r of the only stage slide: r counts what they read together, n - 1 more. */
 bool nnc_kernel_slide(nnc_kernel *k, int a, int r, int n, nnc_arena *mem);
+/* Divides axis a, which nothing asks for its index: a counts blocks of n, and the new own axis `at` > a of this kind what is in one. The
+ * last block may reach beyond the extent: callers guard it then. There are fewer axes than NNC_KAXES. */
+bool nnc_kernel_divide(nnc_kernel *k, int a, int at, nnc_kaxis_kind kind, int64_t n, nnc_arena *mem);
 /* schedule_window.c. True for kernels of windows that one thread should compute, instead of rows or columns that threads share.
  * nnc_window_strips chooses and applies the grouping for target t; called before nnc_kernel_schedule. False: out of memory. */
 bool nnc_window_kernel(const nnc_kernel *k);
@@ -69,6 +72,24 @@ bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 int nnc_window_vec(const nnc_kernel *k, int vec);
 /* Registers that leave an SM two blocks of windows over blocks of results; 0: the compiler's choice. */
 int nnc_window_registers(const nnc_kernel *k);
+/* How much longer the busiest SM takes than the average of so many threads: its blocks are whole. */
+double nnc_window_rounded(const nnc_target *t, int64_t threads, int block);
+/* walk.c: windows of which a thread computes several rows, one after the other. */
+typedef struct nnc_walk {
+    int map, taps;            /* own axes: rows of results, rows of the window */
+    int sources, guarded;     /* loads of the source, and those of them that rows beyond the edge are not read by */
+    const nnc_kguard *row;    /* their guard, or NULL: there are no such rows */
+    int64_t rows;             /* most rows of the source that a walk reads */
+} nnc_walk;
+bool nnc_walk_of(const nnc_kernel *k, nnc_walk *w); /* false: the kernel is another one */
+/* Registers of a thread for which its values have room. */
+int nnc_walk_registers(const nnc_kernel *k, const nnc_walk *w);
+/* The outer axis of rows and the reduce axis that moves along with it, beside axes a and r of a row and `fast`. False: there are none. */
+bool nnc_walk_rows(const nnc_kernel *k, int fast, int a, int r, int rows[2]);
+/* Rewrites k as walks along the second pair of axes (outer, reduce), in strips along the first, where these take fewer than `most`
+ * instructions for a result: *done. False: out of memory. */
+bool nnc_window_walk(nnc_kernel *k, const nnc_target *t, const int pair[2][2], double most, bool *done, nnc_arena *mem);
+void nnc_walk_choose(nnc_kernel *k, const nnc_walk *w); /* the grid's choices */
 /* schedule_pixels.c. Arranges GPU kernels that store all of few channels of each pixel. False: out of memory. */
 bool nnc_pixel_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* The first of the *n stores to one buffer that together store consecutive elements for `vec` steps along axis a: store id is one of

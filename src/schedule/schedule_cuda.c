@@ -669,6 +669,13 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
     if (nnc_attend_schedule(k, t))
         return !k->grid.oom;
     choose_none(k);
+    nnc_walk walk;
+    if (nnc_walk_of(k, &walk)) {
+        nnc_walk_choose(k, &walk);
+        if (nnc_cuda_derive(k, &k->grid))
+            return !k->grid.oom;
+        choose_none(k);
+    }
     bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
     bool windows = nnc_window_kernel(k) && cu_points(k, -1, 1) >= nnc_cuda_resident(t) / 4;
     if (windows && !large) {

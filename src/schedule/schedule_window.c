@@ -13,6 +13,7 @@ enum {
     BLOCK_VEC = 2,
     BLOCK_REGISTERS = 118, /* of 128, with which an SM has two blocks of 256 threads */
     OTHER_REGISTERS = 24, /* addresses, weights */
+    THREADS = 256,
     MOST_FILLED = 109 /* percent of a row's results, with those beyond the edge */
 };
 
@@ -224,73 +225,78 @@ static bool slides(const nnc_kernel *k, int a, int r)
     return k->n_stage == 1;
 }
 
-/* How much longer the busiest SM takes than the average: its blocks are whole. */
-static double rounded(const nnc_target *t, int64_t threads)
+double nnc_window_rounded(const nnc_target *t, int64_t threads, int block)
 {
-    enum { THREADS = 256 };
-    const int64_t sms = t->sms > 0 ? t->sms : 132;
-    const double each = (double)nnc_ceildiv(threads, THREADS) / (double)sms;
-    return each < 1 ? 1 : (double)nnc_ceildiv(nnc_ceildiv(threads, THREADS), sms) / each;
+    const int64_t sms = t->sms > 0 ? t->sms : 132, blocks = nnc_ceildiv(threads, block);
+    const double each = (double)blocks / (double)sms;
+    return each < 1 ? 1 : (double)nnc_ceildiv(blocks, sms) / each;
 }
 
-/* Finds the other axes whose windows overlap. */
-static bool other_pair(const nnc_kernel *k, int fast, int a, int r, int other[2])
+/* Instructions for a result of blocks of n by m, or of strips of n, and what whole blocks of threads add. */
+static double busy_cost(
+    const nnc_kernel *k, const nnc_target *t, const int pair[2][2], int n, int m, int vec)
 {
-    for (int b = 0; b < k->n_outer; b++)
-        for (int q = k->n_outer; q < k->n_axis; q++)
-            if (b != fast && b != a && q != r && move_together(k, b, q) && slides(k, b, q) &&
-                slides(k, a, r)) {
-                other[0] = b;
-                other[1] = q;
-                return true;
-            }
-    return false;
+    const int64_t wide = k->axis[pair[0][0]].extent, high = k->axis[pair[1][0]].extent,
+                  others = nnc_kernel_points(k, (1u << k->n_outer) - 1) / wide / high;
+    const int64_t threads = others * nnc_ceildiv(wide, n) * nnc_ceildiv(high, m) / vec;
+    return block_cost(k, pair, n, m, vec) * nnc_window_rounded(t, threads, THREADS);
 }
 
-/* Blocks of *n by *m results, where strips of one row take more instructions than the memory gives time for, and blocks a twelfth fewer:
- * each element of the source is converted for the rows of a block once. A 5x5 window of f16, 240 channels of 28x28 on sm_90: strips of 7
- * 50 instructions for a result, blocks of 7x4 41. */
+/* Blocks of *n by *m results, where they take fewer than *most instructions for a result: each element of the source is converted for the
+ * rows of a block once. A 5x5 window of f16, 240 channels of 28x28 on sm_90: strips of 7 50 instructions for a result, blocks of 7x4 41. */
 static void pick_block(
-    const nnc_kernel *k, const nnc_target *t, int fast, const int pair[2][2], int *n, int *m)
+    const nnc_kernel *k, const nnc_target *t, const int pair[2][2], double *most, int *n, int *m)
 {
-    enum {
-        AFTER_SUMS = 5,
-        LEAST_TAPS = 16 /* 3x3: few instructions fewer, and twice the registers */
-    };
     const int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1);
     const int64_t wide = k->axis[pair[0][0]].extent, high = k->axis[pair[1][0]].extent,
                   rows = k->axis[pair[1][1]].extent;
-    const int most = (int)nnc_min64(nnc_cuda_vec(k, fast), 4);
     const int64_t others = points / wide / high;
-    double least = block_cost(k, pair, *n, 1, most);
-    if (least + AFTER_SUMS <= affordable(t) || most < BLOCK_VEC ||
-        k->axis[pair[0][1]].extent * rows < LEAST_TAPS)
-        return;
-    least *= 11.0 / 12 * rounded(t, others * nnc_ceildiv(wide, *n) * high / most);
     for (int x = 2; x <= BLOCK_WIDEST && x <= wide; x++)
         for (int y = 2; y * x <= BLOCK_SUMS && y <= high && y + rows - 1 <= BLOCK_ROWS; y++) {
             const int registers =
                 BLOCK_VEC * (x * y + columns(k, pair[0][0], pair[0][1], x)) + OTHER_REGISTERS;
             const int64_t threads =
                 others * nnc_ceildiv(wide, x) * nnc_ceildiv(high, y) / BLOCK_VEC;
-            const double cost = block_cost(k, pair, x, y, BLOCK_VEC) * rounded(t, threads);
+            const double cost = busy_cost(k, t, pair, x, y, BLOCK_VEC);
             /* Guards of results beyond the edge leave half the loads in flight: 57x57 in blocks of 12x2 or 6x3, 29x29 in 6x3 and
              * 19x19 in 10x2 are slower than strips; 38x38 in 13x2 and 15x15 in 8x3, with one column beyond, are faster */
             const int64_t across = nnc_ceildiv(wide, x) * x;
             const bool fills =
                 high % y == 0 && across <= wide + 1 && across * 100 <= wide * MOST_FILLED;
-            if (fills && x * y > WIDEST && registers <= BLOCK_REGISTERS && cost < least &&
+            if (fills && x * y > WIDEST && registers <= BLOCK_REGISTERS && cost < *most &&
                 threads >= nnc_cuda_resident(t) / 4) {
-                least = cost;
+                *most = cost;
                 *n = x;
                 *m = y;
             }
         }
 }
 
+/* Where strips of *n results of a row take more instructions than the memory gives time for: walks (*done: the kernel is rewritten as
+ * such) or blocks of *n by *m, where these take a twelfth fewer. False: out of memory. */
+static bool pick_rows(nnc_kernel *k, const nnc_target *t, int fast, int pair[2][2], int *n, int *m,
+    bool *done, nnc_arena *mem)
+{
+    enum {
+        AFTER_SUMS = 5,
+        LEAST_TAPS = 16 /* of blocks. 3x3: few instructions fewer, and twice the registers */
+    };
+    const int vec = (int)nnc_min64(nnc_cuda_vec(k, fast), 4), a = pair[0][0], r = pair[0][1];
+    *done = false;
+    if (vec < BLOCK_VEC || !nnc_walk_rows(k, fast, a, r, pair[1]) || !plain(k, pair[1][0]) ||
+        block_cost(k, pair, *n, 1, vec) + AFTER_SUMS <= affordable(t))
+        return true;
+    double most = busy_cost(k, t, pair, *n, 1, vec) * 11 / 12;
+    if (slides(k, a, r) && slides(k, pair[1][0], pair[1][1]) &&
+        k->axis[r].extent * k->axis[pair[1][1]].extent >= LEAST_TAPS)
+        pick_block(k, t, pair, &most, n, m);
+    return nnc_window_walk(k, t, pair, most, done, mem);
+}
+
 bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
 {
     int pair[2][2] = {{0}}, m = 1;
+    bool done = false;
     if (!t || t->kind != NNC_T_cuda || !nnc_window_kernel(k))
         return true;
     int fast = nnc_cuda_fast_axis(k);
@@ -298,8 +304,9 @@ bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
         return true;
     const int a = pair[0][0], r = pair[0][1];
     int n = pick_length(k, t, a, r, fast);
-    if (n > 1 && of_16_bits(k) && other_pair(k, fast, a, r, pair[1]) && plain(k, pair[1][0]))
-        pick_block(k, t, fast, (const int(*)[2])pair, &n, &m);
-    return n == 1 || (nnc_kernel_strip(k, a, n, mem) && nnc_kernel_unroll(k, r, mem) &&
-                         (m == 1 || nnc_kernel_slide(k, pair[1][0], pair[1][1], m, mem)));
+    if (n > 1 && of_16_bits(k) && !pick_rows(k, t, fast, pair, &n, &m, &done, mem))
+        return false;
+    return done || n == 1 ||
+           (nnc_kernel_strip(k, a, n, mem) && nnc_kernel_unroll(k, r, mem) &&
+               (m == 1 || nnc_kernel_slide(k, pair[1][0], pair[1][1], m, mem)));
 }

@@ -412,3 +412,50 @@ bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem)
     w.k.axis[r].extent = 1;
     return rewrite(&w, k, 0, 1, r, sum);
 }
+
+/* ---- dividing an axis ------------------------------------------------------------------------------------------------ */
+
+static void divide_form(nnc_affine *e, int a, int at, int64_t n)
+{
+    for (int b = NNC_KAXES - 1; b > at; b--)
+        e->k[b] = e->k[b - 1];
+    e->k[at] = e->k[a];
+    e->k[a] *= n;
+}
+
+/* Copies the instruction's guards, and divides them. False: out of memory. */
+static bool divide_guards(nnc_kins *in, int a, int at, int64_t n, nnc_arena *mem)
+{
+    if (in->n_guard == 0)
+        return true;
+    in->guard = nnc_arena_memdup(mem, in->guard, sizeof *in->guard * in->n_guard);
+    for (int g = 0; in->guard && g < in->n_guard; g++)
+        divide_form(&in->guard[g].e, a, at, n);
+    return in->guard != NULL;
+}
+
+bool nnc_kernel_divide(nnc_kernel *k, int a, int at, nnc_kaxis_kind kind, int64_t n, nnc_arena *mem)
+{
+    nnc_kins *ins = nnc_arena_memdup(mem, k->ins, sizeof *ins * (size_t)k->n_ins);
+    nnc_kstage *stage = nnc_arena_memdup(mem, k->stage, sizeof *stage * (size_t)k->n_stage);
+    const uint32_t low = (1u << at) - 1;
+    if (!ins || !stage)
+        return false;
+    for (int i = 0; i < k->n_ins; i++) {
+        ins[i].i += ins[i].op == KO_index && ins[i].i >= at;
+        divide_form(&ins[i].at, a, at, n);
+        if (!divide_guards(&ins[i], a, at, n, mem))
+            return false;
+    }
+    for (int s = 0; s < k->n_stage; s++) {
+        const uint32_t axes = stage[s].axes, has = a < k->n_outer ? 1 : axes >> a & 1;
+        stage[s].axes = (axes & low) | (axes & ~low) << 1 | has << at;
+    }
+    memmove(&k->axis[at + 1], &k->axis[at], sizeof *k->axis * (size_t)(k->n_axis - at));
+    k->axis[at] = (nnc_kaxis){.kind = kind, .extent = n};
+    k->axis[a].extent = nnc_ceildiv(k->axis[a].extent, n);
+    k->n_axis++;
+    k->ins = ins;
+    k->stage = stage;
+    return true;
+}

@@ -10,6 +10,8 @@ enum { CODE_TIMES = 3, CODE_FIXED = 500 };
 enum { SLOW_SINE = 40, SLOW_CALL = 16 };
 /* A thread of a kernel of windows loads a strip's places at once: two blocks of 256 an SM have 64 KiB and more in flight, enough. */
 enum { WINDOW_REGISTERS = 128 };
+/* One that goes from row to row has the next one loaded meanwhile: six blocks of 64 an SM. */
+enum { WALK_REGISTERS = 168 };
 /* A point that one thread computes keeps its tmp buffers in arrays of its own: in registers up to so many bytes, beyond it in local memory
  * on purpose (what many threads keep there lies side by side, which shared memory has no room for). */
 enum { REGISTER_TMP = 64, ARRAY_REGISTERS = 128 };
@@ -372,7 +374,9 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
               local = c->n[CC_load_local] + c->n[CC_store_local];
     const int64_t tmp = arrays(k),
                   own = (tmp > REGISTER_TMP ? tmp : 0) + joined_bytes(k) + called_bytes(k);
+    nnc_walk w;
     const int registers = cls == KC_attend       ? attend_registers(k)
+                          : nnc_walk_of(k, &w)   ? WALK_REGISTERS
                           : tmp                  ? ARRAY_REGISTERS
                           : nnc_window_kernel(k) ? WINDOW_REGISTERS
                                                  : schedules[cls].registers;

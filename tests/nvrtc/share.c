@@ -6,9 +6,10 @@
 #include "test.h"
 #include <pthread.h>
 
-/* Budgets. Threads of an SM: how many its registers and shared memory have room for. Launches that move as much as these many bytes take
+/* Budgets. Threads of an SM: how many its registers and shared memory have room for; fewer where a thread loads a row of a window while it
+ * sums the one before. Launches that move as much as these many bytes take
  * longer than their start; shares of smaller ones are mostly latency. */
-enum { LEAST_THREADS = 512, LARGE = 64 << 20 };
+enum { LEAST_THREADS = 512, LEAST_WALKS = 384, LARGE = 64 << 20 };
 /* least_share: averages over 196 floats, of which a warp has one vector a thread in flight. least_seen: NVRTC loads once what stages of a
  * short row load again, and what neighbouring windows share; a loop that the reader missed would have a small part of its loads. */
 static const double least_share = 0.4, least_seen = 0.45;
@@ -48,8 +49,9 @@ static void check(const char *what, const nnc_plan *p, const nnc_gpu_launch *l)
 {
     const nnc_gpu_share *s = &l->share;
     const bool order = in_order(p, l->symbol), large = l->bytes >= LARGE && !order;
+    const int least = l->code->loop.ahead > 0 ? LEAST_WALKS : LEAST_THREADS;
     char why[256] = "";
-    if (s->resident * l->threads < LEAST_THREADS && l->blocks * l->threads >= LEAST_THREADS * 132)
+    if (s->resident * l->threads < least && l->blocks * l->threads >= LEAST_THREADS * 132)
         snprintf(why, sizeof why, "%d blocks of %d threads an SM: %d registers", s->resident,
             l->threads, l->code->registers);
     else if (s->seen < least_seen && !order)
