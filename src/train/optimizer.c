@@ -380,14 +380,14 @@ void move_statistics(
     g->device = before;
 }
 
-/* Makes of the gradients of a batch their means over the batches of a step: sum <- first ? grad : sum + grad. */
+/* Makes of the gradients of a batch their sums over the batches of a step so far: sum <- first ? grad : sum + grad. */
 static void accumulate(optimizer *o, bundle *b, nnc_ref first)
 {
     nnc_graph *g = o->g;
     states was = moments(o, b, NNC_TRAIN_SUM + 1);
     nnc_ref sum = nnc_build3(g, OP_select, first, b->grad, nnc_build2(g, OP_add, was.all, b->grad));
     update_moments(o, b, &was, sum, NNC_NONE, nnc_accumulate);
-    b->grad = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
+    b->grad = sum;
 }
 
 /* ---- copies of a weight ----------------------------------------------------------------------------------------------------- */
@@ -744,8 +744,12 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
         g->device = of[i].device;
         accumulate(&o, &of[i], first);
     }
-    g->device = before;
     sum_copies(&o, n_of, of);
+    for (int i = 0; i < n_of && t->accumulate > 1; i++) { /* in the kernels of what follows */
+        g->device = of[i].device;
+        of[i].grad = number_op(g, OP_mul, of[i].grad, 1.0 / t->accumulate);
+    }
+    g->device = before;
     if (o.scale != NNC_NONE)
         unscale(&o, n_of, of);
     if (t->optimizer != NNC_OPT_sgd)
