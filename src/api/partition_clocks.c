@@ -2,8 +2,8 @@
  *
  * A device runs the node that can start first of the next few in program order, as a kernel stands where the last of its ops did. A
  * node starts when its device is free and its operands are there. As in the plan, a value is sent to other devices right after it was
- * computed, which takes its device's time; inputs and weights that are trained, before everything else; collectives begin when the last
- * participant has come; and the backward pass begins on all devices together. So devices that wait for each other take the sum of their
+ * computed, which takes its device's time; inputs, and what few weights one device trains and others read, before everything else;
+ * collectives begin when the last participant has come; and the backward pass begins on all devices together. So devices that wait for each other take the sum of their
  * times.
  *
  * Ops that the plan fuses into others take no time of their own: elementwise ops that elementwise ops and reductions of the same pass

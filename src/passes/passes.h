@@ -92,6 +92,10 @@ typedef struct nnc_split_options {
     bool trains;       /* the graph will be differentiated: a weight that several ops read stays one */
 } nnc_split_options;
 
+/* With `trains` a weight that all of up to so many devices read whole is as many params, one on each of them in the order of the devices,
+ * which follow each other in the graph and name the same weight. Training keeps them equal. */
+enum { NNC_SPLIT_COPIES = 64 };
+
 /* Bytes that devices send each other in a run of the split graph, all links together. */
 typedef struct nnc_split_cost { int64_t bytes, halo, collective; int n_split; } nnc_split_cost;
 

@@ -135,34 +135,80 @@ static nnc_ref fixed_range(splitter *c, nnc_ref v, int axis, int64_t from, int64
         r = computed_range(c, x, axis, from, to, d);
     if (r != NNC_NONE || c->g->status)
         return r;
-    const nnc_ref *all = split_form(c, v, L_full); /* trained ones stay on device 0 */
+    const nnc_ref *all = split_form(c, v, L_full);
     if (all && c->statistic[v]) /* a slice of it hides what it is: it is not trained */
         nnc_def(c->g, all[0])->frozen = true;
-    return all ? split_slice(c, all[d], axis, from, to, c->trains ? 0 : d) : NNC_NONE;
+    const bool own = all && (!c->trains || all[d] != all[0]); /* else it stays on device 0 */
+    return all ? split_slice(c, all[d], axis, from, to, own ? d : 0) : NNC_NONE;
 }
 
-/* Whole, once for all devices: the plan loads weights where they are read. */
-static const nnc_ref *fixed_whole(splitter *c, nnc_ref v)
+/* Does each device train a copy of weight v of its own: is it read whole on all of them? The copies are equal at first and get the sum of
+ * all devices' gradients (train/optimizer.c), so that nothing is sent but these sums, once a step. */
+static bool is_copied(const splitter *c, nnc_ref v)
 {
     const nnc_node *x = nnc_def(c->s, v);
-    nnc_ref *in = ARENA_NEW(c->a, nnc_ref, x->n_in + 1), r = NNC_NONE;
-    if (!in)
-        return failed(c, nnc_nomem(c->sink)), NULL;
+    return c->trains && x->op == OP_param && !x->frozen && !c->statistic[v] &&
+           nnc_is_float((nnc_dtype)nnc_typeof(c->s, v)->dtype) && c->demand[v] & DEMAND_all &&
+           c->n <= NNC_SPLIT_COPIES;
+}
+
+/* Operands of x, which are weights or computed of them, as device d reads them; *differ: not as device 0 does. */
+static bool fixed_operands(splitter *c, const nnc_node *x, int d, nnc_ref *in, bool *differ)
+{
     for (int k = 0; k < x->n_in; k++) {
         const nnc_ref *all = split_form(c, x->in[k], L_full);
         if (!all)
-            return NULL;
-        in[k] = all[0];
+            return false;
+        in[k] = all[d];
+        *differ = *differ || all[d] != all[0];
     }
-    r = nnc_copy_node(c->g, c->s, x, in);
-    if (r != NNC_NONE && x->op == OP_param)
+    return true;
+}
+
+/* Weight v, or what is computed of weights, for device d. */
+static nnc_ref fixed_copy(splitter *c, nnc_ref v, const nnc_ref *in, int d, bool copies)
+{
+    const nnc_node *x = nnc_def(c->s, v);
+    const nnc_ref r = nnc_copy_node(c->g, c->s, x, in);
+    if (r == NNC_NONE)
+        return r;
+    if (x->op == OP_param)
         nnc_def(c->g, r)->frozen = x->frozen;
-    for (uint32_t k = 0; k < x->n_out; k++) {
-        nnc_ref *slot = split_slots(c, x->out + k, L_full);
-        for (int d = 0; slot && d < c->n; d++)
-            slot[d] = r == NNC_NONE ? r : r + k;
+    if (copies)
+        nnc_def(c->g, r)->device = (int16_t)d;
+    for (uint32_t k = 0; k < x->n_out && d; k++) {
+        const char *name = c->s->value[x->out + k].name;
+        if (name)
+            nnc_set_name(c->g, r + k, nnc_arena_printf(c->a, "%s.device%d", name, d));
     }
-    return r == NNC_NONE ? NULL : made(c, v, L_full);
+    return r;
+}
+
+/* Whole: once for all devices, as the plan loads weights where they are read; but a copy for each device of what it trains. */
+static const nnc_ref *fixed_whole(splitter *c, nnc_ref v)
+{
+    const nnc_node *x = nnc_def(c->s, v);
+    nnc_ref *in = ARENA_NEW(c->a, nnc_ref, x->n_in + 1);
+    bool copies = is_copied(c, v);
+    if (!in)
+        return failed(c, nnc_nomem(c->sink)), NULL;
+    for (int d = c->n; d-- > 0;)
+        if (!fixed_operands(c, x, d, in, &copies))
+            return NULL;
+    nnc_ref r = NNC_NONE;
+    for (int d = 0; d < c->n; d++) {
+        if (d == 0 || copies) {
+            if (!fixed_operands(c, x, d, in, &copies) ||
+                (r = fixed_copy(c, v, in, d, copies)) == NNC_NONE)
+                return NULL;
+        }
+        for (uint32_t k = 0; k < x->n_out; k++) {
+            nnc_ref *slot = split_slots(c, x->out + k, L_full);
+            if (slot)
+                slot[d] = r + k;
+        }
+    }
+    return made(c, v, L_full);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */

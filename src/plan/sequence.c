@@ -16,6 +16,8 @@
  *
  *   receiving   of several devices: a node that only reads results of other devices comes right before its first reader
  *
+ *   sending     of several devices, in the backward pass: a node that no other device waits for comes behind the next one that is sent
+ *
  * Nodes of one task come before those of the next (tasks.c). Of several devices each has a sequence of its own (devices.c).
  *
  * (Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees.) Workspaces are
@@ -684,6 +686,67 @@ static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
     return NNC_OK;
 }
 
+/* leads[i]: another device needs node i, or what is computed of it, for more than sums of all devices' gradients; sends[i]: it reads i itself,
+ * or a collective does. */
+static nnc_status find_senders(const walk *w, bool *leads, bool *sends)
+{
+    maker *m = w->m;
+    for (uint32_t i = m->g->n_node; i-- > 0;) {
+        const nnc_node *x = &m->g->node[i];
+        for (int k = 0; k < x->n_in && runs_in_main(m, x); k++) {
+            const nnc_ref *source;
+            int many = make_sources(m, x->in[k], &source);
+            NNC_NEED(many >= 0, m->sink);
+            while (many-- > 0) {
+                const uint32_t d = m->g->value[source[many]].node;
+                const bool all = is_collective(x),
+                           away = all ? leads[i] : !runs_on(m, &m->g->node[d], device_of_node(x));
+                sends[d] = sends[d] || away;
+                leads[d] = leads[d] || away || leads[i];
+            }
+        }
+    }
+    return NNC_OK;
+}
+
+/* In the backward pass, moves nodes that no other device waits for, as gradients of weights, behind the next one that is sent: of devices
+ * that need each other's gradients at each layer, one would first compute a weight's gradient and the other wait for it (a step of VGG-16 by
+ * height on two H100: each waited a third of the time). Those that are moved keep their order. */
+static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
+{
+    const maker *m = w->m;
+    nnc_arena *a = &w->m->scratch;
+    const size_t nodes = (size_t)m->g->n_node + 1;
+    bool *leads = ARENA_NEW(a, bool, nodes), *sends = ARENA_NEW(a, bool, nodes);
+    bool *later = ARENA_NEW(a, bool, (size_t)n + 1); /* by position: one is sent behind it */
+    uint32_t *delayed = ARENA_NEW(a, uint32_t, (size_t)n + 1), n_delayed = 0, k = 0;
+    const uint32_t *was = nnc_arena_memdup(a, order, ((size_t)n + 1) * sizeof *order);
+    NNC_NEED(leads && sends && later && delayed && was, m->sink);
+    NNC_TRY(find_senders(w, leads, sends));
+    for (uint32_t p = n; p-- > 1;)
+        later[p - 1] =
+            of_one_task(w, was[p - 1], was[p]) && (later[p] || (leads[was[p]] && sends[was[p]]));
+    for (uint32_t p = 0; p < n; p++) {
+        const uint32_t i = was[p];
+        const bool collective = is_collective(&m->g->node[i]), lead = leads[i];
+        if (m->section[i] != SEC_main && !lead && !collective && later[p]) {
+            delayed[n_delayed++] = i;
+            continue;
+        }
+        const bool now = !lead || collective; /* what it may read comes before it */
+        for (uint32_t d = 0; now && d < n_delayed; d++)
+            order[k++] = delayed[d];
+        n_delayed = now ? 0 : n_delayed;
+        order[k++] = i;
+        const uint32_t next = p + 1 < n ? was[p + 1] : i;
+        const bool more = p + 1 < n && leads[next] && sends[next];
+        for (uint32_t d = 0; sends[i] && !more && d < n_delayed; d++)
+            order[k++] = delayed[d];
+        n_delayed = sends[i] && !more ? 0 : n_delayed;
+    }
+    return NNC_OK;
+}
+
 nnc_status make_device_sequence(
     maker *m, int device, int walk_kind, uint32_t *order, uint32_t *n, int64_t *peak)
 {
@@ -700,7 +763,8 @@ nnc_status make_device_sequence(
     for (int k = 0; k < 2 && w.step && all && !large; k++)
         defer(&w, k, TRIES, 0, &b);
     *peak = b.peak;
-    return delay_receivers(&w, order, *n);
+    NNC_TRY(delay_receivers(&w, order, *n));
+    return send_first(&w, order, *n);
 }
 
 nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
@@ -715,8 +779,10 @@ nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
     }
     for (int k = 0; k < 2 && w.step && m->n_dev == 1; k++)
         defer(&w, k, TRIES, 0, &b);
-    if (m->n_dev > 1)
+    if (m->n_dev > 1) {
         NNC_TRY(delay_receivers(&w, order, *n));
+        NNC_TRY(send_first(&w, order, *n));
+    }
     make_hoisted_sections(m, order, *n);
     return NNC_OK;
 }

@@ -59,6 +59,8 @@ nnc_status nnc_exec_finish_messages(nnc_exec *e);
 /* ranks.c, while loading, on all ranks: rank 0 collects what each has (all: by rank, on rank 0); it gives all of them what it has. */
 nnc_status nnc_ranks_gather(exec_ranks *k, const void *mine, void *all, int64_t bytes, const char *what);
 nnc_status nnc_ranks_spread(exec_ranks *k, void *data, int64_t bytes, const char *what);
+/* difference.c, on rank 0 and on `rank`, whose plan is another one: "; it has engines: llvm, rank 0 llvm, onednn" is appended. */
+nnc_status nnc_ranks_difference(exec_ranks *k, const nnc_plan *p, int rank, nnc_text *out);
 /* profile.c. Rank 0: nnc_exec_profile over ranks. Others: their answers. */
 nnc_status nnc_exec_profile_ranks(
     nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink);

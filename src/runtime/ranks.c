@@ -232,15 +232,21 @@ static nnc_status exchange(
     return nnc_ranks_spread(k, first, bytes, what);
 }
 
-static nnc_status fail_plan(int rank, nnc_hash128 theirs, nnc_hash128 first, nnc_sink *sink)
+/* This rank is 0, or `rank` itself. */
+static nnc_status fail_plan(
+    nnc_exec *e, int rank, nnc_hash128 theirs, nnc_hash128 first, nnc_sink *sink)
 {
+    NNC_LOCAL(nnc_text) why = {0};
     char a[33], b[33];
     nnc_hash_hex(theirs, a);
     nnc_hash_hex(first, b);
+    const nnc_status st = nnc_ranks_difference(e->ranks, e->p, rank, &why);
+    if (st)
+        nnc_text_clear(&why); /* the plans differ all the same */
     return nnc_fail0(sink, NNC_E_PEER,
-        "rank %d has another plan (%s) than rank 0 (%s): all ranks take the same model, flags and "
-        "version of nnc; on hosts that differ, name the machine: --target=FILE --threads=N",
-        rank, a, b);
+        "rank %d has another plan (%s) than rank 0 (%s)%s; all ranks take the same model, flags "
+        "and version of nnc; on hosts that differ, name the machine: --target=FILE --threads=N",
+        rank, a, b, nnc_text_str(&why));
 }
 
 static nnc_status compare_plans(nnc_exec *e, nnc_sink *sink)
@@ -249,14 +255,15 @@ static nnc_status compare_plans(nnc_exec *e, nnc_sink *sink)
     const int world = nnc_comm_world(k->comm);
     const nnc_hash128 mine = nnc_plan_hash(e->p);
     nnc_hash128 first;
+    nnc_status st = NNC_OK;
     NNC_FREED nnc_hash128 *all = nnc_calloc((size_t)world, sizeof *all);
     NNC_NEED(all && (mine.lo || mine.hi), sink);
     NNC_TRY(exchange(k, &mine, all, &first, sizeof mine, "comparing plans"));
     for (int r = 1; k->rank == 0 && r < world; r++)
         if (all[r].lo != mine.lo || all[r].hi != mine.hi)
-            return fail_plan(r, all[r], mine, sink);
-    return mine.lo == first.lo && mine.hi == first.hi ? NNC_OK
-                                                      : fail_plan(k->rank, mine, first, sink);
+            st = fail_plan(e, r, all[r], mine, sink);
+    return mine.lo == first.lo && mine.hi == first.hi ? st
+                                                      : fail_plan(e, k->rank, mine, first, sink);
 }
 
 static nnc_status check_devices(const nnc_exec *e, const exec_ranks *k, nnc_sink *sink)

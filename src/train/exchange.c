@@ -36,11 +36,12 @@ static bool is_divided_state(const copies *c, const nnc_node *n)
            t->dim[0] % c->d == 0;
 }
 
-/* An elementwise node of the optimizer over a vector that the replicas share evenly. */
+/* An elementwise node of the optimizer over a vector that the replicas share evenly, or a sum of such vectors of a replica's devices. */
 static bool is_divided_update(const copies *c, const nnc_node *n)
 {
     const nnc_type *t = nnc_typeof(c->s, n->out);
-    bool all = nnc_op_is_ewise((nnc_op)n->op) && t->rank == 1 && t->dim[0] % c->d == 0;
+    const bool each = nnc_op_is_ewise((nnc_op)n->op) || n->op == OP_allreduce;
+    bool all = each && t->rank == 1 && t->dim[0] % c->d == 0;
     for (int k = 0; k < n->n_in && all; k++) {
         const nnc_type *x = nnc_typeof(c->s, n->in[k]);
         all = !x->rank || (x->rank == 1 && x->dim[0] == t->dim[0]);
@@ -145,15 +146,17 @@ static bool *find_statistics(const copies *c, const bool *moves)
     return summed;
 }
 
-/* Values of one device are in the order in which they are computed. A bucket is full with its bytes; one more would be computed later. */
-static void fill_buckets(copies *c, const bool *summed, int64_t most)
+/* Values of one device are in the order in which they are computed. A bucket is full with its bytes; one more would be computed later.
+ * small: only of values that the optimizer has no kernel of their own for. */
+static void fill_buckets(copies *c, const bool *summed, int64_t most, bool small)
 {
     const nnc_graph *s = c->s;
     for (int device = 0; device < c->f.o->devices; device++) {
         nnc_ref first = NNC_NONE, last = NNC_NONE;
         int64_t bytes = 0;
         for (nnc_ref v = 0; v < s->n_value; v++) {
-            if (!summed[v] || (c->f.o->devices > 1 && nnc_home(s, v) != device))
+            if (!summed[v] || (c->f.o->devices > 1 && nnc_home(s, v) != device) ||
+                (small && nnc_train_updates_alone(nnc_typeof(s, v))))
                 continue;
             if (first != NNC_NONE && bytes < most) {
                 c->bucket[last] = v;
@@ -169,7 +172,8 @@ static void fill_buckets(copies *c, const bool *summed, int64_t most)
 }
 
 /* Running statistics are a few numbers of each of many layers: DenseNet-121 has 242 of them, whose allreduces of 29 us each took 7 ms of a
- * step of 22 on four H100. So those of a device are always one. */
+ * step of 22 on four H100. So those of a device are always one. So are gradients of small weights that the optimizer does not update together
+ * (those of 24, 40 or 72 channels), and in a step of one batch statistics beside them. */
 nnc_status find_buckets(copies *c)
 {
     const nnc_graph *s = c->s;
@@ -185,12 +189,10 @@ nnc_status find_buckets(copies *c)
     NNC_NEED(whole && (c->scattered = find_summed(c, moves, false, true)), c->g->sink);
     for (nnc_ref v = 0; v < s->n_value; v++)
         c->scattered[v] = c->scattered[v] && !whole[v];
-    if (most > 0) {
-        fill_buckets(c, whole, most);
-        fill_buckets(c, c->scattered, most);
-    }
+    fill_buckets(c, whole, most > 0 ? most : INT64_MAX, most <= 0);
+    fill_buckets(c, c->scattered, most > 0 ? most : INT64_MAX, most <= 0);
     NNC_NEED(c->statistic = find_statistics(c, moves), c->g->sink);
-    fill_buckets(c, c->statistic, INT64_MAX);
+    fill_buckets(c, c->statistic, INT64_MAX, false);
     return NNC_OK;
 }
 

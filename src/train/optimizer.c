@@ -18,6 +18,7 @@ typedef struct optimizer {
     nnc_ref lr, scale1, scale2;
     int shards; /* > 1: vectors of weights, gradients and moments are padded to a multiple of it, and moments are one vector a bundle */
     nnc_ref scale, ok; /* of the loss, and are all gradients finite? NNC_NONE: it is not scaled */
+    const struct trained *trained;
     nnc_arena *a;
 } optimizer;
 
@@ -33,12 +34,25 @@ bool nnc_train_updates_alone(const nnc_type *weight)
     return nnc_type_numel(weight) > LARGE;
 }
 
+enum { COPIES = 64 };
+
+/* Weights to train, with their gradients. on: the devices that have a copy of the weight, a bit each; 0: it is the only one. Copies are next
+ * to each other. */
+typedef struct trained {
+    nnc_ref *w, *grad;
+    uint64_t *on;
+    int n;
+} trained;
+
 /* Weights that one kernel updates: side by side in one tensor of one dimension. */
 typedef struct bundle {
     nnc_ref *w; /* params */
     int n;
     nnc_ref all, grad; /* values of the params, and their gradients */
     int16_t device; /* of all of them: weights are updated where they are */
+    /* The devices that have copies of these weights, as trained.on; the bundle of the first of them in the array, or its own number */
+    uint64_t on;
+    int first;
 } bundle;
 
 /* A state for each weight of a bundle, and their value. */
@@ -115,6 +129,17 @@ static const char *name_of(const optimizer *o, nnc_ref w)
     return n->weight && n->weight->n_part && o->g->value[w].name ? o->g->value[w].name : name;
 }
 
+/* Is w a copy of a weight that a device before its own has, too? Names of its states say where they are, as its own does. */
+static bool is_further_copy(const optimizer *o, nnc_ref w)
+{
+    const trained *t = o->trained;
+    for (int i = 1; t && t->on && i < t->n; i++)
+        if (t->w[i] == w)
+            return t->on[i] && t->on[i - 1] == t->on[i] &&
+                   nnc_def(o->g, t->w[i - 1])->device < nnc_def(o->g, w)->device;
+    return false;
+}
+
 /* A state that is 0 at first: "conv1.weight.momentum", of w's type, or a vector like `like`. */
 static nnc_ref moment(optimizer *o, nnc_ref w, nnc_ref like, const char *suffix)
 {
@@ -125,7 +150,13 @@ static nnc_ref moment(optimizer *o, nnc_ref w, nnc_ref like, const char *suffix)
             &o->g->arena, "%s%s.%s", name, like == NNC_NONE ? "" : ".shard", suffix)};
     if (!zero.name)
         o->g->status = nnc_nomem(o->g->sink);
-    return zero.name ? nnc_param(o->g, &t, &zero) : NNC_NONE;
+    if (!zero.name)
+        return NNC_NONE;
+    const nnc_ref r = nnc_param(o->g, &t, &zero);
+    if (is_further_copy(o, w))
+        nnc_set_name(
+            o->g, r, nnc_arena_printf(o->a, "%s.device%d", zero.name, nnc_def(o->g, w)->device));
+    return r;
 }
 
 static states moments(optimizer *o, const bundle *b, const char *suffix)
@@ -207,19 +238,16 @@ static bool has_alike(const optimizer *o, int n, const nnc_ref *w, int i)
     return false;
 }
 
-/* Appends the bundles of the weights of one device to b. Pieces of one tensor begin at multiples of ALIGN, so that one other may be the
- * last. of, their: room for n + 1; *used of it is taken. */
-static int bundle_device(optimizer *o, int device, int n, nnc_ref *w, nnc_ref *grad, nnc_ref *of,
-    nnc_ref *their, int *used, bundle *b)
+/* Appends the bundles of n weights of one device to b. Pieces of one tensor begin at multiples of ALIGN, so that one other may be the
+ * last. of, their: room for n + 1. */
+static int bundle_device(
+    optimizer *o, int n, nnc_ref *w, nnc_ref *grad, nnc_ref *of, nnc_ref *their, bundle *b)
 {
     int n_b = 0, k = 0, odd = -1;
-    of += *used;
-    their += *used;
+    group_alike(o, n, w, grad);
     for (int i = 0; i < n; i++) {
         const int64_t numel = nnc_type_numel(nnc_typeof(o->g, w[i]));
         const bool small = !nnc_train_updates_alone(nnc_typeof(o->g, w[i]));
-        if (device_of(o, w[i]) != device)
-            continue;
         if (small && numel % ALIGN == 0) {
             of[k] = w[i];
             their[k++] = grad[i];
@@ -235,23 +263,53 @@ static int bundle_device(optimizer *o, int device, int n, nnc_ref *w, nnc_ref *g
     }
     if (k)
         b[n_b++] = make_bundle(o, of, their, k);
-    *used += k;
     return n_b;
 }
 
-/* Divides the weights into bundles, of which there are at most n. */
-static int make_bundles(optimizer *o, int n, nnc_ref *w, nnc_ref *grad, bundle *b)
+/* Appends the bundles of the weights of device d that devices `on` have copies of. */
+static int bundle_set(optimizer *o, const trained *t, int d, uint64_t on, bundle *b)
 {
-    nnc_ref *of = ARENA_NEW(o->a, nnc_ref, 2 * n + 2), *their = of + n + 1;
-    const int16_t before = o->g->device;
-    int n_b = 0, used = 0, last = -1;
-    if (!of)
+    nnc_ref *w = ARENA_NEW(o->a, nnc_ref, 4 * t->n + 2), *grad = w + t->n, *of = grad + t->n;
+    int n = 0;
+    if (!w)
         o->g->status = nnc_nomem(o->g->sink);
-    group_alike(o, n, w, grad);
-    for (int i = 0; i < n; i++)
-        last = device_of(o, w[i]) > last ? device_of(o, w[i]) : last;
-    for (int d = -1; of && d <= last; d++)
-        n_b += bundle_device(o, d, n, w, grad, of, their, &used, &b[n_b]);
+    for (int i = 0; w && i < t->n; i++)
+        if (device_of(o, t->w[i]) == d && (t->on ? t->on[i] : 0) == on) {
+            w[n] = t->w[i];
+            grad[n++] = t->grad[i];
+        }
+    return n ? bundle_device(o, n, w, grad, of, of + t->n + 1, b) : 0;
+}
+
+/* The next set of devices after `on` of which weights have copies; 0: there is no more. */
+static uint64_t next_set(const trained *t, uint64_t on)
+{
+    uint64_t next = 0;
+    for (int i = 0; i < t->n && t->on; i++)
+        if (t->on[i] > on && (!next || t->on[i] < next))
+            next = t->on[i];
+    return next;
+}
+
+/* Divides the weights into bundles, of which there are at most as many. */
+static int make_bundles(optimizer *o, const trained *t, bundle *b)
+{
+    const int16_t before = o->g->device;
+    int n_b = 0, last = -1;
+    for (int i = 0; i < t->n; i++)
+        last = device_of(o, t->w[i]) > last ? device_of(o, t->w[i]) : last;
+    uint64_t on = 0;
+    do {
+        const int first = n_b;
+        for (int d = -1; d <= last; d++) {
+            const int n = bundle_set(o, t, d, on, &b[n_b]);
+            for (int k = 0; k < n; k++) {
+                b[n_b + k].on = on;
+                b[n_b + k].first = on ? first + k : n_b + k;
+            }
+            n_b += n;
+        }
+    } while ((on = next_set(t, on)) != 0);
     o->g->device = before;
     return n_b;
 }
@@ -310,7 +368,8 @@ void move_statistics(
     bundle *b = ARENA_NEW(a, bundle, n + 1);
     if (!b)
         g->status = nnc_nomem(g->sink);
-    const int n_b = b ? make_bundles(&o, n, state, added, b) : 0;
+    const trained of = {.w = state, .grad = added, .n = n};
+    const int n_b = b ? make_bundles(&o, &of, b) : 0;
     const int16_t before = g->device;
     for (int i = 0; i < n_b; i++) {
         g->device = b[i].device;
@@ -321,14 +380,102 @@ void move_statistics(
     g->device = before;
 }
 
-/* Makes of the gradients of a batch their means over the batches of a step: sum <- first ? grad : sum + grad. */
+/* Makes of the gradients of a batch their sums over the batches of a step so far: sum <- first ? grad : sum + grad. */
 static void accumulate(optimizer *o, bundle *b, nnc_ref first)
 {
     nnc_graph *g = o->g;
     states was = moments(o, b, NNC_TRAIN_SUM + 1);
     nnc_ref sum = nnc_build3(g, OP_select, first, b->grad, nnc_build2(g, OP_add, was.all, b->grad));
     update_moments(o, b, &was, sum, NNC_NONE, nnc_accumulate);
-    b->grad = number_op(g, OP_mul, sum, 1.0 / o->t->accumulate);
+    b->grad = sum;
+}
+
+/* ---- copies of a weight ----------------------------------------------------------------------------------------------------- */
+
+/* The next bundle after b[i] with copies of the same weights, on the next device; n: there is none. */
+static int next_copy(const bundle *b, int n, int i)
+{
+    const int first = b[i].first;
+    for (i++; i < n && b[i].first != first;)
+        i++;
+    return i;
+}
+
+/* Replaces the gradients of the m bundles in at[] by parts of the vector in which they are side by side. */
+static void take_apart(optimizer *o, bundle *b, const int *at, int m, nnc_ref all)
+{
+    int64_t from = 0, to;
+    o->g->device = b[at[0]].device;
+    for (int k = 0; k < m && o->g->status == NNC_OK; k++, from = to) {
+        to = from + nnc_typeof(o->g, b[at[k]].grad)->dim[0];
+        const nnc_attr cut[] = {nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to),
+            nnc_av(AT_axes, 1, &(const int64_t){0})};
+        b[at[k]].grad = m == 1 ? all : nnc_build(o->g, OP_slice, 1, &all, 3, cut);
+    }
+}
+
+/* One allreduce of m bundles: at[] are those of the first device, and then of the others. */
+static void sum_together(optimizer *o, int n, bundle *b, int *at, int m)
+{
+    nnc_graph *g = o->g;
+    nnc_ref in[COPIES];
+    int64_t on[COPIES];
+    int copies = 0, *all = ARENA_NEW(o->a, int, COPIES *m + 1);
+    nnc_ref *line = ARENA_NEW(o->a, nnc_ref, m + 1);
+    if (!all || !line)
+        g->status = nnc_nomem(g->sink);
+    for (; g->status == NNC_OK && m && at[0] < n && copies < COPIES; copies++) {
+        for (int k = 0; k < m; k++) {
+            all[copies * m + k] = at[k];
+            line[k] = b[at[k]].grad;
+        }
+        g->device = b[at[0]].device;
+        on[copies] = g->device;
+        in[copies] = side_by_side(o, m, line);
+        for (int k = 0; k < m; k++)
+            at[k] = next_copy(b, n, at[k]);
+    }
+    const nnc_attr how[] = {nnc_aw(AT_reduction, "add"), nnc_av(AT_devices, copies, on)};
+    g->device = -1;
+    const nnc_ref sum = copies > 1 ? nnc_build(g, OP_allreduce, copies, in, 2, how) : NNC_NONE;
+    for (int c = 0; sum != NNC_NONE && c < copies; c++)
+        take_apart(o, b, &all[c * m], m, sum + (nnc_ref)c);
+}
+
+/* Gradients of copies become their sum on each device, once a step: copies that are equal stay so. Large bundles are summed by themselves,
+ * as gradients of replicas are. */
+static void sum_copies(optimizer *o, int n, bundle *b)
+{
+    const int16_t before = o->g->device;
+    int *at = ARENA_NEW(o->a, int, n + 1);
+    uint64_t done = 0;
+    if (!at)
+        o->g->status = nnc_nomem(o->g->sink);
+    for (int i = 0; i < n && o->g->status == NNC_OK; i++) {
+        if (b[i].on && b[i].first == i && nnc_train_updates_alone(nnc_typeof(o->g, b[i].grad))) {
+            at[0] = i;
+            sum_together(o, n, b, at, 1);
+        } else if (b[i].on > done) { /* sets of devices are in this order */
+            int m = 0;
+            done = b[i].on;
+            for (int k = i; k < n; k++)
+                if (b[k].on == done && b[k].first == k &&
+                    !nnc_train_updates_alone(nnc_typeof(o->g, b[k].grad)))
+                    at[m++] = k;
+            sum_together(o, n, b, at, m);
+        }
+    }
+    o->g->device = before;
+}
+
+/* Bundles whose gradients count, where one number is made of all: of copies those of the first device. Returns how many. */
+static int without_copies(const bundle *b, int n, bundle *to)
+{
+    int m = 0;
+    for (int i = 0; i < n; i++)
+        if (b[i].first == i)
+            to[m++] = b[i];
+    return m;
 }
 
 /* ---- one number of all gradients ------------------------------------------------------------------------------------------ */
@@ -368,16 +515,21 @@ static void unscale(optimizer *o, int n, bundle *b)
     const int64_t axis = 0;
     nnc_ref inverse = nnc_build2(g, OP_div, number(o, 1), o->scale),
             *size = ARENA_NEW(o->a, nnc_ref, n + 1);
+    bundle *of = ARENA_NEW(o->a, bundle, n + 1);
     const int16_t before = g->device;
-    if (!size)
+    if (!size || !of)
         g->status = nnc_nomem(g->sink);
-    for (int i = 0; size && i < n; i++) {
+    const int m = of ? without_copies(b, n, of) : 0;
+    for (int i = 0; size && i < m; i++) {
+        g->device = of[i].device;
+        size[i] = nnc_reduce(g, OP_reduce_max, nnc_build1(g, OP_abs, of[i].grad), 1, &axis, false);
+    }
+    for (int i = 0; i < n; i++) {
         g->device = b[i].device;
-        size[i] = nnc_reduce(g, OP_reduce_max, nnc_build1(g, OP_abs, b[i].grad), 1, &axis, false);
         b[i].grad = nnc_build2(g, OP_mul, b[i].grad, inverse);
     }
     const nnc_ref most =
-        size ? of_all(o, n, b, size, OP_reduce_max, OP_max) : NNC_NONE; /* keeps NaN */
+        size && of ? of_all(o, m, of, size, OP_reduce_max, OP_max) : NNC_NONE; /* keeps NaN */
     g->device = before;
     o->ok = nnc_build2(g, OP_le, most, number(o, FLT_MAX));
 }
@@ -428,19 +580,21 @@ static void clip(optimizer *o, int n, bundle *b, double most)
 {
     nnc_graph *g = o->g;
     nnc_ref *square = ARENA_NEW(o->a, nnc_ref, n + 1);
+    bundle *of = ARENA_NEW(o->a, bundle, n + 1);
     int64_t axes[NNC_MAX_RANK];
-    if (!square)
+    if (!square || !of)
         g->status = nnc_nomem(g->sink);
+    const int m = of ? without_copies(b, n, of) : 0;
     for (int d = 0; d < NNC_MAX_RANK; d++)
         axes[d] = d;
     const int16_t before = g->device;
-    for (int i = 0; square && i < n; i++) {
-        g->device = b[i].device;
-        nnc_ref s = nnc_build2(g, OP_mul, b[i].grad, b[i].grad);
+    for (int i = 0; square && i < m; i++) {
+        g->device = of[i].device;
+        nnc_ref s = nnc_build2(g, OP_mul, of[i].grad, of[i].grad);
         int rank = s == NNC_NONE ? 0 : nnc_typeof(g, s)->rank;
         square[i] = rank ? nnc_reduce(g, OP_reduce_sum, s, rank, axes, false) : s;
     }
-    const nnc_ref sum = square ? of_all(o, n, b, square, OP_reduce_sum, OP_add) : NNC_NONE;
+    const nnc_ref sum = square && of ? of_all(o, m, of, square, OP_reduce_sum, OP_add) : NNC_NONE;
     g->device = before;
     nnc_ref norm = number_op(g, OP_add, nnc_build1(g, OP_sqrt, sum), 1e-6);
     nnc_ref factor =
@@ -492,53 +646,108 @@ static nnc_status find_trained(const nnc_graph *g, nnc_ref *w, int *n, nnc_arena
     return NNC_OK;
 }
 
-/* The gradients of all weights that are trained: *k of them. */
-static nnc_status find_gradients(
-    optimizer *o, nnc_ref loss, nnc_ref *w, nnc_ref *grad, int *k, nnc_sink *sink)
+/* t->on: weights of a split step that follow each other, of one name and on one device after another, are copies
+ * (nnc_split_options.trains). */
+static void find_copies(const optimizer *o, trained *t)
+{
+    const nnc_graph *g = o->g;
+    for (int i = 0, end; i < t->n; i = end) {
+        const nnc_weight *w = nnc_def(g, t->w[i])->weight;
+        uint64_t on = 0;
+        for (end = i; end < t->n && (end == i || o->t->divide); end++) {
+            const nnc_weight *x = nnc_def(g, t->w[end])->weight;
+            const bool same = w && x && w->name && x->name && !w->n_part && !x->n_part &&
+                              !strcmp(w->name, x->name);
+            const int before = end > i ? device_of(o, t->w[end - 1]) : -1;
+            if (end > i && !(same && before >= 0 && device_of(o, t->w[end]) > before))
+                break;
+            on |= UINT64_C(1) << (device_of(o, t->w[end]) & 63);
+        }
+        for (int k = i; k < end; k++)
+            t->on[k] = end > i + 1 ? on : 0;
+    }
+}
+
+/* A copy that the loss does not depend on, where it does on another one: its own gradient is 0. */
+static void fill_gradients(optimizer *o, trained *t)
+{
+    nnc_graph *g = o->g;
+    const int16_t before = g->device;
+    for (int i = 0, end; i < t->n; i = end) {
+        bool any = false;
+        for (end = i;
+             end < t->n && (end == i || (t->on[i] && t->on[end] == t->on[i] &&
+                                            device_of(o, t->w[end]) > device_of(o, t->w[end - 1])));
+             end++)
+            any = any || t->grad[end] != NNC_NONE;
+        for (int k = i; k < end && any; k++) {
+            const nnc_type *x = nnc_typeof(g, t->w[k]);
+            g->device = device_of(o, t->w[k]);
+            if (t->grad[k] == NNC_NONE)
+                t->grad[k] = nnc_broadcast(
+                    g, nnc_scalar(g, (nnc_dtype)x->dtype, 0), x->rank, nnc_type_dense(x).dim);
+        }
+    }
+    g->device = before;
+}
+
+/* The gradients of all weights that are trained: t->n of them. */
+static nnc_status find_gradients(optimizer *o, nnc_ref loss, trained *t, nnc_sink *sink)
 {
     const nnc_ref *scale = o->scale == NNC_NONE ? NULL : &o->scale;
-    int n = 0;
-    *k = 0;
-    NNC_TRY(find_trained(o->g, w, &n, o->a, sink));
-    NNC_TRY(nnc_gradients(o->g, 1, &loss, scale, n, w, grad, sink));
-    for (int i = 0; i < n; i++)
-        if (grad[i] != NNC_NONE) {
-            NNC_TRY(check_dtype(o->g, w[i], sink));
-            const char *name = o->g->value[w[i]].name;
-            if (name && !o->g->value[grad[i]].name)
-                nnc_set_name(o->g, grad[i], nnc_arena_printf(o->a, "%s" NNC_TRAIN_GRADIENT, name));
-            w[*k] = w[i];
-            grad[(*k)++] = grad[i];
+    int k = 0;
+    NNC_TRY(find_trained(o->g, t->w, &t->n, o->a, sink));
+    NNC_TRY(nnc_gradients(o->g, 1, &loss, scale, t->n, t->w, t->grad, sink));
+    find_copies(o, t);
+    fill_gradients(o, t);
+    NNC_TRY(o->g->status);
+    for (int i = 0; i < t->n; i++)
+        if (t->grad[i] != NNC_NONE) {
+            NNC_TRY(check_dtype(o->g, t->w[i], sink));
+            const char *name = o->g->value[t->w[i]].name;
+            if (name && !o->g->value[t->grad[i]].name)
+                nnc_set_name(
+                    o->g, t->grad[i], nnc_arena_printf(o->a, "%s" NNC_TRAIN_GRADIENT, name));
+            t->w[k] = t->w[i];
+            t->on[k] = t->on[i];
+            t->grad[k++] = t->grad[i];
         }
-    return *k ? NNC_OK
-              : nnc_fail0(sink, NNC_E_MODEL,
-                    "there is nothing to train: the loss depends on no weight that is not frozen");
+    t->n = k;
+    return k ? NNC_OK
+             : nnc_fail0(sink, NNC_E_MODEL,
+                   "there is nothing to train: the loss depends on no weight that is not frozen");
 }
 
 nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    nnc_ref *w = ARENA_NEW(&a, nnc_ref, g->n_node + 1),
-            *grad = ARENA_NEW(&a, nnc_ref, g->n_node + 1);
+    trained x = {.w = ARENA_NEW(&a, nnc_ref, g->n_node + 1),
+        .grad = ARENA_NEW(&a, nnc_ref, g->n_node + 1),
+        .on = ARENA_NEW(&a, uint64_t, g->n_node + 1)};
     optimizer o = {.g = g, .t = t, .shards = t->shards, .scale = NNC_NONE, .ok = NNC_NONE, .a = &a};
-    int k;
-    NNC_NEED(w && grad, sink);
+    NNC_NEED(x.w && x.grad && x.on, sink);
     if (t->beta1 >= 1 || t->beta2 >= 1)
         return nnc_fail0(sink, NNC_E_USAGE, "--beta1 and --beta2 must be less than 1");
     g->origin = NNC_TRAIN_OPTIMIZER;
     if (t->loss_scale > 0)
         o.scale = number_state(&o, "loss_scale", t->loss_scale);
-    NNC_TRY(find_gradients(&o, loss, w, grad, &k, sink));
+    NNC_TRY(find_gradients(&o, loss, &x, sink));
     g->origin = NNC_TRAIN_OPTIMIZER;
     o.lr = scalar_input(g, NNC_TRAIN_LR, DT_f32);
-    bundle *of = ARENA_NEW(&a, bundle, k);
+    bundle *of = ARENA_NEW(&a, bundle, x.n);
     NNC_NEED(of, sink);
-    const int n_of = make_bundles(&o, k, w, grad, of);
+    o.trained = &x;
+    const int n_of = make_bundles(&o, &x, of);
     nnc_ref first = t->accumulate > 1 ? scalar_input(g, NNC_TRAIN_FIRST, DT_bool) : NNC_NONE;
     const int16_t before = g->device;
     for (int i = 0; i < n_of && t->accumulate > 1; i++) {
         g->device = of[i].device;
         accumulate(&o, &of[i], first);
+    }
+    sum_copies(&o, n_of, of);
+    for (int i = 0; i < n_of && t->accumulate > 1; i++) { /* in the kernels of what follows */
+        g->device = of[i].device;
+        of[i].grad = number_op(g, OP_mul, of[i].grad, 1.0 / t->accumulate);
     }
     g->device = before;
     if (o.scale != NNC_NONE)

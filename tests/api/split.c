@@ -355,6 +355,93 @@ TEST(split_steps)
             }
 }
 
+/* The states of some steps in float64, and those of copies: equal to the first one's. */
+static int equal_copies(const nnc_graph *g, const char *what)
+{
+    const uint32_t first = nnc_result_outputs(g);
+    nnc_rval *out = nnc_calloc(g->n_output, sizeof *out);
+    const void *in[16] = {0};
+    int n = 0, copies = 0;
+    for (uint32_t i = 0; i < g->n_node && n < 16; i++)
+        if (g->node[i].op == OP_input)
+            in[n++] = steps_input(g, &g->node[i], 0, true);
+    CHECK_OK(nnc_eval_step(g, in, 1, NULL, out, test_sink));
+    for (uint32_t i = first; i < g->n_output; i++)
+        for (uint32_t k = first; k < i; k++) {
+            const nnc_node *x = nnc_def(g, g->output_state[i]), *y = nnc_def(g, g->output_state[k]);
+            const nnc_type *t = nnc_typeof(g, x->out);
+            if (x->accumulates || x->weight->n_part ||
+                strcmp(x->weight->name, y->weight->name) != 0)
+                continue;
+            copies++;
+            CHECK(x->device != y->device);
+            if (!out[i].f || !out[k].f ||
+                memcmp(out[i].f, out[k].f, (size_t)nnc_type_numel(t) * sizeof *out[i].f) != 0)
+                test_fail(__FILE__, __LINE__, "%s: copies of %s differ after a step", what,
+                    x->weight->name);
+            break;
+        }
+    while (n > 0)
+        free((void *)(uintptr_t)in[--n]);
+    for (uint32_t i = 0; i < g->n_output; i++)
+        nnc_rval_free(&out[i]);
+    nnc_free(out);
+    return copies;
+}
+
+/* Copies between devices of what a batch does (its step, and where it accumulates) from tensors that are states. */
+static int copies_of_states(const nnc_plan *p)
+{
+    int n = 0;
+    for (int i = p->end[SEC_init]; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind != CMD_copy || p->tensor[c->arg[0]].device == p->tensor[c->arg[1]].device)
+            continue;
+        for (int k = 0; k < p->n_update; k++)
+            n += p->update[k].state == c->arg[0];
+    }
+    return n;
+}
+
+/* Weights that all devices read whole, as images are divided: each trains a copy of its own, and what is sent are sums of gradients, once
+ * a step, in as many collectives as there are kernels of the optimizer. They were sent from device 0 for each batch, and gradients back. */
+TEST(split_steps_keep_copies)
+{
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
+    for (int i = 0; e && i < 6; i++) {
+        const char *json = steps_models[1].json;
+        const nnc_compile_options split = {.devices = 2 + i % 3, .strategy = "spatial"},
+                                  o = {.level = 2, .streams = 1, .devices = split.devices};
+        nnc_training t = steps_training(i);
+        nnc_model *m = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+        nnc_graph *step = NULL;
+        nnc_artifact *a = NULL;
+        char what[40];
+        snprintf(what, sizeof what, "training %d, %d devices", i, split.devices);
+        nnc_split_training(&t, &split);
+        CHECK(m && !nnc_train_graph(m, &t, &step, test_sink));
+        if (step) {
+            int sums = 0;
+            for (uint32_t k = 0; k < step->n_node; k++) {
+                const nnc_node *x = &step->node[k];
+                sums +=
+                    x->op == OP_allreduce && x->origin && !strcmp(x->origin, NNC_TRAIN_OPTIMIZER);
+            }
+            CHECK_INT(sums, 1);
+            /* of c, n's two and d's two, and their moments */
+            CHECK(equal_copies(step, what) >= 5 * (split.devices - 1));
+            CHECK_OK(nnc_compile(e, step, &o, &a, test_sink));
+            if (a)
+                CHECK_INT(copies_of_states(nnc_artifact_plan(a)), 0);
+        }
+        nnc_artifact_destroy(a);
+        nnc_graph_destroy(step);
+        nnc_model_close(m);
+    }
+    nnc_env_destroy(e);
+}
+
 /* Steps on devices, against the float64 reference of the split step. */
 TEST(split_steps_run)
 {

@@ -267,6 +267,7 @@ TEST(ranks_with_other_plans)
     nnc_exec_options o = ranks_options(job);
     CHECK_INT(nnc_exec_create(p[0], &o, &e, test_sink), NNC_E_PEER);
     CHECK_DIAG("rank 1 has another plan");
+    CHECK_DIAG("; it has layers and how they are computed: ");
     pthread_join(f.thread, NULL);
     CHECK_INT(f.status, NNC_E_PEER);
     nnc_comm_abort(comm[0], 6);
