@@ -274,6 +274,8 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     }
     nnc_status st = compare(c);
     if (!st)
+        nnc_rooflines(c);
+    if (!st)
         st = nnc_compare_print(c, f, out);
     *agrees = c->agrees;
     release(c);

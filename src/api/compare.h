@@ -38,6 +38,16 @@ typedef struct judged {
     bool agrees;
 } judged;
 
+/* What bounds a command: a level of the memory hierarchy, or the peak rate of computing. */
+typedef enum nnc_level { LEVEL_l1, LEVEL_l2, LEVEL_l3, LEVEL_memory, LEVEL_arithmetic, LEVEL__COUNT } nnc_level;
+
+/* The least time of a program's run: of the busiest device, what each command moves or computes at its peak rate, one after the other. */
+typedef struct nnc_roofline {
+    double ms;         /* 0: the target has no numbers */
+    const char *bound; /* what most of that time is of: "memory", "L3", ..., "arithmetic"; NULL: ms is 0 */
+    double rate;       /* of that, measured: bytes/s of copies, or FLOP/s in f32; 0: not measured */
+} nnc_roofline;
+
 /* The model compiled with some of the passes. */
 typedef struct program {
     const char *pass;     /* passes added to those of the program before ("fuse", "expand + fuse"); NULL for the first */
@@ -54,6 +64,7 @@ typedef struct program {
     nnc_section last;     /* that a run ends with: main, or step in training */
     double part_ms[PART__COUNT]; /* training: median over steps; 0: not measured */
     nnc_exec_phases first_run;
+    nnc_roofline roofline;
     judged *output;       /* by result */
 } program;
 
@@ -86,6 +97,7 @@ typedef struct comparison {
     double *conditioning[2]; /* mean square by output, with contractions as typed and with rounded ones; NULL: not needed */
     double *ties;            /* by output: sum of the squares by which near ties change it; NULL: not needed */
     size_t n_tie;
+    double bytes_s[LEVEL_arithmetic], flops_s; /* of a CPU's threads, by level; 0: not measured */
     bool agrees;
     nnc_sink *sink;
     nnc_arena arena;
@@ -109,6 +121,9 @@ typedef struct summary { /* of a program's plan and times */
     int64_t launches, kernels, bytes, flops, arena, memory; /* memory: with weights and states */
 } summary;
 summary nnc_summarize(const program *p, bool io);
+
+/* roofline.c: sets the programs' rooflines. */
+void nnc_rooflines(comparison *c);
 
 /* judge.c: sets limits and verdicts of all programs' outputs, and c->agrees. */
 nnc_status nnc_judge(comparison *c) NNC_MUST;

@@ -23,31 +23,10 @@ summary nnc_summarize(const program *p, bool io)
     return s;
 }
 
-/* The time that a run needs at least, by the numbers of the target: of the busiest device, what each command moves or computes at its
- * peak rate, one after the other. */
-static double roofline_ms(const comparison *c, const program *p)
-{
-    const nnc_plan *plan = p->a->plan;
-    double most = 0;
-    for (int d = 0; d < plan->n_device; d++) {
-        const nnc_target *t = nnc_target_on(c->env->target, c->env->n_target, d);
-        double ns = 0;
-        for (int i = nnc_plan_first(plan, SEC_main); i < plan->end[p->last]; i++) {
-            const nnc_cmd *k = &plan->cmd[i];
-            const nnc_call *call = k->kind == CMD_call ? &plan->call[k->item] : NULL;
-            if (k->device == d)
-                ns += (double)nnc_target_least_ns(t, call ? (nnc_dtype)call->src.dtype : DT_f32,
-                    call && call->tf32, k->flops, k->bytes);
-        }
-        most = fmax(most, ns);
-    }
-    return most * 1e-6 * (double)p->a->chunks;
-}
-
 /* The share of that time in the median; NaN where the target has no numbers. */
 static double roofline_share(const comparison *c, const program *p)
 {
-    double least = roofline_ms(c, p);
+    double least = p->roofline.ms;
     return least > 0 ? least / nnc_summarize(p, c->main).median_ms : NAN;
 }
 
@@ -252,6 +231,7 @@ static void text_headline(nnc_text *t, const comparison *c)
 static void text_rates(nnc_text *t, const comparison *c)
 {
     summary f = nnc_summarize(&c->p[c->fused], c->main);
+    const nnc_roofline *r = &c->p[c->fused].roofline;
     const double share = roofline_share(c, &c->p[c->fused]),
                  before = roofline_share(c, &c->p[c->unfused]);
     nnc_printf(t, "%s: %.4g GFLOP/s, %.4g GB/s",
@@ -261,6 +241,11 @@ static void text_rates(nnc_text *t, const comparison *c)
         nnc_printf(t, ", %.3g %% of the roofline", share * 100);
     if (isfinite(share) && c->fused != c->unfused)
         nnc_printf(t, " (unfused: %.3g %%)", before * 100);
+    if (isfinite(share))
+        nnc_printf(t, ", bound by %s", r->bound);
+    if (isfinite(share) && r->rate > 0)
+        nnc_printf(t, " (%.3g %s, measured)", r->rate * 1e-9,
+            strcmp(r->bound, "arithmetic") ? "GB/s" : "GFLOP/s");
     nnc_putc(t, '\n');
 }
 
@@ -464,7 +449,7 @@ static void measured_members(const comparison *c, const program *p, nnc_json_mem
         J_INT("kernels", s.kernels), J_INT("bytes_moved", s.bytes), J_INT("flops", s.flops),
         J_INT("arena_bytes", s.arena), J_REAL("nmse", worst_nmse(c, p)),
         J_REAL("max_rel_err", worst_max_rel(c, p)), J_INT("bursts", p->t[c->main].n_burst),
-        J_INT("untimed_runs", p->t[c->main].n_untimed), J_MS("roofline_ms", roofline_ms(c, p)),
+        J_INT("untimed_runs", p->t[c->main].n_untimed), J_MS("roofline_ms", p->roofline.ms),
         J_REAL("roofline", roofline_share(c, p))};
     times_members(p, c->main, m);
     memcpy(m + TIMES, more, sizeof more);

@@ -30,8 +30,10 @@
  * the choice. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define NNC_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
+#define NNC_CLONED true
 #else
 #define NNC_CLONES
+#define NNC_CLONED false
 #endif
 
 /* A location in the user's text. Any field may be 0/NULL (unknown). The strings are borrowed: they must outlive the graph or sink that

@@ -230,15 +230,31 @@ int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)
     return w >= 0 && k->axis[v].extent >= 8 && k->axis[w].extent >= 8 ? w : -1;
 }
 
+int nnc_kernel_rows(const nnc_kernel *k, int *axis)
+{
+    const int a = nnc_sched_axis(&k->sched, KD_unroll);
+    *axis = a;
+    if (a < 0 || nnc_sched_vec(&k->sched) < k->n_outer || nnc_kernel_in_parts(k))
+        return 1;
+    return (int)nnc_sched_n(&k->sched, KD_unroll, a);
+}
+
+int64_t nnc_kernel_tmp_bytes(const nnc_kernel *k, int b)
+{
+    return nnc_align_up(k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype), 64);
+}
+
 int64_t nnc_kernel_scratch(const nnc_kernel *k)
 {
     int64_t n = nnc_sched_n(&k->sched, KD_panel, -1);
+    int axis;
     const bool parts = nnc_kernel_in_parts(k);
+    const int rows = nnc_kernel_rows(k, &axis);
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp && parts) /* as if parts shared it */
             n = nnc_add_sat(n, nnc_parts_bytes(k, b));
         else if (k->buf[b].role == KB_tmp)
-            n += nnc_align_up(k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype), 64);
+            n = nnc_add_sat(n, nnc_mul_sat(nnc_kernel_tmp_bytes(k, b), rows));
     return n;
 }
 

@@ -114,8 +114,9 @@ typedef enum nnc_kdo {
                      * vectorised over it. Inner axis ("rows"): EVERY stage with own axes vectorises its last one (highest number); the
                      * directive names that of the costliest stage. KB_tmp buffers require an inner axis (their offsets use own axes
                      * only) */
-    KD_unroll,      /* outer axis beside an outer vector axis, n: n neighbouring points at once, each with its own accumulators in
-                     * registers */
+    KD_unroll,      /* outer axis, n; the axis has a tile of a multiple. Beside an outer vector axis: n neighbouring points at once, each
+                     * with its own accumulators in registers. Beside an inner one ("rows at once"): each stage is executed for n
+                     * neighbouring rows before the next one, so that the rows' chains of dependent instructions run beside each other */
     KD_transpose,   /* outer axis beside an outer vector axis, both tiled: loads along it are read in square tiles and transposed in
                      * registers */
     KD_ring,        /* buffer, outer axis, n: the tmp buffer keeps the last n rows while a work item advances along the axis, so that only
@@ -430,6 +431,14 @@ void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);
 extern const char *const nnc_kdo_names[KD__COUNT];
 int64_t nnc_kernel_domain(const nnc_kernel *k); /* number of work items of the schedule's tiles; -1: more than 2^63 */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);
+/* Number of rows at once (KD_unroll beside an inner vector axis) and, in *axis, the outer axis along which they lie; 1: single rows. */
+int nnc_kernel_rows(const nnc_kernel *k, int *axis);
+/* Bytes of tmp buffer b in a worker's memory for one row, and elements from one of the rows at once to the next. */
+int64_t nnc_kernel_tmp_bytes(const nnc_kernel *k, int b);
+static inline int64_t nnc_kernel_tmp_step(const nnc_kernel *k, int b)
+{
+    return nnc_kernel_tmp_bytes(k, b) / nnc_dtype_size(k->buf[b].dtype);
+}
 extern const char *const nnc_kclass_names[8];
 /* place.c: nnc_kernel_in_place, by buffer. */
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);

@@ -73,6 +73,7 @@ typedef struct counter {
         lines; /* rows that the iterations of an outer vector axis access in turn; accesses to them */
     int64_t n[N__COUNT];
     int64_t steps; /* of an outer vector axis at each point: they are independent, too */
+    int64_t rows; /* at once: their chains run beside each other */
     int64_t idle; /* ps that stages wait for their own chains, beyond their work */
     int64_t path,
         *depth; /* ps: of a point's stages; by instruction, from the beginning of its section */
@@ -114,14 +115,14 @@ static int vector_axis(const counter *c, const nnc_kstage *g)
     return v >= k->n_outer && k->axis[v].extent < 3 ? -1 : v;
 }
 
-/* Machine vectors along the vector axis: whole IR vectors, then a remainder that is a power of two along a map axis. */
+/* Machine vectors along the vector axis: whole IR vectors, then a remainder that is a power of two. */
 static void count_vectors(const counter *c, loops *l)
 {
     int64_t n = c->k->axis[l->vax].extent, width = nnc_sched_width(&c->k->sched);
     while (width / 2 >= n && width > 1)
         width /= 2;
     int64_t rest = n % width, last = width;
-    while (!l->reduces && last / 2 >= rest && last > 1)
+    while (last / 2 >= rest && last > 1)
         last /= 2;
     l->steps = nnc_ceildiv(n, width);
     l->vectors =
@@ -385,13 +386,15 @@ static int64_t work_ps(const counter *c, int64_t points)
         per[i] = c->n[i] / points;
     instructions = nnc_add_sat(instructions, instructions_of(per));
     if (c->amd) {
-        const double chains = (double)points * (double)c->steps,
-                     fit = WAITING * (double)c->steps / (double)instructions,
+        const double chains = (double)points * (double)c->steps / (double)c->rows,
+                     fit = WAITING * (double)c->steps / (double)(instructions * c->rows),
                      waits = (double)c->path * chains / fmax(fmin(fit, chains), 1);
         const int64_t path = (int64_t)fmin(waits, 1e18); /* the shorter one is not all hidden */
         return nnc_add_sat(nnc_max64(ps, path), nnc_min64(ps, path) / 4);
     }
-    int64_t overlap = nnc_max64(nnc_min64(WINDOW / instructions, points), 1);
+    int64_t overlap = nnc_max64(
+        c->rows * nnc_min64(WINDOW / nnc_mul_sat(instructions, c->rows), points / c->rows),
+        nnc_min64(c->rows, points));
     return nnc_max64(ps, nnc_add_sat(ps, nnc_mul_sat(c->path, points)) / overlap);
 }
 
@@ -418,7 +421,8 @@ int64_t nnc_kernel_ns(
 {
     uint32_t *dep = ARENA_NEW(mem, uint32_t, k->n_ins + 1);
     nnc_kring *ring;
-    counter c = {.k = k, .dep = dep, .steps = 1};
+    int axis;
+    counter c = {.k = k, .dep = dep, .steps = 1, .rows = nnc_kernel_rows(k, &axis)};
     int64_t points = 1, *elements = ARENA_NEW(mem, int64_t, k->n_buf + 1);
     const int v = nnc_sched_vec(&k->sched);
     c.depth = ARENA_NEW(mem, int64_t, k->n_ins + 1);

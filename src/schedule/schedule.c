@@ -519,11 +519,98 @@ static void split_domain(nnc_kernel *k, const nnc_target *t)
         if (!column_blocks(k) && (chunk = unit_columns(k, v, ns, cap, t)) < n)
             (void)nnc_sched_put(s, KD_tile, v, chunk);
         ns *= (double)(chunk > 0 ? chunk : n);
-    } else if (nnc_sched_axis(s, KD_tile) >= 0 && nnc_sched_has(s, KD_ring)) {
-        ns *= (double)nnc_sched_n(s, KD_tile, nnc_sched_axis(s, KD_ring));
+    } else if (v >= 0 && nnc_sched_axis(s, KD_tile) >= 0) { /* a ring's, or of rows at once */
+        ns *= (double)nnc_sched_n(s, KD_tile, -1);
     }
     s->domain = nnc_kernel_domain(k);
     s->grain = nnc_grain(t, ns, s->domain);
+}
+
+/* ---- rows at once ---- */
+
+/* True for a sum of products, whose strips have several results at once (contract.c). */
+static bool sums_products(const nnc_kernel *k, const nnc_kins *sum)
+{
+    const nnc_kins *x = &k->ins[sum->arg[0]];
+    return x->op == KO_sop && x->sop == SC_fma && nnc_kins_is_zero(k, x->arg[2]);
+}
+
+/* The outer axis along which rows may be computed at once: the longest one; -1: none, or the kernel is of another kind. */
+static int rows_axis(const nnc_kernel *k, const nnc_target *t)
+{
+    const nnc_kschedule *s = &k->sched;
+    bool reduces = false, products = false;
+    int best = -1;
+    if (!t || nnc_target_interprets(t) || nnc_sched_vec(s) < k->n_outer ||
+        nnc_sched_has(s, KD_tile) || nnc_sched_has(s, KD_prefetch) ||
+        nnc_sched_has(s, KD_nontemporal))
+        return -1;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_reduce) {
+            reduces = true;
+            products |= sums_products(k, &k->ins[i]);
+        }
+    for (int a = 0; a < k->n_outer && reduces && !products; a++) {
+        bool index = false;
+        for (int i = 0; i < k->n_ins; i++)
+            index |= k->ins[i].op == KO_index && k->ins[i].i == a;
+        if (!index && (best < 0 || k->axis[a].extent >= k->axis[best].extent))
+            best = a;
+    }
+    return best;
+}
+
+/* Instructions of a row, functions as so many; *functions: has it any? */
+static int64_t row_code(const nnc_kernel *k, bool *functions)
+{
+    enum { FUNCTION = 20 };
+    int64_t n = 0;
+    *functions = false;
+    for (int i = 0; i < k->n_ins; i++) {
+        n += is_expensive(&k->ins[i]) ? FUNCTION : 1;
+        *functions |= is_expensive(&k->ins[i]);
+    }
+    return n;
+}
+
+/* Schedules n rows at once along axis a, of fewer vectors each. */
+static bool put_rows(nnc_kernel *k, const nnc_target *t, int a, int n)
+{
+    nnc_kschedule *s = &k->sched;
+    const int64_t extent = k->axis[a].extent, lanes = vector_bits(t) / 32,
+                  others = nnc_kernel_points(k, (1u << k->n_outer) - 1) / extent,
+                  want = nnc_max64((int64_t)fmin(UNIT_NS / point_ns(k), 1e6), n),
+                  tile = nnc_even_tile(extent, want, n, others, t),
+                  most = nnc_max64(nnc_sched_width(s), 4 * lanes), /* of all rows */
+        width = nnc_min64(nnc_sched_width(s), nnc_max64(most / n, lanes));
+    const bool ok = nnc_sched_put(s, KD_vector, nnc_sched_vec(s), width) &&
+                    nnc_sched_put(s, KD_tile, a, tile) && nnc_sched_put(s, KD_unroll, a, n);
+    k->scratch_bytes = nnc_kernel_scratch(k);
+    split_domain(k, t);
+    return ok;
+}
+
+/* Each stage of a row waits for the one before it, its sums for their lanes, and the row's functions for the sums: a chain that the next
+ * row hides only where it fits the CPU's window of instructions. Rows at once have their chains beside each other, combine the lanes of
+ * their sums together, and fill the machine with one vector each. Of 122 kernels of random small models (Zen 4, one thread) four rows take
+ * 0.48 to 1.1 of the time of one, 0.89 in the geometric mean, two 0.93; rows of part of a vector without functions, which the CPU overlaps
+ * as they are, 1.05. */
+static bool pick_rows(nnc_kernel *k, const nnc_target *t)
+{
+    enum { MOST_CODE = 640 };
+    const int a = rows_axis(k, t);
+    bool functions = false;
+    if (a < 0)
+        return true;
+    const int64_t extent = k->axis[a].extent, code = row_code(k, &functions),
+                  points = nnc_kernel_points(k, (1u << k->n_outer) - 1),
+                  row = k->axis[nnc_sched_vec(&k->sched)].extent, lanes = vector_bits(t) / 32;
+    if (row < lanes && row & (row - 1) && !functions)
+        return true;
+    for (int n = 4; n >= 2; n /= 2)
+        if (extent >= n && points / n >= t->threads && code * (n + (extent % n > 0)) <= MOST_CODE)
+            return put_rows(k, t, a, n);
+    return true;
 }
 
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
@@ -554,7 +641,7 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     if (!pick_rings(k, t))
         return false;
     split_domain(k, t);
-    return true;
+    return pick_rows(k, t);
 }
 
 bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)

@@ -53,7 +53,8 @@ bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
 /* strip.c. Axis a (outer) in strips of n, 2..NNC_STRIP, of neighbours, or spread over the axis (n divides it; no indices of a, no
  * guards); reduce axis r written out: it stays, with extent 1. Nothing changes where
- * guards or instructions would become too many. Stages with map axes store to results alone; r is reduced without masks, and to no
+ * guards or instructions would become too many. Stages with map axes store to results alone, or the points are rows at once
+ * (nnc_kernel_rows), each of which has tmp buffers of its own; r is reduced without masks, and to no
  * places. New memory is in `mem`. False: out of memory. */
 #define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);

@@ -27,6 +27,7 @@ typedef struct writer {
     int64_t times, apart; /* point j of strip i is times i + apart j */
     int32_t *map[NNC_STRIP]; /* by instruction of `from`: its copy number j */
     int section; /* first instruction of the current section */
+    bool rows; /* at once: each point has its own row of a tmp buffer */
     bool oom, failed;
 } writer;
 
@@ -88,6 +89,9 @@ static nnc_kins copy_of(writer *w, const nnc_kins *in, int a, int64_t times, int
         if (out.arg[i] >= 0)
             out.arg[i] = w->map[j][out.arg[i]];
     shift(&out.at, a, times, w->apart * j);
+    if (w->rows && (out.op == KO_load || out.op == KO_store) &&
+        w->from->buf[out.buf].role == KB_tmp)
+        out.at.c += nnc_kernel_tmp_step(w->from, out.buf) * j;
     if (out.n_guard == 0)
         return out;
     out.guard = nnc_arena_memdup(w->a, in->guard, sizeof *in->guard * in->n_guard);
@@ -288,11 +292,17 @@ static void unroll_body(writer *w, const nnc_kstage *s, int r, int32_t *sum)
 
 static bool begin(writer *w, const nnc_kernel *k, int copies, nnc_arena *a)
 {
+    int axis;
     *w = (writer){.k = *k, .from = k, .a = a, .times = copies, .apart = 1};
+    w->rows = nnc_kernel_rows(k, &axis) > 1;
     w->k.ins = ARENA_NEW(a, nnc_kins, MOST_INS);
     w->k.stage = nnc_arena_memdup(a, k->stage, sizeof *k->stage * (size_t)k->n_stage);
     w->k.n_ins = 0;
-    bool ok = w->k.ins && w->k.stage;
+    w->k.buf = nnc_arena_memdup(a, k->buf, sizeof *k->buf * (size_t)k->n_buf);
+    bool ok = w->k.ins && w->k.stage && w->k.buf;
+    for (int b = 0; b < k->n_buf && ok && w->rows; b++)
+        if (k->buf[b].role == KB_tmp)
+            w->k.buf[b].numel = nnc_kernel_tmp_step(k, b) * copies;
     for (int j = 0; j < copies; j++) {
         w->map[j] = ARENA_NEW(a, int32_t, k->n_ins + 1);
         ok = ok && w->map[j];

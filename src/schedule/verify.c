@@ -62,20 +62,22 @@ static bool squares_ok(const nnc_kernel *k, int v)
            tiles(k) == 1u << a;
 }
 
-/* May axis a be unrolled, beside vector axis v? */
+/* May axis a be unrolled, beside vector axis v? Beside an inner one it is the only tiled axis. */
 static bool unroll_ok(const nnc_kernel *k, int v, int a)
 {
     const nnc_kschedule *s = &k->sched;
+    const bool rows = v >= k->n_outer;
     int64_t n = nnc_sched_n(s, KD_unroll, a);
-    for (int m = k->n_outer; m < k->n_axis; m++)
+    for (int m = k->n_outer; m < k->n_axis && !rows; m++)
         if (k->axis[m].kind == KA_map)
             return false;
     for (int i = 0; i < k->n_ins; i++)
         if (k->ins[i].op == KO_index && k->ins[i].i == a)
             return false;
-    return v >= 0 && v < k->n_outer && n >= 2 && n <= NNC_STRIP &&
-           nnc_sched_n(s, KD_tile, a) % n == 0 && nnc_sched_n(s, KD_tile, a) > 0 &&
-           !nnc_sched_has(s, KD_transpose);
+    return v >= 0 && n >= 2 && n <= NNC_STRIP && nnc_sched_n(s, KD_tile, a) % n == 0 &&
+           nnc_sched_n(s, KD_tile, a) > 0 && !nnc_sched_has(s, KD_transpose) &&
+           !(rows && (nnc_sched_has(s, KD_ring) || nnc_sched_has(s, KD_panel) ||
+                         nnc_sched_axis(s, KD_unroll) != a || tiles(k) != 1u << a));
 }
 
 static bool has_ring(const nnc_kschedule *s, int axis)
@@ -150,8 +152,9 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form, bo
         (outer || v < 0 || k->n_outer == 0 || nnc_sched_n(s, KD_prefetch, -1) != 1))
         return "only a row kernel can prefetch";
     for (int a = 0; a < k->n_outer; a++)
-        if (nnc_sched_n(s, KD_tile, a) > 0 && !outer && !part && !has_ring(s, a))
-            return "an outer axis is tiled beside an inner vector axis, without a ring";
+        if (nnc_sched_n(s, KD_tile, a) > 0 && !outer && !part && !has_ring(s, a) &&
+            nnc_sched_n(s, KD_unroll, a) == 0)
+            return "an outer axis is tiled beside an inner vector axis, without a ring or unroll";
     for (int i = 0; i < s->n; i++) {
         const char *why = s->d[i].what == KD_ring ? ring_wrong(k, form, i) : NULL;
         if (why)

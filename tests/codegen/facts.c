@@ -451,7 +451,7 @@ TEST(schedules)
 }
 
 /* Rows larger together than the last cache stream, and the next one is prefetched; four vectors
- * at once where they compute no more lanes than two. */
+ * at once where they compute no more lanes than two, or one each of four rows, where each thread has as many. */
 TEST(row_schedules)
 {
     static const struct {
@@ -459,8 +459,8 @@ TEST(row_schedules)
         int width;
         bool stream, ahead;
     } at[] = {{4096, 4096, 64, true, true}, {4096, 1000, 64, false, true},
-        {512, 512, 64, false, true}, {64, 288, 32, false, false}, {64, 64, 32, false, false},
-        {8192, 128, 32, false, false}};
+        {512, 512, 64, false, true}, {64, 288, 16, false, false}, {64, 64, 16, false, false},
+        {8192, 128, 16, false, false}, {1, 288, 32, false, false}, {3, 64, 32, false, false}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         char text[160];
         snprintf(text, sizeof text,
@@ -471,6 +471,7 @@ TEST(row_schedules)
             CHECK_INT(nnc_sched_width(&l.k->sched), at[i].width);
             CHECK_INT(nnc_sched_has(&l.k->sched, KD_nontemporal), at[i].stream);
             CHECK_INT(nnc_sched_has(&l.k->sched, KD_prefetch), at[i].ahead);
+            CHECK_INT(nnc_sched_has(&l.k->sched, KD_unroll), !at[i].ahead && at[i].rows > 3);
         }
         end(&l);
     }
@@ -483,7 +484,7 @@ TEST(rows_of_long_chains)
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         char text[300];
         snprintf(text, sizeof text,
-            "graph @t {\n%%x = input : f32[64,%d]\n%%m = reduce_mean %%x {axes=[1], keepdims=1}\n"
+            "graph @t {\n%%x = input : f32[1,%d]\n%%m = reduce_mean %%x {axes=[1], keepdims=1}\n"
             "%%d = sub %%x, %%m\n%%y = mish %%d\nreturn %%y }",
             at[i][0]);
         lowered l = lower(text);

@@ -415,6 +415,10 @@ TEST(schedules_that_fit)
             "tiled by a multiple, is unrolled"},
         {ROWS("", "tile r0 5 tile i1 64 vector i1 16 parallel 32"), NULL},
         {KEPT("vector m0 8 parallel 7"), NULL},
+        {KEPT("tile i0 4 vector m0 8 unroll i0 2 parallel 2"), NULL},
+        {KEPT("tile i0 3 vector m0 8 unroll i0 2 parallel 3"), "tiled by a multiple, is unrolled"},
+        {KEPT("vector m0 8 unroll i0 2 parallel 7"), "tiled by a multiple, is unrolled"},
+        {KEPT("tile i0 2 vector m0 8 parallel 4"), "without a ring or unroll"},
         /* a maximum's place is not found in blocks */
         {"kernel k_test { axis i0 outer 32 axis i1 outer 64 axis r0 reduce 5 buf x0 in f32 160 buf "
          "y0 out i64 2048\n"

@@ -1,7 +1,10 @@
 /* plugins/llvm/block.c -- register blocks. Along an axis with `unroll a n` a kernel becomes several that are emitted one after the other:
  * whole strips of n neighbours, each strip one point with n accumulators (schedule/strip.c), and the points that are left as one shorter
  * strip, so that the code of whole strips asks for no ends. Where each step of the sum would ask for the edges of the source, strips
- * that see none of them are kernels of their own as well. A second unrolled axis divides each of these kernels in turn. */
+ * that see none of them are kernels of their own as well. A second unrolled axis divides each of these kernels in turn.
+ *
+ * Rows at once, along an axis with `unroll a n` beside an inner vector axis, are strips as well: each stage has n rows' instructions, and
+ * the rows that are left are a loop. */
 #include "plugins/llvm/internal.h"
 
 #include <string.h>
@@ -35,7 +38,7 @@ static int unrolled(const ll_emit *e)
 {
     const nnc_kschedule *s = &e->k->sched;
     for (int i = 0; i < s->n; i++)
-        if (s->d[i].what == KD_unroll && !(e->stripped >> s->d[i].axis & 1))
+        if (s->d[i].what == KD_unroll && !((e->stripped | e->rows) >> s->d[i].axis & 1))
             return s->d[i].axis;
     return -1;
 }
@@ -68,14 +71,17 @@ static void inner_points(const nnc_kernel *k, int a, int64_t *lo, int64_t *hi)
         }
 }
 
-/* Adds the part of strips from .. to - 1, of n points each, or of one strip of n points. False: out of memory. */
+/* Adds the part of strips from .. to - 1, of n points each, or of one strip of n points: rows that are left follow one after the other,
+ * since they are few. False: out of memory. */
 static bool add_part(
     ll_emit *e, int a, int64_t from, int64_t to, int64_t each, int64_t n, nnc_arena *mem)
 {
     ll_strips *p = &e->part[e->n_part];
+    int axis;
     if (from >= to)
         return true;
-    nnc_kernel *c = cut(e->k, a, from * each, (to - from) * n, (int)n, mem);
+    const bool rows = nnc_kernel_rows(e->k, &axis) > 1;
+    nnc_kernel *c = cut(e->k, a, from * each, (to - from) * n, rows && n < each ? 1 : (int)n, mem);
     p->e = ARENA_NEW(mem, ll_emit, 1);
     if (!c || !p->e)
         return false;
@@ -85,7 +91,10 @@ static bool add_part(
     p->each = c->axis[a].extent / (to - from); /* 1, but where a body was too long for strips */
     *p->e = *e;
     p->e->n_part = 0;
-    p->e->stripped |= 1u << a;
+    if (rows)
+        p->e->rows |= 1u << a;
+    else
+        p->e->stripped |= 1u << a;
     p->e->k = c;
     return ll_open(p->e, mem) && ll_block_open(p->e, mem);
 }
@@ -100,7 +109,7 @@ bool ll_block_open(ll_emit *e, nnc_arena *mem)
     inner_points(k, a, &lo, &hi);
     lo = nnc_min64(nnc_ceildiv(lo, n), full);
     hi = nnc_min64(hi / n, full);
-    if (hi - lo < 1 || (lo == 0 && hi == full))
+    if (hi - lo < 1 || (lo == 0 && hi == full) || nnc_sched_vec(&k->sched) >= k->n_outer)
         lo = hi = full;
     return add_part(e, a, 0, lo, n, n, mem) && add_part(e, a, lo, hi, n, n, mem) &&
            add_part(e, a, hi, full, n, n, mem) &&

@@ -162,7 +162,8 @@ struct ll_emit {
     nnc_kguard held[NNC_KGUARDS]; /* guards that hold here (ll_reached) */
     int n_held;
     V *kept; /* accumulators where terms may be left out: 2 per reduce */
-    uint32_t stripped; /* unrolled axes that k has in strips already */
+    uint32_t stripped; /* unrolled axes that k has in strips already, register blocks */
+    uint32_t rows; /* the same of rows at once */
     int n_part;
     ll_strips part[4]; /* of a kernel with an unrolled axis beyond these, in order along it */
     struct ll_panel *panel; /* the kernel that fills it; NULL: there is none */
@@ -250,6 +251,8 @@ V ll_red_done(ll_emit *e, int r, bool vec);
 /* The results of these n reductions (a power of two) as lanes of one vector, each the same number as by ll_red_done, before which it is
  * called. NULL: their accumulators differ in kind or have fewer lanes. */
 V ll_red_together(ll_emit *e, const int *r, int n);
+/* Sets the values of all of the stage's reductions: those of a kind are combined together, in fewer instructions. */
+void ll_red_all(ll_emit *e);
 bool ll_red_fused(const ll_emit *e, int r); /* its product is part of a multiply-add */
 /* From begin to end the accumulators of a register block's partial sums are in memory; add: adds the values acc[] to them. Values that live
  * through all loops around the innermost one would take LLVM as long as all else in such a kernel. */

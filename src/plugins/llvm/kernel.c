@@ -196,7 +196,7 @@ static void run_axis(ll_emit *e, stage *s, int level)
     if (full)
         loop_axis(e, s, level, full, lanes);
     if (full < n) {
-        if (level < s->n_map) /* accumulators along a reduce axis keep their number of lanes */
+        if (level < s->n_map || level == s->n - 1) /* accumulators keep their number of lanes */
             e->lanes = ll_pow2_up(n - full) < 2 ? 2 : ll_pow2_up(n - full);
         e->mask = n - full < e->lanes ? ll_lanes_mask(e->m, e->lanes, n - full) : NULL;
         e->axis[a] = ll_i64(e->m, full);
@@ -504,8 +504,7 @@ static void nest(ll_emit *e, stage *s, int level)
         ll_totals_end(e);
     if (ll_pack_posts(e, s->st))
         return;
-    for (int r = 0; r < e->n_red; r++)
-        e->val[e->red[r]] = ll_red_done(e, r, e->vec_red);
+    ll_red_all(e);
     for (int i = s->st->post0; i < s->st->post1; i++)
         emit_ins(e, s, i);
 }
@@ -869,6 +868,7 @@ void ll_declare(ll_mod *m, const nnc_kernel *k)
 {
     T par[4] = {m->ptr, m->i64, m->i64, m->ptr};
     char bits[16];
+    int axis;
     m->fn =
         LLVMAddFunction(m->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, 4, 0));
     ll_attr(m, m->fn, "nounwind");
@@ -878,7 +878,7 @@ void ll_declare(ll_mod *m, const nnc_kernel *k)
     /* Else vectors are spilled to multiples of 16, where most of them cross a line, in most processes. */
     string_attr(m, "stackrealign", "");
     /* Schedules of register blocks for some CPUs (znver4) move loads away from their uses, and sums onto the stack. */
-    if (nnc_sched_has(&k->sched, KD_unroll))
+    if (nnc_sched_has(&k->sched, KD_unroll) && nnc_kernel_rows(k, &axis) == 1)
         string_attr(m, "tune-cpu", "generic");
     memset(m->slot, 0, sizeof m->slot);
     m->slot_bytes = 8 * LL_MAX_LANES;
@@ -889,13 +889,15 @@ static void buffers(ll_emit *e, V *aligned)
 {
     ll_mod *m = e->m;
     int64_t arg = 0, at = 0;
+    int axis;
+    const int rows = nnc_kernel_rows(e->k, &axis);
     V bits = ll_i64(m, 0);
     for (int i = 0; i < e->k->n_buf; i++) {
         const nnc_kbuf *b = &e->k->buf[i];
         if (b->role == KB_tmp) {
             V off = ll_i64(m, at);
             e->buf[i] = LLVMBuildGEP2(m->b, m->i8, LLVMGetParam(m->fn, 3), &off, 1, "");
-            at += nnc_align_up(b->numel * nnc_dtype_size(b->dtype), 64);
+            at += nnc_kernel_tmp_bytes(e->k, i) * rows;
             continue;
         }
         V idx = ll_i64(m, arg++);

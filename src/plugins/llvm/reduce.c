@@ -77,6 +77,13 @@ static T place_type(const ll_emit *e)
     return n < INT32_MAX ? e->m->i32 : e->m->i64;
 }
 
+/* The index of no element. */
+static V place_none(const ll_emit *e)
+{
+    T t = place_type(e);
+    return LLVMConstInt(t, t == e->m->i32 ? INT32_MAX : INT64_MAX, 0);
+}
+
 void ll_red_init(ll_emit *e, int r, bool vec)
 {
     nnc_kred kind = (nnc_kred)red(e, r)->sop;
@@ -88,9 +95,7 @@ void ll_red_init(ll_emit *e, int r, bool vec)
     e->acc[2 * r + 1] = NULL;
     if (!is_arg(kind))
         return;
-    T t = place_type(e);
-    V none = LLVMConstInt(t, t == e->m->i32 ? INT32_MAX : INT64_MAX, 0);
-    e->acc[2 * r + 1] = ll_splat(e->m, none, vec ? e->lanes : 0);
+    e->acc[2 * r + 1] = ll_splat(e->m, place_none(e), vec ? e->lanes : 0);
 }
 
 /* True where (x at i) replaces (a at j). */
@@ -141,9 +146,28 @@ static bool begins_sum(const nnc_kernel *k, int32_t i)
     return zero->op == KO_const && zero->f == 0 && zero->i == 0;
 }
 
+/* Lanes of accumulator r's next operand: of a row's remainder fewer than it has. */
+static int lanes_now(const ll_emit *e, int r)
+{
+    const int lanes = ll_lanes(e->acc[2 * r]);
+    return e->vec_red && e->lanes < lanes ? e->lanes : lanes;
+}
+
+/* Appends lanes of `rest` to those of x. */
+static V widen(ll_mod *m, V x, V rest, int lanes)
+{
+    int lane[LL_MAX_LANES];
+    const int n = ll_lanes(x);
+    for (int i = 0; i < lanes; i++)
+        lane[i] = i < n ? i : n;
+    return ll_shuffle(m, x, ll_splat(m, rest, n), lane, lanes);
+}
+
 bool ll_red_fused(const ll_emit *e, int r)
 {
     const nnc_kins *ins = red(e, r);
+    if (e->vec_red && lanes_now(e, r) < ll_lanes(e->acc[2 * r]))
+        return false;
     return ins->sop == KR_sum && ins->arg[1] < 0 && !(e->vec_red && e->mask) &&
            begins_sum(e->k, ins->arg[0]) && nnc_is_float((nnc_dtype)ins->dtype) && e->m->fma;
 }
@@ -171,7 +195,7 @@ void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, 
     ll_mod *m = e->m;
     const nnc_kins *ins = red(e, r);
     nnc_kred kind = (nnc_kred)ins->sop;
-    int lanes = ll_lanes(e->acc[2 * r]);
+    const int lanes = lanes_now(e, r), all = ll_lanes(e->acc[2 * r]);
     V x = e->val[ins->arg[0]], i = NULL;
     x = ll_cast(m, x, (nnc_dtype)e->k->ins[ins->arg[0]].dtype, value_type(e, r));
     x = ll_splat(m, x, lanes);
@@ -196,10 +220,15 @@ void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, 
         }
         i = ll_splat(m, i, lanes);
         if (ok)
-            i = ll_select(m, ok, i, ll_ik(i, t == m->i32 ? INT32_MAX : INT64_MAX));
+            i = ll_select(m, ok, i, place_none(e));
     }
+    const V out = left_out(m, kind, value_type(e, r));
     if (ok)
-        x = ll_select(m, ok, x, left_out(m, kind, value_type(e, r)));
+        x = ll_select(m, ok, x, out);
+    if (lanes < all)
+        x = widen(m, x, out, all);
+    if (i && lanes < all)
+        i = widen(m, i, place_none(e), all);
     take(e, r, x, i);
 }
 
@@ -238,27 +267,67 @@ static V join(ll_emit *e, int r, V a, V b, int each, int wide)
         ll_shuffle(e->m, a, b, low, n), ll_shuffle(e->m, a, b, high, n), ins->hint & KH_nonan);
 }
 
+/* A vector of n reductions with `wide` lanes each: half as many. */
+static V fold(ll_emit *e, int r, V x, int n, int wide)
+{
+    int low[LL_MAX_LANES], high[LL_MAX_LANES];
+    const nnc_kins *ins = red(e, r);
+    for (int i = 0; i < n * wide / 2; i++) {
+        low[i] = i / (wide / 2) * wide + i % (wide / 2);
+        high[i] = low[i] + wide / 2;
+    }
+    return ll_arith(e->m, combine_op((nnc_kred)ins->sop), value_type(e, r),
+        ll_shuffle(e->m, x, NULL, low, n * wide / 2), ll_shuffle(e->m, x, NULL, high, n * wide / 2),
+        ins->hint & KH_nonan);
+}
+
 V ll_red_together(ll_emit *e, const int *r, int n)
 {
     V x[LL_MAX_LANES] = {NULL};
     const nnc_kred kind = (nnc_kred)red(e, r[0])->sop;
+    const int size = nnc_dtype_size(value_type(e, r[0])),
+              machine = (int)nnc_max64(e->m->t->vector_bits, 128) / 8 / size;
+    const int nonan = red(e, r[0])->hint & KH_nonan;
     int lanes = ll_lanes(e->acc[2 * r[0]]);
     for (int j = 0; j < n; j++) {
         x[j] = e->acc[2 * r[j]];
-        if (red(e, r[j])->sop != kind || is_arg(kind) || LLVMTypeOf(x[j]) != LLVMTypeOf(x[0]))
+        if (red(e, r[j])->sop != kind || is_arg(kind) || LLVMTypeOf(x[j]) != LLVMTypeOf(x[0]) ||
+            (red(e, r[j])->hint & KH_nonan) != nonan)
             return NULL;
     }
     if (lanes < n)
         return NULL;
-    for (; lanes > n; lanes /= 2)
+    for (; lanes > n && lanes > machine; lanes /= 2) /* whole registers, without shuffles */
         for (int j = 0; j < n; j++)
             x[j] = ll_arith(e->m, combine_op(kind), value_type(e, r[j]),
                 ll_part(e->m, x[j], 0, lanes / 2), ll_part(e->m, x[j], lanes / 2, lanes / 2),
-                red(e, r[j])->hint & KH_nonan);
+                nonan);
     for (int each = 1; each < n; each *= 2)
         for (int j = 0; j < n / each / 2; j++)
-            x[j] = join(e, r[0], x[2 * j], x[2 * j + 1], each, n / each);
+            x[j] = join(e, r[0], x[2 * j], x[2 * j + 1], each, lanes / each);
+    for (int wide = lanes / n; wide > 1; wide /= 2)
+        x[0] = fold(e, r[0], x[0], n, wide);
     return x[0];
+}
+
+void ll_red_all(ll_emit *e)
+{
+    enum { MOST = 8 };
+    int r[MOST];
+    for (int i = 0; i < e->n_red;) {
+        int n = 1;
+        while (n < MOST && i + n < e->n_red && red(e, i + n)->sop == red(e, i)->sop)
+            n++;
+        while (n & (n - 1))
+            n &= n - 1;
+        for (int j = 0; j < n; j++)
+            r[j] = i + j;
+        const bool several = e->vec_red && n > 1 && nnc_is_float(value_type(e, i));
+        V v = several ? ll_red_together(e, r, n) : NULL;
+        for (int j = 0; j < n; j++)
+            e->val[e->red[i + j]] = v ? ll_part(e->m, v, j, 1) : ll_red_done(e, i + j, e->vec_red);
+        i += n;
+    }
 }
 
 /* ---- totals in memory ----------------------------------------------------------------------------------------------- */
