@@ -171,6 +171,7 @@ import numpy as np
 r = np.random.default_rng(0)
 x = r.standard_normal((96, 3, 8, 8)).astype(np.float32)
 np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).astype(np.int64))
+np.save('$dir/mse.npy', np.full((96, 5), 1e4, np.float32))
 x = r.standard_normal((32, 3, 12, 8)).astype(np.float32)
 np.savez('$dir/data12.npz', x=x, target=r.integers(0, 12, 32))"
     for strategy in layers data; do
@@ -285,6 +286,23 @@ for way in mlp:tensor cnn:channel cnn:spatial; do
         cmp -s "$dir/whole.npz" "$dir/many.npz" || fail "$what: other results than one process"
     done
 done
+# A loss or a state that is not finite: the message and exit code of one process, at once.
+if [ -e "$dir/data.npz" ]; then
+    for how in "layers --lr=1e9" "data --zero=2 --accumulate=2 --lr=1e9" "data --lr=1e38 --steps=1"; do
+        what="training, not finite, $how"
+        train="train $dir/net.json --data=$dir/data.npz --loss=mse --labels=$dir/mse.npy --devices=2 --threads=1 --strategy=$how"
+        # shellcheck disable=SC2086
+        "$nnc" $train >"$dir/said" 2>&1
+        rc=$?
+        ran 1 "It arose here"
+        grep "error: " "$dir/said" >"$dir/one"
+        # shellcheck disable=SC2086
+        job 2 $train --comm-timeout=20
+        ran 1 ""
+        grep "error: " "$dir/said" | cmp -s - "$dir/one" || fail "$what: one process says: $(cat "$dir/one")"
+    done
+fi
+
 # Pipelines of micro-batches: losses and weights are those of one device that accumulates as many batches, also of a training that
 # changes its schedule on the way.
 if [ -e "$dir/data.npz" ]; then

@@ -109,6 +109,8 @@ static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session 
     NNC_NEED(s, sink);
     static const nnc_device_api *const devices[] = {&nnc_device_cpu, &nnc_device_cuda};
     nnc_engine_env env[NNC_MAX_DEVICES];
+    const bool alone =
+        !job && e->ranks.world > 1; /* its devices may be one GPU, where a rank has one */
     for (int i = 0; i < e->n_target; i++)
         env[i] = (nnc_engine_env){&e->target[i], e->cache, e->tuning};
     nnc_exec_options o = {.device = devices,
@@ -120,7 +122,7 @@ static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session 
         .shared = a->root ? a->root->shared : a->shared,
         .states = with ? with->exec : NULL,
         .job = job,
-        .comm_by = e->comm_by,
+        .comm_by = alone && e->comm_by == NNC_COMM_nccl ? NNC_COMM_auto : e->comm_by,
         .no_replay = no_replay};
     s->a = a;
     s->plan = a->plan;

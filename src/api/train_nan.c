@@ -3,7 +3,8 @@
  * A step's updates follow only a finite loss, so that the states are still those from before the step whose loss is not. That step runs
  * once more as a graph that also counts, for each layer, the numbers of its result that are not finite. Where a state is not finite
  * already, an earlier update made it so: the steps since the last checkpoint (without one, since the first) run once more, with a look
- * at all states after each, until the first bad one is known; then that step is looked into. */
+ * at all states after each, until the first bad one is known; then that step is looked into. Over ranks the others follow the programs of the
+ * training only: rank 0 does all of this by itself, with copies of the states. */
 #include "api/internal.h"
 #include "api/trainer.h"
 
@@ -147,6 +148,42 @@ static nnc_status probe_graph(trainer *t, probe *x, nnc_arena *a)
     return g->status;
 }
 
+/* The number of the state of this name; -1: there is none. */
+static int state_called(const nnc_session *s, const char *name)
+{
+    for (int i = 0; i < nnc_session_states(s); i++)
+        if (!strcmp(nnc_session_state_name(s, i), name))
+            return i;
+    return -1;
+}
+
+/* Gives s the numbers of all states of `from`. */
+static nnc_status take_copies(nnc_session *s, nnc_session *from, nnc_sink *sink)
+{
+    for (int i = 0; i < nnc_session_states(s); i++) {
+        const nnc_type *type = nnc_session_state_type(s, i);
+        const int k = state_called(from, nnc_session_state_name(s, i));
+        NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(type));
+        NNC_NEED(data, sink);
+        if (k < 0 || nnc_type_bytes(nnc_session_state_type(from, k)) != nnc_type_bytes(type))
+            return nnc_fail0(
+                sink, NNC_E_BUG, "%s is no state of both programs", nnc_session_state_name(s, i));
+        NNC_TRY(nnc_session_state(from, k, data, sink));
+        NNC_TRY(nnc_session_set_state(s, i, data, sink));
+    }
+    return NNC_OK;
+}
+
+/* A session of this process, with the states of `from` (NULL: its own). */
+static nnc_status open_alone(
+    const trainer *t, const nnc_artifact *a, nnc_session *from, nnc_session **out)
+{
+    if (nnc_env_world(t->e) == 1)
+        return nnc_session_create_with(t->e, a, from, out, t->sink);
+    NNC_TRY(nnc_session_create_alone(t->e, a, false, out, t->sink));
+    return from ? take_copies(*out, from, t->sink) : NNC_OK;
+}
+
 /* Layer by layer, with the states of s. Lower precision than f32 is a matter of -O2. */
 static nnc_status open_probe(trainer *t, nnc_session *s, probe *x, nnc_arena *a)
 {
@@ -155,7 +192,7 @@ static nnc_status open_probe(trainer *t, nnc_session *s, probe *x, nnc_arena *a)
         o.level = 0;
     NNC_TRY(probe_graph(t, x, a));
     NNC_TRY(nnc_compile(t->e, x->p.graph, &o, &x->p.artifact, t->sink));
-    return nnc_session_create_with(t->e, x->p.artifact, s, &x->p.session, t->sink);
+    return open_alone(t, x->p.artifact, s, &x->p.session);
 }
 
 /* Runs batch k of the step: the first of the probe's values with a number that is not finite, and how many; -1: none. */
@@ -296,7 +333,7 @@ static nnc_status report_update(trainer *t, int state)
     r.step = r.at = r.updates = 0;
     r.before = (skip_copy){0};
     r.epoch = 1;
-    nnc_status st = nnc_session_create(t->e, t->train.artifact, &r.train.session, t->sink);
+    nnc_status st = open_alone(t, t->train.artifact, NULL, &r.train.session);
     if (!st)
         st = replay(&r, t->step, nnc_session_state_name(t->train.session, state));
     nnc_session_destroy(r.train.session);

@@ -12,6 +12,7 @@ typedef struct resize {
     double a; /* cubic_coeff_a */
     bool exclude; /* elements outside count nothing */
     bool antialias;
+    bool whole; /* align_corners: between the ends of the result, whose length is a whole number */
     double scale, from, to; /* from, to: the part of the input that is resized, of its length */
     int64_t in, out;
 } resize;
@@ -25,6 +26,8 @@ static bool cropped(const resize *r)
 static double origin(const resize *r, int64_t i)
 {
     double x = (double)i, wide = r->scale * (double)r->in;
+    if (!strcmp(r->where, "align_corners") && r->whole)
+        return r->out == 1 ? 0 : x * (double)(r->in - 1) / (double)(r->out - 1);
     if (!strcmp(r->where, "align_corners"))
         return wide == 1 ? 0 : x * (double)(r->in - 1) / (wide - 1);
     if (cropped(r) && r->out == 1)
@@ -209,6 +212,8 @@ bool ox_resize(ox_build *b)
             .a = ox_float(b, "cubic_coeff_a", -0.75),
             .exclude = ox_int(b, "exclude_outside", 0) != 0,
             .antialias = radius && ox_int(b, "antialias", 0),
+            /* PyTorch, and ONNX Runtime, take the result's length, 10, where ONNX's own tests take 1.7 * 6 */
+            .whole = b->x->m.of_pytorch,
             .scale = 1,
             .to = 1,
             .in = t.dim[i],

@@ -98,6 +98,38 @@ bool ox_range(ox_build *b)
     return ox_give(b, ox_2(b, OP_add, ox_2(b, OP_mul, i, ox_in(b, 2)), ox_in(b, 0)));
 }
 
+/* PyTorch writes x[mask] as a gather of NonZero(mask), also where the mask is a constant. */
+bool ox_non_zero(ox_build *b)
+{
+    const nnc_ref x = ox_in(b, 0);
+    const nnc_type t = *ox_type(b, x);
+    const uint8_t *data = ox_known(b->x, x);
+    const int64_t n = nnc_type_numel(&t);
+    int64_t count = 0;
+    if (!data)
+        return b->x->status
+                   ? false
+                   : ox_refuse(b, "unsupported: needs a result whose shape depends on data");
+    for (int64_t i = 0; i < n; i++)
+        count += nnc_get_f64((nnc_dtype)t.dtype, data, i) != 0;
+    const int64_t dim[] = {t.rank ? t.rank : 1, count};
+    if (!count)
+        return ox_none(b, 0, DT_i64, 2, dim);
+    int64_t *at = ARENA_NEW(&b->x->a, int64_t, dim[0] * count), k = 0;
+    if (!at)
+        return ox_nomem(b->x);
+    for (int64_t i = 0; i < n; i++) {
+        if (nnc_get_f64((nnc_dtype)t.dtype, data, i) == 0)
+            continue;
+        int64_t rest = i;
+        for (int d = t.rank; d-- > 0; rest /= t.dim[d])
+            at[d * count + k] = rest % t.dim[d];
+        k++;
+    }
+    const nnc_type list = nnc_type_make(DT_i64, 2, dim);
+    return ox_give(b, nnc_constant(b->x->g, &list, at));
+}
+
 bool ox_eye_like(ox_build *b)
 {
     const nnc_type x = *ox_type(b, ox_in(b, 0));

@@ -223,6 +223,7 @@ typedef struct ox_function {
 typedef struct ox_model {
     ox_span graph;
     bool has_graph;
+    bool of_pytorch; /* its exporter wrote the file */
     ox_opset *opset;
     ox_function *function;
     size_t n_opset, n_function;

@@ -607,7 +607,9 @@ bool ox_read_model(ox_reader *r, ox_span s, ox_model *m)
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
         bool message = f.kind == OX_bytes;
-        if (f.no == MODEL_graph && message) {
+        if (f.no == MODEL_producer && message)
+            m->of_pytorch = f.s.n == 7 && !memcmp(f.s.p, "pytorch", 7);
+        else if (f.no == MODEL_graph && message) {
             m->graph = f.s;
             m->has_graph = true;
         } else if (f.no == MODEL_opset && message)

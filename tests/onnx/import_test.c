@@ -213,6 +213,47 @@ TEST(functions_are_inlined)
     HAS(om_parse(&m, NULL), "leaky_relu %x {alpha=0.5}", "{alpha=0.25}", "loc \"/u/LeakyRelu_2\"");
 }
 
+/* x[mask] of a constant mask, as PyTorch's exporter writes it. */
+TEST(non_zero_of_a_constant)
+{
+    om m = {0};
+    nnc_text t = {0};
+    om_input(&m, "x", OM_F32, "4");
+    om_ints(&m, "mask", 4, (int64_t[]){1, 0, -2, 1});
+    om_node(&m, "NonZero", "mask", "at", "");
+    om_node(&m, "Squeeze", "at", "i", "");
+    om_node(&m, "Gather", "x i", "y", "axis=0");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "i64[3] = [0, 2, 3]", "gather %x");
+    om_input(&m, "x", OM_F32, "2 2"); /* rows, then columns */
+    om_tensor(&t, "mask", OM_BOOL, "2 2", "\0\1\1\1", 4);
+    pb_msg(&m.graph, 5, &t);
+    om_node(&m, "NonZero", "mask", "at", "");
+    om_node(&m, "Transpose", "at", "i", "perm=1,0");
+    om_node(&m, "GatherND", "x i", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "i64[3,2] = [0, 1, 1, 0, 1, 1]");
+}
+
+/* align_corners by a scale: 4 elements times 1.7 are 6, whose ends lie on the ends. ONNX's own tests divide by 6.8 - 1. */
+TEST(resize_as_pytorch_means_it)
+{
+    for (int torch = 0; torch < 2; torch++) {
+        om m = {0};
+        nnc_text t = {0};
+        const float scales[] = {1.7f};
+        om_input(&m, "x", OM_F32, "4");
+        om_tensor(&t, "scales", OM_F32, "1", scales, sizeof scales);
+        pb_msg(&m.graph, 5, &t);
+        om_node(&m, "Resize", "x - scales", "y",
+            "mode='linear' coordinate_transformation_mode='align_corners'");
+        om_output(&m, "y");
+        pb_str(&m.rest, 2, torch ? "pytorch" : "other");
+        HAS(om_parse(&m, NULL),
+            torch ? "i64[6] = [0, 0, 1, 1, 2, 3]" : "i64[6] = [0, 0, 1, 1, 2, 2]");
+    }
+}
+
 TEST(unsupported_operators_are_listed)
 {
     om m = {0};
