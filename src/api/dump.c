@@ -52,7 +52,7 @@ static nnc_status units(const dump *d)
     const nnc_plan *p = d->a->plan;
     NNC_LOCAL(nnc_text) code = {0};
     NNC_FREED nnc_unit *list = NULL;
-    int n = nnc_plan_units(p, true, NNC_UNIT_KERNELS, &list);
+    int n = nnc_plan_units(p, true, NNC_UNIT_FUNCTIONS, &list);
     if (n < 0)
         return nnc_nomem(d->sink);
     for (int u = 0; u < n; u++) {

@@ -68,6 +68,20 @@ void nnc_put_device(nnc_text *t, const nnc_plan *p, int d)
         nnc_printf(t, " (%.*s)", (int)strcspn(v->target, "#"), v->target);
 }
 
+/* Takes kernel k, and with it those of later units that share its function. */
+static int *take(const nnc_plan *p, int *device, int k, int d, int *at, nnc_unit *u)
+{
+    for (int i = k; i < p->n_kernel; i++) {
+        if (device[i] < 0 || strcmp(p->device[device[i]].target, p->device[d].target) != 0 ||
+            (i > k && !nnc_pkernel_shares(&p->kernel[k], &p->kernel[i])))
+            continue;
+        device[i] = -1; /* not again, either for another device with the target */
+        *at++ = i;
+        u->n++;
+    }
+    return at;
+}
+
 int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out)
 {
     const size_t most = (size_t)p->n_kernel + 1;
@@ -83,19 +97,18 @@ int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out)
         if (p->cmd[i].kind == CMD_kernel)
             device[p->cmd[i].item] = p->cmd[i].device;
     for (int d = 0; d < p->n_device; d++) {
-        int in = size; /* the last unit */
+        int in = size; /* functions of the last unit */
         if (nnc_plan_on_gpu(&p->device[d]) != gpu)
             continue;
         for (int k = 0; k < p->n_kernel; k++) {
             if (device[k] < 0 || strcmp(p->device[device[k]].target, p->device[d].target) != 0)
                 continue;
-            device[k] = -1; /* not again for another device with the target */
             if (in == size) {
                 (*out)[n++] = (nnc_unit){.device = d, .kernel = at};
                 in = 0;
             }
-            *at++ = k;
-            (*out)[n - 1].n = ++in;
+            at = take(p, device, k, d, at, &(*out)[n - 1]);
+            in++;
         }
     }
     return n;

@@ -64,7 +64,7 @@ nnc_compiler nnc_env_cuda_compiler(
     nnc_status st = nnc_nvrtc_resolve(t->sm, false, e->cache, &w, said);
     snprintf(version, NNC_VERSION_BYTES, "%s nvrtc %s %s_%d %s", nnc_emitter_cuda.version,
         w.version, w.ptx ? "compute" : "sm", w.arch, options[0]);
-    return (nnc_compiler){st ? NULL : get_emitter, version, NNC_UNIT_KERNELS};
+    return (nnc_compiler){st ? NULL : get_emitter, version, NNC_UNIT_FUNCTIONS, nnc_cuda_share};
 }
 
 void nnc_env_cuda_tell(
@@ -128,10 +128,11 @@ nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *art, const nnc_uni
     nnc_text *out, nnc_sink *sink)
 {
     const nnc_target *t = nnc_target_on(e->target, e->n_target, u->device);
-    nnc_kernel *k[NNC_UNIT_KERNELS];
     NNC_LOCAL(nnc_arena) a = {0};
+    nnc_kernel **k = ARENA_NEW(&a, nnc_kernel *, u->n);
     NNC_FREED char *text = NULL;
     size_t size = 0;
+    NNC_NEED(k, sink);
     nnc_sink *own = nnc_sink_create();
     NNC_NEED(own, sink);
     nnc_status st = nnc_plan_kernels(art->plan, u, k, &a, own);
@@ -177,7 +178,7 @@ nnc_status nnc_cuda_emit(
     if (!nnc_env_has(e, NNC_T_cuda))
         return nnc_fail0(
             sink, NNC_E_USAGE, "--emit=%s needs a GPU target, as in --target=cuda:sm_90", stage);
-    int n = nnc_plan_units(a->plan, true, NNC_UNIT_KERNELS, &unit);
+    int n = nnc_plan_units(a->plan, true, NNC_UNIT_FUNCTIONS, &unit);
     if (n < 0)
         return nnc_nomem(sink);
     if (!strcmp(stage, "cubin"))
@@ -208,11 +209,14 @@ static void describe_launches(nnc_text *out, const nnc_plan *p, int i)
 }
 
 /* Describes the kernel's code, and that of the second launch that combines partial results. */
-static void describe_code(nnc_text *out, const char *symbol, const nnc_cubin_kernel *k, int n)
+static void describe_code(nnc_text *out, const nnc_pkernel *pk, const nnc_cubin_kernel *k, int n)
 {
-    size_t len = strlen(symbol);
+    const char *name;
+    size_t len = nnc_pkernel_function(pk, &name);
+    if (pk->code)
+        nnc_printf(out, "  shares its code: %s\n", pk->code);
     for (int i = 0; i < n; i++)
-        if (!strncmp(k[i].name, symbol, len) &&
+        if (!strncmp(k[i].name, name, len) &&
             (!k[i].name[len] || !strcmp(k[i].name + len, "_finish"))) {
             nnc_puts(out, "  ");
             nnc_cubin_print(out, &k[i], 1);
@@ -235,7 +239,7 @@ nnc_status nnc_cuda_describe(
         nnc_printf(out, "%s in unit%d.cu\n", p->kernel[i].symbol, number);
         describe_launches(out, p, i);
         if (n)
-            describe_code(out, p->kernel[i].symbol, k, n);
+            describe_code(out, &p->kernel[i], k, n);
         else
             nnc_printf(out, "  %s\n",
                 !b       ? "no machine code: NVRTC is missing"

@@ -222,28 +222,29 @@ static nnc_status read_objects(const nnc_plan *p, nnc_arena *a, table *out, nnc_
     return NNC_OK;
 }
 
-/* The code of a launch: `symbol`, or the second one of a split kernel, symbol_finish. */
-static const nnc_cubin_kernel *find(const table *t, const char *symbol, const char *suffix)
+/* The code of a kernel's launch, or of the second one of a split kernel, whose name ends in `suffix`. */
+static const nnc_cubin_kernel *find(const table *t, const nnc_pkernel *pk, const char *suffix)
 {
-    const size_t n = strlen(symbol);
+    const char *name;
+    const size_t n = nnc_pkernel_function(pk, &name);
     for (int i = 0; i < t->objects; i++)
         for (int j = 0; j < t->n[i]; j++)
-            if (!strncmp(t->code[i][j].name, symbol, n) && !strcmp(t->code[i][j].name + n, suffix))
+            if (!strncmp(t->code[i][j].name, name, n) && !strcmp(t->code[i][j].name + n, suffix))
                 return &t->code[i][j];
     return NULL;
 }
 
-static nnc_status add(const nnc_cmd *cmd, const char *symbol, const nnc_kernel *k,
+static nnc_status add(const nnc_cmd *cmd, const nnc_pkernel *pk, const nnc_kernel *k,
     const table *codes, const nnc_target *t, bool finish, bool cached, nnc_gpu_launches *out,
     nnc_sink *sink)
 {
-    const nnc_cubin_kernel *c = find(codes, symbol, finish ? "_finish" : "");
+    const nnc_cubin_kernel *c = find(codes, pk, finish ? "_finish" : "");
     if (!c) {
         out->others++;
         return NNC_OK;
     }
     nnc_gpu_launch *l = &out->of[out->n++];
-    *l = (nnc_gpu_launch){.symbol = c->name,
+    *l = (nnc_gpu_launch){.symbol = pk->code ? pk->symbol : c->name,
         .layers = cmd->layers,
         .threads = k->grid.threads,
         .blocks = finish ? k->grid.finish : k->grid.blocks,
@@ -276,9 +277,9 @@ nnc_status nnc_gpu_launches_of(
         nnc_scan_init(&s, pk->symbol, pk->ir, strlen(pk->ir));
         const nnc_kernel *k = nnc_schedule_parse(&s, a, sink);
         NNC_NEED(k, sink);
-        NNC_TRY(add(c, pk->symbol, k, &codes, t, false, cached, out, sink));
+        NNC_TRY(add(c, pk, k, &codes, t, false, cached, out, sink));
         if (k->grid.finish > 0)
-            NNC_TRY(add(c, pk->symbol, k, &codes, t, true, cached, out, sink));
+            NNC_TRY(add(c, pk, k, &codes, t, true, cached, out, sink));
     }
     return NNC_OK;
 }

@@ -245,7 +245,7 @@ typedef struct nnc_unit {
     int n;
     const int *kernel;
 } nnc_unit;
-/* Divides the plan's kernels for GPUs, or those for CPUs, into units of at most `size` kernels, as the planner does: *out, which the
+/* Divides the plan's kernels for GPUs, or those for CPUs, into units of at most `size` functions, as the planner does: *out, which the
  * caller frees. Returns how many; -1: out of memory. */
 int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out);
 /* Appends the name of device d, and its target's where the plan is for several: "cuda:0 (cuda:sm_90)". */
@@ -257,7 +257,7 @@ nnc_status nnc_plan_kernels(const nnc_plan *p, const nnc_unit *u, nnc_kernel **k
 nnc_status nnc_env_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;
 void nnc_env_cuda_engines(nnc_env *e);
 enum {
-    NNC_UNIT_KERNELS = 24, /* of a GPU: NVRTC takes 30 ms for the first kernel and 5 to 10 for each further one */
+    NNC_UNIT_FUNCTIONS = 24, /* of a GPU: an empty unit takes NVRTC 18 ms, a function of a training step some 50 */
     NNC_VERSION_BYTES = 96
 };
 /* The compiler for GPU t, its version in `version`. `said` gets a note about a fallback architecture, or the reason for missing machine

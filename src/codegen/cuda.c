@@ -68,7 +68,7 @@ static void geometry(nnc_text *t, const nnc_kgrid *g)
     nnc_puts(t, "\n");
 }
 
-static void header(const cu *c)
+static void header(const cu *c, const cu_shared *s, const nnc_kernel *const *k_all, int i)
 {
     nnc_text *t = c->t;
     const nnc_kernel *k = c->k;
@@ -84,6 +84,7 @@ static void header(const cu *c)
         (k->grid.shared > 0 && k->grid.cls != KC_attend)) /* otherwise in registers */
         buffers(c, KB_tmp, " *   keeps    ");
     geometry(t, &k->grid);
+    cu_put_shared(t, s, k_all, i);
     for (const char *p = k->note; p && *p;) {
         size_t n = strcspn(p, "\n");
         nnc_printf(t, " *   %-9s %.*s\n", p == k->note ? "remark" : "", (int)n, p);
@@ -112,7 +113,9 @@ static void signature(const cu *c, const char *suffix)
     nnc_puts(t, ")");
     if (k->grid.cls == KC_steps && k->grid.split > 1)
         nnc_printf(t, " NNC_CLUSTER(%d)", k->grid.split);
-    nnc_printf(t, "\n%s%s(", k->name, suffix);
+    nnc_puts(t, "\n");
+    cu_mark_name(c);
+    nnc_printf(t, "%s(", suffix);
     bool first = true;
     size_t line = t->n;
     for (int b = 0; b < k->n_buf; b++) {
@@ -130,15 +133,14 @@ static void signature(const cu *c, const char *suffix)
     }
     if (k->grid.work > 0)
         nnc_printf(t, "%schar *__restrict__ work", first ? "" : ", ");
+    cu_mark_params(c);
     nnc_puts(t, ")\n");
 }
 
-/* The same kernel with its parameters in an array of pointers, called by tests that compile it for a CPU. */
-static void thunk(nnc_text *t, const nnc_kernel *k, const char *suffix)
+/* A kernel's parameters from an array of pointers. Returns their number. */
+static int pointers(nnc_text *t, const nnc_kernel *k)
 {
     int n = 0;
-    nnc_printf(t, "extern \"C\" void %s%s_thunk(void *const *a)\n{\n    %s%s(", k->name, suffix,
-        k->name, suffix);
     for (int b = 0; b < k->n_buf; b++) {
         const nnc_kbuf *u = &k->buf[b];
         if (u->role == KB_tmp)
@@ -147,9 +149,32 @@ static void thunk(nnc_text *t, const nnc_kernel *k, const char *suffix)
             cu_storage(u->dtype), n);
         n++;
     }
-    if (k->grid.work > 0)
+    if (k->grid.work > 0) {
         nnc_printf(t, "%s(char *)a[%d]", n ? ", " : "", n);
-    nnc_puts(t, ");\n}\n");
+        n++;
+    }
+    return n;
+}
+
+/* Functions with the kernels' parameters in an array of pointers, called by tests that compile them for a CPU: one for each kernel, and
+ * for each function that kernels share, which has sizes behind the pointers. */
+static void thunks(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k)
+{
+    nnc_puts(t, "\n#ifdef NNC_THUNKS /* each kernel with its arguments in an array */\n");
+    for (int i = 0; i < s->n; i++)
+        for (int finish = 0; finish <= (k[i]->grid.finish > 0); finish++) {
+            NNC_LOCAL(nnc_text) list = {0};
+            const char *suffix = finish ? "_finish" : "";
+            const int n = pointers(&list, k[i]);
+            nnc_printf(
+                t, "extern \"C\" void %s%s_thunk(void *const *a)\n{\n    ", k[i]->name, suffix);
+            cu_put_call(t, s, k, i, suffix, nnc_text_str(&list));
+            nnc_puts(t, "}\n");
+            if (s->of[i].like == i)
+                cu_put_general_call(t, s, k, i, suffix, nnc_text_str(&list), n);
+            t->oom |= list.oom;
+        }
+    nnc_puts(t, "#endif\n");
 }
 
 /* Marks what stores and reductions depend on, from the last instruction to the first. */
@@ -187,42 +212,109 @@ static bool c_word(const char *s)
            s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")] == 0;
 }
 
-static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
+/* Bytes of the widest load along own axes of a kernel of columns. */
+static int widest(const nnc_kernel *k)
 {
-    cu c = {.t = t, .k = k, .g = &k->grid, .axis = -1, .lanes = 1, .sink = sink};
+    int bytes = 0;
+    for (int32_t i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        const int own = in->op == KO_load ? nnc_dtype_size(k->buf[in->buf].dtype) * k->grid.vec : 0;
+        if (own > bytes && nnc_kins_axes(in) >> k->n_outer)
+            bytes = own;
+    }
+    return bytes;
+}
+
+/* May extents of the kernel be parameters? No loop may be unrolled by an extent that has a mark, and strides along it are part of its
+ * instructions: as parameters they take two registers for each load that is in flight. That is too many where it loads few bytes: columns
+ * of 4 bytes had half as many loads in flight. */
+static bool has_sizes(const nnc_kernel *k)
+{
+    if (k->grid.index != 32 || nnc_window_kernel(k))
+        return false;
+    return k->grid.cls == KC_point || k->grid.cls == KC_row ||
+           (k->grid.cls == KC_column && widest(k) >= 8);
+}
+
+static void write_function(cu *c)
+{
+    signature(c, "");
+    cu_open(c, "{");
+    switch (c->g->cls) {
+    case KC_row:
+    case KC_column: cu_row(c); break;
+    case KC_tile: cu_tile(c); break;
+    case KC_steps: cu_steps(c); break;
+    case KC_scatter: cu_scatters(c); break;
+    case KC_attend: cu_attend(c); break;
+    default: cu_point(c);
+    }
+    cu_close(c, "}");
+    if (c->k->grid.finish == 0)
+        return;
+    nnc_puts(c->t, "\n/* Combines the partial results; launched after the kernel above. */\n");
+    signature(c, "_finish");
+    cu_open(c, "{");
+    cu_finish(c);
+    cu_close(c, "}");
+}
+
+static bool prepare(cu *c, const nnc_kernel *k)
+{
+    c->buf_name = nnc_calloc((size_t)k->n_buf + 1, sizeof *c->buf_name);
+    if (c->buf_name)
+        name_parts(c);
+    return c->buf_name;
+}
+
+nnc_status cu_write(cu_one *o, const nnc_kernel *k, bool sizes, nnc_sink *sink)
+{
+    cu c = {.t = &o->text, .k = k, .g = &k->grid, .axis = -1, .lanes = 1, .sink = sink};
     if (k->grid.cls == KC_none || !c_word(k->name))
         return nnc_fail0(sink, NNC_E_BUG, "kernel %s: %s", k->name ? k->name : "?",
             k->grid.cls == KC_none ? "no schedule for a GPU" : "no name for C: k_ and letters");
+    c.sizes = sizes && has_sizes(k) ? &o->sizes : NULL;
+    o->sizes.n = 0;
+    nnc_text_clear(&o->text);
     c.v = nnc_calloc((size_t)k->n_ins + 1, sizeof *c.v);
-    c.buf_name = nnc_calloc((size_t)k->n_buf + 1, sizeof *c.buf_name);
-    if (c.v && c.buf_name) {
-        name_parts(&c);
+    const bool ok = prepare(&c, k) && c.v;
+    if (ok) {
         find_live(&c);
-        header(&c);
-        signature(&c, "");
-        cu_open(&c, "{");
-        switch (k->grid.cls) {
-        case KC_row:
-        case KC_column: cu_row(&c); break;
-        case KC_tile: cu_tile(&c); break;
-        case KC_steps: cu_steps(&c); break;
-        case KC_scatter: cu_scatters(&c); break;
-        case KC_attend: cu_attend(&c); break;
-        default: cu_point(&c);
-        }
-        cu_close(&c, "}");
-        if (k->grid.finish > 0) {
-            nnc_puts(t, "\n/* Combines the partial results; launched after the kernel above. */\n");
-            signature(&c, "_finish");
-            cu_open(&c, "{");
-            cu_finish(&c);
-            cu_close(&c, "}");
-        }
+        write_function(&c);
     }
-    nnc_status s = c.v && c.buf_name ? NNC_OK : nnc_nomem(sink);
     nnc_free(c.v);
     nnc_free(c.buf_name);
-    return s;
+    return ok && !o->text.oom ? NNC_OK : nnc_nomem(sink);
+}
+
+/* The comments of a group's kernels, then their function. */
+static nnc_status put_group(
+    nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first, nnc_sink *sink)
+{
+    for (int i = first; i < s->n; i++) {
+        if (s->of[i].like != first)
+            continue;
+        cu c = {.t = t, .k = k[i]};
+        NNC_NEED(prepare(&c, k[i]), sink);
+        header(&c, s, k, i);
+        nnc_free(c.buf_name);
+    }
+    cu_put_function(t, s, k, first);
+    return NNC_OK;
+}
+
+static nnc_status put_all(nnc_text *body, const nnc_kernel *const *k, int n, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    cu_shared s = {0};
+    nnc_status st = cu_share(&s, k, n, &a, sink);
+    for (int i = 0; i < n && !st; i++)
+        if (s.of[i].like == i)
+            st = put_group(body, &s, k, i, sink);
+    if (!st)
+        thunks(body, &s, k);
+    cu_shared_deinit(&s);
+    return st;
 }
 
 static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *target, nnc_emit what,
@@ -232,13 +324,7 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *targ
     if (what != EMIT_cuda)
         return nnc_fail0(sink, NNC_E_BUG, "the CUDA emitter supports only CUDA C");
     NNC_LOCAL(nnc_text) body = {0}, code = {0}, all = {0};
-    for (int i = 0; i < n; i++)
-        NNC_TRY(emit_kernel(&body, k[i], sink));
-    nnc_puts(&body, "\n#ifdef NNC_THUNKS /* each kernel with its arguments in an array */\n");
-    for (int i = 0; i < n; i++)
-        for (int finish = 0; finish <= (k[i]->grid.finish > 0); finish++)
-            thunk(&body, k[i], finish ? "_finish" : "");
-    nnc_puts(&body, "#endif\n");
+    NNC_TRY(put_all(&body, k, n, sink));
     cu_formulas(&code, k, n, nnc_text_str(&body));
     nnc_puts(&code, nnc_text_str(&body));
     cu_prelude(&all, nnc_text_str(&code));

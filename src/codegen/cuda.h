@@ -9,6 +9,16 @@
 #include "codegen/codegen.h"
 #include "math/formula.h"
 
+/* Values that stand in a kernel's text as marks, in its order (cuda_share.c). */
+typedef struct cu_size_at {
+    uint8_t kind;
+    int64_t value; /* of a float: its bits */
+} cu_size_at;
+typedef struct cu_sizes {
+    cu_size_at *at;
+    int n, cap;
+} cu_sizes;
+
 typedef struct cu_value {
     bool varies;   /* differs between the lanes of its section */
     bool vector;   /* load: one vector access for all lanes */
@@ -43,6 +53,7 @@ typedef struct cu {
     int n_holds;
     int run_axis;           /* reduce axis of the loads of runs */
     const char *unroll;     /* name of the index of `held` values, "u" */
+    cu_sizes *sizes;        /* of marks; NULL: extents are written */
     nnc_sink *sink;
 } cu;
 
@@ -52,7 +63,7 @@ const char *cu_storage(nnc_dtype d);    /* of a buffer's element: "nnc_f16" */
 const char *cu_index(const cu *c);      /* type of offsets: "int" */
 void cu_int(const cu *c, int64_t v);    /* a literal of that type */
 /* Appends text: %s, %d, %lld and %% as in printf; %r a value as an operand (its instruction), %n its name, %a an index form
- * (const nnc_affine *), %i a literal index (int64_t), %T the type of offsets. */
+ * (const nnc_affine *), %i a literal index (int64_t), %z one that may be a parameter, %Z the same of type long long, %T the type of offsets. */
 void cu_put(const cu *c, const char *fmt, ...);
 void cu_line(cu *c, const char *fmt, ...); /* the same, indented, with a newline */
 void cu_open(cu *c, const char *fmt, ...); /* then indents */
@@ -96,6 +107,37 @@ void cu_tile(cu *c);
 void cu_steps(cu *c);
 void cu_scatters(cu *c);
 void cu_attend(cu *c);
+
+/* cuda_share.c: kernels that differ in extents and constants alone share one function. What may differ is written by these: an extent or
+ * stride; of type long long; what is divided by; a constant of f32. */
+void cu_size(const cu *c, int64_t v);
+void cu_size_long(const cu *c, int64_t v);
+void cu_divisor(const cu *c, int64_t v);
+void cu_float(const cu *c, double f);
+void cu_mark_name(const cu *c);   /* the function's name */
+void cu_mark_params(const cu *c); /* the end of its parameters, where those of sizes follow */
+typedef struct cu_one { /* a kernel */
+    nnc_text text;
+    cu_sizes sizes;
+    nnc_hash128 hash;        /* of the text */
+    int like;                /* the first kernel of its group */
+    struct cu_group *group;  /* of the first one */
+} cu_one;
+typedef struct cu_shared {
+    cu_one *of;
+    int n;
+} cu_shared;
+nnc_status cu_write(cu_one *o, const nnc_kernel *k, bool sizes, nnc_sink *sink); /* cuda.c: its text; with marks for sizes */
+/* Writes kernels and groups them. s is to be freed after an error, too; it uses memory of a. */
+nnc_status cu_share(cu_shared *s, const nnc_kernel *const *k, int n, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+void cu_shared_deinit(cu_shared *s);
+void cu_put_function(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first); /* of a group */
+void cu_put_shared(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i); /* a line of kernel i's comment */
+/* Calls of its function with these pointers, for tests: by kernel i; by the group, which reads sizes from a[n_pointer] on (false: the
+ * group is one kernel). */
+void cu_put_call(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i, const char *suffix, const char *pointers);
+bool cu_put_general_call(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first, const char *suffix,
+    const char *pointers, int n_pointer);
 
 /* cuda_formula.c: defines the math functions that the kernels' code in `text` calls. */
 void cu_formulas(nnc_text *t, const nnc_kernel *const *k, int n, const char *text);

@@ -57,6 +57,8 @@ static void put_format(const cu *c, const char *fmt, va_list ap)
         case 'n': cu_name(c, va_arg(rest, int)); break;
         case 'a': cu_affine(c, va_arg(rest, const nnc_affine *)); break;
         case 'i': cu_int(c, va_arg(rest, int64_t)); break;
+        case 'z': cu_size(c, va_arg(rest, int64_t)); break;
+        case 'Z': cu_size_long(c, va_arg(rest, int64_t)); break;
         case 'T': nnc_puts(c->t, cu_index(c)); break;
         case 's': nnc_puts(c->t, va_arg(rest, const char *)); break;
         case 'd': nnc_printf(c->t, "%d", va_arg(rest, int)); break;
@@ -182,6 +184,13 @@ static bool stands(const cu *c, const nnc_affine *e, int a)
     return e->k[a] != 0 && c->k->axis[a].extent > 1;
 }
 
+/* May a stride along axis a be a parameter? Not where a loop over it is unrolled: it would no longer be part of an instruction. */
+static bool is_size(const cu *c, int a)
+{
+    return !(c->in_lanes && a == c->axis) &&
+           (c->k->axis[a].kind == KA_outer || c->g->cls == KC_column);
+}
+
 void cu_affine(const cu *c, const nnc_affine *e)
 {
     bool first = true;
@@ -192,7 +201,7 @@ void cu_affine(const cu *c, const nnc_affine *e)
         nnc_puts(c->t, first ? k < 0 ? "-" : "" : k < 0 ? " - " : " + ");
         cu_axis(c, a);
         if (k != 1 && k != -1)
-            cu_put(c, " * %i", k < 0 ? -k : k);
+            cu_put(c, is_size(c, a) ? " * %z" : " * %i", k < 0 ? -k : k);
         first = false;
     }
     if (first)
@@ -257,8 +266,14 @@ void cu_digit(
 {
     cu_indent(c);
     cu_put(c, "const %T %s = %s", name, number);
-    cu_put(c, below > 1 ? " / %i" : "", below);
-    cu_put(c, count > 0 ? " %% %i" : "", count);
+    if (below > 1) {
+        nnc_puts(c->t, " / ");
+        cu_divisor(c, below);
+    }
+    if (count > 0) {
+        nnc_puts(c->t, " % ");
+        cu_divisor(c, count);
+    }
     cu_put(c, times > 1 ? " * %lld;\n" : ";\n", (long long)times);
 }
 
@@ -278,6 +293,10 @@ void cu_ref(const cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
     const cu_value *v = &c->v[id];
+    if (in->op == KO_const && in->dtype == DT_f32) {
+        cu_float(c, in->f);
+        return;
+    }
     if (in->op == KO_const) {
         cu_number(c, (nnc_dtype)in->dtype, in->f, in->i);
         return;

@@ -335,7 +335,7 @@ static void open_unit(cu *c, bool loop, bool inexact)
         cu_line(c, "const %T q = first + u * %d;", c->g->threads);
     }
     if (inexact) {
-        cu_line(c, "if (q >= %i)", units(c));
+        cu_line(c, "if (q >= %z)", units(c));
         cu_line(c, loop ? "    break;" : "    return;");
     }
     cu_place(c, "q");

@@ -356,6 +356,29 @@ static const struct part {
 "template <typename T> NNC_FN T nnc_sign(T x) { return x > (T)0 ? (T)1 : x < (T)0 ? (T)-1 : x; }\n"},
 EXTREME("max", ">"), EXTREME("min", "<"),
 ARG_TAKE("max", "largest", "larger", ">"), ARG_TAKE("min", "smallest", "smaller", "<"),
+/* ---- extents as arguments ---- */
+{"nnc_size",
+"/* An extent; for 0 <= x < 2^31, x / n is x * mul >> 32 >> shift. */\n"
+"struct nnc_size {\n"
+"    int n;\n"
+"    unsigned mul;\n"
+"    int shift;\n"
+"    NNC_FN operator int() const { return n; }\n"
+"};\n"
+"NNC_FN unsigned operator/(unsigned x, const nnc_size &d) { return __umulhi(x, d.mul) >> d.shift; }\n"
+"NNC_FN unsigned operator%(unsigned x, const nnc_size &d) { return x - x / d * d.n; }\n"
+"NNC_FN int operator/(int x, const nnc_size &d) { return (int)((unsigned)x / d); }\n"
+"NNC_FN int operator%(int x, const nnc_size &d) { return (int)((unsigned)x % d); }\n"},
+{"nnc_power",
+"/* An extent that is a power of two. */\n"
+"struct nnc_power {\n"
+"    int n, shift;\n"
+"    NNC_FN operator int() const { return n; }\n"
+"};\n"
+"NNC_FN unsigned operator/(unsigned x, const nnc_power &d) { return x >> d.shift; }\n"
+"NNC_FN unsigned operator%(unsigned x, const nnc_power &d) { return x & (d.n - 1); }\n"
+"NNC_FN int operator/(int x, const nnc_power &d) { return (int)((unsigned)x / d); }\n"
+"NNC_FN int operator%(int x, const nnc_power &d) { return (int)((unsigned)x % d); }\n"},
 /* ---- groups of threads ---- */
 {"NNC_DYNAMIC",
 "#ifndef NNC_DYNAMIC\n"

@@ -41,11 +41,30 @@ static int unrolled(const cu *c, const nnc_kstage *s, const cu_spread *p)
     return bytes >= 32 ? 2 : 4;
 }
 
+/* The loop of a split sum over j. With a step that is a parameter, its steps are counted: NVRTC finds their number only where it knows
+ * the step, and otherwise has no loads in flight together. */
+static void open_split(cu *c, const nnc_kstage *s, const cu_spread *p, const char *j)
+{
+    const int64_t group = c->g->group, step = group * c->g->split;
+    if (!c->sizes) {
+        cu_line(c, "#pragma unroll %d", unrolled(c, s, p));
+        cu_open(
+            c, "for (%T %s = slice * %i + t; %s < %i; %s += %i) {", j, group, j, p->units, j, step);
+        return;
+    }
+    cu_indent(c);
+    cu_put(c, "const %T steps = (%z - slice * %i - t) / ", p->units + step - 1, group);
+    cu_divisor(c, step);
+    nnc_puts(c->t, ";\n");
+    cu_line(c, "#pragma unroll %d", unrolled(c, s, p));
+    cu_open(c, "for (%T step = 0; step < steps; step++) {");
+    cu_line(c, "const %T %s = slice * %i + t + step * %z;", j, group, step);
+}
+
 /* Returns the number of scopes opened. */
 static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept)
 {
     int group = c->g->group, scopes = 1;
-    long long units = (long long)p->units;
     int a = cu_last_axis(p->spread);
     bool single = __builtin_popcount(p->spread) == 1 && p->vec == 1;
     const char *j = single ? c->axis_name[a] : "j";
@@ -57,22 +76,20 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
         if (named || p->units % group)
             cu_line(c, "const %T %s = t + k * %d;", j, group);
         if (p->units % group) {
-            cu_open(c, "if (%s < %lld) {", j, units);
+            cu_open(c, "if (%s < %z) {", j, p->units);
             scopes++;
         }
     } else if (c->g->split > 1) {
-        cu_line(c, "#pragma unroll %d", unrolled(c, s, p));
-        cu_open(c, "for (%s %s = slice * %d + t; %s < %lld; %s += %d) {", cu_index(c), j, group, j,
-            units, j, group * c->g->split);
+        open_split(c, s, p, j);
     } else if (p->units <= group) {
         if (p->units < group)
-            cu_open(c, "if (t < %lld) {", units);
+            cu_open(c, "if (t < %z) {", p->units);
         else
             cu_open(c, "{");
         if (named)
             cu_line(c, "const %T %s = t;", j);
     } else {
-        cu_open(c, "for (%s %s = t; %s < %lld; %s += %d) {", cu_index(c), j, j, units, j, group);
+        cu_open(c, "for (%T %s = t; %s < %z; %s += %d) {", j, j, p->units, j, group);
     }
     if (!single)
         place_spread(c, p->spread, cu_axes_used(c, s), p->vec);
@@ -320,8 +337,8 @@ static bool uses_held(const cu *c, const cu_rows *r, const nnc_kstage *s)
 static void open_parts(cu *c, int32_t id)
 {
     const char *type = cu_type((nnc_dtype)c->k->ins[id].dtype);
-    cu_line(c, "%s *const parts_%d = reinterpret_cast<%s *>(work + %lld);", type, id, type,
-        (long long)cu_part_at(c->k, c->g->split, id));
+    cu_line(c, "%s *const parts_%d = reinterpret_cast<%s *>(work + %z);", type, id, type,
+        cu_part_at(c->k, c->g->split, id));
 }
 
 static void store_parts(cu *c, const nnc_kstage *s, const char *lead)
@@ -331,43 +348,44 @@ static void store_parts(cu *c, const nnc_kstage *s, const char *lead)
     for (int32_t id = s->body0; id < s->body1; id++) {
         if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
             continue;
-        const long long points = (long long)cu_all_points(c->k);
+        const int64_t points = cu_all_points(c->k);
         open_parts(c, id);
         cu_line(c, "if (%s)", lead);
         if (c->v[id].lanes) /* parts are 16-byte aligned, and vec divides the points */
-            cu_line(c, "    nnc_store<%d>(&parts_%d[slice * %lldll + %s * %d], %n);", vec, id,
-                points, unit, vec, id);
+            cu_line(c, "    nnc_store<%d>(&parts_%d[slice * %Z + %s * %d], %n);", vec, id, points,
+                unit, vec, id);
         else
-            cu_line(c, "    parts_%d[slice * %lldll + %s] = %n;", id, points, unit, id);
+            cu_line(c, "    parts_%d[slice * %Z + %s] = %n;", id, points, unit, id);
     }
 }
 
 /* Declares q, the point that a thread of the second launch combines; in a group, t is the thread's row. */
-static void place_finish(cu *c, int group, long long n)
+static void place_finish(cu *c, int group, int64_t n)
 {
     const char *wide = c->g->index == 64 ? "(long long)" : "";
     if (group == 1) {
         cu_line(c, "const %T q = %sblockIdx.x * %d + threadIdx.x;", wide, c->g->threads);
-        cu_line(c, "if (q >= %lld)", n);
+        cu_line(c, "if (q >= %z)", n);
         cu_line(c, "    return;");
         return;
     }
     cu_line(c, "const int t = threadIdx.x / 32;");
     cu_line(c, "const %T %s = %sblockIdx.x * 32 + threadIdx.x %% 32;", n % 32 ? "p" : "q", wide);
     if (n % 32)
-        cu_line(c, "const %T q = p < %lld ? p : %lld;", n, n - 1);
+        cu_line(c, "const %T q = p < %z ? p : %z;", n, n - 1);
 }
 
 /* Combines a thread's partial results in order, those of all reductions in one loop: their loads are in flight together. */
-static void finish_parts(cu *c, const int32_t *id, int n, int group, long long points)
+static void finish_parts(cu *c, const int32_t *id, int n, int group, int64_t points)
 {
     enum { FLIGHT = 8 }; /* loads */
     for (int i = 0; i < n; i++)
         open_parts(c, id[i]);
     cu_line(c, "#pragma unroll %d", n > 0 ? (FLIGHT + n - 1) / n : 1);
-    cu_open(c, "for (int s = %s; s < %d; s += %d) {", group > 1 ? "t" : "0", c->g->split, group);
+    cu_open(c, "for (int s = %s; s < %z; s += %d) {", group > 1 ? "t" : "0", (int64_t)c->g->split,
+        group);
     for (int i = 0; i < n; i++)
-        cu_line(c, "%n = nnc_combine_%s()(%n, parts_%d[s * %lldll + q]);", id[i],
+        cu_line(c, "%n = nnc_combine_%s()(%n, parts_%d[s * %Z + q]);", id[i],
             nnc_kred_names[c->k->ins[id[i]].sop], id[i], id[i], points);
     cu_close(c, "}");
 }
@@ -379,7 +397,7 @@ void cu_finish(cu *c)
     const nnc_kstage *s = &c->k->stage[last];
     const int group = cu_finish_group(c->k, c->g);
     nnc_kgrid g = *c->g;
-    long long n = (long long)cu_all_points(c->k);
+    const int64_t n = cu_all_points(c->k);
     int sums;
     g.vec = 1;
     c->g = &g;
@@ -401,7 +419,7 @@ void cu_finish(cu *c)
     finish_parts(c, id, sums, group, n);
     if (group > 1) {
         join_columns(c, id, sums, group, false);
-        cu_line(c, n % 32 ? "if (t > 0 || p >= %lld)" : "if (t > 0)", n);
+        cu_line(c, n % 32 ? "if (t > 0 || p >= %z)" : "if (t > 0)", n);
         cu_line(c, "    return;");
     }
     cu_section(c, s, s->post0, s->post1);
@@ -514,8 +532,12 @@ static void place_threads(cu *c, int per_block, bool point)
     const nnc_kgrid *g = c->g;
     const char *wide = g->index == 64 ? "(long long)" : "", *block = "blockIdx.x";
     if (g->split > 1) {
-        cu_line(
-            c, "const int slice = blockIdx.x %% %d, block = blockIdx.x / %d;", g->split, g->split);
+        cu_indent(c);
+        nnc_puts(c->t, "const int slice = blockIdx.x % ");
+        cu_divisor(c, g->split);
+        nnc_puts(c->t, ", block = blockIdx.x / ");
+        cu_divisor(c, g->split);
+        nnc_puts(c->t, ";\n");
         block = "block";
     }
     if (g->cls == KC_column) {
@@ -562,9 +584,9 @@ void cu_row(cu *c)
         point |= (used >> a & 1) && c->k->axis[a].extent > 1;
     place_threads(c, per_block, point);
     if (inexact) {
-        cu_line(c, "const bool live = p < %lld;", (long long)points);
+        cu_line(c, "const bool live = p < %z;", points);
         if (point)
-            cu_line(c, "const %T q = live ? p : %lld;", (long long)points - 1);
+            cu_line(c, "const %T q = live ? p : %z;", points - 1);
     }
     cu_place(c, inexact ? "q" : "p");
     place_tmp(c, &r);

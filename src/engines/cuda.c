@@ -25,6 +25,8 @@ typedef struct handle {
         finish; /* finish: combines partial results; NULL where no sum is split over blocks */
     nnc_kgrid grid;
     int n_arg;
+    int n_size; /* sizes that its function gets behind the pointers, where kernels share one */
+    _Alignas(4) unsigned char size[NNC_CUDA_SIZES][NNC_CUDA_ARGUMENT];
 } handle;
 
 /* ---- objects ------------------------------------------------------------------------------------------------------ */
@@ -134,18 +136,36 @@ static nnc_status find(const handle *h, const nnc_plan *p, const char *name, int
     return failed(h->rt, p, what, error, sink);
 }
 
+/* Reads the function's name and the sizes that it gets. */
+static nnc_status read_code(
+    handle *h, const nnc_pkernel *pk, char name[NNC_CODE_NAME], nnc_sink *sink)
+{
+    const char *at;
+    const size_t n = nnc_pkernel_function(pk, &at);
+    if (n >= NNC_CODE_NAME)
+        return nnc_fail0(
+            sink, NNC_E_MODEL, "kernel %.60s...: its function's name is too long", pk->symbol);
+    snprintf(name, NNC_CODE_NAME, "%.*s", (int)n, at);
+    for (at += n; pk->code && *at; h->n_size++)
+        if (h->n_size == NNC_CUDA_SIZES || !nnc_cuda_argument(&at, h->size[h->n_size]))
+            return nnc_fail0(
+                sink, NNC_E_MODEL, "kernel %s: its sizes are not read: %.60s", pk->symbol, at);
+    return NNC_OK;
+}
+
 static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, nnc_sink *sink)
 {
+    char name[NNC_CODE_NAME], finish[NNC_CODE_NAME + 8];
     h->n_arg = pk->n_args;
     if (h->n_arg > MOST_ARGS)
         return nnc_fail0(sink, NNC_E_BUG, "kernel %s has %d arguments", pk->symbol, h->n_arg);
     NNC_TRY(read_grid(pk, &h->grid, sink));
-    NNC_TRY(find(h, p, pk->symbol, h->grid.shared, &h->kernel, sink));
+    NNC_TRY(read_code(h, pk, name, sink));
+    NNC_TRY(find(h, p, name, h->grid.shared, &h->kernel, sink));
     if (h->grid.finish == 0)
         return NNC_OK;
-    char name[200];
-    snprintf(name, sizeof name, "%.180s_finish", pk->symbol);
-    return find(h, p, name, 0, &h->finish, sink);
+    snprintf(finish, sizeof finish, "%s_finish", name);
+    return find(h, p, finish, 0, &h->finish, sink);
 }
 
 static void unload(void *p)
@@ -188,12 +208,16 @@ static int launch(const handle *h, cuda_kernel k, int64_t blocks, int64_t shared
 static nnc_status run(void *p, void *const *args, void *work)
 {
     handle *h = p;
-    void *value[MOST_ARGS + 1], *param[MOST_ARGS + 1];
+    void *value[MOST_ARGS + 1], *param[MOST_ARGS + 1 + NNC_CUDA_SIZES];
+    int n = h->n_arg;
     for (int i = 0; i < h->n_arg; i++)
         value[i] = args[i];
-    value[h->n_arg] = work; /* ignored by CUDA where the kernel has no such parameter */
-    for (int i = 0; i <= h->n_arg; i++)
+    if (h->grid.work > 0 || !h->n_size) /* ignored by CUDA where the kernel has no such parameter */
+        value[n++] = work;
+    for (int i = 0; i < n; i++)
         param[i] = &value[i];
+    for (int i = 0; i < h->n_size; i++)
+        param[n++] = h->size[i];
     int error = launch(h, h->kernel, h->grid.blocks, h->grid.shared, param);
     if (!error && h->finish)
         error = launch(h, h->finish, h->grid.finish, 0, param);

@@ -104,7 +104,7 @@ nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k)
 /* Kernels that share an object: for devices of one kind, in the plan's order. */
 typedef struct unit {
     int16_t kind;
-    int n, kernel[NNC_MAX_UNIT];
+    int n, functions, *kernel;
 } unit;
 
 typedef struct emission {
@@ -132,27 +132,82 @@ static bool runs_code(const maker *m, int kind)
 
 static int unit_size(const machine *on)
 {
-    int n = on->compiler && on->compiler->unit > 1 ? on->compiler->unit : 1;
-    return n < NNC_MAX_UNIT ? n : NNC_MAX_UNIT;
+    return on->compiler && on->compiler->unit > 1 ? on->compiler->unit : 1;
+}
+
+/* Asks the compiler which kernels of a kind share a function. */
+static nnc_status share_functions(maker *m, int kind)
+{
+    nnc_plan *p = m->p;
+    const nnc_compiler *by = m->on[kind].compiler;
+    const nnc_kernel **k = ARENA_NEW(&m->scratch, const nnc_kernel *, p->n_kernel + 1);
+    const char **code = ARENA_NEW(&m->scratch, const char *, p->n_kernel + 1);
+    int *of = ARENA_NEW(&m->scratch, int, p->n_kernel + 1), n = 0;
+    NNC_NEED(k && code && of, m->sink);
+    for (int i = 0; i < p->n_kernel; i++)
+        if (m->kernel[i].kind == kind) {
+            of[n] = i;
+            k[n++] = m->kernel[i].k;
+        }
+    if (n == 0 || !by || !by->share)
+        return NNC_OK;
+    NNC_TRY(by->share(k, n, &m->scratch, code, m->sink));
+    for (int i = 0; i < n; i++) {
+        if (!code[i])
+            continue;
+        p->kernel[of[i]].code = nnc_arena_strdup(&p->arena, code[i]);
+        NNC_NEED(p->kernel[of[i]].code, m->sink);
+    }
+    return NNC_OK;
+}
+
+/* The unit of kernel k: that of the kernels that it shares its function with, or the kind's last one, or a new one. NULL: out of memory. */
+static unit *unit_for(emission *x, int *of, int k, int *last)
+{
+    maker *m = x->m;
+    const int16_t kind = m->kernel[k].kind;
+    for (int i = 0; i < k && m->p->kernel[k].code; i++)
+        if (m->kernel[i].kind == kind && nnc_pkernel_shares(&m->p->kernel[i], &m->p->kernel[k])) {
+            of[k] = of[i];
+            return &x->unit[of[k]];
+        }
+    if (!last[kind] || x->unit[last[kind] - 1].functions == unit_size(&m->on[kind])) {
+        last[kind] = ++x->n_unit;
+        unit *u = &x->unit[last[kind] - 1];
+        u->kind = kind;
+    }
+    of[k] = last[kind] - 1;
+    x->unit[of[k]].functions++;
+    return &x->unit[of[k]];
 }
 
 /* Distributes the kernels over units. */
 static bool make_units(emission *x)
 {
     maker *m = x->m;
-    int *open = ARENA_NEW(&m->scratch, int, m->n_dev); /* by kind: its last unit + 1 */
-    x->unit = ARENA_NEW(&m->scratch, unit, m->p->n_kernel);
-    for (int k = 0; open && x->unit && k < m->p->n_kernel; k++) {
-        int16_t kind = m->kernel[k].kind;
-        int *u = &open[kind];
-        if (!*u || x->unit[*u - 1].n == unit_size(&m->on[kind])) {
-            *u = ++x->n_unit;
-            x->unit[*u - 1].kind = kind;
+    const int n = m->p->n_kernel;
+    int *last = ARENA_NEW(&m->scratch, int, m->n_dev); /* by kind: its last unit + 1 */
+    int *of = ARENA_NEW(&m->scratch, int, n), *at = ARENA_NEW(&m->scratch, int, n);
+    x->unit = ARENA_NEW(&m->scratch, unit, n);
+    if (!last || !of || !at || !x->unit)
+        return false;
+    for (int k = 0; k < n; k++)
+        unit_for(x, of, k, last)->n++;
+    for (int u = 0; u < x->n_unit; at += x->unit[u++].n)
+        x->unit[u].kernel = at;
+    for (int u = 0; u < x->n_unit; u++)
+        x->unit[u].n = 0;
+    for (int k = 0; k < n;
+         k++) /* those that share a function side by side, as their comments stand */
+        for (int i = k; i < n && of[k] >= 0; i++) {
+            if (i > k &&
+                (of[i] != of[k] || !nnc_pkernel_shares(&m->p->kernel[k], &m->p->kernel[i])))
+                continue;
+            unit *to = &x->unit[of[i]];
+            to->kernel[to->n++] = i;
+            of[i] = i > k ? -1 : of[i];
         }
-        unit *to = &x->unit[*u - 1];
-        to->kernel[to->n++] = k;
-    }
-    return open && x->unit;
+    return true;
 }
 
 /* False: out of memory, since an incomplete key could match other kernels. */
@@ -176,13 +231,15 @@ static bool object_key(const maker *m, const unit *u, nnc_hash128 *key)
 
 static nnc_status emit_unit(emission *x, int i, nnc_sink *sink)
 {
-    const nnc_kernel *k[NNC_MAX_UNIT];
     const unit *u = &x->unit[x->todo[i]];
     const machine *on = &x->m->on[u->kind];
+    const nnc_kernel **k = nnc_malloc((size_t)u->n * sizeof *k);
+    NNC_NEED(k, sink);
     for (int j = 0; j < u->n; j++)
         k[j] = x->m->kernel[u->kernel[j]].k;
     nnc_status s =
         on->emitter->emit(k, u->n, on->env.target, EMIT_object, &x->data[i], &x->size[i], sink);
+    nnc_free(k);
     if (s != NNC_OK)
         x->data[i] = NULL;
     return s;
@@ -287,6 +344,8 @@ nnc_status make_objects(maker *m)
     emission x = {.m = m};
     if (!p->n_kernel)
         return NNC_OK;
+    for (int d = 0; d < m->n_dev; d++)
+        NNC_TRY(share_functions(m, d));
     p->object = make_units(&x) ? ARENA_NEW(&p->arena, nnc_blob, x.n_unit) : NULL;
     x.todo = ARENA_NEW(&m->scratch, int, x.n_unit + 1);
     NNC_NEED(p->object && x.todo, m->sink);

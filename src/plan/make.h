@@ -8,13 +8,15 @@
 #include "plan/plan.h"
 #include "target/target.h"
 
-enum { NNC_MAX_UNIT = 32, NNC_MAX_DEVICES = 64 };
+enum { NNC_MAX_DEVICES = 64 };
 /* How the kernels of a device get machine code. */
 typedef struct nnc_compiler {
     const nnc_emitter *(*emitter)(void); /* called on a cache miss only (loads libLLVM); NULL result or pointer: kernels are interpreted */
     const char *version;             /* part of the key; known without loading */
-    int unit;                        /* kernels per object, consecutive among those for the target, at most NNC_MAX_UNIT; 0 = 1. One
-                                      * each lets models share objects in the cache; more is for compilers with a high fixed cost */
+    int unit;                        /* functions per object, of consecutive kernels among those for the target; 0 = 1. One each lets
+                                      * models share objects in the cache; more is for compilers with a high fixed cost */
+    /* Which kernels share a function (nnc_cuda_share): these are in one object. NULL: none do */
+    nnc_status (*share)(const nnc_kernel *const *k, int n, nnc_arena *a, const char **code, nnc_sink *sink);
 } nnc_compiler;
 
 typedef struct nnc_plan_options {

@@ -162,7 +162,11 @@ static nnc_status parse_field(parser *r, const plan_field *f, char *row)
         plan_field_set(f, at, v);
         return NNC_OK;
     case FK_float: return parse_float(r, at);
-    case FK_string: return string(r, at);
+    case FK_string:
+        if (f->key && !nnc_scan_eat(r->s, f->key))
+            return NNC_OK;
+        NNC_TRY(f->key ? want(r, "=") : NNC_OK);
+        return string(r, at);
     case FK_word:
         NNC_TRY(word(r, f, &v));
         plan_field_set(f, at, v);

@@ -6,6 +6,8 @@
 #include "base/base.h"
 #include "base/post.h"
 
+#include <string.h>
+
 /* Where a tensor's bytes live. */
 typedef enum nnc_space {
     SP_arena,   /* main's arena of its device, reused by liveness */
@@ -82,8 +84,25 @@ typedef struct nnc_pkernel {
     int64_t domain, grain, scratch_bytes; /* work items, minimum per thread, bytes per worker */
     int threads;
     int object;          /* index into object[], -1: interpreted */
+    const char *code;    /* NULL: its function in the object is `symbol`. Otherwise kernels share one, which gets sizes as further
+                          * arguments: its name and these (nnc_cuda_share) */
 } nnc_pkernel;           /* may be shared by several commands, on any streams; scratch: threads times scratch_bytes rounded up to 64,
                           * in cmd.work */
+
+/* Length of the name of the kernel's function in its object, at *name. */
+static inline size_t nnc_pkernel_function(const nnc_pkernel *k, const char **name)
+{
+    *name = k->code ? k->code : k->symbol;
+    return k->code ? strcspn(k->code, " ") : strlen(k->symbol);
+}
+
+/* Do two kernels for one target launch the same function? */
+static inline bool nnc_pkernel_shares(const nnc_pkernel *a, const nnc_pkernel *b)
+{
+    const char *x, *y;
+    const size_t n = nnc_pkernel_function(a, &x);
+    return a->code && b->code && nnc_pkernel_function(b, &y) == n && !memcmp(x, y, n);
+}
 
 typedef enum nnc_collective_kind { COLL_allreduce, COLL_allgather, COLL_reduce_scatter, COLL__COUNT } nnc_collective_kind;
 typedef enum nnc_reduction { RED_add, RED_min, RED_max, RED__COUNT } nnc_reduction;

@@ -108,6 +108,7 @@ static const plan_field kernel_field[] = {
     INT("scratch", scratch_bytes, 0, MOST),
     INT("threads", threads, 1, 1024),
     INT("object", object, -1, INT32_MAX),
+    {FK_string, "code", AT(code)},
     {FK_lines, AT(ir)},
     {0},
 };
@@ -281,7 +282,7 @@ static nnc_status check_fields(
             for (int k = 0; k < n && !number; k++)
                 NNC_TRY(check_fields(f->each, at + (size_t)k * f->size, word, i, sink));
         }
-        if (f->kind == FK_string && !*(const char *const *)(const void *)at &&
+        if (f->kind == FK_string && !f->key && !*(const char *const *)(const void *)at &&
             strcmp(word, "weight"))
             return nnc_fail0(sink, NNC_E_MODEL, "plan: %s %d: a text is missing", word, i);
         if (number && (v < f->lo || v > f->hi))

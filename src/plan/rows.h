@@ -9,7 +9,7 @@ typedef enum plan_field_kind {
     FK_int,    /* ` key=17`: uint8_t, int16_t, int32_t or int64_t, between lo and hi */
     FK_some,   /* the same; omitted when it is 0 */
     FK_float,  /* ` key=0.5` */
-    FK_string, /* ` "text"` */
+    FK_string, /* ` "text"`; with a key ` key="text"`, omitted when it is NULL */
     FK_word,   /* ` word`: index of a word, 0..hi */
     FK_flag,   /* ` key` when true */
     FK_type,   /* ` key f32[2,3]`; key may be NULL */

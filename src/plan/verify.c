@@ -1,5 +1,6 @@
 /* plan/verify.c -- verifies a plan: first each row separately; then the commands' arguments against their kernel or call; then memory
  * and order (verify_memory.c), which relies on the former. Reports the first error. */
+#include "codegen/codegen.h"
 #include "plan/rows.h"
 #include "plan/verify.h"
 #include <string.h>
@@ -44,6 +45,22 @@ static const char *tensor_fault(const nnc_plan *p, int i)
     return NULL;
 }
 
+static const char *code_fault(const nnc_pkernel *k)
+{
+    char bytes[NNC_CUDA_ARGUMENT];
+    const char *at;
+    int n = 0;
+    size_t name = nnc_pkernel_function(k, &at);
+    if (!k->code)
+        return NULL;
+    if (!name || name >= NNC_CODE_NAME)
+        return "its function has no name, or one that is too long";
+    for (at += name; *at; n++)
+        if (n == NNC_CUDA_SIZES || !nnc_cuda_argument(&at, bytes))
+            return "its function's sizes are not read";
+    return NULL;
+}
+
 static const char *kernel_fault(const nnc_plan *p, int i)
 {
     const nnc_pkernel *k = &p->kernel[i];
@@ -55,7 +72,7 @@ static const char *kernel_fault(const nnc_plan *p, int i)
         return "no such object";
     if (k->object >= 0 && (!p->object[k->object].data || !p->object[k->object].n))
         return "its object is empty";
-    return NULL;
+    return code_fault(k);
 }
 
 static const char *weight_fault(const nnc_plan *p, int i)

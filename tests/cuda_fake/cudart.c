@@ -507,7 +507,8 @@ typedef struct launch {
     const fake_kernel *k;
     long long blocks, shared;
     int threads, number;
-    void *arg[FAKE_ARGS + 1]; /* with its work */
+    void *arg[FAKE_ARGS + 1 + FAKE_SIZES]; /* with its work, and pointers to its sizes */
+    unsigned char size[FAKE_SIZES][12];
 } launch;
 
 static void run_launch(void *ctx)
@@ -523,6 +524,25 @@ static void run_launch(void *ctx)
         fake_wrong("%s: %s", l->k->name, bad);
 }
 
+/* Copies the sizes and finds the kernel of the plan that calls its function with them. */
+static const fake_shape *take_sizes(launch *l, void **size, int at)
+{
+    const fake_kernel *k = l->k;
+    for (int i = 0; i < k->n_size; i++) {
+        memcpy(l->size[i], size[i], (size_t)k->size_bytes[i]);
+        l->arg[at + i] = l->size[i];
+    }
+    for (int s = 0; s < k->n_shape; s++) {
+        bool same = !k->shape[s].blocks || k->shape[s].blocks == l->blocks;
+        for (int i = 0; i < k->n_size; i++)
+            same &= !memcmp(l->size[i], &k->shape[s].size[i], 4);
+        if (same)
+            return &k->shape[s];
+    }
+    fake_wrong("%s: no kernel has these sizes and blocks", k->name);
+    return &k->shape[0];
+}
+
 static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
 {
     const fake_kernel *k = (const fake_kernel *)kernel;
@@ -536,11 +556,12 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
             (int)c->shared_bytes > k->shared_limit))
         return fake_gives(INVALID_VALUE);
     launch *l = calloc(1, sizeof *l);
-    *l = (launch){
-        k, c->grid[0], (long long)c->shared_bytes, (int)c->block[0], ++fake_count.launches, {NULL}};
+    *l = (launch){k, c->grid[0], (long long)c->shared_bytes, (int)c->block[0],
+        ++fake_count.launches, {NULL}, {{0}}};
+    const fake_shape *shape = take_sizes(l, args + n + k->work, n + k->work);
     for (int i = 0; i < n + k->work; i++) {
         l->arg[i] = *(void **)args[i];
-        a[i] = (fake_access){l->arg[i], i < n ? k->bytes[i] : 64, i >= k->n_in};
+        a[i] = (fake_access){l->arg[i], i < n ? shape->bytes[i] : 64, i >= k->n_in};
         if ((uintptr_t)l->arg[i] % 16)
             fake_wrong("%s: argument %d is not aligned", k->name, i);
     }

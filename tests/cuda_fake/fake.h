@@ -92,12 +92,23 @@ const char *fake_shadow_access(fake_shadow *s, size_t begin, size_t end, bool wr
 
 /* kernels.c: NVRTC and the loading of what it made. */
 extern const nnc_cuda_nvrtc fake_nvrtc;
-enum { FAKE_ARGS = 64 }; /* most operands and results of a kernel: NNC_KERNEL_ARGUMENTS */
+enum { FAKE_ARGS = 64, /* most operands and results of a kernel: NNC_KERNEL_ARGUMENTS */
+    FAKE_SIZES = 32 };
+/* A kernel of the plan: its blocks (0: not known), bytes of each argument, and the first word of each size by which it calls a function that
+ * kernels share. */
+typedef struct fake_shape {
+    long long blocks;
+    size_t bytes[FAKE_ARGS];
+    uint32_t size[FAKE_SIZES];
+} fake_shape;
 typedef struct fake_kernel {
     char name[160];
     int n_in, n_out;
     bool work;
-    size_t bytes[FAKE_ARGS]; /* of each argument */
+    fake_shape *shape;
+    int n_shape;
+    int n_size, size_bytes[FAKE_SIZES];
+    bool is_float[FAKE_SIZES];
     int max_threads;
     void (*thunk)(void *const *);
     /* shim.h: grid's blocks, first and number of those to run, threads, shared bytes, reversed */

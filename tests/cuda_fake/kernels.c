@@ -134,7 +134,8 @@ static void *open_source(const char *source)
 /* ---- what the comments say ----------------------------------------------------------------------------------------- */
 
 /* The buffers of a line "reads   x0 f32[64,...], 4 KB; x1 ..." of kernel k's comment: x of an argument read, y of one written. */
-static bool read_buffers(const char *begin, const char *end, char letter, fake_kernel *k, int *n)
+static bool read_buffers(
+    const char *begin, const char *end, char letter, fake_kernel *k, fake_shape *of, int *n)
 {
     *n = 0;
     for (const char *p = begin; p < end; p++) {
@@ -148,10 +149,29 @@ static bool read_buffers(const char *begin, const char *end, char letter, fake_k
         if (number != *n || k->n_in + k->n_out >= FAKE_ARGS ||
             !nnc_dtype_parse(type, strlen(type), &d))
             return false;
-        k->bytes[letter == 'x' ? *n : k->n_in + *n] = (size_t)numel * (size_t)nnc_dtype_size(d);
+        of->bytes[letter == 'x' ? *n : k->n_in + *n] = (size_t)numel * (size_t)nnc_dtype_size(d);
         ++*n;
     }
     return true;
+}
+
+/* Sizes are the parameters behind the pointers. */
+static bool read_sizes(const char *p, const char *close, fake_kernel *k)
+{
+    static const struct {
+        const char *type;
+        int bytes;
+    } types[] = {{"const int n", 4}, {"const nnc_size n", 12}, {"const nnc_power n", 8},
+        {"const float f", 4}};
+    for (; p < close && k->n_size < FAKE_SIZES; p++)
+        for (size_t i = 0; i < NNC_COUNT(types); i++)
+            if (!strncmp(p, types[i].type, strlen(types[i].type)) &&
+                atoi(p + strlen(types[i].type)) == k->n_size) {
+                k->is_float[k->n_size] = i == 3;
+                k->size_bytes[k->n_size++] = types[i].bytes;
+                break;
+            }
+    return k->n_size < FAKE_SIZES;
 }
 
 /* The next kernel at or after *at; false: no more, or the text is not what it should be. */
@@ -171,26 +191,65 @@ static bool next_kernel(const char **at, fake_kernel *k)
     const char *close = strchr(p, ')');
     k->work = memmem(p, (size_t)(close - p), "char *__restrict__ work", 23) != NULL;
     *at = close;
-    return true;
+    return read_sizes(p, close, k);
 }
 
-/* Its comment stands above it, and above the kernel that finishes it. */
-static bool read_comment(const char *source, fake_kernel *k)
+/* The values of "code      k_name: n0 = 64, f1 = -0.5f": at begins behind the name. */
+static bool read_values(const char *at, const fake_kernel *k, fake_shape *to)
 {
-    char head[200];
-    size_t n = strlen(k->name);
+    const char *end = strchr(at, '\n');
+    for (int i = 0; i < k->n_size; i++) {
+        at = strstr(at, " = ");
+        if (!at || at > end)
+            return false;
+        at += 3;
+        const float x = strtof(at, NULL);
+        to->size[i] = (uint32_t)strtol(at, NULL, 10);
+        if (k->is_float[i])
+            memcpy(&to->size[i], &x, sizeof x);
+    }
+    at = strstr(at, " = ");
+    return !at || at > end;
+}
+
+static bool read_shape(const char *begin, const char *values, bool finish, fake_kernel *k)
+{
+    const char *end = strstr(begin, "*/"), *reads = strstr(begin, " *   reads"),
+               *writes = strstr(begin, " *   writes"), *how = strstr(begin, " *   schedule");
+    k->shape = realloc(k->shape, sizeof *k->shape * (size_t)(k->n_shape + 1));
+    fake_shape *to = &k->shape[k->n_shape++];
+    *to = (fake_shape){0};
     k->n_in = k->n_out = 0;
-    if (n > 7 && strcmp(k->name + n - 7, "_finish") == 0)
-        n -= 7;
-    snprintf(head, sizeof head, "/* %.*s\n", (int)n, k->name);
-    const char *begin = strstr(source, head), *end = begin ? strstr(begin, "*/") : NULL;
-    const char *reads = begin ? strstr(begin, " *   reads") : NULL;
-    const char *writes = begin ? strstr(begin, " *   writes") : NULL;
     if (!end || !writes || writes > end)
         return false;
-    if (reads && reads < end && !read_buffers(reads, strchr(reads, '\n'), 'x', k, &k->n_in))
+    if (!finish && values && (sscanf(how, " * schedule %*[^:]: %lld", &to->blocks) != 1))
         return false;
-    return read_buffers(writes, strchr(writes, '\n'), 'y', k, &k->n_out) && k->n_out > 0;
+    if (reads && reads < end && !read_buffers(reads, strchr(reads, '\n'), 'x', k, to, &k->n_in))
+        return false;
+    return read_buffers(writes, strchr(writes, '\n'), 'y', k, to, &k->n_out) && k->n_out > 0 &&
+           (!values || read_values(values, k, to));
+}
+
+/* Its comment stands above it, and above the kernel that finishes it; those of all kernels that share it name it. */
+static bool read_comments(const char *source, fake_kernel *k)
+{
+    char head[240], code[240];
+    size_t n = strlen(k->name);
+    const bool finish = n > 7 && strcmp(k->name + n - 7, "_finish") == 0;
+    n -= finish ? 7 : 0;
+    snprintf(head, sizeof head, "/* %.*s\n", (int)n, k->name);
+    snprintf(code, sizeof code, "\n *   code      %.*s", (int)n, k->name);
+    const char *begin = strstr(source, head);
+    if (begin)
+        return read_shape(begin, NULL, finish, k);
+    for (const char *p = source; (p = strstr(p, code)) != NULL;) {
+        for (begin = p; begin > source && strncmp(begin, "/* k_", 5) != 0; begin--)
+            ;
+        p += strlen(code);
+        if ((*p == ':' || *p == '\n') && !read_shape(begin, p, finish, k))
+            return false;
+    }
+    return k->n_shape > 0;
 }
 
 /* Bytes of the arrays that the kernel's text, up to `end`, keeps in static shared memory: TYPE name[N] or name[N][M]. */
@@ -237,7 +296,7 @@ int fake_library_load(const char *code, fake_library **out)
     *out = l;
     bool ok = lib != NULL;
     while (ok && next_kernel(&at, &k)) {
-        ok = read_comment(code, &k) && find(lib, k.name, "_thunk", &k.thunk) &&
+        ok = read_comments(code, &k) && find(lib, k.name, "_thunk", &k.thunk) &&
              find(lib, "shim_launch", "", &k.launch);
         const char *next = strstr(at, "extern \"C\" __global__");
         k.static_bytes = static_bytes(at, next ? next : at + strlen(at));
@@ -256,6 +315,8 @@ int fake_library_load(const char *code, fake_library **out)
 
 void fake_library_unload(fake_library *l)
 {
+    for (int i = 0; l && i < l->n; i++)
+        free(l->k[i].shape);
     free(l->k);
     free(l);
 }

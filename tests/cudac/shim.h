@@ -148,6 +148,7 @@ template <typename A, typename B> static A shim_bits(B b)
     memcpy(&a, &b, sizeof a);
     return a;
 }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline unsigned __float_as_uint(float x) { return shim_bits<unsigned>(x); }
 static inline float __uint_as_float(unsigned x) { return shim_bits<float>(x); }
 static inline long long __double_as_longlong(double x) { return shim_bits<long long>(x); }

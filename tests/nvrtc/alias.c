@@ -45,11 +45,13 @@ typedef struct loads {
 } loads;
 
 /* The kernel's body in `ptx`. Followed thrice, so that what a loop carries has arrived. */
-static loads loads_of(const char *ptx, const char *symbol)
+static loads loads_of(const char *ptx, const nnc_pkernel *k)
 {
     char head[200];
+    const char *name;
+    const size_t n = nnc_pkernel_function(k, &name);
     loads l = {0, 0};
-    snprintf(head, sizeof head, ".entry %s(", symbol);
+    snprintf(head, sizeof head, ".entry %.*s(", (int)n, name);
     const char *begin = strstr(ptx, head), *end = begin ? strstr(begin, "\n}") : NULL;
     CHECK(begin && end);
     memset(from, 0, sizeof from);
@@ -84,7 +86,7 @@ static void check_command(const nnc_plan *p, const nnc_cmd *c, const char *ptx, 
 {
     const nnc_pkernel *k = &p->kernel[c->item];
     int n_in = k->n_args - k->n_out;
-    loads l = loads_of(ptx, k->symbol);
+    loads l = loads_of(ptx, k);
     f->nc += l.nc != 0;
     for (int i = 0; i < n_in; i++)
         for (int o = n_in; o < k->n_args; o++) {

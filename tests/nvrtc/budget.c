@@ -418,14 +418,12 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
 
 /* ---- plans --------------------------------------------------------------------------------------------------------- */
 
-/* The plan's kernel that a launch belongs to: a split one has two. */
-static const nnc_pkernel *kernel_named(const nnc_plan *p, const char *name)
+/* Does the kernel launch this function? A split one has two. */
+static bool launches_it(const nnc_pkernel *k, const char *name)
 {
+    const char *own;
     size_t n = strlen(name) - (ends_in(name, "_finish") ? strlen("_finish") : 0);
-    for (int i = 0; i < p->n_kernel; i++)
-        if (strlen(p->kernel[i].symbol) == n && !strncmp(p->kernel[i].symbol, name, n))
-            return &p->kernel[i];
-    return NULL;
+    return nnc_pkernel_function(k, &own) == n && !strncmp(own, name, n);
 }
 
 static void fail(const char *what, const char *name, const char *why, const char *text)
@@ -435,11 +433,32 @@ static void fail(const char *what, const char *name, const char *why, const char
     pthread_mutex_unlock(&lock);
 }
 
+/* Holds a function against all kernels that launch it. */
+static void check_function(
+    const char *what, const nnc_plan *p, const nnc_cubin_kernel *c, nnc_arena *a)
+{
+    char why[256];
+    int kernels = 0;
+    for (int i = 0; i < p->n_kernel; i++) {
+        const nnc_pkernel *pk = &p->kernel[i];
+        if (!launches_it(pk, c->name))
+            continue;
+        nnc_scan s;
+        nnc_scan_init(&s, pk->symbol, pk->ir, strlen(pk->ir));
+        const nnc_kernel *k = nnc_schedule_parse(&s, a, NULL);
+        const char *bad = k ? budget_check(k, c, why) : "its text does not parse";
+        if (bad)
+            fail(what, pk->symbol, bad, pk->ir);
+        kernels++;
+    }
+    if (!kernels)
+        fail(what, c->name, "is no kernel of the plan", "");
+}
+
 int budget_plan(const char *what, const nnc_plan *p)
 {
     nnc_arena a;
     int launches = 0;
-    char why[256];
     nnc_arena_init(&a, 0);
     for (int o = 0; o < p->n_object; o++) {
         nnc_cubin_kernel *c;
@@ -448,15 +467,8 @@ int budget_plan(const char *what, const nnc_plan *p)
             fail(what, "a unit", "is no cubin", "");
             continue;
         }
-        for (int i = 0; i < n; i++, launches++) {
-            const nnc_pkernel *pk = kernel_named(p, c[i].name);
-            nnc_scan s;
-            nnc_scan_init(&s, c[i].name, pk ? pk->ir : "", pk ? strlen(pk->ir) : 0);
-            const nnc_kernel *k = pk ? nnc_schedule_parse(&s, &a, NULL) : NULL;
-            const char *bad = k ? budget_check(k, &c[i], why) : "is no kernel of the plan";
-            if (bad)
-                fail(what, c[i].name, bad, pk ? pk->ir : "");
-        }
+        for (int i = 0; i < n; i++, launches++)
+            check_function(what, p, &c[i], &a);
     }
     nnc_arena_deinit(&a);
     return launches;

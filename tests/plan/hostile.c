@@ -37,6 +37,9 @@ TEST(hostile_rows)
     LIE(1, "its text has another domain", p->kernel[0].domain++);
     LIE(1, "kernel 0: grain: ", p->kernel[0].grain = INT64_MAX);
     LIE(1, "its text has another name", p->kernel[0].symbol = "system");
+    LIE(1, "kernel 0: its function's sizes are not read", p->kernel[0].code = "k_x i64 d4");
+    LIE(1, "kernel 0: its function's sizes are not read", p->kernel[0].code = "k_x ");
+    LIE(1, "kernel 0: its function has no name", p->kernel[0].code = "");
     LIE(1, "weights and kernel extents differ", p->call[0].kernel[0] = 5);
     LIE(1, "the result's extents are not those of the windows", p->call[0].stride[1] = 0);
     LIE(1, "the result's extents are not those of the windows", p->call[0].pad_lo[0] = 9);

@@ -1,0 +1,71 @@
+/* tests/cuda_fake/functions.c -- how much code training steps are for a GPU: functions and bytes of source, by which NVRTC's time goes. */
+#include "api/internal.h"
+#include "fake.h"
+#include "help.h"
+#include "test.h"
+#include "train/train.h"
+
+static int functions_of(const nnc_plan *p)
+{
+    int n = 0;
+    for (int i = 0, j; i < p->n_kernel; i++) {
+        for (j = 0; j < i && !nnc_pkernel_shares(&p->kernel[i], &p->kernel[j]); j++)
+            ;
+        n += j == i;
+    }
+    return n;
+}
+
+/* The source is what the fake NVRTC gives as machine code. */
+static void check_plan(const char *file, const nnc_plan *p, int functions, size_t kib)
+{
+    size_t bytes = 0;
+    const int n = functions_of(p);
+    for (int i = 0; i < p->n_object; i++)
+        bytes += p->object[i].n;
+    if (n > functions || bytes > kib << 10)
+        test_fail(__FILE__, __LINE__,
+            "%s: a step is %d functions and %zu KiB of source, %d and %zu allowed", file, n,
+            bytes >> 10, functions, kib);
+    CHECK(n < p->n_kernel && bytes > kib << 9); /* else the limits say nothing */
+    CHECK_INT(p->n_object, (n + 23) / 24);
+}
+
+/* Every launch of bf16 steps of 32: kernels of the same layer in several sizes share functions. Without that they were 122, 276 and 424. */
+TEST(steps_are_few_functions)
+{
+    static const struct {
+        const char *file;
+        int functions;
+        size_t kib;
+    } of[] = {{"models/resnet50.json", 95, 480}, {"models/efficientnet_b0.json", 210, 880},
+        {"models/densenet121.json", 335, 1450}};
+    for (size_t i = 0; i < NNC_COUNT(of); i++) {
+        char why[512];
+        const nnc_arg arg = {"batch", "32"};
+        nnc_training t = nnc_training_defaults;
+        nnc_compile_options o = nnc_compile_defaults;
+        nnc_env *e = NULL;
+        nnc_artifact *a = NULL;
+        nnc_graph *step = NULL;
+        t.momentum = 0.9;
+        o.precision = NNC_PRECISION_bf16;
+        fake_begin(i);
+        nnc_model *m =
+            nnc_model_open(of[i].file, &(nnc_open_options){.arg = &arg, .n_arg = 1}, test_sink);
+        CHECK_OK(nnc_env_create(
+            &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
+        if (m && e)
+            CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
+        if (step)
+            CHECK_OK(nnc_compile(e, step, &o, &a, test_sink));
+        if (a)
+            check_plan(of[i].file, nnc_artifact_plan(a), of[i].functions, of[i].kib);
+        nnc_artifact_destroy(a);
+        nnc_env_destroy(e);
+        nnc_graph_destroy(step);
+        nnc_model_close(m);
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "%s: %s", of[i].file, why);
+    }
+}
