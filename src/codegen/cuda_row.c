@@ -291,6 +291,37 @@ static void place_finish(cu *c, int group, long long n)
         cu_line(c, "const %T q = p < %lld ? p : %lld;", n, n - 1);
 }
 
+/* Combines the parts of all reductions in one loop, in which as many loads are on their way at a time; then what the `group` threads of a
+ * point have. */
+static void join_parts(cu *c, const nnc_kstage *s, int group, long long n)
+{
+    enum { LOADS = 8 };
+    int many = 0;
+    for (int32_t id = s->body0; id < s->body1; id++)
+        if (c->k->ins[id].op == KO_reduce && c->v[id].live) {
+            open_parts(c, id);
+            many++;
+        }
+    cu_line(c, "#pragma unroll %d", many > 0 && many < LOADS ? LOADS / many : 1);
+    cu_open(c, "for (int s = %s; s < %d; s += %d) {", group > 1 ? "t" : "0", c->g->split, group);
+    for (int32_t id = s->body0; id < s->body1; id++)
+        if (c->k->ins[id].op == KO_reduce && c->v[id].live)
+            cu_line(c, "const auto next_%d = parts_%d[s * %lldll + q];", id, id, n);
+    for (int32_t id = s->body0; id < s->body1; id++)
+        if (c->k->ins[id].op == KO_reduce && c->v[id].live)
+            cu_line(c, "%n = nnc_combine_%s()(%n, next_%d);", id,
+                nnc_kred_names[c->k->ins[id].sop], id, id);
+    cu_close(c, "}");
+    for (int32_t id = s->body0; id < s->body1 && group > 1; id++) {
+        if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
+            continue;
+        cu_line(c, "__shared__ %s part_%d[%d];", cu_type((nnc_dtype)c->k->ins[id].dtype), id,
+            c->g->threads);
+        cu_line(c, "%n = nnc_column<%d, nnc_combine_%s, false>(%n, part_%d);", id, group,
+            nnc_kred_names[c->k->ins[id].sop], id, id);
+    }
+}
+
 /* The second launch: each thread combines partial results of a point in order, then the group combines its threads' results in order. */
 void cu_finish(cu *c)
 {
@@ -315,21 +346,7 @@ void cu_finish(cu *c)
     for (int i = 0; i < last; i++)
         cu_section(c, &c->k->stage[i], c->k->stage[i].body0, c->k->stage[i].post1);
     cu_declare(c, s);
-    for (int32_t id = s->body0; id < s->body1; id++) {
-        if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
-            continue;
-        const char *red = nnc_kred_names[c->k->ins[id].sop];
-        open_parts(c, id);
-        cu_line(c, "#pragma unroll 8");
-        cu_line(c, "for (int s = %s; s < %d; s += %d)", group > 1 ? "t" : "0", g.split, group);
-        cu_line(c, "    %n = nnc_combine_%s()(%n, parts_%d[s * %lldll + q]);", id, red, id, id, n);
-        if (group == 1)
-            continue;
-        cu_line(c, "__shared__ %s part_%d[%d];", cu_type((nnc_dtype)c->k->ins[id].dtype), id,
-            g.threads);
-        cu_line(
-            c, "%n = nnc_column<%d, nnc_combine_%s, false>(%n, part_%d);", id, group, red, id, id);
-    }
+    join_parts(c, s, group, n);
     if (group > 1) {
         cu_line(c, n % 32 ? "if (t > 0 || p >= %lld)" : "if (t > 0)", n);
         cu_line(c, "    return;");
