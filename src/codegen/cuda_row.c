@@ -309,8 +309,8 @@ static void join_parts(cu *c, const nnc_kstage *s, int group, long long n)
             cu_line(c, "const auto next_%d = parts_%d[s * %lldll + q];", id, id, n);
     for (int32_t id = s->body0; id < s->body1; id++)
         if (c->k->ins[id].op == KO_reduce && c->v[id].live)
-            cu_line(c, "%n = nnc_combine_%s()(%n, next_%d);", id,
-                nnc_kred_names[c->k->ins[id].sop], id, id);
+            cu_line(c, "%n = nnc_combine_%s()(%n, next_%d);", id, nnc_kred_names[c->k->ins[id].sop],
+                id, id);
     cu_close(c, "}");
     for (int32_t id = s->body0; id < s->body1 && group > 1; id++) {
         if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
