@@ -11,8 +11,8 @@
  *     }
  *     for (t = last; t < rows that windows read; t++)       below its edge: the same, with nothing to add
  *
- * A sum moves to the next part without an instruction: multiply-adds write to another register than they read. Memory is waited for while a row
- * is summed, so that few threads suffice, which have many registers. */
+ * A sum moves to the next part without an instruction: multiply-adds write to another register than they read. The memory's latency passes
+ * while a row is summed, so that few threads suffice, which have many registers. */
 #include "codegen/cuda.h"
 
 #include <stdio.h>
@@ -106,7 +106,7 @@ static int32_t leader(const cu *c, const nnc_kstage *s, const nnc_walk *w, int32
     return id;
 }
 
-/* Loads the row of the source that the pointers are at, without conversion: where its columns are none of the source, the value stays 0. */
+/* Loads the row of the source that the pointers are at, without conversion: beyond the edge of a row, the value stays 0. */
 static void load_row(cu *c, const nnc_kstage *s, const nnc_walk *w)
 {
     for (int32_t id = s->body0; id < s->body1; id++) {

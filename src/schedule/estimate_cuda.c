@@ -9,6 +9,7 @@
 
 enum {
     FULL_THREADS = 1024, /* of an SM: with fewer, bandwidth falls in proportion */
+    FULL_WALKS = 256, /* the same where they load a row of a window while they sum the one before */
     LANES = 128, /* of an SM */
     UNKNOWN_COST = 30,
 };
@@ -89,7 +90,8 @@ static int64_t instructions(const nnc_kernel *k)
 /* Thousandths of the threads that use its bandwidth. */
 static int64_t filled(const nnc_kernel *k, const nnc_target *t)
 {
-    const int64_t full = (int64_t)t->sms * FULL_THREADS;
+    nnc_walk w;
+    const int64_t full = (int64_t)t->sms * (nnc_walk_of(k, &w) ? FULL_WALKS : FULL_THREADS);
     const int64_t threads = nnc_mul_sat(k->grid.blocks, k->grid.threads);
     return nnc_max64(nnc_min64(threads, full) * 1000 / nnc_max64(full, 1), 1);
 }

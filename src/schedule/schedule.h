@@ -91,6 +91,8 @@ bool nnc_walk_rows(const nnc_kernel *k, int fast, int a, int r, int rows[2]);
  * instructions for a result: *done. False: out of memory. */
 bool nnc_window_walk(nnc_kernel *k, const nnc_target *t, const int pair[2][2], double most, bool *done, nnc_arena *mem);
 void nnc_walk_choose(nnc_kernel *k, const nnc_walk *w); /* the grid's choices */
+/* taps.c: gradients of depthwise weights: a thread sums all elements of a window, over places in blocks. False: out of memory. */
+bool nnc_tap_strips(nnc_kernel *k, const nnc_target *target, nnc_arena *mem);
 /* schedule_pixels.c. Arranges GPU kernels that store all of few channels of each pixel. False: out of memory. */
 bool nnc_pixel_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* The first of the *n stores to one buffer that together store consecutive elements for `vec` steps along axis a: store id is one of

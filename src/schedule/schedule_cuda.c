@@ -451,7 +451,18 @@ static bool choose_tile(nnc_kernel *k)
     return false;
 }
 
-/* Splits points over several blocks where points are few and long: each thread keeps at least eight steps of a sum, or two of a copy. */
+/* True for several sums of several products each (taps.c). */
+static bool shares_terms(const nnc_kernel *k)
+{
+    int terms = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        terms += k->ins[i].op == KO_sop && k->ins[i].sop == SC_fma;
+    return k->n_stage == 1 && reductions(k) > 2 && terms >= 2 * reductions(k) &&
+           cu_split_stage(k) >= 0;
+}
+
+/* Splits points over several blocks where points are few and long: each thread keeps at least eight steps of a sum, or two of a copy.
+ * Blocks of sums that share terms are no more than the machine has room for at a time, since each of them takes long. */
 static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
 {
     nnc_kgrid *g = &k->grid, one = *g;
@@ -459,7 +470,8 @@ static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
     if (g->blocks < 1 || !(share || cu_split_stage(k) >= 0))
         return;
     int64_t blocks = share ? (int64_t)t->sms * t->sm_threads / g->threads : 2 * t->sms;
-    int64_t want = (blocks + g->blocks - 1) / g->blocks, most = units / g->group / (share ? 2 : 8);
+    int64_t want = shares_terms(k) ? blocks / g->blocks : (blocks + g->blocks - 1) / g->blocks,
+            most = units / g->group / (share ? 2 : 8);
     want = want > most ? most : want;
     if (want < 2)
         return;
@@ -621,8 +633,10 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
         return false;
     g->cls = KC_column;
     g->axis = (int16_t)axis;
-    g->vec = (int16_t)nnc_cuda_vec(k, axis);
-    while (g->vec > 1 && !columns_fill(k, t, g->vec, longest))
+    /* sums that share what they load, in registers: pairs of columns, also where these are no whole warps */
+    const bool many = shares_terms(k) && k->axis[axis].extent % 2 == 0;
+    g->vec = (int16_t)(many ? 2 : nnc_cuda_vec(k, axis));
+    while (g->vec > 1 && !many && !columns_fill(k, t, g->vec, longest))
         g->vec /= 2;
     int64_t n = cu_points(k, axis, g->vec);
     if (n >= resident / 2)
@@ -633,6 +647,8 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
     while (g->group > 1 && cu_part_bytes(k) * 32 * g->group * g->vec > 48 << 10)
         g->group /= 2;
     g->threads = (int16_t)(32 * g->group);
+    g->regs =
+        (int16_t)(many && g->threads == 512 ? SM_REGISTERS / 1024 : 0); /* two blocks of an SM */
     int64_t trips = (longest + g->group - 1) / g->group;
     g->keep = (int16_t)(k->n_stage > 1 && trips * g->vec <= KEEP_REGISTERS / 2 && trips <= MAX_KEEP
                             ? trips

@@ -191,7 +191,7 @@ static double cost_of(const nnc_kernel *k, const nnc_walk *w, int rows, int64_t 
     const double taps = (double)k->axis[w->taps].extent, walks = (double)k->axis[rows].extent;
     const double all = (double)(k->axis[w->map].extent - 1) + taps;
     double terms = 0, weights = 0, read = all * walks;
-    if (w->row) /* rows beyond the edge are passed over */
+    if (w->row) /* rows beyond the edge are not read */
         read -=
             walks * (double)k->axis[w->map].extent + taps - 1 - (double)(w->row->hi - w->row->lo);
     for (int i = 0; i < k->stage[0].body1; i++) {

@@ -59,8 +59,8 @@ static bool walks(const nnc_kernel *k)
     return nnc_walk_of(k, &w);
 }
 
-/* 5x5 windows of EfficientNets on an H200: row by row where that leaves enough threads, and otherwise in blocks, which have at most one column
- * beyond the edge (29x29 in 6x3 was predicted 14 % slower than in strips). */
+/* 5x5 windows of EfficientNets on an H200: row by row where that leaves enough threads, and otherwise in blocks, which have at most one
+ * column beyond the edge (29x29 in 6x3 was predicted 14 % slower than in strips). */
 TEST(rows_and_blocks_of_windows)
 {
     static const struct {

@@ -90,7 +90,7 @@ static int check(
     for (int i = 0; p && i < p->n_object; i++) {
         CHECK_OK(nnc_cubin_read(p->object[i].data, p->object[i].n, &mem, &k, &n, &sm, test_sink));
         for (int j = 0; j < n; j++)
-            if (strstr(k[j].name, part)) {
+            if (strstr(k[j].name, part) && !strstr(k[j].name, "_finish")) {
                 code(w, arch, &k[j]);
                 found++;
             }
@@ -137,6 +137,61 @@ static void check_windows(nnc_env *e, size_t t)
 TEST(nvrtc_windows)
 {
     on_each_arch(check_windows);
+}
+
+/* ---- gradients ---- */
+
+/* Of weights: instructions for a multiply-add, measured and a tenth (one element over one place at a time: 9). */
+typedef struct gradient {
+    const char *type;
+    int c, size, k, stride;
+    double most;
+} gradient;
+
+static const gradient gradients[] = {
+    {"bf16", 240, 28, 5, 1, 3},
+    {"f16", 96, 112, 3, 2, 4},
+};
+
+static nnc_graph *gradient_of(const gradient *w)
+{
+    char text[800];
+    nnc_scan s;
+    snprintf(text, sizeof text,
+        "graph @t {\n%%x = input : %s[32,%d,%d,%d]\n%%d = input : %s[32,%d,%d,%d]\n"
+        "%%v = input : %s[%d,%d,1,1]\n%%p = conv %%x, %%v\n%%q = conv %%d, %%v\n"
+        "%%y = conv_wgrad %%p, %%q {kernel=[%d,%d], groups=%d, strides=[%d,%d], "
+        "pads=[%d,%d,%d,%d]}\nreturn %%y }",
+        w->type, w->c, w->size, w->size, w->type, w->c, w->size / w->stride, w->size / w->stride,
+        w->type, w->c, w->c, w->k, w->k, w->c, w->stride, w->stride, w->k / 2, w->k / 2, w->k / 2,
+        w->k / 2);
+    nnc_scan_init(&s, "t", text, strlen(text));
+    return nnc_graph_parse(&s, test_sink);
+}
+
+static void check_gradient(const void *ctx, const char *arch, const nnc_cubin_kernel *k)
+{
+    const gradient *w = ctx;
+    const double each = k->loop.n[CC_real] > 0 ? (double)k->loop.issued / k->loop.n[CC_real] : 1e9;
+    if (k->stack_bytes || k->n[CC_load_local] || k->registers > 64 || each > w->most)
+        test_fail(__FILE__, __LINE__,
+            "%s: %s gradient of %d channels of %d, %dx%d by %d: %d registers, %d bytes of stack, "
+            "%.1f instructions a multiply-add (at most %.1f)",
+            arch, w->type, w->c, w->size, w->k, w->k, w->stride, k->registers, k->stack_bytes, each,
+            w->most);
+}
+
+static void check_gradients(nnc_env *e, size_t t)
+{
+    for (size_t i = 0; i < NNC_COUNT(gradients) && t > 1; i++) /* two architectures, for time */
+        CHECK_INT(
+            check(e, gradient_of(&gradients[i]), "_wgrad", check_gradient, &gradients[i], archs[t]),
+            2);
+}
+
+TEST(nvrtc_depthwise_gradients)
+{
+    on_each_arch(check_gradients);
 }
 
 /* ---- windows side by side ---- */
