@@ -29,6 +29,7 @@
     X(item, 540, 370) /* a work item */ \
     X(guard, 70, 70) \
     X(scalar, 140, 115) /* an instruction for one element */ \
+    X(one_divide, 1100, 900) /* a division or square root of one element */ \
     X(masked, 1000, 235) /* a store of part of a vector */ \
     X(forward, 4000, \
         5500) /* loads at other offsets than the stores just before them, which must reach the cache first */ \
@@ -217,27 +218,30 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
     int64_t size = nnc_max64(nnc_dtype_size((nnc_dtype)in->dtype) / 4, 1);
     if (in->op == KO_const || in->op == KO_index)
         return;
-    if (!wide)
+    const bool divides = in->op == KO_sop && (in->sop == SC_div || in->sop == SC_sqrt ||
+                                                 in->sop == SC_recip || in->sop == SC_rsqrt);
+    if (!wide && divides)
+        add(c, N_one_divide, n, in->sop == SC_rsqrt ? 2 : 1);
+    else if (!wide)
         add(c, N_scalar, n, in->op == KO_sop ? steps_of(c->k, in) : 1);
     else if (in->op == KO_load || in->op == KO_store)
         count_access(c, l, in, n, size);
     else if (in->op == KO_reduce)
         add(c, N_op, n, size * (in->sop >= KR_argmax ? 4 : in->sop >= KR_max ? 2 : 1));
-    else if (in->sop == SC_div || in->sop == SC_sqrt || in->sop == SC_recip)
-        add(c, N_divide, n, size);
-    else if (in->sop == SC_rsqrt)
-        add(c, N_divide, n, 2 * size);
+    else if (divides)
+        add(c, N_divide, n, in->sop == SC_rsqrt ? 2 * size : size);
     else
         add(c, N_op, n, size * steps_of(c->k, in));
     if (wide)
         add(c, N_guard, n, in->n_guard);
 }
 
-static int64_t latency_of(const nnc_kernel *k, const nnc_kins *in, bool lanes)
+/* lanes_ps: until the lanes of a sum are one number. */
+static int64_t latency_of(const nnc_kernel *k, const nnc_kins *in, int64_t lanes_ps)
 {
     switch ((nnc_kop)in->op) {
     case KO_load: return LOAD_PS;
-    case KO_reduce: return OP_PS + (lanes ? LANES_PS : 0);
+    case KO_reduce: return OP_PS + lanes_ps;
     case KO_sop:
         if (in->sop == SC_div || in->sop == SC_sqrt || in->sop == SC_recip)
             return DIVIDE_PS;
@@ -249,7 +253,7 @@ static int64_t latency_of(const nnc_kernel *k, const nnc_kins *in, bool lanes)
 }
 
 /* Adds the longest path of dependent instructions first .. end - 1, and returns it. */
-static int64_t add_path(counter *c, int first, int end, bool lanes)
+static int64_t add_path(counter *c, int first, int end, int64_t lanes_ps)
 {
     int64_t longest = 0;
     for (int i = first; i < end; i++) {
@@ -257,7 +261,7 @@ static int64_t add_path(counter *c, int first, int end, bool lanes)
         int64_t from = 0;
         for (int a = 0; a < 3; a++)
             from = nnc_max64(from, in->arg[a] >= first ? c->depth[in->arg[a]] : 0);
-        c->depth[i] = from + latency_of(c->k, in, lanes);
+        c->depth[i] = from + latency_of(c->k, in, lanes_ps);
         longest = nnc_max64(longest, c->depth[i]);
     }
     c->path += longest;
@@ -308,16 +312,29 @@ static void find_row(const counter *c, const nnc_kstage *g, loops *l)
     }
 }
 
-/* The lanes of each result added up, in as many steps as halve them: few lanes take less. */
-static void add_lanes(counter *c, const loops *l, int what)
+/* Steps in which the lanes of a vector along axis vax are added up, and in which those of a whole one are. */
+static int64_t lane_steps(const counter *c, int vax, int64_t *all)
 {
-    const int64_t used = nnc_min64(c->k->axis[l->vax].extent, c->lanes);
-    int64_t n = executions(c, l, l->map), steps = 0, all = 0;
+    const int64_t used = nnc_min64(c->k->axis[vax].extent, c->lanes);
+    int64_t steps = 0;
     while (1 << steps < used)
         steps++;
-    while (1 << all < c->lanes)
-        all++;
-    add(c, what, nnc_ceildiv(nnc_mul_sat(n, steps * steps), nnc_max64(all * all, 1)), 1);
+    for (*all = 0; 1 << *all < c->lanes;)
+        (*all)++;
+    *all = nnc_max64(*all, 1);
+    return steps;
+}
+
+/* The lanes of each result added up, in as many steps as halve them: few lanes take less. Those of rows at once are added up together, four
+ * times 9 instructions in 20. */
+static void add_lanes(counter *c, const loops *l, int what)
+{
+    int64_t all, n = executions(c, l, l->map);
+    const int64_t steps = lane_steps(c, l->vax, &all);
+    n = c->rows > 2   ? nnc_ceildiv(nnc_mul_sat(n, 5), 9)
+        : c->rows > 1 ? nnc_ceildiv(nnc_mul_sat(n, 2), 3)
+                      : n;
+    add(c, what, nnc_ceildiv(nnc_mul_sat(n, steps * steps), all * all), 1);
 }
 
 /* True for a load from a local buffer of what another point of the stage before it has stored: of overlapping windows, or by a stride. */
@@ -369,8 +386,10 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         c->steps = l.steps;
     int64_t body = 0;
     if (!l.outer || c->amd) {
-        body = add_path(c, g->body0, g->body1, l.reduces);
-        add_path(c, g->post0, g->post1, false);
+        int64_t all = 1;
+        const int64_t steps = l.reduces ? lane_steps(c, l.vax, &all) : 0;
+        body = add_path(c, g->body0, g->body1, LANES_PS * steps / all);
+        add_path(c, g->post0, g->post1, 0);
     }
     if (g->axes || l.outer)
         add(c, N_iteration, executions(c, &l, g->axes), l.steps);

@@ -286,6 +286,48 @@ static V reverse(ll_emit *e, V v)
     return ll_row(e->m, v, NULL, e->lanes - 1, -1, e->lanes);
 }
 
+/* The number of lanes that exist, which are the first ones. */
+static int live_lanes(const ll_emit *e)
+{
+    int live = 0;
+    while (live < e->lanes &&
+           !(e->mask && LLVMIsNull(LLVMGetAggregateElement(e->mask, (unsigned)live))))
+        live++;
+    return live;
+}
+
+/* The own axis along which an access of a tmp buffer runs from the beginning of a row, or -1. */
+static int along_row(const nnc_kernel *k, const nnc_kins *in)
+{
+    const uint32_t axes = nnc_affine_axes(&in->at);
+    const int a = axes ? __builtin_ctz(axes) : -1;
+    const bool row = a >= k->n_outer && !(axes & (axes - 1)) && in->at.k[a] == 1 &&
+                     in->n_guard == 0 && nnc_kins_index(in) < 0 &&
+                     in->at.c * nnc_dtype_size(k->buf[in->buf].dtype) % 64 == 0;
+    return row ? a : -1;
+}
+
+/* True when the lanes of the current vector that are beyond the end of a tmp buffer's row may be loaded and stored, too: rows begin at
+ * multiples of 64 bytes, and nothing else is in a row's last 64 bytes. A store in parts would let the load after it wait for all of them. */
+static bool ends_in_padding(const ll_emit *e, const nnc_kins *ins)
+{
+    const nnc_kernel *k = e->k;
+    const nnc_kbuf *b = &k->buf[ins->buf];
+    const int size = nnc_dtype_size(b->dtype), vax = e->vax;
+    if (b->role != KB_tmp || vax < 0 || e->ring[ins->buf].rows > 0 || along_row(k, ins) != vax)
+        return false;
+    const int64_t n = k->axis[vax].extent, bytes = nnc_align_up(n * size, 64);
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *s = &k->ins[i];
+        if (s->op != KO_store || s->buf != ins->buf)
+            continue;
+        const int a = along_row(k, s);
+        if (a < 0 || k->axis[a].extent != n || s->at.c * size % bytes)
+            return false;
+    }
+    return (n - live_lanes(e) + e->lanes) * size <= bytes;
+}
+
 /* `lanes` consecutive elements at p; mask NULL = all. Lanes not read are 0. */
 static V load_row(ll_emit *e, T t, V p, V mask, int size)
 {
@@ -553,6 +595,8 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
     bool spread = lane && !stride && !lanes_index; /* one address, masked by lane */
     if ((stride == 1 || stride == -1) && !lanes_index) {
         V mask = and_(m, lane, e->mask);
+        if (mask && mask == e->mask && ends_in_padding(e, ins))
+            mask = NULL;
         if (stride == -1)
             known -= e->lanes - 1;
         if (stride == -1 && mask)
@@ -641,9 +685,8 @@ static void store_part(ll_emit *e, V v, V p, int from, int n, int size)
  * before. */
 static void store_live(ll_emit *e, V v, V p, int size)
 {
-    int live = 0, n = e->m->t->vector_bits / 8 / size, from = 0;
-    while (live < e->lanes && !LLVMIsNull(LLVMGetAggregateElement(e->mask, (unsigned)live)))
-        live++;
+    int n = e->m->t->vector_bits / 8 / size, from = 0;
+    const int live = live_lanes(e);
     while (n > live)
         n /= 2;
     for (; from + n <= live; from += n)
@@ -666,6 +709,8 @@ static bool loads_after(const ll_emit *e, const nnc_kins *store)
 static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int size)
 {
     ll_mod *m = e->m;
+    if (mask && mask == e->mask && ends_in_padding(e, ins))
+        mask = NULL;
     if (mask && mask == e->mask && loads_after(e, ins)) {
         store_live(e, v, p, size);
         return;
