@@ -86,6 +86,24 @@ for comm in staged nccl; do
     same "$dir/${comm}1.npz" "$dir/${comm}2.npz" "one process"
 done
 
+# Collectives of unequal parts are staged, between copies that go through NCCL: while the host waits for messages, it has to look at NCCL.
+cat >"$dir/uneven.json" <<'JSON'
+{"inputs": {"x": [3, 1, 16, 8]},
+ "layers": [{"op": "conv", "channels": 16, "kernel": 3, "pad": 1, "name": "c"}, "hardswish", "flatten",
+  {"op": "linear", "out": 10, "name": "linear"}],
+ "outputs": ["c", "linear"]}
+JSON
+split="run $dir/uneven.json --target=cuda --devices=3 --strategy=channel --iterations=2"
+what="collectives of unequal parts, one process"
+# shellcheck disable=SC2086
+one $split --outputs="$dir/one.npz"
+ran 0 ""
+what="collectives of unequal parts"
+# shellcheck disable=SC2086
+job 2 $split --comm=nccl --outputs="$dir/many.npz" --comm-timeout=20
+ran 0 "2 runs"
+same "$dir/one.npz" "$dir/many.npz" "one process"
+
 # A trace where streams wait for collectives of others: a command that waits begins once.
 for comm in staged nccl; do
     for n in 1 2; do

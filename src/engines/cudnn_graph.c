@@ -60,11 +60,14 @@ static bool posts_ok(const nnc_call *c, const char **why)
     return true;
 }
 
+/* cuDNN judges by the stride of the channels, also where there is one, whose stride no access uses. */
 static bool channels_last(const nnc_type *t)
 {
+    int64_t stride[NNC_MAX_RANK];
     nnc_type last = *t;
     nnc_type_channels_last(&last);
-    return nnc_type_same_memory(t, &last);
+    nnc_type_strides(t, stride);
+    return nnc_type_same_memory(t, &last) && stride[1] == 1;
 }
 
 /* The source and the result of the convolution that the call is, or a gradient of. */

@@ -227,17 +227,43 @@ static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *r
     }
 }
 
-/* The extent of the dimension that n indexes; of several, the least. */
-static int64_t indexed_extent(const nnc_graph *g, const nnc_node *n)
+/* n indexes dimensions [first, end) with values that elements of the input reach as `how` says. Each is some index for certain of the
+ * least extent, and an index for certain of the largest one only. */
+static void add_use(
+    nnc_index_use *out, const nnc_graph *g, const nnc_node *n, int64_t first, int64_t end, int how)
 {
-    const nnc_type *x = nnc_typeof(g, n->in[0]), *at = nnc_typeof(g, n->in[1]);
-    bool tuples = n->op == OP_gather_nd || n->op == OP_scatter_nd;
-    int64_t first = nnc_attr_int(n, tuples ? AT_batch_dims : AT_axis, 0), least;
-    int64_t end = first + (tuples ? at->dim[at->rank - 1] : 1);
-    least = x->dim[first];
-    for (int64_t d = first + 1; d < end; d++)
+    const nnc_type *x = nnc_typeof(g, n->in[0]);
+    int64_t least = x->dim[first], most = least;
+    for (int64_t d = first + 1; d < end; d++) {
         least = nnc_min64(least, x->dim[d]);
-    return least;
+        most = nnc_max64(most, x->dim[d]);
+    }
+    if (how)
+        out->any = out->any ? nnc_min64(out->any, least) : least;
+    if (how == REACH_all && (!out->gather || most < out->all)) {
+        out->all = most;
+        out->gather = n;
+    }
+}
+
+/* The uses of n's index operand. Tuples of a gather_nd may come from several tensors side by side, each of which indexes a dimension or
+ * more of its own. */
+static void add_uses(
+    nnc_index_use *out, const nnc_graph *g, const nnc_node *n, const uint8_t *reach)
+{
+    const nnc_type *at = nnc_typeof(g, n->in[1]);
+    const nnc_node *c = nnc_def(g, n->in[1]);
+    const bool tuples = n->op == OP_gather_nd || n->op == OP_scatter_nd;
+    int64_t first = nnc_attr_int(n, tuples ? AT_batch_dims : AT_axis, 0);
+    if (!tuples || c->op != OP_concat || nnc_attr_int(c, AT_axis, 0) != at->rank - 1) {
+        add_use(out, g, n, first, first + (tuples ? at->dim[at->rank - 1] : 1), reach[n->in[1]]);
+        return;
+    }
+    for (int k = 0; k < c->n_in; k++) {
+        const int64_t wide = nnc_typeof(g, c->in[k])->dim[at->rank - 1];
+        add_use(out, g, n, first, first + wide, reach[c->in[k]]);
+        first += wide;
+    }
 }
 
 /* One-hot form: the extent of an iota that is compared with indices, which it tells apart. 0: n compares none. */
@@ -260,14 +286,11 @@ nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out)
     reach[input] = REACH_all;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        int how = nnc_index_operand(n) ? reach[n->in[1]] : REACH_none;
-        int64_t extent = how ? indexed_extent(g, n) : classes_of(g, n, reach);
-        if (extent)
-            out->any = out->any ? nnc_min64(out->any, extent) : extent;
-        if (how == REACH_all && (!out->gather || extent < out->all)) {
-            out->all = extent;
-            out->gather = n;
-        }
+        const int64_t classes = classes_of(g, n, reach);
+        if (nnc_index_operand(n))
+            add_uses(out, g, n, reach);
+        else if (classes)
+            out->any = out->any ? nnc_min64(out->any, classes) : classes;
         for (int k = 0; n->op != OP_input && k < n->n_out; k++)
             reach[n->out + (nnc_ref)k] = (uint8_t)reach_through(g, n, reach);
     }

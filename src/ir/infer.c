@@ -380,6 +380,14 @@ static nnc_status check_clip(infer *c)
     return NNC_OK;
 }
 
+static nnc_status check_dropout(infer *c)
+{
+    const double p = nnc_attr_float(c->n, AT_alpha, 0.5);
+    return p >= 0 && p <= 1
+               ? NNC_OK
+               : fail(c, "alpha %g is no probability: expected a number from 0 to 1", p);
+}
+
 nnc_status nnc_infer_ewise(infer *c)
 {
     nnc_dtype d = DT_f32;
@@ -395,7 +403,7 @@ nnc_status nnc_infer_ewise(infer *c)
             nnc_infer_follow(c, 0, arg(c, i));
             break;
         }
-    return c->n->op == OP_clip ? check_clip(c) : NNC_OK;
+    return c->n->op == OP_clip ? check_clip(c) : c->n->op == OP_dropout ? check_dropout(c) : NNC_OK;
 }
 
 /* Bodies know no gaps: their operands may be parts of larger tensors. */

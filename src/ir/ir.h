@@ -302,8 +302,9 @@ void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
  * maximum. */
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
 /* What an integer input's elements index: extents of the smallest table (or number of classes, where they are compared with an iota)
- * that any of them index, and of the smallest table that all of them do (0: none), and the latter's gather. Looks through movement
- * and casts that keep integers, not through arithmetic. */
+ * that any of them index, and of the smallest table that all of them do (0: none), and the latter's gather. Tuples, whose elements
+ * index several dimensions, count with the least of these and the largest. Looks through movement and casts that keep integers, not
+ * through arithmetic. */
 typedef struct nnc_index_use { int64_t any, all; const nnc_node *gather; } nnc_index_use;
 nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out) NNC_MUST;
 /* The value of a rank-0 or splat inline constant; false: not one. */

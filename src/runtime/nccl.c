@@ -268,6 +268,15 @@ nnc_status nccl_settled(nnc_exec *e, const clique *c, const char *what, bool *ye
     return NNC_OK;
 }
 
+nnc_status nnc_nccl_look(nnc_exec *e, const char *what)
+{
+    nccl *q = e->nccl;
+    bool yes;
+    for (int i = 0; i < q->n_clique && !q->broken; i++)
+        NNC_TRY(nccl_settled(e, &q->clique[i], what, &yes));
+    return q->broken ? NNC_E_PEER : NNC_OK;
+}
+
 static nnc_status settle(nnc_exec *e, const clique *c, const char *what)
 {
     const int64_t from = nnc_now_ns();

@@ -22,6 +22,8 @@ nnc_status nnc_nccl_send(nnc_exec *e, int32_t cmd, bool *done);
 bool nnc_nccl_is_next(nnc_exec *e, int32_t cmd);
 nnc_status nnc_nccl_receive(nnc_exec *e, int32_t cmd, nnc_stream *on, bool *done);
 nnc_event *nnc_nccl_event(const nnc_exec *e, int32_t cmd); /* after it */
+/* NNC_E_PEER: a communicator has failed, which its GPUs do not tell. what: the host waits for. */
+nnc_status nnc_nccl_look(nnc_exec *e, const char *what);
 /* Waits for what were submitted, at most until the deadline; then they are aborted. */
 nnc_status nnc_nccl_wait(nnc_exec *e);
 void nnc_nccl_abort(nnc_exec *e);

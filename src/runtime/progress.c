@@ -482,6 +482,8 @@ nnc_status nnc_progress_run(nnc_exec *e, int32_t first, int32_t end, bool timed,
             since = now;
             continue;
         }
+        if (e->nccl) /* also where all that is waited for are messages */
+            NNC_TRY(nnc_nccl_look(e, g->left_cmd ? what_of(g, g->left_cmd - 1) : "a run"));
         if (nnc_comm_is_late(comm_of(e), now - since))
             return give_up(g, at);
         nnc_comm_pause(now - since);

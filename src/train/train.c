@@ -321,22 +321,42 @@ static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_ref *counted, n
 
 /* ---- together ------------------------------------------------------------------------------------------------------------ */
 
-/* Does an input of the model have the name of one that training adds? Reports it. */
-static bool name_is_taken(const nnc_graph *m, nnc_sink *sink)
+/* Is an input that training adds called so? */
+static bool is_added(const char *name)
 {
     static const char *const added[] = {NNC_TRAIN_TARGET, NNC_TRAIN_LR, NNC_TRAIN_SCALE1,
         NNC_TRAIN_SCALE2, NNC_TRAIN_FIRST, NNC_TRAIN_KEY};
+    for (size_t k = 0; k < NNC_COUNT(added) && name; k++)
+        if (!strcmp(name, added[k]))
+            return true;
+    return false;
+}
+
+/* Does an input of the model have the name of one that training adds? Reports it. */
+static bool name_is_taken(const nnc_graph *m, nnc_sink *sink)
+{
     for (uint32_t i = 0; i < m->n_node; i++) {
         const nnc_node *n = &m->node[i];
-        const char *name = n->op == OP_input ? m->value[n->out].name : NULL;
-        for (size_t k = 0; k < NNC_COUNT(added) && name; k++)
-            if (!strcmp(name, added[k])) {
-                nnc_fail(sink, NNC_E_MODEL, n->loc,
-                    "training adds an input named %s: give the model's another name", name);
-                return true;
-            }
+        const char *name = m->value[n->out].name;
+        if (n->op == OP_input && is_added(name)) {
+            nnc_fail(sink, NNC_E_MODEL, n->loc,
+                "training adds an input named %s: give the model's another name", name);
+            return true;
+        }
     }
     return false;
+}
+
+/* The model, whose layers may have such names (the key of an attention): their values get others, as inputs are found by theirs. NULL: no
+ * memory. */
+static nnc_graph *with_free_names(const nnc_graph *m, nnc_sink *sink)
+{
+    nnc_graph *g = nnc_graph_clone(m, sink);
+    for (uint32_t i = 0; g && i < g->n_node; i++)
+        for (nnc_ref r = g->node[i].out; r < g->node[i].out + (nnc_ref)g->node[i].n_out; r++)
+            if (g->node[i].op != OP_input && is_added(g->value[r].name))
+                g->value[r].name = nnc_arena_printf(&g->arena, "%s.value", g->value[r].name);
+    return g;
 }
 
 /* Copies the model and adds its loss as output. */
@@ -385,7 +405,7 @@ static nnc_status divide(copy *c, nnc_ref *loss, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status make(
+static nnc_status make_of(
     const nnc_graph *m, const nnc_training *t, bool evaluate, nnc_graph **out, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
@@ -423,6 +443,20 @@ static nnc_status make(
         nnc_graph_destroy(c.g);
     else
         *out = c.g;
+    return s;
+}
+
+static nnc_status make(
+    const nnc_graph *m, const nnc_training *t, bool evaluate, nnc_graph **out, nnc_sink *sink)
+{
+    bool clash = false;
+    *out = NULL;
+    for (nnc_ref r = 0; r < m->n_value && !clash; r++)
+        clash = is_added(m->value[r].name);
+    nnc_graph *renamed = clash ? with_free_names(m, sink) : NULL;
+    NNC_NEED(renamed || !clash, sink);
+    const nnc_status s = make_of(clash ? renamed : m, t, evaluate, out, sink);
+    nnc_graph_destroy(renamed);
     return s;
 }
 

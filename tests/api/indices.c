@@ -92,3 +92,39 @@ TEST(an_index_outside_its_table_is_an_error)
     CHECK_OK(nnc_session_input(l.s, 0, ids, test_sink));
     unload(&l);
 }
+
+/* x[i, j] of 5 rows and 4 columns: each number is held against the dimension that it indexes. */
+TEST(indices_of_several_dimensions)
+{
+    static const char table[] = "{\"op\": \"param\", \"name\": \"t\", \"shape\": [5, 4]}, ";
+    static const int64_t rows[] = {4, 0, -5}, columns[] = {3, -4, 1}, outside[] = {1, 2, 4};
+    loaded l;
+    nnc_text json = {0};
+    nnc_printf(&json,
+        "{\"inputs\": {\"i\": {\"shape\": [3, 1], \"dtype\": \"i64\"}, \"j\": {\"shape\": [3, 1], "
+        "\"dtype\": \"i64\"}}, \"layers\": [%s{\"op\": \"concat\", \"name\": \"ij\", \"in\": "
+        "[\"i\", \"j\"]}, {\"op\": \"gather_nd\", \"in\": [\"t\", \"ij\"]}]}",
+        table);
+    load(&l, nnc_text_str(&json));
+    CHECK_OK(nnc_session_input(l.s, 0, rows, test_sink));
+    CHECK_OK(nnc_session_input(l.s, 1, columns, test_sink));
+    CHECK_INT(nnc_session_input(l.s, 1, outside, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("input j: element 2 is 4, an index into the 4 entries of");
+    unload(&l);
+    /* Tuples in one tensor: what indexes no dimension is refused, generated ones index any. */
+    static const int64_t pairs[] = {4, 3, 0, -4, -5, 1}, no_pair[] = {4, 3, 0, 5, 1, 1};
+    int64_t made[6];
+    json.n = 0;
+    nnc_printf(&json,
+        "{\"inputs\": {\"ij\": {\"shape\": [3, 2], \"dtype\": \"i64\"}}, \"layers\": [%s{\"op\": "
+        "\"gather_nd\", \"in\": [\"t\", \"ij\"]}]}",
+        table);
+    load(&l, nnc_text_str(&json));
+    CHECK_OK(nnc_session_input(l.s, 0, pairs, test_sink));
+    CHECK_INT(nnc_session_input(l.s, 0, no_pair, test_sink), NNC_E_MODEL);
+    CHECK_OK(nnc_artifact_fill_input(l.a, 0, 1, made, test_sink));
+    for (int k = 0; k < 6; k++)
+        CHECK(made[k] >= 0 && made[k] < 4);
+    unload(&l);
+    nnc_text_deinit(&json);
+}

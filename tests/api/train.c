@@ -204,6 +204,31 @@ TEST(models_that_cannot_be_trained)
     }
 }
 
+/* Layers may be called as the inputs that training adds: the step has these, and the same loss. */
+TEST(layers_called_as_inputs_of_training)
+{
+    static const char *const names[] = {"target", "lr", "first", "key"};
+    for (size_t i = 0; i < NNC_COUNT(names); i++) {
+        char json[300];
+        nnc_training t = nnc_training_defaults;
+        nnc_graph *g = NULL;
+        t.accumulate = 2;
+        snprintf(json, sizeof json,
+            "{\"inputs\": {\"x\": [4, 6]}, \"layers\": [{\"op\": \"linear\", \"name\": \"%s\", "
+            "\"out\": 5}, {\"op\": \"dropout\"}, {\"op\": \"linear\", \"out\": 3}]}",
+            names[i]);
+        nnc_graph *m = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+        CHECK_OK(nnc_train_graph(m, &t, &g, test_sink));
+        int found = 0;
+        for (uint32_t k = 0; g && k < g->n_node; k++)
+            for (size_t j = 0; j < NNC_COUNT(names) && g->node[k].op == OP_input; j++)
+                found += !strcmp(g->value[g->node[k].out].name, names[j]);
+        CHECK_INT(found, 4);
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(m);
+    }
+}
+
 /* Steps of several batches are those of a large batch, where no layer sees the batch. */
 TEST(accumulated_batches_are_one)
 {
