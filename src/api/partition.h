@@ -29,6 +29,8 @@ typedef struct nnc_partition_model {
     int n_layer, n_block;
     const char **layer;        /* paths, in order */
     int *device;               /* by layer, of --place and "device"; -1: none */
+    bool *generated;           /* by layer: its forward convolutions, products and poolings are generated kernels, which read an operand in
+                                * pieces; libraries' calls need it whole */
     int *first;                /* by block: its first layer; [n_block] = n_layer */
     nnc_layer_costs of;        /* by block */
     int n_edge;

@@ -6,6 +6,9 @@
 
 enum { KEEP = 5, MOST_TENSOR = 64 };
 
+/* The strategy by which nnc executes tensor groups. */
+#define SPLIT_BY "channel"
+
 bool nnc_partition_wants_auto(const nnc_partition_options *o)
 {
     bool any = !o->n_strategy;
@@ -74,6 +77,8 @@ nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_trainin
 typedef struct auto_problem {
     nnc_search_problem p;
     auto_links *links;
+    const nnc_device_use *
+        split; /* memory where all devices are one tensor group, as its row has it; NULL: not known */
 } auto_problem;
 
 /* Tensor groups lie within a node: degrees that divide its devices. */
@@ -84,6 +89,41 @@ static bool tensor_degree(const rows *r, int t)
     return t == 1 || (r->t->graph && t <= node && node % t == 0);
 }
 
+/* Multiplies costs, so that together they are ns. What rounding leaves is the last one's. */
+static void scale(const rows *r, const int64_t *const *v, size_t n, int64_t ns)
+{
+    int64_t all = 0, left = ns, *last = NULL;
+    for (size_t k = 0; k < n; k++)
+        all = nnc_add_sat(all, row_range(v[k], 0, r->m->n_block));
+    for (size_t k = 0; k < n && all > 0; k++)
+        for (int b = 0; b < r->m->n_block; b++) {
+            int64_t *of = (int64_t *)(uintptr_t)&v[k][b];
+            last = *of > 0 ? of : last;
+            *of = (int64_t)((double)*of * ((double)ns / (double)all));
+            left -= *of;
+        }
+    if (last)
+        *last = nnc_max64(*last + left, 0);
+}
+
+/* What nnc executes of a tensor group, a split of the graph, has the costs of its row. *ok false: it splits nothing. */
+static nnc_status plan_costs(rows *r, nnc_search_costs *of, bool *ok)
+{
+    row_split_costs split;
+    if (of->tensor == 1)
+        return NNC_OK;
+    NNC_TRY(row_split_cost(r, SPLIT_BY, of->tensor, &split));
+    *ok = split.ok;
+    const int64_t *const passes[] = {
+        of->forward, of->backward, of->weight, of->forward_comm, of->backward_comm, of->accumulate};
+    if (!*ok)
+        return NNC_OK;
+    scale(r, passes, NNC_COUNT(passes) - (r->micro == 1), split.total);
+    if (r->m->step)
+        scale(r, &of->optimizer, 1, nnc_add_sat(split.optimizer, split.once));
+    return NNC_OK;
+}
+
 static nnc_status make_costs(rows *r, auto_problem *x)
 {
     size_t cap = 0;
@@ -91,16 +131,30 @@ static nnc_status make_costs(rows *r, auto_problem *x)
     for (int t = 1; t <= r->n && t <= MOST_TENSOR; t++)
         for (int k = 0; k <= r->t->n_size && tensor_degree(r, t); k++) {
             bool ok;
+            if (x->p.planned && k) /* plans have the model's own batch */
+                continue;
             NNC_NEED(ARENA_ROOM(r->a, costs, cap, x->p.n_costs + 1), r->sink);
-            NNC_TRY(auto_costs(
-                r, k ? &r->t->size[k - 1] : r->m, x->links, t, &costs[x->p.n_costs], &ok));
+            nnc_search_costs *to = &costs[x->p.n_costs];
+            NNC_TRY(auto_costs(r, k ? &r->t->size[k - 1] : r->m, x->links, t, to, &ok));
+            if (ok && x->p.planned)
+                NNC_TRY(plan_costs(r, to, &ok));
+            if (!x->p.planned || r->t->o->bucket_mb > 0)
+                to->small = NULL;
             x->p.n_costs += ok;
         }
     x->p.costs = costs;
     return NNC_OK;
 }
 
-static nnc_status make_problem(rows *r, double bandwidth, auto_problem *x)
+/* Plans of replicas without a pipeline, where each has one device, may reduce gradients beside the backward pass. */
+static bool is_serial(const void *ctx, const nnc_combination *c)
+{
+    const rows *r = ctx;
+    return c->tensor > 1 || !row_is_beside(r, c->micro, c->zero);
+}
+
+/* planned: combinations that nnc executes, as it executes them. */
+static nnc_status make_problem(rows *r, double bandwidth, bool planned, auto_problem *x)
 {
     const nnc_partition_options *o = r->t->o;
     bool *segment;
@@ -111,6 +165,9 @@ static nnc_status make_problem(rows *r, double bandwidth, auto_problem *x)
             .capacity = r->capacity,
             .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
             .slowdown = r->slowdown,
+            .planned = planned,
+            .is_serial = planned ? is_serial : NULL,
+            .serial_ctx = r,
             .forward = !r->m->step}};
     NNC_NEED(x->links = auto_links_make(r, bandwidth), r->sink);
     x->p.links = auto_search_links(x->links);
@@ -159,11 +216,38 @@ static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_resu
     } else if (c->data > 1 && c->tensor == 1) {
         way = row_way_of_data(r, c->micro, c->zero);
     } else {
-        way.strategy = c->tensor > 1 ? "channel" : NULL;
+        way.strategy = c->tensor > 1 ? SPLIT_BY : NULL;
         way.devices = way.strategy ? 0 : 1;
     }
     row_executes(r, row, way);
     return NNC_OK;
+}
+
+/* The row of a plan that another strategy has, too, is that strategy's: one plan has one estimate. *done false: no other has it. */
+static nnc_status same_plan(rows *r, nnc_partition_row *row, const nnc_search_result *x, bool *done)
+{
+    const nnc_combination *c = &x->c;
+    const char *name = row->strategy;
+    nnc_status st;
+    *done = can_execute(r, c) && (c->data == r->n || c->pipeline == r->n || c->tensor == r->n);
+    if (!*done)
+        return NNC_OK;
+    if (r->n == 1)
+        return row_single(r, row);
+    if (c->pipeline > 1)
+        return row_pipeline(r, row, (nnc_pipeline_kind)c->schedule, c->chunks, x->cut);
+    if (c->data > 1) {
+        r->zero = c->zero;
+        st = row_data(r, row);
+        r->zero = 0;
+        return st;
+    }
+    row->strategy = SPLIT_BY;
+    st = row_split(r, row);
+    row->strategy = name;
+    *done = !row->why_not;
+    row->why_not = NULL;
+    return st;
 }
 
 /* Devices that no replica uses stay empty. */
@@ -200,7 +284,7 @@ static nnc_status other_links(rows *r, double bandwidth, const nnc_combination *
     auto_problem x;
     nnc_search_found found;
     nnc_search_result same;
-    NNC_TRY(make_problem(r, bandwidth, &x));
+    NNC_TRY(make_problem(r, bandwidth, false, &x));
     NNC_TRY(nnc_search(&x.p, 1, r->a, &found, r->sink));
     *name = NULL;
     if (!found.n)
@@ -218,10 +302,10 @@ static int64_t time_of(const nnc_auto_search *s, int k)
     return s->simulated_ns[k] ? s->simulated_ns[k] : s->found.best[k].ns;
 }
 
-/* Best first, by the simulator's times. */
+/* Best first, by the simulator's times; plans that nnc executes by their estimates, which know their sends and collectives. */
 static nnc_status simulate(rows *r, const auto_problem *x, nnc_auto_search *s)
 {
-    for (int k = 0; k < s->found.n && r->t->cluster; k++)
+    for (int k = 0; k < s->found.n && r->t->cluster && !x->p.planned; k++)
         NNC_TRY(auto_simulate(r, &x->p, &s->found.best[k], &s->simulated_ns[k]));
     for (int i = 1; i < s->found.n; i++)
         for (int k = i; k > 0 && time_of(s, k) < time_of(s, k - 1); k--) {
@@ -276,6 +360,10 @@ static nnc_status search_row(
         NNC_NEED(s->name[k] = name_of(r, &s->found.best[k].c), r->sink);
     NNC_NEED(row->strategy = nnc_arena_printf(r->a, "%s: %s", row->strategy, s->name[0]), r->sink);
     row->search = s;
+    bool done;
+    NNC_TRY(same_plan(r, row, &s->found.best[0], &done));
+    if (done)
+        return NNC_OK;
     NNC_TRY(draw_best(r, row, x, &s->found.best[0]));
     return fill_devices(r, row, &s->found.best[0]);
 }
@@ -285,7 +373,7 @@ nnc_status row_auto(rows *r, nnc_partition_row *row)
     auto_problem x;
     nnc_auto_search *s = ARENA_NEW(r->a, nnc_auto_search, 1);
     NNC_NEED(s, r->sink);
-    NNC_TRY(make_problem(r, 1, &x));
+    NNC_TRY(make_problem(r, 1, false, &x));
     NNC_TRY(nnc_search(&x.p, KEEP, r->a, &s->found, r->sink));
     if (!s->found.n) {
         row->why_not = "no combination of data, tensor and pipeline parallelism fits the memory";
@@ -332,7 +420,7 @@ nnc_status row_hybrid(rows *r, nnc_partition_row *row)
         return row->why_not ? NNC_OK : nnc_nomem(r->sink);
     }
     NNC_NEED(s && (s->found.best = ARENA_NEW(r->a, nnc_search_result, KEEP + 1)), r->sink);
-    NNC_TRY(make_problem(r, 1, &x));
+    NNC_TRY(make_problem(r, 1, true, &x));
     x.p.zeros = 1 | 2 | 4; /* stages 0 to 2 */
     x.p.recomputes = 1;
     x.p.size = (int)r->m->batch;

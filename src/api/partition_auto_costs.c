@@ -267,6 +267,7 @@ static void fill_block(const division *v, int b, int64_t *const *to)
     to[9][b] = nnc_ceildiv(of->saved[b], made);
     to[10][b] = nnc_ceildiv(of->working[b], made);
     to[13][b] = nnc_ceildiv(of->accumulate[b], t);
+    to[14][b] = of->small[b] / t;
 }
 
 static bool out_split(const division *v, int maker)
@@ -303,7 +304,7 @@ nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l
     nnc_search_costs *out, bool *ok)
 {
     division v = {.r = r, .m = m, .l = l, .t = tensor};
-    int64_t *to[14], *to_whole = ARENA_NEW(r->a, int64_t, m->n_edge + 1),
+    int64_t *to[15], *to_whole = ARENA_NEW(r->a, int64_t, m->n_edge + 1),
                      *to_split = ARENA_NEW(r->a, int64_t, m->n_edge + 1);
     NNC_NEED(to_whole && to_split, r->sink);
     for (size_t k = 0; k < NNC_COUNT(to); k++)
@@ -332,7 +333,8 @@ nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l
         .working = to[10],
         .boundary = to[11],
         .input = to[12],
-        .accumulate = to[13]};
+        .accumulate = to[13],
+        .small = to[14]};
     return NNC_OK;
 }
 

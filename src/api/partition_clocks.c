@@ -6,8 +6,8 @@
  * collectives begin when the last participant has come; and the backward pass begins on all devices together. So devices that wait for each other take the sum of their
  * times.
  *
- * Ops that the plan fuses into others take no time of their own: elementwise ops that elementwise ops and reductions of the same pass
- * read, and those that end a contraction. */
+ * Ops that the plan fuses into others take no time of their own: elementwise ops, slices and paddings that elementwise ops and reductions of
+ * the same pass read, and elementwise ops that end a contraction. */
 #include "api/partition_row.h"
 #include "sim/sim.h"
 #include <string.h>
@@ -60,25 +60,31 @@ static double node_ns(const rows *r, const nnc_graph *g, const nnc_node *x)
     return (double)launch + (double)nnc_sim_op_ps(k, &op, NULL) * 1e-3;
 }
 
-int row_block_of(const nnc_partition_model *m, const char *origin, int last)
+/* The layer of a path, looked for around layer `last`; -1: none. */
+static int layer_of(const nnc_partition_model *m, const char *origin, int last)
 {
     static const char back[] = "/backward";
     const size_t end = sizeof back - 1;
     size_t n = origin ? strlen(origin) : 0;
     if (n > end && !strcmp(origin + n - end, back))
         n -= end;
-    if (n >= 5 && !strncmp(origin, "/loss", 5))
-        return m->n_block - 1;
     for (int k = 0; n && k < 2 * m->n_layer; k++) {
         const int l = k & 1 ? last + (k + 1) / 2 : last - k / 2;
-        if (l < 0 || l >= m->n_layer || strncmp(m->layer[l], origin, n) != 0 || m->layer[l][n])
-            continue;
-        int b = 0;
-        while (m->first[b + 1] <= l)
-            b++;
-        return b;
+        if (l >= 0 && l < m->n_layer && !strncmp(m->layer[l], origin, n) && !m->layer[l][n])
+            return l;
     }
     return -1;
+}
+
+int row_block_of(const nnc_partition_model *m, const char *origin, int last)
+{
+    if (origin && !strncmp(origin, "/loss", 5))
+        return m->n_block - 1;
+    const int l = layer_of(m, origin, last);
+    int b = 0;
+    while (l >= 0 && m->first[b + 1] <= l)
+        b++;
+    return l < 0 ? -1 : b;
 }
 
 static int device_of(const nnc_node *x)
@@ -110,6 +116,42 @@ static bool is_piece(const nnc_node *x)
     return x->op == OP_slice || x->op == OP_concat;
 }
 
+/* Are the parts of concat x by height dense in it? On CPUs images between convolutions are channels-last. */
+static bool is_dense(const rows *r, const nnc_graph *g, const nnc_node *x)
+{
+    const nnc_type *t = nnc_typeof(g, x->out);
+    bool dense = r->t->target->kind == NNC_T_cpu && t->rank == 4 && t->dim[0] == 1 &&
+                 nnc_attr_int(x, AT_axis, 0) == 2;
+    for (int k = 0; k < x->n_in && dense; k++) {
+        const nnc_node *d = nnc_def(g, x->in[k]);
+        dense = d->op != OP_input && !(d->op == OP_slice && nnc_def(g, d->in[0])->op == OP_input);
+    }
+    return dense;
+}
+
+/* joined[v]: v is a concat that the forward pass need not copy: the device's own part is written where it stands in the concat, as libraries do
+ * where parts are dense; or generated kernels are its only readers, and read or find it in parts (passes/in_place.c). */
+static bool *find_joined(const rows *r, const nnc_graph *g, nnc_arena *a)
+{
+    const nnc_partition_model *m = r->m;
+    bool *joined = ARENA_NEW(a, bool, g->n_value + 1);
+    for (uint32_t i = 0; joined && i < g->n_node; i++)
+        if (g->node[i].op == OP_concat)
+            joined[g->node[i].out] = true;
+    for (uint32_t i = 0, last = 0; joined && i < g->n_node; i++) {
+        const nnc_node *x = &g->node[i];
+        const bool reads = x->op == OP_conv || nnc_op_class((nnc_op)x->op) == CL_window;
+        const int l = reads && !pass_of(x) ? layer_of(m, x->origin, (int)last) : -1;
+        last = l < 0 ? last : (uint32_t)l;
+        for (int k = 0; k < x->n_in; k++)
+            joined[x->in[k]] = joined[x->in[k]] && !k && l >= 0 && m->generated[l];
+    }
+    for (uint32_t i = 0; joined && i < g->n_node; i++)
+        if (g->node[i].op == OP_concat && !pass_of(&g->node[i]) && is_dense(r, g, &g->node[i]))
+            joined[g->node[i].out] = true;
+    return joined;
+}
+
 /* By node: the plan computes it in the kernel of another one. */
 static bool *find_absorbed(const nnc_graph *g, nnc_arena *a)
 {
@@ -123,7 +165,8 @@ static bool *find_absorbed(const nnc_graph *g, nnc_arena *a)
     for (uint32_t i = g->n_node; i-- > 0;) {
         const nnc_node *x = &g->node[i];
         const nnc_class c = nnc_op_class((nnc_op)x->op);
-        absorbed[i] = is_elementwise(x) && !stored[x->out];
+        const bool index = x->op == OP_pad; /* a condition in its readers */
+        absorbed[i] = (is_elementwise(x) || index) && !stored[x->out];
         for (int k = 0; k < x->n_in; k++) {
             const nnc_node *d = nnc_def(g, x->in[k]);
             const bool through =
@@ -175,6 +218,7 @@ typedef struct clocks {
     int *all;
     int last; /* layer */
     const bool *absorbed; /* by node */
+    const bool *joined; /* by value */
     uint32_t **
         list; /* by device: its nodes in program order; collectives are in the list of each participant */
     uint32_t *n, *head;
@@ -273,6 +317,18 @@ static int64_t start_of(const clocks *c, const nnc_node *x)
     return x->n_in ? start : c->now[device_of(x)];
 }
 
+/* What a joined concat takes: a CPU puts the parts of other devices in their places. */
+static double received_ns(const clocks *c, const nnc_node *x)
+{
+    const nnc_graph *g = c->run->g;
+    int64_t bytes = 0;
+    for (int k = 0; k < x->n_in; k++)
+        bytes +=
+            nnc_home(g, x->in[k]) != device_of(x) ? nnc_type_bytes(nnc_typeof(g, x->in[k])) : 0;
+    const double all = (double)nnc_type_bytes(nnc_typeof(g, x->out));
+    return c->r->t->target->kind == NNC_T_cuda ? 0 : node_ns(c->r, g, x) * (double)bytes / all;
+}
+
 static void run_node(clocks *c, uint32_t i, int64_t start)
 {
     const nnc_node *x = &c->run->g->node[i];
@@ -283,8 +339,8 @@ static void run_node(clocks *c, uint32_t i, int64_t start)
         run_collective(c, x);
     } else if (!c->absorbed[i] && !nnc_is_view(c->run->g, x)) {
         const bool extra = b < 0 || (is_piece(x) && !c->run->pieces[b]);
-        const int64_t ns =
-            (int64_t)(node_ns(c->r, c->run->g, x) * (extra ? 1 : c->run->factor[pass][b]));
+        const double alone = c->joined[x->out] ? received_ns(c, x) : node_ns(c->r, c->run->g, x);
+        const int64_t ns = (int64_t)(alone * (extra ? 1 : c->run->factor[pass][b]));
         c->now[d] = nnc_add_sat(start, ns);
         c->run->busy[d] = nnc_add_sat(c->run->busy[d], ns);
     }
@@ -414,6 +470,7 @@ nnc_status row_run_clocks(const rows *r, row_run *run)
         .there = ARENA_NEW(&a, int64_t, values * n),
         .all = ARENA_NEW(&a, int, n),
         .absorbed = find_absorbed(g, &a),
+        .joined = find_joined(r, g, &a),
         .next = ARENA_NEW(&a, uint32_t, n),
         .next_at = ARENA_NEW(&a, int64_t, n),
         .stale = ARENA_NEW(&a, bool, n),
@@ -421,8 +478,8 @@ nnc_status row_run_clocks(const rows *r, row_run *run)
         .missing = ARENA_NEW(&a, uint32_t, g->n_node + 1),
         .done = ARENA_NEW(&a, bool, g->n_node + 1),
         .made = ARENA_NEW(&a, bool, values)};
-    NNC_NEED(
-        c.fixed && c.place && c.need && c.now && c.there && c.all && c.absorbed && c.done && c.made,
+    NNC_NEED(c.fixed && c.place && c.need && c.now && c.there && c.all && c.absorbed && c.joined &&
+                 c.done && c.made,
         r->sink);
     for (int d = 0; d < run->n; d++)
         c.all[d] = d;

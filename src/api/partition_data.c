@@ -89,12 +89,11 @@ nnc_partition_way row_way_of_data(const rows *r, int k, int zero)
         .buckets = r->m->step && r->t->o->bucket_mb > 0};
 }
 
-/* Are gradients reduced beside the backward pass? */
-static bool is_beside(const rows *r, int k)
+bool row_is_beside(const rows *r, int k, int zero)
 {
-    const nnc_partition_way w = row_way_of_data(r, k, r->zero);
+    const nnc_partition_way w = row_way_of_data(r, k, zero);
     const bool two = w.streams > 1 || r->t->o->compile.streams > 1;
-    return two && (w.runs == 1 || r->zero == 2);
+    return two && (w.runs == 1 || zero == 2);
 }
 
 /* Otherwise the buckets follow the pass. */
@@ -226,7 +225,7 @@ static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *
         .slowdown = r->slowdown,
         .bucket = how->bucket};
     nnc_buckets_time t = nnc_buckets_run(&p);
-    if (!is_beside(r, k))
+    if (!row_is_beside(r, k, r->zero))
         in_turn(&t, how->bucket, backward);
     add_last(&t, how->bucket, p.links, device, n, x.small);
     how->t = t;

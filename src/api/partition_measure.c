@@ -53,9 +53,10 @@ static nnc_status find_layers(measure *s)
     const nnc_graph *g = s->g;
     m->layer = ARENA_NEW(s->a, const char *, g->n_node + 1);
     m->device = ARENA_NEW(s->a, int, g->n_node + 1);
+    m->generated = ARENA_NEW(s->a, bool, g->n_node + 1);
     s->layer_of = ARENA_NEW(&s->own, int32_t, g->n_node + 1);
     s->alone = ARENA_NEW(&s->own, int64_t, g->n_node + 1);
-    NNC_NEED(m->layer && m->device && s->layer_of && s->alone, s->sink);
+    NNC_NEED(m->layer && m->device && m->generated && s->layer_of && s->alone, s->sink);
     m->n_layer = nnc_model_layers(g, m->layer, s->layer_of);
     for (int l = 0; l < m->n_layer; l++)
         NNC_NEED(m->layer[l] = nnc_arena_strdup(s->a, m->layer[l]), s->sink);
@@ -218,6 +219,10 @@ static void add_command(measure *s, int i)
                   : computes_gradients(s, i)    ? s->of.weight
                                                 : s->of.backward;
     divide(s, to, ns, s->alone);
+    const bool windows =
+        c->op_class && (nnc_sim_class_contracts(c->op_class) || !strcmp(c->op_class, "pool"));
+    for (int k = 0; k < s->n_hit && to == s->of.forward && windows; k++)
+        s->m->generated[s->hit[k]] = c->kind == CMD_kernel;
     if (to == s->of.forward)
         divide(s, s->of.filled, (int64_t)((double)ns * nnc_sim_command_share(s->plan, c, s->t)),
             s->alone);

@@ -461,6 +461,25 @@ static void print_head(const nnc_partition_table *t, nnc_text *out)
     nnc_putc(out, '\n');
 }
 
+/* What the columns say. */
+static void text_legend(const nnc_partition_table *t, nnc_text *out)
+{
+    static const char *const line[] = {
+        "idle: share of all devices' time in which they compute nothing, waiting for transfers "
+        "included",
+        "exposed: what transfers add to an iteration; with links that take no time it is as much "
+        "shorter",
+        "hidden: all other time of transfers, beside computing",
+        "most memory: of the fullest device; runs: nnc executes it today"};
+    for (size_t i = 0; i < NNC_COUNT(line); i++) {
+        if (is_narrow(t) && i == 2) /* has no such column */
+            continue;
+        nnc_puts(out, "  ");
+        nnc_put_wrapped(out, line[i], 2, 4, is_narrow(t) ? t->o->columns : INT_MAX);
+        nnc_putc(out, '\n');
+    }
+}
+
 static void print_text(const nnc_partition_table *t, nnc_text *out)
 {
     const nnc_partition_options *o = t->o;
@@ -475,7 +494,7 @@ static void print_text(const nnc_partition_table *t, nnc_text *out)
                         "ms hidden ms  most memory  fits runs\n");
     for (int i = 0; i < t->n_row; i++)
         text_row(t, &t->row[i], out);
-    nnc_puts(out, "  (most memory: of the fullest device; runs: nnc executes it today)\n");
+    text_legend(t, out);
     if (o->sensitivity)
         text_sensitivity(t, out);
     if (o->run)

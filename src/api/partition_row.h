@@ -28,14 +28,18 @@ int64_t row_adding_ns(const rows *r, int i, int j, int k);
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
 /* Their layers' indices, after those before. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
-/* How replicas on all devices, with k micro-batches each, are executed. */
+/* How replicas on all devices, with k micro-batches each, are executed; are their gradients reduced beside the backward pass? */
 nnc_partition_way row_way_of_data(const rows *r, int k, int zero);
+bool row_is_beside(const rows *r, int k, int zero);
 /* Says how nnc executes the row; way.devices 0: on all devices. */
 void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way);
 /* Can a batch be divided? Of a step it is given as micro-batches; of inference *can false where rows depend on each other. */
 nnc_status row_can_divide(const rows *r, bool *can) NNC_MUST;
 /* --place of stages that go round the devices. NULL: out of memory. */
 const char *row_place_of_stages(const rows *r, int devices, int stages, const int *cut);
+/* The row of a pipeline on all devices with these stages; of one device. */
+nnc_status row_pipeline(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut) NNC_MUST;
+nnc_status row_single(rows *r, nnc_partition_row *row) NNC_MUST;
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
 /* partition_links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
@@ -74,6 +78,12 @@ typedef struct row_run {
 nnc_status row_run_clocks(const rows *r, row_run *run) NNC_MUST;
 /* partition_split.c: of the row's own name, tensor, channel or spatial. */
 nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
+/* Nanoseconds of such a split over the first n devices: of a micro-batch; of sums of gradients and the update, once a step. */
+typedef struct row_split_costs {
+    bool ok; /* false: the strategy splits nothing */
+    int64_t total, once, optimizer;
+} row_split_costs;
+nnc_status row_split_cost(const rows *r, const char *strategy, int n, row_split_costs *out) NNC_MUST;
 /* partition_timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes
  * between devices [from * used + to]; list-scheduled branches, which begin at begin[] and take ns; replicas on n devices, whose last
  * `passes` backward passes reduce buckets. */

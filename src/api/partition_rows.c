@@ -112,7 +112,7 @@ static const char *place_of(const rows *r, const int *device)
 
 /* ---- one device, placements ----------------------------------------------------------------------------- */
 
-static nnc_status single_row(rows *r, nnc_partition_row *row)
+nnc_status row_single(rows *r, nnc_partition_row *row)
 {
     const nnc_partition_model *m = r->m;
     nnc_device_use *u = &row->use[0];
@@ -412,12 +412,39 @@ nnc_status row_can_divide(const rows *r, bool *can)
     return NNC_OK;
 }
 
+/* How nnc executes it. One micro-batch passes through placed layers: nnc train refuses a pipeline of it. */
+static nnc_status execute_pipeline(
+    rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks)
+{
+    const char *name = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
+    bool can;
+    NNC_TRY(row_can_divide(r, &can));
+    can = can || r->micro == 1;
+    if (!can && !row->note)
+        row->note = "nnc run cannot divide a batch of this model: its rows depend on each other";
+    row_executes(r, row,
+        (nnc_partition_way){.runs = can,
+            .strategy = r->micro > 1 ? name : NULL,
+            .micro = r->micro,
+            .chunks = chunks});
+    return NNC_OK;
+}
+
+nnc_status row_pipeline(
+    rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut)
+{
+    nnc_pipeline pipe;
+    NNC_TRY(nnc_pipeline_make(kind, r->n, r->micro, chunks, r->a, &pipe, r->sink));
+    NNC_TRY(execute_pipeline(r, row, kind, chunks > 1 ? chunks : 0));
+    return pipeline_fill(r, row, &pipe, cut);
+}
+
 static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, cut_by by)
 {
     const int chunks = kind == PIPE_interleaved ? r->chunks : 1, blocks = r->m->n_block / chunks;
     const int devices = r->n < blocks ? r->n : blocks;
     nnc_pipeline pipe;
-    bool fits = true, can;
+    bool fits = true;
     if (devices < 1 || !nnc_pipeline_possible(kind, devices, r->micro, chunks, &row->why_not)) {
         row->why_not = devices < 1
                            ? nnc_arena_printf(r->a,
@@ -443,17 +470,8 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
             "the model has %d block%s, so that only %d of %d devices have stages", r->m->n_block,
             nnc_plural(r->m->n_block, "s"), devices, r->n);
     NNC_NEED(row->note || (fits && devices == r->n), r->sink);
-    NNC_TRY(row_can_divide(r, &can));
-    can = can || r->micro == 1;
-    if (!can && !row->note)
-        row->note = "nnc run cannot divide a batch of this model: its rows depend on each other";
-    /* One micro-batch passes through placed layers: nnc train refuses a pipeline of it. */
-    const char *name = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
-    row_executes(r, row,
-        (nnc_partition_way){.runs = can,
-            .strategy = r->micro > 1 ? name : NULL,
-            .micro = r->micro,
-            .chunks = kind == PIPE_interleaved && r->t->o->chunks > 0 ? chunks : 0});
+    NNC_TRY(execute_pipeline(
+        r, row, kind, kind == PIPE_interleaved && r->t->o->chunks > 0 ? chunks : 0));
     return pipeline_fill(r, row, &pipe, cut);
 }
 
@@ -469,7 +487,7 @@ typedef struct strategy {
 } strategy;
 
 static const strategy strategies[] = {
-    {"single", IN_both, single_row},
+    {"single", IN_both, row_single},
     {"manual", IN_both, manual_row},
     {"sequential", IN_both, sequential_row},
     {"branches", IN_forward, branches_row},

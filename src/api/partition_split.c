@@ -160,8 +160,27 @@ static nnc_status find_factors(rows *r, double *factor[2], bool *pieces)
     return st;
 }
 
-/* Time of a micro-batch on all devices, by their clocks; once more with transfers that take none. */
-static nnc_status find_times(shares *s, nnc_partition_row *row, int64_t *total, int64_t *exposed)
+/* Sums of the gradients of weights that several devices have copies of: once a step. */
+static int64_t sums_ns(const rows *r, const nnc_graph *step)
+{
+    int device[NNC_MAX_DEVICES];
+    int64_t ns = 0;
+    for (uint32_t i = 0; step && i < step->n_node; i++) {
+        const nnc_node *x = &step->node[i];
+        const bool sum = x->op == OP_allreduce && x->n_in <= NNC_MAX_DEVICES && x->origin &&
+                         !strcmp(x->origin, NNC_TRAIN_OPTIMIZER);
+        for (int k = 0; sum && k < x->n_in; k++)
+            device[k] = nnc_home(step, x->out + (nnc_ref)k);
+        if (sum)
+            ns = nnc_add_sat(ns, nnc_links_allreduce(&r->links, device, x->n_in,
+                                     nnc_type_bytes(nnc_typeof(step, x->out))));
+    }
+    return ns;
+}
+
+/* Time of a micro-batch on all devices, by their clocks; once more with transfers that take none. *once: of transfers once a step. */
+static nnc_status find_times(
+    shares *s, nnc_partition_row *row, int64_t *total, int64_t *exposed, int64_t *once)
 {
     rows *r = s->r;
     const nnc_compile_options o = {.devices = s->n, .strategy = s->strategy};
@@ -194,11 +213,13 @@ static nnc_status find_times(shares *s, nnc_partition_row *row, int64_t *total, 
     row->hidden_ns = nnc_mul_sat(r->micro, row->hidden_ns - *exposed);
     for (int d = 0; d < s->n; d++)
         row->use[d].busy_ns = busy[0][d];
+    *once = sums_ns(r, step);
     nnc_graph_destroy(step);
     return st;
 }
 
-static nnc_status with_graph(rows *r, nnc_partition_row *row, const nnc_graph *split)
+static nnc_status with_graph(
+    rows *r, nnc_partition_row *row, const nnc_graph *split, row_split_costs *of)
 {
     const size_t b = (size_t)r->m->n_block + 1, n = (size_t)r->n;
     const nnc_graph *g = r->t->graph;
@@ -212,44 +233,75 @@ static nnc_status with_graph(rows *r, nnc_partition_row *row, const nnc_graph *s
         .a = r->a};
     double *memory = ARENA_NEW(r->a, double, b);
     const bool *fixed = nnc_static_values(g, r->a);
-    int64_t total, exposed, optimizer;
+    int64_t exposed;
     NNC_NEED(s.fixed && s.memory && s.weights && memory && fixed, r->sink);
     add_nodes(r, g, fixed, 1, memory);
     add_nodes(r, split, s.fixed, r->n, s.memory);
     NNC_TRY(add_weights(&s));
-    NNC_TRY(find_times(&s, row, &total, &exposed));
-    NNC_TRY(fill(&s, row, memory, weight_bytes(g), &optimizer));
-    row->exposed_ns = nnc_mul_sat(r->micro, exposed);
-    row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, total), optimizer);
+    NNC_TRY(find_times(&s, row, &of->total, &exposed, &of->once));
+    NNC_TRY(fill(&s, row, memory, weight_bytes(g), &of->optimizer));
+    row->exposed_ns = nnc_add_sat(nnc_mul_sat(r->micro, exposed), of->once);
+    row->iteration_ns =
+        nnc_add_sat(nnc_mul_sat(r->micro, of->total), nnc_add_sat(of->once, of->optimizer));
     row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->strategy});
     return row_finish(r, row);
 }
 
+/* The model, split over n devices; *why: it cannot be. */
+static nnc_status split_model(
+    rows *r, const char *strategy, int n, nnc_graph **out, const char **why)
+{
+    const nnc_compile_options o = {.devices = n, .strategy = strategy};
+    nnc_split_cost cost = {0};
+    nnc_sink *own = nnc_sink_create();
+    *out = unplaced(r);
+    *why = NULL;
+    nnc_status st = *out && own ? NNC_OK : nnc_nomem(r->sink);
+    if (!st)
+        st = nnc_split_graph(&o, r->m->step, out, &cost, NULL, own);
+    if (st == NNC_E_USAGE) {
+        const nnc_diag *d = nnc_sink_at(own, 0);
+        *why = nnc_arena_strdup(r->a, d ? d->message : "cannot be split");
+        st = *why ? NNC_OK : nnc_nomem(r->sink);
+    } else if (!st && !cost.n_split) {
+        *why = "no layer has enough features, channels or rows for the devices";
+    }
+    nnc_sink_destroy(own);
+    return st;
+}
+
+nnc_status row_split_cost(const rows *r, const char *strategy, int n, row_split_costs *out)
+{
+    rows sub = *r;
+    nnc_partition_row row = {.strategy = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
+    nnc_graph *g = NULL;
+    *out = (row_split_costs){0};
+    NNC_NEED(row.use, r->sink);
+    if (n > NNC_MAX_DEVICES || !r->t->graph)
+        return NNC_OK;
+    sub.n = n;
+    nnc_status st = split_model(&sub, strategy, n, &g, &row.why_not);
+    if (!st && !row.why_not) {
+        st = with_graph(&sub, &row, g, out);
+        out->ok = !st;
+    }
+    nnc_graph_destroy(g);
+    return st;
+}
+
 nnc_status row_split(rows *r, nnc_partition_row *row)
 {
-    const nnc_compile_options o = {.devices = r->n, .strategy = row->strategy};
     if (r->n > NNC_MAX_DEVICES) {
         row->why_not = "splits are planned for at most 64 devices";
         return NNC_OK;
     }
     if (!r->t->graph)
         return nnc_fail0(r->sink, NNC_E_BUG, "a table of strategies without the model's graph");
-    nnc_graph *g = unplaced(r);
-    nnc_split_cost cost = {0};
-    nnc_sink *own = nnc_sink_create();
-    nnc_status st = g && own ? NNC_OK : nnc_nomem(r->sink);
-    if (!st)
-        st = nnc_split_graph(&o, r->m->step, &g, &cost, NULL, own);
-    if (st == NNC_E_USAGE) {
-        const nnc_diag *d = nnc_sink_at(own, 0);
-        row->why_not = nnc_arena_strdup(r->a, d ? d->message : "cannot be split");
-        st = row->why_not ? NNC_OK : nnc_nomem(r->sink);
-    } else if (!st && !cost.n_split) {
-        row->why_not = "no layer has enough features, channels or rows for the devices";
-    } else if (!st) {
-        st = with_graph(r, row, g);
-    }
-    nnc_sink_destroy(own);
+    nnc_graph *g = NULL;
+    row_split_costs of;
+    nnc_status st = split_model(r, row->strategy, r->n, &g, &row->why_not);
+    if (!st && !row->why_not)
+        st = with_graph(r, row, g, &of);
     nnc_graph_destroy(g);
     return st;
 }

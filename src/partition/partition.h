@@ -298,6 +298,8 @@ typedef struct nnc_search_costs {
     const int64_t *boundary;                    /* bytes that a device sends over position i of n_layer + 1, in one direction */
     const int64_t *input;                       /* bytes that a device keeps of what crosses position i; NULL: as `boundary` */
     const int64_t *accumulate;                  /* nanoseconds more of each of several micro-batches, whose gradients are added */
+    const int64_t *small;                       /* bytes of `gradients` that one collective reduces for all layers of a device, after those
+                                                 * of the layers' other gradients, one each; NULL: buckets of bucket_bytes */
 } nnc_search_costs;
 
 typedef enum nnc_search_collective { SEARCH_allreduce, SEARCH_reduce_scatter, SEARCH_allgather } nnc_search_collective;
@@ -311,6 +313,14 @@ typedef struct nnc_search_links {
     const void *ctx;
 } nnc_search_links;
 
+/* data x tensor x pipeline devices; each replica runs `micro` micro-batches of `size` samples. Tensor groups are neighbours; then come the
+ * stages of a replica, or, with data_first, the replicas of a stage. */
+typedef struct nnc_combination {
+    int data, tensor, pipeline, chunks, size, micro;
+    uint8_t schedule, zero; /* nnc_pipeline_kind; without a pipeline 1F1B */
+    bool recompute, data_first;
+} nnc_combination;
+
 typedef struct nnc_search_problem {
     int n_layer, devices;
     int64_t samples;                /* of an iteration */
@@ -322,6 +332,12 @@ typedef struct nnc_search_problem {
     int64_t bucket_bytes;           /* as nnc_buckets_problem */
     int slowdown;
     bool serial;                    /* gradients are reduced after the last backward pass instead of beside it */
+    /* As nnc's plans are: a send takes its device's time, and what follows a pipeline's passes, reductions and updates, begins on all devices
+     * together */
+    bool planned;
+    /* serial, of a combination without a pipeline; NULL: as `serial` says */
+    bool (*is_serial)(const void *ctx, const nnc_combination *c);
+    const void *serial_ctx;
     /* What is tried. 0: all */
     int max_chunks;                 /* interleaved: 2, 4, .. chunks (even: any number); 0: 4; 1: no interleaving */
     int data, tensor, pipeline, size; /* only these degrees */
@@ -333,13 +349,6 @@ typedef struct nnc_search_problem {
     bool data_first;                /* only placements where replicas are neighbours */
 } nnc_search_problem;
 
-/* data x tensor x pipeline devices; each replica runs `micro` micro-batches of `size` samples. Tensor groups are neighbours; then come the
- * stages of a replica, or, with data_first, the replicas of a stage. */
-typedef struct nnc_combination {
-    int data, tensor, pipeline, chunks, size, micro;
-    uint8_t schedule, zero; /* nnc_pipeline_kind; without a pipeline 1F1B */
-    bool recompute, data_first;
-} nnc_combination;
 /* Device of part `rank` of the tensor group of a stage (not of a chunk) of a replica. */
 int nnc_combination_device(const nnc_combination *c, int replica, int stage, int rank);
 /* Appends "data 16 x tensor 8 x pipeline 8, 1f1b, zero1". */

@@ -148,7 +148,8 @@ static nnc_status prepare(evaluation *e)
                 shared(at(of->states, i), c->zero >= 1, d)));
         const int64_t input = at(of->input ? of->input : of->boundary, i);
         e->saved[i] = !c->recompute ? at(of->saved, i) : begins ? input : 0;
-        e->kept[i] = begins ? 0 : input;
+        /* plans have the model's inputs among what is saved */
+        e->kept[i] = begins || (!i && e->p->planned) ? 0 : input;
     }
     e->transient = nnc_add_sat(most(of->working, n), c->recompute ? largest_segment(e) : 0);
     if (c->zero >= 3)
@@ -275,44 +276,91 @@ static int last_passes(const evaluation *e, int d, int *position)
     return n;
 }
 
+/* Are gradients reduced after the passes? Plans of pipelines begin what follows their passes on all devices together. */
+static bool is_serial(const evaluation *e)
+{
+    const nnc_search_problem *p = e->p;
+    if (p->planned && e->c->pipeline > 1)
+        return true;
+    return p->is_serial ? p->is_serial(p->serial_ctx, e->c) : p->serial;
+}
+
+/* What a collective of each layer takes, whose bytes are large[]. */
+static int64_t each_ns(const group *g, const int64_t *large, int i, int j)
+{
+    int64_t ns = 0;
+    for (; i < j; i++)
+        ns = nnc_add_sat(ns, group_ns(g, large[i]));
+    return ns;
+}
+
+/* gradients[] without what is reduced together. */
+static nnc_status large_gradients(evaluation *e, const int64_t **large)
+{
+    const nnc_search_costs *of = e->of;
+    *large = of->gradients;
+    if (!of->small)
+        return NNC_OK;
+    int64_t *own = ARENA_NEW(e->a, int64_t, e->p->n_layer + 1);
+    NNC_NEED(own, e->sink);
+    for (int i = 0; i < e->p->n_layer; i++)
+        own[i] = nnc_max64(at(of->gradients, i) - of->small[i], 0);
+    *large = own;
+    return NNC_OK;
+}
+
+/* Chunk k of device d, whose last pass that computes gradients begins at `begins`. */
+static void reduce_chunk(const evaluation *e, const group *g, const int64_t *back,
+    const int64_t *large, int64_t begins, int i, int j, bool first, reduction *r)
+{
+    const nnc_search_problem *p = e->p;
+    const nnc_links links = {NULL, group_link, g};
+    if (is_serial(e)) {
+        const int64_t ns =
+            e->of->small ? each_ns(g, large, i, j) : group_ns(g, sum_of(large, i, j));
+        r->all = nnc_add_sat(r->all, ns);
+        r->end = nnc_add_sat(r->end, ns);
+        return;
+    }
+    const nnc_buckets_problem b = {.n_layer = j - i,
+        .backward = back + i,
+        .gradient = large + i,
+        .bucket_bytes = e->of->small ? 0 : p->bucket_bytes,
+        .links = &links,
+        .n_device = e->c->data,
+        .slowdown = p->slowdown};
+    const nnc_buckets_time x = nnc_buckets_run(&b);
+    r->end = nnc_max64(nnc_max64(r->end, nnc_add_sat(begins, x.end)),
+        first ? 0 : nnc_add_sat(r->end, x.collective));
+    r->all = nnc_add_sat(r->all, x.collective);
+}
+
 /* Chunks reduce their gradients one after the other, each from its last backward pass on. */
 static nnc_status reduce(
     evaluation *e, int d, const int *cut_at, const nnc_pipeline_time *t, reduction *r)
 {
     const nnc_search_problem *p = e->p;
     const group g = replicas_of(e, d, e->c->zero ? SEARCH_reduce_scatter : SEARCH_allreduce);
-    const nnc_links links = {NULL, group_link, &g};
-    int64_t *back = ARENA_NEW(e->a, int64_t, p->n_layer + 1);
+    int64_t *back = ARENA_NEW(e->a, int64_t, p->n_layer + 1), small = 0;
     int *position = ARENA_NEW(e->a, int, e->c->chunks);
+    const int64_t *large;
     NNC_NEED(back && position, e->sink);
-    *r = (reduction){.end = t->last[d]};
+    *r = (reduction){.end = p->planned ? t->total : t->last[d]};
     if (e->c->data < 2 || p->forward)
         return NNC_OK;
+    NNC_TRY(large_gradients(e, &large));
     for (int i = 0; i < p->n_layer; i++)
         back[i] = e->pipe.split ? e->weight[i] : nnc_add_sat(e->backward[i], e->weight[i]);
     const int n = last_passes(e, d, position);
     for (int k = 0; k < n; k++) {
         const int stage = e->pipe.task[d][position[k]].stage, i = cut_at[stage],
                   j = cut_at[stage + 1];
-        if (p->serial) {
-            const int64_t ns = group_ns(&g, sum_of(e->of->gradients, i, j));
-            r->all = nnc_add_sat(r->all, ns);
-            r->end = nnc_add_sat(r->end, ns);
-            continue;
-        }
-        const nnc_buckets_problem b = {.n_layer = j - i,
-            .backward = back + i,
-            .gradient = e->of->gradients + i,
-            .bucket_bytes = p->bucket_bytes,
-            .links = &links,
-            .n_device = e->c->data,
-            .slowdown = p->slowdown};
-        const nnc_buckets_time x = nnc_buckets_run(&b);
-        const int64_t begins = t->start[d][position[k]];
-        r->end = nnc_max64(nnc_max64(r->end, nnc_add_sat(begins, x.end)),
-            k ? nnc_add_sat(r->end, x.collective) : 0);
-        r->all = nnc_add_sat(r->all, x.collective);
+        reduce_chunk(e, &g, back, large, t->start[d][position[k]], i, j, !k, r);
+        small = nnc_add_sat(small, sum_of(e->of->small, i, j));
     }
+    const int64_t ns = group_ns(&g, small);
+    r->all = nnc_add_sat(r->all, ns);
+    r->end = nnc_add_sat(r->end, ns);
     return NNC_OK;
 }
 
@@ -388,7 +436,7 @@ static nnc_status stage_costs(
     *compute = nnc_mul_sat(e->c->micro, *compute);
     *tensor = nnc_mul_sat(e->c->micro, *tensor);
     *compute -= *tensor;
-    *x = (nnc_pipeline_costs){v[0], v[1], v[2], v[3], false};
+    *x = (nnc_pipeline_costs){v[0], v[1], v[2], v[3], .senders_wait = e->p->planned};
     return NNC_OK;
 }
 
@@ -416,21 +464,39 @@ static void fill(evaluation *e, int d, const int *cut_at)
     e->out->bytes = nnc_max64(e->out->bytes, u->bytes);
 }
 
+/* The weights of device d that were updated are gathered: as they were reduced. */
+static nnc_status gather_ns(evaluation *e, int d, const int *cut_at, int64_t *ns)
+{
+    const nnc_combination *c = e->c;
+    const group g = replicas_of(e, d, SEARCH_allgather);
+    const int64_t *large;
+    int64_t trained = 0, small = 0;
+    *ns = 0;
+    NNC_TRY(large_gradients(e, &large));
+    for (int k = 0; k < c->chunks; k++) {
+        const int s = k * c->pipeline + d;
+        for (int i = cut_at[s]; i < cut_at[s + 1]; i++)
+            trained =
+                nnc_add_sat(trained, nnc_min64(at(e->of->weights, i), at(e->of->gradients, i)));
+        if (!e->of->small)
+            continue;
+        small = nnc_add_sat(small, sum_of(e->of->small, cut_at[s], cut_at[s + 1]));
+        *ns = nnc_add_sat(*ns, each_ns(&g, large, cut_at[s], cut_at[s + 1]));
+    }
+    *ns = nnc_add_sat(*ns, group_ns(&g, e->of->small ? small : trained));
+    return NNC_OK;
+}
+
 /* The end of device d: its gradients, then its update. */
 static nnc_status finish_device(evaluation *e, int d, const int *cut_at, const nnc_pipeline_time *t,
     int64_t *end, int64_t *reduced, int64_t *update, int64_t *all)
 {
     const nnc_combination *c = e->c;
-    const group gather = replicas_of(e, d, SEARCH_allgather);
     reduction r;
     *update = 0;
-    int64_t trained = 0;
     for (int k = 0; k < c->chunks && !e->p->forward; k++) {
         const int s = k * c->pipeline + d;
         *update = nnc_add_sat(*update, sum_of(e->of->optimizer, cut_at[s], cut_at[s + 1]));
-        for (int i = cut_at[s]; i < cut_at[s + 1]; i++)
-            trained =
-                nnc_add_sat(trained, nnc_min64(at(e->of->weights, i), at(e->of->gradients, i)));
     }
     *update = shared(*update, c->zero > 0, c->data);
     NNC_TRY(reduce(e, d, cut_at, t, &r));
@@ -438,8 +504,9 @@ static nnc_status finish_device(evaluation *e, int d, const int *cut_at, const n
         zero2(e, t, &r);
     if (c->zero == 3)
         zero3(e, &r);
-    else if (c->zero) { /* updated weights are gathered */
-        const int64_t ns = group_ns(&gather, trained);
+    else if (c->zero && !e->p->forward) {
+        int64_t ns;
+        NNC_TRY(gather_ns(e, d, cut_at, &ns));
         r.end = nnc_add_sat(r.end, ns);
         r.all = nnc_add_sat(r.all, ns);
     }

@@ -709,27 +709,31 @@ static nnc_status find_senders(const walk *w, bool *leads, bool *sends)
     return NNC_OK;
 }
 
-/* In the backward pass, moves nodes that no other device waits for, as gradients of weights, behind the next one that is sent: of devices
- * that need each other's gradients at each layer, one would first compute a weight's gradient and the other wait for it (a step of VGG-16 by
- * height on two H100: each waited a third of the time). Those that are moved keep their order. */
+/* In the backward pass, moves nodes that no other device waits for, as gradients of weights, behind the next one that is sent, where that is
+ * one of the next few: of devices that need each other's gradients at each layer, one would first compute a weight's gradient and the other
+ * wait for it (a step of VGG-16 by height on two H100: each waited a third of the time). What they read stays in memory as long, so that
+ * it cannot be all of a stage. Those that are moved keep their order. */
 static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
 {
+    enum { AHEAD = 8 };
     const maker *m = w->m;
     nnc_arena *a = &w->m->scratch;
     const size_t nodes = (size_t)m->g->n_node + 1;
     bool *leads = ARENA_NEW(a, bool, nodes), *sends = ARENA_NEW(a, bool, nodes);
-    bool *later = ARENA_NEW(a, bool, (size_t)n + 1); /* by position: one is sent behind it */
-    uint32_t *delayed = ARENA_NEW(a, uint32_t, (size_t)n + 1), n_delayed = 0, k = 0;
+    uint32_t *next = ARENA_NEW(a, uint32_t, (size_t)n + 1), /* by position: of one that is sent */
+        *delayed = ARENA_NEW(a, uint32_t, (size_t)n + 1), n_delayed = 0, k = 0;
     const uint32_t *was = nnc_arena_memdup(a, order, ((size_t)n + 1) * sizeof *order);
-    NNC_NEED(leads && sends && later && delayed && was, m->sink);
+    NNC_NEED(leads && sends && next && delayed && was, m->sink);
     NNC_TRY(find_senders(w, leads, sends));
-    for (uint32_t p = n; p-- > 1;)
-        later[p - 1] =
-            of_one_task(w, was[p - 1], was[p]) && (later[p] || (leads[was[p]] && sends[was[p]]));
+    next[n] = UINT32_MAX;
+    for (uint32_t p = n; p-- > 0;) {
+        const bool same = p + 1 < n && of_one_task(w, was[p], was[p + 1]);
+        next[p] = leads[was[p]] && sends[was[p]] ? p : same ? next[p + 1] : UINT32_MAX;
+    }
     for (uint32_t p = 0; p < n; p++) {
         const uint32_t i = was[p];
         const bool collective = is_collective(&m->g->node[i]), lead = leads[i];
-        if (m->section[i] != SEC_main && !lead && !collective && later[p]) {
+        if (m->section[i] != SEC_main && !lead && !collective && next[p] < p + AHEAD) {
             delayed[n_delayed++] = i;
             continue;
         }
@@ -738,11 +742,11 @@ static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
             order[k++] = delayed[d];
         n_delayed = now ? 0 : n_delayed;
         order[k++] = i;
-        const uint32_t next = p + 1 < n ? was[p + 1] : i;
-        const bool more = p + 1 < n && leads[next] && sends[next];
-        for (uint32_t d = 0; sends[i] && !more && d < n_delayed; d++)
+        const bool more = next[p + 1] == p + 1 && of_one_task(w, i, was[p + 1]),
+                   behind = next[p] == p && !more;
+        for (uint32_t d = 0; behind && d < n_delayed; d++)
             order[k++] = delayed[d];
-        n_delayed = sends[i] && !more ? 0 : n_delayed;
+        n_delayed = behind ? 0 : n_delayed;
     }
     return NNC_OK;
 }

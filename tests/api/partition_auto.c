@@ -107,6 +107,34 @@ static void check_search(const subject *x, const nnc_partition_row *row, const c
             name, (long long)s->slow_ns, (long long)estimated_ns(s), (long long)s->fast_ns);
 }
 
+/* A plan has one estimate, whichever strategy finds it. */
+static int check_same_plan(const subject *x, const char *name)
+{
+    int same = 0;
+    for (int i = 0; i < x->t.n_row; i++)
+        for (int k = 0; k < i; k++) {
+            const nnc_partition_row *a = &x->t.row[i], *b = &x->t.row[k];
+            const nnc_partition_way *v = &a->way, *w = &b->way;
+            const bool strategy = v->strategy && w->strategy && !strcmp(v->strategy, w->strategy),
+                       place = a->place && b->place ? !strcmp(a->place, b->place)
+                                                    : a->place == b->place;
+            if (!a->search || b->search || !strategy || !place || v->runs != w->runs ||
+                v->devices != w->devices || v->replicas != w->replicas || v->micro != w->micro ||
+                v->zero != w->zero || v->streams != w->streams ||
+                (v->chunks > 0 ? v->chunks : 2) != (w->chunks > 0 ? w->chunks : 2))
+                continue;
+            same++;
+            CHECK_INT(a->iteration_ns, b->iteration_ns);
+            CHECK_INT(a->exposed_ns, b->exposed_ns);
+            for (int d = 0; d < x->t.devices; d++)
+                CHECK_INT(a->use[d].bytes, b->use[d].bytes);
+            if (test_failures)
+                test_fail(__FILE__, __LINE__, "%s: %s and %s are one plan", name, a->strategy,
+                    b->strategy);
+        }
+    return same;
+}
+
 TEST(auto_is_no_worse_than_what_it_contains)
 {
     static const struct {
@@ -122,6 +150,7 @@ TEST(auto_is_no_worse_than_what_it_contains)
             64},
         {"models/bert_base.json", "layers", "3", "models/hardware/h100x1024.json", true, 16, 32},
     };
+    int same = 0;
     for (size_t i = 0; i < NNC_COUNT(row); i++) {
         subject x;
         if (make(&x, row[i].file, row[i].arg, row[i].value, NULL, row[i].hardware, row[i].step,
@@ -129,10 +158,12 @@ TEST(auto_is_no_worse_than_what_it_contains)
             const nnc_partition_row *r = find_auto(&x);
             if (r)
                 check_search(&x, r, row[i].file);
+            same += check_same_plan(&x, row[i].file);
         } else
             test_fail(__FILE__, __LINE__, "%s", row[i].file);
         end(&x);
     }
+    CHECK(same >= 4);
 }
 
 /* A transformer's blocks are divided as Megatron-LM divides them: an allreduce after attention and one after the feed-forward layers in
