@@ -16,6 +16,26 @@ static int functions_of(const nnc_plan *p)
     return n;
 }
 
+/* The plan's text names functions and sizes, and is read back. */
+static void check_text(const nnc_plan *p)
+{
+    nnc_text t = {0}, again = {0};
+    nnc_scan s;
+    nnc_plan_print(&t, p);
+    nnc_scan_init(&s, "plan", nnc_text_str(&t), t.n);
+    nnc_plan *q = nnc_plan_parse(&s, test_sink);
+    CHECK(q != NULL);
+    if (q) {
+        nnc_plan_print(&again, q);
+        CHECK_INT(functions_of(q), functions_of(p));
+        CHECK(strstr(nnc_text_str(&again), " code=\"k_") != NULL);
+        CHECK(again.n == t.n && !memcmp(again.s, t.s, t.n));
+    }
+    nnc_plan_destroy(q);
+    nnc_text_deinit(&t);
+    nnc_text_deinit(&again);
+}
+
 /* The source is what the fake NVRTC gives as machine code. */
 static void check_plan(const char *file, const nnc_plan *p, int functions, size_t kib)
 {
@@ -29,9 +49,10 @@ static void check_plan(const char *file, const nnc_plan *p, int functions, size_
             bytes >> 10, functions, kib);
     CHECK(n < p->n_kernel && bytes > kib << 9); /* else the limits say nothing */
     CHECK_INT(p->n_object, (n + 23) / 24);
+    check_text(p);
 }
 
-/* Every launch of bf16 steps of 32: kernels of the same layer in several sizes share functions. Without that they were 122, 276 and 424. */
+/* bf16 steps of a batch of 32: kernels of the same layer in several sizes share functions, of 122, 276 and 424 kernels. */
 TEST(steps_are_few_functions)
 {
     static const struct {
