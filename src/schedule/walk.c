@@ -209,10 +209,11 @@ static double waiting_of(
 {
     enum { LATENCY_NS = 510, LANES = 128 /* of an SM */ };
     const double clocks = (double)t->clock_hz * LATENCY_NS * 1e-9;
-    const double sms = (double)(t->sms > 0 ? t->sms : 132),
-                 resident = SM_REGISTERS / registers_of(k, w) / THREADS,
-                 waves = (double)nnc_ceildiv(threads, THREADS) / (resident * sms);
-    return (waves > 1 ? waves : 1) * (double)(w->rows + 1) * clocks * LANES * sms / (double)results;
+    const int64_t sms = t->sms > 0 ? t->sms : 132,
+                  resident = SM_REGISTERS / registers_of(k, w) / THREADS * sms;
+    const double waves = (double)nnc_ceildiv(threads, THREADS) / (double)resident;
+    return (waves > 1 ? waves : 1) * (double)(w->rows + 1) * clocks * LANES * (double)sms /
+           (double)results;
 }
 
 /* Rewrites k as walks of n by m results; *cost: instructions for a result, negative where it is none. False: out of memory. */

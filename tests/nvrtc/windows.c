@@ -141,7 +141,7 @@ TEST(nvrtc_windows)
 
 /* ---- gradients ---- */
 
-/* Of weights: instructions for a multiply-add, measured and a tenth (one element over one place at a time: 9). */
+/* Of weights: instructions for a multiply-add, measured and a tenth (one element over one place at a time: 11 to 56). */
 typedef struct gradient {
     const char *type;
     int c, size, k, stride;
