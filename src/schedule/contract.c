@@ -529,16 +529,18 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
             ok = ok && nnc_sched_put(s, KD_unroll, next, rows);
     }
     nnc_kpanel panel;
+    double ns = block_ns(k, &p, v, lanes);
     if (ok && !nnc_kernel_panel(k, &panel)) {
         ok = nnc_sched_put(s, KD_panel, -1, panel.bytes);
         k->scratch_bytes = nnc_kernel_scratch(k);
+        ns += (double)nnc_kernel_points(k, panel.axes) * nnc_value_ns(k, panel.x);
     }
     for (int late = 0; late < 2; late++) /* the source's digits first, the weights' fastest */
         for (int a = 0; a < k->n_outer; a++)
             if ((a == v || (p.ws >> a & 1 && !(p.xs >> a & 1))) == late)
                 ok = ok && nnc_sched_put(s, KD_order, a, 0);
     s->domain = nnc_kernel_domain(k);
-    s->grain = nnc_grain(t, block_ns(k, &p, v, lanes) / (double)s->domain, s->domain);
+    s->grain = nnc_grain(t, ns / (double)s->domain, s->domain);
     *done = ok;
     return ok;
 }

@@ -81,6 +81,16 @@ double nnc_posts_ns(const nnc_kernel *k)
     return ns;
 }
 
+double nnc_value_ns(const nnc_kernel *k, int32_t id)
+{
+    double ns = 0;
+    nnc_kset cone;
+    nnc_kernel_cone(k, id, &cone);
+    for (int i = 0; i <= id; i++)
+        ns += nnc_kset_has(&cone, i) ? cost_ns(k, &k->ins[i]) : 0;
+    return ns;
+}
+
 /* Share of lanes in use when n elements are processed in vectors. */
 static double fill(int64_t n, int lanes)
 {

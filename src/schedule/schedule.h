@@ -29,6 +29,7 @@ nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 /* schedule.c: nanoseconds of the stages' posts for one element, vectorised, on one core; the fewest work items of `ns` each, of `domain`,
  * that another thread pays for. */
 double nnc_posts_ns(const nnc_kernel *k);
+double nnc_value_ns(const nnc_kernel *k, int32_t id); /* the same of value id and what it is computed from */
 int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain);
 /* contract.c: the schedule of a contraction on a CPU, *done when the kernel is one. False: out of memory. */
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);

@@ -522,6 +522,22 @@ TEST(short_kernels_are_divided_where_it_pays)
     CHECK_INT(parts_of("exp", 64, true), 1);
 }
 
+/* What a block computes of its source counts, too: 192 rows of mish before a product of 8 columns ran on one thread of two. */
+TEST(prologues_are_divided_where_it_pays)
+{
+    static const char *const op[] = {"neg", "mish"};
+    for (int i = 0; i < 2; i++) {
+        lowered l = lower_at(512, 2,
+            "%%x = input : f32[192,35]\n%%w = input : f32[35,8]\n%%m = %s %%x\n"
+            "%%y = matmul %%m, %%w\nreturn %%y }",
+            op[i]);
+        CHECK(l.k && nnc_sched_has(&l.k->sched, KD_panel));
+        if (l.k)
+            CHECK_INT(nnc_par_parts(l.k->sched.domain, l.k->sched.grain, 2), i + 1);
+        end(&l);
+    }
+}
+
 TEST(contraction_schedules)
 {
     static const struct {
