@@ -2,6 +2,7 @@
 #include "api/partition.h"
 #include "api/report_text.h"
 #include "cuda/cuda.h"
+#include "frontend/frontend.h"
 #include "picture/picture.h"
 #include <string.h>
 
@@ -62,6 +63,23 @@ static nnc_status check_chunks(const nnc_partition_options *o, bool step, nnc_si
                      o->chunks);
 }
 
+/* Has the model an arg of its batch, by which commands can say another one? */
+static nnc_status find_batch(const nnc_model *m, nnc_partition_table *t, nnc_sink *sink)
+{
+    const nnc_set set = {"batch", 2 * t->m->batch};
+    const nnc_model_options o = {.set = &set, .n_set = 1};
+    nnc_sink *quiet = nnc_sink_create();
+    NNC_NEED(quiet, sink);
+    nnc_graph *g = m->given && !t->m->step ? nnc_model_again(m, &o, quiet) : NULL;
+    const nnc_type *is = g && g->n_output ? nnc_typeof(g, g->output[0]) : NULL,
+                   *was = m->n_output ? nnc_typeof(m, m->output[0]) : NULL;
+    t->sets_batch = is && was && is->rank && is->rank == was->rank && is->dim[0] == 2 * was->dim[0];
+    const bool oom = nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM;
+    nnc_graph_destroy(g);
+    nnc_sink_destroy(quiet);
+    return oom ? nnc_nomem(sink) : NNC_OK;
+}
+
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink)
 {
@@ -117,6 +135,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         nnc_timeline_destroy(t.row[i].simulated);
     }
     NNC_TRY(st);
+    NNC_TRY(find_batch(m, &t, sink));
     nnc_partition_print(&t, f, out);
     return out->oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -170,6 +170,7 @@ typedef struct nnc_partition_table {
     int devices, micro;
     int gpus;               /* GPUs of this machine that the target's code runs on */
     double bandwidth;       /* factor of all links'; 0: 1 */
+    bool sets_batch;        /* --set batch= gives the model another batch */
     int n_row;
     nnc_partition_row *row;
 } nnc_partition_table;

@@ -360,8 +360,9 @@ static nnc_status search_row(
         NNC_NEED(s->name[k] = name_of(r, &s->found.best[k].c), r->sink);
     NNC_NEED(row->strategy = nnc_arena_printf(r->a, "%s: %s", row->strategy, s->name[0]), r->sink);
     row->search = s;
-    bool done;
-    NNC_TRY(same_plan(r, row, &s->found.best[0], &done));
+    bool done = false;
+    if (x->p.planned)
+        NNC_TRY(same_plan(r, row, &s->found.best[0], &done));
     if (done)
         return NNC_OK;
     NNC_TRY(draw_best(r, row, x, &s->found.best[0]));

@@ -50,6 +50,14 @@ static void json_devices(
     nnc_json_close(w, ']');
 }
 
+/* What nnc run divides is the batch: that of as many micro-batches as a run has. Steps take several batches instead. */
+static int64_t run_batch(const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    const nnc_partition_way *w = &r->way;
+    return t->m->step || !w->strategy || w->runs < 1 ? t->m->batch
+                                                     : t->m->batch * t->micro / w->runs;
+}
+
 /* The command with which nnc executes the strategy, without the model; none: it does not. A step takes the micro-batches of an
  * iteration. */
 static void put_command(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
@@ -80,14 +88,8 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
         nnc_printf(out, " --accumulate=%d", w->runs);
     if (r->place)
         nnc_printf(out, " --place=%s", r->place);
-}
-
-/* What nnc run divides is the batch: that of as many micro-batches as a run has. Steps take several batches instead. */
-static int64_t run_batch(const nnc_partition_table *t, const nnc_partition_row *r)
-{
-    const nnc_partition_way *w = &r->way;
-    return t->m->step || !w->strategy || w->runs < 1 ? t->m->batch
-                                                     : t->m->batch * t->micro / w->runs;
+    if (run_batch(t, r) != t->m->batch && t->sets_batch)
+        nnc_printf(out, " --set batch=%lld", (long long)run_batch(t, r));
 }
 
 static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
@@ -360,7 +362,7 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
     if (command.n)
         nnc_printf(
             out, "  %s %s", r->executable ? "runs with" : "would be", nnc_text_str(&command));
-    if (command.n && run_batch(t, r) != t->m->batch)
+    if (command.n && run_batch(t, r) != t->m->batch && !t->sets_batch)
         nnc_printf(out, " # a batch of %lld", (long long)run_batch(t, r));
     nnc_puts(out, command.n ? "\n" : "");
     out->oom = out->oom || command.oom;
