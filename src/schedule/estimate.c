@@ -157,6 +157,14 @@ static int64_t steps_of(const nnc_kernel *k, const nnc_kins *in)
     return cost > 0 ? cost : nnc_sops[op].flags & OF_slow ? UNKNOWN : 1;
 }
 
+/* A function of rows at once takes a quarter more: a row has one vector of it at a time, where elementwise kernels have four or eight (Zen 4,
+ * 96 kernels of a mean or a softmax and one or two functions; sin 1.45 times as long). */
+static int64_t function_steps(const counter *c, const nnc_kins *in)
+{
+    const int64_t steps = steps_of(c->k, in);
+    return c->rows > 1 && nnc_sops[in->sop].flags & OF_slow ? steps + steps / 4 : steps;
+}
+
 /* Does the access go from page to page with each of these axes, and the loops too? A reduce axis' tile goes along memory. */
 static bool leaves_page(const nnc_kernel *k, const nnc_kins *in, uint32_t axes)
 {
@@ -231,7 +239,7 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
     else if (divides)
         add(c, N_divide, n, in->sop == SC_rsqrt ? 2 * size : size);
     else
-        add(c, N_op, n, size * steps_of(c->k, in));
+        add(c, N_op, n, size * function_steps(c, in));
     if (wide)
         add(c, N_guard, n, in->n_guard);
 }
