@@ -1,13 +1,13 @@
 /* api/partition_clocks.c -- what a graph of several devices takes: a clock for each device.
  *
- * A device runs the node that can start first of the next few in program order, as a kernel stands where the last of its ops did. A
- * node starts when its device is free and its operands are there. As in the plan, a value is sent to other devices right after it was
+ * A device runs the node that can start first of the next few in program order, as a kernel stands where the last of its ops did. A node
+ * starts when its device is free and its operands are there. As in the plan, a value is sent to other devices right after it was
  * computed, which takes its device's time; inputs, and what few weights one device trains and others read, before everything else;
- * collectives begin when the last participant has come; and the backward pass begins on all devices together. So devices that wait for each other take the sum of their
- * times.
+ * collectives begin when the last participant has come; and the backward pass begins on all devices together. So devices that wait for
+ * each other take the sum of their times.
  *
- * Ops that the plan fuses into others take no time of their own: elementwise ops, slices and paddings that elementwise ops and reductions of
- * the same pass read, and elementwise ops that end a contraction. */
+ * Ops that the plan fuses into others take no time of their own: elementwise ops, slices and paddings that elementwise ops and reductions
+ * of the same pass read, and elementwise ops that end a contraction. */
 #include "api/partition_row.h"
 #include "sim/sim.h"
 #include <string.h>
@@ -129,8 +129,8 @@ static bool is_dense(const rows *r, const nnc_graph *g, const nnc_node *x)
     return dense;
 }
 
-/* joined[v]: v is a concat that the forward pass need not copy: the device's own part is written where it stands in the concat, as libraries do
- * where parts are dense; or generated kernels are its only readers, and read or find it in parts (passes/in_place.c). */
+/* joined[v]: v is a concat that the forward pass need not copy: the device's own part is written where it stands in the concat, as
+ * libraries do where parts are dense; or generated kernels are its only readers, and read or find it in parts (passes/in_place.c). */
 static bool *find_joined(const rows *r, const nnc_graph *g, nnc_arena *a)
 {
     const nnc_partition_model *m = r->m;

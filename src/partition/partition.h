@@ -332,8 +332,8 @@ typedef struct nnc_search_problem {
     int64_t bucket_bytes;           /* as nnc_buckets_problem */
     int slowdown;
     bool serial;                    /* gradients are reduced after the last backward pass instead of beside it */
-    /* As nnc's plans are: a send takes its device's time, and what follows a pipeline's passes, reductions and updates, begins on all devices
-     * together */
+    /* As nnc's plans are: a send takes its device's time, and what follows a pipeline's passes, reductions and updates, begins on all
+     * devices together */
     bool planned;
     /* serial, of a combination without a pipeline; NULL: as `serial` says */
     bool (*is_serial)(const void *ctx, const nnc_combination *c);

@@ -686,8 +686,8 @@ static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
     return NNC_OK;
 }
 
-/* leads[i]: another device needs node i, or what is computed of it, for more than sums of all devices' gradients; sends[i]: it reads i itself,
- * or a collective does. */
+/* leads[i]: another device needs node i, or what is computed of it, for more than sums of all devices' gradients; sends[i]: it reads i
+ * itself, or a collective does. */
 static nnc_status find_senders(const walk *w, bool *leads, bool *sends)
 {
     maker *m = w->m;
@@ -709,10 +709,10 @@ static nnc_status find_senders(const walk *w, bool *leads, bool *sends)
     return NNC_OK;
 }
 
-/* In the backward pass, moves nodes that no other device waits for, as gradients of weights, behind the next one that is sent, where that is
- * one of the next few: of devices that need each other's gradients at each layer, one would first compute a weight's gradient and the other
- * wait for it (a step of VGG-16 by height on two H100: each waited a third of the time). What they read stays in memory as long, so that
- * it cannot be all of a stage. Those that are moved keep their order. */
+/* In the backward pass, moves nodes that no other device waits for, as gradients of weights, behind the next one that is sent, where that
+ * is one of the next few: of devices that need each other's gradients at each layer, one would first compute a weight's gradient and the
+ * other wait for it (a step of VGG-16 by height on two H100: each waited a third of the time). What they read stays in memory as long, so
+ * that it cannot be all of a stage. Those that are moved keep their order. */
 static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
 {
     enum { AHEAD = 8 };

@@ -171,9 +171,9 @@ static void fill_buckets(copies *c, const bool *summed, int64_t most, bool small
     }
 }
 
-/* Running statistics are a few numbers of each of many layers: DenseNet-121 has 242 of them, whose allreduces of 29 us each took 7 ms of a
- * step of 22 on four H100. So those of a device are always one. So are gradients of small weights that the optimizer does not update together
- * (those of 24, 40 or 72 channels), and in a step of one batch statistics beside them. */
+/* Running statistics are a few numbers of each of many layers: DenseNet-121 has 242 of them, whose allreduces of 29 us each took 7 ms of
+ * a step of 22 on four H100. So those of a device are always one. So are gradients of small weights that the optimizer does not update
+ * together (those of 24, 40 or 72 channels), and in a step of one batch statistics beside them. */
 nnc_status find_buckets(copies *c)
 {
     const nnc_graph *s = c->s;

@@ -36,8 +36,8 @@ bool nnc_train_updates_alone(const nnc_type *weight)
 
 enum { COPIES = 64 };
 
-/* Weights to train, with their gradients. on: the devices that have a copy of the weight, a bit each; 0: it is the only one. Copies are next
- * to each other. */
+/* Weights to train, with their gradients. on: the devices that have a copy of the weight, a bit each; 0: it is the only one. Copies are
+ * next to each other. */
 typedef struct trained {
     nnc_ref *w, *grad;
     uint64_t *on;
