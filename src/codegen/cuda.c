@@ -157,7 +157,7 @@ static int pointers(nnc_text *t, const nnc_kernel *k)
 }
 
 /* Functions with the kernels' parameters in an array of pointers, called by tests that compile them for a CPU: one for each kernel, and
- * for each function that kernels share, which has sizes behind the pointers. */
+ * for each function that kernels share, which has sizes after the pointers. */
 static void thunks(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k)
 {
     nnc_puts(t, "\n#ifdef NNC_THUNKS /* each kernel with its arguments in an array */\n");

@@ -63,7 +63,8 @@ const char *cu_storage(nnc_dtype d);    /* of a buffer's element: "nnc_f16" */
 const char *cu_index(const cu *c);      /* type of offsets: "int" */
 void cu_int(const cu *c, int64_t v);    /* a literal of that type */
 /* Appends text: %s, %d, %lld and %% as in printf; %r a value as an operand (its instruction), %n its name, %a an index form
- * (const nnc_affine *), %i a literal index (int64_t), %z one that may be a parameter, %Z the same of type long long, %T the type of offsets. */
+ * (const nnc_affine *), %i a literal index (int64_t), %z one that may be a parameter, %Z the same of type long long, %T the type of
+ * offsets. */
 void cu_put(const cu *c, const char *fmt, ...);
 void cu_line(cu *c, const char *fmt, ...); /* the same, indented, with a newline */
 void cu_open(cu *c, const char *fmt, ...); /* then indents */
@@ -108,7 +109,7 @@ void cu_steps(cu *c);
 void cu_scatters(cu *c);
 void cu_attend(cu *c);
 
-/* cuda_share.c: kernels that differ in extents and constants alone share one function. What may differ is written by these: an extent or
+/* cuda_share.c: kernels that differ only in extents and constants share one function. What may differ is written by these: an extent or
  * stride; of type long long; what is divided by; a constant of f32. */
 void cu_size(const cu *c, int64_t v);
 void cu_size_long(const cu *c, int64_t v);

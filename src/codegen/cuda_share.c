@@ -1,4 +1,4 @@
-/* codegen/cuda_share.c -- kernels that differ in extents and constants alone share their code, which gets these as arguments behind its
+/* codegen/cuda_share.c -- kernels that differ only in extents and constants share their code, which gets these as arguments after its
  * pointers: NVRTC's time goes by the code, and a net has the same layer in many sizes.
  *
  * A kernel is written with a mark where an extent, a stride or a float constant stands, and the marks' values are listed. Kernels of the

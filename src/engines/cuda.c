@@ -25,7 +25,7 @@ typedef struct handle {
         finish; /* finish: combines partial results; NULL where no sum is split over blocks */
     nnc_kgrid grid;
     int n_arg;
-    int n_size; /* sizes that its function gets behind the pointers, where kernels share one */
+    int n_size; /* sizes that its function gets after the pointers, where kernels share one */
     _Alignas(4) unsigned char size[NNC_CUDA_SIZES][NNC_CUDA_ARGUMENT];
 } handle;
 

@@ -157,8 +157,8 @@ static int64_t steps_of(const nnc_kernel *k, const nnc_kins *in)
     return cost > 0 ? cost : nnc_sops[op].flags & OF_slow ? UNKNOWN : 1;
 }
 
-/* A function of rows at once takes a quarter more: a row has one vector of it at a time, where elementwise kernels have four or eight (Zen 4,
- * 96 kernels of a mean or a softmax and one or two functions; sin 1.45 times as long). */
+/* A function of rows at once takes a quarter more: a row has one vector of it at a time, where elementwise kernels have four or eight
+ * (Zen 4, 96 kernels of a mean or a softmax and one or two functions; sin 1.45 times as long). */
 static int64_t function_steps(const counter *c, const nnc_kins *in)
 {
     const int64_t steps = steps_of(c->k, in);

@@ -94,8 +94,8 @@ const char *fake_shadow_access(fake_shadow *s, size_t begin, size_t end, bool wr
 extern const nnc_cuda_nvrtc fake_nvrtc;
 enum { FAKE_ARGS = 64, /* most operands and results of a kernel: NNC_KERNEL_ARGUMENTS */
     FAKE_SIZES = 32 };
-/* A kernel of the plan: its blocks (0: not known), bytes of each argument, and the first word of each size by which it calls a function that
- * kernels share. */
+/* A kernel of the plan: its blocks (0: not known), bytes of each argument, and the first word of each size by which it calls a function
+ * that kernels share. */
 typedef struct fake_shape {
     long long blocks;
     size_t bytes[FAKE_ARGS];

@@ -1,4 +1,4 @@
-/* tests/cudac/share.c -- kernels that differ in extents and constants alone are one function, which computes what each of them does. */
+/* tests/cudac/share.c -- kernels that differ only in extents and constants are one function, which computes what each of them does. */
 #include "ct.h"
 
 /* Adds a fused kernel for each of three shapes. */

@@ -308,7 +308,8 @@ static int along_row(const nnc_kernel *k, const nnc_kins *in)
 }
 
 /* True when the lanes of the current vector that are beyond the end of a tmp buffer's row may be loaded and stored, too: rows begin at
- * multiples of 64 bytes, and nothing else is in a row's last 64 bytes. A store in parts would let the load after it wait for all of them. */
+ * multiples of 64 bytes, and nothing else is in a row's last 64 bytes. A store in parts would let the load after it wait for all of
+ * them. */
 static bool ends_in_padding(const ll_emit *e, const nnc_kins *ins)
 {
     const nnc_kernel *k = e->k;
