@@ -1,6 +1,7 @@
 /* base/setting.c -- options set by name from text. */
 #include "base/setting.h"
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,8 @@ static nnc_status set_real(const setting *s)
     char *end;
     const double v = nnc_strtod(s->value, &end);
     const bool inside = v >= (double)s->row->lo && (!s->row->hi || v <= (double)s->row->hi);
+    if (*s->value && !*end && isinf(v))
+        return wrong_number(s, "a finite number");
     if (!*s->value || *end || !inside)
         return wrong_number(s, "a number");
     *(double *)s->at = v == 0 && s->row->none ? -1 : v;
