@@ -105,6 +105,7 @@ nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k)
 typedef struct unit {
     int16_t kind;
     int n, functions, *kernel;
+    const nnc_kernel **k; /* the same */
 } unit;
 
 typedef struct emission {
@@ -188,23 +189,27 @@ static bool make_units(emission *x)
     const int n = m->p->n_kernel;
     int *last = ARENA_NEW(&m->scratch, int, m->n_dev); /* by kind: its last unit + 1 */
     int *of = ARENA_NEW(&m->scratch, int, n), *at = ARENA_NEW(&m->scratch, int, n);
+    const nnc_kernel **all = ARENA_NEW(&m->scratch, const nnc_kernel *, n);
     x->unit = ARENA_NEW(&m->scratch, unit, n);
-    if (!last || !of || !at || !x->unit)
+    if (!last || !of || !at || !all || !x->unit)
         return false;
     for (int k = 0; k < n; k++)
         unit_for(x, of, k, last)->n++;
-    for (int u = 0; u < x->n_unit; at += x->unit[u++].n)
-        x->unit[u].kernel = at;
-    for (int u = 0; u < x->n_unit; u++)
+    for (int u = 0, from = 0; u < x->n_unit; u++) {
+        x->unit[u].kernel = at + from;
+        x->unit[u].k = all + from;
+        from += x->unit[u].n;
         x->unit[u].n = 0;
-    for (int k = 0; k < n;
-         k++) /* those that share a function side by side, as their comments stand */
+    }
+    /* those that share a function side by side, as their comments are */
+    for (int k = 0; k < n; k++)
         for (int i = k; i < n && of[k] >= 0; i++) {
             if (i > k &&
                 (of[i] != of[k] || !nnc_pkernel_shares(&m->p->kernel[k], &m->p->kernel[i])))
                 continue;
             unit *to = &x->unit[of[i]];
-            to->kernel[to->n++] = i;
+            to->kernel[to->n] = i;
+            to->k[to->n++] = m->kernel[i].k;
             of[i] = i > k ? -1 : of[i];
         }
     return true;
@@ -233,13 +238,8 @@ static nnc_status emit_unit(emission *x, int i, nnc_sink *sink)
 {
     const unit *u = &x->unit[x->todo[i]];
     const machine *on = &x->m->on[u->kind];
-    const nnc_kernel **k = nnc_malloc((size_t)u->n * sizeof *k);
-    NNC_NEED(k, sink);
-    for (int j = 0; j < u->n; j++)
-        k[j] = x->m->kernel[u->kernel[j]].k;
     nnc_status s =
-        on->emitter->emit(k, u->n, on->env.target, EMIT_object, &x->data[i], &x->size[i], sink);
-    nnc_free(k);
+        on->emitter->emit(u->k, u->n, on->env.target, EMIT_object, &x->data[i], &x->size[i], sink);
     if (s != NNC_OK)
         x->data[i] = NULL;
     return s;
