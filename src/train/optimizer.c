@@ -442,7 +442,7 @@ static void sum_together(optimizer *o, int n, bundle *b, int *at, int m)
         take_apart(o, b, &all[c * m], m, sum + (nnc_ref)c);
 }
 
-/* Gradients of copies become their sum on each device, once a step: copies that are equal stay so. Large bundles are summed by themselves,
+/* Gradients of copies become their sum on each device: copies that are equal stay so. Large bundles are summed by themselves,
  * as gradients of replicas are. */
 static void sum_copies(optimizer *o, int n, bundle *b)
 {
@@ -740,11 +740,15 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     const int n_of = make_bundles(&o, &x, of);
     nnc_ref first = t->accumulate > 1 ? scalar_input(g, NNC_TRAIN_FIRST, DT_bool) : NNC_NONE;
     const int16_t before = g->device;
+    /* ZeRO-2 keeps parts of sums of batches, to which other devices' parts are not added. */
+    if (t->shards > 1)
+        sum_copies(&o, n_of, of);
     for (int i = 0; i < n_of && t->accumulate > 1; i++) {
         g->device = of[i].device;
         accumulate(&o, &of[i], first);
     }
-    sum_copies(&o, n_of, of);
+    if (t->shards <= 1)
+        sum_copies(&o, n_of, of);
     for (int i = 0; i < n_of && t->accumulate > 1; i++) { /* in the kernels of what follows */
         g->device = of[i].device;
         of[i].grad = number_op(g, OP_mul, of[i].grad, 1.0 / t->accumulate);
