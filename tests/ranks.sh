@@ -349,41 +349,42 @@ fi
 # Replicas: with the optimizer's states divided (ZeRO's stages 1 and 2, of one batch a step) and in buckets the weights of plain data parallelism, bit for bit, also
 # resumed; of splits and pipelines those of one process; both to rounding those of a replica on each device.
 if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
-    net="$dir/split.json --data=$dir/data.npz --validation=0.2 --lr=0.05 --momentum=0.9 --threads=1 --epochs=2"
+    # two ranks of a thread each have the plan of a process with two
+    net="$dir/split.json --data=$dir/data.npz --validation=0.2 --lr=0.05 --momentum=0.9 --epochs=2"
     # shellcheck disable=SC2086
-    "$nnc" train $net --devices=4 --strategy=data --save="$dir/w0.npz" >"$dir/said" 2>&1
+    "$nnc" train $net --threads=2 --devices=4 --strategy=data --save="$dir/w0.npz" >"$dir/said" 2>&1
     # shellcheck disable=SC2086
-    "$nnc" train $net --devices=2 --strategy=data --save="$dir/w8.npz" >"$dir/said" 2>&1
+    "$nnc" train $net --threads=2 --devices=2 --strategy=data --save="$dir/w8.npz" >"$dir/said" 2>&1
     for how in "data --zero=1" "data --zero=2" "data --bucket-mb=0.001" "data --bucket-mb=25"; do
         what="training, $how"
         # shellcheck disable=SC2086
-        job 2 train $net --devices=4 --strategy=$how --save="$dir/w1.npz" --comm-timeout=60
+        job 2 train $net --threads=1 --devices=4 --strategy=$how --save="$dir/w1.npz" --comm-timeout=60
         ran 0 "epoch 2"
         cmp -s "$dir/w0.npz" "$dir/w1.npz" || fail "$what: other weights than with whole states"
     done
     what="training, zero, resumed"
     # shellcheck disable=SC2086
-    job 2 train $net --devices=4 --strategy=data --zero=1 --steps=2 --checkpoint="$dir/c.npz" --comm-timeout=60
+    job 2 train $net --threads=1 --devices=4 --strategy=data --zero=1 --steps=2 --checkpoint="$dir/c.npz" --comm-timeout=60
     ran 0 "epoch 1"
     # shellcheck disable=SC2086
-    job 2 train $net --devices=4 --strategy=data --zero=1 --checkpoint="$dir/c.npz" --resume --save="$dir/w2.npz" --comm-timeout=60
+    job 2 train $net --threads=1 --devices=4 --strategy=data --zero=1 --checkpoint="$dir/c.npz" --resume --save="$dir/w2.npz" --comm-timeout=60
     ran 0 "epoch 2"
     cmp -s "$dir/w0.npz" "$dir/w2.npz" || fail "$what: other weights than without a stop"
     # shellcheck disable=SC2086
-    job 2 train $net --devices=4 --strategy=data --checkpoint="$dir/c.npz" --resume --comm-timeout=60
+    job 2 train $net --threads=1 --devices=4 --strategy=data --checkpoint="$dir/c.npz" --resume --comm-timeout=60
     ran 3 "zero"
     rm -f "$dir/c.npz"
     # Parts of the gradients' sums, of several batches: the bits of one process, and stage 1's numbers up to rounding.
     # shellcheck disable=SC2086
-    "$nnc" train $net --set batch=2 --devices=4 --strategy=data --accumulate=2 --zero=1 --save="$dir/w0.npz" >"$dir/said" 2>&1
+    "$nnc" train $net --threads=2 --set batch=2 --devices=4 --strategy=data --accumulate=2 --zero=1 --save="$dir/w0.npz" >"$dir/said" 2>&1
     for how in "--accumulate=2" "--micro-batches=2" "--accumulate=2 --micro-batches=2" "--accumulate=2 --streams=2"; do
         what="training, zero 2, $how"
         # shellcheck disable=SC2086
-        "$nnc" train $net --set batch=2 --devices=4 --strategy=data --zero=2 $how --save="$dir/w3.npz" >"$dir/said" 2>&1
+        "$nnc" train $net --threads=2 --set batch=2 --devices=4 --strategy=data --zero=2 $how --save="$dir/w3.npz" >"$dir/said" 2>&1
         rc=$?
         ran 0 "epoch 2"
         # shellcheck disable=SC2086
-        job 2 train $net --set batch=2 --devices=4 --strategy=data --zero=2 $how --save="$dir/w4.npz" --comm-timeout=60
+        job 2 train $net --threads=1 --set batch=2 --devices=4 --strategy=data --zero=2 $how --save="$dir/w4.npz" --comm-timeout=60
         ran 0 "epoch 2"
         cmp -s "$dir/w3.npz" "$dir/w4.npz" || fail "$what: other weights than one process"
         case $how in *=2\ --micro*) continue ;; *accumulate=2) cp "$dir/w4.npz" "$dir/w9.npz" ;; esac
@@ -396,21 +397,21 @@ for k in a.files:
     done
     what="training, zero 2, resumed"
     # shellcheck disable=SC2086
-    job 2 train $net --set batch=2 --devices=4 --strategy=data --zero=2 --accumulate=2 --steps=3 --checkpoint="$dir/c.npz" --comm-timeout=60
+    job 2 train $net --threads=1 --set batch=2 --devices=4 --strategy=data --zero=2 --accumulate=2 --steps=3 --checkpoint="$dir/c.npz" --comm-timeout=60
     ran 0 "epoch 1"
     # shellcheck disable=SC2086
-    job 2 train $net --set batch=2 --devices=4 --strategy=data --zero=2 --accumulate=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w2.npz" --comm-timeout=60
+    job 2 train $net --threads=1 --set batch=2 --devices=4 --strategy=data --zero=2 --accumulate=2 --checkpoint="$dir/c.npz" --resume --save="$dir/w2.npz" --comm-timeout=60
     ran 0 "epoch 2"
     cmp -s "$dir/w9.npz" "$dir/w2.npz" || fail "$what: other weights than without a stop"
     rm -f "$dir/c.npz"
     for how in "channel" "spatial --zero=1" "1f1b --micro-batches=2 --zero=1" "channel --zero=2 --accumulate=2 --set batch=4" "1f1b --micro-batches=2 --zero=2"; do
         what="training, replicas of $how"
         # shellcheck disable=SC2086
-        "$nnc" train $net --devices=4 --replicas=2 --strategy=$how --save="$dir/w3.npz" >"$dir/said" 2>&1
+        "$nnc" train $net --threads=2 --devices=4 --replicas=2 --strategy=$how --save="$dir/w3.npz" >"$dir/said" 2>&1
         rc=$?
         ran 0 "epoch 2"
         # shellcheck disable=SC2086
-        job 2 train $net --devices=4 --replicas=2 --strategy=$how --save="$dir/w4.npz" --comm-timeout=60
+        job 2 train $net --threads=1 --devices=4 --replicas=2 --strategy=$how --save="$dir/w4.npz" --comm-timeout=60
         ran 0 "epoch 2"
         cmp -s "$dir/w3.npz" "$dir/w4.npz" || fail "$what: other weights than one process"
         case $how in 1f1b* | *accumulate*) continue ;; esac
