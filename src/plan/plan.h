@@ -197,6 +197,18 @@ typedef struct nnc_plan {
     int n_output; int32_t *output; const char **output_name;
 } nnc_plan;
 
+/* Number of functions that the plan's kernels launch: those that share one count once. */
+static inline int nnc_plan_functions(const nnc_plan *p)
+{
+    int n = 0;
+    for (int i = 0, j; i < p->n_kernel; i++) {
+        for (j = 0; j < i && !nnc_pkernel_shares(&p->kernel[i], &p->kernel[j]); j++)
+            ;
+        n += j == i;
+    }
+    return n;
+}
+
 static inline int32_t nnc_plan_first(const nnc_plan *p, nnc_section s) { return s > SEC_init ? p->end[s - 1] : 0; }
 /* The sections are all commands, one after the other. */
 static inline bool nnc_plan_sections_ok(const nnc_plan *p)

@@ -5,17 +5,6 @@
 #include "test.h"
 #include "train/train.h"
 
-static int functions_of(const nnc_plan *p)
-{
-    int n = 0;
-    for (int i = 0, j; i < p->n_kernel; i++) {
-        for (j = 0; j < i && !nnc_pkernel_shares(&p->kernel[i], &p->kernel[j]); j++)
-            ;
-        n += j == i;
-    }
-    return n;
-}
-
 /* The plan's text names functions and sizes, and is read back. */
 static void check_text(const nnc_plan *p)
 {
@@ -27,7 +16,7 @@ static void check_text(const nnc_plan *p)
     CHECK(q != NULL);
     if (q) {
         nnc_plan_print(&again, q);
-        CHECK_INT(functions_of(q), functions_of(p));
+        CHECK_INT(nnc_plan_functions(q), nnc_plan_functions(p));
         CHECK(strstr(nnc_text_str(&again), " code=\"k_") != NULL);
         CHECK(again.n == t.n && !memcmp(again.s, t.s, t.n));
     }
@@ -40,7 +29,7 @@ static void check_text(const nnc_plan *p)
 static void check_plan(const char *file, const nnc_plan *p, int functions, size_t kib)
 {
     size_t bytes = 0;
-    const int n = functions_of(p);
+    const int n = nnc_plan_functions(p);
     for (int i = 0; i < p->n_object; i++)
         bytes += p->object[i].n;
     if (n > functions || bytes > kib << 10)

@@ -54,17 +54,6 @@ static void name_of(const compile_job *j, char out[96])
             j->target);
 }
 
-static int functions_of(const nnc_plan *p)
-{
-    int n = 0;
-    for (int i = 0, j; i < p->n_kernel; i++) {
-        for (j = 0; j < i && !nnc_pkernel_shares(&p->kernel[i], &p->kernel[j]); j++)
-            ;
-        n += j == i;
-    }
-    return n;
-}
-
 static nnc_status compile(all *a, const compile_job *j, const char *what, nnc_sink *sink)
 {
     nnc_env *e = NULL;
@@ -81,7 +70,7 @@ static nnc_status compile(all *a, const compile_job *j, const char *what, nnc_si
     if (!st)
         st = nnc_compile(e, g, &o, &out, sink);
     const nnc_plan *p = out ? nnc_artifact_plan(out) : NULL;
-    if (p && p->n_object != (functions_of(p) + 23) / 24)
+    if (p && p->n_object != (nnc_plan_functions(p) + 23) / 24)
         st = NNC_E_BUG;
     if (!st)
         atomic_fetch_add(&a->kernels, budget_plan(what, p));
