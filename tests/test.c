@@ -3,9 +3,13 @@
 #include <locale.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 
-enum { ROUND = 1000000 }; /* between the seeds of two rounds; a test draws from fewer */
+enum {
+    ROUND = 1000000, /* between the seeds of two rounds; a test draws from fewer */
+    FULL = 4         /* NNC_TEST_DRAWS at which a test draws its full number of cases */
+};
 
 static test_case *cases, **tail = &cases;
 static bool skipped, quiet;
@@ -63,8 +67,30 @@ void test_skip(const char *fmt, ...)
 
 const char *test_cache(void)
 {
+    static char path[4096];
     const char *folder = getenv("TEST_CACHE");
-    return folder && *folder ? folder : NULL;
+    if (!folder || !*folder)
+        return NULL;
+    snprintf(path, sizeof path, "%s/nnc", folder);
+    return path;
+}
+
+static int draws(void)
+{
+    const char *text = getenv("NNC_TEST_DRAWS");
+    const int n = text ? atoi(text) : 1;
+    return n > 0 ? n : 1;
+}
+
+int test_draws(int n)
+{
+    const int64_t some = (int64_t)n * draws() / FULL;
+    return some > 1 ? (int)some : 1;
+}
+
+bool test_draws_all(void)
+{
+    return draws() >= FULL;
 }
 
 bool test_decimal_comma(void)
@@ -149,16 +175,35 @@ static void run(const test_case *t, uint64_t seed, uint64_t rounds)
     fflush(stdout);
 }
 
+/* NNC_TEST_SEED: a number or "random"; the default seed without it. Seeds stay below 2^31 for scripts, which add to them. */
+static uint64_t seed_of_environment(void)
+{
+    const char *text = getenv("NNC_TEST_SEED");
+    uint32_t bits = 0;
+    if (!text || !*text)
+        return test_seed;
+    if (strcmp(text, "random") != 0)
+        return strtoull(text, NULL, 0);
+    if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
+        bits = (uint32_t)nnc_now_ns();
+    return bits >> 1;
+}
+
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0, skips = 0;
-    uint64_t seed = test_seed, rounds = 1;
+    uint64_t seed = seed_of_environment(), rounds = 1;
     for (int i = 1; i + 1 < argc; i++) {
         if (!strcmp(argv[i], "--seed"))
             seed = strtoull(argv[i + 1], NULL, 0);
         if (!strcmp(argv[i], "--rounds"))
             rounds = strtoull(argv[i + 1], NULL, 0);
     }
+    if (getenv("TEST_CACHE") && *getenv("TEST_CACHE"))
+        setenv("XDG_CACHE_HOME", getenv("TEST_CACHE"), 1);
+    if (getenv("NNC_TEST_SEED"))
+        printf("seed %llu\n", (unsigned long long)seed);
+    fflush(stdout);
     test_sink = nnc_sink_create();
     for (test_case *t = cases; t; t = t->next)
         if (wanted(t->name, argc, argv)) {

@@ -1,6 +1,9 @@
 /* tests/test.h -- a test program is a set of TEST functions; each registers itself. `test_x` runs all, `test_x NAME...` those
  * whose names contain NAME; `--skip NAME` leaves out those that do; `--seed N` sets test_seed; `--rounds N` runs each N times from
- * other seeds, until it fails. A failed CHECK prints both values and goes on; the exit code is 1. */
+ * other seeds, until it fails. A failed CHECK prints both values and goes on; the exit code is 1.
+ *
+ * NNC_TEST_SEED=N is --seed N for all programs and scripts; NNC_TEST_SEED=random draws a seed for each program, which its last line prints.
+ * NNC_TEST_DRAWS=N multiplies the random cases (default 1, see test_draws). */
 #ifndef NNC_TEST_H
 #define NNC_TEST_H
 
@@ -20,6 +23,11 @@ void test_fail(const char *file, int line, const char *fmt, ...) NNC_PRINTF(3, 4
 void test_fail_status(const char *file, int line, const char *what, nnc_status st); /* and what is in test_sink */
 void test_skip(const char *fmt, ...) NNC_PRINTF(1, 2); /* prints why and counts the test as skipped */
 extern uint64_t test_seed;   /* --seed, default fixed; print it when a generated case fails */
+/* Number of random cases for a test whose full number is n: n * NNC_TEST_DRAWS / 4, at least 1. ./test.sh thus draws a quarter, CI all
+ * with NNC_TEST_DRAWS=4. */
+int test_draws(int n);
+/* Are at least n of n cases drawn, so that what n draws always meet must have been met? */
+bool test_draws_all(void);
 extern nnc_sink *test_sink;  /* cleared before each test */
 
 #define TEST(n) \
@@ -60,9 +68,12 @@ extern nnc_sink *test_sink;  /* cleared before each test */
     (test_has_diag(part) ? (void)0 : (test_fail(__FILE__, __LINE__, "no diagnostic contains: %s", part), nnc_sink_print(test_sink, stderr)))
 bool test_has_diag(const char *part);
 
-/* Folder of the cache of machine code that tests of whole models share, across both builds, as its keys are what is compiled: TEST_CACHE
- * in the environment. NULL: there is none, and everything is compiled. */
+/* Folder of the cache of machine code that tests share, across suites and builds, as its keys are what is compiled: nnc in the folder
+ * TEST_CACHE of the environment, so that XDG_CACHE_HOME=$TEST_CACHE means it, too. NULL: there is none, and everything is compiled.
+ * ./test.sh begins with an empty one. */
 const char *test_cache(void);
+/* Options of an environment that uses it: nnc_env_create(&(nnc_env_options){TEST_CACHED, ...}). */
+#define TEST_CACHED .cache_dir = test_cache(), .no_cache = !test_cache()
 
 /* Gives this process a locale whose decimal point is a comma, made by localedef; false, having skipped the test, where it is missing.
  * setlocale(LC_ALL, "C") ends it. */

@@ -393,7 +393,7 @@ TEST(artifact_flipped)
 {
     damaged d;
     uint64_t key = nnc_rng_key("flip", test_seed);
-    int n = api_sanitized ? 500 : 2000;
+    const int n = test_draws(api_sanitized ? 1000 : 2000);
     if (open_damaged(&d)) {
         char *p = nnc_malloc(d.good.n);
         size_t weights = d.good.n; /* most bytes are weights: half of the flips hit the rest */
@@ -583,7 +583,8 @@ TEST(artifact_resealed)
 {
     damaged d;
     uint64_t key = nnc_rng_key("reseal", test_seed);
-    int n = api_sanitized ? 400 : 1500, accepted = 0, refused = 0;
+    const int n = test_draws(api_sanitized ? 800 : 1500);
+    int accepted = 0, refused = 0;
     if (open_damaged(&d)) {
         bytes b = {nnc_malloc(d.good.n + 1), d.good.n};
         char *manifest = memchr(d.good.p, '\n', d.good.n);

@@ -99,7 +99,7 @@ static void check_equal(nnc_env *e, const nnc_artifact *a, const nnc_artifact *b
 TEST(budget_of_a_step)
 {
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     nnc_graph *g = step_of(false);
     nnc_artifact *usual = compile(e, g, NULL), *half = compile(e, g, "80%"), *none = NULL;
     CHECK(arena(half) > 0 && arena(half) * 5 < arena(usual) * 4);
@@ -136,7 +136,7 @@ TEST(fill_of_a_step)
     nnc_env *e = NULL;
     nnc_session *s = NULL;
     int64_t fill[FILL__COUNT], persist = 0, live = 0;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     nnc_graph *g = step_of(false);
     nnc_artifact *a = compile(e, g, NULL);
     CHECK_OK(a ? nnc_session_create(e, a, &s, test_sink) : NNC_E_MODEL);
@@ -312,15 +312,16 @@ static int check_budgets(nnc_env *e, const nnc_graph *g)
 TEST(budgets_of_drawn_steps)
 {
     nnc_env *native = NULL, *interpreted = NULL;
+    const int drawn = test_draws(2 * DRAWN);
     int again = 0, met = 0;
     char cache[256]; /* the programs of one step share most kernels */
     CHECK(api_tmpdir(cache, sizeof cache));
     CHECK_OK(
         nnc_env_create(&(nnc_env_options){.cache_dir = cache, .threads = 2}, &native, test_sink));
     CHECK_OK(nnc_env_create(
-        &(nnc_env_options){.no_cache = true, .threads = 2, .no_llvm = true, .no_onednn = true},
+        &(nnc_env_options){TEST_CACHED, .threads = 2, .no_llvm = true, .no_onednn = true},
         &interpreted, test_sink));
-    for (uint64_t i = 0; i < DRAWN && native && interpreted; i++) {
+    for (uint64_t i = 0; i < (uint64_t)drawn && native && interpreted; i++) {
         const uint64_t key = nnc_rng_key("budget", test_seed + i);
         nnc_graph *g = draw_step(key);
         if (!g)
@@ -329,7 +330,7 @@ TEST(budgets_of_drawn_steps)
         met += check_budgets(native, g);
         nnc_graph_destroy(g);
     }
-    CHECK(again > 2 * DRAWN && met > DRAWN);
+    CHECK(again > 2 * drawn && met > drawn);
     nnc_env_destroy(native);
     nnc_env_destroy(interpreted);
     api_rmdir(cache);
@@ -343,7 +344,7 @@ TEST(accumulated_step_fits)
     nnc_training t = nnc_training_defaults;
     t.momentum = 0.9;
     t.accumulate = 4;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     CHECK_OK(m ? nnc_train_graph(m, &t, &g, test_sink) : NNC_E_MODEL);
     nnc_graph *once = step_of(false);
     nnc_artifact *a = compile(e, g, NULL), *b = compile(e, once, NULL);
@@ -363,7 +364,7 @@ TEST(frozen_layers_keep_nothing)
 {
     nnc_env *e = NULL;
     int64_t fill[FILL__COUNT];
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     nnc_graph *g = step_of(true), *m = model(true);
     nnc_artifact *step = compile(e, g, NULL), *run = compile(e, m, NULL);
     CHECK(arena(step) > 0 && arena(step) < arena(run) * 5 / 4);

@@ -70,7 +70,8 @@ static nnc_env *environment(const char *target, const char *hardware, const char
     eo.target = target;
     eo.hardware = hardware;
     eo.memory_limit = limit;
-    eo.no_cache = true;
+    eo.cache_dir = test_cache();
+    eo.no_cache = !test_cache();
     CHECK_OK(nnc_env_create(&eo, &e, test_sink));
     return e;
 }

@@ -17,7 +17,7 @@ static void run(const char *text, bool no_llvm, const float *x, float *y, int n)
     nnc_scan_init(&scan, "t", text, strlen(text));
     nnc_graph *g = nnc_graph_parse(&scan, test_sink);
     CHECK_OK(nnc_env_create(
-        &(nnc_env_options){.no_cache = true, .threads = 1, .no_llvm = no_llvm}, &e, test_sink));
+        &(nnc_env_options){TEST_CACHED, .threads = 1, .no_llvm = no_llvm}, &e, test_sink));
     CHECK_OK(g && e ? nnc_compile(e, g, &nnc_compile_defaults, &a, test_sink) : NNC_E_MODEL);
     CHECK_OK(a ? nnc_session_create(e, a, &s, test_sink) : NNC_E_MODEL);
     if (s) {

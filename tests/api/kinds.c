@@ -91,7 +91,7 @@ static nnc_artifact *compiled(
     nnc_text why = {0};
     snprintf(both, sizeof both, "%s,%s", first, second);
     CHECK_OK(nnc_env_create(
-        &(nnc_env_options){.target = both, .threads = 1, .no_cache = true, .no_llvm = true}, &e,
+        &(nnc_env_options){.target = both, .threads = 1, TEST_CACHED, .no_llvm = true}, &e,
         test_sink));
     if (e && (nnc_compile(e, g, o, &a, test_sink) || !api_check_artifact(a, &why, test_sink))) {
         api_put_sink(&why, test_sink);
@@ -151,7 +151,7 @@ TEST(each_device_as_if_alone)
     const char *one = getenv("NNC_CASE");
     const uint32_t n = NNC_COUNT(targets);
     setenv("NNC_CUDA_PATH", "/nonexistent", 1);
-    for (uint64_t i = one ? strtoull(one, NULL, 0) : 0, to = one ? i + 1 : CASES; i < to; i++) {
+    for (uint64_t i = one ? strtoull(one, NULL, 0) : 0, to = one ? i + 1 : (uint64_t)test_draws(CASES); i < to; i++) {
         uint64_t key = nnc_rng_key("kinds", test_seed + i);
         kinds_case c = {.seed = i, .o = nnc_compile_defaults};
         c.a = targets[nnc_rng_u32(key, 0) % n];
@@ -235,7 +235,7 @@ static void put_plan(nnc_text *t, const char *target, bool no_llvm, bool no_oned
         "strides=[2,2]}\n%s = softmax %p {axis=1}\nreturn %s }";
     nnc_env_options o = {.target = target,
         .threads = 1,
-        .no_cache = true,
+        TEST_CACHED,
         .no_llvm = no_llvm,
         .no_onednn = no_onednn};
     nnc_env *e = NULL;

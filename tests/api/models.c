@@ -95,8 +95,7 @@ static nnc_model *open_row(const row *r)
 static nnc_env *open_env(bool least)
 {
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.cache_dir = test_cache(),
-                                .no_cache = !test_cache(),
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED,
                                 .no_llvm = least,
                                 .no_onednn = least},
         &e, test_sink));
@@ -429,14 +428,15 @@ static void check_memory(const row *r, nnc_env *env, const nnc_artifact *a)
     cJSON_Delete(j);
 }
 
-static void check_stages(nnc_env *env, const nnc_artifact *a)
+/* asm: the machine code that an object has already, generated a second time: of some models. */
+static void check_stages(nnc_env *env, const nnc_artifact *a, bool with_asm)
 {
     static const char *const stage[] = {
         "graph", "plan", "kernels", "llvm", "asm", "dot", "remarks"};
     for (size_t i = 0; i < NNC_COUNT(stage); i++) {
         nnc_text t = {0};
         bool machine = i == 3 || i == 4;
-        if (!machine || env->has_emitter) {
+        if ((!machine || env->has_emitter) && (i != 4 || with_asm)) {
             CHECK_OK(nnc_emit_text(env, a, stage[i], &t, test_sink));
             CHECK(t.n > 0 || ((machine || i == 2) && nnc_artifact_plan(a)->n_kernel == 0));
         }
@@ -465,7 +465,7 @@ TEST(reports)
                 test_fail(__FILE__, __LINE__, "%s: %s", r->model, nnc_text_str(&why));
             check_explain(r, a, plain);
             check_memory(r, env, a);
-            check_stages(env, a);
+            check_stages(env, a, (i + test_seed) % 4 == 0 || test_draws_all());
         }
         nnc_text_deinit(&why);
         nnc_artifact_destroy(a);

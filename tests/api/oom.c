@@ -86,7 +86,7 @@ static void sweep(const char *file, const nnc_arg *arg, int n_arg, int level, bo
         release(&warm);
     }
     for (int64_t n = 1; fine < 40 && n < 2000000;
-         n += tried < dense ? 1 : 1 + n / (api_sanitized ? 30 : 100)) {
+         n += tried < dense ? 1 : 1 + n / test_draws(api_sanitized ? 60 : 100)) {
         attempt a = {0};
         nnc_sink_clear(test_sink);
         nnc_fail_alloc_after(n);
@@ -156,7 +156,7 @@ TEST(out_of_memory_compare)
         "models/softmax.json", &(nnc_open_options){.arg = arg, .n_arg = 2}, test_sink);
     CHECK(m != NULL);
     for (int64_t n = 0, tried = 0; e && m && fine < 20 && n < 2000000;
-         n += tried < 60 ? 1 : 1 + n / 25, tried++) {
+         n += tried < 60 ? 1 : 1 + n / test_draws(25), tried++) {
         nnc_compare_options o = {
             .compile = nnc_compile_defaults, .warmup = 1, .iterations = 1, .steps = true};
         o.compile.jobs = 1;

@@ -44,7 +44,8 @@ static bool make_with(made *x, const char *name, const nnc_training *training, i
     memset(x, 0, sizeof *x);
     env.target = hardware ? NULL : "tests/cli/machine.json";
     env.hardware = hardware;
-    env.no_cache = true;
+    env.cache_dir = test_cache();
+    env.no_cache = !test_cache();
     CHECK_OK(nnc_env_create(&env, &x->env, test_sink));
     x->model = open(name, place);
     nnc_arena_init(&x->a, 0);
@@ -984,7 +985,7 @@ TEST(partition_out_of_memory)
     CHECK_OK(nnc_env_create(&env, &e, test_sink));
     for (int step = 0; step < 2; step++) {
         int failed = 0, passed = 0;
-        for (int64_t fail = 1; passed < 40; fail += 1 + fail / 200) {
+        for (int64_t fail = 1; passed < 40; fail += 1 + fail / test_draws(200)) {
             NNC_LOCAL(nnc_text) text = {0};
             const nnc_status st = small_report(e, step, fail, &text);
             if (st && st != NNC_E_NOMEM)
@@ -994,7 +995,7 @@ TEST(partition_out_of_memory)
             failed += st != NNC_OK;
             passed = st ? 0 : passed + 1;
         }
-        CHECK(failed > 100);
+        CHECK(failed > test_draws(100));
     }
     nnc_env_destroy(e);
 }

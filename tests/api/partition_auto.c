@@ -22,7 +22,8 @@ static bool make(subject *x, const char *file, const char *arg, const char *valu
     nnc_open_options open = nnc_open_defaults;
     memset(x, 0, sizeof *x);
     env.hardware = hardware;
-    env.no_cache = true;
+    env.cache_dir = test_cache();
+    env.no_cache = !test_cache();
     open.arg = set;
     open.n_arg = (arg != NULL) + (tokens != NULL);
     CHECK_OK(nnc_env_create(&env, &x->env, test_sink));

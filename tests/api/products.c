@@ -77,7 +77,7 @@ static int check(const at *c, int threads, bool no_llvm)
     nnc_scan_init(&scan, "t", nnc_text_str(&t), t.n);
     nnc_graph *g = nnc_graph_parse(&scan, test_sink);
     CHECK_OK(
-        nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = threads, .no_llvm = no_llvm},
+        nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = threads, .no_llvm = no_llvm},
             &e, test_sink));
     bool ok =
         g && e && api_inputs(&d, g, test_seed, false) && api_truth(&d, g, test_sink) == NNC_OK;

@@ -90,7 +90,7 @@ static void sweep(const fixture *f, const nnc_train_options *o, const char *chec
     size_t n_checkpoint, const char *want, size_t n_want)
 {
     int fine = 0, failed = 0, resumed = 0;
-    for (int64_t n = 1, tried = 0; fine < 8 && tried < 1000; n += 1 + n / 30, tried++) {
+    for (int64_t n = 1, tried = 0; fine < 8 && tried < 1000; n += 1 + n / test_draws(30), tried++) {
         char *got = NULL;
         size_t n_got = 0;
         clear(f);
@@ -180,7 +180,7 @@ static void damaged_checkpoints(fixture *f, const char *name)
     CHECK_OK(train(f, &o));
     CHECK_OK(nnc_file_read(f->checkpoint, 0, &whole, &n, test_sink));
     const int64_t began = nnc_now_ns();
-    for (uint64_t i = 0; goes_on(i, 120, began); i++) {
+    for (uint64_t i = 0; goes_on(i, (uint64_t)test_draws(120), began); i++) {
         NNC_LOCAL(nnc_text) x = {0};
         nnc_putn(&x, whole, n);
         damage(&x, nnc_rng_key(name, test_seed + i));
@@ -193,7 +193,7 @@ static void damaged_checkpoints(fixture *f, const char *name)
                 nnc_status_name(s));
         CHECK(!s == !nnc_sink_errors(test_sink));
     }
-    CHECK(refused > 10);
+    CHECK(refused > test_draws(10));
     nnc_free(whole);
 }
 
@@ -223,7 +223,7 @@ TEST(fuzz_sections)
                     "\"accumulate\": 2, \"ignore_index\": -100}}";
     int refused = 0, taken = 0;
     const int64_t began = nnc_now_ns();
-    for (uint64_t i = 0; goes_on(i, 3000, began); i++) {
+    for (uint64_t i = 0; goes_on(i, (uint64_t)test_draws(3000), began); i++) {
         NNC_LOCAL(nnc_text) x = {0}, all = {0};
         NNC_LOCAL(nnc_arena) a = {0};
         nnc_train_options o = nnc_train_defaults;

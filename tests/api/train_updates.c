@@ -69,10 +69,10 @@ static nnc_env *env_of(const drawn *d, const char *cache)
 
 TEST(gradients_in_their_updates)
 {
-    enum { CASES = 16 };
+    const uint64_t cases = (uint64_t)test_draws(16);
     char cache[256];
     CHECK(api_tmpdir(cache, sizeof cache));
-    for (uint64_t i = 0; i < CASES; i++) {
+    for (uint64_t i = 0; i < cases; i++) {
         NNC_LOCAL(nnc_text) what = {0};
         const drawn d = draw(i);
         nnc_graph *step = step_of(&d, &what);

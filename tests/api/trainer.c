@@ -372,7 +372,7 @@ TEST(trainers_without_memory)
     CHECK_OK(nnc_env_create(&plain, &s.e, test_sink));
     char c[300];
     snprintf(c, sizeof c, "%s/c.safetensors", s.dir);
-    for (int64_t n = 1, tried = 0; fine < 8 && tried < 1000; n += 1 + n / 20, tried++) {
+    for (int64_t n = 1, tried = 0; fine < 8 && tried < 1000; n += 1 + n / test_draws(20), tried++) {
         nnc_trainer *t = NULL;
         nnc_train_options *o = options((const char *const[]){
             "optimizer", "adam", "accumulate", "2", "on-nan", "skip", "jobs", "1", NULL});

@@ -56,7 +56,7 @@ static void open_place(place *p)
                                "\"name\":\"fc\",\"out\":3}]}";
     nnc_artifact *a = NULL;
     CHECK(api_tmpdir(p->dir, sizeof p->dir) && getcwd(p->from, sizeof p->from));
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true}, &p->e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED}, &p->e, test_sink));
     CHECK_INT(chdir(p->dir), 0);
     mkdir("in", 0777);
     mkdir("out", 0777);

@@ -159,7 +159,8 @@ static bool body(uint64_t seed, bool functions)
 
 TEST(bodies_keep_their_ranges)
 {
-    int bad = 0, n = getenv("NNC_BODIES") ? atoi(getenv("NNC_BODIES")) : 300;
+    const int n = test_draws(600);
+    int bad = 0;
     for (int i = 0; i < n && bad < 1; i++)
         bad += !body(test_seed * 1000 + (uint64_t)i, i % 2);
 }

@@ -27,7 +27,8 @@ static int try_one(uint64_t seed, nnc_text *text)
 TEST(changed_kernels_stay_inside)
 {
     nnc_text text = {0};
-    int n = getenv("NNC_BODIES") ? atoi(getenv("NNC_BODIES")) : 4000, ran = 0;
+    const int n = test_draws(4000);
+    int ran = 0;
     for (int i = 0; i < n; i++)
         ran += try_one(test_seed * 10000 + (uint64_t)i, &text);
     CHECK(ran > n / 50);

@@ -41,8 +41,8 @@ static void compare(nnc_env *e, uint64_t seed, nnc_precision precision, uint32_t
 
 TEST(generated_in_every_precision)
 {
-    const char *more = getenv("NNC_CASES");
-    int n = more ? atoi(more) : 5, calls = 0;
+    const int n = test_draws(8);
+    int calls = 0;
     if (!*NNC_TEST_CXX) {
         test_skip("no C++ compiler to build kernels for the CPU");
         return;
@@ -70,8 +70,7 @@ TEST(generated_in_every_precision)
 TEST(generated_over_several_kinds)
 {
     static const char *const lists[] = {"cpu,cuda:sm_90", "cuda:sm_75,cpu,cuda:sm_90"};
-    const char *more = getenv("NNC_CASES");
-    int n = more ? atoi(more) : 4;
+    const int n = test_draws(8);
     if (!*NNC_TEST_CXX) {
         test_skip("no C++ compiler to build kernels for the CPU");
         return;
@@ -96,8 +95,8 @@ TEST(generated_of_every_type)
 {
     static const uint32_t types[] = {1u << DT_f64, 1u << DT_i32 | 1u << DT_i8,
         1u << DT_i64 | 1u << DT_u16, 1u << DT_f64 | 1u << DT_f32 | 1u << DT_i32};
-    const char *more = getenv("NNC_CASES");
-    int n = more ? atoi(more) : 6, sums = 0;
+    const int n = test_draws(16);
+    int sums = 0;
     if (!*NNC_TEST_CXX) {
         test_skip("no C++ compiler to build kernels for the CPU");
         return;

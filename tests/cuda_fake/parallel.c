@@ -158,10 +158,10 @@ static void train_drawn(uint64_t seed)
 
 TEST(parallel_models_are_trained)
 {
-    enum { CASES = 14 };
+    const int cases = test_draws(16);
     if (no_compiler())
         return;
-    for (int i = 0; i < CASES; i++)
+    for (int i = 0; i < cases; i++)
         train_drawn(test_seed + (uint64_t)i);
 }
 

@@ -76,7 +76,7 @@ static void put_graph(nnc_text *t, const at *c)
 
 static void check(const at *c, int n, bool all)
 {
-    ct_set s = {.few = true, .sums = true};
+    ct_set s = {.sums = true};
     for (int i = 0; i < n; i++) {
         nnc_text t = {0};
         s.sms = c[i].sms;
@@ -168,7 +168,7 @@ static void planted(const at *c, void (*edit)(char *))
 {
     char why[256] = "";
     for (int fault = 0; fault < 2; fault++) {
-        ct_set s = {.few = true, .sums = true, .sms = c->sms};
+        ct_set s = {.sums = true, .sms = c->sms};
         nnc_text t = {0};
         put_graph(&t, c);
         ct_add_fused(&s, nnc_text_str(&t));
@@ -202,7 +202,7 @@ static nnc_status verified(const char *from, const char *to)
     NNC_LOCAL(nnc_text) t = {0}, text = {0};
     NNC_LOCAL(nnc_arena) mem = {0};
     nnc_scan scan;
-    ct_set s = {.few = true, .sums = true, .sms = 1};
+    ct_set s = {.sums = true, .sms = 1};
     put_graph(&t, &c);
     ct_add_fused(&s, nnc_text_str(&t));
     CHECK_INT(s.n, 1);

@@ -60,7 +60,6 @@ static void run_all(bool rows, int n)
     ct_set s = {0};
     nnc_arena_init(&s.arena, 0);
     s.open = true;
-    n = getenv("NNC_BODIES") ? atoi(getenv("NNC_BODIES")) : n;
     for (int i = 0; i < n && s.n < CT_KERNELS; i++) {
         gen_body_options o = {
             .seed = test_seed * 1000 + (uint64_t)i, .ops = 20, .points = POINTS, .lines = 40};
@@ -80,12 +79,12 @@ static void run_all(bool rows, int n)
 
 TEST(bodies_over_extreme_values)
 {
-    run_all(false, 24);
+    run_all(false, test_draws(48));
 }
 
 TEST(rows_over_extreme_values)
 {
-    run_all(true, 24);
+    run_all(true, test_draws(48));
 }
 
 /* Numbers whose text begins with a sign, after a sign. */

@@ -15,7 +15,6 @@ typedef struct ct_set {
     int n;
     bool tiny;    /* for ct_tiny */
     bool sums;    /* contractions, too: those that no library takes */
-    bool few;     /* elements: the kernels are built without optimising, which takes longer than they run */
     int sms;      /* for a GPU of so many SMs; 0: ct_h200 or ct_tiny */
     int64_t most; /* elements that a result may have for ct_add_graph; 0 = any */
     long long first, count; /* blocks that ct_call runs; count 0: all */

@@ -117,7 +117,7 @@ static void check(const grad *g, ct_set *s, int kernel)
 
 TEST(gradients_of_taps_against_loops)
 {
-    ct_set s = {.tiny = true, .few = true, .sums = true};
+    ct_set s = {.tiny = true, .sums = true};
     for (size_t i = 0; i < NNC_COUNT(grads); i++)
         add(&s, &grads[i]);
     CHECK_INT(s.n, NNC_COUNT(grads));

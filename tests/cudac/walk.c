@@ -137,7 +137,7 @@ static void check(const walk *w, ct_set *s, int kernel)
 
 TEST(walks_against_loops)
 {
-    ct_set s = {.open = true, .few = true};
+    ct_set s = {.open = true};
     nnc_arena_init(&s.arena, 0);
     for (size_t i = 0; i < NNC_COUNT(walks); i++)
         add(&s, &walks[i]);

@@ -126,21 +126,16 @@ static const nnc_target *cpu(int n)
     return &t[n % 3];
 }
 
-static int how_many(int usual)
-{
-    return getenv("NNC_BODIES") ? atoi(getenv("NNC_BODIES")) : usual;
-}
-
 TEST(bodies_over_extreme_values)
 {
     bool ok = kb_emitter() != NULL;
-    for (int i = 0; i < how_many(24) && ok; i++)
+    for (int i = 0; i < test_draws(48) && ok; i++)
         ok = body(test_seed * 1000 + (uint64_t)i, cpu(i), i % 4 == 3, false);
 }
 
 TEST(rows_over_extreme_values)
 {
     bool ok = kb_emitter() != NULL;
-    for (int i = 0; i < how_many(24) && ok; i++)
+    for (int i = 0; i < test_draws(48) && ok; i++)
         ok = body(test_seed * 1000 + (uint64_t)i, cpu(i), false, true);
 }

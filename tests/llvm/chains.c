@@ -82,7 +82,7 @@ static void some(int first, const nnc_target *t)
 
 TEST(chains_at_each_math)
 {
-    for (int i = 0; kb_emitter() && i < CHAINS; i += SET)
+    for (int i = 0; kb_emitter() && i < test_draws(CHAINS); i += SET)
         some(i, kb_host());
 }
 
@@ -90,7 +90,7 @@ TEST(chains_at_each_math_without_fma)
 {
     nnc_target t = *kb_host();
     t.fma = false;
-    for (int i = 0; kb_emitter() && i < 2 * SET; i += SET)
+    for (int i = 0; kb_emitter() && i < test_draws(2 * SET); i += SET)
         some(CHAINS + i, &t);
 }
 

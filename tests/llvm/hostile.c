@@ -106,7 +106,8 @@ static bool try_one(uint64_t seed, nnc_text *text, int *ran)
 TEST(changed_kernels_stay_inside)
 {
     nnc_text text = {0};
-    int n = getenv("NNC_BODIES") ? atoi(getenv("NNC_BODIES")) : 400, ran = 0;
+    const int n = test_draws(1600);
+    int ran = 0;
     bool ok = kb_emitter() != NULL;
     for (int i = 0; i < n && ok; i++)
         ok = try_one(test_seed * 10000 + (uint64_t)i, &text, &ran);

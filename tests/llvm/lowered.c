@@ -176,7 +176,7 @@ static void check_drawn(nnc_graph *draw(uint64_t, nnc_sink *))
 {
     const nnc_emitter *e = kb_emitter();
     bool ok = true;
-    for (uint64_t i = 0; e && ok && i < 12; i++) {
+    for (uint64_t i = 0; e && ok && i < (uint64_t)test_draws(12); i++) {
         set s = {.n = 0};
         nnc_arena_init(&s.arena, 0);
         for (uint64_t j = 0; j < 25; j++) {
@@ -537,7 +537,7 @@ TEST(drawn_convolutions)
 {
     const nnc_emitter *e = kb_emitter();
     uint64_t key = nnc_rng_key("drawn convolutions", test_seed), at = 0;
-    for (int i = 0; e && i < 90; i++) {
+    for (int i = 0; e && i < test_draws(90); i++) {
         int r[10];
         char text[500];
         for (size_t k = 0; k < NNC_COUNT(r); k++)
@@ -569,7 +569,7 @@ TEST(drawn_prologues)
     static const char *const types[] = {"f32", "f32", "f64", "bf16", "f16"};
     const nnc_emitter *e = kb_emitter();
     uint64_t key = nnc_rng_key("drawn prologues", test_seed), at = 0;
-    for (int i = 0; e && i < 60; i++) {
+    for (int i = 0; e && i < test_draws(60); i++) {
         int r[8];
         char text[1000], x[80], s[80], y[200];
         for (size_t k = 0; k < NNC_COUNT(r); k++)

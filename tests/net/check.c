@@ -272,8 +272,8 @@ static bool artifact(const net_case *c, nnc_env *e, const nnc_graph *g, nnc_comp
     return ok;
 }
 
-static const char *const stages[] = {
-    "graph", "kernels", "plan", "dot", "remarks", "cuda", "llvm", "asm"};
+/* Not asm, which the commands print: its machine code is that of the object, generated a second time. */
+static const char *const stages[] = {"graph", "kernels", "plan", "dot", "remarks", "cuda", "llvm"};
 
 static bool emitted(
     nnc_env *e, const nnc_artifact *a, bool cuda, bool llvm, nnc_text *why, nnc_sink *sink)

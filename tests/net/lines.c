@@ -217,8 +217,7 @@ static bool check_line(uint64_t i, const char *dir, void *ctx, nnc_text *why)
     lines l = {.key = nnc_rng_key("net_lines", test_seed + i), .dir = dir, .why = why};
     nnc_text out = {0}, err = {0};
     (void)ctx;
-    setenv("NNC_CUDA_PATH", "/nonexistent", 1);
-    setenv("XDG_CACHE_HOME", dir, 1);
+    net_surroundings(dir);
     if (chdir(dir) != 0 || !make_files(&l))
         return false;
     if (i % 2)

@@ -100,6 +100,10 @@ typedef bool net_job(uint64_t index, const char *dir, void *ctx, nnc_text *why);
 int net_run(uint64_t from, uint64_t to, int workers, int seconds, net_job *job, void *ctx,
     void (*failed)(uint64_t index, const char *why, void *ctx));
 
+/* Sets what a worker's commands find: GPUs are compiled for without their libraries, so that a case takes milliseconds and says the same
+ * everywhere; the cache of machine code that all tests share, or one in its folder. */
+void net_surroundings(const char *dir);
+
 /* The smallest text found for which fails(text) still holds; the result is the caller's (free). */
 char *net_shrink(const char *text, bool (*fails)(const char *text, void *ctx), void *ctx, int tries);
 

@@ -12,6 +12,13 @@
 
 enum { WHY = 16 << 10 };
 
+void net_surroundings(const char *dir)
+{
+    const char *shared = getenv("TEST_CACHE");
+    setenv("NNC_CUDA_PATH", "/nonexistent", 1);
+    setenv("XDG_CACHE_HOME", shared && *shared ? shared : dir, 1);
+}
+
 /* What a worker tells its parent. */
 typedef struct note {
     uint64_t index; /* the case in progress, or the one that failed */
