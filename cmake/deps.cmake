@@ -49,20 +49,22 @@ if(BUILD_TESTING)
 endif()
 
 # LLVM's static libraries of x86 code generation where they are found: the plug-in then loads in 4 ms, with LLVM's shared library of all
-# machines in 20. They compress sections of objects (never here) by zlib and zstd.
+# machines in 20. They need the C++ runtime, of which gcc alone has the library that programs load, and compress sections of objects (never
+# here) by zlib and zstd.
 function(nnc_llvm_libraries out)
   set(${out} ${LLVM_LIBRARY} PARENT_SCOPE)
   get_filename_component(folder ${LLVM_INCLUDE} DIRECTORY)
   find_program(LLVM_CONFIG NAMES llvm-config llvm-config-19 HINTS ${folder}/bin)
   find_library(LLVM_Z NAMES z libz.so.1)
   find_library(LLVM_ZSTD NAMES zstd libzstd.so.1)
-  if(NNC_LLVM_STATIC AND LLVM_CONFIG AND LLVM_Z AND LLVM_ZSTD)
+  find_library(LLVM_CXX NAMES libstdc++.so.6)
+  if(NNC_LLVM_STATIC AND LLVM_CONFIG AND LLVM_Z AND LLVM_ZSTD AND LLVM_CXX)
     execute_process(COMMAND ${LLVM_CONFIG} --version OUTPUT_VARIABLE version OUTPUT_STRIP_TRAILING_WHITESPACE)
     execute_process(COMMAND ${LLVM_CONFIG} --link-static --libfiles x86codegen x86desc x86info codegen core target
       RESULT_VARIABLE failed OUTPUT_VARIABLE files ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
     separate_arguments(files)
     if(NOT failed AND files AND version STREQUAL NNC_LLVM_VERSION)
-      set(${out} ${files} stdc++ ${LLVM_Z} ${LLVM_ZSTD} -Wl,--gc-sections PARENT_SCOPE)
+      set(${out} ${files} ${LLVM_CXX} ${LLVM_Z} ${LLVM_ZSTD} -Wl,--gc-sections PARENT_SCOPE)
     endif()
   endif()
 endfunction()
