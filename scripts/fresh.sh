@@ -49,8 +49,12 @@ source_of() {
             '($2 == own end || $2 ~ "^(stable|bookworm|trixie)" end "$") && $3 == "main" { print $1, $4; exit }'
 }
 
-# What apt and pip of the machine need to reach the network, for the root in $1.
+# What the machine needs to reach the network, for the root in $1.
 network() {
+    local v
+    for v in http_proxy https_proxy no_proxy; do
+        [ -z "${!v:-}" ] || printf 'export %s=%q\n' "$v" "${!v}"
+    done >"$1/root/proxies"
     cp -L /etc/resolv.conf /etc/hosts "$1/etc/" 2>/dev/null
     apt-config dump | grep -E '^Acquire::(https?::(Proxy|CaInfo|CaPath|Verify)|Check-|Retries)' >"$1/etc/apt/apt.conf.d/10machine"
     if [ -n "$(ls /usr/local/share/ca-certificates 2>/dev/null)" ]; then # authorities of the machine's own
@@ -80,29 +84,34 @@ make_base() {
     rm -rf --one-file-system "$root/base"
 }
 
+# Runs $1 in the checkout of the root. --kill-child: no process outlives this script.
+run_inside() {
+    cat >"$root/root/root/command" <<END
+. /root/proxies
+cd /root/nnc
+TIMEFORMAT="It took %0R s, of CPU time %0U s (user) and %0S s (system)"
+time { $1; }
+END
+    unshare --mount --pid --fork --kill-child sh -c 'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" &&
+        exec chroot "$1" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+            bash /root/command' sh "$root/root" </dev/null &
+    inside=$!
+    wait "$inside" || rc=$?
+    inside=
+}
+
 [ -f "$base" ] || make_base
 mkdir "$root/root"
 tar -C "$root/root" -xf "$base" || cannot "$base cannot be unpacked"
 network "$root/root"
-cp "$debs"/*.deb "$root/root/var/cache/apt/archives/" 2>/dev/null
+archives=$root/root/var/cache/apt/archives
+cp "$debs"/*.deb "$archives/" 2>/dev/null
 git clone -q --depth 1 "file://$PWD" "$root/root/root/nnc" || exit 1
-before=$(ls "$debs" | wc -l)
-
 rc=0
 for command in "$@"; do
-    printf '%s, as root on a minimal %s, commit %s: %s\n' "$(date -u +%FT%TZ)" "$release" "$(git rev-parse --short HEAD)" "$command"
-    start=$(date +%s)
-    # --kill-child: no process outlives this script
-    unshare --mount --pid --fork --kill-child sh -c '
-        mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" || exit 77
-        exec chroot "$1" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-            ${CI:+CI="$CI"} ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} sh -c "cd /root/nnc && $2"' sh "$root/root" "$command" </dev/null &
-    inside=$!
-    wait "$inside" || rc=$?
-    inside=
-    printf '%s on %s: %d s, exit code %d\n' "$command" "$release" $(($(date +%s) - start)) "$rc"
+    printf 'On a minimal %s, commit %s, as root: %s\n' "$release" "$(git rev-parse --short HEAD)" "$command"
+    run_inside "$command"
     [ "$rc" = 0 ] || break
 done
-cp -n "$root"/root/var/cache/apt/archives/*.deb "$debs/" 2>/dev/null
-[ "$(ls "$debs" | wc -l)" = "$before" ] || echo "packages downloaded: $(du -shc "$debs" | sed -n '$s/\t.*//p') in $debs"
+cp -u "$archives"/*.deb "$debs/" 2>/dev/null
 exit "$rc"
