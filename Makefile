@@ -8,7 +8,7 @@ all:
 	@cmake --build build -j $(JOBS)
 
 test: all
-	@ctest --test-dir build --output-on-failure -j $(JOBS)
+	@scripts/ctest.sh build -j $(JOBS)
 
 # AddressSanitizer and UndefinedBehaviorSanitizer: build-asan/. intercept_tls_get_addr=0: gcc 12's LeakSanitizer takes what lies before a
 # plug-in's thread-local block for its size and reads there ("Tracer caught signal 11"). -O1 and line tables only: compiled in half the time,
@@ -20,13 +20,13 @@ asan:
 	@cmake -S . -B build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG" \
 		-DNNC_SANITIZE=address,undefined -DNNC_WERROR=ON >/dev/null
 	@cmake --build build-asan -j $(JOBS) | tail -n 1
-	@ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0:malloc_context_size=12:quarantine_size_mb=64:allocator_release_to_os_interval_ms=-1 ctest --test-dir build-asan --output-on-failure -j $(JOBS)
+	@ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0:malloc_context_size=12:quarantine_size_mb=64:allocator_release_to_os_interval_ms=-1 scripts/ctest.sh build-asan -j $(JOBS)
 
 # ThreadSanitizer, without oneDNN, at fixed addresses (gcc 12's wants them): build-tsan/
 tsan:
 	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread -DNNC_ONEDNN=OFF >/dev/null
 	@cmake --build build-tsan -j $(JOBS) | tail -n 1
-	@setarch -R ctest --test-dir build-tsan --output-on-failure -j $(JOBS) -R '^(base|data|runtime|plan|engines|llvm|api|cuda_fake)$$'
+	@setarch -R scripts/ctest.sh build-tsan -j $(JOBS) -R '^(base|data|runtime|plan|engines|llvm|api|cuda_fake)$$'
 
 # Builds the benchmarks and runs the one over models; results are tables on stdout (bench/results/ keeps some).
 bench: all

@@ -4,11 +4,7 @@
 set -u
 cd "$(dirname "$0")" || exit 1
 . scripts/setup.sh
-nnc_setup
-# the installed library is tested through pkg-config, too
-command -v pkg-config >/dev/null || nnc_install pkgconf || true
-# runs the kernels for GPUs on the CPU, as C++
-command -v c++ >/dev/null || nnc_install g++ || echo "the tests that run CUDA C on the CPU are skipped: there is no C++ compiler"
+nnc_setup tests
 nnc_build build -DBUILD_TESTING=ON
 nnc_nvrtc build
-exec ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"
+exec scripts/ctest.sh build -j "$(nproc)" "$@"

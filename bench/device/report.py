@@ -301,7 +301,8 @@ def main():
         raw = args.raw.rstrip("/")
         if os.path.isfile(raw):
             with tarfile.open(raw) as t:
-                t.extractall(unpacked, filter="data")
+                # the filter rejects members outside the folder; Python has it since 3.11.4
+                t.extractall(unpacked, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
             raw = os.path.join(unpacked, os.listdir(unpacked)[0])
         make(raw, args.commit or os.path.basename(raw).removeprefix("raw-").removesuffix("-tiny"), args.out)
     return 0
