@@ -54,6 +54,9 @@ typedef struct nnc_diag {
 } nnc_diag;
 
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
+/* Prints what has not been printed so, as nnc_sink_print does; is there any? */
+void nnc_sink_flush(nnc_sink *s, FILE *out);
+bool nnc_sink_pending(const nnc_sink *s);
 /* Code of the last error, for functions that return NULL and report only to the sink; `otherwise` when there is none. */
 nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise);
 
