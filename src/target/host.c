@@ -199,8 +199,13 @@ void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm)
 nnc_status nnc_target_host(
     nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
 {
-    *t = (nnc_target){
-        .kind = NNC_T_cpu, .name = "cpu", .cpu = "", .features = "", .core = core(), .card = ""};
+    *t = (nnc_target){.kind = NNC_T_cpu,
+        .host = true,
+        .name = "cpu",
+        .cpu = "",
+        .features = "",
+        .core = core(),
+        .card = ""};
     nnc_arena_init(&t->arena, 0);
     t->cores = nnc_cpu_count();
     if (threads < 0 || threads > 1024)

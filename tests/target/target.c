@@ -218,12 +218,16 @@ TEST(target_file_round_trip)
 {
     nnc_target a, b;
     CHECK_OK(nnc_target_host(&a, 2, true, true, test_sink));
+    a.cpu = "x86-64-v3"; /* files have one: a described CPU is nobody's host */
+    a.features = "+avx2";
     nnc_text x = {0}, y = {0};
-    nnc_target_print_json(&x, &a);
+    nnc_target_print_json(&x, &a); /* without oneDNN */
     CHECK_OK(load(&b, nnc_text_str(&x)));
     nnc_target_print_json(&y, &b);
     CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
-    CHECK(b.engine[0].efficiency == a.engine[0].efficiency);
+    CHECK(a.host && !b.host && !nnc_target_engine_named(&b, "onednn"));
+    CHECK(nnc_target_engine_named(&b, "llvm")->efficiency ==
+          nnc_target_engine_named(&a, "llvm")->efficiency);
     nnc_target_deinit(&b);
     nnc_text_clear(&y); /* with what editors put first */
     nnc_printf(&y, "{\"$schema\": \"machine.schema.json\", %s", nnc_text_str(&x) + 1);
@@ -232,6 +236,35 @@ TEST(target_file_round_trip)
     nnc_text_deinit(&y);
     nnc_target_deinit(&a);
     nnc_target_deinit(&b);
+}
+
+/* What a file leaves out is the generic CPU's, never this machine's; oneDNN is said to be ignored, where it stands. */
+TEST(target_file_depends_on_no_host)
+{
+    static const struct {
+        const char *bits, *cpu, *features;
+    } of[] = {{"128, \"fma\": true", "x86-64", "+sse2,+fma"}, {"256", "x86-64-v3", "+avx2"},
+        {"512, \"avx512_bf16\": true", "x86-64-v4",
+            "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16"},
+        {"512, \"cpu\": \"znver4\"", "znver4", ""}};
+    for (size_t i = 0; i < NNC_COUNT(of); i++) {
+        nnc_target t;
+        nnc_text s = {0};
+        nnc_printf(&s,
+            "{\"kind\": \"cpu\", \"name\": \"box\", \"cores\": 4, \"memory_bytes\": 1000, "
+            "\"l1_bytes\": 1, \"l2_bytes\": 1, \"l3_bytes\": 1, \"flops_f32\": 1, "
+            "\"copy_bytes_s\": 1, \"cache_bytes_s\": 1, \"launch_ns\": 1, \"vector_bits\": %s,\n"
+            "\"engines\": [{\"name\": \"interp\"},\n{\"name\": \"onednn\"}]}",
+            of[i].bits);
+        nnc_sink_clear(test_sink);
+        CHECK_OK(load(&t, nnc_text_str(&s)));
+        CHECK_DIAG(":3:1: warning: machine file: engine \"onednn\" is ignored");
+        CHECK_STR(t.cpu, of[i].cpu);
+        CHECK_STR(t.features, of[i].features);
+        CHECK(t.n_engines == 1 && !t.host);
+        nnc_target_deinit(&t);
+        nnc_text_deinit(&s);
+    }
 }
 
 TEST(target_file_of_a_gpu)
