@@ -58,16 +58,18 @@ void nnc_env_settle(nnc_env *e)
 }
 
 #define TARGETS \
-    "cpu (this machine), cuda (its GPU), cuda:sm_90 or another GPU, or a machine file as nnc " \
-    "devices " \
-    "--format=json prints it; several between commas: one for each device"
+    "cpu (this machine), cpu:x86-64-v3 (without newer instructions; or v2, v4), cuda (its GPU), " \
+    "cuda:sm_90 or another GPU, or a machine file as nnc devices --format=json prints it; " \
+    "several between commas: one for each device"
 
 /* Opens the machine that --target names: a word, or a file. A name that is neither and does not look like a file is reported as a
  * word. */
 static nnc_status open_target(
     const nnc_env *e, const nnc_env_options *o, const char *name, nnc_target *t, nnc_sink *sink)
 {
-    if (!strcmp(name, "cpu"))
+    if (!strncmp(name, "cpu:", 4))
+        NNC_TRY(nnc_cpu_limit_to(name + 4, "--target=cpu:", sink));
+    if (!strcmp(name, "cpu") || !strncmp(name, "cpu:", 4))
         return nnc_target_host(
             t, nnc_env_rank_threads(e, o->threads), e->has_onednn, e->has_emitter, sink);
     if (!strncmp(name, "cuda", 4) && (!name[4] || name[4] == ':'))
@@ -197,7 +199,8 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->comm_by = (nnc_comm_by)o->comm;
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
-    nnc_status st = nnc_env_find_ranks(e, o, sink);
+    nnc_status st = nnc_cpu_check(sink);
+    st = st ? st : nnc_env_find_ranks(e, o, sink);
     st = st ? st : o->hardware ? open_hardware(e, o, sink) : open_targets(e, o, sink);
     st = st ? st : limit_memory(e, o, sink);
     st = st ? st : open_tuning(e, o, sink);

@@ -239,6 +239,7 @@ static void json_doctor(nnc_text *t, const nnc_env *e)
     }
     nnc_json_close(&w, ']');
     nnc_doctor_cuda_json(&w);
+    NNC_JSON(&w, J_STRING("limit", nnc_cpu_limit()));
     nnc_json_item(&w, "machine");
     put_machines_json(t, e);
     nnc_json_end(&w, '}');
@@ -259,6 +260,9 @@ static void text_doctor(nnc_text *t, const nnc_env *e)
     }
     nnc_doctor_cuda_text(t);
     nnc_puts(t, "\n");
+    if (*nnc_cpu_limit())
+        nnc_printf(
+            t, "  limited to the instructions of %s (NNC_CPU, --target=cpu:)\n", nnc_cpu_limit());
     put_machines(t, e);
 }
 

@@ -134,6 +134,8 @@ static void usage(FILE *out)
     fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
           "A flag that is given twice with different values is an error.\n"
           "Data goes to standard output, messages to standard error.\n"
+          "NNC_CPU=x86-64-v2, -v3 or -v4 in the environment: use no newer instructions than this "
+          "level's (docs/hardware.md).\n"
           "\n" MODEL_HELP ARTIFACT_HELP EXIT_HELP,
         out);
 }

@@ -1,6 +1,7 @@
 /* tests/target/target.c -- this machine's description, machine files and their mistakes, the
  * roofline. */
 #include "target/target.h"
+#include "cpu.h"
 #include "test.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -384,8 +385,7 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
 /* One core of the machine whose measurements the prices follow. */
 static nnc_target measured_core(void)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    nnc_target t = test_cpu(1, true, true);
     t.vector_bits = 512;
     t.cores = 1;
     t.flops_f32 = 166400000000;
@@ -519,8 +519,7 @@ static void few_rows_are_read_unpacked(const nnc_target *cpu)
 /* Groups of a convolution on few places: a library reads each group's weights again and again. */
 TEST(groups_on_few_places_take_longer)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    nnc_target t = test_cpu(2, true, true);
     nnc_ask a = {.kind = ASK_conv,
         .dtype = DT_f32,
         .grouped = true,
@@ -539,8 +538,7 @@ TEST(groups_on_few_places_take_longer)
 /* Short rows are read at a part of the rate, unless init puts them into panels. */
 TEST(short_rows_are_read_in_pieces)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    nnc_target t = test_cpu(1, true, true);
     int64_t ns[2][2];
     for (int terms = 0; terms < 2; terms++)
         for (int made = 0; made < 2; made++) {
@@ -611,7 +609,7 @@ TEST(engines_answer_by_rules)
         {"cublaslt", "", "cublaslt multiplies matrices", {.kind = ASK_conv}},
     };
     nnc_target cpu, gpu;
-    CHECK_OK(nnc_target_host(&cpu, 2, true, true, test_sink));
+    cpu = test_cpu(2, true, true);
     CHECK_OK(nnc_target_cuda(&gpu, "cuda:sm_90", test_sink));
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
         nnc_ask a = t[i].a;
@@ -649,8 +647,7 @@ TEST(trained_matrices_that_fit_a_cache)
         {32, 512, 32, 1, .onednn = true}, {32, 512, 256, 8, .onednn = true},
         {32, 500, 256, 1, .onednn = true}, {32, 512, 256, 1, true, .onednn = true},
         {32, 512, 256, 1, false, true, .onednn = true}};
-    nnc_target cpu;
-    CHECK_OK(nnc_target_host(&cpu, 2, true, true, test_sink));
+    nnc_target cpu = test_cpu(2, true, true);
     cpu.l2_bytes = 1 << 20;
     cpu.vector_bits = 512;
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
@@ -673,8 +670,7 @@ TEST(trained_matrices_that_fit_a_cache)
 /* Row-major convolutions: both engines are slow at windows, generated kernels more so, and oneDNN at anything after them. */
 TEST(row_major_convolutions_are_slow)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    nnc_target t = test_cpu(2, true, true);
     const nnc_target_engine *onednn = nnc_target_engine_named(&t, "onednn"),
                             *llvm = nnc_target_engine_named(&t, "llvm");
     nnc_ask a = {.kind = ASK_conv,
@@ -707,8 +703,7 @@ TEST(short_kernels_run_on_one_thread)
     nnc_ask a = {.kind = ASK_matmul, .dtype = DT_f32, .outputs = 16, .results = 256};
     int64_t ns[2][2];
     for (int threads = 1; threads <= 2; threads++) {
-        nnc_target t;
-        CHECK_OK(nnc_target_host(&t, threads, false, true, test_sink));
+        nnc_target t = test_cpu(threads, false, true);
         t.cores = 2;
         t.flops_f32 = 200000000000;
         for (int large = 0; large < 2; large++) {
@@ -725,9 +720,8 @@ TEST(short_kernels_run_on_one_thread)
 /* Four threads that share a strip of seven rows compute its prologue each, of 56 rows each its own. */
 TEST(prologues_of_few_rows_are_repeated)
 {
-    nnc_target t;
     int64_t more[2];
-    CHECK_OK(nnc_target_host(&t, 4, false, true, test_sink));
+    nnc_target t = test_cpu(4, false, true);
     t.cores = 4;
     for (int i = 0; i < 2; i++) {
         int64_t rows = i ? 56 : 7, ns[2];
@@ -750,9 +744,8 @@ TEST(prologues_of_few_rows_are_repeated)
 TEST(prologues_of_few_terms_fill_no_vectors)
 {
     enum { ROWS = 4096 };
-    nnc_target t;
     int64_t more[2];
-    CHECK_OK(nnc_target_host(&t, 1, false, true, test_sink));
+    nnc_target t = test_cpu(1, false, true);
     const int lanes = t.vector_bits / 32;
     for (int i = 0; i < 2; i++) {
         int64_t ns[2];
@@ -774,8 +767,7 @@ TEST(prologues_of_few_terms_fill_no_vectors)
 /* oneDNN's relu is free, its silu costs more than a kernel of one's own where the result is large. */
 TEST(onednn_is_slow_at_functions)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    nnc_target t = test_cpu(2, true, true);
     const nnc_target_engine *e = nnc_target_engine_named(&t, "onednn");
     nnc_ask a = {.dtype = DT_f32,
         .flops = 100000000,
@@ -801,8 +793,7 @@ static int64_t offered(const nnc_target *t, const char *engine, nnc_ask a, int k
 /* A post-operation is computed for whole vectors of outputs, and for those of one group. */
 TEST(epilogues_use_whole_vectors)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    nnc_target t = test_cpu(1, true, true);
     t.vector_bits = 512;
     nnc_ask a = {.kind = ASK_conv, .dtype = DT_f32, .results = 320000, .channels = 32};
     static const char *const engine[] = {"onednn", "llvm"};
