@@ -61,15 +61,6 @@ static regs leaf(unsigned n, unsigned sub)
     return r;
 }
 
-uint64_t target_saved_state(void)
-{
-    if (!(leaf(1, 0).c >> 27 & 1))
-        return 0;
-    uint32_t lo, hi;
-    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-    return (uint64_t)hi << 32 | lo;
-}
-
 static bool in_vm(void)
 {
     return leaf(1, 0).c >> 31 & 1;
@@ -84,7 +75,7 @@ void target_host_signature(nnc_text *t)
 {
     regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), vendor = leaf(0, 0);
     nnc_printf(t, " host=%x.%x.%x:%x:%x.%x:%x.%x.%x:%x:%llx", vendor.b, vendor.c, vendor.d, one.a,
-        one.c, one.d, seven.b, seven.c, seven.d, more.a, (unsigned long long)target_saved_state());
+        one.c, one.d, seven.b, seven.c, seven.d, more.a, (unsigned long long)nnc_cpu_features());
 }
 #else
 static bool in_vm(void)
@@ -199,8 +190,13 @@ void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm)
 nnc_status nnc_target_host(
     nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
 {
-    *t = (nnc_target){
-        .kind = NNC_T_cpu, .name = "cpu", .cpu = "", .features = "", .core = core(), .card = ""};
+    *t = (nnc_target){.kind = NNC_T_cpu,
+        .host = true,
+        .name = "cpu",
+        .cpu = nnc_cpu_limit(),
+        .features = "",
+        .core = core(),
+        .card = ""};
     nnc_arena_init(&t->arena, 0);
     t->cores = nnc_cpu_count();
     if (threads < 0 || threads > 1024)
