@@ -27,8 +27,8 @@ uint64_t nnc_cpu_features(void);
 /* The limit: "x86-64-v3"; "": none. */
 const char *nnc_cpu_limit(void);
 /* Limits this process, its plug-ins and its child processes, to a level, as NNC_CPU does for a program: "x86-64-v2", "-v3" or "-v4".
- * A limit can be lowered, not raised. Programs with several threads call it before these begin. `option`: how the user gave it, for messages:
- * "--target=cpu:". Usage errors: an unknown level, or one that this CPU, or an earlier limit, does not reach. */
+ * A limit can be lowered, not raised. Programs with several threads call it before these begin. `option`: how the user gave it, for
+ * messages: "--target=cpu:". Usage errors: an unknown level, or one that this CPU, or an earlier limit, does not reach. */
 nnc_status nnc_cpu_limit_to(const char *level, const char *option, nnc_sink *sink);
 /* Reports a value of NNC_CPU that cannot be obeyed; it is ignored otherwise. */
 nnc_status nnc_cpu_check(nnc_sink *sink);
@@ -43,8 +43,8 @@ static inline int nnc_cpu_level(void)
 }
 
 /* Defines `static void name params`, compiled for each of the levels that vectorised loops gain from; a call takes the one of
- * nnc_cpu_level. Its body is the function name_body, declared NNC_BODY. (GCC's target_clones choose before the limit is known, test names of
- * CPUs, and are not available under sanitizers.)
+ * nnc_cpu_level. Its body is the function name_body, declared NNC_BODY. (GCC's target_clones choose before the limit is known, test
+ * names of CPUs, and are not available under sanitizers.)
  *     NNC_BODY add_body(int n, const float *x, float *y) { ... }
  *     NNC_DISPATCH(add, (int n, const float *x, float *y), (n, x, y)) */
 #define NNC_BODY static inline __attribute__((always_inline)) void
