@@ -5,8 +5,13 @@
 set -u
 build=$1
 shift
-results=$(mktemp) || exit 1
-trap 'rm -f "$results"' EXIT
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+results=$dir/results
+: >"$results"
+# Kernels that several suites compile are compiled once in a run.
+export TEST_CACHE=${TEST_CACHE:-$dir/cache} FAKE_CUDA_KERNELS=${FAKE_CUDA_KERNELS:-$dir/kernels}
+mkdir -p "$TEST_CACHE" "$FAKE_CUDA_KERNELS"
 log=$build/Testing/Temporary/LastTest.log
 rm -f "$log"
 
