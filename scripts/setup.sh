@@ -18,6 +18,11 @@ nnc_apt() {
     $nnc_sudo env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get --no-install-recommends "$@"
 }
 
+# Fails also where some list is missing.
+nnc_update() {
+    nnc_apt -qq -o APT::Update::Error-Mode=any update
+}
+
 # Prints what installing the packages would download; nothing where one is unknown, as before the first update of the lists.
 nnc_download() {
     nnc_apt --assume-no install "$@" 2>/dev/null | sed -n 's/^Need to get \(.*\) of archives.*/\1/p'
@@ -34,10 +39,13 @@ nnc_install() {
     fi
     log=$(mktemp) || return 1
     size=$(nnc_download "$@")
-    [ -n "$size" ] || { nnc_apt -qq update >"$log" 2>&1 && size=$(nnc_download "$@"); }
-    echo "installing (${size:-size unknown}): $*"
-    nnc_apt -y -qq install "$@" >"$log" 2>&1 || # the lists may be older than the packages
-        { nnc_apt -qq update >"$log" 2>&1 && nnc_apt -y -qq install "$@" >"$log" 2>&1; } || rc=1
+    [ -n "$size" ] || { nnc_update >"$log" 2>&1 && size=$(nnc_download "$@"); }
+    [ -n "$size" ] || rc=1
+    if [ $rc = 0 ]; then
+        echo "installing ($size to download): $*"
+        nnc_apt -y -qq install "$@" >"$log" 2>&1 || # the lists may be older than the packages
+            { nnc_update >"$log" 2>&1 && nnc_apt -y -qq install "$@" >"$log" 2>&1; } || rc=1
+    fi
     [ $rc = 0 ] || grep -v '^W:' "$log" | tail -n 3 >&2
     rm -f "$log"
     return $rc
@@ -66,6 +74,7 @@ nnc_setup_some() {
     if [ -n "$need" ] && ! nnc_install $need; then
         echo "These packages are needed and could not be installed (neither root nor sudo, or no network):" >&2
         echo "    apt-get install $need" >&2
+        [ -z "$want" ] || printf '%s\n    %s\n' "and these, without which nnc is slow or reads fewer files:" "apt-get install $want" >&2
         exit 5
     fi
     for p in $want; do
