@@ -18,11 +18,6 @@ nnc_apt() {
     $nnc_sudo env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get --no-install-recommends "$@"
 }
 
-# Fails also where some list is missing.
-nnc_update() {
-    nnc_apt -qq -o APT::Update::Error-Mode=any update
-}
-
 # Prints what installing the packages would download; nothing where one is unknown, as before the first update of the lists.
 nnc_download() {
     nnc_apt --assume-no install "$@" 2>/dev/null | sed -n 's/^Need to get \(.*\) of archives.*/\1/p'
@@ -39,12 +34,13 @@ nnc_install() {
     fi
     log=$(mktemp) || return 1
     size=$(nnc_download "$@")
-    [ -n "$size" ] || { nnc_update >"$log" 2>&1 && size=$(nnc_download "$@"); }
-    [ -n "$size" ] || rc=1
-    if [ $rc = 0 ]; then
+    [ -n "$size" ] || { nnc_apt -qq update >"$log" 2>&1; size=$(nnc_download "$@"); }
+    if [ -n "$size" ]; then
         echo "installing ($size to download): $*"
-        nnc_apt -y -qq install "$@" >"$log" 2>&1 || # the lists may be older than the packages
-            { nnc_update >"$log" 2>&1 && nnc_apt -y -qq install "$@" >"$log" 2>&1; } || rc=1
+        nnc_apt -y -qq install "$@" >"$log" 2>&1 ||
+            { nnc_apt -qq update; nnc_apt -y -qq install "$@"; } >"$log" 2>&1 || rc=1 # the lists may be older than the packages
+    else
+        rc=1
     fi
     [ $rc = 0 ] || grep -v '^W:' "$log" | tail -n 3 >&2
     rm -f "$log"
@@ -65,7 +61,7 @@ nnc_setup() {
     fi
     need=$(nnc_missing $need)
     want=$(nnc_missing $want)
-    [ -z "$need$want" ] || nnc_install $need $want || nnc_setup_some
+    [ -z "$need$want" ] || nnc_install $need $want 2>/dev/null || nnc_setup_some
 }
 
 # Not all of $need and $want could be installed: what is needed, and then what this Debian has of the rest.
