@@ -5,6 +5,13 @@
 set -u
 build=$1
 shift
+# Suites share the machine code that they compile, in a folder that is empty at first: none is older than this run.
+if [ -z "${TEST_CACHE:-}" ]; then
+    TEST_CACHE=$(cd "$build" && pwd)/cache
+    rm -rf "$TEST_CACHE"
+fi
+export TEST_CACHE FAKE_CUDA_KERNELS="${FAKE_CUDA_KERNELS:-$TEST_CACHE/kernels}"
+mkdir -p "$FAKE_CUDA_KERNELS"
 results=$(mktemp) || exit 1
 trap 'rm -f "$results"' EXIT
 log=$build/Testing/Temporary/LastTest.log
