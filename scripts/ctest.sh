@@ -5,13 +5,15 @@
 set -u
 build=$1
 shift
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-results=$dir/results
-: >"$results"
-# Kernels that several suites compile are compiled once in a run.
-export TEST_CACHE=${TEST_CACHE:-$dir/cache} FAKE_CUDA_KERNELS=${FAKE_CUDA_KERNELS:-$dir/kernels}
-mkdir -p "$TEST_CACHE" "$FAKE_CUDA_KERNELS"
+# Suites share the machine code that they compile, in a folder that is empty at first: none is older than this run.
+if [ -z "${TEST_CACHE:-}" ]; then
+    TEST_CACHE=$(cd "$build" && pwd)/cache
+    rm -rf "$TEST_CACHE"
+fi
+export TEST_CACHE FAKE_CUDA_KERNELS="${FAKE_CUDA_KERNELS:-$TEST_CACHE/kernels}"
+mkdir -p "$FAKE_CUDA_KERNELS"
+results=$(mktemp) || exit 1
+trap 'rm -f "$results"' EXIT
 log=$build/Testing/Temporary/LastTest.log
 rm -f "$log"
 

@@ -7,7 +7,7 @@ source=$1
 nnc=$2/nnc
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME="$dir/cache" NNC_CUDA_PATH=/nowhere
+export XDG_CACHE_HOME="${TEST_CACHE:-$dir/cache}" NNC_CUDA_PATH=/nowhere
 model="$source/models/conv_fc_stack.json --mode=step --loss=mse --set kernel=1 --set batch=8 --set fc=1 --set features=64 --threads=2"
 limit=$((192 << 20))
 failed=0

@@ -5,7 +5,7 @@ set -u
 source=$1 nnc=$2/nnc
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export NNC_CUDA_PATH="$2/cuda_fake" FAKE_CUDA_KERNELS="${FAKE_CUDA_KERNELS:-$dir/kernels}" XDG_CACHE_HOME="$dir/cache" FAKE_CUDA_DEVICES=1
+export NNC_CUDA_PATH="$2/cuda_fake" FAKE_CUDA_KERNELS="${FAKE_CUDA_KERNELS:-$dir/kernels}" XDG_CACHE_HOME="${TEST_CACHE:-$dir/cache}" FAKE_CUDA_DEVICES=1
 mkdir -p "$FAKE_CUDA_KERNELS"
 cd "$source" || exit 1
 failed=0

@@ -115,7 +115,8 @@ for comm in staged nccl; do
     done
 done
 
-# Generated graphs over GPUs, and over GPUs and CPUs: what two ranks have to tell each other, with one stream and several. SEED names the first.
+# Generated graphs over GPUs, and over GPUs and CPUs: what two ranks have to tell each other, with one stream and several: two for each of
+# NNC_TEST_DRAWS. NNC_TEST_SEED names the first.
 graph() { # SEED DEVICES
     awk -v seed="$1" -v devices="$2" 'BEGIN {
         srand(seed)
@@ -143,8 +144,10 @@ graph() { # SEED DEVICES
         print "return " out "\n}"
     }' >"$dir/random.nnc"
 }
-first=${SEED:-1}
-for seed in $first $((first + 1)) $((first + 2)) $((first + 3)); do
+first=${NNC_TEST_SEED:-1}
+[ "$first" != random ] || first=$(date +%s)
+seed=$first
+while [ "$seed" -lt $((first + 2 * ${NNC_TEST_DRAWS:-1})) ]; do
     devices=$((2 + seed % 3))
     streams=$((1 + seed % 2))
     graph "$seed" $devices
@@ -164,6 +167,7 @@ for seed in $first $((first + 1)) $((first + 2)) $((first + 3)); do
             [ $target != cuda-nccl ] || same "$dir/nccl1.npz" "$dir/gpu.npz" "NCCL in one process"
         done
     done
+    seed=$((seed + 1))
 done
 
 # A batch on each GPU: staged, over ranks, has the losses and weights of one process.

@@ -11,7 +11,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 # Containers: root, and fewer cores than ranks.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none XDG_CACHE_HOME="$dir/cache"
+export OMPI_MCA_hwloc_base_binding_policy=none XDG_CACHE_HOME="${TEST_CACHE:-$dir/cache}"
 failed=0
 
 fail() {

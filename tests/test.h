@@ -26,8 +26,6 @@ extern uint64_t test_seed;   /* --seed, default fixed; print it when a generated
 /* Number of random cases for a test whose full number is n: n * NNC_TEST_DRAWS / 4, at least 1. ./test.sh thus draws a quarter, CI all
  * with NNC_TEST_DRAWS=4. */
 int test_draws(int n);
-/* Are at least n of n cases drawn, so that what n draws always meet must have been met? */
-bool test_draws_all(void);
 extern nnc_sink *test_sink;  /* cleared before each test */
 
 #define TEST(n) \

@@ -41,9 +41,9 @@ static const row rows[] = {
     {"transformer_mlp",
         {{"batch", "1"}, {"tokens", "7"}, {"dim", "32"}, {"blocks", "1"}, {"gelu", "tanh"}}},
     {"vgg16", {{"image", "32"}}},
-    {"vgg16", {{"image", "32"}, {"order", "pool-relu"}}},
-    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"batch", "2"}}},
-    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"order", "pool-relu"}}},
+    {"vgg16", {{"image", "32"}, {"slim", "4"}, {"order", "pool-relu"}}},
+    {"vgg16", {{"image", "32"}, {"slim", "4"}, {"bn", "1"}, {"batch", "2"}}},
+    {"vgg16", {{"image", "32"}, {"slim", "4"}, {"bn", "1"}, {"order", "pool-relu"}}},
     {"bert_base", {{"batch", "2"}, {"tokens", "6"}, {"vocabulary", "50"}, {"layers", "2"},
                       {"dim", "24"}, {"inner", "40"}}},
     {"efficientnet_b3", {{"image", "17"}, {"slim", "8"}, {"classes", "5"}}},
@@ -465,7 +465,7 @@ TEST(reports)
                 test_fail(__FILE__, __LINE__, "%s: %s", r->model, nnc_text_str(&why));
             check_explain(r, a, plain);
             check_memory(r, env, a);
-            check_stages(env, a, (i + test_seed) % 4 == 0 || test_draws_all());
+            check_stages(env, a, (i + test_seed) % 4 < (size_t)test_draws(4));
         }
         nnc_text_deinit(&why);
         nnc_artifact_destroy(a);

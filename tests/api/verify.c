@@ -63,7 +63,7 @@ static char *verify(const nnc_model *m, const nnc_compare_options *o, const char
 {
     nnc_env *e = NULL;
     NNC_LOCAL(nnc_text) t = {0};
-    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
     CHECK_OK(nnc_verify_model(e, m, o, against, f, &t, agrees, test_sink));
     nnc_env_destroy(e);
     return strdup(nnc_text_str(&t));
@@ -130,7 +130,7 @@ static void check_small(
     nnc_env *e = NULL;
     nnc_model *small = NULL;
     bool agrees = true;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
     CHECK_OK(nnc_smallest_failing(e, m, o, &small, test_sink));
     CHECK(small != NULL);
     if (small) {
@@ -447,7 +447,7 @@ TEST(results_of_sums_and_their_operands)
             nnc_scan_init(&scan, "t", nnc_text_str(&t), t.n);
             nnc_graph *g = nnc_graph_parse(&scan, test_sink);
             const nnc_env_options o = {
-                TEST_CACHED, .threads = way & 1 ? 3 : 1, .no_llvm = way > 1};
+                .no_cache = true, .threads = way & 1 ? 3 : 1, .no_llvm = way > 1};
             CHECK(g != NULL);
             CHECK_OK(nnc_env_create(&o, &e, test_sink));
             const nnc_compare_options c = {

@@ -88,7 +88,7 @@ TEST(drawn_graphs)
 TEST(gradients_out_of_memory)
 {
     int64_t failed = 0;
-    for (uint64_t k = 0; k < 60; k++) {
+    for (uint64_t k = 0; k < (uint64_t)test_draws(60); k++) {
         gen_options o = {.seed = test_seed + 7000 + k, .nodes = 60, .max_elements = 256};
         nnc_graph *g = gen_graph(&o, test_sink);
         nnc_status s = NNC_E_NOMEM;
@@ -108,5 +108,5 @@ TEST(gradients_out_of_memory)
         nnc_sink_clear(test_sink);
         nnc_graph_destroy(g);
     }
-    CHECK(failed > 100);
+    CHECK(failed > test_draws(100));
 }

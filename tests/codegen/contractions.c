@@ -114,13 +114,13 @@ static void convolution(int i, const char *type)
 
 TEST(products_are_nests)
 {
-    for (int i = 0; i < 300; i++)
+    for (int i = 0; i < test_draws(300); i++)
         products(i, types[i % (int)NNC_COUNT(types)]);
 }
 
 TEST(convolutions_are_nests)
 {
-    for (int i = 0; i < 240; i++)
+    for (int i = 0; i < test_draws(240); i++)
         convolution(i, types[i % (int)NNC_COUNT(types)]);
 }
 

@@ -219,7 +219,7 @@ static nnc_graph *opened(const nnc_graph *g)
 TEST(generated)
 {
     int taken = 0;
-    for (uint64_t i = 0; i < 400; i++) {
+    for (uint64_t i = 0; i < (uint64_t)test_draws(400); i++) {
         gen_options o = {.seed = test_seed * 1000 + i,
             .nodes = 1 + (int)(i % 9),
             .max_elements = 600,
@@ -245,7 +245,7 @@ TEST(generated)
         nnc_graph_destroy(g);
         nnc_arena_deinit(&a);
     }
-    CHECK(taken > 60);
+    CHECK(taken > test_draws(60));
 }
 
 TEST(out_of_memory)

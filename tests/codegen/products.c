@@ -21,7 +21,7 @@ static bool check(const char *text, nnc_arena *a, nnc_kernel **k)
 TEST(products_of_rows)
 {
     int in_parts = 0, none = 0;
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < test_draws(150); i++) {
         NNC_LOCAL(nnc_arena) a = {0};
         NNC_LOCAL(nnc_text) t = {0};
         nnc_kernel *k = NULL;
@@ -38,7 +38,7 @@ TEST(products_of_rows)
             test_fail(__FILE__, __LINE__, "case %d:\n%s", i, nnc_text_str(&t));
         in_parts += k && nnc_kernel_in_parts(k);
     }
-    CHECK(in_parts > 60 && none < 15);
+    CHECK(in_parts > test_draws(60) && none < test_draws(15));
     printf("  %d in parts, %d are no kernel\n", in_parts, none);
 }
 

@@ -139,7 +139,7 @@ static nnc_graph *alone(const nnc_graph *g, const nnc_node *n)
 TEST(each_node_of_generated_graphs)
 {
     int count = 0;
-    for (uint64_t i = 0; i < 150; i++) {
+    for (uint64_t i = 0; i < (uint64_t)test_draws(150); i++) {
         gen_options o = {.seed = test_seed * 977 + i,
             .nodes = 24,
             .max_elements = 400,
@@ -166,7 +166,7 @@ TEST(each_node_of_generated_graphs)
         }
         nnc_graph_destroy(g);
     }
-    CHECK(count > 1000);
+    CHECK(count > test_draws(1000));
 }
 
 static void check_drawn(
@@ -188,25 +188,25 @@ static void check_drawn(
 /* Ops that run in order along an axis, of which the interpreter runs a kernel each. */
 TEST(in_order)
 {
-    for (uint64_t i = 0; i < 600; i++)
+    for (uint64_t i = 0; i < (uint64_t)test_draws(600); i++)
         check_drawn(gen_loop, test_seed * 1009 + i, 1e-5, 1e-5);
 }
 
 TEST(largest_of_windows)
 {
-    for (uint64_t i = 0; i < 300; i++)
+    for (uint64_t i = 0; i < (uint64_t)test_draws(300); i++)
         check_drawn(gen_largest, test_seed * 1019 + i, 1e-5, 1e-2);
 }
 
 TEST(recurrent)
 {
-    for (uint64_t i = 0; i < 200; i++)
+    for (uint64_t i = 0; i < (uint64_t)test_draws(200); i++)
         check_drawn(gen_recurrent, test_seed * 1013 + i, 1e-3, 0.3);
 }
 
 TEST(backward)
 {
-    for (uint64_t i = 0; i < 200; i++)
+    for (uint64_t i = 0; i < (uint64_t)test_draws(200); i++)
         check_drawn(gen_backward, test_seed * 1021 + i, 1e-3, 0.3);
 }
 

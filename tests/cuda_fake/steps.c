@@ -59,6 +59,8 @@ TEST(training_steps_on_a_gpu)
         for (int i = 0; i < 9; i++) {
             char why[512];
             const bool narrow = ways[w].precision >= NNC_PRECISION_f16;
+            if ((w + (size_t)i + test_seed) % 4 >= (size_t)test_draws(4))
+                continue;
             if (narrow && steps_training(i).optimizer != NNC_OPT_sgd)
                 continue; /* adam scales the rounding errors of gradients near 0 up */
             fake_begin((uint64_t)(w + 9 * (size_t)i));

@@ -152,7 +152,7 @@ TEST(gen_graphs_are_valid_and_repeat)
 
 TEST(eval_same_on_any_threads)
 {
-    for (uint64_t s = 0; s < 100; s++) {
+    for (uint64_t s = 0; s < (uint64_t)test_draws(100); s++) {
         gen_options o = {.seed = test_seed + 1000 + s,
             .dtypes = s % 2 ? 0 : (1u << DT__COUNT) - 1,
             .wild = s % 7 == 0};
@@ -166,7 +166,7 @@ TEST(eval_same_on_any_threads)
 
 TEST(expand_equals_formulas)
 {
-    for (uint64_t s = 0; s < 200; s++) {
+    for (uint64_t s = 0; s < (uint64_t)test_draws(200); s++) {
         gen_options o = {.seed = test_seed + 2000 + s,
             .nodes = 8,
             .dtypes = 1u << DT_f64,
@@ -186,7 +186,7 @@ TEST(expand_equals_formulas)
 TEST(gen_is_well_conditioned)
 {
     double worst = 0;
-    for (uint64_t s = 0; s < 200; s++) {
+    for (uint64_t s = 0; s < (uint64_t)test_draws(200); s++) {
         gen_options o = {.seed = test_seed + 5000 + s, .nodes = 16, .dtypes = 1u << DT_f64};
         nnc_graph *g = gen_graph(&o, test_sink);
         run a = {0}, b = {0};
@@ -254,7 +254,7 @@ static nnc_graph *wrapped(const nnc_graph *g)
 
 TEST(eval_fused_bodies)
 {
-    for (uint64_t s = 0; s < 60; s++) {
+    for (uint64_t s = 0; s < (uint64_t)test_draws(60); s++) {
         gen_options o = {.seed = test_seed + 3000 + s};
         nnc_graph *g = gen_graph(&o, test_sink), *w = g ? wrapped(g) : NULL;
         CHECK(g && w && w->status == NNC_OK);

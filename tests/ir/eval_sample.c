@@ -142,7 +142,7 @@ TEST(sample_declines)
 TEST(sample_generated)
 {
     int sampled = 0;
-    for (uint64_t s = 0; s < 300; s++) {
+    for (uint64_t s = 0; s < (uint64_t)test_draws(300); s++) {
         gen_options o = {.seed = test_seed + 9000 + s, .nodes = 5, .max_elements = 2000};
         nnc_graph *h = gen_graph(&o, test_sink);
         CHECK(h != NULL);
@@ -150,7 +150,7 @@ TEST(sample_generated)
             sampled += check(h, 1, NULL);
         nnc_graph_destroy(h);
     }
-    CHECK(sampled > 60);
+    CHECK(sampled > test_draws(60));
 }
 
 TEST(sample_out_of_memory)

@@ -227,7 +227,7 @@ static nnc_graph *random_graph(uint64_t key)
 
 TEST(text_random)
 {
-    for (uint64_t i = 0; i < 200; i++) {
+    for (uint64_t i = 0; i < (uint64_t)test_draws(200); i++) {
         nnc_graph *g = random_graph(test_seed + i);
         nnc_text a = {0}, b = {0};
         CHECK_OK(g->status);
@@ -253,7 +253,7 @@ TEST(text_random)
 /* Generated graphs over all ops and element types: text, clone and tidy keep their meaning. */
 TEST(text_generated)
 {
-    for (uint64_t i = 0; i < 150; i++) {
+    for (uint64_t i = 0; i < (uint64_t)test_draws(150); i++) {
         gen_options o = {
             .seed = test_seed + i, .nodes = 20, .dtypes = (1 << DT__COUNT) - 1, .wild = i % 2};
         nnc_graph *g = gen_graph(&o, test_sink);

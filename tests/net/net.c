@@ -202,13 +202,13 @@ static bool check_random(uint64_t i, const char *dir, void *ctx, nnc_text *why)
 {
     int rejected;
     net_flags flags = random_flags(test_seed + i);
+    const uint64_t *run = ctx; /* cases beyond are only drawn */
     char *text = net_draw(test_seed + i, &rejected, why);
-    (void)ctx;
     if (getenv("NNC_NET_PRINT"))
         puts(text ? text : "");
     if (text)
         net_cover(text, &flags);
-    bool ok = text && check_text(text, &flags, dir, why);
+    bool ok = text && (i >= *run || check_text(text, &flags, dir, why));
     free(text);
     return ok;
 }
@@ -337,11 +337,15 @@ TEST(random_files)
 {
     unsigned long long from, to;
     case_range(&from, &to);
+    uint64_t run = to;
+    /* what a full number of cases has is counted, where fewer are run, too */
+    const bool whole = from == 0 && !api_sanitized && !getenv("NNC_NET_CASES");
+    const uint64_t end = whole && run < NNC_NET_RANDOM ? NNC_NET_RANDOM : run;
     CHECK(net_cover_begin());
-    int failed = net_run(from, to, workers(), SECONDS, check_random, NULL, random_failed);
+    int failed = net_run(from, end, workers(), SECONDS, check_random, &run, random_failed);
     printf("  files %llu to %llu of seed %llu: %d failed\n", from, to,
         (unsigned long long)test_seed, failed);
-    net_cover_end(from == 0 && to >= NNC_NET_RANDOM && test_seed == DEFAULT_SEED);
+    net_cover_end(whole && test_seed == DEFAULT_SEED);
 }
 
 /* ---- files that once failed ---------------------------------------------------------------------------------------------------- */

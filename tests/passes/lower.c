@@ -15,7 +15,7 @@ TEST(regions_lower)
 {
     nnc_target t = help_target(true);
     int regions = 0;
-    for (int k = 0; k < 150; k++) {
+    for (int k = 0; k < test_draws(150); k++) {
         gen_options o = {.seed = test_seed + 20000 + (uint64_t)k, .nodes = 40};
         nnc_graph *g = gen_graph(&o, test_sink);
         nnc_pass_options po = {.level = 2, .target = &t};
@@ -39,7 +39,7 @@ TEST(regions_lower)
         nnc_arena_deinit(&a);
         nnc_graph_destroy(g);
     }
-    CHECK(regions > 100);
+    CHECK(regions > test_draws(100));
     printf("  %d regions\n", regions);
 }
 

@@ -209,12 +209,12 @@ TEST(precision)
     nnc_target t[2] = {help_target(true)};
     CHECK_OK(nnc_target_cuda(&t[1], "cuda:sm_90", test_sink));
     int n = 0;
-    for (int k = 0; k < 120; k++) {
+    for (int k = 0; k < test_draws(120); k++) {
         uint64_t seed = test_seed + 30000 + (uint64_t)k;
         n += check_precision(seed, NNC_PRECISION_f16, &t[k & 1], 1e-4);
         n += check_precision(seed, NNC_PRECISION_bf16, &t[k & 1], 64e-4);
     }
-    CHECK(n > 100);
+    CHECK(n > test_draws(100));
     nnc_target_deinit(&t[1]);
 }
 
@@ -257,7 +257,7 @@ static void check_level(
 TEST(generated)
 {
     nnc_target t[3] = {help_target(true), help_target(false), help_kernels(false)};
-    for (int k = 0; k < 300; k++) {
+    for (int k = 0; k < test_draws(300); k++) {
         uint64_t seed = test_seed + (uint64_t)k;
         check_level(random_graph(seed, 6 + k % 40, k % 3 == 0), seed, 1 + k % 3, &t[k / 3 % 3],
             k % 3 == 0 ? 2e-2 : 1e-6);
@@ -268,7 +268,7 @@ TEST(generated)
 TEST(in_order)
 {
     nnc_target t[2] = {help_target(true), help_kernels(false)};
-    for (int k = 0; k < 100; k++) {
+    for (int k = 0; k < test_draws(100); k++) {
         uint64_t seed = test_seed + 70000 + (uint64_t)k;
         gen_options o = {.seed = seed, .nodes = 6 + k % 40, .classes = ~0u};
         if (k % 3 == 0)
@@ -285,7 +285,7 @@ TEST(quirks)
     t[4] = help_kernels(false);
     CHECK_OK(nnc_target_cuda(&t[2], "cuda:sm_90", test_sink));
     CHECK_OK(nnc_target_cuda(&t[3], "cuda:sm_61", test_sink));
-    for (int k = 0; k < 400; k++) {
+    for (int k = 0; k < test_draws(400); k++) {
         uint64_t seed = test_seed + 40000 + (uint64_t)k;
         gen_options o = {.seed = seed, .nodes = 6 + k % 40, .quirks = true};
         if (k % 4 == 0)
@@ -302,7 +302,7 @@ TEST(quirks)
 TEST(level_1_is_exact)
 {
     nnc_target t = help_target(true);
-    for (int k = 0; k < 200; k++) {
+    for (int k = 0; k < test_draws(200); k++) {
         gen_options o = {.seed = test_seed + 5000 + (uint64_t)k,
             .nodes = 30,
             .wild = true,
@@ -579,7 +579,7 @@ static void check_edges(const nnc_graph *g, const nnc_remarks *r, uint64_t seed)
 TEST(every_edge_has_a_verdict)
 {
     nnc_target t = help_target(true);
-    for (int k = 0; k < 100; k++) {
+    for (int k = 0; k < test_draws(100); k++) {
         gen_options o = {
             .seed = test_seed + 9000 + (uint64_t)k, .nodes = 40, .classes = k % 4 == 0 ? ~0u : 0};
         nnc_graph *g = gen_graph(&o, test_sink);
@@ -600,7 +600,7 @@ TEST(every_edge_has_a_verdict)
 TEST(idempotent)
 {
     nnc_target t = help_target(true);
-    for (int k = 0; k < 60; k++)
+    for (int k = 0; k < test_draws(60); k++)
         for (int id = 0; id < nnc_pass_count; id++) {
             const char *name = nnc_pass_table[id].name;
             nnc_graph *g = random_graph(test_seed + 1000 + (uint64_t)k, 25, false);

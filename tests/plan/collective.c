@@ -154,7 +154,7 @@ static void check_draw(draw d, uint64_t seed)
 
 TEST(collectives_generated)
 {
-    for (uint64_t i = 0; i < 200; i++)
+    for (uint64_t i = 0; i < (uint64_t)test_draws(200); i++)
         check_draw(drawn(test_seed + i), test_seed + i);
 }
 

@@ -67,6 +67,6 @@ static void check_case(uint64_t seed, int streams, int devices, int level)
 
 TEST(generated_plans)
 {
-    for (uint64_t i = 0; i < 160; i++)
+    for (uint64_t i = 0; i < (uint64_t)test_draws(160); i++)
         check_case(test_seed + i, 1 + (int)(i % 4), 1 + (int)(i / 4 % 2), i % 3 == 0 ? 2 : 0);
 }

@@ -198,7 +198,7 @@ static void check_case(uint64_t seed, int streams, int devices, int ranks)
 
 TEST(ranks_generated)
 {
-    for (uint64_t i = 0; i < 120; i++) {
+    for (uint64_t i = 0; i < (uint64_t)test_draws(120); i++) {
         const int ranks = 2 + (int)(i % 3);
         check_case(test_seed + 5000 + i, 1 + (int)(i / 3 % 3), ranks + (int)(i / 9 % 3), ranks);
     }

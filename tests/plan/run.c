@@ -304,7 +304,7 @@ TEST(state_sgd)
 
 TEST(generated_runs)
 {
-    for (uint64_t i = 0; i < 80; i++)
+    for (uint64_t i = 0; i < (uint64_t)test_draws(80); i++)
         check_case(
             test_seed + 1000 + i, 1 + (int)(i % 3), 1 + (int)(i / 3 % 2), i % 5 == 0 ? 2 : 0);
 }
