@@ -26,7 +26,6 @@
 #     ceilings  bandwidths and FLOP/s that the GPU reaches
 #     tuned     the same as nnc with measured library algorithms (--tune), of cells marked @tuned
 #     engines   each configuration that cuDNN has for strict f32 convolutions
-#     ends      epilogues of convolutions that cuDNN compiles at -O3, one by one, against float64
 #     cpu       cells marked @cpu on this machine's CPU, once nothing else runs
 #     static    what limits kernels by their machine code (bench_gpu, where it is built)
 #     report    the files above
@@ -106,14 +105,13 @@ if command -v "$python" >/dev/null 2>&1; then
         [ -z "$whole" ] || export NNC_CUDA_PATH="$prefix"
     fi
 fi
-export NNC_CUDNN_ENDS=1 # at -O3 convolutions end in kernels that cuDNN compiles: checked and timed, though off elsewhere
 cache=$raw/cache
 [ -d "$cache" ] || { [ -d cache ] && cp -r cache "$cache"; } || mkdir -p "$cache"
 if [ -n "$tiny" ]; then
-    cells=${cells:-bench/device/tiny.txt} ends=bench/device/ends-tiny.txt duration=4 graphs=4 checks=tiny most=65536 warm=5
+    cells=${cells:-bench/device/tiny.txt} duration=4 graphs=4 checks=tiny most=65536 warm=5
     calibration=1
 else
-    cells=${cells:-bench/device/cells.txt} ends=bench/device/ends.txt duration=40 graphs=60 checks= most=1073741824 warm=100
+    cells=${cells:-bench/device/cells.txt} duration=40 graphs=60 checks= most=1073741824 warm=100
     calibration=15
 fi
 left=0 failed=0
@@ -302,9 +300,6 @@ ceilings() {
 engines() {
     part engines "$1" "$bin/bench_device" engines --cells="$cells" --only=engines --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
 }
-ends() {
-    part ends "$1" "$bin/bench_device" check --cells=$ends --graphs=0 --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
-}
 predict() {
     part predict "$1" sh bench/device/predict.sh --nnc="$bin/nnc" --budget=$calibration --turn="$raw/turn" ${tiny:+--tiny}
 }
@@ -323,7 +318,6 @@ predict 60
 ceilings 30
 run tuned 75 core,tuned --tuning="$raw/tuning"
 engines 25
-ends 45
 while peers_work && [ "$(seconds_left $tail)" -gt 5 ]; do # they still compile: the GPU has time
     before=$(ls "$raw"/*/ | wc -l)
     run nnc 15 ""
@@ -338,7 +332,6 @@ run nnc 600 ""
 run tuned 200 tuned --tuning="$raw/tuning"
 ceilings 60
 engines 120
-ends 120
 predict 100
 peers_done
 run cpu 100 cpu --target=cpu

@@ -72,14 +72,12 @@ END
 
 # ---- code of kernels ----
 for t in $targets; do
-    for cells in cells check ends; do
+    for cells in cells check; do
         "$top/bin/bench_device" compile --cells=bench/device/$cells.txt --target="$t" --cache-dir="$top/cache" || echo "  (some are compiled there)"
     done
 done
 
-# cuDNN's answers are kept by its build: a machine with the same one takes them, another one asks its own
-echo "cuDNN's answers to $(ls "$top/cache" 2>/dev/null | grep -c '^choice-') questions are packed, $(
-    ls "$top/cache" 2>/dev/null | grep -c '^object-') objects of kernels"
+echo "$(ls "$top/cache" 2>/dev/null | grep -c '^object-') objects of kernels are packed"
 
 # ---- archive ----
 tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="$(git log -1 --format=%cI 2>/dev/null || echo 2000-01-01)" \

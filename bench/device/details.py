@@ -47,14 +47,6 @@ def engine_lines(parts):
 
 # ---- against float64 ----------------------------------------------------------------------------------------------------------
 
-def ends(parts):
-    of = parts["ends"]
-    if not of:
-        return ""
-    bad = [k.partition(",")[2] or k for k, v in of.items() if "failed" in v]
-    return f"{len(of) - len(bad)} of {len(of)} agree with float64" + (f"; not: {'; '.join(bad)}" if bad else "")
-
-
 def graphs(parts):
     of = [v for k, v in parts["check"].items() if k.startswith("graphs,")]
     if not of:
@@ -138,7 +130,6 @@ def profile_lines(parts):
 # (question, answer, what would answer it)
 QUESTIONS = (
     ("Strict f32 convolutions, by cuDNN's configuration", engines, "the part engines"),
-    ("Epilogues that cuDNN compiles at -O3, one by one", ends, "the part ends"),
     ("Generated graphs", graphs, "the part check, after its models"),
     ("Time predicted by nnc partition, beside measured", predictions, "the part predict"),
     ("Time by command", profiles, "cells with @profile"),

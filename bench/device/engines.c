@@ -58,7 +58,7 @@ static nnc_status time_all(const nnc_call *c, nnc_text *t, nnc_sink *sink)
     if (!cudnn_lower(c, &w, &why))
         return nnc_fail0(sink, NNC_E_DEVICE, "cuDNN does not take it: %s", why);
     const int64_t limit = c->work_bytes;
-    const nnc_cudnn_filter f = cudnn_filter_of(c, &w, limit);
+    const nnc_cudnn_filter f = cudnn_filter_of(c, limit);
     const int ours = listed(c, &w, f, false, &some, sink);
     int n = listed(c, &w, f, true, &all, sink);
     nnc_cudnn_destroy(some);

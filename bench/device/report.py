@@ -261,7 +261,7 @@ def put(path, text):
 
 
 def make(raw, commit, folder_out):
-    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers", "engines", "ends", "predict")}
+    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers", "engines", "predict")}
     parts["raw"] = raw
     machine = parts["machine"] = load(os.path.join(raw, "machine.json")) or {}
     about = load(os.path.join(raw, "peers", "about"))

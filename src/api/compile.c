@@ -80,15 +80,6 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* cuDNN's runtime-compiled ends of convolutions gave wrong numbers on the first card that ran them (H200, cuDNN 9.19: EfficientNet-B0 in
- * f16 and tf32, nmse 0.04), by its fault or by what it was asked: they are left out until that is known, except for
- * those who look for it. */
-static bool asks_for_ends(const nnc_compile_options *o)
-{
-    const char *asked = getenv("NNC_CUDNN_ENDS");
-    return o->level >= 3 && asked && !strcmp(asked, "1");
-}
-
 /* tf32 with --precision=tf32 or --math=fast, which also affects contractions that f16 and bf16 leave in f32. */
 static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)
 {
@@ -97,23 +88,7 @@ static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)
     bool has_tf32 = false;
     for (int i = 0; i < e->n_target; i++)
         has_tf32 = has_tf32 || e->target[i].flops_tf32 > 0;
-    return (nnc_policy){.math = o->math,
-        .precision = o->precision,
-        .tf32 = tf32 && has_tf32,
-        .compiles = asks_for_ends(o)};
-}
-
-static nnc_status compiles(void *env, const nnc_policy *policy, const nnc_graph *g,
-    const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
-{
-    const nnc_env *e = env;
-    const nnc_plan_options o = {.target = e->target,
-        .n_target = e->n_target,
-        .policy = *policy,
-        .answers = e->cache,
-        .engine = e->engine,
-        .n_engine = e->n_engine};
-    return nnc_plan_compiles(&o, g, n, yes, why, sink);
+    return (nnc_policy){.math = o->math, .precision = o->precision, .tf32 = tf32 && has_tf32};
 }
 
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
@@ -123,8 +98,6 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
         .policy = policy_of(e, o),
         .target = e->target,
         .n_target = e->n_target,
-        .compiles = compiles,
-        .compiles_ctx = (void *)e,
         .skip = o->skip,
         .n_skip = o->n_skip,
         .join_siblings = o->join_siblings,
@@ -165,7 +138,6 @@ static nnc_plan_options plan_options(const nnc_env *e, const nnc_compile_options
         .n_target = e->n_target,
         .engine = e->engine,
         .n_engine = e->n_engine,
-        .answers = e->cache,
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
         .ios = o->schedule == NNC_SCHEDULE_ios,

@@ -446,6 +446,19 @@ static const nnc_pass_info *stage(int i)
                                      : &nnc_chunk_notes;
 }
 
+/* A line for each kind of GPU. */
+static void put_libraries(nnc_text *t, const nnc_plan *p)
+{
+    const char *last = NULL;
+    for (int d = 0; d < p->n_device; d++) {
+        const nnc_plan_device *g = &p->device[d];
+        if (g->libraries && (!last || strcmp(last, g->libraries) != 0))
+            nnc_printf(t, "planned for %.*s with %s\n", (int)strcspn(g->target, "#"), g->target,
+                g->libraries);
+        last = g->libraries;
+    }
+}
+
 static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
 {
     const nnc_remarks *r = &a->remarks;
@@ -463,6 +476,7 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
         nnc_put_device(t, a->plan, d);
         nnc_puts(t, d == a->plan->n_device - 1 ? "\n" : "");
     }
+    put_libraries(t, a->plan);
     if (!r->n) {
         nnc_puts(t,
             a->options->level ? "\nNo pass had anything to decide.\n" : "\nAt -O0 no pass runs.\n");

@@ -101,6 +101,11 @@ static void text_kind(report *r, const nnc_cluster_kind *k)
     if (k->overlap > 1)
         nnc_printf(t, "; ops take %.3f times as long beside a collective", k->overlap);
     nnc_putc(t, '\n');
+    if (g->kind == NNC_T_cuda) {
+        nnc_puts(t, "    ");
+        nnc_target_put_libraries(t, g);
+        nnc_putc(t, '\n');
+    }
     if (k->host_ns > 0 || k->run_ns > 0)
         nnc_printf(t,
             "    launch of a command %.4g us, by itself %.4g us; of a run, waited for, %.4g us\n",
@@ -206,6 +211,10 @@ static void json_kind(report *r, const nnc_cluster_kind *k)
         J_INT("command_ns", k->command_ns >= 0 ? k->command_ns : k->target.launch_ns),
         J_INT("host_ns", k->host_ns), J_INT("run_ns", k->run_ns), J_INT("op_classes", k->n_op),
         J_STRING("source", k->source));
+    if (k->target.kind == NNC_T_cuda) {
+        nnc_json_item(&r->w, "libraries");
+        nnc_target_libraries_json(r->out, &k->target);
+    }
     nnc_json_open(&r->w, "flops", '{');
     for (int d = 0; d < DT__COUNT; d++)
         if (k->flops[d])

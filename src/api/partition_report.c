@@ -159,6 +159,10 @@ static void print_json(const nnc_partition_table *t, nnc_text *out)
         J_STRING("times", t->o->measure ? "measured" : "predicted"), J_INT("devices", t->devices));
     if (t->cluster)
         NNC_JSON(&w, J_STRING("hardware", t->cluster->name));
+    if (t->target->kind == NNC_T_cuda) {
+        nnc_json_item(&w, "libraries");
+        nnc_target_libraries_json(out, t->target);
+    }
     NNC_JSON(&w, J_INT("micro_batches", t->micro), J_INT("micro_batch", t->m->batch),
         J_INT("layers", t->m->n_layer), J_INT("plan_bytes", t->m->plan_bytes));
     json_layers(&w, t->m);
@@ -432,6 +436,11 @@ static void text_head(const nnc_partition_table *t, nnc_text *out)
     } else {
         nnc_printf(out, ", links of %g GB/s and %g us\n", nnc_option_or(o->link_gbs, NNC_LINK_GBS),
             nnc_option_or(o->link_us, NNC_LINK_US));
+    }
+    if (t->target->kind == NNC_T_cuda) {
+        nnc_puts(out, "The GPUs have ");
+        nnc_target_put_libraries(out, t->target);
+        nnc_puts(out, ".\n");
     }
     nnc_printf(out,
         "An iteration is %d micro-batch%s of %lld sample%s (the model's batch). Times of layers "

@@ -178,6 +178,11 @@ static void text_head(const several *s, nnc_text *t)
     nnc_put_bytes(t, nnc_device_room(s->e, 0));
     nnc_printf(t, "%s%s\n", s->e->cluster ? ", linked as in " : "",
         s->e->cluster ? s->e->cluster->name : "");
+    if (g->kind == NNC_T_cuda) {
+        nnc_puts(t, "The GPUs have ");
+        nnc_target_put_libraries(t, g);
+        nnc_puts(t, ".\n");
+    }
     nnc_puts(t, s->e->cluster
                     ? "Times are simulated from the plans (docs/hardware.md), not measured.\n"
                     : "Times are predicted from the cost rules of the target, not measured.\n");
@@ -220,6 +225,10 @@ static void json_report(const several *s, nnc_json_writer *w)
     NNC_JSON(w, J_STRING("mode", s->step ? "step" : "forward"),
         J_STRING("target", s->e->target[0].name),
         J_STRING("times", s->e->cluster ? "simulated" : "predicted"), J_INT("devices", s->devices));
+    if (s->e->target[0].kind == NNC_T_cuda && !w->csv) {
+        nnc_json_item(w, "libraries");
+        nnc_target_libraries_json(w->out, &s->e->target[0]);
+    }
     nnc_json_line(w, 1);
     nnc_json_open(w, "models", '[');
     for (int k = 0; k < s->n && !w->csv; k++)

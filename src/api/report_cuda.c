@@ -148,4 +148,7 @@ void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t)
         : g->asked
             ? "numbers reported by the driver, peaks scaled from the architecture's data sheet"
             : "described, not measured");
+    nnc_puts(t, "  plans assume ");
+    nnc_target_put_libraries(t, g);
+    nnc_putc(t, '\n');
 }

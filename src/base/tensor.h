@@ -46,7 +46,6 @@ typedef struct nnc_policy {
     nnc_math math;
     nnc_precision precision; /* of contractions, as requested */
     bool tf32;               /* contractions may round f32 operands to 10 bits of mantissa; needs tensor cores for tf32 */
-    bool compiles;           /* engines may compile kernels at load time, about a second each the first time */
 } nnc_policy;
 nnc_precision nnc_policy_precision(const nnc_policy *p); /* the precision that results: never the default */
 

@@ -148,12 +148,6 @@ typedef struct nnc_cuda_found {
 } nnc_cuda_found;
 void nnc_cuda_look(nnc_cuda_lib lib, nnc_cuda_found *out);
 
-/* Appends text that identifies the library's files without opening them, for use in cache keys: build ids, which are
- * the same on every machine, or path, size and time of files without one. Returns false when the library is missing
- * or overridden. Before the library is open, the text describes the file that a search finds; store results under
- * the text obtained after opening it. */
-bool nnc_cuda_identity(nnc_cuda_lib lib, nnc_text *out);
-
 /* Appends a line for each mismatch: a driver older than the runtime, libraries of different CUDA versions, versions
  * below nnc's minimum. Returns their number. */
 int nnc_cuda_mismatches(nnc_text *out);

@@ -15,7 +15,7 @@ bool cuda_search(const char *const *soname, bool of_driver, int skip, cuda_file 
 
 /* load.c: the file of `lib`: the open one, or the first found; false: none, or the table is overridden. */
 bool cuda_file_of(nnc_cuda_lib lib, cuda_file *out);
-/* identity.c: the file of `lib`, searched on the loader's path too, not opened. */
+/* loader.c: the file of `lib`, searched on the loader's path too, not opened. */
 struct stat;
 bool cuda_file_stat(nnc_cuda_lib lib, char path[512], struct stat *st);
 /* doctor.c: gets the version of an open library. */

@@ -196,7 +196,7 @@ static nnc_status lt_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
         calls *= p.batch[i].count;
     out->ok = true;
     out->workspace_bytes = workspace(c->env->target->sm);
-    int n = snprintf(reason, sizeof reason, "cublaslt%s%s%s%s%s",
+    int n = snprintf(reason, sizeof reason, "cublaslt %s%s%s%s%s%s", c->env->target->cublaslt,
         c->src.dtype != DT_f32 ? ""
         : c->tf32              ? ", tf32 allowed"
                                : ", strict f32",

@@ -21,8 +21,6 @@ uint32_t cudnn_used_ids(const nnc_call *c, const cudnn_lowering *w, bool tail)
         sums |= 1u << i;
     if (tail)
         return sums | result | 1u << n | (forward ? 0 : bias);
-    if (w->whole)
-        return 3 | result | bias | sums;
     return 3 | result | (forward ? bias : 0) | (w->split ? 0 : sums) | (w->zero_bias ? 1u << n : 0);
 }
 
@@ -121,12 +119,6 @@ bool cudnn_lower(const nnc_call *c, cudnn_lowering *w, const char **why)
     w->split = any && (c->kind == CALL_conv_transpose || !ends_plainly(c));
     w->zero_bias = !w->split && any && !c->has_bias;
     return true;
-}
-
-bool cudnn_lower_whole(const nnc_call *c, cudnn_lowering *w)
-{
-    *w = (cudnn_lowering){.whole = c->kind == CALL_conv && c->n_post && !ends_plainly(c)};
-    return w->whole;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------ */
@@ -239,24 +231,8 @@ static void posts(walk *k, const nnc_call *c, int x, int sum)
         x = c->post[i].kind == PO_sum ? add(k, x, sum++) : post(k, &c->post[i], x);
 }
 
-static void describe_whole(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w)
-{
-    const nnc_cudnn_window window = window_of(c);
-    int sum = add_arguments(g, c, w);
-    walk k = {g, tensor_of(&c->dst), 1 + c->has_bias + c->n_post, cudnn_n_args(c) - 1};
-    int y = next(&k);
-    nnc_cudnn_conv(g, CUDNN_FORWARD, &window, 0, 1, y);
-    if (c->has_bias)
-        y = add(&k, y, 2);
-    posts(&k, c, y, sum);
-}
-
 void cudnn_describe_core(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w)
 {
-    if (w->whole) {
-        describe_whole(g, c, w);
-        return;
-    }
     const nnc_cudnn_window window = window_of(c);
     const bool forward = c->kind == CALL_conv, ends = !w->split && (c->has_bias || c->n_post);
     const bool weights = c->kind == CALL_conv_wgrad;

@@ -105,9 +105,7 @@ static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc
     const nnc_node *c = &p->g->node[i];
     nnc_ref x = c->out;
     const char *why = NULL, *engine = engine_name(p, c);
-    bool compiled = a->compiled;
     contraction_ask(p, c, a);
-    a->compiled = compiled;
     for (int k = 0; k < n && !why; k++) {
         const nnc_node *m = &p->g->node[chain->node[k]];
         why = add_op(p, i, a, k, m, x, engine);
@@ -116,10 +114,10 @@ static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc
     return why;
 }
 
-nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool compiled)
+nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n)
 {
     const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
-    nnc_ask a = {.compiled = compiled};
+    nnc_ask a = {0};
     const char *why = e ? ask_of(p, i, chain, n, &a) : "the target has no engine for it";
     return why ? (nnc_offer){.why = why} : nnc_target_offer(target_of(p, &p->g->node[i]), e, &a);
 }
@@ -156,10 +154,35 @@ const char *epilogue_allows(
     }
     if (o.why)
         return remark_text(p, "%s", o.why);
-    return remark_text(p, "%s has no %s epilogue%s", e->name, nnc_ops[n->op].name,
-        o.compiled && !p->o->policy.compiles
-            ? ", except in runtime-compiled kernels (-O3 with NNC_CUDNN_ENDS=1)"
-            : "");
+    return remark_text(p, "%s has no %s epilogue", e->name, nnc_ops[n->op].name);
+}
+
+/* True when this user's kernel computes its operand as well; costly ops only if once per element. */
+static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
+{
+    nnc_class c = nnc_op_class(n->op);
+    if (is_contraction(p, n))
+        return false;
+    if (!costly)
+        return true;
+    if (c == CL_move)
+        return n->op != OP_broadcast && !nnc_index_operand(n);
+    bool once = c == CL_ewise || c == CL_ecomp || c == CL_reduce || c == CL_comp;
+    return once && nnc_type_numel(nnc_typeof(p->g, n->out)) <= nnc_type_numel(nnc_typeof(p->g, v));
+}
+
+/* True when the rest of the chain, from node `first` on, is part of a kernel that is needed in any case. */
+bool epilogue_absorbed(pass *p, const epilogue *all, int first)
+{
+    uint32_t user[16];
+    nnc_ref v = p->g->node[all->node[all->n - 1]].out;
+    int n = users_through_views(p, v, user, NNC_COUNT(user));
+    bool costly = false, yes = n > 0 && n <= (int)NNC_COUNT(user) && !edit_is_output(p, v);
+    for (int k = first; k < all->n; k++)
+        costly = costly || nnc_op_is_expensive((nnc_op)p->g->node[all->node[k]].op);
+    for (int k = 0; k < n && yes; k++)
+        yes = absorbs(p, &p->g->node[user[k]], v, costly);
+    return yes && (n == 1 || !costly);
 }
 
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
@@ -331,7 +354,7 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
     nnc_text slower = {0};
     for (int e = 0; e < t->n_engines; e++) {
         p->engine = &t->engine[e];
-        bare[e] = epilogue_offer(p, i, NULL, 0, false);
+        bare[e] = epilogue_offer(p, i, NULL, 0);
         chain[e].n = 0;
         if (bare[e].ok)
             epilogue_plan(p, i, &chain[e]);
@@ -343,7 +366,7 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
         if (!bare[e].ok)
             continue;
         p->engine = &t->engine[e];
-        ns[e] = epilogue_offer(p, i, &chain[e], n, false).time_ns;
+        ns[e] = epilogue_offer(p, i, &chain[e], n).time_ns;
         ns[e] += n == all->n || epilogue_absorbed(p, all, n) ? 0 : epilogue_rest_ns(p, i, all, n);
         if (!best || nnc_target_bid_ns(p->engine, bare[e].long_sum, ns[e]) <
                          nnc_target_bid_ns(best, bare[e].long_sum, least)) {
@@ -421,7 +444,6 @@ nnc_status pass_fuse_epilogue(pass *p)
         epilogue_plan(p, i, &e);
         const char *how = remark_text(p, "%s computes it in the epilogue of the %s%s",
             engine_name(p, n), nnc_ops[n->op].name, others);
-        epilogue_compile(p, i, &e, &how);
         if (e.n)
             fuse(p, i, &e, how);
         else

@@ -172,12 +172,9 @@ typedef struct epilogue {
     const char *why;
 } epilogue;
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
-/* compiled.c: extends e where the engine supports a longer epilogue of contraction i in a runtime-compiled kernel and that is faster;
- * *how is the reason then. Otherwise e->why is. */
-void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how);
-/* The engine's offer for contraction i with the first n ops of a chain; `compiled`: runtime compilation allowed. */
-nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool compiled);
-/* Time of a kernel for the chain's ops from `from` on; and whether a kernel that is needed in any case computes them (compiled.c). */
+/* The engine's offer for contraction i with the first n ops of a chain. */
+nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n);
+/* Time of a kernel for the chain's ops from `from` on; and whether a kernel that is needed in any case computes them. */
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from);
 bool epilogue_absorbed(pass *p, const epilogue *all, int first);
 /* Does a library's call compute v in its epilogue, once fuse_epilogue has run? */

@@ -36,12 +36,6 @@ typedef struct nnc_pass_options {
     nnc_policy policy;         /* exact math: no relu inside an engine that drops NaN */
     const nnc_target *target;  /* of each device (nnc_target_on); NULL: none is described */
     int n_target;
-    /* Asks whether an engine of the node's device has a runtime-compiled kernel for this fused node, a contraction with its epilogue.
-     * *why is the engine's reason if not, valid until the next call. NULL: its target's answer is used. NNC_E_*: out of memory and the
-     * like. */
-    nnc_status (*compiles)(void *ctx, const nnc_policy *policy, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,
-        nnc_sink *sink);
-    void *compiles_ctx;
     const char *const *skip;   /* names of passes not to run */
     int n_skip;
     const char *const *only;   /* when n_only > 0: run exactly these, in this order (nnc opt --passes=) */

@@ -1,6 +1,6 @@
 /* plan/compete.c -- selects the engine of a call. All engines of the target that support it, and a generated kernel where the target's
  * offers include one, compete by estimated time; the first in order of preference wins ties. So the choice depends only on the
- * target's numbers and the engines' answers. */
+ * target's numbers and the engines' rules. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -47,7 +47,6 @@ void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env
         o->tf32 && env->target->flops_tf32 > 0 && c->src.dtype == DT_f32 && c->kind <= CALL_matmul;
     c->tf32 = c->tf32 && !stays_strict(c);
     c->exact = o->math == MATH_exact && c->kind <= CALL_conv_wgrad;
-    c->compiled = o->compiles && c->kind == CALL_conv;
 }
 
 /* ---- times --------------------------------------------------------------------------------- */
@@ -67,7 +66,6 @@ bool nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes, nnc_ask *out)
         .bias = c->has_bias,
         .exact = c->exact,
         .tf32 = c->tf32,
-        .compiled = c->compiled,
         .grouped = c->groups > 1,
         .n_post = c->n_post,
         .flops = flops,
@@ -132,8 +130,7 @@ static int64_t expected_ns(const maker *m, const nnc_engine *e, const nnc_call *
         nnc_target_move_ns(t, nnc_mul_sat(2 * a.result_bytes, a.n_post), t->threads);
     a.n_post = 0;
     o = nnc_target_offer(t, row, &a);
-    return nnc_add_sat(
-        passes, o.ok ? o.time_ns : nnc_target_contraction_ns(t, row, &a, c->compiled, a.flops));
+    return nnc_add_sat(passes, o.ok ? o.time_ns : nnc_target_contraction_ns(t, row, &a, a.flops));
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
@@ -240,7 +237,6 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
                                 : "not supported");
             continue;
         }
-        one.compiled = choice.compiled;
         choice.time_ns = choice.time_ns ? choice.time_ns : expected_ns(m, g, &one, j);
         if (got->ok && choice.time_ns >= got->time_ns) {
             put_loser(&losers, g->name, choice.time_ns, got->time_ns, &digits);
@@ -280,29 +276,4 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
     if (status == NNC_OK && (losers.oom || best.oom || (best.n && !*reason)))
         status = nnc_nomem(m->sink);
     return status;
-}
-
-nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n,
-    bool *yes, const char **why, nnc_sink *sink)
-{
-    const nnc_engine_env env = {
-        .target = nnc_target_on(o->target, o->n_target, n->device), .cache = o->answers};
-    nnc_call c;
-    call_args args;
-    *yes = false;
-    *why = "it is no call of a library";
-    if (!make_call(g, n, &c, &args, why))
-        return *why ? NNC_OK : nnc_nomem(sink);
-    call_for_target(&c, &o->policy, &env, env.target->threads);
-    for (int e = 0; e < o->n_engine && !*yes; e++) {
-        nnc_choice got;
-        if (!may(&c, o->engine[e]))
-            continue;
-        NNC_TRY(o->engine[e]->choose(&c, &got, sink));
-        *yes = got.ok && got.compiled;
-        *why = got.apart ? got.apart : got.reason;
-        if (got.ok)
-            break;
-    }
-    return NNC_OK;
 }

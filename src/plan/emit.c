@@ -309,6 +309,13 @@ static const char *kernel_library(const maker *m, const nnc_target *t, int item)
                : NULL;
 }
 
+static const char *library_reason(maker *m, const nnc_target *t)
+{
+    return nnc_arena_printf(&m->p->arena,
+        "cudnn %s by rule: attention as one graph, compiled when loaded; else the generated kernel",
+        t->cudnn);
+}
+
 static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
 {
     maker *m = e->m;
@@ -321,11 +328,11 @@ static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
     NNC_TRY(add_cmd(e, j, CMD_kernel, k->n_args, &c));
     const char *library = kernel_library(m, t, j->item);
     NNC_TRY(use_engine(m, library ? library : engine, &c->engine));
-    c->reason = library ? "cudnn by rule: attention as one graph, compiled when loaded; else the "
-                          "generated kernel"
+    c->reason = library         ? library_reason(m, t)
                 : k->object < 0 ? "interpreted: the target has no engine for machine code"
                 : j->reason     ? j->reason
                                 : "generated machine code";
+    NNC_NEED(!library || c->reason, m->sink);
     int a = 0;
     for (int i = 0; i < n->n_in; i++) {
         if (nnc_operand_repeats(n, i))
@@ -459,8 +466,10 @@ static nnc_status emit_devices(maker *m)
     p->n_device = m->n_dev;
     for (int d = 0, n[2] = {0}; d < m->n_dev; d++) {
         const nnc_target *t = target_of(m, d);
-        p->device[d] =
-            (nnc_plan_device){.target = m->on[d].text, .threads = t->threads, .streams = 1};
+        p->device[d] = (nnc_plan_device){.target = m->on[d].text,
+            .threads = t->threads,
+            .streams = 1,
+            .libraries = m->on[d].libraries};
         p->device[d].name = nnc_arena_printf(
             &p->arena, "%s:%d", t->kind == NNC_T_cuda ? "cuda" : "cpu", n[t->kind]++);
         NNC_NEED(p->device[d].name, m->sink);

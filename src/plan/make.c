@@ -241,22 +241,35 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t)
             (long long)t->clock_hz / 1000000, (long long)t->copy_bytes_s / 1000000000);
 }
 
+static bool same_kind(const machine *a, const machine *b)
+{
+    return !strcmp(a->text, b->text) &&
+           (a->libraries == b->libraries ||
+               (a->libraries && b->libraries && !strcmp(a->libraries, b->libraries)));
+}
+
 static nnc_status find_devices(maker *m)
 {
     m->on = ARENA_NEW(&m->scratch, machine, m->n_dev);
     for (int d = 0; m->on && d < m->n_dev; d++) {
         const nnc_target *t = nnc_target_on(m->o->target, m->o->n_target, d);
         const ptrdiff_t at = t - m->o->target;
-        m->on[d] = (machine){.env = {.target = t, .cache = m->o->answers},
-            .compiler = m->o->compiler ? &m->o->compiler[at] : NULL};
+        m->on[d] = (machine){
+            .env = {.target = t}, .compiler = m->o->compiler ? &m->o->compiler[at] : NULL};
         machine *to = &m->on[d];
-        NNC_LOCAL(nnc_text) text = {0};
+        NNC_LOCAL(nnc_text) text = {0}, libraries = {0};
         nnc_plan_target_text(&text, t);
+        if (t->kind == NNC_T_cuda) {
+            nnc_target_put_libraries(&libraries, t);
+            to->libraries =
+                libraries.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&libraries));
+            NNC_NEED(to->libraries, m->sink);
+        }
         to->hash = nnc_target_hash(t);
         to->text = text.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&text));
         if (!to->text || to->hash.hi == ~(uint64_t)0)
             return nnc_nomem(m->sink);
-        while (strcmp(m->on[to->kind].text, to->text) != 0)
+        while (!same_kind(&m->on[to->kind], to))
             to->kind++;
     }
     return m->on ? NNC_OK : nnc_nomem(m->sink);

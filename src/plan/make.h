@@ -26,7 +26,6 @@ typedef struct nnc_plan_options {
     const nnc_engine *const *engine; /* of all targets, in order of preference */
     int n_engine;
     nnc_cache *cache;                /* of machine code; NULL: none */
-    nnc_cache *answers;              /* of engines' answers; NULL: none */
     int jobs;                        /* threads for code generation; does not affect the result */
     int streams;                     /* per device, >= 1 */
     bool ios;                        /* inference of one device on several streams: in stages found by IOS, not by list scheduling */
@@ -62,10 +61,6 @@ typedef struct nnc_work_memo {
 nnc_status nnc_plan_estimate(const nnc_graph *g, const nnc_plan_options *o, nnc_work_memo *memo, int64_t *bytes, int64_t *ns,
     nnc_sink *sink) NNC_MUST;
 
-/* Asks whether the engine of fused node n of g has a runtime-compiled kernel for it. *why is valid until this thread's next question.
- * `o`: only targets, policy, answers and engines are used. */
-nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,
-    nnc_sink *sink) NNC_MUST;
 
 /* A call of a plan as a question to its target, with the cost of its command. False: packing, which no engine offers. */
 bool nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes, nnc_ask *out);

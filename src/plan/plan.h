@@ -51,7 +51,6 @@ typedef struct nnc_call {
     int threads;         /* intra-op */
     bool tf32;           /* f32 operands may be rounded to tf32 (10 bits of mantissa); accumulation stays in f32 */
     bool exact;          /* of a convolution: no algorithm that transforms the operands (Winograd's, FFTs) */
-    bool compiled;       /* computed, epilogue included, by one runtime-compiled kernel. choose(): runtime compilation is allowed */
     const struct nnc_engine_env *env; /* only during choose(), compiles() and load_call(). NULL in a plan */
     int64_t packed_bytes, work_bytes; /* buffer sizes. load_call rejects a call that needs more (a plan from a file may be wrong) */
 } nnc_call;
@@ -166,6 +165,7 @@ typedef enum nnc_section {
 typedef struct nnc_plan_device {
     const char *name;     /* "cpu:0": its kind, and its number among those of the kind */
     const char *target;   /* that its commands were made for: name and hash */
+    const char *libraries; /* NVIDIA's libraries that a GPU is taken to have, for people; NULL on a CPU */
     int threads;          /* intra-op, of the target */
     int64_t arena_bytes, persist_bytes, init_bytes; /* bytes that the executor allocates */
     int64_t workspace_bytes; /* part of arena_bytes that is workspace at the peak (for reports) */
@@ -271,9 +271,6 @@ typedef struct nnc_choice {
     int64_t workspace_bytes; /* with call.threads */
     int64_t packed_bytes;    /* > 0: weights are to be packed in `init` */
     int64_t time_ns;         /* estimate; 0: the target's offer (nnc_target_offer) */
-    bool compiled;           /* by a runtime-compiled kernel (only with call.compiled) */
-    const char *apart;       /* reason against runtime compilation, where call.compiled is set and it matters; lifetime as `reason`;
-                              * otherwise NULL */
     const char *reason;      /* implementation name, or why not supported; valid until the thread's next question */
 } nnc_choice;
 

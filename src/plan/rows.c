@@ -77,6 +77,7 @@ static const plan_field device_field[] = {
     INT("bound", lower_bound, 0, MOST),
     INT("peak", peak_cmd, 0, INT32_MAX),
     INT("streams", streams, 1, 1024),
+    {FK_string, "libraries", AT(libraries)},
     {0},
 };
 #undef T
@@ -149,7 +150,6 @@ static const plan_field call_field[] = {
     FLAG("is_packed", packed),
     FLAG("tf32", tf32),
     FLAG("exact", exact),
-    FLAG("compiled", compiled),
     {FK_each, "post", .at = offsetof(T, post), .size = sizeof(nnc_post), COUNT(n_post),
         .hi = NNC_MAX_POST, .each = post_field},
     {0},

@@ -64,7 +64,6 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
 {
     nnc_plan *p = m->p;
     c->packed_bytes = c->packed ? got->packed_bytes : 0;
-    c->compiled = got->compiled;
     c->work_bytes = got->workspace_bytes;
     j->work_bytes = got->workspace_bytes;
     NNC_NEED(ARENA_ROOM(&p->arena, p->call, m->cap_call, p->n_call + 1), m->sink);

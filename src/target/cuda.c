@@ -25,19 +25,18 @@ typedef struct card {
     int memory_gb;
     int gb_s;
     double tf_f32, tf_tf32, tf_f16;
-    double mma; /* share of the peak that runtime-compiled cuDNN kernels reach; 0: unknown */
 } card;
 
 static const card cards[] = {
-    {61, "Tesla P40", 30, 2048, 48, 48, 3, 1531, 24, 346, 11.76, 0, 0, 0},
-    {70, "Tesla V100 SXM2", 80, 2048, 96, 128, 6, 1530, 32, 900, 15.7, 0, 125, 0},
-    {75, "Tesla T4", 40, 1024, 64, 96, 4, 1590, 16, 320, 8.1, 0, 65, 0.5},
-    {80, "A100 SXM4 80GB", 108, 2048, 163, 192, 40, 1410, 80, 2039, 19.5, 156, 312, 0.9},
-    {86, "A10", 72, 1536, 99, 128, 6, 1695, 24, 600, 31.2, 62.5, 125, 0.9},
-    {89, "L4", 58, 1536, 99, 128, 48, 2040, 24, 300, 30.3, 60, 121, 0.9},
-    {90, "H200 SXM", 132, 2048, 227, 256, 60, 1980, 141, 4800, 67, 494, 989, 0.6},
-    {100, "B200", 148, 2048, 227, 256, 126, 1965, 180, 8000, 75, 1125, 2250, 0},
-    {120, "GeForce RTX 5090", 170, 1536, 99, 128, 96, 2407, 32, 1792, 104.8, 104.8, 209.5, 0.9},
+    {61, "Tesla P40", 30, 2048, 48, 48, 3, 1531, 24, 346, 11.76, 0, 0},
+    {70, "Tesla V100 SXM2", 80, 2048, 96, 128, 6, 1530, 32, 900, 15.7, 0, 125},
+    {75, "Tesla T4", 40, 1024, 64, 96, 4, 1590, 16, 320, 8.1, 0, 65},
+    {80, "A100 SXM4 80GB", 108, 2048, 163, 192, 40, 1410, 80, 2039, 19.5, 156, 312},
+    {86, "A10", 72, 1536, 99, 128, 6, 1695, 24, 600, 31.2, 62.5, 125},
+    {89, "L4", 58, 1536, 99, 128, 48, 2040, 24, 300, 30.3, 60, 121},
+    {90, "H200 SXM", 132, 2048, 227, 256, 60, 1980, 141, 4800, 67, 494, 989},
+    {100, "B200", 148, 2048, 227, 256, 126, 1965, 180, 8000, 75, 1125, 2250},
+    {120, "GeForce RTX 5090", 170, 1536, 99, 128, 96, 2407, 32, 1792, 104.8, 104.8, 209.5},
 };
 
 int nnc_target_cuda_sm(int i)
@@ -55,8 +54,6 @@ static const card *card_for(int sm)
     return best;
 }
 
-/* cuDNN's runtime-compiled kernels use Ampere's mma.sync from sm_80 on: the best instruction of sm_86, 89 and 120, but only about 0.63
- * of the peak on Hopper, which has wgmma (Luo et al. 2024, arXiv 2402.13499); on sm_75 they use Volta's, of half the width. */
 static void describe(nnc_target *t, const card *c, int sm)
 {
     int64_t clock_hz = (int64_t)c->clock_mhz * 1000000;
@@ -79,11 +76,11 @@ static void describe(nnc_target *t, const card *c, int sm)
     t->copy_bytes_s = (int64_t)c->gb_s * 900000000;
     t->cache_bytes_s = clock_hz * c->sms * 32;
     t->launch_ns = 2000;
-    t->engine[0] = (nnc_target_engine){
-        .name = "cudnn", .efficiency = 0.6, .compiled_efficiency = 0.6 * c->mma};
+    t->engine[0] = (nnc_target_engine){.name = "cudnn", .efficiency = 0.6};
     t->engine[1] = (nnc_target_engine){.name = "cublaslt", .efficiency = 0.7};
     t->engine[2] = (nnc_target_engine){.name = "cuda", .efficiency = 0.6};
     t->n_engines = 3;
+    target_default_libraries(t);
 }
 
 /* The number in "cuda:sm_90"; 0: not of this form. */

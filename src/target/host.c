@@ -3,6 +3,7 @@
 #include "target/internal.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 #define X86 1
@@ -151,7 +152,8 @@ static int64_t memory_bytes(void)
 {
     char buf[256];
     const char *p = strstr(slurp("/proc/meminfo", buf, sizeof buf), "MemTotal:");
-    int64_t total = p ? strtoll(p + 9, NULL, 10) * 1024 : (int64_t)4 << 30;
+    int64_t total = p ? strtoll(p + 9, NULL, 10) * 1024
+                      : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     const char *const limit[] = {
         "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
     for (size_t i = 0; i < NNC_COUNT(limit); i++) {

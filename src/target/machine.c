@@ -42,7 +42,6 @@ static const nnc_field gpu_fields[] = {
 static const nnc_field engine_fields[] = {
     {"name", NNC_F_string, E(name), true, 0, 0},
     {"efficiency", NNC_F_double, E(efficiency), false, 0, 1},
-    {"compiled_efficiency", NNC_F_double, E(compiled_efficiency), false, 0, 1},
 };
 #undef E
 
@@ -62,7 +61,13 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
         nnc_puts(out, i ? ", " : "  \"gpu\": {");
         nnc_fields_put(out, &gpu_fields[i], t);
     }
-    nnc_puts(out, t->kind == NNC_T_cuda ? "},\n  \"engines\": [" : "  \"engines\": [");
+    nnc_puts(out, t->kind == NNC_T_cuda ? "},\n  " : "  ");
+    if (t->kind == NNC_T_cuda) {
+        nnc_puts(out, "\"libraries\": ");
+        nnc_target_libraries_json(out, t);
+        nnc_puts(out, ",\n  ");
+    }
+    nnc_puts(out, "\"engines\": [");
     for (int e = 0, n = 0; e < t->n_engines; e++) {
         if (t->kind == NNC_T_cpu && !strcmp(t->engine[e].name, "onednn")) /* not in machine files */
             continue;
@@ -170,7 +175,7 @@ static nnc_status name_cpu(reader *r)
 
 static nnc_status read_target(reader *r, const nnc_item *root)
 {
-    static const char *const also[] = {"$schema", "kind", "gpu", "engines"};
+    static const char *const also[] = {"$schema", "kind", "gpu", "engines", "libraries"};
     nnc_target *t = r->t;
     if (!nnc_is_object(root))
         return bad(r, root, "the file", "an object");
@@ -188,7 +193,9 @@ static nnc_status read_target(reader *r, const nnc_item *root)
     if (!t->threads)
         t->threads = t->cores < 1024 ? t->cores : 1024;
     NNC_TRY(name_cpu(r));
-    return read_engines(r, root);
+    NNC_TRY(read_engines(r, root));
+    target_default_libraries(t);
+    return target_read_libraries(&r->f, root, t);
 }
 
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink)
@@ -209,7 +216,7 @@ nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink)
 /* Members that replace numbers of a described GPU; none is required, and what "target" says already is refused. */
 static nnc_status read_changes(reader *r, const nnc_item *machine)
 {
-    static const char *const also[] = {"gpu", "engines"};
+    static const char *const also[] = {"gpu", "engines", "libraries"};
     nnc_field fields[NNC_COUNT(target_fields)], gpu[NNC_COUNT(gpu_fields)];
     size_t n = 0, n_gpu = 0;
     for (size_t i = 0; i < NNC_COUNT(target_fields); i++) {
@@ -230,7 +237,9 @@ static nnc_status read_changes(reader *r, const nnc_item *machine)
         NNC_TRY(nnc_fields_read(&r->f, g, gpu, n_gpu, NULL, 0, r->t));
     r->t->cores = r->t->sms;
     NNC_TRY(check_vectors(r, machine));
-    return nnc_json_get(machine, "engines") ? read_engines(r, machine) : NNC_OK;
+    if (nnc_json_get(machine, "engines"))
+        NNC_TRY(read_engines(r, machine));
+    return target_read_libraries(&r->f, machine, r->t);
 }
 
 nnc_status nnc_target_described(nnc_target *t, const char *name, const char *what,

@@ -165,7 +165,7 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
     const int64_t ends = nnc_mul_sat(post, a->results);
     const bool strips = nnc_target_runs_kernels(e) && in_strips(a);
     flops = strips ? flops : nnc_add_sat(flops, ends);
-    int64_t ns = nnc_target_contraction_ns(t, e, a, false, flops) - t->launch_ns;
+    int64_t ns = nnc_target_contraction_ns(t, e, a, flops) - t->launch_ns;
     ns += strips ? nnc_target_least_ns(t, DT_f32, false, ends, 0) : 0;
     int64_t busy = busy_threads(t);
     if (!nnc_target_runs_kernels(e) || !strcmp(e->name, "interp")) /* enters a parallel region */
@@ -471,25 +471,6 @@ static bool plain_end(
     return true;
 }
 
-static bool finite_clip(const nnc_post *p)
-{
-    return p->kind != PO_clip || (isfinite(p->alpha) && isfinite(p->beta));
-}
-
-/* True when cuDNN has a runtime-compiled engine for this epilogue, in any order. Tensor cores only: its other runtime-compiled engines
- * are slow. */
-static bool compiles(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)
-{
-    bool cores = is_half(a) ? t->flops_f16 > 0 : a->dtype == DT_f32 && a->tf32;
-    if (a->kind != ASK_conv || a->grouped || !cores || e->compiled_efficiency <= 0 ||
-        !nnc_target_contracts(t, (nnc_dtype)a->dtype))
-        return false;
-    for (int i = 0; i < a->n_post; i++)
-        if (a->post[i].kind == PO_hardswish || !finite_clip(&a->post[i]))
-            return false;
-    return true;
-}
-
 static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
     if (a->kind == ASK_matmul || a->kind == ASK_pool) {
@@ -504,16 +485,8 @@ static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask
     }
     if (has_prologue(o, a, e->name))
         return;
-    bool plain = plain_end(e, a, 1u << PO_relu, o), may = compiles(t, e, a);
-    if (!plain && may && a->exact && a->compiled) {
-        snprintf(text, sizeof text,
-            "runtime-compiled engines of %s are less accurate than --math=exact requires", e->name);
-        *o = (nnc_offer){.why = text};
-        return;
-    }
-    o->compiled = !plain && may;
-    o->ok = plain || (may && a->compiled);
-    o->time_ns = nnc_target_contraction_ns(t, e, a, o->compiled, a->flops);
+    if (plain_end(e, a, 1u << PO_relu, o))
+        o->time_ns = nnc_target_contraction_ns(t, e, a, a->flops);
 }
 
 static void cublaslt(
@@ -522,7 +495,7 @@ static void cublaslt(
     if (a->kind != ASK_matmul)
         refuse(o, e->name, "multiplies matrices");
     else if (!has_prologue(o, a, e->name) && plain_end(e, a, 1u << PO_relu | 1u << PO_gelu_tanh, o))
-        o->time_ns = nnc_target_contraction_ns(t, e, a, false, a->flops);
+        o->time_ns = nnc_target_contraction_ns(t, e, a, a->flops);
 }
 
 /* Generated code of GPUs pools: a window is a guarded reduction over an index map, at memory speed in any order. */
@@ -585,7 +558,7 @@ static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_a
     if (a->n_post || a->prologue)
         *o = (nnc_offer){0};
     else
-        o->time_ns = nnc_target_contraction_ns(t, e, a, false, a->flops);
+        o->time_ns = nnc_target_contraction_ns(t, e, a, a->flops);
 }
 
 /* ---- engines ------------------------------------------------------------------------------------------------------- */

@@ -206,9 +206,9 @@ int64_t nnc_target_link_ns(int64_t bytes)
 }
 
 int64_t nnc_target_contraction_ns(
-    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool compiled, int64_t flops)
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, int64_t flops)
 {
-    double share = compiled ? e->compiled_efficiency : e->efficiency;
+    double share = e->efficiency;
     double rate =
         (double)nnc_target_peak_flops(t, (nnc_dtype)a->dtype, a->tf32) * (share > 0 ? share : 1);
     return nnc_max64(ns_of(flops, reached(t, (int64_t)rate, t->threads, t->cores)),
@@ -231,8 +231,8 @@ int64_t nnc_target_tf32_conv_ns(
     plain.tf32 = false;
     const int64_t slowed = (int64_t)((double)a->flops / few_channels(a, false)),
                   cored = (int64_t)((double)a->flops / few_channels(a, true)),
-                  f32 = nnc_target_contraction_ns(t, e, &plain, false, slowed),
-                  last = nnc_target_contraction_ns(t, e, a, false, cored),
+                  f32 = nnc_target_contraction_ns(t, e, &plain, slowed),
+                  last = nnc_target_contraction_ns(t, e, a, cored),
                   copied = nnc_add_sat(
                       last, nnc_target_move_ns(t, 2 * a->bytes, t->threads) + 2 * t->launch_ns);
     if (strict)

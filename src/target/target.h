@@ -18,7 +18,6 @@ typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 typedef struct nnc_target_engine {
     const char *name;            /* "onednn" (this machine only), "llvm", "interp", ... as the engines are named */
     double efficiency;           /* reached share of peak FLOPs on contractions */
-    double compiled_efficiency;  /* the same for runtime-compiled kernels; 0: none */
 } nnc_target_engine;
 
 typedef struct nnc_target {
@@ -47,6 +46,9 @@ typedef struct nnc_target {
     int64_t shared_bytes;   /* maximum shared memory of a block */
     int64_t clock_hz;
     int64_t flops_tf32, flops_f16; /* tensor cores, dense, f32 accumulation; 0 = none */
+    /* Versions of NVIDIA's libraries on the GPU's machine ("9.19"), which plans and predictions assume; "": none. The machine that
+     * compiles need not have them. Calls of cuDNN and cuBLASLt are planned only where there is one (`engine` lacks it otherwise). */
+    const char *cudnn, *cublaslt, *nccl;
     bool no_clusters;       /* kernels do not use clusters of blocks, for comparisons */
     bool asked;             /* sms, sm_threads, shared_bytes, clock, memory and L2 come from the driver; peaks are derived from the
                              * description */
@@ -85,6 +87,10 @@ nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_
 nnc_status nnc_target_described(nnc_target *t, const char *name, const char *what, const nnc_json *json, const nnc_item *machine,
     nnc_sink *sink) NNC_MUST;
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
+/* Appends a GPU's libraries for people: "cuDNN 9.10, cuBLASLt 12.9, no NCCL". */
+void nnc_target_put_libraries(nnc_text *out, const nnc_target *t);
+/* Appends them as the member "libraries" of a machine file: {"cudnn": "9.10", "cublaslt": "12.9", "nccl": null}. */
+void nnc_target_libraries_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
 /* The target of a device among those of n devices; further devices are as the last, and device -1 is device 0. n 0: all are as *of. */
 static inline const nnc_target *nnc_target_on(const nnc_target *of, int n, int device)
@@ -134,7 +140,6 @@ typedef struct nnc_ask {
     bool bias;                     /* a bias per channel is added first */
     bool exact;                    /* --math=exact */
     bool tf32;                     /* f32 operands may be rounded to tf32 */
-    bool compiled;                 /* the engine may compile a kernel for it at load time */
     bool grouped;
     int n_post;
     nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
@@ -162,7 +167,6 @@ void nnc_ask_product(nnc_ask *a, const nnc_type *x, const nnc_type *w);
 
 typedef struct nnc_offer {
     bool ok;
-    bool compiled;    /* by a runtime-compiled kernel */
     int64_t time_ns;  /* estimate */
     bool long_sum;    /* of so many terms, in f32, that a running sum would be inaccurate */
     const char *why;  /* not ok: the reason; valid until the thread's next offer */
@@ -182,9 +186,9 @@ int64_t nnc_target_bid_ns(const nnc_target_engine *e, bool long_sum, int64_t tim
 const char *nnc_target_lost(const nnc_target_engine *e, int64_t time_ns, int64_t least_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
-/* Estimated nanoseconds of the contraction with `flops` operations by engine e, in a runtime-compiled or a precompiled kernel. */
+/* Estimated nanoseconds of the contraction with `flops` operations by engine e. */
 int64_t nnc_target_contraction_ns(
-    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool compiled, int64_t flops);
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, int64_t flops);
 /* Estimated nanoseconds of a convolution of f32 in one group that may be rounded to tf32, by a GPU's library e: of channels-last tensors,
  * which it multiplies on tensor cores as they are; of row-major tensors the least of two ways: strict f32 engines, which copy nothing
  * (*strict, may be NULL), and tensor cores between copies of source and result. */

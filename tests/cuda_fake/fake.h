@@ -43,7 +43,6 @@ extern size_t fake_taken; /* bytes of each device that other processes have */
 /* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
 void fake_compiles(void);
 void fake_plans_nothing(bool on); /* cuDNN lists runtime-compiled engines, and finalizes no plan of theirs */
-int fake_compiled_ends(void);
 
 /* Counts since fake_begin. */
 typedef struct fake_counts {

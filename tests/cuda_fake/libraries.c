@@ -124,11 +124,6 @@ void fake_plans_nothing(bool on)
     fake_compiles_nothing = on;
 }
 
-int fake_compiled_ends(void)
-{
-    return fake_compiled;
-}
-
 void fake_libraries_begin(void)
 {
     fake_install();

@@ -285,7 +285,7 @@ TEST(cudnn_declines)
     gpu_end();
 }
 
-/* Which engines are accepted: by their notes, and by the rounding allowed. */
+/* Which engines are accepted when a call is loaded: by their notes, and by the rounding allowed. */
 TEST(cudnn_notes)
 {
     enum { TENSOR_CORE = 0, DOWN_CONVERT = 1, FFT = 3, NONDETERMINISTIC = 4, WINOGRAD = 5 };
@@ -293,70 +293,59 @@ TEST(cudnn_notes)
         int note;
         nnc_dtype dtype;
         bool tf32;
-        const char *says;
+        int engine;
         bool exact;
     } t[] = {
-        {-1, DT_f32, false, "cudnn 9.19.0: engine 7, strict f32"},
-        {TENSOR_CORE, DT_f32, false, "cudnn 9.19.0: engine 8, strict f32"},
-        {TENSOR_CORE, DT_f32, true, "cudnn 9.19.0: engine 7, tensor cores, tf32 allowed"},
-        {TENSOR_CORE, DT_f16, false, "cudnn 9.19.0: engine 7, tensor cores"},
-        {DOWN_CONVERT, DT_f32, true, "cudnn 9.19.0: engine 8, tf32 allowed"},
-        {NONDETERMINISTIC, DT_bf16, false, "cudnn 9.19.0: engine 8"},
-        {-1, DT_f16, false, "cudnn 9.19.0: engine 7"}, /* none on tensor cores: the first */
-        {FFT, DT_f32, false, "cudnn 9.19.0: engine 7, strict f32"},
-        {WINOGRAD, DT_f32, false, "cudnn 9.19.0: engine 7, Winograd, strict f32"},
-        {FFT, DT_f32, false, "cudnn 9.19.0: engine 8, strict f32", true},
-        {WINOGRAD, DT_f32, false, "cudnn 9.19.0: engine 8, strict f32", true},
-        {WINOGRAD + 2, DT_f16, false, "cudnn 9.19.0: engine 8", true}, /* of tiles of 6x6 */
+        {-1, DT_f32, false, 7}, {TENSOR_CORE, DT_f32, false, 8}, {TENSOR_CORE, DT_f32, true, 7},
+        {TENSOR_CORE, DT_f16, false, 7}, {DOWN_CONVERT, DT_f32, true, 8},
+        {NONDETERMINISTIC, DT_bf16, false, 8},
+        {-1, DT_f16, false, 7}, /* none on tensor cores: the first */
+        {FFT, DT_f32, false, 7}, {WINOGRAD, DT_f32, false, 7}, {FFT, DT_f32, false, 8, true},
+        {WINOGRAD, DT_f32, false, 8, true},
+        {WINOGRAD + 2, DT_f16, false, 8, true}, /* of tiles of 6x6 */
     };
     gpu_begin("cuda:sm_90", false);
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
         nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-        nnc_choice choice;
         call_dtype(&c, t[i].dtype);
         c.tf32 = t[i].tf32;
         c.exact = t[i].exact;
-        c.env = &gpu_env;
         fake_note = t[i].note;
-        CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
-        CHECK_STR(choice.reason, t[i].says);
+        CHECK_INT(selected(NULL, &c, 1 << 20).engine, t[i].engine);
     }
     fake_note = -1;
     gpu_end();
 }
 
-/* 16 bits and tf32 go to the first engine on tensor cores; one that relayouts its tensors is skipped where a later one does not; the
- * workspace is that of the promising ones, 1 MiB at least. */
+/* 16 bits and tf32 go to the first engine on tensor cores; one that relayouts its tensors is skipped where a later one does not, or where
+ * its workspace is too large. */
 TEST(cudnn_prefers)
 {
     enum { MIB = 1 << 20 };
     static const struct {
         int cores; /* the engine's place that has them, -1 */
         nnc_dtype dtype;
-        int64_t work[3], want;
+        int64_t work[3];
         int engine;
+        int64_t limit;
     } t[] = {
-        {1, DT_f16, {0, 0, 0}, MIB, 8},
-        {2, DT_bf16, {0, 0, 0}, MIB, 9},
-        {1, DT_f32, {0, 0, 0}, MIB, 7}, /* strict: not on tensor cores */
-        {-1, DT_f32, {8 * MIB, 100, 0}, MIB, 8},
-        {-1, DT_f32, {8 * MIB, 9 * MIB, 8 * MIB}, 8 * MIB, 7},
-        {-1, DT_f32, {100, 3 * MIB, 9 * MIB}, 3 * MIB, 7},
+        {1, DT_f16, {0, 0, 0}, 8, 32 * MIB},
+        {2, DT_bf16, {0, 0, 0}, 9, 32 * MIB},
+        {1, DT_f32, {0, 0, 0}, 7, 32 * MIB}, /* strict: not on tensor cores */
+        {-1, DT_f32, {8 * MIB, 100, 0}, 8, 32 * MIB},
+        {-1, DT_f32, {8 * MIB, 9 * MIB, 8 * MIB}, 7, 32 * MIB},
+        {-1, DT_f32, {100, 3 * MIB, 9 * MIB}, 7, 32 * MIB},
+        {-1, DT_f32, {8 * MIB, 9 * MIB, 7 * MIB}, 9, 7 * MIB},
+        {-1, DT_f32, {8 * MIB, 9 * MIB, 8 * MIB}, -1, 7 * MIB},
     };
     gpu_begin("cuda:sm_90", false);
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
         nnc_call c = conv_call(2, 1, 32, 256, 32, 3, 1, 1); /* 8 MiB of f32 in and out */
-        nnc_choice choice;
-        char says[64];
         call_dtype(&c, t[i].dtype);
-        c.env = &gpu_env;
         fake_note = t[i].cores < 0 ? -1 : 0;
         fake_noted = t[i].cores;
         memcpy(fake_work, t[i].work, sizeof fake_work);
-        CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
-        snprintf(says, sizeof says, "engine %d", t[i].engine);
-        CHECK(choice.ok && strstr(choice.reason, says) != NULL);
-        CHECK_INT(choice.workspace_bytes, t[i].want);
+        CHECK_INT(selected(NULL, &c, t[i].limit).engine, t[i].engine);
     }
     fake_note = -1;
     fake_noted = 0;
@@ -394,25 +383,33 @@ TEST(cudnn_zeros)
     gpu_end();
 }
 
-/* Machines without cuDNN: the plan is made all the same, with room for whatever is settled later. */
+/* Choices are the same with cuDNN, without it, and where it is asked for other rounding: libraries are for loading alone. */
 TEST(cudnn_by_rule)
 {
-    gpu_begin("cuda:sm_90", false);
-    nnc_cuda_override(CUDA_cudnn, NULL);
-    nnc_choice choice;
-    nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-    c.env = &gpu_env;
-    CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
-    CHECK(choice.ok);
-    CHECK_STR(choice.reason, "cudnn by rule, strict f32: libcudnn is missing; its "
-                             "engine is selected when the plan is loaded");
-    CHECK_INT(choice.workspace_bytes, (32 << 20) + 2 * 4 * 100);
-    gpu_end();
-    gpu_begin("cuda:sm_75", false);
-    nnc_cuda_override(CUDA_cudnn, NULL);
-    call_dtype(&c, DT_bf16);
-    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN 9 does not support bf16 convolutions on sm_75");
-    gpu_end();
+    for (int without = 0; without < 2; without++) {
+        gpu_begin("cuda:sm_90", false);
+        if (without)
+            nnc_cuda_override(CUDA_cudnn, NULL);
+        CHECK(setenv("NVIDIA_TF32_OVERRIDE", "0", 1) == 0);
+        nnc_choice choice;
+        nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+        c.env = &gpu_env;
+        c.tf32 = true;
+        CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
+        CHECK(choice.ok);
+        CHECK_STR(choice.reason, "cudnn 9.19 by rule, tensor cores, tf32 allowed; its engine is "
+                                 "selected when the plan is loaded");
+        c.tf32 = false;
+        CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
+        CHECK_STR(choice.reason, "cudnn 9.19 by rule, strict f32; its engine is selected when the "
+                                 "plan is loaded");
+        CHECK(unsetenv("NVIDIA_TF32_OVERRIDE") == 0);
+        gpu_end();
+        gpu_begin("cuda:sm_75", false);
+        call_dtype(&c, DT_bf16);
+        CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN does not support bf16 convolutions on sm_75");
+        gpu_end();
+    }
 }
 
 /* A plan from a file may lie about its sizes; without a GPU loading says so. */
@@ -599,10 +596,10 @@ TEST(cublaslt_workspace)
         c.env = &gpu_env;
         CHECK_OK(nnc_engine_cublaslt.choose(&c, &choice, test_sink));
         CHECK_INT(choice.workspace_bytes, t[i].bytes);
-        CHECK_STR(choice.reason, "cublaslt, strict f32");
+        CHECK_STR(choice.reason, "cublaslt 13.1, strict f32");
         c.tf32 = true;
         CHECK_OK(nnc_engine_cublaslt.choose(&c, &choice, test_sink));
-        CHECK_STR(choice.reason, "cublaslt, tf32 allowed");
+        CHECK_STR(choice.reason, "cublaslt 13.1, tf32 allowed");
         gpu_end();
     }
 }

@@ -5,6 +5,14 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+const char *const golden_gpu[] = {
+    "cuda:sm_90", "cuda:sm_80", "cuda:sm_75", "cuda:sm_70", "cuda:sm_61"};
+
+size_t golden_gpus(void)
+{
+    return NNC_CUDA(cudnn, NULL)->cudnnGetVersion() < 91100 ? 5 : 3;
+}
+
 bool golden_absent(void)
 {
     nnc_cuda_forget();

@@ -6,6 +6,9 @@
 
 bool golden_absent(void); /* skips the test where there is no cuDNN */
 bool golden_without_driver(void); /* also where no libcuda.so.1 can be opened, a false one (fake/libcuda.c) neither */
+/* Architectures that the installed cuDNN supports, the first ones of golden_gpu: from 9.11 on none before sm_75. */
+extern const char *const golden_gpu[];
+size_t golden_gpus(void);
 void golden_head(nnc_text *t); /* the version's line */
 /* Compares a table with a file and frees it: of the same version line by line, of another in what is computed at all (a line that ends
  * in "none" is not). NNC_BLESS=1 writes the file. */

@@ -1,5 +1,6 @@
 /* tests/cudnn/help.c -- see help.h. */
 #include "help.h"
+#include "engines/cudnn.h"
 
 nnc_target gpu;
 const nnc_engine_env gpu_env = {.target = &gpu};
@@ -18,6 +19,48 @@ void gpu_end(void)
     CHECK_INT(fake_handles, 0);
     fake_remove();
     nnc_target_deinit(&gpu);
+}
+
+nnc_cudnn_device described_device(const nnc_target *t)
+{
+    return (nnc_cudnn_device){.name = t->card,
+        .sm = t->sm,
+        .sms = t->sms,
+        .sm_threads = t->sm_threads,
+        .memory_bytes = t->memory_bytes,
+        .shared_bytes = t->shared_bytes,
+        .l2_bytes = t->l3_bytes,
+        .clock_hz = t->clock_hz};
+}
+
+int64_t call_plenty(const nnc_call *c)
+{
+    const nnc_type *other = c->kind == CALL_conv_wgrad ? &c->wei : &c->dst;
+    return nnc_type_bytes(&c->src) + nnc_type_bytes(other) + (INT64_C(64) << 20);
+}
+
+selection selected(const nnc_cudnn_device *d, const nnc_call *c, int64_t limit)
+{
+    selection s = {.engine = -1};
+    cudnn_lowering w;
+    const char *why;
+    nnc_cudnn *g = NULL;
+    CHECK(cudnn_lower(c, &w, &why));
+    CHECK_OK(nnc_cudnn_create(d, &g, test_sink));
+    if (!g)
+        return s;
+    cudnn_describe_core(g, c, &w);
+    const int n = nnc_cudnn_finish(g) ? 0 : cudnn_query(g, cudnn_filter_of(c, limit)),
+              i = n > 0 ? cudnn_plan_first(g, c, n, limit) : -1;
+    CHECK(n >= 0);
+    if (i >= 0) {
+        const nnc_cudnn_config *k = nnc_cudnn_config_at(g, i);
+        s = (selection){k->engine, nnc_cudnn_workspace(g), k->numerical, k->fallback, ""};
+    } else {
+        snprintf(s.why, sizeof s.why, "%.191s", nnc_cudnn_why(g));
+    }
+    nnc_cudnn_destroy(g);
+    return s;
 }
 
 static nnc_status load_swapped(const nnc_load *l, void **handle, nnc_sink *sink)

@@ -208,102 +208,25 @@ TEST(support_table)
     golden_check(&t, "tests/cudnn/support.txt");
 }
 
-/* ---- kernels that cuDNN compiles itself ---------------------------------------------------------------------------- */
+/* ---- epilogues that are kernels of their own ----------------------------------------------------------------------- */
 
-/* As the engine asks: tensor cores, nothing that rounds inputs down or changes from run to run. */
-static const nnc_cudnn_filter compiled = {.with = CUDNN_TENSOR_CORE,
-    .without = CUDNN_DOWN_CONVERT | CUDNN_NONDETERMINISTIC,
-    .workspace_limit = INT64_MAX};
-
-/* What they list, without a plan made of it: that takes a second each. */
-static void put_compiled(nnc_text *out, int sm, const form *f, const shape *s)
+/* Made into a plan: elementwise, so that it is always compiled. */
+TEST(epilogue_alone)
 {
-    nnc_cudnn *g = graph_for(sm);
-    nnc_printf(out, "sm_%d %-4s %-22s ", sm, f->name, s->name);
+    static const shape some = {"bias sum relu alone", 32, 64, 64, 56, 1, 1, 1, "bzr"};
+    if (golden_without_driver())
+        return;
+    nnc_cudnn *g = graph_for(80);
+    CHECK(g != NULL);
     if (!g)
         return;
-    describe(g, f, s);
-    int n = nnc_cudnn_finish(g) ? 0 : nnc_cudnn_query(g, &compiled);
-    if (n > 0) {
-        const nnc_cudnn_config *c = nnc_cudnn_config_at(g, 0);
-        nnc_printf(out, "%3d  engine %lld, workspace %lld\n", n, (long long)c->engine,
-            (long long)c->workspace);
-        for (int i = 0; i < n; i++)
-            CHECK(nnc_cudnn_config_at(g, i)->behavior & CUDNN_COMPILES);
-    } else {
-        nnc_puts(out, "none\n");
-    }
+    describe(g, &forms[2], &some);
+    CHECK_OK(nnc_cudnn_finish(g));
+    CHECK(nnc_cudnn_query(g, &(nnc_cudnn_filter){.workspace_limit = INT64_MAX}) > 0);
+    CHECK(nnc_cudnn_config_at(g, 0)->behavior & CUDNN_COMPILES);
+    if (nnc_cudnn_plan_first(g, 0, 0) < 0)
+        test_fail(__FILE__, __LINE__, "%s", nnc_cudnn_why(g));
+    else
+        check_text(g, 80);
     nnc_cudnn_destroy(g);
-}
-
-TEST(compiled_table)
-{
-    /* all for Hopper in f16; with three stars in all types, with two also for the other GPUs in f16 */
-    enum { ONE = 1, TWO = 2, ALL = 3 };
-    static const struct {
-        shape s;
-        int stars;
-    } some[] = {
-        {{"conv bias silu", 32, 64, 64, 56, 3, 1, 1, "cbs"}, ALL},
-        {{"conv bias gelu", 32, 64, 64, 56, 3, 1, 1, "cbg"}, ONE},
-        {{"conv bias gelu tanh", 32, 64, 64, 56, 3, 1, 1, "cbh"}, ONE},
-        {{"conv bias sigmoid", 32, 64, 64, 56, 3, 1, 1, "cbS"}, TWO},
-        {{"conv bias tanh", 32, 64, 64, 56, 3, 1, 1, "cbt"}, ONE},
-        {{"conv bias relu6", 32, 64, 64, 56, 3, 1, 1, "cb6"}, ONE},
-        {{"conv bias leaky", 32, 64, 64, 56, 3, 1, 1, "cbl"}, ONE},
-        {{"conv silu", 32, 64, 64, 56, 3, 1, 1, "cs"}, ONE},
-        {{"conv bias sum relu", 32, 64, 64, 56, 3, 1, 1, "cbzr"}, ONE},
-        {{"conv bias sum silu", 32, 64, 64, 56, 3, 1, 1, "cbzs"}, ONE},
-        {{"conv bias silu sum", 32, 64, 64, 56, 3, 1, 1, "cbsz"}, TWO},
-        {{"1x1 silu", 32, 24, 144, 56, 1, 1, 1, "cbs"}, TWO},
-        {{"stem silu", 32, 3, 32, 224, 3, 2, 1, "cbs"}, ONE},
-        {{"stem of 8 silu", 32, 8, 32, 224, 3, 2, 1, "cbs"}, ONE},
-        {{"dgrad relu", 32, 64, 64, 56, 3, 1, 1, "D"}, TWO},
-        {{"squeeze silu", 32, 144, 6, 1, 1, 1, 1, "cbs"}, TWO},
-        {{"excite sigmoid", 32, 6, 144, 1, 1, 1, 1, "cbS"}, TWO},
-    };
-    if (golden_without_driver())
-        return;
-    nnc_text t = {0};
-    golden_head(&t);
-    for (size_t g = 0; g < NNC_COUNT(gpus); g++)
-        for (size_t f = 1; f < NNC_COUNT(forms); f++) /* strict f32 has no tensor cores */
-            for (size_t s = 0; s < NNC_COUNT(some); s++)
-                if (some[s].stars >= (forms[f].dtype != DT_f16 ? ALL : gpus[g] != 90 ? TWO : ONE))
-                    put_compiled(&t, gpus[g], &forms[f], &some[s].s);
-    golden_check(&t, "tests/cudnn/compiled.txt");
-}
-
-/* Some of them made into plans, for each GPU one that does not depend on it. */
-TEST(compiled_plans)
-{
-    static const struct {
-        int sm, form;
-        shape s;
-    } some[] = {
-        {90, 2, {"conv bias silu", 32, 24, 144, 56, 1, 1, 1, "cbs"}},
-        {80, 3, {"conv bias silu sum", 32, 24, 144, 56, 1, 1, 1, "cbsz"}},
-        {75, 2, {"conv bias silu", 32, 24, 144, 56, 1, 1, 1, "cbs"}},
-        {80, 2, {"bias sum relu alone", 32, 64, 64, 56, 1, 1, 1, "bzr"}},
-    };
-    if (golden_without_driver())
-        return;
-    for (size_t k = 0; k < NNC_COUNT(some); k++) {
-        nnc_cudnn *g = graph_for(some[k].sm);
-        CHECK(g != NULL);
-        if (!g)
-            return;
-        describe(g, &forms[some[k].form], &some[k].s);
-        CHECK_OK(nnc_cudnn_finish(g));
-        nnc_cudnn_filter filter = compiled;
-        filter.with = *some[k].s.ops == 'c' ? CUDNN_TENSOR_CORE : 0;
-        CHECK(nnc_cudnn_query(g, &filter) > 0);
-        int i = nnc_cudnn_plan_first(g, 0, 0);
-        if (i < 0)
-            test_fail(
-                __FILE__, __LINE__, "sm_%d, %s: %s", some[k].sm, some[k].s.name, nnc_cudnn_why(g));
-        else
-            check_text(g, some[k].sm);
-        nnc_cudnn_destroy(g);
-    }
 }

@@ -380,7 +380,6 @@ bool call_check(
     c->packed = c->packed && choice.packed_bytes > 0;
     c->packed_bytes = choice.packed_bytes;
     c->work_bytes = choice.workspace_bytes;
-    c->compiled = choice.compiled;
     operands o = {.src = random_operand(&c->src, 1), .dst = random_operand(&c->dst, 9)};
     nnc_type_strides(&c->src, o.xs);
     nnc_type_strides(&c->wei, o.ws);

@@ -626,90 +626,12 @@ TEST(idempotent)
         }
 }
 
-/* Every third kernel that an engine would compile is rejected. */
-static nnc_status compile_some(void *asked, const nnc_policy *policy, const nnc_graph *g,
-    const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
-{
-    (void)g;
-    CHECK(policy->compiles);
-    (void)sink;
-    CHECK(n->op == OP_fused && nnc_op_class(n->body->node[n->body->n_node - 1].op) != CL_contract);
-    *yes = ++*(int *)asked % 3 != 0;
-    *why = "it is the third";
-    return NNC_OK;
-}
-
 static int remarks_with(const nnc_remarks *r, bool applied, const char *words)
 {
     int n = 0;
     for (size_t i = 0; i < r->n; i++)
         n += r->at[i].applied == applied && strstr(r->at[i].reason, words);
     return n;
-}
-
-/* Convolutions with all kinds of ends, most of them in a row. */
-static nnc_graph *random_ends(uint64_t seed)
-{
-    static const char *const op[] = {"silu %%v%d", "sigmoid %%v%d", "gelu %%v%d", "tanh %%v%d",
-        "relu %%v%d", "clip %%v%d {lo=-0.5, hi=1}", "leaky_relu %%v%d", "exp %%v%d"};
-    uint64_t key = nnc_rng_key("ends", seed);
-    nnc_text t = {0};
-    nnc_puts(&t, "graph @g {\n%v0 = input : f32[2,8,6,6]\n%z = input : f32[2,8,6,6]\n"
-                 "%w = param : f32[8,8,3,3] = gen(\"w\", seed=1, scale=0.1, shift=0)\n"
-                 "%u = param : f32[8,8,1,1] = gen(\"u\", seed=2, scale=0.2, shift=0)\n"
-                 "%b = param : f32[8] = gen(\"b\", seed=3, scale=0.2, shift=0)\n");
-    for (int i = 1; i <= 16; i++) {
-        uint64_t r = (uint64_t)(nnc_rng_uniform(key, (uint64_t)i) * 1e9);
-        int from = r % 8 || i < 3 ? i - 1 : i - 2;
-        r /= 8;
-        nnc_printf(&t, "%%v%d = ", i);
-        if (r % 8 < 3)
-            nnc_printf(&t, r & 64 ? "conv %%v%d, %%u%s" : "conv %%v%d, %%w%s {pads=[1,1,1,1]}",
-                from, r & 128 ? ", %b" : "");
-        else if (r % 8 == 3)
-            nnc_printf(&t, "add %%v%d, %%z", from);
-        else
-            nnc_printf(&t, op[r / 8 % NNC_COUNT(op)], from);
-        nnc_puts(&t, "\n");
-    }
-    nnc_puts(&t, "return %v16, %v15 }\n");
-    nnc_graph *g = help_parse("ends", nnc_text_str(&t), t.n);
-    nnc_text_deinit(&t);
-    return g;
-}
-
-/* Ends that a GPU's library compiles kernels for, on generated graphs: the same results, exact accounts, whatever is answered. */
-TEST(compiled_ends)
-{
-    int asked = 0, yes = 0, no = 0;
-    nnc_target t;
-    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
-    const nnc_pass_options o = {.level = 3,
-        .target = &t,
-        .policy = {.tf32 = true, .compiles = true},
-        .compiles = compile_some,
-        .compiles_ctx = &asked};
-    for (uint64_t seed = test_seed + 40000; seed < test_seed + 40150; seed++) {
-        nnc_graph *g = random_ends(seed), *h = g ? nnc_graph_clone(g, test_sink) : NULL;
-        nnc_remarks r;
-        nnc_remarks_init(&r);
-        CHECK(g && h);
-        if (g && h) {
-            CHECK_OK(nnc_passes_run(&h, &o, &r, test_sink));
-            check_accounts(&r, nnc_graph_cost(g), nnc_graph_cost(h));
-            compare(g, h, seed, 1e-6);
-            check_launches(&r, seed);
-            yes += remarks_with(&r, true, "cudnn compiles one kernel");
-            no += remarks_with(&r, false, "it is the third");
-        }
-        nnc_remarks_deinit(&r);
-        nnc_graph_destroy(g);
-        nnc_graph_destroy(h);
-    }
-    CHECK(yes > 10 && no > 3);
-    CHECK_INT(asked / 3, no);
-    CHECK_INT(asked - asked / 3, yes);
-    nnc_target_deinit(&t);
 }
 
 /* A batch norm of a batch: on a GPU its sums over channels that lie last are divided over blocks, which no kernel can do that goes on to
@@ -750,55 +672,6 @@ TEST(sums_that_fill_a_gpu)
     nnc_target_deinit(&t);
 }
 
-/* What follows a convolution is not compiled into its kernel where the kernel that reads it computes it at no extra cost. */
-TEST(ends_that_readers_compute)
-{
-    static const struct {
-        const char *end, *reader;
-        bool absorbed;
-    } cases[] = {
-        {"leaky_relu %c", "maxpool %e {kernel=[3,3], strides=[1,1]}", true},
-        {"silu %c", "maxpool %e {kernel=[3,3], strides=[1,1]}", false},
-        {"silu %c", "pad %e {pads=[0,0,1,1,0,0,1,1]}", true},
-        {"silu %c", "broadcast %e {shape=[2,2,64,56,56]}", false},
-        {"silu %c", "reduce_sum %e {axes=[2,3]}", true},
-    };
-    int asked = 0;
-    nnc_target t;
-    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
-    const char *pass = "fuse_epilogue";
-    const nnc_pass_options o = {.level = 3,
-        .target = &t,
-        .policy = {.tf32 = true, .compiles = true},
-        .only = &pass,
-        .n_only = 1,
-        .compiles = compile_some,
-        .compiles_ctx = &asked};
-    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
-        nnc_text text = {0};
-        nnc_remarks r;
-        nnc_remarks_init(&r);
-        nnc_printf(&text,
-            "graph @g { %%x = input : f32[2,64,56,56]\n%%w = param : f32[64,64,3,3] = gen(\"w\", "
-            "seed=1, "
-            "scale=0.1, shift=0)\n%%c = conv %%x, %%w {pads=[1,1,1,1]}\n%%e = %s\n%%y = %s\nreturn "
-            "%%y }\n",
-            cases[i].end, cases[i].reader);
-        nnc_graph *g = help_parse("ends", nnc_text_str(&text), text.n);
-        CHECK(g != NULL);
-        if (g)
-            CHECK_OK(nnc_passes_run(&g, &o, &r, test_sink));
-        int n = remarks_with(&r, false, "its consumer's kernel computes it too");
-        if (n != cases[i].absorbed)
-            test_fail(__FILE__, __LINE__, "%s, then %s: %d remarks that it is computed there",
-                cases[i].end, cases[i].reader, n);
-        nnc_remarks_deinit(&r);
-        nnc_text_deinit(&text);
-        nnc_graph_destroy(g);
-    }
-    nnc_target_deinit(&t);
-}
-
 static void fail_every_allocation(const nnc_graph *g, const nnc_pass_options *o)
 {
     bool done = false;
@@ -828,30 +701,6 @@ TEST(out_of_memory)
     nnc_graph *g = random_graph(test_seed + 5, 14, false);
     fail_every_allocation(g, &(nnc_pass_options){.level = 2, .target = &t});
     nnc_graph_destroy(g);
-}
-
-TEST(out_of_memory_where_kernels_are_compiled)
-{
-    static const char text[] =
-        "graph @g {\n%x = input : f16[4,8,16,16]{0,2,3,1}\n"
-        "%w = param : f16[8,8,1,1]{0,2,3,1} = gen(\"w\", seed=0, scale=0.1, shift=0)\n"
-        "%b = param : f16[8] = gen(\"b\", seed=0, scale=0.1, shift=0)\n"
-        "%c = conv %x, %w, %b loc \"/c\"\n%s = silu %c loc \"/s\"\n"
-        "%d = conv %s, %w loc \"/d\"\n%t = sigmoid %d loc \"/t\"\n"
-        "%e = conv %t, %w loc \"/e\"\n%u = gelu %e loc \"/u\"\nreturn %u }\n";
-    int asked = 0;
-    nnc_target t;
-    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
-    nnc_graph *g = help_parse("text", text, sizeof text - 1);
-    CHECK(g != NULL);
-    fail_every_allocation(g, &(nnc_pass_options){.level = 3,
-                                 .target = &t,
-                                 .policy = {.tf32 = true, .compiles = true},
-                                 .compiles = compile_some,
-                                 .compiles_ctx = &asked});
-    CHECK(asked >= 3);
-    nnc_graph_destroy(g);
-    nnc_target_deinit(&t);
 }
 
 /* The passes that 16 bits and GPUs add. */
