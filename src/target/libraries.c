@@ -39,9 +39,9 @@ static const library *library_named(const char *name)
     return NULL;
 }
 
-const char *nnc_target_library_default(const nnc_target *t, const char *library)
+const char *nnc_target_library_default(const nnc_target *t, const char *name)
 {
-    const struct library *l = library_named(library);
+    const library *l = library_named(name);
     return !l || t->kind != NNC_T_cuda ? "" : t->sm >= 75 ? l->modern : l->older;
 }
 
@@ -61,9 +61,9 @@ static bool read_version(const char *text, int *major, int *minor)
            (k == 3 || (k == 2 && !text[n]));
 }
 
-int nnc_target_library_first_sm(const char *library, int major, int minor)
+int nnc_target_library_first_sm(const char *name, int major, int minor)
 {
-    const struct library *l = library_named(library);
+    const library *l = library_named(name);
     if (!l || !l->major)
         return 0;
     return major > l->major || (major == l->major && minor >= l->minor) ? 75
