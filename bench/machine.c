@@ -15,8 +15,7 @@ struct meter {
 };
 
 /* 12 independent chains hide the latency of two multiply-add units. */
-__attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3"))) static float
-fma_loop(int n, float a, float b)
+NNC_BODY fma_loop_body(int n, float a, float b, float *sum)
 {
     v16 x[12];
     for (int i = 0; i < 12; i++)
@@ -38,14 +37,15 @@ fma_loop(int n, float a, float b)
     float s = 0;
     for (int i = 0; i < 12; i++)
         s += x[i][0] + x[i][15];
-    return s;
+    *sum = s;
 }
+NNC_DISPATCH(fma_loop, (int n, float a, float b, float *sum), (n, a, b, sum))
 
 static void fma_part(void *ctx, int part, int parts)
 {
     meter *m = ctx;
     (void)parts;
-    m->out[part * 16] = fma_loop(FMA_LOOPS, 0.999f, 0.001f);
+    fma_loop(FMA_LOOPS, 0.999f, 0.001f, &m->out[part * 16]);
 }
 
 typedef struct buffers {
@@ -66,8 +66,7 @@ static void copy_part(void *ctx, int part, int parts)
     }
 }
 
-__attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3"))) static void
-stream_copy(char *dst, const char *src, size_t n)
+NNC_BODY stream_copy_body(char *dst, const char *src, size_t n)
 {
     for (size_t i = 0; i + 64 <= n; i += 64)
         for (int k = 0; k < 64; k += 8) {
@@ -76,6 +75,7 @@ stream_copy(char *dst, const char *src, size_t n)
             __builtin_ia32_movnti64((long long *)(dst + i + k), v);
         }
 }
+NNC_DISPATCH(stream_copy, (char *dst, const char *src, size_t n), (dst, src, n))
 
 static void stream_part(void *ctx, int part, int parts)
 {
@@ -86,23 +86,23 @@ static void stream_part(void *ctx, int part, int parts)
     __builtin_ia32_sfence();
 }
 
-__attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3"))) static float
-sum_loop(const float *p, size_t n)
+NNC_BODY sum_loop_body(const float *p, size_t n, double *sum)
 {
     v16 s[8] = {{0}};
     for (size_t i = 0; i + 128 <= n; i += 128)
         for (int k = 0; k < 8; k++)
             s[k] += *(const v16 *)(p + i + 16 * k);
     v16 t = s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
-    return t[0] + t[7];
+    *sum += (double)(t[0] + t[7]);
 }
+NNC_DISPATCH(sum_loop, (const float *p, size_t n, double *sum), (p, n, sum))
 
 static void sum_part(void *ctx, int part, int parts)
 {
     const buffers *p = ctx;
     size_t n = p->n / 4, from = n * (size_t)part / (size_t)parts,
            to = n * (size_t)(part + 1) / (size_t)parts;
-    p->sum[part * 8] += sum_loop((const float *)p->a + from, to - from);
+    sum_loop((const float *)p->a + from, to - from, &p->sum[part * 8]);
 }
 
 static double best(int tries, int threads, nnc_par_body body, void *ctx)

@@ -160,6 +160,10 @@ int main(int argc, char **argv)
             rounds = strtoull(argv[i + 1], NULL, 0);
     }
     test_sink = nnc_sink_create();
+    if (nnc_cpu_check(test_sink)) {
+        nnc_sink_print(test_sink, stderr);
+        return 2;
+    }
     for (test_case *t = cases; t; t = t->next)
         if (wanted(t->name, argc, argv)) {
             run(t, seed, rounds);

@@ -118,6 +118,9 @@ struct nnc_compare_options {
 
 int nnc_env_rank(const nnc_env *e);
 int nnc_env_world(const nnc_env *e);
+bool nnc_env_has_gpu(const nnc_env *e);
+/* nnc_compile without machine code, for a plan that is only looked at. */
+nnc_status nnc_compile_plan(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 /* The number of ranks that nnc_env_create(o) would join, before it does: by o, or the launcher's variables. */
 nnc_status nnc_env_options_world(const nnc_env_options *o, int *world, nnc_sink *sink) NNC_MUST;
 /* Ranks other than 0, which have created the same sessions as rank 0: does what its program does, until that destroys its environment. */
@@ -203,7 +206,6 @@ typedef struct nnc_partition_options {
     double slowdown;             /* of computing while a collective runs; 0: 1, or as e's hardware file says */
     bool measure;                /* times of the plan's commands on this machine instead of its target's cost rules, or a hardware file's */
     bool simulate;               /* e has a hardware file: what nnc executes is also simulated, from its own plans */
-    bool no_code;                /* kernels are not compiled: only memory is asked for */
     bool run;                    /* what nnc executes is run on this machine, on this process's virtual devices or over the ranks */
     int run_ms;                  /* run: for each strategy, at least; 0: 2000 */
     int run_iterations;          /* run: of each strategy instead; 0: as many as fit run_ms */

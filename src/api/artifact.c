@@ -169,7 +169,9 @@ static nnc_status collect(writer *w, const char *file, bool embed)
         add(w, names[i], nnc_text_str(&w->text[i]), w->text[i].n, -1);
     }
     for (int i = 0; i < p->n_object; i++)
-        add(w, nnc_arena_printf(&w->arena, "object/%d", i), p->object[i].data, p->object[i].n, -1);
+        if (p->object[i].n)
+            add(w, nnc_arena_printf(&w->arena, "object/%d", i), p->object[i].data, p->object[i].n,
+                -1);
     for (int i = 0; embed && i < p->n_weight; i++) {
         const nnc_type *t = w->type[i];
         if (t && p->weight[i].kind != NNC_W_inline)
@@ -187,14 +189,13 @@ static nnc_status collect(writer *w, const char *file, bool embed)
 /* Names the machine and the libraries that a CPU plan was made for. */
 static void put_machine(const writer *w, nnc_json_writer *j)
 {
-    NNC_LOCAL(nnc_text) cpu = {0}, lib = {0};
-    nnc_target_host_name(&cpu);
+    NNC_LOCAL(nnc_text) lib = {0};
     if (w->a->libraries)
         nnc_puts(&lib, w->a->libraries);
     else
         nnc_put_libraries(&lib, w->a->plan);
-    NNC_JSON(j, J_STRING("machine", nnc_text_str(&cpu)), J_STRING("libraries", nnc_text_str(&lib)));
-    j->out->oom |= cpu.oom || lib.oom;
+    NNC_JSON(j, J_STRING("machine", w->a->machine), J_STRING("libraries", nnc_text_str(&lib)));
+    j->out->oom |= lib.oom;
 }
 
 static void manifest(writer *w)
@@ -508,15 +509,11 @@ static nnc_status use_section(reader *r, const char *name, nnc_blob b)
     return NNC_OK;
 }
 
-static nnc_status check_objects(const reader *r)
+static nnc_status check_parts(const reader *r)
 {
-    const nnc_plan *p = r->a->plan;
-    if (!r->a->source || !r->a->graph || !p)
+    if (!r->a->source || !r->a->graph || !r->a->plan)
         return reject(r, "is damaged: a graph or the plan is missing");
-    for (int i = 0; i < p->n_object; i++)
-        if (!p->object[i].data)
-            return reject(r, "is damaged: machine code is missing");
-    return nnc_plan_verify(p, r->sink);
+    return nnc_plan_verify(r->a->plan, r->sink);
 }
 
 /* How it was compiled, and from what. */
@@ -555,7 +552,7 @@ static nnc_status load(reader *r, nnc_env *e)
         NNC_TRY(open_section(r, s, &name, &b));
         NNC_TRY(use_section(r, name, b));
     }
-    NNC_TRY(check_objects(r));
+    NNC_TRY(check_parts(r));
     NNC_TRY(read_how(r));
     NNC_TRY(nnc_chunks_count(r->a, r->sink));
     r->a->unchecked = !e;

@@ -23,7 +23,7 @@ void nnc_put_libraries(nnc_text *t, const nnc_plan *p)
 static bool has_machine_code(const nnc_plan *p)
 {
     for (int i = 0; i < p->n_cmd; i++)
-        if (p->cmd[i].kind == CMD_kernel && p->kernel[p->cmd[i].item].object >= 0 &&
+        if (p->cmd[i].kind == CMD_kernel && nnc_pkernel_code(p, &p->kernel[p->cmd[i].item]) &&
             !nnc_plan_on_gpu(&p->device[p->cmd[i].device]))
             return true;
     return false;
@@ -99,7 +99,7 @@ static nnc_status other_machine(
 {
     NNC_LOCAL(nnc_text) cpu = {0};
     nnc_target_host_name(&cpu);
-    const char *was = a->machine ? a->machine : "";
+    const char *was = a->machine;
     if (*was && !cpu.oom && !strcmp(was, nnc_text_str(&cpu)) &&
         strcspn(target, "#") == strcspn(here, "#") && !strncmp(target, here, strcspn(here, "#")))
         return nnc_fail(sink, NNC_E_DEVICE, loc_of(a),

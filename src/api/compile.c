@@ -110,6 +110,7 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
 nnc_status nnc_compile_passes(nnc_env *e, const nnc_compile_options *o, const char *from,
     const char *until, nnc_artifact *a, nnc_sink *sink)
 {
+    nnc_env_settle(e);
     nnc_pass_options p = nnc_env_passes(e, o);
     p.from = from;
     p.until = until;
@@ -150,6 +151,7 @@ static nnc_plan_options plan_options(const nnc_env *e, const nnc_compile_options
 nnc_status nnc_estimate_graph(nnc_env *e, const nnc_compile_options *o, const nnc_graph *g,
     nnc_work_memo *memo, int64_t *bytes, int64_t *ns, nnc_sink *sink)
 {
+    nnc_env_settle(e);
     const nnc_plan_options p = plan_options(e, o);
     return nnc_plan_estimate(g, &p, memo, bytes, ns, sink);
 }
@@ -160,6 +162,7 @@ nnc_status nnc_plan_graph(
     nnc_kernel_remarker notes = {.a = a, .o = o};
     nnc_compiler compiler[NNC_MAX_DEVICES];
     char version[NNC_MAX_DEVICES][NNC_VERSION_BYTES];
+    nnc_env_settle(e);
     nnc_plan_options p = plan_options(e, o);
     p.compiler = compiler;
     p.cache = e->cache;
@@ -179,6 +182,8 @@ nnc_status nnc_plan_graph(
     nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
     if (!st && code && a->plan->n_kernel > 0)
         nnc_env_cuda_tell(e, compiler, said, sink);
+    if (!st && code)
+        nnc_say_missing(e, a->plan, sink);
     nnc_sink_destroy(said);
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }
@@ -223,6 +228,15 @@ nnc_artifact *nnc_artifact_create(const nnc_compile_options *o)
     return NULL;
 }
 
+static nnc_status name_machine(const nnc_env *e, nnc_artifact *a, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) cpu = {0};
+    if (nnc_env_has_host(e))
+        nnc_target_host_name(&cpu);
+    a->machine = cpu.oom ? NULL : nnc_arena_strdup(&a->arena, nnc_text_str(&cpu));
+    return a->machine ? NNC_OK : nnc_nomem(sink);
+}
+
 /* edit: a change between the passes and the plan, or NULL. code: kernels get machine code. */
 static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_edit edit, void *ctx, bool code, nnc_artifact **out, nnc_sink *sink)
@@ -241,11 +255,13 @@ static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compil
             e->cluster->n_device == 1 ? "" : "s", o->devices);
     nnc_artifact *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
-    a->with_onednn = e->has_onednn;
-    a->with_llvm = e->has_emitter;
+    nnc_env_settle(e);
+    a->with_onednn = nnc_env_plans_with(e, "onednn");
+    a->with_llvm = nnc_env_plans_with(e, "llvm");
     int64_t t0 = nnc_now_ns();
     a->source = nnc_graph_clone(m, sink);
     nnc_status st = a->source ? normalise(a->source, sink) : nnc_nomem(sink);
+    st = st ? st : name_machine(e, a, sink);
     if (!st) {
         a->graph = nnc_graph_clone(a->source, sink);
         st = a->graph ? NNC_OK : nnc_nomem(sink);

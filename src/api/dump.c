@@ -57,17 +57,17 @@ static nnc_status units(const dump *d)
         return nnc_nomem(d->sink);
     for (int u = 0; u < n; u++) {
         char name[32];
-        const int object = p->kernel[list[u].kernel[0]].object,
-                  sm = nnc_target_on(d->e->target, d->e->n_target, list[u].device)->sm;
+        const nnc_blob *object = nnc_pkernel_code(p, &p->kernel[list[u].kernel[0]]);
+        const int sm = nnc_target_on(d->e->target, d->e->n_target, list[u].device)->sm;
         NNC_TRY(unit(d, &list[u], u, EMIT_cuda, "cu"));
         NNC_TRY(nnc_cuda_describe(p, &list[u], u, sm, &code, d->sink));
-        if (object < 0)
+        if (!object)
             continue;
         NNC_TRY(unit(d, &list[u], u, EMIT_ptx, "ptx"));
-        if (!is_elf(&p->object[object]))
+        if (!is_elf(object))
             continue;
         snprintf(name, sizeof name, "unit%d.cubin", u);
-        NNC_TRY(write_file(d, name, p->object[object].data, p->object[object].n));
+        NNC_TRY(write_file(d, name, object->data, object->n));
     }
     return code.n ? write_text(d, "code.txt", &code) : NNC_OK;
 }
@@ -84,7 +84,7 @@ nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink
     NNC_TRY(stage(&d, "remarks", "remarks.json"));
     if (nnc_env_has(e, NNC_T_cuda))
         NNC_TRY(units(&d));
-    if (!e->has_emitter || !nnc_env_has(e, NNC_T_cpu))
+    if (e->no_llvm || !nnc_env_has(e, NNC_T_cpu) || !nnc_env_emitter())
         return NNC_OK;
     NNC_TRY(stage(&d, "llvm", "kernels.ll"));
     return stage(&d, "asm", "kernels.s");

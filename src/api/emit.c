@@ -10,6 +10,7 @@ nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int 
 {
     NNC_LOCAL(nnc_remarks) r = {0};
     NNC_TRY(nnc_check_precision(o, sink));
+    nnc_env_settle(e);
     nnc_pass_options p = nnc_env_passes(e, o);
     p.only = pass;
     p.n_only = n_pass;
@@ -138,11 +139,10 @@ static nnc_status emit_machine(
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit=llvm and --emit=asm need a CPU target; %s has cuda, ptx and cubin",
             nnc_text_str(&e->name));
-    const nnc_emitter *em = e->has_emitter ? nnc_env_emitter() : NULL;
+    const char *why = "it is switched off";
+    const nnc_emitter *em = e->no_llvm ? NULL : nnc_plugin("llvm", "nnc_emitter_llvm", &why);
     if (!em)
-        return nnc_fail0(sink, NNC_E_DEVICE,
-            "--emit=llvm and --emit=asm need the LLVM plug-in, which is %s",
-            e->no_llvm ? "switched off" : "absent (nnc doctor)");
+        return nnc_fail0(sink, NNC_E_DEVICE, "--emit=llvm and --emit=asm need LLVM: %s", why);
     NNC_FREED nnc_unit *unit = NULL;
     int n = nnc_plan_units(p, false, INT_MAX, &unit);
     for (int u = 0; u < n; u++)

@@ -154,9 +154,9 @@ static nnc_status emit_cubin(
     int cubins = 0, kernels = 0;
     const nnc_blob *b = NULL;
     for (int i = 0; i < n; i++) {
-        const int object = p->kernel[u[i].kernel[0]].object;
-        b = object >= 0 ? &p->object[object] : b;
-        cubins += object >= 0;
+        const nnc_blob *object = nnc_pkernel_code(p, &p->kernel[u[i].kernel[0]]);
+        b = object ? object : b;
+        cubins += object != NULL;
         kernels += u[i].n;
     }
     if (!b)
@@ -229,8 +229,8 @@ nnc_status nnc_cuda_describe(
     enum { READABLE = 70 }; /* first architecture that cubin.c supports */
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_cubin_kernel *k = NULL;
-    int n = 0, of, object = p->kernel[u->kernel[0]].object;
-    const nnc_blob *b = object >= 0 ? &p->object[object] : NULL;
+    int n = 0, of;
+    const nnc_blob *b = nnc_pkernel_code(p, &p->kernel[u->kernel[0]]);
     bool cubin = b && b->n > 4 && !memcmp(b->data, "\177ELF", 4);
     if (cubin && sm >= READABLE)
         NNC_TRY(nnc_cubin_read(b->data, b->n, &a, &k, &n, &of, sink));

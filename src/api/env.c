@@ -2,6 +2,7 @@
  * use: a program without contractions never loads oneDNN, a run with a warm cache never loads LLVM. */
 #include "api/internal.h"
 #include "engines/engines.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,15 +20,10 @@ static const nnc_engine *onednn(nnc_sink *sink)
 
 static nnc_status onednn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
-    const char *why = NULL;
-    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
+    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", NULL);
     if (e)
         return e->choose(c, out, sink);
-    nnc_warn(sink, (nnc_loc){0},
-        "the oneDNN plug-in does not load, and generated kernels compute its convolutions and "
-        "matrix products, more slowly: %s",
-        why);
-    *out = (nnc_choice){.reason = "the oneDNN plug-in cannot be loaded"};
+    *out = (nnc_choice){.reason = "the oneDNN plug-in does not load"};
     return NNC_OK;
 }
 
@@ -46,17 +42,34 @@ const nnc_emitter *nnc_env_emitter(void)
     return nnc_plugin("llvm", "nnc_emitter_llvm", NULL);
 }
 
+void nnc_env_settle(nnc_env *e)
+{
+    pthread_mutex_lock(&e->lock);
+    const bool again = e->settled || !nnc_env_has_host(e);
+    e->settled = true;
+    if (!again) {
+        e->has_onednn = e->has_onednn && nnc_plugin_loads("onednn", "nnc_engine_onednn", e->cache);
+        e->has_emitter = e->has_emitter && nnc_plugin_loads("llvm", "nnc_emitter_llvm", e->cache);
+    }
+    for (int i = 0; i < e->n_target && !again; i++)
+        if (e->target[i].host)
+            nnc_target_restrict(&e->target[i], e->has_onednn, e->has_emitter);
+    pthread_mutex_unlock(&e->lock);
+}
+
 #define TARGETS \
-    "cpu (this machine), cuda (its GPU), cuda:sm_90 or another GPU, or a machine file as nnc " \
-    "devices " \
-    "--format=json prints it; several between commas: one for each device"
+    "cpu (this machine), cpu:x86-64-v3 (without newer instructions; or v2, v4), cuda (its GPU), " \
+    "cuda:sm_90 or another GPU, or a machine file as nnc devices --format=json prints it; " \
+    "several between commas: one for each device"
 
 /* Opens the machine that --target names: a word, or a file. A name that is neither and does not look like a file is reported as a
  * word. */
 static nnc_status open_target(
     const nnc_env *e, const nnc_env_options *o, const char *name, nnc_target *t, nnc_sink *sink)
 {
-    if (!strcmp(name, "cpu"))
+    if (!strncmp(name, "cpu:", 4))
+        NNC_TRY(nnc_cpu_limit_to(name + 4, "--target=cpu:", sink));
+    if (!strcmp(name, "cpu") || !strncmp(name, "cpu:", 4))
         return nnc_target_host(
             t, nnc_env_rank_threads(e, o->threads), e->has_onednn, e->has_emitter, sink);
     if (!strncmp(name, "cuda", 4) && (!name[4] || name[4] == ':'))
@@ -69,7 +82,7 @@ static nnc_status open_target(
     if (!st && o->threads > 0)
         t->threads = nnc_env_rank_threads(e, o->threads);
     if (!st)
-        nnc_target_restrict(t, e->has_onednn, e->has_emitter);
+        nnc_target_restrict(t, !o->no_onednn, !o->no_llvm);
     return st;
 }
 
@@ -90,7 +103,7 @@ static nnc_status open_hardware(nnc_env *e, const nnc_env_options *o, nnc_sink *
     nnc_arena_init(&t->arena, 0); /* what the copy shares remains the cluster's */
     if (o->threads > 0)
         t->threads = o->threads;
-    nnc_target_restrict(t, e->has_onednn, e->has_emitter);
+    nnc_target_restrict(t, !o->no_onednn, !o->no_llvm);
     nnc_puts(&e->name, t->name);
     e->own_threads = true;
     return e->name.oom ? nnc_nomem(sink) : NNC_OK;
@@ -123,11 +136,24 @@ static nnc_status open_targets(nnc_env *e, const nnc_env_options *o, nnc_sink *s
     return e->name.oom ? nnc_nomem(sink) : NNC_OK;
 }
 
+bool nnc_env_has_gpu(const nnc_env *e)
+{
+    return nnc_env_has(e, NNC_T_cuda);
+}
+
+bool nnc_env_plans_with(const nnc_env *e, const char *engine)
+{
+    for (int i = 0; i < e->n_target; i++)
+        if (nnc_target_engine_named(&e->target[i], engine))
+            return true;
+    return false;
+}
+
 static void cpu_engines(nnc_env *e)
 {
     if (e->has_onednn)
         e->engine[e->n_engine++] = &engine_onednn;
-    if (e->has_emitter)
+    if (!e->no_llvm) /* without the plug-in its kernels are interpreted */
         e->engine[e->n_engine++] = &nnc_engine_llvm;
     e->engine[e->n_engine++] = &nnc_engine_interp;
 }
@@ -167,12 +193,14 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
         o = &nnc_env_defaults;
     nnc_env *e = nnc_calloc(1, sizeof *e);
     NNC_NEED(e, sink);
+    pthread_mutex_init(&e->lock, NULL);
     e->no_llvm = o->no_llvm;
     e->no_onednn = o->no_onednn;
     e->comm_by = (nnc_comm_by)o->comm;
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
-    nnc_status st = nnc_env_find_ranks(e, o, sink);
+    nnc_status st = nnc_cpu_check(sink);
+    st = st ? st : nnc_env_find_ranks(e, o, sink);
     st = st ? st : o->hardware ? open_hardware(e, o, sink) : open_targets(e, o, sink);
     st = st ? st : limit_memory(e, o, sink);
     st = st ? st : open_tuning(e, o, sink);
@@ -207,6 +235,7 @@ void nnc_env_destroy(nnc_env *e)
     nnc_text_deinit(&e->name);
     nnc_cache_close(e->cache);
     nnc_tuning_close(e->tuning);
+    pthread_mutex_destroy(&e->lock);
     nnc_free(e);
 }
 

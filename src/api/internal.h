@@ -25,7 +25,9 @@ struct nnc_env {
     bool has_emitter, has_onednn;
     bool own_threads;        /* each device has the target's threads for itself: devices are described one by one */
     bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
-    bool said_slow;          /* that kernels are interpreted */
+    pthread_mutex_t lock;    /* of nnc_env_settle */
+    bool settled;            /* it was called */
+    bool said_slow, said_onednn; /* that kernels are interpreted; that generated kernels stand in for oneDNN */
     int64_t memory_limit;    /* bytes of a device that may be used at most; 0: all */
     nnc_ranks ranks;
     nnc_comm *comm;          /* with other ranks; NULL: there is one */
@@ -40,6 +42,19 @@ int nnc_env_rank_threads(const nnc_env *e, int asked);
 int nnc_env_cores(const nnc_env *e);
 nnc_status nnc_env_join(nnc_env *e, const nnc_env_options *o, nnc_sink *sink) NNC_MUST;
 void nnc_env_leave(nnc_env *e);
+
+/* env.c: leaves the plug-ins that do not load out of this machine's target: plans for it depend on them. Called before anything is
+ * planned, and not before that, since it may load them. Described targets depend on no plug-in. */
+void nnc_env_settle(nnc_env *e);
+/* Do plans for the CPUs of e use this engine? */
+bool nnc_env_plans_with(const nnc_env *e, const char *engine);
+static inline bool nnc_env_has_host(const nnc_env *e)
+{
+    bool has = false;
+    for (int i = 0; i < e->n_target; i++)
+        has = has || e->target[i].host;
+    return has;
+}
 
 /* Has the environment a target of this kind? */
 static inline bool nnc_env_has(const nnc_env *e, nnc_tkind kind)
@@ -64,7 +79,7 @@ struct nnc_artifact {
     const char *file;     /* path of that file, where embedded weights are read from; owned by `arena` */
     const char *named;    /* the same as the user spelled it */
     bool unchecked;       /* loaded only to be inspected: its machine was not compared with this one */
-    const char *machine;  /* the CPU that it was compiled on; NULL: compiled in this process */
+    const char *machine;  /* the CPU that it was compiled for; "": described ones */
     const char *libraries; /* libraries that its plan was made for, in the form of nnc_put_libraries; NULL: compiled in this process */
     nnc_weight *listed;   /* of one read from a file: the plan's weights as they were when it was compiled */
     nnc_arena arena;
@@ -144,6 +159,8 @@ int64_t nnc_chunks_bytes(const nnc_artifact *a);
 /* Types for all rows of the model; with one chunk those of the plan. */
 const nnc_type *nnc_whole_input(const nnc_artifact *a, int i);
 const nnc_type *nnc_whole_output(const nnc_artifact *a, int i);
+/* session.c: warns, once for each, when the plan's kernels will be interpreted, or compute what oneDNN would compute faster. */
+void nnc_say_missing(nnc_env *e, const nnc_plan *p, nnc_sink *sink);
 /* compile.c: runs the passes on a->graph, or those from `from` and before `until` (NULL: the first, the end), plans it, or both. Without
  * `code` kernels get no machine code, for plans that are only inspected. */
 nnc_status nnc_compile_passes(nnc_env *e, const nnc_compile_options *o, const char *from, const char *until, nnc_artifact *a,
@@ -154,8 +171,6 @@ nnc_status nnc_compile_graph(
 /* What the plan of a graph whose ops are not fused is expected to need for its arena, and to take. */
 nnc_status nnc_estimate_graph(nnc_env *e, const nnc_compile_options *o, const nnc_graph *g, nnc_work_memo *memo,
     int64_t *bytes, int64_t *ns, nnc_sink *sink) NNC_MUST;
-/* nnc_compile without machine code, for a plan that is only looked at; a CPU's kernels are interpreted in it. */
-nnc_status nnc_compile_plan(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 /* nnc_compile with a change to the graph between the passes and the plan. */
 typedef nnc_status (*nnc_edit)(void *ctx, nnc_graph *g, nnc_sink *sink);
 /* budget.c: "300MiB", "1.5 GiB", "2000000000", "60%": a share of `usual`. -1: none of these. */

@@ -48,8 +48,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
  * roofline with the engine's efficiency, and the launch, of a kernel. */
 int64_t nnc_predict_command_ns(const nnc_env *e, const nnc_plan *p, const nnc_cmd *c);
 
-/* A plan that is only looked at, or (code) run. A GPU's is the same without machine code; a CPU's kernels would be interpreted then, which
- * is slower. */
+/* A plan that is only looked at, or (code) run. */
 nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o, bool code, nnc_artifact **out,
     nnc_sink *sink) NNC_MUST;
 

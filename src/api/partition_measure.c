@@ -500,8 +500,7 @@ static int64_t batch_of(const nnc_graph *g)
 nnc_status nnc_partition_compile(nnc_env *e, const nnc_graph *g, const nnc_compile_options *o,
     bool code, nnc_artifact **out, nnc_sink *sink)
 {
-    return e->target[0].kind == NNC_T_cuda && !code ? nnc_compile_plan(e, g, o, out, sink)
-                                                    : nnc_compile(e, g, o, out, sink);
+    return code ? nnc_compile(e, g, o, out, sink) : nnc_compile_plan(e, g, o, out, sink);
 }
 
 /* The plan of a step that adds its gradients to those before. */
@@ -535,9 +534,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_graph *g = on_one_device(m, training, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = options->no_code
-                        ? nnc_compile_plan(e, g, &one, &artifact, sink)
-                        : nnc_partition_compile(e, g, &one, options->measure, &artifact, sink);
+    nnc_status st = nnc_partition_compile(e, g, &one, options->measure, &artifact, sink);
     if (!st) {
         s.plan = artifact->plan;
         s.chunks = artifact->chunks;

@@ -26,7 +26,7 @@ nnc_status nnc_sequential_cut(nnc_env *e, const nnc_model *forward, const nnc_tr
     static const char *const strategy = "sequential";
     nnc_partition_model of;
     const nnc_partition_options p = {
-        .compile = *o, .strategy = &strategy, .n_strategy = 1, .micro = 1, .no_code = true};
+        .compile = *o, .strategy = &strategy, .n_strategy = 1, .micro = 1};
     NNC_TRY(nnc_partition_measure(e, forward, training, &p, &of, a, sink));
     nnc_partition_table t = {.m = &of,
         .o = &p,

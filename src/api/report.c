@@ -161,19 +161,12 @@ typedef struct part {
 
 static const part parts[] = {
     {"llvm", "machine code for generated kernels (LLVM)",
-        "kernels run in the interpreter, 10 to 100 times slower: apt-get install llvm-19-dev, then "
-        "build again"},
-    {"onednn", "convolutions and matrix products (oneDNN)",
-        "generated kernels compute them: apt-get install libdnnl-dev, then build again"},
-    {"mpi", "one model over several processes (MPI)",
-        "all devices are in one process: apt-get install libopenmpi-dev openmpi-bin, then build "
-        "again"},
-    {"jpeg", "JPEG files of pictures (libjpeg)",
-        "nnc train reads none of them: apt-get install libjpeg-dev, then build again"},
-    {"png", "PNG files of pictures (libpng)",
-        "nnc train reads none of them: apt-get install libpng-dev, then build again"},
-    {"zlib", "compressed .npz files (zlib)",
-        "only uncompressed ones are read: apt-get install zlib1g-dev, then build again"},
+        "kernels run in the interpreter, 10 to 100 times slower"},
+    {"onednn", "convolutions and matrix products (oneDNN)", "generated kernels compute them"},
+    {"mpi", "one model over several processes (MPI)", "all devices are in one process"},
+    {"jpeg", "JPEG files of pictures (libjpeg)", "nnc train reads none of them"},
+    {"png", "PNG files of pictures (libpng)", "nnc train reads none of them"},
+    {"zlib", "compressed .npz files (zlib)", "only uncompressed ones are read"},
 };
 
 /* Describes a CPU target. */
@@ -219,7 +212,8 @@ static const void *load_part(int i, const char **version, const char **why)
     if (i == (int)NNC_COUNT(symbol)) { /* no plug-in */
         const char *zlib = nnc_zlib_version();
         *version = zlib ? zlib : "";
-        *why = "nnc was built without it";
+        *why =
+            "nnc was built without it (Debian: apt-get install zlib1g-dev, then build nnc again)";
         return zlib;
     }
     const void *p = nnc_plugin(parts[i].name, symbol[i], why);
@@ -245,6 +239,7 @@ static void json_doctor(nnc_text *t, const nnc_env *e)
     }
     nnc_json_close(&w, ']');
     nnc_doctor_cuda_json(&w);
+    NNC_JSON(&w, J_STRING("limit", nnc_cpu_limit()));
     nnc_json_item(&w, "machine");
     put_machines_json(t, e);
     nnc_json_end(&w, '}');
@@ -265,11 +260,15 @@ static void text_doctor(nnc_text *t, const nnc_env *e)
     }
     nnc_doctor_cuda_text(t);
     nnc_puts(t, "\n");
+    if (*nnc_cpu_limit())
+        nnc_printf(
+            t, "  limited to the instructions of %s (NNC_CPU, --target=cpu:)\n", nnc_cpu_limit());
     put_machines(t, e);
 }
 
 nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
 {
+    nnc_env_settle(e);
     if (f == NNC_JSON)
         json_doctor(t, e);
     else
@@ -279,6 +278,7 @@ nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
 
 nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *t)
 {
+    nnc_env_settle(e);
     if (f == NNC_JSON) {
         put_machines_json(t, e);
         return done(t);

@@ -97,17 +97,12 @@ typedef struct computing {
     volatile float kept[MOST_PARTS];
 } computing;
 
-#if defined(__clang__)
-#define CONTRACTED /* as it is without options */
-#else
-#define CONTRACTED __attribute__((optimize("fp-contract=fast")))
-#endif
 #define STEP(k) x[k] = x[k] * a + b;
 #define STEPS(k) STEP(k) STEP((k) + 1) STEP((k) + 2) STEP((k) + 3) STEP((k) + 4) STEP((k) + 5)
 /* `times` multiply-adds on each of 12 vectors, which hide the latency of two units. */
 #define MULTIPLY_ADD(name, bytes) \
     typedef float name##_vector __attribute__((vector_size(bytes))); \
-    NNC_CLONES CONTRACTED static float name(int64_t times, float a, float b) \
+    NNC_BODY name##_body(int64_t times, float a, float b, float *last) \
     { \
         name##_vector x[12], sum = {0}; \
         for (int k = 0; k < 12; k++) \
@@ -117,8 +112,9 @@ typedef struct computing {
         } \
         for (int k = 0; k < 12; k++) \
             sum += x[k]; \
-        return sum[0] + sum[1]; \
-    }
+        *last = sum[0] + sum[1]; \
+    } \
+    NNC_DISPATCH(name, (int64_t times, float a, float b, float *last), (times, a, b, last))
 MULTIPLY_ADD(multiply_add_512, 64)
 MULTIPLY_ADD(multiply_add_256, 32)
 
@@ -130,17 +126,19 @@ static void compute_part(void *ctx, int part, int parts)
     const int64_t start = nnc_now_ns();
     (void)parts;
     do {
-        c->kept[part] = (c->wide ? multiply_add_512 : multiply_add_256)(TIMES, 0.999F, 0.001F);
+        float last;
+        (c->wide ? multiply_add_512 : multiply_add_256)(TIMES, 0.999F, 0.001F, &last);
+        c->kept[part] = last;
         done += (int64_t)TIMES * 12 * (c->wide ? 16 : 8);
         passed = nnc_now_ns() - start;
     } while (passed < CACHE_NS);
     c->rate[part] = 2.0 * (double)done * 1e9 / (double)nnc_max64(passed, 1);
 }
 
-/* FLOP/s in f32 of t's threads together, measured once; by the target where this file is not compiled for its CPU. */
+/* FLOP/s in f32 of t's threads together, measured once; the target's where none of the loop's versions is for its CPU. */
 static double peak_of(comparison *c, const nnc_target *t)
 {
-    const bool can = NNC_CLONED && t->fma && c->flops_s == 0;
+    const bool can = t->fma && nnc_cpu_level() > 2 && c->flops_s == 0;
     NNC_FREED computing *m = can ? nnc_calloc(1, sizeof *m) : NULL;
     const int parts = (int)nnc_min64(nnc_max64(t->threads, 1), MOST_PARTS);
     for (int i = 0; m && i < TRIES; i++) {

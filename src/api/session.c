@@ -7,24 +7,40 @@ static int interpreted(const nnc_plan *p)
 {
     int n = 0;
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
-        n += p->cmd[i].kind == CMD_kernel && p->kernel[p->cmd[i].item].object < 0 &&
+        n += p->cmd[i].kind == CMD_kernel && !nnc_pkernel_code(p, &p->kernel[p->cmd[i].item]) &&
              !nnc_plan_on_gpu(&p->device[p->cmd[i].device]);
     return n;
 }
 
-/* Without LLVM all is right, but slow: the user hears it once. */
-static void warn_slow(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
+/* Contractions of this machine's CPU; of described ones oneDNN computes none. */
+static int contractions(const nnc_env *e, const nnc_plan *p)
 {
-    int n = interpreted(p);
-    const char *why = e->no_llvm                ? "LLVM is switched off"
-                      : !e->has_emitter         ? "the LLVM plug-in is absent (nnc doctor)"
-                      : !n || nnc_env_emitter() ? NULL
-                                                : "the LLVM plug-in does not load (nnc doctor)";
-    if (n && why && !e->said_slow)
+    int n = 0;
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
+        n += p->cmd[i].kind == CMD_kernel &&
+             nnc_target_on(e->target, e->n_target, p->cmd[i].device)->host &&
+             (!strcmp(p->cmd[i].op_class, "conv") || !strcmp(p->cmd[i].op_class, "matmul"));
+    return n;
+}
+
+void nnc_say_missing(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
+{
+    const int n = e->said_slow ? 0 : interpreted(p);
+    const char *why = "LLVM is switched off";
+    if (n && (e->no_llvm || !nnc_plugin("llvm", "nnc_emitter_llvm", &why)))
         nnc_warn(sink, (nnc_loc){0},
             "%d kernel launch%s interpreted, 10 to 100 times slower than machine code: %s", n,
             n == 1 ? " is" : "es are", why);
     e->said_slow |= n > 0;
+    if (e->no_onednn || e->has_onednn || e->said_onednn || !nnc_plugin_built("onednn") ||
+        !contractions(e, p))
+        return;
+    e->said_onednn = true;
+    if (!nnc_plugin("onednn", "nnc_engine_onednn", &why))
+        nnc_warn(sink, (nnc_loc){0},
+            "generated kernels compute convolutions and matrix products, more slowly than oneDNN: "
+            "%s",
+            why);
 }
 
 typedef struct state_key {
@@ -142,7 +158,7 @@ static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session 
     else
         *out = s;
     if (!st)
-        warn_slow(e, a->plan, sink);
+        nnc_say_missing(e, a->plan, sink);
     return st;
 }
 

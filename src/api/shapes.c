@@ -110,13 +110,15 @@ static nnc_status check_plug_in(
         name, had ? "it, too (nnc doctor)" : flag);
 }
 
-static nnc_status check_env(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
+static nnc_status check_env(nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
 {
+    nnc_env_settle(e);
     NNC_TRY(nnc_check_machine(e, a, sink));
     if (!nnc_env_has(e, NNC_T_cpu))
         return NNC_OK;
-    NNC_TRY(check_plug_in(a->with_onednn, e->has_onednn, "oneDNN", "--no-onednn", sink));
-    return check_plug_in(a->with_llvm, e->has_emitter, "LLVM", "--no-llvm", sink);
+    NNC_TRY(check_plug_in(
+        a->with_onednn, nnc_env_plans_with(e, "onednn"), "oneDNN", "--no-onednn", sink));
+    return check_plug_in(a->with_llvm, nnc_env_plans_with(e, "llvm"), "LLVM", "--no-llvm", sink);
 }
 
 static nnc_status make(nnc_env *e, nnc_artifact *root, const nnc_open_options *o, const char *key,

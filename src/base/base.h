@@ -1,9 +1,10 @@
-/* base/base.h -- foundation of all other folders: status and diagnostics, arenas, text, numbers, tensor types, JSON with positions,
+/* base/base.h -- foundation of all other folders: status and diagnostics, instruction sets, arenas, text, numbers, tensor types, JSON with positions,
  * files, threads. Other folders include this header only. */
 #ifndef NNC_BASE_H
 #define NNC_BASE_H
 
 #include "base/status.h"
+#include "base/cpu.h"
 #include "base/arena.h"
 #include "base/text.h"
 #include "base/num.h"

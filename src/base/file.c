@@ -1,11 +1,8 @@
-/* base/file.c -- reading whole files, atomic replacement, memory maps, the content-addressed cache, plug-ins. */
+/* base/file.c -- reading whole files, atomic replacement, memory maps, the content-addressed cache. */
 #include "base/base.h"
-#include "layout.h"
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -153,7 +150,7 @@ bool nnc_file_resolve(const char *path, char out[PATH_MAX])
 }
 
 /* Opens an unnamed file in the folder of `path`, so that a killed process leaves nothing behind; on file systems without such files,
- * one named path.tmp-XXXXXX. tmp: its name, or "". */
+ * and without /proc, by which they are named, one named path.tmp-XXXXXX. tmp: its name, or "". */
 static int open_temporary(const char *path, char tmp[PATH_MAX])
 {
     char dir[PATH_MAX];
@@ -163,7 +160,8 @@ static int open_temporary(const char *path, char tmp[PATH_MAX])
     umask(mask);
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     *tmp = 0;
-    int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    int fd = access("/proc/self/fd", X_OK) == 0 ? open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666)
+                                                : -1;
     if (fd < 0 && snprintf(tmp, PATH_MAX, "%s.tmp-XXXXXX", path) < PATH_MAX)
         fd = mkostemp(tmp, O_CLOEXEC);
     if (fd >= 0) /* a replaced file keeps its permissions */
@@ -433,112 +431,4 @@ void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *
     if (!is_entry(path))
         unlink(path); /* a link, pipe or device instead of an entry */
     (void)!nnc_file_write(path, buf, sizeof h + n, false, NULL); /* a lost entry is only a miss */
-}
-
-/* ---- plug-ins -------------------------------------------------------------------------------- */
-
-enum { MAX_PLUGINS = 16 };
-static struct plugin {
-    char name[32];
-    void *handle;
-    char why[512];
-} plugins[MAX_PLUGINS];
-static int n_plugins;
-static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* The folder of the program or shared library that contains this code; "" when unknown. */
-static void own_folder(char dir[PATH_MAX])
-{
-    Dl_info info;
-    char path[PATH_MAX] = "";
-    /* for a program, dladdr returns argv[0]: maybe without a path, or relative to an earlier working directory */
-    if (dladdr((void *)&plugin_lock, &info) && strstr(info.dli_fname, ".so") &&
-        realpath(info.dli_fname, dir))
-        strcpy(path, dir);
-    else if (readlink("/proc/self/exe", path, sizeof path - 1) < 0)
-        path[0] = 0;
-    char *slash = strrchr(path, '/');
-    snprintf(dir, PATH_MAX, "%.*s", slash ? (int)(slash - path) : 0, path);
-}
-
-/* Path of the plug-in's file; false when it does not exist. Search order: NNC_PLUGIN_DIR; the folder of the program or library (a
- * build folder); nnc/ beside the library (lib/); ../lib/nnc relative to the program (bin/); the default installation folder of this
- * build, for programs linked with the static library. */
-static bool find_plugin(const char *name, char path[PATH_MAX])
-{
-    char own[PATH_MAX];
-    own_folder(own);
-    const char *env = getenv("NNC_PLUGIN_DIR");
-    const char *const dirs[] = {env ? env : "", own, own, own, NNC_INSTALLED_PLUGINS};
-    const char *const sub[] = {"", "", "/nnc", "/../lib/nnc", ""};
-    for (size_t i = 0; i < NNC_COUNT(dirs); i++) {
-        if (!*dirs[i])
-            continue;
-        int n = snprintf(path, PATH_MAX, "%s%s/libnnc_%.32s.so", dirs[i], sub[i], name);
-        if (n < PATH_MAX && nnc_file_exists(path))
-            return true;
-    }
-    return false;
-}
-
-bool nnc_plugin_exists(const char *name)
-{
-    char path[PATH_MAX];
-    return find_plugin(name, path);
-}
-
-/* Plug-ins load large libraries: LLVM and oneDNN take 50 to 130 MiB of address space, most of it mapped from their files. */
-#define PLUGIN_ROOM ((size_t)64 << 20)
-
-static void *open_plugin(const char *name, char why[512])
-{
-    char path[PATH_MAX];
-    if (!find_plugin(name, path)) {
-        snprintf(why, 512, "libnnc_%s.so is not installed (nnc was built without it)", name);
-        return NULL;
-    }
-    if (!nnc_has_room(PLUGIN_ROOM)) {
-        snprintf(why, 512, "out of host memory: too little is left to load %.400s", path);
-        return NULL;
-    }
-    void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!h)
-        snprintf(why, 512, "%s", dlerror());
-    const char *layout = h ? dlsym(h, "nnc_plugin_layout") : NULL;
-    if (h && (!layout || strcmp(layout, NNC_LAYOUT) != 0)) { /* its structs may be others */
-        snprintf(why, 512, "%.400s is of another build of nnc: install both together", path);
-        dlclose(h);
-        h = NULL;
-    }
-    void (*set)(void (*)(int, nnc_par_body, void *)) = NULL;
-    if (h)
-        *(void **)&set = dlsym(h, "nnc_plugin_par_set");
-    if (set)
-        set(nnc_par_run);
-    return h;
-}
-
-void *nnc_plugin(const char *name, const char *symbol, const char **why)
-{
-    static const char *const full = "too many plug-ins";
-    struct plugin *p = NULL;
-    void *found = NULL;
-    pthread_mutex_lock(&plugin_lock);
-    for (int i = 0; i < n_plugins && !p; i++)
-        if (!strcmp(plugins[i].name, name))
-            p = &plugins[i];
-    if (!p && n_plugins < MAX_PLUGINS && strlen(name) < sizeof p->name) {
-        p = &plugins[n_plugins++];
-        strcpy(p->name, name);
-        p->handle = open_plugin(name, p->why);
-    }
-    if (p && p->handle)
-        found = dlsym(p->handle, symbol);
-    if (!found && why) {
-        if (p && p->handle)
-            snprintf(p->why, sizeof p->why, "libnnc_%s.so lacks the symbol %s", name, symbol);
-        *why = p ? p->why : full;
-    }
-    pthread_mutex_unlock(&plugin_lock);
-    return found;
 }

@@ -54,9 +54,12 @@ bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, 
 void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n);
 
 /* Loads "libnnc_<name>.so" from $NNC_PLUGIN_DIR or a folder found relative to the library or program that contains this code (see
- * file.c), once per process, and returns its symbol `symbol`; NULL when absent, with the reason in *why (never freed). Thread-safe. */
+ * plugin.c), once per process, and returns its symbol `symbol`; NULL when absent, with the reason, and where a package would help its
+ * name, in *why (never freed). Thread-safe. */
 void *nnc_plugin(const char *name, const char *symbol, const char **why);
-/* True when the plug-in's file exists. Does not load it. */
-bool nnc_plugin_exists(const char *name);
+/* Does nnc_plugin return the symbol? What loaded before is recorded in the cache (NULL: none), and then not loaded to know. */
+bool nnc_plugin_loads(const char *name, const char *symbol, nnc_cache *cache);
+bool nnc_plugin_exists(const char *name); /* does its file? */
+bool nnc_plugin_built(const char *name);  /* with this nnc */
 
 #endif

@@ -143,20 +143,10 @@ static float scaled(uint32_t r, float scale)
     return ((float)(r >> 8) * 0x1p-23f - 1.0f) * scale;
 }
 
-/* Groups of 8 counters, so that the compiler vectorises the rounds: 10^8 elements of weights are generated at memory bandwidth on a
- * few cores. The AVX clones compute the same integers and the same float roundings: the product in scaled() is exact, so fusing it
+/* Groups of 16 counters, so that the compiler vectorises the rounds: 10^8 elements of weights are generated at memory bandwidth on a
+ * few cores. The versions for AVX compute the same integers and the same float roundings: the product in scaled() is exact, so fusing it
  * with the sum changes nothing. */
-#if !defined __x86_64__ || defined __SANITIZE_THREAD__ /* its runtime starts after the resolvers */
-#define VECTORIZED
-#elif defined __clang__
-#define VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTORIZED \
-    __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3", "fp-contract=" \
-                                                                               "off")))
-#endif
-VECTORIZED static void fill_groups(
-    uint64_t key, uint64_t group, size_t n_groups, float scale, float *dst)
+NNC_BODY fill_groups_body(uint64_t key, uint64_t group, size_t n_groups, float scale, float *dst)
 {
     enum { W = 16 };
     for (size_t g = 0; g + W <= n_groups; g += W) {
@@ -186,6 +176,8 @@ VECTORIZED static void fill_groups(
         }
     }
 }
+NNC_DISPATCH(fill_groups, (uint64_t key, uint64_t group, size_t n_groups, float scale, float *dst),
+    (key, group, n_groups, scale, dst))
 
 void nnc_rng_fill(uint64_t key, uint64_t first, size_t n, float scale, float *dst)
 {

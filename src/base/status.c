@@ -132,7 +132,7 @@ void nnc_pages_free(void *p, size_t bytes)
 struct nnc_sink {
     nnc_arena arena;
     nnc_diag *at;
-    size_t n, errors;
+    size_t n, errors, printed;
     bool lost; /* a message could not be stored: nomem_diag replaces it */
 };
 
@@ -164,7 +164,7 @@ void nnc_sink_destroy(nnc_sink *s)
 void nnc_sink_clear(nnc_sink *s)
 {
     nnc_arena_deinit(&s->arena);
-    s->n = s->errors = 0;
+    s->n = s->errors = s->printed = 0;
     s->lost = false;
 }
 
@@ -213,6 +213,22 @@ void nnc_sink_print(const nnc_sink *s, FILE *out)
     diag_place l;
     for (size_t i = 0; i < nnc_sink_count(s); i++)
         fprintf(out, "%s%s\n", format_place(nnc_sink_at(s, i), &l), nnc_sink_at(s, i)->message);
+    if (s->errors > SINK_LIMIT)
+        fprintf(out, "nnc: %zu errors in all\n", s->errors);
+}
+
+bool nnc_sink_pending(const nnc_sink *s)
+{
+    return s->printed < nnc_sink_count(s);
+}
+
+void nnc_sink_flush(nnc_sink *s, FILE *out)
+{
+    diag_place l;
+    for (; s->printed < nnc_sink_count(s); s->printed++) {
+        const nnc_diag *d = nnc_sink_at(s, s->printed);
+        fprintf(out, "%s%s\n", format_place(d, &l), d->message);
+    }
     if (s->errors > SINK_LIMIT)
         fprintf(out, "nnc: %zu errors in all\n", s->errors);
 }

@@ -26,16 +26,6 @@
 /* Declares a pointer whose memory nnc_free releases where its scope ends: NNC_FREED int *n = nnc_malloc(...); */
 #define NNC_FREED __attribute__((cleanup(nnc_free_at)))
 
-/* A function that gcc compiles for several instruction sets; the first call chooses one. Not with sanitizers, which are initialised after
- * the choice. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#define NNC_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#define NNC_CLONED true
-#else
-#define NNC_CLONES
-#define NNC_CLONED false
-#endif
-
 /* A location in the user's text. Any field may be 0/NULL (unknown). The strings are borrowed: they must outlive the graph or sink that
  * holds the location. */
 typedef struct nnc_loc {
@@ -54,6 +44,9 @@ typedef struct nnc_diag {
 } nnc_diag;
 
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
+/* Prints what has not been printed so, as nnc_sink_print does; is there any? */
+void nnc_sink_flush(nnc_sink *s, FILE *out);
+bool nnc_sink_pending(const nnc_sink *s);
 /* Code of the last error, for functions that return NULL and report only to the sink; `otherwise` when there is none. */
 nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise);
 

@@ -6,6 +6,7 @@
 nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink)
 {
     options any = *o;
+    any.looks = true;
     any.no_machine =
         nnc_is_artifact(o->file[0]) && !other_shapes(o); /* its decisions are in the file */
     NNC_TRY(open_and_compile(&any, w, sink));
@@ -140,7 +141,9 @@ nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink)
             "is compiled already; --emit=STAGE prints what is in it, and --set or --shapes compile "
             "it "
             "for other shapes");
-    NNC_TRY(open_and_compile(o, w, sink));
+    options with = *o;
+    with.looks = o->emit && !o->dump_dir;
+    NNC_TRY(open_and_compile(&with, w, sink));
     if (o->dump_dir)
         NNC_TRY(nnc_dump(w->env, w->artifact, o->dump_dir, sink));
     if (o->save_weights)

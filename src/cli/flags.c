@@ -283,8 +283,11 @@ static const nnc_flag own[] = {
         "Evaluate the model in float64 instead of compiling and running it"},
     {'e', {"--threads", NNC_SET_INT, AT(env.threads), 0, 1, 1024, "N"},
         "Number of threads that compute (default: all)"},
-    {'e', {"--target", NNC_SET_TEXT, AT(env.target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE,..."},
-        "Machine to compile for: this CPU (default), this machine's GPU, a GPU (sm_61, 70, 75, 80, "
+    {'e',
+        {"--target", NNC_SET_TEXT, AT(env.target), 0, 0, 0,
+            "cpu|cpu:x86-64-vN|cuda|cuda:sm_NN|FILE,..."},
+        "Machine to compile for: this CPU (default), this CPU with the instructions of x86-64-v2, "
+        "-v3 or -v4 only (as NNC_CPU=x86-64-v3), this machine's GPU, a GPU (sm_61, 70, 75, 80, "
         "86, 89, 90, 100, 120), or a machine file as nnc devices --format=json prints it; "
         "cpu,cuda:sm_90: of device 0 and device 1"},
     {'e', {"--cache-dir", NNC_SET_TEXT, AT(env.cache_dir), 0, 0, 0, "DIR"},

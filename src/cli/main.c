@@ -134,6 +134,8 @@ static void usage(FILE *out)
     fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
           "A flag that is given twice with different values is an error.\n"
           "Data goes to standard output, messages to standard error.\n"
+          "NNC_CPU=x86-64-v2, -v3 or -v4 in the environment: use no newer instructions than this "
+          "level's (docs/hardware.md).\n"
           "\n" MODEL_HELP ARTIFACT_HELP EXIT_HELP,
         out);
 }
@@ -214,7 +216,7 @@ static void give_up(const work *w, nnc_status st, nnc_sink *sink)
     progress_end();
     fflush(stdout);
     nnc_env_tell(w->env, sink);
-    nnc_sink_print(sink, stderr);
+    nnc_sink_flush(sink, stderr);
     if (!nnc_sink_errors(sink) && st != NNC_E_DIFFERS && st != NNC_E_FIT)
         fprintf(stderr, "nnc: error: rank %d: %s\n", nnc_env_rank(w->env), nnc_status_name(st));
     nnc_env_abort(w->env, st);
@@ -249,6 +251,7 @@ static nnc_status run_command(const command *c, int argc, char **argv)
         fputs("nnc: error: out of host memory\n", stderr);
         return NNC_E_NOMEM;
     }
+    o.sink = sink;
     nnc_arena_init(&o.strings, 0);
     nnc_status st = parse_flags(c, argc, argv, 2, &o, sink);
     if (!st && o.help)
@@ -257,7 +260,7 @@ static nnc_status run_command(const command *c, int argc, char **argv)
         st = run_and_print(c, &o, sink);
     progress_end();
     bool silent = st && !nnc_sink_errors(sink) && st != NNC_E_DIFFERS && st != NNC_E_FIT;
-    nnc_sink_print(sink, stderr);
+    nnc_sink_flush(sink, stderr);
     nnc_sink_destroy(sink);
     nnc_arena_deinit(&o.strings);
     nnc_status end = close_stdout(st);

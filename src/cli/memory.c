@@ -118,7 +118,9 @@ nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
     if (o->allocator == ALLOCATOR_torch && o->format != NNC_TEXT)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--allocator=torch-caching is printed as text; --fit also takes --format=json and csv");
-    NNC_TRY(open_and_compile(o, w, sink));
+    options with = *o;
+    with.looks = true;
+    NNC_TRY(open_and_compile(&with, w, sink));
     NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
     if (o->allocator == ALLOCATOR_torch && o->format == NNC_TEXT)
         NNC_TRY(nnc_report_torch(w->env, w->artifact, o->format, &w->text, sink));

@@ -65,6 +65,10 @@ static void interrupted(int signal)
 void progress(void *ctx, const char *what, const char *more)
 {
     const options *o = ctx;
+    if (nnc_sink_pending(o->sink) && !nnc_sink_errors(o->sink)) {
+        progress_end();
+        nnc_sink_flush(o->sink, stderr);
+    }
     if (o->quiet || !isatty(2))
         return;
     pthread_mutex_lock(&lock);

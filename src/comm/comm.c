@@ -91,9 +91,7 @@ void nnc_comm_close(nnc_comm *c)
 
 static nnc_status fail_mpi(const nnc_ranks *r, const char *why, nnc_sink *sink)
 {
-    return nnc_fail0(sink, NNC_E_DEVICE,
-        "rank %d of %d (%s): ranks exchange data through MPI, and the plug-in mpi does not load: "
-        "%s (Debian: apt-get install libopenmpi-dev openmpi-bin, then build nnc again)",
+    return nnc_fail0(sink, NNC_E_DEVICE, "rank %d of %d (%s): ranks exchange data through MPI: %s",
         r->rank, r->world, r->by, why ? why : "");
 }
 

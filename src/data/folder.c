@@ -150,8 +150,8 @@ static nnc_status find_decoders(folder *f, const int64_t met[KINDS], nnc_sink *s
         f->decoder[k] = nnc_plugin(plugin[k], symbol[k], &f->why[k]);
         if (met[k] && !f->decoder[k])
             return nnc_fail(sink, NNC_E_DEVICE, (nnc_loc){.file = f->path},
-                "has %lld %s files: %s; apt-get install lib%s-dev, then build nnc again",
-                (long long)met[k], kinds[k], f->why[k], plugin[k]);
+                "has %lld %s file%s: %s", (long long)met[k], kinds[k], met[k] == 1 ? "" : "s",
+                f->why[k]);
     }
     return NNC_OK;
 }

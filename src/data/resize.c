@@ -72,8 +72,7 @@ static inline __attribute__((always_inline)) void along_some(
     }
 }
 
-NNC_CLONES static void along_rows(
-    const axis *a, const float *from, int64_t rows, int in, int w, float *to)
+NNC_BODY along_rows_body(const axis *a, const float *from, int64_t rows, int in, int w, float *to)
 {
     int64_t y = 0;
     for (; y + ROWS <= rows; y += ROWS)
@@ -81,10 +80,11 @@ NNC_CLONES static void along_rows(
     for (; y < rows; y++)
         along_some(a, from + y * in, 1, in, w, to + y * w);
 }
+NNC_DISPATCH(along_rows, (const axis *a, const float *from, int64_t rows, int in, int w, float *to),
+    (a, from, rows, in, w, to))
 
 /* Columns of a channel. */
-NNC_CLONES static void along_columns(
-    const axis *a, const float *from, int h, int w, float *restrict to)
+NNC_BODY along_columns_body(const axis *a, const float *from, int h, int w, float *restrict to)
 {
     for (int y = 0; y < h; y++, to += w) {
         const float *k = a->weight + (size_t)y * (size_t)a->most;
@@ -96,6 +96,8 @@ NNC_CLONES static void along_columns(
         }
     }
 }
+NNC_DISPATCH(along_columns, (const axis *a, const float *from, int h, int w, float *restrict to),
+    (a, from, h, w, to))
 
 nnc_status nnc_resize(int h, int w, nnc_scratch *s, nnc_sink *sink)
 {

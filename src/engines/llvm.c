@@ -1,5 +1,5 @@
 /* engines/llvm.c -- the engine "llvm": machine code from the plan's objects, loaded by codegen's ELF loader. libLLVM is not needed:
- * the emitter plug-in compiled the code earlier, perhaps in another process.
+ * the emitter plug-in compiled the code earlier, perhaps in another process. Kernels whose object is empty are interpreted.
  * An object holds many kernels. */
 #include "engines/engines.h"
 #include "codegen/codegen.h"
@@ -12,6 +12,7 @@
 typedef struct handle {
     const nnc_pkernel *k;
     nnc_kernel_fn fn;
+    void *interpreted; /* the interpreter's handle; NULL: there is machine code */
 } handle;
 
 static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, void **out, nnc_sink *sink)
@@ -33,18 +34,27 @@ static void unload_object(void *object)
 static nnc_status load_kernel(const nnc_load *l, void **out, nnc_sink *sink)
 {
     const nnc_pkernel *k = &l->plan->kernel[l->item];
+    void *fn = l->object ? nnc_object_symbol(l->object, k->symbol) : NULL;
     *out = NULL;
-    if (!l->object)
-        return nnc_fail0(sink, NNC_E_DEVICE, "kernel %s has no machine code", k->symbol);
-    void *fn = nnc_object_symbol(l->object, k->symbol);
-    if (!fn)
+    if (l->object && !fn)
         return nnc_fail0(sink, NNC_E_DEVICE, "the machine code has no kernel %s", k->symbol);
-    handle *h = nnc_calloc(1, sizeof *h);
+    NNC_FREED handle *h = nnc_calloc(1, sizeof *h);
     NNC_NEED(h, sink);
     h->k = k;
     memcpy(&h->fn, &fn, sizeof fn);
+    if (!fn)
+        NNC_TRY(nnc_engine_interp.load_kernel(l, &h->interpreted, sink));
     *out = h;
+    h = NULL;
     return NNC_OK;
+}
+
+static void unload(void *p)
+{
+    handle *h = p;
+    if (h && h->interpreted)
+        nnc_engine_interp.unload(h->interpreted);
+    nnc_free(h);
 }
 
 static void call(void *ctx, void *const *args, int64_t begin, int64_t end, void *scratch)
@@ -56,6 +66,8 @@ static void call(void *ctx, void *const *args, int64_t begin, int64_t end, void 
 static nnc_status run(void *p, void *const *args, void *work)
 {
     handle *h = p;
+    if (h->interpreted)
+        return nnc_engine_interp.run(h->interpreted, args, work);
     nnc_run_domain(call, h, h->k, args, work);
     return NNC_OK;
 }
@@ -91,5 +103,5 @@ const nnc_engine nnc_engine_llvm = {
     .load_object = load_object,
     .unload_object = unload_object,
     .run = run,
-    .unload = nnc_free,
+    .unload = unload,
 };

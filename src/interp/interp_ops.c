@@ -45,21 +45,27 @@
     }
 /* clang-format on */
 
-NNC_CLONES static void ops_f32(
+NNC_BODY ops_f32_body(
     nnc_sop op, int n, const float *a, const float *b, const float *c, float *y, int64_t *z)
 {
     typedef float T;
 #define F32(fn) fn##f
     FLOAT_OPS(F32)
 }
+NNC_DISPATCH(ops_f32,
+    (nnc_sop op, int n, const float *a, const float *b, const float *c, float *y, int64_t *z),
+    (op, n, a, b, c, y, z))
 
-NNC_CLONES static void ops_f64(
+NNC_BODY ops_f64_body(
     nnc_sop op, int n, const double *a, const double *b, const double *c, double *y, int64_t *z)
 {
     typedef double T;
 #define F64(fn) fn
     FLOAT_OPS(F64)
 }
+NNC_DISPATCH(ops_f64,
+    (nnc_sop op, int n, const double *a, const double *b, const double *c, double *y, int64_t *z),
+    (op, n, a, b, c, y, z))
 
 #define LOOP(expr) \
     for (int i = 0; i < n; i++) \
@@ -310,14 +316,14 @@ void nnc_lanes_fill(nnc_lane l, void *y, int from, int to, const void *one)
         FOLD_ARG(KR_argmin, acc[i] == acc[i] && (x[i] != x[i] || x[i] < acc[i])) \
     }
 
-NNC_CLONES static void fold_f32(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_,
-    const int64_t *mask, int64_t first, int64_t step){FOLD_FLOAT(float)}
-
-NNC_CLONES static void fold_f64(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_,
-    const int64_t *mask, int64_t first, int64_t step)
-{
-    FOLD_FLOAT(double)
-}
+#define FOLD_OF(name, T) \
+    NNC_BODY name##_body(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_, \
+        const int64_t *mask, int64_t first, int64_t step){FOLD_FLOAT(T)} NNC_DISPATCH(name, \
+        (nnc_kred r, int n, void *acc, int64_t *at, const void *x, const int64_t *mask, \
+            int64_t first, int64_t step), \
+        (r, n, acc, at, x, mask, first, step))
+FOLD_OF(fold_f32, float)
+FOLD_OF(fold_f64, double)
 
 static void fold_int(nnc_kred r, nnc_dtype d, int n, int64_t *acc, int64_t *at, const int64_t *x,
     const int64_t *mask, int64_t first, int64_t step)

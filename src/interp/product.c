@@ -8,7 +8,7 @@
 enum { LANES = 32 };
 
 #define STEPS(name, T, fma) \
-    NNC_CLONES static void name(int n, nnc_factor x, nnc_factor w, int64_t steps, T *restrict acc) \
+    NNC_BODY name##_body(int n, nnc_factor x, nnc_factor w, int64_t steps, T *restrict acc) \
     { \
         const T *a = x.at, *b = w.at; \
         for (; n >= LANES && x.lane == 0 && w.lane == 1; n -= LANES, acc += LANES, b += LANES) { \
@@ -24,7 +24,9 @@ enum { LANES = 32 };
         for (int64_t s = 0; s < steps; s++, a += x.step, b += w.step) \
             for (int i = 0; i < n; i++) \
                 acc[i] = fma(a[i * x.lane], b[i * w.lane], acc[i]); \
-    }
+    } \
+    NNC_DISPATCH(name, (int n, nnc_factor x, nnc_factor w, int64_t steps, T *restrict acc), \
+        (n, x, w, steps, acc))
 STEPS(steps_f32, float, fmaf)
 STEPS(steps_f64, double, fma)
 

@@ -14,7 +14,7 @@ typedef uint64_t u64x8 __attribute__((vector_size(64)));
 
 /* tile[MR][NR] = sum over k of a[k][MR] b[k][NR]; b and tile are 64-byte aligned. */
 #define MICRO(name, elem, vec) \
-    NNC_CLONES static void name(const elem *a, const elem *b, int64_t nk, elem *tile) \
+    NNC_BODY name##_body(const elem *a, const elem *b, int64_t nk, elem *tile) \
     { \
         vec s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}; \
         vec s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0}; \
@@ -28,7 +28,8 @@ typedef uint64_t u64x8 __attribute__((vector_size(64)));
         vec *t = (vec *)tile; \
         t[0] = s00, t[1] = s01, t[2] = s10, t[3] = s11; \
         t[4] = s20, t[5] = s21, t[6] = s30, t[7] = s31; \
-    }
+    } \
+    NNC_DISPATCH(name, (const elem *a, const elem *b, int64_t nk, elem *tile), (a, b, nk, tile))
 MICRO(micro_f64, double, f64x8)
 MICRO(micro_u64, uint64_t, u64x8)
 

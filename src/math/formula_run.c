@@ -48,8 +48,6 @@ typedef union lanes {
         return; \
     } while (0)
 
-#define INLINE static inline __attribute__((always_inline)) void
-
 /* Horner's rule, eight lanes at a time in registers. */
 #define POLY(T, of, fma) \
     for (int i = 0; i < m; i += 8) { \
@@ -62,7 +60,7 @@ typedef union lanes {
         memcpy(&y->of[i], r, sizeof r); \
     }
 
-INLINE poly(const nnc_fstep *s, int m, const lanes *a, lanes *y)
+NNC_BODY poly(const nnc_fstep *s, int m, const lanes *a, lanes *y)
 {
     if (s->type == FT_f32)
         POLY(float, f, fmaf)
@@ -70,7 +68,7 @@ INLINE poly(const nnc_fstep *s, int m, const lanes *a, lanes *y)
         POLY(double, d, fma)
 }
 
-INLINE of_bits(const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b, lanes *y)
+NNC_BODY of_bits(const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b, lanes *y)
 {
     switch (s->op) {
     case FO_and: INTS(a->u[i] & b->u[i], a->w[i] & b->w[i]);
@@ -126,7 +124,7 @@ static void call(const nnc_fstep *s, int m, const lanes *a, const lanes *b, lane
             (nnc_sop)s->n, s->n == SC_erf1 ? -a->d[i] : a->d[i], b ? b->d[i] : 0, 0);
 }
 
-INLINE step(
+NNC_BODY step(
     const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b, const lanes *c, lanes *y)
 {
     switch (s->op) {
@@ -160,7 +158,7 @@ INLINE step(
     }
 }
 
-INLINE run(const nnc_formula *f, int m, lanes *v)
+NNC_BODY run_body(const nnc_formula *f, int m, lanes *v)
 {
     for (int i = 0; i < f->n; i++) {
         const nnc_fstep *s = &f->step[i];
@@ -173,20 +171,7 @@ INLINE run(const nnc_formula *f, int m, lanes *v)
     }
 }
 
-static void run_any(const nnc_formula *f, int m, lanes *v)
-{
-    run(f, m, v);
-}
-
-#if defined __x86_64__ && defined __GNUC__
-__attribute__((target("avx2,fma"))) static void run_avx2(const nnc_formula *f, int m, lanes *v)
-{
-    run(f, m, v);
-}
-#define RUN() (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? run_avx2 : run_any)
-#else
-#define RUN() run_any
-#endif
+NNC_DISPATCH(run, (const nnc_formula *f, int m, lanes *v), (f, m, v))
 
 static void constant(const nnc_fstep *s, int m, lanes *y)
 {
@@ -203,7 +188,6 @@ static void constant(const nnc_fstep *s, int m, lanes *y)
 void nnc_formula_run(const nnc_formula *f, int n, const void *a, const void *b, void *y)
 {
     _Alignas(64) lanes v[NNC_FSTEPS];
-    void (*const go)(const nnc_formula *, int, lanes *) = RUN();
     const size_t to = f->step[f->n - 1].type == FT_f64 ? 8 : 4;
     const int width =
         n < BLOCK ? (int)nnc_align_up(n, 8) : BLOCK; /* whole vectors: lanes beyond n are zeros */
@@ -221,7 +205,7 @@ void nnc_formula_run(const nnc_formula *f, int n, const void *a, const void *b, 
             if (s->op == FO_arg && from)
                 memcpy(&v[i], from + size * (size_t)at, size * m);
         }
-        go(f, width, v);
+        run(f, width, v);
         memcpy((char *)y + to * (size_t)at, &v[f->n - 1], to * m);
     }
 }

@@ -297,19 +297,6 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
     return add_work(e, c, j->work_bytes);
 }
 
-static const char *kernel_engine(const maker *m, const nnc_target *t, bool code)
-{
-    for (int i = 0; i < m->o->n_engine; i++) {
-        const nnc_engine *g = m->o->engine[i];
-        const nnc_target_engine *row = nnc_target_engine_named(t, g->name);
-        bool waits = t->kind == NNC_T_cuda; /* GPUs need a compiler: no interpreter runs there */
-        if (g->load_kernel && row && nnc_target_runs_kernels(row) &&
-            (code || waits || strcmp(g->name, "interp") == 0))
-            return g->name;
-    }
-    return NULL;
-}
-
 /* The library that computes kernel `item` where it is there; NULL: none does. */
 static const char *kernel_library(const maker *m, const nnc_target *t, int item)
 {
@@ -334,17 +321,17 @@ static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
     maker *m = e->m;
     const nnc_target *t = target_of(m, j->device);
     const nnc_pkernel *k = &m->p->kernel[j->item];
-    const char *engine = kernel_engine(m, t, k->object >= 0);
+    const char *engine = kernel_engine(m, j->device);
     if (!engine)
         return nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine runs generated kernels");
     nnc_cmd *c;
     NNC_TRY(add_cmd(e, j, CMD_kernel, k->n_args, &c));
     const char *library = kernel_library(m, t, j->item);
     NNC_TRY(use_engine(m, library ? library : engine, &c->engine));
-    c->reason = library                 ? library_reason(m, t)
-                : k->object >= 0        ? j->reason ? j->reason : "generated machine code"
-                : t->kind == NNC_T_cuda ? "no machine code: no compiler for it"
-                                        : "interpreted: no machine code emitter";
+    c->reason = library         ? library_reason(m, t)
+                : k->object < 0 ? "interpreted: the target has no engine for machine code"
+                : j->reason     ? j->reason
+                                : "generated machine code";
     NNC_NEED(!library || c->reason, m->sink);
     int a = 0;
     for (int i = 0; i < n->n_in; i++) {

@@ -1,7 +1,7 @@
 /* plan/kernels.c -- kernels of the plan: identical ones for devices of one kind are shared, and each has a machine-code object of its own,
  * so that the cache shares objects between models; for compilers with a high fixed cost, several consecutive kernels share one. Missing
- * objects are emitted by `jobs` threads; neither their number nor the cache's contents changes the plan. Without an emitter, kernels
- * are interpreted. */
+ * objects are emitted by `jobs` threads. Neither their number nor the cache's contents nor a missing compiler changes the plan: objects
+ * that cannot be made are empty. */
 #include "plan/maker.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -119,16 +119,22 @@ typedef struct emission {
     size_t *size;
 } emission;
 
-/* Do kernels on these devices run as machine code? Otherwise they are interpreted. */
-static bool runs_code(const maker *m, int kind)
+const char *kernel_engine(const maker *m, int kind)
 {
     for (int e = 0; e < m->o->n_engine; e++) {
         const nnc_engine *g = m->o->engine[e];
         const nnc_target_engine *row = nnc_target_engine_named(target_of(m, kind), g->name);
         if (g->load_kernel && row && nnc_target_runs_kernels(row))
-            return strcmp(g->name, "interp") != 0;
+            return g->name;
     }
-    return false;
+    return NULL;
+}
+
+/* Do kernels on these devices run as machine code? Otherwise they are interpreted. */
+static bool runs_code(const maker *m, int kind)
+{
+    const char *engine = kernel_engine(m, kind);
+    return engine && strcmp(engine, "interp") != 0;
 }
 
 static int unit_size(const machine *on)
@@ -254,7 +260,7 @@ static void emit_some(void *ctx, int part, int parts)
         (void)emit_unit(x, i, NULL);
 }
 
-/* Objects are indexed by unit while they are collected; a kernel without one is interpreted. */
+/* Objects are indexed by unit while they are collected. */
 static nnc_status keep_object(maker *m, int u, const char *data, size_t n)
 {
     nnc_blob *b = &m->p->object[u];
@@ -299,7 +305,7 @@ static nnc_status emit_missing(emission *x)
 {
     maker *m = x->m;
     int n = 0;
-    for (int i = 0; i < x->n; i++) { /* without an emitter, kernels are interpreted */
+    for (int i = 0; i < x->n; i++) { /* without an emitter, objects stay empty */
         machine *on = &m->on[x->unit[x->todo[i]].kind];
         if (!on->emitter && on->compiler && on->compiler->emitter) /* loads a compiler */
             on->emitter = on->compiler->emitter();
@@ -322,16 +328,16 @@ static nnc_status emit_missing(emission *x)
     return status;
 }
 
-/* Assigns each kernel its unit's object, and removes units without one. */
+/* Assigns each kernel its unit's object, which is empty where it could not be made; removes units of interpreted kernels. */
 static void number_objects(const emission *x)
 {
     nnc_plan *p = x->m->p;
     p->n_object = 0;
     for (int u = 0; u < x->n_unit; u++) {
-        bool made = p->object[u].data != NULL;
+        const bool code = runs_code(x->m, x->unit[u].kind);
         for (int i = 0; i < x->unit[u].n; i++)
-            p->kernel[x->unit[u].kernel[i]].object = made ? p->n_object : -1;
-        if (made)
+            p->kernel[x->unit[u].kernel[i]].object = code ? p->n_object : -1;
+        if (code)
             p->object[p->n_object++] = p->object[u];
     }
 }

@@ -225,7 +225,8 @@ void make_notes(const maker *m);
  * was asked for an equal node before. */
 nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 
-/* kernels.c: machine code for all kernels, from the cache or the emitter. */
+/* kernels.c: the engine that runs kernels on devices of a kind, or NULL; machine code for all kernels, from the cache or the emitter. */
+const char *kernel_engine(const maker *m, int kind);
 nnc_status make_objects(maker *m) NNC_MUST;
 nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k) NNC_MUST; /* shares identical ones; sets j->item */
 

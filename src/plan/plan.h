@@ -82,7 +82,7 @@ typedef struct nnc_pkernel {
     int n_args, n_out;   /* the last n_out arguments are written */
     int64_t domain, grain, scratch_bytes; /* work items, minimum per thread, bytes per worker */
     int threads;
-    int object;          /* index into object[], -1: interpreted */
+    int object;          /* index into object[], which may be empty (nnc_pkernel_code); -1: interpreted */
     const char *code;    /* NULL: its function in the object is `symbol`. Otherwise kernels share one, which gets sizes as further
                           * arguments: its name and these (nnc_cuda_share) */
 } nnc_pkernel;           /* may be shared by several commands, on any streams; scratch: threads times scratch_bytes rounded up to 64,
@@ -185,7 +185,7 @@ typedef struct nnc_plan {
     int n_device; nnc_plan_device *device;
     int n_tensor; nnc_ptensor *tensor;
     int n_kernel; nnc_pkernel *kernel;
-    int n_object; nnc_blob *object;    /* machine code */
+    int n_object; nnc_blob *object;    /* machine code; empty where the compiling machine had no compiler for the target */
     int n_call; nnc_call *call;
     int n_collective; nnc_collective *collective;
     int n_weight; nnc_weight *weight;   /* how CMD_weight fills tensors */
@@ -196,6 +196,12 @@ typedef struct nnc_plan {
     int n_input; int32_t *input; const char **input_name;   /* tensors */
     int n_output; int32_t *output; const char **output_name;
 } nnc_plan;
+
+/* The kernel's machine code; NULL: there is none. */
+static inline const nnc_blob *nnc_pkernel_code(const nnc_plan *p, const nnc_pkernel *k)
+{
+    return k->object >= 0 && k->object < p->n_object && p->object[k->object].n ? &p->object[k->object] : NULL;
+}
 
 /* Number of functions that the plan's kernels launch: those that share one count once. */
 static inline int nnc_plan_functions(const nnc_plan *p)

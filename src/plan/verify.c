@@ -70,8 +70,6 @@ static const char *kernel_fault(const nnc_plan *p, int i)
         return "it writes more than its arguments";
     if (k->object >= p->n_object)
         return "no such object";
-    if (k->object >= 0 && (!p->object[k->object].data || !p->object[k->object].n))
-        return "its object is empty";
     return code_fault(k);
 }
 

@@ -43,8 +43,8 @@ static const char *code_fault(const check *v, const nnc_cmd *c, int32_t *first)
                    : "its kernel has a GPU's schedule, its device is none";
     if ((kernel ? p->kernel[c->item].threads : p->call[c->item].threads) > d->threads)
         return "it has more threads than its device"; /* a barrier among them would never be reached */
-    int32_t object = kernel ? p->kernel[c->item].object : -1;
-    if (object >= 0 && !object_fits(&p->object[object], gpu))
+    const nnc_blob *object = kernel ? nnc_pkernel_code(p, &p->kernel[c->item]) : NULL;
+    if (object && !object_fits(object, gpu))
         return "its machine code is for another kind of device";
     int32_t *at = &first[kernel ? c->item : p->n_kernel + c->item];
     if (*at && strcmp(p->device[*at - 1].target, d->target) != 0)

@@ -122,25 +122,26 @@ static bool same_work(const nnc_cmd *a, const nnc_cmd *b)
 /* Machine code for CPUs and GPUs is an ELF file; anything else is PTX. */
 static nnc_phase phase_of(const nnc_plan *p, const nnc_cmd *c)
 {
-    int object = c->kind == CMD_kernel ? p->kernel[c->item].object : -1;
     if (c->kind == CMD_call)
         return NNC_PH_libraries;
-    if (object < 0 || object >= p->n_object || p->object[object].n < 4)
-        return NNC_PH_code;
-    return memcmp(p->object[object].data, "\177ELF", 4) ? NNC_PH_jit : NNC_PH_code;
+    const nnc_blob *object = nnc_pkernel_code(p, &p->kernel[c->item]);
+    return object && object->n >= 4 && memcmp(object->data, "\177ELF", 4) ? NNC_PH_jit
+                                                                          : NNC_PH_code;
 }
 
 /* Loads the machine code of kernel k for the engine of command c, unless it is loaded; *out NULL: it has none. */
 static nnc_status load_object(nnc_exec *e, const nnc_cmd *c, loaded_object **out, nnc_sink *sink)
 {
     const nnc_engine *g = e->engine[c->engine];
-    int object = c->kind == CMD_kernel ? e->p->kernel[c->item].object : -1;
+    const nnc_blob *code =
+        c->kind == CMD_kernel ? nnc_pkernel_code(e->p, &e->p->kernel[c->item]) : NULL;
     *out = NULL;
-    if (object < 0 || object >= e->p->n_object || !g->load_object)
+    if (!code || !g->load_object)
         return NNC_OK;
-    loaded_object *o = &e->object[(size_t)c->engine * (size_t)e->p->n_object + (size_t)object];
+    loaded_object *o =
+        &e->object[(size_t)c->engine * (size_t)e->p->n_object + (size_t)(code - e->p->object)];
     if (!o->object)
-        NNC_TRY(g->load_object(e->p, &e->p->object[object], &o->object, sink));
+        NNC_TRY(g->load_object(e->p, code, &o->object, sink));
     *out = o;
     return NNC_OK;
 }

@@ -3,6 +3,7 @@
 #include "target/internal.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 #define X86 1
@@ -61,15 +62,6 @@ static regs leaf(unsigned n, unsigned sub)
     return r;
 }
 
-uint64_t target_saved_state(void)
-{
-    if (!(leaf(1, 0).c >> 27 & 1))
-        return 0;
-    uint32_t lo, hi;
-    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-    return (uint64_t)hi << 32 | lo;
-}
-
 static bool in_vm(void)
 {
     return leaf(1, 0).c >> 31 & 1;
@@ -84,7 +76,7 @@ void target_host_signature(nnc_text *t)
 {
     regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), vendor = leaf(0, 0);
     nnc_printf(t, " host=%x.%x.%x:%x:%x.%x:%x.%x.%x:%x:%llx", vendor.b, vendor.c, vendor.d, one.a,
-        one.c, one.d, seven.b, seven.c, seven.d, more.a, (unsigned long long)target_saved_state());
+        one.c, one.d, seven.b, seven.c, seven.d, more.a, (unsigned long long)nnc_cpu_features());
 }
 #else
 static bool in_vm(void)
@@ -160,7 +152,8 @@ static int64_t memory_bytes(void)
 {
     char buf[256];
     const char *p = strstr(slurp("/proc/meminfo", buf, sizeof buf), "MemTotal:");
-    int64_t total = p ? strtoll(p + 9, NULL, 10) * 1024 : (int64_t)4 << 30;
+    int64_t total = p ? strtoll(p + 9, NULL, 10) * 1024
+                      : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     const char *const limit[] = {
         "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
     for (size_t i = 0; i < NNC_COUNT(limit); i++) {
@@ -199,8 +192,13 @@ void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm)
 nnc_status nnc_target_host(
     nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
 {
-    *t = (nnc_target){
-        .kind = NNC_T_cpu, .name = "cpu", .cpu = "", .features = "", .core = core(), .card = ""};
+    *t = (nnc_target){.kind = NNC_T_cpu,
+        .host = true,
+        .name = "cpu",
+        .cpu = nnc_cpu_limit(),
+        .features = "",
+        .core = core(),
+        .card = ""};
     nnc_arena_init(&t->arena, 0);
     t->cores = nnc_cpu_count();
     if (threads < 0 || threads > 1024)

@@ -9,8 +9,6 @@
 void target_instructions(nnc_target *t);
 /* Appends what identifies this machine's instruction set (CPU model and feature words). */
 void target_host_signature(nnc_text *t);
-/* On x86: register state that the system saves on a task switch (XCR0). Registers that it does not save must not be used. */
-uint64_t target_saved_state(void);
 /* libraries.c. Sets the versions that the architecture has by default; a CPU has none. */
 void target_default_libraries(nnc_target *t);
 /* Reads the member "libraries" of a machine file, which may be missing, and takes away the engines of libraries that are null. */

@@ -68,8 +68,10 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
         nnc_puts(out, ",\n  ");
     }
     nnc_puts(out, "\"engines\": [");
-    for (int e = 0; e < t->n_engines; e++) {
-        nnc_puts(out, e ? ",\n    {" : "\n    {");
+    for (int e = 0, n = 0; e < t->n_engines; e++) {
+        if (t->kind == NNC_T_cpu && !strcmp(t->engine[e].name, "onednn")) /* not in machine files */
+            continue;
+        nnc_puts(out, n++ ? ",\n    {" : "\n    {");
         for (size_t i = 0; i < NNC_COUNT(engine_fields); i++) {
             nnc_puts(out, i ? ", " : "");
             nnc_fields_put(out, &engine_fields[i], &t->engine[e]);
@@ -91,6 +93,22 @@ static nnc_status bad(reader *r, const nnc_item *at, const char *what, const cha
     return nnc_fields_bad(&r->f, at, what, expected);
 }
 
+/* Packed weights and workspaces of oneDNN depend on its version and on the CPU that plans: plans for described CPUs do without it. */
+static void leave_out_onednn(reader *r, const nnc_item *engines)
+{
+    int i = 0;
+    const nnc_item *v = engines->child;
+    for (; v && strcmp(r->t->engine[i].name, "onednn") != 0; i++)
+        v = v->next;
+    if (!v || r->t->kind != NNC_T_cpu)
+        return;
+    nnc_warn(r->f.sink, nnc_json_loc(r->f.json, v, false),
+        "%s: engine \"onednn\" is ignored: the memory it needs depends on the planning machine; "
+        "plans for described CPUs use generated kernels",
+        r->f.what);
+    nnc_target_restrict(r->t, false, true);
+}
+
 static nnc_status read_engines(reader *r, const nnc_item *machine)
 {
     nnc_target *t = r->t;
@@ -110,6 +128,7 @@ static nnc_status read_engines(reader *r, const nnc_item *machine)
             return bad(r, v, e->name, "each engine once");
         t->n_engines++;
     }
+    leave_out_onednn(r, list);
     return NNC_OK;
 }
 
@@ -134,6 +153,26 @@ static nnc_status check_vectors(reader *r, const nnc_item *machine)
     return NNC_OK;
 }
 
+/* A CPU without a name is the generic one with its vectors and instructions, on every machine. */
+static nnc_status name_cpu(reader *r)
+{
+    nnc_target *t = r->t;
+    const int wide = t->vector_bits >= 512 ? 2 : t->vector_bits >= 256;
+    static const char *const level[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
+    const char *more = wide == 2  ? "+avx512f,+avx512bw,+avx512dq,+avx512vl"
+                       : wide > 0 ? "+avx2"
+                                  : "+sse2";
+    if (t->kind != NNC_T_cpu || *t->cpu)
+        return NNC_OK;
+    t->cpu = level[wide];
+    if (*t->features)
+        return NNC_OK;
+    t->features = nnc_arena_printf(&t->arena, "%s%s%s%s", more, !wide && t->fma ? ",+fma" : "",
+        !wide && t->f16c ? ",+f16c" : "", t->avx512_bf16 ? ",+avx512bf16" : "");
+    NNC_NEED(t->features, r->f.sink);
+    return NNC_OK;
+}
+
 static nnc_status read_target(reader *r, const nnc_item *root)
 {
     static const char *const also[] = {"$schema", "kind", "gpu", "engines", "libraries"};
@@ -153,6 +192,7 @@ static nnc_status read_target(reader *r, const nnc_item *root)
     NNC_TRY(check_vectors(r, root));
     if (!t->threads)
         t->threads = t->cores < 1024 ? t->cores : 1024;
+    NNC_TRY(name_cpu(r));
     NNC_TRY(read_engines(r, root));
     target_default_libraries(t);
     return target_read_libraries(&r->f, root, t);

@@ -254,7 +254,7 @@ int64_t nnc_target_local_bytes(const nnc_target *t)
 }
 
 /* Engine rows and speeds affect the choice of kernels but not their code; they are left out, so that a calibrated machine file keeps
- * its cache. An empty `cpu` means this machine: its signature is hashed instead, since caches may be shared between machines. */
+ * its cache. Of this machine without a limit (NNC_CPU), its signature is hashed, too, since caches may be shared between machines. */
 nnc_hash128 nnc_target_hash(const nnc_target *t)
 {
     NNC_LOCAL(nnc_text) x = {0};
@@ -266,7 +266,7 @@ nnc_hash128 nnc_target_hash(const nnc_target *t)
     if (t->kind == NNC_T_cuda)
         nnc_printf(&x, " sm=%d sms=%d sm_threads=%d shared=%lld", t->sm, t->sms, t->sm_threads,
             (long long)t->shared_bytes);
-    if (t->kind == NNC_T_cpu && !(t->cpu && *t->cpu))
+    if (t->host && !*t->cpu)
         target_host_signature(&x);
     nnc_hash128 h = nnc_hash(nnc_text_str(&x), x.n);
     if (x.oom) /* out of memory: a key that matches nothing */

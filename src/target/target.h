@@ -16,14 +16,15 @@ typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 /* An engine, identified by its name: its capabilities are its answer to nnc_target_offer; machine files hold only numbers. */
 typedef struct nnc_target_engine {
-    const char *name;            /* "onednn", "llvm", "interp", ... as the engines are named */
+    const char *name;            /* "onednn" (this machine only), "llvm", "interp", ... as the engines are named */
     double efficiency;           /* reached share of peak FLOPs on contractions */
 } nnc_target_engine;
 
 typedef struct nnc_target {
     nnc_tkind kind;
     const char *name;       /* "cpu", "cuda:sm_90"; strings are owned by the target's arena */
-    const char *cpu;        /* LLVM CPU name, "" = host */
+    bool host;              /* this machine (nnc_target_host), not described by a file or a name */
+    const char *cpu;        /* LLVM CPU name, "" = host (files: nnc_target_load names the generic one) */
     const char *features;   /* LLVM feature string, "" = of the CPU */
     const char *core;       /* a CPU's family, by which schedule/ prices instructions: "amd", else as Intel's */
     int vector_bits;        /* width of vector registers: 128, 256, 512 */

@@ -73,7 +73,7 @@ static void put_commands(nnc_text *t, const nnc_artifact *a, int d)
         }
         if (c->kind == CMD_kernel)
             nnc_printf(t, " threads=%d object=%d\n%s", p->kernel[c->item].threads,
-                p->kernel[c->item].object >= 0, p->kernel[c->item].ir);
+                nnc_pkernel_code(p, &p->kernel[c->item]) != NULL, p->kernel[c->item].ir);
         if (c->kind == CMD_call)
             nnc_printf(t, " threads=%d work=%lld tf32=%d", p->call[c->item].threads,
                 (long long)p->call[c->item].work_bytes, p->call[c->item].tf32);
@@ -252,7 +252,15 @@ static void put_plan(nnc_text *t, const char *target, bool no_llvm, bool no_oned
     nnc_graph_destroy(g);
 }
 
-/* --no-llvm and --no-onednn mean the same where a file describes this machine; a GPU's libraries are not concerned. */
+/* Without the hash of the target, of which this machine's CPU is a part. */
+static void drop_hash(nnc_text *t)
+{
+    char *s = t->n ? strstr(t->s, "\"cpu#") : NULL;
+    if (s)
+        memset(s + 5, '0', 32);
+}
+
+/* --no-llvm means the same where a file describes this machine; a GPU's libraries are not concerned. Of oneDNN there is none in a file. */
 TEST(switches_beside_a_file)
 {
     static const char *const name[] = {"cpu", "cuda:sm_90"};
@@ -269,7 +277,9 @@ TEST(switches_beside_a_file)
         nnc_target_print_json(&json, &t[gpu]);
         CHECK_OK(nnc_file_write(file, nnc_text_str(&json), json.n, false, test_sink));
         put_plan(&got, file, k & 1, k & 2);
-        put_plan(&want, name[gpu], !gpu && k & 1, !gpu && k & 2);
+        put_plan(&want, name[gpu], !gpu && k & 1, !gpu);
+        drop_hash(&got);
+        drop_hash(&want);
         CHECK(want.n > 0);
         CHECK_STR(nnc_text_str(&got), nnc_text_str(&want));
         nnc_text_deinit(&json);

@@ -240,8 +240,8 @@ TEST(progress_on_a_terminal)
 
 TEST(sessions)
 {
-    if (!nnc_plugin_exists("llvm") || !nnc_plugin_exists("onednn")) {
-        test_skip("what is printed names the plug-ins llvm and onednn, and they are not there");
+    if (!nnc_plugin_exists("llvm")) {
+        test_skip("what is printed names the plug-in llvm, and it is not there");
         return;
     }
     struct dirent **d;

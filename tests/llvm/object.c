@@ -183,7 +183,8 @@ TEST(kernels_of_an_object)
         return;
     make(&c);
     nnc_blob blob = {c.bytes, c.n};
-    nnc_pkernel k[2] = {{.symbol = "k_object", .n_args = 2, .domain = 1, .grain = 1, .threads = 2},
+    nnc_pkernel k[2] = {
+        {.symbol = "k_object", .n_args = 2, .domain = 1, .grain = 1, .threads = 2, .ir = "kernel"},
         {.symbol = "k_missing"}};
     nnc_plan p = {.n_kernel = 2, .kernel = k, .n_object = 1, .object = &blob};
     void *h[2] = {0}, *bad = NULL, *args[2] = {x, y}, *object = NULL;
@@ -197,7 +198,8 @@ TEST(kernels_of_an_object)
     CHECK_OK(e->load_kernel(&load[0], &h[1], test_sink));
     CHECK(e->load_kernel(&load[1], &bad, test_sink) == NNC_E_DEVICE);
     CHECK_DIAG("k_missing");
-    CHECK(e->load_kernel(&load[2], &bad, test_sink) == NNC_E_DEVICE && !bad);
+    CHECK(e->load_kernel(&load[2], &bad, test_sink) == NNC_E_MODEL && !bad);
+    CHECK_DIAG("k_object"); /* without code, its text is interpreted, and this is none */
     e->unload(h[0]);
     CHECK_OK(e->run(h[1], args, NULL));
     CHECK_NEAR(y[5], sin(5) + cos((float)sin(5)), 3e-7);

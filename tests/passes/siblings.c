@@ -1,4 +1,5 @@
 /* tests/passes/siblings.c -- independent contractions become one where a GPU gains by it, with the same results; and what must stay. */
+#include "cpu.h"
 #include "gen/gen.h"
 #include "help.h"
 
@@ -299,7 +300,7 @@ TEST(siblings_of_generated_kernels)
             nnc_printf(&x, "%%y%d = %s %%%d, %%w%d\n", i, conv ? "conv" : "linear", i, i);
         nnc_puts(&x, "%y = concat %y0, %y1, %y2, %y3 {axis=1}\n%z = exp %y\nreturn %z\n}\n");
         for (int threads = 1; threads <= 4; threads *= 2) {
-            CHECK_OK(nnc_target_host(&t, threads, true, true, test_sink));
+            t = test_cpu(threads, true, true);
             t.threads = t.cores = threads;
             joins_on(&t, nnc_text_str(&x), 1, 0, 1);
             nnc_target_deinit(&t);

@@ -1,6 +1,7 @@
 /* tests/target/target.c -- this machine's description, machine files and their mistakes, the
  * roofline. */
 #include "target/target.h"
+#include "cpu.h"
 #include "test.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -218,12 +219,16 @@ TEST(target_file_round_trip)
 {
     nnc_target a, b;
     CHECK_OK(nnc_target_host(&a, 2, true, true, test_sink));
+    a.cpu = "x86-64-v3"; /* files have one: a described CPU is nobody's host */
+    a.features = "+avx2";
     nnc_text x = {0}, y = {0};
-    nnc_target_print_json(&x, &a);
+    nnc_target_print_json(&x, &a); /* without oneDNN */
     CHECK_OK(load(&b, nnc_text_str(&x)));
     nnc_target_print_json(&y, &b);
     CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
-    CHECK(b.engine[0].efficiency == a.engine[0].efficiency);
+    CHECK(a.host && !b.host && !nnc_target_engine_named(&b, "onednn"));
+    CHECK(nnc_target_engine_named(&b, "llvm")->efficiency ==
+          nnc_target_engine_named(&a, "llvm")->efficiency);
     nnc_target_deinit(&b);
     nnc_text_clear(&y); /* with what editors put first */
     nnc_printf(&y, "{\"$schema\": \"machine.schema.json\", %s", nnc_text_str(&x) + 1);
@@ -232,6 +237,35 @@ TEST(target_file_round_trip)
     nnc_text_deinit(&y);
     nnc_target_deinit(&a);
     nnc_target_deinit(&b);
+}
+
+/* What a file leaves out is the generic CPU's, never this machine's; oneDNN is said to be ignored, where it stands. */
+TEST(target_file_depends_on_no_host)
+{
+    static const struct {
+        const char *bits, *cpu, *features;
+    } of[] = {{"128, \"fma\": true", "x86-64", "+sse2,+fma"}, {"256", "x86-64-v3", "+avx2"},
+        {"512, \"avx512_bf16\": true", "x86-64-v4",
+            "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16"},
+        {"512, \"cpu\": \"znver4\"", "znver4", ""}};
+    for (size_t i = 0; i < NNC_COUNT(of); i++) {
+        nnc_target t;
+        nnc_text s = {0};
+        nnc_printf(&s,
+            "{\"kind\": \"cpu\", \"name\": \"box\", \"cores\": 4, \"memory_bytes\": 1000, "
+            "\"l1_bytes\": 1, \"l2_bytes\": 1, \"l3_bytes\": 1, \"flops_f32\": 1, "
+            "\"copy_bytes_s\": 1, \"cache_bytes_s\": 1, \"launch_ns\": 1, \"vector_bits\": %s,\n"
+            "\"engines\": [{\"name\": \"interp\"},\n{\"name\": \"onednn\"}]}",
+            of[i].bits);
+        nnc_sink_clear(test_sink);
+        CHECK_OK(load(&t, nnc_text_str(&s)));
+        CHECK_DIAG(":3:1: warning: machine file: engine \"onednn\" is ignored");
+        CHECK_STR(t.cpu, of[i].cpu);
+        CHECK_STR(t.features, of[i].features);
+        CHECK(t.n_engines == 1 && !t.host);
+        nnc_target_deinit(&t);
+        nnc_text_deinit(&s);
+    }
 }
 
 TEST(target_file_of_a_gpu)
@@ -351,8 +385,7 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
 /* One core of the machine whose measurements the prices follow. */
 static nnc_target measured_core(void)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    nnc_target t = test_cpu(1, true, true);
     t.vector_bits = 512;
     t.cores = 1;
     t.flops_f32 = 166400000000;
@@ -486,8 +519,7 @@ static void few_rows_are_read_unpacked(const nnc_target *cpu)
 /* Groups of a convolution on few places: a library reads each group's weights again and again. */
 TEST(groups_on_few_places_take_longer)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    nnc_target t = test_cpu(2, true, true);
     nnc_ask a = {.kind = ASK_conv,
         .dtype = DT_f32,
         .grouped = true,
@@ -506,8 +538,7 @@ TEST(groups_on_few_places_take_longer)
 /* Short rows are read at a part of the rate, unless init puts them into panels. */
 TEST(short_rows_are_read_in_pieces)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    nnc_target t = test_cpu(1, true, true);
     int64_t ns[2][2];
     for (int terms = 0; terms < 2; terms++)
         for (int made = 0; made < 2; made++) {
@@ -571,7 +602,7 @@ TEST(engines_answer_by_rules)
         {"cublaslt", "", "cublaslt multiplies matrices", {.kind = ASK_conv}},
     };
     nnc_target cpu, gpu;
-    CHECK_OK(nnc_target_host(&cpu, 2, true, true, test_sink));
+    cpu = test_cpu(2, true, true);
     CHECK_OK(nnc_target_cuda(&gpu, "cuda:sm_90", test_sink));
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
         nnc_ask a = t[i].a;
@@ -609,8 +640,7 @@ TEST(trained_matrices_that_fit_a_cache)
         {32, 512, 32, 1, .onednn = true}, {32, 512, 256, 8, .onednn = true},
         {32, 500, 256, 1, .onednn = true}, {32, 512, 256, 1, true, .onednn = true},
         {32, 512, 256, 1, false, true, .onednn = true}};
-    nnc_target cpu;
-    CHECK_OK(nnc_target_host(&cpu, 2, true, true, test_sink));
+    nnc_target cpu = test_cpu(2, true, true);
     cpu.l2_bytes = 1 << 20;
     cpu.vector_bits = 512;
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
@@ -633,8 +663,7 @@ TEST(trained_matrices_that_fit_a_cache)
 /* Row-major convolutions: both engines are slow at windows, generated kernels more so, and oneDNN at anything after them. */
 TEST(row_major_convolutions_are_slow)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    nnc_target t = test_cpu(2, true, true);
     const nnc_target_engine *onednn = nnc_target_engine_named(&t, "onednn"),
                             *llvm = nnc_target_engine_named(&t, "llvm");
     nnc_ask a = {.kind = ASK_conv,
@@ -667,8 +696,7 @@ TEST(short_kernels_run_on_one_thread)
     nnc_ask a = {.kind = ASK_matmul, .dtype = DT_f32, .outputs = 16, .results = 256};
     int64_t ns[2][2];
     for (int threads = 1; threads <= 2; threads++) {
-        nnc_target t;
-        CHECK_OK(nnc_target_host(&t, threads, false, true, test_sink));
+        nnc_target t = test_cpu(threads, false, true);
         t.cores = 2;
         t.flops_f32 = 200000000000;
         for (int large = 0; large < 2; large++) {
@@ -685,9 +713,8 @@ TEST(short_kernels_run_on_one_thread)
 /* Four threads that share a strip of seven rows compute its prologue each, of 56 rows each its own. */
 TEST(prologues_of_few_rows_are_repeated)
 {
-    nnc_target t;
     int64_t more[2];
-    CHECK_OK(nnc_target_host(&t, 4, false, true, test_sink));
+    nnc_target t = test_cpu(4, false, true);
     t.cores = 4;
     for (int i = 0; i < 2; i++) {
         int64_t rows = i ? 56 : 7, ns[2];
@@ -710,9 +737,8 @@ TEST(prologues_of_few_rows_are_repeated)
 TEST(prologues_of_few_terms_fill_no_vectors)
 {
     enum { ROWS = 4096 };
-    nnc_target t;
     int64_t more[2];
-    CHECK_OK(nnc_target_host(&t, 1, false, true, test_sink));
+    nnc_target t = test_cpu(1, false, true);
     const int lanes = t.vector_bits / 32;
     for (int i = 0; i < 2; i++) {
         int64_t ns[2];
@@ -734,8 +760,7 @@ TEST(prologues_of_few_terms_fill_no_vectors)
 /* oneDNN's relu is free, its silu costs more than a kernel of one's own where the result is large. */
 TEST(onednn_is_slow_at_functions)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    nnc_target t = test_cpu(2, true, true);
     const nnc_target_engine *e = nnc_target_engine_named(&t, "onednn");
     nnc_ask a = {.dtype = DT_f32,
         .flops = 100000000,
@@ -761,8 +786,7 @@ static int64_t offered(const nnc_target *t, const char *engine, nnc_ask a, int k
 /* A post-operation is computed for whole vectors of outputs, and for those of one group. */
 TEST(epilogues_use_whole_vectors)
 {
-    nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    nnc_target t = test_cpu(1, true, true);
     t.vector_bits = 512;
     nnc_ask a = {.kind = ASK_conv, .dtype = DT_f32, .results = 320000, .channels = 32};
     static const char *const engine[] = {"onednn", "llvm"};

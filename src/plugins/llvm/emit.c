@@ -94,11 +94,19 @@ static machine take_machine(const nnc_target *t, bool quick, nnc_sink *sink)
     return m;
 }
 
+/* x86-64-v2, -v3 or -v4, whose features are defined; 0: another CPU. */
+static int level_of(const nnc_target *t)
+{
+    const bool named = t->cpu && !strncmp(t->cpu, "x86-64-v", 8) && !(t->features && *t->features);
+    return named && t->cpu[8] >= '2' && t->cpu[8] <= '4' && !t->cpu[9] ? t->cpu[8] - '0' : 0;
+}
+
 /* True when the code generator may use AVX-512. Only explicit features count, since an unsupported instruction ends the process. */
 static bool has_avx512(const nnc_target *t)
 {
     const char *f = t->features && t->features[0] ? t->features
                     : !t->cpu || !t->cpu[0]       ? host_features
+                    : level_of(t) == 4            ? "+avx512f,+avx512dq"
                                                   : "";
     return t->vector_bits >= 512 && strstr(f, "+avx512f") && strstr(f, "+avx512dq");
 }
@@ -117,7 +125,7 @@ static void open_module(ll_mod *m, const nnc_target *t, LLVMTargetMachineRef tm)
     m->fma = t->fma;
     m->f16c = t->f16c;
     m->scalef = has_avx512(t);
-    m->sse41 = t->vector_bits >= 256; /* every CPU with AVX has it */
+    m->sse41 = t->vector_bits >= 256 || level_of(t) > 0; /* every CPU with AVX has it */
     m->f32 = LLVMFloatTypeInContext(m->c);
     m->f64 = LLVMDoubleTypeInContext(m->c);
     m->i1 = LLVMInt1TypeInContext(m->c);

@@ -490,7 +490,7 @@ static bool compiles(const nnc_call *c)
 static const nnc_watch watch = {wants_watch, watch_begin, watch_end};
 
 /* The implementation of a call, and so the sizes in a plan, depends on the library and on the instruction set that it may use (the
- * CPU's, or ONEDNN_MAX_CPU_ISA): the version contains both. */
+ * CPU's, NNC_CPU's or ONEDNN_MAX_CPU_ISA's): the version contains both. */
 static char version[64];
 
 static const char *isa_name(dnnl_cpu_isa_t isa)
@@ -514,13 +514,30 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     return "ISA";
 }
 
-/* True when the user limits oneDNN to instruction sets without AMX. */
-static bool isa_limited(void)
+/* The user's own limit of oneDNN; "": none, or one that includes AMX. */
+static const char *own_limit(void)
 {
     const char *now = getenv("ONEDNN_MAX_CPU_ISA"), *old = getenv("DNNL_MAX_CPU_ISA");
     const char *limit = now ? now : old;
     return limit && !strstr(limit, "AMX") && strcasecmp(limit, "DEFAULT") != 0 &&
-           strcasecmp(limit, "ALL") != 0;
+                   strcasecmp(limit, "ALL") != 0
+               ? limit
+               : "";
+}
+
+/* NNC_CPU limits oneDNN, too, unless the user's own limit is as low. */
+static void limit_isa(void)
+{
+    static const struct {
+        const char *level, *within;
+        dnnl_cpu_isa_t isa;
+    } known[] = {{"x86-64-v2", "SSE41", dnnl_cpu_isa_sse41},
+        {"x86-64-v3", "SSE41 AVX2", dnnl_cpu_isa_avx2},
+        {"x86-64-v4", "SSE41 AVX2 AVX512_CORE", dnnl_cpu_isa_avx512_core}};
+    const char *own = own_limit();
+    for (size_t i = 0; i < NNC_COUNT(known); i++)
+        if (!strcmp(nnc_cpu_limit(), known[i].level) && !(*own && strcasestr(known[i].within, own)))
+            (void)dnnl_set_max_cpu_isa(known[i].isa);
 }
 
 /* oneDNN 2.x must not use AMX: its bf16 gemm releases the tile configuration, and the next brgemm kernel on that thread, which assumes
@@ -528,13 +545,14 @@ static bool isa_limited(void)
  * must be set before oneDNN first queries the instruction set. */
 static void avoid_amx(const dnnl_version_t *v)
 {
-    if (v->major < 3 && !isa_limited())
+    if (v->major < 3 && !*own_limit() && !*nnc_cpu_limit())
         (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
 __attribute__((constructor)) static void name_version(void)
 {
     const dnnl_version_t *v = dnnl_version();
+    limit_isa();
     avoid_amx(v);
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     snprintf(version, sizeof version, "%d.%d.%d, %s (%x)", v->major, v->minor, v->patch,

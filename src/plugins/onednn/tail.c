@@ -10,12 +10,6 @@ enum {
         256 << 10, /* from here on several threads pay (512 KB by two: 22 us instead of 31) */
 };
 
-#if defined(__x86_64__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CLONES
-#endif
-
 #define T float
 #define FN(name) name##f
 #define POST(name, op, formula, onednn, cudnn) \
@@ -26,7 +20,7 @@ enum {
         } \
         break;
 /* sum: NULL when no post-operation is a sum. */
-CLONES static void post(const nnc_post *p, T *restrict x, const T *restrict sum, int n)
+NNC_BODY post_body(const nnc_post *p, T *restrict x, const T *restrict sum, int n)
 {
     const T al = p->alpha, be = p->beta;
     for (int i = 0; i < n && sum && p->kind == PO_sum; i++)
@@ -36,6 +30,7 @@ CLONES static void post(const nnc_post *p, T *restrict x, const T *restrict sum,
     case PO__COUNT: break;
     }
 }
+NNC_DISPATCH(post, (const nnc_post *p, T *restrict x, const T *restrict sum, int n), (p, x, sum, n))
 #undef T
 #undef FN
 
