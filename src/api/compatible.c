@@ -95,11 +95,16 @@ static bool runs_there(
 }
 
 static nnc_status other_machine(
-    const nnc_artifact *a, const char *target, const char *here, nnc_sink *sink)
+    const nnc_artifact *a, bool described, const char *target, const char *here, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_text) cpu = {0};
     nnc_target_host_name(&cpu);
     const char *was = a->machine;
+    if (described)
+        return nnc_fail(sink, NNC_E_DEVICE, loc_of(a),
+            "was compiled for a described CPU (%s; this is %s, %s): name the same file with "
+            "--target or --hardware, or compile the model again",
+            target, here, nnc_text_str(&cpu));
     if (*was && !cpu.oom && !strcmp(was, nnc_text_str(&cpu)) &&
         strcspn(target, "#") == strcspn(here, "#") && !strncmp(target, here, strcspn(here, "#")))
         return nnc_fail(sink, NNC_E_DEVICE, loc_of(a),
@@ -138,7 +143,8 @@ static nnc_status check_device(const nnc_artifact *a, const nnc_plan_device *d, 
             d->threads, d->threads == 1 ? "" : "s", t->threads, d->threads);
     return runs_there(a, d->target, kind, t, sink) || !strcmp(nnc_text_str(&here), d->target)
                ? NNC_OK
-               : other_machine(a, d->target, nnc_text_str(&here), sink);
+               : other_machine(
+                     a, !*a->machine && !nnc_plan_on_gpu(d), d->target, nnc_text_str(&here), sink);
 }
 
 nnc_status nnc_check_machine(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)

@@ -167,7 +167,7 @@ typedef struct nnc_partition_table {
     const nnc_target *target;
     const nnc_cluster *cluster; /* described hardware, of which the devices are the first; NULL: equal links of o */
     int devices, micro;
-    int gpus;               /* GPUs of this machine that the target's code runs on */
+    int gpus;               /* GPUs of this machine that the target's code runs on; 0 for a described one, unless plans are run */
     double bandwidth;       /* factor of all links'; 0: 1 */
     bool sets_batch;        /* --set batch= gives the model another batch */
     int n_row;
