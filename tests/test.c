@@ -8,7 +8,7 @@
 
 enum {
     ROUND = 1000000, /* between the seeds of two rounds; a test draws from fewer */
-    FULL = 4         /* NNC_TEST_DRAWS at which a test draws its full number of cases */
+    FULL = 4 /* NNC_TEST_DRAWS at which a test draws its full number of cases */
 };
 
 static test_case *cases, **tail = &cases;

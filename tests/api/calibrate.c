@@ -193,8 +193,7 @@ TEST(tables_of_a_gpu_predict_it)
     static const char *const models[] = {"vgg16", "resnet50", "efficientnet_b0", "bert_base"},
                              *const batches[] = {"1", "32"};
     static const nnc_precision precision[] = {NNC_PRECISION_f32, NNC_PRECISION_f16};
-    const nnc_env_options o = {
-        .target = "cuda:sm_90", TEST_CACHED};
+    const nnc_env_options o = {.target = "cuda:sm_90", TEST_CACHED};
     const nnc_calibrate_options none = {0};
     calibration *c = nnc_calloc(1, sizeof *c);
     nnc_cluster *is = nnc_cluster_load("models/hardware/h200x8.json", test_sink);

@@ -326,7 +326,8 @@ static void *work(void *p)
 TEST(generated)
 {
     const char *one = getenv("NNC_CASE"), *count = getenv("NNC_CASES");
-    uint64_t n = count ? strtoull(count, NULL, 0) : (uint64_t)test_draws(api_sanitized ? 400 : 2000);
+    uint64_t n =
+        count ? strtoull(count, NULL, 0) : (uint64_t)test_draws(api_sanitized ? 400 : 2000);
     uint64_t first = one ? strtoull(one, NULL, 0) : 0, end = one ? first + 1 : n;
     int n_worker = one ? 1 : (int)nnc_min64(nnc_cpu_count(), 4);
     worker w[4];

@@ -13,8 +13,7 @@ typedef struct loaded {
 static void load(loaded *l, const char *json)
 {
     *l = (loaded){0};
-    CHECK_OK(
-        nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 1}, &l->env, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 1}, &l->env, test_sink));
     l->g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
     CHECK(l->g != NULL);
     CHECK_OK(nnc_compile(l->env, l->g, &nnc_compile_defaults, &l->a, test_sink));

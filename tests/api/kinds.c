@@ -150,7 +150,9 @@ TEST(each_device_as_if_alone)
     const char *one = getenv("NNC_CASE");
     const uint32_t n = NNC_COUNT(targets);
     setenv("NNC_CUDA_PATH", "/nonexistent", 1);
-    for (uint64_t i = one ? strtoull(one, NULL, 0) : 0, to = one ? i + 1 : (uint64_t)test_draws(CASES); i < to; i++) {
+    for (uint64_t i = one ? strtoull(one, NULL, 0) : 0,
+                  to = one ? i + 1 : (uint64_t)test_draws(CASES);
+         i < to; i++) {
         uint64_t key = nnc_rng_key("kinds", test_seed + i);
         kinds_case c = {.seed = i, .o = nnc_compile_defaults};
         c.a = targets[nnc_rng_u32(key, 0) % n];
@@ -232,11 +234,8 @@ static void put_plan(nnc_text *t, const char *target, bool no_llvm, bool no_oned
         "%w = param : f32[64,64,3,3] = gen(\"w\", seed=1, scale=0.1)\n"
         "%y = conv %x, %w {pads=[1,1,1,1]}\n%z = relu %y\n%p = maxpool %z {kernel=[2,2], "
         "strides=[2,2]}\n%s = softmax %p {axis=1}\nreturn %s }";
-    nnc_env_options o = {.target = target,
-        .threads = 1,
-        TEST_CACHED,
-        .no_llvm = no_llvm,
-        .no_onednn = no_onednn};
+    nnc_env_options o = {
+        .target = target, .threads = 1, TEST_CACHED, .no_llvm = no_llvm, .no_onednn = no_onednn};
     nnc_env *e = NULL;
     nnc_artifact *a = NULL;
     nnc_scan s;

@@ -21,8 +21,7 @@ static int count_nan(bool exact, int threads, const char *body)
     x[5] = NAN;
     nnc_scan_init(&scan, "nan", body, strlen(body));
     nnc_graph *g = nnc_graph_parse(&scan, test_sink);
-    CHECK_OK(
-        nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = threads}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = threads}, &e, test_sink));
     CHECK(g != NULL);
     CHECK_OK(nnc_compile(e, g, &o, &a, test_sink));
     CHECK_OK(nnc_session_create(e, a, &s, test_sink));

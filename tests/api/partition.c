@@ -40,12 +40,9 @@ static nnc_model *open(const char *name, const char *place)
 static bool make_with(made *x, const char *name, const nnc_training *training, int devices,
     const char *place, const char *hardware)
 {
-    nnc_env_options env = nnc_env_defaults;
+    const nnc_env_options env = {
+        TEST_CACHED, .target = hardware ? NULL : "tests/cli/machine.json", .hardware = hardware};
     memset(x, 0, sizeof *x);
-    env.target = hardware ? NULL : "tests/cli/machine.json";
-    env.hardware = hardware;
-    env.cache_dir = test_cache();
-    env.no_cache = !test_cache();
     CHECK_OK(nnc_env_create(&env, &x->env, test_sink));
     x->model = open(name, place);
     nnc_arena_init(&x->a, 0);

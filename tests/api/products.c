@@ -76,9 +76,8 @@ static int check(const at *c, int threads, bool no_llvm)
     put_graph(&t, c);
     nnc_scan_init(&scan, "t", nnc_text_str(&t), t.n);
     nnc_graph *g = nnc_graph_parse(&scan, test_sink);
-    CHECK_OK(
-        nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = threads, .no_llvm = no_llvm},
-            &e, test_sink));
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){TEST_CACHED, .threads = threads, .no_llvm = no_llvm}, &e, test_sink));
     bool ok =
         g && e && api_inputs(&d, g, test_seed, false) && api_truth(&d, g, test_sink) == NNC_OK;
     ok = ok && api_compile_and_run(e, g, &nnc_compile_defaults, &d, &r, &why, test_sink);
