@@ -27,7 +27,7 @@ struct nnc_env {
     bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
     pthread_mutex_t lock;    /* of nnc_env_settle */
     bool settled;            /* it was called */
-    bool said_slow, said_onednn; /* that kernels are interpreted; that generated kernels stand in for oneDNN */
+    bool said_slow, said_onednn; /* that kernels are interpreted; that generated kernels replace oneDNN */
     int64_t memory_limit;    /* bytes of a device that may be used at most; 0: all */
     nnc_ranks ranks;
     nnc_comm *comm;          /* with other ranks; NULL: there is one */

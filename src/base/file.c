@@ -160,8 +160,8 @@ static int open_temporary(const char *path, char tmp[PATH_MAX])
     umask(mask);
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     *tmp = 0;
-    int fd = access("/proc/self/fd", X_OK) == 0 ? open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666)
-                                                : -1;
+    int fd =
+        access("/proc/self/fd", X_OK) == 0 ? open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
     if (fd < 0 && snprintf(tmp, PATH_MAX, "%s.tmp-XXXXXX", path) < PATH_MAX)
         fd = mkostemp(tmp, O_CLOEXEC);
     if (fd >= 0) /* a replaced file keeps its permissions */
