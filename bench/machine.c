@@ -14,32 +14,30 @@ struct meter {
     char *a, *b; /* BIG each */
 };
 
-/* 12 independent chains hide the latency of two multiply-add units. */
-NNC_BODY fma_loop_body(int n, float a, float b, float *sum)
-{
-    v16 x[12];
-    for (int i = 0; i < 12; i++)
-        x[i] = (v16){0} + (float)i;
-    for (int k = 0; k < n; k++) {
-        x[0] = x[0] * a + b;
-        x[1] = x[1] * a + b;
-        x[2] = x[2] * a + b;
-        x[3] = x[3] * a + b;
-        x[4] = x[4] * a + b;
-        x[5] = x[5] * a + b;
-        x[6] = x[6] * a + b;
-        x[7] = x[7] * a + b;
-        x[8] = x[8] * a + b;
-        x[9] = x[9] * a + b;
-        x[10] = x[10] * a + b;
-        x[11] = x[11] * a + b;
+/* 12 independent chains of vectors of so many bytes hide the latency of two multiply-add units. */
+#define FMA_LOOP(name, bytes) \
+    NNC_BODY name(int n, float a, float b, float *sum) \
+    { \
+        typedef float vec __attribute__((vector_size(bytes))); \
+        vec x[12]; \
+        for (int i = 0; i < 12; i++) \
+            x[i] = (vec){0} + (float)i; \
+        for (int k = 0; k < n * (64 / (bytes)); k++) { \
+            STEP(0) \
+            STEP(1) \
+            STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7) STEP(8) STEP(9) STEP(10) STEP(11) \
+        } \
+        float s = 0; \
+        for (int i = 0; i < 12; i++) \
+            s += x[i][0] + x[i][(bytes) / 4 - 1]; \
+        *sum = s; \
     }
-    float s = 0;
-    for (int i = 0; i < 12; i++)
-        s += x[i][0] + x[i][15];
-    *sum = s;
-}
-NNC_DISPATCH(fma_loop, (int n, float a, float b, float *sum), (n, a, b, sum))
+#define STEP(i) x[i] = x[i] * a + b;
+FMA_LOOP(fma_zmm, 64)
+FMA_LOOP(fma_ymm, 32)
+FMA_LOOP(fma_xmm, 16)
+NNC_DISPATCH_OF(
+    fma_loop, (int n, float a, float b, float *sum), (n, a, b, sum), fma_zmm, fma_ymm, fma_xmm)
 
 static void fma_part(void *ctx, int part, int parts)
 {

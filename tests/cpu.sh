@@ -76,6 +76,7 @@ for v in $levels; do
     "$nnc" compile "$net" --no-onednn --emit=asm -o "$dir/asm" 2>"$dir/said" || { fail "v$v: no assembly"; cat "$dir/said"; }
     zmm=$(instructions '%zmm' "$dir/asm") ymm=$(instructions '%ymm' "$dir/asm") vex=$(instructions '^[[:space:]]v[a-z]' "$dir/asm")
     echo "v$v: $(wc -l <"$dir/asm") lines of assembly, $vex of AVX, $ymm with ymm, $zmm with zmm"
+    # shellcheck disable=SC2015
     case $v in
     2) [ "$zmm$ymm$vex" = 000 ] || fail "v2 has AVX" ;;
     3) [ "$zmm" = 0 ] && [ "$ymm" -gt 0 ] || fail "v3" ;;
@@ -95,6 +96,7 @@ for again in 0 1; do
     for v in $levels; do
         NNC_CPU=x86-64-v$v "$nnc" compile "$net" --no-onednn --cache-dir="$dir/shared" -o "$dir/any.nnc" >"$dir/said" 2>&1
         found=$(sed -n 's/.*; \([0-9]* of [0-9]*\) kernels from the cache.*/\1/p' "$dir/said")
+        # shellcheck disable=SC2015
         case $again$found in
         0"0 of "*) ;;
         1*) [ "${found% of *}" = "${found#* of }" ] && [ -n "$found" ] || fail "v$v: $found kernels from the cache" ;;

@@ -143,7 +143,7 @@ static double peak_of(comparison *c, const nnc_target *t)
     const int parts = (int)nnc_min64(nnc_max64(t->threads, 1), MOST_PARTS);
     for (int i = 0; m && i < TRIES; i++) {
         double sum = 0;
-        m->wide = t->vector_bits >= 512;
+        m->wide = t->vector_bits >= 512 && nnc_cpu_level() > 3;
         nnc_par_run(parts, compute_part, m);
         for (int p = 0; p < parts; p++)
             sum += m->rate[p];

@@ -1,5 +1,5 @@
-/* base/base.h -- foundation of all other folders: status and diagnostics, instruction sets, arenas, text, numbers, tensor types, JSON with positions,
- * files, threads. Other folders include this header only. */
+/* base/base.h -- foundation of all other folders: status and diagnostics, instruction sets, arenas, text, numbers, tensor types, JSON
+ * with positions, files, threads. Other folders include this header only. */
 #ifndef NNC_BASE_H
 #define NNC_BASE_H
 

@@ -27,8 +27,8 @@ uint64_t nnc_cpu_features(void);
 /* The limit: "x86-64-v3"; "": none. */
 const char *nnc_cpu_limit(void);
 /* Limits this process, its plug-ins and its child processes, to a level, as NNC_CPU does for a program: "x86-64-v2", "-v3" or "-v4".
- * A limit can be lowered, not raised. Programs with several threads call it before these begin. `option`: how the user gave it, for messages:
- * "--target=cpu:". Usage errors: an unknown level, or one that this CPU, or an earlier limit, does not reach. */
+ * A limit can be lowered, not raised. Programs with several threads call it before these begin. `option`: how the user gave it, for
+ * messages: "--target=cpu:". Usage errors: an unknown level, or one that this CPU, or an earlier limit, does not reach. */
 nnc_status nnc_cpu_limit_to(const char *level, const char *option, nnc_sink *sink);
 /* Reports a value of NNC_CPU that cannot be obeyed; it is ignored otherwise. */
 nnc_status nnc_cpu_check(nnc_sink *sink);
@@ -43,24 +43,27 @@ static inline int nnc_cpu_level(void)
 }
 
 /* Defines `static void name params`, compiled for each of the levels that vectorised loops gain from; a call takes the one of
- * nnc_cpu_level. Its body is the function name_body, declared NNC_BODY. (GCC's target_clones choose before the limit is known, test names of
- * CPUs, and are not available under sanitizers.)
+ * nnc_cpu_level. Its body is the function name_body, declared NNC_BODY. (GCC's target_clones choose before the limit is known, test
+ * names of CPUs, and are not available under sanitizers.)
  *     NNC_BODY add_body(int n, const float *x, float *y) { ... }
- *     NNC_DISPATCH(add, (int n, const float *x, float *y), (n, x, y)) */
+ *     NNC_DISPATCH(add, (int n, const float *x, float *y), (n, x, y))
+ * NNC_DISPATCH_OF takes a body for each level: vectors of GCC (vector_size) that are wider than the registers are computed in memory. */
 #define NNC_BODY static inline __attribute__((always_inline)) void
 #if defined(__x86_64__)
-#define NNC_DISPATCH(name, params, args) \
-    __attribute__((target("arch=x86-64-v4"))) static void name##_v4 params { name##_body args; } \
-    __attribute__((target("arch=x86-64-v3"))) static void name##_v3 params { name##_body args; } \
-    static void name##_v1 params { name##_body args; } \
+#define NNC_DISPATCH_OF(name, params, args, v4_body, v3_body, v1_body) \
+    __attribute__((target("arch=x86-64-v4"))) static void name##_v4 params { v4_body args; } \
+    __attribute__((target("arch=x86-64-v3"))) static void name##_v3 params { v3_body args; } \
+    static void name##_v1 params { v1_body args; } \
     static void name params \
     { \
         const int level = nnc_cpu_level(); \
         (level > 3 ? name##_v4 : level > 2 ? name##_v3 : name##_v1) args; \
     }
 #else
-#define NNC_DISPATCH(name, params, args) \
-    static void name params { name##_body args; }
+#define NNC_DISPATCH_OF(name, params, args, v4_body, v3_body, v1_body) \
+    static void name params { v1_body args; }
 #endif
+#define NNC_DISPATCH(name, params, args) \
+    NNC_DISPATCH_OF(name, params, args, name##_body, name##_body, name##_body)
 
 #endif

@@ -4,23 +4,25 @@
 
 #include <math.h>
 
-/* Lanes that a loop takes at once, in registers. */
-enum { LANES = 32 };
-
+/* Lanes at once, in registers: as many as schedules for AVX-512, for AVX2 and for SSE use. */
+#define LANES(L, T, fma) \
+    for (; n >= (L) && x.lane == 0 && w.lane == 1; n -= (L), acc += (L), b += (L)) { \
+        T sum[L]; \
+        for (int i = 0; i < (L); i++) \
+            sum[i] = acc[i]; \
+        for (int64_t s = 0; s < steps; s++) \
+            for (int i = 0; i < (L); i++) \
+                sum[i] = fma(a[s * x.step], b[s * w.step + i], sum[i]); \
+        for (int i = 0; i < (L); i++) \
+            acc[i] = sum[i]; \
+    }
 #define STEPS(name, T, fma) \
     NNC_BODY name##_body(int n, nnc_factor x, nnc_factor w, int64_t steps, T *restrict acc) \
     { \
         const T *a = x.at, *b = w.at; \
-        for (; n >= LANES && x.lane == 0 && w.lane == 1; n -= LANES, acc += LANES, b += LANES) { \
-            T sum[LANES]; \
-            for (int i = 0; i < LANES; i++) \
-                sum[i] = acc[i]; \
-            for (int64_t s = 0; s < steps; s++) \
-                for (int i = 0; i < LANES; i++) \
-                    sum[i] = fma(a[s * x.step], b[s * w.step + i], sum[i]); \
-            for (int i = 0; i < LANES; i++) \
-                acc[i] = sum[i]; \
-        } \
+        LANES(32, T, fma) \
+        LANES(16, T, fma) \
+        LANES(8, T, fma) \
         for (int64_t s = 0; s < steps; s++, a += x.step, b += w.step) \
             for (int i = 0; i < n; i++) \
                 acc[i] = fma(a[i * x.lane], b[i * w.lane], acc[i]); \

@@ -9,29 +9,38 @@
 
 enum { MR = 4, NR = 16, KC = 192, MB = 256, NB = 512 };
 
-typedef double f64x8 __attribute__((vector_size(64)));
-typedef uint64_t u64x8 __attribute__((vector_size(64)));
-
-/* tile[MR][NR] = sum over k of a[k][MR] b[k][NR]; b and tile are 64-byte aligned. */
-#define MICRO(name, elem, vec) \
-    NNC_BODY name##_body(const elem *a, const elem *b, int64_t nk, elem *tile) \
+/* tile[MR][NR] = sum over k of a[k][MR] b[k][NR], two vectors of columns at a time; b and tile are 64-byte aligned. */
+#define MICRO(name, elem, bytes) \
+    NNC_BODY name(const elem *a, const elem *b, int64_t nk, elem *tile) \
     { \
-        vec s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}; \
-        vec s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0}; \
-        for (int64_t k = 0; k < nk; k++, a += MR, b += NR) { \
-            vec b0 = *(const vec *)b, b1 = *(const vec *)(b + 8); \
-            s00 += a[0] * b0, s01 += a[0] * b1; \
-            s10 += a[1] * b0, s11 += a[1] * b1; \
-            s20 += a[2] * b0, s21 += a[2] * b1; \
-            s30 += a[3] * b0, s31 += a[3] * b1; \
+        typedef elem vec __attribute__((vector_size(bytes))); \
+        enum { W = (bytes) / 8 }; \
+        for (int j = 0; j < NR; j += 2 * W) { \
+            vec s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}; \
+            vec s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0}; \
+            const elem *p = a, *q = b + j; \
+            for (int64_t k = 0; k < nk; k++, p += MR, q += NR) { \
+                vec b0 = *(const vec *)q, b1 = *(const vec *)(q + W); \
+                s00 += p[0] * b0, s01 += p[0] * b1; \
+                s10 += p[1] * b0, s11 += p[1] * b1; \
+                s20 += p[2] * b0, s21 += p[2] * b1; \
+                s30 += p[3] * b0, s31 += p[3] * b1; \
+            } \
+            elem *t = tile + j; \
+            *(vec *)t = s00, *(vec *)(t + W) = s01; \
+            *(vec *)(t + NR) = s10, *(vec *)(t + NR + W) = s11; \
+            *(vec *)(t + 2 * NR) = s20, *(vec *)(t + 2 * NR + W) = s21; \
+            *(vec *)(t + 3 * NR) = s30, *(vec *)(t + 3 * NR + W) = s31; \
         } \
-        vec *t = (vec *)tile; \
-        t[0] = s00, t[1] = s01, t[2] = s10, t[3] = s11; \
-        t[4] = s20, t[5] = s21, t[6] = s30, t[7] = s31; \
-    } \
-    NNC_DISPATCH(name, (const elem *a, const elem *b, int64_t nk, elem *tile), (a, b, nk, tile))
-MICRO(micro_f64, double, f64x8)
-MICRO(micro_u64, uint64_t, u64x8)
+    }
+#define MICROS(name, elem) \
+    MICRO(name##_zmm, elem, 64) \
+    MICRO(name##_ymm, elem, 32) \
+    MICRO(name##_xmm, elem, 16) \
+    NNC_DISPATCH_OF(name, (const elem *a, const elem *b, int64_t nk, elem *tile), \
+        (a, b, nk, tile), name##_zmm, name##_ymm, name##_xmm)
+MICROS(micro_f64, double)
+MICROS(micro_u64, uint64_t)
 
 typedef struct bufs {
     uint64_t *a, *b, *tile;

@@ -36,8 +36,9 @@ static bool find_ranges(nnc_kernel *k, nnc_text *note)
 
 bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_arena *a)
 {
-    bool changed = false,
-         marks = nnc_has_fma(t); /* without it, the f64 forms are used for all policies */
+    /* Without fma, all policies use the f64 forms; exact still computes each term of a sum. */
+    const bool marks = nnc_has_fma(t) || math == MATH_exact;
+    bool changed = false;
     NNC_LOCAL(nnc_text) note = {0};
     /* fast forms have larger errors, so their ranges are wider */
     bool ok = !marks || nnc_kernel_mark(k, math, NULL);
@@ -50,8 +51,7 @@ bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_a
         ok = nnc_kernel_ranges(k);
     if (ok && math != MATH_exact)
         ok = nnc_kernel_collapse(k, t, math, a, &note);
-    if (ok && marks)
-        ok = nnc_kernel_join_erf(k, math, a, &note);
+    ok = ok && nnc_kernel_join_erf(k, math, a, &note);
     if (ok && math == MATH_fast && nnc_has_fma(t))
         ok = nnc_kernel_contract(k, a, &note);
     if (ok && marks)

@@ -320,16 +320,6 @@ TEST(onednn_winograd)
         }
 }
 
-static bool have_avx512(void)
-{
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#else
-    return false;
-#endif
-}
-
 /* Why Winograd's algorithm is declined: --math=exact, and channels whose points fill the caches. Other algorithms compute these. */
 TEST(onednn_winograd_declines)
 {
@@ -347,7 +337,7 @@ TEST(onednn_winograd_declines)
         CHECK(i == 3 || call_check(e, &c[i], RAW, 2e-6, "without Winograd's algorithm"));
         c[i].exact = false;
         CHECK_OK(e->choose(&c[i], &choice, test_sink));
-        CHECK(choice.ok && (!have_avx512() || !strstr(choice.reason, "wino") == (i == 3)));
+        CHECK(choice.ok && (nnc_cpu_level() < 4 || !strstr(choice.reason, "wino") == (i == 3)));
     }
 }
 
@@ -355,7 +345,7 @@ TEST(onednn_winograd_declines)
 TEST(onednn_winograd_error)
 {
     const nnc_engine *e = onednn();
-    if (!e || !have_avx512())
+    if (!e || nnc_cpu_level() < 4)
         return;
     call_samples = 1000;
     for (int k = 0; k < 3; k++) {
@@ -498,10 +488,7 @@ TEST(onednn_computes_once_without_nan)
     CHECK(reruns != NULL);
     uint64_t before = *reruns;
     CHECK(all_nan(e, CALL_NONE) > 150);
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports(
-            "avx2")) /* its SSE code computes with the bytes after a partial vector */
-#endif
+    if (nnc_cpu_level() > 2) /* its SSE code computes with the bytes after a partial vector */
         CHECK_INT((int64_t)(*reruns - before), 0);
     before = *reruns;
     call_nan_in = CALL_SRC; /* and the count counts */

@@ -14,14 +14,14 @@ typedef struct set {
     int n;
 } set;
 
-static void lower_all(set *s, const nnc_graph *g)
+static void lower_all(set *s, const nnc_graph *g, const nnc_target *t)
 {
     for (uint32_t i = 0; i < g->n_node && s->n < MAX_KERNELS; i++) {
         const nnc_node *n = &g->node[i];
         nnc_class c = nnc_op_class((nnc_op)n->op);
         if (c == CL_leaf || c == CL_contract || c == CL_fused || nnc_is_view(g, n))
             continue;
-        const nnc_kernel *k = nnc_lower(g, n, kb_host(), MATH_ulp2, &s->arena, test_sink);
+        const nnc_kernel *k = nnc_lower(g, n, t, MATH_ulp2, &s->arena, test_sink);
         if (k)
             s->k[s->n++] = k;
     }
@@ -140,7 +140,7 @@ TEST(lowered_random_graphs)
         CHECK(g != NULL);
         nnc_arena_init(&s.arena, 0);
         if (g)
-            lower_all(&s, g);
+            lower_all(&s, g, kb_host());
         kernels += s.n;
         bool ok = !s.n || run_set(&s, e, o.seed);
         nnc_arena_deinit(&s.arena);
@@ -162,7 +162,7 @@ static void transposed(const nnc_emitter *e, const char *type, const char *line)
     nnc_arena_init(&s.arena, 0);
     CHECK(g != NULL);
     if (g)
-        lower_all(&s, g);
+        lower_all(&s, g, kb_host());
     CHECK_INT(s.n, 1);
     if (s.n == 1 && kb_host()->vector_bits >= 128)
         CHECK(nnc_sched_has(&s.k[0]->sched, KD_transpose));
@@ -183,7 +183,7 @@ static void check_drawn(nnc_graph *draw(uint64_t, nnc_sink *))
             nnc_graph *g = draw(test_seed + 25 * i + j, test_sink);
             CHECK(g != NULL);
             if (g)
-                lower_all(&s, g);
+                lower_all(&s, g, kb_host());
             nnc_graph_destroy(g);
         }
         CHECK(s.n > 15);
@@ -772,6 +772,14 @@ TEST(contraction_with_a_long_epilogue)
     nnc_text_deinit(&t);
 }
 
+/* This CPU, or one without fused multiply-adds. */
+static nnc_target maybe_without_fma(bool fma)
+{
+    nnc_target t = *kb_host();
+    t.fma = t.fma && fma;
+    return t;
+}
+
 /* Of -inf it is NaN, as in the frameworks: -inf * 0. Small results keep their digits, and where e^(-x^2) vanishes so do they. */
 TEST(gelu_of_every_16_bit_number)
 {
@@ -779,8 +787,9 @@ TEST(gelu_of_every_16_bit_number)
     static uint16_t x[N], y[N];
     for (int i = 0; i < N; i++)
         x[i] = (uint16_t)i;
-    for (int half = 0; kb_emitter() && half < 2; half++) {
-        nnc_dtype d = half ? DT_f16 : DT_bf16;
+    for (int half = 0; kb_emitter() && half < 4; half++) {
+        nnc_dtype d = half % 2 ? DT_f16 : DT_bf16;
+        const nnc_target on = maybe_without_fma(half < 2);
         char text[100];
         nnc_scan scan;
         kb_code c;
@@ -791,9 +800,9 @@ TEST(gelu_of_every_16_bit_number)
         nnc_graph *g = nnc_graph_parse(&scan, test_sink);
         nnc_arena_init(&s.arena, 0);
         if (g)
-            lower_all(&s, g);
+            lower_all(&s, g, &on);
         CHECK_INT(s.n, 1);
-        if (s.n == 1 && kb_compile_kernel(s.k[0], kb_host(), &c)) {
+        if (s.n == 1 && kb_compile_kernel(s.k[0], &on, &c)) {
             void *args[] = {x, y};
             c.fn(args, 0, s.k[0]->sched.domain, NULL);
             double e = gelu_error(d, x, y, N);
@@ -808,7 +817,8 @@ TEST(gelu_of_every_16_bit_number)
 
 /* One convolution of ones with infinite weights, by machine code and by the interpreter. 0 times infinity is NaN: the interpreter and
  * --math=exact compute the terms beyond the edge; otherwise machine code may leave them out. `rows`: it leaves out rows of the window. */
-static void infinite_weights(int channels, int groups, const char *order, nnc_math math, bool rows)
+static void infinite_weights(
+    const nnc_target *t, int channels, int groups, const char *order, nnc_math math, bool rows)
 {
     enum { C = 32, N = 14, ALL = C * N * N };
     static float x[ALL], w[C * C * 9], y[2][ALL];
@@ -823,15 +833,14 @@ static void infinite_weights(int channels, int groups, const char *order, nnc_ma
     nnc_scan_init(&scan, "t", text, strlen(text));
     nnc_graph *g = nnc_graph_parse(&scan, test_sink);
     nnc_arena_init(&a, 0);
-    const nnc_kernel *k =
-        g ? nnc_lower(g, &g->node[g->n_node - 1], kb_host(), math, &a, test_sink) : NULL;
+    const nnc_kernel *k = g ? nnc_lower(g, &g->node[g->n_node - 1], t, math, &a, test_sink) : NULL;
     CHECK(k != NULL && k->n_stage > 0);
     for (int i = 0; i < ALL; i++)
         x[i] = 1;
     for (size_t i = 0; i < NNC_COUNT(w); i++)
         w[i] = INFINITY;
     nnc_interp *s = k ? nnc_interp_create(k) : NULL;
-    if (s && kb_emitter() && kb_compile_kernel(k, kb_host(), &c)) {
+    if (s && kb_emitter() && kb_compile_kernel(k, t, &c)) {
         c.fn((void *[]){x, w, y[0]}, 0, k->sched.domain, NULL);
         nnc_interp_run(s, (void *[]){x, w, y[1]}, 0, k->sched.domain, NULL);
         for (int i = 0; i < 2 * channels * N * N; i++) {
@@ -852,10 +861,12 @@ static void infinite_weights(int channels, int groups, const char *order, nnc_ma
 
 TEST(infinite_weights_at_the_edge)
 {
-    for (int exact = 0; exact < 2; exact++) {
-        infinite_weights(32, 32, "{2,3,0,1}", exact ? MATH_exact : MATH_ulp2, true);
-        infinite_weights(32, 1, "{2,3,1,0}", exact ? MATH_exact : MATH_ulp2, true);
-        infinite_weights(8, 2, "{2,3,1,0}", exact ? MATH_exact : MATH_ulp2, false);
+    for (int i = 0; i < 4; i++) {
+        const nnc_target t = maybe_without_fma(i < 2);
+        const bool exact = i % 2;
+        infinite_weights(&t, 32, 32, "{2,3,0,1}", exact ? MATH_exact : MATH_ulp2, true);
+        infinite_weights(&t, 32, 1, "{2,3,1,0}", exact ? MATH_exact : MATH_ulp2, true);
+        infinite_weights(&t, 8, 2, "{2,3,1,0}", exact ? MATH_exact : MATH_ulp2, false);
     }
 }
 
