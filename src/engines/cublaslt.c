@@ -257,6 +257,7 @@ static nnc_status hold(lt_handle *h, nnc_sink *sink)
         return NNC_E_DEVICE;
     if (rt->cudaGetDevice(&device) || device < 0 || device >= MAX_DEVICES)
         return nnc_fail0(sink, NNC_E_DEVICE, "cuBLASLt needs a current GPU");
+    NNC_TRY(nnc_library_supports("cublaslt", (int64_t)h->api->cublasLtGetVersion(), sink));
     pthread_mutex_lock(&held_lock);
     if (!held[device].users)
         status = h->api->cublasLtCreate(&held[device].handle);

@@ -265,6 +265,9 @@ static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
     if (c->work_bytes < h->zero_bytes)
         return nnc_fail0(
             sink, NNC_E_MODEL, "the workspace of a convolution in the plan is too small");
+    const nnc_cuda_cudnn *api = NNC_CUDA(cudnn, NULL);
+    if (api)
+        NNC_TRY(nnc_library_supports("cudnn", (int64_t)api->cudnnGetVersion(), sink));
     NNC_TRY(nnc_cudnn_hold(sink));
     h->held = true;
     h->core_used = cudnn_used_ids(c, &w, false);

@@ -21,13 +21,13 @@ static int64_t padded(const nnc_type *t)
     return up == c ? 0 : nnc_mul_sat(nnc_type_bytes(t) / (c ? c : 1), up);
 }
 
-/* Enough for the engine that cuDNN would select without a limit. Fitted to 11230 different convolutions of the models in models/ (forward
- * and both gradients, batches of 32), as cuDNN 9.19 answers for sm_75, sm_80 and sm_90, and 9.10 for sm_61 and sm_70:
+/* Enough for the engine that cuDNN would select without a limit: 12095 of 12103 different convolutions of the models in models/ get it
+ * (forward and both gradients, batches of 32; cuDNN 9.19 asked about sm_75, sm_80, sm_90, sm_100 and sm_120, 9.10 about sm_61 and sm_70).
  *
  *   always                                                         4 MiB  indices, partial sums
  *   f32 with a window, not the weights' gradient       3 x the weights    Winograd's 3x3 filters become 5x5, others are copied
- *   tf32 on sm_80 to sm_89, 3x3                       source and result   its engines are row-major: both are copied
- *   weights' gradient in 16 bits                                  24 MiB  partial sums of a split product
+ *   tf32 on sm_80 to sm_89          source, result and 3 x the weights    its engines are row-major: all are copied
+ *   weights' gradient in 16 bits or tf32                          32 MiB  partial sums of a split product
  *   16 bits or tf32, channels no multiple of 8    the tensor, padded to 8 (the weights' gradient in tf32: both tensors)
  *   16 bits or tf32, row-major or in groups           source and result   copied to channels last, or group by group
  */
@@ -36,18 +36,16 @@ static int64_t workspace(const nnc_call *c)
     const bool wgrad = c->kind == CALL_conv_wgrad, half = c->src.dtype != DT_f32;
     const int sm = c->env->target->sm;
     const nnc_type *other = wgrad ? &c->wei : &c->dst, *filter = wgrad ? &c->dst : &c->wei;
+    const bool copies = c->tf32 && sm >= 80 && sm<90, grouped = c->groups> 1 && filter->dim[1] > 1,
+               planes = nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
     int64_t n = INT64_C(4) << 20, taps = 1;
     for (int d = 0; d < c->spatial; d++)
         taps *= c->kernel[d];
-    if (!half && !wgrad && taps > 1)
+    if (copies || (!half && !wgrad && taps > 1))
         n = nnc_add_sat(n, nnc_mul_sat(3, nnc_type_bytes(filter)));
-    if (c->tf32 && taps == 9 && sm >= 80 && sm < 90)
-        n = nnc_add_sat(n, nnc_add_sat(nnc_type_bytes(&c->src), nnc_type_bytes(other)));
-    if (half && wgrad)
-        n += INT64_C(24) << 20;
-    const bool planes = nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src),
-               grouped = c->groups > 1 && filter->dim[1] > 1;
-    if ((half || c->tf32) && (planes || grouped))
+    if (wgrad && (half || c->tf32))
+        n = nnc_add_sat(n, INT64_C(32) << 20);
+    if (copies || ((half || c->tf32) && (planes || grouped)))
         n = nnc_add_sat(n, nnc_add_sat(nnc_type_bytes(&c->src), nnc_type_bytes(other)));
     if (half || c->tf32) {
         const bool both = wgrad && c->tf32 && padded(&c->src) && !padded(other);

@@ -4,6 +4,7 @@
  *
  * one line per call, sorted by key; lines of other keys are kept. */
 #include "engines/tune.h"
+#include "target/target.h"
 #include "cuda/cuda.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -166,6 +167,32 @@ void nnc_tune_gpu(nnc_text *t)
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
     if (rt && !rt->cudaGetDevice(&device) && device < n)
         nnc_printf(t, "%s sm=%d sms=%d ", d[device].name, d[device].sm, d[device].sms);
+}
+
+/* Architecture of the current GPU; 0: unknown. */
+static int current_sm(void)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    int device = 0, n = 0, major = 0, minor = 0;
+    if (!rt || rt->cudaGetDevice(&device) || rt->cudaGetDeviceCount(&n) || device >= n ||
+        rt->cudaDeviceGetAttribute(&major, CUDA_ATTR_MAJOR, device) ||
+        rt->cudaDeviceGetAttribute(&minor, CUDA_ATTR_MINOR, device))
+        return 0;
+    return major * 10 + minor;
+}
+
+nnc_status nnc_library_supports(const char *library, int64_t number, nnc_sink *sink)
+{
+    const int sm = current_sm(), major = (int)(number / 10000), minor = (int)(number / 100 % 100),
+              first = nnc_target_library_first_sm(library, major, minor);
+    nnc_target needs = {.kind = NNC_T_cuda, .sm = sm};
+    if (!sm || sm >= first)
+        return NNC_OK;
+    return nnc_fail0(sink, NNC_E_DEVICE,
+        "%s %d.%d on this machine supports sm_%d and newer, and this GPU is sm_%d: it needs a "
+        "version "
+        "like %s, of CUDA 12 (set NNC_CUDA_PATH to a folder that has it)",
+        library, major, minor, first, sm, nnc_target_library_default(&needs, library));
 }
 
 nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspace)

@@ -11,6 +11,10 @@ nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspa
 
 void nnc_tune_gpu(nnc_text *t); /* appends the current GPU's name and size */
 
+/* Fails where this version of a library ("cudnn" 9.19, "cublaslt" 13.1) does not support the current GPU: `number` as the library
+ * returns it, 91900, 130100. The message says which version does. */
+nnc_status nnc_library_supports(const char *library, int64_t number, nnc_sink *sink) NNC_MUST;
+
 typedef struct nnc_tuned {
     int choice;       /* index in the library's list */
     int64_t number;   /* the library's own number, compared when replayed; 0 where it has none */

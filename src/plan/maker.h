@@ -72,7 +72,7 @@ typedef struct machine {
     const char *text;             /* nnc_plan_target_text, in the plan's arena */
     const char *libraries;        /* nnc_target_put_libraries of a GPU, in the plan's arena; NULL: a CPU */
     nnc_hash128 hash;             /* nnc_target_hash */
-    int16_t kind;                 /* the first device with this target and libraries; devices of a kind share kernels, calls and machine code */
+    int16_t kind;                 /* the first device with this target and libraries; those of a kind share kernels, calls, machine code */
     int threads;                  /* of each command */
 } machine;
 

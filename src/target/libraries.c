@@ -31,12 +31,24 @@ static const char *version_in(const nnc_target *t, const library *l)
     return v ? v : "";
 }
 
+static const library *library_named(const char *name)
+{
+    for (size_t i = 0; i < NNC_COUNT(libraries); i++)
+        if (!strcmp(libraries[i].name, name))
+            return &libraries[i];
+    return NULL;
+}
+
+const char *nnc_target_library_default(const nnc_target *t, const char *name)
+{
+    const library *l = library_named(name);
+    return !l || t->kind != NNC_T_cuda ? "" : t->sm >= 75 ? l->modern : l->older;
+}
+
 void target_default_libraries(nnc_target *t)
 {
     for (size_t i = 0; i < NNC_COUNT(libraries); i++)
-        *version_of(t, &libraries[i]) = t->kind != NNC_T_cuda ? ""
-                                        : t->sm >= 75         ? libraries[i].modern
-                                                              : libraries[i].older;
+        *version_of(t, &libraries[i]) = nnc_target_library_default(t, libraries[i].name);
 }
 
 /* "9.19" or "9.19.0": two or three numbers. */
@@ -49,10 +61,10 @@ static bool read_version(const char *text, int *major, int *minor)
            (k == 3 || (k == 2 && !text[n]));
 }
 
-/* The first architecture that this version supports. */
-static int first_sm(const library *l, int major, int minor)
+int nnc_target_library_first_sm(const char *name, int major, int minor)
 {
-    if (!l->major)
+    const library *l = library_named(name);
+    if (!l || !l->major)
         return 0;
     return major > l->major || (major == l->major && minor >= l->minor) ? 75
            : major >= l->old_major                                      ? 50
@@ -69,11 +81,12 @@ static nnc_status read_library(
     }
     if (!nnc_is_string(v) || !read_version(v->text, &major, &minor))
         return nnc_fields_bad(r, v, l->name, "a version (\"9.10\"), or null where it is absent");
-    if (t->sm < first_sm(l, major, minor)) {
+    const int first = nnc_target_library_first_sm(l->name, major, minor);
+    if (t->sm < first) {
         char expected[96];
         snprintf(expected, sizeof expected,
             "a version that supports sm_%d; %s %s supports sm_%d and later", t->sm, l->title,
-            v->text, first_sm(l, major, minor));
+            v->text, first);
         return nnc_fields_bad(r, v, l->name, expected);
     }
     *version_of(t, l) = nnc_arena_strdup(r->arena, v->text);

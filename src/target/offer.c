@@ -5,7 +5,7 @@
  * tensor added out of place does not. Its other functions cost 0.2 to 0.9 ns a result and thread. The epilogue of a transposed
  * convolution runs in its reference code, one element at a time: a relu of 2x16x8x8 results takes 48 us, the convolution 7.
  * cudnn: what cuDNN 9.19 answers (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines; strict
- * f32 wants row-major tensors, all else channels last; tests/cudnn); what it compiles: tests/cudnn/compiled.txt.
+ * f32 wants row-major tensors, all else channels last; tests/cudnn).
  * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
  * llvm, interp: generated kernels, with any epilogue and any type. */
 #include "target/internal.h"

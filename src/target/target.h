@@ -89,6 +89,10 @@ nnc_status nnc_target_described(nnc_target *t, const char *name, const char *wha
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 /* Appends a GPU's libraries for people: "cuDNN 9.10, cuBLASLt 12.9, no NCCL". */
 void nnc_target_put_libraries(nnc_text *out, const nnc_target *t);
+/* The version of "cudnn", "cublaslt" or "nccl" that a GPU of t's architecture has by default; "" for a CPU. Static text. */
+const char *nnc_target_library_default(const nnc_target *t, const char *library);
+/* The first architecture that this version of the library supports; 0: any. */
+int nnc_target_library_first_sm(const char *library, int major, int minor);
 /* Appends them as the member "libraries" of a machine file: {"cudnn": "9.10", "cublaslt": "12.9", "nccl": null}. */
 void nnc_target_libraries_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);

@@ -665,7 +665,7 @@ TEST(devices_work_at_the_same_time)
 /* Rows of one plan share its simulation: the numbers are those of each alone. */
 TEST(equal_plans_are_simulated_once)
 {
-    static const char *const strategy[] = {"1f1b", "cut-time", "gpipe"};
+    static const char *const strategy[] = {"1f1b", "cut-time", "zb-h1"};
     const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
     made x;
     if (make_on(&x, "mlp", true, 2, NULL, "models/hardware/cpu.json")) {

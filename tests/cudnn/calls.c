@@ -438,6 +438,38 @@ TEST(cudnn_refuses_to_load)
     gpu_end();
 }
 
+/* CUDA 13's libraries on an older card: the plan is made all the same, and loading it says what is missing. */
+TEST(libraries_too_new_for_the_card)
+{
+    gpu_begin("cuda:sm_61", false);
+    nnc_call calls[] = {conv_call(2, 1, 4, 5, 4, 3, 1, 1), matmul_call(3, 4, 5, true)};
+    nnc_plan p = {.call = calls, .n_call = 2};
+    const nnc_engine *const e[] = {ENGINE_CUDNN, ENGINE_LT};
+    static const char *const says[] = {
+        "cudnn 9.19 on this machine supports sm_75 and newer, and this GPU is sm_61: it needs a "
+        "version like 9.10, of CUDA 12",
+        "cublaslt 13.1 on this machine supports sm_75 and newer, and this GPU is sm_61: it needs a "
+        "version like 12.9, of CUDA 12"};
+    for (int i = 0; i < 2; i++) {
+        void *handle = NULL;
+        nnc_choice choice;
+        calls[i].env = &gpu_env;
+        CHECK_OK(e[i]->choose(&calls[i], &choice, test_sink));
+        CHECK(choice.ok);
+        calls[i].work_bytes = choice.workspace_bytes;
+        fake_sm = 61;
+        nnc_sink_clear(test_sink);
+        CHECK_INT(
+            e[i]->load_call(&(nnc_load){.plan = &p, .item = i}, &handle, test_sink), NNC_E_DEVICE);
+        CHECK_DIAG(says[i]);
+        fake_sm = 0;
+        CHECK_OK(e[i]->load_call(&(nnc_load){.plan = &p, .item = i}, &handle, test_sink));
+        if (handle)
+            e[i]->unload(handle);
+    }
+    gpu_end();
+}
+
 TEST(engines_out_of_memory)
 {
     gpu_begin("cuda:sm_90", false);

@@ -264,10 +264,18 @@ static int memset_async(void *p, int value, size_t bytes, cuda_stream s)
     return 0;
 }
 
+int fake_sm;
+
 static int device_count(int *n)
 {
-    *n = 0;
+    *n = fake_sm != 0;
     return 0;
+}
+
+static int device_attribute(int *value, int attribute, int device)
+{
+    *value = attribute == CUDA_ATTR_MAJOR ? fake_sm / 10 : fake_sm % 10;
+    return device != 0;
 }
 
 static int cu_malloc(void **p, size_t bytes)
@@ -315,7 +323,8 @@ static const nnc_cuda_cudart fake_cudart = {.cudaMalloc = cu_malloc,
     .cudaEventElapsedTime = elapsed,
     .cudaGetDevice = get_device,
     .cudaMemsetAsync = memset_async,
-    .cudaGetDeviceCount = device_count};
+    .cudaGetDeviceCount = device_count,
+    .cudaDeviceGetAttribute = device_attribute};
 
 void fake_install(void)
 {

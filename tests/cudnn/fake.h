@@ -23,6 +23,7 @@ extern int64_t fake_work[FAKE_CHOICES]; /* workspaces of cuDNN's precompiled eng
 extern int fake_choice;     /* of the last run */
 extern float fake_ms[FAKE_CHOICES]; /* between two events, by the last choice */
 extern int fake_timed;      /* times taken */
+extern int fake_sm;         /* architecture of the only GPU; 0: the runtime counts none */
 extern int fake_multiplies; /* calls of cublasLtMatmul */
 
 /* What a call touches: bytes at p. At most FAKE_TOUCHES of one call; they return how many. */

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+/* The newest first: cuDNN 9.19 keeps of the first GPU that a process asks about whether there are tensor cores for tf32. */
 const char *const golden_gpu[] = {
     "cuda:sm_90", "cuda:sm_80", "cuda:sm_75", "cuda:sm_70", "cuda:sm_61"};
 

@@ -154,6 +154,31 @@ TEST(steps_find_plans)
     golden_check(&t, "tests/cudnn/steps.txt");
 }
 
+/* A plan is the same beside all libraries, beside none, and beside a cuDNN that is told to round otherwise. */
+TEST(plans_ask_no_library)
+{
+    static const char *const on[] = {"cuda:sm_61", "cuda:sm_70", "cuda:sm_90"};
+    for (size_t g = 0; g < NNC_COUNT(on); g++)
+        for (nnc_precision f = NNC_PRECISION_f32; f < NNC_PRECISION__COUNT; f++) {
+            nnc_text t[2] = {{0}, {0}};
+            for (int without = 0; without < 2; without++) {
+                CHECK(setenv("NVIDIA_TF32_OVERRIDE", without ? "0" : "1", 1) == 0);
+                for (int l = 0; without && l < CUDA__LIBS; l++)
+                    nnc_cuda_override((nnc_cuda_lib)l, NULL);
+                nnc_plan *p = plan_for("conv_fc_stack", on[g], f, true);
+                if (p)
+                    nnc_plan_print(&t[without], p);
+                nnc_plan_destroy(p);
+            }
+            nnc_cuda_forget();
+            CHECK(t[0].n > 1000);
+            CHECK_STR(nnc_text_str(&t[0]), nnc_text_str(&t[1]));
+            nnc_text_deinit(&t[0]);
+            nnc_text_deinit(&t[1]);
+        }
+    CHECK(unsetenv("NVIDIA_TF32_OVERRIDE") == 0);
+}
+
 /* The gradients of linear layers are products of what is there: no operand is copied or transposed, with any number of dimensions. */
 TEST(gradients_of_products_copy_nothing)
 {

@@ -860,3 +860,61 @@ TEST(target_described_elsewhere)
         nnc_target_deinit(&t);
     }
 }
+
+/* Versions by architecture, those that a file says instead, and what cannot be. */
+TEST(target_libraries)
+{
+    static const struct {
+        const char *name, *machine, *says; /* the libraries; or the diagnostic */
+        int engines; /* 0: rejected */
+    } cases[] = {
+        {"cuda:sm_90", "{}", "cuDNN 9.19, cuBLASLt 13.1, NCCL 2.28", 3},
+        {"cuda:sm_75", "{}", "cuDNN 9.19, cuBLASLt 13.1, NCCL 2.28", 3},
+        {"cuda:sm_70", "{}", "cuDNN 9.10, cuBLASLt 12.9, NCCL 2.27", 3},
+        {"cuda:sm_61", "{\"libraries\": {\"cudnn\": \"8.9.7\"}}",
+            "cuDNN 8.9.7, cuBLASLt 12.9, NCCL 2.27", 3},
+        {"cuda:sm_90", "{\"libraries\": {\"cudnn\": null, \"nccl\": null}}",
+            "no cuDNN, cuBLASLt 13.1, no NCCL", 2},
+        {"cuda:sm_90", "{\"libraries\": {\"cublaslt\": null}}",
+            "cuDNN 9.19, no cuBLASLt, NCCL 2.28", 2},
+        {"cuda:sm_61", "{\"libraries\": {\"cudnn\": \"9.19\"}}",
+            "box: cudnn: expected a version that supports sm_61; cuDNN 9.19 supports sm_75 and "
+            "later",
+            0},
+        {"cuda:sm_70", "{\"libraries\": {\"cublaslt\": \"13.0\"}}",
+            "box: cublaslt: expected a version that supports sm_70; cuBLASLt 13.0 supports sm_75",
+            0},
+        {"cuda:sm_90", "{\"libraries\": {\"cudn\": \"9.19\"}}",
+            "box: unknown key \"cudn\"; did you mean \"cudnn\"?", 0},
+        {"cuda:sm_90", "{\"libraries\": {\"cudnn\": \"nine\"}}", "box: cudnn: expected a version",
+            0},
+        {"cuda:sm_90", "{\"libraries\": {\"cudnn\": \"9\"}}", "box: cudnn: expected a version", 0},
+        {"cuda:sm_90", "{\"libraries\": {\"cudnn\": \"9.1.\"}}", "box: cudnn: expected a version",
+            0},
+        {"cuda:sm_90", "{\"libraries\": {\"cudnn\": 9.1}}", "box: cudnn: expected a version", 0},
+        {"cuda:sm_90", "{\"libraries\": []}", "box: libraries: expected an object", 0},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_json j;
+        nnc_target t;
+        NNC_LOCAL(nnc_text) said = {0};
+        nnc_sink_clear(test_sink);
+        CHECK_OK(
+            nnc_json_parse(&j, "h.json", cases[i].machine, strlen(cases[i].machine), test_sink));
+        const nnc_status st = nnc_target_described(&t, cases[i].name, "box", &j, j.root, test_sink);
+        nnc_json_deinit(&j);
+        CHECK_INT(st, cases[i].engines ? NNC_OK : NNC_E_USAGE);
+        if (st) {
+            CHECK_DIAG(cases[i].says);
+            continue;
+        }
+        nnc_target_put_libraries(&said, &t);
+        CHECK_STR(nnc_text_str(&said), cases[i].says);
+        CHECK_INT(t.n_engines, cases[i].engines);
+        nnc_target_deinit(&t);
+    }
+    nnc_target t;
+    nnc_sink_clear(test_sink);
+    CHECK(load(&t, HEAD REST ", \"libraries\": {}, \"engines\": []}") != NNC_OK);
+    CHECK_DIAG("libraries: expected \"kind\": \"cuda\" where it is given");
+}
