@@ -57,6 +57,6 @@ totals() {
 }
 
 TIMEFORMAT="The tests in $build took %0R s, of CPU time %0U s (user) and %0S s (system)"
-{ time ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" 2>&1 | progress; rc=${PIPESTATUS[0]}; } 2>&1
+{ time ctest --test-dir "$build" --output-on-failure --no-tests=error --no-label-summary "$@" 2>&1 | progress; rc=${PIPESTATUS[0]}; } 2>&1
 totals
 exit "$rc"

@@ -35,6 +35,7 @@ mkdir -p "$debs" || exit 1
 root=$(mktemp -d "${TMPDIR:-/tmp}/nnc-fresh-XXXXXX") || exit 1
 inside=
 finish() {
+    trap '' INT TERM HUP # rm is not interrupted
     [ -z "$inside" ] || { kill -KILL "$inside" && wait "$inside"; } 2>/dev/null
     rm -rf --one-file-system "$root"
 }
@@ -84,7 +85,8 @@ make_base() {
     rm -rf --one-file-system "$root/base"
 }
 
-# Runs $1 in the checkout of the root. --kill-child: no process outlives this script.
+# Runs $1 in the checkout of the root. Open MPI reads the cores from /sys, and tests look at what remains in /dev/shm: it is the root's own.
+# --kill-child: no process outlives this script.
 run_inside() {
     cat >"$root/root/root/command" <<END
 . /root/proxies
@@ -92,7 +94,8 @@ cd /root/nnc
 TIMEFORMAT="It took %0R s, of CPU time %0U s (user) and %0S s (system)"
 time { $1; }
 END
-    unshare --mount --pid --fork --kill-child sh -c 'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" &&
+    unshare --mount --pid --fork --kill-child sh -c '
+        mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/dev/shm" &&
         exec chroot "$1" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
             bash /root/command' sh "$root/root" </dev/null &
     inside=$!

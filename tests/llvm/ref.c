@@ -205,7 +205,7 @@ static void outer(walk *w, int a)
 void kb_reference(const nnc_kernel *k, void *const *args, void *scratch)
 {
     static walk w;
-    void *buf[16];
+    static void *buf[16];
     char *tmp = scratch;
     memset(&w, 0, sizeof w);
     w.k = k;
