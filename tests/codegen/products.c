@@ -38,7 +38,8 @@ TEST(products_of_rows)
             test_fail(__FILE__, __LINE__, "case %d:\n%s", i, nnc_text_str(&t));
         in_parts += k && nnc_kernel_in_parts(k);
     }
-    CHECK(in_parts > test_draws(60) && none < test_draws(15));
+    /* about 70 % and 6 % of the drawn graphs; few draws differ by a few */
+    CHECK(in_parts > test_draws(60) && none < test_draws(15) + 4);
     printf("  %d in parts, %d are no kernel\n", in_parts, none);
 }
 

@@ -360,7 +360,8 @@ TEST(onednn_winograd_error)
             CHECK(call_check(e, &c, RAW, 4e-6, "Winograd's error"));
             error[exact] = call_error;
         }
-        CHECK(error[0] < 1.5e-6 && error[0] < 4 * error[1]);
+        /* the library's own sums for the gradient of weights are in an order that depends on the CPU */
+        CHECK(error[0] < 1.5e-6 && (k == 2 || error[0] < 4 * error[1]));
         CHECK(error[1] > 0 && error[1] < 1e-6);
     }
     call_samples = 200;
