@@ -15,6 +15,7 @@
  * thread. A worker that finds itself on the core of another member leaves the cores of the team to the others; the mask of the thread
  * that entered the team stays the user's. */
 #include "base/base.h"
+#include "base/signals.h"
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -206,9 +207,12 @@ static nnc_team *start(int threads)
         atomic_store(&t->member[i].cpu, -1);
     }
     t->n = threads; /* workers read it in their first loop */
+    sigset_t before;
+    nnc_signals_hold(&before);
     for (int i = 1; i < t->n; i++)
         if (pthread_create(&t->member[i].thread, NULL, work, &t->member[i]) != 0)
             t->n = i;
+    nnc_signals_release(&before);
     return t;
 }
 

@@ -30,7 +30,8 @@ static inline void nnc_par_range(int64_t n, int64_t grain, int part, int parts, 
 }
 
 /* A team: `threads` threads, the one that enters it included. Inside (between enter and leave) its threads wait for the next loop by
- * spinning, so that loops start and end without system calls; outside they sleep. Waits are bounded: see par.c. */
+ * spinning, so that loops start and end without system calls; outside they sleep. Waits are bounded: see par.c. The threads that
+ * it starts take no signals (signals.h). */
 typedef struct nnc_team nnc_team;
 /* NNC_E_DEVICE: so many threads cannot be started. threads <= 1: *out is NULL, which the other functions accept. */
 nnc_status nnc_team_create(int threads, nnc_team **out, nnc_sink *sink) NNC_MUST;

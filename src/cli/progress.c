@@ -1,5 +1,6 @@
 /* cli/progress.c -- a line "timing: fused, 9 runs, 1.1 of 1.0 s... 4 s" on a terminal, for work that takes longer than a second.
  * Written by a separate thread, since the work does not return in between; nothing is written when stderr is not a terminal. */
+#include "base/signals.h"
 #include "cli/cli.h"
 #include <stdlib.h>
 #include <pthread.h>
@@ -84,11 +85,10 @@ void progress(void *ctx, const char *what, const char *more)
     struct sigaction act = {.sa_handler = interrupted, .sa_flags = (int)SA_RESETHAND}, is;
     if (sigaction(SIGINT, NULL, &is) == 0 && is.sa_handler == SIG_DFL)
         sigaction(SIGINT, &act, NULL);
-    sigset_t all, before; /* signals are handled by the main thread */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before; /* signals are handled by the main thread */
+    nnc_signals_hold(&before);
     running = pthread_create(&writer, NULL, write_lines, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    nnc_signals_release(&before);
 }
 
 void progress_end(void)

@@ -5,10 +5,10 @@
  * A batch is divided into pieces of rows; a thread takes the next piece of the pass whose slot is free. A piece's place in the ring
  * follows from its number, so that batches are the same for any number of threads. A row that fails marks its batch: who takes the batch
  * loads it once more, in order, and reports the first failure. */
+#include "base/signals.h"
 #include "data/internal.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 enum { SLOTS = 3 };
 
@@ -176,18 +176,16 @@ nnc_data_times nnc_loader_take_times(nnc_loader *l)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-/* Threads that take no signals: those are for the program's own. */
 static nnc_status start_threads(nnc_loader *l, int threads, nnc_sink *sink)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    nnc_signals_hold(&before);
     for (int i = 0; i < threads; i++, l->n_thread++) {
         l->thread[i].l = l;
         if (pthread_create(&l->thread[i].id, NULL, run, &l->thread[i]) != 0)
             break;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    nnc_signals_release(&before);
     if (l->n_thread == threads)
         return NNC_OK;
     return nnc_fail0(sink, NNC_E_DEVICE,

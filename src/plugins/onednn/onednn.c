@@ -3,6 +3,7 @@
  * Activations have the memory order of their nnc types; constant weights have the implementation's preferred layout (made by CALL_pack
  * in init). Other weights are relayouted into the workspace at every run (convolutions; some by Winograd's algorithm, winograd.c) or used
  * as they are (matmul). Scratch memory comes from the plan. Primitives are created for the call's number of threads. */
+#include "base/signals.h"
 #include "plugins/onednn/calls.h"
 #include "plugins/onednn/tail.h"
 #include "plugins/onednn/watch.h"
@@ -38,6 +39,7 @@ typedef struct dn_handle {
     int64_t copy_bytes;
     dn_grad *grad; /* the gradient of weights; nothing else then */
     bool winograd; /* winograd.c computes it; nothing else then */
+    bool moves_stack; /* no signal may be handled while it runs */
 } dn_handle;
 
 /* ---- choose ------------------------------------------------------------------------------------------------------- */
@@ -300,6 +302,14 @@ static bool bind(dn_handle *h, const nnc_call *c, const way *w)
     return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success && bind_again(h, w);
 }
 
+/* oneDNN's matrix products of f32 for AVX2 and AVX-512 (jit_avx_gemm_f32, jit_avx512_common_gemm_f32; all versions up to 3.7) set the stack
+ * pointer to a workspace of malloc's: a handler's frame, some kilobytes, would overwrite what lies before it. Kernels with loops of
+ * their own, whose names begin as here, do not call them. */
+static bool moves_stack(const dn_call *d)
+{
+    return d->pd && strncmp(d->impl, "brg", 3) != 0 && strncmp(d->impl, "jit", 3) != 0;
+}
+
 /* Checks buffer sizes, since a plan from a file may be wrong. */
 static bool fits(const nnc_call *c, const way *w)
 {
@@ -339,6 +349,7 @@ static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
         way w;
         find_way(&w, c);
         ok = w.d.pd && fits(c, &w);
+        h->moves_stack = moves_stack(&w.d) || moves_stack(&w.again);
         if (ok && c->kind == CALL_conv_wgrad)
             ok = (h->grad = dn_grad_load(&w.d)) != NULL;
         else if (ok)
@@ -454,9 +465,14 @@ static nnc_status run_all(dn_handle *h, void *const *args, void *work)
 static nnc_status run(void *handle, void *const *args, void *work)
 {
     dn_handle *h = handle;
-    int before = dn_threads(h->threads);
+    sigset_t before;
+    if (h->moves_stack)
+        nnc_signals_hold(&before);
+    const int threads = dn_threads(h->threads);
     nnc_status status = run_all(h, args, work);
-    dn_threads(before);
+    dn_threads(threads);
+    if (h->moves_stack)
+        nnc_signals_release(&before);
     return status;
 }
 
