@@ -170,6 +170,48 @@ while [ "$seed" -lt $((first + 2 * ${NNC_TEST_DRAWS:-1})) ]; do
     seed=$((seed + 1))
 done
 
+# A CPU that waits for one GPU, and so for what that has waited for: copies to the CPU of another GPU, between collectives.
+cat >"$dir/implied.nnc" <<'GRAPH'
+graph @t {
+%v0 = input : f32[16,8] device 0
+%v1 = input : f32[16,8] device 1
+%v2 = input : f32[16,8] device 2
+%v3 = input : f32[16,8] device 3
+%v4 = max %v0, %v1 device 1
+%v5 = max %v3, %v0 device 0
+%v6 = add %v4, %v2 device 2
+%v7 = add %v2, %v5 device 0
+%v8 = add %v3, %v4 device 1
+%v9 = max %v7, %v3 device 3
+%v10 = max %v4, %v7 device 0
+%v11, %v12, %v13, %v14 = allreduce %v10, %v8, %v6, %v9
+%v15 = add %v2, %v13 device 2
+%v16 = max %v7, %v14 device 3
+%v17 = max %v13, %v11 device 0
+%v18 = max %v17, %v16 device 3
+%v19 = max %v9, %v18 device 3
+%v20 = add %v11, %v19 device 3
+%v21 = max %v0, %v17 device 0
+%v22, %v23, %v24, %v25 = allreduce %v21, %v12, %v15, %v20
+%v26 = max %v20, %v22 device 0
+%v27 = max %v7, %v26 device 0
+%v28 = add %v25, %v24 device 2
+%v29 = add %v25, %v25 device 3
+%v30 = max %v28, %v28 device 2
+%v31 = max %v26, %v23 device 1
+%v32 = max %v21, %v27 device 0
+%v33, %v34, %v35, %v36 = allreduce %v32, %v31, %v30, %v29 {reduction=max}
+return %v11, %v12, %v13, %v14
+}
+GRAPH
+what="copies of another GPU, CPUs"
+one run "$dir/implied.nnc" --devices=4 --iterations=1 --outputs="$dir/cpu.npz"
+ran 0 ""
+what="copies of another GPU"
+one run "$dir/implied.nnc" --devices=4 --target=cpu,cuda --iterations=5 --outputs="$dir/gpu.npz"
+ran 0 "5 runs"
+same "$dir/cpu.npz" "$dir/gpu.npz" "CPUs"
+
 # A batch on each GPU: staged, over ranks, has the losses and weights of one process.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 4, 4]},

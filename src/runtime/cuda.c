@@ -5,7 +5,8 @@
  * until sync.
  *
  * Copies from and to pageable memory go through two pinned blocks per stream: one is copied while the host fills or empties the other.
- * Downloaded data leaves its block when the block is needed again, or in sync. */
+ * Downloaded data leaves its block when the block is needed again, or, the last of it, in the stream's order (a host function): an event
+ * that is recorded after a download, and work that waits for it, comes after all of the data, whichever stream the host looks at. */
 #include "cuda/cuda.h"
 #include "runtime/runtime.h"
 #include <string.h>
@@ -50,6 +51,7 @@ typedef struct block {
     bool busy;
     void *out; /* destination after the copy; NULL: an upload */
     size_t bytes;
+    bool lands; /* the stream copies it out, before `done` */
 } block;
 
 struct nnc_stream {
@@ -249,8 +251,27 @@ static void settle(nnc_stream *s, block *b)
     int error = s->d->rt->cudaEventSynchronize(b->done);
     if (error)
         keep_failure(s, NNC_E_DEVICE, error);
-    else if (b->out)
+    else if (b->out && !b->lands)
         memcpy(b->out, b->p, b->bytes);
+}
+
+static void copy_out(void *ctx)
+{
+    const block *b = ctx;
+    memcpy(b->out, b->p, b->bytes);
+}
+
+/* Has the stream copy out what was downloaded, in the order in which the blocks were filled. */
+static void land(nnc_stream *s)
+{
+    const nnc_cuda_cudart *rt = s->d->rt;
+    for (int i = 0; i < 2; i++) {
+        block *b = &s->pin[s->turn ^ i];
+        if (!b->busy || !b->out || b->lands)
+            continue;
+        b->lands = went(s, rt->cudaLaunchHostFunc(s->s, copy_out, b));
+        (void)went(s, rt->cudaEventRecord(b->done, s->s));
+    }
 }
 
 /* The next free block; NULL: no pinned memory. */
@@ -299,6 +320,7 @@ static bool copy_piece(nnc_stream *s, void *dst, const void *src, size_t n, int 
     b->busy = true;
     b->out = up ? NULL : dst;
     b->bytes = n;
+    b->lands = false;
     return true;
 }
 
@@ -316,6 +338,8 @@ static nnc_status transfer(nnc_stream *s, void *dst, const void *src, int64_t by
         if (!copy_piece(s, (char *)dst + i, (const char *)src + i, n, kind))
             break;
     }
+    if (!up)
+        land(s);
     return NNC_OK;
 }
 

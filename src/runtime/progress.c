@@ -258,10 +258,7 @@ static nnc_status wait_here(progress *g, int32_t i, bool *done)
     if (*done && api == dev_of(g, from)->api)
         return api->wait(stream_of(g, i), e->event[event]);
     *done = *done && fired(g, from, e->event[event]);
-    /* data downloaded through a device's own blocks leaves them in sync */
-    return *done && !dev_of(g, from)->api->host_memory
-               ? dev_of(g, from)->api->sync(stream_of(g, from), NULL)
-               : NNC_OK;
+    return NNC_OK;
 }
 
 /* Through the card's block, which the last collective may still be uploaded from. */

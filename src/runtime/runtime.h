@@ -50,7 +50,8 @@ typedef struct nnc_device_api {
     nnc_status (*event_create)(nnc_device *d, nnc_event **out, nnc_sink *sink);
     void (*event_destroy)(nnc_event *e); /* after sync or destruction of the streams that recorded it or wait for it */
     nnc_status (*upload)(nnc_stream *s, void *dst, const void *src, int64_t bytes);   /* src must stay valid until sync */
-    nnc_status (*download)(nnc_stream *s, void *dst, const void *src, int64_t bytes);
+    nnc_status (*download)(nnc_stream *s, void *dst, const void *src, int64_t bytes); /* in s's order: events after it fire when dst is
+                                                                                       * filled */
     nnc_status (*copy)(nnc_stream *s, nnc_device *dst_dev, void *dst, const void *src, int64_t bytes); /* between or within devices of
                                                                                                         * the kind; executors copy
                                                                                                         * between kinds through host

@@ -200,6 +200,33 @@ TEST(copies)
     free(to);
 }
 
+/* To pageable memory: an event after it, and one of another stream that waits for that, comes after all of the data. */
+TEST(events_come_after_downloads)
+{
+    enum { MOST = (9 << 20) + 4 };
+    static const size_t bytes[] = {4, 4 << 20, MOST};
+    char *to = malloc(MOST);
+    fixture f;
+    for (uint64_t seed = 0; seed < 2 * NNC_COUNT(bytes); seed++) {
+        const size_t n = bytes[seed / 2];
+        void *a;
+        up(&f, seed);
+        CHECK_OK(api->alloc(f.d, MOST, &a, test_sink));
+        memset(to, 1, MOST);
+        CHECK_OK(api->upload(f.s[0], a, to, MOST));
+        memset(to, 0, MOST);
+        CHECK_OK(api->download(f.s[0], to, a, (int64_t)n));
+        CHECK_OK(api->record(f.s[0], f.e[0]));
+        CHECK_OK(api->wait(f.s[1], f.e[0]));
+        CHECK_OK(api->sync(f.s[1], test_sink));
+        CHECK(to[0] && !memcmp(to, to + 1, n - 1));
+        CHECK(n == MOST || !to[n]);
+        api->free(f.d, a);
+        down_well(&f);
+    }
+    free(to);
+}
+
 /* Devices 0 and 1 reach each other, 0 and 3 do not: CUDA goes through the host. */
 TEST(copies_between_devices)
 {

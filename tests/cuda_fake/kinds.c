@@ -109,6 +109,39 @@ TEST(devices_of_several_kinds)
     }
 }
 
+/* Three devices, whose CPU waits for one GPU only: that has waited for the other one, whose copies to the CPU have therefore come, too. */
+TEST(copies_of_another_device_have_come)
+{
+    static const char text[] = "graph @s {\n%x = input : f32[1000] device 2\n%y = sin %x device "
+                               "1\n%z = add %x, %y device 0\nreturn %z }";
+    static float x[N], y[N];
+    loaded l;
+    if (no_compiler())
+        return;
+    for (size_t i = 0; i < 4; i++) {
+        if (!open(&l, text, "cpu,cuda:sm_90,cuda:sm_90", i))
+            continue;
+        const nnc_plan *p = nnc_artifact_plan(l.a);
+        int waits = 0;
+        for (int k = 0; k < p->n_cmd; k++)
+            waits += p->cmd[k].kind == CMD_wait && p->cmd[k].device == 0;
+        CHECK_INT(waits, 1);
+        CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+        for (int run = 0; l.s && run < 3; run++) {
+            for (int k = 0; k < N; k++)
+                x[k] = (float)(k + run) * 0.01F;
+            CHECK_OK(nnc_session_input(l.s, 0, x, test_sink));
+            CHECK_OK(nnc_session_run(l.s, test_sink));
+            CHECK_OK(nnc_session_output(l.s, 0, y, test_sink));
+            int wrong = 0;
+            for (int k = 0; k < N; k++)
+                wrong += !(fabs((double)y[k] - (double)x[k] - sin((double)x[k])) < 1e-5);
+            CHECK_INT(wrong, 0);
+        }
+        close_all(&l);
+    }
+}
+
 /* One kernel on three devices: those of one target share it, names and all, and the third has its own. */
 TEST(kernels_are_shared_by_target)
 {
