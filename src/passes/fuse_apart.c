@@ -6,10 +6,10 @@
  *
  *     least(j) = min over i < j of least(i) + cost(i, j),  cost: the estimate of layers i .. j - 1 in one kernel
  *
- * where a kernel of several layers must promise a margin. Measured (bench/fused_random.py, Zen 4, one thread): 49 of 600 models have a
- * kernel that is divided; whole, 22 of them take over 2 % longer and 10 less, 1.013 in the geometric mean. Of the 17 that the margin
- * decides, 6 take longer whole and 4 less, 1.013 as well. In training steps kernels stay whole: what lies between their parts would
- * need memory. Terminates: a group is divided once. */
+ * where a kernel of several layers must promise a margin, but not one of elementwise layers of one size. Measured before that exception
+ * (bench/fused_random.py, Zen 4, one thread): 49 of 600 models have a kernel that is divided; whole, 22 of them take over 2 % longer and
+ * 10 less, 1.013 in the geometric mean. Of the 17 that the margin decides, 6 take longer whole and 4 less, 1.013 as well. In training
+ * steps kernels stay whole: what lies between their parts would need memory. Terminates: a group is divided once. */
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -22,6 +22,8 @@ typedef struct unit { /* a layer's nodes in a group */
     uint32_t *node, n;
     uint32_t last;
     bool views; /* they move no data */
+    bool flat; /* elementwise, of numel elements each */
+    int64_t numel;
     int64_t ns;
 } unit;
 
@@ -61,8 +63,11 @@ static bool find_layers(dividing *d, uint32_t g)
         if (at == MOST_LAYERS)
             return false;
         if (at == d->n)
-            d->u[d->n++] = (unit){.views = true};
+            d->u[d->n++] = (unit){.views = true, .flat = true};
         unit *u = &d->u[at];
+        const group alone = groups_alone(graph, i);
+        u->flat = u->flat && alone.flat && (u->n == 0 || u->numel == alone.numel);
+        u->numel = alone.numel;
         u->last = i;
         u->n++;
         u->views = u->views && nnc_is_view(graph, &graph->node[i]);
@@ -168,6 +173,29 @@ static int64_t written_ns(dividing *d)
     return sum;
 }
 
+/* Elementwise layers of one size, i .. j - 1: one kernel does the same work as they, and moves less. */
+static bool are_flat(const dividing *d, uint32_t i, uint32_t j)
+{
+    for (uint32_t k = i; k < j; k++)
+        if (!d->u[k].flat || d->u[k].numel != d->u[i].numel)
+            return false;
+    return true;
+}
+
+/* What the search counts for a part: its time and a margin if it is of several layers, or their times where only flat ones, whose
+ * estimate may err, are in it: fuse would merge them again, were they alone. */
+static int64_t part_cost(dividing *d, uint32_t i, uint32_t j, uint32_t *nodes)
+{
+    int64_t ns = part_ns(d, i, j, nodes), written = 0;
+    if (ns == INT64_MAX || j == i + 1)
+        return ns;
+    for (uint32_t k = i; k < j; k++)
+        written += d->u[k].ns;
+    if (written && are_flat(d, i, j) && ns - written <= written / 4)
+        return nnc_min64(ns + ns / MARGIN, written - 1);
+    return ns + ns / MARGIN;
+}
+
 /* Divides the layers of a group into kernels of least time: cut[j] is where the part that ends before layer j begins. Returns the time. */
 static int64_t divide(dividing *d, uint32_t *nodes, uint32_t *cut)
 {
@@ -175,9 +203,7 @@ static int64_t divide(dividing *d, uint32_t *nodes, uint32_t *cut)
     for (uint32_t j = 1; j <= d->n; j++) {
         least[j] = INT64_MAX;
         for (uint32_t i = j; i-- > 0 && j - i <= MOST_JOINED;) {
-            int64_t ns = part_ns(d, i, j, nodes);
-            if (ns != INT64_MAX)
-                ns += j - i > 1 ? ns / MARGIN : 0;
+            const int64_t ns = part_cost(d, i, j, nodes);
             if (ns != INT64_MAX && least[i] + ns < least[j]) {
                 least[j] = least[i] + ns;
                 cut[j] = i;

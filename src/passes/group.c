@@ -21,26 +21,31 @@ static bool may_fuse(const pass *p, uint32_t i)
     }
 }
 
-static void init_group(groups *s, uint32_t i, uint32_t *self)
+group groups_alone(const nnc_graph *g, uint32_t i)
 {
-    const nnc_graph *g = s->p->g;
     const nnc_node *n = &g->node[i];
-    *self = i;
-    group *q = &s->of[i];
-    *q = (group){.member = self, .n = 1, .n_real = !nnc_is_view(g, n), .rows = INT64_MAX};
+    group q = {.n = 1, .n_real = !nnc_is_view(g, n), .rows = INT64_MAX};
     for (uint32_t o = 0; o < n->n_out; o++) {
-        q->numel = nnc_max64(q->numel, nnc_type_numel(nnc_typeof(g, n->out + o)));
-        q->bytes = nnc_max64(q->bytes, nnc_type_bytes(nnc_typeof(g, n->out + o)));
+        q.numel = nnc_max64(q.numel, nnc_type_numel(nnc_typeof(g, n->out + o)));
+        q.bytes = nnc_max64(q.bytes, nnc_type_bytes(nnc_typeof(g, n->out + o)));
     }
-    q->flat = nnc_op_class(n->op) == CL_ewise || nnc_op_class(n->op) == CL_ecomp ||
-              (n->op == OP_reshape && nnc_is_view(g, n));
+    q.flat = nnc_op_class(n->op) == CL_ewise || nnc_op_class(n->op) == CL_ecomp ||
+             (n->op == OP_reshape && nnc_is_view(g, n));
     for (int k = 0; k < n->n_in; k++) {
         const nnc_type *x = nnc_typeof(g, n->in[k]);
-        q->bytes = nnc_max64(q->bytes, nnc_type_bytes(x));
-        q->flat = q->flat && (nnc_type_numel(x) == q->numel || nnc_type_numel(x) == 1);
+        q.bytes = nnc_max64(q.bytes, nnc_type_bytes(x));
+        q.flat = q.flat && (nnc_type_numel(x) == q.numel || nnc_type_numel(x) == 1);
     }
     if (nnc_op_class(n->op) == CL_reduce)
-        q->rows = q->numel;
+        q.rows = q.numel;
+    return q;
+}
+
+static void init_group(groups *s, uint32_t i, uint32_t *self)
+{
+    *self = i;
+    s->of[i] = groups_alone(s->p->g, i);
+    s->of[i].member = self;
 }
 
 bool groups_init(groups *s, pass *p)

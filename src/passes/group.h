@@ -36,6 +36,8 @@ typedef struct groups {
 } groups;
 
 bool groups_init(groups *s, pass *p); /* false: out of memory */
+/* The group of this node alone; its member is the caller's to set. */
+group groups_alone(const nnc_graph *g, uint32_t i);
 uint32_t group_of(const groups *s, uint32_t node);
 /* True when merging a and b (a feeds b) creates no cycle. */
 bool groups_can_merge(groups *s, uint32_t a, uint32_t b);

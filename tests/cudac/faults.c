@@ -190,3 +190,28 @@ TEST(damaged_schedules_are_refused)
         refused(text);
     }
 }
+
+static void scale_a_product(char *text)
+{
+    replace(text, "const float mul_9 = x5_8 * add_7;", "float mul_9 = x5_8*add_7*1.0001f;");
+}
+
+/* Sums of 128 products over three steps, some of which cancel from hundreds: with these operands one is off by more than four times the
+ * interpreter's error, which is right, and a product that is off by a ten-thousandth is wrong. */
+TEST(sums_that_cancel)
+{
+    for (int fault = 0; fault < 2; fault++) {
+        ct_set s = {.sms = 2};
+        char why[256] = "";
+        ct_add_text(&s,
+            "graph @t {\n%y = input : f32[3,4,32]\n%p = input : f32[3,4,128]\n"
+            "%w = input : f32[128,32]\n%f = input : f32[3,4,32]\n%e = input : f32[4,32]\n"
+            "%a = input : f32[3,4,32]\n"
+            "%d, %g = recurrent_grad %y, %p, %w, %f, %e, %a\nreturn %d, %g }");
+        CHECK_INT(s.n, 1);
+        if (s.n == 1 && ct_build(&s, fault ? scale_a_product : NULL) &&
+            ct_run(&s, 0, 77123, why) == (fault == 1))
+            test_fail(__FILE__, __LINE__, "%s", fault ? "the fault is not found" : why);
+        ct_set_deinit(&s);
+    }
+}
