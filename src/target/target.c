@@ -266,7 +266,7 @@ nnc_hash128 nnc_target_hash(const nnc_target *t)
     if (t->kind == NNC_T_cuda)
         nnc_printf(&x, " sm=%d sms=%d sm_threads=%d shared=%lld", t->sm, t->sms, t->sm_threads,
             (long long)t->shared_bytes);
-    if (t->host && !*t->cpu)
+    if (t->host && !(t->cpu && *t->cpu))
         target_host_signature(&x);
     nnc_hash128 h = nnc_hash(nnc_text_str(&x), x.n);
     if (x.oom) /* out of memory: a key that matches nothing */
