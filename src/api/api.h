@@ -118,7 +118,6 @@ struct nnc_compare_options {
 
 int nnc_env_rank(const nnc_env *e);
 int nnc_env_world(const nnc_env *e);
-bool nnc_env_has_gpu(const nnc_env *e);
 /* nnc_compile without machine code, for a plan that is only looked at. */
 nnc_status nnc_compile_plan(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 /* The number of ranks that nnc_env_create(o) would join, before it does: by o, or the launcher's variables. */

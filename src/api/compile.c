@@ -173,12 +173,13 @@ nnc_status nnc_plan_graph(
     p.on_kernel_ctx = &notes;
     nnc_sink *said = nnc_sink_create();
     NNC_NEED(said, sink);
-    for (int i = 0; i < e->n_target; i++)
+    for (int i = 0; i < e->n_target; i++) {
         compiler[i] = compiler_of(e, compiler, i, version[i], said);
-    if (!code) {
-        p.compiler = NULL;
-        p.cache = NULL;
+        if (!code)
+            compiler[i].emitter = NULL;
     }
+    if (!code)
+        p.cache = NULL;
     nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
     if (!st && code && a->plan->n_kernel > 0)
         nnc_env_cuda_tell(e, compiler, said, sink);

@@ -136,11 +136,6 @@ static nnc_status open_targets(nnc_env *e, const nnc_env_options *o, nnc_sink *s
     return e->name.oom ? nnc_nomem(sink) : NNC_OK;
 }
 
-bool nnc_env_has_gpu(const nnc_env *e)
-{
-    return nnc_env_has(e, NNC_T_cuda);
-}
-
 bool nnc_env_plans_with(const nnc_env *e, const char *engine)
 {
     for (int i = 0; i < e->n_target; i++)

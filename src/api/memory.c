@@ -72,6 +72,8 @@ static void put_rows(nnc_json_writer *w, const nnc_env *e, const timeline *m)
         NNC_JSON(w, J_STRING("target", nnc_text_str(&name)));
         w->out->oom |= name.oom;
     }
+    if (v->libraries)
+        NNC_JSON(w, J_STRING("libraries", v->libraries));
     NNC_JSON(w, J_INT("weights", v->persist_bytes), J_INT("arena", v->arena_bytes),
         J_INT("workspace", v->workspace_bytes), J_INT("init", v->init_bytes),
         J_INT("total", v->persist_bytes + v->arena_bytes), J_INT("lower_bound", v->lower_bound),
@@ -223,6 +225,8 @@ static void text_device(nnc_text *t, const timeline *m)
     const nnc_plan_device *v = &m->p->device[m->device];
     nnc_puts(t, m->device ? "\n" : "");
     nnc_put_device(t, m->p, m->device);
+    if (v->libraries)
+        nnc_printf(t, ", planned with %s", v->libraries);
     nnc_putc(t, '\n');
     put_line(
         t, "weights", v->persist_bytes, "as long as the model is loaded, packed forms included");

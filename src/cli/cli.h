@@ -41,7 +41,7 @@ typedef struct options {
     enum { ALLOCATOR_nnc, ALLOCATOR_torch } allocator;
     double percentile, rtol, atol;
     nnc_format format;
-    bool looks; /* the command prints the plan or remarks: kernels for CPUs need no machine code */
+    bool looks; /* the command prints the plan or remarks: kernels need no machine code */
     bool no_machine; /* the command has no flags of the machine: artifacts are only looked at */
     bool embed, time_passes, verbose, help, quiet, reference;
     nnc_sink *sink; /* the command's messages; progress prints the warnings so far */

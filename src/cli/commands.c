@@ -142,7 +142,7 @@ nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink)
             "it "
             "for other shapes");
     options with = *o;
-    with.looks = o->emit && !o->dump_dir;
+    with.looks = o->emit && strcmp(o->emit, "cubin") != 0 && !o->dump_dir;
     NNC_TRY(open_and_compile(&with, w, sink));
     if (o->dump_dir)
         NNC_TRY(nnc_dump(w->env, w->artifact, o->dump_dir, sink));

@@ -389,8 +389,8 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
     progress((void *)o, "compiling", NULL);
     nnc_compile_options c = compile_options(o, w);
     NNC_TRY(share_model(o, &c, w, sink));
-    nnc_status st = (o->looks && !nnc_env_has_gpu(w->env) ? nnc_compile_plan : nnc_compile)(
-        w->env, w->model, &c, &w->artifact, sink);
+    nnc_status st =
+        (o->looks ? nnc_compile_plan : nnc_compile)(w->env, w->model, &c, &w->artifact, sink);
     print_warnings(sink);
     return note_advice(o, w, o->mode, st, sink);
 }
