@@ -99,7 +99,7 @@ static rule *rule_of(nnc_op op)
         if (files[i](op))
             return files[i](op);
     nnc_class c = nnc_op_class(op);
-    return c == CL_ewise ? ewise_rule : c == CL_ecomp || c == CL_comp ? lowered : NULL;
+    return has_derivative(op) ? ewise_rule : c == CL_ecomp || c == CL_comp ? lowered : NULL;
 }
 
 bool nnc_has_gradient(nnc_op op, bool *missing)

@@ -1,9 +1,10 @@
 /* autodiff/derivative.c -- elementwise ops: the gradient of an operand is that of the result times the derivative, an expression of
- * ir/scalar.def in graph ops over the operands (x, or a, b, c) and the result y:
+ * ir/scalar.def in graph ops over the operands (x, or a, b, c), the result y and the attribute alpha:
  *
  *     expression = number | name | op "(" expression { "," expression } ")"
  *
- * A comparison as a derivative chooses which operand the gradient goes to, so that no 0 is multiplied by an infinity. */
+ * One with dy in it is the gradient itself: where it selects, no 0 is multiplied by an infinity. So it is for a comparison, which chooses
+ * which operand the gradient goes to. At kinks and ties, gradients are those of PyTorch 2.9 (tools/autograd/derivatives.yaml). */
 #include "autodiff/internal.h"
 
 #include <ctype.h>
@@ -14,6 +15,7 @@ typedef struct reader {
     visit *a;
     const char *s;
     nnc_ref like; /* a value of the type that numbers take */
+    bool whole; /* dy was read */
 } reader;
 
 static nnc_ref expression(reader *r);
@@ -26,9 +28,75 @@ static nnc_ref number(reader *r)
     return nnc_scalar(r->a->g, dtype_of(r->a, r->like), v);
 }
 
-static nnc_ref named(const reader *r, char name)
+/* Smooth functions whose lowering has pieces that are not, and functions of which one piece overflows where another is taken. */
+static const struct {
+    nnc_op op;
+    const char *deriv;
+    double alpha; /* by default */
+} compound[] = {
+    {OP_softplus, "sigmoid(x)", 0},
+    {OP_mish, "add(tanh(softplus(x)),mul(mul(x,sigmoid(x)),sub(1,square(tanh(softplus(x))))))", 0},
+    {OP_elu, "select(gt(y,0),dy,mul(dy,add(y,alpha)))", 1},
+    {OP_selu, "select(gt(y,0),mul(dy,1.0507009873554805),mul(dy,add(y,1.7580993408473768)))", 0},
+    {OP_hardsigmoid, "select(and(gt(y,0),lt(y,1)),mul(dy,alpha),0)", 1.0 / 6},
+    {OP_hardswish, "select(gt(x,-3),select(lt(x,3),mul(dy,add(div(x,3),0.5)),dy),0)", 0},
+};
+
+static int find_compound(nnc_op op)
 {
-    return name == 'y' ? r->a->n.out : r->a->n.in[name == 'x' ? 0 : name - 'a'];
+    int i = 0;
+    while (i < (int)NNC_COUNT(compound) && compound[i].op != op)
+        i++;
+    return i < (int)NNC_COUNT(compound) ? i : -1;
+}
+
+bool has_derivative(nnc_op op)
+{
+    return nnc_op_class(op) == CL_ewise || find_compound(op) >= 0;
+}
+
+static double alpha_of(const visit *a)
+{
+    return nnc_attr_float(&a->n, AT_alpha, compound[find_compound((nnc_op)a->n.op)].alpha);
+}
+
+/* max(x, 2) is a clamp: where x = 2, all of the gradient is x's, not half. */
+static const char *clamp_derivative(const visit *a)
+{
+    double v;
+    bool first = nnc_const_scalar(a->g, a->n.in[0], &v);
+    if (!first && !nnc_const_scalar(a->g, a->n.in[1], &v))
+        return NULL;
+    if (a->n.op == OP_max)
+        return first ? ";ge(b,a)" : "ge(a,b)";
+    return first ? ";le(b,a)" : "le(a,b)";
+}
+
+static const char *derivative_of(const visit *a)
+{
+    const nnc_op of = (nnc_op)a->n.op;
+    const char *clamp = of == OP_max || of == OP_min ? clamp_derivative(a) : NULL;
+    nnc_sop op;
+    int i = find_compound(of);
+    if (clamp)
+        return clamp;
+    if (i < 0)
+        return nnc_sop_of(of, &op) ? nnc_sops[op].deriv : "";
+    if (of == OP_elu && alpha_of(a) < 0) /* y has not the sign of x */
+        return "select(gt(x,0),dy,mul(dy,add(y,alpha)))";
+    return compound[i].deriv;
+}
+
+static nnc_ref named(reader *r, const char *name, size_t n)
+{
+    const nnc_node *of = &r->a->n;
+    if (n > 2)
+        return nnc_scalar(r->a->g, dtype_of(r->a, r->like), alpha_of(r->a));
+    if (n == 2) {
+        r->whole = true;
+        return r->a->dy[0];
+    }
+    return *name == 'y' ? of->out : of->in[*name == 'x' ? 0 : *name - 'a'];
 }
 
 static nnc_ref call(reader *r, const char *name, size_t n)
@@ -53,10 +121,10 @@ static nnc_ref expression(reader *r)
         return number(r);
     while (isalnum((unsigned char)*r->s))
         r->s++;
-    return *r->s == '(' ? call(r, s, (size_t)(r->s - s)) : named(r, *s);
+    return *r->s == '(' ? call(r, s, (size_t)(r->s - s)) : named(r, s, (size_t)(r->s - s));
 }
 
-/* dy times the derivative that s stands for. */
+/* dy times the derivative that s stands for, or the gradient for which it does. */
 static nnc_ref times(visit *a, const char *s, size_t n)
 {
     nnc_ref dy = a->dy[0];
@@ -64,38 +132,22 @@ static nnc_ref times(visit *a, const char *s, size_t n)
         return dy;
     if (n == 2 && s[0] == '-' && s[1] == '1')
         return nnc_build1(a->g, OP_neg, dy);
-    reader r = {a, s, a->n.in[0]};
+    reader r = {.a = a, .s = s, .like = dy};
     nnc_ref f = expression(&r);
-    if (f == NNC_NONE)
-        return NNC_NONE;
+    if (f == NNC_NONE || r.whole)
+        return f;
     if (dtype_of(a, f) == DT_bool)
         return nnc_build3(a->g, OP_select, f, dy, nnc_scalar(a->g, dtype_of(a, dy), 0));
     return nnc_build2(a->g, OP_mul, dy, f);
 }
 
-static void select_rule(visit *a)
-{
-    nnc_ref zero = nnc_scalar(a->g, dtype_of(a, a->dy[0]), 0), c = a->n.in[0];
-    if (wanted(a, 1))
-        give(a, 1, nnc_build3(a->g, OP_select, c, a->dy[0], zero));
-    if (wanted(a, 2))
-        give(a, 2, nnc_build3(a->g, OP_select, c, zero, a->dy[0]));
-}
-
 void ewise_rule(visit *a)
 {
-    nnc_sop op;
-    if (a->n.op == OP_select) {
-        select_rule(a);
-        return;
-    }
     if (a->n.op == OP_cast) {
         give(a, 0, nnc_cast(a->g, a->dy[0], dtype_of(a, a->n.in[0])));
         return;
     }
-    if (!nnc_sop_of((nnc_op)a->n.op, &op))
-        return;
-    const char *s = nnc_sops[op].deriv;
+    const char *s = derivative_of(a);
     for (int k = 0; k < a->n.n_in && *s; k++) {
         size_t n = strcspn(s, ";");
         if (n && wanted(a, k))

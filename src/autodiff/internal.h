@@ -31,7 +31,8 @@ rule *nn_rule(nnc_op op);
 rule *loop_rule(nnc_op op);
 rule *recurrent_rule(nnc_op op);
 rule *collective_rule_of(nnc_op op);
-/* derivative.c: by the derivatives of scalar.def. */
+/* derivative.c: by the derivatives of scalar.def, and for ops with a lowering those of its own table. */
+bool has_derivative(nnc_op op);
 void ewise_rule(visit *a);
 
 /* Is the gradient of operand k needed? */

@@ -212,13 +212,13 @@ bool ox_selu(ox_build *b)
     return ox_give(b, usual ? ox_1(b, OP_selu, x) : ox_2n(b, OP_mul, elu(b, x, alpha), gamma));
 }
 
-/* max(0, x) + min(0, alpha (e^(x/alpha) - 1)) */
+/* max(0, x) + alpha (e^(min(x,0)/alpha) - 1) */
 bool ox_celu(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
     double alpha = ox_float(b, "alpha", 1);
-    nnc_ref e = ox_2n(b, OP_mul, ox_1(b, OP_expm1, ox_2n(b, OP_div, x, alpha)), alpha);
-    return ox_give(b, ox_2(b, OP_add, ox_1(b, OP_relu, x), ox_2n(b, OP_min, e, 0)));
+    nnc_ref e = ox_1(b, OP_expm1, ox_2n(b, OP_div, ox_2n(b, OP_min, x, 0), alpha));
+    return ox_give(b, ox_2(b, OP_add, ox_1(b, OP_relu, x), ox_2n(b, OP_mul, e, alpha)));
 }
 
 bool ox_thresholded_relu(ox_build *b)
@@ -240,20 +240,18 @@ bool ox_shrink(ox_build *b)
     return ox_give(b, ox_select(b, ox_2n(b, OP_lt, x, -lambd), ox_2n(b, OP_add, x, bias), high));
 }
 
-/* An odd function from its values r at |x|. */
-static nnc_ref odd(ox_build *b, nnc_ref x, nnc_ref r)
-{
-    return ox_select(b, ox_2n(b, OP_lt, x, 0), ox_1(b, OP_neg, r), r);
-}
-
-/* asinh a = log1p(a + a^2 / (1 + sqrt(a^2 + 1))) for a >= 0; where a^2 could overflow, log a + log 2. */
+/* asinh a = log1p(a + a^2 / (1 + sqrt(a^2 + 1))) for a > 0; where a^2 could overflow, log a + log 2. Neither overflows
+ * where the other is taken. asinh is odd; 0 is apart, since the derivative of |x| there is 0. */
 bool ox_asinh(ox_build *b)
 {
-    nnc_ref x = ox_in(b, 0), a = ox_1(b, OP_abs, x), a2 = ox_1(b, OP_square, a);
+    nnc_ref x = ox_in(b, 0), a = ox_1(b, OP_abs, x), near = ox_2n(b, OP_min, a, 1e4);
+    nnc_ref a2 = ox_1(b, OP_square, near);
     nnc_ref root = ox_2n(b, OP_add, ox_1(b, OP_sqrt, ox_2n(b, OP_add, a2, 1)), 1);
-    nnc_ref r = ox_1(b, OP_log1p, ox_2(b, OP_add, a, ox_2(b, OP_div, a2, root)));
-    nnc_ref far = ox_2n(b, OP_add, ox_1(b, OP_log, a), 0.69314718055994531);
-    return ox_give(b, odd(b, x, ox_select(b, ox_2n(b, OP_gt, a, 1e4), far, r)));
+    nnc_ref r = ox_1(b, OP_log1p, ox_2(b, OP_add, near, ox_2(b, OP_div, a2, root)));
+    nnc_ref far = ox_2n(b, OP_add, ox_1(b, OP_log, ox_2n(b, OP_max, a, 1)), 0.69314718055994531);
+    r = ox_select(b, ox_2n(b, OP_gt, a, 1e4), far, r);
+    r = ox_select(b, ox_2n(b, OP_lt, x, 0), ox_1(b, OP_neg, r), r);
+    return ox_give(b, ox_select(b, ox_2n(b, OP_eq, x, 0), x, r));
 }
 
 /* acosh x = log1p(t + sqrt(t) sqrt(t + 2)), t = x - 1 */
@@ -264,13 +262,12 @@ bool ox_acosh(ox_build *b)
     return ox_give(b, ox_1(b, OP_log1p, ox_2(b, OP_add, t, s)));
 }
 
-/* atanh a = log1p(2a / (1 - a)) / 2 for a >= 0 */
+/* atanh x = (log1p(x) - log1p(-x)) / 2: the two have different signs, so nothing cancels. */
 bool ox_atanh(ox_build *b)
 {
-    nnc_ref x = ox_in(b, 0), a = ox_1(b, OP_abs, x);
-    nnc_ref one = ox_num(b, ox_dt(b, x), 1);
-    nnc_ref q = ox_2(b, OP_div, ox_2n(b, OP_mul, a, 2), ox_2(b, OP_sub, one, a));
-    return ox_give(b, odd(b, x, ox_2n(b, OP_mul, ox_1(b, OP_log1p, q), 0.5)));
+    nnc_ref x = ox_in(b, 0);
+    nnc_ref back = ox_1(b, OP_log1p, ox_1(b, OP_neg, x));
+    return ox_give(b, ox_2n(b, OP_mul, ox_2(b, OP_sub, ox_1(b, OP_log1p, x), back), 0.5));
 }
 
 bool ox_isinf(ox_build *b)

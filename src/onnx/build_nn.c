@@ -178,7 +178,8 @@ bool ox_matmul(ox_build *b)
 bool ox_gemm(ox_build *b)
 {
     double alpha = ox_float(b, "alpha", 1), beta = ox_float(b, "beta", 1);
-    bool ta = ox_int(b, "transA", 0) != 0, tb = ox_int(b, "transB", 0) != 0, c = ox_has(b, 2);
+    bool ta = ox_int(b, "transA", 0) != 0, tb = ox_int(b, "transB", 0) != 0,
+         c = ox_has(b, 2) && beta != 0;
     nnc_ref v[3] = {ox_in(b, 0), ox_in(b, 1), c ? ox_in(b, 2) : NNC_NONE};
     const nnc_type w = *ox_type(b, v[1]), bias = *ox_type(b, v[2]);
     if (!nnc_is_float((nnc_dtype)w.dtype) && (alpha != 1 || (c && beta != 1)))

@@ -159,7 +159,7 @@ bool ox_mvn(ox_build *b)
         return ox_wrong(b, "its axes are empty");
     nnc_ref d = ox_2(b, OP_sub, x, ox_reduced(b, OP_reduce_mean, x, n, axes, true));
     nnc_ref var = ox_reduced(b, OP_reduce_mean, ox_1(b, OP_square, d), n, axes, true);
-    return ox_give(b, ox_2(b, OP_div, d, ox_2n(b, OP_add, ox_1(b, OP_sqrt, var), 1e-9)));
+    return ox_give(b, ox_2(b, OP_div, d, ox_2n(b, OP_add, ox_root(b, var, 0.5), 1e-9)));
 }
 
 /* x / norm along an axis, 0 where the norm is. */
@@ -174,6 +174,8 @@ bool ox_lp_norm(ox_build *b)
         return false;
     int64_t at = axis;
     nnc_ref v = ox_reduced(b, OP_reduce_sum, ox_1(b, p == 1 ? OP_abs : OP_square, x), 1, &at, true);
-    nnc_ref norm = p == 2 ? ox_1(b, OP_sqrt, v) : v, zero = ox_num(b, ox_dt(b, x), 0);
-    return ox_give(b, ox_select(b, ox_2n(b, OP_eq, norm, 0), zero, ox_2(b, OP_div, x, norm)));
+    nnc_ref none = ox_2n(b, OP_eq, v, 0), zero = ox_num(b, ox_dt(b, x), 0);
+    nnc_ref norm = ox_select(b, none, ox_num(b, ox_dt(b, x), 1), v);
+    norm = p == 2 ? ox_1(b, OP_sqrt, norm) : norm;
+    return ox_give(b, ox_select(b, none, zero, ox_2(b, OP_div, x, norm)));
 }

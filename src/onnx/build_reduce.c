@@ -88,7 +88,7 @@ bool ox_reduce(ox_build *b)
     if (l2 || !strcmp(kind, "SumSquare"))
         x = ox_1(b, OP_square, x);
     x = reduce(b, b->row->op, truth ? ox_to(b, x, DT_u8) : x, n, axes, keep);
-    x = l2 ? ox_1(b, OP_sqrt, x) : log_sum ? ox_1(b, OP_log, x) : x;
+    x = l2 ? ox_root(b, x, 0.5) : log_sum ? ox_1(b, OP_log, x) : x;
     return ox_give(b, truth ? ox_to(b, x, DT_bool) : x);
 }
 

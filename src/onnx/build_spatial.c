@@ -103,9 +103,9 @@ static nnc_ref coordinate(ox_build *b, const sampler *s, nnc_ref g)
         x = ox_2n(b, OP_sub, x, 0.5);
     if (s->mode == 'n')
         x = ox_1(b, OP_round, x);
-    if (s->padding == 'r')
+    if (s->padding == 'r' && s->mode != 'c')
         return reflect(b, x, s->lo, s->hi);
-    if (s->padding == 'z')
+    if (s->padding == 'z' || s->mode == 'c') /* of a cubic, each element's place is moved inside */
         return x;
     nnc_ref outside = ox_2(b, OP_or, ox_2n(b, OP_lt, x, s->lo), ox_2n(b, OP_gt, x, s->hi));
     return ox_select(b, outside, clamp(b, x, 0, n - 1), x);

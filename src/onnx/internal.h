@@ -444,6 +444,8 @@ nnc_ref ox_op(
 nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x);
 nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y);
 nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no);
+/* v^p, p < 1, of a sum v of powers: the root's derivative at 0 is infinite, but a norm's gradient there is 0, as in PyTorch. */
+nnc_ref ox_root(ox_build *b, nnc_ref v, double p);
 nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis);
 nnc_ref ox_joined(ox_build *b, int n, const nnc_ref *v, int64_t axis); /* concat */
 nnc_ref ox_reduced(

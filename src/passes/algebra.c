@@ -455,8 +455,6 @@ static const struct rule {
         "x * 1 = x / 1 = x^1 = x"},
     {"neutral operand", 1, OP_pow, NULL, {SECOND, OF_ANY, 1, OP_identity},
         "x * 1 = x / 1 = x^1 = x"},
-    {"neutral operand", 2, OP_add, NULL, {EITHER, OF_ANY, 0, OP_identity},
-        "x + 0 = x, the sign of a zero apart"},
     {"negation", 1, OP_mul, NULL, {EITHER, OF_ANY, -1, OP_neg},
         "x * -1 = -x"}, /* x / -1 is x * -1 by then */
     {"negation", 1, ANY_OP, negated, {0}, "two negations meet"},

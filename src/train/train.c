@@ -312,11 +312,9 @@ static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_ref *counted, n
         e = nnc_build2(g, OP_sub, y, target);
         return mean_of_all(g, nnc_build2(g, OP_mul, e, e));
     }
-    /* max(y, 0) - y target + log(1 + e^-|y|) */
-    nnc_ref tail = nnc_build1(
-        g, OP_log1p, nnc_build1(g, OP_exp, nnc_build1(g, OP_neg, nnc_build1(g, OP_abs, y))));
-    e = nnc_build2(g, OP_sub, number_op(g, OP_max, y, 0), nnc_build2(g, OP_mul, y, target));
-    return mean_of_all(g, nnc_build2(g, OP_add, e, tail));
+    /* -target log s(y) - (1 - target) log (1 - s(y)), s the sigmoid */
+    e = nnc_build2(g, OP_sub, nnc_build1(g, OP_softplus, y), nnc_build2(g, OP_mul, y, target));
+    return mean_of_all(g, e);
 }
 
 /* ---- together ------------------------------------------------------------------------------------------------------------ */

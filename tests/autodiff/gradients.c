@@ -130,6 +130,17 @@ static void gradient_at(const char *text, const double *x, double *dx, int n)
     nnc_graph_destroy(g);
 }
 
+/* The derivative of an op with one operand. */
+static double slope(const char *op, const char *attributes, double x)
+{
+    char text[200];
+    double dx = NAN;
+    snprintf(text, sizeof text, "graph @k {\n%%x = input : f64[1]\n%%y = %s %%x %s\nreturn %%y\n}",
+        op, attributes);
+    gradient_at(text, &x, &dx, 1);
+    return dx;
+}
+
 /* The gradient of a batch norm by the statistics of its batch takes two sums a channel, beside the mean and the variance. */
 TEST(batch_statistics_take_two_sums)
 {
@@ -158,15 +169,14 @@ TEST(kinks_are_those_of_pytorch)
         const char *op;
         double x, dx;
     } kinks[] = {{"relu", 0, 0}, {"relu6", 6, 0}, {"relu6", 0, 0}, {"abs", 0, 0},
-        {"leaky_relu", 0, 0.01}, {"softsign", 0, 1}, {"relu", NAN, 1}};
-    for (size_t i = 0; i < NNC_COUNT(kinks); i++) {
-        char text[200];
-        double dx = 7;
-        snprintf(text, sizeof text, "graph @k {\n%%x = input : f64[1]\n%%y = %s %%x\nreturn %%y\n}",
-            kinks[i].op);
-        gradient_at(text, &kinks[i].x, &dx, 1);
-        CHECK_NEAR(dx, kinks[i].dx, 1e-12);
-    }
+        {"leaky_relu", 0, 0.01}, {"softsign", 0, 1}, {"relu", NAN, 1}, {"hardswish", -3, 0},
+        {"hardswish", 3, 1}, {"hardsigmoid", -3, 0}, {"hardsigmoid", 3, 0}, {"elu", 0, 1},
+        {"selu", 0, 1.7580993408473766}};
+    for (size_t i = 0; i < NNC_COUNT(kinks); i++)
+        CHECK_NEAR(slope(kinks[i].op, "", kinks[i].x), kinks[i].dx, 1e-12);
+    CHECK_NEAR(slope("elu", "{alpha=0.5}", 0), 0.5, 1e-12);
+    CHECK_NEAR(slope("clip", "{lo=-1, hi=2}", -1), 1, 0);
+    CHECK_NEAR(slope("clip", "{lo=-1, hi=2}", 2), 1, 0);
     static const double equal[] = {3, 1, 3, 3};
     double dx[4];
     gradient_at("graph @m {\n%x = input : f64[1,1,4]\n%y = maxpool %x {kernel=[4]}\nreturn %y\n}",
@@ -176,6 +186,79 @@ TEST(kinks_are_those_of_pytorch)
         equal, dx, 4);
     CHECK_NEAR(dx[2], 1.0 / 3, 1e-15);
     CHECK(dx[1] == 0);
+}
+
+/* Of two tensors that are equal each gets half; a number gets nothing. */
+TEST(ties_of_two_operands)
+{
+    static const double x[] = {3, NAN, 2, 4}, half[] = {0.5, 1, 0, 1}, all[] = {1, 0, 0, 1};
+    double dx[4];
+    gradient_at(
+        "graph @m {\n%x = input : f64[4]\n%c = constant : f64[4] = [3, 3, 3, 3.5]\n%y = max "
+        "%x, %c\nreturn %y\n}",
+        x, dx, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK(dx[i] == half[i]);
+    gradient_at("graph @m {\n%x = input : f64[4]\n%c = constant : f64[] = [3]\n%y = max %c, "
+                "%x\nreturn %y\n}",
+        x, dx, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK(dx[i] == all[i]);
+}
+
+/* The value of an op with one operand; NAN where it has none. */
+static double value_at(const char *op, double x)
+{
+    char text[200];
+    snprintf(
+        text, sizeof text, "graph @k {\n%%x = input : f64[1]\n%%y = %s %%x\nreturn %%y\n}", op);
+    nnc_scan s;
+    nnc_scan_init(&s, "test", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    nnc_rval out = {0};
+    const void *in[] = {&x};
+    CHECK(g != NULL);
+    CHECK_OK(nnc_eval(g, in, 1, &out, test_sink));
+    double y = out.f ? out.f[0] : NAN;
+    nnc_rval_free(&out);
+    nnc_graph_destroy(g);
+    return y;
+}
+
+static bool between(double v, double a, double b)
+{
+    const double near = 1e-6 * (1 + fabs(a) + fabs(b));
+    return v >= fmin(a, b) - near && v <= fmax(a, b) + near;
+}
+
+/* Where a function has one derivative, that is it; at a kink, one between those of both sides. Zeros, ties with the constants of
+ * lowerings, and places where one piece of a function overflows and another is taken. */
+TEST(derivatives_lie_between_those_of_both_sides)
+{
+    static const double at[] = {
+        0, -0.0, 1, -1, 0.5, -0.5, 3, -3, 6, 1e-30, -1e-30, 50, -50, 800, -800, 1e5};
+    int checked = 0;
+    for (int op = 0; op < OP__COUNT; op++) {
+        bool missing;
+        if (nnc_ops[op].n_min != 1 || nnc_ops[op].n_max != 1 ||
+            !nnc_has_gradient((nnc_op)op, &missing) || op == OP_cast ||
+            (nnc_op_class((nnc_op)op) != CL_ewise && nnc_op_class((nnc_op)op) != CL_ecomp))
+            continue;
+        for (size_t i = 0; i < NNC_COUNT(at); i++) {
+            const char *name = nnc_ops[op].name;
+            const double h = 1e-7 * (1 + fabs(at[i])), y = value_at(name, at[i]);
+            const double up = (value_at(name, at[i] + h) - y) / h,
+                         down = (y - value_at(name, at[i] - h)) / h;
+            const double dx = slope(name, "", at[i]);
+            if (!isfinite(up) || !isfinite(down) || fabs(up) > 1e6 || fabs(down) > 1e6)
+                continue;
+            checked++;
+            if (!between(dx, up, down))
+                test_fail(__FILE__, __LINE__, "%s'(%g) is %.9g; from both sides %.9g, %.9g", name,
+                    at[i], dx, down, up);
+        }
+    }
+    CHECK(checked > 300);
 }
 
 TEST(only_what_is_needed)

@@ -115,6 +115,36 @@ TEST(values_have_the_input_type)
     CHECK_DIAG("input `x` is f32, its value i64");
 }
 
+TEST(gemm_reads_no_operand_times_zero)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "2 3");
+    om_input(&m, "c", OM_F32, "2 4");
+    om_floats(&m, "w", "3 4", 1);
+    om_node(&m, "Gemm", "x w c", "y", "beta=0.0");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "matmul %x, %w", "!= add", "!= mul");
+}
+
+/* Beyond the border, each of the four elements is the last one; the place is not moved first. */
+TEST(cubic_sampling_at_the_border)
+{
+    om m = {0};
+    const float at[] = {1.2f, 0};
+    om_floats(&m, "x", "1 1 1 4", 1); /* 0 1 -2 3 */
+    om_input(&m, "g", OM_F32, "1 1 1 2");
+    om_node(&m, "GridSample", "x g", "y", "mode='cubic' padding_mode='border' align_corners=1");
+    om_output(&m, "y");
+    m.opset = 20;
+    nnc_graph *g = om_parse(&m, NULL);
+    nnc_rval out = {0};
+    CHECK(g != NULL);
+    CHECK_OK(nnc_eval(g, (const void *const[]){at}, 1, &out, test_sink));
+    CHECK_NEAR(out.f ? out.f[0] : 0, 3.55125, 1e-5);
+    nnc_rval_free(&out);
+    nnc_graph_destroy(g);
+}
+
 TEST(shape_arithmetic_folds)
 {
     om m = {0};
