@@ -270,6 +270,12 @@ bool ox_atanh(ox_build *b)
     return ox_give(b, ox_2n(b, OP_mul, ox_2(b, OP_sub, ox_1(b, OP_log1p, x), back), 0.5));
 }
 
+/* Of numbers, as ONNX Runtime casts them: x = 0. */
+bool ox_not(ox_build *b)
+{
+    return ox_give(b, ox_1(b, OP_not, ox_to(b, ox_in(b, 0), DT_bool)));
+}
+
 bool ox_isinf(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0), r = ox_1(b, OP_isinf, x);

@@ -20,8 +20,8 @@ static bool open_loop(ox_build *b, loop *l, int n_state, int first_out)
     if (!a)
         return ox_wrong(b, "its body is missing");
     *l = (loop){.b = b, .n_state = n_state, .n_scan = b->n_out - n_state};
-    if (!ox_read_graph(&b->x->r, a->bytes, &l->body))
-        return ox_stop(b->x, b->x->r.status);
+    if (!ox_open_graph(b->x, a->bytes, &l->body))
+        return false;
     if (l->n_scan < 0 || l->body.n_out != (size_t)(b->n_out + first_out))
         return ox_wrong(b, "its body has %zu outputs, the node %d", l->body.n_out, b->n_out);
     l->state = ARENA_NEW(&b->x->a, ox_value, n_state + 1);

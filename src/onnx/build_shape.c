@@ -146,18 +146,15 @@ bool ox_eye_like(ox_build *b)
     return ox_give(b, ox_to(b, diagonal, d));
 }
 
-bool ox_if(ox_build *b)
+/* Imports a branch; its results are put at out. */
+static bool run_branch(ox_build *b, const char *name, ox_value *out)
 {
-    int64_t yes;
-    int n;
     ox_graph g;
-    if (!ox_const_ints(b, 0, 1, &n, &yes))
+    const ox_attr *a = ox_attr_find(b, name, OXA_graph);
+    if (!a)
+        return ox_wrong(b, "its %s is missing", name);
+    if (!ox_open_graph(b->x, a->bytes, &g))
         return false;
-    const ox_attr *a = ox_attr_find(b, n && yes ? "then_branch" : "else_branch", OXA_graph);
-    if (!n || !a)
-        return ox_wrong(b, "its condition or its branch is missing");
-    if (!ox_read_graph(&b->x->r, a->bytes, &g))
-        return ox_stop(b->x, b->x->r.status);
     ox_scope s = {.up = b->scope,
         .opset = b->scope->opset,
         .n_opset = b->scope->n_opset,
@@ -171,7 +168,50 @@ bool ox_if(ox_build *b)
         ox_value *v = ox_lookup(&s, g.out[i].name);
         if (!v)
             return ox_wrong(b, "its branch does not compute `%.60s`", g.out[i].name);
-        b->out[i] = *v;
+        out[i] = *v;
     }
     return true;
+}
+
+/* Data decide: both branches are computed, and their results selected. */
+static bool select_branch(ox_build *b)
+{
+    ox_value *other = ARENA_NEW(&b->x->a, ox_value, b->n_out + 1);
+    nnc_ref c = ox_to(b, ox_in(b, 0), DT_bool);
+    if (!other)
+        return ox_nomem(b->x);
+    if (c == NNC_NONE || nnc_type_numel(ox_type(b, c)) != 1)
+        return ox_wrong(b, "its condition is not one number");
+    c = ox_reshape(b, c, 0, NULL);
+    if (!run_branch(b, "then_branch", b->out) || !run_branch(b, "else_branch", other))
+        return false;
+    for (int i = 0; i < b->n_out; i++) {
+        const ox_value *yes = &b->out[i], *no = &other[i];
+        if (yes->state == OX_missing || no->state == OX_missing) {
+            b->out[i].state = OX_missing;
+            continue;
+        }
+        if (yes->state != OX_here || no->state != OX_here ||
+            !nnc_type_same_shape(ox_type(b, yes->ref), ox_type(b, no->ref)) ||
+            ox_dt(b, yes->ref) != ox_dt(b, no->ref))
+            return ox_refuse(b,
+                "its condition is not a constant, and its branches differ in the shape or type of "
+                "output %d",
+                i);
+        if (!ox_set(b, i, ox_select(b, c, yes->ref, no->ref)))
+            return false;
+    }
+    return true;
+}
+
+bool ox_if(ox_build *b)
+{
+    int64_t yes;
+    int n;
+    if (b->in[0].state == OX_here && !ox_known(b->x, b->in[0].ref))
+        return select_branch(b);
+    if (!ox_const_ints(b, 0, 1, &n, &yes))
+        return false;
+    return n ? run_branch(b, yes ? "then_branch" : "else_branch", b->out)
+             : ox_wrong(b, "its condition has no value");
 }

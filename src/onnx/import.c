@@ -215,7 +215,7 @@ static bool call_function(ox_build *b, const ox_function *f)
     for (size_t i = 0; i < f->n_in; i++)
         if (!ox_define(x, &s, f->in[i], i < (size_t)b->n_in ? b->in[i] : (ox_value){0}))
             return false;
-    bool ok = run_nodes(x, &s, f->node, f->n_node);
+    bool ok = ox_order(x, f->node, f->n_node) && run_nodes(x, &s, f->node, f->n_node);
     for (int i = 0; ok && i < b->n_out; i++) {
         ox_value *v = ox_lookup(&s, f->out[i]);
         if (!v)
@@ -233,8 +233,9 @@ nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g)
     if (g->sparse)
         damaged(x, "it has sparse initializers, which are unsupported");
     for (size_t i = 0; !x->status && i < g->n_init; i++) {
-        ox_value v;
-        if (ox_weight(x, &g->init[i], "initializer", &v))
+        nnc_dtype d;
+        ox_value v = {.state = OX_untyped, .rank = (int)g->init[i].code};
+        if (!ox_dtype(g->init[i].code, &d) || ox_weight(x, &g->init[i], "initializer", &v))
             ox_define(x, s, g->init[i].name, v);
     }
     if (!x->status)
@@ -259,7 +260,11 @@ static bool resolve(ox_build *b)
         const char *name = b->n->in[i];
         ox_value *v = *name ? ox_lookup(b->scope, name) : NULL;
         if (*name && !v)
-            return ox_wrong(b, "its input `%.100s` is computed by no earlier node", name);
+            return ox_wrong(b, "its input `%.100s` is computed by no node", name);
+        if (v && v->state == OX_untyped)
+            return ox_wrong(b,
+                "its input `%.100s`, an initializer, has the type %s, which is unsupported", name,
+                ox_dtype_name(v->rank));
         b->in[i] = v ? *v : (ox_value){0};
     }
     return true;
@@ -292,12 +297,23 @@ static const ox_row *choose_row(ox_build *b)
     return row;
 }
 
+static bool refuse_attribute(ox_build *b, const char *name)
+{
+    const int last = ox_attr_until(b->n->op, b->opset, name);
+    if (last)
+        return ox_refuse(b,
+            "`%.60s` is no attribute since operator set %d but an input, and this model imports "
+            "%lld",
+            name, last + 1, (long long)b->opset);
+    return ox_refuse(b, "its attribute `%.60s` is unsupported", name);
+}
+
 static bool check_node(ox_build *b)
 {
     const ox_row *row = b->row;
     for (size_t i = 0; i < b->n->n_attr; i++)
         if (!ox_row_takes(row, b->n->attr[i].name))
-            return ox_refuse(b, "its attribute `%.60s` is unsupported", b->n->attr[i].name);
+            return refuse_attribute(b, b->n->attr[i].name);
     if (b->n_in < row->n_min || (row->n_max >= 0 && b->n_in > row->n_max))
         return ox_wrong(b, "it has %d inputs; expected %d%s", b->n_in,
             b->n_in < row->n_min ? row->n_min : row->n_max,
@@ -380,8 +396,8 @@ static bool mark_nested(ox *x, const ox_node *n, ox_scope *marks, int depth, boo
         const size_t nodes = x->r.n_node;
         if (n->attr[k].type != OXA_graph)
             continue;
-        if (!ox_read_graph(&x->r, n->attr[k].bytes, &g))
-            return ox_stop(x, x->r.status);
+        if (!ox_open_graph(x, n->attr[k].bytes, &g))
+            return false;
         x->r.n_node = nodes; /* they are counted when they are imported */
         for (size_t i = 0; i < g.n_out && *marked; i++)
             if (!mark(x, marks, g.out[i].name))
@@ -622,6 +638,10 @@ static bool add_outputs(ox *x, ox_scope *s, const ox_graph *g)
         ox_value *v = ox_lookup(s, name);
         if (!v || v->state == OX_unset)
             return damaged(x, "no node computes the output `%.100s`", name);
+        if (v->state == OX_untyped)
+            return damaged(x,
+                "the output `%.100s`, an initializer, has the type %s, which is unsupported", name,
+                ox_dtype_name(v->rank));
         if (v->state == OX_empty)
             return damaged(x, "the output `%.100s` has no elements", name);
         if (v->state == OX_here)
@@ -634,8 +654,10 @@ static bool run(ox *x)
 {
     ox_graph g;
     x->r = (ox_reader){.a = &x->a, .sink = x->sink, .file = x->file};
-    if (!ox_read_model(&x->r, x->data, &x->m) || !ox_read_graph(&x->r, x->m.graph, &g))
+    if (!ox_read_model(&x->r, x->data, &x->m))
         return ox_stop(x, x->r.status);
+    if (!ox_open_graph(x, x->m.graph, &g))
+        return false;
     ox_scope s = {.opset = x->m.opset, .n_opset = x->m.n_opset};
     x->g = nnc_graph_create(*g.name ? g.name : "model", x->sink);
     if (!x->g)

@@ -254,6 +254,7 @@ typedef enum ox_state {
     OX_unset,
     OX_here, /* ref is its value */
     OX_empty, /* without elements: a type whose extents may be 0, and no value of the graph */
+    OX_untyped, /* an initializer of a type that nnc has not, which no node may use; dtype is not set, rank is its code */
     OX_missing, /* its node could not be imported: nodes that need it are skipped */
 } ox_state;
 
@@ -354,8 +355,13 @@ typedef struct ox_row {
 /* The row of an operator in this opset. NULL: none; *known: another opset has it. */
 const ox_row *ox_find_row(const char *op, int64_t opset, bool *known);
 bool ox_row_takes(const ox_row *row, const char *attr);
+/* The newest operator set before `opset` in which the operator takes the attribute; 0: none. */
+int ox_attr_until(const char *op, int64_t opset, const char *attr);
 bool ox_row_const(const ox_row *row, size_t input);
 
+/* order.c: brings nodes into an order in which each comes after those whose results it reads. false: reported. */
+bool ox_order(ox *x, ox_node *node, size_t n);
+bool ox_open_graph(ox *x, ox_span s, ox_graph *out); /* read, its nodes in order */
 nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g);
 ox_value *ox_lookup(ox_scope *s, const char *name);
 bool ox_define(ox *x, ox_scope *s, const char *name, ox_value v);

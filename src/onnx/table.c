@@ -42,6 +42,15 @@ bool ox_row_takes(const ox_row *row, const char *attr)
     return listed(row->attrs, attr);
 }
 
+int ox_attr_until(const char *op, int64_t opset, const char *attr)
+{
+    int last = 0;
+    for (size_t i = 0; i < NNC_COUNT(rows); i++)
+        if (!strcmp(rows[i].name, op) && rows[i].to < opset && ox_row_takes(&rows[i], attr))
+            last = rows[i].to;
+    return last;
+}
+
 bool ox_row_const(const ox_row *row, size_t input)
 {
     char number[24];

@@ -27,20 +27,41 @@ static int kept_outside(const ox *x, const char *location)
     return 0;
 }
 
-/* The path of a file beside the model, links resolved; NULL: it lies elsewhere, or does not exist. */
-static const char *inside(ox *x, const char *location)
+/* Does the path, links resolved, lie in the folder, or below? */
+static bool lies_in(const char *path, const char *folder)
+{
+    size_t n = strlen(folder);
+    return !strncmp(path, folder, n) && (path[n] == '/' || folder[n - 1] == '/');
+}
+
+/* The folder of the file itself where the model is a link to it, as in Hugging Face's cache, whose data are beside that file. */
+static bool real_folder(const ox *x, char folder[PATH_MAX])
+{
+    char *slash = realpath(x->file, folder) ? strrchr(folder, '/') : NULL;
+    if (slash)
+        slash[slash == folder] = 0;
+    return slash != NULL;
+}
+
+/* The path of a file beside the model; NULL: it lies elsewhere, or does not exist, which *why says. */
+static const char *inside(ox *x, const char *location, const char **why)
 {
     char folder[PATH_MAX], path[PATH_MAX];
     const char *slash = strrchr(x->file, '/');
     const char *dir =
         slash ? nnc_arena_strndup(&x->a, x->file, (size_t)(slash - x->file) + 1) : "./";
     const char *joined = dir ? nnc_arena_printf(&x->a, "%s%s", dir, location) : NULL;
+    *why = "of which nothing was kept";
     if (x->o->given) /* was checked before; the folder need not exist any more */
         return kept_outside(x, location) ? joined : NULL;
-    if (!joined || *location == '/' || !realpath(dir, folder) || !realpath(joined, path))
+    *why = "which is not in the model's folder";
+    if (!joined || *location == '/')
         return NULL;
-    size_t n = strlen(folder);
-    bool within = !strncmp(path, folder, n) && (path[n] == '/' || folder[n - 1] == '/');
+    if (!realpath(dir, folder) || !realpath(joined, path)) {
+        *why = "which does not exist";
+        return NULL;
+    }
+    bool within = lies_in(path, folder) || (real_folder(x, folder) && lies_in(path, folder));
     return within ? joined : NULL;
 }
 
@@ -64,10 +85,11 @@ static ox_outside *open_outside(ox *x, const ox_tensor *t, const char *what, con
         f = f->next;
     if (f)
         return f;
-    const char *path = inside(x, location);
+    const char *why = "";
+    const char *path = inside(x, location, &why);
     if (!path) {
         bad(x, t, what,
-            "its data are in another file, which is not in the model's folder, or not there");
+            nnc_arena_printf(&x->a, "its data are in the file `%.200s`, %s", location, why));
         return NULL;
     }
     if (!(f = ARENA_NEW(&x->a, ox_outside, 1))) {

@@ -188,11 +188,11 @@ static void not_there(om *m)
     external_at(m, "no-such-file", "0");
 }
 
-static void used_before(om *m)
+static void cycle(om *m)
 {
     begin(m);
     om_node(m, "Relu", "b", "a", "");
-    om_node(m, "Relu", "x", "b", "");
+    om_node(m, "Add", "x a", "b", "");
     end(m, "Relu", "a", "");
 }
 
@@ -446,11 +446,12 @@ static const broken cases[] = {
     {"large_without_data", "initializer `w`: it has fewer numbers", large_without_data},
     {"negative_dim", "has a negative dimension", negative_dim},
     {"nine_dims", "it has more than 8 dimensions", nine_dims},
-    {"string_tensor", "initializer `w`: its type string is unsupported", string_tensor},
+    {"string_tensor", "input `w`, an initializer, has the type string, which is unsupported",
+        string_tensor},
     {"cut_number", "initializer `w`: a number is cut off", cut_number},
     {"cut_floats", "initializer `w`: a number is cut off", cut_floats},
     {"many_dims", "it has more than 8 dimensions", many_dims},
-    {"outside", "is not in the model's folder", outside},
+    {"outside", "../etc/passwd`, which is not in the model's folder", outside},
     {"absolute_inside", "is not in the model's folder", absolute_inside},
     {"other_length", "external data have another size", other_length},
     {"large_offset", "offset \"18446744073709551616\" is not a number", large_offset},
@@ -458,10 +459,10 @@ static const broken cases[] = {
     {"no_location", "lies in another file, and names none", no_location},
     {"bad_offset", "offset \"-5\" is not a number", bad_offset},
     {"far_offset", "beyond the end of their file", far_offset},
-    {"not_there", "or not there", not_there},
-    {"unknown_value", "/y: Add: its input `nowhere` is computed by no earlier node", NULL, "Add",
+    {"not_there", "its data are in the file `no-such-file`, which does not exist", not_there},
+    {"unknown_value", "/y: Add: its input `nowhere` is computed by no node", NULL, "Add",
         "x nowhere", ""},
-    {"used_before", "its input `b` is computed by no earlier node", used_before},
+    {"cycle", "the node that computes `a` needs its own result", cycle},
     {"defined_twice", "the value `a` is defined twice", defined_twice},
     {"initialized_twice", "the value `w` is defined twice", initialized_twice},
     {"cut_alpha", "is cut off", cut_alpha},

@@ -1,6 +1,7 @@
 /* tests/onnx/import_test.c -- what models become: ops, shapes, constants, refusals. */
 #include "writer.h"
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The graph's text holds each of the lines; "!x": it does not hold x. */
@@ -159,12 +160,10 @@ TEST(shape_arithmetic_folds)
     HAS(om_parse(&m, NULL), "reshape %x {shape=[2,12]}", "!gather", "!concat", "!constant");
 }
 
-/* y = yes ? then(x) : other(x) */
-static void put_if(om *m, bool yes, const char *then, const char *other, const char *x)
+/* y = c ? then(x) : other(x) */
+static void put_if_of(om *m, const char *then, const char *other, const char *x)
 {
-    nnc_text node = {0}, attr = {0}, branch = {0}, value = {0};
-    om_tensor(&value, "c", OM_BOOL, "", (char[]){(char)yes}, 1);
-    pb_msg(&m->graph, 5, &value);
+    nnc_text node = {0}, attr = {0}, branch = {0};
     pb_str(&node, 1, "c");
     pb_str(&node, 2, "y");
     pb_str(&node, 4, "If");
@@ -177,6 +176,14 @@ static void put_if(om *m, bool yes, const char *then, const char *other, const c
         pb_msg(&node, 5, &attr);
     }
     pb_msg(&m->graph, 1, &node);
+}
+
+static void put_if(om *m, bool yes, const char *then, const char *other, const char *x)
+{
+    nnc_text value = {0};
+    om_tensor(&value, "c", OM_BOOL, "", (char[]){(char)yes}, 1);
+    pb_msg(&m->graph, 5, &value);
+    put_if_of(m, then, other, x);
 }
 
 TEST(constants_choose_branches)
@@ -208,6 +215,60 @@ TEST(inputs_that_decide_shapes_in_branches)
     HAS(om_parse(&m, &(nnc_onnx_options){.value = v, .n_value = 2, .bound = bound}),
         "reshape %x {shape=[3,2]}");
     CHECK(!bound[0] && bound[1]);
+}
+
+/* Data choose a branch: both are computed. */
+TEST(data_choose_between_branches)
+{
+    for (int fits = 0; fits < 2; fits++) {
+        om m = {0};
+        om_input(&m, "x", OM_F32, "2 3");
+        om_node(&m, "ReduceSum", "x", "sum", "keepdims=0");
+        om_node(&m, "Cast", "sum", "c", "to=9");
+        put_if_of(&m, "Relu", fits ? "Neg" : "ReduceSum", "x");
+        om_output(&m, "y");
+        if (fits) {
+            HAS(om_parse(&m, NULL), "relu %x", "neg %x", "= select %", " as \"y\"");
+            continue;
+        }
+        CHECK(!om_parse(&m, NULL));
+        CHECK_DIAG("its condition is not a constant, and its branches differ in the shape or type");
+    }
+}
+
+/* Nodes in any order, one inside a branch that reads a later result. */
+TEST(nodes_in_any_order)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "2 3");
+    om_node(&m, "Sub", "b y", "z", "");
+    put_if(&m, true, "Relu", "Neg", "b");
+    om_node(&m, "Add", "a x", "b", "");
+    om_node(&m, "Exp", "x", "a", "");
+    om_output(&m, "z");
+    HAS(om_parse(&m, NULL), "%1 = exp %x", "%2 = add %1, %x", "%3 = relu %2", "sub %2, %3");
+}
+
+/* Nothing uses it: its type does not matter. */
+TEST(initializers_that_nothing_uses)
+{
+    om m = {0};
+    nnc_text t = {0};
+    om_input(&m, "x", OM_F32, "2 3");
+    om_tensor(&t, "names", OM_STRING, "1", "", 0);
+    pb_msg(&m.graph, 5, &t);
+    om_node(&m, "Relu", "x", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "relu %x");
+}
+
+TEST(not_of_numbers)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "2 3");
+    om_node(&m, "Not", "x", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "ne %x", "not %");
 }
 
 /* A function of the model that scales by an attribute, called twice. */
@@ -311,6 +372,13 @@ TEST(attributes_are_known)
     om_output(&m, "y");
     CHECK(!om_parse(&m, NULL));
     CHECK_DIAG("Relu: its attribute `colour` is unsupported");
+    om_input(&m, "x", OM_F32, "2 3");
+    om_node(&m, "ReduceSum", "x", "y", "axes=[0]");
+    om_output(&m, "y");
+    m.opset = 17;
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("ReduceSum: `axes` is no attribute since operator set 13 but an input, and this "
+               "model imports 17");
 }
 
 TEST(coverage_is_reported)
@@ -421,6 +489,27 @@ static bool write_spread(void)
            !nnc_file_write("again.data", data, n, false, test_sink);
 }
 
+/* As in Hugging Face's cache: the model and its data are links to files that lie side by side elsewhere. */
+TEST(models_that_are_links)
+{
+    char here[PATH_MAX], dir[] = "/tmp/nnc-links-XXXXXX";
+    CHECK(getcwd(here, sizeof here) && mkdtemp(dir) && chdir(dir) == 0);
+    CHECK(write_spread());
+    CHECK(!mkdir("blobs", 0700) && !mkdir("model", 0700) && !mkdir("other", 0700));
+    CHECK(!rename("again.onnx", "blobs/1") && !rename("again.data", "blobs/2"));
+    CHECK(!symlink("../blobs/1", "model/again.onnx") && !symlink("../blobs/2", "model/again.data"));
+    nnc_graph *g = nnc_onnx_load("model/again.onnx", NULL, test_sink);
+    CHECK(g != NULL);
+    nnc_graph_destroy(g);
+    CHECK(!rename("blobs/2", "other/2") && !remove("model/again.data") &&
+          !symlink("../other/2", "model/again.data"));
+    CHECK(!nnc_onnx_load("model/again.onnx", NULL, test_sink));
+    CHECK_DIAG("its data are in the file `again.data`, which is not in the model's folder");
+    CHECK(!remove("model/again.data") && !remove("model/again.onnx") && !remove("blobs/1") &&
+          !remove("other/2") && !rmdir("blobs") && !rmdir("model") && !rmdir("other"));
+    CHECK(chdir(here) == 0 && rmdir(dir) == 0);
+}
+
 /* What is kept of the files is enough, and small: the graph is the same as one from the files, weights' places included. */
 TEST(again_from_what_was_kept)
 {
@@ -453,7 +542,7 @@ TEST(again_from_what_was_kept)
         CHECK_DIAG("other shapes need its numbers, which were not kept");
         o.given->file[1].name = "other";
         CHECK(!nnc_onnx_again(&o, test_sink));
-        CHECK_DIAG("its data are in another file");
+        CHECK_DIAG("its data are in the file `again.data`, of which nothing was kept");
     }
     nnc_graph_destroy(first);
     nnc_graph_destroy(want);
