@@ -79,14 +79,14 @@ typedef struct item {
     bool largest;
 } item;
 
-/* Best first; the lower index first among equals; a NaN is best. */
+/* Best first; the lower index first among equals; a NaN is larger than all numbers. */
 static int by_rank(const void *p, const void *q)
 {
     const item *a = p, *b = q;
     int less, more;
     if (a->kind == 0 && (isnan(a->f) || isnan(b->f))) {
-        if (isnan(a->f) != isnan(b->f))
-            return isnan(a->f) ? -1 : 1;
+        if (isnan(a->f) != isnan(b->f)) /* a NaN is larger than all numbers */
+            return isnan(a->f) == a->largest ? -1 : 1;
         less = more = 0;
     } else if (a->kind == 0) {
         less = a->f<b->f, more = a->f> b->f;

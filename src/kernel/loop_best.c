@@ -1,5 +1,5 @@
-/* kernel/loop_best.c -- the kernel of topk: the k best of a row of n elements, best first, the lower index first among equals. Each
- * result is the best of the elements that come after the one before, in this order.
+/* kernel/loop_best.c -- the kernel of topk: the k best of a row of n elements, best first, the lower index first among equals, a NaN
+ * larger than all numbers. Each result is the best of the elements that come after the one before, in this order.
  *
  *     for t in order: y[t] = best of x[i], all i that come after y[t-1]                       k n comparisons
  *
@@ -13,6 +13,7 @@
  * The second stage reduces twice over one axis: the best of block c, and the best of the table's other entries. */
 #include "kernel/loop.h"
 
+#include <float.h>
 #include <math.h>
 
 typedef struct row {
@@ -48,9 +49,10 @@ static int32_t comes_after(lp *p, bool largest, int32_t x, int32_t i, previous q
 {
     int32_t after = lp_sop(p, largest ? SC_lt : SC_gt, x, q.value, -1),
             tie = lp_sop(p, SC_eq, x, q.value, -1);
-    if (!p->oom && nnc_is_float((nnc_dtype)p->k->ins[x].dtype)) { /* a NaN is best */
+    if (!p->oom && nnc_is_float((nnc_dtype)p->k->ins[x].dtype)) {
         int32_t xn = lp_sop(p, SC_isnan, x, -1, -1), qn = lp_sop(p, SC_isnan, q.value, -1, -1);
-        int32_t only = lp_sop(p, SC_and, qn, lp_sop(p, SC_not, xn, -1, -1), -1);
+        int32_t only =
+            lp_sop(p, SC_and, largest ? qn : xn, lp_sop(p, SC_not, largest ? xn : qn, -1, -1), -1);
         after = lp_sop(p, SC_or, after, only, -1);
         tie = lp_sop(p, SC_or, tie, lp_sop(p, SC_and, xn, qn, -1), -1);
     }
@@ -68,8 +70,15 @@ static int32_t element(const row *w, nnc_affine from, int32_t i, int64_t n)
     return v;
 }
 
+/* A reduction takes NaN for the best: of the smallest, it is compared as infinity, and infinity as a smaller number. */
 static int32_t best_of(const row *w, int32_t v, int32_t mask)
 {
+    lp *p = w->p;
+    if (!w->largest && !p->oom && nnc_is_float((nnc_dtype)p->k->ins[v].dtype)) {
+        int32_t nan = lp_sop(p, SC_isnan, v, -1, -1);
+        v = lp_sop(p, SC_min, lp_cast(p, v, DT_f64), lp_const(p, DT_f64, DBL_MAX), -1);
+        v = lp_sop(p, SC_select, nan, lp_const(p, DT_f64, INFINITY), v);
+    }
     return lp_reduce(w->p, w->largest ? KR_argmax : KR_argmin, false, v, mask);
 }
 
@@ -308,8 +317,8 @@ static void merge(const row *w, const lists *l)
             in_second = lp_sop(p, SC_add, from, second, -1);
     int32_t x = at_index(w, l->value, in_first), y = at_index(w, l->value, in_second);
     int32_t left = lp_sop(p, w->largest ? SC_ge : SC_le, x, y, -1);
-    if (!p->oom && nnc_is_float((nnc_dtype)p->k->ins[x].dtype)) /* a NaN is best */
-        left = lp_sop(p, SC_or, left, lp_sop(p, SC_isnan, x, -1, -1), -1);
+    if (!p->oom && nnc_is_float((nnc_dtype)p->k->ins[x].dtype))
+        left = lp_sop(p, SC_or, left, lp_sop(p, SC_isnan, w->largest ? x : y, -1, -1), -1);
     left = lp_sop(p, SC_or, left, lp_sop(p, SC_ge, second, end, -1), -1);
     left = lp_sop(p, SC_and, left, lp_sop(p, SC_lt, first, mid, -1), -1);
     lp_store_tmp(

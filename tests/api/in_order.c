@@ -46,7 +46,7 @@ TEST(running_sums_keep_small_terms)
 }
 
 /* A NaN is the largest and the smallest, as in PyTorch; of several the first comes first. */
-TEST(nan_is_among_the_best)
+TEST(nan_is_the_largest)
 {
     static const float x[N] = {1, NAN, 3, -2, NAN, 3, 0, -2};
     static const struct {
@@ -58,7 +58,7 @@ TEST(nan_is_among_the_best)
             {1, 4, 2, 5, 0}},
         {"graph @t {\n%x = input : f32[8]\n%v, %i = topk %x {axis=0, k=5, largest=0}\n"
          "%y = cast %i {to=f32}\nreturn %y }",
-            {1, 4, 3, 7, 6}},
+            {3, 7, 6, 0, 2}},
     };
     for (int k = 0; k < 4; k++) {
         float y[5] = {0};
@@ -68,14 +68,16 @@ TEST(nan_is_among_the_best)
     }
 }
 
-/* The indices of x in order, best first: a NaN is best, the lower index first among equals. */
+/* The indices of x in order, best first: a NaN is the largest, the lower index first among equals. */
 static void sort_slowly(const float *x, int n, bool largest, float *index)
 {
     for (int i = 0; i < n; i++) {
         int place = 0;
         for (int j = 0; j < n; j++) {
             bool tie = x[j] == x[i] || (isnan(x[j]) && isnan(x[i]));
-            bool before = isnan(x[j]) ? !isnan(x[i]) : largest ? x[j] > x[i] : x[j] < x[i];
+            bool more = isnan(x[j]) ? !isnan(x[i]) : x[j] > x[i];
+            bool less = isnan(x[i]) ? !isnan(x[j]) : x[j] < x[i];
+            bool before = largest ? more : less;
             place += before || (tie && j < i);
         }
         index[place] = (float)i;
