@@ -40,7 +40,7 @@ static bool hide(ox *x, ox_scope *s, const char *name)
 
 static bool add_uses(order *o, uses *u, const ox_node *n, ox_scope *hidden, int depth);
 
-/* Of a node's graph: what it does not name itself. */
+/* Names that a node reads. Of its graph: those that the graph does not define. */
 static bool add_graph_uses(order *o, uses *u, const ox_graph *g, ox_scope *hidden, int depth)
 {
     bool ok = true;
