@@ -70,6 +70,7 @@ for v in $levels; do
     grep -q "limited to the instructions of x86-64-v$v" "$dir/doctor" || fail "doctor does not say the limit"
     grep -q "cpu: x86-64-v$v, .*, $bits-bit vectors" "$dir/doctor" || { fail "v$v: vectors of $bits bits"; cat "$dir/doctor"; }
     "$nnc" devices --format=json >"$dir/of$v"
+    grep -q '"core": ""' "$dir/of$v" || fail "v$v: instructions have the prices of this CPU's maker"
     (unset NNC_CPU && "$nnc" devices --format=json --target=cpu:x86-64-v"$v") | cmp - "$dir/of$v" || fail "v$v: the flag and the variable differ"
 
     # The same folder of kernels for all: code of a higher level would have been found, and taken, before.

@@ -464,12 +464,12 @@ if [ -e "$dir/threads.npz" ]; then
         ran 0 "2 steps an epoch"
     done <"$dir/commands"
 fi
-# Inference over replicas: what one device gives, in one process and over ranks.
+# Inference over replicas: what one device gives, in one process and over ranks, which have its threads together.
 "$nnc" run models/mlp.json --set batch=8 --threads=1 --iterations=1 --outputs="$dir/alone.npz" >"$dir/said" 2>&1
 for how in "data" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2"; do
     what="inference, $how"
     # shellcheck disable=SC2086
-    "$nnc" run models/mlp.json --set batch=8 --threads=1 --devices=4 --strategy=$how --iterations=1 --outputs="$dir/replicas.npz" >"$dir/said" 2>&1
+    "$nnc" run models/mlp.json --set batch=8 --threads=2 --devices=4 --strategy=$how --iterations=1 --outputs="$dir/replicas.npz" >"$dir/said" 2>&1
     rc=$?
     ran 0 "1 run"
     # shellcheck disable=SC2086

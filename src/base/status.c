@@ -40,9 +40,11 @@ const char *nnc_status_name(nnc_status s)
 
 static int64_t fail_after;
 
-void nnc_fail_alloc_after(int64_t n)
+int64_t nnc_fail_alloc_after(int64_t n)
 {
+    const int64_t left = fail_after;
     fail_after = n;
+    return left;
 }
 
 static bool must_fail(void)

@@ -72,9 +72,9 @@ static inline nnc_status nnc_nomem(nnc_sink *sink)
  * "did you mean". */
 const char *nnc_nearest(const char *word, const char *const *names, size_t n);
 
-/* Test hook: makes the N-th allocation from now (1-based) fail; 0 turns it off. All of nnc allocates through
- * nnc_malloc/nnc_realloc/nnc_free, the arena included. Not thread-safe. */
-void nnc_fail_alloc_after(int64_t n);
+/* Test hook: makes the N-th allocation from now (1-based) fail; 0 turns it off. Returns how many were still to come until the one that
+ * fails. All of nnc allocates through nnc_malloc/nnc_realloc/nnc_free, the arena included. Not thread-safe. */
+int64_t nnc_fail_alloc_after(int64_t n);
 void *nnc_malloc(size_t bytes);                /* NULL when out of memory; not zeroed */
 void *nnc_calloc(size_t count, size_t bytes);  /* zeroed; NULL on overflow */
 void *nnc_realloc(void *p, size_t bytes);

@@ -67,9 +67,10 @@ static bool in_vm(void)
     return leaf(1, 0).c >> 31 & 1;
 }
 
+/* A level names no family: its instructions cost the same on all CPUs, as in LLVM's tables for it. */
 static const char *core(void)
 {
-    return leaf(0, 0).b == signature_AMD_ebx ? "amd" : "";
+    return !*nnc_cpu_limit() && leaf(0, 0).b == signature_AMD_ebx ? "amd" : "";
 }
 
 void target_host_signature(nnc_text *t)

@@ -84,38 +84,55 @@ static void clear(const fixture *f)
     nnc_sink_clear(test_sink);
 }
 
-/* Each allocation of a training fails once, of one that begins or, with the bytes of a checkpoint, of one that is resumed; what is left on
- * the disk is whole, and is continued to the same weights. */
-static void sweep(const fixture *f, const nnc_train_options *o, const char *checkpoint,
-    size_t n_checkpoint, const char *want, size_t n_want)
+/* A training whose allocations fail: one that begins or, with the bytes of a checkpoint, one that is resumed; `want`: its weights. */
+typedef struct faulty {
+    const fixture *f;
+    const nnc_train_options *o;
+    const char *checkpoint, *want;
+    size_t n_checkpoint, n_want;
+    int failed, resumed;
+} faulty;
+
+/* Trains, and the n-th allocation fails. What is left on the disk is whole, and is continued to the same weights. Returns the number of
+ * allocations before the one that fails; of all, where there are fewer than n. */
+static int64_t fail_at(faulty *x, int64_t n)
 {
-    int fine = 0, failed = 0, resumed = 0;
-    for (int64_t n = 1, tried = 0; fine < 8 && tried < 1000; n += 1 + n / test_draws(30), tried++) {
-        char *got = NULL;
-        size_t n_got = 0;
-        clear(f);
-        if (checkpoint)
-            CHECK_OK(nnc_file_write(f->checkpoint, checkpoint, n_checkpoint, false, test_sink));
-        nnc_fail_alloc_after(n);
-        const nnc_status s = train(f, o);
-        nnc_fail_alloc_after(0);
-        fine = s ? 0 : fine + 1;
-        failed += s != NNC_OK;
-        if (s && s != NNC_E_NOMEM && s != NNC_E_FIT) /* FIT: of a device */
-            test_fail(__FILE__, __LINE__, "allocation %lld: %s", (long long)n, nnc_status_name(s));
-        CHECK(!s == !nnc_sink_errors(test_sink));
-        if (s && !nnc_file_exists(f->checkpoint))
-            continue;
-        resumed += s != NNC_OK;
-        nnc_sink_clear(test_sink);
-        CHECK_OK(train(f, o));
-        CHECK_OK(nnc_file_read(f->save, 0, &got, &n_got, test_sink));
-        CHECK(n_got == n_want && !memcmp(got, want, n_want));
-        nnc_free(got);
-    }
-    if (failed < 40 || resumed < 1 || fine < 8)
-        test_fail(__FILE__, __LINE__, "%d failed, %d were resumed, %d were not reached", failed,
-            resumed, fine);
+    const fixture *f = x->f;
+    char *got = NULL;
+    size_t n_got = 0;
+    clear(f);
+    if (x->checkpoint)
+        CHECK_OK(nnc_file_write(f->checkpoint, x->checkpoint, x->n_checkpoint, false, test_sink));
+    nnc_fail_alloc_after(n);
+    const nnc_status s = train(f, x->o);
+    const int64_t left = nnc_fail_alloc_after(0);
+    if (s && s != NNC_E_NOMEM && s != NNC_E_FIT) /* FIT: of a device */
+        test_fail(__FILE__, __LINE__, "allocation %lld: %s", (long long)n, nnc_status_name(s));
+    CHECK(!s == !nnc_sink_errors(test_sink));
+    x->failed += s != NNC_OK;
+    if (s && !nnc_file_exists(f->checkpoint))
+        return n - left;
+    x->resumed += s != NNC_OK;
+    nnc_sink_clear(test_sink);
+    CHECK_OK(train(f, x->o));
+    CHECK_OK(nnc_file_read(f->save, 0, &got, &n_got, test_sink));
+    CHECK(n_got == x->n_want && !memcmp(got, x->want, x->n_want));
+    nnc_free(got);
+    return n - left;
+}
+
+/* Most allocations are those of compiling: the last ones, of steps and checkpoints, fail one by one. */
+static void sweep(faulty x)
+{
+    enum { LAST = 8 };
+    const int64_t all = fail_at(&x, INT64_MAX);
+    CHECK(!x.failed);
+    for (int64_t n = 1; n <= all - LAST; n += 1 + n / test_draws(30))
+        fail_at(&x, n);
+    for (int64_t n = all - LAST + 1; n <= all; n++)
+        fail_at(&x, n);
+    if (x.failed < 40 || x.resumed < 1)
+        test_fail(__FILE__, __LINE__, "%d failed, %d were resumed", x.failed, x.resumed);
 }
 
 TEST(out_of_memory_training)
@@ -133,9 +150,9 @@ TEST(out_of_memory_training)
     o.checkpoint_every = 1;
     CHECK_OK(train(&f, &o));
     CHECK_OK(nnc_file_read(f.save, 0, &want, &n_want, test_sink));
-    sweep(&f, &o, NULL, 0, want, n_want);
+    sweep((faulty){&f, &o, .want = want, .n_want = n_want});
     o.log = NULL;
-    sweep(&f, &o, half, n_half, want, n_want);
+    sweep((faulty){&f, &o, half, want, n_half, n_want});
     nnc_free(want);
     nnc_free(half);
     end(&f);
