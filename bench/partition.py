@@ -65,7 +65,8 @@ class Bench:
         os.makedirs(self.dir, exist_ok=True)
         self.rows, self.left_out, self.failures, self.hardware = [], [], [], {}
         self.env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
+                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none",
+                        PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", PRTE_MCA_hwloc_default_binding_policy="none")
 
     def left(self):
         return self.o.budget - (time.monotonic() - self.begin)

@@ -99,7 +99,7 @@ grep -q "fewer GPUs" "$dir/said" || fail "$what: no reason"
 
 if command -v mpirun >/dev/null && [ -e "$2/libnnc_mpi.so" ]; then
     what="a GPU for each of two ranks"
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    . "$1/tests/mpi_env.sh"
     FAKE_CUDA_DEVICES=2 FAKE_CUDA_COUNTS=1 timeout -k 5 300 mpirun -n 2 "$nnc" calibrate --target=cuda --budget=1 -o "$dir/ranks.json" \
         --comm-timeout=120 >"$dir/said" 2>&1 || fail "$what"
     grep -q "the fake of CUDA: [1-9][0-9]* collectives of NCCL" "$dir/said" || fail "$what: NCCL was not called"

@@ -308,7 +308,7 @@ fault() {
 run="run $dir/two.json --target=cuda --devices=3"
 for with in "copies|$run --comm=staged" "copies by NCCL|$run --comm=nccl" "staged collectives|$sum --comm=staged" "NCCL|$sum --comm=nccl"; do
     what="a rank that is killed, ${with%%|*}"
-    fault KILL "${with#*|}" "exited on signal 9"
+    fault KILL "${with#*|}" "signal 9"
     what="a rank that is stopped, ${with%%|*}"
     fault STOP "${with#*|}" "another rank has not joined for 3 s\|rank 1 has not .* for 3 s"
 done

@@ -577,7 +577,7 @@ fault() {
     rm -f "$dir/pid0" "$dir/pid1"
 }
 what="a rank that is killed"
-fault KILL "exited on signal 9"
+fault KILL "signal 9"
 what="a rank that is stopped"
 fault STOP "rank 1 has not .* for 3 s (--comm-timeout)"
 
@@ -598,7 +598,7 @@ if [ -s "$dir/data.npz" ]; then
     late=$!
     wait $job
     kill $late 2>/dev/null
-    rc=$(grep -q "Primary job\|exited on signal" "$dir/said" && echo 1 || echo 0)
+    rc=$(grep -q "Primary job\|exited with non-zero\|noticed that process" "$dir/said" && echo 1 || echo 0)
     ran 0 "stopped after step"
     [ -s "$dir/c.npz" ] || fail "$what: there is no checkpoint"
     rm -f "$dir/pid0" "$dir/pid1"

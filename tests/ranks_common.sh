@@ -9,9 +9,8 @@ if [ ! -e "$build/libnnc_mpi.so" ]; then
 fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-# Containers: root, and fewer cores than ranks.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none XDG_CACHE_HOME="${TEST_CACHE:-$dir/cache}"
+. "$1/tests/mpi_env.sh"
+export XDG_CACHE_HOME="${TEST_CACHE:-$dir/cache}"
 failed=0
 
 fail() {
@@ -61,7 +60,7 @@ left() {
 
 # Shared memory that no process maps any more. (Other jobs on this machine have some of their own, which they do.)
 shm() {
-    for f in /dev/shm/*vader* /dev/shm/*nnc* /dev/shm/*nccl*; do
+    for f in /dev/shm/*vader* /dev/shm/sm_segment* /dev/shm/*nnc* /dev/shm/*nccl*; do
         [ ! -e "$f" ] || grep -qs -F "$f" /proc/[0-9]*/maps || echo "$f"
     done | wc -l
 }

@@ -23,7 +23,8 @@ static void draw_window(nnc_call *c, draws *d)
         const int64_t reach = (c->kernel[i] - 1) * c->dilation[i] + 1;
         c->pad_lo[i] = below(d, 2) * below(d, (int)reach);
         c->pad_hi[i] = below(d, 2) * below(d, (int)reach);
-        const int64_t least = c->kind == CALL_conv_transpose ? 2 : reach;
+        const int64_t least =
+            c->kind == CALL_conv_transpose ? 2 : nnc_max64(reach - c->pad_lo[i] - c->pad_hi[i], 1);
         c->src.dim[2 + i] = least + below(d, (int)nnc_max64(most - least, 1));
         c->wei.dim[2 + i] = c->kernel[i];
     }
@@ -137,5 +138,5 @@ TEST(onednn_gradients_of_borders)
         took += take_border(e, n, false, &what);
         (void)take_border(e, n, true, &what); /* as far as the machine has it */
     }
-    CHECK(!e || took > 400);
+    CHECK(!e || took > 300);
 }
