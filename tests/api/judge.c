@@ -25,7 +25,7 @@ static cJSON *compared(const char *json, nnc_compare_options o, bool *agrees)
     nnc_env *e = NULL;
     nnc_text t = {0};
     nnc_model *m = model(json);
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED}, &e, test_sink));
     o.iterations = 1;
     o.warmup = 1;
     CHECK_OK(nnc_compare(e, m, &o, NNC_JSON, &t, agrees, test_sink));
@@ -156,7 +156,7 @@ static bool verdict(nnc_model *m, int out, double relative, int64_t mismatched)
     api_data d = {0};
     c.o = &o;
     nnc_arena_init(&c.arena, 0);
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true}, &c.env, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED}, &c.env, test_sink));
     CHECK_OK(nnc_compile(c.env, m, &o.compile, &c.p[0].a, test_sink));
     CHECK(api_inputs(&d, m, 1, false));
     c.input = d.in;

@@ -112,7 +112,7 @@ TEST(step_compare_words)
     nnc_env *e = NULL;
     NNC_LOCAL(nnc_text) text = {0};
     bool agrees;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     nnc_graph *g = step_of(cnn, &t);
     o.training = &t;
     o.iterations = 1;
@@ -144,7 +144,7 @@ TEST(step_compare)
 {
     static const char *const models[] = {cnn, encoder};
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     for (int i = 0; i < 6; i++) {
         nnc_training t = nnc_training_defaults;
         nnc_compare_options o = nnc_compare_defaults;
@@ -193,7 +193,7 @@ TEST(step_compare_planted)
     }
     CHECK_OK(nnc_graph_tidy(wrong));
     nnc_arena_init(&c.arena, 0);
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 1}, &c.env, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 1}, &c.env, test_sink));
     for (int i = 0; i < 2; i++) {
         c.p[i] = (program){.name = i ? "fused" : "unfused", .last = SEC_step};
         CHECK_OK(nnc_compile(c.env, i ? wrong : right, &o.compile, &c.p[i].a, test_sink));
@@ -245,7 +245,7 @@ TEST(step_compare_joined)
 {
     static const char *const kinds[] = {"linear", "conv"};
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     for (int i = 0; i < 2; i++) {
         nnc_training t = nnc_training_defaults;
         nnc_compare_options o = nnc_compare_defaults;
@@ -280,7 +280,7 @@ TEST(step_parts)
     nnc_env *e = NULL;
     nnc_artifact *a = NULL;
     nnc_graph *g = step_of(cnn, &t);
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     CHECK_OK(nnc_compile(e, g, &nnc_compile_defaults, &a, test_sink));
     const nnc_plan *p = a->plan;
     uint8_t *part = nnc_malloc((size_t)p->n_cmd);
@@ -321,7 +321,7 @@ TEST(step_inputs)
     void *in[8] = {NULL};
     t.optimizer = NNC_OPT_adam;
     nnc_graph *g = step_of(cnn, &t);
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 1}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 1}, &e, test_sink));
     CHECK_OK(nnc_compile(e, g, &o.compile, &a, test_sink));
     o.training = &t;
     CHECK_OK(nnc_artifact_make_inputs(a, &o, 0, in, test_sink));

@@ -34,7 +34,7 @@ static char *report(const nnc_model *m, const nnc_compare_options *o, bool verif
 {
     nnc_env *e = NULL;
     NNC_LOCAL(nnc_text) t = {0};
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     if (verify)
         CHECK_OK(nnc_verify_model(e, m, o, NULL, NNC_TEXT, &t, agrees, test_sink));
     else
@@ -245,7 +245,7 @@ static int followed_with(const nnc_model *m, uint64_t seed, float number, int *w
     o.seed = seed;
     o.compile.after_pass = plant_number;
     o.compile.ctx = &f;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED}, &e, test_sink));
     CHECK_OK(nnc_layers_verify(&l, e, m, &o, test_sink));
     CHECK(f.planted > 0);
     *agrees = l.agrees;
@@ -291,7 +291,7 @@ static bool verdict(
     judged j = {.agrees = false};
     c.o = &o;
     nnc_arena_init(&c.arena, 0);
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true}, &c.env, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED}, &c.env, test_sink));
     CHECK_OK(nnc_compile(c.env, m, &o.compile, &c.p[0].a, test_sink));
     CHECK_OK(nnc_reference_make(m, d->in, 1, &c.reference, test_sink));
     c.p[0].output = &j;
@@ -400,7 +400,7 @@ TEST(a_choice_is_followed)
         NNC_LOCAL(nnc_ties) ties = {0};
         o.seed = seed;
         o.training = &t;
-        CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true}, &e, test_sink));
+        CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED}, &e, test_sink));
         CHECK_OK(nnc_layers_verify(&l, e, m, &o, test_sink));
         CHECK_OK(nnc_ties_find(l.source, l.input, 1, (nnc_rounding){0}, &ties, test_sink));
         for (size_t i = 0; i < ties.n && !found; i++) {

@@ -1,26 +1,33 @@
-/* tests/cuda_fake/check.c -- is every access to device memory ordered after those that it must come after? One record for each 64
- * bytes, which is how tensors are aligned in an arena: the last write, and the last read by each stream. */
+/* tests/cuda_fake/check.c -- is every access to device memory ordered after those that it must come after? One record for each range
+ * of memory that was accessed in the same way: the last write, and the last read since then by each stream. Ranges begin at multiples of
+ * 64 bytes, which is how tensors are aligned in an arena. */
 #include "fake.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { GRAIN = 64 };
 
-typedef struct grain {
+typedef struct range {
+    size_t begin; /* in grains; it ends where the next one begins */
     uint32_t written, read[FAKE_STREAMS]; /* times of the streams' clocks; 0 = never */
     int16_t writer;
-} grain;
+} range;
 
 struct fake_shadow {
     size_t bytes;
-    grain *at;
+    range *at; /* in order; the last one begins at the memory's end */
+    size_t n, room;
 };
 
 fake_shadow *fake_shadow_create(size_t bytes)
 {
     fake_shadow *s = calloc(1, sizeof *s);
     s->bytes = bytes;
-    s->at = calloc(bytes / GRAIN + 1, sizeof *s->at); /* pages that nobody touches cost nothing */
+    s->room = 16;
+    s->at = calloc(s->room, sizeof *s->at);
+    s->n = 2;
+    s->at[1].begin = (bytes + GRAIN - 1) / GRAIN;
     return s;
 }
 
@@ -31,36 +38,68 @@ void fake_shadow_destroy(fake_shadow *s)
     free(s);
 }
 
+/* Index of the range that begins at this grain; the one that holds it is divided. */
+static size_t divide(fake_shadow *s, size_t grain)
+{
+    size_t lo = 0, hi = s->n - 1;
+    while (lo < hi) { /* the last range that begins at or before it */
+        size_t mid = (lo + hi + 1) / 2;
+        if (s->at[mid].begin <= grain)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    if (s->at[lo].begin == grain)
+        return lo;
+    if (s->n == s->room)
+        s->at = realloc(s->at, (s->room *= 2) * sizeof *s->at);
+    memmove(&s->at[lo + 1], &s->at[lo], (s->n++ - lo) * sizeof *s->at);
+    s->at[lo + 1].begin = grain;
+    return lo + 1;
+}
+
+/* NULL, or what is wrong with an access to a range. */
+static const char *check(const range *r, bool write, const uint32_t clock[FAKE_STREAMS])
+{
+    static char why[128];
+    if (r->written > clock[r->writer]) {
+        snprintf(why, sizeof why,
+            "%s at %zu what stream %d wrote, and nothing puts one after the other",
+            write ? "overwrites" : "reads", r->begin * GRAIN, r->writer);
+        return why;
+    }
+    if (!write && !r->written) {
+        snprintf(why, sizeof why, "reads at %zu what nobody wrote", r->begin * GRAIN);
+        return why;
+    }
+    for (int i = 0; write && i < FAKE_STREAMS; i++)
+        if (r->read[i] > clock[i]) {
+            snprintf(why, sizeof why, "overwrites at %zu what stream %d may not have read yet",
+                r->begin * GRAIN, i);
+            return why;
+        }
+    return NULL;
+}
+
 const char *fake_shadow_access(fake_shadow *s, size_t begin, size_t end, bool write, int stream,
     const uint32_t clock[FAKE_STREAMS])
 {
-    static char why[128];
     if (end > s->bytes)
         return "leaves its block";
-    for (size_t i = begin / GRAIN; i < (end + GRAIN - 1) / GRAIN; i++) {
-        grain *g = &s->at[i];
-        if (g->written > clock[g->writer]) {
-            snprintf(why, sizeof why,
-                "%s at %zu what stream %d wrote, and nothing puts one after the other",
-                write ? "overwrites" : "reads", i * GRAIN, g->writer);
+    if (begin >= end)
+        return NULL;
+    const size_t first = divide(s, begin / GRAIN), last = divide(s, (end + GRAIN - 1) / GRAIN);
+    for (size_t i = first; i < last; i++) {
+        const char *why = check(&s->at[i], write, clock);
+        if (why)
             return why;
-        }
-        if (!write) {
-            if (!g->written) {
-                snprintf(why, sizeof why, "reads at %zu what nobody wrote", i * GRAIN);
-                return why;
-            }
-            g->read[stream] = clock[stream];
-            continue;
-        }
-        for (int r = 0; r < FAKE_STREAMS; r++)
-            if (g->read[r] > clock[r]) {
-                snprintf(why, sizeof why, "overwrites at %zu what stream %d may not have read yet",
-                    i * GRAIN, r);
-                return why;
-            }
-        g->written = clock[stream];
-        g->writer = (int16_t)stream;
+        s->at[i].read[stream] = clock[stream];
+    }
+    if (write) { /* one range: what comes after this write comes after those reads, too */
+        memmove(&s->at[first + 1], &s->at[last], (s->n - last) * sizeof *s->at);
+        s->n -= last - first - 1;
+        s->at[first] = (range){
+            .begin = s->at[first].begin, .written = clock[stream], .writer = (int16_t)stream};
     }
     return NULL;
 }

@@ -139,14 +139,34 @@ static double element(
     return nnc_get_f64(dtype_of(l), p, batch * l->stride + c * l->ld + r);
 }
 
-/* Elements [i][x] of a factor as doubles, transposed where they are read down columns: the loop over products reads each many times. */
-static double *doubles_of(const layout *l, const void *p, bool trans, bool down, int64_t batch,
-    int64_t rows, int64_t depth)
+double fake_dot(const double *a, const double *b, int64_t n)
 {
-    double *v = malloc((size_t)(rows * depth + 1) * sizeof *v);
-    for (int64_t i = 0; i < rows; i++)
+    double sum[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += a[i + k] * b[i + k];
+    for (; i < n; i++)
+        sum[0] += a[i] * b[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Row i of the first factor as doubles, of `depth` elements. */
+static void row_of(
+    const layout *l, const void *p, bool trans, int64_t i, int64_t batch, int64_t depth, double *to)
+{
+    for (int64_t x = 0; x < depth; x++)
+        to[x] = element(l, p, trans, i, x, batch);
+}
+
+/* Columns of the second factor as doubles, one after the other: each is read for every row of the first. */
+static double *columns_of(
+    const layout *l, const void *p, bool trans, int64_t batch, int64_t columns, int64_t depth)
+{
+    double *v = malloc((size_t)(columns * depth + 1) * sizeof *v);
+    for (int64_t j = 0; j < columns; j++)
         for (int64_t x = 0; x < depth; x++)
-            v[i * depth + x] = element(l, p, trans, down ? x : i, down ? i : x, batch);
+            v[j * depth + x] = element(l, p, trans, x, j, batch);
     return v;
 }
 
@@ -177,19 +197,20 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     fake_choice = (int)(id - 42);
     fake_multiplies++;
     int64_t k = p->trans_a ? A->rows : A->cols;
+    double *row = malloc((size_t)(k + 1) * sizeof *row);
     for (int64_t t = 0; t < D->count; t++) {
-        double *as = doubles_of(A, a, p->trans_a, false, t, D->rows, k),
-               *bs = doubles_of(B, b, p->trans_b, true, t, D->cols, k);
-        for (int64_t j = 0; j < D->cols; j++)
-            for (int64_t i = 0; i < D->rows; i++) {
-                double v = keep != 0 ? keep * element(C, c, false, i, j, t) : 0;
-                for (int64_t x = 0; x < k; x++)
-                    v += as[i * k + x] * bs[j * k + x];
+        double *columns = columns_of(B, b, p->trans_b, t, D->cols, k);
+        for (int64_t i = 0; i < D->rows; i++) {
+            row_of(A, a, p->trans_a, i, t, k, row);
+            for (int64_t j = 0; j < D->cols; j++) {
+                const double v = (keep != 0 ? keep * element(C, c, false, i, j, t) : 0) +
+                                 fake_dot(row, columns + j * k, k);
                 nnc_set_f64(dtype_of(D), d, t * D->stride + j * D->ld + i, finish(p, D, v, i));
             }
-        free(as);
-        free(bs);
+        }
+        free(columns);
     }
+    free(row);
     return 0;
 }
 

@@ -26,6 +26,9 @@ extern int fake_timed;      /* times taken */
 extern int fake_sm;         /* architecture of the only GPU; 0: the runtime counts none */
 extern int fake_multiplies; /* calls of cublasLtMatmul */
 
+/* Sum of products, as four sums: an addition does not wait for the one before it. */
+double fake_dot(const double *a, const double *b, int64_t n);
+
 /* What a call touches: bytes at p. At most FAKE_TOUCHES of one call; they return how many. */
 enum { FAKE_TOUCHES = 32 };
 typedef struct fake_touch {

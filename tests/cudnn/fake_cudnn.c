@@ -355,50 +355,97 @@ static double *doubles_of(const tensor *t)
     return p;
 }
 
-/* All input channels of one output point y and one tap: their sum of products, or their part of a gradient, in xs or ws. */
-static double one_tap(
-    const taps *t, const int64_t *y, const int64_t *tap, double *xs, double *ws, double dy)
+/* Offset of element i where channels are the last dimension: the loops over channels read neighbouring numbers. */
+static int64_t at_last(const tensor *t, const int64_t *i)
 {
-    int64_t w[8], x[8] = {y[0]}, in = t->w.dim[1], per_group = t->y.dim[1] / (t->x.dim[1] / in);
-    int64_t dx = t->x.dim[1] == 1 ? 0 : t->x.stride[1], dw = in == 1 ? 0 : t->w.stride[1];
-    double sum = 0;
-    memcpy(w, tap, sizeof w);
-    w[0] = y[1];
-    x[1] = y[1] / per_group * in;
-    if (!source(t, y, tap, x))
-        return 0;
-    int64_t from = at(&t->x, x), to = at(&t->w, w);
-    for (int64_t c = 0; c < in && t->kind == OF_DATA; c++)
-        xs[from + c * dx] += dy * ws[to + c * dw];
-    for (int64_t c = 0; c < in && t->kind == OF_FILTER; c++)
-        ws[to + c * dw] += dy * xs[from + c * dx];
-    for (int64_t c = 0; c < in && t->kind == FORWARD; c++)
-        sum += xs[from + c * dx] * ws[to + c * dw];
-    return sum;
+    int64_t off = i[0];
+    for (int d = 2; d < t->rank; d++)
+        off = off * t->dim[d] + i[d];
+    return off * t->dim[1] + i[1];
+}
+
+/* A tensor's numbers with channels last. */
+static double *channels_last(const tensor *t)
+{
+    int64_t i[8] = {0};
+    double *p = malloc((size_t)numel(t) * sizeof *p);
+    do
+        p[at_last(t, i)] = read_at(t, i);
+    while (advance(t, i));
+    return p;
+}
+
+static void store_channels_last(const tensor *t, const double *p)
+{
+    int64_t i[8] = {0};
+    do
+        nnc_set_f64(t->dtype, t->data, at(t, i), p[at_last(t, i)]);
+    while (advance(t, i));
+}
+
+static void add_scaled(double *restrict to, double by, const double *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] += by * from[i];
+}
+
+/* One output point and one tap: y[k] gets its sum of products over the input channels at x, or gives its part to the gradient of x or w.
+ * w: the tap of the first filter. */
+static void one_tap(const taps *t, double *x, double *w, double *y)
+{
+    const int64_t in = t->w.dim[1], out = t->y.dim[1], per_group = out / (t->x.dim[1] / in),
+                  filter = numel(&t->w) / out;
+    for (int64_t k = 0; k < out; x += in)
+        for (int64_t j = 0; j < per_group; j++, k++, w += filter) {
+            if (t->kind == FORWARD)
+                y[k] += fake_dot(x, w, in);
+            else if (t->kind == OF_DATA)
+                add_scaled(x, y[k], w, in);
+            else
+                add_scaled(w, y[k], x, in);
+        }
+}
+
+/* The channels of output point i, with every tap that reads x and not its padding. */
+static void one_point(
+    const taps *t, const tensor *window, int64_t *i, double *xs, double *ws, double *row)
+{
+    const bool backward = t->kind != FORWARD;
+    int64_t x[8] = {i[0]}, tap[8] = {0};
+    for (i[1] = 0; i[1] < t->y.dim[1]; i[1]++)
+        row[i[1]] = backward ? read_at(&t->y, i) : 0;
+    double *w = ws;
+    do {
+        if (source(t, i, tap, x))
+            one_tap(t, xs + at_last(&t->x, x), w, row);
+        w += t->w.dim[1];
+    } while (advance(window, tap));
+    for (i[1] = 0; !backward && i[1] < t->y.dim[1]; i[1]++)
+        nnc_set_f64(t->y.dtype, t->y.data, at(&t->y, i), row[i[1]]);
+    i[1] = 0;
 }
 
 static void convolve(const taps *t)
 {
-    const bool backward = t->kind != FORWARD;
     const tensor *to = t->kind == OF_DATA ? &t->x : t->kind == OF_FILTER ? &t->w : NULL;
-    int64_t y[8] = {0}, tap[8] = {0}, dim[8], n = to ? numel(to) : 0;
-    double *xs = to == &t->x ? calloc((size_t)n, sizeof *xs) : doubles_of(&t->x),
-           *ws = to == &t->w ? calloc((size_t)n, sizeof *ws) : doubles_of(&t->w);
-    memcpy(dim, t->w.dim, (size_t)t->w.rank * sizeof *dim);
-    dim[0] = dim[1] = 1;
-    const tensor window = {.rank = t->w.rank, .dim = dim};
-    do {
-        double sum = 0, dy = backward ? read_at(&t->y, y) : 0;
-        do {
-            sum += one_tap(t, y, tap, xs, ws, dy);
-        } while (advance(&window, tap));
-        if (!backward)
-            nnc_set_f64(t->y.dtype, t->y.data, at(&t->y, y), sum);
-    } while (advance(&t->y, y));
-    for (int64_t i = 0; to && i < n; i++)
-        nnc_set_f64(to->dtype, to->data, i, to == &t->x ? xs[i] : ws[i]);
+    int64_t i[8] = {0}, taps_dim[8], points_dim[8];
+    const size_t n = to ? (size_t)numel(to) : 0;
+    double *xs = to == &t->x ? calloc(n, sizeof *xs) : channels_last(&t->x),
+           *ws = to == &t->w ? calloc(n, sizeof *ws) : channels_last(&t->w),
+           *row = malloc((size_t)t->y.dim[1] * sizeof *row);
+    memcpy(taps_dim, t->w.dim, (size_t)t->w.rank * sizeof *taps_dim);
+    memcpy(points_dim, t->y.dim, (size_t)t->y.rank * sizeof *points_dim);
+    taps_dim[0] = taps_dim[1] = points_dim[1] = 1;
+    const tensor window = {.rank = t->w.rank, .dim = taps_dim},
+                 points = {.rank = t->y.rank, .dim = points_dim};
+    do
+        one_point(t, &window, i, xs, ws, row);
+    while (advance(&points, i));
+    if (to)
+        store_channels_last(to, to == &t->x ? xs : ws);
     free(xs);
     free(ws);
+    free(row);
 }
 
 static void run_conv(run *r, const desc *op)
