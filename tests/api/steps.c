@@ -251,7 +251,7 @@ static nnc_status check_loss(const steps_run *r, const steps_batch *b, float los
     return st;
 }
 
-/* Takes batch `at` once more; b->before: the states before it, afterwards those behind it. */
+/* Takes batch `at` once more; b->before: the states before it, then those after it. */
 static nnc_status check_batch(
     nnc_session *s, const steps_run *r, steps_batch *b, int at, const char *what)
 {
