@@ -345,7 +345,8 @@ static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
     return NNC_NONE;
 }
 
-/* matmul(transpose(a), b) = matmul(a, b) with transpose_a inverted, for a transposition of the last two dimensions */
+/* matmul(transpose(a), b) = matmul(a, b) with transpose_a inverted, for a transposition of the last two dimensions. Level 2: kernels add
+ * the terms in an order that depends on which operand is transposed. */
 static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 {
     bool flag[2] = {nnc_attr_int(n, AT_transpose_a, 0), nnc_attr_int(n, AT_transpose_b, 0)},
@@ -477,7 +478,7 @@ static const struct rule {
         "the first of two moves is undone or overtaken by the second"},
     {"implicit broadcast", 1, ANY_OP, broadcast_operand, {0},
         "elementwise ops broadcast by themselves"},
-    {"transposed operand", 1, OP_matmul, matmul_transposed, {0},
+    {"transposed operand", 2, OP_matmul, matmul_transposed, {0},
         "matmul reads its operand transposed"},
     {"convolution of one place", 2, ANY_OP, rule_one_place, {0},
         "trained weights multiply one place: a matrix product for each group"},

@@ -361,3 +361,26 @@ TEST(generated)
             printf("  worst %d at case %llu\n", k,
                 (unsigned long long)(all.worst_at[k] - test_seed * 1000003));
 }
+
+/* A product whose operand is transposed by an op of its own: read from memory as it is, its terms would be added in another order. */
+TEST(transposed_products_keep_their_bits)
+{
+    static const char text[] =
+        "graph @t {\n%a = input : f32[5,4]\n%b = input : f32[2,4,5,4,5]\n"
+        "%t = transpose %a {perm=[1,0]}\n%y = matmul %b, %t {transpose_b=1}\nreturn %y }";
+    worker w = {.sink = nnc_sink_create()};
+    NNC_LOCAL(nnc_text) why = {0};
+    nnc_scan scan;
+    config which;
+    CHECK(w.sink && api_tmpdir(cache, sizeof cache));
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    test_graph c = {.kind = CK_wild, .g = nnc_graph_parse(&scan, test_sink)};
+    CHECK(c.g != NULL);
+    if (c.g && !check(&w, &c, 0, &why, &which))
+        test_fail(__FILE__, __LINE__, "%s: %s", which.name, nnc_text_str(&why));
+    for (int i = 0; i < E__COUNT; i++)
+        nnc_env_destroy(w.env[i]);
+    nnc_sink_destroy(w.sink);
+    nnc_graph_destroy(c.g);
+    api_rmdir(cache);
+}

@@ -524,23 +524,30 @@ static void run_launch(void *ctx)
         fake_wrong("%s: %s", l->k->name, bad);
 }
 
-/* Copies the sizes and finds the kernel of the plan that calls its function with them. */
-static const fake_shape *take_sizes(launch *l, void **size, int at)
+/* Copies the sizes and finds how much of each argument the function accesses with them. Kernels of the plan that call it with the same
+ * sizes may say different numbers, where one is given a part of a tensor: the least is true of all of them. */
+static fake_shape take_sizes(launch *l, void **size, int at)
 {
     const fake_kernel *k = l->k;
+    const fake_shape *found = NULL;
+    fake_shape least = {0};
     for (int i = 0; i < k->n_size; i++) {
         memcpy(l->size[i], size[i], (size_t)k->size_bytes[i]);
         l->arg[at + i] = l->size[i];
     }
     for (int s = 0; s < k->n_shape; s++) {
-        bool same = !k->shape[s].blocks || k->shape[s].blocks == l->blocks;
+        const fake_shape *shape = &k->shape[s];
+        bool same = !shape->blocks || shape->blocks == l->blocks;
         for (int i = 0; i < k->n_size; i++)
-            same &= !memcmp(l->size[i], &k->shape[s].size[i], 4);
-        if (same)
-            return &k->shape[s];
+            same &= !memcmp(l->size[i], &shape->size[i], 4);
+        for (int i = 0; same && i < k->n_in + k->n_out; i++)
+            if (!found || shape->bytes[i] < least.bytes[i])
+                least.bytes[i] = shape->bytes[i];
+        found = same ? shape : found;
     }
-    fake_wrong("%s: no kernel has these sizes and blocks", k->name);
-    return &k->shape[0];
+    if (!found)
+        fake_wrong("%s: no kernel has these sizes and blocks", k->name);
+    return least;
 }
 
 static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
@@ -558,10 +565,10 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
     launch *l = calloc(1, sizeof *l);
     *l = (launch){k, c->grid[0], (long long)c->shared_bytes, (int)c->block[0],
         ++fake_count.launches, {NULL}, {{0}}};
-    const fake_shape *shape = take_sizes(l, args + n + k->work, n + k->work);
+    const fake_shape shape = take_sizes(l, args + n + k->work, n + k->work);
     for (int i = 0; i < n + k->work; i++) {
         l->arg[i] = *(void **)args[i];
-        a[i] = (fake_access){l->arg[i], i < n ? shape->bytes[i] : 64, i >= k->n_in};
+        a[i] = (fake_access){l->arg[i], i < n ? shape.bytes[i] : 64, i >= k->n_in};
         if ((uintptr_t)l->arg[i] % 16)
             fake_wrong("%s: argument %d is not aligned", k->name, i);
     }
