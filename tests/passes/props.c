@@ -297,6 +297,22 @@ TEST(quirks)
     nnc_target_deinit(&t[3]);
 }
 
+/* A convolution of three rows whose dimensions of one element are in another order: as a product it would have another type. */
+TEST(few_rows_in_another_order)
+{
+    static const char text[] =
+        "graph @t {\n%x = input : f32[3,6,1,1,1]{2,4,3,0,1}\n%w = param : f32[6,6,1,1,1] = "
+        "gen(\"w\", "
+        "seed=1, scale=1, shift=0)\n%y = conv %x, %w : f32[3,6,1,1,1]{2,4,3,0,1}\n"
+        "%z = tanh %y : f32[3,6,1,1,1]{2,4,3,0,1}\nreturn %z }";
+    nnc_target t;
+    nnc_scan scan;
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    check_level(nnc_graph_parse(&scan, test_sink), 1, 3, &t, 1e-6);
+    nnc_target_deinit(&t);
+}
+
 /* -O1 changes no bit, on any op on anything (NaN, infinities, wrapping integers). The floats are f64: the reference rounds
  * others at casts only. */
 TEST(level_1_is_exact)
