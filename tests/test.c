@@ -1,7 +1,9 @@
 /* tests/test.c -- main of every test program; see test.h. */
 #include "test.h"
+#include <errno.h>
 #include <locale.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -14,7 +16,8 @@ enum {
 static test_case *cases, **tail = &cases;
 static bool skipped, quiet;
 int test_failures;
-uint64_t test_seed = 20260101;
+static uint64_t current_seed = 20260101;
+static const test_case *running;
 nnc_sink *test_sink;
 
 void test_register(test_case *t)
@@ -75,8 +78,55 @@ const char *test_cache(void)
     return path;
 }
 
+/* ---- tests that draw ---- */
+
+/* The file in TEST_CACHE that lists this program's tests that draw. */
+static bool drawn_file(char *path, size_t n)
+{
+    const char *folder = getenv("TEST_CACHE");
+    return folder && *folder &&
+           snprintf(path, n, "%s/drawn-%s", folder, program_invocation_short_name) < (int)n;
+}
+
+/* Adds the running test to the list, once. */
+static void note_draw(void)
+{
+    static _Atomic(const test_case *) noted; /* threads draw, too */
+    char path[4096];
+    if (!running || getenv("NNC_TEST_DRAWN") || !drawn_file(path, sizeof path) ||
+        atomic_exchange(&noted, running) == running)
+        return;
+    FILE *f = fopen(path, "a");
+    if (f) {
+        fprintf(f, "%s\n", running->name);
+        fclose(f);
+    }
+}
+
+/* True where the list has the test, and where there is no list. */
+static bool draws(const char *name)
+{
+    char path[4096], line[256];
+    FILE *f = drawn_file(path, sizeof path) ? fopen(path, "r") : NULL;
+    bool found = !f;
+    while (!found && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        found = !strcmp(line, name);
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+uint64_t test_seed_of_case(void)
+{
+    note_draw();
+    return current_seed;
+}
+
 int test_draws(int n)
 {
+    note_draw();
     const char *text = getenv("NNC_TEST_DRAWS");
     const int times = text ? atoi(text) : 1;
     const int64_t some = (int64_t)n * (times > 0 ? times : 1) / FULL;
@@ -130,6 +180,12 @@ static bool wanted(const char *name, int argc, char **argv)
     return !any;
 }
 
+/* Is the test one of those that the arguments and NNC_TEST_DRAWN ask for? */
+static bool chosen(const char *name, int argc, char **argv)
+{
+    return wanted(name, argc, argv) && (!getenv("NNC_TEST_DRAWN") || draws(name));
+}
+
 /* CPU time of this process and of those it waited for, in ms: what a test costs on a busy machine, too. */
 static int64_t cpu_ms(void)
 {
@@ -150,14 +206,16 @@ static void run(const test_case *t, uint64_t seed, uint64_t rounds)
     int64_t t0 = nnc_now_ns(), cpu0 = cpu_ms();
     test_failures = 0;
     skipped = false;
+    running = t;
     for (uint64_t i = 0; i < rounds && !test_failures && !skipped; i++) {
-        test_seed = seed + i * ROUND;
+        current_seed = seed + i * ROUND;
         nnc_sink_clear(test_sink);
         t->run();
     }
+    running = NULL;
     printf("%s %s", test_failures ? "FAIL" : skipped ? "skip" : "ok  ", t->name);
-    if (test_failures && test_seed != seed)
-        printf(" --seed %llu", (unsigned long long)test_seed);
+    if (test_failures && current_seed != seed)
+        printf(" --seed %llu", (unsigned long long)current_seed);
     int64_t ms = (nnc_now_ns() - t0) / 1000000, cpu = cpu_ms() - cpu0;
     if (ms > 200)
         printf(" (%lld ms, CPU %lld ms)", (long long)ms, (long long)cpu);
@@ -171,7 +229,7 @@ static uint64_t seed_of_environment(void)
     const char *text = getenv("NNC_TEST_SEED");
     uint32_t bits = 0;
     if (!text || !*text)
-        return test_seed;
+        return current_seed;
     if (strcmp(text, "random") != 0)
         return strtoull(text, NULL, 0);
     if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
@@ -200,7 +258,7 @@ int main(int argc, char **argv)
         return 2;
     }
     for (test_case *t = cases; t; t = t->next)
-        if (wanted(t->name, argc, argv)) {
+        if (chosen(t->name, argc, argv)) {
             run(t, seed, rounds);
             test_failures ? failed++ : skipped ? skips++ : passed++;
         }

@@ -3,7 +3,8 @@
  * other seeds, until it fails. A failed CHECK prints both values and goes on; the exit code is 1.
  *
  * NNC_TEST_SEED=N is --seed N for all programs and scripts; NNC_TEST_SEED=random draws a seed for each program, which its last line prints.
- * NNC_TEST_DRAWS=N multiplies the random cases (default 1, see test_draws). */
+ * NNC_TEST_DRAWS=N multiplies the random cases (default 1, see test_draws). NNC_TEST_DRAWN=1 runs only tests that draw: those that asked
+ * for the seed or for a number of cases in an earlier run with the same folder TEST_CACHE. */
 #ifndef NNC_TEST_H
 #define NNC_TEST_H
 
@@ -22,7 +23,8 @@ bool test_fails(void (*body)(const void *ctx), const void *ctx);
 void test_fail(const char *file, int line, const char *fmt, ...) NNC_PRINTF(3, 4);
 void test_fail_status(const char *file, int line, const char *what, nnc_status st); /* and what is in test_sink */
 void test_skip(const char *fmt, ...) NNC_PRINTF(1, 2); /* prints why and counts the test as skipped */
-extern uint64_t test_seed;   /* --seed, default fixed; print it when a generated case fails */
+uint64_t test_seed_of_case(void);
+#define test_seed test_seed_of_case() /* --seed, default fixed; print it when a generated case fails */
 /* Number of random cases for a test whose full number is n: n * NNC_TEST_DRAWS / 4, at least 1. ./test.sh thus draws a quarter, CI all
  * with NNC_TEST_DRAWS=4. */
 int test_draws(int n);

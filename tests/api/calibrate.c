@@ -318,10 +318,10 @@ TEST(partition_runs_strategies)
     static const char *const strategy[] = {
         "single", "sequential", "branches", "data", "zero1", "zero3", "hybrid", "auto"};
     const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
-    nnc_arg batch = {"batch", "4"};
+    const nnc_arg small[] = {{"batch", "4"}, {"hidden", "64"}};
     nnc_open_options o = nnc_open_defaults;
-    o.arg = &batch;
-    o.n_arg = 1;
+    o.arg = small;
+    o.n_arg = NNC_COUNT(small);
     nnc_env *e = NULL;
     nnc_model *m = nnc_model_open("models/mlp.json", &o, test_sink);
     get_runnable(&e);

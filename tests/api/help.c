@@ -366,6 +366,16 @@ double api_coarsest(const nnc_graph *g)
 
 /* ---- files ---- */
 
+nnc_env *api_env_for(const nnc_compile_options *o)
+{
+    const bool cached = test_cache() && !o->on_kernel;
+    const nnc_env_options options = {
+        .cache_dir = cached ? test_cache() : NULL, .no_cache = !cached, .threads = 2};
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(&options, &e, test_sink));
+    return e;
+}
+
 bool api_tmpdir(char *path, size_t n)
 {
     const char *base = getenv("TMPDIR");

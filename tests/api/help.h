@@ -70,6 +70,9 @@ double api_coarsest(const nnc_graph *g);
 
 /* A sink's messages. */
 void api_put_sink(nnc_text *t, const nnc_sink *s);
+/* An environment of two threads with the tests' cache; without the cache where o plants faults in kernels, whose keys are those of the
+ * right ones. */
+nnc_env *api_env_for(const nnc_compile_options *o);
 /* A fresh folder for files of this process; the path ends in no slash. Its files go with api_rmdir. */
 bool api_tmpdir(char *path, size_t n);
 void api_rmdir(const char *path);

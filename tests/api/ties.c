@@ -32,9 +32,8 @@ static nnc_model *parse(const char *rest)
 
 static char *report(const nnc_model *m, const nnc_compare_options *o, bool verify, bool *agrees)
 {
-    nnc_env *e = NULL;
+    nnc_env *e = api_env_for(&o->compile);
     NNC_LOCAL(nnc_text) t = {0};
-    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
     if (verify)
         CHECK_OK(nnc_verify_model(e, m, o, NULL, NNC_TEXT, &t, agrees, test_sink));
     else

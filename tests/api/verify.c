@@ -57,22 +57,11 @@ static nnc_model *open_model(const char *text)
     return m;
 }
 
-/* Kernels with planted faults have the keys of the right ones: they stay out of the cache. */
-static nnc_env *open_env(const nnc_compare_options *o)
-{
-    const bool cached = test_cache() && !o->compile.on_kernel;
-    const nnc_env_options options = {
-        .cache_dir = cached ? test_cache() : NULL, .no_cache = !cached, .threads = 2};
-    nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(&options, &e, test_sink));
-    return e;
-}
-
 /* The report; *agrees. */
 static char *verify(const nnc_model *m, const nnc_compare_options *o, const char *against,
     nnc_format f, bool *agrees)
 {
-    nnc_env *e = open_env(o);
+    nnc_env *e = api_env_for(&o->compile);
     NNC_LOCAL(nnc_text) t = {0};
     CHECK_OK(nnc_verify_model(e, m, o, against, f, &t, agrees, test_sink));
     nnc_env_destroy(e);
@@ -137,7 +126,7 @@ static int size_of(const nnc_graph *g)
 static void check_small(
     const nnc_model *m, const nnc_compare_options *o, int most, const char *layer)
 {
-    nnc_env *e = open_env(o);
+    nnc_env *e = api_env_for(&o->compile);
     nnc_model *small = NULL;
     bool agrees = true;
     CHECK_OK(nnc_smallest_failing(e, m, o, &small, test_sink));
