@@ -472,7 +472,8 @@ nnc_status nnc_eval(
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
 {
-    return start(g, inputs, threads, (ev){.rounding = rounding}, outputs, sink);
+    return start(g, inputs, threads,
+        (ev){.rounding = rounding, .before = rounding ? rounding->before : NULL}, outputs, sink);
 }
 
 nnc_status nnc_eval_replaced(const nnc_graph *g, const void *const *inputs, int threads,

@@ -388,13 +388,14 @@ nnc_ref nnc_constant_of(nnc_graph *g, const nnc_rval *v);
  * the first run. */
 nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads, const nnc_rval *before,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
-/* The same with simulated rounding: each op's result, and the terms of its sums, are perturbed at random by the rounding errors of a
- * device. The distance from nnc_eval measures the model's conditioning in its dtypes. Deterministic in the seed. */
+/* The same with simulated rounding (NULL: none): each op's result, and the terms of its sums, are perturbed at random by the rounding
+ * errors of a device. The distance from nnc_eval measures the model's conditioning in its dtypes. Deterministic in the seed. */
 typedef struct nnc_rounding {
     uint64_t seed;
     double function_error; /* largest relative error of exp, sin, ...; 0: 2.5 ulp of the dtype */
     double operand_unit;   /* unit roundoff of contractions' operands (tf32: 2^-11); 0: that of their dtype */
     double result_unit;    /* coarsest unit roundoff of stored results (--precision=bf16: 2^-8); 0: that of their dtypes */
+    const nnc_rval *before; /* as in nnc_eval_step; NULL */
 } nnc_rounding;
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
