@@ -13,13 +13,6 @@ const char *const nnc_fill_docs[FILL__COUNT] = {
 #include "api/memory.def"
 };
 
-static int32_t root_of(const nnc_plan *p, int32_t t)
-{
-    while (p->tensor[t].alias_of >= 0)
-        t = p->tensor[t].alias_of;
-    return t;
-}
-
 bool nnc_is_step(const nnc_plan *p)
 {
     return p->end[SEC_step] > p->end[SEC_main];
@@ -32,7 +25,7 @@ bool nnc_is_gradient(const nnc_plan *p, int32_t t)
         const nnc_cmd *c = &p->cmd[i];
         bool reads = false;
         for (int a = 0; a < c->n_arg; a++)
-            reads = reads || root_of(p, c->arg[a]) == t;
+            reads = reads || nnc_plan_root(p, c->arg[a]) == t;
         if (reads && !strstr(c->layers, "/optimizer"))
             return false;
         updates = updates || reads;

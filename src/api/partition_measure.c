@@ -111,21 +111,9 @@ static void divide(const measure *s, int64_t *to, int64_t v, const int64_t *shar
 
 /* ---- commands ------------------------------------------------------------------------------------------- */
 
-static int32_t root_of(const nnc_plan *p, int32_t t)
-{
-    while (p->tensor[t].alias_of >= 0)
-        t = p->tensor[t].alias_of;
-    return t;
-}
-
 static bool computes(const nnc_cmd *c)
 {
     return c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
-}
-
-static int first_written(const nnc_plan *p, const nnc_cmd *c)
-{
-    return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
 }
 
 int64_t nnc_predict_command_ns(const nnc_env *env, const nnc_plan *p, const nnc_cmd *c)
@@ -169,8 +157,9 @@ static nnc_status find_tensors(measure *s)
         NNC_TRY(nnc_step_parts(p, s->part, s->sink));
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd && s->m->step; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        for (int k = 0; computes(c) && k < first_written(p, c); k++)
-            (s->part[i] == PART_optimizer ? s->gradient : other)[root_of(p, c->arg[k])] = true;
+        for (int k = 0; computes(c) && k < nnc_plan_first_written(p, c); k++)
+            (s->part[i] == PART_optimizer ? s->gradient : other)[nnc_plan_root(p, c->arg[k])] =
+                true;
     }
     for (int32_t t = 0; t < p->n_tensor; t++) {
         const nnc_ptensor *x = &p->tensor[t];
@@ -186,8 +175,8 @@ static nnc_status find_tensors(measure *s)
 static bool computes_gradients(const measure *s, int i)
 {
     const nnc_cmd *c = &s->plan->cmd[i];
-    for (int k = first_written(s->plan, c); k < c->n_arg; k++)
-        if (!s->gradient[root_of(s->plan, c->arg[k])])
+    for (int k = nnc_plan_first_written(s->plan, c); k < c->n_arg; k++)
+        if (!s->gradient[nnc_plan_root(s->plan, c->arg[k])])
             return false;
     return true;
 }

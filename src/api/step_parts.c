@@ -42,26 +42,13 @@ static nnc_part last_of(unsigned set)
     return (nnc_part)part;
 }
 
-static int32_t root_of(const nnc_plan *p, int32_t t)
-{
-    while (p->tensor[t].alias_of >= 0)
-        t = p->tensor[t].alias_of;
-    return t;
-}
-
-/* Index of the first argument that command c writes. */
-static int first_written(const nnc_plan *p, const nnc_cmd *c)
-{
-    return c->n_arg - (c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1);
-}
-
 /* Copies of new values to states have the state's layer: they count as what computed the value. */
 static unsigned set_of(const nnc_plan *p, int i, const unsigned *maker)
 {
     const nnc_cmd *c = &p->cmd[i];
     const bool update =
         c->kind == CMD_copy && i >= p->end[SEC_main] && p->tensor[c->arg[1]].space == SP_persist;
-    return update ? 1u << last_of(maker[root_of(p, c->arg[0])]) : parts_of(c->layers);
+    return update ? 1u << last_of(maker[nnc_plan_root(p, c->arg[0])]) : parts_of(c->layers);
 }
 
 nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink)
@@ -77,23 +64,23 @@ nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink)
         if (c->kind == CMD_record || c->kind == CMD_wait)
             continue;
         set[i] = set_of(p, i, maker);
-        for (int k = first_written(p, c); k < c->n_arg; k++)
-            maker[root_of(p, c->arg[k])] = set[i];
+        for (int k = nnc_plan_first_written(p, c); k < c->n_arg; k++)
+            maker[nnc_plan_root(p, c->arg[k])] = set[i];
     }
     for (int i = p->n_cmd - 1; i >= nnc_plan_first(p, SEC_main); i--) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind == CMD_record || c->kind == CMD_wait)
             continue;
         int32_t first = 0;
-        const int written = first_written(p, c);
+        const int written = nnc_plan_first_written(p, c);
         for (int k = written; k < c->n_arg; k++) {
-            const int32_t by = reader[root_of(p, c->arg[k])];
+            const int32_t by = reader[nnc_plan_root(p, c->arg[k])];
             first = by && (!first || by < first) ? by : first;
         }
         const bool in_set = first && set[i] >> part[first - 1] & 1;
         part[i] = (uint8_t)(in_set ? part[first - 1] : last_of(set[i]));
         for (int k = 0; k < written; k++)
-            reader[root_of(p, c->arg[k])] = i + 1;
+            reader[nnc_plan_root(p, c->arg[k])] = i + 1;
     }
     return NNC_OK;
 }

@@ -4,13 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int32_t root_of(const nnc_plan *p, int32_t t)
-{
-    while (p->tensor[t].alias_of >= 0)
-        t = p->tensor[t].alias_of;
-    return t;
-}
-
 /* Lanes are in the order of devices and streams. */
 static int lane_of(const nnc_plan *p, int device, int stream)
 {
@@ -64,9 +57,8 @@ static nnc_work_kind kind_of(const run *r, int32_t i)
     case PART_optimizer: /* sums of several micro-batches' gradients are no update yet */
         return i < r->p->end[SEC_accumulate] ? WORK_weight : WORK_update;
     case PART_backward:
-        for (int k = c->n_arg - (c->kind == CMD_kernel ? r->p->kernel[c->item].n_out : 1);
-             k < c->n_arg; k++)
-            if (nnc_is_gradient(r->p, root_of(r->p, c->arg[k])))
+        for (int k = nnc_plan_first_written(r->p, c); k < c->n_arg; k++)
+            if (nnc_is_gradient(r->p, nnc_plan_root(r->p, c->arg[k])))
                 return WORK_weight;
         return WORK_backward;
     default: return WORK_forward;
@@ -119,11 +111,11 @@ static void add_spans(run *r)
 /* The first command of the receiving device that uses what command i sends. */
 static int32_t receiver(const run *r, int32_t i)
 {
-    const int32_t sent = root_of(r->p, r->p->cmd[i].arg[1]);
+    const int32_t sent = nnc_plan_root(r->p, r->p->cmd[i].arg[1]);
     for (int32_t k = i + 1; k < r->of->first + r->of->n && k <= r->p->tensor[sent].last; k++) {
         const nnc_cmd *c = &r->p->cmd[k];
         for (int a = 0; a < c->n_arg; a++)
-            if (c->device == r->p->tensor[sent].device && root_of(r->p, c->arg[a]) == sent)
+            if (c->device == r->p->tensor[sent].device && nnc_plan_root(r->p, c->arg[a]) == sent)
                 return k;
     }
     return -1;
@@ -166,7 +158,7 @@ static void find_workspaces(const nnc_plan *p, bool *work)
 {
     for (int32_t i = 0; i < p->n_cmd; i++)
         if (p->cmd[i].work >= 0)
-            work[root_of(p, p->cmd[i].work)] = true;
+            work[nnc_plan_root(p, p->cmd[i].work)] = true;
 }
 
 static nnc_hold_kind hold_of(const nnc_plan *p, int32_t t, const bool *work)
@@ -223,7 +215,7 @@ static int64_t bytes_of_sums(const nnc_plan *p, int device)
         for (int i = 0; i < p->n_update && x->device == device && x->alias_of < 0; i++) {
             const nnc_plan_update *u = &p->update[i];
             const int32_t made = p->tensor[u->value].first;
-            sums = sums || (root_of(p, u->state) == t && made >= p->end[SEC_main] &&
+            sums = sums || (nnc_plan_root(p, u->state) == t && made >= p->end[SEC_main] &&
                                made < p->end[SEC_accumulate] &&
                                !strncmp(p->tensor[u->value].name, "/optimizer", 10));
         }

@@ -8,20 +8,13 @@
 
 #include <string.h>
 
-static int32_t root_of(const nnc_plan *p, int32_t t)
-{
-    while (p->tensor[t].alias_of >= 0)
-        t = p->tensor[t].alias_of;
-    return t;
-}
-
 /* Do the commands after a batch that takes no step use the memory of tensor t? */
 static bool accumulates(const nnc_plan *p, int32_t t)
 {
-    const int32_t root = root_of(p, t);
+    const int32_t root = nnc_plan_root(p, t);
     for (int c = nnc_plan_first(p, SEC_accumulate); c < p->end[SEC_accumulate]; c++)
         for (int k = 0; k < p->cmd[c].n_arg; k++)
-            if (root_of(p, p->cmd[c].arg[k]) == root)
+            if (nnc_plan_root(p, p->cmd[c].arg[k]) == root)
                 return true;
     return false;
 }

@@ -13,16 +13,23 @@ int plan_call_args(const nnc_call *c)
     return n;
 }
 
-int plan_n_written(const nnc_plan *p, const nnc_cmd *c)
+int nnc_plan_first_written(const nnc_plan *p, const nnc_cmd *c)
 {
     switch (c->kind) {
     case CMD_weight:
     case CMD_copy:
     case CMD_collective:
-    case CMD_call: return 1;
-    case CMD_kernel: return p->kernel[c->item].n_out;
-    default: return 0;
+    case CMD_call: return c->n_arg - 1;
+    case CMD_kernel: return c->n_arg - p->kernel[c->item].n_out;
+    default: return c->n_arg;
     }
+}
+
+int32_t nnc_plan_root(const nnc_plan *p, int32_t t)
+{
+    while (p->tensor[t].alias_of >= 0)
+        t = p->tensor[t].alias_of;
+    return t;
 }
 
 int32_t plan_sum_operand(const nnc_plan *p, const nnc_cmd *c)

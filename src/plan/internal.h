@@ -7,8 +7,6 @@
 
 /* ---- accesses of commands (access.c) ------------------------------------------------------------------------------- */
 
-/* Number of cmd's last arguments that it writes; the others are read. The workspace is neither: it belongs to the command. */
-int plan_n_written(const nnc_plan *p, const nnc_cmd *c);
 /* The tensor that an in-place sum of this call reads besides its arguments, or -1. */
 int32_t plan_sum_operand(const nnc_plan *p, const nnc_cmd *c);
 

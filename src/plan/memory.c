@@ -27,7 +27,7 @@ static bool find_touches(places *s)
     const nnc_plan *p = s->p;
     for (int i = p->end[SEC_init]; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        for (int k = c->n_arg - plan_n_written(p, c); k < c->n_arg; k++) {
+        for (int k = nnc_plan_first_written(p, c); k < c->n_arg; k++) {
             int32_t t = c->arg[k], r = s->root[t];
             if (t == r)
                 continue;

@@ -225,6 +225,12 @@ static inline bool nnc_plan_sections_ok(const nnc_plan *p)
     return ok;
 }
 
+/* Index of the first argument that the command writes; it writes all from there on, and reads those before. The workspace is neither:
+ * it belongs to the command. */
+int nnc_plan_first_written(const nnc_plan *p, const nnc_cmd *c);
+/* The tensor whose memory t shares, or t. */
+int32_t nnc_plan_root(const nnc_plan *p, int32_t t);
+
 nnc_plan *nnc_plan_create(void);
 void nnc_plan_destroy(nnc_plan *p);
 /* Text form without objects (stored as blobs); parse(print(p)) prints the same. Inline weights print as hex. */

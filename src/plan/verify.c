@@ -286,13 +286,6 @@ static nnc_status check_events(const check *v, nnc_arena *a)
     return NNC_OK;
 }
 
-static int32_t memory_of(const nnc_plan *p, int32_t t)
-{
-    while (p->tensor[t].alias_of >= 0)
-        t = p->tensor[t].alias_of;
-    return t;
-}
-
 /* A new value has the state's own memory and type; each state has one. */
 static nnc_status check_updates(const check *v, nnc_arena *a)
 {
@@ -304,7 +297,7 @@ static nnc_status check_updates(const check *v, nnc_arena *a)
         if (u->state >= p->n_tensor || u->value >= p->n_tensor)
             return bad_at(v, "update", i, "no such tensor");
         const nnc_ptensor *s = &p->tensor[u->state], *x = &p->tensor[u->value];
-        if (s->space != SP_persist || memory_of(p, u->value) != memory_of(p, u->state) ||
+        if (s->space != SP_persist || nnc_plan_root(p, u->value) != nnc_plan_root(p, u->state) ||
             x->offset != s->offset || seen[u->state] || u->value == u->state ||
             !nnc_type_equal(&s->type, &x->type))
             return bad_at(v, "update", i,

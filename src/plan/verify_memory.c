@@ -131,7 +131,7 @@ static bool may_overwrite(const memory *m, const nnc_cmd *c, int32_t t, int32_t 
 {
     const nnc_plan *p = m->p;
     int32_t up = p->tensor[t].alias_of;
-    int n_read = c->n_arg - plan_n_written(p, c), result = n_read, seen = 0, which = -1;
+    int n_read = nnc_plan_first_written(p, c), result = n_read, seen = 0, which = -1;
     while (result < c->n_arg && c->arg[result] != t)
         result++;
     if (up < 0 || m->owner[up] != o || result == c->n_arg)
@@ -265,7 +265,7 @@ static nnc_status walk_cmd(memory *m, int32_t i)
 {
     const nnc_plan *p = m->p;
     const nnc_cmd *c = &p->cmd[i];
-    int n_read = c->n_arg - plan_n_written(p, c);
+    int n_read = nnc_plan_first_written(p, c);
     int32_t sum = plan_sum_operand(p, c);
     for (int a = 0; a < n_read; a++)
         NNC_TRY(read(m, c->arg[a], i));
@@ -358,7 +358,7 @@ static nnc_status find_owners(memory *m)
     memset(m->owner, 0xff, (size_t)p->n_tensor * sizeof *m->owner);
     for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        for (int a = c->n_arg - plan_n_written(p, c); a < c->n_arg; a++)
+        for (int a = nnc_plan_first_written(p, c); a < c->n_arg; a++)
             m->owner[c->arg[a]] = c->arg[a];
         if (c->work >= 0)
             m->owner[c->work] = c->work;

@@ -49,18 +49,11 @@ struct nnc_pipe {
 
 /* ---- slots ------------------------------------------------------------------------------------ */
 
-static int root_of(const nnc_plan *p, int t)
-{
-    while (p->tensor[t].alias_of >= 0)
-        t = p->tensor[t].alias_of;
-    return t;
-}
-
 /* Allocates memory for the root of t, once. Results of init are not moved, since main only reads them. */
 static nnc_status move(nnc_pipe *q, slot *s, int t, nnc_sink *sink)
 {
     const nnc_exec *e = q->e;
-    int root = root_of(e->p, t);
+    int root = nnc_plan_root(e->p, t);
     const nnc_ptensor *r = &e->p->tensor[root];
     if (s->block[root] || r->space != SP_arena)
         return NNC_OK;
@@ -72,7 +65,7 @@ static nnc_status move(nnc_pipe *q, slot *s, int t, nnc_sink *sink)
 static void follow(const nnc_plan *p, slot *s)
 {
     for (int t = 0; t < p->n_tensor; t++) {
-        int root = root_of(p, t);
+        int root = nnc_plan_root(p, t);
         if (s->block[root])
             s->t.at[t] = (char *)s->block[root] + (p->tensor[t].offset - p->tensor[root].offset);
     }
@@ -113,7 +106,7 @@ static bool passes_input(const nnc_plan *p)
 {
     for (int o = 0; o < p->n_output; o++)
         for (int i = 0; i < p->n_input; i++)
-            if (root_of(p, p->output[o]) == root_of(p, p->input[i]))
+            if (nnc_plan_root(p, p->output[o]) == nnc_plan_root(p, p->input[i]))
                 return true;
     return false;
 }

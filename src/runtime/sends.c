@@ -48,12 +48,9 @@ static int lane_of(const nnc_plan *p, const nnc_cmd *c)
 
 static bool overwrites(const nnc_plan *p, const nnc_cmd *c, const nnc_ptensor *x)
 {
-    const int n_written = c->kind == CMD_record || c->kind == CMD_wait ? 0
-                          : c->kind == CMD_kernel                      ? p->kernel[c->item].n_out
-                                                                       : 1;
     bool yes = c->work >= 0 && nnc_exec_overlap(&p->tensor[c->work], x);
-    for (int a = c->n_arg - n_written; a < c->n_arg && !yes; a++)
-        yes = a >= 0 && nnc_exec_overlap(&p->tensor[c->arg[a]], x);
+    for (int a = nnc_plan_first_written(p, c); a < c->n_arg && !yes; a++)
+        yes = nnc_exec_overlap(&p->tensor[c->arg[a]], x);
     return yes;
 }
 

@@ -76,22 +76,6 @@ typedef struct nnc_static {
     const char *at;
 } nnc_static;
 
-static int root_of(const nnc_plan *p, int t)
-{
-    while (p->tensor[t].alias_of >= 0)
-        t = p->tensor[t].alias_of;
-    return t;
-}
-
-/* Arguments from this one on are written. */
-static int first_written(const nnc_plan *p, const nnc_cmd *c)
-{
-    int n = c->kind == CMD_kernel                          ? p->kernel[c->item].n_out
-            : c->kind == CMD_record || c->kind == CMD_wait ? 0
-                                                           : 1;
-    return c->n_arg - n;
-}
-
 static void put_key(nnc_text *t, nnc_hash128 h)
 {
     char hex[33];
@@ -160,11 +144,11 @@ static bool put_command(const nnc_exec *e, const nnc_cmd *c, nnc_text *t)
 static void follow(const nnc_exec *e, const nnc_cmd *c, nnc_static *s, nnc_text *t)
 {
     const nnc_plan *p = e->p;
-    const int written = first_written(p, c);
+    const int written = nnc_plan_first_written(p, c);
     bool known = put_command(e, c, t);
     for (int k = 0; k < c->n_arg; k++) {
         const nnc_ptensor *a = &p->tensor[c->arg[k]];
-        const int root = root_of(p, c->arg[k]);
+        const int root = nnc_plan_root(p, c->arg[k]);
         nnc_printf(t, "\n%lld ", (long long)(a->offset - p->tensor[root].offset));
         nnc_put_type(t, &a->type);
         put_key(t, s[root].key); /* of a result: what other commands wrote there before */
@@ -172,7 +156,7 @@ static void follow(const nnc_exec *e, const nnc_cmd *c, nnc_static *s, nnc_text 
     }
     const nnc_hash128 made = nnc_hash(nnc_text_str(t), t->n);
     for (int k = written; k < c->n_arg; k++) {
-        nnc_static *to = &s[root_of(p, c->arg[k])];
+        nnc_static *to = &s[nnc_plan_root(p, c->arg[k])];
         const nnc_hash128 both[2] = {made, {(uint64_t)k, 0}};
         to->key = nnc_hash(both, sizeof both);
         to->unknown = !known;
@@ -192,7 +176,7 @@ static nnc_status find_keys(nnc_exec *e, nnc_static *s, nnc_sink *sink)
         NNC_NEED(!t.oom, sink);
     }
     for (int i = 0; i < p->n_update; i++)
-        s[root_of(p, p->update[i].state)].unknown = true;
+        s[nnc_plan_root(p, p->update[i].state)].unknown = true;
     for (int i = 0; i < p->n_tensor; i++) {
         const nnc_ptensor *r = &p->tensor[i];
         nnc_text_clear(&t);
@@ -281,7 +265,7 @@ static nnc_status take_states(nnc_exec *e, nnc_static *s, const nnc_exec *from, 
     for (int k = 0; k < 2 * p->n_update;
          k++) { /* twice: what is missing may come before what is not */
         const int32_t t = p->update[k % p->n_update].state, theirs = same_state(e, t, from),
-                      root = root_of(p, t);
+                      root = nnc_plan_root(p, t);
         const int64_t at = p->tensor[t].offset - p->tensor[root].offset;
         if (!nnc_exec_owns(e, p->tensor[t].device))
             continue;
@@ -310,18 +294,18 @@ static void find_idle(nnc_exec *e, nnc_static *s)
     const nnc_plan *p = e->p;
     for (int i = p->end[SEC_init]; i-- > 0;) {
         const nnc_cmd *c = &p->cmd[i];
-        const int written = first_written(p, c);
+        const int written = nnc_plan_first_written(p, c);
         bool runs = written == c->n_arg; /* order between streams */
         const bool own = nnc_exec_owns(e, c->device);
         for (int k = written; own && k < c->n_arg; k++) {
-            const int root = root_of(p, c->arg[k]);
+            const int root = nnc_plan_root(p, c->arg[k]);
             const nnc_static *to = &s[root];
             runs = runs || (p->tensor[root].space == SP_init ? to->read : !to->found);
         }
         runs = runs && own;
         e->idle[i] = !runs;
         for (int k = 0; runs && k < c->n_arg; k++)
-            s[root_of(p, c->arg[k])].read = true;
+            s[nnc_plan_root(p, c->arg[k])].read = true;
         if (runs && e->handle[i])
             e->handle[i]->init = true;
     }
@@ -412,7 +396,7 @@ nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink
         if (nnc_exec_owns(e, d))
             NNC_TRY(place_on(e, d, s, sink));
     for (int i = 0; i < p->n_tensor; i++) {
-        const int root = root_of(p, i);
+        const int root = nnc_plan_root(p, i);
         if (p->tensor[i].space == SP_persist && s[root].at)
             at[i] = (char *)s[root].at + (p->tensor[i].offset - p->tensor[root].offset);
     }

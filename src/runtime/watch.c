@@ -5,16 +5,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static int written(const nnc_plan *p, const nnc_cmd *c)
-{
-    return c->kind == CMD_kernel ? p->kernel[c->item].n_out : 1;
-}
-
 static bool repeatable(const nnc_plan *p)
 {
     for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        for (int k = c->n_arg - written(p, c); k < c->n_arg; k++) {
+        for (int k = nnc_plan_first_written(p, c); k < c->n_arg; k++) {
             int32_t t = c->arg[k];
             bool input = p->tensor[t].is_input;
             for (; p->tensor[t].alias_of >= 0; t = p->tensor[t].alias_of)
