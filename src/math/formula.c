@@ -269,10 +269,10 @@ static R tanh_(fb *b, R x, bool is_short)
 {
     R z = MUL(x, x), near = FMA(MUL(x, z), POLY(z, TANH), x);
     if (is_short)
-        return near;
+        return COPYSIGN(near, x);
     R a = ABS(x), c = at_most(b, a, 10), e = exp_(b, ADD(c, c), true, true);
-    R y = COPYSIGN(SUB(K(1), quotient(b, K(2), ADD(e, K(1)))), x), is_near = LT(a, K(0.625));
-    return is_wide(b, x) ? BRANCH(is_near, near, y) : SEL(is_near, near, y);
+    R y = SUB(K(1), quotient(b, K(2), ADD(e, K(1)))), is_near = LT(a, K(0.625));
+    return COPYSIGN(is_wide(b, x) ? BRANCH(is_near, near, y) : SEL(is_near, near, y), x);
 }
 
 /* f64 only */
@@ -426,7 +426,8 @@ static R sin_reduce(fb *b, R x, bool cos)
     if (is_wide(b, x) && b->m.fma)
         r = FMA(n, K(-0x1.1a62633145c07p-53), FMA(n, K(-0x1.921fb54442d18p1), x));
     else
-        r = FMA(n, K(0x1.ee59dap-49), FMA(n, K(0x1.777a5cp-24), FMA(n, K(-0x1.921fb6p1), x)));
+        /* all negative: -0 stays -0 */
+        r = FMA(n, K(-0x1.84698ap-47), FMA(n, K(-0x1.4442dp-23), FMA(n, K(-0x1.921fb4p1), x)));
     return flip(b, r, t);
 }
 
@@ -456,7 +457,7 @@ static R sin_cos(fb *b, nnc_fkey key, R x32, R x)
         p = key.reach & FR_short ? POLY(z, FAST_SIN_SHORT) : POLY(z, FAST_SIN);
     else
         p = key.reach & FR_short ? POLY(z, SIN_SHORT) : POLY(z, SIN);
-    return FMA(MUL(z, r), p, r);
+    return COPYSIGN(FMA(MUL(z, r), p, r), r);
 }
 
 /* f64 only: x = n pi/2 + r, tan x = tan r or -1 / tan r. */
@@ -497,7 +498,7 @@ static R fast_exp2(fb *b, R x, bool low, bool top)
 /* 1 - 2 / (1 + e^(2 x)); a polynomial near 0. */
 static R fast_tanh(fb *b, R x, bool is_short)
 {
-    R z = MUL(x, x), near = FMA(MUL(x, z), POLY(z, FAST_TANH), x);
+    R z = MUL(x, x), near = COPYSIGN(FMA(MUL(x, z), POLY(z, FAST_TANH), x), x);
     if (is_short)
         return near;
     R y = MUL(x, K(2 * M_LOG2E));

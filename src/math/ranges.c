@@ -477,7 +477,8 @@ static int32_t same_as(const nnc_kernel *k, const nnc_kins *in)
     case SC_identity: return in->arg[0];
     case SC_cast:
         return k->ins[in->arg[0]].dtype == in->dtype && in->cast_to == in->dtype ? in->arg[0] : -1;
-    case SC_abs: return a.lo >= 0 ? in->arg[0] : -1;
+    case SC_abs: /* a range from 0 may hold -0, as sqrt's does */
+        return a.lo > 0 || (a.lo == 0 && !nnc_is_float((nnc_dtype)in->dtype)) ? in->arg[0] : -1;
     case SC_max:
         return in->arg[0] == in->arg[1] || (a.lo >= b.hi && !b.nan) ? in->arg[0]
                : b.lo >= a.hi && !a.nan                             ? in->arg[1]

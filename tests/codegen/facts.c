@@ -238,14 +238,14 @@ TEST(short_forms_reach_further)
 
 TEST(decided_ops_go)
 {
-    lowered l = lower("graph @t {\n%x = input : f32[100]\n%q = square %x\n%r = relu %q\n%s = abs "
+    lowered l = lower("graph @t {\n%x = input : f32[100]\n%q = cosh %x\n%r = relu %q\n%s = abs "
                       "%r\n%t = tanh %s\n"
                       "%c = clip %t {lo=-2, hi=2}\nreturn %c }");
     if (l.k) {
         CHECK_INT(ck_count(l.k, KO_sop, SC_max), 0);
         CHECK_INT(ck_count(l.k, KO_sop, SC_min), 0);
         CHECK_INT(ck_count(l.k, KO_sop, SC_abs), 0);
-        CHECK_INT(ck_count(l.k, KO_sop, SC_mul), 1);
+        CHECK_INT(ck_count(l.k, KO_sop, SC_cosh), 1);
         CHECK_INT(l.k->n_ins, 4);
     }
     end(&l);
