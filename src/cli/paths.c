@@ -1,4 +1,5 @@
-/* cli/paths.c -- rejects files that a command would write although it reads them, or would write twice. */
+/* cli/paths.c -- rejects files that a command would write although it reads them, would write twice, or whose ending is another
+ * format's. */
 #include "cli/cli.h"
 #include <fnmatch.h>
 #include <limits.h>
@@ -8,6 +9,7 @@
 
 typedef struct named {
     const char *flag, *path;
+    const char *formats; /* the endings of what is written, "json svg"; NULL: any */
 } named;
 
 static bool is_stdio(const char *path)
@@ -63,6 +65,30 @@ static nnc_status not_stdout(const char *flag, const char *of, const char *path,
                : NNC_OK;
 }
 
+/* True when the blank-separated words have this one. */
+static bool has_word(const char *words, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = words; (p = strstr(p, word)); p += n)
+        if ((p == words || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
+            return true;
+    return false;
+}
+
+/* Rejects the ending of another format, for which a program that opens the file would take it. */
+static nnc_status check_ending(const named *out, nnc_sink *sink)
+{
+    static const char known[] =
+        "bmp csv dot eps gif gz html jpeg jpg json pdf png ps svg webp xml zip";
+    const char *slash = strrchr(out->path, '/'), *dot = strrchr(slash ? slash : out->path, '.');
+    if (!out->formats || !dot || !has_word(known, dot + 1) || has_word(out->formats, dot + 1))
+        return NNC_OK;
+    const char *second = strchr(out->formats, ' ');
+    return nnc_fail0(sink, NNC_E_USAGE, "%s writes no %s files: end the name of %s in .%.*s%s%s",
+        out->flag, dot, out->path, (int)strcspn(out->formats, " "), out->formats,
+        second ? " or ." : "", second ? second + 1 : "");
+}
+
 static nnc_status check_output(const named *in, int n_in, const named *out, int k, nnc_sink *sink)
 {
     for (int i = 0; i < n_in; i++)
@@ -74,30 +100,37 @@ static nnc_status check_output(const named *in, int n_in, const named *out, int 
             return nnc_fail0(sink, NNC_E_USAGE,
                 "%s %s and %s %s are the same file: name another for one of them", out[i].flag,
                 out[i].path, out[k].flag, out[k].path);
-    return NNC_OK;
+    return check_ending(&out[k], sink);
 }
 
 nnc_status check_paths(options *o, nnc_sink *sink)
 {
     const int n_inputs = o->compare.n_input;
     const nnc_arg *input = o->compare.input;
-    const named others[] = {{"--hardware", o->env.hardware}, {"--predict", o->predict},
-        {"--weights", o->model.weights}, {"--target", o->env.target}, {"--tuning", o->env.tuning},
-        {"--inputs", o->compare.inputs}, {"--data", o->train.data.path},
-        {"--labels", o->train.data.labels}, {"--validation-data", o->train.data.validation_path},
-        {"--validation-labels", o->train.data.validation_labels}};
-    const named writes[] = {{"--svg", o->svg}, {"--svg", o->partition.svg}, {"--trace", o->trace},
-        {"--trace", o->partition.trace}, {"--dot", o->partition.dot}, {"-o", o->out},
-        {"--outputs", o->outputs}, {"--save-weights", o->save_weights}, {"--reduce", o->reduce},
-        {"--save", o->train.save}, {"--log", o->train.log}, {"--checkpoint", o->train.checkpoint}};
+    const named others[] = {{"--hardware", o->env.hardware, NULL}, {"--predict", o->predict, NULL},
+        {"--weights", o->model.weights, NULL}, {"--target", o->env.target, NULL},
+        {"--tuning", o->env.tuning, NULL}, {"--inputs", o->compare.inputs, NULL},
+        {"--data", o->train.data.path, NULL}, {"--labels", o->train.data.labels, NULL},
+        {"--validation-data", o->train.data.validation_path, NULL},
+        {"--validation-labels", o->train.data.validation_labels, NULL}};
+    const char *const emitted = !o->emit                  ? NULL
+                                : !strcmp(o->emit, "svg") ? "svg"
+                                : !strcmp(o->emit, "dot") ? "dot"
+                                                          : NULL;
+    const named writes[] = {{"--svg", o->svg, "svg"}, {"--svg", o->partition.svg, "svg"},
+        {"--trace", o->trace, "json svg"}, {"--trace", o->partition.trace, "json svg"},
+        {"--dot", o->partition.dot, "dot svg"}, {"-o", o->out, emitted},
+        {"--outputs", o->outputs, NULL}, {"--save-weights", o->save_weights, NULL},
+        {"--reduce", o->reduce, NULL}, {"--save", o->train.save, NULL},
+        {"--log", o->train.log, NULL}, {"--checkpoint", o->train.checkpoint, NULL}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;
     NNC_NEED(in && out, sink);
     for (int i = 0; i < o->n_file; i++)
-        in[n_in++] = (named){"", o->file[i]};
+        in[n_in++] = (named){.flag = "", .path = o->file[i]};
     for (int i = 0; i < n_inputs; i++)
-        in[n_in++] = (named){"--input", input[i].value};
+        in[n_in++] = (named){.flag = "--input", .path = input[i].value};
     for (size_t i = 0; i < NNC_COUNT(others); i++)
         if (others[i].path)
             in[n_in++] = others[i];
@@ -109,7 +142,7 @@ nnc_status check_paths(options *o, nnc_sink *sink)
         }
     for (int i = 0; i < o->n_output; i++) {
         NNC_TRY(not_stdout("--output", o->output[i].name, o->output[i].value, sink));
-        out[n_out++] = (named){"--output", o->output[i].value};
+        out[n_out++] = (named){.flag = "--output", .path = o->output[i].value};
     }
     if (o->dump_dir)
         NNC_TRY(not_stdout("--dump-dir", "", o->dump_dir, sink));
