@@ -135,6 +135,27 @@ TEST(mobilenet_v2)
     nnc_graph_destroy(g);
 }
 
+/* A first convolution of 3x3 instead of 7x7. No pooling after it, so that the last map of an image of 32x32 is
+ * 4x4. */
+TEST(stems_for_small_images)
+{
+    static const nnc_set_word cifar = {"stem", "cifar"};
+    const int64_t fewer = 64 * 3 * (49 - 9);
+    expect_both("models/resnet50.json", NO_SET, cifar, "f32[1,1000]", 25557032 - fewer, 53120);
+    expect_both("models/resnet101.json", NO_SET, cifar, "f32[1,1000]", 44549160 - fewer, 105344);
+    expect_both("models/densenet121.json", NO_SET, cifar, "f32[1,1000]", 7978856 - fewer, 83648);
+    nnc_graph *g = load("models/resnet50.json", &(nnc_set){"image", 32}, 1, &cifar, 1);
+    if (!g)
+        return;
+    const nnc_node *pool = NULL;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        pool = g->node[i].op == OP_global_avgpool ? &g->node[i] : pool;
+    CHECK(pool != NULL);
+    if (pool)
+        check_type(g, pool->in[0], "f32[1,2048,4,4]");
+    nnc_graph_destroy(g);
+}
+
 /* torchvision's densenet121 has 7978856 parameters; its batchnorms have 41824 channels. */
 TEST(densenet121)
 {
