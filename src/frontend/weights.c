@@ -242,6 +242,34 @@ static void note_extra(const nnc_tensors *st, const bool *used, nnc_mismatch *m)
     }
 }
 
+/* Has the file all of the model's weights behind this prefix? */
+static bool all_begin_with(const fe *f, const char *prefix, int n)
+{
+    bool ok = true;
+    for (size_t k = 0; ok && k < f->n_weight; k++) {
+        NNC_LOCAL(nnc_text) name = {0};
+        nnc_printf(&name, "%.*s%s", n, prefix, f->weight[k].name);
+        ok = !name.oom && nnc_tensors_find(f->st, nnc_text_str(&name));
+    }
+    return ok;
+}
+
+/* Wrappers put a prefix before all names: DataParallel "module.", torch.compile "_orig_mod.". */
+static void hint_prefix(fe *f)
+{
+    const char *first = f->n_weight ? f->weight[0].name : NULL;
+    for (int i = 0; first && i < nnc_tensors_count(f->st); i++) {
+        const char *name = nnc_tensors_at(f->st, i)->name, *at = strstr(name, first);
+        const int n = at ? (int)(at - name) : 0;
+        if (n && !at[strlen(first)] && all_begin_with(f, name, n)) {
+            nnc_printf(&f->mismatch.lines,
+                "\n  all names begin with `%.*s` in the file: --rename='%.*s*=*' takes it away", n,
+                name, n, name);
+            return;
+        }
+    }
+}
+
 nnc_status fe_weights_close(fe *f, bool ok)
 {
     nnc_status st = NNC_OK;
@@ -249,6 +277,8 @@ nnc_status fe_weights_close(fe *f, bool ok)
         if (f->o->classes)
             fe_forget_head(f->g, &f->mismatch);
         note_extra(f->st, f->st_used, &f->mismatch);
+        if (f->mismatch.missing)
+            hint_prefix(f);
         if (f->mismatch.extra)
             nnc_puts(&f->mismatch.lines, "\n  --rename=NAME=- leaves a tensor of the file out");
         st = nnc_mismatch_report(&f->mismatch, f->o->weights, "weights", f->sink);
@@ -303,10 +333,12 @@ nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_s
         st = nnc_mismatch_report(&m, o->weights, "weights", sink);
     if (!st)
         note_extra(s, used, &left);
+    NNC_LOCAL(nnc_text) lines = {0};
+    nnc_mismatch_put(&lines, &left);
     if (left.extra)
         nnc_warn(sink, (nnc_loc){.file = o->weights},
             "%d of %d tensors are not used by the model:%s", left.extra, nnc_tensors_count(s),
-            nnc_text_str(&left.lines));
+            nnc_text_str(&lines));
     nnc_tensors_close(s);
     return st;
 }

@@ -70,6 +70,33 @@ void nnc_mismatch_drop(nnc_mismatch *m, const char *name)
     }
 }
 
+void nnc_mismatch_put(nnc_text *t, const nnc_mismatch *m)
+{
+    enum { MOST = 5 };
+    static const struct {
+        const char *start, *what;
+    } kind[] = {{"\n  missing", "missing"}, {"\n  differs", "of another type or shape"},
+        {"\n  extra", "extra"}};
+    int n[NNC_COUNT(kind)] = {0};
+    const char *line = nnc_text_str(&m->lines);
+    for (bool more = true; more;) {
+        const size_t length = *line ? 1 + strcspn(line + 1, "\n") : 0;
+        size_t k = 0;
+        while (k < NNC_COUNT(kind) && strncmp(line, kind[k].start, strlen(kind[k].start)) != 0)
+            k++;
+        if (k < NNC_COUNT(kind) && n[k]++ < MOST)
+            nnc_printf(t, "%.*s", (int)length, line);
+        /* before a hint, or at the end */
+        for (size_t i = 0; k == NNC_COUNT(kind) && i < NNC_COUNT(kind); n[i++] = 0)
+            if (n[i] > MOST)
+                nnc_printf(t, "\n  and %d more %s", n[i] - MOST, kind[i].what);
+        if (k == NNC_COUNT(kind))
+            nnc_printf(t, "%.*s", (int)length, line);
+        more = *line;
+        line += length;
+    }
+}
+
 nnc_status nnc_mismatch_report(
     const nnc_mismatch *m, const char *file, const char *what, nnc_sink *sink)
 {
@@ -78,12 +105,13 @@ nnc_status nnc_mismatch_report(
         const char *is;
     } part[] = {
         {m->missing, "missing"}, {m->extra, "extra"}, {m->wrong, "of another type or shape"}};
-    NNC_LOCAL(nnc_text) counts = {0};
+    NNC_LOCAL(nnc_text) counts = {0}, lines = {0};
     for (size_t i = 0; i < NNC_COUNT(part); i++)
         if (part[i].n)
             nnc_printf(&counts, "%s%d %s", counts.n ? ", " : "", part[i].n, part[i].is);
     if (!counts.n && !counts.oom)
         return NNC_OK;
+    nnc_mismatch_put(&lines, m);
     return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "%s do not match the model: %s%s",
-        what, nnc_text_str(&counts), nnc_text_str(&m->lines));
+        what, nnc_text_str(&counts), nnc_text_str(&lines));
 }

@@ -70,7 +70,7 @@ const char *nnc_zlib_version(void);
 
 /* ---- which tensors there should be ------------------------------------------------------------------------------ */
 
-/* Differences between the tensors that are wanted and those that a file has, for one message that lists all of them. */
+/* Differences between the tensors that are wanted and those that a file has, for one message. */
 typedef struct nnc_mismatch {
     nnc_text lines;
     int missing, extra, wrong;
@@ -86,6 +86,8 @@ void nnc_mismatch_extra(
 /* Takes what was noted about the tensor out again. */
 void nnc_mismatch_drop(nnc_mismatch *m, const char *name);
 /* NNC_OK without differences; otherwise one error at `file`: "the weights do not match the model: ...". */
+/* Appends the lines: the first five of each kind, and how many more there are. */
+void nnc_mismatch_put(nnc_text *t, const nnc_mismatch *m);
 nnc_status nnc_mismatch_report(
     const nnc_mismatch *m, const char *file, const char *what, nnc_sink *sink) NNC_MUST;
 

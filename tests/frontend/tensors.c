@@ -119,6 +119,10 @@ TEST(safetensors_beside_the_weights)
             "1 missing, 1 extra\n  missing `fc.bias`: expected f32[2], for /layers/0/fc; without "
             "one, "
             "the layer wants \"bias\": false\n  extra `pad`, found f32[2]"},
+        {"\"module.fc.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+         "\"module.fc.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[24,32]},",
+            "\n  all names begin with `module.` in the file: --rename='module.*=*' takes it "
+            "away\n"},
     };
     for (size_t i = 0; i < NNC_COUNT(cases); i++) {
         char header[1000];
