@@ -269,7 +269,7 @@ static void special_ops(nnc_dtype t)
     nnc_graph_destroy(h);
 }
 
-/* Of a quarter of the dtypes; in CI of all. */
+/* A quarter of the dtypes, and in CI all. */
 TEST(ops_of_special_values)
 {
     const int n = test_draws(DT_bool);
