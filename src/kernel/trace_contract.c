@@ -334,17 +334,16 @@ static bool weight_place(nx *t, const nnc_node *n, const nnc_affine *idx,
 
 /* dy where the largest element of its window is the one that the term is for. `at`: that element's index in each spatial dimension, from
  * the third on. */
-static int32_t of_largest(nx *t, const nnc_node *n, int32_t dy, int32_t index, const nnc_affine *at)
+static int32_t of_largest(
+    nx *t, nx_place p, const nnc_node *n, int32_t dy, int32_t index, const nnc_affine *at)
 {
     nnc_affine tap = {0};
-    int32_t arg[2] = {dy, index};
     for (int d = 0; d < type_of(t, n->out)->rank - 2; d++) {
         nnc_affine all = {0};
         nnc_affine_add(&all, &tap, taps_of(t, n, d));
         nnc_affine_add(&all, &at[d + 2], 1);
         tap = all;
     }
-    nx_place p = nx_beside(t, t->ins[dy].at.ctx, 2, arg);
     p.axes |= nx_axes(&tap, 1);
     nnc_dtype d = nx_dtype(t, n->out);
     int32_t is = nx_sop(t, p, SC_eq, DT_bool, index, nx_index(t, p, &tap), -1);
@@ -382,7 +381,6 @@ int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, con
     arg[1] = nx_demand(t, ctx, n->in[1], pool ? in : at, pool ? inner : guard);
     if (arg[1] < 0 || !nx_count(t, n->out))
         return -1;
-    if (pool)
-        return of_largest(t, n, arg[0], arg[1], at);
-    return product(t, nx_beside(t, ctx, 2, arg), d, arg);
+    const nx_place p = nx_beside(t, ctx, 2, arg);
+    return pool ? of_largest(t, p, n, arg[0], arg[1], at) : product(t, p, d, arg);
 }

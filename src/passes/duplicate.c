@@ -441,14 +441,20 @@ static void make_copy(copier *c, copy *x)
         pass_nomem(p);
 }
 
-/* Members of groups read the copies. */
-static void redirect(copier *c)
+static bool is_on(const copier *c, uint32_t i, int device)
+{
+    return nnc_max64(c->p->g->node[i].device, 0) == device; /* -1 is device 0 */
+}
+
+/* Members of a device's groups read the copies. */
+static void redirect(copier *c, int device)
 {
     pass *p = c->p;
     for (uint32_t i = 0; i < c->s.n_node; i++) {
         const uint32_t to = group_of(&c->s, i);
-        for (int k = 0;
-             c->live[i] && c->in_group[to] && k < p->g->node[i].n_in && p->status == NNC_OK; k++) {
+        for (int k = 0; is_on(c, i, device) && c->live[i] && c->in_group[to] &&
+                        k < p->g->node[i].n_in && p->status == NNC_OK;
+             k++) {
             const nnc_ref v = p->g->node[i].in[k], w = operand_in(c, v, to);
             if (w != v)
                 edit_set_operand(p, i, k, w);
@@ -479,13 +485,13 @@ static void remark_copies(copier *c, uint32_t i)
             copies, copies > 1 ? "s" : "", copies > 1 ? "" : "s");
 }
 
-/* Values of kernels that compute small ones alone. */
-static void remark_tiny(copier *c)
+/* Values of a device's kernels that compute small ones alone. */
+static void remark_tiny(copier *c, int device)
 {
     layers l = {0};
     int n = 0;
     for (size_t k = 0; k < c->n; k++)
-        if (c->at[k].of_tiny) {
+        if (c->at[k].of_tiny && is_on(c, c->at[k].node, device)) {
             layers_add(c->p, &l, c->at[k].node);
             n++;
         }
@@ -495,6 +501,22 @@ static void remark_tiny(copier *c)
             "compute them as they go: a launch "
             "takes longer (fuse regains the cost)",
             n);
+}
+
+/* Makes the copies of one device and says so: what remarks save is counted as if the device were alone. */
+static void rewrite(copier *c, int device)
+{
+    const pass *p = c->p;
+    for (uint32_t i = 0; i < c->s.n_node && p->status == NNC_OK; i++)
+        for (uint32_t k = is_on(c, i, device) ? c->of_node[i] : 0; k && p->status == NNC_OK;
+             k = c->at[k - 1].next_of_node)
+            make_copy(c, &c->at[k - 1]);
+    redirect(c, device);
+    if (p->status == NNC_OK)
+        remark_tiny(c, device);
+    for (uint32_t i = 0; i < c->s.n_node && p->status == NNC_OK; i++)
+        if (is_on(c, i, device))
+            remark_copies(c, i);
 }
 
 static bool open(copier *c)
@@ -516,8 +538,11 @@ nnc_status pass_duplicate(pass *p)
 {
     copier c = {.p = p};
     bool gpu = false;
-    for (uint32_t i = 0; i < p->g->n_node && !gpu; i++)
-        gpu = target_of(p, &p->g->node[i])->kind == NNC_T_cuda;
+    int last = 0;
+    for (uint32_t i = 0; i < p->g->n_node; i++) {
+        gpu = gpu || target_of(p, &p->g->node[i])->kind == NNC_T_cuda;
+        last = (int)nnc_max64(last, p->g->node[i].device);
+    }
     if (!gpu || !open(&c))
         return p->status;
     NNC_TRY(groups_find(&c.s, p));
@@ -528,13 +553,7 @@ nnc_status pass_duplicate(pass *p)
     for (uint32_t i = c.s.n_node; i-- > 0 && p->status == NNC_OK;)
         if (!p->e.dead[i])
             choose(&c, i);
-    for (uint32_t i = 0; i < c.s.n_node && p->status == NNC_OK; i++)
-        for (uint32_t k = c.of_node[i]; k && p->status == NNC_OK; k = c.at[k - 1].next_of_node)
-            make_copy(&c, &c.at[k - 1]);
-    redirect(&c);
-    if (p->status == NNC_OK)
-        remark_tiny(&c);
-    for (uint32_t i = 0; i < c.s.n_node && p->status == NNC_OK; i++)
-        remark_copies(&c, i);
+    for (int d = 0; d <= last && c.n; d++)
+        rewrite(&c, d);
     return p->status;
 }

@@ -576,8 +576,8 @@ static bool are_kernels(groups *s, const uint32_t *nodes, uint32_t n)
     return all;
 }
 
-/* Nodes of one expanded op have the layer's path in common and contain a reduction. `before` is scratch for s->ord. */
-static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n, uint32_t *before)
+/* Nodes of one expanded op have the layer's path in common and contain a reduction. */
+static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
 {
     pass *p = s->p;
     bool reduces = false;
@@ -597,12 +597,12 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n, uint32_t *be
         seed_sliced_sums(s, nodes, n);
         return;
     }
-    memcpy(before, s->ord, s->n_node * sizeof *before);
+    groups_keep(s);
     if (!leaves_idle(s, nodes, n))
         groups_merge_nest(s, nodes, n);
     /* within a budget of memory what stays unfused is better: each op frees its operands */
     if (s->p->status == NNC_OK && !s->p->o->segments && !are_kernels(s, nodes, n))
-        groups_part(s, nodes, n, before);
+        groups_part(s, nodes, n);
 }
 
 /* By layer, then by device: parts of a layer that is split are apart. */
@@ -619,9 +619,8 @@ static int by_origin(const void *x, const void *y, void *ctx)
 static void seed_nests(groups *s)
 {
     pass *p = s->p;
-    uint32_t *list = PASS_NEW(p, uint32_t, s->n_node + 1),
-             *before = PASS_NEW(p, uint32_t, s->n_node + 1), n = 0;
-    if (!list || !before)
+    uint32_t *list = PASS_NEW(p, uint32_t, s->n_node + 1), n = 0;
+    if (!list)
         return;
     for (uint32_t i = 0; i < s->n_node; i++)
         if (s->fusable[i] && p->g->node[i].origin && p->g->node[i].op != OP_relayout)
@@ -632,7 +631,7 @@ static void seed_nests(groups *s)
         for (k = i + 1; k < n && !strcmp(first->origin, p->g->node[list[k]].origin) &&
                         on_one_device(first, &p->g->node[list[k]]);)
             k++;
-        seed_nest(s, list + i, k - i, before);
+        seed_nest(s, list + i, k - i);
     }
 }
 

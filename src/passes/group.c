@@ -57,6 +57,9 @@ bool groups_init(groups *s, pass *p)
     s->of = ARENA_NEW(p->a, group, n + 1);
     s->fusable = ARENA_NEW(p->a, bool, n + 1);
     s->ord = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->kept = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->moved = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->since = ARENA_NEW(p->a, uint32_t, n + 1);
     s->mark = ARENA_NEW(p->a, uint32_t, p->g->n_value + 1);
     s->seen = ARENA_NEW(p->a, uint32_t, n + 1);
     s->stack = ARENA_NEW(p->a, uint32_t, n + 1);
@@ -64,7 +67,7 @@ bool groups_init(groups *s, pass *p)
     s->behind = ARENA_NEW(p->a, uint32_t, 2 * (size_t)n + 4);
     s->joined = ARENA_NEW(p->a, uint32_t, n + 1);
     if (!self || !s->parent || !s->of || !s->fusable || !s->ord || !s->mark || !s->seen ||
-        !s->stack || !s->ahead || !s->behind || !s->joined)
+        !s->stack || !s->ahead || !s->behind || !s->joined || !s->kept || !s->moved || !s->since)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         s->parent[i] = s->ord[i] = i;
@@ -157,10 +160,28 @@ static int by_value(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-void groups_part(groups *s, const uint32_t *nodes, uint32_t n, const uint32_t *ord)
+void groups_keep(groups *s)
+{
+    s->n_keep++;
+    s->n_moved = 0;
+}
+
+static void move(groups *s, uint32_t g, uint32_t ord)
+{
+    if (s->since[g] != s->n_keep) {
+        s->since[g] = s->n_keep;
+        s->kept[g] = s->ord[g];
+        s->moved[s->n_moved++] = g;
+    }
+    s->ord[g] = ord;
+}
+
+void groups_part(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t *self = PASS_NEW(s->p, uint32_t, n + 1);
-    memcpy(s->ord, ord, s->n_node * sizeof *ord);
+    for (uint32_t k = 0; k < s->n_moved; k++)
+        s->ord[s->moved[k]] = s->kept[s->moved[k]];
+    groups_keep(s);
     for (uint32_t k = 0; k < n && self; k++) {
         s->parent[nodes[k]] = nodes[k];
         init_group(s, nodes[k], &self[k]);
@@ -184,7 +205,7 @@ static void reorder(groups *s, uint32_t a, uint32_t b, uint32_t root)
     uint32_t top = 0, n = 0;
     uint32_t *place = s->stack; /* free between searches */
     if (!s->n_ahead) { /* no reader of a precedes b */
-        s->ord[root] = s->ord[b];
+        move(s, root, s->ord[b]);
         return;
     }
     s->stamp++;
@@ -205,10 +226,10 @@ static void reorder(groups *s, uint32_t a, uint32_t b, uint32_t root)
     qsort(place, n, sizeof *place, by_value);
     n = 0;
     for (uint32_t i = 0; i < s->n_behind; i++)
-        s->ord[s->behind[i]] = place[n++];
-    s->ord[root] = place[n++];
+        move(s, s->behind[i], place[n++]);
+    move(s, root, place[n++]);
     for (uint32_t i = 0; i < s->n_ahead; i++)
-        s->ord[s->ahead[i]] = place[n++];
+        move(s, s->ahead[i], place[n++]);
 }
 
 void groups_merge(groups *s, uint32_t a, uint32_t b)

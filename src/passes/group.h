@@ -7,30 +7,37 @@
 typedef struct group {
     uint32_t *member; /* ascending */
     uint32_t n, n_real; /* number of members; of those that are not views */
-    int64_t rows;     /* least number of results of a reduction in it; INT64_MAX: no reduction */
-    int64_t numel;    /* of its largest result */
-    int64_t bytes;    /* of the largest value it reads or writes */
-    int64_t ns;       /* expected time of its kernel on a CPU, or of its parts' kernels if they took less; 0: not known yet */
-    int64_t work;     /* the same on one thread */
-    bool flat;        /* elementwise ops of as many elements each, nothing broadcast: faster with another such group than alone */
+    int64_t rows; /* least number of results of a reduction in it; INT64_MAX: no reduction */
+    int64_t numel; /* of its largest result */
+    int64_t bytes; /* of the largest value it reads or writes */
+    int64_t
+        ns; /* expected time of its kernel on a CPU, or of its parts' kernels if they took less; 0: not known yet */
+    int64_t work; /* the same on one thread */
+    bool
+        flat; /* elementwise ops of as many elements each, nothing broadcast: faster with another such group than alone */
 } group;
 
 typedef struct groups {
     pass *p;
     uint32_t n_node;
     uint32_t *parent; /* union-find over nodes; a root represents its group */
-    group *of;        /* by root */
-    bool *fusable;    /* may join a kernel */
+    group *of; /* by root */
+    bool *fusable; /* may join a kernel */
     const bool *late, *last, *gradient; /* find_late, find_last, find_gradients */
-    const int64_t *updates; /* by node: bytes of the state that is its result's new value; or NULL */
-    uint32_t *ord;    /* by root: position in a topological order of groups; unique */
-    uint32_t *mark;   /* per value that existed at the start: stamps */
+    const int64_t
+        *updates; /* by node: bytes of the state that is its result's new value; or NULL */
+    uint32_t *ord; /* by root: position in a topological order of groups; unique */
+    uint32_t *kept, *moved,
+        *since; /* by root: its position when groups_keep was called, if its stamp `since` is n_keep; such groups */
+    uint32_t n_moved, n_keep;
+    uint32_t *mark; /* per value that existed at the start: stamps */
     uint32_t n_value;
-    uint32_t *seen;   /* per node: stamps */
+    uint32_t *seen; /* per node: stamps */
     uint32_t stamp;
     uint32_t *stack, *ahead, *behind; /* scratch of searches */
     uint32_t n_ahead, n_behind;
-    int64_t ns, work; /* expected time of the kernel of the last two groups that were asked to merge, and on one thread; 0: not known */
+    int64_t ns,
+        work; /* expected time of the kernel of the last two groups that were asked to merge, and on one thread; 0: not known */
     uint32_t *joined; /* scratch: members of two groups */
     const char **taken; /* by node: why groups_take_apart divided its kernel; NULL: it did not */
 } groups;
@@ -43,8 +50,10 @@ uint32_t group_of(const groups *s, uint32_t node);
 bool groups_can_merge(groups *s, uint32_t a, uint32_t b);
 /* Merges; groups_can_merge must have returned true. */
 void groups_merge(groups *s, uint32_t a, uint32_t b);
-/* Undoes merges of these nodes, each of which was a group: `ord` is a copy of s->ord before them. */
-void groups_part(groups *s, const uint32_t *nodes, uint32_t n, const uint32_t *ord);
+/* Begins to keep the order that groups have now, for groups_part. */
+void groups_keep(groups *s);
+/* Undoes merges of these nodes, each of which was a group when groups_keep was called, and nothing else has merged since. */
+void groups_part(groups *s, const uint32_t *nodes, uint32_t n);
 /* Members of both, ascending; valid until the next call. */
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);
 /* Marks these nodes in s->seen; valid until the next search of groups. */

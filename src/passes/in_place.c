@@ -455,18 +455,19 @@ static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
            nnc_type_equal(nnc_typeof(p->g, o->value), &o->type) && on_one_device(d, cut);
 }
 
-/* Is v, or v under another shape, read by other nodes than concats, which have it in place? */
-static bool is_read_alone(const pass *p, nnc_ref v)
+/* Is v, or v under another shape, read by other nodes than those of op `there`, which have it in place? */
+static bool is_read_alone(const pass *p, nnc_ref v, nnc_op there)
 {
     bool yes = false;
     for (uint32_t u = 0, i; !yes && edit_next_user(p, v, &u, &i);) {
         const nnc_node *n = &p->g->node[i];
-        yes = n->op == OP_reshape ? is_read_alone(p, n->out) : n->op != OP_concat;
+        yes = n->op == OP_reshape ? is_read_alone(p, n->out, there) : n->op != there;
     }
     return yes;
 }
 
-/* Looks at the states that concat n consists of, from o->at on. Those that are read as a part of it alone may begin anywhere. */
+/* Looks at the states that concat n consists of, from o->at on. Those that are read as a part of it alone, and their new values as parts of
+ * its, may begin anywhere. */
 static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
 {
     const pass *p = s->p;
@@ -482,7 +483,8 @@ static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
         o->ok = s->place[v].root == v && is_updated_by_part(p, v, o) &&
                 o->accumulates == d->accumulates && !reader_objects(s, v, t, n) &&
                 !(misplaced(p, n, t, o->at * nnc_dtype_size((nnc_dtype)t->dtype)) &&
-                    is_read_alone(p, v));
+                    (is_read_alone(p, v, OP_concat) ||
+                        is_read_alone(p, nnc_reshaped(p->g, update_of(p, v)), OP_reshape)));
         o->at += nnc_type_numel(nnc_typeof(p->g, v));
     }
 }

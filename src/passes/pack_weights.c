@@ -149,13 +149,15 @@ const char *panels_blocked(const pass *p, uint32_t i)
 static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, const packing *k,
     const nnc_type *panels)
 {
-    const nnc_graph *from = n->op == OP_fused ? n->body : p->g;
-    nnc_ref *to = ARENA_NEW(p->a, nnc_ref, from->n_value + 1);
+    const bool fused = n->op == OP_fused;
+    const nnc_graph *from = fused ? n->body : p->g;
+    /* by value of the body; of a node alone its operands, then its results: the graph may have many values */
+    nnc_ref *to = ARENA_NEW(p->a, nnc_ref, fused ? from->n_value + 1 : (size_t)n->n_in + n->n_out);
     if (!to)
         return false;
     for (int i = 0, at = 0; i < n->n_in; i++) {
         nnc_ref inner = n->in[i];
-        for (; n->op == OP_fused; at++)
+        for (; fused; at++)
             if (from->node[at].op == OP_input) {
                 inner = from->node[at++].out;
                 break;
@@ -166,24 +168,24 @@ static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, c
             v = nnc_reshape(body, nnc_transpose(body, v, k->back), t.rank, t.dim);
         if (v == NNC_NONE)
             return false;
-        to[inner] = v;
+        to[fused ? inner : (nnc_ref)i] = v;
     }
-    const nnc_node *first = n->op == OP_fused ? from->node : n;
-    for (uint32_t i = 0; i < (n->op == OP_fused ? from->n_node : 1); i++) {
+    const nnc_node *first = fused ? from->node : n;
+    for (uint32_t i = 0; i < (fused ? from->n_node : 1); i++) {
         const nnc_node *c = &first[i];
         nnc_ref *in = ARENA_NEW(p->a, nnc_ref, c->n_in + 1);
         if (c->op == OP_input)
             continue;
         for (int j = 0; in && j < c->n_in; j++)
-            in[j] = to[c->in[j]];
+            in[j] = to[fused ? c->in[j] : (nnc_ref)j];
         nnc_ref r = in ? nnc_copy_node(body, from, c, in) : NNC_NONE;
         if (r == NNC_NONE)
             return false;
         for (uint32_t o = 0; o < c->n_out; o++)
-            to[c->out + o] = r + o;
+            to[(fused ? c->out : (nnc_ref)n->n_in) + o] = r + o;
     }
     for (int o = 0; o < n->n_out; o++)
-        nnc_output(body, to[n->op == OP_fused ? from->output[o] : n->out + (nnc_ref)o],
+        nnc_output(body, to[fused ? from->output[o] : (nnc_ref)(n->n_in + o)],
             p->g->value[n->out + (nnc_ref)o].name);
     return body->status == NNC_OK;
 }

@@ -165,6 +165,24 @@ TEST(each_device_as_if_alone)
     unsetenv("NNC_CUDA_PATH");
 }
 
+/* A small result that its consumers compute as they go: each device has a remark of its own, with what it saves there. */
+TEST(small_results_of_each_device)
+{
+    static const char text[] =
+        "graph @g {\n%x = input : f32[7]\n%h = hardswish %x\n%g = gelu %x {approximate=tanh}\n"
+        "%b = broadcast %h {shape=[3,7]}\n%n = neg %g\n%c = constant : f32[] = [0.5]\n"
+        "%a = abs %g\n%d = add %a, %c\n%y = div %b, %d\n"
+        "return %n as \"n\", %y as \"y\" }";
+    nnc_scan s;
+    nnc_scan_init(&s, "g", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    const kinds_case c = {.a = "cuda:sm_90", .b = "cpu", .o = nnc_compile_defaults};
+    CHECK(g != NULL);
+    if (g)
+        check_kinds(g, &c);
+    nnc_graph_destroy(g);
+}
+
 /* Checks the plan of a graph at each level, on two CPUs. */
 static void each_level(const char *text, void (*check)(const nnc_plan *p))
 {

@@ -804,8 +804,12 @@ char *net_damage(const char *text, uint64_t seed)
     draw d = {.key = nnc_rng_key("net_damage", seed), .root = cJSON_Parse(text)};
     cJSON *at[512];
     int n = numbers(d.root, at, 0, NNC_COUNT(at));
-    for (int times = between(&d, 1, 2); n && times > 0; times--)
-        cJSON_SetNumberValue(at[roll(&d, (uint32_t)n)], odd[roll(&d, NNC_COUNT(odd))]);
+    for (int times = between(&d, 1, 2); n && times > 0; times--) {
+        cJSON *which = at[roll(&d, (uint32_t)n)];
+        const double to = odd[roll(&d, NNC_COUNT(odd))];
+        const bool layers = which->string && !strcmp(which->string, "repeat");
+        cJSON_SetNumberValue(which, layers && to == 65537 ? 513 : to); /* a layer takes ms */
+    }
     char *damaged = cJSON_Print(d.root);
     cJSON_Delete(d.root);
     return damaged;

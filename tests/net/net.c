@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
@@ -225,6 +226,10 @@ static bool check_damaged(uint64_t i, const char *dir, void *ctx, nnc_text *why)
     snprintf(file, sizeof file, "%s/damaged.json", dir);
     net_surroundings(dir);
     c.flags.at[NF_target] = (int)(i % 4);
+    if (damaged && getenv("NNC_NET_PRINT")) {
+        puts(damaged);
+        fflush(stdout);
+    }
     bool ok = damaged && nnc_file_write(file, damaged, strlen(damaged), false, sink) == NNC_OK &&
               net_check_reports(&c, why);
     if (!ok)
@@ -258,6 +263,45 @@ TEST(damaged_files)
     case_range(&from, &to);
     net_run(from, to, workers(), SECONDS, check_damaged, NULL, damaged_failed);
 }
+
+/* ---- long files ---------------------------------------------------------------------------------------------------------------- */
+
+static bool check_long(uint64_t i, const char *dir, void *ctx, nnc_text *why)
+{
+    static const char text[] = "{\"inputs\": {\"x\": [2, 7]}, \"layers\": [{\"op\": \"linear\", "
+                               "\"out\": 7, \"dtype\": \"bf16\", \"repeat\": 8192}]}";
+    const struct rlimit most = {(rlim_t)1 << 30, (rlim_t)1 << 30};
+    char file[400];
+    const char *argv[] = {"nnc", "memory", file, NULL};
+    nnc_text out = {0}, err = {0};
+    nnc_sink *sink = nnc_sink_create();
+    (void)i, (void)ctx;
+    snprintf(file, sizeof file, "%s/long.json", dir);
+    net_surroundings(dir);
+    const bool set = (api_sanitized || !setrlimit(RLIMIT_AS, &most)) &&
+                     !nnc_file_write(file, text, strlen(text), false, sink);
+    const int code = set ? net_command(dir, argv, &out, &err) : -1;
+    if (code)
+        nnc_printf(why, "exit code %d of nnc memory:\n%s", code, nnc_text_str(&err));
+    nnc_text_deinit(&out);
+    nnc_text_deinit(&err);
+    nnc_sink_destroy(sink);
+    return code == 0;
+}
+
+static void long_failed(uint64_t i, const char *why, void *ctx)
+{
+    (void)i, (void)ctx;
+    test_fail(__FILE__, __LINE__, "%s", why);
+}
+
+/* Compiling 8192 layers takes memory in proportion to their number: 0.3 GB. (A map of all values for each packed weight was 1.4.) */
+TEST(long_files_take_little_memory)
+{
+    net_run(0, 1, 1, SECONDS, check_long, NULL, long_failed);
+}
+
+/* ---- smaller files ------------------------------------------------------------------------------------------------------------- */
 
 /* A smaller file must fail in the same way: by a crash, or with a message that begins alike; and be a sound model. */
 typedef struct retry {
