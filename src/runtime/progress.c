@@ -324,15 +324,13 @@ static nnc_status collective(progress *g, int32_t i, bool *done)
 static nnc_status copy(progress *g, int32_t i, bool *done)
 {
     nnc_exec *e = g->e;
-    const nnc_cmd *c = &e->p->cmd[i];
     hosted *h = g->hosted[i];
-    dev *d = dev_of(g, i);
     if (h && !h->step) {
-        NNC_TRY(d->api->record(stream_of(g, i), h->event));
+        NNC_TRY(dev_of(g, i)->api->record(stream_of(g, i), h->event));
         h->step = 1;
     }
     *done = !h || fired(g, i, h->event);
-    return *done ? nnc_exec_copy(e, c, (place){d, c->stream}) : NNC_OK;
+    return *done ? nnc_exec_issue(e, i) : NNC_OK;
 }
 
 static nnc_status attempt(progress *g, int32_t i, bool *done)
