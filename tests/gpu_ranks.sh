@@ -212,6 +212,51 @@ one run "$dir/implied.nnc" --devices=4 --target=cpu,cuda --iterations=5 --output
 ran 0 "5 runs"
 same "$dir/cpu.npz" "$dir/gpu.npz" "CPUs"
 
+# A GPU that waits for a CPU, and so for what that has waited for: an upload of what came from another rank.
+cat >"$dir/implied.nnc" <<'GRAPH'
+graph @t {
+%x = input : f32[16,8] device 0
+%y = input : f32[16,8] device 1
+%z = input : f32[16,8] device 2
+%w = input : f32[16,8] device 3
+%a = exp %w device 3
+%b = add %a, %x device 0
+%c = add %b, %y device 1
+%d = max %c, %b device 0
+%e = max %d, %w device 1
+%f = add %z, %z device 2
+return %e, %f
+}
+GRAPH
+what="copies of another rank, CPUs"
+one run "$dir/implied.nnc" --devices=4 --iterations=1 --outputs="$dir/cpu.npz"
+ran 0 ""
+what="copies of another rank"
+job 2 run "$dir/implied.nnc" --devices=4 --target=cpu,cuda --iterations=5 --outputs="$dir/gpu.npz" --comm-timeout=20
+ran 0 "5 runs"
+same "$dir/cpu.npz" "$dir/gpu.npz" "CPUs"
+
+# What comes from another rank lies where a copy to a GPU of this process was read before.
+cat >"$dir/reused.nnc" <<'GRAPH'
+graph @t {
+%x = input : f32[16,8] device 0
+%y = input : f32[16,8] device 1
+%z = input : f32[16,8] device 2
+%a = exp %x device 0
+%b = add %a, %y device 1
+%c = add %b, %z device 2
+%d = add %c, %x device 0
+return %d
+}
+GRAPH
+what="memory of a copy to a GPU, CPUs"
+one run "$dir/reused.nnc" --devices=3 --iterations=1 --outputs="$dir/cpu.npz"
+ran 0 ""
+what="memory of a copy to a GPU"
+job 2 run "$dir/reused.nnc" --devices=3 --target=cpu,cuda --iterations=5 --outputs="$dir/gpu.npz" --comm-timeout=20
+ran 0 "5 runs"
+same "$dir/cpu.npz" "$dir/gpu.npz" "CPUs"
+
 # A batch on each GPU: staged, over ranks, has the losses and weights of one process.
 cat >"$dir/net.json" <<'JSON'
 {"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 3, 4, 4]},

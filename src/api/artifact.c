@@ -160,7 +160,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     nnc_graph_print(&w->text[0], w->a->source);
     nnc_graph_print(&w->text[1], w->a->graph);
     NNC_TRY(print_plan(w, file, &w->text[2]));
-    NNC_TRY(nnc_report_explain(w->a, NNC_JSON, true, &w->text[3]));
+    nnc_remarks_json(&w->a->remarks, &w->text[3]);
     if (w->a->source->given)
         nnc_given_bytes(w->a->source->given, &w->text[4]);
     for (int i = 0; i < texts; i++) {

@@ -11,20 +11,58 @@
 #define DIGITS "0123456789"
 enum { ROWS_APPLIED = 6, ROWS_DECLINED = 1, ROWS_KEPT = 16, LAYERS = 76 };
 
-static void print_rows(nnc_json_writer *w, const nnc_remarks *r)
+static void print_row(nnc_json_writer *w, const nnc_remark *x)
+{
+    NNC_JSON_ROW(w, 1, J_STRING("pass", x->pass),
+        J_STRING("verdict", x->applied ? "applied" : "declined"), J_STRING("rule", x->rule),
+        J_WORDS("layers", x->layer, x->n_layers), J_STRING("reason", x->reason ? x->reason : ""),
+        J_INT("bytes_saved", x->bytes_saved), J_INT("launches_saved", x->launches_saved),
+        J_INT("bytes_kept", x->bytes_kept));
+}
+
+/* Is device d the first of its kind, with libraries that the plan was made for? */
+static bool has_libraries(const nnc_plan *p, int d)
+{
+    const char *its = p->device[d].libraries, *last = d ? p->device[d - 1].libraries : NULL;
+    return its && (!last || strcmp(last, its) != 0);
+}
+
+static void put_libraries(nnc_text *t, const nnc_plan_device *d)
+{
+    nnc_printf(
+        t, "planned for %.*s with %s", (int)strcspn(d->target, "#"), d->target, d->libraries);
+}
+
+/* p: its libraries have a row each, before the decisions that follow from them; NULL: none. */
+static void print_rows(nnc_json_writer *w, const nnc_remarks *r, const nnc_plan *p)
 {
     static const nnc_remark none = {.pass = "", .rule = ""};
-    w->empty = w->csv && r->n == 0;
+    size_t rows = r->n;
     nnc_json_open(w, NULL, '[');
-    for (size_t i = 0; i < r->n + w->empty; i++) {
-        const nnc_remark *x = w->empty ? &none : &r->at[i];
-        NNC_JSON_ROW(w, 1, J_STRING("pass", x->pass),
-            J_STRING("verdict", x->applied ? "applied" : "declined"), J_STRING("rule", x->rule),
-            J_WORDS("layers", x->layer, x->n_layers),
-            J_STRING("reason", x->reason ? x->reason : ""), J_INT("bytes_saved", x->bytes_saved),
-            J_INT("launches_saved", x->launches_saved), J_INT("bytes_kept", x->bytes_kept));
+    for (int d = 0; p && d < p->n_device; d++) {
+        NNC_LOCAL(nnc_text) why = {0};
+        if (!has_libraries(p, d))
+            continue;
+        put_libraries(&why, &p->device[d]);
+        w->out->oom = w->out->oom || why.oom;
+        print_row(w, &(nnc_remark){.pass = "target",
+                         .applied = true,
+                         .rule = "libraries",
+                         .reason = nnc_text_str(&why)});
+        rows++;
     }
+    w->empty = w->csv && rows == 0;
+    if (w->empty)
+        print_row(w, &none);
+    for (size_t i = 0; i < r->n; i++)
+        print_row(w, &r->at[i]);
     nnc_json_end(w, ']');
+}
+
+void nnc_remarks_json(const nnc_remarks *r, nnc_text *t)
+{
+    nnc_json_writer w = {.out = t};
+    print_rows(&w, r, NULL);
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------ */
@@ -446,19 +484,6 @@ static const nnc_pass_info *stage(int i)
                                      : &nnc_chunk_notes;
 }
 
-/* A line for each kind of GPU. */
-static void put_libraries(nnc_text *t, const nnc_plan *p)
-{
-    const char *last = NULL;
-    for (int d = 0; d < p->n_device; d++) {
-        const nnc_plan_device *g = &p->device[d];
-        if (g->libraries && (!last || strcmp(last, g->libraries) != 0))
-            nnc_printf(t, "planned for %.*s with %s\n", (int)strcspn(g->target, "#"), g->target,
-                g->libraries);
-        last = g->libraries;
-    }
-}
-
 static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
 {
     const nnc_remarks *r = &a->remarks;
@@ -476,7 +501,11 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
         nnc_put_device(t, a->plan, d);
         nnc_puts(t, d == a->plan->n_device - 1 ? "\n" : "");
     }
-    put_libraries(t, a->plan);
+    for (int d = 0; d < a->plan->n_device; d++)
+        if (has_libraries(a->plan, d)) {
+            put_libraries(t, &a->plan->device[d]);
+            nnc_putc(t, '\n');
+        }
     if (!r->n) {
         nnc_puts(t,
             a->options->level ? "\nNo pass had anything to decide.\n" : "\nAt -O0 no pass runs.\n");
@@ -504,7 +533,7 @@ nnc_status nnc_report_explain(const nnc_artifact *a, nnc_format f, bool verbose,
 {
     nnc_json_writer w = {.out = t, .csv = f == NNC_CSV};
     if (f != NNC_TEXT)
-        print_rows(&w, &a->remarks);
+        print_rows(&w, &a->remarks, a->plan);
     else
         NNC_TRY(print_text(t, a, verbose));
     return t->oom ? NNC_E_NOMEM : NNC_OK;

@@ -234,6 +234,8 @@ const nnc_emitter *nnc_env_emitter(void);
 
 /* Appends name, version and instruction set of the libraries that determined sizes in the plan; nothing when there are none. */
 void nnc_put_libraries(nnc_text *t, const nnc_plan *p);
+/* The decisions as explain's JSON has them, without the rows of the target. */
+void nnc_remarks_json(const nnc_remarks *r, nnc_text *t);
 /* Appends the targets of the plan's devices as --target lists them: devices after the last one have its target. */
 void nnc_put_targets(nnc_text *t, const nnc_plan *p, bool names);
 /* NNC_E_DEVICE when a was compiled for another machine than e. */

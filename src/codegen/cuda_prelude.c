@@ -7,7 +7,6 @@
 #include <string.h>
 
 /* clang-format off */
-/* Parts that differ by a word: `op` compares values, an instruction of the GPU computes an approximation, `cpu` one of its accuracy. */
 /* The compiler makes extremes of 8 bits of 16 or unsigned, where ptxas spilled registers of kernels with several results (pooling of u8:
  * 24 bytes on sm_90, 28 on sm_100; as written here none). */
 #define NARROW_EXTREME(name, type) \
@@ -19,6 +18,7 @@
 "    return (" type ")y;\n" \
 "}\n" \
 "#endif\n"
+/* Parts that differ by a word: `op` compares values, an instruction of the GPU computes an approximation, `cpu` one of its accuracy. */
 #define EXTREME(name, op) {"nnc_" name, \
 "/* NaN if either is. */\n" \
 "template <typename T> NNC_FN T nnc_" name "(T a, T b) { return a " op " b || a != a ? a : b; }\n" \

@@ -270,8 +270,12 @@ static nnc_status place_results(frame *f, const nnc_node *n)
 /* Executes n with operand 0 perturbed, and perturbs its results. */
 static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_arg *out)
 {
-    ev_errors a = ev_errors_of(f->e, f->g, n);
+    const ev_errors a = ev_errors_of(f->e, f->g, n);
+    ev e = *f->e;
+    frame rounded = *f;
     buf *copy = NULL;
+    e.errors = a;
+    rounded.e = &e;
     if (a.operand > 0) {
         copy = new_buf(nnc_type_numel(in->type));
         NNC_NEED(copy, f->e->sink);
@@ -280,8 +284,9 @@ static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_
     if (copy)
         in->p = copy->data;
     if (s == NNC_OK)
-        s = run_class(f, n, in, out);
-    for (int i = 0; i < n->n_out && s == NNC_OK && a.result > 0; i++)
+        s = run_class(&rounded, n, in, out);
+    const int n_out = a.result > 0 && !ev_is_recurrent(n) ? n->n_out : 0;
+    for (int i = 0; i < n_out && s == NNC_OK; i++)
         s = ev_perturb(f->e, n, -1 - i, out[i].type, a.result, out[i].f, out[i].f);
     drop(copy);
     return s;

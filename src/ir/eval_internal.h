@@ -9,11 +9,16 @@
 
 #include <string.h>
 
+typedef struct ev_errors {
+    double operand, result; /* relative; 0: exact */
+} ev_errors;
+
 typedef struct ev {
     int threads;
     nnc_weight_files *files;
     nnc_sink *sink;
     const nnc_rounding *rounding; /* NULL: none */
+    ev_errors errors; /* of the node that is evaluated */
     const nnc_rval *before; /* by output: current values of states with updates; NULL: those of their weights */
     const nnc_replaced *edit; /* of the whole graph's values, not of those in bodies */
     size_t n_edit;
@@ -38,9 +43,6 @@ void ev_gather_computed(const nnc_node *n, const ev_arg *in, const ev_arg *out);
 
 /* ---- simulated rounding (eval_rounding.c) ---- */
 
-typedef struct ev_errors {
-    double operand, result; /* relative; 0: exact */
-} ev_errors;
 ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n);
 /* A copy of g in which named ops (CL_ecomp, CL_comp) are replaced by their lowering; NULL: out of memory. */
 nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink);
@@ -48,6 +50,18 @@ nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink);
  * dtype. */
 nnc_status ev_perturb(
     const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a, const double *x, double *y) NNC_MUST;
+/* Rounding of single elements. Recurrences round the states that later steps read, so their results are not perturbed again. */
+typedef struct ev_noise {
+    nnc_dtype d;
+    bool round; /* round to d */
+    double a, bias;
+    double least; /* largest error of a small number */
+    uint64_t key;
+} ev_noise;
+/* Of result k of n while it is evaluated; of no effect without simulated rounding. */
+ev_noise ev_noise_of_result(const ev *e, const nnc_node *n, int k, const nnc_type *t);
+double ev_noisy(const ev_noise *w, int64_t i, double x);
+bool ev_is_recurrent(const nnc_node *n);
 /* Multiply-adds or element operations of n. */
 double ev_node_ops(const nnc_graph *g, const nnc_node *n);
 

@@ -11,6 +11,7 @@ typedef struct lines {
     const ev_arg *in;
     ev_arg *out;
     int64_t extent, inner;
+    ev_noise noise;
 } lines;
 
 static int64_t first_of(const lines *s, int64_t line)
@@ -22,7 +23,8 @@ static nnc_status run_lines(
     const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out, ev_body *fn)
 {
     const nnc_type *t = in[0].type;
-    lines s = {.n = n, .in = in, .out = out, .inner = 1};
+    lines s = {
+        .n = n, .in = in, .out = out, .inner = 1, .noise = ev_noise_of_result(e, n, 0, out->type)};
     int axis = (int)nnc_attr_int(n, AT_axis, 0);
     s.extent = t->dim[axis];
     for (int d = axis + 1; d < t->rank; d++)
@@ -64,7 +66,7 @@ static nnc_status linear_lines(void *ctx, int64_t begin, int64_t end)
         double y = s->n->n_in > 2 ? s->in[2].f[l] : 0;
         for (int64_t j = 0; j < s->extent; j++) {
             int64_t i = first_of(s, l) + (reverse ? s->extent - 1 - j : j) * s->inner;
-            s->out[0].f[i] = y = s->in[0].f[i] * y + s->in[1].f[i];
+            s->out[0].f[i] = y = ev_noisy(&s->noise, i, s->in[0].f[i] * y + s->in[1].f[i]);
         }
     }
     return NNC_OK;
@@ -243,6 +245,7 @@ typedef struct recurrent {
     bool large; /* lengths are u64 */
     double *y, *c;
     int64_t steps, rows, h, gates, panel; /* panel: its elements of the state */
+    ev_noise of_y, of_c;
 } recurrent;
 
 static double sigmoid(double x)
@@ -284,10 +287,13 @@ static nnc_status recurrent_rows(void *ctx, int64_t begin, int64_t end)
         for (int64_t t = 0; t < s->steps; t++) {
             double *y = s->y + (t * s->rows + b) * s->h;
             bool live = !s->length || t < s->length[b] || (s->large && s->length[b] < 0);
-            for (int64_t j = 0; j < s->h; j++)
-                y[j] = !live ? h[j]
-                             : next_state(s, s->x + (t * s->rows + b) * s->gates * s->h, h, j,
-                                   s->c ? &s->c[b * s->h + j] : &none);
+            const double *x = s->x + (t * s->rows + b) * s->gates * s->h;
+            for (int64_t j = 0; j < s->h; j++) {
+                double *c = s->c ? &s->c[b * s->h + j] : &none;
+                y[j] = live ? ev_noisy(&s->of_y, y + j - s->y, next_state(s, x, h, j, c)) : h[j];
+                if (s->c && live)
+                    *c = ev_noisy(&s->of_c, y + j - s->y, *c);
+            }
             h = y;
         }
     }
@@ -315,7 +321,10 @@ static nnc_status recur(const ev *e, const nnc_node *n, const ev_arg *in, const 
         .panel = in[1].type->rank == 4 ? in[1].type->dim[3] : dim[2],
         .gates = lstm  ? 4
                  : gru ? 3
-                       : 1};
+                       : 1,
+        .of_y = ev_noise_of_result(e, n, 0, out[0].type)};
+    if (lstm)
+        s.of_c = ev_noise_of_result(e, n, 1, out[1].type);
     return ev_for(e, s.rows, 1, s.steps * s.gates * s.h * s.h, recurrent_rows, &s);
 }
 
@@ -324,6 +333,7 @@ typedef struct backward {
     const double *dy, *p, *w, *phi, *e0, *alpha;
     double *d, *e;
     int64_t steps, rows, h, gates, panel; /* panel: its elements of the state */
+    ev_noise of_d, of_e;
 } backward;
 
 static nnc_status backward_rows(void *ctx, int64_t begin, int64_t end)
@@ -342,10 +352,11 @@ static nnc_status backward_rows(void *ctx, int64_t begin, int64_t end)
                 e = s->alpha ? s->alpha[i] * sum : sum;
                 if (s->phi)
                     e += s->phi[i] * (last ? s->e0[b * s->h + j] : s->e[next * s->h + j]);
-                s->e[i] = e;
+                s->e[i] = e = ev_noisy(&s->of_e, i, e);
                 for (int64_t g = 0; g < s->gates; g++) {
                     const int64_t to = at * gh + g * s->h + j;
-                    s->d[to] = s->p[to] * (s->alpha && g == s->gates - 1 ? sum : e);
+                    const double of = s->alpha && g == s->gates - 1 ? sum : e;
+                    s->d[to] = ev_noisy(&s->of_d, to, s->p[to] * of);
                 }
             }
     return NNC_OK;
@@ -366,7 +377,9 @@ static nnc_status recur_back(const ev *e, const nnc_node *n, const ev_arg *in, c
         .rows = dim[1],
         .h = dim[2],
         .panel = in[2].type->dim[in[2].type->rank - 1],
-        .gates = in[1].type->dim[2] / dim[2]};
+        .gates = in[1].type->dim[2] / dim[2],
+        .of_d = ev_noise_of_result(e, n, 0, out[0].type),
+        .of_e = ev_noise_of_result(e, n, 1, out[1].type)};
     return ev_for(e, s.rows, 1, s.steps * s.gates * s.h * s.h, backward_rows, &s);
 }
 

@@ -16,7 +16,7 @@ static double unit_roundoff(nnc_dtype d)
     return d == DT_f64 ? 0x1p-53 : d == DT_f16 ? 0x1p-11 : d == DT_bf16 ? 0x1p-8 : 0x1p-24;
 }
 
-static bool is_recurrent(const nnc_node *n)
+bool ev_is_recurrent(const nnc_node *n)
 {
     return nnc_op_class((nnc_op)n->op) == CL_loop && nnc_ops[n->op].flags & OF_float;
 }
@@ -31,7 +31,7 @@ static double terms(const nnc_graph *g, const nnc_node *n)
     case CL_window: return fmax(ev_node_ops(g, n) / results, 1);
     case CL_loop: /* steps; a recurrence sums over the state at each */
         return (double)x->dim[nnc_attr_int(n, AT_axis, 0)] +
-               (is_recurrent(n) ? (double)y->dim[2] : 0);
+               (ev_is_recurrent(n) ? (double)y->dim[2] : 0);
     case CL_reduce: return fmax((double)nnc_type_numel(x) / results, 1);
     case CL_collective: return n->op == OP_allgather ? 0 : n->n_in;
     default: return 0;
@@ -59,14 +59,17 @@ ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
     if (exact || !n->n_in || !nnc_is_float((nnc_dtype)nnc_typeof(g, n->in[0])->dtype))
         return a;
     double sum = terms(g, n), unit = unit_roundoff(d);
-    double growth = unit_roundoff(d == DT_f64 ? DT_f64 : DT_f32) * sqrt(sum); /* of partial sums */
+    const double wide = unit_roundoff(d == DT_f64 ? DT_f64 : DT_f32); /* of accumulators */
+    const double growth = wide * sqrt(sum); /* of partial sums */
     nnc_class class = nnc_op_class((nnc_op)n->op);
-    bool function = is_recurrent(n) || ends_function_chain(g, n, LONGEST_CHAIN);
+    const bool recurrent = ev_is_recurrent(n); /* each step rounds the states that it stores */
+    const bool function = recurrent || ends_function_chain(g, n, LONGEST_CHAIN);
+    const double ulps = 5 * (recurrent ? wide : unit); /* 2.5 ulp */
     if (class == CL_contract)
         a.operand = r->operand_unit;
     a.operand += growth;
     if (nnc_is_float(d))
-        a.result = fmax(function ? 5 * unit : unit, r->result_unit) + growth; /* 2.5 ulp */
+        a.result = fmax(fmax(function ? ulps : 0, unit), r->result_unit) + growth;
     if (function && a.result < r->function_error)
         a.result = r->function_error;
     return a;
@@ -89,12 +92,42 @@ nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink)
     return h;
 }
 
+static ev_noise noise_of(const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a)
+{
+    const uint64_t key = nnc_hash64(&n->out, sizeof n->out, e->rounding->seed + (uint64_t)operand);
+    const bool half =
+        e->rounding->result_unit == 0x1p-11; /* f16, whose subnormals are 2^-24 apart */
+    return (ev_noise){.d = (nnc_dtype)t->dtype,
+        .round = operand < 0,
+        .a = a,
+        .bias = key & 1 ? 1 : -1,
+        .least = half ? 0x1p-25 : 0,
+        .key = key};
+}
+
+ev_noise ev_noise_of_result(const ev *e, const nnc_node *n, int k, const nnc_type *t)
+{
+    return e->errors.result > 0 ? noise_of(e, n, -1 - k, t, e->errors.result) : (ev_noise){0};
+}
+
+double ev_noisy(const ev_noise *w, int64_t i, double x)
+{
+    uint64_t cell = 0;
+    if (w->a == 0)
+        return x;
+    const double r = 2 * (double)nnc_rng_uniform(w->key, (uint64_t)i) - 1;
+    double v = x * (1 + w->a * (w->bias + r) / 2);
+    if (x != 0)
+        v += w->least * (w->bias + r) / 2;
+    if (w->round) {
+        nnc_set_f64(w->d, &cell, 0, v);
+        v = nnc_get_f64(w->d, &cell, 0);
+    }
+    return v;
+}
+
 typedef struct job {
-    nnc_dtype d;
-    bool round; /* round to d */
-    double a, bias;
-    double least; /* largest error of a small number */
-    uint64_t key;
+    ev_noise noise;
     const double *x;
     double *y;
 } job;
@@ -102,27 +135,14 @@ typedef struct job {
 static nnc_status perturb_range(void *ctx, int64_t begin, int64_t end)
 {
     const job *j = ctx;
-    uint64_t cell = 0;
-    for (int64_t i = begin; i < end; i++) {
-        double r = 2 * (double)nnc_rng_uniform(j->key, (uint64_t)i) - 1;
-        double v = j->x[i] * (1 + j->a * (j->bias + r) / 2);
-        if (j->x[i] != 0)
-            v += j->least * (j->bias + r) / 2;
-        if (j->round) {
-            nnc_set_f64(j->d, &cell, 0, v);
-            v = nnc_get_f64(j->d, &cell, 0);
-        }
-        j->y[i] = v;
-    }
+    for (int64_t i = begin; i < end; i++)
+        j->y[i] = ev_noisy(&j->noise, i, j->x[i]);
     return NNC_OK;
 }
 
 nnc_status ev_perturb(const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a,
     const double *x, double *y)
 {
-    uint64_t key = nnc_hash64(&n->out, sizeof n->out, e->rounding->seed + (uint64_t)operand);
-    const bool half =
-        e->rounding->result_unit == 0x1p-11; /* f16, whose subnormals are 2^-24 apart */
-    job j = {(nnc_dtype)t->dtype, operand < 0, a, key & 1 ? 1 : -1, half ? 0x1p-25 : 0, key, x, y};
+    job j = {noise_of(e, n, operand, t, a), x, y};
     return ev_for(e, nnc_type_numel(t), 1, 8, perturb_range, &j);
 }

@@ -117,37 +117,52 @@ static nnc_status check_change(pass *p, size_t first, nnc_cost before)
     return check_accounts(p, first, before, after);
 }
 
-/* Runs one pass on *g. */
-static nnc_status run_one(pass *p, nnc_arena *scratch)
+static const char *unmet_need(const pass *p)
 {
-    const row *r = &rows[p->id];
-    p->name = nnc_pass_table[p->id].name;
-    p->a = scratch;
-    p->changed = 0;
-    p->edited = false;
-    uint32_t n_node = p->g->n_node;
-    size_t first = p->remarks->n;
-    int64_t t0 = nnc_now_ns();
-    nnc_cost before = nnc_graph_cost(p->g);
+    const uint8_t needs = rows[p->id].needs;
+    if ((needs & PF_target) && !p->o->target)
+        return "no target is described";
+    if ((needs & PF_rowmajor) && !all_row_major(p->g))
+        return "the graph already has memory orders of its own";
+    return NULL;
+}
+
+static nnc_status run_once(pass *p)
+{
+    const uint32_t n_node = p->g->n_node;
+    const size_t first = p->remarks->n;
+    const nnc_cost before = nnc_graph_cost(p->g);
+    p->edited = p->again = false;
     if (before.launches < 0)
         return nnc_nomem(p->sink);
     NNC_TRY(edit_open(p));
-    const char *missing = NULL;
-    if ((r->needs & PF_target) && !p->o->target)
-        missing = "no target is described";
-    if ((r->needs & PF_rowmajor) && !all_row_major(p->g))
-        missing = "the graph already has memory orders of its own";
-    if (missing) {
-        layers none = {0};
-        remark_declined(p, &none, nnc_pass_table[p->id].doc, "%s", missing);
-    } else {
-        NNC_TRY(r->run(p));
-    }
+    NNC_TRY(rows[p->id].run(p));
     edit_sync(p);
     NNC_TRY(p->status);
     if (p->changed || p->edited ||
         p->g->n_node != n_node) /* most passes find nothing in most graphs */
         NNC_TRY(check_change(p, first, before));
+    return NNC_OK;
+}
+
+/* Runs one pass on *g, again as long as it asks for that. */
+static nnc_status run_one(pass *p, nnc_arena *scratch)
+{
+    p->name = nnc_pass_table[p->id].name;
+    p->a = scratch;
+    p->changed = 0;
+    int64_t t0 = nnc_now_ns();
+    const char *missing = unmet_need(p);
+    if (missing) {
+        layers none = {0};
+        NNC_TRY(edit_open(p));
+        remark_declined(p, &none, nnc_pass_table[p->id].doc, "%s", missing);
+        NNC_TRY(p->status);
+    } else {
+        do {
+            NNC_TRY(run_once(p));
+        } while (p->again);
+    }
     if (p->o->after)
         p->o->after(p->o->after_ctx, p->name, p->g, p->changed, nnc_now_ns() - t0);
     p->ran |= 1u << p->id;

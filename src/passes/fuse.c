@@ -901,11 +901,14 @@ nnc_status groups_find(groups *s, pass *p)
     return p->status;
 }
 
+/* Parts of kernels that were taken apart may be kernels with other neighbours: looks again, until there are none. */
 nnc_status pass_fuse(pass *p)
 {
     groups s;
+    const int before = p->changed;
     NNC_TRY(groups_find(&s, p));
-    remark_apart(&s);
+    if (before == 0) /* later looks see kernels instead of layers, and know less of why */
+        remark_apart(&s);
     for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++) {
         if (group_of(&s, i) != i || s.of[i].n_real < 2)
             continue;
@@ -915,5 +918,6 @@ nnc_status pass_fuse(pass *p)
             continue;
         rewrite(&s, i, why);
     }
+    p->again = s.apart && p->changed > before;
     return p->status;
 }

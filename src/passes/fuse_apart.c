@@ -314,7 +314,9 @@ bool groups_take_apart(groups *s)
         if (group_of(s, i) == i && s->of[i].n_real > 1 && t && t->kind == NNC_T_cpu)
             any = take_apart(&d, i, nodes, label) || any;
     }
-    if (any && p->status == NNC_OK)
+    if (any && p->status == NNC_OK) {
         form_again(s, label);
+        s->apart = true;
+    }
     return any;
 }

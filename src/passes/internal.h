@@ -54,6 +54,7 @@ typedef struct pass {
     uint32_t ran;       /* bit set of pass_id that ran before in this run */
     uint32_t will_run;  /* ... and that are still to run */
     int changed;        /* applied remarks */
+    bool again;         /* the pass is to run once more, on what it made */
     bool edited;        /* a value was replaced: equal constants are merged without a remark */
     nnc_status status; /* sticky */
     const nnc_target_engine *engine; /* that contractions are planned for; NULL: for each the one that expects least time */

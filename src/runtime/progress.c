@@ -2,7 +2,7 @@
  *
  *     copy to another rank     download on its stream | event | message
  *     copy from another rank   message, begun with the part of the run | upload on a stream of the device's own
- *     wait for another rank    message; the stream waits for the uploads before the record
+ *     wait for another rank    message; the stream waits for the uploads before the record; one that waits for a CPU does, too
  *     collective               download | event | its phases (collective.c) | upload
  *
  * One thread, the caller's, looks at all of them in turn and never waits for one. The next command of each stream is submitted as soon as
@@ -220,20 +220,12 @@ static nnc_status take_what_has_come(progress *g)
     return NNC_OK;
 }
 
-/* For an event of another rank: its message, and the copies before the record. */
-static nnc_status wait_across(progress *g, int32_t i, bool *done)
+/* The stream of wait i goes on after the first n copies from other ranks, as far as they come to GPUs. */
+static nnc_status wait_for_copies(progress *g, int32_t i, int n, bool *done)
 {
     nnc_exec *e = g->e;
     exec_ranks *k = e->ranks;
-    const crossing *x = &k->at[i];
-    hosted *h = g->hosted[i];
-    if (!x->is_told && !h->step) {
-        NNC_TRY(nnc_comm_start(k->comm, &h->m, x->what));
-        h->step = 1;
-    }
-    if (!x->is_told)
-        NNC_TRY(look(g, i, k->comm, &h->m, 1, x->what, done));
-    for (int r = k->begun; r < x->n_recv && *done; r++) {
+    for (int r = k->begun; r < n && *done; r++) {
         *done = g->arrived[r];
         wait_for(g, i, &k->recv[r], *done);
     }
@@ -241,16 +233,33 @@ static nnc_status wait_across(progress *g, int32_t i, bool *done)
         if (g->card[d].used && e->dev[d].api == dev_of(g, i)->api)
             NNC_TRY(e->dev[d].api->wait(stream_of(g, i), g->card[d].uploaded));
     /* not for a later receive, which may need what this stream does next */
-    for (int r = k->begun; r < x->n_recv && *done; r++)
+    for (int r = k->begun; r < n && *done; r++)
         if (nnc_nccl_copies(e, k->recv_cmd[r]))
             NNC_TRY(dev_of(g, i)->api->wait(stream_of(g, i), nnc_nccl_event(e, k->recv_cmd[r])));
     return NNC_OK;
 }
 
-/* For an event of this process: recorded, and for another kind of device fired. */
+/* For an event of another rank: its message, and the copies before the record. */
+static nnc_status wait_across(progress *g, int32_t i, bool *done)
+{
+    const crossing *x = &g->e->ranks->at[i];
+    nnc_comm *comm = g->e->ranks->comm;
+    hosted *h = g->hosted[i];
+    if (!x->is_told && !h->step) {
+        NNC_TRY(nnc_comm_start(comm, &h->m, x->what));
+        h->step = 1;
+    }
+    if (!x->is_told)
+        NNC_TRY(look(g, i, comm, &h->m, 1, x->what, done));
+    return wait_for_copies(g, i, x->n_recv, done);
+}
+
+/* For an event of this process: recorded, and for another kind of device fired. A CPU may have waited for another rank, and so for what
+ * came from there before, whose uploads it does not wait for: a GPU that waits for the CPU does. */
 static nnc_status wait_here(progress *g, int32_t i, bool *done)
 {
     nnc_exec *e = g->e;
+    const exec_ranks *k = e->ranks;
     const int event = e->p->cmd[i].item;
     const int32_t from = e->record[event];
     const nnc_device_api *api = dev_of(g, i)->api;
@@ -258,7 +267,10 @@ static nnc_status wait_here(progress *g, int32_t i, bool *done)
     if (*done && api == dev_of(g, from)->api)
         return api->wait(stream_of(g, i), e->event[event]);
     *done = *done && fired(g, from, e->event[event]);
-    return NNC_OK;
+    int n = k ? k->begun : 0;
+    while (k && n < k->end && k->recv_cmd[n] < from)
+        n++;
+    return k && !api->host_memory ? wait_for_copies(g, i, n, done) : NNC_OK;
 }
 
 /* Through the card's block, which the last collective may still be uploaded from. */
@@ -312,15 +324,13 @@ static nnc_status collective(progress *g, int32_t i, bool *done)
 static nnc_status copy(progress *g, int32_t i, bool *done)
 {
     nnc_exec *e = g->e;
-    const nnc_cmd *c = &e->p->cmd[i];
     hosted *h = g->hosted[i];
-    dev *d = dev_of(g, i);
     if (h && !h->step) {
-        NNC_TRY(d->api->record(stream_of(g, i), h->event));
+        NNC_TRY(dev_of(g, i)->api->record(stream_of(g, i), h->event));
         h->step = 1;
     }
     *done = !h || fired(g, i, h->event);
-    return *done ? nnc_exec_copy(e, c, (place){d, c->stream}) : NNC_OK;
+    return *done ? nnc_exec_issue(e, i) : NNC_OK;
 }
 
 static nnc_status attempt(progress *g, int32_t i, bool *done)

@@ -19,7 +19,7 @@ nnc_graph *ck_fuse(const nnc_graph *g);
 nnc_kernel *ck_lower(const nnc_graph *g, nnc_arena *a);
 
 typedef struct ck_bound {
-    double rel, abs; /* |got - want| <= abs + rel |want| */
+    double rel, abs; /* |got - want| <= abs + rel |want|, or what simulated rounding changes, 16 times */
 } ck_bound;
 /* Lowers g whole into one kernel, runs it with `parts` ranges of units and compares every
  * output. False: a check failed (told with `what`). *out (may be NULL): the kernel, in `a`. */

@@ -169,8 +169,7 @@ TEST(each_node_of_generated_graphs)
     CHECK(count > test_draws(1000));
 }
 
-static void check_drawn(
-    nnc_graph *draw(uint64_t, nnc_sink *), uint64_t seed, double wide, double narrow)
+static void check_drawn(nnc_graph *draw(uint64_t, nnc_sink *), uint64_t seed)
 {
     nnc_arena a;
     char what[64];
@@ -178,9 +177,7 @@ static void check_drawn(
     nnc_sink_clear(test_sink);
     nnc_graph *g = draw(seed, test_sink);
     snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);
-    nnc_dtype d = g ? (nnc_dtype)nnc_typeof(g, g->output[0])->dtype : DT_f32;
-    double abs = d == DT_f16 || d == DT_bf16 ? narrow : wide;
-    CHECK(g && ck_check(g, (ck_bound){1e-6, abs}, 3, what, &a, NULL));
+    CHECK(g && ck_check(g, (ck_bound){1e-6, 1e-5}, 3, what, &a, NULL));
     nnc_graph_destroy(g);
     nnc_arena_deinit(&a);
 }
@@ -189,25 +186,26 @@ static void check_drawn(
 TEST(in_order)
 {
     for (uint64_t i = 0; i < (uint64_t)test_draws(600); i++)
-        check_drawn(gen_loop, test_seed * 1009 + i, 1e-5, 1e-5);
+        check_drawn(gen_loop, test_seed * 1009 + i);
 }
 
 TEST(largest_of_windows)
 {
     for (uint64_t i = 0; i < (uint64_t)test_draws(300); i++)
-        check_drawn(gen_largest, test_seed * 1019 + i, 1e-5, 1e-2);
+        check_drawn(gen_largest, test_seed * 1019 + i);
 }
 
 TEST(recurrent)
 {
     for (uint64_t i = 0; i < (uint64_t)test_draws(200); i++)
-        check_drawn(gen_recurrent, test_seed * 1013 + i, 1e-3, 0.3);
+        check_drawn(gen_recurrent, test_seed * 1013 + i);
 }
 
 TEST(backward)
 {
+    check_drawn(gen_backward, 5667787881); /* f16 states that grow, rounded at each step */
     for (uint64_t i = 0; i < (uint64_t)test_draws(200); i++)
-        check_drawn(gen_backward, test_seed * 1021 + i, 1e-3, 0.3);
+        check_drawn(gen_backward, test_seed * 1021 + i);
 }
 
 /* One tensor may be both states of an lstm; the operands after it have the buffers that follow. */

@@ -147,3 +147,26 @@ TEST(eval_recurrent)
     EXPECT(g, nnc_build(g, OP_lstm, 4, in, 0, NULL) + 1, IN(x, turned, h0, c0), 2,
         NUMS(0.7401608632922636, -0.22602458429237168), 1e-15);
 }
+
+/* Simulated rounding rounds the states that later steps read, also where the last one is 0. */
+TEST(rounded_states)
+{
+    nnc_graph *g = new_graph();
+    nnc_ref in[2];
+    for (int i = 0; i < 2; i++)
+        in[i] = nnc_cast(g, arg_of(g, DT_f32, DIMS(2)), DT_f16);
+    const nnc_attr at = nnc_ai(AT_axis, 0);
+    nnc_output(g, nnc_build(g, OP_linear_scan, 2, in, 1, &at), "y");
+    const float a[] = {1, 1}, b[] = {1000, -1000};
+    const void *const data[] = {a, b};
+    double square = 0;
+    for (uint64_t seed = 1; seed <= 16; seed++) {
+        const nnc_rounding r = {.seed = seed};
+        nnc_rval y = {0};
+        CHECK_OK(nnc_eval_rounded(g, data, 1, &r, &y, test_sink));
+        square += y.f ? y.f[1] * y.f[1] / 16 : 0;
+        nnc_rval_free(&y);
+    }
+    CHECK(square > 0.01 && square < 4); /* an f16 near 1000 has a unit in the last place of 0.5 */
+    nnc_graph_destroy(g);
+}

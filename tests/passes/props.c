@@ -641,6 +641,7 @@ TEST(idempotent)
 {
     nnc_target t = help_target(true);
     check_idempotent(78132, "fuse", &t); /* parts of a kernel taken apart that are flat */
+    check_idempotent(8676363, "fuse", &t); /* parts that are not neighbors in the kernel's order */
     for (int k = 0; k < test_draws(60); k++)
         for (int id = 0; id < nnc_pass_count; id++)
             check_idempotent(test_seed + 1000 + (uint64_t)k, nnc_pass_table[id].name, &t);
