@@ -37,8 +37,11 @@ static bool same_step(const nnc_fstep *p, const nnc_fstep *q)
            p->n == q->n && p->i == q->i && p->c == q->c && memcmp(&p->f, &q->f, sizeof p->f) == 0;
 }
 
+/* The builders below are called by hundreds of lines: inlined, they take the compiler twice as long. */
+#define BUILDER __attribute__((noinline)) static R
+
 /* Appends a step, or finds an earlier one that computes the same; returns its number. */
-static R add_step(fb *b, nnc_fstep s)
+BUILDER add_step(fb *b, nnc_fstep s)
 {
     for (int i = 0; i < b->f->n; i++)
         if (same_step(&b->f->step[i], &s))
@@ -58,17 +61,17 @@ static bool is_wide(const fb *b, R x)
     return type_of(b, x) == FT_f64 || type_of(b, x) == FT_i64;
 }
 
-static R op(fb *b, nnc_fop o, nnc_ftype t, R p, R q, R r)
+BUILDER op(fb *b, nnc_fop o, nnc_ftype t, R p, R q, R r)
 {
     return add_step(b, (nnc_fstep){.op = (uint8_t)o, .type = (uint8_t)t, .arg = {p, q, r}});
 }
 
-static R same(fb *b, nnc_fop o, R p, R q, R r)
+BUILDER same(fb *b, nnc_fop o, R p, R q, R r)
 {
     return op(b, o, type_of(b, p), p, q, r);
 }
 
-static R num(fb *b, R like, double v)
+BUILDER num(fb *b, R like, double v)
 {
     nnc_ftype t = type_of(b, like);
     return add_step(b, (nnc_fstep){.op = FO_num,
@@ -77,7 +80,7 @@ static R num(fb *b, R like, double v)
                            .f = t == FT_f32 ? (double)(float)v : v});
 }
 
-static R whole(fb *b, R like, int64_t v)
+BUILDER whole(fb *b, R like, int64_t v)
 {
     return add_step(
         b, (nnc_fstep){.op = FO_num, .type = b->f->step[like].type, .arg = {-1, -1, -1}, .i = v});
