@@ -57,8 +57,8 @@ TEST(statistics_that_are_weights)
     om_node(&m, "BatchNormalization", "x s b b s", "y1", "");
     om_node(&m, "BatchNormalization", "y1 s b mean s", "y2", "");
     om_output(&m, "y2");
-    HAS(om_parse(&m, NULL), "batchnorm %x, %s, %b, %__y1.running_mean, %__y1.running_var",
-        "%s, %b, %mean, %__y2.running_var", "\"/y1.running_mean\"", "\"/y1.running_var\"",
+    HAS(om_parse(&m, NULL), "batchnorm %x, %s, %b, %\"/y1.running_mean\", %\"/y1.running_var\"",
+        "%s, %b, %mean, %\"/y2.running_var\"", "\"/y1.running_mean\"", "\"/y1.running_var\"",
         "\"/y2.running_var\"", "!\"/y2.running_mean\"");
 }
 
