@@ -282,12 +282,15 @@ static bool any_missing(const ox_build *b)
 static const ox_row *choose_row(ox_build *b)
 {
     bool known;
-    const ox_row *row = ox_find_row(b->n->op, b->opset, &known);
     const char *domain = plain_domain(b->n->domain);
-    if (*domain)
-        return ox_refuse(b, "operators of domain %.60s are unsupported", domain), NULL;
+    const ox_row *row = ox_find_row(domain, b->n->op, b->opset, &known);
+    if (*domain && !known)
+        return ox_refuse(b, "operators of domain %.60s are unsupported%s", domain,
+                   strcmp(domain, OX_MICROSOFT) ? "" : ", except those in docs/onnx.md"),
+               NULL;
     if (b->opset == 0)
-        return ox_wrong(b, "the model imports no operator set of ai.onnx"), NULL;
+        return ox_wrong(b, "the model imports no operator set of %s", *domain ? domain : "ai.onnx"),
+               NULL;
     if (!row)
         return ox_refuse(b, known ? "unsupported in operator set %lld" : "no operator of ONNX",
                    (long long)b->opset),
@@ -321,7 +324,9 @@ static bool check_node(ox_build *b)
             : b->n_in < row->n_min   ? " or more"
                                      : " or fewer");
     for (int i = 0; i < b->n_in; i++) {
-        if (i < row->n_min && b->in[i].state == OX_unset)
+        char optional[16];
+        snprintf(optional, sizeof optional, "?%d", i);
+        if (i < row->n_min && b->in[i].state == OX_unset && !ox_row_takes(row, optional))
             return ox_wrong(b, "its input %d is missing", i);
         if (b->in[i].state == OX_empty && !ox_row_const(row, (size_t)i) &&
             !ox_row_takes(row, "?empty") && !ox_row_takes(row, "?each"))
@@ -416,7 +421,8 @@ static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks, int depth)
     for (size_t k = g->n_node; k-- > 0;) {
         const ox_node *n = &g->node[k];
         bool known, marked = false, shape = !strcmp(n->op, "Shape") || !strcmp(n->op, "Size");
-        const ox_row *row = ox_find_row(n->op, opset_of(marks, plain_domain(n->domain)), &known);
+        const char *domain = plain_domain(n->domain);
+        const ox_row *row = ox_find_row(domain, n->op, opset_of(marks, domain), &known);
         for (size_t i = 0; i < n->n_out && !shape; i++)
             marked = marked || ox_lookup(marks, n->out[i]);
         if (!mark_nested(x, n, marks, depth, &marked))

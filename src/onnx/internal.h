@@ -341,8 +341,10 @@ typedef struct ox_build { /* the node being imported */
 
 typedef bool (*ox_builder)(ox_build *b);
 
+#define OX_MICROSOFT "com.microsoft" /* the domain of ONNX Runtime's own operators */
+
 typedef struct ox_row {
-    const char *name;
+    const char *domain, *name;
     int from, to; /* opsets */
     int n_min, n_max;
     const char *consts; /* inputs whose values shapes depend on, "1 2" */
@@ -353,7 +355,7 @@ typedef struct ox_row {
 } ox_row;
 
 /* The row of an operator in this opset. NULL: none; *known: another opset has it. */
-const ox_row *ox_find_row(const char *op, int64_t opset, bool *known);
+const ox_row *ox_find_row(const char *domain, const char *op, int64_t opset, bool *known);
 bool ox_row_takes(const ox_row *row, const char *attr);
 /* The newest operator set before `opset` in which the operator takes the attribute; 0: none. */
 int ox_attr_until(const char *op, int64_t opset, const char *attr);
@@ -398,6 +400,10 @@ static inline bool ox_has(const ox_build *b, int i)
 static inline nnc_ref ox_in(const ox_build *b, int i)
 {
     return b->in[i].ref;
+}
+static inline nnc_ref ox_optional(const ox_build *b, int i)
+{
+    return ox_has(b, i) ? b->in[i].ref : NNC_NONE;
 }
 static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
 {
@@ -473,6 +479,9 @@ nnc_ref ox_per_index(ox_build *b, nnc_ref v, int rank, int axis);
 nnc_ref ox_add_dim(ox_build *b, nnc_ref x, int axis);
 /* The first lengths[i] elements along `axis` backwards, i the index of dimension `batch`; the others stay. */
 nnc_ref ox_reversed(ox_build *b, nnc_ref x, nnc_ref lengths, int axis, int batch);
+/* Result 0 of ONNX's operator `op`, of this opset, as a part of the node. attr NULL: its attributes are the node's. */
+nnc_ref ox_inner(ox_build *b, const char *op, int64_t opset, int n_in, const nnc_ref *in,
+    int n_attr, const ox_attr *attr);
 /* The numbers of a window for each of n spatial dimensions, with ONNX's names (build_nn.c). */
 typedef struct ox_window {
     int n;
@@ -482,12 +491,17 @@ typedef struct ox_window {
 bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w);
 int ox_window_attrs(const ox_window *w, nnc_attr *a); /* strides, pads, dilations: 3 */
 /* x, a float without a fraction, plus a zero point, saturated to the zero point's type; and saturated to d. */
+void ox_to_u8(ox_build *b, nnc_ref x, nnc_ref out[3]); /* DynamicQuantizeLinear */
+/* (x - its zero point) (y - its) times both scales, plus a bias. v: x, its scale and zero point, those of y, bias; all but x, y and the
+ * scales may be NNC_NONE. */
+nnc_ref ox_integer_product(ox_build *b, const nnc_ref v[7]);
 nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits);
 nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d, int bits);
 
 #define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) \
     bool build(ox_build *b);
 #define NO_ONNX(name, needs)
+#define MS(name, n_min, n_max, consts, build, op, attrs, maps, limits) bool build(ox_build *b);
 #include "onnx/ops.def"
 
 #endif
