@@ -291,7 +291,7 @@ bool ox_fused_gemm(ox_build *b)
     return ox_gemm(b) && ox_give(b, activated(b, b->out[0].ref));
 }
 
-/* transBatch: the first dimension is the matrix's, and the batch dimensions are behind it. */
+/* transBatch: the first dimension is the matrix's, and the batch dimensions are after it. */
 bool ox_fused_matmul(ox_build *b)
 {
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};

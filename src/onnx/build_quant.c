@@ -150,7 +150,7 @@ static bool give_steps(ox_build *b, nnc_ref q, int i, nnc_dtype d, bool early)
     return ox_give(b, ox_saturate_to(b, early ? q : ox_2(b, OP_add, q, zero), d, 0));
 }
 
-/* Result 0: x by the scale i and the zero point behind it. */
+/* Result 0: x by the scale i and the zero point after it. */
 static bool give_quantized(ox_build *b, nnc_ref x, int i, nnc_dtype d)
 {
     return give_steps(b, ox_2(b, OP_div, x, number(b, i, DT_f32)), i + 1, d, false);
