@@ -316,6 +316,25 @@ nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm)
     return x == NNC_NONE ? x : nnc_transpose(b->x->g, x, perm);
 }
 
+static nnc_ref channels_moved(ox_build *b, nnc_ref x, bool last)
+{
+    int64_t perm[NNC_MAX_RANK] = {0};
+    const int rank = ox_type(b, x)->rank;
+    for (int i = 1; i < rank; i++)
+        perm[i] = last ? (i + 1 < rank ? i + 1 : 1) : (i > 1 ? i - 1 : rank - 1);
+    return ox_transposed(b, x, perm);
+}
+
+nnc_ref ox_channels_first(ox_build *b, nnc_ref x)
+{
+    return channels_moved(b, x, false);
+}
+
+nnc_ref ox_channels_last(ox_build *b, nnc_ref x)
+{
+    return channels_moved(b, x, true);
+}
+
 nnc_ref ox_num(ox_build *b, nnc_dtype d, double v)
 {
     return nnc_scalar(b->x->g, d, v);

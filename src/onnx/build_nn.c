@@ -253,9 +253,13 @@ bool ox_qlinear_matmul(ox_build *b)
 
 bool ox_qlinear_conv(ox_build *b)
 {
-    nnc_ref x = centred(b, ox_in(b, 0), 2, 1), k = centred(b, ox_in(b, 3), 5, 0);
-    nnc_ref sum = conv(b, x, k, ox_has(b, 8) ? ox_in(b, 8) : NNC_NONE);
-    return ox_give(b, sum) && requantize(b, sum, 1, 4, 6, 1);
+    const bool last = ox_int(b, "channels_last", 0) != 0; /* ONNX Runtime's */
+    nnc_ref x = last ? ox_channels_first(b, ox_in(b, 0)) : ox_in(b, 0),
+            k = centred(b, ox_in(b, 3), 5, 0);
+    nnc_ref sum = conv(b, centred(b, x, 2, 1), k, ox_optional(b, 8));
+    if (!ox_give(b, sum) || !requantize(b, sum, 1, 4, 6, 1))
+        return false;
+    return !last || ox_give(b, ox_channels_last(b, b->out[0].ref));
 }
 
 /* ---- ONNX Runtime's -------------------------------------------------------------------------- */

@@ -156,16 +156,6 @@ static bool give_quantized(ox_build *b, nnc_ref x, int i, nnc_dtype d)
     return give_steps(b, ox_2(b, OP_div, x, number(b, i, DT_f32)), i + 1, d, false);
 }
 
-/* x with channels as dimension 1, or back: the last one. */
-static nnc_ref with_channels(ox_build *b, nnc_ref x, bool back)
-{
-    int64_t perm[NNC_MAX_RANK] = {0};
-    const int rank = ox_type(b, x)->rank;
-    for (int i = 1; i < rank; i++)
-        perm[i] = back ? (i + 1 < rank ? i + 1 : 1) : (i > 1 ? i - 1 : rank - 1);
-    return ox_transposed(b, x, perm);
-}
-
 /* QLinearX: X of one operand, or of two. Linear ones compute with steps, and then by the ratio of the scales, so that halves are exact.
  * ONNX Runtime multiplies a softmax by a whole number. */
 bool ox_qlinear(ox_build *b)
@@ -182,12 +172,12 @@ bool ox_qlinear(ox_build *b)
         if (add)
             v[i] = ox_2(b, OP_mul, v[i], ox_2(b, OP_div, own, s));
         if (last)
-            v[i] = with_channels(b, v[i], false);
+            v[i] = ox_channels_first(b, v[i]);
     }
     nnc_ref r =
         ox_inner(b, b->n->op + strlen("QLinear"), ox_int(b, "opset", 10), 1 + two, v, 0, NULL);
     if (last)
-        r = with_channels(b, r, true);
+        r = ox_channels_last(b, r);
     if (op == OP_softmax)
         r = ox_2(b, OP_mul, r, ox_1(b, OP_floor, ox_1(b, OP_recip, s)));
     else if (op == OP_mul || pool)

@@ -286,7 +286,11 @@ static const ox_row *choose_row(ox_build *b)
     const ox_row *row = ox_find_row(domain, b->n->op, b->opset, &known);
     if (*domain && !known)
         return ox_refuse(b, "operators of domain %.60s are unsupported%s", domain,
-                   strcmp(domain, OX_MICROSOFT) ? "" : ", except those in docs/onnx.md"),
+                   !strcmp(domain, OX_MICROSOFT) ? ", except those in docs/onnx.md"
+                   : !strcmp(domain, OX_MICROSOFT ".nchwc")
+                       ? ": its weights are packed for one CPU; let ONNX Runtime save the model at "
+                         "level extended"
+                       : ""),
                NULL;
     if (b->opset == 0)
         return ox_wrong(b, "the model imports no operator set of %s", *domain ? domain : "ai.onnx"),

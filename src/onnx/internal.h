@@ -464,6 +464,8 @@ nnc_ref ox_reduced(
     ox_build *b, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
 nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim);
 nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm);
+nnc_ref ox_channels_first(ox_build *b, nnc_ref x); /* channels from the last dimension to dimension 1, and back */
+nnc_ref ox_channels_last(ox_build *b, nnc_ref x);
 nnc_ref ox_num(ox_build *b, nnc_dtype d, double v);
 nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v); /* op(x, v) with v of x's type */
 nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d); /* cast where needed */
