@@ -332,6 +332,10 @@ static bool check_node(ox_build *b)
         snprintf(optional, sizeof optional, "?%d", i);
         if (i < row->n_min && b->in[i].state == OX_unset && !ox_row_takes(row, optional))
             return ox_wrong(b, "its input %d is missing", i);
+        if (b->in[i].state == OX_sequence && !ox_row_takes(row, "?list"))
+            return ox_refuse(b, "its input %d is a sequence", i);
+        if (i == 0 && b->in[0].state != OX_sequence && ox_row_takes(row, "?list0"))
+            return ox_wrong(b, "its input 0 is no sequence");
         if (b->in[i].state == OX_empty && !ox_row_const(row, (size_t)i) &&
             !ox_row_takes(row, "?empty") && !ox_row_takes(row, "?each"))
             return ox_refuse(b, "its input %d has no elements", i);
@@ -652,6 +656,8 @@ static bool add_outputs(ox *x, ox_scope *s, const ox_graph *g)
             return damaged(x,
                 "the output `%.100s`, an initializer, has the type %s, which is unsupported", name,
                 ox_dtype_name(v->rank));
+        if (v->state == OX_sequence)
+            return damaged(x, "the output `%.100s` is a sequence; tensors are supported", name);
         if (v->state == OX_empty)
             return damaged(x, "the output `%.100s` has no elements", name);
         if (v->state == OX_here)

@@ -255,6 +255,7 @@ typedef enum ox_state {
     OX_here, /* ref is its value */
     OX_empty, /* without elements: a type whose extents may be 0, and no value of the graph */
     OX_untyped, /* an initializer of a type that nnc has not, which no node may use; dtype is not set, rank is its code */
+    OX_sequence, /* a list of values, and no value of the graph */
     OX_missing, /* its node could not be imported: nodes that need it are skipped */
 } ox_state;
 
@@ -265,6 +266,8 @@ typedef struct ox_value {
     nnc_dtype dtype; /* of OX_empty, as are rank and dim */
     int rank;
     int64_t dim[NNC_MAX_RANK];
+    int n_item; /* of OX_sequence */
+    const struct ox_value *item;
 } ox_value;
 
 typedef struct ox_refusal { /* operators that are not imported, by reason */

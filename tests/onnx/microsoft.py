@@ -51,7 +51,7 @@ def run(domain, op, operands, attributes, results):
     node.attribute.extend(helper.make_attribute(*attribute(a)) for a in attributes.split())
     init = [onnx.numpy_helper.from_array(v, n) for v, n in zip(values, names) if n]
     graph = helper.make_graph([node], op, [], [helper.make_empty_tensor_value_info(o) for o in outs if o], init)
-    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)])
     o = onnxruntime.SessionOptions()
     o.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     o.log_severity_level = 4

@@ -34,9 +34,10 @@ static void put_operand(om *m, const char *word, const char *name, int k)
     for (int i = 0; i < n; i++) {
         const int64_t drawn = (int64_t)i * 37 + 11 * k;
         int64_t v = drawn % 256 - (t == 2 ? 128 : 0);
-        const float f = kind ? (float)(drawn % 17) / 8 - 1 : strtof(word, NULL);
+        float f = kind ? (float)(drawn % 17) / 8 - 1 : strtof(word, NULL);
         if (list) {
             v = strtol(list + 1, &end, 10);
+            f = (float)v;
             list = end;
         }
         memcpy(data + (size_t)i * (size_t)of[t].size, t == 0 ? (void *)&f : (void *)&v,
@@ -49,7 +50,7 @@ static void put_operand(om *m, const char *word, const char *name, int k)
 
 static nnc_graph *build(const struct row *c)
 {
-    om m = {0};
+    om m = {.opset = 18};
     NNC_LOCAL(nnc_text) names = {0}, opset = {0};
     char word[64], name[16];
     int used, k = 0;
