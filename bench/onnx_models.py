@@ -7,6 +7,8 @@ error of each against float64, of the largest output's magnitude.
     ... --only resnet50,vit_b_16                        these models
     ... --folder DIR                                    where the exported files are kept, and used again
     ... --nnc-args=--no-onednn                          more flags for nnc
+    ... --forms                                         also what ONNX Runtime's optimizer and quantiser write of each model,
+                                                        against ONNX Runtime on the same file
     ... --limit=2                                       how many times the error of the better of the two others nnc's may be
 
 Exit code 1 when a model is refused, or nnc's error is beyond the limit: then nnc verify's first layer is named whose error is that of the
@@ -110,20 +112,62 @@ def export(name, size, folder):
     numpy.save(os.path.join(folder, "y32.npy"), y32.numpy())
 
 
-def run_ort(folder):
+def write_forms(folder):
+    """The model optimised, with quantised operators, these optimised, and quantised as it runs: their files. Not at level all where weights
+    are floats: it packs them for one CPU."""
     import numpy
     import onnxruntime
-    session = onnxruntime.InferenceSession(os.path.join(folder, "model.onnx"), providers=["CPUExecutionProvider"])
+    from onnxruntime import quantization as q
+    path = lambda form: os.path.join(folder, form + ".onnx")
+
+    class Once(q.CalibrationDataReader):
+        def __init__(self):
+            self.left = [{"x": numpy.load(os.path.join(folder, "x.npy"))}]
+
+        def get_next(self):
+            return self.left.pop() if self.left else None
+
+    def optimise(source, form, level):
+        o = onnxruntime.SessionOptions()
+        o.graph_optimization_level, o.optimized_model_filepath = level, path(form)
+        onnxruntime.InferenceSession(path(source), o, providers=["CPUExecutionProvider"])
+
+    level = onnxruntime.GraphOptimizationLevel
+    optimise("model", "extended", level.ORT_ENABLE_EXTENDED)
+    q.quantize_static(path("model"), path("qoperator"), Once(), quant_format=q.QuantFormat.QOperator)
+    optimise("qoperator", "qoperator-all", level.ORT_ENABLE_ALL)
+    q.quantize_dynamic(path("model"), path("dynamic"))
+    return "extended", "qoperator", "qoperator-all", "dynamic"
+
+
+def check_forms(o, folder):
+    """Prints a line for each form; how many nnc refuses, or computes with an error of more than a tenth (a step that is rounded
+    differently changes many after it)."""
+    import numpy
+    bad = 0
+    for form in write_forms(folder):
+        want = run_ort(folder, form)
+        y, why = run_nnc(o.nnc, folder, o.nnc_args.split(), form)
+        error = float("inf") if y is None else float(numpy.abs(y - want).max() / numpy.abs(want).max())
+        bad += not error <= 0.1
+        print("  %-14s %9.2e  %s" % (form, error, re.sub(r"\s+", " ", why)[:300]), flush=True)
+    return bad
+
+
+def run_ort(folder, form="model"):
+    import numpy
+    import onnxruntime
+    session = onnxruntime.InferenceSession(os.path.join(folder, form + ".onnx"), providers=["CPUExecutionProvider"])
     return session.run(None, {"x": numpy.load(os.path.join(folder, "x.npy"))})[0]
 
 
-def run_nnc(nnc, folder, args):
+def run_nnc(nnc, folder, args, form="model"):
     """The output, or the messages."""
     import numpy
     out = os.path.join(folder, "y.npy")
     if os.path.exists(out):
         os.remove(out)
-    command = [nnc, "run", os.path.join(folder, "model.onnx"), "--input", "x=" + os.path.join(folder, "x.npy"), "--output", "y=" + out,
+    command = [nnc, "run", os.path.join(folder, form + ".onnx"), "--input", "x=" + os.path.join(folder, "x.npy"), "--output", "y=" + out,
         "--iterations=1", "--warmup=0"] + args
     p = subprocess.run(command, capture_output=True, text=True, errors="replace")
     return (numpy.load(out), "") if p.returncode == 0 and os.path.exists(out) else (None, "exit code %d\n%s" % (p.returncode, p.stderr))
@@ -151,6 +195,7 @@ def main():
     arg.add_argument("--only", default=",".join(MODELS))
     arg.add_argument("--limit", type=float, default=2)
     arg.add_argument("--make", action="store_true")
+    arg.add_argument("--forms", action="store_true")
     o = arg.parse_args()
     enter(o.venv, o.make)
     import numpy
@@ -186,6 +231,7 @@ def main():
         bad += worse
         note = "%.1f times the better: %s" % (ratio, first_layer(o.nnc, folder, o.nnc_args.split())) if worse else ""
         print("%s %9.2e  %s" % (head, mine, note), flush=True)
+        bad += check_forms(o, folder) if o.forms else 0
     return 1 if bad else 0
 
 

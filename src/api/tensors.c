@@ -64,12 +64,15 @@ static nnc_status read_file(const char *file, const char *name, const nnc_type *
 {
     nnc_tensors *t;
     char path[PATH_MAX];
-    const char *colon = strrchr(file, ':'), *tensor = NULL;
-    if (colon && !nnc_file_exists(file) && (size_t)(colon - file) < sizeof path) {
-        snprintf(path, sizeof path, "%.*s", (int)(colon - file), file);
-        tensor = colon + 1;
-        file = path;
-    }
+    const char *tensor = NULL;
+    for (const char *c = file; !nnc_file_exists(file) && (c = strchr(c, ':')) != NULL; c++)
+        if ((size_t)(c - file) < sizeof path) {
+            snprintf(path, sizeof path, "%.*s", (int)(c - file), file);
+            tensor = c + 1;
+            if (nnc_file_exists(path))
+                break;
+        }
+    file = tensor ? path : file;
     NNC_TRY(nnc_tensors_open(file, want, &t, sink));
     const nnc_tensor_entry *e = tensor ? nnc_tensors_find(t, tensor) : pick(t, name);
     if (!tensor && !e && nnc_tensors_count(t) == 1)

@@ -100,20 +100,12 @@ bool nnc_name_claim(nnc_graph *g, const char *name, nnc_ref r)
     return true;
 }
 
-static bool is_name_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '.';
-}
-
-/* A copy of `name` in the arena with only characters that the text form allows. */
+/* A copy of `name` in the arena, without control characters: parse.c marks numbers by one. */
 static char *clean_name(nnc_graph *g, const char *name)
 {
-    bool lead = !(name[0] == '_' ||
-                  (is_name_char(name[0]) && (name[0] < '0' || name[0] > '9') && name[0] != '.'));
-    char *s = nnc_arena_printf(&g->arena, "%s%s", lead ? "_" : "", name);
+    char *s = nnc_arena_strdup(&g->arena, name);
     for (char *p = s; p && *p; p++)
-        if (!is_name_char(*p))
+        if ((unsigned char)*p < ' ')
             *p = '_';
     return s;
 }

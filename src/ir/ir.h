@@ -241,7 +241,7 @@ void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);
 /* `accumulate %state <- %value`: the same, also after runs that only accumulate: steps then do both, in this order. */
 void nnc_accumulate(nnc_graph *g, nnc_ref state, nnc_ref value);
 uint32_t nnc_result_outputs(const nnc_graph *g); /* number of outputs that are not updates; they come first */
-void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, invalid characters replaced by '_' */
+void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique; control characters become '_' */
 
 /* Copies node `n` of `src` into `dst` with operands `in`; returns the first result in dst. Keeps origin, loc, names. */
 nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);

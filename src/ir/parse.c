@@ -66,7 +66,15 @@ static nnc_status scan_string(parser *p, char **out)
     return expected(p, "a string with its closing quote and valid escapes");
 }
 
-/* The name after '%': a word or a number. */
+/* Begins the names of values that have a number only: %0 is not %"0". */
+#define NUMBERED '\n'
+
+static const char *label(const char *name)
+{
+    return name + (*name == NUMBERED);
+}
+
+/* The name after '%': a word, a number, or a string. */
 static nnc_status scan_name(parser *p, char **out)
 {
     const char *word;
@@ -74,10 +82,12 @@ static nnc_status scan_name(parser *p, char **out)
     int64_t number;
     if (!nnc_scan_eat(p->s, "%"))
         return expected(p, "a value such as %x");
+    if (nnc_scan_is(p->s, "\""))
+        return scan_string(p, out);
     if (nnc_scan_word(p->s, &word, &n))
         *out = nnc_arena_strndup(&p->g->arena, word, n);
     else if (nnc_scan_int(p->s, &number) && number >= 0)
-        *out = nnc_arena_printf(&p->g->arena, "%" PRId64, number);
+        *out = nnc_arena_printf(&p->g->arena, "%c%" PRId64, NUMBERED, number);
     else
         return expected(p, "a name or a number after %");
     return *out ? NNC_OK : nnc_nomem(p->sink);
@@ -90,7 +100,8 @@ static nnc_status scan_ref(parser *p, nnc_ref *out)
     NNC_TRY(scan_name(p, &name));
     *out = nnc_name_find(p->g, name);
     if (*out == NNC_NONE)
-        return nnc_fail(p->sink, NNC_E_MODEL, loc, "%%%s is not defined before its use", name);
+        return nnc_fail(
+            p->sink, NNC_E_MODEL, loc, "%%%s is not defined before its use", label(name));
     return NNC_OK;
 }
 
@@ -364,7 +375,8 @@ static nnc_status scan_results(parser *p, draft *d)
         nnc_loc loc = nnc_scan_loc(p->s);
         NNC_TRY(scan_name(p, &d->name[d->n_name]));
         if (nnc_name_find(p->g, d->name[d->n_name]) != NNC_NONE)
-            return nnc_fail(p->sink, NNC_E_MODEL, loc, "%%%s is defined twice", d->name[d->n_name]);
+            return nnc_fail(
+                p->sink, NNC_E_MODEL, loc, "%%%s is defined twice", label(d->name[d->n_name]));
         d->n_name++;
     } while (nnc_scan_eat(p->s, ","));
     return need(p, "=");
@@ -475,10 +487,10 @@ static nnc_status add_draft(parser *p, draft *d)
     for (uint32_t i = 0; i < d->n_name; i++) {
         char *name = d->name[i];
         if (!nnc_name_claim(p->g, name, r + i))
-            return p->g->status != NNC_OK
-                       ? p->g->status
-                       : nnc_fail(p->sink, NNC_E_MODEL, d->loc, "%%%s is defined twice", name);
-        if (name[0] < '0' || name[0] > '9')
+            return p->g->status != NNC_OK ? p->g->status
+                                          : nnc_fail(p->sink, NNC_E_MODEL, d->loc,
+                                                "%%%s is defined twice", label(name));
+        if (*name != NUMBERED)
             p->g->value[r + i].name = name;
     }
     return NNC_OK;

@@ -12,10 +12,15 @@
 
 static void put_ref(nnc_text *t, const nnc_graph *g, nnc_ref r)
 {
-    if (r < g->n_value && g->value[r].name)
-        nnc_printf(t, "%%%s", g->value[r].name);
+    const char *name = r < g->n_value ? g->value[r].name : NULL;
+    const char *word = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789";
+    nnc_puts(t, "%");
+    if (!name)
+        nnc_printf(t, "%u", r);
+    else if (name[strspn(name, word)] || *name == '.' || (*name >= '0' && *name <= '9'))
+        nnc_put_json_string(t, name);
     else
-        nnc_printf(t, "%%%u", r);
+        nnc_puts(t, name);
 }
 
 static void put_refs(nnc_text *t, const nnc_graph *g, int n, const nnc_ref *r)

@@ -256,6 +256,39 @@ nnc_ref ox_root(ox_build *b, nnc_ref v, double p)
     return ox_select(b, none, v, root);
 }
 
+nnc_ref ox_inner(ox_build *b, const char *op, int64_t opset, int n_in, const nnc_ref *in,
+    int n_attr, const ox_attr *attr)
+{
+    bool known;
+    ox_node node = *b->n;
+    ox_build part = *b;
+    ox_value *v = ARENA_NEW(&b->x->a, ox_value, n_in + 1), result = {0};
+    static const char *one[] = {"y"};
+    if (!v)
+        return ox_nomem(b->x), NNC_NONE;
+    for (int i = 0; i < n_in; i++) {
+        if (in[i] == NNC_NONE)
+            return NNC_NONE;
+        v[i] = (ox_value){.state = OX_here, .ref = in[i], .dtype = ox_dt(b, in[i])};
+    }
+    if (attr) {
+        node.attr = (ox_attr *)attr;
+        node.n_attr = (size_t)n_attr;
+    }
+    node.out = one;
+    node.n_out = 1;
+    part.n = &node;
+    part.row = ox_find_row("", op, opset, &known);
+    part.opset = opset;
+    part.in = v;
+    part.n_in = n_in;
+    part.out = &result;
+    part.n_out = 1;
+    if (!part.row || !part.row->build || n_in < part.row->n_min)
+        return ox_refuse(b, "%.60s in it is unsupported", op), NNC_NONE;
+    return part.row->build(&part) ? result.ref : NNC_NONE;
+}
+
 nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis)
 {
     const nnc_attr a = nnc_ai(AT_axis, axis);
@@ -281,6 +314,25 @@ nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim)
 nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm)
 {
     return x == NNC_NONE ? x : nnc_transpose(b->x->g, x, perm);
+}
+
+static nnc_ref channels_moved(ox_build *b, nnc_ref x, bool last)
+{
+    int64_t perm[NNC_MAX_RANK] = {0};
+    const int rank = ox_type(b, x)->rank;
+    for (int i = 1; i < rank; i++)
+        perm[i] = last ? (i + 1 < rank ? i + 1 : 1) : (i > 1 ? i - 1 : rank - 1);
+    return ox_transposed(b, x, perm);
+}
+
+nnc_ref ox_channels_first(ox_build *b, nnc_ref x)
+{
+    return channels_moved(b, x, false);
+}
+
+nnc_ref ox_channels_last(ox_build *b, nnc_ref x)
+{
+    return channels_moved(b, x, true);
 }
 
 nnc_ref ox_num(ox_build *b, nnc_dtype d, double v)

@@ -1,22 +1,9 @@
-/* onnx/build_attention.c -- Attention with its masks and caches, and RotaryEmbedding. */
-#include "onnx/internal.h"
+/* onnx/build_attention.c -- ONNX's Attention with its masks and caches, and RotaryEmbedding; what ONNX Runtime's share with them. */
+#include "onnx/attention.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct attention {
-    nnc_dtype d;
-    int64_t batch, heads, kv_heads, rows, cols; /* queries, and keys with those of the cache */
-    int64_t share; /* heads of queries for each of keys */
-    bool flat; /* operands are [batch, rows, heads * size] */
-    nnc_ref q, k, v; /* [batch, heads, rows, size] */
-    nnc_ref offset; /* position of the first query: one number, or [batch, 1, 1, 1] */
-    nnc_ref allowed; /* pairs of query and key that take part; NNC_NONE: all */
-    nnc_ref bias; /* added to their scores, or NNC_NONE */
-    bool can_be_empty; /* a query may have no key */
-} attention;
-
-/* x as [batch, heads, rows, size]; NNC_NONE: reported. */
-static nnc_ref by_head(ox_build *b, nnc_ref x, int64_t heads)
+nnc_ref ox_by_head(ox_build *b, nnc_ref x, int64_t heads)
 {
     const nnc_type t = *ox_type(b, x);
     if (t.rank == 4)
@@ -49,14 +36,8 @@ static nnc_ref with_past(ox_build *b, nnc_ref x, int past, int out)
     return x;
 }
 
-static bool read_operands(ox_build *b, attention *a)
+bool ox_attention_extents(ox_build *b, attention *a)
 {
-    int64_t heads = ox_int(b, "q_num_heads", 0), kv_heads = ox_int(b, "kv_num_heads", 0);
-    *a = (attention){.flat = ox_type(b, ox_in(b, 0))->rank == 3, .d = ox_dt(b, ox_in(b, 0))};
-    a->allowed = a->bias = NNC_NONE;
-    a->q = by_head(b, ox_in(b, 0), heads);
-    a->k = with_past(b, by_head(b, ox_in(b, 1), kv_heads), 4, 1);
-    a->v = with_past(b, by_head(b, ox_in(b, 2), kv_heads), 5, 2);
     if (a->q == NNC_NONE || a->k == NNC_NONE || a->v == NNC_NONE)
         return false;
     const nnc_type *q = ox_type(b, a->q), *k = ox_type(b, a->k);
@@ -69,6 +50,19 @@ static bool read_operands(ox_build *b, attention *a)
         return ox_wrong(b, "%lld heads of queries and %lld of keys do not fit", (long long)a->heads,
             (long long)a->kv_heads);
     a->share = a->heads / a->kv_heads;
+    return true;
+}
+
+static bool read_operands(ox_build *b, attention *a)
+{
+    int64_t heads = ox_int(b, "q_num_heads", 0), kv_heads = ox_int(b, "kv_num_heads", 0);
+    *a = (attention){.flat = ox_type(b, ox_in(b, 0))->rank == 3, .d = ox_dt(b, ox_in(b, 0))};
+    a->allowed = a->bias = NNC_NONE;
+    a->q = ox_by_head(b, ox_in(b, 0), heads);
+    a->k = with_past(b, ox_by_head(b, ox_in(b, 1), kv_heads), 4, 1);
+    a->v = with_past(b, ox_by_head(b, ox_in(b, 2), kv_heads), 5, 2);
+    if (!ox_attention_extents(b, a))
+        return false;
     a->offset = ox_num(b, DT_i32, 0);
     if (ox_has(b, 4))
         a->offset = ox_num(b, DT_i32, (double)ox_type(b, ox_in(b, 4))->dim[2]);
@@ -81,9 +75,15 @@ static bool read_operands(ox_build *b, attention *a)
 
 /* ---- masks ----------------------------------------------------------------------------------- */
 
-static void allow(ox_build *b, attention *a, nnc_ref condition)
+void ox_attention_allow(ox_build *b, attention *a, nnc_ref condition)
 {
     a->allowed = a->allowed == NNC_NONE ? condition : ox_2(b, OP_and, a->allowed, condition);
+}
+
+void ox_attention_positions(ox_build *b, const attention *a, nnc_ref *row, nnc_ref *col)
+{
+    *row = ox_2(b, OP_add, ox_along(b, ox_iota(b, DT_i32, a->rows), 4, 2), a->offset);
+    *col = ox_along(b, ox_iota(b, DT_i32, a->cols), 4, 3);
 }
 
 /* A mask whose rows are shorter than the keys excludes those that it does not reach. */
@@ -104,23 +104,22 @@ static void read_masks(ox_build *b, attention *a)
 {
     int64_t left = ox_int(b, "left_window_size", -1), right = ox_int(b, "right_window_size", -1);
     bool causal = ox_int(b, "is_causal", 0) != 0;
-    nnc_ref row = ox_along(b, ox_iota(b, DT_i32, a->rows), 4, 2),
-            col = ox_along(b, ox_iota(b, DT_i32, a->cols), 4, 3);
-    nnc_ref at = ox_2(b, OP_add, row, a->offset);
+    nnc_ref at, col;
+    ox_attention_positions(b, a, &at, &col);
     a->can_be_empty = ox_has(b, 3) || ox_has(b, 6) || left >= 0;
     if (causal || right == 0)
-        allow(b, a, ox_2(b, OP_le, col, at));
+        ox_attention_allow(b, a, ox_2(b, OP_le, col, at));
     if (right > 0 && !causal)
-        allow(b, a, ox_2(b, OP_le, col, ox_2n(b, OP_add, at, (double)right)));
+        ox_attention_allow(b, a, ox_2(b, OP_le, col, ox_2n(b, OP_add, at, (double)right)));
     if (left >= 0)
-        allow(b, a, ox_2(b, OP_ge, col, ox_2n(b, OP_sub, at, (double)left)));
+        ox_attention_allow(b, a, ox_2(b, OP_ge, col, ox_2n(b, OP_sub, at, (double)left)));
     if (ox_has(b, 6))
-        allow(b, a, ox_2(b, OP_lt, col, ox_2n(b, OP_add, a->offset, (double)a->rows)));
+        ox_attention_allow(b, a, ox_2(b, OP_lt, col, ox_2n(b, OP_add, a->offset, (double)a->rows)));
     if (!ox_has(b, 3))
         return;
     nnc_ref mask = reach(b, ox_in(b, 3), a->cols);
     if (ox_dt(b, mask) == DT_bool)
-        allow(b, a, mask);
+        ox_attention_allow(b, a, mask);
     else
         a->bias = mask;
 }
@@ -171,6 +170,8 @@ static nnc_ref product(ox_build *b, const attention *a, nnc_ref x, nnc_ref y, bo
 static nnc_ref scores(ox_build *b, const attention *a)
 {
     double scale = ox_float(b, "scale", 1 / sqrt((double)ox_type(b, a->q)->dim[3]));
+    if (scale == 0 && *b->row->domain) /* ONNX Runtime's: by default */
+        scale = 1 / sqrt((double)ox_type(b, a->q)->dim[3]);
     bool both = nnc_dtype_size(a->d) < 4 && scale > 0;
     if (both)
         scale = sqrt(scale);
@@ -178,26 +179,28 @@ static nnc_ref scores(ox_build *b, const attention *a)
         b, a, ox_2n(b, OP_mul, a->q, scale), both ? ox_2n(b, OP_mul, a->k, scale) : a->k, true);
 }
 
+nnc_ref ox_attend(ox_build *b, const attention *a, nnc_ref step[4])
+{
+    double cap = ox_float(b, "softcap", 0);
+    step[0] = step[1] = scores(b, a);
+    if (cap > 0)
+        step[1] = ox_2n(b, OP_mul, ox_1(b, OP_tanh, ox_2n(b, OP_div, step[0], cap)), cap);
+    step[2] = step[1] == NNC_NONE ? NNC_NONE : masked(b, a, step[1]);
+    step[3] = step[2] == NNC_NONE ? NNC_NONE : weights_of(b, a, step[2]);
+    return step[3] == NNC_NONE ? NNC_NONE : as_given(b, a, product(b, a, step[3], a->v, false));
+}
+
 bool ox_attention(ox_build *b)
 {
     attention a;
-    double cap = ox_float(b, "softcap", 0);
-    if (!read_operands(b, &a))
-        return false;
-    read_masks(b, &a);
     nnc_ref step[4];
-    step[0] = step[1] = scores(b, &a);
-    if (cap > 0)
-        step[1] = ox_2n(b, OP_mul, ox_1(b, OP_tanh, ox_2n(b, OP_div, step[0], cap)), cap);
-    step[2] = step[1] == NNC_NONE ? NNC_NONE : masked(b, &a, step[1]);
-    step[3] = step[2] == NNC_NONE ? NNC_NONE : weights_of(b, &a, step[2]);
-    if (step[3] == NNC_NONE)
-        return false;
     int64_t mode = ox_int(b, "qk_matmul_output_mode", 0);
     if (mode < 0 || mode > 3)
         return ox_wrong(b, "qk_matmul_output_mode is %lld", (long long)mode);
-    ox_set(b, 3, ox_to(b, step[mode], a.d));
-    return ox_give(b, as_given(b, &a, product(b, &a, step[3], a.v, false)));
+    if (!read_operands(b, &a))
+        return false;
+    read_masks(b, &a);
+    return ox_give(b, ox_attend(b, &a, step)) && ox_set(b, 3, ox_to(b, step[mode], a.d));
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */
@@ -216,23 +219,11 @@ static nnc_ref angles(ox_build *b, int i, const nnc_type *x, int64_t half)
     return ox_reshape(b, v[0], 4, (int64_t[]){t.dim[0], 1, t.dim[1], half});
 }
 
-/* Pairs (u, v) of each head are turned: (u cos - v sin, u sin + v cos). Pairs are halves of the first n numbers, or neighbours. */
-bool ox_rotary(ox_build *b)
+/* Pairs (u, v) of each head are turned: (u cos - v sin, u sin + v cos). */
+nnc_ref ox_turned(ox_build *b, nnc_ref x, nnc_ref c, nnc_ref s, int64_t n, bool near)
 {
-    bool near = ox_int(b, "interleaved", 0) != 0;
-    attention a = {.flat = ox_type(b, ox_in(b, 0))->rank == 3};
-    nnc_ref x = by_head(b, ox_in(b, 0), ox_int(b, "num_heads", 0));
-    if (x == NNC_NONE)
-        return false;
     const nnc_type t = *ox_type(b, x);
-    int64_t n = ox_int(b, "rotary_embedding_dim", 0), half;
-    n = n ? n : t.dim[3];
-    half = n / 2;
-    if (n < 2 || n % 2 || n > t.dim[3])
-        return ox_wrong(b, "%lld of %lld numbers are turned", (long long)n, (long long)t.dim[3]);
-    nnc_ref c = angles(b, 1, &t, half), s = angles(b, 2, &t, half);
-    if (c == NNC_NONE || s == NNC_NONE)
-        return false;
+    const int64_t half = n / 2;
     nnc_ref turn = ox_slice(b, x, 3, 0, n), u, v;
     int64_t pairs[5] = {t.dim[0], t.dim[1], t.dim[2], half, 2}, one[4] = {0, 0, 0, 0};
     memcpy(one, pairs, sizeof one);
@@ -252,5 +243,22 @@ bool ox_rotary(ox_build *b)
         r[1] = ox_slice(b, x, 3, n, t.dim[3]);
         r[0] = ox_joined(b, 2, r, 3);
     }
-    return ox_give(b, as_given(b, &a, r[0]));
+    return r[0];
+}
+
+bool ox_rotary(ox_build *b)
+{
+    attention a = {.flat = ox_type(b, ox_in(b, 0))->rank == 3};
+    nnc_ref x = ox_by_head(b, ox_in(b, 0), ox_int(b, "num_heads", 0));
+    if (x == NNC_NONE)
+        return false;
+    const nnc_type t = *ox_type(b, x);
+    int64_t n = ox_int(b, "rotary_embedding_dim", 0);
+    n = n ? n : t.dim[3];
+    if (n < 2 || n % 2 || n > t.dim[3])
+        return ox_wrong(b, "%lld of %lld numbers are turned", (long long)n, (long long)t.dim[3]);
+    nnc_ref c = angles(b, 1, &t, n / 2), s = angles(b, 2, &t, n / 2);
+    if (c == NNC_NONE || s == NNC_NONE)
+        return false;
+    return ox_give(b, as_given(b, &a, ox_turned(b, x, c, s, n, ox_int(b, "interleaved", 0) != 0)));
 }

@@ -173,14 +173,15 @@ bool ox_dropout(ox_build *b)
 
 bool ox_gelu(ox_build *b)
 {
-    nnc_ref x = ox_in(b, 0);
-    nnc_attr a = nnc_aw(AT_approximate, ox_word(b, "approximate", "none"));
+    const bool fast = !strcmp(b->n->op, "FastGelu");
+    nnc_ref x = ox_has(b, 1) ? ox_2(b, OP_add, ox_in(b, 0), ox_in(b, 1)) : ox_in(b, 0);
+    nnc_attr a = nnc_aw(AT_approximate, fast ? "tanh" : ox_word(b, "approximate", "none"));
     return ox_give(b, ox_op(b, OP_gelu, 1, &x, 1, &a));
 }
 
 static nnc_ref swish(ox_build *b)
 {
-    double alpha = ox_float(b, "alpha", 1);
+    double alpha = ox_float(b, "alpha", strcmp(b->n->op, "QuickGelu") ? 1 : (double)1.702f);
     nnc_ref x = ox_in(b, 0);
     if (alpha == 1)
         return ox_1(b, OP_silu, x);

@@ -197,14 +197,18 @@ bool ox_gemm(ox_build *b)
 
 /* ---- integers, by zero points ---------------------------------------------------------------- */
 
-/* x - zero point as i32. A list of zero points goes along `axis`. */
-static nnc_ref centred(ox_build *b, nnc_ref x, int zero, int axis)
+/* x - zero point, if there is one, as i32. A list of zero points goes along `axis`. */
+static nnc_ref from_zero(ox_build *b, nnc_ref x, nnc_ref zero, int axis)
 {
     nnc_ref r = ox_to(b, x, DT_i32);
-    if (!ox_has(b, zero))
+    if (zero == NNC_NONE)
         return r;
-    nnc_ref z = ox_to(b, ox_in(b, zero), DT_i32);
-    return ox_2(b, OP_sub, r, ox_per_index(b, z, ox_type(b, x)->rank, axis));
+    return ox_2(b, OP_sub, r, ox_per_index(b, ox_to(b, zero, DT_i32), ox_type(b, x)->rank, axis));
+}
+
+static nnc_ref centred(ox_build *b, nnc_ref x, int zero, int axis)
+{
+    return from_zero(b, x, ox_optional(b, zero), axis);
 }
 
 bool ox_matmul_integer(ox_build *b)
@@ -249,7 +253,155 @@ bool ox_qlinear_matmul(ox_build *b)
 
 bool ox_qlinear_conv(ox_build *b)
 {
-    nnc_ref x = centred(b, ox_in(b, 0), 2, 1), k = centred(b, ox_in(b, 3), 5, 0);
-    nnc_ref sum = conv(b, x, k, ox_has(b, 8) ? ox_in(b, 8) : NNC_NONE);
-    return ox_give(b, sum) && requantize(b, sum, 1, 4, 6, 1);
+    const bool last = ox_int(b, "channels_last", 0) != 0; /* ONNX Runtime's */
+    nnc_ref x = last ? ox_channels_first(b, ox_in(b, 0)) : ox_in(b, 0),
+            k = centred(b, ox_in(b, 3), 5, 0);
+    nnc_ref sum = conv(b, centred(b, x, 2, 1), k, ox_optional(b, 8));
+    if (!ox_give(b, sum) || !requantize(b, sum, 1, 4, 6, 1))
+        return false;
+    return !last || ox_give(b, ox_channels_last(b, b->out[0].ref));
+}
+
+/* ---- ONNX Runtime's -------------------------------------------------------------------------- */
+
+/* x through the operator that the attribute "activation" names, with its numbers as that operator's attributes. */
+static nnc_ref activated(ox_build *b, nnc_ref x)
+{
+    static const char *const names[] = {"alpha", "beta", "gamma"}, *const bounds[] = {"min", "max"};
+    const char *op = ox_word(b, "activation", "");
+    const ox_attr *list = ox_attr_find(b, "activation_params", OXA_floats);
+    ox_attr a[3];
+    int n = 0;
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "activation_%s", names[i]);
+        const double v = list && (size_t)i < list->n ? list->floats[i] : ox_float(b, name, NAN);
+        if (!isnan(v))
+            a[n++] = (ox_attr){.name = i < 2 && !strcmp(op, "Clip") ? bounds[i] : names[i],
+                .type = OXA_float,
+                .f = v};
+    }
+    return *op ? ox_inner(b, op, 10, 1, &x, n, a) : x;
+}
+
+bool ox_fused_conv(ox_build *b)
+{
+    nnc_ref r = conv(b, ox_in(b, 0), ox_in(b, 1), ox_optional(b, 2));
+    return ox_give(b, activated(b, ox_has(b, 3) ? ox_2(b, OP_add, r, ox_in(b, 3)) : r));
+}
+
+bool ox_fused_gemm(ox_build *b)
+{
+    return ox_gemm(b) && ox_give(b, activated(b, b->out[0].ref));
+}
+
+/* transBatch: the first dimension is the matrix's, and the batch dimensions are after it. */
+bool ox_fused_matmul(ox_build *b)
+{
+    nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
+    const nnc_attr a[2] = {nnc_ai(AT_transpose_a, ox_int(b, "transA", 0) != 0),
+        nnc_ai(AT_transpose_b, ox_int(b, "transB", 0) != 0)};
+    const double alpha = ox_float(b, "alpha", 1);
+    for (int i = 0; i < 2; i++) {
+        const int rank = ox_type(b, v[i])->rank;
+        int64_t perm[NNC_MAX_RANK];
+        for (int k = 0; k < rank; k++)
+            perm[k] = k < rank - 2 ? k + 1 : k < rank - 1 ? 0 : k;
+        if (rank > 2 && ox_int(b, i ? "transBatchB" : "transBatchA", 0))
+            v[i] = ox_transposed(b, v[i], perm);
+    }
+    nnc_ref r = a[0].i || a[1].i ? ox_op(b, OP_matmul, 2, v, 2, a) : matmul(b, v[0], v[1]);
+    return ox_give(b, alpha == 1 ? r : ox_2n(b, OP_mul, r, alpha));
+}
+
+nnc_ref ox_integer_product(ox_build *b, const nnc_ref v[7])
+{
+    const int left = ox_type(b, v[0])->rank, right = ox_type(b, v[3])->rank;
+    nnc_ref sum = matmul(
+        b, from_zero(b, v[0], v[2], nnc_max64(left - 2, 0)), from_zero(b, v[3], v[5], right - 1));
+    nnc_ref s = ox_2(b, OP_mul, ox_per_index(b, ox_to(b, v[1], DT_f32), 0, 0),
+        ox_to(b, ox_per_index(b, v[4], 1, 0), DT_f32));
+    nnc_ref r = ox_2(b, OP_mul, ox_to(b, sum, DT_f32), s);
+    return v[6] == NNC_NONE ? r : ox_2(b, OP_add, r, v[6]);
+}
+
+bool ox_matmul_integer_to_float(ox_build *b)
+{
+    return ox_give(b,
+        ox_integer_product(b, (nnc_ref[]){ox_in(b, 0), ox_in(b, 2), ox_optional(b, 4), ox_in(b, 1),
+                                  ox_in(b, 3), ox_optional(b, 5), ox_optional(b, 6)}));
+}
+
+bool ox_dynamic_quantize_matmul(ox_build *b)
+{
+    nnc_ref x[3];
+    ox_to_u8(b, ox_in(b, 0), x);
+    return ox_give(b, ox_integer_product(b, (nnc_ref[]){x[0], x[1], x[2], ox_in(b, 1), ox_in(b, 2),
+                                                ox_optional(b, 3), ox_optional(b, 4)}));
+}
+
+/* alpha (a b + c), quantised where the result has a scale. */
+bool ox_qgemm(ox_build *b)
+{
+    const bool tb = ox_int(b, "transB", 0) != 0;
+    const nnc_attr a[2] = {
+        nnc_ai(AT_transpose_a, ox_int(b, "transA", 0) != 0), nnc_ai(AT_transpose_b, tb)};
+    nnc_ref v[2] = {centred(b, ox_in(b, 0), 2, 0), centred(b, ox_in(b, 3), 5, tb ? 0 : 1)};
+    nnc_ref sum = ox_op(b, OP_matmul, 2, v, 2, a);
+    if (ox_has(b, 6))
+        sum = ox_2(b, OP_add, sum, ox_in(b, 6));
+    nnc_ref s = ox_2n(
+        b, OP_mul, ox_2(b, OP_mul, scale(b, 1, 2, 0), scale(b, 4, 2, 1)), ox_float(b, "alpha", 1));
+    if (ox_has(b, 7))
+        s = ox_2(b, OP_div, s, scale(b, 7, 2, 0));
+    nnc_ref r = ox_2(b, OP_mul, ox_to(b, sum, DT_f32), s);
+    if (!ox_has(b, 7))
+        return ox_give(b, r);
+    r = ox_1(b, OP_round, r);
+    return ox_give(b, ox_has(b, 8) ? ox_saturate(b, r, ox_in(b, 8), 0)
+                                   : ox_saturate_to(b, r, ox_dt(b, ox_in(b, 0)), 0));
+}
+
+/* rows x n bytes as rows x (n 8 / bits) numbers, those of the low bits first. */
+static nnc_ref unpacked(ox_build *b, nnc_ref x, int64_t rows, int64_t n, int64_t bits)
+{
+    nnc_ref part[8];
+    const int parts = (int)(8 / bits);
+    x = ox_reshape(b, x, 3, (int64_t[]){rows, n, 1});
+    for (int i = 0; i < parts; i++)
+        part[i] = ox_2n(
+            b, OP_bit_and, ox_2n(b, OP_shr, x, (double)(i * bits)), (double)((1 << bits) - 1));
+    return ox_reshape(b, ox_joined(b, parts, part, 2), 2, (int64_t[]){rows, n * parts});
+}
+
+/* x W^T, W of N rows of K numbers of few bits, in blocks with a scale and a zero point each. */
+bool ox_matmul_nbits(ox_build *b)
+{
+    const int64_t k = ox_int(b, "K", 0), n = ox_int(b, "N", 0), block = ox_int(b, "block_size", 0),
+                  bits = ox_int(b, "bits", 4);
+    if (bits != 2 && bits != 4 && bits != 8)
+        return ox_refuse(b, "%lld bits; 2, 4 and 8 are supported", (long long)bits);
+    if (ox_has(b, 4) || ox_int(b, "weight_prepacked", 0))
+        return ox_refuse(b, "%s is unsupported", ox_has(b, 4) ? "g_idx" : "weight_prepacked");
+    if (k < 1 || n < 1 || block < 8 / bits || k > NNC_MAX_STEP || block > NNC_MAX_STEP)
+        return ox_wrong(b, "K, N or block_size is missing or out of range");
+    const int64_t blocks = nnc_ceildiv(k, block), each[3] = {n, blocks, 1};
+    const nnc_dtype d = ox_dt(b, ox_in(b, 0));
+    nnc_ref w = unpacked(b, ox_in(b, 1), n, blocks * block * bits / 8, bits), zero;
+    w = ox_to(b, ox_reshape(b, w, 3, (int64_t[]){n, blocks, block}), d);
+    if (!ox_has(b, 3))
+        zero = ox_num(b, d, (double)(1 << (bits - 1)));
+    else if (nnc_is_float(ox_dt(b, ox_in(b, 3))))
+        zero = ox_reshape(b, ox_in(b, 3), 3, each);
+    else
+        zero = ox_reshape(b,
+            ox_slice(
+                b, unpacked(b, ox_in(b, 3), n, nnc_ceildiv(blocks * bits, 8), bits), 1, 0, blocks),
+            3, each);
+    w = ox_2(b, OP_mul, ox_2(b, OP_sub, w, ox_to(b, zero, d)),
+        ox_to(b, ox_reshape(b, ox_in(b, 2), 3, each), d));
+    w = ox_reshape(b, w, 2, (int64_t[]){n, blocks * block});
+    nnc_ref v[3] = {ox_in(b, 0), w == NNC_NONE || blocks * block == k ? w : ox_slice(b, w, 1, 0, k),
+        ox_optional(b, 5)};
+    return ox_give(b, ox_op(b, OP_linear, 2 + ox_has(b, 5), v, 0, NULL));
 }

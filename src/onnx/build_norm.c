@@ -119,7 +119,7 @@ bool ox_layernorm(ox_build *b)
         r = ox_2(b, OP_mul, r, ox_to(b, ox_in(b, 1), (nnc_dtype)x.dtype));
         r = ox_has(b, 2) ? ox_2(b, OP_add, r, ox_to(b, ox_in(b, 2), (nnc_dtype)x.dtype)) : r;
     }
-    if ((ox_wants(b, 1) || ox_wants(b, 2)) && !statistics(b, axis))
+    if (b->row->op == OP_layernorm && (ox_wants(b, 1) || ox_wants(b, 2)) && !statistics(b, axis))
         return false;
     return ox_give(b, r);
 }
@@ -178,4 +178,47 @@ bool ox_lp_norm(ox_build *b)
     nnc_ref norm = ox_select(b, none, ox_num(b, ox_dt(b, x), 1), v);
     norm = p == 2 ? ox_1(b, OP_sqrt, norm) : norm;
     return ox_give(b, ox_select(b, none, zero, ox_2(b, OP_div, x, norm)));
+}
+
+/* ---- ONNX Runtime's -------------------------------------------------------------------------- */
+
+static bool normalised(ox_build *b, nnc_ref x, int gamma, int beta)
+{
+    const ox_attr a = {
+        .name = "epsilon", .type = OXA_float, .f = ox_float(b, "epsilon", (double)1e-12f)};
+    nnc_ref v[3] = {x, ox_in(b, gamma), beta < 0 ? NNC_NONE : ox_optional(b, beta)};
+    return ox_give(
+        b, ox_inner(b, b->row->op == OP_rmsnorm ? "RMSNormalization" : "LayerNormalization", 23,
+               2 + (v[2] != NNC_NONE), v, 1, &a));
+}
+
+/* x + skip + bias, which is result 3, normalised. */
+bool ox_skip_layernorm(ox_build *b)
+{
+    const bool rms = b->row->op == OP_rmsnorm;
+    nnc_ref x = ox_2(b, OP_add, ox_in(b, 0), ox_in(b, 1));
+    if (ox_has(b, rms ? 3 : 4))
+        x = ox_2(b, OP_add, x, ox_in(b, rms ? 3 : 4));
+    return ox_set(b, 3, x) && normalised(b, x, 2, rms ? -1 : 3);
+}
+
+/* Rows of the tables of words, positions and segments, whose sum is result 2, normalised. Result 1: the lengths by the mask. */
+bool ox_embed_layernorm(ox_build *b)
+{
+    const nnc_type ids = *ox_type(b, ox_in(b, 0));
+    const int64_t last = 1;
+    nnc_ref word[2] = {ox_in(b, 2), ox_in(b, 0)}, place[2] = {ox_in(b, 3), ox_optional(b, 8)},
+            segment[2] = {ox_optional(b, 4), ox_optional(b, 1)};
+    if (ids.rank != 2)
+        return ox_wrong(b, "its words have %d dimensions; 2 are expected", ids.rank);
+    nnc_ref x = ox_2(b, OP_add, ox_on_axis(b, OP_gather, 2, word, 0),
+        ox_has(b, 8) ? ox_on_axis(b, OP_gather, 2, place, 0)
+                     : ox_slice(b, place[0], 0, 0, ids.dim[1]));
+    if (ox_has(b, 1) && ox_has(b, 4))
+        x = ox_2(b, OP_add, x, ox_on_axis(b, OP_gather, 2, segment, 0));
+    nnc_ref length = ox_broadcast(b, ox_num(b, DT_i32, 0), 1, ids.dim);
+    if (ox_has(b, 7))
+        length = ox_reduced(
+            b, OP_reduce_sum, ox_to(b, ox_2n(b, OP_eq, ox_in(b, 7), 1), DT_i32), 1, &last, false);
+    return ox_set(b, 1, length) && ox_set(b, 2, x) && normalised(b, x, 5, 6);
 }

@@ -181,3 +181,9 @@ bool ox_global_lp_pool(ox_build *b)
     v = ox_reduced(b, OP_reduce_sum, v, rank - 2, axes, true);
     return ox_give(b, power(b, v, 1 / p));
 }
+
+bool ox_nhwc_max_pool(ox_build *b)
+{
+    nnc_ref x = ox_channels_first(b, ox_in(b, 0));
+    return ox_give(b, ox_channels_last(b, ox_inner(b, "MaxPool", 12, 1, &x, 0, NULL)));
+}

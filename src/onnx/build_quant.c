@@ -93,10 +93,10 @@ bool ox_dequantize(ox_build *b)
     return ox_give(b, ox_to(b, r, d));
 }
 
-/* To u8: the range of x and 0 is divided into 255 steps. The cast rounds the scale, which is a result, also in the reference. */
-bool ox_dynamic_quantize(ox_build *b)
+/* To u8: the range of x and 0 is divided into 255 steps. The cast rounds the scale, which is a result, also in the reference.
+ * out: the numbers, their scale and zero point. */
+void ox_to_u8(ox_build *b, nnc_ref x, nnc_ref out[3])
 {
-    nnc_ref x = ox_in(b, 0);
     int rank = ox_type(b, x)->rank;
     const int64_t axes[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     nnc_ref top = rank ? ox_reduced(b, OP_reduce_max, x, rank, axes, false) : x,
@@ -106,7 +106,105 @@ bool ox_dynamic_quantize(ox_build *b)
     nnc_ref scale = ox_2n(b, OP_div, ox_2(b, OP_sub, top, low), 255);
     if (scale != NNC_NONE)
         scale = nnc_cast(b->x->g, scale, ox_dt(b, x));
-    nnc_ref zero = ox_saturate_to(b, steps_of(b, ox_1(b, OP_neg, low), scale), DT_u8, 0);
-    return ox_give(b, ox_saturate(b, steps_of(b, x, scale), zero, 0)) && ox_set(b, 1, scale) &&
-           ox_set(b, 2, zero);
+    out[1] = scale;
+    out[2] = ox_saturate_to(b, steps_of(b, ox_1(b, OP_neg, low), scale), DT_u8, 0);
+    out[0] = ox_saturate(b, steps_of(b, x, scale), out[2], 0);
+}
+
+bool ox_dynamic_quantize(ox_build *b)
+{
+    nnc_ref v[3];
+    ox_to_u8(b, ox_in(b, 0), v);
+    return ox_give(b, v[0]) && ox_set(b, 1, v[1]) && ox_set(b, 2, v[2]);
+}
+
+/* ---- ONNX Runtime's: an operator between quantised operands ---------------------------------- */
+
+static nnc_ref number(ox_build *b, int i, nnc_dtype d)
+{
+    return ox_to(b, ox_reshape(b, ox_in(b, i), 0, NULL), d);
+}
+
+/* Input i less the zero point, if there is one: a whole number of steps. */
+static nnc_ref steps(ox_build *b, int i)
+{
+    nnc_ref x = ox_to(b, ox_in(b, i), DT_i32);
+    if (ox_has(b, i + 2))
+        x = ox_2(b, OP_sub, x, number(b, i + 2, DT_i32));
+    return ox_to(b, x, DT_f32);
+}
+
+static nnc_ref dequantized(ox_build *b, int i)
+{
+    return ox_2(b, OP_mul, steps(b, i), number(b, i + 1, DT_f32));
+}
+
+/* Result 0: q steps plus the zero point i, in type d. `early`: added before q is rounded, as ONNX Runtime does in some operators. */
+static bool give_steps(ox_build *b, nnc_ref q, int i, nnc_dtype d, bool early)
+{
+    nnc_ref zero = ox_has(b, i) ? number(b, i, DT_f32) : ox_num(b, DT_f32, 0);
+    if (early)
+        q = ox_2(b, OP_add, q, zero);
+    if (q != NNC_NONE)
+        q = ox_1(b, OP_round, nnc_cast(b->x->g, q, DT_f32));
+    return ox_give(b, ox_saturate_to(b, early ? q : ox_2(b, OP_add, q, zero), d, 0));
+}
+
+/* Result 0: x by the scale i and the zero point after it. */
+static bool give_quantized(ox_build *b, nnc_ref x, int i, nnc_dtype d)
+{
+    return give_steps(b, ox_2(b, OP_div, x, number(b, i, DT_f32)), i + 1, d, false);
+}
+
+/* QLinearX: X of one operand, or of two. Linear ones compute with steps, and then by the ratio of the scales, so that halves are exact.
+ * ONNX Runtime multiplies a softmax by a whole number. */
+bool ox_qlinear(ox_build *b)
+{
+    const nnc_op op = b->row->op;
+    const bool add = op == OP_add, two = add || op == OP_mul, pool = op == OP_global_avgpool,
+               last = ox_int(b, "channels_last", 0) != 0;
+    const int y = two ? 6 : 3;
+    nnc_ref s = number(b, y, DT_f32), v[2] = {NNC_NONE, NNC_NONE}, ratio = NNC_NONE;
+    for (int i = 0; i <= two; i++) {
+        nnc_ref own = number(b, 3 * i + 1, DT_f32);
+        ratio = i && !add ? ox_2(b, OP_mul, ratio, own) : own;
+        v[i] = two || pool ? steps(b, 3 * i) : dequantized(b, 0);
+        if (add)
+            v[i] = ox_2(b, OP_mul, v[i], ox_2(b, OP_div, own, s));
+        if (last)
+            v[i] = ox_channels_first(b, v[i]);
+    }
+    nnc_ref r =
+        ox_inner(b, b->n->op + strlen("QLinear"), ox_int(b, "opset", 10), 1 + two, v, 0, NULL);
+    if (last)
+        r = ox_channels_last(b, r);
+    if (op == OP_softmax)
+        r = ox_2(b, OP_mul, r, ox_1(b, OP_floor, ox_1(b, OP_recip, s)));
+    else if (op == OP_mul || pool)
+        r = ox_2(b, OP_mul, r, ox_2(b, OP_div, ratio, s));
+    else if (!add)
+        r = ox_2(b, OP_div, r, s);
+    return give_steps(b, r, y + 1, ox_dt(b, ox_in(b, 0)), two || op == OP_avgpool);
+}
+
+bool ox_qlinear_where(ox_build *b)
+{
+    nnc_ref c = ox_to(b, ox_in(b, 0), DT_bool);
+    return give_quantized(
+        b, ox_select(b, c, dequantized(b, 1), dequantized(b, 4)), 7, ox_dt(b, ox_in(b, 1)));
+}
+
+bool ox_qlinear_concat(ox_build *b)
+{
+    nnc_ref *v = ARENA_NEW(&b->x->a, nnc_ref, b->n_in);
+    int n = 0, axis;
+    if (!v)
+        return ox_nomem(b->x);
+    if (b->n_in % 3 != 2)
+        return ox_wrong(b, "each of its operands has a scale and a zero point");
+    for (int i = 2; i < b->n_in; i += 3)
+        v[n++] = dequantized(b, i);
+    if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, ox_in(b, 2))->rank, &axis))
+        return false;
+    return give_quantized(b, ox_joined(b, n, v, axis), 0, ox_dt(b, ox_in(b, 2)));
 }

@@ -203,8 +203,10 @@ bool ox_resize(ox_build *b)
     int radius = !strcmp(mode, "nearest") ? 0 : !strcmp(mode, "cubic") ? 2 : 1;
     const char *where =
         ox_word(b, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
-    if (radius && !nnc_is_float((nnc_dtype)t.dtype))
-        return ox_refuse(b, "interpolation of integers is unsupported");
+    const bool whole = radius && !nnc_is_float((nnc_dtype)t.dtype);
+    if (whole && (radius == 2 || ox_int(b, "antialias", 0)))
+        return ox_refuse(b, "cubic and antialiased interpolation of integers are unsupported");
+    x = whole ? ox_to(b, x, DT_f32) : x;
     for (int i = 0; i < t.rank; i++)
         r[i] = (resize){.where = where,
             .nearest = ox_word(b, "nearest_mode", old ? "floor" : "round_prefer_floor"),
@@ -223,5 +225,7 @@ bool ox_resize(ox_build *b)
     for (int i = 0; i < t.rank && x != NNC_NONE; i++)
         if (r[i].scale != 1 || r[i].out != r[i].in || r[i].from != 0 || r[i].to != 1)
             x = resize_axis(b, x, i, &r[i]);
-    return x == NNC_NONE ? false : ox_give(b, x);
+    if (whole) /* cast towards zero; what is whole but for rounding stays it */
+        x = ox_2(b, OP_add, x, ox_2n(b, OP_mul, ox_1(b, OP_sign, x), 0x1p-10));
+    return x == NNC_NONE ? false : ox_give(b, ox_to(b, x, (nnc_dtype)t.dtype));
 }

@@ -282,12 +282,19 @@ static bool any_missing(const ox_build *b)
 static const ox_row *choose_row(ox_build *b)
 {
     bool known;
-    const ox_row *row = ox_find_row(b->n->op, b->opset, &known);
     const char *domain = plain_domain(b->n->domain);
-    if (*domain)
-        return ox_refuse(b, "operators of domain %.60s are unsupported", domain), NULL;
+    const ox_row *row = ox_find_row(domain, b->n->op, b->opset, &known);
+    if (*domain && !known)
+        return ox_refuse(b, "operators of domain %.60s are unsupported%s", domain,
+                   !strcmp(domain, OX_MICROSOFT) ? ", except those in docs/onnx.md"
+                   : !strcmp(domain, OX_MICROSOFT ".nchwc")
+                       ? ": its weights are packed for one CPU; let ONNX Runtime save the model at "
+                         "level extended"
+                       : ""),
+               NULL;
     if (b->opset == 0)
-        return ox_wrong(b, "the model imports no operator set of ai.onnx"), NULL;
+        return ox_wrong(b, "the model imports no operator set of %s", *domain ? domain : "ai.onnx"),
+               NULL;
     if (!row)
         return ox_refuse(b, known ? "unsupported in operator set %lld" : "no operator of ONNX",
                    (long long)b->opset),
@@ -321,8 +328,14 @@ static bool check_node(ox_build *b)
             : b->n_in < row->n_min   ? " or more"
                                      : " or fewer");
     for (int i = 0; i < b->n_in; i++) {
-        if (i < row->n_min && b->in[i].state == OX_unset)
+        char optional[16];
+        snprintf(optional, sizeof optional, "?%d", i);
+        if (i < row->n_min && b->in[i].state == OX_unset && !ox_row_takes(row, optional))
             return ox_wrong(b, "its input %d is missing", i);
+        if (b->in[i].state == OX_sequence && !ox_row_takes(row, "?list"))
+            return ox_refuse(b, "its input %d is a sequence", i);
+        if (i == 0 && b->in[0].state != OX_sequence && ox_row_takes(row, "?list0"))
+            return ox_wrong(b, "its input 0 is no sequence");
         if (b->in[i].state == OX_empty && !ox_row_const(row, (size_t)i) &&
             !ox_row_takes(row, "?empty") && !ox_row_takes(row, "?each"))
             return ox_refuse(b, "its input %d has no elements", i);
@@ -416,7 +429,8 @@ static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks, int depth)
     for (size_t k = g->n_node; k-- > 0;) {
         const ox_node *n = &g->node[k];
         bool known, marked = false, shape = !strcmp(n->op, "Shape") || !strcmp(n->op, "Size");
-        const ox_row *row = ox_find_row(n->op, opset_of(marks, plain_domain(n->domain)), &known);
+        const char *domain = plain_domain(n->domain);
+        const ox_row *row = ox_find_row(domain, n->op, opset_of(marks, domain), &known);
         for (size_t i = 0; i < n->n_out && !shape; i++)
             marked = marked || ox_lookup(marks, n->out[i]);
         if (!mark_nested(x, n, marks, depth, &marked))
@@ -642,6 +656,8 @@ static bool add_outputs(ox *x, ox_scope *s, const ox_graph *g)
             return damaged(x,
                 "the output `%.100s`, an initializer, has the type %s, which is unsupported", name,
                 ox_dtype_name(v->rank));
+        if (v->state == OX_sequence)
+            return damaged(x, "the output `%.100s` is a sequence; tensors are supported", name);
         if (v->state == OX_empty)
             return damaged(x, "the output `%.100s` has no elements", name);
         if (v->state == OX_here)

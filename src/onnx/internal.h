@@ -255,6 +255,7 @@ typedef enum ox_state {
     OX_here, /* ref is its value */
     OX_empty, /* without elements: a type whose extents may be 0, and no value of the graph */
     OX_untyped, /* an initializer of a type that nnc has not, which no node may use; dtype is not set, rank is its code */
+    OX_sequence, /* a list of values, and no value of the graph */
     OX_missing, /* its node could not be imported: nodes that need it are skipped */
 } ox_state;
 
@@ -265,6 +266,8 @@ typedef struct ox_value {
     nnc_dtype dtype; /* of OX_empty, as are rank and dim */
     int rank;
     int64_t dim[NNC_MAX_RANK];
+    int n_item; /* of OX_sequence */
+    const struct ox_value *item;
 } ox_value;
 
 typedef struct ox_refusal { /* operators that are not imported, by reason */
@@ -341,8 +344,10 @@ typedef struct ox_build { /* the node being imported */
 
 typedef bool (*ox_builder)(ox_build *b);
 
+#define OX_MICROSOFT "com.microsoft" /* the domain of ONNX Runtime's own operators */
+
 typedef struct ox_row {
-    const char *name;
+    const char *domain, *name;
     int from, to; /* opsets */
     int n_min, n_max;
     const char *consts; /* inputs whose values shapes depend on, "1 2" */
@@ -353,7 +358,7 @@ typedef struct ox_row {
 } ox_row;
 
 /* The row of an operator in this opset. NULL: none; *known: another opset has it. */
-const ox_row *ox_find_row(const char *op, int64_t opset, bool *known);
+const ox_row *ox_find_row(const char *domain, const char *op, int64_t opset, bool *known);
 bool ox_row_takes(const ox_row *row, const char *attr);
 /* The newest operator set before `opset` in which the operator takes the attribute; 0: none. */
 int ox_attr_until(const char *op, int64_t opset, const char *attr);
@@ -398,6 +403,10 @@ static inline bool ox_has(const ox_build *b, int i)
 static inline nnc_ref ox_in(const ox_build *b, int i)
 {
     return b->in[i].ref;
+}
+static inline nnc_ref ox_optional(const ox_build *b, int i)
+{
+    return ox_has(b, i) ? b->in[i].ref : NNC_NONE;
 }
 static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
 {
@@ -458,6 +467,8 @@ nnc_ref ox_reduced(
     ox_build *b, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
 nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim);
 nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm);
+nnc_ref ox_channels_first(ox_build *b, nnc_ref x); /* channels from the last dimension to dimension 1, and back */
+nnc_ref ox_channels_last(ox_build *b, nnc_ref x);
 nnc_ref ox_num(ox_build *b, nnc_dtype d, double v);
 nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v); /* op(x, v) with v of x's type */
 nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d); /* cast where needed */
@@ -473,6 +484,9 @@ nnc_ref ox_per_index(ox_build *b, nnc_ref v, int rank, int axis);
 nnc_ref ox_add_dim(ox_build *b, nnc_ref x, int axis);
 /* The first lengths[i] elements along `axis` backwards, i the index of dimension `batch`; the others stay. */
 nnc_ref ox_reversed(ox_build *b, nnc_ref x, nnc_ref lengths, int axis, int batch);
+/* Result 0 of ONNX's operator `op`, of this opset, as a part of the node. attr NULL: its attributes are the node's. */
+nnc_ref ox_inner(ox_build *b, const char *op, int64_t opset, int n_in, const nnc_ref *in,
+    int n_attr, const ox_attr *attr);
 /* The numbers of a window for each of n spatial dimensions, with ONNX's names (build_nn.c). */
 typedef struct ox_window {
     int n;
@@ -482,12 +496,17 @@ typedef struct ox_window {
 bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w);
 int ox_window_attrs(const ox_window *w, nnc_attr *a); /* strides, pads, dilations: 3 */
 /* x, a float without a fraction, plus a zero point, saturated to the zero point's type; and saturated to d. */
+void ox_to_u8(ox_build *b, nnc_ref x, nnc_ref out[3]); /* DynamicQuantizeLinear */
+/* (x - its zero point) (y - its) times both scales, plus a bias. v: x, its scale and zero point, those of y, bias; all but x, y and the
+ * scales may be NNC_NONE. */
+nnc_ref ox_integer_product(ox_build *b, const nnc_ref v[7]);
 nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits);
 nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d, int bits);
 
 #define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) \
     bool build(ox_build *b);
 #define NO_ONNX(name, needs)
+#define MS(name, n_min, n_max, consts, build, op, attrs, maps, limits) bool build(ox_build *b);
 #include "onnx/ops.def"
 
 #endif

@@ -6,16 +6,18 @@ enum { NEWEST = ANY };
 
 static const ox_row rows[] = {
 #define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) \
-    {#name, from, to, n_min, n_max, consts, build, OP_##op, attrs, maps, limits},
-#define NO_ONNX(name, needs) {#name, 1, NEWEST, 0, -1, "", NULL, OP_identity, "", "", needs},
+    {"", #name, from, to, n_min, n_max, consts, build, OP_##op, attrs, maps, limits},
+#define NO_ONNX(name, needs) {"", #name, 1, NEWEST, 0, -1, "", NULL, OP_identity, "", "", needs},
+#define MS(name, n_min, n_max, consts, build, op, attrs, maps, limits) \
+    {OX_MICROSOFT, #name, 1, NEWEST, n_min, n_max, consts, build, OP_##op, attrs, maps, limits},
 #include "onnx/ops.def"
 };
 
-const ox_row *ox_find_row(const char *op, int64_t opset, bool *known)
+const ox_row *ox_find_row(const char *domain, const char *op, int64_t opset, bool *known)
 {
     *known = false;
     for (size_t i = 0; i < NNC_COUNT(rows); i++) {
-        if (strcmp(rows[i].name, op) != 0)
+        if (strcmp(rows[i].name, op) != 0 || strcmp(rows[i].domain, domain) != 0)
             continue;
         *known = true;
         if (opset >= rows[i].from && opset <= rows[i].to)
@@ -79,14 +81,14 @@ static void put_words(nnc_text *t, const char *list)
     }
 }
 
-void nnc_onnx_list(nnc_text *t)
+static void put_rows(nnc_text *t, const char *domain)
 {
     nnc_puts(t,
         "| operator | opsets | decomposes into | constant inputs | attributes | not supported |\n"
         "|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < NNC_COUNT(rows); i++) {
         const ox_row *r = &rows[i];
-        if (!r->build)
+        if (!r->build || strcmp(r->domain, domain) != 0)
             continue;
         nnc_printf(t, "| %s | ", r->name);
         put_opsets(t, r);
@@ -94,6 +96,13 @@ void nnc_onnx_list(nnc_text *t)
         put_words(t, r->attrs);
         nnc_printf(t, " | %s |\n", r->limits);
     }
+}
+
+void nnc_onnx_list(nnc_text *t)
+{
+    put_rows(t, "");
+    nnc_puts(t, "\n## Operators of ONNX Runtime (com.microsoft)\n\n");
+    put_rows(t, OX_MICROSOFT);
     nnc_puts(t, "\n## Unsupported operators\n\n| operator | needs |\n|---|---|\n");
     for (size_t i = 0; i < NNC_COUNT(rows); i++)
         if (!rows[i].build)

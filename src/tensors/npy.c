@@ -54,7 +54,17 @@ static const char *read_descr(const char *s, nnc_npy_header *h)
             h->swap = *s == '>';
             return NULL;
         }
-    return "its dtype is unsupported; expected f2 f4 f8 i1-i8 u1-u8 b1 or V2 (bf16)";
+#define EXPECTED "; expected f2 f4 f8 i1-i8 u1-u8 b1 or V2 (bf16)"
+    switch (s[1]) {
+    case 'U':
+    case 'S': return "its dtype is a text" EXPECTED;
+    case 'O': return "its dtype is object" EXPECTED;
+    case 'c': return "its dtype is complex" EXPECTED;
+    case 'M':
+    case 'm': return "its dtype is a time" EXPECTED;
+    default: return "its dtype is unsupported" EXPECTED;
+    }
+#undef EXPECTED
 }
 
 static const char *read_shape(cursor *c, nnc_type *t)

@@ -15,8 +15,8 @@ TEST(graph_names_unique)
     nnc_ref d = nnc_input(g, "1x", &t), e = nnc_input(g, "x_2", &t), f = nnc_input(g, "x", &t);
     CHECK_STR(g->value[a].name, "x");
     CHECK_STR(g->value[b].name, "x_2");
-    CHECK_STR(g->value[c].name, "layer_1_0");
-    CHECK_STR(g->value[d].name, "_1x");
+    CHECK_STR(g->value[c].name, "layer-1/0");
+    CHECK_STR(g->value[d].name, "1x");
     CHECK_STR(g->value[e].name, "x_2_2");
     CHECK_STR(g->value[f].name, "x_3");
     for (int i = 0; i < 3000; i++) /* no quadratic search: this is quick */

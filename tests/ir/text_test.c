@@ -184,6 +184,11 @@ TEST(text_terse)
 TEST(text_numbers_and_names_mix)
 {
     /* A value called "_5" and the number 5 are two values. */
+    check_text(
+        "graph @t { %\"0\" = input : f32[2] %0 = neg %\"0\" %\"a b\" = neg %0 return %\"a b\" }",
+        "graph @t {\n  %\"0\" = input : f32[2]\n  %1 = neg %\"0\" : f32[2]\n  %\"a b\" = neg %1 : "
+        "f32[2]\n"
+        "  return %\"a b\"\n}\n");
     check_text("graph @t { %_1 = input : f32[2] %1 = neg %_1 %2 = add %1, %_1 return %2 }",
         "graph @t {\n  %_1 = input : f32[2]\n  %1 = neg %_1 : f32[2]\n  %2 = add %1, %_1 : f32[2]\n"
         "  return %2\n}\n");

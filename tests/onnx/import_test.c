@@ -57,8 +57,8 @@ TEST(statistics_that_are_weights)
     om_node(&m, "BatchNormalization", "x s b b s", "y1", "");
     om_node(&m, "BatchNormalization", "y1 s b mean s", "y2", "");
     om_output(&m, "y2");
-    HAS(om_parse(&m, NULL), "batchnorm %x, %s, %b, %__y1.running_mean, %__y1.running_var",
-        "%s, %b, %mean, %__y2.running_var", "\"/y1.running_mean\"", "\"/y1.running_var\"",
+    HAS(om_parse(&m, NULL), "batchnorm %x, %s, %b, %\"/y1.running_mean\", %\"/y1.running_var\"",
+        "%s, %b, %mean, %\"/y2.running_var\"", "\"/y1.running_mean\"", "\"/y1.running_var\"",
         "\"/y2.running_var\"", "!\"/y2.running_mean\"");
 }
 
@@ -260,6 +260,50 @@ TEST(initializers_that_nothing_uses)
     om_node(&m, "Relu", "x", "y", "");
     om_output(&m, "y");
     HAS(om_parse(&m, NULL), "relu %x");
+}
+
+/* Lists of values exist while the model is read. */
+TEST(sequences_of_known_length)
+{
+    om m = {0};
+    const int64_t size[] = {3, 2, 2}, last = -1, one = 1;
+    om_input(&m, "x", OM_F32, "2 7");
+    om_ints(&m, "size", 3, size);
+    om_ints(&m, "last", 1, &last);
+    om_ints(&m, "one", 1, &one);
+    om_node(&m, "SplitToSequence", "x size", "q", "axis=1");
+    om_node(&m, "SequenceAt", "q last", "y", "");
+    om_node(&m, "SequenceErase", "q one", "q2", "");
+    om_node(&m, "SequenceInsert", "q2 y one", "q3", "");
+    om_node(&m, "ConcatFromSequence", "q3", "z", "axis=1");
+    om_node(&m, "SequenceLength", "q3", "n", "");
+    om_node(&m, "Neg", "n", "w", "");
+    om_output(&m, "y");
+    om_output(&m, "z");
+    om_output(&m, "w");
+    HAS(om_parse(&m, NULL), "slice %x {axes=[1], starts=[5], ends=[7]", "concat %1, %2, %2",
+        ": f32[2,7]", "[-3]");
+    om_input(&m, "x", OM_F32, "2 7");
+    om_node(&m, "SplitToSequence", "x", "q", "");
+    om_node(&m, "Neg", "q", "y", "");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("its input 0 is a sequence");
+}
+
+/* Indices without elements take nothing, and k = 0 elements are none: what is joined with them stays. */
+TEST(results_without_elements_vanish)
+{
+    om m = {0};
+    const int64_t none = 0;
+    om_input(&m, "x", OM_F32, "3 2");
+    om_ints(&m, "e", 0, &none);
+    om_ints(&m, "k", 1, &none);
+    om_node(&m, "Gather", "x e", "g", "axis=0");
+    om_node(&m, "TopK", "x k", "v i", "axis=0");
+    om_node(&m, "Concat", "g x v", "y", "axis=0");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "return %x as \"y\"");
 }
 
 TEST(not_of_numbers)

@@ -185,7 +185,7 @@ void om_put_node(nnc_text *graph, int field, const char *op, const char *domain,
     for (const char *p = in; word(&p, w);)
         pb_str(&n, 1, strcmp(w, "-") ? w : "");
     for (const char *p = out; word(&p, w);)
-        pb_str(&n, 2, w);
+        pb_str(&n, 2, strcmp(w, "-") ? w : "");
     pb_str(&n, 3, out);
     pb_str(&n, 4, op);
     for (const char *p = attrs; word(&p, w);)
