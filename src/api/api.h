@@ -325,7 +325,8 @@ nnc_status nnc_session_take(nnc_session *s, nnc_sink *sink) NNC_MUST;
 bool nnc_session_beside(nnc_session *s, void (*call)(void *ctx), void *ctx);
 enum { NNC_STREAM_RUNS = 63 };
 /* Runs n times (1..NNC_STREAM_RUNS), uploading inputs before and downloading outputs after each run, overlapped with the computing of
- * other runs. ns[i]: the mean time from the end of one run to that of the next, over n + 1 runs; for n = 1 a single run from start to end. */
+ * other runs. ns[i]: the mean time from the end of one run to that of the next, over n + 1 runs; for n = 1
+ * a single run from start to end. */
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink) NNC_MUST;
 /* NNC_E_FIT where a needs more memory than the devices have, or than e's memory_limit. */
 nnc_status nnc_check_room(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
