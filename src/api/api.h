@@ -314,7 +314,8 @@ typedef struct nnc_io_report {
 } nnc_io_report;
 
 /* Prepares the session for nnc_session_stream: allocates a second set of inputs and outputs on the device, and host memory (pinned
- * where possible) for both. NNC_E_FIT when that does not fit. Call before nnc_session_input. */
+ * where possible) for both. NNC_E_FIT when that does not fit. From then on a CPU's runs are executed by a thread of their own, which costs
+ * each some microseconds. */
 nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink) NNC_MUST;
 /* The next run's inputs, uploaded while the current one computes: `stage` begins, data stays as it is until `take`, which makes them the
  * inputs of the runs that follow. */
@@ -324,7 +325,8 @@ nnc_status nnc_session_take(nnc_session *s, nnc_sink *sink) NNC_MUST;
 bool nnc_session_beside(nnc_session *s, void (*call)(void *ctx), void *ctx);
 enum { NNC_STREAM_RUNS = 63 };
 /* Runs n times (1..NNC_STREAM_RUNS), uploading inputs before and downloading outputs after each run, overlapped with the computing of
- * other runs. ns[i]: from the end of one run to that of the next, over n + 1 runs; for n = 1 a single run from start to end. */
+ * other runs. ns[i]: the mean time from the end of one run to that of the next, over n + 1 runs; for n = 1
+ * a single run from start to end. */
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink) NNC_MUST;
 /* NNC_E_FIT where a needs more memory than the devices have, or than e's memory_limit. */
 nnc_status nnc_check_room(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;

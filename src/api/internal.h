@@ -101,6 +101,7 @@ struct nnc_session {
     nnc_exec *exec;
     int ranks;             /* that execute it */
     nnc_streaming *stream; /* NULL: copies are not streamed */
+    bool given;            /* an input was set */
     nnc_stage *stage;      /* of nnc_session_stage; NULL: not used so far */
     void (*beside)(void *ctx); /* once, while the device computes the next run */
     void *beside_ctx;

@@ -164,8 +164,6 @@ static nnc_status hold_weights(comparison *c, const program *p)
 static nnc_status load(comparison *c, program *p)
 {
     NNC_TRY(nnc_session_create(c->env, p->a, &p->s, c->sink));
-    if (c->io != NNC_IO_EXCLUDE)
-        NNC_TRY(nnc_session_stream_open(p->s, c->sink));
     for (int i = 0; i < c->n_input; i++)
         NNC_TRY(nnc_session_input(p->s, i, c->input[i], c->sink));
     return c->o->training ? hold_weights(c, p) : NNC_OK;
@@ -188,9 +186,12 @@ static nnc_status measure_group(comparison *c, program **p, int n)
     nnc_status st = NNC_OK;
     for (int i = 0; !st && i < n; i++)
         st = load(c, p[i]);
-    for (int io = 0; !st && io < 2; io++)
-        if (c->io == NNC_IO_BOTH || io == c->main)
-            st = nnc_time(c, p, n, io == 1);
+    if (!st && c->io != NNC_IO_INCLUDE)
+        st = nnc_time(c, p, n, false);
+    for (int i = 0; !st && i < n && c->io != NNC_IO_EXCLUDE; i++)
+        st = nnc_session_stream_open(p[i]->s, c->sink); /* slows runs without copies */
+    if (!st && c->io != NNC_IO_EXCLUDE)
+        st = nnc_time(c, p, n, true);
     if (!st && c->o->training)
         st = nnc_time_parts(c, p, n);
     for (int i = 0; !st && i < n; i++) {

@@ -124,6 +124,8 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         st = nnc_partition_sense(&t, &a, sink);
     if (!st && o->simulate)
         st = nnc_partition_simulate(e, m, training, &t, &a, sink);
+    if (!st)
+        st = nnc_partition_decide(e, m, training, &t, sink);
     if (!st && o->run)
         st = nnc_partition_run(e, m, training, &t, &a, sink);
     if (!st)

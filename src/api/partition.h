@@ -101,7 +101,8 @@ extern const char *const nnc_partition_fill[NNC_FILL_KINDS];
 typedef struct nnc_device_use {
     const char *layers; /* "0-13", "0-3,8-11"; "" for none */
     int64_t busy_ns;
-    int64_t fill[NNC_FILL_KINDS], bytes; /* their sum */
+    int64_t fill[NNC_FILL_KINDS]; /* estimates */
+    int64_t bytes;                /* their sum; of a row with a plan that plan's */
 } nnc_device_use;
 
 /* What the search over combinations found (partition_auto.c). */
@@ -142,6 +143,9 @@ typedef struct nnc_partition_row {
     nnc_partition_way way;
     const char *note;       /* or NULL */
     bool executable, fits;
+    bool planned;           /* use[].bytes and fits are those of the plan; false: they are estimates */
+    bool open;              /* the estimate does not tell whether it fits, and no plan was made */
+    bool refused;           /* the planner refuses it */
     nnc_device_use *use;    /* by device */
     int64_t iteration_ns, exposed_ns, hidden_ns;
     double bubble;          /* idle share of all devices' time */
@@ -209,7 +213,13 @@ nnc_status nnc_partition_draw(
 /* The plan that nnc executes for the row; *runs: how many times each device runs it in an iteration. 0: the strategy is not executed, and
  * *out is NULL. */
 nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
-    const nnc_partition_row *row, nnc_artifact **out, int *runs, nnc_sink *sink) NNC_MUST;
+    const nnc_partition_row *row, bool code, nnc_artifact **out, int *runs, nnc_sink *sink) NNC_MUST;
+/* Do both rows execute the same plan, as pipelines do whose cuts are equal? */
+bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row *b);
+/* partition_memory.c: decides which rows fit, by plans where estimates are not clear; takes a plan's bytes. */
+nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
+    nnc_sink *sink) NNC_MUST;
+void nnc_partition_take_plan(const nnc_env *e, const nnc_partition_table *t, nnc_partition_row *row, const nnc_artifact *a);
 /* partition_run.c: runs the strategies of t that nnc executes, in turn. Over ranks: called by all of them, and rank 0 has the times. */
 nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;

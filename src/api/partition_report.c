@@ -30,6 +30,18 @@ static double per_second(const nnc_partition_table *t, const nnc_partition_row *
 
 /* ---- JSON, CSV --------------------------------------------------------------------------------------- */
 
+static const char *memory_word(const nnc_partition_row *r)
+{
+    return r->planned ? "plan" : "estimate";
+}
+
+/* null, in CSV nan: not known. */
+static nnc_json_member fits_member(const nnc_partition_row *r)
+{
+    return r->open ? (nnc_json_member)J_REAL("fits", NAN)
+                   : (nnc_json_member)J_BOOL("fits", r->fits);
+}
+
 static void json_devices(
     nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
 {
@@ -106,7 +118,8 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
     NNC_JSON(w, J_MS("iteration_ms", ms(r->iteration_ns)),
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
         J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
-        J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits));
+        J_MS("comm_hidden_ms", ms(r->hidden_ns)), fits_member(r),
+        J_STRING("memory", memory_word(r)));
     if (t->o->sensitivity) {
         nnc_json_open(w, "at_bandwidth", '[');
         for (int k = 0; k < NNC_BANDWIDTHS; k++)
@@ -185,10 +198,10 @@ static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_
         J_MS("iteration_ms", ms(r->iteration_ns)),
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
         J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
-        J_MS("comm_hidden_ms", ms(r->hidden_ns)), J_BOOL("fits", r->fits),
+        J_MS("comm_hidden_ms", ms(r->hidden_ns)), fits_member(r),
         J_INT("weights_bytes", u->fill[0]), J_INT("gradients_bytes", u->fill[1]),
         J_INT("optimizer_bytes", u->fill[2]), J_INT("saved_bytes", u->fill[3]),
-        J_INT("working_bytes", u->fill[4])};
+        J_INT("working_bytes", u->fill[4]), J_STRING("memory", memory_word(r))};
     const nnc_json_member simulated[] = {
         J_REAL("simulated_ms", r->simulated_ns ? nnc_decimals(ms(r->simulated_ns), 6) : NAN),
         J_REAL("simulated_bytes", r->simulated_ns ? (double)r->simulated_bytes : NAN)};
@@ -239,6 +252,16 @@ static bool is_narrow(const nnc_partition_table *t)
     return t->o->columns > 0 && t->o->columns < WIDE;
 }
 
+/* An estimate is marked. */
+static void put_memory(nnc_text *t, const nnc_partition_row *r, int64_t bytes, int width)
+{
+    NNC_LOCAL(nnc_text) b = {0};
+    nnc_puts(&b, r->planned || !bytes ? "" : "~");
+    nnc_put_bytes(&b, bytes);
+    nnc_printf(t, "%*s", width, nnc_text_str(&b));
+    t->oom |= b.oom;
+}
+
 static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     const bool narrow = is_narrow(t);
@@ -265,8 +288,12 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         nnc_putc(out, ' ');
         put_time(out, ms(r->hidden_ns), 9);
     }
-    nnc_put_bytes_column(out, most, narrow ? 11 : 12, false);
-    nnc_printf(out, "  %-4s %s\n", r->fits ? "yes" : "NO", r->executable ? "yes" : "no");
+    put_memory(out, r, most, narrow ? 11 : 12);
+    nnc_printf(out, "  %-4s %s\n",
+        r->open   ? "?"
+        : r->fits ? "yes"
+                  : "NO",
+        r->executable ? "yes" : "no");
     if (r->not_simulated)
         nnc_printf(out, "    simulated              - %s\n", r->not_simulated);
     if (!r->simulated_ns)
@@ -317,7 +344,7 @@ static void device_line(const nnc_partition_row *r, int d, int end, bool narrow,
     put_time(out, ms(u->busy_ns), 10);
     nnc_putc(out, ' ');
     put_time(out, ms(r->iteration_ns - u->busy_ns), 10);
-    nnc_put_bytes_column(out, u->bytes, 12, false);
+    put_memory(out, r, u->bytes, 12);
     const int most = largest_fill(u);
     if (narrow)
         nnc_printf(out, "  %-9s", u->bytes ? nnc_partition_fill[most] : "");
@@ -481,7 +508,10 @@ static void text_legend(const nnc_partition_table *t, nnc_text *out)
         "exposed: what transfers add to an iteration; with links that take no time it is as much "
         "shorter",
         "hidden: all other time of transfers, beside computing",
-        "most memory: of the fullest device; runs: nnc executes it today"};
+        "most memory: of the fullest device, by its plan; ~: by an estimate, of which ? is too "
+        "near "
+        "to what there is",
+        "runs: nnc executes it today"};
     for (size_t i = 0; i < NNC_COUNT(line); i++) {
         if (is_narrow(t) && i == 2) /* has no such column */
             continue;

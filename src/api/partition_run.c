@@ -86,7 +86,7 @@ static nnc_status make_programs(run *r)
         program p = {.row = row, .alone = nnc_env_world(r->e) > 1 && row->way.devices == 1};
         nnc_sink_clear(own);
         const nnc_status made =
-            nnc_partition_execution(r->e, r->m, r->training, r->t, row, &p.a, &p.runs, own);
+            nnc_partition_execution(r->e, r->m, r->training, r->t, row, true, &p.a, &p.runs, own);
         if (made && nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM)
             st = nnc_nomem(r->sink);
         const char *why = made ? reason_of(own) : p.runs ? check_plan(r, p.a, p.alone) : NULL;

@@ -74,8 +74,8 @@ static nnc_status make_graph(
 }
 
 nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_training *training,
-    const nnc_partition_table *t, const nnc_partition_row *row, nnc_artifact **out, int *runs,
-    nnc_sink *sink)
+    const nnc_partition_table *t, const nnc_partition_row *row, bool code, nnc_artifact **out,
+    int *runs, nnc_sink *sink)
 {
     const simulation s = {e, m, training, t, sink};
     nnc_compile_options o = t->o->compile;
@@ -88,7 +88,7 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
     o.schedule = row->way.schedule;
     o.streams = row->way.streams > o.streams ? row->way.streams : o.streams;
     if (!st)
-        st = nnc_partition_compile(e, g, &o, t->o->run || t->o->measure, out, sink);
+        st = nnc_partition_compile(e, g, &o, code, out, sink);
     nnc_graph_destroy(g);
     return st;
 }
@@ -145,7 +145,8 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t 
     nnc_artifact *a = NULL;
     int runs = 0;
     int64_t last = 0, others = 0, bytes = 0;
-    nnc_status st = nnc_partition_execution(s->e, s->m, s->training, s->t, row, &a, &runs, s->sink);
+    nnc_status st = nnc_partition_execution(
+        s->e, s->m, s->training, s->t, row, s->t->o->run || s->t->o->measure, &a, &runs, s->sink);
     if (!st && !runs)
         return NNC_OK;
     if (!st && s->t->m->times)
@@ -163,6 +164,7 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t 
         row->simulated_busy_ns = busy;
         row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
         row->simulated_bytes = bytes;
+        nnc_partition_take_plan(s->e, s->t, row, a);
     }
     nnc_artifact_destroy(a);
     return st;
@@ -173,8 +175,7 @@ static bool same_text(const char *a, const char *b)
     return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* Do both rows execute the same plan, as pipelines do whose cuts are equal? */
-static bool same_plan(const nnc_partition_row *a, const nnc_partition_row *b)
+bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row *b)
 {
     const nnc_partition_way *x = &a->way, *y = &b->way;
     return x->runs == y->runs && x->devices == y->devices && x->replicas == y->replicas &&
@@ -188,8 +189,8 @@ static bool take_earlier(const nnc_partition_table *t, int i)
 {
     nnc_partition_row *to = &t->row[i];
     int k = 0;
-    while (k < i &&
-           !((t->row[k].simulated_ns || t->row[k].not_simulated) && same_plan(&t->row[k], to)))
+    while (k < i && !((t->row[k].simulated_ns || t->row[k].not_simulated) &&
+                        nnc_partition_same_plan(&t->row[k], to)))
         k++;
     if (k == i || to->why_not || nnc_partition_has_timelines(t->o))
         return false;

@@ -263,6 +263,7 @@ nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *
             sink, NNC_E_BUG, "input %s is not row-major", nnc_session_input_name(s, i));
     NNC_TRY(check_indices(s, i, data, sink));
     nnc_stream_keep_input(s, i, data);
+    s->given = true;
     if (s->a->chunks > 1)
         return NNC_OK; /* uploaded with each run */
     NNC_TRY(nnc_exec_upload(s->exec, i, data));

@@ -76,6 +76,10 @@ nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink)
     nnc_status st = nnc_pipe_create(s->exec, &m->pipe, sink);
     for (int way = 0; way < NNC_WAYS && !st; way++)
         st = host_memory(s, way, sink);
+    for (int i = 0; i < s->plan->n_input && !st && s->given; i++)
+        st = nnc_exec_get_input(s->exec, i, m->side[NNC_UP].at[i]);
+    if (!st && s->given)
+        st = nnc_exec_sync(s->exec, sink);
     if (st)
         nnc_session_stream_close(s);
     return st;
@@ -168,6 +172,14 @@ static int64_t end_of(const nnc_pipe_span *s)
     return s->down[1] >= 0 ? s->down[1] : s->run[1];
 }
 
+/* Time of each of the n runs after the first one: their rate in the slowest stage. The ends of single downloads say less: those of two
+ * runs, for which there are two slots, may fall together, and the next one is twice as long after them. */
+static int64_t time_in_row(const nnc_pipe_span *s, int n)
+{
+    const int64_t computed = s[n].run[1] - s[0].run[1], ended = end_of(&s[n]) - end_of(&s[0]);
+    return nnc_max64(computed, ended) / n;
+}
+
 static nnc_status run(nnc_session *s, int64_t n, nnc_pipe_span *span, nnc_sink *sink)
 {
     nnc_streaming *m = s->stream;
@@ -208,7 +220,7 @@ nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink
     if (n == 1)
         ns[0] = end_of(&span[0]) - (span[0].up[0] >= 0 ? span[0].up[0] : span[0].run[0]);
     for (int i = 0; i < n && n > 1; i++)
-        ns[i] = end_of(&span[i + 1]) - end_of(&span[i]);
+        ns[i] = time_in_row(span, n);
     return NNC_OK;
 }
 

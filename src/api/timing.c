@@ -171,6 +171,8 @@ nnc_status nnc_session_time(
     const int64_t goal = (o->duration_ms ? o->duration_ms : DEFAULT_MS) * INT64_C(1000000);
     int64_t ns[NNC_STREAM_RUNS], warmed = 0;
     int n;
+    if (io)
+        NNC_TRY(nnc_session_stream_open(s, sink));
     NNC_TRY(warm_up(s, way_of(o, io), o->warmup, &warmed, sink));
     while (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || t->spent_ns < goal) {
         int64_t fit = t->n ? (goal - t->spent_ns) / (t->spent_ns / t->n + 1) : 0;

@@ -187,8 +187,6 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     print_warnings(sink);
     if (nnc_env_rank(w->env) > 0)
         return NNC_OK;
-    if (o->compare.io != NNC_IO_EXCLUDE)
-        NNC_TRY(nnc_session_stream_open(w->session, sink));
     return set_inputs(o, w->artifact, w->session, sink);
 }
 

@@ -274,5 +274,7 @@ void mincut_arc(mincut *m, uint32_t from, uint32_t to, int64_t capacity);
 bool mincut_run(mincut *m, bool *side); /* false: out of memory */
 #define MINCUT_INF (INT64_MAX / 4)
 bool attrs_equal(const nnc_node *a, const nnc_node *b);
+/* swap_pool_step.c: max pooling i and the relu before it, where the backward pass reads the relu's result. *pooling: the new pooling. */
+bool swap_pool_in_step(pass *p, uint32_t i, uint32_t *pooling);
 
 #endif

@@ -209,6 +209,8 @@ nnc_status pass_swap_pool(pass *p)
             at = p->g->n_node - 1;
             moved = true;
         }
+        while (!moved && p->status == NNC_OK && swap_pool_in_step(p, at, &at))
+            ;
         for (; !moved && p->status == NNC_OK && at != NNC_NONE;)
             at = forward(p, at);
     }

@@ -438,6 +438,14 @@ nnc_status nnc_exec_upload(nnc_exec *e, int i, const void *data)
     return i < 0 || i >= e->p->n_input ? NNC_E_BUG : put_tensor(e, e->p->input[i], data);
 }
 
+nnc_status nnc_exec_get_input(nnc_exec *e, int i, void *data)
+{
+    const nnc_plan *p = e->p;
+    return i < 0 || i >= p->n_input
+               ? NNC_E_BUG
+               : get_tensor(e, p->input[i], 0, nnc_type_bytes(&p->tensor[p->input[i]].type), data);
+}
+
 nnc_status nnc_exec_download_part(nnc_exec *e, int i, int64_t offset, int64_t bytes, void *data)
 {
     return i < 0 || i >= e->p->n_output ? NNC_E_BUG

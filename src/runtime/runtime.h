@@ -157,6 +157,7 @@ void nnc_exec_destroy(nnc_exec *e);
 nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device);
 /* Host buffers in the tensors' own memory order. Asynchronous unless followed by nnc_exec_sync. */
 nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data);
+nnc_status nnc_exec_get_input(nnc_exec *e, int input, void *data);
 nnc_status nnc_exec_download(nnc_exec *e, int output, void *data);
 /* Bytes offset.. of an output, for reading large results in pieces. */
 nnc_status nnc_exec_download_part(nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data);

@@ -26,7 +26,6 @@ typedef struct copy {
     const nnc_graph *m;
     const nnc_training *t;
     nnc_ref *map; /* values of g for those of m */
-    const uint32_t *uses; /* of m's values */
     bool evaluate;
     nnc_ref key; /* of dropouts, made on first use */
     nnc_ref *state, *added; /* running statistics, and what moves them */
@@ -128,25 +127,6 @@ static nnc_ref dropped(copy *c, const nnc_node *n, nnc_ref x)
                : nnc_build3(g, OP_select, drop, nnc_scalar(g, (nnc_dtype)t.dtype, 0), kept);
 }
 
-/* The relu before max pooling n, which only the pooling reads; NULL: there is none. */
-static const nnc_node *relu_before(const copy *c, const nnc_node *n)
-{
-    const nnc_node *d = n->op == OP_maxpool ? nnc_def(c->m, n->in[0]) : NULL;
-    const bool relu = d && (d->op == OP_relu || d->op == OP_relu6);
-    return relu && c->uses[d->out] == 1 && d->device == n->device ? d : NULL;
-}
-
-/* maxpool(relu(x)) = relu(maxpool(x)), and the gradients are equal, too: where the largest element is not positive no gradient passes,
- * elsewhere it is the same element. Of the pooling's operand the backward pass then needs only indices, and the mask is of the smaller
- * result. */
-static nnc_ref pooled_first(copy *c, const nnc_node *pool, const nnc_node *relu)
-{
-    nnc_ref x = nnc_copy_node(c->g, c->m, pool, &c->map[relu->in[0]]);
-    c->g->origin = relu->origin;
-    c->g->loc = relu->loc;
-    return x == NNC_NONE ? x : nnc_copy_node(c->g, c->m, relu, &x);
-}
-
 /* Does batch norm n, with this running mean, use the statistics of its batch? */
 static bool is_by_batch(const copy *c, const nnc_node *n, nnc_ref mean)
 {
@@ -173,8 +153,6 @@ static void copy_one(copy *c, const nnc_node *n)
     c->g->device = n->device;
     if (n->op == OP_batchnorm && !c->evaluate && is_by_batch(c, n, arg[3]))
         r = by_batch(c, n, arg);
-    else if (!c->evaluate && relu_before(c, n))
-        r = pooled_first(c, n, relu_before(c, n));
     else if (n->op == OP_dropout)
         r = c->evaluate ? arg[0] : dropped(c, n, arg[0]);
     else
@@ -411,13 +389,12 @@ static nnc_status make_of(
         .m = m,
         .t = t,
         .map = ARENA_NEW(&a, nnc_ref, m->n_value + 1),
-        .uses = nnc_use_counts(m, &a),
         .evaluate = evaluate,
         .key = NNC_NONE,
         .state = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1),
         .added = ARENA_NEW(&a, nnc_ref, 2 * m->n_node + 1)};
     *out = NULL;
-    if (!c.g || !c.map || !c.uses || !c.state || !c.added) {
+    if (!c.g || !c.map || !c.state || !c.added) {
         nnc_graph_destroy(c.g);
         return nnc_nomem(sink);
     }
