@@ -150,15 +150,17 @@ bool ox_col2im(ox_build *b)
     if (!ox_read_window(b, &like, &w))
         return false;
     for (int i = 0; i < n; i++) {
+        if (block[i] < 1 || block[i] > NNC_MAX_STEP || image[i] < 1 || image[i] > NNC_MAX_STEP)
+            return ox_wrong(b, "its image or block is out of range");
         const int64_t reach = (block[i] - 1) * w.dilations[i] + 1,
                       room = image[i] + w.pads[i] + w.pads[n + i] - reach;
-        if (block[i] < 1 || room < 0)
+        if (room < 0)
             return ox_wrong(b, "its block is larger than its image");
         w.extra[i] = room % w.strides[i];
         in[2 + i] = room / w.strides[i] + 1;
         k[2 + i] = block[i];
-        taps *= block[i];
-        all *= in[2 + i];
+        if (!nnc_mul_ok(taps, block[i], &taps) || !nnc_mul_ok(all, in[2 + i], &all))
+            return ox_wrong(b, "its image or block is out of range");
     }
     if (all != t.dim[2] || t.dim[1] % taps)
         return ox_wrong(b, "its columns do not fit its image");
