@@ -69,7 +69,7 @@ static bool self_attention(ox_build *b, nnc_ref x, int mask, int past, int bias)
 {
     static const char *const none[] = {"do_rotary", "past_present_share_buffer"};
     const int64_t heads = ox_int(b, "num_heads", 0);
-    int64_t size[3];
+    int64_t size[3] = {0};
     int n;
     attention a = {.d = ox_dt(b, x)};
     if (x == NNC_NONE || !all_0(b, 2, none))
@@ -79,7 +79,10 @@ static bool self_attention(ox_build *b, nnc_ref x, int mask, int past, int bias)
         return ox_wrong(b, "its input has %d dimensions; 3 are expected", t.rank);
     if (!ox_ints(b, "qkv_hidden_sizes", 3, &n, size))
         size[0] = size[1] = size[2] = t.dim[2] / 3;
-    if (b->x->status || size[0] + size[1] + size[2] != t.dim[2] || size[0] < 1 || size[1] < 1)
+    bool fits = !b->x->status;
+    for (int i = 0; i < 3; i++)
+        fits = fits && size[i] > 0 && size[i] <= t.dim[2];
+    if (!fits || size[0] + size[1] + size[2] != t.dim[2])
         return !b->x->status && ox_wrong(b, "its weights do not fit qkv_hidden_sizes");
     a.q = ox_by_head(b, ox_slice(b, x, 2, 0, size[0]), heads);
     nnc_ref *to[2] = {&a.k, &a.v}, both[2];
@@ -225,7 +228,8 @@ static bool read_groups(ox_build *b, attention *a)
     const int64_t heads = ox_int(b, "num_heads", 0), own = ox_int(b, "kv_num_heads", 0);
     nnc_ref v[3] = {ox_in(b, 0), ox_optional(b, 1), ox_optional(b, 2)};
     const nnc_type t = *ox_type(b, v[0]);
-    if (heads < 1 || own < 1 || t.rank != 3 || (ox_has(b, 1) != ox_has(b, 2)))
+    if (heads < 1 || own < 1 || heads > NNC_MAX_STEP || own > NNC_MAX_STEP || t.rank != 3 ||
+        (ox_has(b, 1) != ox_has(b, 2)))
         return ox_wrong(b, "its heads or operands do not fit");
     if (!ox_has(b, 1)) {
         const int64_t size = t.dim[2] / (heads + 2 * own);

@@ -383,7 +383,8 @@ bool ox_matmul_nbits(ox_build *b)
         return ox_refuse(b, "%lld bits; 2, 4 and 8 are supported", (long long)bits);
     if (ox_has(b, 4) || ox_int(b, "weight_prepacked", 0))
         return ox_refuse(b, "%s is unsupported", ox_has(b, 4) ? "g_idx" : "weight_prepacked");
-    if (k < 1 || n < 1 || block < 8 / bits || k > NNC_MAX_STEP || block > NNC_MAX_STEP)
+    if (k < 1 || n < 1 || block < 8 / bits || k > NNC_MAX_STEP || n > NNC_MAX_STEP ||
+        block > NNC_MAX_STEP)
         return ox_wrong(b, "K, N or block_size is missing or out of range");
     const int64_t blocks = nnc_ceildiv(k, block), each[3] = {n, blocks, 1};
     const nnc_dtype d = ox_dt(b, ox_in(b, 0));

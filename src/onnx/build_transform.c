@@ -58,6 +58,35 @@ static nnc_ref transformed(ox_build *b, nnc_ref x, int64_t m, bool inverse)
     return ox_transposed(b, ox_reshape(b, sum, t.rank, t.dim), perm);
 }
 
+/* Row k of a real signal's numbers from its spectrum: how = {length, imaginary}. The other half is the conjugate one. */
+static double real_wave(const int64_t *how, int64_t i)
+{
+    const int64_t k = i / how[0], n = i % how[0];
+    const double angle = 2 * 3.14159265358979323846 * (double)(n * k % how[0]) / (double)how[0];
+    const double both = k == 0 || 2 * k == how[0] ? 1 : 2;
+    return both * (how[1] ? -sin(angle) : cos(angle)) / (double)how[0];
+}
+
+/* The real signal of `length` numbers whose first half spectrum x [.., length / 2 + 1, 2] is: [.., length, 1]. */
+static nnc_ref real_signal(ox_build *b, nnc_ref x, int64_t length)
+{
+    if (x == NNC_NONE)
+        return x;
+    nnc_type t = *ox_type(b, x);
+    const int last = t.rank - 1;
+    const int64_t dim[2] = {t.dim[last - 1], length};
+    nnc_ref sum = NNC_NONE;
+    for (int i = 0; i < 2; i++) {
+        nnc_ref part = ox_reshape(b, ox_slice(b, x, last, i, i + 1), last, t.dim);
+        nnc_ref r = ox_2(b, OP_matmul, part,
+            table(b, (nnc_dtype)t.dtype, 2, dim, real_wave, (int64_t[]){length, i}));
+        sum = i ? ox_2(b, OP_add, sum, r) : r;
+    }
+    t.dim[last - 1] = length;
+    t.dim[last] = 1;
+    return ox_reshape(b, sum, t.rank, t.dim);
+}
+
 /* x with `axis` and the last dimension but one changed for each other. */
 static nnc_ref exchanged(ox_build *b, nnc_ref x, int axis)
 {
@@ -83,20 +112,23 @@ bool ox_dft(ox_build *b)
         return false;
     if (axis == t.rank - 1 || t.dim[t.rank - 1] > 2)
         return ox_wrong(b, "its last dimension is of numbers, 1 or 2");
-    if (inverse && one)
-        return ox_refuse(b, "inverse with onesided is unsupported");
-    length = t.dim[axis];
+    if (inverse && one && t.dim[t.rank - 1] != 2)
+        return ox_wrong(b, "a spectrum has real and imaginary numbers");
+    length = inverse && one ? 2 * t.dim[axis] - 2 : t.dim[axis];
     if (ox_has(b, 1) && !ox_const_ints(b, 1, 1, &n, &length))
         return false;
     if (length < 1 || length > MOST)
         return ox_wrong(b, "dft_length is %lld", (long long)length);
+    const int64_t read = inverse && one ? length / 2 + 1 : length;
     int64_t pads[2 * NNC_MAX_RANK] = {0};
-    pads[t.rank + axis] = nnc_max64(length - t.dim[axis], 0);
+    pads[t.rank + axis] = nnc_max64(read - t.dim[axis], 0);
     const nnc_attr a = nnc_av(AT_pads, 2 * t.rank, pads);
-    x = pads[t.rank + axis] ? ox_op(b, OP_pad, 1, &x, 1, &a) : ox_slice(b, x, axis, 0, length);
+    x = pads[t.rank + axis] ? ox_op(b, OP_pad, 1, &x, 1, &a) : ox_slice(b, x, axis, 0, read);
     if (x == NNC_NONE)
         return false;
-    x = transformed(b, exchanged(b, x, axis), one ? length / 2 + 1 : length, inverse);
+    x = exchanged(b, x, axis);
+    x = inverse && one ? real_signal(b, x, length)
+                       : transformed(b, x, one ? length / 2 + 1 : length, inverse);
     return x != NNC_NONE && ox_give(b, exchanged(b, x, axis));
 }
 
@@ -150,15 +182,17 @@ bool ox_col2im(ox_build *b)
     if (!ox_read_window(b, &like, &w))
         return false;
     for (int i = 0; i < n; i++) {
+        if (block[i] < 1 || block[i] > NNC_MAX_STEP || image[i] < 1 || image[i] > NNC_MAX_STEP)
+            return ox_wrong(b, "its image or block is out of range");
         const int64_t reach = (block[i] - 1) * w.dilations[i] + 1,
                       room = image[i] + w.pads[i] + w.pads[n + i] - reach;
-        if (block[i] < 1 || room < 0)
+        if (room < 0)
             return ox_wrong(b, "its block is larger than its image");
         w.extra[i] = room % w.strides[i];
         in[2 + i] = room / w.strides[i] + 1;
         k[2 + i] = block[i];
-        taps *= block[i];
-        all *= in[2 + i];
+        if (!nnc_mul_ok(taps, block[i], &taps) || !nnc_mul_ok(all, in[2 + i], &all))
+            return ox_wrong(b, "its image or block is out of range");
     }
     if (all != t.dim[2] || t.dim[1] % taps)
         return ox_wrong(b, "its columns do not fit its image");
