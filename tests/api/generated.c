@@ -94,7 +94,8 @@ static nnc_env *env_of(worker *w, int i)
 
 /* ---- bounds ----
  * The generator keeps values within +-16 and graphs well-conditioned (gen.h): each node may add its rounding, 16 units
- * of the coarsest float, amplified by at most 10. And over a whole output, nmse stays within nmse_bound. An output beyond is judged by its own conditioning. */
+ * of the coarsest float, amplified by at most 10. And over a whole output, nmse stays within nmse_bound. An
+ * output beyond is judged by its own conditioning. */
 
 static int class_of(double eps)
 {
