@@ -338,6 +338,37 @@ api_diff api_compare(const nnc_type *t, const void *got, const nnc_rval *want)
     return x;
 }
 
+nnc_rounding api_rounding(nnc_precision p)
+{
+    const double unit = p == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    const bool narrow = p >= NNC_PRECISION_f16;
+    return (nnc_rounding){.operand_unit = narrow || p == NNC_PRECISION_tf32 ? unit : 0,
+        .result_unit = narrow ? unit : 0};
+}
+
+bool api_is_conditioned(
+    const nnc_graph *g, const api_data *d, nnc_rounding r, uint32_t i, const void *got)
+{
+    enum { DRAWS = 16, FACTOR = 16 };
+    const nnc_rval *want = &d->want[i];
+    const nnc_type *t = nnc_typeof(g, g->output[i]);
+    NNC_FREED nnc_rval *v = nnc_calloc(g->n_output + (size_t)1, sizeof *v);
+    double error = 0, rounding = 0;
+    bool ok = v && want->f;
+    for (r.seed = 1; ok && r.seed <= DRAWS; r.seed++) {
+        ok = !nnc_eval_rounded(g, (const void *const *)d->in, 1, &r, v, test_sink);
+        for (int64_t k = 0; ok && k < nnc_type_numel(t); k++) {
+            const double moved = v[i].f[k] - want->f[k],
+                         off = nnc_get_f64((nnc_dtype)t->dtype, got, k) - want->f[k];
+            rounding += isfinite(moved) ? moved * moved / DRAWS : 0;
+            error += isfinite(off) ? off * off / DRAWS : 0;
+        }
+        for (uint32_t o = 0; ok && o < g->n_output; o++)
+            nnc_rval_free(&v[o]);
+    }
+    return ok && error <= FACTOR * rounding;
+}
+
 bool api_same(const nnc_type *t, const void *a, const void *b)
 {
     nnc_dtype d = (nnc_dtype)t->dtype;

@@ -63,6 +63,12 @@ typedef struct api_diff {
     double got, want; /* there */
 } api_diff;
 api_diff api_compare(const nnc_type *t, const void *got, const nnc_rval *want);
+/* What a device that computes with precision p rounds. */
+nnc_rounding api_rounding(nnc_precision p);
+/* Is output i of g, where it is wrong by more than a fixed limit, within what simulated rounding explains: FACTOR times its mean square, as
+ * `nnc verify` allows? */
+bool api_is_conditioned(
+    const nnc_graph *g, const api_data *d, nnc_rounding r, uint32_t i, const void *got);
 /* The same bits, any NaN equal to any other. */
 bool api_same(const nnc_type *t, const void *a, const void *b);
 /* Coarsest float of a graph's values: its rounding unit, 0 when there is none. */

@@ -30,14 +30,6 @@ double steps_state_error(const steps_batch *b, uint32_t k, const nnc_rval *want)
     return d.wrong ? INFINITY : d.nmse / ((sum ? 50 : 1) * limit_of(b->precision));
 }
 
-static nnc_rounding rounding_of(nnc_precision p)
-{
-    const double unit = p == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
-    const bool narrow = p >= NNC_PRECISION_f16;
-    return (nnc_rounding){.operand_unit = narrow || p == NNC_PRECISION_tf32 ? unit : 0,
-        .result_unit = narrow ? unit : 0};
-}
-
 /* ---- the step as a function ---------------------------------------------------------------------- */
 
 /* The step with states as inputs, and what it is given. */
@@ -130,7 +122,7 @@ static nnc_status take_ties(opened *o, const nnc_ties *t)
 static nnc_status follow(opened *o)
 {
     nnc_ties ties = {0};
-    nnc_status st = nnc_ties_find(o->g, o->in, 1, rounding_of(o->b->precision), &ties, test_sink);
+    nnc_status st = nnc_ties_find(o->g, o->in, 1, api_rounding(o->b->precision), &ties, test_sink);
     if (!st)
         st = take_ties(o, &ties);
     nnc_ties_deinit(&ties);
@@ -148,7 +140,7 @@ static nnc_status conditioning(const opened *o, double *square)
     NNC_NEED(plain && v, test_sink);
     NNC_TRY(nnc_eval(o->g, in, 1, plain, test_sink));
     for (int d = 0; d < DRAWS; d++) {
-        nnc_rounding r = rounding_of(o->b->precision);
+        nnc_rounding r = api_rounding(o->b->precision);
         r.seed = (uint64_t)d + 1;
         NNC_TRY(nnc_eval_rounded(o->g, in, 1, &r, v, test_sink));
         for (uint32_t k = 0; k < o->g->n_output; k++)
