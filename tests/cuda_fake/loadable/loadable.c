@@ -18,8 +18,8 @@
 #endif
 #define SLOT(name) \
     __attribute__((visibility("hidden"))) void *fake_slot_##name; \
-    __asm__(".text\n.globl " #name "\n.type " #name ", %function\n" #name \
-            ":\n" JUMP(name) ".size " #name ", .-" #name "\n");
+    __asm__(".pushsection .text\n.globl " #name "\n.type " #name ", %function\n" #name \
+            ":\n" JUMP(name) ".size " #name ", .-" #name "\n.popsection\n");
 
 #define DRIVER(ret, name, args, needed) SLOT(name)
 #define CUDART(ret, name, args, needed) SLOT(name)
