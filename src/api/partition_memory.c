@@ -1,7 +1,7 @@
 /* api/partition_memory.c -- does a strategy fit? Estimates of memory know neither the order of commands nor what is computed in place: they
- * were from a third of the plan's bytes to 1.6 times as many. Where an estimate is not far from the devices' memory, the plan that nnc would
- * execute is made, and its bytes decide. A plan of many micro-batches takes seconds, so of a table of all strategies not all are planned:
- * the fastest ones by estimated time, until one fits, then those with the smallest graphs, as a budget of nodes allows. */
+ * were from a third of the plan's bytes to 1.6 times as many. Where an estimate is not far from the devices' memory, the plan that nnc
+ * would execute is made, and its bytes decide. A plan of many micro-batches takes seconds, so of a table of all strategies not all are
+ * planned: the fastest ones by estimated time, until one fits, then those with the smallest graphs, as a budget of nodes allows. */
 #include "api/partition.h"
 
 enum {

@@ -591,6 +591,10 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
             k++;
         if (k == NNC_COUNT(strategies) && strcmp(o->strategy[i], "all") != 0)
             return unknown_strategy(&r, o->strategy[i]);
+        if (o->n_strategy == 1 && !all && !in_mode(&strategies[k], r.m->step))
+            return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s %s", o->strategy[i],
+                r.m->step ? "is for inference: leave --mode=step out"
+                          : "is for training: it needs --mode=step");
         if (!all)
             NNC_TRY(add_row(&r, &strategies[k]));
     }

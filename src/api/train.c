@@ -296,45 +296,6 @@ static nnc_status validate(trainer *t)
     return NNC_OK;
 }
 
-/* ---- weights that are kept ---------------------------------------------------------------------------------------------------- */
-
-/* Is the epoch's validation better than that of the best one so far: its accuracy, or with equal ones, or without classes, its loss? */
-static bool is_best(const trainer *t)
-{
-    const double accuracy = t->eval.correct / t->eval.counted,
-                 loss = t->eval.loss / t->eval.counted;
-    if (!t->best_epoch)
-        return true;
-    if (isfinite(accuracy) && accuracy != t->best_accuracy)
-        return accuracy > t->best_accuracy;
-    return loss < t->best_loss || !isfinite(t->best_loss);
-}
-
-static nnc_status save(const trainer *t, const char *file)
-{
-    return nnc_session_write_weights(t->train.session, t->model, file, t->sink);
-}
-
-/* Writes the weights of an epoch, after its validation. */
-static nnc_status keep(trainer *t)
-{
-    NNC_LOCAL(nnc_text) file = {0};
-    const char *name = t->o->save, *dot = name ? strrchr(name, '.') : NULL;
-    if (!name || t->o->keep == NNC_KEEP_last)
-        return NNC_OK;
-    if (t->o->keep == NNC_KEEP_best) {
-        if (!is_best(t))
-            return NNC_OK;
-        t->best_epoch = t->epoch;
-        t->best_accuracy = t->eval.correct / t->eval.counted;
-        t->best_loss = t->eval.loss / t->eval.counted;
-        return save(t, name);
-    }
-    nnc_printf(&file, "%.*s-%lld%s", (int)(dot - name), name, (long long)t->epoch, dot);
-    NNC_NEED(!file.oom, t->sink);
-    return save(t, nnc_text_str(&file));
-}
-
 /* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
 
 /* What is written is finite. */
@@ -386,7 +347,7 @@ static nnc_status train_epoch(trainer *t)
     if (t->o->on_nan == NNC_NAN_stop)
         NNC_TRY(nan_check(t));
     NNC_TRY(validate(t));
-    NNC_TRY(keep(t));
+    NNC_TRY(save_epoch(t));
     (void)nnc_data_take_times(t->data); /* of the validation */
     NNC_TRY(report_epoch(t, first, ns, load));
     t->told = t->step;
@@ -489,7 +450,8 @@ static nnc_status begin(trainer *t)
         nnc_note(t->sink, (nnc_loc){.file = t->o->checkpoint},
             "there is no checkpoint yet: training begins with step 1");
     }
-    return report_open(t, log);
+    NNC_TRY(report_open(t, log));
+    return save_begin(t);
 }
 
 static nnc_status run(trainer *t)
@@ -513,7 +475,7 @@ static nnc_status run(trainer *t)
     if (t->dirty)
         NNC_TRY(checkpoint(t));
     if (t->o->save && !t->stopped && t->o->keep != NNC_KEEP_best)
-        NNC_TRY(save(t, t->o->save));
+        NNC_TRY(save_weights(t));
     report_end(t);
     return NNC_OK;
 }

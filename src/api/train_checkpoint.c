@@ -6,6 +6,7 @@
  *                           epoch's report, bytes of the log, best epoch
  *     /train/sums               f64: loss, correct predictions and targets of the epoch so far; accuracy and loss of the best epoch
  *     /train/options            u8, text: what defines the training, a line for each setting
+ *     /train/checksums          u8, text: a line "HASH NAME" for each tensor before it
  *
  * All else follows from the seed and the position: the order of samples, dropouts, learning rates. The file is replaced atomically. */
 #include "api/internal.h"
@@ -117,15 +118,15 @@ typedef struct stored {
     int *state; /* of the session; -1: of `weight` or `own` */
     const nnc_weight **weight;
     const void **own;
+    char **sum; /* where its checksum stands; NULL: it has none */
     int n;
     nnc_session *s;
     nnc_weight_files files;
     void *data;
 } stored;
 
-static nnc_status give(void *ctx, int i, const void **out, nnc_sink *sink)
+static nnc_status get(stored *x, int i, const void **out, nnc_sink *sink)
 {
-    stored *x = ctx;
     *out = x->own[i] ? x->own[i] : x->data;
     if (x->own[i])
         return NNC_OK;
@@ -134,6 +135,25 @@ static nnc_status give(void *ctx, int i, const void **out, nnc_sink *sink)
     NNC_TRY(nnc_weight_read(
         x->weight[i], x->type[i], 0, nnc_type_numel(x->type[i]), x->data, &x->files, sink));
     return nnc_session_put_parts(x->s, x->name[i], x->data, sink);
+}
+
+enum { HASH_DIGITS = 16 };
+
+static void put_hash(const void *data, const nnc_type *type, char to[HASH_DIGITS])
+{
+    char digits[HASH_DIGITS + 1];
+    snprintf(digits, sizeof digits, "%016llx",
+        (unsigned long long)nnc_hash64(data, (size_t)nnc_type_bytes(type), 0));
+    memcpy(to, digits, HASH_DIGITS);
+}
+
+static nnc_status give(void *ctx, int i, const void **out, nnc_sink *sink)
+{
+    stored *x = ctx;
+    NNC_TRY(get(x, i, out, sink));
+    if (x->sum[i])
+        put_hash(*out, x->type[i], x->sum[i]);
+    return NNC_OK;
 }
 
 static void add(stored *x, const char *name, const nnc_type *type, int state, const nnc_weight *w,
@@ -208,13 +228,14 @@ static nnc_status check_names(const trainer *t, const stored *x, nnc_arena *a)
 
 static nnc_status make_stored(const trainer *t, stored *x, nnc_arena *a)
 {
-    const int most = (int)t->model->n_node + nnc_session_states(t->train.session) + 3;
+    const int most = (int)t->model->n_node + nnc_session_states(t->train.session) + 4;
     x->name = ARENA_NEW(a, const char *, most);
     x->type = ARENA_NEW(a, const nnc_type *, most);
     x->state = ARENA_NEW(a, int, most);
     x->weight = ARENA_NEW(a, const nnc_weight *, most);
     x->own = ARENA_NEW(a, const void *, most);
-    NNC_NEED(x->name && x->type && x->state && x->weight && x->own, t->sink);
+    x->sum = ARENA_NEW(a, char *, most);
+    NNC_NEED(x->name && x->type && x->state && x->weight && x->own && x->sum, t->sink);
     NNC_TRY(add_states(t, x, a));
     NNC_TRY(check_names(t, x, a));
     int64_t bytes = 1;
@@ -248,8 +269,26 @@ static nnc_status check_version(const trainer *t)
                      "Nothing was written");
 }
 
+/* Adds the text of the checksums, which are filled in as the tensors are written. */
+static nnc_status add_sums(const trainer *t, stored *x, nnc_text *text, nnc_type *type)
+{
+    for (int i = 0; i < x->n; i++)
+        nnc_printf(text, "%*s %s\n", HASH_DIGITS, "", x->name[i]);
+    NNC_NEED(!text->oom, t->sink);
+    char *at = text->s;
+    for (int i = 0; i < x->n; i++) {
+        x->sum[i] = at;
+        at += HASH_DIGITS + strlen(x->name[i]) + 2;
+    }
+    *type = line_of(DT_u8, (int64_t)text->n);
+    add(x, OWN "checksums", type, -1, NULL, text->s);
+    return NNC_OK;
+}
+
 nnc_status checkpoint_write(trainer *t)
 {
+    NNC_LOCAL(nnc_text) sums_text = {0};
+    nnc_type of_checksums;
     NNC_LOCAL(nnc_arena) a = {0};
     stored x = {0};
     const int64_t position[N_POSITION] = {t->step, t->epoch, t->at, t->train.batches, t->told,
@@ -263,6 +302,7 @@ nnc_status checkpoint_write(trainer *t)
     add(&x, OWN "position", &of_position, -1, NULL, position);
     add(&x, OWN "sums", &of_sums, -1, NULL, sums);
     add(&x, OWN "options", &of_options, -1, NULL, nnc_text_str(&t->options));
+    NNC_TRY(add_sums(t, &x, &sums_text, &of_checksums));
     const nnc_tensor_source s = {x.n, x.name, x.type, give, &x, .durable = true};
     nnc_status st = nnc_tensors_write(t->o->checkpoint, &s, t->sink);
     t->checkpoint = nnc_file_version(t->o->checkpoint);
@@ -331,15 +371,55 @@ static nnc_status read_own(const trainer *t, const nnc_tensors *f, const char *n
                     "is not a checkpoint of nnc train: %s is missing", name);
 }
 
-static nnc_status read_options(const trainer *t, const nnc_tensors *f)
+/* *out: the text of this name, which the caller frees. */
+static nnc_status read_text(const trainer *t, const nnc_tensors *f, const char *name, char **out)
 {
-    const char *name = OWN "options";
     const nnc_tensor_entry *e = nnc_tensors_find(f, name);
     const int64_t n = e && !e->why ? nnc_type_numel(&e->type) : 0;
-    NNC_FREED char *text = nnc_calloc((size_t)n + 1, 1);
-    NNC_NEED(text, t->sink);
-    NNC_TRY(read_own(t, f, name, DT_u8, n, text, t->sink));
+    NNC_NEED(*out = nnc_calloc((size_t)n + 1, 1), t->sink);
+    return read_own(t, f, name, DT_u8, n, *out, t->sink);
+}
+
+static nnc_status read_options(const trainer *t, const nnc_tensors *f)
+{
+    NNC_FREED char *text = NULL;
+    NNC_TRY(read_text(t, f, OWN "options", &text));
     return check_options(t, text);
+}
+
+static nnc_status check_sum(
+    const trainer *t, const nnc_tensors *f, const nnc_tensor_entry *e, const char *line)
+{
+    char is[HASH_DIGITS];
+    if (e->why)
+        return NNC_OK; /* reported where it is read */
+    NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&e->type) + 1);
+    NNC_NEED(data, t->sink);
+    NNC_TRY(nnc_tensors_read(f, e, data, t->sink));
+    put_hash(data, &e->type, is);
+    return !memcmp(is, line, HASH_DIGITS)
+               ? NNC_OK
+               : nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
+                     "is damaged: %s has not the bytes that were written", e->name);
+}
+
+/* Are the tensors those that were written? */
+static nnc_status check_sums(const trainer *t, const nnc_tensors *f)
+{
+    NNC_FREED char *text = NULL;
+    NNC_TRY(read_text(t, f, OWN "checksums", &text));
+    for (char *p = text; *p;) {
+        char *end = p + strcspn(p, "\n"), *name = p + HASH_DIGITS + 1;
+        const bool more = *end != 0;
+        *end = 0;
+        const nnc_tensor_entry *e = end > name ? nnc_tensors_find(f, name) : NULL;
+        if (!e)
+            return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
+                "is damaged: %s is missing", end > name ? name : "a checksum");
+        NNC_TRY(check_sum(t, f, e, p));
+        p = end + more;
+    }
+    return NNC_OK;
 }
 
 /* Row-major data of the tensor for a state or a frozen weight; what does not fit is noted. */
@@ -360,7 +440,7 @@ static nnc_status read_tensor(const nnc_tensors *f, const char *name, const nnc_
 static nnc_status check_frozen(const trainer *t, stored *x, int i, const void *stored_data)
 {
     const void *now;
-    NNC_TRY(give(x, i, &now, t->sink));
+    NNC_TRY(get(x, i, &now, t->sink));
     if (!memcmp(now, stored_data, (size_t)nnc_type_bytes(x->type[i])))
         return NNC_OK;
     return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
@@ -405,7 +485,8 @@ static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
 {
     int64_t position[N_POSITION] = {0};
     double sums[N_SUMS];
-    NNC_TRY(read_options(t, f));
+    NNC_TRY(read_options(t, f)); /* first: the checkpoint may be another training's */
+    NNC_TRY(check_sums(t, f));
     NNC_TRY(read_own(t, f, OWN "position", DT_i64, N_POSITION, position, t->sink));
     NNC_TRY(read_own(t, f, OWN "sums", DT_f64, N_SUMS, sums, t->sink));
     bool ok = position[1] >= 1 && position[2] <= t->per_epoch && position[7] <= position[0];

@@ -218,5 +218,7 @@ void trainer_deinit(trainer *t)
     trainer_close(&t->train);
     nnc_model_close(t->placed);
     nnc_text_deinit(&t->options);
+    nnc_text_deinit(&t->save_as);
+    save_release(t);
     skip_end(t);
 }

@@ -315,13 +315,20 @@ void report_end(trainer *t)
     const int64_t done = t->step - t->began_step;
     if (t->format != NNC_TEXT)
         return;
-    nnc_printf(t->out,
-        "%s after step %lld of %lld: %lld steps in %.1f s, validation included; %.0f samples/s\n",
-        t->stopped ? "stopped" : "done", (long long)t->step, (long long)t->steps, (long long)done,
-        s, (double)(done * t->batch * t->accumulate) / fmax(s, 1e-9));
+    if (!done && t->step > t->steps)
+        nnc_printf(t->out,
+            "no step was made: the checkpoint is of step %lld, and --epochs or --steps end with "
+            "step %lld\n",
+            (long long)t->step, (long long)t->steps);
+    else
+        nnc_printf(t->out,
+            "%s after step %lld of %lld: %lld steps in %.1f s, validation included; %.0f "
+            "samples/s\n",
+            t->stopped ? "stopped" : "done", (long long)t->step, (long long)t->steps,
+            (long long)done, s, (double)(done * t->batch * t->accumulate) / fmax(s, 1e-9));
     if (t->best_epoch && t->o->keep == NNC_KEEP_best) {
         nnc_printf(t->out, "%s has the weights of epoch %lld, the best one: validation loss %.4f",
-            t->o->save, (long long)t->best_epoch, t->best_loss);
+            save_name(t), (long long)t->best_epoch, t->best_loss);
         if (isfinite(t->best_accuracy))
             nnc_printf(t->out, ", accuracy %.2f %%", 100 * t->best_accuracy);
         nnc_putc(t->out, '\n');

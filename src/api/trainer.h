@@ -68,6 +68,9 @@ typedef struct trainer {
     step_times times;               /* of the epoch */
     uint64_t checkpoint;            /* its version that this run has read or written (nnc_file_version); 0: none */
     nnc_text options;               /* what defines the training, for checkpoints */
+    int room;                       /* a descriptor that holds room for the weights, + 1; 0: none */
+    uint64_t saved;                 /* version of the file of weights: this run's, or of before it */
+    nnc_text save_as;               /* the file of weights, where another program has written the one of --save */
     struct nnc_tracing *trace;      /* of the step that --trace asks for, while it runs */
     bool traced;                    /* its file is written */
     FILE *log;
@@ -90,6 +93,15 @@ nnc_status trainer_compile(trainer *t) NNC_MUST;
 nnc_status trainer_open_evaluation(trainer *t) NNC_MUST;
 void trainer_close(program *p);
 void trainer_deinit(trainer *t); /* all but the data and the log */
+
+/* ---- train_save.c ---- */
+
+const char *save_name(const trainer *t); /* where the weights are written */
+/* NNC_E_IO: there is no room for the weights. */
+nnc_status save_begin(trainer *t) NNC_MUST;
+nnc_status save_epoch(trainer *t) NNC_MUST; /* --keep: after its validation */
+nnc_status save_weights(trainer *t) NNC_MUST;
+void save_release(trainer *t); /* gives the room back */
 
 /* ---- train.c ---- */
 

@@ -228,6 +228,25 @@ nnc_status nnc_file_can_write(const char *path, nnc_sink *sink)
     return io_fail(sink, path, "cannot write");
 }
 
+nnc_status nnc_file_reserve(const char *path, int64_t n, int *fd, nnc_sink *sink)
+{
+    char target[PATH_MAX], tmp[PATH_MAX];
+    *fd = -1;
+    if (nnc_file_resolve(path, target))
+        return NNC_OK;
+    if ((*fd = open_temporary(target, tmp)) < 0)
+        return io_fail(sink, path, "cannot write");
+    if (*tmp)
+        unlink(tmp); /* what is open keeps its room */
+    if (fallocate(*fd, 0, 0, n) == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
+        return NNC_OK;
+    nnc_status s = nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "cannot write %lld bytes: %s",
+        (long long)n, strerror(errno));
+    close(*fd);
+    *fd = -1;
+    return s;
+}
+
 typedef struct pieces {
     int n;
     const nnc_piece *piece;

@@ -53,6 +53,8 @@ static const char *blocker(pass *p, const nnc_node *bn)
             nnc_ops[c->op].name);
     if (c->op == OP_linear && nnc_typeof(p->g, c->out)->rank != 2)
         return "the channels of batchnorm are dimension 1, the features of linear the last one";
+    if (!(nnc_attr_float(bn, AT_eps, 1e-5) > 0)) /* inf - inf between its products would be NaN */
+        return "its eps is 0: a variance of 0 would make the weights infinite";
     if (edit_is_output(p, bn->in[0]))
         return remark_text(
             p, "the result of %s is also an output of the graph", nnc_ops[c->op].name);

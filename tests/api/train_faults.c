@@ -2,7 +2,10 @@
  * NNC_FUZZ_SECONDS: for so long each of the latter, otherwise some hundred rounds; --seed N repeats a failure. */
 #include "api/train.h"
 #include "help.h"
+#include "tensors/tensors.h"
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { ROWS = 48, WIDE = 6 };
@@ -212,6 +215,99 @@ static void damaged_checkpoints(fixture *f, const char *name)
     }
     CHECK(refused > test_draws(10));
     nnc_free(whole);
+}
+
+/* Any byte of the numbers that is another one. */
+static void flipped_byte(fixture *f, const char *name)
+{
+    char *whole = NULL, *at = NULL;
+    size_t n = 0;
+    snprintf(f->checkpoint, sizeof f->checkpoint, "%s/%s", f->dir, name);
+    nnc_train_options o = options_of(f);
+    o.log = o.save = NULL;
+    o.keep = NNC_KEEP_last;
+    CHECK_OK(train(f, &o));
+    CHECK_OK(nnc_file_read(f->checkpoint, 0, &whole, &n, test_sink));
+    nnc_tensors *t;
+    CHECK_OK(nnc_tensors_open(f->checkpoint, NULL, &t, test_sink));
+    const nnc_tensor_entry *e = nnc_tensors_find(t, "a.weight");
+    float first[WIDE * 5];
+    CHECK_OK(nnc_tensors_read(t, e, first, test_sink));
+    nnc_tensors_close(t);
+    for (size_t i = 0; i + sizeof first <= n && !at; i++)
+        at = memcmp(whole + i, first, sizeof first) ? NULL : whole + i;
+    CHECK(at != NULL);
+    if (at)
+        at[17] ^= 4;
+    CHECK_OK(nnc_file_write(f->checkpoint, whole, n, false, test_sink));
+    CHECK_INT(train(f, &o), NNC_E_MODEL);
+    CHECK(test_has_diag("a.weight"));
+    nnc_sink_clear(test_sink);
+    nnc_free(whole);
+}
+
+TEST(a_flipped_byte_of_a_checkpoint_is_refused)
+{
+    fixture f;
+    CHECK(begin(&f));
+    flipped_byte(&f, "c.safetensors");
+    flipped_byte(&f, "c.npz");
+    end(&f);
+}
+
+/* A limit of files' sizes stands for a full disk. */
+TEST(room_for_weights_is_taken_before_the_first_step)
+{
+    fixture f;
+    NNC_LOCAL(nnc_text) out = {0};
+    CHECK(begin(&f));
+    nnc_train_options o = options_of(&f);
+    o.keep = NNC_KEEP_last;
+    o.log = o.checkpoint = NULL;
+    o.resume = false;
+    struct rlimit was, small;
+    CHECK(!getrlimit(RLIMIT_FSIZE, &was));
+    small = (struct rlimit){512, was.rlim_max};
+    void (*const before)(int) = signal(SIGXFSZ, SIG_IGN);
+    CHECK(!setrlimit(RLIMIT_FSIZE, &small));
+    CHECK_INT(nnc_train(f.e, f.g, &o, NNC_TEXT, &out, test_sink), NNC_E_IO);
+    CHECK(!setrlimit(RLIMIT_FSIZE, &was));
+    signal(SIGXFSZ, before);
+    CHECK(test_has_diag("cannot write"));
+    CHECK(!strstr(nnc_text_str(&out), "epoch"));
+    nnc_sink_clear(test_sink);
+    end(&f);
+}
+
+static void write_over(void *ctx, nnc_sink *sink)
+{
+    const fixture *f = ctx;
+    CHECK_OK(nnc_file_write(f->save, "another's", 9, false, sink));
+}
+
+TEST(weights_of_another_training_stay)
+{
+    fixture f;
+    char *text = NULL;
+    size_t n = 0;
+    CHECK(begin(&f));
+    nnc_train_options o = options_of(&f);
+    o.keep = NNC_KEEP_last;
+    o.log = o.checkpoint = NULL;
+    o.resume = false;
+    CHECK_OK(train(&f, &o));
+    CHECK_OK(train(&f, &o)); /* a file of before is replaced */
+    CHECK(!nnc_file_exists(api_in(f.dir, "w.2.npz")));
+    o.ready = write_over;
+    o.ctx = &f;
+    CHECK_OK(train(&f, &o));
+    CHECK(test_has_diag("the weights are written to"));
+    CHECK_OK(nnc_file_read(f.save, 0, &text, &n, test_sink));
+    CHECK(n == 9 && !memcmp(text, "another's", 9));
+    CHECK(nnc_file_exists(api_in(f.dir, "w.2.npz")));
+    nnc_free(text);
+    nnc_sink_clear(test_sink);
+    end(&f);
 }
 
 TEST(fuzz_checkpoints)

@@ -114,7 +114,7 @@ TEST(trained_weights_of_any_name)
         o.checkpoint = checkpoint;
         CHECK_OK(train_named(&f, names[i], 8, NULL, &o, &first));
         CHECK_OK(nnc_tensors_open(checkpoint, NULL, &c, test_sink));
-        CHECK_INT(nnc_tensors_count(c), 4 + 3); /* and position, sums, options */
+        CHECK_INT(nnc_tensors_count(c), 4 + 4); /* and position, sums, options, checksums */
         nnc_tensors_close(c);
         o = options_of(&f);
         o.rate.lr = 0;
@@ -496,7 +496,7 @@ static void check_copies(const char *checkpoint, int devices, const char *what)
     for (int i = 0; c && i < nnc_tensors_count(c); i++) {
         const char *is = nnc_tensors_at(c, i)->name, *end = strstr(is, ".device");
         if (!strcmp(is, "/train/position") || !strcmp(is, "/train/sums") ||
-            !strcmp(is, "/train/options"))
+            !strcmp(is, "/train/options") || !strcmp(is, "/train/checksums"))
             continue;
         own[end ? atoi(end + 7) : 0]++;
         snprintf(name, sizeof name, "%s", is + (end && !strncmp(is, "/train/state/", 13) ? 13 : 0));
@@ -636,7 +636,7 @@ TEST(states_of_one_name_are_not_written)
     CHECK(!nnc_file_exists(checkpoint));
     CHECK_OK(train_second(&f, "w.device1", checkpoint));
     CHECK_OK(nnc_tensors_open(checkpoint, NULL, &c, test_sink));
-    CHECK_INT(nnc_tensors_count(c), 2 * 2 + 3);
+    CHECK_INT(nnc_tensors_count(c), 2 * 2 + 4);
     CHECK(nnc_tensors_find(c, "w.device1") && nnc_tensors_find(c, "/train/state/w.device1_"));
     nnc_tensors_close(c);
     end(&f);
@@ -695,9 +695,14 @@ TEST(impossible_positions_are_refused)
     o.resume = true;
     CHECK_OK(nnc_file_read(checkpoint, 0, &text, &n, test_sink));
     char *at = text ? memmem(text, n, place, sizeof place) : NULL;
-    CHECK(at != NULL);
-    for (size_t i = 0; at && i < NNC_COUNT(damage); i++) {
+    char *sum = text ? memmem(text, n, " /train/position\n", 17) : NULL;
+    CHECK(at != NULL && sum != NULL);
+    for (size_t i = 0; at && sum && i < NNC_COUNT(damage); i++) {
+        char digits[17];
         memcpy(at + sizeof *place * (size_t)damage[i][0], &damage[i][1], sizeof *place);
+        snprintf(digits, sizeof digits, "%016llx",
+            (unsigned long long)nnc_hash64(at, 8 * sizeof *place, 0));
+        memcpy(sum - 16, digits, 16);
         CHECK_OK(nnc_file_write(checkpoint, text, n, false, test_sink));
         CHECK_INT(train(&f, 16, NULL, &o, &out), NNC_E_MODEL);
         CHECK_DIAG("is damaged: it has an impossible position");
