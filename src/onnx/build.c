@@ -263,7 +263,7 @@ nnc_ref ox_inner(ox_build *b, const char *op, int64_t opset, int n_in, const nnc
     ox_node node = *b->n;
     ox_build part = *b;
     ox_value *v = ARENA_NEW(&b->x->a, ox_value, n_in + 1), result = {0};
-    static const char *one[] = {"y"};
+    const char *one[] = {"y"};
     if (!v)
         return ox_nomem(b->x), NNC_NONE;
     for (int i = 0; i < n_in; i++) {
