@@ -151,6 +151,9 @@ static value apply(nnc_sop op, const value *a, int n, chain_math m)
         if (d > r.e)
             r.e = d;
     }
+    /* Where x is off by much of a period, the corners say nothing. */
+    if ((op == SC_sin || op == SC_cos) && a[0].e > 0.01)
+        r.e = fmin(a[0].e, 2);
     r.e += own(op, m) * ulp(r.v, DT_f32) + (m == CHAIN_fast ? 0x1p-125 : 0);
     bool over = isfinite(r.v) && fabs(r.v) + r.e > FLT_MAX;
     for (int j = 0; j < n; j++)
