@@ -3,6 +3,7 @@
  * by one level. */
 #include "ir/graph.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -71,6 +72,7 @@ static nnc_status scan_string(parser *p, char **out)
 
 static const char *label(const char *name)
 {
+    assert(name);
     return name + (*name == NUMBERED);
 }
 
@@ -83,8 +85,8 @@ static nnc_status scan_name(parser *p, char **out)
     if (!nnc_scan_eat(p->s, "%"))
         return expected(p, "a value such as %x");
     if (nnc_scan_is(p->s, "\""))
-        return scan_string(p, out);
-    if (nnc_scan_word(p->s, &word, &n))
+        NNC_TRY(scan_string(p, out));
+    else if (nnc_scan_word(p->s, &word, &n))
         *out = nnc_arena_strndup(&p->g->arena, word, n);
     else if (nnc_scan_int(p->s, &number) && number >= 0)
         *out = nnc_arena_printf(&p->g->arena, "%c%" PRId64, NUMBERED, number);

@@ -88,8 +88,8 @@ static float *states_after(
     return all;
 }
 
-/* Three steps, each from the same states. Where rounding decides a relu or a pooling otherwise, all that is behind it moves a little: then
- * the difference of the updates is small as a whole. */
+/* Three steps, each from the same states. Where rounding decides a relu or a pooling otherwise, all that follows moves a little: then the
+ * difference of the updates is small as a whole. */
 static void check_equal(nnc_env *e, const nnc_artifact *a, const nnc_artifact *b)
 {
     size_t n, m;
