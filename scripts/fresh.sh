@@ -55,7 +55,7 @@ network() {
     local v
     for v in http_proxy https_proxy no_proxy; do
         [ -z "${!v:-}" ] || printf 'export %s=%q\n' "$v" "${!v}"
-    done >"$1/root/proxies"
+    done >"$1/opt/proxies"
     cp -L /etc/resolv.conf /etc/hosts "$1/etc/" 2>/dev/null
     apt-config dump | grep -E '^Acquire::(https?::(Proxy|CaInfo|CaPath|Verify)|Check-|Retries)' >"$1/etc/apt/apt.conf.d/10machine"
     if [ -n "$(ls /usr/local/share/ca-certificates 2>/dev/null)" ]; then # authorities of the machine's own
@@ -88,16 +88,16 @@ make_base() {
 # Runs $1 in the checkout of the root. Open MPI reads the cores from /sys, and tests look at what remains in /dev/shm: it is the root's own.
 # --kill-child: no process outlives this script.
 run_inside() {
-    cat >"$root/root/root/command" <<END
-. /root/proxies
-cd /root/nnc
+    cat >"$root/root/opt/command" <<END
+. /opt/proxies
+cd /opt/nnc
 TIMEFORMAT="It took %0R s, of CPU time %0U s (user) and %0S s (system)"
 time { $1; }
 END
     unshare --mount --pid --fork --kill-child sh -c '
         mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/dev/shm" &&
         exec chroot "$1" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-            bash /root/command' sh "$root/root" </dev/null &
+            bash /opt/command' sh "$root/root" </dev/null &
     inside=$!
     wait "$inside" || rc=$?
     inside=
@@ -109,7 +109,7 @@ tar -C "$root/root" -xf "$base" || cannot "$base cannot be unpacked"
 network "$root/root"
 archives=$root/root/var/cache/apt/archives
 cp "$debs"/*.deb "$archives/" 2>/dev/null
-git clone -q --depth 1 "file://$PWD" "$root/root/root/nnc" || exit 1
+git clone -q --depth 1 "file://$PWD" "$root/root/opt/nnc" || exit 1
 rc=0
 for command in "$@"; do
     printf 'On a minimal %s, commit %s, as root: %s\n' "$release" "$(git rev-parse --short HEAD)" "$command"
