@@ -10,11 +10,11 @@ mkdir -p "$dir/clean"
 # function (225,000 is the default) take a tenth of the default's time, and find what was planted at the ends of the longest functions.
 flags="--quiet --extra-arg=-UNDEBUG --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=20000"
 
-# One command for each file, without the compiler's launcher: files that several targets compile are looked at once. jobs: file, name of its
-# stamp, object, command.
+# One command for each file, without the compiler's launcher and the options that only GCC knows: files that several targets compile are looked
+# at once. jobs: file, name of its stamp, object, command.
 awk -v src="$PWD/src/" -v out="$dir/compile_commands.json" -v jobs="$dir/jobs" '
     /^  "directory": / { directory = $0 }
-    /^  "command": / { command = $0; sub(/"command": "[^" ]*ccache /, "\"command\": \"", command) }
+    /^  "command": / { command = $0; sub(/"command": "[^" ]*ccache /, "\"command\": \"", command); gsub(/ -fno-(peel|split)-loops/, "", command) }
     /^  "file": / {
         file = $0; sub(/^  "file": "/, "", file); sub(/",?$/, "", file)
         if (index(file, src) != 1 || seen[file]++) next
