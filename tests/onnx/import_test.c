@@ -289,6 +289,23 @@ TEST(sequences_of_known_length)
     om_output(&m, "y");
     CHECK(!om_parse(&m, NULL));
     CHECK_DIAG("its input 0 is a sequence");
+    om_input(&m, "x", OM_F32, "2 7");
+    om_ints(&m, "two", 1, (int64_t[]){2});
+    om_node(&m, "SplitToSequence", "x", "q", "");
+    om_node(&m, "SequenceErase", "q two", "q2", "");
+    om_node(&m, "ConcatFromSequence", "q2", "y", "axis=0");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("place 2 of a sequence of 2");
+    om_input(&m, "x", OM_F32, "2 7"); /* parts of a constant are constants */
+    om_ints(&m, "at", 1, (int64_t[]){1});
+    om_ints(&m, "dims", 4, (int64_t[]){1, 1, 14, 1});
+    om_ints(&m, "half", 2, (int64_t[]){2, 2});
+    om_node(&m, "SplitToSequence", "dims half", "q", "");
+    om_node(&m, "SequenceAt", "q at", "d", "");
+    om_node(&m, "Reshape", "x d", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "f32[14,1]");
 }
 
 /* Indices without elements take nothing, and k = 0 elements are none: what is joined with them stays. */
