@@ -182,9 +182,8 @@ void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t
 void nnc_put_slowdown(nnc_text *t, int64_t ns, int64_t usual_ns);
 /* rooms.c: does the plan fit the memory of the devices? */
 bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a);
-/* Bytes that tensors of device d may take; what a plan needs there. */
+/* Bytes that tensors of device d may take. */
 int64_t nnc_device_room(const nnc_env *e, int d);
-int64_t nnc_device_needs(const nnc_plan *p, int d);
 /* Memory of one device, or of those that share it. */
 typedef struct nnc_room {
     const char *name;

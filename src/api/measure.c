@@ -37,10 +37,8 @@ static nnc_status result_part(
 static int64_t memory_of(const comparison *c, const program *p)
 {
     int64_t n = 0;
-    for (int d = 0; d < p->a->plan->n_device; d++) {
-        const nnc_plan_device *v = &p->a->plan->device[d];
-        n += v->persist_bytes + nnc_max64(v->arena_bytes, v->init_bytes);
-    }
+    for (int d = 0; d < p->a->plan->n_device; d++)
+        n += nnc_device_needs(p->a->plan, d);
     for (int i = 0; i < p->a->plan->n_input && c->io != NNC_IO_EXCLUDE; i++)
         n += 2 * input_bytes(p->a, i); /* a second set, and the host's */
     for (int i = 0; i < p->a->plan->n_output && c->io != NNC_IO_EXCLUDE; i++)

@@ -119,12 +119,6 @@ nnc_status nnc_partition_set_inputs(
     return st;
 }
 
-static int by_time(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 int nnc_partition_before(const nnc_env *e)
 {
     enum { RUNS = 4 };
@@ -150,7 +144,7 @@ static nnc_status time_commands(const nnc_env *e, nnc_session *run, const nnc_ar
             all[(size_t)i * RUNS + (size_t)k] = end[i] - start[i];
     }
     for (int i = 0; i < n; i++) {
-        qsort(all + (size_t)i * RUNS, RUNS, sizeof *all, by_time);
+        nnc_sort64(all + (size_t)i * RUNS, RUNS);
         ns[from + i] = all[(size_t)i * RUNS + RUNS / 2];
     }
     return NNC_OK;

@@ -12,12 +12,6 @@ int64_t nnc_device_room(const nnc_env *e, int d)
     return e->memory_limit > 0 ? nnc_min64(have, e->memory_limit) : have;
 }
 
-int64_t nnc_device_needs(const nnc_plan *p, int d)
-{
-    const nnc_plan_device *v = &p->device[d];
-    return nnc_add_sat(v->persist_bytes, nnc_max64(v->arena_bytes, v->init_bytes));
-}
-
 int nnc_find_rooms(const nnc_env *e, const nnc_artifact *a, nnc_room *to)
 {
     int n = 0;
