@@ -172,8 +172,8 @@ static int64_t end_of(const nnc_pipe_span *s)
     return s->down[1] >= 0 ? s->down[1] : s->run[1];
 }
 
-/* Time of each of the n runs after the first one: their rate in the slowest stage. The ends of single downloads say less: those of two
- * runs, for which there are two slots, may fall together, and the next one is twice as long after them. */
+/* Mean time of the n runs after the first one, in the slowest stage. Intervals between single downloads vary more: with two slots, two
+ * downloads may end together, and the next one ends two runs later. */
 static int64_t time_in_row(const nnc_pipe_span *s, int n)
 {
     const int64_t computed = s[n].run[1] - s[0].run[1], ended = end_of(&s[n]) - end_of(&s[0]);
