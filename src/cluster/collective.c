@@ -1,6 +1,6 @@
 /* cluster/collective.c -- times of collectives: latency by hops, bandwidth by links, the least of several algorithms. The structure is
  * NCCL's model (src/graph/tuning.cc): steps times a latency per hop, and bus bandwidth = rings x link; latencies and rates are the
- * hardware file's. docs/hardware.md compares it with measured tables.
+ * hardware file's. bench/results/hardware-errors-2026-11-29.txt compares it with measured tables.
  *
  * A ring moves 2(n-1)/n of the tensor over each hop for an allreduce, half of it for its two halves, all of it for a broadcast. Beside
  * the links, each device reads and writes the tensor locally (local_bytes_s), which does not overlap with the links: this alone explains

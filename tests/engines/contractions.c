@@ -344,7 +344,7 @@ TEST(onednn_winograd_declines)
     }
 }
 
-/* docs/math.md states these errors: of the forward pass, the gradient of the source, that of the weights. */
+/* bench/results/math-2026-11-29.txt has these errors: of the forward pass, the gradient of the source, that of the weights. */
 TEST(onednn_winograd_error)
 {
     const nnc_engine *e = onednn();
