@@ -67,7 +67,7 @@ nnc_status cal_load(
     out->to = ARENA_NEW(&c->a, int64_t, n + 1);
     NNC_NEED(out->ns && out->from && out->to, c->sink);
     c->n_program++;
-    return nnc_partition_set_inputs(out->s, out->a, step ? &training : NULL, c->sink);
+    return nnc_partition_set_inputs(out->s, step ? &training : NULL, c->sink);
 }
 
 void cal_unload(cal_program *p)

@@ -7,7 +7,6 @@
 #include "api/compare.h"
 #include "train/train.h"
 #include <string.h>
-#include <unistd.h>
 
 enum { PIECE = 1 << 20, KEEP_ALL = 1 << 30 };
 
@@ -219,7 +218,7 @@ nnc_status nnc_measure(comparison *c)
 {
     program *p[MAX_PROGRAMS];
     int n = 0;
-    int64_t total = 0, room = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+    int64_t total = 0, room = nnc_memory_free().bytes / 2;
     p[n++] = &c->p[c->unfused]; /* first, since the others are compared with it */
     if (c->fused != c->unfused)
         p[n++] = &c->p[c->fused]; /* together, so that their bursts form pairs */

@@ -2,6 +2,7 @@
 #include "api/internal.h"
 #include "api/memory.h"
 #include "api/report_text.h"
+#include "data/data.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -255,6 +256,17 @@ static void put_chunks(nnc_text *t, const nnc_artifact *a)
     nnc_puts(t, " of inputs and outputs.\n");
 }
 
+/* Says what nnc train, which reads samples ahead, needs beside the step. */
+static void put_batches(nnc_text *t, const nnc_plan *p)
+{
+    if (!nnc_is_step(p))
+        return;
+    nnc_printf(
+        t, "\nnnc train also holds %d batches of samples in the host's memory, ", NNC_DATA_BATCHES);
+    nnc_put_bytes(t, nnc_batches_bytes(p));
+    nnc_puts(t, ".\n");
+}
+
 static void put_end(nnc_json_writer *w, const nnc_artifact *a, bool fits)
 {
     nnc_json_close(w, ']');
@@ -303,6 +315,7 @@ nnc_status nnc_report_memory(
         put_end(&w, a, *fits);
     } else {
         put_chunks(t, a);
+        put_batches(t, p);
         nnc_putc(t, '\n');
         for (int i = 0; i < n; i++)
             nnc_put_room(t, e, &at[i], n > 1);

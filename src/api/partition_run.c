@@ -257,7 +257,7 @@ static nnc_status load(const run *r, program *p)
 static nnc_status lead(const run *r, program *p, int n)
 {
     for (int i = 0; i < n; i++)
-        NNC_TRY(nnc_partition_set_inputs(p[i].s, p[i].a, r->training, r->sink));
+        NNC_TRY(nnc_partition_set_inputs(p[i].s, r->training, r->sink));
     NNC_TRY(time_programs(r, p, n));
     for (int i = 0; i < n; i++)
         NNC_TRY(keep_result(r, &p[i]));
@@ -319,7 +319,7 @@ nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training 
     nnc_status st = make_programs(&r);
     /* the same on all ranks: half of the memory that the system has, or of one GPU's */
     const int64_t room = on_gpus(&r) ? e->target[0].memory_bytes / 2
-                                     : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+                                     : nnc_memory_limit().bytes / 2;
     int64_t all = 0;
     for (int i = 0; i < r.n; i++)
         all = nnc_add_sat(all, bytes_of(&r.p[i]));

@@ -106,12 +106,17 @@ void nnc_stream_keep_input(nnc_session *s, int i, const void *data)
         memcpy(s->stream->side[NNC_UP].at[i], data, (size_t)bytes_of(s, NNC_UP, i));
 }
 
+const char *nnc_stream_output(const nnc_session *s, int i)
+{
+    return s->stream && s->stream->fresh ? s->stream->side[NNC_DOWN].at[i] : NULL;
+}
+
 bool nnc_stream_take_output(const nnc_session *s, int i, int64_t offset, int64_t bytes, void *data)
 {
-    if (!s->stream || !s->stream->fresh)
-        return false;
-    memcpy(data, s->stream->side[NNC_DOWN].at[i] + offset, (size_t)bytes);
-    return true;
+    const char *from = nnc_stream_output(s, i);
+    if (from)
+        memcpy(data, from + offset, (size_t)bytes);
+    return from != NULL;
 }
 
 void nnc_stream_forget(nnc_session *s)
