@@ -5,8 +5,8 @@
  *     NAME[:RESULTS] OPERAND... {ATTRIBUTES}      an operand is a letter and dimensions, as x24,37
  *
  * x: special values, without those whose sums and products overflow or vanish on the way, unless the op rounds nothing. w: one in 20 of
- * them. l: the largest ones. f: ordinary numbers. v: none below 0. u: in 0..1. b: bool. i, h: indices (i64, i32), also far outside. j: window positions 0..3.
- * k: lengths 0..5. */
+ * them. l: the largest ones. f: ordinary numbers. v: none below 0. u: in 0..1. b: bool. i, h: indices (i64, i32), also far outside.
+ * j: window positions 0..3. k: lengths 0..5. */
 #include "special.h"
 #include <float.h>
 #include <math.h>
