@@ -43,6 +43,8 @@ struct nnc_open_options {
     int n_rename;
     const char *const *shape; /* of inputs of ONNX models, "x:1x3x224x224" */
     int n_shape;
+    const char *const *input; /* inputs of ONNX models that values will be given for: of those with a default, an initializer */
+    int n_input;
     nnc_text *coverage; /* ONNX: the operators that the model uses are appended; NULL: not */
 };
 
@@ -144,6 +146,10 @@ bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
  * of a single tensor, the weights are in it, or the system refuses it. */
 nnc_status nnc_artifact_check_output(const nnc_artifact *a, const char *file, bool all, nnc_sink *sink) NNC_MUST;
 
+/* Names of the inputs that o gives values for, in `a`: those of its files of single inputs, and of the tensors in its file of all. A
+ * file that cannot be read is reported when it is used. */
+nnc_status nnc_given_inputs(
+    const nnc_compare_options *o, nnc_arena *a, const char *const **name, int *n, nnc_sink *sink) NNC_MUST;
 /* Row-major data of all inputs, which the caller frees with nnc_free: from the files that o names, or generated from the seed. What is
  * missing in the files, superfluous or of another type is one error. */
 nnc_status nnc_artifact_make_inputs(const nnc_artifact *a, const nnc_compare_options *o,

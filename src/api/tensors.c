@@ -213,6 +213,28 @@ static nnc_status open_and_make(inputs *x, nnc_sink *sink)
     return st;
 }
 
+nnc_status nnc_given_inputs(
+    const nnc_compare_options *o, nnc_arena *a, const char *const **name, int *n, nnc_sink *sink)
+{
+    nnc_tensors *all = NULL;
+    nnc_sink *quiet = nnc_sink_create();
+    NNC_NEED(quiet, sink);
+    if (o->inputs && nnc_tensors_open(o->inputs, NULL, &all, quiet))
+        all = NULL;
+    nnc_sink_destroy(quiet);
+    const int n_all = all ? nnc_tensors_count(all) : 0;
+    const char **of = ARENA_NEW(a, const char *, o->n_input + n_all + 1);
+    bool ok = of != NULL;
+    *n = 0;
+    for (int k = 0; ok && k < o->n_input; k++)
+        of[(*n)++] = o->input[k].name;
+    for (int k = 0; ok && k < n_all; k++)
+        ok = (of[(*n)++] = nnc_arena_strdup(a, nnc_tensors_at(all, k)->name)) != NULL;
+    nnc_tensors_close(all);
+    *name = of;
+    return ok ? NNC_OK : nnc_nomem(sink);
+}
+
 nnc_status nnc_artifact_make_inputs(
     const nnc_artifact *a, const nnc_compare_options *o, uint64_t seed, void **data, nnc_sink *sink)
 {

@@ -262,6 +262,27 @@ TEST(initializers_that_nothing_uses)
     HAS(om_parse(&m, NULL), "relu %x");
 }
 
+TEST(outputs_without_elements)
+{
+    for (int both = 0; both < 2; both++) {
+        om m = {0};
+        om_input(&m, "x", OM_F32, "0 3");
+        om_input(&m, "z", OM_F32, "2");
+        om_node(&m, "Relu", "x", "y", "");
+        om_node(&m, "Neg", "z", "w", "");
+        om_output(&m, "y");
+        if (both)
+            om_output(&m, "w");
+        nnc_graph *g = om_parse(&m, NULL);
+        if (both)
+            CHECK_DIAG("the output `y` 0x3 has no elements: it is left out");
+        else
+            CHECK(!g && test_has_diag("no output has elements"));
+        if (both)
+            HAS(g, "return %1 as \"w\"");
+    }
+}
+
 /* Lists of values exist while the model is read. */
 TEST(sequences_of_known_length)
 {
