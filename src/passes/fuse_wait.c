@@ -62,8 +62,8 @@ static void find_places(groups *s, uint32_t *place)
     }
 }
 
-/* By value: bytes that wait for the backward pass on its account: its own where a gradient is computed from it, otherwise at most the results
- * of what can be computed in the forward pass already, as the index of a max pooling. */
+/* By value: bytes that wait for the backward pass on its account: its own where a gradient is computed from it, otherwise at most the
+ * results of what can be computed in the forward pass already, as the index of a max pooling. */
 static void find_kept(const groups *s, int64_t *kept)
 {
     const pass *p = s->p;
