@@ -20,6 +20,7 @@ nnc_status nnc_timeline_of_plan(
     NNC_NEED(t, sink);
     for (int d = 0; d < p->n_device; d++) {
         nnc_timeline_name(t, d, p->device[d].name);
+        t->requested[d] = nnc_device_needs(p, d);
         for (int s = 0; s < p->device[d].streams; s++) {
             char lane[32];
             nnc_snprintf(lane, sizeof lane, "stream %d", s);
