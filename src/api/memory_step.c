@@ -13,9 +13,32 @@ const char *const nnc_fill_docs[FILL__COUNT] = {
 #include "api/memory.def"
 };
 
+/* Has it gradients with respect to inputs, for which main contains a backward pass? */
+static bool has_input_gradients(const nnc_plan *p)
+{
+    static const char end[] = NNC_GRADIENT;
+    for (int i = 0; i < p->n_output; i++) {
+        const size_t n = strlen(p->output_name[i]), m = sizeof end - 1;
+        if (n > m && !strcmp(p->output_name[i] + n - m, end))
+            return true;
+    }
+    return false;
+}
+
 bool nnc_is_step(const nnc_plan *p)
 {
-    return p->end[SEC_step] > p->end[SEC_main];
+    return p->end[SEC_step] > p->end[SEC_main] || has_input_gradients(p);
+}
+
+int32_t nnc_backward_begin(const nnc_plan *p)
+{
+    const int32_t end = p->end[SEC_main];
+    if (!has_input_gradients(p))
+        return end;
+    for (int32_t i = nnc_plan_first(p, SEC_main); i < end; i++)
+        if (p->cmd[i].layers && strstr(p->cmd[i].layers, "/loss/backward"))
+            return i;
+    return end;
 }
 
 bool nnc_is_gradient(const nnc_plan *p, int32_t t)
@@ -33,16 +56,16 @@ bool nnc_is_gradient(const nnc_plan *p, int32_t t)
     return updates;
 }
 
-static nnc_fill fill_of(const nnc_plan *p, int32_t t, int32_t peak)
+static nnc_fill fill_of(const nnc_plan *p, int32_t t, int32_t peak, int32_t backward)
 {
     const nnc_ptensor *x = &p->tensor[t];
     if (t == p->cmd[peak].work)
         return FILL_workspace;
     if (x->is_input)
         return FILL_inputs;
-    if (x->first < p->end[SEC_main] && x->last >= p->end[SEC_main])
+    if (x->first < backward && x->last >= backward)
         return FILL_kept;
-    if (x->first >= p->end[SEC_main] && nnc_is_gradient(p, t))
+    if (x->first >= backward && nnc_is_gradient(p, t))
         return FILL_gradients;
     return FILL_rest;
 }
@@ -51,6 +74,7 @@ void nnc_find_fill(const nnc_plan *p, int device, int64_t fill[FILL__COUNT])
 {
     const nnc_plan_device *v = &p->device[device];
     const int64_t align = nnc_plan_align(v);
+    const int32_t backward = nnc_backward_begin(p);
     memset(fill, 0, FILL__COUNT * sizeof *fill);
     for (int i = 0; i < p->end[SEC_init]; i++) {
         const nnc_cmd *c = &p->cmd[i];
@@ -65,6 +89,6 @@ void nnc_find_fill(const nnc_plan *p, int device, int64_t fill[FILL__COUNT])
         const nnc_ptensor *x = &p->tensor[t];
         if (x->device == device && x->space == SP_arena && x->alias_of < 0 &&
             x->first <= v->peak_cmd && v->peak_cmd <= x->last)
-            fill[fill_of(p, t, v->peak_cmd)] += nnc_align_up(x->bytes, align);
+            fill[fill_of(p, t, v->peak_cmd, backward)] += nnc_align_up(x->bytes, align);
     }
 }
