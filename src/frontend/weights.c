@@ -230,16 +230,32 @@ nnc_status fe_weights_open(fe *f)
     return f->st_used ? NNC_OK : nnc_nomem(f->sink);
 }
 
+/* Has no weight taken tensor i of the file? num_batches_tracked is part of PyTorch's batchnorm, and used by training only. */
+static bool is_extra(const nnc_tensors *st, const bool *used, int i)
+{
+    const char *dot = strrchr(nnc_tensors_at(st, i)->name, '.');
+    return !used[i] && (!dot || strcmp(dot, ".num_batches_tracked") != 0);
+}
+
 /* Tensors of the file that no weight has taken. */
 static void note_extra(const nnc_tensors *st, const bool *used, nnc_mismatch *m)
 {
-    for (int i = 0; i < nnc_tensors_count(st); i++) {
-        const nnc_tensor_entry *e = nnc_tensors_at(st, i);
-        const char *dot = strrchr(e->name, '.');
-        /* num_batches_tracked is part of PyTorch's batchnorm, and used by training only */
-        if (!used[i] && (!dot || strcmp(dot, ".num_batches_tracked") != 0))
-            nnc_mismatch_extra(m, e->name, e, "");
-    }
+    for (int i = 0; i < nnc_tensors_count(st); i++)
+        if (is_extra(st, used, i))
+            nnc_mismatch_extra(m, nnc_tensors_at(st, i)->name, nnc_tensors_at(st, i), "");
+}
+
+static nnc_status put_unused_kinds(
+    const nnc_tensors *st, const bool *used, nnc_text *kinds, nnc_sink *sink)
+{
+    int n = 0;
+    NNC_FREED const char **name = nnc_malloc(((size_t)nnc_tensors_count(st) + 1) * sizeof *name);
+    NNC_NEED(name, sink);
+    for (int i = 0; i < nnc_tensors_count(st); i++)
+        if (is_extra(st, used, i))
+            name[n++] = nnc_tensors_at(st, i)->name;
+    nnc_put_tensor_kinds(kinds, n, name);
+    return kinds->oom ? nnc_nomem(sink) : NNC_OK;
 }
 
 /* Has the file all of the model's weights behind this prefix? */
@@ -333,12 +349,14 @@ nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_s
         st = nnc_mismatch_report(&m, o->weights, "weights", sink);
     if (!st)
         note_extra(s, used, &left);
-    NNC_LOCAL(nnc_text) lines = {0};
+    NNC_LOCAL(nnc_text) lines = {0}, kinds = {0};
     nnc_mismatch_put(&lines, &left);
-    if (left.extra)
+    if (!st)
+        st = put_unused_kinds(s, used, &kinds, sink);
+    if (left.extra && !st)
         nnc_warn(sink, (nnc_loc){.file = o->weights},
-            "%d of %d tensors are not used by the model:%s", left.extra, nnc_tensors_count(s),
-            nnc_text_str(&lines));
+            "%d of %d tensors are not used by the model (%s):%s", left.extra, nnc_tensors_count(s),
+            nnc_text_str(&kinds), nnc_text_str(&lines));
     nnc_tensors_close(s);
     return st;
 }

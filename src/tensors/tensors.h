@@ -88,6 +88,8 @@ void nnc_mismatch_drop(nnc_mismatch *m, const char *name);
 /* NNC_OK without differences; otherwise one error at `file`: "the weights do not match the model: ...". */
 /* Appends the lines: the first five of each kind, and how many more there are. */
 void nnc_mismatch_put(nnc_text *t, const nnc_mismatch *m);
+/* Tensors by the last part of their names, the five most frequent kinds: "51 num_batches_tracked, 2 bias". */
+void nnc_put_tensor_kinds(nnc_text *t, int n, const char *const *name);
 nnc_status nnc_mismatch_report(
     const nnc_mismatch *m, const char *file, const char *what, nnc_sink *sink) NNC_MUST;
 
