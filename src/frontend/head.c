@@ -127,14 +127,41 @@ typedef struct sources {
     nnc_text kinds; /* of those left out */
 } sources;
 
+/* Is there a line "read NAME ..."? */
+static bool is_read(nnc_text *list, const char *name)
+{
+    NNC_LOCAL(nnc_text) line = {0};
+    nnc_printf(&line, "read %s ", name);
+    return !line.oom && list->n && strstr(nnc_text_str(list), nnc_text_str(&line));
+}
+
+/* Lists the tensors of the file that no weight is read from. */
+static nnc_status list_left(const nnc_tensors *file, sources *n, nnc_text *out, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    fe_timm timm;
+    NNC_FREED const char **left = nnc_malloc(((size_t)nnc_tensors_count(file) + 1) * sizeof *left);
+    NNC_NEED(left, sink);
+    NNC_TRY(fe_timm_open(&timm, file, &a, sink));
+    for (int i = 0; i < nnc_tensors_count(file); i++) {
+        const nnc_tensor_entry *e = nnc_tensors_at(file, i);
+        if (is_read(out, e->name) || (timm.as && timm.as[i] && is_read(out, timm.as[i])))
+            continue;
+        nnc_printf(out, "left out %s ", e->name);
+        nnc_put_type(out, &e->type);
+        nnc_putc(out, '\n');
+        left[n->left++] = e->name;
+    }
+    nnc_put_tensor_kinds(&n->kinds, n->left, left);
+    return NNC_OK;
+}
+
 static nnc_status list_weights(
     const nnc_graph *g, const nnc_model_options *o, sources *n, nnc_text *out, nnc_sink *sink)
 {
     nnc_tensors *file = NULL;
     if (o->weights)
         NNC_TRY(fe_open_weights(o, &file, sink));
-    const int all = file ? nnc_tensors_count(file) : 0;
-    NNC_FREED const char **left = nnc_malloc(((size_t)all + 1) * sizeof *left);
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_weight *w = g->node[i].op == OP_param ? g->node[i].weight : NULL;
         if (!w || !w->name)
@@ -146,22 +173,9 @@ static nnc_status list_weights(
         n->read += !made;
         n->generated += made;
     }
-    for (int i = 0; i < all; i++) {
-        const nnc_tensor_entry *e = nnc_tensors_at(file, i);
-        NNC_LOCAL(nnc_text) line = {0};
-        nnc_printf(&line, "read %s ", e->name);
-        if (!line.oom && out->n && strstr(nnc_text_str(out), nnc_text_str(&line)))
-            continue;
-        nnc_printf(out, "left out %s ", e->name);
-        nnc_put_type(out, &e->type);
-        nnc_putc(out, '\n');
-        if (left)
-            left[n->left++] = e->name;
-    }
-    if (left)
-        nnc_put_tensor_kinds(&n->kinds, n->left, left);
+    const nnc_status st = file ? list_left(file, n, out, sink) : NNC_OK;
     nnc_tensors_close(file);
-    return !left || out->oom || n->kinds.oom ? nnc_nomem(sink) : NNC_OK;
+    return st ? st : out->oom || n->kinds.oom ? nnc_nomem(sink) : NNC_OK;
 }
 
 /* Says what is new, and keeps the list of the weights. */
