@@ -39,7 +39,7 @@ nnc_status check_float_inputs(const nnc_graph *m, nnc_sink *sink)
     }
     NNC_NEED(!others.oom, sink);
     if (!floats)
-        return nnc_fail0(sink, NNC_E_USAGE,
+        return nnc_fail0(sink, NNC_E_MODEL,
             "--grad-inputs: the model has no input of floats, and there are no gradients with "
             "respect to %s",
             others.n ? nnc_text_str(&others) : "anything else");

@@ -18,7 +18,7 @@ void move_statistics(
 nnc_status check_patterns(const nnc_graph *m, const nnc_training *t, nnc_sink *sink) NNC_MUST;
 /* train.c. Is an input of training called so, which is not the model's: its target, learning rate, ...? */
 bool is_added_input(const char *name);
-/* inputs.c. NNC_E_USAGE: model m has no input of floats; a note names the other inputs. */
+/* inputs.c. NNC_E_MODEL: model m has no input of floats; a note names the other inputs. */
 nnc_status check_float_inputs(const nnc_graph *m, nnc_sink *sink) NNC_MUST;
 /* The model's inputs of floats: x[0..result). x has room for all nodes. */
 int find_float_inputs(const nnc_graph *g, nnc_ref *x);

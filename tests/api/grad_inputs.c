@@ -47,7 +47,9 @@ static void check_elements(const nnc_graph *g, const api_data *d, const float *g
     const int64_t n = nnc_type_numel(nnc_typeof(g, g->node[0].out));
     int seen = 0, moved = 0;
     for (uint64_t k = 0; k < ELEMENTS; k++) {
-        const int64_t i = nnc_rng_u32(nnc_rng_key(of, test_seed), k) % n;
+        int64_t i = nnc_rng_u32(nnc_rng_key(of, test_seed), k) % n;
+        while (k % 2 && grad[i] == 0 && i + 1 < n) /* half of those of a relu are 0 */
+            i++;
         const double at = loss_at(g, d, i, x[i]), up = loss_at(g, d, i, x[i] + h),
                      down = loss_at(g, d, i, x[i] - h);
         const double two = (double)(x[i] + h) - (double)(x[i] - h), slope = (up - down) / two;
@@ -198,7 +200,7 @@ TEST(models_without_float_inputs)
     nnc_graph *m = nnc_model_parse("m.json", ids, strlen(ids), NULL, test_sink), *step = NULL;
     const nnc_training t = {NNC_TRAINING_DEFAULTS, .grad_inputs = true};
     CHECK(m != NULL);
-    CHECK_INT(nnc_train_graph(m, &t, &step, test_sink), NNC_E_USAGE);
+    CHECK_INT(nnc_train_graph(m, &t, &step, test_sink), NNC_E_MODEL);
     CHECK_DIAG("no input of floats, and there are no gradients with respect to ids (i64)");
     nnc_graph_destroy(m);
 }
