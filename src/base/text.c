@@ -268,6 +268,10 @@ void nnc_put_hex(nnc_text *t, const void *data, int64_t n)
 void nnc_put_ms(nnc_text *t, double ms, int width)
 {
     int digits = 1;
+    if (ms >= 0 && ms < 0.5e-6) {
+        nnc_printf(t, "%*s", width, ms > 0 ? "<0.000001" : "0");
+        return;
+    }
     for (double limit = 100; ms < limit && digits < 6; limit /= 10)
         digits++;
     nnc_printf(t, "%*.*f", width, digits, ms);
