@@ -453,6 +453,12 @@ np.savez('$dir/threads.npz', x=r.standard_normal((24, 5, 9, 9)).astype('f4'), ta
         rm -f "$dir/c.npz"
     done
 fi
+# Binding changes no plan: the target describes the machine, not the core that a rank is bound to (its estimates decided otherwise then).
+"$nnc" run models/densenet121.json --set image=32 --strategy=tensor --devices=2 --threads=2 --iterations=1 --outputs="$dir/unbound.npz" >"$dir/said" 2>&1
+what="ranks that are bound to a core each"
+launched 2 --bind-to core:overload-allowed "$nnc" run models/densenet121.json --set image=32 --strategy=tensor --devices=2 --threads=1 --iterations=1 --outputs="$dir/bound.npz" --comm-timeout=60
+ran 0 "1 run"
+cmp -s "$dir/unbound.npz" "$dir/bound.npz" || fail "$what: other results than one process"
 # The commands that nnc partition prints run, and take the batches of its iteration: two of six of 24 samples.
 if [ -e "$dir/threads.npz" ]; then
     "$nnc" partition "$dir/threads.json" --mode=step --devices=2 --micro-batches=2 --format=json 2>"$dir/said" |
