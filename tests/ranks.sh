@@ -472,6 +472,20 @@ if [ -e "$dir/threads.npz" ]; then
         ran 0 "2 steps an epoch"
     done <"$dir/commands"
 fi
+# Of two hosts the commands begin with mpirun, a process for each: as printed, with the model and its data behind them.
+if [ -e "$dir/threads.npz" ]; then
+    nics='"nics": {"source": "described: Ethernet", "count": 1, "bytes_s": 1250000000, "latency_ns": 20000},'
+    sed "s/\"count\": 4/\"count\": 1/; s/^    \"devices\": \[/    \"nodes\": 2, $nics \"devices\": [/" tests/cli/ranks.json >"$dir/hosts.json"
+    "$nnc" partition "$dir/threads.json" --mode=step --devices=2 --micro-batches=2 --hardware="$dir/hosts.json" --strategy=sequential,gpipe,zero2,tensor 2>"$dir/said" |
+        sed -n 's/.*runs with \(mpirun -n 2 nnc train .*\)/\1/p' >"$dir/commands"
+    [ "$(wc -l <"$dir/commands")" = 4 ] || fail "commands of nnc partition for two hosts: $(cat "$dir/commands")"
+    while read -r command; do
+        what="$command"
+        (PATH="$build:$PATH" && eval "timeout -k 5 120 $command '$dir/threads.json' --data='$dir/threads.npz' --loss=cross_entropy --comm-timeout=60") </dev/null >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "2 steps an epoch"
+    done <"$dir/commands"
+fi
 # Inference over replicas: what one device gives, in one process and over ranks, which have its threads together.
 "$nnc" run models/mlp.json --set batch=8 --threads=1 --iterations=1 --outputs="$dir/alone.npz" >"$dir/said" 2>&1
 for how in "data" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2"; do
