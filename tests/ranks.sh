@@ -472,7 +472,7 @@ if [ -e "$dir/threads.npz" ]; then
         ran 0 "2 steps an epoch"
     done <"$dir/commands"
 fi
-# Of two hosts the commands begin with mpirun, a process for each: as printed, with the model and its data behind them.
+# Of two hosts the commands begin with mpirun, a process for each: as printed, followed by the model and its data.
 if [ -e "$dir/threads.npz" ]; then
     nics='"nics": {"source": "described: Ethernet", "count": 1, "bytes_s": 1250000000, "latency_ns": 20000},'
     sed "s/\"count\": 4/\"count\": 1/; s/^    \"devices\": \[/    \"nodes\": 2, $nics \"devices\": [/" tests/cli/ranks.json >"$dir/hosts.json"
