@@ -375,8 +375,8 @@ static void remove_files(const folder *f)
         unlink(in_folder(f, name[i], path));
 }
 
-/* Calls that write a file fail, one a training, each 20th one (NNC_TEST_DRAWS=4: each fifth, NNC_ALL_CALLS: each): the training ends with a message, or did not need
- * the call; continued, its files are those of a training whose calls all succeed. */
+/* Calls that write a file fail, one a training, each 20th one (NNC_TEST_DRAWS=4: each fifth, NNC_ALL_CALLS: each): the training ends with a
+ * message, or did not need the call; continued, its files are those of a training whose calls all succeed. */
 TEST(calls_that_fail)
 {
     static const int numbers[] = {ENOSPC, EIO};
