@@ -175,14 +175,16 @@ fi
 expect "cells.txt is a table" grep -q 'training' "$out/cells.json"
 expect "without mistakes" [ ! -s "$out/log" ]
 
-# What is measured of each model can be written for PyTorch, which need not be here for that.
+# What is measured of each model can be written for PyTorch, which need not be here for that. Models are narrow: their programs have the same
+# layers, and generating weights, clearing pages and compiling wide kernels took half of the time.
 mkdir "$out/all"
 for m in "$source"/models/*.json; do
     printf '%s: %s' "$(basename "$m" .json)" "$m"
     image=32
     case $m in *inception_v3*) image=75 ;; esac
-    for small in batch=1 image=$image dim=16 n=100; do
-        grep -q "\"args\".*\"${small%=*}\":" "$m" && printf ' %s' "$small"
+    for small in batch=1 image=$image dim=24 n=100 slim=8 width=8 growth=8 channels=8 features=32 hidden=32 inner=32 mlp=32 cols=64 in=16 \
+        out=16 vocabulary=50 tokens=8 length=8 layers=2 layers2=3 layers3=3 layers4=2; do
+        grep -q "\"${small%=*}\": {\"default\"" "$m" && printf ' %s' "$small"
     done
     echo
 done >"$out/all.txt"
@@ -192,7 +194,7 @@ if [ "$python" != none ]; then
     "$python" "$source/bench/device/peers.py" --programs --nnc="$out/all" >"$out/log" 2>&1
     code=$?
     expect "every model can be written for PyTorch" [ "$code" = 0 ]
-    expect "or is left out with its reason" [ "$(grep 'left out' "$out/log")" = "lstm_classifier,batch=1 is left out: op lstm" ]
+    expect "or is left out with its reason" [ "$(grep 'left out' "$out/log" | sed 's/,[^ ]*//')" = "lstm_classifier is left out: op lstm" ]
     expect "as programs" [ "$(grep -c '^def f(' "$out/log")" = "$((($(ls "$source"/models/*.json | wc -l) - 1) * 2))" ]
 fi
 

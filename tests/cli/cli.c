@@ -215,7 +215,7 @@ TEST(progress_on_a_terminal)
     static const char clear[] = "\r\033[K";
     nnc_text t = {0};
     int lines = 0, status;
-    status = on_terminal("exec nnc run models/relu.json --set batch=1 --duration=2500 --threads=1",
+    status = on_terminal("exec nnc run models/relu.json --set batch=1 --duration=1600 --threads=1",
         COLUMNS, false, &t);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     const char *p = nnc_text_str(&t);
@@ -232,7 +232,7 @@ TEST(progress_on_a_terminal)
     CHECK(t.n > 4 && !strcmp(nnc_text_str(&t) + t.n - 4, clear));
     t.n = 0;
     status = on_terminal(
-        "exec nnc run models/relu.json --set batch=1 --duration=2500 --threads=1 --quiet", 80,
+        "exec nnc run models/relu.json --set batch=1 --duration=1600 --threads=1 --quiet", 80,
         false, &t);
     CHECK(WIFEXITED(status) && !strchr(nnc_text_str(&t), '\033'));
     nnc_text_deinit(&t);

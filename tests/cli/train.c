@@ -375,14 +375,14 @@ static void remove_files(const folder *f)
         unlink(in_folder(f, name[i], path));
 }
 
-/* Calls that write a file fail, one a training, each fifth one (NNC_ALL_CALLS: each): the training ends with a message, or did not need
- * the call; continued, its files are those of a training whose calls all succeed. */
+/* Calls that write a file fail, one a training, each 20th one (NNC_TEST_DRAWS=4: each fifth, NNC_ALL_CALLS: each): the training ends with a
+ * message, or did not need the call; continued, its files are those of a training whose calls all succeed. */
 TEST(calls_that_fail)
 {
     static const int numbers[] = {ENOSPC, EIO};
     folder f;
     char none[PATH];
-    const int each = getenv("NNC_ALL_CALLS") ? 1 : 5;
+    const int each = getenv("NNC_ALL_CALLS") ? 1 : 20 / test_draws(4);
     int k = 1 + (int)(test_seed % (uint64_t)each), failed = 0;
     CHECK(make_folder(&f));
     check_ends(&f, "--epochs=2 --save=w0.npz --keep=best --log=log0");

@@ -8,10 +8,11 @@
 
 static const char *const archs[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
 
-/* Each model is compiled for as many of them as are drawn, by default one. */
-static bool is_taken(size_t model, size_t arch)
+/* Each model is compiled for as many of them as are drawn, by default one: the same for all its variants, which share kernels. */
+static bool is_taken(const char *file, size_t arch)
 {
-    return (model + arch + test_seed) % NNC_COUNT(archs) < (size_t)test_draws(NNC_COUNT(archs));
+    return (nnc_rng_key(file, test_seed) + arch) % NNC_COUNT(archs) <
+           (size_t)test_draws(NNC_COUNT(archs));
 }
 
 /* Besides each model as its file has it. */
@@ -82,16 +83,16 @@ TEST(nvrtc_models)
           MAX);
     for (size_t t = 0; t < NNC_COUNT(archs); t++) {
         for (size_t i = 0; i < files.gl_pathc && n < MAX; i++)
-            if (is_taken(i, t))
+            if (is_taken(files.gl_pathv[i], t))
                 job[n++] = (compile_job){.file = files.gl_pathv[i], .target = archs[t]};
         for (size_t i = 0; i < NNC_COUNT(variants) && n < MAX; i++)
-            if (is_taken(i, t)) {
+            if (is_taken(variants[i].file, t)) {
                 job[n] = variants[i];
                 job[n++].target = archs[t];
             }
     }
     for (size_t i = 0; i < files.gl_pathc && n < MAX; i++) /* for shares; f32 is above */
-        if (is_taken(i, 2))
+        if (is_taken(files.gl_pathv[i], 2))
             job[n++] = (compile_job){
                 .file = files.gl_pathv[i], .target = archs[2], .precision = NNC_PRECISION_f16};
     for (size_t i = 0; i < NNC_COUNT(shares) && n < MAX; i++) {
