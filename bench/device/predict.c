@@ -1,6 +1,6 @@
-/* bench/device/predict.c -- what a run is predicted to take by the machine code of its generated kernels (api/gpu_share.h), to stand
+/* bench/device/predict.c -- what a run is predicted to take by the machine code of its generated kernels (../gpu_share.h), to stand
  * beside what it takes. */
-#include "api/gpu_share.h"
+#include "gpu_share.h"
 #include "measure.h"
 
 /* Time of the launches, each with the target's overhead, and the share of a copy's bandwidth at that time; nothing where a library's

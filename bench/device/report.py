@@ -5,7 +5,7 @@
 
 LEGEND says what the tables' columns are. "of limit" is the share of what the measured ceilings allow: the longer of bytes over copy bandwidth
 and FLOP over the fastest product of that kind, over the time taken. "predicted" is the same share at the time that follows from the kernels'
-machine code (src/api/gpu_share.h), where no library is called."""
+machine code (bench/gpu_share.h), where no library is called."""
 import argparse
 import glob
 import json

@@ -43,6 +43,8 @@ struct nnc_open_options {
     int n_rename;
     const char *const *shape; /* of inputs of ONNX models, "x:1x3x224x224" */
     int n_shape;
+    const char *const *input; /* inputs of ONNX models that values will be given for: of those with a default, an initializer */
+    int n_input;
     nnc_text *coverage; /* ONNX: the operators that the model uses are appended; NULL: not */
 };
 
@@ -144,10 +146,18 @@ bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
  * of a single tensor, the weights are in it, or the system refuses it. */
 nnc_status nnc_artifact_check_output(const nnc_artifact *a, const char *file, bool all, nnc_sink *sink) NNC_MUST;
 
+/* Names of the inputs that o gives values for, in `a`: those of its files of single inputs, and of the tensors in its file of all. A
+ * file that cannot be read is reported when it is used. */
+nnc_status nnc_given_inputs(
+    const nnc_compare_options *o, nnc_arena *a, const char *const **name, int *n, nnc_sink *sink) NNC_MUST;
 /* Row-major data of all inputs, which the caller frees with nnc_free: from the files that o names, or generated from the seed. What is
  * missing in the files, superfluous or of another type is one error. */
 nnc_status nnc_artifact_make_inputs(const nnc_artifact *a, const nnc_compare_options *o,
     uint64_t seed, void **data, nnc_sink *sink) NNC_MUST;
+/* Sets all inputs of the session so, one after the other, where they are if the host can access that. */
+nnc_status nnc_session_make_inputs(nnc_session *s, const nnc_compare_options *o, uint64_t seed, nnc_sink *sink) NNC_MUST;
+/* An output of the last run, row-major; NULL: the host cannot access it, and nnc_session_output copies it. Valid until the next run. */
+const void *nnc_session_output_memory(nnc_session *s, int i);
 /* NNC_E_USAGE when a name is no input (or no output) of the model. */
 nnc_status nnc_artifact_check_names(const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink) NNC_MUST;
 
@@ -328,8 +338,9 @@ enum { NNC_STREAM_RUNS = 63 };
  * other runs. ns[i]: the mean time from the end of one run to that of the next, over n + 1 runs; for n = 1
  * a single run from start to end. */
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink) NNC_MUST;
-/* NNC_E_FIT where a needs more memory than the devices have, or than e's memory_limit. */
-nnc_status nnc_check_room(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+/* NNC_E_FIT where a needs more memory than e's memory_limit, or, with `beside` bytes more, than this machine has or has free. GPUs without a limit
+ * refuse when they allocate. */
+nnc_status nnc_check_room(const nnc_env *e, const nnc_artifact *a, int64_t beside, nnc_sink *sink) NNC_MUST;
 /* Opens a model again, in another way: args in place of those that were given; of a training step so many batches a step; layers placed. */
 typedef struct nnc_reopening {
     const nnc_arg *arg;

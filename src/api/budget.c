@@ -52,11 +52,8 @@ int64_t nnc_parse_budget(const char *s, int64_t usual)
 void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t *ns)
 {
     *bytes = *ns = 0;
-    for (int d = 0; d < p->n_device; d++) {
-        const nnc_plan_device *v = &p->device[d];
-        *bytes = nnc_max64(
-            *bytes, nnc_add_sat(v->persist_bytes, nnc_max64(v->arena_bytes, v->init_bytes)));
-    }
+    for (int d = 0; d < p->n_device; d++)
+        *bytes = nnc_max64(*bytes, nnc_device_needs(p, d));
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy ||

@@ -6,7 +6,6 @@
 #include "api/calibrate.h"
 #include "train/train.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { BUDGET_S = 25, TAG_GO = 0 };
@@ -68,7 +67,7 @@ nnc_status cal_load(
     out->to = ARENA_NEW(&c->a, int64_t, n + 1);
     NNC_NEED(out->ns && out->from && out->to, c->sink);
     c->n_program++;
-    return nnc_partition_set_inputs(out->s, out->a, step ? &training : NULL, c->sink);
+    return nnc_partition_set_inputs(out->s, step ? &training : NULL, c->sink);
 }
 
 void cal_unload(cal_program *p)
@@ -92,17 +91,11 @@ nnc_status cal_profile(calibration *c, cal_program *p, bool keep)
     return NNC_OK;
 }
 
-static int by_time(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 int64_t cal_median_of(int64_t *v, int n, double *spread)
 {
     if (n < 1)
         return 0;
-    qsort(v, (size_t)n, sizeof *v, by_time);
+    nnc_sort64(v, (size_t)n);
     const int p10 = (n - 1) / 10, p90 = (n - 1) * 9 / 10;
     const int64_t median = v[n / 2];
     if (spread)

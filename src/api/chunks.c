@@ -20,8 +20,7 @@ static int64_t need_of(const nnc_plan *p)
 {
     int64_t most = 0;
     for (int d = 0; d < p->n_device; d++)
-        most = nnc_max64(most, p->device[d].persist_bytes +
-                                   nnc_max64(p->device[d].arena_bytes, p->device[d].init_bytes));
+        most = nnc_max64(most, nnc_device_needs(p, d));
     return most;
 }
 

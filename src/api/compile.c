@@ -22,7 +22,11 @@ nnc_status nnc_read_open_options(
         .weights = o->weights,
         .rename = o->rename,
         .n_rename = o->n_rename,
-        .onnx = {.shape = shape, .n_shape = o->n_shape, .coverage = o->coverage}};
+        .onnx = {.shape = shape,
+            .n_shape = o->n_shape,
+            .given_input = o->input,
+            .n_given_input = o->n_input,
+            .coverage = o->coverage}};
     for (int i = 0; i < o->n_arg; i++) {
         char *end;
         errno = 0;

@@ -20,17 +20,24 @@ static void print_row(nnc_json_writer *w, const nnc_remark *x)
         J_INT("bytes_kept", x->bytes_kept));
 }
 
+/* The length of a target's name, without its number. */
+static size_t name_length(const char *target)
+{
+    return strcspn(target, "#");
+}
+
 /* Is device d the first of its kind, with libraries that the plan was made for? */
 static bool has_libraries(const nnc_plan *p, int d)
 {
-    const char *its = p->device[d].libraries, *last = d ? p->device[d - 1].libraries : NULL;
-    return its && (!last || strcmp(last, its) != 0);
+    const nnc_plan_device *x = &p->device[d], *last = d ? x - 1 : NULL;
+    return x->libraries && !(last && last->libraries && !strcmp(last->libraries, x->libraries) &&
+                               name_length(last->target) == name_length(x->target) &&
+                               !strncmp(last->target, x->target, name_length(x->target)));
 }
 
 static void put_libraries(nnc_text *t, const nnc_plan_device *d)
 {
-    nnc_printf(
-        t, "planned for %.*s with %s", (int)strcspn(d->target, "#"), d->target, d->libraries);
+    nnc_printf(t, "planned for %.*s with %s", (int)name_length(d->target), d->target, d->libraries);
 }
 
 /* p: its libraries have a row each, before the decisions that follow from them; NULL: none. */

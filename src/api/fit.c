@@ -113,17 +113,16 @@ static void put_filled(nnc_text *t, const nnc_plan *p, int d)
 {
     int64_t fill[FILL__COUNT];
     const bool step = nnc_is_step(p);
-    nnc_find_fill(p, d, fill);
+    t->oom |= !nnc_find_fill(p, d, fill);
     bool any = false;
     if (!step) {
-        fill[FILL_rest] += fill[FILL_kept] + fill[FILL_gradients];
-        fill[FILL_kept] = fill[FILL_gradients] = 0;
+        fill[FILL_activations] += fill[FILL_kept];
+        fill[FILL_kept] = 0;
     }
     for (int k = 0; k < FILL__COUNT; k++) {
         if (!fill[k])
             continue;
-        nnc_printf(t, "%s%s ", any ? ", " : "",
-            !step && k == FILL_rest ? "activations" : nnc_fill_names[k]);
+        nnc_printf(t, "%s%s ", any ? ", " : "", nnc_fill_names[k]);
         nnc_put_bytes(t, fill[k]);
         any = true;
     }

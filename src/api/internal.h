@@ -116,6 +116,10 @@ nnc_status nnc_session_create_alone(
     nnc_env *e, const nnc_artifact *a, bool no_replay, nnc_session **out, nnc_sink *sink) NNC_MUST;
 /* session.c. The weight that state i is a part of; NULL: it is none. */
 const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i);
+/* session.c. Where the host can access an input, an output of the last run, a state; NULL: it cannot, and they are copied. What is written to
+ * an input's memory is set by nnc_session_input. */
+void *nnc_session_input_memory(nnc_session *s, int i);
+const void *nnc_session_state_memory(nnc_session *s, int i);
 /* tensors.c. States of the session are parts of this weight, and their numbers in the whole one's memory. */
 bool nnc_session_has_parts(const nnc_session *s, const char *name);
 nnc_status nnc_session_put_parts(nnc_session *s, const char *name, void *whole, nnc_sink *sink) NNC_MUST;
@@ -182,15 +186,16 @@ void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t
 void nnc_put_slowdown(nnc_text *t, int64_t ns, int64_t usual_ns);
 /* rooms.c: does the plan fit the memory of the devices? */
 bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a);
-/* Bytes that tensors of device d may take; what a plan needs there. */
+/* Bytes that tensors of device d may take. */
 int64_t nnc_device_room(const nnc_env *e, int d);
-int64_t nnc_device_needs(const nnc_plan *p, int d);
 /* Memory of one device, or of those that share it. */
 typedef struct nnc_room {
     const char *name;
-    int64_t need, have, context; /* context: and libraries, beside what it has */
+    int64_t need, have, context; /* context: and libraries, beside what it has; of this machine: the program's */
     bool described; /* by a hardware file */
+    bool host;      /* this machine's CPU */
 } nnc_room;
+int64_t nnc_batches_bytes(const nnc_plan *p); /* samples that nnc train holds beside the inputs of a step */
 int nnc_find_rooms(const nnc_env *e, const nnc_artifact *a, nnc_room *to); /* to[NNC_MAX_DEVICES]; returns how many */
 bool nnc_rooms_suffice(const nnc_room *r, int n);
 void nnc_put_room(nnc_text *t, const nnc_env *e, const nnc_room *r, bool named); /* "Fits: it needs ..." */
@@ -312,6 +317,7 @@ void nnc_put_first_run_json(nnc_json_writer *w, const nnc_exec_phases *p);
 void nnc_session_stream_close(nnc_session *s);
 /* Sets an input for future runs; gets an output of the last run. False where the last run was not streamed. */
 void nnc_stream_keep_input(nnc_session *s, int i, const void *data);
+const char *nnc_stream_output(const nnc_session *s, int i); /* NULL: it was not streamed */
 bool nnc_stream_take_output(const nnc_session *s, int i, int64_t offset, int64_t bytes, void *data);
 /* One run of a model in chunks. */
 nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink) NNC_MUST;

@@ -7,7 +7,6 @@
 #include "api/compare.h"
 #include "train/train.h"
 #include <string.h>
-#include <unistd.h>
 
 enum { PIECE = 1 << 20, KEEP_ALL = 1 << 30 };
 
@@ -37,10 +36,8 @@ static nnc_status result_part(
 static int64_t memory_of(const comparison *c, const program *p)
 {
     int64_t n = 0;
-    for (int d = 0; d < p->a->plan->n_device; d++) {
-        const nnc_plan_device *v = &p->a->plan->device[d];
-        n += v->persist_bytes + nnc_max64(v->arena_bytes, v->init_bytes);
-    }
+    for (int d = 0; d < p->a->plan->n_device; d++)
+        n += nnc_device_needs(p->a->plan, d);
     for (int i = 0; i < p->a->plan->n_input && c->io != NNC_IO_EXCLUDE; i++)
         n += 2 * input_bytes(p->a, i); /* a second set, and the host's */
     for (int i = 0; i < p->a->plan->n_output && c->io != NNC_IO_EXCLUDE; i++)
@@ -221,7 +218,7 @@ nnc_status nnc_measure(comparison *c)
 {
     program *p[MAX_PROGRAMS];
     int n = 0;
-    int64_t total = 0, room = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+    int64_t total = 0, room = nnc_memory_free().bytes / 2;
     p[n++] = &c->p[c->unfused]; /* first, since the others are compared with it */
     if (c->fused != c->unfused)
         p[n++] = &c->p[c->fused]; /* together, so that their bursts form pairs */

@@ -2,15 +2,19 @@
 #include "api/internal.h"
 #include "api/memory.h"
 #include "api/report_text.h"
+#include "data/data.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONG_TIMELINE = 64, KEEP_ROWS = 40, BAR = 24, LAYERS = 52, AT_PEAK = 6 };
+enum { LONG_TIMELINE = 64, KEEP_ROWS = 40, BAR = 24, LAYERS = 52, AT_PEAK = 10 };
 
 typedef struct timeline {
     const nnc_plan *p;
     int device;
     int64_t *live; /* arena bytes while command i runs */
+    const uint8_t *kind; /* nnc_find_kinds */
+    int32_t *at_peak; /* tensors that are live at the peak, the largest first */
+    int n_at_peak;
 } timeline;
 
 static bool in_arena(const timeline *m, const nnc_ptensor *x)
@@ -39,6 +43,34 @@ static bool measure(timeline *m)
     return true;
 }
 
+static int by_size(const void *a, const void *b, void *ctx)
+{
+    const nnc_plan *p = ctx;
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    const int64_t left = p->tensor[x].bytes, right = p->tensor[y].bytes;
+    return left != right ? (left < right ? 1 : -1) : (x > y) - (x < y);
+}
+
+static bool find_peak(timeline *m)
+{
+    const nnc_plan *p = m->p;
+    m->kind = nnc_find_kinds(p, m->device);
+    m->at_peak = nnc_malloc(((size_t)p->n_tensor + 1) * sizeof *m->at_peak);
+    for (int32_t t = 0; t < p->n_tensor && m->kind && m->at_peak; t++)
+        if (m->kind[t] < FILL__COUNT)
+            m->at_peak[m->n_at_peak++] = t;
+    if (m->n_at_peak)
+        qsort_r(m->at_peak, (size_t)m->n_at_peak, sizeof *m->at_peak, by_size, (void *)p);
+    return m->kind && m->at_peak;
+}
+
+static void release(timeline *m)
+{
+    nnc_free(m->live);
+    nnc_free((void *)m->kind);
+    nnc_free(m->at_peak);
+}
+
 /* True when command i is part of the timeline. */
 static bool stands(const timeline *m, int i)
 {
@@ -58,6 +90,25 @@ static void put_command(
 {
     NNC_JSON_ROW(w, 3, J_STRING("device", device), J_STRING("op", op), J_STRING("layers", layers),
         J_INT("live", live));
+}
+
+/* All tensors that are live at the peak. */
+static void put_peak_rows(nnc_json_writer *w, const timeline *m)
+{
+    const nnc_plan *p = m->p;
+    nnc_json_line(w, 2);
+    nnc_json_open(w, "peak", '[');
+    for (int k = 0; k < m->n_at_peak; k++) {
+        const nnc_ptensor *x = &p->tensor[m->at_peak[k]];
+        NNC_LOCAL(nnc_text) type = {0};
+        nnc_put_type(&type, &x->type);
+        NNC_JSON_ROW(w, 3, J_STRING("tensor", x->name ? x->name : ""),
+            J_STRING("type", nnc_text_str(&type)),
+            J_STRING("kind", nnc_is_step(p) ? nnc_fill_names[m->kind[m->at_peak[k]]] : ""),
+            J_INT("bytes", x->bytes));
+        w->out->oom |= type.oom;
+    }
+    nnc_json_close(w, ']');
 }
 
 static void put_rows(nnc_json_writer *w, const nnc_env *e, const timeline *m)
@@ -84,12 +135,14 @@ static void put_rows(nnc_json_writer *w, const nnc_env *e, const timeline *m)
     }
     if (nnc_is_step(p)) {
         int64_t fill[FILL__COUNT];
-        nnc_find_fill(p, m->device, fill);
+        w->out->oom |= !nnc_find_fill(p, m->device, fill);
         nnc_json_open(w, "fill", '{');
         for (int k = 0; k < FILL__COUNT; k++)
             NNC_JSON(w, J_INT(nnc_fill_names[k], fill[k]));
         nnc_json_close(w, '}');
     }
+    if (!w->csv)
+        put_peak_rows(w, m);
     nnc_json_line(w, 2);
     nnc_json_open(w, "timeline", '[');
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
@@ -181,43 +234,43 @@ static void put_line(nnc_text *t, const char *what, int64_t bytes, const char *n
 static void put_peak(nnc_text *t, const timeline *m)
 {
     const nnc_plan *p = m->p;
-    int at = p->device[m->device].peak_cmd;
-    int64_t below = INT64_MAX;
+    int64_t rest = 0;
     nnc_puts(t, "  peak at     ");
-    nnc_put_layers(t, layers_of(p, at), 90);
+    nnc_put_layers(t, layers_of(p, p->device[m->device].peak_cmd), 90);
     nnc_puts(t, ", where these are live:\n");
-    for (int n = 0; n < AT_PEAK && below > 0;) {
-        int64_t size = 0;
-        for (int k = 0; k < p->n_tensor; k++) {
-            const nnc_ptensor *x = &p->tensor[k];
-            if (in_arena(m, x) && x->first <= at && at <= x->last && x->bytes < below)
-                size = nnc_max64(size, x->bytes);
+    for (int k = 0; k < m->n_at_peak; k++) {
+        const nnc_ptensor *x = &p->tensor[m->at_peak[k]];
+        if (k >= AT_PEAK) {
+            rest += x->bytes;
+            continue;
         }
-        for (int k = 0; size && k < p->n_tensor && n < AT_PEAK; k++) {
-            const nnc_ptensor *x = &p->tensor[k];
-            if (!in_arena(m, x) || x->first > at || at > x->last || x->bytes != size)
-                continue;
-            nnc_put_bytes_column(t, size, 26, false);
-            nnc_puts(t, "  ");
-            nnc_put_layers(t, x->name ? x->name : "", 60);
-            nnc_puts(t, "  ");
-            nnc_put_type(t, &x->type);
-            nnc_putc(t, '\n');
-            n++;
-        }
-        below = size;
+        nnc_put_bytes_column(t, x->bytes, 26, false);
+        if (nnc_is_step(p))
+            nnc_printf(t, "  %-20s", nnc_fill_names[m->kind[m->at_peak[k]]]);
+        nnc_puts(t, "  ");
+        nnc_put_layers(t, x->name ? x->name : "", 60);
+        nnc_puts(t, "  ");
+        nnc_put_type(t, &x->type);
+        nnc_putc(t, '\n');
     }
+    if (m->n_at_peak <= AT_PEAK)
+        return;
+    nnc_put_bytes_column(t, rest, 26, false);
+    nnc_printf(t, "  in %d more\n", m->n_at_peak - AT_PEAK);
 }
 
 /* What a training step needs its memory for. */
 static void put_fill(nnc_text *t, const timeline *m)
 {
     int64_t fill[FILL__COUNT];
-    nnc_find_fill(m->p, m->device, fill);
+    t->oom |= !nnc_find_fill(m->p, m->device, fill);
     nnc_puts(t, "  of a step, at the arena's peak:\n");
     for (int k = 0; k < FILL__COUNT; k++)
-        if (fill[k])
-            put_line(t, nnc_fill_names[k], fill[k], nnc_fill_docs[k]);
+        if (fill[k]) {
+            nnc_printf(t, "  %-20s%15lld B", nnc_fill_names[k], (long long)fill[k]);
+            nnc_put_bytes_column(t, fill[k], 12, false);
+            nnc_printf(t, "  %s\n", nnc_fill_docs[k]);
+        }
 }
 
 static void text_device(nnc_text *t, const timeline *m)
@@ -255,6 +308,17 @@ static void put_chunks(nnc_text *t, const nnc_artifact *a)
     nnc_puts(t, " of inputs and outputs.\n");
 }
 
+/* Says what nnc train, which reads samples ahead, needs beside the step. */
+static void put_batches(nnc_text *t, const nnc_plan *p)
+{
+    if (!nnc_is_step(p))
+        return;
+    nnc_printf(
+        t, "\nnnc train also holds %d batches of samples in the host's memory, ", NNC_DATA_BATCHES);
+    nnc_put_bytes(t, nnc_batches_bytes(p));
+    nnc_puts(t, ".\n");
+}
+
 static void put_end(nnc_json_writer *w, const nnc_artifact *a, bool fits)
 {
     nnc_json_close(w, ']');
@@ -269,16 +333,15 @@ static void put_end(nnc_json_writer *w, const nnc_artifact *a, bool fits)
 static bool put_device(nnc_json_writer *w, const nnc_env *e, const nnc_plan *p, int d, nnc_format f)
 {
     timeline m = {.p = p, .device = d};
-    if (!measure(&m))
-        return false;
-    if (d)
+    const bool ok = measure(&m) && find_peak(&m);
+    if (d && ok)
         nnc_json_line(w, 1);
-    if (f == NNC_TEXT)
+    if (f == NNC_TEXT && ok)
         text_device(w->out, &m);
-    else
+    else if (ok)
         put_rows(w, e, &m);
-    nnc_free(m.live);
-    return true;
+    release(&m);
+    return ok;
 }
 
 nnc_status nnc_report_memory(
@@ -303,6 +366,7 @@ nnc_status nnc_report_memory(
         put_end(&w, a, *fits);
     } else {
         put_chunks(t, a);
+        put_batches(t, p);
         nnc_putc(t, '\n');
         for (int i = 0; i < n; i++)
             nnc_put_room(t, e, &at[i], n > 1);

@@ -40,7 +40,8 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  *     env      threads, target (one, or between commas one for each device), cache-dir, no-cache, tuning, tune, no-llvm,
  *              no-onednn
  *     open     set (NAME=VALUE, once a name), seed, weights, rename (NAME=NAME of a tensor of that file and its weight),
- *              shapes (of ONNX inputs: NAME:1x3x224x224, between commas), train (for nnc_trainer_create: the file's section "train"
+ *              shapes (of ONNX inputs: NAME:1x3x224x224, between commas), input (names of ONNX inputs with a default, an initializer,
+ *              that will be given), train (for nnc_trainer_create: the file's section "train"
  *              sets args and options), replace-head (classes of a new head)
  *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (passes between commas), memory-budget
  *              (of a training step: bytes, or a share of the usual: 60%), join-siblings, streams, streams-by, devices, jobs

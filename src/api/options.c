@@ -19,6 +19,7 @@ static const nnc_setting open_rows[] = {
     {"weights", NNC_SET_TEXT, AT(open, weights)},
     {"rename", NNC_SET_PAIRS, AT(open, rename), AT(open, n_rename), .expected = "NAME=NAME"},
     {"shapes", NNC_SET_LIST, AT(open, shape), AT(open, n_shape), .expected = "NAME:1x3x224x224"},
+    {"input", NNC_SET_LIST, AT(open, input), AT(open, n_input), .expected = "NAME"},
     {"train", NNC_SET_BOOL, AT(open, trains)},
     {"replace-head", NNC_SET_INT, AT(open, classes), 0, 1, 1000000},
 };

@@ -215,8 +215,8 @@ static nnc_status prepare(simulated *m)
     for (int d = 0; d < c->pipeline; d++) {
         const int device = nnc_combination_device(c, 0, d, 0);
         m->reduced[d] = -1;
-        m->lane[d] = nnc_sim_lane(m->s, device, "stage");
-        m->net[d] = nnc_sim_lane(m->s, device, "collectives");
+        m->lane[d] = nnc_sim_lane(m->s, device);
+        m->net[d] = nnc_sim_lane(m->s, device);
         NNC_NEED(m->lane[d] >= 0 && m->net[d] >= 0, m->r->sink);
         nnc_sim_overlap(m->s, device, (double)m->p->slowdown / 1000);
     }

@@ -1,7 +1,7 @@
-/* api/partition_memory.c -- does a strategy fit? Estimates of memory know neither the order of commands nor what is computed in place: they
- * were from a third of the plan's bytes to 1.6 times as many. Where an estimate is not far from the devices' memory, the plan that nnc
- * would execute is made, and its bytes decide. A plan of many micro-batches takes seconds, so of a table of all strategies not all are
- * planned: the fastest ones by estimated time, until one fits, then those with the smallest graphs, as a budget of nodes allows. */
+/* api/partition_memory.c -- decides whether a strategy fits. Estimates of memory ignore the order of commands, and what is computed in
+ * place: they were 0.3 to 1.6 times the plan's bytes. Where an estimate is near the devices' memory, nnc plans the strategy, and the
+ * plan's bytes decide. A plan of many micro-batches takes seconds, so a table of all strategies plans only some of them. The fastest ones
+ * by estimate come first, until one fits; then those with the smallest graphs, within a budget of nodes. */
 #include "api/partition.h"
 
 enum {
@@ -35,7 +35,7 @@ void nnc_partition_take_plan(
     row->open = false;
 }
 
-/* Takes the numbers of a row with the same plan; false: there is none. */
+/* Copies the numbers of a row with the same plan; false: there is none. */
 static bool take_equal(const nnc_partition_table *t, nnc_partition_row *row)
 {
     for (int i = 0; i < t->n_row; i++) {
@@ -52,7 +52,7 @@ static bool take_equal(const nnc_partition_table *t, nnc_partition_row *row)
     return false;
 }
 
-/* Nodes of the graph that is planned for the row, roughly. */
+/* Estimate of the nodes in the graph that is planned for the row. */
 static int64_t nodes_of(const nnc_partition_table *t, const nnc_partition_row *row)
 {
     const nnc_partition_way *w = &row->way;
@@ -60,7 +60,7 @@ static int64_t nodes_of(const nnc_partition_table *t, const nnc_partition_row *r
     return nnc_mul_sat((int64_t)t->m->n_layer * (t->m->step ? 4 : 1), (int64_t)copies * devices);
 }
 
-/* The row that is not decided with the least time, or the fewest nodes; NULL: there is none. */
+/* The open row with the least time, or with the fewest nodes; NULL: there is none. */
 static nnc_partition_row *next_open(const nnc_partition_table *t, bool fastest)
 {
     nnc_partition_row *next = NULL;

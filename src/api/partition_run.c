@@ -8,7 +8,6 @@
 #include "api/partition.h"
 #include "cuda/cuda.h"
 #include "sim/sim.h"
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -106,10 +105,8 @@ static nnc_status make_programs(run *r)
 static int64_t bytes_of(const program *p)
 {
     int64_t n = 0;
-    for (int d = 0; d < p->a->plan->n_device; d++) {
-        const nnc_plan_device *x = &p->a->plan->device[d];
-        n += x->persist_bytes + nnc_max64(x->arena_bytes, x->init_bytes);
-    }
+    for (int d = 0; d < p->a->plan->n_device; d++)
+        n += nnc_device_needs(p->a->plan, d);
     return n;
 }
 
@@ -170,12 +167,6 @@ static nnc_status time_programs(const run *r, program *p, int n)
     return NNC_OK;
 }
 
-static int by_time(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int64_t quantile(const int64_t *sorted, size_t n, double share)
 {
     const double at = share * (double)(n - 1);
@@ -228,7 +219,7 @@ static nnc_status profile_devices(const run *r, const program *p, nnc_partition_
             int64_t of[PROFILES];
             for (int i = 0; i < PROFILES; i++)
                 of[i] = v[k][i * n + d];
-            qsort(of, PROFILES, sizeof *of, by_time);
+            nnc_sort64(of, PROFILES);
             into[k][d] = of[PROFILES / 2];
         }
     out->busy_ns = into[0];
@@ -240,7 +231,7 @@ static nnc_status keep_result(const run *r, program *p)
 {
     nnc_partition_measured *x = ARENA_NEW(r->a, nnc_partition_measured, 1);
     NNC_NEED(x, r->sink);
-    qsort(p->ns, p->n, sizeof *p->ns, by_time);
+    nnc_sort64(p->ns, p->n);
     x->n = (int)p->n;
     x->least_ns = p->ns[0];
     x->median_ns = quantile(p->ns, p->n, 0.5);
@@ -266,7 +257,7 @@ static nnc_status load(const run *r, program *p)
 static nnc_status lead(const run *r, program *p, int n)
 {
     for (int i = 0; i < n; i++)
-        NNC_TRY(nnc_partition_set_inputs(p[i].s, p[i].a, r->training, r->sink));
+        NNC_TRY(nnc_partition_set_inputs(p[i].s, r->training, r->sink));
     NNC_TRY(time_programs(r, p, n));
     for (int i = 0; i < n; i++)
         NNC_TRY(keep_result(r, &p[i]));
@@ -328,7 +319,7 @@ nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training 
     nnc_status st = make_programs(&r);
     /* the same on all ranks: half of the memory that the system has, or of one GPU's */
     const int64_t room = on_gpus(&r) ? e->target[0].memory_bytes / 2
-                                     : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+                                     : nnc_memory_limit().bytes / 2;
     int64_t all = 0;
     for (int i = 0; i < r.n; i++)
         all = nnc_add_sat(all, bytes_of(&r.p[i]));

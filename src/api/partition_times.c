@@ -102,27 +102,11 @@ int64_t nnc_command_times_ps(void *ctx, const nnc_plan *p, const nnc_cmd *c)
 
 /* ---- measuring a plan ------------------------------------------------------------------------------------------ */
 
-nnc_status nnc_partition_set_inputs(
-    nnc_session *run, const nnc_artifact *a, const nnc_training *training, nnc_sink *sink)
+nnc_status nnc_partition_set_inputs(nnc_session *run, const nnc_training *training, nnc_sink *sink)
 {
-    const int n = a->plan->n_input;
-    NNC_FREED void **data = nnc_calloc((size_t)n + 1, sizeof *data);
     nnc_compare_options o = nnc_compare_defaults;
-    NNC_NEED(data, sink);
     o.training = training;
-    nnc_status st = nnc_artifact_make_inputs(a, &o, 0, data, sink);
-    for (int i = 0; i < n; i++) {
-        if (!st)
-            st = nnc_session_input(run, i, data[i], sink);
-        nnc_free(data[i]);
-    }
-    return st;
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    return nnc_session_make_inputs(run, &o, 0, sink);
 }
 
 int nnc_partition_before(const nnc_env *e)
@@ -142,7 +126,7 @@ static nnc_status time_commands(const nnc_env *e, nnc_session *run, const nnc_ar
     NNC_FREED int64_t *all = nnc_malloc(((size_t)n * (RUNS + 2) + 1) * sizeof *all);
     NNC_NEED(all, sink);
     int64_t *start = all + (size_t)n * RUNS, *end = start + n;
-    NNC_TRY(nnc_partition_set_inputs(run, a, training, sink));
+    NNC_TRY(nnc_partition_set_inputs(run, training, sink));
     for (int k = -1; k < RUNS; k++) {
         NNC_TRY(nnc_exec_profile_behind(
             run->exec, nnc_partition_before(e), SEC_main, last, start, end, sink));
@@ -150,7 +134,7 @@ static nnc_status time_commands(const nnc_env *e, nnc_session *run, const nnc_ar
             all[(size_t)i * RUNS + (size_t)k] = end[i] - start[i];
     }
     for (int i = 0; i < n; i++) {
-        qsort(all + (size_t)i * RUNS, RUNS, sizeof *all, by_time);
+        nnc_sort64(all + (size_t)i * RUNS, RUNS);
         ns[from + i] = all[(size_t)i * RUNS + RUNS / 2];
     }
     return NNC_OK;

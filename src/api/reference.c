@@ -3,16 +3,10 @@
 #include "api/reference.h"
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Budget of a reference: about ten seconds on two cores, and 1/6 of the free memory. */
 enum { MAX_SAMPLE_ROWS = 65536 };
 static const double max_ops = 6e10;
-
-static int64_t free_memory(void)
-{
-    return (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
-}
 
 static int64_t carried_rows(const nnc_graph *g)
 {
@@ -26,7 +20,7 @@ static int64_t choose_rows(const nnc_graph *g, int64_t all)
     int64_t ops, bytes;
     nnc_eval_cost(g, &ops, &bytes);
     double share =
-        fmin(max_ops / (double)(ops + 1), (double)free_memory() / 6 / (double)(bytes + 1));
+        fmin(max_ops / (double)(ops + 1), (double)nnc_memory_free().bytes / 6 / (double)(bytes + 1));
     if (share >= 1)
         return 0;
     int64_t rows = (int64_t)((double)all * share);

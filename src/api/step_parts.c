@@ -1,6 +1,5 @@
 /* api/step_parts.c -- parts of a training step: forward, loss, backward, optimizer. */
 #include "api/internal.h"
-#include <stdlib.h>
 #include <string.h>
 
 const char *const nnc_part_names[PART__COUNT] = {"forward", "loss", "backward", "optimizer"};
@@ -121,28 +120,23 @@ nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_s
     return nnc_session_profile(s, SEC_main, SEC_step, ns, NULL, sink);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_sink *sink)
 {
     enum { LEAST = 3, MOST = 15, ENOUGH_MS = 1000 };
-    double all[PART__COUNT][MOST], spent = 0;
+    int64_t all[PART__COUNT][MOST];
+    double spent = 0;
     int n = 0;
     for (; n < LEAST || (n < MOST && spent < ENOUGH_MS); n++) {
         int64_t ns[PART__COUNT];
         NNC_TRY(nnc_session_time_parts(s, ns, sink));
         for (int i = 0; i < PART__COUNT; i++) {
-            all[i][n] = (double)ns[i] * 1e-6;
-            spent += all[i][n];
+            all[i][n] = ns[i];
+            spent += (double)ns[i] * 1e-6;
         }
     }
     for (int i = 0; i < PART__COUNT; i++) {
-        qsort(all[i], (size_t)n, sizeof all[i][0], by_value);
-        ms[i] = all[i][n / 2];
+        nnc_sort64(all[i], (size_t)n);
+        ms[i] = (double)all[i][n / 2] * 1e-6;
     }
     return NNC_OK;
 }

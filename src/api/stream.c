@@ -106,12 +106,17 @@ void nnc_stream_keep_input(nnc_session *s, int i, const void *data)
         memcpy(s->stream->side[NNC_UP].at[i], data, (size_t)bytes_of(s, NNC_UP, i));
 }
 
+const char *nnc_stream_output(const nnc_session *s, int i)
+{
+    return s->stream && s->stream->fresh ? s->stream->side[NNC_DOWN].at[i] : NULL;
+}
+
 bool nnc_stream_take_output(const nnc_session *s, int i, int64_t offset, int64_t bytes, void *data)
 {
-    if (!s->stream || !s->stream->fresh)
-        return false;
-    memcpy(data, s->stream->side[NNC_DOWN].at[i] + offset, (size_t)bytes);
-    return true;
+    const char *from = nnc_stream_output(s, i);
+    if (from)
+        memcpy(data, from + offset, (size_t)bytes);
+    return from != NULL;
 }
 
 void nnc_stream_forget(nnc_session *s)
@@ -172,8 +177,8 @@ static int64_t end_of(const nnc_pipe_span *s)
     return s->down[1] >= 0 ? s->down[1] : s->run[1];
 }
 
-/* Time of each of the n runs after the first one: their rate in the slowest stage. The ends of single downloads say less: those of two
- * runs, for which there are two slots, may fall together, and the next one is twice as long after them. */
+/* Mean time of the n runs after the first one, in the slowest stage. Intervals between single downloads vary more: with two slots, two
+ * downloads may end together, and the next one ends two runs later. */
 static int64_t time_in_row(const nnc_pipe_span *s, int n)
 {
     const int64_t computed = s[n].run[1] - s[0].run[1], ended = end_of(&s[n]) - end_of(&s[0]);

@@ -32,11 +32,13 @@ static const nnc_tensor_entry *pick(const nnc_tensors *t, const char *name)
     return unnamed ? nnc_tensors_at(t, 0) : nnc_tensors_find(t, name);
 }
 
-/* Reads the tensor for input `name`, or notes why it does not fit. *data stays NULL then. */
+/* Reads the tensor for input `name` to *data, or to new memory where that is NULL; or notes why it does not fit, and *data is NULL then. */
 static nnc_status read_one(const nnc_tensors *t, const nnc_tensor_entry *e, const char *name,
     const char *where, const nnc_type *want, nnc_mismatch *m, void **data, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_text) more = {0};
+    void *to = *data;
+    *data = NULL;
     nnc_puts(&more, where);
     if (!e) {
         nnc_mismatch_missing(m, name, want, nnc_text_str(&more));
@@ -48,14 +50,13 @@ static nnc_status read_one(const nnc_tensors *t, const nnc_tensor_entry *e, cons
         nnc_mismatch_wrong(m, name, want, e, nnc_text_str(&more));
         return NNC_OK;
     }
-    *data = nnc_aligned_alloc(64, (size_t)e->size);
-    NNC_NEED(*data, sink);
-    nnc_status st = nnc_tensors_read(t, e, *data, sink);
-    if (st) {
-        nnc_free(*data);
-        *data = NULL;
-    }
-    return st;
+    NNC_FREED void *made = to ? NULL : nnc_aligned_alloc(64, (size_t)e->size);
+    if (!to && !made)
+        return nnc_nomem_for(sink, "input %s", name);
+    NNC_TRY(nnc_tensors_read(t, e, to ? to : made, sink));
+    *data = to ? to : made;
+    made = NULL;
+    return NNC_OK;
 }
 
 /* FILE, or FILE:TENSOR: a tensor of another name. */
@@ -150,46 +151,108 @@ static nnc_status generate(const nnc_artifact *a, const nnc_compare_options *o, 
     return NNC_OK;
 }
 
-static nnc_status make_all(const nnc_artifact *a, const nnc_compare_options *o, uint64_t seed,
-    const nnc_tensors *all, nnc_mismatch *m, void **data, nnc_sink *sink)
+/* Inputs that are made: for a session, one after the other, or for the caller, who keeps them. */
+typedef struct inputs {
+    const nnc_artifact *a;
+    const nnc_compare_options *o;
+    uint64_t seed;
+    nnc_tensors *all; /* of --inputs; NULL: none */
+    nnc_mismatch m;
+    nnc_session *s; /* NULL: they are kept in `data` */
+    void **data;
+} inputs;
+
+/* Makes input i at *data, or in new memory where that is NULL; NULL then: it does not fit, which is noted. */
+static nnc_status make_one(inputs *x, int i, void **data, nnc_sink *sink)
 {
-    for (int i = 0; i < a->plan->n_input; i++) {
-        const char *name = a->plan->input_name[i], *file = file_of(o, name);
-        const nnc_type *t = nnc_whole_input(a, i);
-        float number;
-        const bool needed = !step_number(o->training, nnc_artifact_own_input(a, i), &number);
-        if (file) {
-            NNC_TRY(read_file(file, name, t, m, &data[i], sink));
-        } else if (all && (needed || pick(all, name))) {
-            NNC_TRY(read_one(all, pick(all, name), name, "", t, m, &data[i], sink));
-        } else {
-            data[i] = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
-            NNC_NEED(data[i], sink);
-            NNC_TRY(generate(a, o, seed, i, data[i], sink));
-        }
-    }
-    if (all)
-        note_extra(a, o, all, m);
-    return nnc_mismatch_report(m, o->inputs ? o->inputs : NULL, "inputs", sink);
+    const char *name = x->a->plan->input_name[i], *file = file_of(x->o, name);
+    const nnc_type *t = nnc_whole_input(x->a, i);
+    float number;
+    const bool needed = !step_number(x->o->training, nnc_artifact_own_input(x->a, i), &number);
+    if (file)
+        return read_file(file, name, t, &x->m, data, sink);
+    if (x->all && (needed || pick(x->all, name)))
+        return read_one(x->all, pick(x->all, name), name, "", t, &x->m, data, sink);
+    if (!*data)
+        *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+    if (!*data)
+        return nnc_nomem_for(sink, "input %s", name);
+    return generate(x->a, x->o, x->seed, i, *data, sink);
+}
+
+static nnc_status set_one(inputs *x, int i, nnc_sink *sink)
+{
+    void *const own = nnc_session_input_memory(x->s, i), *data = own;
+    nnc_status st = make_one(x, i, &data, sink);
+    if (!st && data)
+        st = nnc_session_input(x->s, i, data, sink);
+    if (data != own)
+        nnc_free(data);
+    return st;
+}
+
+static nnc_status make_all(inputs *x, nnc_sink *sink)
+{
+    for (int i = 0; i < x->a->plan->n_input; i++)
+        NNC_TRY(x->s ? set_one(x, i, sink) : make_one(x, i, &x->data[i], sink));
+    if (x->all)
+        note_extra(x->a, x->o, x->all, &x->m);
+    return nnc_mismatch_report(&x->m, x->o->inputs, "inputs", sink);
+}
+
+static nnc_status open_and_make(inputs *x, nnc_sink *sink)
+{
+    const nnc_artifact *a = x->a;
+    NNC_TRY(nnc_artifact_check_names(a, false, x->o->input, x->o->n_input, sink));
+    if (x->o->inputs)
+        NNC_TRY(nnc_tensors_open(
+            x->o->inputs, a->plan->n_input == 1 ? nnc_whole_input(a, 0) : NULL, &x->all, sink));
+    const nnc_status st = make_all(x, sink);
+    nnc_tensors_close(x->all);
+    nnc_mismatch_deinit(&x->m);
+    return st;
+}
+
+nnc_status nnc_given_inputs(
+    const nnc_compare_options *o, nnc_arena *a, const char *const **name, int *n, nnc_sink *sink)
+{
+    nnc_tensors *all = NULL;
+    nnc_sink *quiet = nnc_sink_create();
+    NNC_NEED(quiet, sink);
+    if (o->inputs && nnc_tensors_open(o->inputs, NULL, &all, quiet))
+        all = NULL;
+    nnc_sink_destroy(quiet);
+    const int n_all = all ? nnc_tensors_count(all) : 0;
+    const char **of = ARENA_NEW(a, const char *, o->n_input + n_all + 1);
+    bool ok = of != NULL;
+    *n = 0;
+    for (int k = 0; ok && k < o->n_input; k++)
+        of[(*n)++] = o->input[k].name;
+    for (int k = 0; ok && k < n_all; k++)
+        ok = (of[(*n)++] = nnc_arena_strdup(a, nnc_tensors_at(all, k)->name)) != NULL;
+    nnc_tensors_close(all);
+    *name = of;
+    return ok ? NNC_OK : nnc_nomem(sink);
 }
 
 nnc_status nnc_artifact_make_inputs(
     const nnc_artifact *a, const nnc_compare_options *o, uint64_t seed, void **data, nnc_sink *sink)
 {
-    nnc_tensors *all = NULL;
-    NNC_LOCAL(nnc_mismatch) m = {.missing = 0};
+    inputs x = {.a = a, .o = o, .seed = seed, .data = data};
     memset(data, 0, (size_t)a->plan->n_input * sizeof *data);
-    NNC_TRY(nnc_artifact_check_names(a, false, o->input, o->n_input, sink));
-    if (o->inputs)
-        NNC_TRY(nnc_tensors_open(
-            o->inputs, a->plan->n_input == 1 ? nnc_whole_input(a, 0) : NULL, &all, sink));
-    nnc_status st = make_all(a, o, seed, all, &m, data, sink);
+    const nnc_status st = open_and_make(&x, sink);
     for (int i = 0; st && i < a->plan->n_input; i++) {
         nnc_free(data[i]);
         data[i] = NULL;
     }
-    nnc_tensors_close(all);
     return st;
+}
+
+nnc_status nnc_session_make_inputs(
+    nnc_session *s, const nnc_compare_options *o, uint64_t seed, nnc_sink *sink)
+{
+    inputs x = {.a = s->a, .o = o, .seed = seed, .s = s};
+    return open_and_make(&x, sink);
 }
 
 nnc_status nnc_artifact_check_names(
@@ -229,7 +292,7 @@ nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *dat
     return nnc_tensor_write(file, "output", t, data, sink);
 }
 
-/* Tensors that are made one at a time, in memory for the largest. */
+/* Tensors that are made one at a time: where they are, if the host can access that, otherwise in memory for the largest. */
 typedef struct making {
     nnc_session *s;
     const nnc_graph *g;
@@ -238,17 +301,23 @@ typedef struct making {
     const char **name;
     const nnc_type **type;
     int n;
-    void *data;
+    void *data; /* NULL: not needed so far */
 } making;
 
-static nnc_status write_made(making *m, const char *file,
-    nnc_status (*make)(void *ctx, int i, const void **out, nnc_sink *sink), nnc_sink *sink)
+static nnc_status make_room(making *m, const void **out, nnc_sink *sink)
 {
     int64_t most = 1;
     for (int i = 0; i < m->n; i++)
         most = nnc_max64(most, nnc_type_bytes(m->type[i]));
-    m->data = nnc_aligned_alloc(64, (size_t)most);
-    NNC_NEED(m->data, sink);
+    if (!m->data)
+        m->data = nnc_aligned_alloc(64, (size_t)most);
+    *out = m->data;
+    return m->data ? NNC_OK : nnc_nomem_for(sink, "the largest tensor to write");
+}
+
+static nnc_status write_made(making *m, const char *file,
+    nnc_status (*make)(void *ctx, int i, const void **out, nnc_sink *sink), nnc_sink *sink)
+{
     const nnc_tensor_source s = {m->n, m->name, m->type, make, m};
     nnc_status st = nnc_tensors_write(file, &s, sink);
     nnc_free(m->data);
@@ -258,7 +327,10 @@ static nnc_status write_made(making *m, const char *file,
 static nnc_status make_output(void *ctx, int i, const void **out, nnc_sink *sink)
 {
     making *m = ctx;
-    *out = m->data;
+    *out = nnc_session_output_memory(m->s, i);
+    if (*out)
+        return NNC_OK;
+    NNC_TRY(make_room(m, out, sink));
     return nnc_session_output(m->s, i, m->data, sink);
 }
 
@@ -283,7 +355,7 @@ nnc_status nnc_session_write(nnc_session *s, const char *file, nnc_sink *sink)
 static nnc_status make_weight(void *ctx, int i, const void **out, nnc_sink *sink)
 {
     making *m = ctx;
-    *out = m->data;
+    NNC_TRY(make_room(m, out, sink));
     return nnc_weight_read(m->g->node[m->node[i]].weight, m->type[i], 0, nnc_type_numel(m->type[i]),
         m->data, &m->files, sink);
 }
@@ -348,7 +420,10 @@ static nnc_status make_current(void *ctx, int i, const void **out, nnc_sink *sin
     const int state = state_named(m->s, m->name[i]);
     if (state < 0)
         return make_of_parts(m, i, out, sink);
-    *out = m->data;
+    *out = nnc_session_state_memory(m->s, state);
+    if (*out)
+        return NNC_OK;
+    NNC_TRY(make_room(m, out, sink));
     return nnc_session_state(m->s, state, m->data, sink);
 }
 

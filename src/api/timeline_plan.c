@@ -20,6 +20,7 @@ nnc_status nnc_timeline_of_plan(
     NNC_NEED(t, sink);
     for (int d = 0; d < p->n_device; d++) {
         nnc_timeline_name(t, d, p->device[d].name);
+        t->requested[d] = nnc_device_needs(p, d);
         for (int s = 0; s < p->device[d].streams; s++) {
             char lane[32];
             nnc_snprintf(lane, sizeof lane, "stream %d", s);
@@ -231,12 +232,10 @@ static void add_levels(run *r, const bool *work)
     int at = 0;
     add_changes(r, work);
     for (int d = 0; d < p->n_device; d++) {
-        int64_t fill[FILL__COUNT];
-        nnc_find_fill(p, d, fill);
         nnc_level l = {.ps = r->begin, .device = d};
-        const int64_t sums = bytes_of_sums(p, d); /* which the fill counts as one of the others */
+        const int64_t sums = bytes_of_sums(p, d); /* counted as a state of the optimizer */
         l.bytes[HOLD_gradients] = sums;
-        l.bytes[HOLD_optimizer] = nnc_max64(fill[FILL_optimizer] - sums, 0);
+        l.bytes[HOLD_optimizer] = nnc_max64(nnc_optimizer_bytes(p, d) - sums, 0);
         l.bytes[HOLD_weights] =
             nnc_max64(p->device[d].persist_bytes - sums - l.bytes[HOLD_optimizer], 0);
         if (at == r->n_change || r->change[at].device != d || r->change[at].ps > r->begin)

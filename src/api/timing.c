@@ -139,16 +139,10 @@ static nnc_status warm_up(nnc_session *s, way how, int want, int64_t *done, nnc_
     return NNC_OK;
 }
 
-static int by_time(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static void sort_times(nnc_times *t, int from)
 {
     if (t->n > from)
-        qsort(t->ns + from, (size_t)(t->n - from), sizeof *t->ns, by_time);
+        nnc_sort64(t->ns + from, (size_t)(t->n - from));
 }
 
 double nnc_times_at(const nnc_times *t, double share)

@@ -3,7 +3,6 @@
 #include "api/partition.h"
 #include "api/report_text.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { BURST_MS = 30, WARM_MS = 5, LEAST = 3, MOST_SUBJECTS = 64 };
@@ -265,18 +264,12 @@ static nnc_status burst(measure *s, subject *x)
     return NNC_OK;
 }
 
-static int by_time(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_ms(const measure *s, int i)
 {
     const nnc_times *t = &s->at[i].t;
     if (i >= s->n_at || !t->n)
         return NAN;
-    qsort(t->ns, (size_t)t->n, sizeof *t->ns, by_time);
+    nnc_sort64(t->ns, (size_t)t->n);
     return nnc_times_at(t, 0.5);
 }
 

@@ -360,7 +360,6 @@ static nnc_status check_options(const trainer *t, const char *then)
     return NNC_OK;
 }
 
-/* The tensor of this name and type, read to `to`, or to memory that the caller frees where `to` is NULL. */
 static nnc_status read_own(const trainer *t, const nnc_tensors *f, const char *name, nnc_dtype d,
     int64_t n, void *to, nnc_sink *sink)
 {
@@ -400,7 +399,7 @@ static nnc_status check_sum(
     return !memcmp(is, line, HASH_DIGITS)
                ? NNC_OK
                : nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
-                     "is damaged: %s has not the bytes that were written", e->name);
+                     "is damaged: %s does not have the bytes that were written", e->name);
 }
 
 /* Are the tensors those that were written? */
@@ -408,7 +407,8 @@ static nnc_status check_sums(const trainer *t, const nnc_tensors *f)
 {
     NNC_FREED char *text = NULL;
     NNC_TRY(read_text(t, f, OWN "checksums", &text));
-    for (char *p = text; *p;) {
+    int n = 0;
+    for (char *p = text; *p; n++) {
         char *end = p + strcspn(p, "\n"), *name = p + HASH_DIGITS + 1;
         const bool more = *end != 0;
         *end = 0;
@@ -419,7 +419,10 @@ static nnc_status check_sums(const trainer *t, const nnc_tensors *f)
         NNC_TRY(check_sum(t, f, e, p));
         p = end + more;
     }
-    return NNC_OK;
+    return n == nnc_tensors_count(f) - 1
+               ? NNC_OK
+               : nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
+                     "is damaged: it has %d checksums of %d tensors", n, nnc_tensors_count(f) - 1);
 }
 
 /* Row-major data of the tensor for a state or a frozen weight; what does not fit is noted. */

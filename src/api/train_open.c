@@ -18,6 +18,8 @@ static nnc_status open_program(trainer *t, program *p, nnc_session *with)
     if (t->o->progress)
         t->o->progress(t->o->ctx, "compiling", with ? "validation" : "training step");
     NNC_TRY(nnc_compile(t->e, p->graph, &t->o->compile, &p->artifact, t->sink));
+    if (!with)
+        NNC_TRY(nnc_check_room(t->e, p->artifact, nnc_batches_bytes(p->artifact->plan), t->sink));
     return nnc_session_create_with(t->e, p->artifact, with, &p->session, t->sink);
 }
 

@@ -1,5 +1,5 @@
-/* api/train_save.c -- the weights that a training writes: room for them is taken before the first step, and what another program has
- * written meanwhile stays. */
+/* api/train_save.c -- writes a training's weights. Disk space is reserved before the first step; a file that another program has written
+ * since is not overwritten. */
 #include "api/internal.h"
 #include "api/trainer.h"
 #include <math.h>
@@ -47,7 +47,7 @@ nnc_status save_begin(trainer *t)
     return hold(t, t->sink);
 }
 
-/* Has another program written the file since this one began, or wrote it? Then it may be the result of another training. */
+/* Has another program written the file since this training began, or since it wrote the file? */
 static bool is_others(const trainer *t, const char *file)
 {
     char target[PATH_MAX];
@@ -100,7 +100,7 @@ static bool is_best(const trainer *t)
     return loss < t->best_loss || !isfinite(t->best_loss);
 }
 
-/* Takes room for the next file, too, since it is written beside this one. */
+/* Reserves space for the next file, which is written beside this one before it replaces it. */
 static nnc_status hold_again(trainer *t)
 {
     nnc_sink *own = nnc_sink_create();

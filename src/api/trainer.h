@@ -68,7 +68,7 @@ typedef struct trainer {
     step_times times;               /* of the epoch */
     uint64_t checkpoint;            /* its version that this run has read or written (nnc_file_version); 0: none */
     nnc_text options;               /* what defines the training, for checkpoints */
-    int room;                       /* a descriptor that holds room for the weights, + 1; 0: none */
+    int room;                       /* a descriptor that reserves disk space for the weights, + 1; 0: none */
     uint64_t saved;                 /* version of the file of weights: this run's, or of before it */
     nnc_text save_as;               /* the file of weights, where another program has written the one of --save */
     struct nnc_tracing *trace;      /* of the step that --trace asks for, while it runs */
@@ -97,11 +97,11 @@ void trainer_deinit(trainer *t); /* all but the data and the log */
 /* ---- train_save.c ---- */
 
 const char *save_name(const trainer *t); /* where the weights are written */
-/* NNC_E_IO: there is no room for the weights. */
+/* Reserves disk space for the weights. NNC_E_IO: there is too little. */
 nnc_status save_begin(trainer *t) NNC_MUST;
-nnc_status save_epoch(trainer *t) NNC_MUST; /* --keep: after its validation */
+nnc_status save_epoch(trainer *t) NNC_MUST; /* what --keep asks for after an epoch's validation */
 nnc_status save_weights(trainer *t) NNC_MUST;
-void save_release(trainer *t); /* gives the room back */
+void save_release(trainer *t); /* gives the disk space back */
 
 /* ---- train.c ---- */
 

@@ -53,7 +53,6 @@ nnc_ref slice_along(visit *a, nnc_ref x, int axis, int64_t from, int64_t to)
 
 nnc_ref next_along(visit *a, nnc_ref x, int axis, bool before, nnc_ref edge)
 {
-    const nnc_attr at = nnc_ai(AT_axis, axis);
     if (x == NNC_NONE || edge == NNC_NONE)
         return NNC_NONE;
     const int64_t n = nnc_typeof(a->g, x)->dim[axis];
@@ -61,7 +60,7 @@ nnc_ref next_along(visit *a, nnc_ref x, int axis, bool before, nnc_ref edge)
         return edge;
     nnc_ref most = slice_along(a, x, axis, !before, n - before);
     const nnc_ref in[] = {before ? edge : most, before ? most : edge};
-    return nnc_build(a->g, OP_concat, 2, in, 1, &at);
+    return nnc_concat(a->g, 2, in, axis);
 }
 
 static void identity_rule(visit *a)
@@ -191,14 +190,13 @@ static void concat_rule(visit *a)
 static void split_rule(visit *a)
 {
     NNC_FREED nnc_ref *dy = nnc_malloc(a->n.n_out * sizeof *dy);
-    const nnc_attr at = nnc_ai(AT_axis, nnc_attr_int(&a->n, AT_axis, 0));
     if (!dy) {
         no_memory(a->g);
         return;
     }
     for (int r = 0; r < a->n.n_out; r++)
         dy[r] = result_grad(a, r);
-    give(a, 0, a->n.n_out == 1 ? dy[0] : nnc_build(a->g, OP_concat, a->n.n_out, dy, 1, &at));
+    give(a, 0, nnc_concat(a->g, a->n.n_out, dy, nnc_attr_int(&a->n, AT_axis, 0)));
 }
 
 /* Adds `rows`, of which there is one for each index, to zeros of type t along its first dimension. */

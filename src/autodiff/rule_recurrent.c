@@ -123,12 +123,6 @@ static bool open_steps(steps *s, visit *a, int gates, int h0, int lengths)
     return s->from_state != NNC_NONE;
 }
 
-static nnc_ref joined(const steps *s, int n, const nnc_ref *x)
-{
-    const nnc_attr axis = nnc_ai(AT_axis, 2);
-    return n == 1 ? x[0] : nnc_build(s->g, OP_concat, n, x, 1, &axis);
-}
-
 /* d and e of recurrent_grad; and the gradients of R and the first state, which needs `carried` [B,H] besides (NNC_NONE: nothing). */
 static nnc_ref go_back(const steps *s, nnc_ref dy, nnc_ref p, int n, const nnc_ref *more)
 {
@@ -202,7 +196,7 @@ static void gru_rule(visit *a)
     nnc_ref into_z = times(&s, nnc_build2(s.g, OP_sub, s.before, n), sigmoid_slope(&s, z));
     const nnc_ref p[] = {
         times(&s, times(&s, into_n, own), sigmoid_slope(&s, r)), into_z, times(&s, into_n, r)};
-    nnc_ref d = state_back(&s, joined(&s, 3, p), while_live(&s, z, number(&s, 1)), 3);
+    nnc_ref d = state_back(&s, nnc_concat(a->g, 3, p, 2), while_live(&s, z, number(&s, 1)), 3);
     if (d == NNC_NONE)
         return;
     if (wanted(a, 2)) {
@@ -212,7 +206,7 @@ static void gru_rule(visit *a)
     if (wanted(a, 0)) {
         const nnc_ref x[] = {slice_along(a, d, 2, 0, 2 * s.h),
             while_live(&s, times(&s, into_n, d + 1), number(&s, 0))};
-        give(a, 0, joined(&s, 2, x));
+        give(a, 0, nnc_concat(a->g, 2, x, 2));
     }
 }
 
@@ -257,7 +251,7 @@ static void lstm_rule(visit *a)
     nnc_ref before_all = NNC_NONE, dy = to_last_step(&s, result_grad(a, 0), &before_all);
     const nnc_ref more[] = {next_along(a, keep, 0, false, step_full(&s, 1)), result_grad(a, 1),
         while_live(&s, times(&s, o, tanh_slope(&s, shown)), number(&s, 0))};
-    nnc_ref d = go_back(&s, dy, joined(&s, 4, p), 3, more);
+    nnc_ref d = go_back(&s, dy, nnc_concat(a->g, 4, p, 2), 3, more);
     give(a, 0, d);
     give_states(&s, d, 2, before_all);
     if (d != NNC_NONE && wanted(a, 3))

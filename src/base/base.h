@@ -14,5 +14,6 @@
 #include "base/file.h"
 #include "base/given.h"
 #include "base/par.h"
+#include "base/limits.h"
 
 #endif

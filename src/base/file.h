@@ -23,8 +23,8 @@ nnc_status nnc_file_write_by(
 nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n) NNC_MUST; /* NNC_E_IO: make returns it, and the writer reports the reason */
 /* NNC_E_IO where nnc_file_write could not write path. Changes no file. */
 nnc_status nnc_file_can_write(const char *path, nnc_sink *sink) NNC_MUST;
-/* Takes room for n bytes beside path, where nnc_file_write would write, until *fd is closed (-1: a pipe or device, which needs none).
- * NNC_E_IO: there is not as much. Changes no file. */
+/* Reserves n bytes of disk space beside path, where nnc_file_write would write, until *fd is closed (-1: a pipe or device, which needs
+ * none). NNC_E_IO: the disk has less. Changes no file. */
 nnc_status nnc_file_reserve(const char *path, int64_t n, int *fd, nnc_sink *sink) NNC_MUST;
 bool nnc_file_exists(const char *path);
 /* A number that changes when the file is replaced or written to; 0: it does not exist. */

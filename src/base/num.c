@@ -1,6 +1,7 @@
 /* base/num.c -- 16-bit floats, hashes, counter-based random numbers, time. */
 #include "base/base.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <xxhash.h>
@@ -119,6 +120,18 @@ static void philox(uint64_t key, uint64_t counter, uint32_t out[4])
         c[2] = n2;
     }
     memcpy(out, c, sizeof c);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void nnc_sort64(int64_t *v, size_t n)
+{
+    if (n)
+        qsort(v, n, sizeof *v, ascending);
 }
 
 uint64_t nnc_rng_key(const char *name, uint64_t seed)

@@ -17,6 +17,7 @@ static inline int64_t nnc_floordiv(int64_t a, int64_t b) { return a >= 0 ? a / b
 static inline int64_t nnc_ceildiv(int64_t a, int64_t b) { return -nnc_floordiv(-a, b); }
 static inline int64_t nnc_gcd(int64_t a, int64_t b) { return b ? nnc_gcd(b, a % b) : a; }
 static inline int64_t nnc_align_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
+void nnc_sort64(int64_t *v, size_t n); /* ascending */
 
 /* IEEE binary16 and bfloat16, round to nearest even, NaN kept quiet. */
 float nnc_f16_to_f32(uint16_t h);

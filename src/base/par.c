@@ -312,30 +312,12 @@ void nnc_par_set(void (*run)(int threads, nnc_par_body body, void *ctx))
 
 /* ---- CPUs ------------------------------------------------------------------------------------ */
 
-/* CPUs worth of time that the cgroup grants, 0 = no limit (cgroup v2 cpu.max, then v1). */
-static int quota_cpus(void)
-{
-    long long quota = 0, period = 0;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (f) {
-        if (fscanf(f, "%lld %lld", &quota, &period) != 2)
-            quota = 0;
-        fclose(f);
-    } else if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re"))) {
-        if (fscanf(f, "%lld", &quota) != 1)
-            quota = 0;
-        fclose(f);
-        period = 100000;
-    }
-    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-}
-
 int nnc_cpu_count(void)
 {
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
                                                         : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int q = quota_cpus();
+    const int q = nnc_groups_read("").cpus;
     if (q && q < n)
         n = q;
     return n < 1 ? 1 : n;

@@ -1,12 +1,9 @@
 /* base/status.c -- statuses, the diagnostic sink, word suggestions, and allocation with simulated failures. */
 #include "base/base.h"
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #define SINK_LIMIT 200
 
@@ -47,32 +44,50 @@ int64_t nnc_fail_alloc_after(int64_t n)
     return left;
 }
 
-static bool must_fail(void)
+/* The latest allocation that failed, for messages: its bytes, or their negative where a test made it fail. */
+static _Atomic int64_t wanted;
+
+static bool must_fail(size_t bytes)
 {
-    return fail_after > 0 && --fail_after == 0;
+    const bool fails = fail_after > 0 && --fail_after == 0;
+    if (fails)
+        wanted = bytes < INT64_MAX ? -(int64_t)bytes : -INT64_MAX;
+    return fails;
+}
+
+/* Notes an allocation that failed. */
+static void *noted(void *p, size_t bytes)
+{
+    if (!p)
+        wanted = bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX;
+    return p;
 }
 
 void *nnc_malloc(size_t bytes)
 {
-    return must_fail() ? NULL : malloc(bytes ? bytes : 1);
+    return must_fail(bytes) ? NULL : noted(malloc(bytes ? bytes : 1), bytes);
 }
 
 void *nnc_calloc(size_t count, size_t bytes)
 {
-    return must_fail() ? NULL : calloc(count ? count : 1, bytes ? bytes : 1);
+    size_t all;
+    if (__builtin_mul_overflow(count, bytes, &all))
+        all = SIZE_MAX;
+    return must_fail(all) ? NULL : noted(calloc(count ? count : 1, bytes ? bytes : 1), all);
 }
 
 void *nnc_realloc(void *p, size_t bytes)
 {
-    return must_fail() ? NULL : realloc(p, bytes ? bytes : 1);
+    return must_fail(bytes) ? NULL : noted(realloc(p, bytes ? bytes : 1), bytes);
 }
 
 void *nnc_aligned_alloc(size_t align, size_t bytes)
 {
     void *p = NULL;
-    if (must_fail() ||
-        posix_memalign(&p, align < sizeof(void *) ? sizeof(void *) : align, bytes ? bytes : 1) != 0)
+    if (must_fail(bytes))
         return NULL;
+    if (posix_memalign(&p, align < sizeof(void *) ? sizeof(void *) : align, bytes ? bytes : 1) != 0)
+        return noted(NULL, bytes);
     return p;
 }
 
@@ -93,11 +108,13 @@ static const size_t huge_page = 2 << 20;
 void *nnc_pages_alloc(size_t bytes)
 {
     const size_t size = (bytes + huge_page - 1) & ~(huge_page - 1), all = size + huge_page;
-    if (must_fail() || bytes > SIZE_MAX / 2)
+    if (must_fail(bytes))
         return NULL;
+    if (bytes > SIZE_MAX / 2)
+        return noted(NULL, bytes);
     char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return NULL;
+        return noted(NULL, bytes);
     const size_t head = -(uintptr_t)p & (huge_page - 1);
     if (head)
         munmap(p, head);
@@ -105,22 +122,6 @@ void *nnc_pages_alloc(size_t bytes)
         munmap(p + head + size, huge_page - head);
     (void)madvise(p + head, size, MADV_HUGEPAGE); /* a hint: fewer page-table misses */
     return p + head;
-}
-
-/* Asked, not tried: a mapping that is made to see whether it can be would for that moment be missing elsewhere. */
-bool nnc_has_room(size_t bytes)
-{
-    struct rlimit most;
-    char text[64] = "";
-    if (getrlimit(RLIMIT_AS, &most) != 0 || most.rlim_cur == RLIM_INFINITY)
-        return true;
-    const int f = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    const ssize_t n = f < 0 ? 0 : read(f, text, sizeof text - 1);
-    if (f >= 0)
-        close(f);
-    const unsigned long long used = n > 0 ? strtoull(text, NULL, 10) : 0; /* pages: proc(5) */
-    const unsigned long long page = (unsigned long long)sysconf(_SC_PAGESIZE);
-    return used <= most.rlim_cur / page && most.rlim_cur / page - used >= bytes / page;
 }
 
 void nnc_pages_free(void *p, size_t bytes)
@@ -135,10 +136,10 @@ struct nnc_sink {
     nnc_arena arena;
     nnc_diag *at;
     size_t n, errors, printed;
-    bool lost; /* a message could not be stored: nomem_diag replaces it */
+    bool lost; /* memory ran out; the message needs none */
+    nnc_diag nomem;
+    char text[320];
 };
-
-static const nnc_diag nomem_diag = {NNC_ERROR, NNC_E_NOMEM, {0}, "out of host memory"};
 
 nnc_sink *nnc_sink_create(void)
 {
@@ -146,6 +147,7 @@ nnc_sink *nnc_sink_create(void)
     if (!s)
         return NULL;
     nnc_arena_init(&s->arena, 0);
+    s->nomem = (nnc_diag){NNC_ERROR, NNC_E_NOMEM, {0}, s->text};
     s->at = nnc_calloc(SINK_LIMIT, sizeof *s->at);
     if (!s->at) {
         nnc_free(s);
@@ -182,7 +184,7 @@ size_t nnc_sink_errors(const nnc_sink *s)
 
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i)
 {
-    return i < s->n ? &s->at[i] : &nomem_diag;
+    return i < s->n ? &s->at[i] : &s->nomem;
 }
 
 /* What stands before the message: "file:line:col: path: error: ". Allocates nothing, since it must work when memory has run out. */
@@ -258,6 +260,50 @@ static bool said_before(const nnc_diag *d, nnc_severity sev, nnc_loc loc, const 
            !strcmp(d->message, message);
 }
 
+/* Says how much was wanted and what the system has, unless an earlier failure said so. */
+static void lose(nnc_sink *s, const char *what)
+{
+    const int64_t bytes = wanted;
+    const long long all = bytes < 0 ? -bytes : bytes;
+    const size_t room = sizeof s->text;
+    if (s->lost)
+        return;
+    s->lost = true;
+    int n = snprintf(s->text, room, "out of host memory");
+    if (all)
+        n += snprintf(s->text + n, room - (size_t)n, ": %lld bytes are wanted", all);
+    if (*what)
+        n += snprintf(
+            s->text + n, room - (size_t)n, "%s for %.160s", all ? "" : ": memory is wanted", what);
+    if (bytes <= 0) /* a test's allocation: the system has memory */
+        return;
+    const nnc_memory left = nnc_memory_free();
+    snprintf(s->text + n, room - (size_t)n, ", %lld are available%s%s%s", (long long)left.bytes,
+        left.by ? " (" : "", left.by ? left.by : "", left.by ? ")" : "");
+}
+
+void nnc_report_nomem(nnc_sink *sink)
+{
+    if (sink) {
+        sink->errors++;
+        lose(sink, "");
+    }
+}
+
+nnc_status nnc_nomem_for(nnc_sink *sink, const char *fmt, ...)
+{
+    char what[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (sink) {
+        sink->errors++;
+        lose(sink, what);
+    }
+    return NNC_E_NOMEM;
+}
+
 static void report(
     nnc_sink *s, nnc_severity sev, nnc_status code, nnc_loc loc, const char *fmt, va_list ap)
 {
@@ -275,7 +321,7 @@ static void report(
     d.loc.file = nnc_arena_strdup(&s->arena, loc.file);
     d.loc.path = nnc_arena_strdup(&s->arena, loc.path);
     if (!d.message) {
-        s->lost = true;
+        lose(s, "");
         return;
     }
     s->at[s->n++] = d;
@@ -322,14 +368,6 @@ void nnc_note(nnc_sink *sink, nnc_loc loc, const char *fmt, ...)
     va_start(ap, fmt);
     report(sink, NNC_NOTE, NNC_OK, loc, fmt, ap);
     va_end(ap);
-}
-
-void nnc_report_nomem(nnc_sink *sink)
-{
-    if (sink) {
-        sink->errors++;
-        sink->lost = true;
-    }
 }
 
 /* ---- suggestions ----------------------------------------------------------------------------- */

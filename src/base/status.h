@@ -30,7 +30,7 @@
  * holds the location. */
 typedef struct nnc_loc {
     const char *file; /* as the user spelled it */
-    int line, col;    /* 1-based; 0 = unknown */
+    int line, col; /* 1-based; 0 = unknown */
     const char *path; /* the user's layer: "/layers/12/conv" */
 } nnc_loc;
 
@@ -40,7 +40,8 @@ typedef struct nnc_diag {
     nnc_severity severity;
     nnc_status code;
     nnc_loc loc; /* strings owned by the sink */
-    const char *message; /* what was wrong and what would be right: one line, or a line and an indented list; owned by the sink */
+    const char *
+        message; /* what was wrong and what would be right: one line, or a line and an indented list; owned by the sink */
 } nnc_diag;
 
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
@@ -52,7 +53,8 @@ nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise);
 
 /* Reports an error and returns `code`, so that a failing function ends in `return nnc_fail(...)`.
  * `sink` may be NULL (the message is dropped). `code` must not be NNC_OK. */
-nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(4, 5);
+nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fmt, ...)
+    NNC_PRINTF(4, 5);
 /* Same with a list of arguments; `head` and a colon begin the message, NULL: nothing does. */
 nnc_status nnc_vfail(
     nnc_sink *sink, nnc_status code, nnc_loc loc, const char *head, const char *fmt, va_list ap);
@@ -60,13 +62,16 @@ nnc_status nnc_vfail(
 nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_warn(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_note(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
-/* NNC_E_NOMEM with its fixed message; allocates nothing. Inline, so that compilers see that it is never NNC_OK. */
+/* NNC_E_NOMEM; the message says how many bytes the latest failed allocation wanted, and what is available. Allocates nothing. Inline, so that
+ * compilers see that it is never NNC_OK. */
 void nnc_report_nomem(nnc_sink *sink);
 static inline nnc_status nnc_nomem(nnc_sink *sink)
 {
     nnc_report_nomem(sink);
     return NNC_E_NOMEM;
 }
+/* The message also says for what: a noun phrase, as in "input x". */
+nnc_status nnc_nomem_for(nnc_sink *sink, const char *fmt, ...) NNC_PRINTF(2, 3);
 
 /* The entry of names[0..n) most similar to `word`, or NULL when none is similar enough (edit distance > max(1, strlen(word)/3)). For
  * "did you mean". */
@@ -75,8 +80,8 @@ const char *nnc_nearest(const char *word, const char *const *names, size_t n);
 /* Test hook: makes the N-th allocation from now (1-based) fail; 0 turns it off. Returns how many were still to come until the one that
  * fails. All of nnc allocates through nnc_malloc/nnc_realloc/nnc_free, the arena included. Not thread-safe. */
 int64_t nnc_fail_alloc_after(int64_t n);
-void *nnc_malloc(size_t bytes);                /* NULL when out of memory; not zeroed */
-void *nnc_calloc(size_t count, size_t bytes);  /* zeroed; NULL on overflow */
+void *nnc_malloc(size_t bytes); /* NULL when out of memory; not zeroed */
+void *nnc_calloc(size_t count, size_t bytes); /* zeroed; NULL on overflow */
 void *nnc_realloc(void *p, size_t bytes);
 void nnc_free_at(void *p); /* frees what the pointer at p points to */
 void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free with nnc_free */
@@ -85,8 +90,9 @@ void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free
  * programs being compared would differ in that.) Zeroed. NULL when out of memory. nnc_pages_free needs the same `bytes`. */
 void *nnc_pages_alloc(size_t bytes);
 void nnc_pages_free(void *p, size_t bytes);
-/* Does the limit of address space (ulimit -v) leave so much? Asked before libraries are called that crash where they are out of memory:
- * the dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first. */
+/* Do the limits of address space and data (ulimit -v, -d) leave so much? Asked before libraries are called that crash where they are out of memory:
+ * the dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first (a mapping that is made to see whether it can be
+ * would for that moment be missing elsewhere). Allocates nothing. limits.c. */
 bool nnc_has_room(size_t bytes);
 #define NNC_LIBRARY_ROOM ((size_t)16 << 20)
 

@@ -132,6 +132,7 @@ void print_warnings(nnc_sink *sink);
  * strings are copied, detail may be NULL. ctx: the options. */
 void progress(void *ctx, const char *phase, const char *detail);
 void progress_end(void);
+void catch_aborts(void); /* aborts.c */
 
 /* Columns of the terminal that standard output is, or as COLUMNS says; 0: it is none. */
 int terminal_columns(void);

@@ -131,7 +131,11 @@ static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
         NNC_TRY(open_artifact(&any, w, sink));
         return w->model ? NNC_OK : open_other(&any, w, sink);
     }
-    w->model = nnc_model_open(o->file[0], &o->model, sink);
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_open_options with = o->model;
+    if (!with.input)
+        NNC_TRY(nnc_given_inputs(&o->compare, &a, &with.input, &with.n_input, sink));
+    w->model = nnc_model_open(o->file[0], &with, sink);
     if (w->model && w->model->head && o->verbose) {
         print_warnings(sink);
         fputs(w->model->head, stderr);

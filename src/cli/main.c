@@ -274,6 +274,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "--help";
     keep_streams_apart();
     share_heap();
+    catch_aborts();
     signal(SIGXFSZ, SIG_IGN); /* a file beyond ulimit -f: write fails and is reported */
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         const command *c = argc > 2 ? find_command(argv[2]) : NULL;

@@ -81,7 +81,8 @@ static nnc_status check_ending(const named *out, nnc_sink *sink)
     static const char known[] =
         "bmp csv dot eps gif gz html jpeg jpg json pdf png ps svg webp xml zip";
     const char *slash = strrchr(out->path, '/'), *dot = strrchr(slash ? slash : out->path, '.');
-    if (!out->formats || !dot || !has_word(known, dot + 1) || has_word(out->formats, dot + 1))
+    if (!out->formats || !dot || !dot[1] || !has_word(known, dot + 1) ||
+        has_word(out->formats, dot + 1))
         return NNC_OK;
     const char *second = strchr(out->formats, ' ');
     return nnc_fail0(sink, NNC_E_USAGE, "%s writes no %s files: end the name of %s in .%.*s%s%s",

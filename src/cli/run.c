@@ -3,21 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static nnc_status set_inputs(
-    const options *o, const nnc_artifact *a, nnc_session *s, nnc_sink *sink)
-{
-    const int n = nnc_session_inputs(s);
-    NNC_FREED void **data = nnc_calloc((size_t)n + 1, sizeof *data);
-    NNC_NEED(data, sink);
-    nnc_status st = nnc_artifact_make_inputs(a, &o->compare, o->model.seed, data, sink);
-    for (int i = 0; i < n; i++) {
-        if (!st)
-            st = nnc_session_input(s, i, data[i], sink);
-        nnc_free(data[i]);
-    }
-    return st;
-}
-
 /* ---- outputs ----------------------------------------------------------------------------------------- */
 
 /* A line to judge whether the result is plausible: range, mean, first numbers. */
@@ -53,8 +38,12 @@ static nnc_status get_outputs(const options *o, nnc_session *s, nnc_text *out, n
     for (int i = 0; i < nnc_session_outputs(s); i++) {
         const nnc_type *t = nnc_session_output_type(s, i);
         const char *name = nnc_session_output_name(s, i);
-        NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
-        nnc_status st = data ? nnc_session_output(s, i, data, sink) : nnc_nomem(sink);
+        const void *there = nnc_session_output_memory(s, i);
+        NNC_FREED void *copy = there ? NULL : nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+        if (!there && !copy)
+            return nnc_nomem_for(sink, "output %s", name);
+        const void *data = there ? there : copy;
+        nnc_status st = there ? NNC_OK : nnc_session_output(s, i, copy, sink);
         for (int k = 0; !st && k < o->n_output; k++)
             if (!strcmp(o->output[k].name, name))
                 st = nnc_write_output(o->output[k].value, t, data, sink);
@@ -187,7 +176,7 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     print_warnings(sink);
     if (nnc_env_rank(w->env) > 0)
         return NNC_OK;
-    return set_inputs(o, w->artifact, w->session, sink);
+    return nnc_session_make_inputs(w->session, &o->compare, o->model.seed, sink);
 }
 
 /* Several models: together and alone. */
@@ -253,8 +242,7 @@ nnc_status cmd_run(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(share_among_ranks(&with, o->sharing != RUN_layers || o->compare.compile.split,
         &with.compare.compile.devices, sink));
     NNC_TRY(open_and_compile(&with, w, sink));
-    if (o->env.memory_limit)
-        NNC_TRY(note_advice(&with, w, o->mode, nnc_check_room(w->env, w->artifact, sink), sink));
+    NNC_TRY(note_advice(&with, w, o->mode, nnc_check_room(w->env, w->artifact, 0, sink), sink));
     NNC_TRY(load(&with, w, sink));
     w->no_text = nnc_env_rank(w->env) > 0;
     if (w->no_text)

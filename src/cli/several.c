@@ -74,6 +74,26 @@ static nnc_status own_shapes(
     return NNC_OK;
 }
 
+/* Inputs of model k that values are given for, NAME.x. */
+static nnc_status own_inputs(
+    const several *s, int k, const options *o, options *with, nnc_sink *sink)
+{
+    nnc_arena *a = (nnc_arena *)&s->a;
+    const char *const *all;
+    int n;
+    NNC_TRY(nnc_given_inputs(&o->compare, a, &all, &n, sink));
+    const char **own = ARENA_NEW(a, const char *, n + 1);
+    NNC_NEED(own, sink);
+    with->model.input = own;
+    with->model.n_input = 0;
+    for (int i = 0; i < n; i++) {
+        const char *name = own_part(all[i], s->name[k]);
+        if (name)
+            own[with->model.n_input++] = name;
+    }
+    return NNC_OK;
+}
+
 /* --weights=NAME=FILE,NAME=FILE */
 static nnc_status own_weights(
     const several *s, int k, const options *o, options *with, nnc_sink *sink)
@@ -119,6 +139,7 @@ static nnc_status own_options(
             sink, NNC_E_USAGE, "--replace-head is of one model, and several are given");
     NNC_TRY(own_args(s, k, o, with, sink));
     NNC_TRY(own_shapes(s, k, o, with, sink));
+    NNC_TRY(own_inputs(s, k, o, with, sink));
     return own_weights(s, k, o, with, sink);
 }
 

@@ -97,6 +97,15 @@ static void open_builtins(const char *nvrtc_path)
     globfree(&found);
 }
 
+/* MiB of address space that a library takes with those that it opens itself. Where there is less (ulimit -v), cuDNN calls abort or its C++
+ * exceptions end the process. */
+static const int rooms[CUDA__LIBS] = {[CUDA_cudart] = 64,
+    [CUDA_nvrtc] = 256,
+    [CUDA_nvrtc12] = 256,
+    [CUDA_cublaslt] = 640,
+    [CUDA_cudnn] = 768,
+    [CUDA_nccl] = 512};
+
 /* Opens the first file that loads and has every required function. `why` gets the reason for the first file that
  * exists; an unknown name is the reason only when no file exists. */
 static void open_lib(struct lib *l)
@@ -104,7 +113,14 @@ static void open_lib(struct lib *l)
     l->state = ABSENT;
     snprintf(l->why, sizeof l->why, "%s was not found", l->soname[0]);
     bool reason = false;
+    const int room = rooms[l - libs];
     for (int skip = 0; cuda_search(l->soname, l->of_driver, skip, &l->file); skip++) {
+        if (!nnc_has_room((size_t)room << 20)) {
+            snprintf(l->why, sizeof l->why,
+                "out of host memory: %d MiB of address space are wanted to load %.160s", room,
+                l->file.path);
+            return;
+        }
         void *handle = dlopen(l->file.path, RTLD_NOW | RTLD_LOCAL);
         const char *error = handle ? NULL : dlerror();
         const char *lacks = handle ? fill(l, handle) : NULL;

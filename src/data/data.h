@@ -76,6 +76,7 @@ typedef struct nnc_decoded {
     char why[200]; /* of NNC_E_MODEL: what is wrong with the file */
 } nnc_decoded;
 
+enum { NNC_DATA_BATCHES = 3 }; /* that a loader's threads hold */
 enum { NNC_MAX_PICTURE = 1 << 28 }; /* numbers of a picture; larger ones are refused */
 
 typedef struct nnc_decoder {

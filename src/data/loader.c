@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-enum { SLOTS = 3 };
+enum { SLOTS = NNC_DATA_BATCHES };
 
 typedef struct slot {
     void *data[NNC_DATA_INPUTS];

@@ -145,13 +145,10 @@ nnc_ref fe_build_attention(fe_layer *l)
 static nnc_ref project(fe_layer *l, nnc_ref x, nnc_ref w, nnc_ref b, int64_t from, int64_t rows)
 {
     nnc_graph *g = l->f->g;
-    const int64_t axis = 0, to = from + rows;
-    const nnc_attr part[] = {
-        nnc_av(AT_axes, 1, &axis), nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to)};
     nnc_ref in[3] = {x, w, b};
     if (w != NNC_NONE && rows != nnc_typeof(g, w)->dim[0])
         for (int i = 1; i < 3; i++)
-            in[i] = in[i] == NNC_NONE ? NNC_NONE : nnc_build(g, OP_slice, 1, &in[i], 3, part);
+            in[i] = in[i] == NNC_NONE ? NNC_NONE : nnc_cut(g, in[i], 0, from, from + rows);
     return nnc_build(g, OP_linear, b == NNC_NONE ? 2 : 3, in, 0, NULL);
 }
 

@@ -21,14 +21,6 @@ static nnc_ref weight(
     return name ? fe_weight(r->l, name, &t, (float)(1 / sqrt((double)r->h)), 0) : fe_nomem(r->l->f);
 }
 
-static nnc_ref part(nnc_graph *g, nnc_ref x, int64_t from, int64_t to)
-{
-    int64_t axis = 0;
-    nnc_attr a[3] = {
-        nnc_av(AT_axes, 1, &axis), nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to)};
-    return nnc_build(g, OP_slice, 1, &x, 3, a);
-}
-
 static nnc_ref zeros(recurrent *r, int rank, const int64_t *dim)
 {
     return nnc_broadcast(r->g, nnc_scalar(r->g, r->d, 0), rank, dim);
@@ -40,7 +32,7 @@ static nnc_ref initial(recurrent *r, int input, int i)
     const int64_t dim[2] = {r->rows, r->h};
     if (input >= r->l->n_in)
         return zeros(r, 2, dim);
-    return nnc_reshape(r->g, part(r->g, r->l->in[input], i, i + 1), 2, dim);
+    return nnc_reshape(r->g, nnc_cut(r->g, r->l->in[input], 0, i, i + 1), 2, dim);
 }
 
 /* One direction of one layer over x [steps, batch, features]; *c: lstm's second state. */
@@ -48,7 +40,7 @@ static nnc_ref run(recurrent *r, nnc_ref x, int layer, bool reverse, int i, nnc_
 {
     nnc_graph *g = r->g;
     const int64_t axis = 0, all = r->gates * r->h;
-    nnc_attr first = nnc_av(AT_axes, 1, &axis), along = nnc_ai(AT_axis, 0);
+    nnc_attr first = nnc_av(AT_axes, 1, &axis);
     nnc_ref in[5], v[3];
     int n = 0;
     if (reverse)
@@ -62,9 +54,9 @@ static nnc_ref run(recurrent *r, nnc_ref x, int layer, bool reverse, int i, nnc_
         v[2] = weight(r, "bias_ih", layer, reverse, 1, 0);
         nnc_ref b = weight(r, "bias_hh", layer, reverse, 1, 0);
         if (r->op == OP_gru) { /* the last gate's stands inside the product with r */
-            nnc_ref two[2] = {part(g, b, 0, 2 * r->h), zeros(r, 1, &r->h)};
-            last = part(g, b, 2 * r->h, all);
-            b = nnc_build(g, OP_concat, 2, two, 1, &along);
+            nnc_ref two[2] = {nnc_cut(g, b, 0, 0, 2 * r->h), zeros(r, 1, &r->h)};
+            last = nnc_cut(g, b, 0, 2 * r->h, all);
+            b = nnc_concat(g, 2, two, 0);
         }
         v[2] = nnc_build2(g, OP_add, v[2], b);
     } else if (r->op == OP_gru) {
@@ -124,21 +116,20 @@ nnc_ref fe_build_recurrent(fe_layer *l)
     const int ways = l->s.bidirectional ? 2 : 1, layers = (int)l->s.num_layers * ways;
     nnc_ref x = l->in[0], h[128], c[128], v[3], y[2];
     const int64_t one[3] = {1, r.rows, r.h}, axis = 0;
-    nnc_attr turn = nnc_av(AT_axes, 1, &axis), last = nnc_ai(AT_axis, 2),
-             along = nnc_ai(AT_axis, 0);
+    nnc_attr turn = nnc_av(AT_axes, 1, &axis), along = nnc_ai(AT_axis, 0);
     if (!is_state(&r, 1, "h0", layers) || !is_state(&r, 2, "c0", layers))
         return NNC_NONE;
     if (first)
         x = nnc_transpose(r.g, x, swap);
     for (int i = 0; i < layers; i++) {
         y[i % ways] = run(&r, x, i / ways, i % ways, i, &c[i]);
-        h[i] = part(r.g, y[i % ways], r.steps - 1, r.steps);
+        h[i] = nnc_cut(r.g, y[i % ways], 0, r.steps - 1, r.steps);
         if (r.op == OP_lstm)
             c[i] = nnc_reshape(r.g, c[i], 3, one);
         if (i % ways)
             y[1] = nnc_build(r.g, OP_flip, 1, &y[1], 1, &turn);
         if (i % ways == ways - 1)
-            x = ways == 2 ? nnc_build(r.g, OP_concat, 2, y, 1, &last) : y[0];
+            x = nnc_concat(r.g, ways, y, 2);
     }
     v[0] = first ? nnc_transpose(r.g, x, swap) : x;
     v[1] = nnc_build(r.g, OP_concat, layers, h, 1, &along);

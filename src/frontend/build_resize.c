@@ -173,9 +173,7 @@ static nnc_ref reduce_part(fe_layer *l, nnc_ref x, int dim, int64_t from, int64_
 {
     nnc_graph *g = l->f->g;
     const int64_t axis = dim;
-    const nnc_attr part[] = {
-        nnc_av(AT_axes, 1, &axis), nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to)};
-    x = nnc_build(g, OP_slice, 1, &x, 3, part);
+    x = nnc_cut(g, x, axis, from, to);
     return nnc_reduce(
         g, l->row.op == OP_maxpool ? OP_reduce_max : OP_reduce_mean, x, 1, &axis, true);
 }

@@ -269,6 +269,19 @@ nnc_ref nnc_broadcast(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim)
     return nnc_build(g, OP_broadcast, 1, &x, 1, &a);
 }
 
+nnc_ref nnc_cut(nnc_graph *g, nnc_ref x, int64_t axis, int64_t from, int64_t to)
+{
+    const nnc_attr a[] = {
+        nnc_av(AT_axes, 1, &axis), nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to)};
+    return nnc_build(g, OP_slice, 1, &x, 3, a);
+}
+
+nnc_ref nnc_concat(nnc_graph *g, int n, const nnc_ref *x, int64_t axis)
+{
+    const nnc_attr a = nnc_ai(AT_axis, axis);
+    return n == 1 ? x[0] : nnc_build(g, OP_concat, n, x, 1, &a);
+}
+
 nnc_ref nnc_reduce(
     nnc_graph *g, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims)
 {

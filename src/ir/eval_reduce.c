@@ -265,13 +265,13 @@ nnc_status ev_reduce(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *o
 
 /* ---- named ops ----------------------------------------------------------------------------------------------------- */
 
-/* x consists of lines of n elements `inner` apart (inner 1: contiguous); gamma and beta are read at (position / g_div) % g_mod, mean and
- * var at line % g_mod. */
+/* x consists of lines of n elements `inner` apart (inner 1: contiguous); gamma and beta are read at (position / g_div) % g_mod, a
+ * batchnorm's parameters at line % g_mod. */
 typedef struct lines {
     nnc_op op;
     int64_t n, inner;
     const double *x, *gamma, *beta;
-    const double *mean, *var; /* of batchnorm; otherwise computed of each line */
+    const double *mean, *var; /* of batchnorm */
     int64_t g_div, g_mod;
     double eps;
     double *y;
@@ -299,18 +299,32 @@ static nnc_status softmax_lines(void *ctx, int64_t begin, int64_t end)
     return NNC_OK;
 }
 
+/* As the lowering, x s + t: with a variance of 0 and no eps, or infinite operands, (x - mean) s gives other infinities and NaN. */
+static nnc_status batchnorm_lines(void *ctx, int64_t begin, int64_t end)
+{
+    const lines *l = ctx;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t c = i % l->g_mod;
+        const double s = l->gamma[c] * (1 / sqrt(l->var[c] + l->eps)),
+                     t = l->beta[c] - l->mean[c] * s;
+        for (int64_t j = i * l->n; j < (i + 1) * l->n; j++)
+            l->y[j] = l->x[j] * s + t;
+    }
+    return NNC_OK;
+}
+
 static nnc_status norm_lines(void *ctx, int64_t begin, int64_t end)
 {
     const lines *l = ctx;
     for (int64_t i = begin; i < end; i++) {
         const double *x = l->x + i * l->n;
         double *y = l->y + i * l->n, mean = 0, var = 0;
-        for (int64_t j = 0; !l->mean && l->op != OP_rmsnorm && j < l->n; j++)
+        for (int64_t j = 0; l->op != OP_rmsnorm && j < l->n; j++)
             mean += x[j];
-        mean = l->mean ? l->mean[i % l->g_mod] : mean / (double)l->n;
-        for (int64_t j = 0; !l->var && j < l->n; j++)
+        mean /= (double)l->n;
+        for (int64_t j = 0; j < l->n; j++)
             var += (x[j] - mean) * (x[j] - mean);
-        var = l->var ? l->var[i % l->g_mod] : var / (double)l->n;
+        var /= (double)l->n;
         double inv = 1 / sqrt(var + l->eps);
         for (int64_t j = 0; j < l->n; j++) {
             int64_t c = (i * l->n + j) / l->g_div % l->g_mod;
@@ -343,10 +357,11 @@ static nnc_status run_norm(const ev *e, const nnc_node *n, const ev_arg *in, ev_
         l.g_div = tail(t, 2);
         l.g_mod = t->dim[1];
     } else if (l.op == OP_batchnorm) {
-        l.n = l.g_div = tail(t, 2);
+        l.n = tail(t, 2);
         l.g_mod = t->dim[1];
         l.mean = in[3].f;
         l.var = in[4].f;
+        return ev_for(e, nnc_type_numel(t) / l.n, 1, l.n, batchnorm_lines, &l);
     } else {
         l.n = tail(t, (int)nnc_attr_int(n, AT_axis, t->rank - 1));
         l.g_mod = n->n_in > 1 ? nnc_type_numel(in[1].type) : 1;

@@ -226,6 +226,8 @@ nnc_ref nnc_constant(nnc_graph *g, const nnc_type *t, const void *data); /* row-
 nnc_ref nnc_reshape(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
 nnc_ref nnc_transpose(nnc_graph *g, nnc_ref x, const int64_t *perm);
 nnc_ref nnc_broadcast(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
+nnc_ref nnc_cut(nnc_graph *g, nnc_ref x, int64_t axis, int64_t from, int64_t to); /* a slice of one dimension */
+nnc_ref nnc_concat(nnc_graph *g, int n, const nnc_ref *x, int64_t axis); /* of one value: the value */
 nnc_ref nnc_reduce(nnc_graph *g, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
 nnc_ref nnc_cast(nnc_graph *g, nnc_ref x, nnc_dtype to);
 /* Relayout to a memory order (no node when x has it already). */

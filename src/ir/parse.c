@@ -76,6 +76,14 @@ static const char *label(const char *name)
     return name + (*name == NUMBERED);
 }
 
+static bool can_be_name(const char *s)
+{
+    const char *c = s;
+    while ((unsigned char)*c >= ' ')
+        c++;
+    return *s && !*c;
+}
+
 /* The name after '%': a word, a number, or a string. */
 static nnc_status scan_name(parser *p, char **out)
 {
@@ -84,9 +92,14 @@ static nnc_status scan_name(parser *p, char **out)
     int64_t number;
     if (!nnc_scan_eat(p->s, "%"))
         return expected(p, "a value such as %x");
-    if (nnc_scan_is(p->s, "\""))
+    if (nnc_scan_is(p->s, "\"")) {
+        const nnc_loc loc = nnc_scan_loc(p->s);
         NNC_TRY(scan_string(p, out));
-    else if (nnc_scan_word(p->s, &word, &n))
+        return can_be_name(*out) ? NNC_OK
+                                 : nnc_fail(p->sink, NNC_E_MODEL, loc,
+                                       "a name needs a character, and has no control characters");
+    }
+    if (nnc_scan_word(p->s, &word, &n))
         *out = nnc_arena_strndup(&p->g->arena, word, n);
     else if (nnc_scan_int(p->s, &number) && number >= 0)
         *out = nnc_arena_printf(&p->g->arena, "%c%" PRId64, NUMBERED, number);

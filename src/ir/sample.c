@@ -219,10 +219,7 @@ static nnc_ref first_rows(sampler *s, nnc_graph *out, const nnc_node *n, int i, 
     bool meets = nnc_op_is_ewise(op) || op == OP_concat || (op == OP_matmul && y->rank > 2);
     if (!meets || !m || carried(s, n, i) || t->rank != y->rank || t->dim[0] != s->n * m)
         return v;
-    int64_t axis = 0, start = 0, end = s->rows * m;
-    nnc_attr at[3] = {
-        nnc_av(AT_axes, 1, &axis), nnc_av(AT_starts, 1, &start), nnc_av(AT_ends, 1, &end)};
-    return nnc_build(out, OP_slice, 1, &v, 3, at);
+    return nnc_cut(out, v, 0, 0, s->rows * m);
 }
 
 /* Adapts attributes that refer to dimension 0 to the number of rows. */

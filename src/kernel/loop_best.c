@@ -10,7 +10,7 @@
  *     for t in order: c = the block of y[t-1]
  *         best[c] = best of those of block c that come after y[t-1];  y[t] = best of best[b], all b
  *
- * The second stage reduces twice over one axis: the best of block c, and the best of the table's other entries. */
+ * The second stage reduces over one axis for the best of block c and for the best of the table's other entries. */
 #include "kernel/loop.h"
 
 #include <float.h>
@@ -70,16 +70,39 @@ static int32_t element(const row *w, nnc_affine from, int32_t i, int64_t n)
     return v;
 }
 
-/* A reduction takes NaN for the best: of the smallest, it is compared as infinity, and infinity as a smaller number. */
-static int32_t best_of(const row *w, int32_t v, int32_t mask)
+/* The number of the best of some elements. Of f64 where NaN comes last: the least number, how many numbers there are, and the first NaN. */
+typedef struct best {
+    int32_t first, numbers, nan;
+} best;
+
+/* A reduction takes NaN for the best. Of the smallest, NaN is compared as infinity and infinity as a smaller number, which f64 has for
+ * narrower types only. */
+static best best_of(const row *w, int32_t v, int32_t mask)
 {
     lp *p = w->p;
-    if (!w->largest && !p->oom && nnc_is_float((nnc_dtype)p->k->ins[v].dtype)) {
-        int32_t nan = lp_sop(p, SC_isnan, v, -1, -1);
+    const nnc_dtype d = p->oom ? DT_f32 : (nnc_dtype)p->k->ins[v].dtype;
+    if (w->largest || !nnc_is_float(d))
+        return (best){lp_reduce(p, w->largest ? KR_argmax : KR_argmin, false, v, mask), -1, -1};
+    int32_t nan = lp_sop(p, SC_isnan, v, -1, -1);
+    if (d != DT_f64) {
         v = lp_sop(p, SC_min, lp_cast(p, v, DT_f64), lp_const(p, DT_f64, DBL_MAX), -1);
         v = lp_sop(p, SC_select, nan, lp_const(p, DT_f64, INFINITY), v);
+        return (best){lp_reduce(p, KR_argmin, false, v, mask), -1, -1};
     }
-    return lp_reduce(w->p, w->largest ? KR_argmax : KR_argmin, false, v, mask);
+    int32_t number = lp_sop(p, SC_not, nan, -1, -1);
+    number = mask >= 0 ? lp_sop(p, SC_and, number, mask, -1) : number;
+    best b = {.first = lp_reduce(p, KR_argmin, false, v, number)};
+    b.numbers = lp_reduce(p, KR_sum, false, lp_cast(p, number, w->d), -1);
+    b.nan = lp_reduce(p, KR_argmax, false, v, mask);
+    return b;
+}
+
+/* In the code after the reductions: the number that they found. */
+static int32_t found(const row *w, best b)
+{
+    return b.nan < 0 ? b.first
+                     : lp_sop(w->p, SC_select, lp_sop(w->p, SC_gt, b.numbers, integer(w, 0), -1),
+                           b.first, b.nan);
 }
 
 static previous last_result(const row *w)
@@ -120,9 +143,10 @@ static void search(row *w)
     lp_stage(p, nnc_affine_axes(&w->step) | nnc_affine_axes(&w->r));
     previous q = last_result(w);
     int32_t v = lp_load(p, 0, &from), i = position(w, w->r);
-    int32_t found = best_of(w, v, is_left(w, v, i, q));
+    const best b = best_of(w, v, is_left(w, v, i, q));
     lp_post(p);
-    put_result(w, element(w, (nnc_affine){0}, found, w->n), found);
+    int32_t at = found(w, b);
+    put_result(w, element(w, (nnc_affine){0}, at, w->n), at);
 }
 
 /* ---- long rows ------------------------------------------------------------------------------- */
@@ -182,36 +206,37 @@ static void fill_table(const row *w, nnc_affine b)
         int32_t i = lp_sop(p, SC_add, begin, position(w, w->r), -1);
         inside = lp_sop(p, SC_lt, i, integer(w, w->n), -1);
     }
-    int32_t found = best_of(w, v, inside);
+    const best first = best_of(w, v, inside);
     lp_post(p);
-    found = lp_cast(p, found, w->d);
+    int32_t at = lp_cast(p, found(w, first), w->d);
     int32_t i = lp_sop(p, SC_mul, position(w, b), integer(w, w->each), -1);
-    i = lp_sop(p, SC_add, i, found, -1);
+    i = lp_sop(p, SC_add, i, at, -1);
     lp_store_tmp(p, w->index, b, i);
     lp_store_tmp(p, w->value, b, element(w, (nnc_affine){0}, i, w->n));
 }
 
-/* The best of the last result's block, and of the table's other blocks: number `found` of each. */
-static void find(const row *w, int32_t found[2])
+/* The best of the last result's block, and of the table's other blocks. */
+static void find(const row *w, best of[2])
 {
     lp *p = w->p;
     previous q = last_result(w);
     block c = last_block(w, q);
     int32_t r = position(w, w->r), i = lp_sop(p, SC_add, c.from, r, -1);
     int32_t v = element(w, w->r, c.from, w->n - w->each + 1);
-    found[0] = best_of(w, v, is_left_in(w, v, i, q, c));
+    of[0] = best_of(w, v, is_left_in(w, v, i, q, c));
     int32_t none = integer(w, -1), e = entry(w, w->index, w->r, -1);
     lp_guard(p, &w->r, w->blocks, none);
     int32_t other = lp_sop(
         p, SC_and, lp_sop(p, SC_ge, e, integer(w, 0), -1), lp_sop(p, SC_ne, r, c.number, -1), -1);
-    found[1] = best_of(w, entry(w, w->value, w->r, -1), other);
+    of[1] = best_of(w, entry(w, w->value, w->r, -1), other);
 }
 
 static void tournament(row *w)
 {
     static const nnc_affine zero = {0};
     lp *p = w->p;
-    int32_t found[2];
+    int32_t at[2];
+    best of[2];
     w->value = lp_tmp(p, nnc_kdtype(p->k->buf[0].dtype), w->each);
     w->index = lp_tmp(p, w->d, w->each);
     nnc_affine b = lp_axis(p, KA_map, false, w->blocks);
@@ -219,18 +244,18 @@ static void tournament(row *w)
     w->r = lp_axis(p, KA_reduce, false, w->each);
     fill_table(w, b);
     lp_stage(p, nnc_affine_axes(&w->step) | nnc_affine_axes(&w->r));
-    find(w, found);
+    find(w, of);
     lp_post(p);
     for (int i = 0; i < 2; i++)
-        found[i] = lp_cast(p, found[i], w->d);
+        at[i] = lp_cast(p, found(w, of[i]), w->d);
     previous q = last_result(w);
     block c = last_block(w, q);
-    int32_t i = lp_sop(p, SC_add, c.from, found[0], -1), none = integer(w, -1);
+    int32_t i = lp_sop(p, SC_add, c.from, at[0], -1), none = integer(w, -1);
     int32_t x = element(w, zero, i, w->n), left = is_left_in(w, x, i, q, c);
     previous other = {
-        .index = entry(w, w->index, zero, found[1]), .value = entry(w, w->value, zero, found[1])};
+        .index = entry(w, w->index, zero, at[1]), .value = entry(w, w->value, zero, at[1])};
     other.none = lp_sop(p, SC_or, lp_sop(p, SC_lt, other.index, integer(w, 0), -1),
-        lp_sop(p, SC_eq, found[1], c.number, -1), -1);
+        lp_sop(p, SC_eq, at[1], c.number, -1), -1);
     int32_t later = comes_after(p, w->largest, x, i, other);
     int32_t wins = lp_sop(
         p, SC_and, left, lp_sop(p, SC_or, other.none, lp_sop(p, SC_not, later, -1, -1), -1), -1);

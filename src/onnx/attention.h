@@ -23,7 +23,7 @@ bool ox_attention_extents(ox_build *b, attention *a);
 /* Queries and keys by their position, each along its dimension. */
 void ox_attention_positions(ox_build *b, const attention *a, nnc_ref *row, nnc_ref *col);
 void ox_attention_allow(ox_build *b, attention *a, nnc_ref condition);
-/* The result, as the operands were. step: scores, with the cap, masked, and weights. NNC_NONE: reported. */
+/* The result, in the operands' form. step: scores; scores with the cap; masked scores; weights. NNC_NONE: reported. */
 nnc_ref ox_attend(ox_build *b, const attention *a, nnc_ref step[4]);
 /* The first n numbers of each head of x [batch, heads, rows, size], turned by the angles of cosines and sines [batch or 1, 1, rows, n / 2];
  * near: pairs are neighbours, not halves. */

@@ -111,6 +111,12 @@ bool ox_const_ints(ox_build *b, int i, int most, int *n, int64_t *out)
     return true;
 }
 
+bool ox_const_int(ox_build *b, int i, int64_t *out)
+{
+    int n;
+    return ox_const_ints(b, i, 1, &n, out) && (n || ox_wrong(b, "its input %d has no elements", i));
+}
+
 bool ox_const_floats(ox_build *b, int i, int most, int *n, double *out)
 {
     const void *data;
@@ -152,6 +158,13 @@ bool ox_axes(ox_build *b, int i, int rank, int *n, int64_t *out, bool *given)
         if (set[k])
             out[(*n)++] = k;
     return true;
+}
+
+bool ox_const_float(ox_build *b, int i, double *out)
+{
+    int n;
+    return ox_const_floats(b, i, 1, &n, out) &&
+           (n || ox_wrong(b, "its input %d has no elements", i));
 }
 
 /* ---- ops ------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * GroupQueryAttention, RotaryEmbedding. */
 #include "onnx/attention.h"
 
-/* Attributes that must have their default, 0. */
+/* Refuses attributes that are not 0, their default. */
 static bool all_0(ox_build *b, int n, const char *const *name)
 {
     for (int i = 0; i < n; i++)
@@ -16,8 +16,8 @@ static void add_bias(ox_build *b, attention *a, nnc_ref x)
     a->bias = a->bias == NNC_NONE ? x : ox_2(b, OP_add, a->bias, x);
 }
 
-/* Adds mask_filter_value to the scores of keys that mask i excludes: by a number for each key, or by the end, and the start behind all
- * ends, of each sequence. */
+/* Adds mask_filter_value to the scores of keys that mask i excludes. The mask has a number for each key, or the ends of all sequences and
+ * perhaps their starts behind these. */
 static bool add_mask(ox_build *b, attention *a, int i)
 {
     nnc_ref row, col, mask = ox_in(b, i), in;
@@ -42,7 +42,7 @@ static bool add_mask(ox_build *b, attention *a, int i)
     return true;
 }
 
-/* Masks and biases that the operators share, and the result. */
+/* Adds the masks and biases that the operators share, and gives the result. */
 static bool finish(ox_build *b, attention *a, int mask, int bias)
 {
     nnc_ref row, col, step[4];
@@ -142,10 +142,11 @@ bool ox_multi_head_attention(ox_build *b)
             v[i] = packed_part(b, v[from], i - from);
     if (v[1] == NNC_NONE || v[2] == NNC_NONE)
         return ox_wrong(b, "it has no keys or no values");
-    for (int i = 0, at = 0; i < 3; i++) {
+    int64_t at = 0;
+    for (int i = 0; i < 3; i++) {
         const nnc_type t = *ox_type(b, v[i]);
         if (t.rank == 3 && ox_has(b, 3)) {
-            const int end = at + (int)t.dim[2];
+            const int64_t end = at + t.dim[2];
             v[i] = ox_2(b, OP_add, v[i], ox_slice(b, ox_in(b, 3), 0, at, end));
             at = end;
         }
@@ -231,6 +232,9 @@ static bool read_groups(ox_build *b, attention *a)
     if (heads < 1 || own < 1 || heads > NNC_MAX_STEP || own > NNC_MAX_STEP || t.rank != 3 ||
         (ox_has(b, 1) != ox_has(b, 2)))
         return ox_wrong(b, "its heads or operands do not fit");
+    if (!ox_has(b, 1) && t.dim[2] % (heads + 2 * own))
+        return ox_wrong(
+            b, "%lld numbers are not as many for each of its heads", (long long)t.dim[2]);
     if (!ox_has(b, 1)) {
         const int64_t size = t.dim[2] / (heads + 2 * own);
         for (int i = 2; i >= 0; i--)
@@ -252,12 +256,13 @@ bool ox_group_query_attention(ox_build *b)
     attention a = {.d = ox_dt(b, ox_in(b, 0))};
     const int64_t window = ox_int(b, "local_window_size", -1);
     int64_t total;
-    int n;
     nnc_ref row, col, step[4];
-    if (!all_0(b, 4, none) || !ox_const_ints(b, 6, 1, &n, &total) || !read_groups(b, &a))
+    if (!all_0(b, 4, none) || !ox_const_int(b, 6, &total) || !read_groups(b, &a))
         return false;
     if (!ox_has(b, 5) || ox_has(b, 3) != ox_has(b, 4))
         return ox_wrong(b, "it has no lengths, or keys without values before");
+    if (total < a.rows || total > NNC_MAX_STEP)
+        return ox_wrong(b, "%lld keys of %lld new rows", (long long)total, (long long)a.rows);
     cache c = {.rows = a.rows, .old = ox_has(b, 3) ? ox_type(b, ox_in(b, 3))->dim[2] : 0};
     const bool first = total == a.rows;
     c.all = nnc_max64(c.old, total);

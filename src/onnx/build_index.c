@@ -6,8 +6,8 @@ bool ox_cumulative(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
     int64_t at;
-    int n, axis;
-    if (!ox_const_ints(b, 1, 1, &n, &at) || !ox_axis(b, at, ox_type(b, x)->rank, &axis))
+    int axis;
+    if (!ox_const_int(b, 1, &at) || !ox_axis(b, at, ox_type(b, x)->rank, &axis))
         return false;
     nnc_attr a[3] = {nnc_ai(AT_axis, axis), nnc_ai(AT_exclusive, ox_int(b, "exclusive", 0) != 0),
         nnc_ai(AT_reverse, ox_int(b, "reverse", 0) != 0)};
@@ -18,8 +18,8 @@ bool ox_topk(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
     int64_t k = ox_int(b, "k", 0);
-    int n, axis;
-    if (b->row->from >= 10 && !ox_const_ints(b, 1, 1, &n, &k))
+    int axis;
+    if (b->row->from >= 10 && !ox_const_int(b, 1, &k))
         return false;
     const nnc_type t = *ox_type(b, x);
     if (!ox_axis(b, ox_int(b, "axis", -1), t.rank, &axis))

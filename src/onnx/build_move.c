@@ -541,9 +541,8 @@ bool ox_one_hot(ox_build *b)
     nnc_ref index = ox_to(b, ox_in(b, 0), DT_i64), values = ox_in(b, 2);
     const nnc_type t = *ox_type(b, index);
     double depth;
-    int n, axis;
-    if (!ox_const_floats(b, 1, 1, &n, &depth) ||
-        !ox_axis(b, ox_int(b, "axis", -1), t.rank + 1, &axis))
+    int axis;
+    if (!ox_const_float(b, 1, &depth) || !ox_axis(b, ox_int(b, "axis", -1), t.rank + 1, &axis))
         return false;
     if (!(depth >= 1 && depth < 1e9))
         return ox_wrong(b, "its depth %g is out of range", depth);

@@ -381,6 +381,9 @@ bool ox_matmul_nbits(ox_build *b)
                   bits = ox_int(b, "bits", 4);
     if (bits != 2 && bits != 4 && bits != 8)
         return ox_refuse(b, "%lld bits; 2, 4 and 8 are supported", (long long)bits);
+    if (ox_dt(b, ox_in(b, 1)) != DT_u8)
+        return ox_refuse(
+            b, "weights of %s; u8 is supported", nnc_dtype_name(ox_dt(b, ox_in(b, 1))));
     if (ox_has(b, 4) || ox_int(b, "weight_prepacked", 0))
         return ox_refuse(b, "%s is unsupported", ox_has(b, 4) ? "g_idx" : "weight_prepacked");
     if (k < 1 || n < 1 || block < 8 / bits || k > NNC_MAX_STEP || n > NNC_MAX_STEP ||

@@ -156,8 +156,8 @@ static bool give_quantized(ox_build *b, nnc_ref x, int i, nnc_dtype d)
     return give_steps(b, ox_2(b, OP_div, x, number(b, i, DT_f32)), i + 1, d, false);
 }
 
-/* QLinearX: X of one operand, or of two. Linear ones compute with steps, and then by the ratio of the scales, so that halves are exact.
- * ONNX Runtime multiplies a softmax by a whole number. */
+/* QLinearX: X of one operand, or of two. Linear operators compute with whole steps and multiply by the ratio of the scales afterwards, so
+ * that halves are exact. ONNX Runtime multiplies a softmax by a whole number. */
 bool ox_qlinear(ox_build *b)
 {
     const nnc_op op = b->row->op;

@@ -225,7 +225,7 @@ bool ox_resize(ox_build *b)
     for (int i = 0; i < t.rank && x != NNC_NONE; i++)
         if (r[i].scale != 1 || r[i].out != r[i].in || r[i].from != 0 || r[i].to != 1)
             x = resize_axis(b, x, i, &r[i]);
-    if (whole) /* cast towards zero; what is whole but for rounding stays it */
+    if (whole) /* the cast truncates: 2^-10 more, so that rounding errors below a whole number do not count */
         x = ox_2(b, OP_add, x, ox_2n(b, OP_mul, ox_1(b, OP_sign, x), 0x1p-10));
     return x == NNC_NONE ? false : ox_give(b, ox_to(b, x, (nnc_dtype)t.dtype));
 }

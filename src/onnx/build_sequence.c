@@ -17,15 +17,15 @@ static ox_value *new_list(ox_build *b, int n)
     return v;
 }
 
-/* Place `i` of the list by input `in`, its end where that is left out; the list has n places. */
-static bool place(ox_build *b, int in, int n, int *i)
+/* Place *i of a list of n values by input `in`, the last one where that is left out; with `end` the end of the list is a place, too. */
+static bool place(ox_build *b, int in, int n, bool end, int *i)
 {
-    int64_t at = n;
-    int count;
-    if (ox_has(b, in) && !ox_const_ints(b, in, 1, &count, &at))
+    int64_t at = n - !end;
+    if (ox_has(b, in) && !ox_const_int(b, in, &at))
         return false;
     *i = (int)(at < 0 ? at + n : at);
-    return (at >= -n && at <= n) || ox_wrong(b, "place %lld of a sequence of %d", (long long)at, n);
+    return (at >= -n && at < n + end) ||
+           ox_wrong(b, "place %lld of a sequence of %d", (long long)at, n);
 }
 
 bool ox_sequence_construct(ox_build *b)
@@ -36,10 +36,8 @@ bool ox_sequence_construct(ox_build *b)
 bool ox_sequence_at(ox_build *b)
 {
     int i;
-    if (!place(b, 1, b->in[0].n_item, &i))
+    if (!place(b, 1, b->in[0].n_item, false, &i))
         return false;
-    if (i == b->in[0].n_item)
-        return ox_wrong(b, "place %d of a sequence of %d", i, i);
     b->out[0] = b->in[0].item[i];
     return true;
 }
@@ -52,11 +50,10 @@ bool ox_sequence_change(ox_build *b)
     const int n = b->in[0].n_item, now = erase ? n - 1 : n + 1;
     ox_value *v = new_list(b, n + 1);
     int at;
-    if (!v || !place(b, erase ? 1 : 2, n, &at))
+    if (!v || !place(b, erase ? 1 : 2, n, !erase, &at))
         return false;
-    if (erase && n == 0)
-        return ox_wrong(b, "its sequence is empty");
-    at = erase && at == n ? n - 1 : at;
+    if (!erase && b->in[1].state == OX_sequence)
+        return ox_refuse(b, "sequences of sequences are unsupported");
     for (int i = 0; i < now; i++)
         v[i] = i < at ? old[i] : erase ? old[i + 1] : i == at ? b->in[1] : old[i - 1];
     return give_list(b, now, v);
@@ -82,14 +79,16 @@ bool ox_split_to_sequence(ox_build *b)
 {
     const nnc_type t = *ox_type(b, ox_in(b, 0));
     const bool keep = ox_has(b, 1) || ox_int(b, "keepdims", 1) != 0;
+    const uint32_t first = b->x->g->n_node;
     int64_t size[OX_MAX_OPERANDS] = {1}, end = 0;
     int n = 1, axis;
     if (!ox_axis(b, ox_int(b, "axis", 0), t.rank, &axis) ||
         (ox_has(b, 1) && !ox_const_ints(b, 1, OX_MAX_OPERANDS, &n, size)))
         return false;
-    if (!ox_has(b, 1) ||
-        ox_type(b, ox_in(b, 1))->rank == 0) { /* parts of this size, the last one of the rest */
-        if (size[0] < 1 || nnc_ceildiv(t.dim[axis], size[0]) > OX_MAX_OPERANDS)
+    if (!ox_has(b, 1) || ox_shape_of(b, 1).rank == 0) { /* of this size, the last one of the rest */
+        if (size[0] < 1)
+            return ox_wrong(b, "its parts have %lld rows", (long long)size[0]);
+        if (nnc_ceildiv(t.dim[axis], size[0]) > OX_MAX_OPERANDS)
             return ox_refuse(b, "more than %d parts are unsupported", OX_MAX_OPERANDS);
         n = (int)nnc_ceildiv(t.dim[axis], size[0]);
         for (int i = 1; i < n; i++)
@@ -110,7 +109,7 @@ bool ox_split_to_sequence(ox_build *b)
     if (v && end != t.dim[axis])
         return ox_wrong(
             b, "its parts have %lld of %lld rows", (long long)end, (long long)t.dim[axis]);
-    return v && give_list(b, n, v);
+    return v && ox_fold(b->x, first, v, n) && give_list(b, n, v);
 }
 
 bool ox_concat_from_sequence(ox_build *b)

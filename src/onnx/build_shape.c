@@ -84,9 +84,8 @@ bool ox_constant_of_shape(ox_build *b)
 bool ox_range(ox_build *b)
 {
     double v[3];
-    int n;
     for (int i = 0; i < 3; i++)
-        if (!ox_const_floats(b, i, 1, &n, &v[i]))
+        if (!ox_const_float(b, i, &v[i]))
             return false;
     double count = ceil((v[1] - v[0]) / v[2]);
     nnc_dtype d = ox_dt(b, ox_in(b, 0));
@@ -207,11 +206,7 @@ static bool select_branch(ox_build *b)
 bool ox_if(ox_build *b)
 {
     int64_t yes;
-    int n;
     if (b->in[0].state == OX_here && !ox_known(b->x, b->in[0].ref))
         return select_branch(b);
-    if (!ox_const_ints(b, 0, 1, &n, &yes))
-        return false;
-    return n ? run_branch(b, yes ? "then_branch" : "else_branch", b->out)
-             : ox_wrong(b, "its condition has no value");
+    return ox_const_int(b, 0, &yes) && run_branch(b, yes ? "then_branch" : "else_branch", b->out);
 }

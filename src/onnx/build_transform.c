@@ -5,12 +5,16 @@
 
 enum { MOST = 1 << 22 }; /* numbers of a constant */
 
-/* A constant of n numbers, which value(i, how) tells. */
-static nnc_ref table(ox_build *b, nnc_dtype d, int rank, const int64_t *dim,
-    double (*value)(const int64_t *how, int64_t i), const int64_t *how)
+/* Number i of a constant that `how` describes. */
+typedef double number_of(const int64_t *how, int64_t i);
+
+static nnc_ref table(
+    ox_build *b, nnc_dtype d, int rank, const int64_t *dim, number_of *value, const int64_t *how)
 {
     const nnc_type t = nnc_type_make(DT_f64, rank, dim);
-    const int64_t n = nnc_type_numel(&t);
+    int64_t n = 1;
+    for (int i = 0; i < rank; i++)
+        n = nnc_mul_sat(n, dim[i]);
     if (n > MOST)
         return ox_refuse(b, "its constant of %lld numbers is too large", (long long)n), NNC_NONE;
     NNC_FREED double *v = nnc_malloc((size_t)n * sizeof *v);
@@ -21,16 +25,31 @@ static nnc_ref table(ox_build *b, nnc_dtype d, int rank, const int64_t *dim,
     return ox_to(b, nnc_constant(b->x->g, &t, v), d);
 }
 
-/* Row n of 2 m numbers: how = {length, m, turn}: cos and sin of turn 2 pi n k / length, turn 1 or -1; for imaginary numbers turned on by a
- * quarter: how[3]. */
+/* x [.., length, 1 or 2] times a matrix [length, width] for its real numbers, plus one for its imaginary ones, for which how[0] is 1. */
+static nnc_ref products(ox_build *b, nnc_ref x, int64_t width, number_of *value, int64_t *how)
+{
+    const nnc_type t = *ox_type(b, x);
+    const int last = t.rank - 1;
+    const int64_t dim[2] = {t.dim[last - 1], width};
+    nnc_ref sum = NNC_NONE;
+    for (int i = 0; i < t.dim[last]; i++) {
+        how[0] = i;
+        nnc_ref part = ox_reshape(b, ox_slice(b, x, last, i, i + 1), last, t.dim);
+        nnc_ref r = ox_2(b, OP_matmul, part, table(b, (nnc_dtype)t.dtype, 2, dim, value, how));
+        sum = i ? ox_2(b, OP_add, sum, r) : r;
+    }
+    return sum;
+}
+
+/* how = {imaginary, length, m, turn}. Row n has m real numbers, then m imaginary ones: number k is e^(i a) with a = turn 2 pi n k / length
+ * and turn 1 or -1, for imaginary operands i e^(i a). */
 static double wave(const int64_t *how, int64_t i)
 {
-    const int64_t n = i / (2 * how[1]), j = i % (2 * how[1]), k = j % how[1];
-    const double angle =
-        2 * 3.14159265358979323846 * (double)(how[2] * (n * k % how[0])) / (double)how[0];
-    const bool sine = (j >= how[1]) != (how[3] != 0);
-    const double v = sine ? sin(angle) : cos(angle);
-    return sine && how[3] ? -v : v;
+    const int64_t length = how[1], m = how[2], n = i / (2 * m), j = i % (2 * m), k = j % m;
+    const double a = 2 * M_PI * (double)(how[3] * (n * k % length)) / (double)length;
+    const bool sine = (j >= m) != (how[0] != 0);
+    const double v = sine ? sin(a) : cos(a);
+    return sine && how[0] ? -v : v;
 }
 
 /* x [.., length, 1 or 2] transformed along its last dimension but one: [.., m, 2]. */
@@ -40,14 +59,8 @@ static nnc_ref transformed(ox_build *b, nnc_ref x, int64_t m, bool inverse)
         return x;
     nnc_type t = *ox_type(b, x);
     const int last = t.rank - 1;
-    const int64_t length = t.dim[last - 1], dim[2] = {length, 2 * m};
-    nnc_ref sum = NNC_NONE;
-    for (int i = 0; i < t.dim[last]; i++) { /* the real numbers, and the imaginary ones */
-        const int64_t how[4] = {length, m, inverse ? 1 : -1, i};
-        nnc_ref part = ox_reshape(b, ox_slice(b, x, last, i, i + 1), last, t.dim);
-        nnc_ref r = ox_2(b, OP_matmul, part, table(b, (nnc_dtype)t.dtype, 2, dim, wave, how));
-        sum = i ? ox_2(b, OP_add, sum, r) : r;
-    }
+    const int64_t length = t.dim[last - 1];
+    nnc_ref sum = products(b, x, 2 * m, wave, (int64_t[]){0, length, m, inverse ? 1 : -1});
     if (inverse)
         sum = ox_2n(b, OP_div, sum, (double)length);
     t.dim[last - 1] = 2;
@@ -58,13 +71,14 @@ static nnc_ref transformed(ox_build *b, nnc_ref x, int64_t m, bool inverse)
     return ox_transposed(b, ox_reshape(b, sum, t.rank, t.dim), perm);
 }
 
-/* Row k of a real signal's numbers from its spectrum: how = {length, imaginary}. The other half is the conjugate one. */
+/* how = {imaginary, length}. What number k of the first half of a spectrum adds to number n of the real signal: its own part, and that of
+ * the conjugate number in the other half. */
 static double real_wave(const int64_t *how, int64_t i)
 {
-    const int64_t k = i / how[0], n = i % how[0];
-    const double angle = 2 * 3.14159265358979323846 * (double)(n * k % how[0]) / (double)how[0];
-    const double both = k == 0 || 2 * k == how[0] ? 1 : 2;
-    return both * (how[1] ? -sin(angle) : cos(angle)) / (double)how[0];
+    const int64_t length = how[1], k = i / length, n = i % length;
+    const double a = 2 * M_PI * (double)(n * k % length) / (double)length;
+    const double both = k == 0 || 2 * k == length ? 1 : 2;
+    return both * (how[0] ? -sin(a) : cos(a)) / (double)length;
 }
 
 /* The real signal of `length` numbers whose first half spectrum x [.., length / 2 + 1, 2] is: [.., length, 1]. */
@@ -73,17 +87,9 @@ static nnc_ref real_signal(ox_build *b, nnc_ref x, int64_t length)
     if (x == NNC_NONE)
         return x;
     nnc_type t = *ox_type(b, x);
-    const int last = t.rank - 1;
-    const int64_t dim[2] = {t.dim[last - 1], length};
-    nnc_ref sum = NNC_NONE;
-    for (int i = 0; i < 2; i++) {
-        nnc_ref part = ox_reshape(b, ox_slice(b, x, last, i, i + 1), last, t.dim);
-        nnc_ref r = ox_2(b, OP_matmul, part,
-            table(b, (nnc_dtype)t.dtype, 2, dim, real_wave, (int64_t[]){length, i}));
-        sum = i ? ox_2(b, OP_add, sum, r) : r;
-    }
-    t.dim[last - 1] = length;
-    t.dim[last] = 1;
+    nnc_ref sum = products(b, x, length, real_wave, (int64_t[]){0, length});
+    t.dim[t.rank - 2] = length;
+    t.dim[t.rank - 1] = 1;
     return ox_reshape(b, sum, t.rank, t.dim);
 }
 
@@ -105,8 +111,8 @@ bool ox_dft(ox_build *b)
     const nnc_type t = *ox_type(b, x);
     const bool inverse = ox_int(b, "inverse", 0) != 0, one = ox_int(b, "onesided", 0) != 0;
     int64_t at = ox_int(b, "axis", b->opset < 20 ? 1 : -2), length;
-    int n, axis;
-    if (ox_has(b, 2) && !ox_const_ints(b, 2, 1, &n, &at))
+    int axis;
+    if (ox_has(b, 2) && !ox_const_int(b, 2, &at))
         return false;
     if (!ox_axis(b, at, t.rank, &axis))
         return false;
@@ -115,7 +121,7 @@ bool ox_dft(ox_build *b)
     if (inverse && one && t.dim[t.rank - 1] != 2)
         return ox_wrong(b, "a spectrum has real and imaginary numbers");
     length = inverse && one ? 2 * t.dim[axis] - 2 : t.dim[axis];
-    if (ox_has(b, 1) && !ox_const_ints(b, 1, 1, &n, &length))
+    if (ox_has(b, 1) && !ox_const_int(b, 1, &length))
         return false;
     if (length < 1 || length > MOST)
         return ox_wrong(b, "dft_length is %lld", (long long)length);
@@ -139,9 +145,7 @@ bool ox_stft(ox_build *b)
     nnc_type t = *ox_type(b, x);
     const bool one = ox_int(b, "onesided", 1) != 0;
     int64_t step, length = ox_has(b, 2) ? nnc_type_numel(ox_type(b, ox_in(b, 2))) : 0;
-    int n;
-    if (!ox_const_ints(b, 1, 1, &n, &step) ||
-        (ox_has(b, 3) && !ox_const_ints(b, 3, 1, &n, &length)))
+    if (!ox_const_int(b, 1, &step) || (ox_has(b, 3) && !ox_const_int(b, 3, &length)))
         return false;
     if (t.rank == 2) {
         x = ox_add_dim(b, x, 2);

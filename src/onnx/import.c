@@ -234,6 +234,9 @@ nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g)
         damaged(x, "it has sparse initializers, which are unsupported");
     for (size_t i = 0; !x->status && i < g->n_init; i++) {
         nnc_dtype d;
+        const ox_value *given = x->depth == 1 ? ox_lookup(s, g->init[i].name) : NULL;
+        if (given && given->state == OX_here && nnc_def(x->g, given->ref)->op == OP_input)
+            continue;
         ox_value v = {.state = OX_untyped, .rank = (int)g->init[i].code};
         if (!ox_dtype(g->init[i].code, &d) || ox_weight(x, &g->init[i], "initializer", &v))
             ox_define(x, s, g->init[i].name, v);
@@ -577,8 +580,15 @@ static bool add_input(
     return v.ref == NNC_NONE ? ox_stop(x, x->g->status) : ox_define(x, s, p->name, v);
 }
 
-static bool is_init(const ox_graph *g, const char *name)
+/* Is it an input with a default, an initializer, that no value is given for? */
+static bool is_default(const ox *x, const ox_graph *g, const char *name)
 {
+    const nnc_onnx_options *o = x->o;
+    for (int i = 0; i < o->n_given_input; i++)
+        if (!strcmp(o->given_input[i], name))
+            return false;
+    if (shape_of(o->shape, o->n_shape, name) || shape_of(o->was, o->n_was, name))
+        return false;
     for (size_t i = 0; i < g->n_init; i++)
         if (!strcmp(g->init[i].name, name))
             return true;
@@ -594,7 +604,7 @@ static bool check_shapes(ox *x, const ox_graph *g)
         bool found = false;
         for (size_t i = 0; i < g->n_in; i++) {
             found = found || !strcmp(g->in[i].name, x->o->shape[k].name);
-            if (n < NNC_COUNT(names) && !is_init(g, g->in[i].name))
+            if (n < NNC_COUNT(names) && !is_default(x, g, g->in[i].name))
                 names[n++] = g->in[i].name;
         }
         if (found)
@@ -618,7 +628,7 @@ static bool add_inputs(ox *x, ox_scope *s, ox_graph *g)
         return false;
     for (size_t i = 0, v = 0; i < g->n_in; i++) {
         const nnc_shape *shape = shape_of(x->o->shape, x->o->n_shape, g->in[i].name);
-        if (is_init(g, g->in[i].name))
+        if (is_default(x, g, g->in[i].name))
             continue;
         const nnc_tensor *value = (int)v < x->o->n_value ? &x->o->value[v] : NULL;
         v++;
@@ -628,7 +638,7 @@ static bool add_inputs(ox *x, ox_scope *s, ox_graph *g)
             return false;
     }
     for (size_t i = 0; i < g->n_in; i++) {
-        if (is_init(g, g->in[i].name))
+        if (is_default(x, g, g->in[i].name))
             continue;
         nnc_dtype d = DT_f32;
         const nnc_tensor *value = k < x->o->n_value ? &x->o->value[k] : NULL;
@@ -659,11 +669,14 @@ static bool add_outputs(ox *x, ox_scope *s, const ox_graph *g)
         if (v->state == OX_sequence)
             return damaged(x, "the output `%.100s` is a sequence; tensors are supported", name);
         if (v->state == OX_empty)
-            return damaged(x, "the output `%.100s` has no elements", name);
+            nnc_note(x->sink, (nnc_loc){.file = x->file},
+                "the output `%.100s` %s has no elements: it is left out", name,
+                dims_text(x, v->rank, v->dim));
         if (v->state == OX_here)
             nnc_output(x->g, v->ref, name);
     }
-    return g->n_out > 0 || damaged(x, "the graph has no outputs");
+    return x->g->n_output > 0 ||
+           damaged(x, g->n_out > 0 ? "no output has elements" : "the graph has no outputs");
 }
 
 static bool run(ox *x)

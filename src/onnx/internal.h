@@ -449,6 +449,8 @@ bool ox_ints(ox_build *b, const char *name, int most, int *n, int64_t *out);
 /* Integers that input i has as a constant; refused when its value is not known. false: reported. */
 bool ox_const_ints(ox_build *b, int i, int most, int *n, int64_t *out);
 bool ox_const_floats(ox_build *b, int i, int most, int *n, double *out);
+bool ox_const_int(ox_build *b, int i, int64_t *out); /* one number */
+bool ox_const_float(ox_build *b, int i, double *out);
 /* Axes from an attribute or, where the operator has it, from input i, made non-negative and ascending; *given. */
 bool ox_axes(ox_build *b, int i, int rank, int *n, int64_t *out, bool *given);
 bool ox_axis(ox_build *b, int64_t axis, int rank, int *out);
@@ -495,11 +497,11 @@ typedef struct ox_window {
 /* Reads the window of x. Without the attribute kernel_shape, w->kernel holds the weight's extents. */
 bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w);
 int ox_window_attrs(const ox_window *w, nnc_attr *a); /* strides, pads, dilations: 3 */
-/* x, a float without a fraction, plus a zero point, saturated to the zero point's type; and saturated to d. */
 void ox_to_u8(ox_build *b, nnc_ref x, nnc_ref out[3]); /* DynamicQuantizeLinear */
 /* (x - its zero point) (y - its) times both scales, plus a bias. v: x, its scale and zero point, those of y, bias; all but x, y and the
  * scales may be NNC_NONE. */
 nnc_ref ox_integer_product(ox_build *b, const nnc_ref v[7]);
+/* x, a float without a fraction, plus a zero point, saturated to the zero point's type; and saturated to d. */
 nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits);
 nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d, int bits);
 

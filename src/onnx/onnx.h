@@ -20,6 +20,10 @@ nnc_status nnc_shape_parse(const char *text, nnc_shape *out, nnc_arena *a, nnc_s
 typedef struct nnc_onnx_options {
     const nnc_shape *shape; /* of inputs, by name */
     int n_shape;
+    /* Inputs that values are given for. Of inputs with a default, an initializer, only these, those of `shape` and those of `was` become
+     * inputs of the graph. Other names are ignored. */
+    const char *const *given_input;
+    int n_given_input;
     /* Values of the first n_value inputs: they give the shapes, and those that decide a shape become constants. */
     const nnc_tensor *value;
     int n_value;

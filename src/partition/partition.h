@@ -255,17 +255,9 @@ nnc_zero_bytes nnc_zero(int stage, int n, int64_t weights, int64_t gradients, in
 
 /* ---- splits of tensors (split.c) ------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the rows that a window of `kernel` rows needs from one neighbour, in one direction: floor(kernel/2) x dilation rows of
- * N x C x W elements. */
-int64_t nnc_halo_bytes(int64_t n, int64_t c, int64_t w, int64_t kernel, int64_t dilation, int64_t element_bytes);
 /* Bytes that each of n devices sends so that all have the sum (allreduce), or all parts (allgather, reduce-scatter), of S bytes: ring. */
 int64_t nnc_allreduce_bytes(int n, int64_t bytes);
 int64_t nnc_allgather_bytes(int n, int64_t bytes);
-
-/* The cheapest layout of each layer of a chain: cost[layer * n_layout + k], move[i][from * n_layout + to] before layer i > 0
- * (move[i * n_layout * n_layout + ...], i = 0 not used). choice[] by layer; O(n_layer n_layout^2). */
-nnc_status nnc_layout_chain(int n_layer, int n_layout, const int64_t *cost, const int64_t *move, int *choice, int64_t *total,
-    nnc_sink *sink) NNC_MUST;
 
 /* The cheapest ways to compute layers whose tensors are whole on each device of a group or split over them. */
 typedef struct nnc_layout_way {

@@ -99,8 +99,10 @@ static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
         }
     if (!s->late || !any)
         return NULL;
-    if (late[0] && late[1])
-        return keeps_operands(s, a, b);
+    if (late[0] && late[1]) {
+        const char *why = keeps_operands(s, a, b);
+        return why || has_gradient(s, a) || !has_gradient(s, b) ? why : waits_for_gradient(s, a, b);
+    }
     uint32_t n;
     int64_t before = bytes_kept(s, s->of[a].member, s->of[a].n);
     if (!late[1])
@@ -167,6 +169,7 @@ void groups_of_step(groups *s)
     s->last = find_last(s->p);
     s->gradient = s->late ? find_gradients(s->p) : NULL;
     s->updates = find_updates(s->p);
+    groups_of_wait(s);
 }
 
 const char *step_blocker(groups *s, uint32_t a, uint32_t b)

@@ -7,35 +7,45 @@
 typedef struct group {
     uint32_t *member; /* ascending */
     uint32_t n, n_real; /* number of members; of those that are not views */
-    int64_t rows;     /* least number of results of a reduction in it; INT64_MAX: no reduction */
-    int64_t numel;    /* of its largest result */
-    int64_t bytes;    /* of the largest value it reads or writes */
-    int64_t ns;       /* expected time of its kernel on a CPU, or of its parts' kernels if they took less; 0: not known yet */
-    int64_t work;     /* the same on one thread */
-    bool flat;        /* elementwise ops of as many elements each, nothing broadcast: faster with another such group than alone */
+    int64_t rows; /* least number of results of a reduction in it; INT64_MAX: no reduction */
+    int64_t numel; /* of its largest result */
+    int64_t bytes; /* of the largest value it reads or writes */
+    int64_t
+        ns; /* expected time of its kernel on a CPU, or of its parts' kernels if they took less; 0: not known yet */
+    int64_t work; /* the same on one thread */
+    bool
+        flat; /* elementwise ops of as many elements each, nothing broadcast: faster with another such group than alone */
 } group;
 
 typedef struct groups {
     pass *p;
     uint32_t n_node;
     uint32_t *parent; /* union-find over nodes; a root represents its group */
-    group *of;        /* by root */
-    bool *fusable;    /* may join a kernel */
+    group *of; /* by root */
+    bool *fusable; /* may join a kernel */
     const bool *late, *last, *gradient; /* find_late, find_last, find_gradients */
-    const int64_t *updates; /* by node: bytes of the state that is its result's new value; or NULL */
-    uint32_t *ord;    /* by root: position in a topological order of groups; unique */
-    uint32_t *kept, *moved, *since; /* by root: its position when groups_keep was called, if its stamp `since` is n_keep; such groups */
+    const int64_t
+        *updates; /* by node: bytes of the state that is its result's new value; or NULL */
+    const uint32_t *
+        place; /* fuse_wait.c, by node: the last node of the forward pass that its result is computed from; or NULL */
+    const int64_t
+        *before; /* by node: bytes of earlier nodes' results that are kept for the backward pass */
+    int64_t peak; /* bytes that a training step needs at once however it is fused, by estimate */
+    uint32_t *ord; /* by root: position in a topological order of groups; unique */
+    uint32_t *kept, *moved,
+        *since; /* by root: its position when groups_keep was called, if its stamp `since` is n_keep; such groups */
     uint32_t n_moved, n_keep;
-    uint32_t *mark;   /* per value that existed at the start: stamps */
+    uint32_t *mark; /* per value that existed at the start: stamps */
     uint32_t n_value;
-    uint32_t *seen;   /* per node: stamps */
+    uint32_t *seen; /* per node: stamps */
     uint32_t stamp;
     uint32_t *stack, *ahead, *behind; /* scratch of searches */
     uint32_t n_ahead, n_behind;
-    int64_t ns, work; /* expected time of the kernel of the last two groups that were asked to merge, and on one thread; 0: not known */
+    int64_t ns,
+        work; /* expected time of the kernel of the last two groups that were asked to merge, and on one thread; 0: not known */
     uint32_t *joined; /* scratch: members of two groups */
     const char **taken; /* by node: why groups_take_apart divided its kernel; NULL: it did not */
-    bool apart;         /* groups_take_apart divided some */
+    bool apart; /* groups_take_apart divided some */
 } groups;
 
 bool groups_init(groups *s, pass *p); /* false: out of memory */
@@ -73,6 +83,11 @@ const char *groups_reason(const groups *s, const char *text);
 void groups_of_step(groups *s); /* finds what step_blocker asks */
 /* Why groups a and b (a feeds b) of a training step stay apart, or NULL. */
 const char *step_blocker(groups *s, uint32_t a, uint32_t b);
+
+/* ---- fuse_wait.c ---- */
+void groups_of_wait(groups *s); /* finds what waits_for_gradient asks */
+/* Why group a of the backward pass, which needs no gradient, stays apart from b, which does and reads a's results; NULL: it need not. */
+const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b);
 
 /* ---- fuse_apart.c ---- */
 /* On a CPU, not in training steps: divides groups that are expected to take longer than their layers as written. True: there were some. */

@@ -466,8 +466,8 @@ static bool is_read_alone(const pass *p, nnc_ref v, nnc_op there)
     return yes;
 }
 
-/* Looks at the states that concat n consists of, from o->at on. Those that are read as a part of it alone, and their new values as parts of
- * its, may begin anywhere. */
+/* Looks at the states that concat n consists of, from o->at on. A state may begin at any byte where only the concat reads it, and only a
+ * part of the concat's new value is read as its new value. */
 static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
 {
     const pass *p = s->p;

@@ -183,6 +183,13 @@ bool epilogue_of_library(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
 /* siblings.c. Where v lies in the tensor that a split or slice cut it from: elements `start`.. of its dimension `axis`; false: none did. */
 bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start);
+/* The same for parts of parts along one dimension, up to the tensor `until`, or as far as they go. */
+bool place_in(
+    const pass *p, nnc_ref v, nnc_ref until, nnc_ref *x, int64_t *axis, int64_t *start);
+/* The n values at v, which it overwrites, one after the other along dimension 0: in steps, as no kernel copies many operands quickly. */
+nnc_ref concat_in_steps(pass *p, int n, nnc_ref *v);
+/* Convolution c with these operands and n times its groups. */
+nnc_ref conv_of_groups(pass *p, const nnc_node *c, const nnc_ref *in, int n);
 /* stacks.c: what pass_siblings does for models that are trained side by side, with their gradients and updates. */
 void join_trained(pass *p);
 /* update_product.c: what pass_fuse_epilogue does first for weights that are updated by their gradients alone, on GPUs. */

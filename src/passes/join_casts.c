@@ -51,7 +51,6 @@ static bool are_alike(const pass *p, uint32_t a, uint32_t b)
 static nnc_ref build(pass *p, const casts *c)
 {
     nnc_ref line[NNC_KERNEL_CONCAT];
-    const nnc_attr axis = nnc_ai(AT_axis, 0);
     edit_at(p, c->node[0]);
     p->g->origin = union_origin(p, c->node, c->n);
     for (int k = 0; k < c->n; k++) {
@@ -60,7 +59,7 @@ static nnc_ref build(pass *p, const casts *c)
         line[k] = nnc_reshape(p->g, w, 1, &numel);
     }
     const nnc_dtype to = (nnc_dtype)nnc_typeof(p->g, p->g->node[c->node[0]].out)->dtype;
-    const nnc_ref y = nnc_cast(p->g, nnc_build(p->g, OP_concat, c->n, line, 1, &axis), to);
+    const nnc_ref y = nnc_cast(p->g, nnc_concat(p->g, c->n, line, 0), to);
     edit_sync(p);
     return p->status ? NNC_NONE : y;
 }

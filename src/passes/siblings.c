@@ -16,8 +16,7 @@
 #include "schedule/schedule.h"
 
 enum {
-    MOST = 256, /* contractions joined at once */
-    WIDE = 12 /* operands of a concat of weights: NNC_KERNEL_CONCAT */
+    MOST = 256 /* contractions joined at once */
 };
 
 typedef struct family {
@@ -100,25 +99,27 @@ bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start
     return true;
 }
 
-/* Is v a part of x along one dimension, or a part of such a part, from element *start on? */
-static bool part_in(const pass *p, nnc_ref v, nnc_ref x, int64_t *start)
+bool place_in(const pass *p, nnc_ref v, nnc_ref until, nnc_ref *x, int64_t *axis, int64_t *start)
 {
-    int64_t axis = -1, along, from;
+    int64_t along, from;
+    *x = v;
+    *axis = -1;
     *start = 0;
-    while (v != x) {
-        if (!part_of(p, v, &v, &along, &from) || (axis >= 0 && along != axis))
-            return false;
-        axis = along;
+    for (nnc_ref y;
+         *x != until && part_of(p, *x, &y, &along, &from) && (*axis < 0 || along == *axis);
+         *x = y) {
+        *axis = along;
         *start += from;
     }
-    return axis >= 0;
+    return *axis >= 0;
 }
 
 /* The contraction alike c that is the only user of part v, as f->node of its place. In training gradients may read the part, too. */
 static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref v, family *f)
 {
-    int64_t start;
-    if (!part_in(p, v, f->x, &start) || start % extent ||
+    int64_t axis, start;
+    nnc_ref x;
+    if (!place_in(p, v, f->x, &x, &axis, &start) || x != f->x || start % extent ||
         !nnc_type_same_shape(nnc_typeof(p->g, v), nnc_typeof(p->g, c->in[0])))
         return;
     int alike = 0, users = 0;
@@ -179,36 +180,37 @@ static void side_by_side(state *s, uint32_t first, family *f)
 
 /* ---- building ---------------------------------------------------------------------------------- */
 
-/* Operand k of all members in one, along dimension 0: in steps, as no kernel copies very many operands quickly. */
-static nnc_ref stack_operands(pass *p, const family *f, int k)
+nnc_ref concat_in_steps(pass *p, int n, nnc_ref *v)
 {
-    nnc_ref v[MOST] = {0};
-    int n = f->n;
-    const nnc_attr axis = nnc_ai(AT_axis, 0);
-    for (int i = 0; i < n; i++)
-        v[i] = p->g->node[f->node[i]].in[k];
     while (n > 1) {
         int m = 0;
-        for (int i = 0; i < n; i += WIDE) {
-            int take = (int)nnc_min64(WIDE, n - i);
-            v[m++] = take == 1 ? v[i] : nnc_build(p->g, OP_concat, take, v + i, 1, &axis);
-        }
+        for (int i = 0; i < n; i += NNC_KERNEL_CONCAT)
+            v[m++] = nnc_concat(p->g, (int)nnc_min64(NNC_KERNEL_CONCAT, n - i), v + i, 0);
         n = m;
     }
     return v[0];
 }
 
-static nnc_ref build_conv(pass *p, const family *f, nnc_node c, const nnc_ref in[3])
+nnc_ref conv_of_groups(pass *p, const nnc_node *c, const nnc_ref *in, int n)
 {
-    nnc_attr a[8];
-    int n = 0;
-    for (int i = 0; i < c.n_attr && n < 7; i++)
-        if (c.attr[i].key != AT_groups)
-            a[n++] = c.attr[i];
-    int64_t groups = nnc_attr_int(&c, AT_groups, 1) * (f->beside ? f->n : 1);
+    const int64_t groups = nnc_attr_int(c, AT_groups, 1) * n;
+    nnc_attr a[AT__COUNT];
+    int n_attr = 0;
+    for (int i = 0; i < c->n_attr; i++)
+        if (c->attr[i].key != AT_groups)
+            a[n_attr++] = c->attr[i];
     if (groups > 1)
-        a[n++] = nnc_ai(AT_groups, groups);
-    return nnc_build(p->g, OP_conv, c.n_in, in, n, a);
+        a[n_attr++] = nnc_ai(AT_groups, groups);
+    return nnc_build(p->g, (nnc_op)c->op, c->n_in, in, n_attr, a);
+}
+
+/* Operand k of all members in one, along dimension 0. */
+static nnc_ref stack_operands(pass *p, const family *f, int k)
+{
+    nnc_ref v[MOST] = {0};
+    for (int i = 0; i < f->n; i++)
+        v[i] = p->g->node[f->node[i]].in[k];
+    return concat_in_steps(p, f->n, v);
 }
 
 /* x[rows, n in] as [n, rows, in], or back. */
@@ -247,7 +249,7 @@ static nnc_ref build_joined(pass *p, const family *f)
     p->g->origin = union_origin(p, f->node, f->n);
     for (int k = 1; k < c.n_in; k++)
         in[k] = stack_operands(p, f, k);
-    nnc_ref y = c.op == OP_conv ? build_conv(p, f, c, in)
+    nnc_ref y = c.op == OP_conv ? conv_of_groups(p, &c, in, f->beside ? f->n : 1)
                 : f->beside     ? build_batched(p, f, c, in)
                                 : nnc_build(p->g, OP_linear, c.n_in, in, c.n_attr, c.attr);
     edit_sync(p);

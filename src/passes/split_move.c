@@ -41,20 +41,16 @@ static int64_t bytes_of(const splitter *c, nnc_ref r)
 
 nnc_ref split_slice(splitter *c, nnc_ref x, int axis, int64_t from, int64_t to, int device)
 {
-    const int64_t along = axis;
     if (x == NNC_NONE || (from == 0 && to == nnc_typeof(c->g, x)->dim[axis]))
         return x;
     c->g->device = (int16_t)device;
-    const nnc_attr cut[] = {
-        nnc_av(AT_axes, 1, &along), nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to)};
-    return nnc_build(c->g, OP_slice, 1, &x, 3, cut);
+    return nnc_cut(c->g, x, axis, from, to);
 }
 
 static nnc_ref concat(splitter *c, int n, const nnc_ref *x, int axis, int device)
 {
-    const nnc_attr along = nnc_ai(AT_axis, axis);
     c->g->device = (int16_t)device;
-    return n == 1 ? x[0] : nnc_build(c->g, OP_concat, n, x, 1, &along);
+    return nnc_concat(c->g, n, x, axis);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */

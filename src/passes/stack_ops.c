@@ -45,38 +45,40 @@ static void order_of(int rank, int from, int to, int64_t *perm)
     }
 }
 
+/* x, under the shape dim, with dimension `from` as dimension `to`. */
+static nnc_ref turned(stacks *s, nnc_ref x, int rank, const int64_t *dim, int from, int to)
+{
+    const nnc_type *t = nnc_typeof(s->p->g, x);
+    int64_t perm[NNC_MAX_RANK], to_dim[NNC_MAX_RANK], between = 1;
+    order_of(rank, from, to, perm);
+    for (int d = 0; d < rank; d++) {
+        to_dim[d] = dim[perm[d]];
+        between *= d != from && d >= nnc_min64(from, to) && d <= nnc_max64(from, to) ? dim[d] : 1;
+    }
+    if (between == 1)
+        return nnc_reshape(s->p->g, x, rank, to_dim);
+    return transposed(s, t->rank == rank ? x : nnc_reshape(s->p->g, x, rank, dim), perm);
+}
+
 nnc_ref stack_turn(stacks *s, nnc_ref all, int from, int to)
 {
     if (all == NNC_NONE || from == to)
         return all;
     const nnc_type t = *nnc_typeof(s->p->g, all);
-    int64_t perm[NNC_MAX_RANK], dim[NNC_MAX_RANK], between = 1;
-    order_of(t.rank, from, to, perm);
-    for (int d = 0; d < t.rank; d++) {
-        dim[d] = t.dim[perm[d]];
-        between *= d != from && d >= nnc_min64(from, to) && d <= nnc_max64(from, to) ? t.dim[d] : 1;
-    }
-    return between == 1 ? nnc_reshape(s->p->g, all, t.rank, dim) : transposed(s, all, perm);
+    return turned(s, all, t.rank, t.dim, from, to);
 }
 
 /* The stack, with dimensions of 1 before those of its members up to `rank`, and its models along `to`. */
 static nnc_ref of_rank(stacks *s, stack x, int rank, int to)
 {
     const nnc_type t = *nnc_typeof(s->p->g, x.all);
-    const int more = rank + 1 - t.rank, from = x.axis + more;
-    int64_t dim[NNC_MAX_RANK], perm[NNC_MAX_RANK], turned[NNC_MAX_RANK], between = 1;
+    const int more = rank + 1 - t.rank;
+    int64_t dim[NNC_MAX_RANK];
     if (more <= 0)
         return stack_turn(s, x.all, x.axis, to);
     for (int d = 0; d <= rank; d++)
         dim[d] = d < more ? 1 : t.dim[d - more];
-    order_of(rank + 1, from, to, perm);
-    for (int d = 0; d <= rank; d++) {
-        turned[d] = dim[perm[d]];
-        between *= d != from && d >= nnc_min64(from, to) && d <= nnc_max64(from, to) ? dim[d] : 1;
-    }
-    if (between == 1)
-        return nnc_reshape(s->p->g, x.all, rank + 1, turned);
-    return stack_turn(s, nnc_reshape(s->p->g, x.all, rank + 1, dim), from, to);
+    return turned(s, x.all, rank + 1, dim, x.axis + more, to);
 }
 
 nnc_ref stack_merge(stacks *s, stack x, int axis)
@@ -92,8 +94,7 @@ nnc_ref stack_merge(stacks *s, stack x, int axis)
     return nnc_reshape(s->p->g, r, rank, dim);
 }
 
-/* r, [.., n e, ..], as the stack of members of type y. */
-static stack divided(stacks *s, nnc_ref r, const nnc_type *y, int axis)
+stack stack_divide(stacks *s, nnc_ref r, const nnc_type *y, int axis)
 {
     int64_t dim[NNC_MAX_RANK];
     for (int d = 0; d <= y->rank; d++)
@@ -176,7 +177,7 @@ static stack batched(stacks *s, const nnc_node *c, const stack *in, const bool *
         return none;
     if (linear && c->n_in == 3)
         r = nnc_build2(g, OP_add, r, shared[2] ? in[2].all : nnc_reshape(g, in[2].all, 3, bias));
-    return y.rank == 2 ? (stack){r, 0} : divided(s, r, &y, 0);
+    return y.rank == 2 ? (stack){r, 0} : stack_divide(s, r, &y, 0);
 }
 
 /* Products of one tensor with a matrix for each model: one with the results of all side by side, [rows, n m]. */
@@ -192,7 +193,7 @@ static stack of_one_tensor(stacks *s, const nnc_node *c, const stack *in, const 
     if (v[1] == NNC_NONE)
         return none;
     const nnc_ref r = nnc_build(g, OP_linear, c->n_in, v, 0, NULL);
-    return count(s, c, r) ? divided(s, r, &y, axis) : none;
+    return count(s, c, r) ? stack_divide(s, r, &y, axis) : none;
 }
 
 /* Gradients of such matrices, dy^T x: [rows, n m] transposed times [rows, k]. */
@@ -203,7 +204,7 @@ static stack gradients_of_one_tensor(stacks *s, const nnc_node *c, const stack *
     if (v[0] == NNC_NONE)
         return none;
     const nnc_ref r = nnc_build(s->p->g, OP_matmul, 2, v, c->n_attr, c->attr);
-    return count(s, c, r) ? divided(s, r, &y, 0) : none;
+    return count(s, c, r) ? stack_divide(s, r, &y, 0) : none;
 }
 
 /* linear or matmul. */
@@ -229,26 +230,18 @@ static stack product(stacks *s, const nnc_node *c, const stack *in, const bool *
 /* Convolutions side by side: one in n times the groups. Of one tensor and in one group: one with the channels of all. */
 static stack convolution(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
-    enum { MOST = 12 };
     const nnc_type y = *nnc_typeof(s->p->g, c->out);
     const bool wgrad = c->op == OP_conv_wgrad,
                one = shared[0] && nnc_attr_int(c, AT_groups, 1) == 1;
-    const int64_t groups = nnc_attr_int(c, AT_groups, 1) * (one ? 1 : s->n);
-    nnc_attr a[MOST];
-    int n = 0;
     if ((shared[0] && (!one || c->op == OP_conv_transpose)) || shared[1] ||
-        (c->n_in == 3 && shared[2]) || c->n_attr >= MOST)
+        (c->n_in == 3 && shared[2]))
         return none;
     nnc_ref v[] = {shared[0] ? in[0].all : stack_merge(s, in[0], 1), stack_merge(s, in[1], wgrad),
         c->n_in == 3 ? stack_merge(s, in[2], 0) : NNC_NONE};
     if (v[0] == NNC_NONE || v[1] == NNC_NONE)
         return none;
-    for (int i = 0; i < c->n_attr; i++)
-        if (c->attr[i].key != AT_groups)
-            a[n++] = c->attr[i];
-    a[n++] = nnc_ai(AT_groups, groups);
-    const nnc_ref r = nnc_build(s->p->g, (nnc_op)c->op, c->n_in, v, n, a);
-    return count(s, c, r) ? divided(s, r, &y, !wgrad) : none;
+    const nnc_ref r = conv_of_groups(s->p, c, v, one ? 1 : s->n);
+    return count(s, c, r) ? stack_divide(s, r, &y, !wgrad) : none;
 }
 
 /* ---- the rest ----------------------------------------------------------------------------------------------------------------- */
@@ -285,7 +278,7 @@ static stack reshaped(stacks *s, stack in, const nnc_type *x, const nnc_type *y)
     while (axis < y->rank && leading(y, axis) != leading(x, in.axis))
         axis++;
     const bool stays = leading(y, axis) == leading(x, in.axis);
-    return divided(s, stays ? in.all : stack_turn(s, in.all, in.axis, 0), y, stays ? axis : 0);
+    return stack_divide(s, stays ? in.all : stack_turn(s, in.all, in.axis, 0), y, stays ? axis : 0);
 }
 
 static stack movement(stacks *s, const nnc_node *c, stack in)

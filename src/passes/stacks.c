@@ -18,7 +18,6 @@
 
 enum {
     WORTH = 64, /* a stack saves at least this part of the time of its contractions */
-    WIDE = 12, /* operands of a concat: NNC_KERNEL_CONCAT */
     DEEP = 400 /* ops after one another */
 };
 
@@ -28,20 +27,6 @@ static stack stack_of(stacks *s, const nnc_ref *v);
 
 /* ---- leaves ---------------------------------------------------------------------------------------------------------------- */
 
-/* Where v lies in another tensor, of whose parts it may be a part: elements `start`.. of dimension `axis` of *x. */
-static bool place_in(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
-{
-    int64_t along, from;
-    *x = v;
-    *axis = -1;
-    *start = 0;
-    for (nnc_ref y; part_of(p, *x, &y, &along, &from) && (*axis < 0 || along == *axis); *x = y) {
-        *axis = along;
-        *start += from;
-    }
-    return *axis >= 0;
-}
-
 /* Parts of one tensor, one after the other. */
 static stack stack_of_parts(stacks *s, const nnc_ref *v)
 {
@@ -49,21 +34,17 @@ static stack stack_of_parts(stacks *s, const nnc_ref *v)
     const nnc_type t = *nnc_typeof(g, v[0]);
     const stack none = {NNC_NONE, 0};
     nnc_ref x, y;
-    int64_t axis, a, first, at, dim[NNC_MAX_RANK];
-    if (!place_in(s->p, v[0], &x, &axis, &first))
+    int64_t axis, a, first, at;
+    if (!place_in(s->p, v[0], NNC_NONE, &x, &axis, &first))
         return none;
     for (int k = 1; k < s->n; k++)
-        if (!place_in(s->p, v[k], &y, &a, &at) || y != x || a != axis ||
+        if (!place_in(s->p, v[k], NNC_NONE, &y, &a, &at) || y != x || a != axis ||
             at != first + k * t.dim[axis])
             return none;
     const int64_t end = first + s->n * t.dim[axis];
-    const nnc_attr cut[] = {
-        nnc_av(AT_starts, 1, &first), nnc_av(AT_ends, 1, &end), nnc_av(AT_axes, 1, &axis)};
     if (first || end != nnc_typeof(g, x)->dim[axis])
-        x = nnc_build(g, OP_slice, 1, &x, 3, cut);
-    for (int d = 0; d <= t.rank; d++) /* [.., n, e, ..] */
-        dim[d] = d < axis ? t.dim[d] : d == axis ? s->n : t.dim[d - 1];
-    return (stack){nnc_reshape(g, x, t.rank + 1, dim), (int)axis};
+        x = nnc_cut(g, x, axis, first, end);
+    return stack_divide(s, x, &t, (int)axis);
 }
 
 /* The concat of one dimension that v is part of, and that is part of none; *at: v's first element there. */
@@ -93,19 +74,10 @@ static nnc_ref put_together(stacks *s, const nnc_ref *v)
 {
     nnc_graph *g = s->p->g;
     const int64_t numel = nnc_type_numel(nnc_typeof(g, v[0]));
-    const nnc_attr axis = nnc_ai(AT_axis, 0);
     nnc_ref *line = PASS_NEW(s->p, nnc_ref, s->n);
     for (int k = 0; line && k < s->n; k++)
         line[k] = nnc_typeof(g, v[k])->rank == 1 ? v[k] : nnc_reshape(g, v[k], 1, &numel);
-    for (int n = s->n; line && n > 1;) {
-        int m = 0;
-        for (int i = 0; i < n; i += WIDE) {
-            int take = (int)nnc_min64(WIDE, n - i);
-            line[m++] = take == 1 ? line[i] : nnc_build(g, OP_concat, take, line + i, 1, &axis);
-        }
-        n = m;
-    }
-    return line ? line[0] : NNC_NONE;
+    return line ? concat_in_steps(s->p, s->n, line) : NNC_NONE;
 }
 
 /* Params: where the optimizer has put them together already, or here. */
@@ -128,10 +100,8 @@ static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
     if (!there)
         x = put_together(s, v);
     const int64_t end = first + s->n * numel;
-    const nnc_attr cut[] = {
-        nnc_av(AT_starts, 1, &first), nnc_av(AT_ends, 1, &end), nnc_av(AT_axes, 1, &(int64_t){0})};
     if (there && nnc_type_numel(nnc_typeof(g, x)) != s->n * numel)
-        x = nnc_build(g, OP_slice, 1, &x, 3, cut);
+        x = nnc_cut(g, x, 0, first, end);
     dim[0] = s->n;
     memcpy(dim + 1, t.dim, sizeof *dim * t.rank);
     return x == NNC_NONE ? x : nnc_reshape(g, x, t.rank + 1, dim);
@@ -319,10 +289,7 @@ static void replace_updates(stacks *s, size_t i)
     all = all == NNC_NONE ? all : nnc_reshape(g, all, 1, &line);
     const bool *sources = all == NNC_NONE ? NULL : find_sources(s->p, all);
     for (int k = 0; k < s->n && all != NNC_NONE; k++) {
-        const int64_t at = k * numel, to_end = at + numel;
-        const nnc_attr cut[] = {nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &to_end),
-            nnc_av(AT_axes, 1, &(int64_t){0})};
-        nnc_ref part = nnc_build(g, OP_slice, 1, &all, 3, cut);
+        nnc_ref part = nnc_cut(g, all, 0, k * numel, (k + 1) * numel);
         replace_update(s->p, s->at[i].v[k], to[k], part, sources);
     }
 }
@@ -593,9 +560,8 @@ static bool replace(stacks *s, chain *c, const run *r)
     c->left = m;
     if (!any || p->status != NNC_OK)
         return false;
-    const nnc_attr at = nnc_ai(AT_axis, axis);
     edit_at(p, c->node);
-    edit_replace(p, n.out, m == 1 ? v[0] : nnc_build(p->g, OP_concat, (int)m, v, 1, &at));
+    edit_replace(p, n.out, nnc_concat(p->g, (int)m, v, axis));
     return true;
 }
 

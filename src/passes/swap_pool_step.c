@@ -1,11 +1,11 @@
-/* passes/swap_pool_step.c -- a relu before a max pooling, in a training step, where the backward pass reads the relu's result, too:
+/* passes/swap_pool_step.c -- applies a relu after a max pooling in a training step, where the backward pass reads the relu's result, too:
  *
  *   r = relu(x);     p = maxpool(r);  dx = select(r <= 0, 0, maxpool_grad(dp, argmaxpool(r)))
  *   q = maxpool(x);  p = relu(q);     dx = maxpool_grad(select(p <= 0, 0, dp), argmaxpool(x))
  *
- * The results are equal, and so are the gradients: where the largest element is not positive no gradient passes, elsewhere it is the same
- * element. Windows that share an element have the same result. Of the pooling's operand the backward pass then needs only indices, and the
- * mask is that of the smaller result. The same holds for relu6, with r >= 6. */
+ * Results and gradients are equal. Where a window's largest element is not positive, no gradient passes; elsewhere it is the same element.
+ * Windows that share an element have the same result. The backward pass then needs only the indices of the largest elements, and a mask of
+ * the smaller result. The same holds for relu6, with r >= 6. */
 #include "passes/internal.h"
 
 /* The nodes of the backward pass. */

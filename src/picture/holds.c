@@ -126,31 +126,35 @@ static void draw_grid(const panel *p)
     }
 }
 
-static void draw_capacity(const panel *p)
+static void draw_level(const panel *p, int64_t bytes, const char *colour, const char *dashes)
 {
-    const int64_t c = p->t->capacity[p->device];
-    if (c <= 0 || c > p->most)
+    if (bytes <= 0 || bytes > p->most)
         return;
-    svg_line(p->out, MARGIN + LEFT, y_of(p, (double)c), MARGIN + LEFT + WIDTH, y_of(p, (double)c),
-        "#c2571a", 1.4, "6 4");
+    const double y = y_of(p, (double)bytes);
+    svg_line(p->out, MARGIN + LEFT, y, MARGIN + LEFT + WIDTH, y, colour, 1.4, dashes);
 }
 
-/* "device 0: at most 1.2 GiB of 80 GiB, at /layers/3/conv" above the panel, and a mark at the peak. */
+/* "device 0: 1.3 GiB of 80 GiB; at most 1.2 GiB live, at /layers/3/conv" above the panel, and a mark at the peak. */
 static void draw_peak(const panel *p)
 {
     NNC_LOCAL(nnc_text) text = {0};
     const nnc_level *peak = NULL;
-    const int64_t capacity = p->t->capacity[p->device];
+    const int64_t capacity = p->t->capacity[p->device], asked = p->t->requested[p->device];
     for (int i = 0; i < p->n; i++)
         if (!peak || sum_of(p->at[i]) > sum_of(peak))
             peak = p->at[i];
     nnc_printf(&text, "%s", p->t->device[p->device]);
     if (peak) {
-        nnc_puts(&text, ": at most ");
-        nnc_put_bytes(&text, sum_of(peak));
+        nnc_puts(&text, asked > 0 ? ": " : ": at most ");
+        nnc_put_bytes(&text, asked > 0 ? asked : sum_of(peak));
         if (capacity > 0) {
             nnc_puts(&text, " of ");
             nnc_put_bytes(&text, capacity);
+        }
+        if (asked > 0) {
+            nnc_puts(&text, "; at most ");
+            nnc_put_bytes(&text, sum_of(peak));
+            nnc_puts(&text, " live");
         }
         if (peak->name && *peak->name)
             nnc_printf(&text, ", at %.80s", peak->name);
@@ -184,8 +188,10 @@ static int64_t axis_bytes(const nnc_timeline *t)
     int64_t most = 1, capacity = 0;
     for (int i = 0; i < t->n_level; i++)
         most = nnc_max64(most, sum_of(&t->level[i]));
-    for (int d = 0; d < t->n_device; d++)
+    for (int d = 0; d < t->n_device; d++) {
         capacity = nnc_max64(capacity, t->capacity[d]);
+        most = nnc_max64(most, t->requested[d]);
+    }
     return (int64_t)((double)(capacity < 2 * most ? nnc_max64(most, capacity) : most) * 1.05);
 }
 
@@ -227,7 +233,8 @@ void nnc_holds_put(
         draw_grid(&p);
         for (int k = 0; k < HOLD__COUNT; k++)
             draw_kind(&p, k);
-        draw_capacity(&p);
+        draw_level(&p, t->capacity[d], "#c2571a", "6 4");
+        draw_level(&p, t->requested[d], INK, "2 3");
         draw_peak(&p);
     }
     p.top = head + (n - 1) * (HEIGHT + GAP) + 28;

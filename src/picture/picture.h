@@ -62,6 +62,7 @@ typedef struct nnc_timeline {
     int n_device;
     const char **device; /* names */
     int64_t *capacity;   /* bytes of each device, 0: not known */
+    int64_t *requested;  /* bytes that the plan requests from each device, of which levels are what is live; 0: not known */
     int64_t *run_ps;     /* by device: end of its run, of which its idle share is; 0: total_ps */
     int n_lane, n_span, n_arrow, n_level;
     nnc_lane *lane;

@@ -39,8 +39,9 @@ nnc_timeline *nnc_timeline_create(const char *name, int n_device)
     t->name = nnc_arena_strdup(&t->arena, name);
     t->device = ARENA_NEW(&t->arena, const char *, n_device + 1);
     t->capacity = ARENA_NEW(&t->arena, int64_t, n_device + 1);
+    t->requested = ARENA_NEW(&t->arena, int64_t, n_device + 1);
     t->run_ps = ARENA_NEW(&t->arena, int64_t, n_device + 1);
-    bool ok = t->name && t->device && t->capacity && t->run_ps;
+    bool ok = t->name && t->device && t->capacity && t->requested && t->run_ps;
     for (int d = 0; ok && d < n_device; d++)
         ok = (t->device[d] = nnc_arena_printf(&t->arena, "device %d", d)) != NULL;
     if (ok)

@@ -32,6 +32,12 @@ int32_t nnc_plan_root(const nnc_plan *p, int32_t t)
     return t;
 }
 
+int64_t nnc_device_needs(const nnc_plan *p, int d)
+{
+    const nnc_plan_device *v = &p->device[d];
+    return nnc_add_sat(v->persist_bytes, nnc_max64(v->arena_bytes, v->init_bytes));
+}
+
 int32_t plan_sum_operand(const nnc_plan *p, const nnc_cmd *c)
 {
     if (c->kind != CMD_call || c->n_arg == 0)

@@ -230,6 +230,8 @@ static inline bool nnc_plan_sections_ok(const nnc_plan *p)
 int nnc_plan_first_written(const nnc_plan *p, const nnc_cmd *c);
 /* The tensor whose memory t shares, or t. */
 int32_t nnc_plan_root(const nnc_plan *p, int32_t t);
+/* Bytes that the plan needs on device d. */
+int64_t nnc_device_needs(const nnc_plan *p, int d);
 
 nnc_plan *nnc_plan_create(void);
 void nnc_plan_destroy(nnc_plan *p);

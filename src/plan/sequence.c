@@ -12,7 +12,8 @@
  *
  *   deferring   in steps, with hoisting: a node that only one update needs, as a weight's gradient, waits while the memory in use would
  *               exceed a limit with it: its operands may be small, and what others keep is freed meanwhile. The least limit that an order
- *               meets is found by bisection
+ *               meets is found by bisection. Then the same with patience: a large gradient waits for the readers of its weight's old
+ *               value, whose packed form needs memory, too
  *
  *   receiving   of several devices: a node that only reads results of other devices comes right before its first reader
  *
@@ -58,8 +59,10 @@ typedef struct walk {
     bool step; /* has the graph updates of states? */
     const int64_t *work; /* by node: its workspace */
     const bool *private; /* by node of a step: one update needs it */
+    const uint32_t *only; /* by node: the sink that all ways from it lead to, or NNC_NONE */
     int64_t limit,
         refused; /* of memory in use while a private node runs; the least that was more */
+    bool patient; /* is_early: do large gradients wait for other readers of their weights? */
     uint32_t *deferred, n_deferred; /* nodes (on demand: sinks) in order */
 } walk;
 
@@ -208,10 +211,28 @@ static int64_t in_use(const walk *w, uint32_t i)
     return nnc_add_sat(nnc_add_sat(w->live, allocates(w, i)), w->work[i]);
 }
 
+/* True where the update that node i's results are for has to wait for readers of the old weight, and i frees less than it allocates: a
+ * large weight's gradient would be live beside the packed weight that its layer's other gradient reads. */
+static bool is_early(const walk *w, uint32_t i)
+{
+    const nnc_node *n = &w->m->g->node[w->only[i]];
+    bool waits = false;
+    if (!w->patient || w->only[i] == i || w->limit == INT64_MAX || frees(w, i) >= allocates(w, i))
+        return false;
+    for (nnc_ref v = n->out; v < n->out + n->n_out && !waits; v++)
+        waits = old_readers(w, i, v) > 0;
+    return waits;
+}
+
+/* Does private node i run now, within the limit? */
 static bool fits(walk *w, uint32_t i)
 {
+    if (!w->private[i])
+        return true;
+    if (is_early(w, i))
+        return false;
     const int64_t use = in_use(w, i);
-    if (!w->private[i] || use <= w->limit)
+    if (use <= w->limit)
         return true;
     w->refused = nnc_min64(w->refused, use);
     return false;
@@ -505,6 +526,7 @@ static bool find_private(walk *w)
         private[i] = only[i] != NNC_NONE && w->m->section[i] != SEC_main;
     }
     w->private = private;
+    w->only = only;
     return only && private;
 }
 
@@ -569,6 +591,15 @@ static void defer(walk *w, bool demand, int tries, int64_t low, best *b)
             high = w->peak;
         else
             low = limit;
+    }
+}
+
+/* Both walks, each with and without patience. */
+static void defer_all(walk *w, best *b)
+{
+    for (int k = 0; k < 4; k++) {
+        w->patient = k & 2;
+        defer(w, k & 1, TRIES, 0, b);
     }
 }
 
@@ -764,8 +795,8 @@ nnc_status make_device_sequence(
             go(&w, k & 2, k & 1, INT64_MAX);
             keep(&w, &b);
         }
-    for (int k = 0; k < 2 && w.step && all && !large; k++)
-        defer(&w, k, TRIES, 0, &b);
+    if (w.step && all && !large)
+        defer_all(&w, &b);
     *peak = b.peak;
     NNC_TRY(delay_receivers(&w, order, *n));
     return send_first(&w, order, *n);
@@ -781,8 +812,8 @@ nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
         go(&w, k & 2, k & 1, INT64_MAX);
         keep(&w, &b);
     }
-    for (int k = 0; k < 2 && w.step && m->n_dev == 1; k++)
-        defer(&w, k, TRIES, 0, &b);
+    if (w.step && m->n_dev == 1)
+        defer_all(&w, &b);
     if (m->n_dev > 1) {
         NNC_TRY(delay_receivers(&w, order, *n));
         NNC_TRY(send_first(&w, order, *n));

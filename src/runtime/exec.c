@@ -433,6 +433,13 @@ static nnc_status get_tensor(nnc_exec *e, int32_t t, int64_t offset, int64_t byt
     return d->api->download(d->stream[0], data, (char *)nnc_exec_address(e, t) + offset, bytes);
 }
 
+void *nnc_exec_tensor(nnc_exec *e, int32_t t)
+{
+    const int device = t >= 0 && t < e->p->n_tensor ? e->p->tensor[t].device : -1;
+    const bool seen = device >= 0 && !e->ranks && nnc_exec_owns(e, device);
+    return seen && e->dev[device].api->host_memory ? nnc_exec_address(e, t) : NULL;
+}
+
 nnc_status nnc_exec_upload(nnc_exec *e, int i, const void *data)
 {
     return i < 0 || i >= e->p->n_input ? NNC_E_BUG : put_tensor(e, e->p->input[i], data);

@@ -2,7 +2,7 @@
  *
  *     copy to another rank     download on its stream | event | message
  *     copy from another rank   message, begun with the part of the run | upload on a stream of the device's own
- *     wait for another rank    message; the stream waits for the uploads before the record; one that waits for a CPU does, too
+ *     wait for another rank    message; the stream waits for the uploads before the record, as a GPU's does that waits for a CPU
  *     collective               download | event | its phases (collective.c) | upload
  *
  * One thread, the caller's, looks at all of them in turn and never waits for one. The next command of each stream is submitted as soon as
@@ -254,8 +254,8 @@ static nnc_status wait_across(progress *g, int32_t i, bool *done)
     return wait_for_copies(g, i, x->n_recv, done);
 }
 
-/* For an event of this process: recorded, and for another kind of device fired. A CPU may have waited for another rank, and so for what
- * came from there before, whose uploads it does not wait for: a GPU that waits for the CPU does. */
+/* For an event of this process: recorded, and for another kind of device fired. A CPU that waited for another rank did not wait for the
+ * uploads of what came from there, so a GPU that waits for the CPU waits for these uploads, too. */
 static nnc_status wait_here(progress *g, int32_t i, bool *done)
 {
     nnc_exec *e = g->e;

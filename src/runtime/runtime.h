@@ -155,6 +155,9 @@ nnc_exec_phases nnc_exec_first_run(const nnc_exec *e);
 nnc_status nnc_exec_create(const nnc_plan *p, const nnc_exec_options *o, nnc_exec **out, nnc_sink *sink) NNC_MUST;
 void nnc_exec_destroy(nnc_exec *e);
 nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device);
+/* Where tensor t is, if this process's host can access it between runs; NULL otherwise. Data need not be copied there and back; uploads
+ * from there do nothing. */
+void *nnc_exec_tensor(nnc_exec *e, int32_t t);
 /* Host buffers in the tensors' own memory order. Asynchronous unless followed by nnc_exec_sync. */
 nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data);
 nnc_status nnc_exec_get_input(nnc_exec *e, int input, void *data);

@@ -48,12 +48,11 @@ void nnc_sim_destroy(nnc_sim *s)
     nnc_free(s);
 }
 
-int nnc_sim_lane(nnc_sim *s, int device, const char *name)
+int nnc_sim_lane(nnc_sim *s, int device)
 {
-    char *copy = nnc_arena_strdup(&s->arena, name);
-    if (!copy || !ARENA_ROOM(&s->arena, s->lane, s->cap_lane, s->n_lane + 1))
+    if (!ARENA_ROOM(&s->arena, s->lane, s->cap_lane, s->n_lane + 1))
         return -1;
-    s->lane[s->n_lane] = (sim_lane){.device = device, .name = copy};
+    s->lane[s->n_lane] = (sim_lane){.device = device};
     return s->n_lane++;
 }
 
@@ -169,7 +168,6 @@ static int add_one(nnc_sim *s, const nnc_sim_task *t)
     sim_task *x = &s->task[id];
     *x = (sim_task){.kind = t->kind,
         .name = t->name ? t->name : "",
-        .category = t->category ? t->category : "",
         .device = t->device,
         .wakes = t->wakes,
         .queued = -1};
@@ -191,7 +189,6 @@ int nnc_sim_add(nnc_sim *s, const nnc_sim_task *t)
     if (t->launched) {
         launch = add_one(s, &(nnc_sim_task){.kind = SIM_launch,
                                 .name = t->name,
-                                .category = "launch",
                                 .device = -1,
                                 .n_lane = 1,
                                 .lane = &t->host,

@@ -19,7 +19,7 @@ typedef struct sim_use { int32_t resource; double weight; } sim_use;
 
 typedef struct sim_task {
     uint8_t kind, state;
-    const char *name, *category;
+    const char *name;
     int32_t device;
     int n_lane, n_use, n_memory, n_next, cap_next;
     int32_t *lane;
@@ -45,15 +45,12 @@ typedef struct sim_task {
 
 typedef struct sim_lane {
     int32_t device;
-    char *name;
     int32_t *task;
     int n, cap, head;
     int64_t busy_ps, free_ps; /* free_ps: since when its head may start */
 } sim_lane;
 
 typedef struct sim_event { int64_t ps; int32_t task; uint32_t version; } sim_event;
-
-typedef struct sim_sample { int64_t ps; int32_t device; int64_t bytes; } sim_sample; /* memory in use from then on */
 
 typedef struct sim_device {
     int collectives;    /* that run on it */
@@ -71,7 +68,7 @@ struct nnc_sim {
     nnc_cluster_host host;
     nnc_arena arena;
     int n_task;
-    size_t cap_task, cap_lane, cap_resource, cap_sample;
+    size_t cap_task, cap_lane, cap_resource;
     sim_task *task;
     int n_lane;
     sim_lane *lane;
@@ -86,8 +83,6 @@ struct nnc_sim {
     int64_t now_ps;
     int n_done;
     bool oom;
-    int n_sample;
-    sim_sample *sample;
 };
 
 /* share.c: computes the rates of all tasks connected with dirty resources, and queues their new ends. */

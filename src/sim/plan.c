@@ -57,12 +57,10 @@ static nnc_status map_devices(walk *w)
 static nnc_status add_lanes(walk *w)
 {
     for (int d = 0; d < w->p->n_device; d++) {
-        w->host[d] = d && !w->o->host_each ? w->host[0] : nnc_sim_lane(w->sim, -1, "launches");
+        w->host[d] = d && !w->o->host_each ? w->host[0] : nnc_sim_lane(w->sim, -1);
         NNC_NEED(w->host[d] >= 0, w->sink);
         for (int s = 0; s < w->p->device[d].streams; s++) {
-            char name[32];
-            nnc_snprintf(name, sizeof name, "stream %d", s);
-            const int lane = nnc_sim_lane(w->sim, w->device[d], name);
+            const int lane = nnc_sim_lane(w->sim, w->device[d]);
             NNC_NEED(lane >= 0, w->sink);
             if (!s)
                 w->first_lane[d] = lane;
@@ -344,7 +342,6 @@ static nnc_status add_collective(walk *w)
     const int k = x->kind == COLL_allgather ? c->n_arg - 1 : 0;
     const nnc_sim_task t = {.kind = SIM_collective,
         .name = *c->layers ? c->layers : c->op_class,
-        .category = c->op_class,
         .device = -1,
         .wakes = nnc_cluster_target(w->c, m->device[0])->kind == NNC_T_cpu,
         .n_lane = m->n,
@@ -362,7 +359,6 @@ static nnc_status add_collective(walk *w)
         const int32_t lane = w->first_lane[record->device] + record->stream;
         const int again = nnc_sim_add(w->sim, &(nnc_sim_task){.kind = SIM_event,
                                                   .name = record->op_class,
-                                                  .category = record->op_class,
                                                   .device = w->device[record->device],
                                                   .n_lane = 1,
                                                   .lane = &lane});
@@ -392,7 +388,6 @@ static int add_command(walk *w, int32_t i, int n_memory)
     const int32_t lane = w->first_lane[c->device] + c->stream, device = w->device[c->device];
     const bool gpu = nnc_cluster_target(w->c, device)->kind == NNC_T_cuda;
     nnc_sim_task t = {.name = *c->layers ? c->layers : c->op_class,
-        .category = c->op_class,
         .device = device,
         .n_lane = 1,
         .lane = &lane,
@@ -562,8 +557,7 @@ static nnc_status sum_device(const walk *w, int d, nnc_sim_device *out)
             out->compute_ps += w->out->span[i].end_ps - w->out->span[i].start_ps;
     if (w->o->policy == SIM_torch_caching)
         return replay_caching(w, d, out->capacity - out->bytes, out);
-    out->bytes = nnc_add_sat(
-        out->bytes, nnc_add_sat(x->persist_bytes, nnc_max64(x->arena_bytes, x->init_bytes)));
+    out->bytes = nnc_add_sat(out->bytes, nnc_device_needs(w->p, d));
     out->fits = out->bytes <= out->capacity;
     return NNC_OK;
 }

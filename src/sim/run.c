@@ -64,11 +64,6 @@ static void change_memory(nnc_sim *s, const nnc_sim_memory *m, int64_t by, int32
         d->peak = d->bytes;
         d->peak_task = task;
     }
-    if (!ARENA_ROOM(&s->arena, s->sample, s->cap_sample, s->n_sample + 1)) {
-        s->oom = true;
-        return;
-    }
-    s->sample[s->n_sample++] = (sim_sample){s->now_ps, m->device, d->bytes};
 }
 
 /* A task with a lane of the device starts (by 1) or ends (by -1) there. */

@@ -46,10 +46,10 @@ typedef enum nnc_sim_kind { SIM_op, SIM_transfer, SIM_collective, SIM_event, SIM
 /* Change of the memory in use on a device when the task starts (an allocation) and when it ends (a release: negative). */
 typedef struct nnc_sim_memory { int32_t device; int64_t at_start, at_end; } nnc_sim_memory;
 
-/* Everything is copied, `name` and `category` excepted: static, or as long as the simulation. */
+/* Everything is copied but `name`: static, or as long as the simulation. */
 typedef struct nnc_sim_task {
     uint8_t kind;
-    const char *name, *category;
+    const char *name;
     int32_t device;      /* op: where; transfer: whose copy engine does it. -1: none */
     int n_lane;
     const int32_t *lane; /* occupied for the whole task; a collective has a lane of each of its devices */
@@ -75,8 +75,8 @@ typedef struct nnc_sim_task {
 /* c (borrowed) may be NULL: then there are n_device devices, and the links of nnc_sim_link. NULL: out of memory. */
 nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device);
 void nnc_sim_destroy(nnc_sim *s);
-/* A lane; `name` is copied. device -1: a host thread. Returns its number, or -1: out of memory. */
-int nnc_sim_lane(nnc_sim *s, int device, const char *name);
+/* A lane. device -1: a host thread. Returns its number, or -1: out of memory. */
+int nnc_sim_lane(nnc_sim *s, int device);
 /* A link beyond those of the cluster; transfers name it in their uses. */
 int nnc_sim_link(nnc_sim *s, int64_t bytes_s);
 /* Number of transfers that the device's copy engines do at the same time; others wait in the order in which they become ready (default:
@@ -107,9 +107,6 @@ int64_t nnc_sim_lane_busy_ps(const nnc_sim *s, int lane); /* sum of its tasks' d
 /* Time during which at least one op, transfer or collective with a lane of the device ran. */
 int64_t nnc_sim_device_busy_ps(const nnc_sim *s, int device);
 int64_t nnc_sim_peak_bytes(const nnc_sim *s, int device, int *task); /* of the ledger; *task (may be NULL): that reached it, -1: none */
-/* Chrome trace format (chrome://tracing, Perfetto): a process per device, a thread per lane, arrows for dependencies between lanes of
- * different devices, counters for memory. */
-void nnc_sim_trace(const nnc_sim *s, nnc_text *out);
 
 /* ---- PyTorch's caching allocator ---------------------------------------------------------------------------------------- */
 

@@ -1,9 +1,8 @@
-/* target/host.c -- describes this machine from cpuid, /proc, sysfs and cgroups. Nothing is timed, so the same machine always gives the
+/* target/host.c -- describes this machine from cpuid, /proc, sysfs and control groups. Nothing is timed, so the same machine always gives the
  * same target; speeds are estimates from these facts (`measured` is false). */
 #include "target/internal.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 #define X86 1
@@ -98,7 +97,7 @@ void target_host_signature(nnc_text *t)
 }
 #endif
 
-/* ---- clocks, caches, memory ---------------------------------------------------------------- */
+/* ---- clocks, caches ---------------------------------------------------------------- */
 
 /* Clock rate of one core in Hz: the highest that the system reports; otherwise half the BogoMIPS (on x86 the rate of the time stamp
  * counter, which unlike "cpu MHz" is constant); otherwise a guess. Rounded to 50 MHz. */
@@ -149,22 +148,6 @@ static void caches(nnc_target *t)
         t->l3_bytes = nnc_min64(t->l3_bytes, (int64_t)t->cores * (32 << 20));
 }
 
-static int64_t memory_bytes(void)
-{
-    char buf[256];
-    const char *p = strstr(slurp("/proc/meminfo", buf, sizeof buf), "MemTotal:");
-    int64_t total = p ? strtoll(p + 9, NULL, 10) * 1024
-                      : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    const char *const limit[] = {
-        "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-    for (size_t i = 0; i < NNC_COUNT(limit); i++) {
-        long long v = strtoll(slurp(limit[i], buf, sizeof buf), NULL, 10);
-        if (v > 0 && v < total)
-            total = v;
-    }
-    return total;
-}
-
 /* ---- the target ---------------------------------------------------------------------------- */
 
 /* In order of preference. */
@@ -208,7 +191,7 @@ nnc_status nnc_target_host(
     t->threads = threads ? threads : t->cores;
     target_instructions(t);
     caches(t);
-    t->memory_bytes = memory_bytes();
+    t->memory_bytes = nnc_max64(nnc_memory_limit().bytes - NNC_T_PROCESS_BYTES, 1);
     /* two vector units, a multiply-add is two operations */
     int64_t per_clock = t->vector_bits / 32 * 2 * (t->fma ? 2 : 1);
     t->flops_f32 = clock_hz() * per_clock * t->cores;

@@ -85,9 +85,9 @@ void nnc_mismatch_extra(
     nnc_mismatch *m, const char *name, const nnc_tensor_entry *found, const char *more);
 /* Takes what was noted about the tensor out again. */
 void nnc_mismatch_drop(nnc_mismatch *m, const char *name);
-/* NNC_OK without differences; otherwise one error at `file`: "the weights do not match the model: ...". */
 /* Appends the lines: the first five of each kind, and how many more there are. */
 void nnc_mismatch_put(nnc_text *t, const nnc_mismatch *m);
+/* NNC_OK without differences; otherwise one error at `file`: "the weights do not match the model: ...". */
 nnc_status nnc_mismatch_report(
     const nnc_mismatch *m, const char *file, const char *what, nnc_sink *sink) NNC_MUST;
 

@@ -58,11 +58,8 @@ static void add_input(copies *c, uint32_t i)
 /* Rows [from, to) of an input, which are taken where it is: to other devices go these rows only. */
 static nnc_ref rows_of(nnc_graph *g, nnc_ref all, int64_t from, int64_t to)
 {
-    const int64_t axis = 0;
-    const nnc_attr cut[] = {
-        nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to), nnc_av(AT_axes, 1, &axis)};
     g->device = nnc_def(g, all)->device;
-    return nnc_build(g, OP_slice, 1, &all, 3, cut);
+    return nnc_cut(g, all, 0, from, to);
 }
 
 /* A replica's part of an input for a micro-batch. Numbers are the same for all; but dropouts differ. */
@@ -309,13 +306,6 @@ static nnc_ref mean_loss(copies *c, const nnc_ref *loss, int k)
     return nnc_build2(g, OP_div, sum, number_op(g, OP_max, sum_of(g, c->d, n), 1));
 }
 
-/* Values side by side along the first dimension. */
-static nnc_ref joined(nnc_graph *g, int n, const nnc_ref *v)
-{
-    const nnc_attr axis = nnc_ai(AT_axis, 0);
-    return n == 1 ? v[0] : nnc_build(g, OP_concat, n, v, 1, &axis);
-}
-
 /* Numbers of micro-batches, counts being sums over the replicas: a vector of them; of tensors all rows. */
 static void add_output(copies *c, uint32_t i)
 {
@@ -342,7 +332,7 @@ static void add_output(copies *c, uint32_t i)
     g->task = c->m > 1 && c->f.rank ? c->f.n_rank
                                     : -1; /* after all tasks: they are of the same section */
     if (part && g->status == NNC_OK)
-        nnc_output(g, joined(g, n, part), c->s->output_name ? c->s->output_name[i] : NULL);
+        nnc_output(g, nnc_concat(g, n, part, 0), c->s->output_name ? c->s->output_name[i] : NULL);
     g->task = -1;
 }
 

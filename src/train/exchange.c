@@ -268,11 +268,9 @@ static void sum_bucket(copies *c, nnc_ref v)
     int64_t from = 0;
     do {
         const int64_t to = from + nnc_typeof(c->s, u)->dim[0];
-        const nnc_attr cut[] = {nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to),
-            nnc_av(AT_axes, 1, &(const int64_t){0})};
         for (int i = 0; i < c->d && sum != NNC_NONE; i++) {
             g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
-            const nnc_ref part = nnc_build(g, OP_slice, 1, &in[i], 3, cut);
+            const nnc_ref part = nnc_cut(g, in[i], 0, from, to);
             c->mean[(size_t)u * (size_t)c->d + (size_t)i] =
                 divided ? part : number_op(g, OP_div, part, c->d);
         }
@@ -359,13 +357,11 @@ nnc_ref whole_once(copies *c, nnc_ref v, int r)
 /* Elements [n r / d, n (r + 1) / d). */
 static nnc_ref slice_of(copies *c, nnc_ref v, int r)
 {
-    const int64_t n = nnc_typeof(c->s, v)->dim[0] / c->d, from = n * r, to = n * (r + 1), axis = 0;
-    const nnc_attr cut[] = {
-        nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to), nnc_av(AT_axes, 1, &axis)};
+    const int64_t n = nnc_typeof(c->s, v)->dim[0] / c->d;
     const int16_t device = c->g->device;
     nnc_ref all = whole_once(c, v, r);
     c->g->device = (int16_t)device_of(c, nnc_home(c->s, v), r);
-    all = nnc_build(c->g, OP_slice, 1, &all, 3, cut);
+    all = nnc_cut(c->g, all, 0, n * r, n * (r + 1));
     c->g->device = device;
     return all;
 }
@@ -414,10 +410,8 @@ static void scatter_bucket(copies *c, nnc_ref v, int k)
         g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
         do {
             const int64_t n = nnc_typeof(c->s, u)->dim[0] / c->d, to = from + n;
-            const nnc_attr cut[] = {nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to),
-                nnc_av(AT_axes, 1, &(const int64_t){1})};
-            const nnc_ref row = sum + (nnc_ref)i;
-            const nnc_ref part = nnc_reshape(g, nnc_build(g, OP_slice, 1, &row, 3, cut), 1, &n);
+            const nnc_ref row = nnc_cut(g, sum + (nnc_ref)i, 1, from, to);
+            const nnc_ref part = nnc_reshape(g, row, 1, &n);
             *part_slot(c, u, i, k) = number_op(g, OP_div, part, c->d);
             from = to;
         } while ((u = c->bucket[u]) != v);

@@ -64,7 +64,6 @@ typedef struct states {
 static nnc_ref side_by_side(optimizer *o, int n, const nnc_ref *v)
 {
     nnc_graph *g = o->g;
-    const nnc_attr axis = nnc_ai(AT_axis, 0);
     nnc_ref *line = ARENA_NEW(o->a, nnc_ref, n);
     for (int i = 0; i < n && line; i++) {
         const int64_t numel = v[i] == NNC_NONE ? 0 : nnc_type_numel(nnc_typeof(g, v[i]));
@@ -72,7 +71,7 @@ static nnc_ref side_by_side(optimizer *o, int n, const nnc_ref *v)
     }
     if (!line)
         g->status = nnc_nomem(g->sink);
-    return !line ? NNC_NONE : n == 1 ? line[0] : nnc_build(g, OP_concat, n, line, 1, &axis);
+    return line ? nnc_concat(g, n, line, 0) : NNC_NONE;
 }
 
 /* Appends zeros, so that all shards are as long. */
@@ -114,9 +113,7 @@ static void update_states(optimizer *o, const bundle *b, const nnc_ref *state, n
     for (int i = 0; i < b->n && g->status == NNC_OK; i++, at = end) {
         const nnc_type t = *nnc_typeof(g, state[i]);
         end = at + nnc_type_numel(&t);
-        const nnc_attr cut[] = {
-            nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &end), nnc_av(AT_axes, 1, &(int64_t){0})};
-        nnc_ref part = b->n == 1 && o->shards < 2 ? all : nnc_build(g, OP_slice, 1, &all, 3, cut);
+        nnc_ref part = b->n == 1 && o->shards < 2 ? all : nnc_cut(g, all, 0, at, end);
         update(g, state[i], nnc_reshape(g, part, t.rank, t.dim));
     }
 }
@@ -408,9 +405,7 @@ static void take_apart(optimizer *o, bundle *b, const int *at, int m, nnc_ref al
     o->g->device = b[at[0]].device;
     for (int k = 0; k < m && o->g->status == NNC_OK; k++, from = to) {
         to = from + nnc_typeof(o->g, b[at[k]].grad)->dim[0];
-        const nnc_attr cut[] = {nnc_av(AT_starts, 1, &from), nnc_av(AT_ends, 1, &to),
-            nnc_av(AT_axes, 1, &(const int64_t){0})};
-        b[at[k]].grad = m == 1 ? all : nnc_build(o->g, OP_slice, 1, &all, 3, cut);
+        b[at[k]].grad = m == 1 ? all : nnc_cut(o->g, all, 0, from, to);
     }
 }
 
@@ -486,7 +481,6 @@ static nnc_ref of_all(
 {
     nnc_graph *g = o->g;
     const int64_t one = 1, axis = 0;
-    const nnc_attr along = nnc_ai(AT_axis, 0);
     nnc_ref all = NNC_NONE, *line = ARENA_NEW(o->a, nnc_ref, n + 1);
     if (!line)
         g->status = nnc_nomem(g->sink);
@@ -499,8 +493,7 @@ static nnc_ref of_all(
         for (int k = i; k < end && end > i + 1; k++)
             line[k] = nnc_reshape(g, v[k], 1, &one);
         if (end > i + 1)
-            part = nnc_reduce(
-                g, reduce, nnc_build(g, OP_concat, end - i, line + i, 1, &along), 1, &axis, false);
+            part = nnc_reduce(g, reduce, nnc_concat(g, end - i, line + i, 0), 1, &axis, false);
         all = i ? nnc_build2(g, combine, all, part) : part;
     }
     return all;

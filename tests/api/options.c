@@ -113,3 +113,19 @@ TEST(options_may_be_absent)
     nnc_model_close(m);
     nnc_env_destroy(env);
 }
+
+TEST(inputs_with_a_default)
+{
+    nnc_open_options *o = nnc_open_options_create();
+    for (int given = 0; given < 2; given++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        if (given)
+            CHECK_OK(nnc_open_options_set(o, "input", "w", test_sink));
+        nnc_model *m = nnc_model_open("tests/cli/onnx/default.onnx", o, test_sink);
+        CHECK(m != NULL);
+        nnc_print_model(m, &t);
+        CHECK(strstr(nnc_text_str(&t), given ? "%w = input" : "%w = param"));
+        nnc_model_close(m);
+    }
+    nnc_open_options_destroy(o);
+}

@@ -1,14 +1,13 @@
 /* tests/api/special.c -- elementwise ops over special values: zeros with signs, infinities, NaN, subnormals, the largest and smallest of
  * each dtype. Compiled, interpreted and folded, each op gives a result of the reference's class (NaN, infinite, zero, with its sign). What
  * -O2 makes of operands that are equal or special constants, and of pairs of functions, is of the class that -O0 gives. */
-#include "help.h"
+#include "special.h"
 #include <float.h>
 #include <math.h>
 
-enum { MOST = 40, MOST_OUTPUTS = 100 };
+enum { MOST_OUTPUTS = 100 };
 
-/* The dtype's special values. Returns how many. */
-static int values_of(nnc_dtype t, double *f, int64_t *k)
+int special_values(nnc_dtype t, double *f, int64_t *k)
 {
     static const double any[] = {
         0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -7, 0.3, 60, -60, 1e4, -1e4};
@@ -50,9 +49,9 @@ static int values_of(nnc_dtype t, double *f, int64_t *k)
 /* The special values of t, or at in[0] and in[1] all pairs of them. Returns the number of values. */
 static int make_inputs(nnc_dtype t, bool is_pairs, void **in)
 {
-    double f[MOST];
-    int64_t k[MOST];
-    const int n = values_of(t, f, k), count = is_pairs ? n * n : n;
+    double f[SPECIAL_MOST];
+    int64_t k[SPECIAL_MOST];
+    const int n = special_values(t, f, k), count = is_pairs ? n * n : n;
     for (int w = 0; w < 1 + is_pairs; w++) {
         in[w] = nnc_malloc((size_t)count * (size_t)nnc_dtype_size(t));
         for (int i = 0; i < count; i++) {
@@ -66,8 +65,7 @@ static int make_inputs(nnc_dtype t, bool is_pairs, void **in)
     return n;
 }
 
-/* Is op an elementwise op of operands of dtype t alone? */
-static bool takes(nnc_op op, nnc_dtype t)
+bool special_takes(nnc_op op, nnc_dtype t)
 {
     const nnc_op_info *o = &nnc_ops[op];
     const bool is_float = nnc_is_float(t);
@@ -107,7 +105,7 @@ static nnc_graph *single_ops(nnc_dtype t, int n)
     nnc_printf(&g, "graph @t {\n%%a = input : %s[%d]\n%%b = input : %s[%d]\n", nnc_dtype_name(t),
         n * n, nnc_dtype_name(t), n * n);
     for (int op = 0; op < OP__COUNT; op++)
-        if (takes((nnc_op)op, t))
+        if (special_takes((nnc_op)op, t))
             put_node(&g, r++, (nnc_op)op, nnc_ops[op].n_min == 2 ? "%a, %b" : "%a");
     return parse(&g, r);
 }
@@ -127,7 +125,7 @@ static nnc_graph *pairs(nnc_dtype t, int n)
             is_float ? of_floats[i] : of_ints[i]);
     for (int op = 0; op < OP__COUNT; op++) {
         char operands[32];
-        if (!takes((nnc_op)op, t))
+        if (!special_takes((nnc_op)op, t))
             continue;
         for (int i = 0; i < n_constant && nnc_ops[op].n_min == 2; i++) {
             snprintf(operands, sizeof operands, "%%a, %%c%d", i);
@@ -140,7 +138,7 @@ static nnc_graph *pairs(nnc_dtype t, int n)
             continue;
         }
         for (int inner = 0; inner < OP__COUNT; inner++) {
-            if (!takes((nnc_op)inner, t) || nnc_ops[inner].n_min == 2 ||
+            if (!special_takes((nnc_op)inner, t) || nnc_ops[inner].n_min == 2 ||
                 nnc_ops[inner].flags & OF_bool)
                 continue;
             nnc_printf(&g, "%%m%d = %s %%a%s\n", r, nnc_ops[inner].name,
@@ -152,19 +150,20 @@ static nnc_graph *pairs(nnc_dtype t, int n)
     return parse(&g, r);
 }
 
-/* g with constants for its inputs. */
-static nnc_graph *with_constants(const nnc_graph *g, void **in)
+nnc_graph *special_folded(const nnc_graph *g, void **in)
 {
     nnc_graph *h = nnc_graph_create("constants", test_sink);
     nnc_ref *map = nnc_calloc(g->n_value + (size_t)1, sizeof *map);
     int next = 0;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        nnc_ref operand[2] = {0};
+        nnc_ref operand[SPECIAL_OPERANDS] = {0};
         for (int k = 0; k < n->n_in; k++)
             operand[k] = map[n->in[k]];
-        map[n->out] = n->op == OP_input ? nnc_constant(h, nnc_typeof(g, n->out), in[next++])
-                                        : nnc_copy_node(h, g, n, operand);
+        const nnc_ref first = n->op == OP_input ? nnc_constant(h, nnc_typeof(g, n->out), in[next++])
+                                                : nnc_copy_node(h, g, n, operand);
+        for (nnc_ref k = 0; k < n->n_out; k++)
+            map[n->out + k] = first + k;
     }
     for (uint32_t i = 0; i < g->n_output; i++)
         nnc_output(h, map[g->output[i]], nnc_arena_printf(&h->arena, "y%u", i));
@@ -210,19 +209,20 @@ static void compare(const nnc_graph *g, uint32_t o, double unit, const char *how
     }
 }
 
-static bool compiled(
-    const nnc_graph *g, int level, nnc_math math, bool interpreted, const api_data *d, api_run *r)
+bool special_run(const nnc_graph *g, const special_how *how, const api_data *d, api_run *r)
 {
     nnc_compile_options o = nnc_compile_defaults;
-    o.level = level;
-    o.math = math;
+    o.level = how->level;
+    o.math = how->math;
     nnc_env *e = NULL;
     nnc_text why = {0};
-    CHECK_OK(nnc_env_create(
-        &(nnc_env_options){TEST_CACHED, .threads = 2, .no_llvm = interpreted}, &e, test_sink));
+    CHECK_OK(
+        nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = how->threads ? how->threads : 2,
+                           .no_llvm = how->interpreted, .no_onednn = how->no_onednn},
+            &e, test_sink));
     const bool ok = api_compile_and_run(e, g, &o, d, r, &why, test_sink);
     if (!ok)
-        test_fail(__FILE__, __LINE__, "%s", nnc_text_str(&why));
+        test_fail(__FILE__, __LINE__, "%s: %s", how->name, nnc_text_str(&why));
     nnc_text_deinit(&why);
     nnc_env_destroy(e);
     return ok;
@@ -230,19 +230,15 @@ static bool compiled(
 
 static void special_ops(nnc_dtype t)
 {
-    static const struct how {
-        const char *name;
-        int level;
-        nnc_math math;
-        bool interpreted, folded;
-    } how[] = {{"-O2", 2, MATH_ulp2, false, false}, {"interpreted", 2, MATH_ulp2, true, false},
-        {"folded", 2, MATH_ulp2, false, true}, {"-O0", 0, MATH_ulp2, false, false},
-        {"--math=exact", 2, MATH_exact, false, false}, {"--math=fast", 2, MATH_fast, false, false}};
+    static const special_how how[] = {{"-O2", 2, MATH_ulp2, false, false},
+        {"interpreted", 2, MATH_ulp2, true, false}, {"folded", 2, MATH_ulp2, false, true},
+        {"-O0", 0, MATH_ulp2, false, false}, {"--math=exact", 2, MATH_exact, false, false},
+        {"--math=fast", 2, MATH_fast, false, false}};
     static const double unit[DT__COUNT] = {
         [DT_f64] = 1e-14, [DT_f32] = 1e-6, [DT_f16] = 0x1p-9, [DT_bf16] = 0x1p-6};
     void *in[2], *want[MOST_OUTPUTS];
     const int n = make_inputs(t, true, in);
-    nnc_graph *g = single_ops(t, n), *h = with_constants(g, in);
+    nnc_graph *g = single_ops(t, n), *h = special_folded(g, in);
     api_data d = {.in = in, .n_in = 2}, none = {0};
     CHECK_OK(api_truth(&d, g, test_sink));
     for (uint32_t o = 0; o < g->n_output; o++) {
@@ -253,9 +249,8 @@ static void special_ops(nnc_dtype t)
     nnc_free(d.want);
     for (size_t k = 0; k < (nnc_is_float(t) ? NNC_COUNT(how) : 3); k++) {
         api_run r;
-        const struct how *w = &how[k];
-        if (compiled(
-                w->folded ? h : g, w->level, w->math, w->interpreted, w->folded ? &none : &d, &r))
+        const special_how *w = &how[k];
+        if (special_run(w->folded ? h : g, w, w->folded ? &none : &d, &r))
             for (uint32_t o = 0; o < g->n_output; o++)
                 compare(g, o, w->math == MATH_fast ? fmax(unit[t], 0x1p-14) : unit[t], w->name, in,
                     r.out[o], want[o]);
@@ -281,13 +276,14 @@ TEST(ops_of_special_values)
 TEST(pairs_of_special_values)
 {
     static const nnc_dtype types[] = {DT_f32, DT_f64, DT_i32, DT_u8};
+    static const special_how how[] = {
+        {"-O0", 0, MATH_exact, true, false}, {"-O2", 2, MATH_exact, true, false}};
     for (size_t k = 0; k < NNC_COUNT(types); k++) {
         void *in;
         nnc_graph *g = pairs(types[k], make_inputs(types[k], false, &in));
         api_data d = {.in = &in, .n_in = 1};
         api_run r[2] = {0};
-        if (compiled(g, 0, MATH_exact, true, &d, &r[0]) &&
-            compiled(g, 2, MATH_exact, true, &d, &r[1]))
+        if (special_run(g, &how[0], &d, &r[0]) && special_run(g, &how[1], &d, &r[1]))
             for (uint32_t o = 0; o < g->n_output; o++)
                 compare(g, o, 1e-2, "-O2 beside -O0", &in, r[1].out[o], r[0].out[o]);
         api_run_free(&r[0]);

@@ -195,6 +195,8 @@ TEST(errors_texts)
         {"graph @t {", "a value such as %x"},
         {"graph @t { return %x }", "%x is not defined before its use"},
         {"graph @t { %x = input : f32[2] %x = input : f32[2] return }", "%x is defined twice"},
+        {"graph @t { %\"\" = input : f32[2] return %\"\" }", "a name needs a character"},
+        {"graph @t { %\"\\n0\" = input : f32[2] return %0 }", "no control characters"},
         {"graph @t { %x = input return %x }", "input needs its type"},
         {"graph @t { %x = input : f32[0] return %x }", "a dimension below 1"},
         {"graph @t { %x = param : f32[2] return %x }", "its numbers are missing"},

@@ -1,7 +1,7 @@
 /* tests/nvrtc/share.c -- what bandwidth a kernel can reach by its machine code: registers and blocks of an SM, bytes in flight, and the
- * share that follows (api/gpu_share.h). */
+ * share that follows (bench/gpu_share.h). */
 #include "share.h"
-#include "api/gpu_share.h"
+#include "gpu_share.h"
 #include "plan/plan.h"
 #include "test.h"
 #include <pthread.h>

@@ -262,6 +262,27 @@ TEST(initializers_that_nothing_uses)
     HAS(om_parse(&m, NULL), "relu %x");
 }
 
+TEST(outputs_without_elements)
+{
+    for (int both = 0; both < 2; both++) {
+        om m = {0};
+        om_input(&m, "x", OM_F32, "0 3");
+        om_input(&m, "z", OM_F32, "2");
+        om_node(&m, "Relu", "x", "y", "");
+        om_node(&m, "Neg", "z", "w", "");
+        om_output(&m, "y");
+        if (both)
+            om_output(&m, "w");
+        nnc_graph *g = om_parse(&m, NULL);
+        if (both)
+            CHECK_DIAG("the output `y` 0x3 has no elements: it is left out");
+        else
+            CHECK(!g && test_has_diag("no output has elements"));
+        if (both)
+            HAS(g, "return %1 as \"w\"");
+    }
+}
+
 /* Lists of values exist while the model is read. */
 TEST(sequences_of_known_length)
 {
@@ -289,6 +310,23 @@ TEST(sequences_of_known_length)
     om_output(&m, "y");
     CHECK(!om_parse(&m, NULL));
     CHECK_DIAG("its input 0 is a sequence");
+    om_input(&m, "x", OM_F32, "2 7");
+    om_ints(&m, "two", 1, (int64_t[]){2});
+    om_node(&m, "SplitToSequence", "x", "q", "");
+    om_node(&m, "SequenceErase", "q two", "q2", "");
+    om_node(&m, "ConcatFromSequence", "q2", "y", "axis=0");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("place 2 of a sequence of 2");
+    om_input(&m, "x", OM_F32, "2 7"); /* parts of a constant are constants */
+    om_ints(&m, "at", 1, (int64_t[]){1});
+    om_ints(&m, "dims", 4, (int64_t[]){1, 1, 14, 1});
+    om_ints(&m, "half", 2, (int64_t[]){2, 2});
+    om_node(&m, "SplitToSequence", "dims half", "q", "");
+    om_node(&m, "SequenceAt", "q at", "d", "");
+    om_node(&m, "Reshape", "x d", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "f32[14,1]");
 }
 
 /* Indices without elements take nothing, and k = 0 elements are none: what is joined with them stays. */

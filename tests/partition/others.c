@@ -574,43 +574,11 @@ TEST(zero_bytes_are_those_of_its_table)
 
 /* ---- splits -------------------------------------------------------------------------------------------------- */
 
-TEST(bytes_of_splits)
+TEST(bytes_of_collectives)
 {
-    CHECK_INT(nnc_halo_bytes(16, 64, 112, 3, 1, 4), 458752); /* 0.4375 MiB of a tensor of 49 */
-    CHECK_INT(nnc_halo_bytes(16, 64, 112, 1, 1, 4), 0);
-    CHECK_INT(nnc_halo_bytes(16, 64, 112, 5, 2, 4), 4 * 458752);
     CHECK_INT(nnc_allreduce_bytes(4, 1000), 1500);
     CHECK_INT(nnc_allgather_bytes(4, 1000), 750);
     CHECK_INT(nnc_allreduce_bytes(1, 1000), 0);
-}
-
-TEST(layouts_of_chains_equal_brute_force)
-{
-    for (int round = 0; round < 500; round++) {
-        draw d = draw_from("layout", round);
-        enum { N = 5, K = 3 };
-        int64_t cost[N * K], move[N * K * K], best = INT64_MAX, total, sum = 0;
-        int choice[N];
-        for (int i = 0; i < N * K * K; i++)
-            move[i] = draw_below(&d, 20);
-        for (int i = 0; i < N * K; i++)
-            cost[i] = draw_below(&d, 20);
-        for (int code = 0; code < 243; code++) {
-            int at[N], c = code;
-            int64_t t = 0;
-            for (int i = 0; i < N; i++, c /= K) {
-                at[i] = c % K;
-                t += cost[i * K + at[i]] + (i ? move[(i * K + at[i - 1]) * K + at[i]] : 0);
-            }
-            best = nnc_min64(best, t);
-        }
-        CHECK_OK(nnc_layout_chain(N, K, cost, move, choice, &total, test_sink));
-        CHECK_INT(total, best);
-        for (int i = 0; i < N; i++)
-            sum +=
-                cost[i * K + choice[i]] + (i ? move[(i * K + choice[i - 1]) * K + choice[i]] : 0);
-        CHECK_INT(sum, best);
-    }
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */

@@ -33,7 +33,6 @@ static int add(built *x, int r, int s, int64_t ps, bool backward)
     const int32_t device = x->o->c ? r * x->o->p + s : s;
     return nnc_sim_add(x->s, &(nnc_sim_task){.kind = SIM_op,
                                  .name = backward ? "B" : "F",
-                                 .category = backward ? "backward" : "forward",
                                  .device = device,
                                  .n_lane = 1,
                                  .lane = &x->lane[r * x->o->p + s],
@@ -121,8 +120,8 @@ static nnc_sim *build(const pipeline *o)
         .b = ARENA_NEW(&a, int32_t, n * o->m),
         .last = ARENA_NEW(&a, int32_t, n)};
     for (int i = 0; i < n; i++) {
-        x.lane[i] = nnc_sim_lane(x.s, i, "compute");
-        x.comm[i] = nnc_sim_lane(x.s, i, "gradients");
+        x.lane[i] = nnc_sim_lane(x.s, i);
+        x.comm[i] = nnc_sim_lane(x.s, i);
     }
     for (int k = 0; k < r; k++)
         for (int s = 0; s < o->p; s++)
@@ -202,7 +201,7 @@ TEST(time_is_monotone_in_the_links)
     for (int64_t us = 0; us < 1000; us = us ? 4 * us : 1) { /* latency */
         NNC_LOCAL(nnc_arena) a = {0};
         nnc_sim *s = nnc_sim_create(NULL, 2);
-        const int x = nnc_sim_lane(s, 0, "a"), y = nnc_sim_lane(s, 1, "b"),
+        const int x = nnc_sim_lane(s, 0), y = nnc_sim_lane(s, 1),
                   link = nnc_sim_link(s, 1000000000);
         nnc_use u[] = {{link, 1}};
         const nnc_transfer t = {.latency_ps = us * US, .bytes_s = 1e9, .n_use = 1, .use = u};

@@ -81,11 +81,7 @@ TEST(vgg16_on_a_v100)
         nnc_sim_plan_run(&eager, v.p, c, &(nnc_sim_plan_options){.host_ns = 20000}, test_sink));
     CHECK(eager.total_ps >= s.total_ps && eager.total_ps < s.total_ps / 100 * 102);
     CHECK_OK(nnc_sim_plan_run(&again, v.p, c, NULL, test_sink));
-    NNC_LOCAL(nnc_text) x = {0};
-    NNC_LOCAL(nnc_text) y = {0};
-    nnc_sim_trace(s.sim, &x);
-    nnc_sim_trace(again.sim, &y);
-    CHECK_STR(nnc_text_str(&x), nnc_text_str(&y));
+    CHECK(s.n_cmd == again.n_cmd && !memcmp(s.span, again.span, sizeof *s.span * (size_t)s.n_cmd));
     nnc_sim_plan_deinit(&s);
     nnc_sim_plan_deinit(&eager);
     nnc_sim_plan_deinit(&again);

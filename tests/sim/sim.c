@@ -38,7 +38,7 @@ static void check_span(const nnc_sim *s, int task, int64_t start_us, int64_t end
 TEST(lanes_and_dependencies)
 {
     nnc_sim *s = nnc_sim_create(NULL, 2);
-    const int a = nnc_sim_lane(s, 0, "stream 0"), b = nnc_sim_lane(s, 1, "stream 0");
+    const int a = nnc_sim_lane(s, 0), b = nnc_sim_lane(s, 1);
     const int x = op(s, a, 0, 10, -1), y = op(s, b, 1, 4, x), z = op(s, a, 0, 5, -1),
               w = op(s, b, 1, 1, z);
     CHECK_OK(nnc_sim_run(s, test_sink));
@@ -56,10 +56,10 @@ TEST(lanes_and_dependencies)
 TEST(launches)
 {
     nnc_sim *s = nnc_sim_create(NULL, 2);
-    const int host = nnc_sim_lane(s, -1, "host");
+    const int host = nnc_sim_lane(s, -1);
     int lane[2], last[2] = {-1, -1};
     for (int d = 0; d < 2; d++)
-        lane[d] = nnc_sim_lane(s, d, "stream");
+        lane[d] = nnc_sim_lane(s, d);
     for (int i = 0; i < 10; i++)
         for (int d = 0; d < 2; d++)
             last[d] = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_op,
@@ -96,7 +96,7 @@ TEST(ops_share_a_device)
         nnc_sim *s = nnc_sim_create(NULL, 1);
         int id[2];
         for (int k = 0; k < 2; k++) {
-            const int lane = nnc_sim_lane(s, 0, k ? "b" : "a");
+            const int lane = nnc_sim_lane(s, 0);
             id[k] = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_op,
                                        .n_lane = 1,
                                        .lane = &lane,
@@ -125,7 +125,7 @@ TEST(links_are_shared_fairly)
     const nnc_transfer *const t[] = {&a, &b, &c};
     static const int64_t bytes[] = {80000, 40000, 20000};
     for (int i = 0; i < 3; i++)
-        id[i] = copy(s, nnc_sim_lane(s, -1, "copies"), t[i], bytes[i], -1);
+        id[i] = copy(s, nnc_sim_lane(s, -1), t[i], bytes[i], -1);
     CHECK_OK(nnc_sim_run(s, test_sink));
     check_span(s, id[0], 0, 10); /* 80 kB at 8 GB/s */
     check_span(s, id[2], 0, 10); /* 20 kB at 2 GB/s */
@@ -137,12 +137,11 @@ TEST(links_are_shared_fairly)
 TEST(rates_change_at_starts)
 {
     nnc_sim *s = nnc_sim_create(NULL, 1);
-    const int link = nnc_sim_link(s, 1000000000), lane = nnc_sim_lane(s, 0, "stream");
+    const int link = nnc_sim_link(s, 1000000000), lane = nnc_sim_lane(s, 0);
     nnc_use u[] = {{link, 1}};
     const nnc_transfer t = {.latency_ps = PS(2), .bytes_s = 1e9, .n_use = 1, .use = u};
-    const int first = copy(s, nnc_sim_lane(s, -1, "a"), &t, 10000, -1);
-    const int wait = op(s, lane, 0, 4, -1),
-              second = copy(s, nnc_sim_lane(s, -1, "b"), &t, 10000, wait);
+    const int first = copy(s, nnc_sim_lane(s, -1), &t, 10000, -1);
+    const int wait = op(s, lane, 0, 4, -1), second = copy(s, nnc_sim_lane(s, -1), &t, 10000, wait);
     CHECK_OK(nnc_sim_run(s, test_sink));
     check_span(s, first, 0, 18); /* 2..6 alone: 4 kB; the remaining 6 kB at half the rate: 12 us */
     check_span(s, second, 4, 22); /* from 6: 6 kB until 18, the remaining 4 kB alone */
@@ -156,8 +155,8 @@ TEST(collectives_slow_ops)
     const int link = nnc_sim_link(s, 1000000000);
     nnc_use u[] = {{link, 1}};
     const nnc_transfer t = {.bytes_s = 1e9, .n_use = 1, .use = u};
-    const int32_t comm[] = {nnc_sim_lane(s, 0, "comm"), nnc_sim_lane(s, 1, "comm")};
-    const int a = nnc_sim_lane(s, 0, "main"), b = nnc_sim_lane(s, 1, "main");
+    const int32_t comm[] = {nnc_sim_lane(s, 0), nnc_sim_lane(s, 1)};
+    const int a = nnc_sim_lane(s, 0), b = nnc_sim_lane(s, 1);
     nnc_sim_overlap(s, 0, 1.25);
     const int slowed = op(s, a, 0, 20, -1), free = op(s, b, 1, 20, -1);
     const int c = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_collective,
@@ -185,7 +184,7 @@ TEST(copy_engines)
         nnc_transfer t[3];
         nnc_sim_engines(s, 0, engines);
         for (int i = 0; i < 3; i++) {
-            const int lane = nnc_sim_lane(s, 0, "stream");
+            const int lane = nnc_sim_lane(s, 0);
             const int before = op(s, lane, 0, 3 - i,
                 -1); /* share the device: done after 3, 5, 6 us in reverse order */
             use[i] = (nnc_use){nnc_sim_link(s, 1000000000), 1};
@@ -210,7 +209,7 @@ TEST(copy_engines)
 TEST(memory_ledger)
 {
     nnc_sim *s = nnc_sim_create(NULL, 1);
-    const int lane = nnc_sim_lane(s, 0, "stream");
+    const int lane = nnc_sim_lane(s, 0);
     static const int64_t delta[][2] = {{100, 0}, {50, -100}, {80, -50}, {10, -90}};
     int id[4], peak;
     for (int i = 0; i < 4; i++)
@@ -230,7 +229,7 @@ TEST(memory_ledger)
 TEST(deadlocks_are_named)
 {
     nnc_sim *s = nnc_sim_create(NULL, 2);
-    const int a = nnc_sim_lane(s, 0, "a"), b = nnc_sim_lane(s, 1, "b");
+    const int a = nnc_sim_lane(s, 0), b = nnc_sim_lane(s, 1);
     nnc_sim_task t = {.kind = SIM_op, .n_lane = 1, .work_ps = 1};
     t.lane = (int32_t[]){a};
     t.name = "receive on 0";
@@ -251,21 +250,22 @@ TEST(deadlocks_are_named)
     nnc_sim_destroy(s);
 }
 
-/* A random program on a DGX-1; bytes of its trace. */
-static void random_trace(uint64_t seed, const nnc_cluster *c, nnc_text *out)
+enum { TASKS = 400 };
+
+/* When the tasks of a random program on a DGX-1 run. */
+static void run_random(uint64_t seed, const nnc_cluster *c, nnc_sim_span out[TASKS])
 {
     nnc_sim *s = nnc_sim_create(c, 0);
     int main[8], comm[8], n = 0;
     uint64_t at = 0;
-    int32_t task[400];
+    int32_t task[TASKS];
     for (int d = 0; d < 8; d++) {
-        main[d] = nnc_sim_lane(s, d, "main");
-        comm[d] = nnc_sim_lane(s, d, "comm");
+        main[d] = nnc_sim_lane(s, d);
+        comm[d] = nnc_sim_lane(s, d);
     }
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < TASKS; i++) {
         const int d = (int)(nnc_rng_u32(seed, at++) % 8), kind = (int)(nnc_rng_u32(seed, at++) % 8);
         nnc_sim_task t = {.name = "t",
-            .category = "random",
             .device = d,
             .n_lane = 1,
             .lane = kind < 6 ? &main[d] : &comm[d],
@@ -295,7 +295,8 @@ static void random_trace(uint64_t seed, const nnc_cluster *c, nnc_text *out)
         }
     }
     CHECK_OK(nnc_sim_run(s, test_sink));
-    nnc_sim_trace(s, out);
+    for (int i = 0; i < TASKS; i++)
+        out[i] = nnc_sim_span_of(s, task[i]);
     nnc_sim_destroy(s);
 }
 
@@ -313,7 +314,7 @@ TEST(groups_without_memory)
         int id = -1, failed = 0;
         for (int64_t k = 1; id < 0 && k < 2000; k++) {
             nnc_sim *s = nnc_sim_create(c, 0);
-            const int32_t lane = s ? nnc_sim_lane(s, 0, "nccl") : -1;
+            const int32_t lane = s ? nnc_sim_lane(s, 0) : -1;
             CHECK(lane >= 0);
             const nnc_sim_task t = {.kind = SIM_collective,
                 .name = "all",
@@ -337,20 +338,15 @@ TEST(groups_without_memory)
     nnc_cluster_destroy(c);
 }
 
-TEST(traces_are_deterministic)
+TEST(runs_are_deterministic)
 {
     nnc_cluster *c = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
     CHECK(c != NULL);
     for (uint64_t round = 0; c && round < 8; round++) {
-        NNC_LOCAL(nnc_text) x = {0};
-        NNC_LOCAL(nnc_text) y = {0};
-        NNC_LOCAL(nnc_arena) a = {0};
-        nnc_json json;
-        random_trace(nnc_rng_key("sim", test_seed) + round, c, &x);
-        random_trace(nnc_rng_key("sim", test_seed) + round, c, &y);
-        CHECK_STR(nnc_text_str(&x), nnc_text_str(&y));
-        CHECK_OK(nnc_json_parse(&json, "trace", nnc_text_str(&x), x.n, test_sink));
-        nnc_json_deinit(&json);
+        nnc_sim_span x[TASKS], y[TASKS];
+        run_random(nnc_rng_key("sim", test_seed) + round, c, x);
+        run_random(nnc_rng_key("sim", test_seed) + round, c, y);
+        CHECK(!memcmp(x, y, sizeof x));
     }
     nnc_cluster_destroy(c);
 }
@@ -511,7 +507,7 @@ TEST(devices_share_cores)
         for (int contention = 2; contention <= 3; contention++) { /* halves */
             nnc_sim *s = nnc_sim_create(c, 0);
             for (int d = 0; d < n; d++) {
-                const int32_t lane = nnc_sim_lane(s, d, "stream 0");
+                const int32_t lane = nnc_sim_lane(s, d);
                 (void)nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_op,
                                          .name = "op",
                                          .device = d,
@@ -543,7 +539,7 @@ TEST(devices_wake_late)
     for (size_t i = 0; of[0] && of[1] && i < NNC_COUNT(cases); i++) {
         const nnc_cluster *c = of[cases[i].polls];
         nnc_sim *s = nnc_sim_create(c, 0);
-        const int a = nnc_sim_lane(s, 0, "stream 0"), b = nnc_sim_lane(s, 1, "stream 0");
+        const int a = nnc_sim_lane(s, 0), b = nnc_sim_lane(s, 1);
         const int x = op(s, a, 0, cases[i].first_us, -1);
         if (cases[i].own_us)
             (void)op(s, b, 1, cases[i].own_us, -1);

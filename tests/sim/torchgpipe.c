@@ -131,7 +131,7 @@ static int64_t gpipe_ps(
             *b = nnc_calloc((size_t)p * (size_t)m, sizeof *b);
     int at = 0;
     for (int k = 0; k < p; k++) {
-        const int lane = nnc_sim_lane(s, k, "stage");
+        const int lane = nnc_sim_lane(s, k);
         for (int i = 0; i < m; i++)
             f[k * m + i] = op(s, lane, k, x->f_ps[k]);
         for (int i = m - 1; i >= 0; i--)

@@ -1,5 +1,5 @@
-/* api/gpu_share.c -- see gpu_share.h. */
-#include "api/gpu_share.h"
+/* bench/gpu_share.c -- see gpu_share.h. */
+#include "gpu_share.h"
 #include "plan/plan.h"
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* api/gpu_share.h -- the share of a GPU's memory bandwidth that a generated kernel is predicted to reach, computed from its machine code
+/* bench/gpu_share.h -- the share of a GPU's memory bandwidth that a generated kernel is predicted to reach, computed from its machine code
  * and its launch, so that a measurement can prove it wrong.
  *
  * A launch takes the longest of these times, and one latency of memory for its first loads (W: warps of the busiest SM, n: instructions
@@ -18,8 +18,8 @@
  * Guide, throughput of native arithmetic instructions, and technical specifications per compute capability. 128 bytes of L1 and 64 of L2 a
  * clock and SM: Jia et al. 2018, arXiv 1804.06826, and the A100 white paper. Latencies, of loaded memory 700 ns, of L2 and shared memory:
  * assumed (an idle H100: 479, 264 and 30 clocks, Luo et al. 2024, arXiv 2402.13499). */
-#ifndef NNC_API_GPU_SHARE_H
-#define NNC_API_GPU_SHARE_H
+#ifndef NNC_BENCH_GPU_SHARE_H
+#define NNC_BENCH_GPU_SHARE_H
 
 #include "codegen/codegen.h"
 #include "cuda/cuda.h"

@@ -1,0 +1,27 @@
+/* base/limits.h -- what this process may use of the machine: its memory and CPUs less the limits of control groups, which containers, Slurm
+ * and systemd set, and of the process (ulimit). */
+#ifndef NNC_LIMITS_H
+#define NNC_LIMITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The least limits of the process's control groups, version 1 and 2, and of all groups above them that are mounted. `root`: a folder in front
+ * of all paths ("": the system's). */
+typedef struct nnc_groups {
+    int64_t memory; /* bytes: memory.max, memory.high, memory.limit_in_bytes; INT64_MAX: no limit */
+    int cpus; /* of CPU time, rounded up: cpu.max, cpu.cfs_quota_us; 0: no limit */
+} nnc_groups;
+nnc_groups nnc_groups_read(const char *root);
+
+typedef struct nnc_memory {
+    int64_t bytes;
+    const char *
+        by; /* what limits it: "its control group", "ulimit -v", "ulimit -d"; NULL: the machine has no more */
+} nnc_memory;
+/* Memory that this process may have in all. */
+nnc_memory nnc_memory_limit(void);
+/* How much of it is not in use, by this process and, as the system says, by others. Allocates nothing where no control group has a limit. */
+nnc_memory nnc_memory_free(void);
+
+#endif

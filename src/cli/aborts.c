@@ -1,0 +1,36 @@
+/* cli/aborts.c -- libraries that end the process where memory runs out. C++ libraries throw std::bad_alloc, which no C function can catch, and
+ * cuDNN and LLVM call abort: within a limit of memory that is nnc's own error, with its exit code. */
+#include "cli/cli.h"
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Libraries give up while some memory is left: they ask for more at once. */
+#define SOME ((size_t)256 << 20)
+
+/* Runs on the thread that called abort; allocates nothing. */
+static void on_abort(int sig)
+{
+    char text[200];
+    if (nnc_has_room(SOME)) { /* another reason */
+        signal(sig, SIG_DFL);
+        raise(sig);
+        return;
+    }
+    const nnc_memory left = nnc_memory_free();
+    const int n = snprintf(text, sizeof text,
+        "nnc: error: out of host memory: a library ended the process; %lld bytes are "
+        "available%s%s%s\n",
+        (long long)left.bytes, left.by ? " (" : "", left.by ? left.by : "", left.by ? ")" : "");
+    const ssize_t ignored = write(STDERR_FILENO, text, (size_t)n);
+    (void)ignored;
+    _exit(nnc_exit_code(NNC_E_NOMEM));
+}
+
+void catch_aborts(void)
+{
+    struct sigaction on;
+    memset(&on, 0, sizeof on);
+    on.sa_handler = on_abort;
+    (void)sigaction(SIGABRT, &on, NULL);
+}

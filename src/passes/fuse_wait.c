@@ -1,0 +1,190 @@
+/* passes/fuse_wait.c -- operands of the backward pass that one kernel would keep in memory while a gradient is computed.
+ *
+ * The mask of a relu can be computed from its result in the kernel that multiplies by it. That kernel runs after the convolution whose
+ * result it multiplies, and until then the relu's result stays in memory, beside the convolution's operand and result:
+ *
+ *     x, dy -> weight gradient        dy -> convolution -> dx        x, dx -> one kernel: x > 0, dx * mask
+ *
+ * As two kernels, the first frees x, and a byte for each of its elements waits. That is better where memory would have its peak there. */
+#include "passes/group.h"
+
+enum { SHARE = 2 }; /* what waits instead is smaller by this factor at least */
+
+/* Is v in memory at any time, or computed from gradients? */
+static bool is_apart(const groups *s, nnc_ref v)
+{
+    const pass *p = s->p;
+    const uint32_t d = p->g->value[v].node;
+    return s->gradient[d] || p->e.is_static[d] || nnc_op_class((nnc_op)p->g->node[d].op) == CL_leaf;
+}
+
+/* The largest gradient that node i reads, with the gradients that it is computed from. 0: it reads none. */
+static int64_t gradient_bytes(const groups *s, uint32_t i)
+{
+    const nnc_graph *g = s->p->g;
+    int64_t most = 0;
+    for (int k = 0; k < g->node[i].n_in; k++) {
+        const nnc_ref v = nnc_reshaped(g, g->node[i].in[k]);
+        const nnc_node *d = nnc_def(g, v);
+        if (!s->gradient[g->value[v].node])
+            continue;
+        int64_t bytes = nnc_type_bytes(nnc_typeof(g, v));
+        for (int j = 0; j < d->n_in; j++)
+            if (s->gradient[g->value[d->in[j]].node])
+                bytes = nnc_add_sat(bytes, nnc_type_bytes(nnc_typeof(g, d->in[j])));
+        most = nnc_max64(most, bytes);
+    }
+    return most;
+}
+
+/* Bytes in use when node i of the backward pass, which reads a gradient and v, begins: the gradient and what it was computed from, v, and
+ * what is kept for the layers before v's. */
+static int64_t bytes_in_use(const groups *s, uint32_t i, nnc_ref v)
+{
+    const int64_t gradient = gradient_bytes(s, i);
+    return gradient ? gradient + nnc_type_bytes(nnc_typeof(s->p->g, v)) +
+                          s->before[s->place[s->p->g->value[v].node]]
+                    : 0;
+}
+
+/* By node: the last node of the forward pass that its result is computed from; n_node: there is none. */
+static void find_places(groups *s, uint32_t *place)
+{
+    const nnc_graph *g = s->p->g;
+    for (uint32_t i = 0; i < s->n_node; i++) {
+        const bool given = is_apart(s, g->node[i].out);
+        place[i] = given || s->late[i] ? s->n_node : i;
+        for (int k = 0; k < g->node[i].n_in && s->late[i] && !given; k++) {
+            const uint32_t at = place[g->value[g->node[i].in[k]].node];
+            if (place[i] == s->n_node || (at != s->n_node && at > place[i]))
+                place[i] = at;
+        }
+    }
+}
+
+/* By value: bytes that wait for the backward pass on its account: its own where a gradient is computed from it, otherwise at most the
+ * results of what can be computed in the forward pass already, as the index of a max pooling. */
+static void find_kept(const groups *s, int64_t *kept)
+{
+    const pass *p = s->p;
+    const nnc_graph *g = p->g;
+    for (nnc_ref v = s->n_value; v-- > 0;) {
+        const int64_t bytes = nnc_type_bytes(nnc_typeof(g, v));
+        int64_t sum = 0;
+        for (uint32_t u = 0, r; edit_next_user(p, v, &u, &r);) {
+            if (!s->late[r])
+                continue;
+            const nnc_node *n = &g->node[r];
+            for (nnc_ref o = n->out; o < n->out + n->n_out && !s->gradient[r]; o++)
+                sum = nnc_add_sat(sum, kept[o]);
+            sum = s->gradient[r] ? bytes : sum;
+            if (s->gradient[r])
+                break;
+        }
+        kept[v] = nnc_min64(sum, bytes);
+    }
+}
+
+/* Bytes of node i's results that wait for the backward pass, if it is of the forward pass. */
+static int64_t bytes_kept(const groups *s, uint32_t i, const int64_t *kept)
+{
+    const nnc_node *n = &s->p->g->node[i];
+    int64_t sum = 0;
+    for (nnc_ref v = n->out; v < n->out + n->n_out && !s->late[i]; v++)
+        sum += is_apart(s, v) || nnc_is_view(s->p->g, n) ? 0 : kept[v];
+    return sum;
+}
+
+/* Sums what is kept, and finds the most bytes that are in use in any case. Devices have memory of their own; where the graph has several,
+ * nothing waits on account of this. */
+void groups_of_wait(groups *s)
+{
+    pass *p = s->p;
+    const nnc_graph *g = p->g;
+    uint32_t *place = s->late ? PASS_NEW(p, uint32_t, s->n_node + 1) : NULL;
+    int64_t *before = place ? PASS_NEW(p, int64_t, s->n_node + 1) : NULL, all = 0;
+    int64_t *kept = before ? PASS_NEW(p, int64_t, s->n_value + 1) : NULL;
+    if (!kept)
+        return;
+    find_kept(s, kept);
+    find_places(s, place);
+    for (uint32_t i = 0; i < s->n_node; i++) {
+        if (g->node[i].device > 0)
+            return;
+        before[i] = all;
+        all = nnc_add_sat(all, bytes_kept(s, i, kept));
+    }
+    s->place = place;
+    s->before = before; /* before[n_node]: 0 */
+    s->peak = all;
+    for (uint32_t i = 0; i < s->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in && s->late[i] && s->gradient[i]; k++)
+            if (!is_apart(s, g->node[i].in[k]))
+                s->peak = nnc_max64(s->peak, bytes_in_use(s, i, g->node[i].in[k]));
+}
+
+/* Does a node of group b read v, or a view of it? */
+static bool reads(const groups *s, nnc_ref v, uint32_t b)
+{
+    const pass *p = s->p;
+    bool any = false;
+    for (uint32_t u = 0, i; !any && edit_next_user(p, v, &u, &i);)
+        any = group_of(s, i) == b;
+    return any;
+}
+
+/* Is v of use after group a's kernel, so that it stays in memory in any case? Other kernels that only read it may run before. */
+static bool is_used_up(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
+{
+    return !edit_is_output(s->p, v) && !reads(s, v, b) && reads(s, v, a);
+}
+
+/* The largest operand that only group a's kernel would have to wait with for group b. */
+static nnc_ref largest_operand(const groups *s, uint32_t a, uint32_t b)
+{
+    const nnc_graph *g = s->p->g;
+    nnc_ref largest = NNC_NONE;
+    for (uint32_t k = 0; k < s->of[a].n; k++) {
+        const nnc_node *n = &g->node[s->of[a].member[k]];
+        for (int j = 0; j < n->n_in; j++) {
+            const nnc_ref v = n->in[j];
+            if (!is_apart(s, v) && group_of(s, g->value[v].node) != a && is_used_up(s, v, a, b) &&
+                (largest == NNC_NONE ||
+                    nnc_type_bytes(nnc_typeof(g, v)) > nnc_type_bytes(nnc_typeof(g, largest))))
+                largest = v;
+        }
+    }
+    return largest;
+}
+
+/* Bytes of a's results that b reads; *in_use: the most that would be in use when b begins, with v. */
+static int64_t bytes_passed(const groups *s, uint32_t a, uint32_t b, nnc_ref v, int64_t *in_use)
+{
+    const nnc_graph *g = s->p->g;
+    int64_t sum = 0;
+    for (uint32_t k = 0; k < s->of[b].n; k++) {
+        const uint32_t i = s->of[b].member[k];
+        *in_use = nnc_max64(*in_use, bytes_in_use(s, i, v));
+        for (int j = 0; j < g->node[i].n_in; j++)
+            if (group_of(s, g->value[g->node[i].in[j]].node) == a)
+                sum += nnc_type_bytes(nnc_typeof(g, g->node[i].in[j]));
+    }
+    return sum;
+}
+
+const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b)
+{
+    const nnc_ref v = s->place ? largest_operand(s, a, b) : NNC_NONE;
+    int64_t in_use = 0;
+    if (v == NNC_NONE)
+        return NULL;
+    const int64_t bytes = nnc_type_bytes(nnc_typeof(s->p->g, v)),
+                  passed = bytes_passed(s, a, b, v, &in_use);
+    if (passed > bytes / SHARE || in_use <= s->peak)
+        return NULL;
+    return groups_reason(
+        s, nnc_arena_printf(s->p->a,
+               "%s would stay in memory until the gradient is there, instead of %s, and raise the "
+               "peak to %s",
+               text_bytes(s->p, bytes), text_bytes(s->p, passed), text_bytes(s->p, in_use)));
+}
