@@ -25,7 +25,7 @@ static bool compile_to(const char *source, size_t n, const char *flags, const ch
     snprintf(made, sizeof made, "%s.%ld", so, (long)getpid());
     snprintf(cmd, sizeof cmd,
         "%s " NNC_TEST_CXX_FLAGS " %s -pipe -shared -nostdlib -include '" NNC_TEST_SHIM
-        "' -o '%s' %s -lm -lgcc",
+        "' -o '%s' %s '" NNC_TEST_SHIM_OBJECT "' -lm -lgcc",
         NNC_TEST_CXX, flags, made, cpp);
     bool ok = write_file(cpp, source, n) && system(cmd) == 0 && rename(made, so) == 0;
     if (ok && !getenv("NNC_KEEP")) {

@@ -243,7 +243,7 @@ nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_o
         .m = m,
         .other = other,
         .budget = -1,
-        .step = nnc_result_outputs(m) < m->n_output,
+        .step = nnc_graph_is_step(m),
         .t = t,
         .sink = nnc_sink_create()};
     if (!v.sink)

@@ -189,6 +189,8 @@ void nnc_artifact_step_work(const nnc_artifact *a, int64_t *flops, int64_t *byte
 /* Times of the parts, the sums of their commands' times: medians over some steps that are measured command by command. */
 nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_sink *sink) NNC_MUST;
 /* A member "parts" of an object. */
+/* A line of them; a part whose ops are all in kernels of other parts has no commands. */
+void nnc_report_parts(const nnc_session *s, const double ms[PART__COUNT], nnc_text *out);
 void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *out);
 
 /* ---- inference over several devices (strategy.c) -------------------------------------------------------------------------- */

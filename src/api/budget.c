@@ -250,7 +250,7 @@ nnc_status nnc_fit_budget(nnc_env *e, const nnc_compile_options *o, nnc_artifact
         .sink = sink};
     quiet.after_pass = NULL;
     quiet.on_kernel = NULL;
-    if (nnc_result_outputs(a->source) == a->source->n_output)
+    if (!nnc_graph_is_step(a->source))
         return nnc_fail0(
             sink, NNC_E_USAGE, "--memory-budget is of training steps: it needs --mode=step");
     NNC_TRY(nnc_compile_passes(e, o, NULL, first_pass, a, sink));

@@ -253,8 +253,8 @@ static void text_rates(nnc_text *t, const comparison *c)
 static void text_parts(nnc_text *t, const comparison *c)
 {
     nnc_puts(t, "\nParts of a step (ms: sum of the commands' times, median of some steps; a kernel "
-                "of two parts counts where its result\nis first read), and memory with weights and "
-                "states\n                  ");
+                "of two parts counts where its result\nis first read; -: no commands of its own), "
+                "and memory with weights and states\n                  ");
     for (int part = 0; part < PART__COUNT; part++)
         nnc_printf(t, "%11s", nnc_part_names[part]);
     nnc_puts(t, "      memory\n");
@@ -264,9 +264,16 @@ static void text_parts(nnc_text *t, const comparison *c)
             continue;
         nnc_printf(t, "  %-16s", p->name);
         for (int part = 0; part < PART__COUNT; part++)
-            nnc_put_ms(t, p->part_ms[part], 11);
+            if (p->part_ms[part] > 0)
+                nnc_put_ms(t, p->part_ms[part], 11);
+            else
+                nnc_printf(t, "%11s", "-");
         nnc_put_bytes_column(t, nnc_summarize(p, false).memory, 12, false);
         nnc_putc(t, '\n');
+        NNC_LOCAL(nnc_text) updates = {0};
+        nnc_put_gradient_updates(p->a->plan, &updates);
+        if (updates.n)
+            nnc_printf(t, "    optimizer%s\n", nnc_text_str(&updates));
     }
 }
 

@@ -219,6 +219,8 @@ nnc_status nnc_session_state_part(
 
 /* part[i]: of command i of the plan, by its layers: X/backward, /loss, /optimizer, all others forward. A kernel of several parts counts
  * where its result is first read; where no command reads it, as the last of its parts. */
+/* " (8 of 9 commands also compute gradients of weights)", of those that count as optimizer; nothing where none does. */
+void nnc_put_gradient_updates(const nnc_plan *p, nnc_text *out);
 nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink) NNC_MUST;
 nnc_part nnc_layer_part(const char *path); /* of one layer */
 nnc_part nnc_layer_part_n(const char *path, size_t n); /* of n characters */

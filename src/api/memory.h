@@ -11,7 +11,8 @@ typedef enum nnc_fill {
 } nnc_fill;
 extern const char *const nnc_fill_names[FILL__COUNT], *const nnc_fill_docs[FILL__COUNT];
 
-bool nnc_is_step(const nnc_plan *p); /* has it a section step? */
+bool nnc_is_step(const nnc_plan *p); /* has it a section step, or gradients of inputs? */
+int32_t nnc_backward_begin(const nnc_plan *p); /* the first command of the step's backward pass */
 /* Bytes of persistent memory that the optimizer's states take. */
 int64_t nnc_optimizer_bytes(const nnc_plan *p, int device);
 /* Bytes of each kind on a device: the first two are its persistent memory, the others add up to the arena's lower bound. false: out of

@@ -13,9 +13,32 @@ const char *const nnc_fill_docs[FILL__COUNT] = {
 #include "api/memory.def"
 };
 
+/* Has it gradients with respect to inputs, for which main contains a backward pass? */
+static bool has_input_gradients(const nnc_plan *p)
+{
+    static const char end[] = NNC_GRADIENT;
+    for (int i = 0; i < p->n_output; i++) {
+        const size_t n = strlen(p->output_name[i]), m = sizeof end - 1;
+        if (n > m && !strcmp(p->output_name[i] + n - m, end))
+            return true;
+    }
+    return false;
+}
+
 bool nnc_is_step(const nnc_plan *p)
 {
-    return p->end[SEC_step] > p->end[SEC_main];
+    return p->end[SEC_step] > p->end[SEC_main] || has_input_gradients(p);
+}
+
+int32_t nnc_backward_begin(const nnc_plan *p)
+{
+    const int32_t end = p->end[SEC_main];
+    if (!has_input_gradients(p))
+        return end;
+    for (int32_t i = nnc_plan_first(p, SEC_main); i < end; i++)
+        if (p->cmd[i].layers && strstr(p->cmd[i].layers, "/loss/backward"))
+            return i;
+    return end;
 }
 
 bool nnc_is_gradient(const nnc_plan *p, int32_t t)
@@ -75,20 +98,20 @@ static void find_sources(const nnc_plan *p, int32_t peak, uint8_t *from)
     }
 }
 
-static nnc_fill fill_of(const nnc_plan *p, int32_t t, int32_t peak, source from)
+static nnc_fill fill_of(const nnc_plan *p, int32_t t, int32_t peak, int32_t backward, source from)
 {
     const nnc_ptensor *x = &p->tensor[t];
     if (peak < p->n_cmd && t == p->cmd[peak].work)
         return FILL_workspace;
     if (x->is_input)
         return FILL_inputs;
-    if (x->first < p->end[SEC_main] && x->last >= p->end[SEC_main])
+    if (x->first < backward && x->last >= backward)
         return FILL_kept;
-    if (x->first >= p->end[SEC_main] && nnc_is_gradient(p, t))
+    if (x->first >= backward && nnc_is_gradient(p, t))
         return FILL_gradients;
     if (from == FROM_weights)
         return FILL_packed_weights;
-    if (x->first < p->end[SEC_main])
+    if (x->first < backward)
         return FILL_activations;
     return from == FROM_gradients ? FILL_activation_gradients : FILL_recomputed;
 }
@@ -96,6 +119,7 @@ static nnc_fill fill_of(const nnc_plan *p, int32_t t, int32_t peak, source from)
 uint8_t *nnc_find_kinds(const nnc_plan *p, int device)
 {
     const nnc_plan_device *v = &p->device[device];
+    const int32_t backward = nnc_backward_begin(p);
     uint8_t *kind = nnc_calloc((size_t)p->n_tensor + 1, sizeof *kind);
     if (!kind)
         return NULL;
@@ -105,7 +129,8 @@ uint8_t *nnc_find_kinds(const nnc_plan *p, int device)
         const nnc_ptensor *x = &p->tensor[t];
         const bool live = x->device == device && x->space == SP_arena && x->alias_of < 0 &&
                           x->first <= v->peak_cmd && v->peak_cmd <= x->last && v->arena_bytes;
-        kind[t] = live ? (uint8_t)fill_of(p, t, v->peak_cmd, (source)kind[t]) : FILL__COUNT;
+        kind[t] =
+            live ? (uint8_t)fill_of(p, t, v->peak_cmd, backward, (source)kind[t]) : FILL__COUNT;
     }
     return kind;
 }

@@ -48,9 +48,9 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  *     compare  those of compile; seed, warmup, iterations, duration (ms), no-steps, no-reference, tolerance, input (NAME=FILE),
  *              inputs (FILE)
  *     train    those of compile; loss, label-smoothing, class-axis, ignore-index, optimizer, momentum, nesterov, beta1, beta2, eps,
- *              weight-decay, clip-norm, accumulate, bn, freeze, train-only, loss-scale, scale-growth, lr, schedule, warmup-steps,
- *              decay-every, decay-at, gamma, min-lr, steps, steps-per-epoch, on-nan, strategy, micro-batches, replicas, chunks, zero,
- *              bucket-mb, seed, as the flags of nnc train (docs/training.md) */
+ *              weight-decay, clip-norm, accumulate, grad-inputs, bn, freeze, train-only, loss-scale, scale-growth, lr, schedule,
+ *              warmup-steps, decay-every, decay-at, gamma, min-lr, steps, steps-per-epoch, on-nan, strategy, micro-batches, replicas,
+ *              chunks, zero, bucket-mb, seed, as the flags of nnc train (docs/training.md) */
 typedef struct nnc_env_options nnc_env_options;
 typedef struct nnc_open_options nnc_open_options;
 typedef struct nnc_compile_options nnc_compile_options;
@@ -224,6 +224,10 @@ NNC_API nnc_status nnc_trainer_evaluate(nnc_trainer *t, const void *const *batch
  * classes). NaN before the first. */
 NNC_API double nnc_trainer_loss(const nnc_trainer *t);
 NNC_API double nnc_trainer_correct(const nnc_trainer *t);
+/* With the option grad-inputs: the gradient of the loss of the last batch that nnc_trainer_step took with respect to input i of a batch, of
+ * that input's type; with several replicas or micro-batches, of each one's own loss. NNC_E_USAGE: without the option, before the first
+ * step, or of an input that is no model's input of floats. */
+NNC_API nnc_status nnc_trainer_gradient(const nnc_trainer *t, int i, void *data, nnc_sink *sink) NNC_MUST;
 /* Steps so far, those before the checkpoint included; those that on-nan=skip left out in this trainer. */
 NNC_API int64_t nnc_trainer_steps(const nnc_trainer *t);
 NNC_API int64_t nnc_trainer_skipped(const nnc_trainer *t);

@@ -71,13 +71,15 @@ nnc_status row_ios(rows *r, nnc_partition_row *row)
     u->layers = row_layers(r, NULL, 0, n);
     row->iteration_ns = nnc_mul_sat(r->micro, ns);
     u->busy_ns = row->iteration_ns;
+    NNC_LOCAL(nnc_text) alone = {0}, listed = {0};
+    nnc_put_ms(&alone, (double)nnc_mul_sat(r->micro, row_range(m->of.forward, 0, n)) / 1e6, 0);
+    nnc_put_ms(&listed, (double)nnc_mul_sat(r->micro, list) / 1e6, 0);
     row->note = nnc_arena_printf(r->a,
-        "%d block%s in %d stage%s on %d streams of one device%s; one stream: %.3f ms, list "
-        "scheduling, were streams not to slow each other: %.3f ms",
+        "%d block%s in %d stage%s on %d streams of one device%s; one stream: %s ms, list "
+        "scheduling, were streams not to slow each other: %s ms",
         n, nnc_plural(n, "s"), stages, nnc_plural(stages, "s"), streams,
         exact ? "" : ", not all of them the best: too many blocks side by side",
-        (double)nnc_mul_sat(r->micro, row_range(m->of.forward, 0, n)) / 1e6,
-        (double)nnc_mul_sat(r->micro, list) / 1e6);
+        nnc_text_str(&alone), nnc_text_str(&listed));
     NNC_NEED(u->layers && row->note, r->sink);
     row_executes(r, row,
         (nnc_partition_way){

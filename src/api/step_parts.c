@@ -1,5 +1,6 @@
 /* api/step_parts.c -- parts of a training step: forward, loss, backward, optimizer. */
 #include "api/internal.h"
+#include "api/report_text.h"
 #include <string.h>
 
 const char *const nnc_part_names[PART__COUNT] = {"forward", "loss", "backward", "optimizer"};
@@ -139,6 +140,39 @@ nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_si
         ms[i] = (double)all[i][n / 2] * 1e-6;
     }
     return NNC_OK;
+}
+
+void nnc_put_gradient_updates(const nnc_plan *p, nnc_text *out)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    uint8_t *part = ARENA_NEW(&a, uint8_t, p->n_cmd + 1);
+    int all = 0, both = 0;
+    if (!part || nnc_step_parts(p, part, NULL)) {
+        out->oom = true;
+        return;
+    }
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind == CMD_record || c->kind == CMD_wait || part[i] != PART_optimizer)
+            continue;
+        all++;
+        both += parts_of(c->layers) >> PART_backward & 1;
+    }
+    if (both)
+        nnc_printf(out, " (%d of %d command%s also compute%s gradients of weights)", both, all,
+            nnc_plural(all, "s"), both == 1 ? "s" : "");
+}
+
+void nnc_report_parts(const nnc_session *s, const double ms[PART__COUNT], nnc_text *out)
+{
+    for (int i = 0; i < PART__COUNT; i++) {
+        nnc_printf(out, "%s%s ", i ? ", " : "a run is a training step: ", nnc_part_names[i]);
+        nnc_put_ms(out, ms[i], 0);
+        nnc_puts(out, ms[i] > 0 ? " ms" : " (no commands of its own)");
+        if (i == PART_optimizer)
+            nnc_put_gradient_updates(s->plan, out);
+    }
+    nnc_puts(out, "; sums of their commands' times\n");
 }
 
 void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *w)

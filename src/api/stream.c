@@ -285,8 +285,11 @@ nnc_io_report nnc_session_stream_report(const nnc_session *s)
 static void put_overlap(nnc_text *t, const nnc_overlap *o)
 {
     nnc_puts(t, o->overlaps ? "yes" : "no");
-    if (isfinite(o->share))
-        nnc_printf(t, ", %.0f %% of %.3f ms", o->share * 100, o->ms);
+    if (isfinite(o->share)) {
+        nnc_printf(t, ", %.0f %% of ", o->share * 100);
+        nnc_put_ms(t, o->ms, 0);
+        nnc_puts(t, " ms");
+    }
     if (isfinite(o->share) && o->ms > 0)
         nnc_printf(t, " (%.3g GB/s)", (double)o->bytes / o->ms * 1e-6);
     if (o->cause)
@@ -299,10 +302,11 @@ void nnc_report_io(const nnc_io_report *r, const char *indent, nnc_text *t)
     put_overlap(t, &r->up);
     nnc_printf(t, "\n%sdownload overlaps compute: ", indent);
     put_overlap(t, &r->down);
-    nnc_printf(t,
-        "\n%scomputing %.3f ms, from start of upload to end of download %.3f ms; a second set of "
-        "inputs and outputs takes ",
-        indent, r->run_ms, r->latency_ms);
+    nnc_printf(t, "\n%scomputing ", indent);
+    nnc_put_ms(t, r->run_ms, 0);
+    nnc_puts(t, " ms, from start of upload to end of download ");
+    nnc_put_ms(t, r->latency_ms, 0);
+    nnc_puts(t, " ms; a second set of inputs and outputs takes ");
     nnc_put_bytes(t, r->device_bytes);
     nnc_putc(t, '\n');
 }

@@ -165,14 +165,14 @@ static void find_workspaces(const nnc_plan *p, bool *work)
 static nnc_hold_kind hold_of(const nnc_plan *p, int32_t t, const bool *work)
 {
     const nnc_ptensor *x = &p->tensor[t];
-    const int32_t main_end = p->end[SEC_main];
+    const int32_t backward = nnc_backward_begin(p);
     if (work[t])
         return HOLD_workspace;
     if (x->is_input)
         return HOLD_inputs;
-    if (nnc_is_step(p) && x->first < main_end && x->last >= main_end)
+    if (nnc_is_step(p) && x->first < backward && x->last >= backward)
         return HOLD_kept;
-    return x->first >= main_end && nnc_is_gradient(p, t) ? HOLD_gradients : HOLD_activations;
+    return x->first >= backward && nnc_is_gradient(p, t) ? HOLD_gradients : HOLD_activations;
 }
 
 /* The nearest command from `cmd` on, towards `step`, that ran here; -1: none. */

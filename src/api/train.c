@@ -394,6 +394,10 @@ nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink
 static nnc_status check_files(const trainer *t)
 {
     const nnc_train_options *o = t->o;
+    if (o->of.grad_inputs)
+        return nnc_fail0(t->sink, NNC_E_USAGE,
+            "--grad-inputs: nnc train does not write gradients with respect to inputs; nnc run "
+            "--mode=step --output NAME.gradient=FILE does, and nnc_trainer_gradient in C");
     if (o->save)
         NNC_TRY(trainer_check_file(o->save, "weights are saved", t->sink));
     if (o->checkpoint)

@@ -93,6 +93,9 @@ const nnc_flag nnc_train_settings[] = {
         "that the model freezes)"},
     {'k', {"--train-only", NNC_SET_LIST, AT(of.only), AT(of.n_only), 0, 0, "PATTERN,..."},
         "Weights that are trained: all others are frozen"},
+    {'k', {"--grad-inputs", NNC_SET_BOOL, AT(of.grad_inputs)},
+        "--mode=step: also compute the gradient of the loss with respect to each input of floats, "
+        "as output NAME.gradient; a model without weights has a step then"},
     {'k', {"--bn", NNC_SET_CHOICE, AT(of.bn), 0, NNC_BN_auto, 0, "auto|train|eval"},
         "Batch norms use and move: train: the batch's statistics; eval: keep the running ones; "
         "auto (default): as the layer's key bn says, otherwise train, but eval of frozen layers"},

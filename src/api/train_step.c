@@ -10,6 +10,7 @@ struct nnc_trainer {
     nnc_train_options *own; /* t.o */
     nnc_model *model; /* t.model */
     int k; /* batches of the step so far */
+    bool stepped; /* a batch was given to nnc_trainer_step */
     int64_t skipped; /* steps */
     double loss, correct; /* of the last batch */
 };
@@ -166,6 +167,7 @@ nnc_status nnc_trainer_step(nnc_trainer *x, const void *const *batch, nnc_sink *
         NNC_TRY(skip_begin(t));
     NNC_TRY(give(t, &t->train, batch));
     NNC_TRY(trainer_forward(t, &t->train, x->k, &loss));
+    x->stepped = true;
     keep_results(x, &t->train, loss);
     if (!isfinite(loss) && x->own->on_nan == NNC_NAN_stop) {
         x->k = 0;
@@ -204,6 +206,33 @@ nnc_status nnc_trainer_evaluate(nnc_trainer *x, const void *const *batch, nnc_si
 double nnc_trainer_loss(const nnc_trainer *x)
 {
     return x->loss;
+}
+
+static int gradient_output(const nnc_session *s, const char *input)
+{
+    const size_t n = strlen(input);
+    for (int i = 0; i < nnc_session_outputs(s); i++) {
+        const char *name = nnc_session_output_name(s, i);
+        if (!strncmp(name, input, n) && !strcmp(name + n, NNC_TRAIN_GRADIENT))
+            return i;
+    }
+    return -1;
+}
+
+nnc_status nnc_trainer_gradient(const nnc_trainer *x, int i, void *data, nnc_sink *sink)
+{
+    const char *name = nnc_trainer_input_name(x, i);
+    const int output = name ? gradient_output(x->t.train.session, name) : -1;
+    if (!name)
+        return nnc_fail0(sink, NNC_E_USAGE, "a batch has inputs 0 to %d, not %d", x->t.n_in - 1, i);
+    if (output < 0)
+        return nnc_fail0(sink, NNC_E_USAGE, "there is no gradient with respect to %s%s", name,
+            x->own->of.grad_inputs ? ", which is no model's input of floats"
+                                   : ": create the trainer with the option grad-inputs");
+    if (!x->stepped)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "there is no gradient with respect to %s before the first step", name);
+    return nnc_session_output(x->t.train.session, output, data, sink);
 }
 
 double nnc_trainer_correct(const nnc_trainer *x)

@@ -28,7 +28,7 @@ static uint64_t saved_state(void)
     return (uint64_t)hi << 32 | lo;
 }
 
-static uint64_t features_of_cpu(void)
+static uint64_t read_features(void)
 {
     enum { IN_a, IN_b, IN_c, IN_d };
     enum { ANY = 0, YMM = 6, ZMM = 0xe6, TILE = 0x60006 };
@@ -48,11 +48,23 @@ static uint64_t features_of_cpu(void)
     return found;
 }
 #else
-static uint64_t features_of_cpu(void)
+static uint64_t read_features(void)
 {
     return 0;
 }
 #endif
+
+/* Read once for a process: each CPUID leaves a virtual machine, and all of them take about a millisecond there. */
+static uint64_t features_of_cpu(void)
+{
+    static _Atomic uint64_t found;
+    static _Atomic bool known;
+    if (!known) {
+        found = read_features();
+        known = true;
+    }
+    return found;
+}
 
 /* ---- the limit ------------------------------------------------------------------------------------------------------ */
 

@@ -1,5 +1,6 @@
 /* base/text.c -- growable text. */
 #include "base/base.h"
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -170,6 +171,20 @@ void nnc_printf(nnc_text *t, const char *fmt, ...)
     va_end(ap);
 }
 
+/* Number of digits of the shortest decimal that reads as the normal number v; 16 for all that need more than 15, which every double keeps
+ * of a decimal: if 15 digits of v read as v, they begin with the shortest decimal, and only zeros follow. */
+static int significant_digits(double v)
+{
+    char buf[40];
+    nnc_snprintf(buf, sizeof buf, "%.14e", fabs(v));
+    if (nnc_strtod(buf, NULL) != fabs(v))
+        return 16;
+    const char *end = strchr(buf, 'e');
+    while (end[-1] == '0')
+        end--;
+    return end - buf > 2 ? (int)(end - buf) - 1 : 1; /* "d." is one digit */
+}
+
 void nnc_put_double(nnc_text *t, double v)
 {
     if (isnan(v) || isinf(v)) {
@@ -177,11 +192,10 @@ void nnc_put_double(nnc_text *t, double v)
         return;
     }
     char buf[40];
-    for (int digits = 1; digits <= 17; digits++) {
+    int digits = fabs(v) < DBL_MIN ? 1 : significant_digits(v);
+    do
         nnc_snprintf(buf, sizeof buf, "%.*g", digits, v);
-        if (nnc_strtod(buf, NULL) == v)
-            break;
-    }
+    while (nnc_strtod(buf, NULL) != v && digits++ < 17);
     nnc_puts(t, buf);
 }
 
@@ -254,6 +268,10 @@ void nnc_put_hex(nnc_text *t, const void *data, int64_t n)
 void nnc_put_ms(nnc_text *t, double ms, int width)
 {
     int digits = 1;
+    if (ms >= 0 && ms < 0.5e-6) {
+        nnc_printf(t, "%*s", width, ms > 0 ? "<0.000001" : "0");
+        return;
+    }
     for (double limit = 100; ms < limit && digits < 6; limit /= 10)
         digits++;
     nnc_printf(t, "%*.*f", width, digits, ms);

@@ -38,7 +38,7 @@ void nnc_put_us(nnc_text *t, int64_t ns, int more);
 /* The digits more with which both times look different; 0 where they are equal. */
 int nnc_us_digits(int64_t a_ns, int64_t b_ns);
 
-/* Milliseconds with four significant digits, down to nanoseconds: "12.35", "0.000412". */
+/* Milliseconds with four significant digits, down to nanoseconds: "12.35", "0.000412"; less than half a nanosecond: "<0.000001"; "0". */
 void nnc_put_ms(nnc_text *t, double ms, int width);
 
 /* Scanner for the three IRs' text forms. Tracks line and column; skips blanks and '#' comments. */

@@ -152,11 +152,8 @@ static void print_text(const options *o, const timing *g, const nnc_session *s, 
     nnc_printf(out, "%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n", (long long)g->launches,
         g->launches == 1 ? "" : "es", (double)g->flops / nnc_times_at(t, 0.5) * 1e-6,
         (double)g->bytes / nnc_times_at(t, 0.5) * 1e-6);
-    for (int i = 0; g->parts && i < PART__COUNT; i++) {
-        nnc_printf(out, "%s%s ", i ? " ms, " : "a run is a training step: ", nnc_part_names[i]);
-        nnc_put_ms(out, g->part_ms[i], 0);
-    }
-    nnc_puts(out, g->parts ? " ms (sums of their commands' times)\n" : "");
+    if (g->parts)
+        nnc_report_parts(s, g->part_ms, out);
     nnc_report_first_run(s, out);
     if (g->together.n)
         nnc_report_together(&g->together, out);

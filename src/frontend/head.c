@@ -124,7 +124,37 @@ void fe_forget_head(const nnc_graph *g, nnc_mismatch *m)
 /* Lists each weight and where its numbers are from, and the tensors of the file that are left out. How many of each. */
 typedef struct sources {
     int read, generated, left;
+    nnc_text kinds; /* of those left out */
 } sources;
+
+/* Is there a line "read NAME ..."? */
+static bool is_read(nnc_text *list, const char *name)
+{
+    NNC_LOCAL(nnc_text) line = {0};
+    nnc_printf(&line, "read %s ", name);
+    return !line.oom && list->n && strstr(nnc_text_str(list), nnc_text_str(&line));
+}
+
+/* Lists the tensors of the file that no weight is read from. */
+static nnc_status list_left(const nnc_tensors *file, sources *n, nnc_text *out, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    fe_timm timm;
+    NNC_FREED const char **left = nnc_malloc(((size_t)nnc_tensors_count(file) + 1) * sizeof *left);
+    NNC_NEED(left, sink);
+    NNC_TRY(fe_timm_open(&timm, file, &a, sink));
+    for (int i = 0; i < nnc_tensors_count(file); i++) {
+        const nnc_tensor_entry *e = nnc_tensors_at(file, i);
+        if (is_read(out, e->name) || (timm.as && timm.as[i] && is_read(out, timm.as[i])))
+            continue;
+        nnc_printf(out, "left out %s ", e->name);
+        nnc_put_type(out, &e->type);
+        nnc_putc(out, '\n');
+        left[n->left++] = e->name;
+    }
+    nnc_put_tensor_kinds(&n->kinds, n->left, left);
+    return NNC_OK;
+}
 
 static nnc_status list_weights(
     const nnc_graph *g, const nnc_model_options *o, sources *n, nnc_text *out, nnc_sink *sink)
@@ -143,36 +173,29 @@ static nnc_status list_weights(
         n->read += !made;
         n->generated += made;
     }
-    for (int i = 0; file && i < nnc_tensors_count(file); i++) {
-        const nnc_tensor_entry *e = nnc_tensors_at(file, i);
-        NNC_LOCAL(nnc_text) line = {0};
-        nnc_printf(&line, "read %s ", e->name);
-        if (!line.oom && out->n && strstr(nnc_text_str(out), nnc_text_str(&line)))
-            continue;
-        nnc_printf(out, "left out %s ", e->name);
-        nnc_put_type(out, &e->type);
-        nnc_putc(out, '\n');
-        n->left++;
-    }
+    const nnc_status st = file ? list_left(file, n, out, sink) : NNC_OK;
     nnc_tensors_close(file);
-    return out->oom ? nnc_nomem(sink) : NNC_OK;
+    return st ? st : out->oom || n->kinds.oom ? nnc_nomem(sink) : NNC_OK;
 }
 
 /* Says what is new, and keeps the list of the weights. */
 static nnc_status report(nnc_graph *g, const nnc_model_options *o, int64_t old, const char *weight,
     bool bias, nnc_loc loc, nnc_sink *sink)
 {
-    NNC_LOCAL(nnc_text) list = {0};
+    NNC_LOCAL(nnc_text) list = {0}, left = {0};
     sources n = {0};
-    char left[64] = "", others[64] = "";
+    char others[64] = "";
     if (o->again)
         return NNC_OK;
-    NNC_TRY(list_weights(g, o, &n, &list, sink));
+    const nnc_status listed = list_weights(g, o, &n, &list, sink);
+    if (n.left)
+        nnc_printf(&left, ", %d of its tensors %s left out (%s)", n.left, n.left > 1 ? "are" : "is",
+            nnc_text_str(&n.kinds));
+    nnc_text_deinit(&n.kinds);
+    NNC_TRY(listed);
+    NNC_NEED(!left.oom, sink);
     g->head = nnc_arena_strdup(&g->arena, nnc_text_str(&list));
     NNC_NEED(g->head, sink);
-    if (n.left)
-        snprintf(left, sizeof left, ", %d of its tensors %s left out", n.left,
-            n.left > 1 ? "are" : "is");
     if (n.generated > 1 + bias)
         snprintf(others, sizeof others, ", as %d others", n.generated - 1 - bias);
     if (!n.read) {
@@ -186,7 +209,7 @@ static nnc_status report(nnc_graph *g, const nnc_model_options *o, int64_t old, 
         "new head: %d classes instead of %lld; %s%s generated%s; %d other weights are read from "
         "%s%s (--verbose lists them)",
         o->classes, (long long)old, weight, bias ? " and its bias are" : " is", others, n.read,
-        o->weights ? o->weights : "the model's files", left);
+        o->weights ? o->weights : "the model's files", nnc_text_str(&left));
     return NNC_OK;
 }
 

@@ -147,6 +147,14 @@ typedef struct fe_scaled { /* a weight whose scale depends on the consumers of i
     double fan_in;
 } fe_scaled;
 
+/* The tensors of a file by torchvision's names, where it has timm's (timm.c). */
+typedef struct fe_timm {
+    const nnc_tensors *st;
+    const char **as; /* by tensor; NULL: no other name. as NULL: the file's names are no such */
+    const char *family, *note;
+    int used;
+} fe_timm;
+
 typedef struct fe {
     nnc_json j;
     const nnc_model_options *o;
@@ -167,6 +175,7 @@ typedef struct fe {
     /* weights */
     nnc_tensors *st;
     bool *st_used;
+    fe_timm timm;
     nnc_mismatch mismatch; /* between st and the weights so far */
     fe_name *weight; /* by full name: ref[0] is the value that layers use */
     size_t n_weight, cap_weight;
@@ -273,6 +282,11 @@ bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in);
 /* The tensors of o->weights. */
 nnc_status fe_open_weights(const nnc_model_options *o, nnc_tensors **out, nnc_sink *sink);
 nnc_status fe_weights_open(fe *f);
+nnc_status fe_timm_open(fe_timm *t, const nnc_tensors *st, nnc_arena *a, nnc_sink *sink);
+/* The tensor that has this name in torchvision; NULL: there is none. */
+const nnc_tensor_entry *fe_timm_find(fe_timm *t, const char *name);
+/* A note, where such tensors were found. */
+void fe_timm_say(const fe_timm *t, const char *file, nnc_sink *sink);
 nnc_status fe_weights_close(fe *f, bool ok);
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 

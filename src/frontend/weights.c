@@ -54,11 +54,20 @@ static nnc_status take(const nnc_tensors *st, const nnc_tensor_entry *e, const c
     return nnc_tensors_read(st, e, data, sink);
 }
 
+/* Have both as many rows and columns, if all dimensions but the first are one? */
+static bool is_same_matrix(const nnc_type *a, const nnc_type *b)
+{
+    return a->rank > b->rank && b->rank == 2 && a->dim[0] == b->dim[0] &&
+           nnc_type_numel(a) == nnc_type_numel(b);
+}
+
 /* Makes w a tensor of the file, whose dtype may be another float type. Differences are noted: all are reported at the end. */
 static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
 {
     fe *f = l->f;
     const nnc_tensor_entry *e = nnc_tensors_find(f->st, w->name);
+    const bool own = e != NULL;
+    e = e ? e : fe_timm_find(&f->timm, w->name);
     if (!e) {
         note_missing(l, w->name, t);
         return true;
@@ -66,13 +75,16 @@ static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
     f->st_used[e - nnc_tensors_at(f->st, 0)] = true; /* entries lie in one array */
     const bool floats =
         !e->why && nnc_is_float((nnc_dtype)e->type.dtype) && nnc_is_float((nnc_dtype)t->dtype);
-    if (e->why || !nnc_type_same_shape(&e->type, t) || (e->type.dtype != t->dtype && !floats)) {
+    nnc_type found = e->type;
+    if (!own && !e->why && is_same_matrix(&e->type, t)) /* a convolution that is a linear layer */
+        found = nnc_type_make((nnc_dtype)e->type.dtype, t->rank, t->dim);
+    if (e->why || !nnc_type_same_shape(&found, t) || (e->type.dtype != t->dtype && !floats)) {
         bool one = !e->why && fe_row_takes(&l->row, FK_slopes) && nnc_type_numel(&e->type) == 1;
         nnc_mismatch_wrong(
             &f->mismatch, w->name, t, e, remark(l, one ? "; one slope is \"slopes\": 1" : ""));
         return true;
     }
-    *t = e->type;
+    *t = found;
     nnc_status st = take(f->st, e, f->o->weights, &f->a, w, f->sink);
     return !st || (fe_stop(f, st), false);
 }
@@ -227,19 +239,36 @@ nnc_status fe_weights_open(fe *f)
         return NNC_OK;
     NNC_TRY(fe_open_weights(f->o, &f->st, f->sink));
     f->st_used = ARENA_NEW(&f->a, bool, nnc_tensors_count(f->st) + 1);
-    return f->st_used ? NNC_OK : nnc_nomem(f->sink);
+    NNC_NEED(f->st_used, f->sink);
+    return fe_timm_open(&f->timm, f->st, &f->a, f->sink);
+}
+
+/* Has no weight taken tensor i of the file? num_batches_tracked is part of PyTorch's batchnorm, and used by training only. */
+static bool is_extra(const nnc_tensors *st, const bool *used, int i)
+{
+    const char *dot = strrchr(nnc_tensors_at(st, i)->name, '.');
+    return !used[i] && (!dot || strcmp(dot, ".num_batches_tracked") != 0);
 }
 
 /* Tensors of the file that no weight has taken. */
 static void note_extra(const nnc_tensors *st, const bool *used, nnc_mismatch *m)
 {
-    for (int i = 0; i < nnc_tensors_count(st); i++) {
-        const nnc_tensor_entry *e = nnc_tensors_at(st, i);
-        const char *dot = strrchr(e->name, '.');
-        /* num_batches_tracked is part of PyTorch's batchnorm, and used by training only */
-        if (!used[i] && (!dot || strcmp(dot, ".num_batches_tracked") != 0))
-            nnc_mismatch_extra(m, e->name, e, "");
-    }
+    for (int i = 0; i < nnc_tensors_count(st); i++)
+        if (is_extra(st, used, i))
+            nnc_mismatch_extra(m, nnc_tensors_at(st, i)->name, nnc_tensors_at(st, i), "");
+}
+
+static nnc_status put_unused_kinds(
+    const nnc_tensors *st, const bool *used, nnc_text *kinds, nnc_sink *sink)
+{
+    int n = 0;
+    NNC_FREED const char **name = nnc_malloc(((size_t)nnc_tensors_count(st) + 1) * sizeof *name);
+    NNC_NEED(name, sink);
+    for (int i = 0; i < nnc_tensors_count(st); i++)
+        if (is_extra(st, used, i))
+            name[n++] = nnc_tensors_at(st, i)->name;
+    nnc_put_tensor_kinds(kinds, n, name);
+    return kinds->oom ? nnc_nomem(sink) : NNC_OK;
 }
 
 /* Has the file all of the model's weights behind this prefix? */
@@ -282,6 +311,7 @@ nnc_status fe_weights_close(fe *f, bool ok)
         if (f->mismatch.extra)
             nnc_puts(&f->mismatch.lines, "\n  --rename=NAME=- leaves a tensor of the file out");
         st = nnc_mismatch_report(&f->mismatch, f->o->weights, "weights", f->sink);
+        fe_timm_say(&f->timm, f->o->weights, f->sink);
     }
     if (ok && !st)
         st = settle_scales(f);
@@ -333,12 +363,14 @@ nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_s
         st = nnc_mismatch_report(&m, o->weights, "weights", sink);
     if (!st)
         note_extra(s, used, &left);
-    NNC_LOCAL(nnc_text) lines = {0};
+    NNC_LOCAL(nnc_text) lines = {0}, kinds = {0};
     nnc_mismatch_put(&lines, &left);
-    if (left.extra)
+    if (!st)
+        st = put_unused_kinds(s, used, &kinds, sink);
+    if (left.extra && !st)
         nnc_warn(sink, (nnc_loc){.file = o->weights},
-            "%d of %d tensors are not used by the model:%s", left.extra, nnc_tensors_count(s),
-            nnc_text_str(&lines));
+            "%d of %d tensors are not used by the model (%s):%s", left.extra, nnc_tensors_count(s),
+            nnc_text_str(&kinds), nnc_text_str(&lines));
     nnc_tensors_close(s);
     return st;
 }

@@ -400,6 +400,22 @@ void nnc_accumulate(nnc_graph *g, nnc_ref state, nnc_ref value)
         nnc_def(g, state)->accumulates = true;
 }
 
+bool nnc_output_is_gradient(const nnc_graph *g, uint32_t i)
+{
+    const char *name = g->output_name && i < nnc_result_outputs(g) ? g->output_name[i] : NULL;
+    const size_t n = name ? strlen(name) : 0, m = sizeof NNC_GRADIENT - 1;
+    return n > m && !strcmp(name + n - m, NNC_GRADIENT);
+}
+
+bool nnc_graph_is_step(const nnc_graph *g)
+{
+    const uint32_t results = nnc_result_outputs(g);
+    bool step = results < g->n_output;
+    for (uint32_t i = 0; i < results && !step; i++)
+        step = nnc_output_is_gradient(g, i);
+    return step;
+}
+
 uint32_t nnc_result_outputs(const nnc_graph *g)
 {
     uint32_t n = g->n_output;

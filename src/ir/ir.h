@@ -242,6 +242,10 @@ void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);
 /* `accumulate %state <- %value`: the same, also after runs that only accumulate: steps then do both, in this order. */
 void nnc_accumulate(nnc_graph *g, nnc_ref state, nnc_ref value);
+/* Is output i of a training step the gradient with respect to an input, "x.gradient": computed after the loss, as new weights are? */
+#define NNC_GRADIENT ".gradient"
+bool nnc_output_is_gradient(const nnc_graph *g, uint32_t i);
+bool nnc_graph_is_step(const nnc_graph *g); /* has it updates, or such outputs? */
 uint32_t nnc_result_outputs(const nnc_graph *g); /* number of outputs that are not updates; they come first */
 void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique; control characters become '_' */
 

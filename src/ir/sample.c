@@ -335,7 +335,7 @@ nnc_status nnc_graph_sample(const nnc_graph *g, int64_t rows, nnc_graph **out, b
     bool *carried_outputs, nnc_sink *sink)
 {
     *out = NULL;
-    if (nnc_result_outputs(g) != g->n_output) /* a state's new value depends on all rows */
+    if (nnc_graph_is_step(g)) /* new values and the loss depend on all rows */
         return NNC_OK;
     sampler s = {.rows = rows < 1 ? 1 : rows};
     nnc_arena_init(&s.tmp, 0);

@@ -39,17 +39,19 @@ typedef struct choice {
     nnc_ref *again; /* by value: its copy there, or NNC_NONE */
 } choice;
 
-/* Nodes that neither results nor, with `sums`, the states that accumulate need. */
+/* Nodes that neither results nor, with `sums`, the states that accumulate need. Gradients of inputs are no results in this sense: they are
+ * computed after the loss. NULL: the graph is no training step. */
 static const bool *find_not_needed(pass *p, bool sums)
 {
     const nnc_graph *g = p->g;
     const uint32_t results = nnc_result_outputs(g);
-    bool *late = results < g->n_output ? PASS_NEW(p, bool, g->n_node + 1) : NULL;
+    bool *late = nnc_graph_is_step(g) ? PASS_NEW(p, bool, g->n_node + 1) : NULL;
     if (!late)
         return NULL;
     memset(late, true, g->n_node * sizeof *late);
     for (uint32_t i = 0; i < g->n_output; i++)
-        if (i < results || (sums && nnc_def(g, g->output_state[i])->accumulates))
+        if (i < results ? !nnc_output_is_gradient(g, i)
+                        : sums && nnc_def(g, g->output_state[i])->accumulates)
             late[g->value[g->output[i]].node] = false;
     for (uint32_t i = g->n_node; i-- > 0;)
         for (int k = 0; k < g->node[i].n_in && !late[i]; k++)

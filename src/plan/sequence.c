@@ -607,7 +607,7 @@ static nnc_status prepare(walk *w)
 {
     const maker *m = w->m;
     NNC_NEED(alloc_walk(w), m->sink);
-    w->step = nnc_result_outputs(m->g) < m->g->n_output;
+    w->step = nnc_graph_is_step(m->g);
     for (uint32_t i = 0; i < m->g->n_node; i++)
         w->runs[i] = runs_in_main(m, &m->g->node[i]) && !(m->absorbed && m->absorbed[i]) &&
                      (w->device < 0 || runs_on(m, &m->g->node[i], w->device));

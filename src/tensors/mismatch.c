@@ -97,6 +97,51 @@ void nnc_mismatch_put(nnc_text *t, const nnc_mismatch *m)
     }
 }
 
+/* The last part of a tensor's name: "weight" of "layer1.0.conv1.weight". */
+static const char *kind_of(const char *name)
+{
+    const char *dot = strrchr(name, '.'), *slash = strrchr(name, '/');
+    const char *last = dot && (!slash || dot > slash) ? dot : slash;
+    return last && last[1] ? last + 1 : name;
+}
+
+static int count_kind(int n, const char *const *name, const char *kind)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        count += !strcmp(kind_of(name[i]), kind);
+    return count;
+}
+
+/* The most frequent kind that has fewer names than `below`, or as many and comes later than `after`; -1: none. */
+static int next_kind(int n, const char *const *name, int below, int after)
+{
+    int best = -1, most = 0;
+    for (int i = 0; i < n; i++) {
+        const int count = count_kind(n, name, kind_of(name[i]));
+        const bool first = count_kind(i, name, kind_of(name[i])) == 0;
+        const bool left = count < below || (count == below && i > after);
+        if (first && left && count > most) {
+            most = count;
+            best = i;
+        }
+    }
+    return best;
+}
+
+void nnc_put_tensor_kinds(nnc_text *t, int n, const char *const *name)
+{
+    enum { MOST = 5 };
+    int left = n, below = n + 1, kinds = 0;
+    for (int i = -1; kinds < MOST && (i = next_kind(n, name, below, i)) >= 0; kinds++) {
+        below = count_kind(n, name, kind_of(name[i]));
+        left -= below;
+        nnc_printf(t, "%s%d %s", kinds ? ", " : "", below, kind_of(name[i]));
+    }
+    if (left)
+        nnc_printf(t, ", %d of other kinds", left);
+}
+
 nnc_status nnc_mismatch_report(
     const nnc_mismatch *m, const char *file, const char *what, nnc_sink *sink)
 {

@@ -87,6 +87,8 @@ void nnc_mismatch_extra(
 void nnc_mismatch_drop(nnc_mismatch *m, const char *name);
 /* Appends the lines: the first five of each kind, and how many more there are. */
 void nnc_mismatch_put(nnc_text *t, const nnc_mismatch *m);
+/* Tensors by the last part of their names, the five most frequent kinds: "51 num_batches_tracked, 2 bias". */
+void nnc_put_tensor_kinds(nnc_text *t, int n, const char *const *name);
 /* NNC_OK without differences; otherwise one error at `file`: "the weights do not match the model: ...". */
 nnc_status nnc_mismatch_report(
     const nnc_mismatch *m, const char *file, const char *what, nnc_sink *sink) NNC_MUST;

@@ -16,6 +16,14 @@ void move_statistics(
     nnc_graph *g, const nnc_training *t, int n, nnc_ref *state, nnc_ref *added, nnc_arena *a);
 /* freeze.c. NNC_E_USAGE: a pattern of t matches no weight of the model. */
 nnc_status check_patterns(const nnc_graph *m, const nnc_training *t, nnc_sink *sink) NNC_MUST;
+/* train.c. Is an input of training called so, which is not the model's: its target, learning rate, ...? */
+bool is_added_input(const char *name);
+/* inputs.c. NNC_E_MODEL: model m has no input of floats; a note names the other inputs. */
+nnc_status check_float_inputs(const nnc_graph *m, nnc_sink *sink) NNC_MUST;
+/* The model's inputs of floats: x[0..result). x has room for all nodes. */
+int find_float_inputs(const nnc_graph *g, nnc_ref *x);
+/* Makes outputs of the gradients with respect to the inputs x, computed of the loss times scale (NNC_NONE: of the loss). */
+void add_input_gradients(nnc_graph *g, int n, const nnc_ref *x, const nnc_ref *grad, nnc_ref scale);
 /* unused.c. A warning for each setting that others leave without effect. */
 void warn_unused(const nnc_training *t, nnc_sink *sink);
 void warn_unused_rate(const nnc_rate *r, nnc_sink *sink);

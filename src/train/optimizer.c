@@ -684,13 +684,15 @@ static void fill_gradients(optimizer *o, trained *t)
     g->device = before;
 }
 
-/* The gradients of all weights that are trained: t->n of them. */
+/* The gradients of all weights that are trained: t->n of them. Those of inputs become outputs. */
 static nnc_status find_gradients(optimizer *o, nnc_ref loss, trained *t, nnc_sink *sink)
 {
     const nnc_ref *scale = o->scale == NNC_NONE ? NULL : &o->scale;
     int k = 0;
     NNC_TRY(find_trained(o->g, t->w, &t->n, o->a, sink));
-    NNC_TRY(nnc_gradients(o->g, 1, &loss, scale, t->n, t->w, t->grad, sink));
+    const int inputs = o->t->grad_inputs ? find_float_inputs(o->g, t->w + t->n) : 0;
+    NNC_TRY(nnc_gradients(o->g, 1, &loss, scale, t->n + inputs, t->w, t->grad, sink));
+    add_input_gradients(o->g, inputs, t->w + t->n, t->grad + t->n, o->scale);
     find_copies(o, t);
     fill_gradients(o, t);
     NNC_TRY(o->g->status);
@@ -706,9 +708,11 @@ static nnc_status find_gradients(optimizer *o, nnc_ref loss, trained *t, nnc_sin
             t->grad[k++] = t->grad[i];
         }
     t->n = k;
-    return k ? NNC_OK
-             : nnc_fail0(sink, NNC_E_MODEL,
-                   "there is nothing to train: the loss depends on no weight that is not frozen");
+    return k || inputs
+               ? NNC_OK
+               : nnc_fail0(sink, NNC_E_MODEL,
+                     "there is nothing to train: the loss depends on no weight that is not frozen "
+                     "(--mode=step --grad-inputs computes the gradients of the inputs)");
 }
 
 nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_sink *sink)
@@ -725,6 +729,8 @@ nnc_status add_optimizer(nnc_graph *g, nnc_ref loss, const nnc_training *t, nnc_
     if (t->loss_scale > 0)
         o.scale = number_state(&o, "loss_scale", t->loss_scale);
     NNC_TRY(find_gradients(&o, loss, &x, sink));
+    if (!x.n) /* only gradients with respect to inputs */
+        return g->status;
     g->origin = NNC_TRAIN_OPTIMIZER;
     o.lr = scalar_input(g, NNC_TRAIN_LR, DT_f32);
     bundle *of = ARENA_NEW(&a, bundle, x.n);

@@ -23,16 +23,16 @@ static bool is_leaf(const nnc_node *n)
 
 /* ---- uses ---------------------------------------------------------------------------------------------------------------- */
 
-/* need[i]: node i is computed for an output, or with `sums` for the new value of a state that sums gradients (with `statistics` of any that
- * accumulates). */
-static bool *find_needed(const step_facts *f, bool outputs, bool sums, bool statistics)
+/* need[i]: node i is computed for an output (with `gradients` also for those of inputs), or with `sums` for the new
+ * value of a state that sums gradients (with `statistics` of any that accumulates). */
+static bool *find_needed(const step_facts *f, bool gradients, bool sums, bool statistics)
 {
     const nnc_graph *s = f->s;
     const uint32_t results = nnc_result_outputs(s);
     bool *need = ARENA_NEW(f->a, bool, s->n_node + 1);
     for (uint32_t i = 0; need && i < s->n_output; i++) {
         const nnc_ref state = i < results ? NNC_NONE : s->output_state[i];
-        if (state == NNC_NONE ? outputs
+        if (state == NNC_NONE ? gradients || !nnc_output_is_gradient(s, i)
                               : nnc_def(s, state)->accumulates &&
                                     (is_gradient_sum(nnc_def(s, state)) ? sums : statistics))
             need[s->value[s->output[i]].node] = true;
@@ -78,7 +78,7 @@ static nnc_status find_uses(step_facts *f)
 {
     const nnc_graph *s = f->s;
     const bool many = f->o->micro > 1;
-    const bool *output = find_needed(f, true, false, false),
+    const bool *output = find_needed(f, false, false, false),
                *batch = find_needed(f, true, true, many), *of = find_of_samples(f);
     NNC_NEED(output && batch && of, f->sink);
     for (uint32_t i = 0; i < s->n_node; i++)

@@ -297,8 +297,7 @@ static nnc_ref loss_of(copy *c, nnc_ref y, nnc_ref *correct, nnc_ref *counted, n
 
 /* ---- together ------------------------------------------------------------------------------------------------------------ */
 
-/* Is an input that training adds called so? */
-static bool is_added(const char *name)
+bool is_added_input(const char *name)
 {
     static const char *const added[] = {NNC_TRAIN_TARGET, NNC_TRAIN_LR, NNC_TRAIN_SCALE1,
         NNC_TRAIN_SCALE2, NNC_TRAIN_FIRST, NNC_TRAIN_KEY};
@@ -314,7 +313,7 @@ static bool name_is_taken(const nnc_graph *m, nnc_sink *sink)
     for (uint32_t i = 0; i < m->n_node; i++) {
         const nnc_node *n = &m->node[i];
         const char *name = m->value[n->out].name;
-        if (n->op == OP_input && is_added(name)) {
+        if (n->op == OP_input && is_added_input(name)) {
             nnc_fail(sink, NNC_E_MODEL, n->loc,
                 "training adds an input named %s: give the model's another name", name);
             return true;
@@ -330,7 +329,7 @@ static nnc_graph *with_free_names(const nnc_graph *m, nnc_sink *sink)
     nnc_graph *g = nnc_graph_clone(m, sink);
     for (uint32_t i = 0; g && i < g->n_node; i++)
         for (nnc_ref r = g->node[i].out; r < g->node[i].out + (nnc_ref)g->node[i].n_out; r++)
-            if (g->node[i].op != OP_input && is_added(g->value[r].name))
+            if (g->node[i].op != OP_input && is_added_input(g->value[r].name))
                 g->value[r].name = nnc_arena_printf(&g->arena, "%s.value", g->value[r].name);
     return g;
 }
@@ -427,7 +426,7 @@ static nnc_status make(
     bool clash = false;
     *out = NULL;
     for (nnc_ref r = 0; r < m->n_value && !clash; r++)
-        clash = is_added(m->value[r].name);
+        clash = is_added_input(m->value[r].name);
     nnc_graph *renamed = clash ? with_free_names(m, sink) : NULL;
     NNC_NEED(renamed || !clash, sink);
     const nnc_status s = make_of(clash ? renamed : m, t, evaluate, out, sink);
@@ -439,6 +438,8 @@ nnc_status nnc_train_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink)
 {
     warn_unused(t, sink);
+    if (t->grad_inputs)
+        NNC_TRY(check_float_inputs(m, sink));
     return make(m, t, false, out, sink);
 }
 

@@ -48,6 +48,8 @@ typedef struct nnc_training {
      * changes nothing but the scale, which it halves; after scale_growth steps that were finite it doubles (PyTorch's GradScaler). */
     double loss_scale;
     int scale_growth;
+    /* The gradient of the loss with respect to each input of floats is an output, "NAME.gradient". Then there need be nothing to train. */
+    bool grad_inputs;
     /* Divides the graph of the loss, *g, among devices before it is differentiated, with the same outputs; NULL: it stays on one. */
     nnc_status (*divide)(void *ctx, nnc_graph **g, nnc_sink *sink);
     void *divide_ctx;
@@ -78,14 +80,15 @@ extern const nnc_training nnc_training_defaults;
 #define NNC_TRAIN_SCALE2 \
     "v_scale" /* adam, adamw without loss_scale: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
 #define NNC_TRAIN_FIRST "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
-#define NNC_TRAIN_GRADIENT ".gradient" /* ends the name of the value that is a weight's gradient */
+#define NNC_TRAIN_GRADIENT NNC_GRADIENT /* ends the name of the value that is a weight's gradient */
 #define NNC_TRAIN_OPTIMIZER "/optimizer" /* the path of the updates' nodes */
 #define NNC_TRAIN_SUM ".grad" /* ends the name of the state that is the sum of a weight's gradients, where they are accumulated */
 #define NNC_TRAIN_MOMENT2 ".exp_avg_sq" /* adam, adamw: ends the name of the state that is a weight's second moment */
 #define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
 
 /* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of
- * indices that have the largest logit, and where targets are ignored "counted", the number of the others. The caller owns *out.
+ * indices that have the largest logit, and where targets are ignored "counted", the number of the others;
+ * with grad_inputs the gradients of inputs. The caller owns *out.
  * NNC_E_MODEL: the loss does not fit the prediction, an op has no derivative, or nothing is trained. Where gradients are accumulated,
  * all batches of a step but the last are given to nnc_session_accumulate: sums of gradients and running statistics are states that
  * accumulate. */

@@ -190,6 +190,56 @@ TEST(pipelines_train_as_one_device)
     end(&f);
 }
 
+/* Rows of a batch's input gradients, of four micro-batches; -O1. */
+static void input_gradients(const fixture *f, size_t way, float *grad)
+{
+    enum { MICRO = 4, EACH = 4 };
+    static float x[MICRO * EACH * IMAGE];
+    static int64_t target[MICRO * EACH];
+    nnc_train_options o = nnc_train_defaults;
+    nnc_trainer *t = NULL;
+    nnc_graph *g = net(way ? shared[way - 1].device : NULL, EACH);
+    nnc_rng_fill(nnc_rng_key("x", 2), 0, NNC_COUNT(x), 1, x);
+    for (int r = 0; r < MICRO * EACH; r++)
+        target[r] = r % CLASSES;
+    o.of.grad_inputs = true;
+    o.of.accumulate = way ? shared[way - 1].accumulate : MICRO;
+    o.strategy = way ? shared[way - 1].strategy : NNC_STRATEGY_layers;
+    o.micro = way ? shared[way - 1].micro : 0;
+    o.compile.level = 1;
+    o.compile.devices = way ? shared[way - 1].devices : 1;
+    CHECK_OK(nnc_trainer_create(f->e, g, &o, &t, test_sink));
+    const int rows = EACH * (way ? shared[way - 1].micro : 1);
+    for (int r = 0; t && r < MICRO * EACH; r += rows) {
+        const void *const batch[] = {&x[r * IMAGE], &target[r]};
+        CHECK_OK(nnc_trainer_step(t, batch, test_sink));
+        CHECK_OK(nnc_trainer_gradient(t, 0, &grad[r * IMAGE], test_sink));
+    }
+    nnc_trainer_destroy(t);
+    nnc_graph_destroy(g);
+}
+
+/* Gradients with respect to inputs are those of each micro-batch's loss, whatever the schedule. */
+TEST(pipelines_have_input_gradients)
+{
+    enum { N = 16 * IMAGE };
+    static float want[N], grad[N];
+    fixture f;
+    CHECK(begin(&f));
+    input_gradients(&f, 0, want);
+    CHECK(want[0] != 0 && want[N - 1] != 0);
+    for (size_t i = 0; i < NNC_COUNT(shared); i++) {
+        input_gradients(&f, i + 1, grad);
+        for (int k = 0; k < N; k++)
+            if (grad[k] != want[k] && (shared[i].device || shared[i].devices == 1)) {
+                test_fail(__FILE__, __LINE__, "%s: element %d is %.9g, not %.9g", shared[i].what, k,
+                    (double)grad[k], (double)want[k]);
+                break;
+            }
+    }
+    end(&f);
+}
+
 /* The common norm of gradients is a sum over the devices: equal up to rounding. */
 TEST(clipped_pipelines)
 {

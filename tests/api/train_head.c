@@ -43,7 +43,7 @@ static void check_head(const nnc_graph *g, const char *file)
     CHECK_INT(nnc_typeof(g, c->out)->dim[0], 3);
     CHECK_DIAG("new head: 3 classes instead of ");
     CHECK_DIAG("2 other weights are read from");
-    CHECK_DIAG(", 2 of its tensors are left out");
+    CHECK_DIAG(", 2 of its tensors are left out (1 bias, 1 weight)");
     CHECK(g->head && strstr(g->head, "read a.weight f32[5,") &&
           strstr(g->head, "read a.bias f32[5]"));
     CHECK(strstr(g->head, "generated b.weight f32[3,5") &&

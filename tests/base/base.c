@@ -40,7 +40,7 @@ TEST(milliseconds_have_four_digits)
         double ms;
         const char *text;
     } t[] = {{123.456, "123.5"}, {12.3456, "12.35"}, {1.23456, "1.235"}, {0.0123456, "0.01235"},
-        {0.00041, "0.000410"}, {0, "0.000000"}};
+        {0.00041, "0.000410"}, {0.000001, "0.000001"}, {0.00000049, "<0.000001"}, {0, "0"}};
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
         nnc_text s = {0};
         nnc_put_ms(&s, t[i].ms, 0);
@@ -107,6 +107,40 @@ TEST(arena_limits_and_overflow)
     }
     CHECK_INT(v[9999] + v[0], 9999);
     nnc_arena_deinit(&a);
+}
+
+/* Random bits, decimals of few digits, and floats: all numbers of digits, the smallest doubles too. */
+static double drawn_double(int i)
+{
+    const uint64_t key = test_seed, r = (uint64_t)nnc_rng_u32(key, 2 * (uint64_t)i) << 32 |
+                                        nnc_rng_u32(key, 2 * (uint64_t)i + 1);
+    double v;
+    memcpy(&v, &r, sizeof v);
+    switch (i % 4) {
+    case 0: return v;
+    case 1: return (double)(r >> 32) * pow(10, (double)(r % 40) - 20);
+    case 2: return (double)(float)(int32_t)(r >> 32) / 3;
+    default: return (r % 2 ? -1 : 1) * (double)(r >> 8) * 0x1p-1074;
+    }
+}
+
+/* The smallest number of digits that reads as v, found by trying each. */
+TEST(text_doubles_have_the_fewest_digits)
+{
+    for (int i = 0; i < test_draws(20000); i++) {
+        const double v = drawn_double(i);
+        char want[40];
+        for (int digits = 1; digits <= 17; digits++) {
+            snprintf(want, sizeof want, "%.*g", digits, v);
+            if (strtod(want, NULL) == v)
+                break;
+        }
+        nnc_text t = {0};
+        nnc_put_double(&t, v);
+        if (!isnan(v))
+            CHECK_STR(nnc_text_str(&t), want);
+        nnc_text_deinit(&t);
+    }
 }
 
 TEST(text_doubles_are_shortest_and_exact)

@@ -1,18 +1,8 @@
-/* tests/cudac/shim.h -- lets a C++ compiler build what the CUDA emitter writes, and runs it: one block at a time, every
- * thread a fiber. Fibers change hands only at barriers and shuffles. The order is chosen to find what barriers are missing:
- * a warp runs as far as it can before the next one starts (or, reversed, the last warp first), so a value that should have
- * come from another warp is still poison when it is read. Included before the kernels' text (-include shim.h). */
+/* tests/cudac/shim.h -- lets a C++ compiler build what the CUDA emitter writes: what CUDA declares and kernels use. Included before the
+ * kernels' text (-include shim.h), and linked with shim.cpp, which runs them: one block at a time, every thread a fiber. Fibers change
+ * hands only at barriers and shuffles. It includes nothing: reading the headers of the C++ library took most of a kernel's compile time. */
 #ifndef NNC_SHIM_H
 #define NNC_SHIM_H
-
-#include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#ifndef __x86_64__
-#include <ucontext.h>
-#endif
 
 #define __global__
 #define __device__
@@ -26,121 +16,55 @@
 #define NNC_DYNAMIC(name) char *const name = shim_dynamic
 #define NNC_CLUSTER(blocks)
 #define NNC_CLUSTER_SYNC(blocks) shim_cluster_sync(blocks)
+#define NNC_APPROX(y, bits) shim_approx(y, bits)
 
-struct shim_dim { unsigned x, y, z; };
-static shim_dim threadIdx, blockIdx, blockDim, gridDim;
-
-enum { SHIM_THREADS = 1024, SHIM_STACK = 96 << 10, SHIM_BLOCKS = 8 };
-enum shim_state { SHIM_RUN, SHIM_WARP, SHIM_BLOCK, SHIM_CLUSTER, SHIM_DONE };
-
-/* Where a fiber goes on. swapcontext would do everywhere, but it asks the system for the signal mask each time, and under a sanitizer
- * the whole stack is wiped with it: ten times the time of the kernel. */
-#ifdef __x86_64__
-typedef void **shim_at; /* the stack's end: what a call keeps, then the address */
-extern "C" __attribute__((visibility("hidden"))) void shim_switch(shim_at *from, const shim_at *to);
-asm(".text\n"
-    ".hidden shim_switch\n"
-    ".type shim_switch, @function\n"
-    "shim_switch:\n"
-    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
-    "mov %rsp, (%rdi)\n"
-    "mov (%rsi), %rsp\n"
-    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\n"
-    "ret\n");
-
-static void shim_make(shim_at *at, char *stack, size_t bytes, void (*entry)())
-{
-    void **top = (void **)(((uintptr_t)stack + bytes) & ~(uintptr_t)63);
-    memset(top - 8, 0, 8 * sizeof *top);
-    memcpy(&top[-2], &entry, sizeof entry); /* where it returns to nobody: entry never does */
-    *at = top - 8;
-}
-#else
-typedef ucontext_t shim_at;
-static void shim_switch(shim_at *from, const shim_at *to)
-{
-    swapcontext(from, to);
-}
-
-static void shim_make(shim_at *at, char *stack, size_t bytes, void (*entry)())
-{
-    getcontext(at);
-    at->uc_stack.ss_sp = stack;
-    at->uc_stack.ss_size = bytes;
-    at->uc_link = NULL;
-    makecontext(at, entry, 0);
+#ifndef SHIM_RUNS /* shim.cpp includes the C library's headers */
+typedef __SIZE_TYPE__ size_t;
+extern "C" {
+void *memcpy(void *, const void *, size_t) noexcept;
+#define SHIM_UNARY(name) double name(double) noexcept; float name##f(float) noexcept;
+#define SHIM_BINARY(name) double name(double, double) noexcept; float name##f(float, float) noexcept;
+SHIM_UNARY(acos) SHIM_UNARY(acosh) SHIM_UNARY(asin) SHIM_UNARY(asinh) SHIM_UNARY(atan) SHIM_UNARY(atanh) SHIM_UNARY(cbrt) SHIM_UNARY(ceil)
+SHIM_UNARY(cos) SHIM_UNARY(cosh) SHIM_UNARY(erf) SHIM_UNARY(erfc) SHIM_UNARY(exp) SHIM_UNARY(exp2) SHIM_UNARY(expm1) SHIM_UNARY(fabs)
+SHIM_UNARY(floor) SHIM_UNARY(log) SHIM_UNARY(log10) SHIM_UNARY(log1p) SHIM_UNARY(log2) SHIM_UNARY(rint) SHIM_UNARY(round) SHIM_UNARY(sin)
+SHIM_UNARY(sinh) SHIM_UNARY(sqrt) SHIM_UNARY(tan) SHIM_UNARY(tanh) SHIM_UNARY(trunc)
+SHIM_BINARY(atan2) SHIM_BINARY(copysign) SHIM_BINARY(fmax) SHIM_BINARY(fmin) SHIM_BINARY(fmod) SHIM_BINARY(pow)
+double fma(double, double, double) noexcept;
+float fmaf(float, float, float) noexcept;
 }
 #endif
 
-struct shim_thread {
-    shim_at at;
-    char *stack;
-    shim_state state;
-    unsigned parity, votes;
-    uint64_t slot[2]; /* what it shows to its warp, by the parity of the shuffle */
-};
+#pragma GCC visibility push(hidden)
 
-static shim_thread shim_all[SHIM_BLOCKS][SHIM_THREADS], *shim_of = shim_all[0]; /* of a cluster, of the block that runs */
-static int shim_cluster; /* blocks of the cluster, told at its barrier */
-static shim_at shim_main;
-static int shim_me;
-static char *shim_dynamic, *shim_memory;
-static void (*shim_thunk)(void *const *);
-static void *const *shim_args;
+struct shim_dim { unsigned x, y, z; };
+extern shim_dim threadIdx, blockIdx, blockDim, gridDim;
+extern char *shim_dynamic;
 
-static void shim_yield(shim_state s)
-{
-    shim_of[shim_me].state = s;
-    shim_switch(&shim_of[shim_me].at, &shim_main);
-}
+void __syncthreads();
+void __syncwarp(unsigned = ~0u);
+int __syncthreads_or(int x);
+unsigned __ballot_sync(unsigned, bool x);
+void shim_cluster_sync(int blocks);
+unsigned long long shim_exchange(unsigned long long bits, int from); /* those that lane `from` of the warp shows */
+int shim_lane();
+float shim_approx(double y, double bits);
 
-static inline void __syncthreads() { shim_yield(SHIM_BLOCK); }
-static inline void shim_cluster_sync(int blocks)
-{
-    shim_cluster = blocks;
-    shim_yield(SHIM_CLUSTER);
-}
-static inline void __syncwarp(unsigned = ~0u) { shim_yield(SHIM_WARP); }
+#pragma GCC visibility pop
 
-/* Every lane shows its value and waits for the others; the next shuffle shows in the other slot. */
 template <typename T> static T shim_shuffle(T x, int from)
 {
     static_assert(sizeof(T) <= 8, "a shuffled value");
-    int me = shim_me;
-    unsigned p = shim_of[me].parity ^= 1;
-    memcpy(&shim_of[me].slot[p], &x, sizeof x);
-    shim_yield(SHIM_WARP);
-    T y;
-    memcpy(&y, &shim_of[(me & ~31) | from].slot[p], sizeof y);
-    return y;
+    unsigned long long bits = 0;
+    memcpy(&bits, &x, sizeof x);
+    bits = shim_exchange(bits, from);
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
-/* Votes go round in three places: one that is read, one that others may be in already, one that is empty. */
-static unsigned shim_vote[3];
-static inline int __syncthreads_or(int x)
-{
-    unsigned n = shim_of[shim_me].votes++;
-    shim_vote[n % 3] |= x != 0;
-    shim_yield(SHIM_BLOCK);
-    shim_vote[(n + 2) % 3] = 0;
-    return (int)shim_vote[n % 3];
-}
-template <typename T> static T __shfl_xor_sync(unsigned, T x, int o) { return shim_shuffle(x, (shim_me & 31) ^ o); }
+template <typename T> static T __shfl_xor_sync(unsigned, T x, int o) { return shim_shuffle(x, shim_lane() ^ o); }
 template <typename T> static T __shfl_sync(unsigned, T x, int l, int w = 32)
 {
-    return shim_shuffle(x, (shim_me & 31 & ~(w - 1)) | (l & (w - 1)));
+    return shim_shuffle(x, (shim_lane() & ~(w - 1)) | (l & (w - 1)));
 }
-
-static inline unsigned __ballot_sync(unsigned, bool x)
-{
-    int me = shim_me;
-    unsigned p = shim_of[me].parity ^= 1, all = 0;
-    shim_of[me].slot[p] = x;
-    shim_yield(SHIM_WARP);
-    for (int l = 0; l < 32; l++)
-        all |= (unsigned)shim_of[(me & ~31) | l].slot[p] << l;
-    return all;
-}
-static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 template <typename A, typename B> static A shim_bits(B b)
 {
@@ -148,160 +72,11 @@ template <typename A, typename B> static A shim_bits(B b)
     memcpy(&a, &b, sizeof a);
     return a;
 }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline unsigned __float_as_uint(float x) { return shim_bits<unsigned>(x); }
 static inline float __uint_as_float(unsigned x) { return shim_bits<float>(x); }
 static inline long long __double_as_longlong(double x) { return shim_bits<long long>(x); }
 static inline double __longlong_as_double(long long x) { return shim_bits<double>(x); }
-
-/* What the special function unit gives: right to `bits` of the last place, wrong by as much as it may be, one way or the other. */
-static inline float shim_approx(double y, double bits)
-{
-    uint64_t h;
-    float near = (float)y;
-    if (!(y == y) || near == 0 || y - y != 0 || fabs(y) >= 0x1p126)
-        return near;
-    memcpy(&h, &y, 8);
-    h *= UINT64_C(0x9e3779b97f4a7c15);
-    return (float)(y * (1 + (h >> 63 ? 1 : -1) * (bits - 0.5) * 0x1p-23));
-}
-#define NNC_APPROX(y, bits) shim_approx(y, bits)
-
-/* ---- running ---- */
-
-static void shim_entry()
-{
-    shim_thunk(shim_args);
-    shim_yield(SHIM_DONE);
-}
-
-static void shim_begin(int t)
-{
-    shim_thread *f = &shim_of[t];
-    if (!f->stack)
-        f->stack = (char *)malloc(SHIM_STACK);
-    shim_make(&f->at, f->stack, SHIM_STACK - (size_t)t % 16 * 192, shim_entry); /* not all on the same lines of the cache */
-    f->state = SHIM_RUN;
-    f->votes = 0;
-}
-
-/* Runs the lanes until each stands at a block barrier or is done. */
-static const char *shim_warp(int first, int lanes, bool reverse)
-{
-    for (;;) {
-        int warp = 0, other = 0;
-        for (int i = 0; i < lanes; i++) {
-            int t = first + (reverse ? lanes - 1 - i : i);
-            shim_me = t;
-            threadIdx.x = (unsigned)t;
-            if (shim_of[t].state == SHIM_RUN)
-                shim_switch(&shim_main, &shim_of[t].at);
-        }
-        for (int i = 0; i < lanes; i++) {
-            warp += shim_of[first + i].state == SHIM_WARP;
-            other += shim_of[first + i].state != SHIM_WARP;
-        }
-        if (!warp)
-            return NULL;
-        if (other)
-            return "a part of a warp waits for lanes that have gone elsewhere";
-        for (int i = 0; i < lanes; i++)
-            shim_of[first + i].state = SHIM_RUN;
-    }
-}
-
-/* Runs the block until it is done, or (*waits) all of its threads stand at a barrier of the cluster. */
-static const char *shim_block(int threads, bool reverse, bool *waits)
-{
-    for (*waits = false;;) {
-        int done = 0, far = 0, warps = threads / 32;
-        for (int w = 0; w < warps; w++) {
-            const char *bad = shim_warp(32 * (reverse ? warps - 1 - w : w), 32, reverse);
-            if (bad)
-                return bad;
-        }
-        for (int t = 0; t < threads; t++) {
-            done += shim_of[t].state == SHIM_DONE;
-            far += shim_of[t].state == SHIM_CLUSTER;
-            if (shim_of[t].state == SHIM_BLOCK)
-                shim_of[t].state = SHIM_RUN;
-        }
-        *waits = far == threads;
-        if (done == threads || *waits)
-            return NULL;
-        if (done || far)
-            return "some threads are done, others wait at a barrier";
-    }
-}
-
-extern "C" char __start_shim_shared[] __attribute__((weak)), __stop_shim_shared[] __attribute__((weak));
-
-static void shim_start(char *dynamic, size_t bytes, int threads)
-{
-    shim_dynamic = dynamic;
-    memset(shim_dynamic, 0xff, bytes);
-    if (__start_shim_shared)
-        memset(__start_shim_shared, 0xff, (size_t)(__stop_shim_shared - __start_shim_shared));
-    memset(shim_vote, 0, sizeof shim_vote);
-    for (int t = 0; t < threads; t++)
-        shim_begin(t);
-}
-
-/* Runs a block, and where it waits for its cluster those after it, in turn, from one barrier to the next. In a cluster, blocks have
- * dynamic shared memory of their own only. *n: how many. */
-static const char *shim_group(unsigned block, int step, char *dynamic, size_t bytes, int threads, bool reverse, int *n)
-{
-    shim_cluster = *n = 1;
-    for (bool begun = false, any = true; any; begun = true) {
-        any = false;
-        for (int i = 0; i < shim_cluster; i++) {
-            bool waits;
-            shim_of = shim_all[i];
-            shim_dynamic = dynamic + (size_t)i * bytes;
-            blockIdx = {block + (unsigned)(step * i), 0, 0};
-            if (!begun)
-                shim_start(shim_dynamic, bytes, threads);
-            for (int t = 0; begun && t < threads; t++)
-                shim_of[t].state = SHIM_RUN;
-            const char *bad = shim_block(threads, reverse, &waits);
-            if (bad)
-                return bad;
-            if (i > 0 && waits != any)
-                return "some blocks of a cluster are done, others wait at a barrier";
-            any = waits;
-        }
-    }
-    *n = shim_cluster;
-    return NULL;
-}
-
-/* Runs blocks first .. first + count - 1 of a grid of `blocks`. NULL, or what went wrong. */
-extern "C" __attribute__((visibility("default"))) const char *shim_launch(
-    void (*thunk)(void *const *), void *const *args, long long blocks, long long first, long long count, int threads,
-    long long shared, int reverse)
-{
-    const char *bad = NULL;
-    shim_thunk = thunk;
-    shim_args = args;
-    gridDim = {(unsigned)blocks, 1, 1};
-    blockDim = {(unsigned)threads, 1, 1};
-    free(shim_memory); /* a kernel that was stopped has left it */
-    const size_t bytes = ((size_t)shared + 127) / 64 * 64;
-    shim_memory = (char *)aligned_alloc(64, bytes * SHIM_BLOCKS);
-    for (int n = 1; count > 0 && !bad; count -= n) {
-        const long long b = reverse ? first + count - 1 : first;
-        bad = shim_group((unsigned)b, reverse ? -1 : 1, shim_memory, bytes, threads, reverse, &n);
-        first += reverse ? 0 : n;
-    }
-    return bad;
-}
-
-__attribute__((destructor)) static void shim_end()
-{
-    free(shim_memory);
-    for (int b = 0; b < SHIM_BLOCKS; b++)
-        for (int t = 0; t < SHIM_THREADS; t++)
-            free(shim_all[b][t].stack);
-}
 
 #endif

@@ -21,7 +21,7 @@ static const char *const choice[NF__COUNT][32] = {
     [NF_mode] = {"", "--mode=step"},
     [NF_training] = {"", "--loss=mse", "--loss=bce", "--optimizer=adam", "--optimizer=adamw",
         "--momentum=0.9", "--weight-decay=0.1", "--clip-norm=0.5", "--label-smoothing=0.1",
-        "--bn=eval", "--accumulate=3"},
+        "--bn=eval", "--accumulate=3", "--grad-inputs"},
     [NF_other] = {"", "--print-after=all", "--time-passes", "--jobs=3", "--no-cache", "--quiet",
         "--verbose", "--embed-weights", "--duration=1", "--warmup=0", "--io=include", "--io=both",
         "--percentile=50", "--no-steps", "--no-reference", "--tolerance=0.5"},
@@ -105,6 +105,7 @@ bool net_training(const net_flags *f, nnc_training *t)
     t->label_smoothing = k == 8 ? 0.1 : 0;
     t->bn = k == 9 ? NNC_BN_eval : NNC_BN_auto;
     t->accumulate = k == 10 ? 3 : 0;
+    t->grad_inputs = k == 11;
     return f->at[NF_mode];
 }
 

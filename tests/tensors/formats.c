@@ -264,3 +264,21 @@ TEST(all_differences_at_once)
     CHECK(strstr(nnc_text_str(&all), "  extra `d`, found f16[2,2]\n"));
     CHECK(strstr(nnc_text_str(&all), "\n  and 996 more missing\n"));
 }
+
+/* The five most frequent kinds, those of equal count in the order of the file. */
+TEST(kinds_of_tensors)
+{
+    static const char *const names[] = {"a.bias", "n.num_batches_tracked", "m.num_batches_tracked",
+        "b.weight", "c.bias", "b/x/kernel", "plain", "d.scale", "e.zero", "f.one", "g."};
+    static const struct {
+        int n;
+        const char *want;
+    } cases[] = {{0, ""}, {1, "1 bias"}, {3, "2 num_batches_tracked, 1 bias"},
+        {8, "2 bias, 2 num_batches_tracked, 1 weight, 1 kernel, 1 plain, 1 of other kinds"},
+        {11, "2 bias, 2 num_batches_tracked, 1 weight, 1 kernel, 1 plain, 4 of other kinds"}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        nnc_put_tensor_kinds(&t, cases[i].n, names);
+        CHECK_STR(nnc_text_str(&t), cases[i].want);
+    }
+}
