@@ -306,7 +306,7 @@ int main(int argc, char **argv)
     nnc_target t;
     double sum = 0;
     show = argc > 3 && strstr(argv[3], "show");
-    if (!e || !engine || !sink || nnc_target_host(&t, threads, false, true, sink) != NNC_OK) {
+    if (!e || !engine || !sink || nnc_target_host(&t, 0, threads, false, true, sink) != NNC_OK) {
         fprintf(stderr, "needs LLVM and oneDNN: %s\n", why);
         return 5;
     }

@@ -453,6 +453,12 @@ np.savez('$dir/threads.npz', x=r.standard_normal((24, 5, 9, 9)).astype('f4'), ta
         rm -f "$dir/c.npz"
     done
 fi
+# Binding changes no plan: the target describes the machine, not the core that a rank is bound to (its estimates decided otherwise then).
+"$nnc" run models/densenet121.json --set image=32 --strategy=tensor --devices=2 --threads=2 --iterations=1 --outputs="$dir/unbound.npz" >"$dir/said" 2>&1
+what="ranks that are bound to a core each"
+launched 2 --bind-to core:overload-allowed "$nnc" run models/densenet121.json --set image=32 --strategy=tensor --devices=2 --threads=1 --iterations=1 --outputs="$dir/bound.npz" --comm-timeout=60
+ran 0 "1 run"
+cmp -s "$dir/unbound.npz" "$dir/bound.npz" || fail "$what: other results than one process"
 # The commands that nnc partition prints run, and take the batches of its iteration: two of six of 24 samples.
 if [ -e "$dir/threads.npz" ]; then
     "$nnc" partition "$dir/threads.json" --mode=step --devices=2 --micro-batches=2 --format=json 2>"$dir/said" |
@@ -462,6 +468,20 @@ if [ -e "$dir/threads.npz" ]; then
         what="nnc train $flags"
         # shellcheck disable=SC2086
         "$nnc" train "$dir/threads.json" --data="$dir/threads.npz" --loss=cross_entropy $flags >"$dir/said" 2>&1
+        rc=$?
+        ran 0 "2 steps an epoch"
+    done <"$dir/commands"
+fi
+# Of two hosts the commands begin with mpirun, a process for each: as printed, followed by the model and its data.
+if [ -e "$dir/threads.npz" ]; then
+    nics='"nics": {"source": "described: Ethernet", "count": 1, "bytes_s": 1250000000, "latency_ns": 20000},'
+    sed "s/\"count\": 4/\"count\": 1/; s/^    \"devices\": \[/    \"nodes\": 2, $nics \"devices\": [/" tests/cli/ranks.json >"$dir/hosts.json"
+    "$nnc" partition "$dir/threads.json" --mode=step --devices=2 --micro-batches=2 --hardware="$dir/hosts.json" --strategy=sequential,gpipe,zero2,tensor 2>"$dir/said" |
+        sed -n 's/.*runs with \(mpirun -n 2 nnc train .*\)/\1/p' >"$dir/commands"
+    [ "$(wc -l <"$dir/commands")" = 4 ] || fail "commands of nnc partition for two hosts: $(cat "$dir/commands")"
+    while read -r command; do
+        what="$command"
+        (PATH="$build:$PATH" && eval "timeout -k 5 120 $command '$dir/threads.json' --data='$dir/threads.npz' --loss=cross_entropy --comm-timeout=60") </dev/null >"$dir/said" 2>&1
         rc=$?
         ran 0 "2 steps an epoch"
     done <"$dir/commands"

@@ -70,8 +70,8 @@ static nnc_status open_target(
     if (!strncmp(name, "cpu:", 4))
         NNC_TRY(nnc_cpu_limit_to(name + 4, "--target=cpu:", sink));
     if (!strcmp(name, "cpu") || !strncmp(name, "cpu:", 4))
-        return nnc_target_host(
-            t, nnc_env_rank_threads(e, o->threads), e->has_onednn, e->has_emitter, sink);
+        return nnc_target_host(t, nnc_env_machine_cores(e), nnc_env_rank_threads(e, o->threads),
+            e->has_onednn, e->has_emitter, sink);
     if (!strncmp(name, "cuda", 4) && (!name[4] || name[4] == ':'))
         return nnc_env_cuda(t, name, sink);
     if (!strpbrk(name, "./") && access(name, F_OK) != 0)

@@ -40,6 +40,7 @@ nnc_status nnc_env_find_ranks(nnc_env *e, const nnc_env_options *o, nnc_sink *si
 int nnc_env_rank_threads(const nnc_env *e, int asked);
 /* Cores of this host that its ranks share; where the launcher bound them to cores, all of theirs. */
 int nnc_env_cores(const nnc_env *e);
+int nnc_env_machine_cores(const nnc_env *e); /* that the target describes; 0: those of this process */
 nnc_status nnc_env_join(nnc_env *e, const nnc_env_options *o, nnc_sink *sink) NNC_MUST;
 void nnc_env_leave(nnc_env *e);
 

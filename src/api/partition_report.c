@@ -70,6 +70,13 @@ static int64_t run_batch(const nnc_partition_table *t, const nnc_partition_row *
                                                      : t->m->batch * t->micro / w->runs;
 }
 
+/* Processes that the strategy's devices need: one for each node of described hardware, as a process has the devices of its own host. */
+static int ranks_of(const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    const bool several = r->way.strategy || r->place;
+    return several && t->cluster ? nnc_cluster_node(t->cluster, t->devices - 1) + 1 : 1;
+}
+
 /* The command with which nnc executes the strategy, without the model; none: it does not. A step takes the micro-batches of an
  * iteration. */
 static void put_command(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
@@ -77,6 +84,8 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
     const nnc_partition_way *w = &r->way;
     if (!w->runs)
         return;
+    if (ranks_of(t, r) > 1)
+        nnc_printf(out, "mpirun -n %d ", ranks_of(t, r));
     nnc_printf(out, "nnc %s%s", t->m->step ? "train" : "run",
         t->target->kind == NNC_T_cuda ? " --target=cuda" : "");
     if (w->strategy) {

@@ -6,13 +6,18 @@
 
 enum { TIMEOUT_S = 600 };
 
-/* Did the launcher bind this process to some of the cores that it has itself? Then they are this rank's own. */
-static bool is_bound(void)
+/* Cores of the launcher, which may have bound this process to some of them: then they are this rank's own. 0: it did not. */
+static int launcher_cores(void)
 {
     cpu_set_t own, parent;
-    return sched_getaffinity(0, sizeof own, &own) == 0 &&
-           sched_getaffinity(getppid(), sizeof parent, &parent) == 0 &&
-           CPU_COUNT(&own) < CPU_COUNT(&parent);
+    const bool known = sched_getaffinity(0, sizeof own, &own) == 0 &&
+                       sched_getaffinity(getppid(), sizeof parent, &parent) == 0;
+    return known && CPU_COUNT(&own) < CPU_COUNT(&parent) ? CPU_COUNT(&parent) : 0;
+}
+
+static bool is_bound(void)
+{
+    return launcher_cores() > 0;
 }
 
 nnc_status nnc_env_find_ranks(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
@@ -49,6 +54,11 @@ int nnc_env_cores(const nnc_env *e)
 {
     const bool apart = e->ranks.world > 1 && is_bound() && e->ranks.local_size > 1;
     return nnc_cpu_count() * (apart ? e->ranks.local_size : 1);
+}
+
+int nnc_env_machine_cores(const nnc_env *e)
+{
+    return e->ranks.world > 1 ? launcher_cores() : 0;
 }
 
 nnc_status nnc_env_join(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)

@@ -332,7 +332,8 @@ static nnc_status train_epoch(trainer *t)
     const int64_t begin = nnc_now_ns(), first = t->at;
     t->epoch_step = t->step;
     t->times = (step_times){0};
-    t->skipped = 0;
+    t->skipped = t->hidden_ns = 0;
+    (void)nnc_data_take_times(t->data); /* of the batch that a checkpoint describes the data by */
     if (t->at == 0) {
         t->train.loss = t->train.correct = t->train.counted = 0;
         t->train.batches = 0;
@@ -340,8 +341,7 @@ static nnc_status train_epoch(trainer *t)
     NNC_TRY(train_rest(t));
     const int64_t ns = nnc_now_ns() - begin;
     nnc_data_times load = nnc_data_take_times(t->data);
-    load.wait_ns -= t->hidden_ns;
-    t->hidden_ns = 0;
+    load.wait_ns = nnc_max64(load.wait_ns - t->hidden_ns, 0);
     if (t->stopped)
         return NNC_OK;
     if (t->o->on_nan == NNC_NAN_stop)

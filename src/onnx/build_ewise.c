@@ -255,12 +255,14 @@ bool ox_asinh(ox_build *b)
     return ox_give(b, ox_select(b, ox_2n(b, OP_eq, x, 0), x, r));
 }
 
-/* acosh x = log1p(t + sqrt(t) sqrt(t + 2)), t = x - 1 */
+/* acosh x = log1p(t + sqrt(t) sqrt(t + 2)), t = x - 1; where that sum could overflow, log x + log 2. */
 bool ox_acosh(ox_build *b)
 {
-    nnc_ref t = ox_2n(b, OP_sub, ox_in(b, 0), 1);
+    nnc_ref x = ox_in(b, 0), t = ox_2n(b, OP_sub, ox_2n(b, OP_min, x, 1e4), 1);
     nnc_ref s = ox_2(b, OP_mul, ox_1(b, OP_sqrt, t), ox_1(b, OP_sqrt, ox_2n(b, OP_add, t, 2)));
-    return ox_give(b, ox_1(b, OP_log1p, ox_2(b, OP_add, t, s)));
+    nnc_ref far = ox_2n(b, OP_add, ox_1(b, OP_log, ox_2n(b, OP_max, x, 1)), 0.69314718055994531);
+    nnc_ref r = ox_1(b, OP_log1p, ox_2(b, OP_add, t, s));
+    return ox_give(b, ox_select(b, ox_2n(b, OP_gt, x, 1e4), far, r));
 }
 
 /* atanh x = (log1p(x) - log1p(-x)) / 2: the two have different signs, so nothing cancels. */

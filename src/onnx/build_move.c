@@ -445,27 +445,28 @@ bool ox_expand(ox_build *b)
 /* r times along axis i: [outer, inner] as [outer, 1, inner], broadcast to [outer, r, inner]. */
 bool ox_tile(ox_build *b)
 {
-    nnc_ref x = ox_in(b, 0);
-    nnc_type t = *ox_type(b, x);
-    int64_t r[NNC_MAX_RANK];
+    nnc_type t = ox_shape_of(b, 0);
+    int64_t r[NNC_MAX_RANK], all[NNC_MAX_RANK];
     int n;
     if (!ox_const_ints(b, 1, NNC_MAX_RANK, &n, r))
         return false;
     if (n != t.rank)
         return ox_wrong(b, "%d repeats for %d dimensions", n, t.rank);
+    for (int i = 0; i < n; i++)
+        if (r[i] < 0 || !nnc_mul_ok(t.dim[i], r[i], &all[i]))
+            return ox_wrong(b, r[i] < 0 ? "its repeats are negative" : "the result is too large");
+    if (ox_any_0(n, all))
+        return ox_none(b, 0, (nnc_dtype)t.dtype, n, all);
+    nnc_ref x = ox_in(b, 0);
     for (int i = 0; i < n; i++) {
-        int64_t d[3] = {1, 1, 1}, dim;
-        if (r[i] < 1)
-            return ox_refuse(b, "results without elements are unsupported");
+        int64_t d[3] = {1, 1, 1};
         if (r[i] == 1)
             continue;
         for (int k = 0; k < n; k++)
             d[k < i ? 0 : 2] *= t.dim[k];
-        if (!nnc_mul_ok(t.dim[i], r[i], &dim))
-            return ox_wrong(b, "the result is too large");
         x = ox_reshape(b, x, 3, d);
         d[1] = r[i];
-        t.dim[i] = dim;
+        t.dim[i] = all[i];
         x = ox_reshape(b, ox_broadcast(b, x, 3, d), n, t.dim);
     }
     return ox_give(b, x);

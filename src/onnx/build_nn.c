@@ -170,8 +170,36 @@ static nnc_ref matmul(ox_build *b, nnc_ref x, nnc_ref y)
     return ox_reshape(b, r, n, d);
 }
 
+/* A product with an operand without elements: as many as its result has, 0 without what would be summed. */
+static bool empty_product(ox_build *b, bool ta, bool tb, nnc_ref add)
+{
+    const nnc_type x = ox_shape_of(b, 0), w = ox_shape_of(b, 1);
+    nnc_type t = x.rank > w.rank ? x : w;
+    if (b->in[0].state != OX_empty && b->in[1].state != OX_empty)
+        return ox_wrong(b, "its operands have shapes that do not fit");
+    if (x.rank < 2 || w.rank < 2)
+        return ox_refuse(b, "an operand of 1 dimension without elements");
+    for (int k = 3; k <= t.rank; k++) { /* from the end */
+        const int64_t p = k <= x.rank ? x.dim[x.rank - k] : 1,
+                      q = k <= w.rank ? w.dim[w.rank - k] : 1;
+        if (p != q && p != 1 && q != 1)
+            return ox_wrong(b, "its operands have shapes that do not fit");
+        t.dim[t.rank - k] = p == 1 ? q : p;
+    }
+    if (x.dim[x.rank - 1 - ta] != w.dim[w.rank - 2 + tb])
+        return ox_wrong(b, "its operands have shapes that do not fit");
+    t.dim[t.rank - 2] = x.dim[x.rank - 2 + ta];
+    t.dim[t.rank - 1] = w.dim[w.rank - 1 - tb];
+    if (ox_any_0(t.rank, t.dim))
+        return ox_none(b, 0, (nnc_dtype)x.dtype, t.rank, t.dim);
+    nnc_ref sum = ox_num(b, (nnc_dtype)x.dtype, 0);
+    return ox_give(b, ox_broadcast(b, add == NNC_NONE ? sum : add, t.rank, t.dim));
+}
+
 bool ox_matmul(ox_build *b)
 {
+    if (ox_has_empty(b))
+        return empty_product(b, false, false, NNC_NONE);
     return ox_give(b, matmul(b, ox_in(b, 0), ox_in(b, 1)));
 }
 
@@ -180,8 +208,14 @@ bool ox_gemm(ox_build *b)
     double alpha = ox_float(b, "alpha", 1), beta = ox_float(b, "beta", 1);
     bool ta = ox_int(b, "transA", 0) != 0, tb = ox_int(b, "transB", 0) != 0,
          c = ox_has(b, 2) && beta != 0;
-    nnc_ref v[3] = {ox_in(b, 0), ox_in(b, 1), c ? ox_in(b, 2) : NNC_NONE};
-    const nnc_type w = *ox_type(b, v[1]), bias = *ox_type(b, v[2]);
+    const nnc_type w = ox_shape_of(b, 1);
+    nnc_ref v[3] = {NNC_NONE, NNC_NONE, c && b->in[2].state != OX_empty ? ox_in(b, 2) : NNC_NONE};
+    if (ox_has_empty(b))
+        return empty_product(
+            b, ta, tb, v[2] != NNC_NONE && beta != 1 ? ox_2n(b, OP_mul, v[2], beta) : v[2]);
+    v[0] = ox_in(b, 0);
+    v[1] = ox_in(b, 1);
+    const nnc_type bias = *ox_type(b, v[2]);
     if (!nnc_is_float((nnc_dtype)w.dtype) && (alpha != 1 || (c && beta != 1)))
         return ox_refuse(b, "integers with alpha or beta are unsupported");
     bool row = bias.rank == 1 && w.rank == 2 && bias.dim[0] == w.dim[!tb];

@@ -37,7 +37,7 @@ static double origin(const resize *r, int64_t i)
     if (!strcmp(r->where, "asymmetric"))
         return x / r->scale;
     if (!strcmp(r->where, "pytorch_half_pixel") && wide == 1)
-        return -0.5;
+        return 0;
     double at = (x + 0.5) / r->scale - 0.5;
     if (!strcmp(r->where, "half_pixel_symmetric"))
         at += (double)r->in / 2 * (1 - (double)r->out / wide);

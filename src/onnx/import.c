@@ -340,7 +340,8 @@ static bool check_node(ox_build *b)
         if (i == 0 && b->in[0].state != OX_sequence && ox_row_takes(row, "?list0"))
             return ox_wrong(b, "its input 0 is no sequence");
         if (b->in[i].state == OX_empty && !ox_row_const(row, (size_t)i) &&
-            !ox_row_takes(row, "?empty") && !ox_row_takes(row, "?each"))
+            !ox_row_takes(row, "?empty") && !ox_row_takes(row, "?each") &&
+            !(i == 0 && ox_row_takes(row, "?same")))
             return ox_refuse(b, "its input %d has no elements", i);
     }
     return true;
@@ -357,8 +358,10 @@ static bool build_by_row(ox_build *b)
     nnc_loc loc = x->g->loc;
     x->g->origin = b->path;
     x->g->loc = (nnc_loc){.file = x->file, .path = b->path};
-    bool ok =
-        ox_row_takes(b->row, "?each") && ox_has_empty(b) ? ox_each_empty(b) : b->row->build(b);
+    bool ok = ox_row_takes(b->row, "?each") && ox_has_empty(b) ? ox_each_empty(b)
+              : ox_row_takes(b->row, "?same") && b->in[0].state == OX_empty
+                  ? ox_none(b, 0, b->in[0].dtype, b->in[0].rank, b->in[0].dim)
+                  : b->row->build(b);
     x->g->origin = origin;
     x->g->loc = loc;
     if (x->g->status)

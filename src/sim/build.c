@@ -119,7 +119,6 @@ static bool set_work(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
     x->most = 1;
     x->work = (double)t->work_ps;
     x->latency_ps = t->latency_ps;
-    x->bytes = t->bytes;
     if (op) {
         const int at = sim_compute_of(s, t->device);
         const double compute = t->compute == 0 && t->memory == 0 ? 1 : t->compute;

@@ -39,7 +39,6 @@ typedef struct sim_task {
     bool wakes;
     bool has_engine;    /* handed to it while it waited */
     int32_t queued;     /* the transfer that waits for a copy engine after this one, -1: none */
-    int64_t bytes;
     nnc_sim_span span;
 } sim_task;
 

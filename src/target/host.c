@@ -174,7 +174,7 @@ void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm)
 }
 
 nnc_status nnc_target_host(
-    nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
+    nnc_target *t, int cores, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
 {
     *t = (nnc_target){.kind = NNC_T_cpu,
         .host = true,
@@ -184,7 +184,7 @@ nnc_status nnc_target_host(
         .core = core(),
         .card = ""};
     nnc_arena_init(&t->arena, 0);
-    t->cores = nnc_cpu_count();
+    t->cores = cores ? cores : nnc_cpu_count();
     if (threads < 0 || threads > 1024)
         return nnc_fail0(
             sink, NNC_E_USAGE, "%d threads: expected 1 to 1024, or 0 for all cores", threads);

@@ -62,8 +62,9 @@ typedef struct nnc_target {
 } nnc_target;
 
 /* Describes this machine from what the system reports (no measurement, ~1 ms). threads 0 = all cores. Lists the engines that are
- * present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. */
-nnc_status nnc_target_host(nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
+ * present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. cores: of the machine, where this process is bound to
+ * some of them; 0: those that it may use. */
+nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
 /* Takes away the engines that are absent; the interpreter runs kernels where none is left that does. */
 void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm);
 /* The first feature (static text, LLVM's name) that code made for `t` may use and this machine's CPU lacks; NULL: none known. A GPU

@@ -285,7 +285,7 @@ TEST(switches_beside_a_file)
     nnc_target t[2];
     CHECK(api_tmpdir(dir, sizeof dir));
     snprintf(file, sizeof file, "%s/machine.json", dir);
-    CHECK_OK(nnc_target_host(&t[0], 1, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&t[0], 0, 1, true, true, test_sink));
     CHECK_OK(nnc_target_cuda(&t[1], name[1], test_sink));
     setenv("NNC_CUDA_PATH", "/nonexistent", 1);
     for (int k = 0; k < 8; k++) {

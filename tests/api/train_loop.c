@@ -287,6 +287,36 @@ TEST(times_of_an_epoch)
     end(&f);
 }
 
+/* A training that is resumed at its last step reports the rest of its epoch, in which nothing is computed: the batch that is read to
+ * compare the data with the checkpoint's is no part of it. */
+TEST(times_of_an_epoch_without_steps)
+{
+    fixture f;
+    NNC_LOCAL(nnc_text) out = {0};
+    char file[330],
+        json[] = "{\"inputs\": {\"x\": [16, 8]}, \"layers\": [{\"op\": \"linear\", \"out\": 4}]}";
+    const volatile sig_atomic_t stop = 1;
+    CHECK(begin(&f));
+    snprintf(file, sizeof file, "%s/rest.npz", f.dir);
+    nnc_train_options o = options_of(&f);
+    o.checkpoint = file;
+    o.data.loaders = -1;
+    o.epochs = 2;
+    for (int resumed = 0; resumed < 2; resumed++) {
+        nnc_graph *g = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+        o.stop = resumed ? NULL : &stop;
+        o.steps = resumed;
+        o.resume = resumed;
+        out.n = 0;
+        CHECK_OK(nnc_train(f.e, g, &o, NNC_CSV, &out, test_sink));
+        nnc_graph_destroy(g);
+    }
+    CHECK(cell(&out, 1, "steps") == 1);
+    CHECK(cell(&out, 1, "compute_ns") >= 0);
+    CHECK(cell(&out, 1, "load_wait_ns") == 0);
+    end(&f);
+}
+
 /* ---- single steps ------------------------------------------------------------------------------------------------------------- */
 
 static void read_weight(const char *file, const char *name, int64_t n, float *to)

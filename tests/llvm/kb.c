@@ -154,7 +154,7 @@ static nnc_target host;
 
 static void find_host(void)
 {
-    CHECK_OK(nnc_target_host(&host, 1, false, true, test_sink));
+    CHECK_OK(nnc_target_host(&host, 0, 1, false, true, test_sink));
 }
 
 const nnc_target *kb_host(void)

@@ -283,6 +283,39 @@ TEST(outputs_without_elements)
     }
 }
 
+/* They vanish again, or nothing is summed. */
+TEST(operands_without_elements)
+{
+    om m = {0};
+    const int64_t times[] = {1, 2}, none[] = {0, 1};
+    om_input(&m, "x", OM_F32, "0 3");
+    om_input(&m, "e", OM_F32, "2 0");
+    om_input(&m, "z", OM_F32, "1 8");
+    om_floats(&m, "w", "3 4", 1);
+    om_ints(&m, "times", 2, times);
+    om_ints(&m, "none", 2, none);
+    om_node(&m, "MatMul", "x w", "p", "");
+    om_node(&m, "Softmax", "p", "q", "axis=1");
+    om_node(&m, "Tile", "q times", "r", "");
+    om_node(&m, "Tile", "z none", "s", "");
+    om_node(&m, "Concat", "r z s", "y", "axis=0");
+    om_node(&m, "Transpose", "e", "f", "perm=[1,0]");
+    om_node(&m, "Gemm", "e f", "g", "");
+    om_output(&m, "y");
+    om_output(&m, "g");
+    HAS(om_parse(&m, NULL), "return %z as \"y\"", "f32[2,2] = splat 0");
+}
+
+/* A sum that could overflow is not taken. */
+TEST(acosh_of_large_numbers)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "2");
+    om_node(&m, "Acosh", "x", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "log1p", "log %", "select");
+}
+
 /* Lists of values exist while the model is read. */
 TEST(sequences_of_known_length)
 {
@@ -425,6 +458,19 @@ TEST(resize_as_pytorch_means_it)
         HAS(om_parse(&m, NULL),
             torch ? "i64[6] = [0, 0, 1, 1, 2, 3]" : "i64[6] = [0, 0, 1, 1, 2, 2]");
     }
+}
+
+/* A single element of the result is the first one of the operand. */
+TEST(resize_to_one_element)
+{
+    om m = {0};
+    const int64_t one = 1;
+    om_input(&m, "x", OM_F32, "4");
+    om_ints(&m, "size", 1, &one);
+    om_node(&m, "Resize", "x - - size", "y",
+        "mode='cubic' coordinate_transformation_mode='pytorch_half_pixel'");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "f64[1] = [1]");
 }
 
 TEST(unsupported_operators_are_listed)

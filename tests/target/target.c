@@ -9,7 +9,7 @@
 TEST(target_host)
 {
     nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 0, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&t, 0, 0, true, true, test_sink));
     CHECK(t.cores >= 1 && t.threads == t.cores);
     CHECK(t.vector_bits == 128 || t.vector_bits == 256 || t.vector_bits == 512);
     CHECK(t.l1_bytes >= 8 << 10 && t.l2_bytes >= t.l1_bytes);
@@ -27,7 +27,7 @@ TEST(target_host)
         nnc_target_fastest(&t, &(nnc_ask){.kind = ASK_conv, .dtype = DT_f64}, NULL)->name, "llvm");
     CHECK(nnc_target_engine_named(&t, "cudnn") == NULL);
     nnc_target_deinit(&t);
-    CHECK_OK(nnc_target_host(&t, 3, false, false, test_sink));
+    CHECK_OK(nnc_target_host(&t, 0, 3, false, false, test_sink));
     CHECK_INT(t.threads, 3);
     CHECK_STR(nnc_target_for_convs(&t)->name, "interp");
     CHECK_STR(nnc_target_for_pools(&t)->name, "interp");
@@ -35,7 +35,7 @@ TEST(target_host)
         "interp");
     CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "interp")));
     nnc_target_deinit(&t);
-    CHECK_OK(nnc_target_host(&t, 1, true, false, test_sink));
+    CHECK_OK(nnc_target_host(&t, 0, 1, true, false, test_sink));
     CHECK_STR(nnc_target_for_pools(&t)->name, "onednn");
     nnc_target_deinit(&t);
     t.n_engines = 1;
@@ -44,7 +44,7 @@ TEST(target_host)
     CHECK(t.n_engines == 1 && !strcmp(t.engine[0].name, "llvm"));
     nnc_target_restrict(&t, true, false); /* a machine file may name LLVM alone */
     CHECK(t.n_engines == 1 && !strcmp(t.engine[0].name, "interp"));
-    CHECK_INT(nnc_target_host(&t, 5000, false, false, test_sink), NNC_E_USAGE);
+    CHECK_INT(nnc_target_host(&t, 0, 5000, false, false, test_sink), NNC_E_USAGE);
     CHECK_DIAG("5000 threads");
 }
 
@@ -53,7 +53,7 @@ TEST(target_host_lacks)
 {
     nnc_target t;
     nnc_text name = {0};
-    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&t, 0, 1, true, true, test_sink));
     CHECK(nnc_target_host_lacks(&t) == NULL);
     nnc_target_host_name(&name);
     CHECK(name.n > 8 && !strchr(nnc_text_str(&name), '\n'));
@@ -158,8 +158,8 @@ TEST(target_cuda_names)
 TEST(target_host_is_the_same_twice)
 {
     nnc_target a, b;
-    CHECK_OK(nnc_target_host(&a, 2, true, true, test_sink));
-    CHECK_OK(nnc_target_host(&b, 2, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&a, 0, 2, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&b, 0, 2, true, true, test_sink));
     nnc_text x = {0}, y = {0};
     nnc_target_print_json(&x, &a);
     nnc_target_print_json(&y, &b);
@@ -218,7 +218,7 @@ static nnc_status load(nnc_target *t, const char *text)
 TEST(target_file_round_trip)
 {
     nnc_target a, b;
-    CHECK_OK(nnc_target_host(&a, 2, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&a, 0, 2, true, true, test_sink));
     a.cpu = "x86-64-v3"; /* files have one: a described CPU is nobody's host */
     a.features = "+avx2";
     nnc_text x = {0}, y = {0};
