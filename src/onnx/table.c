@@ -1,6 +1,7 @@
 /* onnx/table.c -- the operators by name and opset, and their list as docs/onnx.md. */
 #include "onnx/internal.h"
 #include <string.h>
+#include <strings.h>
 
 enum { NEWEST = ANY };
 
@@ -81,20 +82,67 @@ static void put_words(nnc_text *t, const char *list)
     }
 }
 
+/* Whether two operators of a domain have the same opsets, constant inputs, attributes and limits, and so share a row of the document. */
+static bool alike(const ox_row *a, const ox_row *b)
+{
+    NNC_LOCAL(nnc_text) mine = {0};
+    NNC_LOCAL(nnc_text) theirs = {0};
+    put_words(&mine, a->attrs);
+    put_words(&theirs, b->attrs);
+    return a->build && b->build && !strcmp(a->domain, b->domain) && a->from == b->from &&
+           a->to == b->to && !strcmp(a->consts, b->consts) && !strcmp(a->limits, b->limits) &&
+           !strcmp(nnc_text_str(&mine), nnc_text_str(&theirs));
+}
+
+/* "Abs", "Reciprocal (recip)": the operator, and its ops if they are not the op of the same name. */
+static void put_operator(nnc_text *t, const ox_row *r)
+{
+    const char *ops = *r->maps ? r->maps : nnc_ops[r->op].name;
+    nnc_puts(t, r->name);
+    if (strcasecmp(ops, r->name) != 0)
+        nnc_printf(t, " (%s)", ops);
+}
+
+/* A row for all operators of a domain that are alike, at the first of them. */
 static void put_rows(nnc_text *t, const char *domain)
 {
-    nnc_puts(t,
-        "| operator | opsets | decomposes into | constant inputs | attributes | not supported |\n"
-        "|---|---|---|---|---|---|\n");
+    nnc_puts(t, "| operators (ops) | opsets | constant inputs | attributes | not supported |\n"
+                "|---|---|---|---|---|\n");
     for (size_t i = 0; i < NNC_COUNT(rows); i++) {
         const ox_row *r = &rows[i];
-        if (!r->build || strcmp(r->domain, domain) != 0)
+        size_t first = 0;
+        while (first < i && !alike(&rows[first], r))
+            first++;
+        if (!r->build || strcmp(r->domain, domain) != 0 || first < i)
             continue;
-        nnc_printf(t, "| %s | ", r->name);
+        for (size_t k = i; k < NNC_COUNT(rows); k++)
+            if (alike(r, &rows[k])) {
+                nnc_puts(t, k == i ? "| " : ", ");
+                put_operator(t, &rows[k]);
+            }
+        nnc_puts(t, " | ");
         put_opsets(t, r);
-        nnc_printf(t, " | %s | %s | ", *r->maps ? r->maps : nnc_ops[r->op].name, r->consts);
+        nnc_printf(t, " | %s | ", r->consts);
         put_words(t, r->attrs);
         nnc_printf(t, " | %s |\n", r->limits);
+    }
+}
+
+/* A row for all operators that need the same. */
+static void put_unsupported(nnc_text *t)
+{
+    nnc_puts(t, "\n## Unsupported operators\n\n| needs | operators |\n|---|---|\n");
+    for (size_t i = 0; i < NNC_COUNT(rows); i++) {
+        size_t first = 0;
+        while (first < i && (rows[first].build || strcmp(rows[first].limits, rows[i].limits) != 0))
+            first++;
+        if (rows[i].build || first < i)
+            continue;
+        nnc_printf(t, "| %s | %s", rows[i].limits, rows[i].name);
+        for (size_t k = i + 1; k < NNC_COUNT(rows); k++)
+            if (!rows[k].build && !strcmp(rows[k].limits, rows[i].limits))
+                nnc_printf(t, ", %s", rows[k].name);
+        nnc_puts(t, " |\n");
     }
 }
 
@@ -103,8 +151,5 @@ void nnc_onnx_list(nnc_text *t)
     put_rows(t, "");
     nnc_puts(t, "\n## Operators of ONNX Runtime (com.microsoft)\n\n");
     put_rows(t, OX_MICROSOFT);
-    nnc_puts(t, "\n## Unsupported operators\n\n| operator | needs |\n|---|---|\n");
-    for (size_t i = 0; i < NNC_COUNT(rows); i++)
-        if (!rows[i].build)
-            nnc_printf(t, "| %s | %s |\n", rows[i].name, rows[i].limits);
+    put_unsupported(t);
 }

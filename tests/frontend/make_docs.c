@@ -204,6 +204,51 @@ void model_schema(nnc_text *t)
     nnc_puts(t, "]}\n  }\n}\n");
 }
 
+/* Breaks a paragraph at spaces, into lines of at most 136 columns. */
+static void put_paragraph(nnc_text *t, const char *text)
+{
+    size_t column = 0;
+    for (size_t n; *text; text += n, text += *text == ' ') {
+        n = strcspn(text, " ");
+        if (column)
+            nnc_puts(t, column + 1 + n > 136 ? "\n" : " ");
+        column = column && column + 1 + n <= 136 ? column + 1 + n : n;
+        nnc_putn(t, text, n);
+    }
+    nnc_puts(t, "\n\n");
+}
+
+/* Layer types that are ops with these keys and no builder of their own. */
+static void put_types(nnc_text *t, const char *before, const char *keys)
+{
+    NNC_LOCAL(nnc_text) line = {0};
+    nnc_puts(&line, before);
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        if (!r.own && !strcmp(r.keys, keys))
+            nnc_printf(&line, " `%s`", r.name);
+    }
+    put_paragraph(t, nnc_text_str(&line));
+}
+
+/* The keys by what they take, each kind at its first key. */
+static void put_keys(nnc_text *t)
+{
+    for (int first = 0; first < FK__COUNT; first++) {
+        const char *kind = fe_kind_text(fe_keys[first].kind);
+        int i = 0;
+        while (strcmp(fe_kind_text(fe_keys[i].kind), kind) != 0)
+            i++;
+        if (i < first)
+            continue;
+        nnc_printf(t, "Keys (%s):\n\n", kind);
+        for (; i < FK__COUNT; i++)
+            if (!strcmp(fe_kind_text(fe_keys[i].kind), kind))
+                nnc_printf(t, "* `%s`: %s\n", fe_keys[i].name, fe_keys[i].doc);
+        nnc_puts(t, "\n");
+    }
+}
+
 /* Layers with a builder of their own, then ops with attributes; ops without attributes are listed in one line per class. */
 void layers_markdown(nnc_text *t)
 {
@@ -216,21 +261,8 @@ void layers_markdown(nnc_text *t)
         fe_put_uses(t, &r, "`");
         nnc_printf(t, " | %s |\n", r.doc);
     }
-    nnc_puts(t, "\nWithout keys:");
-    for (int i = 0; i < fe_layer_count(); i++) {
-        fe_row r = fe_layer_at(i);
-        if (!r.own && !*r.keys)
-            nnc_printf(t, " `%s`", r.name);
-    }
-    nnc_puts(t, ".\n\nOf two inputs, or of one and a number as `value`:");
-    for (int i = 0; i < fe_layer_count(); i++) {
-        fe_row r = fe_layer_at(i);
-        if (!r.own && !strcmp(r.keys, "value?"))
-            nnc_printf(t, " `%s`", r.name);
-    }
-    nnc_puts(t, ".\n\n| key | | |\n| --- | --- | --- |\n");
-    for (int i = 0; i < FK__COUNT; i++) {
-        nnc_printf(t, "| `%s` | %s | %s |\n", fe_keys[i].name, fe_kind_text(fe_keys[i].kind),
-            fe_keys[i].doc);
-    }
+    nnc_puts(t, "\n");
+    put_types(t, "Without keys:", "");
+    put_types(t, "Of two inputs, or of one and a number as `value`:", "value?");
+    put_keys(t);
 }
