@@ -340,8 +340,8 @@ enum { NNC_STREAM_RUNS = 63 };
  * other runs. ns[i]: the mean time from the end of one run to that of the next, over n + 1 runs; for n = 1
  * a single run from start to end. */
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink) NNC_MUST;
-/* NNC_E_FIT where a needs more memory than e's memory_limit, or, with `beside` bytes more, than this machine has or has free. GPUs without a limit
- * refuse when they allocate. */
+/* NNC_E_FIT where a needs more memory than e's memory_limit, or, with `beside` bytes more, than this machine has free at the
+ * moment. GPUs without a limit refuse when they allocate. */
 nnc_status nnc_check_room(const nnc_env *e, const nnc_artifact *a, int64_t beside, nnc_sink *sink) NNC_MUST;
 /* Opens a model again, in another way: args in place of those that were given; of a training step so many batches a step; layers placed. */
 typedef struct nnc_reopening {

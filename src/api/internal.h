@@ -117,8 +117,8 @@ nnc_status nnc_session_create_alone(
     nnc_env *e, const nnc_artifact *a, bool no_replay, nnc_session **out, nnc_sink *sink) NNC_MUST;
 /* session.c. The weight that state i is a part of; NULL: it is none. */
 const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i);
-/* session.c. Where the host can access an input, an output of the last run, a state; NULL: it cannot, and they are copied. What is written to
- * an input's memory is set by nnc_session_input. */
+/* session.c. Where the host can access an input, an output of the last run, a state; NULL: it cannot, and they are copied. What is
+ * written to an input's memory is set by nnc_session_input. */
 void *nnc_session_input_memory(nnc_session *s, int i);
 const void *nnc_session_state_memory(nnc_session *s, int i);
 /* tensors.c. States of the session are parts of this weight, and their numbers in the whole one's memory. */

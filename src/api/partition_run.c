@@ -318,8 +318,7 @@ nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training 
     NNC_NEED(r.p, sink);
     nnc_status st = make_programs(&r);
     /* the same on all ranks: half of the memory that the system has, or of one GPU's */
-    const int64_t room = on_gpus(&r) ? e->target[0].memory_bytes / 2
-                                     : nnc_memory_limit().bytes / 2;
+    const int64_t room = on_gpus(&r) ? e->target[0].memory_bytes / 2 : nnc_memory_limit().bytes / 2;
     int64_t all = 0;
     for (int i = 0; i < r.n; i++)
         all = nnc_add_sat(all, bytes_of(&r.p[i]));

@@ -19,8 +19,8 @@ static int64_t choose_rows(const nnc_graph *g, int64_t all)
 {
     int64_t ops, bytes;
     nnc_eval_cost(g, &ops, &bytes);
-    double share =
-        fmin(max_ops / (double)(ops + 1), (double)nnc_memory_free().bytes / 6 / (double)(bytes + 1));
+    double share = fmin(
+        max_ops / (double)(ops + 1), (double)nnc_memory_free().bytes / 6 / (double)(bytes + 1));
     if (share >= 1)
         return 0;
     int64_t rows = (int64_t)((double)all * share);

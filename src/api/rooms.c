@@ -1,5 +1,6 @@
 /* api/rooms.c -- what devices have for tensors, and whether a plan fits: each device of described hardware its memory without context and
- * libraries; otherwise devices of one target share its memory, as virtual CPU devices share the machine's, less what the process itself takes. */
+ * libraries; otherwise devices of one target share its memory, as virtual CPU devices share the machine's, less what the process itself
+ * takes. */
 #include "api/internal.h"
 #include "api/memory.h"
 #include "data/data.h"
@@ -21,8 +22,8 @@ int64_t nnc_batches_bytes(const nnc_plan *p)
     return NNC_DATA_BATCHES * n;
 }
 
-/* What of this machine's memory the process takes beside what every process does: measured on steps of 900 to 1800 commands, 80 to 110 KiB each
- * for the graphs, the plan, its remarks and code. */
+/* What of this machine's memory the process takes beside what every process does: measured on steps of 900 to 1800 commands, 80 to 110
+ * KiB each for the graphs, the plan, its remarks and code. */
 static int64_t large_plan(const nnc_plan *p)
 {
     return nnc_max64(p->n_cmd - 512, 0) * (112 << 10);
@@ -110,7 +111,6 @@ static nnc_status refuse(
     const int64_t have = now ? now->bytes : r->have;
     const char *by = now                                              ? now->by
                      : e->memory_limit > 0 && have == e->memory_limit ? "--memory-limit"
-                     : r->host                                        ? nnc_memory_limit().by
                                                                       : NULL;
     NNC_LOCAL(nnc_text) needs = {0}, has = {0}, lacks = {0};
     nnc_put_bytes(&needs, need);

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The least limits of the process's control groups, version 1 and 2, and of all groups above them that are mounted. `root`: a folder in front
- * of all paths ("": the system's). */
+/* The least limits of the process's control groups, version 1 and 2, and of all groups above them that are mounted. `root`: a folder in
+ * front of all paths ("": the system's). */
 typedef struct nnc_groups {
     int64_t memory; /* bytes: memory.max, memory.high, memory.limit_in_bytes; INT64_MAX: no limit */
     int cpus; /* of CPU time, rounded up: cpu.max, cpu.cfs_quota_us; 0: no limit */
@@ -21,7 +21,8 @@ typedef struct nnc_memory {
 } nnc_memory;
 /* Memory that this process may have in all. */
 nnc_memory nnc_memory_limit(void);
-/* How much of it is not in use, by this process and, as the system says, by others. Allocates nothing where no control group has a limit. */
+/* How much of it is not in use, by this process and, as the system says, by others. Allocates nothing where no control group has a
+ * limit. */
 nnc_memory nnc_memory_free(void);
 
 #endif

@@ -62,8 +62,8 @@ nnc_status nnc_vfail(
 nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_warn(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_note(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
-/* NNC_E_NOMEM; the message says how many bytes the latest failed allocation wanted, and what is available. Allocates nothing. Inline, so that
- * compilers see that it is never NNC_OK. */
+/* NNC_E_NOMEM; the message says how many bytes the latest failed allocation wanted, and what is available. Allocates nothing. Inline, so
+ * that compilers see that it is never NNC_OK. */
 void nnc_report_nomem(nnc_sink *sink);
 static inline nnc_status nnc_nomem(nnc_sink *sink)
 {
@@ -90,9 +90,9 @@ void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free
  * programs being compared would differ in that.) Zeroed. NULL when out of memory. nnc_pages_free needs the same `bytes`. */
 void *nnc_pages_alloc(size_t bytes);
 void nnc_pages_free(void *p, size_t bytes);
-/* Do the limits of address space and data (ulimit -v, -d) leave so much? Asked before libraries are called that crash where they are out of memory:
- * the dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first (a mapping that is made to see whether it can be
- * would for that moment be missing elsewhere). Allocates nothing. limits.c. */
+/* Do the limits of address space and data (ulimit -v, -d) leave so much? Asked before libraries are called that crash where they are
+ * out of memory: the dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first (a
+ * mapping that is made to see whether it can be would for that moment be missing elsewhere). Allocates nothing. limits.c. */
 bool nnc_has_room(size_t bytes);
 #define NNC_LIBRARY_ROOM ((size_t)16 << 20)
 

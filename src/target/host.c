@@ -1,5 +1,5 @@
-/* target/host.c -- describes this machine from cpuid, /proc, sysfs and control groups. Nothing is timed, so the same machine always gives the
- * same target; speeds are estimates from these facts (`measured` is false). */
+/* target/host.c -- describes this machine from cpuid, /proc, sysfs and control groups. Nothing is timed, so the same machine always gives
+ * the same target; speeds are estimates from these facts (`measured` is false). */
 #include "target/internal.h"
 #include <stdlib.h>
 #include <string.h>

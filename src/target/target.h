@@ -12,8 +12,8 @@ typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 #define NNC_T_KERNEL_NS 40 /* until a CPU's kernel runs, its code being in the caches ... */
 #define NNC_T_WAKE_NS 400 /* ... and until other threads run it, too */
 #define NNC_T_GRAIN_NS 1200 /* of a thread: for less, another one does not pay */
-/* What the process takes of this machine's memory beside a plan: program, libraries, graph and plan, machine code, threads. Measured: 15 to 80 MiB
- * resident, 92 MiB of address space. */
+/* What the process takes of this machine's memory beside a plan: program, libraries, graph and plan, machine code, threads. Measured: 15
+ * to 80 MiB resident, 92 MiB of address space. */
 #define NNC_T_PROCESS_BYTES ((int64_t)96 << 20)
 #define NNC_T_MEMORY_CORES 10 /* as many cores reach the copy bandwidth of a described CPU */
 

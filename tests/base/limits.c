@@ -1,5 +1,5 @@
-/* tests/base/limits.c -- limits of control groups, read from folders of files as systemd, Slurm, Docker and Kubernetes make them; messages of
- * allocations that fail. */
+/* tests/base/limits.c -- limits of control groups, read from folders of files as systemd, Slurm, Docker and Kubernetes make them;
+ * messages of allocations that fail. */
 #include "test.h"
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
-/* tests/cli/memory.c -- what nnc memory says beside what a run takes, and what commands do within limits of memory: an error with an exit code,
- * never a signal. */
+/* tests/cli/memory.c -- what nnc memory says beside what a run takes, and what commands do within limits of memory: an error with an exit
+ * code, never a signal. */
 #include "test.h"
 #include <fcntl.h>
 #include <limits.h>
