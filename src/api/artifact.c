@@ -149,6 +149,24 @@ static void add(writer *w, const char *name, const void *data, size_t size, int 
     w->n++;
 }
 
+void nnc_put_remark_json(nnc_json_writer *w, const nnc_remark *x)
+{
+    NNC_JSON_ROW(w, 1, J_STRING("pass", x->pass),
+        J_STRING("verdict", x->applied ? "applied" : "declined"), J_STRING("rule", x->rule),
+        J_WORDS("layers", x->layer, x->n_layers), J_STRING("reason", x->reason ? x->reason : ""),
+        J_INT("bytes_saved", x->bytes_saved), J_INT("launches_saved", x->launches_saved),
+        J_INT("bytes_kept", x->bytes_kept));
+}
+
+static void put_remarks(nnc_text *t, const nnc_remarks *r)
+{
+    nnc_json_writer w = {.out = t};
+    nnc_json_open(&w, NULL, '[');
+    for (size_t i = 0; i < r->n; i++)
+        nnc_put_remark_json(&w, &r->at[i]);
+    nnc_json_end(&w, ']');
+}
+
 static nnc_status collect(writer *w, const char *file, bool embed)
 {
     const nnc_plan *p = w->a->plan;
@@ -160,7 +178,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     nnc_graph_print(&w->text[0], w->a->source);
     nnc_graph_print(&w->text[1], w->a->graph);
     NNC_TRY(print_plan(w, file, &w->text[2]));
-    nnc_remarks_json(&w->a->remarks, &w->text[3]);
+    put_remarks(&w->text[3], &w->a->remarks);
     if (w->a->source->given)
         nnc_given_bytes(w->a->source->given, &w->text[4]);
     for (int i = 0; i < texts; i++) {

@@ -39,7 +39,7 @@ typedef struct judged {
 } judged;
 
 /* What bounds a command: a level of the memory hierarchy, or the peak rate of computing. */
-typedef enum nnc_level { LEVEL_l1, LEVEL_l2, LEVEL_l3, LEVEL_memory, LEVEL_arithmetic, LEVEL__COUNT } nnc_level;
+typedef enum roof_level { LEVEL_l1, LEVEL_l2, LEVEL_l3, LEVEL_memory, LEVEL_arithmetic, LEVEL__COUNT } roof_level;
 
 /* The least time of a program's run: of the busiest device, what each command moves or computes at its peak rate, one after the other. */
 typedef struct nnc_roofline {

@@ -246,3 +246,9 @@ const char *nnc_env_target(const nnc_env *e)
 {
     return nnc_text_str(&e->name);
 }
+
+int nnc_env_profile_after(const nnc_env *e)
+{
+    enum { RUNS = 4 };
+    return e->target[0].kind == NNC_T_cuda ? RUNS : 0;
+}

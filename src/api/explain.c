@@ -11,15 +11,6 @@
 #define DIGITS "0123456789"
 enum { ROWS_APPLIED = 6, ROWS_DECLINED = 1, ROWS_KEPT = 16, LAYERS = 76 };
 
-static void print_row(nnc_json_writer *w, const nnc_remark *x)
-{
-    NNC_JSON_ROW(w, 1, J_STRING("pass", x->pass),
-        J_STRING("verdict", x->applied ? "applied" : "declined"), J_STRING("rule", x->rule),
-        J_WORDS("layers", x->layer, x->n_layers), J_STRING("reason", x->reason ? x->reason : ""),
-        J_INT("bytes_saved", x->bytes_saved), J_INT("launches_saved", x->launches_saved),
-        J_INT("bytes_kept", x->bytes_kept));
-}
-
 /* The length of a target's name, without its number. */
 static size_t name_length(const char *target)
 {
@@ -40,36 +31,30 @@ static void put_libraries(nnc_text *t, const nnc_plan_device *d)
     nnc_printf(t, "planned for %.*s with %s", (int)name_length(d->target), d->target, d->libraries);
 }
 
-/* p: its libraries have a row each, before the decisions that follow from them; NULL: none. */
+/* The plan's libraries have a row each, before the decisions that follow from them. */
 static void print_rows(nnc_json_writer *w, const nnc_remarks *r, const nnc_plan *p)
 {
     static const nnc_remark none = {.pass = "", .rule = ""};
     size_t rows = r->n;
     nnc_json_open(w, NULL, '[');
-    for (int d = 0; p && d < p->n_device; d++) {
+    for (int d = 0; d < p->n_device; d++) {
         NNC_LOCAL(nnc_text) why = {0};
         if (!has_libraries(p, d))
             continue;
         put_libraries(&why, &p->device[d]);
         w->out->oom = w->out->oom || why.oom;
-        print_row(w, &(nnc_remark){.pass = "target",
-                         .applied = true,
-                         .rule = "libraries",
-                         .reason = nnc_text_str(&why)});
+        nnc_put_remark_json(w, &(nnc_remark){.pass = "target",
+                                   .applied = true,
+                                   .rule = "libraries",
+                                   .reason = nnc_text_str(&why)});
         rows++;
     }
     w->empty = w->csv && rows == 0;
     if (w->empty)
-        print_row(w, &none);
+        nnc_put_remark_json(w, &none);
     for (size_t i = 0; i < r->n; i++)
-        print_row(w, &r->at[i]);
+        nnc_put_remark_json(w, &r->at[i]);
     nnc_json_end(w, ']');
-}
-
-void nnc_remarks_json(const nnc_remarks *r, nnc_text *t)
-{
-    nnc_json_writer w = {.out = t};
-    print_rows(&w, r, NULL);
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------ */

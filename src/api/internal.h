@@ -232,6 +232,8 @@ nnc_status nnc_session_profile(nnc_session *s, nnc_section first, nnc_section la
 /* Runs one step; ns: of each part, the sum of its commands' times. */
 nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink) NNC_MUST;
 
+/* Runs of main before a profile (nnc_exec_profile_behind): 0 of CPUs. */
+int nnc_env_profile_after(const nnc_env *e);
 /* Pass options that follow from `o` and the machine of `e`. Borrows from both. */
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
 /* NNC_E_USAGE for a precision that o's level excludes. */
@@ -243,8 +245,8 @@ const nnc_emitter *nnc_env_emitter(void);
 
 /* Appends name, version and instruction set of the libraries that determined sizes in the plan; nothing when there are none. */
 void nnc_put_libraries(nnc_text *t, const nnc_plan *p);
-/* The decisions as explain's JSON has them, without the rows of the target. */
-void nnc_remarks_json(const nnc_remarks *r, nnc_text *t);
+/* artifact.c: a decision, as artifacts and explain's JSON have it. */
+void nnc_put_remark_json(nnc_json_writer *w, const nnc_remark *x);
 /* Appends the targets of the plan's devices as --target lists them: devices after the last one have its target. */
 void nnc_put_targets(nnc_text *t, const nnc_plan *p, bool names);
 /* NNC_E_DEVICE when a was compiled for another machine than e. */
@@ -291,6 +293,10 @@ enum {
 nnc_compiler nnc_env_cuda_compiler(nnc_env *e, const nnc_target *t, char version[NNC_VERSION_BYTES], nnc_sink *said);
 /* Passes the messages of `said` on for a plan with kernels: as notes or, without machine code, as warnings. */
 void nnc_env_cuda_tell(const nnc_env *e, const nnc_compiler *of_target, const nnc_sink *said, nnc_sink *sink);
+/* *out, size bytes that the caller frees: EMIT_cuda: source; EMIT_ptx: PTX; otherwise machine code (PTX for a GPU newer than NVRTC). cache:
+ * keeps NVRTC's results; may be NULL. */
+nnc_status nnc_cuda_make(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what, nnc_cache *cache, char **out, size_t *size,
+    nnc_sink *sink) NNC_MUST;
 /* Stage "cuda", "ptx" or "cubin" of all units. */
 nnc_status nnc_cuda_emit(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* One translation unit of a plan for a GPU: EMIT_cuda (annotated) or EMIT_ptx. */

@@ -90,8 +90,6 @@ static inline bool nnc_plan_computes(const nnc_plan *p, const nnc_cmd *c)
            (c->kind == CMD_copy && p->tensor[c->arg[0]].device == p->tensor[c->arg[1]].device);
 }
 
-/* Runs of main before a profile (nnc_exec_profile_behind): 0 of CPUs. */
-int nnc_partition_before(const nnc_env *e);
 /* Generates the inputs of a session's runs; of a step with a learning rate of 0. */
 nnc_status nnc_partition_set_inputs(nnc_session *run, const nnc_training *training, nnc_sink *sink) NNC_MUST;
 

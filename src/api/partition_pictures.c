@@ -38,7 +38,7 @@ static void put_work(const nnc_partition_table *t, nnc_text *out)
         nnc_plural(t->micro, "es"), (long long)t->m->batch, nnc_plural(t->m->batch, "s"));
 }
 
-static nnc_status write(const drawing *x, const char *name, const nnc_text *svg)
+static nnc_status write_file(const drawing *x, const char *name, const nnc_text *svg)
 {
     char path[4096];
     if (!x->dir)
@@ -83,7 +83,7 @@ static nnc_status draw_strategies(const drawing *x)
         .point = point};
     nnc_scatter_put(&s, &svg);
     NNC_NEED(!title.oom && !note.oom, x->sink);
-    return write(x, "strategies", &svg);
+    return write_file(x, "strategies", &svg);
 }
 
 /* A file's name: the strategy's without the combination that `auto` and `hybrid` found. */
@@ -123,7 +123,7 @@ static nnc_status draw_gantt(
     put_name(&name, prefix, r);
     nnc_gantt_put(of, nnc_text_str(&title), nnc_text_str(&note), &svg);
     NNC_NEED(!title.oom && !note.oom && !name.oom, x->sink);
-    return write(x, nnc_text_str(&name), &svg);
+    return write_file(x, nnc_text_str(&name), &svg);
 }
 
 static nnc_status draw_memory(const drawing *x, const nnc_partition_row *r)
@@ -139,7 +139,7 @@ static nnc_status draw_memory(const drawing *x, const nnc_partition_row *r)
     put_name(&name, "memory-", r);
     nnc_holds_put(r->simulated, nnc_text_str(&title), nnc_text_str(&note), "simulated time", &svg);
     NNC_NEED(!title.oom && !note.oom && !name.oom, x->sink);
-    return write(x, nnc_text_str(&name), &svg);
+    return write_file(x, nnc_text_str(&name), &svg);
 }
 
 /* One file: the strategies' scatter, or of a single strategy its Gantt chart. */

@@ -185,7 +185,7 @@ static nnc_status add_profile(
     NNC_FREED int64_t *ns = nnc_malloc(((size_t)n * 2 + 1) * sizeof *ns);
     NNC_NEED(ns, r->sink);
     NNC_TRY(nnc_exec_profile_behind(
-        p->s->exec, nnc_partition_before(r->e), SEC_main, last, ns, ns + n, r->sink));
+        p->s->exec, nnc_env_profile_after(r->e), SEC_main, last, ns, ns + n, r->sink));
     for (int i = 0; i < n; i++) {
         const nnc_cmd *c = &plan->cmd[from + i];
         if (c->kind == CMD_record || c->kind == CMD_wait)

@@ -109,12 +109,6 @@ nnc_status nnc_partition_set_inputs(nnc_session *run, const nnc_training *traini
     return nnc_session_make_inputs(run, &o, 0, sink);
 }
 
-int nnc_partition_before(const nnc_env *e)
-{
-    enum { RUNS = 4 };
-    return e->target[0].kind == NNC_T_cuda ? RUNS : 0;
-}
-
 /* Medians over some runs, after one that warms up. Medians add up to the time of a run; least times do not. */
 static nnc_status time_commands(const nnc_env *e, nnc_session *run, const nnc_artifact *a,
     const nnc_training *training, int64_t *ns, nnc_sink *sink)
@@ -129,7 +123,7 @@ static nnc_status time_commands(const nnc_env *e, nnc_session *run, const nnc_ar
     NNC_TRY(nnc_partition_set_inputs(run, training, sink));
     for (int k = -1; k < RUNS; k++) {
         NNC_TRY(nnc_exec_profile_behind(
-            run->exec, nnc_partition_before(e), SEC_main, last, start, end, sink));
+            run->exec, nnc_env_profile_after(e), SEC_main, last, start, end, sink));
         for (int i = 0; k >= 0 && i < n; i++)
             all[(size_t)i * RUNS + (size_t)k] = end[i] - start[i];
     }

@@ -153,7 +153,7 @@ static double peak_of(comparison *c, const nnc_target *t)
 }
 
 /* What a level holds for the threads together. */
-static int64_t size_of(const nnc_target *t, nnc_level level)
+static int64_t size_of(const nnc_target *t, roof_level level)
 {
     const int64_t threads = nnc_max64(t->threads, 1), cores = nnc_max64(t->cores, 1);
     return level == LEVEL_l1   ? t->l1_bytes * threads
@@ -163,17 +163,17 @@ static int64_t size_of(const nnc_target *t, nnc_level level)
 }
 
 /* The nearest level that holds what a command reads and writes. */
-static nnc_level level_of(const nnc_target *t, int64_t bytes)
+static roof_level level_of(const nnc_target *t, int64_t bytes)
 {
     int level = LEVEL_l1;
-    while (level < LEVEL_memory && bytes > size_of(t, (nnc_level)level))
+    while (level < LEVEL_memory && bytes > size_of(t, (roof_level)level))
         level++;
-    return (nnc_level)level;
+    return (roof_level)level;
 }
 
 /* Bytes per second of copies within a level, measured at its first use: in milliseconds, of memory in a tenth of a second. Without memory
  * for the buffers: the target's own number. */
-static double rate_of(comparison *c, const nnc_target *t, nnc_level level, int64_t bytes)
+static double rate_of(comparison *c, const nnc_target *t, roof_level level, int64_t bytes)
 {
     double *rate = &c->bytes_s[level];
     const bool memory = level == LEVEL_memory;
@@ -198,7 +198,7 @@ static void add_command(
     if (host && compute > 0) /* the same operations in f32, by the target and as measured */
         compute *=
             1e9 / peak_of(c, t) / (double)nnc_target_least_ns(t, DT_f32, false, FLOPS, 0) * FLOPS;
-    const nnc_level level = host ? level_of(t, k->bytes) : LEVEL_memory;
+    const roof_level level = host ? level_of(t, k->bytes) : LEVEL_memory;
     const double move = !host          ? (double)nnc_target_least_ns(t, d, tf32, 0, k->bytes)
                         : k->bytes > 0 ? (double)k->bytes * 1e9 / rate_of(c, t, level, k->bytes)
                                        : 0;

@@ -1,5 +1,4 @@
 /* api/trace.c -- a run of a plan as a trace: measured, and beside it as the simulator predicts it; the memory of a plan as a picture. */
-#include "api/partition.h"
 #include "api/timeline.h"
 #include "sim/sim.h"
 #include <string.h>
@@ -201,7 +200,7 @@ nnc_status nnc_session_trace(
     if (!st)
         st = nnc_tracing_create(s, &x, sink);
     if (!st)
-        x->before = nnc_partition_before(e);
+        x->before = nnc_env_profile_after(e);
     if (!st) /* the first one creates events */
         st = nnc_tracing_run(warm, SEC_main, last, -1, sink);
     if (!st)

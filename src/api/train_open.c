@@ -5,11 +5,6 @@
 
 #include <string.h>
 
-const nnc_train_options nnc_train_defaults = {.compile = {.level = 2, .streams = 1, .devices = 1},
-    .of = {NNC_TRAINING_DEFAULTS},
-    .rate = {NNC_RATE_DEFAULTS},
-    .epochs = 1};
-
 /* ---- programs ------------------------------------------------------------------------------------------------------------ */
 
 /* with: the session whose states it has; NULL: of its own */

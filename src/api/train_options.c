@@ -5,6 +5,11 @@
 
 #include <string.h>
 
+const nnc_train_options nnc_train_defaults = {.compile = {.level = 2, .streams = 1, .devices = 1},
+    .of = {NNC_TRAINING_DEFAULTS},
+    .rate = {NNC_RATE_DEFAULTS},
+    .epochs = 1};
+
 /* The options are the first member, so that both have the same address. */
 typedef struct holder {
     nnc_train_options o;

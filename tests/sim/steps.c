@@ -3,6 +3,7 @@
 #include "api/api.h"
 #include "api/train.h"
 #include "sim/sim.h"
+#include "train/train.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>
