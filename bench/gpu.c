@@ -8,7 +8,7 @@
  *
  * An SM issues 128 lanes a clock; floats go at the rate that the data sheet's FLOP/s say, integers at 64 lanes, special functions at 16
  * (CUDA C++ Programming Guide, throughput of native arithmetic instructions). The longest of the five times is the kernel's. */
-#include "api/api.h"
+#include "session/session.h"
 #include "cuda/cuda.h"
 #include "gpu_plain.h"
 #include "gpu_share.h"

@@ -11,8 +11,8 @@
  * measurements of the same ceilings; each burst of runs is held against the mean of the measurements before and after it, and the
  * median of these shares stands with its 95 % interval. On a machine whose clock and neighbours change, only the second says something
  * about the program. */
-#include "api/compare.h"
-#include "api/internal.h"
+#include "check/compare.h"
+#include "session/session.h"
 #include "machine.h"
 #include <stdlib.h>
 #include <string.h>

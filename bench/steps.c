@@ -14,7 +14,8 @@
  *     graph        {"graph", "outputs", "training"}: the model, for PyTorch (device/graph.c)
  *
  * Steps have a learning rate of 0. Inputs and weights are generated, as nnc compare does. */
-#include "api/internal.h"
+#include "report/report.h"
+#include "session/session.h"
 #include "device/device.h"
 #include "train/train.h"
 #include <stdlib.h>

@@ -17,6 +17,16 @@ big=$(git ls-files '*.c' '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 1000 {
 [ -z "$big" ] || { echo "files over 1000 lines:"; echo "$big"; fail=1; }
 fns=$(git ls-files 'src/*.c' | xargs awk 'FNR==1{s=0} /^[A-Za-z_].*\)[ \t]*$/{name=$0; s=FNR} /^\}/{ if(s && FNR-s>80) print FNR-s, FILENAME":"s, name; s=0 }')
 [ -z "$fns" ] || { echo "functions over 80 lines:"; echo "$fns"; fail=1; }
+# Lines of each folder of src: scripts/lines.txt has the most, which a commit raises only with a reason.
+grown=$(while read -r folder most; do
+    lines=$(git ls-files "src/$folder" | xargs cat | wc -l)
+    [ "$lines" -le "$most" ] || echo "src/$folder: $lines lines, at most $most"
+done <scripts/lines.txt
+for folder in src/*/; do
+    folder=${folder#src/} && folder=${folder%/}
+    grep -q "^$folder " scripts/lines.txt || echo "src/$folder: no row in scripts/lines.txt"
+done)
+[ -z "$grown" ] || { echo "folders over their number of lines (scripts/lines.txt):"; echo "$grown"; fail=1; }
 # These read and write numbers in the host program's locale; printf of doubles into a buffer does too (nnc_snprintf).
 local=$(git grep -nE '(^|[^_a-z])(strtod|strtof|atof|atoi)\(' -- src ':!src/base/text.c')
 [ -z "$local" ] || { echo "write nnc_strtod, or strtol with its end checked:"; echo "$local"; fail=1; }

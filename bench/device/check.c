@@ -1,6 +1,6 @@
 /* bench/device/check.c -- the part "check": every model at a small size through nnc_compare, each op alone and generated graphs, all
  * against the float64 reference, on the device itself. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "device.h"
 #include "gen/gen.h"
 #include <math.h>

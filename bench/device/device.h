@@ -3,7 +3,8 @@
 #ifndef NNC_BENCH_DEVICE_H
 #define NNC_BENCH_DEVICE_H
 
-#include "api/api.h"
+#include "session/session.h"
+#include "train/train.h"
 #include "base/base.h"
 
 /* ---- cells.c ------------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* bench/device/engines.c -- the part "engines": for each strict f32 convolution of the cells, the time of every configuration that cuDNN
  * has. Those that its heuristics list come first, then the others; what nnc takes without measuring is marked. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "cuda/cudnn.h"
 #include "device.h"
 #include "engines/cudnn.h"

@@ -1,5 +1,5 @@
 /* bench/device/graph.c -- a model as JSON: what peers.py builds the same computation from, with the same numbers. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "device.h"
 #include "train/train.h"
 #include <string.h>

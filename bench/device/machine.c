@@ -1,5 +1,5 @@
 /* bench/device/machine.c -- the part "machine": what a table of results has at its head. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "cuda/cuda.h"
 #include "device.h"
 #include <math.h>

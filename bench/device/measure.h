@@ -2,7 +2,7 @@
 #ifndef NNC_BENCH_MEASURE_H
 #define NNC_BENCH_MEASURE_H
 
-#include "api/internal.h"
+#include "session/session.h"
 #include "device.h"
 
 typedef struct measure_time {

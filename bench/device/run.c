@@ -1,6 +1,7 @@
 /* bench/device/run.c -- the parts "run", "graphs" and "compile": compiles, loads and measures each cell of a table, and keeps what another
  * program needs to do the same (graph.c) and some elements of the first output. */
 #include "cuda/cuda.h"
+#include "report/report.h"
 #include "measure.h"
 #include "train/train.h"
 #include <math.h>

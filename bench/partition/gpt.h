@@ -3,7 +3,8 @@
 #ifndef BENCH_PARTITION_GPT_H
 #define BENCH_PARTITION_GPT_H
 
-#include "api/partition_auto.h"
+#include "session/session.h"
+#include "strategy/auto.h"
 
 typedef struct gpt {
     int hidden, layers, heads, sequence, vocabulary;

@@ -6,6 +6,7 @@
  * prediction without communication.
  * usage: bench_partition [--vtrain FILE]...   ground_truth_single.csv and ground_truth_multi.csv of github.com/VIA-Research/vTrain */
 #include "gpt.h"
+#include "strategy/strategy.h"
 #include "tables.h"
 
 #include <math.h>

@@ -3,8 +3,11 @@
 #ifndef NNC_CLI_H
 #define NNC_CLI_H
 
-#include "api/api.h"
-#include "api/train.h"
+#include "calibrate/calibrate.h"
+#include "fit/fit.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "strategy/strategy.h"
 #include "base/base.h"
 
 typedef enum mode { MODE_forward, MODE_step } mode;

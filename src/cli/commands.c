@@ -1,5 +1,13 @@
 /* cli/commands.c -- the commands that compile and report; run and compare are in run.c. */
 #include "cli/cli.h"
+#include "check/check.h"
+#include "report/report.h"
+#include "session/train.h"
+#include "strategy/strategy.h"
+#include "check/check.h"
+#include "report/report.h"
+#include "session/train.h"
+#include "strategy/strategy.h"
 #include <string.h>
 #include <sys/stat.h>
 

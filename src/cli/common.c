@@ -1,5 +1,11 @@
 /* cli/common.c -- shared by the commands: open the machine and the model, compile, write text. */
 #include "cli/cli.h"
+#include "fit/fit.h"
+#include "session/train.h"
+#include "strategy/strategy.h"
+#include "fit/fit.h"
+#include "session/train.h"
+#include "strategy/strategy.h"
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,5 +1,9 @@
 /* cli/flags.c -- the flags of all commands in one table, used for parsing and --help. */
 #include "cli/cli.h"
+#include "report/report.h"
+#include "session/train.h"
+#include "report/report.h"
+#include "session/train.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

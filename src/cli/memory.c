@@ -1,5 +1,9 @@
 /* cli/memory.c -- nnc memory: what a model needs before it runs, whether that fits, what would, and the largest model that does. */
 #include "cli/cli.h"
+#include "fit/fit.h"
+#include "report/report.h"
+#include "fit/fit.h"
+#include "report/report.h"
 #include <string.h>
 
 /* The report's last line: what would fit, or which command searches for that. */

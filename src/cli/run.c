@@ -1,5 +1,9 @@
 /* cli/run.c -- nnc run: inputs from files or the seed, timed iterations, outputs to files or as a summary; and nnc compare. */
 #include "cli/cli.h"
+#include "check/check.h"
+#include "report/report.h"
+#include "check/check.h"
+#include "report/report.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,9 @@
 /* cli/train.c -- nnc train. */
 #include "cli/cli.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

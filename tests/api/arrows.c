@@ -3,6 +3,10 @@
 #include <dirent.h>
 #include <stdlib.h>
 
+#define BELOW /* the compiler and its devices, which session/ puts together */ \
+    "api base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm " \
+    "runtime engines partition cluster"
+
 static const struct {
     const char *folder, *may;
 } arrows[] = {
@@ -35,9 +39,15 @@ static const struct {
     {"plugins/mpi", "base comm"},
     {"plugins/jpeg", "base data"},
     {"plugins/png", "base data"},
-    {"api", "base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm "
-            "runtime engines partition picture cluster sim"},
-    {"cli", "base api"},
+    {"api", "base"},
+    {"session", BELOW},
+    {"report", BELOW " session picture sim"},
+    {"check", BELOW " session report strategy"},
+    {"strategy", BELOW " session report picture sim"},
+    {"fit", BELOW " session report strategy sim"},
+    {"calibrate", BELOW " session report strategy sim"},
+    {"trainer", BELOW " session report strategy"},
+    {"cli", "base api session report check strategy fit calibrate trainer"},
 };
 
 static bool listed(const char *words, const char *word, size_t n)
@@ -59,7 +69,9 @@ static bool public_header(const char *folder, size_t n, const char *file)
     if (n == 4 && !strncmp(folder, "cuda", 4))
         return !strcmp(file, "cudnn.h");
     if (n == 3 && !strncmp(folder, "api", 3))
-        return !strcmp(file, "nnc.h") || !strcmp(file, "train.h");
+        return !strcmp(file, "nnc.h");
+    if (n == 7 && !strncmp(folder, "session", 7))
+        return !strcmp(file, "train.h");
     if (n == 4 && !strncmp(folder, "math", 4)) /* what all emitters expand */
         return !strcmp(file, "formula.h");
     return n == 4 && !strncmp(folder, "plan", 4) && !strcmp(file, "make.h");

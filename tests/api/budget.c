@@ -1,5 +1,6 @@
 /* tests/api/budget.c -- memory of training steps: budgets, what fills the memory, frozen layers; recomputing changes no number. */
-#include "api/memory.h"
+#include "report/report.h"
+#include "session/session.h"
 #include "frontend/frontend.h"
 #include "help.h"
 #include "train/train.h"

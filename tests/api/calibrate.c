@@ -1,8 +1,10 @@
 /* tests/api/calibrate.c -- nnc calibrate writes a hardware file that is read back, and nnc partition --run prints what ran beside what was
  * predicted. Nothing here depends on how long anything takes. */
-#include "api/calibrate.h"
 #include "api/help.h"
-#include "api/partition.h"
+#include "calibrate/calibrate.h"
+#include "calibrate/measure.h"
+#include "session/session.h"
+#include "strategy/strategy.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* tests/api/copies.c -- times with and without copies: asking for both changes neither. */
-#include "api/api.h"
+#include "session/session.h"
 #include "frontend/frontend.h"
 #include "test.h"
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* tests/api/fit.c -- nnc memory --fit: the boundary is that of real plans, the search ends where memory falls, and a lack of host memory is
  * an error. */
-#include "api/partition.h"
+#include "fit/fit.h"
+#include "session/session.h"
 #include "help.h"
 #include <stdlib.h>
 #include <string.h>

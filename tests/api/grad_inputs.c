@@ -1,6 +1,8 @@
 /* tests/api/grad_inputs.c -- gradients with respect to inputs (--grad-inputs): layers without weights against central differences, steps
  * layer by layer against float64, and what the C API says about them. */
-#include "api/train.h"
+#include "check/check.h"
+#include "session/session.h"
+#include "session/train.h"
 #include "help.h"
 
 #include <math.h>

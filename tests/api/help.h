@@ -4,7 +4,7 @@
 #ifndef NNC_TESTS_API_HELP_H
 #define NNC_TESTS_API_HELP_H
 
-#include "api/internal.h"
+#include "session/session.h"
 #include "test.h"
 #include <cjson/cJSON.h>
 

@@ -1,6 +1,6 @@
 /* tests/api/in_order.c -- ops that run in order along an axis, on numbers that drawn ones do not meet: sums whose terms f32 would lose,
  * and NaN among the best; interpreted, and as machine code. */
-#include "api/api.h"
+#include "session/session.h"
 #include "ir/ir.h"
 #include "test.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* tests/api/indices.c -- inputs that are indices: generated ones are valid for their tables, and what lies outside a table is
  * an error of the run instead of another row. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "test.h"
 
 typedef struct loaded {

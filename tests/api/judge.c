@@ -1,6 +1,7 @@
 /* tests/api/judge.c -- verdicts of compare: each output by itself, limits from the conditioning that simulated rounding measures, and
  * elements that are not finite. */
-#include "api/compare.h"
+#include "check/compare.h"
+#include "session/session.h"
 #include "help.h"
 #include <math.h>
 #include <string.h>

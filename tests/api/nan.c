@@ -1,6 +1,6 @@
 /* tests/api/nan.c -- NaN survives relu, clip and max pooling: in kernels, and at the end of a library's
  * convolution or product. */
-#include "api/api.h"
+#include "session/session.h"
 #include "ir/ir.h"
 #include "test.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* tests/api/options.c -- options by name (nnc.h): every name reaches its field, wrong names and values are refused with what would be
  * right, strings and lists are copies, and NULL means the defaults. */
-#include "api/api.h"
+#include "session/session.h"
 #include "test.h"
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* tests/api/partition.c -- nnc partition on models: the numbers of each strategy fit together, the memory ledger covers the plan, faster
  * links never cost time, and what is called executable runs with the results of one device. */
 #include "api/help.h"
-#include "api/partition.h"
-#include "api/partition_row.h"
+#include "session/session.h"
+#include "strategy/row.h"
+#include "strategy/strategy.h"
 #include "picture/picture.h"
 #include "sim/sim.h"
 #include "train/train.h"

@@ -1,7 +1,9 @@
 /* tests/api/partition_auto.c -- the strategy `auto` on models: no worse than the strategies that it contains, and near the simulator; and
  * communication of groups of devices. */
 #include "api/help.h"
-#include "api/partition_auto.h"
+#include "session/session.h"
+#include "strategy/auto.h"
+#include "strategy/strategy.h"
 #include "train/train.h"
 
 typedef struct subject {

@@ -1,6 +1,9 @@
 /* tests/api/pipeline.c -- pipelines of micro-batches train with the bits of one device that accumulates as many batches: weights,
  * statistics, losses, validation; whatever the schedule. */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "strategy/strategy.h"
+#include "trainer/trainer.h"
 #include "help.h"
 #include "tensors/tensors.h"
 #include <math.h>

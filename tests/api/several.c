@@ -1,6 +1,7 @@
 /* tests/api/several.c -- several models in one run: names and paths of the joined graph, its devices and streams, the same bits as each
  * model alone, forward and as training steps. */
-#include "api/internal.h"
+#include "session/session.h"
+#include "strategy/strategy.h"
 #include "frontend/frontend.h"
 #include "help.h"
 #include "train/train.h"

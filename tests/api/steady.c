@@ -3,7 +3,7 @@
  * A child process runs a model and its parent counts the calls of all its threads (ptrace). On a loaded machine a thread waits for one
  * that has no core and sleeps with good reason, or moves to another core: so the clock by which it waits stands still here, and nobody
  * knows its core. */
-#include "api/api.h"
+#include "session/session.h"
 #include "ir/ir.h"
 #include "test.h"
 #include <sched.h>

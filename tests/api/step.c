@@ -1,5 +1,7 @@
 /* tests/api/step.c -- training steps compared and timed: results of compare with training, the parts of a step, and planted faults. */
-#include "api/compare.h"
+#include "check/compare.h"
+#include "report/report.h"
+#include "session/session.h"
 #include "frontend/frontend.h"
 #include "help.h"
 #include "train/train.h"

@@ -3,7 +3,7 @@
 #ifndef NNC_TESTS_API_STEPS_H
 #define NNC_TESTS_API_STEPS_H
 
-#include "api/api.h"
+#include "session/session.h"
 #include "ir/ir.h"
 #include "train/train.h"
 

@@ -1,6 +1,7 @@
 /* tests/api/steps_batch.c -- see steps_batch.h. */
 #include "steps_batch.h"
-#include "api/ties.h"
+#include "check/ties.h"
+#include "session/session.h"
 #include "help.h"
 #include "test.h"
 

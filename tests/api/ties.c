@@ -1,8 +1,10 @@
 /* tests/api/ties.c -- choices that rounding decides otherwise than float64 are followed by `verify` and allowed for by `compare`; faults
  * beyond rounding are found beside them. */
 #include "help.h"
-#include "api/compare.h"
-#include "api/layers.h"
+#include "check/check.h"
+#include "check/compare.h"
+#include "check/layers.h"
+#include "session/session.h"
 #include "kernel/kernel.h"
 #include "train/train.h"
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* tests/api/train.c -- training steps on every device of this machine: losses and states against the float64 reference of the same graph,
  * step after step. (That the steps are PyTorch's, bench/train_check.py shows.) */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
 #include "frontend/frontend.h"
 #include "help.h"
 #include "steps.h"

@@ -1,6 +1,8 @@
 /* tests/api/train_faults.c -- nnc train when memory runs out, with damaged checkpoints, and with damaged sections "train".
  * NNC_FUZZ_SECONDS: for so long each of the latter, otherwise some hundred rounds; --seed N repeats a failure. */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
 #include "help.h"
 #include "tensors/tensors.h"
 #include <signal.h>

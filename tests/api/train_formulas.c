@@ -1,6 +1,8 @@
 /* tests/api/train_formulas.c -- nnc train against the formulas of its losses and optimizers, written again in C: a linear layer whose
  * gradient is known in closed form. (Other tests compare a step's kernels with the reference evaluation of the same graph.) */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
 #include "help.h"
 #include "tensors/tensors.h"
 #include <math.h>

@@ -1,6 +1,8 @@
 /* tests/api/train_loop.c -- the loop of nnc train: validation of all samples, weights that are kept, files of two processes, what a
  * checkpoint is refused for. */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
 #include "help.h"
 #include <math.h>
 #include "tensors/tensors.h"

@@ -1,6 +1,7 @@
 /* tests/api/train_loss.c -- cross entropy with ignored targets and with classes in the last dimension; frozen weights by pattern; what a
  * batch norm cannot do. */
-#include "api/train.h"
+#include "session/session.h"
+#include "train/train.h"
 #include "frontend/frontend.h"
 #include "help.h"
 

@@ -1,5 +1,7 @@
 /* tests/api/train_nan.c -- where numbers that are NaN or infinite arise: in the data, a layer, a gradient, an update some steps ago. */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
 #include "frontend/frontend.h"
 #include "help.h"
 #include "tensors/tensors.h"

@@ -1,5 +1,6 @@
 /* tests/api/train_settings.c -- the section "train" of model files: what it sets, and what overrides it. */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
 #include "help.h"
 
 static const char section[] =

@@ -1,6 +1,7 @@
 /* tests/api/train_updates.c -- weights whose gradients are summed in the kernels that update them: steps of drawn linear layers against the
  * float64 reference, and the same bits in each run. */
-#include "api/internal.h"
+#include "session/session.h"
+#include "train/train.h"
 #include "frontend/frontend.h"
 #include "help.h"
 #include "steps.h"

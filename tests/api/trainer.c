@@ -1,5 +1,7 @@
 /* tests/api/trainer.c -- trainers of nnc.h: the steps of nnc train on batches of the caller, their checkpoints, and what is refused. */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
 #include "help.h"
 
 #include <math.h>

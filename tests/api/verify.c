@@ -1,6 +1,7 @@
 /* tests/api/verify.c -- nnc verify MODEL: every layer against float64, the first that differs by name, and the smallest model that still
  * differs. Faults are planted in the optimised graph. */
 #include "help.h"
+#include "check/check.h"
 #include "tensors/tensors.h"
 #include "kernel/kernel.h"
 #include "train/train.h"

@@ -1,5 +1,5 @@
 /* tests/cuda_fake/chunks.c -- models larger than the (fake) GPU: they run in chunks with the same results, or it is said why not. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "help.h"
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* tests/cuda_fake/emits.c -- every stage of models in 16 bits as text, and the dump of all of them: each layer's kernels are emitted as at
  * their own size, under AddressSanitizer too. Nothing runs, so sizes cost nothing; a batch decides how a kernel is scheduled. */
-#include "api/api.h"
+#include "session/session.h"
 #include "help.h"
 #include <glob.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* tests/cuda_fake/functions.c -- how much code training steps are for a GPU: functions and bytes of source, by which NVRTC's time goes. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "fake.h"
 #include "help.h"
 #include "test.h"

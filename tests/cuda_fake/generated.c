@@ -1,6 +1,6 @@
 /* tests/cuda_fake/generated.c -- generated graphs on the fake GPU in every precision: unfused, fused and float64 agree within the
  * stated limits, or within what the conditioning of the outputs explains. */
-#include "api/api.h"
+#include "session/session.h"
 #include "fake.h"
 #include "help.h"
 #include "gen/gen.h"

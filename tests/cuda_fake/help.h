@@ -2,7 +2,7 @@
 #ifndef TEST_CUDA_FAKE_HELP_H
 #define TEST_CUDA_FAKE_HELP_H
 
-#include "api/api.h"
+#include "session/session.h"
 #include "fake.h"
 #include "plan/plan.h"
 #include "test.h"

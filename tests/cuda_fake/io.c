@@ -1,5 +1,6 @@
 /* tests/cuda_fake/io.c -- overlapped copies on the fake GPU: order under every seed, and verdicts that its clocks decide. */
 #include "help.h"
+#include "report/report.h"
 #include "runtime/runtime.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* tests/cuda_fake/kinds.c -- devices of several kinds, each with its own target, planned for at once: a plan's devices, code and copies;
  * what its verifier refuses; models whose layers are spread over a CPU and GPUs, against float64. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "../cudnn/plan_text.h"
 #include "help.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* tests/cuda_fake/models.c -- models on the fake GPU: `nnc compare` against the float64 reference, plans of several streams. */
 #include "fake.h"
-#include "api/api.h"
+#include "session/session.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* tests/cuda_fake/orders.c -- convolutions in both memory orders on the fake GPU, against float64: strict f32 row-major, with tf32 allowed
  * channels last with turned weights. */
 #include "fake.h"
-#include "api/api.h"
+#include "session/session.h"
 #include "plan/plan.h"
 #include "test.h"
 

@@ -1,7 +1,8 @@
 /* tests/cuda_fake/parallel.c -- n models beside each other, as people write them, trained on the fake GPU: drawn ones against the float64
  * reference of the same graph, and the number of commands of a step, which is that of one model. */
-#include "api/internal.h"
 #include "api/steps.h"
+#include "session/session.h"
+#include "train/train.h"
 #include "fake.h"
 #include "frontend/frontend.h"
 #include "help.h"

@@ -1,6 +1,6 @@
 /* tests/cuda_fake/rows.c -- products of few rows on the fake GPU, fused and unfused against float64: generated shapes, of which few are
  * multiples of a vector, weights in rows along the sum, transposed and batched, with activations inside. */
-#include "api/api.h"
+#include "session/session.h"
 #include "fake.h"
 #include "help.h"
 #include "passes/passes.h"

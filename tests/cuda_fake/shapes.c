@@ -1,6 +1,6 @@
 /* tests/cuda_fake/shapes.c -- one artifact at several shapes on the fake GPU: sessions side by side, eager and replayed, which share their
  * weights in the device's memory. */
-#include "api/internal.h"
+#include "session/session.h"
 #include "help.h"
 
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* tests/cuda_fake/steps.c -- training steps on the fake GPU, against the float64 reference of the same graph: losses, optimizers,
  * accumulation, 16 bits with loss scaling, in orders of streams that differ. */
-#include "api/internal.h"
 #include "api/steps.h"
+#include "session/session.h"
+#include "train/train.h"
 #include "fake.h"
 #include "frontend/frontend.h"
 #include "help.h"

@@ -1,6 +1,6 @@
 /* tests/cuda_fake/together.c -- collectives of plans over several GPUs of one process: staged through host memory and by NCCL, with every
  * order of streams that the seeds give; bits of one CPU for each device. */
-#include "api/internal.h"
+#include "api/nnc.h"
 #include "help.h"
 #include <math.h>
 

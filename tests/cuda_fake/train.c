@@ -1,6 +1,8 @@
 /* tests/cuda_fake/train.c -- nnc train on the fake GPU, where inputs are uploaded while the step before computes: the numbers of the CPU,
  * also when calls fail. */
-#include "api/train.h"
+#include "session/session.h"
+#include "session/train.h"
+#include "trainer/trainer.h"
 #include "help.h"
 #include "test.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* tests/frontend/make_docs.c -- makes what the docs have of the layer table: docs/schema/model.schema.json (JSON Schema draft-07, which
  * editors support best) and the tables of docs/model.md. */
-#include "api/train.h"
+#include "session/train.h"
 #include "frontend/internal.h"
 #include "schema.h"
 #include <string.h>

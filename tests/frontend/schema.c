@@ -1,6 +1,6 @@
 /* tests/frontend/schema.c -- docs/schema/model.schema.json against the program: what one accepts the other accepts, as far as a
  * schema can tell. With a checker of the part of draft-07 that the schema uses. */
-#include "api/train.h"
+#include "session/train.h"
 #include "schema.h"
 #include "test.h"
 #include <cjson/cJSON.h>

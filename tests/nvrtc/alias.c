@@ -1,6 +1,6 @@
 /* tests/nvrtc/alias.c -- kernels whose result lies in an operand's memory: NVRTC must not read that operand through the path for data
  * that nobody writes (ld.global.nc). The PTX is followed from each pointer parameter to the addresses of loads. */
-#include "api/api.h"
+#include "session/session.h"
 #include "cuda/cuda.h"
 #include "gen/gen.h"
 #include "plan/plan.h"

@@ -3,7 +3,7 @@
 #ifndef TEST_NVRTC_COMPILE_H
 #define TEST_NVRTC_COMPILE_H
 
-#include "api/api.h"
+#include "session/session.h"
 
 bool compile_absent(void); /* skips the test where there is no NVRTC */
 

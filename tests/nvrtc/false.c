@@ -1,6 +1,6 @@
 /* tests/nvrtc/false.c -- compiling through a false NVRTC: which one is asked for which GPU, errors with their places, the cache, threads,
  * running out of memory. nvrtc.c does it with the real one. */
-#include "api/api.h"
+#include "session/session.h"
 #include "cuda/cuda.h"
 #include "test.h"
 #include <stdatomic.h>

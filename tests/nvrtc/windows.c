@@ -2,7 +2,7 @@
  * Nothing is spilled or in local memory, results of 16 bits are stored by 64 or 128 bits, instructions for each result on the full path,
  * all rows of the window with it, stay under a budget, and the
  * kernel is there rather than a library's call. Windows that lie side by side along memory are loaded by 128 bits, too. */
-#include "api/api.h"
+#include "session/session.h"
 #include "cuda/cuda.h"
 #include "ir/ir.h"
 #include "plan/plan.h"

@@ -1,5 +1,5 @@
 /* tests/sim/plan.c -- plans of real models on described hardware; PyTorch's allocator by its rules. */
-#include "api/api.h"
+#include "session/session.h"
 #include "sim/sim.h"
 #include "test.h"
 #include "train/train.h"

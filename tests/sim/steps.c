@@ -1,7 +1,6 @@
 /* tests/sim/steps.c -- whole training steps on described GPUs against published images per second. None of these numbers was used to
  * describe a machine or to fit a speed: the convolutions' speeds come from a V100's forward passes. */
-#include "api/api.h"
-#include "api/train.h"
+#include "session/session.h"
 #include "sim/sim.h"
 #include "train/train.h"
 #include "test.h"

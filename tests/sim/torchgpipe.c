@@ -1,8 +1,7 @@
 /* tests/sim/torchgpipe.c -- a pipeline on described hardware against published throughput: ResNet-101 cut over 1 to 8 P40 by torchgpipe,
  * with its balances and micro-batches. Times of the stages are those of nnc's unfused training step on the described P40; nothing was
  * fitted to a P40 or to a pipeline. */
-#include "api/api.h"
-#include "api/train.h"
+#include "session/session.h"
 #include "sim/sim.h"
 #include "train/train.h"
 #include "test.h"

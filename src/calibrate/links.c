@@ -1,0 +1,300 @@
+/* calibrate/links.c -- copies between devices, and collectives, as plans do them. A copy is the time from the end of a command on one
+ * device to the start of the next one on another: data, event and wake-up. A collective is the time from when its last participant comes
+ * to when the last one is done. */
+#include "calibrate/measure.h"
+#include "session/session.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HOPS = CAL_HOPS, REPEATS = CAL_REPEATS, RUNS = 9 };
+static const double COPY_SHARE = 0.85, GROUP_SHARE = 1;
+/* The ends of the table first: what there is no time for lies between. */
+const int64_t cal_sizes[CAL_SIZES] = {4 << 10, 8 << 20, 512 << 10, 64 << 10, 2 << 20};
+enum { LEAST_SIZES = 3 };
+
+int cal_by_bytes(const void *a, const void *b)
+{
+    const nnc_point *x = a, *y = b;
+    return (x->work > y->work) - (x->work < y->work);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------- */
+
+/* A tensor that goes back and forth between devices 0 and 1, squared at each. */
+void cal_copy_text(nnc_text *t, int64_t bytes, bool alone)
+{
+    nnc_printf(t, "graph @copies {\n  %%0 = input : f32[%lld]\n", (long long)(bytes / 4));
+    for (int i = 0; i < HOPS; i++)
+        nnc_printf(t, "  %%%d = mul %%%d, %%%d device %d loc \"/hop%d\"\n", i + 1, i, i,
+            alone ? 0 : i % 2, i);
+    nnc_printf(t, "  return %%%d as \"y\"\n}\n", HOPS);
+}
+
+static bool is_work(const nnc_cmd *c)
+{
+    return c->kind == CMD_kernel || c->kind == CMD_call;
+}
+
+/* Over all hops and runs: the median time from one kernel to the next. */
+static nnc_status measure_copies(calibration *c, cal_program *p, void *ctx)
+{
+    nnc_point *out = ctx;
+    const nnc_plan *plan = p->a->plan;
+    const nnc_cmd *cmd = &plan->cmd[nnc_plan_first(plan, SEC_main)];
+    int64_t hop[HOPS * RUNS];
+    int n = 0;
+    double spread = 0;
+    for (int k = -2; k < RUNS; k++) {
+        NNC_TRY(cal_profile(c, p, false));
+        for (int i = 0, last = -1; i < p->n_cmd && k >= 0; i++) {
+            if (!is_work(&cmd[i]))
+                continue;
+            if (last >= 0 && cmd[last].device != cmd[i].device && n < HOPS * RUNS)
+                hop[n++] = nnc_max64(p->from[i] - p->to[last], 1);
+            last = i;
+        }
+    }
+    out->ns = cal_median_of(hop, n, &spread);
+    c->copy_spread = fmax(c->copy_spread, spread);
+    return NNC_OK;
+}
+
+/* What a run takes beside the time from its first command's start to its last one's end. */
+static nnc_status measure_run(calibration *c, cal_program *p, void *ctx)
+{
+    int64_t whole[RUNS], commands[RUNS];
+    (void)ctx;
+    for (int k = -2; k < RUNS; k++) {
+        const int64_t from = nnc_now_ns();
+        NNC_TRY(nnc_session_run(p->s, c->sink));
+        const int64_t took = nnc_now_ns() - from;
+        NNC_TRY(cal_profile(c, p, false));
+        int64_t first = INT64_MAX, last = 0;
+        for (int i = 0; i < p->n_cmd; i++) {
+            first = p->from[i] > 0 ? nnc_min64(first, p->from[i]) : first;
+            last = nnc_max64(last, p->to[i]);
+        }
+        if (k >= 0) {
+            whole[k] = took;
+            commands[k] = last - first;
+        }
+    }
+    c->run_ns =
+        nnc_max64(cal_median_of(whole, RUNS, NULL) - cal_median_of(commands, RUNS, NULL), 1);
+    return NNC_OK;
+}
+
+/* Device 1 waits while device 0 computes a product of some milliseconds. */
+static void wait_text(nnc_text *t)
+{
+    nnc_puts(t, "graph @wait {\n  %x = input : f32[256,1024]\n"
+                "  %w = param : f32[1024,1024] = gen(\"w\", seed=1, scale=0.1, shift=0)\n"
+                "  %p = linear %x, %w device 0 loc \"/product\"\n"
+                "  %s = slice %p {starts=[0], ends=[1], axes=[0]} device 0 loc \"/slice\"\n"
+                "  %y = mul %s, %s device 1 loc \"/square\"\n  return %y as \"y\"\n}\n");
+}
+
+/* From the end of the last command on device 0 to the start of the first one on device 1, less what a short wait takes. */
+static nnc_status measure_wait(calibration *c, cal_program *p, void *ctx)
+{
+    const nnc_plan *plan = p->a->plan;
+    const nnc_cmd *cmd = &plan->cmd[nnc_plan_first(plan, SEC_main)];
+    int64_t v[RUNS];
+    (void)ctx;
+    for (int k = -2; k < RUNS; k++) {
+        int64_t end = 0, start = INT64_MAX;
+        NNC_TRY(cal_profile(c, p, false));
+        for (int i = 0; i < p->n_cmd; i++) {
+            if (is_work(&cmd[i]) && cmd[i].device == 0)
+                end = nnc_max64(end, p->to[i]);
+            if (is_work(&cmd[i]) && cmd[i].device == 1)
+                start = nnc_min64(start, p->from[i]);
+        }
+        if (k >= 0)
+            v[k] = start - end;
+    }
+    c->wake_ns = nnc_max64(cal_median_of(v, RUNS, NULL) - c->copy[0].ns, 0);
+    return NNC_OK;
+}
+
+static nnc_status measure_text(calibration *c, const nnc_text *text,
+    nnc_status (*measure)(calibration *c, cal_program *p, void *ctx))
+{
+    cal_program p = {0};
+    nnc_status st = cal_load(c, text, c->devices, false, false, &p);
+    if (!st)
+        st = cal_lead(c, &p, measure, NULL);
+    cal_unload(&p);
+    return st;
+}
+
+static nnc_status runs_and_waits(calibration *c)
+{
+    NNC_LOCAL(nnc_text) run = {0};
+    NNC_LOCAL(nnc_text) wait = {0};
+    cal_copy_text(&run, cal_sizes[0], false);
+    wait_text(&wait);
+    NNC_TRY(measure_text(c, &run, measure_run));
+    return measure_text(c, &wait, measure_wait);
+}
+
+/* ns = latency + bytes / rate, by least squares of relative errors. Where a busy machine made a small copy slower than a large one, the
+ * line falls, or is so flat that its rate is no device's: then the fastest copy is the latency, and at least half of the largest one's
+ * time is transfer. */
+void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s)
+{
+    const double whole = (double)p[n - 1].ns, bytes = (double)p[n - 1].work;
+    double ss = 0, sx = 0, xx = 0, s = 0, x = 0, fastest = whole; /* weights 1 / ns^2 */
+    for (int i = 0; i < n; i++) {
+        const double t = (double)p[i].ns, b = (double)p[i].work;
+        ss += 1 / (t * t);
+        sx += b / (t * t);
+        xx += b * b / (t * t);
+        s += 1 / t;
+        x += b / t;
+        fastest = fmin(fastest, t);
+    }
+    const double det = ss * xx - sx * sx;
+    double latency = det > 0 ? (s * xx - x * sx) / det : 0,
+           slope = det > 0 ? (x * ss - s * sx) / det : 0;
+    if (latency < 0 || slope * bytes < whole / 16) {
+        latency = fastest;
+        slope = fmax(whole - fastest, whole / 2) / bytes;
+    }
+    *latency_ns = llround(latency);
+    *bytes_s = nnc_max64(1, llround(1e9 / slope));
+}
+
+static nnc_status copies(calibration *c)
+{
+    for (int i = 0; i < CAL_SIZES; i++) {
+        NNC_LOCAL(nnc_text) text = {0};
+        cal_program p = {0};
+        bool yes;
+        NNC_TRY(cal_has_time(c, COPY_SHARE, &yes));
+        if (!yes && i >= LEAST_SIZES)
+            break;
+        cal_copy_text(&text, cal_sizes[i], false);
+        c->copy[i].work = cal_sizes[i];
+        nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
+        if (!st)
+            st = cal_lead(c, &p, measure_copies, &c->copy[i]);
+        cal_unload(&p);
+        NNC_TRY(st);
+        c->n_copy++;
+    }
+    qsort(c->copy, (size_t)c->n_copy, sizeof *c->copy, cal_by_bytes);
+    if (cal_leads(c))
+        cal_fit_line(c->copy, c->n_copy, &c->copy_latency_ns, &c->copy_bytes_s);
+    return NNC_OK;
+}
+
+/* ---- collectives ------------------------------------------------------------------------------------------ */
+
+/* REPEATS collectives of tensors of their own; n: participants; bytes: of the whole tensor. */
+void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes)
+{
+    static const char *const op[GROUP__COUNT] = {"allreduce", "reduce_scatter", "allgather"};
+    const int64_t whole = bytes / 4 / n * n, each = kind == GROUP_allgather ? whole / n : whole;
+    nnc_puts(t, "graph @collectives {\n");
+    for (int k = 0; k < REPEATS; k++) {
+        for (int d = 0; d < n; d++)
+            nnc_printf(t, "  %%x%d.%d = input : f32[%lld]\n", k, d, (long long)each);
+        for (int d = 0; d < n; d++)
+            nnc_printf(t, "  %%s%d.%d = mul %%x%d.%d, %%x%d.%d device %d loc \"/square\"\n", k, d,
+                k, d, k, d, d);
+        for (int d = 0; d < n; d++)
+            nnc_printf(t, "%s%%y%d.%d", d ? ", " : "  ", k, d);
+        nnc_printf(t, " = %s ", op[kind]);
+        for (int d = 0; d < n; d++)
+            nnc_printf(t, "%s%%s%d.%d", d ? ", " : "", k, d);
+        nnc_puts(t, " loc \"/collective\"\n");
+    }
+    nnc_puts(t, "  return ");
+    for (int k = 0; k < REPEATS; k++)
+        for (int d = 0; d < n; d++)
+            nnc_printf(t, "%s%%y%d.%d as \"y%d.%d\"", k + d ? ", " : "", k, d, k, d);
+    nnc_puts(t, "\n}\n");
+}
+
+typedef struct measured_group {
+    int n; /* participants */
+    nnc_point *out;
+    double *spread;
+} measured_group;
+
+static nnc_status measure_group(calibration *c, cal_program *p, void *ctx)
+{
+    const measured_group *g = ctx;
+    const nnc_plan *plan = p->a->plan;
+    const nnc_cmd *cmd = &plan->cmd[nnc_plan_first(plan, SEC_main)];
+    int64_t v[REPEATS * RUNS];
+    int n = 0;
+    double spread = 0;
+    for (int k = -2; k < RUNS; k++) {
+        int64_t come = 0, done = 0;
+        NNC_TRY(cal_profile(c, p, false));
+        for (int i = 0, at = 0; i < p->n_cmd && k >= 0; i++) {
+            if (cmd[i].kind != CMD_collective)
+                continue;
+            come = at ? nnc_max64(come, p->from[i]) : p->from[i];
+            done = at ? nnc_max64(done, p->to[i]) : p->to[i];
+            if (++at == g->n) {
+                v[n++] = nnc_max64(done - come, 1);
+                at = 0;
+            }
+        }
+    }
+    g->out->ns = cal_median_of(v, n, &spread);
+    *g->spread = fmax(*g->spread, spread);
+    return NNC_OK;
+}
+
+/* The points of one collective; *ended: no time is left. */
+static nnc_status one_group(calibration *c, cal_group *g, bool *ended)
+{
+    for (int i = 0; i < CAL_SIZES; i++) {
+        NNC_LOCAL(nnc_text) text = {0};
+        cal_program p = {0};
+        bool yes;
+        NNC_TRY(cal_has_time(c, GROUP_SHARE, &yes));
+        *ended = !yes;
+        if (!yes && i >= LEAST_SIZES)
+            break;
+        cal_group_text(&text, g->kind, g->devices, cal_sizes[i]);
+        g->point[i].work = cal_sizes[i] / 4 / g->devices * g->devices * 4;
+        measured_group m = {g->devices, &g->point[i], &g->spread};
+        nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
+        if (!st)
+            st = cal_lead(c, &p, measure_group, &m);
+        cal_unload(&p);
+        NNC_TRY(st);
+        g->n_point++;
+    }
+    qsort(g->point, (size_t)g->n_point, sizeof *g->point, cal_by_bytes);
+    return NNC_OK;
+}
+
+nnc_status cal_groups(
+    calibration *c, nnc_status (*measure)(calibration *c, cal_group *g, bool *ended))
+{
+    static const nnc_group_op kinds[] = {GROUP_allreduce, GROUP_allgather, GROUP_reduce_scatter};
+    bool ended = false;
+    for (size_t k = 0; k < NNC_COUNT(kinds); k++)
+        for (int n = c->devices; n >= 2; n = n > 2 ? 2 : 0) {
+            if ((ended && c->n_group) || c->n_group == CAL_GROUPS)
+                return NNC_OK;
+            cal_group *g = &c->group[c->n_group++];
+            *g = (cal_group){.kind = kinds[k], .devices = n};
+            NNC_TRY(measure(c, g, &ended));
+        }
+    return NNC_OK;
+}
+
+nnc_status cal_links(calibration *c)
+{
+    NNC_TRY(copies(c));
+    NNC_TRY(runs_and_waits(c));
+    return cal_groups(c, one_group);
+}

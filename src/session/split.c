@@ -1,0 +1,177 @@
+/* session/split.c -- --strategy and --split: which layers are divided how; the pass does it (passes/split.c). */
+#include "session/session.h"
+#include "session/train.h"
+#include "train/train.h"
+#include <string.h>
+
+typedef enum nnc_strategy { STRATEGY_tensor, STRATEGY_channel, STRATEGY_spatial } nnc_strategy;
+
+static const struct {
+    const char *word;
+    nnc_split_by by;
+} words[] = {{"columns", NNC_SPLIT_columns}, {"rows", NNC_SPLIT_rows},
+    {"channels", NNC_SPLIT_columns}, {"input-channels", NNC_SPLIT_rows}, {"batch", NNC_SPLIT_batch},
+    {"height", NNC_SPLIT_height}, {"width", NNC_SPLIT_width}, {"whole", NNC_SPLIT_whole}};
+
+/* What a strategy says of a node. */
+static nnc_split_by strategy_of(nnc_strategy s, const nnc_node *x)
+{
+    const bool conv = x->op == OP_conv || x->op == OP_conv_transpose;
+    const bool product = x->op == OP_linear || x->op == OP_matmul;
+    const bool window = x->op == OP_conv || x->op == OP_maxpool || x->op == OP_avgpool;
+    if (s == STRATEGY_spatial)
+        return window ? NNC_SPLIT_space : NNC_SPLIT_follow;
+    return product || (conv && s == STRATEGY_channel) ? NNC_SPLIT_features : NNC_SPLIT_follow;
+}
+
+static const char *const strategies[] = {"tensor", "channel", "spatial"};
+
+static nnc_status find_strategy(const char *name, nnc_strategy *out, nnc_sink *sink)
+{
+    for (size_t i = 0; i < NNC_COUNT(strategies); i++)
+        if (!strcmp(strategies[i], name)) {
+            *out = (nnc_strategy)i;
+            return NNC_OK;
+        }
+    const char *near = nnc_nearest(name, strategies, NNC_COUNT(strategies));
+    return nnc_fail0(sink, NNC_E_USAGE,
+        "--strategy: unknown strategy `%s`%s%s; expected tensor, channel or spatial", name,
+        near ? "; did you mean " : "", near ? near : "");
+}
+
+static nnc_status by_strategy(const char *name, const nnc_graph *g, uint8_t *by, nnc_sink *sink)
+{
+    nnc_strategy s = STRATEGY_tensor;
+    NNC_TRY(find_strategy(name, &s, sink));
+    bool any = false;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        by[i] = (uint8_t)strategy_of(s, &g->node[i]);
+        any = any || by[i] != NNC_SPLIT_follow;
+    }
+    if (any)
+        return NNC_OK;
+    return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s: %s has no %s to split", name, g->name,
+        s == STRATEGY_tensor    ? "linear layer or matrix product"
+        : s == STRATEGY_channel ? "linear layer, matrix product or convolution"
+                                : "convolution or pooling");
+}
+
+/* What --split says of nodes. */
+typedef struct rules {
+    int *word;
+    const char **rule; /* that says it */
+    bool *heard;
+} rules;
+
+static nnc_status by_layer(
+    const char *text, const nnc_graph *g, uint8_t *by, rules *r, nnc_arena *a, nnc_sink *sink)
+{
+    const char *word[NNC_COUNT(words)];
+    for (size_t i = 0; i < NNC_COUNT(words); i++)
+        word[i] = words[i].word;
+    *r = (rules){ARENA_NEW(a, int, g->n_node + 1), ARENA_NEW(a, const char *, g->n_node + 1),
+        ARENA_NEW(a, bool, g->n_node + 1)};
+    NNC_NEED(r->word && r->rule && r->heard, sink);
+    NNC_TRY(nnc_model_words(g, "--split", text, word, NNC_COUNT(words), r->word, r->rule, sink));
+    for (uint32_t i = 0; i < g->n_node; i++)
+        by[i] = r->word[i] < 0 ? by[i] : (uint8_t)words[r->word[i]].by;
+    return NNC_OK;
+}
+
+/* A rule that no op has followed says something else than its writer meant. */
+static nnc_status check_heard(const rules *r, const nnc_graph *g, nnc_sink *sink)
+{
+    for (uint32_t i = 0; r->rule && i < g->n_node; i++) {
+        bool heard = !r->rule[i];
+        for (uint32_t k = 0; k < g->n_node && !heard; k++)
+            heard = r->rule[k] == r->rule[i] && r->heard[k];
+        if (!heard)
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "--split: `%.*s`: no op of these layers can be split so; columns and rows are of "
+                "linear layers, products by weights and convolutions, height and width of "
+                "convolutions and pooling",
+                (int)strcspn(r->rule[i], ","), r->rule[i]);
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph **g,
+    nnc_split_cost *cost, nnc_remarks *remarks, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    rules r = {NULL, NULL, NULL};
+    nnc_graph *split = NULL;
+    if (!o->strategy && !o->split)
+        return NNC_OK;
+    if (o->devices < 2)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "%s splits over several devices: it needs --devices=N, or ranks: one device for each "
+            "is the default then",
+            o->strategy ? "--strategy" : "--split");
+    uint8_t *by = ARENA_NEW(&a, uint8_t, (*g)->n_node + 1);
+    NNC_NEED(by, sink);
+    if (o->strategy)
+        NNC_TRY(by_strategy(o->strategy, *g, by, sink));
+    if (o->split)
+        NNC_TRY(by_layer(o->split, *g, by, &r, &a, sink));
+    const nnc_split_options with = {
+        .n_device = o->devices, .by = by, .heard = r.heard, .trains = trains};
+    nnc_split_cost own = {0};
+    NNC_TRY(nnc_split(*g, &with, &split, cost ? cost : &own, remarks, sink));
+    nnc_status st = check_heard(&r, *g, sink);
+    if (!st && !cost && o->strategy && !own.n_split)
+        st = nnc_fail0(sink, NNC_E_USAGE,
+            "--strategy=%s: no layer of %s has enough features, channels or rows for %d devices: "
+            "give fewer, or another strategy",
+            o->strategy, (*g)->name, o->devices);
+    nnc_graph_destroy(st ? split : *g);
+    if (!st)
+        *g = split;
+    return st;
+}
+
+static nnc_status divide(void *ctx, nnc_graph **g, nnc_sink *sink)
+{
+    return nnc_split_graph(ctx, true, g, NULL, NULL, sink);
+}
+
+void nnc_split_training(struct nnc_training *t, const nnc_compile_options *o)
+{
+    t->divide = o->strategy || o->split ? divide : NULL;
+    t->divide_ctx = (void *)(uintptr_t)o;
+}
+
+void nnc_train_split(const nnc_train_options *o, nnc_compile_options *with, nnc_training *of)
+{
+    if (o->strategy < NNC_STRATEGY_tensor || o->strategy > NNC_STRATEGY_spatial)
+        return;
+    *with = o->compile;
+    if (o->replicas > 1)
+        with->devices /= o->replicas;
+    with->strategy = strategies[o->strategy - NNC_STRATEGY_tensor];
+    nnc_split_training(of, with);
+}
+
+/* The weight that state i is, or is a part of. */
+static const char *weight_of(const nnc_session *s, int i)
+{
+    const nnc_weight *w = nnc_session_state_part_of(s, i);
+    return w && w->name ? w->name : nnc_session_state_of(s, i);
+}
+
+nnc_status nnc_split_check(const nnc_session *train, const nnc_session *eval, nnc_sink *sink)
+{
+    for (int i = 0; i < nnc_session_states(eval); i++) {
+        bool same = false, weight = false;
+        for (int k = 0; k < nnc_session_states(train) && !same; k++) {
+            same = !strcmp(nnc_session_state_name(eval, i), nnc_session_state_name(train, k));
+            weight = weight || !strcmp(weight_of(eval, i), weight_of(train, k));
+        }
+        if (weight && !same)
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "the weight %s is divided otherwise in validation than in training: leave the "
+                "validation out, or choose another --strategy",
+                weight_of(eval, i));
+    }
+    return NNC_OK;
+}

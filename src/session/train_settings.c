@@ -1,0 +1,322 @@
+/* session/train_settings.c -- the settings of training: flags of the program and keys of a model file's section "train", in one table.
+ *
+ * A row makes both: "--weight-decay" is the key "weight_decay"; a switch "--no-shuffle" the key "shuffle", true or false. To add a
+ * setting: a field of nnc_train_options (or of nnc_training, where the graph of a step depends on it: then --mode=step has it too) and a
+ * row. Groups: k, the graph of a step; l, the loop; u, files and threads of the loop, which are flags only; F, keys only. Settings of k and
+ * l are stored in checkpoints, and must be equal when training is resumed. */
+#include "session/train.h"
+#include "base/json.h"
+
+#include <math.h>
+#include <string.h>
+
+#define AT(f) offsetof(nnc_train_options, f)
+const nnc_flag nnc_train_settings[] = {
+    {'l', {"--data", NNC_SET_FILE, AT(data.path), 0, 0, 0, "PATH"},
+        "Samples, a file or folder: .npz or .safetensors with a tensor for each input and the "
+        "target, .npy of the only input; CIFAR-10 or CIFAR-100 (binary); idx (MNIST); a folder of "
+        "JPEG and PNG files for each class"},
+    {'l', {"--labels", NNC_SET_FILE, AT(data.labels), 0, 0, 0, "FILE"},
+        "The target from this file instead: class indices, or numbers (default: in --data; of idx: "
+        "the file named after --data)"},
+    {'l', {"--validation-data", NNC_SET_FILE, AT(data.validation_path), 0, 0, 0, "PATH"},
+        "Samples for validation, instead of a share of --data"},
+    {'l', {"--validation-labels", NNC_SET_FILE, AT(data.validation_labels), 0, 0, 0, "FILE"},
+        "Their target, as --labels"},
+    {'l', {"--resize", NNC_SET_TEXT, AT(data.resize), 0, 0, 0, "SIZE|HxW"},
+        "Resize pictures: the shorter side to SIZE, or height and width (bilinear, antialiased)"},
+    {'l', {"--crop", NNC_SET_CHOICE, AT(data.crop), 0, NNC_CROP_none, 0, "none|centre|random"},
+        "Crop pictures to the model's height and width; random: at the centre where it is "
+        "validation (default: none)"},
+    {'l', {"--pad", NNC_SET_INT, AT(data.pad), 0, 0, 4096, "N"},
+        "Zeros on each side of a picture before --crop (default: 0)"},
+    {'l', {"--flip", NNC_SET_BOOL, AT(data.flip)},
+        "Mirror half of the pictures in training, left to right"},
+    {'l', {"--rotate", NNC_SET_REAL, AT(data.rotate), 0, 0, 180, "DEGREES"},
+        "Rotate pictures in training by up to so much either way (default: 0)"},
+    {'l', {"--mean", NNC_SET_TEXT, AT(data.mean), 0, 0, 0, "M|M,M,M"},
+        "Subtract this from pictures, by channel; 8-bit files have numbers 0..1 (default: 0)"},
+    {'l', {"--std", NNC_SET_TEXT, AT(data.std), 0, 0, 0, "S|S,S,S"},
+        "Then divide pictures by this, by channel (default: 1)"},
+    {'u', {"--loaders", NNC_SET_INT, AT(data.loaders), 0, 0, 1024, "N", true},
+        "Threads that read and augment samples ahead of their use (default: a quarter of the "
+        "CPUs)"},
+    {'k',
+        {"--loss", NNC_SET_CHOICE, AT(of.loss), 0, NNC_LOSS_cross_entropy, 0,
+            "cross_entropy|mse|bce"},
+        "cross_entropy (default): of logits [N,C,...] and class indices; mse: mean squared error; "
+        "bce: of logits and targets in 0..1"},
+    {'k', {"--label-smoothing", NNC_SET_REAL, AT(of.label_smoothing), 0, 0, 1, "S"},
+        "cross_entropy: this share of each target goes to all classes alike (default: 0)"},
+    {'k', {"--optimizer", NNC_SET_CHOICE, AT(of.optimizer), 0, NNC_OPT_sgd, 0, "sgd|adam|adamw"},
+        "As PyTorch's (default: sgd)"},
+    {'l', {"--lr", NNC_SET_REAL, AT(rate.lr), 0, 0, 0, "RATE"}, "Learning rate (default: 0.01)"},
+    {'l',
+        {"--schedule", NNC_SET_CHOICE, AT(rate.schedule), 0, NNC_LR_constant, 0,
+            "constant|step|cosine"},
+        "Learning rate after the warm-up: constant (default), falling by --gamma now and then, or "
+        "to --min-lr as a cosine"},
+    {'l', {"--decay-every", NNC_SET_TEXT, AT(rate.every), 0, 0, 0, "N|Nsteps"},
+        "step: the rate falls after each N epochs or steps"},
+    {'l', {"--decay-at", NNC_SET_LIST, AT(rate.at), AT(rate.n_at), 0, 0, "N|Nsteps,..."},
+        "step: the rate falls after these epochs or steps"},
+    {'l', {"--gamma", NNC_SET_REAL, AT(rate.gamma), 0, 0, 0, "G"},
+        "step: factor of each fall (default: 0.1)"},
+    {'l', {"--min-lr", NNC_SET_REAL, AT(rate.min), 0, 0, 0, "RATE"},
+        "cosine: the rate at the end (default: 0)"},
+    {'l', {"--warmup-steps", NNC_SET_INT, AT(rate.warmup), 0, 0, 1000000000, "N"},
+        "Steps in which the learning rate grows to its schedule's (default: 0)"},
+    {'k', {"--accumulate", NNC_SET_INT, AT(of.accumulate), 0, 1, 1000000, "N"},
+        "Batches of a step, which takes the mean of their gradients (default: 1)"},
+    {'k', {"--momentum", NNC_SET_REAL, AT(of.momentum), 0, 0, 1, "M"}, "Of sgd (default: 0)"},
+    {'k', {"--nesterov", NNC_SET_BOOL, AT(of.nesterov)}, "Nesterov's momentum"},
+    {'k', {"--beta1", NNC_SET_REAL, AT(of.beta1), 0, 0, 1, "B"},
+        "adam, adamw: share of the mean of gradients that a step keeps (default: 0.9)"},
+    {'k', {"--beta2", NNC_SET_REAL, AT(of.beta2), 0, 0, 1, "B"},
+        "adam, adamw: share of the mean of their squares that a step keeps (default: 0.999)"},
+    {'k', {"--eps", NNC_SET_REAL, AT(of.eps), 0, 0, 0, "E"},
+        "adam, adamw: added to the root of that mean (default: 1e-8)"},
+    {'k', {"--weight-decay", NNC_SET_REAL, AT(of.weight_decay), 0, 0, 0, "D"},
+        "sgd, adam: D times the weight is added to its gradient; adamw: taken from the weight "
+        "(default: 0)"},
+    {'k', {"--clip-norm", NNC_SET_REAL, AT(of.clip_norm), 0, 0, 0, "N"},
+        "Scale gradients so that their common norm is at most N (default: they are not)"},
+    {'k', {"--class-axis", NNC_SET_INT, AT(of.class_axis), 0, -7, 7, "D"},
+        "cross_entropy: dimension of the classes in the prediction, -1: the last one, as in "
+        "[N,T,C] (default: 1)"},
+    {'k', {"--ignore-index", NNC_SET_INT, AT(of.ignore_index), 0, -1000000000, 1000000000, "N"},
+        "cross_entropy: leave targets N out of loss and accuracy, as in --ignore-index=-100 "
+        "(default: none)"},
+    {'k', {"--freeze", NNC_SET_LIST, AT(of.freeze), AT(of.n_freeze), 0, 0, "PATTERN,..."},
+        "Weights that are not trained, by name or layer: features.*, /layers/0/* (besides those "
+        "that the model freezes)"},
+    {'k', {"--train-only", NNC_SET_LIST, AT(of.only), AT(of.n_only), 0, 0, "PATTERN,..."},
+        "Weights that are trained: all others are frozen"},
+    {'k', {"--grad-inputs", NNC_SET_BOOL, AT(of.grad_inputs)},
+        "--mode=step: also compute the gradient of the loss with respect to each input of floats, "
+        "as output NAME.gradient; a model without weights has a step then"},
+    {'k', {"--bn", NNC_SET_CHOICE, AT(of.bn), 0, NNC_BN_auto, 0, "auto|train|eval"},
+        "Batch norms use and move: train: the batch's statistics; eval: keep the running ones; "
+        "auto (default): as the layer's key bn says, otherwise train, but eval of frozen layers"},
+    {'k', {"--loss-scale", NNC_SET_REAL, AT(of.loss_scale), 0, 0, 0, "S"},
+        "Compute gradients of the loss times a scale that starts with S (default: with "
+        "--precision=f16 65536, otherwise none)"},
+    {'k', {"--scale-growth", NNC_SET_INT, AT(of.scale_growth), 0, 1, 1000000000, "N"},
+        "Steps after which the loss scale doubles (default: 2000)"},
+    {'l', {"--epochs", NNC_SET_INT, AT(epochs), 0, 1, 1000000000, "N"},
+        "Times that all samples are used (default: 1)"},
+    {'l', {"--steps", NNC_SET_INT, AT(steps), 0, 1, 1000000000, "N"},
+        "Stop after so many steps (default: no limit)"},
+    {'l', {"--validation", NNC_SET_REAL, AT(data.validation), 0, 0, 1, "SHARE"},
+        "Share of the samples that are not trained on; loss and accuracy of them after each epoch "
+        "(default: 0)"},
+    {'l', {"--no-shuffle", NNC_SET_BOOL, AT(data.no_shuffle)},
+        "Use samples in the order of the files"},
+    {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
+        "Write the weights after the last step: .safetensors or .npz"},
+    {'u',
+        {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0,
+            "layers|data|gpipe|1f1b|interleaved|zb-h1|zb-h2|tensor|channel|spatial"},
+        "Devices of --devices (default: one for each rank): layers (default): each layer is on the "
+        "device that it names; data: "
+        "each device has all layers and a batch of its own, and gradients are means over all; "
+        "tensor, channel, spatial: ops are split over the devices (docs/partition.md); "
+        "the others: a pipeline of --micro-batches, whose stages are those of "
+        "--place or the model file, otherwise those of nnc partition"},
+    {'u', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
+        "Batches that one run of the plan takes, with the results of --accumulate=M (default: of a "
+        "pipeline those of --accumulate, otherwise 1)"},
+    {'l', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
+        "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side, "
+        "each on an equal part of --devices and with batches of its own; gradients are means over "
+        "all (default: 1)"},
+    {'u', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 2, "0|1|2"},
+        "1: each replica of --strategy=data or --replicas has a part of the optimizer's states and "
+        "updates a part of the weights, and all of them get the others'; 2: it also keeps only "
+        "its part of the sums of gradients of several batches (default: 0)"},
+    {'u', {"--bucket-mb", NNC_SET_REAL, AT(bucket_mb), 0, 0, 1000000, "MB"},
+        "Replicas sum gradients in buckets of this size, in 10^6 bytes, copied side by side "
+        "(default: those that one kernel of the optimizer updates)"},
+    {'u', {"--chunks", NNC_SET_INT, AT(chunks), 0, 2, 64, "N"},
+        "Stages of a device with --strategy=interleaved (default: 2)"},
+    {'u', {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},
+        "--save: last (default): the weights after the last step; best: those of the epoch with "
+        "the "
+        "best accuracy, or least loss, in validation; all: also those of epoch N, as FILE-N"},
+    {'u', {"--log", NNC_SET_FILE, AT(log), 0, 0, 0, "FILE"},
+        "Write a line of JSON for each step and each epoch"},
+    {'u', {"--checkpoint", NNC_SET_FILE, AT(checkpoint), 0, 0, 0, "FILE"},
+        "Write weights, optimizer states and position to this file after each epoch, and when the "
+        "training is interrupted: .safetensors or .npz"},
+    {'u', {"--checkpoint-every", NNC_SET_INT, AT(checkpoint_every), 0, 1, 1000000000, "N"},
+        "After each N steps instead (default: after each epoch)"},
+    {'u', {"--resume", NNC_SET_BOOL, AT(resume)},
+        "Continue from the --checkpoint file, if there is one, as if training had not stopped"},
+    {'l', {"--on-nan", NNC_SET_CHOICE, AT(on_nan), 0, NNC_NAN_stop, 0, "stop|skip"},
+        "When the loss is NaN or infinite: stop (default) and say where it arose, or skip the "
+        "step's update"},
+    {'F', {"--batch", NNC_SET_INT, AT(batch), 0, 1, 1000000000}, "The model's arg `batch`"},
+    {'F', {"--seed", NNC_SET_SEED, AT(seed)}, "As --seed"},
+};
+const size_t nnc_n_train_settings = NNC_COUNT(nnc_train_settings);
+_Static_assert(NNC_COUNT(nnc_train_settings) <= NNC_TRAIN_SETTINGS, "nnc_train_options.given");
+
+/* ---- the section of a model file ----------------------------------------------------------------------------------------- */
+
+bool nnc_train_key(const nnc_flag *f, char key[NNC_TRAIN_KEY_SIZE])
+{
+    const char *name = f->value.name + 2;
+    const bool inverted = !strncmp(name, "no-", 3);
+    snprintf(key, NNC_TRAIN_KEY_SIZE, "%s", name + (inverted ? 3 : 0));
+    for (char *p = key; *p; p++)
+        *p = *p == '-' ? '_' : *p;
+    return inverted;
+}
+
+/* Names of other frameworks. */
+static const char *const elsewhere[][2] = {{"learning_rate", "lr"}, {"batch_size", "batch"},
+    {"num_epochs", "epochs"}, {"max_epochs", "epochs"}, {"max_steps", "steps"},
+    {"criterion", "loss"}, {"lr_scheduler", "schedule"}, {"scheduler", "schedule"},
+    {"warmup", "warmup_steps"}, {"clip_grad_norm", "clip_norm"}, {"gradient_clip_val", "clip_norm"},
+    {"betas", "beta1"}, {"random_seed", "seed"}, {"dataset", "data"},
+    {"validation_split", "validation"}};
+
+const char *nnc_train_calls(const char *name)
+{
+    char key[NNC_TRAIN_KEY_SIZE];
+    const size_t n = strcspn(name, "="), skip = strspn(name, "-");
+    snprintf(key, sizeof key, "%.*s", (int)(n - (skip < n ? skip : n)), name + skip);
+    for (char *p = key; *p; p++)
+        *p = *p == '-' ? '_' : *p;
+    for (size_t i = 0; i < NNC_COUNT(elsewhere); i++)
+        if (!strcmp(key, elsewhere[i][0]))
+            return elsewhere[i][1];
+    return NULL;
+}
+
+static nnc_status unknown_key(const char *key, nnc_loc loc, nnc_sink *sink)
+{
+    char name[NNC_TRAIN_SETTINGS][NNC_TRAIN_KEY_SIZE];
+    const char *names[NNC_TRAIN_SETTINGS], *near = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < nnc_n_train_settings; i++) {
+        (void)nnc_train_key(&nnc_train_settings[i], name[n]);
+        if (nnc_train_settings[i].group == 'u' && !strcmp(name[n], key))
+            return nnc_fail(sink, NNC_E_MODEL, loc,
+                "`%s` is not a key of \"train\": files and how devices share the work are of a "
+                "run, with %s",
+                key, nnc_train_settings[i].value.name);
+        names[n] = name[n];
+        n += nnc_train_settings[i].group != 'u';
+    }
+    if (nnc_train_calls(key))
+        return nnc_fail(sink, NNC_E_MODEL, loc, "unknown key \"%s\"; nnc calls it `%s`", key,
+            nnc_train_calls(key));
+    near = nnc_nearest(key, names, n);
+    return nnc_fail(sink, NNC_E_MODEL, loc, "unknown key \"%s\"%s%s%s", key,
+        near ? "; did you mean `" : " (`nnc train --help` lists the settings)", near ? near : "",
+        near ? "`?" : "");
+}
+
+/* A number, a word, or several between commas, as the flag takes them. False: it is of another kind. */
+static bool put_value(const nnc_item *v, nnc_setting_kind kind, nnc_text *t)
+{
+    const bool number = kind == NNC_SET_INT || kind == NNC_SET_SEED || kind == NNC_SET_REAL,
+               text = kind == NNC_SET_TEXT || kind == NNC_SET_LIST;
+    if (nnc_is_number(v) && (number || text)) {
+        if (v->number == rint(v->number) && fabs(v->number) < 1e15)
+            nnc_printf(t, "%.0f", v->number); /* 50 is no integer as 5e+01 */
+        else
+            nnc_put_double(t, v->number);
+        return true;
+    }
+    if (nnc_is_string(v) && !number) {
+        nnc_puts(t, v->text);
+        return true;
+    }
+    for (const nnc_item *e = nnc_is_list(v) && text ? v->child : NULL; e; e = e->next) {
+        nnc_puts(t, e == v->child ? "" : ",");
+        if (nnc_is_list(e) || !put_value(e, kind, t))
+            return false;
+    }
+    return nnc_is_list(v) && text && v->child;
+}
+
+static nnc_status wrong_kind(
+    const char *key, const nnc_item *v, const nnc_setting *s, nnc_loc loc, nnc_sink *sink)
+{
+    static const char *const name[] = {
+        "null", "true or false", "a number", "a string", "a list", "an object"};
+    static const char *const want[] = {[NNC_SET_INT] = "an integer",
+        [NNC_SET_SEED] = "an integer",
+        [NNC_SET_REAL] = "a number",
+        [NNC_SET_BOOL] = "true or false",
+        [NNC_SET_UNSET] = "true or false",
+        [NNC_SET_TEXT] = "a string",
+        [NNC_SET_FILE] = "a path in quotes",
+        [NNC_SET_LIST] = "a list of strings",
+        [NNC_SET_PAIRS] = "a list of strings"};
+    return nnc_fail(sink, NNC_E_MODEL, loc, "%s: expected %s, found %s", key,
+        s->kind == NNC_SET_CHOICE ? s->expected : want[s->kind], name[v->kind]);
+}
+
+/* Paths are relative to the model file's folder. */
+static void put_path(const char *model, const char *path, nnc_text *t)
+{
+    const char *slash = *path == '/' || !strcmp(path, "-") ? NULL : strrchr(model, '/');
+    nnc_printf(t, "%.*s%s", slash ? (int)(slash - model) + 1 : 0, model, path);
+}
+
+static nnc_status read_setting(const nnc_flag *f, const char *key, bool inverted, const nnc_json *j,
+    const nnc_item *v, nnc_train_options *o, nnc_arena *strings, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_setting row = f->value;
+    nnc_loc loc = nnc_json_loc(j, v, false);
+    loc.path = "/train";
+    row.name = key;
+    const bool is_switch = row.kind == NNC_SET_BOOL || row.kind == NNC_SET_UNSET;
+    if (is_switch && nnc_is_bool(v))
+        nnc_puts(&t, (v->number != 0) != inverted ? "1" : "0");
+    else if (row.kind == NNC_SET_FILE && nnc_is_string(v))
+        put_path(j->file, v->text, &t);
+    else if (is_switch || row.kind == NNC_SET_FILE || !put_value(v, row.kind, &t))
+        return wrong_kind(key, v, &row, loc, sink);
+    NNC_NEED(!t.oom, sink);
+    return nnc_setting_read(&row, loc, o, nnc_text_str(&t), strings, sink);
+}
+
+static nnc_status read_key(
+    const nnc_json *j, const nnc_item *v, nnc_train_options *o, nnc_arena *strings, nnc_sink *sink)
+{
+    char key[NNC_TRAIN_KEY_SIZE];
+    for (size_t i = 0; i < nnc_n_train_settings; i++) {
+        const nnc_flag *f = &nnc_train_settings[i];
+        const bool inverted = nnc_train_key(f, key);
+        if (f->group == 'u' || strcmp(key, v->key) != 0)
+            continue;
+        nnc_train_options checked = *o; /* also what a flag overrides is checked */
+        return read_setting(f, key, inverted, j, v, o->given[i] ? &checked : o, strings, sink);
+    }
+    nnc_loc loc = nnc_json_loc(j, v, true);
+    loc.path = "/train";
+    return unknown_key(v->key, loc, sink);
+}
+
+nnc_status nnc_train_read(
+    const nnc_model *m, nnc_train_options *o, nnc_arena *strings, nnc_sink *sink)
+{
+    const nnc_given *given = m->given;
+    NNC_LOCAL(nnc_json) j = {0};
+    nnc_status st = NNC_OK;
+    if (!given || !given->trains)
+        return NNC_OK;
+    NNC_TRY(nnc_json_parse(
+        &j, given->file[0].name, given->piece[0].data, (size_t)given->piece[0].size, sink));
+    const nnc_item *section = nnc_json_get(j.root, "train");
+    for (const nnc_item *v = nnc_json_first(section); v; v = v->next) {
+        nnc_status s = read_key(&j, v, o, strings, sink);
+        st = st ? st : s;
+    }
+    return st;
+}

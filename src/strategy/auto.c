@@ -1,0 +1,441 @@
+/* strategy/auto.c -- the strategy `auto`: the best combination of data, tensor and pipeline parallelism, micro-batch, schedule, ZeRO
+ * and recomputation for a model on its devices, and how it would change with the links. */
+#include "session/session.h"
+#include "strategy/auto.h"
+#include "strategy/strategy.h"
+#include "frontend/frontend.h"
+#include <string.h>
+
+enum { KEEP = 5, MOST_TENSOR = 64 };
+
+/* The strategy by which nnc executes tensor groups. */
+#define SPLIT_BY "channel"
+
+bool nnc_partition_wants_auto(const nnc_partition_options *o)
+{
+    bool any = !o->n_strategy;
+    for (int i = 0; i < o->n_strategy; i++)
+        any = any || !strcmp(o->strategy[i], "all") || !strcmp(o->strategy[i], "auto");
+    return any;
+}
+
+/* ---- other micro-batches ------------------------------------------------------------------------------------ */
+
+static bool same_blocks(const nnc_partition_model *a, const nnc_partition_model *b)
+{
+    return a->n_layer == b->n_layer && a->n_block == b->n_block && a->n_edge == b->n_edge &&
+           !memcmp(a->first, b->first, (size_t)a->n_block * sizeof *a->first);
+}
+
+static bool has_arg(const nnc_model *m, const char *name, int64_t value)
+{
+    NNC_LOCAL(nnc_text) text = {0};
+    nnc_printf(&text, "%lld", (long long)value);
+    for (int i = 0; m->given && i < m->given->n_arg; i++)
+        if (!strcmp(m->given->arg[i].name, name))
+            return !strcmp(m->given->arg[i].value, nnc_text_str(&text));
+    return m->given != NULL;
+}
+
+/* Measures m for micro-batches of another batch; *ok false: it has no arg of this name, or is fused otherwise then. */
+static nnc_status measure_size(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    nnc_partition_table *t, int64_t batch, nnc_partition_model *out, bool *ok, nnc_arena *a,
+    nnc_sink *sink)
+{
+    nnc_sink *quiet = nnc_sink_create();
+    NNC_NEED(quiet, sink);
+    const nnc_set set = {"batch", batch};
+    const nnc_model_options o = {.set = &set, .n_set = 1};
+    nnc_graph *g = nnc_model_again(m, &o, quiet);
+    *ok = g && !nnc_partition_measure(e, g, training, t->o, out, a, quiet) && out->batch == batch &&
+          same_blocks(out, t->m);
+    const bool oom = nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM;
+    nnc_graph_destroy(g);
+    nnc_sink_destroy(quiet);
+    return oom ? nnc_nomem(sink) : NNC_OK;
+}
+
+nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
+{
+    const int64_t own = t->m->batch, all = t->micro * own,
+                  batch[] = {own % 4 ? 0 : own / 4, 4 * own, 16 * own};
+    nnc_partition_model *size = ARENA_NEW(a, nnc_partition_model, NNC_COUNT(batch));
+    NNC_NEED(size, sink);
+    t->size = size;
+    if (!m->given || t->o->measure || !has_arg(m, "batch", own))
+        return NNC_OK;
+    for (size_t k = 0; k < NNC_COUNT(batch); k++) {
+        bool ok = false;
+        if (batch[k] > 0 && batch[k] <= all)
+            NNC_TRY(measure_size(e, m, training, t, batch[k], &size[t->n_size], &ok, a, sink));
+        t->n_size += ok;
+    }
+    return NNC_OK;
+}
+
+/* ---- the search --------------------------------------------------------------------------------------------- */
+
+typedef struct auto_problem {
+    nnc_search_problem p;
+    auto_links *links;
+    const nnc_device_use *
+        split; /* memory where all devices are one tensor group, as its row has it; NULL: not known */
+} auto_problem;
+
+/* Tensor groups lie within a node: degrees that divide its devices. */
+static bool tensor_degree(const rows *r, int t)
+{
+    const nnc_cluster *c = r->t->cluster;
+    const int node = c && c->per_node < r->n ? c->per_node : r->n;
+    return t == 1 || (r->t->graph && t <= node && node % t == 0);
+}
+
+/* Multiplies costs, so that together they are ns. What rounding leaves is the last one's. */
+static void scale(const rows *r, const int64_t *const *v, size_t n, int64_t ns)
+{
+    int64_t all = 0, left = ns, *last = NULL;
+    for (size_t k = 0; k < n; k++)
+        all = nnc_add_sat(all, row_range(v[k], 0, r->m->n_block));
+    for (size_t k = 0; k < n && all > 0; k++)
+        for (int b = 0; b < r->m->n_block; b++) {
+            int64_t *of = (int64_t *)(uintptr_t)&v[k][b];
+            last = *of > 0 ? of : last;
+            *of = (int64_t)((double)*of * ((double)ns / (double)all));
+            left -= *of;
+        }
+    if (last)
+        *last = nnc_max64(*last + left, 0);
+}
+
+/* What nnc executes of a tensor group, a split of the graph, has the costs of its row. *ok false: it splits nothing. */
+static nnc_status plan_costs(rows *r, nnc_search_costs *of, bool *ok)
+{
+    row_split_costs split;
+    if (of->tensor == 1)
+        return NNC_OK;
+    NNC_TRY(row_split_cost(r, SPLIT_BY, of->tensor, &split));
+    *ok = split.ok;
+    const int64_t *const passes[] = {
+        of->forward, of->backward, of->weight, of->forward_comm, of->backward_comm, of->accumulate};
+    if (!*ok)
+        return NNC_OK;
+    scale(r, passes, NNC_COUNT(passes) - (r->micro == 1), split.total);
+    if (r->m->step)
+        scale(r, &of->optimizer, 1, nnc_add_sat(split.optimizer, split.once));
+    return NNC_OK;
+}
+
+static nnc_status make_costs(rows *r, auto_problem *x)
+{
+    size_t cap = 0;
+    nnc_search_costs *costs = NULL;
+    for (int t = 1; t <= r->n && t <= MOST_TENSOR; t++)
+        for (int k = 0; k <= r->t->n_size && tensor_degree(r, t); k++) {
+            bool ok;
+            if (x->p.planned && k) /* plans have the model's own batch */
+                continue;
+            NNC_NEED(ARENA_ROOM(r->a, costs, cap, x->p.n_costs + 1), r->sink);
+            nnc_search_costs *to = &costs[x->p.n_costs];
+            NNC_TRY(auto_costs(r, k ? &r->t->size[k - 1] : r->m, x->links, t, to, &ok));
+            if (ok && x->p.planned)
+                NNC_TRY(plan_costs(r, to, &ok));
+            if (!x->p.planned || r->t->o->bucket_mb > 0)
+                to->small = NULL;
+            x->p.n_costs += ok;
+        }
+    x->p.costs = costs;
+    return NNC_OK;
+}
+
+/* Plans of replicas without a pipeline, where each has one device, may reduce gradients beside the backward pass. */
+static bool is_serial(const void *ctx, const nnc_combination *c)
+{
+    const rows *r = ctx;
+    return c->tensor > 1 || !row_is_beside(r, c->micro, c->zero);
+}
+
+/* planned: combinations that nnc executes, as it executes them. */
+static nnc_status make_problem(rows *r, double bandwidth, bool planned, auto_problem *x)
+{
+    const nnc_partition_options *o = r->t->o;
+    bool *segment;
+    *x = (auto_problem){
+        .p = {.n_layer = r->m->n_block,
+            .devices = r->n,
+            .samples = r->micro * r->m->batch,
+            .capacity = r->capacity,
+            .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
+            .slowdown = r->slowdown,
+            .planned = planned,
+            .is_serial = planned ? is_serial : NULL,
+            .serial_ctx = r,
+            .forward = !r->m->step}};
+    NNC_NEED(x->links = auto_links_make(r, bandwidth), r->sink);
+    x->p.links = auto_search_links(x->links);
+    NNC_TRY(auto_segments(r, r->m, &segment));
+    x->p.segment = segment;
+    return make_costs(r, x);
+}
+
+/* ---- the row ------------------------------------------------------------------------------------------------ */
+
+static const char *name_of(rows *r, const nnc_combination *c)
+{
+    NNC_LOCAL(nnc_text) text = {0};
+    nnc_combination_name(c, &text);
+    if (c->size != r->m->batch)
+        nnc_printf(&text, ", micro-batches of %d", c->size);
+    return text.oom ? NULL : nnc_arena_strdup(r->a, nnc_text_str(&text));
+}
+
+/* Does nnc execute it? Tensor groups within stages it does not have, nor ZeRO's stage 3. Replicas are side by side in its plans. */
+static bool can_execute(const rows *r, const nnc_combination *c)
+{
+    return r->n <= NNC_MAX_DEVICES && c->data * c->tensor * c->pipeline == r->n &&
+           (c->tensor == 1 || c->pipeline == 1) && c->zero <= (c->data > 1 ? 2 : 0) &&
+           !c->recompute && c->size == r->m->batch &&
+           (c->pipeline == 1 || (c->micro > 1 && !c->data_first));
+}
+
+static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_result *x)
+{
+    const nnc_combination *c = &x->c;
+    bool can;
+    nnc_partition_way way = {.runs = c->micro, .replicas = c->data, .zero = c->zero};
+    NNC_TRY(row_can_divide(r, &can));
+    if (!can && c->data * c->pipeline > 1)
+        return NNC_OK;
+    if (c->pipeline > 1) {
+        way.runs = 1;
+        way.micro = c->micro;
+        way.strategy = r->m->step ? nnc_pipeline_names[c->schedule] : "pipeline";
+        way.chunks = c->chunks > 1 ? c->chunks : 0;
+        NNC_NEED(row->place = row_place_of_stages(r, c->pipeline, c->pipeline * c->chunks, x->cut),
+            r->sink);
+        if (c->data > 1)
+            way.streams = row_way_of_data(r, 1, c->zero).streams;
+    } else if (c->data > 1 && c->tensor == 1) {
+        way = row_way_of_data(r, c->micro, c->zero);
+    } else {
+        way.strategy = c->tensor > 1 ? SPLIT_BY : NULL;
+        way.devices = way.strategy ? 0 : 1;
+    }
+    row_executes(r, row, way);
+    return NNC_OK;
+}
+
+/* The row of a plan that another strategy has, too, is that strategy's: one plan has one estimate. *done false: no other has it. */
+static nnc_status same_plan(rows *r, nnc_partition_row *row, const nnc_search_result *x, bool *done)
+{
+    const nnc_combination *c = &x->c;
+    const char *name = row->strategy;
+    nnc_status st;
+    *done = can_execute(r, c) && (c->data == r->n || c->pipeline == r->n || c->tensor == r->n);
+    if (!*done)
+        return NNC_OK;
+    if (r->n == 1)
+        return row_single(r, row);
+    if (c->pipeline > 1)
+        return row_pipeline(r, row, (nnc_pipeline_kind)c->schedule, c->chunks, x->cut);
+    if (c->data > 1) {
+        r->zero = c->zero;
+        st = row_data(r, row);
+        r->zero = 0;
+        return st;
+    }
+    row->strategy = SPLIT_BY;
+    st = row_split(r, row);
+    row->strategy = name;
+    *done = !row->why_not;
+    row->why_not = NULL;
+    return st;
+}
+
+/* Devices that no replica uses stay empty. */
+static nnc_status fill_devices(rows *r, nnc_partition_row *row, const nnc_search_result *x)
+{
+    const nnc_combination *c = &x->c;
+    for (int s = 0; s < c->pipeline; s++) {
+        const char *layers = NULL;
+        for (int k = 0; k < c->chunks; k++) {
+            const int at = k * c->pipeline + s;
+            layers = row_layers(r, layers, x->cut[at], x->cut[at + 1]);
+            NNC_NEED(layers, r->sink);
+        }
+        for (int d = 0; d < c->data; d++)
+            for (int t = 0; t < c->tensor; t++) {
+                nnc_device_use *u = &row->use[nnc_combination_device(c, d, s, t)];
+                u->layers = layers;
+                u->busy_ns = x->stage[s].busy - x->stage[s].tensor;
+                memcpy(u->fill, x->stage[s].fill, sizeof u->fill);
+            }
+    }
+    row->iteration_ns = x->ns;
+    row->exposed_ns = x->tensor + x->send + x->data;
+    row->hidden_ns = x->hidden;
+    if (can_execute(r, c))
+        NNC_TRY(execute(r, row, x));
+    return row_finish(r, row);
+}
+
+/* The best one with links of other bandwidth, and what `best` takes with them. */
+static nnc_status other_links(rows *r, double bandwidth, const nnc_combination *best,
+    const char **name, int64_t *ns, int64_t *same_ns)
+{
+    auto_problem x;
+    nnc_search_found found;
+    nnc_search_result same;
+    NNC_TRY(make_problem(r, bandwidth, false, &x));
+    NNC_TRY(nnc_search(&x.p, 1, r->a, &found, r->sink));
+    *name = NULL;
+    if (!found.n)
+        return NNC_OK;
+    NNC_NEED(*name = name_of(r, &found.best[0].c), r->sink);
+    *ns = found.best[0].ns;
+    NNC_TRY(nnc_search_evaluate(&x.p, best, r->a, &same, r->sink));
+    *same_ns = same.ns > *ns ? same.ns : 0;
+    return NNC_OK;
+}
+
+/* The simulator's, where it was simulated. */
+static int64_t time_of(const nnc_auto_search *s, int k)
+{
+    return s->simulated_ns[k] ? s->simulated_ns[k] : s->found.best[k].ns;
+}
+
+/* Best first, by the simulator's times; plans that nnc executes by their estimates, which know their sends and collectives. */
+static nnc_status simulate(rows *r, const auto_problem *x, nnc_auto_search *s)
+{
+    for (int k = 0; k < s->found.n && r->t->cluster && !x->p.planned; k++)
+        NNC_TRY(auto_simulate(r, &x->p, &s->found.best[k], &s->simulated_ns[k]));
+    for (int i = 1; i < s->found.n; i++)
+        for (int k = i; k > 0 && time_of(s, k) < time_of(s, k - 1); k--) {
+            const nnc_search_result result = s->found.best[k];
+            const int64_t ns = s->simulated_ns[k];
+            s->found.best[k] = s->found.best[k - 1];
+            s->simulated_ns[k] = s->simulated_ns[k - 1];
+            s->found.best[k - 1] = result;
+            s->simulated_ns[k - 1] = ns;
+        }
+    return NNC_OK;
+}
+
+/* What the best combination does when. */
+static nnc_status draw_best(
+    rows *r, nnc_partition_row *row, const auto_problem *x, const nnc_search_result *best)
+{
+    const nnc_combination *c = &best->c;
+    const nnc_search_costs *of = NULL;
+    const int stages = c->pipeline * c->chunks;
+    nnc_pipeline pipe;
+    nnc_pipeline_time t;
+    for (int i = 0; i < x->p.n_costs; i++)
+        if (x->p.costs[i].tensor == c->tensor && x->p.costs[i].size == c->size)
+            of = &x->p.costs[i];
+    if (!of || !nnc_partition_has_timelines(r->t->o))
+        return NNC_OK;
+    int64_t *send = ARENA_NEW(r->a, int64_t, stages + 1);
+    NNC_NEED(send, r->sink);
+    for (int s = 0; s + 1 < stages; s++)
+        send[s] = nnc_links_p2p(&r->links, nnc_combination_device(c, 0, s % c->pipeline, 0),
+            nnc_combination_device(c, 0, (s + 1) % c->pipeline, 0), of->boundary[best->cut[s + 1]]);
+    const nnc_pipeline_costs costs = {.forward = best->pass[TASK_forward],
+        .backward = best->pass[TASK_backward],
+        .weight = best->pass[TASK_weight],
+        .send = send};
+    NNC_TRY(nnc_pipeline_make(c->schedule, c->pipeline, c->micro, c->chunks, r->a, &pipe, r->sink));
+    NNC_TRY(nnc_pipeline_run(&pipe, &costs, r->a, &t, r->sink));
+    const row_replica each = {.reduce_ns = best->data, .update_ns = best->optimizer};
+    return row_combination_timeline(r, row, c, &pipe, &t, &each);
+}
+
+/* The row of what was found, best first. */
+static nnc_status search_row(
+    rows *r, nnc_partition_row *row, const auto_problem *x, nnc_auto_search *s)
+{
+    s->simulated_ns = ARENA_NEW(r->a, int64_t, KEEP);
+    s->name = ARENA_NEW(r->a, const char *, KEEP);
+    NNC_NEED(s->simulated_ns && s->name, r->sink);
+    NNC_TRY(simulate(r, x, s));
+    for (int k = 0; k < s->found.n; k++)
+        NNC_NEED(s->name[k] = name_of(r, &s->found.best[k].c), r->sink);
+    NNC_NEED(row->strategy = nnc_arena_printf(r->a, "%s: %s", row->strategy, s->name[0]), r->sink);
+    row->search = s;
+    bool done = false;
+    if (x->p.planned)
+        NNC_TRY(same_plan(r, row, &s->found.best[0], &done));
+    if (done)
+        return NNC_OK;
+    NNC_TRY(draw_best(r, row, x, &s->found.best[0]));
+    return fill_devices(r, row, &s->found.best[0]);
+}
+
+nnc_status row_auto(rows *r, nnc_partition_row *row)
+{
+    auto_problem x;
+    nnc_auto_search *s = ARENA_NEW(r->a, nnc_auto_search, 1);
+    NNC_NEED(s, r->sink);
+    NNC_TRY(make_problem(r, 1, false, &x));
+    NNC_TRY(nnc_search(&x.p, KEEP, r->a, &s->found, r->sink));
+    if (!s->found.n) {
+        row->why_not = "no combination of data, tensor and pipeline parallelism fits the memory";
+        return NNC_OK;
+    }
+    NNC_TRY(search_row(r, row, &x, s));
+    const nnc_combination *best = &s->found.best[0].c;
+    NNC_TRY(other_links(r, 0.25, best, &s->slow, &s->slow_ns, &s->same_slow_ns));
+    return other_links(r, 4, best, &s->fast, &s->fast_ns, &s->same_fast_ns);
+}
+
+/* Adds those of `more` that nnc executes to the best. */
+static void keep_executed(const rows *r, const nnc_search_found *more, nnc_search_found *best)
+{
+    best->tried += more->tried;
+    best->evaluated += more->evaluated;
+    for (int k = 0; k < PRUNE__COUNT; k++)
+        best->pruned[k] += more->pruned[k];
+    for (int k = 0; k < more->n; k++) {
+        int at = best->n;
+        bool had = !can_execute(r, &more->best[k].c);
+        for (int i = 0; i < best->n && !had; i++)
+            had = !memcmp(&best->best[i].c, &more->best[k].c, sizeof best->best[i].c);
+        if (had)
+            continue;
+        while (at > 0 && more->best[k].ns < best->best[at - 1].ns)
+            at--;
+        for (int i = best->n < KEEP ? best->n : KEEP - 1; i > at; i--)
+            best->best[i] = best->best[i - 1];
+        if (at < KEEP)
+            best->best[at] = more->best[k];
+        best->n += best->n < KEEP;
+    }
+}
+
+nnc_status row_hybrid(rows *r, nnc_partition_row *row)
+{
+    auto_problem x;
+    nnc_auto_search *s = ARENA_NEW(r->a, nnc_auto_search, 1);
+    nnc_search_found found;
+    if (r->n > NNC_MAX_DEVICES) {
+        row->why_not =
+            nnc_arena_printf(r->a, "nnc executes plans of at most %d devices", NNC_MAX_DEVICES);
+        return row->why_not ? NNC_OK : nnc_nomem(r->sink);
+    }
+    NNC_NEED(s && (s->found.best = ARENA_NEW(r->a, nnc_search_result, KEEP + 1)), r->sink);
+    NNC_TRY(make_problem(r, 1, true, &x));
+    x.p.zeros = 1 | 2 | 4; /* stages 0 to 2 */
+    x.p.recomputes = 1;
+    x.p.size = (int)r->m->batch;
+    for (int pipelines = 0; pipelines < 2; pipelines++) { /* replicas of splits, and of pipelines */
+        x.p.pipeline = !pipelines;
+        x.p.tensor = pipelines;
+        NNC_TRY(nnc_search(&x.p, 2 * KEEP, r->a, &found, r->sink));
+        keep_executed(r, &found, &s->found);
+    }
+    if (!s->found.n) {
+        row->why_not = "nnc executes no combination of replicas with pipelines or splits that fits";
+        return NNC_OK;
+    }
+    return search_row(r, row, &x, s);
+}

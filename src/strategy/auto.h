@@ -1,0 +1,24 @@
+/* strategy/auto.h -- the strategies that combine data, tensor and pipeline parallelism. */
+#ifndef NNC_STRATEGY_AUTO_H
+#define NNC_STRATEGY_AUTO_H
+
+#include "strategy/row.h"
+#include "strategy/strategy.h"
+
+/* auto_links.c: communication of r's devices, with a factor of all bandwidths. */
+typedef struct auto_links auto_links;
+auto_links *auto_links_make(rows *r, double bandwidth); /* in r->a; NULL: out of memory */
+nnc_search_links auto_search_links(const auto_links *l);
+/* Time of a tensor group's collective, on the first n devices, while all other groups of the node do the same. */
+int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes);
+
+/* auto_costs.c: costs of m's blocks, measured for micro-batches of m->batch samples, at a tensor degree; *ok false: nothing of
+ * the model can be divided by it. */
+nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l, int tensor, nnc_search_costs *out, bool *ok) NNC_MUST;
+/* Blocks whose inputs recomputation keeps: about the square root of their number, of even saved bytes. */
+nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out) NNC_MUST;
+
+/* auto_simulate.c: an iteration of x by the event simulator, on r's described hardware. */
+nnc_status auto_simulate(rows *r, const nnc_search_problem *p, const nnc_search_result *x, int64_t *ns) NNC_MUST;
+
+#endif

@@ -1,0 +1,123 @@
+/* strategy/memory.c -- decides whether a strategy fits. Estimates of memory ignore the order of commands, and what is computed in
+ * place: they were 0.3 to 1.6 times the plan's bytes. Where an estimate is near the devices' memory, nnc plans the strategy, and the
+ * plan's bytes decide. A plan of many micro-batches takes seconds, so a table of all strategies plans only some of them. The fastest ones
+ * by estimate come first, until one fits; then those with the smallest graphs, within a budget of nodes. */
+#include "report/report.h"
+#include "session/session.h"
+#include "strategy/strategy.h"
+
+enum {
+    CLEARLY_LESS = 8, /* the estimate fits, if it is less than the memory by this factor */
+    CLEARLY_MORE = 2, /* it does not fit, if it is more */
+    BUDGET = 30000 /* nodes of all plans, a few seconds */
+};
+
+static int64_t largest_use(const nnc_partition_table *t, const nnc_partition_row *row)
+{
+    int64_t most = 0;
+    for (int d = 0; d < t->devices; d++)
+        most = nnc_max64(most, row->use[d].bytes);
+    return most;
+}
+
+static bool is_clear(const nnc_partition_table *t, const nnc_partition_row *row)
+{
+    const int64_t most = largest_use(t, row), room = nnc_partition_capacity(t);
+    return most <= room / CLEARLY_LESS || most / CLEARLY_MORE > room;
+}
+
+void nnc_partition_take_plan(
+    const nnc_env *e, const nnc_partition_table *t, nnc_partition_row *row, const nnc_artifact *a)
+{
+    nnc_room room[NNC_MAX_DEVICES];
+    for (int d = 0; d < t->devices; d++)
+        row->use[d].bytes = d < a->plan->n_device ? nnc_device_needs(a->plan, d) : 0;
+    row->fits = nnc_rooms_suffice(room, nnc_find_rooms(e, a, room));
+    row->planned = true;
+    row->open = false;
+}
+
+/* Copies the numbers of a row with the same plan; false: there is none. */
+static bool take_equal(const nnc_partition_table *t, nnc_partition_row *row)
+{
+    for (int i = 0; i < t->n_row; i++) {
+        const nnc_partition_row *from = &t->row[i];
+        if (from == row || !from->planned || !nnc_partition_same_plan(from, row))
+            continue;
+        for (int d = 0; d < t->devices; d++)
+            row->use[d].bytes = from->use[d].bytes;
+        row->fits = from->fits;
+        row->planned = true;
+        row->open = false;
+        return true;
+    }
+    return false;
+}
+
+/* Estimate of the nodes in the graph that is planned for the row. */
+static int64_t nodes_of(const nnc_partition_table *t, const nnc_partition_row *row)
+{
+    const nnc_partition_way *w = &row->way;
+    const int copies = w->micro > 1 ? w->micro : 1, devices = row->place ? 1 : w->devices;
+    return nnc_mul_sat((int64_t)t->m->n_layer * (t->m->step ? 4 : 1), (int64_t)copies * devices);
+}
+
+/* The open row with the least time, or with the fewest nodes; NULL: there is none. */
+static nnc_partition_row *next_open(const nnc_partition_table *t, bool fastest)
+{
+    nnc_partition_row *next = NULL;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < t->n_row; i++) {
+        nnc_partition_row *row = &t->row[i];
+        const int64_t of = fastest ? row->iteration_ns : nodes_of(t, row);
+        if (row->open && !row->planned && !row->refused && of < least) {
+            next = row;
+            least = of;
+        }
+    }
+    return next;
+}
+
+/* A row whose plan is refused keeps its estimate. */
+static nnc_status plan_row(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_partition_table *t, nnc_partition_row *row, nnc_sink *sink)
+{
+    nnc_artifact *a = NULL;
+    nnc_sink *own = nnc_sink_create();
+    int runs;
+    NNC_NEED(own, sink);
+    nnc_status st = nnc_partition_execution(e, m, training, t, row, false, &a, &runs, own);
+    if (!st && a)
+        nnc_partition_take_plan(e, t, row, a);
+    row->refused = !row->planned;
+    const bool oom = st && nnc_sink_cause(own, st) == NNC_E_NOMEM;
+    nnc_artifact_destroy(a);
+    nnc_sink_destroy(own);
+    return oom ? nnc_nomem(sink) : NNC_OK;
+}
+
+nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_partition_table *t, nnc_sink *sink)
+{
+    const bool named = t->o->n_strategy > 0 && t->n_row <= t->o->n_strategy;
+    bool any = false;
+    int64_t left = BUDGET;
+    for (int i = 0; i < t->n_row; i++) {
+        nnc_partition_row *row = &t->row[i];
+        row->open = !row->why_not && !row->planned && row->way.runs &&
+                    t->devices <= NNC_MAX_DEVICES && !is_clear(t, row) && !take_equal(t, row);
+        any = any || (!row->why_not && row->way.runs && row->fits && !row->open);
+    }
+    for (nnc_partition_row *row;
+         (named || !any || left > 0) && (row = next_open(t, !any)) != NULL;) {
+        if (take_equal(t, row))
+            continue;
+        left -= nodes_of(t, row);
+        NNC_TRY(plan_row(e, m, training, t, row, sink));
+        any = any || (row->planned && row->fits);
+    }
+    for (int i = 0; i < t->n_row; i++)
+        if (t->row[i].open && !take_equal(t, &t->row[i]))
+            t->row[i].fits = false; /* not known */
+    return NNC_OK;
+}

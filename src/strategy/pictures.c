@@ -1,0 +1,279 @@
+/* strategy/pictures.c -- the pictures of nnc partition: strategies by time and memory, Gantt charts, memory over time, the graph by
+ * device; and the trace. */
+#include "report/report.h"
+#include "session/session.h"
+#include "strategy/strategy.h"
+#include "frontend/frontend.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct drawing {
+    const nnc_partition_table *t;
+    const char *dir; /* of several pictures; NULL: one, in `file` */
+    const char *file;
+    nnc_sink *sink;
+} drawing;
+
+static int64_t fullest(const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    int64_t most = 0;
+    for (int d = 0; d < t->devices; d++)
+        most = nnc_max64(most, r->use[d].bytes);
+    return most;
+}
+
+/* "vgg16, training step on 4 devices (8x A100)" */
+static void put_title(const nnc_partition_table *t, nnc_text *out)
+{
+    nnc_printf(out, "%s, %s on %d device%s: %s", t->m->name,
+        t->m->step ? "training step" : "inference", t->devices, nnc_plural(t->devices, "s"),
+        t->cluster ? t->cluster->name : t->target->name);
+}
+
+static void put_work(const nnc_partition_table *t, nnc_text *out)
+{
+    nnc_printf(out, "An iteration is %d micro-batch%s of %lld sample%s", t->micro,
+        nnc_plural(t->micro, "es"), (long long)t->m->batch, nnc_plural(t->m->batch, "s"));
+}
+
+static nnc_status write_file(const drawing *x, const char *name, const nnc_text *svg)
+{
+    char path[4096];
+    if (!x->dir)
+        return nnc_write_picture(svg, x->file, x->sink);
+    if (snprintf(path, sizeof path, "%s/%s.svg", x->dir, name) >= (int)sizeof path)
+        return nnc_fail(x->sink, NNC_E_IO, (nnc_loc){.file = x->dir}, "the path is too long");
+    return nnc_write_picture(svg, path, x->sink);
+}
+
+/* ---- strategies ------------------------------------------------------------------------------------------ */
+
+static nnc_status draw_strategies(const drawing *x)
+{
+    const nnc_partition_table *t = x->t;
+    NNC_LOCAL(nnc_text) svg = {0};
+    NNC_LOCAL(nnc_text) title = {0};
+    NNC_LOCAL(nnc_text) note = {0};
+    NNC_FREED nnc_scatter_point *point = nnc_calloc((size_t)t->n_row + 1, sizeof *point);
+    int n = 0;
+    NNC_NEED(point, x->sink);
+    for (int i = 0; i < t->n_row; i++) {
+        const nnc_partition_row *r = &t->row[i];
+        if (r->why_not || r->iteration_ns <= 0)
+            continue;
+        point[n++] = (nnc_scatter_point){.name = r->strategy,
+            .x = (double)r->iteration_ns * 1e-6,
+            .y = fullest(t, r),
+            .fits = r->fits,
+            .runs = r->executable,
+            .again_x = (double)r->simulated_ns * 1e-6,
+            .again_y = r->simulated_bytes};
+    }
+    put_title(t, &title);
+    put_work(t, &note);
+    const nnc_scatter s = {.title = nnc_text_str(&title),
+        .note = nnc_text_str(&note),
+        .x_axis = "time of an iteration, ms",
+        .y_axis = "memory of the fullest device",
+        .again = "simulated from its plan",
+        .capacity = nnc_partition_capacity(t),
+        .n = n,
+        .point = point};
+    nnc_scatter_put(&s, &svg);
+    NNC_NEED(!title.oom && !note.oom, x->sink);
+    return write_file(x, "strategies", &svg);
+}
+
+/* A file's name: the strategy's without the combination that `auto` and `hybrid` found. */
+static void put_name(nnc_text *out, const char *prefix, const nnc_partition_row *r)
+{
+    nnc_printf(out, "%s%.*s", prefix, (int)strcspn(r->strategy, ":"), r->strategy);
+}
+
+/* ---- one strategy ---------------------------------------------------------------------------------------- */
+
+static void put_iteration(
+    const nnc_partition_table *t, const nnc_partition_row *r, const nnc_timeline *of, nnc_text *out)
+{
+    const double idle = of->known_ps ? r->bubble : nnc_timeline_idle(of);
+    out->oom = out->oom || (!of->known_ps && idle < 0);
+    put_work(t, out);
+    nnc_puts(out, "; it takes ");
+    nnc_put_ms(out, (double)of->total_ps * 1e-9, 0);
+    nnc_puts(out, " ms, in which devices are idle for ");
+    nnc_printf(out, "%.1f %% of the time", 100 * idle);
+    if (of == r->simulated)
+        nnc_puts(out, ". Simulated from the plan that nnc executes");
+    if (r->note)
+        nnc_printf(out, "\n%s", r->note);
+}
+
+static nnc_status draw_gantt(
+    const drawing *x, const nnc_partition_row *r, const nnc_timeline *of, const char *prefix)
+{
+    NNC_LOCAL(nnc_text) svg = {0};
+    NNC_LOCAL(nnc_text) title = {0};
+    NNC_LOCAL(nnc_text) note = {0};
+    NNC_LOCAL(nnc_text) name = {0};
+    nnc_printf(&title, "%s: ", r->strategy);
+    put_title(x->t, &title);
+    put_iteration(x->t, r, of, &note);
+    put_name(&name, prefix, r);
+    nnc_gantt_put(of, nnc_text_str(&title), nnc_text_str(&note), &svg);
+    NNC_NEED(!title.oom && !note.oom && !name.oom, x->sink);
+    return write_file(x, nnc_text_str(&name), &svg);
+}
+
+static nnc_status draw_memory(const drawing *x, const nnc_partition_row *r)
+{
+    NNC_LOCAL(nnc_text) svg = {0};
+    NNC_LOCAL(nnc_text) title = {0};
+    NNC_LOCAL(nnc_text) note = {0};
+    NNC_LOCAL(nnc_text) name = {0};
+    nnc_printf(&title, "memory of %s: ", r->strategy);
+    put_title(x->t, &title);
+    put_work(x->t, &note);
+    nnc_puts(&note, ". Simulated from the plan that nnc executes");
+    put_name(&name, "memory-", r);
+    nnc_holds_put(r->simulated, nnc_text_str(&title), nnc_text_str(&note), "simulated time", &svg);
+    NNC_NEED(!title.oom && !note.oom && !name.oom, x->sink);
+    return write_file(x, nnc_text_str(&name), &svg);
+}
+
+/* One file: the strategies' scatter, or of a single strategy its Gantt chart. */
+static nnc_status draw_one(const drawing *x)
+{
+    const nnc_partition_row *only = NULL;
+    int n = 0;
+    for (int i = 0; i < x->t->n_row; i++)
+        if (!x->t->row[i].why_not) {
+            only = &x->t->row[i];
+            n++;
+        }
+    if (n != 1)
+        return draw_strategies(x);
+    const nnc_timeline *of = only->simulated ? only->simulated : only->predicted;
+    return of ? draw_gantt(x, only, of, "") : draw_strategies(x);
+}
+
+static nnc_status draw_all(const drawing *x)
+{
+    NNC_TRY(draw_strategies(x));
+    for (int i = 0; i < x->t->n_row; i++) {
+        const nnc_partition_row *r = &x->t->row[i];
+        if (r->predicted)
+            NNC_TRY(draw_gantt(x, r, r->predicted, "gantt-"));
+        if (!r->simulated)
+            continue;
+        NNC_TRY(draw_gantt(x, r, r->simulated, "simulated-"));
+        NNC_TRY(draw_memory(x, r));
+    }
+    return NNC_OK;
+}
+
+static nnc_status draw_svg(const nnc_partition_table *t, nnc_sink *sink)
+{
+    drawing x = {.t = t, .file = t->o->svg, .sink = sink};
+    if (nnc_is_svg(t->o->svg))
+        return draw_one(&x);
+    x.dir = t->o->svg;
+    if (mkdir(x.dir, 0777) != 0 && errno != EEXIST)
+        return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = x.dir},
+            "cannot make the folder of --svg: %s (a name that ends in .svg is one picture)",
+            strerror(errno));
+    return draw_all(&x);
+}
+
+/* ---- trace, graph ---------------------------------------------------------------------------------------- */
+
+/* All timelines; of several strategies, each is called by its strategy's name. */
+static nnc_status write_trace(const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
+{
+    const nnc_timeline **all = ARENA_NEW(a, const nnc_timeline *, 2 * t->n_row + 1);
+    int n = 0;
+    NNC_NEED(all, sink);
+    for (int i = 0; i < t->n_row; i++) {
+        nnc_timeline *const of[] = {t->row[i].predicted, t->row[i].simulated};
+        for (size_t k = 0; k < NNC_COUNT(of); k++) {
+            if (!of[k])
+                continue;
+            of[k]->name = nnc_arena_printf(a, "%s, %s", t->row[i].strategy, of[k]->name);
+            NNC_NEED(of[k]->name, sink);
+            if (!nnc_is_svg(t->o->trace)) /* links are not shared: transfers overlap */
+                nnc_timeline_pack(of[k]);
+            of[k]->group = i;
+            all[n++] = of[k];
+        }
+    }
+    if (!n)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--trace: none of these strategies has a timeline: expected a placement, a pipeline or "
+            "replicas");
+    NNC_LOCAL(nnc_text) title = {0};
+    put_title(t, &title);
+    NNC_NEED(!title.oom, sink);
+    return nnc_write_trace(all, n, nnc_text_str(&title), t->o->trace, sink);
+}
+
+/* The strategy's layers on devices, as --place says them; NULL: no placement. */
+static const char *place_of(const nnc_partition_table *t, const nnc_partition_row *r, nnc_arena *a)
+{
+    const char *text = "";
+    int placed = 0;
+    if (r->place)
+        return r->place;
+    for (int d = 0; d < t->devices && text; d++)
+        for (const char *p = r->use[d].layers; *p && text;) {
+            const size_t n = strcspn(p, ",");
+            text = nnc_arena_printf(a, "%s%s%.*s=%d", text, *text ? "," : "", (int)n, p, d);
+            int first = 0, last = 0;
+            const int parts = sscanf(p, "%d-%d", &first, &last);
+            placed += parts == 2 ? last - first + 1 : 1;
+            p += n + (p[n] == ',');
+        }
+    return placed == t->m->n_layer ? text : NULL; /* otherwise a layer is on several devices */
+}
+
+static nnc_status write_graph(
+    nnc_env *e, const nnc_model *m, const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
+{
+    const nnc_partition_row *only = NULL;
+    int n = 0;
+    for (int i = 0; i < t->n_row; i++)
+        if (!t->row[i].why_not) {
+            only = &t->row[i];
+            n++;
+        }
+    const char *place = n == 1 ? place_of(t, only, a) : NULL;
+    const bool manual = n == 1 && !strcmp(only->strategy, "manual"); /* m is placed already */
+    if (n != 1 || (!place && !manual))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--dot draws the graph of one strategy that puts each layer on one device: name it, as "
+            "in --strategy=sequential");
+    nnc_graph *g = nnc_graph_clone(m, sink);
+    if (!g)
+        return nnc_sink_cause(sink, NNC_E_MODEL);
+    nnc_status st = manual ? NNC_OK : nnc_model_place(g, place, sink);
+    nnc_compile_options o = t->o->compile;
+    o.devices = t->devices;
+    if (!st)
+        st = nnc_optimize(e, &g, NULL, 0, &o, sink);
+    NNC_LOCAL(nnc_text) dot = {0};
+    if (!st)
+        nnc_graph_dot(&dot, g);
+    if (!st)
+        st = nnc_write_dot(&dot, t->o->dot, sink);
+    nnc_graph_destroy(g);
+    return st;
+}
+
+nnc_status nnc_partition_draw(
+    nnc_env *e, const nnc_model *m, const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
+{
+    if (t->o->svg)
+        NNC_TRY(draw_svg(t, sink));
+    if (t->o->trace)
+        NNC_TRY(write_trace(t, a, sink));
+    return t->o->dot ? write_graph(e, m, t, a, sink) : NNC_OK;
+}

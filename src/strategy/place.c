@@ -1,0 +1,70 @@
+/* strategy/place.c -- layers on devices by the strategy "sequential", as --place takes them. */
+#include "session/session.h"
+#include "strategy/strategy.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The cuts of a --place of consecutive layers, "0-433=0,434-869=1". */
+static void read_cuts(const char *place, nnc_sequential *out)
+{
+    int b = 0;
+    for (const char *p = place; *p;) {
+        char *end;
+        long last = strtol(p, &end, 10);
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        const long d = strtol(end + 1, &end, 10);
+        while (b < out->n_block && out->first[b] <= last)
+            b++;
+        out->cut[d + 1] = b;
+        p = *end ? end + 1 : end;
+    }
+}
+
+nnc_status nnc_sequential_cut(nnc_env *e, const nnc_model *forward, const nnc_training *training,
+    const nnc_compile_options *o, int devices, nnc_sequential *out, nnc_arena *a, nnc_sink *sink)
+{
+    static const char *const strategy = "sequential";
+    nnc_partition_model of;
+    const nnc_partition_options p = {
+        .compile = *o, .strategy = &strategy, .n_strategy = 1, .micro = 1};
+    NNC_TRY(nnc_partition_measure(e, forward, training, &p, &of, a, sink));
+    nnc_partition_table t = {.m = &of,
+        .o = &p,
+        .target = &e->target[0],
+        .cluster = e->cluster,
+        .devices = devices,
+        .micro = 1};
+    NNC_TRY(nnc_partition_fill_table(&t, a, sink));
+    if (of.n_block < devices || !t.row[0].place)
+        return nnc_fail0(sink, NNC_E_FIT, "%s has %d blocks of layers, fewer than %d devices",
+            of.name, of.n_block, devices);
+    *out = (nnc_sequential){.devices = devices,
+        .n_block = of.n_block,
+        .first = of.first,
+        .cut = ARENA_NEW(a, int, devices + 1)};
+    NNC_NEED(out->cut, sink);
+    read_cuts(t.row[0].place, out);
+    return NNC_OK;
+}
+
+void nnc_put_cut(const nnc_sequential *s, nnc_text *place)
+{
+    for (int d = 0; d < s->devices; d++) {
+        const int first = s->first[s->cut[d]], last = s->first[s->cut[d + 1]] - 1;
+        nnc_printf(place, "%s%d", d ? "," : "", first);
+        if (last > first)
+            nnc_printf(place, "-%d", last);
+        nnc_printf(place, "=%d", d);
+    }
+}
+
+nnc_status nnc_sequential_place(nnc_env *e, const nnc_model *forward, const nnc_training *training,
+    const nnc_compile_options *o, int devices, nnc_text *place, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_sequential s = {0};
+    NNC_TRY(nnc_sequential_cut(e, forward, training, o, devices, &s, &a, sink));
+    nnc_put_cut(&s, place);
+    return place->oom ? nnc_nomem(sink) : NNC_OK;
+}

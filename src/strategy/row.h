@@ -1,0 +1,121 @@
+/* strategy/row.h -- shared by the files that evaluate strategies. */
+#ifndef NNC_STRATEGY_ROW_H
+#define NNC_STRATEGY_ROW_H
+
+#include "strategy/strategy.h"
+
+typedef struct rows {
+    nnc_partition_table *t;
+    const nnc_partition_model *m;
+    int n, micro, chunks; /* devices, micro-batches, chunks of a device */
+    bool here;            /* nnc runs plans of all devices on this machine: they are CPUs, or as many GPUs as it has */
+    int zero;             /* of the current row: ZeRO's stage */
+    const nnc_flat_links *flat; /* of equal links; not used where hardware is described */
+    nnc_links links;
+    nnc_links half;       /* reduce-scatters and allgathers in place of allreduces */
+    int slowdown;         /* per mille, of computing while a collective runs */
+    int64_t capacity;     /* bytes of a device that tensors may take */
+    nnc_arena *a;
+    nnc_sink *sink;
+} rows;
+
+/* Sum of v[i .. j-1]; nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
+int64_t row_range(const int64_t *v, int i, int j);
+int64_t row_pass_ns(const rows *r, int i, int j);
+/* Of adding gradients, for each of a device's k micro-batches. */
+int64_t row_adding_ns(const rows *r, int i, int j, int k);
+/* Adds the memory of blocks i .. j-1, with n micro-batches in flight, to a device. */
+void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
+/* Their layers' indices, after those before. NULL: out of memory. */
+const char *row_layers(const rows *r, const char *before, int i, int j);
+/* How replicas on all devices, with k micro-batches each, are executed; are their gradients reduced beside the backward pass? */
+nnc_partition_way row_way_of_data(const rows *r, int k, int zero);
+bool row_is_beside(const rows *r, int k, int zero);
+/* Says how nnc executes the row; way.devices 0: on all devices. */
+void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way);
+/* Can a batch be divided? Of a step it is given as micro-batches; of inference *can false where rows depend on each other. */
+nnc_status row_can_divide(const rows *r, bool *can) NNC_MUST;
+/* --place of stages that go round the devices. NULL: out of memory. */
+const char *row_place_of_stages(const rows *r, int devices, int stages, const int *cut);
+/* The row of a pipeline on all devices with these stages; of one device. */
+nnc_status row_pipeline(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut) NNC_MUST;
+nnc_status row_single(rows *r, nnc_partition_row *row) NNC_MUST;
+nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
+
+/* links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
+ * multiplied by a factor. */
+nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
+nnc_links row_described_half(const rows *r); /* r->half of them */
+nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
+
+/* What CPU devices of a described machine cost beside their commands: a run of the plan; a wait of so long, until the device goes on. */
+int64_t row_run_ns(const rows *r);
+int64_t row_wake_ns(const rows *r, int64_t waited_ns);
+/* Time in which so much work of all devices is done at best, by the cores that they share. */
+int64_t row_cores_ns(const rows *r, int64_t busy_ns);
+
+/* ios.c: the row; the blocks that each block reads: need[start[b] .. start[b + 1]). */
+nnc_status row_ios(rows *r, nnc_partition_row *row) NNC_MUST;
+nnc_status row_operands(const rows *r, int **start, int **need) NNC_MUST;
+/* clocks.c: the block of a node by its path, looked for around layer `last`; nodes of the loss count as the last layer's. -1:
+ * none. */
+int row_block_of(const nnc_partition_model *m, const char *origin, int last);
+/* Nanoseconds of a graph's nodes by block and pass (forwards, backwards), each node that is not fused into another one as a command by
+ * itself. pieces[block]: there are slices or concats. */
+nnc_status row_node_times(const rows *r, const nnc_graph *g, double *sum[2], bool *pieces) NNC_MUST;
+/* A run of a graph of n devices (without an optimizer), with a clock for each. A node takes factor[pass][block] times its own time; slices
+ * and concats of blocks that have none on one device take their own. */
+typedef struct row_run {
+    const nnc_graph *g;
+    int n;
+    const double *factor[2];
+    const bool *pieces;
+    const nnc_links *links, *half; /* NULL: transfers take no time */
+    int64_t *busy;                 /* by device: computing; added to */
+    int64_t sent;                  /* nanoseconds of all transfers; added to */
+    int64_t total;
+} row_run;
+nnc_status row_run_clocks(const rows *r, row_run *run) NNC_MUST;
+/* split.c: of the row's own name, tensor, channel or spatial. */
+nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
+/* Nanoseconds of such a split over the first n devices: of a micro-batch; of sums of gradients and the update, once a step. */
+typedef struct row_split_costs {
+    bool ok; /* false: the strategy splits nothing */
+    int64_t total, once, optimizer;
+} row_split_costs;
+nnc_status row_split_cost(const rows *r, const char *strategy, int n, row_split_costs *out) NNC_MUST;
+/* timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes
+ * between devices [from * used + to]; list-scheduled branches, which begin at begin[] and take ns; replicas on n devices, whose last
+ * `passes` backward passes reduce buckets. */
+nnc_status row_pipeline_timeline(rows *r, nnc_partition_row *row, const nnc_pipeline *p, const nnc_pipeline_time *time,
+    const nnc_pipeline_costs *costs, const int *cut) NNC_MUST;
+nnc_status row_placed_timeline(
+    rows *r, nnc_partition_row *row, const int *device, const int64_t *traffic, int used) NNC_MUST;
+nnc_status row_branches_timeline(
+    rows *r, nnc_partition_row *row, const int *device, const int64_t *begin, int64_t ns) NNC_MUST;
+nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_time *t, const nnc_bucket *bucket, int n,
+    int passes, int64_t gather, int64_t update) NNC_MUST;
+
+/* Pipelines side by side, each of whose stages is a tensor group: exposed nanoseconds of the reduction, and those of the update. */
+typedef struct row_replica { int replica; int64_t reduce_ns, update_ns; } row_replica;
+nnc_status row_combination_timeline(rows *r, nnc_partition_row *row, const nnc_combination *c, const nnc_pipeline *p,
+    const nnc_pipeline_time *time, const row_replica *each) NNC_MUST;
+
+/* sense.c: r->links with so many times the bandwidth. */
+nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
+
+/* A part of a pass whose weights are gathered (ZeRO's stage 3): a block that runs, and what is moved meanwhile. */
+typedef struct row_gathered { int64_t start, run, moves, bytes; } row_gathered;
+/* n_block + 2 parts of each pass. */
+nnc_status row_gathered_timeline(rows *r, nnc_partition_row *row, const row_gathered *forward, const row_gathered *backward, int n,
+    int64_t update) NNC_MUST;
+
+/* data.c */
+nnc_links row_half_links(rows *r); /* r->half, after r->links */
+nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */
+nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;
+/* auto.c */
+nnc_status row_auto(rows *r, nnc_partition_row *row) NNC_MUST;
+nnc_status row_hybrid(rows *r, nnc_partition_row *row) NNC_MUST; /* the best combination that nnc executes */
+
+#endif

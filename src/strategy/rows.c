@@ -1,0 +1,605 @@
+/* strategy/rows.c -- the strategies of nnc partition, evaluated on a model's blocks: each fills a row of the table. All strategies
+ * do the same work, an iteration of `micro` micro-batches. Communication that a strategy exposes is the difference of its time to the one
+ * with links that take none. */
+#include "report/report.h"
+#include "strategy/row.h"
+#include "strategy/strategy.h"
+#include <math.h>
+#include <string.h>
+
+const char *const nnc_partition_fill[NNC_FILL_KINDS] = {
+    "weights", "gradients", "optimizer", "saved", "working"};
+
+int64_t row_range(const int64_t *v, int i, int j)
+{
+    int64_t t = 0;
+    for (; i < j; i++)
+        t = nnc_add_sat(t, v[i]);
+    return t;
+}
+
+static int64_t range_max(const int64_t *v, int i, int j)
+{
+    int64_t t = 0;
+    for (; i < j; i++)
+        t = nnc_max64(t, v[i]);
+    return t;
+}
+
+int64_t row_adding_ns(const rows *r, int i, int j, int k)
+{
+    return k > 1 ? row_range(r->m->of.accumulate, i, j) : 0;
+}
+
+int64_t row_pass_ns(const rows *r, int i, int j)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    return nnc_add_sat(nnc_add_sat(row_range(of->forward, i, j), row_range(of->backward, i, j)),
+        nnc_add_sat(row_range(of->weight, i, j), row_adding_ns(r, i, j, r->micro)));
+}
+
+/* Adds blocks i .. j-1 to a device that keeps n micro-batches' tensors. */
+void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    u->fill[0] += row_range(of->weights, i, j);
+    u->fill[1] += row_range(of->gradients, i, j);
+    u->fill[2] += row_range(of->states, i, j);
+    u->fill[3] = nnc_add_sat(u->fill[3], nnc_mul_sat(n, row_range(of->saved, i, j)));
+    if (i) /* what the stage receives */
+        *(r->m->step ? &u->fill[3] : &u->fill[4]) +=
+            nnc_mul_sat(r->m->step ? n : 1, r->m->boundary[i]);
+    u->fill[4] = nnc_max64(u->fill[4], range_max(of->working, i, j));
+}
+
+/* "0-13": layers of blocks i .. j-1; after others a comma. */
+const char *row_layers(const rows *r, const char *before, int i, int j)
+{
+    const int first = r->m->first[i], last = r->m->first[j] - 1;
+    const char *comma = before && *before ? "," : "";
+    before = before ? before : "";
+    return first == last ? nnc_arena_printf(r->a, "%s%s%d", before, comma, first)
+                         : nnc_arena_printf(r->a, "%s%s%d-%d", before, comma, first, last);
+}
+
+void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way)
+{
+    /* Of one device nothing is divided: nnc run and train refuse --strategy, --zero and --bucket-mb. */
+    if (r->n == 1 && way.strategy)
+        way = (nnc_partition_way){.runs = way.runs * (way.micro > 1 ? way.micro : 1)};
+    way.devices = way.devices ? way.devices : r->n;
+    row->way = way;
+    row->executable = way.runs && r->here && way.devices <= NNC_MAX_DEVICES;
+}
+
+/* The row is complete but for sums. */
+nnc_status row_finish(rows *r, nnc_partition_row *row)
+{
+    int64_t busy = 0;
+    row->fits = true;
+    for (int d = 0; d < r->n; d++) {
+        nnc_device_use *u = &row->use[d];
+        u->layers = u->layers ? u->layers : "";
+        u->bytes = 0;
+        for (int k = 0; k < NNC_FILL_KINDS; k++)
+            u->bytes = nnc_add_sat(u->bytes, u->fill[k]);
+        row->fits = row->fits && u->bytes <= r->capacity;
+        busy = nnc_add_sat(busy, u->busy_ns);
+    }
+    if (row->way.runs && row->way.devices > 1)
+        row->iteration_ns =
+            nnc_add_sat(row->iteration_ns, nnc_mul_sat(row->way.runs, row_run_ns(r)));
+    row->iteration_ns = nnc_max64(row->iteration_ns, row_cores_ns(r, busy));
+    const double all = (double)r->n * (double)row->iteration_ns;
+    row->bubble = all > 0 ? 1 - (double)busy / all : 0;
+    row->exposed_ns = nnc_max64(row->exposed_ns, 0);
+    row->hidden_ns = nnc_max64(row->hidden_ns, 0);
+    return NNC_OK;
+}
+
+/* --place of blocks on devices. */
+static const char *place_of(const rows *r, const int *device)
+{
+    const char *text = "";
+    for (int b = 0, end; b < r->m->n_block && text; b = end) {
+        for (end = b + 1; end < r->m->n_block && device[end] == device[b];)
+            end++;
+        text = row_layers(r, text, b, end);
+        text = text ? nnc_arena_printf(r->a, "%s=%d", text, device[b]) : NULL;
+    }
+    return text;
+}
+
+/* ---- one device, placements ----------------------------------------------------------------------------- */
+
+nnc_status row_single(rows *r, nnc_partition_row *row)
+{
+    const nnc_partition_model *m = r->m;
+    nnc_device_use *u = &row->use[0];
+    row_add_blocks(r, u, 0, m->n_block, 1);
+    u->layers = row_layers(r, NULL, 0, m->n_block);
+    row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, row_pass_ns(r, 0, m->n_block)),
+        row_range(m->of.optimizer, 0, m->n_block));
+    u->busy_ns = row->iteration_ns;
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .devices = 1});
+    const int *device = ARENA_NEW(r->a, int, m->n_block + 1); /* all of them on device 0 */
+    NNC_NEED(u->layers && device, r->sink);
+    NNC_TRY(row_placed_timeline(r, row, device, &(const int64_t){0}, 1));
+    return row_finish(r, row);
+}
+
+/* One micro-batch after the other, each through all devices. device[]: by block. */
+static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
+{
+    const nnc_partition_model *m = r->m;
+    int used = 1; /* no more than there are blocks */
+    for (int b = 0; b < m->n_block; b++)
+        used = device[b] + 1 > used ? device[b] + 1 : used;
+    int64_t *traffic = ARENA_NEW(r->a, int64_t, (size_t)used * (size_t)used);
+    NNC_NEED(traffic, r->sink);
+    nnc_edges_traffic(m->edge, m->n_edge, m->n_block, device, used, traffic);
+    const int64_t wake = row_wake_ns(r, row_pass_ns(r, 0, m->n_block)); /* all the others' work */
+    int64_t sends = 0, optimizer = 0;
+    for (int i = 0; i < used; i++)
+        for (int j = 0; j < used; j++) {
+            const int64_t bytes = traffic[(size_t)i * (size_t)used + (size_t)j],
+                          there = nnc_links_p2p(&r->links, i, j, bytes) + (bytes ? wake : 0);
+            sends = nnc_add_sat(sends, m->step ? 2 * there : there);
+            /* the receiver's copy */
+            row->use[j].fill[m->step ? 3 : 4] += bytes;
+        }
+    for (int b = 0, end; b < m->n_block; b = end) {
+        nnc_device_use *u = &row->use[device[b]];
+        for (end = b + 1; end < m->n_block && device[end] == device[b];)
+            end++;
+        const int64_t received = u->fill[3], working = u->fill[4];
+        row_add_blocks(r, u, b, end, 1);
+        u->fill[3] = received + row_range(m->of.saved, b, end);
+        u->fill[4] = nnc_max64(working, range_max(m->of.working, b, end));
+        u->layers = row_layers(r, u->layers, b, end);
+        NNC_NEED(u->layers, r->sink);
+        const int64_t ns = nnc_mul_sat(r->micro, row_pass_ns(r, b, end)),
+                      update = row_range(m->of.optimizer, b, end);
+        u->busy_ns = nnc_add_sat(u->busy_ns, nnc_add_sat(ns, update));
+        optimizer = nnc_max64(optimizer, update);
+    }
+    row->exposed_ns = nnc_mul_sat(r->micro, sends);
+    row->iteration_ns = nnc_add_sat(
+        nnc_mul_sat(r->micro, nnc_add_sat(row_pass_ns(r, 0, m->n_block), sends)), optimizer);
+    NNC_TRY(row_placed_timeline(r, row, device, traffic, used));
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro});
+    return row_finish(r, row);
+}
+
+/* Cuts for the least memory of the fullest device. */
+static nnc_status sequential_row(rows *r, nnc_partition_row *row)
+{
+    const nnc_partition_model *m = r->m;
+    const int stages = r->n < m->n_block ? r->n : m->n_block;
+    int *cut = ARENA_NEW(r->a, int, stages + 1), *device = ARENA_NEW(r->a, int, m->n_block + 1);
+    int64_t *fixed = ARENA_NEW(r->a, int64_t, m->n_block + 1);
+    nnc_cut_result x;
+    NNC_NEED(cut && device && fixed, r->sink);
+    for (int b = 0; b < m->n_block; b++)
+        fixed[b] = m->of.weights[b] + m->of.gradients[b] + m->of.states[b];
+    const nnc_cut_problem p = {.n_layer = m->n_block,
+        .n_stage = stages,
+        .fixed = fixed,
+        .saved = m->step ? m->of.saved : NULL,
+        .kept = m->boundary};
+    NNC_TRY(nnc_cut_min_memory(&p, cut, &x, r->sink));
+    for (int s = 0; s < stages; s++)
+        for (int b = cut[s]; b < cut[s + 1]; b++)
+            device[b] = s;
+    NNC_NEED(row->place = place_of(r, device), r->sink);
+    return placed_row(r, row, device);
+}
+
+static nnc_status manual_row(rows *r, nnc_partition_row *row)
+{
+    const nnc_partition_model *m = r->m;
+    int *device = ARENA_NEW(r->a, int, m->n_block + 1);
+    bool any = false;
+    NNC_NEED(device, r->sink);
+    for (int b = 0; b < m->n_block; b++) {
+        device[b] = m->device[m->first[b]] < 0 ? 0 : m->device[m->first[b]];
+        for (int l = m->first[b]; l < m->first[b + 1]; l++) {
+            any = any || m->device[l] >= 0;
+            if ((m->device[l] < 0 ? 0 : m->device[l]) != device[b])
+                row->note = "the placement divides layers that one kernel computes on one device: "
+                            "they count as on the device of the first of them";
+        }
+        if (device[b] >= r->n)
+            return nnc_fail0(r->sink, NNC_E_USAGE,
+                "layer %d, %s, is placed on device %d of only %d (--devices=%d makes enough)",
+                m->first[b], m->layer[m->first[b]], device[b], r->n, device[b] + 1);
+    }
+    if (!any)
+        row->why_not = "no layer is placed: --place=0-9=0,10-=1, or \"device\" in the model file";
+    return any ? placed_row(r, row, device) : NNC_OK;
+}
+
+/* Blocks whose operands are ready side by side on all devices: list scheduling, of inference. */
+static nnc_status branches_row(rows *r, nnc_partition_row *row)
+{
+    const nnc_partition_model *m = r->m;
+    const int n = m->n_block;
+    int *start, *need, *device = ARENA_NEW(r->a, int, n + 1);
+    int64_t *bytes = ARENA_NEW(r->a, int64_t, n + 1), *begin = ARENA_NEW(r->a, int64_t, n + 1), ns,
+            bare;
+    NNC_NEED(device && bytes && begin, r->sink);
+    NNC_TRY(row_operands(r, &start, &need));
+    for (int e = 0; e < m->n_edge; e++)
+        if (m->edge[e].maker >= 0)
+            bytes[m->edge[e].maker] = nnc_add_sat(bytes[m->edge[e].maker], m->edge[e].bytes);
+    nnc_branch_problem p = {.n_op = n,
+        .time = m->of.forward,
+        .start = start,
+        .need = need,
+        .bytes = bytes,
+        .n_place = r->n,
+        .links = &r->links};
+    NNC_TRY(nnc_branch_list(&p, device, begin, &ns, r->sink));
+    NNC_TRY(placed_row(r, row, device));
+    NNC_NEED(row->place = place_of(r, device), r->sink);
+    NNC_TRY(row_branches_timeline(r, row, device, begin, ns));
+    p.links = NULL;
+    NNC_TRY(nnc_branch_list(&p, device, begin, &bare, r->sink));
+    row->iteration_ns = nnc_mul_sat(r->micro, ns);
+    row->hidden_ns = row->exposed_ns; /* all sends */
+    row->exposed_ns = nnc_mul_sat(r->micro, nnc_max64(ns - bare, 0));
+    row->hidden_ns -= row->exposed_ns;
+    return row_finish(r, row);
+}
+
+/* ---- pipelines --------------------------------------------------------------------------------------------- */
+
+typedef enum cut_by {
+    BY_latency,
+    BY_count,
+    BY_params,
+    BY_flops,
+    BY_memory,
+    BY_time,
+    BY_torchgpipe,
+    BY_deepspeed
+} cut_by;
+
+/* Cuts by a weight of blocks. */
+static nnc_status cut_weights(rows *r, cut_by by, int stages, int *cut)
+{
+    const nnc_partition_model *m = r->m;
+    int64_t *w = ARENA_NEW(r->a, int64_t, m->n_block + 1);
+    NNC_NEED(w, r->sink);
+    for (int b = 0; b < m->n_block; b++)
+        w[b] = by == BY_count    ? m->first[b + 1] - m->first[b]
+               : by == BY_params ? m->of.weights[b]
+               : by == BY_flops  ? m->of.flops[b]
+               : by == BY_memory ? m->of.weights[b] + m->of.gradients[b] + m->of.states[b] +
+                                       (m->step ? m->of.saved[b] : 0)
+                                 : row_pass_ns(r, b, b + 1);
+    if (by == BY_torchgpipe)
+        return nnc_cut_block_partition(w, m->n_block, stages, cut, r->sink);
+    if (by == BY_deepspeed)
+        return nnc_cut_max_min(w, m->n_block, stages, cut, r->sink);
+    return nnc_cut_balance(w, m->n_block, stages, cut, r->sink);
+}
+
+/* The best cut for the iteration's time that fits, or if none does, the best one. */
+static nnc_status cut_best(rows *r, const nnc_pipeline *pipe, int stages, int *cut, bool *fits)
+{
+    const nnc_partition_model *m = r->m;
+    const int n = m->n_block;
+    int64_t *time = ARENA_NEW(r->a, int64_t, n + 1), *fixed = ARENA_NEW(r->a, int64_t, n + 1),
+            *both = ARENA_NEW(r->a, int64_t, n + 1), *room = ARENA_NEW(r->a, int64_t, stages);
+    int *flight = ARENA_NEW(r->a, int, stages), *device = ARENA_NEW(r->a, int, stages);
+    nnc_cut_result x;
+    NNC_NEED(time && fixed && both && room && flight && device, r->sink);
+    for (int b = 0; b <= n; b++) {
+        both[b] = m->step ? 2 * m->boundary[b] : m->boundary[b];
+        if (b == n)
+            break;
+        time[b] = row_pass_ns(r, b, b + 1);
+        fixed[b] = m->of.weights[b] + m->of.gradients[b] + m->of.states[b];
+    }
+    for (int s = 0; s < stages; s++) {
+        device[s] = s % pipe->devices;
+        flight[s] = nnc_pipeline_in_flight(pipe, device[s]);
+        room[s] = r->capacity - range_max(m->of.working, 0, n);
+    }
+    nnc_cut_problem p = {.n_layer = n,
+        .n_stage = stages,
+        .time = time,
+        .boundary = both,
+        .links = &r->links,
+        .device = device,
+        .fixed = fixed,
+        .saved = m->step ? m->of.saved : NULL,
+        .kept = m->boundary,
+        .in_flight = flight};
+    p.capacity = pipe->chunks == 1 ? room : NULL;
+    NNC_TRY(nnc_cut_min_latency(&p, pipe->micro, cut, &x, r->sink));
+    *fits = x.ok;
+    if (x.ok)
+        return NNC_OK;
+    p.capacity = NULL;
+    return nnc_cut_min_latency(&p, pipe->micro, cut, &x, r->sink);
+}
+
+/* Costs of virtual stages. */
+static nnc_status stage_costs(
+    rows *r, const nnc_pipeline *pipe, const int *cut, nnc_pipeline_costs *c, int64_t *sends)
+{
+    const int stages = pipe->devices * pipe->chunks;
+    int64_t *v[4];
+    for (int k = 0; k < 4; k++)
+        NNC_NEED(v[k] = ARENA_NEW(r->a, int64_t, stages), r->sink);
+    *sends = 0;
+    for (int s = 0; s < stages; s++) {
+        v[0][s] = row_range(r->m->of.forward, cut[s], cut[s + 1]);
+        v[1][s] = row_range(r->m->of.backward, cut[s], cut[s + 1]);
+        v[2][s] = nnc_add_sat(row_range(r->m->of.weight, cut[s], cut[s + 1]),
+            row_adding_ns(r, cut[s], cut[s + 1], pipe->micro));
+        if (s + 1 < stages)
+            v[3][s] = nnc_links_p2p(
+                &r->links, s % pipe->devices, (s + 1) % pipe->devices, r->m->boundary[cut[s + 1]]);
+        *sends = nnc_add_sat(*sends, nnc_mul_sat(pipe->micro, r->m->step ? 2 * v[3][s] : v[3][s]));
+    }
+    /* plans copy on the stream that computes */
+    *c = (nnc_pipeline_costs){v[0], v[1], v[2], v[3], .senders_wait = true};
+    return NNC_OK;
+}
+
+/* --place of stages that go round the devices. */
+const char *row_place_of_stages(const rows *r, int devices, int stages, const int *cut)
+{
+    int *device = ARENA_NEW(r->a, int, r->m->n_block + 1);
+    for (int s = 0; device && s < stages; s++)
+        for (int b = cut[s]; b < cut[s + 1]; b++)
+            device[b] = s % devices;
+    return device ? place_of(r, device) : NULL;
+}
+
+static nnc_status pipeline_fill(
+    rows *r, nnc_partition_row *row, const nnc_pipeline *pipe, const int *cut)
+{
+    nnc_pipeline_costs c;
+    nnc_pipeline_time t, bare;
+    int64_t sends, optimizer = 0;
+    NNC_TRY(stage_costs(r, pipe, cut, &c, &sends));
+    NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &t, r->sink));
+    NNC_TRY(row_pipeline_timeline(r, row, pipe, &t, &c, cut));
+    c.send = NULL;
+    NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &bare, r->sink));
+    NNC_NEED(row->place = row_place_of_stages(r, pipe->devices, pipe->devices * pipe->chunks, cut),
+        r->sink);
+    for (int d = 0; d < pipe->devices; d++) {
+        nnc_device_use *u = &row->use[d];
+        const int chunks = pipe->chunks, flight = nnc_pipeline_in_flight(pipe, d);
+        int64_t update = 0;
+        for (int k = 0; k < chunks; k++) {
+            const int s = k * pipe->devices + d;
+            row_add_blocks(r, u, cut[s], cut[s + 1], (flight + chunks - 1) / chunks);
+            u->layers = row_layers(r, u->layers, cut[s], cut[s + 1]);
+            NNC_NEED(u->layers, r->sink);
+            update += row_range(r->m->of.optimizer, cut[s], cut[s + 1]);
+        }
+        optimizer = nnc_max64(optimizer, update);
+        u->busy_ns = nnc_add_sat(t.busy[d], update);
+    }
+    row->iteration_ns = nnc_add_sat(t.total, optimizer);
+    row->exposed_ns = t.total - bare.total;
+    row->hidden_ns = sends - row->exposed_ns;
+    return row_finish(r, row);
+}
+
+/* nnc run divides a batch into micro-batches. A single row does not tell. */
+nnc_status row_can_divide(const rows *r, bool *can)
+{
+    const nnc_graph *g = r->m->step ? NULL : r->t->graph;
+    const nnc_type *t = g && g->n_output ? nnc_typeof(g, g->output[0]) : NULL;
+    *can = !g || (t && t->rank);
+    if (!g || !*can || t->dim[0] < 2)
+        return NNC_OK;
+    bool *in = ARENA_NEW(r->a, bool, g->n_node + 1), *out = ARENA_NEW(r->a, bool, g->n_output + 1);
+    nnc_graph *part = NULL;
+    NNC_NEED(in && out, r->sink);
+    NNC_TRY(nnc_graph_sample(g, t->dim[0], &part, in, out, r->sink));
+    *can = part != NULL;
+    for (uint32_t i = 0; i < g->n_output; i++)
+        *can = *can && out[i];
+    nnc_graph_destroy(part);
+    return NNC_OK;
+}
+
+/* How nnc executes it. One micro-batch passes through placed layers: nnc train refuses a pipeline of it. */
+static nnc_status execute_pipeline(
+    rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks)
+{
+    const char *name = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
+    bool can;
+    NNC_TRY(row_can_divide(r, &can));
+    can = can || r->micro == 1;
+    if (!can && !row->note)
+        row->note = "nnc run cannot divide a batch of this model: its rows depend on each other";
+    row_executes(r, row,
+        (nnc_partition_way){.runs = can,
+            .strategy = r->micro > 1 ? name : NULL,
+            .micro = r->micro,
+            .chunks = chunks});
+    return NNC_OK;
+}
+
+nnc_status row_pipeline(
+    rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut)
+{
+    nnc_pipeline pipe;
+    NNC_TRY(nnc_pipeline_make(kind, r->n, r->micro, chunks, r->a, &pipe, r->sink));
+    NNC_TRY(execute_pipeline(r, row, kind, chunks > 1 ? chunks : 0));
+    return pipeline_fill(r, row, &pipe, cut);
+}
+
+static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, cut_by by)
+{
+    const int chunks = kind == PIPE_interleaved ? r->chunks : 1, blocks = r->m->n_block / chunks;
+    const int devices = r->n < blocks ? r->n : blocks;
+    nnc_pipeline pipe;
+    bool fits = true;
+    if (devices < 1 || !nnc_pipeline_possible(kind, devices, r->micro, chunks, &row->why_not)) {
+        row->why_not = devices < 1
+                           ? nnc_arena_printf(r->a,
+                                 "needs %d blocks for %d chunks on a device; the model has %d",
+                                 chunks, chunks, r->m->n_block)
+                           : nnc_arena_printf(r->a, "%s: %d micro-batch%s, %d device%s with stages",
+                                 row->why_not, r->micro, nnc_plural(r->micro, "es"), devices,
+                                 nnc_plural(devices, "s"));
+        NNC_NEED(row->why_not, r->sink);
+        return NNC_OK;
+    }
+    int *cut = ARENA_NEW(r->a, int, devices *chunks + 1);
+    NNC_NEED(cut, r->sink);
+    NNC_TRY(nnc_pipeline_make(kind, devices, r->micro, chunks, r->a, &pipe, r->sink));
+    if (by == BY_latency)
+        NNC_TRY(cut_best(r, &pipe, devices * chunks, cut, &fits));
+    else
+        NNC_TRY(cut_weights(r, by, devices * chunks, cut));
+    if (!fits)
+        row->note = "no cut fits the memory of the devices: this is the fastest";
+    else if (devices < r->n)
+        row->note = nnc_arena_printf(r->a,
+            "the model has %d block%s, so that only %d of %d devices have stages", r->m->n_block,
+            nnc_plural(r->m->n_block, "s"), devices, r->n);
+    NNC_NEED(row->note || (fits && devices == r->n), r->sink);
+    NNC_TRY(execute_pipeline(
+        r, row, kind, kind == PIPE_interleaved && r->t->o->chunks > 0 ? chunks : 0));
+    return pipeline_fill(r, row, &pipe, cut);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------- */
+
+typedef struct strategy {
+    const char *name;
+    enum { IN_both, IN_forward, IN_step } mode;
+    nnc_status (*row)(rows *r, nnc_partition_row *row); /* NULL: a pipeline */
+    nnc_pipeline_kind kind; /* in a step */
+    cut_by by;
+    int zero;
+} strategy;
+
+static const strategy strategies[] = {
+    {"single", IN_both, row_single},
+    {"manual", IN_both, manual_row},
+    {"sequential", IN_both, sequential_row},
+    {"branches", IN_forward, branches_row},
+    {"ios", IN_forward, row_ios},
+    {"pipeline", IN_forward, NULL, PIPE_forward},
+    {"gpipe", IN_step, NULL, PIPE_gpipe},
+    {"1f1b", IN_step, NULL, PIPE_1f1b},
+    {"interleaved", IN_step, NULL, PIPE_interleaved},
+    {"zb-h1", IN_step, NULL, PIPE_zb_h1},
+    {"zb-h2", IN_step, NULL, PIPE_zb_h2},
+    {"cut-count", IN_both, NULL, PIPE_1f1b, BY_count},
+    {"cut-params", IN_both, NULL, PIPE_1f1b, BY_params},
+    {"cut-flops", IN_both, NULL, PIPE_1f1b, BY_flops},
+    {"cut-memory", IN_both, NULL, PIPE_1f1b, BY_memory},
+    {"cut-time", IN_both, NULL, PIPE_1f1b, BY_time},
+    {"cut-torchgpipe", IN_both, NULL, PIPE_1f1b, BY_torchgpipe},
+    {"cut-deepspeed", IN_both, NULL, PIPE_1f1b, BY_deepspeed},
+    {"pipedream", IN_step, row_pipedream},
+    {"data", IN_both, row_data, .zero = 0},
+    {"zero1", IN_step, row_data, .zero = 1},
+    {"zero2", IN_step, row_data, .zero = 2},
+    {"zero3", IN_step, row_data, .zero = 3},
+    {"tensor", IN_both, row_split},
+    {"channel", IN_both, row_split},
+    {"spatial", IN_both, row_split},
+    {"hybrid", IN_both, row_hybrid},
+    {"auto", IN_both, row_auto},
+};
+
+static bool in_mode(const strategy *s, bool step)
+{
+    return s->mode == IN_both || (s->mode == IN_step) == step;
+}
+
+static nnc_status add_row(rows *r, const strategy *s)
+{
+    nnc_partition_row *row = &r->t->row[r->t->n_row++];
+    *row = (nnc_partition_row){.strategy = s->name, .use = ARENA_NEW(r->a, nnc_device_use, r->n)};
+    NNC_NEED(row->use, r->sink);
+    r->zero = s->zero;
+    if (!in_mode(s, r->m->step)) {
+        row->why_not =
+            r->m->step ? "is for inference: leave --mode=step out" : "is for training: --mode=step";
+        return NNC_OK;
+    }
+    return s->row ? s->row(r, row)
+                  : pipeline_row(r, row, r->m->step ? s->kind : PIPE_forward, s->by);
+}
+
+static nnc_status unknown_strategy(const rows *r, const char *name)
+{
+    const char *names[NNC_COUNT(strategies) + 1] = {"all"};
+    NNC_LOCAL(nnc_text) list = {0};
+    for (size_t i = 0; i < NNC_COUNT(strategies); i++) {
+        names[i + 1] = strategies[i].name;
+        nnc_printf(&list, "%s%s", i ? ", " : "", strategies[i].name);
+    }
+    const char *near = nnc_nearest(name, names, NNC_COUNT(names));
+    return nnc_fail0(r->sink, NNC_E_USAGE,
+        "--strategy: unknown strategy `%s`%s%s; expected all, %s", name,
+        near ? "; did you mean " : "", near ? near : "", nnc_text_str(&list));
+}
+
+nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
+{
+    const nnc_partition_options *o = t->o;
+    const nnc_flat_links flat = {
+        .bytes_per_s = (int64_t)(nnc_option_or(o->link_gbs, NNC_LINK_GBS) * 1e9),
+        .latency_ns = (int64_t)(nnc_option_or(o->link_us, NNC_LINK_US) * 1e3)};
+    const double described = t->cluster ? nnc_cluster_kind_of(t->cluster, 0)->overlap : 1,
+                 slowdown = o->slowdown >= 1 ? o->slowdown
+                            : described > 1  ? described
+                                             : 1;
+    rows r = {.t = t,
+        .m = t->m,
+        .n = t->devices,
+        .micro = t->micro,
+        .a = a,
+        .sink = sink,
+        .chunks = o->chunks > 0 ? o->chunks : 2,
+        .here = t->target->kind == NNC_T_cpu || t->gpus >= t->devices,
+        .flat = &flat,
+        .links = nnc_links_flat(&flat),
+        .slowdown = (int)lround(1000 * slowdown),
+        .capacity = nnc_partition_capacity(t)};
+    bool all = !o->n_strategy;
+    if (flat.bytes_per_s < 1)
+        return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
+    if (t->cluster)
+        NNC_TRY(row_described_links(&r, t->cluster));
+    r.half = row_half_links(&r);
+    if (t->bandwidth > 0)
+        NNC_TRY(row_scale_links(&r, t->bandwidth));
+    for (int i = 0; i < o->n_strategy; i++)
+        all = all || !strcmp(o->strategy[i], "all");
+    t->row = ARENA_NEW(a, nnc_partition_row, NNC_COUNT(strategies) + (size_t)o->n_strategy);
+    NNC_NEED(t->row, sink);
+    for (int i = 0; i < o->n_strategy; i++) {
+        size_t k = 0;
+        while (k < NNC_COUNT(strategies) && strcmp(strategies[k].name, o->strategy[i]) != 0)
+            k++;
+        if (k == NNC_COUNT(strategies) && strcmp(o->strategy[i], "all") != 0)
+            return unknown_strategy(&r, o->strategy[i]);
+        if (o->n_strategy == 1 && !all && !in_mode(&strategies[k], r.m->step))
+            return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s %s", o->strategy[i],
+                r.m->step ? "is for inference: leave --mode=step out"
+                          : "is for training: it needs --mode=step");
+        if (!all)
+            NNC_TRY(add_row(&r, &strategies[k]));
+    }
+    for (size_t k = 0; all && k < NNC_COUNT(strategies); k++)
+        if (in_mode(&strategies[k], r.m->step))
+            NNC_TRY(add_row(&r, &strategies[k]));
+    return NNC_OK;
+}

@@ -1,0 +1,333 @@
+/* strategy/run.c -- nnc partition --run: runs the plan of every strategy that nnc executes, on virtual CPU devices or GPUs of this
+ * process or over the ranks that a launcher has started, and measures iterations and each device's commands.
+ *
+ * Strategies run in turn, an iteration each, every other round in reverse order, so that drift of the machine's speed meets all of them.
+ * Strategies whose memory does not fit together are measured one after the other. `single` runs in rank 0 alone.
+ *
+ * All ranks compile the same plans and create the same sessions; then rank 0 leads, and the others follow. */
+#include "session/session.h"
+#include "strategy/strategy.h"
+#include "cuda/cuda.h"
+#include "sim/sim.h"
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    RUN_MS = 2000,
+    LEAST = 3,
+    MOST = 1000,
+    PROFILES = 3,
+    SPIN_NS = 200000000 /* of a GPU: until its clocks are up */
+};
+
+typedef struct program {
+    nnc_partition_row *row;
+    nnc_artifact *a;
+    int runs; /* of the plan, in an iteration */
+    bool alone; /* in rank 0 */
+    nnc_session *s;
+    int64_t *ns; /* of iterations */
+    size_t n, cap;
+    int64_t spent_ns;
+} program;
+
+typedef struct run {
+    nnc_env *e;
+    const nnc_model *m;
+    const nnc_training *training; /* NULL: inference */
+    const nnc_partition_table *t;
+    nnc_arena *a; /* of results */
+    nnc_sink *sink;
+    program *p;
+    int n;
+} run;
+
+static bool leads(const run *r)
+{
+    return nnc_env_rank(r->e) == 0;
+}
+
+static bool on_gpus(const run *r)
+{
+    return r->e->target[0].kind == NNC_T_cuda;
+}
+
+/* ---- plans --------------------------------------------------------------------------------------------- */
+
+/* The first error of a sink. */
+static const char *reason_of(const nnc_sink *s)
+{
+    size_t k = 0;
+    while (k + 1 < nnc_sink_count(s) && nnc_sink_at(s, k)->severity != NNC_ERROR)
+        k++;
+    const nnc_diag *d = nnc_sink_at(s, k);
+    return d ? d->message : "";
+}
+
+/* Why the plan is not run here; NULL: it is. */
+static const char *check_plan(const run *r, const nnc_artifact *a, bool alone)
+{
+    if (a->chunks > 1)
+        return "the model runs in chunks of its batch: set a smaller one";
+    if (!alone && nnc_env_world(r->e) > a->plan->n_device)
+        return "there are more ranks than devices";
+    if (on_gpus(r) && nnc_env_world(r->e) == 1 && nnc_device_cuda.count() < a->plan->n_device)
+        return "this machine has fewer GPUs than the plan has devices";
+    return NULL;
+}
+
+/* Compiles the plans of all strategies that are executed. */
+static nnc_status make_programs(run *r)
+{
+    nnc_sink *own = nnc_sink_create();
+    nnc_status st = own ? NNC_OK : nnc_nomem(r->sink);
+    for (int i = 0; i < r->t->n_row && !st; i++) {
+        nnc_partition_row *row = &r->t->row[i];
+        program p = {.row = row, .alone = nnc_env_world(r->e) > 1 && row->way.devices == 1};
+        nnc_sink_clear(own);
+        const nnc_status made =
+            nnc_partition_execution(r->e, r->m, r->training, r->t, row, true, &p.a, &p.runs, own);
+        if (made && nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM)
+            st = nnc_nomem(r->sink);
+        const char *why = made ? reason_of(own) : p.runs ? check_plan(r, p.a, p.alone) : NULL;
+        if (why && !st) {
+            row->not_run = nnc_arena_strdup(r->a, why);
+            st = row->not_run ? NNC_OK : nnc_nomem(r->sink);
+        }
+        if (!st && !why && p.runs)
+            r->p[r->n++] = p;
+        else
+            nnc_artifact_destroy(p.a);
+    }
+    nnc_sink_destroy(own);
+    return st;
+}
+
+static int64_t bytes_of(const program *p)
+{
+    int64_t n = 0;
+    for (int d = 0; d < p->a->plan->n_device; d++)
+        n += nnc_device_needs(p->a->plan, d);
+    return n;
+}
+
+/* ---- iterations ------------------------------------------------------------------------------------------ */
+
+static nnc_status iterate(const run *r, const program *p)
+{
+    for (int k = 0; k < p->runs - 1; k++)
+        NNC_TRY(
+            r->training ? nnc_session_accumulate(p->s, r->sink) : nnc_session_run(p->s, r->sink));
+    return r->training ? nnc_session_step(p->s, r->sink) : nnc_session_run(p->s, r->sink);
+}
+
+static nnc_status time_iteration(const run *r, program *p)
+{
+    const int64_t from = nnc_now_ns();
+    NNC_TRY(iterate(r, p));
+    NNC_NEED(ARENA_ROOM(r->a, p->ns, p->cap, p->n + 1), r->sink);
+    p->ns[p->n] = nnc_now_ns() - from;
+    p->spent_ns += p->ns[p->n++];
+    return NNC_OK;
+}
+
+static bool has_enough(const run *r, const program *p)
+{
+    const nnc_partition_options *o = r->t->o;
+    if (o->run_iterations)
+        return p->n >= (size_t)o->run_iterations;
+    const int64_t goal = (int64_t)(o->run_ms > 0 ? o->run_ms : RUN_MS) * 1000000;
+    return p->n >= MOST || (p->n >= LEAST && p->spent_ns >= goal);
+}
+
+/* Each once; GPUs until their clocks are up, as an idle one's are a fifth of what they can be. */
+static nnc_status warm_up(const run *r, const program *p, int n)
+{
+    const int64_t from = nnc_now_ns();
+    do {
+        for (int i = 0; i < n; i++)
+            NNC_TRY(iterate(r, &p[i]));
+    } while (on_gpus(r) && nnc_now_ns() - from < SPIN_NS);
+    return NNC_OK;
+}
+
+static nnc_status time_programs(const run *r, program *p, int n)
+{
+    bool more = true;
+    NNC_TRY(warm_up(r, p, n));
+    for (int round = 0; more; round++) {
+        more = false;
+        for (int k = 0; k < n; k++) {
+            program *now = &p[round % 2 ? n - 1 - k : k];
+            if (has_enough(r, now))
+                continue;
+            NNC_TRY(time_iteration(r, now));
+            more = more || !has_enough(r, now);
+        }
+    }
+    return NNC_OK;
+}
+
+static int64_t quantile(const int64_t *sorted, size_t n, double share)
+{
+    const double at = share * (double)(n - 1);
+    const size_t i = (size_t)at, k = i + 1 < n ? i + 1 : i;
+    return sorted[i] + (int64_t)((double)(sorted[k] - sorted[i]) * (at - (double)i));
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+/* Adds a profile's times of the sections from main to `last`, `times` times. */
+static nnc_status add_profile(
+    const run *r, const program *p, nnc_section last, int times, int64_t *busy, int64_t *between)
+{
+    const nnc_plan *plan = p->a->plan;
+    const int from = nnc_plan_first(plan, SEC_main), n = plan->end[last] - from;
+    NNC_FREED int64_t *ns = nnc_malloc(((size_t)n * 2 + 1) * sizeof *ns);
+    NNC_NEED(ns, r->sink);
+    NNC_TRY(nnc_exec_profile_behind(
+        p->s->exec, nnc_env_profile_after(r->e), SEC_main, last, ns, ns + n, r->sink));
+    for (int i = 0; i < n; i++) {
+        const nnc_cmd *c = &plan->cmd[from + i];
+        if (c->kind == CMD_record || c->kind == CMD_wait)
+            continue;
+        const bool moves = c->kind == CMD_collective ||
+                           (c->kind == CMD_copy && plan->tensor[c->arg[1]].device != c->device);
+        (moves ? between : busy)[c->device] += times * (ns[n + i] - ns[i]);
+    }
+    return NNC_OK;
+}
+
+/* Medians over some profiles of what each device does in an iteration. */
+static nnc_status profile_devices(const run *r, const program *p, nnc_partition_measured *out)
+{
+    const int n = r->t->devices;
+    int64_t *v[2] = {NULL}, *into[2];
+    for (int k = 0; k < 2; k++) {
+        v[k] = ARENA_NEW(r->a, int64_t, PROFILES * n + 1);
+        into[k] = ARENA_NEW(r->a, int64_t, n + 1);
+        NNC_NEED(v[k] && into[k], r->sink);
+    }
+    const nnc_section last = r->training ? SEC_step : SEC_main,
+                      others = r->training ? SEC_accumulate : SEC_main;
+    for (int i = 0; i < PROFILES; i++) {
+        NNC_TRY(add_profile(r, p, last, 1, v[0] + i * n, v[1] + i * n));
+        if (p->runs > 1)
+            NNC_TRY(add_profile(r, p, others, p->runs - 1, v[0] + i * n, v[1] + i * n));
+    }
+    for (int k = 0; k < 2; k++)
+        for (int d = 0; d < n; d++) {
+            int64_t of[PROFILES];
+            for (int i = 0; i < PROFILES; i++)
+                of[i] = v[k][i * n + d];
+            nnc_sort64(of, PROFILES);
+            into[k][d] = of[PROFILES / 2];
+        }
+    out->busy_ns = into[0];
+    out->communication_ns = into[1];
+    return NNC_OK;
+}
+
+static nnc_status keep_result(const run *r, program *p)
+{
+    nnc_partition_measured *x = ARENA_NEW(r->a, nnc_partition_measured, 1);
+    NNC_NEED(x, r->sink);
+    nnc_sort64(p->ns, p->n);
+    x->n = (int)p->n;
+    x->least_ns = p->ns[0];
+    x->median_ns = quantile(p->ns, p->n, 0.5);
+    x->p10_ns = quantile(p->ns, p->n, 0.1);
+    x->p90_ns = quantile(p->ns, p->n, 0.9);
+    NNC_TRY(profile_devices(r, p, x));
+    p->row->measured = x;
+    return NNC_OK;
+}
+
+/* ---- groups that fit memory together ------------------------------------------------------------------------ */
+
+static nnc_status load(const run *r, program *p)
+{
+    if (p->alone && !leads(r))
+        return NNC_OK;
+    return p->alone ? nnc_session_create_alone(r->e, p->a, false, &p->s, r->sink)
+                    : nnc_session_create(r->e, p->a, &p->s, r->sink);
+}
+
+/* Inputs go to ranks that follow, that is, once all of them have created all sessions: MPI's sends wait for the receiver where a message
+ * is not small. */
+static nnc_status lead(const run *r, program *p, int n)
+{
+    for (int i = 0; i < n; i++)
+        NNC_TRY(nnc_partition_set_inputs(p[i].s, r->training, r->sink));
+    NNC_TRY(time_programs(r, p, n));
+    for (int i = 0; i < n; i++)
+        NNC_TRY(keep_result(r, &p[i]));
+    return r->e->job ? nnc_job_pause(r->e->job) : NNC_OK;
+}
+
+static nnc_status run_group(const run *r, program *p, int n)
+{
+    nnc_status st = NNC_OK;
+    for (int i = 0; i < n && !st; i++)
+        st = load(r, &p[i]);
+    if (!st)
+        st = leads(r) ? lead(r, p, n) : nnc_job_follow(r->e->job, r->sink);
+    for (int i = 0; i < n; i++) {
+        nnc_session_destroy(p[i].s);
+        p[i].s = NULL;
+    }
+    return st;
+}
+
+/* Machine code runs on GPUs of its major architecture, not older than itself. */
+static nnc_status check_gpu(const nnc_target *t, nnc_sink *sink)
+{
+    nnc_cuda_device d = {0};
+    if (!nnc_cuda_devices(&d, 1, sink))
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "--run needs a usable GPU for %s (nnc doctor); without --run it is predicted only",
+            t->name);
+    if (d.sm / 10 != t->sm / 10 || d.sm < t->sm)
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "--run: plans for %s do not run on this machine's GPU, cuda:sm_%d: describe it with "
+            "nnc calibrate --target=cuda",
+            t->name, d.sm);
+    return NNC_OK;
+}
+
+/* Is this machine the one that the plans are for? */
+static nnc_status check_machine(const nnc_env *e, nnc_sink *sink)
+{
+    const nnc_target *t = &e->target[0];
+    if (t->kind == NNC_T_cuda)
+        return check_gpu(t, sink);
+    const char *lacks = nnc_target_host_lacks(t);
+    if (lacks)
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "--run: plans for %s need %s, which this machine's CPU lacks: describe this machine "
+            "with nnc calibrate",
+            e->cluster ? e->cluster->name : t->name, lacks);
+    return NNC_OK;
+}
+
+nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_partition_table *t, nnc_arena *arena, nnc_sink *sink)
+{
+    run r = {e, m, training, t, arena, sink, NULL, 0};
+    NNC_TRY(check_machine(e, sink));
+    r.p = ARENA_NEW(arena, program, t->n_row + 1);
+    NNC_NEED(r.p, sink);
+    nnc_status st = make_programs(&r);
+    /* the same on all ranks: half of the memory that the system has, or of one GPU's */
+    const int64_t room = on_gpus(&r) ? e->target[0].memory_bytes / 2 : nnc_memory_limit().bytes / 2;
+    int64_t all = 0;
+    for (int i = 0; i < r.n; i++)
+        all = nnc_add_sat(all, bytes_of(&r.p[i]));
+    if (!st && r.n && all <= room)
+        st = run_group(&r, r.p, r.n);
+    for (int i = 0; i < r.n && all > room && !st; i++)
+        st = run_group(&r, &r.p[i], 1);
+    for (int i = 0; i < r.n; i++)
+        nnc_artifact_destroy(r.p[i].a);
+    return st;
+}

@@ -1,0 +1,132 @@
+/* strategy/run_report.c -- what nnc partition --run measured, beside what was predicted and simulated: as members of a strategy's
+ * object, and as a table. */
+#include "strategy/strategy.h"
+#include <math.h>
+#include <string.h>
+
+static double ms(int64_t ns)
+{
+    return (double)ns * 1e-6;
+}
+
+/* Relative error of a prediction; 0 where there is none. */
+static double error_of(int64_t predicted, int64_t measured)
+{
+    return predicted && measured ? (double)predicted / (double)measured - 1 : 0;
+}
+
+static double spread_of(const nnc_partition_measured *x)
+{
+    return x->median_ns ? (double)(x->p90_ns - x->p10_ns) / (double)x->median_ns : 0;
+}
+
+void nnc_partition_run_json(
+    nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    const nnc_partition_measured *x = r->measured;
+    if (r->not_run)
+        NNC_JSON(w, J_STRING("not_run", r->not_run));
+    if (!x)
+        return;
+    nnc_json_open(w, "measured", '{');
+    NNC_JSON(w, J_INT("iterations", x->n), J_MS("iteration_ms", ms(x->median_ns)),
+        J_MS("min_ms", ms(x->least_ns)), J_MS("p10_ms", ms(x->p10_ns)),
+        J_MS("p90_ms", ms(x->p90_ns)), J_REAL("spread", nnc_decimals(spread_of(x), 4)),
+        J_REAL("predicted_error", nnc_decimals(error_of(r->iteration_ns, x->median_ns), 4)));
+    if (r->simulated_ns)
+        NNC_JSON(
+            w, J_REAL("simulated_error", nnc_decimals(error_of(r->simulated_ns, x->median_ns), 4)));
+    nnc_json_open(w, "devices", '[');
+    for (int d = 0; d < t->devices; d++) {
+        nnc_json_open(w, NULL, '{');
+        NNC_JSON(w, J_INT("device", d), J_MS("busy_ms", ms(x->busy_ns[d])),
+            J_MS("communication_ms", ms(x->communication_ns[d])));
+        if (r->simulated_busy_ns)
+            NNC_JSON(w, J_MS("simulated_busy_ms", ms(r->simulated_busy_ns[d])));
+        nnc_json_close(w, '}');
+    }
+    nnc_json_close(w, ']');
+    nnc_json_close(w, '}');
+}
+
+int nnc_partition_run_columns(const nnc_partition_row *r, int d, nnc_json_member *out)
+{
+    const nnc_partition_measured *x = r->measured;
+    const struct {
+        const char *name;
+        double v;
+    } column[NNC_RUN_COLUMNS] = {
+        {"simulated_busy_ms", r->simulated_busy_ns ? ms(r->simulated_busy_ns[d]) : NAN},
+        {"measured_ms", x ? ms(x->median_ns) : NAN}, {"spread", x ? spread_of(x) : NAN},
+        {"measured_busy_ms", x ? ms(x->busy_ns[d]) : NAN},
+        {"measured_communication_ms", x ? ms(x->communication_ns[d]) : NAN}};
+    for (int i = 0; i < NNC_RUN_COLUMNS; i++)
+        out[i] = (nnc_json_member)J_MS(column[i].name, column[i].v);
+    return NNC_RUN_COLUMNS;
+}
+
+static void put_error(nnc_text *out, int64_t predicted, int64_t measured)
+{
+    if (predicted)
+        nnc_printf(out, " %+9.1f%%", 100 * error_of(predicted, measured));
+    else
+        nnc_printf(out, " %10s", "-");
+}
+
+static void put_time(nnc_text *out, int64_t ns, int width)
+{
+    if (ns)
+        nnc_put_ms(out, ms(ns), width);
+    else
+        nnc_printf(out, "%*s", width, "-");
+}
+
+static void text_devices(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
+{
+    for (int d = 0; d < t->devices; d++) {
+        const int64_t busy = r->measured->busy_ns[d];
+        const int64_t simulated = r->simulated_busy_ns ? r->simulated_busy_ns[d] : 0;
+        if (!busy && !r->use[d].busy_ns)
+            continue;
+        nnc_printf(out, "    busy %-8d", d);
+        put_time(out, r->use[d].busy_ns, 13);
+        put_time(out, simulated, 13);
+        put_time(out, busy, 13);
+        nnc_printf(out, "%9s", "");
+        put_error(out, r->use[d].busy_ns, busy);
+        put_error(out, simulated, busy);
+        put_time(out, r->measured->communication_ns[d], 16);
+        nnc_putc(out, '\n');
+    }
+}
+
+void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out)
+{
+    nnc_puts(out,
+        "\nRun on this machine: medians of iterations, strategies in turn. Spread is (p90 - p10) / "
+        "median. Busy is a device's time in\ncommands that compute, communication its copies to "
+        "other devices and collectives, waiting for the others included.\n\n"
+        "  strategy        predicted ms simulated ms  measured ms   spread  predicted  simulated "
+        "communication ms\n");
+    for (int i = 0; i < t->n_row; i++) {
+        const nnc_partition_row *r = &t->row[i];
+        const nnc_partition_measured *x = r->measured;
+        if (!x && !r->not_run)
+            continue;
+        nnc_printf(out, "  %-15s", r->strategy);
+        if (x && strlen(r->strategy) > 15) /* a combination */
+            nnc_printf(out, "\n  %15s", "");
+        if (!x) {
+            nnc_printf(out, " not run: %s\n", r->not_run);
+            continue;
+        }
+        put_time(out, r->iteration_ns, 13);
+        put_time(out, r->simulated_ns, 13);
+        put_time(out, x->median_ns, 13);
+        nnc_printf(out, " %7.1f%%", 100 * spread_of(x));
+        put_error(out, r->iteration_ns, x->median_ns);
+        put_error(out, r->simulated_ns, x->median_ns);
+        nnc_printf(out, "  %d iterations\n", x->n);
+        text_devices(t, r, out);
+    }
+}

@@ -1,0 +1,309 @@
+/* strategy/split.c -- strategies that split ops: tensor, channel, spatial. The pass splits the model; clocks of the devices tell how
+ * long the split graph takes (clocks.c); a device holds its share of a block's memory. */
+#include "session/session.h"
+#include "strategy/row.h"
+#include "strategy/strategy.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct shares {
+    rows *r;
+    const char *strategy;
+    const nnc_graph *g; /* split */
+    const bool *fixed; /* by value of g */
+    int n;
+    double *memory; /* by block and device: of the block's results' bytes on one device */
+    int64_t *weights; /* by device */
+    nnc_arena *a;
+} shares;
+
+static double result_bytes(const nnc_graph *g, const nnc_node *x)
+{
+    double bytes = 0;
+    for (uint32_t k = 0; k < x->n_out && !nnc_is_view(g, x); k++)
+        bytes += (double)nnc_type_bytes(nnc_typeof(g, x->out + k));
+    return bytes;
+}
+
+/* Adds results of the nodes of g to memory[block * n + device]. */
+static void add_nodes(const rows *r, const nnc_graph *g, const bool *fixed, int n, double *memory)
+{
+    int last = 0;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *x = &g->node[i];
+        const nnc_class cls = nnc_op_class((nnc_op)x->op);
+        if (cls == CL_leaf || cls == CL_collective || fixed[x->out])
+            continue;
+        const int b = row_block_of(r->m, x->origin, last),
+                  d = x->device < 0 || n == 1 ? 0 : x->device;
+        if (b < 0)
+            continue;
+        last = r->m->first[b];
+        memory[b * n + d] += result_bytes(g, x);
+    }
+}
+
+/* Weights that a device reads, by itself or through what is computed of weights. */
+static nnc_status add_weights(shares *s)
+{
+    uint64_t *reads = ARENA_NEW(s->a, uint64_t, s->g->n_value + 1);
+    NNC_NEED(reads, s->r->sink);
+    for (uint32_t i = s->g->n_node; i-- > 0;) {
+        const nnc_node *x = &s->g->node[i];
+        for (int k = 0; k < x->n_in; k++)
+            if (s->fixed[x->in[k]])
+                reads[x->in[k]] |= s->fixed[x->out]
+                                       ? reads[x->out]
+                                       : UINT64_C(1) << (x->device < 0 ? 0 : x->device);
+        for (int d = 0; x->op == OP_param && d < s->n; d++)
+            s->weights[d] += reads[x->out] >> d & 1 ? nnc_type_bytes(nnc_typeof(s->g, x->out)) : 0;
+    }
+    return NNC_OK;
+}
+
+static double share(const double *of, const double *whole, int n, int b, int d)
+{
+    return whole[b] > 0 ? of[b * n + d] / whole[b] : d == 0;
+}
+
+/* What device d holds of these bytes of a block: in proportion to its results, but what they have more than of one device (halos, gathered
+ * parts) counts once, and not as often as it is larger than they. */
+static int64_t held(int64_t bytes, const double *of, const double *whole, int n, int b, int d)
+{
+    const double more = of[b * n + d] - whole[b];
+    const double all = (double)bytes * share(of, whole, n, b, d);
+    return (int64_t)(more > 0 && bytes > 0 ? fmin(all, (double)bytes + more) : all);
+}
+
+/* Memory and updates of the devices; whole: of one device. *optimizer: the longest update. */
+static nnc_status fill(
+    shares *s, nnc_partition_row *row, const double *memory, int64_t weights, int64_t *optimizer)
+{
+    rows *r = s->r;
+    const nnc_partition_model *m = r->m;
+    *optimizer = 0;
+    for (int d = 0; d < s->n; d++) {
+        const double part = weights ? (double)s->weights[d] / (double)weights : 0;
+        nnc_device_use *u = &row->use[d];
+        const int64_t *const of[] = {m->of.weights, m->of.gradients, m->of.states};
+        for (int k = 0; k < 3; k++)
+            u->fill[k] = (int64_t)((double)row_range(of[k], 0, m->n_block) * part);
+        for (int b = 0; b < m->n_block; b++) {
+            u->fill[3] += held(m->of.saved[b], s->memory, memory, s->n, b, d);
+            u->fill[4] =
+                nnc_max64(u->fill[4], held(m->of.working[b], s->memory, memory, s->n, b, d));
+        }
+        const int64_t update = (int64_t)((double)row_range(m->of.optimizer, 0, m->n_block) * part);
+        u->busy_ns = nnc_add_sat(nnc_mul_sat(r->micro, u->busy_ns), update);
+        *optimizer = nnc_max64(*optimizer, update);
+        NNC_NEED(u->layers = row_layers(r, NULL, 0, m->n_block), r->sink);
+    }
+    return NNC_OK;
+}
+
+static int64_t weight_bytes(const nnc_graph *g)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        bytes += g->node[i].op == OP_param ? nnc_type_bytes(nnc_typeof(g, g->node[i].out)) : 0;
+    return bytes;
+}
+
+/* The model as if nothing was placed. NULL: out of memory. */
+static nnc_graph *unplaced(const rows *r)
+{
+    nnc_graph *g = nnc_graph_clone(r->t->graph, r->sink);
+    for (uint32_t i = 0; g && i < g->n_node; i++)
+        g->node[i].device = -1;
+    return g;
+}
+
+/* The graph of a micro-batch of a step with its backward pass, whole or split, as gradients of whole weights are summed, too. *own NULL:
+ * there is no step. */
+static nnc_status micro_batch(const rows *r, const nnc_compile_options *split, nnc_graph **own)
+{
+    const nnc_partition_table *t = r->t;
+    *own = NULL;
+    if (!t->training || !r->m->step)
+        return NNC_OK;
+    nnc_training training = *t->training;
+    training.accumulate = 1; /* micro-batches take its place */
+    nnc_graph *g = unplaced(r);
+    NNC_NEED(g, r->sink);
+    if (split)
+        nnc_split_training(&training, split);
+    const nnc_status st = nnc_train_graph(g, &training, own, r->sink);
+    nnc_graph_destroy(g);
+    return st;
+}
+
+/* What one device's blocks take for each nanosecond of their nodes alone, forwards and backwards. A block without nodes that take time,
+ * since others' kernels compute them, has its time in all factors. */
+static nnc_status find_factors(rows *r, double *factor[2], bool *pieces)
+{
+    const nnc_layer_costs *of = &r->m->of;
+    double all[2] = {0, 0}, found[2] = {0, 0};
+    nnc_graph *step;
+    NNC_TRY(micro_batch(r, NULL, &step));
+    const nnc_status st = row_node_times(r, step ? step : r->t->graph, factor, pieces);
+    nnc_graph_destroy(step);
+    for (int k = 0; k < 2; k++) {
+        for (int b = 0; b < r->m->n_block; b++) {
+            const int64_t back = nnc_add_sat(
+                nnc_add_sat(of->backward[b], of->weight[b]), row_adding_ns(r, b, b + 1, r->micro));
+            const double ns = (double)(k ? back : of->forward[b]);
+            all[k] += ns;
+            found[k] += factor[k][b] > 0 ? ns : 0;
+            factor[k][b] = factor[k][b] > 0 ? ns / factor[k][b] : 1;
+        }
+        for (int b = 0; b < r->m->n_block && found[k] > 0; b++)
+            factor[k][b] *= all[k] / found[k];
+    }
+    return st;
+}
+
+/* Sums of the gradients of weights that several devices have copies of: once a step. */
+static int64_t sums_ns(const rows *r, const nnc_graph *step)
+{
+    int device[NNC_MAX_DEVICES];
+    int64_t ns = 0;
+    for (uint32_t i = 0; step && i < step->n_node; i++) {
+        const nnc_node *x = &step->node[i];
+        const bool sum = x->op == OP_allreduce && x->n_in <= NNC_MAX_DEVICES && x->origin &&
+                         !strcmp(x->origin, NNC_TRAIN_OPTIMIZER);
+        for (int k = 0; sum && k < x->n_in; k++)
+            device[k] = nnc_home(step, x->out + (nnc_ref)k);
+        if (sum)
+            ns = nnc_add_sat(ns, nnc_links_allreduce(&r->links, device, x->n_in,
+                                     nnc_type_bytes(nnc_typeof(step, x->out))));
+    }
+    return ns;
+}
+
+/* Time of a micro-batch on all devices, by their clocks; once more with transfers that take none. *once: of transfers once a step. */
+static nnc_status find_times(
+    shares *s, nnc_partition_row *row, int64_t *total, int64_t *exposed, int64_t *once)
+{
+    rows *r = s->r;
+    const nnc_compile_options o = {.devices = s->n, .strategy = s->strategy};
+    double *factor[2];
+    int64_t *busy[2];
+    bool *pieces = ARENA_NEW(r->a, bool, r->m->n_block + 1);
+    nnc_graph *step;
+    for (int k = 0; k < 2; k++) {
+        busy[k] = ARENA_NEW(r->a, int64_t, s->n);
+        factor[k] = ARENA_NEW(r->a, double, r->m->n_block + 1);
+        NNC_NEED(pieces && busy[k] && factor[k], r->sink);
+    }
+    NNC_TRY(find_factors(r, factor, pieces));
+    NNC_TRY(micro_batch(r, &o, &step));
+    row_run run = {.g = step ? step : s->g,
+        .n = s->n,
+        .factor = {factor[0], factor[1]},
+        .pieces = pieces,
+        .links = &r->links,
+        .half = &r->half,
+        .busy = busy[0]};
+    nnc_status st = row_run_clocks(r, &run);
+    *total = run.total;
+    row->hidden_ns = run.sent;
+    run.links = run.half = NULL;
+    run.busy = busy[1];
+    if (!st)
+        st = row_run_clocks(r, &run);
+    *exposed = *total - run.total;
+    row->hidden_ns = nnc_mul_sat(r->micro, row->hidden_ns - *exposed);
+    for (int d = 0; d < s->n; d++)
+        row->use[d].busy_ns = busy[0][d];
+    *once = sums_ns(r, step);
+    nnc_graph_destroy(step);
+    return st;
+}
+
+static nnc_status with_graph(
+    rows *r, nnc_partition_row *row, const nnc_graph *split, row_split_costs *of)
+{
+    const size_t b = (size_t)r->m->n_block + 1, n = (size_t)r->n;
+    const nnc_graph *g = r->t->graph;
+    shares s = {.r = r,
+        .strategy = row->strategy,
+        .g = split,
+        .n = r->n,
+        .fixed = nnc_static_values(split, r->a),
+        .memory = ARENA_NEW(r->a, double, b *n),
+        .weights = ARENA_NEW(r->a, int64_t, n),
+        .a = r->a};
+    double *memory = ARENA_NEW(r->a, double, b);
+    const bool *fixed = nnc_static_values(g, r->a);
+    int64_t exposed;
+    NNC_NEED(s.fixed && s.memory && s.weights && memory && fixed, r->sink);
+    add_nodes(r, g, fixed, 1, memory);
+    add_nodes(r, split, s.fixed, r->n, s.memory);
+    NNC_TRY(add_weights(&s));
+    NNC_TRY(find_times(&s, row, &of->total, &exposed, &of->once));
+    NNC_TRY(fill(&s, row, memory, weight_bytes(g), &of->optimizer));
+    row->exposed_ns = nnc_add_sat(nnc_mul_sat(r->micro, exposed), of->once);
+    row->iteration_ns =
+        nnc_add_sat(nnc_mul_sat(r->micro, of->total), nnc_add_sat(of->once, of->optimizer));
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->strategy});
+    return row_finish(r, row);
+}
+
+/* The model, split over n devices; *why: it cannot be. */
+static nnc_status split_model(
+    rows *r, const char *strategy, int n, nnc_graph **out, const char **why)
+{
+    const nnc_compile_options o = {.devices = n, .strategy = strategy};
+    nnc_split_cost cost = {0};
+    nnc_sink *own = nnc_sink_create();
+    *out = unplaced(r);
+    *why = NULL;
+    nnc_status st = *out && own ? NNC_OK : nnc_nomem(r->sink);
+    if (!st)
+        st = nnc_split_graph(&o, r->m->step, out, &cost, NULL, own);
+    if (st == NNC_E_USAGE) {
+        const nnc_diag *d = nnc_sink_at(own, 0);
+        *why = nnc_arena_strdup(r->a, d ? d->message : "cannot be split");
+        st = *why ? NNC_OK : nnc_nomem(r->sink);
+    } else if (!st && !cost.n_split) {
+        *why = "no layer has enough features, channels or rows for the devices";
+    }
+    nnc_sink_destroy(own);
+    return st;
+}
+
+nnc_status row_split_cost(const rows *r, const char *strategy, int n, row_split_costs *out)
+{
+    rows sub = *r;
+    nnc_partition_row row = {.strategy = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
+    nnc_graph *g = NULL;
+    *out = (row_split_costs){0};
+    NNC_NEED(row.use, r->sink);
+    if (n > NNC_MAX_DEVICES || !r->t->graph)
+        return NNC_OK;
+    sub.n = n;
+    nnc_status st = split_model(&sub, strategy, n, &g, &row.why_not);
+    if (!st && !row.why_not) {
+        st = with_graph(&sub, &row, g, out);
+        out->ok = !st;
+    }
+    nnc_graph_destroy(g);
+    return st;
+}
+
+nnc_status row_split(rows *r, nnc_partition_row *row)
+{
+    if (r->n > NNC_MAX_DEVICES) {
+        row->why_not = "splits are planned for at most 64 devices";
+        return NNC_OK;
+    }
+    if (!r->t->graph)
+        return nnc_fail0(r->sink, NNC_E_BUG, "a table of strategies without the model's graph");
+    nnc_graph *g = NULL;
+    row_split_costs of;
+    nnc_status st = split_model(r, row->strategy, r->n, &g, &row->why_not);
+    if (!st && !row->why_not)
+        st = with_graph(r, row, g, &of);
+    nnc_graph_destroy(g);
+    return st;
+}
