@@ -22,11 +22,11 @@ int64_t nnc_batches_bytes(const nnc_plan *p)
     return NNC_DATA_BATCHES * n;
 }
 
-/* What of this machine's memory the process takes beside what every process does: measured on steps of 900 to 1800 commands, 80 to 110
- * KiB each for the graphs, the plan, its remarks and code. */
+/* What of this machine's memory the process takes beside what every process does: 80 to 110 KiB a command in steps of 900 to 1800 commands,
+ * for the graphs, the plan, its remarks and code; 190 MB in all for 8192 linear layers (32,769 commands). */
 static int64_t large_plan(const nnc_plan *p)
 {
-    return nnc_max64(p->n_cmd - 512, 0) * (112 << 10);
+    return nnc_min64(nnc_max64(p->n_cmd - 512, 0) * (112 << 10), 256 << 20);
 }
 
 int nnc_find_rooms(const nnc_env *e, const nnc_artifact *a, nnc_room *to)
