@@ -245,7 +245,7 @@ typedef struct recurrent {
     bool large; /* lengths are u64 */
     double *y, *c;
     int64_t steps, rows, h, gates, panel; /* panel: its elements of the state */
-    ev_noise of_y, of_c;
+    ev_noise of_y, of_c, of_gate;
 } recurrent;
 
 static double sigmoid(double x)
@@ -253,9 +253,11 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* Element j of the next state, from the state h. */
-static double next_state(const recurrent *s, const double *x, const double *h, int64_t j, double *c)
+/* Element j of the next state, from the state h. at: its number among those of all steps. */
+static double next_state(
+    const recurrent *s, const double *x, const double *h, int64_t j, int64_t at, double *c)
 {
+    const ev_noise *w = &s->of_gate; /* 1 - z cancels where z is nearly 1 */
     double a[4] = {0}, own[4] = {0};
     for (int64_t g = 0; g < s->gates; g++) {
         for (int64_t k = 0; k < s->h; k++)
@@ -264,12 +266,14 @@ static double next_state(const recurrent *s, const double *x, const double *h, i
         a[g] = x[g * s->h + j] + own[g];
     }
     if (s->n->op == OP_lstm) {
-        *c = sigmoid(a[1]) * *c + sigmoid(a[0]) * tanh(a[2]);
+        *c = ev_noisy(w, 4 * at, sigmoid(a[1])) * *c +
+             ev_noisy(w, 4 * at + 1, sigmoid(a[0])) * ev_noisy(w, 4 * at + 2, tanh(a[2]));
         return sigmoid(a[3]) * tanh(*c);
     }
     if (s->n->op == OP_gru) {
-        double z = sigmoid(a[1]);
-        double n = tanh(x[2 * s->h + j] + sigmoid(a[0]) * (own[2] + s->bias[j]));
+        const double z = ev_noisy(w, 4 * at, sigmoid(a[1])),
+                     r = ev_noisy(w, 4 * at + 1, sigmoid(a[0])),
+                     n = ev_noisy(w, 4 * at + 2, tanh(x[2 * s->h + j] + r * (own[2] + s->bias[j])));
         return (1 - z) * n + z * h[j];
     }
     const nnc_attr *f = nnc_attr_find(s->n, AT_activation);
@@ -290,9 +294,10 @@ static nnc_status recurrent_rows(void *ctx, int64_t begin, int64_t end)
             const double *x = s->x + (t * s->rows + b) * s->gates * s->h;
             for (int64_t j = 0; j < s->h; j++) {
                 double *c = s->c ? &s->c[b * s->h + j] : &none;
-                y[j] = live ? ev_noisy(&s->of_y, y + j - s->y, next_state(s, x, h, j, c)) : h[j];
+                const int64_t at = y + j - s->y;
+                y[j] = live ? ev_noisy(&s->of_y, at, next_state(s, x, h, j, at, c)) : h[j];
                 if (s->c && live)
-                    *c = ev_noisy(&s->of_c, y + j - s->y, *c);
+                    *c = ev_noisy(&s->of_c, at, *c);
             }
             h = y;
         }
@@ -322,7 +327,8 @@ static nnc_status recur(const ev *e, const nnc_node *n, const ev_arg *in, const 
         .gates = lstm  ? 4
                  : gru ? 3
                        : 1,
-        .of_y = ev_noise_of_result(e, n, 0, out[0].type)};
+        .of_y = ev_noise_of_result(e, n, 0, out[0].type),
+        .of_gate = ev_noise_of_gates(e, n, out[0].type)};
     if (lstm)
         s.of_c = ev_noise_of_result(e, n, 1, out[1].type);
     return ev_for(e, s.rows, 1, s.steps * s.gates * s.h * s.h, recurrent_rows, &s);

@@ -110,6 +110,17 @@ ev_noise ev_noise_of_result(const ev *e, const nnc_node *n, int k, const nnc_typ
     return e->errors.result > 0 ? noise_of(e, n, -1 - k, t, e->errors.result) : (ev_noise){0};
 }
 
+ev_noise ev_noise_of_gates(const ev *e, const nnc_node *n, const nnc_type *t)
+{
+    if (!(e->errors.result > 0))
+        return (ev_noise){0};
+    const double wide = unit_roundoff(t->dtype == DT_f64 ? DT_f64 : DT_f32);
+    ev_noise w = noise_of(e, n, -3, t, fmax(5 * wide, e->rounding->function_error));
+    w.round = false;
+    w.least = 0;
+    return w;
+}
+
 double ev_noisy(const ev_noise *w, int64_t i, double x)
 {
     uint64_t cell = 0;

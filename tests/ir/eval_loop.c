@@ -170,3 +170,25 @@ TEST(rounded_states)
     CHECK(square > 0.01 && square < 4); /* an f16 near 1000 has a unit in the last place of 0.5 */
     nnc_graph_destroy(g);
 }
+
+/* Simulated rounding rounds gates, too: 1 - z cancels where z is nearly 1. */
+TEST(rounded_gates)
+{
+    nnc_graph *g = new_graph();
+    const nnc_ref in[4] = {arg_of(g, DT_f32, DIMS(1, 1, 3)), arg_of(g, DT_f32, DIMS(1, 3)),
+        arg_of(g, DT_f32, DIMS(1)), arg_of(g, DT_f32, DIMS(1, 1))};
+    nnc_output(g, nnc_build(g, OP_gru, 4, in, 0, NULL), "y");
+    const float x[] = {0, 8, 2}, none[3] = {0};
+    const void *const data[] = {x, none, none, none};
+    const double want = (1 - 1 / (1 + exp(-8))) * tanh(2);
+    double square = 0;
+    for (uint64_t seed = 1; seed <= 16; seed++) {
+        const nnc_rounding r = {.seed = seed};
+        nnc_rval y = {0};
+        CHECK_OK(nnc_eval_rounded(g, data, 1, &r, &y, test_sink));
+        square += y.f ? (y.f[0] - want) * (y.f[0] - want) / 16 : 0;
+        nnc_rval_free(&y);
+    }
+    CHECK(square > 1e-16 && square < 1e-12);
+    nnc_graph_destroy(g);
+}

@@ -302,11 +302,11 @@ static int joined_bytes(const nnc_kernel *k)
 }
 
 /* Divisions and roots call a routine for operands that the short way does not serve: registers may be saved around it, bytes.
- * (sinh and cosh divide 1 by an exponential in f64.) */
+ * (sinh, cosh and tanh divide 1 by an exponential in f64.) */
 static int called_bytes(const nnc_kernel *k)
 {
     static const nnc_sop calls[] = {SC_div, SC_mod, SC_sqrt, SC_rsqrt, SC_recip, SC_pow, SC_asin,
-        SC_acos, SC_atan, SC_tan, SC_log, SC_log1p, SC_expm1, SC_sinh, SC_cosh};
+        SC_acos, SC_atan, SC_tan, SC_log, SC_log1p, SC_expm1, SC_sinh, SC_cosh, SC_tanh};
     for (int i = 0; i < k->n_ins; i++)
         for (size_t j = 0; j < NNC_COUNT(calls) && k->ins[i].op == KO_sop; j++)
             if (k->ins[i].sop == calls[j])
