@@ -113,7 +113,7 @@ static void densenet121(names *t)
     for (int b = 0; b < 4; b++) {
         for (int i = 0; i < depth[b]; i++)
             for (int k = 1; k <= 2; k++) {
-                char path[60];
+                char path[80];
                 snprintf(path, sizeof path, "features.denseblock%d.denselayer%d.norm%d", b + 1,
                     i + 1, k);
                 add(t, path, norm);
