@@ -135,9 +135,10 @@ nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_si
             spent += (double)ns[i] * 1e-6;
         }
     }
+    const int middle = n / 2;
     for (int i = 0; i < PART__COUNT; i++) {
         nnc_sort64(all[i], (size_t)n);
-        ms[i] = (double)all[i][n / 2] * 1e-6;
+        ms[i] = (double)all[i][middle] * 1e-6;
     }
     return NNC_OK;
 }

@@ -7,7 +7,7 @@
 
 enum { CODE_TIMES = 3, CODE_FIXED = 500 };
 /* The slow path of CUDA's sine, cosine and tangent of f64 keeps 2/pi's digits in local memory: bytes. nnc's own, of f32, has none. */
-enum { SLOW_SINE = 40, SLOW_CALL = 16 };
+enum { SLOW_SINE = 40, SLOW_CALL = 16, ROUTINE_REGISTERS = 16 };
 /* A thread of a kernel of windows loads a strip's places at once: two blocks of 256 an SM have 64 KiB and more in flight, enough. */
 enum { WINDOW_REGISTERS = 128 };
 /* One that goes from row to row has the next one loaded meanwhile: six blocks of 64 an SM. */
@@ -302,16 +302,26 @@ static int joined_bytes(const nnc_kernel *k)
 }
 
 /* Divisions and roots call a routine for operands that the short way does not serve: registers may be saved around it, bytes.
- * (sinh, cosh and tanh divide 1 by an exponential in f64.) */
+ * (sinh, cosh, tanh and sigmoid divide 1 by an exponential in f64.) */
 static int called_bytes(const nnc_kernel *k)
 {
     static const nnc_sop calls[] = {SC_div, SC_mod, SC_sqrt, SC_rsqrt, SC_recip, SC_pow, SC_asin,
-        SC_acos, SC_atan, SC_tan, SC_log, SC_log1p, SC_expm1, SC_sinh, SC_cosh, SC_tanh};
+        SC_acos, SC_atan, SC_tan, SC_log, SC_log1p, SC_expm1, SC_sinh, SC_cosh, SC_tanh,
+        SC_sigmoid};
     for (int i = 0; i < k->n_ins; i++)
         for (size_t j = 0; j < NNC_COUNT(calls) && k->ins[i].op == KO_sop; j++)
             if (k->ins[i].sop == calls[j])
                 return SLOW_CALL;
     return 0;
+}
+
+/* A routine of f64 has its operands in registers of its own, beside those of the loops around it. */
+static int called_registers(const nnc_kernel *k)
+{
+    bool real64 = false;
+    for (int i = 0; i < k->n_ins; i++)
+        real64 = real64 || (k->ins[i].op == KO_sop && k->ins[i].dtype == DT_f64);
+    return real64 && called_bytes(k) ? ROUTINE_REGISTERS : 0;
 }
 
 static bool ends_in(const char *name, const char *end)
@@ -380,7 +390,7 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
                           : nnc_walk_of(k, &w)   ? WALK_REGISTERS
                           : tmp                  ? ARRAY_REGISTERS
                           : nnc_window_kernel(k) ? WINDOW_REGISTERS
-                                                 : schedules[cls].registers;
+                                                 : schedules[cls].registers + called_registers(k);
     cu_rows rows = {0};
     bool *live = nnc_malloc((size_t)k->n_ins + 1);
     if (!live || (cls != KC_attend && !cu_rows_plan(&rows, k, &k->grid))) {
