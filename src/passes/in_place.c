@@ -65,6 +65,15 @@ static bool misplaced(const pass *p, const nnc_node *n, const nnc_type *t, int64
     return target_of(p, n)->kind == NNC_T_cuda && (at % GPU_ALIGN || !nnc_type_is_dense(t));
 }
 
+/* At level 1, which keeps every bit: does n reduce over axes that a kernel joins where its operand has no gaps? */
+static bool adds_in_order(const pass *p, const nnc_node *n)
+{
+    const nnc_class class = nnc_op_class((nnc_op)n->op);
+    return p->o->level == 1 && (class == CL_reduce || class == CL_comp) &&
+           !(nnc_ops[n->op].flags & OF_exact) &&
+           nnc_is_float((nnc_dtype)nnc_typeof(p->g, n->in[0])->dtype);
+}
+
 /* Why value v, whose type would be `t`, cannot be a part of a larger one because of a reader; NULL: it can. */
 static const char *reader_objects(
     const parts *s, nnc_ref v, const nnc_type *t, const nnc_node *there)
@@ -79,6 +88,8 @@ static const char *reader_objects(
             return "is read under another shape";
         if (!dense && !takes_gaps(p, n))
             return "is read by a library";
+        if (!dense && adds_in_order(p, n))
+            return "is reduced: gaps would change the order of additions";
     }
     return NULL;
 }

@@ -292,12 +292,16 @@ static int64_t arrays(const nnc_kernel *k)
     return k->grid.cls == KC_point ? nnc_kernel_scratch(k) : 0;
 }
 
-/* Lanes of 8 bits that are loaded or computed one by one: NVRTC may join those of a value to a vector on the stack, 8 bytes. */
+/* Lanes of 8 or 16 bits that are loaded, stored or computed one by one: NVRTC may join those of a value to a vector on the stack, of 8
+ * bytes. */
 static int joined_bytes(const nnc_kernel *k)
 {
     int n = 0;
-    for (int i = 0; i < k->n_ins && k->grid.cls == KC_point && k->grid.vec > 1; i++)
-        n += nnc_dtype_size((nnc_dtype)k->ins[i].dtype) == 1 ? 8 : 0;
+    for (int i = 0; i < k->n_ins && k->grid.cls == KC_point && k->grid.vec > 1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        const bool access = in->op == KO_load || in->op == KO_store;
+        n += nnc_dtype_size(access ? k->buf[in->buf].dtype : (nnc_dtype)in->dtype) < 4 ? 8 : 0;
+    }
     return n;
 }
 
