@@ -38,9 +38,7 @@ typedef struct nnc_kaxis {
     nnc_kaxis_kind kind;
     int64_t extent;
     const char *name; /* for printing: "r0", "c", ... */
-    bool
-        seq; /* a stage's own axis whose points run in order: each sees what earlier ones stored. Never a vector axis, never
-                       * merged */
+    bool seq; /* a stage's own axis whose points run in order: each reads what earlier ones stored. Never vectorised or merged */
 } nnc_kaxis;
 
 /* c + sum k[axis] * axis, in elements when used as an offset */
@@ -155,7 +153,7 @@ typedef enum nnc_kclass {
     KC_row,    /* `group` neighbouring threads share a point: own axes are distributed over them */
     KC_column, /* neighbouring threads have neighbouring points along `axis`, `group` rows of threads share a point's reduce axes */
     KC_steps,  /* recurrences: a block has `vec` points along `axis`; own map axes lie along its threads, in `group` rows that share sums */
-    KC_scatter, /* `split` blocks have the same points along `axis`, each other rows of the result that computed indices count */
+    KC_scatter, /* `split` blocks share the points along `axis`; each updates its own range of the rows that computed indices name */
     KC_attend, /* two products with a softmax between them (schedule/attend.c): `vec` rows a thread along `axis`, `group` keys at a time */
 } nnc_kclass;
 
@@ -169,9 +167,9 @@ typedef struct nnc_kgrid {
     int16_t group;   /* row, column: threads per point */
     int16_t split;   /* blocks per point */
     int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = each stage reads rows again */
-    int16_t park;    /* row: of these the last so many lie in shared memory instead */
-    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory; attend: 1 = a library computes it, with
-                      * `work` as its workspace, where it is there */
+    int16_t park;    /* row: how many of these vectors, the last ones, are kept in shared memory instead */
+    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory; attend: 1 = where the library is
+                      * available, it computes the kernel, with `work` as its workspace */
     int16_t regs;    /* maximum registers per thread, 0 = no limit */
     int16_t index;   /* bits of offsets: 32 or 64 */
     int64_t blocks, finish;
@@ -234,15 +232,15 @@ int nnc_kernel_digits(const nnc_kernel *k, int *axis);
 /* Number of blocks of an outer axis: the range of its digit. */
 int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
 
-/* A tmp buffer whose rows overlap from one point of an outer axis to the next: row m of point i is row i step + m of one sequence. A
- * ring stores it at that number modulo `rows`, and computes only the last `step` rows of a point, except at the first one of a work
- * item. */
+/* Ring buffer: a tmp buffer whose rows overlap between neighbouring points of an outer axis. Row m of point i is row i * step + m of one
+ * sequence, and is stored at that number modulo `rows`. A point computes only its last `step` rows; the first point of a work item
+ * computes all. */
 typedef struct nnc_kring {
-    int axis, row;        /* the outer axis; the map axis that counts the rows, in the stages that store them and no others */
+    int axis, row;        /* the outer axis; the map axis of the rows, in exactly the stages that store them */
     int64_t rows, size;   /* rows of the buffer, 0: not a ring; elements of a row */
     int64_t step;         /* rows from one point of the outer axis to the next, 1 .. rows - 1 */
 } nnc_kring;
-/* ring.c: what prevents tmp buffer `buf` from keeping `rows` rows along the axis, or NULL: then *r. form: nnc_kernel_forms(k). */
+/* ring.c: reason why tmp buffer `buf` cannot be a ring of `rows` rows along the axis; NULL: it can, as *r. form: nnc_kernel_forms(k). */
 struct nnc_kform;
 const char *nnc_kernel_ring(const nnc_kernel *k, const struct nnc_kform *form, int buf, int axis, int64_t rows, nnc_kring *r);
 /* *r: an element for each buffer, from the schedule's directives, which were verified. False: out of memory. */
@@ -252,18 +250,17 @@ void nnc_ring_split(const nnc_kring *r, const nnc_affine *at, nnc_affine *row, n
 
 /* True for a load of the element whose new value a store of the kernel writes: a weight that is updated, a residual. */
 bool nnc_kernel_updates(const nnc_kernel *k, const nnc_kins *load);
-/* product.c: a stage whose body is one product of two loads (instructions x, w and sum) and its sum, as in a matrix product or a
- * convolution: its last reduce axis. */
+/* product.c: a stage whose body is a sum of products of two loads, as in a matrix product or a convolution. */
 typedef struct nnc_product {
-    int32_t x, w, sum;
-    int axis; /* -1: the stage is none */
+    int32_t x, w, sum; /* instructions */
+    int axis;          /* the last reduce axis; -1: the stage is no product */
 } nnc_product;
-/* Is the stage, whose vectors run along axis `vec` (-1: none), such a sum, of f32 or f64? */
+/* Finds such a sum of f32 or f64 in a stage that is vectorised along axis `vec` (-1: none). */
 bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_product *p);
-/* The computed source of a sum of products, for a block of its outer axes. */
+/* A panel: the computed operand of a sum of products, stored for one block of the outer axes. */
 typedef struct nnc_kpanel {
-    int32_t x;                 /* the value */
-    uint32_t axes;             /* on which it depends */
+    int32_t x;                 /* the operand */
+    uint32_t axes;             /* axes that it depends on */
     int64_t stride[NNC_KAXES]; /* elements from one index to the next; of an outer axis within its tile. 0: one index */
     int64_t bytes;
 } nnc_kpanel;
@@ -275,25 +272,26 @@ static inline bool nnc_kset_has(const nnc_kset *s, int32_t i) { return s->word[i
 static inline void nnc_kset_add(nnc_kset *s, int32_t i) { s->word[i / 64] |= UINT64_C(1) << (i % 64); }
 /* The instructions that value `id` is computed from, and itself. */
 void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone);
-/* panel.c: what prevents the kernel with these tiles and this vector axis from having a panel, or NULL: then *p. nnc_kernel_panel_split
- * divides it into the kernel that fills the panel for a block, at map axes that were the sum's, and the one that reads it; the panel is
- * the last buffer of both, and outer axes count from 0 in it. False: out of memory. */
+/* panel.c: reason why the kernel with its tiles and vector axis cannot have a panel; NULL: it can, as *p. nnc_kernel_panel_split divides
+ * the kernel into `fill`, which fills the panel for a block (the reduce axes of the sum are its map axes), and `sums`, which reads it.
+ * The panel is the last buffer of both; in it, outer axes count from the block's begin. False: out of memory. */
 const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p);
 bool nnc_kernel_panel_split(const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
 
-/* parts.c. A kernel with at least two products that have map axes (chain.c) consists of parts: each product's stage is one, and so are the
- * stages between two of them. Parts share outer axes only, and pass values on in tmp buffers only. With more than one vector axis, one
- * for each part, the parts run one after the other for all points of a unit's block, which is tiled along one outer axis at most: as
- * kernels of their own, to which such a tmp buffer is an argument of a row for each point of the tile. */
+/* parts.c: a kernel with at least two products that have map axes (chain.c) is divided into parts: each product's stage is a part, and the
+ * stages between two products are one. Parts share only outer axes, and pass values on only through tmp buffers. Where the schedule has
+ * a vector axis for each part, a work item runs the parts one after the other, each for all points of its block, which is tiled along at
+ * most one outer axis. A part then is a kernel of its own, in which a shared tmp buffer is an argument with a row for each point of the
+ * tile. */
 typedef struct nnc_kpart {
     int stage, end;        /* its stages: stage .. end - 1 */
     bool product;
     uint32_t axes;         /* its own axes */
-    int to[NNC_KAXES];     /* of the part's kernel: the axis' number there, -1: none */
-    int buf[NNC_KMAX_PART_BUF]; /* by buffer there: the kernel's */
+    int to[NNC_KAXES];     /* by axis of the whole kernel: its number in the part's kernel, -1: not there */
+    int buf[NNC_KMAX_PART_BUF]; /* by buffer of the part's kernel: its number in the whole kernel */
     nnc_kernel k;
 } nnc_kpart;
-/* Number of parts, 0: the kernel does not consist of such; part[NNC_KPARTS] (may be NULL): stages, product, axes. */
+/* Number of parts, 0: the kernel is not divided; part[NNC_KPARTS] (may be NULL): stages, product, axes. */
 int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part);
 static inline bool nnc_kernel_in_parts(const nnc_kernel *k)
 {
@@ -302,13 +300,12 @@ static inline bool nnc_kernel_in_parts(const nnc_kernel *k)
         n += k->sched.d[i].what == KD_vector;
     return n > 1;
 }
-/* By tmp buffer that parts share, elements from one row to the next; 0: others. NULL: out of memory. */
+/* By tmp buffer: elements from one row to the next where parts share it, otherwise 0. NULL: out of memory. */
 int64_t *nnc_parts_rows(const nnc_kernel *k, const nnc_kpart *part, int n, nnc_arena *a);
-/* The outer axis whose tile is more than one point, or -1; scratch bytes of tmp buffer b: a row for each point of the tile. */
-int nnc_parts_tiled(const nnc_kernel *k);
-int64_t nnc_parts_bytes(const nnc_kernel *k, int b);
-/* The part's kernel p->k, with what k's schedule says of its axes; rows of shared tmp buffers (nnc_parts_rows) lie along outer axis
- * `tiled` of k (-1: there is one row). New memory is in `a`. NULL, or what prevents it; "": out of memory. */
+int nnc_parts_tiled(const nnc_kernel *k);             /* the outer axis whose tile has more than one point, or -1 */
+int64_t nnc_parts_bytes(const nnc_kernel *k, int b); /* scratch bytes of tmp buffer b: a row for each point of the tile */
+/* Fills p->k, the part's kernel, with the directives of k's schedule for its axes. Rows of shared tmp buffers (nnc_parts_rows) lie along
+ * outer axis `tiled` of k (-1: there is one row). New memory is in `a`. Returns NULL, or the reason why not; "": out of memory. */
 const char *nnc_kernel_part(const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a);
 
 /* True when a transposing kernel reads this load in square tiles. */
@@ -318,11 +315,11 @@ static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int
     return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 && s != 0 && s != 1;
 }
 
-/* The stage whose reduce axis, its only own one, may be tiled: the last one, before which at most one stage computes values of a column;
- * NULL: there is none. */
+/* The stage whose reduce axis may be tiled: the last stage, where that is its only own axis and at most one stage before it computes
+ * values of a column; NULL: none. */
 const nnc_kstage *nnc_kernel_sums(const nnc_kernel *k);
-/* True when the reduce axis may be tiled with the schedule's vector axis: there is such a stage, whose accumulators are few enough, none
- * of argmax or argmin. */
+/* True when this stage exists and its reduce axis may be tiled with the schedule's vector axis: its accumulators are few enough, and none
+ * is an argmax or argmin. */
 bool nnc_kernel_blocked_ok(const nnc_kernel *k);
 
 /* True when argument `out` may share the memory of argument `in`: each element is read before the same iteration writes it. */
@@ -350,27 +347,27 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 #define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, int64_t local,
     nnc_arena *a, const char **why);
-/* The kernel of such nodes, without a schedule, in `a`: for estimates (operands are numbered in order of use). NULL: *why says why not, or
- * is NULL: out of memory. */
+/* The kernel of such nodes, without a schedule, in `a`, for estimates: operands are numbered in order of use. NULL: *why is the reason,
+ * or NULL when out of memory. */
 nnc_kernel *nnc_kernel_of(
     const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
-/* True for a product with the attribute as_kernel, and a depthwise convolution that becomes a generated kernel on target t; *why (may be
- * NULL) is the reason. */
+/* True for contractions that become generated kernels on target t: products with the attribute as_kernel, depthwise convolutions where
+ * the target prefers that. *why (may be NULL) is the reason. */
 bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);
-/* True for any other contraction, or a fused node that contains one: of several products it is a kernel. t: or NULL. */
+/* True for any other contraction, and for a fused node that contains exactly one: engines are asked for a library call. t: may be NULL. */
 bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
 
 /* Builds the kernel of node n of g (a fused node, or any single generated op) in `a`, without a schedule. Operand buffers: the
  * distinct operands in order, then the results. NULL on failure (reason in the sink, NNC_E_BUG: passes asked nnc_kernel_possible
  * before). n must not be a view. */
 nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink);
-/* Sorts the axes by memory order, and merges neighbours that are contiguous in every access; `apart`: also two that axes of other stages
- * stand between, which the schedules of GPUs do not expect. */
+/* Sorts the axes by memory order, and merges neighbours that are contiguous in every access. `apart`: also merges two axes of a stage that
+ * are separated by axes of other stages; schedules of GPUs do not support that. */
 void nnc_kernel_order_axes(nnc_kernel *k);
 void nnc_kernel_merge_axes(nnc_kernel *k, bool apart);
-/* Where overlapping windows read values that the kernel computes, stores these in a tmp buffer of at most `most` bytes, in a stage of its
- * own (local.c). *done: it did. k is without a schedule; new memory is in `a`. False: out of memory. */
+/* local.c: where overlapping windows read values that the kernel computes, adds a stage that stores these values in a tmp buffer of at
+ * most `most` bytes. *done: added. k has no schedule yet; new memory is in `a`. False: out of memory. */
 bool nnc_kernel_local(nnc_kernel *k, int64_t most, nnc_arena *a, bool *done);
 /* Names buffers and axes, and the kernel after the first ops of node n and its hash. False: out of memory. */
 bool nnc_kernel_name(nnc_kernel *k, const nnc_node *n, nnc_arena *a);
@@ -390,21 +387,21 @@ static inline void nnc_affine_add(nnc_affine *e, const nnc_affine *f, int64_t m)
     for (int a = 0; a < NNC_KAXES; a++)
         e->k[a] += f->k[a] * m;
 }
-/* Axes that the form depends on; that the instruction depends on itself, apart from its operands: an index, an access with its guards. */
+/* Axes that the form depends on; axes that the instruction itself names (an index, an access with its guards), operands not included. */
 uint32_t nnc_affine_axes(const nnc_affine *e);
 uint32_t nnc_kins_axes(const nnc_kins *in);
-/* The axes of a kind; the number of points over a set of axes, INT64_MAX where it is beyond. */
+/* Set of the axes of a kind; product of the extents of a set of axes, saturated at INT64_MAX. */
 uint32_t nnc_kernel_axes(const nnc_kernel *k, nnc_kaxis_kind kind);
 int64_t nnc_kernel_points(const nnc_kernel *k, uint32_t axes);
-/* The reduce axes over which instruction id of a stage's body is repeated; 0 in a post. */
+/* The reduce axes of the body that contains instruction id; 0: it is in a stage's post. */
 uint32_t nnc_reduce_axes(const nnc_kernel *k, int id);
-/* The integer that an instruction computes as a form of the axes; ok: it is one. By instruction; NULL: out of memory. */
+/* By instruction: the affine form of the axes that it computes; ok: it computes such a form. NULL: out of memory. */
 typedef struct nnc_kform {
     nnc_affine e;
     bool ok;
 } nnc_kform;
 nnc_kform *nnc_kernel_forms(const nnc_kernel *k, nnc_arena *a);
-/* Do both compute the same, from the same operands? What is known of their values is not looked at. */
+/* Do both compute the same from the same operands? Compares what they do, not their value ranges and hints. */
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b);
 /* Range of the form over the axes' extents. */
 nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e);
@@ -431,9 +428,9 @@ void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);
 extern const char *const nnc_kdo_names[KD__COUNT];
 int64_t nnc_kernel_domain(const nnc_kernel *k); /* number of work items of the schedule's tiles; -1: more than 2^63 */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);
-/* Number of rows at once (KD_unroll beside an inner vector axis) and, in *axis, the outer axis along which they lie; 1: single rows. */
+/* Number of rows that are computed together (KD_unroll beside an inner vector axis), and in *axis their outer axis; 1: single rows. */
 int nnc_kernel_rows(const nnc_kernel *k, int *axis);
-/* Bytes of tmp buffer b in a worker's memory for one row, and elements from one of the rows at once to the next. */
+/* Bytes of tmp buffer b for one row in a worker's memory; the same in elements: the step between rows that are computed together. */
 int64_t nnc_kernel_tmp_bytes(const nnc_kernel *k, int b);
 static inline int64_t nnc_kernel_tmp_step(const nnc_kernel *k, int b)
 {
@@ -444,8 +441,8 @@ extern const char *const nnc_kclass_names[8];
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);
 /* For a transposing kernel: the outer axis along which all stores of its single flat body are contiguous; -1: none. */
 int nnc_store_axis(const nnc_kernel *k);
-/* For a transposing kernel: the outer axis along which most is loaded while its stores are along axis v, and how many elements. -1:
- * none, or too short for square tiles. */
+/* For a transposing kernel with stores along axis v: the outer axis along which most elements are loaded, and how many these are. -1: no
+ * such axis, or too short for square tiles. */
 int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements);
 /* The axis that a stage vectorises: the schedule's if it is an outer one or the stage's own, otherwise the stage's last, or -1. */
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s);

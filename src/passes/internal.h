@@ -57,7 +57,7 @@ typedef struct pass {
     bool again;         /* the pass is to run once more, on what it made */
     bool edited;        /* a value was replaced: equal constants are merged without a remark */
     nnc_status status; /* sticky */
-    const nnc_target_engine *engine; /* that contractions are planned for; NULL: for each the one that expects least time */
+    const nnc_target_engine *engine; /* engine that contractions are planned for; NULL: for each the one with the least estimated time */
 } pass;
 
 typedef nnc_status (*pass_fn)(pass *p);
@@ -65,10 +65,10 @@ typedef nnc_status (*pass_fn)(pass *p);
 #define PASS(name, level, fusion, needs, doc) nnc_status pass_##name(pass *p);
 #include "passes/passes.def"
 
-/* Memory that is gone after the pass; NULL, and p->status says so: out of memory. */
+/* Zeroed memory that is freed after the pass; NULL: out of memory, and p->status is set. */
 void *pass_alloc(pass *p, size_t n, size_t size);
 #define PASS_NEW(p, T, n) ((T *)pass_alloc((p), (size_t)(n), sizeof(T)))
-void pass_nomem(pass *p); /* makes that p's status */
+void pass_nomem(pass *p); /* sets p->status to "out of memory" */
 /* The target of the device that node n is placed on; NULL: none is described. */
 static inline const nnc_target *target_of(const pass *p, const nnc_node *n)
 {
@@ -88,7 +88,7 @@ static inline const char *placed_apart(const nnc_node *a, const nnc_node *b)
 /* May f32 operands be rounded to tf32, and does the target gain by it? */
 static inline bool uses_tf32(const pass *p, const nnc_target *t) { return p->o->policy.tf32 && t && t->flops_tf32 > 0; }
 
-/* cse.c. Merges equal static values of several tasks, as weights that a pass has changed for each micro-batch. */
+/* cse.c: merges equal static values of several tasks, such as weights that a pass packed for each micro-batch. */
 nnc_status merge_of_tasks(pass *p) NNC_MUST;
 
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */
@@ -98,17 +98,17 @@ nnc_status edit_open(pass *p) NNC_MUST;
 void edit_sync(pass *p);
 /* New nodes get origin, location and device of node i. */
 void edit_at(pass *p, uint32_t i);
-/* The same for what node `reader` will read in place of v, or, if it computes v, others will. A collective is on no device: each of its
- * operands stays on the one that computes it. */
+/* The same for a node whose result replaces v: as operand of node `reader`, or, if `reader` computes v, as its result. A collective has no
+ * device: each of its operands stays on the device that computes it. */
 void edit_at_operand(pass *p, uint32_t reader, nnc_ref v);
-/* Is there a value `other`, made of v, that `reader` may read in its place? */
+/* May `reader` read `other`, a value computed from v, in place of v? */
 bool edit_may_read(const pass *p, uint32_t reader, nnc_ref v, nnc_ref other);
-/* All uses of `from` use `to` instead; what nobody needs any more dies. Types must be equal, memory order included; a `to` without gaps
- * takes those of `from`. */
+/* Redirects all uses of `from` to `to` and removes nodes that are then unused. Types must be equal, memory order included; a dense
+ * `to` gets the strides of `from`, which may be part of a larger value. */
 void edit_replace(pass *p, nnc_ref from, nnc_ref to);
 /* v in the memory order of `want` (same dimensions): itself, or a relayout. */
 nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want);
-/* The same for what replaces `from`; a copy where v is a view and `from` an operand that a concat has in place. */
+/* v in the memory order of `from`, which it will replace; a copy where v is a view and `from` an operand of a concat in place. */
 nnc_ref edit_like(pass *p, nnc_ref v, nnc_ref from);
 /* Sets node i's operand k to r (its type may differ in order: call edit_refresh when the node's own type changes). */
 void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
@@ -116,13 +116,13 @@ void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
 void edit_set_output(pass *p, uint32_t o, nnc_ref r);
 /* Recomputes node i's cost, and whether it is static. */
 void edit_refresh(pass *p, uint32_t i);
-bool edit_unused(const pass *p, uint32_t i); /* nobody reads a result of node i */
-/* Removes a node without users, and what only it used. */
+bool edit_unused(const pass *p, uint32_t i); /* no result of node i is used */
+/* Removes a node without users, and nodes that only it used. */
 void edit_sweep(pass *p, uint32_t i);
 /* The only live node that reads v, when v has exactly one use and is not an output; otherwise NULL. */
 nnc_node *edit_only_user(const pass *p, nnc_ref v);
-/* The next live node that reads v, once for each use: for (uint32_t at = 0, i; edit_next_user(p, v, &at, &i);). New uses may be added
- * meanwhile. */
+/* Iterates over the live nodes that read v, once for each use: for (uint32_t at = 0, i; edit_next_user(p, v, &at, &i);). The loop may add
+ * uses. */
 static inline bool edit_next_user(const pass *p, nnc_ref v, uint32_t *at, uint32_t *node)
 {
     do {
@@ -175,52 +175,53 @@ typedef struct epilogue {
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
 /* The engine's offer for contraction i with the first n ops of a chain. */
 nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n);
-/* Time of a kernel for the chain's ops from `from` on; and whether a kernel that is needed in any case computes them. */
+/* Nanoseconds of a kernel for the chain's ops from number `from` on. */
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from);
+/* Can a kernel that is needed in any case compute the chain's ops from number `first` on? */
 bool epilogue_absorbed(pass *p, const epilogue *all, int first);
-/* Does a library's call compute v in its epilogue, once fuse_epilogue has run? */
+/* Will a library call compute v in its epilogue after fuse_epilogue? */
 bool epilogue_of_library(pass *p, nnc_ref v);
-enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
-/* siblings.c. Where v lies in the tensor that a split or slice cut it from: elements `start`.. of its dimension `axis`; false: none did. */
+enum { EXPENSIVE_FLOPS = 48 }; /* price of an op like exp in a kernel, in FLOPs at the peak rate (silu: 0.2 ns per result and thread) */
+/* siblings.c: if v is a result of a split or slice: its operand *x, the dimension *axis, and v's first index there. False: it is not. */
 bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start);
-/* The same for parts of parts along one dimension, up to the tensor `until`, or as far as they go. */
+/* The same through several splits and slices along one dimension, up to the tensor `until`, or as many as there are. */
 bool place_in(
     const pass *p, nnc_ref v, nnc_ref until, nnc_ref *x, int64_t *axis, int64_t *start);
-/* The n values at v, which it overwrites, one after the other along dimension 0: in steps, as no kernel copies many operands quickly. */
+/* Concatenates the n values at v along dimension 0, as a tree of concats, since kernels copy only few operands fast. Overwrites v[]. */
 nnc_ref concat_in_steps(pass *p, int n, nnc_ref *v);
-/* Convolution c with these operands and n times its groups. */
+/* Builds convolution c with operands `in` and n times its groups. */
 nnc_ref conv_of_groups(pass *p, const nnc_node *c, const nnc_ref *in, int n);
-/* stacks.c: what pass_siblings does for models that are trained side by side, with their gradients and updates. */
+/* stacks.c: the part of pass_siblings that joins models trained side by side, with their gradients and updates. */
 void join_trained(pass *p);
-/* update_product.c: what pass_fuse_epilogue does first for weights that are updated by their gradients alone, on GPUs. */
+/* Parts of pass_fuse_epilogue on GPUs. update_product.c: fuses an update w - lr * gradient into the product that computes the gradient. */
 void add_to_weights(pass *p);
-/* turned_operands.c: and then, for products that a library computes on GPUs. */
+/* turned_operands.c: lets products of a library read transposed operands. */
 void read_turned(pass *p);
 /* small_products.c: rules of algebra.c. */
 nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);
-bool is_one_place(const pass *p, nnc_ref v); /* has v, [N,C,1..], one place? */
+bool is_one_place(const pass *p, nnc_ref v); /* have all spatial dimensions of v, [N,C,s..], extent 1? */
 nnc_ref rule_update(pass *p, const nnc_node *n);
-/* expect.c: the time that one kernel of these nodes (ascending) is expected to take on a CPU, *work (may be NULL): on one of its threads,
- * if `out` are its results; 0: no kernel. */
+/* expect.c: estimated nanoseconds on a CPU of one kernel of these nodes (ascending) with the results `out`; *work (may be NULL): the same
+ * on one thread. 0: they cannot be one kernel. */
 int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work);
 const char *text_us(pass *p, int64_t ns);
-/* A time that a reason compares with another one: with the digits that tell them apart. */
+/* A time that a reason compares with `other`: with as many digits as make them differ. */
 const char *text_us_beside(pass *p, int64_t ns, int64_t other);
-const char *text_us_to(pass *p, int64_t ns, int more); /* with so many digits more (nnc_us_digits) */
+const char *text_us_to(pass *p, int64_t ns, int more); /* with `more` further digits (nnc_us_digits) */
 /* The operand of a binary op that is not x. */
 static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
 /* True when an add of v can become the bias of contraction c. */
 bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v);
 /* True when op n, applied to x, can follow the chain `so_far` in contraction i's epilogue: NULL; otherwise the reason. */
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
-/* Why node i may not overwrite memory of v when it takes in node `add` (or is it), which reads v; NULL: it may. */
+/* Reason why node i, into which node `add` is fused (or i is `add`), may not overwrite the memory of add's operand v; NULL: it may. */
 const char *overwriting_blocked(pass *p, nnc_ref v, uint32_t i, uint32_t add);
 /* True for a contraction that a library computes, or a fused node that contains one. */
 bool is_contraction(const pass *p, const nnc_node *n);
 /* True for a convolution that becomes a generated kernel on its device; *why (may be NULL) is the reason. */
 bool is_kernel_conv(const pass *p, const nnc_node *n, const char **why);
-/* Users of v, views replaced by their users: nodes, each once, to out[0..cap); returns their number. */
+/* Writes the users of v to out[0..cap), each once, with views replaced by their users. Returns their number. */
 int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node from these nodes (operands before users; of a fused one its members) with the results outs. Returns the first
  * result. Does not redirect uses. The origin is the union of the nodes' origins. */
@@ -229,32 +230,32 @@ nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs,
 const char *union_origin(pass *p, const uint32_t *nodes, int n);
 /* True when one of the axes that reduction n names is the contiguous one. */
 bool reduces_contiguous(const pass *p, const nnc_node *n);
-/* Connected nodes among the first n that are `inside`: per node the first one of its region. NULL: out of memory, p->status says so. */
+/* Connected components of the `inside` nodes among the first n: per node the first node of its region. NULL: out of memory (p->status). */
 const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n);
-/* The contraction in node n's body (or n itself), and which operand of n is its operand `which` (-1: it is computed inside); NULL: none,
- * or several. */
+/* The only contraction in node n's body, or n itself; *operand: the operand of n that is the contraction's operand `which`, -1: it is
+ * computed inside. NULL: no contraction, or several. */
 const nnc_node *contraction_in(const nnc_node *n, int which, int *operand);
-/* Per node: do only updates depend on it, no output? NULL: the graph has no updates, or p->status. */
+/* Per node: do only updates depend on it, no output? NULL: the graph has no updates, or out of memory (p->status). */
 const bool *find_late(pass *p);
-/* By node: only updates that are made once a step need it, none that is made for each batch (nnc_node.accumulates). NULL: the same. */
+/* Per node: do only updates made once a step depend on it, none made for each batch (nnc_node.accumulates)? NULL: as above. */
 const bool *find_last(pass *p);
 /* Per node: is it the loss, or does it depend on it? */
 bool *find_gradients(pass *p);
-/* Does init compute v, or what v is a view of? */
+/* Does init compute v, or the value that v is a view of? */
 bool made_in_init(const pass *p, nnc_ref v);
-/* Node n, a contraction or a fused one with its epilogue, as engines are asked about it. */
+/* Fills *a with the question to an engine about node n: a contraction, or a fused node with an epilogue. */
 void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
-/* FLOPs of the elementwise nodes before node `end` of g: of a prologue, where that is the contraction. */
+/* FLOPs of the elementwise nodes of g before node `end`. For a fused body and its contraction: FLOPs of the prologue. */
 int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end);
-/* Why the second operand of contraction or fused node i is not packed into panels, or NULL (pack_weights.c). */
+/* pack_weights.c: reason why the second operand of contraction or fused node i is not packed into panels; NULL: it is. */
 const char *panels_blocked(const pass *p, uint32_t i);
-/* The same node as fused node v of several contractions, with panels for their second operands where these are operands of the node and
- * can be packed (pack_weights.c). Does not redirect uses. NNC_NONE: p->status. */
+/* pack_weights.c: builds fused node v, of several contractions, once more with panels for those of their second operands that are
+ * operands of the node and can be packed. Does not redirect uses. NNC_NONE: p->status. */
 nnc_ref pack_products(pass *p, nnc_ref v);
-/* The target's engine for this contraction (a fused node: for the one that it holds), NULL without one; its name, for remarks. */
+/* The target's engine for contraction n, or for the one in fused node n; NULL: none. Its name, for remarks. */
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);
 const char *engine_name(const pass *p, const nnc_node *n);
-/* Sets of numbers, each named by its least member: root[i] leads towards it. */
+/* Disjoint sets of numbers. A set is named by its least member, to which the links root[i] lead. */
 static inline uint32_t find_root(uint32_t *root, uint32_t i)
 {
     while (root[i] != i)
