@@ -88,7 +88,7 @@ make_base() {
 # Runs $1 in the checkout of the root. Open MPI reads the cores from /sys, and tests look at what remains in /dev/shm: it is the root's own.
 # --kill-child: no process outlives this script.
 run_inside() {
-    cat >"$root/root/opt/command" <<END
+    cat >"$root/system/opt/command" <<END
 . /opt/proxies
 cd /opt/nnc
 TIMEFORMAT="It took %0R s, of CPU time %0U s (user) and %0S s (system)"
@@ -97,19 +97,19 @@ END
     unshare --mount --pid --fork --kill-child sh -c '
         mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/dev/shm" &&
         exec chroot "$1" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-            bash /opt/command' sh "$root/root" </dev/null &
+            bash /opt/command' sh "$root/system" </dev/null &
     inside=$!
     wait "$inside" || rc=$?
     inside=
 }
 
 [ -f "$base" ] || make_base
-mkdir "$root/root"
-tar -C "$root/root" -xf "$base" || cannot "$base cannot be unpacked"
-network "$root/root"
-archives=$root/root/var/cache/apt/archives
+mkdir "$root/system"
+tar -C "$root/system" -xf "$base" || cannot "$base cannot be unpacked"
+network "$root/system"
+archives=$root/system/var/cache/apt/archives
 cp "$debs"/*.deb "$archives/" 2>/dev/null
-git clone -q --depth 1 "file://$PWD" "$root/root/opt/nnc" || exit 1
+git clone -q --depth 1 "file://$PWD" "$root/system/opt/nnc" || exit 1
 rc=0
 for command in "$@"; do
     printf 'On a minimal %s, commit %s, as root: %s\n' "$release" "$(git rev-parse --short HEAD)" "$command"
