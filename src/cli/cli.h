@@ -23,7 +23,7 @@ typedef struct options {
     nnc_compare_options compare; /* also of nnc run: times, io and inputs */
     nnc_train_options train;
     nnc_partition_options partition;
-    enum { RUN_layers, RUN_pipeline, RUN_data, RUN_tensor, RUN_channel, RUN_spatial } sharing; /* --strategy */
+    nnc_strategy sharing; /* --strategy */
     int replicas; /* --replicas; 0: 1 */
     int zero; /* --zero of a step: ZeRO's stage */
     int micro; /* batches that a pipeline divides a run's into; 0: 2 for each device */

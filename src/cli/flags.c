@@ -75,8 +75,8 @@ static const nnc_flag own[] = {
         "name, conv1*=0 "
         "(docs/partition.md)"},
     {'S',
-        {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, RUN_layers, 0,
-            "layers|pipeline|data|tensor|channel|spatial"},
+        {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, 0, 0, nnc_run_strategies + 1,
+            .names = nnc_strategy_names},
         "How the --devices (default: one for each rank) share the work. layers (default): each "
         "layer is on the device that it "
         "names. pipeline: parts of the batch follow each other through the devices, whose layers "
@@ -137,7 +137,7 @@ static const nnc_flag own[] = {
     {'S', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
         "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side: "
         "each has an equal part of --devices and of the batch (default: 1)"},
-    {'S', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 2, "0|1|2"},
+    {'S', {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
         "With --mode=step: the step of nnc train --zero, whose replicas have parts of the "
         "optimizer's "
         "states, and with 2 of the sums of gradients (default: 0)"},
@@ -433,11 +433,11 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
     if (o->mode == MODE_step && o->compare.io != NNC_IO_EXCLUDE)
         return nnc_fail0(sink, NNC_E_USAGE,
             "steps of a training are timed without copies to and from the device: leave --io out");
-    if (o->micro && o->sharing != RUN_pipeline)
+    if (o->micro && !nnc_is_pipeline(o->sharing))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--micro-batches=%d are parts of the batch in a pipeline: it needs --strategy=pipeline",
             o->micro);
-    if (o->replicas > 1 && (o->sharing == RUN_layers || o->sharing == RUN_data))
+    if (o->replicas > 1 && !nnc_is_pipeline(o->sharing) && !nnc_is_split(o->sharing))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--replicas=%d are of --strategy=pipeline, tensor, channel or spatial (data has one on "
             "each device)",
@@ -446,7 +446,7 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--zero=%d divides states of a training step among replicas: it needs --mode=step",
             o->zero);
-    if (o->zero && o->sharing != RUN_data && o->replicas < 2)
+    if (o->zero && o->sharing != NNC_STRATEGY_data && o->replicas < 2)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--zero=%d divides states among replicas: it needs --strategy=data, or --replicas=R",
             o->zero);
@@ -597,8 +597,6 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         &f->value, "", at < OWN ? (void *)o : &o->train, value ? value : "1", &o->strings, sink);
 }
 
-static const char *const split_names[] = {"tensor", "channel", "spatial"};
-
 static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
 {
     if (strchr(c->groups, 'm') && strchr(arg, '='))
@@ -635,8 +633,8 @@ nnc_status parse_flags(
         return nnc_fail0(sink, NNC_E_USAGE, "nnc %s needs %s; nnc %s --help explains", c->name,
             c->args, c->name);
     NNC_TRY(use_devices(o, sink));
-    if (o->sharing >= RUN_tensor)
-        o->compare.compile.strategy = split_names[o->sharing - RUN_tensor];
+    if (nnc_is_split(o->sharing))
+        o->compare.compile.strategy = nnc_strategy_names[o->sharing];
     NNC_TRY(check_exclusive(o, sink));
     NNC_TRY(read_head(o, sink));
     return check_names(o, sink);

@@ -4,8 +4,6 @@
 #include "train/train.h"
 #include <string.h>
 
-typedef enum nnc_strategy { STRATEGY_tensor, STRATEGY_channel, STRATEGY_spatial } nnc_strategy;
-
 static const struct {
     const char *word;
     nnc_split_by by;
@@ -19,31 +17,26 @@ static nnc_split_by strategy_of(nnc_strategy s, const nnc_node *x)
     const bool conv = x->op == OP_conv || x->op == OP_conv_transpose;
     const bool product = x->op == OP_linear || x->op == OP_matmul;
     const bool window = x->op == OP_conv || x->op == OP_maxpool || x->op == OP_avgpool;
-    if (s == STRATEGY_spatial)
+    if (s == NNC_STRATEGY_spatial)
         return window ? NNC_SPLIT_space : NNC_SPLIT_follow;
-    return product || (conv && s == STRATEGY_channel) ? NNC_SPLIT_features : NNC_SPLIT_follow;
+    return product || (conv && s == NNC_STRATEGY_channel) ? NNC_SPLIT_features : NNC_SPLIT_follow;
 }
 
-static const char *const strategies[] = {"tensor", "channel", "spatial"};
-
-static nnc_status find_strategy(const char *name, nnc_strategy *out, nnc_sink *sink)
+static nnc_status unknown_strategy(const char *name, nnc_sink *sink)
 {
-    for (size_t i = 0; i < NNC_COUNT(strategies); i++)
-        if (!strcmp(strategies[i], name)) {
-            *out = (nnc_strategy)i;
-            return NNC_OK;
-        }
-    const char *near = nnc_nearest(name, strategies, NNC_COUNT(strategies));
-    return nnc_fail0(sink, NNC_E_USAGE,
-        "--strategy: unknown strategy `%s`%s%s; expected tensor, channel or spatial", name,
-        near ? "; did you mean " : "", near ? near : "");
+    NNC_LOCAL(nnc_text) list = {0};
+    const char *near = nnc_nearest_strategy(name, nnc_is_split);
+    nnc_put_strategies(&list, nnc_is_split, " or ");
+    return nnc_fail0(sink, NNC_E_USAGE, "--strategy: unknown strategy `%s`%s%s; expected %s", name,
+        near ? "; did you mean " : "", near ? near : "", nnc_text_str(&list));
 }
 
 static nnc_status by_strategy(const char *name, const nnc_graph *g, uint8_t *by, nnc_sink *sink)
 {
-    nnc_strategy s = STRATEGY_tensor;
-    NNC_TRY(find_strategy(name, &s, sink));
+    const nnc_strategy s = nnc_strategy_named(name);
     bool any = false;
+    if (!nnc_is_split(s))
+        return unknown_strategy(name, sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
         by[i] = (uint8_t)strategy_of(s, &g->node[i]);
         any = any || by[i] != NNC_SPLIT_follow;
@@ -51,9 +44,9 @@ static nnc_status by_strategy(const char *name, const nnc_graph *g, uint8_t *by,
     if (any)
         return NNC_OK;
     return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s: %s has no %s to split", name, g->name,
-        s == STRATEGY_tensor    ? "linear layer or matrix product"
-        : s == STRATEGY_channel ? "linear layer, matrix product or convolution"
-                                : "convolution or pooling");
+        s == NNC_STRATEGY_tensor    ? "linear layer or matrix product"
+        : s == NNC_STRATEGY_channel ? "linear layer, matrix product or convolution"
+                                    : "convolution or pooling");
 }
 
 /* What --split says of nodes. */
@@ -143,12 +136,12 @@ void nnc_split_training(struct nnc_training *t, const nnc_compile_options *o)
 
 void nnc_train_split(const nnc_train_options *o, nnc_compile_options *with, nnc_training *of)
 {
-    if (o->strategy < NNC_STRATEGY_tensor || o->strategy > NNC_STRATEGY_spatial)
+    if (!nnc_is_split(o->strategy))
         return;
     *with = o->compile;
     if (o->replicas > 1)
         with->devices /= o->replicas;
-    with->strategy = strategies[o->strategy - NNC_STRATEGY_tensor];
+    with->strategy = nnc_strategy_names[o->strategy];
     nnc_split_training(of, with);
 }
 

@@ -89,10 +89,10 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
     nnc_printf(out, "nnc %s%s", t->m->step ? "train" : "run",
         t->target->kind == NNC_T_cuda ? " --target=cuda" : "");
     if (w->strategy) {
-        nnc_printf(out, " --strategy=%s", w->strategy);
+        nnc_printf(out, " --strategy=%s", nnc_strategy_names[w->strategy]);
         if (w->micro > 1)
             nnc_printf(out, " --micro-batches=%d", w->micro);
-        if (w->replicas > 1 && strcmp(w->strategy, "data") != 0)
+        if (w->replicas > 1 && w->strategy != NNC_STRATEGY_data)
             nnc_printf(out, " --replicas=%d", w->replicas);
         if (w->chunks)
             nnc_printf(out, " --chunks=%d", w->chunks);
