@@ -359,6 +359,8 @@ static nnc_status share_model(const options *o, nnc_compile_options *c, work *w,
 
 nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink)
 {
+    NNC_LOCAL(nnc_text) splits = {0};
+    nnc_put_strategies(&splits, nnc_is_split, " and ");
     if (o->replicas > 1)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--replicas: nnc run and nnc train execute replicas, with the results of one device; "
@@ -367,9 +369,9 @@ nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink)
     return !nnc_is_pipeline(o->sharing) && o->sharing != NNC_STRATEGY_data
                ? NNC_OK
                : nnc_fail0(sink, NNC_E_USAGE,
-                     "--strategy=%s: nnc %s takes tensor, channel and spatial, and layers; nnc run "
-                     "and nnc train execute pipelines and replicas, with the results of one device",
-                     nnc_strategy_names[o->sharing], name);
+                     "--strategy=%s: nnc %s takes %s, and layers; nnc run and nnc train execute "
+                     "pipelines and replicas, with the results of one device",
+                     nnc_strategy_names[o->sharing], name, nnc_text_str(&splits));
 }
 
 /* When --devices is known: of nnc run over ranks it may be their number. */

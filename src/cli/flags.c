@@ -97,7 +97,7 @@ static const nnc_flag own[] = {
     {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
         "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
         "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums"},
-    {'c', {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, "exact|ulp2|fast"},
+    {'c', {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, NNC_MATH_WORDS},
         "Accuracy of math functions in generated kernels (docs/math.md). exact: <= 0.8 ulp, "
         "evaluated as written, no Winograd convolutions, NaN survives every relu; ulp2 (default): "
         "<= 2.5 ulp; fast: relative "
@@ -105,7 +105,7 @@ static const nnc_flag own[] = {
         "(--precision)"},
     {'c',
         {"--precision", NNC_SET_CHOICE, AT(compare.compile.precision), 0, NNC_PRECISION_f32, 0,
-            "f32|tf32|f16|bf16"},
+            NNC_PRECISION_WORDS},
         "Precision of convolutions and matrix products. f32 (default); tf32 (default with "
         "--math=fast): GPUs round f32 operands to 10 bits; f16, bf16: 16-bit operands, and 16-bit "
         "tensors between them where that is safe (nnc explain lists them). Sums stay f32, inputs "
@@ -124,7 +124,7 @@ static const nnc_flag own[] = {
         "Command streams per device (default: 1)"},
     {'S',
         {"--streams-by", NNC_SET_CHOICE, AT(compare.compile.schedule), 0, NNC_SCHEDULE_list, 0,
-            "list|ios"},
+            NNC_SCHEDULE_WORDS},
         "What several --streams are given. list (default): whatever is ready, longest path first. "
         "ios: stages, found by IOS's dynamic program (inference of one model on one device)"},
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
@@ -437,11 +437,12 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--micro-batches=%d are parts of the batch in a pipeline: it needs --strategy=pipeline",
             o->micro);
+    NNC_LOCAL(nnc_text) splits = {0};
+    nnc_put_strategies(&splits, nnc_is_split, " or ");
     if (o->replicas > 1 && !nnc_is_pipeline(o->sharing) && !nnc_is_split(o->sharing))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--replicas=%d are of --strategy=pipeline, tensor, channel or spatial (data has one on "
-            "each device)",
-            o->replicas);
+            "--replicas=%d are of --strategy=pipeline, %s (data has one on each device)",
+            o->replicas, nnc_text_str(&splits));
     if (o->zero && o->mode != MODE_step)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--zero=%d divides states of a training step among replicas: it needs --mode=step",

@@ -4,12 +4,13 @@
 #include "train/train.h"
 #include <string.h>
 
+/* The words of --split: the pass's own, and two for convolutions. */
 static const struct {
-    const char *word;
     nnc_split_by by;
-} words[] = {{"columns", NNC_SPLIT_columns}, {"rows", NNC_SPLIT_rows},
-    {"channels", NNC_SPLIT_columns}, {"input-channels", NNC_SPLIT_rows}, {"batch", NNC_SPLIT_batch},
-    {"height", NNC_SPLIT_height}, {"width", NNC_SPLIT_width}, {"whole", NNC_SPLIT_whole}};
+    const char *word;
+} words[] = {{NNC_SPLIT_columns}, {NNC_SPLIT_rows}, {NNC_SPLIT_columns, "channels"},
+    {NNC_SPLIT_rows, "input-channels"}, {NNC_SPLIT_batch}, {NNC_SPLIT_height}, {NNC_SPLIT_width},
+    {NNC_SPLIT_whole}};
 
 /* What a strategy says of a node. */
 static nnc_split_by strategy_of(nnc_strategy s, const nnc_node *x)
@@ -61,7 +62,7 @@ static nnc_status by_layer(
 {
     const char *word[NNC_COUNT(words)];
     for (size_t i = 0; i < NNC_COUNT(words); i++)
-        word[i] = words[i].word;
+        word[i] = words[i].word ? words[i].word : nnc_split_words[words[i].by];
     *r = (rules){ARENA_NEW(a, int, g->n_node + 1), ARENA_NEW(a, const char *, g->n_node + 1),
         ARENA_NEW(a, bool, g->n_node + 1)};
     NNC_NEED(r->word && r->rule && r->heard, sink);
