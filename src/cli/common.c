@@ -3,9 +3,6 @@
 #include "fit/fit.h"
 #include "session/train.h"
 #include "strategy/strategy.h"
-#include "fit/fit.h"
-#include "session/train.h"
-#include "strategy/strategy.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -412,6 +409,17 @@ void close_work(work *w)
     close_several(&w->several);
     nnc_artifact_destroy(w->artifact);
     nnc_env_destroy(w->env);
+}
+
+void put_word(nnc_text *t, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_./:=,+@%-";
+    const bool quoted = word[strspn(word, plain)] || !*word;
+    nnc_puts(t, quoted ? "'" : "");
+    for (const char *p = word; *p; p++)
+        *p == '\'' ? nnc_puts(t, "'\\''") : nnc_putc(t, *p);
+    nnc_puts(t, quoted ? "'" : "");
 }
 
 nnc_status deliver(const options *o, const nnc_text *t, nnc_sink *sink)

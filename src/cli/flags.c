@@ -2,8 +2,6 @@
 #include "cli/cli.h"
 #include "report/report.h"
 #include "session/train.h"
-#include "report/report.h"
-#include "session/train.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -555,6 +553,29 @@ static char *alias(char *arg)
     return !strcmp(arg, "-h") ? help : !strcmp(arg, "-v") ? verbose : arg;
 }
 
+/* Keeps flags for the commands that nnc partition prints. (nnc train does not take --grad-inputs.) */
+static nnc_status keep_typed(const nnc_flag *f, const char *value, options *o, nnc_sink *sink)
+{
+    const char *name = f->value.name, **to = &o->typed;
+    NNC_LOCAL(nnc_text) t = {0};
+    if (!strcmp(name, "--set") && !strncmp(value, "batch=", 6)) { /* those of a strategy differ */
+        to = &o->partition.typed_batch;
+    } else if (!strcmp(name, "--place")) {
+        to = &o->partition.typed_place;
+    } else if (strchr("mkc", f->group) && strcmp(name, "--grad-inputs") != 0) {
+        nnc_printf(&t, "%s %s", o->typed ? o->typed : "", name);
+        if (value && strcmp(name, "-O") != 0)
+            nnc_putc(&t, f->value.kind == NNC_SET_PAIRS ? ' ' : '=');
+    } else {
+        return NNC_OK;
+    }
+    if (value)
+        put_word(&t, value);
+    *to = nnc_arena_strdup(&o->strings, nnc_text_str(&t));
+    NNC_NEED(*to && !t.oom, sink);
+    return NNC_OK;
+}
+
 /* Parses the flag at argv[*i] and its value, which may be the next argument. */
 static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, options *o,
     const char **before, nnc_sink *sink)
@@ -584,6 +605,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         o->training_flag = f->value.name;
     if (!strcmp(f->value.name, "--seed"))
         o->model.has_seed = true;
+    NNC_TRY(keep_typed(f, value, o, sink));
     char count[16];
     if (!strcmp(f->value.name, "--devices")) {
         o->has_devices = true;

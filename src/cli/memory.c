@@ -2,8 +2,6 @@
 #include "cli/cli.h"
 #include "fit/fit.h"
 #include "report/report.h"
-#include "fit/fit.h"
-#include "report/report.h"
 #include <string.h>
 
 /* The report's last line: what would fit, or which command searches for that. */

@@ -2,8 +2,6 @@
 #include "cli/cli.h"
 #include "check/check.h"
 #include "report/report.h"
-#include "check/check.h"
-#include "report/report.h"
 #include <math.h>
 #include <string.h>
 

@@ -39,6 +39,8 @@ typedef struct nnc_partition_options {
     bool layers;                 /* text: list the blocks of layers with their costs first */
     int columns;                 /* of the terminal that shows the text; 0: any */
     bool sensitivity;            /* also times with links of other bandwidths */
+    const char *typed;           /* of the commands that are printed: the model and its flags; its batch, its placement. NULL: none */
+    const char *typed_batch, *typed_place;
     const char *svg;             /* pictures are written to this file (.svg) or folder; NULL: none */
     const char *trace, *dot;     /* file of a Chrome trace; of the graph, coloured by device (.dot, or .svg by Graphviz); NULL: none */
 } nnc_partition_options;
