@@ -116,8 +116,8 @@ bool nnc_is_pipeline(nnc_strategy s);
 bool nnc_is_split(nnc_strategy s); /* ops are split: nnc_compile_options.strategy */
 /* Appends names, "tensor, channel or spatial" where `last` is " or ". */
 void nnc_put_strategies(nnc_text *out, bool (*shown)(nnc_strategy), const char *last);
-/* The one of them that is spelled like `name`; NULL: none. */
-const char *nnc_nearest_strategy(const char *name, bool (*shown)(nnc_strategy));
+/* NNC_E_USAGE, with the names that were expected; `all` is one. */
+nnc_status nnc_unknown_strategy(const char *name, bool (*shown)(nnc_strategy), bool all, nnc_sink *sink) NNC_MUST;
 
 /* ZeRO's stages that nnc executes. */
 #define NNC_ZERO_STAGES "0|1|2"

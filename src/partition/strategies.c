@@ -79,12 +79,18 @@ void nnc_put_strategies(nnc_text *out, bool (*shown)(nnc_strategy), const char *
         }
 }
 
-const char *nnc_nearest_strategy(const char *name, bool (*shown)(nnc_strategy))
+nnc_status nnc_unknown_strategy(
+    const char *name, bool (*shown)(nnc_strategy), bool all, nnc_sink *sink)
 {
-    const char *names[NNC_STRATEGY__COUNT + 1];
-    size_t n = 0;
+    NNC_LOCAL(nnc_text) list = {0};
+    const char *names[NNC_STRATEGY__COUNT + 1] = {"all"}, *near;
+    size_t n = all;
     for (int s = 0; s < NNC_STRATEGY__COUNT; s++)
         if (shown((nnc_strategy)s))
             names[n++] = nnc_strategy_names[s];
-    return nnc_nearest(name, names, n);
+    near = nnc_nearest(name, names, n);
+    nnc_put_strategies(&list, shown, all ? ", " : " or ");
+    return nnc_fail0(sink, NNC_E_USAGE, "--strategy: unknown strategy `%s`%s%s; expected %s%s",
+        name, near ? "; did you mean " : "", near ? near : "", all ? "all, " : "",
+        nnc_text_str(&list));
 }

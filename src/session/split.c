@@ -23,21 +23,12 @@ static nnc_split_by strategy_of(nnc_strategy s, const nnc_node *x)
     return product || (conv && s == NNC_STRATEGY_channel) ? NNC_SPLIT_features : NNC_SPLIT_follow;
 }
 
-static nnc_status unknown_strategy(const char *name, nnc_sink *sink)
-{
-    NNC_LOCAL(nnc_text) list = {0};
-    const char *near = nnc_nearest_strategy(name, nnc_is_split);
-    nnc_put_strategies(&list, nnc_is_split, " or ");
-    return nnc_fail0(sink, NNC_E_USAGE, "--strategy: unknown strategy `%s`%s%s; expected %s", name,
-        near ? "; did you mean " : "", near ? near : "", nnc_text_str(&list));
-}
-
 static nnc_status by_strategy(const char *name, const nnc_graph *g, uint8_t *by, nnc_sink *sink)
 {
     const nnc_strategy s = nnc_strategy_named(name);
     bool any = false;
     if (!nnc_is_split(s))
-        return unknown_strategy(name, sink);
+        return nnc_unknown_strategy(name, nnc_is_split, false, sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
         by[i] = (uint8_t)strategy_of(s, &g->node[i]);
         any = any || by[i] != NNC_SPLIT_follow;

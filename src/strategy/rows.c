@@ -513,17 +513,6 @@ static nnc_status add_row(rows *r, nnc_strategy s)
     return NNC_OK;
 }
 
-static nnc_status unknown_strategy(const rows *r, const char *name)
-{
-    NNC_LOCAL(nnc_text) list = {0};
-    const char *names[] = {"all", nnc_nearest_strategy(name, has_row)},
-               *near = nnc_nearest(name, names, names[1] ? 2 : 1);
-    nnc_put_strategies(&list, has_row, ", ");
-    return nnc_fail0(r->sink, NNC_E_USAGE,
-        "--strategy: unknown strategy `%s`%s%s; expected all, %s", name,
-        near ? "; did you mean " : "", near ? near : "", nnc_text_str(&list));
-}
-
 nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
 {
     const nnc_partition_options *o = t->o;
@@ -562,7 +551,7 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         const nnc_strategy s = nnc_strategy_named(o->strategy[i]);
         const bool known = s < NNC_STRATEGY__COUNT && has_row(s);
         if (!known && strcmp(o->strategy[i], "all") != 0)
-            return unknown_strategy(&r, o->strategy[i]);
+            return nnc_unknown_strategy(o->strategy[i], has_row, true, sink);
         if (o->n_strategy == 1 && !all && !in_mode(s, r.m->step))
             return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s %s", o->strategy[i],
                 r.m->step ? "is for inference: leave --mode=step out"
