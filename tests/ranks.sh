@@ -461,27 +461,27 @@ ran 0 "1 run"
 cmp -s "$dir/unbound.npz" "$dir/bound.npz" || fail "$what: other results than one process"
 # The commands that nnc partition prints run, and take the batches of its iteration: two of six of 24 samples.
 if [ -e "$dir/threads.npz" ]; then
-    "$nnc" partition "$dir/threads.json" --mode=step --devices=2 --micro-batches=2 --format=json 2>"$dir/said" |
+    "$nnc" partition "$dir/threads.json" --mode=step --loss=cross_entropy --devices=2 --micro-batches=2 --format=json 2>"$dir/said" |
         sed -n 's/.*"command": "nnc train *\([^"]*\)".*/\1/p' | sort -u >"$dir/commands"
     [ "$(wc -l <"$dir/commands")" -ge 8 ] || fail "commands of nnc partition: $(cat "$dir/commands")"
     while read -r flags; do
         what="nnc train $flags"
         # shellcheck disable=SC2086
-        "$nnc" train "$dir/threads.json" --data="$dir/threads.npz" --loss=cross_entropy $flags >"$dir/said" 2>&1
+        "$nnc" train $flags --data="$dir/threads.npz" >"$dir/said" 2>&1
         rc=$?
         ran 0 "2 steps an epoch"
     done <"$dir/commands"
 fi
-# Of two hosts the commands begin with mpirun, a process for each: as printed, followed by the model and its data.
+# Of two hosts the commands begin with mpirun, a process for each: as printed, followed by the data.
 if [ -e "$dir/threads.npz" ]; then
     nics='"nics": {"source": "described: Ethernet", "count": 1, "bytes_s": 1250000000, "latency_ns": 20000},'
     sed "s/\"count\": 4/\"count\": 1/; s/^    \"devices\": \[/    \"nodes\": 2, $nics \"devices\": [/" tests/cli/ranks.json >"$dir/hosts.json"
-    "$nnc" partition "$dir/threads.json" --mode=step --devices=2 --micro-batches=2 --hardware="$dir/hosts.json" --strategy=sequential,gpipe,zero2,tensor 2>"$dir/said" |
+    "$nnc" partition "$dir/threads.json" --mode=step --loss=cross_entropy --devices=2 --micro-batches=2 --hardware="$dir/hosts.json" --strategy=sequential,gpipe,zero2,tensor 2>"$dir/said" |
         sed -n 's/.*runs with \(mpirun -n 2 nnc train .*\)/\1/p' >"$dir/commands"
     [ "$(wc -l <"$dir/commands")" = 4 ] || fail "commands of nnc partition for two hosts: $(cat "$dir/commands")"
     while read -r command; do
         what="$command"
-        (PATH="$build:$PATH" && eval "timeout -k 5 120 $command '$dir/threads.json' --data='$dir/threads.npz' --loss=cross_entropy --comm-timeout=60") </dev/null >"$dir/said" 2>&1
+        (PATH="$build:$PATH" && eval "timeout -k 5 120 $command --data='$dir/threads.npz' --comm-timeout=60") </dev/null >"$dir/said" 2>&1
         rc=$?
         ran 0 "2 steps an epoch"
     done <"$dir/commands"

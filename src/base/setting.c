@@ -94,9 +94,13 @@ static int choice(const setting *s)
 
 static nnc_status set_choice(const setting *s)
 {
-    const int i = choice(s);
+    const char *const *name = s->row->names;
+    int i = choice(s);
     if (i < 0)
         return wrong(s, s->row->expected);
+    if (name)
+        for (i = 0; strcmp(name[i], s->value) != 0;)
+            i++;
     *(int *)s->at = (int)s->row->lo + i;
     return NNC_OK;
 }
@@ -191,8 +195,13 @@ nnc_status nnc_setting_read(const nnc_setting *row, nnc_loc loc, void *o, const 
         (setting){row, "", value, (char *)o + row->at, (char *)o + row->more, strings, sink, &loc});
 }
 
-static void put_choice(const char *words, int i, nnc_text *out)
+static void put_choice(const nnc_setting *row, int i, nnc_text *out)
 {
+    const char *words = row->expected;
+    if (row->names) {
+        nnc_puts(out, row->names[i]);
+        return;
+    }
     for (; i > 0 && *words; i--)
         words += strcspn(words, "|") + 1;
     if (i == 0)
@@ -220,7 +229,7 @@ void nnc_setting_put(const nnc_setting *row, const void *o, nnc_text *out)
     case NNC_SET_FILE:
         nnc_puts(out, *(const char *const *)at ? *(const char *const *)at : "");
         break;
-    case NNC_SET_CHOICE: put_choice(row->expected, *(const int *)at - (int)row->lo, out); break;
+    case NNC_SET_CHOICE: put_choice(row, *(const int *)at - (int)row->lo, out); break;
     case NNC_SET_LIST:
         put_list(*(const char *const *const *)at, *(const int *)((const char *)o + row->more), out);
         break;

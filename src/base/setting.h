@@ -15,7 +15,7 @@ typedef enum nnc_setting_kind {
     NNC_SET_UNSET,  /* bool, inverted */
     NNC_SET_TEXT,   /* const char * */
     NNC_SET_FILE,   /* the same: the path of a file or folder */
-    NNC_SET_CHOICE, /* an enum: lo + the value's place in `expected` */
+    NNC_SET_CHOICE, /* an enum: lo + the value's place in `expected`, or its place in `names` */
     NNC_SET_LIST,   /* array of const char *, count at `more`: words between commas, added to those before */
     NNC_SET_PAIRS,  /* array of nnc_arg, count at `more`; lo 0: each name has one value */
 } nnc_setting_kind;
@@ -27,6 +27,7 @@ typedef struct nnc_setting {
     int64_t lo, hi;
     const char *expected; /* for messages; of a choice the words, "text|json" */
     bool none;            /* 0 is stored as -1, "none": in the field 0 is the default */
+    const char *const *names; /* of a choice: its words and others, by value; NULL: the words have values from lo on */
 } nnc_setting;
 
 /* A flag of the program: its group (cli/flags.c), value and help text. */

@@ -136,10 +136,6 @@ static const struct {
     {NNC_PRECISION_f16, 2, CAL_steps}, {NNC_PRECISION_f32, 1, CAL_steps},
     {NNC_PRECISION_f32, 2, CAL_steps}, {NNC_PRECISION_bf16, 1, CAL_steps},
     {NNC_PRECISION_bf16, 2, CAL_steps}, {NNC_PRECISION_bf16, 0, CAL_nets}};
-static const char *const precision_names[] = {[NNC_PRECISION_f32] = "f32",
-    [NNC_PRECISION_tf32] = "tf32",
-    [NNC_PRECISION_f16] = "f16",
-    [NNC_PRECISION_bf16] = "bf16"};
 
 /* What programs of a kind and size took: all of one, and a run. 0: unknown. */
 typedef struct ladder {
@@ -239,7 +235,7 @@ static nnc_status measure_nets(calibration *c, ladder *l, size_t i)
         NNC_TRY(one_program(c, l, i, net + k, kind == CAL_steps ? 1 : n, &fits));
     if (fits)
         nnc_printf(&c->gpu.done, "%s%s %s of size %d", c->gpu.done.n ? ", " : "",
-            precision_names[programs[i].precision], kinds[kind], tier);
+            nnc_precision_name(programs[i].precision), kinds[kind], tier);
     l->whole_ns[tier][kind] = fits ? nnc_now_ns() - from : INT64_MAX;
     return NNC_OK;
 }

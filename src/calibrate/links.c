@@ -195,7 +195,6 @@ static nnc_status copies(calibration *c)
 /* REPEATS collectives of tensors of their own; n: participants; bytes: of the whole tensor. */
 void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes)
 {
-    static const char *const op[GROUP__COUNT] = {"allreduce", "reduce_scatter", "allgather"};
     const int64_t whole = bytes / 4 / n * n, each = kind == GROUP_allgather ? whole / n : whole;
     nnc_puts(t, "graph @collectives {\n");
     for (int k = 0; k < REPEATS; k++) {
@@ -206,7 +205,7 @@ void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes)
                 k, d, k, d, d);
         for (int d = 0; d < n; d++)
             nnc_printf(t, "%s%%y%d.%d", d ? ", " : "  ", k, d);
-        nnc_printf(t, " = %s ", op[kind]);
+        nnc_printf(t, " = %s ", nnc_group_op_names[kind]);
         for (int d = 0; d < n; d++)
             nnc_printf(t, "%s%%s%d.%d", d ? ", " : "", k, d);
         nnc_puts(t, " loc \"/collective\"\n");

@@ -23,7 +23,7 @@ typedef struct options {
     nnc_compare_options compare; /* also of nnc run: times, io and inputs */
     nnc_train_options train;
     nnc_partition_options partition;
-    enum { RUN_layers, RUN_pipeline, RUN_data, RUN_tensor, RUN_channel, RUN_spatial } sharing; /* --strategy */
+    nnc_strategy sharing; /* --strategy */
     int replicas; /* --replicas; 0: 1 */
     int zero; /* --zero of a step: ZeRO's stage */
     int micro; /* batches that a pipeline divides a run's into; 0: 2 for each device */
@@ -38,6 +38,7 @@ typedef struct options {
     bool has_devices; /* --devices was given */
     const char *device_kinds; /* that it lists, "cpu,cuda"; NULL: it is a number */
     const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
+    const char *typed; /* flags of the model, its training and compiling, as the shell reads them; NULL: none */
     const char *training_flag; /* a flag of the training step that was given to a command with --mode, or NULL */
     const nnc_arg *fit; /* --fit: ranges of args */
     int n_fit;
@@ -128,6 +129,7 @@ nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sin
 nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, nnc_sink *sink);
 bool other_shapes(
     const options *o); /* of an artifact: does the command ask for other args or shapes? */
+void put_word(nnc_text *t, const char *word); /* as the shell reads it */
 nnc_status deliver(const options *o, const nnc_text *t, nnc_sink *sink); /* prints the text */
 /* Prints warnings now, before the work that they concern. */
 void print_warnings(nnc_sink *sink);

@@ -4,10 +4,6 @@
 #include "report/report.h"
 #include "session/train.h"
 #include "strategy/strategy.h"
-#include "check/check.h"
-#include "report/report.h"
-#include "session/train.h"
-#include "strategy/strategy.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -88,6 +84,12 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_env(&with, w, sink));
     progress((void *)o, o->partition.run ? "compiling and running" : "compiling", NULL);
     nnc_partition_options p = o->partition;
+    NNC_LOCAL(nnc_text) typed = {0};
+    nnc_putc(&typed, ' ');
+    put_word(&typed, o->file[0]);
+    nnc_puts(&typed, o->typed ? o->typed : "");
+    p.typed = nnc_text_str(&typed);
+    NNC_NEED(!typed.oom, sink);
     p.columns = o->out ? 0 : terminal_columns();
     p.compile = compile_options(o, w);
     if (!o->has_devices)

@@ -3,9 +3,6 @@
 #include "fit/fit.h"
 #include "session/train.h"
 #include "strategy/strategy.h"
-#include "fit/fit.h"
-#include "session/train.h"
-#include "strategy/strategy.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -151,7 +148,9 @@ static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
 
 static int replicas_of(const options *o)
 {
-    return o->sharing == RUN_data ? o->compare.compile.devices : o->replicas > 1 ? o->replicas : 1;
+    return o->sharing == NNC_STRATEGY_data ? o->compare.compile.devices
+           : o->replicas > 1               ? o->replicas
+                                           : 1;
 }
 
 /* accumulate: batches of a step; 0: as the flags and the file say. *had: what they say. */
@@ -306,15 +305,11 @@ nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, 
     return st;
 }
 
-/* Names of --strategy, and how many replicas have parts of the devices. */
-static const char *const sharing_names[] = {
-    "layers", "pipeline", "data", "tensor", "channel", "spatial"};
-
 /* The step becomes that of all replicas: a batch for each. */
 static nnc_status replicate_step(const options *o, work *w, nnc_sink *sink)
 {
     nnc_model *all;
-    if (o->sharing == RUN_pipeline)
+    if (nnc_is_pipeline(o->sharing))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=pipeline is of the model itself: pipelines of training steps are run by "
             "nnc train");
@@ -336,25 +331,24 @@ static nnc_status share_model(const options *o, nnc_compile_options *c, work *w,
 {
     nnc_model *all;
     const int replicas = replicas_of(o);
-    if (o->sharing == RUN_layers || (o->sharing >= RUN_tensor && replicas < 2))
+    if (o->sharing == NNC_STRATEGY_layers || (nnc_is_split(o->sharing) && replicas < 2))
         return NNC_OK;
     if (o->n_file > 1)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=%s divides one model; several are on a device each",
-            sharing_names[o->sharing]);
+            nnc_strategy_names[o->sharing]);
     if (c->devices < 2)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=%s needs --devices=N of 2 or more, or ranks: one device for each is the "
             "default then",
-            sharing_names[o->sharing]);
+            nnc_strategy_names[o->sharing]);
     c->strategy = NULL; /* the graph has it */
     if (o->mode == MODE_step)
         return replicate_step(o, w, sink);
-    const int micro = o->sharing != RUN_pipeline ? 1
-                      : o->micro                 ? o->micro
-                                                 : 2 * c->devices / replicas;
-    NNC_TRY(nnc_shared_model(
-        w->env, w->model, c, sharing_names[o->sharing], replicas, micro, &all, sink));
+    const int micro = !nnc_is_pipeline(o->sharing) ? 1
+                      : o->micro                   ? o->micro
+                                                   : 2 * c->devices / replicas;
+    NNC_TRY(nnc_shared_model(w->env, w->model, c, o->sharing, replicas, micro, &all, sink));
     nnc_model_close(w->model);
     w->model = all;
     return NNC_OK;
@@ -362,17 +356,19 @@ static nnc_status share_model(const options *o, nnc_compile_options *c, work *w,
 
 nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink)
 {
+    NNC_LOCAL(nnc_text) splits = {0};
+    nnc_put_strategies(&splits, nnc_is_split, " and ");
     if (o->replicas > 1)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--replicas: nnc run and nnc train execute replicas, with the results of one device; "
             "leave it out of nnc %s",
             name);
-    return o->sharing != RUN_pipeline && o->sharing != RUN_data
+    return !nnc_is_pipeline(o->sharing) && o->sharing != NNC_STRATEGY_data
                ? NNC_OK
                : nnc_fail0(sink, NNC_E_USAGE,
-                     "--strategy=%s: nnc %s takes tensor, channel and spatial, and layers; nnc run "
-                     "and nnc train execute pipelines and replicas, with the results of one device",
-                     o->sharing == RUN_data ? "data" : "pipeline", name);
+                     "--strategy=%s: nnc %s takes %s, and layers; nnc run and nnc train execute "
+                     "pipelines and replicas, with the results of one device",
+                     nnc_strategy_names[o->sharing], name, nnc_text_str(&splits));
 }
 
 /* When --devices is known: of nnc run over ranks it may be their number. */
@@ -390,7 +386,7 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
 {
     NNC_TRY(check_replicas(o, sink));
     NNC_TRY(open_either(o, w, sink));
-    if (w->artifact && o->sharing != RUN_layers)
+    if (w->artifact && o->sharing != NNC_STRATEGY_layers)
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already: --strategy has no effect on it");
     if (w->artifact)
@@ -413,6 +409,17 @@ void close_work(work *w)
     close_several(&w->several);
     nnc_artifact_destroy(w->artifact);
     nnc_env_destroy(w->env);
+}
+
+void put_word(nnc_text *t, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_./:=,+@%-";
+    const bool quoted = word[strspn(word, plain)] || !*word;
+    nnc_puts(t, quoted ? "'" : "");
+    for (const char *p = word; *p; p++)
+        *p == '\'' ? nnc_puts(t, "'\\''") : nnc_putc(t, *p);
+    nnc_puts(t, quoted ? "'" : "");
 }
 
 nnc_status deliver(const options *o, const nnc_text *t, nnc_sink *sink)

@@ -2,8 +2,6 @@
 #include "cli/cli.h"
 #include "report/report.h"
 #include "session/train.h"
-#include "report/report.h"
-#include "session/train.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,8 +73,8 @@ static const nnc_flag own[] = {
         "name, conv1*=0 "
         "(docs/partition.md)"},
     {'S',
-        {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, RUN_layers, 0,
-            "layers|pipeline|data|tensor|channel|spatial"},
+        {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, 0, 0, nnc_run_strategies + 1,
+            .names = nnc_strategy_names},
         "How the --devices (default: one for each rank) share the work. layers (default): each "
         "layer is on the device that it "
         "names. pipeline: parts of the batch follow each other through the devices, whose layers "
@@ -97,7 +95,7 @@ static const nnc_flag own[] = {
     {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
         "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
         "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums"},
-    {'c', {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, "exact|ulp2|fast"},
+    {'c', {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, NNC_MATH_WORDS},
         "Accuracy of math functions in generated kernels (docs/math.md). exact: <= 0.8 ulp, "
         "evaluated as written, no Winograd convolutions, NaN survives every relu; ulp2 (default): "
         "<= 2.5 ulp; fast: relative "
@@ -105,7 +103,7 @@ static const nnc_flag own[] = {
         "(--precision)"},
     {'c',
         {"--precision", NNC_SET_CHOICE, AT(compare.compile.precision), 0, NNC_PRECISION_f32, 0,
-            "f32|tf32|f16|bf16"},
+            NNC_PRECISION_WORDS},
         "Precision of convolutions and matrix products. f32 (default); tf32 (default with "
         "--math=fast): GPUs round f32 operands to 10 bits; f16, bf16: 16-bit operands, and 16-bit "
         "tensors between them where that is safe (nnc explain lists them). Sums stay f32, inputs "
@@ -124,7 +122,7 @@ static const nnc_flag own[] = {
         "Command streams per device (default: 1)"},
     {'S',
         {"--streams-by", NNC_SET_CHOICE, AT(compare.compile.schedule), 0, NNC_SCHEDULE_list, 0,
-            "list|ios"},
+            NNC_SCHEDULE_WORDS},
         "What several --streams are given. list (default): whatever is ready, longest path first. "
         "ios: stages, found by IOS's dynamic program (inference of one model on one device)"},
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
@@ -137,7 +135,7 @@ static const nnc_flag own[] = {
     {'S', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
         "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side: "
         "each has an equal part of --devices and of the batch (default: 1)"},
-    {'S', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 2, "0|1|2"},
+    {'S', {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
         "With --mode=step: the step of nnc train --zero, whose replicas have parts of the "
         "optimizer's "
         "states, and with 2 of the sums of gradients (default: 0)"},
@@ -433,20 +431,21 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
     if (o->mode == MODE_step && o->compare.io != NNC_IO_EXCLUDE)
         return nnc_fail0(sink, NNC_E_USAGE,
             "steps of a training are timed without copies to and from the device: leave --io out");
-    if (o->micro && o->sharing != RUN_pipeline)
+    if (o->micro && !nnc_is_pipeline(o->sharing))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--micro-batches=%d are parts of the batch in a pipeline: it needs --strategy=pipeline",
             o->micro);
-    if (o->replicas > 1 && (o->sharing == RUN_layers || o->sharing == RUN_data))
+    NNC_LOCAL(nnc_text) splits = {0};
+    nnc_put_strategies(&splits, nnc_is_split, " or ");
+    if (o->replicas > 1 && !nnc_is_pipeline(o->sharing) && !nnc_is_split(o->sharing))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--replicas=%d are of --strategy=pipeline, tensor, channel or spatial (data has one on "
-            "each device)",
-            o->replicas);
+            "--replicas=%d are of --strategy=pipeline, %s (data has one on each device)",
+            o->replicas, nnc_text_str(&splits));
     if (o->zero && o->mode != MODE_step)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--zero=%d divides states of a training step among replicas: it needs --mode=step",
             o->zero);
-    if (o->zero && o->sharing != RUN_data && o->replicas < 2)
+    if (o->zero && o->sharing != NNC_STRATEGY_data && o->replicas < 2)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--zero=%d divides states among replicas: it needs --strategy=data, or --replicas=R",
             o->zero);
@@ -554,6 +553,29 @@ static char *alias(char *arg)
     return !strcmp(arg, "-h") ? help : !strcmp(arg, "-v") ? verbose : arg;
 }
 
+/* Keeps flags for the commands that nnc partition prints. (nnc train does not take --grad-inputs.) */
+static nnc_status keep_typed(const nnc_flag *f, const char *value, options *o, nnc_sink *sink)
+{
+    const char *name = f->value.name, **to = &o->typed;
+    NNC_LOCAL(nnc_text) t = {0};
+    if (!strcmp(name, "--set") && !strncmp(value, "batch=", 6)) { /* those of a strategy differ */
+        to = &o->partition.typed_batch;
+    } else if (!strcmp(name, "--place")) {
+        to = &o->partition.typed_place;
+    } else if (strchr("mkc", f->group) && strcmp(name, "--grad-inputs") != 0) {
+        nnc_printf(&t, "%s %s", o->typed ? o->typed : "", name);
+        if (value && strcmp(name, "-O") != 0)
+            nnc_putc(&t, f->value.kind == NNC_SET_PAIRS ? ' ' : '=');
+    } else {
+        return NNC_OK;
+    }
+    if (value)
+        put_word(&t, value);
+    *to = nnc_arena_strdup(&o->strings, nnc_text_str(&t));
+    NNC_NEED(*to && !t.oom, sink);
+    return NNC_OK;
+}
+
 /* Parses the flag at argv[*i] and its value, which may be the next argument. */
 static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, options *o,
     const char **before, nnc_sink *sink)
@@ -583,6 +605,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         o->training_flag = f->value.name;
     if (!strcmp(f->value.name, "--seed"))
         o->model.has_seed = true;
+    NNC_TRY(keep_typed(f, value, o, sink));
     char count[16];
     if (!strcmp(f->value.name, "--devices")) {
         o->has_devices = true;
@@ -596,8 +619,6 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     return nnc_setting_set(
         &f->value, "", at < OWN ? (void *)o : &o->train, value ? value : "1", &o->strings, sink);
 }
-
-static const char *const split_names[] = {"tensor", "channel", "spatial"};
 
 static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
 {
@@ -635,8 +656,8 @@ nnc_status parse_flags(
         return nnc_fail0(sink, NNC_E_USAGE, "nnc %s needs %s; nnc %s --help explains", c->name,
             c->args, c->name);
     NNC_TRY(use_devices(o, sink));
-    if (o->sharing >= RUN_tensor)
-        o->compare.compile.strategy = split_names[o->sharing - RUN_tensor];
+    if (nnc_is_split(o->sharing))
+        o->compare.compile.strategy = nnc_strategy_names[o->sharing];
     NNC_TRY(check_exclusive(o, sink));
     NNC_TRY(read_head(o, sink));
     return check_names(o, sink);

@@ -1,7 +1,6 @@
 /* cli/main.c -- the program: finds the command, parses its flags, runs it, prints diagnostics, chooses the exit code. */
 #include "cli/cli.h"
 #include "session/train.h"
-#include "session/train.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

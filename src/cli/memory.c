@@ -2,8 +2,6 @@
 #include "cli/cli.h"
 #include "fit/fit.h"
 #include "report/report.h"
-#include "fit/fit.h"
-#include "report/report.h"
 #include <string.h>
 
 /* The report's last line: what would fit, or which command searches for that. */
@@ -56,7 +54,7 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
     if (!can_advise(o))
         return nnc_fail0(
             sink, NNC_E_USAGE, "--fit reads the model again for each size: name one model file");
-    if (o->sharing == RUN_data)
+    if (o->sharing == NNC_STRATEGY_data)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--fit with --strategy=data: each device has the whole model, and a batch of a step or "
             "its part of that of nnc run; search with one device");
@@ -66,7 +64,7 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
             "--devices=N "
             "those of one",
             o->replicas);
-    if (o->sharing == RUN_pipeline)
+    if (nnc_is_pipeline(o->sharing))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--fit does not search pipelines: leave --strategy=pipeline out, or give nnc memory a "
             "size, as in --set %s=N",
@@ -104,7 +102,7 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
             arg[i].name, o->fit[i].value);
     NNC_TRY(opened);
     print_warnings(sink);
-    f.placed = names_devices(first) || o->sharing >= RUN_tensor || o->compare.compile.split;
+    f.placed = names_devices(first) || nnc_is_split(o->sharing) || o->compare.compile.split;
     nnc_model_close(first);
     NNC_TRY(nnc_fit_report(w->env, &f, o->format, &w->text, &fits, sink));
     return fits ? NNC_OK : NNC_E_FIT;

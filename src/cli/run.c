@@ -2,8 +2,6 @@
 #include "cli/cli.h"
 #include "check/check.h"
 #include "report/report.h"
-#include "check/check.h"
-#include "report/report.h"
 #include <math.h>
 #include <string.h>
 
@@ -240,7 +238,7 @@ nnc_status cmd_run(const options *o, work *w, nnc_sink *sink)
     options with = *o;
     with.compare.training = o->mode == MODE_step ? &o->train.of : NULL;
     with.env.ranked = true;
-    NNC_TRY(share_among_ranks(&with, o->sharing != RUN_layers || o->compare.compile.split,
+    NNC_TRY(share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
         &with.compare.compile.devices, sink));
     NNC_TRY(open_and_compile(&with, w, sink));
     NNC_TRY(note_advice(&with, w, o->mode, nnc_check_room(w->env, w->artifact, 0, sink), sink));

@@ -174,8 +174,8 @@ nnc_status open_several(const options *o, work *w, nnc_sink *sink)
 {
     several *s = &w->several;
     const int devices = count_devices(o);
-    const bool divides = o->sharing == RUN_pipeline || o->sharing >= RUN_tensor;
-    if (divides || o->compare.compile.split) /* of RUN_data: share_model says it */
+    const bool divides = nnc_is_pipeline(o->sharing) || nnc_is_split(o->sharing);
+    if (divides || o->compare.compile.split) /* of `data` share_model says it */
         return nnc_fail0(sink, NNC_E_USAGE,
             "%s divides one model among the devices; of several each is on a device, with all its "
             "layers or those that --place puts elsewhere: leave it out",

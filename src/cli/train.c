@@ -2,8 +2,6 @@
 #include "cli/cli.h"
 #include "session/train.h"
 #include "trainer/trainer.h"
-#include "session/train.h"
-#include "trainer/trainer.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

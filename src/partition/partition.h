@@ -92,18 +92,48 @@ nnc_status nnc_cut_block_partition(const int64_t *weight, int n, int n_stage, in
 /* DeepSpeed's partition_balanced since 2023: dynamic programming over max - min of the blocks, keeping the best of each prefix. */
 nnc_status nnc_cut_max_min(const int64_t *weight, int n, int n_stage, int *cut, nnc_sink *sink) NNC_MUST;
 
+/* ---- strategies (strategies.def, strategies.c) ----------------------------------------------------------------------------- */
+
+typedef enum nnc_strategy {
+#define STRATEGY(id, ...) NNC_STRATEGY_##id,
+#include "partition/strategies.def"
+    NNC_STRATEGY__COUNT
+} nnc_strategy;
+
+enum { NNC_IN_none, NNC_IN_forward, NNC_IN_step, NNC_IN_both };
+typedef struct nnc_strategy_info {
+    uint8_t modes;   /* NNC_IN_..: where nnc partition has a row */
+    int8_t schedule; /* nnc_pipeline_kind of a training step; -1: no pipeline */
+    uint8_t zero;    /* ZeRO's stage */
+} nnc_strategy_info;
+extern const nnc_strategy_info nnc_strategies[NNC_STRATEGY__COUNT];
+extern const char *const nnc_strategy_names[NNC_STRATEGY__COUNT];
+/* Words of --strategy in nnc run and nnc train, each after a '|'. */
+extern const char nnc_run_strategies[], nnc_train_strategies[];
+
+nnc_strategy nnc_strategy_named(const char *name); /* NNC_STRATEGY__COUNT: none */
+bool nnc_is_pipeline(nnc_strategy s);
+bool nnc_is_split(nnc_strategy s); /* ops are split: nnc_compile_options.strategy */
+/* Appends names, "tensor, channel or spatial" where `last` is " or ". */
+void nnc_put_strategies(nnc_text *out, bool (*shown)(nnc_strategy), const char *last);
+/* NNC_E_USAGE, with the names that were expected; `all` is one. */
+nnc_status nnc_unknown_strategy(const char *name, bool (*shown)(nnc_strategy), bool all, nnc_sink *sink) NNC_MUST;
+
+/* ZeRO's stages that nnc executes. */
+#define NNC_ZERO_STAGES "0|1|2"
+enum { NNC_ZERO_MOST = 2 };
+
 /* ---- pipeline schedules (pipeline.c, pipeline_time.c) -------------------------------------------------------------------- */
 
+/* PIPE_forward: inference, forward passes alone. The others are of training steps. */
 typedef enum nnc_pipeline_kind {
-    PIPE_forward,     /* inference: forward passes only */
-    PIPE_gpipe,       /* all forward passes, then all backward passes, last micro-batch first */
-    PIPE_1f1b,        /* one forward, one backward (PipeDream-flush) */
-    PIPE_interleaved, /* 1F1B of v chunks on each device (Megatron-LM); micro is a multiple of the devices */
-    PIPE_zb_h1,       /* backward passes split into input gradients (B) and weight gradients (W), memory of 1F1B */
-    PIPE_zb_h2,       /* the same with more micro-batches in flight and no bubble within a device's span */
+#define SCHEDULE(id, ...) PIPE_##id,
+#define STRATEGY(...)
+#include "partition/strategies.def"
     PIPE__COUNT
 } nnc_pipeline_kind;
-extern const char *const nnc_pipeline_names[PIPE__COUNT];
+const char *nnc_schedule_name(nnc_pipeline_kind k);
+nnc_strategy nnc_strategy_of(nnc_pipeline_kind k);
 
 typedef enum nnc_task_kind { TASK_forward, TASK_backward, TASK_weight } nnc_task_kind;
 

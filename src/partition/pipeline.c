@@ -10,9 +10,6 @@
  * 2(p-d)-1 forward passes first and weight gradients 2d behind. */
 #include "partition/partition.h"
 
-const char *const nnc_pipeline_names[PIPE__COUNT] = {
-    "forward", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2"};
-
 bool nnc_pipeline_possible(
     nnc_pipeline_kind k, int devices, int micro, int chunks, const char **why)
 {
@@ -87,7 +84,7 @@ nnc_status nnc_pipeline_make(nnc_pipeline_kind k, int devices, int micro, int ch
     const char *why;
     if (!nnc_pipeline_possible(k, devices, micro, chunks, &why))
         return nnc_fail0(sink, NNC_E_USAGE, "%s %s: %d device%s, %d micro-batch%s, %d chunk%s",
-            nnc_pipeline_names[k], why, devices, devices == 1 ? "" : "s", micro,
+            nnc_schedule_name(k), why, devices, devices == 1 ? "" : "s", micro,
             micro == 1 ? "" : "es", chunks, chunks == 1 ? "" : "s");
     const bool split = k == PIPE_zb_h1 || k == PIPE_zb_h2;
     *out = (nnc_pipeline){.kind = k,

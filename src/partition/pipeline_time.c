@@ -164,7 +164,7 @@ nnc_status nnc_pipeline_run(const nnc_pipeline *p, const nnc_pipeline_costs *c, 
             const nnc_task *t = &p->task[d][m.at[d]];
             return nnc_fail0(sink, NNC_E_BUG,
                 "%s deadlocks: device %d waits before task %d (stage %d, micro-batch %d)",
-                nnc_pipeline_names[p->kind], d, m.at[d], t->stage, t->micro);
+                nnc_schedule_name(p->kind), d, m.at[d], t->stage, t->micro);
         }
     sum_up(p, out);
     return NNC_OK;

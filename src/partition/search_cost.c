@@ -22,7 +22,7 @@ void nnc_combination_name(const nnc_combination *c, nnc_text *out)
 {
     nnc_printf(out, "data %d x tensor %d x pipeline %d", c->data, c->tensor, c->pipeline);
     if (c->pipeline > 1 && c->schedule != PIPE_forward)
-        nnc_printf(out, ", %s", nnc_pipeline_names[c->schedule]);
+        nnc_printf(out, ", %s", nnc_schedule_name(c->schedule));
     if (c->chunks > 1)
         nnc_printf(out, " of %d chunks", c->chunks);
     if (c->zero)

@@ -26,16 +26,16 @@ static const nnc_setting open_rows[] = {
 #define COMPILE_ROWS(base) \
     {"O", NNC_SET_INT, (base) + AT(compile, level), 0, 0, 3}, \
         {"math", NNC_SET_CHOICE, (base) + AT(compile, math), .lo = MATH_exact, \
-            .expected = "exact|ulp2|fast"}, \
+            .expected = NNC_MATH_WORDS}, \
         {"precision", NNC_SET_CHOICE, (base) + AT(compile, precision), .lo = NNC_PRECISION_f32, \
-            .expected = "f32|tf32|f16|bf16"}, \
+            .expected = NNC_PRECISION_WORDS}, \
         {"skip", NNC_SET_LIST, (base) + AT(compile, skip), (base) + AT(compile, n_skip), \
             .expected = "PASS"}, \
         {"memory-budget", NNC_SET_TEXT, (base) + AT(compile, memory_budget)}, \
         {"join-siblings", NNC_SET_BOOL, (base) + AT(compile, join_siblings)}, \
         {"streams", NNC_SET_INT, (base) + AT(compile, streams), 0, 1, 64}, \
         {"streams-by", NNC_SET_CHOICE, (base) + AT(compile, schedule), .lo = NNC_SCHEDULE_list, \
-            .expected = "list|ios"}, \
+            .expected = NNC_SCHEDULE_WORDS}, \
         {"devices", NNC_SET_INT, (base) + AT(compile, devices), 0, 1, 64}, \
         {"strategy", NNC_SET_TEXT, (base) + AT(compile, strategy)}, \
         {"split", NNC_SET_TEXT, (base) + AT(compile, split)}, \

@@ -56,6 +56,10 @@ struct nnc_open_options {
 };
 
 /* list: whatever is ready, longest path first; ios: stages by the dynamic program of IOS (inference of one device). */
+/* Words of options that are flags, too. */
+#define NNC_MATH_WORDS "exact|ulp2|fast"
+#define NNC_PRECISION_WORDS "f32|tf32|f16|bf16"
+#define NNC_SCHEDULE_WORDS "list|ios"
 typedef enum nnc_schedule_by { NNC_SCHEDULE_list, NNC_SCHEDULE_ios } nnc_schedule_by;
 
 struct nnc_compile_options {

@@ -4,14 +4,13 @@
 #include "train/train.h"
 #include <string.h>
 
-typedef enum nnc_strategy { STRATEGY_tensor, STRATEGY_channel, STRATEGY_spatial } nnc_strategy;
-
+/* The words of --split: the pass's own, and two for convolutions. */
 static const struct {
-    const char *word;
     nnc_split_by by;
-} words[] = {{"columns", NNC_SPLIT_columns}, {"rows", NNC_SPLIT_rows},
-    {"channels", NNC_SPLIT_columns}, {"input-channels", NNC_SPLIT_rows}, {"batch", NNC_SPLIT_batch},
-    {"height", NNC_SPLIT_height}, {"width", NNC_SPLIT_width}, {"whole", NNC_SPLIT_whole}};
+    const char *word;
+} words[] = {{NNC_SPLIT_columns}, {NNC_SPLIT_rows}, {NNC_SPLIT_columns, "channels"},
+    {NNC_SPLIT_rows, "input-channels"}, {NNC_SPLIT_batch}, {NNC_SPLIT_height}, {NNC_SPLIT_width},
+    {NNC_SPLIT_whole}};
 
 /* What a strategy says of a node. */
 static nnc_split_by strategy_of(nnc_strategy s, const nnc_node *x)
@@ -19,31 +18,17 @@ static nnc_split_by strategy_of(nnc_strategy s, const nnc_node *x)
     const bool conv = x->op == OP_conv || x->op == OP_conv_transpose;
     const bool product = x->op == OP_linear || x->op == OP_matmul;
     const bool window = x->op == OP_conv || x->op == OP_maxpool || x->op == OP_avgpool;
-    if (s == STRATEGY_spatial)
+    if (s == NNC_STRATEGY_spatial)
         return window ? NNC_SPLIT_space : NNC_SPLIT_follow;
-    return product || (conv && s == STRATEGY_channel) ? NNC_SPLIT_features : NNC_SPLIT_follow;
-}
-
-static const char *const strategies[] = {"tensor", "channel", "spatial"};
-
-static nnc_status find_strategy(const char *name, nnc_strategy *out, nnc_sink *sink)
-{
-    for (size_t i = 0; i < NNC_COUNT(strategies); i++)
-        if (!strcmp(strategies[i], name)) {
-            *out = (nnc_strategy)i;
-            return NNC_OK;
-        }
-    const char *near = nnc_nearest(name, strategies, NNC_COUNT(strategies));
-    return nnc_fail0(sink, NNC_E_USAGE,
-        "--strategy: unknown strategy `%s`%s%s; expected tensor, channel or spatial", name,
-        near ? "; did you mean " : "", near ? near : "");
+    return product || (conv && s == NNC_STRATEGY_channel) ? NNC_SPLIT_features : NNC_SPLIT_follow;
 }
 
 static nnc_status by_strategy(const char *name, const nnc_graph *g, uint8_t *by, nnc_sink *sink)
 {
-    nnc_strategy s = STRATEGY_tensor;
-    NNC_TRY(find_strategy(name, &s, sink));
+    const nnc_strategy s = nnc_strategy_named(name);
     bool any = false;
+    if (!nnc_is_split(s))
+        return nnc_unknown_strategy(name, nnc_is_split, false, sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
         by[i] = (uint8_t)strategy_of(s, &g->node[i]);
         any = any || by[i] != NNC_SPLIT_follow;
@@ -51,9 +36,9 @@ static nnc_status by_strategy(const char *name, const nnc_graph *g, uint8_t *by,
     if (any)
         return NNC_OK;
     return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s: %s has no %s to split", name, g->name,
-        s == STRATEGY_tensor    ? "linear layer or matrix product"
-        : s == STRATEGY_channel ? "linear layer, matrix product or convolution"
-                                : "convolution or pooling");
+        s == NNC_STRATEGY_tensor    ? "linear layer or matrix product"
+        : s == NNC_STRATEGY_channel ? "linear layer, matrix product or convolution"
+                                    : "convolution or pooling");
 }
 
 /* What --split says of nodes. */
@@ -68,7 +53,7 @@ static nnc_status by_layer(
 {
     const char *word[NNC_COUNT(words)];
     for (size_t i = 0; i < NNC_COUNT(words); i++)
-        word[i] = words[i].word;
+        word[i] = words[i].word ? words[i].word : nnc_split_words[words[i].by];
     *r = (rules){ARENA_NEW(a, int, g->n_node + 1), ARENA_NEW(a, const char *, g->n_node + 1),
         ARENA_NEW(a, bool, g->n_node + 1)};
     NNC_NEED(r->word && r->rule && r->heard, sink);
@@ -143,12 +128,12 @@ void nnc_split_training(struct nnc_training *t, const nnc_compile_options *o)
 
 void nnc_train_split(const nnc_train_options *o, nnc_compile_options *with, nnc_training *of)
 {
-    if (o->strategy < NNC_STRATEGY_tensor || o->strategy > NNC_STRATEGY_spatial)
+    if (!nnc_is_split(o->strategy))
         return;
     *with = o->compile;
     if (o->replicas > 1)
         with->devices /= o->replicas;
-    with->strategy = strategies[o->strategy - NNC_STRATEGY_tensor];
+    with->strategy = nnc_strategy_names[o->strategy];
     nnc_split_training(of, with);
 }
 

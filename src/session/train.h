@@ -3,6 +3,7 @@
 #define NNC_SESSION_TRAIN_H
 
 #include "data/data.h"
+#include "partition/partition.h"
 #include "session/session.h"
 #include "train/train.h"
 #include <signal.h>
@@ -15,21 +16,6 @@ typedef enum nnc_on_nan { NNC_NAN_stop, NNC_NAN_skip } nnc_on_nan;
 
 enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
 
-/* How the devices of --devices share a training. */
-typedef enum nnc_train_strategy {
-    NNC_STRATEGY_layers, /* each layer is on the device that it names */
-    NNC_STRATEGY_data,   /* each device has all layers, and a batch of its own (nnc_replicate) */
-    NNC_STRATEGY_gpipe,  /* and others: the devices are a pipeline of micro-batches (src/partition/pipeline.c) */
-    NNC_STRATEGY_1f1b,
-    NNC_STRATEGY_interleaved,
-    NNC_STRATEGY_zb_h1,
-    NNC_STRATEGY_zb_h2,
-    NNC_STRATEGY_tensor, /* ops are split over the devices: nnc_compile_options.strategy */
-    NNC_STRATEGY_channel,
-    NNC_STRATEGY_spatial,
-    NNC_STRATEGY_pipeline, /* forward passes alone: nnc run */
-} nnc_train_strategy;
-
 struct nnc_train_options {
     bool given[NNC_TRAIN_SETTINGS]; /* by row of nnc_train_settings: set by a flag, which overrides the model file */
     nnc_compile_options compile;
@@ -41,7 +27,7 @@ struct nnc_train_options {
     int batch;               /* of the model file: sets its arg `batch` where it is opened for training; 0: not given */
     uint64_t seed;           /* of the data, and of dropouts */
     const char *save;        /* the weights (.safetensors, .npz); NULL: nowhere */
-    nnc_train_strategy strategy;
+    nnc_strategy strategy;   /* how the devices share the work: one that nnc train executes (partition/strategies.def) */
     int micro;               /* micro-batches of the plan, each the model's batch; 0: 1, or in a pipeline those of `accumulate` */
     int replicas;            /* of a pipeline, each on an equal part of the devices; 0: 1 */
     int chunks;              /* interleaved: stages of a device; 0: 2 */

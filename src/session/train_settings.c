@@ -115,8 +115,8 @@ const nnc_flag nnc_train_settings[] = {
     {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
     {'u',
-        {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, NNC_STRATEGY_layers, 0,
-            "layers|data|gpipe|1f1b|interleaved|zb-h1|zb-h2|tensor|channel|spatial"},
+        {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, 0, 0, nnc_train_strategies + 1,
+            .names = nnc_strategy_names},
         "Devices of --devices (default: one for each rank): layers (default): each layer is on the "
         "device that it names; data: "
         "each device has all layers and a batch of its own, and gradients are means over all; "
@@ -130,7 +130,7 @@ const nnc_flag nnc_train_settings[] = {
         "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side, "
         "each on an equal part of --devices and with batches of its own; gradients are means over "
         "all (default: 1)"},
-    {'u', {"--zero", NNC_SET_INT, AT(zero), 0, 0, 2, "0|1|2"},
+    {'u', {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
         "1: each replica of --strategy=data or --replicas has a part of the optimizer's states and "
         "updates a part of the weights, and all of them get the others'; 2: it also keeps only "
         "its part of the sums of gradients of several batches (default: 0)"},

@@ -9,13 +9,14 @@
 enum { KEEP = 5, MOST_TENSOR = 64 };
 
 /* The strategy by which nnc executes tensor groups. */
-#define SPLIT_BY "channel"
+#define SPLIT_BY NNC_STRATEGY_channel
 
 bool nnc_partition_wants_auto(const nnc_partition_options *o)
 {
     bool any = !o->n_strategy;
     for (int i = 0; i < o->n_strategy; i++)
-        any = any || !strcmp(o->strategy[i], "all") || !strcmp(o->strategy[i], "auto");
+        any = any || !strcmp(o->strategy[i], "all") ||
+              nnc_strategy_named(o->strategy[i]) == NNC_STRATEGY_auto;
     return any;
 }
 
@@ -193,7 +194,7 @@ static const char *name_of(rows *r, const nnc_combination *c)
 static bool can_execute(const rows *r, const nnc_combination *c)
 {
     return r->n <= NNC_MAX_DEVICES && c->data * c->tensor * c->pipeline == r->n &&
-           (c->tensor == 1 || c->pipeline == 1) && c->zero <= (c->data > 1 ? 2 : 0) &&
+           (c->tensor == 1 || c->pipeline == 1) && c->zero <= (c->data > 1 ? NNC_ZERO_MOST : 0) &&
            !c->recompute && c->size == r->m->batch &&
            (c->pipeline == 1 || (c->micro > 1 && !c->data_first));
 }
@@ -209,7 +210,7 @@ static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_resu
     if (c->pipeline > 1) {
         way.runs = 1;
         way.micro = c->micro;
-        way.strategy = r->m->step ? nnc_pipeline_names[c->schedule] : "pipeline";
+        way.strategy = nnc_strategy_of(c->schedule);
         way.chunks = c->chunks > 1 ? c->chunks : 0;
         NNC_NEED(row->place = row_place_of_stages(r, c->pipeline, c->pipeline * c->chunks, x->cut),
             r->sink);
@@ -218,8 +219,8 @@ static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_resu
     } else if (c->data > 1 && c->tensor == 1) {
         way = row_way_of_data(r, c->micro, c->zero);
     } else {
-        way.strategy = c->tensor > 1 ? SPLIT_BY : NULL;
-        way.devices = way.strategy ? 0 : 1;
+        way.strategy = c->tensor > 1 ? SPLIT_BY : NNC_STRATEGY_layers;
+        way.devices = c->tensor > 1 ? 0 : 1;
     }
     row_executes(r, row, way);
     return NNC_OK;
@@ -229,7 +230,7 @@ static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_resu
 static nnc_status same_plan(rows *r, nnc_partition_row *row, const nnc_search_result *x, bool *done)
 {
     const nnc_combination *c = &x->c;
-    const char *name = row->strategy;
+    const nnc_strategy own = row->of;
     nnc_status st;
     *done = can_execute(r, c) && (c->data == r->n || c->pipeline == r->n || c->tensor == r->n);
     if (!*done)
@@ -237,16 +238,16 @@ static nnc_status same_plan(rows *r, nnc_partition_row *row, const nnc_search_re
     if (r->n == 1)
         return row_single(r, row);
     if (c->pipeline > 1)
-        return row_pipeline(r, row, (nnc_pipeline_kind)c->schedule, c->chunks, x->cut);
+        return row_stages(r, row, (nnc_pipeline_kind)c->schedule, c->chunks, x->cut);
     if (c->data > 1) {
         r->zero = c->zero;
         st = row_data(r, row);
         r->zero = 0;
         return st;
     }
-    row->strategy = SPLIT_BY;
+    row->of = SPLIT_BY;
     st = row_split(r, row);
-    row->strategy = name;
+    row->of = own;
     *done = !row->why_not;
     row->why_not = NULL;
     return st;
@@ -424,7 +425,7 @@ nnc_status row_hybrid(rows *r, nnc_partition_row *row)
     }
     NNC_NEED(s && (s->found.best = ARENA_NEW(r->a, nnc_search_result, KEEP + 1)), r->sink);
     NNC_TRY(make_problem(r, 1, true, &x));
-    x.p.zeros = 1 | 2 | 4; /* stages 0 to 2 */
+    x.p.zeros = (2u << NNC_ZERO_MOST) - 1;
     x.p.recomputes = 1;
     x.p.size = (int)r->m->batch;
     for (int pipelines = 0; pipelines < 2; pipelines++) { /* replicas of splits, and of pipelines */

@@ -84,7 +84,7 @@ void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s)
         NNC_JSON(w, J_STRING("combination", s->name[k]), J_INT("data", c->data),
             J_INT("tensor", c->tensor), J_INT("pipeline", c->pipeline), J_INT("chunks", c->chunks),
             J_INT("micro_batches", c->micro), J_INT("micro_batch", c->size),
-            J_STRING("schedule", nnc_pipeline_names[c->schedule]), J_INT("zero", c->zero),
+            J_STRING("schedule", nnc_schedule_name(c->schedule)), J_INT("zero", c->zero),
             J_BOOL("recompute", c->recompute), J_MS("iteration_ms", ms(x->ns)));
         if (s->simulated_ns[k])
             NNC_JSON(w, J_MS("schedule_ms", ms(s->simulated_ns[k])));

@@ -82,7 +82,7 @@ nnc_partition_way row_way_of_data(const rows *r, int k, int zero)
     const bool one = r->m->step && streams > 1 && zero < 2 && r->n * k <= MOST_COPIES;
     const int micro = one ? k : 1;
     return (nnc_partition_way){.runs = k / micro,
-        .strategy = "data",
+        .strategy = NNC_STRATEGY_data,
         .replicas = r->n,
         .micro = micro,
         .zero = zero,
@@ -262,7 +262,7 @@ static nnc_status execute_data(const rows *r, nnc_partition_row *row)
 {
     bool can;
     NNC_TRY(row_can_divide(r, &can));
-    if (can && r->micro % r->n == 0 && r->zero <= 2 && r->n <= NNC_MAX_DEVICES)
+    if (can && r->micro % r->n == 0 && r->zero <= NNC_ZERO_MOST && r->n <= NNC_MAX_DEVICES)
         row_executes(r, row, row_way_of_data(r, r->micro / r->n, r->zero));
     return NNC_OK;
 }

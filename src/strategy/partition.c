@@ -54,7 +54,7 @@ static nnc_status check_chunks(const nnc_partition_options *o, bool step, nnc_si
 {
     bool used = step && !o->n_strategy;
     for (int i = 0; i < o->n_strategy; i++)
-        used = used || !strcmp(o->strategy[i], "interleaved") ||
+        used = used || nnc_strategy_named(o->strategy[i]) == NNC_STRATEGY_interleaved ||
                (step && !strcmp(o->strategy[i], "all"));
     return !o->chunks || used
                ? NNC_OK
@@ -144,8 +144,10 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
 }
 
 nnc_status nnc_partition_place(nnc_env *e, const nnc_model *m, const nnc_training *training,
-    const nnc_partition_options *o, int devices, const char *name, nnc_text *place, nnc_sink *sink)
+    const nnc_partition_options *o, int devices, nnc_strategy strategy, nnc_text *place,
+    nnc_sink *sink)
 {
+    const char *name = nnc_strategy_names[strategy];
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_partition_model of;
     nnc_partition_options one = *o;

@@ -24,10 +24,11 @@ static void read_cuts(const char *place, nnc_sequential *out)
 nnc_status nnc_sequential_cut(nnc_env *e, const nnc_model *forward, const nnc_training *training,
     const nnc_compile_options *o, int devices, nnc_sequential *out, nnc_arena *a, nnc_sink *sink)
 {
-    static const char *const strategy = "sequential";
     nnc_partition_model of;
-    const nnc_partition_options p = {
-        .compile = *o, .strategy = &strategy, .n_strategy = 1, .micro = 1};
+    const nnc_partition_options p = {.compile = *o,
+        .strategy = &nnc_strategy_names[NNC_STRATEGY_sequential],
+        .n_strategy = 1,
+        .micro = 1};
     NNC_TRY(nnc_partition_measure(e, forward, training, &p, &of, a, sink));
     nnc_partition_table t = {.m = &of,
         .o = &p,

@@ -70,15 +70,18 @@ static int64_t run_batch(const nnc_partition_table *t, const nnc_partition_row *
                                                      : t->m->batch * t->micro / w->runs;
 }
 
+static bool on_all_devices(const nnc_partition_row *r)
+{
+    return r->way.strategy || r->place || r->of == NNC_STRATEGY_manual;
+}
+
 /* Processes that the strategy's devices need: one for each node of described hardware, as a process has the devices of its own host. */
 static int ranks_of(const nnc_partition_table *t, const nnc_partition_row *r)
 {
-    const bool several = r->way.strategy || r->place;
-    return several && t->cluster ? nnc_cluster_node(t->cluster, t->devices - 1) + 1 : 1;
+    return on_all_devices(r) && t->cluster ? nnc_cluster_node(t->cluster, t->devices - 1) + 1 : 1;
 }
 
-/* The command with which nnc executes the strategy, without the model; none: it does not. A step takes the micro-batches of an
- * iteration. */
+/* The command with which nnc executes the strategy; none: it does not. A step takes the micro-batches of an iteration. */
 static void put_command(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     const nnc_partition_way *w = &r->way;
@@ -86,31 +89,37 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
         return;
     if (ranks_of(t, r) > 1)
         nnc_printf(out, "mpirun -n %d ", ranks_of(t, r));
-    nnc_printf(out, "nnc %s%s", t->m->step ? "train" : "run",
+    nnc_printf(out, "nnc %s%s%s", t->m->step ? "train" : "run", t->o->typed ? t->o->typed : "",
         t->target->kind == NNC_T_cuda ? " --target=cuda" : "");
     if (w->strategy) {
-        nnc_printf(out, " --strategy=%s", w->strategy);
+        nnc_printf(out, " --strategy=%s", nnc_strategy_names[w->strategy]);
         if (w->micro > 1)
             nnc_printf(out, " --micro-batches=%d", w->micro);
-        if (w->replicas > 1 && strcmp(w->strategy, "data") != 0)
+        if (w->replicas > 1 && w->strategy != NNC_STRATEGY_data)
             nnc_printf(out, " --replicas=%d", w->replicas);
         if (w->chunks)
             nnc_printf(out, " --chunks=%d", w->chunks);
         if (w->zero)
             nnc_printf(out, " --zero=%d", w->zero);
     }
-    if (w->strategy || r->place)
+    if (on_all_devices(r))
         nnc_printf(out, " --devices=%d", t->devices);
-    if (w->streams > t->o->compile.streams || w->schedule)
-        nnc_printf(out, " --streams=%d%s", w->streams, w->schedule ? " --streams-by=ios" : "");
+    const int own = t->o->compile.streams, streams = w->streams > own ? w->streams : own;
+    if (streams > 1 || w->schedule)
+        nnc_printf(out, " --streams=%d%s", streams, w->schedule ? " --streams-by=ios" : "");
     if (w->strategy && w->buckets)
         nnc_printf(out, " --bucket-mb=%g", t->o->bucket_mb);
-    if (t->m->step && w->runs > 1)
+    const bool file_says = t->training && t->training->accumulate > 1;
+    if (t->m->step && (w->runs > 1 || file_says))
         nnc_printf(out, " --accumulate=%d", w->runs);
     if (r->place)
         nnc_printf(out, " --place=%s", r->place);
+    else if (r->of == NNC_STRATEGY_manual && t->o->typed_place)
+        nnc_printf(out, " --place=%s", t->o->typed_place);
     if (run_batch(t, r) != t->m->batch && t->sets_batch)
         nnc_printf(out, " --set batch=%lld", (long long)run_batch(t, r));
+    else if (t->o->typed_batch)
+        nnc_printf(out, " --set %s", t->o->typed_batch);
 }
 
 static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)

@@ -19,6 +19,10 @@ typedef struct rows {
     nnc_sink *sink;
 } rows;
 
+/* Fill the row of the strategy row->of. */
+#define STRATEGY(id, name, mode, by, row, ...) nnc_status row_##row(rows *r, nnc_partition_row *) NNC_MUST;
+#include "partition/strategies.def"
+
 /* Sum of v[i .. j-1]; nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
 int64_t row_range(const int64_t *v, int i, int j);
 int64_t row_pass_ns(const rows *r, int i, int j);
@@ -37,9 +41,8 @@ void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way);
 nnc_status row_can_divide(const rows *r, bool *can) NNC_MUST;
 /* --place of stages that go round the devices. NULL: out of memory. */
 const char *row_place_of_stages(const rows *r, int devices, int stages, const int *cut);
-/* The row of a pipeline on all devices with these stages; of one device. */
-nnc_status row_pipeline(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut) NNC_MUST;
-nnc_status row_single(rows *r, nnc_partition_row *row) NNC_MUST;
+/* The row of a pipeline on all devices with these stages. */
+nnc_status row_stages(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut) NNC_MUST;
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
 /* links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
@@ -54,8 +57,7 @@ int64_t row_wake_ns(const rows *r, int64_t waited_ns);
 /* Time in which so much work of all devices is done at best, by the cores that they share. */
 int64_t row_cores_ns(const rows *r, int64_t busy_ns);
 
-/* ios.c: the row; the blocks that each block reads: need[start[b] .. start[b + 1]). */
-nnc_status row_ios(rows *r, nnc_partition_row *row) NNC_MUST;
+/* ios.c: the blocks that each block reads: need[start[b] .. start[b + 1]). */
 nnc_status row_operands(const rows *r, int **start, int **need) NNC_MUST;
 /* clocks.c: the block of a node by its path, looked for around layer `last`; nodes of the loss count as the last layer's. -1:
  * none. */
@@ -76,14 +78,12 @@ typedef struct row_run {
     int64_t total;
 } row_run;
 nnc_status row_run_clocks(const rows *r, row_run *run) NNC_MUST;
-/* split.c: of the row's own name, tensor, channel or spatial. */
-nnc_status row_split(rows *r, nnc_partition_row *row) NNC_MUST;
-/* Nanoseconds of such a split over the first n devices: of a micro-batch; of sums of gradients and the update, once a step. */
+/* split.c: nanoseconds of a split over the first n devices: of a micro-batch; of sums of gradients and the update, once a step. */
 typedef struct row_split_costs {
     bool ok; /* false: the strategy splits nothing */
     int64_t total, once, optimizer;
 } row_split_costs;
-nnc_status row_split_cost(const rows *r, const char *strategy, int n, row_split_costs *out) NNC_MUST;
+nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, row_split_costs *out) NNC_MUST;
 /* timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes
  * between devices [from * used + to]; list-scheduled branches, which begin at begin[] and take ns; replicas on n devices, whose last
  * `passes` backward passes reduce buckets. */
@@ -112,10 +112,5 @@ nnc_status row_gathered_timeline(rows *r, nnc_partition_row *row, const row_gath
 
 /* data.c */
 nnc_links row_half_links(rows *r); /* r->half, after r->links */
-nnc_status row_data(rows *r, nnc_partition_row *row) NNC_MUST; /* data parallel, ZeRO */
-nnc_status row_pipedream(rows *r, nnc_partition_row *row) NNC_MUST;
-/* auto.c */
-nnc_status row_auto(rows *r, nnc_partition_row *row) NNC_MUST;
-nnc_status row_hybrid(rows *r, nnc_partition_row *row) NNC_MUST; /* the best combination that nnc executes */
 
 #endif

@@ -172,7 +172,7 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
 }
 
 /* Cuts for the least memory of the fullest device. */
-static nnc_status sequential_row(rows *r, nnc_partition_row *row)
+nnc_status row_sequential(rows *r, nnc_partition_row *row)
 {
     const nnc_partition_model *m = r->m;
     const int stages = r->n < m->n_block ? r->n : m->n_block;
@@ -195,7 +195,7 @@ static nnc_status sequential_row(rows *r, nnc_partition_row *row)
     return placed_row(r, row, device);
 }
 
-static nnc_status manual_row(rows *r, nnc_partition_row *row)
+nnc_status row_manual(rows *r, nnc_partition_row *row)
 {
     const nnc_partition_model *m = r->m;
     int *device = ARENA_NEW(r->a, int, m->n_block + 1);
@@ -220,7 +220,7 @@ static nnc_status manual_row(rows *r, nnc_partition_row *row)
 }
 
 /* Blocks whose operands are ready side by side on all devices: list scheduling, of inference. */
-static nnc_status branches_row(rows *r, nnc_partition_row *row)
+nnc_status row_branches(rows *r, nnc_partition_row *row)
 {
     const nnc_partition_model *m = r->m;
     const int n = m->n_block;
@@ -255,7 +255,7 @@ static nnc_status branches_row(rows *r, nnc_partition_row *row)
 /* ---- pipelines --------------------------------------------------------------------------------------------- */
 
 typedef enum cut_by {
-    BY_latency,
+    BY_best,
     BY_count,
     BY_params,
     BY_flops,
@@ -264,6 +264,11 @@ typedef enum cut_by {
     BY_torchgpipe,
     BY_deepspeed
 } cut_by;
+
+static const uint8_t cuts[] = {
+#define STRATEGY(id, name, mode, by, row, schedule, cut, ...) BY_##cut,
+#include "partition/strategies.def"
+};
 
 /* Cuts by a weight of blocks. */
 static nnc_status cut_weights(rows *r, cut_by by, int stages, int *cut)
@@ -416,7 +421,6 @@ nnc_status row_can_divide(const rows *r, bool *can)
 static nnc_status execute_pipeline(
     rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks)
 {
-    const char *name = kind == PIPE_forward ? "pipeline" : nnc_pipeline_names[kind];
     bool can;
     NNC_TRY(row_can_divide(r, &can));
     can = can || r->micro == 1;
@@ -424,13 +428,13 @@ static nnc_status execute_pipeline(
         row->note = "nnc run cannot divide a batch of this model: its rows depend on each other";
     row_executes(r, row,
         (nnc_partition_way){.runs = can,
-            .strategy = r->micro > 1 ? name : NULL,
+            .strategy = r->micro > 1 ? nnc_strategy_of(kind) : NNC_STRATEGY_layers,
             .micro = r->micro,
             .chunks = chunks});
     return NNC_OK;
 }
 
-nnc_status row_pipeline(
+nnc_status row_stages(
     rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut)
 {
     nnc_pipeline pipe;
@@ -439,8 +443,11 @@ nnc_status row_pipeline(
     return pipeline_fill(r, row, &pipe, cut);
 }
 
-static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, cut_by by)
+nnc_status row_pipeline(rows *r, nnc_partition_row *row)
 {
+    const nnc_pipeline_kind kind =
+        r->m->step ? (nnc_pipeline_kind)nnc_strategies[row->of].schedule : PIPE_forward;
+    const cut_by by = cuts[row->of];
     const int chunks = kind == PIPE_interleaved ? r->chunks : 1, blocks = r->m->n_block / chunks;
     const int devices = r->n < blocks ? r->n : blocks;
     nnc_pipeline pipe;
@@ -459,7 +466,7 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
     int *cut = ARENA_NEW(r->a, int, devices *chunks + 1);
     NNC_NEED(cut, r->sink);
     NNC_TRY(nnc_pipeline_make(kind, devices, r->micro, chunks, r->a, &pipe, r->sink));
-    if (by == BY_latency)
+    if (by == BY_best)
         NNC_TRY(cut_best(r, &pipe, devices * chunks, cut, &fits));
     else
         NNC_TRY(cut_weights(r, by, devices * chunks, cut));
@@ -477,78 +484,33 @@ static nnc_status pipeline_row(rows *r, nnc_partition_row *row, nnc_pipeline_kin
 
 /* ---- the table --------------------------------------------------------------------------------------------- */
 
-typedef struct strategy {
-    const char *name;
-    enum { IN_both, IN_forward, IN_step } mode;
-    nnc_status (*row)(rows *r, nnc_partition_row *row); /* NULL: a pipeline */
-    nnc_pipeline_kind kind; /* in a step */
-    cut_by by;
-    int zero;
-} strategy;
-
-static const strategy strategies[] = {
-    {"single", IN_both, row_single},
-    {"manual", IN_both, manual_row},
-    {"sequential", IN_both, sequential_row},
-    {"branches", IN_forward, branches_row},
-    {"ios", IN_forward, row_ios},
-    {"pipeline", IN_forward, NULL, PIPE_forward},
-    {"gpipe", IN_step, NULL, PIPE_gpipe},
-    {"1f1b", IN_step, NULL, PIPE_1f1b},
-    {"interleaved", IN_step, NULL, PIPE_interleaved},
-    {"zb-h1", IN_step, NULL, PIPE_zb_h1},
-    {"zb-h2", IN_step, NULL, PIPE_zb_h2},
-    {"cut-count", IN_both, NULL, PIPE_1f1b, BY_count},
-    {"cut-params", IN_both, NULL, PIPE_1f1b, BY_params},
-    {"cut-flops", IN_both, NULL, PIPE_1f1b, BY_flops},
-    {"cut-memory", IN_both, NULL, PIPE_1f1b, BY_memory},
-    {"cut-time", IN_both, NULL, PIPE_1f1b, BY_time},
-    {"cut-torchgpipe", IN_both, NULL, PIPE_1f1b, BY_torchgpipe},
-    {"cut-deepspeed", IN_both, NULL, PIPE_1f1b, BY_deepspeed},
-    {"pipedream", IN_step, row_pipedream},
-    {"data", IN_both, row_data, .zero = 0},
-    {"zero1", IN_step, row_data, .zero = 1},
-    {"zero2", IN_step, row_data, .zero = 2},
-    {"zero3", IN_step, row_data, .zero = 3},
-    {"tensor", IN_both, row_split},
-    {"channel", IN_both, row_split},
-    {"spatial", IN_both, row_split},
-    {"hybrid", IN_both, row_hybrid},
-    {"auto", IN_both, row_auto},
+static nnc_status (*const make[])(rows *r, nnc_partition_row *row) = {
+#define STRATEGY(id, name, mode, by, row, ...) row_##row,
+#include "partition/strategies.def"
 };
 
-static bool in_mode(const strategy *s, bool step)
+static bool in_mode(nnc_strategy s, bool step)
 {
-    return s->mode == IN_both || (s->mode == IN_step) == step;
+    return nnc_strategies[s].modes & (step ? NNC_IN_step : NNC_IN_forward);
 }
 
-static nnc_status add_row(rows *r, const strategy *s)
+static bool has_row(nnc_strategy s)
+{
+    return nnc_strategies[s].modes != NNC_IN_none;
+}
+
+static nnc_status add_row(rows *r, nnc_strategy s)
 {
     nnc_partition_row *row = &r->t->row[r->t->n_row++];
-    *row = (nnc_partition_row){.strategy = s->name, .use = ARENA_NEW(r->a, nnc_device_use, r->n)};
+    *row = (nnc_partition_row){
+        .of = s, .strategy = nnc_strategy_names[s], .use = ARENA_NEW(r->a, nnc_device_use, r->n)};
     NNC_NEED(row->use, r->sink);
-    r->zero = s->zero;
-    if (!in_mode(s, r->m->step)) {
-        row->why_not =
-            r->m->step ? "is for inference: leave --mode=step out" : "is for training: --mode=step";
-        return NNC_OK;
-    }
-    return s->row ? s->row(r, row)
-                  : pipeline_row(r, row, r->m->step ? s->kind : PIPE_forward, s->by);
-}
-
-static nnc_status unknown_strategy(const rows *r, const char *name)
-{
-    const char *names[NNC_COUNT(strategies) + 1] = {"all"};
-    NNC_LOCAL(nnc_text) list = {0};
-    for (size_t i = 0; i < NNC_COUNT(strategies); i++) {
-        names[i + 1] = strategies[i].name;
-        nnc_printf(&list, "%s%s", i ? ", " : "", strategies[i].name);
-    }
-    const char *near = nnc_nearest(name, names, NNC_COUNT(names));
-    return nnc_fail0(r->sink, NNC_E_USAGE,
-        "--strategy: unknown strategy `%s`%s%s; expected all, %s", name,
-        near ? "; did you mean " : "", near ? near : "", nnc_text_str(&list));
+    r->zero = nnc_strategies[s].zero;
+    if (in_mode(s, r->m->step))
+        return make[s](r, row);
+    row->why_not =
+        r->m->step ? "is for inference: leave --mode=step out" : "is for training: --mode=step";
+    return NNC_OK;
 }
 
 nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
@@ -583,23 +545,22 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         NNC_TRY(row_scale_links(&r, t->bandwidth));
     for (int i = 0; i < o->n_strategy; i++)
         all = all || !strcmp(o->strategy[i], "all");
-    t->row = ARENA_NEW(a, nnc_partition_row, NNC_COUNT(strategies) + (size_t)o->n_strategy);
+    t->row = ARENA_NEW(a, nnc_partition_row, NNC_STRATEGY__COUNT + o->n_strategy);
     NNC_NEED(t->row, sink);
     for (int i = 0; i < o->n_strategy; i++) {
-        size_t k = 0;
-        while (k < NNC_COUNT(strategies) && strcmp(strategies[k].name, o->strategy[i]) != 0)
-            k++;
-        if (k == NNC_COUNT(strategies) && strcmp(o->strategy[i], "all") != 0)
-            return unknown_strategy(&r, o->strategy[i]);
-        if (o->n_strategy == 1 && !all && !in_mode(&strategies[k], r.m->step))
+        const nnc_strategy s = nnc_strategy_named(o->strategy[i]);
+        const bool known = s < NNC_STRATEGY__COUNT && has_row(s);
+        if (!known && strcmp(o->strategy[i], "all") != 0)
+            return nnc_unknown_strategy(o->strategy[i], has_row, true, sink);
+        if (o->n_strategy == 1 && !all && !in_mode(s, r.m->step))
             return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s %s", o->strategy[i],
                 r.m->step ? "is for inference: leave --mode=step out"
                           : "is for training: it needs --mode=step");
         if (!all)
-            NNC_TRY(add_row(&r, &strategies[k]));
+            NNC_TRY(add_row(&r, s));
     }
-    for (size_t k = 0; all && k < NNC_COUNT(strategies); k++)
-        if (in_mode(&strategies[k], r.m->step))
-            NNC_TRY(add_row(&r, &strategies[k]));
+    for (int s = 0; all && s < NNC_STRATEGY__COUNT; s++)
+        if (in_mode((nnc_strategy)s, r.m->step))
+            NNC_TRY(add_row(&r, (nnc_strategy)s));
     return NNC_OK;
 }

@@ -42,17 +42,17 @@ static nnc_status make_graph(
     const simulation *s, const nnc_partition_row *row, int runs, nnc_graph **out, int *devices)
 {
     const nnc_partition_way *w = &row->way;
-    nnc_sharing o = {.devices = *devices = w->devices,
+    const nnc_sharing o = {.strategy = w->strategy,
+        .devices = *devices = w->devices,
         .replicas = w->replicas > 1 ? w->replicas : 1,
         .micro = w->micro > 1 ? w->micro : 1,
         .batches = runs,
         .chunks = w->chunks > 0 ? w->chunks : 2,
         .bucket_bytes = w->buckets ? (int64_t)(s->t->o->bucket_mb * 1e6) : 0,
         .zero = w->zero};
-    if (w->strategy && !nnc_strategy_named(w->strategy, &o.strategy))
-        return nnc_fail0(s->sink, NNC_E_BUG, "%s is no strategy", w->strategy);
-    const bool splits = o.strategy >= NNC_STRATEGY_tensor && o.strategy <= NNC_STRATEGY_spatial;
-    const nnc_compile_options split = {.devices = w->devices / o.replicas, .strategy = w->strategy};
+    const bool splits = nnc_is_split(o.strategy);
+    const nnc_compile_options split = {
+        .devices = w->devices / o.replicas, .strategy = nnc_strategy_names[o.strategy]};
     nnc_graph *step = NULL, *all = NULL;
     NNC_TRY(place_model(s, row, w->strategy || w->devices == 1, out));
     if (splits && !s->training)
@@ -183,7 +183,7 @@ bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row
     return x->runs == y->runs && x->devices == y->devices && x->replicas == y->replicas &&
            x->micro == y->micro && x->chunks == y->chunks && x->zero == y->zero &&
            x->streams == y->streams && x->schedule == y->schedule && x->buckets == y->buckets &&
-           same_text(x->strategy, y->strategy) && same_text(a->place, b->place);
+           x->strategy == y->strategy && same_text(a->place, b->place);
 }
 
 /* Takes the numbers of an earlier row with the same plan; false: there is none, or the row has a picture of its own. */

@@ -8,7 +8,7 @@
 
 typedef struct shares {
     rows *r;
-    const char *strategy;
+    nnc_strategy strategy;
     const nnc_graph *g; /* split */
     const bool *fixed; /* by value of g */
     int n;
@@ -185,7 +185,7 @@ static nnc_status find_times(
     shares *s, nnc_partition_row *row, int64_t *total, int64_t *exposed, int64_t *once)
 {
     rows *r = s->r;
-    const nnc_compile_options o = {.devices = s->n, .strategy = s->strategy};
+    const nnc_compile_options o = {.devices = s->n, .strategy = nnc_strategy_names[s->strategy]};
     double *factor[2];
     int64_t *busy[2];
     bool *pieces = ARENA_NEW(r->a, bool, r->m->n_block + 1);
@@ -226,7 +226,7 @@ static nnc_status with_graph(
     const size_t b = (size_t)r->m->n_block + 1, n = (size_t)r->n;
     const nnc_graph *g = r->t->graph;
     shares s = {.r = r,
-        .strategy = row->strategy,
+        .strategy = row->of,
         .g = split,
         .n = r->n,
         .fixed = nnc_static_values(split, r->a),
@@ -245,15 +245,15 @@ static nnc_status with_graph(
     row->exposed_ns = nnc_add_sat(nnc_mul_sat(r->micro, exposed), of->once);
     row->iteration_ns =
         nnc_add_sat(nnc_mul_sat(r->micro, of->total), nnc_add_sat(of->once, of->optimizer));
-    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->strategy});
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->of});
     return row_finish(r, row);
 }
 
 /* The model, split over n devices; *why: it cannot be. */
 static nnc_status split_model(
-    rows *r, const char *strategy, int n, nnc_graph **out, const char **why)
+    rows *r, nnc_strategy strategy, int n, nnc_graph **out, const char **why)
 {
-    const nnc_compile_options o = {.devices = n, .strategy = strategy};
+    const nnc_compile_options o = {.devices = n, .strategy = nnc_strategy_names[strategy]};
     nnc_split_cost cost = {0};
     nnc_sink *own = nnc_sink_create();
     *out = unplaced(r);
@@ -272,10 +272,10 @@ static nnc_status split_model(
     return st;
 }
 
-nnc_status row_split_cost(const rows *r, const char *strategy, int n, row_split_costs *out)
+nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, row_split_costs *out)
 {
     rows sub = *r;
-    nnc_partition_row row = {.strategy = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
+    nnc_partition_row row = {.of = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
     nnc_graph *g = NULL;
     *out = (row_split_costs){0};
     NNC_NEED(row.use, r->sink);
@@ -301,7 +301,7 @@ nnc_status row_split(rows *r, nnc_partition_row *row)
         return nnc_fail0(r->sink, NNC_E_BUG, "a table of strategies without the model's graph");
     nnc_graph *g = NULL;
     row_split_costs of;
-    nnc_status st = split_model(r, row->strategy, r->n, &g, &row->why_not);
+    nnc_status st = split_model(r, row->of, r->n, &g, &row->why_not);
     if (!st && !row->why_not)
         st = with_graph(r, row, g, &of);
     nnc_graph_destroy(g);

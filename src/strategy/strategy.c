@@ -10,41 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    int kind; /* nnc_pipeline_kind; -1: no pipeline */
-} strategies[] = {[NNC_STRATEGY_layers] = {"manual", -1},
-    [NNC_STRATEGY_data] = {"data", -1},
-    [NNC_STRATEGY_gpipe] = {"gpipe", PIPE_gpipe},
-    [NNC_STRATEGY_1f1b] = {"1f1b", PIPE_1f1b},
-    [NNC_STRATEGY_interleaved] = {"interleaved", PIPE_interleaved},
-    [NNC_STRATEGY_zb_h1] = {"zb-h1", PIPE_zb_h1},
-    [NNC_STRATEGY_zb_h2] = {"zb-h2", PIPE_zb_h2},
-    [NNC_STRATEGY_tensor] = {"tensor", -1},
-    [NNC_STRATEGY_channel] = {"channel", -1},
-    [NNC_STRATEGY_spatial] = {"spatial", -1},
-    [NNC_STRATEGY_pipeline] = {"pipeline", PIPE_forward}};
-
-bool nnc_is_pipeline(nnc_train_strategy s)
-{
-    return strategies[s].kind >= 0;
-}
-
-const char *nnc_strategy_name(nnc_train_strategy s)
-{
-    return strategies[s].name;
-}
-
-bool nnc_strategy_named(const char *name, nnc_train_strategy *out)
-{
-    for (size_t i = 0; i < NNC_COUNT(strategies); i++)
-        if (!strcmp(strategies[i].name, name)) {
-            *out = (nnc_train_strategy)i;
-            return true;
-        }
-    return false;
-}
-
 static int placed_on(const nnc_graph *g)
 {
     int n = 1;
@@ -66,8 +31,8 @@ nnc_status nnc_strategy_place(nnc_env *e, const nnc_model *m, const nnc_training
     NNC_LOCAL(nnc_text) place = {0};
     const nnc_partition_options p = {.compile = *compile, .micro = o->micro, .chunks = o->chunks};
     *out = NULL;
-    NNC_TRY(nnc_partition_place(e, m, training, &p, o->devices / o->replicas,
-        nnc_strategy_name(o->strategy), &place, sink));
+    NNC_TRY(nnc_partition_place(
+        e, m, training, &p, o->devices / o->replicas, o->strategy, &place, sink));
     nnc_graph *g = nnc_graph_clone(m, sink);
     NNC_NEED(g, sink);
     for (uint32_t i = 0; i < g->n_node; i++)
@@ -135,8 +100,8 @@ static void rank_in_turn(int stages, int micro, bool forward, int32_t *rank)
 static nnc_status find_ranks(const nnc_sharing *o, bool forward, nnc_distribution *d, int32_t *rank,
     nnc_arena *a, nnc_sink *sink)
 {
-    const int kind =
-        forward && d->stages == d->devices ? (int)PIPE_forward : strategies[o->strategy].kind;
+    const int kind = forward && d->stages == d->devices ? (int)PIPE_forward
+                                                        : nnc_strategies[o->strategy].schedule;
     nnc_pipeline p;
     d->rank = rank;
     if (!nnc_is_pipeline(o->strategy) || (forward && d->stages > d->devices)) {
@@ -235,8 +200,8 @@ static nnc_status divide_layers(
 {
     nnc_graph *placed = NULL;
     const nnc_compile_options split = {
-        .devices = o->devices / s->replicas, .strategy = nnc_strategy_name(s->strategy)};
-    if (s->strategy >= NNC_STRATEGY_tensor && s->strategy <= NNC_STRATEGY_spatial)
+        .devices = o->devices / s->replicas, .strategy = nnc_strategy_names[s->strategy]};
+    if (nnc_is_split(s->strategy))
         return nnc_split_graph(&split, false, g, NULL, NULL, sink);
     if (!nnc_is_pipeline(s->strategy) || nnc_is_placed(*g))
         return NNC_OK;
@@ -247,15 +212,17 @@ static nnc_status divide_layers(
 }
 
 nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
-    const char *strategy, int replicas, int micro, nnc_model **out, nnc_sink *sink)
+    nnc_strategy strategy, int replicas, int micro, nnc_model **out, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    nnc_sharing s = {.devices = o->devices, .replicas = replicas, .micro = micro, .batches = 1};
+    const nnc_sharing s = {.strategy = strategy,
+        .devices = o->devices,
+        .replicas = replicas,
+        .micro = micro,
+        .batches = 1};
     nnc_graph *part = NULL;
     bool *whole = NULL;
     *out = NULL;
-    if (!nnc_strategy_named(strategy, &s.strategy))
-        return nnc_fail0(sink, NNC_E_BUG, "%s is no strategy", strategy);
     NNC_TRY(part_of_batch(m, replicas * micro,
         micro == 1      ? "parts, one for each replica"
         : replicas == 1 ? "micro-batches"

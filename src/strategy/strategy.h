@@ -16,7 +16,7 @@
  * `tensor`, `channel`, `spatial`: ops are split. Each of `replicas` has an equal part of the devices and of the batch. Inputs and outputs
  * are m's. NNC_E_USAGE: the batch does not have so many equal parts, or the placement is no pipeline; NNC_E_MODEL: its rows depend on each
  * other. */
-nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, const char *strategy, int replicas, int micro,
+nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_strategy strategy, int replicas, int micro,
     nnc_model **out, nnc_sink *sink) NNC_MUST;
 
 /* ---- partitions (docs/partition.md) -------------------------------------------------------------------------------------- */
@@ -39,6 +39,8 @@ typedef struct nnc_partition_options {
     bool layers;                 /* text: list the blocks of layers with their costs first */
     int columns;                 /* of the terminal that shows the text; 0: any */
     bool sensitivity;            /* also times with links of other bandwidths */
+    const char *typed;           /* of the commands that are printed: the model and its flags; its batch, its placement. NULL: none */
+    const char *typed_batch, *typed_place;
     const char *svg;             /* pictures are written to this file (.svg) or folder; NULL: none */
     const char *trace, *dot;     /* file of a Chrome trace; of the graph, coloured by device (.dot, or .svg by Graphviz); NULL: none */
 } nnc_partition_options;
@@ -173,18 +175,19 @@ typedef struct nnc_partition_measured {
 /* How nnc train (of a step) or nnc run executes a strategy. */
 typedef struct nnc_partition_way {
     int runs;             /* of the plan, in an iteration; 0: nnc does not execute the strategy, or not of this model */
-    const char *strategy; /* --strategy; NULL: layers are placed */
+    nnc_strategy strategy; /* --strategy */
     int devices;          /* of the plan */
     int replicas, micro;  /* --replicas (of `data` the devices), --micro-batches of a pipeline; 0: 1 */
     int chunks;           /* --chunks; 0: the default */
-    int zero;             /* --zero: 0 to 2 */
+    int zero;             /* --zero */
     int streams;          /* --streams, where it is more than the options': collectives have the second one; 0: theirs */
     nnc_schedule_by schedule; /* --streams-by */
     bool buckets;         /* --bucket-mb, where it is given */
 } nnc_partition_way;
 
 typedef struct nnc_partition_row {
-    const char *strategy;
+    nnc_strategy of;
+    const char *strategy;   /* its name; of a search with the combination that it found */
     const char *why_not;    /* the strategy does not exist here; NULL: it does, and the rest is filled */
     const char *place;      /* --place of it; NULL: no placement of layers */
     nnc_partition_way way;
@@ -244,9 +247,9 @@ nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_trainin
 /* auto_report.c: what the search found, as lines and as a member of the row. */
 void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_search *s, nnc_text *out);
 void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s);
-/* partition.c: appends the placement ("0-9=0,10-=1") of strategy `name` on so many devices. NNC_E_USAGE: it does not exist for them. */
+/* partition.c: appends the placement ("0-9=0,10-=1") of a strategy on so many devices. NNC_E_USAGE: it does not exist for them. */
 nnc_status nnc_partition_place(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_options *o,
-    int devices, const char *name, nnc_text *place, nnc_sink *sink) NNC_MUST;
+    int devices, nnc_strategy strategy, nnc_text *place, nnc_sink *sink) NNC_MUST;
 /* Does o ask for what strategies do when? One picture of several strategies needs only their numbers. */
 static inline bool nnc_partition_has_timelines(const nnc_partition_options *o)
 {
@@ -280,7 +283,7 @@ void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out);
 void nnc_partition_print(const nnc_partition_table *t, nnc_format f, nnc_text *out);
 
 typedef struct nnc_sharing {
-    nnc_train_strategy strategy;
+    nnc_strategy strategy;
     int devices;  /* of the plan */
     int replicas; /* that they are divided among; data: as many as devices */
     int micro;   /* micro-batches of a run */
@@ -290,10 +293,6 @@ typedef struct nnc_sharing {
     int zero;    /* ZeRO's stage, 0 to 2 (nnc_distribution); beyond 0 nnc_training.shards is `replicas` */
 } nnc_sharing;
 
-bool nnc_is_pipeline(nnc_train_strategy s);
-/* Its name in nnc partition, and the strategy of a name. */
-const char *nnc_strategy_name(nnc_train_strategy s);
-bool nnc_strategy_named(const char *name, nnc_train_strategy *out);
 /* Is a layer of g placed on another device than 0? */
 bool nnc_is_placed(const nnc_graph *g);
 /* m placed as `nnc partition` cuts it for this strategy. The caller closes *out. training NULL: inference. */

@@ -96,9 +96,8 @@ nnc_status checkpoint_options(trainer *t)
     put_settings(t, out);
     nnc_printf(out, "--seed=%llu\ncompiled with=%s\nreplicas=%d\n", (unsigned long long)t->o->seed,
         nnc_text_str(&compile), t->sharing.replicas);
-    if (t->o->strategy >= NNC_STRATEGY_tensor && t->o->strategy <= NNC_STRATEGY_spatial &&
-        t->o->compile.devices > 1) /* states are parts of weights */
-        nnc_printf(out, "split=%s over %d devices\n", nnc_strategy_name(t->o->strategy),
+    if (nnc_is_split(t->o->strategy) && t->o->compile.devices > 1) /* states are parts of weights */
+        nnc_printf(out, "split=%s over %d devices\n", nnc_strategy_names[t->o->strategy],
             t->o->compile.devices / (t->o->replicas > 1 ? t->o->replicas : 1));
     else
         nnc_puts(out, "split=\n");

@@ -93,7 +93,7 @@ static void warn_strategy(const trainer *t)
     if (t->o->strategy != NNC_STRATEGY_layers && t->o->compile.devices < 2)
         nnc_warn(t->sink, (nnc_loc){0},
             "--strategy=%s has no effect: it belongs to --devices=N of 2 or more",
-            nnc_strategy_name(t->o->strategy));
+            nnc_strategy_names[t->o->strategy]);
 }
 
 /* How the devices share the step. A pipeline's micro-batches are those that the step takes. */
@@ -108,19 +108,18 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
             "--strategy=%s works on several micro-batches: give --micro-batches=M, a multiple of "
             "the "
             "devices at best, for the results of --accumulate=M",
-            nnc_strategy_name(own->strategy));
+            nnc_strategy_names[own->strategy]);
     if (own->chunks && own->strategy != NNC_STRATEGY_interleaved)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--chunks=%d are stages of a device in the interleaved schedule: it needs "
             "--strategy=interleaved",
             own->chunks);
-    const bool splits =
-        own->strategy >= NNC_STRATEGY_tensor && own->strategy <= NNC_STRATEGY_spatial;
+    const bool splits = nnc_is_split(own->strategy);
     if (splits && own->micro > 1)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--strategy=%s splits the ops of one batch: leave --micro-batches=%d out "
             "(--accumulate=N takes several batches, --replicas=R as many side by side)",
-            nnc_strategy_name(own->strategy), own->micro);
+            nnc_strategy_names[own->strategy], own->micro);
     if (nnc_mul_sat(t->micro, t->accumulate) > 1000000)
         return nnc_fail0(t->sink, NNC_E_USAGE, "a step of more than 1000000 batches");
     const int replicas = own->strategy == NNC_STRATEGY_data ? own->compile.devices
@@ -136,7 +135,7 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--replicas=%d of %d devices leave one to each, where --strategy=%s has nothing to "
             "split: give more devices, or --strategy=data",
-            replicas, own->compile.devices, nnc_strategy_name(own->strategy));
+            replicas, own->compile.devices, nnc_strategy_names[own->strategy]);
     if (own->zero && replicas < 2)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--zero=%d divides the optimizer's states%s among replicas: it needs --devices=N of 2 "

@@ -118,7 +118,7 @@ static int check_same_plan(const subject *x, const char *name)
         for (int k = 0; k < i; k++) {
             const nnc_partition_row *a = &x->t.row[i], *b = &x->t.row[k];
             const nnc_partition_way *v = &a->way, *w = &b->way;
-            const bool strategy = v->strategy && w->strategy && !strcmp(v->strategy, w->strategy),
+            const bool strategy = v->strategy && v->strategy == w->strategy,
                        place = a->place && b->place ? !strcmp(a->place, b->place)
                                                     : a->place == b->place;
             if (strncmp(a->strategy, "hybrid", 6) != 0 || b->search || !strategy || !place ||

@@ -136,7 +136,7 @@ static const int two[LAYERS] = {0, 0, 0, 1, 1, 1, 1, 1, 1, 1},
 
 static const struct {
     const char *what;
-    nnc_train_strategy strategy;
+    nnc_strategy strategy;
     int devices, micro, accumulate;
     const int *device;
 } shared[] = {{"micro-batches on one device", NNC_STRATEGY_layers, 1, 4, 1, NULL},
@@ -383,8 +383,8 @@ TEST(pipelines_of_inference)
         }
         for (size_t p = 0; p < NNC_COUNT(places); p++) {
             nnc_graph *g = net(places[p], BATCH), *all = NULL;
-            CHECK_OK(
-                nnc_shared_model(f.e, g, &four_devices, "pipeline", 1, micro, &all, test_sink));
+            CHECK_OK(nnc_shared_model(
+                f.e, g, &four_devices, NNC_STRATEGY_forward, 1, micro, &all, test_sink));
             float *y = all ? run(&f, all, 4, x, &bytes) : NULL;
             CHECK(y && !memcmp(want, y, sizeof want));
             CHECK(bytes < one + one / 4);
@@ -395,8 +395,8 @@ TEST(pipelines_of_inference)
         nnc_graph_destroy(part);
     }
     nnc_graph *g = net(two, BATCH), *all = NULL;
-    CHECK_INT(
-        nnc_shared_model(f.e, g, &four_devices, "pipeline", 1, 3, &all, test_sink), NNC_E_USAGE);
+    CHECK_INT(nnc_shared_model(f.e, g, &four_devices, NNC_STRATEGY_forward, 1, 3, &all, test_sink),
+        NNC_E_USAGE);
     CHECK_DIAG("a batch of 8 cannot be divided into 3 equal micro-batches");
     nnc_graph_destroy(g);
     end(&f);
