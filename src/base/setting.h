@@ -30,8 +30,49 @@ typedef struct nnc_setting {
     const char *const *names; /* of a choice: its words and others, by value; NULL: the words have values from lo on */
 } nnc_setting;
 
-/* A flag of the program: its group (cli/flags.c), value and help text. */
-typedef struct nnc_flag { char group; nnc_setting value; const char *doc; } nnc_flag;
+/* Groups of flags, in the order in which --help prints them. A command takes all flags of its groups. */
+typedef enum nnc_flag_group {
+    FLAGS_model,
+    FLAGS_passes,
+    FLAGS_place, /* devices of layers */
+    FLAGS_sharing, /* ops over devices */
+    FLAGS_mode,
+    FLAGS_training, /* the graph of a step */
+    FLAGS_loop, /* the training loop */
+    FLAGS_job, /* its files and devices */
+    FLAGS_compiling,
+    FLAGS_planning, /* after the passes */
+    FLAGS_partition,
+    FLAGS_fit, /* search for the largest that fits */
+    FLAGS_limit, /* memory that runs may use */
+    FLAGS_calibrate,
+    FLAGS_debugging,
+    FLAGS_artifact,
+    FLAGS_picture, /* of memory */
+    FLAGS_trace,
+    FLAGS_inputs,
+    FLAGS_outputs,
+    FLAGS_timing,
+    FLAGS_percentile,
+    FLAGS_compare,
+    FLAGS_tolerance,
+    FLAGS_layers, /* layer by layer */
+    FLAGS_onnx_tests,
+    FLAGS_machine,
+    FLAGS_ranks,
+    FLAGS_hardware, /* describes another machine */
+    FLAGS_format, /* --format with csv */
+    FLAGS_json, /* --format without csv */
+    FLAGS_decisions, /* --verbose */
+    FLAGS_weights, /* --verbose */
+    FLAGS_help, /* all commands */
+    FLAGS_file, /* keys of a model file that are no flags of train */
+    FLAGS__COUNT
+} nnc_flag_group;
+#define NNC_FLAGS(group) (UINT64_C(1) << FLAGS_##group) /* a set of groups */
+
+/* A flag of the program: its group, value and help text. */
+typedef struct nnc_flag { nnc_flag_group group; nnc_setting value; const char *doc; } nnc_flag;
 
 typedef struct nnc_arg { const char *name, *value; } nnc_arg;
 

@@ -76,7 +76,7 @@ typedef struct command {
     const char *name;
     const char *args;   /* "MODEL" */
     const char *doc;    /* one line */
-    const char *groups; /* letters of the flag groups it takes: see flags.c */
+    uint64_t groups;    /* NNC_FLAGS of the groups that it takes */
     int min_files, max_files;
     nnc_status (*run)(const options *o, work *w, nnc_sink *sink); /* its text is printed and w closed afterwards */
     const char *more;   /* help text below the flags, or NULL */

@@ -6,73 +6,71 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Groups of flags: a command names those that it takes. In the order in which --help prints them. */
-static const struct {
-    char group;
-    const char *heading;
-} groups[] = {
-    {'m', "model"},
-    {'o', "passes"},
-    {'d', "model"}, /* devices of layers */
-    {'S', "model"}, /* ops over devices */
-    {'g', "model"},
-    {'k', "training"}, /* the graph of a step */
-    {'l', "training"}, /* the loop */
-    {'u', "training"}, /* files of the loop */
-    {'c', "compiling"},
-    {'s', "compiling"}, /* flags of planning, as opposed to the passes */
-    {'z', "partitioning"},
-    {'M', "memory"},
-    {'B', "memory"}, /* of a run, too */
-    {'b', "measuring"},
-    {'p', "compiling, for those who work on nnc"},
-    {'a', "result"},
-    {'G', "result"},
-    {'T', "result"},
-    {'i', "inputs and outputs"},
-    {'r', "inputs and outputs"},
-    {'t', "timing"},
-    {'q', "timing"},
-    {'x', "comparing"},
-    {'n', "comparing"},
-    {'w', "comparing"}, /* layer by layer */
-    {'y', "comparing, test folders of ONNX"},
-    {'e', "machine"},
-    {'R', "several ranks"},
-    {'D', "machine"}, /* described */
-    {'f', "printing"}, /* with csv */
-    {'j', "printing"}, /* text or JSON */
-    {'v', "printing"}, /* objects that --verbose lists */
-    {'V', "printing"}, /* weights that --verbose lists */
-    {'h', "all commands"},
+/* The headings of groups in --help; NULL: no flags of a command. */
+static const char *const heading_of[FLAGS__COUNT] = {
+    [FLAGS_model] = "model",
+    [FLAGS_passes] = "passes",
+    [FLAGS_place] = "model",
+    [FLAGS_sharing] = "model",
+    [FLAGS_mode] = "model",
+    [FLAGS_training] = "training",
+    [FLAGS_loop] = "training",
+    [FLAGS_job] = "training",
+    [FLAGS_compiling] = "compiling",
+    [FLAGS_planning] = "compiling",
+    [FLAGS_partition] = "partitioning",
+    [FLAGS_fit] = "memory",
+    [FLAGS_limit] = "memory",
+    [FLAGS_calibrate] = "measuring",
+    [FLAGS_debugging] = "compiling, for those who work on nnc",
+    [FLAGS_artifact] = "result",
+    [FLAGS_picture] = "result",
+    [FLAGS_trace] = "result",
+    [FLAGS_inputs] = "inputs and outputs",
+    [FLAGS_outputs] = "inputs and outputs",
+    [FLAGS_timing] = "timing",
+    [FLAGS_percentile] = "timing",
+    [FLAGS_compare] = "comparing",
+    [FLAGS_tolerance] = "comparing",
+    [FLAGS_layers] = "comparing",
+    [FLAGS_onnx_tests] = "comparing, test folders of ONNX",
+    [FLAGS_machine] = "machine",
+    [FLAGS_ranks] = "several ranks",
+    [FLAGS_hardware] = "machine",
+    [FLAGS_format] = "printing",
+    [FLAGS_json] = "printing",
+    [FLAGS_decisions] = "printing",
+    [FLAGS_weights] = "printing",
+    [FLAGS_help] = "all commands",
 };
 
 #define AT(f) offsetof(options, f)
 static const nnc_flag own[] = {
-    {'m', {"--set", NNC_SET_PAIRS, AT(model.arg), AT(model.n_arg), 0, 0, "NAME=VALUE"},
+    {FLAGS_model, {"--set", NNC_SET_PAIRS, AT(model.arg), AT(model.n_arg), 0, 0, "NAME=VALUE"},
         "Set an argument of the model file, as in --set batch=8 (repeatable, once a name); of an "
         "artifact: plan its model for it, sharing its weights"},
-    {'m', {"--seed", NNC_SET_SEED, AT(model.seed), 0, 0, 0, "N"},
+    {FLAGS_model, {"--seed", NNC_SET_SEED, AT(model.seed), 0, 0, 0, "N"},
         "Seed of generated weights and inputs (default: 0)"},
-    {'m', {"--weights", NNC_SET_TEXT, AT(model.weights), 0, 0, 0, "FILE"},
+    {FLAGS_model, {"--weights", NNC_SET_TEXT, AT(model.weights), 0, 0, 0, "FILE"},
         "Read the weights from this file, .safetensors or .npz (default: generated from the seed); "
         "of an artifact: its file of weights now"},
-    {'m', {"--rename", NNC_SET_PAIRS, AT(model.rename), AT(model.n_rename), 0, 0, "NAME=NAME"},
+    {FLAGS_model,
+        {"--rename", NNC_SET_PAIRS, AT(model.rename), AT(model.n_rename), 0, 0, "NAME=NAME"},
         "Names of tensors in the --weights file and of the weights that they are (repeatable; the "
         "first that matches): module.*=* takes a prefix away, NAME=- leaves a tensor out"},
-    {'m',
+    {FLAGS_model,
         {"--shapes", NNC_SET_LIST, AT(model.shape), AT(model.n_shape), 0, 0,
             "NAME:1x3x224x224,..."},
         "Shapes of an ONNX model's inputs whose dimensions the file leaves open (default: a first "
         "dimension is 1; of an artifact: those that it was compiled for)"},
-    {'m', {"--replace-head", NNC_SET_PAIRS, AT(head), AT(n_head), 0, 0, "classes=N"},
+    {FLAGS_model, {"--replace-head", NNC_SET_PAIRS, AT(head), AT(n_head), 0, 0, "classes=N"},
         "Give the model's last linear, conv or matmul N outputs, with generated weights, and read "
         "the others from --weights"},
-    {'d', {"--place", NNC_SET_TEXT, AT(model.place), 0, 0, 0, "LAYERS=DEVICE,..."},
+    {FLAGS_place, {"--place", NNC_SET_TEXT, AT(model.place), 0, 0, 0, "LAYERS=DEVICE,..."},
         "Put layers on devices: by index as nnc partition --layers lists them, 0-9=0,10-=1, or by "
         "name, conv1*=0 "
         "(docs/partition.md)"},
-    {'S',
+    {FLAGS_sharing,
         {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, 0, 0, nnc_run_strategies + 1,
             .names = nnc_strategy_names},
         "How the --devices (default: one for each rank) share the work. layers (default): each "
@@ -84,251 +82,260 @@ static const nnc_flag own[] = {
         "channel, spatial: ops are split, linear layers and "
         "products by columns and rows, convolutions by channels, too, or windows by the image's "
         "rows"},
-    {'S', {"--split", NNC_SET_TEXT, AT(compare.compile.split), 0, 0, 0, "LAYERS=HOW,..."},
+    {FLAGS_sharing, {"--split", NNC_SET_TEXT, AT(compare.compile.split), 0, 0, 0, "LAYERS=HOW,..."},
         "Split these layers, named as --place names them, over the --devices: by columns (or "
         "channels), rows (or input-channels), batch, height, width, or whole (docs/partition.md)"},
-    {'g', {"--mode", NNC_SET_CHOICE, AT(mode), 0, MODE_forward, 0, "forward|step"},
+    {FLAGS_mode, {"--mode", NNC_SET_CHOICE, AT(mode), 0, MODE_forward, 0, "forward|step"},
         "step: the model's training step instead: loss, gradients and optimizer (default: "
         "forward)"},
-    {'o', {"--passes", NNC_SET_LIST, AT(pass), AT(n_pass), 0, 0, "PASS,..."},
+    {FLAGS_passes, {"--passes", NNC_SET_LIST, AT(pass), AT(n_pass), 0, 0, "PASS,..."},
         "Run exactly these passes, in this order (default: those of the -O level)"},
-    {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
+    {FLAGS_compiling, {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
         "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
         "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums"},
-    {'c', {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, NNC_MATH_WORDS},
+    {FLAGS_compiling,
+        {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, NNC_MATH_WORDS},
         "Accuracy of math functions in generated kernels (docs/math.md). exact: <= 0.8 ulp, "
         "evaluated as written, no Winograd convolutions, NaN survives every relu; ulp2 (default): "
         "<= 2.5 ulp; fast: relative "
         "error <= 2^-15, -O3 may reorder sums, GPUs may round f32 operands of contractions to tf32 "
         "(--precision)"},
-    {'c',
+    {FLAGS_compiling,
         {"--precision", NNC_SET_CHOICE, AT(compare.compile.precision), 0, NNC_PRECISION_f32, 0,
             NNC_PRECISION_WORDS},
         "Precision of convolutions and matrix products. f32 (default); tf32 (default with "
         "--math=fast): GPUs round f32 operands to 10 bits; f16, bf16: 16-bit operands, and 16-bit "
         "tensors between them where that is safe (nnc explain lists them). Sums stay f32, inputs "
         "and outputs keep their types"},
-    {'c',
+    {FLAGS_compiling,
         {"--skip", NNC_SET_LIST, AT(compare.compile.skip), AT(compare.compile.n_skip), 0, 0,
             "PASS,..."},
         "Leave these passes out (nnc passes lists them)"},
-    {'c', {"--memory-budget", NNC_SET_TEXT, AT(compare.compile.memory_budget), 0, 0, 0, "BYTES"},
+    {FLAGS_compiling,
+        {"--memory-budget", NNC_SET_TEXT, AT(compare.compile.memory_budget), 0, 0, 0, "BYTES"},
         "Training steps: compute results of the forward pass again so that a device needs at most "
         "this much memory: 800MiB, 1.5GiB, or a share of what it usually needs, 60%"},
-    {'c', {"--join-siblings", NNC_SET_BOOL, AT(compare.compile.join_siblings)},
+    {FLAGS_compiling, {"--join-siblings", NNC_SET_BOOL, AT(compare.compile.join_siblings)},
         "Join independent contractions (pass siblings) also where that is expected to take longer; "
         "compare times both"},
-    {'s', {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
+    {FLAGS_planning, {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
         "Command streams per device (default: 1)"},
-    {'S',
+    {FLAGS_sharing,
         {"--streams-by", NNC_SET_CHOICE, AT(compare.compile.schedule), 0, NNC_SCHEDULE_list, 0,
             NNC_SCHEDULE_WORDS},
         "What several --streams are given. list (default): whatever is ready, longest path first. "
         "ios: stages, found by IOS's dynamic program (inference of one model on one device)"},
-    {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
+    {FLAGS_planning,
+        {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
         "Number of devices that layers may name, or that several models are on (default: as many "
         "as "
         "--target lists; where --strategy or --split divides the work over ranks, one for each; "
         "further ones are as the last: virtual CPU devices share the machine)"},
-    {'S', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
+    {FLAGS_sharing, {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
         "Equal parts of the batch in a pipeline (default: 2 for each device)"},
-    {'S', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
+    {FLAGS_sharing, {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
         "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side: "
         "each has an equal part of --devices and of the batch (default: 1)"},
-    {'S', {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
+    {FLAGS_sharing, {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
         "With --mode=step: the step of nnc train --zero, whose replicas have parts of the "
         "optimizer's "
         "states, and with 2 of the sums of gradients (default: 0)"},
-    {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
+    {FLAGS_debugging,
+        {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
-    {'p', {"--time-passes", NNC_SET_BOOL, AT(time_passes)},
+    {FLAGS_debugging, {"--time-passes", NNC_SET_BOOL, AT(time_passes)},
         "Print the time of every pass to standard error"},
-    {'s', {"--jobs", NNC_SET_INT, AT(compare.compile.jobs), 0, 1, 1024, "N"},
+    {FLAGS_planning, {"--jobs", NNC_SET_INT, AT(compare.compile.jobs), 0, 1, 1024, "N"},
         "Number of threads that compile (default: all); never changes the result"},
-    {'z',
+    {FLAGS_partition,
         {"--strategy", NNC_SET_LIST, AT(partition.strategy), AT(partition.n_strategy), 0, 0,
             "all|NAME,..."},
         "Strategies to evaluate (default: all of the mode; docs/partition.md lists them)"},
-    {'z', {"--layers", NNC_SET_BOOL, AT(partition.layers)},
+    {FLAGS_partition, {"--layers", NNC_SET_BOOL, AT(partition.layers)},
         "List the layers with their costs and the indices that --place takes"},
-    {'z', {"--measure", NNC_SET_BOOL, AT(partition.measure)},
+    {FLAGS_partition, {"--measure", NNC_SET_BOOL, AT(partition.measure)},
         "Measure the plan's commands on this machine, the median of nine runs each, instead of "
         "predicting them"},
-    {'z', {"--run", NNC_SET_BOOL, AT(partition.run)},
+    {FLAGS_partition, {"--run", NNC_SET_BOOL, AT(partition.run)},
         "Also run the strategies that nnc executes on this machine, in turn, and print measured "
         "times beside predicted ones; under mpirun over its ranks"},
-    {'z', {"--duration", NNC_SET_INT, AT(partition.run_ms), 0, 1, 86400000, "MS"},
+    {FLAGS_partition, {"--duration", NNC_SET_INT, AT(partition.run_ms), 0, 1, 86400000, "MS"},
         "With --run: time to measure each strategy for, in milliseconds, at least 3 iterations "
         "(default: 2000)"},
-    {'z', {"--iterations", NNC_SET_INT, AT(partition.run_iterations), 0, 1, 1000000, "N"},
+    {FLAGS_partition,
+        {"--iterations", NNC_SET_INT, AT(partition.run_iterations), 0, 1, 1000000, "N"},
         "With --run: number of timed iterations of each strategy (default: as many as fit "
         "--duration)"},
-    {'z', {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
+    {FLAGS_partition, {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
         "Micro-batches of an iteration, each the model's batch (default: 4 for each device)"},
-    {'z', {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
+    {FLAGS_partition, {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
         "Stages of each device in the interleaved schedule (default: 2)"},
-    {'z', {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
+    {FLAGS_partition, {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
         "Take the devices and links of this hardware file (models/hardware/*.json, "
         "docs/hardware.md) instead of --target and --link-*"},
-    {'z', {"--simulate", NNC_SET_BOOL, AT(partition.simulate)},
+    {FLAGS_partition, {"--simulate", NNC_SET_BOOL, AT(partition.simulate)},
         "With --hardware: also simulate the strategies that nnc executes, from their own plans"},
-    {'z', {"--sensitivity", NNC_SET_BOOL, AT(partition.sensitivity)},
+    {FLAGS_partition, {"--sensitivity", NNC_SET_BOOL, AT(partition.sensitivity)},
         "Also print what an iteration would take with links of 1/4, 1/2, 2 and 4 times the "
         "bandwidth, planned for them"},
-    {'z', {"--svg", NNC_SET_TEXT, AT(partition.svg), 0, 0, 0, "FILE.svg|FOLDER"},
+    {FLAGS_partition, {"--svg", NNC_SET_TEXT, AT(partition.svg), 0, 0, 0, "FILE.svg|FOLDER"},
         "Draw a picture: of several strategies time and memory, of one its Gantt chart; in a "
         "folder: all of these, and memory over time of what is simulated"},
-    {'z', {"--trace", NNC_SET_TEXT, AT(partition.trace), 0, 0, 0, "FILE"},
+    {FLAGS_partition, {"--trace", NNC_SET_TEXT, AT(partition.trace), 0, 0, 0, "FILE"},
         "Write what strategies do when to this file, in Chrome's trace format (Perfetto, "
         "chrome://tracing); FILE.svg: drawn"},
-    {'z', {"--dot", NNC_SET_TEXT, AT(partition.dot), 0, 0, 0, "FILE"},
+    {FLAGS_partition, {"--dot", NNC_SET_TEXT, AT(partition.dot), 0, 0, 0, "FILE"},
         "Write the graph coloured by device, of one strategy, for Graphviz; FILE.svg: drawn by "
         "its program dot"},
-    {'z', {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S", true},
+    {FLAGS_partition,
+        {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S", true},
         "Bandwidth of the link between every pair of devices, in 10^9 bytes a second (default: "
         "10)"},
-    {'z', {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US", true},
+    {FLAGS_partition, {"--link-us", NNC_SET_REAL, AT(partition.link_us), 0, 0, 1000000, "US", true},
         "Latency of a link in microseconds (default: 5)"},
-    {'z', {"--bucket-mb", NNC_SET_REAL, AT(partition.bucket_mb), 0, 0, 1000000, "MB", true},
+    {FLAGS_partition,
+        {"--bucket-mb", NNC_SET_REAL, AT(partition.bucket_mb), 0, 0, 1000000, "MB", true},
         "Size of the buckets in which gradients are summed, in 10^6 bytes (default: each large "
         "weight by itself, all others together, as nnc train; auto and hybrid: 25)"},
-    {'z', {"--overlap-slowdown", NNC_SET_REAL, AT(partition.slowdown), 0, 1, 100, "X"},
+    {FLAGS_partition, {"--overlap-slowdown", NNC_SET_REAL, AT(partition.slowdown), 0, 1, 100, "X"},
         "Factor by which computing takes longer while a collective runs (default: 1; 1.126 was "
         "measured on 8 GPUs)"},
-    {'M', {"--fit", NNC_SET_PAIRS, AT(fit), AT(n_fit), 0, 0, "NAME=LOW..HIGH"},
+    {FLAGS_fit, {"--fit", NNC_SET_PAIRS, AT(fit), AT(n_fit), 0, 0, "NAME=LOW..HIGH"},
         "Find the largest value of this arg of the model whose plan fits; a second --fit: for some "
         "values of that one, each"},
-    {'M', {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
+    {FLAGS_fit, {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
         "Take the devices of this hardware file (models/hardware/*.json, docs/hardware.md) and "
         "what "
         "their contexts and libraries leave"},
-    {'M', {"--allocator", NNC_SET_CHOICE, AT(allocator), 0, ALLOCATOR_nnc, 0, "nnc|torch-caching"},
+    {FLAGS_fit,
+        {"--allocator", NNC_SET_CHOICE, AT(allocator), 0, ALLOCATOR_nnc, 0, "nnc|torch-caching"},
         "torch-caching, with --hardware: also what PyTorch's caching allocator would request for "
         "the "
         "same tensors, and where it would be out of memory"},
-    {'B', {"--memory-limit", NNC_SET_TEXT, AT(env.memory_limit), 0, 0, 0, "BYTES"},
+    {FLAGS_limit, {"--memory-limit", NNC_SET_TEXT, AT(env.memory_limit), 0, 0, 0, "BYTES"},
         "Memory of a device that may be used: 800MiB, 1.5GiB, or a share of what it has, 60%; what "
         "needs more is refused before it runs"},
-    {'b', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
+    {FLAGS_calibrate, {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the hardware file to this file (default: standard output)"},
-    {'b', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
+    {FLAGS_calibrate, {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
         "Number of devices (default: as many as ranks; in one process as many as threads, at least "
         "2, which they share, or all GPUs with --target=cuda)"},
-    {'b', {"--budget", NNC_SET_REAL, AT(calibrate.budget_s), 0, 1, 86400, "SECONDS"},
+    {FLAGS_calibrate, {"--budget", NNC_SET_REAL, AT(calibrate.budget_s), 0, 1, 86400, "SECONDS"},
         "Time that measuring may take, about (default: 25)"},
-    {'a', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
+    {FLAGS_artifact, {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
         "output)"},
-    {'a', {"--emit", NNC_SET_TEXT, AT(emit), 0, 0, 0, "STAGE"},
+    {FLAGS_artifact, {"--emit", NNC_SET_TEXT, AT(emit), 0, 0, 0, "STAGE"},
         "Print a stage instead of writing an artifact: graph (after the passes), kernels, plan, "
         "dot (for Graphviz; coloured by device), svg (drawn by its program dot), onnx (a model, "
         "fused layers as its functions; beyond 2 GiB, weights "
         "in FILE.data), remarks (JSON); for a CPU llvm, asm; for a GPU cuda, ptx, cubin"},
-    {'a', {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
+    {FLAGS_artifact, {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
         "Also write every stage to files in this folder, a GPU's sources and machine code "
         "included"},
-    {'a', {"--save-weights", NNC_SET_TEXT, AT(save_weights), 0, 0, 0, "FILE"},
+    {FLAGS_artifact, {"--save-weights", NNC_SET_TEXT, AT(save_weights), 0, 0, 0, "FILE"},
         "Also write the model's weights by name to this file, .safetensors or .npz"},
-    {'a', {"--embed-weights", NNC_SET_BOOL, AT(embed)},
+    {FLAGS_artifact, {"--embed-weights", NNC_SET_BOOL, AT(embed)},
         "Store the weights in the artifact instead of references to them"},
-    {'G', {"--svg", NNC_SET_TEXT, AT(svg), 0, 0, 0, "FILE"},
+    {FLAGS_picture, {"--svg", NNC_SET_TEXT, AT(svg), 0, 0, 0, "FILE"},
         "Also draw the memory of each device over time, by the cost rules of the target"},
-    {'T', {"--trace", NNC_SET_TEXT, AT(trace), 0, 0, 0, "FILE"},
+    {FLAGS_trace, {"--trace", NNC_SET_TEXT, AT(trace), 0, 0, 0, "FILE"},
         "Also write one measured run (of a training: its second step), command by command, to this "
         "file in Chrome's trace format (Perfetto, chrome://tracing); FILE.svg: as a Gantt chart"},
-    {'T', {"--predict", NNC_SET_TEXT, AT(predict), 0, 0, 0, "FILE"},
+    {FLAGS_trace, {"--predict", NNC_SET_TEXT, AT(predict), 0, 0, 0, "FILE"},
         "With --trace: beside it what the simulator predicts of the same plan on this hardware "
         "file's devices"},
-    {'i', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
+    {FLAGS_inputs,
+        {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
         "Read an input from a file: .npy; .npz or .safetensors, in which it has that name "
         "(FILE:TENSOR: another); .bin, .raw: its bytes (default: generated from the seed; "
         "repeatable, once a name)"},
-    {'i', {"--inputs", NNC_SET_TEXT, AT(compare.inputs), 0, 0, 0, "FILE"},
+    {FLAGS_inputs, {"--inputs", NNC_SET_TEXT, AT(compare.inputs), 0, 0, 0, "FILE"},
         "Read the other inputs by name from this file, .npz or .safetensors"},
-    {'r', {"--output", NNC_SET_PAIRS, AT(output), AT(n_output), 1, 0, "NAME=FILE"},
+    {FLAGS_outputs, {"--output", NNC_SET_PAIRS, AT(output), AT(n_output), 1, 0, "NAME=FILE"},
         "Write an output to a file, .npy, .npz, .safetensors, or .bin for its bytes (repeatable; "
         "one output may go to several files)"},
-    {'r', {"--outputs", NNC_SET_TEXT, AT(outputs), 0, 0, 0, "FILE"},
+    {FLAGS_outputs, {"--outputs", NNC_SET_TEXT, AT(outputs), 0, 0, 0, "FILE"},
         "Write all outputs by name to this file, .npz or .safetensors"},
-    {'t', {"--iterations", NNC_SET_INT, AT(compare.iterations), 0, 1, 1000000000, "N"},
+    {FLAGS_timing, {"--iterations", NNC_SET_INT, AT(compare.iterations), 0, 1, 1000000000, "N"},
         "Number of timed runs of each program (default: as many as fit --duration)"},
-    {'t', {"--warmup", NNC_SET_INT, AT(compare.warmup), 0, 0, 1000000, "N", true},
+    {FLAGS_timing, {"--warmup", NNC_SET_INT, AT(compare.warmup), 0, 0, 1000000, "N", true},
         "Number of untimed runs before the first timed one (default: about 50 ms of them)"},
-    {'t', {"--duration", NNC_SET_INT, AT(compare.duration_ms), 0, 1, 86400000, "MS"},
+    {FLAGS_timing, {"--duration", NNC_SET_INT, AT(compare.duration_ms), 0, 1, 86400000, "MS"},
         "Time to measure each program for, in milliseconds (default: 1000; compare: a quarter of "
         "it for steps, up to 7000 for slow models)"},
-    {'t', {"--io", NNC_SET_CHOICE, AT(compare.io), 0, 0, 0, "exclude|include|both"},
+    {FLAGS_timing, {"--io", NNC_SET_CHOICE, AT(compare.io), 0, 0, 0, "exclude|include|both"},
         "Time copies to and from the device? exclude (default): inputs are on the device, outputs "
         "stay there; include: each run uploads its inputs and downloads its outputs while the next "
         "one computes, and the overlap is printed; both: one after the other"},
-    {'q', {"--percentile", NNC_SET_REAL, AT(percentile), 0, 0, 100, "P"},
+    {FLAGS_percentile, {"--percentile", NNC_SET_REAL, AT(percentile), 0, 0, 100, "P"},
         "Also print this percentile of the times (default: 99)"},
-    {'x', {"--no-steps", NNC_SET_UNSET, AT(compare.steps)},
+    {FLAGS_compare, {"--no-steps", NNC_SET_UNSET, AT(compare.steps)},
         "Compare only unfused and fused, not pass by pass"},
-    {'x', {"--no-reference", NNC_SET_BOOL, AT(compare.no_reference)},
+    {FLAGS_compare, {"--no-reference", NNC_SET_BOOL, AT(compare.no_reference)},
         "Compare the programs only with each other, not with float64"},
-    {'n', {"--tolerance", NNC_SET_REAL, AT(compare.tolerance), 0, 0, 1, "NMSE", true},
+    {FLAGS_tolerance, {"--tolerance", NNC_SET_REAL, AT(compare.tolerance), 0, 0, 1, "NMSE", true},
         "Largest sum of squared errors over sum of squares at which an output counts as equal "
         "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with --precision=tf32 or "
         "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains, and what near "
         "ties change)"},
-    {'w', {"--against", NNC_SET_TEXT, AT(against), 0, 0, 0, "FILE"},
+    {FLAGS_layers, {"--against", NNC_SET_TEXT, AT(against), 0, 0, 0, "FILE"},
         "Also compare the outputs with those of this file, .npz or .safetensors"},
-    {'w', {"--reduce", NNC_SET_TEXT, AT(reduce), 0, 0, 0, "FILE"},
+    {FLAGS_layers, {"--reduce", NNC_SET_TEXT, AT(reduce), 0, 0, 0, "FILE"},
         "When a layer differs, write the smallest model found in which one still does to this "
         "file, as graph text"},
-    {'y', {"--rtol", NNC_SET_REAL, AT(rtol), 0, 0, 1, "R"},
+    {FLAGS_onnx_tests, {"--rtol", NNC_SET_REAL, AT(rtol), 0, 0, 1, "R"},
         "Largest relative error (default: 0.001): |got - want| <= atol + rtol |want|"},
-    {'y', {"--atol", NNC_SET_REAL, AT(atol), 0, 0, 1, "A"},
+    {FLAGS_onnx_tests, {"--atol", NNC_SET_REAL, AT(atol), 0, 0, 1, "A"},
         "Largest absolute error (default: 1e-7)"},
-    {'y', {"--reference", NNC_SET_BOOL, AT(reference)},
+    {FLAGS_onnx_tests, {"--reference", NNC_SET_BOOL, AT(reference)},
         "Evaluate the model in float64 instead of compiling and running it"},
-    {'e', {"--threads", NNC_SET_INT, AT(env.threads), 0, 1, 1024, "N"},
+    {FLAGS_machine, {"--threads", NNC_SET_INT, AT(env.threads), 0, 1, 1024, "N"},
         "Number of threads that compute (default: all)"},
-    {'e',
+    {FLAGS_machine,
         {"--target", NNC_SET_TEXT, AT(env.target), 0, 0, 0,
             "cpu|cpu:x86-64-vN|cuda|cuda:sm_NN|FILE,..."},
         "Machine to compile for: this CPU (default), this CPU with the instructions of x86-64-v2, "
         "-v3 or -v4 only (as NNC_CPU=x86-64-v3), this machine's GPU, a GPU (sm_61, 70, 75, 80, "
         "86, 89, 90, 100, 120), or a machine file as nnc devices --format=json prints it; "
         "cpu,cuda:sm_90: of device 0 and device 1"},
-    {'e', {"--cache-dir", NNC_SET_TEXT, AT(env.cache_dir), 0, 0, 0, "DIR"},
+    {FLAGS_machine, {"--cache-dir", NNC_SET_TEXT, AT(env.cache_dir), 0, 0, 0, "DIR"},
         "Folder of compiled kernels (default: $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
-    {'e', {"--tuning", NNC_SET_TEXT, AT(env.tuning), 0, 0, 0, "FILE"},
+    {FLAGS_machine, {"--tuning", NNC_SET_TEXT, AT(env.tuning), 0, 0, 0, "FILE"},
         "Read the measured algorithms of a GPU's libraries from this file; they are replayed when "
         "a model is loaded"},
-    {'e', {"--tune", NNC_SET_BOOL, AT(env.tune)},
+    {FLAGS_machine, {"--tune", NNC_SET_BOOL, AT(env.tune)},
         "Measure algorithms missing from the --tuning file and add them"},
-    {'e', {"--no-cache", NNC_SET_BOOL, AT(env.no_cache)}, "Compile every kernel again"},
-    {'e', {"--no-llvm", NNC_SET_BOOL, AT(env.no_llvm)},
+    {FLAGS_machine, {"--no-cache", NNC_SET_BOOL, AT(env.no_cache)}, "Compile every kernel again"},
+    {FLAGS_machine, {"--no-llvm", NNC_SET_BOOL, AT(env.no_llvm)},
         "Interpret kernels instead of compiling them (slow)"},
-    {'e', {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},
+    {FLAGS_machine, {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},
         "Compute convolutions and matrix products in generated kernels instead of oneDNN"},
-    {'R', {"--comm-timeout", NNC_SET_REAL, AT(env.comm_timeout), 0, 0, 1000000, "SECONDS"},
+    {FLAGS_ranks, {"--comm-timeout", NNC_SET_REAL, AT(env.comm_timeout), 0, 0, 1000000, "SECONDS"},
         "Time without an answer after which another rank is taken for lost, and all of them end "
         "(default: 600)"},
-    {'R', {"--comm", NNC_SET_CHOICE, AT(env.comm), 0, 0, 0, "auto|staged|nccl"},
+    {FLAGS_ranks, {"--comm", NNC_SET_CHOICE, AT(env.comm), 0, 0, 0, "auto|staged|nccl"},
         "How collectives between GPUs go: through NCCL, whose sums are rounded in another order, "
         "or "
         "staged through host memory (default: auto, NCCL where it can)"},
-    {'R', {"--rank", NNC_SET_INT, AT(env.rank), 0, 0, 1000000, "N", true},
+    {FLAGS_ranks, {"--rank", NNC_SET_INT, AT(env.rank), 0, 0, 1000000, "N", true},
         "Rank of this process, from 0 (default: by the variables of mpirun or srun)"},
-    {'R', {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},
+    {FLAGS_ranks, {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},
         "Number of ranks (default: by the variables of mpirun or srun); 1: this process runs "
         "alone, whatever they say"},
-    {'D', {"--hardware", NNC_SET_TEXT, AT(hardware), 0, 0, 0, "FILE"},
+    {FLAGS_hardware, {"--hardware", NNC_SET_TEXT, AT(hardware), 0, 0, 0, "FILE"},
         "Describe the machine of this hardware file (models/hardware/*.json, docs/hardware.md) "
         "instead: devices, links, bandwidths, times of collectives"},
-    {'f', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json|csv"},
+    {FLAGS_format, {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json|csv"},
         "Format of the report (default: text)"},
-    {'j', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json"},
+    {FLAGS_json, {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json"},
         "Format of the report (default: text)"},
-    {'v', {"--verbose", NNC_SET_BOOL, AT(verbose)},
+    {FLAGS_decisions, {"--verbose", NNC_SET_BOOL, AT(verbose)},
         "List every decision, including those that differ only in their layers"},
-    {'V', {"--verbose", NNC_SET_BOOL, AT(verbose)},
+    {FLAGS_weights, {"--verbose", NNC_SET_BOOL, AT(verbose)},
         "With --replace-head: list each weight that was read or generated"},
-    {'h', {"--quiet", NNC_SET_BOOL, AT(quiet)}, "Do not show progress on the terminal"},
-    {'h', {"--help", NNC_SET_BOOL, AT(help)}, "Print this text"},
+    {FLAGS_help, {"--quiet", NNC_SET_BOOL, AT(quiet)}, "Do not show progress on the terminal"},
+    {FLAGS_help, {"--help", NNC_SET_BOOL, AT(help)}, "Print this text"},
 };
 
 /* Flags of this file, then those of training, which model files share: their values stand in options.train. */
@@ -344,9 +351,14 @@ static const nnc_flag *flag_at(size_t i)
     return i < OWN ? &own[i] : &nnc_train_settings[i - OWN];
 }
 
+static bool takes(const command *c, nnc_flag_group group)
+{
+    return group == FLAGS_help || c->groups >> group & 1;
+}
+
 static bool applies(const command *c, const nnc_flag *f)
 {
-    return f->group == 'h' || strchr(c->groups, f->group);
+    return takes(c, f->group);
 }
 
 static void print_flag(const nnc_flag *f, FILE *out)
@@ -373,14 +385,14 @@ static void print_flag(const nnc_flag *f, FILE *out)
 void print_flags(const command *c, FILE *out)
 {
     const char *heading = "";
-    for (size_t g = 0; g < NNC_COUNT(groups); g++) {
-        if (groups[g].group != 'h' && !strchr(c->groups, groups[g].group))
+    for (nnc_flag_group g = 0; g < FLAGS__COUNT; g++) {
+        if (!takes(c, g))
             continue;
-        if (strcmp(heading, groups[g].heading))
-            fprintf(out, "\n%s:\n", groups[g].heading);
-        heading = groups[g].heading;
+        if (strcmp(heading, heading_of[g]))
+            fprintf(out, "\n%s:\n", heading_of[g]);
+        heading = heading_of[g];
         for (size_t i = 0; i < n_flags(); i++)
-            if (flag_at(i)->group == groups[g].group)
+            if (flag_at(i)->group == g)
                 print_flag(flag_at(i), out);
     }
 }
@@ -503,11 +515,11 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
             names[n++] = flag_at(i)->value.name;
     const char *near = nnc_nearest(word, names, n), *value = arg[strlen(word)] ? arg + 2 : NULL;
     for (size_t i = 0; i < n_flags(); i++)
-        if (flag_at(i)->group != 'F' && !strcmp(flag_at(i)->value.name, word))
+        if (flag_at(i)->group != FLAGS_file && !strcmp(flag_at(i)->value.name, word))
             return nnc_fail0(sink, NNC_E_USAGE,
                 "nnc %s: unknown flag %s (other commands have it); nnc %s --help lists the flags",
                 c->name, word, c->name);
-    const char *ours = strchr(c->groups, 'k') ? nnc_train_calls(word) : NULL;
+    const char *ours = takes(c, FLAGS_training) ? nnc_train_calls(word) : NULL;
     if (ours && !strcmp(ours, "batch"))
         return nnc_fail0(sink, NNC_E_USAGE,
             "nnc %s: unknown flag %s; did you mean the model's argument, --set batch=%s?", c->name,
@@ -515,7 +527,7 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
     if (ours)
         return nnc_fail0(
             sink, NNC_E_USAGE, "nnc %s: unknown flag %s; did you mean --%s?", c->name, word, ours);
-    if (value && !strncmp(arg, "--", 2) && strchr(c->groups, 'm'))
+    if (value && !strncmp(arg, "--", 2) && takes(c, FLAGS_model))
         return nnc_fail0(sink, NNC_E_USAGE,
             "nnc %s: unknown flag %s; did you mean %s%sthe model's argument, --set %s?", c->name,
             word, near ? near : "", near ? ", or " : "", value);
@@ -595,13 +607,15 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         value = argv[++*i];
     }
     NNC_TRY(check_twice(f, &before[at], value, sink));
+    const uint64_t of_compile = NNC_FLAGS(model) | NNC_FLAGS(place) | NNC_FLAGS(sharing) |
+                                NNC_FLAGS(compiling) | NNC_FLAGS(planning) | NNC_FLAGS(debugging);
     static const char *const of_artifacts[] = {"--seed", "--weights", "--set", "--shapes"};
     bool any = false;
     for (size_t k = 0; k < NNC_COUNT(of_artifacts); k++)
         any = any || !strcmp(f->value.name, of_artifacts[k]);
-    if (strchr("mdScsp", f->group) && !any)
+    if (of_compile >> f->group & 1 && !any)
         o->compile_flag = f->value.name;
-    if (f->group == 'k' && strchr(c->groups, 'g'))
+    if (f->group == FLAGS_training && takes(c, FLAGS_mode))
         o->training_flag = f->value.name;
     if (!strcmp(f->value.name, "--seed"))
         o->model.has_seed = true;
@@ -622,7 +636,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
 
 static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
 {
-    if (strchr(c->groups, 'm') && strchr(arg, '='))
+    if (takes(c, FLAGS_model) && strchr(arg, '='))
         return nnc_fail0(sink, NNC_E_USAGE,
             "nnc %s: unexpected argument `%s` (it takes %s); did you mean --set %s?", c->name, arg,
             c->args, arg);
@@ -635,7 +649,7 @@ nnc_status parse_flags(
 {
     const char *before[FLAGS] = {NULL}; /* previous value of each flag */
     bool only_files = false;
-    o->no_machine = !strchr(c->groups, 'e');
+    o->no_machine = !takes(c, FLAGS_machine);
     for (int i = first; i < argc; i++) {
         const char *arg = argv[i];
         if (!only_files && arg[0] == '-' && arg[1]) {

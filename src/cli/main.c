@@ -23,14 +23,22 @@
     "device, library or file\n" \
     "missing or failed, 6 a peer lost, 70 bug in nnc\n"
 
+#define F(group) NNC_FLAGS(group)
+#define MODEL_FLAGS (F(model) | F(mode) | F(training))
+#define COMPILE_FLAGS (MODEL_FLAGS | F(place) | F(compiling) | F(planning))
+#define PRINT_FLAGS (F(format) | F(weights))
+
 const command commands[] = {
     {"compile", "MODEL...", "compile to an artifact, or print a stage of the compile",
-        "mdSgkcspaeVh", 1, MOST_FILES, cmd_compile,
+        COMPILE_FLAGS | F(sharing) | F(debugging) | F(artifact) | F(machine) | F(weights), 1,
+        MOST_FILES, cmd_compile,
         "examples:\n"
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL...|ARTIFACT", "run and time a model; write its outputs", "mdSgkcspTirtqBeRfVh",
+    {"run", "MODEL...|ARTIFACT", "run and time a model; write its outputs",
+        COMPILE_FLAGS | PRINT_FLAGS | F(sharing) | F(debugging) | F(trace) | F(inputs) |
+            F(outputs) | F(timing) | F(percentile) | F(limit) | F(machine) | F(ranks),
         1, MOST_FILES, cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
@@ -38,7 +46,9 @@ const command commands[] = {
         "  nnc run models/resnet101.json models/densenet121.json --devices=cpu:0,cpu:1\n"
         "  nnc compile model.onnx -o m.nnc && nnc run m.nnc --shapes=x:7x3x224x224\n"},
     {"compare", "MODEL...|ARTIFACT",
-        "compare fused, unfused and float64: numbers, time, gain of each pass", "mdSgkcspitxnefVh",
+        "compare fused, unfused and float64: numbers, time, gain of each pass",
+        COMPILE_FLAGS | PRINT_FLAGS | F(sharing) | F(debugging) | F(inputs) | F(timing) |
+            F(compare) | F(tolerance) | F(machine),
         1, MOST_FILES, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
@@ -47,18 +57,22 @@ const command commands[] = {
         "  nnc compare models/vgg16.json --set batch=8\n"
         "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
     {"explain", "MODEL...|ARTIFACT", "list every decision of the passes and its reason",
-        "mdSgkcspefvh", 1, MOST_FILES, cmd_explain,
+        COMPILE_FLAGS | F(sharing) | F(debugging) | F(machine) | F(format) | F(decisions), 1,
+        MOST_FILES, cmd_explain,
         "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL...|ARTIFACT",
         "print peak memory and its timeline before running; exit code 4 when it does not fit",
-        "mdSgkcsMBGpefVh", 1, MOST_FILES, cmd_memory,
+        COMPILE_FLAGS | PRINT_FLAGS | F(sharing) | F(fit) | F(limit) | F(picture) | F(debugging) |
+            F(machine),
+        1, MOST_FILES, cmd_memory,
         "examples:\n"
         "  nnc memory models/vgg16.json --set batch=64 --format=csv\n"
         "  nnc memory models/vgg16.json --mode=step --fit batch=1..512 "
         "--hardware=models/hardware/gtx1080ti_x2.json\n"},
     {"partition", "MODEL...",
         "predict what strategies make of a model on several devices; exit code 4 when none fits",
-        "mdgkcszpeRfVh", 1, MOST_FILES, cmd_partition,
+        COMPILE_FLAGS | PRINT_FLAGS | F(partition) | F(debugging) | F(machine) | F(ranks), 1,
+        MOST_FILES, cmd_partition,
         "Predictions follow from the model's plan for one device: docs/partition.md. What "
         "nnc train and nnc run execute has `yes` under `runs`, and the last line of its "
         "paragraph is the command.\n\n"
@@ -70,7 +84,7 @@ const command commands[] = {
         "  nnc partition models/resnet50.json --devices=2 --strategy=sequential,pipeline "
         "--format=json\n"},
     {"calibrate", "", "measure this machine, or the ranks of a job on it, into a hardware file",
-        "beRh", 0, 0, cmd_calibrate,
+        F(calibrate) | F(machine) | F(ranks), 0, 0, cmd_calibrate,
         "Measures op classes, launches, copies between devices and collectives by running plans, "
         "and prints a hardware file\n(docs/hardware.md) for nnc partition --hardware.\n\n"
         "examples:\n"
@@ -79,13 +93,16 @@ const command commands[] = {
         "  mpirun -n 4 nnc calibrate --budget=60 -o ranks.json\n"
         "  nnc calibrate --target=cuda -o gpu.json && nnc partition models/vgg16.json --devices=1 "
         "--strategy=single --hardware=gpu.json --run --simulate\n"},
-    {"show", "MODEL...|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mgkfVh", 1, MOST_FILES,
-        cmd_show, "example:\n  nnc show models/vgg16.json --set image=64\n"},
-    {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
+    {"show", "MODEL...|ARTIFACT", "list layers, shapes, parameters, FLOPs",
+        MODEL_FLAGS | PRINT_FLAGS, 1, MOST_FILES, cmd_show,
+        "example:\n  nnc show models/vgg16.json --set image=64\n"},
+    {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", F(model), 1, 1,
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
     {"verify", "MODEL|ARTIFACT|FOLDER",
         "compare fused, unfused and float64 layer by layer; exit code 1 when they differ",
-        "mdSgkcsinwyejVh", 1, 1, cmd_verify,
+        COMPILE_FLAGS | F(sharing) | F(inputs) | F(tolerance) | F(layers) | F(onnx_tests) |
+            F(machine) | F(json) | F(weights),
+        1, 1, cmd_verify,
         "Names the first layer that is over its limit, and whether a kernel or a pass is wrong. A "
         "layer that only passes through\nregisters of a fused kernel has no number of its own.\n"
         "FOLDER is a test folder of ONNX: model.onnx and test_data_set_N/ with input_K.pb and "
@@ -94,8 +111,10 @@ const command commands[] = {
         "  nnc verify models/vgg16.json --set image=64\n"
         "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
         "  nnc verify tests/cli/onnx/agrees\n"},
-    {"train", "MODEL", "train a model: loss, gradients, optimizer", "mdklucsTeRfVh", 1, 1,
-        cmd_train,
+    {"train", "MODEL", "train a model: loss, gradients, optimizer",
+        PRINT_FLAGS | F(model) | F(place) | F(training) | F(loop) | F(job) | F(compiling) |
+            F(planning) | F(trace) | F(machine) | F(ranks),
+        1, 1, cmd_train,
         "The file of --data holds a tensor for each input of the model, with a row for each "
         "sample, and one named target; a\n.npy file holds one input alone, and --labels the "
         "target. The batch "
@@ -107,21 +126,22 @@ const command commands[] = {
         "--validation=0.1 --save=w.safetensors\n"
         "  nnc train examples/digits.json --data=digits.npz --devices=2 --strategy=1f1b "
         "--micro-batches=8\n"},
-    {"opt", "MODEL", "run passes on a model or graph text; print graph text", "mgkoceph", 1, 1,
-        cmd_opt,
+    {"opt", "MODEL", "run passes on a model or graph text; print graph text",
+        MODEL_FLAGS | F(passes) | F(compiling) | F(machine) | F(debugging), 1, 1, cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "
         "--passes=fuse_epilogue\n"},
-    {"layers", "", "list the layer types of model files, with their keys and defaults", "jh", 0, 0,
-        .list = nnc_report_layers},
-    {"ops", "", "list the ops of the graph IR", "jh", 0, 0, .list = nnc_report_ops},
-    {"passes", "", "list the passes in the order in which they run", "jh", 0, 0,
+    {"layers", "", "list the layer types of model files, with their keys and defaults", F(json), 0,
+        0, .list = nnc_report_layers},
+    {"ops", "", "list the ops of the graph IR", F(json), 0, 0, .list = nnc_report_ops},
+    {"passes", "", "list the passes in the order in which they run", F(json), 0, 0,
         .list = nnc_report_passes},
-    {"devices", "", "describe this machine, or that of a hardware file", "eDfh", 0, 0, cmd_devices,
+    {"devices", "", "describe this machine, or that of a hardware file",
+        F(machine) | F(hardware) | F(format), 0, 0, cmd_devices,
         "examples:\n"
         "  nnc devices --hardware=models/hardware/v100x8.json\n"
         "  nnc devices --target=cuda:sm_90 --format=json > machine.json\n"},
     {"doctor", "", "list optional libraries, present or missing, and the effect of missing ones",
-        "ejh", 0, 0, cmd_doctor, NULL},
+        F(machine) | F(json), 0, 0, cmd_doctor, NULL},
 };
 const int n_commands = NNC_COUNT(commands);
 

@@ -62,7 +62,7 @@ extern const nnc_train_options nnc_train_defaults;
 /* Offsets are those of nnc_train_options. */
 extern const nnc_flag nnc_train_settings[];
 extern const size_t nnc_n_train_settings;
-/* The key of a setting in the section "train" (settings of group u have none). True: it is inverted, as "shuffle" of "--no-shuffle". */
+/* The key of a setting in the section "train" (settings of FLAGS_job have none). True: it is inverted, as "shuffle" of "--no-shuffle". */
 enum { NNC_TRAIN_KEY_SIZE = 32 };
 bool nnc_train_key(const nnc_flag *f, char key[NNC_TRAIN_KEY_SIZE]);
 /* The setting that `name`, a flag or key of another framework, is called here ("--learning-rate": "lr"); NULL: none. */

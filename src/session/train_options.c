@@ -24,7 +24,7 @@ static const char *const of_loop[] = {"--lr", "--schedule", "--decay-every", "--
 
 bool nnc_train_is_offered(const nnc_flag *f)
 {
-    bool yes = f->group == 'k';
+    bool yes = f->group == FLAGS_training;
     for (size_t i = 0; i < NNC_COUNT(of_loop) && !yes; i++)
         yes = !strcmp(f->value.name, of_loop[i]);
     return yes;

@@ -12,109 +12,116 @@
 
 #define AT(f) offsetof(nnc_train_options, f)
 const nnc_flag nnc_train_settings[] = {
-    {'l', {"--data", NNC_SET_FILE, AT(data.path), 0, 0, 0, "PATH"},
+    {FLAGS_loop, {"--data", NNC_SET_FILE, AT(data.path), 0, 0, 0, "PATH"},
         "Samples, a file or folder: .npz or .safetensors with a tensor for each input and the "
         "target, .npy of the only input; CIFAR-10 or CIFAR-100 (binary); idx (MNIST); a folder of "
         "JPEG and PNG files for each class"},
-    {'l', {"--labels", NNC_SET_FILE, AT(data.labels), 0, 0, 0, "FILE"},
+    {FLAGS_loop, {"--labels", NNC_SET_FILE, AT(data.labels), 0, 0, 0, "FILE"},
         "The target from this file instead: class indices, or numbers (default: in --data; of idx: "
         "the file named after --data)"},
-    {'l', {"--validation-data", NNC_SET_FILE, AT(data.validation_path), 0, 0, 0, "PATH"},
+    {FLAGS_loop, {"--validation-data", NNC_SET_FILE, AT(data.validation_path), 0, 0, 0, "PATH"},
         "Samples for validation, instead of a share of --data"},
-    {'l', {"--validation-labels", NNC_SET_FILE, AT(data.validation_labels), 0, 0, 0, "FILE"},
+    {FLAGS_loop, {"--validation-labels", NNC_SET_FILE, AT(data.validation_labels), 0, 0, 0, "FILE"},
         "Their target, as --labels"},
-    {'l', {"--resize", NNC_SET_TEXT, AT(data.resize), 0, 0, 0, "SIZE|HxW"},
+    {FLAGS_loop, {"--resize", NNC_SET_TEXT, AT(data.resize), 0, 0, 0, "SIZE|HxW"},
         "Resize pictures: the shorter side to SIZE, or height and width (bilinear, antialiased)"},
-    {'l', {"--crop", NNC_SET_CHOICE, AT(data.crop), 0, NNC_CROP_none, 0, "none|centre|random"},
+    {FLAGS_loop,
+        {"--crop", NNC_SET_CHOICE, AT(data.crop), 0, NNC_CROP_none, 0, "none|centre|random"},
         "Crop pictures to the model's height and width; random: at the centre where it is "
         "validation (default: none)"},
-    {'l', {"--pad", NNC_SET_INT, AT(data.pad), 0, 0, 4096, "N"},
+    {FLAGS_loop, {"--pad", NNC_SET_INT, AT(data.pad), 0, 0, 4096, "N"},
         "Zeros on each side of a picture before --crop (default: 0)"},
-    {'l', {"--flip", NNC_SET_BOOL, AT(data.flip)},
+    {FLAGS_loop, {"--flip", NNC_SET_BOOL, AT(data.flip)},
         "Mirror half of the pictures in training, left to right"},
-    {'l', {"--rotate", NNC_SET_REAL, AT(data.rotate), 0, 0, 180, "DEGREES"},
+    {FLAGS_loop, {"--rotate", NNC_SET_REAL, AT(data.rotate), 0, 0, 180, "DEGREES"},
         "Rotate pictures in training by up to so much either way (default: 0)"},
-    {'l', {"--mean", NNC_SET_TEXT, AT(data.mean), 0, 0, 0, "M|M,M,M"},
+    {FLAGS_loop, {"--mean", NNC_SET_TEXT, AT(data.mean), 0, 0, 0, "M|M,M,M"},
         "Subtract this from pictures, by channel; 8-bit files have numbers 0..1 (default: 0)"},
-    {'l', {"--std", NNC_SET_TEXT, AT(data.std), 0, 0, 0, "S|S,S,S"},
+    {FLAGS_loop, {"--std", NNC_SET_TEXT, AT(data.std), 0, 0, 0, "S|S,S,S"},
         "Then divide pictures by this, by channel (default: 1)"},
-    {'u', {"--loaders", NNC_SET_INT, AT(data.loaders), 0, 0, 1024, "N", true},
+    {FLAGS_job, {"--loaders", NNC_SET_INT, AT(data.loaders), 0, 0, 1024, "N", true},
         "Threads that read and augment samples ahead of their use (default: a quarter of the "
         "CPUs)"},
-    {'k',
+    {FLAGS_training,
         {"--loss", NNC_SET_CHOICE, AT(of.loss), 0, NNC_LOSS_cross_entropy, 0,
             "cross_entropy|mse|bce"},
         "cross_entropy (default): of logits [N,C,...] and class indices; mse: mean squared error; "
         "bce: of logits and targets in 0..1"},
-    {'k', {"--label-smoothing", NNC_SET_REAL, AT(of.label_smoothing), 0, 0, 1, "S"},
+    {FLAGS_training, {"--label-smoothing", NNC_SET_REAL, AT(of.label_smoothing), 0, 0, 1, "S"},
         "cross_entropy: this share of each target goes to all classes alike (default: 0)"},
-    {'k', {"--optimizer", NNC_SET_CHOICE, AT(of.optimizer), 0, NNC_OPT_sgd, 0, "sgd|adam|adamw"},
+    {FLAGS_training,
+        {"--optimizer", NNC_SET_CHOICE, AT(of.optimizer), 0, NNC_OPT_sgd, 0, "sgd|adam|adamw"},
         "As PyTorch's (default: sgd)"},
-    {'l', {"--lr", NNC_SET_REAL, AT(rate.lr), 0, 0, 0, "RATE"}, "Learning rate (default: 0.01)"},
-    {'l',
+    {FLAGS_loop, {"--lr", NNC_SET_REAL, AT(rate.lr), 0, 0, 0, "RATE"},
+        "Learning rate (default: 0.01)"},
+    {FLAGS_loop,
         {"--schedule", NNC_SET_CHOICE, AT(rate.schedule), 0, NNC_LR_constant, 0,
             "constant|step|cosine"},
         "Learning rate after the warm-up: constant (default), falling by --gamma now and then, or "
         "to --min-lr as a cosine"},
-    {'l', {"--decay-every", NNC_SET_TEXT, AT(rate.every), 0, 0, 0, "N|Nsteps"},
+    {FLAGS_loop, {"--decay-every", NNC_SET_TEXT, AT(rate.every), 0, 0, 0, "N|Nsteps"},
         "step: the rate falls after each N epochs or steps"},
-    {'l', {"--decay-at", NNC_SET_LIST, AT(rate.at), AT(rate.n_at), 0, 0, "N|Nsteps,..."},
+    {FLAGS_loop, {"--decay-at", NNC_SET_LIST, AT(rate.at), AT(rate.n_at), 0, 0, "N|Nsteps,..."},
         "step: the rate falls after these epochs or steps"},
-    {'l', {"--gamma", NNC_SET_REAL, AT(rate.gamma), 0, 0, 0, "G"},
+    {FLAGS_loop, {"--gamma", NNC_SET_REAL, AT(rate.gamma), 0, 0, 0, "G"},
         "step: factor of each fall (default: 0.1)"},
-    {'l', {"--min-lr", NNC_SET_REAL, AT(rate.min), 0, 0, 0, "RATE"},
+    {FLAGS_loop, {"--min-lr", NNC_SET_REAL, AT(rate.min), 0, 0, 0, "RATE"},
         "cosine: the rate at the end (default: 0)"},
-    {'l', {"--warmup-steps", NNC_SET_INT, AT(rate.warmup), 0, 0, 1000000000, "N"},
+    {FLAGS_loop, {"--warmup-steps", NNC_SET_INT, AT(rate.warmup), 0, 0, 1000000000, "N"},
         "Steps in which the learning rate grows to its schedule's (default: 0)"},
-    {'k', {"--accumulate", NNC_SET_INT, AT(of.accumulate), 0, 1, 1000000, "N"},
+    {FLAGS_training, {"--accumulate", NNC_SET_INT, AT(of.accumulate), 0, 1, 1000000, "N"},
         "Batches of a step, which takes the mean of their gradients (default: 1)"},
-    {'k', {"--momentum", NNC_SET_REAL, AT(of.momentum), 0, 0, 1, "M"}, "Of sgd (default: 0)"},
-    {'k', {"--nesterov", NNC_SET_BOOL, AT(of.nesterov)}, "Nesterov's momentum"},
-    {'k', {"--beta1", NNC_SET_REAL, AT(of.beta1), 0, 0, 1, "B"},
+    {FLAGS_training, {"--momentum", NNC_SET_REAL, AT(of.momentum), 0, 0, 1, "M"},
+        "Of sgd (default: 0)"},
+    {FLAGS_training, {"--nesterov", NNC_SET_BOOL, AT(of.nesterov)}, "Nesterov's momentum"},
+    {FLAGS_training, {"--beta1", NNC_SET_REAL, AT(of.beta1), 0, 0, 1, "B"},
         "adam, adamw: share of the mean of gradients that a step keeps (default: 0.9)"},
-    {'k', {"--beta2", NNC_SET_REAL, AT(of.beta2), 0, 0, 1, "B"},
+    {FLAGS_training, {"--beta2", NNC_SET_REAL, AT(of.beta2), 0, 0, 1, "B"},
         "adam, adamw: share of the mean of their squares that a step keeps (default: 0.999)"},
-    {'k', {"--eps", NNC_SET_REAL, AT(of.eps), 0, 0, 0, "E"},
+    {FLAGS_training, {"--eps", NNC_SET_REAL, AT(of.eps), 0, 0, 0, "E"},
         "adam, adamw: added to the root of that mean (default: 1e-8)"},
-    {'k', {"--weight-decay", NNC_SET_REAL, AT(of.weight_decay), 0, 0, 0, "D"},
+    {FLAGS_training, {"--weight-decay", NNC_SET_REAL, AT(of.weight_decay), 0, 0, 0, "D"},
         "sgd, adam: D times the weight is added to its gradient; adamw: taken from the weight "
         "(default: 0)"},
-    {'k', {"--clip-norm", NNC_SET_REAL, AT(of.clip_norm), 0, 0, 0, "N"},
+    {FLAGS_training, {"--clip-norm", NNC_SET_REAL, AT(of.clip_norm), 0, 0, 0, "N"},
         "Scale gradients so that their common norm is at most N (default: they are not)"},
-    {'k', {"--class-axis", NNC_SET_INT, AT(of.class_axis), 0, -7, 7, "D"},
+    {FLAGS_training, {"--class-axis", NNC_SET_INT, AT(of.class_axis), 0, -7, 7, "D"},
         "cross_entropy: dimension of the classes in the prediction, -1: the last one, as in "
         "[N,T,C] (default: 1)"},
-    {'k', {"--ignore-index", NNC_SET_INT, AT(of.ignore_index), 0, -1000000000, 1000000000, "N"},
+    {FLAGS_training,
+        {"--ignore-index", NNC_SET_INT, AT(of.ignore_index), 0, -1000000000, 1000000000, "N"},
         "cross_entropy: leave targets N out of loss and accuracy, as in --ignore-index=-100 "
         "(default: none)"},
-    {'k', {"--freeze", NNC_SET_LIST, AT(of.freeze), AT(of.n_freeze), 0, 0, "PATTERN,..."},
+    {FLAGS_training,
+        {"--freeze", NNC_SET_LIST, AT(of.freeze), AT(of.n_freeze), 0, 0, "PATTERN,..."},
         "Weights that are not trained, by name or layer: features.*, /layers/0/* (besides those "
         "that the model freezes)"},
-    {'k', {"--train-only", NNC_SET_LIST, AT(of.only), AT(of.n_only), 0, 0, "PATTERN,..."},
+    {FLAGS_training,
+        {"--train-only", NNC_SET_LIST, AT(of.only), AT(of.n_only), 0, 0, "PATTERN,..."},
         "Weights that are trained: all others are frozen"},
-    {'k', {"--grad-inputs", NNC_SET_BOOL, AT(of.grad_inputs)},
+    {FLAGS_training, {"--grad-inputs", NNC_SET_BOOL, AT(of.grad_inputs)},
         "--mode=step: also compute the gradient of the loss with respect to each input of floats, "
         "as output NAME.gradient; a model without weights has a step then"},
-    {'k', {"--bn", NNC_SET_CHOICE, AT(of.bn), 0, NNC_BN_auto, 0, "auto|train|eval"},
+    {FLAGS_training, {"--bn", NNC_SET_CHOICE, AT(of.bn), 0, NNC_BN_auto, 0, "auto|train|eval"},
         "Batch norms use and move: train: the batch's statistics; eval: keep the running ones; "
         "auto (default): as the layer's key bn says, otherwise train, but eval of frozen layers"},
-    {'k', {"--loss-scale", NNC_SET_REAL, AT(of.loss_scale), 0, 0, 0, "S"},
+    {FLAGS_training, {"--loss-scale", NNC_SET_REAL, AT(of.loss_scale), 0, 0, 0, "S"},
         "Compute gradients of the loss times a scale that starts with S (default: with "
         "--precision=f16 65536, otherwise none)"},
-    {'k', {"--scale-growth", NNC_SET_INT, AT(of.scale_growth), 0, 1, 1000000000, "N"},
+    {FLAGS_training, {"--scale-growth", NNC_SET_INT, AT(of.scale_growth), 0, 1, 1000000000, "N"},
         "Steps after which the loss scale doubles (default: 2000)"},
-    {'l', {"--epochs", NNC_SET_INT, AT(epochs), 0, 1, 1000000000, "N"},
+    {FLAGS_loop, {"--epochs", NNC_SET_INT, AT(epochs), 0, 1, 1000000000, "N"},
         "Times that all samples are used (default: 1)"},
-    {'l', {"--steps", NNC_SET_INT, AT(steps), 0, 1, 1000000000, "N"},
+    {FLAGS_loop, {"--steps", NNC_SET_INT, AT(steps), 0, 1, 1000000000, "N"},
         "Stop after so many steps (default: no limit)"},
-    {'l', {"--validation", NNC_SET_REAL, AT(data.validation), 0, 0, 1, "SHARE"},
+    {FLAGS_loop, {"--validation", NNC_SET_REAL, AT(data.validation), 0, 0, 1, "SHARE"},
         "Share of the samples that are not trained on; loss and accuracy of them after each epoch "
         "(default: 0)"},
-    {'l', {"--no-shuffle", NNC_SET_BOOL, AT(data.no_shuffle)},
+    {FLAGS_loop, {"--no-shuffle", NNC_SET_BOOL, AT(data.no_shuffle)},
         "Use samples in the order of the files"},
-    {'u', {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
+    {FLAGS_job, {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
-    {'u',
+    {FLAGS_job,
         {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, 0, 0, nnc_train_strategies + 1,
             .names = nnc_strategy_names},
         "Devices of --devices (default: one for each rank): layers (default): each layer is on the "
@@ -123,40 +130,40 @@ const nnc_flag nnc_train_settings[] = {
         "tensor, channel, spatial: ops are split over the devices (docs/partition.md); "
         "the others: a pipeline of --micro-batches, whose stages are those of "
         "--place or the model file, otherwise those of nnc partition"},
-    {'u', {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
+    {FLAGS_job, {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
         "Batches that one run of the plan takes, with the results of --accumulate=M (default: of a "
         "pipeline those of --accumulate, otherwise 1)"},
-    {'l', {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
+    {FLAGS_loop, {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
         "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side, "
         "each on an equal part of --devices and with batches of its own; gradients are means over "
         "all (default: 1)"},
-    {'u', {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
+    {FLAGS_job, {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
         "1: each replica of --strategy=data or --replicas has a part of the optimizer's states and "
         "updates a part of the weights, and all of them get the others'; 2: it also keeps only "
         "its part of the sums of gradients of several batches (default: 0)"},
-    {'u', {"--bucket-mb", NNC_SET_REAL, AT(bucket_mb), 0, 0, 1000000, "MB"},
+    {FLAGS_job, {"--bucket-mb", NNC_SET_REAL, AT(bucket_mb), 0, 0, 1000000, "MB"},
         "Replicas sum gradients in buckets of this size, in 10^6 bytes, copied side by side "
         "(default: those that one kernel of the optimizer updates)"},
-    {'u', {"--chunks", NNC_SET_INT, AT(chunks), 0, 2, 64, "N"},
+    {FLAGS_job, {"--chunks", NNC_SET_INT, AT(chunks), 0, 2, 64, "N"},
         "Stages of a device with --strategy=interleaved (default: 2)"},
-    {'u', {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},
+    {FLAGS_job, {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},
         "--save: last (default): the weights after the last step; best: those of the epoch with "
         "the "
         "best accuracy, or least loss, in validation; all: also those of epoch N, as FILE-N"},
-    {'u', {"--log", NNC_SET_FILE, AT(log), 0, 0, 0, "FILE"},
+    {FLAGS_job, {"--log", NNC_SET_FILE, AT(log), 0, 0, 0, "FILE"},
         "Write a line of JSON for each step and each epoch"},
-    {'u', {"--checkpoint", NNC_SET_FILE, AT(checkpoint), 0, 0, 0, "FILE"},
+    {FLAGS_job, {"--checkpoint", NNC_SET_FILE, AT(checkpoint), 0, 0, 0, "FILE"},
         "Write weights, optimizer states and position to this file after each epoch, and when the "
         "training is interrupted: .safetensors or .npz"},
-    {'u', {"--checkpoint-every", NNC_SET_INT, AT(checkpoint_every), 0, 1, 1000000000, "N"},
+    {FLAGS_job, {"--checkpoint-every", NNC_SET_INT, AT(checkpoint_every), 0, 1, 1000000000, "N"},
         "After each N steps instead (default: after each epoch)"},
-    {'u', {"--resume", NNC_SET_BOOL, AT(resume)},
+    {FLAGS_job, {"--resume", NNC_SET_BOOL, AT(resume)},
         "Continue from the --checkpoint file, if there is one, as if training had not stopped"},
-    {'l', {"--on-nan", NNC_SET_CHOICE, AT(on_nan), 0, NNC_NAN_stop, 0, "stop|skip"},
+    {FLAGS_loop, {"--on-nan", NNC_SET_CHOICE, AT(on_nan), 0, NNC_NAN_stop, 0, "stop|skip"},
         "When the loss is NaN or infinite: stop (default) and say where it arose, or skip the "
         "step's update"},
-    {'F', {"--batch", NNC_SET_INT, AT(batch), 0, 1, 1000000000}, "The model's arg `batch`"},
-    {'F', {"--seed", NNC_SET_SEED, AT(seed)}, "As --seed"},
+    {FLAGS_file, {"--batch", NNC_SET_INT, AT(batch), 0, 1, 1000000000}, "The model's arg `batch`"},
+    {FLAGS_file, {"--seed", NNC_SET_SEED, AT(seed)}, "As --seed"},
 };
 const size_t nnc_n_train_settings = NNC_COUNT(nnc_train_settings);
 _Static_assert(NNC_COUNT(nnc_train_settings) <= NNC_TRAIN_SETTINGS, "nnc_train_options.given");
@@ -201,13 +208,13 @@ static nnc_status unknown_key(const char *key, nnc_loc loc, nnc_sink *sink)
     size_t n = 0;
     for (size_t i = 0; i < nnc_n_train_settings; i++) {
         (void)nnc_train_key(&nnc_train_settings[i], name[n]);
-        if (nnc_train_settings[i].group == 'u' && !strcmp(name[n], key))
+        if (nnc_train_settings[i].group == FLAGS_job && !strcmp(name[n], key))
             return nnc_fail(sink, NNC_E_MODEL, loc,
                 "`%s` is not a key of \"train\": files and how devices share the work are of a "
                 "run, with %s",
                 key, nnc_train_settings[i].value.name);
         names[n] = name[n];
-        n += nnc_train_settings[i].group != 'u';
+        n += nnc_train_settings[i].group != FLAGS_job;
     }
     if (nnc_train_calls(key))
         return nnc_fail(sink, NNC_E_MODEL, loc, "unknown key \"%s\"; nnc calls it `%s`", key,
@@ -293,7 +300,7 @@ static nnc_status read_key(
     for (size_t i = 0; i < nnc_n_train_settings; i++) {
         const nnc_flag *f = &nnc_train_settings[i];
         const bool inverted = nnc_train_key(f, key);
-        if (f->group == 'u' || strcmp(key, v->key) != 0)
+        if (f->group == FLAGS_job || strcmp(key, v->key) != 0)
             continue;
         nnc_train_options checked = *o; /* also what a flag overrides is checked */
         return read_setting(f, key, inverted, j, v, o->given[i] ? &checked : o, strings, sink);

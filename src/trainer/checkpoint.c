@@ -35,7 +35,8 @@ static void put_settings(const trainer *t, nnc_text *out)
 {
     for (size_t i = 0; i < nnc_n_train_settings; i++) {
         const nnc_flag *f = &nnc_train_settings[i];
-        if (!strchr("kl", f->group) || f->value.kind == NNC_SET_FILE || is_length(t, f->value.name))
+        if ((f->group != FLAGS_training && f->group != FLAGS_loop) ||
+            f->value.kind == NNC_SET_FILE || is_length(t, f->value.name))
             continue;
         if (!t->data && !nnc_train_is_offered(f)) /* of the caller's data */
             continue;
