@@ -28,10 +28,7 @@ typedef struct ox_field {
     ox_span s; /* OX_bytes */
 } ox_field;
 
-static inline ox_wire ox_open(ox_span s)
-{
-    return (ox_wire){s.p, s.n ? s.p + s.n : s.p, false};
-}
+static inline ox_wire ox_open(ox_span s) { return (ox_wire){s.p, s.n ? s.p + s.n : s.p, false}; }
 bool ox_next(ox_wire *w, ox_field *f); /* false: the end, or damage (w->bad) */
 bool ox_varint(ox_wire *w, uint64_t *v);
 
@@ -325,31 +322,16 @@ bool ox_refuse(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 /* Reports that the node contradicts ONNX's rules, and ends the import; false. */
 bool ox_wrong(const ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 
-static inline bool ox_has(const ox_build *b, int i)
-{
-    return i < b->n_in && b->in[i].state != OX_unset;
-}
-static inline nnc_ref ox_in(const ox_build *b, int i)
-{
-    return b->in[i].ref;
-}
-static inline nnc_ref ox_optional(const ox_build *b, int i)
-{
-    return ox_has(b, i) ? b->in[i].ref : NNC_NONE;
-}
+static inline bool ox_has(const ox_build *b, int i) { return i < b->n_in && b->in[i].state != OX_unset; }
+static inline nnc_ref ox_in(const ox_build *b, int i) { return b->in[i].ref; }
+static inline nnc_ref ox_optional(const ox_build *b, int i) { return ox_has(b, i) ? b->in[i].ref : NNC_NONE; }
 static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
 {
     static const nnc_type none = {0};
     return r < b->x->g->n_value ? nnc_typeof(b->x->g, r) : &none;
 }
-static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r)
-{
-    return (nnc_dtype)ox_type(b, r)->dtype;
-}
-static inline bool ox_wants(const ox_build *b, int i)
-{
-    return i < b->n_out && *b->n->out[i];
-}
+static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r) { return (nnc_dtype)ox_type(b, r)->dtype; }
+static inline bool ox_wants(const ox_build *b, int i) { return i < b->n_out && *b->n->out[i]; }
 bool ox_set(ox_build *b, int i, nnc_ref r); /* result i; false when r is none */
 /* Result i has no elements; true. */
 bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim);
@@ -360,10 +342,7 @@ nnc_type ox_shape_of(const ox_build *b, int i); /* of input i, which may have no
 bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
 /* The result of an elementwise operator of which an operand has no elements. */
 bool ox_each_empty(ox_build *b);
-static inline bool ox_give(ox_build *b, nnc_ref r)
-{
-    return ox_set(b, 0, r);
-}
+static inline bool ox_give(ox_build *b, nnc_ref r) { return ox_set(b, 0, r); }
 
 /* The attribute, the function's that it refers to, or NULL. One of another type than OXA_... ends the import (reported). */
 const ox_attr *ox_attr_find(const ox_build *b, const char *name, int type);

@@ -145,10 +145,7 @@ typedef struct exec_ranks {
 } exec_ranks;
 
 /* Is device d of this process? */
-static inline bool nnc_exec_owns(const nnc_exec *e, int d)
-{
-    return !e->ranks || e->ranks->owner[d] == e->ranks->rank;
-}
+static inline bool nnc_exec_owns(const nnc_exec *e, int d) { return !e->ranks || e->ranks->owner[d] == e->ranks->rank; }
 
 /* Adds the time since `from` to a phase. */
 static inline void nnc_exec_spent(nnc_exec *e, nnc_phase which, int64_t from)
