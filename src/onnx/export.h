@@ -72,8 +72,8 @@ op_node op_begin_of(exporter *x, const char *op, size_t n, const char *const *in
 #define OP_OF(x, op, ...) \
     op_begin_of((x), (op), NNC_COUNT(((const char *[]){__VA_ARGS__})), (const char *const[]){__VA_ARGS__})
 void op_in(op_node *o, const char *name); /* "": left out */
-/* Attributes from those of x->n: "group:groups" is ONNX's group, where the node has groups and they are not 0; "axis=1" is there always, and
- * 1 where the node has none. Names that no attribute of a node has are those of numbers. */
+/* Attributes from those of x->n: "group:groups" is ONNX's group, where the node has groups and they are not 0; "axis=1" is there always,
+ * and 1 where the node has none. Names that no attribute of a node has are those of numbers. */
 void op_attrs(op_node *o, const char *list);
 void op_attr_int(op_node *o, const char *name, int64_t v);
 void op_attr_float(op_node *o, const char *name, double v);
