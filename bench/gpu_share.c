@@ -86,7 +86,7 @@ static double loads_of_thread(const nnc_kernel *k, const cu_rows *r)
 
 /* The loops' code loads what is not loaded outside of them: a part of an iteration where the path has unrolled code that few threads go
  * through. Without such loads: one iteration. */
-static double trips_of(double loads, const nnc_cubin_kernel *c)
+static double trips_of(double loads, const nnc_cubin_path *c)
 {
     return c->loop.loads > 0 ? fmax(loads - c->once.loads, 0) / c->loop.loads : 1;
 }
@@ -95,7 +95,7 @@ static double trips_of(double loads, const nnc_cubin_kernel *c)
 
 typedef struct launch {
     const nnc_target *t;
-    const nnc_cubin_kernel *c;
+    const nnc_cubin_path *c;
     double blocks, bytes, trips;
     int threads, resident;
     bool cached;
@@ -176,25 +176,27 @@ nnc_status nnc_gpu_share_of(const nnc_target *t, const nnc_kernel *k, const nnc_
 {
     const nnc_kgrid *g = &k->grid;
     cu_rows rows = {0};
+    nnc_cubin_path p;
     *out = (nnc_gpu_share){0};
+    NNC_NEED(nnc_cubin_path_of(c, &p), sink);
     if (!cu_rows_plan(&rows, k, g)) {
         cu_rows_deinit(&rows);
         return nnc_nomem(sink);
     }
-    launch l = {.t = t, .c = c, .bytes = bytes, .threads = g->threads, .cached = cached || finish};
+    launch l = {.t = t, .c = &p, .bytes = bytes, .threads = g->threads, .cached = cached || finish};
     l.blocks = (double)(finish ? g->finish : g->blocks);
     const double loads =
         finish ? (double)g->work / (l.blocks * g->threads) : loads_of_thread(k, &rows);
-    l.trips = trips_of(loads, c);
+    l.trips = trips_of(loads, &p);
     cu_rows_deinit(&rows);
     l.resident =
         nnc_gpu_resident(t, g->threads, c->registers, c->shared_bytes + (finish ? 0 : g->shared));
     out->resident = l.resident;
     out->trips = l.trips;
-    out->seen = loads > 0 ? of_path(&l, c->once.loads, c->loop.loads) / loads : 1;
+    out->seen = loads > 0 ? of_path(&l, p.once.loads, p.loop.loads) / loads : 1;
     out->instructions =
-        of_path(&l, c->once.issued, c->loop.issued) * l.blocks * l.threads / stored_elements(k);
-    out->flight = (double)c->flight * l.threads * fmin(l.resident, ceil(l.blocks / t->sms));
+        of_path(&l, p.once.issued, p.loop.issued) * l.blocks * l.threads / stored_elements(k);
+    out->flight = (double)p.flight * l.threads * fmin(l.resident, ceil(l.blocks / t->sms));
     times(&l, out);
     return NNC_OK;
 }

@@ -27,6 +27,24 @@
 
 struct nnc_plan;
 
+/* What a thread does in a part of the full path: among the paths from entry to exit that store the most to global
+ * memory, those that load the most from it, of these the shortest. Threads inside of all edges execute it. */
+typedef struct nnc_cubin_work {
+    int n[CC__COUNT];   /* instructions by class */
+    int issued;         /* sum of n without padding */
+    int stalls;         /* clocks between instructions where nothing is waited for, from their control codes */
+    int loads, stores;  /* bytes of global memory */
+    int waits;          /* for global loads: those that were issued before count as arrived together */
+    int ahead;          /* clocks of the thread between loads of an iteration and the next one's wait for them */
+    int other_waits;    /* for shared memory, shuffles, special functions, conversions; barriers */
+} nnc_cubin_work;
+typedef struct nnc_cubin_path { /* the full path of a kernel */
+    nnc_cubin_work once, loop; /* outside of loops; one iteration of each of its loops, added up */
+    int flight;                /* most bytes of global loads that it has issued and not waited for */
+} nnc_cubin_path;
+/* cubin_work.c. The cubin that k was read from is still there. False: out of memory. */
+bool nnc_cubin_path_of(const nnc_cubin_kernel *k, nnc_cubin_path *out);
+
 typedef enum nnc_gpu_limit {
     GL_memory,
     GL_issue,

@@ -93,12 +93,13 @@ static void lowered(visit *a);
 
 static rule *rule_of(nnc_op op)
 {
-    rule *(*const files[])(nnc_op) = {
-        move_rule, reduce_rule, nn_rule, loop_rule, recurrent_rule, collective_rule_of};
-    for (size_t i = 0; i < NNC_COUNT(files); i++)
-        if (files[i](op))
-            return files[i](op);
+    static rule *const rules[OP__COUNT] = {
+#define RULE(op, f) [OP_##op] = f,
+#include "autodiff/rules.def"
+    };
     nnc_class c = nnc_op_class(op);
+    if (rules[op])
+        return rules[op];
     return has_derivative(op) ? ewise_rule : c == CL_ecomp || c == CL_comp ? lowered : NULL;
 }
 

@@ -24,13 +24,8 @@ typedef struct visit {
 } visit;
 
 typedef void rule(visit *a);
-/* rule_*.c; NULL: there is none in this file. */
-rule *move_rule(nnc_op op);
-rule *reduce_rule(nnc_op op);
-rule *nn_rule(nnc_op op);
-rule *loop_rule(nnc_op op);
-rule *recurrent_rule(nnc_op op);
-rule *collective_rule_of(nnc_op op);
+#define RULE(op, f) rule f;
+#include "autodiff/rules.def"
 /* derivative.c: by the derivatives of scalar.def, and for ops with a lowering those of its own table. */
 bool has_derivative(nnc_op op);
 void ewise_rule(visit *a);

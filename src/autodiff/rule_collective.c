@@ -9,7 +9,7 @@ static bool adds(const nnc_node *n)
     return !a || !strcmp(a->word, "add");
 }
 
-static void collective_rule(visit *a)
+void collective_rule(visit *a)
 {
     const nnc_op op = a->n.op == OP_allreduce   ? OP_allreduce
                       : a->n.op == OP_allgather ? OP_reduce_scatter
@@ -47,9 +47,4 @@ static void collective_rule(visit *a)
     const nnc_ref dx = nnc_build(a->g, op, a->n.n_out, dy, n_attr, attr);
     for (int i = 0; i < a->n.n_in && dx != NNC_NONE; i++)
         give(a, i, dx + (nnc_ref)i);
-}
-
-rule *collective_rule_of(nnc_op op)
-{
-    return nnc_op_class(op) == CL_collective ? collective_rule : NULL;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Each element gets the gradients of the sums that it is in: a running sum from the other side. */
-static void cumsum_rule(visit *a)
+void cumsum_rule(visit *a)
 {
     const nnc_attr at[] = {nnc_ai(AT_axis, nnc_attr_int(&a->n, AT_axis, 0)),
         nnc_ai(AT_exclusive, nnc_attr_int(&a->n, AT_exclusive, 0)),
@@ -31,7 +31,7 @@ static nnc_ref scanned_back(visit *a, nnc_ref factor, nnc_ref dy)
 }
 
 /* With p[t] = x[t] p[t-1], dx[t] is p[t]'s gradient times p[t-1]: no division, so that zeros do no harm. */
-static void cumprod_rule(visit *a)
+void cumprod_rule(visit *a)
 {
     const nnc_type t = *in_type(a, 0);
     const int axis = (int)nnc_attr_int(&a->n, AT_axis, 0);
@@ -47,7 +47,7 @@ static void cumprod_rule(visit *a)
     give(a, 0, nnc_build2(a->g, OP_mul, scanned_back(a, a->n.in[0], dp), before));
 }
 
-static void linear_scan_rule(visit *a)
+void linear_scan_rule(visit *a)
 {
     const nnc_type t = *in_type(a, 0);
     const int axis = (int)nnc_attr_int(&a->n, AT_axis, 0);
@@ -73,19 +73,19 @@ static nnc_ref scattered(visit *a, const nnc_type *x, nnc_ref index, nnc_ref fro
     return nnc_build(a->g, OP_scatter, 3, in, 2, at);
 }
 
-static void topk_rule(visit *a)
+void topk_rule(visit *a)
 {
     const nnc_type x = *in_type(a, 0);
     give(a, 0, scattered(a, &x, a->n.out + 1, a->dy[0] == NNC_NONE ? result_grad(a, 0) : a->dy[0]));
 }
 
-static void gather_elements_rule(visit *a)
+void gather_elements_rule(visit *a)
 {
     const nnc_type x = *in_type(a, 0);
     give(a, 0, scattered(a, &x, a->n.in[1], a->dy[0]));
 }
 
-static void gather_nd_rule(visit *a)
+void gather_nd_rule(visit *a)
 {
     const nnc_type x = *in_type(a, 0);
     const nnc_attr add = nnc_aw(AT_reduction, "add");
@@ -99,7 +99,7 @@ static void gather_nd_rule(visit *a)
 
 /* Updates are read where they went. Without a reduction what they replaced gets nothing, and of several for one element each gets all
  * of it, as in PyTorch. */
-static void scatter_rule(visit *a)
+void scatter_rule(visit *a)
 {
     const bool nd = a->n.op == OP_scatter_nd;
     const nnc_attr *r = nnc_attr_find(&a->n, AT_reduction);
@@ -122,19 +122,4 @@ static void scatter_rule(visit *a)
         dy = nnc_build(a->g, (nnc_op)a->n.op, 3, in, !nd, &axis);
     }
     give(a, 0, dy);
-}
-
-rule *loop_rule(nnc_op op)
-{
-    switch (op) {
-    case OP_cumsum: return cumsum_rule;
-    case OP_cumprod: return cumprod_rule;
-    case OP_linear_scan: return linear_scan_rule;
-    case OP_topk: return topk_rule;
-    case OP_gather_elements: return gather_elements_rule;
-    case OP_gather_nd: return gather_nd_rule;
-    case OP_scatter:
-    case OP_scatter_nd: return scatter_rule;
-    default: return NULL;
-    }
 }

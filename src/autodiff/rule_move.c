@@ -63,18 +63,18 @@ nnc_ref next_along(visit *a, nnc_ref x, int axis, bool before, nnc_ref edge)
     return nnc_concat(a->g, 2, in, axis);
 }
 
-static void identity_rule(visit *a)
+void identity_rule(visit *a)
 {
     give(a, 0, a->dy[0]);
 }
 
-static void reshape_rule(visit *a)
+void reshape_rule(visit *a)
 {
     const nnc_type t = *in_type(a, 0);
     give(a, 0, nnc_reshape(a->g, a->dy[0], t.rank, t.dim));
 }
 
-static void transpose_rule(visit *a)
+void transpose_rule(visit *a)
 {
     const int64_t *perm;
     int64_t back[NNC_MAX_RANK] = {0};
@@ -84,7 +84,7 @@ static void transpose_rule(visit *a)
     give(a, 0, nnc_transpose(a->g, a->dy[0], back));
 }
 
-static void flip_rule(visit *a)
+void flip_rule(visit *a)
 {
     const int64_t *axes;
     int n = nnc_attr_ints(&a->n, AT_axes, &axes);
@@ -108,7 +108,7 @@ static nnc_ref spread(visit *a, nnc_ref dy, int axis, int64_t step)
     return nnc_reshape(a->g, r, t.rank, t.dim);
 }
 
-static void slice_rule(visit *a)
+void slice_rule(visit *a)
 {
     const int64_t *axes, *starts, *ends, *steps;
     const nnc_type x = *in_type(a, 0);
@@ -158,7 +158,7 @@ static nnc_ref unpad_copies(visit *a, nnc_ref dy, int d, int64_t lo, int64_t ext
     return nnc_build(a->g, OP_scatter, 3, in, 2, at);
 }
 
-static void pad_rule(visit *a)
+void pad_rule(visit *a)
 {
     const int64_t *pads;
     const nnc_type x = *in_type(a, 0);
@@ -175,7 +175,7 @@ static void pad_rule(visit *a)
     give(a, 0, dy);
 }
 
-static void concat_rule(visit *a)
+void concat_rule(visit *a)
 {
     int axis = (int)nnc_attr_int(&a->n, AT_axis, 0);
     int64_t from[NNC_MAX_RANK] = {0};
@@ -187,7 +187,7 @@ static void concat_rule(visit *a)
     }
 }
 
-static void split_rule(visit *a)
+void split_rule(visit *a)
 {
     NNC_FREED nnc_ref *dy = nnc_malloc(a->n.n_out * sizeof *dy);
     if (!dy) {
@@ -210,7 +210,7 @@ static nnc_ref add_rows(visit *a, const nnc_type *t, nnc_ref index, nnc_ref rows
 }
 
 /* x is [before, axis, after] and y [before, index.., after]: scattered with the axis first. */
-static void gather_rule(visit *a)
+void gather_rule(visit *a)
 {
     int axis = (int)nnc_attr_int(&a->n, AT_axis, 0);
     const nnc_type x = *in_type(a, 0), index = *in_type(a, 1), y = *nnc_typeof(a->g, a->n.out);
@@ -236,22 +236,4 @@ static void gather_rule(visit *a)
     nnc_ref rows = axis && y.rank ? nnc_transpose(a->g, a->dy[0], perm) : a->dy[0];
     nnc_ref sum = add_rows(a, &t, a->n.in[1], rows);
     give(a, 0, axis ? nnc_transpose(a->g, sum, back) : sum);
-}
-
-rule *move_rule(nnc_op op)
-{
-    switch (op) {
-    case OP_identity:
-    case OP_relayout: return identity_rule;
-    case OP_broadcast: return identity_rule; /* give() sums over what is broadcast */
-    case OP_reshape: return reshape_rule;
-    case OP_transpose: return transpose_rule;
-    case OP_flip: return flip_rule;
-    case OP_slice: return slice_rule;
-    case OP_pad: return pad_rule;
-    case OP_concat: return concat_rule;
-    case OP_split: return split_rule;
-    case OP_gather: return gather_rule;
-    default: return NULL;
-    }
 }

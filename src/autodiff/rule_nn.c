@@ -13,7 +13,7 @@ static nnc_ref product(visit *a, nnc_ref x, nnc_ref y, bool tx, bool ty)
 }
 
 /* y = A B, where A is a or its transpose: dA = dy B^T, dB = A^T dy. */
-static void matmul_rule(visit *a)
+void matmul_rule(visit *a)
 {
     nnc_ref x = a->n.in[0], w = a->n.in[1], dy = a->dy[0];
     bool tx = nnc_attr_int(&a->n, AT_transpose_a, 0), tw = nnc_attr_int(&a->n, AT_transpose_b, 0);
@@ -31,7 +31,7 @@ static nnc_ref rows_of(visit *a, nnc_ref x)
     return nnc_reshape(a->g, x, 2, dim);
 }
 
-static void linear_rule(visit *a)
+void linear_rule(visit *a)
 {
     const nnc_type x = *in_type(a, 0);
     const int64_t first = 0;
@@ -148,7 +148,7 @@ static nnc_ref bias_grad(visit *a)
     return nnc_reduce(a->g, OP_reduce_sum, a->dy[0], n, axes, false);
 }
 
-static void conv_rule(visit *a)
+void conv_rule(visit *a)
 {
     const window w = window_of(a);
     const nnc_type x = *in_type(a, 0);
@@ -161,7 +161,7 @@ static void conv_rule(visit *a)
 }
 
 /* y is the gradient of a convolution's source: here x plays the gradient of its result, and dy its source. */
-static void conv_transpose_rule(visit *a)
+void conv_transpose_rule(visit *a)
 {
     const window w = window_of(a);
     const nnc_type x = *in_type(a, 0);
@@ -174,7 +174,7 @@ static void conv_transpose_rule(visit *a)
 }
 
 /* Linear in both operands, as a convolution is: here the gradient of the result plays the weight. */
-static void conv_wgrad_rule(visit *a)
+void conv_wgrad_rule(visit *a)
 {
     const window w = window_of(a);
     const nnc_type x = *in_type(a, 0), dy = *in_type(a, 1);
@@ -229,7 +229,7 @@ static nnc_ref divided(visit *a, const window *w, nnc_ref dy)
 }
 
 /* Each element gets the shares of the windows that it is in: a transposed depthwise convolution with ones. */
-static void avgpool_rule(visit *a)
+void avgpool_rule(visit *a)
 {
     window w = window_of(a);
     const nnc_type x = *in_type(a, 0);
@@ -243,7 +243,7 @@ static void avgpool_rule(visit *a)
 }
 
 /* The first largest element of each window gets it; its index is kept in a byte where it fits. */
-static void maxpool_rule(visit *a)
+void maxpool_rule(visit *a)
 {
     const window w = window_of(a);
     const nnc_type x = *in_type(a, 0);
@@ -267,27 +267,11 @@ static void maxpool_rule(visit *a)
 /* ---- activations ------------------------------------------------------------------------------------------------------ */
 
 /* 0 at the bounds, by the result alone, so that the operand need not be kept; a NaN lets it pass. */
-static void relu_rule(visit *a)
+void relu_rule(visit *a)
 {
     nnc_ref y = a->n.out, zero = nnc_scalar(a->g, dtype_of(a, y), 0);
     nnc_ref flat = with_number(a, OP_le, y, 0);
     if (a->n.op == OP_relu6)
         flat = nnc_build2(a->g, OP_or, flat, with_number(a, OP_ge, y, 6));
     give(a, 0, nnc_build3(a->g, OP_select, flat, zero, a->dy[0]));
-}
-
-rule *nn_rule(nnc_op op)
-{
-    switch (op) {
-    case OP_matmul: return matmul_rule;
-    case OP_linear: return linear_rule;
-    case OP_conv: return conv_rule;
-    case OP_conv_transpose: return conv_transpose_rule;
-    case OP_conv_wgrad: return conv_wgrad_rule;
-    case OP_maxpool: return maxpool_rule;
-    case OP_avgpool: return avgpool_rule;
-    case OP_relu:
-    case OP_relu6: return relu_rule;
-    default: return NULL;
-    }
 }

@@ -164,7 +164,7 @@ static nnc_ref state_back(const steps *s, nnc_ref p, nnc_ref keep, int h0)
     return d;
 }
 
-static void rnn_rule(visit *a)
+void rnn_rule(visit *a)
 {
     const nnc_attr *f = nnc_attr_find(&a->n, AT_activation);
     const nnc_ref y = a->n.out;
@@ -182,7 +182,7 @@ static void rnn_rule(visit *a)
     give(a, 0, d);
 }
 
-static void gru_rule(visit *a)
+void gru_rule(visit *a)
 {
     steps s;
     if (!open_steps(&s, a, 3, 3, 4))
@@ -230,7 +230,7 @@ static nnc_ref to_last_step(const steps *s, nnc_ref dy, nnc_ref *before_all)
         nnc_build3(g, OP_select, nnc_build2(g, OP_eq, s->step, last), late, zero));
 }
 
-static void lstm_rule(visit *a)
+void lstm_rule(visit *a)
 {
     steps s;
     if (!open_steps(&s, a, 4, 2, 4))
@@ -256,14 +256,4 @@ static void lstm_rule(visit *a)
     give_states(&s, d, 2, before_all);
     if (d != NNC_NONE && wanted(a, 3))
         give(a, 3, times(&s, first_step(&s, keep), first_step(&s, d + 1)));
-}
-
-rule *recurrent_rule(nnc_op op)
-{
-    switch (op) {
-    case OP_lstm: return lstm_rule;
-    case OP_gru: return gru_rule;
-    case OP_rnn: return rnn_rule;
-    default: return NULL;
-    }
 }

@@ -34,7 +34,7 @@ static nnc_ref to_operand(visit *a, nnc_ref r)
     return nnc_broadcast(a->g, r, t.rank, t.dim);
 }
 
-static void sum_rule(visit *a)
+void sum_rule(visit *a)
 {
     nnc_ref r = kept(a, a->dy[0]);
     if (a->n.op == OP_reduce_mean)
@@ -43,7 +43,7 @@ static void sum_rule(visit *a)
 }
 
 /* Equal elements share it. */
-static void extreme_rule(visit *a)
+void extreme_rule(visit *a)
 {
     const int64_t *axes;
     int n = axes_of(a, &axes);
@@ -57,7 +57,7 @@ static void extreme_rule(visit *a)
 
 /* The product of all other elements is that of those before times that of those after, so that zeros do no harm; of [kept, reduced], the
  * operand with its reduced dimensions last. */
-static void prod_rule(visit *a)
+void prod_rule(visit *a)
 {
     const int64_t *axes;
     const nnc_type x = *in_type(a, 0);
@@ -91,7 +91,7 @@ static void prod_rule(visit *a)
 
 /* ---- softmax: dx = y (dy - sum(dy y)); log_softmax: dx = dy - e^y sum(dy) ------------------------------------------------- */
 
-static void softmax_rule(visit *a)
+void softmax_rule(visit *a)
 {
     nnc_ref y = a->n.out, dy = a->dy[0];
     int64_t axis = nnc_attr_int(&a->n, AT_axis, in_type(a, 0)->rank - 1);
@@ -145,7 +145,7 @@ static nnc_ref norm_backward(visit *a, const norm *m, nnc_ref dxh)
 }
 
 /* layernorm and rmsnorm: y = xh gamma + beta, gamma and beta over the dimensions from axis on. */
-static void layernorm_rule(visit *a)
+void layernorm_rule(visit *a)
 {
     int rank = in_type(a, 0)->rank, axis = (int)nnc_attr_int(&a->n, AT_axis, rank - 1);
     norm m = {.centred = a->n.op == OP_layernorm};
@@ -178,7 +178,7 @@ static nnc_ref channel_sum(visit *a, nnc_ref r)
     return r == NNC_NONE ? r : nnc_reduce(a->g, OP_reduce_sum, r, n, axes, false);
 }
 
-static void groupnorm_rule(visit *a)
+void groupnorm_rule(visit *a)
 {
     const nnc_type t = *in_type(a, 0);
     int64_t groups = nnc_attr_int(&a->n, AT_num_groups, 1);
@@ -254,7 +254,7 @@ static nnc_ref batch_dx(visit *a, nnc_ref scale, nnc_ref r, nnc_ref sum, nnc_ref
 
 /* x, gamma, beta, mean, var: y = (x - mean) r gamma + beta with r = 1/sqrt(var + eps), per channel. mean and var are operands like the
  * others, except where they are those of x. */
-static void batchnorm_rule(visit *a)
+void batchnorm_rule(visit *a)
 {
     const bool of_batch = wanted(a, 0) && is_of_batch(a);
     const bool to_mean = wanted(a, 3) && !of_batch, to_var = wanted(a, 4) && !of_batch;
@@ -285,23 +285,5 @@ static void batchnorm_rule(visit *a)
     if (to_var) { /* dr/dvar = -r^3 / 2 */
         nnc_ref r2 = with_number(a, OP_mul, nnc_build2(a->g, OP_mul, r, r), -0.5);
         give(a, 4, nnc_build2(a->g, OP_mul, nnc_build2(a->g, OP_mul, dot, scale), r2));
-    }
-}
-
-rule *reduce_rule(nnc_op op)
-{
-    switch (op) {
-    case OP_reduce_sum:
-    case OP_reduce_mean: return sum_rule;
-    case OP_reduce_max:
-    case OP_reduce_min: return extreme_rule;
-    case OP_reduce_prod: return prod_rule;
-    case OP_softmax:
-    case OP_log_softmax: return softmax_rule;
-    case OP_layernorm:
-    case OP_rmsnorm: return layernorm_rule;
-    case OP_groupnorm: return groupnorm_rule;
-    case OP_batchnorm: return batchnorm_rule;
-    default: return NULL;
     }
 }

@@ -247,31 +247,22 @@ nnc_status nnc_file_reserve(const char *path, int64_t n, int *fd, nnc_sink *sink
     return s;
 }
 
-typedef struct pieces {
-    int n;
-    const nnc_piece *piece;
-} pieces;
+typedef struct bytes {
+    const void *p;
+    size_t n;
+} bytes;
 
-static nnc_status put_pieces(void *ctx, nnc_out *out)
+static nnc_status put_bytes(void *ctx, nnc_out *out)
 {
-    const pieces *p = ctx;
-    for (int i = 0; i < p->n; i++)
-        NNC_TRY(nnc_out_put(out, p->piece[i].p, p->piece[i].n));
-    return NNC_OK;
-}
-
-nnc_status nnc_file_write_pieces(
-    const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink)
-{
-    pieces p = {n, piece};
-    return nnc_file_write_by(path, put_pieces, &p, durable, sink);
+    const bytes *all = ctx;
+    return nnc_out_put(out, all->p, all->n);
 }
 
 nnc_status nnc_file_write(
     const char *path, const void *data, size_t n, bool durable, nnc_sink *sink)
 {
-    nnc_piece all = {data, n};
-    return nnc_file_write_pieces(path, 1, &all, durable, sink);
+    bytes all = {data, n};
+    return nnc_file_write_by(path, put_bytes, &all, durable, sink);
 }
 
 bool nnc_file_exists(const char *path)

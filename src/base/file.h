@@ -13,10 +13,8 @@ nnc_status nnc_file_read(const char *path, size_t limit, char **out, size_t *n, 
 /* Writes path atomically: temporary file in the same folder, fsync when `durable`, rename. For a symbolic link, its target is replaced
  * or created. A pipe or device is written directly. */
 nnc_status nnc_file_write(const char *path, const void *data, size_t n, bool durable, nnc_sink *sink) NNC_MUST;
-/* The same for several consecutive pieces, so that tensors of many GB need not be copied together. */
-typedef struct nnc_piece { const void *p; size_t n; } nnc_piece;
-nnc_status nnc_file_write_pieces(const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink) NNC_MUST;
-/* The same for what make(ctx, out) writes, piece by piece. When make fails, path is unchanged and its status is returned. */
+/* The same for what make(ctx, out) writes, piece by piece, so that many GB need not be in memory together. When
+ * make fails, path is unchanged and its status is returned. */
 typedef struct nnc_out nnc_out;
 nnc_status nnc_file_write_by(
     const char *path, nnc_status (*make)(void *ctx, nnc_out *out), void *ctx, bool durable, nnc_sink *sink) NNC_MUST;

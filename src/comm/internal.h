@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include <pthread.h>
+#include <string.h>
 
 /* What the communicators of a rank have in common. */
 typedef struct comm_root {
@@ -21,6 +22,15 @@ typedef struct comm_root {
 extern const nnc_transport comm_self, comm_tcp;
 /* The group of rank `rank` among n in one process; the first call makes them, *shared: of all. NULL: out of memory. */
 void *comm_self_join(void **shared, int rank, int n);
+
+/* Frees a list, whose elements begin with the pointer to the next one. */
+static inline void comm_drop(void *first)
+{
+    for (void *next; first; first = next) {
+        memcpy(&next, first, sizeof next);
+        nnc_free(first);
+    }
+}
 
 /* guard.c. Calls fn(ctx), which cannot be interrupted; the process ends with a message and exit code 6 when it takes longer. False: no
  * thread for it. */

@@ -49,15 +49,6 @@ void *comm_self_join(void **shared, int rank, int n)
     return g;
 }
 
-static void drop_all(nnc_request *r)
-{
-    while (r) {
-        nnc_request *next = r->next;
-        nnc_free(r);
-        r = next;
-    }
-}
-
 static void take_out(nnc_request **list, const nnc_request *r)
 {
     while (*list && *list != r)
@@ -108,8 +99,8 @@ static void leave(void *at)
     nnc_free(g);
     if (!last)
         return;
-    drop_all(h->waiting);
-    drop_all(h->matched);
+    comm_drop(h->waiting);
+    comm_drop(h->matched);
     pthread_mutex_destroy(&h->lock);
     nnc_free(h);
 }

@@ -349,22 +349,13 @@ static const char *connect_all(mesh *m, const char *host, int port, uint64_t job
     return wrong;
 }
 
-static void free_requests(nnc_request *r)
-{
-    while (r) {
-        nnc_request *next = r->next;
-        nnc_free(r);
-        r = next;
-    }
-}
-
 /* Requests that are not done are of nobody: their waits have failed. */
 static void free_mesh(mesh *m)
 {
     for (int r = 0; m->peer && r < m->world; r++) {
         if (m->peer[r].fd >= 0)
             close(m->peer[r].fd);
-        free_requests(m->peer[r].out);
+        comm_drop(m->peer[r].out);
         nnc_free(m->peer[r].into);
     }
     while (m->parcels) {
@@ -373,7 +364,7 @@ static void free_mesh(mesh *m)
         nnc_free(p->claimed);
         nnc_free(p);
     }
-    free_requests(m->posted);
+    comm_drop(m->posted);
     nnc_free(m->peer);
     nnc_free(m);
 }

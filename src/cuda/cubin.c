@@ -287,9 +287,9 @@ nnc_status nnc_cubin_read(const void *cubin, size_t n, nnc_arena *a, nnc_cubin_k
         one->name = nnc_arena_strdup(a, section_name(&e, &s) + 6);
         NNC_NEED(one->name && find_path(&e, &s, one), sink);
         count(&e, &s, one);
-        NNC_NEED(
-            cubin_find_work(e.data + s.sh_offset, (int64_t)(s.sh_size / INSTRUCTION), e.sm, one),
-            sink);
+        one->code = e.data + s.sh_offset;
+        one->n_code = (int64_t)(s.sh_size / INSTRUCTION);
+        one->sm = e.sm;
     }
     for (int i = 0; i < e.head.e_shnum; i++) {
         (void)section(&e, i, &s);

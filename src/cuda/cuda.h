@@ -58,21 +58,13 @@ typedef struct cuda_launch {
 
 /* Values of CUDA enumerations. */
 enum nnc_cuda_value {
-    CUDA_MEMCPY_TO_DEVICE = 1,
-    CUDA_MEMCPY_TO_HOST = 2,
-    CUDA_MEMCPY_ON_DEVICE = 3,
+    CUDA_MEMCPY_TO_DEVICE = 1, CUDA_MEMCPY_TO_HOST = 2, CUDA_MEMCPY_ON_DEVICE = 3,
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_EVENT_DISABLE_TIMING = 2,
     CUDA_CAPTURE_THREAD_LOCAL = 1,
     CUDA_FUNC_SHARED_BYTES = 8, /* cudaFuncAttributeMaxDynamicSharedMemorySize */
-    CUDA_ATTR_CLOCK_KHZ = 13,
-    CUDA_ATTR_SMS = 16,
-    CUDA_ATTR_MEMORY_KHZ = 36,
-    CUDA_ATTR_BUS_BITS = 37,
-    CUDA_ATTR_L2_BYTES = 38,
-    CUDA_ATTR_SM_THREADS = 39,
-    CUDA_ATTR_MAJOR = 75,
-    CUDA_ATTR_MINOR = 76,
+    CUDA_ATTR_CLOCK_KHZ = 13, CUDA_ATTR_SMS = 16, CUDA_ATTR_MEMORY_KHZ = 36, CUDA_ATTR_BUS_BITS = 37, CUDA_ATTR_L2_BYTES = 38,
+    CUDA_ATTR_SM_THREADS = 39, CUDA_ATTR_MAJOR = 75, CUDA_ATTR_MINOR = 76,
     CUDA_ATTR_SHARED_BYTES = 97, /* maximum of one block, on request */
     NCCL_SUCCESS = 0,
     NCCL_IN_PROGRESS = 7, /* of a communicator that does not block */
@@ -112,14 +104,7 @@ typedef struct nnc_cuda_nccl {
 #undef CUDA_FIELD
 
 typedef enum nnc_cuda_lib {
-    CUDA_driver,
-    CUDA_cudart,
-    CUDA_nvrtc,
-    CUDA_nvrtc12,
-    CUDA_cublaslt,
-    CUDA_cudnn,
-    CUDA_nvml,
-    CUDA_nccl,
+    CUDA_driver, CUDA_cudart, CUDA_nvrtc, CUDA_nvrtc12, CUDA_cublaslt, CUDA_cudnn, CUDA_nvml, CUDA_nccl,
     CUDA__LIBS
 } nnc_cuda_lib;
 
@@ -230,20 +215,9 @@ typedef enum nnc_cubin_class {
     CC_nothing, /* padding */
     CC_real,    /* arithmetic, comparison and conversion of floats */
     CC_mufu,    /* special function unit: 16 lanes per clock and SM, others 64 or 128 */
-    CC_tensor,
-    CC_integer,
-    CC_move,
-    CC_branch,
-    CC_barrier,
+    CC_tensor, CC_integer, CC_move, CC_branch, CC_barrier,
     CC_shuffle, /* shuffles and votes */
-    CC_load_global,
-    CC_store_global,
-    CC_load_shared,
-    CC_store_shared,
-    CC_load_local,
-    CC_store_local,
-    CC_load_const,
-    CC_atomic,
+    CC_load_global, CC_store_global, CC_load_shared, CC_store_shared, CC_load_local, CC_store_local, CC_load_const, CC_atomic,
     CC_unknown,
     CC__COUNT
 } nnc_cubin_class;
@@ -251,18 +225,6 @@ typedef enum nnc_cubin_class {
 /* Statistics of one kernel's machine code, read from a cubin (sm_70 and newer: 16 bytes per instruction). Counts are
  * static and include out-of-line slow paths. */
 enum { CUBIN_WIDTHS = 5, CUBIN_OPS = 512 };
-
-/* What a thread does in a part of the full path: among the paths from entry to exit that store the most to global
- * memory, those that load the most from it, of these the shortest. Threads inside of all edges execute it. */
-typedef struct nnc_cubin_work {
-    int n[CC__COUNT];   /* instructions by class */
-    int issued;         /* sum of n without padding */
-    int stalls;         /* clocks between instructions where nothing is waited for, from their control codes */
-    int loads, stores;  /* bytes of global memory */
-    int waits;          /* for global loads: those that were issued before count as arrived together */
-    int ahead;          /* clocks of the thread between loads of an iteration and the next one's wait for them */
-    int other_waits;    /* for shared memory, shuffles, special functions, conversions; barriers */
-} nnc_cubin_work;
 
 typedef struct nnc_cubin_kernel {
     const char *name;
@@ -277,12 +239,13 @@ typedef struct nnc_cubin_kernel {
     int path_stored;  /* bytes that path stores to global memory */
     int path_load_bits[CUBIN_WIDTHS]; /* its global loads of 8, 16, 32, 64 and 128 bits */
     int path_store_bits[CUBIN_WIDTHS];
-    nnc_cubin_work once, loop; /* full path: outside of loops; one iteration of each of its loops, added up */
-    int flight;       /* most bytes of global loads that the full path has issued and not waited for */
     int n[CC__COUNT]; /* all, by class */
     int op[CUBIN_OPS];               /* by the low nine bits; names: nnc_cubin_op */
     int load_bits[CUBIN_WIDTHS];     /* global loads of the whole kernel */
     int store_bits[CUBIN_WIDTHS];
+    const uint8_t *code;             /* n_code instructions of 16 bytes, in the cubin that was read */
+    int64_t n_code;
+    int sm;
 } nnc_cubin_kernel;
 
 const char *nnc_cubin_op(int bits); /* "FFMA"; NULL: unknown opcode */

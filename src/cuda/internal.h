@@ -1,4 +1,4 @@
-/* cuda/internal.h -- shared by the files of cuda/ only. */
+/* cuda/internal.h -- shared by the files of cuda/, and by bench/cubin_work.c. */
 #ifndef NNC_CUDA_INTERNAL_H
 #define NNC_CUDA_INTERNAL_H
 
@@ -37,7 +37,5 @@ int cubin_width(uint64_t high);
 int64_t cubin_branch(int sm, int64_t i, uint64_t low, uint64_t high);
 /* True when neither a predicate (uniform or plain) nor divergence makes the branch conditional. */
 bool cubin_branch_always(uint64_t low, uint64_t high);
-/* cubin_work.c: fills k->once and k->loop from n instructions. False: out of memory. */
-bool cubin_find_work(const uint8_t *code, int64_t n, int sm, nnc_cubin_kernel *k);
 
 #endif

@@ -46,10 +46,8 @@ static nnc_status picture(
 static nnc_status row(const nnc_source *o, int64_t i, int k, void *to, nnc_sink *sink)
 {
     const cifar *c = (const cifar *)o;
-    const int64_t class = record(c, i)[c->label];
     (void)k, (void)sink;
-    memcpy(to, &class, sizeof class);
-    return NNC_OK;
+    return nnc_source_class(record(c, i)[c->label], to);
 }
 
 static void put_name(const nnc_source *o, int64_t i, nnc_text *file, char place[64])
@@ -153,14 +151,9 @@ nnc_status nnc_cifar_source(
     NNC_NEED(c, sink);
     c->o = (nnc_source){.ops = &ops, .pictures = true, .c = 3, .h = SIDE, .w = SIDE};
     nnc_arena_init(&c->o.arena, 0);
-    nnc_status s = open_files(c, q, files, sink);
-    if (s) {
-        nnc_source_close(&c->o);
-        return s;
-    }
+    NNC_TRY(nnc_source_made(&c->o, open_files(c, q, files, sink), out));
     const bool coarse = c->head == 2 && q->classes == 20;
     c->label = c->head == 2 && !coarse;
     c->o.format = c->head == 1 ? "CIFAR-10" : coarse ? "CIFAR-100, coarse labels" : "CIFAR-100";
-    *out = &c->o;
     return NNC_OK;
 }

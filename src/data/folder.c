@@ -86,10 +86,8 @@ static nnc_status picture(
 
 static nnc_status row(const nnc_source *o, int64_t i, int k, void *to, nnc_sink *sink)
 {
-    const int64_t class = ((const folder *)o)->file[i].class;
     (void)k, (void)sink;
-    memcpy(to, &class, sizeof class);
-    return NNC_OK;
+    return nnc_source_class(((const folder *)o)->file[i].class, to);
 }
 
 static const nnc_source_ops ops = {picture, row, put_name, NULL};
@@ -189,10 +187,5 @@ nnc_status nnc_folder_source(
     NNC_NEED(f, sink);
     f->o = (nnc_source){.ops = &ops, .format = "folders of pictures", .pictures = true};
     nnc_arena_init(&f->o.arena, 0);
-    nnc_status s = list_all(f, q, classes, sink);
-    if (s)
-        nnc_source_close(&f->o);
-    else
-        *out = &f->o;
-    return s;
+    return nnc_source_made(&f->o, list_all(f, q, classes, sink), out);
 }

@@ -170,10 +170,8 @@ static nnc_status picture(
 
 static nnc_status row(const nnc_source *o, int64_t i, int k, void *to, nnc_sink *sink)
 {
-    const int64_t class = ((const idx *)o)->label.at[i];
     (void)k, (void)sink;
-    memcpy(to, &class, sizeof class);
-    return NNC_OK;
+    return nnc_source_class(((const idx *)o)->label.at[i], to);
 }
 
 static void put_name(const nnc_source *o, int64_t i, nnc_text *file, char place[64])
@@ -238,10 +236,5 @@ nnc_status nnc_idx_source(
     NNC_NEED(x, sink);
     x->o = (nnc_source){.ops = &ops, .format = "idx", .pictures = true, .c = 1};
     nnc_arena_init(&x->o.arena, 0);
-    nnc_status s = open_pair(x, q, pictures, sink);
-    if (s)
-        nnc_source_close(&x->o);
-    else
-        *out = &x->o;
-    return s;
+    return nnc_source_made(&x->o, open_pair(x, q, pictures, sink), out);
 }

@@ -66,6 +66,9 @@ typedef struct nnc_request {
 /* Recognises the format and opens it. */
 nnc_status nnc_source_open(const nnc_request *q, nnc_source **out, nnc_sink *sink) NNC_MUST;
 void nnc_source_close(nnc_source *o); /* or NULL */
+/* For the formats: *out becomes o, or o is closed where opening it was s. Returns s. */
+nnc_status nnc_source_made(nnc_source *o, nnc_status s, nnc_source **out) NNC_MUST;
+nnc_status nnc_source_class(int64_t class, void *to) NNC_MUST; /* the row of a class */
 /* Fails with the file and place of sample i in front. */
 nnc_status nnc_source_fail(const nnc_source *o, int64_t i, nnc_sink *sink, const char *fmt, ...) NNC_PRINTF(4, 5);
 

@@ -18,6 +18,21 @@ void nnc_source_close(nnc_source *o)
     nnc_free(o);
 }
 
+nnc_status nnc_source_made(nnc_source *o, nnc_status s, nnc_source **out)
+{
+    if (s)
+        nnc_source_close(o);
+    else
+        *out = o;
+    return s;
+}
+
+nnc_status nnc_source_class(int64_t class, void *to)
+{
+    memcpy(to, &class, sizeof class);
+    return NNC_OK;
+}
+
 nnc_status nnc_source_fail(const nnc_source *o, int64_t i, nnc_sink *sink, const char *fmt, ...)
 {
     char place[64] = "";

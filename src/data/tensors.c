@@ -223,10 +223,5 @@ nnc_status nnc_tensors_source(const nnc_request *q, nnc_source **out, nnc_sink *
     NNC_NEED(r, sink);
     r->o = (nnc_source){.ops = &ops, .format = "tensors"};
     nnc_arena_init(&r->o.arena, 0);
-    nnc_status s = open_columns(r, q, sink);
-    if (s)
-        nnc_source_close(&r->o);
-    else
-        *out = &r->o;
-    return s;
+    return nnc_source_made(&r->o, open_columns(r, q, sink), out);
 }

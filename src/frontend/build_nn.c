@@ -4,11 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-static const nnc_type *in_type(const fe_layer *l)
-{
-    return nnc_typeof(l->f->g, l->in[0]);
-}
-
 /* The numbers of a window for each of n spatial dimensions. */
 typedef struct window {
     int n;
@@ -46,7 +41,7 @@ static bool make_pad(fe_layer *l, window *w)
         w->pad[i] = p->v[p->one ? 0 : i % p->n];
     for (int i = 0; i < w->n && p->n < 0; i++) {
         assert(w->stride[i] > 0); /* by the table of keys */
-        int64_t in = in_type(l)->dim[2 + i], out = nnc_ceildiv(in, w->stride[i]);
+        int64_t in = fe_in_type(l)->dim[2 + i], out = nnc_ceildiv(in, w->stride[i]);
         int64_t need =
             nnc_max64((out - 1) * w->stride[i] + (w->kernel[i] - 1) * w->dilation[i] + 1 - in, 0);
         w->pad[i] = p->n == FE_SAME_LOWER ? need - need / 2 : need / 2;
@@ -57,7 +52,7 @@ static bool make_pad(fe_layer *l, window *w)
 
 static bool window_fits(fe_layer *l, const window *w)
 {
-    const nnc_type *x = in_type(l);
+    const nnc_type *x = fe_in_type(l);
     int64_t padded[3], extent[3], more = 0;
     bool small = false, dilated = false;
     for (int i = 0; i < w->n; i++) {
@@ -83,7 +78,7 @@ static bool window_fits(fe_layer *l, const window *w)
 
 static bool make_window(fe_layer *l, window *w)
 {
-    const nnc_type *x = in_type(l);
+    const nnc_type *x = fe_in_type(l);
     *w = (window){.n = x->rank - 2};
     if (x->rank < 3 || x->rank > 5)
         return FE_FALSE(l, NULL,
@@ -135,7 +130,7 @@ static bool divides(fe_layer *l, const char *what, int64_t channels, int64_t gro
 static nnc_ref contract(fe_layer *l, int rank, const int64_t *d, int64_t out, double fan_in,
     int n_attr, const nnc_attr *attr)
 {
-    nnc_dtype dt = (nnc_dtype)in_type(l)->dtype;
+    nnc_dtype dt = (nnc_dtype)fe_in_type(l)->dtype;
     nnc_type wt = nnc_type_make(dt, rank, d), bt = nnc_type_make(dt, 1, &out);
     nnc_ref v[3] = {l->in[0], fe_weight(l, "weight", &wt, 1, 0), NNC_NONE};
     if (l->s.bias)
@@ -151,7 +146,7 @@ nnc_ref fe_build_conv(fe_layer *l)
     bool back = l->row.op == OP_conv_transpose, depthwise = fe_row_takes(&l->row, FK_multiplier);
     if (!make_window(l, &w))
         return NNC_NONE;
-    int64_t in = in_type(l)->dim[1], groups = depthwise ? in : l->s.groups,
+    int64_t in = fe_in_type(l)->dim[1], groups = depthwise ? in : l->s.groups,
             channels = l->s.channels;
     if (depthwise && !nnc_mul_ok(in, l->s.multiplier, &channels))
         return fe_bad(l, "multiplier", "multiplier: too many channels");
@@ -173,7 +168,7 @@ nnc_ref fe_build_conv(fe_layer *l)
 
 nnc_ref fe_build_linear(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     if (x.rank < 1)
         return fe_bad(
             l, NULL, "linear expects an input with features, found %s", fe_type_text(l->f, &x));
@@ -219,7 +214,7 @@ static bool put_eps(fe_layer *l, nnc_attr *a, int *n)
 
 static bool need_channels(fe_layer *l)
 {
-    const nnc_type *x = in_type(l);
+    const nnc_type *x = fe_in_type(l);
     return x->rank >= 2 ||
            FE_FALSE(l, NULL, "%s expects an input with batch and channels, found %s", l->row.name,
                fe_type_text(l->f, x));
@@ -233,7 +228,7 @@ nnc_ref fe_build_batchnorm(fe_layer *l)
         return NNC_NONE;
     if (strcmp(l->s.bn, "auto") != 0)
         a[n++] = nnc_aw(AT_bn, l->s.bn);
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     nnc_type t = nnc_type_make((nnc_dtype)x.dtype, 1, &x.dim[1]);
     nnc_ref v[5] = {l->in[0], NNC_NONE, NNC_NONE};
     for (int i = 0; i < 2; i++)
@@ -248,7 +243,7 @@ nnc_ref fe_build_batchnorm(fe_layer *l)
 /* layernorm, rmsnorm, groupnorm: weights over the normalised dimensions, or one per channel. */
 nnc_ref fe_build_norm(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     nnc_attr a[2];
     int n = 0, m = 1;
     int64_t from = l->s.axis;
@@ -280,7 +275,7 @@ nnc_ref fe_build_prelu(fe_layer *l)
 {
     if (!need_channels(l))
         return NNC_NONE;
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     int64_t n = fe_has(l, FK_slopes) ? l->s.slopes : x.dim[1], d[NNC_MAX_RANK];
     if (n != 1 && n != x.dim[1])
         return fe_bad(l, "slopes", "slopes: expected 1 or %lld (one per channel), found %lld",
@@ -298,7 +293,7 @@ nnc_ref fe_build_prelu(fe_layer *l)
 
 nnc_ref fe_build_embedding(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     int64_t d[2] = {l->s.rows, l->s.channels};
     nnc_dkind k = nnc_dtype_kind((nnc_dtype)x.dtype);
     if (k != NNC_INT && k != NNC_UINT)

@@ -3,16 +3,11 @@
 #include "frontend/internal.h"
 #include <string.h>
 
-static const nnc_type *in_type(const fe_layer *l)
-{
-    return nnc_typeof(l->f->g, l->in[0]);
-}
-
 static bool has_dimensions(fe_layer *l)
 {
-    return in_type(l)->rank > 0 ||
+    return fe_in_type(l)->rank > 0 ||
            FE_FALSE(l, NULL, "%s expects an input with dimensions, found %s", l->row.name,
-               fe_type_text(l->f, in_type(l)));
+               fe_type_text(l->f, fe_in_type(l)));
 }
 
 /* Makes the attribute of a generic op from the key of the same name. Axes are made non-negative; a reduction without axes reduces all. */
@@ -20,7 +15,7 @@ static bool make_attr(
     fe_layer *l, const fe_key_row *k, nnc_akey key, nnc_attr *a, int64_t room[2 * NNC_MAX_RANK])
 {
     const void *v = (const char *)&l->s + k->at;
-    int rank = l->n_in ? in_type(l)->rank : 0, n;
+    int rank = l->n_in ? fe_in_type(l)->rank : 0, n;
     *a = (nnc_attr){.key = (uint8_t)key};
     switch (nnc_attrs[key].kind) {
     case AK_int:
@@ -71,9 +66,9 @@ nnc_ref fe_build_op(fe_layer *l)
 nnc_ref fe_build_sort(fe_layer *l)
 {
     int64_t axis = l->s.axis;
-    if (!has_dimensions(l) || !fe_axis(l, "axis", in_type(l)->rank, &axis))
+    if (!has_dimensions(l) || !fe_axis(l, "axis", fe_in_type(l)->rank, &axis))
         return NNC_NONE;
-    nnc_attr a[3] = {nnc_ai(AT_axis, axis), nnc_ai(AT_k, in_type(l)->dim[axis]),
+    nnc_attr a[3] = {nnc_ai(AT_axis, axis), nnc_ai(AT_k, fe_in_type(l)->dim[axis]),
         nnc_ai(AT_largest, l->s.descending)};
     l->n_out = 2;
     return nnc_build(l->f->g, OP_topk, 1, l->in, 3, a);
@@ -91,7 +86,7 @@ nnc_ref fe_build_binary(fe_layer *l)
         return nnc_build2(l->f->g, l->row.op, l->in[0], l->in[1]);
     if (l->n_in != 1)
         return fe_bad(l, "value", "%s takes 2 inputs, or 1 and \"value\", not both", l->row.name);
-    nnc_dtype d = (nnc_dtype)in_type(l)->dtype;
+    nnc_dtype d = (nnc_dtype)fe_in_type(l)->dtype;
     if (!fe_fits(l, "value", l->s.value, d, "the input"))
         return NNC_NONE;
     return nnc_build2(l->f->g, l->row.op, l->in[0], nnc_scalar(l->f->g, d, l->s.value));
@@ -99,7 +94,7 @@ nnc_ref fe_build_binary(fe_layer *l)
 
 nnc_ref fe_build_flatten(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     int64_t axis = l->s.axis, d[NNC_MAX_RANK], rest = 1;
     if (!has_dimensions(l))
         return NNC_NONE;
@@ -119,7 +114,7 @@ nnc_ref fe_build_flatten(fe_layer *l)
 
 nnc_ref fe_build_squeeze(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     int64_t axes[NNC_MAX_RANK], d[NNC_MAX_RANK];
     int n = 0, m = 0;
     bool drop[NNC_MAX_RANK] = {false};
@@ -141,7 +136,7 @@ nnc_ref fe_build_squeeze(fe_layer *l)
 
 nnc_ref fe_build_unsqueeze(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     int64_t axes[NNC_MAX_RANK], d[NNC_MAX_RANK];
     int n = l->s.axes.n, k = 0;
     if (n + x.rank > NNC_MAX_RANK)
@@ -160,7 +155,7 @@ nnc_ref fe_build_unsqueeze(fe_layer *l)
 
 nnc_ref fe_build_reshape(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     int64_t *d = l->s.shape.v, known = 1, all = nnc_type_numel(&x);
     int n = l->s.shape.n, open = -1;
     if (n > NNC_MAX_RANK)
@@ -190,7 +185,7 @@ nnc_ref fe_build_reshape(fe_layer *l)
 
 nnc_ref fe_build_transpose(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     int64_t *p = l->s.perm.v;
     bool seen[NNC_MAX_RANK] = {false};
     int n = fe_has(l, FK_perm) ? l->s.perm.n : x.rank;
@@ -214,7 +209,7 @@ nnc_ref fe_build_transpose(fe_layer *l)
 
 nnc_ref fe_build_slice(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     fe_spec *s = &l->s;
     int64_t *axes = s->axes.v, *starts = s->starts.v, *ends = s->ends.v;
     int n = s->starts.n, n_axes = fe_has(l, FK_axes) ? s->axes.n : n,
@@ -244,7 +239,7 @@ nnc_ref fe_build_slice(fe_layer *l)
 
 nnc_ref fe_build_pad(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
+    const nnc_type x = *fe_in_type(l);
     const fe_list *p = &l->s.pads;
     nnc_attr a[3] = {nnc_av(AT_pads, p->n, p->v)};
     int n = 1;
@@ -268,7 +263,7 @@ nnc_ref fe_build_pad(fe_layer *l)
 /* The axis of concat and split: 1 (channels) unless given; 0 for rank 1. */
 static bool channel_axis(fe_layer *l, int64_t *axis)
 {
-    int rank = in_type(l)->rank;
+    int rank = fe_in_type(l)->rank;
     *axis = rank == 1 && !fe_has(l, FK_axis) ? 0 : l->s.axis;
     return has_dimensions(l) && fe_axis(l, "axis", rank, axis);
 }
@@ -290,7 +285,7 @@ nnc_ref fe_build_split(fe_layer *l)
         return NNC_NONE;
     if (fe_has(l, FK_sizes) == fe_has(l, FK_parts))
         return fe_bad(l, NULL, "split: expected either \"sizes\": [2, 3, ...] or \"parts\": 3");
-    int64_t e = in_type(l)->dim[axis];
+    int64_t e = fe_in_type(l)->dim[axis];
     if (parts && e % parts)
         return fe_bad(l, "parts", "split: %lld parts do not divide extent %lld of dimension %lld",
             (long long)parts, (long long)e, (long long)axis);

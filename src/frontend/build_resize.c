@@ -5,24 +5,19 @@
 #include <math.h>
 #include <string.h>
 
-static const nnc_type *in_type(const fe_layer *l)
-{
-    return nnc_typeof(l->f->g, l->in[0]);
-}
-
 static bool has_spatial(fe_layer *l)
 {
-    int rank = in_type(l)->rank;
+    int rank = fe_in_type(l)->rank;
     return (rank >= 3 && rank <= 5) ||
            FE_FALSE(l, NULL,
                "%s expects an input with batch, channels and 1 to 3 spatial dimensions, found %s",
-               l->row.name, fe_type_text(l->f, in_type(l)));
+               l->row.name, fe_type_text(l->f, fe_in_type(l)));
 }
 
 /* One number for all spatial dimensions, or one each. */
 static bool spread(fe_layer *l, fe_key key, const fe_list *v, int64_t out[3])
 {
-    int n = in_type(l)->rank - 2;
+    int n = fe_in_type(l)->rank - 2;
     if (!v->one && v->n != n)
         return FE_FALSE(l, fe_keys[key].name,
             "%s: expected one number, or %d (one per spatial dimension of the input), found %d",
@@ -104,8 +99,8 @@ static nnc_ref take(nnc_graph *g, nnc_ref x, const between *b, int which)
 static nnc_ref mix(fe_layer *l, nnc_ref x, const between *b)
 {
     nnc_graph *g = l->f->g;
-    nnc_dtype dt = (nnc_dtype)in_type(l)->dtype;
-    int rank = in_type(l)->rank;
+    nnc_dtype dt = (nnc_dtype)fe_in_type(l)->dtype;
+    int rank = fe_in_type(l)->rank;
     int64_t d[3] = {b->n, 1, 1};
     const nnc_type t = nnc_type_make(dt, rank - b->dim, d);
     void *w = nnc_arena_alloc(&l->f->a, (size_t)b->n, (size_t)nnc_dtype_size(dt));
@@ -123,7 +118,7 @@ static nnc_ref mix(fe_layer *l, nnc_ref x, const between *b)
 
 static nnc_ref resize(fe_layer *l, nnc_ref x, between *b, double factor)
 {
-    int64_t extent = in_type(l)->dim[b->dim];
+    int64_t extent = fe_in_type(l)->dim[b->dim];
     double step = step_of(l, b, extent, factor);
     if (b->n == extent && step == 1)
         return x;
@@ -150,17 +145,17 @@ nnc_ref fe_build_interpolate(fe_layer *l)
             l, NULL, "%s: expected either \"size\": 64 or \"scale_factor\": 2", l->row.name);
     if (!has_spatial(l) || (size && !spread(l, FK_size, &l->s.size, to)))
         return NNC_NONE;
-    if (!nnc_is_float((nnc_dtype)in_type(l)->dtype) && !nearest)
+    if (!nnc_is_float((nnc_dtype)fe_in_type(l)->dtype) && !nearest)
         return fe_bad(l, "mode", "%s: mode %s expects floats, found %s", l->row.name, l->s.mode,
-            fe_type_text(l->f, in_type(l)));
+            fe_type_text(l->f, fe_in_type(l)));
     if (nearest && l->s.align_corners)
         return fe_bad(l, "align_corners", "align_corners: mode nearest has no corners to align");
-    for (int i = 2; i < in_type(l)->rank && x != NNC_NONE; i++) {
-        double extent = floor((double)in_type(l)->dim[i] * factor);
+    for (int i = 2; i < fe_in_type(l)->rank && x != NNC_NONE; i++) {
+        double extent = floor((double)fe_in_type(l)->dim[i] * factor);
         if (!size && !(extent >= 1 && extent < 0x1p31))
             return fe_bad(l, "scale_factor",
                 "scale_factor: %g times extent %lld is no extent; expected at least 1", factor,
-                (long long)in_type(l)->dim[i]);
+                (long long)fe_in_type(l)->dim[i]);
         between b = {.dim = i, .n = size ? to[i - 2] : (int64_t)extent, .nearest = nearest};
         x = resize(l, x, &b, size ? 0 : factor);
     }
@@ -182,7 +177,7 @@ static nnc_ref reduce_part(fe_layer *l, nnc_ref x, int dim, int64_t from, int64_
 static nnc_ref pool_dimension(fe_layer *l, nnc_ref x, int dim, int64_t n)
 {
     nnc_graph *g = l->f->g;
-    int64_t extent = in_type(l)->dim[dim];
+    int64_t extent = fe_in_type(l)->dim[dim];
     nnc_ref *part = ARENA_NEW(&l->f->a, nnc_ref, n);
     if (!part)
         return fe_nomem(l->f);
@@ -199,9 +194,9 @@ nnc_ref fe_build_adaptive_pool(fe_layer *l)
     nnc_ref x = l->in[0];
     if (!has_spatial(l) || !spread(l, FK_output_size, &l->s.output_size, to))
         return NNC_NONE;
-    int n = in_type(l)->rank - 2;
+    int n = fe_in_type(l)->rank - 2;
     for (int i = 0; i < n; i++) {
-        int64_t extent = in_type(l)->dim[2 + i];
+        int64_t extent = fe_in_type(l)->dim[2 + i];
         if (to[i] > FE_MAX_INPUTS)
             return fe_bad(l, "output_size", "output_size: %lld: expected at most %d",
                 (long long)to[i], FE_MAX_INPUTS);
@@ -216,7 +211,7 @@ nnc_ref fe_build_adaptive_pool(fe_layer *l)
     if (even)
         return nnc_build(l->f->g, l->row.op, 1, &x, 2, a);
     for (int i = 0; i < n && x != NNC_NONE; i++)
-        if (to[i] != in_type(l)->dim[2 + i])
+        if (to[i] != fe_in_type(l)->dim[2 + i])
             x = pool_dimension(l, x, 2 + i, to[i]);
     return x;
 }

@@ -226,6 +226,7 @@ nnc_status fe_fail_at(fe *f, const nnc_item *item, bool key, const char *path, c
 void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 nnc_status fe_stop(fe *f, nnc_status st); /* records the first failure; returns it */
 nnc_ref fe_nomem(fe *f);
+static inline const nnc_type *fe_in_type(const fe_layer *l) { return nnc_typeof(l->f->g, l->in[0]); } /* of the first input */
 static inline bool fe_oom(fe *f) { return fe_nomem(f) != NNC_NONE; } /* false */
 /* Reports, and is false: for functions that return whether they succeeded. */
 #define FE_FALSE_AT(f, item, path, ...) (fe_fail_at(f, item, false, path, __VA_ARGS__), false)

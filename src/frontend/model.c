@@ -312,6 +312,15 @@ static nnc_status keep_text(fe *f, const char *text, size_t n, const nnc_model_o
 }
 
 /* text NULL: the file is mapped, and weights refer to it. */
+/* The graph; NULL, and it is destroyed, where something failed. */
+static nnc_graph *unless(nnc_status failed, nnc_graph *g)
+{
+    if (!failed)
+        return g;
+    nnc_graph_destroy(g);
+    return NULL;
+}
+
 static nnc_graph *load_onnx(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {
@@ -326,11 +335,7 @@ static nnc_graph *load_onnx(
     nnc_status st = g ? bind_weights(g, o, sink) : NNC_OK;
     if (g && !st && !o->again && !keep_options(g->given, o))
         st = nnc_nomem(sink);
-    if (st) {
-        nnc_graph_destroy(g);
-        return NULL;
-    }
-    return g;
+    return unless(st, g);
 }
 
 static nnc_graph *load_json(
@@ -399,11 +404,7 @@ static nnc_graph *load_text(
         st = name_outputs(g, file, sink);
     if (!st)
         st = bind_weights(g, o, sink);
-    if (st) {
-        nnc_graph_destroy(g);
-        return NULL;
-    }
-    return g;
+    return unless(st, g);
 }
 
 /* Distinguishes the kinds by the first characters after blanks and comments: `{` starts a model, `graph` a graph, the number of a
@@ -449,11 +450,10 @@ static nnc_graph *with_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *
 {
     if (!g || !o)
         return g;
-    if ((!o->classes || !fe_replace_head(g, o, sink)) &&
-        (!o->place || !nnc_model_place(g, o->place, sink)))
-        return g;
-    nnc_graph_destroy(g);
-    return NULL;
+    nnc_status st = o->classes ? fe_replace_head(g, o, sink) : NNC_OK;
+    if (!st && o->place)
+        st = nnc_model_place(g, o->place, sink);
+    return unless(st, g);
 }
 
 nnc_graph *nnc_model_parse(

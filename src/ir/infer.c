@@ -45,20 +45,22 @@ const char *nnc_infer_list(infer *c, const int64_t *v, int n, char by)
     return s;
 }
 
-const char *nnc_infer_dims(infer *c, const nnc_type *t)
+static const char *shown(infer *c, const char *dtype, const nnc_type *t)
 {
     char list[200], *s = ring(c);
     list_into(list, sizeof list, t->dim, t->rank, ',');
-    snprintf(s, sizeof c->text[0], "[%s]", list);
+    snprintf(s, sizeof c->text[0], "%s[%s]", dtype, list);
     return s;
+}
+
+const char *nnc_infer_dims(infer *c, const nnc_type *t)
+{
+    return shown(c, "", t);
 }
 
 const char *nnc_infer_show(infer *c, const nnc_type *t)
 {
-    char list[200], *s = ring(c);
-    list_into(list, sizeof list, t->dim, t->rank, ',');
-    snprintf(s, sizeof c->text[0], "%s[%s]", nnc_dtype_name(t->dtype), list);
-    return s;
+    return shown(c, nnc_dtype_name(t->dtype), t);
 }
 
 /* ---- shared checks --------------------------------------------------------------------------- */
@@ -161,15 +163,17 @@ nnc_status nnc_infer_broadcast(infer *c, const nnc_type *a, const nnc_type *b, n
     return NNC_OK;
 }
 
-void nnc_infer_set(infer *c, nnc_dtype d, int rank, const int64_t *dim)
+nnc_status nnc_infer_set(infer *c, nnc_dtype d, int rank, const int64_t *dim)
 {
     c->out[0] = nnc_type_make(d, rank, dim);
+    return NNC_OK;
 }
 
-void nnc_infer_follow(infer *c, int i, const nnc_type *t)
+nnc_status nnc_infer_follow(infer *c, int i, const nnc_type *t)
 {
     if (t->rank == c->out[i].rank)
         nnc_type_set_order(&c->out[i], t->order);
+    return NNC_OK;
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */

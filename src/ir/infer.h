@@ -37,10 +37,10 @@ nnc_status nnc_infer_vector(infer *c, int i, int64_t extent, const char *name);
 /* Broadcasts dims of a and b into *out (rank and dim only). */
 nnc_status nnc_infer_broadcast(infer *c, const nnc_type *a, const nnc_type *b, nnc_type *out);
 
-/* Result 0 has x's dtype and these dimensions, row-major. */
-void nnc_infer_set(infer *c, nnc_dtype d, int rank, const int64_t *dim);
-/* Gives result i the memory order of t when the ranks agree. */
-void nnc_infer_follow(infer *c, int i, const nnc_type *t);
+/* Result 0 has x's dtype and these dimensions, row-major; NNC_OK. */
+nnc_status nnc_infer_set(infer *c, nnc_dtype d, int rank, const int64_t *dim);
+/* Gives result i the memory order of t when the ranks agree; NNC_OK. */
+nnc_status nnc_infer_follow(infer *c, int i, const nnc_type *t);
 
 /* The shape rules that ops.def names. */
 #define OP(name, nmin, nmax, cls, rule, flags, work, lo, hi, attrs, doc) nnc_status nnc_infer_##rule(infer *c);

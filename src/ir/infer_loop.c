@@ -9,8 +9,7 @@ nnc_status nnc_infer_scan(infer *c)
     const nnc_type *x = arg(c, 0);
     NNC_TRY(nnc_infer_number(c, 0));
     NNC_TRY(nnc_infer_axis(c, nnc_attr_int(c->n, AT_axis, 0), x->rank, "axis"));
-    nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, x->dim);
-    return NNC_OK;
+    return nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, x->dim);
 }
 
 nnc_status nnc_infer_linear_scan(infer *c)
@@ -73,8 +72,7 @@ static nnc_status elements(infer *c)
 nnc_status nnc_infer_gather_elements(infer *c)
 {
     NNC_TRY(elements(c));
-    nnc_infer_set(c, (nnc_dtype)arg(c, 0)->dtype, arg(c, 1)->rank, arg(c, 1)->dim);
-    return NNC_OK;
+    return nnc_infer_set(c, (nnc_dtype)arg(c, 0)->dtype, arg(c, 1)->rank, arg(c, 1)->dim);
 }
 
 /* x, of whose dtype the updates are, and whether it has the arithmetic that the reduction needs. */
@@ -87,8 +85,7 @@ static nnc_status updated(infer *c)
             nnc_dtype_name((nnc_dtype)u->dtype), nnc_dtype_name((nnc_dtype)x->dtype));
     if (how && strcmp(how->word, "none"))
         NNC_TRY(nnc_infer_number(c, 0));
-    nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, x->dim);
-    return NNC_OK;
+    return nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, x->dim);
 }
 
 nnc_status nnc_infer_scatter(infer *c)
@@ -134,8 +131,7 @@ nnc_status nnc_infer_gather_nd(infer *c)
         dim[n++] = x->dim[d];
     if (n > NNC_MAX_RANK)
         return fail(c, "the result has %d dimensions; at most %d are possible", n, NNC_MAX_RANK);
-    nnc_infer_set(c, (nnc_dtype)x->dtype, n, dim);
-    return NNC_OK;
+    return nnc_infer_set(c, (nnc_dtype)x->dtype, n, dim);
 }
 
 nnc_status nnc_infer_scatter_nd(infer *c)
@@ -186,8 +182,7 @@ static nnc_status recurrent(infer *c, int gates, int lengths, int64_t *b, int64_
         NNC_TRY(integer(c, lengths));
         NNC_TRY(nnc_infer_vector(c, lengths, *b, "lengths"));
     }
-    nnc_infer_set(c, (nnc_dtype)x->dtype, 3, (int64_t[]){x->dim[0], *b, *h});
-    return NNC_OK;
+    return nnc_infer_set(c, (nnc_dtype)x->dtype, 3, (int64_t[]){x->dim[0], *b, *h});
 }
 
 nnc_status nnc_infer_lstm(infer *c)

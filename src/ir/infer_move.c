@@ -119,8 +119,7 @@ nnc_status nnc_infer_transpose(infer *c)
     NNC_TRY(permutation(c, perm, n, x->rank, "perm"));
     for (int i = 0; i < n; i++)
         dim[i] = x->dim[perm[i]];
-    nnc_infer_set(c, x->dtype, n, dim);
-    return NNC_OK;
+    return nnc_infer_set(c, x->dtype, n, dim);
 }
 
 nnc_status nnc_infer_broadcast_to(infer *c)
@@ -133,8 +132,7 @@ nnc_status nnc_infer_broadcast_to(infer *c)
         return fail(c, "%s does not broadcast to %s: a dimension grows from 1 only",
             nnc_infer_dims(c, x), nnc_infer_dims(c, &t));
     c->out[0] = t;
-    nnc_infer_follow(c, 0, x);
-    return NNC_OK;
+    return nnc_infer_follow(c, 0, x);
 }
 
 nnc_status nnc_infer_slice(infer *c)
@@ -163,8 +161,7 @@ nnc_status nnc_infer_slice(infer *c)
         t.dim[axes[i]] = (ends[i] - starts[i] - 1) / step + 1;
     }
     c->out[0] = t;
-    nnc_infer_follow(c, 0, x);
-    return NNC_OK;
+    return nnc_infer_follow(c, 0, x);
 }
 
 static nnc_status check_fill(infer *c)
@@ -212,8 +209,7 @@ nnc_status nnc_infer_pad(infer *c)
             return fail(c, "dimension %d is padded beyond 64 bits", i);
     }
     c->out[0] = t;
-    nnc_infer_follow(c, 0, x);
-    return NNC_OK;
+    return nnc_infer_follow(c, 0, x);
 }
 
 nnc_status nnc_infer_concat(infer *c)
@@ -238,8 +234,7 @@ nnc_status nnc_infer_concat(infer *c)
             return fail(c, "the sum of the extents along axis %" PRId64 " is beyond 64 bits", axis);
     }
     c->out[0] = t;
-    nnc_infer_follow(c, 0, x);
-    return NNC_OK;
+    return nnc_infer_follow(c, 0, x);
 }
 
 nnc_status nnc_infer_split(infer *c)
@@ -290,8 +285,7 @@ nnc_status nnc_infer_gather(infer *c)
         dim[n++] = at->dim[i];
     for (int64_t i = axis + 1; i < x->rank; i++)
         dim[n++] = x->dim[i];
-    nnc_infer_set(c, x->dtype, n, dim);
-    return NNC_OK;
+    return nnc_infer_set(c, x->dtype, n, dim);
 }
 
 nnc_status nnc_infer_flip(infer *c)

@@ -34,8 +34,7 @@ nnc_status nnc_infer_matmul(infer *c)
     NNC_TRY(nnc_infer_broadcast(c, &p, &q, &t));
     t.dim[t.rank] = m;
     t.dim[t.rank + 1] = n;
-    nnc_infer_set(c, a->dtype, t.rank + 2, t.dim);
-    return NNC_OK;
+    return nnc_infer_set(c, a->dtype, t.rank + 2, t.dim);
 }
 
 nnc_status nnc_infer_linear(infer *c)
@@ -64,8 +63,7 @@ nnc_status nnc_infer_linear(infer *c)
     int64_t dim[NNC_MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
     dim[x->rank - 1] = w->dim[0];
-    nnc_infer_set(c, x->dtype, x->rank, dim);
-    return NNC_OK;
+    return nnc_infer_set(c, x->dtype, x->rank, dim);
 }
 
 /* Result 0 has the type of operand 0. */

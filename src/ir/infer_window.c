@@ -159,8 +159,7 @@ nnc_status nnc_infer_pool(infer *c)
             return fail(c, "no window begins inside spatial dimension %d", i);
     }
     nnc_infer_set(c, c->n->op == OP_argmaxpool ? DT_i64 : (nnc_dtype)x->dtype, x->rank, dim);
-    nnc_infer_follow(c, 0, x);
-    return NNC_OK;
+    return nnc_infer_follow(c, 0, x);
 }
 
 /* dy has the results that pooling of `shape` has, with or without ceil_mode. */
@@ -199,8 +198,7 @@ nnc_status nnc_infer_pool_grad(infer *c)
                 dy->dim[2 + i], i, shape[2 + i], fits ? whole : ceiled);
     }
     nnc_infer_set(c, (nnc_dtype)dy->dtype, n, shape);
-    nnc_infer_follow(c, 0, dy);
-    return NNC_OK;
+    return nnc_infer_follow(c, 0, dy);
 }
 
 /* ---- convolution ----------------------------------------------------------------------------- */
@@ -262,8 +260,7 @@ nnc_status nnc_infer_conv(infer *c)
         if (!extent(&w, i, x->dim[2 + i], NNC_WINDOW_floor, &dim[2 + i]))
             return fail(c, "no window fits spatial dimension %d", i);
     nnc_infer_set(c, x->dtype, x->rank, dim);
-    nnc_infer_follow(c, 0, x);
-    return NNC_OK;
+    return nnc_infer_follow(c, 0, x);
 }
 
 /* Extents of dy along dimension i: the convolution's result, or less, as the source of a transposed convolution of x's extent has with
@@ -305,8 +302,7 @@ nnc_status nnc_infer_conv_wgrad(infer *c)
                 dy->dim[2 + i], i, most);
         dim[2 + i] = w.kernel[i];
     }
-    nnc_infer_set(c, x->dtype, x->rank, dim);
-    return NNC_OK;
+    return nnc_infer_set(c, x->dtype, x->rank, dim);
 }
 
 /* out = (in - 1) stride - pads + reach + output_padding */
@@ -350,6 +346,5 @@ nnc_status nnc_infer_conv_transpose(infer *c)
     for (int i = 0; i < w.s; i++)
         NNC_TRY(transposed_extent(c, &w, i, x->dim[2 + i], &dim[2 + i]));
     nnc_infer_set(c, x->dtype, x->rank, dim);
-    nnc_infer_follow(c, 0, x);
-    return NNC_OK;
+    return nnc_infer_follow(c, 0, x);
 }

@@ -263,20 +263,23 @@ static nnc_status scan_data(parser *p, draft *d)
     return need(p, "]");
 }
 
-static nnc_status scan_field_int(parser *p, const char *name, int64_t *v)
+static nnc_status scan_field(parser *p, const char *name)
 {
     NNC_TRY(need(p, ","));
     NNC_TRY(need(p, name));
-    NNC_TRY(need(p, "="));
+    return need(p, "=");
+}
+
+static nnc_status scan_field_int(parser *p, const char *name, int64_t *v)
+{
+    NNC_TRY(scan_field(p, name));
     return nnc_scan_int(p->s, v) ? NNC_OK : expected(p, "an integer");
 }
 
 static nnc_status scan_field_float(parser *p, const char *name, float *v)
 {
     double f = 0;
-    NNC_TRY(need(p, ","));
-    NNC_TRY(need(p, name));
-    NNC_TRY(need(p, "="));
+    NNC_TRY(scan_field(p, name));
     if (!nnc_scan_double(p->s, &f))
         return expected(p, "a number");
     *v = (float)f;
@@ -426,6 +429,16 @@ static nnc_status scan_types(parser *p, draft *d)
     return NNC_OK;
 }
 
+/* "NAME 3" with a number from lo to hi; otherwise dflt. */
+static nnc_status scan_number(
+    parser *p, const char *name, int64_t lo, int64_t hi, int64_t dflt, const char *what, int64_t *v)
+{
+    *v = dflt;
+    return !nnc_scan_eat(p->s, name) || (nnc_scan_int(p->s, v) && *v >= lo && *v <= hi)
+               ? NNC_OK
+               : expected(p, what);
+}
+
 /* frozen, device, task, micro and loc. */
 static nnc_status scan_tail(parser *p, draft *d)
 {
@@ -434,24 +447,12 @@ static nnc_status scan_tail(parser *p, draft *d)
     d->node.frozen = nnc_scan_eat(p->s, "frozen");
     if (d->node.frozen && d->node.op != OP_param)
         return nnc_fail(p->sink, NNC_E_MODEL, d->loc, "only a param can be frozen");
-    d->node.device = -1;
-    if (nnc_scan_eat(p->s, "device")) {
-        if (!nnc_scan_int(p->s, &device) || device < 0 || device > INT16_MAX)
-            return expected(p, "a device number from 0 to 32767");
-        d->node.device = (int16_t)device;
-    }
-    d->node.task = -1;
-    if (nnc_scan_eat(p->s, "task")) {
-        if (!nnc_scan_int(p->s, &task) || task < 0 || task > INT32_MAX)
-            return expected(p, "a task's number from 0 on");
-        d->node.task = (int32_t)task;
-    }
-    d->node.micro = 0;
-    if (nnc_scan_eat(p->s, "micro")) {
-        if (!nnc_scan_int(p->s, &micro) || micro < 1 || micro > INT32_MAX)
-            return expected(p, "a micro-batch's number from 1 on");
-        d->node.micro = (int32_t)micro;
-    }
+    NNC_TRY(scan_number(p, "device", 0, INT16_MAX, -1, "a device number from 0 to 32767", &device));
+    NNC_TRY(scan_number(p, "task", 0, INT32_MAX, -1, "a task's number from 0 on", &task));
+    NNC_TRY(scan_number(p, "micro", 1, INT32_MAX, 0, "a micro-batch's number from 1 on", &micro));
+    d->node.device = (int16_t)device;
+    d->node.task = (int32_t)task;
+    d->node.micro = (int32_t)micro;
     if (nnc_scan_eat(p->s, "loc")) {
         NNC_TRY(scan_string(p, &origin));
         d->node.origin = origin;

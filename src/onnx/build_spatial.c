@@ -171,16 +171,6 @@ static nnc_ref interpolate(ox_build *b, nnc_ref x, int dims, const side *sides)
     return sum;
 }
 
-/* [batch, channels, ...] as [batch, ..., channels], and back. */
-static nnc_ref channels_last(ox_build *b, nnc_ref x, bool back)
-{
-    int rank = ox_type(b, x)->rank;
-    int64_t perm[NNC_MAX_RANK];
-    for (int i = 0; i < rank; i++)
-        perm[i] = i == 0 ? 0 : back ? (i == 1 ? rank - 1 : i - 1) : i == rank - 1 ? 1 : i + 1;
-    return ox_transposed(b, x, perm);
-}
-
 bool ox_grid_sample(ox_build *b)
 {
     const nnc_type x = *ox_type(b, ox_in(b, 0)), g = *ox_type(b, ox_in(b, 1));
@@ -204,8 +194,8 @@ bool ox_grid_sample(ox_build *b)
         nnc_ref one = ox_slice(b, ox_in(b, 1), dims + 1, dims - 1 - i, dims - i);
         neighbours(b, &s, coordinate(b, &s, ox_reshape(b, one, dims + 1, g.dim)), &sides[i]);
     }
-    nnc_ref r = interpolate(b, channels_last(b, ox_in(b, 0), false), dims, sides);
-    return ox_give(b, channels_last(b, r, true));
+    nnc_ref r = interpolate(b, ox_channels_last(b, ox_in(b, 0)), dims, sides);
+    return ox_give(b, ox_channels_first(b, r));
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -293,8 +283,8 @@ bool ox_roi_align(ox_build *b)
     around(b, sample_places(b, ox_in(b, 1), 0, w, n), x.dim[3], &cols);
     nnc_ref batch =
         ox_reshape(b, ox_to(b, ox_in(b, 2), DT_i64), 5, (int64_t[]){full[0], 1, 1, 1, 1});
-    nnc_ref v = corners(b, channels_last(b, ox_in(b, 0), false), ox_broadcast(b, batch, 5, full),
-        &rows, &cols, full, max);
+    nnc_ref v = corners(b, ox_channels_last(b, ox_in(b, 0)), ox_broadcast(b, batch, 5, full), &rows,
+        &cols, full, max);
     v = ox_reduced(b, max ? OP_reduce_max : OP_reduce_mean, v, 2, axes, false);
-    return ox_give(b, channels_last(b, v, true));
+    return ox_give(b, ox_channels_first(b, v));
 }

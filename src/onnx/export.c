@@ -19,6 +19,22 @@ void op_in(op_node *o, const char *name)
     op_text(&o->t, NODE_input, name);
 }
 
+op_node op_begin_of(exporter *x, const char *op, size_t n, const char *const *in)
+{
+    op_node o = op_begin(x, op);
+    for (size_t i = 0; i < n; i++)
+        op_in(&o, in[i]);
+    return o;
+}
+
+op_node op_begin_all(exporter *x, const char *op)
+{
+    op_node o = op_begin(x, op);
+    for (int i = 0; i < x->n->n_in; i++)
+        op_in(&o, op_operand(x, i));
+    return o;
+}
+
 static nnc_text attribute(const char *name, int type)
 {
     nnc_text a = {0};
@@ -67,6 +83,41 @@ void op_attr_words(op_node *o, const char *name, const char *v)
     nnc_text a = attribute(name, OXA_strings);
     op_text(&a, ATTR_strings, v);
     put_attribute(o, &a);
+}
+
+static void put_attr(op_node *o, const char *name, const char *key, const char *dflt)
+{
+    const nnc_node *n = o->x->n;
+    const int64_t *v;
+    nnc_akey k = AT_axis;
+    const bool known = nnc_attr_parse(key, strlen(key), &k);
+    const nnc_attr *a = known ? nnc_attr_find(n, k) : NULL;
+    const int kind = known ? nnc_attrs[k].kind : AK_int,
+              count = kind == AK_ints ? nnc_attr_ints(n, k, &v) : 0;
+    if (kind == AK_ints && (count || dflt))
+        op_attr_ints(o, name, count, v);
+    else if (kind == AK_float && (a || dflt))
+        op_attr_float(o, name, a ? a->f : nnc_strtod(dflt, NULL));
+    else if (kind == AK_word && (a || dflt))
+        op_attr_text(o, name, a ? a->word : dflt);
+    else if (a ? a->i || dflt : dflt && kind == AK_int)
+        op_attr_int(o, name, a ? a->i : *dflt - '0');
+}
+
+void op_attrs(op_node *o, const char *list)
+{
+    while (*list) {
+        char word[64];
+        const size_t n = strcspn(list, " ");
+        snprintf(word, sizeof word, "%.*s", (int)n, list);
+        list += n + strspn(list + n, " ");
+        char *dflt = strchr(word, '='), *key = strchr(word, ':');
+        if (dflt)
+            *dflt++ = 0;
+        if (key)
+            *key++ = 0;
+        put_attr(o, word, key ? key : word, dflt);
+    }
 }
 
 /* True the first time that a node of this layer is named. */
@@ -150,16 +201,13 @@ void op_results(op_node *o)
 
 const char *op_1(exporter *x, const char *op, const char *a)
 {
-    op_node o = op_begin(x, op);
-    op_in(&o, a);
+    op_node o = OP_OF(x, op, a);
     return op_end(&o);
 }
 
 const char *op_2(exporter *x, const char *op, const char *a, const char *b)
 {
-    op_node o = op_begin(x, op);
-    op_in(&o, a);
-    op_in(&o, b);
+    op_node o = OP_OF(x, op, a, b);
     return op_end(&o);
 }
 
@@ -167,8 +215,7 @@ void op_give(exporter *x, int i, const char *a)
 {
     op_node o;
     if (a != x->last_name) {
-        o = op_begin(x, "Identity");
-        op_in(&o, a);
+        o = OP_OF(x, "Identity", a);
         (void)op_end(&o);
     }
     x->last_name = x->name[x->n->out + (nnc_ref)i]; /* nothing has read it yet */
@@ -177,8 +224,7 @@ void op_give(exporter *x, int i, const char *a)
 
 const char *op_cast(exporter *x, const char *a, nnc_dtype to)
 {
-    op_node o = op_begin(x, "Cast");
-    op_in(&o, a);
+    op_node o = OP_OF(x, "Cast", a);
     op_attr_int(&o, "to", ox_code(to));
     return op_end(&o);
 }
@@ -307,9 +353,7 @@ static nnc_status write_fused(model *m, exporter *x)
 {
     char name[128];
     NNC_TRY(write_function(m, x->n, name));
-    op_node o = op_begin(x, name);
-    for (int i = 0; i < x->n->n_in; i++)
-        op_in(&o, op_operand(x, i));
+    op_node o = op_begin_all(x, name);
     op_text(&o.t, NODE_domain, DOMAIN);
     if (x->n->origin)
         op_text(&o.t, NODE_doc, x->n->origin);

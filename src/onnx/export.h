@@ -11,10 +11,7 @@
 void op_int(nnc_text *t, uint32_t field, int64_t v);
 void op_float(nnc_text *t, uint32_t field, float v);
 void op_bytes(nnc_text *t, uint32_t field, const void *p, size_t n);
-static inline void op_text(nnc_text *t, uint32_t field, const char *s)
-{
-    op_bytes(t, field, s, strlen(s));
-}
+static inline void op_text(nnc_text *t, uint32_t field, const char *s) { op_bytes(t, field, s, strlen(s)); }
 /* One that memory was missing for makes t miss it too. */
 static inline void op_message(nnc_text *t, uint32_t field, const nnc_text *m)
 {
@@ -70,7 +67,14 @@ typedef struct op_node {
     const char *op;
 } op_node;
 op_node op_begin(exporter *x, const char *op);
+op_node op_begin_all(exporter *x, const char *op); /* with all operands of x->n */
+op_node op_begin_of(exporter *x, const char *op, size_t n, const char *const *in);
+#define OP_OF(x, op, ...) \
+    op_begin_of((x), (op), NNC_COUNT(((const char *[]){__VA_ARGS__})), (const char *const[]){__VA_ARGS__})
 void op_in(op_node *o, const char *name); /* "": left out */
+/* Attributes from those of x->n: "group:groups" is ONNX's group, where the node has groups and they are not 0; "axis=1" is there always,
+ * and 1 where the node has none. Names that no attribute of a node has are those of numbers. */
+void op_attrs(op_node *o, const char *list);
 void op_attr_int(op_node *o, const char *name, int64_t v);
 void op_attr_float(op_node *o, const char *name, double v);
 void op_attr_ints(op_node *o, const char *name, int n, const int64_t *v);
@@ -95,18 +99,9 @@ const char *op_cast(exporter *x, const char *a, nnc_dtype to);
 /* Gives the node's result i, so far `a`, its name. */
 void op_give(exporter *x, int i, const char *a);
 
-static inline const char *op_operand(const exporter *x, int i)
-{
-    return x->name[x->n->in[i]];
-}
-static inline const nnc_type *op_type_in(const exporter *x, int i)
-{
-    return nnc_typeof(x->g, x->n->in[i]);
-}
-static inline const nnc_type *op_type(const exporter *x)
-{
-    return nnc_typeof(x->g, x->n->out);
-}
+static inline const char *op_operand(const exporter *x, int i) { return x->name[x->n->in[i]]; }
+static inline const nnc_type *op_type_in(const exporter *x, int i) { return nnc_typeof(x->g, x->n->in[i]); }
+static inline const nnc_type *op_type(const exporter *x) { return nnc_typeof(x->g, x->n->out); }
 
 /* export_ops.c: writes x->n, which is neither a leaf nor fused. false: ONNX has no form for it. */
 bool op_write(exporter *x);

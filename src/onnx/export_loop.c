@@ -15,10 +15,7 @@ static const char *clipped(exporter *x, int i, double lo, double hi)
 {
     const nnc_dtype d = dtype(x, i);
     const char *least = op_scalar(x, d, lo), *most = op_scalar(x, d, hi);
-    op_node o = op_begin(x, "Clip");
-    op_in(&o, op_operand(x, i));
-    op_in(&o, least);
-    op_in(&o, most);
+    op_node o = OP_OF(x, "Clip", op_operand(x, i), least, most);
     return op_end(&o);
 }
 
@@ -48,11 +45,8 @@ static bool write_cumsum(exporter *x)
     nnc_dtype d;
     const char *a = widened(x, &d),
                *axis = op_scalar(x, DT_i64, (double)nnc_attr_int(x->n, AT_axis, 0));
-    op_node o = op_begin(x, "CumSum");
-    op_in(&o, a);
-    op_in(&o, axis);
-    op_attr_int(&o, "exclusive", nnc_attr_int(x->n, AT_exclusive, 0));
-    op_attr_int(&o, "reverse", nnc_attr_int(x->n, AT_reverse, 0));
+    op_node o = OP_OF(x, "CumSum", a, axis);
+    op_attrs(&o, "exclusive=0 reverse=0");
     const char *y = op_end(&o);
     op_give(x, 0, d == dtype(x, 0) ? y : op_cast(x, y, dtype(x, 0)));
     return true;
@@ -69,9 +63,7 @@ static bool write_cumprod(exporter *x)
     for (int i = (int)axis; i < state.rank; i++)
         state.dim[i] = t->dim[i + 1];
     const char *one = op_2(x, "Expand", op_scalar(x, d, 1), op_list(x, state.rank, state.dim));
-    op_node o = op_begin(x, "Scan");
-    op_in(&o, one);
-    op_in(&o, a);
+    op_node o = OP_OF(x, "Scan", one, a);
     op_attr_int(&o, "num_scan_inputs", 1);
     op_attr_ints(&o, "scan_input_axes", 1, &axis);
     op_attr_ints(&o, "scan_input_directions", 1, &back);
@@ -90,29 +82,20 @@ static bool write_topk(exporter *x)
 {
     const int64_t k = nnc_attr_int(x->n, AT_k, 1);
     const char *count = op_list(x, 1, &k);
-    op_node o = op_begin(x, "TopK");
-    op_in(&o, op_operand(x, 0));
-    op_in(&o, count);
-    op_attr_int(&o, "axis", nnc_attr_int(x->n, AT_axis, 0));
-    op_attr_int(&o, "largest", nnc_attr_int(x->n, AT_largest, 1));
+    op_node o = OP_OF(x, "TopK", op_operand(x, 0), count);
+    op_attrs(&o, "axis=0 largest=1");
     op_results(&o);
     return true;
 }
 
-/* Scatters and gathers: the data, indices, updates; attr: its name in ONNX and the attribute. */
-static bool write_indexed(exporter *x, const char *op, const char *attr, nnc_akey key, bool small)
+/* Scatters and gathers: the data, indices, updates. */
+static bool write_indexed(exporter *x, const char *op, const char *attrs, bool small)
 {
-    const nnc_attr *how = nnc_attr_find(x->n, AT_reduction);
     const char *index = indices(x, 1, small);
-    op_node o = op_begin(x, op);
-    op_in(&o, op_operand(x, 0));
-    op_in(&o, index);
+    op_node o = OP_OF(x, op, op_operand(x, 0), index);
     if (x->n->n_in > 2)
         op_in(&o, op_operand(x, 2));
-    if (attr)
-        op_attr_int(&o, attr, nnc_attr_int(x->n, key, 0));
-    if (how && how->word)
-        op_attr_text(&o, "reduction", how->word);
+    op_attrs(&o, attrs);
     op_results(&o);
     return true;
 }
@@ -159,9 +142,7 @@ static const char *ordered(const cell *c, const char *a)
     if (c->gates == 1)
         return a;
     const char *list = op_list(c->x, c->gates, sizes);
-    op_node o = op_begin(c->x, "Split");
-    op_in(&o, a);
-    op_in(&o, list);
+    op_node o = OP_OF(c->x, "Split", a, list);
     op_outputs(&o, c->gates, block);
     o = op_begin(c->x, "Concat");
     for (int i = 0; i < c->gates; i++)
@@ -197,8 +178,7 @@ static const char *state_weights(const cell *c)
     static const int64_t turn[2] = {1, 0}, unpack[4] = {2, 0, 3, 1};
     const int64_t rows[2] = {c->gates * c->h, c->h};
     const int rank = op_type_in(c->x, 1)->rank;
-    op_node o = op_begin(c->x, "Transpose");
-    op_in(&o, op_operand(c->x, 1));
+    op_node o = OP_OF(c->x, "Transpose", op_operand(c->x, 1));
     op_attr_ints(&o, "perm", rank, rank == 2 ? turn : unpack);
     const char *r = op_end(&o);
     if (rank == 4)
@@ -214,9 +194,7 @@ static const char *biases(const cell *c, const nnc_node *linear)
         return "";
     const char *input = own ? ordered(c, c->x->name[linear->in[2]]) : zeros(c, c->gates * c->h),
                *state = zeros(c, (gru ? 2 : c->gates) * c->h);
-    op_node o = op_begin(c->x, "Concat");
-    op_in(&o, input);
-    op_in(&o, state);
+    op_node o = OP_OF(c->x, "Concat", input, state);
     if (gru)
         op_in(&o, op_operand(c->x, 2));
     op_attr_int(&o, "axis", 0);
@@ -227,18 +205,13 @@ static const char *biases(const cell *c, const nnc_node *linear)
 static const char *keep_last(const cell *c, const char *y, const char *last, const char *lengths)
 {
     const int64_t column[3] = {c->t, 1, 1}, row[3] = {1, c->b, 1};
-    op_node o = op_begin(c->x, "Range");
-    const char *at[3] = {op_scalar(c->x, DT_i32, 0), op_scalar(c->x, DT_i32, (double)c->t),
-        op_scalar(c->x, DT_i32, 1)};
-    for (int i = 0; i < 3; i++)
-        op_in(&o, at[i]);
+    const char *from = op_scalar(c->x, DT_i32, 0), *to = op_scalar(c->x, DT_i32, (double)c->t),
+               *by = op_scalar(c->x, DT_i32, 1);
+    op_node o = OP_OF(c->x, "Range", from, to, by);
     const char *step = op_2(c->x, "Reshape", op_end(&o), op_list(c->x, 3, column)),
                *end = op_2(c->x, "Reshape", lengths, op_list(c->x, 3, row)),
                *live = op_2(c->x, "Less", step, end);
-    o = op_begin(c->x, "Where");
-    op_in(&o, live);
-    op_in(&o, y);
-    op_in(&o, last);
+    o = OP_OF(c->x, "Where", live, y, last);
     return op_end(&o);
 }
 
@@ -296,10 +269,10 @@ bool op_write_loop(exporter *x)
     case OP_cumsum: return write_cumsum(x);
     case OP_cumprod: return write_cumprod(x);
     case OP_topk: return write_topk(x);
-    case OP_scatter: return write_indexed(x, "ScatterElements", "axis", AT_axis, true);
-    case OP_scatter_nd: return write_indexed(x, "ScatterND", NULL, AT_axis, false);
-    case OP_gather_elements: return write_indexed(x, "GatherElements", "axis", AT_axis, true);
-    case OP_gather_nd: return write_indexed(x, "GatherND", "batch_dims", AT_batch_dims, false);
+    case OP_scatter: return write_indexed(x, "ScatterElements", "axis=0 reduction", true);
+    case OP_scatter_nd: return write_indexed(x, "ScatterND", "reduction", false);
+    case OP_gather_elements: return write_indexed(x, "GatherElements", "axis=0", true);
+    case OP_gather_nd: return write_indexed(x, "GatherND", "batch_dims=0", false);
     case OP_lstm: return write_recurrent(x, "LSTM", 4);
     case OP_gru: return write_recurrent(x, "GRU", 3);
     case OP_rnn: return write_recurrent(x, "RNN", 1);

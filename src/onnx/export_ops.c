@@ -3,13 +3,17 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- elementwise ----------------------------------------------------------------------------- */
+#define WINDOW \
+    "kernel_shape:kernel strides pads dilations output_padding group:groups ceil_mode " \
+    "count_include_pad"
+#define EPSILON "epsilon:eps=1e-05"
 
-/* Operators with the same operands and meaning, for floats; `ints`: for integers too. */
+/* Operators with the same operands and meaning, for floats; `ints`: for integers too. attrs: see op_attrs. */
 static const struct {
     nnc_op op;
     const char *name;
     bool ints;
+    const char *attrs;
 } same[] = {{OP_identity, "Identity", true}, {OP_dropout, "Identity", true},
     {OP_relayout, "Identity", true}, {OP_neg, "Neg", true}, {OP_abs, "Abs", true},
     {OP_sign, "Sign", true}, {OP_floor, "Floor"}, {OP_ceil, "Ceil"}, {OP_round, "Round"},
@@ -25,7 +29,17 @@ static const struct {
     {OP_bit_xor, "BitwiseXor", true}, {OP_select, "Where", true}, {OP_relu, "Relu"},
     {OP_prelu, "PRelu", true}, {OP_selu, "Selu"}, {OP_hardswish, "HardSwish"},
     {OP_softplus, "Softplus"}, {OP_softsign, "Softsign"}, {OP_mish, "Mish"},
-    {OP_global_avgpool, "GlobalAveragePool"}, {OP_global_maxpool, "GlobalMaxPool"}};
+    {OP_global_avgpool, "GlobalAveragePool"}, {OP_global_maxpool, "GlobalMaxPool"},
+    {OP_mod, "Mod", true, "fmod=1"}, {OP_gelu, "Gelu", true, "approximate=none"},
+    {OP_leaky_relu, "LeakyRelu", false, "alpha=0.01"}, {OP_elu, "Elu", true, "alpha=1"},
+    {OP_hardsigmoid, "HardSigmoid", true, "alpha=0.16666666666666666 beta=0.5"},
+    {OP_argmax, "ArgMax", true, "axis=0 keepdims=1"},
+    {OP_argmin, "ArgMin", true, "axis=0 keepdims=1"}, {OP_transpose, "Transpose", true, "perm="},
+    {OP_concat, "Concat", true, "axis=0"}, {OP_gather, "Gather", true, "axis=0"},
+    {OP_softmax, "Softmax", true, "axis=0"}, {OP_log_softmax, "LogSoftmax", true, "axis=0"},
+    {OP_maxpool, "MaxPool", true, WINDOW}, {OP_avgpool, "AveragePool", true, WINDOW},
+    {OP_conv, "Conv", true, WINDOW}, {OP_conv_transpose, "ConvTranspose", true, WINDOW},
+    {OP_batchnorm, "BatchNormalization", true, EPSILON}};
 
 static nnc_dtype dtype(const exporter *x)
 {
@@ -37,21 +51,20 @@ static bool is_float(const exporter *x)
     return nnc_is_float(dtype(x));
 }
 
-static op_node begin_all(exporter *x, const char *op)
+/* The node of x->n, whose results it has; true. */
+static bool done(op_node o)
 {
-    op_node o = op_begin(x, op);
-    for (int i = 0; i < x->n->n_in; i++)
-        op_in(&o, op_operand(x, i));
-    return o;
+    op_results(&o);
+    return true;
 }
 
 static bool write_same(exporter *x)
 {
     for (size_t i = 0; i < NNC_COUNT(same); i++)
         if (same[i].op == (nnc_op)x->n->op && (same[i].ints || is_float(x))) {
-            op_node o = begin_all(x, same[i].name);
-            op_results(&o);
-            return true;
+            op_node o = op_begin_all(x, same[i].name);
+            op_attrs(&o, same[i].attrs ? same[i].attrs : "");
+            return done(o);
         }
     return false;
 }
@@ -67,31 +80,14 @@ static bool give(exporter *x, const char *v)
 static bool write_extreme(exporter *x, bool max)
 {
     const bool logic = dtype(x) == DT_bool;
-    op_node o = begin_all(x, max ? logic ? "Or" : "Max" : logic ? "And" : "Min");
-    op_results(&o);
-    return true;
+    return done(op_begin_all(x, max ? logic ? "Or" : "Max" : logic ? "And" : "Min"));
 }
 
 static bool write_clip(exporter *x, double lo, double hi)
 {
-    op_node o = op_begin(x, "Clip");
     const char *l = isinf(lo) ? "" : op_scalar(x, dtype(x), lo),
                *h = isinf(hi) ? "" : op_scalar(x, dtype(x), hi);
-    op_in(&o, op_operand(x, 0));
-    op_in(&o, l);
-    op_in(&o, h);
-    op_results(&o);
-    return true;
-}
-
-static bool write_float_attr(exporter *x, const char *op, nnc_akey a, double dflt_a, bool with_beta)
-{
-    op_node o = begin_all(x, op);
-    op_attr_float(&o, "alpha", nnc_attr_float(x->n, a, dflt_a));
-    if (with_beta)
-        op_attr_float(&o, "beta", nnc_attr_float(x->n, AT_beta, 0.5));
-    op_results(&o);
-    return true;
+    return done(OP_OF(x, "Clip", op_operand(x, 0), l, h));
 }
 
 /* Functions of one float that ONNX composes. */
@@ -114,21 +110,9 @@ static bool write_composed(exporter *x)
     }
 }
 
-static bool write_gelu(exporter *x)
-{
-    const nnc_attr *form = nnc_attr_find(x->n, AT_approximate);
-    op_node o = begin_all(x, "Gelu");
-    op_attr_text(&o, "approximate", form && !strcmp(form->word, "tanh") ? "tanh" : "none");
-    op_results(&o);
-    return true;
-}
-
 static const char *choose(exporter *x, const char *c, const char *yes, const char *no)
 {
-    op_node o = op_begin(x, "Where");
-    op_in(&o, c);
-    op_in(&o, yes);
-    op_in(&o, no);
+    op_node o = OP_OF(x, "Where", c, yes, no);
     return op_end(&o);
 }
 
@@ -142,9 +126,7 @@ static bool write_shift(exporter *x, bool left)
         a = choose(x, minus, op_1(x, "BitwiseNot", a), a);
     }
     a = op_cast(x, a, u);
-    op_node o = op_begin(x, "BitShift");
-    op_in(&o, a);
-    op_in(&o, by);
+    op_node o = OP_OF(x, "BitShift", a, by);
     op_attr_text(&o, "direction", left ? "LEFT" : "RIGHT");
     const char *r = op_end(&o);
     const char *fits = op_2(x, "Less", by, op_scalar(x, u, 8 * nnc_dtype_size(d)));
@@ -161,11 +143,6 @@ static bool write_ewise(exporter *x)
     case OP_clip:
         return write_clip(
             x, nnc_attr_float(x->n, AT_lo, -INFINITY), nnc_attr_float(x->n, AT_hi, INFINITY));
-    case OP_gelu: return write_gelu(x);
-    case OP_leaky_relu:
-        return is_float(x) && write_float_attr(x, "LeakyRelu", AT_alpha, 0.01, false);
-    case OP_elu: return write_float_attr(x, "Elu", AT_alpha, 1, false);
-    case OP_hardsigmoid: return write_float_attr(x, "HardSigmoid", AT_alpha, 1.0 / 6, true);
     case OP_floor:
     case OP_ceil:
     case OP_round:
@@ -174,17 +151,10 @@ static bool write_ewise(exporter *x)
     case OP_relu: return write_clip(x, 0, INFINITY);
     case OP_shl:
     case OP_shr: return write_shift(x, x->n->op == OP_shl);
-    case OP_mod: {
-        op_node o = begin_all(x, "Mod");
-        op_attr_int(&o, "fmod", 1);
-        op_results(&o);
-        return true;
-    }
     case OP_cast: {
-        op_node o = begin_all(x, "Cast");
+        op_node o = op_begin_all(x, "Cast");
         op_attr_int(&o, "to", ox_code((nnc_dtype)op_type(x)->dtype));
-        op_results(&o);
-        return true;
+        return done(o);
     }
     default: return write_composed(x);
     }
@@ -206,14 +176,10 @@ static bool write_reduce(exporter *x, const char *op, int n, const int64_t *axes
     const bool narrow = !wide((nnc_op)x->n->op, dtype(x));
     const char *a = narrow ? op_cast(x, op_operand(x, 0), DT_i64) : op_operand(x, 0),
                *list = op_list(x, n, axes);
-    op_node o = op_begin(x, op);
-    op_in(&o, a);
-    op_in(&o, list);
-    op_attr_int(&o, "keepdims", nnc_attr_int(x->n, AT_keepdims, 1));
-    if (!narrow) {
-        op_results(&o);
-        return true;
-    }
+    op_node o = OP_OF(x, op, a, list);
+    op_attrs(&o, "keepdims=1");
+    if (!narrow)
+        return done(o);
     return give(x, op_cast(x, op_end(&o), dtype(x)));
 }
 
@@ -231,15 +197,6 @@ static bool write_global_max(exporter *x)
     return write_reduce(x, "ReduceMax", op_type(x)->rank - 2, axes);
 }
 
-static bool write_arg(exporter *x, const char *op)
-{
-    op_node o = begin_all(x, op);
-    op_attr_int(&o, "axis", nnc_attr_int(x->n, AT_axis, 0));
-    op_attr_int(&o, "keepdims", nnc_attr_int(x->n, AT_keepdims, 1));
-    op_results(&o);
-    return true;
-}
-
 /* ---- movement -------------------------------------------------------------------------------- */
 
 /* An operator whose further operands are lists of integers. */
@@ -249,11 +206,10 @@ static bool write_listed(
     const char *name[4];
     for (int i = 0; i < n_list; i++)
         name[i] = op_list(x, n[i], list[i]);
-    op_node o = begin_all(x, op);
+    op_node o = op_begin_all(x, op);
     for (int i = 0; i < n_list; i++)
         op_in(&o, name[i]);
-    op_results(&o);
-    return true;
+    return done(o);
 }
 
 static bool write_shape(exporter *x, const char *op)
@@ -290,17 +246,13 @@ static bool write_flip(exporter *x)
 
 static bool write_pad(exporter *x)
 {
-    const nnc_attr *mode = nnc_attr_find(x->n, AT_mode);
     const int64_t *pads;
     const int n = nnc_attr_ints(x->n, AT_pads, &pads);
     const char *list = op_list(x, n, pads),
                *value = op_scalar(x, dtype(x), nnc_attr_float(x->n, AT_value, 0));
-    op_node o = begin_all(x, "Pad");
-    op_in(&o, list);
-    op_in(&o, value);
-    op_attr_text(&o, "mode", mode ? mode->word : "constant");
-    op_results(&o);
-    return true;
+    op_node o = OP_OF(x, "Pad", op_operand(x, 0), list, value);
+    op_attrs(&o, "mode=constant");
+    return done(o);
 }
 
 static bool write_split(exporter *x)
@@ -308,60 +260,12 @@ static bool write_split(exporter *x)
     const int64_t *sizes;
     const int n = nnc_attr_ints(x->n, AT_sizes, &sizes);
     const char *list = op_list(x, n, sizes);
-    op_node o = begin_all(x, "Split");
-    op_in(&o, list);
-    op_attr_int(&o, "axis", nnc_attr_int(x->n, AT_axis, 0));
-    op_results(&o);
-    return true;
+    op_node o = OP_OF(x, "Split", op_operand(x, 0), list);
+    op_attrs(&o, "axis=0");
+    return done(o);
 }
 
-static bool write_transpose(exporter *x)
-{
-    const int64_t *perm;
-    const int n = nnc_attr_ints(x->n, AT_perm, &perm);
-    op_node o = begin_all(x, "Transpose");
-    op_attr_ints(&o, "perm", n, perm);
-    op_results(&o);
-    return true;
-}
-
-/* Concat, Gather, Softmax, LogSoftmax. */
-static bool write_axis(exporter *x, const char *op)
-{
-    op_node o = begin_all(x, op);
-    op_attr_int(&o, "axis", nnc_attr_int(x->n, AT_axis, 0));
-    op_results(&o);
-    return true;
-}
-
-/* ---- windows and contractions ---------------------------------------------------------------- */
-
-static void put_ints(op_node *o, const char *name, nnc_akey key)
-{
-    const int64_t *v;
-    const int n = nnc_attr_ints(o->x->n, key, &v);
-    if (n)
-        op_attr_ints(o, name, n, v);
-}
-
-static bool write_window(exporter *x, const char *op)
-{
-    const nnc_node *n = x->n;
-    op_node o = begin_all(x, op);
-    put_ints(&o, "kernel_shape", AT_kernel);
-    put_ints(&o, "strides", AT_strides);
-    put_ints(&o, "pads", AT_pads);
-    put_ints(&o, "dilations", AT_dilations);
-    put_ints(&o, "output_padding", AT_output_padding);
-    if (nnc_attr_find(n, AT_groups))
-        op_attr_int(&o, "group", nnc_attr_int(n, AT_groups, 1));
-    if (nnc_attr_int(n, AT_ceil_mode, 0))
-        op_attr_int(&o, "ceil_mode", 1);
-    if (nnc_attr_int(n, AT_count_include_pad, 0))
-        op_attr_int(&o, "count_include_pad", 1);
-    op_results(&o);
-    return true;
-}
+/* ---- contractions ---------------------------------------------------------------------------- */
 
 /* The operand with its last two dimensions swapped. */
 static const char *transposed(exporter *x, int i)
@@ -370,8 +274,7 @@ static const char *transposed(exporter *x, int i)
     int64_t perm[NNC_MAX_RANK];
     for (int k = 0; k < rank; k++)
         perm[k] = k < rank - 2 ? k : 2 * rank - 3 - k;
-    op_node o = op_begin(x, "Transpose");
-    op_in(&o, op_operand(x, i));
+    op_node o = OP_OF(x, "Transpose", op_operand(x, i));
     op_attr_ints(&o, "perm", rank, perm);
     return op_end(&o);
 }
@@ -382,20 +285,15 @@ static bool write_matmul(exporter *x)
                tb = nnc_attr_int(x->n, AT_transpose_b, 0);
     const char *a = ta ? transposed(x, 0) : op_operand(x, 0),
                *b = tb ? transposed(x, 1) : op_operand(x, 1);
-    op_node o = op_begin(x, "MatMul");
-    op_in(&o, a);
-    op_in(&o, b);
-    op_results(&o);
-    return true;
+    return done(OP_OF(x, "MatMul", a, b));
 }
 
 static bool write_linear(exporter *x)
 {
     if (op_type_in(x, 0)->rank == 2) {
-        op_node o = begin_all(x, "Gemm");
-        op_attr_int(&o, "transB", 1);
-        op_results(&o);
-        return true;
+        op_node o = op_begin_all(x, "Gemm");
+        op_attrs(&o, "transB=1");
+        return done(o);
     }
     const char *y = op_2(x, "MatMul", op_operand(x, 0), transposed(x, 1));
     return give(x, x->n->n_in > 2 ? op_2(x, "Add", y, op_operand(x, 2)) : y);
@@ -418,14 +316,10 @@ static bool write_norm(
     exporter *x, const char *op, int rank, const int64_t *dim, const char *attr, int64_t value)
 {
     const char *scale = operand_or(x, 1, 1, rank, dim), *shift = operand_or(x, 2, 0, rank, dim);
-    op_node o = op_begin(x, op);
-    op_in(&o, op_operand(x, 0));
-    op_in(&o, scale);
-    op_in(&o, shift);
+    op_node o = OP_OF(x, op, op_operand(x, 0), scale, shift);
     op_attr_int(&o, attr, value);
-    op_attr_float(&o, "epsilon", nnc_attr_float(x->n, AT_eps, 1e-5));
-    op_results(&o);
-    return true;
+    op_attrs(&o, EPSILON);
+    return done(o);
 }
 
 static bool write_layernorm(exporter *x)
@@ -454,14 +348,6 @@ static bool write_rmsnorm(exporter *x)
     return give(x, x->n->n_in > 1 ? op_2(x, "Mul", y, op_operand(x, 1)) : y);
 }
 
-static bool write_batchnorm(exporter *x)
-{
-    op_node o = begin_all(x, "BatchNormalization");
-    op_attr_float(&o, "epsilon", nnc_attr_float(x->n, AT_eps, 1e-5));
-    op_results(&o);
-    return true;
-}
-
 bool op_write(exporter *x)
 {
     if (write_same(x))
@@ -473,28 +359,16 @@ bool op_write(exporter *x)
     case OP_reduce_min: return write_axes(x, "ReduceMin");
     case OP_reduce_prod: return write_axes(x, "ReduceProd");
     case OP_global_maxpool: return write_global_max(x);
-    case OP_argmax: return write_arg(x, "ArgMax");
-    case OP_argmin: return write_arg(x, "ArgMin");
     case OP_reshape: return write_shape(x, "Reshape");
     case OP_broadcast: return write_shape(x, "Expand");
-    case OP_transpose: return write_transpose(x);
     case OP_slice: return write_slice(x);
     case OP_flip: return write_flip(x);
     case OP_pad: return write_pad(x);
-    case OP_concat: return write_axis(x, "Concat");
     case OP_split: return write_split(x);
-    case OP_gather: return write_axis(x, "Gather");
-    case OP_softmax: return write_axis(x, "Softmax");
-    case OP_log_softmax: return write_axis(x, "LogSoftmax");
-    case OP_maxpool: return write_window(x, "MaxPool");
-    case OP_avgpool: return write_window(x, "AveragePool");
-    case OP_conv: return write_window(x, "Conv");
-    case OP_conv_transpose: return write_window(x, "ConvTranspose");
     case OP_matmul: return write_matmul(x);
     case OP_linear: return write_linear(x);
     case OP_layernorm: return write_layernorm(x);
     case OP_rmsnorm: return write_rmsnorm(x);
-    case OP_batchnorm: return write_batchnorm(x);
     case OP_groupnorm:
         return write_norm(x, "GroupNormalization", 1, &op_type_in(x, 0)->dim[1], "num_groups",
             nnc_attr_int(x->n, AT_num_groups, 1));

@@ -28,10 +28,7 @@ typedef struct ox_field {
     ox_span s; /* OX_bytes */
 } ox_field;
 
-static inline ox_wire ox_open(ox_span s)
-{
-    return (ox_wire){s.p, s.n ? s.p + s.n : s.p, false};
-}
+static inline ox_wire ox_open(ox_span s) { return (ox_wire){s.p, s.n ? s.p + s.n : s.p, false}; }
 bool ox_next(ox_wire *w, ox_field *f); /* false: the end, or damage (w->bad) */
 bool ox_varint(ox_wire *w, uint64_t *v);
 
@@ -48,96 +45,31 @@ enum {
 
 /* Field numbers of onnx.proto, by message. */
 enum {
-    MODEL_ir_version = 1,
-    MODEL_producer = 2,
-    MODEL_version = 3,
-    MODEL_graph = 7,
-    MODEL_opset = 8,
-    MODEL_functions = 25,
-    OPSET_domain = 1,
-    OPSET_version = 2,
-    GRAPH_node = 1,
-    GRAPH_name = 2,
-    GRAPH_initializer = 5,
-    GRAPH_input = 11,
-    GRAPH_output = 12,
-    GRAPH_sparse = 15,
-    NODE_input = 1,
-    NODE_output = 2,
-    NODE_name = 3,
-    NODE_op = 4,
-    NODE_attribute = 5,
-    NODE_doc = 6,
-    NODE_domain = 7,
+    MODEL_ir_version = 1, MODEL_producer = 2, MODEL_version = 3, MODEL_graph = 7, MODEL_opset = 8, MODEL_functions = 25,
+    OPSET_domain = 1, OPSET_version = 2,
+    GRAPH_node = 1, GRAPH_name = 2, GRAPH_initializer = 5, GRAPH_input = 11, GRAPH_output = 12, GRAPH_sparse = 15,
+    NODE_input = 1, NODE_output = 2, NODE_name = 3, NODE_op = 4, NODE_attribute = 5, NODE_doc = 6, NODE_domain = 7,
     NODE_overload = 8,
-    ATTR_name = 1,
-    ATTR_f = 2,
-    ATTR_i = 3,
-    ATTR_s = 4,
-    ATTR_t = 5,
-    ATTR_g = 6,
-    ATTR_floats = 7,
-    ATTR_ints = 8,
-    ATTR_strings = 9,
-    ATTR_type = 20,
-    ATTR_ref = 21,
-    TENSOR_dims = 1,
-    TENSOR_type = 2,
+    ATTR_name = 1, ATTR_f = 2, ATTR_i = 3, ATTR_s = 4, ATTR_t = 5, ATTR_g = 6, ATTR_floats = 7, ATTR_ints = 8, ATTR_strings = 9,
+    ATTR_type = 20, ATTR_ref = 21,
+    TENSOR_dims = 1, TENSOR_type = 2,
     TENSOR_f32 = 4, /* numbers by type; i32: of 32 bits and fewer, and bool and 16-bit floats */
-    TENSOR_i32 = 5,
-    TENSOR_i64 = 7,
-    TENSOR_name = 8,
-    TENSOR_raw = 9,
-    TENSOR_f64 = 10,
-    TENSOR_u64 = 11,
-    TENSOR_external = 13,
+    TENSOR_i32 = 5, TENSOR_i64 = 7, TENSOR_name = 8, TENSOR_raw = 9, TENSOR_f64 = 10, TENSOR_u64 = 11, TENSOR_external = 13,
     TENSOR_location = 14, /* 1: external */
-    ENTRY_key = 1,
-    ENTRY_value = 2,
-    PORT_name = 1,
-    PORT_type = 2,
-    TYPE_tensor = 1,
-    TYPE_sequence = 4,
-    TYPE_map = 5,
-    TYPE_opaque = 7,
-    TYPE_sparse = 8,
-    TYPE_optional = 9,
-    TENSOR_TYPE_element = 1,
-    TENSOR_TYPE_shape = 2,
+    ENTRY_key = 1, ENTRY_value = 2,
+    PORT_name = 1, PORT_type = 2,
+    TYPE_tensor = 1, TYPE_sequence = 4, TYPE_map = 5, TYPE_opaque = 7, TYPE_sparse = 8, TYPE_optional = 9,
+    TENSOR_TYPE_element = 1, TENSOR_TYPE_shape = 2,
     SHAPE_dim = 1,
-    DIM_value = 1,
-    DIM_param = 2,
-    FUNCTION_name = 1,
-    FUNCTION_input = 4,
-    FUNCTION_output = 5,
-    FUNCTION_node = 7,
-    FUNCTION_doc = 8,
-    FUNCTION_opset = 9,
-    FUNCTION_domain = 10,
-    FUNCTION_attribute = 11,
-    FUNCTION_overload = 13,
+    DIM_value = 1, DIM_param = 2,
+    FUNCTION_name = 1, FUNCTION_input = 4, FUNCTION_output = 5, FUNCTION_node = 7, FUNCTION_doc = 8, FUNCTION_opset = 9,
+    FUNCTION_domain = 10, FUNCTION_attribute = 11, FUNCTION_overload = 13,
 };
 
 /* Codes of TensorProto.DataType. */
 enum {
-    OXD_f32 = 1,
-    OXD_u8,
-    OXD_i8,
-    OXD_u16,
-    OXD_i16,
-    OXD_i32,
-    OXD_i64,
-    OXD_string,
-    OXD_bool,
-    OXD_f16,
-    OXD_f64,
-    OXD_u32,
-    OXD_u64,
-    OXD_bf16 = 16,
-    OXD_u4 = 21,
-    OXD_i4 = 22,
-    OXD_u2 = 25,
-    OXD_i2 = 26,
+    OXD_f32 = 1, OXD_u8, OXD_i8, OXD_u16, OXD_i16, OXD_i32, OXD_i64, OXD_string, OXD_bool, OXD_f16, OXD_f64, OXD_u32, OXD_u64,
+    OXD_bf16 = 16, OXD_u4 = 21, OXD_i4 = 22, OXD_u2 = 25, OXD_i2 = 26,
 };
 /* Integers of 4 and 2 bits are i8 and u8 in graphs. */
 bool ox_dtype(int64_t code, nnc_dtype *out);
@@ -158,13 +90,7 @@ typedef struct ox_tensor {
 
 /* Codes of AttributeProto.AttributeType. */
 enum {
-    OXA_float = 1,
-    OXA_int,
-    OXA_string,
-    OXA_tensor,
-    OXA_graph,
-    OXA_floats,
-    OXA_ints,
+    OXA_float = 1, OXA_int, OXA_string, OXA_tensor, OXA_graph, OXA_floats, OXA_ints,
     OXA_strings
 };
 
@@ -396,31 +322,16 @@ bool ox_refuse(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 /* Reports that the node contradicts ONNX's rules, and ends the import; false. */
 bool ox_wrong(const ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 
-static inline bool ox_has(const ox_build *b, int i)
-{
-    return i < b->n_in && b->in[i].state != OX_unset;
-}
-static inline nnc_ref ox_in(const ox_build *b, int i)
-{
-    return b->in[i].ref;
-}
-static inline nnc_ref ox_optional(const ox_build *b, int i)
-{
-    return ox_has(b, i) ? b->in[i].ref : NNC_NONE;
-}
+static inline bool ox_has(const ox_build *b, int i) { return i < b->n_in && b->in[i].state != OX_unset; }
+static inline nnc_ref ox_in(const ox_build *b, int i) { return b->in[i].ref; }
+static inline nnc_ref ox_optional(const ox_build *b, int i) { return ox_has(b, i) ? b->in[i].ref : NNC_NONE; }
 static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
 {
     static const nnc_type none = {0};
     return r < b->x->g->n_value ? nnc_typeof(b->x->g, r) : &none;
 }
-static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r)
-{
-    return (nnc_dtype)ox_type(b, r)->dtype;
-}
-static inline bool ox_wants(const ox_build *b, int i)
-{
-    return i < b->n_out && *b->n->out[i];
-}
+static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r) { return (nnc_dtype)ox_type(b, r)->dtype; }
+static inline bool ox_wants(const ox_build *b, int i) { return i < b->n_out && *b->n->out[i]; }
 bool ox_set(ox_build *b, int i, nnc_ref r); /* result i; false when r is none */
 /* Result i has no elements; true. */
 bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim);
@@ -431,10 +342,7 @@ nnc_type ox_shape_of(const ox_build *b, int i); /* of input i, which may have no
 bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
 /* The result of an elementwise operator of which an operand has no elements. */
 bool ox_each_empty(ox_build *b);
-static inline bool ox_give(ox_build *b, nnc_ref r)
-{
-    return ox_set(b, 0, r);
-}
+static inline bool ox_give(ox_build *b, nnc_ref r) { return ox_set(b, 0, r); }
 
 /* The attribute, the function's that it refers to, or NULL. One of another type than OXA_... ends the import (reported). */
 const ox_attr *ox_attr_find(const ox_build *b, const char *name, int type);

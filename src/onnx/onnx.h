@@ -54,7 +54,5 @@ typedef struct nnc_onnx_place {
  * message lists the nodes that nnc does not write as ONNX. */
 nnc_status nnc_onnx_export(
     const nnc_graph *g, const nnc_onnx_place *place, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* The table of operators as Markdown: docs/onnx.md. */
-void nnc_onnx_list(nnc_text *out);
 
 #endif

@@ -321,17 +321,9 @@ nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink)
 nnc_status nnc_exec_collective(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
-    return e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream],
-        &(nnc_work){.run = run,
-            .handle = e->collective[i],
-            .args = e->use->arg + e->first_arg[i],
-            .n_arg = c->n_arg,
-            .work = c->work >= 0 ? nnc_exec_address(e, c->work) : NULL,
-            .name = c->layers,
-            .flops = c->flops,
-            .bytes = c->bytes,
-            .op_class = c->op_class,
-            .always = true}); /* where an operand's command failed, too: the others wait for it */
+    nnc_work w = nnc_exec_work(e, i, run, e->collective[i]);
+    w.always = true; /* where an operand's command failed, too: the others wait for it */
+    return e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream], &w);
 }
 
 void nnc_exec_break_collectives(nnc_exec *e)

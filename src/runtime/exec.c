@@ -167,12 +167,28 @@ static nnc_stream *stream_of(nnc_exec *e, const nnc_cmd *c)
     return e->dev[c->device].stream[c->stream];
 }
 
+nnc_work nnc_exec_work(
+    const nnc_exec *e, int i, nnc_status (*run)(void *, void *const *, void *), void *handle)
+{
+    const nnc_cmd *c = &e->p->cmd[i];
+    return (nnc_work){.run = run,
+        .handle = handle,
+        .args = e->use->arg + e->first_arg[i],
+        .n_arg = c->n_arg,
+        .work = c->work >= 0 ? nnc_exec_address(e, c->work) : NULL,
+        .name = c->layers,
+        .flops = c->flops,
+        .bytes = c->bytes,
+        .op_class = c->op_class};
+}
+
 static nnc_status issue(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
     const place at = {&e->dev[c->device], c->stream};
     const nnc_device_api *api = at.d->api;
     const nnc_cmd *recorded;
+    nnc_work work;
     if (!nnc_exec_owns(e, c->device))
         return NNC_OK;
     NNC_TRY(nnc_sends_before(e, i));
@@ -182,15 +198,8 @@ static nnc_status issue(nnc_exec *e, int i)
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_kernel:
     case CMD_call:
-        return api->launch(s, &(nnc_work){.run = e->engine[c->engine]->run,
-                                  .handle = e->handle[i]->handle,
-                                  .args = e->use->arg + e->first_arg[i],
-                                  .n_arg = c->n_arg,
-                                  .work = c->work >= 0 ? nnc_exec_address(e, c->work) : NULL,
-                                  .name = c->layers,
-                                  .flops = c->flops,
-                                  .bytes = c->bytes,
-                                  .op_class = c->op_class});
+        work = nnc_exec_work(e, i, e->engine[c->engine]->run, e->handle[i]->handle);
+        return api->launch(s, &work);
     case CMD_copy: return nnc_exec_copy(e, c, at);
     case CMD_record: NNC_TRY(api->record(s, e->event[c->item])); return nnc_exec_signal(e, i);
     case CMD_wait:

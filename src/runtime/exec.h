@@ -145,10 +145,7 @@ typedef struct exec_ranks {
 } exec_ranks;
 
 /* Is device d of this process? */
-static inline bool nnc_exec_owns(const nnc_exec *e, int d)
-{
-    return !e->ranks || e->ranks->owner[d] == e->ranks->rank;
-}
+static inline bool nnc_exec_owns(const nnc_exec *e, int d) { return !e->ranks || e->ranks->owner[d] == e->ranks->rank; }
 
 /* Adds the time since `from` to a phase. */
 static inline void nnc_exec_spent(nnc_exec *e, nnc_phase which, int64_t from)
@@ -186,6 +183,8 @@ typedef struct place { dev *d; int stream; } place;
 nnc_status nnc_exec_wait(place at, place from, nnc_event *recorded);
 nnc_status nnc_exec_copy(nnc_exec *e, const nnc_cmd *c, place at);
 bool nnc_exec_hidden_copy(const nnc_exec *e, const nnc_cmd *c); /* true when it needs e->staging */
+/* The work of a command that `run` does with `handle`. */
+nnc_work nnc_exec_work(const nnc_exec *e, int cmd, nnc_status (*run)(void *, void *const *, void *), void *handle);
 /* Submits command `cmd` to its stream. */
 nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
 

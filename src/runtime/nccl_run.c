@@ -150,15 +150,8 @@ static int give_one(nnc_exec *e, const meeting *m, int k)
         .result = 3 /* ncclInternalError: the stream has failed before */};
     if (in_order(e, c->device, e->dev[c->device].stream[c->stream]))
         return 3;
-    const nnc_status st = e->dev[c->device].api->launch(
-        e->dev[c->device].stream[c->stream], &(nnc_work){.run = run,
-                                                 .handle = &x,
-                                                 .args = e->use->arg + e->first_arg[i],
-                                                 .n_arg = c->n_arg,
-                                                 .name = c->layers,
-                                                 .flops = c->flops,
-                                                 .bytes = c->bytes,
-                                                 .op_class = c->op_class});
+    const nnc_work w = nnc_exec_work(e, i, run, &x);
+    const nnc_status st = e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream], &w);
     return st ? 3 : x.result;
 }
 

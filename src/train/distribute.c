@@ -255,9 +255,7 @@ static item *in_order(copies *c, size_t *n)
 static void copy_batches(copies *c)
 {
     size_t n;
-    const item *all = in_order(c, &n);
-    if (!all)
-        c->g->status = nnc_nomem(c->g->sink);
+    const item *all = need(c->g, in_order(c, &n));
     for (size_t i = 0; i < n && c->g->status == NNC_OK; i++)
         for (int r = 0; r < c->d; r++) {
             c->g->task = c->f.rank
@@ -313,10 +311,8 @@ static void add_output(copies *c, uint32_t i)
     const nnc_ref v = c->s->output[i];
     const bool number = !nnc_typeof(c->s, v)->rank, loss = v == output_named(c->s, "loss");
     const int n = number ? c->m : c->m * c->d;
-    nnc_ref *part = ARENA_NEW(c->a, nnc_ref, n + 1), of[NNC_MAX_REPLICAS] = {0};
+    nnc_ref *part = need(g, ARENA_NEW(c->a, nnc_ref, n + 1)), of[NNC_MAX_REPLICAS] = {0};
     assert(c->d > 0);
-    if (!part)
-        g->status = nnc_nomem(g->sink);
     g->device = (int16_t)device_of(c, nnc_home(c->s, v), 0);
     g->origin = number ? "/loss" : nnc_def(c->s, v)->origin;
     g->loc = nnc_def(c->s, v)->loc;

@@ -70,15 +70,9 @@ static inline int device_of(const copies *c, int device, int r)
     return (device < 0 || c->f.o->devices == 1 ? 0 : device) + r * c->f.o->devices;
 }
 
-static inline node_use use_of(const copies *c, nnc_ref v)
-{
-    return (node_use)c->f.use[c->s->value[v].node];
-}
+static inline node_use use_of(const copies *c, nnc_ref v) { return (node_use)c->f.use[c->s->value[v].node]; }
 
-static inline bool is_of_batch(node_use u)
-{
-    return u == USE_forward || u == USE_backward || u == USE_weight;
-}
+static inline bool is_of_batch(node_use u) { return u == USE_forward || u == USE_backward || u == USE_weight; }
 
 /* distribute.c: a replica's part of an input for a micro-batch; the value of v that a copy for micro-batch k reads. */
 nnc_ref input_part(copies *c, nnc_ref v, int r, int k);

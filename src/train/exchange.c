@@ -241,11 +241,9 @@ static void sum_bucket(copies *c, nnc_ref v)
     nnc_graph *g = c->g;
     const int16_t device = g->device;
     const nnc_attr axis = nnc_ai(AT_axis, 0);
-    nnc_ref in[NNC_MAX_REPLICAS], *of = ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1);
-    if (!of) {
-        g->status = nnc_nomem(g->sink);
+    nnc_ref in[NNC_MAX_REPLICAS], *of = need(g, ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1));
+    if (!of)
         return;
-    }
     for (int i = 0; i < c->d; i++) {
         int n = 0;
         nnc_ref u = v;
@@ -387,11 +385,9 @@ static void scatter_bucket(copies *c, nnc_ref v, int k)
     nnc_graph *g = c->g;
     const int16_t device = g->device;
     const nnc_attr columns = nnc_ai(AT_axis, 1);
-    nnc_ref in[NNC_MAX_REPLICAS], *of = ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1);
-    if (!of) {
-        g->status = nnc_nomem(g->sink);
+    nnc_ref in[NNC_MAX_REPLICAS], *of = need(g, ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1));
+    if (!of)
         return;
-    }
     for (int i = 0; i < c->d; i++) {
         nnc_ref u = v;
         int n = 0;

@@ -4,6 +4,13 @@
 
 #include "train/train.h"
 
+/* p; where it is NULL, memory ran out, and g fails. */
+static inline void *need(nnc_graph *g, void *p)
+{
+    if (!p)
+        g->status = nnc_nomem(g->sink);
+    return p;
+}
 /* op(r, v), v of r's dtype */
 nnc_ref number_op(nnc_graph *g, nnc_op op, nnc_ref r, double v);
 nnc_ref scalar_input(nnc_graph *g, const char *name, nnc_dtype d);

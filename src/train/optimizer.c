@@ -64,13 +64,11 @@ typedef struct states {
 static nnc_ref side_by_side(optimizer *o, int n, const nnc_ref *v)
 {
     nnc_graph *g = o->g;
-    nnc_ref *line = ARENA_NEW(o->a, nnc_ref, n);
+    nnc_ref *line = need(g, ARENA_NEW(o->a, nnc_ref, n));
     for (int i = 0; i < n && line; i++) {
         const int64_t numel = v[i] == NNC_NONE ? 0 : nnc_type_numel(nnc_typeof(g, v[i]));
         line[i] = nnc_reshape(g, v[i], 1, &numel);
     }
-    if (!line)
-        g->status = nnc_nomem(g->sink);
     return line ? nnc_concat(g, n, line, 0) : NNC_NONE;
 }
 
@@ -143,10 +141,8 @@ static nnc_ref moment(optimizer *o, nnc_ref w, nnc_ref like, const char *suffix)
     const nnc_type t = nnc_type_dense(nnc_typeof(o->g, like == NNC_NONE ? w : like));
     const char *name = name_of(o, w);
     const nnc_weight zero = {.kind = NNC_W_gen,
-        .name = nnc_arena_printf(
-            &o->g->arena, "%s%s.%s", name, like == NNC_NONE ? "" : ".shard", suffix)};
-    if (!zero.name)
-        o->g->status = nnc_nomem(o->g->sink);
+        .name = need(o->g, nnc_arena_printf(&o->g->arena, "%s%s.%s", name,
+                               like == NNC_NONE ? "" : ".shard", suffix))};
     if (!zero.name)
         return NNC_NONE;
     const nnc_ref r = nnc_param(o->g, &t, &zero);
@@ -158,9 +154,7 @@ static nnc_ref moment(optimizer *o, nnc_ref w, nnc_ref like, const char *suffix)
 
 static states moments(optimizer *o, const bundle *b, const char *suffix)
 {
-    states s = {ARENA_NEW(o->a, nnc_ref, b->n), NNC_NONE};
-    if (!s.part)
-        o->g->status = nnc_nomem(o->g->sink);
+    states s = {need(o->g, ARENA_NEW(o->a, nnc_ref, b->n)), NNC_NONE};
     if (o->shards > 1 && s.part && b->all != NNC_NONE) {
         s.all = s.part[0] = moment(o, b->w[0], b->all, suffix);
         return s;
@@ -209,9 +203,7 @@ static bool are_alike(const optimizer *o, nnc_ref a, nnc_ref b)
  * keep the order that checkpoints of them have. */
 static void group_alike(optimizer *o, int n, nnc_ref *w, nnc_ref *grad)
 {
-    nnc_ref *from = ARENA_NEW(o->a, nnc_ref, 2 * n + 1);
-    if (!from)
-        o->g->status = nnc_nomem(o->g->sink);
+    nnc_ref *from = need(o->g, ARENA_NEW(o->a, nnc_ref, 2 * n + 1));
     if (!from || o->shards > 1)
         return;
     nnc_ref *of = from + n;
@@ -266,10 +258,9 @@ static int bundle_device(
 /* Appends the bundles of the weights of device d that devices `on` have copies of. */
 static int bundle_set(optimizer *o, const trained *t, int d, uint64_t on, bundle *b)
 {
-    nnc_ref *w = ARENA_NEW(o->a, nnc_ref, 4 * t->n + 2), *grad = w + t->n, *of = grad + t->n;
+    nnc_ref *w = need(o->g, ARENA_NEW(o->a, nnc_ref, 4 * t->n + 2)), *grad = w + t->n,
+            *of = grad + t->n;
     int n = 0;
-    if (!w)
-        o->g->status = nnc_nomem(o->g->sink);
     for (int i = 0; w && i < t->n; i++)
         if (device_of(o, t->w[i]) == d && (t->on ? t->on[i] : 0) == on) {
             w[n] = t->w[i];
@@ -362,9 +353,7 @@ void move_statistics(
     nnc_graph *g, const nnc_training *t, int n, nnc_ref *state, nnc_ref *added, nnc_arena *a)
 {
     optimizer o = {.g = g, .t = t, .a = a, .scale = NNC_NONE, .ok = NNC_NONE};
-    bundle *b = ARENA_NEW(a, bundle, n + 1);
-    if (!b)
-        g->status = nnc_nomem(g->sink);
+    bundle *b = need(g, ARENA_NEW(a, bundle, n + 1));
     const trained of = {.w = state, .grad = added, .n = n};
     const int n_b = b ? make_bundles(&o, &of, b) : 0;
     const int16_t before = g->device;
@@ -442,10 +431,8 @@ static void sum_together(optimizer *o, int n, bundle *b, int *at, int m)
 static void sum_copies(optimizer *o, int n, bundle *b)
 {
     const int16_t before = o->g->device;
-    int *at = ARENA_NEW(o->a, int, n + 1);
+    int *at = need(o->g, ARENA_NEW(o->a, int, n + 1));
     uint64_t done = 0;
-    if (!at)
-        o->g->status = nnc_nomem(o->g->sink);
     for (int i = 0; i < n && o->g->status == NNC_OK; i++) {
         if (b[i].on && b[i].first == i && nnc_train_updates_alone(nnc_typeof(o->g, b[i].grad))) {
             at[0] = i;
@@ -481,9 +468,7 @@ static nnc_ref of_all(
 {
     nnc_graph *g = o->g;
     const int64_t one = 1, axis = 0;
-    nnc_ref all = NNC_NONE, *line = ARENA_NEW(o->a, nnc_ref, n + 1);
-    if (!line)
-        g->status = nnc_nomem(g->sink);
+    nnc_ref all = NNC_NONE, *line = need(g, ARENA_NEW(o->a, nnc_ref, n + 1));
     for (int i = 0, end; line && i < n; i = end) {
         for (end = i + 1; end < n && b[i].n == 1 && b[end].n == 1 && b[end].device == b[i].device &&
                           are_alike(o, b[i].w[0], b[end].w[0]);)

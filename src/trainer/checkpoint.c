@@ -168,7 +168,7 @@ static void add(stored *x, const char *name, const nnc_type *type, int state, co
     x->own[x->n++] = own;
 }
 
-static int state_named(const nnc_session *s, const char *name)
+int trainer_state_named(const nnc_session *s, const char *name)
 {
     for (int i = 0; i < nnc_session_states(s); i++)
         if (!strcmp(nnc_session_state_name(s, i), name))
@@ -193,13 +193,14 @@ static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
     for (uint32_t i = 0; i < m->n_node; i++) {
         const nnc_node *n = &m->node[i];
         if (n->op == OP_param && n->weight && n->weight->name)
-            add(x, n->weight->name, nnc_typeof(m, n->out), state_named(x->s, n->weight->name),
-                n->weight, NULL);
+            add(x, n->weight->name, nnc_typeof(m, n->out),
+                trainer_state_named(x->s, n->weight->name), n->weight, NULL);
     }
     for (int i = 0; i < nnc_session_states(x->s); i++) {
         const char *name = nnc_session_state_name(x->s, i);
         const nnc_node *n = weight_named(m, name);
-        if ((n && state_named(x->s, name) == i) || nan_is_sum(t, nnc_session_state_of(x->s, i)))
+        if ((n && trainer_state_named(x->s, name) == i) ||
+            nan_is_sum(t, nnc_session_state_of(x->s, i)))
             continue; /* between steps nobody needs sums of gradients */
         const char *full = nnc_arena_printf(a, OWN "state/%s", name);
         NNC_NEED(full, t->sink);

@@ -149,21 +149,12 @@ static nnc_status probe_graph(trainer *t, probe *x, nnc_arena *a)
     return g->status;
 }
 
-/* The number of the state of this name; -1: there is none. */
-static int state_called(const nnc_session *s, const char *name)
-{
-    for (int i = 0; i < nnc_session_states(s); i++)
-        if (!strcmp(nnc_session_state_name(s, i), name))
-            return i;
-    return -1;
-}
-
 /* Gives s the numbers of all states of `from`. */
 static nnc_status take_copies(nnc_session *s, nnc_session *from, nnc_sink *sink)
 {
     for (int i = 0; i < nnc_session_states(s); i++) {
         const nnc_type *type = nnc_session_state_type(s, i);
-        const int k = state_called(from, nnc_session_state_name(s, i));
+        const int k = trainer_state_named(from, nnc_session_state_name(s, i));
         NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(type));
         NNC_NEED(data, sink);
         if (k < 0 || nnc_type_bytes(nnc_session_state_type(from, k)) != nnc_type_bytes(type))

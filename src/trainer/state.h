@@ -164,6 +164,9 @@ bool trace_wanted(const trainer *t);
 nnc_status trace_run(trainer *t, nnc_section first, nnc_section last, int k) NNC_MUST;
 void trace_end(trainer *t); /* says when there was no step to trace */
 
+/* checkpoint.c. The number of the state of this name; -1: there is none. */
+int trainer_state_named(const nnc_session *s, const char *name);
+
 /* ---- nan.c ---- */
 
 /* Is the state a sum of gradients, which the next step replaces? With a loss scale it may be infinite: that step was skipped. */

@@ -16,8 +16,11 @@ static void write_weights(const char *file, float scale)
     float data[OUT * IN + OUT] = {0};
     for (int i = 0; i < OUT * IN; i++)
         data[i] = scale * (float)(i + 1);
-    const nnc_piece piece[] = {{size, 8}, {header, sizeof header - 1}, {data, sizeof data}};
-    CHECK_OK(nnc_file_write_pieces(file, 3, piece, false, test_sink));
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_putn(&t, (const char *)size, 8);
+    nnc_puts(&t, header);
+    nnc_putn(&t, (const char *)data, sizeof data);
+    CHECK_OK(nnc_file_write(file, t.s, t.n, false, test_sink));
 }
 
 /* Result 0 of an artifact for an input of ones. */

@@ -49,7 +49,9 @@ static void check(const char *what, const nnc_plan *p, const nnc_gpu_launch *l)
 {
     const nnc_gpu_share *s = &l->share;
     const bool order = in_order(p, l->symbol), large = l->bytes >= LARGE && !order;
-    const int least = l->code->loop.ahead > 0 ? LEAST_WALKS : LEAST_THREADS;
+    nnc_cubin_path path;
+    CHECK(nnc_cubin_path_of(l->code, &path));
+    const int least = path.loop.ahead > 0 ? LEAST_WALKS : LEAST_THREADS;
     char why[256] = "";
     if (s->resident * l->threads < least && l->blocks * l->threads >= LEAST_THREADS * 132)
         snprintf(why, sizeof why, "%d blocks of %d threads an SM: %d registers", s->resident,

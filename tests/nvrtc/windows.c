@@ -2,6 +2,7 @@
  * Nothing is spilled or in local memory, results of 16 bits are stored by 64 or 128 bits, instructions for each result on the full path,
  * all rows of the window with it, stay under a budget, and the
  * kernel is there rather than a library's call. Windows that lie side by side along memory are loaded by 128 bits, too. */
+#include "gpu_share.h"
 #include "session/session.h"
 #include "cuda/cuda.h"
 #include "ir/ir.h"
@@ -54,11 +55,13 @@ static void check_code(const void *ctx, const char *arch, const nnc_cubin_kernel
 {
     const window *w = ctx;
     int size = w->type[1] == '3' ? 4 : 2;
+    nnc_cubin_path p;
+    CHECK(nnc_cubin_path_of(k, &p));
     /* row by row: one iteration, of pairs of channels */
-    const bool walks = k->loop.ahead > 0;
-    const int once = walks ? 0 : k->once.issued,
-              stored = k->loop.stores + (walks ? 0 : k->once.stores);
-    const double each = stored > 0 ? (double)(once + k->loop.issued) * size / stored : 1e9;
+    const bool walks = p.loop.ahead > 0;
+    const int once = walks ? 0 : p.once.issued,
+              stored = p.loop.stores + (walks ? 0 : p.once.stores);
+    const double each = stored > 0 ? (double)(once + p.loop.issued) * size / stored : 1e9;
     const bool strips = w->k == 5 && w->stride == 1 && size == 2 && !walks;
     const int narrow = k->store_bits[0] + k->store_bits[1] + (walks ? 0 : k->store_bits[2]);
     const bool wrong =
@@ -175,7 +178,9 @@ static nnc_graph *gradient_of(const gradient *w)
 static void check_gradient(const void *ctx, const char *arch, const nnc_cubin_kernel *k)
 {
     const gradient *w = ctx;
-    const double each = k->loop.n[CC_real] > 0 ? (double)k->loop.issued / k->loop.n[CC_real] : 1e9;
+    nnc_cubin_path p;
+    CHECK(nnc_cubin_path_of(k, &p));
+    const double each = p.loop.n[CC_real] > 0 ? (double)p.loop.issued / p.loop.n[CC_real] : 1e9;
     if (k->stack_bytes || k->n[CC_load_local] || k->registers > 64 || each > w->most)
         test_fail(__FILE__, __LINE__,
             "%s: %s gradient of %d channels of %d, %dx%d by %d: %d registers, %d bytes of stack, "

@@ -699,28 +699,3 @@ TEST(again_with_some_shapes)
         HAS(nnc_onnx_again(&o, test_sink), "%x = input : f32[7,4]", "%y = input : f32[7,6]");
     nnc_graph_destroy(g);
 }
-
-/* ---- documents -------------------------------------------------------------------------------- */
-
-#define FILE_NAME "docs/onnx.md"
-#define MARK "<!-- made from src/onnx/ops.def: NNC_BLESS=1 test_onnx docs -->\n"
-
-/* The tables after the mark are made from ops.def. With NNC_BLESS=1 in the environment they are written. */
-TEST(docs_onnx_current)
-{
-    char *have = NULL;
-    size_t n = 0;
-    NNC_LOCAL(nnc_text) t = {0};
-    CHECK_OK(nnc_file_read(FILE_NAME, 0, &have, &n, test_sink));
-    char *mark = have ? strstr(have, MARK) : NULL;
-    CHECK(mark != NULL);
-    if (mark) {
-        nnc_putn(&t, have, (size_t)(mark - have) + strlen(MARK));
-        nnc_onnx_list(&t);
-        if (getenv("NNC_BLESS"))
-            CHECK_OK(nnc_file_write(FILE_NAME, nnc_text_str(&t), t.n, false, test_sink));
-        else if (t.n != n || memcmp(nnc_text_str(&t), have, n))
-            test_fail(__FILE__, __LINE__, "not current: run NNC_BLESS=1 test_onnx docs");
-    }
-    nnc_free(have);
-}

@@ -102,17 +102,9 @@ static V poly(ll_mod *m, const nnc_fstep *s, V x)
 
 static V compare(ll_mod *m, int op, V a, V b)
 {
-    if (LLVMGetTypeKind(ll_elem(a)) == LLVMIntegerTypeKind)
-        return LLVMBuildICmp(m->b,
-            op == FO_lt   ? LLVMIntULT
-            : op == FO_gt ? LLVMIntUGT
-                          : LLVMIntEQ,
-            a, b, "");
-    return LLVMBuildFCmp(m->b,
-        op == FO_lt   ? LLVMRealOLT
-        : op == FO_gt ? LLVMRealOGT
-                      : LLVMRealOEQ,
-        a, b, "");
+    const bool whole = LLVMGetTypeKind(ll_elem(a)) == LLVMIntegerTypeKind;
+    const nnc_sop by = op == FO_lt ? SC_lt : op == FO_gt ? SC_gt : SC_eq;
+    return ll_compare(m, by, whole ? DT_u32 : DT_f32, a, b);
 }
 
 static V step(ll_mod *m, const nnc_fstep *s, V a, V b, V c)

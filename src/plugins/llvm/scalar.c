@@ -356,28 +356,19 @@ V ll_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b, bool nonan)
 
 V ll_compare(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b)
 {
-    static const LLVMRealPredicate real[] = {[SC_eq] = LLVMRealOEQ,
-        [SC_ne] = LLVMRealUNE,
-        [SC_lt] = LLVMRealOLT,
-        [SC_le] = LLVMRealOLE,
-        [SC_gt] = LLVMRealOGT,
-        [SC_ge] = LLVMRealOGE};
-    static const LLVMIntPredicate sint[] = {[SC_eq] = LLVMIntEQ,
-        [SC_ne] = LLVMIntNE,
-        [SC_lt] = LLVMIntSLT,
-        [SC_le] = LLVMIntSLE,
-        [SC_gt] = LLVMIntSGT,
-        [SC_ge] = LLVMIntSGE};
-    static const LLVMIntPredicate uint[] = {[SC_eq] = LLVMIntEQ,
-        [SC_ne] = LLVMIntNE,
-        [SC_lt] = LLVMIntULT,
-        [SC_le] = LLVMIntULE,
-        [SC_gt] = LLVMIntUGT,
-        [SC_ge] = LLVMIntUGE};
+    static const struct {
+        LLVMRealPredicate real;
+        LLVMIntPredicate sint, uint;
+    } is[] = {[SC_eq] = {LLVMRealOEQ, LLVMIntEQ, LLVMIntEQ},
+        [SC_ne] = {LLVMRealUNE, LLVMIntNE, LLVMIntNE},
+        [SC_lt] = {LLVMRealOLT, LLVMIntSLT, LLVMIntULT},
+        [SC_le] = {LLVMRealOLE, LLVMIntSLE, LLVMIntULE},
+        [SC_gt] = {LLVMRealOGT, LLVMIntSGT, LLVMIntUGT},
+        [SC_ge] = {LLVMRealOGE, LLVMIntSGE, LLVMIntUGE}};
     ll_match(m, &a, &b);
     if (nnc_is_float(d))
-        return LLVMBuildFCmp(m->b, real[op], a, b, "");
-    return LLVMBuildICmp(m->b, is_signed(d) ? sint[op] : uint[op], a, b, "");
+        return LLVMBuildFCmp(m->b, is[op].real, a, b, "");
+    return LLVMBuildICmp(m->b, is_signed(d) ? is[op].sint : is[op].uint, a, b, "");
 }
 
 static V logic(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b)

@@ -1,4 +1,4 @@
-/* cuda/cubin_work.c -- the work of a kernel's thread, read from its machine code: instructions inside and outside of
+/* bench/cubin_work.c -- the work of a kernel's thread, read from its machine code: instructions inside and outside of
  * loops, and what it waits for.
  *
  * Bits 105 to 121 of an instruction are its control code: stall clocks before the next instruction (4 bits), a yield
@@ -6,6 +6,7 @@
  * barriers that it waits for (6 bits). The layout is that of Volta and later (Jia et al. 2018, arXiv 1804.06826; checked against
  * nvdisasm for sm_75 to sm_100). */
 #include "cuda/internal.h"
+#include "gpu_share.h"
 #include <string.h>
 
 enum { BARRIERS = 6 };
@@ -186,7 +187,7 @@ static int carried(
     return 0;
 }
 
-static bool walk(const code *c, const step *at, const bool *inside, nnc_cubin_kernel *k)
+static bool walk(const code *c, const step *at, const bool *inside, nnc_cubin_path *k)
 {
     waiting s = {0};
     NNC_FREED int64_t *entered = nnc_calloc((size_t)c->n + 1, sizeof *entered);
@@ -210,18 +211,19 @@ static bool walk(const code *c, const step *at, const bool *inside, nnc_cubin_ke
     return true;
 }
 
-bool cubin_find_work(const uint8_t *bytes, int64_t n, int sm, nnc_cubin_kernel *k)
+bool nnc_cubin_path_of(const nnc_cubin_kernel *k, nnc_cubin_path *out)
 {
-    const code c = {bytes, n, sm};
-    NNC_FREED step *at = nnc_calloc((size_t)n + 1, sizeof *at);
-    NNC_FREED bool *inside = nnc_calloc((size_t)n + 1, sizeof *inside);
+    const code c = {k->code, k->n_code, k->sm};
+    NNC_FREED step *at = nnc_calloc((size_t)c.n + 1, sizeof *at);
+    NNC_FREED bool *inside = nnc_calloc((size_t)c.n + 1, sizeof *inside);
+    *out = (nnc_cubin_path){0};
     if (!at || !inside)
         return false;
     find_steps(&c, at);
     if (at[0].stored >= 0) {
         if (!mark_loops(&c, at, true, inside))
             (void)mark_loops(&c, at, false, inside);
-        return walk(&c, at, inside, k);
+        return walk(&c, at, inside, out);
     }
     return true;
 }

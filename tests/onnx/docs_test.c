@@ -1,0 +1,141 @@
+/* tests/onnx/docs_test.c -- the tables of operators in docs/onnx.md are those of ops.def. */
+#include "test.h"
+#include "onnx/internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct row {
+    const char *domain, *name;
+    int from, to;
+    const char *consts;
+    bool imported;
+    nnc_op op;
+    const char *attrs, *maps, *limits;
+} row;
+
+static const row rows[] = {
+#define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) \
+    {"", #name, from, to, consts, true, OP_##op, attrs, maps, limits},
+#define NO_ONNX(name, needs) {"", #name, 1, ANY, "", false, OP_identity, "", "", needs},
+#define MS(name, n_min, n_max, consts, build, op, attrs, maps, limits) \
+    {OX_MICROSOFT, #name, 1, ANY, consts, true, OP_##op, attrs, maps, limits},
+#include "onnx/ops.def"
+};
+
+static void put_opsets(nnc_text *t, const row *r)
+{
+    if (r->to == ANY)
+        nnc_printf(t, "%d-", r->from);
+    else
+        nnc_printf(t, "%d-%d", r->from, r->to);
+}
+
+/* The words of a list that are not marks. */
+static void put_words(nnc_text *t, const char *list)
+{
+    for (const char *p = list, *sep = ""; *p;) {
+        size_t len = strcspn(p, " ");
+        if (*p != '?') {
+            nnc_printf(t, "%s%.*s", sep, (int)len, p);
+            sep = " ";
+        }
+        p += len + strspn(p + len, " ");
+    }
+}
+
+/* Whether two operators of a domain have the same opsets, constant inputs, attributes and limits, and so share a row of the document. */
+static bool alike(const row *a, const row *b)
+{
+    NNC_LOCAL(nnc_text) mine = {0};
+    NNC_LOCAL(nnc_text) theirs = {0};
+    put_words(&mine, a->attrs);
+    put_words(&theirs, b->attrs);
+    return a->imported && b->imported && !strcmp(a->domain, b->domain) && a->from == b->from &&
+           a->to == b->to && !strcmp(a->consts, b->consts) && !strcmp(a->limits, b->limits) &&
+           !strcmp(nnc_text_str(&mine), nnc_text_str(&theirs));
+}
+
+/* "Abs", "Reciprocal (recip)": the operator, and its ops if they are not the op of the same name. */
+static void put_operator(nnc_text *t, const row *r)
+{
+    const char *ops = *r->maps ? r->maps : nnc_ops[r->op].name;
+    nnc_puts(t, r->name);
+    if (strcasecmp(ops, r->name) != 0)
+        nnc_printf(t, " (%s)", ops);
+}
+
+/* A row for all operators of a domain that are alike, at the first of them. */
+static void put_rows(nnc_text *t, const char *domain)
+{
+    nnc_puts(t, "| operators (ops) | opsets | constant inputs | attributes | not supported |\n"
+                "|---|---|---|---|---|\n");
+    for (size_t i = 0; i < NNC_COUNT(rows); i++) {
+        const row *r = &rows[i];
+        size_t first = 0;
+        while (first < i && !alike(&rows[first], r))
+            first++;
+        if (!r->imported || strcmp(r->domain, domain) != 0 || first < i)
+            continue;
+        for (size_t k = i; k < NNC_COUNT(rows); k++)
+            if (alike(r, &rows[k])) {
+                nnc_puts(t, k == i ? "| " : ", ");
+                put_operator(t, &rows[k]);
+            }
+        nnc_puts(t, " | ");
+        put_opsets(t, r);
+        nnc_printf(t, " | %s | ", r->consts);
+        put_words(t, r->attrs);
+        nnc_printf(t, " | %s |\n", r->limits);
+    }
+}
+
+/* A row for all operators that need the same. */
+static void put_unsupported(nnc_text *t)
+{
+    nnc_puts(t, "\n## Unsupported operators\n\n| needs | operators |\n|---|---|\n");
+    for (size_t i = 0; i < NNC_COUNT(rows); i++) {
+        size_t first = 0;
+        while (
+            first < i && (rows[first].imported || strcmp(rows[first].limits, rows[i].limits) != 0))
+            first++;
+        if (rows[i].imported || first < i)
+            continue;
+        nnc_printf(t, "| %s | %s", rows[i].limits, rows[i].name);
+        for (size_t k = i + 1; k < NNC_COUNT(rows); k++)
+            if (!rows[k].imported && !strcmp(rows[k].limits, rows[i].limits))
+                nnc_printf(t, ", %s", rows[k].name);
+        nnc_puts(t, " |\n");
+    }
+}
+
+static void put_list(nnc_text *t)
+{
+    put_rows(t, "");
+    nnc_puts(t, "\n## Operators of ONNX Runtime (com.microsoft)\n\n");
+    put_rows(t, OX_MICROSOFT);
+    put_unsupported(t);
+}
+
+#define FILE_NAME "docs/onnx.md"
+#define MARK "<!-- made from src/onnx/ops.def: NNC_BLESS=1 test_onnx docs -->\n"
+
+/* The tables after the mark are made from ops.def. With NNC_BLESS=1 in the environment they are written. */
+TEST(docs_onnx_current)
+{
+    char *have = NULL;
+    size_t n = 0;
+    NNC_LOCAL(nnc_text) t = {0};
+    CHECK_OK(nnc_file_read(FILE_NAME, 0, &have, &n, test_sink));
+    char *mark = have ? strstr(have, MARK) : NULL;
+    CHECK(mark != NULL);
+    if (mark) {
+        nnc_putn(&t, have, (size_t)(mark - have) + strlen(MARK));
+        put_list(&t);
+        if (getenv("NNC_BLESS"))
+            CHECK_OK(nnc_file_write(FILE_NAME, nnc_text_str(&t), t.n, false, test_sink));
+        else if (t.n != n || memcmp(nnc_text_str(&t), have, n))
+            test_fail(__FILE__, __LINE__, "not current: run NNC_BLESS=1 test_onnx docs");
+    }
+    nnc_free(have);
+}
