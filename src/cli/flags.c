@@ -56,8 +56,8 @@ static const nnc_flag own[] = {
         "of an artifact: its file of weights now"},
     {FLAGS_model,
         {"--rename", NNC_SET_PAIRS, AT(model.rename), AT(model.n_rename), 0, 0, "NAME=NAME"},
-        "Names of tensors in the --weights file and of the weights that they are (repeatable; the "
-        "first that matches): module.*=* takes a prefix away, NAME=- leaves a tensor out"},
+        "Map names of tensors in the --weights file to names of weights (repeatable; the first "
+        "match counts): module.*=* removes a prefix, NAME=- ignores a tensor"},
     {FLAGS_model,
         {"--shapes", NNC_SET_LIST, AT(model.shape), AT(model.n_shape), 0, 0,
             "NAME:1x3x224x224,..."},
@@ -73,15 +73,12 @@ static const nnc_flag own[] = {
     {FLAGS_sharing,
         {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, 0, 0, nnc_run_strategies + 1,
             .names = nnc_strategy_names},
-        "How the --devices (default: one for each rank) share the work. layers (default): each "
-        "layer is on the device that it "
-        "names. pipeline: parts of the batch follow each other through the devices, whose layers "
-        "are those of --place or the model file, otherwise those of nnc partition. data: each has "
-        "all layers and an equal part of the batch, or a batch of a training step (compare and "
-        "verify take neither of these, nor --zero: the results are those of one device). tensor, "
-        "channel, spatial: ops are split, linear layers and "
-        "products by columns and rows, convolutions by channels, too, or windows by the image's "
-        "rows"},
+        "How the --devices share the work (default: one device for each rank). layers (default): "
+        "each layer runs on the device that it names. pipeline: microbatches pass through stages, "
+        "cut by --place, the model file or nnc partition. data: each device has all layers and an "
+        "equal part of the batch, or a batch of a training step (compare and verify take neither "
+        "of these two, nor --zero). tensor, channel, spatial: ops are split over the devices, by "
+        "columns and rows, by channels, or by rows of the image"},
     {FLAGS_sharing, {"--split", NNC_SET_TEXT, AT(compare.compile.split), 0, 0, 0, "LAYERS=HOW,..."},
         "Split these layers, named as --place names them, over the --devices: by columns (or "
         "channels), rows (or input-channels), batch, height, width, or whole (docs/partition.md)"},
@@ -113,33 +110,32 @@ static const nnc_flag own[] = {
         "Leave these passes out (nnc passes lists them)"},
     {FLAGS_compiling,
         {"--memory-budget", NNC_SET_TEXT, AT(compare.compile.memory_budget), 0, 0, 0, "BYTES"},
-        "Training steps: compute results of the forward pass again so that a device needs at most "
-        "this much memory: 800MiB, 1.5GiB, or a share of what it usually needs, 60%"},
+        "Training steps: recompute results of the forward pass so that a device needs at most this "
+        "much memory: 800MiB, 1.5GiB, or a share of what it usually needs, 60%"},
     {FLAGS_compiling, {"--join-siblings", NNC_SET_BOOL, AT(compare.compile.join_siblings)},
-        "Join independent contractions (pass siblings) also where that is expected to take longer; "
-        "compare times both"},
+        "Join independent contractions (pass siblings) even where the estimate says that this is "
+        "slower; compare times both"},
     {FLAGS_planning, {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
         "Command streams per device (default: 1)"},
     {FLAGS_sharing,
         {"--streams-by", NNC_SET_CHOICE, AT(compare.compile.schedule), 0, NNC_SCHEDULE_list, 0,
             NNC_SCHEDULE_WORDS},
-        "What several --streams are given. list (default): whatever is ready, longest path first. "
-        "ios: stages, found by IOS's dynamic program (inference of one model on one device)"},
+        "How work is assigned to several --streams. list (default): any command that is ready, "
+        "longest path first. ios: stages of IOS's dynamic program (inference of one model on one "
+        "device)"},
     {FLAGS_planning,
         {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 65536, "N|cpu:0,cpu:1,..."},
-        "Number of devices that layers may name, or that several models are on (default: as many "
-        "as "
-        "--target lists; where --strategy or --split divides the work over ranks, one for each; "
-        "further ones are as the last: virtual CPU devices share the machine)"},
+        "Number of devices that layers may name or several models use (default: as many as "
+        "--target lists; with --strategy or --split over ranks, one for each rank). Further "
+        "devices equal the last target; virtual CPU devices share the machine"},
     {FLAGS_sharing, {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
-        "Equal parts of the batch in a pipeline (default: 2 for each device)"},
+        "Number of microbatches of a pipeline (default: 2 for each device)"},
     {FLAGS_sharing, {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
-        "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side: "
-        "each has an equal part of --devices and of the batch (default: 1)"},
+        "Number of pipelines or device groups side by side; each has an equal part of --devices "
+        "and of the batch (default: 1)"},
     {FLAGS_sharing, {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
-        "With --mode=step: the step of nnc train --zero, whose replicas have parts of the "
-        "optimizer's "
-        "states, and with 2 of the sums of gradients (default: 0)"},
+        "With --mode=step: ZeRO stage of the replicas. 1 shards the optimizer states, 2 also the "
+        "accumulated gradients (default: 0)"},
     {FLAGS_debugging,
         {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
@@ -167,7 +163,7 @@ static const nnc_flag own[] = {
         "With --run: number of timed iterations of each strategy (default: as many as fit "
         "--duration)"},
     {FLAGS_partition, {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
-        "Micro-batches of an iteration, each the model's batch (default: 4 for each device)"},
+        "Microbatches of an iteration, each of the model's batch (default: 4 for each device)"},
     {FLAGS_partition, {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
         "Stages of each device in the interleaved schedule (default: 2)"},
     {FLAGS_partition, {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
@@ -176,17 +172,17 @@ static const nnc_flag own[] = {
     {FLAGS_partition, {"--simulate", NNC_SET_BOOL, AT(partition.simulate)},
         "With --hardware: also simulate the strategies that nnc executes, from their own plans"},
     {FLAGS_partition, {"--sensitivity", NNC_SET_BOOL, AT(partition.sensitivity)},
-        "Also print what an iteration would take with links of 1/4, 1/2, 2 and 4 times the "
-        "bandwidth, planned for them"},
+        "Also print the time of an iteration with 1/4, 1/2, 2 and 4 times the link bandwidth, each "
+        "planned for it"},
     {FLAGS_partition, {"--svg", NNC_SET_TEXT, AT(partition.svg), 0, 0, 0, "FILE.svg|FOLDER"},
-        "Draw a picture: of several strategies time and memory, of one its Gantt chart; in a "
+        "Draw a picture: time and memory of several strategies, or the Gantt chart of one; in a "
         "folder: all of these, and memory over time of what is simulated"},
     {FLAGS_partition, {"--trace", NNC_SET_TEXT, AT(partition.trace), 0, 0, 0, "FILE"},
-        "Write what strategies do when to this file, in Chrome's trace format (Perfetto, "
-        "chrome://tracing); FILE.svg: drawn"},
+        "Write the strategies' timelines to this file, in Chrome's trace format (Perfetto, "
+        "chrome://tracing); FILE.svg: as a picture"},
     {FLAGS_partition, {"--dot", NNC_SET_TEXT, AT(partition.dot), 0, 0, 0, "FILE"},
-        "Write the graph coloured by device, of one strategy, for Graphviz; FILE.svg: drawn by "
-        "its program dot"},
+        "Write the graph of one strategy, coloured by device, for Graphviz; FILE.svg: drawn by its "
+        "program dot"},
     {FLAGS_partition,
         {"--link-gbs", NNC_SET_REAL, AT(partition.link_gbs), 0, 0, 1000000, "GB/S", true},
         "Bandwidth of the link between every pair of devices, in 10^9 bytes a second (default: "
@@ -196,24 +192,22 @@ static const nnc_flag own[] = {
     {FLAGS_partition,
         {"--bucket-mb", NNC_SET_REAL, AT(partition.bucket_mb), 0, 0, 1000000, "MB", true},
         "Size of the buckets in which gradients are summed, in 10^6 bytes (default: each large "
-        "weight by itself, all others together, as nnc train; auto and hybrid: 25)"},
+        "weight alone, all others together, as in nnc train; auto and hybrid: 25)"},
     {FLAGS_partition, {"--overlap-slowdown", NNC_SET_REAL, AT(partition.slowdown), 0, 1, 100, "X"},
         "Factor by which computing takes longer while a collective runs (default: 1; 1.126 was "
         "measured on 8 GPUs)"},
     {FLAGS_fit, {"--fit", NNC_SET_PAIRS, AT(fit), AT(n_fit), 0, 0, "NAME=LOW..HIGH"},
-        "Find the largest value of this arg of the model whose plan fits; a second --fit: for some "
-        "values of that one, each"},
+        "Find the largest value of this arg of the model for which the plan fits; with a second "
+        "--fit: for several values of that arg"},
     {FLAGS_fit, {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
-        "Take the devices of this hardware file (models/hardware/*.json, docs/hardware.md) and "
-        "what "
-        "their contexts and libraries leave"},
+        "Use the devices of this hardware file (models/hardware/*.json, docs/hardware.md), less "
+        "the memory that their contexts and libraries take"},
     {FLAGS_fit,
         {"--allocator", NNC_SET_CHOICE, AT(allocator), 0, ALLOCATOR_nnc, 0, "nnc|torch-caching"},
-        "torch-caching, with --hardware: also what PyTorch's caching allocator would request for "
-        "the "
-        "same tensors, and where it would be out of memory"},
+        "torch-caching, with --hardware: also print what PyTorch's caching allocator would request "
+        "for the same tensors, and where it would run out of memory"},
     {FLAGS_limit, {"--memory-limit", NNC_SET_TEXT, AT(env.memory_limit), 0, 0, 0, "BYTES"},
-        "Memory of a device that may be used: 800MiB, 1.5GiB, or a share of what it has, 60%; what "
+        "Usable memory of a device: 800MiB, 1.5GiB, or a share of what it has, 60%; a plan that "
         "needs more is refused before it runs"},
     {FLAGS_calibrate, {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the hardware file to this file (default: standard output)"},
@@ -221,7 +215,7 @@ static const nnc_flag own[] = {
         "Number of devices (default: as many as ranks; in one process as many as threads, at least "
         "2, which they share, or all GPUs with --target=cuda)"},
     {FLAGS_calibrate, {"--budget", NNC_SET_REAL, AT(calibrate.budget_s), 0, 1, 86400, "SECONDS"},
-        "Time that measuring may take, about (default: 25)"},
+        "Approximate time for measurements (default: 25)"},
     {FLAGS_artifact, {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
         "output)"},
@@ -238,13 +232,13 @@ static const nnc_flag own[] = {
     {FLAGS_artifact, {"--embed-weights", NNC_SET_BOOL, AT(embed)},
         "Store the weights in the artifact instead of references to them"},
     {FLAGS_picture, {"--svg", NNC_SET_TEXT, AT(svg), 0, 0, 0, "FILE"},
-        "Also draw the memory of each device over time, by the cost rules of the target"},
+        "Also draw the memory of each device over estimated time"},
     {FLAGS_trace, {"--trace", NNC_SET_TEXT, AT(trace), 0, 0, 0, "FILE"},
-        "Also write one measured run (of a training: its second step), command by command, to this "
+        "Also write one measured run (in training: the second step), command by command, to this "
         "file in Chrome's trace format (Perfetto, chrome://tracing); FILE.svg: as a Gantt chart"},
     {FLAGS_trace, {"--predict", NNC_SET_TEXT, AT(predict), 0, 0, 0, "FILE"},
-        "With --trace: beside it what the simulator predicts of the same plan on this hardware "
-        "file's devices"},
+        "With --trace: add the simulator's prediction of the same plan on this hardware file's "
+        "devices"},
     {FLAGS_inputs,
         {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
         "Read an input from a file: .npy; .npz or .safetensors, in which it has that name "
@@ -275,15 +269,15 @@ static const nnc_flag own[] = {
     {FLAGS_compare, {"--no-reference", NNC_SET_BOOL, AT(compare.no_reference)},
         "Compare the programs only with each other, not with float64"},
     {FLAGS_tolerance, {"--tolerance", NNC_SET_REAL, AT(compare.tolerance), 0, 0, 1, "NMSE", true},
-        "Largest sum of squared errors over sum of squares at which an output counts as equal "
-        "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with --precision=tf32 or "
-        "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains, and what near "
-        "ties change)"},
+        "Largest nmse, the sum of squared errors over the sum of squares, at which an output "
+        "counts as equal (default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with "
+        "--precision=tf32 or f16 1e-5, bf16 1e-3). An output beyond it is equal, too, within 16 "
+        "times its simulated rounding error, or where near ties explain it"},
     {FLAGS_layers, {"--against", NNC_SET_TEXT, AT(against), 0, 0, 0, "FILE"},
         "Also compare the outputs with those of this file, .npz or .safetensors"},
     {FLAGS_layers, {"--reduce", NNC_SET_TEXT, AT(reduce), 0, 0, 0, "FILE"},
-        "When a layer differs, write the smallest model found in which one still does to this "
-        "file, as graph text"},
+        "When a layer differs, write the smallest model found that shows it to this file, as graph "
+        "text"},
     {FLAGS_onnx_tests, {"--rtol", NNC_SET_REAL, AT(rtol), 0, 0, 1, "R"},
         "Largest relative error (default: 0.001): |got - want| <= atol + rtol |want|"},
     {FLAGS_onnx_tests, {"--atol", NNC_SET_REAL, AT(atol), 0, 0, 1, "A"},
@@ -312,16 +306,15 @@ static const nnc_flag own[] = {
     {FLAGS_machine, {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},
         "Compute convolutions and matrix products in generated kernels instead of oneDNN"},
     {FLAGS_ranks, {"--comm-timeout", NNC_SET_REAL, AT(env.comm_timeout), 0, 0, 1000000, "SECONDS"},
-        "Time without an answer after which another rank is taken for lost, and all of them end "
+        "Time without an answer after which another rank counts as lost and all ranks end "
         "(default: 600)"},
     {FLAGS_ranks, {"--comm", NNC_SET_CHOICE, AT(env.comm), 0, 0, 0, "auto|staged|nccl"},
-        "How collectives between GPUs go: through NCCL, whose sums are rounded in another order, "
-        "or "
-        "staged through host memory (default: auto, NCCL where it can)"},
+        "How collectives between GPUs run: nccl, which rounds sums in another order, or staged "
+        "through host memory (default: auto, NCCL where it can)"},
     {FLAGS_ranks, {"--rank", NNC_SET_INT, AT(env.rank), 0, 0, 1000000, "N", true},
-        "Rank of this process, from 0 (default: by the variables of mpirun or srun)"},
+        "Rank of this process, from 0 (default: from the variables of mpirun or srun)"},
     {FLAGS_ranks, {"--world", NNC_SET_INT, AT(env.world), 0, 1, 1000000, "N"},
-        "Number of ranks (default: by the variables of mpirun or srun); 1: this process runs "
+        "Number of ranks (default: from the variables of mpirun or srun); 1: this process runs "
         "alone, whatever they say"},
     {FLAGS_hardware, {"--hardware", NNC_SET_TEXT, AT(hardware), 0, 0, 0, "FILE"},
         "Describe the machine of this hardware file (models/hardware/*.json, docs/hardware.md) "

@@ -17,8 +17,8 @@ const nnc_flag nnc_train_settings[] = {
         "target, .npy of the only input; CIFAR-10 or CIFAR-100 (binary); idx (MNIST); a folder of "
         "JPEG and PNG files for each class"},
     {FLAGS_loop, {"--labels", NNC_SET_FILE, AT(data.labels), 0, 0, 0, "FILE"},
-        "The target from this file instead: class indices, or numbers (default: in --data; of idx: "
-        "the file named after --data)"},
+        "Read the target from this file instead: class indices, or numbers (default: in --data; of "
+        "idx: the file named after --data)"},
     {FLAGS_loop, {"--validation-data", NNC_SET_FILE, AT(data.validation_path), 0, 0, 0, "PATH"},
         "Samples for validation, instead of a share of --data"},
     {FLAGS_loop, {"--validation-labels", NNC_SET_FILE, AT(data.validation_labels), 0, 0, 0, "FILE"},
@@ -30,13 +30,13 @@ const nnc_flag nnc_train_settings[] = {
         "Crop pictures to the model's height and width; random: at the centre where it is "
         "validation (default: none)"},
     {FLAGS_loop, {"--pad", NNC_SET_INT, AT(data.pad), 0, 0, 4096, "N"},
-        "Zeros on each side of a picture before --crop (default: 0)"},
+        "Pad pictures with this many zeros on each side before --crop (default: 0)"},
     {FLAGS_loop, {"--flip", NNC_SET_BOOL, AT(data.flip)},
         "Mirror half of the pictures in training, left to right"},
     {FLAGS_loop, {"--rotate", NNC_SET_REAL, AT(data.rotate), 0, 0, 180, "DEGREES"},
-        "Rotate pictures in training by up to so much either way (default: 0)"},
+        "Rotate pictures in training by a random angle of up to this (default: 0)"},
     {FLAGS_loop, {"--mean", NNC_SET_TEXT, AT(data.mean), 0, 0, 0, "M|M,M,M"},
-        "Subtract this from pictures, by channel; 8-bit files have numbers 0..1 (default: 0)"},
+        "Subtract this from pictures, by channel; 8-bit files have values 0..1 (default: 0)"},
     {FLAGS_loop, {"--std", NNC_SET_TEXT, AT(data.std), 0, 0, 0, "S|S,S,S"},
         "Then divide pictures by this, by channel (default: 1)"},
     {FLAGS_job, {"--loaders", NNC_SET_INT, AT(data.loaders), 0, 0, 1024, "N", true},
@@ -45,123 +45,119 @@ const nnc_flag nnc_train_settings[] = {
     {FLAGS_training,
         {"--loss", NNC_SET_CHOICE, AT(of.loss), 0, NNC_LOSS_cross_entropy, 0,
             "cross_entropy|mse|bce"},
-        "cross_entropy (default): of logits [N,C,...] and class indices; mse: mean squared error; "
-        "bce: of logits and targets in 0..1"},
+        "Loss function. cross_entropy (default): logits [N,C,...] and class indices; mse: mean "
+        "squared error; bce: logits and targets in 0..1"},
     {FLAGS_training, {"--label-smoothing", NNC_SET_REAL, AT(of.label_smoothing), 0, 0, 1, "S"},
-        "cross_entropy: this share of each target goes to all classes alike (default: 0)"},
+        "cross_entropy: share of each target that is spread over all classes (default: 0)"},
     {FLAGS_training,
         {"--optimizer", NNC_SET_CHOICE, AT(of.optimizer), 0, NNC_OPT_sgd, 0, "sgd|adam|adamw"},
-        "As PyTorch's (default: sgd)"},
+        "Optimizer, as PyTorch defines it (default: sgd)"},
     {FLAGS_loop, {"--lr", NNC_SET_REAL, AT(rate.lr), 0, 0, 0, "RATE"},
         "Learning rate (default: 0.01)"},
     {FLAGS_loop,
         {"--schedule", NNC_SET_CHOICE, AT(rate.schedule), 0, NNC_LR_constant, 0,
             "constant|step|cosine"},
-        "Learning rate after the warm-up: constant (default), falling by --gamma now and then, or "
-        "to --min-lr as a cosine"},
+        "Learning rate after the warm-up: constant (default); step: multiplied by --gamma at "
+        "intervals; cosine: down to --min-lr"},
     {FLAGS_loop, {"--decay-every", NNC_SET_TEXT, AT(rate.every), 0, 0, 0, "N|Nsteps"},
-        "step: the rate falls after each N epochs or steps"},
+        "step: multiply the rate by --gamma every N epochs or steps"},
     {FLAGS_loop, {"--decay-at", NNC_SET_LIST, AT(rate.at), AT(rate.n_at), 0, 0, "N|Nsteps,..."},
-        "step: the rate falls after these epochs or steps"},
+        "step: multiply the rate by --gamma after these epochs or steps"},
     {FLAGS_loop, {"--gamma", NNC_SET_REAL, AT(rate.gamma), 0, 0, 0, "G"},
-        "step: factor of each fall (default: 0.1)"},
+        "step: factor of each decay (default: 0.1)"},
     {FLAGS_loop, {"--min-lr", NNC_SET_REAL, AT(rate.min), 0, 0, 0, "RATE"},
-        "cosine: the rate at the end (default: 0)"},
+        "cosine: final rate (default: 0)"},
     {FLAGS_loop, {"--warmup-steps", NNC_SET_INT, AT(rate.warmup), 0, 0, 1000000000, "N"},
-        "Steps in which the learning rate grows to its schedule's (default: 0)"},
+        "Steps in which the learning rate rises to its scheduled value (default: 0)"},
     {FLAGS_training, {"--accumulate", NNC_SET_INT, AT(of.accumulate), 0, 1, 1000000, "N"},
-        "Batches of a step, which takes the mean of their gradients (default: 1)"},
+        "Batches per step, whose gradients are averaged (default: 1)"},
     {FLAGS_training, {"--momentum", NNC_SET_REAL, AT(of.momentum), 0, 0, 1, "M"},
-        "Of sgd (default: 0)"},
-    {FLAGS_training, {"--nesterov", NNC_SET_BOOL, AT(of.nesterov)}, "Nesterov's momentum"},
+        "sgd: momentum (default: 0)"},
+    {FLAGS_training, {"--nesterov", NNC_SET_BOOL, AT(of.nesterov)}, "sgd: Nesterov momentum"},
     {FLAGS_training, {"--beta1", NNC_SET_REAL, AT(of.beta1), 0, 0, 1, "B"},
-        "adam, adamw: share of the mean of gradients that a step keeps (default: 0.9)"},
+        "adam, adamw: decay rate of the running mean of gradients (default: 0.9)"},
     {FLAGS_training, {"--beta2", NNC_SET_REAL, AT(of.beta2), 0, 0, 1, "B"},
-        "adam, adamw: share of the mean of their squares that a step keeps (default: 0.999)"},
+        "adam, adamw: decay rate of the running mean of squared gradients (default: 0.999)"},
     {FLAGS_training, {"--eps", NNC_SET_REAL, AT(of.eps), 0, 0, 0, "E"},
-        "adam, adamw: added to the root of that mean (default: 1e-8)"},
+        "adam, adamw: added to the root of the latter (default: 1e-8)"},
     {FLAGS_training, {"--weight-decay", NNC_SET_REAL, AT(of.weight_decay), 0, 0, 0, "D"},
-        "sgd, adam: D times the weight is added to its gradient; adamw: taken from the weight "
-        "(default: 0)"},
+        "sgd, adam: D times the weight is added to its gradient; adamw: decoupled from the "
+        "gradient (default: 0)"},
     {FLAGS_training, {"--clip-norm", NNC_SET_REAL, AT(of.clip_norm), 0, 0, 0, "N"},
-        "Scale gradients so that their common norm is at most N (default: they are not)"},
+        "Clip gradients to this global norm (default: no clipping)"},
     {FLAGS_training, {"--class-axis", NNC_SET_INT, AT(of.class_axis), 0, -7, 7, "D"},
-        "cross_entropy: dimension of the classes in the prediction, -1: the last one, as in "
-        "[N,T,C] (default: 1)"},
+        "cross_entropy: dimension of the classes in the prediction; -1, the last one, for [N,T,C] "
+        "(default: 1)"},
     {FLAGS_training,
         {"--ignore-index", NNC_SET_INT, AT(of.ignore_index), 0, -1000000000, 1000000000, "N"},
         "cross_entropy: leave targets N out of loss and accuracy, as in --ignore-index=-100 "
         "(default: none)"},
     {FLAGS_training,
         {"--freeze", NNC_SET_LIST, AT(of.freeze), AT(of.n_freeze), 0, 0, "PATTERN,..."},
-        "Weights that are not trained, by name or layer: features.*, /layers/0/* (besides those "
-        "that the model freezes)"},
+        "Do not train these weights, by name or layer: features.*, /layers/0/* (in addition to "
+        "those that the model freezes)"},
     {FLAGS_training,
         {"--train-only", NNC_SET_LIST, AT(of.only), AT(of.n_only), 0, 0, "PATTERN,..."},
-        "Weights that are trained: all others are frozen"},
+        "Train only these weights; all others are frozen"},
     {FLAGS_training, {"--grad-inputs", NNC_SET_BOOL, AT(of.grad_inputs)},
-        "--mode=step: also compute the gradient of the loss with respect to each input of floats, "
+        "With --mode=step: also compute the gradient of the loss with respect to each float input, "
         "as output NAME.gradient; a model without weights has a step then"},
     {FLAGS_training, {"--bn", NNC_SET_CHOICE, AT(of.bn), 0, NNC_BN_auto, 0, "auto|train|eval"},
-        "Batch norms use and move: train: the batch's statistics; eval: keep the running ones; "
-        "auto (default): as the layer's key bn says, otherwise train, but eval of frozen layers"},
+        "Batch norm. train: use and update the batch's statistics; eval: use the stored ones; auto "
+        "(default): by the layer's key bn, otherwise train, but eval in frozen layers"},
     {FLAGS_training, {"--loss-scale", NNC_SET_REAL, AT(of.loss_scale), 0, 0, 0, "S"},
-        "Compute gradients of the loss times a scale that starts with S (default: with "
-        "--precision=f16 65536, otherwise none)"},
+        "Initial loss scale (default: with --precision=f16 65536, otherwise none)"},
     {FLAGS_training, {"--scale-growth", NNC_SET_INT, AT(of.scale_growth), 0, 1, 1000000000, "N"},
         "Steps after which the loss scale doubles (default: 2000)"},
     {FLAGS_loop, {"--epochs", NNC_SET_INT, AT(epochs), 0, 1, 1000000000, "N"},
-        "Times that all samples are used (default: 1)"},
+        "Number of passes over the samples (default: 1)"},
     {FLAGS_loop, {"--steps", NNC_SET_INT, AT(steps), 0, 1, 1000000000, "N"},
-        "Stop after so many steps (default: no limit)"},
+        "Stop after this many steps (default: no limit)"},
     {FLAGS_loop, {"--validation", NNC_SET_REAL, AT(data.validation), 0, 0, 1, "SHARE"},
-        "Share of the samples that are not trained on; loss and accuracy of them after each epoch "
-        "(default: 0)"},
-    {FLAGS_loop, {"--no-shuffle", NNC_SET_BOOL, AT(data.no_shuffle)},
-        "Use samples in the order of the files"},
+        "Share of the samples held out for validation; its loss and accuracy are printed after "
+        "each epoch (default: 0)"},
+    {FLAGS_loop, {"--no-shuffle", NNC_SET_BOOL, AT(data.no_shuffle)}, "Use samples in file order"},
     {FLAGS_job, {"--save", NNC_SET_FILE, AT(save), 0, 0, 0, "FILE"},
         "Write the weights after the last step: .safetensors or .npz"},
     {FLAGS_job,
         {"--strategy", NNC_SET_CHOICE, AT(strategy), 0, 0, 0, nnc_train_strategies + 1,
             .names = nnc_strategy_names},
-        "Devices of --devices (default: one for each rank): layers (default): each layer is on the "
-        "device that it names; data: "
-        "each device has all layers and a batch of its own, and gradients are means over all; "
-        "tensor, channel, spatial: ops are split over the devices (docs/partition.md); "
-        "the others: a pipeline of --micro-batches, whose stages are those of "
-        "--place or the model file, otherwise those of nnc partition"},
+        "How the --devices share the training (default: one device for each rank). layers "
+        "(default): each layer runs on the device that it names. data: each device has all layers "
+        "and a batch of its own; gradients are averaged. tensor, channel, spatial: ops are split "
+        "over the devices (docs/partition.md). The others: pipeline schedules of --micro-batches, "
+        "with stages cut by --place, the model file or nnc partition"},
     {FLAGS_job, {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
-        "Batches that one run of the plan takes, with the results of --accumulate=M (default: of a "
-        "pipeline those of --accumulate, otherwise 1)"},
+        "Microbatches per run of the plan, with the results of --accumulate=M (default: in a "
+        "pipeline as --accumulate, otherwise 1)"},
     {FLAGS_loop, {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
-        "Pipelines, or with --strategy=tensor, channel or spatial groups of devices, side by side, "
-        "each on an equal part of --devices and with batches of its own; gradients are means over "
-        "all (default: 1)"},
+        "Number of pipelines or device groups side by side, each with an equal part of --devices "
+        "and batches of its own; gradients are averaged over all (default: 1)"},
     {FLAGS_job, {"--zero", NNC_SET_INT, AT(zero), 0, 0, NNC_ZERO_MOST, NNC_ZERO_STAGES},
-        "1: each replica of --strategy=data or --replicas has a part of the optimizer's states and "
-        "updates a part of the weights, and all of them get the others'; 2: it also keeps only "
-        "its part of the sums of gradients of several batches (default: 0)"},
+        "ZeRO stage of --strategy=data or --replicas. 1: each replica has a shard of the optimizer "
+        "states and updates its shard of the weights, which the others then get. 2: accumulated "
+        "gradients are sharded, too (default: 0)"},
     {FLAGS_job, {"--bucket-mb", NNC_SET_REAL, AT(bucket_mb), 0, 0, 1000000, "MB"},
-        "Replicas sum gradients in buckets of this size, in 10^6 bytes, copied side by side "
-        "(default: those that one kernel of the optimizer updates)"},
+        "Size of the buckets in which replicas sum gradients, in 10^6 bytes (default: the "
+        "gradients that one kernel of the optimizer reads)"},
     {FLAGS_job, {"--chunks", NNC_SET_INT, AT(chunks), 0, 2, 64, "N"},
-        "Stages of a device with --strategy=interleaved (default: 2)"},
+        "interleaved: stages of a device (default: 2)"},
     {FLAGS_job, {"--keep", NNC_SET_CHOICE, AT(keep), 0, NNC_KEEP_last, 0, "last|best|all"},
-        "--save: last (default): the weights after the last step; best: those of the epoch with "
-        "the "
-        "best accuracy, or least loss, in validation; all: also those of epoch N, as FILE-N"},
+        "What --save writes. last (default): the weights after the last step; best: those of the "
+        "epoch with the best validation accuracy, or least loss; all: also those of each epoch N, "
+        "as FILE-N"},
     {FLAGS_job, {"--log", NNC_SET_FILE, AT(log), 0, 0, 0, "FILE"},
-        "Write a line of JSON for each step and each epoch"},
+        "Write a line of JSON for each step and each epoch to this file"},
     {FLAGS_job, {"--checkpoint", NNC_SET_FILE, AT(checkpoint), 0, 0, 0, "FILE"},
-        "Write weights, optimizer states and position to this file after each epoch, and when the "
-        "training is interrupted: .safetensors or .npz"},
+        "Write weights, optimizer states and position to this file after each epoch and on "
+        "interruption: .safetensors or .npz"},
     {FLAGS_job, {"--checkpoint-every", NNC_SET_INT, AT(checkpoint_every), 0, 1, 1000000000, "N"},
-        "After each N steps instead (default: after each epoch)"},
+        "Write the checkpoint every N steps instead (default: after each epoch)"},
     {FLAGS_job, {"--resume", NNC_SET_BOOL, AT(resume)},
-        "Continue from the --checkpoint file, if there is one, as if training had not stopped"},
+        "Continue from the --checkpoint file, if it exists, as if training had not stopped"},
     {FLAGS_loop, {"--on-nan", NNC_SET_CHOICE, AT(on_nan), 0, NNC_NAN_stop, 0, "stop|skip"},
-        "When the loss is NaN or infinite: stop (default) and say where it arose, or skip the "
-        "step's update"},
+        "When the loss is NaN or infinite: stop (default) and report where it arose, or skip the "
+        "update"},
     {FLAGS_file, {"--batch", NNC_SET_INT, AT(batch), 0, 1, 1000000000}, "The model's arg `batch`"},
     {FLAGS_file, {"--seed", NNC_SET_SEED, AT(seed)}, "As --seed"},
 };
