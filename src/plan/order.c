@@ -9,6 +9,10 @@
 /* Maximum of clock entries at a time (512 MiB), so that a plan from a file cannot use all memory by naming many streams. */
 #define MOST_ENTRIES ((size_t)1 << 27)
 
+/* Entries of a clock that are compared at once, in an SSE2 register; clocks have a multiple of them. */
+enum { GROUP = 4 };
+typedef int32_t group __attribute__((vector_size(4 * GROUP), aligned(4), may_alias));
+
 /* Numbers the lanes that commands use, in order of first use. */
 static bool number_lanes(plan_order *o)
 {
@@ -76,14 +80,12 @@ static void drop(plan_order *o, plan_clock *c)
 /* A private copy of `from`, or a new clock. */
 static plan_clock *copy(plan_order *o, const plan_clock *from)
 {
-    size_t n = (size_t)o->n_lane, bytes = n * sizeof *from->done;
+    size_t n = ((size_t)o->n_lane + GROUP - 1) / GROUP * GROUP, bytes = n * sizeof *from->done;
     plan_clock *c = o->spare;
     if (c) {
         memcpy(&o->spare, c->done, sizeof o->spare);
     } else {
-        /* at least large enough for the free list's link */
-        c = nnc_arena_alloc(
-            o->a, 1, sizeof *c + (bytes > sizeof o->spare ? bytes : sizeof o->spare));
+        c = nnc_arena_alloc(o->a, 1, sizeof *c + bytes);
         o->entries += n;
         if (!c || o->entries > MOST_ENTRIES)
             return NULL;
@@ -109,8 +111,11 @@ static bool learn(plan_order *o, int32_t l, int32_t r, const plan_clock *theirs)
         o->now[l] = mine;
     }
     int32_t *mine = o->now[l]->done;
-    for (int k = 0; theirs && k < o->n_lane; k++)
-        mine[k] = mine[k] > theirs->done[k] ? mine[k] : theirs->done[k];
+    for (int k = 0; theirs && k < o->n_lane; k += GROUP) {
+        group *m = (group *)(mine + k);
+        const group t = *(const group *)(theirs->done + k), larger = *m > t;
+        *m = (*m & larger) | (t & ~larger);
+    }
     mine[o->lane[r]] = mine[o->lane[r]] > o->pos[r] ? mine[o->lane[r]] : o->pos[r];
     return true;
 }
