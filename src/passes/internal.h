@@ -190,6 +190,8 @@ bool place_in(
 nnc_ref concat_in_steps(pass *p, int n, nnc_ref *v);
 /* Convolution c with these operands and n times its groups. */
 nnc_ref conv_of_groups(pass *p, const nnc_node *c, const nnc_ref *in, int n);
+/* group.c: ascending. */
+void sort_nodes(uint32_t *node, size_t n);
 /* stacks.c: what pass_siblings does for models that are trained side by side, with their gradients and updates. */
 void join_trained(pass *p);
 /* update_product.c: what pass_fuse_epilogue does first for weights that are updated by their gradients alone, on GPUs. */
