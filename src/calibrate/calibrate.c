@@ -15,24 +15,16 @@ enum { BUDGET_S = 25, TAG_GO = 0 };
 
 /* ---- programs ------------------------------------------------------------------------------------------- */
 
-static nnc_status parse(const calibration *c, const nnc_text *text, nnc_graph **out)
-{
-    nnc_scan s;
-    if (text->oom)
-        return nnc_nomem(c->sink);
-    nnc_scan_init(&s, "calibrate", nnc_text_str(text), text->n);
-    *out = nnc_graph_parse(&s, c->sink);
-    return *out ? NNC_OK : nnc_sink_cause(c->sink, NNC_E_BUG);
-}
-
 static nnc_status compile(
     const calibration *c, const nnc_text *text, int devices, bool step, nnc_artifact **out)
 {
-    nnc_graph *g = NULL, *training = NULL;
+    nnc_graph *training = NULL;
     nnc_compile_options o = c->with;
     o.devices = devices;
-    NNC_TRY(parse(c, text, &g));
-    nnc_status st = NNC_OK;
+    NNC_NEED(!text->oom, c->sink);
+    nnc_graph *g = nnc_model_parse("calibrate", nnc_text_str(text), text->n, NULL, c->sink);
+    nnc_status st = g ? NNC_OK : nnc_sink_cause(c->sink, NNC_E_BUG);
+    NNC_TRY(st);
     if (step) {
         nnc_training t = nnc_training_defaults;
         t.momentum = 0.9;
@@ -49,13 +41,13 @@ static nnc_status compile(
 }
 
 nnc_status cal_load(
-    calibration *c, const nnc_text *graph, int devices, bool alone, bool step, cal_program *out)
+    calibration *c, const nnc_text *model, int devices, bool alone, bool step, cal_program *out)
 {
     const nnc_training training = nnc_training_defaults;
     *out = (cal_program){.alone = alone, .step = step};
     if (alone && !cal_leads(c))
         return NNC_OK;
-    NNC_TRY(compile(c, graph, devices, step, &out->a));
+    NNC_TRY(compile(c, model, devices, step, &out->a));
     if (out->a->chunks > 1)
         return nnc_fail0(c->sink, NNC_E_FIT, "a net does not fit the device as a whole");
     const nnc_plan *p = out->a->plan;

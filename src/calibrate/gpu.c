@@ -78,7 +78,7 @@ static nnc_status load_nets(
     calibration *c, const cal_net *net, int n, bool no_replay, cal_program *out)
 {
     NNC_LOCAL(nnc_text) text = {0};
-    cal_nets_write(&text, net, n);
+    cal_nets_write(&text, net, n, 1);
     c->no_replay = no_replay;
     const nnc_status st = cal_load(c, &text, 1, true, false, out);
     c->no_replay = false;
@@ -122,8 +122,8 @@ static const struct {
     nnc_precision precision;
     int tier;
     cal_kind kind;
-} programs[] = {{NNC_PRECISION_f32, 0, CAL_nets}, {NNC_PRECISION_f32, 0, CAL_rows},
-    {NNC_PRECISION_f32, 1, CAL_rows}, {NNC_PRECISION_f32, 2, CAL_rows},
+} programs[] = {{NNC_PRECISION_f32, 0, CAL_nets}, {NNC_PRECISION_f32, 0, CAL_ops},
+    {NNC_PRECISION_f32, 1, CAL_ops}, {NNC_PRECISION_f32, 2, CAL_ops},
     {NNC_PRECISION_f16, 1, CAL_nets}, {NNC_PRECISION_f32, 1, CAL_nets},
     {NNC_PRECISION_f16, 2, CAL_nets}, {NNC_PRECISION_f32, 2, CAL_nets},
     {NNC_PRECISION_tf32, 1, CAL_nets}, {NNC_PRECISION_tf32, 2, CAL_nets},
@@ -205,7 +205,7 @@ static nnc_status one_program(
     NNC_LOCAL(nnc_text) text = {0};
     nnc_sink *own = nnc_sink_create(), *told = c->sink;
     NNC_NEED(own, told);
-    cal_nets_write(&text, net, n);
+    cal_nets_write(&text, net, n, 1);
     c->sink = own;
     nnc_status st = cal_load(c, &text, 1, true, programs[i].kind == CAL_steps, &p);
     c->sink = told;

@@ -6,11 +6,10 @@
 #include "calibrate/measure.h"
 #include "session/session.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { COPY_NS = 8000000, MOST_COPIES = 400, REPEATS = 3 };
-static const double COPY_SHARE = 0.75, GROUP_SHARE = 1;
+static const double COPY_SHARE = 0.75;
 enum { LEAST_SIZES = 2 };
 static const int64_t host_sizes[CAL_SIZES] = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
 
@@ -136,55 +135,35 @@ static nnc_status burst_of(
     return st;
 }
 
-/* One hop of each size. Of the ends of the table first. */
-static nnc_status copies(calibration *c)
+/* A hop: what the copies of a run take beside its kernels. */
+static nnc_status one_copy(calibration *c, int64_t bytes, int64_t *ns)
 {
-    for (int i = 0; i < CAL_SIZES; i++) {
-        NNC_LOCAL(nnc_text) there = {0};
-        NNC_LOCAL(nnc_text) here = {0};
-        int64_t moved = 0, stayed = 0;
-        bool yes;
-        NNC_TRY(cal_has_time(c, COPY_SHARE, &yes));
-        if (!yes && i >= LEAST_SIZES)
-            break;
-        cal_copy_text(&there, cal_sizes[i], false);
-        cal_copy_text(&here, cal_sizes[i], true);
-        NNC_TRY(burst_of(c, &there, c->devices, false, &moved));
-        NNC_TRY(burst_of(c, &here, 1, true, &stayed));
-        c->copy[i] = (nnc_point){cal_sizes[i], nnc_max64((moved - stayed) / (CAL_HOPS - 1), 1)};
-        c->n_copy++;
-    }
-    qsort(c->copy, (size_t)c->n_copy, sizeof *c->copy, cal_by_bytes);
-    cal_fit_line(c->copy, c->n_copy, &c->copy_latency_ns, &c->copy_bytes_s);
-    /* Copies that the host's launches hide have no rate of their own: that of memory, read and written, is above any link's. */
-    c->copy_bytes_s = nnc_min64(c->copy_bytes_s, c->target.copy_bytes_s);
+    NNC_LOCAL(nnc_text) there = {0}, here = {0};
+    int64_t moved = 0, stayed = 0;
+    cal_copy_text(&there, bytes, false);
+    cal_copy_text(&here, bytes, true);
+    NNC_TRY(burst_of(c, &there, c->devices, false, &moved));
+    NNC_TRY(burst_of(c, &here, 1, true, &stayed));
+    *ns = nnc_max64((moved - stayed) / (CAL_HOPS - 1), 1);
     return NNC_OK;
 }
 
-/* A collective of each size: a run's share, less the launch of the command before it, which squares its tensor. */
-static nnc_status one_group(calibration *c, cal_group *g, bool *ended)
+/* A run's share, less the launch of the command before it, which squares its tensor. */
+static nnc_status one_group(calibration *c, cal_group *g, int64_t bytes)
 {
-    for (int i = 0; i < CAL_SIZES; i++) {
-        NNC_LOCAL(nnc_text) text = {0};
-        int64_t ns = 0;
-        bool yes;
-        NNC_TRY(cal_has_time(c, GROUP_SHARE, &yes));
-        *ended = !yes;
-        if (!yes && i >= LEAST_SIZES)
-            break;
-        cal_group_text(&text, g->kind, g->devices, cal_sizes[i]);
-        NNC_TRY(burst_of(c, &text, c->devices, false, &ns));
-        g->point[i].work = cal_sizes[i] / 4 / g->devices * g->devices * 4;
-        g->point[i].ns = nnc_max64(ns / CAL_REPEATS - c->command_ns, 1);
-        g->n_point++;
-    }
-    qsort(g->point, (size_t)g->n_point, sizeof *g->point, cal_by_bytes);
+    NNC_LOCAL(nnc_text) text = {0};
+    int64_t ns = 0;
+    cal_group_text(&text, g->kind, g->devices, bytes);
+    NNC_TRY(burst_of(c, &text, c->devices, false, &ns));
+    g->point[g->n_point].ns = nnc_max64(ns / CAL_REPEATS - c->command_ns, 1);
     return NNC_OK;
 }
 
 nnc_status cal_gpu_links(calibration *c)
 {
     c->with = nnc_compile_defaults;
-    NNC_TRY(copies(c));
-    return cal_groups(c, one_group);
+    NNC_TRY(cal_copies(c, COPY_SHARE, LEAST_SIZES, one_copy));
+    /* Copies that the host's launches hide have no rate of their own: that of memory, read and written, is above any link's. */
+    c->copy_bytes_s = nnc_min64(c->copy_bytes_s, c->target.copy_bytes_s);
+    return cal_groups(c, LEAST_SIZES, one_group);
 }

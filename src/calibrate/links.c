@@ -10,10 +10,10 @@
 enum { HOPS = CAL_HOPS, REPEATS = CAL_REPEATS, RUNS = 9 };
 static const double COPY_SHARE = 0.85, GROUP_SHARE = 1;
 /* The ends of the table first: what there is no time for lies between. */
-const int64_t cal_sizes[CAL_SIZES] = {4 << 10, 8 << 20, 512 << 10, 64 << 10, 2 << 20};
+static const int64_t sizes[CAL_SIZES] = {4 << 10, 8 << 20, 512 << 10, 64 << 10, 2 << 20};
 enum { LEAST_SIZES = 3 };
 
-int cal_by_bytes(const void *a, const void *b)
+static int by_bytes(const void *a, const void *b)
 {
     const nnc_point *x = a, *y = b;
     return (x->work > y->work) - (x->work < y->work);
@@ -39,7 +39,7 @@ static bool is_work(const nnc_cmd *c)
 /* Over all hops and runs: the median time from one kernel to the next. */
 static nnc_status measure_copies(calibration *c, cal_program *p, void *ctx)
 {
-    nnc_point *out = ctx;
+    int64_t *ns = ctx;
     const nnc_plan *plan = p->a->plan;
     const nnc_cmd *cmd = &plan->cmd[nnc_plan_first(plan, SEC_main)];
     int64_t hop[HOPS * RUNS];
@@ -55,7 +55,7 @@ static nnc_status measure_copies(calibration *c, cal_program *p, void *ctx)
             last = i;
         }
     }
-    out->ns = cal_median_of(hop, n, &spread);
+    *ns = cal_median_of(hop, n, &spread);
     c->copy_spread = fmax(c->copy_spread, spread);
     return NNC_OK;
 }
@@ -118,13 +118,14 @@ static nnc_status measure_wait(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
+/* Loads a program of all devices, and measures it into ctx. */
 static nnc_status measure_text(calibration *c, const nnc_text *text,
-    nnc_status (*measure)(calibration *c, cal_program *p, void *ctx))
+    nnc_status (*measure)(calibration *c, cal_program *p, void *ctx), void *ctx)
 {
     cal_program p = {0};
     nnc_status st = cal_load(c, text, c->devices, false, false, &p);
     if (!st)
-        st = cal_lead(c, &p, measure, NULL);
+        st = cal_lead(c, &p, measure, ctx);
     cal_unload(&p);
     return st;
 }
@@ -133,10 +134,10 @@ static nnc_status runs_and_waits(calibration *c)
 {
     NNC_LOCAL(nnc_text) run = {0};
     NNC_LOCAL(nnc_text) wait = {0};
-    cal_copy_text(&run, cal_sizes[0], false);
+    cal_copy_text(&run, sizes[0], false);
     wait_text(&wait);
-    NNC_TRY(measure_text(c, &run, measure_run));
-    return measure_text(c, &wait, measure_wait);
+    NNC_TRY(measure_text(c, &run, measure_run, NULL));
+    return measure_text(c, &wait, measure_wait, NULL);
 }
 
 /* ns = latency + bytes / rate, by least squares of relative errors. Where a busy machine made a small copy slower than a large one, the
@@ -166,28 +167,29 @@ void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes
     *bytes_s = nnc_max64(1, llround(1e9 / slope));
 }
 
-static nnc_status copies(calibration *c)
+nnc_status cal_copies(calibration *c, double share, int least,
+    nnc_status (*measure)(calibration *c, int64_t bytes, int64_t *ns))
 {
     for (int i = 0; i < CAL_SIZES; i++) {
-        NNC_LOCAL(nnc_text) text = {0};
-        cal_program p = {0};
         bool yes;
-        NNC_TRY(cal_has_time(c, COPY_SHARE, &yes));
-        if (!yes && i >= LEAST_SIZES)
+        NNC_TRY(cal_has_time(c, share, &yes));
+        if (!yes && i >= least)
             break;
-        cal_copy_text(&text, cal_sizes[i], false);
-        c->copy[i].work = cal_sizes[i];
-        nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
-        if (!st)
-            st = cal_lead(c, &p, measure_copies, &c->copy[i]);
-        cal_unload(&p);
-        NNC_TRY(st);
+        c->copy[i].work = sizes[i];
+        NNC_TRY(measure(c, sizes[i], &c->copy[i].ns));
         c->n_copy++;
     }
-    qsort(c->copy, (size_t)c->n_copy, sizeof *c->copy, cal_by_bytes);
+    qsort(c->copy, (size_t)c->n_copy, sizeof *c->copy, by_bytes);
     if (cal_leads(c))
         cal_fit_line(c->copy, c->n_copy, &c->copy_latency_ns, &c->copy_bytes_s);
     return NNC_OK;
+}
+
+static nnc_status one_copy(calibration *c, int64_t bytes, int64_t *ns)
+{
+    NNC_LOCAL(nnc_text) text = {0};
+    cal_copy_text(&text, bytes, false);
+    return measure_text(c, &text, measure_copies, ns);
 }
 
 /* ---- collectives ------------------------------------------------------------------------------------------ */
@@ -217,15 +219,9 @@ void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes)
     nnc_puts(t, "\n}\n");
 }
 
-typedef struct measured_group {
-    int n; /* participants */
-    nnc_point *out;
-    double *spread;
-} measured_group;
-
 static nnc_status measure_group(calibration *c, cal_program *p, void *ctx)
 {
-    const measured_group *g = ctx;
+    cal_group *g = ctx;
     const nnc_plan *plan = p->a->plan;
     const nnc_cmd *cmd = &plan->cmd[nnc_plan_first(plan, SEC_main)];
     int64_t v[REPEATS * RUNS];
@@ -239,44 +235,45 @@ static nnc_status measure_group(calibration *c, cal_program *p, void *ctx)
                 continue;
             come = at ? nnc_max64(come, p->from[i]) : p->from[i];
             done = at ? nnc_max64(done, p->to[i]) : p->to[i];
-            if (++at == g->n) {
+            if (++at == g->devices) {
                 v[n++] = nnc_max64(done - come, 1);
                 at = 0;
             }
         }
     }
-    g->out->ns = cal_median_of(v, n, &spread);
-    *g->spread = fmax(*g->spread, spread);
+    g->point[g->n_point].ns = cal_median_of(v, n, &spread);
+    g->spread = fmax(g->spread, spread);
     return NNC_OK;
 }
 
+/* The next point of a collective. */
+static nnc_status one_group(calibration *c, cal_group *g, int64_t bytes)
+{
+    NNC_LOCAL(nnc_text) text = {0};
+    cal_group_text(&text, g->kind, g->devices, bytes);
+    return measure_text(c, &text, measure_group, g);
+}
+
 /* The points of one collective; *ended: no time is left. */
-static nnc_status one_group(calibration *c, cal_group *g, bool *ended)
+static nnc_status measure_sizes(calibration *c, cal_group *g, int least,
+    nnc_status (*measure)(calibration *c, cal_group *g, int64_t bytes), bool *ended)
 {
     for (int i = 0; i < CAL_SIZES; i++) {
-        NNC_LOCAL(nnc_text) text = {0};
-        cal_program p = {0};
         bool yes;
         NNC_TRY(cal_has_time(c, GROUP_SHARE, &yes));
         *ended = !yes;
-        if (!yes && i >= LEAST_SIZES)
+        if (!yes && i >= least)
             break;
-        cal_group_text(&text, g->kind, g->devices, cal_sizes[i]);
-        g->point[i].work = cal_sizes[i] / 4 / g->devices * g->devices * 4;
-        measured_group m = {g->devices, &g->point[i], &g->spread};
-        nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
-        if (!st)
-            st = cal_lead(c, &p, measure_group, &m);
-        cal_unload(&p);
-        NNC_TRY(st);
+        g->point[i].work = sizes[i] / 4 / g->devices * g->devices * 4;
+        NNC_TRY(measure(c, g, sizes[i]));
         g->n_point++;
     }
-    qsort(g->point, (size_t)g->n_point, sizeof *g->point, cal_by_bytes);
+    qsort(g->point, (size_t)g->n_point, sizeof *g->point, by_bytes);
     return NNC_OK;
 }
 
 nnc_status cal_groups(
-    calibration *c, nnc_status (*measure)(calibration *c, cal_group *g, bool *ended))
+    calibration *c, int least, nnc_status (*measure)(calibration *c, cal_group *g, int64_t bytes))
 {
     static const nnc_group_op kinds[] = {GROUP_allreduce, GROUP_allgather, GROUP_reduce_scatter};
     bool ended = false;
@@ -286,14 +283,14 @@ nnc_status cal_groups(
                 return NNC_OK;
             cal_group *g = &c->group[c->n_group++];
             *g = (cal_group){.kind = kinds[k], .devices = n};
-            NNC_TRY(measure(c, g, &ended));
+            NNC_TRY(measure_sizes(c, g, least, measure, &ended));
         }
     return NNC_OK;
 }
 
 nnc_status cal_links(calibration *c)
 {
-    NNC_TRY(copies(c));
+    NNC_TRY(cal_copies(c, COPY_SHARE, LEAST_SIZES, one_copy));
     NNC_TRY(runs_and_waits(c));
-    return cal_groups(c, one_group);
+    return cal_groups(c, LEAST_SIZES, one_group);
 }

@@ -8,26 +8,25 @@
 #include "cluster/cluster.h"
 #include "sim/sim.h"
 
-struct cal_writer;
+/* What a net reads: pictures [n,3,h,h], [n,c,h,h], [n,c], [n,h,c], or n tokens of c features in sequences of up to 128. */
+typedef enum cal_input { CAL_picture, CAL_channels, CAL_rows, CAL_sequences, CAL_tokens } cal_input;
 /* A net that is measured: a small one with layers as in models/, or tensors that move between devices. */
 typedef struct cal_net {
-    const char *name;
-    void (*body)(struct cal_writer *w, const struct cal_net *net); /* appends its nodes for one device */
+    const char *name; /* of a block in nets.def */
+    cal_input input;
     int n, c, h; /* samples, channels (or features), pixels of a side (or rows) */
     bool step;   /* also measured as a training step */
 } cal_net;
 extern const cal_net cal_nets[];
 extern const int cal_n_nets;
-/* Appends a graph: the net on each of so many devices. */
-void cal_net_write(nnc_text *t, const cal_net *net, int devices);
 /* Of GPUs: sizes of nets, from some that a slow device computes at once to batches of full pictures, and one between (nets only). The
  * nets of a tier; single ops on rows of tensors of its size; training steps; a chain of the smallest commands. */
-typedef enum cal_kind { CAL_nets, CAL_rows, CAL_steps, CAL_KINDS } cal_kind;
+typedef enum cal_kind { CAL_nets, CAL_ops, CAL_steps, CAL_KINDS } cal_kind;
 enum { CAL_TIERS = 4, CAL_NETS = 16 };
 const cal_net *cal_gpu_nets(int tier, cal_kind kind, int *n);
 extern const cal_net cal_gpu_chain;
-/* Appends a graph: these nets beside each other on one device. */
-void cal_nets_write(nnc_text *t, const cal_net *net, int n);
+/* Appends a model file: these nets beside each other, on each of so many devices. */
+void cal_nets_write(nnc_text *t, const cal_net *net, int n, int devices);
 
 /* A loaded program of this process alone, or of all ranks. */
 typedef struct cal_program {
@@ -109,8 +108,8 @@ static inline bool cal_leads(const calibration *c)
     return nnc_env_rank(c->e) == 0;
 }
 
-/* calibrate.c. Parses a graph, compiles it for so many devices and loads it; alone: on rank 0 only, the others do nothing. */
-nnc_status cal_load(calibration *c, const nnc_text *graph, int devices, bool alone, bool step, cal_program *out) NNC_MUST;
+/* calibrate.c. Parses a model, compiles it for so many devices and loads it; alone: on rank 0 only, the others do nothing. */
+nnc_status cal_load(calibration *c, const nnc_text *model, int devices, bool alone, bool step, cal_program *out) NNC_MUST;
 void cal_unload(cal_program *p);
 /* Rank 0: profiles the program once more; with `keep` the times are among its durations. */
 nnc_status cal_profile(calibration *c, cal_program *p, bool keep) NNC_MUST;
@@ -129,16 +128,16 @@ nnc_status cal_add_samples(calibration *c, const cal_program *p, int64_t less) N
 nnc_status cal_make_tables(calibration *c) NNC_MUST;
 /* links.c: copies between devices, collectives. */
 nnc_status cal_links(calibration *c) NNC_MUST;
-/* Each collective on all devices and on two, measured until *ended: no time is left. */
-nnc_status cal_groups(calibration *c, nnc_status (*measure)(calibration *c, cal_group *g, bool *ended)) NNC_MUST;
+/* Copies of all sizes, of at least the first `least`, until this share of the budget is spent; and their line. */
+nnc_status cal_copies(calibration *c, double share, int least, nnc_status (*measure)(calibration *c, int64_t bytes, int64_t *ns)) NNC_MUST;
+/* Each collective on all devices and on two: measure sets the time of g's next point. */
+nnc_status cal_groups(calibration *c, int least, nnc_status (*measure)(calibration *c, cal_group *g, int64_t bytes)) NNC_MUST;
 /* Latency and rate of points [bytes, ns] with the least relative errors. */
 void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s);
 /* Graphs of copies between devices 0 and 1 (or of as many commands on device 0 alone), and of collectives. */
 enum { CAL_HOPS = 9, CAL_REPEATS = 4 };
 void cal_copy_text(nnc_text *t, int64_t bytes, bool alone);
 void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes);
-extern const int64_t cal_sizes[CAL_SIZES]; /* of copies and collectives, the ends of the table first */
-int cal_by_bytes(const void *a, const void *b);
 
 /* gpu.c: the whole of a GPU. gpu_links.c: copies from and to the host, between GPUs, collectives. */
 nnc_status cal_gpu(calibration *c) NNC_MUST;

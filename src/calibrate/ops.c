@@ -72,7 +72,7 @@ static nnc_status load_nets(calibration *c, cal_program *p, int *n)
             NNC_TRY(cal_has_time(c, COMPILE_SHARE, &yes));
             if (!yes && *n)
                 return NNC_OK;
-            cal_net_write(&text, &cal_nets[i], 1);
+            cal_nets_write(&text, &cal_nets[i], 1, 1);
             NNC_TRY(cal_load(c, &text, 1, true, step, &p[*n]));
             p[(*n)++].net = &cal_nets[i];
         }
@@ -351,7 +351,7 @@ static nnc_status measure_contention(calibration *c)
         NNC_TRY(cal_has_time(c, TOGETHER_SHARE, &yes));
         if (!yes)
             break;
-        cal_net_write(&text, &cal_nets[i], n);
+        cal_nets_write(&text, &cal_nets[i], 1, n);
         nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
         if (!st)
             st = cal_lead(c, &p, measure_together, NULL);

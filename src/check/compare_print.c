@@ -386,10 +386,8 @@ static void text_verdict(nnc_text *t, const comparison *c)
     if (c->ties && c->n_tie)
         nnc_printf(t,
             "  limits allow for %zu near tie%s, choices (the sign of a relu's operand, which of "
-            "two "
-            "numbers is larger) that rounding may\n  decide either way: nnc verify%s tells which "
-            "ones it did\n",
-            c->n_tie, nnc_plural((int64_t)c->n_tie, "s"), c->o->training ? " --mode=step" : "");
+            "two numbers is larger) that rounding may\n  decide either way\n",
+            c->n_tie, nnc_plural((int64_t)c->n_tie, "s"));
     for (o = 0; o < c->n_result; o++)
         text_output(t, c, o);
 }

@@ -91,8 +91,7 @@ static bool agrees(const judged *j, bool ran, bound own, bound unfused)
     return (!ran || within(&j->reference, own, 1)) && within(&j->unfused, pair, 4);
 }
 
-/* Sum of the squares by which near ties may change output o (ties.h), measured on first use. Only final results are known, so that what
- * each program decided is not searched; `verify`, which sees all layers, does. */
+/* Sum of the squares by which near ties may change output o (ties.h), measured on first use. */
 static nnc_status near_ties(comparison *c, const program *p, int o, double *sum)
 {
     enum { TIES_FACTOR = 4 }; /* effects of several may add up */

@@ -209,10 +209,13 @@ static nnc_status compile(layers *l, const nnc_graph *model, int which)
     return nnc_compile_edited(l->env, model, &c, expose_all, NULL, &l->program[which], l->sink);
 }
 
-void nnc_layer_errors(const layers *l, int want, const nnc_rval *value, const nnc_type *t,
-    const void *data, const void *was, side *s)
+/* Adds the error of the value data of layer `want` over the rows that the reference has; of a state, of what both have changed from
+ * `was`. */
+static void add_errors(
+    const layers *l, int want, const nnc_type *t, const void *data, const void *was, side *s)
 {
     const nnc_reference *r = &l->reference;
+    const nnc_rval *value = &r->value[want];
     const bool rows = r->rows && r->carried_out[want];
     const int64_t n_row = rows ? r->rows : 1, row = nnc_type_numel(t) / (rows ? t->dim[0] : 1);
     double most = -1;
@@ -230,12 +233,6 @@ void nnc_layer_errors(const layers *l, int want, const nnc_rval *value, const nn
                 s->want = v;
             }
         }
-}
-
-static void add_errors(
-    const layers *l, int want, const nnc_type *t, const void *data, const void *was, side *s)
-{
-    nnc_layer_errors(l, want, &l->reference.value[want], t, data, was, s);
 }
 
 /* Is the layer one of the origin's, "a+b+c"? */
@@ -272,28 +269,17 @@ typedef struct value {
     int output;
     const char *origin;
     const nnc_type *type;
-    void *data; /* owned */
+    const void *data;
 } value;
-
-/* What a layer that is beyond its limit is compared with later. */
-static void keep_data(side *s, const nnc_type *t, void **data)
-{
-    s->type = *t;
-    s->data = *data;
-    *data = NULL;
-}
 
 static void keep_nearer(layers *l, int i, int which, const side *s, value *v)
 {
     side *now = &l->at[i].side[which];
     if (now->there && nnc_error_nmse(&now->e) <= nnc_error_nmse(&s->e))
         return;
-    nnc_free(now->data);
     *now = *s;
     now->there = true;
     now->in = v->origin;
-    if (!(nnc_error_nmse(&s->e) <= nnc_layer_limit(l, i)))
-        keep_data(now, v->type, &v->data);
 }
 
 /* The layer whose value it may be: the nearest, or the last where it is near none. -1: no layer. */
@@ -402,8 +388,6 @@ static nnc_status place_states(layers *l, int which, nnc_session *s)
         to->there = true;
         to->in = updater(l->program[which]->plan, i);
         add_errors(l, l->n + i, t, data, l->initial[i], to);
-        if (!(nnc_error_nmse(&to->e) <= nnc_layer_limit(l, l->n + i)))
-            keep_data(to, t, &data);
     }
     return NNC_OK;
 }
@@ -433,14 +417,13 @@ static nnc_status run(layers *l, int which)
         st = place_states(l, which, s);
     for (int i = 0; !st && i < nnc_session_outputs(s); i++) {
         const nnc_type *t = nnc_session_output_type(s, i);
-        void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+        NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
         value v = {i, nnc_def(g, g->output[i])->origin, t, data};
         st = data ? nnc_session_output(s, i, data, l->sink) : nnc_nomem(l->sink);
         if (!st && l->against && which == FUSED && i < l->n_output)
             st = keep_result(l, i, &v);
         if (!st)
             st = place(l, which, &own, &v);
-        nnc_free(v.data);
     }
     nnc_session_destroy(s);
     nnc_reference_free(&own);
@@ -489,9 +472,6 @@ void nnc_layers_free(layers *l)
         nnc_free(l->result[i]);
     for (int i = 0; l->initial && i < l->n_state; i++)
         nnc_free(l->initial[i]);
-    for (int i = 0; l->at && i < l->n + l->n_state; i++)
-        for (int k = 0; k < SIDES; k++)
-            nnc_free(l->at[i].side[k].data);
     for (int k = 0; k < SIDES; k++)
         nnc_artifact_destroy(l->program[k]);
     nnc_ties_deinit(&l->ties);

@@ -14,17 +14,9 @@ typedef struct side {
     nnc_error e; /* against float64 */
     int64_t worst; /* element of the largest error, and both numbers */
     double got, want;
-    void *data; /* the value, where it is beyond the limit without conditioning */
-    nnc_type type;
 } side;
 
 enum { FUSED, UNFUSED, SIDES };
-
-/* A near tie that a program decided otherwise than float64. */
-typedef struct followed {
-    const nnc_tie *tie;
-    bool by[SIDES];
-} followed;
 
 typedef struct layer { /* a value of the model as written */
     const char *name, *origin; /* name: of a gradient, and of a state, the weight's */
@@ -52,9 +44,7 @@ typedef struct layers {
     int n_input;
     nnc_reference reference; /* of `source` */
     nnc_ties ties; /* found where a layer is beyond its limit */
-    followed *followed; /* those that programs decided otherwise: gradients are judged by float64 with the program's choices */
-    int n_followed;
-    bool widened; /* too many to find out which: limits allow for all of them */
+    bool widened; /* limits allow for them */
     void **result; /* of the fused program: the model's own outputs, if `against` is given */
     const char *against; /* file of outputs; NULL */
     bool agrees;
@@ -69,10 +59,6 @@ void nnc_layers_free(layers *l);
 nnc_status nnc_layers_judge(layers *l) NNC_MUST;
 /* Largest nmse of layer i that agrees, without conditioning. */
 double nnc_layer_limit(layers *l, int i);
-/* The error of the value data of layer `want` against `value`, over the rows that the reference has; of a state, of what both have
- * changed from `was`. */
-void nnc_layer_errors(const layers *l, int want, const nnc_rval *value, const nnc_type *t, const void *data, const void *was,
-    side *s);
 void nnc_drop_updates(nnc_graph *g);
 /* Makes the new values of states plain outputs. */
 void nnc_expose_updates(nnc_graph *g);

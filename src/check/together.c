@@ -72,7 +72,6 @@ static nnc_status find_lanes(measure *s)
     return NNC_OK;
 }
 
-/* The target that --target lists for device d. */
 static const char *target_of(const char *list, int d, nnc_arena *a)
 {
     const char *p = list ? list : "cpu";

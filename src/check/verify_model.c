@@ -167,61 +167,13 @@ static void put_stored(nnc_text *t, const layers *l, const stored *s)
     }
 }
 
-/* The layer that makes the choice of a tie. */
-static const nnc_node *choice(const layers *l, const followed *f)
-{
-    return nnc_def(l->source, f->tie->result);
-}
-
-static bool same_line(const layers *l, const followed *a, const followed *b)
-{
-    const nnc_node *n = choice(l, a), *m = choice(l, b);
-    return n->op == m->op && a->by[FUSED] == b->by[FUSED] && a->by[UNFUSED] == b->by[UNFUSED] &&
-           (n->origin == m->origin || (n->origin && m->origin && !strcmp(n->origin, m->origin)));
-}
-
-/* One line for the ties of a layer: how many, who decided otherwise than float64, and how near the furthest is. */
-static void put_ties_like(nnc_text *t, const layers *l, int first)
-{
-    const followed *f = &l->followed[first];
-    const nnc_node *n = choice(l, f);
-    const nnc_tie *far = f->tie;
-    int count = 0;
-    for (int i = first; i < l->n_followed; i++)
-        if (same_line(l, f, &l->followed[i])) {
-            const nnc_tie *x = l->followed[i].tie;
-            far = x->gap * far->error > far->gap * x->error ? x : far;
-            count++;
-        }
-    nnc_printf(t,
-        "  %s (%s): %d element%s, by %s; %s%.2g from the tie, rounding error there %.2g\n",
-        n->origin ? n->origin : nnc_ops[n->op].name, nnc_ops[n->op].name, count,
-        nnc_plural(count, "s"),
-        !f->by[UNFUSED] ? "fused"
-        : !f->by[FUSED] ? "unfused"
-                        : "fused and unfused",
-        count > 1 ? "at most " : "", far->gap, far->error);
-}
-
 static void put_ties(nnc_text *t, const layers *l)
 {
     if (l->widened)
         nnc_printf(t,
             "near ties: %zu choices (the sign of a relu's operand, which of two numbers is larger) "
-            "that rounding may decide either way,\ntoo many, or each of too little effect, to find "
-            "out which it did: limits allow for them\n",
+            "that rounding may decide either way:\nlimits allow for them\n",
             l->ties.n);
-    if (l->n_followed)
-        nnc_puts(t,
-            "near ties that rounding decided otherwise than float64; gradients are compared with "
-            "float64 of the program's choices:\n");
-    for (int i = 0; i < l->n_followed; i++) {
-        int k = 0;
-        while (k < i && !same_line(l, &l->followed[k], &l->followed[i]))
-            k++;
-        if (k == i)
-            put_ties_like(t, l, i);
-    }
 }
 
 static void print_text(const layers *l, const stored *s, nnc_text *t)
@@ -278,22 +230,6 @@ static void json_rows(nnc_json_writer *w, const layers *l, const char *key, int 
     nnc_json_close(w, ']');
 }
 
-static void json_ties(nnc_json_writer *w, const layers *l)
-{
-    nnc_json_open(w, "near_ties", '[');
-    for (int i = 0; i < l->n_followed; i++) {
-        const followed *f = &l->followed[i];
-        const nnc_node *n = choice(l, f);
-        nnc_json_line(w, 1);
-        NNC_JSON_OBJECT(w, NULL, J_STRING("layer", n->origin ? n->origin : ""),
-            J_STRING("op", nnc_ops[n->op].name), J_INT("element", f->tie->edit.element),
-            J_REAL("gap", f->tie->gap), J_REAL("rounding", f->tie->error),
-            J_BOOL("fused", f->by[FUSED]), J_BOOL("unfused", f->by[UNFUSED]));
-    }
-    nnc_json_close(w, ']');
-    NNC_JSON(w, J_INT("near_ties_allowed", l->widened ? l->ties.n : 0));
-}
-
 static void print_json(const layers *l, const stored *s, nnc_text *t)
 {
     nnc_json_writer w = {.out = t};
@@ -303,7 +239,7 @@ static void print_json(const layers *l, const stored *s, nnc_text *t)
     json_rows(&w, l, "layers", l->n_output, l->n);
     json_rows(&w, l, "outputs", 0, l->n_output);
     json_rows(&w, l, "states", l->n, l->n + l->n_state);
-    json_ties(&w, l);
+    NNC_JSON(&w, J_INT("near_ties", l->widened ? l->ties.n : 0));
     nnc_json_open(&w, "against", '[');
     for (int o = 0; l->against && o < l->n_output; o++)
         NNC_JSON_OBJECT(&w, NULL, J_STRING("output", l->source->output_name[o]),

@@ -147,7 +147,6 @@ struct attend_handle {
     int64_t stats; /* bytes */
 };
 
-/* The argument that buffer b is. */
 static int argument(const nnc_kernel *k, int b)
 {
     int n = 0;

@@ -155,12 +155,6 @@ static void put_rows(nnc_json_writer *w, const nnc_env *e, const timeline *m)
 
 /* ---- text -------------------------------------------------------------------------------------------- */
 
-static int falling(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
 /* For a long timeline: the minimum bytes of the rows shown. */
 static int64_t least_shown(const timeline *m)
 {
@@ -170,8 +164,8 @@ static int64_t least_shown(const timeline *m)
         if (stands(m, i))
             sorted[n++] = m->live[i];
     if (n > LONG_TIMELINE) {
-        qsort(sorted, (size_t)n, sizeof *sorted, falling);
-        least = sorted[KEEP_ROWS - 1];
+        nnc_sort64(sorted, (size_t)n);
+        least = sorted[n - KEEP_ROWS];
     }
     nnc_free(sorted);
     return least;

@@ -300,7 +300,6 @@ static bool lay_axes(local *l)
     return l->k.n_axis <= NNC_KAXES && l->inner < k->n_outer;
 }
 
-/* Adds the buffer, of at most `most` bytes. */
 static bool add_buffer(local *l, int64_t most)
 {
     const nnc_kernel *k = l->from;

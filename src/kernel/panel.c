@@ -88,7 +88,6 @@ const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p)
     return lay_out(k, p) ? NULL : "the panel is too large";
 }
 
-/* Drops the instructions that are not live. */
 static bool drop_others(nnc_kernel *k, const nnc_kset *live, nnc_arena *a)
 {
     int32_t *at = ARENA_NEW(a, int32_t, k->n_ins + 1), n = 0;

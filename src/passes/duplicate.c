@@ -237,12 +237,6 @@ static int64_t bytes_instead(copier *c, uint32_t to, nnc_ref v, bool strict)
 
 /* ---- can it be one kernel? -------------------------------------------------------------------------------------------------- */
 
-static int by_node(const void *x, const void *y)
-{
-    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return (a > b) - (a < b);
-}
-
 /* Does another group read node m of group `to`? Nodes above i have been visited. */
 static bool leaves_group(const copier *c, uint32_t m, uint32_t to, uint32_t i)
 {
@@ -280,7 +274,7 @@ static int find_kernel(
         nodes[n++] = c->at[k - 1].node;
     }
     nodes[n++] = i;
-    qsort(nodes, (size_t)n, sizeof *nodes, by_node);
+    sort_nodes(nodes, (size_t)n);
     return n;
 }
 

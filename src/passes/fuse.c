@@ -82,7 +82,6 @@ static int64_t group_ns(groups *s, uint32_t g)
     return s->of[g].ns;
 }
 
-/* The target of the device that group g is placed on. */
 static const nnc_target *target_on(const groups *s, uint32_t g)
 {
     return target_of(s->p, &s->p->g->node[s->of[g].member[0]]);

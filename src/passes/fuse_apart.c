@@ -40,12 +40,6 @@ static int by_last(const void *x, const void *y)
     return (a->last > b->last) - (a->last < b->last);
 }
 
-static int ascending(const void *x, const void *y)
-{
-    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return (a > b) - (a < b);
-}
-
 /* Finds the layers of group g, in an order in which each reads results of earlier ones. False: there is none, or only one layer. */
 static bool find_layers(dividing *d, uint32_t g)
 {
@@ -105,7 +99,7 @@ static uint32_t join(const dividing *d, uint32_t i, uint32_t j, uint32_t *out)
         memcpy(out + n, d->u[k].node, d->u[k].n * sizeof *out);
         n += d->u[k].n;
     }
-    qsort(out, n, sizeof *out, ascending);
+    sort_nodes(out, n);
     return n;
 }
 

@@ -125,7 +125,6 @@ static bool runs_late(const groups *s, uint32_t a)
     return all;
 }
 
-/* Bytes of the largest state that group a updates. */
 static int64_t bytes_updated(const groups *s, uint32_t a)
 {
     int64_t most = 0;

@@ -160,6 +160,11 @@ static int by_value(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
+void sort_nodes(uint32_t *node, size_t n)
+{
+    qsort(node, n, sizeof *node, by_value);
+}
+
 void groups_keep(groups *s)
 {
     s->n_keep++;
@@ -223,7 +228,7 @@ static void reorder(groups *s, uint32_t a, uint32_t b, uint32_t root)
     place[n++] = s->ord[a];
     for (uint32_t i = 0; i < s->n_ahead; i++)
         place[n++] = s->ord[s->ahead[i]];
-    qsort(place, n, sizeof *place, by_value);
+    sort_nodes(place, n);
     n = 0;
     for (uint32_t i = 0; i < s->n_behind; i++)
         move(s, s->behind[i], place[n++]);

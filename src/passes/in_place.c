@@ -312,7 +312,6 @@ static int64_t operand_ns(
 
 /* ---- rewriting --------------------------------------------------------------------------------- */
 
-/* A copy of operand k of node i at its place. */
 static void copy_operand(parts *s, uint32_t i, int k, const nnc_type *t, nnc_place place)
 {
     pass *p = s->p;

@@ -191,6 +191,7 @@ bool place_in(
 nnc_ref concat_in_steps(pass *p, int n, nnc_ref *v);
 /* Builds convolution c with operands `in` and n times its groups. */
 nnc_ref conv_of_groups(pass *p, const nnc_node *c, const nnc_ref *in, int n);
+void sort_nodes(uint32_t *node, size_t n); /* group.c: ascending */
 /* stacks.c: the part of pass_siblings that joins models trained side by side, with their gradients and updates. */
 void join_trained(pass *p);
 /* Parts of pass_fuse_epilogue on GPUs. update_product.c: fuses an update w - lr * gradient into the product that computes the gradient. */

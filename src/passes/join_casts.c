@@ -17,7 +17,6 @@ typedef struct casts {
     int n;
 } casts;
 
-/* Do contractions alone read v? */
 static bool read_by_contractions(const pass *p, nnc_ref v)
 {
     bool all = !edit_is_output(p, v) && !edit_unused(p, p->g->value[v].node);

@@ -85,6 +85,8 @@ bool split_window_range(const nnc_window *w, int64_t a, int64_t b, int64_t *from
 /* ---- split_decide.c ---- */
 
 nnc_status split_decide(splitter *c) NNC_MUST;
+/* The layouts of node x's operands: in[k], by its choice. */
+void split_layouts(const splitter *c, const nnc_node *x, const choice *y, int8_t *in);
 int8_t *split_operand_forms(const splitter *c); /* room for those of any node's operands; NULL: out of memory */
 /* What is sent to have v in a layout, by estimate; INT64_MAX: impossible. */
 int64_t split_move_cost(const splitter *c, nnc_ref v, int layout);

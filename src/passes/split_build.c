@@ -262,12 +262,7 @@ static nnc_status build_divided(splitter *c, const nnc_node *x, const choice *y,
 {
     part p = {.x = x, .y = y, .in = ARENA_NEW(c->a, nnc_ref, x->n_in + 1)};
     NNC_NEED(p.in, c->sink);
-    if (y->inner)
-        split_inner(c->s, x, y->axis, c->n, in);
-    else if (y->out >= 0)
-        split_axes(c->s, x, y->out, c->n, in);
-    else
-        memset(in, L_sum, (size_t)x->n_in);
+    split_layouts(c, x, y, in);
     for (p.d = 0; p.d < c->n; p.d++) {
         const int64_t extent = y->out >= 0 ? nnc_typeof(c->s, x->out)->dim[y->out] : 0;
         p.from = split_cut(extent, c->n, p.d);

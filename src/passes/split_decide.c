@@ -213,8 +213,7 @@ static nnc_status decide(splitter *c, uint32_t i, int8_t *in)
     return ok ? NNC_OK : refuse(c, x, by, axis);
 }
 
-/* The layouts of node x's operands: in[k], by its choice. */
-static void operand_layouts(const splitter *c, const nnc_node *x, const choice *y, int8_t *in)
+void split_layouts(const splitter *c, const nnc_node *x, const choice *y, int8_t *in)
 {
     if (y->inner)
         split_inner(c->s, x, y->axis, c->n, in);
@@ -237,7 +236,7 @@ static bool is_local(const splitter *c, const nnc_node *x, const choice *y)
 /* What the choice makes of the layouts that its operands and results are available in. */
 static void apply(splitter *c, const nnc_node *x, const choice *y, int8_t *in)
 {
-    operand_layouts(c, x, y, in);
+    split_layouts(c, x, y, in);
     for (int k = 0; k < x->n_in; k++) {
         const nnc_ref v = x->in[k];
         const int want = in[k] == L_sum && y->inner ? L_full : in[k];
@@ -262,7 +261,7 @@ static void add_demand(splitter *c, const nnc_node *x, const choice *y, int8_t *
     uint8_t own = 0;
     for (uint32_t k = 0; k < x->n_out; k++)
         own |= c->demand[x->out + k];
-    operand_layouts(c, x, y, in);
+    split_layouts(c, x, y, in);
     for (int k = 0; k < x->n_in; k++) {
         const nnc_ref v = x->in[k];
         const nnc_node *d = nnc_def(c->s, v);

@@ -348,7 +348,6 @@ static bool are_neighbours(const pass *p, nnc_ref a, nnc_ref b)
                  : stack_knows(p, d) && d->op != OP_broadcast && are_alike(p, v, w);
 }
 
-/* Are the nodes from `first` on views? */
 static bool all_views(const pass *p, uint32_t first)
 {
     bool all = true;

@@ -95,7 +95,6 @@ bool nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes, nnc_ask *out)
     return true;
 }
 
-/* The call of job j as a question to the target. */
 static nnc_ask ask_of(const maker *m, const nnc_call *c, const job *j)
 {
     const nnc_cost cost = nnc_node_cost(m->g, &m->g->node[j->node]);

@@ -37,6 +37,14 @@ static bool extent_ok(const nnc_call *c, int i)
     return c->kind != CALL_conv && nnc_window_extent(&w, NNC_WINDOW_ceil, &n) && n == out;
 }
 
+static bool extents_ok(const nnc_call *c)
+{
+    for (int i = 0; i < c->spatial; i++)
+        if (!extent_ok(c, i))
+            return false;
+    return true;
+}
+
 static bool conv_ok(const nnc_call *c, const char **why)
 {
     bool transposed = c->kind == CALL_conv_transpose;
@@ -53,10 +61,7 @@ static bool conv_ok(const nnc_call *c, const char **why)
         if (c->wei.dim[2 + i] != c->kernel[i])
             return false;
     *why = "the result's extents are not those of the windows";
-    for (int i = 0; i < c->spatial; i++)
-        if (!extent_ok(c, i))
-            return false;
-    return true;
+    return extents_ok(c);
 }
 
 static bool spatial_ok(const nnc_call *c, const char **why)
@@ -69,12 +74,7 @@ static bool spatial_ok(const nnc_call *c, const char **why)
         return conv_ok(c, why);
     *why =
         "pooling changes channels or dtype, or its result's extents are not those of the windows";
-    if (c->src.dim[1] != c->dst.dim[1] || c->src.dtype != c->dst.dtype)
-        return false;
-    for (int i = 0; i < c->spatial; i++)
-        if (!extent_ok(c, i))
-            return false;
-    return true;
+    return c->src.dim[1] == c->dst.dim[1] && c->src.dtype == c->dst.dtype && extents_ok(c);
 }
 
 static bool wgrad_ok(const nnc_call *c, const char **why)

@@ -169,7 +169,6 @@ static const part parts[] = {
     {"zlib", "compressed .npz files (zlib)", "only uncompressed ones are read"},
 };
 
-/* Describes a CPU target. */
 static void put_cpu(const nnc_target *g, nnc_text *t)
 {
     bool known = g->cpu && *g->cpu;

@@ -315,7 +315,6 @@ static int most_sums(const nnc_target *t)
     return t && t->vector_bits >= 512 ? 24 : 12;
 }
 
-/* Sums of a kernel in order. */
 static int sums_in_order(const nnc_kernel *k)
 {
     int n = 0;

@@ -109,7 +109,6 @@ static nnc_status open_hardware(nnc_env *e, const nnc_env_options *o, nnc_sink *
     return e->name.oom ? nnc_nomem(sink) : NNC_OK;
 }
 
-/* Opens the targets, one for each device. */
 static nnc_status open_targets(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
 {
     const char *names = o->target ? o->target : "cpu";

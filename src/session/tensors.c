@@ -360,7 +360,6 @@ static nnc_status make_weight(void *ctx, int i, const void **out, nnc_sink *sink
         m->data, &m->files, sink);
 }
 
-/* The state of the session that the weight is, or -1. */
 static int state_named(const nnc_session *s, const char *name)
 {
     for (int i = 0; s && i < nnc_session_states(s); i++)

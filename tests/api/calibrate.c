@@ -80,10 +80,10 @@ TEST(calibration_nets_compile)
     for (int i = 0; i < cal_n_nets; i++)
         for (int devices = 1; devices <= 2; devices++) {
             NNC_LOCAL(nnc_text) text = {0};
-            nnc_scan s;
-            cal_net_write(&text, &cal_nets[i], devices);
-            nnc_scan_init(&s, cal_nets[i].name, nnc_text_str(&text), text.n);
-            nnc_graph *g = nnc_graph_parse(&s, test_sink), *step = NULL;
+            cal_nets_write(&text, &cal_nets[i], 1, devices);
+            nnc_graph *g = nnc_model_parse(
+                          "calibrate", nnc_text_str(&text), text.n, NULL, test_sink),
+                      *step = NULL;
             CHECK(g != NULL);
             CHECK(g && g->n_output == (uint32_t)devices);
             if (g && devices == 1 && cal_nets[i].step)
@@ -106,10 +106,10 @@ TEST(calibration_nets_of_gpus)
             const int each = kind == CAL_steps ? 1 : n;
             for (int k = 0; k < n; k += each) {
                 NNC_LOCAL(nnc_text) text = {0};
-                nnc_scan s;
-                cal_nets_write(&text, net + k, each);
-                nnc_scan_init(&s, net[k].name, nnc_text_str(&text), text.n);
-                nnc_graph *g = nnc_graph_parse(&s, test_sink), *step = NULL;
+                cal_nets_write(&text, net + k, each, 1);
+                nnc_graph *g = nnc_model_parse(
+                              "calibrate", nnc_text_str(&text), text.n, NULL, test_sink),
+                          *step = NULL;
                 CHECK(g && g->n_output == (uint32_t)each);
                 CHECK(!net[k].step == (kind != CAL_steps));
                 if (g && kind == CAL_steps)
@@ -143,17 +143,16 @@ static void sample_nets(calibration *c, nnc_precision precision, const nnc_clust
     c->with = nnc_compile_defaults;
     c->with.precision = precision;
     for (int tier = 0; tier < CAL_TIERS; tier++)
-        for (int kind = CAL_nets; kind <= CAL_rows; kind++) {
+        for (int kind = CAL_nets; kind <= CAL_ops; kind++) {
             NNC_LOCAL(nnc_text) text = {0};
-            nnc_scan s;
             nnc_artifact *a = NULL;
             int n = 0;
             const cal_net *net = cal_gpu_nets(tier, (cal_kind)kind, &n);
             if (!n)
                 continue;
-            cal_nets_write(&text, net, n);
-            nnc_scan_init(&s, "nets", nnc_text_str(&text), text.n);
-            nnc_graph *g = nnc_graph_parse(&s, test_sink);
+            cal_nets_write(&text, net, n, 1);
+            nnc_graph *g =
+                nnc_model_parse("calibrate", nnc_text_str(&text), text.n, NULL, test_sink);
             CHECK_OK(g ? nnc_compile_plan(c->e, g, &c->with, &a, test_sink) : NNC_E_MODEL);
             if (a)
                 sample(c, a->plan, k);
@@ -373,10 +372,8 @@ TEST(command_times_are_found)
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_env *e = NULL;
     nnc_artifact *artifact = NULL;
-    nnc_scan s;
     get_environment(&e, NULL);
-    nnc_scan_init(&s, "times", graph, sizeof graph - 1);
-    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    nnc_graph *g = nnc_model_parse("t.nnc", graph, sizeof graph - 1, NULL, test_sink);
     CHECK(g != NULL);
     CHECK_OK(nnc_compile(e, g, NULL, &artifact, test_sink));
     nnc_command_times *t = nnc_command_times_create(&a);
