@@ -238,8 +238,9 @@ const nnc_node *contraction_in(const nnc_node *n, int which, int *operand);
 const bool *find_late(pass *p);
 /* By node: only updates that are made once a step need it, none that is made for each batch (nnc_node.accumulates). NULL: the same. */
 const bool *find_last(pass *p);
-/* Per node: is it the loss, or does it depend on it? */
-bool *find_gradients(pass *p);
+/* Per node: is it the loss, or does it depend on it? With `shared` also on constants of the loss that layers share, as the 0 of relus'
+ * masks: recompute leaves these masks to the backward pass, where they wait for less time. */
+bool *find_gradients(pass *p, bool shared);
 /* Does init compute v, or what v is a view of? */
 bool made_in_init(const pass *p, nnc_ref v);
 /* Node n, a contraction or a fused one with its epilogue, as engines are asked about it. */
