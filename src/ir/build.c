@@ -386,6 +386,15 @@ void nnc_output(nnc_graph *g, nnc_ref r, const char *name)
     add_output(g, r, name, NNC_NONE);
 }
 
+void nnc_output_empty(nnc_graph *g, const nnc_type *t, const char *name)
+{
+    const char *copy = nnc_arena_strdup(&g->arena, name);
+    if (!copy || !ARENA_ROOM(&g->arena, g->empty, g->cap_empty, g->n_empty + (size_t)1))
+        nnc_stick(g, nnc_nomem(g->sink));
+    else
+        g->empty[g->n_empty++] = (nnc_empty){copy, *t};
+}
+
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value)
 {
     add_output(g, value, NULL, state);
