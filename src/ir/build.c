@@ -413,7 +413,14 @@ bool nnc_output_is_gradient(const nnc_graph *g, uint32_t i)
 {
     const char *name = g->output_name && i < nnc_result_outputs(g) ? g->output_name[i] : NULL;
     const size_t n = name ? strlen(name) : 0, m = sizeof NNC_GRADIENT - 1;
-    return n > m && !strcmp(name + n - m, NNC_GRADIENT);
+    bool input = false, loss = false;
+    for (uint32_t k = 0; n > m && k < g->n_node && !strcmp(name + n - m, NNC_GRADIENT); k++) {
+        const nnc_node *d = &g->node[k];
+        const char *of = d->op == OP_input ? g->value[d->out].name : NULL;
+        input = input || (of && strlen(of) == n - m && !strncmp(of, name, n - m));
+        loss = loss || (d->origin && nnc_path_is(d->origin, strcspn(d->origin, "+"), "/loss"));
+    }
+    return input && loss;
 }
 
 bool nnc_graph_is_step(const nnc_graph *g)
