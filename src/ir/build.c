@@ -386,6 +386,15 @@ void nnc_output(nnc_graph *g, nnc_ref r, const char *name)
     add_output(g, r, name, NNC_NONE);
 }
 
+void nnc_output_empty(nnc_graph *g, const nnc_type *t, const char *name)
+{
+    const char *copy = nnc_arena_strdup(&g->arena, name);
+    if (!copy || !ARENA_ROOM(&g->arena, g->empty, g->cap_empty, g->n_empty + (size_t)1))
+        nnc_stick(g, nnc_nomem(g->sink));
+    else
+        g->empty[g->n_empty++] = (nnc_empty){copy, *t};
+}
+
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value)
 {
     add_output(g, value, NULL, state);
@@ -404,7 +413,14 @@ bool nnc_output_is_gradient(const nnc_graph *g, uint32_t i)
 {
     const char *name = g->output_name && i < nnc_result_outputs(g) ? g->output_name[i] : NULL;
     const size_t n = name ? strlen(name) : 0, m = sizeof NNC_GRADIENT - 1;
-    return n > m && !strcmp(name + n - m, NNC_GRADIENT);
+    bool input = false, loss = false;
+    for (uint32_t k = 0; n > m && k < g->n_node && !strcmp(name + n - m, NNC_GRADIENT); k++) {
+        const nnc_node *d = &g->node[k];
+        const char *of = d->op == OP_input ? g->value[d->out].name : NULL;
+        input = input || (of && strlen(of) == n - m && !strncmp(of, name, n - m));
+        loss = loss || (d->origin && nnc_path_is(d->origin, strcspn(d->origin, "+"), "/loss"));
+    }
+    return input && loss;
 }
 
 bool nnc_graph_is_step(const nnc_graph *g)

@@ -221,6 +221,8 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
     g->output_name = dup_array(g, src->output_name, src->n_output, sizeof *g->output_name, &ok);
     g->output_state = dup_array(g, src->output_state, src->n_output, sizeof *g->output_state, &ok);
     g->node = dup_array(g, src->node, src->n_node, sizeof *g->node, &ok);
+    for (uint32_t i = 0; ok && i < src->n_empty; i++)
+        nnc_output_empty(g, &src->empty[i].type, src->empty[i].name);
     if (ok) {
         g->cap_value = g->n_value = src->n_value;
         g->cap_output = g->n_output = src->n_output;
@@ -228,7 +230,7 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
     }
     while (ok && g->n_node < src->n_node) /* a node that fails has a body of its own too, or none */
         ok = own_node(g, g->n_node++, src);
-    if (ok && own_values(g)) {
+    if (ok && g->n_empty == src->n_empty && own_values(g)) {
         g->status = src->status;
         return g;
     }

@@ -162,6 +162,12 @@ typedef struct nnc_value {
     const char *name; /* for printing; unique; may be NULL (prints its number) */
 } nnc_value;
 
+/* An output of the model without elements: no value of the graph, but known, so that it is printed and written with the others. */
+typedef struct nnc_empty {
+    const char *name;
+    nnc_type type;
+} nnc_empty;
+
 struct nnc_graph {
     nnc_arena arena;
     nnc_sink *sink; /* borrowed; may be NULL */
@@ -180,6 +186,9 @@ struct nnc_graph {
     nnc_ref *output_state; /* for an update the param that gets the output's value after the run; otherwise NNC_NONE */
     uint32_t n_output;
     size_t cap_output;
+    nnc_empty *empty;
+    uint32_t n_empty;
+    size_t cap_empty;
     /* attached to new nodes by builders */
     const char *origin;
     nnc_loc loc;
@@ -237,6 +246,7 @@ nnc_ref nnc_row_major(nnc_graph *g, nnc_ref x);
 /* A fused node over `body` (ownership passes to g). Returns the first result. */
 nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in);
 void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
+void nnc_output_empty(nnc_graph *g, const nnc_type *t, const char *name);
 /* `update %state <- %value`: the param `state` gets the value after the run; nodes read the old one. Both have the same type. Updates
  * follow all outputs in the list and count as outputs for liveness. */
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);

@@ -544,6 +544,30 @@ static nnc_status parse_updates(parser *p)
     return p->g->status;
 }
 
+/* `empty "name" f32 2 0`, an output without elements with its dimensions, after the updates */
+static nnc_status parse_empty(parser *p)
+{
+    while (!p->depth && nnc_scan_eat(p->s, "empty")) {
+        const char *word = NULL;
+        char *name = NULL;
+        size_t n = 0;
+        nnc_dtype d;
+        int64_t dim[NNC_MAX_RANK];
+        int rank = 0;
+        bool none = false;
+        NNC_TRY(scan_string(p, &name));
+        if (!nnc_scan_word(p->s, &word, &n) || !nnc_dtype_parse(word, n, &d))
+            return expected(p, "a type such as f32");
+        while (rank < NNC_MAX_RANK && nnc_scan_int(p->s, &dim[rank]) && dim[rank] >= 0)
+            none |= dim[rank++] == 0;
+        if (!none)
+            return expected(p, "dimensions, one of which is 0");
+        const nnc_type t = nnc_type_make(d, rank, dim);
+        nnc_output_empty(p->g, &t, name);
+    }
+    return p->g->status;
+}
+
 static nnc_status parse_return(parser *p)
 {
     if (!nnc_scan_is(p->s, "%"))
@@ -575,6 +599,8 @@ static nnc_graph *parse_graph(nnc_scan *s, nnc_sink *sink, const char *name, int
         status = parse_return(&p);
     if (status == NNC_OK)
         status = parse_updates(&p);
+    if (status == NNC_OK)
+        status = parse_empty(&p);
     if (status == NNC_OK)
         status = need(&p, "}");
     if (status == NNC_OK)

@@ -1,7 +1,7 @@
 /* kernel/place.c -- whether a kernel may write a result over one of its operands: only when every element is read before it is
  * written, in the same iteration. The rule is conservative: one stage, or several without axes of their own but for sums; one store of
- * the result without guards, after the reductions, that visits every element exactly once; all loads of the operand before it and
- * directly at the stored index. Several results may each be over an operand of their own. */
+ * the result without guards, after the reductions or on CPUs within its stage's, that visits every element exactly once; all loads of the
+ * operand before it and directly at the stored index. Several results may each be over an operand of their own. */
 #include "kernel/kernel.h"
 #include <stdlib.h>
 
@@ -15,13 +15,13 @@ static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *
     return true;
 }
 
-/* No two points have the same place: each axis' step is beyond what the axes with smaller steps reach together. */
-static bool distinct_places(const nnc_kernel *k, const nnc_affine *at)
+/* No two points of these axes have the same place: each axis' step is beyond what the axes with smaller steps reach together. */
+static bool distinct_places(const nnc_kernel *k, uint32_t axes, const nnc_affine *at)
 {
     int64_t reach = 0, way;
     uint32_t left = 0;
     for (int a = 0; a < k->n_axis && a < NNC_KAXES; a++)
-        left |= (uint32_t)(k->axis[a].kind != KA_reduce && k->axis[a].extent > 1) << a;
+        left |= (uint32_t)((axes >> a & 1) && k->axis[a].extent > 1) << a;
     for (;;) {
         int least = -1;
         for (int a = 0; a < k->n_axis && a < NNC_KAXES; a++)
@@ -52,16 +52,17 @@ bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
         k->buf[bo].role != KB_out)
         return false;
     const nnc_kbuf *x = &k->buf[bi], *y = &k->buf[bo];
-    if (x->numel != y->numel || nnc_dtype_size(x->dtype) != nnc_dtype_size(y->dtype) ||
-        nnc_kernel_points(k, ~nnc_kernel_axes(k, KA_reduce)) != y->numel)
+    if (x->numel != y->numel || nnc_dtype_size(x->dtype) != nnc_dtype_size(y->dtype))
         return false;
     const nnc_kins *store = NULL;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *s = &k->ins[i];
         if (s->op != KO_store || s->buf != bo)
             continue;
-        if (store || s->n_guard || s->arg[1] >= 0 || nnc_reduce_axes(k, i) ||
-            !distinct_places(k, &s->at))
+        const uint32_t summed = nnc_reduce_axes(k, i),
+                       axes = summed | ~nnc_kernel_axes(k, KA_reduce);
+        if (store || s->n_guard || s->arg[1] >= 0 || (summed && k->grid.cls != KC_none) ||
+            nnc_kernel_points(k, axes) != y->numel || !distinct_places(k, axes, &s->at))
             return false;
         store = s;
     }

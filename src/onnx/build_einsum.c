@@ -16,6 +16,7 @@ typedef struct einsum {
     ox_build *b;
     int64_t extent[MAX_LABEL];
     int times[MAX_LABEL]; /* in all operands */
+    bool none[MAX_LABEL]; /* an operand has no elements along it */
     uint8_t out[2 * NNC_MAX_RANK];
     int n_out, dots; /* dimensions that "..." is, the most of all operands */
 } einsum;
@@ -64,7 +65,7 @@ static int count_letters(const char *p)
 
 static bool read_operand(einsum *e, const char **p, int i, term *t)
 {
-    const nnc_type *x = ox_type(e->b, ox_in(e->b, i));
+    const nnc_type shape = ox_shape_of(e->b, i), *x = &shape;
     int dots = x->rank - count_letters(*p);
     t->v = ox_in(e->b, i);
     if (!read_labels(e, p, dots > 0 ? dots : 0, t->label, NNC_MAX_RANK, &t->rank))
@@ -73,10 +74,12 @@ static bool read_operand(einsum *e, const char **p, int i, term *t)
         return ox_wrong(e->b, "input %d has %d dimensions, its term %d", i, x->rank, t->rank);
     for (int k = 0; k < t->rank; k++) {
         int64_t *n = &e->extent[t->label[k]];
-        if (*n > 1 && x->dim[k] > 1 && *n != x->dim[k])
+        bool *none = &e->none[t->label[k]];
+        if ((*n > 1 || *none) && x->dim[k] != 1 && *n != x->dim[k])
             return ox_wrong(
                 e->b, "a letter stands for %lld and %lld", (long long)*n, (long long)x->dim[k]);
-        *n = nnc_max64(*n, x->dim[k]);
+        *none |= x->dim[k] == 0;
+        *n = *none ? 0 : nnc_max64(*n, x->dim[k]);
         e->times[t->label[k]]++;
         if (t->label[k] >= DOTS)
             e->dots = nnc_max64(e->dots, t->label[k] - DOTS + 1);
@@ -92,7 +95,7 @@ static bool read_result(einsum *e, const char *p)
         if (!read_labels(e, &p, e->dots, e->out, NNC_MAX_RANK, &e->n_out))
             return false;
         for (int i = 0; i < e->n_out; i++)
-            if (!e->extent[e->out[i]] || find(e->out, i, e->out[i]) >= 0)
+            if (!e->times[e->out[i]] || find(e->out, i, e->out[i]) >= 0)
                 return ox_wrong(e->b, "a letter of its result is in no operand, or there twice");
         return !*p || ox_wrong(e->b, "the equation has two results");
     }
@@ -268,6 +271,18 @@ static bool contract(einsum *e, term *x, term *y, const others *o)
     return x->v != NNC_NONE;
 }
 
+/* Nothing is summed: the result is 0, or has no elements either. */
+static bool sum_of_none(const einsum *e)
+{
+    const nnc_dtype d = (nnc_dtype)ox_shape_of(e->b, 0).dtype;
+    int64_t dim[2 * NNC_MAX_RANK];
+    for (int i = 0; i < e->n_out; i++)
+        dim[i] = e->extent[e->out[i]];
+    return ox_any_0(e->n_out, dim)
+               ? ox_none(e->b, 0, d, e->n_out, dim)
+               : ox_give(e->b, ox_broadcast(e->b, ox_num(e->b, d, 0), e->n_out, dim));
+}
+
 bool ox_einsum(ox_build *b)
 {
     const char *p = ox_word(b, "equation", "");
@@ -285,6 +300,8 @@ bool ox_einsum(ox_build *b)
         return ox_wrong(b, "the equation has more terms than the node has inputs");
     if (!read_result(&e, p))
         return false;
+    if (ox_has_empty(b))
+        return sum_of_none(&e);
     for (int i = 0; i < b->n_in; i++)
         if (!take_diagonals(&e, &t[i]))
             return false;

@@ -21,12 +21,12 @@ bool ox_topk(ox_build *b)
     int axis;
     if (b->row->from >= 10 && !ox_const_int(b, 1, &k))
         return false;
-    const nnc_type t = *ox_type(b, x);
+    const nnc_type t = ox_shape_of(b, 0);
     if (!ox_axis(b, ox_int(b, "axis", -1), t.rank, &axis))
         return false;
-    if (k == 0) {
+    if (k == 0 || (b->in[0].state == OX_empty && k > 0 && k <= t.dim[axis])) {
         nnc_type none = t;
-        none.dim[axis] = 0;
+        none.dim[axis] = k;
         return ox_none(b, 0, (nnc_dtype)t.dtype, t.rank, none.dim) &&
                ox_none(b, 1, DT_i64, t.rank, none.dim);
     }

@@ -309,6 +309,26 @@ static bool read_pads(ox_build *b, int rank, int64_t pads[2 * NNC_MAX_RANK])
     return true;
 }
 
+/* The result of an operand without elements, which has the padding's value, or no elements either; so has one from which all is cut off. */
+static bool pad_none(ox_build *b, const nnc_type *t, const int64_t *pads, double value)
+{
+    int64_t d[NNC_MAX_RANK];
+    for (int i = 0; i < t->rank; i++)
+        if ((d[i] = t->dim[i] + pads[i] + pads[i + t->rank]) < 0)
+            return ox_wrong(b, "more is cut off than there is");
+    return ox_any_0(t->rank, d)
+               ? ox_none(b, 0, (nnc_dtype)t->dtype, t->rank, d)
+               : ox_give(b, ox_broadcast(b, ox_num(b, (nnc_dtype)t->dtype, value), t->rank, d));
+}
+
+static bool pads_to_none(const nnc_type *t, const int64_t *pads)
+{
+    bool none = false;
+    for (int i = 0; i < t->rank; i++)
+        none |= t->dim[i] == 0 || t->dim[i] + pads[i] + pads[i + t->rank] == 0;
+    return none;
+}
+
 /* Cuts off what negative pads take away, and makes them 0. */
 static bool crop(ox_build *b, nnc_ref *x, int64_t *pads)
 {
@@ -383,14 +403,20 @@ bool ox_center_crop_pad(ox_build *b)
 
 bool ox_pad(ox_build *b)
 {
+    const nnc_type t = ox_shape_of(b, 0);
     nnc_ref x = ox_in(b, 0);
-    int rank = ox_type(b, x)->rank, n = 1;
+    int rank = t.rank, n = 1;
     int64_t pads[2 * NNC_MAX_RANK] = {0};
     double value = ox_float(b, "value", 0);
     const char *mode = ox_word(b, "mode", "constant");
     if (ox_has(b, 2) && !ox_const_floats(b, 2, 1, &n, &value))
         return false;
-    if (!read_pads(b, rank, pads) || !crop(b, &x, pads))
+    if (!read_pads(b, rank, pads))
+        return false;
+    if (pads_to_none(&t, pads))
+        return strcmp(mode, "constant") != 0 ? ox_wrong(b, "%s of a tensor without elements", mode)
+                                             : pad_none(b, &t, pads, value);
+    if (!crop(b, &x, pads))
         return false;
     if (!strcmp(mode, "wrap"))
         return wrap(b, x, pads);
@@ -539,14 +565,24 @@ bool ox_trilu(ox_build *b)
 
 bool ox_one_hot(ox_build *b)
 {
-    nnc_ref index = ox_to(b, ox_in(b, 0), DT_i64), values = ox_in(b, 2);
-    const nnc_type t = *ox_type(b, index);
+    const nnc_type t = ox_shape_of(b, 0);
     double depth;
     int axis;
     if (!ox_const_float(b, 1, &depth) || !ox_axis(b, ox_int(b, "axis", -1), t.rank + 1, &axis))
         return false;
     if (!(depth >= 1 && depth < 1e9))
         return ox_wrong(b, "its depth %g is out of range", depth);
+    if (b->in[2].state == OX_empty)
+        return ox_wrong(b, "its input 2 has no elements");
+    if (b->in[0].state == OX_empty) {
+        int64_t d[NNC_MAX_RANK + 1];
+        for (int i = 0; i <= t.rank; i++)
+            d[i] = i == axis ? (int64_t)depth : t.dim[i - (i > axis)];
+        return t.rank == NNC_MAX_RANK
+                   ? ox_wrong(b, "its result has more than 8 dimensions")
+                   : ox_none(b, 0, (nnc_dtype)ox_shape_of(b, 2).dtype, t.rank + 1, d);
+    }
+    nnc_ref index = ox_to(b, ox_in(b, 0), DT_i64), values = ox_in(b, 2);
     nnc_ref wrapped =
         ox_select(b, ox_2n(b, OP_lt, index, 0), ox_2n(b, OP_add, index, depth), index);
     nnc_ref hit = ox_2(b, OP_eq, ox_add_dim(b, wrapped, axis),

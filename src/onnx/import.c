@@ -671,15 +671,14 @@ static bool add_outputs(ox *x, ox_scope *s, const ox_graph *g)
                 ox_dtype_name(v->rank));
         if (v->state == OX_sequence)
             return damaged(x, "the output `%.100s` is a sequence; tensors are supported", name);
-        if (v->state == OX_empty)
-            nnc_note(x->sink, (nnc_loc){.file = x->file},
-                "the output `%.100s` %s has no elements: it is left out", name,
-                dims_text(x, v->rank, v->dim));
+        if (v->state == OX_empty) {
+            const nnc_type t = nnc_type_make(v->dtype, v->rank, v->dim);
+            nnc_output_empty(x->g, &t, name);
+        }
         if (v->state == OX_here)
             nnc_output(x->g, v->ref, name);
     }
-    return x->g->n_output > 0 ||
-           damaged(x, g->n_out > 0 ? "no output has elements" : "the graph has no outputs");
+    return g->n_out > 0 || damaged(x, "the graph has no outputs");
 }
 
 static bool run(ox *x)

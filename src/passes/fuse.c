@@ -590,7 +590,7 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
     const char *why;
     const bool few = rows < FEW_ROWS && bytes > SMALL_BYTES && !is_on_gpu(s, nodes[0]);
-    if (!reduces || n < 2 || n > MAX_MEMBERS || few)
+    if (!reduces || n < 2 || n > MAX_MEMBERS || few || raises_peak(s, nodes, n))
         return;
     if (!groups_one_kernel(s, nodes, n, &why)) {
         seed_sliced_sums(s, nodes, n);

@@ -101,7 +101,9 @@ static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
         return NULL;
     if (late[0] && late[1]) {
         const char *why = keeps_operands(s, a, b);
-        return why || has_gradient(s, a) || !has_gradient(s, b) ? why : waits_for_gradient(s, a, b);
+        const bool of[] = {has_gradient(s, a), has_gradient(s, b)};
+        why = why || of[0] || !of[1] ? why : waits_for_gradient(s, a, b);
+        return why || (!of[0] && !of[1]) ? why : computes_beside(s, a, b);
     }
     uint32_t n;
     int64_t before = bytes_kept(s, s->of[a].member, s->of[a].n);
@@ -166,7 +168,7 @@ void groups_of_step(groups *s)
 {
     s->late = find_late(s->p);
     s->last = find_last(s->p);
-    s->gradient = s->late ? find_gradients(s->p) : NULL;
+    s->gradient = s->late ? find_gradients(s->p, false) : NULL;
     s->updates = find_updates(s->p);
     groups_of_wait(s);
 }

@@ -5,7 +5,10 @@
  *
  *     x, dy -> weight gradient        dy -> convolution -> dx        x, dx -> one kernel: x > 0, dx * mask
  *
- * As two kernels, the first frees x, and a byte for each of its elements waits. That is better where memory would have its peak there. */
+ * As two kernels, the first frees x, and a byte for each of its elements waits. That is better where memory would have its peak there.
+ *
+ * Likewise a result of the forward pass that is computed again for one kernel, as a relu's for the gradient of the next weight, is freed
+ * before others run, but in memory beside all of their results where one kernel computes both. */
 #include "passes/group.h"
 
 enum { SHARE = 2 }; /* what waits instead is smaller by this factor at least */
@@ -18,7 +21,7 @@ static bool is_apart(const groups *s, nnc_ref v)
     return s->gradient[d] || p->e.is_static[d] || nnc_op_class((nnc_op)p->g->node[d].op) == CL_leaf;
 }
 
-/* The largest gradient that node i reads, with the gradients that it is computed from. 0: it reads none. */
+/* The largest gradient that node i reads, with the gradients that it is computed from, unless it takes their place. 0: it reads none. */
 static int64_t gradient_bytes(const groups *s, uint32_t i)
 {
     const nnc_graph *g = s->p->g;
@@ -29,7 +32,7 @@ static int64_t gradient_bytes(const groups *s, uint32_t i)
         if (!s->gradient[g->value[v].node])
             continue;
         int64_t bytes = nnc_type_bytes(nnc_typeof(g, v));
-        for (int j = 0; j < d->n_in; j++)
+        for (int j = 0; j < d->n_in && nnc_op_class((nnc_op)d->op) != CL_ewise; j++)
             if (s->gradient[g->value[d->in[j]].node])
                 bytes = nnc_add_sat(bytes, nnc_type_bytes(nnc_typeof(g, d->in[j])));
         most = nnc_max64(most, bytes);
@@ -187,4 +190,126 @@ const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b)
                "%s would stay in memory until the gradient is there, instead of %s, and raise the "
                "peak to %s",
                text_bytes(s->p, bytes), text_bytes(s->p, passed), text_bytes(s->p, in_use)));
+}
+
+/* Is v in memory however nodes are fused: an output, or read by an op that takes part in no kernel? */
+static bool is_stored(const groups *s, nnc_ref v)
+{
+    bool any = edit_is_output(s->p, v);
+    for (uint32_t u = 0, i; !any && edit_next_user(s->p, v, &u, &i);)
+        any = i >= s->n_node || !s->fusable[i];
+    return any;
+}
+
+/* Do unmarked nodes read v? */
+static bool leaves(const groups *s, nnc_ref v)
+{
+    bool any = false;
+    for (uint32_t u = 0, i; !any && edit_next_user(s->p, v, &u, &i);)
+        any = i >= s->n_node || s->seen[i] != s->stamp;
+    return any;
+}
+
+/* Bytes of the marked nodes' results that are stored; *again: of those that need no gradient; *largest. */
+static int64_t bytes_stored(
+    const groups *s, const uint32_t *nodes, uint32_t n, int64_t *again, int64_t *largest)
+{
+    const nnc_graph *g = s->p->g;
+    int64_t sum = 0;
+    *again = *largest = 0;
+    for (uint32_t k = 0; k < n; k++)
+        for (nnc_ref v = g->node[nodes[k]].out; v < g->node[nodes[k]].out + g->node[nodes[k]].n_out;
+             v++) {
+            const int64_t bytes = is_stored(s, v) || (s->gradient[nodes[k]] && leaves(s, v))
+                                      ? nnc_type_bytes(nnc_typeof(g, v))
+                                      : 0;
+            sum = nnc_add_sat(sum, bytes);
+            *again = nnc_add_sat(*again, s->gradient[nodes[k]] ? 0 : bytes);
+            *largest = nnc_max64(*largest, bytes);
+        }
+    return sum;
+}
+
+/* The last node of the forward pass whose result the marked nodes read, or n_node. */
+static uint32_t last_place(const groups *s, const uint32_t *nodes, uint32_t n)
+{
+    const nnc_graph *g = s->p->g;
+    uint32_t last = s->n_node;
+    for (uint32_t k = 0; k < n; k++)
+        for (int j = 0; j < g->node[nodes[k]].n_in; j++) {
+            const uint32_t d = g->value[g->node[nodes[k]].in[j]].node;
+            if (!s->gradient[d] && s->place[d] != s->n_node &&
+                (last == s->n_node || s->place[d] > last))
+                last = s->place[d];
+        }
+    return last;
+}
+
+/* Bytes in use while one kernel computes these nodes: what is kept for the layers before, what it reads and its results, of which one takes
+ * the place of an operand in kernels without reductions. *again: see bytes_stored. */
+static int64_t bytes_at_once(groups *s, const uint32_t *nodes, uint32_t n, int64_t *again)
+{
+    const nnc_graph *g = s->p->g;
+    int64_t largest, operand = 0;
+    groups_mark(s, nodes, n);
+    int64_t sum = bytes_stored(s, nodes, n, again, &largest);
+    const uint32_t place = last_place(s, nodes, n);
+    bool sums = false;
+    for (uint32_t k = 0; k<n && * again> 0; k++) {
+        sums = sums || nnc_op_class((nnc_op)g->node[nodes[k]].op) == CL_reduce;
+        for (int j = 0; j < g->node[nodes[k]].n_in; j++) {
+            const nnc_ref v = g->node[nodes[k]].in[j];
+            const uint32_t d = g->value[v].node;
+            const bool given =
+                s->p->e.is_static[d] || nnc_op_class((nnc_op)g->node[d].op) == CL_leaf;
+            if (given || (s->late[d] && !s->gradient[d] && !is_stored(s, v)) ||
+                s->seen[d] == s->stamp || s->mark[v] == s->stamp ||
+                (!s->late[d] && s->place[d] != place)) /* counted as kept */
+                continue;
+            s->mark[v] = s->stamp;
+            const int64_t bytes = nnc_type_bytes(nnc_typeof(g, v));
+            sum = nnc_add_sat(sum, bytes);
+            operand = s->gradient[d] && !leaves(s, v) ? nnc_max64(operand, bytes) : operand;
+        }
+    }
+    return nnc_add_sat(sum, s->before[place]) - (sums ? 0 : nnc_min64(operand, largest));
+}
+
+/* Bytes of a's results that only a kernel of a and b would not store. */
+static int64_t bytes_between(const groups *s, uint32_t a, uint32_t b)
+{
+    const nnc_graph *g = s->p->g;
+    int64_t sum = 0;
+    for (uint32_t k = 0; k < s->of[a].n; k++) {
+        const nnc_node *n = &g->node[s->of[a].member[k]];
+        for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
+            if (reads(s, v, b) && !is_stored(s, v))
+                sum = nnc_add_sat(sum, nnc_type_bytes(nnc_typeof(g, v)));
+    }
+    return sum;
+}
+
+bool raises_peak(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    int64_t again;
+    return s->place && bytes_at_once(s, nodes, n, &again) > s->peak && again > 0;
+}
+
+const char *computes_beside(groups *s, uint32_t a, uint32_t b)
+{
+    uint32_t n;
+    int64_t again, of_a, of_b;
+    if (!s->place)
+        return NULL;
+    const uint32_t *nodes = groups_joined(s, a, b, &n);
+    const int64_t all = bytes_at_once(s, nodes, n, &again);
+    if (again == 0 || all <= s->peak || bytes_between(s, a, b) > again / SHARE ||
+        all <= bytes_at_once(s, s->of[a].member, s->of[a].n, &of_a) ||
+        all <= bytes_at_once(s, s->of[b].member, s->of[b].n, &of_b))
+        return NULL;
+    return groups_reason(s, nnc_arena_printf(s->p->a,
+                                "%s of what is computed again would be in memory beside the "
+                                "kernel's other results, and "
+                                "raise the peak to %s",
+                                text_bytes(s->p, again), text_bytes(s->p, all)));
 }

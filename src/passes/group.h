@@ -88,6 +88,11 @@ const char *step_blocker(groups *s, uint32_t a, uint32_t b);
 void groups_of_wait(groups *s); /* finds what waits_for_gradient asks */
 /* Why group a of the backward pass, which needs no gradient, stays apart from b, which does and reads a's results; NULL: it need not. */
 const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b);
+/* Would one kernel of these nodes have the most memory in use, with results of the forward pass that it computes again? */
+bool raises_peak(groups *s, const uint32_t *nodes, uint32_t n);
+/* Why groups a and b of the backward pass, one of which needs gradients, stay apart, where one of them computes again what others read, or
+ * NULL. */
+const char *computes_beside(groups *s, uint32_t a, uint32_t b);
 
 /* ---- fuse_apart.c ---- */
 /* On a CPU, not in training steps: divides groups that are expected to take longer than their layers as written. True: there were some. */

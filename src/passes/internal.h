@@ -240,8 +240,9 @@ const nnc_node *contraction_in(const nnc_node *n, int which, int *operand);
 const bool *find_late(pass *p);
 /* Per node: do only updates made once a step depend on it, none made for each batch (nnc_node.accumulates)? NULL: as above. */
 const bool *find_last(pass *p);
-/* Per node: is it the loss, or does it depend on it? */
-bool *find_gradients(pass *p);
+/* Per node: is it the loss, or does it depend on it? `shared`: also through constants of the loss that layers use as well, such as the 0 of
+ * relus' masks. Recompute then leaves these masks to the backward pass, where their live ranges are shorter. */
+bool *find_gradients(pass *p, bool shared);
 /* Does init compute v, or the value that v is a view of? */
 bool made_in_init(const pass *p, nnc_ref v);
 /* Fills *a with the question to an engine about node n: a contraction, or a fused node with an epilogue. */

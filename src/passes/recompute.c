@@ -69,12 +69,14 @@ const bool *find_last(pass *p)
     return find_not_needed(p, true);
 }
 
-bool *find_gradients(pass *p)
+bool *find_gradients(pass *p, bool shared)
 {
     const nnc_graph *g = p->g;
     bool *gradient = PASS_NEW(p, bool, g->n_node + 1);
     for (uint32_t i = 0; gradient && i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
+        if (!shared && p->e.is_static[i])
+            continue;
         gradient[i] = n->origin && nnc_path_is(n->origin, strcspn(n->origin, "+"), "/loss");
         for (int k = 0; k < n->n_in && !gradient[i]; k++)
             gradient[i] = gradient[g->value[n->in[k]].node];
@@ -597,7 +599,7 @@ nnc_status pass_recompute(pass *p)
     choice c = {.p = p, .n_node = g->n_node, .n_value = g->n_value, .late = find_late(p)};
     if (!c.late)
         return p->status;
-    c.gradient = find_gradients(p);
+    c.gradient = find_gradients(p, true);
     c.away = PASS_NEW(p, bool, c.n_node + 1);
     c.redo = PASS_NEW(p, bool, c.n_node + 1);
     c.link = PASS_NEW(p, bool, c.n_value + 1);

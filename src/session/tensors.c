@@ -263,6 +263,8 @@ nnc_status nnc_artifact_check_names(
     for (int k = 0; k < n; k++) {
         NNC_LOCAL(nnc_text) t = {0};
         bool known = false;
+        for (uint32_t i = 0; outputs && i < a->graph->n_empty; i++)
+            known |= !strcmp(a->graph->empty[i].name, arg[k].name);
         for (int i = 0; i < n_name; i++) {
             known |= !strcmp(name[i], arg[k].name);
             nnc_printf(&t, "%s%s", i ? ", " : "", name[i]);
@@ -283,7 +285,8 @@ nnc_status nnc_artifact_check_output(
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
             "holds the model's weights: name another file for %s",
             all ? "the outputs" : "the output");
-    NNC_TRY(nnc_tensors_check_name(file, all ? a->plan->n_output : 1, sink));
+    NNC_TRY(
+        nnc_tensors_check_name(file, all ? a->plan->n_output + (int)a->graph->n_empty : 1, sink));
     return nnc_file_can_write(file, sink);
 }
 
@@ -327,7 +330,8 @@ static nnc_status write_made(making *m, const char *file,
 static nnc_status make_output(void *ctx, int i, const void **out, nnc_sink *sink)
 {
     making *m = ctx;
-    *out = nnc_session_output_memory(m->s, i);
+    const bool empty = i >= nnc_session_outputs(m->s);
+    *out = empty ? "" : nnc_session_output_memory(m->s, i);
     if (*out)
         return NNC_OK;
     NNC_TRY(make_room(m, out, sink));
@@ -337,15 +341,17 @@ static nnc_status make_output(void *ctx, int i, const void **out, nnc_sink *sink
 nnc_status nnc_session_write(nnc_session *s, const char *file, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const int n = nnc_session_outputs(s);
+    const nnc_graph *g = s->a->graph;
+    const int n_full = nnc_session_outputs(s), n = n_full + (int)g->n_empty;
     making m = {.s = s,
         .n = n,
         .name = ARENA_NEW(&a, const char *, n + 1),
         .type = ARENA_NEW(&a, const nnc_type *, n + 1)};
     NNC_NEED(m.name && m.type, sink);
     for (int i = 0; i < n; i++) {
-        m.name[i] = nnc_session_output_name(s, i);
-        m.type[i] = nnc_session_output_type(s, i);
+        const nnc_empty *empty = i < n_full ? NULL : &g->empty[i - n_full];
+        m.name[i] = empty ? empty->name : nnc_session_output_name(s, i);
+        m.type[i] = empty ? &empty->type : nnc_session_output_type(s, i);
     }
     return write_made(&m, file, make_output, sink);
 }

@@ -251,3 +251,16 @@ TEST(trainers_have_input_gradients)
     nnc_model_close(m);
     nnc_env_destroy(e);
 }
+
+/* A model's own output may be called like the gradient of its input. */
+TEST(outputs_called_gradient)
+{
+    static const char text[] =
+        "graph @g { %x = input : f32[4] %y = neg %x : f32[4] loc \"/loss_of/backward\" "
+        "return %y as \"x.gradient\" }";
+    nnc_scan s;
+    nnc_scan_init(&s, "g", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    CHECK(g && !nnc_output_is_gradient(g, 0) && !nnc_graph_is_step(g));
+    nnc_graph_destroy(g);
+}

@@ -475,18 +475,17 @@ TEST(sets_hold_all_instructions)
     free(k.ins);
 }
 
-/* May y0 be written over x0? */
-static bool overlays(const char *stage)
+/* May y0 be written over x0, in a kernel of these axes after i0? */
+static bool overlays_along(const char *axes, const char *stages)
 {
     nnc_arena a;
     nnc_text t = {0};
     nnc_scan s;
     nnc_arena_init(&a, 0);
     nnc_printf(&t,
-        "kernel k_test { axis i0 outer 4 axis i1 outer 8 buf x0 in f32 32 buf y0 out f32 32 stage "
-        "{ %%0 = const "
-        "f32 0 %s } }",
-        stage);
+        "kernel k_test { axis i0 outer 4 axis %s buf x0 in f32 32 buf y0 out f32 32 buf y1 out f32 "
+        "4 %s }",
+        axes, stages);
     nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
     nnc_kernel *k = nnc_kernel_parse(&s, &a, test_sink);
     CHECK(k != NULL);
@@ -496,6 +495,13 @@ static bool overlays(const char *stage)
     nnc_text_deinit(&t);
     nnc_arena_deinit(&a);
     return yes;
+}
+
+static bool overlays(const char *stage)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_printf(&t, "stage { %%0 = const f32 0 %s }", stage);
+    return overlays_along("i1 outer 8", nnc_text_str(&t));
 }
 
 TEST(results_over_operands)
@@ -517,6 +523,21 @@ TEST(results_over_operands)
     CHECK(overlays("%1 = load f32 x0[i0 + i1*4] %2 = store f32 y0[i0 + i1*4] %1"));
     CHECK(
         overlays("%1 = load f32 x0[31 + i0*-8 + i1*-1] %2 = store f32 y0[31 + i0*-8 + i1*-1] %1"));
+    /* within sums: of one stage, of the last stage that reads the operand, of a stage before one that does */
+    CHECK(overlays_along("r0 reduce 8",
+        "stage r0 { %0 = load f32 x0[i0*8 + r0] %1 = store f32 y0[i0*8 + r0] %0 %2 "
+        "= reduce sum f32 %0 post %3 = store f32 y1[i0] %2 }"));
+    CHECK(!overlays_along("r0 reduce 8",
+        "stage r0 { %0 = load f32 x0[r0*4 + i0] %1 = store f32 y0[i0*8 + r0] %0 %2 "
+        "= reduce sum f32 %0 post %3 = store f32 y1[i0] %2 }"));
+    CHECK(overlays_along("r0 reduce 8",
+        "stage r0 { %0 = load f32 x0[i0*8 + r0] %1 = reduce sum f32 %0 } stage r0 { %2 = load f32 "
+        "x0[i0*8 + r0] "
+        "%3 = store f32 y0[i0*8 + r0] %1 %4 = reduce sum f32 %2 post %5 = store f32 y1[i0] %4 }"));
+    CHECK(!overlays_along("r0 reduce 8",
+        "stage r0 { %0 = load f32 x0[i0*8 + r0] %1 = store f32 y0[i0*8 + r0] %0 %2 = reduce sum "
+        "f32 %0 } stage r0 "
+        "{ %3 = load f32 x0[i0*8 + r0] %4 = reduce sum f32 %3 post %5 = store f32 y1[i0] %4 }"));
 }
 
 /* Damaged text is refused or read as a kernel that verifies: never a crash (and, under the
