@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 enum {
+    USUAL_SEED = 20260101,
     ROUND = 1000000, /* between the seeds of two rounds; a test draws from fewer */
     FULL = 4 /* NNC_TEST_DRAWS at which a test draws its full number of cases */
 };
@@ -16,7 +17,7 @@ enum {
 static test_case *cases, **tail = &cases;
 static bool skipped, quiet;
 int test_failures;
-static uint64_t current_seed = 20260101;
+static uint64_t current_seed = USUAL_SEED;
 static const test_case *running;
 nnc_sink *test_sink;
 
@@ -122,6 +123,11 @@ uint64_t test_seed_of_case(void)
 {
     note_draw();
     return current_seed;
+}
+
+bool test_seed_is_usual(void)
+{
+    return test_seed == USUAL_SEED;
 }
 
 int test_draws(int n)

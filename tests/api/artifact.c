@@ -410,7 +410,7 @@ TEST(artifact_flipped)
             if (memcmp(p, d.good.p, d.good.n))
                 load_damaged(&d, p, d.good.n, "a flip", at);
         }
-        CHECK(d.refused > 10 * d.loaded);
+        CHECK_USUAL(d.refused > 10 * d.loaded);
         printf("  %d refused, %d only in padding or letter case\n", d.refused, d.loaded);
         nnc_free(p);
     }

@@ -39,7 +39,7 @@ TEST(products_of_rows)
         in_parts += k && nnc_kernel_in_parts(k);
     }
     /* about 70 % and 6 % of the drawn graphs; few draws differ by a few */
-    CHECK(in_parts > test_draws(60) && none < test_draws(15) + 4);
+    CHECK_USUAL(in_parts > test_draws(60) && none < test_draws(15) + 4);
     printf("  %d in parts, %d are no kernel\n", in_parts, none);
 }
 

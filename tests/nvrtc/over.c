@@ -55,7 +55,7 @@ static void judge(const nnc_plan *p, const char *source, char why[256])
     nnc_scan_init(&s, "k", p->kernel[0].ir, strlen(p->kernel[0].ir));
     const nnc_kernel *k = nnc_schedule_parse(&s, &a, test_sink);
     CHECK(n == 1 && k);
-    if (n != 1 || !k || !budget_check(k, &c[0], why))
+    if (n != 1 || !k || !budget_check(k, &c[0], true, why))
         why[0] = 0;
     nnc_free(u.code);
     nnc_arena_deinit(&a);

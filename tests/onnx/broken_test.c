@@ -637,7 +637,7 @@ TEST(random_damage)
         good += g != NULL;
         nnc_graph_destroy(g);
     }
-    CHECK(good > rounds / 100);
+    CHECK_USUAL(good > rounds / 100);
     if (seconds)
         printf("%d rounds, %d of them models\n", rounds, good);
     for (int i = 0; i < n; i++)
