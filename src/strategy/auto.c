@@ -4,6 +4,7 @@
 #include "strategy/auto.h"
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"
+#include "picture/picture.h"
 #include <string.h>
 
 enum { KEEP = 5, MOST_TENSOR = 64 };
@@ -322,7 +323,7 @@ static nnc_status simulate(rows *r, const auto_problem *x, nnc_auto_search *s)
     return NNC_OK;
 }
 
-/* What the best combination does when. */
+/* What the best combination does when: the passes of one replica, which all parts of all replicas have. */
 static nnc_status draw_best(
     rows *r, nnc_partition_row *row, const auto_problem *x, const nnc_search_result *best)
 {
@@ -330,25 +331,41 @@ static nnc_status draw_best(
     const nnc_search_costs *of = NULL;
     const int stages = c->pipeline * c->chunks;
     nnc_pipeline pipe;
-    nnc_pipeline_time t;
+    row_tasks t;
     for (int i = 0; i < x->p.n_costs; i++)
         if (x->p.costs[i].tensor == c->tensor && x->p.costs[i].size == c->size)
             of = &x->p.costs[i];
     if (!of || !nnc_partition_has_timelines(r->t->o))
         return NNC_OK;
-    int64_t *send = ARENA_NEW(r->a, int64_t, stages + 1);
-    NNC_NEED(send, r->sink);
-    for (int s = 0; s + 1 < stages; s++)
+    int64_t *send = ARENA_NEW(r->a, int64_t, stages + 1),
+            *bytes = ARENA_NEW(r->a, int64_t, stages + 1);
+    NNC_NEED(send && bytes, r->sink);
+    for (int s = 0; s + 1 < stages; s++) {
+        bytes[s] = of->boundary[best->cut[s + 1]];
         send[s] = nnc_links_p2p(&r->links, nnc_combination_device(c, 0, s % c->pipeline, 0),
-            nnc_combination_device(c, 0, (s + 1) % c->pipeline, 0), of->boundary[best->cut[s + 1]]);
-    const nnc_pipeline_costs costs = {.forward = best->pass[TASK_forward],
-        .backward = best->pass[TASK_backward],
-        .weight = best->pass[TASK_weight],
-        .send = send};
+            nnc_combination_device(c, 0, (s + 1) % c->pipeline, 0), bytes[s]);
+    }
     NNC_TRY(nnc_pipeline_make(c->schedule, c->pipeline, c->micro, c->chunks, r->a, &pipe, r->sink));
-    NNC_TRY(nnc_pipeline_run(&pipe, &costs, r->a, &t, r->sink));
-    const row_replica each = {.reduce_ns = best->data, .update_ns = best->optimizer};
-    return row_combination_timeline(r, row, c, &pipe, &t, &each);
+    const row_pipeline_passes passes = {.pipe = &pipe,
+        .costs = {best->pass[TASK_forward], best->pass[TASK_backward], best->pass[TASK_weight],
+            send},
+        .bytes = bytes};
+    NNC_TRY(row_tasks_make(r, c->pipeline, &t));
+    NNC_TRY(row_add_stages(&t, &passes));
+    row_tasks_meet(&t);
+    for (int s = 0; s < c->pipeline; s++) {
+        const int sum = row_task_move(&t,
+            (row_task){.part = s,
+                .micro = -1,
+                .ns = best->data,
+                .name = "sum gradients: what computing does not hide"},
+            -1);
+        row_task_wait(&t, row_task_compute(&t, s, WORK_update, -1, best->optimizer), sum);
+        for (int d = 0; d < c->data * c->tensor; d++)
+            row_tasks_copy(&t, nnc_combination_device(c, d / c->tensor, s, d % c->tensor),
+                (row_copy){s, d / c->tensor * c->micro, INT32_MAX});
+    }
+    return row_tasks_draw(&t, row);
 }
 
 /* The row of what was found, best first. */

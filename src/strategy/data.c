@@ -1,6 +1,7 @@
 /* strategy/data.c -- strategies with replicas: data parallelism, ZeRO, PipeDream's replicated stages. */
 #include "strategy/row.h"
 #include "strategy/strategy.h"
+#include "picture/picture.h"
 
 /* ---- data parallelism ---------------------------------------------------------------------------------------- */
 
@@ -15,11 +16,6 @@ nnc_links row_half_links(rows *r)
     return r->t->cluster ? row_described_half(r) : (nnc_links){NULL, half_of_flat_ns, &r->links};
 }
 
-static int64_t half_ns(const nnc_links *half, const int *device, int n, int64_t bytes)
-{
-    return nnc_links_allreduce(half, device, n, bytes);
-}
-
 /* The backward pass of a block, of one of a device's micro-batches. */
 static int64_t backward_ns(const rows *r, int b, int micro)
 {
@@ -27,48 +23,6 @@ static int64_t backward_ns(const rows *r, int b, int micro)
     return nnc_add_sat(
         nnc_add_sat(of->backward[b], of->weight[b]), row_adding_ns(r, b, b + 1, micro));
 }
-
-/* A pass over blocks, each of whose weights is gathered while the block before it runs; backwards: its gradients are scattered, too.
- * step: NULL, or gets the n_block + 2 parts of the pass: what is moved before it, with each of its blocks, after it. */
-static int64_t gathered_ns(
-    const rows *r, const int *device, int n, int micro, bool backward, row_gathered *step)
-{
-    const nnc_layer_costs *of = &r->m->of;
-    const int last = r->m->n_block - 1;
-    int64_t t = half_ns(&r->half, device, n, of->weights[backward ? last : 0]);
-    if (step)
-        *step++ = (row_gathered){.start = 0, .moves = t, .bytes = of->weights[backward ? last : 0]};
-    for (int k = 0; k <= last; k++) {
-        const int b = backward ? last - k : k, next = backward ? b - 1 : b + 1;
-        const int64_t run = backward ? backward_ns(r, b, micro) : of->forward[b];
-        int64_t moves = k < last ? half_ns(&r->half, device, n, of->weights[next]) : 0;
-        if (backward && k > 0)
-            moves = nnc_add_sat(moves, half_ns(&r->half, device, n, of->gradients[b + 1]));
-        /* beside the collective the block runs at 1000 / slowdown of its speed */
-        const int64_t both = nnc_min64(nnc_mul_sat(run, r->slowdown) / 1000, moves),
-                      lost = (int64_t)((__int128)both * (r->slowdown - 1000) / r->slowdown);
-        if (step)
-            *step++ = (row_gathered){.start = t,
-                .run = nnc_add_sat(run, lost),
-                .moves = moves,
-                .bytes = (k < last ? of->weights[next] : 0) +
-                         (backward && k > 0 ? of->gradients[b + 1] : 0)};
-        t = nnc_add_sat(t, nnc_max64(nnc_add_sat(run, lost), moves));
-    }
-    const int64_t end = backward ? half_ns(&r->half, device, n, of->gradients[0]) : 0;
-    if (step)
-        *step = (row_gathered){.start = t, .moves = end, .bytes = backward ? of->gradients[0] : 0};
-    return nnc_add_sat(t, end);
-}
-
-/* The buckets of a backward pass, and how many of the passes reduce them. */
-typedef struct reduction {
-    nnc_buckets_time t;
-    nnc_bucket *bucket;
-    int passes;
-    int64_t gather;
-    row_gathered *forward, *backward; /* of stage 3 */
-} reduction;
 
 /* The plan of replicas with k micro-batches each. Collectives run beside the last backward pass on a stream of their own, where one run has
  * all micro-batches: runs that accumulate have sums of gradients, which are complete, and reduced, after all of the pass. On GPUs plans
@@ -95,21 +49,6 @@ bool row_is_beside(const rows *r, int k, int zero)
     const nnc_partition_way w = row_way_of_data(r, k, zero);
     const bool two = w.streams > 1 || r->t->o->compile.streams > 1;
     return two && (w.runs == 1 || zero == 2);
-}
-
-/* Otherwise the buckets follow the pass. */
-static void in_turn(nnc_buckets_time *t, nnc_bucket *bucket, int64_t backward)
-{
-    int64_t now = backward;
-    for (int i = 0; i < t->n_bucket; i++) {
-        const int64_t ns = bucket[i].end - bucket[i].start;
-        bucket[i].start = now;
-        bucket[i].end = now = nnc_add_sat(now, ns);
-    }
-    t->compute = backward;
-    t->end = nnc_add_sat(backward, t->collective);
-    t->hidden = 0;
-    t->exposed = t->collective;
 }
 
 /* Collectives of the plan: in buckets of --bucket-mb, which are copied together and apart again, or one for each weight that is updated
@@ -159,87 +98,131 @@ static nnc_status find_exchange(const rows *r, int n, exchange *x)
     return NNC_OK;
 }
 
-/* One more collective behind all others. */
-static void add_last(nnc_buckets_time *t, nnc_bucket *bucket, const nnc_links *links,
-    const int *device, int n, int64_t bytes)
+/* ---- tasks of a replica: all of them do the same ---- */
+
+typedef struct replica {
+    rows *r;
+    row_tasks t;
+    const int *device; /* of all replicas */
+    int n, micro; /* replicas; micro-batches of each */
+    int last; /* task; -1: none */
+} replica;
+
+static void compute(replica *p, int kind, int micro, int64_t ns)
 {
-    const int64_t ns = bytes ? nnc_links_allreduce(links, device, n, bytes) : 0;
-    if (!ns)
-        return;
-    bucket[t->n_bucket++] = (nnc_bucket){t->end, nnc_add_sat(t->end, ns), bytes};
-    t->end = nnc_add_sat(t->end, ns);
-    t->exposed = nnc_add_sat(t->exposed, ns);
-    t->collective = nnc_add_sat(t->collective, ns);
+    p->last = row_task_compute(&p->t, 0, kind, micro, ns);
+}
+
+/* A collective after a task; half: a reduce-scatter or an allgather instead of an allreduce. */
+static int collective(replica *p, const char *name, int micro, bool half, int64_t bytes, int after)
+{
+    const nnc_links *l = half ? &p->r->half : &p->r->links;
+    const int64_t ns = bytes > 0 ? nnc_links_allreduce(l, p->device, p->n, bytes) : 0;
+    if (ns <= 0)
+        return after;
+    return row_task_move(&p->t,
+        (row_task){.collective = true, .micro = micro, .ns = ns, .bytes = bytes, .name = name},
+        after);
+}
+
+static void add_passes(replica *p, int micro)
+{
+    const nnc_layer_costs *of = &p->r->m->of;
+    int64_t back = 0;
+    compute(p, WORK_forward, micro, row_range(of->forward, 0, p->r->m->n_block));
+    for (int b = 0; b < p->r->m->n_block; b++)
+        back = nnc_add_sat(back, backward_ns(p->r, b, p->micro));
+    if (p->r->m->step)
+        compute(p, WORK_backward, micro, back);
+}
+
+/* Passes whose gradients are reduced: beside the backward pass, each bucket when it is full, or after it. */
+static void add_reducing(replica *p, int micro, const exchange *x)
+{
+    static const char name[] = "sum a bucket of gradients";
+    const nnc_layer_costs *of = &p->r->m->of;
+    const bool beside = row_is_beside(p->r, p->micro, p->r->zero), half = p->r->zero > 0;
+    const int blocks = p->r->m->n_block, first = p->t.n + 1;
+    int64_t open = 0;
+    int sum = -1;
+    compute(p, WORK_forward, micro, row_range(of->forward, 0, blocks));
+    for (int b = blocks - 1; b >= 0; b--)
+        compute(p, WORK_backward, micro, backward_ns(p->r, b, p->micro));
+    for (int b = blocks - 1; b >= 0; b--) {
+        open = nnc_add_sat(open, x->gradient[b]);
+        if (open < x->bytes && b)
+            continue;
+        sum = collective(p, name, -1, half, open, beside ? first + blocks - 1 - b : p->last);
+        open = 0;
+    }
+    if (x->small)
+        sum = collective(p, name, -1, half, x->small, p->last);
+    if (x->copy_ns) {
+        compute(p, WORK_other, -1, x->copy_ns);
+        row_task_wait(&p->t, p->last, sum);
+    }
+}
+
+/* ZeRO's stage 3: each block's weights are gathered while the block before it runs; backwards its gradients are scattered, too. */
+static void add_gathered(replica *p, int kind)
+{
+    static const char gather[] = "gather weights", scatter[] = "scatter gradients";
+    const nnc_layer_costs *of = &p->r->m->of;
+    const int blocks = p->r->m->n_block;
+    const bool back = kind == WORK_backward;
+    int ran[2] = {p->last, p->last}, scattered = -1; /* the two blocks before */
+    for (int k = 0; k < blocks; k++) {
+        const int b = back ? blocks - 1 - k : k;
+        const int there = collective(p, gather, 0, true, of->weights[b], ran[0]);
+        if (back && k > 1)
+            scattered = collective(p, scatter, 0, true, of->gradients[b + 2], ran[0]);
+        compute(p, kind, 0, back ? backward_ns(p->r, b, p->micro) : of->forward[b]);
+        row_task_wait(&p->t, p->last, there);
+        row_task_wait(&p->t, p->last, scattered);
+        ran[0] = ran[1];
+        ran[1] = p->last;
+    }
+    for (int b = back ? nnc_min64(blocks - 1, 1) : -1; b >= 0; b--)
+        p->last = collective(p, scatter, 0, true, of->gradients[b], ran[1 - b]);
 }
 
 /* What was updated is gathered: the trained weights, large ones each by itself. */
-static int64_t gather_ns(const rows *r, const int *device, int n)
+static void add_gather(replica *p)
 {
-    const nnc_layer_costs *of = &r->m->of;
-    const int blocks = r->m->n_block;
-    int64_t ns = 0;
-    if (!r->zero || n > NNC_MAX_DEVICES)
-        return r->zero ? half_ns(&r->half, device, n, row_range(of->gradients, 0, blocks)) : 0;
-    for (int b = 0; b <= blocks; b++) {
-        const int64_t bytes =
-            b < blocks ? of->gradients[b] - of->small[b] : row_range(of->small, 0, blocks);
-        ns = nnc_add_sat(ns, bytes ? half_ns(&r->half, device, n, bytes) : 0);
-    }
-    return ns;
+    static const char name[] = "gather what was updated";
+    const nnc_layer_costs *of = &p->r->m->of;
+    const int blocks = p->r->m->n_block;
+    const bool whole = p->n > NNC_MAX_DEVICES;
+    for (int b = 0; b < blocks && !whole; b++)
+        p->last = collective(p, name, -1, true, of->gradients[b] - of->small[b], p->last);
+    p->last = collective(
+        p, name, -1, true, row_range(whole ? of->gradients : of->small, 0, blocks), p->last);
 }
 
-/* Time of a device with k micro-batches; *collective: of all collectives; *compute: without them. */
-static nnc_status replica_ns(rows *r, const int *device, int n, int k, int64_t *total,
-    int64_t *compute, int64_t *collective, reduction *how)
+/* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the sums, in
+ * the last backward pass. */
+static nnc_status add_replica(replica *p)
 {
-    const nnc_layer_costs *of = &r->m->of;
-    const int blocks = r->m->n_block;
+    const rows *r = p->r;
     exchange x;
-    int64_t *back = ARENA_NEW(r->a, int64_t, blocks + 1);
-    NNC_NEED(back, r->sink);
-    for (int b = 0; b < blocks; b++)
-        back[b] = backward_ns(r, b, k);
-    const int64_t forward = row_range(of->forward, 0, blocks),
-                  backward = row_range(back, 0, blocks);
-    *compute = nnc_mul_sat(k, nnc_add_sat(forward, backward));
-    *total = *compute;
-    *collective = 0;
-    if (!r->m->step)
-        return NNC_OK;
-    const int64_t weights = row_range(of->weights, 0, blocks),
-                  gradients = row_range(of->gradients, 0, blocks);
-    if (r->zero == 3) {
-        *total = nnc_mul_sat(k, nnc_add_sat(gathered_ns(r, device, n, k, false, how->forward),
-                                    gathered_ns(r, device, n, k, true, how->backward)));
-        *collective = nnc_mul_sat(
-            k, 2 * half_ns(&r->half, device, n, weights) + half_ns(&r->half, device, n, gradients));
+    p->t.lane = "collectives";
+    p->t.repeat = r->zero >= 2 && r->m->step ? p->micro : 1;
+    p->t.each = p->t.repeat > 1;
+    if (r->zero == 3 && r->m->step) {
+        add_gathered(p, WORK_forward);
+        add_gathered(p, WORK_backward);
+        row_tasks_meet(&p->t);
         return NNC_OK;
     }
-    NNC_TRY(find_exchange(r, n, &x));
-    const nnc_buckets_problem p = {.n_layer = blocks,
-        .backward = back,
-        .gradient = x.gradient,
-        .bucket_bytes = x.bytes,
-        .links = r->zero ? &r->half : &r->links,
-        .device = device,
-        .n_device = n,
-        .slowdown = r->slowdown,
-        .bucket = how->bucket};
-    nnc_buckets_time t = nnc_buckets_run(&p);
-    if (!row_is_beside(r, k, r->zero))
-        in_turn(&t, how->bucket, backward);
-    add_last(&t, how->bucket, p.links, device, n, x.small);
-    how->t = t;
-    /* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the
-     * sums, in the last backward pass. */
-    const int passes = r->zero == 2 ? k : 1;
-    const int64_t gather = gather_ns(r, device, n);
-    how->passes = passes;
-    how->gather = gather;
-    *total = nnc_add_sat(*compute - nnc_mul_sat(passes, backward),
-        nnc_add_sat(nnc_mul_sat(passes, nnc_add_sat(t.end, x.copy_ns)), gather));
-    *compute = nnc_add_sat(*compute, nnc_mul_sat(passes, x.copy_ns));
-    *collective = nnc_add_sat(nnc_mul_sat(passes, t.collective), gather);
+    for (int k = p->t.repeat; k < p->micro + !r->m->step; k++)
+        add_passes(p, k - p->t.repeat);
+    if (!r->m->step)
+        return NNC_OK;
+    NNC_TRY(find_exchange(r, p->n, &x));
+    add_reducing(p, p->micro - p->t.repeat, &x);
+    row_tasks_meet(&p->t);
+    if (r->zero)
+        add_gather(p);
     return NNC_OK;
 }
 
@@ -269,36 +252,27 @@ static nnc_status execute_data(const rows *r, nnc_partition_row *row)
 
 nnc_status row_data(rows *r, nnc_partition_row *row)
 {
-    const int n = r->n < r->micro ? r->n : r->micro;
+    const int n = r->n < r->micro ? r->n : r->micro, most = (r->micro + n - 1) / n;
     int *device = ARENA_NEW(r->a, int, r->n);
-    int64_t total, compute, collective;
-    reduction how = {.bucket = ARENA_NEW(r->a, nnc_bucket, r->m->n_block + 2),
-        .forward = ARENA_NEW(r->a, row_gathered, r->m->n_block + 2),
-        .backward = ARENA_NEW(r->a, row_gathered, r->m->n_block + 2)};
-    NNC_NEED(device && how.bucket && how.forward && how.backward, r->sink);
-    for (int d = 0; d < n; d++)
+    replica p = {.r = r, .device = device, .n = n, .micro = most, .last = -1};
+    NNC_NEED(device, r->sink);
+    NNC_TRY(row_tasks_make(r, 1, &p.t));
+    for (int d = 0; d < n; d++) {
         device[d] = d;
-    NNC_TRY(replica_ns(r, device, n, (r->micro + n - 1) / n, &total, &compute, &collective, &how));
-    int64_t update = row_range(r->m->of.optimizer, 0, r->m->n_block);
-    update = r->zero ? nnc_ceildiv(update, n) : update; /* each device updates its part */
-    if (r->zero == 3 && r->m->step)
-        NNC_TRY(row_gathered_timeline(r, row, how.forward, how.backward, n, update));
-    else
-        NNC_TRY(row_data_timeline(r, row, &how.t, how.bucket, n, how.passes, how.gather, update));
+        row_tasks_copy(&p.t, d, (row_copy){0, d * most, r->micro / n + (d < r->micro % n)});
+    }
+    NNC_TRY(add_replica(&p));
+    const int64_t update = row_range(r->m->of.optimizer, 0, r->m->n_block);
+    const int task = row_task_compute(&p.t, 0, WORK_update, -1,
+        r->zero ? nnc_ceildiv(update, n) : update); /* each device updates its part */
+    row_task_wait(&p.t, task, p.last);
     for (int d = 0; d < n; d++) {
         nnc_device_use *u = &row->use[d];
-        const int micro = r->micro / n + (d < r->micro % n);
         replica_memory(r, u, n);
         u->layers = row_layers(r, NULL, 0, r->m->n_block);
         NNC_NEED(u->layers, r->sink);
-        u->busy_ns = update;
-        for (int b = 0; b < r->m->n_block; b++)
-            u->busy_ns = nnc_add_sat(u->busy_ns,
-                nnc_mul_sat(micro, nnc_add_sat(r->m->of.forward[b], backward_ns(r, b, micro))));
     }
-    row->iteration_ns = nnc_add_sat(total, update);
-    row->exposed_ns = total - compute;
-    row->hidden_ns = collective - row->exposed_ns;
+    NNC_TRY(row_tasks_run(&p.t, row));
     NNC_TRY(execute_data(r, row));
     if (n < r->n)
         row->note = "there are fewer micro-batches than devices";

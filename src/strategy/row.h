@@ -84,31 +84,63 @@ typedef struct row_split_costs {
     int64_t total, once, optimizer;
 } row_split_costs;
 nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, row_split_costs *out) NNC_MUST;
-/* timeline.c: fills row->predicted, where a picture or a trace is asked for. Pipelines; placements, device[] by block, with bytes
- * between devices [from * used + to]; list-scheduled branches, which begin at begin[] and take ns; replicas on n devices, whose last
- * `passes` backward passes reduce buckets. */
-nnc_status row_pipeline_timeline(rows *r, nnc_partition_row *row, const nnc_pipeline *p, const nnc_pipeline_time *time,
-    const nnc_pipeline_costs *costs, const int *cut) NNC_MUST;
-nnc_status row_placed_timeline(
-    rows *r, nnc_partition_row *row, const int *device, const int64_t *traffic, int used) NNC_MUST;
-nnc_status row_branches_timeline(
-    rows *r, nnc_partition_row *row, const int *device, const int64_t *begin, int64_t ns) NNC_MUST;
-nnc_status row_data_timeline(rows *r, nnc_partition_row *row, const nnc_buckets_time *t, const nnc_bucket *bucket, int n,
-    int passes, int64_t gather, int64_t update) NNC_MUST;
 
-/* Pipelines side by side, each of whose stages is a tensor group: exposed nanoseconds of the reduction, and those of the update. */
-typedef struct row_replica { int replica; int64_t reduce_ns, update_ns; } row_replica;
-nnc_status row_combination_timeline(rows *r, nnc_partition_row *row, const nnc_combination *c, const nnc_pipeline *p,
-    const nnc_pipeline_time *time, const row_replica *each) NNC_MUST;
+/* ---- tasks (tasks.c) ------------------------------------------------------------------------------------------------- */
+
+/* What a part, a device or several that do the same, does at some time. */
+typedef struct row_task {
+    uint8_t kind;          /* nnc_work_kind; communication: a transfer or a collective */
+    uint8_t chunk;
+    bool collective;       /* computing of the part is slower beside it */
+    bool holds;            /* of a send: the part computes nothing meanwhile, as in plans */
+    bool free;             /* of a send: it waits for no other one */
+    int32_t part, micro;   /* micro-batch, -1: none */
+    int64_t ns, bytes;     /* bytes: of communication */
+    const char *name;
+} row_task;
+typedef struct row_wait { int32_t task, on; } row_wait;
+/* A device does what this part does (-1: nothing), but computes only the first `micro` of its micro-batches, which are called `first` and
+ * so on. */
+typedef struct row_copy { int32_t part, first, micro; } row_copy;
+
+typedef struct row_tasks {
+    rows *r;
+    row_task *task;        /* those of one part in their order */
+    row_wait *wait;
+    size_t cap_task, cap_wait;
+    int n, n_wait, parts;
+    row_copy *copy;        /* by device */
+    bool copied;           /* devices are not just the parts */
+    const char *lane;      /* what communication is called */
+    int repeat, each;      /* times of all tasks before `once`, and micro-batches of each */
+    int once;              /* tasks from here on follow the last repetition, on all parts together; -1: there are none */
+    bool oom;
+} row_tasks;
+/* No tasks; devices 0 .. parts - 1 are the parts. */
+nnc_status row_tasks_make(rows *r, int parts, row_tasks *out) NNC_MUST;
+void row_tasks_copy(row_tasks *t, int device, row_copy c);
+/* Each returns the task; out of memory is noted in t. Tasks, and what they wait for, may be -1: none. */
+int row_task_add(row_tasks *t, row_task x);
+int row_task_compute(row_tasks *t, int part, int kind, int micro, int64_t ns);
+int row_task_move(row_tasks *t, row_task x, int after);
+void row_task_wait(row_tasks *t, int task, int on);
+void row_tasks_meet(row_tasks *t); /* what follows is done once */
+/* Runs the tasks by the simulator: fills the row's iteration, exposed and hidden times, adds to the devices' busy ones, and makes the
+ * timeline, where a picture or a trace is asked for. */
+nnc_status row_tasks_run(const row_tasks *t, nnc_partition_row *row) NNC_MUST;
+nnc_status row_tasks_draw(const row_tasks *t, nnc_partition_row *row) NNC_MUST; /* only the timeline */
+
+/* stages.c: adds the tasks of a pipeline, device d's to part d. */
+typedef struct row_pipeline_passes {
+    const nnc_pipeline *pipe;
+    nnc_pipeline_costs costs;
+    const int64_t *late;  /* by virtual stage: of costs.weight, what follows the send of the pass's gradient; NULL: nothing */
+    const int64_t *bytes; /* by virtual stage: of costs.send */
+} row_pipeline_passes;
+nnc_status row_add_stages(row_tasks *t, const row_pipeline_passes *of) NNC_MUST;
 
 /* sense.c: r->links with so many times the bandwidth. */
 nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
-
-/* A part of a pass whose weights are gathered (ZeRO's stage 3): a block that runs, and what is moved meanwhile. */
-typedef struct row_gathered { int64_t start, run, moves, bytes; } row_gathered;
-/* n_block + 2 parts of each pass. */
-nnc_status row_gathered_timeline(rows *r, nnc_partition_row *row, const row_gathered *forward, const row_gathered *backward, int n,
-    int64_t update) NNC_MUST;
 
 /* data.c */
 nnc_links row_half_links(rows *r); /* r->half, after r->links */

@@ -4,6 +4,7 @@
 #include "report/report.h"
 #include "strategy/row.h"
 #include "strategy/strategy.h"
+#include "picture/picture.h"
 #include <math.h>
 #include <string.h>
 
@@ -112,24 +113,121 @@ static const char *place_of(const rows *r, const int *device)
 
 /* ---- one device, placements ----------------------------------------------------------------------------- */
 
-nnc_status row_single(rows *r, nnc_partition_row *row)
+/* What an edge passes on: the tasks after which it is on a device. */
+typedef struct placed {
+    rows *r;
+    row_tasks *t;
+    const int *device; /* by block */
+    int used; /* devices */
+    int64_t wake; /* of a device that waited for a transfer */
+    int *there; /* by edge and device; -1: nothing was sent */
+    int64_t *late; /* by device: gradients of weights that are still to be computed */
+} placed;
+
+static void send(placed *p, int e, int from, int to, int after, const char *name)
 {
-    const nnc_partition_model *m = r->m;
-    nnc_device_use *u = &row->use[0];
-    row_add_blocks(r, u, 0, m->n_block, 1);
-    u->layers = row_layers(r, NULL, 0, m->n_block);
-    row->iteration_ns = nnc_add_sat(nnc_mul_sat(r->micro, row_pass_ns(r, 0, m->n_block)),
-        row_range(m->of.optimizer, 0, m->n_block));
-    u->busy_ns = row->iteration_ns;
-    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .devices = 1});
-    const int *device = ARENA_NEW(r->a, int, m->n_block + 1); /* all of them on device 0 */
-    NNC_NEED(u->layers && device, r->sink);
-    NNC_TRY(row_placed_timeline(r, row, device, &(const int64_t){0}, 1));
-    return row_finish(r, row);
+    const int64_t bytes = p->r->m->edge[e].bytes;
+    if (from == to || p->there[e * p->used + to] >= 0 || !bytes)
+        return;
+    const row_task x = {.part = from,
+        .holds = true,
+        .ns = nnc_add_sat(nnc_links_p2p(&p->r->links, from, to, bytes), p->wake),
+        .bytes = bytes,
+        .name = name};
+    p->there[e * p->used + to] = row_task_move(p->t, x, after);
 }
 
-/* One micro-batch after the other, each through all devices. device[]: by block. */
-static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
+static bool reads(const nnc_edge *e, int b)
+{
+    for (int k = 0; k < e->n_user; k++)
+        if (e->user[k] == b)
+            return true;
+    return false;
+}
+
+static void add_forward(placed *p, int b)
+{
+    const nnc_partition_model *m = p->r->m;
+    const int d = p->device[b];
+    const int task = row_task_compute(p->t, d, WORK_forward, 0, m->of.forward[b]);
+    for (int e = 0; e < m->n_edge; e++) {
+        if (reads(&m->edge[e], b))
+            row_task_wait(p->t, task, p->there[e * p->used + d]);
+        for (int k = 0; k < m->edge[e].n_user && m->edge[e].maker == b; k++)
+            if (m->edge[e].user[k] < m->n_block)
+                send(p, e, d, p->device[m->edge[e].user[k]], task, "send a result");
+    }
+}
+
+/* The last user of an edge on this device, backwards. */
+static bool is_last(const placed *p, const nnc_edge *e, int b)
+{
+    bool last = true;
+    for (int k = 0; k < e->n_user; k++)
+        last = last && (e->user[k] >= b || p->device[e->user[k]] != p->device[b]);
+    return last;
+}
+
+/* Adds the gradients of block b's weights to those that are still to be computed, of so many nanoseconds: for little memory plans compute
+ * first the gradients that blocks before it need where these take much less time. Returns what is computed before block b's pass. */
+static int64_t add_late(const rows *r, int b, int64_t *late)
+{
+    const int64_t now = nnc_mul_sat(2, r->m->of.backward[b]) < *late ? 0 : *late;
+    *late = nnc_add_sat(
+        *late - now, nnc_add_sat(r->m->of.weight[b], row_adding_ns(r, b, b + 1, r->micro)));
+    return now;
+}
+
+/* Gradients of what a block read are sent before those of its weights are computed. Several devices' gradients of an edge arrive one after
+ * the other. */
+static void add_backward(placed *p, int b, int *arrived)
+{
+    const nnc_partition_model *m = p->r->m;
+    const int d = p->device[b];
+    (void)row_task_compute(p->t, d, WORK_weight, 0, add_late(p->r, b, &p->late[d]));
+    const int task = row_task_compute(p->t, d, WORK_backward, 0, m->of.backward[b]);
+    for (int e = 0; e < m->n_edge; e++) {
+        const nnc_edge *x = &m->edge[e];
+        for (int k = 0; k < p->used && x->maker == b; k++)
+            row_task_wait(p->t, task, arrived[e * p->used + k]);
+        if (x->maker < 0 || p->device[x->maker] == d || !reads(x, b) || !is_last(p, x, b))
+            continue;
+        p->there[e * p->used + p->device[x->maker]] = -1;
+        send(p, e, d, p->device[x->maker], task, "send a gradient");
+        arrived[e * p->used + d] = p->there[e * p->used + p->device[x->maker]];
+    }
+}
+
+/* One micro-batch after the other, each through all devices: blocks in this order (NULL: theirs). device[]: by block. */
+static nnc_status run_placed(
+    rows *r, nnc_partition_row *row, const int *device, const int *order, int used)
+{
+    const nnc_partition_model *m = r->m;
+    const size_t n = (size_t)m->n_edge * (size_t)used + 1;
+    row_tasks t;
+    int *there = ARENA_NEW(r->a, int, n), *arrived = ARENA_NEW(r->a, int, n);
+    int64_t *late = ARENA_NEW(r->a, int64_t, used);
+    NNC_NEED(there && arrived && late, r->sink);
+    NNC_TRY(row_tasks_make(r, used, &t));
+    memset(there, 0xff, n * sizeof *there);
+    memset(arrived, 0xff, n * sizeof *arrived);
+    placed p = {r, &t, device, used, row_wake_ns(r, row_pass_ns(r, 0, m->n_block)), there, late};
+    t.lane = "sends";
+    t.repeat = r->micro;
+    t.each = 1;
+    for (int i = 0; i < m->n_block; i++)
+        add_forward(&p, order ? order[i] : i);
+    for (int i = m->n_block - 1; i >= 0 && m->step; i--)
+        add_backward(&p, order ? order[i] : i, arrived);
+    for (int d = 0; d < used; d++)
+        (void)row_task_compute(&t, d, WORK_weight, 0, late[d]);
+    row_tasks_meet(&t);
+    for (int b = 0; b < m->n_block; b++)
+        (void)row_task_compute(&t, device[b], WORK_update, -1, m->of.optimizer[b]);
+    return row_tasks_run(&t, row);
+}
+
+static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device, const int *order)
 {
     const nnc_partition_model *m = r->m;
     int used = 1; /* no more than there are blocks */
@@ -138,16 +236,8 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
     int64_t *traffic = ARENA_NEW(r->a, int64_t, (size_t)used * (size_t)used);
     NNC_NEED(traffic, r->sink);
     nnc_edges_traffic(m->edge, m->n_edge, m->n_block, device, used, traffic);
-    const int64_t wake = row_wake_ns(r, row_pass_ns(r, 0, m->n_block)); /* all the others' work */
-    int64_t sends = 0, optimizer = 0;
-    for (int i = 0; i < used; i++)
-        for (int j = 0; j < used; j++) {
-            const int64_t bytes = traffic[(size_t)i * (size_t)used + (size_t)j],
-                          there = nnc_links_p2p(&r->links, i, j, bytes) + (bytes ? wake : 0);
-            sends = nnc_add_sat(sends, m->step ? 2 * there : there);
-            /* the receiver's copy */
-            row->use[j].fill[m->step ? 3 : 4] += bytes;
-        }
+    for (int i = 0; i < used * used; i++) /* the receiver's copy */
+        row->use[i % used].fill[m->step ? 3 : 4] += traffic[i];
     for (int b = 0, end; b < m->n_block; b = end) {
         nnc_device_use *u = &row->use[device[b]];
         for (end = b + 1; end < m->n_block && device[end] == device[b];)
@@ -158,16 +248,21 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device)
         u->fill[4] = nnc_max64(working, range_max(m->of.working, b, end));
         u->layers = row_layers(r, u->layers, b, end);
         NNC_NEED(u->layers, r->sink);
-        const int64_t ns = nnc_mul_sat(r->micro, row_pass_ns(r, b, end)),
-                      update = row_range(m->of.optimizer, b, end);
-        u->busy_ns = nnc_add_sat(u->busy_ns, nnc_add_sat(ns, update));
-        optimizer = nnc_max64(optimizer, update);
     }
-    row->exposed_ns = nnc_mul_sat(r->micro, sends);
-    row->iteration_ns = nnc_add_sat(
-        nnc_mul_sat(r->micro, nnc_add_sat(row_pass_ns(r, 0, m->n_block), sends)), optimizer);
-    NNC_TRY(row_placed_timeline(r, row, device, traffic, used));
+    NNC_TRY(run_placed(r, row, device, order, used));
     row_executes(r, row, (nnc_partition_way){.runs = r->micro});
+    return row_finish(r, row);
+}
+
+nnc_status row_single(rows *r, nnc_partition_row *row)
+{
+    const nnc_partition_model *m = r->m;
+    const int *device = ARENA_NEW(r->a, int, m->n_block + 1); /* all of them on device 0 */
+    NNC_NEED(device, r->sink);
+    row_add_blocks(r, &row->use[0], 0, m->n_block, 1);
+    NNC_NEED(row->use[0].layers = row_layers(r, NULL, 0, m->n_block), r->sink);
+    NNC_TRY(run_placed(r, row, device, NULL, 1));
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .devices = 1});
     return row_finish(r, row);
 }
 
@@ -192,7 +287,7 @@ nnc_status row_sequential(rows *r, nnc_partition_row *row)
         for (int b = cut[s]; b < cut[s + 1]; b++)
             device[b] = s;
     NNC_NEED(row->place = place_of(r, device), r->sink);
-    return placed_row(r, row, device);
+    return placed_row(r, row, device, NULL);
 }
 
 nnc_status row_manual(rows *r, nnc_partition_row *row)
@@ -216,7 +311,7 @@ nnc_status row_manual(rows *r, nnc_partition_row *row)
     }
     if (!any)
         row->why_not = "no layer is placed: --place=0-9=0,10-=1, or \"device\" in the model file";
-    return any ? placed_row(r, row, device) : NNC_OK;
+    return any ? placed_row(r, row, device, NULL) : NNC_OK;
 }
 
 /* Blocks whose operands are ready side by side on all devices: list scheduling, of inference. */
@@ -224,15 +319,14 @@ nnc_status row_branches(rows *r, nnc_partition_row *row)
 {
     const nnc_partition_model *m = r->m;
     const int n = m->n_block;
-    int *start, *need, *device = ARENA_NEW(r->a, int, n + 1);
-    int64_t *bytes = ARENA_NEW(r->a, int64_t, n + 1), *begin = ARENA_NEW(r->a, int64_t, n + 1), ns,
-            bare;
-    NNC_NEED(device && bytes && begin, r->sink);
+    int *start, *need, *device = ARENA_NEW(r->a, int, n + 1), *order = ARENA_NEW(r->a, int, n + 1);
+    int64_t *bytes = ARENA_NEW(r->a, int64_t, n + 1), *begin = ARENA_NEW(r->a, int64_t, n + 1), ns;
+    NNC_NEED(device && order && bytes && begin, r->sink);
     NNC_TRY(row_operands(r, &start, &need));
     for (int e = 0; e < m->n_edge; e++)
         if (m->edge[e].maker >= 0)
             bytes[m->edge[e].maker] = nnc_add_sat(bytes[m->edge[e].maker], m->edge[e].bytes);
-    nnc_branch_problem p = {.n_op = n,
+    const nnc_branch_problem p = {.n_op = n,
         .time = m->of.forward,
         .start = start,
         .need = need,
@@ -240,16 +334,14 @@ nnc_status row_branches(rows *r, nnc_partition_row *row)
         .n_place = r->n,
         .links = &r->links};
     NNC_TRY(nnc_branch_list(&p, device, begin, &ns, r->sink));
-    NNC_TRY(placed_row(r, row, device));
+    for (int b = 0; b < n; b++) { /* operands begin first */
+        int to = b;
+        for (; to > 0 && begin[order[to - 1]] > begin[b]; to--)
+            order[to] = order[to - 1];
+        order[to] = b;
+    }
     NNC_NEED(row->place = place_of(r, device), r->sink);
-    NNC_TRY(row_branches_timeline(r, row, device, begin, ns));
-    p.links = NULL;
-    NNC_TRY(nnc_branch_list(&p, device, begin, &bare, r->sink));
-    row->iteration_ns = nnc_mul_sat(r->micro, ns);
-    row->hidden_ns = row->exposed_ns; /* all sends */
-    row->exposed_ns = nnc_mul_sat(r->micro, nnc_max64(ns - bare, 0));
-    row->hidden_ns -= row->exposed_ns;
-    return row_finish(r, row);
+    return placed_row(r, row, device, order);
 }
 
 /* ---- pipelines --------------------------------------------------------------------------------------------- */
@@ -333,26 +425,77 @@ static nnc_status cut_best(rows *r, const nnc_pipeline *pipe, int stages, int *c
 
 /* Costs of virtual stages. */
 static nnc_status stage_costs(
-    rows *r, const nnc_pipeline *pipe, const int *cut, nnc_pipeline_costs *c, int64_t *sends)
+    rows *r, const nnc_pipeline *pipe, const int *cut, row_pipeline_passes *x)
 {
     const int stages = pipe->devices * pipe->chunks;
-    int64_t *v[4];
-    for (int k = 0; k < 4; k++)
+    const nnc_layer_costs *of = &r->m->of;
+    int64_t *v[6];
+    for (int k = 0; k < 6; k++)
         NNC_NEED(v[k] = ARENA_NEW(r->a, int64_t, stages), r->sink);
-    *sends = 0;
     for (int s = 0; s < stages; s++) {
-        v[0][s] = row_range(r->m->of.forward, cut[s], cut[s + 1]);
-        v[1][s] = row_range(r->m->of.backward, cut[s], cut[s + 1]);
-        v[2][s] = nnc_add_sat(row_range(r->m->of.weight, cut[s], cut[s + 1]),
-            row_adding_ns(r, cut[s], cut[s + 1], pipe->micro));
-        if (s + 1 < stages)
-            v[3][s] = nnc_links_p2p(
-                &r->links, s % pipe->devices, (s + 1) % pipe->devices, r->m->boundary[cut[s + 1]]);
-        *sends = nnc_add_sat(*sends, nnc_mul_sat(pipe->micro, r->m->step ? 2 * v[3][s] : v[3][s]));
+        const int i = cut[s], j = cut[s + 1];
+        v[0][s] = row_range(of->forward, i, j);
+        v[1][s] = row_range(of->backward, i, j);
+        v[2][s] = nnc_add_sat(row_range(of->weight, i, j), row_adding_ns(r, i, j, pipe->micro));
+        v[4][s] = nnc_add_sat(of->weight[i], row_adding_ns(r, i, i + 1, pipe->micro));
+        if (s + 1 == stages)
+            continue;
+        v[5][s] = r->m->boundary[j];
+        v[3][s] = nnc_links_p2p(&r->links, s % pipe->devices, (s + 1) % pipe->devices, v[5][s]);
     }
-    /* plans copy on the stream that computes */
-    *c = (nnc_pipeline_costs){v[0], v[1], v[2], v[3], .senders_wait = true};
+    *x = (row_pipeline_passes){.pipe = pipe,
+        .costs = {v[0], v[1], v[2], v[3],
+            .senders_wait = true}, /* plans copy on the stream that computes */
+        .late = v[4],
+        .bytes = v[5]};
     return NNC_OK;
+}
+
+/* Schedules of more passes take the simulator seconds: the search's clock runs them (partition/pipeline_time.c), without `late`. */
+enum { MOST_PASSES = 1 << 17 };
+
+static nnc_status run_many(rows *r, nnc_partition_row *row, row_pipeline_passes *x, const int *cut)
+{
+    const nnc_pipeline *pipe = x->pipe;
+    const int stages = pipe->devices * pipe->chunks;
+    nnc_pipeline_time t, bare;
+    int64_t optimizer = 0, sends = 0;
+    NNC_TRY(nnc_pipeline_run(pipe, &x->costs, r->a, &t, r->sink));
+    for (int s = 0; s + 1 < stages; s++)
+        sends = nnc_add_sat(
+            sends, nnc_mul_sat(r->m->step ? 2 * pipe->micro : pipe->micro, x->costs.send[s]));
+    x->costs.send = NULL;
+    NNC_TRY(nnc_pipeline_run(pipe, &x->costs, r->a, &bare, r->sink));
+    for (int s = 0; s < stages; s++) {
+        nnc_device_use *u = &row->use[s % pipe->devices];
+        const int64_t update = row_range(r->m->of.optimizer, cut[s], cut[s + 1]);
+        u->busy_ns = nnc_add_sat(u->busy_ns, update);
+        optimizer = nnc_max64(optimizer, u->busy_ns);
+    }
+    for (int d = 0; d < pipe->devices; d++)
+        row->use[d].busy_ns = nnc_add_sat(row->use[d].busy_ns, t.busy[d]);
+    row->iteration_ns = nnc_add_sat(t.total, optimizer);
+    row->exposed_ns = t.total - bare.total;
+    row->hidden_ns = sends - row->exposed_ns;
+    return NNC_OK;
+}
+
+static nnc_status run_stages(
+    rows *r, nnc_partition_row *row, const nnc_pipeline *pipe, const int *cut)
+{
+    row_pipeline_passes x;
+    row_tasks t;
+    NNC_TRY(stage_costs(r, pipe, cut, &x));
+    if ((int64_t)pipe->devices * pipe->n_task > MOST_PASSES &&
+        !nnc_partition_has_timelines(r->t->o))
+        return run_many(r, row, &x, cut);
+    NNC_TRY(row_tasks_make(r, pipe->devices, &t));
+    NNC_TRY(row_add_stages(&t, &x));
+    row_tasks_meet(&t);
+    for (int s = 0; s < pipe->devices * pipe->chunks; s++)
+        (void)row_task_compute(&t, s % pipe->devices, WORK_update, -1,
+            row_range(r->m->of.optimizer, cut[s], cut[s + 1]));
+    return row_tasks_run(&t, row);
 }
 
 /* --place of stages that go round the devices. */
@@ -368,33 +511,19 @@ const char *row_place_of_stages(const rows *r, int devices, int stages, const in
 static nnc_status pipeline_fill(
     rows *r, nnc_partition_row *row, const nnc_pipeline *pipe, const int *cut)
 {
-    nnc_pipeline_costs c;
-    nnc_pipeline_time t, bare;
-    int64_t sends, optimizer = 0;
-    NNC_TRY(stage_costs(r, pipe, cut, &c, &sends));
-    NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &t, r->sink));
-    NNC_TRY(row_pipeline_timeline(r, row, pipe, &t, &c, cut));
-    c.send = NULL;
-    NNC_TRY(nnc_pipeline_run(pipe, &c, r->a, &bare, r->sink));
+    NNC_TRY(run_stages(r, row, pipe, cut));
     NNC_NEED(row->place = row_place_of_stages(r, pipe->devices, pipe->devices * pipe->chunks, cut),
         r->sink);
     for (int d = 0; d < pipe->devices; d++) {
         nnc_device_use *u = &row->use[d];
         const int chunks = pipe->chunks, flight = nnc_pipeline_in_flight(pipe, d);
-        int64_t update = 0;
         for (int k = 0; k < chunks; k++) {
             const int s = k * pipe->devices + d;
             row_add_blocks(r, u, cut[s], cut[s + 1], (flight + chunks - 1) / chunks);
             u->layers = row_layers(r, u->layers, cut[s], cut[s + 1]);
             NNC_NEED(u->layers, r->sink);
-            update += row_range(r->m->of.optimizer, cut[s], cut[s + 1]);
         }
-        optimizer = nnc_max64(optimizer, update);
-        u->busy_ns = nnc_add_sat(t.busy[d], update);
     }
-    row->iteration_ns = nnc_add_sat(t.total, optimizer);
-    row->exposed_ns = t.total - bare.total;
-    row->hidden_ns = sends - row->exposed_ns;
     return row_finish(r, row);
 }
 

@@ -561,7 +561,7 @@ TEST(reduced_gradients_are_estimated_as_planned)
     }
 }
 
-/* Simulated rows are of plans: in inference, where micro-batches follow each other, what was estimated of the same placement. */
+/* Simulated rows are of plans: in inference what was estimated of the same placement, in a step of placed layers nearly that. */
 TEST(executed_strategies_are_simulated)
 {
     static const char *const strategy[] = {
@@ -581,15 +581,16 @@ TEST(executed_strategies_are_simulated)
             for (int k = 0; k < x.t.n_row; k++) {
                 const nnc_partition_row *r = &x.t.row[k];
                 const bool data = !strcmp(r->strategy, "data"),
-                           split = !strcmp(r->strategy, "tensor");
+                           split = !strcmp(r->strategy, "tensor"), placed = k < 3;
                 CHECK_INT(r->simulated_ns > 0, !r->why_not);
                 CHECK_INT(r->simulated_bytes > 0, r->simulated_ns > 0);
                 CHECK(!r->not_simulated); /* the planner refuses none */
                 CHECK_INT(r->why_not != NULL,
                     !strcmp(r->strategy, "spatial") || (step && !strcmp(r->strategy, "branches")));
-                const double off = (double)r->simulated_ns / (double)r->iteration_ns - 1;
+                const double off =
+                    r->simulated_ns ? (double)r->simulated_ns / (double)r->iteration_ns - 1 : 0;
                 /* inference by data sends parts of one batch, which the estimate leaves to who has the batch */
-                if (r->simulated_ns && !step && !data && fabs(off) > (split ? 0.1 : 0.01))
+                if ((step ? placed : !data) && fabs(off) > (split || step ? 0.1 : 0.01))
                     test_fail(
                         __FILE__, __LINE__, "%s takes %+.2f %% simulated", r->strategy, off * 100);
             }
@@ -763,8 +764,8 @@ TEST(a_pipelines_timeline_has_its_tasks)
         const nnc_timeline *t = x.t.row[0].predicted;
         for (int i = 0; t && i < t->n_span; i++)
             n[t->span[i].kind]++;
-        CHECK_INT(n[WORK_forward], 3 * x.t.micro);
-        CHECK_INT(n[WORK_backward], 3 * x.t.micro);
+        for (int k = WORK_forward; k <= WORK_weight; k++) /* the latter after the send */
+            CHECK_INT(n[k], 3 * x.t.micro);
         CHECK_INT(n[WORK_communication], 2 * 2 * x.t.micro);
         CHECK_INT(t ? t->n_arrow : 0, 2 * 2 * x.t.micro);
         drop_timelines(&x);

@@ -1,0 +1,306 @@
+/* strategy/tasks.c -- the clock of all strategies: a strategy lists its tasks, the event simulator runs them, and the row's times and its
+ * timeline are read from that run.
+ *
+ * A part is a device, or several that do the same. It computes in one lane and communicates in another, each in the order in which tasks
+ * were added. */
+#include "strategy/row.h"
+#include "picture/picture.h"
+#include "sim/sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+nnc_status row_tasks_make(rows *r, int parts, row_tasks *out)
+{
+    *out = (row_tasks){.r = r, .parts = parts, .repeat = 1, .once = -1};
+    NNC_NEED(out->copy = ARENA_NEW(r->a, row_copy, r->n), r->sink);
+    for (int d = 0; d < r->n; d++)
+        out->copy[d] = (row_copy){.part = d < parts ? d : -1, .micro = INT32_MAX};
+    return NNC_OK;
+}
+
+int row_task_add(row_tasks *t, row_task x)
+{
+    if (t->oom || !ARENA_ROOM(t->r->a, t->task, t->cap_task, t->n + 1)) {
+        t->oom = true;
+        return 0;
+    }
+    t->task[t->n] = x;
+    return t->n++;
+}
+
+void row_task_wait(row_tasks *t, int task, int on)
+{
+    if (task < 0 || on < 0 || t->oom)
+        return;
+    if (!ARENA_ROOM(t->r->a, t->wait, t->cap_wait, t->n_wait + 1)) {
+        t->oom = true;
+        return;
+    }
+    t->wait[t->n_wait++] = (row_wait){task, on};
+}
+
+int row_task_compute(row_tasks *t, int part, int kind, int micro, int64_t ns)
+{
+    return row_task_add(
+        t, (row_task){.kind = (uint8_t)kind, .part = part, .micro = micro, .ns = ns});
+}
+
+int row_task_move(row_tasks *t, row_task x, int after)
+{
+    x.kind = WORK_communication;
+    const int id = row_task_add(t, x);
+    row_task_wait(t, id, after);
+    return id;
+}
+
+void row_tasks_copy(row_tasks *t, int device, row_copy c)
+{
+    t->copy[device] = c;
+    t->copied = true;
+}
+
+void row_tasks_meet(row_tasks *t)
+{
+    t->once = t->n;
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------- */
+
+typedef struct run {
+    nnc_sim *s;
+    int *id; /* by task: the simulator's */
+    int meet; /* the simulator's task before those that run once; -1: none */
+    int *lane; /* by part: computes; then by part: communicates */
+    bool bare; /* transfers take no time */
+    bool slows; /* computing is slower beside some of the tasks */
+} run;
+
+/* A task in all lanes: all that was added before ends, all that comes later begins. */
+static bool add_meeting(run *u, int lanes)
+{
+    u->meet = nnc_sim_add(u->s, &(nnc_sim_task){.kind = SIM_event,
+                                    .name = "all devices",
+                                    .device = -1,
+                                    .n_lane = lanes,
+                                    .lane = u->lane});
+    return u->meet >= 0;
+}
+
+static int add_to(const run *u, const row_tasks *t, const row_task *x)
+{
+    const bool moves = x->kind == WORK_communication;
+    const int32_t lane[] = {u->lane[moves ? t->parts + x->part : x->part], u->lane[x->part]};
+    return nnc_sim_add(u->s, &(nnc_sim_task){.kind = !moves          ? SIM_op
+                                                     : x->collective ? SIM_collective
+                                                                     : SIM_transfer,
+                                 .name = x->name ? x->name : nnc_work_names[x->kind],
+                                 .device = moves || !u->slows ? -1 : x->part,
+                                 .n_lane = x->free ? 0 : 1 + x->holds,
+                                 .lane = lane,
+                                 .work_ps = moves && u->bare ? 0 : nnc_mul_sat(x->ns, 1000)});
+}
+
+static bool add_all(run *u, const row_tasks *t)
+{
+    const int lanes = 2 * t->parts;
+    for (int k = 0; k < lanes; k++)
+        if ((u->lane[k] = nnc_sim_lane(u->s, k % t->parts)) < 0)
+            return false;
+    for (int i = 0; i < t->n && t->r->slowdown > 1000; i++)
+        u->slows = u->slows || t->task[i].collective;
+    for (int p = 0; p < t->parts; p++)
+        nnc_sim_overlap(u->s, p, (double)t->r->slowdown / 1000);
+    for (int i = 0; i < t->n; i++) {
+        if (i == t->once && !add_meeting(u, lanes))
+            return false;
+        if ((u->id[i] = add_to(u, t, &t->task[i])) < 0)
+            return false;
+    }
+    for (int k = 0; k < t->n_wait; k++)
+        if (!nnc_sim_after(u->s, u->id[t->wait[k].task], u->id[t->wait[k].on]))
+            return false;
+    return true;
+}
+
+static nnc_status run_tasks(const row_tasks *t, bool bare, run *u)
+{
+    rows *r = t->r;
+    *u = (run){.bare = bare,
+        .meet = -1,
+        .s = nnc_sim_create(NULL, t->parts),
+        .id = ARENA_NEW(r->a, int, t->n + 1),
+        .lane = ARENA_NEW(r->a, int, 2 * t->parts)};
+    nnc_status st = u->s && u->id && u->lane && !t->oom && add_all(u, t) ? NNC_OK : NNC_E_NOMEM;
+    st = st ? nnc_nomem(r->sink) : nnc_sim_run(u->s, r->sink);
+    if (st) {
+        nnc_sim_destroy(u->s);
+        u->s = NULL;
+    }
+    return st;
+}
+
+/* Picoseconds of what is repeated, and of all repetitions and what follows them. */
+static int64_t one_ps(const run *u)
+{
+    return u->meet >= 0 ? nnc_sim_span_of(u->s, u->meet).end_ps : nnc_sim_end_ps(u->s);
+}
+
+static int64_t all_ps(const run *u, const row_tasks *t)
+{
+    return nnc_add_sat(nnc_mul_sat(t->repeat - 1, one_ps(u)), nnc_sim_end_ps(u->s));
+}
+
+/* ---- the timeline ---------------------------------------------------------------------------------------------- */
+
+/* Task i, repetition k of it, on device d; false: the device does not have it. */
+static bool is_done(const row_tasks *t, int i, int k, int d)
+{
+    const row_task *x = &t->task[i];
+    const row_copy *c = &t->copy[d];
+    const int micro = x->micro + k * t->each;
+    return x->part == c->part &&
+           (x->kind == WORK_communication || x->micro < 0 || micro < c->micro);
+}
+
+/* When spans begin to be too many: the start of the first one that is left out; INT64_MAX: none. */
+static nnc_status known_until(const row_tasks *t, const run *u, int64_t *until)
+{
+    const int once = t->once < 0 ? t->n : t->once;
+    int copies = 0;
+    size_t n = 0, most;
+    for (int d = 0; d < t->r->n; d++)
+        copies += t->copy[d].part >= 0;
+    most = (size_t)(NNC_MOST_SPANS * (double)t->parts / copies);
+    *until = INT64_MAX;
+    if ((double)once * t->repeat + t->n - once <= (double)most)
+        return NNC_OK;
+    NNC_FREED int64_t *start = nnc_malloc(((size_t)once + 1) * sizeof *start);
+    NNC_NEED(start, t->r->sink);
+    for (int i = 0; i < once; i++)
+        start[n++] = nnc_sim_span_of(u->s, u->id[i]).start_ps;
+    nnc_sort64(start, n);
+    if (n)
+        *until = nnc_add_sat(nnc_mul_sat((int64_t)(most / n), one_ps(u)), start[most % n]);
+    return NNC_OK;
+}
+
+/* Adds repetition k of the tasks from .. to - 1 on device d; span[]: by task, -1: none. */
+static void draw(nnc_timeline *to, const row_tasks *t, const run *u, int d, int from, int end,
+    int k, int64_t until, int32_t *span)
+{
+    for (int i = from; i < end; i++) {
+        const row_task *x = &t->task[i];
+        const nnc_sim_span s = nnc_sim_span_of(u->s, u->id[i]);
+        const int64_t past = nnc_mul_sat(k, one_ps(u)), start = nnc_add_sat(past, s.start_ps);
+        if (!is_done(t, i, k, d) || start > until || (s.end_ps <= s.start_ps && !x->bytes))
+            continue;
+        span[i] = nnc_timeline_add(
+            to, (nnc_slice){.start_ps = start,
+                    .end_ps = nnc_add_sat(past, s.end_ps),
+                    .lane = 2 * d + (x->kind == WORK_communication),
+                    .micro = x->micro < 0 ? -1 : t->copy[d].first + x->micro + k * t->each,
+                    .kind = x->kind,
+                    .chunk = x->chunk,
+                    .bytes = x->bytes,
+                    .name = x->name});
+    }
+}
+
+static void draw_arrows(nnc_timeline *to, const row_tasks *t, const int32_t *span)
+{
+    for (int k = 0; k < t->n_wait; k++) {
+        const row_wait *w = &t->wait[k];
+        const bool sent = t->task[w->on].kind == WORK_communication && !t->task[w->on].collective;
+        if (sent && span[w->on] >= 0 && span[w->task] >= 0)
+            nnc_timeline_arrow(to, span[w->on], span[w->task]);
+    }
+}
+
+static nnc_status draw_timeline(nnc_partition_row *row, const row_tasks *t, const run *u)
+{
+    rows *r = t->r;
+    const int once = t->once < 0 ? t->n : t->once;
+    int64_t until;
+    nnc_timeline *to = row->predicted = nnc_timeline_create("predicted", r->n);
+    NNC_FREED int32_t *span = nnc_malloc(((size_t)t->n + 1) * sizeof *span);
+    NNC_NEED(to && span, r->sink);
+    NNC_TRY(known_until(t, u, &until));
+    for (int d = 0; d < r->n; d++) {
+        (void)nnc_timeline_lane(to, d, "computing", false); /* a failure is noted */
+        (void)nnc_timeline_lane(to, d, t->lane, true);
+        to->capacity[d] = r->capacity;
+    }
+    for (int k = 0; k < t->repeat && nnc_mul_sat(k, one_ps(u)) <= until; k++) {
+        memset(span, 0xff, ((size_t)t->n + 1) * sizeof *span);
+        for (int d = 0; d < r->n; d++)
+            draw(to, t, u, d, 0, once, k, until, span);
+        draw_arrows(to, t, span);
+    }
+    for (int d = 0; d < r->n; d++)
+        draw(to, t, u, d, once, t->n, t->repeat - 1, INT64_MAX, span);
+    if (until < INT64_MAX)
+        to->known_ps = until;
+    return to->oom ? nnc_nomem(r->sink) : NNC_OK;
+}
+
+/* ---- the row --------------------------------------------------------------------------------------------------- */
+
+/* How many of so many repetitions of a task device d has. */
+static int times_on(const row_tasks *t, const row_task *x, int times, int d)
+{
+    const row_copy *c = &t->copy[d];
+    if (c->part != x->part || x->micro >= c->micro)
+        return 0;
+    return x->micro < 0 || !t->each
+               ? times
+               : (int)nnc_min64(times, nnc_ceildiv(c->micro - x->micro, t->each));
+}
+
+/* Computing of the devices, without being slowed; *moves: transfers of one part, repeated. */
+static void sum_up(const row_tasks *t, nnc_partition_row *row, int64_t *moves)
+{
+    const int once = t->once < 0 ? t->n : t->once;
+    *moves = 0;
+    for (int i = 0; i < t->n; i++) {
+        const row_task *x = &t->task[i];
+        const int times = i < once ? t->repeat : 1;
+        if (x->kind == WORK_communication)
+            *moves = nnc_add_sat(*moves, nnc_mul_sat(times, x->ns));
+        const int first = t->copied ? 0 : x->part, end = t->copied ? t->r->n : first + 1;
+        for (int d = first; d < end && x->kind != WORK_communication; d++)
+            row->use[d].busy_ns =
+                nnc_add_sat(row->use[d].busy_ns, nnc_mul_sat(times_on(t, x, times, d), x->ns));
+    }
+}
+
+nnc_status row_tasks_draw(const row_tasks *t, nnc_partition_row *row)
+{
+    run u;
+    NNC_TRY(run_tasks(t, false, &u));
+    const nnc_status st = draw_timeline(row, t, &u);
+    nnc_sim_destroy(u.s);
+    return st;
+}
+
+nnc_status row_tasks_run(const row_tasks *t, nnc_partition_row *row)
+{
+    int64_t moves;
+    run u;
+    NNC_TRY(run_tasks(t, false, &u));
+    const int64_t total = nnc_ceildiv(all_ps(&u, t), 1000);
+    const nnc_status st =
+        nnc_partition_has_timelines(t->r->t->o) ? draw_timeline(row, t, &u) : NNC_OK;
+    nnc_sim_destroy(u.s);
+    NNC_TRY(st);
+    sum_up(t, row, &moves);
+    row->iteration_ns = total;
+    int64_t bare = total;
+    if (moves) {
+        NNC_TRY(run_tasks(t, true, &u));
+        bare = nnc_ceildiv(all_ps(&u, t), 1000);
+        nnc_sim_destroy(u.s);
+    }
+    row->exposed_ns = total - bare;
+    row->hidden_ns = moves - row->exposed_ns;
+    return NNC_OK;
+}
