@@ -37,7 +37,7 @@
 static const struct {
     const char *name, *text;
     const char *plain; /* a kernel of a person's hand, or NULL */
-    const char *of; /* the kernel of this op alone; NULL: all */
+    const char *op; /* the kernel of this op alone; NULL: all */
 } cases[] = {
     {"relu f32", "%x = input : f32[67108864]\n%y = relu %x\n", PLAIN_RELU},
     {"sin x4 f32",
@@ -217,8 +217,8 @@ static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
     if (!bad && cases[i].plain && !has)
         bad = fail(cases[i].name);
     for (int j = 0; !bad && j < all.n; j++)
-        if (!cases[i].of || strstr(all.of[j].symbol, cases[i].of))
-            row(all.n == 1 || cases[i].of ? cases[i].name : all.of[j].symbol, t, &all.of[j],
+        if (!cases[i].op || strstr(all.launch[j].symbol, cases[i].op))
+            row(all.n == 1 || cases[i].op ? cases[i].name : all.launch[j].symbol, t, &all.launch[j],
                 (double)nnc_type_numel(&out->type), nnc_dtype_size((nnc_dtype)out->type.dtype),
                 has ? &plain : NULL, json);
     nnc_arena_deinit(&mem);
@@ -230,7 +230,7 @@ static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
 static void rows_of(const nnc_target *t, const nnc_gpu_launches *all, nnc_text *json)
 {
     for (int j = 0; j < all->n; j++)
-        row(all->of[j].symbol, t, &all->of[j], all->of[j].elements, 1, NULL, json);
+        row(all->launch[j].symbol, t, &all->launch[j], all->launch[j].elements, 1, NULL, json);
 }
 
 static double cpu_seconds(void)

@@ -245,7 +245,7 @@ static nnc_status add(const nnc_cmd *cmd, const nnc_pkernel *pk, const nnc_kerne
         out->others++;
         return NNC_OK;
     }
-    nnc_gpu_launch *l = &out->of[out->n++];
+    nnc_gpu_launch *l = &out->launch[out->n++];
     *l = (nnc_gpu_launch){.symbol = pk->code ? pk->symbol : c->name,
         .layers = cmd->layers,
         .threads = k->grid.threads,
@@ -263,8 +263,8 @@ nnc_status nnc_gpu_launches_of(
 {
     table codes;
     double bytes = 0;
-    *out = (nnc_gpu_launches){.of = ARENA_NEW(a, nnc_gpu_launch, 2 * p->n_cmd + 1)};
-    NNC_NEED(out->of, sink);
+    *out = (nnc_gpu_launches){.launch = ARENA_NEW(a, nnc_gpu_launch, 2 * p->n_cmd + 1)};
+    NNC_NEED(out->launch, sink);
     NNC_TRY(read_objects(p, a, &codes, sink));
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
         bytes += (double)p->cmd[i].bytes;

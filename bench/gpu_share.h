@@ -86,7 +86,7 @@ typedef struct nnc_gpu_launch {
     nnc_gpu_share share;
 } nnc_gpu_launch;
 typedef struct nnc_gpu_launches {
-    nnc_gpu_launch *of; /* of main, accumulate and step */
+    nnc_gpu_launch *launch; /* of main, accumulate and step */
     int n, others;      /* others: library calls, copies, kernels without machine code that can be read */
     double us;          /* sum of total_us */
 } nnc_gpu_launches;

@@ -35,7 +35,7 @@ typedef struct predicted {
     int launches, others;     /* others: calls, copies */
     double kernels_us;
     double us, share;         /* with the launches' overhead; meaningful where there are no others */
-    struct nnc_gpu_launch *of;
+    struct nnc_gpu_launch *launch;
 } predicted;
 bool predicted_of(const nnc_plan *p, const nnc_target *t, nnc_arena *a, predicted *out); /* false: no GPU, or no machine code */
 void predicted_json(const nnc_plan *p, const nnc_target *t, nnc_text *out); /* the member "predicted" of an object, where there is one */

@@ -13,13 +13,13 @@ bool predicted_of(const nnc_plan *p, const nnc_target *t, nnc_arena *a, predicte
         return false;
     double bytes = 0;
     for (int i = 0; i < l.n; i++)
-        bytes += l.of[i].bytes;
+        bytes += l.launch[i].bytes;
     out->launches = l.n;
     out->others = l.others;
     out->kernels_us = l.us;
     out->us = l.us + l.n * (double)t->launch_ns * 1e-3;
     out->share = bytes / (double)t->copy_bytes_s * 1e6 / out->us;
-    out->of = l.of;
+    out->launch = l.launch;
     return true;
 }
 
@@ -36,7 +36,7 @@ void predicted_json(const nnc_plan *p, const nnc_target *t, nnc_text *out)
             nnc_printf(out, ", \"us\": %.4g, \"share\": %.4g", s.us, s.share);
         nnc_puts(out, ", \"kernels\": [");
         for (int i = 0; i < s.launches; i++) {
-            const nnc_gpu_launch *l = &s.of[i];
+            const nnc_gpu_launch *l = &s.launch[i];
             nnc_printf(out,
                 "%s\n  {\"kernel\": \"%s\", \"us\": %.4g, \"share\": %.3g, \"bound\": \"%s\", "
                 "\"registers\": %d, "
@@ -56,9 +56,9 @@ void predicted_line(const nnc_plan *p, const nnc_target *t, const char *name)
     predicted s;
     nnc_arena_init(&a, 0);
     if (predicted_of(p, t, &a, &s)) {
-        const nnc_gpu_launch *longest = s.of;
+        const nnc_gpu_launch *longest = s.launch;
         for (int i = 1; i < s.launches; i++)
-            longest = s.of[i].share.total_us > longest->share.total_us ? &s.of[i] : longest;
+            longest = s.launch[i].share.total_us > longest->share.total_us ? &s.launch[i] : longest;
         printf("%-60s %4d launches %4d others  %9.1f us in kernels", name, s.launches, s.others,
             s.kernels_us);
         if (!s.others)

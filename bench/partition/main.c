@@ -23,7 +23,7 @@ typedef struct set {
     const char *title, *hardware;
     const char *edit
         [3]; /* of the file's text: anchor, from, to: the first `from` after the anchor; NULL: none */
-    gpt of; /* but for the sizes */
+    gpt model; /* but for the sizes */
     bool recompute, serial, interleaved;
     unsigned zeros;
     double mfu; /* of the first baseline */
@@ -166,7 +166,7 @@ static nnc_status predict_on(const set *s, const published *row, const nnc_clust
     bool detailed, result *out, bool *fits, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    gpt g = s->of;
+    gpt g = s->model;
     nnc_partition_table t = {
         .cluster = c, .target = nnc_cluster_target(c, 0), .devices = row->gpus};
     const nnc_flat_links flat = {1, 1};
@@ -379,7 +379,7 @@ static int read_csv(const char *file, published *row, int *sequence)
 static const set vtrain = {.title = "vTrain: Megatron-LM on A100",
     .hardware = "models/hardware/a100x3072.json",
     .edit = {"\"nics\"", "\"count\": 8", "\"count\": 4"},
-    .of = {.vocabulary = 51200, .dtype = DT_f16, .gradient_bytes = 2},
+    .model = {.vocabulary = 51200, .dtype = DT_f16, .gradient_bytes = 2},
     .recompute = true,
     .serial = true,
     .zeros = 1,
@@ -389,7 +389,7 @@ int main(int argc, char **argv)
 {
     static const set a100 = {.title = "Megatron-LM on A100, 2021",
         .hardware = "models/hardware/a100x3072.json",
-        .of = {.vocabulary = 51200, .dtype = DT_f16, .gradient_bytes = 2},
+        .model = {.vocabulary = 51200, .dtype = DT_f16, .gradient_bytes = 2},
         .recompute = true,
         .serial = true,
         .interleaved = true,
@@ -397,7 +397,7 @@ int main(int argc, char **argv)
         .mfu = 0.45};
     static const set h100 = {.title = "Megatron-LM on H100, 2024",
         .hardware = "models/hardware/h100x1024.json",
-        .of = {.vocabulary = 131072,
+        .model = {.vocabulary = 131072,
             .dtype = DT_bf16,
             .flash = true,
             .sequence_parallel = true,

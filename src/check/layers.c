@@ -401,7 +401,7 @@ static nnc_status keep_result(layers *l, int i, const value *v)
     return NNC_OK;
 }
 
-static nnc_status run(layers *l, int which)
+static nnc_status run_program(layers *l, int which)
 {
     nnc_session *s = NULL;
     nnc_reference own = {0};
@@ -460,7 +460,7 @@ nnc_status nnc_layers_verify(
         return nnc_fail0(
             sink, NNC_E_FIT, "the float64 reference of all layers is %s", l->reference.scope);
     for (int k = 0; k < SIDES; k++)
-        NNC_TRY(run(l, k));
+        NNC_TRY(run_program(l, k));
     return nnc_layers_judge(l);
 }
 

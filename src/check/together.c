@@ -172,7 +172,7 @@ static nnc_status set_inputs(measure *s)
     return st;
 }
 
-static nnc_status run(const measure *s, nnc_session *x)
+static nnc_status run_once(const measure *s, nnc_session *x)
 {
     return s->o->training ? nnc_session_step(x, s->sink) : nnc_session_run(x, s->sink);
 }
@@ -207,14 +207,14 @@ static nnc_status compare_all(measure *s)
     nnc_session *joined = s->at[0].s;
     const int outputs = nnc_session_outputs(joined), states = nnc_session_states(joined);
     int output = 0, state = 0, all_states = 0;
-    NNC_TRY(run(s, joined));
+    NNC_TRY(run_once(s, joined));
     for (int k = 0; k < s->n; k++)
         all_states += nnc_session_states(s->at[1 + k].s);
     for (int k = 0; k < s->n; k++) {
         nnc_session *own = s->at[1 + k].s;
         const int no = nnc_session_outputs(own), ns = nnc_session_states(own);
         bool *same = &s->out->model[k].same;
-        NNC_TRY(run(s, own));
+        NNC_TRY(run_once(s, own));
         *same = output + no <= outputs && all_states == states;
         for (int i = 0; *same && i < no; i++)
             NNC_TRY(compare_one(s, k, i, output + i, same));
@@ -254,10 +254,10 @@ static nnc_status burst(measure *s, subject *x)
     /* caches hold another program's data, and threads sleep */
     for (int64_t t0 = nnc_now_ns(), warmed = 0; warmed < WARM_MS * INT64_C(1000000);
          warmed = nnc_now_ns() - t0)
-        NNC_TRY(run(s, x->s));
+        NNC_TRY(run_once(s, x->s));
     while (spent < BURST_MS * INT64_C(1000000) && !has_enough(s, x)) {
         const int64_t t0 = nnc_now_ns();
-        NNC_TRY(run(s, x->s));
+        NNC_TRY(run_once(s, x->s));
         const int64_t ns = nnc_now_ns() - t0;
         NNC_TRY(keep(&x->t, ns, s->sink));
         spent += ns;

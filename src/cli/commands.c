@@ -67,11 +67,11 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
             "--iterations and --duration both say how long to measure: leave one out");
     if (o->n_file > 1)
         return partition_several(o, w, sink);
-    if (o->train.of.accumulate > 1)
+    if (o->train.training.accumulate > 1)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--accumulate=%d: nnc partition compares iterations of equally many batches, which "
             "strategies divide among their devices: give their number, as in --micro-batches=%d",
-            o->train.of.accumulate, o->train.of.accumulate);
+            o->train.training.accumulate, o->train.training.accumulate);
     if (nnc_is_artifact(o->file[0]))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already: nnc partition takes the model");
@@ -95,7 +95,7 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     if (!o->has_devices)
         p.compile.devices = 0;
     NNC_TRY(nnc_partition_model_report(w->env, w->model,
-        o->mode == MODE_step ? &with.train.of : NULL, &p, o->format, &w->text, &fits, sink));
+        o->mode == MODE_step ? &with.train.training : NULL, &p, o->format, &w->text, &fits, sink));
     w->no_text = nnc_env_rank(w->env) > 0;
     if (w->no_text)
         NNC_TRY(nnc_env_follow(w->env, sink));
@@ -233,7 +233,7 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
     nnc_compare_options c = o->compare;
     c.compile = compile_options(o, w);
     c.seed = o->model.seed;
-    c.training = o->mode == MODE_step ? &o->train.of : NULL;
+    c.training = o->mode == MODE_step ? &o->train.training : NULL;
     NNC_TRY(check_split_only(o, "verify", sink));
     if (!folder && o->reference)
         return nnc_fail0(sink, NNC_E_USAGE,

@@ -162,18 +162,18 @@ static nnc_status open_step(const options *o, int accumulate, int *had, work *w,
     NNC_TRY(open_forward(&with, w, sink));
     nnc_model *forward = w->model;
     nnc_status st = nnc_train_read(forward, &with.train, &a, sink);
-    if (o->compare.compile.precision == NNC_PRECISION_f16 && with.train.of.loss_scale == 0)
-        with.train.of.loss_scale =
+    if (o->compare.compile.precision == NNC_PRECISION_f16 && with.train.training.loss_scale == 0)
+        with.train.training.loss_scale =
             1; /* the graph that nnc train has; its scale might skip the step */
-    *had = with.train.of.accumulate > 1 ? with.train.of.accumulate : 1;
+    *had = with.train.training.accumulate > 1 ? with.train.training.accumulate : 1;
     if (accumulate)
-        with.train.of.accumulate = accumulate;
-    with.train.of.shards = o->zero ? replicas_of(o) : 0;
+        with.train.training.accumulate = accumulate;
+    with.train.training.shards = o->zero ? replicas_of(o) : 0;
     if (o->replicas > 1)
         with.compare.compile.devices /= o->replicas;
-    nnc_split_training(&with.train.of, &with.compare.compile);
+    nnc_split_training(&with.train.training, &with.compare.compile);
     if (!st)
-        st = nnc_train_graph(forward, &with.train.of, &w->model, sink);
+        st = nnc_train_graph(forward, &with.train.training, &w->model, sink);
     if (w->model != forward)
         nnc_model_close(forward);
     return st;
@@ -261,7 +261,7 @@ static nnc_status open_quietly(
     nnc_status st = NNC_OK;
     if (o->mode == MODE_step) {
         st = read_training(o, &train->train, a, quiet);
-        other->training = &train->train.of;
+        other->training = &train->train.training;
         if (!st)
             st = open_step(o, 0, &other->accumulate, again, quiet);
     } else {

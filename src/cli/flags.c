@@ -475,7 +475,7 @@ static nnc_status read_head(options *o, nnc_sink *sink)
 }
 
 /* Finds the flag that `arg` names, and its attached value ("--set=a=1", "-O2"). */
-static const nnc_flag *find(const command *c, char *arg, char **value, size_t *at)
+static const nnc_flag *find_flag(const command *c, char *arg, char **value, size_t *at)
 {
     size_t n = strcspn(arg, "=");
     *value = NULL;
@@ -587,7 +587,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
 {
     char *value, *arg = argv[*i];
     size_t at;
-    const nnc_flag *f = find(c, alias(arg), &value, &at);
+    const nnc_flag *f = find_flag(c, alias(arg), &value, &at);
     if (!f)
         return unknown(c, arg, sink);
     if (is_switch(f) && value &&

@@ -84,7 +84,7 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
         .progress_ctx = (void *)o};
     if (o->mode == MODE_step) {
         NNC_TRY(read_training(o, &with.train, &a, sink));
-        model.training = &with.train.of;
+        model.training = &with.train.training;
     }
     NNC_TRY(open_env(o, w, sink));
     f.compile = compile_options(o, w);

@@ -255,7 +255,7 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
 nnc_status cmd_run(const options *o, work *w, nnc_sink *sink)
 {
     options with = *o;
-    with.compare.training = o->mode == MODE_step ? &o->train.of : NULL;
+    with.compare.training = o->mode == MODE_step ? &o->train.training : NULL;
     with.env.ranked = true;
     NNC_TRY(share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
         &with.compare.compile.devices, sink));
@@ -283,7 +283,7 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
     c.n_arg = o->model.n_arg;
     c.progress = progress;
     c.progress_ctx = (void *)o;
-    c.training = o->mode == MODE_step ? &o->train.of : NULL;
+    c.training = o->mode == MODE_step ? &o->train.training : NULL;
     NNC_TRY(nnc_compare(w->env, w->model, &c, o->format, &w->text, &agrees, sink));
     return agrees ? NNC_OK : NNC_E_DIFFERS;
 }

@@ -355,7 +355,7 @@ static const measured *measured_of(const group *g)
     return NULL;
 }
 
-static void choose(const group *g, nnc_transfer *out, usage *u, usage *net)
+static void choose_way(const group *g, nnc_transfer *out, usage *u, usage *net)
 {
     int64_t least = INT64_MAX;
     way best = WAY_ring;
@@ -433,7 +433,7 @@ nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_group_op kind, const
         return NNC_OK;
     bool ok = usage_init(&u, c) && usage_init(&net, c);
     if (ok) {
-        choose(&g, out, &u, &net);
+        choose_way(&g, out, &u, &net);
         ok = usage_store(&u, out, a);
     }
     usage_deinit(&u);

@@ -9,7 +9,7 @@
 typedef struct reader {
     nnc_field_reader f;
     nnc_cluster *c;
-    nnc_fabric *of;
+    nnc_fabric *fabric;
     int n_gpu;
 } reader;
 
@@ -321,7 +321,7 @@ static nnc_status read_nvlink(reader *r, const nnc_item *of)
 {
     static const char *const also[] = {"pairs", "source"};
     const nnc_item *pairs;
-    nnc_fabric *f = r->of;
+    nnc_fabric *f = r->fabric;
     f->has_nvlink = true;
     NNC_TRY(nnc_fields_read(&r->f, of, nvlink_fields, NNC_COUNT(nvlink_fields), also, 2, f));
     NNC_TRY(list(r, of, "pairs", CL_MAX_MESH * CL_MAX_MESH, &pairs));
@@ -347,7 +347,7 @@ static nnc_status read_switch(reader *r, const nnc_item *v, int at)
     static const nnc_field socket[] = {{"socket", NNC_F_int, 0, false, 0, CL_MAX_NODE - 1}};
     static const char *const also[] = {"devices"};
     const nnc_item *devices;
-    nnc_fabric *f = r->of;
+    nnc_fabric *f = r->fabric;
     if (!nnc_is_object(v))
         return bad(r, v, "switches", "objects with devices and a socket");
     NNC_TRY(nnc_fields_read(&r->f, v, socket, 1, also, 1, &f->switch_socket[at]));
@@ -369,7 +369,7 @@ static nnc_status read_pcie(reader *r, const nnc_item *of)
     static const char *const also[] = {"switches", "source"};
     static const char *const reach[] = {"none", "switch", "socket", "all"};
     const nnc_item *switches;
-    nnc_fabric *f = r->of;
+    nnc_fabric *f = r->fabric;
     f->has_pcie = true;
     f->staged_share = 1;
     NNC_TRY(nnc_fields_read(&r->f, of, pcie_fields, NNC_COUNT(pcie_fields), also, 2, f));
@@ -398,7 +398,7 @@ static nnc_status read_efficiency(reader *r, const nnc_item *of)
 {
     static const char *const also[] = {"bytes", "nodes", "share", "source"};
     const nnc_item *bytes, *nodes, *rows;
-    nnc_fabric *f = r->of;
+    nnc_fabric *f = r->fabric;
     double x = 0, before = 0;
     int i = 0;
     NNC_TRY(nnc_fields_read(&r->f, of, NULL, 0, also, NNC_COUNT(also), f));
@@ -433,8 +433,8 @@ static nnc_status read_nics(reader *r, const nnc_item *of)
 {
     static const char *const also[] = {"efficiency", "source"};
     const nnc_item *table;
-    r->of->has_nics = true;
-    NNC_TRY(nnc_fields_read(&r->f, of, nic_fields, NNC_COUNT(nic_fields), also, 2, r->of));
+    r->fabric->has_nics = true;
+    NNC_TRY(nnc_fields_read(&r->f, of, nic_fields, NNC_COUNT(nic_fields), also, 2, r->fabric));
     NNC_TRY(object(r, of, "efficiency", &table));
     return table ? read_efficiency(r, table) : NNC_OK;
 }
@@ -462,7 +462,7 @@ static nnc_status read_collectives(reader *r, const nnc_item *of)
 {
     static const char *const also[] = {"measured", "source"};
     const nnc_item *rows;
-    nnc_fabric *f = r->of;
+    nnc_fabric *f = r->fabric;
     NNC_TRY(
         nnc_fields_read(&r->f, of, collective_fields, NNC_COUNT(collective_fields), also, 2, f));
     if (!nnc_json_get(of, "measured"))
@@ -479,7 +479,7 @@ static nnc_status read_sockets(reader *r, const nnc_item *root)
 {
     static const char *const also[] = {"source"};
     const nnc_item *sockets;
-    nnc_fabric *f = r->of;
+    nnc_fabric *f = r->fabric;
     NNC_TRY(object(r, root, "sockets", &sockets));
     if (!sockets)
         return nnc_fields_missing(&r->f, root, "sockets");
@@ -494,7 +494,7 @@ static nnc_status make_fabric(reader *r)
 {
     nnc_cluster *c = r->c;
     nnc_arena *a = &c->arena;
-    nnc_fabric *f = c->fabric = r->of = ARENA_NEW(a, nnc_fabric, 1);
+    nnc_fabric *f = c->fabric = r->fabric = ARENA_NEW(a, nnc_fabric, 1);
     NNC_NEED(f, r->f.sink);
     f->n = c->per_node;
     f->p2p_word = "none";
@@ -526,13 +526,13 @@ static nnc_status read_links(reader *r, const nnc_item *root)
     }
     NNC_TRY(object(r, root, "nvswitch", &v));
     if (v) {
-        r->of->has_nvswitch = true;
-        NNC_TRY(
-            nnc_fields_read(&r->f, v, nvswitch_fields, NNC_COUNT(nvswitch_fields), also, 1, r->of));
+        r->fabric->has_nvswitch = true;
+        NNC_TRY(nnc_fields_read(
+            &r->f, v, nvswitch_fields, NNC_COUNT(nvswitch_fields), also, 1, r->fabric));
     }
-    if (r->n_gpu && !r->of->has_pcie)
+    if (r->n_gpu && !r->fabric->has_pcie)
         return nnc_fields_missing(&r->f, root, "pcie");
-    if (r->c->n_node > 1 && !r->of->has_nics)
+    if (r->c->n_node > 1 && !r->fabric->has_nics)
         return nnc_fields_missing(&r->f, root, "nics");
     if (!nnc_json_get(root, "collectives"))
         return nnc_fields_missing(&r->f, root, "collectives");

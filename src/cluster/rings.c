@@ -19,7 +19,7 @@ typedef struct search {
     int steps;
 } search;
 
-static void take(search *s, int a, int b, int by)
+static void take_links(search *s, int a, int b, int by)
 {
     s->left[a][b] = (uint8_t)(s->left[a][b] - by);
     s->left[b][a] = s->left[a][b];
@@ -29,11 +29,11 @@ static void take(search *s, int a, int b, int by)
 static void take_hop(search *s, int a, int via, int b, int by)
 {
     if (via < 0) {
-        take(s, a, b, by);
+        take_links(s, a, b, by);
         return;
     }
-    take(s, a, via, by);
-    take(s, via, b, by);
+    take_links(s, a, via, by);
+    take_links(s, via, b, by);
 }
 
 /* The first way from a to b that is not before `via`: direct (-1), then through others, where the two are not connected. -2: none. */

@@ -170,7 +170,7 @@ static void thunks(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k)
                 t, "extern \"C\" void %s%s_thunk(void *const *a)\n{\n    ", k[i]->name, suffix);
             cu_put_call(t, s, k, i, suffix, nnc_text_str(&list));
             nnc_puts(t, "}\n");
-            if (s->of[i].like == i)
+            if (s->kernel[i].like == i)
                 cu_put_general_call(t, s, k, i, suffix, nnc_text_str(&list), n);
             t->oom |= list.oom;
         }
@@ -292,7 +292,7 @@ static nnc_status put_group(
     nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first, nnc_sink *sink)
 {
     for (int i = first; i < s->n; i++) {
-        if (s->of[i].like != first)
+        if (s->kernel[i].like != first)
             continue;
         cu c = {.t = t, .k = k[i]};
         NNC_NEED(prepare(&c, k[i]), sink);
@@ -309,7 +309,7 @@ static nnc_status put_all(nnc_text *body, const nnc_kernel *const *k, int n, nnc
     cu_shared s = {0};
     nnc_status st = cu_share(&s, k, n, &a, sink);
     for (int i = 0; i < n && !st; i++)
-        if (s.of[i].like == i)
+        if (s.kernel[i].like == i)
             st = put_group(body, &s, k, i, sink);
     if (!st)
         thunks(body, &s, k);

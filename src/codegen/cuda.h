@@ -125,7 +125,7 @@ typedef struct cu_one { /* a kernel */
     struct cu_group *group;  /* of the first one */
 } cu_one;
 typedef struct cu_shared {
-    cu_one *of;
+    cu_one *kernel;
     int n;
 } cu_shared;
 nnc_status cu_write(cu_one *o, const nnc_kernel *k, bool sizes, nnc_sink *sink); /* cuda.c: its text; with marks for sizes */

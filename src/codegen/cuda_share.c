@@ -108,12 +108,12 @@ typedef struct cu_group {
     int n;
     param param[MOST_PARAMS];
     int n_param;
-    int *of; /* by mark: its parameter, -1: written */
+    int *param_of; /* by mark: its parameter, -1: written */
 } group;
 
 static const cu_size_at *value_of(const group *g, int member, int i)
 {
-    return &g->s->of[g->member[member]].sizes.at[i];
+    return &g->s->kernel[g->member[member]].sizes.at[i];
 }
 
 static bool same_in_all(const group *g, int i)
@@ -138,12 +138,12 @@ static bool agree(const group *g, int i, int j)
 /* False: too many parameters, or out of memory. */
 static bool make_params(group *g, nnc_arena *a)
 {
-    const int n = g->s->of[g->member[0]].sizes.n;
-    g->of = ARENA_NEW(a, int, n + 1);
-    for (int i = 0; g->of && i < n; i++) {
+    const int n = g->s->kernel[g->member[0]].sizes.n;
+    g->param_of = ARENA_NEW(a, int, n + 1);
+    for (int i = 0; g->param_of && i < n; i++) {
         const uint8_t kind = value_of(g, 0, i)->kind;
         int p = 0;
-        g->of[i] = -1;
+        g->param_of[i] = -1;
         if (same_in_all(g, i))
             continue;
         while (p < g->n_param && !agree(g, g->param[p].at, i))
@@ -154,9 +154,9 @@ static bool make_params(group *g, nnc_arena *a)
             g->param[g->n_param++] = (param){i, INT};
         if (kind != INT && kind != LONG)
             g->param[p].kind = kind;
-        g->of[i] = p;
+        g->param_of[i] = p;
     }
-    return g->of != NULL;
+    return g->param_of != NULL;
 }
 
 static void param_name(const group *g, int p, char out[16])
@@ -196,7 +196,7 @@ static void put_group(nnc_text *t, const group *g, const char *name)
 {
     int at = 0;
     char word[16];
-    const nnc_text *text = &g->s->of[g->member[0]].text;
+    const nnc_text *text = &g->s->kernel[g->member[0]].text;
     for (const char *p = nnc_text_str(text), *end = p + text->n; p < end; p++)
         switch (*p) {
         case NAME: nnc_puts(t, name); break;
@@ -206,10 +206,10 @@ static void put_group(nnc_text *t, const group *g, const char *name)
         case DIVISOR:
         case POWER:
         case FLOAT:
-            if (g->of[at] < 0) {
+            if (g->param_of[at] < 0) {
                 put_value(t, value_of(g, 0, at));
             } else {
-                param_name(g, g->of[at], word);
+                param_name(g, g->param_of[at], word);
                 nnc_printf(t, *p == LONG ? "(long long)%s" : "%s", word);
             }
             at++;
@@ -282,9 +282,10 @@ static void put_constant(nnc_text *t, const group *g, int member, int p)
 
 static bool alike(const cu_shared *s, int i, int j)
 {
-    const nnc_text *a = &s->of[i].text, *b = &s->of[j].text;
-    return s->of[i].hash.lo == s->of[j].hash.lo && s->of[i].hash.hi == s->of[j].hash.hi &&
-           a->n == b->n && !memcmp(a->s, b->s, a->n);
+    const nnc_text *a = &s->kernel[i].text, *b = &s->kernel[j].text;
+    return s->kernel[i].hash.lo == s->kernel[j].hash.lo &&
+           s->kernel[i].hash.hi == s->kernel[j].hash.hi && a->n == b->n &&
+           !memcmp(a->s, b->s, a->n);
 }
 
 /* Finds the group that begins with kernel `first` in s->of[].like. NULL: out of memory, or it has too many parameters. */
@@ -295,7 +296,7 @@ static group *group_of(const cu_shared *s, int first, nnc_arena *a)
     if (!g || !member)
         return NULL;
     for (int i = first; i < s->n; i++)
-        if (s->of[i].like == first)
+        if (s->kernel[i].like == first)
             member[n++] = i;
     *g = (group){.s = s, .member = member, .n = n};
     return make_params(g, a) ? g : NULL;
@@ -313,7 +314,7 @@ static bool pointers_fit(const nnc_kernel *k)
 static int like(const cu_shared *s, const nnc_kernel *const *k, int i)
 {
     for (int j = 0; j < i && pointers_fit(k[i]); j++)
-        if (s->of[j].like == j && alike(s, j, i))
+        if (s->kernel[j].like == j && alike(s, j, i))
             return j;
     return i;
 }
@@ -321,31 +322,31 @@ static int like(const cu_shared *s, const nnc_kernel *const *k, int i)
 /* Kernel i has a function of its own, in which all extents are written. */
 static nnc_status alone(cu_shared *s, const nnc_kernel *k, int i, nnc_arena *a, nnc_sink *sink)
 {
-    s->of[i].like = i;
-    NNC_TRY(cu_write(&s->of[i], k, false, sink));
-    s->of[i].group = group_of(s, i, a);
-    NNC_NEED(s->of[i].group, sink);
+    s->kernel[i].like = i;
+    NNC_TRY(cu_write(&s->kernel[i], k, false, sink));
+    s->kernel[i].group = group_of(s, i, a);
+    NNC_NEED(s->kernel[i].group, sink);
     return NNC_OK;
 }
 
 nnc_status cu_share(cu_shared *s, const nnc_kernel *const *k, int n, nnc_arena *a, nnc_sink *sink)
 {
-    s->of = ARENA_NEW(a, cu_one, n + 1);
-    NNC_NEED(s->of, sink);
+    s->kernel = ARENA_NEW(a, cu_one, n + 1);
+    NNC_NEED(s->kernel, sink);
     for (int i = 0; i < n; i++) {
         s->n = i + 1; /* to be freed */
-        NNC_TRY(cu_write(&s->of[i], k[i], true, sink));
-        s->of[i].hash = nnc_hash(nnc_text_str(&s->of[i].text), s->of[i].text.n);
-        s->of[i].like = like(s, k, i);
+        NNC_TRY(cu_write(&s->kernel[i], k[i], true, sink));
+        s->kernel[i].hash = nnc_hash(nnc_text_str(&s->kernel[i].text), s->kernel[i].text.n);
+        s->kernel[i].like = like(s, k, i);
     }
     for (int i = 0; i < n; i++) {
-        if (s->of[i].like != i)
+        if (s->kernel[i].like != i)
             continue;
-        s->of[i].group = group_of(s, i, a);
-        if (s->of[i].group && s->of[i].group->n > 1)
+        s->kernel[i].group = group_of(s, i, a);
+        if (s->kernel[i].group && s->kernel[i].group->n > 1)
             continue;
         for (int j = n - 1; j >= i; j--)
-            if (s->of[j].like == i)
+            if (s->kernel[j].like == i)
                 NNC_TRY(alone(s, k[j], j, a, sink));
     }
     return NNC_OK;
@@ -354,8 +355,8 @@ nnc_status cu_share(cu_shared *s, const nnc_kernel *const *k, int n, nnc_arena *
 void cu_shared_deinit(cu_shared *s)
 {
     for (int i = 0; i < s->n; i++) {
-        nnc_text_deinit(&s->of[i].text);
-        nnc_free(s->of[i].sizes.at);
+        nnc_text_deinit(&s->kernel[i].text);
+        nnc_free(s->kernel[i].sizes.at);
     }
 }
 
@@ -363,33 +364,33 @@ void cu_shared_deinit(cu_shared *s)
 static void function_name(
     const cu_shared *s, const nnc_kernel *const *k, int i, char out[NNC_CODE_NAME])
 {
-    const int first = s->of[i].like;
+    const int first = s->kernel[i].like;
     const char *name = k[first]->name, *end = strrchr(name, '_');
-    if (s->of[first].group->n == 1)
+    if (s->kernel[first].group->n == 1)
         snprintf(out, NNC_CODE_NAME, "%s", name);
     else
         snprintf(out, NNC_CODE_NAME, "%.*s_%016llx", end ? (int)(end - name) : 1, name,
-            (unsigned long long)s->of[first].hash.lo);
+            (unsigned long long)s->kernel[first].hash.lo);
 }
 
 void cu_put_function(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first)
 {
     char name[NNC_CODE_NAME];
     function_name(s, k, first, name);
-    put_group(t, s->of[first].group, name);
+    put_group(t, s->kernel[first].group, name);
 }
 
 static int member_of(const cu_shared *s, int i)
 {
     int m = 0;
-    while (s->of[s->of[i].like].group->member[m] != i)
+    while (s->kernel[s->kernel[i].like].group->member[m] != i)
         m++;
     return m;
 }
 
 void cu_put_shared(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i)
 {
-    const group *g = s->of[s->of[i].like].group;
+    const group *g = s->kernel[s->kernel[i].like].group;
     char name[NNC_CODE_NAME], word[16];
     if (g->n == 1)
         return;
@@ -410,7 +411,7 @@ void cu_put_shared(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, 
 void cu_put_call(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i,
     const char *suffix, const char *pointers)
 {
-    const group *g = s->of[s->of[i].like].group;
+    const group *g = s->kernel[s->kernel[i].like].group;
     char name[NNC_CODE_NAME];
     function_name(s, k, i, name);
     nnc_printf(t, "%s%s(%s", name, suffix, pointers);
@@ -426,7 +427,7 @@ bool cu_put_general_call(nnc_text *t, const cu_shared *s, const nnc_kernel *cons
 {
     static const char *const type[] = {
         [INT] = "int", [DIVISOR] = "nnc_size", [POWER] = "nnc_power", [FLOAT] = "float"};
-    const group *g = s->of[first].group;
+    const group *g = s->kernel[first].group;
     char name[NNC_CODE_NAME];
     if (g->n == 1)
         return false;
@@ -445,7 +446,7 @@ nnc_status nnc_cuda_share(
     cu_shared s = {0};
     nnc_status st = cu_share(&s, k, n, a, sink);
     for (int i = 0; i < n && !st; i++) {
-        const group *g = s.of[s.of[i].like].group;
+        const group *g = s.kernel[s.kernel[i].like].group;
         NNC_LOCAL(nnc_text) t = {0};
         char name[NNC_CODE_NAME];
         code[i] = NULL;

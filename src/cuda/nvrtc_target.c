@@ -128,7 +128,7 @@ static int below(const known *k, int sm, bool same)
     return best;
 }
 
-static void take(nnc_nvrtc_target *w, const known *k, int arch, bool ptx)
+static void set_library(nnc_nvrtc_target *w, const known *k, int arch, bool ptx)
 {
     *w = (nnc_nvrtc_target){.lib = k->lib, .arch = arch, .ptx = ptx};
     snprintf(w->version, sizeof w->version, "%s", k->version);
@@ -147,7 +147,7 @@ static nnc_status stand_in(const known *k, int sm, bool ptx, nnc_nvrtc_target *w
         nnc_note(sink, (nnc_loc){0},
             "NVRTC %.*s does not support sm_%d: compiling for sm_%d, whose code runs there too",
             plain(k), k->version, sm, same);
-        take(w, k, same, false);
+        set_library(w, k, same, false);
         return NNC_OK;
     }
     if (older) {
@@ -155,7 +155,7 @@ static nnc_status stand_in(const known *k, int sm, bool ptx, nnc_nvrtc_target *w
             "NVRTC %.*s does not support sm_%d: emitting PTX for compute_%d, which the driver "
             "compiles when the model is loaded",
             plain(k), k->version, sm, older);
-        take(w, k, older, true);
+        set_library(w, k, older, true);
         return NNC_OK;
     }
     return nnc_fail0(sink, NNC_E_DEVICE,
@@ -171,12 +171,12 @@ nnc_status nnc_nvrtc_resolve(
     if (!know(CUDA_nvrtc, cache, &newest, sink))
         return NNC_E_DEVICE;
     if (knows(&newest, sm)) {
-        take(w, &newest, sm, ptx);
+        set_library(w, &newest, sm, ptx);
         return NNC_OK;
     }
     bool older = newest.major > 12 && sm < newest.arch[0] && know(CUDA_nvrtc12, cache, &old, NULL);
     if (older && knows(&old, sm)) {
-        take(w, &old, sm, ptx);
+        set_library(w, &old, sm, ptx);
         return NNC_OK;
     }
     return stand_in(&newest, sm, ptx, w, sink);

@@ -78,7 +78,7 @@ static bool has_piece(const nnc_loader *l)
     return l->next < l->end && l->next / l->pieces < l->free + SLOTS;
 }
 
-static void *run(void *arg)
+static void *load_pieces(void *arg)
 {
     thread *t = arg;
     nnc_loader *l = t->l;
@@ -182,7 +182,7 @@ static nnc_status start_threads(nnc_loader *l, int threads, nnc_sink *sink)
     nnc_signals_hold(&before);
     for (int i = 0; i < threads; i++, l->n_thread++) {
         l->thread[i].l = l;
-        if (pthread_create(&l->thread[i].id, NULL, run, &l->thread[i]) != 0)
+        if (pthread_create(&l->thread[i].id, NULL, load_pieces, &l->thread[i]) != 0)
             break;
     }
     nnc_signals_release(&before);

@@ -122,7 +122,7 @@ static nnc_status ask_shared(const handle *h, const nnc_plan *p, const char *nam
 }
 
 /* Finds a kernel on the current device and loads it now: neither in the first timed run nor during graph capture. */
-static nnc_status find(const handle *h, const nnc_plan *p, const char *name, int64_t shared,
+static nnc_status find_kernel(const handle *h, const nnc_plan *p, const char *name, int64_t shared,
     cuda_kernel *out, nnc_sink *sink)
 {
     _Alignas(16) char attributes[ATTRIBUTES];
@@ -161,11 +161,11 @@ static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, n
         return nnc_fail0(sink, NNC_E_BUG, "kernel %s has %d arguments", pk->symbol, h->n_arg);
     NNC_TRY(read_grid(pk, &h->grid, sink));
     NNC_TRY(read_code(h, pk, name, sink));
-    NNC_TRY(find(h, p, name, h->grid.shared, &h->kernel, sink));
+    NNC_TRY(find_kernel(h, p, name, h->grid.shared, &h->kernel, sink));
     if (h->grid.finish == 0)
         return NNC_OK;
     snprintf(finish, sizeof finish, "%s_finish", name);
-    return find(h, p, finish, 0, &h->finish, sink);
+    return find_kernel(h, p, finish, 0, &h->finish, sink);
 }
 
 static void unload(void *p)
@@ -205,7 +205,7 @@ static int launch(const handle *h, cuda_kernel k, int64_t blocks, int64_t shared
     return h->rt->cudaLaunchKernelExC(&l, k, params);
 }
 
-static nnc_status run(void *p, void *const *args, void *work)
+static nnc_status run_kernel(void *p, void *const *args, void *work)
 {
     handle *h = p;
     void *value[MOST_ARGS + 1], *param[MOST_ARGS + 1 + NNC_CUDA_SIZES];
@@ -230,6 +230,6 @@ const nnc_engine nnc_engine_cuda = {
     .load_kernel = load_kernel,
     .load_object = load_object,
     .unload_object = unload_object,
-    .run = run,
+    .run = run_kernel,
     .unload = unload,
 };

@@ -205,7 +205,7 @@ static int next(walk *w)
     return --w->left > 0 ? nnc_cudnn_add_tensor(w->g, &v) : w->dst;
 }
 
-static int add(walk *w, int x, int other)
+static int pointwise_add(walk *w, int x, int other)
 {
     int y = next(w);
     nnc_cudnn_pointwise(w->g, CUDNN_ADD, NULL, x, other, y);
@@ -228,7 +228,7 @@ static int post(walk *w, const nnc_post *p, int x)
 static void posts(walk *k, const nnc_call *c, int x, int sum)
 {
     for (int i = 0; i < c->n_post; i++)
-        x = c->post[i].kind == PO_sum ? add(k, x, sum++) : post(k, &c->post[i], x);
+        x = c->post[i].kind == PO_sum ? pointwise_add(k, x, sum++) : post(k, &c->post[i], x);
 }
 
 void cudnn_describe_core(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w)
@@ -247,9 +247,9 @@ void cudnn_describe_core(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *
         nnc_cudnn_conv(g, forward ? CUDNN_FORWARD : CUDNN_BACKWARD_DATA, &window, forward ? 0 : y,
             1, forward ? y : 0);
     if (adds)
-        y = add(&k, y, sum);
+        y = pointwise_add(&k, y, sum);
     if (bias)
-        y = add(&k, y, c->has_bias ? 2 : n);
+        y = pointwise_add(&k, y, c->has_bias ? 2 : n);
     if (relu)
         post(&k, &(nnc_post){.kind = PO_relu}, y);
 }
@@ -281,6 +281,6 @@ void cudnn_describe_tail(nnc_cudnn *g, const nnc_call *c)
     walk k = {g, y, bias + c->n_post, n - 1};
     int x = nnc_cudnn_add_tensor(g, &y); /* the contraction's result: id n, in place */
     if (bias)
-        x = add(&k, x, 2);
+        x = pointwise_add(&k, x, 2);
     posts(&k, c, x, sum);
 }

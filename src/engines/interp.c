@@ -60,7 +60,7 @@ static void run_domain(void *ctx, void *const *args, int64_t begin, int64_t end,
     nnc_interp_run(h->interp, args, begin, end, scratch);
 }
 
-static nnc_status run(void *handle, void *const *args, void *work)
+static nnc_status run_kernel(void *handle, void *const *args, void *work)
 {
     loaded *h = handle;
     nnc_run_domain(run_domain, h, h->entry, args, work);
@@ -71,6 +71,6 @@ const nnc_engine nnc_engine_interp = {
     .name = "interp",
     .version = "1",
     .load_kernel = load_kernel,
-    .run = run,
+    .run = run_kernel,
     .unload = unload,
 };

@@ -63,7 +63,7 @@ static void call(void *ctx, void *const *args, int64_t begin, int64_t end, void 
     h->fn(args, begin, end, scratch);
 }
 
-static nnc_status run(void *p, void *const *args, void *work)
+static nnc_status run_kernel(void *p, void *const *args, void *work)
 {
     handle *h = p;
     if (h->interpreted)
@@ -102,6 +102,6 @@ const nnc_engine nnc_engine_llvm = {
     .load_kernel = load_kernel,
     .load_object = load_object,
     .unload_object = unload_object,
-    .run = run,
+    .run = run_kernel,
     .unload = unload,
 };

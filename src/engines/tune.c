@@ -30,7 +30,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const entry *)a)->key, ((const entry *)b)->key);
 }
 
-static entry *find(const nnc_tuning *all, const char *key)
+static entry *find_entry(const nnc_tuning *all, const char *key)
 {
     for (size_t i = 0; i < all->n; i++)
         if (!strcmp(all->at[i].key, key))
@@ -40,7 +40,7 @@ static entry *find(const nnc_tuning *all, const char *key)
 
 static entry *insert(nnc_tuning *all, const entry *e)
 {
-    entry *old = find(all, e->key);
+    entry *old = find_entry(all, e->key);
     if (old) {
         *old = *e;
         return old;
@@ -127,7 +127,7 @@ bool nnc_tune_find(nnc_tuning *t, nnc_hash128 key, nnc_tuned *out)
         return false;
     nnc_hash_hex(key, hex);
     pthread_mutex_lock(&t->lock);
-    const entry *e = find(t, hex);
+    const entry *e = find_entry(t, hex);
     if (e)
         *out = e->t;
     pthread_mutex_unlock(&t->lock);

@@ -36,7 +36,7 @@ static nnc_ref initial(recurrent *r, int input, int i)
 }
 
 /* One direction of one layer over x [steps, batch, features]; *c: lstm's second state. */
-static nnc_ref run(recurrent *r, nnc_ref x, int layer, bool reverse, int i, nnc_ref *c)
+static nnc_ref build_direction(recurrent *r, nnc_ref x, int layer, bool reverse, int i, nnc_ref *c)
 {
     nnc_graph *g = r->g;
     const int64_t axis = 0, all = r->gates * r->h;
@@ -122,7 +122,7 @@ nnc_ref fe_build_recurrent(fe_layer *l)
     if (first)
         x = nnc_transpose(r.g, x, swap);
     for (int i = 0; i < layers; i++) {
-        y[i % ways] = run(&r, x, i / ways, i % ways, i, &c[i]);
+        y[i % ways] = build_direction(&r, x, i / ways, i % ways, i, &c[i]);
         h[i] = nnc_cut(r.g, y[i % ways], 0, r.steps - 1, r.steps);
         if (r.op == OP_lstm)
             c[i] = nnc_reshape(r.g, c[i], 3, one);

@@ -87,7 +87,7 @@ static nnc_ref repeat(nnc_graph *g, nnc_ref x, const between *b)
     return nnc_reshape(g, nnc_broadcast(g, x, t.rank + 1, d), t.rank, result);
 }
 
-static nnc_ref take(nnc_graph *g, nnc_ref x, const between *b, int which)
+static nnc_ref gather_at(nnc_graph *g, nnc_ref x, const between *b, int which)
 {
     const nnc_type t = nnc_type_make(DT_i32, 1, &b->n);
     const nnc_attr axis = nnc_ai(AT_axis, b->dim);
@@ -111,7 +111,7 @@ static nnc_ref mix(fe_layer *l, nnc_ref x, const between *b)
     for (int k = 0; k < 2; k++) {
         for (int64_t i = 0; i < b->n; i++)
             nnc_set_f64(dt, w, i, k ? b->weight[i] : 1 - b->weight[i]);
-        y[k] = nnc_build2(g, OP_mul, take(g, x, b, k), nnc_constant(g, &t, w));
+        y[k] = nnc_build2(g, OP_mul, gather_at(g, x, b, k), nnc_constant(g, &t, w));
     }
     return nnc_build2(g, OP_add, y[0], y[1]);
 }
@@ -131,7 +131,7 @@ static nnc_ref resize(fe_layer *l, nnc_ref x, between *b, double factor)
             l->row.name, (long long)extent, (long long)b->n, MOST_PLACES);
     if (!place(l, b, extent, step))
         return NNC_NONE;
-    return b->nearest ? take(l->f->g, x, b, 0) : mix(l, x, b);
+    return b->nearest ? gather_at(l->f->g, x, b, 0) : mix(l, x, b);
 }
 
 nnc_ref fe_build_interpolate(fe_layer *l)

@@ -34,7 +34,7 @@ static nnc_node *param_of(const nnc_graph *g, const nnc_node *n, int i)
 }
 
 /* The head: from the first output back, the last linear, conv or matmul with a weight. `bias`: of an add after it, or its own. */
-static nnc_node *find(const nnc_graph *g, nnc_node **weight, nnc_node **bias)
+static nnc_node *find_head(const nnc_graph *g, nnc_node **weight, nnc_node **bias)
 {
     nnc_node *n = nnc_def(g, g->output[0]);
     *bias = NULL;
@@ -114,7 +114,7 @@ static bool is_shared(const nnc_graph *g, const nnc_node *p)
 void fe_forget_head(const nnc_graph *g, nnc_mismatch *m)
 {
     nnc_node *weight, *bias;
-    if (!find(g, &weight, &bias))
+    if (!find_head(g, &weight, &bias))
         return;
     nnc_mismatch_drop(m, weight->weight->name);
     if (bias)
@@ -215,7 +215,7 @@ static nnc_status report(nnc_graph *g, const nnc_model_options *o, int64_t old, 
 
 nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
 {
-    nnc_node *weight, *bias, *head = find(g, &weight, &bias);
+    nnc_node *weight, *bias, *head = find_head(g, &weight, &bias);
     nnc_loc loc = nnc_def(g, g->output[0])->loc;
     if (!head)
         return nnc_fail(sink, NNC_E_MODEL, loc,

@@ -37,7 +37,7 @@ static void note_missing(fe_layer *l, const char *name, const nnc_type *t)
 }
 
 /* w as a reference to e's bytes in the file or, where they need conversion, the converted ones in memory of the arena. */
-static nnc_status take(const nnc_tensors *st, const nnc_tensor_entry *e, const char *file,
+static nnc_status take_entry(const nnc_tensors *st, const nnc_tensor_entry *e, const char *file,
     nnc_arena *a, nnc_weight *w, nnc_sink *sink)
 {
     *w = (nnc_weight){
@@ -85,7 +85,7 @@ static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
         return true;
     }
     *t = found;
-    nnc_status st = take(f->st, e, f->o->weights, &f->a, w, f->sink);
+    nnc_status st = take_entry(f->st, e, f->o->weights, &f->a, w, f->sink);
     return !st || (fe_stop(f, st), false);
 }
 
@@ -339,7 +339,7 @@ static nnc_status bind(nnc_graph *g, const nnc_tensors *s, const char *file, boo
         else if (e->why || !nnc_type_equal(&e->type, t))
             nnc_mismatch_wrong(m, n->weight->name, t, e, "");
         else
-            NNC_TRY(take(s, e, file, &g->arena, n->weight, sink));
+            NNC_TRY(take_entry(s, e, file, &g->arena, n->weight, sink));
     }
     return NNC_OK;
 }

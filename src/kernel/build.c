@@ -194,7 +194,7 @@ static nnc_graph *expansion(const nnc_graph *g, const nnc_node *n, nnc_ref *in, 
 static nnc_status open_node(
     nx_set *s, nnc_graph **made, nnc_ref *room, nnc_arena *a, nnc_sink *sink)
 {
-    const nnc_node *n = s->of;
+    const nnc_node *n = s->owner;
     const nnc_graph *b = n->body;
     bool expand = named_reduction(n);
     for (uint32_t i = 0; b && i < b->n_node; i++)
@@ -228,7 +228,7 @@ static nnc_status open_node(
 static nnc_status build(nnc_kernel **k, nx *t, nx_set *s, nnc_graph **made, nnc_arena *scratch,
     nnc_arena *a, nnc_sink *sink)
 {
-    const nnc_node *n = s->of;
+    const nnc_node *n = s->owner;
     nnc_ref *room = ARENA_NEW(scratch, nnc_ref, 2 * (n->n_in + n->n_out) + 1), *out;
     const char *why = NULL;
     if (!room || n->n_in + n->n_out + NX_REUSED > NNC_KMAX_BUF)
@@ -253,7 +253,7 @@ static nnc_status build(nnc_kernel **k, nx *t, nx_set *s, nnc_graph **made, nnc_
 
 nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink)
 {
-    nx_set set = {.outer = g, .of = n, .n_out = n->n_out, .spare = -1};
+    nx_set set = {.outer = g, .owner = n, .n_out = n->n_out, .spare = -1};
     nnc_graph *made = NULL;
     nnc_kernel *k = NULL;
     if (nnc_op_class((nnc_op)n->op) == CL_loop)

@@ -26,7 +26,7 @@ typedef struct chain {
     const nx_set *s;
     int n;
     part part[NNC_KPARTS];
-    uint8_t *of; /* by node of g: its part, from 1; 0: repeated in each part that reads it */
+    uint8_t *part_of; /* by node of g: its part, from 1; 0: repeated in each part that reads it */
     bool *indexed; /* by node: of no part, and computed from an index */
     uint32_t
         late; /* nodes before it that follow a product are of the next part: 0, or the product */
@@ -63,7 +63,7 @@ static bool put_node(chain *c, uint32_t i)
     bool index = n->op == OP_iota;
     for (int k = 0; k < n->n_in; k++) {
         const uint32_t d = c->s->g->value[n->in[k]].node;
-        last = c->of[d] > last ? c->of[d] : last;
+        last = c->part_of[d] > last ? c->part_of[d] : last;
         index |= c->indexed[d];
     }
     bool product = is_product(n), rows = nnc_op_class((nnc_op)n->op) == CL_reduce;
@@ -78,7 +78,7 @@ static bool put_node(chain *c, uint32_t i)
         last = ++c->n;
         c->part[last - 1] = (part){.product = product, .in = -1, .dst = -1, .out = NNC_NONE};
     }
-    c->of[i] = (uint8_t)last;
+    c->part_of[i] = (uint8_t)last;
     return true;
 }
 
@@ -88,7 +88,7 @@ static bool leaves(const chain *c, nnc_ref v, int p)
     for (int i = 0; i < c->s->n; i++) {
         const nnc_node *n = &c->s->g->node[c->s->node[i]];
         for (int k = 0; k < n->n_in; k++)
-            if (n->in[k] == v && c->of[c->s->node[i]] != p)
+            if (n->in[k] == v && c->part_of[c->s->node[i]] != p)
                 return true;
     }
     for (int i = 0; i < c->s->n_out; i++)
@@ -108,9 +108,9 @@ static bool list_nodes(chain *c)
             return fails(c, NULL);
         for (int i = 0; i < s->n; i++) {
             const nnc_node *n = &s->g->node[s->node[i]];
-            if (c->of[s->node[i]] == p || c->of[s->node[i]] == 0)
+            if (c->part_of[s->node[i]] == p || c->part_of[s->node[i]] == 0)
                 q->node[q->n++] = s->node[i];
-            for (uint32_t o = 0; o < n->n_out && c->of[s->node[i]] == p; o++) {
+            for (uint32_t o = 0; o < n->n_out && c->part_of[s->node[i]] == p; o++) {
                 if (!leaves(c, n->out + o, p))
                     continue;
                 if (q->out != NNC_NONE)
@@ -129,7 +129,7 @@ static bool assign(chain *c)
 {
     const nx_set *s = c->s;
     c->n = 0;
-    memset(c->of, 0, s->g->n_node);
+    memset(c->part_of, 0, s->g->n_node);
     for (int i = 0; i < s->n; i++)
         if (!put_node(c, s->node[i]))
             return false;
@@ -142,9 +142,9 @@ static bool find_parts(chain *c)
 {
     const nx_set *s = c->s;
     uint32_t last = 0;
-    c->of = ARENA_NEW(c->scratch, uint8_t, s->g->n_node + 1);
+    c->part_of = ARENA_NEW(c->scratch, uint8_t, s->g->n_node + 1);
     c->indexed = ARENA_NEW(c->scratch, bool, s->g->n_node + 1);
-    if (!c->of || !c->indexed)
+    if (!c->part_of || !c->indexed)
         return fails(c, NULL);
     for (int i = 0; i < s->n; i++)
         last = is_product(&s->g->node[s->node[i]]) ? s->node[i] : last;
@@ -161,8 +161,8 @@ static nnc_ref passed(const chain *c, const part *q, int b)
     const nnc_ref v = q->value[b];
     if (v & NX_INNER)
         return v & ~NX_INNER;
-    const uint32_t d = c->s->of ? 0 : c->s->g->value[v].node;
-    return !c->s->of && c->of[d] ? v : NNC_NONE;
+    const uint32_t d = c->s->owner ? 0 : c->s->g->value[v].node;
+    return !c->s->owner && c->part_of[d] ? v : NNC_NONE;
 }
 
 /* Builds the part's kernel. Its operands from outside are those of the set, in the same order for all parts of a node. */
@@ -172,7 +172,7 @@ static bool trace_part(chain *c, int p)
     nx_set set = *c->s;
     nx t = {0};
     const bool last = p == c->n - 1;
-    nnc_ref out = set.of ? last ? set.of->out : q->out | NX_INNER : q->out;
+    nnc_ref out = set.owner ? last ? set.owner->out : q->out | NX_INNER : q->out;
     set.node = q->node;
     set.n = q->n;
     set.out = &q->out;

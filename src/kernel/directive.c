@@ -6,7 +6,7 @@
 const char *const nnc_kdo_names[KD__COUNT] = {"tile", "order", "vector", "unroll", "transpose",
     "ring", "prefetch", "panel", "nontemporal", "quick"};
 
-static int find(const nnc_kschedule *s, nnc_kdo what, int axis)
+static int find_directive(const nnc_kschedule *s, nnc_kdo what, int axis)
 {
     for (int i = 0; i < s->n; i++)
         if (s->d[i].what == what && (axis < 0 || s->d[i].axis == axis))
@@ -16,24 +16,24 @@ static int find(const nnc_kschedule *s, nnc_kdo what, int axis)
 
 int64_t nnc_sched_n(const nnc_kschedule *s, nnc_kdo what, int axis)
 {
-    int i = find(s, what, axis);
+    int i = find_directive(s, what, axis);
     return i < 0 ? 0 : s->d[i].n;
 }
 
 int nnc_sched_axis(const nnc_kschedule *s, nnc_kdo what)
 {
-    int i = find(s, what, -1);
+    int i = find_directive(s, what, -1);
     return i < 0 ? -1 : s->d[i].axis;
 }
 
 bool nnc_sched_has_for(const nnc_kschedule *s, nnc_kdo what, int axis)
 {
-    return find(s, what, axis) >= 0;
+    return find_directive(s, what, axis) >= 0;
 }
 
 bool nnc_sched_has(const nnc_kschedule *s, nnc_kdo what)
 {
-    return find(s, what, -1) >= 0;
+    return find_directive(s, what, -1) >= 0;
 }
 
 static bool insert(nnc_kschedule *s, nnc_kdirective d)
@@ -49,7 +49,7 @@ static bool insert(nnc_kschedule *s, nnc_kdirective d)
 
 bool nnc_sched_put(nnc_kschedule *s, nnc_kdo what, int axis, int64_t n)
 {
-    int i = find(s, what, axis);
+    int i = find_directive(s, what, axis);
     nnc_kdirective d = {(uint8_t)what, (int8_t)axis, -1, n};
     if (i < 0)
         return insert(s, d);
@@ -72,7 +72,7 @@ bool nnc_sched_put_ring(nnc_kschedule *s, int buf, int axis, int64_t n)
 
 void nnc_sched_drop(nnc_kschedule *s, nnc_kdo what, int axis)
 {
-    for (int i; (i = find(s, what, axis)) >= 0;)
+    for (int i; (i = find_directive(s, what, axis)) >= 0;)
         memmove(&s->d[i], &s->d[i + 1], sizeof s->d[0] * (size_t)(--s->n - i));
 }
 

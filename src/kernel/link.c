@@ -89,7 +89,7 @@ static uint32_t hash_ins(const nnc_kins *in)
     return (uint32_t)nnc_hash64(w, sizeof w, 0) & 255;
 }
 
-static int32_t add(nl *l, int section, const nnc_kins *in)
+static int32_t append_ins(nl *l, int section, const nnc_kins *in)
 {
     uint32_t h = hash_ins(in);
     if (l->oom)
@@ -162,7 +162,7 @@ static int32_t add_reused(nl *l, int section, int32_t id)
                 .arg = {-1, -1, -1},
                 .at = r->at,
                 .lo = 1};
-            return add(l, section, &in);
+            return append_ins(l, section, &in);
         }
     return -1;
 }
@@ -177,7 +177,7 @@ static void store_reused(nl *l, int section, int32_t id, int32_t x)
                 .arg = {x, -1, -1},
                 .at = l->reuse[i].store_at,
                 .lo = 1};
-            (void)add(l, section, &in);
+            (void)append_ins(l, section, &in);
         }
 }
 
@@ -190,7 +190,7 @@ static void put_early(nl *l, int section, int32_t id, int32_t x)
             in.at = l->early[i].at;
             in.arg[0] = x;
             in.buf = (int16_t)(in.buf + l->t->n_buf_value);
-            (void)add(l, section, &in);
+            (void)append_ins(l, section, &in);
             l->early[i].placed = true;
         }
 }
@@ -209,7 +209,7 @@ static int32_t place(nl *l, int section, int32_t id)
     const nx_ins *n = &l->t->ins[id];
     nnc_kins k = n->k;
     if (k.op == KO_const)
-        return add(l, section, &k);
+        return append_ins(l, section, &k);
     if (l->placed[id] >= 0 || l->oom)
         return l->placed[id];
     section = section_of(l, &n->at);
@@ -225,7 +225,7 @@ static int32_t place(nl *l, int section, int32_t id)
         l->leaves |= k.op == KO_load && !l->oom && !stays_inside(l, &k);
         if (k.op == KO_store)
             k.buf = (int16_t)(k.buf + l->t->n_buf_value);
-        x = add(l, section, &k);
+        x = append_ins(l, section, &k);
     }
     store_reused(l, section, id, x);
     put_early(l, section, id, x);

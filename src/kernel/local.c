@@ -392,7 +392,7 @@ static int32_t put_load(local *l)
     return append(l, in);
 }
 
-static int32_t take(local *l, section s, int32_t id);
+static int32_t copy_ins(local *l, section s, int32_t id);
 
 /* Moves the guards, without those that always hold here. False: one never does. */
 static bool move_guards(local *l, section s, nnc_kins *in)
@@ -440,12 +440,12 @@ static int32_t decided(local *l, section s, const nnc_kins *in)
         return -1;
     int x = holds(l, s, in->arg[0]), y = in->sop == SC_and ? holds(l, s, in->arg[1]) : -1;
     if (in->sop == SC_select)
-        return x < 0 ? -1 : take(l, s, in->arg[x ? 1 : 2]);
-    return x == 1 ? take(l, s, in->arg[1]) : y == 1 ? take(l, s, in->arg[0]) : -1;
+        return x < 0 ? -1 : copy_ins(l, s, in->arg[x ? 1 : 2]);
+    return x == 1 ? copy_ins(l, s, in->arg[1]) : y == 1 ? copy_ins(l, s, in->arg[0]) : -1;
 }
 
 /* The copy of an instruction in a section, with those that it needs. */
-static int32_t take(local *l, section s, int32_t id)
+static int32_t copy_ins(local *l, section s, int32_t id)
 {
     if (id < 0 || l->copy[s][id] >= 0 || l->oom || l->full)
         return id < 0 ? -1 : l->copy[s][id];
@@ -462,11 +462,11 @@ static int32_t take(local *l, section s, int32_t id)
     if (other >= 0)
         return l->copy[s][id] = other;
     if (!move_guards(l, s, &in))
-        return l->copy[s][id] = take(l, s, in.arg[1]);
+        return l->copy[s][id] = copy_ins(l, s, in.arg[1]);
     if (in.op == KO_load && in.n_guard == 0)
         in.arg[1] = -1;
     for (int j = 0; j < 3; j++)
-        in.arg[j] = take(l, s, in.arg[j]);
+        in.arg[j] = copy_ins(l, s, in.arg[j]);
     in.at = moved(l, s, &in.at);
     return l->copy[s][id] = append(l, in);
 }
@@ -481,7 +481,7 @@ static void put_fill(local *l)
     nnc_kins store = {.op = KO_store,
         .dtype = l->from->ins[l->x].dtype,
         .buf = (int16_t)(l->k.n_buf - 1),
-        .arg = {take(l, FILL, l->x), -1, -1},
+        .arg = {copy_ins(l, FILL, l->x), -1, -1},
         .lo = 1};
     if (l->split >= 0)
         store.at.c = l->stride[l->split] * l->from_at[l->segment];
@@ -512,11 +512,11 @@ static void put_windows(local *l, int32_t reduce)
     *g = (nnc_kstage){.body0 = l->k.n_ins};
     for (int b = l->inner; b < l->from->n_axis; b++)
         g->axes |= 1u << l->own[b];
-    (void)take(l, BODY, reduce);
+    (void)copy_ins(l, BODY, reduce);
     g->body1 = g->post0 = l->k.n_ins;
     for (int32_t i = from->post0; i < from->post1; i++)
         if (l->from->ins[i].op == KO_store)
-            (void)take(l, POST, i);
+            (void)copy_ins(l, POST, i);
     g->post1 = l->k.n_ins;
 }
 

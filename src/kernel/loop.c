@@ -33,7 +33,7 @@ nnc_affine lp_plus(nnc_affine e, int64_t c)
     return e;
 }
 
-static int32_t add(lp *p, nnc_kins in)
+static int32_t append_ins(lp *p, nnc_kins in)
 {
     nnc_kernel *k = p->k;
     p->oom |= !ARENA_ROOM(p->a, k->ins, p->cap_ins, k->n_ins + 1);
@@ -49,7 +49,7 @@ static int32_t add(lp *p, nnc_kins in)
 
 int32_t lp_int(lp *p, nnc_dtype d, int64_t v)
 {
-    return add(
+    return append_ins(
         p, (nnc_kins){.op = KO_const, .dtype = (uint8_t)d, .i = v, .buf = -1, .arg = {-1, -1, -1}});
 }
 
@@ -57,17 +57,17 @@ int32_t lp_const(lp *p, nnc_dtype d, double v)
 {
     if (!nnc_is_float(d))
         return lp_int(p, d, (int64_t)v);
-    return add(
+    return append_ins(
         p, (nnc_kins){.op = KO_const, .dtype = (uint8_t)d, .f = v, .buf = -1, .arg = {-1, -1, -1}});
 }
 
 int32_t lp_index(lp *p, const nnc_affine *axis)
 {
-    return add(p, (nnc_kins){.op = KO_index,
-                      .dtype = DT_i64,
-                      .i = __builtin_ctz(nnc_affine_axes(axis)),
-                      .buf = -1,
-                      .arg = {-1, -1, -1}});
+    return append_ins(p, (nnc_kins){.op = KO_index,
+                             .dtype = DT_i64,
+                             .i = __builtin_ctz(nnc_affine_axes(axis)),
+                             .buf = -1,
+                             .arg = {-1, -1, -1}});
 }
 
 int32_t lp_sop(lp *p, nnc_sop op, int32_t a, int32_t b, int32_t c)
@@ -76,7 +76,7 @@ int32_t lp_sop(lp *p, nnc_sop op, int32_t a, int32_t b, int32_t c)
         return -1;
     nnc_sres res = nnc_sops[op].res;
     uint8_t d = res == SR_bool ? (uint8_t)DT_bool : p->k->ins[res == SR_select ? b : a].dtype;
-    return add(
+    return append_ins(
         p, (nnc_kins){.op = KO_sop, .dtype = d, .sop = (uint8_t)op, .buf = -1, .arg = {a, b, c}});
 }
 
@@ -84,12 +84,12 @@ int32_t lp_cast(lp *p, int32_t x, nnc_dtype to)
 {
     if (p->oom || p->k->ins[x].dtype == to)
         return x;
-    return add(p, (nnc_kins){.op = KO_sop,
-                      .dtype = (uint8_t)nnc_kdtype(to),
-                      .sop = SC_cast,
-                      .cast_to = (uint8_t)to,
-                      .buf = -1,
-                      .arg = {x, -1, -1}});
+    return append_ins(p, (nnc_kins){.op = KO_sop,
+                             .dtype = (uint8_t)nnc_kdtype(to),
+                             .sop = SC_cast,
+                             .cast_to = (uint8_t)to,
+                             .buf = -1,
+                             .arg = {x, -1, -1}});
 }
 
 static nnc_affine offset(const nnc_type *t, const lp_map *at)
@@ -123,11 +123,11 @@ static int result_buffer(const lp *p, int i)
 
 static int32_t access_at(lp *p, nnc_kop op, int buf, nnc_affine at, int32_t x)
 {
-    return add(p, (nnc_kins){.op = (uint8_t)op,
-                      .dtype = (uint8_t)nnc_kdtype(p->k->buf[buf].dtype),
-                      .buf = (int16_t)buf,
-                      .arg = {x, -1, -1},
-                      .at = at});
+    return append_ins(p, (nnc_kins){.op = (uint8_t)op,
+                             .dtype = (uint8_t)nnc_kdtype(p->k->buf[buf].dtype),
+                             .buf = (int16_t)buf,
+                             .arg = {x, -1, -1},
+                             .at = at});
 }
 
 static int32_t access(lp *p, nnc_kop op, int buf, const nnc_type *t, const lp_map *at, int32_t x)
@@ -210,12 +210,12 @@ int32_t lp_reduce(lp *p, nnc_kred kind, bool running, int32_t x, int32_t mask)
     if (p->oom)
         return -1;
     uint8_t d = kind >= KR_argmax ? (uint8_t)DT_i64 : p->k->ins[x].dtype;
-    return add(p, (nnc_kins){.op = KO_reduce,
-                      .dtype = d,
-                      .sop = (uint8_t)kind,
-                      .running = running,
-                      .buf = -1,
-                      .arg = {x, mask, -1}});
+    return append_ins(p, (nnc_kins){.op = KO_reduce,
+                             .dtype = d,
+                             .sop = (uint8_t)kind,
+                             .running = running,
+                             .buf = -1,
+                             .arg = {x, mask, -1}});
 }
 
 static void close_stage(lp *p)

@@ -216,7 +216,7 @@ static void fill_table(const row *w, nnc_affine b)
 }
 
 /* The best of the last result's block, and of the table's other blocks. */
-static void find(const row *w, best of[2])
+static void find_best(const row *w, best of[2])
 {
     lp *p = w->p;
     previous q = last_result(w);
@@ -244,7 +244,7 @@ static void tournament(row *w)
     w->r = lp_axis(p, KA_reduce, false, w->each);
     fill_table(w, b);
     lp_stage(p, nnc_affine_axes(&w->step) | nnc_affine_axes(&w->r));
-    find(w, of);
+    find_best(w, of);
     lp_post(p);
     for (int i = 0; i < 2; i++)
         at[i] = lp_cast(p, found(w, of[i]), w->d);

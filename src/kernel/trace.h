@@ -104,12 +104,12 @@ typedef struct nx_set {
     int n;
     const nnc_ref *out;   /* results; a value may occur several times */
     int n_out;
-    const nnc_node *of;     /* the node whose kernel it is, a node of `outer`; NULL: a question */
-    const nnc_graph *outer; /* g itself, or g is the body of `of` or its expansion */
+    const nnc_node *owner;  /* the node whose kernel it is, a node of `outer`; NULL: a question */
+    const nnc_graph *outer; /* g itself, or g is the body of `owner` or its expansion */
     const nnc_ref *input;   /* its operands as values of g */
     nnc_ref *operand;       /* its distinct operands: the first buffers. Of a question, buffers are assigned on first use */
     int n_operand;
-    bool inner;           /* its results are values of g also where it has `of`: what another part of the kernel reads (chain.c) */
+    bool inner;           /* its results are values of g also where it has `owner`: what another part of the kernel reads (chain.c) */
     int64_t local; /* bytes of a tmp buffer for values that windows read; 0: there is none */
     int64_t spare; /* -1: known to be a kernel; otherwise the number of repeated evaluations of expensive ops allowed */
 } nx_set;

@@ -8,7 +8,7 @@
 /* ---- one instruction ---- */
 
 /* Appends an instruction to t->ins; NULL: out of memory. */
-static nx_ins *add(nx *t, nnc_kop op, nnc_dtype d, nx_place at)
+static nx_ins *append_ins(nx *t, nnc_kop op, nnc_dtype d, nx_place at)
 {
     if ((size_t)t->n_ins >=
         t->cap_ins) { /* not in the arena, which zeroes memory: questions are frequent and short */
@@ -59,7 +59,7 @@ nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args)
 /* Constants are created beside each user. */
 int32_t nx_const(nx *t, nnc_dtype d, double v)
 {
-    nx_ins *q = add(t, KO_const, d, (nx_place){0});
+    nx_ins *q = append_ins(t, KO_const, d, (nx_place){0});
     if (!q)
         return -1;
     if (nnc_is_float(d)) {
@@ -74,7 +74,7 @@ int32_t nx_const(nx *t, nnc_dtype d, double v)
 
 int32_t nx_const_int(nx *t, nnc_dtype d, int64_t v)
 {
-    nx_ins *q = add(t, KO_const, d, (nx_place){0});
+    nx_ins *q = append_ins(t, KO_const, d, (nx_place){0});
     if (q)
         q->k.i = v;
     return last(t);
@@ -87,7 +87,7 @@ int32_t nx_number(nx *t, nnc_ref v, double f)
 
 int32_t nx_sop(nx *t, nx_place at, nnc_sop op, nnc_dtype d, int32_t a, int32_t b, int32_t c)
 {
-    nx_ins *q = t->oom ? NULL : add(t, KO_sop, d, at);
+    nx_ins *q = t->oom ? NULL : append_ins(t, KO_sop, d, at);
     if (q) {
         q->k.sop = (uint8_t)op;
         q->k.cast_to = op == SC_cast ? (uint8_t)d : 0;
@@ -117,7 +117,7 @@ int32_t nx_index(nx *t, nx_place at, const nnc_affine *e)
     for (int a = 0; a < t->k->n_axis; a++) {
         if (e->k[a] == 0)
             continue;
-        nx_ins *q = add(t, KO_index, DT_i64, at);
+        nx_ins *q = append_ins(t, KO_index, DT_i64, at);
         if (q)
             q->k.i = a;
         int32_t x = last(t);
@@ -164,10 +164,10 @@ static int chain_length(const nx *t, int32_t guard)
 nnc_ref nx_outside(const nx *t, nnc_ref v, const nnc_graph **g)
 {
     const nx_set *s = t->set;
-    for (int i = 0; s->of && i < s->of->n_in; i++)
+    for (int i = 0; s->owner && i < s->owner->n_in; i++)
         if (s->input[i] == v) {
             *g = s->outer;
-            return s->of->in[i];
+            return s->owner->in[i];
         }
     *g = t->g;
     return v;
@@ -185,7 +185,7 @@ static int buffer_of(nx *t, nnc_ref v)
 {
     const nnc_graph *g;
     nnc_ref r = nx_outside(t, v, &g);
-    if (t->set->of && g != t->set->outer) {
+    if (t->set->owner && g != t->set->outer) {
         if (nnc_op_class((nnc_op)nnc_def(g, v)->op) == CL_leaf)
             return nx_fail(t, v, "is data and cannot be inside a kernel");
         r |= NX_INNER;
@@ -218,7 +218,7 @@ static int32_t add_load(nx *t, nx_place p, nnc_ref v, const nnc_affine *e, int32
     int n = chain_length(t, guard), buf = buffer_of(t, v);
     if (n > 0 && fill < 0)
         fill = nx_const(t, d, 0);
-    nx_ins *q = buf < 0 || t->oom ? NULL : add(t, KO_load, d, p);
+    nx_ins *q = buf < 0 || t->oom ? NULL : append_ins(t, KO_load, d, p);
     if (!q)
         return -1;
     q->k.buf = (int16_t)buf;
@@ -547,7 +547,7 @@ int32_t nx_reduce(nx *t, nx_place at, nnc_ref v, int32_t x, int32_t inner, int32
     int32_t inside = op == OP_argmaxpool && inner != guard ? nx_condition(t, at, inner, guard) : -1;
     if (inner != guard && inside < 0)
         x = nx_filled(t, at, x, inner, guard, neutral(t, op, d));
-    nx_ins *q = x < 0 ? NULL : add(t, KO_reduce, kind >= KR_argmax ? DT_i64 : d, at);
+    nx_ins *q = x < 0 ? NULL : append_ins(t, KO_reduce, kind >= KR_argmax ? DT_i64 : d, at);
     if (!q)
         return -1;
     q->k.sop = (uint8_t)kind;
@@ -571,9 +571,11 @@ bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, i
     for (int j = 0; j < s->n_out; j++) { /* a value may be several results */
         if (s->out[j] != v)
             continue;
-        const nnc_type *type = s->of && !s->inner ? nnc_typeof(s->outer, s->of->out + (nnc_ref)j)
-                                                  : nnc_typeof(t->g, v);
-        nx_ins *q = NX_ROOM(t, store) ? add(t, KO_store, (nnc_dtype)t->ins[x].k.dtype, at) : NULL;
+        const nnc_type *type = s->owner && !s->inner
+                                   ? nnc_typeof(s->outer, s->owner->out + (nnc_ref)j)
+                                   : nnc_typeof(t->g, v);
+        nx_ins *q =
+            NX_ROOM(t, store) ? append_ins(t, KO_store, (nnc_dtype)t->ins[x].k.dtype, at) : NULL;
         if (!q)
             return false;
         t->store[t->n_store++] = last(t);

@@ -451,7 +451,7 @@ static void accept(collapser *c, int i, int n)
 }
 
 /* Repeats the choice until all chosen pieces are measured at the cost they were chosen for. */
-static void choose(collapser *c)
+static void choose_pieces(collapser *c)
 {
     int take[LINKS + 1];
     for (int i = 0; i < c->n_link; i++)
@@ -588,7 +588,7 @@ static bool collapse(collapser *c, nnc_arena *out)
         for (int j = 0; j < c->n_link; j++)
             function |= c->link[j].function;
         if (function)
-            choose(c);
+            choose_pieces(c);
     }
     if (c->oom || c->n_chosen == 0)
         return !c->oom;

@@ -4,7 +4,7 @@
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-static const ox_attr *find(const ox_attr *a, size_t n, const char *name)
+static const ox_attr *find_attr(const ox_attr *a, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (!strcmp(a[i].name, name))
@@ -14,7 +14,7 @@ static const ox_attr *find(const ox_attr *a, size_t n, const char *name)
 
 static const ox_attr *given(const ox_build *b, const char *name)
 {
-    const ox_attr *a = find(b->n->attr, b->n->n_attr, name);
+    const ox_attr *a = find_attr(b->n->attr, b->n->n_attr, name);
     const ox_build *call = b->scope->call;
     if (!a || !a->ref)
         return a;
@@ -22,7 +22,7 @@ static const ox_attr *given(const ox_build *b, const char *name)
         return NULL;
     const char *ref = a->ref;
     a = given(call, ref);
-    return a ? a : find(call->function->attr, call->function->n_attr, ref);
+    return a ? a : find_attr(call->function->attr, call->function->n_attr, ref);
 }
 
 const ox_attr *ox_attr_find(const ox_build *b, const char *name, int type)

@@ -26,7 +26,7 @@ static bool letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-static int find(const uint8_t *label, int n, int which)
+static int find_label(const uint8_t *label, int n, int which)
 {
     for (int i = 0; i < n; i++)
         if (label[i] == which)
@@ -95,7 +95,7 @@ static bool read_result(einsum *e, const char *p)
         if (!read_labels(e, &p, e->dots, e->out, NNC_MAX_RANK, &e->n_out))
             return false;
         for (int i = 0; i < e->n_out; i++)
-            if (!e->times[e->out[i]] || find(e->out, i, e->out[i]) >= 0)
+            if (!e->times[e->out[i]] || find_label(e->out, i, e->out[i]) >= 0)
                 return ox_wrong(e->b, "a letter of its result is in no operand, or there twice");
         return !*p || ox_wrong(e->b, "the equation has two results");
     }
@@ -118,7 +118,7 @@ static void drop(term *t, int at)
 static bool take_diagonals(einsum *e, term *t)
 {
     for (int i = t->rank - 1; i > 0; i--) {
-        int first = find(t->label, i, t->label[i]);
+        int first = find_label(t->label, i, t->label[i]);
         if (first < 0)
             continue;
         ox_build *b = e->b;
@@ -144,11 +144,11 @@ typedef struct others {
 
 static bool needed(const einsum *e, const others *o, int label)
 {
-    bool yes = find(e->out, e->n_out, label) >= 0;
+    bool yes = find_label(e->out, e->n_out, label) >= 0;
     if (o->one)
-        yes = yes || find(o->one->label, o->one->rank, label) >= 0;
+        yes = yes || find_label(o->one->label, o->one->rank, label) >= 0;
     for (int i = 0; i < o->n_rest; i++)
-        yes = yes || find(o->rest[i].label, o->rest[i].rank, label) >= 0;
+        yes = yes || find_label(o->rest[i].label, o->rest[i].rank, label) >= 0;
     return yes;
 }
 
@@ -173,7 +173,7 @@ static nnc_ref in_order(einsum *e, const term *t, const uint8_t *label)
     int64_t perm[NNC_MAX_RANK];
     bool moved = false;
     for (int i = 0; i < t->rank; i++) {
-        perm[i] = find(t->label, t->rank, label[i]);
+        perm[i] = find_label(t->label, t->rank, label[i]);
         moved = moved || perm[i] != i;
     }
     return moved ? ox_transposed(e->b, t->v, perm) : t->v;
@@ -191,7 +191,7 @@ static void find_roles(const einsum *e, const term *x, const term *y, const othe
     *r = (roles){.n_batch = 0};
     for (int i = 0; i < x->rank; i++) {
         uint8_t c = x->label[i];
-        if (find(y->label, y->rank, c) < 0)
+        if (find_label(y->label, y->rank, c) < 0)
             r->left[r->n_left++] = c;
         else if (needed(e, o, c))
             r->batch[r->n_batch++] = c;
@@ -199,7 +199,7 @@ static void find_roles(const einsum *e, const term *x, const term *y, const othe
             r->sum[r->n_sum++] = c;
     }
     for (int i = 0; i < y->rank; i++)
-        if (find(x->label, x->rank, y->label[i]) < 0)
+        if (find_label(x->label, x->rank, y->label[i]) < 0)
             r->right[r->n_right++] = y->label[i];
 }
 

@@ -210,7 +210,7 @@ static nnc_ref input_part(const cell *c, nnc_ref x, int k, nnc_ref *own)
 }
 
 /* y [steps, batch, size] and the last cell state of direction k, whose x is in its order. */
-static nnc_ref run(const cell *c, nnc_ref x, int k, nnc_ref *last)
+static nnc_ref build_direction(const cell *c, nnc_ref x, int k, nnc_ref *last)
 {
     ox_build *b = c->b;
     bool lstm = c->gates == 4, gru = c->gates == 3;
@@ -353,7 +353,7 @@ static bool recurrent(ox_build *b, int gates, const int *order, const char *usua
         return ox_wrong(b, "its weights are not those of %d direction%s", n, n > 1 ? "s" : "");
     for (int k = 0; k < n; k++) {
         bool back = k == 1 || !strcmp(way, "reverse");
-        y[k] = run(&c, back ? backwards(&c, c.x) : c.x, k, &last[k]);
+        y[k] = build_direction(&c, back ? backwards(&c, c.x) : c.x, k, &last[k]);
         if (y[k] == NNC_NONE)
             return false;
         h[k] = ox_reshape(

@@ -110,7 +110,7 @@ static bool write_composed(exporter *x)
     }
 }
 
-static const char *choose(exporter *x, const char *c, const char *yes, const char *no)
+static const char *put_where(exporter *x, const char *c, const char *yes, const char *no)
 {
     op_node o = OP_OF(x, "Where", c, yes, no);
     return op_end(&o);
@@ -123,15 +123,15 @@ static bool write_shift(exporter *x, bool left)
     const char *a = op_operand(x, 0), *by = op_cast(x, op_operand(x, 1), u), *minus = NULL;
     if (!left && nnc_dtype_kind(d) == NNC_INT) {
         minus = op_2(x, "Less", a, op_scalar(x, d, 0));
-        a = choose(x, minus, op_1(x, "BitwiseNot", a), a);
+        a = put_where(x, minus, op_1(x, "BitwiseNot", a), a);
     }
     a = op_cast(x, a, u);
     op_node o = OP_OF(x, "BitShift", a, by);
     op_attr_text(&o, "direction", left ? "LEFT" : "RIGHT");
     const char *r = op_end(&o);
     const char *fits = op_2(x, "Less", by, op_scalar(x, u, 8 * nnc_dtype_size(d)));
-    r = op_cast(x, choose(x, fits, r, op_scalar(x, u, 0)), d);
-    return give(x, minus ? choose(x, minus, op_1(x, "BitwiseNot", r), r) : r);
+    r = op_cast(x, put_where(x, fits, r, op_scalar(x, u, 0)), d);
+    return give(x, minus ? put_where(x, minus, op_1(x, "BitwiseNot", r), r) : r);
 }
 
 static bool write_ewise(exporter *x)

@@ -681,7 +681,7 @@ static bool add_outputs(ox *x, ox_scope *s, const ox_graph *g)
     return g->n_out > 0 || damaged(x, "the graph has no outputs");
 }
 
-static bool run(ox *x)
+static bool import_model(ox *x)
 {
     ox_graph g;
     x->r = (ox_reader){.a = &x->a, .sink = x->sink, .file = x->file};
@@ -712,7 +712,7 @@ static nnc_graph *import(
     nnc_arena_init(&x.a, 0);
     if (mapped)
         x.file_hash = x.o->given ? x.o->given->file[0].hash : nnc_weight_file_hash(data.p, data.n);
-    bool ok = run(&x);
+    bool ok = import_model(&x);
     if (ok)
         ok = (x.g->given = x.o->given ? nnc_given_share(x.o->given) : ox_keep(&x)) != NULL;
     if (ok && x.o->coverage)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct uses { /* the nodes whose results a node reads */
-    int32_t *of;
+    int32_t *producer;
     int n, cap, next;
     enum { NEW, OPEN, PLACED } state;
 } uses;
@@ -24,12 +24,12 @@ static bool add_use(order *o, uses *u, const char *name)
         if (!more)
             return ox_nomem(o->x);
         if (u->n)
-            memcpy(more, u->of, sizeof *more * (size_t)u->n);
-        u->of = more;
+            memcpy(more, u->producer, sizeof *more * (size_t)u->n);
+        u->producer = more;
         u->cap = 2 * u->cap + 4;
     }
     if (v)
-        u->of[u->n++] = v->rank;
+        u->producer[u->n++] = v->rank;
     return true;
 }
 
@@ -91,7 +91,7 @@ static bool place(const order *o, int32_t i, int32_t *open, int32_t *placed, siz
             placed[(*n_placed)++] = open[--n];
             continue;
         }
-        const int32_t next = u->of[u->next++];
+        const int32_t next = u->producer[u->next++];
         if (o->node[next].state == OPEN)
             return false;
         if (o->node[next].state == NEW) {
@@ -137,7 +137,7 @@ bool ox_order(ox *x, ox_node *node, size_t n)
         if (!add_uses(&o, &o.node[i], &node[i], &none, 0))
             return false;
         for (int k = 0; k < o.node[i].n; k++)
-            ordered = ordered && o.node[i].of[k] < (int32_t)i;
+            ordered = ordered && o.node[i].producer[k] < (int32_t)i;
     }
     return ordered || sort(&o, node, n);
 }

@@ -109,7 +109,7 @@ static int64_t value(const program *d, int64_t ns, int64_t bytes)
 }
 
 /* The best end of stage s that begins at layer i. */
-static void choose(program *d, int s, int i)
+static void choose_end(program *d, int s, int i)
 {
     const nnc_cut_problem *p = d->p;
     const bool joins_max = d->goal == G_max || d->goal == G_bytes;
@@ -149,7 +149,7 @@ static void swap(int64_t **a, int64_t **b)
 }
 
 /* Returns the best value, INT64_MAX for none, and its cut. */
-static int64_t run(program *d, int *cut)
+static int64_t solve(program *d, int *cut)
 {
     const nnc_cut_problem *p = d->p;
     const int n = p->n_layer, stages = p->n_stage;
@@ -162,7 +162,7 @@ static int64_t run(program *d, int *cut)
         for (int i = 0; i <= n; i++)
             d->best[i] = INT64_MAX;
         for (int i = s; i <= (s ? n - (stages - s) : 0); i++)
-            choose(d, s, i);
+            choose_end(d, s, i);
         swap(&d->next, &d->best);
         swap(&d->next_most, &d->most);
     }
@@ -205,13 +205,13 @@ nnc_status nnc_cut_min_max(const nnc_cut_problem *p, int *cut, nnc_cut_result *r
     if (p->n_stage < 1 || p->n_layer < p->n_stage)
         return NNC_OK;
     NNC_NEED(prepare(&d, &a), sink);
-    const int64_t max = run(&d, cut);
+    const int64_t max = solve(&d, cut);
     if (max == INT64_MAX)
         return NNC_OK;
     d.goal = G_squares;
     d.limit = max;
     d.shift = square_shift(p->n_stage, max);
-    run(&d, cut);
+    solve(&d, cut);
     fill(p, cut, r);
     return NNC_OK;
 }
@@ -224,7 +224,7 @@ nnc_status nnc_cut_min_memory(const nnc_cut_problem *p, int *cut, nnc_cut_result
     if (p->n_stage < 1 || p->n_layer < p->n_stage)
         return NNC_OK;
     NNC_NEED(prepare(&d, &a), sink);
-    if (run(&d, cut) < INT64_MAX)
+    if (solve(&d, cut) < INT64_MAX)
         fill(p, cut, r);
     return NNC_OK;
 }
@@ -248,7 +248,7 @@ static void descend(program *d, int64_t times, int *at, int *cut, nnc_cut_result
     d->goal = G_sum;
     for (bool first = true; d->limit >= least_max; first = false) {
         nnc_cut_result x;
-        if (run(d, at) == INT64_MAX)
+        if (solve(d, at) == INT64_MAX)
             break;
         fill(p, at, &x);
         const int64_t total = nnc_add_sat(x.sum, nnc_mul_sat(times, x.max));
@@ -275,7 +275,7 @@ nnc_status nnc_cut_min_latency(
         return NNC_OK;
     int *at = ARENA_NEW(&a, int, p->n_stage + 1);
     NNC_NEED(at && prepare(&d, &a), sink);
-    const int64_t least_max = run(&d, at);
+    const int64_t least_max = solve(&d, at);
     if (least_max == INT64_MAX)
         return NNC_OK;
     d.limit = micro > 1 ? least_max : INT64_MAX;

@@ -18,7 +18,7 @@ int64_t cut_bytes(const nnc_cut_problem *p, int s, int64_t fixed, int64_t saved,
 int64_t cut_transfer(const nnc_cut_problem *p, int s, int at);
 /* Best cuts without limits of memory, which schedules and stages of ZeRO have in common; the latest one of each slot. */
 typedef struct search_cut {
-    nnc_combination of; /* of what a cut depends on; pipeline 0: an empty slot */
+    nnc_combination key; /* of what a cut depends on; pipeline 0: an empty slot */
     int *cut;
     size_t cap;
 } search_cut;

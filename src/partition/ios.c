@@ -55,7 +55,7 @@ static bool stage_ns(const search *s, uint64_t set, int64_t *ns)
     return groups <= p->streams;
 }
 
-static size_t find(const search *s, uint64_t set)
+static size_t find_slot(const search *s, uint64_t set)
 {
     size_t at = (size_t)nnc_hash64(&set, sizeof set, 0) & (s->n_slot - 1);
     while (s->slot[at] >= 0 && s->state[s->slot[at]].set != set)
@@ -74,7 +74,7 @@ static bool grow_table(search *s)
     s->slot = slot;
     s->n_slot = n;
     for (size_t i = 0; i < s->n; i++)
-        s->slot[find(s, s->state[i].set)] = (int32_t)i;
+        s->slot[find_slot(s, s->state[i].set)] = (int32_t)i;
     return true;
 }
 
@@ -85,7 +85,7 @@ static void reach(search *s, uint64_t set, uint64_t stage, int32_t from, int64_t
         s->oom = true;
         return;
     }
-    const size_t at = find(s, set);
+    const size_t at = find_slot(s, set);
     if (s->slot[at] >= 0) {
         state *x = &s->state[s->slot[at]];
         if (t < x->best) {

@@ -387,7 +387,8 @@ typedef enum nnc_prune {
 } nnc_prune;
 extern const char *const nnc_prune_reasons[PRUNE__COUNT];
 
-enum { SEARCH_FILLS = 5 }; /* weights, gradients, optimizer, saved, working */
+/* What fills a device's memory. */
+enum { FILLED_weights, FILLED_gradients, FILLED_optimizer, FILLED_saved, FILLED_working, SEARCH_FILLS };
 typedef struct nnc_search_stage {
     int64_t busy;   /* nanoseconds of a device, collectives of its tensor group and its update included */
     int64_t tensor; /* of these: the collectives */

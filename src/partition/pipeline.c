@@ -23,7 +23,7 @@ bool nnc_pipeline_possible(
     return !*why;
 }
 
-static void add(nnc_pipeline *p, int d, int *n, nnc_task_kind kind, int stage, int micro)
+static void add_task(nnc_pipeline *p, int d, int *n, nnc_task_kind kind, int stage, int micro)
 {
     p->task[d][(*n)++] = (nnc_task){(uint8_t)kind, stage, micro};
 }
@@ -32,10 +32,10 @@ static void make_gpipe(nnc_pipeline *p, int d)
 {
     int n = 0;
     for (int i = 0; i < p->micro; i++)
-        add(p, d, &n, TASK_forward, d, i);
+        add_task(p, d, &n, TASK_forward, d, i);
     for (int i = 0; i < p->micro && p->kind == PIPE_gpipe;
          i++) /* in the order of the sums of gradients */
-        add(p, d, &n, TASK_backward, d, i);
+        add_task(p, d, &n, TASK_backward, d, i);
 }
 
 /* Task i of the forward passes of device d over its chunks, or of the backward passes, which take the chunks from the last one on. */
@@ -44,7 +44,7 @@ static void add_chunk(nnc_pipeline *p, int d, int *n, nnc_task_kind kind, int i)
     const int group = p->devices * p->chunks;
     const int chunk = i % group / p->devices;
     const int of = kind == TASK_forward ? chunk : p->chunks - 1 - chunk;
-    add(p, d, n, kind, of * p->devices + d, i / group * p->devices + i % p->devices);
+    add_task(p, d, n, kind, of * p->devices + d, i / group * p->devices + i % p->devices);
 }
 
 static void make_1f1b(nnc_pipeline *p, int d)
@@ -66,16 +66,16 @@ static void make_split(nnc_pipeline *p, int d, int first, int behind)
 {
     int n = 0, f = 0, w = 0;
     while (f < p->micro && f < first)
-        add(p, d, &n, TASK_forward, d, f++);
+        add_task(p, d, &n, TASK_forward, d, f++);
     for (int b = 0; b < p->micro; b++) {
-        add(p, d, &n, TASK_backward, d, b);
+        add_task(p, d, &n, TASK_backward, d, b);
         if (b >= behind)
-            add(p, d, &n, TASK_weight, d, w++);
+            add_task(p, d, &n, TASK_weight, d, w++);
         if (f < p->micro)
-            add(p, d, &n, TASK_forward, d, f++);
+            add_task(p, d, &n, TASK_forward, d, f++);
     }
     while (w < p->micro)
-        add(p, d, &n, TASK_weight, d, w++);
+        add_task(p, d, &n, TASK_weight, d, w++);
 }
 
 nnc_status nnc_pipeline_make(nnc_pipeline_kind k, int devices, int micro, int chunks, nnc_arena *a,

@@ -33,7 +33,7 @@ typedef struct search {
     candidate *list;
     size_t cap;
     int n;
-    const nnc_search_costs *of; /* of the entry whose combinations are listed */
+    const nnc_search_costs *costs; /* of the entry whose combinations are listed */
     totals sum;
     nnc_combination known; /* whose least_reduction is known_ns; -1: none */
     int64_t known_ns;
@@ -115,7 +115,7 @@ static bool may_fit(const search *s, const nnc_combination *c)
 
 /* ---- the list ------------------------------------------------------------------------------------------- */
 
-static nnc_status add(search *s, nnc_combination c)
+static nnc_status add_combination(search *s, nnc_combination c)
 {
     const char *why;
     s->out->tried++;
@@ -157,7 +157,7 @@ static nnc_status add_variants(search *s, nnc_combination c)
                 c.data_first = order;
                 c.zero = (uint8_t)zero;
                 c.recompute = again;
-                NNC_TRY(add(s, c));
+                NNC_TRY(add_combination(s, c));
             }
     return NNC_OK;
 }
@@ -188,8 +188,8 @@ static nnc_status add_schedules(search *s, nnc_combination c)
 static nnc_status add_entry(search *s)
 {
     const nnc_search_problem *p = s->p;
-    const int t = s->of->tensor, most = p->devices / t;
-    if ((p->tensor && t != p->tensor) || (p->size && s->of->size != p->size))
+    const int t = s->costs->tensor, most = p->devices / t;
+    if ((p->tensor && t != p->tensor) || (p->size && s->costs->size != p->size))
         return NNC_OK;
     for (int pipe = p->pipeline ? p->pipeline : 1; pipe <= (p->pipeline ? p->pipeline : most);
          pipe++) {
@@ -199,7 +199,7 @@ static nnc_status add_entry(search *s)
             break;
         }
         for (int d = p->data ? p->data : 1; d <= (p->data ? p->data : most / pipe); d++) {
-            const int64_t step = nnc_mul_sat(d, s->of->size);
+            const int64_t step = nnc_mul_sat(d, s->costs->size);
             if (d > most / pipe || p->samples % step) {
                 s->out->tried++;
                 s->out->pruned[PRUNE_samples]++;
@@ -208,7 +208,7 @@ static nnc_status add_entry(search *s)
             NNC_TRY(add_schedules(s, (nnc_combination){.data = d,
                                          .tensor = t,
                                          .pipeline = pipe,
-                                         .size = s->of->size,
+                                         .size = s->costs->size,
                                          .micro = (int)nnc_min64(p->samples / step, INT32_MAX)}));
         }
     }
@@ -218,8 +218,8 @@ static nnc_status add_entry(search *s)
 static nnc_status list_all(search *s)
 {
     for (int i = 0; i < s->p->n_costs; i++) {
-        s->of = &s->p->costs[i];
-        s->sum = sum_up(s->of, s->p->n_layer);
+        s->costs = &s->p->costs[i];
+        s->sum = sum_up(s->costs, s->p->n_layer);
         s->known_ns = -1;
         NNC_TRY(add_entry(s));
     }

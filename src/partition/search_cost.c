@@ -35,7 +35,7 @@ void nnc_combination_name(const nnc_combination *c, nnc_text *out)
 
 typedef struct evaluation {
     const nnc_search_problem *p;
-    const nnc_search_costs *of;
+    const nnc_search_costs *costs;
     const nnc_combination *c;
     nnc_search_result *out;
     bool brief; /* only the time */
@@ -122,7 +122,7 @@ static int64_t largest_segment(const evaluation *e)
     int64_t largest = 0, now = 0;
     for (int i = 0; i < e->p->n_layer; i++) {
         now = e->p->segment[i] ? 0 : now;
-        now = nnc_add_sat(now, at(e->of->saved, i));
+        now = nnc_add_sat(now, at(e->costs->saved, i));
         largest = nnc_max64(largest, now);
     }
     return largest;
@@ -130,7 +130,7 @@ static int64_t largest_segment(const evaluation *e)
 
 static nnc_status prepare(evaluation *e)
 {
-    const nnc_search_costs *of = e->of;
+    const nnc_search_costs *of = e->costs;
     const nnc_combination *c = e->c;
     const int n = e->p->n_layer, d = c->data;
     int64_t **const v[] = {&e->forward, &e->backward, &e->weight, &e->fixed, &e->saved, &e->kept};
@@ -170,7 +170,7 @@ static nnc_status cut_problem(evaluation *e, nnc_links *links, int64_t **room, n
     *room = ARENA_NEW(e->a, int64_t, stages);
     NNC_NEED(time && both && *room && flight && device, e->sink);
     for (int i = 0; i <= n; i++) {
-        both[i] = nnc_mul_sat(p->forward ? 1 : 2, at(e->of->boundary, i));
+        both[i] = nnc_mul_sat(p->forward ? 1 : 2, at(e->costs->boundary, i));
         if (i < n)
             time[i] = nnc_add_sat(e->forward[i], nnc_add_sat(e->backward[i], e->weight[i]));
     }
@@ -211,7 +211,7 @@ static nnc_status free_cut(evaluation *e, const nnc_cut_problem *q, int *to)
     key.schedule = key.zero = 0;
     search_cut *k = e->cuts ? &e->cuts->slot[nnc_hash64(&key, sizeof key, 0) % SEARCH_CUTS] : NULL;
     const size_t bytes = ((size_t)e->stages + 1) * sizeof *to;
-    if (k && k->of.pipeline && !memcmp(&k->of, &key, sizeof key)) {
+    if (k && k->key.pipeline && !memcmp(&k->key, &key, sizeof key)) {
         memcpy(to, k->cut, bytes);
         return NNC_OK;
     }
@@ -220,7 +220,7 @@ static nnc_status free_cut(evaluation *e, const nnc_cut_problem *q, int *to)
         return NNC_OK;
     NNC_NEED(ARENA_ROOM(e->cuts->a, k->cut, k->cap, e->stages + 1), e->sink);
     memcpy(k->cut, to, bytes);
-    k->of = key;
+    k->key = key;
     return NNC_OK;
 }
 
@@ -297,7 +297,7 @@ static int64_t each_ns(const group *g, const int64_t *large, int i, int j)
 /* gradients[] without what is reduced together. */
 static nnc_status large_gradients(evaluation *e, const int64_t **large)
 {
-    const nnc_search_costs *of = e->of;
+    const nnc_search_costs *of = e->costs;
     *large = of->gradients;
     if (!of->small)
         return NNC_OK;
@@ -317,7 +317,7 @@ static void reduce_chunk(const evaluation *e, const group *g, const int64_t *bac
     const nnc_links links = {NULL, group_link, g};
     if (is_serial(e)) {
         const int64_t ns =
-            e->of->small ? each_ns(g, large, i, j) : group_ns(g, sum_of(large, i, j));
+            e->costs->small ? each_ns(g, large, i, j) : group_ns(g, sum_of(large, i, j));
         r->all = nnc_add_sat(r->all, ns);
         r->end = nnc_add_sat(r->end, ns);
         return;
@@ -325,7 +325,7 @@ static void reduce_chunk(const evaluation *e, const group *g, const int64_t *bac
     const nnc_buckets_problem b = {.n_layer = j - i,
         .backward = back + i,
         .gradient = large + i,
-        .bucket_bytes = e->of->small ? 0 : p->bucket_bytes,
+        .bucket_bytes = e->costs->small ? 0 : p->bucket_bytes,
         .links = &links,
         .n_device = e->c->data,
         .slowdown = p->slowdown};
@@ -356,7 +356,7 @@ static nnc_status reduce(
         const int stage = e->pipe.task[d][position[k]].stage, i = cut_at[stage],
                   j = cut_at[stage + 1];
         reduce_chunk(e, &g, back, large, t->start[d][position[k]], i, j, !k, r);
-        small = nnc_add_sat(small, sum_of(e->of->small, i, j));
+        small = nnc_add_sat(small, sum_of(e->costs->small, i, j));
     }
     const int64_t ns = group_ns(&g, small);
     r->all = nnc_add_sat(r->all, ns);
@@ -379,20 +379,20 @@ static int64_t gathered_pass(const evaluation *e, bool backward, int64_t *all)
     const group gather = replicas_of(e, 0, SEARCH_allgather),
                 scatter = replicas_of(e, 0, SEARCH_reduce_scatter);
     const int last = e->p->n_layer - 1, slow = e->p->slowdown;
-    int64_t t = group_ns(&gather, at(e->of->weights, backward ? last : 0));
+    int64_t t = group_ns(&gather, at(e->costs->weights, backward ? last : 0));
     *all = nnc_add_sat(*all, t);
     for (int k = 0; k <= last; k++) {
         const int i = backward ? last - k : k, next = backward ? i - 1 : i + 1;
         const int64_t run = backward ? nnc_add_sat(e->backward[i], e->weight[i]) : e->forward[i];
-        int64_t moves = k < last ? group_ns(&gather, at(e->of->weights, next)) : 0;
+        int64_t moves = k < last ? group_ns(&gather, at(e->costs->weights, next)) : 0;
         if (backward && k > 0)
-            moves = nnc_add_sat(moves, group_ns(&scatter, at(e->of->gradients, i + 1)));
+            moves = nnc_add_sat(moves, group_ns(&scatter, at(e->costs->gradients, i + 1)));
         const int64_t both = nnc_min64(nnc_mul_sat(run, slow) / 1000, moves),
                       lost = (int64_t)((__int128)both * (slow - 1000) / slow);
         t = nnc_add_sat(t, nnc_max64(nnc_add_sat(run, lost), moves));
         *all = nnc_add_sat(*all, moves);
     }
-    const int64_t first = backward ? group_ns(&scatter, at(e->of->gradients, 0)) : 0;
+    const int64_t first = backward ? group_ns(&scatter, at(e->costs->gradients, 0)) : 0;
     *all = nnc_add_sat(*all, first);
     return nnc_add_sat(t, first);
 }
@@ -423,12 +423,12 @@ static nnc_status stage_costs(
         v[1][s] = e->p->forward ? 0 : sum_of(e->backward, i, j);
         v[2][s] = e->p->forward ? 0 : sum_of(e->weight, i, j);
         if (s + 1 < e->stages)
-            v[3][s] =
-                stage_send(e, s % e->c->pipeline, (s + 1) % e->c->pipeline, at(e->of->boundary, j));
+            v[3][s] = stage_send(
+                e, s % e->c->pipeline, (s + 1) % e->c->pipeline, at(e->costs->boundary, j));
         *compute = nnc_add_sat(*compute, nnc_add_sat(v[0][s], nnc_add_sat(v[1][s], v[2][s])));
-        int64_t moves = nnc_mul_sat(e->c->recompute ? 2 : 1, sum_of(e->of->forward_comm, i, j));
+        int64_t moves = nnc_mul_sat(e->c->recompute ? 2 : 1, sum_of(e->costs->forward_comm, i, j));
         if (!e->p->forward)
-            moves = nnc_add_sat(moves, sum_of(e->of->backward_comm, i, j));
+            moves = nnc_add_sat(moves, sum_of(e->costs->backward_comm, i, j));
         *tensor = nnc_add_sat(*tensor, moves);
         nnc_search_stage *of = &e->out->stage[s % e->c->pipeline];
         of->tensor = nnc_add_sat(of->tensor, nnc_mul_sat(e->c->micro, moves));
@@ -443,21 +443,23 @@ static nnc_status stage_costs(
 /* Memory of a device, in parts. */
 static void fill(evaluation *e, int d, const int *cut_at)
 {
-    const nnc_search_costs *of = e->of;
+    const nnc_search_costs *of = e->costs;
     const nnc_combination *c = e->c;
     nnc_search_stage *u = &e->out->stage[d];
     const int64_t flight = (nnc_pipeline_in_flight(&e->pipe, d) + c->chunks - 1) / c->chunks;
     for (int k = 0; k < c->chunks; k++)
         for (int i = cut_at[k * c->pipeline + d]; i < cut_at[k * c->pipeline + d + 1]; i++) {
-            u->fill[0] = nnc_add_sat(u->fill[0], shared(at(of->weights, i), c->zero >= 3, c->data));
-            u->fill[1] =
-                nnc_add_sat(u->fill[1], shared(at(of->gradients, i), c->zero >= 2, c->data));
-            u->fill[2] = nnc_add_sat(u->fill[2], shared(at(of->states, i), c->zero >= 1, c->data));
+            u->fill[FILLED_weights] = nnc_add_sat(
+                u->fill[FILLED_weights], shared(at(of->weights, i), c->zero >= 3, c->data));
+            u->fill[FILLED_gradients] = nnc_add_sat(
+                u->fill[FILLED_gradients], shared(at(of->gradients, i), c->zero >= 2, c->data));
+            u->fill[FILLED_optimizer] = nnc_add_sat(
+                u->fill[FILLED_optimizer], shared(at(of->states, i), c->zero >= 1, c->data));
             const bool first = i == cut_at[k * c->pipeline + d];
-            u->fill[3] = nnc_add_sat(
-                u->fill[3], nnc_mul_sat(flight, nnc_add_sat(e->saved[i], first ? e->kept[i] : 0)));
+            u->fill[FILLED_saved] = nnc_add_sat(u->fill[FILLED_saved],
+                nnc_mul_sat(flight, nnc_add_sat(e->saved[i], first ? e->kept[i] : 0)));
         }
-    u->fill[4] = e->transient;
+    u->fill[FILLED_working] = e->transient;
     u->bytes = 0;
     for (int k = 0; k < SEARCH_FILLS; k++)
         u->bytes = nnc_add_sat(u->bytes, u->fill[k]);
@@ -476,14 +478,14 @@ static nnc_status gather_ns(evaluation *e, int d, const int *cut_at, int64_t *ns
     for (int k = 0; k < c->chunks; k++) {
         const int s = k * c->pipeline + d;
         for (int i = cut_at[s]; i < cut_at[s + 1]; i++)
-            trained =
-                nnc_add_sat(trained, nnc_min64(at(e->of->weights, i), at(e->of->gradients, i)));
-        if (!e->of->small)
+            trained = nnc_add_sat(
+                trained, nnc_min64(at(e->costs->weights, i), at(e->costs->gradients, i)));
+        if (!e->costs->small)
             continue;
-        small = nnc_add_sat(small, sum_of(e->of->small, cut_at[s], cut_at[s + 1]));
+        small = nnc_add_sat(small, sum_of(e->costs->small, cut_at[s], cut_at[s + 1]));
         *ns = nnc_add_sat(*ns, each_ns(&g, large, cut_at[s], cut_at[s + 1]));
     }
-    *ns = nnc_add_sat(*ns, group_ns(&g, e->of->small ? small : trained));
+    *ns = nnc_add_sat(*ns, group_ns(&g, e->costs->small ? small : trained));
     return NNC_OK;
 }
 
@@ -496,7 +498,7 @@ static nnc_status finish_device(evaluation *e, int d, const int *cut_at, const n
     *update = 0;
     for (int k = 0; k < c->chunks && !e->p->forward; k++) {
         const int s = k * c->pipeline + d;
-        *update = nnc_add_sat(*update, sum_of(e->of->optimizer, cut_at[s], cut_at[s + 1]));
+        *update = nnc_add_sat(*update, sum_of(e->costs->optimizer, cut_at[s], cut_at[s + 1]));
     }
     *update = shared(*update, c->zero > 0, c->data);
     NNC_TRY(reduce(e, d, cut_at, t, &r));
@@ -516,7 +518,7 @@ static nnc_status finish_device(evaluation *e, int d, const int *cut_at, const n
     return NNC_OK;
 }
 
-static nnc_status run(evaluation *e, const int *cut_at)
+static nnc_status evaluate_cut(evaluation *e, const int *cut_at)
 {
     const nnc_combination *c = e->c;
     nnc_search_result *o = e->out;
@@ -569,7 +571,7 @@ static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c
 {
     NNC_LOCAL(nnc_arena) mine = {0};
     evaluation e = {.p = p,
-        .of = costs_of(p, c),
+        .costs = costs_of(p, c),
         .c = c,
         .out = out,
         .brief = brief,
@@ -580,7 +582,7 @@ static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c
         .sink = sink};
     const char *why;
     *out = (nnc_search_result){.c = *c};
-    if (!e.of || e.stages > p->n_layer) {
+    if (!e.costs || e.stages > p->n_layer) {
         out->pruned = PRUNE_layers;
         return NNC_OK;
     }
@@ -599,7 +601,7 @@ static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c
     out->stage = ARENA_NEW(a, nnc_search_stage, c->pipeline);
     NNC_NEED(out->cut && out->stage, sink);
     memcpy(out->cut, cut_at, ((size_t)e.stages + 1) * sizeof *cut_at);
-    return run(&e, cut_at);
+    return evaluate_cut(&e, cut_at);
 }
 
 nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combination *c, nnc_arena *a,

@@ -141,7 +141,7 @@ static void add_consumer(copier *c, uint32_t to)
 /* Is group g a kernel, which can have copies? */
 static bool is_kernel(const copier *c, uint32_t g)
 {
-    return c->s.fusable[g] && c->s.of[g].n_real > 0;
+    return c->s.fusable[g] && c->s.group[g].n_real > 0;
 }
 
 /* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own does; *stored: what reads
@@ -190,7 +190,7 @@ static bool crosses(const copier *c, uint32_t i)
 /* Is node i of the forward pass, and the group of the backward pass of the same batch, where the values of main are? */
 static bool looks_back(const copier *c, uint32_t i, uint32_t to)
 {
-    const uint32_t j = c->s.of[to].member[0];
+    const uint32_t j = c->s.group[to].member[0];
     return c->s.late && !c->s.late[i] && c->s.late[j] && !(c->accumulates && c->s.last[j]);
 }
 
@@ -222,7 +222,7 @@ static void mark_operands(copier *c, uint32_t i, uint32_t to, nnc_ref v, bool st
 /* Bytes that a kernel would read in place of v; strict: as long as nothing that it reads is computed in it. */
 static int64_t bytes_instead(copier *c, uint32_t to, nnc_ref v, bool strict)
 {
-    const group *kernel = &c->s.of[to];
+    const group *kernel = &c->s.group[to];
     const chain *x = &c->chain[v];
     int64_t bytes = 0;
     c->stamp++;
@@ -257,8 +257,8 @@ static int find_kernel(
     const nnc_graph *g = c->p->g;
     int n = 0;
     *n_out = 0;
-    for (uint32_t k = 0; k < c->s.of[to].n; k++) {
-        const uint32_t m = c->s.of[to].member[k];
+    for (uint32_t k = 0; k < c->s.group[to].n; k++) {
+        const uint32_t m = c->s.group[to].member[k];
         if (m > i && !c->live[m])
             continue;
         if (n == MOST || *n_out + (int)g->node[m].n_out > NNC_KERNEL_RESULTS)
@@ -284,7 +284,7 @@ static bool is_possible(copier *c, uint32_t to, uint32_t i)
     uint32_t nodes[MOST + 1];
     nnc_ref out[NNC_KERNEL_RESULTS];
     int n_out = 0;
-    const uint32_t j = c->s.of[to].member[0];
+    const uint32_t j = c->s.group[to].member[0];
     const bool may = !placed_apart(&p->g->node[i], &p->g->node[j]) && !p->e.is_static[j];
     const int n = may ? find_kernel(c, to, i, nodes, out, &n_out) : 0;
     const int64_t spare = nnc_target_spare_ops(target_of(p, &p->g->node[i]));
@@ -347,8 +347,8 @@ static bool is_tiny(const copier *c, uint32_t g)
 {
     const pass *p = c->p;
     bool all = true;
-    for (uint32_t k = 0; k < c->s.of[g].n && all; k++) {
-        const nnc_node *n = &p->g->node[c->s.of[g].member[k]];
+    for (uint32_t k = 0; k < c->s.group[g].n && all; k++) {
+        const nnc_node *n = &p->g->node[c->s.group[g].member[k]];
         all = n->n_out == 1 && is_small(p, n->out) &&
               (nnc_op_is_ewise((nnc_op)n->op) || nnc_is_view(p->g, n));
     }
@@ -360,7 +360,7 @@ static bool is_tiny(const copier *c, uint32_t g)
 static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
 {
     const pass *p = c->p;
-    const group *kernel = &c->s.of[to];
+    const group *kernel = &c->s.group[to];
     const nnc_node *n = &p->g->node[i];
     const nnc_target *t = target_of(p, n);
     if (is_tiny(c, to) || kernel->rows != INT64_MAX || !in_one_part(c, i, kernel->member[0]))
@@ -389,7 +389,7 @@ static void choose_small(copier *c, uint32_t i, uint32_t n_new, bool *stored)
             *stored = true;
 }
 
-static void choose(copier *c, uint32_t i)
+static void choose_copies(copier *c, uint32_t i)
 {
     const nnc_node *n = &c->p->g->node[i];
     bool inside = false, stored = false;
@@ -546,7 +546,7 @@ nnc_status pass_duplicate(pass *p)
         c.accumulates = c.accumulates || (c.s.late[i] && !c.s.last[i]);
     for (uint32_t i = c.s.n_node; i-- > 0 && p->status == NNC_OK;)
         if (!p->e.dead[i])
-            choose(&c, i);
+            choose_copies(&c, i);
     for (int d = 0; d <= last && c.n; d++)
         rewrite(&c, d);
     return p->status;

@@ -77,14 +77,14 @@ int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *w
 
 static int64_t group_ns(groups *s, uint32_t g)
 {
-    if (!s->of[g].ns)
-        s->of[g].ns = groups_nodes_ns(s, s->of[g].member, s->of[g].n, &s->of[g].work);
-    return s->of[g].ns;
+    if (!s->group[g].ns)
+        s->group[g].ns = groups_nodes_ns(s, s->group[g].member, s->group[g].n, &s->group[g].work);
+    return s->group[g].ns;
 }
 
 static const nnc_target *target_on(const groups *s, uint32_t g)
 {
-    return target_of(s->p, &s->p->g->node[s->of[g].member[0]]);
+    return target_of(s->p, &s->p->g->node[s->group[g].member[0]]);
 }
 
 /* A reason, or that there is no memory for one: not the answer that there is none. */
@@ -114,13 +114,13 @@ int64_t groups_bytes_saved(groups *s, uint32_t a, uint32_t b)
     const pass *p = s->p;
     int64_t sum = 0;
     uint32_t by_a = ++s->stamp, seen = ++s->stamp;
-    for (uint32_t k = 0; k < s->of[a].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[a].member[k]];
+    for (uint32_t k = 0; k < s->group[a].n; k++) {
+        const nnc_node *n = &p->g->node[s->group[a].member[k]];
         for (int j = 0; j < n->n_in; j++)
             s->mark[n->in[j]] = by_a;
     }
-    for (uint32_t k = 0; k < s->of[b].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[b].member[k]];
+    for (uint32_t k = 0; k < s->group[b].n; k++) {
+        const nnc_node *n = &p->g->node[s->group[b].member[k]];
         for (int j = 0; j < n->n_in; j++) {
             nnc_ref v = n->in[j];
             uint32_t g = group_of(s, p->g->value[v].node), before = s->mark[v];
@@ -139,11 +139,11 @@ int64_t groups_bytes_saved(groups *s, uint32_t a, uint32_t b)
 
 static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
 {
-    int64_t rows = nnc_min64(s->of[a].rows, s->of[b].rows);
+    int64_t rows = nnc_min64(s->group[a].rows, s->group[b].rows);
     if (rows >= FEW_ROWS)
         return NULL;
     for (int k = 0; k < 2; k++) {
-        const group *g = &s->of[k ? b : a];
+        const group *g = &s->group[k ? b : a];
         int64_t own = g->rows == INT64_MAX ? g->numel : g->rows;
         if (g->bytes > SMALL_BYTES && own >= 4 * rows)
             return groups_reason(
@@ -157,8 +157,8 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
 /* The product of one row on a GPU that group g computes, or NULL. */
 static const nnc_node *row_product(const groups *s, uint32_t g)
 {
-    for (uint32_t k = 0; k < s->of[g].n && target_on(s, g)->kind == NNC_T_cuda; k++) {
-        const nnc_node *n = &s->p->g->node[s->of[g].member[k]];
+    for (uint32_t k = 0; k < s->group[g].n && target_on(s, g)->kind == NNC_T_cuda; k++) {
+        const nnc_node *n = &s->p->g->node[s->group[g].member[k]];
         if (n->op == OP_matmul && nnc_attr_int(n, AT_as_kernel, 0))
             return n;
     }
@@ -177,8 +177,8 @@ static const char *slows_product(groups *s, uint32_t a, uint32_t b)
     if (before && after)
         return "each is a product with a group of threads for each of its results";
     const int64_t most = nnc_type_numel(nnc_typeof(p->g, before ? before->out : after->in[0]));
-    for (uint32_t k = 0; k < s->of[other].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[other].member[k]];
+    for (uint32_t k = 0; k < s->group[other].n; k++) {
+        const nnc_node *n = &p->g->node[s->group[other].member[k]];
         if (!nnc_op_is_ewise((nnc_op)n->op) && nnc_op_class(n->op) != CL_move)
             return groups_reason(
                 s, nnc_arena_printf(p->a,
@@ -230,18 +230,18 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
     const pass *p = s->p;
     const nnc_target *t = target_on(s, a);
     const nnc_node *costly = NULL;
-    for (uint32_t k = 0; k < s->of[a].n && t->kind == NNC_T_cpu; k++) {
-        const nnc_node *n = &p->g->node[s->of[a].member[k]];
+    for (uint32_t k = 0; k < s->group[a].n && t->kind == NNC_T_cpu; k++) {
+        const nnc_node *n = &p->g->node[s->group[a].member[k]];
         if (nnc_op_is_expensive((nnc_op)n->op))
             costly = n;
     }
-    for (uint32_t k = 0; k < s->of[b].n && costly; k++) {
-        const nnc_node *n = &p->g->node[s->of[b].member[k]];
+    for (uint32_t k = 0; k < s->group[b].n && costly; k++) {
+        const nnc_node *n = &p->g->node[s->group[b].member[k]];
         if (nnc_op_class(n->op) != CL_reduce || !sums_columns(p, n))
             continue;
         nnc_ref x = n->in[0];
         if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
-            !stores_columns(s, x, s->of[b].member[k], a, b) &&
+            !stores_columns(s, x, s->group[b].member[k], a, b) &&
             nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(t))
             return groups_reason(
                 s, nnc_arena_printf(p->a,
@@ -265,13 +265,13 @@ static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
     int64_t most = INT64_MAX; /* elements of the smallest operand of such a reduction */
-    for (uint32_t k = 0; k < s->of[a].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[a].member[k]];
+    for (uint32_t k = 0; k < s->group[a].n; k++) {
+        const nnc_node *n = &p->g->node[s->group[a].member[k]];
         if (sums_far_columns(p, n))
             most = nnc_min64(most, nnc_type_numel(nnc_typeof(p->g, n->in[0])));
     }
-    for (uint32_t k = 0; k < s->of[b].n && most <= s->of[b].numel; k++) {
-        const nnc_node *n = &p->g->node[s->of[b].member[k]];
+    for (uint32_t k = 0; k < s->group[b].n && most <= s->group[b].numel; k++) {
+        const nnc_node *n = &p->g->node[s->group[b].member[k]];
         for (int j = 0; j < n->n_in; j++)
             if (group_of(s, p->g->value[n->in[j]].node) == a &&
                 nnc_type_numel(nnc_typeof(p->g, n->in[j])) < most)
@@ -283,9 +283,10 @@ static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
 /* True when group g is not only elementwise ops and views: its kernel has more than one pass over elements or several parts. */
 static bool in_parts(const groups *s, uint32_t g)
 {
-    for (uint32_t k = 0; k < s->of[g].n; k++) {
-        nnc_class c = nnc_op_class((nnc_op)s->p->g->node[s->of[g].member[k]].op);
-        if (c == CL_reduce || c == CL_window || s->p->g->node[s->of[g].member[k]].op == OP_concat)
+    for (uint32_t k = 0; k < s->group[g].n; k++) {
+        nnc_class c = nnc_op_class((nnc_op)s->p->g->node[s->group[g].member[k]].op);
+        if (c == CL_reduce || c == CL_window ||
+            s->p->g->node[s->group[g].member[k]].op == OP_concat)
             return true;
     }
     return false;
@@ -308,9 +309,9 @@ static int64_t shortest_piece(const groups *s, uint32_t a, uint32_t b, const nnc
 {
     const pass *p = s->p;
     int64_t least = x->dim[x->order[x->rank - 1]];
-    for (uint32_t k = 0; k < s->of[a].n + s->of[b].n; k++) {
-        const nnc_node *r =
-            &p->g->node[k < s->of[a].n ? s->of[a].member[k] : s->of[b].member[k - s->of[a].n]];
+    for (uint32_t k = 0; k < s->group[a].n + s->group[b].n; k++) {
+        const nnc_node *r = &p->g->node[k < s->group[a].n ? s->group[a].member[k]
+                                                          : s->group[b].member[k - s->group[a].n]];
         if (r->op != OP_reshape)
             continue;
         const nnc_type *from = nnc_typeof(p->g, r->in[0]), *to = nnc_typeof(p->g, r->out);
@@ -330,9 +331,9 @@ static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
     const nnc_target *on = target_on(s, a);
     if (on->kind != NNC_T_cpu || (!in_parts(s, a) && !in_parts(s, b)))
         return NULL;
-    for (uint32_t k = 0; k < s->of[a].n + s->of[b].n; k++) {
-        const nnc_node *n =
-            &p->g->node[k < s->of[a].n ? s->of[a].member[k] : s->of[b].member[k - s->of[a].n]];
+    for (uint32_t k = 0; k < s->group[a].n + s->group[b].n; k++) {
+        const nnc_node *n = &p->g->node[k < s->group[a].n ? s->group[a].member[k]
+                                                          : s->group[b].member[k - s->group[a].n]];
         const nnc_type *x = nnc_typeof(p->g, n->in[0]), *y = nnc_typeof(p->g, n->out);
         if (n->op != OP_relayout || x->rank == 0)
             continue;
@@ -353,7 +354,8 @@ static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
 static bool of_one_layer(const groups *s, uint32_t a, uint32_t b)
 {
     const nnc_graph *g = s->p->g;
-    const char *x = g->node[s->of[a].member[0]].origin, *y = g->node[s->of[b].member[0]].origin;
+    const char *x = g->node[s->group[a].member[0]].origin,
+               *y = g->node[s->group[b].member[0]].origin;
     return x == y || (x && y && !strcmp(x, y));
 }
 
@@ -361,14 +363,14 @@ static bool of_one_layer(const groups *s, uint32_t a, uint32_t b)
 static bool gpu_sums(const groups *s, uint32_t a, uint32_t b)
 {
     return target_on(s, a)->kind == NNC_T_cuda &&
-           nnc_min64(s->of[a].rows, s->of[b].rows) != INT64_MAX;
+           nnc_min64(s->group[a].rows, s->group[b].rows) != INT64_MAX;
 }
 
 /* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items; on a
  * GPU a sum over columns may leave most of it idle. */
 static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *nodes, uint32_t n)
 {
-    const group *x = &s->of[a], *y = &s->of[b];
+    const group *x = &s->group[a], *y = &s->group[b];
     s->ns = 0;
     if ((target_on(s, a)->kind != NNC_T_cpu && !gpu_sums(s, a, b)) || !x->n_real || !y->n_real ||
         (x->flat && y->flat && x->numel == y->numel))
@@ -393,15 +395,15 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
 static const char *blocker(groups *s, uint32_t a, uint32_t b)
 {
     pass *p = s->p;
-    if (s->of[a].n + s->of[b].n > MAX_MEMBERS)
+    if (s->group[a].n + s->group[b].n > MAX_MEMBERS)
         return "the kernel would have more than 192 ops";
     const char *why =
-        placed_apart(&p->g->node[s->of[a].member[0]], &p->g->node[s->of[b].member[0]]);
+        placed_apart(&p->g->node[s->group[a].member[0]], &p->g->node[s->group[b].member[0]]);
     if (why)
         return why;
-    if (p->e.is_static[s->of[a].member[0]] != p->e.is_static[s->of[b].member[0]])
+    if (p->e.is_static[s->group[a].member[0]] != p->e.is_static[s->group[b].member[0]])
         return "one runs once when weights are loaded, the other in each run";
-    if (s->of[a].n_real && s->of[b].n_real && groups_bytes_saved(s, a, b) == 0)
+    if (s->group[a].n_real && s->group[b].n_real && groups_bytes_saved(s, a, b) == 0)
         return "it would save no bytes";
     why = groups_taken_apart(s, a, b);
     why = why ? why : loses_parallelism(s, a, b);
@@ -484,7 +486,7 @@ static int64_t apart_ns(groups *s, const uint32_t *nodes, uint32_t n)
 {
     int64_t sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (group_of(s, nodes[i]) == nodes[i] && s->of[nodes[i]].n_real)
+        if (group_of(s, nodes[i]) == nodes[i] && s->group[nodes[i]].n_real)
             sum += group_ns(s, nodes[i]);
     return sum;
 }
@@ -568,7 +570,7 @@ static bool are_kernels(groups *s, const uint32_t *nodes, uint32_t n)
     bool all = true;
     for (uint32_t i = 0; i < n && all; i++) {
         const char *why;
-        const group *q = &s->of[nodes[i]];
+        const group *q = &s->group[nodes[i]];
         if (group_of(s, nodes[i]) == nodes[i] && q->n > 1 && q->n < n)
             all = groups_one_kernel(s, q->member, q->n, &why);
     }
@@ -585,8 +587,8 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
         if (sums_far_columns(p, &p->g->node[nodes[i]]))
             return;
         reduces = reduces || nnc_op_class(p->g->node[nodes[i]].op) == CL_reduce;
-        rows = nnc_min64(rows, s->of[group_of(s, nodes[i])].rows);
-        bytes = nnc_max64(bytes, s->of[group_of(s, nodes[i])].bytes);
+        rows = nnc_min64(rows, s->group[group_of(s, nodes[i])].rows);
+        bytes = nnc_max64(bytes, s->group[group_of(s, nodes[i])].bytes);
     }
     const char *why;
     const bool few = rows < FEW_ROWS && bytes > SMALL_BYTES && !is_on_gpu(s, nodes[0]);
@@ -639,7 +641,7 @@ static void seed_views(groups *s)
 {
     pass *p = s->p;
     for (uint32_t i = s->n_node; i-- > 0 && p->status == NNC_OK;) {
-        if (!s->fusable[i] || s->of[group_of(s, i)].n_real)
+        if (!s->fusable[i] || s->group[group_of(s, i)].n_real)
             continue;
         const nnc_node *u = edit_only_user(p, p->g->node[i].out);
         if (!u || !s->fusable[node_index(p, u)])
@@ -697,13 +699,13 @@ static void merge_edges(groups *s)
             uint32_t a = group_of(s, e[i].from), b = group_of(s, e[i].to);
             if (a == b)
                 continue;
-            if (!s->of[a].n_real || blocker(s, a, b)) {
+            if (!s->group[a].n_real || blocker(s, a, b)) {
                 e[left++] = e[i];
                 continue;
             }
             groups_merge(s, a, b);
-            s->of[group_of(s, e[i].from)].ns = s->ns;
-            s->of[group_of(s, e[i].from)].work = s->work;
+            s->group[group_of(s, e[i].from)].ns = s->ns;
+            s->group[group_of(s, e[i].from)].work = s->work;
             again = true;
         }
         n = left;
@@ -807,7 +809,7 @@ static bool is_marked(const groups *s, nnc_ref v, uint32_t stamp)
 static uint32_t *region_nodes(groups *s, uint32_t r, bool drop, int *count, int *n_const)
 {
     pass *p = s->p;
-    const group *g = &s->of[r];
+    const group *g = &s->group[r];
     size_t slots = g->n;
     for (uint32_t k = 0; k < g->n; k++)
         slots += p->g->node[g->member[k]].n_in;
@@ -849,8 +851,8 @@ static void rewrite(groups *s, uint32_t r, const char *note)
     if (nodes && !groups_one_kernel(s, nodes + n_const, (uint32_t)(n - n_const), &why))
         nodes = region_nodes(s, r, false, &n, &n_const);
     size_t n_result = 1;
-    for (uint32_t k = 0; k < s->of[r].n; k++)
-        n_result += p->g->node[s->of[r].member[k]].n_out;
+    for (uint32_t k = 0; k < s->group[r].n; k++)
+        n_result += p->g->node[s->group[r].member[k]].n_out;
     nnc_ref *out = PASS_NEW(p, nnc_ref, n_result);
     if (!nodes || !out)
         return;
@@ -867,7 +869,7 @@ static void rewrite(groups *s, uint32_t r, const char *note)
                 inside += nnc_type_bytes(nnc_typeof(p->g, m->out + o));
         }
     }
-    uint32_t real = s->of[r].n_real;
+    uint32_t real = s->group[r].n_real;
     const char *when = p->e.is_static[r] ? "when weights are loaded, " : "";
     nnc_ref v = region_build(p, nodes, n, out, n_out);
     const char *words = v == NNC_NONE ? "" : node_word(p, nnc_def(p->g, v));
@@ -909,11 +911,11 @@ nnc_status pass_fuse(pass *p)
     if (before == 0) /* later looks see kernels instead of layers, and know less of why */
         remark_apart(&s);
     for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++) {
-        if (group_of(&s, i) != i || s.of[i].n_real < 2)
+        if (group_of(&s, i) != i || s.group[i].n_real < 2)
             continue;
         const char *why;
         /* groups that were only partly merged may not be a kernel */
-        if (!groups_one_kernel(&s, s.of[i].member, s.of[i].n, &why))
+        if (!groups_one_kernel(&s, s.group[i].member, s.group[i].n, &why))
             continue;
         rewrite(&s, i, why);
     }

@@ -45,7 +45,7 @@ static bool find_layers(dividing *d, uint32_t g)
 {
     const groups *s = d->s;
     const nnc_graph *graph = s->p->g;
-    const group *q = &s->of[g];
+    const group *q = &s->group[g];
     d->n = 0;
     for (uint32_t k = 0; k < q->n; k++) {
         const uint32_t i = q->member[k];
@@ -231,9 +231,9 @@ static bool take_apart(dividing *d, uint32_t g, uint32_t *nodes, uint32_t *label
     if (!find_layers(d, g))
         return false;
     const int64_t written = written_ns(d),
-                  one = groups_nodes_ns(s, s->of[g].member, s->of[g].n, &work);
+                  one = groups_nodes_ns(s, s->group[g].member, s->group[g].n, &work);
     /* elementwise ops of one size: one kernel does the same work, and moves less; more than the estimate's usual error counts */
-    const bool flat = s->of[g].flat;
+    const bool flat = s->group[g].flat;
     if (!written || !one || one + one / MARGIN <= written || (flat && one - written <= written / 4))
         return false;
     if (divide(d, nodes, cut) >= one + one / MARGIN || cut[d->n] == 0)
@@ -246,8 +246,8 @@ static bool take_apart(dividing *d, uint32_t g, uint32_t *nodes, uint32_t *label
             for (uint32_t i = 0; i < d->u[k].n; i++)
                 label[d->u[k].node[i]] = d->u[cut[j]].node[0];
     const char *why = groups_reason(s, reason_of(s->p, one, written, parts));
-    for (uint32_t k = 0; k < s->of[g].n; k++)
-        s->taken[s->of[g].member[k]] = why;
+    for (uint32_t k = 0; k < s->group[g].n; k++)
+        s->taken[s->group[g].member[k]] = why;
     return true;
 }
 
@@ -280,10 +280,10 @@ static void form_again(groups *s, const uint32_t *label)
 
 const char *groups_taken_apart(const groups *s, uint32_t a, uint32_t b)
 {
-    for (uint32_t i = 0; s->taken && i < s->of[a].n; i++) {
-        const char *why = s->taken[s->of[a].member[i]];
-        for (uint32_t k = 0; why && k < s->of[b].n; k++)
-            if (s->taken[s->of[b].member[k]] == why)
+    for (uint32_t i = 0; s->taken && i < s->group[a].n; i++) {
+        const char *why = s->taken[s->group[a].member[i]];
+        for (uint32_t k = 0; why && k < s->group[b].n; k++)
+            if (s->taken[s->group[b].member[k]] == why)
                 return why;
     }
     return NULL;
@@ -305,7 +305,7 @@ bool groups_take_apart(groups *s)
         label[i] = group_of(s, i);
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_target *t = target_of(p, &p->g->node[i]);
-        if (group_of(s, i) == i && s->of[i].n_real > 1 && t && t->kind == NNC_T_cpu)
+        if (group_of(s, i) == i && s->group[i].n_real > 1 && t && t->kind == NNC_T_cpu)
             any = take_apart(&d, i, nodes, label) || any;
     }
     if (any && p->status == NNC_OK) {

@@ -24,8 +24,8 @@ static int64_t bytes_kept(groups *s, const uint32_t *nodes, uint32_t n)
 static bool has_gradient(const groups *s, uint32_t g)
 {
     bool any = false;
-    for (uint32_t k = 0; k < s->of[g].n; k++)
-        any = any || s->gradient[s->of[g].member[k]];
+    for (uint32_t k = 0; k < s->group[g].n; k++)
+        any = any || s->gradient[s->group[g].member[k]];
     return any;
 }
 
@@ -34,8 +34,8 @@ static bool reads_only(const groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
     bool only = true;
-    for (uint32_t k = 0; k < s->of[b].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[b].member[k]];
+    for (uint32_t k = 0; k < s->group[b].n; k++) {
+        const nnc_node *n = &p->g->node[s->group[b].member[k]];
         for (int j = 0; j < n->n_in; j++) {
             const uint32_t d = p->g->value[n->in[j]].node, g = group_of(s, d);
             only = only && (g == a || g == b || p->e.is_static[d]);
@@ -50,8 +50,8 @@ static int64_t bytes_read(groups *s, uint32_t a)
     const pass *p = s->p;
     int64_t bytes = 0;
     const uint32_t seen = ++s->stamp;
-    for (uint32_t k = 0; k < s->of[a].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[a].member[k]];
+    for (uint32_t k = 0; k < s->group[a].n; k++) {
+        const nnc_node *n = &p->g->node[s->group[a].member[k]];
         for (int j = 0; j < n->n_in; j++) {
             const nnc_ref v = n->in[j];
             const uint32_t d = p->g->value[v].node;
@@ -75,7 +75,7 @@ static const char *keeps_operands(groups *s, uint32_t a, uint32_t b)
     uint32_t n;
     if (has_gradient(s, a) || (!has_gradient(s, b) && !widens))
         return NULL;
-    const int64_t results = bytes_kept(s, s->of[a].member, s->of[a].n);
+    const int64_t results = bytes_kept(s, s->group[a].member, s->group[a].n);
     int64_t bytes = bytes_read(s, a);
     if (widens) {
         const uint32_t *nodes = groups_joined(s, a, b, &n);
@@ -93,9 +93,9 @@ static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
 {
     bool late[2] = {true, true}, any = false;
     for (int k = 0; k < 2 && s->late; k++)
-        for (uint32_t i = 0; i < s->of[k ? b : a].n; i++) {
-            late[k] = late[k] && s->late[s->of[k ? b : a].member[i]];
-            any = any || s->late[s->of[k ? b : a].member[i]];
+        for (uint32_t i = 0; i < s->group[k ? b : a].n; i++) {
+            late[k] = late[k] && s->late[s->group[k ? b : a].member[i]];
+            any = any || s->late[s->group[k ? b : a].member[i]];
         }
     if (!s->late || !any)
         return NULL;
@@ -106,9 +106,9 @@ static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
         return why || (!of[0] && !of[1]) ? why : computes_beside(s, a, b);
     }
     uint32_t n;
-    int64_t before = bytes_kept(s, s->of[a].member, s->of[a].n);
+    int64_t before = bytes_kept(s, s->group[a].member, s->group[a].n);
     if (!late[1])
-        before += bytes_kept(s, s->of[b].member, s->of[b].n);
+        before += bytes_kept(s, s->group[b].member, s->group[b].n);
     const uint32_t *nodes = groups_joined(s, a, b, &n);
     const int64_t after = bytes_kept(s, nodes, n);
     return after <= before
@@ -122,16 +122,16 @@ static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
 static bool runs_late(const groups *s, uint32_t a)
 {
     bool all = true;
-    for (uint32_t i = 0; i < s->of[a].n; i++)
-        all = all && s->late[s->of[a].member[i]];
+    for (uint32_t i = 0; i < s->group[a].n; i++)
+        all = all && s->late[s->group[a].member[i]];
     return all;
 }
 
 static int64_t bytes_updated(const groups *s, uint32_t a)
 {
     int64_t most = 0;
-    for (uint32_t k = 0; k < s->of[a].n; k++)
-        most = nnc_max64(most, s->updates[s->of[a].member[k]]);
+    for (uint32_t k = 0; k < s->group[a].n; k++)
+        most = nnc_max64(most, s->updates[s->group[a].member[k]]);
     return most;
 }
 
@@ -175,7 +175,7 @@ void groups_of_step(groups *s)
 
 const char *step_blocker(groups *s, uint32_t a, uint32_t b)
 {
-    if (s->last && s->late && s->last[s->of[a].member[0]] != s->last[s->of[b].member[0]] &&
+    if (s->last && s->late && s->last[s->group[a].member[0]] != s->last[s->group[b].member[0]] &&
         runs_late(s, a))
         return "one runs for each batch, the other once a step";
     const char *why = updates_others(s, a, b);

@@ -147,8 +147,8 @@ static nnc_ref largest_operand(const groups *s, uint32_t a, uint32_t b)
 {
     const nnc_graph *g = s->p->g;
     nnc_ref largest = NNC_NONE;
-    for (uint32_t k = 0; k < s->of[a].n; k++) {
-        const nnc_node *n = &g->node[s->of[a].member[k]];
+    for (uint32_t k = 0; k < s->group[a].n; k++) {
+        const nnc_node *n = &g->node[s->group[a].member[k]];
         for (int j = 0; j < n->n_in; j++) {
             const nnc_ref v = n->in[j];
             if (!is_apart(s, v) && group_of(s, g->value[v].node) != a && is_used_up(s, v, a, b) &&
@@ -165,8 +165,8 @@ static int64_t bytes_passed(const groups *s, uint32_t a, uint32_t b, nnc_ref v, 
 {
     const nnc_graph *g = s->p->g;
     int64_t sum = 0;
-    for (uint32_t k = 0; k < s->of[b].n; k++) {
-        const uint32_t i = s->of[b].member[k];
+    for (uint32_t k = 0; k < s->group[b].n; k++) {
+        const uint32_t i = s->group[b].member[k];
         *in_use = nnc_max64(*in_use, bytes_in_use(s, i, v));
         for (int j = 0; j < g->node[i].n_in; j++)
             if (group_of(s, g->value[g->node[i].in[j]].node) == a)
@@ -280,8 +280,8 @@ static int64_t bytes_between(const groups *s, uint32_t a, uint32_t b)
 {
     const nnc_graph *g = s->p->g;
     int64_t sum = 0;
-    for (uint32_t k = 0; k < s->of[a].n; k++) {
-        const nnc_node *n = &g->node[s->of[a].member[k]];
+    for (uint32_t k = 0; k < s->group[a].n; k++) {
+        const nnc_node *n = &g->node[s->group[a].member[k]];
         for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
             if (reads(s, v, b) && !is_stored(s, v))
                 sum = nnc_add_sat(sum, nnc_type_bytes(nnc_typeof(g, v)));
@@ -304,8 +304,8 @@ const char *computes_beside(groups *s, uint32_t a, uint32_t b)
     const uint32_t *nodes = groups_joined(s, a, b, &n);
     const int64_t all = bytes_at_once(s, nodes, n, &again);
     if (again == 0 || all <= s->peak || bytes_between(s, a, b) > again / SHARE ||
-        all <= bytes_at_once(s, s->of[a].member, s->of[a].n, &of_a) ||
-        all <= bytes_at_once(s, s->of[b].member, s->of[b].n, &of_b))
+        all <= bytes_at_once(s, s->group[a].member, s->group[a].n, &of_a) ||
+        all <= bytes_at_once(s, s->group[b].member, s->group[b].n, &of_b))
         return NULL;
     return groups_reason(s, nnc_arena_printf(s->p->a,
                                 "%s of what is computed again would be in memory beside the "

@@ -44,8 +44,8 @@ group groups_alone(const nnc_graph *g, uint32_t i)
 static void init_group(groups *s, uint32_t i, uint32_t *self)
 {
     *self = i;
-    s->of[i] = groups_alone(s->p->g, i);
-    s->of[i].member = self;
+    s->group[i] = groups_alone(s->p->g, i);
+    s->group[i].member = self;
 }
 
 bool groups_init(groups *s, pass *p)
@@ -54,7 +54,7 @@ bool groups_init(groups *s, pass *p)
     *s = (groups){.p = p, .n_node = n, .n_value = p->g->n_value};
     uint32_t *self = ARENA_NEW(p->a, uint32_t, n + 1);
     s->parent = ARENA_NEW(p->a, uint32_t, n + 1);
-    s->of = ARENA_NEW(p->a, group, n + 1);
+    s->group = ARENA_NEW(p->a, group, n + 1);
     s->fusable = ARENA_NEW(p->a, bool, n + 1);
     s->ord = ARENA_NEW(p->a, uint32_t, n + 1);
     s->kept = ARENA_NEW(p->a, uint32_t, n + 1);
@@ -66,7 +66,7 @@ bool groups_init(groups *s, pass *p)
     s->ahead = ARENA_NEW(p->a, uint32_t, n + 2);
     s->behind = ARENA_NEW(p->a, uint32_t, 2 * (size_t)n + 4);
     s->joined = ARENA_NEW(p->a, uint32_t, n + 1);
-    if (!self || !s->parent || !s->of || !s->fusable || !s->ord || !s->mark || !s->seen ||
+    if (!self || !s->parent || !s->group || !s->fusable || !s->ord || !s->mark || !s->seen ||
         !s->stack || !s->ahead || !s->behind || !s->joined || !s->kept || !s->moved || !s->since)
         return false;
     for (uint32_t i = 0; i < n; i++) {
@@ -102,8 +102,8 @@ static bool push_readers(groups *s, uint32_t g, uint32_t target, uint32_t *top)
 {
     const pass *p = s->p;
     bool hit = false;
-    for (uint32_t k = 0; k < s->of[g].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[g].member[k]];
+    for (uint32_t k = 0; k < s->group[g].n; k++) {
+        const nnc_node *n = &p->g->node[s->group[g].member[k]];
         for (uint32_t o = 0; o < n->n_out; o++)
             for (uint32_t u = 0, i; edit_next_user(p, n->out + o, &u, &i);) {
                 uint32_t r = group_of(s, i);
@@ -120,8 +120,8 @@ static bool push_readers(groups *s, uint32_t g, uint32_t target, uint32_t *top)
 static void push_sources(groups *s, uint32_t g, uint32_t target, uint32_t *top)
 {
     const pass *p = s->p;
-    for (uint32_t k = 0; k < s->of[g].n; k++) {
-        const nnc_node *n = &p->g->node[s->of[g].member[k]];
+    for (uint32_t k = 0; k < s->group[g].n; k++) {
+        const nnc_node *n = &p->g->node[s->group[g].member[k]];
         for (int j = 0; j < n->n_in; j++) {
             uint32_t r = group_of(s, p->g->value[n->in[j]].node);
             if (r != g && r != target && s->ord[r] > s->ord[target])
@@ -195,7 +195,7 @@ void groups_part(groups *s, const uint32_t *nodes, uint32_t n)
 
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n)
 {
-    const group *x = &s->of[a], *y = &s->of[b];
+    const group *x = &s->group[a], *y = &s->group[b];
     uint32_t i = 0, j = 0, k = 0;
     while (i < x->n || j < y->n)
         s->joined[k++] = j == y->n || (i < x->n && x->member[i] < y->member[j]) ? x->member[i++]
@@ -251,9 +251,9 @@ void groups_merge(groups *s, uint32_t a, uint32_t b)
         return;
     }
     reorder(s, a, b, root);
-    group x = s->of[a], y = s->of[b];
+    group x = s->group[a], y = s->group[b];
     s->parent[a == root ? b : a] = root;
-    s->of[root] = (group){.member = member,
+    s->group[root] = (group){.member = member,
         .n = n,
         .n_real = x.n_real + y.n_real,
         .rows = nnc_min64(x.rows, y.rows),

@@ -21,7 +21,7 @@ typedef struct groups {
     pass *p;
     uint32_t n_node;
     uint32_t *parent; /* union-find over nodes; a root represents its group */
-    group *of; /* by root */
+    group *group; /* by root */
     bool *fusable; /* may join a kernel */
     const bool *late, *last, *gradient; /* find_late, find_last, find_gradients */
     const int64_t

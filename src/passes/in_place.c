@@ -382,7 +382,7 @@ static void apply(parts *s, uint32_t i, const how *way)
 }
 
 /* Chooses how each operand of concat n gets to its place. Why it stays as it is, or NULL. */
-static const char *choose(const parts *s, const nnc_node *n, how *way)
+static const char *choose_way(const parts *s, const nnc_node *n, how *way)
 {
     pass *p = s->p;
     use_of result = use_of_result(s, n);
@@ -422,7 +422,7 @@ static void look_at(parts *s, uint32_t i)
     layers l = layers_of(p, i, NNC_NONE);
     if (!way)
         return;
-    const char *why = all_there(s, n) ? NULL : choose(s, n, way);
+    const char *why = all_there(s, n) ? NULL : choose_way(s, n, way);
     if (why)
         remark_declined(p, &l, "concat in place", "%s", why);
     else

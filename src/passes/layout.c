@@ -80,9 +80,9 @@ static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
     nnc_offer row = {0}, last = {0};
     const nnc_target *t = target_of(p, n);
     contraction_ask(p, n, &a);
-    a.planes = true;
+    a.nchw = true;
     nnc_target_fastest(t, &a, &row);
-    a.planes = false;
+    a.nchw = false;
     nnc_target_fastest(t, &a, &last);
     return nnc_max64(row.time_ns - last.time_ns, 0);
 }
@@ -163,7 +163,7 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     return next + 2;
 }
 
-static bool choose(lay *l)
+static bool choose_orders(lay *l)
 {
     pass *p = l->p;
     mincut m;
@@ -389,7 +389,7 @@ nnc_status pass_layout(pass *p)
     }
     if (!any)
         return NNC_OK;
-    NNC_NEED(choose(&l), p->sink);
+    NNC_NEED(choose_orders(&l), p->sink);
     for (uint32_t i = 0; i < l.n_node && p->status == NNC_OK; i++)
         if (!p->e.is_static[i])
             apply_node(&l, i);

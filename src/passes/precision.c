@@ -183,7 +183,7 @@ static void take_up(prec *s, uint32_t i)
     s->half[i] = narrow > 0 && wide == 0;
 }
 
-static void choose(prec *s)
+static void choose_types(prec *s)
 {
     for (uint32_t i = 0; i < s->n_node; i++)
         if (!s->p->e.is_static[i] && s->p->g->node[i].n_in)
@@ -335,7 +335,7 @@ nnc_status pass_precision(pass *p)
     s.other = ARENA_NEW(p->a, nnc_ref, n_value);
     NNC_NEED(s.half && s.why && s.other, p->sink);
     memset(s.other, 0xff, n_value * sizeof *s.other);
-    choose(&s);
+    choose_types(&s);
     const uint32_t *root = find_regions(p, s.half, s.n_node);
     if (!root)
         return p->status;

@@ -373,7 +373,7 @@ static void add_node(const choice *c, mincut *m, uint32_t i)
     }
 }
 
-static void choose(choice *c)
+static void choose_kept(choice *c)
 {
     pass *p = c->p;
     const nnc_graph *g = p->g;
@@ -610,7 +610,7 @@ nnc_status pass_recompute(pass *p)
     find_few(&c);
     find_away(&c);
     find_links(&c);
-    choose(&c);
+    choose_kept(&c);
     if (p->status == NNC_OK)
         remark_all_kept(&c);
     for (nnc_ref v = 0; v < c.n_value && p->status == NNC_OK; v++) {

@@ -96,7 +96,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         .tf32 = uses_tf32(p, target_of(p, n)),
         .grouped = groups > 1,
         .dynamic = operand < 0 || !edit_static(p, n->in[operand]),
-        .made = operand >= 0 && made_in_init(p, n->in[operand]),
+        .packable = operand >= 0 && made_in_init(p, n->in[operand]),
         .flops = cost.flops,
         .bytes = cost.bytes,
         .results = nnc_type_numel(r),
@@ -106,16 +106,17 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
     a->channels = product ? 0 : x->dim[1] / groups;
-    a->rows = a->dynamic && (c->op == OP_linear || nnc_attr_int(c, AT_transpose_b, 0));
-    a->along = c->op == OP_linear || nnc_attr_int(c, AT_transpose_b, 0) || c->op == OP_conv;
+    a->dynamic_k_major = a->dynamic && (c->op == OP_linear || nnc_attr_int(c, AT_transpose_b, 0));
+    a->static_k_major =
+        c->op == OP_linear || nnc_attr_int(c, AT_transpose_b, 0) || c->op == OP_conv;
     a->groups = groups;
-    a->row = product ? 0 : y->dim[y->rank - 1];
+    a->width = product ? 0 : y->dim[y->rank - 1];
     a->places = product ? 0 : nnc_type_numel(y) / (y->dim[0] * y->dim[1]);
     a->source = product ? 0 : nnc_type_numel(x) / (x->dim[0] * x->dim[1]);
     if (!nnc_attr_int(c, AT_transpose_a, 0))
         nnc_ask_product(a, x, nnc_typeof(g, c->in[1]));
-    a->planes = !product && nnc_type_orders_differ(x) && nnc_type_is_row_major(x) &&
-                !(p->will_run >> PASS_layout & 1);
+    a->nchw = !product && nnc_type_orders_differ(x) && nnc_type_is_row_major(x) &&
+              !(p->will_run >> PASS_layout & 1);
     if (n->op == OP_fused) {
         a->prologue = nnc_ceildiv(elementwise_flops(g, c), nnc_max64(nnc_type_numel(x), 1));
         ask_rest(g, c, a);
@@ -220,7 +221,7 @@ typedef struct maker {
     size_t n_operand, cap_operand;
 } maker;
 
-static nnc_ref find(const maker *m, nnc_ref v)
+static nnc_ref find_inner(const maker *m, nnc_ref v)
 {
     for (size_t i = m->n; i-- > 0;)
         if (m->outer[i] == v)
@@ -253,7 +254,7 @@ static bool add_inputs(maker *m, const uint32_t *nodes, int n)
     for (int i = 0; i < n; i++)
         for (int k = 0; k < g->node[nodes[i]].n_in; k++) {
             nnc_ref v = g->node[nodes[i]].in[k];
-            if (defined_inside(m->p, nodes, n, v) || find(m, v) != NNC_NONE)
+            if (defined_inside(m->p, nodes, n, v) || find_inner(m, v) != NNC_NONE)
                 continue;
             if (!ARENA_ROOM(m->p->a, m->operand, m->cap_operand, m->n_operand + 1))
                 return false;
@@ -276,7 +277,7 @@ static bool add_body(maker *m, const nnc_node *node)
         nnc_ref *in = ARENA_NEW(m->p->a, nnc_ref, n->n_in + 1);
         for (int k = 0; in && k < n->n_in; k++)
             in[k] = to[n->in[k]];
-        nnc_ref r = n->op == OP_input ? find(m, node->in[operand++])
+        nnc_ref r = n->op == OP_input ? find_inner(m, node->in[operand++])
                     : in              ? nnc_copy_node(m->body, b, n, in)
                                       : NNC_NONE;
         if (r == NNC_NONE)
@@ -302,7 +303,7 @@ static bool add_members(maker *m, const uint32_t *nodes, int n)
         }
         nnc_ref *in = ARENA_NEW(m->p->a, nnc_ref, node->n_in + 1);
         for (int k = 0; in && k < node->n_in; k++)
-            in[k] = find(m, node->in[k]);
+            in[k] = find_inner(m, node->in[k]);
         nnc_ref r = in ? nnc_copy_node(m->body, g, node, in) : NNC_NONE;
         if (r == NNC_NONE)
             return false;
@@ -321,7 +322,7 @@ nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs,
     maker m = {.p = p, .body = nnc_graph_create("body", p->sink)};
     bool ok = m.body && add_inputs(&m, nodes, n) && add_members(&m, nodes, n);
     for (int i = 0; ok && i < n_out; i++)
-        nnc_output(m.body, find(&m, outs[i]), p->g->value[outs[i]].name);
+        nnc_output(m.body, find_inner(&m, outs[i]), p->g->value[outs[i]].name);
     if (!ok || m.body->status != NNC_OK) {
         p->status = m.body && m.body->status != NNC_OK ? m.body->status : nnc_nomem(p->sink);
         nnc_graph_destroy(m.body);

@@ -22,7 +22,7 @@ typedef struct stack_cost {
 typedef struct stacked { /* what has been built */
     const nnc_ref *v; /* members */
     int n;
-    stack of;
+    stack stack;
     bool states; /* their new values must be stacked, too */
     bool computed; /* by an op of all */
     uint32_t run; /* that it was built for */

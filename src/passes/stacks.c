@@ -170,9 +170,9 @@ static stack stack_of(stacks *s, const nnc_ref *v)
     bool states = false;
     for (size_t i = 0; i < s->n_at; i++)
         if (s->at[i].n == s->n && !memcmp(s->at[i].v, v, sizeof *v * (size_t)s->n) &&
-            !p->e.dead[p->g->value[s->at[i].of.all].node]) {
+            !p->e.dead[p->g->value[s->at[i].stack.all].node]) {
             join_roots(s->group, s->run, s->at[i].run);
-            return s->at[i].of;
+            return s->at[i].stack;
         }
     bool ok = t->rank < NNC_MAX_RANK && s->depth < DEEP;
     for (int k = 0; k < s->n && ok; k++)
@@ -196,7 +196,7 @@ static stack stack_of(stacks *s, const nnc_ref *v)
     }
     s->at[s->n_at++] = (stacked){.v = v,
         .n = s->n,
-        .of = of,
+        .stack = of,
         .states = states,
         .computed = computed,
         .run = s->run,
@@ -299,7 +299,7 @@ static void replace_updates(stacks *s, size_t i)
 /* Neighbouring operands of a concat that may be one stack. */
 typedef struct run {
     size_t from, to; /* operands */
-    stack of; /* NNC_NONE: they stay apart */
+    stack stack; /* NNC_NONE: they stay apart */
     size_t first; /* its stacks, s->at[first..end) */
     size_t end;
     bool views; /* nothing is computed for it */
@@ -368,8 +368,8 @@ static bool build_run(stacks *s, const chain *c, run *r)
     if (!v)
         return false;
     memcpy(v, c->v + r->from, sizeof *v * (size_t)s->n);
-    r->of = stack_of(s, v);
-    bool ok = r->of.all != NNC_NONE && stack_updates(s, r->first);
+    r->stack = stack_of(s, v);
+    bool ok = r->stack.all != NNC_NONE && stack_updates(s, r->first);
     r->end = s->n_at;
     r->views = ok && all_views(p, first);
     int commands = 0;
@@ -381,7 +381,7 @@ static bool build_run(stacks *s, const chain *c, run *r)
         return true;
     if (s->why)
         remark_declined(p, &c->l, rule, "%s", s->why);
-    r->of.all = NNC_NONE;
+    r->stack.all = NNC_NONE;
     s->n_at = r->end = r->first;
     edit_sync(p);
     for (uint32_t i = p->g->n_node; i-- > first;)
@@ -401,7 +401,7 @@ static bool *find_kept(stacks *s, const chain *c, size_t n_chain, const run *r, 
         return NULL;
     for (size_t i = 0; i < n_chain; i++)
         for (uint32_t k = c[i].first; k < c[i].first + c[i].n_run; k++)
-            for (size_t j = r[k].from; j < r[k].to && r[k].of.all != NNC_NONE; j++) {
+            for (size_t j = r[k].from; j < r[k].to && r[k].stack.all != NNC_NONE; j++) {
                 taken[c[i].v[j]] = true;
                 for (uint32_t u = 0, x; edit_next_user(p, c[i].v[j], &u, &x);)
                     if (x < n && p->g->node[x].op == OP_concat)
@@ -448,7 +448,8 @@ typedef struct total { /* of runs that share stacks */
 } total;
 
 /* Takes back the runs of groups that save too little. */
-static void choose(stacks *s, chain *c, size_t n_chain, run *r, uint32_t n_run, uint32_t n)
+static void drop_small_groups(
+    stacks *s, chain *c, size_t n_chain, run *r, uint32_t n_run, uint32_t n)
 {
     pass *p = s->p;
     const bool *kept = find_kept(s, c, n_chain, r, n);
@@ -462,10 +463,10 @@ static void choose(stacks *s, chain *c, size_t n_chain, run *r, uint32_t n_run, 
     for (size_t i = 0; sum && i < n_chain; i++)
         for (uint32_t k = c[i].first; k < c[i].first + c[i].n_run; k++) {
             total *of = &sum[find_root(s->group, k)];
-            if (r[k].of.all == NNC_NONE || !of->commands || p->o->join_siblings ||
+            if (r[k].stack.all == NNC_NONE || !of->commands || p->o->join_siblings ||
                 of->saved_ns > of->all_ns / WORTH)
                 continue;
-            r[k].of.all = NNC_NONE;
+            r[k].stack.all = NNC_NONE;
             if (!of->said++)
                 remark_declined(p, &c[i].l, rule,
                     "%d alike ops as one each would save %s of the %s that their contractions take",
@@ -491,7 +492,7 @@ static bool add_run(stacks *s, chain *c, run_list *r, size_t from, size_t to, bo
         return false;
     }
     s->run = s->group[r->n] = (uint32_t)r->n;
-    r->at[r->n] = (run){.from = from, .to = to, .of = {NNC_NONE, 0}};
+    r->at[r->n] = (run){.from = from, .to = to, .stack = {NNC_NONE, 0}};
     const bool built = build_run(s, c, &r->at[r->n]);
     r->n += built || !only_built;
     c->n_run += built || !only_built;
@@ -504,7 +505,7 @@ static void add_parts(stacks *s, chain *c, run_list *r, size_t from, size_t to)
     size_t tried = 0;
     for (size_t i = 0, n = r->n; i < n; i++) {
         const size_t each = r->at[i].to - r->at[i].from;
-        if (r->at[i].of.all == NNC_NONE || each < 2 || each == tried || each >= to - from ||
+        if (r->at[i].stack.all == NNC_NONE || each < 2 || each == tried || each >= to - from ||
             (to - from) % each != 0)
             continue;
         tried = each;
@@ -544,13 +545,13 @@ static bool replace(stacks *s, chain *c, const run *r)
     size_t m = 0, k = 0;
     bool any = false;
     for (uint32_t i = c->first; v && i < c->first + c->n_run; i++) {
-        while (k < (r[i].of.all == NNC_NONE ? r[i].to : r[i].from))
+        while (k < (r[i].stack.all == NNC_NONE ? r[i].to : r[i].from))
             v[m++] = c->v[k++];
-        if (r[i].of.all == NNC_NONE)
+        if (r[i].stack.all == NNC_NONE)
             continue;
         s->n = (int)(r[i].to - r[i].from);
         edit_at_all(s, c->v + r[i].from);
-        v[m++] = stack_merge(s, r[i].of, (int)axis);
+        v[m++] = stack_merge(s, r[i].stack, (int)axis);
         k = r[i].to;
         any = true;
     }
@@ -569,11 +570,11 @@ static bool *sweep_others(stacks *s, const run *r, size_t n_run)
 {
     bool *stays = PASS_NEW(s->p, bool, n_run + 1);
     for (uint32_t k = 0; stays && k < n_run; k++)
-        if (r[k].of.all != NNC_NONE)
+        if (r[k].stack.all != NNC_NONE)
             stays[find_root(s->group, k)] = true;
     for (size_t i = s->n_at; stays && i-- > 0;)
         if (!stays[find_root(s->group, s->at[i].run)])
-            edit_sweep(s->p, s->p->g->value[s->at[i].of.all].node);
+            edit_sweep(s->p, s->p->g->value[s->at[i].stack.all].node);
     return stays;
 }
 
@@ -624,7 +625,7 @@ void join_trained(pass *p)
     for (size_t i = 0; i < n_chain && p->status == NNC_OK; i++)
         find_runs(&s, &c[i], &r);
     if (r.n && p->status == NNC_OK)
-        choose(&s, c, n_chain, r.at, (uint32_t)r.n, n);
+        drop_small_groups(&s, c, n_chain, r.at, (uint32_t)r.n, n);
     if (r.n && p->status == NNC_OK)
         replace_all(&s, c, n_chain, r.at, r.n, n);
 }

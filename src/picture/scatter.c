@@ -194,7 +194,7 @@ static double width_of(const label *l)
     return w;
 }
 
-static void take(plot *p, svg_box b)
+static void take_box(plot *p, svg_box b)
 {
     if (p->n_taken < p->cap_taken)
         p->taken[p->n_taken++] = b;
@@ -242,7 +242,7 @@ static void place(plot *p, int g)
                 continue;
             l->box = b;
             l->far = ring > 0;
-            take(p, b);
+            take_box(p, b);
             return;
         }
     l->n_line = 0; /* no room: the point's tip still names it */
@@ -255,7 +255,7 @@ static void take_line(plot *p, double x0, double y0, double x1, double y1)
     for (int i = 0; i < n; i++) {
         const double ax = x0 + (x1 - x0) * i / n, bx = x0 + (x1 - x0) * (i + 1) / n,
                      ay = y0 + (y1 - y0) * i / n, by = y0 + (y1 - y0) * (i + 1) / n;
-        take(
+        take_box(
             p, (svg_box){fmin(ax, bx) - 1, fmin(ay, by) - 1, fabs(bx - ax) + 2, fabs(by - ay) + 2});
     }
 }
@@ -276,7 +276,7 @@ static void place_capacity(plot *p)
         if (is_free(p, &p->named))
             break;
     }
-    take(p, p->named);
+    take_box(p, p->named);
     if (p->capacity_shown)
         take_line(p, p->left, y, p->left + WIDTH, y);
 }
@@ -293,7 +293,7 @@ static void place_labels(plot *p)
         for (int k = 0; k < 2; k++) {
             const int at = i + k * p->s->n;
             if (!k || p->s->point[i].again_x > 0)
-                take(p,
+                take_box(p,
                     (svg_box){p->px[at] - DOT - 1, p->py[at] - DOT - 1, 2 * DOT + 2, 2 * DOT + 2});
         }
     if (p->s->capacity > 0)

@@ -34,7 +34,7 @@ static bool stays_strict(const nnc_call *c)
         return false;
     const int64_t bytes =
         nnc_type_bytes(&c->src) + nnc_type_bytes(&c->wei) + nnc_type_bytes(&c->dst);
-    if (nnc_plan_ask(c, conv_flops(c), bytes, &a) && a.planes)
+    if (nnc_plan_ask(c, conv_flops(c), bytes, &a) && a.nchw)
         (void)nnc_target_tf32_conv_ns(t, e, &a, true, &strict);
     return strict;
 }
@@ -71,7 +71,7 @@ bool nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes, nnc_ask *out)
         .flops = flops,
         .bytes = bytes,
         .dynamic = true, /* of a kernel: weights that lie in panels are no call's */
-        .rows = c->trans_b && !c->packed,
+        .dynamic_k_major = c->trans_b && !c->packed,
         .results = nnc_type_numel(&c->dst),
         .result_bytes = nnc_type_bytes(&c->dst)};
     if (c->kind == CALL_matmul)
@@ -84,12 +84,12 @@ bool nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes, nnc_ask *out)
         a.outputs = y->dim[1] / c->groups;
     a.channels = wgrad || kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
     a.groups = c->groups;
-    a.row = y->rank ? y->dim[y->rank - 1] : 0;
+    a.width = y->rank ? y->dim[y->rank - 1] : 0;
     a.places = a.channels ? nnc_type_numel(y) / (y->dim[0] * y->dim[1]) : 0;
     a.source = a.channels ? nnc_type_numel(&c->src) / (c->src.dim[0] * c->src.dim[1]) : 0;
     if (a.kind != ASK_pool && !c->trans_a)
         nnc_ask_product(&a, &c->src, &c->wei);
-    a.planes = c->spatial && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
+    a.nchw = c->spatial && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
     memcpy(a.post, c->post, sizeof a.post);
     *out = a;
     return true;
@@ -101,7 +101,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const job *j)
     nnc_ask a = {0};
     nnc_plan_ask(c, cost.flops, cost.bytes, &a);
     a.exact = m->o->policy.math == MATH_exact;
-    a.rows = c->trans_b && !m->is_static[j->args.wei];
+    a.dynamic_k_major = c->trans_b && !m->is_static[j->args.wei];
     return a;
 }
 

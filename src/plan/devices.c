@@ -134,7 +134,7 @@ static uint32_t any_of(merge *w)
     return NNC_NONE;
 }
 
-static void take(merge *w, uint32_t i, int64_t start)
+static void place_node(merge *w, uint32_t i, int64_t start)
 {
     const maker *m = w->m;
     const int64_t end = nnc_add_sat(start, time_of(w, i));
@@ -172,7 +172,7 @@ static nnc_status merge_all(merge *w, uint32_t *order, uint32_t *n)
             if (i == NNC_NONE)
                 break;
             order[(*n)++] = i;
-            take(w, i, start);
+            place_node(w, i, start);
         }
     }
     return NNC_OK;

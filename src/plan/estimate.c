@@ -71,7 +71,7 @@ static nnc_status find_absorbed(maker *m)
 }
 
 /* Appends what value v stands for, once each; false: out of memory. */
-static bool add(stands *s, nnc_ref v)
+static bool append_value(stands *s, nnc_ref v)
 {
     for (uint32_t k = 0; k < s->n[v]; k++) {
         const nnc_ref r = s->at[s->first[v] + k];
@@ -101,7 +101,7 @@ static nnc_status find_reads(maker *m)
         m->read[i] = (uint32_t)s.used;
         s.now++;
         for (int k = 0; k < n->n_in; k++)
-            NNC_NEED(add(&s, n->in[k]), m->sink);
+            NNC_NEED(append_value(&s, n->in[k]), m->sink);
         const uint32_t many = m->n_read[i] = (uint32_t)s.used - m->read[i];
         m->absorbed[i] = m->absorbed[i] && s.used <= MANY * (size_t)g->n_node;
         const bool through = m->absorbed[i] || is_view(m, n);

@@ -15,7 +15,7 @@ typedef struct model {
 
 typedef struct models {
     maker *m;
-    int32_t *of; /* by node: its model; -1: it runs not in main */
+    int32_t *model_of; /* by node: its model; -1: it runs not in main */
     model *at;
     int n;
     size_t cap;
@@ -71,14 +71,14 @@ static bool find_models(models *s)
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
         const int device = n->device < 0 ? 0 : n->device;
-        s->of[i] = -1;
+        s->model_of[i] = -1;
         if (!runs_in_main(m, n))
             continue;
-        s->of[i] = is_collective(n) ? -1 : find_model(s, n, device);
-        if (s->of[i] < 0)
+        s->model_of[i] = is_collective(n) ? -1 : find_model(s, n, device);
+        if (s->model_of[i] < 0)
             return false;
         const nnc_cost c = nnc_node_cost(m->g, n);
-        model *to = &s->at[s->of[i]];
+        model *to = &s->at[s->model_of[i]];
         to->ns = nnc_add_sat(to->ns, nnc_target_time_ns(target_of(m, device), c.flops, c.bytes));
         for (int k = 0; k < n->n_in; k++) {
             const nnc_ref *source;
@@ -87,7 +87,8 @@ static bool find_models(models *s)
                 return false;
             while (count-- > 0) {
                 const nnc_node *p = &m->g->node[m->g->value[source[count]].node];
-                if (runs_in_main(m, p) && !is_one_model(s, s->of[p - m->g->node], s->of[i]))
+                if (runs_in_main(m, p) &&
+                    !is_one_model(s, s->model_of[p - m->g->node], s->model_of[i]))
                     return false;
             }
         }
@@ -115,14 +116,14 @@ static void choose_streams(models *s, int64_t *load)
 
 nnc_status make_models(maker *m, int16_t *stream, bool *several)
 {
-    models s = {.m = m, .of = ARENA_NEW(&m->scratch, int32_t, m->g->n_node + 1)};
+    models s = {.m = m, .model_of = ARENA_NEW(&m->scratch, int32_t, m->g->n_node + 1)};
     int64_t *load = ARENA_NEW(&m->scratch, int64_t, m->n_dev * m->o->streams);
-    NNC_NEED(s.of && load, m->sink);
+    NNC_NEED(s.model_of && load, m->sink);
     *several = find_models(&s);
     if (!*several)
         return NNC_OK;
     choose_streams(&s, load);
     for (uint32_t i = 0; i < m->g->n_node; i++)
-        stream[i] = s.of[i] < 0 ? 0 : (int16_t)s.at[s.of[i]].stream;
+        stream[i] = s.model_of[i] < 0 ? 0 : (int16_t)s.at[s.model_of[i]].stream;
     return NNC_OK;
 }

@@ -247,7 +247,7 @@ typedef struct updates {
     bool *made; /* by root: computed, with all its parts */
     bool *done; /* by output */
     uint32_t *next,
-        *of; /* by output: the next one of the same state's root; by state's root: the first. UINT32_MAX: none */
+        *first; /* by output: the next one of the same state's root; by state's root: the first. UINT32_MAX: none */
     nnc_ref *state; /* by new value's root: its state's root, NNC_NONE */
 } updates;
 
@@ -265,15 +265,15 @@ static nnc_status find_updates(maker *m, const list *l, updates *u)
         .made = ARENA_NEW(&m->scratch, bool, values),
         .done = ARENA_NEW(&m->scratch, bool, outputs),
         .next = ARENA_NEW(&m->scratch, uint32_t, outputs),
-        .of = ARENA_NEW(&m->scratch, uint32_t, values),
+        .first = ARENA_NEW(&m->scratch, uint32_t, values),
         .state = ARENA_NEW(&m->scratch, nnc_ref, values)};
-    NNC_NEED(u->left && u->made && u->done && u->next && u->of && u->state, m->sink);
-    memset(u->of, 0xff, values * sizeof *u->of);
+    NNC_NEED(u->left && u->made && u->done && u->next && u->first && u->state, m->sink);
+    memset(u->first, 0xff, values * sizeof *u->first);
     memset(u->state, 0xff, values * sizeof *u->state);
     for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++) {
         const nnc_ref s = m->root[g->output_state[i]];
-        u->next[i] = u->of[s];
-        u->of[s] = i;
+        u->next[i] = u->first[s];
+        u->first[s] = i;
         u->state[m->root[g->output[i]]] = s;
     }
     for (uint32_t i = 0; i < l->n_order; i++) {
@@ -317,13 +317,13 @@ static nnc_status add_updates(
 static nnc_status try_update(
     maker *m, job_list *out, const list *l, updates *u, nnc_ref state, nnc_section section)
 {
-    bool now = state != NNC_NONE && u->of[state] != UINT32_MAX && !u->left[state];
-    for (uint32_t i = now ? u->of[state] : UINT32_MAX; i != UINT32_MAX && now; i = u->next[i]) {
+    bool now = state != NNC_NONE && u->first[state] != UINT32_MAX && !u->left[state];
+    for (uint32_t i = now ? u->first[state] : UINT32_MAX; i != UINT32_MAX && now; i = u->next[i]) {
         const nnc_ref r = m->root[m->g->output[i]];
         now = !u->done[i] && u->made[r] && is_collective(nnc_def(m->g, r)) &&
               section_of_update(m, i) == section;
     }
-    for (uint32_t i = now ? u->of[state] : UINT32_MAX; i != UINT32_MAX; i = u->next[i])
+    for (uint32_t i = now ? u->first[state] : UINT32_MAX; i != UINT32_MAX; i = u->next[i])
         NNC_TRY(add_update(m, out, l, u, i));
     return NNC_OK;
 }

@@ -284,7 +284,7 @@ static uint32_t last_reader(const walk *w, nnc_ref r)
 }
 
 /* Runs node i, and what can be hoisted then: users of its results, and the last readers of what it read. */
-static void run(walk *w, uint32_t i)
+static void run_and_hoist(walk *w, uint32_t i)
 {
     const uint32_t begin = w->n;
     run_one(w, i);
@@ -349,7 +349,7 @@ static bool run_on_demand(walk *w, uint32_t sink)
         }
         fit = fit && (w->done[i] || fits(w, i));
         if (!w->done[i] && fit)
-            run(w, i);
+            run_and_hoist(w, i);
         w->on_stack[i]--;
         n--;
     }
@@ -361,7 +361,7 @@ static bool run_in_order(walk *w, uint32_t i)
 {
     if (w->limit != INT64_MAX && (!fits(w, i) || (w->private[i] && !is_ready(w, i))))
         return false;
-    run(w, i);
+    run_and_hoist(w, i);
     return true;
 }
 

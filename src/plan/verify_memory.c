@@ -158,11 +158,11 @@ static bool keep_before(memory *m, tiled *d, int32_t o)
 }
 
 /* Takes over the segments of subtree s. */
-static nnc_status take(memory *m, int32_t s, const nnc_cmd *c, int32_t t, int32_t cmd)
+static nnc_status take_over(memory *m, int32_t s, const nnc_cmd *c, int32_t t, int32_t cmd)
 {
     if (!s)
         return NNC_OK;
-    NNC_TRY(take(m, m->seg[s].left, c, t, cmd));
+    NNC_TRY(take_over(m, m->seg[s].left, c, t, cmd));
     int32_t o = m->seg[s].owner;
     if (m->writer[o] == cmd && cmd >= 0)
         return bad(m, cmd, t, "is written over another result of the same command");
@@ -173,7 +173,7 @@ static nnc_status take(memory *m, int32_t s, const nnc_cmd *c, int32_t t, int32_
     if (cmd >= 0 && !plan_touches_done(&m->touches, &m->order, o, cmd))
         return bad(m, cmd, t, "is written over memory that another stream may still use");
     m->dead[o] = true;
-    return take(m, m->seg[s].right, c, t, cmd);
+    return take_over(m, m->seg[s].right, c, t, cmd);
 }
 
 /* Tensor t, or the tiled tensor whose part t is, gets its bytes. */
@@ -187,7 +187,7 @@ static nnc_status begin(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
     cut(m, map, hi);
     split(m, *map, lo, &a, &b);
     split(m, b, hi, &mid, &b);
-    NNC_TRY(take(m, mid, c, t, cmd));
+    NNC_TRY(take_over(m, mid, c, t, cmd));
     *map = merge(m, merge(m, a, new_seg(m, lo, hi, w)), b);
     m->writer[w] = cmd >= 0 ? cmd : -2;
     return NNC_OK;

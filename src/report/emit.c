@@ -70,7 +70,7 @@ void nnc_put_device(nnc_text *t, const nnc_plan *p, int d)
 }
 
 /* Takes kernel k, and with it those of later units that share its function. */
-static int *take(const nnc_plan *p, int *device, int k, int d, int *at, nnc_unit *u)
+static int *take_shared(const nnc_plan *p, int *device, int k, int d, int *at, nnc_unit *u)
 {
     for (int i = k; i < p->n_kernel; i++) {
         if (device[i] < 0 || strcmp(p->device[device[i]].target, p->device[d].target) != 0 ||
@@ -108,7 +108,7 @@ int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out)
                 (*out)[n++] = (nnc_unit){.device = d, .kernel = at};
                 in = 0;
             }
-            at = take(p, device, k, d, at, &(*out)[n - 1]);
+            at = take_shared(p, device, k, d, at, &(*out)[n - 1]);
             in++;
         }
     }

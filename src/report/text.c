@@ -18,7 +18,7 @@ typedef struct words {
     bool oom;
 } words;
 
-static void add(words *w, const char *s, size_t n)
+static void add_word(words *w, const char *s, size_t n)
 {
     w->oom |= !ARENA_ROOM(&w->arena, w->at, w->cap, w->n + 1);
     if (!w->oom)
@@ -36,7 +36,7 @@ static void split(words *out, const char *joined)
         size_t n = strcspn(p, "+");
         word w = {p, n};
         if (n && !(out->n && same(out->at[out->n - 1], w)))
-            add(out, p, n);
+            add_word(out, p, n);
         p += n + (p[n] == '+');
     }
 }
@@ -60,7 +60,7 @@ static void gather(words *out, const words *in)
             if (d < 2 || way(in->at[j]) != d || memcmp(in->at[j].s, a.s, d) != 0)
                 break;
         if (j == i + 1) {
-            add(out, a.s, a.n);
+            add_word(out, a.s, a.n);
             continue;
         }
         NNC_LOCAL(nnc_text) t = {0};
@@ -73,7 +73,7 @@ static void gather(words *out, const words *in)
         char *copy = nnc_arena_strdup(&out->arena, nnc_text_str(&t));
         out->oom |= t.oom || !copy;
         if (copy)
-            add(out, copy, t.n);
+            add_word(out, copy, t.n);
     }
 }
 
@@ -108,7 +108,7 @@ static void ranges(words *out, const words *in)
         }
         word a = in->at[i], z = in->at[j - 1];
         if (j == i + 1) {
-            add(out, a.s, a.n);
+            add_word(out, a.s, a.n);
             continue;
         }
         size_t close = at + strcspn(a.s + at, "]");
@@ -116,7 +116,7 @@ static void ranges(words *out, const words *in)
             strtol(z.s + at, NULL, 10), (int)(a.n - close), a.s + close);
         out->oom |= !s;
         if (s)
-            add(out, s, strlen(s));
+            add_word(out, s, strlen(s));
     }
 }
 

@@ -33,7 +33,7 @@ nnc_status nnc_timeline_of_plan(
 /* ---- spans ----------------------------------------------------------------------------------------------- */
 
 typedef struct run {
-    const nnc_plan_times *of;
+    const nnc_plan_times *times;
     const nnc_plan *p;
     nnc_timeline *t;
     uint8_t *part; /* by command: nnc_part */
@@ -68,29 +68,29 @@ static nnc_work_kind kind_of(const run *r, int32_t i)
 
 static int64_t time_of(const run *r, int32_t cmd, bool end)
 {
-    const int64_t *v = end ? r->of->end_ps : r->of->start_ps;
-    return v[cmd - r->of->first] + r->of->offset_ps;
+    const int64_t *v = end ? r->times->end_ps : r->times->start_ps;
+    return v[cmd - r->times->first] + r->times->offset_ps;
 }
 
 static bool ran(const run *r, int32_t cmd)
 {
-    return r->of->start_ps[cmd - r->of->first] >= 0 &&
-           r->of->end_ps[cmd - r->of->first] >= r->of->start_ps[cmd - r->of->first];
+    return r->times->start_ps[cmd - r->times->first] >= 0 &&
+           r->times->end_ps[cmd - r->times->first] >= r->times->start_ps[cmd - r->times->first];
 }
 
 /* The micro-batch of a command; of an iteration of several runs, in which each run has as many. */
 static int32_t micro_of(const run *r, const nnc_cmd *c)
 {
     if (!r->micro)
-        return r->of->micro;
-    const int32_t before = r->of->micro > 0 ? r->of->micro * r->micro : 0;
+        return r->times->micro;
+    const int32_t before = r->times->micro > 0 ? r->times->micro * r->micro : 0;
     return c->micro > 0 ? before + c->micro - 1 : -1;
 }
 
 static void add_spans(run *r)
 {
-    for (int k = 0; k < r->of->n; k++) {
-        const int32_t i = r->of->first + k;
+    for (int k = 0; k < r->times->n; k++) {
+        const int32_t i = r->times->first + k;
         const nnc_cmd *c = &r->p->cmd[i];
         r->span[k] = -1;
         if (c->kind == CMD_record || c->kind == CMD_wait || !ran(r, i))
@@ -113,7 +113,8 @@ static void add_spans(run *r)
 static int32_t receiver(const run *r, int32_t i)
 {
     const int32_t sent = nnc_plan_root(r->p, r->p->cmd[i].arg[1]);
-    for (int32_t k = i + 1; k < r->of->first + r->of->n && k <= r->p->tensor[sent].last; k++) {
+    for (int32_t k = i + 1; k < r->times->first + r->times->n && k <= r->p->tensor[sent].last;
+         k++) {
         const nnc_cmd *c = &r->p->cmd[k];
         for (int a = 0; a < c->n_arg; a++)
             if (c->device == r->p->tensor[sent].device && nnc_plan_root(r->p, c->arg[a]) == sent)
@@ -124,11 +125,11 @@ static int32_t receiver(const run *r, int32_t i)
 
 static void add_arrows(run *r)
 {
-    for (int k = 0; k < r->of->n; k++) {
-        const int32_t i = r->of->first + k;
+    for (int k = 0; k < r->times->n; k++) {
+        const int32_t i = r->times->first + k;
         const int32_t to = r->span[k] >= 0 && is_sent(r->p, &r->p->cmd[i]) ? receiver(r, i) : -1;
-        if (to >= 0 && r->span[to - r->of->first] >= 0)
-            nnc_timeline_arrow(r->t, r->span[k], r->span[to - r->of->first]);
+        if (to >= 0 && r->span[to - r->times->first] >= 0)
+            nnc_timeline_arrow(r->t, r->span[k], r->span[to - r->times->first]);
     }
 }
 
@@ -178,8 +179,8 @@ static nnc_hold_kind hold_of(const nnc_plan *p, int32_t t, const bool *work)
 /* The nearest command from `cmd` on, towards `step`, that ran here; -1: none. */
 static int32_t nearest(const run *r, int32_t cmd, int step)
 {
-    const int32_t end = r->of->first + r->of->n;
-    for (; cmd >= r->of->first && cmd < end; cmd += step)
+    const int32_t end = r->times->first + r->times->n;
+    for (; cmd >= r->times->first && cmd < end; cmd += step)
         if (ran(r, cmd))
             return cmd;
     return -1;
@@ -188,17 +189,17 @@ static int32_t nearest(const run *r, int32_t cmd, int step)
 static void add_changes(run *r, const bool *work)
 {
     const nnc_plan *p = r->p;
-    const int32_t end = r->of->first + r->of->n - 1;
+    const int32_t end = r->times->first + r->times->n - 1;
     for (int32_t k = 0; k < p->n_tensor; k++) {
         const nnc_ptensor *x = &p->tensor[k];
-        if (x->space != SP_arena || x->alias_of >= 0 || x->last < r->of->first || x->first > end)
+        if (x->space != SP_arena || x->alias_of >= 0 || x->last < r->times->first || x->first > end)
             continue;
-        const int32_t first = x->first < r->of->first ? -1 : nearest(r, x->first, 1),
+        const int32_t first = x->first < r->times->first ? -1 : nearest(r, x->first, 1),
                       last = x->last >= end ? -1 : nearest(r, x->last, -1);
         const nnc_hold_kind kind = hold_of(p, k, work);
         const int64_t bytes = nnc_align_up(x->bytes, nnc_plan_align(&p->device[x->device]));
         r->change[r->n_change++] = (change){first < 0 ? r->begin : time_of(r, first, false),
-            x->device, first < 0 ? r->of->first : first, (uint8_t)kind, bytes};
+            x->device, first < 0 ? r->times->first : first, (uint8_t)kind, bytes};
         if (last >= 0)
             r->change[r->n_change++] =
                 (change){time_of(r, last, true), x->device, last, (uint8_t)kind, -bytes};
@@ -257,7 +258,7 @@ static void add_levels(run *r, const bool *work)
 nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *of, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    run r = {.of = of, .p = of->plan, .t = t};
+    run r = {.times = of, .p = of->plan, .t = t};
     bool *work = ARENA_NEW(&a, bool, r.p->n_tensor + 1);
     r.part = ARENA_NEW(&a, uint8_t, r.p->n_cmd + 1);
     r.span = ARENA_NEW(&a, int32_t, of->n + 1);

@@ -230,7 +230,7 @@ nnc_status nnc_collective_step(participant *p, bool *over)
 }
 
 /* A CPU's participant, on its stream's thread. */
-static nnc_status run(void *handle, void *const *args, void *work)
+static nnc_status run_participant(void *handle, void *const *args, void *work)
 {
     participant *p = handle;
     bool over = false;
@@ -251,7 +251,7 @@ typedef struct meeting {
     int n, tag; /* n: participants so far */
 } meeting;
 
-static nnc_status add(nnc_exec *e, meeting *at, int32_t i, nnc_sink *sink)
+static nnc_status add_participant(nnc_exec *e, meeting *at, int32_t i, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     const nnc_cmd *c = &p->cmd[i];
@@ -311,7 +311,7 @@ nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink)
     }
     for (int32_t i = 0; i < p->n_cmd; i++)
         if (p->cmd[i].kind == CMD_collective)
-            NNC_TRY(add(e, &at[p->cmd[i].item], i, sink));
+            NNC_TRY(add_participant(e, &at[p->cmd[i].item], i, sink));
     for (int k = 0; k < p->n_collective; k++)
         if (at[k].n != p->collective[k].n)
             return nnc_fail0(sink, NNC_E_BUG, "plan: collective %d lacks a participant", k);
@@ -321,7 +321,7 @@ nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink)
 nnc_status nnc_exec_collective(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
-    nnc_work w = nnc_exec_work(e, i, run, e->collective[i]);
+    nnc_work w = nnc_exec_work(e, i, run_participant, e->collective[i]);
     w.always = true; /* where an operand's command failed, too: the others wait for it */
     return e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream], &w);
 }

@@ -108,7 +108,7 @@ typedef struct call {
     int type, result;
 } call;
 
-static nnc_status run(void *handle, void *const *args, void *work)
+static nnc_status run_collective(void *handle, void *const *args, void *work)
 {
     call *x = handle;
     const nnc_cuda_nccl *n = x->q->api;
@@ -150,7 +150,7 @@ static int give_one(nnc_exec *e, const meeting *m, int k)
         .result = 3 /* ncclInternalError: the stream has failed before */};
     if (in_order(e, c->device, e->dev[c->device].stream[c->stream]))
         return 3;
-    const nnc_work w = nnc_exec_work(e, i, run, &x);
+    const nnc_work w = nnc_exec_work(e, i, run_collective, &x);
     const nnc_status st = e->dev[c->device].api->launch(e->dev[c->device].stream[c->stream], &w);
     return st ? 3 : x.result;
 }

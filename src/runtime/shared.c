@@ -208,7 +208,7 @@ static bool use_block(nnc_exec *e, block *b)
     return true;
 }
 
-static const value *find(const nnc_shared *s, nnc_hash128 key, const nnc_device_api *api)
+static const value *find_value(const nnc_shared *s, nnc_hash128 key, const nnc_device_api *api)
 {
     const value *v = s->value[key.lo % BUCKETS];
     while (v && (v->key.lo != key.lo || v->key.hi != key.hi || v->in->api != api))
@@ -224,7 +224,7 @@ static bool take_values(nnc_exec *e, nnc_static *s)
     pthread_mutex_lock(&e->shared->lock);
     for (int i = 0; ok && i < p->n_tensor; i++) {
         const value *v = is_static(p, i) && !s[i].unknown && nnc_exec_owns(e, p->tensor[i].device)
-                             ? find(e->shared, s[i].key, e->dev[p->tensor[i].device].api)
+                             ? find_value(e->shared, s[i].key, e->dev[p->tensor[i].device].api)
                              : NULL;
         if (v && (ok = use_block(e, v->in))) {
             s[i].found = true;
@@ -417,7 +417,7 @@ void nnc_exec_offer(nnc_exec *e)
         const dev *d = &e->dev[p->tensor[i].device];
         value **first = &e->shared->value[s[i].key.lo % BUCKETS];
         if (!is_static(p, i) || s[i].unknown || s[i].found || !s[i].at ||
-            find(e->shared, s[i].key, d->api))
+            find_value(e->shared, s[i].key, d->api))
             continue;
         value *v = nnc_malloc(sizeof *v); /* without memory it is not shared */
         if (v) {

@@ -141,7 +141,7 @@ static int64_t executions(const counter *c, const loops *l, uint32_t axes)
     return n;
 }
 
-static void add(counter *c, int what, int64_t n, int64_t times)
+static void add_count(counter *c, int what, int64_t n, int64_t times)
 {
     c->n[what] = nnc_add_sat(c->n[what], nnc_mul_sat(n, times));
 }
@@ -183,23 +183,23 @@ static void count_access(counter *c, const loops *l, const nnc_kins *in, int64_t
     int64_t stride = in->at.k[l->vax];
     int across = nnc_sched_axis(&c->k->sched, KD_transpose);
     if (across >= 0 && !store && nnc_kernel_tiles(c->k, in, l->vax, across))
-        add(c, N_tile, n, 1);
+        add_count(c, N_tile, n, 1);
     else if (in->arg[0] >= 0 && !store && c->dep[in->arg[0]] >> l->vax & 1)
-        add(c, N_gather, n, c->lanes);
+        add_count(c, N_gather, n, c->lanes);
     else if (stride == 0 || stride == 1 || stride == -1)
-        add(c, store ? N_store : N_load, n, stride ? size : 1);
+        add_count(c, store ? N_store : N_load, n, stride ? size : 1);
     else if (stride == 2 && !store)
-        add(c, N_load, n, 3);
+        add_count(c, N_load, n, 3);
     else if (store)
-        add(c, N_scatter, n, c->lanes);
+        add_count(c, N_scatter, n, c->lanes);
     else
-        add(c, labs(stride) < LINE / 4 ? N_gather : N_far, n, c->lanes);
+        add_count(c, labs(stride) < LINE / 4 ? N_gather : N_far, n, c->lanes);
     if (l->outer && c->k->buf[in->buf].role != KB_tmp && leaves_page(c->k, in, l->own)) {
         c->streams = nnc_add_sat(c->streams, l->streams);
         c->lines = nnc_add_sat(c->lines, n);
     }
     if (store && l->masked)
-        add(c, N_masked, n / l->vectors, 1);
+        add_count(c, N_masked, n / l->vectors, 1);
 }
 
 /* Is instruction i a function that the posts of a kernel in strips evaluate for several results at once (plugins/llvm/pack.c)? *first: for
@@ -229,19 +229,19 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
     const bool divides = in->op == KO_sop && (in->sop == SC_div || in->sop == SC_sqrt ||
                                                  in->sop == SC_recip || in->sop == SC_rsqrt);
     if (!wide && divides)
-        add(c, N_one_divide, n, in->sop == SC_rsqrt ? 2 : 1);
+        add_count(c, N_one_divide, n, in->sop == SC_rsqrt ? 2 : 1);
     else if (!wide)
-        add(c, N_scalar, n, in->op == KO_sop ? steps_of(c->k, in) : 1);
+        add_count(c, N_scalar, n, in->op == KO_sop ? steps_of(c->k, in) : 1);
     else if (in->op == KO_load || in->op == KO_store)
         count_access(c, l, in, n, size);
     else if (in->op == KO_reduce)
-        add(c, N_op, n, size * (in->sop >= KR_argmax ? 4 : in->sop >= KR_max ? 2 : 1));
+        add_count(c, N_op, n, size * (in->sop >= KR_argmax ? 4 : in->sop >= KR_max ? 2 : 1));
     else if (divides)
-        add(c, N_divide, n, in->sop == SC_rsqrt ? 2 * size : size);
+        add_count(c, N_divide, n, in->sop == SC_rsqrt ? 2 * size : size);
     else
-        add(c, N_op, n, size * function_steps(c, in));
+        add_count(c, N_op, n, size * function_steps(c, in));
     if (wide)
-        add(c, N_guard, n, in->n_guard);
+        add_count(c, N_guard, n, in->n_guard);
 }
 
 /* lanes_ps: until the lanes of a sum are one number. */
@@ -342,7 +342,7 @@ static void add_lanes(counter *c, const loops *l, int what)
     n = c->rows > 2   ? nnc_ceildiv(nnc_mul_sat(n, 5), 9)
         : c->rows > 1 ? nnc_ceildiv(nnc_mul_sat(n, 2), 3)
                       : n;
-    add(c, what, nnc_ceildiv(nnc_mul_sat(n, steps * steps), all * all), 1);
+    add_count(c, what, nnc_ceildiv(nnc_mul_sat(n, steps * steps), all * all), 1);
 }
 
 /* True for a load from a local buffer of what another point of the stage before it has stored: of overlapping windows, or by a stride. */
@@ -389,7 +389,7 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         shuffled = shuffled || (wide && moves_in_tmp(k, in, l.vax));
     }
     if (shuffled)
-        add(c, N_forward, points, 1);
+        add_count(c, N_forward, points, 1);
     if (l.outer)
         c->steps = l.steps;
     int64_t body = 0;
@@ -400,7 +400,7 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         add_path(c, g->post0, g->post1, 0);
     }
     if (g->axes || l.outer)
-        add(c, N_iteration, executions(c, &l, g->axes), l.steps);
+        add_count(c, N_iteration, executions(c, &l, g->axes), l.steps);
     if (c->amd && l.vax >= 0)
         add_idle(c, before, nnc_mul_sat(executions(c, &l, g->axes), l.steps), body);
 }
@@ -464,9 +464,9 @@ int64_t nnc_kernel_ns(
         points = a == v ? points : nnc_mul_sat(points, k->axis[a].extent);
     for (int s = 0; s < k->n_stage; s++)
         count_stage(&c, &k->stage[s], points);
-    add(&c, N_item, k->sched.domain, 1);
+    add_count(&c, N_item, k->sched.domain, 1);
     if (c.streams > STREAMS && bytes > t->l1_bytes)
-        add(&c, N_jump, c.lines, 1);
+        add_count(&c, N_jump, c.lines, 1);
     int64_t parts = nnc_par_parts(k->sched.domain, k->sched.grain, t->threads);
     int64_t all = compiled ? work_ps(&c, points) : nnc_interpreted_ps(k, dep, ring);
     if (compiled && bytes > t->l1_bytes)

@@ -34,7 +34,7 @@ typedef struct section {
     int64_t n, lanes, blocks;
 } section;
 
-static void add(int64_t *count, int what, int64_t n, int64_t times)
+static void add_count(int64_t *count, int what, int64_t n, int64_t times)
 {
     count[what] = nnc_add_sat(count[what], nnc_mul_sat(n, times));
 }
@@ -46,24 +46,24 @@ static void count_ins(
     const int64_t lanes = nnc_mul_sat(s.n, wide ? s.lanes : s.blocks);
     if (in->op == KO_const)
         return;
-    add(count, N_start, s.n, s.blocks);
+    add_count(count, N_start, s.n, s.blocks);
     if (in->op == KO_sop &&
         (nnc_sops[in->sop].flags & OF_slow || in->sop == SC_rsqrt || in->sop == SC_recip)) {
         const int64_t chunks = wide ? nnc_ceildiv(s.lanes, CHUNK) : s.blocks;
-        add(count, N_function, lanes, nnc_sops[in->sop].cost);
-        add(count, N_chunk, nnc_mul_sat(s.n, chunks), nnc_sops[in->sop].cost);
+        add_count(count, N_function, lanes, nnc_sops[in->sop].cost);
+        add_count(count, N_chunk, nnc_mul_sat(s.n, chunks), nnc_sops[in->sop].cost);
     } else {
-        add(count, N_op, lanes, 1);
+        add_count(count, N_op, lanes, 1);
     }
     if (in->op != KO_load && in->op != KO_store)
         return;
     const int64_t stride = vax >= 0 ? in->at.k[vax] : 0;
     if (in->arg[0] >= 0 && in->op == KO_load)
-        add(count, N_apart, lanes, 8);
+        add_count(count, N_apart, lanes, 8);
     else if (stride < 0 || stride > 1)
-        add(count, N_apart, lanes, 1);
+        add_count(count, N_apart, lanes, 1);
     if (nnc_dtype_size(k->buf[in->buf].dtype) == 2)
-        add(count, N_convert, lanes, 1);
+        add_count(count, N_convert, lanes, 1);
 }
 
 /* Points of an own axis for each point of the outer ones; rows that a ring keeps are not computed again. */
@@ -99,10 +99,10 @@ static void count_stage(int64_t *count, const nnc_kernel *k, const nnc_kstage *g
     const bool product = nnc_product_find(k, g, v, &sum);
     if (folds)
         post.lanes = post.blocks = 1;
-    add(count, N_row, post.n, post.blocks);
+    add_count(count, N_row, post.n, post.blocks);
     if (product) {
-        add(count, N_product, body.n, lanes);
-        add(count, N_row, body.n / k->axis[sum.axis].extent, blocks);
+        add_count(count, N_product, body.n, lanes);
+        add_count(count, N_row, body.n / k->axis[sum.axis].extent, blocks);
     }
     for (int i = g->body0; i < g->body1 && !product; i++)
         count_ins(count, k, &k->ins[i], body, v,
@@ -119,7 +119,7 @@ int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_k
         points = a == v ? points : nnc_mul_sat(points, k->axis[a].extent);
     for (int s = 0; s < k->n_stage; s++)
         count_stage(count, k, &k->stage[s], dep, ring, points);
-    add(count, N_item, k->sched.domain, 1);
+    add_count(count, N_item, k->sched.domain, 1);
     for (int i = 0; i < N__COUNT; i++)
         ps = nnc_add_sat(ps, nnc_mul_sat(count[i], price[i]));
     return ps;

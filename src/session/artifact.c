@@ -140,7 +140,7 @@ static nnc_hash128 hash_bytes(const void *p, size_t n)
     return r.h;
 }
 
-static void add(writer *w, const char *name, const void *data, size_t size, int weight)
+static void add_section(writer *w, const char *name, const void *data, size_t size, int weight)
 {
     section *s = &w->s[w->n];
     *s = (section){.name = name, .data = data, .weight = weight, .size = (int64_t)size};
@@ -184,16 +184,17 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     for (int i = 0; i < texts; i++) {
         if (w->text[i].oom)
             return nnc_nomem(w->sink);
-        add(w, names[i], nnc_text_str(&w->text[i]), w->text[i].n, -1);
+        add_section(w, names[i], nnc_text_str(&w->text[i]), w->text[i].n, -1);
     }
     for (int i = 0; i < p->n_object; i++)
         if (p->object[i].n)
-            add(w, nnc_arena_printf(&w->arena, "object/%d", i), p->object[i].data, p->object[i].n,
-                -1);
+            add_section(w, nnc_arena_printf(&w->arena, "object/%d", i), p->object[i].data,
+                p->object[i].n, -1);
     for (int i = 0; embed && i < p->n_weight; i++) {
         const nnc_type *t = w->type[i];
         if (t && p->weight[i].kind != NNC_W_inline)
-            add(w, nnc_arena_printf(&w->arena, "weight/%d", i), NULL, (size_t)nnc_type_bytes(t), i);
+            add_section(
+                w, nnc_arena_printf(&w->arena, "weight/%d", i), NULL, (size_t)nnc_type_bytes(t), i);
     }
     for (int i = 0; i < w->n; i++) {
         running r = {{0, 0}};

@@ -222,7 +222,7 @@ static nnc_status refuse(const search *s, const char *budget)
         budget, nnc_text_str(&t), (long long)least->bytes, nnc_text_str(&slowdown));
 }
 
-static nnc_status choose(search *s, const char *budget)
+static nnc_status choose_plan(search *s, const char *budget)
 {
     NNC_TRY(estimate(s, &s->usual));
     NNC_TRY(plan(s, &s->usual));
@@ -254,7 +254,7 @@ nnc_status nnc_fit_budget(nnc_env *e, const nnc_compile_options *o, nnc_artifact
         return nnc_fail0(
             sink, NNC_E_USAGE, "--memory-budget is of training steps: it needs --mode=step");
     NNC_TRY(nnc_compile_passes(e, o, NULL, first_pass, a, sink));
-    NNC_TRY(choose(&s, o->memory_budget));
+    NNC_TRY(choose_plan(&s, o->memory_budget));
     a->memory_price = s.best->price;
     a->segments = s.best->segments;
     NNC_TRY(tell(a, &s, sink));

@@ -103,7 +103,7 @@ static void drop(nnc_artifact *b)
 }
 
 /* Replaces the artifact for all rows by the one for a chunk. */
-static nnc_status take(nnc_artifact *a, nnc_artifact *b, nnc_sink *sink)
+static nnc_status replace_artifact(nnc_artifact *a, nnc_artifact *b, nnc_sink *sink)
 {
     nnc_artifact whole = {.plan = a->plan, .graph = a->graph, .remarks = a->remarks};
     a->plan = b->plan;
@@ -121,7 +121,7 @@ static nnc_status accept(
 {
     char then[240];
     int64_t all = rows_of(a->source);
-    NNC_TRY(take(a, b, sink));
+    NNC_TRY(replace_artifact(a, b, sink));
     int n = snprintf(then, sizeof then,
         "a run is %lld chunks of %lld rows each; copies of one overlap with the computing of "
         "another",

@@ -23,7 +23,7 @@ static const char **split(nnc_arena *a, const char *layers, int *n)
 }
 
 /* Adds one remark from a line "rule: reason". */
-static bool add(nnc_remarks *r, const char *layers, const char *line, size_t n)
+static bool add_remark(nnc_remarks *r, const char *layers, const char *line, size_t n)
 {
     nnc_remark m = {.pass = nnc_kernel_remarks.name, .applied = true};
     const char *colon = memchr(line, ':', n);
@@ -39,7 +39,7 @@ void nnc_note_kernel(void *ctx, const nnc_kernel *k, const char *layers)
     nnc_kernel_remarker *n = ctx;
     for (const char *s = k->note; s && *s && !n->oom;) {
         size_t len = strcspn(s, "\n");
-        n->oom = !add(&n->a->remarks, layers, s, len);
+        n->oom = !add_remark(&n->a->remarks, layers, s, len);
         s += len + (s[len] == '\n');
     }
     if (n->o->on_kernel)

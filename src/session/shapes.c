@@ -172,7 +172,7 @@ void nnc_artifact_destroy(nnc_artifact *a)
 }
 
 /* The artifact of this key as the first of the recent ones, with one handle more; NULL: it is not among them. */
-static nnc_artifact *take(nnc_artifact *root, const char *key)
+static nnc_artifact *take_recent(nnc_artifact *root, const char *key)
 {
     nnc_artifact *b = NULL;
     int i = 0;
@@ -222,7 +222,7 @@ nnc_status nnc_artifact_for(
     NNC_NEED(!key.oom, sink);
     NNC_TRY(check_env(e, root, sink));
     pthread_mutex_lock(&root->lock);
-    *out = take(root, nnc_text_str(&key));
+    *out = take_recent(root, nnc_text_str(&key));
     pthread_mutex_unlock(&root->lock);
     if (*out)
         return NNC_OK;

@@ -185,7 +185,7 @@ static int64_t time_in_row(const nnc_pipe_span *s, int n)
     return nnc_max64(computed, ended) / n;
 }
 
-static nnc_status run(nnc_session *s, int64_t n, nnc_pipe_span *span, nnc_sink *sink)
+static nnc_status run_pipe(nnc_session *s, int64_t n, nnc_pipe_span *span, nnc_sink *sink)
 {
     nnc_streaming *m = s->stream;
     nnc_pipe_side io[NNC_WAYS];
@@ -203,7 +203,7 @@ static nnc_status run(nnc_session *s, int64_t n, nnc_pipe_span *span, nnc_sink *
 nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink)
 {
     nnc_pipe_span span[NNC_PIPE_SPANS];
-    return run(s, s->a->chunks, span, sink);
+    return run_pipe(s, s->a->chunks, span, sink);
 }
 
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink)
@@ -221,7 +221,7 @@ nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink
     }
     if (s->a->chunks > 1)
         return NNC_OK;
-    NNC_TRY(run(s, runs, span, sink));
+    NNC_TRY(run_pipe(s, runs, span, sink));
     if (n == 1)
         ns[0] = end_of(&span[0]) - (span[0].up[0] >= 0 ? span[0].up[0] : span[0].run[0]);
     for (int i = 0; i < n && n > 1; i++)

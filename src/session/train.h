@@ -19,7 +19,7 @@ enum { NNC_TRAIN_SETTINGS = 64 }; /* at most */
 struct nnc_train_options {
     bool given[NNC_TRAIN_SETTINGS]; /* by row of nnc_train_settings: set by a flag, which overrides the model file */
     nnc_compile_options compile;
-    nnc_training of;
+    nnc_training training;
     nnc_rate rate;
     int epochs;
     int steps;               /* of all epochs together, at most; 0: no limit */

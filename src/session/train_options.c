@@ -6,7 +6,7 @@
 #include <string.h>
 
 const nnc_train_options nnc_train_defaults = {.compile = {.level = 2, .streams = 1, .devices = 1},
-    .of = {NNC_TRAINING_DEFAULTS},
+    .training = {NNC_TRAINING_DEFAULTS},
     .rate = {NNC_RATE_DEFAULTS},
     .epochs = 1};
 

@@ -231,7 +231,7 @@ static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_resu
 static nnc_status same_plan(rows *r, nnc_partition_row *row, const nnc_search_result *x, bool *done)
 {
     const nnc_combination *c = &x->c;
-    const nnc_strategy own = row->of;
+    const nnc_strategy own = row->id;
     nnc_status st;
     *done = can_execute(r, c) && (c->data == r->n || c->pipeline == r->n || c->tensor == r->n);
     if (!*done)
@@ -246,9 +246,9 @@ static nnc_status same_plan(rows *r, nnc_partition_row *row, const nnc_search_re
         r->zero = 0;
         return st;
     }
-    row->of = SPLIT_BY;
+    row->id = SPLIT_BY;
     st = row_split(r, row);
-    row->of = own;
+    row->id = own;
     *done = !row->why_not;
     row->why_not = NULL;
     return st;

@@ -170,7 +170,7 @@ static int64_t reduced_ns(const division *v, int b, way w, bool backward)
 
 static nnc_layout_way way_of(const division *v, int b, way w)
 {
-    const nnc_layer_costs *of = &v->m->of;
+    const nnc_layer_costs *of = &v->m->cost;
     const int64_t pass[] = {of->forward[b], of->backward[b], of->weight[b]};
     nnc_layout_way x = {
         .in = w == WAY_rows || w == WAY_between, .out = w == WAY_columns || w == WAY_between};
@@ -225,7 +225,8 @@ static nnc_status prepare(division *v)
 }
 
 /* Conversions of edges: gathering forwards; taking a part is free forwards and gathers the gradient backwards. */
-static nnc_status choose(division *v, int64_t *to_whole, int64_t *to_split, bool *divides)
+static nnc_status choose_conversions(
+    division *v, int64_t *to_whole, int64_t *to_split, bool *divides)
 {
     const nnc_partition_model *m = v->m;
     int64_t total;
@@ -252,7 +253,7 @@ static nnc_status choose(division *v, int64_t *to_whole, int64_t *to_split, bool
 
 static void fill_block(const division *v, int b, int64_t *const *to)
 {
-    const nnc_layer_costs *of = &v->m->of;
+    const nnc_layer_costs *of = &v->m->cost;
     const way w = v->t > 1 ? (way)v->kind[b][v->choice[b]] : WAY_whole;
     const bool whole = w == WAY_whole;
     const int64_t t = whole ? 1 : v->t, made = w == WAY_rows ? 1 : t;
@@ -313,7 +314,7 @@ nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l
     *ok = tensor == 1;
     NNC_TRY(prepare(&v));
     if (tensor > 1)
-        NNC_TRY(choose(&v, to_whole, to_split, ok));
+        NNC_TRY(choose_conversions(&v, to_whole, to_split, ok));
     if (!*ok)
         return NNC_OK;
     for (int b = 0; b < m->n_block; b++)
@@ -346,7 +347,7 @@ nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out)
         n++;
     int *cut = ARENA_NEW(r->a, int, n + 1);
     NNC_NEED(cut && (*out = ARENA_NEW(r->a, bool, m->n_block + 1)), r->sink);
-    NNC_TRY(nnc_cut_balance(m->of.saved, m->n_block, n, cut, r->sink));
+    NNC_TRY(nnc_cut_balance(m->cost.saved, m->n_block, n, cut, r->sink));
     for (int s = 0; s < n; s++)
         (*out)[cut[s]] = true;
     return NNC_OK;

@@ -17,7 +17,7 @@ typedef struct groups {
 
 typedef struct curve {
     bool known;
-    groups of;
+    groups groups;
     int64_t ns[POWERS]; /* 0: not known */
 } curve;
 
@@ -87,7 +87,7 @@ static int64_t together_ps(const auto_links *l, const groups *g, int64_t bytes)
 static int64_t point_ns(const auto_links *l, curve *v, int power)
 {
     if (!v->ns[power]) {
-        const int64_t ps = together_ps(l, &v->of, INT64_C(1) << (FIRST_POWER + power));
+        const int64_t ps = together_ps(l, &v->groups, INT64_C(1) << (FIRST_POWER + power));
         v->ns[power] = ps == INT64_MAX ? ps : nnc_max64(1, nnc_ceildiv(ps, 1000));
     }
     return v->ns[power];
@@ -112,11 +112,11 @@ static groups normal(const nnc_cluster *c, groups g)
 static curve *curve_of(auto_links *l, groups g)
 {
     g = normal(l->c, g);
-    if (l->last && !memcmp(&l->last->of, &g, sizeof g))
+    if (l->last && !memcmp(&l->last->groups, &g, sizeof g))
         return l->last;
     l->last = &l->kept[nnc_hash64(&g, sizeof g, 0) % MOST_KEPT];
-    if (!l->last->known || memcmp(&l->last->of, &g, sizeof g) != 0)
-        *l->last = (curve){.known = true, .of = g};
+    if (!l->last->known || memcmp(&l->last->groups, &g, sizeof g) != 0)
+        *l->last = (curve){.known = true, .groups = g};
     return l->last;
 }
 

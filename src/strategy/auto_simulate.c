@@ -11,7 +11,7 @@ enum { MOST_TASKS = 400000 };
 typedef struct simulated {
     rows *r;
     const nnc_search_problem *p;
-    const nnc_search_costs *of;
+    const nnc_search_costs *costs;
     const nnc_search_result *x;
     const nnc_combination *c;
     nnc_sim *s;
@@ -92,7 +92,7 @@ static int send(simulated *m, int from, int to, int64_t bytes, int after)
 static int reducing_pass(simulated *m, int d, int stage, int kind, int *first)
 {
     const int *cut = m->x->cut;
-    const nnc_search_costs *of = m->of;
+    const nnc_search_costs *of = m->costs;
     const nnc_group_op how = m->c->zero ? GROUP_reduce_scatter : GROUP_allreduce;
     int64_t open = 0, left = m->x->pass[kind][stage], all = 0;
     int task = -1;
@@ -161,7 +161,7 @@ static bool add_sends(simulated *m)
 {
     const int p = m->c->pipeline, stages = p * m->c->chunks;
     for (int s = 0; s + 1 < stages; s++) {
-        const int64_t bytes = m->of->boundary[m->x->cut[s + 1]];
+        const int64_t bytes = m->costs->boundary[m->x->cut[s + 1]];
         for (int i = 0; i < m->c->micro; i++)
             for (int kind = TASK_forward; kind <= TASK_backward; kind++) {
                 const int from = kind == TASK_forward ? s : s + 1,
@@ -187,8 +187,9 @@ static bool add_updates(simulated *m)
         for (int k = 0; k < c->chunks; k++)
             for (int i = m->x->cut[k * c->pipeline + d]; i < m->x->cut[k * c->pipeline + d + 1];
                  i++) {
-                ns = nnc_add_sat(ns, m->of->optimizer[i]);
-                trained = nnc_add_sat(trained, nnc_min64(m->of->weights[i], m->of->gradients[i]));
+                ns = nnc_add_sat(ns, m->costs->optimizer[i]);
+                trained =
+                    nnc_add_sat(trained, nnc_min64(m->costs->weights[i], m->costs->gradients[i]));
             }
         const int task = op(m, d, "update", c->zero ? nnc_ceildiv(ns, c->data) : ns);
         if (task < 0 || (m->reduced[d] >= 0 && !nnc_sim_after(m->s, task, m->reduced[d])))
@@ -233,7 +234,7 @@ nnc_status auto_simulate(
     *ns = 0;
     for (int i = 0; i < p->n_costs; i++)
         if (p->costs[i].tensor == c->tensor && p->costs[i].size == c->size)
-            m.of = &p->costs[i];
+            m.costs = &p->costs[i];
     if (c->zero >= 3 || (int64_t)c->pipeline * c->chunks * c->micro * 4 > MOST_TASKS)
         return NNC_OK;
     nnc_status st = prepare(&m);

@@ -19,7 +19,7 @@ nnc_links row_half_links(rows *r)
 /* The backward pass of a block, of one of a device's micro-batches. */
 static int64_t backward_ns(const rows *r, int b, int micro)
 {
-    const nnc_layer_costs *of = &r->m->of;
+    const nnc_layer_costs *of = &r->m->cost;
     return nnc_add_sat(
         nnc_add_sat(of->backward[b], of->weight[b]), row_adding_ns(r, b, b + 1, micro));
 }
@@ -62,7 +62,7 @@ typedef struct exchange {
 /* Bytes of gradients that share a bucket with others, and so are copied. */
 static int64_t copied_bytes(const rows *r, int64_t most)
 {
-    const nnc_layer_costs *of = &r->m->of;
+    const nnc_layer_costs *of = &r->m->cost;
     int64_t all = 0, open = 0, first = 0;
     for (int b = r->m->n_block; b-- > 0;) {
         const int64_t large = of->gradients[b] - of->small[b];
@@ -77,7 +77,7 @@ static int64_t copied_bytes(const rows *r, int64_t most)
 
 static nnc_status find_exchange(const rows *r, int n, exchange *x)
 {
-    const nnc_layer_costs *of = &r->m->of;
+    const nnc_layer_costs *of = &r->m->cost;
     const double mb = r->t->o->bucket_mb;
     int64_t *large = ARENA_NEW(r->a, int64_t, r->m->n_block + 1);
     NNC_NEED(large, r->sink);
@@ -127,7 +127,7 @@ static int collective(replica *p, const char *name, int micro, bool half, int64_
 
 static void add_passes(replica *p, int micro)
 {
-    const nnc_layer_costs *of = &p->r->m->of;
+    const nnc_layer_costs *of = &p->r->m->cost;
     int64_t back = 0;
     compute(p, WORK_forward, micro, row_range(of->forward, 0, p->r->m->n_block));
     for (int b = 0; b < p->r->m->n_block; b++)
@@ -140,7 +140,7 @@ static void add_passes(replica *p, int micro)
 static void add_reducing(replica *p, int micro, const exchange *x)
 {
     static const char name[] = "sum a bucket of gradients";
-    const nnc_layer_costs *of = &p->r->m->of;
+    const nnc_layer_costs *of = &p->r->m->cost;
     const bool beside = row_is_beside(p->r, p->micro, p->r->zero), half = p->r->zero > 0;
     const int blocks = p->r->m->n_block, first = p->t.n + 1;
     int64_t open = 0;
@@ -167,7 +167,7 @@ static void add_reducing(replica *p, int micro, const exchange *x)
 static void add_gathered(replica *p, int kind)
 {
     static const char gather[] = "gather weights", scatter[] = "scatter gradients";
-    const nnc_layer_costs *of = &p->r->m->of;
+    const nnc_layer_costs *of = &p->r->m->cost;
     const int blocks = p->r->m->n_block;
     const bool back = kind == WORK_backward;
     int ran[2] = {p->last, p->last}, scattered = -1; /* the two blocks before */
@@ -190,7 +190,7 @@ static void add_gathered(replica *p, int kind)
 static void add_gather(replica *p)
 {
     static const char name[] = "gather what was updated";
-    const nnc_layer_costs *of = &p->r->m->of;
+    const nnc_layer_costs *of = &p->r->m->cost;
     const int blocks = p->r->m->n_block;
     const bool whole = p->n > NNC_MAX_DEVICES;
     for (int b = 0; b < blocks && !whole; b++)
@@ -228,16 +228,16 @@ static nnc_status add_replica(replica *p)
 
 static void replica_memory(rows *r, nnc_device_use *u, int n)
 {
-    const nnc_layer_costs *of = &r->m->of;
+    const nnc_layer_costs *of = &r->m->cost;
     int64_t largest = 0;
     row_add_blocks(r, u, 0, r->m->n_block, 1);
     for (int b = 0; b < r->m->n_block; b++)
         largest = nnc_max64(largest, of->weights[b]);
-    const nnc_zero_bytes z =
-        nnc_zero(r->zero, n, u->fill[0], u->fill[1], u->fill[2], largest, true);
-    u->fill[0] = z.weights + z.gathered;
-    u->fill[1] = z.gradients;
-    u->fill[2] = z.optimizer;
+    const nnc_zero_bytes z = nnc_zero(r->zero, n, u->fill[FILLED_weights],
+        u->fill[FILLED_gradients], u->fill[FILLED_optimizer], largest, true);
+    u->fill[FILLED_weights] = z.weights + z.gathered;
+    u->fill[FILLED_gradients] = z.gradients;
+    u->fill[FILLED_optimizer] = z.optimizer;
 }
 
 /* nnc train and run give each device a batch of its own: equal numbers of them. ZeRO's stage 3 is not executed. */
@@ -262,7 +262,7 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
         row_tasks_copy(&p.t, d, (row_copy){0, d * most, r->micro / n + (d < r->micro % n)});
     }
     NNC_TRY(add_replica(&p));
-    const int64_t update = row_range(r->m->of.optimizer, 0, r->m->n_block);
+    const int64_t update = row_range(r->m->cost.optimizer, 0, r->m->n_block);
     const int task = row_task_compute(&p.t, 0, WORK_update, -1,
         r->zero ? nnc_ceildiv(update, n) : update); /* each device updates its part */
     row_task_wait(&p.t, task, p.last);
@@ -299,13 +299,13 @@ static nnc_status solve(rows *r, double factor, nnc_hybrid_plan *out)
         if (b == n)
             break;
         time[b] = row_pass_ns(r, b, b + 1);
-        fixed[b] = m->of.weights[b] + m->of.gradients[b] + m->of.states[b];
-        saved[b] = m->of.saved[b];
-        working = nnc_max64(working, m->of.working[b]);
+        fixed[b] = m->cost.weights[b] + m->cost.gradients[b] + m->cost.states[b];
+        saved[b] = m->cost.saved[b];
+        working = nnc_max64(working, m->cost.working[b]);
     }
     nnc_hybrid_problem p = {.n_layer = n,
         .time = time,
-        .weight = m->of.gradients,
+        .weight = m->cost.gradients,
         .boundary = both,
         .n_level = servers > 1 ? 2 : 1,
         .count = {r->n / servers, servers},
@@ -336,7 +336,7 @@ static const char *shape(const rows *r, const nnc_hybrid_plan *p)
 /* Transfers of all micro-batches into a stage and out of it backwards, and the allreduces of its replicas, devices at, at + 1, ... */
 static int64_t stage_moves_ns(const rows *r, const nnc_hybrid_stage *g, const int *device, int at)
 {
-    const int64_t weights = row_range(r->m->of.gradients, g->first, g->end);
+    const int64_t weights = row_range(r->m->cost.gradients, g->first, g->end);
     int64_t ns = nnc_links_allreduce(&r->links, device + at, g->replicas, weights);
     ns = nnc_mul_sat(r->micro, ns) / g->replicas; /* one of as many micro-batches */
     if (g->first)
@@ -378,7 +378,7 @@ nnc_status row_pipedream(rows *r, nnc_partition_row *row)
         for (int k = 0; k < g->replicas; k++, at++) {
             nnc_device_use *u = &row->use[at];
             row_add_blocks(r, u, g->first, g->end, versions);
-            u->fill[0] = nnc_mul_sat(u->fill[0], versions);
+            u->fill[FILLED_weights] = nnc_mul_sat(u->fill[FILLED_weights], versions);
             u->layers = row_layers(r, NULL, g->first, g->end);
             NNC_NEED(u->layers, r->sink);
             u->busy_ns = nnc_mul_sat(r->micro, row_pass_ns(r, g->first, g->end)) / g->replicas;

@@ -36,9 +36,9 @@ static nnc_status find_times(const rows *r, int streams, int64_t **time, int **s
     *share = ARENA_NEW(r->a, int, m->n_block + 1);
     NNC_NEED(*time && *share, r->sink);
     for (int b = 0; b < m->n_block; b++) {
-        const int64_t ns = m->of.forward[b];
+        const int64_t ns = m->cost.forward[b];
         (*time)[b] = nnc_mul_sat(ns, slower);
-        (*share)[b] = cpu ? 1000 / slower : ns ? (int)(1000 * m->of.filled[b] / ns) : 0;
+        (*share)[b] = cpu ? 1000 / slower : ns ? (int)(1000 * m->cost.filled[b] / ns) : 0;
     }
     return NNC_OK;
 }
@@ -74,7 +74,7 @@ nnc_status row_ios(rows *r, nnc_partition_row *row)
     row->iteration_ns = nnc_mul_sat(r->micro, ns);
     u->busy_ns = row->iteration_ns;
     NNC_LOCAL(nnc_text) alone = {0}, listed = {0};
-    nnc_put_ms(&alone, (double)nnc_mul_sat(r->micro, row_range(m->of.forward, 0, n)) / 1e6, 0);
+    nnc_put_ms(&alone, (double)nnc_mul_sat(r->micro, row_range(m->cost.forward, 0, n)) / 1e6, 0);
     nnc_put_ms(&listed, (double)nnc_mul_sat(r->micro, list) / 1e6, 0);
     row->note = nnc_arena_printf(r->a,
         "%d block%s in %d stage%s on %d streams of one device%s; one stream: %s ms, list "

@@ -30,7 +30,7 @@ typedef struct measure {
     bool *kept; /* by root tensor: from the forward pass for the backward pass */
     int *hit; /* layers of a command */
     int n_hit;
-    nnc_layer_costs of; /* by layer */
+    nnc_layer_costs cost; /* by layer */
     int64_t *trained; /* by layer: bytes of parameters that are trained */
 } measure;
 
@@ -199,25 +199,25 @@ static void add_command(measure *s, int i)
     if (s->part[i] == PART_optimizer && !both) {
         for (s->n_hit = 0; s->n_hit < s->m->n_layer; s->n_hit++)
             s->hit[s->n_hit] = s->n_hit;
-        divide(s, s->of.optimizer, ns, s->trained);
+        divide(s, s->cost.optimizer, ns, s->trained);
         return;
     }
     find_hits(s, c->layers);
     if (!s->n_hit) /* of no layer: what the model ends with */
         s->hit[s->n_hit++] = s->m->n_layer - 1;
-    int64_t *to = both                          ? s->of.weight
-                  : s->part[i] != PART_backward ? s->of.forward
-                  : computes_gradients(s, i)    ? s->of.weight
-                                                : s->of.backward;
+    int64_t *to = both                          ? s->cost.weight
+                  : s->part[i] != PART_backward ? s->cost.forward
+                  : computes_gradients(s, i)    ? s->cost.weight
+                                                : s->cost.backward;
     divide(s, to, ns, s->alone);
     const bool windows =
         c->op_class && (nnc_sim_class_contracts(c->op_class) || !strcmp(c->op_class, "pool"));
-    for (int k = 0; k < s->n_hit && to == s->of.forward && windows; k++)
+    for (int k = 0; k < s->n_hit && to == s->cost.forward && windows; k++)
         s->m->generated[s->hit[k]] = c->kind == CMD_kernel;
-    if (to == s->of.forward)
-        divide(s, s->of.filled, (int64_t)((double)ns * nnc_sim_command_share(s->plan, c, s->t)),
+    if (to == s->cost.forward)
+        divide(s, s->cost.filled, (int64_t)((double)ns * nnc_sim_command_share(s->plan, c, s->t)),
             s->alone);
-    divide(s, s->of.flops, nnc_mul_sat(c->flops, s->chunks), s->alone);
+    divide(s, s->cost.flops, nnc_mul_sat(c->flops, s->chunks), s->alone);
 }
 
 /* accumulate[]: what the commands of a micro-batch take in a plan that accumulates, less what they take in one that does not. Sums are made
@@ -233,15 +233,15 @@ static void add_accumulation(measure *s)
         const int64_t ns = nnc_mul_sat(command_ns(&of, &p->cmd[i]), s->chunks);
         find_hits(&of, p->cmd[i].layers);
         if (of.n_hit) {
-            divide(&of, s->of.accumulate, ns, s->alone);
+            divide(&of, s->cost.accumulate, ns, s->alone);
             continue;
         }
         for (of.n_hit = 0; of.n_hit < s->m->n_layer; of.n_hit++)
             of.hit[of.n_hit] = of.n_hit;
-        divide(&of, s->of.accumulate, ns, s->trained);
+        divide(&of, s->cost.accumulate, ns, s->trained);
     }
     for (int l = 0; l < s->m->n_layer; l++)
-        s->of.accumulate[l] -= s->of.forward[l] + s->of.backward[l] + s->of.weight[l];
+        s->cost.accumulate[l] -= s->cost.forward[l] + s->cost.backward[l] + s->cost.weight[l];
 }
 
 /* optimizer[] of a plan whose products update weights: what the plan that accumulates has after its sums of gradients. */
@@ -255,11 +255,11 @@ static void add_updates(measure *s)
         any = is_gradient_and_update(s, i);
     for (of.n_hit = 0; of.n_hit < s->m->n_layer; of.n_hit++) {
         of.hit[of.n_hit] = of.n_hit;
-        s->of.optimizer[of.n_hit] = any ? 0 : s->of.optimizer[of.n_hit];
+        s->cost.optimizer[of.n_hit] = any ? 0 : s->cost.optimizer[of.n_hit];
     }
     for (int i = p->end[SEC_accumulate]; any && i < p->end[SEC_step]; i++)
         if (computes(&p->cmd[i]))
-            divide(&of, s->of.optimizer, nnc_mul_sat(command_ns(&of, &p->cmd[i]), s->chunks),
+            divide(&of, s->cost.optimizer, nnc_mul_sat(command_ns(&of, &p->cmd[i]), s->chunks),
                 s->trained);
 }
 
@@ -277,12 +277,12 @@ static void add_tensors(measure *s)
             if (!root || s->gradient[t])
                 continue;
             if (s->kept[t] && (x->first == i || (x->first < 0 && i == nnc_plan_first(p, SEC_main))))
-                divide(s, s->of.saved, nnc_align_up(x->bytes, align), NULL);
+                divide(s, s->cost.saved, nnc_align_up(x->bytes, align), NULL);
             if (!s->kept[t] && x->first <= i && i <= x->last)
                 live += nnc_align_up(x->bytes, align);
         }
         for (int k = 0; k < s->n_hit; k++)
-            s->of.working[s->hit[k]] = nnc_max64(s->of.working[s->hit[k]], live);
+            s->cost.working[s->hit[k]] = nnc_max64(s->cost.working[s->hit[k]], live);
     }
 }
 
@@ -301,13 +301,13 @@ static nnc_status add_weights(measure *s)
                 continue;
             seen[r] = true;
             const int64_t bytes = nnc_type_bytes(nnc_typeof(g, r));
-            s->of.weights[s->layer_of[i]] += bytes;
+            s->cost.weights[s->layer_of[i]] += bytes;
             if (!s->training || nnc_train_freezes(s->training, w) ||
                 nnc_reads_statistic(&g->node[i], k))
                 continue;
             s->trained[s->layer_of[i]] += bytes;
-            s->of.gradients[s->layer_of[i]] += bytes;
-            s->of.small[s->layer_of[i]] += nnc_train_updates_alone(nnc_typeof(g, r)) ? 0 : bytes;
+            s->cost.gradients[s->layer_of[i]] += bytes;
+            s->cost.small[s->layer_of[i]] += nnc_train_updates_alone(nnc_typeof(g, r)) ? 0 : bytes;
             all += bytes;
         }
     for (int i = 0; i < s->plan->end[SEC_init]; i++) {
@@ -318,7 +318,7 @@ static nnc_status add_weights(measure *s)
     for (s->n_hit = 0; s->n_hit < s->m->n_layer; s->n_hit++)
         s->hit[s->n_hit] = s->n_hit;
     if (all)
-        divide(s, s->of.states, states, s->trained);
+        divide(s, s->cost.states, states, s->trained);
     return NNC_OK;
 }
 
@@ -364,15 +364,15 @@ static int64_t *gather(measure *s, const int64_t *of, const int *block, bool max
 
 static nnc_status gather_all(measure *s, const int *block)
 {
-    int64_t **const from[] = {&s->of.forward, &s->of.backward, &s->of.weight, &s->of.optimizer,
-        &s->of.flops, &s->of.weights, &s->of.gradients, &s->of.states, &s->of.saved, &s->of.working,
-        &s->of.accumulate, &s->of.small, &s->of.filled};
-    nnc_layer_costs *b = &s->m->of;
+    int64_t **const from[] = {&s->cost.forward, &s->cost.backward, &s->cost.weight,
+        &s->cost.optimizer, &s->cost.flops, &s->cost.weights, &s->cost.gradients, &s->cost.states,
+        &s->cost.saved, &s->cost.working, &s->cost.accumulate, &s->cost.small, &s->cost.filled};
+    nnc_layer_costs *b = &s->m->cost;
     int64_t **const to[] = {&b->forward, &b->backward, &b->weight, &b->optimizer, &b->flops,
         &b->weights, &b->gradients, &b->states, &b->saved, &b->working, &b->accumulate, &b->small,
         &b->filled};
     for (size_t i = 0; i < NNC_COUNT(to); i++)
-        NNC_NEED(*to[i] = gather(s, *from[i], block, from[i] == &s->of.working), s->sink);
+        NNC_NEED(*to[i] = gather(s, *from[i], block, from[i] == &s->cost.working), s->sink);
     for (int i = 0; i < s->m->n_block; i++)
         b->accumulate[i] = nnc_max64(b->accumulate[i], 0);
     return NNC_OK;
@@ -446,9 +446,9 @@ static nnc_status measure_adding(measure *s, const nnc_artifact *a, const nnc_tr
 
 static nnc_status attribute(measure *s)
 {
-    int64_t **const v[] = {&s->of.forward, &s->of.backward, &s->of.weight, &s->of.optimizer,
-        &s->of.flops, &s->of.weights, &s->of.gradients, &s->of.states, &s->of.saved, &s->of.working,
-        &s->of.accumulate, &s->of.small, &s->of.filled, &s->trained};
+    int64_t **const v[] = {&s->cost.forward, &s->cost.backward, &s->cost.weight, &s->cost.optimizer,
+        &s->cost.flops, &s->cost.weights, &s->cost.gradients, &s->cost.states, &s->cost.saved,
+        &s->cost.working, &s->cost.accumulate, &s->cost.small, &s->cost.filled, &s->trained};
     int *block;
     for (size_t i = 0; i < NNC_COUNT(v); i++)
         NNC_NEED(*v[i] = ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1), s->sink);

@@ -246,7 +246,7 @@ static nnc_status write_graph(
             n++;
         }
     const char *place = n == 1 ? place_of(t, only, a) : NULL;
-    const bool manual = n == 1 && only->of == NNC_STRATEGY_manual; /* m is placed already */
+    const bool manual = n == 1 && only->id == NNC_STRATEGY_manual; /* m is placed already */
     if (n != 1 || (!place && !manual))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--dot draws the graph of one strategy that puts each layer on one device: name it, as "

@@ -72,7 +72,7 @@ static int64_t run_batch(const nnc_partition_table *t, const nnc_partition_row *
 
 static bool on_all_devices(const nnc_partition_row *r)
 {
-    return r->way.strategy || r->place || r->of == NNC_STRATEGY_manual;
+    return r->way.strategy || r->place || r->id == NNC_STRATEGY_manual;
 }
 
 /* Processes that the strategy's devices need: one for each node of described hardware, as a process has the devices of its own host. */
@@ -114,7 +114,7 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
         nnc_printf(out, " --accumulate=%d", w->runs);
     if (r->place)
         nnc_printf(out, " --place=%s", r->place);
-    else if (r->of == NNC_STRATEGY_manual && t->o->typed_place)
+    else if (r->id == NNC_STRATEGY_manual && t->o->typed_place)
         nnc_printf(out, " --place=%s", t->o->typed_place);
     if (run_batch(t, r) != t->m->batch && t->sets_batch)
         nnc_printf(out, " --set batch=%lld", (long long)run_batch(t, r));
@@ -173,9 +173,9 @@ static void json_layers(nnc_json_writer *w, const nnc_partition_model *m)
     for (int b = 0; b < m->n_block; b++) {
         nnc_json_line(w, 2);
         NNC_JSON_OBJECT(w, NULL, J_INT("first", m->first[b]), J_INT("last", m->first[b + 1] - 1),
-            J_STRING("layer", m->layer[m->first[b]]), J_MS("forward_ms", ms(m->of.forward[b])),
-            J_MS("backward_ms", ms(m->of.backward[b])), J_MS("weight_ms", ms(m->of.weight[b])),
-            J_INT("weights", m->of.weights[b]), J_INT("saved", m->of.saved[b]),
+            J_STRING("layer", m->layer[m->first[b]]), J_MS("forward_ms", ms(m->cost.forward[b])),
+            J_MS("backward_ms", ms(m->cost.backward[b])), J_MS("weight_ms", ms(m->cost.weight[b])),
+            J_INT("weights", m->cost.weights[b]), J_INT("saved", m->cost.saved[b]),
             J_INT("boundary", m->boundary[b]));
     }
     nnc_json_close(w, ']');
@@ -217,9 +217,11 @@ static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
         J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
         J_MS("comm_hidden_ms", ms(r->hidden_ns)), fits_member(r),
-        J_INT("weights_bytes", u->fill[0]), J_INT("gradients_bytes", u->fill[1]),
-        J_INT("optimizer_bytes", u->fill[2]), J_INT("saved_bytes", u->fill[3]),
-        J_INT("working_bytes", u->fill[4]), J_STRING("memory", memory_word(r))};
+        J_INT("weights_bytes", u->fill[FILLED_weights]),
+        J_INT("gradients_bytes", u->fill[FILLED_gradients]),
+        J_INT("optimizer_bytes", u->fill[FILLED_optimizer]),
+        J_INT("saved_bytes", u->fill[FILLED_saved]),
+        J_INT("working_bytes", u->fill[FILLED_working]), J_STRING("memory", memory_word(r))};
     const nnc_json_member simulated[] = {
         J_REAL("simulated_ms", r->simulated_ns ? nnc_decimals(ms(r->simulated_ns), 6) : NAN),
         J_REAL("simulated_bytes", r->simulated_ns ? (double)r->simulated_bytes : NAN)};
@@ -429,8 +431,8 @@ static void text_layers(const nnc_partition_model *m, nnc_text *out)
                 nnc_printf(out, "%72s  %s\n", "", m->layer[l]);
                 continue;
             }
-            const int64_t ns[] = {m->of.forward[b], m->of.backward[b], m->of.weight[b]};
-            const int64_t bytes[] = {m->of.weights[b], m->of.saved[b], m->boundary[b]};
+            const int64_t ns[] = {m->cost.forward[b], m->cost.backward[b], m->cost.weight[b]};
+            const int64_t bytes[] = {m->cost.weights[b], m->cost.saved[b], m->boundary[b]};
             for (int k = 0; k < 3; k++) {
                 put_time(out, ms(ns[k]), 11);
                 nnc_putc(out, ' ');

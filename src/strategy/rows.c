@@ -29,12 +29,12 @@ static int64_t range_max(const int64_t *v, int i, int j)
 
 int64_t row_adding_ns(const rows *r, int i, int j, int k)
 {
-    return k > 1 ? row_range(r->m->of.accumulate, i, j) : 0;
+    return k > 1 ? row_range(r->m->cost.accumulate, i, j) : 0;
 }
 
 int64_t row_pass_ns(const rows *r, int i, int j)
 {
-    const nnc_layer_costs *of = &r->m->of;
+    const nnc_layer_costs *of = &r->m->cost;
     return nnc_add_sat(nnc_add_sat(row_range(of->forward, i, j), row_range(of->backward, i, j)),
         nnc_add_sat(row_range(of->weight, i, j), row_adding_ns(r, i, j, r->micro)));
 }
@@ -42,15 +42,16 @@ int64_t row_pass_ns(const rows *r, int i, int j)
 /* Adds blocks i .. j-1 to a device that keeps n micro-batches' tensors. */
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n)
 {
-    const nnc_layer_costs *of = &r->m->of;
-    u->fill[0] += row_range(of->weights, i, j);
-    u->fill[1] += row_range(of->gradients, i, j);
-    u->fill[2] += row_range(of->states, i, j);
-    u->fill[3] = nnc_add_sat(u->fill[3], nnc_mul_sat(n, row_range(of->saved, i, j)));
+    const nnc_layer_costs *of = &r->m->cost;
+    u->fill[FILLED_weights] += row_range(of->weights, i, j);
+    u->fill[FILLED_gradients] += row_range(of->gradients, i, j);
+    u->fill[FILLED_optimizer] += row_range(of->states, i, j);
+    u->fill[FILLED_saved] =
+        nnc_add_sat(u->fill[FILLED_saved], nnc_mul_sat(n, row_range(of->saved, i, j)));
     if (i) /* what the stage receives */
-        *(r->m->step ? &u->fill[3] : &u->fill[4]) +=
+        *(r->m->step ? &u->fill[FILLED_saved] : &u->fill[FILLED_working]) +=
             nnc_mul_sat(r->m->step ? n : 1, r->m->boundary[i]);
-    u->fill[4] = nnc_max64(u->fill[4], range_max(of->working, i, j));
+    u->fill[FILLED_working] = nnc_max64(u->fill[FILLED_working], range_max(of->working, i, j));
 }
 
 /* "0-13": layers of blocks i .. j-1; after others a comma. */
@@ -149,7 +150,7 @@ static void add_forward(placed *p, int b)
 {
     const nnc_partition_model *m = p->r->m;
     const int d = p->device[b];
-    const int task = row_task_compute(p->t, d, WORK_forward, 0, m->of.forward[b]);
+    const int task = row_task_compute(p->t, d, WORK_forward, 0, m->cost.forward[b]);
     for (int e = 0; e < m->n_edge; e++) {
         if (reads(&m->edge[e], b))
             row_task_wait(p->t, task, p->there[e * p->used + d]);
@@ -172,9 +173,9 @@ static bool is_last(const placed *p, const nnc_edge *e, int b)
  * first the gradients that blocks before it need where these take much less time. Returns what is computed before block b's pass. */
 static int64_t add_late(const rows *r, int b, int64_t *late)
 {
-    const int64_t now = nnc_mul_sat(2, r->m->of.backward[b]) < *late ? 0 : *late;
+    const int64_t now = nnc_mul_sat(2, r->m->cost.backward[b]) < *late ? 0 : *late;
     *late = nnc_add_sat(
-        *late - now, nnc_add_sat(r->m->of.weight[b], row_adding_ns(r, b, b + 1, r->micro)));
+        *late - now, nnc_add_sat(r->m->cost.weight[b], row_adding_ns(r, b, b + 1, r->micro)));
     return now;
 }
 
@@ -185,7 +186,7 @@ static void add_backward(placed *p, int b, int *arrived)
     const nnc_partition_model *m = p->r->m;
     const int d = p->device[b];
     (void)row_task_compute(p->t, d, WORK_weight, 0, add_late(p->r, b, &p->late[d]));
-    const int task = row_task_compute(p->t, d, WORK_backward, 0, m->of.backward[b]);
+    const int task = row_task_compute(p->t, d, WORK_backward, 0, m->cost.backward[b]);
     for (int e = 0; e < m->n_edge; e++) {
         const nnc_edge *x = &m->edge[e];
         for (int k = 0; k < p->used && x->maker == b; k++)
@@ -223,7 +224,7 @@ static nnc_status run_placed(
         (void)row_task_compute(&t, d, WORK_weight, 0, late[d]);
     row_tasks_meet(&t);
     for (int b = 0; b < m->n_block; b++)
-        (void)row_task_compute(&t, device[b], WORK_update, -1, m->of.optimizer[b]);
+        (void)row_task_compute(&t, device[b], WORK_update, -1, m->cost.optimizer[b]);
     return row_tasks_run(&t, row);
 }
 
@@ -242,10 +243,10 @@ static nnc_status placed_row(rows *r, nnc_partition_row *row, const int *device,
         nnc_device_use *u = &row->use[device[b]];
         for (end = b + 1; end < m->n_block && device[end] == device[b];)
             end++;
-        const int64_t received = u->fill[3], working = u->fill[4];
+        const int64_t received = u->fill[FILLED_saved], working = u->fill[FILLED_working];
         row_add_blocks(r, u, b, end, 1);
-        u->fill[3] = received + row_range(m->of.saved, b, end);
-        u->fill[4] = nnc_max64(working, range_max(m->of.working, b, end));
+        u->fill[FILLED_saved] = received + row_range(m->cost.saved, b, end);
+        u->fill[FILLED_working] = nnc_max64(working, range_max(m->cost.working, b, end));
         u->layers = row_layers(r, u->layers, b, end);
         NNC_NEED(u->layers, r->sink);
     }
@@ -276,11 +277,11 @@ nnc_status row_sequential(rows *r, nnc_partition_row *row)
     nnc_cut_result x;
     NNC_NEED(cut && device && fixed, r->sink);
     for (int b = 0; b < m->n_block; b++)
-        fixed[b] = m->of.weights[b] + m->of.gradients[b] + m->of.states[b];
+        fixed[b] = m->cost.weights[b] + m->cost.gradients[b] + m->cost.states[b];
     const nnc_cut_problem p = {.n_layer = m->n_block,
         .n_stage = stages,
         .fixed = fixed,
-        .saved = m->step ? m->of.saved : NULL,
+        .saved = m->step ? m->cost.saved : NULL,
         .kept = m->boundary};
     NNC_TRY(nnc_cut_min_memory(&p, cut, &x, r->sink));
     for (int s = 0; s < stages; s++)
@@ -327,7 +328,7 @@ nnc_status row_branches(rows *r, nnc_partition_row *row)
         if (m->edge[e].maker >= 0)
             bytes[m->edge[e].maker] = nnc_add_sat(bytes[m->edge[e].maker], m->edge[e].bytes);
     const nnc_branch_problem p = {.n_op = n,
-        .time = m->of.forward,
+        .time = m->cost.forward,
         .start = start,
         .need = need,
         .bytes = bytes,
@@ -370,10 +371,10 @@ static nnc_status cut_weights(rows *r, cut_by by, int stages, int *cut)
     NNC_NEED(w, r->sink);
     for (int b = 0; b < m->n_block; b++)
         w[b] = by == BY_count    ? m->first[b + 1] - m->first[b]
-               : by == BY_params ? m->of.weights[b]
-               : by == BY_flops  ? m->of.flops[b]
-               : by == BY_memory ? m->of.weights[b] + m->of.gradients[b] + m->of.states[b] +
-                                       (m->step ? m->of.saved[b] : 0)
+               : by == BY_params ? m->cost.weights[b]
+               : by == BY_flops  ? m->cost.flops[b]
+               : by == BY_memory ? m->cost.weights[b] + m->cost.gradients[b] + m->cost.states[b] +
+                                       (m->step ? m->cost.saved[b] : 0)
                                  : row_pass_ns(r, b, b + 1);
     if (by == BY_torchgpipe)
         return nnc_cut_block_partition(w, m->n_block, stages, cut, r->sink);
@@ -397,12 +398,12 @@ static nnc_status cut_best(rows *r, const nnc_pipeline *pipe, int stages, int *c
         if (b == n)
             break;
         time[b] = row_pass_ns(r, b, b + 1);
-        fixed[b] = m->of.weights[b] + m->of.gradients[b] + m->of.states[b];
+        fixed[b] = m->cost.weights[b] + m->cost.gradients[b] + m->cost.states[b];
     }
     for (int s = 0; s < stages; s++) {
         device[s] = s % pipe->devices;
         flight[s] = nnc_pipeline_in_flight(pipe, device[s]);
-        room[s] = r->capacity - range_max(m->of.working, 0, n);
+        room[s] = r->capacity - range_max(m->cost.working, 0, n);
     }
     nnc_cut_problem p = {.n_layer = n,
         .n_stage = stages,
@@ -411,7 +412,7 @@ static nnc_status cut_best(rows *r, const nnc_pipeline *pipe, int stages, int *c
         .links = &r->links,
         .device = device,
         .fixed = fixed,
-        .saved = m->step ? m->of.saved : NULL,
+        .saved = m->step ? m->cost.saved : NULL,
         .kept = m->boundary,
         .in_flight = flight};
     p.capacity = pipe->chunks == 1 ? room : NULL;
@@ -428,7 +429,7 @@ static nnc_status stage_costs(
     rows *r, const nnc_pipeline *pipe, const int *cut, row_pipeline_passes *x)
 {
     const int stages = pipe->devices * pipe->chunks;
-    const nnc_layer_costs *of = &r->m->of;
+    const nnc_layer_costs *of = &r->m->cost;
     int64_t *v[6];
     for (int k = 0; k < 6; k++)
         NNC_NEED(v[k] = ARENA_NEW(r->a, int64_t, stages), r->sink);
@@ -468,7 +469,7 @@ static nnc_status run_many(rows *r, nnc_partition_row *row, row_pipeline_passes 
     NNC_TRY(nnc_pipeline_run(pipe, &x->costs, r->a, &bare, r->sink));
     for (int s = 0; s < stages; s++) {
         nnc_device_use *u = &row->use[s % pipe->devices];
-        const int64_t update = row_range(r->m->of.optimizer, cut[s], cut[s + 1]);
+        const int64_t update = row_range(r->m->cost.optimizer, cut[s], cut[s + 1]);
         u->busy_ns = nnc_add_sat(u->busy_ns, update);
         optimizer = nnc_max64(optimizer, u->busy_ns);
     }
@@ -494,7 +495,7 @@ static nnc_status run_stages(
     row_tasks_meet(&t);
     for (int s = 0; s < pipe->devices * pipe->chunks; s++)
         (void)row_task_compute(&t, s % pipe->devices, WORK_update, -1,
-            row_range(r->m->of.optimizer, cut[s], cut[s + 1]));
+            row_range(r->m->cost.optimizer, cut[s], cut[s + 1]));
     return row_tasks_run(&t, row);
 }
 
@@ -575,8 +576,8 @@ nnc_status row_stages(
 nnc_status row_pipeline(rows *r, nnc_partition_row *row)
 {
     const nnc_pipeline_kind kind =
-        r->m->step ? (nnc_pipeline_kind)nnc_strategies[row->of].schedule : PIPE_forward;
-    const cut_by by = cuts[row->of];
+        r->m->step ? (nnc_pipeline_kind)nnc_strategies[row->id].schedule : PIPE_forward;
+    const cut_by by = cuts[row->id];
     const int chunks = kind == PIPE_interleaved ? r->chunks : 1, blocks = r->m->n_block / chunks;
     const int devices = r->n < blocks ? r->n : blocks;
     nnc_pipeline pipe;
@@ -632,7 +633,7 @@ static nnc_status add_row(rows *r, nnc_strategy s)
 {
     nnc_partition_row *row = &r->t->row[r->t->n_row++];
     *row = (nnc_partition_row){
-        .of = s, .strategy = nnc_strategy_names[s], .use = ARENA_NEW(r->a, nnc_device_use, r->n)};
+        .id = s, .strategy = nnc_strategy_names[s], .use = ARENA_NEW(r->a, nnc_device_use, r->n)};
     NNC_NEED(row->use, r->sink);
     r->zero = nnc_strategies[s].zero;
     if (in_mode(s, r->m->step))

@@ -6,7 +6,7 @@ const double nnc_partition_bandwidth[NNC_BANDWIDTHS] = {0.25, 0.5, 2, 4};
 
 /* Links of the same latency and `factor` times the bandwidth: they take as long for as many times fewer bytes. */
 struct scaled_links {
-    nnc_links of;
+    nnc_links links;
     double factor;
 };
 
@@ -18,13 +18,13 @@ static int64_t scaled(const struct scaled_links *l, int64_t bytes)
 static int64_t scaled_p2p(const void *ctx, int src, int dst, int64_t bytes)
 {
     const struct scaled_links *l = ctx;
-    return l->of.p2p_ns(l->of.ctx, src, dst, scaled(l, bytes));
+    return l->links.p2p_ns(l->links.ctx, src, dst, scaled(l, bytes));
 }
 
 static int64_t scaled_allreduce(const void *ctx, const int *device, int n, int64_t bytes)
 {
     const struct scaled_links *l = ctx;
-    return l->of.allreduce_ns(l->of.ctx, device, n, scaled(l, bytes));
+    return l->links.allreduce_ns(l->links.ctx, device, n, scaled(l, bytes));
 }
 
 nnc_status row_scale_links(rows *r, double factor)

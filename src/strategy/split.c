@@ -85,15 +85,16 @@ static nnc_status fill(
     for (int d = 0; d < s->n; d++) {
         const double part = weights ? (double)s->weights[d] / (double)weights : 0;
         nnc_device_use *u = &row->use[d];
-        const int64_t *const of[] = {m->of.weights, m->of.gradients, m->of.states};
+        const int64_t *const of[] = {m->cost.weights, m->cost.gradients, m->cost.states};
         for (int k = 0; k < 3; k++)
             u->fill[k] = (int64_t)((double)row_range(of[k], 0, m->n_block) * part);
         for (int b = 0; b < m->n_block; b++) {
-            u->fill[3] += held(m->of.saved[b], s->memory, memory, s->n, b, d);
-            u->fill[4] =
-                nnc_max64(u->fill[4], held(m->of.working[b], s->memory, memory, s->n, b, d));
+            u->fill[FILLED_saved] += held(m->cost.saved[b], s->memory, memory, s->n, b, d);
+            u->fill[FILLED_working] = nnc_max64(
+                u->fill[FILLED_working], held(m->cost.working[b], s->memory, memory, s->n, b, d));
         }
-        const int64_t update = (int64_t)((double)row_range(m->of.optimizer, 0, m->n_block) * part);
+        const int64_t update =
+            (int64_t)((double)row_range(m->cost.optimizer, 0, m->n_block) * part);
         u->busy_ns = nnc_add_sat(nnc_mul_sat(r->micro, u->busy_ns), update);
         *optimizer = nnc_max64(*optimizer, update);
         NNC_NEED(u->layers = row_layers(r, NULL, 0, m->n_block), r->sink);
@@ -141,7 +142,7 @@ static nnc_status micro_batch(const rows *r, const nnc_compile_options *split, n
  * since others' kernels compute them, has its time in all factors. */
 static nnc_status find_factors(rows *r, double *factor[2], bool *pieces)
 {
-    const nnc_layer_costs *of = &r->m->of;
+    const nnc_layer_costs *of = &r->m->cost;
     double all[2] = {0, 0}, found[2] = {0, 0};
     nnc_graph *step;
     NNC_TRY(micro_batch(r, NULL, &step));
@@ -226,7 +227,7 @@ static nnc_status with_graph(
     const size_t b = (size_t)r->m->n_block + 1, n = (size_t)r->n;
     const nnc_graph *g = r->t->graph;
     shares s = {.r = r,
-        .strategy = row->of,
+        .strategy = row->id,
         .g = split,
         .n = r->n,
         .fixed = nnc_static_values(split, r->a),
@@ -245,7 +246,7 @@ static nnc_status with_graph(
     row->exposed_ns = nnc_add_sat(nnc_mul_sat(r->micro, exposed), of->once);
     row->iteration_ns =
         nnc_add_sat(nnc_mul_sat(r->micro, of->total), nnc_add_sat(of->once, of->optimizer));
-    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->of});
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->id});
     return row_finish(r, row);
 }
 
@@ -275,7 +276,7 @@ static nnc_status split_model(
 nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, row_split_costs *out)
 {
     rows sub = *r;
-    nnc_partition_row row = {.of = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
+    nnc_partition_row row = {.id = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
     nnc_graph *g = NULL;
     *out = (row_split_costs){0};
     NNC_NEED(row.use, r->sink);
@@ -301,7 +302,7 @@ nnc_status row_split(rows *r, nnc_partition_row *row)
         return nnc_fail0(r->sink, NNC_E_BUG, "a table of strategies without the model's graph");
     nnc_graph *g = NULL;
     row_split_costs of;
-    nnc_status st = split_model(r, row->of, r->n, &g, &row->why_not);
+    nnc_status st = split_model(r, row->id, r->n, &g, &row->why_not);
     if (!st && !row->why_not)
         st = with_graph(r, row, g, &of);
     nnc_graph_destroy(g);

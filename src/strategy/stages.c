@@ -4,30 +4,30 @@
 
 typedef struct pipeline {
     row_tasks *t;
-    const row_pipeline_passes *of;
+    const row_pipeline_passes *passes;
     /* by nnc_task_kind, virtual stage and micro-batch: the pass; the task after which its result is where it is read */
     int *pass[3], *there[3];
 } pipeline;
 
 static int *at(const pipeline *x, int *const *of, int kind, int stage, int micro)
 {
-    return &of[kind][(size_t)stage * (size_t)x->of->pipe->micro + (size_t)micro];
+    return &of[kind][(size_t)stage * (size_t)x->passes->pipe->micro + (size_t)micro];
 }
 
 /* Sends the result of a pass to the stage that follows in its direction; returns the task after which it is there. */
 static int send_result(const pipeline *x, int d, const nnc_task *k, int task)
 {
     const bool forward = k->kind == TASK_forward;
-    const nnc_pipeline *p = x->of->pipe;
+    const nnc_pipeline *p = x->passes->pipe;
     const int to = forward ? k->stage + 1 : k->stage - 1, link = forward ? k->stage : to;
     if (k->kind == TASK_weight || to < 0 || to >= p->devices * p->chunks || to % p->devices == d)
         return task;
     const row_task send = {.part = d,
         .micro = k->micro,
-        .holds = x->of->costs.senders_wait,
-        .free = !x->of->costs.senders_wait,
-        .ns = x->of->costs.send[link],
-        .bytes = x->of->bytes[link],
+        .holds = x->passes->costs.senders_wait,
+        .free = !x->passes->costs.senders_wait,
+        .ns = x->passes->costs.send[link],
+        .bytes = x->passes->bytes[link],
         .name = forward ? "send a result" : "send a gradient"};
     return row_task_move(x->t, send, task);
 }
@@ -36,11 +36,11 @@ static int send_result(const pipeline *x, int d, const nnc_task *k, int task)
 static void add_pass(const pipeline *x, int d, const nnc_task *k)
 {
     static const uint8_t work[] = {WORK_forward, WORK_backward, WORK_weight};
-    const nnc_pipeline_costs *c = &x->of->costs;
-    const bool both = k->kind == TASK_backward && !x->of->pipe->split;
-    const int64_t late = both && x->of->late ? x->of->late[k->stage] : 0;
+    const nnc_pipeline_costs *c = &x->passes->costs;
+    const bool both = k->kind == TASK_backward && !x->passes->pipe->split;
+    const int64_t late = both && x->passes->late ? x->passes->late[k->stage] : 0;
     row_task task = {.kind = work[k->kind],
-        .chunk = (uint8_t)(k->stage / x->of->pipe->devices),
+        .chunk = (uint8_t)(k->stage / x->passes->pipe->devices),
         .part = d,
         .micro = k->micro,
         .ns = k->kind == TASK_forward  ? c->forward[k->stage]
@@ -61,7 +61,7 @@ nnc_status row_add_stages(row_tasks *t, const row_pipeline_passes *of)
 {
     const nnc_pipeline *p = of->pipe;
     const int all = p->devices * p->chunks;
-    pipeline x = {.t = t, .of = of};
+    pipeline x = {.t = t, .passes = of};
     t->lane = "sends";
     for (int k = 0; k < 3; k++) {
         x.pass[k] = ARENA_NEW(t->r->a, int, (size_t)all *(size_t)p->micro + 1);

@@ -83,7 +83,7 @@ typedef struct nnc_partition_model {
     bool *generated;           /* by layer: its forward convolutions, products and poolings are generated kernels, which read an operand in
                                 * pieces; libraries' calls need it whole */
     int *first;                /* by block: its first layer; [n_block] = n_layer */
-    nnc_layer_costs of;        /* by block */
+    nnc_layer_costs cost;      /* by block */
     int n_edge;
     nnc_edge *edge;            /* between blocks */
     int64_t *boundary;         /* n_block + 1 */
@@ -144,7 +144,7 @@ static inline bool nnc_plan_computes(const nnc_plan *p, const nnc_cmd *c)
 /* Generates the inputs of a session's runs; of a step with a learning rate of 0. */
 nnc_status nnc_partition_set_inputs(nnc_session *run, const nnc_training *training, nnc_sink *sink) NNC_MUST;
 
-enum { NNC_FILL_KINDS = 5 }; /* weights, gradients, optimizer, saved, working */
+enum { NNC_FILL_KINDS = SEARCH_FILLS };
 extern const char *const nnc_partition_fill[NNC_FILL_KINDS];
 
 typedef struct nnc_device_use {
@@ -186,7 +186,7 @@ typedef struct nnc_partition_way {
 } nnc_partition_way;
 
 typedef struct nnc_partition_row {
-    nnc_strategy of;
+    nnc_strategy id;
     const char *strategy;   /* its name; of a search with the combination that it found */
     const char *why_not;    /* the strategy does not exist here; NULL: it does, and the rest is filled */
     const char *place;      /* --place of it; NULL: no placement of layers */

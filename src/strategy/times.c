@@ -62,7 +62,7 @@ static void put_command(nnc_text *t, const nnc_plan *p, const nnc_cmd *c)
         nnc_printf(t, "copy %lld", (long long)p->tensor[c->arg[1]].bytes);
 }
 
-static known *find(const nnc_command_times *t, nnc_hash128 key)
+static known *find_known(const nnc_command_times *t, nnc_hash128 key)
 {
     for (size_t i = 0; i < t->n; i++)
         if (t->at[i].key.lo == key.lo && t->at[i].key.hi == key.hi)
@@ -79,7 +79,7 @@ bool nnc_command_times_add(nnc_command_times *t, const nnc_plan *p, const nnc_cm
     if (!text.n)
         return true;
     const nnc_hash128 key = nnc_hash(nnc_text_str(&text), text.n);
-    known *k = find(t, key);
+    known *k = find_known(t, key);
     if (!k) {
         if (!ARENA_ROOM(t->a, t->at, t->cap, t->n + 1))
             return false;
@@ -97,7 +97,7 @@ int64_t nnc_command_times_ps(void *ctx, const nnc_plan *p, const nnc_cmd *c)
     put_command(&text, p, c);
     if (!text.n || text.oom)
         return -1;
-    const known *k = find(ctx, nnc_hash(nnc_text_str(&text), text.n));
+    const known *k = find_known(ctx, nnc_hash(nnc_text_str(&text), text.n));
     return k ? nnc_mul_sat(k->ns / k->n, 1000) : -1;
 }
 

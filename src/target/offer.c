@@ -149,7 +149,7 @@ static bool in_strips(const nnc_ask *a)
     enum { FEW = 8, MANY = 32, SHORT = 64, LONG = 256 };
     const int64_t rows = a->outputs ? results_of_matrix(a) / a->outputs : 0,
                   terms = a->results ? a->flops / 2 / a->results : 0;
-    return a->weights && a->along && !a->made &&
+    return a->weights && a->static_k_major && !a->packable &&
            (a->dynamic ? rows < MANY && terms >= SHORT : rows <= FEW && terms >= LONG);
 }
 
@@ -178,7 +178,7 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
 static int64_t of_lanes(const nnc_target *t, const nnc_ask *a, int64_t flops)
 {
     int64_t lanes = nnc_max64(t->vector_bits / 32, 1), n = is_depthwise(a) ? a->groups : a->outputs;
-    if (n == 0 || (a->planes && (is_depthwise(a) || !a->grouped)))
+    if (n == 0 || (a->nchw && (is_depthwise(a) || !a->grouped)))
         return flops;
     return nnc_mul_sat(flops, nnc_align_up(n, lanes)) / n;
 }
@@ -247,7 +247,8 @@ static int64_t least_long(const nnc_ask *a)
  * is for all few rows (AMD, Zen 4, 512x256 in L2, 4 rows 12 us and 25, 8 rows 24 and 34; 64 of them 1.2 ms and 4.7, 2.0 and 5.5). */
 static bool streams(const nnc_target *t, const nnc_ask *a)
 {
-    const bool long_rows = a->weights && (a->rows || results_of_matrix(a) <= 2 * a->outputs) &&
+    const bool long_rows = a->weights &&
+                           (a->dynamic_k_major || results_of_matrix(a) <= 2 * a->outputs) &&
                            terms_of(a) >= LONG_ROW;
     return a->dtype == DT_f32 && few_rows(a) && (a->weights >= STREAMED || long_rows) &&
            nnc_target_engine_named(t, "llvm");
@@ -281,9 +282,10 @@ static bool transposes(const nnc_target *t, const nnc_ask *a)
 {
     enum { LEAST = 1 << 15, LEAST_ROWS = 16, MOST_ROWS = 256 };
     const int64_t rows = a->outputs ? results_of_matrix(a) / a->outputs : 0;
-    return a->dtype == DT_f32 && a->dynamic && a->rows && a->matrices == 1 && a->weights >= LEAST &&
-           a->weights * 4 <= nnc_target_local_bytes(t) && rows >= LEAST_ROWS && rows <= MOST_ROWS &&
-           a->outputs % 16 == 0 && t->vector_bits >= 512 && nnc_target_engine_named(t, "llvm");
+    return a->dtype == DT_f32 && a->dynamic && a->dynamic_k_major && a->matrices == 1 &&
+           a->weights >= LEAST && a->weights * 4 <= nnc_target_local_bytes(t) &&
+           rows >= LEAST_ROWS && rows <= MOST_ROWS && a->outputs % 16 == 0 &&
+           t->vector_bits >= 512 && nnc_target_engine_named(t, "llvm");
 }
 
 /* True for a convolution that sums few channels for each result. */
@@ -326,7 +328,7 @@ static int few_places_share(const nnc_ask *a)
  * depthwise 1. */
 static int transposed_share(const nnc_ask *a)
 {
-    return is_depthwise(a) ? a->planes ? 1 : 20 : a->planes ? 40 : 65;
+    return is_depthwise(a) ? a->nchw ? 1 : 20 : a->nchw ? 40 : 65;
 }
 
 /* The gradient of a depthwise weight: oneDNN has a fast implementation for 3x3 windows channels last alone (240 channels, 4 images of
@@ -334,7 +336,7 @@ static int transposed_share(const nnc_ask *a)
 static bool depthwise_wgrad(const nnc_target *t, const nnc_ask *a)
 {
     return a->kind == ASK_conv_wgrad && is_depthwise(a) &&
-           (a->planes || a->results > 9 * a->groups) && nnc_target_engine_named(t, "llvm");
+           (a->nchw || a->results > 9 * a->groups) && nnc_target_engine_named(t, "llvm");
 }
 
 /* Percent of its speed that oneDNN reaches with the gradient of a weight (AMD, Zen 4, 2 threads, of 218 GFLOP/s: windows of row-major
@@ -342,7 +344,7 @@ static bool depthwise_wgrad(const nnc_target *t, const nnc_ask *a)
 static int wgrad_share(const nnc_ask *a)
 {
     const bool window = a->results > a->outputs * nnc_max64(a->groups, 1) * a->channels;
-    return is_depthwise(a) ? a->planes ? 1 : 50 : a->planes ? window ? 45 : 75 : 90;
+    return is_depthwise(a) ? a->nchw ? 1 : 50 : a->nchw ? window ? 45 : 75 : 90;
 }
 
 /* Which products oneDNN leaves to generated kernels, or NULL. */
@@ -409,7 +411,7 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         post += cheap       ? cheap_flops(t, a)
                 : one_place ? ONE_PLACE_FLOPS
                             : of_lanes(t, a, function[p->kind].onednn);
-        post += a->planes ? PLANES_FLOPS : 0;
+        post += a->nchw ? PLANES_FLOPS : 0;
     }
     bool narrow = few_terms(a) && !a->grouped;
     int64_t block = a->outputs == 0                            ? 0
@@ -422,11 +424,11 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         return;
     }
     bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
-    int share = one_place                      ? 15
-                : a->planes && is_depthwise(a) ? 5
+    int share = one_place                    ? 15
+                : a->nchw && is_depthwise(a) ? 5
                 : is_small_group(a)
-                    ? small_group_share(a, a->planes ? 3 : nnc_min64(2 * a->channels, 16))
-                : a->planes && window                                    ? planes_share(a)
+                    ? small_group_share(a, a->nchw ? 3 : nnc_min64(2 * a->channels, 16))
+                : a->nchw && window                                      ? planes_share(a)
                 : a->grouped && !is_depthwise(a) && !window && a->places ? few_places_share(a)
                 : narrow || few_rows(a)                                  ? 87
                                                                          : 100;
@@ -513,13 +515,13 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
 {
     int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
-    int filled = a->row ? (int)(100 * a->row / nnc_align_up(a->row, lanes)) : 100;
-    int share = a->kind == ASK_conv_wgrad        ? is_depthwise(a) && !a->planes ? 40 : 5
+    int filled = a->width ? (int)(100 * a->width / nnc_align_up(a->width, lanes)) : 100;
+    int share = a->kind == ASK_conv_wgrad        ? is_depthwise(a) && !a->nchw ? 40 : 5
                 : transposes(t, a)               ? 87
                 : a->dynamic                     ? 75
-                : a->planes && is_depthwise(a)   ? 30 * filled / 100 + 1
+                : a->nchw && is_depthwise(a)     ? 30 * filled / 100 + 1
                 : is_depthwise(a) || few_rows(a) ? 105
-                : a->planes                      ? few_terms(a) ? 33 : 25
+                : a->nchw                        ? few_terms(a) ? 33 : 25
                 : is_small_group(a)              ? small_group_share(a, 9)
                 : odd                            ? 88
                                                  : 100;
@@ -539,11 +541,11 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         return;
     }
     nnc_ask each = *a;
-    if (streams(t, a) && terms_of(a) < SHORT_ROW && !a->made)
+    if (streams(t, a) && terms_of(a) < SHORT_ROW && !a->packable)
         each.bytes = nnc_mul_sat(a->bytes, 100) / SHORT_ROW_SHARE;
     int64_t block = a->outputs == 0    ? 0
                     : !is_depthwise(a) ? BLOCK_KERNEL
-                    : a->planes        ? 0
+                    : a->nchw          ? 0
                                        : BLOCK_DEPTHWISE;
     int64_t post = 0;
     for (int i = 0; i < a->n_post; i++)
@@ -577,7 +579,7 @@ static const known engines[] = {{"onednn", onednn, false, true, false, NNC_T_cpu
     {"interp", kernels, true, true, false, NNC_T_cpu},
     {"cuda", cuda, true, false, false, NNC_T_cuda}};
 
-static const known *find(const char *name)
+static const known *find_engine(const char *name)
 {
     for (size_t i = 0; i < NNC_COUNT(engines); i++)
         if (!strcmp(engines[i].name, name))
@@ -588,13 +590,13 @@ static const known *find(const char *name)
 static const known *named(const nnc_target_engine *e)
 {
     static const known other = {"", unknown, false, false, false, NNC_T_cpu};
-    const known *k = find(e->name);
+    const known *k = find_engine(e->name);
     return k ? k : &other;
 }
 
 bool nnc_target_engine_kind(const char *name, nnc_tkind *kind)
 {
-    const known *k = find(name);
+    const known *k = find_engine(name);
     *kind = k ? k->kind : NNC_T_cpu;
     return k != NULL;
 }

@@ -153,21 +153,21 @@ typedef struct nnc_ask {
     int n_post;
     nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
     bool dynamic;                  /* its second operand is computed at run time */
-    bool rows;                     /* ... and its rows lie along the sum, as those of a linear layer that is trained */
-    bool along;                    /* ... or static: its rows lie along the sum, those of a linear layer or of a convolution of one place */
-    bool made;                     /* its second operand is computed in init, so that packing it into panels costs nothing */
+    bool dynamic_k_major;          /* ... and lies along the sum, as the weight of a linear layer that is trained */
+    bool static_k_major;           /* ... or static, and lies along the sum, as that of a linear layer or of a convolution of one place */
+    bool packable;                 /* its second operand is computed in init, so that packing it into panels costs nothing */
     bool strided;                  /* an operand or the result is a part of a larger tensor: generated kernels only */
     int64_t flops, bytes;          /* of the contraction; bytes: with the tensors that are added */
     int64_t results, result_bytes;
     int64_t outputs; /* results of one place: channels of a group, columns of a product; 0: unknown */
     int64_t channels; /* of a convolution's group that are summed */
     int64_t groups; /* of a convolution; 0: unknown */
-    int64_t row; /* of a channel's results, the length of the innermost dimension */
+    int64_t width; /* of a channel's results, the length of the innermost dimension */
     int64_t places; /* of a convolution's channel in one image, the number of results; 0: unknown */
     int64_t source; /* elements of a channel of a convolution's source in one image; 0: unknown */
     int64_t weights; /* elements of each matrix that a product multiplies by, where they and the rows are row-major; 0: other */
     int64_t matrices; /* of a batched product, each for rows of its own; 0, 1: one for all rows */
-    bool planes; /* a convolution of row-major tensors: a channel's elements are neighbours */
+    bool nchw; /* a convolution of row-major tensors: a channel's elements are neighbours */
     int64_t prologue; /* FLOPs by which elementwise ops compute an element of the first operand; 0: it lies in memory */
 } nnc_ask;
 

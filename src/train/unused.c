@@ -4,14 +4,15 @@
 typedef struct setting {
     const char *flag;
     bool given, used;
-    const char *of; /* what it belongs to */
+    const char *owner; /* what it belongs to */
 } setting;
 
 static void warn(const setting *s, int n, nnc_sink *sink)
 {
     for (int i = 0; i < n; i++)
         if (s[i].given && !s[i].used)
-            nnc_warn(sink, (nnc_loc){0}, "%s has no effect: it belongs to %s", s[i].flag, s[i].of);
+            nnc_warn(
+                sink, (nnc_loc){0}, "%s has no effect: it belongs to %s", s[i].flag, s[i].owner);
 }
 
 void warn_unused(const nnc_training *t, nnc_sink *sink)

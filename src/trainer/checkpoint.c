@@ -158,8 +158,8 @@ static nnc_status give(void *ctx, int i, const void **out, nnc_sink *sink)
     return NNC_OK;
 }
 
-static void add(stored *x, const char *name, const nnc_type *type, int state, const nnc_weight *w,
-    const void *own)
+static void add_tensor(stored *x, const char *name, const nnc_type *type, int state,
+    const nnc_weight *w, const void *own)
 {
     x->name[x->n] = name;
     x->type[x->n] = type;
@@ -193,7 +193,7 @@ static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
     for (uint32_t i = 0; i < m->n_node; i++) {
         const nnc_node *n = &m->node[i];
         if (n->op == OP_param && n->weight && n->weight->name)
-            add(x, n->weight->name, nnc_typeof(m, n->out),
+            add_tensor(x, n->weight->name, nnc_typeof(m, n->out),
                 trainer_state_named(x->s, n->weight->name), n->weight, NULL);
     }
     for (int i = 0; i < nnc_session_states(x->s); i++) {
@@ -204,7 +204,7 @@ static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
             continue; /* between steps nobody needs sums of gradients */
         const char *full = nnc_arena_printf(a, OWN "state/%s", name);
         NNC_NEED(full, t->sink);
-        add(x, full, nnc_session_state_type(x->s, i), i, NULL, NULL);
+        add_tensor(x, full, nnc_session_state_type(x->s, i), i, NULL, NULL);
     }
     return NNC_OK;
 }
@@ -284,7 +284,7 @@ static nnc_status add_sums(const trainer *t, stored *x, nnc_text *text, nnc_type
         at += HASH_DIGITS + strlen(x->name[i]) + 2;
     }
     *type = line_of(DT_u8, (int64_t)text->n);
-    add(x, OWN "checksums", type, -1, NULL, text->s);
+    add_tensor(x, OWN "checksums", type, -1, NULL, text->s);
     return NNC_OK;
 }
 
@@ -302,9 +302,9 @@ nnc_status checkpoint_write(trainer *t)
                    of_options = line_of(DT_u8, (int64_t)t->options.n);
     NNC_TRY(check_version(t));
     NNC_TRY(make_stored(t, &x, &a));
-    add(&x, OWN "position", &of_position, -1, NULL, position);
-    add(&x, OWN "sums", &of_sums, -1, NULL, sums);
-    add(&x, OWN "options", &of_options, -1, NULL, nnc_text_str(&t->options));
+    add_tensor(&x, OWN "position", &of_position, -1, NULL, position);
+    add_tensor(&x, OWN "sums", &of_sums, -1, NULL, sums);
+    add_tensor(&x, OWN "options", &of_options, -1, NULL, nnc_text_str(&t->options));
     NNC_TRY(add_sums(t, &x, &sums_text, &of_checksums));
     const nnc_tensor_source s = {x.n, x.name, x.type, give, &x, .durable = true};
     nnc_status st = nnc_tensors_write(t->o->checkpoint, &s, t->sink);

@@ -35,7 +35,7 @@ static int64_t first_bad(const nnc_type *t, const void *data)
 bool nan_is_sum(const trainer *t, const char *state)
 {
     const size_t n = strlen(state), end = strlen(NNC_TRAIN_SUM);
-    bool ends = t->o->of.accumulate > 1 && n > end && !strcmp(state + n - end, NNC_TRAIN_SUM);
+    bool ends = t->o->training.accumulate > 1 && n > end && !strcmp(state + n - end, NNC_TRAIN_SUM);
     for (uint32_t i = 0; ends && i < t->model->n_node; i++) { /* or a weight of that name */
         const nnc_node *p = &t->model->node[i];
         ends = p->op != OP_param || !p->weight->name || strcmp(p->weight->name, state) != 0;

@@ -34,7 +34,7 @@ void trainer_close(program *p)
 /* The target in rows of a batch for validation that have no sample. */
 static int pad_of(const trainer *t)
 {
-    const int ignored = t->o->of.ignore_index;
+    const int ignored = t->o->training.ignore_index;
     return ignored == NNC_IGNORE_none ? NNC_IGNORE_none + 1 : ignored;
 }
 
@@ -58,8 +58,8 @@ static nnc_status find_inputs(trainer *t)
                 "samples of a batch",
                 (int)NNC_COUNT(t->in) - 1);
         const bool target = !strcmp(name, NNC_TRAIN_TARGET);
-        const bool classes = target && t->o->of.loss == NNC_LOSS_cross_entropy;
-        const int ignored = t->o->of.ignore_index, none = NNC_IGNORE_none;
+        const bool classes = target && t->o->training.loss == NNC_LOSS_cross_entropy;
+        const int ignored = t->o->training.ignore_index, none = NNC_IGNORE_none;
         t->in[t->n_in++] = (nnc_data_input){name, nnc_type_dense(&type), target,
             ignored == none ? NNC_DATA_none : ignored, classes ? pad_of(t) : NNC_DATA_none};
         if (target)
@@ -100,7 +100,7 @@ static void warn_strategy(const trainer *t)
 static nnc_status find_sharing(trainer *t, nnc_train_options *own)
 {
     const bool pipeline = nnc_is_pipeline(own->strategy) && own->compile.devices > 1;
-    const int batches = own->of.accumulate > 1 ? own->of.accumulate : 1;
+    const int batches = own->training.accumulate > 1 ? own->training.accumulate : 1;
     t->micro = own->micro ? own->micro : pipeline ? batches : 1;
     t->accumulate = own->micro || !pipeline ? batches : 1;
     if (pipeline && t->micro < 2)
@@ -146,8 +146,8 @@ static nnc_status find_sharing(trainer *t, nnc_train_options *own)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--bucket-mb is of gradients that replicas sum: it needs --devices=N of 2 or more with "
             "--strategy=data, or --replicas=R");
-    own->of.shards = own->zero ? replicas : 0;
-    own->of.accumulate = t->micro * t->accumulate;
+    own->training.shards = own->zero ? replicas : 0;
+    own->training.accumulate = t->micro * t->accumulate;
     t->sharing =
         (nnc_sharing){.strategy = pipeline || !nnc_is_pipeline(own->strategy) ? own->strategy
                                                                               : NNC_STRATEGY_layers,
@@ -167,21 +167,21 @@ static nnc_status find_stages(trainer *t)
     if (!nnc_is_pipeline(t->sharing.strategy) || nnc_is_placed(t->model))
         return NNC_OK;
     return nnc_strategy_place(
-        t->e, t->model, &t->o->of, &t->o->compile, &t->sharing, &t->placed, t->sink);
+        t->e, t->model, &t->o->training, &t->o->compile, &t->sharing, &t->placed, t->sink);
 }
 
 /* ---- begin and end ----------------------------------------------------------------------------------------------------------- */
 
 nnc_status trainer_set(trainer *t, nnc_train_options *own)
 {
-    if (own->compile.precision == NNC_PRECISION_f16 && own->of.loss_scale == 0)
-        own->of.loss_scale = 65536; /* gradients below 2^-24 would be 0 */
+    if (own->compile.precision == NNC_PRECISION_f16 && own->training.loss_scale == 0)
+        own->training.loss_scale = 65536; /* gradients below 2^-24 would be 0 */
     return find_sharing(t, own);
 }
 
 nnc_status trainer_open(trainer *t)
 {
-    nnc_training step = t->o->of;
+    nnc_training step = t->o->training;
     nnc_compile_options with;
     const nnc_training *of = &step;
     nnc_train_split(t->o, &with, &step);
@@ -200,7 +200,7 @@ nnc_status trainer_compile(trainer *t)
 
 nnc_status trainer_open_evaluation(trainer *t)
 {
-    nnc_training eval = t->o->of;
+    nnc_training eval = t->o->training;
     nnc_compile_options with;
     nnc_train_split(t->o, &with, &eval);
     if (eval.loss == NNC_LOSS_cross_entropy)

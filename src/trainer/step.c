@@ -111,12 +111,13 @@ static nnc_status check_classes(const trainer *t, const nnc_data_input *in, cons
 {
     const nnc_type *y = nnc_typeof(t->model, t->model->output[0]);
     const int64_t n = nnc_type_numel(&in->type), rows = in->type.dim[0];
-    if (t->o->of.loss != NNC_LOSS_cross_entropy || !in->target)
+    if (t->o->training.loss != NNC_LOSS_cross_entropy || !in->target)
         return NNC_OK;
-    const int64_t classes = y->dim[nnc_class_axis(&t->o->of, y->rank)];
+    const int64_t classes = y->dim[nnc_class_axis(&t->o->training, y->rank)];
     for (int64_t i = 0; i < n; i++) {
         const int64_t v = nnc_get_i64((nnc_dtype)in->type.dtype, data, i);
-        const bool ignored = t->o->of.ignore_index != NNC_IGNORE_none && v == t->o->of.ignore_index;
+        const bool ignored =
+            t->o->training.ignore_index != NNC_IGNORE_none && v == t->o->training.ignore_index;
         if ((v < 0 || v >= classes) && !ignored)
             return nnc_fail0(t->sink, NNC_E_MODEL,
                 "target has class %lld in sample %lld of the batch; the model predicts classes 0 "
@@ -228,8 +229,8 @@ nnc_status nnc_trainer_gradient(const nnc_trainer *x, int i, void *data, nnc_sin
         return nnc_fail0(sink, NNC_E_USAGE, "a batch has inputs 0 to %d, not %d", x->t.n_in - 1, i);
     if (output < 0)
         return nnc_fail0(sink, NNC_E_USAGE, "there is no gradient with respect to %s%s", name,
-            x->own->of.grad_inputs ? ", which is no model's input of floats"
-                                   : ": create the trainer with the option grad-inputs");
+            x->own->training.grad_inputs ? ", which is no model's input of floats"
+                                         : ": create the trainer with the option grad-inputs");
     if (!x->stepped)
         return nnc_fail0(sink, NNC_E_USAGE,
             "there is no gradient with respect to %s before the first step", name);

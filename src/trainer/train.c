@@ -179,7 +179,7 @@ static nnc_status set_keys(trainer *t, program *p, int k)
 
 nnc_status trainer_set_step(trainer *t, program *p, int k)
 {
-    const nnc_training *of = &t->o->of;
+    const nnc_training *of = &t->o->training;
     const double n = (double)(t->updates + 1);
     const int first = trainer_input_of(p, NNC_TRAIN_FIRST);
     const bool is_first = k == 0;
@@ -367,9 +367,9 @@ static nnc_status open_data(trainer *t)
     const nnc_type *y = nnc_typeof(t->model, t->model->output[0]);
     nnc_data_options o = t->o->data;
     o.seed = t->o->seed;
-    const bool classes = t->o->of.loss == NNC_LOSS_cross_entropy;
+    const bool classes = t->o->training.loss == NNC_LOSS_cross_entropy;
     NNC_TRY(nnc_data_open(&o, t->n_in, t->in,
-        classes ? y->dim[nnc_class_axis(&t->o->of, y->rank)] : 0, &t->data, t->sink));
+        classes ? y->dim[nnc_class_axis(&t->o->training, y->rank)] : 0, &t->data, t->sink));
     t->per_epoch = nnc_data_batches(t->data, NNC_DATA_train) / t->accumulate;
     if (t->per_epoch < 1)
         return nnc_fail0(t->sink, NNC_E_MODEL,
@@ -397,7 +397,7 @@ nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink
 static nnc_status check_files(const trainer *t)
 {
     const nnc_train_options *o = t->o;
-    if (o->of.grad_inputs)
+    if (o->training.grad_inputs)
         return nnc_fail0(t->sink, NNC_E_USAGE,
             "--grad-inputs: nnc train does not write gradients with respect to inputs; nnc run "
             "--mode=step --output NAME.gradient=FILE does, and nnc_trainer_gradient in C");
@@ -461,7 +461,7 @@ static nnc_status begin(trainer *t)
     return save_begin(t);
 }
 
-static nnc_status run(trainer *t)
+static nnc_status run_training(trainer *t)
 {
     NNC_TRY(open_all(t));
     nnc_env_watch(t->e, t->o->stop);
@@ -493,7 +493,7 @@ nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o,
     nnc_train_options own = *o;
     trainer t = {.e = e, .o = &own, .model = m, .out = out, .format = f, .sink = sink};
     nnc_status s = trainer_set(&t, &own);
-    s = s ? s : run(&t);
+    s = s ? s : run_training(&t);
     if (t.log && fclose(t.log) && !s)
         s = nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = o->log}, "cannot write");
     trace_end(&t);

@@ -13,7 +13,7 @@ typedef struct made {
     nnc_env *env;
     nnc_model *model;
     nnc_arena a;
-    nnc_partition_model of;
+    nnc_partition_model m;
     nnc_partition_options o;
     nnc_partition_table t;
 } made;
@@ -49,9 +49,9 @@ static bool make_with(made *x, const char *name, const nnc_training *training, i
     nnc_arena_init(&x->a, 0);
     x->o.compile = nnc_compile_defaults;
     const nnc_status st =
-        nnc_partition_measure(x->env, x->model, training, &x->o, &x->of, &x->a, test_sink);
+        nnc_partition_measure(x->env, x->model, training, &x->o, &x->m, &x->a, test_sink);
     CHECK_OK(st);
-    x->t = (nnc_partition_table){.m = &x->of,
+    x->t = (nnc_partition_table){.m = &x->m,
         .graph = x->model,
         .o = &x->o,
         .target = &x->env->target[0],
@@ -91,19 +91,19 @@ static const nnc_partition_row *row(const made *x, const char *strategy)
 /* Sums of all layers, to compare with the commands'. */
 static void check_costs(const made *x, const char *name)
 {
-    const nnc_layer_costs *of = &x->of.of;
+    const nnc_layer_costs *of = &x->m.cost;
     int64_t saved = 0, states = 0, trained = 0;
-    CHECK(x->of.n_block >= 1 && x->of.first[0] == 0 && x->of.first[x->of.n_block] == x->of.n_layer);
-    for (int b = 0; b < x->of.n_block; b++) {
-        CHECK(x->of.first[b] < x->of.first[b + 1]);
+    CHECK(x->m.n_block >= 1 && x->m.first[0] == 0 && x->m.first[x->m.n_block] == x->m.n_layer);
+    for (int b = 0; b < x->m.n_block; b++) {
+        CHECK(x->m.first[b] < x->m.first[b + 1]);
         CHECK(of->forward[b] >= 0 && of->working[b] >= 0);
-        CHECK(x->of.step ||
+        CHECK(x->m.step ||
               (!of->backward[b] && !of->weight[b] && !of->saved[b] && !of->gradients[b]));
         saved += of->saved[b];
         states += of->states[b];
         trained += of->gradients[b];
     }
-    if (x->of.step) {
+    if (x->m.step) {
         CHECK(saved > 0);
         CHECK_INT(states, trained); /* momentum: a state as large as the weight */
     }
@@ -137,8 +137,8 @@ static void check_row(const made *x, const nnc_partition_row *r, const char *nam
 static void check_ledger(const made *x, const char *name)
 {
     const nnc_device_use *u = &row(x, "single")->use[0];
-    const double all = (double)u->bytes / (double)x->of.plan_bytes,
-                 bare = (double)(u->bytes - u->fill[1]) / (double)x->of.plan_bytes;
+    const double all = (double)u->bytes / (double)x->m.plan_bytes,
+                 bare = (double)(u->bytes - u->fill[FILLED_gradients]) / (double)x->m.plan_bytes;
     if (all < 0.95 || bare > 1.4)
         test_fail(__FILE__, __LINE__, "%s: the ledger is %.2f of the plan, %.2f without gradients",
             name, all, bare);
@@ -361,20 +361,20 @@ TEST(described_hardware_gives_the_times)
         made x;
         if (make_on(&x, "mlp", step, 2, NULL, "models/hardware/v100x8.json")) {
             const nnc_cluster *c = x.t.cluster;
-            const nnc_layer_costs *of = &x.of.of;
+            const nnc_layer_costs *of = &x.m.cost;
             CHECK_INT(nnc_partition_capacity(&x.t), nnc_cluster_usable_bytes(c, 0));
             CHECK(nnc_partition_capacity(&x.t) < x.t.target->memory_bytes);
             check_simulated(&x, step);
             const nnc_partition_row *r = one_row(&x, &sequential);
             int cut = 0, b = 0;
             CHECK(sscanf(r->use[1].layers, "%d", &cut) == 1);
-            while (b < x.of.n_block && x.of.first[b] < cut)
+            while (b < x.m.n_block && x.m.first[b] < cut)
                 b++;
             CHECK_INT(r->exposed_ns,
-                8 * (1 + step) * nnc_ceildiv(nnc_cluster_p2p_ps(c, 0, 1, x.of.boundary[b]), 1000));
+                8 * (1 + step) * nnc_ceildiv(nnc_cluster_p2p_ps(c, 0, 1, x.m.boundary[b]), 1000));
             if (step) { /* one bucket: behind the backward pass */
                 const int32_t devices[] = {0, 1};
-                const int64_t bytes = row_range(of->gradients, 0, x.of.n_block);
+                const int64_t bytes = row_range(of->gradients, 0, x.m.n_block);
                 x.o.bucket_mb = 1e6;
                 r = one_row(&x, &data);
                 CHECK_INT(r->exposed_ns,
@@ -406,17 +406,16 @@ TEST(zero_reduces_what_it_keeps)
             const int devices[] = {0, 1};
             const nnc_flat_links flat = {.bytes_per_s = 10000000000, .latency_ns = 5000};
             const nnc_links links = nnc_links_flat(&flat);
-            const int64_t trained = row_range(x.of.of.gradients, 0, x.of.n_block),
+            const int64_t trained = row_range(x.m.cost.gradients, 0, x.m.n_block),
                           half = nnc_ceildiv(nnc_links_allreduce(&links, devices, 2, trained), 2);
-            const int64_t weights = row_range(x.of.of.weights, 0, x.of.n_block);
+            const int64_t weights = row_range(x.m.cost.weights, 0, x.m.n_block);
             CHECK(trained > 0 && (frozen ? trained < weights / 10 : trained == weights));
             x.o.bucket_mb = 1e6; /* one bucket, behind the backward pass */
             const nnc_partition_row one = zero_row(&x, "zero1"), two = zero_row(&x, "zero2");
-            int64_t gather = 0, small = row_range(x.of.of.small, 0, x.of.n_block);
-            for (int b = 0; b <= x.of.n_block;
-                 b++) { /* a large weight by itself, others together */
+            int64_t gather = 0, small = row_range(x.m.cost.small, 0, x.m.n_block);
+            for (int b = 0; b <= x.m.n_block; b++) { /* a large weight by itself, others together */
                 const int64_t bytes =
-                    b < x.of.n_block ? x.of.of.gradients[b] - x.of.of.small[b] : small;
+                    b < x.m.n_block ? x.m.cost.gradients[b] - x.m.cost.small[b] : small;
                 gather +=
                     bytes ? nnc_ceildiv(nnc_links_allreduce(&links, devices, 2, bytes), 2) : 0;
             }
@@ -425,7 +424,7 @@ TEST(zero_reduces_what_it_keeps)
             CHECK_INT(two.exposed_ns, 4 * half + gather);
             const int64_t copies = nnc_target_time_ns(x.t.target, 0, 2 * trained);
             CHECK_INT(two.iteration_ns - one.iteration_ns, 3 * (half + copies));
-            CHECK(two.use[0].fill[1] < one.use[0].fill[1]);
+            CHECK(two.use[0].fill[FILLED_gradients] < one.use[0].fill[FILLED_gradients]);
         }
         end(&x);
     }
@@ -439,9 +438,9 @@ TEST(gradients_that_update_are_gradients)
         const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = k ? 0.9 : 0};
         made x;
         if (make_with(&x, "mlp", &training, 2, NULL, "models/hardware/h100x8.json"))
-            for (int b = 0; b < x.of.n_block; b++) {
-                weight[k] += x.of.of.weight[b];
-                optimizer[k] += x.of.of.optimizer[b];
+            for (int b = 0; b < x.m.n_block; b++) {
+                weight[k] += x.m.cost.weight[b];
+                optimizer[k] += x.m.cost.optimizer[b];
             }
         end(&x);
     }
@@ -521,12 +520,12 @@ TEST(sums_of_gradients_are_not_states)
         const nnc_training training = {
             NNC_TRAINING_DEFAULTS, .momentum = 0.9, .accumulate = i ? 4 : 1};
         if (make_with(&x[i], "mlp", &training, 2, NULL, NULL)) {
-            const nnc_layer_costs *of = &x[i].of.of;
-            const int n = x[i].of.n_block;
+            const nnc_layer_costs *of = &x[i].m.cost;
+            const int n = x[i].m.n_block;
             CHECK_INT(row_range(of->states, 0, n), row_range(of->gradients, 0, n));
         }
     }
-    CHECK_INT(x[0].of.plan_bytes, x[1].of.plan_bytes);
+    CHECK_INT(x[0].m.plan_bytes, x[1].m.plan_bytes);
     end(&x[0]);
     end(&x[1]);
 }
@@ -881,7 +880,7 @@ TEST(described_links)
     made x;
     if (make_on(&x, "mlp", true, 8, NULL, "models/hardware/h100x1024.json")) {
         nnc_cluster *v100 = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
-        rows r = {.t = &x.t, .m = &x.of, .a = &x.a, .sink = test_sink};
+        rows r = {.t = &x.t, .m = &x.m, .a = &x.a, .sink = test_sink};
         int32_t all[64];
         const uint64_t key = nnc_rng_key("links", test_seed);
         CHECK_OK(row_described_links(&r, v100));

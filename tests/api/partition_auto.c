@@ -10,7 +10,7 @@ typedef struct subject {
     nnc_env *env;
     nnc_model *model;
     nnc_arena a;
-    nnc_partition_model of;
+    nnc_partition_model m;
     nnc_partition_options o;
     nnc_partition_table t;
 } subject;
@@ -33,9 +33,9 @@ static bool make(subject *x, const char *file, const char *arg, const char *valu
     nnc_arena_init(&x->a, 0);
     x->o.compile = nnc_compile_defaults;
     const nnc_status st = nnc_partition_measure(
-        x->env, x->model, step ? &training : NULL, &x->o, &x->of, &x->a, test_sink);
+        x->env, x->model, step ? &training : NULL, &x->o, &x->m, &x->a, test_sink);
     CHECK_OK(st);
-    x->t = (nnc_partition_table){.m = &x->of,
+    x->t = (nnc_partition_table){.m = &x->m,
         .graph = x->model,
         .o = &x->o,
         .target = &x->env->target[0],
@@ -77,7 +77,7 @@ static void check_search(const subject *x, const nnc_partition_row *row, const c
         const nnc_search_result *r = &s->found.best[k];
         const nnc_combination *c = &r->c;
         CHECK(c->data * c->tensor * c->pipeline <= x->t.devices);
-        CHECK_INT((int64_t)c->data * c->micro * c->size, x->t.micro * x->of.batch);
+        CHECK_INT((int64_t)c->data * c->micro * c->size, x->t.micro * x->m.batch);
         CHECK_INT(r->ns, r->compute + r->tensor + r->bubble + r->send + r->data + r->optimizer);
         CHECK(r->bytes <= nnc_partition_capacity(&x->t));
         const int64_t simulated = s->simulated_ns[k];
@@ -177,18 +177,18 @@ TEST(transformers_are_divided_by_columns_and_rows)
     if (make(&x, "models/bert_base.json", "layers", "2", "512", "models/hardware/h100x1024.json",
             true, 8, 8)) {
         const nnc_flat_links flat = {INT64_C(1) << 40, 1};
-        rows r = {.t = &x.t, .m = &x.of, .n = 8, .a = &x.a, .sink = test_sink, .flat = &flat};
+        rows r = {.t = &x.t, .m = &x.m, .n = 8, .a = &x.a, .sink = test_sink, .flat = &flat};
         auto_links *l =
             auto_links_make(&r, 1000); /* links so fast that dividing pays for this small model */
         nnc_search_costs one, two;
         bool ok;
         CHECK(l != NULL);
-        CHECK_OK(auto_costs(&r, &x.of, l, 1, &one, &ok));
-        CHECK_OK(auto_costs(&r, &x.of, l, 2, &two, &ok));
+        CHECK_OK(auto_costs(&r, &x.m, l, 1, &one, &ok));
+        CHECK_OK(auto_costs(&r, &x.m, l, 2, &two, &ok));
         CHECK(ok);
         int forward = 0, backward = 0;
         int64_t all = 0, part = 0;
-        for (int b = 0; b < x.of.n_block; b++) {
+        for (int b = 0; b < x.m.n_block; b++) {
             forward += two.forward_comm[b] > 0;
             backward += two.backward_comm[b] > 0;
             all += one.weights[b];
@@ -208,7 +208,7 @@ TEST(groups_of_devices_communicate)
     if (make(&x, "models/mlp.json", NULL, NULL, NULL, "models/hardware/h100x1024.json", false, 64,
             64)) {
         const nnc_flat_links flat = {INT64_C(10000000000), 5000};
-        rows r = {.t = &x.t, .m = &x.of, .n = 64, .a = &x.a, .sink = test_sink, .flat = &flat};
+        rows r = {.t = &x.t, .m = &x.m, .n = 64, .a = &x.a, .sink = test_sink, .flat = &flat};
         const nnc_search_links l = auto_search_links(auto_links_make(&r, 1));
         const int64_t bytes = 100 << 20;
         /* there and back, within a node, to the next node and far away */
@@ -239,7 +239,7 @@ TEST(groups_of_devices_communicate)
     if (make(
             &x, "models/mlp.json", NULL, NULL, NULL, "models/hardware/k80x8.json", false, 16, 16)) {
         const nnc_flat_links flat = {1, 1};
-        rows r = {.t = &x.t, .m = &x.of, .n = 16, .a = &x.a, .sink = test_sink, .flat = &flat};
+        rows r = {.t = &x.t, .m = &x.m, .n = 16, .a = &x.a, .sink = test_sink, .flat = &flat};
         const nnc_search_links l = auto_search_links(auto_links_make(&r, 1));
         const double one = (double)l.collective_ns(l.ctx, SEARCH_allreduce, 0, 8, 2, 1, 1 << 26),
                      all = (double)l.collective_ns(l.ctx, SEARCH_allreduce, 0, 8, 2, 8, 1 << 26);

@@ -154,8 +154,8 @@ static void check_all(const fixture *f, const nnc_training *of, int level, const
 {
     trained one;
     nnc_train_options o = nnc_train_defaults;
-    o.of = *of;
-    o.of.accumulate = 4;
+    o.training = *of;
+    o.training.accumulate = 4;
     o.compile.level = level;
     CHECK_OK(train(f, NULL, &o, &one));
     for (size_t i = 0; i < NNC_COUNT(shared); i++) {
@@ -165,8 +165,8 @@ static void check_all(const fixture *f, const nnc_training *of, int level, const
         if ((shared[i].strategy == NNC_STRATEGY_zb_h1 || anywhere) && level > 1)
             continue;
         snprintf(text, sizeof text, "%s, -O%d: %s", what, level, shared[i].what);
-        o.of = *of;
-        o.of.accumulate = shared[i].accumulate;
+        o.training = *of;
+        o.training.accumulate = shared[i].accumulate;
         o.strategy = shared[i].strategy;
         o.micro = shared[i].micro;
         o.compile.devices = shared[i].devices;
@@ -205,8 +205,8 @@ static void input_gradients(const fixture *f, size_t way, float *grad)
     nnc_rng_fill(nnc_rng_key("x", 2), 0, NNC_COUNT(x), 1, x);
     for (int r = 0; r < MICRO * EACH; r++)
         target[r] = r % CLASSES;
-    o.of.grad_inputs = true;
-    o.of.accumulate = way ? shared[way - 1].accumulate : MICRO;
+    o.training.grad_inputs = true;
+    o.training.accumulate = way ? shared[way - 1].accumulate : MICRO;
     o.strategy = way ? shared[way - 1].strategy : NNC_STRATEGY_layers;
     o.micro = way ? shared[way - 1].micro : 0;
     o.compile.level = 1;
@@ -250,8 +250,8 @@ TEST(clipped_pipelines)
     trained one, t;
     fixture f;
     CHECK(begin(&f));
-    o.of.clip_norm = 0.5;
-    o.of.accumulate = 4;
+    o.training.clip_norm = 0.5;
+    o.training.accumulate = 4;
     CHECK_OK(train(&f, NULL, &o, &one));
     o.strategy = NNC_STRATEGY_1f1b;
     o.compile.devices = 2;
@@ -269,11 +269,11 @@ TEST(replicated_pipelines)
     trained data, t;
     fixture f;
     CHECK(begin(&f));
-    o.of.accumulate = 3;
+    o.training.accumulate = 3;
     o.strategy = NNC_STRATEGY_data;
     o.compile.devices = 2;
     CHECK_OK(train(&f, NULL, &o, &data));
-    o.of.accumulate = 0;
+    o.training.accumulate = 0;
     o.micro = 3;
     CHECK_OK(train(&f, NULL, &o, &t));
     CHECK(data.loss[1] > 0 && fabs(data.loss[1] - t.loss[1]) < 1e-4 * data.loss[1]);
@@ -301,7 +301,7 @@ TEST(collectives_beside_the_backward_pass)
     CHECK(begin(&f));
     o.strategy = NNC_STRATEGY_data;
     o.compile.devices = 3;
-    o.of.momentum = 0.9;
+    o.training.momentum = 0.9;
     for (int micro = 1; micro <= 2; micro++) {
         o.micro = micro;
         o.compile.streams = 1;

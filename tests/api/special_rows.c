@@ -298,7 +298,7 @@ static void fill(const instance *r, int k, nnc_dtype t, const nnc_type *x, uint6
 
 typedef struct rows {
     nnc_graph *g;
-    instance of[NNC_COUNT(table)];
+    instance row[NNC_COUNT(table)];
     nnc_dtype t;
     int n, owner[MOST_OUTPUTS];
     void *in[MOST_INPUTS], *want[MOST_OUTPUTS];
@@ -321,7 +321,7 @@ static void make(rows *w, nnc_dtype t, uint64_t seed)
             nnc_printf(&out, "%s%%r%d_%d", n_out ? ", " : "return ", w->n, k);
             w->owner[n_out] = w->n;
         }
-        w->of[w->n++] = r;
+        w->row[w->n++] = r;
     }
     nnc_printf(&g, "%s }", nnc_text_str(&out));
     w->g = parse(nnc_text_str(&g));
@@ -339,9 +339,9 @@ static void make(rows *w, nnc_dtype t, uint64_t seed)
             nnc_set_i64((nnc_dtype)x->dtype, w->in[n++], 0, 1);
             continue;
         }
-        for (; k == w->of[r].n; r++)
+        for (; k == w->row[r].n; r++)
             k = 0;
-        fill(&w->of[r], k++, t, x, seed, w->in[n++]);
+        fill(&w->row[r], k++, t, x, seed, w->in[n++]);
     }
     w->d = (api_data){.in = w->in, .n_in = n};
     CHECK_OK(api_truth(&w->d, w->g, test_sink));
@@ -387,7 +387,7 @@ static bool agrees(const instance *r, double unit, double got, double want)
 static void compare(const rows *w, uint32_t o, const special_how *how, double unit, const void *got,
     const nnc_rounding *rounding)
 {
-    const instance *r = &w->of[w->owner[o]];
+    const instance *r = &w->row[w->owner[o]];
     const nnc_type *y = nnc_typeof(w->g, w->g->output[o]);
     const nnc_dtype t = (nnc_dtype)y->dtype;
     for (int64_t i = 0; i < nnc_type_numel(y); i++) {

@@ -569,7 +569,7 @@ TEST(files_of_samples)
     o.data.path = x;
     o.data.labels = y;
     o.rate.lr = 0.2;
-    o.of.momentum = 0.9;
+    o.training.momentum = 0.9;
     o.epochs = 10;
     o.data.validation = 0.25;
     o.save = w;
@@ -611,7 +611,7 @@ TEST(files_of_samples)
     CHECK_DIAG("the rows of x are i64[128]");
     o.data.path = x;
     o.data.labels = NULL;
-    o.of.loss = NNC_LOSS_mse;
+    o.training.loss = NNC_LOSS_mse;
     CHECK_INT(nnc_train(e, g, &o, NNC_TEXT, &out, test_sink), NNC_E_MODEL);
     CHECK_DIAG("there is no tensor named target");
     nnc_graph_destroy(g);

@@ -65,7 +65,7 @@ static nnc_train_options options_of(const fixture *f)
     o.data.validation = 0.3;
     o.data.loaders = -1; /* allocations are counted in one thread */
     o.compile.jobs = 1;
-    o.of.optimizer = NNC_OPT_adamw;
+    o.training.optimizer = NNC_OPT_adamw;
     o.epochs = 2;
     o.save = f->save;
     o.keep = NNC_KEEP_best;
@@ -361,7 +361,7 @@ TEST(fuzz_sections)
         if (!s)
             s = nnc_rate_check(&o.rate, test_sink);
         if (!s)
-            s = nnc_train_graph(m, &o.of, &g, test_sink);
+            s = nnc_train_graph(m, &o.training, &g, test_sink);
         refused += s != NNC_OK;
         taken += s == NNC_OK;
         if (!s != !nnc_sink_errors(test_sink))

@@ -206,7 +206,7 @@ TEST(optimizers_by_their_formulas)
     for (size_t i = 0; i < NNC_COUNT(cases); i++) {
         double want[ALL], got[ALL];
         nnc_train_options o = nnc_train_defaults;
-        nnc_training *t = &o.of;
+        nnc_training *t = &o.training;
         t->ignore_index = -100;
         o.rate.lr = 0;
         train(&f, LINEAR, o, want);
@@ -260,7 +260,7 @@ TEST(running_statistics_by_their_formulas)
     double w[ALL], mean[WIDE], var[WIDE];
     CHECK(begin(&f));
     nnc_train_options o = nnc_train_defaults;
-    o.of.ignore_index = -100;
+    o.training.ignore_index = -100;
     o.rate.lr = 0;
     char layers[200];
     double was[2][WIDE];
@@ -284,7 +284,7 @@ TEST(running_statistics_by_their_formulas)
         }
         CHECK(fabs(mean[c] - was[0][c]) < 1e-6 && fabs(var[c] - was[1][c]) < 1e-6);
     }
-    check_normalised(&f, w, &o.of);
+    check_normalised(&f, w, &o.training);
     end(&f);
 }
 
@@ -295,7 +295,7 @@ TEST(dropouts_keep_means)
     double w[ALL], was[WIDE], now[WIDE], all = 0, seen = 0;
     CHECK(begin(&f));
     nnc_train_options o = nnc_train_defaults;
-    o.of.ignore_index = -100;
+    o.training.ignore_index = -100;
     o.rate.lr = 0;
     train(&f, "{\"op\": \"batchnorm\", \"name\": \"n\", \"bn\": \"eval\"}, " LINEAR, o, w);
     read_tensor(f.save, "n.running_mean", WIDE, was);

@@ -141,7 +141,7 @@ TEST(validation_is_of_all_samples)
             NNC_LOCAL(nnc_text) out = {0};
             nnc_train_options o = options_of(&f);
             o.rate.lr = 0;
-            o.of.ignore_index = ignores ? -100 : NNC_IGNORE_none;
+            o.training.ignore_index = ignores ? -100 : NNC_IGNORE_none;
             CHECK_OK(train(&f, batch[i], NULL, &o, &out));
             const double now = cell(&out, 1, "validation_loss"),
                          right = cell(&out, 1, "validation_accuracy");
@@ -259,7 +259,7 @@ TEST(times_of_an_epoch)
         nnc_printf(&m, json, devices > 1 ? ", \"device\": 1" : "");
         nnc_graph *g = nnc_model_parse("m.json", nnc_text_str(&m), m.n, NULL, test_sink);
         nnc_train_options o = options_of(&f);
-        o.of.optimizer = NNC_OPT_adam;
+        o.training.optimizer = NNC_OPT_adam;
         o.data.loaders = -1;
         o.compile.devices = devices;
         o.epochs = 8;
@@ -342,7 +342,7 @@ TEST(first_steps_of_adam)
     for (int optimizer = NNC_OPT_adam; optimizer <= NNC_OPT_adamw; optimizer++) {
         NNC_LOCAL(nnc_text) out = {0};
         nnc_train_options o = options_of(&f);
-        o.of.optimizer = (nnc_optimizer)optimizer;
+        o.training.optimizer = (nnc_optimizer)optimizer;
         o.save = f.save;
         o.steps = 1;
         o.rate.lr = 0;
@@ -436,9 +436,9 @@ TEST(dropouts_of_steps)
         for (int k = 0; k < i; k++)
             CHECK(loss[i] != loss[k]);
     }
-    o.of.accumulate = 2;
+    o.training.accumulate = 2;
     NNC_FREED char *sums = train_with_log(&f, half, o, log);
-    o.of.accumulate = 1;
+    o.training.accumulate = 1;
     NNC_FREED char *parts = train_with_log(&f, half, o, log);
     for (int i = 0; i < 4; i++) {
         const double a = logged(parts, "\"loss\": ", 2 * i),
@@ -569,9 +569,9 @@ TEST(copies_on_several_devices_when_resumed)
             snprintf(c[k], sizeof c[k], "%s/c%d.%s", f.dir, k, cases[i].ext);
         o.compile.devices = cases[i].devices;
         o.strategy = NNC_STRATEGY_data;
-        o.of.optimizer = cases[i].optimizer;
-        o.of.accumulate = cases[i].accumulate;
-        o.of.momentum = cases[i].momentum;
+        o.training.optimizer = cases[i].optimizer;
+        o.training.accumulate = cases[i].accumulate;
+        o.training.momentum = cases[i].momentum;
         o.checkpoint_every = 1;
         o.rate.lr = cases[i].lr;
         o.epochs = 3;
@@ -617,8 +617,8 @@ TEST(infinite_sums_on_several_devices)
     o.data.path = large;
     o.compile.devices = 2;
     o.strategy = NNC_STRATEGY_data;
-    o.of.accumulate = 2;
-    o.of.loss_scale = 0x1p120;
+    o.training.accumulate = 2;
+    o.training.loss_scale = 0x1p120;
     o.rate.lr = 1e-9;
     o.checkpoint = checkpoint;
     o.checkpoint_every = 1;

@@ -139,9 +139,9 @@ TEST(skipped_steps_leave_all_states)
         const int each = i % 2 ? 2 : 1, bad = i % 2 ? 1 : 2; /* the second batch of a step */
         const int rows = 4 * each, from = i % 2 ? 8 : 12;
         char *whole, *without;
-        o.of.optimizer = (nnc_optimizer)(i / 2 % 3);
-        o.of.momentum = 0.9 * !o.of.optimizer;
-        o.of.accumulate = each;
+        o.training.optimizer = (nnc_optimizer)(i / 2 % 3);
+        o.training.momentum = 0.9 * !o.training.optimizer;
+        o.training.accumulate = each;
         o.epochs = 1;
         o.save = p.w;
         samples[from + 4 * (bad - (i % 2 ? 0 : 2))][1] = NAN;
@@ -204,14 +204,14 @@ TEST(infinite_sums_of_a_skipped_step)
     nnc_train_options o = options(&p);
     for (int i = 0; i < ROWS * WIDE; i++)
         (&samples[0][0])[i] *= 100;
-    o.of.accumulate = 2;
-    o.of.loss_scale = 3e38;
+    o.training.accumulate = 2;
+    o.training.loss_scale = 3e38;
     o.steps = 1;
     CHECK_OK(train(&p, one, &o));
     memset(samples, 0, sizeof samples);
     o = options(&p);
-    o.of.loss_scale = 0x1p120;
-    o.of.scale_growth = 1;
+    o.training.loss_scale = 0x1p120;
+    o.training.scale_growth = 1;
     o.epochs = 4;
     CHECK_OK(train(&p, one, &o)); /* gradients of samples that are 0 are 0 at any scale */
     close_place(&p);

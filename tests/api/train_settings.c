@@ -46,7 +46,8 @@ TEST(sections_of_model_files)
     nnc_model *m = open_for_training(file, NULL, &t, &a);
     CHECK_INT(batch_of(m), 16);
     CHECK_INT(m->given->seed, 9);
-    CHECK(t.of.loss == NNC_LOSS_mse && t.of.optimizer == NNC_OPT_adamw && t.of.nesterov);
+    CHECK(t.training.loss == NNC_LOSS_mse && t.training.optimizer == NNC_OPT_adamw &&
+          t.training.nesterov);
     CHECK(t.rate.lr == 0.25 && t.rate.warmup == 50 && t.data.no_shuffle && t.seed == 9 &&
           t.epochs == 1);
     CHECK_STR(t.data.path, data); /* beside the model file */
@@ -58,7 +59,7 @@ TEST(sections_of_model_files)
     t.rate.lr = 2;
     m = open_for_training(file, "32", &t, &a);
     CHECK_INT(batch_of(m), 32);
-    CHECK(t.rate.lr == 2 && !t.data.no_shuffle && t.of.loss == NNC_LOSS_mse);
+    CHECK(t.rate.lr == 2 && !t.data.no_shuffle && t.training.loss == NNC_LOSS_mse);
     nnc_model_close(m);
     /* of other uses, batch and seed are the model's own */
     m = nnc_model_open(file, NULL, test_sink);

@@ -96,10 +96,10 @@ static void train_by_command(const school *s, const char *save, const char *chec
     o.data.path = api_in(s->dir, "x.npy");
     o.data.labels = api_in(s->dir, "y.npy");
     o.data.no_shuffle = true;
-    o.of.optimizer = NNC_OPT_adamw;
-    o.of.clip_norm = 1;
-    o.of.weight_decay = 0.1;
-    o.of.accumulate = 2;
+    o.training.optimizer = NNC_OPT_adamw;
+    o.training.clip_norm = 1;
+    o.training.weight_decay = 0.1;
+    o.training.accumulate = 2;
     o.seed = 7;
     o.rate.schedule = NNC_LR_step;
     o.rate.every = "2steps";

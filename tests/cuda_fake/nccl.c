@@ -53,7 +53,7 @@ typedef struct clique {
 } clique;
 
 struct nccl_comm_of {
-    clique *of;
+    clique *clique;
     fake_shared *shared; /* NULL: all ranks are in this process */
     int rank, device;
     bool blocks;
@@ -219,7 +219,7 @@ static collective *meet(clique *q, const collective *want)
 /* NULL: refused, *result says how. */
 static collective *enter(nccl_comm comm, collective want, cuda_stream s, int *result)
 {
-    clique *q = comm->of;
+    clique *q = comm->clique;
     cuda_stream at = fake_stream_of(s);
     *result = fake_gives(0) ? UNHANDLED_CUDA_ERROR : 0;
     if (*result)
@@ -273,7 +273,7 @@ static void give_joint(nccl_comm comm, const collective *want, const part *p)
 static int collect(nccl_comm comm, collective want, const part *p)
 {
     int result;
-    want.ranks = comm->of->ranks;
+    want.ranks = comm->clique->ranks;
     want.number = comm->calls;
     collective *c = enter(comm, want, p->s, &result);
     if (!c && !result)
@@ -315,7 +315,7 @@ static int broadcast(
 
 static int pair(nccl_comm comm, bool sends, int peer, size_t n, int type, const part *p)
 {
-    clique *q = comm->of;
+    clique *q = comm->clique;
     int result;
     if (peer < 0 || peer >= q->ranks)
         return INVALID_ARGUMENT;
@@ -364,13 +364,13 @@ static int join_all(void)
         if (c->joined)
             continue;
         for (nccl_comm o = comms; o; o = o->next) {
-            here += o->of == c->of;
-            if (o != c && o->of == c->of && o->device == c->device)
+            here += o->clique == c->clique;
+            if (o != c && o->clique == c->clique && o->device == c->device)
                 result = INVALID_USAGE;
         }
-        if (here < c->of->ranks)
-            c->shared = fake_shared_join(&c->of->id, c->rank, c->of->ranks, c->device);
-        if (here < c->of->ranks && !c->shared)
+        if (here < c->clique->ranks)
+            c->shared = fake_shared_join(&c->clique->id, c->rank, c->clique->ranks, c->device);
+        if (here < c->clique->ranks && !c->shared)
             result = INVALID_ARGUMENT;
     }
     for (nccl_comm c = comms; c; c = c->next) {
@@ -443,7 +443,7 @@ static int init_rank_config(nccl_comm *out, int ranks, nccl_id id, int rank, ncc
     fake_count.communicators++;
     (void)NNC_CUDA(cudart, NULL)->cudaGetDevice(&device);
     *out = calloc(1, sizeof **out);
-    **out = (struct nccl_comm_of){.of = q,
+    **out = (struct nccl_comm_of){.clique = q,
         .rank = rank,
         .device = device,
         .blocks = !config || config->blocking,

@@ -135,8 +135,8 @@ static void train(const char *target, int accumulate, const char *x, const char 
     o.data.labels = y;
     o.data.validation = 0.2;
     o.data.loaders = 2;
-    o.of.accumulate = accumulate;
-    o.of.optimizer = NNC_OPT_adam;
+    o.training.accumulate = accumulate;
+    o.training.optimizer = NNC_OPT_adam;
     o.rate.lr = 0.01;
     o.epochs = 3;
     CHECK_OK(

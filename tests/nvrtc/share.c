@@ -85,7 +85,7 @@ void share_plan(const char *what, const nnc_plan *p, const char *target)
         test_fail(__FILE__, __LINE__, "%s: no shares", what);
     else
         for (int i = 0; i < l.n; i++)
-            check(what, p, &l.of[i]);
+            check(what, p, &l.launch[i]);
     nnc_target_deinit(&t);
     nnc_arena_deinit(&a);
 }

@@ -263,14 +263,14 @@ TEST(combinations_cost_what_formulas_say)
     /* ZeRO-1: a reduce-scatter and an allgather; a quarter of the update and of the states */
     r = cost_of(&d, (nnc_combination){4, 1, 1, 1, 1, 4, PIPE_1f1b, 1, 0, 0}, &a);
     CHECK_INT(r.ns, 4 * 8 * 3000 + 2 * (40 + 2400) + 8 * 40 / 4);
-    CHECK_INT(r.stage[0].fill[2], 8 * 600 / 4);
+    CHECK_INT(r.stage[0].fill[FILLED_optimizer], 8 * 600 / 4);
     /* four stages: (m + p - 1) x 2 layers, and six sends of 10 + 10 on the way of the first and the last micro-batch */
     r = cost_of(&d, (nnc_combination){1, 1, 4, 1, 1, 16, PIPE_1f1b, 0, 0, 0}, &a);
     CHECK_INT(r.compute, 16 * 2 * 3000);
     CHECK_INT(r.bubble, 3 * 2 * 3000);
     CHECK(r.send >= 6 * 20 && r.send < 20 * 6 * 16);
-    CHECK_INT(r.stage[0].fill[3], 4 * (2 * 2000 + 10)); /* p micro-batches in flight */
-    CHECK_INT(r.stage[3].fill[3], 2 * 2000 + 10);
+    CHECK_INT(r.stage[0].fill[FILLED_saved], 4 * (2 * 2000 + 10)); /* p micro-batches in flight */
+    CHECK_INT(r.stage[3].fill[FILLED_saved], 2 * 2000 + 10);
     /* two chunks: half of the bubble */
     r = cost_of(&d, (nnc_combination){1, 1, 4, 2, 1, 16, PIPE_interleaved, 0, 0, 0}, &a);
     CHECK_INT(r.bubble, 3 * 1 * 3000);
@@ -288,8 +288,8 @@ TEST(recomputation_costs_a_forward_pass)
     const nnc_search_result r =
         cost_of(&d, (nnc_combination){1, 1, 1, 1, 1, 16, PIPE_1f1b, 0, true, 0}, &a);
     CHECK_INT(r.ns, 16 * 8 * 4000 + 8 * 40);
-    CHECK_INT(r.stage[0].fill[3], 4 * 10);
-    CHECK_INT(r.stage[0].fill[4], 50 + 2 * 2000);
+    CHECK_INT(r.stage[0].fill[FILLED_saved], 4 * 10);
+    CHECK_INT(r.stage[0].fill[FILLED_working], 50 + 2 * 2000);
 }
 
 /* Faster links never cost time, and more memory neither. */

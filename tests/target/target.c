@@ -544,7 +544,7 @@ TEST(short_rows_are_read_in_pieces)
     for (int terms = 0; terms < 2; terms++)
         for (int made = 0; made < 2; made++) {
             nnc_ask a = {.kind = ASK_matmul, .dtype = DT_f32, .outputs = 4096, .results = 4096};
-            a.made = made;
+            a.packable = made;
             a.weights = 4096 * (terms ? 1024 : 512);
             a.flops = 2 * a.weights;
             a.bytes = 4 * a.weights;
@@ -648,7 +648,7 @@ TEST(trained_matrices_that_fit_a_cache)
         const nnc_ask a = {.kind = ASK_matmul,
             .dtype = DT_f32,
             .dynamic = !t[i].made_in_init,
-            .rows = !t[i].lies_along_outputs,
+            .dynamic_k_major = !t[i].lies_along_outputs,
             .matrices = t[i].matrices,
             .weights = t[i].outputs * t[i].terms,
             .outputs = t[i].outputs,
@@ -676,7 +676,7 @@ TEST(row_major_convolutions_are_slow)
         .outputs = 40,
         .channels = 40};
     int64_t last = nnc_target_offer(&t, onednn, &a).time_ns;
-    a.planes = true;
+    a.nchw = true;
     int64_t planes = nnc_target_offer(&t, onednn, &a).time_ns;
     CHECK(planes > last + last / 2);
     CHECK(nnc_target_offer(&t, llvm, &a).time_ns > planes);
@@ -686,7 +686,7 @@ TEST(row_major_convolutions_are_slow)
     a.n_post = 0;
     a.flops = INT64_C(2) * 40 * 125000; /* 1x1 */
     int64_t one = nnc_target_offer(&t, onednn, &a).time_ns;
-    a.planes = false;
+    a.nchw = false;
     CHECK_INT(nnc_target_offer(&t, onednn, &a).time_ns, one);
     nnc_target_deinit(&t);
 }
@@ -807,7 +807,7 @@ TEST(epilogues_use_whole_vectors)
     }
     a.outputs = 17; /* vectors of places, not of outputs */
     int64_t last = offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1);
-    a.planes = true;
+    a.nchw = true;
     CHECK(offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1) < last * 2 / 3);
     a = (nnc_ask){
         .kind = ASK_conv, .results = 180000, .outputs = 1, .channels = 1, .grouped = true};

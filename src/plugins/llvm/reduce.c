@@ -120,7 +120,7 @@ static nnc_sop combine_op(nnc_kred kind)
 }
 
 /* Accumulates (x, i) into acc[r]. */
-static void take(ll_emit *e, int r, V x, V i)
+static void accumulate_into(ll_emit *e, int r, V x, V i)
 {
     ll_mod *m = e->m;
     const nnc_kins *ins = red(e, r);
@@ -229,7 +229,7 @@ void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, 
         x = widen(m, x, out, all);
     if (i && lanes < all)
         i = widen(m, i, place_none(e), all);
-    take(e, r, x, i);
+    accumulate_into(e, r, x, i);
 }
 
 V ll_red_done(ll_emit *e, int r, bool vec)
@@ -241,7 +241,7 @@ V ll_red_done(ll_emit *e, int r, bool vec)
         a[0] = ll_part(m, a[0], 0, n);
         if (a[1])
             a[1] = ll_part(m, a[1], 0, n);
-        take(e, r, x, i);
+        accumulate_into(e, r, x, i);
     }
     nnc_dtype d = (nnc_dtype)red(e, r)->dtype;
     if (!a[1])

@@ -462,7 +462,7 @@ static nnc_status run_all(dn_handle *h, void *const *args, void *work)
     return NNC_OK;
 }
 
-static nnc_status run(void *handle, void *const *args, void *work)
+static nnc_status run_call(void *handle, void *const *args, void *work)
 {
     dn_handle *h = handle;
     sigset_t before;
@@ -581,7 +581,7 @@ const nnc_engine nnc_engine_onednn = {
     .version = version,
     .choose = choose,
     .load_call = load_call,
-    .run = run,
+    .run = run_call,
     .unload = unload,
     .watch = &watch,
     .compiles = compiles,

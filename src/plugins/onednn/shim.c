@@ -5,13 +5,13 @@
 /* A blocked format in numbers; of each array the entries that are in use. */
 typedef struct form {
     int64_t type, rank, blocks, offset;
-    const dnnl_dim_t *dim, *padded, *shift, *stride, *block, *of;
+    const dnnl_dim_t *dim, *padded, *shift, *stride, *block, *blocked;
 } form;
 
 static bool hash_form(const form *f, nnc_hash128 *out)
 {
     enum { MOST = DNNL_MAX_NDIMS };
-    const dnnl_dim_t *const list[] = {f->dim, f->padded, f->shift, f->stride, f->block, f->of};
+    const dnnl_dim_t *const list[] = {f->dim, f->padded, f->shift, f->stride, f->block, f->blocked};
     int64_t all[4 + 6 * MOST] = {f->type, f->rank, f->blocks, f->offset};
     if (f->rank > MOST || f->blocks > MOST)
         return false;
