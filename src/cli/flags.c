@@ -561,13 +561,14 @@ static char *alias(char *arg)
 /* Keeps flags for the commands that nnc partition prints. (nnc train does not take --grad-inputs.) */
 static nnc_status keep_typed(const nnc_flag *f, const char *value, options *o, nnc_sink *sink)
 {
+    const uint64_t printed = NNC_FLAGS(model) | NNC_FLAGS(training) | NNC_FLAGS(compiling);
     const char *name = f->value.name, **to = &o->typed;
     NNC_LOCAL(nnc_text) t = {0};
     if (!strcmp(name, "--set") && !strncmp(value, "batch=", 6)) { /* those of a strategy differ */
         to = &o->partition.typed_batch;
     } else if (!strcmp(name, "--place")) {
         to = &o->partition.typed_place;
-    } else if (strchr("mkc", f->group) && strcmp(name, "--grad-inputs") != 0) {
+    } else if (printed >> f->group & 1 && strcmp(name, "--grad-inputs") != 0) {
         nnc_printf(&t, "%s %s", o->typed ? o->typed : "", name);
         if (value && strcmp(name, "-O") != 0)
             nnc_putc(&t, f->value.kind == NNC_SET_PAIRS ? ' ' : '=');

@@ -174,8 +174,8 @@ TEST(fill_of_a_step)
         CHECK(fill[FILL_optimizer] > fill[FILL_weights] / 2 &&
               fill[FILL_optimizer] < fill[FILL_weights]);
         CHECK(fill[FILL_kept] > BLOCKS / 2 * RESULT); /* convolutions' results */
-        CHECK(fill[FILL_kept] <
-              2 * 6 * 4 * 16 * 32 * 32 * 4); /* but no batch norm's and no silu's beside it */
+        /* but no batch norm's and no silu's beside it; the gradient that is computed then may lie in one of them */
+        CHECK(fill[FILL_kept] < (BLOCKS + 1) * RESULT);
     }
     nnc_session_destroy(s);
     nnc_artifact_destroy(a);

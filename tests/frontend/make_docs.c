@@ -166,7 +166,7 @@ static void put_train(nnc_text *t)
     for (size_t i = 0, n = 0; i < nnc_n_train_settings; i++) {
         const nnc_flag *f = &nnc_train_settings[i];
         char key[NNC_TRAIN_KEY_SIZE];
-        if (f->group == 'u')
+        if (f->group == FLAGS_job)
             continue;
         (void)nnc_train_key(f, key);
         nnc_printf(t, "%s\n      \"%s\": {\"allOf\": [{", n++ ? "," : "", key);

@@ -338,9 +338,10 @@ static bool library(const net_case *c, const nnc_graph *g, nnc_text *why, nnc_si
 
 /* ---- through the commands -------------------------------------------------------------------------------------------------- */
 
+/* Groups of flags that a command takes, a letter each: g --mode, k training, c compiling, s planning, p debugging, t timing, q percentile,
+ * e machine, x compare, n tolerance, f formats, v verbose, h all commands'. NULL: not a command of the program. */
 static const struct {
-    const char *action,
-        *groups; /* groups of flags that the command takes, as in cli/main.c; NULL: none */
+    const char *action, *groups;
 } commands[] = {
     {"numbers", NULL},
     {"run", "gkcspteqfh"},

@@ -31,7 +31,7 @@ static const char *const choice[NF__COUNT][32] = {
         "asm", "cuda", "ptx", "cubin"},
 };
 
-/* The groups of cli/flags.c that the choices of NF_other belong to. */
+/* The groups (check.c) that the choices of NF_other belong to. */
 char net_other_group(int i)
 {
     return "hppsehvattttqxxn"[i];
