@@ -389,7 +389,15 @@ void nnc_output(nnc_graph *g, nnc_ref r, const char *name)
 void nnc_output_empty(nnc_graph *g, const nnc_type *t, const char *name)
 {
     const char *copy = nnc_arena_strdup(&g->arena, name);
-    if (!copy || !ARENA_ROOM(&g->arena, g->empty, g->cap_empty, g->n_empty + (size_t)1))
+    int64_t n = 1; /* without the zeros: sizes are computed as products in any order */
+    for (int i = 0; i < t->rank; i++)
+        n = nnc_mul_sat(n, nnc_max64(t->dim[i], 1));
+    if (n > (int64_t)1 << 46)
+        nnc_stick(
+            g, nnc_fail0(g->sink, NNC_E_MODEL,
+                   "the output `%.100s` has no elements, but its other extents are beyond 2^46",
+                   name));
+    else if (!copy || !ARENA_ROOM(&g->arena, g->empty, g->cap_empty, g->n_empty + (size_t)1))
         nnc_stick(g, nnc_nomem(g->sink));
     else
         g->empty[g->n_empty++] = (nnc_empty){copy, *t};

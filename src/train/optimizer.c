@@ -169,9 +169,11 @@ static states moments(optimizer *o, const bundle *b, const char *suffix)
 static void update_moments(optimizer *o, const bundle *b, const states *s, nnc_ref now, nnc_ref was,
     void (*update)(nnc_graph *g, nnc_ref state, nnc_ref value))
 {
+    if (!s->part)
+        return;
     if (o->shards < 2)
         update_states(o, b, s->part, now, was, update);
-    else if (s->part)
+    else
         update(o->g, s->part[0], was == NNC_NONE ? now : if_finite(o, now, was));
 }
 

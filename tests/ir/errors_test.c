@@ -189,6 +189,9 @@ TEST(errors_name_place)
 TEST(errors_texts)
 {
     static const char *const bad[][2] = {
+        {"graph @g { %a = input : f32[2] return %a empty \"e\" f32 2 3 }", "one of which is 0"},
+        {"graph @g { %a = input : f32[2] return %a empty \"e\" f32 4611686018427387904 4 0 }",
+            "beyond 2^46"},
         {"", "expected"},
         {"graph @", "the name of the graph"},
         {"graph @t", "`{`"},
