@@ -288,7 +288,7 @@ static bool alike(const cu_shared *s, int i, int j)
            !memcmp(a->s, b->s, a->n);
 }
 
-/* Finds the group that begins with kernel `first` in s->of[].like. NULL: out of memory, or it has too many parameters. */
+/* Finds the group that begins with kernel `first` in s->kernel[].like. NULL: out of memory, or it has too many parameters. */
 static group *group_of(const cu_shared *s, int first, nnc_arena *a)
 {
     group *g = ARENA_NEW(a, group, 1);

@@ -189,8 +189,8 @@ static nnc_graph *expansion(const nnc_graph *g, const nnc_node *n, nnc_ref *in, 
     return b;
 }
 
-/* What is traced for s->of: in its own graph, in its body, or in *made, where named reductions are expanded. `room`: for its operands and
- * results there. */
+/* What is traced for s->owner: in its own graph, in its body, or in *made, where named reductions are expanded. `room`: for its operands
+ * and results there. */
 static nnc_status open_node(
     nx_set *s, nnc_graph **made, nnc_ref *room, nnc_arena *a, nnc_sink *sink)
 {

@@ -279,6 +279,11 @@ int32_t nx_gather(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int
     const nnc_type *y = nx_operand_type(t, v);
     nx_place p = nx_beside(t, ctx, n, at);
     int64_t stride[NNC_MAX_RANK], reach = 0;
+    const nnc_graph *g;
+    const nnc_ref r = nx_outside(t, v, &g);
+    double number;
+    if (nnc_const_scalar(g, r, &number)) /* all elements are one number, which is no data */
+        return nx_number(t, v, number);
     p.axes |= nx_axes(idx, y->rank) | nx_guard_axes(t, guard);
     nnc_affine e = offset(y, idx);
     nnc_type_strides(y, stride);

@@ -65,11 +65,12 @@ static bool misplaced(const pass *p, const nnc_node *n, const nnc_type *t, int64
     return target_of(p, n)->kind == NNC_T_cuda && (at % GPU_ALIGN || !nnc_type_is_dense(t));
 }
 
-/* At level 1, which keeps every bit: does n reduce over axes that a kernel joins where its operand has no gaps? */
+/* At level 1, which keeps every bit: does n sum over axes that a kernel joins, or vectorises, where its operand has no gaps? */
 static bool adds_in_order(const pass *p, const nnc_node *n)
 {
     const nnc_class class = nnc_op_class((nnc_op)n->op);
-    return p->o->level == 1 && (class == CL_reduce || class == CL_comp) &&
+    return p->o->level == 1 &&
+           (class == CL_reduce || class == CL_comp || class == CL_contract || class == CL_window) &&
            !(nnc_ops[n->op].flags & OF_exact) &&
            nnc_is_float((nnc_dtype)nnc_typeof(p->g, n->in[0])->dtype);
 }

@@ -19,7 +19,7 @@ typedef struct rows {
     nnc_sink *sink;
 } rows;
 
-/* Fill the row of the strategy row->of. */
+/* Fill the row of the strategy row->id. */
 #define STRATEGY(id, name, mode, by, row, ...) nnc_status row_##row(rows *r, nnc_partition_row *) NNC_MUST;
 #include "partition/strategies.def"
 

@@ -53,7 +53,7 @@ bool dn_md_layout(dn_ref m, nnc_hash128 *out)
            list_of(m, dnnl_query_padded_offsets, &f.shift) &&
            list_of(m, dnnl_query_strides, &f.stride) &&
            list_of(m, dnnl_query_inner_blks, &f.block) &&
-           list_of(m, dnnl_query_inner_idxs, &f.of) && hash_form(&f, out);
+           list_of(m, dnnl_query_inner_idxs, &f.blocked) && hash_form(&f, out);
 }
 
 dnnl_status_t dn_md_init(
