@@ -245,7 +245,7 @@ typedef struct recurrent {
     bool large; /* lengths are u64 */
     double *y, *c;
     int64_t steps, rows, h, gates, panel; /* panel: its elements of the state */
-    ev_noise of_y, of_c, of_gate;
+    ev_noise of_y, of_c, of_gate, of_term;
 } recurrent;
 
 static double sigmoid(double x)
@@ -260,9 +260,12 @@ static double next_state(
     const ev_noise *w = &s->of_gate; /* 1 - z cancels where z is nearly 1 */
     double a[4] = {0}, own[4] = {0};
     for (int64_t g = 0; g < s->gates; g++) {
-        for (int64_t k = 0; k < s->h; k++)
-            own[g] +=
+        for (int64_t k = 0; k < s->h; k++) {
+            const double term =
                 s->r[((j / s->panel * s->h + k) * s->gates + g) * s->panel + j % s->panel] * h[k];
+            own[g] += s->of_term.a > 0 ? ev_noisy(&s->of_term, (at * s->gates + g) * s->h + k, term)
+                                       : term;
+        }
         a[g] = x[g * s->h + j] + own[g];
     }
     if (s->n->op == OP_lstm) {
@@ -328,7 +331,8 @@ static nnc_status recur(const ev *e, const nnc_node *n, const ev_arg *in, const 
                  : gru ? 3
                        : 1,
         .of_y = ev_noise_of_result(e, n, 0, out[0].type),
-        .of_gate = ev_noise_of_gates(e, n, out[0].type)};
+        .of_gate = ev_noise_of_gates(e, n, out[0].type),
+        .of_term = ev_noise_of_terms(e, n, out[0].type)};
     if (lstm)
         s.of_c = ev_noise_of_result(e, n, 1, out[1].type);
     return ev_for(e, s.rows, 1, s.steps * s.gates * s.h * s.h, recurrent_rows, &s);
@@ -339,7 +343,7 @@ typedef struct backward {
     const double *dy, *p, *w, *phi, *e0, *alpha;
     double *d, *e;
     int64_t steps, rows, h, gates, panel; /* panel: its elements of the state */
-    ev_noise of_d, of_e;
+    ev_noise of_d, of_e, of_term;
 } backward;
 
 static nnc_status backward_rows(void *ctx, int64_t begin, int64_t end)
@@ -352,9 +356,11 @@ static nnc_status backward_rows(void *ctx, int64_t begin, int64_t end)
                 const int64_t at = (t * s->rows + b), next = at + s->rows, i = at * s->h + j;
                 const bool last = t == s->steps - 1;
                 double sum = s->dy[i], e;
-                for (int64_t k = 0; k < gh && !last; k++)
-                    sum += s->d[next * gh + k] *
-                           s->w[(j / s->panel * gh + k) * s->panel + j % s->panel];
+                for (int64_t k = 0; k < gh && !last; k++) {
+                    const double term = s->d[next * gh + k] *
+                                        s->w[(j / s->panel * gh + k) * s->panel + j % s->panel];
+                    sum += s->of_term.a > 0 ? ev_noisy(&s->of_term, i * gh + k, term) : term;
+                }
                 e = s->alpha ? s->alpha[i] * sum : sum;
                 if (s->phi)
                     e += s->phi[i] * (last ? s->e0[b * s->h + j] : s->e[next * s->h + j]);
@@ -385,7 +391,8 @@ static nnc_status recur_back(const ev *e, const nnc_node *n, const ev_arg *in, c
         .panel = in[2].type->dim[in[2].type->rank - 1],
         .gates = in[1].type->dim[2] / dim[2],
         .of_d = ev_noise_of_result(e, n, 0, out[0].type),
-        .of_e = ev_noise_of_result(e, n, 1, out[1].type)};
+        .of_e = ev_noise_of_result(e, n, 1, out[1].type),
+        .of_term = ev_noise_of_terms(e, n, out[0].type)};
     return ev_for(e, s.rows, 1, s.steps * s.gates * s.h * s.h, backward_rows, &s);
 }
 

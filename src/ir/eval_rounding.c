@@ -110,15 +110,25 @@ ev_noise ev_noise_of_result(const ev *e, const nnc_node *n, int k, const nnc_typ
     return e->errors.result > 0 ? noise_of(e, n, -1 - k, t, e->errors.result) : (ev_noise){0};
 }
 
+static ev_noise unrounded(const ev *e, const nnc_node *n, int which, const nnc_type *t, double a)
+{
+    ev_noise w = noise_of(e, n, which, t, a);
+    w.round = false;
+    w.least = 0;
+    return w;
+}
+
 ev_noise ev_noise_of_gates(const ev *e, const nnc_node *n, const nnc_type *t)
 {
     if (!(e->errors.result > 0))
         return (ev_noise){0};
     const double wide = unit_roundoff(t->dtype == DT_f64 ? DT_f64 : DT_f32);
-    ev_noise w = noise_of(e, n, -3, t, fmax(5 * wide, e->rounding->function_error));
-    w.round = false;
-    w.least = 0;
-    return w;
+    return unrounded(e, n, -3, t, fmax(5 * wide, e->rounding->function_error));
+}
+
+ev_noise ev_noise_of_terms(const ev *e, const nnc_node *n, const nnc_type *t)
+{
+    return e->errors.operand > 0 ? unrounded(e, n, -4, t, e->errors.operand) : (ev_noise){0};
 }
 
 double ev_noisy(const ev_noise *w, int64_t i, double x)
