@@ -3,7 +3,6 @@
  * Collectives of tensor groups are part of the passes. */
 #include "strategy/auto.h"
 #include "picture/picture.h"
-#include "sim/sim.h"
 
 enum { MOST_TASKS = 400000 };
 
