@@ -47,7 +47,7 @@ def parse_args():
     p.add_argument("--budget", type=float, default=600, help="seconds (default: 600)")
     p.add_argument("--calibrate-budget", type=float, default=25, help="seconds for each number of ranks (default: 25)")
     p.add_argument("--duration", type=int, default=1500, help="milliseconds for each strategy (default: 1500)")
-    p.add_argument("--micro-batches", type=int, default=4)
+    p.add_argument("--batches", type=int, default=4)
     p.add_argument("--strategies", default="single,sequential,branches,data,pipeline,gpipe,1f1b",
                    help="those that are not possible, or that nnc does not execute, have no row")
     p.add_argument("--against", default="median", choices=("median", "min"),
@@ -100,7 +100,7 @@ class Bench:
     def measure(self, ranks, path, model, sets, mode):
         devices = max(ranks, 2)
         args = ["partition", "models/%s.json" % model, "--hardware=" + path, "--devices=%d" % devices, "--mode=" + mode,
-                "--micro-batches=%d" % max(self.o.micro_batches, devices), "--strategy=" + self.o.strategies, "--simulate", "--format=json"]
+                "--batches=%d" % max(self.o.batches, devices), "--strategy=" + self.o.strategies, "--simulate", "--format=json"]
         for s in sets:
             args += ["--set", s]
         ran = self.nnc(ranks, args + ["--measure", "--run", "--duration=%d" % self.o.duration], self.left())

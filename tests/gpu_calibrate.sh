@@ -68,9 +68,9 @@ gives 0 "1 x Fake GPU 0 (cuda:sm_90)" devices --hardware="$dir/one.json"
 grep -q "launch" "$dir/said" || fail "$what: no launches"
 gives 0 "" devices --hardware="$dir/one.json" --format=json
 what="a strategy, predicted and run"
-gives 0 "measured ms" partition models/mlp.json --set batch=2 --set hidden=32 --devices=1 --strategy=single --micro-batches=1 --hardware="$dir/one.json" \
+gives 0 "measured ms" partition models/mlp.json --set batch=2 --set hidden=32 --devices=1 --strategy=single --batches=1 --hardware="$dir/one.json" \
     --run --simulate --iterations=3
-gives 0 '"predicted_error": ' partition models/mlp.json --set batch=2 --set hidden=32 --devices=1 --strategy=single --micro-batches=1 \
+gives 0 '"predicted_error": ' partition models/mlp.json --set batch=2 --set hidden=32 --devices=1 --strategy=single --batches=1 \
     --hardware="$dir/one.json" --run --iterations=3 --mode=step --format=json
 what="more devices than GPUs"
 gives 2 "describes 1 device" partition models/mlp.json --set batch=2 --set hidden=32 --devices=2 --hardware="$dir/one.json" --run
@@ -89,11 +89,11 @@ what="two GPUs"
 FAKE_CUDA_DEVICES=2 gives 0 "" calibrate --target=cuda --budget=1 -o "$dir/two.json"
 check "$dir/two.json" 2
 what="strategies on two GPUs, run"
-FAKE_CUDA_DEVICES=2 gives 0 "tensor " partition models/mlp.json --set batch=2 --set hidden=32 --strategy=single,sequential,tensor --micro-batches=1 \
+FAKE_CUDA_DEVICES=2 gives 0 "tensor " partition models/mlp.json --set batch=2 --set hidden=32 --strategy=single,sequential,tensor --batches=1 \
     --hardware="$dir/two.json" --run --simulate --iterations=3
 [ "$(grep -c ' 3 iterations' "$dir/said")" = 3 ] || fail "$what: not all of them ran"
 what="fewer GPUs than the file has"
-gives 0 "" partition models/mlp.json --set batch=2 --set hidden=32 --strategy=single,sequential --micro-batches=1 --hardware="$dir/two.json" --run \
+gives 0 "" partition models/mlp.json --set batch=2 --set hidden=32 --strategy=single,sequential --batches=1 --hardware="$dir/two.json" --run \
     --iterations=3
 grep -q "fewer GPUs" "$dir/said" || fail "$what: no reason"
 

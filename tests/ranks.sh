@@ -461,7 +461,7 @@ ran 0 "1 run"
 cmp -s "$dir/unbound.npz" "$dir/bound.npz" || fail "$what: other results than one process"
 # The commands that nnc partition prints run, and take the batches of its iteration: two of six of 24 samples.
 if [ -e "$dir/threads.npz" ]; then
-    "$nnc" partition "$dir/threads.json" --mode=step --loss=cross_entropy --devices=2 --micro-batches=2 --format=json 2>"$dir/said" |
+    "$nnc" partition "$dir/threads.json" --mode=step --loss=cross_entropy --devices=2 --batches=2 --format=json 2>"$dir/said" |
         sed -n 's/.*"command": "nnc train *\([^"]*\)".*/\1/p' | sort -u >"$dir/commands"
     [ "$(wc -l <"$dir/commands")" -ge 8 ] || fail "commands of nnc partition: $(cat "$dir/commands")"
     while read -r flags; do
@@ -476,7 +476,7 @@ fi
 if [ -e "$dir/threads.npz" ]; then
     nics='"nics": {"source": "described: Ethernet", "count": 1, "bytes_s": 1250000000, "latency_ns": 20000},'
     sed "s/\"count\": 4/\"count\": 1/; s/^    \"devices\": \[/    \"nodes\": 2, $nics \"devices\": [/" tests/cli/ranks.json >"$dir/hosts.json"
-    "$nnc" partition "$dir/threads.json" --mode=step --loss=cross_entropy --devices=2 --micro-batches=2 --hardware="$dir/hosts.json" --strategy=sequential,gpipe,zero2,tensor 2>"$dir/said" |
+    "$nnc" partition "$dir/threads.json" --mode=step --loss=cross_entropy --devices=2 --batches=2 --hardware="$dir/hosts.json" --strategy=sequential,gpipe,zero2,tensor 2>"$dir/said" |
         sed -n 's/.*runs with \(mpirun -n 2 nnc train .*\)/\1/p' >"$dir/commands"
     [ "$(wc -l <"$dir/commands")" = 4 ] || fail "commands of nnc partition for two hosts: $(cat "$dir/commands")"
     while read -r command; do
@@ -517,7 +517,7 @@ for mode in forward step; do
     strategies=4
     [ $mode = forward ] || strategies=5
     job 2 partition models/mlp.json --set batch=8 --hardware="$dir/here.json" --mode=$mode --strategy=single,sequential,data,hybrid,zero1 --run --measure \
-        --iterations=2 --micro-batches=4 --simulate --format=json --comm-timeout=60
+        --iterations=2 --batches=4 --simulate --format=json --comm-timeout=60
     ran 0 ""
     [ "$(grep -c '"measured": {"iterations": 2' "$dir/said")" = "$strategies" ] || fail "$what: not $strategies strategies ran"
     [ "$(grep -c '"model": "mlp"' "$dir/said")" = 1 ] || fail "$what: more than one rank reports"

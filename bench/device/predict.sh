@@ -46,7 +46,7 @@ row() {
     name=$1 model=$2
     shift 2
     [ -s "$hardware" ] && begin "$name" || return 0
-    if alone "$nnc" partition "$model" "$@" --devices=1 --strategy=single --micro-batches=1 --hardware="$hardware" --run --simulate \
+    if alone "$nnc" partition "$model" "$@" --devices=1 --strategy=single --batches=1 --hardware="$hardware" --run --simulate \
         --iterations=10 --format=json >"$out/$name.new" 2>"$out/$name.log"; then
         { printf '{"id": "%s", "report": ' "$name" && cat "$out/$name.new" && echo '}'; } >"$out/$name.part" && mv "$out/$name.part" "$out/$name.json"
     else

@@ -9,7 +9,7 @@
 nnc=${1:-build}/nnc
 
 iteration() { # strategy bucket micro-batches: milliseconds of the row
-    "$nnc" partition "models/$model.json" --set batch="$batch" --devices="$n" --micro-batches="$3" --hardware="models/hardware/$hardware.json" \
+    "$nnc" partition "models/$model.json" --set batch="$batch" --devices="$n" --batches="$3" --hardware="models/hardware/$hardware.json" \
         --mode=step --strategy="$1" --bucket-mb="$2" --format=csv 2>/dev/null | awk -F, 'NR == 2 { print $9 }'
 }
 

@@ -2,7 +2,6 @@
 #include "base/base.h"
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

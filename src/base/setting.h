@@ -63,8 +63,7 @@ typedef enum nnc_flag_group {
     FLAGS_hardware, /* describes another machine */
     FLAGS_format, /* --format with csv */
     FLAGS_json, /* --format without csv */
-    FLAGS_decisions, /* --verbose */
-    FLAGS_weights, /* --verbose */
+    FLAGS_verbose,
     FLAGS_help, /* all commands */
     FLAGS_file, /* keys of a model file that are no flags of train */
     FLAGS__COUNT

@@ -8,7 +8,6 @@
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include "train/train.h"
-#include <math.h>
 #include <string.h>
 
 enum { BUDGET_S = 25, TAG_GO = 0 };

@@ -5,7 +5,6 @@
  * for once: a tensor's way there and back less the same commands on one GPU. */
 #include "calibrate/measure.h"
 #include "session/session.h"
-#include <math.h>
 #include <string.h>
 
 enum { COPY_NS = 8000000, MOST_COPIES = 400, REPEATS = 3 };

@@ -5,7 +5,6 @@
 #include "session/session.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { HOPS = CAL_HOPS, REPEATS = CAL_REPEATS, RUNS = 9 };
 static const double COPY_SHARE = 0.85, GROUP_SHARE = 1;

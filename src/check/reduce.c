@@ -4,7 +4,6 @@
 #include "check/check.h"
 #include "check/layers.h"
 #include "session/session.h"
-#include <string.h>
 
 enum { MOST_TRIES = 1000 };
 

@@ -3,7 +3,6 @@
 #include "session/session.h"
 #include "onnx/onnx.h"
 #include <math.h>
-#include <string.h>
 
 enum { MAX_TENSORS = 256 };
 

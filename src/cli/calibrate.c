@@ -1,7 +1,6 @@
 /* cli/calibrate.c -- nnc calibrate: measures this machine into a hardware file. */
 #include "cli/cli.h"
 #include "calibrate/calibrate.h"
-#include <string.h>
 
 nnc_status cmd_calibrate(const options *o, work *w, nnc_sink *sink)
 {

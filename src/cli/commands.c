@@ -25,8 +25,7 @@ static nnc_status check_several(const nnc_partition_options *p, const char *plac
         bool given;
     } all[] = {{"--strategy", p->n_strategy}, {"--measure", p->measure}, {"--layers", p->layers},
         {"--place", place}, {"--run", p->run}, {"--sensitivity", p->sensitivity}, {"--svg", p->svg},
-        {"--trace", p->trace}, {"--dot", p->dot}, {"--micro-batches", p->micro},
-        {"--chunks", p->chunks}};
+        {"--trace", p->trace}, {"--dot", p->dot}, {"--batches", p->micro}, {"--chunks", p->chunks}};
     for (size_t i = 0; i < NNC_COUNT(all); i++)
         if (all[i].given)
             return nnc_fail0(sink, NNC_E_USAGE,
@@ -70,7 +69,7 @@ nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink)
     if (o->train.training.accumulate > 1)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--accumulate=%d: nnc partition compares iterations of equally many batches, which "
-            "strategies divide among their devices: give their number, as in --micro-batches=%d",
+            "strategies divide among their devices: give their number, as in --batches=%d",
             o->train.training.accumulate, o->train.training.accumulate);
     if (nnc_is_artifact(o->file[0]))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},

@@ -39,8 +39,7 @@ static const char *const heading_of[FLAGS__COUNT] = {
     [FLAGS_hardware] = "machine",
     [FLAGS_format] = "printing",
     [FLAGS_json] = "printing",
-    [FLAGS_decisions] = "printing",
-    [FLAGS_weights] = "printing",
+    [FLAGS_verbose] = "printing",
     [FLAGS_help] = "all commands",
 };
 
@@ -162,8 +161,9 @@ static const nnc_flag own[] = {
         {"--iterations", NNC_SET_INT, AT(partition.run_iterations), 0, 1, 1000000, "N"},
         "With --run: number of timed iterations of each strategy (default: as many as fit "
         "--duration)"},
-    {FLAGS_partition, {"--micro-batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
-        "Microbatches of an iteration, each of the model's batch (default: 4 for each device)"},
+    {FLAGS_partition, {"--batches", NNC_SET_INT, AT(partition.micro), 0, 1, 65536, "N"},
+        "Batches of an iteration, each as large as the model's: the microbatches of strategies "
+        "(default: 4 for each device)"},
     {FLAGS_partition, {"--chunks", NNC_SET_INT, AT(partition.chunks), 0, 2, 64, "N"},
         "Stages of each device in the interleaved schedule (default: 2)"},
     {FLAGS_partition, {"--hardware", NNC_SET_TEXT, AT(env.hardware), 0, 0, 0, "FILE"},
@@ -323,10 +323,9 @@ static const nnc_flag own[] = {
         "Format of the report (default: text)"},
     {FLAGS_json, {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json"},
         "Format of the report (default: text)"},
-    {FLAGS_decisions, {"--verbose", NNC_SET_BOOL, AT(verbose)},
-        "List every decision, including those that differ only in their layers"},
-    {FLAGS_weights, {"--verbose", NNC_SET_BOOL, AT(verbose)},
-        "With --replace-head: list each weight that was read or generated"},
+    {FLAGS_verbose, {"--verbose", NNC_SET_BOOL, AT(verbose)},
+        "List what the text sums up: decisions that differ only in their layers; with "
+        "--replace-head each weight that was read or generated"},
     {FLAGS_help, {"--quiet", NNC_SET_BOOL, AT(quiet)}, "Do not show progress on the terminal"},
     {FLAGS_help, {"--help", NNC_SET_BOOL, AT(help)}, "Print this text"},
 };
@@ -507,6 +506,9 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
         if (applies(c, flag_at(i)))
             names[n++] = flag_at(i)->value.name;
     const char *near = nnc_nearest(word, names, n), *value = arg[strlen(word)] ? arg + 2 : NULL;
+    if (!strcmp(word, "--micro-batches") && takes(c, FLAGS_partition))
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "nnc %s: unknown flag %s; did you mean --batches?", c->name, word);
     for (size_t i = 0; i < n_flags(); i++)
         if (flag_at(i)->group != FLAGS_file && !strcmp(flag_at(i)->value.name, word))
             return nnc_fail0(sink, NNC_E_USAGE,

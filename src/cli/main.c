@@ -26,11 +26,11 @@
 #define F(group) NNC_FLAGS(group)
 #define MODEL_FLAGS (F(model) | F(mode) | F(training))
 #define COMPILE_FLAGS (MODEL_FLAGS | F(place) | F(compiling) | F(planning))
-#define PRINT_FLAGS (F(format) | F(weights))
+#define PRINT_FLAGS (F(format) | F(verbose))
 
 const command commands[] = {
     {"compile", "MODEL...", "compile to an artifact, or print a stage of the compile",
-        COMPILE_FLAGS | F(sharing) | F(debugging) | F(artifact) | F(machine) | F(weights), 1,
+        COMPILE_FLAGS | F(sharing) | F(debugging) | F(artifact) | F(machine) | F(verbose), 1,
         MOST_FILES, cmd_compile,
         "examples:\n"
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
@@ -57,7 +57,7 @@ const command commands[] = {
         "  nnc compare models/vgg16.json --set batch=8\n"
         "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
     {"explain", "MODEL...|ARTIFACT", "list every decision of the passes and its reason",
-        COMPILE_FLAGS | F(sharing) | F(debugging) | F(machine) | F(format) | F(decisions), 1,
+        COMPILE_FLAGS | F(sharing) | F(debugging) | F(machine) | F(format) | F(verbose), 1,
         MOST_FILES, cmd_explain,
         "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL...|ARTIFACT",
@@ -101,7 +101,7 @@ const command commands[] = {
     {"verify", "MODEL|ARTIFACT|FOLDER",
         "compare fused, unfused and float64 layer by layer; exit code 1 when they differ",
         COMPILE_FLAGS | F(sharing) | F(inputs) | F(tolerance) | F(layers) | F(onnx_tests) |
-            F(machine) | F(json) | F(weights),
+            F(machine) | F(json) | F(verbose),
         1, 1, cmd_verify,
         "Names the first layer that is over its limit, and whether a kernel or a pass is wrong. A "
         "layer that only passes through\nregisters of a fused kernel has no number of its own.\n"

@@ -4,7 +4,6 @@
 #include "trainer/trainer.h"
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stopped;

@@ -1,6 +1,5 @@
 /* cluster/cluster.c -- loads a hardware file, numbers its links, and answers questions about devices. */
 #include "cluster/internal.h"
-#include <string.h>
 
 const char *const nnc_group_op_names[GROUP__COUNT] = {
     "allreduce", "reduce_scatter", "allgather", "broadcast"};

@@ -8,7 +8,6 @@
 #include "cluster/internal.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { TREE_PERCENT = 92 }; /* of a link's rate that trees reach (tuning.cc) */
 

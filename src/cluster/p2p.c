@@ -1,7 +1,6 @@
 /* cluster/p2p.c -- the way of a copy between two devices or a device and its host, and the links that it occupies. */
 #include "cluster/internal.h"
 #include <math.h>
-#include <string.h>
 
 /* ---- uses of links ----------------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,6 @@
 /* codegen/cuda_formula.c -- math functions as CUDA C: each formula (math/formula.h) that a kernel uses becomes a function. */
 #include "codegen/cuda.h"
 
-#include <string.h>
-
 enum { LINE = 96 }; /* longer expressions are split into named values */
 
 static const nnc_machine gpu = {.fma = true, .gpu = true};

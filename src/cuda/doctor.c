@@ -1,6 +1,5 @@
 /* cuda/doctor.c -- versions of NVIDIA's libraries, mismatches among them, and the GPUs that the driver lists. */
 #include "cuda/internal.h"
-#include <string.h>
 
 /* ---- versions ----------------------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,6 @@
 #include "engines/tune.h"
 #include "target/target.h"
 #include <pthread.h>
-#include <string.h>
 
 /* Numbers of cuBLASLt's API (cublasLt.h, library_types.h of CUDA 12 and 13). */
 enum {

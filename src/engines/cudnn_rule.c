@@ -3,7 +3,6 @@
 #include "engines/cudnn.h"
 #include "engines/engines.h"
 #include "target/target.h"
-#include <string.h>
 
 int64_t cudnn_zero_bytes(const nnc_call *c, const cudnn_lowering *w)
 {

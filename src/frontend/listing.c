@@ -1,7 +1,6 @@
 /* frontend/listing.c -- lists the layer types with their keys and defaults, for `nnc layers`. */
 #include "base/json_writer.h"
 #include "frontend/internal.h"
-#include <string.h>
 
 void fe_put_uses(nnc_text *t, const fe_row *r, const char *quote)
 {

@@ -2,8 +2,6 @@
  * prints the same text is tested in the tests of text.c and parse.c.) */
 #include "ir/graph.h"
 
-#include <string.h>
-
 static nnc_status broken(nnc_sink *sink, const nnc_node *n, const char *what)
 {
     return nnc_fail(sink, NNC_E_BUG, nnc_node_loc(n), "verify: %s: %s", nnc_ops[n->op].name, what);

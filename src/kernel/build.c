@@ -4,7 +4,6 @@
 #include "kernel/loop.h"
 #include "kernel/trace.h"
 #include <stdlib.h>
-#include <string.h>
 
 /* A gradient of a depthwise convolution: of its source (a transposed one) or its weights. These are kernels of their own: fused with ops
  * around them, greedily, they break the nests of batch norms apart (a step of EfficientNet-B0 moves a seventh more). */

@@ -9,8 +9,6 @@
  * A product's map axes are outer axes of its kernel, so that it is an ordinary product, in strips of rows. */
 #include "kernel/kernel.h"
 
-#include <string.h>
-
 /* A stage that sums products for each point of its map axes. */
 static bool is_product(const nnc_kernel *k, const nnc_kstage *s)
 {

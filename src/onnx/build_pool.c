@@ -2,7 +2,6 @@
 #include "onnx/internal.h"
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
 /* Results along dimension i, and the window as the IR sees it. */
 static bool reach(

@@ -1,7 +1,6 @@
 /* onnx/build_shape.c -- constants, shapes, and the branches that constants choose. */
 #include "onnx/internal.h"
 #include <math.h>
-#include <string.h>
 
 /* Result 0 is the list; without elements it is no value of the graph. */
 static bool give_list(ox_build *b, int n, const int64_t *v)

@@ -1,7 +1,6 @@
 /* onnx/build_transform.c -- Fourier transforms as products with constants, and Col2Im as a transposed convolution by ones. */
 #include "onnx/internal.h"
 #include <math.h>
-#include <string.h>
 
 enum { MOST = 1 << 22 }; /* numbers of a constant */
 

@@ -1,7 +1,6 @@
 /* onnx/export_ops.c -- nodes of the graph IR as nodes of ONNX, opset 21: most have an operator of their own, others are composed. */
 #include "onnx/export.h"
 #include <math.h>
-#include <string.h>
 
 #define WINDOW \
     "kernel_shape:kernel strides pads dilations output_padding group:groups ceil_mode " \

@@ -4,8 +4,6 @@
  * both 1. For inference that is right; in training the one is moved by the optimizer, the other by the batches. */
 #include "onnx/internal.h"
 
-#include <string.h>
-
 /* Gives operand k of node i, a param, a param of its own with the same numbers. */
 static bool separate(ox *x, uint32_t i, int k)
 {

@@ -7,7 +7,6 @@
  * A result leaves the state after its last user. */
 #include "partition/internal.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum { SLOTS = 64 };
 

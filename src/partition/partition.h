@@ -165,7 +165,6 @@ typedef struct nnc_pipeline_costs {
     const int64_t *forward, *backward, *weight; /* nanoseconds; without `split` a backward task takes backward + weight */
     const int64_t *send; /* nanoseconds of sending stage s's result to s + 1, and a gradient of it back: send[devices * chunks - 1] is
                           * not used. Sends do not share links */
-    bool recompute;      /* backward tasks run the forward pass again first */
     bool senders_wait;   /* a send takes its device's time, as copies on the stream that computes; otherwise it overlaps with computing */
 } nnc_pipeline_costs;
 
@@ -173,10 +172,7 @@ typedef struct nnc_pipeline_time {
     int64_t total;      /* from the first start to the last end */
     int64_t *busy;      /* by device */
     int64_t *first, *last; /* by device: start of its first task, end of its last */
-    int64_t *waiting;   /* by device: idle time in which its next task's operand was in transfer */
     int64_t **start, **end; /* by device and position in its list */
-    double bubble;      /* idle share of devices * total */
-    double span_bubble; /* idle share of the devices' own spans, last - first */
 } nnc_pipeline_time;
 
 /* Runs the lists: each task starts when its device is free and its operands have arrived. NNC_E_BUG when they deadlock. */

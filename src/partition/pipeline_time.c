@@ -24,10 +24,8 @@ static int64_t duration(const machine *m, const nnc_task *t)
         return at(c->forward, t->stage);
     if (t->kind == TASK_weight)
         return at(c->weight, t->stage);
-    int64_t ns = at(c->backward, t->stage);
-    if (!m->p->split)
-        ns = nnc_add_sat(ns, at(c->weight, t->stage));
-    return c->recompute ? nnc_add_sat(ns, at(c->forward, t->stage)) : ns;
+    const int64_t ns = at(c->backward, t->stage);
+    return m->p->split ? ns : nnc_add_sat(ns, at(c->weight, t->stage));
 }
 
 /* How long the result of t is sent before the device does anything else. */
@@ -52,13 +50,12 @@ static int64_t later(int64_t a, int64_t b)
     return a == UNKNOWN || b == UNKNOWN ? UNKNOWN : nnc_max64(a, b);
 }
 
-/* When the operands of t have been computed (*sent: before their transfer) and have arrived; UNKNOWN: not yet scheduled. */
-static int64_t arrival(const machine *m, const nnc_task *t, int64_t *sent)
+/* When the operands of t have arrived; UNKNOWN: not yet scheduled. */
+static int64_t arrival(const machine *m, const nnc_task *t)
 {
     const int last = m->p->devices * m->p->chunks - 1;
-    *sent = 0;
     if (t->kind == TASK_weight)
-        return *sent = done(m, TASK_backward, t->stage, t->micro);
+        return done(m, TASK_backward, t->stage, t->micro);
     if (t->kind == TASK_forward && t->stage == 0)
         return 0;
     int64_t own = 0, from = 0, ns = 0;
@@ -72,8 +69,7 @@ static int64_t arrival(const machine *m, const nnc_task *t, int64_t *sent)
             ns = at(m->c->send, t->stage);
         }
     }
-    *sent = later(own, from);
-    return *sent == UNKNOWN ? UNKNOWN : later(own, nnc_add_sat(from, ns));
+    return from == UNKNOWN ? UNKNOWN : later(own, nnc_add_sat(from, ns));
 }
 
 /* Runs tasks of device d for as long as their operands are known; returns how many. */
@@ -83,14 +79,11 @@ static int advance(machine *m, int d, nnc_pipeline_time *out)
     for (; m->at[d] < m->p->n_task; n++, m->at[d]++) {
         const int i = m->at[d];
         const nnc_task *t = &m->p->task[d][i];
-        int64_t sent;
-        const int64_t ready = arrival(m, t, &sent);
+        const int64_t ready = arrival(m, t);
         if (ready == UNKNOWN)
             break;
         const int64_t start = nnc_max64(m->now[d], ready), ns = duration(m, t);
-        if (i)
-            out->waiting[d] += start - nnc_max64(m->now[d], nnc_min64(sent, start));
-        else
+        if (!i)
             out->first[d] = start;
         out->start[d][i] = start;
         const int64_t end = nnc_add_sat(start, ns);
@@ -114,7 +107,7 @@ static bool prepare(machine *m, nnc_arena *mine, nnc_arena *a, nnc_pipeline_time
         for (size_t i = 0; ok && i < tasks; i++)
             m->done[k][i] = UNKNOWN;
     }
-    int64_t **by_device[] = {&out->busy, &out->first, &out->last, &out->waiting};
+    int64_t **by_device[] = {&out->busy, &out->first, &out->last};
     for (size_t k = 0; k < NNC_COUNT(by_device); k++)
         ok = (*by_device[k] = ARENA_NEW(a, int64_t, n)) && ok;
     out->start = ARENA_NEW(a, int64_t *, n);
@@ -126,21 +119,6 @@ static bool prepare(machine *m, nnc_arena *mine, nnc_arena *a, nnc_pipeline_time
         ok = out->start[d] && out->end[d];
     }
     return ok;
-}
-
-static void sum_up(const nnc_pipeline *p, nnc_pipeline_time *out)
-{
-    int64_t begin = INT64_MAX, end = 0, busy = 0, spans = 0;
-    for (int d = 0; d < p->devices; d++) {
-        begin = nnc_min64(begin, out->first[d]);
-        end = nnc_max64(end, out->last[d]);
-        busy = nnc_add_sat(busy, out->busy[d]);
-        spans = nnc_add_sat(spans, out->last[d] - out->first[d]);
-    }
-    out->total = end - begin;
-    const double all = (double)p->devices * (double)out->total;
-    out->bubble = all > 0 ? 1 - (double)busy / all : 0;
-    out->span_bubble = spans > 0 ? 1 - (double)busy / (double)spans : 0;
 }
 
 nnc_status nnc_pipeline_run(const nnc_pipeline *p, const nnc_pipeline_costs *c, nnc_arena *a,
@@ -166,6 +144,11 @@ nnc_status nnc_pipeline_run(const nnc_pipeline *p, const nnc_pipeline_costs *c, 
                 "%s deadlocks: device %d waits before task %d (stage %d, micro-batch %d)",
                 nnc_schedule_name(p->kind), d, m.at[d], t->stage, t->micro);
         }
-    sum_up(p, out);
+    int64_t begin = INT64_MAX, end = 0;
+    for (int d = 0; d < p->devices; d++) {
+        begin = nnc_min64(begin, out->first[d]);
+        end = nnc_max64(end, out->last[d]);
+    }
+    out->total = end - begin;
     return NNC_OK;
 }

@@ -12,7 +12,6 @@
 #include "partition/internal.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct candidate {
     int64_t bound;

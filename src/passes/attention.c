@@ -216,7 +216,7 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
     if (p->status != NNC_OK)
         return;
     const int64_t one = k ? nnc_attend_ns(k, t) : 0;
-    const nnc_target_engine *e = nnc_target_engine_named(t, "cuda");
+    const nnc_target_engine *e = nnc_target_for_kernels(t);
     if (k)
         why = remark_text(p, "%s takes %s by estimate, the ops apart %s",
             k->grid.spill ? "it" : "one kernel", text_us_beside(p, one, apart),

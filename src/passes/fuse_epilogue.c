@@ -5,7 +5,6 @@
  * the first node without exactly one user. */
 #include "passes/internal.h"
 #include <math.h>
-#include <string.h>
 
 static bool has_bias(const nnc_node *c)
 {

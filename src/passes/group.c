@@ -3,7 +3,6 @@
 #include "passes/group.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static bool may_fuse(const pass *p, uint32_t i)
 {

@@ -1,6 +1,5 @@
 /* passes/split.c -- ops divided among devices: a graph of one device becomes one of several, whose nodes compute parts of its values. */
 #include "passes/split.h"
-#include <string.h>
 
 const nnc_pass_info nnc_split_notes = {"split", 0, false, "divides ops among devices (--split)"};
 

@@ -1,6 +1,5 @@
 /* passes/split_rules.c -- which part of its operands a part of an op's result needs. */
 #include "passes/split.h"
-#include <string.h>
 
 static int rank_of(const nnc_graph *s, nnc_ref v)
 {

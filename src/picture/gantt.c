@@ -8,7 +8,6 @@
  */
 #include "picture/internal.h"
 #include <math.h>
-#include <string.h>
 
 enum {
     MOST_DEVICES = 64, /* that are drawn */

@@ -1,6 +1,5 @@
 /* picture/holds.c -- memory over time: a panel for each device, stacked by kind. */
 #include "picture/internal.h"
-#include <math.h>
 #include <string.h>
 
 enum {

@@ -1,6 +1,5 @@
 /* picture/svg.c -- writes elements of SVG 1.1 as text. */
 #include "picture/internal.h"
-#include <math.h>
 #include <string.h>
 
 /* Text of XML: markup is escaped; control characters and invalid UTF-8, which XML does not allow, become U+FFFD. */

@@ -1,7 +1,6 @@
 /* picture/timeline.c -- spans of time in the lanes of devices. */
 #include "picture/internal.h"
 #include <stdlib.h>
-#include <string.h>
 
 const char *const nnc_work_names[WORK__COUNT] = {
 #define X(id, name, colour, darker) name,

@@ -2,7 +2,6 @@
  * epilogue becomes post-operations, in order; an op without a post-operation prevents the call. */
 #include "plan/maker.h"
 #include <math.h>
-#include <string.h>
 
 /* ---- windows ------------------------------------------------------------------------------- */
 

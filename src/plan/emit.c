@@ -301,12 +301,11 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
 static const char *kernel_library(const maker *m, const nnc_target *t, int item)
 {
     const nnc_kgrid *g = &m->kernel[item].k->grid;
-    bool listed = false;
-    for (int i = 0; i < m->o->n_engine; i++)
-        listed |= !strcmp(m->o->engine[i]->name, "cudnn");
-    return g->cls == KC_attend && g->spill && listed && nnc_target_engine_named(t, "cudnn")
-               ? "cudnn"
-               : NULL;
+    const nnc_target_engine *e = nnc_target_for_attention(t);
+    for (int i = 0; e && g->cls == KC_attend && g->spill && i < m->o->n_engine; i++)
+        if (!strcmp(m->o->engine[i]->name, e->name))
+            return e->name;
+    return NULL;
 }
 
 static const char *library_reason(maker *m, const nnc_target *t)

@@ -3,7 +3,6 @@
  * their own section compute them as they read: they have no memory, and what reads them reads their operands. The order is found as that of
  * a plan (sequence.c), with fewer attempts. */
 #include "plan/maker.h"
-#include <string.h>
 
 enum { MANY = 64 }; /* most values that absorbed ops stand for, on average over all nodes */
 

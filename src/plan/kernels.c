@@ -119,22 +119,28 @@ typedef struct emission {
     size_t *size;
 } emission;
 
-const char *kernel_engine(const maker *m, int kind)
+static const nnc_target_engine *runner(const maker *m, int kind)
 {
     for (int e = 0; e < m->o->n_engine; e++) {
         const nnc_engine *g = m->o->engine[e];
         const nnc_target_engine *row = nnc_target_engine_named(target_of(m, kind), g->name);
         if (g->load_kernel && row && nnc_target_runs_kernels(row))
-            return g->name;
+            return row;
     }
     return NULL;
+}
+
+const char *kernel_engine(const maker *m, int kind)
+{
+    const nnc_target_engine *e = runner(m, kind);
+    return e ? e->name : NULL;
 }
 
 /* Do kernels on these devices run as machine code? Otherwise they are interpreted. */
 static bool runs_code(const maker *m, int kind)
 {
-    const char *engine = kernel_engine(m, kind);
-    return engine && strcmp(engine, "interp") != 0;
+    const nnc_target_engine *e = runner(m, kind);
+    return e && !nnc_target_engine_interprets(e);
 }
 
 static int unit_size(const machine *on)
@@ -271,8 +277,10 @@ static nnc_status keep_object(maker *m, int u, const char *data, size_t n)
 
 static bool can_interpret(const nnc_target *t)
 {
-    const nnc_target_engine *row = nnc_target_engine_named(t, "interp");
-    return row && nnc_target_runs_kernels(row);
+    for (int i = 0; i < t->n_engines; i++)
+        if (nnc_target_engine_interprets(&t->engine[i]))
+            return true;
+    return false;
 }
 
 /* Handles a unit whose code generation failed. Threads share no sink, so where that is an error, it is repeated to get the message. */

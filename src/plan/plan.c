@@ -1,6 +1,5 @@
 /* plan/plan.c -- creation, destruction and hash of a plan. */
 #include "plan/internal.h"
-#include <string.h>
 
 nnc_plan *nnc_plan_create(void)
 {

@@ -94,7 +94,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     nnc_choice got;
     if (!make_call(m->g, n, &c, &j->args, &reason)) {
         NNC_NEED(reason, m->sink);
-        if (!nnc_target_kernels_contract(on->env.target) || on->env.target->kind != NNC_T_cpu)
+        if (!nnc_target_for_kernels(on->env.target) || on->env.target->kind != NNC_T_cpu)
             nnc_puts(why, reason);
         return NNC_OK;
     }
@@ -343,7 +343,7 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 {
     const nnc_node *n = &m->g->node[j->node];
     const nnc_target *t = target_of(m, j->device);
-    if (!nnc_target_kernels_contract(t))
+    if (!nnc_target_for_kernels(t))
         return *why ? nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine computes this %s: %s",
                           nnc_ops[n->op].name, why)
                     : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,

@@ -4,7 +4,6 @@
  * node that an earlier task needs runs in that one, whatever its own task. Where outputs have a task, what has a lower one runs in main,
  * too, so that forward and backward passes of different micro-batches may alternate; only what writes states waits for its section. */
 #include "plan/maker.h"
-#include <string.h>
 
 static bool writes_state(const maker *m, const nnc_node *n)
 {

@@ -3,7 +3,6 @@
 #include "codegen/codegen.h"
 #include "plan/rows.h"
 #include "plan/verify.h"
-#include <string.h>
 
 static nnc_status bad_at(const check *v, const char *what, int i, const char *why)
 {

@@ -4,7 +4,6 @@
 #include "base/json_writer.h"
 #include "cluster/cluster.h"
 #include "sim/sim.h"
-#include <string.h>
 
 enum { MATRIX = 16 /* devices of the matrix at most */, COUNTS = 24 };
 

@@ -5,7 +5,6 @@
 #include "tensors/tensors.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static nnc_status done(const nnc_text *t)
 {

@@ -7,7 +7,6 @@
  *   end    no more orders */
 #include "runtime/job.h"
 #include <stdarg.h>
-#include <string.h>
 
 nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink)
 {

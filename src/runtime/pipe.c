@@ -9,7 +9,6 @@
  * bytes for something else, while they still go down). Order: a slot is filled once the run before with it has read it, run once it is
  * filled and what it made before has gone down, and emptied once it has run. */
 #include "runtime/exec.h"
-#include <string.h>
 
 enum { SLOTS = 2 };
 

@@ -3,7 +3,6 @@
  * Clocks of hosts differ. Rank 0 asks each rank for its time some times and takes the answer that came back fastest: it was read about half
  * way between question and answer. The error is at most half of that time (some microseconds on one host, or over a fast network). */
 #include "runtime/job.h"
-#include <string.h>
 
 enum { QUESTIONS = 16 };
 

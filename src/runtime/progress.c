@@ -15,7 +15,6 @@
 #include "runtime/progress.h"
 #include "runtime/collective.h"
 #include "runtime/nccl.h"
-#include <string.h>
 
 /* A command that the host takes part in. */
 typedef struct hosted {

@@ -2,8 +2,6 @@
  * that leaves room for what the products read beside them. Each part has the vectors and strips that it would have alone. */
 #include "schedule/schedule.h"
 
-#include <string.h>
-
 enum {
     SHARE =
         4, /* of what local buffers may take: the weights of two products are read for each block */

@@ -3,7 +3,6 @@
 #include "session/session.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 void nnc_given_put(const nnc_given *v, nnc_json_writer *w)
 {

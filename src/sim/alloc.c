@@ -1,7 +1,6 @@
 /* sim/alloc.c -- PyTorch's caching allocator in numbers, without memory: segments of blocks, by the rules of
  * c10/cuda/CUDACachingAllocator.cpp (constants kMinBlockSize, kSmallSize, kSmallBuffer, kLargeBuffer, kMinLargeAlloc, kRoundLarge). */
 #include "sim/internal.h"
-#include <string.h>
 
 #define MIB ((int64_t)1 << 20)
 enum { ROUND = 512 };

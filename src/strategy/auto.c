@@ -273,9 +273,7 @@ static nnc_status fill_devices(rows *r, nnc_partition_row *row, const nnc_search
                 memcpy(u->fill, x->stage[s].fill, sizeof u->fill);
             }
     }
-    row->iteration_ns = x->ns;
-    row->exposed_ns = x->tensor + x->send + x->data;
-    row->hidden_ns = x->hidden;
+    row->exposed_ns = nnc_add_sat(row->exposed_ns, x->tensor);
     if (can_execute(r, c))
         NNC_TRY(execute(r, row, x));
     return row_finish(r, row);
@@ -300,17 +298,17 @@ static nnc_status other_links(rows *r, double bandwidth, const nnc_combination *
     return NNC_OK;
 }
 
-/* The simulator's, where it was simulated. */
+/* The clock's, where it ran. */
 static int64_t time_of(const nnc_auto_search *s, int k)
 {
     return s->simulated_ns[k] ? s->simulated_ns[k] : s->found.best[k].ns;
 }
 
-/* Best first, by the simulator's times; plans that nnc executes by their estimates, which know their sends and collectives. */
-static nnc_status simulate(rows *r, const auto_problem *x, nnc_auto_search *s)
+/* Best first, by the clock of tasks; plans that nnc executes by their estimates, which know their sends and collectives. */
+static nnc_status order(rows *r, const auto_problem *x, nnc_auto_search *s)
 {
-    for (int k = 0; k < s->found.n && r->t->cluster && !x->p.planned; k++)
-        NNC_TRY(auto_simulate(r, &x->p, &s->found.best[k], &s->simulated_ns[k]));
+    for (int k = 0; k < s->found.n; k++)
+        NNC_TRY(auto_clock(r, &x->p, &s->found.best[k], &s->simulated_ns[k]));
     for (int i = 1; i < s->found.n; i++)
         for (int k = i; k > 0 && time_of(s, k) < time_of(s, k - 1); k--) {
             const nnc_search_result result = s->found.best[k];
@@ -323,51 +321,6 @@ static nnc_status simulate(rows *r, const auto_problem *x, nnc_auto_search *s)
     return NNC_OK;
 }
 
-/* What the best combination does when: the passes of one replica, which all parts of all replicas have. */
-static nnc_status draw_best(
-    rows *r, nnc_partition_row *row, const auto_problem *x, const nnc_search_result *best)
-{
-    const nnc_combination *c = &best->c;
-    const nnc_search_costs *of = NULL;
-    const int stages = c->pipeline * c->chunks;
-    nnc_pipeline pipe;
-    row_tasks t;
-    for (int i = 0; i < x->p.n_costs; i++)
-        if (x->p.costs[i].tensor == c->tensor && x->p.costs[i].size == c->size)
-            of = &x->p.costs[i];
-    if (!of || !nnc_partition_has_timelines(r->t->o))
-        return NNC_OK;
-    int64_t *send = ARENA_NEW(r->a, int64_t, stages + 1),
-            *bytes = ARENA_NEW(r->a, int64_t, stages + 1);
-    NNC_NEED(send && bytes, r->sink);
-    for (int s = 0; s + 1 < stages; s++) {
-        bytes[s] = of->boundary[best->cut[s + 1]];
-        send[s] = nnc_links_p2p(&r->links, nnc_combination_device(c, 0, s % c->pipeline, 0),
-            nnc_combination_device(c, 0, (s + 1) % c->pipeline, 0), bytes[s]);
-    }
-    NNC_TRY(nnc_pipeline_make(c->schedule, c->pipeline, c->micro, c->chunks, r->a, &pipe, r->sink));
-    const row_pipeline_passes passes = {.pipe = &pipe,
-        .costs = {best->pass[TASK_forward], best->pass[TASK_backward], best->pass[TASK_weight],
-            send},
-        .bytes = bytes};
-    NNC_TRY(row_tasks_make(r, c->pipeline, &t));
-    NNC_TRY(row_add_stages(&t, &passes));
-    row_tasks_meet(&t);
-    for (int s = 0; s < c->pipeline; s++) {
-        const int sum = row_task_move(&t,
-            (row_task){.part = s,
-                .micro = -1,
-                .ns = best->data,
-                .name = "sum gradients: what computing does not hide"},
-            -1);
-        row_task_wait(&t, row_task_compute(&t, s, WORK_update, -1, best->optimizer), sum);
-        for (int d = 0; d < c->data * c->tensor; d++)
-            row_tasks_copy(&t, nnc_combination_device(c, d / c->tensor, s, d % c->tensor),
-                (row_copy){s, d / c->tensor * c->micro, INT32_MAX});
-    }
-    return row_tasks_draw(&t, row);
-}
-
 /* The row of what was found, best first. */
 static nnc_status search_row(
     rows *r, nnc_partition_row *row, const auto_problem *x, nnc_auto_search *s)
@@ -375,7 +328,7 @@ static nnc_status search_row(
     s->simulated_ns = ARENA_NEW(r->a, int64_t, KEEP);
     s->name = ARENA_NEW(r->a, const char *, KEEP);
     NNC_NEED(s->simulated_ns && s->name, r->sink);
-    NNC_TRY(simulate(r, x, s));
+    NNC_TRY(order(r, x, s));
     for (int k = 0; k < s->found.n; k++)
         NNC_NEED(s->name[k] = name_of(r, &s->found.best[k].c), r->sink);
     NNC_NEED(row->strategy = nnc_arena_printf(r->a, "%s: %s", row->strategy, s->name[0]), r->sink);
@@ -385,7 +338,7 @@ static nnc_status search_row(
         NNC_TRY(same_plan(r, row, &s->found.best[0], &done));
     if (done)
         return NNC_OK;
-    NNC_TRY(draw_best(r, row, x, &s->found.best[0]));
+    NNC_TRY(auto_run(r, row, &x->p, &s->found.best[0]));
     return fill_devices(r, row, &s->found.best[0]);
 }
 

@@ -10,6 +10,7 @@ typedef struct auto_links auto_links;
 auto_links *auto_links_make(rows *r, double bandwidth); /* in r->a; NULL: out of memory */
 nnc_search_links auto_search_links(const auto_links *l);
 /* Time of a tensor group's collective, on the first n devices, while all other groups of the node do the same. */
+extern const nnc_group_op auto_group_op[]; /* by nnc_search_collective */
 int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes);
 
 /* auto_costs.c: costs of m's blocks, measured for micro-batches of m->batch samples, at a tensor degree; *ok false: nothing of
@@ -18,7 +19,9 @@ nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l
 /* Blocks whose inputs recomputation keeps: about the square root of their number, of even saved bytes. */
 nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out) NNC_MUST;
 
-/* auto_simulate.c: an iteration of x by the event simulator, on r's described hardware. */
-nnc_status auto_simulate(rows *r, const nnc_search_problem *p, const nnc_search_result *x, int64_t *ns) NNC_MUST;
+/* auto_tasks.c: nanoseconds of an iteration of x by the clock of tasks; 0: its tasks are not listed, or too many. */
+nnc_status auto_clock(rows *r, const nnc_search_problem *p, const nnc_search_result *x, int64_t *ns) NNC_MUST;
+/* The row's times, and its timeline where one is asked for, by the clock; by the search's estimate where there are too many tasks. */
+nnc_status auto_run(rows *r, nnc_partition_row *row, const nnc_search_problem *p, const nnc_search_result *x) NNC_MUST;
 
 #endif

@@ -14,7 +14,6 @@
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"
 #include <math.h>
-#include <string.h>
 
 /* What of a block's ops decides about its ways. */
 typedef struct block {

@@ -46,7 +46,7 @@ auto_links *auto_links_make(rows *r, double bandwidth)
 
 /* ---- described hardware ----------------------------------------------------------------------------------- */
 
-static const nnc_group_op group_op[] = {GROUP_allreduce, GROUP_reduce_scatter, GROUP_allgather};
+const nnc_group_op auto_group_op[] = {GROUP_allreduce, GROUP_reduce_scatter, GROUP_allgather};
 
 /* One of the groups. */
 static nnc_status transfer_of(
@@ -57,7 +57,7 @@ static nnc_status transfer_of(
         return nnc_cluster_p2p(l->c, first, first + g->stride, t, a, NULL);
     for (int k = 0; k < g->n; k++)
         l->device[k] = first + k * g->stride;
-    return nnc_cluster_collective(l->c, group_op[g->kind], l->device, g->n, bytes, t, a, NULL);
+    return nnc_cluster_collective(l->c, auto_group_op[g->kind], l->device, g->n, bytes, t, a, NULL);
 }
 
 /* Picoseconds of all groups that have devices in the first one's node, side by side. */

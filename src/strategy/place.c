@@ -2,7 +2,6 @@
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include <stdlib.h>
-#include <string.h>
 
 /* The cuts of a --place of consecutive layers, "0-433=0,434-869=1". */
 static void read_cuts(const char *place, nnc_sequential *out)

@@ -94,8 +94,12 @@ typedef struct row_task {
     bool collective;       /* computing of the part is slower beside it */
     bool holds;            /* of a send: the part computes nothing meanwhile, as in plans */
     bool free;             /* of a send: it waits for no other one */
+    uint8_t op;            /* nnc_group_op of a collective over links */
     int32_t part, micro;   /* micro-batch, -1: none */
     int64_t ns, bytes;     /* bytes: of communication */
+    /* Over the links of row_tasks.first: n neighbouring devices send to as many of part `to` on; `groups` neighbouring groups of n devices,
+     * `stride` apart, have a collective. n 0: the task takes ns */
+    int32_t n, to, stride, groups;
     const char *name;
 } row_task;
 typedef struct row_wait { int32_t task, on; } row_wait;
@@ -109,6 +113,7 @@ typedef struct row_tasks {
     row_wait *wait;
     size_t cap_task, cap_wait;
     int n, n_wait, parts;
+    const int32_t *first;  /* by part: its first device; where hardware is described, transfers share its links. NULL: they take their ns */
     row_copy *copy;        /* by device */
     bool copied;           /* devices are not just the parts */
     const char *lane;      /* what communication is called */
@@ -128,7 +133,7 @@ void row_tasks_meet(row_tasks *t); /* what follows is done once */
 /* Runs the tasks by the simulator: fills the row's iteration, exposed and hidden times, adds to the devices' busy ones, and makes the
  * timeline, where a picture or a trace is asked for. */
 nnc_status row_tasks_run(const row_tasks *t, nnc_partition_row *row) NNC_MUST;
-nnc_status row_tasks_draw(const row_tasks *t, nnc_partition_row *row) NNC_MUST; /* only the timeline */
+nnc_status row_tasks_time(const row_tasks *t, int64_t *ns) NNC_MUST; /* only the iteration's time */
 
 /* stages.c: adds the tasks of a pipeline, device d's to part d. */
 typedef struct row_pipeline_passes {
@@ -136,6 +141,10 @@ typedef struct row_pipeline_passes {
     nnc_pipeline_costs costs;
     const int64_t *late;  /* by virtual stage: of costs.weight, what follows the send of the pass's gradient; NULL: nothing */
     const int64_t *bytes; /* by virtual stage: of costs.send */
+    const int32_t *senders; /* by device: its neighbours, and itself, that send at the same time (row_task.n); NULL: 0 */
+    /* Adds a pass that reduces gradients; returns its last task, -1: it is another pass. NULL: there are none */
+    int (*reduce)(void *ctx, row_tasks *t, int d, const nnc_task *pass, int *first);
+    void *ctx;
 } row_pipeline_passes;
 nnc_status row_add_stages(row_tasks *t, const row_pipeline_passes *of) NNC_MUST;
 

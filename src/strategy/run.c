@@ -9,8 +9,6 @@
 #include "strategy/strategy.h"
 #include "cuda/cuda.h"
 #include "sim/sim.h"
-#include <string.h>
-#include <unistd.h>
 
 enum {
     RUN_MS = 2000,

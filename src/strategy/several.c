@@ -5,7 +5,6 @@
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include "sim/sim.h"
-#include <string.h>
 
 typedef struct run { /* a way to run all of them */
     const char *how;

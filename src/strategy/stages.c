@@ -28,6 +28,8 @@ static int send_result(const pipeline *x, int d, const nnc_task *k, int task)
         .free = !x->passes->costs.senders_wait,
         .ns = x->passes->costs.send[link],
         .bytes = x->passes->bytes[link],
+        .n = x->passes->senders ? x->passes->senders[d] : 0,
+        .to = to % p->devices,
         .name = forward ? "send a result" : "send a gradient"};
     return row_task_move(x->t, send, task);
 }
@@ -48,8 +50,10 @@ static void add_pass(const pipeline *x, int d, const nnc_task *k)
                                        : c->backward[k->stage]};
     if (both)
         task.ns = nnc_add_sat(task.ns, c->weight[k->stage] - late);
-    const int id = row_task_add(x->t, task);
-    *at(x, x->pass, k->kind, k->stage, k->micro) = id;
+    int first, id = x->passes->reduce ? x->passes->reduce(x->passes->ctx, x->t, d, k, &first) : -1;
+    if (id < 0)
+        id = first = row_task_add(x->t, task);
+    *at(x, x->pass, k->kind, k->stage, k->micro) = first;
     *at(x, x->there, k->kind, k->stage, k->micro) = send_result(x, d, k, id);
     task.kind = WORK_weight;
     task.ns = late;

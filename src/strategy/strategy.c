@@ -8,7 +8,6 @@
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"
 #include <stdlib.h>
-#include <string.h>
 
 static int placed_on(const nnc_graph *g)
 {

@@ -157,7 +157,7 @@ typedef struct nnc_device_use {
 /* What the search over combinations found (auto.c). */
 typedef struct nnc_auto_search {
     nnc_search_found found;
-    int64_t *simulated_ns;  /* by combination, of the event simulator; 0: not simulated. Combinations are in the order of these then */
+    int64_t *simulated_ns;  /* by combination, of the clock of tasks; 0: the clock did not run. Combinations are in this order */
     const char **name;      /* "data 16 x tensor 8 x pipeline 8, 1f1b, zero1" */
     const char *slow, *fast; /* the best one where links have a quarter, four times the bandwidth; NULL: none fits */
     int64_t slow_ns, fast_ns;

@@ -72,8 +72,15 @@ typedef struct run {
     int meet; /* the simulator's task before those that run once; -1: none */
     int *lane; /* by part: computes; then by part: communicates */
     bool bare; /* transfers take no time */
+    bool linked; /* transfers share the links of the described hardware */
     bool slows; /* computing is slower beside some of the tasks */
+    int32_t *device; /* of the transfer that is added */
 } run;
+
+static int device_of(const run *u, const row_tasks *t, int part)
+{
+    return u->linked ? t->first[part] : part;
+}
 
 /* A task in all lanes: all that was added before ends, all that comes later begins. */
 static bool add_meeting(run *u, int lanes)
@@ -86,30 +93,49 @@ static bool add_meeting(run *u, int lanes)
     return u->meet >= 0;
 }
 
+/* A transfer over the links of the described hardware. */
+static int add_linked(const run *u, const row_tasks *t, const row_task *x, nnc_sim_task s)
+{
+    int32_t *to = u->device + x->n;
+    const int first = s.device = t->first[x->part];
+    s.bytes = x->bytes;
+    for (int k = 0; k < x->n * (x->collective ? x->groups : 1); k++)
+        u->device[k] = x->collective ? first + k / x->n + k % x->n * x->stride : first + k;
+    if (x->collective)
+        return nnc_sim_collectives(
+            u->s, &s, (nnc_group_op)x->op, u->device, x->n, x->groups, t->r->sink);
+    for (int k = 0; k < x->n; k++)
+        to[k] = t->first[x->to] + k;
+    return nnc_sim_copies(u->s, &s, u->device, to, x->n, t->r->sink);
+}
+
 static int add_to(const run *u, const row_tasks *t, const row_task *x)
 {
     const bool moves = x->kind == WORK_communication;
     const int32_t lane[] = {u->lane[moves ? t->parts + x->part : x->part], u->lane[x->part]};
-    return nnc_sim_add(u->s, &(nnc_sim_task){.kind = !moves          ? SIM_op
-                                                     : x->collective ? SIM_collective
-                                                                     : SIM_transfer,
-                                 .name = x->name ? x->name : nnc_work_names[x->kind],
-                                 .device = moves || !u->slows ? -1 : x->part,
-                                 .n_lane = x->free ? 0 : 1 + x->holds,
-                                 .lane = lane,
-                                 .work_ps = moves && u->bare ? 0 : nnc_mul_sat(x->ns, 1000)});
+    nnc_sim_task s = {.kind = !moves          ? SIM_op
+                              : x->collective ? SIM_collective
+                                              : SIM_transfer,
+        .name = x->name ? x->name : nnc_work_names[x->kind],
+        .device = moves || !u->slows ? -1 : device_of(u, t, x->part),
+        .n_lane = x->free ? 0 : 1 + x->holds,
+        .lane = lane};
+    if (moves && u->linked && x->n && !u->bare)
+        return add_linked(u, t, x, s);
+    s.work_ps = moves && u->bare ? 0 : nnc_mul_sat(x->ns, 1000);
+    return nnc_sim_add(u->s, &s);
 }
 
 static bool add_all(run *u, const row_tasks *t)
 {
     const int lanes = 2 * t->parts;
     for (int k = 0; k < lanes; k++)
-        if ((u->lane[k] = nnc_sim_lane(u->s, k % t->parts)) < 0)
+        if ((u->lane[k] = nnc_sim_lane(u->s, device_of(u, t, k % t->parts))) < 0)
             return false;
     for (int i = 0; i < t->n && t->r->slowdown > 1000; i++)
         u->slows = u->slows || t->task[i].collective;
     for (int p = 0; p < t->parts; p++)
-        nnc_sim_overlap(u->s, p, (double)t->r->slowdown / 1000);
+        nnc_sim_overlap(u->s, device_of(u, t, p), (double)t->r->slowdown / 1000);
     for (int i = 0; i < t->n; i++) {
         if (i == t->once && !add_meeting(u, lanes))
             return false;
@@ -127,11 +153,17 @@ static nnc_status run_tasks(const row_tasks *t, bool bare, run *u)
     rows *r = t->r;
     *u = (run){.bare = bare,
         .meet = -1,
-        .s = nnc_sim_create(NULL, t->parts),
+        .linked = t->first && r->t->cluster,
+        .s = nnc_sim_create(t->first ? r->t->cluster : NULL, t->parts),
         .id = ARENA_NEW(r->a, int, t->n + 1),
-        .lane = ARENA_NEW(r->a, int, 2 * t->parts)};
-    nnc_status st = u->s && u->id && u->lane && !t->oom && add_all(u, t) ? NNC_OK : NNC_E_NOMEM;
-    st = st ? nnc_nomem(r->sink) : nnc_sim_run(u->s, r->sink);
+        .lane = ARENA_NEW(r->a, int, 2 * t->parts),
+        .device = ARENA_NEW(r->a, int32_t, 2 * r->n + 2)};
+    nnc_status st = u->s && u->id && u->lane && u->device && !t->oom ? NNC_OK : nnc_nomem(r->sink);
+    if (!st && !add_all(u, t)) {
+        st = nnc_sink_cause(r->sink, NNC_OK);
+        st = st ? st : nnc_nomem(r->sink);
+    }
+    st = st ? st : nnc_sim_run(u->s, r->sink);
     if (st) {
         nnc_sim_destroy(u->s);
         u->s = NULL;
@@ -257,15 +289,17 @@ static int times_on(const row_tasks *t, const row_task *x, int times, int d)
 }
 
 /* Computing of the devices, without being slowed; *moves: transfers of one part, repeated. */
-static void sum_up(const row_tasks *t, nnc_partition_row *row, int64_t *moves)
+static void sum_up(const row_tasks *t, const run *u, nnc_partition_row *row, int64_t *moves)
 {
     const int once = t->once < 0 ? t->n : t->once;
     *moves = 0;
     for (int i = 0; i < t->n; i++) {
         const row_task *x = &t->task[i];
         const int times = i < once ? t->repeat : 1;
+        const nnc_sim_span s = nnc_sim_span_of(u->s, u->id[i]);
         if (x->kind == WORK_communication)
-            *moves = nnc_add_sat(*moves, nnc_mul_sat(times, x->ns));
+            *moves = nnc_add_sat(
+                *moves, nnc_mul_sat(times, u->linked ? (s.end_ps - s.start_ps) / 1000 : x->ns));
         const int first = t->copied ? 0 : x->part, end = t->copied ? t->r->n : first + 1;
         for (int d = first; d < end && x->kind != WORK_communication; d++)
             row->use[d].busy_ns =
@@ -273,13 +307,13 @@ static void sum_up(const row_tasks *t, nnc_partition_row *row, int64_t *moves)
     }
 }
 
-nnc_status row_tasks_draw(const row_tasks *t, nnc_partition_row *row)
+nnc_status row_tasks_time(const row_tasks *t, int64_t *ns)
 {
     run u;
     NNC_TRY(run_tasks(t, false, &u));
-    const nnc_status st = draw_timeline(row, t, &u);
+    *ns = nnc_ceildiv(all_ps(&u, t), 1000);
     nnc_sim_destroy(u.s);
-    return st;
+    return NNC_OK;
 }
 
 nnc_status row_tasks_run(const row_tasks *t, nnc_partition_row *row)
@@ -287,12 +321,12 @@ nnc_status row_tasks_run(const row_tasks *t, nnc_partition_row *row)
     int64_t moves;
     run u;
     NNC_TRY(run_tasks(t, false, &u));
+    sum_up(t, &u, row, &moves);
     const int64_t total = nnc_ceildiv(all_ps(&u, t), 1000);
     const nnc_status st =
         nnc_partition_has_timelines(t->r->t->o) ? draw_timeline(row, t, &u) : NNC_OK;
     nnc_sim_destroy(u.s);
     NNC_TRY(st);
-    sum_up(t, row, &moves);
     row->iteration_ns = total;
     int64_t bare = total;
     if (moves) {

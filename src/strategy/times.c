@@ -3,7 +3,6 @@
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct known {
     nnc_hash128 key;

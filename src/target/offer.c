@@ -168,7 +168,8 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
     int64_t ns = nnc_target_contraction_ns(t, e, a, flops) - t->launch_ns;
     ns += strips ? nnc_target_least_ns(t, DT_f32, false, ends, 0) : 0;
     int64_t busy = busy_threads(t);
-    if (!nnc_target_runs_kernels(e) || !strcmp(e->name, "interp")) /* enters a parallel region */
+    if (!nnc_target_runs_kernels(e) ||
+        nnc_target_engine_interprets(e)) /* enters a parallel region */
         return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
     const int64_t one = nnc_mul_sat(ns, busy), parts = nnc_min64(one / NNC_T_GRAIN_NS, busy);
     return NNC_T_KERNEL_NS + (parts < 2 ? one : nnc_add_sat(one / parts, NNC_T_WAKE_NS));
@@ -536,7 +537,7 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         cuda(t, e, a, o);
         return;
     }
-    if (a->prologue && (!strcmp(e->name, "interp") || is_depthwise(a))) {
+    if (a->prologue && (nnc_target_engine_interprets(e) || is_depthwise(a))) {
         refuse(o, e->name, "would compute a prologue for each result");
         return;
     }
@@ -568,16 +569,15 @@ static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_a
 typedef struct known {
     const char *name;
     void (*offer)(const nnc_target *, const nnc_target_engine *, const nnc_ask *, nnc_offer *);
-    bool runs_kernels, channels_last, weights_follow;
     nnc_tkind kind;
+    bool runs_kernels, interprets, channels_last, weights_follow, attends;
 } known;
 
-static const known engines[] = {{"onednn", onednn, false, true, false, NNC_T_cpu},
-    {"cudnn", cudnn, false, true, true, NNC_T_cuda},
-    {"cublaslt", cublaslt, false, false, false, NNC_T_cuda},
-    {"llvm", kernels, true, true, false, NNC_T_cpu},
-    {"interp", kernels, true, true, false, NNC_T_cpu},
-    {"cuda", cuda, true, false, false, NNC_T_cuda}};
+static const known engines[] = {{"onednn", onednn, NNC_T_cpu, .channels_last = true},
+    {"cudnn", cudnn, NNC_T_cuda, .channels_last = true, .weights_follow = true, .attends = true},
+    {"cublaslt", cublaslt, NNC_T_cuda}, {"llvm", kernels, NNC_T_cpu, true, .channels_last = true},
+    {"interp", kernels, NNC_T_cpu, true, .interprets = true, .channels_last = true},
+    {"cuda", cuda, NNC_T_cuda, true}};
 
 static const known *find_engine(const char *name)
 {
@@ -589,7 +589,7 @@ static const known *find_engine(const char *name)
 
 static const known *named(const nnc_target_engine *e)
 {
-    static const known other = {"", unknown, false, false, false, NNC_T_cpu};
+    static const known other = {"", unknown, NNC_T_cpu};
     const known *k = find_engine(e->name);
     return k ? k : &other;
 }
@@ -657,4 +657,25 @@ bool nnc_target_weights_follow(const nnc_target_engine *e)
 bool nnc_target_runs_kernels(const nnc_target_engine *e)
 {
     return named(e)->runs_kernels;
+}
+
+bool nnc_target_engine_interprets(const nnc_target_engine *e)
+{
+    return named(e)->interprets;
+}
+
+const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (nnc_target_runs_kernels(&t->engine[i]))
+            return &t->engine[i];
+    return NULL;
+}
+
+const nnc_target_engine *nnc_target_for_attention(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (named(&t->engine[i])->attends)
+            return &t->engine[i];
+    return NULL;
 }

@@ -52,7 +52,8 @@ enum { SLOWER = 4 };
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why)
 {
     static _Thread_local char text[160];
-    if (!nnc_target_engine_named(t, "cuda") || !nnc_is_float(d) || taps < 1 || taps > 1 << 20)
+    if (t->kind != NNC_T_cuda || !nnc_target_for_kernels(t) || !nnc_is_float(d) || taps < 1 ||
+        taps > 1 << 20)
         return false;
     int size = nnc_dtype_size(d);
     double each = BESIDE + (double)taps * (size == 2 ? PER_TAP_16 : PER_TAP_F32) / QUARTERS;
@@ -94,7 +95,7 @@ static const char *row_times(
     nnc_put_us(&s, own, more);
     nnc_puts(&s, ", of which instructions ");
     nnc_put_us(&s, (int64_t)(issue * 1e9), 0);
-    nnc_printf(&s, own == other ? "; %s the same" : "; %s ", r->library);
+    nnc_printf(&s, own == other ? "; %s the same" : "; %s ", r->library->name);
     if (own != other)
         nnc_put_us(&s, other, more);
     snprintf(text, sizeof text, "%s", nnc_text_str(&s));
@@ -103,7 +104,7 @@ static const char *row_times(
 
 bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why)
 {
-    const nnc_target_engine *e = nnc_target_engine_named(t, r->library);
+    const nnc_target_engine *e = r->library;
     const int size = nnc_dtype_size(r->dtype);
     const double weights = (double)r->matrices * (double)r->outputs * (double)r->terms,
                  rows = (double)r->rows,
@@ -113,7 +114,7 @@ bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const
                                   : PER_WEIGHT_F32 + PER_ROW_F32 * rows,
                  peak = (double)nnc_target_peak_flops(t, r->dtype, r->tf32) *
                         (e && e->efficiency > 0 ? e->efficiency : 1);
-    if (!nnc_target_engine_named(t, "cuda") || r->rows < 1 || r->rows > NNC_ROWS ||
+    if (t->kind != NNC_T_cuda || !nnc_target_for_kernels(t) || r->rows < 1 || r->rows > NNC_ROWS ||
         (r->dtype != DT_f32 && size != 2) || !e)
         return false;
     const double issue = weights * each / QUARTERS / ((double)t->flops_f32 / 2),
@@ -125,17 +126,15 @@ bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const
     return kernel <= library;
 }
 
-bool nnc_target_kernels_contract(const nnc_target *t)
-{
-    for (int i = 0; i < t->n_engines; i++)
-        if (nnc_target_runs_kernels(&t->engine[i]))
-            return true;
-    return false;
-}
-
 bool nnc_target_interprets(const nnc_target *t)
 {
-    return nnc_target_engine_named(t, "interp") && !nnc_target_engine_named(t, "llvm");
+    bool any = false, code = false;
+    for (int i = 0; i < t->n_engines; i++) {
+        any = any || nnc_target_engine_interprets(&t->engine[i]);
+        code = code || (nnc_target_runs_kernels(&t->engine[i]) &&
+                           !nnc_target_engine_interprets(&t->engine[i]));
+    }
+    return any && !code;
 }
 
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)

@@ -110,6 +110,10 @@ static inline const nnc_target *nnc_target_on(const nnc_target *of, int n, int d
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t);
+/* The first engine that runs generated kernels, which also compute contractions that no other engine takes; that computes attention in
+ * one call; or NULL. */
+const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
+const nnc_target_engine *nnc_target_for_attention(const nnc_target *t);
 const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
 /* True when generated kernels should compute a convolution of one input channel per group, with `taps` weights of type d per result,
  * instead of the engine for convolutions. Decided by bytes and FLOPs; *why (may be NULL; static per thread) explains it. */
@@ -120,13 +124,11 @@ typedef struct nnc_row_product {
     int64_t rows, terms, outputs, matrices;
     nnc_dtype dtype; /* of the weights in memory */
     bool tf32;
-    const char *library; /* the engine that computes it otherwise */
+    const nnc_target_engine *library; /* that computes it otherwise; NULL: none */
 } nnc_row_product;
 /* True when a generated row kernel (schedule/contract.c, few_row_strips) is expected to take no longer than the library; *why (may be
  * NULL; static per thread) has both estimates, where there is a library and a kernel. */
 bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why);
-/* Do generated kernels compute contractions that no other engine takes? */
-bool nnc_target_kernels_contract(const nnc_target *t);
 /* Are generated kernels interpreted, some 20 times slower than machine code? */
 bool nnc_target_interprets(const nnc_target *t);
 /* Estimated nanoseconds of reading and writing so many bytes on `threads` of a CPU's cores (0: all); data that fits the caches moves
@@ -210,6 +212,8 @@ bool nnc_target_weights_follow(const nnc_target_engine *e);
 bool nnc_target_engine_kind(const char *name, nnc_tkind *kind);
 /* True when it runs generated kernels. */
 bool nnc_target_runs_kernels(const nnc_target_engine *e);
+/* True when it interprets them. */
+bool nnc_target_engine_interprets(const nnc_target_engine *e);
 
 /* Number of exp-like evaluations that cost as much as one kernel launch, over the whole device. */
 int64_t nnc_target_spare_ops(const nnc_target *t);

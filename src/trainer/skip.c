@@ -7,8 +7,6 @@
 #include "session/train.h"
 #include "trainer/state.h"
 
-#include <string.h>
-
 /* Do the commands after a batch that takes no step use the memory of tensor t? */
 static bool accumulates(const nnc_plan *p, int32_t t)
 {

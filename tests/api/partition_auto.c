@@ -89,6 +89,9 @@ static void check_search(const subject *x, const nnc_partition_row *row, const c
             test_fail(__FILE__, __LINE__, "%s: %s: simulated %lld, estimated %lld", name,
                 s->name[k], (long long)simulated, (long long)r->ns);
     }
+    /* the row has the clock's time; CPUs share cores, and runs of plans take time beside it */
+    if (s->simulated_ns[0] && !row->way.runs && x->t.target->kind == NNC_T_cuda)
+        CHECK_INT(row->iteration_ns, s->simulated_ns[0]);
     /* `auto` contains these, of the same ledger. */
     for (int i = 0; i < x->t.n_row; i++) {
         static const char *const contained[] = {"single", "data", "zero1", "zero2", "zero3",

@@ -5,6 +5,7 @@ typedef struct made {
     nnc_arena a;
     nnc_pipeline p;
     nnc_pipeline_time t;
+    double bubble, span_bubble; /* idle share of devices * total, of the devices' own spans */
 } made;
 
 /* All stages alike: a forward pass of f, b and w nanoseconds for the gradients. */
@@ -22,6 +23,13 @@ static void make(
     CHECK_OK(nnc_pipeline_make(k, p, micro, v, &m->a, &m->p, test_sink));
     const nnc_pipeline_costs c = {.forward = cost[0], .backward = cost[1], .weight = cost[2]};
     CHECK_OK(nnc_pipeline_run(&m->p, &c, &m->a, &m->t, test_sink));
+    int64_t busy = 0, spans = 0;
+    for (int d = 0; d < p; d++) {
+        busy += m->t.busy[d];
+        spans += m->t.last[d] - m->t.first[d];
+    }
+    m->bubble = 1 - (double)busy / ((double)p * (double)m->t.total);
+    m->span_bubble = 1 - (double)busy / (double)spans;
 }
 
 static void check_each_task_once(const nnc_pipeline *p)
@@ -53,7 +61,7 @@ TEST(bubbles_are_those_of_the_formulas)
             for (int k = PIPE_gpipe; k <= PIPE_1f1b; k++) {
                 make(&m, (nnc_pipeline_kind)k, p, n, 1, 100, 100, 100);
                 check_each_task_once(&m.p);
-                CHECK_NEAR(m.t.bubble, (double)(p - 1) / (n + p - 1), 1e-12);
+                CHECK_NEAR(m.bubble, (double)(p - 1) / (n + p - 1), 1e-12);
                 for (int d = 0; d < p; d++)
                     CHECK_INT(
                         nnc_pipeline_in_flight(&m.p, d), k == PIPE_gpipe ? n : nnc_min64(n, p - d));
@@ -61,7 +69,7 @@ TEST(bubbles_are_those_of_the_formulas)
             }
             make(&m, PIPE_forward, p, n, 1, 100, 0, 0);
             check_each_task_once(&m.p);
-            CHECK_NEAR(m.t.bubble, (double)(p - 1) / (n + p - 1), 1e-12);
+            CHECK_NEAR(m.bubble, (double)(p - 1) / (n + p - 1), 1e-12);
             CHECK_INT(m.t.total, 100 * (n + p - 1));
             nnc_arena_deinit(&m.a);
         }
@@ -75,7 +83,7 @@ TEST(interleaved_bubbles_are_v_times_smaller)
             for (int n = p; n <= 4 * p; n += p) {
                 make(&m, PIPE_interleaved, p, n, v, 100, 100, 100);
                 check_each_task_once(&m.p);
-                CHECK_NEAR(m.t.bubble, (double)(p - 1) / (v * n + p - 1), 1e-12);
+                CHECK_NEAR(m.bubble, (double)(p - 1) / (v * n + p - 1), 1e-12);
                 /* p (1 + (p-1)/(p v)) micro-batches on the first device, in chunks */
                 CHECK_INT(nnc_pipeline_in_flight(&m.p, 0), nnc_min64(v * n, p * v + p - 1));
                 nnc_arena_deinit(&m.a);
@@ -86,10 +94,10 @@ TEST(zero_bubble_h1_waits_a_third_in_the_memory_of_1f1b)
 {
     made m;
     make(&m, PIPE_1f1b, 8, 32, 1, 100, 100, 100);
-    CHECK_NEAR(m.t.bubble, 0.1795, 5e-5);
+    CHECK_NEAR(m.bubble, 0.1795, 5e-5);
     nnc_arena_deinit(&m.a);
     make(&m, PIPE_zb_h1, 8, 32, 1, 100, 100, 100);
-    CHECK_NEAR(m.t.bubble, 0.0680, 5e-5);
+    CHECK_NEAR(m.bubble, 0.0680, 5e-5);
     nnc_arena_deinit(&m.a);
     for (int p = 2; p <= 16; p++)
         for (int n = 1; n <= 64; n++) {
@@ -110,7 +118,7 @@ TEST(zero_bubble_h2_has_none_within_a_device)
         for (int n = 4 * p; n <= 64; n += 7) {
             make(&m, PIPE_zb_h2, p, n, 1, 100, 100, 100);
             check_each_task_once(&m.p);
-            CHECK_NEAR(m.t.span_bubble, 0, 1e-12);
+            CHECK_NEAR(m.span_bubble, 0, 1e-12);
             for (int d = 0; d < p; d++)
                 CHECK(nnc_pipeline_in_flight(&m.p, d) <= 2 * p - 1);
             nnc_arena_deinit(&m.a);
@@ -142,8 +150,7 @@ TEST(drawn_pipelines_run)
             busiest = nnc_max64(busiest, t.busy[dev]);
             for (int i = 1; i < pipe.n_task; i++)
                 CHECK(t.start[dev][i] >= t.end[dev][i - 1]);
-            CHECK(
-                t.waiting[dev] >= 0 && t.waiting[dev] <= t.last[dev] - t.first[dev] - t.busy[dev]);
+            CHECK(t.busy[dev] <= t.last[dev] - t.first[dev]);
         }
         CHECK(t.total >= busiest);
     }
@@ -165,11 +172,6 @@ TEST(a_pipeline_by_hand)
     CHECK_INT(t.start[0][2], 110);
     CHECK_INT(t.total, 220);
     CHECK_INT(t.busy[0], 60);
-    CHECK_INT(t.waiting[0], 10);
-    CHECK_OK(nnc_pipeline_run(&p,
-        &(nnc_pipeline_costs){.forward = f, .backward = b, .send = send, .recompute = true}, &a, &t,
-        test_sink));
-    CHECK_INT(t.busy[1], 240);
 }
 
 TEST(a_list_in_the_wrong_order_deadlocks_and_says_where)

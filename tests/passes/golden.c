@@ -1,7 +1,8 @@
 /* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt
  * --passes=a,b [-O2] [--engines=onednn|llvm|onednn+llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact]
- * [--remarks]` line, a graph, and the expected output after `#> `. A file holds any number of
- * cases. NNC_BLESS=1 in the environment rewrites the expected lines. */
+ * [--remarks [--times]]` line, a graph, and the expected output after `#> `. A file holds any number of
+ * cases. Estimated times in remarks are printed as `_ us`, so that other prices change prices.nnc only, whose cases ask for --times.
+ * NNC_BLESS=1 in the environment rewrites the expected lines. */
 #include "help.h"
 
 #include <dirent.h>
@@ -13,7 +14,7 @@ typedef struct request {
     char text[512];
     const char *pass[MAX_PASSES];
     int n_pass, level, price, segments;
-    bool onednn, kernels, remarks, tf32, exact;
+    bool onednn, kernels, remarks, times, tf32, exact;
     nnc_precision precision;
     const char *target; /* a GPU's name; NULL: help_target */
 } request;
@@ -50,6 +51,8 @@ static bool parse_request(request *q, const char *line, size_t n)
             q->tf32 = true;
         } else if (!strcmp(w, "--remarks")) {
             q->remarks = true;
+        } else if (!strcmp(w, "--times")) {
+            q->times = true;
         } else if (strcmp(w, "nnc") && strcmp(w, "opt")) {
             return false;
         }
@@ -57,7 +60,20 @@ static bool parse_request(request *q, const char *line, size_t n)
     return true;
 }
 
-static void put_remark(nnc_text *t, const nnc_remark *r)
+/* The text, its numbers of microseconds as `_`. */
+static void put_without_times(nnc_text *t, const char *s)
+{
+    while (*s) {
+        const size_t n = strspn(s, "0123456789.");
+        if (n && !strncmp(s + n, " us", 3))
+            nnc_putc(t, '_');
+        else
+            nnc_putn(t, s, n ? n : 1);
+        s += n ? n : 1;
+    }
+}
+
+static void put_remark(nnc_text *t, const nnc_remark *r, bool times)
 {
     nnc_printf(t, "%s %s: %s [", r->applied ? "applied" : "declined", r->pass, r->rule);
     for (int i = 0; i < r->n_layers; i++)
@@ -66,7 +82,12 @@ static void put_remark(nnc_text *t, const nnc_remark *r)
     if (r->applied)
         nnc_printf(t, " bytes %lld launches %lld", (long long)r->bytes_saved,
             (long long)r->launches_saved);
-    nnc_printf(t, ": %s\n", r->reason);
+    nnc_puts(t, ": ");
+    if (times)
+        nnc_puts(t, r->reason);
+    else
+        put_without_times(t, r->reason);
+    nnc_putc(t, '\n');
 }
 
 /* What the command prints: remarks when asked for, then the graph; or the diagnostics. */
@@ -90,7 +111,7 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
         .n_only = q->n_pass};
     if (g && nnc_passes_run(&g, &o, &r, test_sink) == NNC_OK) {
         for (size_t i = 0; q->remarks && i < r.n; i++)
-            put_remark(out, &r.at[i]);
+            put_remark(out, &r.at[i], q->times);
         nnc_graph_print(out, g);
     } else {
         for (size_t i = 0; i < nnc_sink_count(test_sink); i++)

@@ -1,5 +1,5 @@
-/* tests/sim/pipeline.c -- properties of simulated schedules: bubbles of GPipe and 1F1B, monotone times, collapsed replicas, size. The
- * schedules are made here; the partitioner's own are tested there. */
+/* tests/sim/pipeline.c -- properties of simulated 1F1B schedules: monotone times, collapsed replicas, size. The schedules are made here;
+ * the partitioner's own, and their bubbles, are tested there and in tasks.c. */
 #include "sim/sim.h"
 #include "test.h"
 
@@ -7,11 +7,10 @@
 
 typedef struct pipeline {
     int p, m; /* stages, micro-batches */
-    bool one_f_one_b;
     int64_t f_ps, b_ps;
     int replicas; /* data parallel; device = replica * p + stage unless collapsed */
     bool collapsed;
-    const nnc_cluster *c; /* NULL: transfers take no time */
+    const nnc_cluster *c;
     int64_t bytes, gradients;
 } pipeline;
 
@@ -30,7 +29,7 @@ static int at(const pipeline *o, int r, int s, int m)
 
 static int add(built *x, int r, int s, int64_t ps, bool backward)
 {
-    const int32_t device = x->o->c ? r * x->o->p + s : s;
+    const int32_t device = r * x->o->p + s;
     return nnc_sim_add(x->s, &(nnc_sim_task){.kind = SIM_op,
                                  .name = backward ? "B" : "F",
                                  .device = device,
@@ -39,11 +38,11 @@ static int add(built *x, int r, int s, int64_t ps, bool backward)
                                  .work_ps = ps});
 }
 
-/* Order of one stage: all forwards, then all backwards; or p - s - 1 forwards, then one of each in turn. */
+/* Order of one stage: p - s - 1 forwards, then one of each in turn. */
 static void add_stage(built *x, int r, int s)
 {
     const pipeline *o = x->o;
-    const int warm = o->one_f_one_b ? (o->p - s - 1 < o->m ? o->p - s - 1 : o->m) : o->m;
+    const int warm = o->p - s - 1 < o->m ? o->p - s - 1 : o->m;
     int f = 0, b = 0;
     while (f < warm) {
         x->f[at(o, r, s, f)] = add(x, r, s, o->f_ps, false);
@@ -64,10 +63,6 @@ static void connect(built *x, int r, int from_stage, int from, int to_stage, int
 {
     const pipeline *o = x->o;
     int32_t src[64], dst[64], dep = from;
-    if (!o->c) {
-        CHECK(nnc_sim_after(x->s, to, from));
-        return;
-    }
     const int n = o->collapsed ? o->replicas : 1;
     for (int k = 0; k < n; k++) {
         src[k] = (r + k) * o->p + from_stage;
@@ -146,25 +141,6 @@ static int64_t run(const pipeline *o)
     return end;
 }
 
-/* The bubble is (p-1)/(m+p-1) of the time: exactly, since times are integers. */
-TEST(bubbles_of_gpipe_and_1f1b)
-{
-    static const int sizes[][2] = {
-        {1, 1}, {2, 1}, {2, 4}, {4, 4}, {4, 32}, {8, 32}, {16, 64}, {5, 7}};
-    for (size_t i = 0; i < NNC_COUNT(sizes); i++)
-        for (int schedule = 0; schedule < 2; schedule++) {
-            const int64_t p = sizes[i][0], m = sizes[i][1];
-            const int64_t total = run(&(pipeline){.p = (int)p,
-                .m = (int)m,
-                .one_f_one_b = schedule,
-                .f_ps = 7 * US,
-                .b_ps = 14 * US});
-            CHECK_INT(total, (m + p - 1) * 21 * US);
-            const double bubble = 1 - (double)(m * 21 * US) / (double)total;
-            CHECK_NEAR(bubble, (double)(p - 1) / (double)(m + p - 1), 1e-12);
-        }
-}
-
 /* More bandwidth, or less latency, never takes longer. */
 TEST(time_is_monotone_in_the_links)
 {
@@ -183,13 +159,8 @@ TEST(time_is_monotone_in_the_links)
             rate + strlen("\"bytes_s\": 12000000000"));
         nnc_cluster *c = nnc_cluster_parse("test", nnc_text_str(&json), json.n, test_sink);
         CHECK(c != NULL);
-        const int64_t end = run(&(pipeline){.p = 2,
-            .m = 8,
-            .one_f_one_b = true,
-            .f_ps = 300 * US,
-            .b_ps = 600 * US,
-            .c = c,
-            .bytes = 4 << 20});
+        const int64_t end = run(&(pipeline){
+            .p = 2, .m = 8, .f_ps = 300 * US, .b_ps = 600 * US, .c = c, .bytes = 4 << 20});
         CHECK(end < before);
         before = end;
         const int64_t ideal = 9 * 900 * US;
@@ -243,7 +214,6 @@ TEST(collapsed_replicas)
         CHECK(c != NULL);
         pipeline o = {.p = cases[i].p,
             .m = 8,
-            .one_f_one_b = true,
             .f_ps = 500 * US,
             .b_ps = 900 * US,
             .replicas = cases[i].replicas,
@@ -268,7 +238,6 @@ TEST(thousand_devices)
     const int64_t start = nnc_now_ns();
     pipeline o = {.p = 64,
         .m = 512,
-        .one_f_one_b = true,
         .f_ps = 2000 * US,
         .b_ps = 4000 * US,
         .replicas = 16,

@@ -108,7 +108,8 @@ TEST(target_cuda)
         CHECK(why && strstr(why, "of memory"));
         CHECK(!nnc_target_depthwise(&t, DT_f16, 31 * 31, NULL));
         CHECK(!nnc_target_depthwise(&t, DT_i8, 9, NULL));
-        for (nnc_row_product r = {1, 4096, 4096, 1, DT_f32, .library = "cublaslt"}; r.rows <= 6;
+        for (nnc_row_product r = {1, 4096, 4096, 1, DT_f32, .library = nnc_target_for_matmuls(&t)};
+             r.rows <= 6;
              r.rows++) { /* up to four rows; where memory is fast for the instructions, fewer */
             nnc_target slow = t;
             slow.flops_f32 /= 256;

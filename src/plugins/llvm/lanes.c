@@ -2,8 +2,6 @@
  * of fmodf. One internal helper per function and module; the object loader resolves libm's symbol. */
 #include "plugins/llvm/internal.h"
 
-#include <string.h>
-
 /* define internal void @nnc.name(ptr a, ptr b, i64 n): for i < n: a[i] = name(a[i], b[i]) */
 static V helper(ll_mod *m, const char *name, T elem, int arity)
 {

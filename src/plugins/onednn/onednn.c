@@ -9,7 +9,6 @@
 #include "plugins/onednn/watch.h"
 #include "plugins/onednn/wgrad.h"
 #include "plugins/onednn/winograd.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

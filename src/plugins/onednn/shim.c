@@ -1,6 +1,5 @@
 /* plugins/onednn/shim.c -- see shim.h. */
 #include "plugins/onednn/shim.h"
-#include <string.h>
 
 /* A blocked format in numbers; of each array the entries that are in use. */
 typedef struct form {
