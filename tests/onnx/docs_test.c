@@ -3,23 +3,21 @@
 #include "onnx/internal.h"
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 typedef struct row {
     const char *domain, *name;
     int from, to;
     const char *consts;
     bool imported;
-    nnc_op op;
-    const char *attrs, *maps, *limits;
+    const char *attrs, *limits;
 } row;
 
 static const row rows[] = {
 #define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) \
-    {"", #name, from, to, consts, true, OP_##op, attrs, maps, limits},
-#define NO_ONNX(name, needs) {"", #name, 1, ANY, "", false, OP_identity, "", "", needs},
+    {"", #name, from, to, consts, true, attrs, limits},
+#define NO_ONNX(name, needs) {"", #name, 1, ANY, "", false, "", needs},
 #define MS(name, n_min, n_max, consts, build, op, attrs, maps, limits) \
-    {OX_MICROSOFT, #name, 1, ANY, consts, true, OP_##op, attrs, maps, limits},
+    {OX_MICROSOFT, #name, 1, ANY, consts, true, attrs, limits},
 #include "onnx/ops.def"
 };
 
@@ -56,19 +54,10 @@ static bool alike(const row *a, const row *b)
            !strcmp(nnc_text_str(&mine), nnc_text_str(&theirs));
 }
 
-/* "Abs", "Reciprocal (recip)": the operator, and its ops if they are not the op of the same name. */
-static void put_operator(nnc_text *t, const row *r)
-{
-    const char *ops = *r->maps ? r->maps : nnc_ops[r->op].name;
-    nnc_puts(t, r->name);
-    if (strcasecmp(ops, r->name) != 0)
-        nnc_printf(t, " (%s)", ops);
-}
-
 /* A row for all operators of a domain that are alike, at the first of them. */
 static void put_rows(nnc_text *t, const char *domain)
 {
-    nnc_puts(t, "| operators (ops) | opsets | constant inputs | attributes | not supported |\n"
+    nnc_puts(t, "| operators | opsets | constant inputs | attributes | not supported |\n"
                 "|---|---|---|---|---|\n");
     for (size_t i = 0; i < NNC_COUNT(rows); i++) {
         const row *r = &rows[i];
@@ -78,10 +67,8 @@ static void put_rows(nnc_text *t, const char *domain)
         if (!r->imported || strcmp(r->domain, domain) != 0 || first < i)
             continue;
         for (size_t k = i; k < NNC_COUNT(rows); k++)
-            if (alike(r, &rows[k])) {
-                nnc_puts(t, k == i ? "| " : ", ");
-                put_operator(t, &rows[k]);
-            }
+            if (alike(r, &rows[k]))
+                nnc_printf(t, "%s%s", k == i ? "| " : ", ", rows[k].name);
         nnc_puts(t, " | ");
         put_opsets(t, r);
         nnc_printf(t, " | %s | ", r->consts);
