@@ -5,20 +5,20 @@
 #include "strategy/row.h"
 #include "strategy/strategy.h"
 
-/* auto_links.c: communication of r's devices, with a factor of all bandwidths. */
+/* auto_links.c: communication times of r's devices. All bandwidths are multiplied by `bandwidth`. */
 typedef struct auto_links auto_links;
 auto_links *auto_links_make(rows *r, double bandwidth); /* in r->a; NULL: out of memory */
 nnc_search_links auto_search_links(const auto_links *l);
-/* Time of a tensor group's collective, on the first n devices, while all other groups of the node do the same. */
+/* Time of a collective among the first n devices, a tensor group, while all other groups of the node do the same. */
 int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes);
 
-/* auto_costs.c: costs of m's blocks, measured for micro-batches of m->batch samples, at a tensor degree; *ok false: nothing of
- * the model can be divided by it. */
+/* auto_costs.c: costs of m's blocks at a tensor degree, for micro-batches of m->batch samples. *ok is false if no layer of the model can be
+ * split so many ways. */
 nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l, int tensor, nnc_search_costs *out, bool *ok) NNC_MUST;
-/* Blocks whose inputs recomputation keeps: about the square root of their number, of even saved bytes. */
+/* Marks the blocks whose inputs recomputation keeps: about sqrt(n_block) of them, with equal saved bytes between them. */
 nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out) NNC_MUST;
 
-/* auto_simulate.c: an iteration of x by the event simulator, on r's described hardware. */
+/* auto_simulate.c: simulates an iteration of x on r's described hardware. */
 nnc_status auto_simulate(rows *r, const nnc_search_problem *p, const nnc_search_result *x, int64_t *ns) NNC_MUST;
 
 #endif
