@@ -194,14 +194,11 @@ nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
 nnc_status nnc_exec_sync_own(nnc_exec *e, nnc_sink *sink);
 
 enum { NNC_MAX_PARTICIPANTS = 256 };
-/* collective.c. Prepares the plan's collectives. */
-nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink);
-/* Submits a participant's command. */
-nnc_status nnc_exec_collective(nnc_exec *e, int cmd);
-/* After a command that could not be submitted: ends the waits of the submitted participants. */
-void nnc_exec_break_collectives(nnc_exec *e);
-/* After that, once all streams are idle: prepares the collectives for the next run. */
-nnc_status nnc_exec_mend_collectives(nnc_exec *e);
+/* collective.c */
+nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink); /* prepares the plan's collectives */
+nnc_status nnc_exec_collective(nnc_exec *e, int cmd);              /* submits a participant's command */
+void nnc_exec_break_collectives(nnc_exec *e);      /* after a failed submission: ends the waits of the submitted participants */
+nnc_status nnc_exec_mend_collectives(nnc_exec *e); /* after that, with all streams idle: prepares them for the next run */
 
 /* ranks.c. Joins the other ranks' executors, which must have the same plan. nnc_exec_leave leaves them. */
 nnc_status nnc_exec_join(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);

@@ -17,9 +17,7 @@ nnc_status nnc_progress_run(nnc_exec *e, int32_t first, int32_t end, bool timed,
 void *nnc_progress_receive(const nnc_exec *e, int k);
 /* Stream of a GPU for incoming copies. */
 nnc_stream *nnc_progress_uploads(const nnc_exec *e, int device);
-/* Waits for sent messages. */
-nnc_status nnc_progress_finish(nnc_exec *e);
-/* Waits for its streams. */
-nnc_status nnc_progress_sync(nnc_exec *e, nnc_sink *sink);
+nnc_status nnc_progress_finish(nnc_exec *e); /* waits for sent messages */
+nnc_status nnc_progress_sync(nnc_exec *e, nnc_sink *sink); /* waits for its streams */
 
 #endif
