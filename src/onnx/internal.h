@@ -339,9 +339,9 @@ bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim);
 bool ox_any_0(int n, const int64_t *dim);
 bool ox_has_empty(const ox_build *b); /* an operand has no elements */
 nnc_type ox_shape_of(const ox_build *b, int i); /* of input i, which may have no elements */
-/* Sets result 0 to x in this shape, or to a tensor without elements if an extent is 0. */
+/* Result 0: x in this shape; without elements where one of the extents is 0. */
 bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
-/* Sets the result of an elementwise operator with an operand without elements. */
+/* The result of an elementwise operator of which an operand has no elements. */
 bool ox_each_empty(ox_build *b);
 static inline bool ox_give(ox_build *b, nnc_ref r) { return ox_set(b, 0, r); }
 

@@ -166,20 +166,20 @@ int nnc_pipeline_in_flight(const nnc_pipeline *p, int d);
 /* Costs by virtual stage, of which there are devices * chunks. NULL: 0. */
 typedef struct nnc_pipeline_costs {
     const int64_t *forward, *backward, *weight; /* nanoseconds; without `split` a backward task takes backward + weight */
-    const int64_t *send; /* nanoseconds of sending stage s's result to s + 1, and also of sending its gradient back. The last one is not
-                          * used. Sends do not share links */
+    const int64_t *send; /* nanoseconds of sending stage s's result to s + 1, and a gradient of it back: send[devices * chunks - 1] is
+                          * not used. Sends do not share links */
     bool recompute;      /* backward tasks run the forward pass again first */
-    bool senders_wait;   /* a send occupies its device, like a copy on the computing stream; otherwise it overlaps with computing */
+    bool senders_wait;   /* a send takes its device's time, as copies on the stream that computes; otherwise it overlaps with computing */
 } nnc_pipeline_costs;
 
 typedef struct nnc_pipeline_time {
     int64_t total;      /* from the first start to the last end */
     int64_t *busy;      /* by device */
     int64_t *first, *last; /* by device: start of its first task, end of its last */
-    int64_t *waiting;   /* by device: idle time while the operand of its next task was in transfer */
+    int64_t *waiting;   /* by device: idle time in which its next task's operand was in transfer */
     int64_t **start, **end; /* by device and position in its list */
     double bubble;      /* idle share of devices * total */
-    double span_bubble; /* idle share of the sum of all devices' spans, last - first */
+    double span_bubble; /* idle share of the devices' own spans, last - first */
 } nnc_pipeline_time;
 
 /* Computes the times. Each task starts when its device is free and its operands have arrived. NNC_E_BUG: the lists deadlock. */

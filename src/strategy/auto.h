@@ -9,7 +9,7 @@
 typedef struct auto_links auto_links;
 auto_links *auto_links_make(rows *r, double bandwidth); /* in r->a; NULL: out of memory */
 nnc_search_links auto_search_links(const auto_links *l);
-/* Time of a collective among the first n devices, a tensor group, while all other groups of the node do the same. */
+/* Time of a tensor group's collective, on the first n devices, while all other groups of the node do the same. */
 int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes);
 
 /* auto_costs.c: costs of m's blocks at a tensor degree, for micro-batches of m->batch samples. *ok is false if no layer of the model can be
@@ -18,7 +18,7 @@ nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l
 /* Marks the blocks whose inputs recomputation keeps: about sqrt(n_block) of them, with equal saved bytes between them. */
 nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out) NNC_MUST;
 
-/* auto_simulate.c: simulates an iteration of x on r's described hardware. */
+/* auto_simulate.c: an iteration of x by the event simulator, on r's described hardware. */
 nnc_status auto_simulate(rows *r, const nnc_search_problem *p, const nnc_search_result *x, int64_t *ns) NNC_MUST;
 
 #endif

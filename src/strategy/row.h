@@ -94,9 +94,9 @@ nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, row_split
 typedef struct row_task {
     uint8_t kind;          /* nnc_work_kind; communication: a transfer or a collective */
     uint8_t chunk;
-    bool collective;       /* slows the part's computing while it runs */
-    bool holds;            /* a send during which the part does not compute, as in plans */
-    bool free;             /* a send that does not wait for other sends */
+    bool collective;       /* computing of the part is slower beside it */
+    bool holds;            /* of a send: the part computes nothing meanwhile, as in plans */
+    bool free;             /* of a send: it waits for no other one */
     int32_t part, micro;   /* micro-batch, -1: none */
     int64_t ns, bytes;     /* bytes: of communication */
     const char *name;
@@ -136,8 +136,8 @@ nnc_status row_tasks_draw(const row_tasks *t, nnc_partition_row *row) NNC_MUST; 
 typedef struct row_pipeline_passes {
     const nnc_pipeline *pipe;
     nnc_pipeline_costs costs;
-    const int64_t *late;  /* by virtual stage: share of costs.weight that runs after the send of the pass's gradient; NULL: 0 */
-    const int64_t *bytes; /* by virtual stage: bytes of costs.send */
+    const int64_t *late;  /* by virtual stage: of costs.weight, what follows the send of the pass's gradient; NULL: nothing */
+    const int64_t *bytes; /* by virtual stage: of costs.send */
 } row_pipeline_passes;
 nnc_status row_add_stages(row_tasks *t, const row_pipeline_passes *of) NNC_MUST;
 

@@ -158,7 +158,7 @@ typedef struct nnc_device_use {
 /* What the search over combinations found (auto.c). */
 typedef struct nnc_auto_search {
     nnc_search_found found;
-    int64_t *simulated_ns;  /* by combination: time by the event simulator; 0: not simulated. If simulated, combinations are sorted by it */
+    int64_t *simulated_ns;  /* by combination, of the event simulator; 0: not simulated. Combinations are in the order of these then */
     const char **name;      /* "data 16 x tensor 8 x pipeline 8, 1f1b, zero1" */
     const char *slow, *fast; /* the best combination with a quarter of the links' bandwidth, and with four times; NULL: none fits */
     int64_t slow_ns, fast_ns;

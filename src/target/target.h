@@ -124,9 +124,9 @@ typedef struct nnc_row_product {
 /* True when a generated row kernel (schedule/contract.c, few_row_strips) is expected to take no longer than the library; *why (may be
  * NULL; static per thread) has both estimates, where there is a library and a kernel. */
 bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why);
-/* Whether generated kernels compute contractions that no other engine supports. */
+/* Do generated kernels compute contractions that no other engine takes? */
 bool nnc_target_kernels_contract(const nnc_target *t);
-/* Whether generated kernels are interpreted, some 20 times slower than machine code. */
+/* Are generated kernels interpreted, some 20 times slower than machine code? */
 bool nnc_target_interprets(const nnc_target *t);
 /* Estimated nanoseconds of reading and writing so many bytes on `threads` of a CPU's cores (0: all); data that fits the caches moves
  * at their bandwidth. */
