@@ -1,11 +1,11 @@
 /* autodiff/autodiff.h -- reverse-mode differentiation: adds to a graph the nodes that compute gradients.
  *
- * One rule an op (rule_*.c); of elementwise ops the derivatives stand in ir/scalar.def, and named ops without a rule of their own are
- * differentiated through their lowering (ir/expand.c). Where a gradient is built, it reads values of the forward pass; which of them
- * are kept and which are computed again is decided later (passes/recompute.c).
+ * Each op has a rule (rule_*.c). Elementwise ops take their derivatives from ir/scalar.def. Named ops without a rule are differentiated
+ * through their lowering (ir/expand.c). Gradients read values of the forward pass; passes/recompute.c decides later which of them are
+ * kept and which are recomputed.
  *
- * Conventions where a function has no derivative: relu and abs have 0 at 0; the first of equal operands gets all of the gradient of a
- * maximum or minimum of two; equal elements of a row share that of a reduction; the first of a window gets it (PyTorch's rules). */
+ * Conventions where a function has no derivative follow PyTorch. relu and abs have 0 at 0. Equal operands of a maximum or minimum share its
+ * gradient, as do equal elements of a row in a reduction. The first of equal elements of a window gets all of it. */
 #ifndef NNC_AUTODIFF_H
 #define NNC_AUTODIFF_H
 
@@ -18,7 +18,7 @@
  * Existing refs stay valid. */
 nnc_status nnc_gradients(nnc_graph *g, int n_y, const nnc_ref *y, const nnc_ref *dy, int n_x, const nnc_ref *x, nnc_ref *dx,
     nnc_sink *sink) NNC_MUST;
-/* Does the op pass a gradient on? Comparisons, indices and integers do not. *missing: it would, but nnc has no rule for it. */
+/* Whether the op passes a gradient on. Comparisons, indices and integers do not. *missing: it should, but nnc has no rule for it. */
 bool nnc_has_gradient(nnc_op op, bool *missing);
 
 #endif

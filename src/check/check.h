@@ -4,25 +4,25 @@
 
 #include "report/report.h"
 
-/* One of several models that run together, and alone with as many threads as its stream then has. */
+/* Measurements of one of several models that run together. Alone it has the threads of its stream. */
 typedef struct nnc_together_model {
     const char *name;
-    int device, stream; /* of the joined plan; -1: it computes nothing */
-    double alone_ms, all_ms; /* medians: alone; alone with all threads. NaN: not measured */
+    int device, stream; /* in the joined plan; -1: the model computes nothing */
+    double alone_ms, all_ms; /* medians alone, and alone with all threads; NaN: not measured */
     int64_t predicted_ns; /* alone, by the cost rules */
-    bool same; /* both computed the same bits */
+    bool same; /* alone and together it computed the same bits */
 } nnc_together_model;
 typedef struct nnc_together {
     int n, devices, lanes; /* models, devices and streams that they use */
-    int threads, all; /* CPUs: of a stream; of the machine */
-    bool measured, shares; /* shares: models are on streams of one GPU, whose times predictions do not know */
+    int threads, all; /* threads of a stream, and of the machine */
+    bool measured, shares; /* shares: models share a GPU by streams, which predictions do not model */
     double ms; /* together, the median */
     int64_t predicted_ns;
     nnc_together_model *model; /* in `a` */
     nnc_arena a;
 } nnc_together;
-/* Compares s, a fresh session of `joined`, with each model alone: results of a first run; times, in bursts in turn. eo: what e was created
- * with. Over several ranks nothing is measured. */
+/* Compares s, a fresh session of `joined`, with each model alone: results of a first run, and times in alternating bursts. eo: the options
+ * of e. Over several ranks nothing is measured. */
 nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc_artifact *joined, nnc_session *s,
     nnc_model *const *m, const char *const *name, int n, const nnc_compare_options *o, nnc_together *out, nnc_sink *sink) NNC_MUST;
 void nnc_report_together(const nnc_together *t, nnc_text *out);
@@ -34,7 +34,7 @@ void nnc_together_free(nnc_together *t);
 typedef enum nnc_verifier {
     NNC_BY_PLAN,
     NNC_BY_REFERENCE
-} nnc_verifier; /* compiled and run, or evaluated in float64 */
+} nnc_verifier; /* compile and run, or evaluate in float64 */
 typedef struct nnc_verify_options {
     nnc_compile_options compile;
     nnc_verifier by;
@@ -47,22 +47,22 @@ nnc_status nnc_verify_folder(nnc_env *e, const char *folder, const nnc_verify_op
 
 /* ---- layer by layer ---------------------------------------------------------------------------------------------- */
 
-/* Compares fused, unfused and float64 at every layer and appends the report; `against` (or NULL): and the outputs with those in this
- * file. Of o: compile, seed, input, inputs, tolerance. */
+/* Compares fused, unfused and float64 at every layer and appends the report. `against` (or NULL) is a file of outputs to compare with.
+ * Reads these members of o: compile, seed, input, inputs, tolerance. */
 nnc_status nnc_verify_model(nnc_env *e, const nnc_model *m, const nnc_compare_options *o,
     const char *against, nnc_format f, nnc_text *out, bool *agrees, nnc_sink *sink) NNC_MUST;
-/* The smallest model found in which a layer differs as one of m does; NULL: all agree. */
+/* Finds a small model in which a layer differs as in m. *small is NULL if all layers agree. */
 nnc_status nnc_smallest_failing(nnc_env *e, const nnc_model *m, const nnc_compare_options *o,
     nnc_model **small, nnc_sink *sink) NNC_MUST;
 
-/* Times of runs. */
+/* A list of run times. */
 typedef struct nnc_times {
     int64_t *ns;
     int n, cap;
     int64_t spent_ns; /* their sum */
 } nnc_times;
-/* Times runs of s in its steady state as o says (warmup, iterations, duration_ms), with their copies or without; sorted. The caller frees
- * t->ns, also after a failure. */
+/* Times runs of s in its steady state as o says (warmup, iterations, duration_ms). `io`: with copies. The times are sorted. The caller
+ * frees t->ns, also after a failure. */
 nnc_status nnc_session_time(nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink) NNC_MUST;
 /* Quantile `share` (0..1) of sorted times in ms, interpolated linearly, and their mean; NaN when there are none. */
 double nnc_times_at(const nnc_times *t, double share);

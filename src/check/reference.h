@@ -15,7 +15,7 @@ typedef struct nnc_reference {
     int n_out;
 } nnc_reference;
 
-/* Evaluates the reference of `g` for `inputs`: completely when that is affordable, otherwise on sampled rows. */
+/* Evaluates the reference of `g` for `inputs`, completely if that is affordable, otherwise on sampled rows. */
 nnc_status nnc_reference_make(const nnc_graph *g, void *const *inputs, int threads, nnc_reference *r, nnc_sink *sink) NNC_MUST;
 void nnc_reference_free(nnc_reference *r);
 /* Conditioning: the mean square by which simulated rounding changes an element of each output (nnc_eval_rounded), over finite elements. */
@@ -40,7 +40,7 @@ double nnc_default_tolerance(nnc_dtype d);
 /* The same for a model whose contractions have precision p, for any result type: about a hundred layers' roundings of operands and
  * result (rounding to f16 or tf32 has a relative mean square of 4e-8, to bf16 64 times that). 0 for f32. */
 double nnc_precision_tolerance(nnc_precision p);
-/* The coarsest float type among the values that output i is computed from; *contracted: a contraction is among what computes them. */
+/* The coarsest float type among the values that output i is computed from. *contracted: a contraction computes one of them. */
 nnc_dtype nnc_coarsest_dtype(const nnc_graph *g, int i, bool *contracted, nnc_arena *a);
 
 #endif

@@ -6,8 +6,8 @@
 
 enum {
     CL_MAX_NODE = 64,  /* devices of a node */
-    CL_MAX_MESH = 16,  /* of them with NVLinks to each other */
-    CL_MAX_RINGS = 36, /* and links of a pair */
+    CL_MAX_MESH = 16,  /* devices of a node with NVLinks to each other */
+    CL_MAX_RINGS = 36, /* rings, and links of a pair */
 };
 
 typedef enum p2p_reach { P2P_none, P2P_switch, P2P_socket, P2P_all } p2p_reach; /* pairs that copy through PCIe without host memory */
@@ -20,22 +20,22 @@ typedef struct measured {
     nnc_point *point;  /* bytes, ns */
 } measured;
 
-/* What connects the devices of one node, as the file says; link numbers are relative to the node's first. -1: there is none. */
+/* Connections of the devices of one node, as the file says. Link numbers are relative to the node's first; -1: none. */
 typedef struct nnc_fabric {
     int n; /* devices */
     bool has_nvlink, has_nvswitch, has_pcie, has_nics;
     int64_t nvlink_bytes_s, nvlink_latency_ns;
-    double relay_share; /* of a link's rate where a ring passes through a GPU without stopping there; 0: rings cannot */
+    double relay_share; /* share of a link's rate for a ring that passes through a GPU without stopping there; 0: not possible */
     uint8_t *pair;      /* n x n: NVLinks between two devices */
     int32_t *pair_link; /* n x n, directed */
     int64_t nvswitch_bytes_s, nvswitch_latency_ns; /* of one GPU, one direction */
-    int64_t reduce_bytes_s, reduce_latency_ns;     /* reductions in the switch: bus bandwidth of an allreduce; 0: none */
+    int64_t reduce_bytes_s, reduce_latency_ns;     /* in-switch reductions: bus bandwidth of an allreduce; 0: none */
     int32_t *port_out, *port_in;
     int64_t pcie_bytes_s, uplink_bytes_s, pcie_latency_ns, staged_latency_ns;
-    int64_t pageable_bytes_s; /* of host memory that is not pinned: for people */
+    int64_t pageable_bytes_s; /* rate of pageable host memory; only for reports */
     const char *p2p_word;
     p2p_reach p2p;
-    double staged_share; /* of PCIe's rate that copies through host memory reach */
+    double staged_share; /* share of PCIe's rate that copies through host memory reach */
     int n_switch;
     int *switch_of;      /* by device, -1: none (a CPU) */
     int *switch_socket;
@@ -64,17 +64,17 @@ nnc_status cluster_read(nnc_cluster *c, const nnc_json *json, nnc_sink *sink);
 /* cluster.c: fills the fabric's link numbers and the cluster's links. */
 nnc_status cluster_make_links(nnc_cluster *c, nnc_sink *sink);
 
-/* An NVLink ring: devices in order; via[i]: the device that the hop from at[i] passes through, -1: none. */
+/* An NVLink ring: devices in order. via[i] is the device that the hop from at[i] passes through; -1: none. */
 typedef struct ring { int n; int8_t at[CL_MAX_MESH], via[CL_MAX_MESH]; } ring;
-/* Edge-disjoint directed rings through `n` devices (numbers within the node) of a mesh; returns how many, at most CL_MAX_RINGS. */
+/* Finds edge-disjoint directed rings through n devices (numbers within the node) of a mesh. Returns their number, at most CL_MAX_RINGS. */
 int cluster_rings(const nnc_fabric *f, const int *device, int n, ring *out, bool *relayed);
 
-/* Uses of links being added up: those of a copy are few and searched for; for a collective (usage_init) there is a number for each link. */
+/* Accumulates uses of links. A copy uses few links, kept in a list. A collective has an array with a number for each link (usage_init). */
 enum { CL_FEW = 24 };
 typedef struct usage {
     const nnc_cluster *c;
-    double *weight;   /* by link; NULL: few */
-    int32_t *touched; /* links with a weight, n of them; NULL: few_links */
+    double *weight;   /* by link; NULL: few_link is used */
+    int32_t *touched; /* links with a weight, n of them; NULL: few_link is used */
     int n;
     int32_t few_link[CL_FEW];
     double few_weight[CL_FEW];
@@ -91,10 +91,11 @@ void usage_add(usage *u, int link, double weight);
 /* Payload bytes per second that the links allow. */
 double usage_rate(const usage *u);
 
-/* The links of a copy from src to dst, each with `weight`. Returns latency and text; *share: of the links' rate that it reaches. */
+/* A copy without its links: its latency, rate, share of the links' rate, and how it goes. */
 typedef struct hop { int64_t latency_ps; double bytes_s; double share; const char *how; } hop;
+/* Finds a copy from src to dst, and adds its links with `weight`. */
 void p2p_path(const nnc_cluster *c, int src, int dst, double weight, usage *u, hop *out);
-/* Share of the NICs' rate that a ring over so many nodes reaches for a tensor of so many bytes; the table's edge beyond it. */
+/* Share of the NICs' rate that a ring over `nodes` nodes reaches for a tensor of `bytes`. Beyond the table its edge holds. */
 double nic_share(const nnc_fabric *f, int nodes, int64_t bytes);
 /* Stores what u holds in t. */
 bool usage_store(const usage *u, nnc_transfer *t, nnc_arena *a);

@@ -30,12 +30,12 @@ typedef struct nnc_emitter {
  * Compile with --fmad=false: the kernel IR states which products and sums are fused. Kernels without a grid: NNC_E_BUG. */
 extern const nnc_emitter nnc_emitter_cuda;
 
-/* Kernels that differ only in extents and constants share one function, which the emitter writes once for all that it is given. code[i]:
- * NULL where kernel i has its own, under its name; otherwise the function's name and the sizes that are its last arguments:
- * "k_add_0123456789abcdef i64 d12544 f3f000000". Depends on k alone. Strings are in `a`. */
+/* Finds kernels that differ only in extents and constants. They share a function, which the emitter writes once. code[i] is NULL if
+ * kernel i has its own function, under its name. Otherwise it is the function's name and the sizes that are its last arguments:
+ * "k_add_0123456789abcdef i64 d12544 f3f000000". It depends only on k. Strings are in `a`. */
 nnc_status nnc_cuda_share(const nnc_kernel *const *k, int n, nnc_arena *a, const char **code, nnc_sink *sink) NNC_MUST;
-/* Reads the next of these sizes, which follow the name, into out as the bytes of an argument (at most NNC_CUDA_ARGUMENT), and advances
- * *code past it. Returns the number of bytes; 0: there is no further size, or it is malformed. */
+/* Reads the next of the sizes after the name into `out`, as the bytes of an argument (at most NNC_CUDA_ARGUMENT), and advances *code past
+ * it. Returns the number of bytes; 0: no further size, or it is malformed. */
 enum { NNC_CODE_NAME = 320, NNC_CUDA_ARGUMENT = 12, NNC_CUDA_SIZES = 32 };
 size_t nnc_cuda_argument(const char **code, void *out);
 

@@ -9,10 +9,10 @@
 #include "codegen/codegen.h"
 #include "math/formula.h"
 
-/* Values that stand in a kernel's text as marks, in its order (cuda_share.c). */
+/* Values that a kernel's text has as marks, in the order of the text (cuda_share.c). */
 typedef struct cu_size_at {
     uint8_t kind;
-    int64_t value; /* of a float: its bits */
+    int64_t value; /* a float's bits, or an integer */
 } cu_size_at;
 typedef struct cu_sizes {
     cu_size_at *at;
@@ -29,10 +29,10 @@ typedef struct cu_value {
     bool outside;  /* declared before its section: read by later sections */
     bool live;     /* a store depends on it */
     int32_t uses;  /* number of uses as an operand */
-    int32_t into;  /* fma: the reduction that accumulates this term where it is computed; for such a reduction: itself; 0: neither */
-    int32_t store; /* store: the first of those whose elements are consecutive, which stores all of them; -1: none */
+    int32_t into;  /* fma: the reduction that accumulates this term; such a reduction: itself; 0: neither */
+    int32_t store; /* store: the first of stores to consecutive elements, which stores all of them; -1: none */
     int32_t as;    /* load: the earlier instruction that loads the same element, or -1 */
-    int32_t row;   /* load of a weight: the first that reads the same rows of it, which are in registers: row_8[r0 - 1]; 0: none */
+    int32_t row;   /* load of a weight: the first load of the same rows, which are in registers: row_8[r0 - 1]; 0: none */
 } cu_value;
 
 typedef struct cu {
@@ -47,13 +47,13 @@ typedef struct cu {
     bool in_lanes;          /* inside the loop over lanes */
     const char *ragged;     /* text of the number of elements left for a vector access, NULL = all */
     const char *store_if;   /* text of the condition for stores, NULL = none */
-    int32_t synced;         /* the threads of a group have met since the instructions before it */
+    int32_t synced;         /* the threads of a group have synchronised after all instructions below this one */
     const bool *kept;       /* by buffer: tmp buffers that live in registers, or NULL */
-    const nnc_kguard *holds[NNC_KGUARDS]; /* guards known to hold here */
+    const nnc_kguard *holds[NNC_KGUARDS]; /* guards that are known to hold at this point */
     int n_holds;
     int run_axis;           /* reduce axis of the loads of runs */
     const char *unroll;     /* name of the index of `held` values, "u" */
-    cu_sizes *sizes;        /* of marks; NULL: extents are written */
+    cu_sizes *sizes;        /* sizes of the marks; NULL: extents are written as numbers */
     nnc_sink *sink;
 } cu;
 
@@ -67,7 +67,7 @@ void cu_int(const cu *c, int64_t v);    /* a literal of that type */
  * offsets. */
 void cu_put(const cu *c, const char *fmt, ...);
 void cu_line(cu *c, const char *fmt, ...); /* the same, indented, with a newline */
-void cu_open(cu *c, const char *fmt, ...); /* then indents */
+void cu_open(cu *c, const char *fmt, ...); /* the same, then indents further */
 void cu_typed(const cu *c, const char *type, int lanes); /* indented: "float ", "nnc_vec<float, 4> " */
 void cu_close(cu *c, const char *text);
 void cu_close_all(cu *c, int scopes);   /* that many "}" */
@@ -101,7 +101,7 @@ void cu_place(cu *c, const char *unit); /* declares the outer axes, from the num
 
 /* One kernel in one schedule class. */
 void cu_point(cu *c);
-bool cu_walk(cu *c, const nnc_kstage *s); /* of cu_point, a stage whose windows a thread walks along; false: it is another one */
+bool cu_walk(cu *c, const nnc_kstage *s); /* part of cu_point: a stage whose windows a thread walks along; false: not such a stage */
 void cu_row(cu *c);
 void cu_finish(cu *c); /* the second launch of a split kernel */
 void cu_tile(cu *c);
@@ -109,33 +109,33 @@ void cu_steps(cu *c);
 void cu_scatters(cu *c);
 void cu_attend(cu *c);
 
-/* cuda_share.c: kernels that differ only in extents and constants share one function. What may differ is written by these: an extent or
- * stride; of type long long; what is divided by; a constant of f32. */
+/* cuda_share.c: kernels that differ only in extents and constants share one function. These functions write what may differ: an extent or
+ * stride, the same of type long long, a divisor, an f32 constant. */
 void cu_size(const cu *c, int64_t v);
 void cu_size_long(const cu *c, int64_t v);
 void cu_divisor(const cu *c, int64_t v);
 void cu_float(const cu *c, double f);
 void cu_mark_name(const cu *c);   /* the function's name */
-void cu_mark_params(const cu *c); /* the end of its parameters, where those of sizes follow */
+void cu_mark_params(const cu *c); /* the end of its parameters, after which those for sizes follow */
 typedef struct cu_one { /* a kernel */
     nnc_text text;
     cu_sizes sizes;
     nnc_hash128 hash;        /* of the text */
-    int like;                /* the first kernel of its group */
-    struct cu_group *group;  /* of the first one */
+    int like;                /* first kernel of its group */
+    struct cu_group *group;  /* set for that kernel */
 } cu_one;
 typedef struct cu_shared {
     cu_one *kernel;
     int n;
 } cu_shared;
-nnc_status cu_write(cu_one *o, const nnc_kernel *k, bool sizes, nnc_sink *sink); /* cuda.c: its text; with marks for sizes */
-/* Writes kernels and groups them. s is to be freed after an error, too; it uses memory of a. */
+nnc_status cu_write(cu_one *o, const nnc_kernel *k, bool sizes, nnc_sink *sink); /* cuda.c: writes its text; `sizes`: with marks */
+/* Writes kernels and groups them. s uses memory of a, and must be freed after an error too. */
 nnc_status cu_share(cu_shared *s, const nnc_kernel *const *k, int n, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 void cu_shared_deinit(cu_shared *s);
-void cu_put_function(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first); /* of a group */
-void cu_put_shared(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i); /* a line of kernel i's comment */
-/* Calls of its function with these pointers, for tests: by kernel i; by the group, which reads sizes from a[n_pointer] on (false: the
- * group is one kernel). */
+void cu_put_function(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first); /* the function of a group */
+void cu_put_shared(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i); /* a line for kernel i's comment */
+/* For tests: append calls of a function with these pointers, by kernel i, or by the group, which reads sizes from a[n_pointer] on (false:
+ * the group is a single kernel). */
 void cu_put_call(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i, const char *suffix, const char *pointers);
 bool cu_put_general_call(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first, const char *suffix,
     const char *pointers, int n_pointer);
@@ -144,6 +144,6 @@ bool cu_put_general_call(nnc_text *t, const cu_shared *s, const nnc_kernel *cons
 void cu_formulas(nnc_text *t, const nnc_kernel *const *k, int n, const char *text);
 /* cuda_prelude.c: defines the helpers that `text` names, in order. */
 void cu_prelude(nnc_text *t, const char *text);
-bool cu_names(const char *text, const char *name); /* as a whole word */
+bool cu_names(const char *text, const char *name); /* whether the text has the name as a whole word */
 
 #endif

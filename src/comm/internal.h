@@ -6,21 +6,21 @@
 #include <pthread.h>
 #include <string.h>
 
-/* What the communicators of a rank have in common. */
+/* State that the communicators of a rank share. */
 typedef struct comm_root {
     const nnc_transport *by;
-    pthread_mutex_t lock; /* of the transport, and of all below */
+    pthread_mutex_t lock; /* guards the transport and all members below */
     int users;
     int rank, world, local_rank;
     double timeout_s;
     void *first;          /* the transport's own communicator; closed with the last user */
     bool broken, told;
-    nnc_status code;      /* of broken: NNC_E_PEER, or NNC_E_NOMEM */
-    char why[512];        /* of broken */
+    nnc_status code;      /* if broken: NNC_E_PEER or NNC_E_NOMEM */
+    char why[512];        /* if broken: the reason */
 } comm_root;
 
 extern const nnc_transport comm_self, comm_tcp;
-/* The group of rank `rank` among n in one process; the first call makes them, *shared: of all. NULL: out of memory. */
+/* Group of rank `rank` among n in one process. The first call makes all groups, in *shared. NULL: out of memory. */
 void *comm_self_join(void **shared, int rank, int n);
 
 /* Frees a list, whose elements begin with the pointer to the next one. */
@@ -32,8 +32,8 @@ static inline void comm_drop(void *first)
     }
 }
 
-/* guard.c. Calls fn(ctx), which cannot be interrupted; the process ends with a message and exit code 6 when it takes longer. False: no
- * thread for it. */
+/* guard.c. Calls fn(ctx), which cannot be interrupted. If it takes longer than timeout_s, the process ends with a message and exit code 6.
+ * False: no thread could be started. */
 bool comm_guarded(void (*fn)(void *ctx), void *ctx, double timeout_s, const char *message);
 
 #endif

@@ -7,29 +7,29 @@
 
 /* How a call is lowered to graphs. Tensor ids are the positions of the call's arguments; `zeros` follows them. */
 typedef struct cudnn_lowering {
-    bool split;     /* the convolution with its bias, then a second graph for the epilogue, in place */
-    bool zero_bias; /* a bias of zeros, written into the workspace at each run: precompiled engines support epilogues only after a bias */
+    bool split;     /* one graph for the convolution and its bias, a second one for the epilogue, in place */
+    bool zero_bias; /* adds a bias of zeros, written into the workspace at each run; precompiled engines need a bias before epilogues */
 } cudnn_lowering;
 
 /* Lowers the call to cuDNN's precompiled engines; false: cuDNN does not support the call, reason in *why. */
 bool cudnn_lower(const nnc_call *c, cudnn_lowering *w, const char **why);
 int cudnn_n_args(const nnc_call *c); /* number of arguments of the call */
-/* Ids that a graph reads or writes, as bits: of the core or the tail. */
+/* Bit set of the ids that a graph, the core or the tail, reads or writes. */
 uint32_t cudnn_used_ids(const nnc_call *c, const cudnn_lowering *w, bool tail);
 
-/* Add a part of the call to an empty graph; nnc_cudnn_finish comes after. */
+/* Add a part of the call to an empty graph. The caller then calls nnc_cudnn_finish. */
 void cudnn_describe_core(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w);
 void cudnn_describe_tail(nnc_cudnn *g, const nnc_call *c);
 
-/* What configurations the call allows, within so many bytes of workspace. */
+/* Filter for configurations that the call allows, with at most `limit` bytes of workspace. */
 nnc_cudnn_filter cudnn_filter_of(const nnc_call *c, int64_t limit);
-/* Lists configurations; where some use tensor cores, only those. Returns their number, -1: out of memory. */
+/* Lists configurations; if some use tensor cores, only those. Returns their number; -1: out of memory. */
 int cudnn_query(nnc_cudnn *g, nnc_cudnn_filter f);
-/* Makes the plan of one of the n configurations of g: the first that can be finalized, by rule. Returns its index, -1: none. */
+/* Makes the plan of the first of g's n configurations that can be finalized. Returns its index; -1: none. */
 int cudnn_plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit);
 
-/* Bytes of the zeros at the end of the workspace, at a multiple of CUDNN_ALIGN. */
 enum { CUDNN_ALIGN = 256 };
+/* Bytes of zeros at the end of the workspace, which begin at a multiple of CUDNN_ALIGN. */
 int64_t cudnn_zero_bytes(const nnc_call *c, const cudnn_lowering *w);
 
 /* cudnn_rule.c: the engine's choose(). */

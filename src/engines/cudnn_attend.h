@@ -6,14 +6,14 @@
 #include "codegen/codegen.h"
 #include "plan/plan.h"
 
-/* Ids of the graph's tensors that have memory, in order; mask: -1 without one. */
+/* Ids of the graph's tensors that have memory, in order. mask is -1 without one. */
 typedef struct attend_ids {
     int q, k, v, y, scale, mask, low, stats;
 } attend_ids;
-/* Describes the kernel's attention to an empty graph; the kernel has a library (nnc_attend_library). */
+/* Adds the kernel's attention to an empty graph. The kernel has a library (nnc_attend_library). */
 void attend_describe(nnc_cudnn *g, const nnc_kernel *k, attend_ids *id);
 
-/* A kernel prepared to run by cuDNN, or, where it has no plan for it, as it was generated (a note says so). */
+/* A kernel that cuDNN runs. If cuDNN has no plan for it, the generated code runs, and a note says so. */
 typedef struct attend_handle attend_handle;
 nnc_status attend_load(const nnc_load *l, attend_handle **out, nnc_sink *sink) NNC_MUST;
 nnc_status attend_run(attend_handle *h, void *const *args, void *work) NNC_MUST;

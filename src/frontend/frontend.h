@@ -17,35 +17,35 @@ typedef struct nnc_model_options {
     uint64_t seed; /* of generated weights */
     bool trains; /* the section "train" sets the arg `batch` and, without has_seed, the seed */
     bool has_seed;
-    const char *place; /* --place: "LAYERS=DEVICE,..."; NULL: as the model says; nnc_model_again: as it was */
-    int classes; /* of a new head (--replace-head); 0: the head is the model's; nnc_model_again: as it was */
+    const char *place; /* --place: "LAYERS=DEVICE,..."; NULL: as the model says; nnc_model_again: unchanged */
+    int classes; /* outputs of a new head (--replace-head); 0: keep the head; nnc_model_again: unchanged */
     const char *weights; /* file of tensors, NULL = generate */
-    const nnc_arg *rename; /* of its tensors (nnc_tensors_rename) */
+    const nnc_arg *rename; /* rules for its tensors (nnc_tensors_rename) */
     int n_rename;
     nnc_onnx_options onnx; /* of ONNX models */
-    const nnc_graph *again; /* the model that is read again, nnc_model_again; otherwise NULL */
+    const nnc_graph *again; /* nnc_model_again: the model to read again; otherwise NULL */
 } nnc_model_options;
 
-/* Loads a model file: .json (model), text graph ("graph @...") or .onnx, told apart by content. NULL: an error, located in the sink. */
+/* Loads a model file: .json (model), graph text ("graph @...") or .onnx, recognised by content. NULL: an error, located in the sink. */
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink);
 nnc_graph *nnc_model_parse(const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink);
 
-/* Reads the model that g was read from (g->given) once more, for the args and shapes of o; the rest is as it was. Nothing is read from
- * its files: weights are those of g. NULL: an error, located in the sink. */
+/* Reads the model that g was read from (g->given) again, for the args and shapes of o; the rest stays the same. Nothing is read from its
+ * files: weights are those of g. NULL: an error, located in the sink. */
 nnc_graph *nnc_model_again(const nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 
-/* The layers of a model in order: path[0..n) with room for its nodes, and by node its layer, -1 for leaves and nodes without a path.
- * Returns n. */
+/* Lists the layers of a model in order in path[], which has room for its nodes. Sets layer_of[] by node; -1: leaves and nodes without a
+ * path. Returns the number of layers. */
 int nnc_model_layers(const nnc_graph *g, const char **path, int32_t *layer_of);
 
-/* Puts layers on devices, "LAYERS=DEVICE,...", as --place does. NNC_E_USAGE: unknown layers, layers placed twice or not at all. */
+/* Puts layers on devices by a --place text, "LAYERS=DEVICE,...". NNC_E_USAGE: unknown layers, layers placed twice or not at all. */
 nnc_status nnc_model_place(nnc_graph *g, const char *place, nnc_sink *sink) NNC_MUST;
-/* Rules "LAYERS=WORD,..." of a flag: of[i] is the index of node i's word, -1 where its layer has none, and rule[i] the rule within `rules`,
- * to its comma. NNC_E_USAGE: unknown layers or words, layers with two. */
+/* Applies rules "LAYERS=WORD,..." of a flag. of[i] is the index of node i's word, -1 if its layer has none; rule[i] is the rule within
+ * `rules`, up to its comma. NNC_E_USAGE: unknown layers or words, layers with two words. */
 nnc_status nnc_model_words(const nnc_graph *g, const char *flag, const char *rules, const char *const *word, int n_word, int *of,
     const char **rule, nnc_sink *sink) NNC_MUST;
 
-/* The layer types with their keys, defaults and documentation, as text or JSON. */
+/* Appends the layer types with their keys, defaults and documentation, as text or JSON. */
 void nnc_layers_list(bool json, nnc_text *t);
 
 /* Limits, stated in docs/model.md and checked before memory is allocated. */

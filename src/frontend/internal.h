@@ -55,7 +55,7 @@ _Static_assert(FK__COUNT <= 64, "fe_spec.has is one word");
 
 typedef struct fe_list { /* of integers */
     int n;
-    bool one; /* written as a single number: applies to every dimension where each may have its own */
+    bool one; /* written as a single number, which applies to every dimension */
     int64_t v[2 * NNC_MAX_RANK];
 } fe_list;
 /* fe_list.n of "same" padding, which keeps ceil(extent / stride); an odd zero goes to the end (upper) or to the begin (lower). */
@@ -94,15 +94,16 @@ typedef struct fe_row {
     const char *name;
     int n_min, n_max;  /* inputs; -1 = any */
     nnc_op op;         /* the op that computes the layer's result */
-    bool own;          /* a row of layers.def; otherwise of ops.def, with the op's attributes as keys */
+    bool own;          /* true: a row of layers.def; false: of ops.def, with the op's attributes as keys */
     const char *keys;  /* "kernel stride=1 shape?": see layers.def */
     fe_build build;
     const char *doc;
 } fe_row;
 
 bool fe_layer_find(const char *name, fe_row *out);
-/* listing.c: the keys with their defaults, "kernel stride=1 shape?", each in quotes; a kind in words. */
+/* listing.c: appends the keys with their defaults, "kernel stride=1 shape?", each in quotes. */
 void fe_put_uses(nnc_text *t, const fe_row *r, const char *quote);
+/* A kind in words. */
 const char *fe_kind_text(fe_kind k);
 int fe_layer_count(void);
 fe_row fe_layer_at(int i); /* in table order: layers.def, then ops.def */
@@ -147,10 +148,10 @@ typedef struct fe_scaled { /* a weight whose scale depends on the consumers of i
     double fan_in;
 } fe_scaled;
 
-/* The tensors of a file by torchvision's names, where it has timm's (timm.c). */
+/* Maps a file with timm's names to torchvision's (timm.c). */
 typedef struct fe_timm {
     const nnc_tensors *st;
-    const char **as; /* by tensor; NULL: no other name. as NULL: the file's names are no such */
+    const char **as; /* by tensor: torchvision's name, or NULL. as NULL: the file does not have timm's names */
     const char *family, *note;
     int used;
 } fe_timm;
@@ -202,7 +203,7 @@ typedef struct fe_ctx { /* inherited from enclosing groups and blocks */
     int16_t device;
     int dtype; /* -1 = that of the input */
     bool frozen;
-    bool tied;  /* "weights" was given: the same weight name may be used again */
+    bool tied;  /* "weights" was given, so a weight name may be used again */
 } fe_ctx;
 
 typedef struct fe_layer { /* the layer being built */
@@ -227,8 +228,8 @@ void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 nnc_status fe_stop(fe *f, nnc_status st); /* records the first failure; returns it */
 nnc_ref fe_nomem(fe *f);
 static inline const nnc_type *fe_in_type(const fe_layer *l) { return nnc_typeof(l->f->g, l->in[0]); } /* of the first input */
-static inline bool fe_oom(fe *f) { return fe_nomem(f) != NNC_NONE; } /* false */
-/* Reports, and is false: for functions that return whether they succeeded. */
+static inline bool fe_oom(fe *f) { return fe_nomem(f) != NNC_NONE; } /* returns false */
+/* Report an error and evaluate to false, for functions that return whether they succeeded. */
 #define FE_FALSE_AT(f, item, path, ...) (fe_fail_at(f, item, false, path, __VA_ARGS__), false)
 #define FE_FALSE(l, key, ...) (fe_bad(l, key, __VA_ARGS__), false)
 /* ", did you mean `x`?" or "". `names` may hold NULLs. */
@@ -284,15 +285,16 @@ bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in);
 nnc_status fe_open_weights(const nnc_model_options *o, nnc_tensors **out, nnc_sink *sink);
 nnc_status fe_weights_open(fe *f);
 nnc_status fe_timm_open(fe_timm *t, const nnc_tensors *st, nnc_arena *a, nnc_sink *sink);
-/* The tensor that has this name in torchvision; NULL: there is none. */
+/* Finds the tensor that has this name in torchvision; NULL: none. */
 const nnc_tensor_entry *fe_timm_find(fe_timm *t, const char *name);
-/* A note, where such tensors were found. */
+/* Adds a note if such tensors were found. */
 void fe_timm_say(const fe_timm *t, const char *file, nnc_sink *sink);
 nnc_status fe_weights_close(fe *f, bool ok);
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 
-/* The head (head.c). Takes the differences of its weights out of m; gives it o->classes outputs, and says so. */
+/* The head (head.c). Removes the differences of its weights from m. */
 void fe_forget_head(const nnc_graph *g, nnc_mismatch *m);
+/* Gives the head o->classes outputs, and says so. */
 nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 
 /* Args (model.c). */

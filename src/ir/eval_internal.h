@@ -18,9 +18,9 @@ typedef struct ev {
     nnc_weight_files *files;
     nnc_sink *sink;
     const nnc_rounding *rounding; /* NULL: none */
-    ev_errors errors; /* of the node that is evaluated */
+    ev_errors errors; /* of the current node */
     const nnc_rval *before; /* by output: current values of states with updates; NULL: those of their weights */
-    const nnc_replaced *edit; /* of the whole graph's values, not of those in bodies */
+    const nnc_replaced *edit; /* edits of the graph's values, not of those in bodies */
     size_t n_edit;
 } ev;
 
@@ -58,11 +58,11 @@ typedef struct ev_noise {
     double least; /* largest error of a small number */
     uint64_t key;
 } ev_noise;
-/* Of result k of n while it is evaluated; of no effect without simulated rounding. */
+/* Noise of result k of n during its evaluation; without simulated rounding it has no effect. */
 ev_noise ev_noise_of_result(const ev *e, const nnc_node *n, int k, const nnc_type *t);
 /* Noise of the gates of recurrent op n, which are in f32, or f64. */
 ev_noise ev_noise_of_gates(const ev *e, const nnc_node *n, const nnc_type *t);
-/* Noise of the terms of its sums, another one in each step: that of the operands is the same in all steps. */
+/* Noise of the terms of its sums, which differs between steps. That of the operands is the same in all steps. */
 ev_noise ev_noise_of_terms(const ev *e, const nnc_node *n, const nnc_type *t);
 double ev_noisy(const ev_noise *w, int64_t i, double x);
 bool ev_is_recurrent(const nnc_node *n);
@@ -99,12 +99,12 @@ typedef struct ev_walk {
     const int64_t *table[NNC_MAX_RANK + 1]; /* NULL: a stride */
     int row[NNC_MAX_RANK + 1]; /* dimension that selects the table's row; -1: it has one row */
 } ev_walk;
-/* Appends a dimension; merged with the last one where both have one stride. */
+/* Appends a dimension, merged with the last one if one stride covers both. */
 void ev_walk_add(ev_walk *w, int64_t dim, int64_t stride);
 void ev_walk_table(ev_walk *w, int64_t dim, const int64_t *table, int row);
 /* Appends the dimensions of `out` except the last `inner`, to which operand t is broadcast (without its last `inner`). */
 void ev_walk_broadcast(ev_walk *w, const nnc_type *t, const nnc_type *out, int inner);
-/* Elements of points first..first+n: where they lie side by side, otherwise copied to `to`. */
+/* Elements of points first..first+n: a pointer to them if they are consecutive, otherwise copied to `to`. */
 const uint64_t *ev_gather(const ev_walk *w, int64_t first, int64_t n, uint64_t *to);
 void ev_read(const ev_walk *w, int64_t first, int64_t n, uint64_t *to); /* always copied */
 
@@ -118,8 +118,8 @@ typedef struct ev_window {
 } ev_window;
 nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_type *x, const nnc_type *y,
     const int64_t *kernel) NNC_MUST;
-/* Appends the dimensions of kernel and result, in this order or the other one, at which a plane of the source is read, with one of
- * `between` planes between them (1: none). Once per window. */
+/* Appends the dimensions of kernel and result, or (without kernel_first) of result and kernel, at which a plane of the source is read.
+ * `between` inserts a dimension of as many planes between them (1: none). Once per window. */
 void ev_walk_window(ev_walk *w, const ev_window *s, bool kernel_first, int64_t between, int64_t stride);
 
 /* C[batch,m,n] = A B (+ bias) over 8-byte elements, doubles or integers that wrap to d, divided among threads. Walks a and b visit the
@@ -136,14 +136,14 @@ nnc_status ev_run_gemm(const ev *e, const ev_gemm *g) NNC_MUST;
 
 /* A float attribute as a number of type d; for integers the nearest value of d (an unbounded clip stays unbounded). */
 double ev_attr_value(nnc_dtype d, double v);
-/* Such a number of an integer type, in the evaluator's representation. */
+/* A number of an integer type in the evaluator's representation. */
 static inline int64_t ev_int(nnc_dtype d, double v)
 {
     int64_t i = 0;
     nnc_set_f64(d == DT_u64 ? DT_u64 : DT_i64, &i, 0, v);
     return i;
 }
-/* The same as an element: of a float type the double's bits. */
+/* The same as an 8-byte element. For float types it is the double's bits. */
 static inline uint64_t ev_bits(nnc_dtype d, double v)
 {
     uint64_t w;

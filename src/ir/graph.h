@@ -15,10 +15,10 @@ nnc_ref nnc_name_find(const nnc_graph *g, const char *name);
 /* Reserves `name` for r without making it unique; false: in use, or out of memory (then g->status is set). */
 bool nnc_name_claim(nnc_graph *g, const char *name, nnc_ref r);
 
-/* Copies of what a node refers to, in g's arena; NULL and sticky NNC_E_NOMEM when out of memory. */
+/* Copy what a node refers to into g's arena. NULL, and sticky NNC_E_NOMEM: out of memory. */
 nnc_weight *nnc_weight_copy(nnc_graph *g, const nnc_weight *w, const nnc_type *t);
 
-/* Returns a copy of s, or `before` where that is equal: strings of consecutive nodes often are. NULL for NULL. */
+/* Returns a copy of s, or `before` if it is equal, as strings of consecutive nodes often are. NULL for NULL. */
 const char *nnc_keep_string(nnc_graph *g, const char *s, const char *before);
 /* Copies what an attribute points to into g. False: out of memory, not yet reported. */
 bool nnc_keep_attr(nnc_graph *g, nnc_attr *a);
@@ -26,10 +26,10 @@ bool nnc_keep_attr(nnc_graph *g, nnc_attr *a);
 /* What is wrong with `update state <- value`; NULL: nothing. */
 const char *nnc_update_fault(const nnc_graph *g, nnc_ref state, nnc_ref value);
 
-/* Are the nodes in place where their operands and results say (views.c)? */
+/* Checks that operands and results of nodes in place lie where these nodes need them (views.c). */
 nnc_status nnc_check_places(const nnc_graph *g, nnc_sink *sink) NNC_MUST;
 
-/* Where to report on a node: its location, with the origin for a path. */
+/* Location for messages about a node, with its origin as the path. */
 nnc_loc nnc_node_loc(const nnc_node *n);
 
 /* Sets the sticky status (the first failure is kept) and returns NNC_NONE. */

@@ -141,11 +141,11 @@ typedef struct nnc_node {
     uint16_t op; /* nnc_op */
     uint16_t n_in, n_out, n_attr;
     int16_t device;   /* -1 = not assigned */
-    int32_t task;     /* its place in the order of each device: lower ones first, equal ones together; -1 = none (docs/plan.md) */
-    int32_t micro;    /* number of the micro-batch that it computes, from 1: for timelines only; 0 = none */
+    int32_t task;     /* position in the order of each device: lower ones run first, equal ones together; -1 = none (docs/plan.md) */
+    int32_t micro;    /* micro-batch that it computes, from 1, only for timelines; 0 = none */
     bool frozen;      /* param: not trained */
     bool state;       /* param: replaced by a value of the graph after each run (nnc_update) */
-    bool accumulates; /* state: also after runs that take no step (nnc_accumulate) */
+    bool accumulates; /* state: also replaced after runs without a step (nnc_accumulate) */
     nnc_ref *in;
     nnc_ref out;      /* first result; results have consecutive ids */
     nnc_attr *attr;   /* sorted by key */
@@ -162,7 +162,7 @@ typedef struct nnc_value {
     const char *name; /* for printing; unique; may be NULL (prints its number) */
 } nnc_value;
 
-/* An output of the model without elements: no value of the graph, but known, so that it is printed and written with the others. */
+/* An output of the model without elements. It is no value of the graph, but is printed and written like other outputs. */
 typedef struct nnc_empty {
     const char *name;
     nnc_type type;
@@ -171,8 +171,8 @@ typedef struct nnc_empty {
 struct nnc_graph {
     nnc_arena arena;
     nnc_sink *sink; /* borrowed; may be NULL */
-    nnc_given *given; /* what it was read from, shared; NULL: it cannot be read for other shapes */
-    const char *head; /* a model with a new head: its weights and where they are from, a line each; otherwise NULL */
+    nnc_given *given; /* what it was read from, shared; NULL: it cannot be read again for other shapes */
+    const char *head; /* with a new head: a line for each weight and its source; otherwise NULL */
     nnc_status status;
     const char *name;
     nnc_node *node;
@@ -183,7 +183,7 @@ struct nnc_graph {
     size_t cap_value;
     nnc_ref *output; /* in the order of `return`, then of `update` */
     const char **output_name;
-    nnc_ref *output_state; /* for an update the param that gets the output's value after the run; otherwise NNC_NONE */
+    nnc_ref *output_state; /* of an update: the param that gets the output's value after the run; otherwise NNC_NONE */
     uint32_t n_output;
     size_t cap_output;
     nnc_empty *empty;
@@ -193,7 +193,7 @@ struct nnc_graph {
     const char *origin;
     nnc_loc loc;
     int16_t device;
-    int32_t task, micro; /* not of leaves */
+    int32_t task, micro; /* not attached to leaves */
     /* names in use (open addressing), so that they stay unique; used by graph.c only */
     struct nnc_name_slot *name_slot;
     size_t cap_name, n_name;
@@ -203,8 +203,8 @@ nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink); /* NULL: out of m
 void nnc_graph_destroy(nnc_graph *g);
 /* A deep copy with the same value ids that shares nothing with src. NULL: out of memory (reported). */
 nnc_graph *nnc_graph_clone(const nnc_graph *g, nnc_sink *sink);
-/* A copy with fused bodies in place of their nodes and, where `expand`, with named reductions expanded and 16-bit floats cast to
- * f32. NULL: out of memory, or a failure in the sink. */
+/* A copy in which bodies replace fused nodes. `expand`: named reductions are expanded, and 16-bit floats cast to f32. NULL: out of
+ * memory, or a failure in the sink. */
 nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink);
 
 static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
@@ -236,43 +236,44 @@ nnc_ref nnc_reshape(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
 nnc_ref nnc_transpose(nnc_graph *g, nnc_ref x, const int64_t *perm);
 nnc_ref nnc_broadcast(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
 nnc_ref nnc_cut(nnc_graph *g, nnc_ref x, int64_t axis, int64_t from, int64_t to); /* a slice of one dimension */
-nnc_ref nnc_concat(nnc_graph *g, int n, const nnc_ref *x, int64_t axis); /* of one value: the value */
+nnc_ref nnc_concat(nnc_graph *g, int n, const nnc_ref *x, int64_t axis); /* n = 1: returns x[0] */
 nnc_ref nnc_reduce(nnc_graph *g, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
 nnc_ref nnc_cast(nnc_graph *g, nnc_ref x, nnc_dtype to);
 /* Relayout to a memory order (no node when x has it already). */
 nnc_ref nnc_relayout(nnc_graph *g, nnc_ref x, const uint8_t *order);
-/* Relayout to row-major, of x's layer and on its device. */
+/* Relayout to row-major, with x's layer and device. */
 nnc_ref nnc_row_major(nnc_graph *g, nnc_ref x);
 /* A fused node over `body` (ownership passes to g). Returns the first result. */
 nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in);
 void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
 void nnc_output_empty(nnc_graph *g, const nnc_type *t, const char *name);
-/* `update %state <- %value`: the param `state` gets the value after the run; nodes read the old one. Both have the same type. Updates
- * follow all outputs in the list and count as outputs for liveness. */
+/* Adds `update %state <- %value`: the param `state` gets the value after the run; nodes read the old one. Both have the same type. In the
+ * list updates follow all outputs, and they count as outputs for liveness. */
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);
-/* `accumulate %state <- %value`: the same, also after runs that only accumulate: steps then do both, in this order. */
+/* Adds `accumulate %state <- %value`: the same, but also after runs that only accumulate. Steps do both, in this order. */
 void nnc_accumulate(nnc_graph *g, nnc_ref state, nnc_ref value);
-/* Is output i of a training step the gradient with respect to an input, "x.gradient": computed after the loss, as new weights are? */
 #define NNC_GRADIENT ".gradient"
+/* Whether output i of a training step is the gradient with respect to an input, "x.gradient", computed after the loss like new weights. */
 bool nnc_output_is_gradient(const nnc_graph *g, uint32_t i);
-bool nnc_graph_is_step(const nnc_graph *g); /* has it updates, or such outputs? */
+bool nnc_graph_is_step(const nnc_graph *g); /* whether it has updates, or such outputs */
 uint32_t nnc_result_outputs(const nnc_graph *g); /* number of outputs that are not updates; they come first */
 void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique; control characters become '_' */
 
 /* Copies node `n` of `src` into `dst` with operands `in`; returns the first result in dst. Keeps origin, loc, names. */
 nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
 
-/* Several models as one graph of disjoint components (join.c): paths of model i begin with /name[i], names of its inputs, outputs and
- * values with "name[i].". device[i]: of its nodes; device NULL, or -1: as they are. Names are different, and parts of value names. */
+/* Joins several models into one graph of disjoint components (join.c). Paths of model i begin with /name[i], names of its inputs, outputs
+ * and values with "name[i].". device[i] is the device of its nodes; device NULL, or -1: unchanged. Names must differ, and be valid in
+ * value names. */
 nnc_status nnc_graph_join(const nnc_graph *const *m, const char *const *name, const int *device, int n, nnc_graph **out,
     nnc_sink *sink) NNC_MUST;
-/* The input's name in the model that it is of: "x" of "resnet101.x" in a joined graph, otherwise its name. */
+/* The input's name in its own model: "x" for "resnet101.x" in a joined graph, otherwise its name. */
 const char *nnc_own_name(const nnc_graph *g, const nnc_node *input);
-/* Is path[0..n) the path `of` ("/loss", "/optimizer"), or below it, also of one of several models ("/resnet101/loss")? */
+/* Whether path[0..n) is `of` ("/loss", "/optimizer") or below it, also in one of several models ("/resnet101/loss"). */
 bool nnc_path_is(const char *path, size_t n, const char *of);
 
-/* Changing a graph: append nodes, redirect uses, then tidy. nnc_graph_tidy removes nodes that no output needs (inputs stay), restores
- * topological order (stable: by old position among ready nodes) and renumbers. Old refs become invalid. */
+/* To change a graph, append nodes, redirect uses, then tidy. nnc_graph_tidy removes nodes that no output needs (inputs stay), restores
+ * topological order (stable: among ready nodes by old position) and renumbers. Old refs become invalid. */
 void nnc_replace_uses(nnc_graph *g, nnc_ref from, nnc_ref to); /* outputs too */
 nnc_status nnc_graph_tidy(nnc_graph *g) NNC_MUST;
 /* use_count[v] = operands plus outputs that name v; array of n_value in `a`. */
@@ -294,7 +295,7 @@ typedef enum nnc_window_rule {
 } nnc_window_rule;
 #define NNC_MAX_STEP ((int64_t)1 << 31) /* limit for each number except `in`, and for the dilated kernel: larger ones are mistakes */
 bool nnc_window_extent(const nnc_window *w, nnc_window_rule rule, int64_t *out);
-int nnc_result_count(const nnc_node *n); /* split: by its sizes; others 1; fused: its body's outputs */
+int nnc_result_count(const nnc_node *n); /* split: number of sizes; fused: outputs of its body; others: 1 */
 
 nnc_status nnc_verify(const nnc_graph *g, nnc_sink *sink) NNC_MUST; /* NNC_E_BUG unless `user_text` parse errors */
 void nnc_graph_print(nnc_text *t, const nnc_graph *g);
@@ -302,8 +303,8 @@ void nnc_graph_print(nnc_text *t, const nnc_graph *g);
 nnc_graph *nnc_graph_parse(nnc_scan *s, nnc_sink *sink);
 /* Content hash of everything that decides results (not names, origins, locations). */
 nnc_hash128 nnc_graph_hash(const nnc_graph *g);
-/* Hash of one node of g as a kernel: its op, attributes, body and results; its operands' types, equalities and numbers. Nodes of equal
- * hash are lowered to the same kernel. Valid within a process. Time n_in squared. */
+/* Hash of a node as a kernel: its op, attributes, body and results, and its operands' types, equalities and numbers. Nodes of equal hash
+ * are lowered to the same kernel. Valid within a process. Takes time proportional to n_in squared. */
 nnc_hash128 nnc_node_hash(const nnc_graph *g, const nnc_node *n);
 /* Graphviz text. */
 void nnc_graph_dot(nnc_text *t, const nnc_graph *g);
@@ -323,24 +324,25 @@ bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
  * through arithmetic. */
 typedef struct nnc_index_use { int64_t any, all; const nnc_node *gather; } nnc_index_use;
 nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out) NNC_MUST;
-/* The value of a rank-0 or splat inline constant; false: not one. */
+/* Gets the value of a rank-0 or splat inline constant. False: not one. */
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 bool nnc_operand_repeats(const nnc_node *n, int i); /* operand i is also an earlier operand */
-/* The post-operation of a library call that computes op n; false: none. */
+/* Finds the post-operation of library calls that computes op n. False: none. */
 bool nnc_node_post(const nnc_node *n, nnc_post *out);
-/* A convolution whose output channels each read one input channel (groups = input channels): a window with weights. */
+/* Whether each output channel of a convolution reads only one input channel (groups = input channels). */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
-/* The operand of n that holds indices of its first one, or 0: none does. */
+/* Index of the operand of n that holds indices into its first operand; 0: none. */
 int nnc_index_operand(const nnc_node *n);
 static inline bool nnc_op_is_expensive(nnc_op op)
 {
     return nnc_ops[op].flags & OF_slow;
 }
-/* A concat of one operand copies it to its place in the memory of another concat's result: in each run, even if the operand is static.
- * True for a fused node that contains one, too. */
+/* Whether n is a concat of one operand, or a fused node with one. Such a concat copies its operand to its place in another concat's
+ * result, in each run, even if the operand is static. */
 bool nnc_is_copy_to_place(const nnc_node *n);
-/* Static: depends on constants and params without updates only; computed once, by `init`. static_[v] per value, in `a`. */
-bool nnc_may_be_static(const nnc_node *n); /* it is, if its operands are; no input, state, copy to a place or collective may */
+/* Static values depend only on constants and params without updates, and `init` computes them once. */
+bool nnc_may_be_static(const nnc_node *n); /* static if its operands are; false for inputs, states, copies to a place, collectives */
+/* By value, in `a`: whether it is static. */
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 
 /* Cost of running a node once, shared by plan, remarks, simulator and compare.
@@ -350,28 +352,29 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 typedef struct nnc_cost { int64_t flops, bytes; int32_t launches; } nnc_cost;
 nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n);
 nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither leaves nor static; all -1: out of memory */
-/* A node that computes nothing, because its results share the memory of its operands: reshape of row-major memory, transpose that only
- * renames, identity; concat, slice and split in place. The planner gives them one buffer. */
+/* Whether a node computes nothing, because its results share the memory of its operands: reshape of row-major memory, transpose that only
+ * renames dimensions, identity; concat, slice and split in place. The planner gives them one buffer. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
 bool nnc_is_in_place(const nnc_node *n); /* concat, slice or split with that attribute */
-/* The device that computes v: of a collective's result its participant's (default: the operand's); of a view that of its memory. */
+/* Device that computes v. For a collective's result it is the participant's (default: the operand's), for a view that of its memory. */
 int16_t nnc_home(const nnc_graph *g, nnc_ref v);
 /* The value that v is reshaped from without moving a byte, or v. */
 nnc_ref nnc_reshaped(const nnc_graph *g, nnc_ref v);
-/* May a value of type t lie in one of type `whole`: the same memory order and strides, and no dimension larger? */
+/* Whether a value of type t can lie in one of type `whole`: the same memory order and strides, and no dimension larger. */
 bool nnc_is_part(const nnc_type *t, const nnc_type *whole);
-/* Where a value lies: the value that has the memory (itself, or through views), and the first element's offset in it, in elements. */
+/* Location of a value: the value that owns the memory (itself, or found through views), and the offset of its first element, in elements.
+ * */
 typedef struct nnc_place { nnc_ref root; int64_t at; } nnc_place;
 nnc_place *nnc_places(const nnc_graph *g, nnc_arena *a); /* per value, in `a`; NULL: out of memory */
-/* Is operand k of n a running statistic of a batchnorm, which training moves but does not learn? */
+/* Whether operand k of n is a running statistic of a batchnorm, which training updates but does not learn. */
 bool nnc_reads_statistic(const nnc_node *n, int k);
-/* Number of elements of all params: parameters, and running statistics separately. false: out of memory, both are 0. */
+/* Number of elements of all params, with running statistics counted separately. False: out of memory, and both are 0. */
 bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistics);
 
 /* ---- lowering of named ops ------------------------------------------------------------------------------------- */
 
-/* Builds in g the lowering of node n (CL_ecomp or CL_comp) over the operands `in` (values of g); returns the result
- * that stands for n's, or NNC_NONE. Origin and loc of the new nodes are n's. */
+/* Builds in g the lowering of node n (CL_ecomp or CL_comp) over the operands `in` (values of g). Returns the result that
+ * replaces n's, or NNC_NONE. Origin and loc of the new nodes are n's. */
 nnc_ref nnc_expand(nnc_graph *g, const nnc_node *n, const nnc_ref *in);
 
 /* Receives the scalar ops of an elementwise op's lowering; values are numbered by the receiver. NNC_NONE: out of memory. */
@@ -400,8 +403,8 @@ nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, int threads,
 void nnc_rval_free(nnc_rval *v);
 void nnc_rval_store(const nnc_rval *v, void *to); /* rounded to the type of v, row-major */
 nnc_ref nnc_constant_of(nnc_graph *g, const nnc_rval *v);
-/* The same for one of several runs: states have the values that their updates have in `before`, the outputs of the previous run. NULL:
- * the first run. */
+/* The same for one of several runs. States have the values of their updates in `before`, the outputs of the previous run. NULL: the first
+ * run. */
 nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads, const nnc_rval *before,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 /* The same with simulated rounding (NULL: none): each op's result, and the terms of its sums, are perturbed at random by the rounding
@@ -415,12 +418,13 @@ typedef struct nnc_rounding {
 } nnc_rounding;
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
-/* The same with single elements of values replaced as soon as the values are computed: what depends on them follows. Values of floats,
- * not of leaves. */
+/* The same, but replaces single elements of values as soon as the values are computed, so all that depends on them follows. The values
+ * must be floats, and not leaves. */
 typedef struct nnc_replaced { nnc_ref value; int64_t element; double number; } nnc_replaced;
 nnc_status nnc_eval_replaced(const nnc_graph *g, const void *const *inputs, int threads, const nnc_replaced *edit, size_t n,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
-/* Elements of x in window i of pooling n (its result: y), in the window's order; at[] has room for a window. Returns how many. */
+/* Lists the elements of x in window i of pooling n with result y, in the window's order. at[] has room for a window. Returns their
+ * number. */
 int64_t nnc_window_elements(const nnc_node *n, const nnc_type *x, const nnc_type *y, int64_t i, int64_t *at);
 /* Estimated multiply-adds and peak bytes of nnc_eval, to decide whether to sample. */
 void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);

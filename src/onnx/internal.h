@@ -1,7 +1,7 @@
 /* onnx/internal.h -- shared by the files of this folder.
  *
- * Stages: bytes -> messages (wire.c, proto.c) -> values and nodes in order (import.c), each by the builder of its row (ops.def,
- * build_*.c), folded where its operands are constants (fold.c). */
+ * Stages: bytes -> messages (wire.c, proto.c) -> values and nodes in order (import.c). The builder of a node's row (ops.def, build_*.c)
+ * imports it; fold.c folds it if its operands are constants. */
 #ifndef NNC_ONNX_INTERNAL_H
 #define NNC_ONNX_INTERNAL_H
 
@@ -180,7 +180,7 @@ typedef enum ox_state {
     OX_unset,
     OX_here, /* ref is its value */
     OX_empty, /* without elements: a type whose extents may be 0, and no value of the graph */
-    OX_untyped, /* an initializer of a type that nnc has not, which no node may use; dtype is not set, rank is its code */
+    OX_untyped, /* an initializer of an unsupported type, which no node may use; dtype is not set, rank is the type's code */
     OX_sequence, /* a list of values, and no value of the graph */
     OX_missing, /* its node could not be imported: nodes that need it are skipped */
 } ox_state;
@@ -188,11 +188,11 @@ typedef enum ox_state {
 typedef struct ox_value {
     ox_state state;
     nnc_ref ref;
-    uint8_t bits; /* as ox_bits, where it is known */
-    nnc_dtype dtype; /* of OX_empty, as are rank and dim */
+    uint8_t bits; /* as by ox_bits, if known */
+    nnc_dtype dtype; /* for OX_empty, like rank and dim */
     int rank;
     int64_t dim[NNC_MAX_RANK];
-    int n_item; /* of OX_sequence */
+    int n_item; /* for OX_sequence */
     const struct ox_value *item;
 } ox_value;
 
@@ -217,7 +217,7 @@ typedef struct ox_outside { /* a file of external data */
 } ox_outside;
 
 typedef struct
-    ox_place { /* of the model (file NULL): a weight that is left where it is; of another file: a constant */
+    ox_place { /* a range of the model (file NULL) that holds a weight left in place, or of another file that holds a constant */
     ox_outside *file;
     int64_t at, size;
 } ox_place;
@@ -231,14 +231,14 @@ typedef struct ox {
     nnc_arena a;
     ox_reader r;
     ox_span data;
-    bool mapped; /* data is the file: weights may refer to it */
+    bool mapped; /* data is the mapped file, so weights may refer to it */
     uint64_t file_hash;
     nnc_graph *g;
     nnc_status status;
     ox_model m;
     ox_refusal *refusal;
     ox_use *use;
-    int nodes, refused; /* all nodes that were met; those without an import */
+    int nodes, refused; /* number of nodes so far, and of those that cannot be imported */
     int depth;
     ox_outside *outside; /* files of external data */
     ox_place *range;
@@ -249,8 +249,8 @@ struct ox_scope { /* names of a graph's values */
     ox_scope *up; /* of the enclosing graph; NULL for the model's graph and a function's body */
     const ox_opset *opset;
     size_t n_opset;
-    const struct ox_build *call; /* the node whose function this is: attributes refer to it; NULL */
-    const char *prefix; /* of paths */
+    const struct ox_build *call; /* the node that calls this function, which attributes refer to; or NULL */
+    const char *prefix; /* prefix of paths */
     struct ox_name *slot;
     size_t n_slot, n_name;
 };
@@ -276,28 +276,28 @@ typedef struct ox_row {
     const char *domain, *name;
     int from, to; /* opsets */
     int n_min, n_max;
-    const char *consts; /* inputs whose values shapes depend on, "1 2" */
-    ox_builder build; /* NULL: unsupported, `limits` says what is needed */
+    const char *consts; /* inputs whose values decide shapes, "1 2" */
+    ox_builder build; /* NULL: unsupported, and `limits` says what is needed */
     nnc_op op;
     const char *attrs; /* "axis=-1 eps": those that the builder understands */
     const char *maps, *limits;
 } ox_row;
 
-/* The row of an operator in this opset. NULL: none; *known: another opset has it. */
+/* Finds the row of an operator in this opset. NULL: none; *known: another opset has it. */
 const ox_row *ox_find_row(const char *domain, const char *op, int64_t opset, bool *known);
 bool ox_row_takes(const ox_row *row, const char *attr);
 /* The newest operator set before `opset` in which the operator takes the attribute; 0: none. */
 int ox_attr_until(const char *op, int64_t opset, const char *attr);
 bool ox_row_const(const ox_row *row, size_t input);
 
-/* order.c: brings nodes into an order in which each comes after those whose results it reads. false: reported. */
+/* order.c: sorts nodes topologically. False: reported. */
 bool ox_order(ox *x, ox_node *node, size_t n);
-bool ox_open_graph(ox *x, ox_span s, ox_graph *out); /* read, its nodes in order */
+bool ox_open_graph(ox *x, ox_span s, ox_graph *out); /* reads a graph and sorts its nodes */
 nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g);
 ox_value *ox_lookup(ox_scope *s, const char *name);
 bool ox_define(ox *x, ox_scope *s, const char *name, ox_value v);
 bool ox_nomem(ox *x); /* false */
-/* statistics.c. Running statistics of x's graph that are weights as well become params of their own, in front of tidying. */
+/* statistics.c. Gives running statistics that are also weights their own params, before the graph is tidied. */
 bool ox_separate_statistics(ox *x);
 bool ox_stop(ox *x, nnc_status st); /* records the first failure; false */
 
@@ -305,21 +305,22 @@ bool ox_stop(ox *x, nnc_status st); /* records the first failure; false */
 bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out);
 bool ox_constant(ox *x, const ox_tensor *t, const char *what, ox_value *out);
 void ox_close_outside(ox *x);
-/* given.c. Notes a range; what is needed to import the model again, NULL: out of memory. */
+/* given.c. Records a range. */
 bool ox_note_range(ox *x, ox_outside *file, int64_t at, int64_t size);
+/* Returns what is needed to import the model again; NULL: out of memory. */
 nnc_given *ox_keep(ox *x);
 
 /* Folding (fold.c). */
 bool ox_fold(ox *x, uint32_t first_node, ox_value *out, int n_out);
-/* The numbers of a constant, or of a weight of at most OX_MAX_KNOWN bytes, row-major in its dtype; NULL: not known. */
+/* Numbers of a constant, or of a weight of at most OX_MAX_KNOWN bytes, row-major in its dtype; NULL: unknown. */
 const void *ox_known(ox *x, nnc_ref r);
 enum { OX_MAX_KNOWN = 1 << 16 };
 
 /* ---- for builders (build.c) ------------------------------------------------------------------------------------------- */
 
-/* Notes why the node is not imported; false. */
+/* Records why the node cannot be imported. Returns false. */
 bool ox_refuse(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
-/* Reports that the node contradicts ONNX's rules, and ends the import; false. */
+/* Reports that the node violates ONNX's rules, and ends the import. Returns false. */
 bool ox_wrong(const ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 
 static inline bool ox_has(const ox_build *b, int i) { return i < b->n_in && b->in[i].state != OX_unset; }
@@ -332,8 +333,8 @@ static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
 }
 static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r) { return (nnc_dtype)ox_type(b, r)->dtype; }
 static inline bool ox_wants(const ox_build *b, int i) { return i < b->n_out && *b->n->out[i]; }
-bool ox_set(ox_build *b, int i, nnc_ref r); /* result i; false when r is none */
-/* Result i has no elements; true. */
+bool ox_set(ox_build *b, int i, nnc_ref r); /* sets result i; false if r is NNC_NONE */
+/* Sets result i to a tensor without elements. Returns true. */
 bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim);
 bool ox_any_0(int n, const int64_t *dim);
 bool ox_has_empty(const ox_build *b); /* an operand has no elements */
@@ -344,22 +345,23 @@ bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t 
 bool ox_each_empty(ox_build *b);
 static inline bool ox_give(ox_build *b, nnc_ref r) { return ox_set(b, 0, r); }
 
-/* The attribute, the function's that it refers to, or NULL. One of another type than OXA_... ends the import (reported). */
+/* Finds an attribute, through the function's attribute if it refers to one; NULL: absent. One of another type than `type` ends the import
+ * (reported). */
 const ox_attr *ox_attr_find(const ox_build *b, const char *name, int type);
 bool ox_has_attr(const ox_build *b, const char *name);
 int64_t ox_int(const ox_build *b, const char *name, int64_t dflt);
 double ox_float(const ox_build *b, const char *name, double dflt);
 const char *ox_word(const ox_build *b, const char *name, const char *dflt);
 const char *ox_words(const ox_build *b, const char *name); /* blanks between them; "": absent */
-/* Values of a list; false: absent. Refused when there are more than `most`. */
+/* Gets the values of a list; false: absent. The node is refused if there are more than `most`. */
 bool ox_ints(ox_build *b, const char *name, int most, int *n, int64_t *out);
 
-/* Integers that input i has as a constant; refused when its value is not known. false: reported. */
+/* Gets the integers of a constant input i; the node is refused if the value is unknown. False: reported. */
 bool ox_const_ints(ox_build *b, int i, int most, int *n, int64_t *out);
 bool ox_const_floats(ox_build *b, int i, int most, int *n, double *out);
 bool ox_const_int(ox_build *b, int i, int64_t *out); /* one number */
 bool ox_const_float(ox_build *b, int i, double *out);
-/* Axes from an attribute or, where the operator has it, from input i, made non-negative and ascending; *given. */
+/* Gets axes from the attribute or, if the operator has it, from input i, as non-negative and ascending ones. *given: they are present. */
 bool ox_axes(ox_build *b, int i, int rank, int *n, int64_t *out, bool *given);
 bool ox_axis(ox_build *b, int64_t axis, int rank, int *out);
 
@@ -369,7 +371,7 @@ nnc_ref ox_op(
 nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x);
 nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y);
 nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no);
-/* v^p, p < 1, of a sum v of powers: the root's derivative at 0 is infinite, but a norm's gradient there is 0, as in PyTorch. */
+/* v^p, p < 1, for a sum v of powers. The root's derivative at 0 is infinite, but a norm's gradient there is 0, as in PyTorch. */
 nnc_ref ox_root(ox_build *b, nnc_ref v, double p);
 nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis);
 nnc_ref ox_joined(ox_build *b, int n, const nnc_ref *v, int64_t axis); /* concat */
@@ -388,13 +390,13 @@ nnc_ref ox_list(ox_build *b, int n, const int64_t *v); /* i64[n] */
 nnc_ref ox_iota(ox_build *b, nnc_dtype d, int64_t n);
 /* x as [..., n, ...] with extent n along `axis` of `rank`, 1 elsewhere. */
 nnc_ref ox_along(ox_build *b, nnc_ref x, int rank, int axis);
-/* A list for each index of `axis` of `rank`; a list of one number as a scalar; other shapes as they are. */
+/* Reshapes a list to lie along `axis` of `rank`, and a list of one number to a scalar. Other shapes are unchanged. */
 nnc_ref ox_per_index(ox_build *b, nnc_ref v, int rank, int axis);
 /* x with one more dimension, of extent 1, at `axis`. */
 nnc_ref ox_add_dim(ox_build *b, nnc_ref x, int axis);
-/* The first lengths[i] elements along `axis` backwards, i the index of dimension `batch`; the others stay. */
+/* Reverses the first lengths[i] elements along `axis`, where i is the index in dimension `batch`. The others stay. */
 nnc_ref ox_reversed(ox_build *b, nnc_ref x, nnc_ref lengths, int axis, int batch);
-/* Result 0 of ONNX's operator `op`, of this opset, as a part of the node. attr NULL: its attributes are the node's. */
+/* Imports ONNX's operator `op`, of this opset, as a part of the node, and returns its result 0. attr NULL: it has the node's attributes. */
 nnc_ref ox_inner(ox_build *b, const char *op, int64_t opset, int n_in, const nnc_ref *in,
     int n_attr, const ox_attr *attr);
 /* The numbers of a window for each of n spatial dimensions, with ONNX's names (build_nn.c). */
@@ -406,10 +408,10 @@ typedef struct ox_window {
 bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w);
 int ox_window_attrs(const ox_window *w, nnc_attr *a); /* strides, pads, dilations: 3 */
 void ox_to_u8(ox_build *b, nnc_ref x, nnc_ref out[3]); /* DynamicQuantizeLinear */
-/* (x - its zero point) (y - its) times both scales, plus a bias. v: x, its scale and zero point, those of y, bias; all but x, y and the
- * scales may be NNC_NONE. */
+/* (x - x's zero point) (y - y's zero point) times both scales, plus a bias. v: x with its scale and zero point, the same of y, bias. Zero
+ * points and bias may be NNC_NONE. */
 nnc_ref ox_integer_product(ox_build *b, const nnc_ref v[7]);
-/* x, a float without a fraction, plus a zero point, saturated to the zero point's type; and saturated to d. */
+/* Adds a zero point to x, a float with an integer value, and saturates to the zero point's type; ox_saturate_to saturates to d. */
 nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits);
 nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d, int bits);
 

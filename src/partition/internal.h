@@ -4,7 +4,7 @@
 
 #include "partition/partition.h"
 
-/* Of v[i] .. v[j - 1]; NULL: zeros. */
+/* Sum of v[i] .. v[j - 1]; a NULL v holds zeros. */
 static inline int64_t sum_of(const int64_t *v, int i, int j)
 {
     int64_t t = 0;
@@ -12,13 +12,13 @@ static inline int64_t sum_of(const int64_t *v, int i, int j)
         t = nnc_add_sat(t, v[i]);
     return t;
 }
-/* cut.c: a stage's time and bytes from the sums of its layers; the transfer over position `at` before stage s. */
+/* cut.c: time and bytes of stage s from sums over its layers; time of the transfer over position `at`, which stage s receives. */
 int64_t cut_ns(const nnc_cut_problem *p, int s, int64_t compute, int64_t in, int64_t out);
 int64_t cut_bytes(const nnc_cut_problem *p, int s, int64_t fixed, int64_t saved, int64_t kept);
 int64_t cut_transfer(const nnc_cut_problem *p, int s, int at);
-/* Best cuts without limits of memory, which schedules and stages of ZeRO have in common; the latest one of each slot. */
+/* A cache of best cuts without limits of memory. Schedules and ZeRO stages share them. Each slot keeps the latest cut. */
 typedef struct search_cut {
-    nnc_combination key; /* of what a cut depends on; pipeline 0: an empty slot */
+    nnc_combination key; /* the members that a cut depends on; pipeline 0: an empty slot */
     int *cut;
     size_t cap;
 } search_cut;
@@ -27,7 +27,7 @@ typedef struct search_cuts {
     search_cut *slot; /* SEARCH_CUTS */
     nnc_arena *a;
 } search_cuts;
-/* search_cost.c: the time of a combination alone. */
+/* search_cost.c: evaluates only the time of a combination. */
 nnc_status search_time(const nnc_search_problem *p, const nnc_combination *c, search_cuts *cuts, int64_t *ns,
     nnc_prune *pruned, nnc_sink *sink) NNC_MUST;
 

@@ -1,7 +1,7 @@
 /* partition/partition.h -- algorithms that divide work among devices: contiguous cuts, pipeline schedules, replicated stages, branches,
  * several models, data parallelism, layouts of split tensors. Pure functions from arrays of integer costs (nanoseconds, bytes) to
- * assignments and orders; ties are broken by index, so that equal inputs give equal outputs. Nothing here knows graphs, plans or
- * targets: api/ measures a model, these decide, src/sim or a run says what the decision is worth. docs/partition.md.
+ * assignments and orders. Ties are broken by index, so equal inputs give equal outputs. Nothing here knows graphs, plans or targets:
+ * strategy/ measures a model, these functions decide, and sim/ or a run evaluates the decision (docs/partition.md).
  *
  * Costs are >= 0, and the sum of all costs of a problem is below 2^62. Results are allocated in the arena passed in. Where no other
  * status is named, the only failure is NNC_E_NOMEM. */
@@ -19,13 +19,14 @@ typedef struct nnc_links {
     const void *ctx;
 } nnc_links;
 
-/* n equal devices, every two of them connected by a link of their own: p2p latency + S/b; ring allreduce 2(n-1)(latency + S/(n b)). */
+/* n equal devices, each pair connected by its own link of bandwidth b. Sending S bytes takes latency + S/b, a ring allreduce
+ * 2(n-1)(latency + S/(n b)). */
 typedef struct nnc_flat_links {
     int64_t bytes_per_s; /* > 0; of each direction */
     int64_t latency_ns;
 } nnc_flat_links;
 nnc_links nnc_links_flat(const nnc_flat_links *f); /* borrows f */
-int64_t nnc_links_p2p(const nnc_links *l, int src, int dst, int64_t bytes); /* 0 for src == dst or no bytes; l may be NULL: 0 */
+int64_t nnc_links_p2p(const nnc_links *l, int src, int dst, int64_t bytes); /* 0 for src == dst, no bytes, or l NULL */
 int64_t nnc_links_allreduce(const nnc_links *l, const int *device, int n, int64_t bytes); /* 0 for n < 2 */
 
 /* ---- tensors between layers (boundary.c) ------------------------------------------------------------------------------- */
@@ -38,11 +39,11 @@ typedef struct nnc_edge {
     const int *user;  /* layers that read it; n_layer: it is an output of the model */
 } nnc_edge;
 
-/* at[0..n_layer]: bytes of tensors made before position i and used at i or later: what stage after stage of a pipeline passes on when
- * the model is cut there. A tensor counts once, however many users follow. */
+/* Sets at[i], for i = 0 .. n_layer, to the bytes of tensors made before layer i and used at i or later. A pipeline that is cut there sends
+ * them. A tensor counts once, however many users follow. */
 void nnc_edges_boundary(const nnc_edge *e, int n, int n_layer, int64_t *at);
-/* traffic[from * n_device + to]: bytes sent directly between devices, each tensor once per destination. device[layer]; model inputs and
- * outputs are on no device and not counted. */
+/* Sets traffic[from * n_device + to] to the bytes sent directly between devices, each tensor once per destination. device[] is by layer.
+ * The model's inputs and outputs are on no device and not counted. */
 void nnc_edges_traffic(const nnc_edge *e, int n, int n_layer, const int *device, int n_device, int64_t *traffic);
 
 /* ---- contiguous cuts (cut.c, baselines.c) ----------------------------------------------------------------- */
@@ -50,13 +51,13 @@ void nnc_edges_traffic(const nnc_edge *e, int n, int n_layer, const int *device,
 /* Stage s of n_stage runs layers cut[s] .. cut[s+1]-1, at least one; cut[0] = 0, cut[n_stage] = n_layer. */
 typedef struct nnc_cut_problem {
     int n_layer, n_stage;
-    const int64_t *time;     /* by layer: of one micro-batch, all passes, at speed 1000 */
-    const int64_t *speed;    /* by stage, 1000 = as `time` says; NULL: all 1000 */
-    /* Transfers: position i of n_layer + 1 takes boundary[i] bytes, forwards and backwards together. NULL: none */
+    const int64_t *time;     /* by layer: all passes of one micro-batch, at speed 1000 */
+    const int64_t *speed;    /* by stage, per mille; NULL: all 1000 */
+    /* Bytes that cross position i, forward and backward together, n_layer + 1 of them. NULL: no transfers */
     const int64_t *boundary;
     const nnc_links *links;
     const int *device;       /* by stage, for links; NULL: stage s is device s */
-    bool serial;             /* transfers stop the stage's computing (T + in + out); otherwise they overlap: max(T, in, out) */
+    bool serial;             /* transfers stop the stage's computing: T + in + out; otherwise they overlap: max(T, in, out) */
     /* Memory, where `capacity` (by stage) is not NULL:
      *   keep:      sum fixed + in_flight (sum saved + kept)
      *   recompute: sum fixed + in_flight kept + sum saved,  kept: bytes of the stage's input at cut[s] */
@@ -65,31 +66,32 @@ typedef struct nnc_cut_problem {
     bool recompute;
 } nnc_cut_problem;
 
-/* Stage s of layers i .. j-1: its time with transfers; its memory. */
+/* Time with transfers, and memory, of stage s if it has layers i .. j-1. */
 int64_t nnc_cut_stage_ns(const nnc_cut_problem *p, int s, int i, int j);
 int64_t nnc_cut_stage_bytes(const nnc_cut_problem *p, int s, int i, int j);
 
 typedef struct nnc_cut_result {
     bool ok;       /* false: no cut fits the memory, or there are fewer layers than stages */
-    int64_t max;   /* of the stages' times */
-    int64_t sum;
+    int64_t max;   /* largest stage time */
+    int64_t sum;   /* of all stage times */
 } nnc_cut_result;
 
-/* The cut with the least max of stage times, exactly, by dynamic programming from the last stage backwards, O(n_stage n_layer^2);
- * among these the one whose loads are most even (least sum of squares, to 28 bits of the maximum). */
+/* Finds the cut with the least maximum of stage times, exactly, by dynamic programming from the last stage backwards in
+ * O(n_stage n_layer^2). Of several the one with the most even loads (least sum of squares, to 28 bits of the maximum). */
 nnc_status nnc_cut_min_max(const nnc_cut_problem *p, int *cut, nnc_cut_result *r, nnc_sink *sink) NNC_MUST;
-/* The cut with the least sum T_s + (micro - 1) max T_s, the time of one synchronous iteration. Walks down the Pareto front of
- * (sum, max): with the least sum under a limit known, the next limit is its max - 1. */
+/* Finds the cut with the least sum T_s + (micro - 1) max T_s, the time of one synchronous iteration. It walks down the Pareto front of
+ * (sum, max): after the least sum under a limit of max, the next limit is that cut's max - 1. */
 nnc_status nnc_cut_min_latency(const nnc_cut_problem *p, int micro, int *cut, nnc_cut_result *r, nnc_sink *sink) NNC_MUST;
-/* The same problem with the memory of the fullest stage, in bytes, as the objective; times are ignored. */
+/* Finds the cut with the least memory of the fullest stage. Times are ignored; r->max and r->sum are bytes. */
 nnc_status nnc_cut_min_memory(const nnc_cut_problem *p, int *cut, nnc_cut_result *r, nnc_sink *sink) NNC_MUST;
-/* The least max of sums of weight[0..n) over n_stage blocks: by count (all 1), parameters, FLOPs, bytes, time. n_stage <= n. */
+/* Cuts weight[0..n) into n_stage <= n blocks with the least maximum of their sums. Weights may be counts, parameters, FLOPs, ... */
 nnc_status nnc_cut_balance(const int64_t *weight, int n, int n_stage, int *cut, nnc_sink *sink) NNC_MUST;
 
-/* Baselines, written from their descriptions. Block partition (Barany and Grinberg 2015, as torchgpipe uses it): weights less their
- * minimum, elements moved from large to small blocks until max <= min + the largest weight. */
+/* Baselines, written from their descriptions. Block partition (Barany and Grinberg 2015, as torchgpipe uses it): moves elements from large
+ * to small blocks until max <= min + the largest weight, with weights reduced by their minimum. */
 nnc_status nnc_cut_block_partition(const int64_t *weight, int n, int n_stage, int *cut, nnc_sink *sink) NNC_MUST;
-/* DeepSpeed's partition_balanced since 2023: dynamic programming over max - min of the blocks, keeping the best of each prefix. */
+/* DeepSpeed's partition_balanced since 2023: dynamic programming that minimises max - min of the blocks and keeps the best of each
+ * prefix. */
 nnc_status nnc_cut_max_min(const int64_t *weight, int n, int n_stage, int *cut, nnc_sink *sink) NNC_MUST;
 
 /* ---- strategies (strategies.def, strategies.c) ----------------------------------------------------------------------------- */
@@ -103,8 +105,8 @@ typedef enum nnc_strategy {
 enum { NNC_IN_none, NNC_IN_forward, NNC_IN_step, NNC_IN_both };
 typedef struct nnc_strategy_info {
     uint8_t modes;   /* NNC_IN_..: where nnc partition has a row */
-    int8_t schedule; /* nnc_pipeline_kind of a training step; -1: no pipeline */
-    uint8_t zero;    /* ZeRO's stage */
+    int8_t schedule; /* nnc_pipeline_kind in training steps; -1: no pipeline */
+    uint8_t zero;    /* ZeRO stage */
 } nnc_strategy_info;
 extern const nnc_strategy_info nnc_strategies[NNC_STRATEGY__COUNT];
 extern const char *const nnc_strategy_names[NNC_STRATEGY__COUNT];
@@ -113,19 +115,19 @@ extern const char nnc_run_strategies[], nnc_train_strategies[];
 
 nnc_strategy nnc_strategy_named(const char *name); /* NNC_STRATEGY__COUNT: none */
 bool nnc_is_pipeline(nnc_strategy s);
-bool nnc_is_split(nnc_strategy s); /* ops are split: nnc_compile_options.strategy */
-/* Appends names, "tensor, channel or spatial" where `last` is " or ". */
+bool nnc_is_split(nnc_strategy s); /* whether it splits ops (nnc_compile_options.strategy) */
+/* Appends the names that `shown` accepts, as "tensor, channel or spatial" if `last` is " or ". */
 void nnc_put_strategies(nnc_text *out, bool (*shown)(nnc_strategy), const char *last);
-/* NNC_E_USAGE, with the names that were expected; `all` is one. */
+/* Reports NNC_E_USAGE with the expected names. `all`: "all" is one of them. */
 nnc_status nnc_unknown_strategy(const char *name, bool (*shown)(nnc_strategy), bool all, nnc_sink *sink) NNC_MUST;
 
-/* ZeRO's stages that nnc executes. */
+/* ZeRO stages that nnc executes. */
 #define NNC_ZERO_STAGES "0|1|2"
 enum { NNC_ZERO_MOST = 2 };
 
 /* ---- pipeline schedules (pipeline.c, pipeline_time.c) -------------------------------------------------------------------- */
 
-/* PIPE_forward: inference, forward passes alone. The others are of training steps. */
+/* PIPE_forward is inference, which has only forward passes. The others are schedules of training steps. */
 typedef enum nnc_pipeline_kind {
 #define SCHEDULE(id, ...) PIPE_##id,
 #define STRATEGY(...)
@@ -137,14 +139,14 @@ nnc_strategy nnc_strategy_of(nnc_pipeline_kind k);
 
 typedef enum nnc_task_kind { TASK_forward, TASK_backward, TASK_weight } nnc_task_kind;
 
-/* A task: pass `kind` of micro-batch `micro` through virtual stage `stage` (device + devices * chunk). Without `split` a backward pass
- * computes the gradients of weights, too. */
+/* Pass `kind` of micro-batch `micro` through virtual stage `stage` = device + devices * chunk. In a pipeline without `split`, a backward
+ * pass also computes the gradients of weights. */
 typedef struct nnc_task {
     uint8_t kind;
     int stage, micro;
 } nnc_task;
 
-/* Orders of tasks, one list a device. */
+/* A schedule: for each device the list of its tasks, in order. */
 typedef struct nnc_pipeline {
     nnc_pipeline_kind kind;
     int devices, micro, chunks;
@@ -153,14 +155,15 @@ typedef struct nnc_pipeline {
     nnc_task **task; /* [device][i] */
 } nnc_pipeline;
 
-/* True when the schedule exists for these numbers; otherwise *why, static, says what it needs. */
+/* Whether the schedule exists for these numbers. If not, *why (a static string) says what it needs. */
 bool nnc_pipeline_possible(nnc_pipeline_kind k, int devices, int micro, int chunks, const char **why);
 nnc_status nnc_pipeline_make(nnc_pipeline_kind k, int devices, int micro, int chunks, nnc_arena *a, nnc_pipeline *out,
     nnc_sink *sink) NNC_MUST;
-/* Largest number of micro-batches whose saved tensors device d holds at once, counted by walking its list; interleaved: of chunks. */
+/* Largest number of micro-batches whose saved tensors device d holds at once, counted by walking its list. If interleaved, each chunk of a
+ * micro-batch counts. */
 int nnc_pipeline_in_flight(const nnc_pipeline *p, int d);
 
-/* Costs by virtual stage, devices * chunks of each; NULL: 0. */
+/* Costs by virtual stage, of which there are devices * chunks. NULL: 0. */
 typedef struct nnc_pipeline_costs {
     const int64_t *forward, *backward, *weight; /* nanoseconds; without `split` a backward task takes backward + weight */
     const int64_t *send; /* nanoseconds of sending stage s's result to s + 1, and a gradient of it back: send[devices * chunks - 1] is
@@ -175,23 +178,23 @@ typedef struct nnc_pipeline_time {
     int64_t **start, **end; /* by device and position in its list */
 } nnc_pipeline_time;
 
-/* Runs the lists: each task starts when its device is free and its operands have arrived. NNC_E_BUG when they deadlock. */
+/* Computes the times. Each task starts when its device is free and its operands have arrived. NNC_E_BUG: the lists deadlock. */
 nnc_status nnc_pipeline_run(const nnc_pipeline *p, const nnc_pipeline_costs *c, nnc_arena *a, nnc_pipeline_time *out,
     nnc_sink *sink) NNC_MUST;
 
 /* ---- replicated stages (hybrid.c) ------------------------------------------------------------------------------------------ */
 
-/* PipeDream's planner: contiguous stages, each on one or more equal devices that take turns with micro-batches and sum their gradients. */
+/* PipeDream's planner. Stages are contiguous. The devices of a stage are equal, take micro-batches by turns and sum their gradients. */
 typedef struct nnc_hybrid_problem {
     int n_layer;
-    const int64_t *time;     /* by layer, one micro-batch, all passes */
-    const int64_t *weight;   /* by layer, bytes of gradients to sum */
-    const int64_t *boundary; /* n_layer + 1: bytes over position i, both directions together */
+    const int64_t *time;     /* by layer: all passes of one micro-batch */
+    const int64_t *weight;   /* by layer: bytes of gradients to sum */
+    const int64_t *boundary; /* n_layer + 1: bytes that cross position i, in both directions together */
     int n_level;             /* 1: devices; 2: devices in servers */
     int count[2];            /* devices of a server (or all devices), servers */
     nnc_links links[2];      /* within a server, between servers */
-    /* Memory of one level, where capacity > 0: (fixed + saved) x versions; versions = ceil(devices from this stage on / those of the
-     * stage), the weights and saved tensors that asynchronous pipelining stashes */
+    /* Memory of one level, if capacity > 0: (fixed + saved) x versions. Asynchronous pipelining stashes as many versions of weights and
+     * saved tensors: versions = ceil(devices from this stage on / devices of this stage) */
     int64_t capacity;
     const int64_t *fixed, *saved;
 } nnc_hybrid_problem;
@@ -199,79 +202,79 @@ typedef struct nnc_hybrid_problem {
 typedef struct nnc_hybrid_stage { int first, end, replicas; /* layers first .. end-1 */ } nnc_hybrid_stage;
 typedef struct nnc_hybrid_plan {
     bool ok;
-    int64_t ns;      /* per micro-batch in the steady state: of the slowest stage or transfer */
+    int64_t ns;      /* of the slowest stage or transfer: time per micro-batch in the steady state */
     int n_stage;
-    nnc_hybrid_stage *stage; /* of the top level; replicas in devices (a multiple of a server's on two levels), fewer than all where
-                              * that is faster */
-    int64_t data_parallel_ns; /* all layers on all devices, for comparison */
+    nnc_hybrid_stage *stage; /* of the top level. Replicas are devices, on two levels a multiple of a server's. Some devices stay unused
+                              * if that is faster */
+    int64_t data_parallel_ns; /* for comparison: all layers on all devices */
 } nnc_hybrid_plan;
 nnc_status nnc_hybrid_solve(const nnc_hybrid_problem *p, nnc_arena *a, nnc_hybrid_plan *out, nnc_sink *sink) NNC_MUST;
 
 /* ---- branches, several models (branch.c, ios.c) ------------------------------------------------------------------------------ */
 
-/* Ops in topological order with the ops they need: need[start[i] .. start[i+1]). */
+/* Ops in topological order. Op i reads the results of need[start[i] .. start[i+1]). */
 typedef struct nnc_branch_problem {
     int n_op;
     const int64_t *time;
     const int *start, *need;
-    const int64_t *bytes;    /* by op: of its result; NULL: none */
+    const int64_t *bytes;    /* by op: size of its result; NULL: 0 */
     int n_place;             /* devices, or streams of one device */
-    const nnc_links *links;  /* between places; NULL: streams, nothing is sent */
+    const nnc_links *links;  /* between devices; NULL: places are streams, and nothing is sent */
 } nnc_branch_problem;
 
-/* List scheduling: the ready op with the longest remaining path first, on the place where it ends earliest (HEFT without insertion).
- * place[], begin[] by op; *total: the end of the last. */
+/* List scheduling (HEFT without insertion): takes the ready op with the longest remaining path, and places it where it ends earliest.
+ * place[] and begin[] are by op; *total is the end of the last one. */
 nnc_status nnc_branch_list(const nnc_branch_problem *p, int *place, int64_t *begin, int64_t *total, nnc_sink *sink) NNC_MUST;
 
-/* IOS (Ding et al. 2021): a sequence of stages; the connected components of a stage's ops run side by side on streams of one device. A
- * stage takes sync + max(longest component, sum of time x share / 1000): `share` is the part of the device that an op fills alone. */
+/* IOS (Ding et al. 2021): a sequence of stages. The connected components of a stage's ops run concurrently on streams of one device. A
+ * stage takes sync + max(longest component, sum of time x share / 1000), where an op by itself fills `share` of the device. */
 typedef struct nnc_ios_problem {
     int n_op;                /* at most 64 */
     const int64_t *time;
-    const int *share;        /* by op, per mille; NULL: 0, streams do not slow each other */
+    const int *share;        /* by op, per mille; NULL: 0, so streams do not slow each other */
     const int *start, *need;
-    int streams;             /* most components of a stage */
+    int streams;             /* largest number of components in a stage */
     int64_t sync_ns;         /* per stage */
-    int group_ops;           /* most ops of a component; 0: any */
-    int64_t max_steps;       /* pairs of a set of finished ops and a next stage to look at; 0: 1 << 24 */
+    int group_ops;           /* largest number of ops in a component; 0: any */
+    int64_t max_steps;       /* limit of the search, in pairs (set of finished ops, next stage); 0: 1 << 24 */
 } nnc_ios_problem;
-/* stage[] by op, numbered from 0. NNC_E_FIT when there are more than max_steps pairs (the graph is too wide) or 64 ops. */
+/* Sets stage[] by op, numbered from 0. NNC_E_FIT: more than max_steps pairs (the graph is too wide), or more than 64 ops. */
 nnc_status nnc_ios_solve(const nnc_ios_problem *p, int *stage, int64_t *total, nnc_sink *sink) NNC_MUST;
 
-/* The same for any number of ops in topological order, segment by segment. *exact false: a segment was too wide or too large for the best
- * stages, and has those of components of 3 ops, or of its halves. max_steps is of a segment; 0: 1 << 18. */
+/* The same for any number of ops in topological order, segment by segment. max_steps is per segment; 0: 1 << 18. *exact is false if a
+ * segment was too wide or too large: its components were limited to 3 ops, or it was solved in halves. */
 nnc_status nnc_ios_segments(const nnc_ios_problem *p, int *stage, int64_t *total, bool *exact, nnc_sink *sink) NNC_MUST;
 
-/* Several models, each on one device: longest first on the least loaded device with room for it (LPT, at most 4/3 - 1/(3n) of the best
- * where memory does not bind). device[i] -1: fits nowhere. capacity NULL: any. */
+/* Puts each model on one device: longest first, on the least loaded device with room for it (LPT). Unless memory limits it, the result is
+ * within 4/3 - 1/(3n) of the best. device[i] -1: model i fits nowhere. capacity NULL: unlimited. */
 nnc_status nnc_models_lpt(const int64_t *time, const int64_t *bytes, int n, int n_device, const int64_t *capacity, int *device,
     int64_t *total, nnc_sink *sink) NNC_MUST;
 
 /* ---- data parallelism (data_parallel.c) ---------------------------------------------------------------------------------------- */
 
-/* A bucket's collective, from the start of the backward pass. */
+/* Collective of a bucket. Times count from the start of the backward pass. */
 typedef struct nnc_bucket { int64_t start, end, bytes; } nnc_bucket;
 typedef struct nnc_buckets_problem {
     int n_layer;
-    const int64_t *backward; /* nanoseconds by layer; run from the last layer to the first */
-    const int64_t *gradient; /* bytes by layer; 0: frozen, or none */
-    int64_t bucket_bytes;    /* a bucket is closed when it has as many; 0: one a layer */
+    const int64_t *backward; /* by layer: nanoseconds; the last layer runs first */
+    const int64_t *gradient; /* by layer: bytes; 0: frozen, or no weights */
+    int64_t bucket_bytes;    /* a bucket is closed once it has as many; 0: a bucket per layer */
     const nnc_links *links;
     const int *device;
     int n_device;
-    int slowdown;            /* per mille: speed of computing while a collective runs is 1000/slowdown; 1000: not slowed */
-    nnc_bucket *bucket;      /* filled in order, at most n_layer of them; NULL: not asked for */
+    int slowdown;            /* per mille: computing takes slowdown/1000 times as long while a collective runs */
+    nnc_bucket *bucket;      /* result, in order, at most n_layer of them; NULL: not requested */
 } nnc_buckets_problem;
 typedef struct nnc_buckets_time {
     int n_bucket;
-    int64_t end;          /* of backward pass and collectives, from the start of the backward pass */
+    int64_t end;          /* of backward pass and collectives; the backward pass starts at 0 */
     int64_t compute;      /* end of the backward pass, slowed */
     int64_t collective;   /* sum of the collectives' times */
-    int64_t hidden, exposed; /* of these: while computing; after it */
+    int64_t hidden, exposed; /* parts of `collective` during computing, and after it */
 } nnc_buckets_time;
 nnc_buckets_time nnc_buckets_run(const nnc_buckets_problem *p);
 
-/* Bytes of one device under ZeRO stage 0 (plain data parallelism) .. 3, of n devices. */
+/* Bytes of one of n devices under ZeRO stage 0 (plain data parallelism) to 3. */
 typedef struct nnc_zero_bytes {
     int64_t weights, gradients, optimizer;
     int64_t gathered; /* stage 3: the largest unit's weights while it runs, twice with prefetch */
@@ -281,49 +284,50 @@ nnc_zero_bytes nnc_zero(int stage, int n, int64_t weights, int64_t gradients, in
 
 /* ---- splits of tensors (split.c) ------------------------------------------------------------------------------------------------- */
 
-/* Bytes that each of n devices sends so that all have the sum (allreduce), or all parts (allgather, reduce-scatter), of S bytes: ring. */
+/* Bytes that each of n devices sends in a ring allreduce, and in a ring allgather or reduce-scatter, of a tensor of `bytes`. */
 int64_t nnc_allreduce_bytes(int n, int64_t bytes);
 int64_t nnc_allgather_bytes(int n, int64_t bytes);
 
-/* The cheapest ways to compute layers whose tensors are whole on each device of a group or split over them. */
+/* A way to compute a layer. Tensors are whole on each device of a group, or split over the devices. */
 typedef struct nnc_layout_way {
-    bool in, out;  /* operands, results: split */
+    bool in, out;  /* whether operands and results are split */
     int64_t cost;
 } nnc_layout_way;
 enum { LAYOUT_WAYS = 4 };
 typedef struct nnc_layout_problem {
     int n_layer, n_edge;
-    const nnc_edge *edge;       /* a maker of -1: whole */
-    const int64_t *to_whole, *to_split; /* by edge: cost for each user that needs it otherwise than it is made */
+    const nnc_edge *edge;       /* tensors without a maker (-1) are whole */
+    const int64_t *to_whole, *to_split; /* by edge: cost of the conversion, for each user that needs it */
     const int *n_way;           /* by layer, 1 .. LAYOUT_WAYS */
     const nnc_layout_way (*way)[LAYOUT_WAYS];
     int max_states;             /* 0: 4096 */
 } nnc_layout_problem;
-/* choice[] by layer: its way. Dynamic programming over the layouts of live results: exact while there are at most max_states of them and
- * 64 live results (*exact), otherwise the cheapest states go on and further results stay whole. NNC_E_FIT: no ways fit together. */
+/* Finds the cheapest ways; choice[] is by layer. Dynamic programming over the layouts of live results. *exact if it never had more than
+ * max_states states and 64 live results. Beyond, the cheapest states are kept and further results stay whole. NNC_E_FIT: no ways fit
+ * together. */
 nnc_status nnc_layout_graph(const nnc_layout_problem *p, int *choice, int64_t *total, bool *exact, nnc_sink *sink) NNC_MUST;
 
 /* ---- search over combinations (search.c, search_cost.c) ------------------------------------------------------------------------- */
 
-/* Costs of a device's share of the layers at tensor degree `tensor`, for micro-batches of `size` samples. */
+/* Costs of one device's share of each layer, at tensor degree `tensor` and for micro-batches of `size` samples. Arrays are by layer. */
 typedef struct nnc_search_costs {
     int tensor, size;
-    const int64_t *forward, *backward, *weight; /* nanoseconds of computing, by layer: as nnc_pipeline_costs */
+    const int64_t *forward, *backward, *weight; /* nanoseconds of computing, as in nnc_pipeline_costs */
     const int64_t *forward_comm, *backward_comm; /* nanoseconds of collectives within the tensor group; NULL: none */
     const int64_t *optimizer;                   /* nanoseconds, once an iteration */
     const int64_t *weights, *gradients, *states; /* bytes */
-    const int64_t *saved, *working;             /* bytes of one micro-batch: kept for the backward pass; most of all others */
-    const int64_t *boundary;                    /* bytes that a device sends over position i of n_layer + 1, in one direction */
-    const int64_t *input;                       /* bytes that a device keeps of what crosses position i; NULL: as `boundary` */
-    const int64_t *accumulate;                  /* nanoseconds more of each of several micro-batches, whose gradients are added */
-    const int64_t *small;                       /* bytes of `gradients` that one collective reduces for all layers of a device, after those
-                                                 * of the layers' other gradients, one each; NULL: buckets of bucket_bytes */
+    const int64_t *saved, *working;             /* bytes of one micro-batch: kept for the backward pass; peak of all others */
+    const int64_t *boundary;                    /* n_layer + 1: bytes that a device sends over position i, in one direction */
+    const int64_t *input;                       /* n_layer + 1: bytes that a device keeps of what crosses position i; NULL: as `boundary` */
+    const int64_t *accumulate;                  /* extra nanoseconds per micro-batch for adding gradients, if there are several */
+    const int64_t *small;                       /* bytes of `gradients` that one last collective reduces for all layers of a device; each
+                                                 * layer's other gradients have their own. NULL: buckets of bucket_bytes */
 } nnc_search_costs;
 
 typedef enum nnc_search_collective { SEARCH_allreduce, SEARCH_reduce_scatter, SEARCH_allgather } nnc_search_collective;
 
-/* Communication of the machine, nanoseconds. Times do not fall as bytes grow, and k times the bytes take at most k times as long.
- * `beside`: as many neighbours do the same at the same time and share links: sends from src + i to dst + i, groups of devices
+/* Communication times of the machine, in nanoseconds. Times do not fall as bytes grow, and k times the bytes take at most k times as long.
+ * `beside` neighbours do the same at the same time and share links: neighbour i sends from src + i to dst + i, or is a group of devices
  * first + i + k * stride, k < n. */
 typedef struct nnc_search_links {
     int64_t (*send_ns)(const void *ctx, int src, int dst, int beside, int64_t bytes);
@@ -331,11 +335,11 @@ typedef struct nnc_search_links {
     const void *ctx;
 } nnc_search_links;
 
-/* data x tensor x pipeline devices; each replica runs `micro` micro-batches of `size` samples. Tensor groups are neighbours; then come the
- * stages of a replica, or, with data_first, the replicas of a stage. */
+/* A combination of parallelism on data x tensor x pipeline devices. Each replica runs `micro` micro-batches of `size` samples. Devices of a
+ * tensor group are neighbours. The next dimension is the stages of a replica or, with data_first, the replicas of a stage. */
 typedef struct nnc_combination {
     int data, tensor, pipeline, chunks, size, micro;
-    uint8_t schedule, zero; /* nnc_pipeline_kind; without a pipeline 1F1B */
+    uint8_t schedule, zero; /* nnc_pipeline_kind (1F1B without a pipeline), ZeRO stage */
     bool recompute, data_first;
 } nnc_combination;
 
@@ -346,19 +350,19 @@ typedef struct nnc_search_problem {
     const nnc_search_costs *costs;  /* by tensor degree and size */
     nnc_search_links links;
     int64_t capacity;               /* bytes of a device */
-    const bool *segment;            /* by layer: recomputation keeps its input and computes again up to the next one; NULL: none */
+    const bool *segment;            /* by layer: recomputation keeps its input and recomputes up to the next such layer; NULL: none */
     int64_t bucket_bytes;           /* as nnc_buckets_problem */
     int slowdown;
-    bool serial;                    /* gradients are reduced after the last backward pass instead of beside it */
-    /* As nnc's plans are: a send takes its device's time, and what follows a pipeline's passes, reductions and updates, begins on all
-     * devices together */
+    bool serial;                    /* gradients are reduced after the last backward pass instead of during it */
+    /* Model nnc's own plans: a send occupies its device, and the reductions and updates after a pipeline's passes begin on all devices
+     * together */
     bool planned;
-    /* serial, of a combination without a pipeline; NULL: as `serial` says */
+    /* Overrides `serial` for combinations without a pipeline; NULL: no */
     bool (*is_serial)(const void *ctx, const nnc_combination *c);
     const void *serial_ctx;
-    /* What is tried. 0: all */
-    int max_chunks;                 /* interleaved: 2, 4, .. chunks (even: any number); 0: 4; 1: no interleaving */
-    int data, tensor, pipeline, size; /* only these degrees */
+    /* Restrictions of what is tried. 0: all */
+    int max_chunks;                 /* interleaved schedules try 2, 4, .. chunks (with `even` any number); 0: 4; 1: no interleaving */
+    int data, tensor, pipeline, size; /* only this degree or size */
     unsigned schedules;             /* bits 1 << nnc_pipeline_kind; 0: the five of training, or PIPE_forward where forward is set */
     unsigned zeros;                 /* bits 1 << stage of ZeRO; 0: all */
     unsigned recomputes;            /* bit 0: without, bit 1: with; 0: both where there are segments */
@@ -367,7 +371,7 @@ typedef struct nnc_search_problem {
     bool data_first;                /* only placements where replicas are neighbours */
 } nnc_search_problem;
 
-/* Device of part `rank` of the tensor group of a stage (not of a chunk) of a replica. */
+/* Device that is number `rank` in the tensor group of a replica's stage. */
 int nnc_combination_device(const nnc_combination *c, int replica, int stage, int rank);
 /* Appends "data 16 x tensor 8 x pipeline 8, 1f1b, zero1". */
 void nnc_combination_name(const nnc_combination *c, nnc_text *out);
@@ -375,10 +379,10 @@ void nnc_combination_name(const nnc_combination *c, nnc_text *out);
 typedef enum nnc_prune {
     PRUNE_none,
     PRUNE_layers,   /* more stages than layers, or they are not divided evenly */
-    PRUNE_samples,  /* replicas x size does not divide the samples */
+    PRUNE_samples,  /* replicas x size does not divide the number of samples */
     PRUNE_schedule, /* the schedule does not exist for the numbers */
     PRUNE_memory,   /* no cut fits */
-    PRUNE_slower,   /* a bound of its time is above that of combinations already evaluated */
+    PRUNE_slower,   /* a lower bound of its time is above the times of combinations already evaluated */
     PRUNE__COUNT
 } nnc_prune;
 extern const char *const nnc_prune_reasons[PRUNE__COUNT];
@@ -386,7 +390,7 @@ extern const char *const nnc_prune_reasons[PRUNE__COUNT];
 /* What fills a device's memory. */
 enum { FILLED_weights, FILLED_gradients, FILLED_optimizer, FILLED_saved, FILLED_working, SEARCH_FILLS };
 typedef struct nnc_search_stage {
-    int64_t busy;   /* nanoseconds of a device, collectives of its tensor group and its update included */
+    int64_t busy;   /* nanoseconds of a device, including collectives of its tensor group and its update */
     int64_t tensor; /* of these: the collectives */
     int64_t fill[SEARCH_FILLS], bytes;
 } nnc_search_stage;
@@ -394,26 +398,26 @@ typedef struct nnc_search_stage {
 typedef struct nnc_search_result {
     nnc_combination c;
     nnc_prune pruned;   /* PRUNE_none: the rest is filled */
-    int64_t ns;         /* of an iteration; the sum of the following, each as the mean of the stages */
+    int64_t ns;         /* of an iteration: the sum of the next six, each a mean over the stages */
     int64_t compute, tensor, bubble, send, data, optimizer; /* send, data: exposed only */
-    int64_t hidden;     /* sends and collectives of data parallelism that computing hides, of the slowest stage */
+    int64_t hidden;     /* of the slowest stage: sends and gradient collectives that computing hides */
     int64_t bytes;      /* of the fullest device */
     int *cut;           /* pipeline * chunks + 1 */
-    int64_t *pass[3];   /* by nnc_task_kind: nanoseconds of each virtual stage's pass, collectives and recomputation included */
+    int64_t *pass[3];   /* by nnc_task_kind and virtual stage: nanoseconds of a pass, including collectives and recomputation */
     nnc_search_stage *stage; /* by stage of the pipeline */
 } nnc_search_result;
 
-/* What combination c costs. */
+/* Evaluates combination c. */
 nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combination *c, nnc_arena *a, nnc_search_result *out,
     nnc_sink *sink) NNC_MUST;
 
 typedef struct nnc_search_found {
-    int n;                       /* best first, each of other degrees (data, tensor, pipeline); at most as many as asked for */
+    int n;                       /* at most `keep`; best first, each with other degrees (data, tensor, pipeline) */
     nnc_search_result *best;
     int64_t tried, evaluated, pruned[PRUNE__COUNT];
 } nnc_search_found;
-/* The `keep` best combinations, exactly: those that are not evaluated have a bound of their time above these. Ties: the one that is
- * enumerated first (smaller tensor degree, then pipeline, data, schedule, ...). */
+/* Finds the `keep` best combinations, exactly: a combination is skipped only if a lower bound of its time is above theirs. Of equal ones
+ * the first enumerated wins (smaller tensor degree, then pipeline, data, schedule, ...). */
 nnc_status nnc_search(const nnc_search_problem *p, int keep, nnc_arena *a, nnc_search_found *out, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -29,14 +29,14 @@ typedef struct plan_order {
     plan_clock **event; /* by event: the clock of its record, while waits remain */
     int32_t *record, *waits; /* by event: the recording command, or -1; remaining waits */
     plan_clock *spare;  /* free clocks, linked by their first words */
-    size_t entries;     /* of all clocks */
-    const int32_t *here; /* the current command's clock when it starts; NULL: nothing known */
-    const int32_t **at; /* the same for each command; NULL: not kept */
+    size_t entries;     /* number of entries in all clocks */
+    const int32_t *here; /* clock of the current command at its start; NULL: nothing known */
+    const int32_t **at; /* by command: its clock at its start; NULL: not kept */
 } plan_order;
 
-/* Needs valid devices, streams and events (each recorded before it is waited for). `keep`: steps over all commands and keeps their
- * clocks; otherwise the caller steps, and asks about the latest command only. False: out of memory (or a plan from a file needs too
- * much). */
+/* Devices, streams and events must be valid, each event recorded before it is waited for. With `keep` it steps over all commands and keeps
+ * their clocks. Otherwise the caller steps, and asks only about the latest command. False: out of memory, or a plan from a file needs too
+ * much. */
 bool plan_order_init(plan_order *o, const nnc_plan *p, bool keep, nnc_arena *a);
 bool plan_order_step(plan_order *o, int32_t cmd);
 /* True when position `pos` of a lane is certainly done when command j starts. */
@@ -50,7 +50,7 @@ static inline bool plan_before(const plan_order *o, int32_t i, int32_t j)
     return plan_done(o, o->lane[i], o->pos[i], j);
 }
 
-/* Equal calls take the same packed weights. */
+/* Whether two calls are equal, and so read the same packed weights. */
 static inline bool plan_calls_equal(const nnc_call *a, const nnc_call *b)
 {
     return memcmp(a, b, sizeof *a) == 0;
@@ -76,10 +76,10 @@ void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *r
 
 /* ---- parts of tensors (access.c) --------------------------------------------------------------------------------- */
 
-/* True when tensor `part` is a box of tensor `whole`'s index space, the same strides, first element at index from[]; or, of another rank,
- * consecutive elements of it (from[] is not set). */
+/* True when tensor `part` is a box of tensor `whole`: the same strides, first element at index from[]. Also true when `part` has another
+ * rank and is a run of consecutive elements; from[] is not set then. */
 bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_MAX_RANK]);
-/* May two tensors that lie inside `whole` have an element in common? Exact for boxes of it. */
+/* Whether two tensors inside `whole` may have an element in common. Exact for boxes of it. */
 bool plan_overlap(const nnc_plan *p, int32_t whole, int32_t a, int32_t b);
 
 /* ---- rows (verify.c) ---------------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@ typedef struct call_args {
     nnc_ref src, wei, bias;
     int n_sum;
     nnc_ref sum[NNC_MAX_POST];
-    int sum_post[NNC_MAX_POST]; /* the post-operation that adds it */
+    int sum_post[NNC_MAX_POST]; /* index of the post-operation that adds sum[i] */
 } call_args;
 
 /* A future command: a node, or what the plan adds around nodes. */
@@ -22,12 +22,12 @@ typedef struct job {
     int16_t device, stream, to; /* to: J_copy's destination device */
     int16_t engine;             /* index into options.engine */
     uint32_t node;              /* J_node, J_collective */
-    nnc_ref value;              /* J_weight, J_copy, J_pack: a root value; J_update: the new value of the param `node` */
-    int32_t item;               /* kernel, call, event; J_update: its number; J_collective: of the participant */
-    int32_t packed;             /* call: that whose packed weights it reads, -1: none */
+    nnc_ref value;              /* J_weight, J_copy, J_pack: a root value; J_update: new value of the param `node` */
+    int32_t item;               /* index of the kernel, call or event; number of the update or of the participant */
+    int32_t packed;             /* call: index of the call whose packed weights it reads; -1: none */
     int64_t work_bytes;
     call_args args;
-    nnc_ref *over;              /* by result: the operand whose memory it overwrites, or NNC_NONE; NULL: none does */
+    nnc_ref *over;              /* by result: operand whose memory it overwrites, or NNC_NONE; NULL: no result does */
     const char *reason;
     nnc_cost cost;
 } job;
@@ -42,13 +42,13 @@ typedef struct job_use { int32_t job, next; } job_use;
 
 typedef struct kernel_entry {
     nnc_hash128 hash;
-    int16_t kind;      /* of the devices that it runs on */
-    const char *given; /* name given by lowering; k's own may be longer */
+    int16_t kind;      /* kind of the devices that it runs on */
+    const char *given; /* name given by lowering; k->name may be longer */
     const nnc_kernel *k;
     int32_t item;
 } kernel_entry;
 
-/* The kernel of a node: equal nodes are lowered once. */
+/* Cache entry: the kernel of a node, so that equal nodes are lowered once. */
 typedef struct lowered {
     nnc_hash128 node; /* nnc_node_hash */
     const nnc_kernel *k;
@@ -56,7 +56,7 @@ typedef struct lowered {
     int64_t work_bytes;
 } lowered;
 
-/* Contractions of one op that no engine supports, for one reason. */
+/* Counts contractions of an op that no engine supports, by reason. */
 typedef struct unserved {
     nnc_op op;
     const char *why;
@@ -66,13 +66,13 @@ typedef struct unserved {
 
 /* A device of the plan. */
 typedef struct machine {
-    nnc_engine_env env;           /* what engines are asked with; env.target: its target */
+    nnc_engine_env env;           /* passed to engines; env.target is the device's target */
     const nnc_compiler *compiler; /* NULL: none */
-    const nnc_emitter *emitter;   /* the compiler's, once it is needed */
+    const nnc_emitter *emitter;   /* the compiler's, set once it is needed */
     const char *text;             /* nnc_plan_target_text, in the plan's arena */
     const char *libraries;        /* nnc_target_put_libraries of a GPU, in the plan's arena; NULL: a CPU */
     nnc_hash128 hash;             /* nnc_target_hash */
-    int16_t kind;                 /* the first device with this target and libraries; those of a kind share kernels, calls, machine code */
+    int16_t kind;                 /* first device with this target and libraries. Devices of a kind share kernels, calls, machine code */
     int threads;                  /* of each command */
 } machine;
 
@@ -87,21 +87,21 @@ typedef struct maker {
     /* by value */
     bool *is_static;
     nnc_ref *root;     /* the value that owns its memory: itself, or its operand through views */
-    int64_t *at;       /* its first element there */
+    int64_t *at;       /* index of its first element in the root */
     int16_t *home;     /* device that computes its root */
     bool *is_out;      /* root of an output or of a new value of a state */
     nnc_ref *state_of; /* the state root that the value updates, or NNC_NONE */
-    uint8_t *updated;  /* by root: section that updates it, or the states that lie in it; 0: it is no state */
-    uint8_t *section;  /* by node: main if an output depends on it, otherwise the first one with an update that does */
+    uint8_t *updated;  /* by root: section that updates it or states inside it; 0: not a state */
+    uint8_t *section;  /* by node: main if an output depends on it, otherwise the first section with a dependent update */
     /* tasks.c, by node; NULL: no node has a task */
-    int32_t *task; /* that it runs in */
-    bool *early;   /* may run in an earlier one where that frees memory */
+    int32_t *task; /* task that it runs in */
+    bool *early;   /* whether it may run in an earlier task to free memory */
     /* by value * n_dev + device */
     int32_t *tensor;   /* -1 */
-    int32_t *use;      /* head of the list of main's jobs that read the root there, -1 */
-    uint8_t *made;     /* static values: computed there by an init job */
-    uint8_t *want;     /* static values: read by main there (persistent) */
-    int32_t *pack; /* by value: the last of init's jobs that packs it + 1, 0: none does */
+    int32_t *use;      /* list of main's jobs that read the root on the device: head, or -1 */
+    uint8_t *made;     /* static value that an init job computes on the device */
+    uint8_t *want;     /* static value that main reads on the device (persistent) */
+    int32_t *pack; /* by value: 1 + the last init job that packs it; 0: none */
     job_use *uses;
     size_t cap_uses;
     int32_t n_uses;
@@ -119,11 +119,11 @@ typedef struct maker {
     uint32_t lowered_mask, n_lowered;
     /* of estimates (estimate.c), otherwise NULL */
     nnc_work_memo *memo;
-    bool *in_states;   /* by root: its memory is that of states */
-    bool *absorbed;    /* by node: has no memory, and those that read it read its operands */
-    uint32_t *read, *n_read; /* by node: what it reads so, n_read[i] values from read_at[read[i]] on */
+    bool *in_states;   /* by root: it lies in the memory of states */
+    bool *absorbed;    /* by node: its result has no memory; its users read its operands instead */
+    uint32_t *read, *n_read; /* by node: the values that it really reads, n_read[i] of them from read_at[read[i]] on */
     nnc_ref *read_at;
-    nnc_ref *source; /* make_sources' */
+    nnc_ref *source; /* buffer of make_sources */
     size_t cap_source;
     unserved *unserved;
     int n_unserved;
@@ -140,11 +140,11 @@ static inline size_t slot(const maker *m, nnc_ref v, int dev)
     return (size_t)v * (size_t)m->n_dev + (size_t)dev;
 }
 
-/* make.c: the values that commands compute and v consists of: itself, through views its operand, of a concat in place its operands. They
- * lie in *out until the next question; returns how many there are, -1: out of memory. */
+/* make.c: finds the computed values that make up v: v itself, the operand of a view, or the operands of a concat in place. *out holds them
+ * until the next call. Returns their number; -1: out of memory. */
 int make_sources(maker *m, nnc_ref v, const nnc_ref **out);
 
-/* Is the node computed by a command of main or step? */
+/* Whether a command of main or step computes the node. */
 static inline bool runs_in_main(const maker *m, const nnc_node *n)
 {
     return nnc_op_class(n->op) != CL_leaf && !m->is_static[n->out] && !nnc_is_view(m->g, n);
@@ -154,21 +154,21 @@ static inline bool is_collective(const nnc_node *n)
 {
     return nnc_op_class((nnc_op)n->op) == CL_collective;
 }
-/* collective.c: the plan's row of a node; checks that the devices of its operands can take part. */
+/* collective.c: makes the plan's row of a collective node, and checks that the devices of its operands can take part. */
 nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out) NNC_MUST;
 
-/* tasks.c: tasks and sections of nodes. */
+/* tasks.c: finds the tasks and sections of nodes. */
 nnc_status make_tasks(maker *m) NNC_MUST;
 
-/* devices.c: the same nodes for several devices, collectives on a stream of their own or with the others on one. */
+/* devices.c: orders the nodes of several devices. Collectives have their own stream, or share the only one. */
 bool make_has_collective(const maker *m);
 nnc_status make_device_sequences(maker *m, uint32_t *order, uint32_t *n) NNC_MUST;
 
-/* sequence.c: those of one device in an order that needs little memory, as if nothing had to be waited for; *peak: bytes in use at its
- * peak. walk_kind: 0..3, or the best of them all and of some more. */
+/* sequence.c: orders the nodes of one device so that they need little memory, as if they never waited for other devices. *peak is the most
+ * bytes in use. walk_kind: one of four walks, 0..3, or WALK_best, the best of them and of some more. */
 enum { WALK_best = 4 };
 nnc_status make_device_sequence(maker *m, int device, int walk_kind, uint32_t *order, uint32_t *n, int64_t *peak) NNC_MUST;
-/* What was hoisted in an order is of the section that it runs in. */
+/* Moves nodes that an order hoisted into the section where they run. */
 void make_hoisted_sections(maker *m, const uint32_t *order, uint32_t n);
 
 static inline int device_of_node(const nnc_node *n)
@@ -176,7 +176,7 @@ static inline int device_of_node(const nnc_node *n)
     return n->device < 0 ? 0 : n->device;
 }
 
-/* Does a command of node n run on the device? */
+/* Whether a command of node n runs on the device. */
 static inline bool runs_on(const maker *m, const nnc_node *n, int device)
 {
     if (!is_collective(n))
@@ -187,22 +187,22 @@ static inline bool runs_on(const maker *m, const nnc_node *n, int device)
     return any;
 }
 
-/* sequence.c: the nodes that run_in_main in an order that needs little memory, for one stream. Nodes of step that
- * therefore run in main are of that section then. */
+/* sequence.c: orders the nodes for one stream so that they need little memory. Nodes of step that run in main in this order move to that
+ * section. */
 nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n) NNC_MUST;
 
-/* models.c: where the graph is several models, a stream for each node, all of a model on one; *several false: it is not. */
+/* models.c: if the graph is several models, assigns each model's nodes to one stream. *several is false if it is one model. */
 nnc_status make_models(maker *m, int16_t *stream, bool *several) NNC_MUST;
-/* stages.c: by IOS, order[] and the stream of each node; *done false: that is not asked for, or not possible. */
+/* stages.c: finds order[] and the stream of each node by IOS. *done is false if that is not requested, or impossible. */
 nnc_status make_stages(maker *m, uint32_t *order, uint32_t *n_order, int16_t *stream, bool *done) NNC_MUST;
 
-/* The bytes in use at the peak of such an order of an estimate's nodes, found with fewer attempts. */
+/* Peak of bytes in use, for an estimate. Tries fewer orders than make_sequence. */
 nnc_status make_rough_peak(maker *m, int64_t *peak) NNC_MUST;
 
-/* estimate.c: bytes in use at the peak of the arena, and the time of the commands, from the graph and facts alone. */
+/* estimate.c: estimates the arena's peak and the time of the commands from the graph, without lowering it. */
 nnc_status make_estimate(maker *m, int64_t *bytes, int64_t *ns) NNC_MUST;
 
-/* schedule.c: main's jobs in order with streams, events and copies between devices. */
+/* schedule.c: makes main's jobs in order, with streams, events and copies between devices. */
 nnc_status make_schedule(maker *m) NNC_MUST;
 job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory */
 
@@ -211,26 +211,27 @@ bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *ar
 
 /* compete.c: fills the fields of a call that engines need besides its operands. */
 void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads);
-/* Asks every engine for job j's call. got->ok: c is the call as the winner computes it, j->engine the winner, *reason (in the plan's
- * arena) its reason, with the losers and all times. Not ok: a generated kernel computes it where *reason says so; otherwise no engine
- * supports it, see `why`. sum_post: a sum that may be in place, or -1. */
+/* Asks every engine for job j's call. If got->ok, c is the call as the winner computes it, j->engine the winner, and *reason (in the
+ * plan's arena) says why, with the losers and all times. If not, a generated kernel computes it if *reason is set; otherwise no engine
+ * supports it, and `why` says why. sum_post: index of a sum that may be in place, or -1. */
 nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got,
     const char **reason, nnc_text *why) NNC_MUST;
 
 /* select.c: selects a call or a kernel for a node. `main_at`: the job's index in main, -1 for init. */
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
-/* Notes on what no engine supports: one for each reason. */
+/* Reports what no engine supports, a note for each reason. */
 void make_notes(const maker *m);
-/* The workspace that node i will have as a call, 0: it will be none. Before threads and operands in place are known. m->memo knows it if it
- * was asked for an equal node before. */
+/* Workspace of node i as a call; 0 if it will not be a call. Threads and operands in place are not known yet. m->memo keeps the answers for
+ * equal nodes. */
 nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 
-/* kernels.c: the engine that runs kernels on devices of a kind, or NULL; machine code for all kernels, from the cache or the emitter. */
+/* kernels.c: the engine that runs kernels on devices of a kind, or NULL. */
 const char *kernel_engine(const maker *m, int kind);
+/* Gets machine code for all kernels from the cache or the emitter. */
 nnc_status make_objects(maker *m) NNC_MUST;
 nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k) NNC_MUST; /* shares identical ones; sets j->item */
 
-/* init.c: what is computed once, in an order that needs little memory. */
+/* init.c: makes the jobs that run once, in an order that needs little memory. */
 nnc_status make_init(maker *m) NNC_MUST;
 
 /* emit.c: jobs -> tensors and commands. */

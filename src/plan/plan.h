@@ -24,8 +24,8 @@ typedef struct nnc_ptensor {
     int64_t offset;    /* bytes in its space, 64-byte aligned; 256 on GPUs, as libraries require */
     int64_t bytes;     /* allocated */
     int32_t alias_of;  /* shares the memory of an earlier tensor (view, in place), or -1 */
-    int32_t first, last; /* commands that define and last use it (indices into cmd), -1 = before the first. Inputs: -1; outputs and
-                          * everything persistent: to the end. For a root (alias_of -1): of its memory, all its aliases included */
+    int32_t first, last; /* live range: commands that define and last use it (indices into cmd); inputs begin at -1. Outputs and persistent
+                          * tensors live to the end. A root's range (alias_of -1) includes those of its aliases */
 } nnc_ptensor;
 
 typedef enum nnc_call_kind {
@@ -38,9 +38,9 @@ typedef struct nnc_call {
     uint8_t kind;
     uint8_t spatial;     /* spatial dimensions of conv and pooling, 1..3 */
     bool has_bias, trans_a, trans_b, count_pad;
-    bool packed;         /* weights are in the engine's own format (made by a CALL_pack in init). choose(): true when the weights are
-                          * static; sizes are those of a packed call then. An engine that declines or does not pack (packed_bytes 0) is
-                          * asked again with false */
+    bool packed;         /* weights are in the engine's own format, made by a CALL_pack in init. choose() is first called with true if the
+                          * weights are static, and answers with the sizes of a packed call. An engine that declines, or does not pack
+                          * (packed_bytes 0), is called again with false */
     nnc_type src, wei, bias, dst; /* as stored: with trans_a src is [..,k,m]; bias is [channels]; conv_transpose's wei I,O/g,H,W.
                                    * conv_wgrad: wei is the gradient of the convolution's result, dst that of its weights */
     int64_t kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
@@ -50,9 +50,9 @@ typedef struct nnc_call {
     int32_t pack_for;    /* CALL_pack: index of the call whose weights it packs: args raw, packed */
     int threads;         /* intra-op */
     bool tf32;           /* f32 operands may be rounded to tf32 (10 bits of mantissa); accumulation stays in f32 */
-    bool exact;          /* of a convolution: no algorithm that transforms the operands (Winograd's, FFTs) */
+    bool exact;          /* excludes convolution algorithms that transform the operands (Winograd, FFT) */
     const struct nnc_engine_env *env; /* only during choose(), compiles() and load_call(). NULL in a plan */
-    int64_t packed_bytes, work_bytes; /* buffer sizes. load_call rejects a call that needs more (a plan from a file may be wrong) */
+    int64_t packed_bytes, work_bytes; /* buffer sizes; load_call rejects a call that needs more, since a plan file may be wrong */
 } nnc_call;
 
 /* True when the extents of a call's tensors, a product's merged rows, and its window's numbers are below 2^31. Libraries keep some of
@@ -83,19 +83,19 @@ typedef struct nnc_pkernel {
     int64_t domain, grain, scratch_bytes; /* work items, minimum per thread, bytes per worker */
     int threads;
     int object;          /* index into object[], which may be empty (nnc_pkernel_code); -1: interpreted */
-    const char *code;    /* NULL: its function in the object is `symbol`. Otherwise kernels share one, which gets sizes as further
-                          * arguments: its name and these (nnc_cuda_share) */
-} nnc_pkernel;           /* may be shared by several commands, on any streams; scratch: threads times scratch_bytes rounded up to 64,
-                          * in cmd.work */
+    const char *code;    /* NULL: its function in the object is `symbol`. Otherwise it shares a function that gets sizes as further
+                          * arguments; this is the function's name and those sizes (nnc_cuda_share) */
+} nnc_pkernel;           /* several commands may use a kernel, on any streams. cmd.work holds its scratch: threads times scratch_bytes
+                          * rounded up to 64 */
 
-/* Length of the name of the kernel's function in its object, at *name. */
+/* Sets *name to the kernel's function in its object, and returns the name's length. */
 static inline size_t nnc_pkernel_function(const nnc_pkernel *k, const char **name)
 {
     *name = k->code ? k->code : k->symbol;
     return k->code ? strcspn(k->code, " ") : strlen(k->symbol);
 }
 
-/* Do two kernels for one target launch the same function? */
+/* Whether two kernels for one target launch the same function. */
 static inline bool nnc_pkernel_shares(const nnc_pkernel *a, const nnc_pkernel *b)
 {
     const char *x, *y;
@@ -106,23 +106,23 @@ static inline bool nnc_pkernel_shares(const nnc_pkernel *a, const nnc_pkernel *b
 typedef enum nnc_collective_kind { COLL_allreduce, COLL_allgather, COLL_reduce_scatter, COLL__COUNT } nnc_collective_kind;
 typedef enum nnc_reduction { RED_add, RED_min, RED_max, RED__COUNT } nnc_reduction;
 
-/* An operation of several devices. Each participant has a CMD_collective with its operand and result, in the order of their commands:
- * consecutive in the list, with nothing between but waits for what is before the first of them, and records. */
+/* A collective of several devices. Each participant has a CMD_collective with its operand and result. These commands are consecutive in the
+ * list. Between them are only records, and waits for commands before the first of them. */
 typedef struct nnc_collective {
     uint8_t kind, reduction;
     int n;         /* participants */
-    int64_t outer; /* allgather, reduce_scatter: rows; each is gathered or divided by itself (the dimensions before the axis) */
+    int64_t outer; /* allgather, reduce_scatter: rows (product of dimensions before the axis), gathered or divided one by one */
 } nnc_collective;
 
-/* A reduction goes in rounds of at most so many bytes of each part, which bounds its workspace; in one round that is as large as the
- * operand. */
+/* Bytes of each part that a reduction processes in a round. Rounds bound its workspace, which would otherwise be as large as the operand.
+ * */
 #define NNC_COLLECTIVE_ROUND ((int64_t)1 << 20)
 static inline int64_t nnc_collective_round(const nnc_collective *c, int64_t part)
 {
     return c->outer > 1 || part < NNC_COLLECTIVE_ROUND ? part : NNC_COLLECTIVE_ROUND;
 }
-/* Bytes of a participant's workspace, on a CPU: parts of the others, 64-byte aligned, and packed rows. src, dst: bytes of its tensors;
- * size: of an element. */
+/* Bytes of a participant's workspace on a CPU: parts of the others, 64-byte aligned, and packed rows. src and dst are the bytes of its
+ * tensors, size those of an element. */
 static inline int64_t nnc_collective_work(const nnc_collective *c, int64_t src, int64_t dst, int64_t size)
 {
     const int64_t n = c->n, chunk = (src / size + n - 1) / n * size;
@@ -140,7 +140,7 @@ typedef enum nnc_cmd_kind { CMD_weight, CMD_kernel, CMD_call, CMD_copy, CMD_reco
 typedef struct nnc_cmd {
     uint8_t kind;
     int16_t device, stream;
-    int32_t micro;        /* micro-batch of a pipeline or of replicas, from 1; 0: none */
+    int32_t micro;        /* micro-batch of a pipeline or of replicas, counted from 1; 0: none */
     int16_t engine;       /* index into plan.engine: kernel, call */
     int32_t item;         /* kernel, call, weight, collective index; record/wait: event */
     int n_arg;
@@ -152,30 +152,30 @@ typedef struct nnc_cmd {
     const char *reason;   /* why this engine */
 } nnc_cmd;
 
-/* Consecutive sections of the command list. A run is `main`, or `main` and then `accumulate`, or these and then `step`; between runs
+/* Consecutive sections of the command list. A run is `main`, or `main` and `accumulate`, or all three from `main` to `step`. Between runs
  * the executor synchronises all streams. */
 typedef enum nnc_section {
     SEC_init, /* once, when the plan is loaded; complete on all devices before the first run */
     SEC_main, /* computes the outputs; changes no persistent memory */
-    SEC_accumulate, /* uses main's results in the arenas and updates the states that accumulate */
-    SEC_step, /* uses the results of both and updates the other states */
+    SEC_accumulate, /* reads main's results in the arenas and updates the states that accumulate */
+    SEC_step, /* reads the results of both and updates the other states */
     SEC__COUNT
 } nnc_section;
 
 typedef struct nnc_plan_device {
     const char *name;     /* "cpu:0": its kind, and its number among those of the kind */
-    const char *target;   /* that its commands were made for: name and hash */
-    const char *libraries; /* NVIDIA's libraries that a GPU is taken to have, for people; NULL on a CPU */
+    const char *target;   /* target of its commands: name and hash */
+    const char *libraries; /* NVIDIA's libraries that a GPU is assumed to have, for reports; NULL on a CPU */
     int threads;          /* intra-op, of the target */
     int64_t arena_bytes, persist_bytes, init_bytes; /* bytes that the executor allocates */
     int64_t workspace_bytes; /* part of arena_bytes that is workspace at the peak (for reports) */
-    int64_t lower_bound;  /* of arena_bytes: maximum of live bytes at any command */
+    int64_t lower_bound;  /* lower bound of arena_bytes: most bytes live at any command */
     int32_t peak_cmd;     /* the command with that maximum */
     int streams;
 } nnc_plan_device;
 
-/* After a step, the memory of `state` (persistent, filled by init) contains `value`: an alias of it written by a command of step, or
- * of accumulate, after which it is the state's value already. */
+/* An update of a state. `state` is persistent and filled by init; `value` is an alias of it that a command of step or accumulate writes.
+ * The state has its new value once that command is done. */
 typedef struct nnc_plan_update { int32_t state, value; } nnc_plan_update;
 
 typedef struct nnc_plan {
@@ -203,7 +203,7 @@ static inline const nnc_blob *nnc_pkernel_code(const nnc_plan *p, const nnc_pker
     return k->object >= 0 && k->object < p->n_object && p->object[k->object].n ? &p->object[k->object] : NULL;
 }
 
-/* Number of functions that the plan's kernels launch: those that share one count once. */
+/* Number of functions that the plan's kernels launch. A shared function counts once. */
 static inline int nnc_plan_functions(const nnc_plan *p)
 {
     int n = 0;
@@ -216,7 +216,7 @@ static inline int nnc_plan_functions(const nnc_plan *p)
 }
 
 static inline int32_t nnc_plan_first(const nnc_plan *p, nnc_section s) { return s > SEC_init ? p->end[s - 1] : 0; }
-/* The sections are all commands, one after the other. */
+/* Whether the sections cover all commands in order. */
 static inline bool nnc_plan_sections_ok(const nnc_plan *p)
 {
     bool ok = p->end[SEC_init] >= 0 && p->end[SEC_step] == p->n_cmd;
@@ -225,8 +225,8 @@ static inline bool nnc_plan_sections_ok(const nnc_plan *p)
     return ok;
 }
 
-/* Index of the first argument that the command writes; it writes all from there on, and reads those before. The workspace is neither:
- * it belongs to the command. */
+/* Index of the first argument that the command writes. It reads the arguments before and writes all others. The workspace is no
+ * argument. */
 int nnc_plan_first_written(const nnc_plan *p, const nnc_cmd *c);
 /* The tensor whose memory t shares, or t. */
 int32_t nnc_plan_root(const nnc_plan *p, int32_t t);
@@ -252,8 +252,8 @@ bool nnc_plan_on_gpu(const nnc_plan_device *d);
 
 /* What the owner of engines shares with them; outlives plans and handles. NULL: none. */
 typedef struct nnc_engine_env {
-    const struct nnc_target *target; /* that calls are chosen for */
-    nnc_cache *cache;                /* of the algorithms that GPU libraries select */
+    const struct nnc_target *target; /* target that calls are chosen for */
+    nnc_cache *cache;                /* keeps the algorithms that GPU libraries select */
     struct nnc_tuning *tuning;       /* measured algorithms (engines/engines.h); NULL: the libraries' own order */
 } nnc_engine_env;
 
@@ -261,7 +261,7 @@ typedef struct nnc_engine_env {
 typedef struct nnc_load {
     const nnc_plan *plan;
     int item;                  /* plan->call[item], plan->kernel[item] */
-    void *object;              /* of a kernel with machine code: load_object's, unloaded after the kernel's handle */
+    void *object;              /* result of load_object for a kernel with machine code; unloaded after the kernel's handle */
     const nnc_engine_env *env; /* NULL: an empty one */
 } nnc_load;
 
@@ -278,17 +278,17 @@ typedef struct nnc_choice {
     bool ok;                 /* supported */
     int64_t workspace_bytes; /* with call.threads */
     int64_t packed_bytes;    /* > 0: weights are to be packed in `init` */
-    int64_t time_ns;         /* estimate; 0: the target's offer (nnc_target_offer) */
+    int64_t time_ns;         /* estimate; 0: use the target's offer (nnc_target_offer) */
     const char *reason;      /* implementation name, or why not supported; valid until the thread's next question */
 } nnc_choice;
 
 /* A check that an engine makes once per run of main instead of in each call: oneDNN's relu drops NaN, and processor flags tell
  * afterwards whether there was one (plugins/onednn/watch.h). All three functions are called on the thread that runs the handles. */
 typedef struct nnc_watch {
-    bool (*wanted)(const void *handle); /* does the check save a pass over the handle's result? */
+    bool (*wanted)(const void *handle); /* whether the check saves a pass over the handle's result */
     void (*begin)(void);                /* before main's first command */
-    /* After main's last command. true: the results of this run are wrong. Handles that run outside begin and end keep NaN: repeating
-     * main at once gives correct results. */
+    /* After main's last command. True: this run's results are wrong. Handles that run outside begin and end keep NaN, so repeating main
+     * at once gives correct results. */
     bool (*end)(void);
 } nnc_watch;
 
@@ -309,7 +309,7 @@ struct nnc_engine {
     nnc_status (*run)(void *handle, void *const *args, void *work);
     void (*unload)(void *handle);
     const nnc_watch *watch; /* NULL: none */
-    /* Does load_call compile something for c? Such calls are loaded on several threads at once. NULL: none does. */
+    /* Whether load_call compiles something for c. Such calls are loaded on several threads at once. NULL: never. */
     bool (*compiles)(const nnc_call *c);
     /* Identifies the memory layout in which a loaded call reads packed weights: equal layouts of equal weights have equal bytes. false:
      * not known. NULL: never known. */
@@ -320,7 +320,7 @@ struct nnc_engine {
 };
 
 /* Engines built in: interp (interprets kernels), llvm (machine code; its emitter is a plug-in, its loader is not).
- * oneDNN is the plug-in "onednn", symbol "nnc_engine_onednn". api/ builds the list in order of preference. */
+ * oneDNN is the plug-in "onednn", symbol "nnc_engine_onednn". session/ builds the list in order of preference. */
 /* On NVIDIA GPUs: cudnn (convolutions), cublaslt (matrix products), cuda (kernels that NVRTC compiled). */
 extern const nnc_engine nnc_engine_cudnn, nnc_engine_cublaslt, nnc_engine_cuda;
 extern const nnc_engine nnc_engine_interp, nnc_engine_llvm;

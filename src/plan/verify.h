@@ -9,17 +9,17 @@ typedef struct check {
     nnc_sink *sink;
     nnc_status code;
     int64_t *arg_bytes;  /* of each argument of each kernel */
-    int32_t *first_arg;  /* by kernel: into arg_bytes */
-    uint64_t *in_place;  /* by argument of each kernel: bit r: result r, of the first 64, may overwrite it */
-    bool *gpu;           /* by kernel: its schedule is a GPU's */
+    int32_t *first_arg;  /* by kernel: index of its first argument in arg_bytes */
+    uint64_t *in_place;  /* by argument of each kernel: bit r is set if result r, of the first 64, may overwrite it */
+    bool *gpu;           /* by kernel: whether its schedule is for a GPU */
 } check;
 
 bool plan_type_ok(const nnc_type *t); /* dims in range, order a permutation */
-/* verify_kernel.c: every kernel's text is valid; sizes of its buffers. */
+/* verify_kernel.c: every kernel's text is valid. Fills the sizes of its buffers. */
 nnc_status plan_check_kernels(check *v, nnc_arena *a) NNC_MUST;
 /* verify_device.c: every device has a name and the target of its kind, and its commands' code is for that target. */
 nnc_status plan_check_devices(const check *v, nnc_arena *a) NNC_MUST;
-/* collective.c: each has its participants, whose tensors fit, and none waits for another's later commands. */
+/* collective.c: every collective has its participants, their tensors match, and none waits for another's later commands. */
 nnc_status plan_check_collectives(const check *v, nnc_arena *a) NNC_MUST;
 /* verify_memory.c: every read follows its write, and no live content is overwritten. */
 nnc_status plan_check_memory(check *v, nnc_arena *a) NNC_MUST;

@@ -1,4 +1,5 @@
-/* report/report.h -- what a compiled model is: explain, emit, dump, doctor, devices, timelines and traces; formatting of all reports. */
+/* report/report.h -- reports on compiled models and machines (explain, emit, dump, doctor, devices), timelines and traces, and the
+ * formatting that all reports share. */
 #ifndef NNC_REPORT_H
 #define NNC_REPORT_H
 
@@ -6,14 +7,14 @@
 #include "session/session.h"
 #include "sim/sim.h"
 
-/* Runs exactly these passes, in this order (nnc opt), or the level's when n_pass is 0. Replaces *m. */
+/* Replaces *m by the result of these passes, in this order (nnc opt). n_pass 0: those of the level. */
 nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o,
     nnc_sink *sink) NNC_MUST;
 /* True when a pass has this name; otherwise *near is the most similar name, or NULL. */
 bool nnc_is_pass(const char *name, const char **near);
 bool nnc_is_stage(const char *name, const char **near); /* the same for stages of nnc_emit_text */
 
-/* Phases before the second run, "first run" in docs/formats.md: as a line of text; as members of an object. */
+/* Append the phases before the second run ("first run" in docs/formats.md), as a line of text or as members of an object. */
 void nnc_report_first_run(const nnc_session *s, nnc_text *out);
 void nnc_report_first_run_json(const nnc_session *s, nnc_json_writer *out);
 
@@ -23,83 +24,83 @@ void nnc_report_first_run_json(const nnc_session *s, nnc_json_writer *out);
 typedef enum nnc_part { PART_forward, PART_loss, PART_backward, PART_optimizer, PART__COUNT } nnc_part;
 extern const char *const nnc_part_names[PART__COUNT];
 
-/* Times of the parts, the sums of their commands' times: medians over some steps that are measured command by command. */
+/* Measures the parts' times, sums of their commands' times. Each is a median over some steps, measured command by command. */
 nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_sink *sink) NNC_MUST;
-/* A member "parts" of an object. */
-/* A line of them; a part whose ops are all in kernels of other parts has no commands. */
+/* Append the parts' times, as a line of text or as a member "parts" of an object. A part whose ops are all in kernels of other parts has no
+ * commands. */
 void nnc_report_parts(const nnc_session *s, const double ms[PART__COUNT], nnc_text *out);
 void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *out);
 
-/* NNC_E_FIT where a needs more memory than e's memory_limit, or, with `beside` bytes more, than this machine has free at the
- * moment. GPUs without a limit refuse when they allocate. */
+/* NNC_E_FIT: a needs more memory than e's memory_limit, or together with `beside` bytes more than this machine has free at the moment. GPUs
+ * without a limit fail when they allocate. */
 nnc_status nnc_check_room(const nnc_env *e, const nnc_artifact *a, int64_t beside, nnc_sink *sink) NNC_MUST;
 
-/* Writes one run of s (a training step where `step`), command by command, to `file` in Chrome's trace format, on all ranks' devices; with
- * `hardware` (a hardware file, or NULL) beside what the simulator predicts of the plan on its devices. */
+/* Measures one run of s (with `step`, a training step) command by command on all ranks' devices, and writes it to `file` in Chrome's trace
+ * format. `hardware`, a hardware file or NULL, adds the simulator's prediction of the plan on its devices. */
 nnc_status nnc_session_trace(nnc_env *e, nnc_session *s, bool step, const char *file, const char *hardware,
     nnc_sink *sink) NNC_MUST;
 /* Draws the planned memory of each device over time, as SVG. */
 nnc_status nnc_draw_memory(nnc_env *e, const nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
 
-/* rooms.c: does the plan fit the memory of the devices? */
+/* rooms.c: whether the plan fits the memory of the devices. */
 bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a);
-/* Bytes that tensors of device d may take. */
+/* Bytes that tensors may take on device d. */
 int64_t nnc_device_room(const nnc_env *e, int d);
 /* Memory of one device, or of those that share it. */
 typedef struct nnc_room {
     const char *name;
-    int64_t need, have, context; /* context: and libraries, beside what it has; of this machine: the program's */
-    bool described; /* by a hardware file */
+    int64_t need, have, context; /* context: bytes beside `have`, of a GPU's context and libraries or of this program */
+    bool described; /* it is from a hardware file */
     bool host;      /* this machine's CPU */
 } nnc_room;
-int64_t nnc_batches_bytes(const nnc_plan *p); /* samples that nnc train holds beside the inputs of a step */
-int nnc_find_rooms(const nnc_env *e, const nnc_artifact *a, nnc_room *to); /* to[NNC_MAX_DEVICES]; returns how many */
+int64_t nnc_batches_bytes(const nnc_plan *p); /* bytes of samples that nnc train holds beside the inputs of a step */
+int nnc_find_rooms(const nnc_env *e, const nnc_artifact *a, nnc_room *to); /* fills to[NNC_MAX_DEVICES], returns their number */
 bool nnc_rooms_suffice(const nnc_room *r, int n);
 void nnc_put_room(nnc_text *t, const nnc_env *e, const nnc_room *r, bool named); /* "Fits: it needs ..." */
 
 /* ---- step_parts.c: parts of a training step ---- */
 
-/* part[i]: of command i of the plan, by its layers: X/backward, /loss, /optimizer, all others forward. A kernel of several parts counts
- * where its result is first read; where no command reads it, as the last of its parts. */
-/* " (8 of 9 commands also compute gradients of weights)", of those that count as optimizer; nothing where none does. */
+/* Appends " (8 of 9 commands also compute gradients of weights)", about the commands of the optimizer, or nothing if none does. */
 void nnc_put_gradient_updates(const nnc_plan *p, nnc_text *out);
+/* Finds the part of each command, part[i], by its layers: X/backward, /loss, /optimizer, all others forward. A kernel of several parts
+ * belongs to the part that first reads its result or, if no command reads it, to the last of its parts. */
 nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink) NNC_MUST;
 nnc_part nnc_layer_part(const char *path); /* of one layer */
 nnc_part nnc_layer_part_n(const char *path, size_t n); /* of n characters */
-/* Runs these sections, from main on, which have run up to them; ns: of each part, the sum of its commands' times; *communication: copies
- * between devices (NULL: they belong to their parts). */
+/* Runs sections first .. last; the sections before them must have run. Sets ns to the sums of the commands' times by part, *communication
+ * to that of copies between devices (NULL: they count in their parts). */
 nnc_status nnc_session_profile(nnc_session *s, nnc_section first, nnc_section last, int64_t ns[PART__COUNT],
     int64_t *communication, nnc_sink *sink) NNC_MUST;
-/* Runs one step; ns: of each part, the sum of its commands' times. */
+/* Runs one step, and sets ns to the sums of the commands' times by part. */
 nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink) NNC_MUST;
 
 /* ---- emit.c, emit_cuda.c, dump.c: stages of a compiled model ---- */
 
-/* A translation unit: kernels for one target. */
+/* A translation unit: kernels that are compiled together, for one target. */
 typedef struct nnc_unit {
-    int device; /* the first with the target */
+    int device; /* first device with the target */
     int n;
     const int *kernel;
 } nnc_unit;
-/* Divides the plan's kernels for GPUs, or those for CPUs, into units of at most `size` functions, as the planner does: *out, which the
- * caller frees. Returns how many; -1: out of memory. */
+/* Divides the plan's kernels for GPUs, or those for CPUs, into units of at most `size` functions, as the planner does. Returns their
+ * number; -1: out of memory. The caller frees *out. */
 int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out);
-/* Appends the name of device d, and its target's where the plan is for several: "cuda:0 (cuda:sm_90)". */
+/* Appends the name of device d, with its target if the plan has several: "cuda:0 (cuda:sm_90)". */
 void nnc_put_device(nnc_text *t, const nnc_plan *p, int d);
 bool nnc_several_targets(const nnc_plan *p);
-/* The unit's kernels, parsed back from their text into k[], in `a`. */
+/* Parses the unit's kernels from their text into k[], in `a`. */
 nnc_status nnc_plan_kernels(const nnc_plan *p, const nnc_unit *u, nnc_kernel **k, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
-/* Stage "cuda", "ptx" or "cubin" of all units. */
+/* Emits stage "cuda", "ptx" or "cubin" of all units. */
 nnc_status nnc_cuda_emit(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* One translation unit of a plan for a GPU: EMIT_cuda (annotated) or EMIT_ptx. */
+/* Emits one translation unit of a plan for a GPU: EMIT_cuda (annotated) or EMIT_ptx. */
 nnc_status nnc_cuda_emit_unit(
     nnc_env *e, const nnc_artifact *a, const nnc_unit *u, nnc_emit what, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* Appends the CUDA C of the unit's kernels, size bytes and NUL-terminated, with their layers, tensors and remarks in the
  * comment above each. */
 void nnc_cuda_annotate(nnc_text *out, const nnc_artifact *a, const nnc_unit *u, const char *source, size_t size);
-/* Describes the kernels of unit u, the plan's `number`-th: each one's launches with their layers and, where there is readable machine
- * code, registers, stack, instructions and access widths. sm: the architecture of the code. */
+/* Describes the kernels of unit u, number `number` of the plan: launches with their layers and, if machine code is readable, registers,
+ * stack, instructions and access widths. sm: the code's architecture. */
 nnc_status nnc_cuda_describe(const nnc_plan *p, const nnc_unit *u, int number, int sm, nnc_text *out, nnc_sink *sink) NNC_MUST;
 
 /* ---- cuda.c: parts of doctor and devices ---- */
@@ -121,68 +122,67 @@ enum { REPORT_WIDTH = 118 }; /* columns of text reports */
 void nnc_put_layers(nnc_text *t, const char *joined, int width);
 /* The same, padded with blanks to at least `width`. */
 void nnc_put_layers_column(nnc_text *t, const char *joined, int width);
-/* Bytes right-aligned in `width` columns; signed: with + or -. */
+/* Appends bytes right-aligned in `width` columns, with_sign with + or -. */
 void nnc_put_bytes_column(nnc_text *t, int64_t bytes, int width, bool with_sign);
 /* Removes trailing blanks. */
 void nnc_trim(nnc_text *t);
 /* Appends the words of `s`, wrapped at `width` columns; the first line starts at column `at`, the others at `indent`. No final
  * newline. */
 void nnc_put_wrapped(nnc_text *t, const char *s, int at, int indent, int width);
-/* Appends a CSV field, quoted where necessary. */
 /* The plural ending: "1 launch", "2 launches". */
 static inline const char *nnc_plural(int64_t n, const char *ending)
 {
     return n == 1 || n == -1 ? "" : ending;
 }
-/* Orders layer paths as in the file: digits as numbers. */
+/* Compares layer paths in the order of the file, with digits as numbers. */
 int nnc_compare_paths(const char *a, const char *b);
 
 /* ---- timeline.c ---- */
 
-/* A timeline with a lane for each stream of the plan's devices. */
+/* Makes an empty timeline with a lane for each stream of the plan's devices. */
 nnc_status nnc_timeline_of_plan(const char *name, const nnc_plan *p, nnc_timeline **out, nnc_sink *sink) NNC_MUST;
 
-/* When the plan's commands first .. first + n - 1 started and ended; start < 0: it did not run here. */
+/* Start and end times of the plan's commands first .. first + n - 1. start < 0: the command did not run here. */
 typedef struct nnc_plan_times {
     const nnc_plan *plan;
     int32_t first;
     int n;
     const int64_t *start_ps, *end_ps;
-    int64_t offset_ps; /* to add */
+    int64_t offset_ps; /* added to all times */
     int32_t micro;     /* number of this run in an iteration */
 } nnc_plan_times;
-/* Adds the commands as spans, arrows for copies between devices, and the memory of each device while they run. */
+/* Adds spans for the commands, arrows for copies between devices, and the memory in use on each device. */
 nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *r, nnc_sink *sink) NNC_MUST;
 
-/* Times of commands by the targets' cost rules, each stream in order, events and collectives waited for. start, end: of all commands. */
+/* Predicts start and end times of all commands by the targets' cost rules. Streams run in order, with waits for events and collectives. */
 void nnc_plan_clock(const nnc_env *e, const nnc_plan *p, nnc_section first, nnc_section last, int64_t *start_ps, int64_t *end_ps);
 
 /* ---- trace.c ---- */
 
-/* Measures runs of a session, command by command, one after the other on one time axis. */
+/* A measurement of consecutive runs of a session, command by command, on one time axis. */
 typedef struct nnc_tracing nnc_tracing;
 nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink) NNC_MUST;
 void nnc_tracing_destroy(nnc_tracing *x);
-/* Runs these sections as nnc_exec_profile does. micro: of the iteration, -1: none. */
+/* Runs and measures these sections as nnc_exec_profile does. micro: micro-batch in the iteration; -1: none. */
 nnc_status nnc_tracing_run(nnc_tracing *x, nnc_section first, nnc_section last, int micro, nnc_sink *sink) NNC_MUST;
-/* Writes them; hardware: beside as many runs that the simulator predicts there, all but the last up to accumulate; NULL: alone. */
+/* Writes the measured runs. hardware: adds as many predicted runs on these devices, all but the last one up to accumulate; NULL: none. */
 nnc_status nnc_tracing_write(const nnc_tracing *x, const nnc_env *e, const char *file, const char *hardware, nnc_section last, int runs,
     nnc_sink *sink) NNC_MUST;
-/* Appends runs first .. end - 1 of an iteration, which are alike, as simulated. */
+/* Simulates runs first .. end - 1 of an iteration, which are equal, and appends them. */
 nnc_status nnc_timeline_simulate(nnc_timeline *t, const nnc_plan *p, const nnc_cluster *c, nnc_section last, int first, int end,
     nnc_sink *sink) NNC_MUST;
 nnc_status nnc_timeline_add_simulated(nnc_timeline *t, const nnc_plan *p, const nnc_sim_plan *s, int first, int end,
     nnc_sink *sink) NNC_MUST;
 
-bool nnc_is_svg(const char *file); /* by the end of its name */
-/* Writes timelines side by side as Chrome's trace; where the file's name ends in .svg, as a Gantt chart. */
+bool nnc_is_svg(const char *file); /* whether its name ends in .svg */
+/* Writes timelines into one Chrome trace or, if the file's name ends in .svg, one Gantt chart. */
 nnc_status nnc_write_trace(const nnc_timeline *const *t, int n, const char *title, const char *file, nnc_sink *sink) NNC_MUST;
-/* Writes text; a missing folder of `file` is an error as for any other file. */
+/* Writes text to `file`. Its folder must exist. */
 nnc_status nnc_write_picture(const nnc_text *t, const char *file, nnc_sink *sink) NNC_MUST;
 
-/* Appends the SVG that dot draws of the text. NNC_E_DEVICE: dot is not installed, or failed. */
+/* Draws the text with dot and appends the SVG. NNC_E_DEVICE: dot is not installed, or failed. */
 nnc_status nnc_dot_to_svg(const nnc_text *dot, nnc_text *svg, nnc_sink *sink) NNC_MUST;
-/* Writes the text to `file`, or what dot draws of it where its name ends in .svg. */
+/* Writes the text to `file` or, if its name ends in .svg, dot's drawing of it. */
 nnc_status nnc_write_dot(const nnc_text *dot, const char *file, nnc_sink *sink) NNC_MUST;
 
 typedef enum nnc_fill {
@@ -192,19 +192,19 @@ typedef enum nnc_fill {
 } nnc_fill;
 extern const char *const nnc_fill_names[FILL__COUNT], *const nnc_fill_docs[FILL__COUNT];
 
-bool nnc_is_step(const nnc_plan *p); /* has it a section step, or gradients of inputs? */
+bool nnc_is_step(const nnc_plan *p); /* whether it has a section step, or gradients of inputs */
 int32_t nnc_backward_begin(const nnc_plan *p); /* the first command of the step's backward pass */
 /* Bytes of persistent memory that the optimizer's states take. */
 int64_t nnc_optimizer_bytes(const nnc_plan *p, int device);
-/* Bytes of each kind on a device: the first two are its persistent memory, the others add up to the arena's lower bound. false: out of
- * memory. */
+/* Finds the bytes of each kind on a device. The first two kinds are its persistent memory; the others add up to the arena's lower bound.
+ * False: out of memory. */
 bool nnc_find_fill(const nnc_plan *p, int device, int64_t fill[FILL__COUNT]);
 
-/* By tensor: what a root that is live at the peak of this device's arena is there for (nnc_fill); others FILL__COUNT. NULL: out of
- * memory. */
+/* Finds, by tensor, the kind (nnc_fill) of each root that is live at the peak of this device's arena. Other tensors have FILL__COUNT.
+ * NULL: out of memory. */
 uint8_t *nnc_find_kinds(const nnc_plan *p, int device);
 
-/* Is the arena's tensor t, a root, read by the optimizer alone, but for the command that computes it? */
+/* Whether only the optimizer reads the arena's tensor t (a root), apart from the command that computes it. */
 bool nnc_is_gradient(const nnc_plan *p, int32_t t);
 
 #endif

@@ -1,4 +1,4 @@
-/* runtime/collective.h -- a participant of a collective, shared by what moves its messages. Internal to runtime/. */
+/* runtime/collective.h -- a participant of a collective, shared by the files that move its messages. Internal to runtime/. */
 #ifndef NNC_RUNTIME_COLLECTIVE_H
 #define NNC_RUNTIME_COLLECTIVE_H
 
@@ -8,10 +8,10 @@ typedef struct participant {
     nnc_exec *e;
     const nnc_collective *c;
     nnc_comm *comm;
-    int me, tag; /* tag: of messages from 0 to 0; from i to k: tag + i n + k */
+    int me, tag; /* messages from participant i to k have the tag `tag` + i n + k */
     const int *rank; /* by participant */
-    const int64_t *src_bytes; /* by participant: of its operand */
-    int64_t dst_bytes, numel; /* numel: of the operand */
+    const int64_t *src_bytes; /* by participant: size of its operand */
+    int64_t dst_bytes, numel; /* numel: elements of the operand */
     nnc_dtype type;
     nnc_message *m; /* 2 n */
     char what[96];
@@ -19,9 +19,10 @@ typedef struct participant {
     int phase;
 } participant;
 
-/* Begins a run with an operand, result and workspace (nnc_collective_work) in host memory, apart from each other. */
+/* Begins a run. Operand, result and workspace (nnc_collective_work) are in host memory and do not overlap. */
 void nnc_collective_start(participant *p, char *src, char *dst, char *work);
-/* The next phase, once the messages of the one before are done (p->m, 2 n): computes, and begins messages. *over: dst is complete. */
+/* Executes the next phase, once all messages of the previous one (p->m, 2 n) are done: computes, and begins messages. *over: dst is
+ * complete. */
 nnc_status nnc_collective_step(participant *p, bool *over) NNC_MUST;
 
 #endif

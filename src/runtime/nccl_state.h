@@ -6,21 +6,22 @@
 #include "runtime/collective.h"
 #include "runtime/nccl.h"
 
-/* Participants on the same devices in the same order. */
+/* Devices of collectives whose participants are the same, in the same order. They share communicators. */
 typedef struct clique {
     int n;
     int *device; /* by participant */
-    nccl_comm *end; /* by participant; NULL: another process's */
+    nccl_comm *end; /* by participant: its communicator; NULL: of another process */
     nccl_id id;
 } clique;
 
+/* A collective and its progress in the current part. */
 typedef struct meeting {
     const nnc_collective *c;
     int32_t *cmd; /* by participant */
-    int n; /* so far */
-    int clique; /* -1: not through NCCL */
-    int own, here; /* of this process; those whose streams have come to it, in this part */
-    int op; /* the process's; -1: none */
+    int n; /* entries of cmd so far */
+    int clique; /* -1: it does not use NCCL */
+    int own, here; /* participants of this process; those of them whose streams have reached it in this part */
+    int op; /* index of this process's call; -1: none */
 } meeting;
 
 /* A call of this process: a collective, or its side of a copy between ranks. */
@@ -29,7 +30,7 @@ typedef struct nccl_op {
     int32_t cmd;
     int clique;
     bool sends;
-    bool given, done; /* submitted; and NCCL is ready for more */
+    bool given, done; /* submitted; accepted by NCCL, which is ready for more */
 } nccl_op;
 
 typedef struct nccl {
@@ -37,25 +38,26 @@ typedef struct nccl {
     clique *clique;
     int n_clique;
     meeting *meeting; /* by collective */
-    int copies; /* the clique of copies between ranks; -1: they are staged */
-    nccl_op *op; /* in the plan's order */
-    int n_op, turn; /* turn: the next one */
-    int *op_of; /* by command; -1 */
-    nnc_event **event; /* by command: after it, over ranks */
-    nnc_event **last; /* by device: after its latest call, where there are several communicators */
-    bool *called; /* by device: in this part */
+    int copies; /* clique of copies between ranks; -1: they are staged */
+    nccl_op *op; /* calls in the plan's order */
+    int n_op, turn; /* turn: index of the next call */
+    int *op_of; /* by command: index of its call; -1: none */
+    nnc_event **event; /* by command: fires after it, over ranks */
+    nnc_event **last; /* by device: fires after its latest call, if there are several communicators */
+    bool *called; /* by device: it had a call in this part */
     bool broken;
-    char why[160]; /* what NCCL cannot do here */
+    char why[160]; /* why NCCL cannot be used */
 } nccl;
 
 
-/* nccl.c. The communicator for failures; keeps what failed, for all ends of this process; after the deadline. */
+/* nccl.c. The communicator that failures are reported to. */
 nnc_comm *nccl_comm_of(const nnc_exec *e);
+/* Records a failure for all communicators of this process: of an NCCL call, or by the deadline. */
 nnc_status nccl_broken(nnc_exec *e, nccl_comm c, int result, const char *what);
 nnc_status nccl_late(nnc_exec *e, const char *what);
-/* Have the communicator's ends of this process done what they were asked for? */
+/* Whether this process's communicators of the clique have completed their latest call. */
 nnc_status nccl_settled(nnc_exec *e, const clique *c, const char *what, bool *yes);
-/* nccl_run.c: the process's calls in the plan's order. */
+/* nccl_run.c: lists the process's calls in the plan's order. */
 nnc_status nccl_find_ops(nccl *q, nnc_exec *e, nnc_sink *sink);
 int nccl_type(nnc_dtype d); /* ncclDataType_t; -1: none */
 

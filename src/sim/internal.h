@@ -8,10 +8,10 @@ typedef enum sim_state { ST_waiting, ST_latency, ST_active, ST_done } sim_state;
 
 /* A resource that running tasks share: a link, or a device's multiprocessors or memory bandwidth. */
 typedef struct sim_resource {
-    double capacity; /* per picosecond: bytes of a link, 1 of a device */
+    double capacity; /* work per picosecond: bytes on a link, 1 on a device */
     int32_t *active; /* running tasks */
     int n_active, cap_active;
-    double frozen;   /* of sharing: used by tasks whose rate is decided; see share.c */
+    double frozen;   /* during sharing: capacity taken by tasks whose rate is fixed; see share.c */
     uint32_t mark;
 } sim_resource;
 
@@ -29,16 +29,16 @@ typedef struct sim_task {
     int n_wait;         /* unfinished dependencies, and lanes in which it is not first */
     int64_t latency_ps;
     double work, left;  /* picoseconds of an op at full speed, bytes of a transfer */
-    double most;        /* rate alone: work per picosecond */
-    double unit;        /* what its rate takes of its most loaded resource, of one transfer where it represents several */
+    double most;        /* rate when alone: work per picosecond */
+    double unit;        /* capacity of its most loaded resource that a unit of rate takes, for one of the transfers that it represents */
     double rate;
-    int64_t since_ps;   /* `left` is of this time */
-    uint32_t version;   /* of its event; others in the queue are outdated */
+    int64_t since_ps;   /* time at which `left` was computed */
+    uint32_t version;   /* of its valid event; others in the queue are outdated */
     uint32_t mark;
-    bool fixed;         /* of sharing */
+    bool fixed;         /* during sharing: its rate is fixed */
     bool wakes;
-    bool has_engine;    /* handed to it while it waited */
-    int32_t queued;     /* the transfer that waits for a copy engine after this one, -1: none */
+    bool has_engine;    /* it got a copy engine while it waited */
+    int32_t queued;     /* next transfer in the queue for a copy engine; -1: none */
     nnc_sim_span span;
 } sim_task;
 
@@ -46,20 +46,20 @@ typedef struct sim_lane {
     int32_t device;
     int32_t *task;
     int n, cap, head;
-    int64_t busy_ps, free_ps; /* free_ps: since when its head may start */
+    int64_t busy_ps, free_ps; /* free_ps: time since which its head may start */
 } sim_lane;
 
 typedef struct sim_event { int64_t ps; int32_t task; uint32_t version; } sim_event;
 
 typedef struct sim_device {
-    int collectives;    /* that run on it */
-    int running;        /* tasks with a lane of it */
+    int collectives;    /* number of collectives that run on it */
+    int running;        /* number of running tasks with a lane of it */
     int64_t since_ps, busy_ps;
     int64_t bytes, peak;
     int32_t peak_task;
     double overlap;
     int engines;        /* free copy engines */
-    int32_t waiting, last_waiting; /* transfers for one, linked by queued; -1: none */
+    int32_t waiting, last_waiting; /* queue of transfers for a copy engine, linked by sim_task.queued; -1: empty */
 } sim_device;
 
 struct nnc_sim {
@@ -71,12 +71,12 @@ struct nnc_sim {
     sim_task *task;
     int n_lane;
     sim_lane *lane;
-    int n_link, n_device, n_resource; /* resources: links of the cluster, two of each device, cores of each node, links that were added */
+    int n_link, n_device, n_resource; /* resources: links of the cluster, two per device, cores of each node, added links */
     sim_resource *resource;
     sim_device *device;
     sim_event *heap;
     size_t n_heap, cap_heap;
-    int32_t *ready, *dirty, *flow, *found; /* while it runs: tasks to start; resources to share again; a component's tasks, resources */
+    int32_t *ready, *dirty, *flow, *found; /* tasks to start; resources to share again; tasks and resources of a component */
     int n_ready, n_dirty;
     uint32_t mark;
     int64_t now_ps;
@@ -84,7 +84,7 @@ struct nnc_sim {
     bool oom;
 };
 
-/* share.c: computes the rates of all tasks connected with dirty resources, and queues their new ends. */
+/* share.c: computes the rates of all tasks connected with dirty resources, and queues events for their new ends. */
 void sim_share(nnc_sim *s);
 /* run.c */
 void sim_push(nnc_sim *s, int64_t ps, int32_t task);

@@ -2,10 +2,9 @@
  * threads) and links. Time is integer picoseconds, ties go to the task that was added first, and the same tasks give the same bytes of
  * trace on every machine. docs/hardware.md describes the model.
  *
- * A task starts when its dependencies have finished, it is first in each of its lanes, its launch, if it has one, is done, and a copy
- * engine is free, if it needs one. While tasks run, ops share their device's multiprocessors and memory, and transfers their links,
- * max-min fairly; shares are computed again at each start and finish. Ops of a device are slower by its `overlap` while a collective
- * runs there. */
+ * A task starts when its dependencies have finished and it is first in each of its lanes. Its launch, if any, must be done, and a copy
+ * engine free if it needs one. Running ops share their device's multiprocessors and memory, and transfers their links, max-min fairly.
+ * Shares are computed again at each start and finish. Ops are slower by their device's `overlap` while a collective runs there. */
 #ifndef NNC_SIM_H
 #define NNC_SIM_H
 
@@ -19,22 +18,22 @@ typedef struct nnc_sim_op {
     const char *op_class;  /* docs/hardware.md; an unknown class is timed as "other" */
     nnc_dtype dtype;
     bool tf32;             /* f32 operands may be rounded to tf32 */
-    bool raw;              /* a library's contraction whose weights it has not packed: those of a training step */
+    bool raw;              /* a library's contraction with unpacked weights, as in training steps */
     int64_t flops, bytes;
-    int64_t epilogue_bytes; /* beside `bytes`: read and written by a fused epilogue, at the whole copy bandwidth */
+    int64_t epilogue_bytes; /* bytes beside `bytes` that a fused epilogue reads and writes, at the whole copy bandwidth */
     int64_t blocks;        /* thread blocks, for the wave correction; 0: unknown */
-    int blocks_per_sm;     /* that are resident at the same time; 0: 1 */
+    int blocks_per_sm;     /* resident blocks of an SM; 0: 1 */
 } nnc_sim_op;
 
-/* Picoseconds of the op alone on a device of this kind, without launch: from measured points, or else from the roofline with its class's
- * efficiency. *how (may be NULL; static text): "table", "compute", "memory". */
+/* Picoseconds of the op alone on a device of this kind, without launch. Computed from measured points, otherwise from the roofline with the
+ * efficiency of its class. *how (may be NULL; static text): "table", "compute", "memory". */
 int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const char **how);
 /* Cores of the node that each of the op's threads takes while other devices compute: 1, or as the file says. */
 double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
-/* Does the table of the class go by FLOPs? Others go by bytes. */
+/* Whether the table of the class is by FLOPs. Others are by bytes. */
 bool nnc_sim_class_contracts(const char *op_class);
-/* The class of tables for a contraction of few FLOPs per byte, such as a product of one row, whose time is that of its bytes: "conv_thin",
- * with weights as the user has them "conv_raw_thin", and so on. NULL: it is none. It applies where a file has a row for it. */
+/* Class of a contraction with few FLOPs per byte, such as a product of one row, whose bytes decide its time: "conv_thin", with unpacked
+ * weights "conv_raw_thin", and so on. NULL: not such a contraction. It applies only if a hardware file has a row for it. */
 const char *nnc_sim_thin_class(const nnc_sim_op *op);
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------------- */
@@ -46,51 +45,51 @@ typedef enum nnc_sim_kind { SIM_op, SIM_transfer, SIM_collective, SIM_event, SIM
 /* Change of the memory in use on a device when the task starts (an allocation) and when it ends (a release: negative). */
 typedef struct nnc_sim_memory { int32_t device; int64_t at_start, at_end; } nnc_sim_memory;
 
-/* Everything is copied but `name`: static, or as long as the simulation. */
+/* nnc_sim_add copies all but `name`, which must live as long as the simulation. */
 typedef struct nnc_sim_task {
     uint8_t kind;
     const char *name;
-    int32_t device;      /* op: where; transfer: whose copy engine does it. -1: none */
+    int32_t device;      /* op: device that runs it; transfer: device whose copy engine runs it. -1: none */
     int n_lane;
     const int32_t *lane; /* occupied for the whole task; a collective has a lane of each of its devices */
-    bool wakes;          /* starts late where its lanes have waited, as the cluster's wake_ns says; without other latency */
-    bool launched;       /* `host` first spends launch_ps on it, in the order of its tasks */
+    bool wakes;          /* starts late if its lanes have waited (wake_ns of the cluster); it has no other latency */
+    bool launched;       /* `host` first spends launch_ps on it; a host launches its tasks in order */
     int32_t host;        /* lane */
     int64_t launch_ps;
     int n_dep;
     const int32_t *dep;
-    int64_t latency_ps;  /* op: until it takes part in sharing, as a launch does */
-    int64_t work_ps;     /* op: alone at full speed */
-    double cores;        /* op: of those that CPU devices of its node share, that it takes; 0: it takes none */
-    double compute, memory; /* op: shares, 0..1, of the device's multiprocessors and of its memory bandwidth that it uses alone. Both 0:
-                             * all of the multiprocessors */
+    int64_t latency_ps;  /* op: time, such as a launch, before it takes part in sharing */
+    int64_t work_ps;     /* op: time alone at full speed */
+    double cores;        /* op: cores that it takes of those that CPU devices of its node share; 0: none */
+    double compute, memory; /* op: shares, 0..1, of the device's multiprocessors and memory bandwidth that it uses alone. Both 0: all of
+                             * the multiprocessors */
     int64_t bytes;       /* transfer, collective: payload */
     const nnc_transfer *transfer;
-    double unit;         /* ... of how many bytes on its most loaded link sharing regards as one; 0: as that has. Less where the task
+    double unit;         /* bytes on its most loaded link per payload byte of one transfer; 0: the link's weight. Less if the task
                           * represents several transfers over that link */
     int n_memory;
     const nnc_sim_memory *mem;
 } nnc_sim_task;
 
-/* c (borrowed) may be NULL: then there are n_device devices, and the links of nnc_sim_link. NULL: out of memory. */
+/* Creates a simulation of c (borrowed). With c NULL it has n_device devices, and only links added by nnc_sim_link. NULL: out of memory. */
 nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device);
 void nnc_sim_destroy(nnc_sim *s);
-/* A lane. device -1: a host thread. Returns its number, or -1: out of memory. */
+/* Adds a lane. device -1: a host thread. Returns its number, or -1: out of memory. */
 int nnc_sim_lane(nnc_sim *s, int device);
-/* A link beyond those of the cluster; transfers name it in their uses. */
+/* Adds a link to those of the cluster; transfers name it in their uses. */
 int nnc_sim_link(nnc_sim *s, int64_t bytes_s);
-/* Number of transfers that the device's copy engines do at the same time; others wait in the order in which they become ready (default:
- * the cluster's; without a cluster: any). */
+/* Sets the number of transfers that the device's copy engines do at the same time. Others wait in the order in which they become ready.
+ * Default: the cluster's; without a cluster unlimited. */
 void nnc_sim_engines(nnc_sim *s, int device, int n);
-/* Factor by which ops of the device are slower while a collective runs there (default: the cluster's). */
+/* Sets the factor by which the device's ops are slower while a collective runs there (default: the cluster's). */
 void nnc_sim_overlap(nnc_sim *s, int device, double factor);
-/* Returns the task's number, larger than those before, or -1: out of memory. */
+/* Adds a task. Returns its number, larger than all before, or -1: out of memory. */
 int nnc_sim_add(nnc_sim *s, const nnc_sim_task *t);
-/* One more dependency, which may have been added later than the task. */
+/* Adds a dependency, which may have been added later than the task. */
 bool nnc_sim_after(nnc_sim *s, int task, int dep);
-/* Transfers through the cluster, as nnc_sim_add of what nnc_cluster_p2p and nnc_cluster_collective return. With collapsed replicas one
- * task represents `n_group` collectives of `n` devices each, or n_group copies, that run at the same time: it has all of their uses and
- * the lanes of t. Returns -1 on failure, with a message in the sink. */
+/* Add a transfer through the cluster, as by nnc_cluster_p2p or nnc_cluster_collective. One task can represent n_group equal copies, or
+ * n_group collectives of n devices each, of replicas that run at the same time. It has all of their uses and the lanes of t. Return -1 on
+ * failure, with a message in the sink. */
 int nnc_sim_copies(nnc_sim *s, const nnc_sim_task *t, const int32_t *src, const int32_t *dst, int n_group, nnc_sink *sink);
 int nnc_sim_collectives(
     nnc_sim *s, const nnc_sim_task *t, nnc_group_op kind, const int32_t *device, int n, int n_group, nnc_sink *sink);
@@ -102,21 +101,24 @@ nnc_status nnc_sim_run(nnc_sim *s, nnc_sink *sink) NNC_MUST;
 
 typedef struct nnc_sim_span { int64_t ready_ps, start_ps, end_ps; } nnc_sim_span; /* ready: dependencies and launch done */
 nnc_sim_span nnc_sim_span_of(const nnc_sim *s, int task);
-int64_t nnc_sim_end_ps(const nnc_sim *s);                 /* of the last task */
+int64_t nnc_sim_end_ps(const nnc_sim *s);                 /* end of the last task */
 int64_t nnc_sim_lane_busy_ps(const nnc_sim *s, int lane); /* sum of its tasks' durations */
 /* Time during which at least one op, transfer or collective with a lane of the device ran. */
 int64_t nnc_sim_device_busy_ps(const nnc_sim *s, int device);
-int64_t nnc_sim_peak_bytes(const nnc_sim *s, int device, int *task); /* of the ledger; *task (may be NULL): that reached it, -1: none */
+/* Peak of memory in use on the device. *task (may be NULL): the task that reached it, or -1. */
+int64_t nnc_sim_peak_bytes(const nnc_sim *s, int device, int *task);
 
 /* ---- PyTorch's caching allocator ---------------------------------------------------------------------------------------- */
 
-/* c10/cuda/CUDACachingAllocator.cpp's rules, to explain where a framework runs out of memory: sizes rounded to 512 bytes; segments of
- * 2 MiB for requests up to 1 MiB, of 20 MiB for less than 10 MiB, else of the size rounded up to 2 MiB; best fit within the stream's free
- * blocks; a large block is split when more than 1 MiB remains; on failure unused segments are released and the request is repeated. */
+/* The rules of c10/cuda/CUDACachingAllocator.cpp, to explain where a framework runs out of memory:
+ *   sizes are rounded up to 512 bytes;
+ *   segments have 2 MiB for requests up to 1 MiB, 20 MiB for less than 10 MiB, otherwise the size rounded up to 2 MiB;
+ *   the best fit among the stream's free blocks is taken, and a large block is split if more than 1 MiB remains;
+ *   on failure unused segments are released, and the request is repeated. */
 typedef struct nnc_caching nnc_caching;
 typedef struct nnc_caching_stats {
     int64_t allocated, reserved, peak_allocated, peak_reserved;
-    int segments, releases; /* releases: times that cached segments were given back to make room */
+    int segments, releases; /* releases: how often cached segments were released to make room */
 } nnc_caching_stats;
 nnc_caching *nnc_caching_create(int64_t capacity); /* bytes that segments may take. NULL: out of memory */
 void nnc_caching_destroy(nnc_caching *c);
@@ -129,12 +131,12 @@ nnc_caching_stats nnc_caching_get(const nnc_caching *c);
 typedef enum nnc_sim_policy { SIM_nnc, SIM_torch_caching } nnc_sim_policy;
 
 typedef struct nnc_sim_plan_options {
-    const int32_t *device;  /* of the cluster, by device of the plan; NULL: the same numbers */
+    const int32_t *device;  /* by device of the plan: device of the cluster; NULL: the same numbers */
     nnc_section first, last; /* both 0: main only */
     int64_t host_ns;        /* host time per command on a GPU; 0: none, commands are replayed as a captured graph */
-    bool host_each;         /* a host thread for each device, as ranks have; else one for all */
+    bool host_each;         /* a host thread for each device, as with ranks; otherwise one for all */
     nnc_sim_policy policy;
-    /* Picoseconds of a command that computes, its launch included, instead of the device's table; -1: by the table. NULL: all of them */
+    /* Overrides the device's table: picoseconds of a computing command with its launch; -1: use the table. NULL: no overrides */
     int64_t (*command_ps)(void *ctx, const nnc_plan *p, const nnc_cmd *c);
     void *ctx;
 } nnc_sim_plan_options;
@@ -143,11 +145,11 @@ typedef struct nnc_sim_device {
     int32_t device;         /* of the cluster */
     int64_t busy_ps, idle_ps;
     int64_t compute_ps;     /* commands that compute: sum of their times */
-    int64_t bytes;          /* that the policy requests from the device, context and libraries included */
+    int64_t bytes;          /* requested from the device by the policy, with context and libraries */
     int64_t tensor_bytes;   /* maximum of live tensors */
     int64_t capacity;
     bool fits;
-    int32_t fails_at;       /* command whose allocation fails, -1: none */
+    int32_t fails_at;       /* command whose allocation fails; -1: none */
 } nnc_sim_device;
 
 typedef struct nnc_sim_plan {
@@ -155,7 +157,7 @@ typedef struct nnc_sim_plan {
     int64_t total_ps;
     int32_t first;          /* command of span[0] */
     int n_cmd;
-    nnc_sim_span *span;     /* by command; record and wait: when they were reached */
+    nnc_sim_span *span;     /* by command; of record and wait the time when they were reached */
     int n_device;
     nnc_sim_device *by_device;
     nnc_arena arena;
@@ -165,13 +167,13 @@ typedef struct nnc_sim_plan {
 nnc_status nnc_sim_plan_run(
     nnc_sim_plan *out, const nnc_plan *p, const nnc_cluster *c, const nnc_sim_plan_options *o, nnc_sink *sink) NNC_MUST;
 void nnc_sim_plan_deinit(nnc_sim_plan *s);
-/* Picoseconds of a command that computes, alone on a device of kind k: the launch and the op that nnc_sim_plan_run makes of it. */
+/* Picoseconds of a computing command, alone on a device of kind k, with its launch. */
 int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k);
-/* Share, above 0 and at most 1, of a device of this target that the command keeps busy alone. */
+/* Share, above 0 and at most 1, of a device of this target that the command by itself keeps busy. */
 double nnc_sim_command_share(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t);
-/* The class of a convolution, of its kind, window, groups and channels alone. */
+/* Class of a convolution, which depends only on its kind, window, groups and channels. */
 const char *nnc_sim_conv_class(const nnc_call *c);
-/* That op. */
+/* The op that nnc_sim_plan_run makes of a command. */
 nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c);
 
 #endif

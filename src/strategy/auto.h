@@ -5,7 +5,7 @@
 #include "strategy/row.h"
 #include "strategy/strategy.h"
 
-/* auto_links.c: communication of r's devices, with a factor of all bandwidths. */
+/* auto_links.c: communication times of r's devices. All bandwidths are multiplied by `bandwidth`. */
 typedef struct auto_links auto_links;
 auto_links *auto_links_make(rows *r, double bandwidth); /* in r->a; NULL: out of memory */
 nnc_search_links auto_search_links(const auto_links *l);
@@ -13,10 +13,10 @@ nnc_search_links auto_search_links(const auto_links *l);
 extern const nnc_group_op auto_group_op[]; /* by nnc_search_collective */
 int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes);
 
-/* auto_costs.c: costs of m's blocks, measured for micro-batches of m->batch samples, at a tensor degree; *ok false: nothing of
- * the model can be divided by it. */
+/* auto_costs.c: costs of m's blocks at a tensor degree, for micro-batches of m->batch samples. *ok is false if no layer of the model can be
+ * split so many ways. */
 nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l, int tensor, nnc_search_costs *out, bool *ok) NNC_MUST;
-/* Blocks whose inputs recomputation keeps: about the square root of their number, of even saved bytes. */
+/* Marks the blocks whose inputs recomputation keeps: about sqrt(n_block) of them, with equal saved bytes between them. */
 nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out) NNC_MUST;
 
 /* auto_tasks.c: nanoseconds of an iteration of x by the clock of tasks; 0: its tasks are not listed, or too many. */

@@ -8,13 +8,13 @@ typedef struct rows {
     nnc_partition_table *t;
     const nnc_partition_model *m;
     int n, micro, chunks; /* devices, micro-batches, chunks of a device */
-    bool here;            /* nnc runs plans of all devices on this machine: they are CPUs, or as many GPUs as it has */
-    int zero;             /* of the current row: ZeRO's stage */
-    const nnc_flat_links *flat; /* of equal links; not used where hardware is described */
+    bool here;            /* this machine can run plans of all devices: they are CPUs, or it has as many GPUs */
+    int zero;             /* ZeRO stage of the current row */
+    const nnc_flat_links *flat; /* equal links; not used for described hardware */
     nnc_links links;
     nnc_links half;       /* reduce-scatters and allgathers in place of allreduces */
-    int slowdown;         /* per mille, of computing while a collective runs */
-    int64_t capacity;     /* bytes of a device that tensors may take */
+    int slowdown;         /* per mille: computing takes so much longer while a collective runs */
+    int64_t capacity;     /* bytes that tensors may take on a device */
     nnc_arena *a;
     nnc_sink *sink;
 } rows;
@@ -23,62 +23,65 @@ typedef struct rows {
 #define STRATEGY(id, name, mode, by, row, ...) nnc_status row_##row(rows *r, nnc_partition_row *) NNC_MUST;
 #include "partition/strategies.def"
 
-/* Sum of v[i .. j-1]; nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
+/* Returns the sum of v[i .. j-1]. */
 int64_t row_range(const int64_t *v, int i, int j);
+/* Nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
 int64_t row_pass_ns(const rows *r, int i, int j);
-/* Of adding gradients, for each of a device's k micro-batches. */
+/* Nanoseconds that adding gradients costs each of a device's k micro-batches. */
 int64_t row_adding_ns(const rows *r, int i, int j, int k);
 /* Adds the memory of blocks i .. j-1, with n micro-batches in flight, to a device. */
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
-/* Their layers' indices, after those before. NULL: out of memory. */
+/* Appends the layer indices of blocks i .. j-1 ("0-3,8-11") to `before`. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
-/* How replicas on all devices, with k micro-batches each, are executed; are their gradients reduced beside the backward pass? */
+/* How nnc executes replicas on all devices, with k micro-batches each. */
 nnc_partition_way row_way_of_data(const rows *r, int k, int zero);
+/* Whether their gradients are reduced during the backward pass. */
 bool row_is_beside(const rows *r, int k, int zero);
-/* Says how nnc executes the row; way.devices 0: on all devices. */
+/* Records how nnc executes the row. way.devices 0: on all devices. */
 void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way);
-/* Can a batch be divided? Of a step it is given as micro-batches; of inference *can false where rows depend on each other. */
+/* Whether a batch can be divided. Always true for a step, which gets micro-batches; false for inference if rows depend on each other. */
 nnc_status row_can_divide(const rows *r, bool *can) NNC_MUST;
-/* --place of stages that go round the devices. NULL: out of memory. */
+/* The --place text of stages that are dealt to the devices in turn. NULL: out of memory. */
 const char *row_place_of_stages(const rows *r, int devices, int stages, const int *cut);
-/* The row of a pipeline on all devices with these stages. */
+/* Fills the row of a pipeline with these stages on all devices. */
 nnc_status row_stages(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut) NNC_MUST;
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
-/* links.c: r->links of described hardware; those of `units` groups of `each` neighbouring devices, whose bandwidth is
- * multiplied by a factor. */
+/* links.c: sets r->links from described hardware. row_level_links: links between `units` groups of `each` neighbouring devices, with
+ * their bandwidth multiplied by a factor. */
 nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
-nnc_links row_described_half(const rows *r); /* r->half of them */
+nnc_links row_described_half(const rows *r); /* what r->half is for described hardware */
 nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
 
-/* What CPU devices of a described machine cost beside their commands: a run of the plan; a wait of so long, until the device goes on. */
+/* Overheads of described CPU devices, beside their commands: of each run of a plan; of waking up after a wait of `waited_ns`. */
 int64_t row_run_ns(const rows *r);
 int64_t row_wake_ns(const rows *r, int64_t waited_ns);
-/* Time in which so much work of all devices is done at best, by the cores that they share. */
+/* Least time in which the cores that all devices share can do busy_ns of work. */
 int64_t row_cores_ns(const rows *r, int64_t busy_ns);
 
-/* ios.c: the blocks that each block reads: need[start[b] .. start[b + 1]). */
+/* ios.c: lists the blocks that each block reads. Block b reads need[start[b] .. start[b + 1]). */
 nnc_status row_operands(const rows *r, int **start, int **need) NNC_MUST;
-/* clocks.c: the block of a node by its path, looked for around layer `last`; nodes of the loss count as the last layer's. -1:
- * none. */
+/* clocks.c: finds the block of a node by the node's path, searching from layer `last`. Nodes of the loss belong to the last layer's block.
+ * -1: none. */
 int row_block_of(const nnc_partition_model *m, const char *origin, int last);
-/* Nanoseconds of a graph's nodes by block and pass (forwards, backwards), each node that is not fused into another one as a command by
- * itself. pieces[block]: there are slices or concats. */
+/* Sums the expected nanoseconds of a graph's nodes by block and pass (forward, backward). Each node counts as a command of its own, unless
+ * it is fused into another one. pieces[block] is set if the block has slices or concats. */
 nnc_status row_node_times(const rows *r, const nnc_graph *g, double *sum[2], bool *pieces) NNC_MUST;
-/* A run of a graph of n devices (without an optimizer), with a clock for each. A node takes factor[pass][block] times its own time; slices
- * and concats of blocks that have none on one device take their own. */
+/* A run of a graph over n devices, without an optimizer, with a clock for each device. A node takes factor[pass][block] times its expected
+ * time. Slices and concats take their expected time if their block has none on one device. */
 typedef struct row_run {
     const nnc_graph *g;
     int n;
     const double *factor[2];
     const bool *pieces;
     const nnc_links *links, *half; /* NULL: transfers take no time */
-    int64_t *busy;                 /* by device: computing; added to */
-    int64_t sent;                  /* nanoseconds of all transfers; added to */
+    int64_t *busy;                 /* by device: nanoseconds of computing, added to what is there */
+    int64_t sent;                  /* nanoseconds of all transfers, added to what is there */
     int64_t total;
 } row_run;
 nnc_status row_run_clocks(const rows *r, row_run *run) NNC_MUST;
-/* split.c: nanoseconds of a split over the first n devices: of a micro-batch; of sums of gradients and the update, once a step. */
+/* split.c: nanoseconds of a split over the first n devices. `total` is of a micro-batch. `once` (reducing gradients) and `optimizer` occur
+ * once a step. */
 typedef struct row_split_costs {
     bool ok; /* false: the strategy splits nothing */
     int64_t total, once, optimizer;
@@ -87,7 +90,7 @@ nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, row_split
 
 /* ---- tasks (tasks.c) ------------------------------------------------------------------------------------------------- */
 
-/* What a part, a device or several that do the same, does at some time. */
+/* A unit of work of a part. A part is a device, or several devices that do the same. */
 typedef struct row_task {
     uint8_t kind;          /* nnc_work_kind; communication: a transfer or a collective */
     uint8_t chunk;
@@ -103,39 +106,38 @@ typedef struct row_task {
     const char *name;
 } row_task;
 typedef struct row_wait { int32_t task, on; } row_wait;
-/* A device does what this part does (-1: nothing), but computes only the first `micro` of its micro-batches, which are called `first` and
- * so on. */
+/* A device that does what a part does (-1: nothing). It computes only the first `micro` micro-batches, numbered from `first`. */
 typedef struct row_copy { int32_t part, first, micro; } row_copy;
 
 typedef struct row_tasks {
     rows *r;
-    row_task *task;        /* those of one part in their order */
+    row_task *task;        /* tasks of the same part run in this order */
     row_wait *wait;
     size_t cap_task, cap_wait;
     int n, n_wait, parts;
     const int32_t *first;  /* by part: its first device; where hardware is described, transfers share its links. NULL: they take their ns */
     row_copy *copy;        /* by device */
-    bool copied;           /* devices are not just the parts */
-    const char *lane;      /* what communication is called */
-    int repeat, each;      /* times of all tasks before `once`, and micro-batches of each */
-    int once;              /* tasks from here on follow the last repetition, on all parts together; -1: there are none */
+    bool copied;           /* some device differs from the part of its index */
+    const char *lane;      /* name of the communication lane in timelines */
+    int repeat, each;      /* repetitions of the tasks before `once`, and micro-batches of each repetition */
+    int once;              /* first task after the last repetition, where all parts meet; -1: none */
     bool oom;
 } row_tasks;
-/* No tasks; devices 0 .. parts - 1 are the parts. */
+/* Makes an empty list, in which device i does what part i does. */
 nnc_status row_tasks_make(rows *r, int parts, row_tasks *out) NNC_MUST;
 void row_tasks_copy(row_tasks *t, int device, row_copy c);
-/* Each returns the task; out of memory is noted in t. Tasks, and what they wait for, may be -1: none. */
+/* Return the new task's index. Running out of memory sets t->oom. An index of -1 means no task. */
 int row_task_add(row_tasks *t, row_task x);
 int row_task_compute(row_tasks *t, int part, int kind, int micro, int64_t ns);
 int row_task_move(row_tasks *t, row_task x, int after);
 void row_task_wait(row_tasks *t, int task, int on);
-void row_tasks_meet(row_tasks *t); /* what follows is done once */
-/* Runs the tasks by the simulator: fills the row's iteration, exposed and hidden times, adds to the devices' busy ones, and makes the
- * timeline, where a picture or a trace is asked for. */
+void row_tasks_meet(row_tasks *t); /* tasks added from here on run once */
+/* Simulates the tasks. Fills the row's iteration, exposed and hidden times, adds to the devices' busy times, and makes the timeline if a
+ * picture or a trace is requested. */
 nnc_status row_tasks_run(const row_tasks *t, nnc_partition_row *row) NNC_MUST;
 nnc_status row_tasks_time(const row_tasks *t, int64_t *ns) NNC_MUST; /* only the iteration's time */
 
-/* stages.c: adds the tasks of a pipeline, device d's to part d. */
+/* stages.c: adds the tasks of a pipeline. Those of device d go to part d. */
 typedef struct row_pipeline_passes {
     const nnc_pipeline *pipe;
     nnc_pipeline_costs costs;
@@ -148,7 +150,7 @@ typedef struct row_pipeline_passes {
 } row_pipeline_passes;
 nnc_status row_add_stages(row_tasks *t, const row_pipeline_passes *of) NNC_MUST;
 
-/* sense.c: r->links with so many times the bandwidth. */
+/* sense.c: multiplies the bandwidth of r->links by a factor. */
 nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
 
 /* data.c */

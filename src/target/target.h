@@ -9,18 +9,17 @@
 typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 #define NNC_T_ENGINES 8
-#define NNC_T_KERNEL_NS 40 /* until a CPU's kernel runs, its code being in the caches ... */
-#define NNC_T_WAKE_NS 400 /* ... and until other threads run it, too */
-#define NNC_T_GRAIN_NS 1200 /* of a thread: for less, another one does not pay */
-/* What the process takes of this machine's memory beside a plan: program, libraries, graph and plan, machine code, threads. Measured: 15
- * to 80 MiB resident, 92 MiB of address space. */
+#define NNC_T_KERNEL_NS 40 /* time to start a CPU kernel whose code is in the caches */
+#define NNC_T_WAKE_NS 400 /* additional time until other threads run it */
+#define NNC_T_GRAIN_NS 1200 /* least work for which another thread pays */
+/* Memory of the process beside a plan: program, libraries, graph and plan, machine code, threads. */
 #define NNC_T_PROCESS_BYTES ((int64_t)96 << 20)
-#define NNC_T_MEMORY_CORES 10 /* as many cores reach the copy bandwidth of a described CPU */
+#define NNC_T_MEMORY_CORES 10 /* number of cores that reach the copy bandwidth of a described CPU */
 
 /* An engine, identified by its name: its capabilities are its answer to nnc_target_offer; machine files hold only numbers. */
 typedef struct nnc_target_engine {
     const char *name;            /* "onednn" (this machine only), "llvm", "interp", ... as the engines are named */
-    double efficiency;           /* reached share of peak FLOPs on contractions */
+    double efficiency;           /* share of peak FLOPs that contractions reach */
 } nnc_target_engine;
 
 typedef struct nnc_target {
@@ -29,12 +28,12 @@ typedef struct nnc_target {
     bool host;              /* this machine (nnc_target_host), not described by a file or a name */
     const char *cpu;        /* LLVM CPU name, "" = host (files: nnc_target_load names the generic one) */
     const char *features;   /* LLVM feature string, "" = of the CPU */
-    const char *core;       /* a CPU's family, by which schedule/ prices instructions: "amd", else as Intel's */
+    const char *core;       /* a CPU's family, by which schedule/ prices instructions: "amd"; all others as Intel's */
     int vector_bits;        /* width of vector registers: 128, 256, 512 */
     bool fma, f16c, avx512_bf16; /* instruction sets that codegen uses */
     int cores;              /* physical cores usable by nnc */
     int threads;            /* intra-op threads that plans are made for (an input of every plan) */
-    int64_t memory_bytes;   /* of the device; of this machine's CPU what the process may have (base/limits.h) beside
+    int64_t memory_bytes;   /* of the device. For this machine's CPU: what the process may use (base/limits.h), without
                              * NNC_T_PROCESS_BYTES */
     int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared (a GPU: per SM, 0, the L2 of all SMs) */
     int64_t flops_f32;      /* peak FLOP/s, all cores */
@@ -54,8 +53,8 @@ typedef struct nnc_target {
      * compiles need not have them. Calls of cuDNN and cuBLASLt are planned only where there is one (`engine` lacks it otherwise). */
     const char *cudnn, *cublaslt, *nccl;
     bool no_clusters;       /* kernels do not use clusters of blocks, for comparisons */
-    bool asked;             /* sms, sm_threads, shared_bytes, clock, memory and L2 come from the driver; peaks are derived from the
-                             * description */
+    bool asked;             /* sms, sm_threads, shared_bytes, clock, memory and L2 come from the driver; peaks are derived from them and
+                             * the description */
     int n_engines;          /* in order of preference */
     nnc_target_engine engine[NNC_T_ENGINES];
     nnc_arena arena;
@@ -65,7 +64,7 @@ typedef struct nnc_target {
  * present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. cores: of the machine, where this process is bound to
  * some of them; 0: those that it may use. */
 nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
-/* Takes away the engines that are absent; the interpreter runs kernels where none is left that does. */
+/* Removes absent engines. If none is left that runs kernels, the interpreter does. */
 void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm);
 /* The first feature (static text, LLVM's name) that code made for `t` may use and this machine's CPU lacks; NULL: none known. A GPU
  * target: NULL. */
@@ -81,14 +80,14 @@ typedef struct nnc_target_gpu {
     int64_t shared_bytes, l2_bytes, memory_bytes, clock_hz;
     int64_t bytes_s; /* peak bandwidth of the memory bus */
 } nnc_target_gpu;
-/* Replaces the numbers described by nnc_target_cuda by these; peak FLOP/s scale with SMs times clock. */
+/* Replaces the numbers of nnc_target_cuda by these. Peak FLOP/s scale with SMs times clock. */
 nnc_status nnc_target_cuda_ask(nnc_target *t, const nnc_target_gpu *g, nnc_sink *sink) NNC_MUST;
 /* Architecture i of the table, in ascending order; 0: no more. */
 int nnc_target_cuda_sm(int i);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
-/* A device described in another JSON file, whose messages begin with `what`. name "cpu": `machine` has the members of a machine file;
- * a GPU's name: its members, if any, replace those of the described GPU, all but kind, name, cores and gpu.sm. machine may be NULL: for
- * "cpu" nothing is filled in then. */
+/* Reads a device described in another JSON file; messages begin with `what`. For the name "cpu", `machine` has the members of a machine
+ * file, and NULL fills in nothing. For a GPU's name, its members (or NULL) replace those of the described GPU, except kind, name, cores
+ * and gpu.sm. */
 nnc_status nnc_target_described(nnc_target *t, const char *name, const char *what, const nnc_json *json, const nnc_item *machine,
     nnc_sink *sink) NNC_MUST;
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
@@ -98,10 +97,10 @@ void nnc_target_put_libraries(nnc_text *out, const nnc_target *t);
 const char *nnc_target_library_default(const nnc_target *t, const char *library);
 /* The first architecture that this version of the library supports; 0: any. */
 int nnc_target_library_first_sm(const char *library, int major, int minor);
-/* Appends them as the member "libraries" of a machine file: {"cudnn": "9.10", "cublaslt": "12.9", "nccl": null}. */
+/* Appends a GPU's libraries as a machine file's member "libraries": {"cudnn": "9.10", "cublaslt": "12.9", "nccl": null}. */
 void nnc_target_libraries_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
-/* The target of a device among those of n devices; further devices are as the last, and device -1 is device 0. n 0: all are as *of. */
+/* Target of a device among the targets of n devices. Further devices have the last one; device -1 counts as 0. n 0: all have *of. */
 static inline const nnc_target *nnc_target_on(const nnc_target *of, int n, int device)
 {
     return n < 2 || device < 1 ? of : &of[device < n ? device : n - 1];
@@ -119,7 +118,7 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
  * instead of the engine for convolutions. Decided by bytes and FLOPs; *why (may be NULL; static per thread) explains it. */
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
 /* A product y[rows, outputs] of few rows on a GPU, for each of `matrices` weights of [outputs, terms]. */
-#define NNC_ROWS 4 /* that one kernel has sums for in registers */
+#define NNC_ROWS 4 /* rows whose sums a kernel keeps in registers */
 typedef struct nnc_row_product {
     int64_t rows, terms, outputs, matrices;
     nnc_dtype dtype; /* of the weights in memory */
@@ -144,7 +143,7 @@ int64_t nnc_target_link_ns(int64_t bytes);
 
 typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_conv_wgrad, ASK_matmul, ASK_pool } nnc_ask_kind;
 
-/* A contraction or pooling with its epilogue, as engines are asked about it before there is a plan. */
+/* A contraction or pooling with its epilogue, as a question to engines before there is a plan. */
 typedef struct nnc_ask {
     uint8_t kind;                  /* nnc_ask_kind */
     uint8_t dtype;                 /* of operands and result */
@@ -155,11 +154,11 @@ typedef struct nnc_ask {
     int n_post;
     nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
     bool dynamic;                  /* its second operand is computed at run time */
-    bool dynamic_k_major;          /* ... and lies along the sum, as the weight of a linear layer that is trained */
-    bool static_k_major;           /* ... or static, and lies along the sum, as that of a linear layer or of a convolution of one place */
+    bool dynamic_k_major;          /* it is dynamic, and contiguous along the sum, as the weight of a trained linear layer */
+    bool static_k_major;           /* it is static, and contiguous along the sum, as the weight of a linear layer or 1x1 convolution */
     bool packable;                 /* its second operand is computed in init, so that packing it into panels costs nothing */
     bool strided;                  /* an operand or the result is a part of a larger tensor: generated kernels only */
-    int64_t flops, bytes;          /* of the contraction; bytes: with the tensors that are added */
+    int64_t flops, bytes;          /* of the contraction; bytes include added tensors */
     int64_t results, result_bytes;
     int64_t outputs; /* results of one place: channels of a group, columns of a product; 0: unknown */
     int64_t channels; /* of a convolution's group that are summed */
@@ -170,7 +169,7 @@ typedef struct nnc_ask {
     int64_t weights; /* elements of each matrix that a product multiplies by, where they and the rows are row-major; 0: other */
     int64_t matrices; /* of a batched product, each for rows of its own; 0, 1: one for all rows */
     bool nchw; /* a convolution of row-major tensors: a channel's elements are neighbours */
-    int64_t prologue; /* FLOPs by which elementwise ops compute an element of the first operand; 0: it lies in memory */
+    int64_t prologue; /* FLOPs of elementwise ops that compute an element of the first operand; 0: it is in memory */
 } nnc_ask;
 
 /* Sets matrices and weights of a product of x, not transposed, and w; a convolution of one place in one group is one, too. */
@@ -193,7 +192,7 @@ nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, cons
  * better of PyTorch and ONNX Runtime (bench/results/onnx-models-*.txt) while VGG-16, whose convolutions of 1152 and 2304 terms would be
  * four more kernels and five more panels, does not take twice as long to compile. */
 int64_t nnc_target_bid_ns(const nnc_target_engine *e, bool long_sum, int64_t time_ns);
-/* For remarks: why engine e lost, by these bids, to one that takes least_ns; "" where its own time is not less. Static text. */
+/* For remarks: why engine e lost by these bids to one that takes least_ns; "" if its own time is not less. Static text. */
 const char *nnc_target_lost(const nnc_target_engine *e, int64_t time_ns, int64_t least_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
@@ -204,11 +203,11 @@ int64_t nnc_target_contraction_ns(
  * which it multiplies on tensor cores as they are; of row-major tensors the least of two ways: strict f32 engines, which copy nothing
  * (*strict, may be NULL), and tensor cores between copies of source and result. */
 int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool planes, bool *strict);
-/* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */
+/* Whether the engine computes convolutions and pooling of type d fastest in channels-last order. */
 bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool tf32);
 /* True when its convolutions need weights in the memory order of their activations; otherwise any order is as good. */
 bool nnc_target_weights_follow(const nnc_target_engine *e);
-/* The kind of device that the engine of this name works on; false: unknown. */
+/* Kind of device that the engine of this name runs on; false: unknown. */
 bool nnc_target_engine_kind(const char *name, nnc_tkind *kind);
 /* True when it runs generated kernels. */
 bool nnc_target_runs_kernels(const nnc_target_engine *e);

@@ -1,8 +1,7 @@
 /* train/train.h -- from a model to the graph of a training step.
  *
  * The graph computes the loss of a batch and updates its params: weights by their gradients (autodiff/), moments of the optimizer, and
- * running statistics of batch norms. Everything after it (passes, plan, devices) is that of every other graph: the loss is computed by
- * `main`, the rest by `step`. */
+ * running statistics of batch norms. Passes, plan and devices treat it like any other graph. `main` computes the loss, `step` the rest. */
 #ifndef NNC_TRAIN_H
 #define NNC_TRAIN_H
 
@@ -10,62 +9,63 @@
 #include <limits.h>
 
 typedef enum nnc_loss {
-    NNC_LOSS_cross_entropy, /* of logits [N,C,...], or of their softmax, and class indices i64 [N,...]: mean over all indices */
-    NNC_LOSS_mse, /* the mean of (y - target)^2 */
-    NNC_LOSS_bce, /* of logits, or of their sigmoid, and targets in 0..1: the mean of the binary cross-entropy */
+    NNC_LOSS_cross_entropy, /* logits [N,C,...], or their softmax, and class indices i64 [N,...]: mean over all indices */
+    NNC_LOSS_mse, /* mean of (y - target)^2 */
+    NNC_LOSS_bce, /* logits, or their sigmoid, and targets in 0..1: mean binary cross-entropy */
 } nnc_loss;
 
 typedef enum nnc_optimizer { NNC_OPT_sgd, NNC_OPT_adam, NNC_OPT_adamw } nnc_optimizer;
 
 enum { NNC_IGNORE_none = INT_MIN };
 
-/* Statistics that batch norms normalise by: those of the batch, which move the running ones, or the running ones, which stay. */
+/* Statistics that batch norms normalise by: the batch's, which update the running ones, or the running ones, which do not change. */
 typedef enum nnc_bn {
-    NNC_BN_auto,  /* as the layer says (AT_bn), by default the batch's; of frozen layers the running ones */
-    NNC_BN_train, /* the batch's, also of frozen layers */
+    NNC_BN_auto,  /* as the layer says (AT_bn); default: the batch's, but the running ones in frozen layers */
+    NNC_BN_train, /* the batch's, also in frozen layers */
     NNC_BN_eval,  /* the running ones */
 } nnc_bn;
 
 typedef struct nnc_training {
     nnc_loss loss;
     nnc_optimizer optimizer;
-    double label_smoothing; /* cross_entropy: this share of each target goes to all classes alike */
+    double label_smoothing; /* cross_entropy: share of each target that is spread over all classes */
     double momentum; /* sgd; 0: none */
     bool nesterov; /* sgd with momentum */
     double beta1, beta2, eps; /* adam, adamw */
-    double weight_decay; /* sgd, adam: added to the gradient; adamw: of the weight itself */
+    double weight_decay; /* sgd, adam: added to the gradient; adamw: decoupled from it */
     double
-        clip_norm; /* all gradients are scaled so that their common norm is at most this; 0: they are not */
+        clip_norm; /* limit of the gradients' global norm; 0: none */
     double bn_momentum; /* share of a batch's statistics in the running ones */
     nnc_bn bn;
-    int class_axis; /* cross_entropy: the dimension of the classes, from 0; negative: from the end */
-    int ignore_index; /* cross_entropy: such targets are left out of loss and accuracy; NNC_IGNORE_none: there are none */
-    const char *const *freeze, *const *only; /* patterns: weights that are frozen; weights that are not, while all others are */
+    int class_axis; /* cross_entropy: dimension of the classes; negative: from the end */
+    int ignore_index; /* cross_entropy: targets to leave out of loss and accuracy; NNC_IGNORE_none: none */
+    const char *const *freeze, *const *only; /* patterns of frozen weights, and of the only trained ones */
     int n_freeze, n_only;
-    int accumulate; /* batches whose gradients' mean a step takes; 0: 1 */
-    int shards; /* replicas that share the updates (nnc_distribution.zero): moments are vectors of a multiple of them; 0: 1 */
-    /* Gradients are computed of the loss times a scale, a state that starts with loss_scale (0: none). Where one is not finite, the step
-     * changes nothing but the scale, which it halves; after scale_growth steps that were finite it doubles (PyTorch's GradScaler). */
+    int accumulate; /* batches of a step, whose gradients are averaged; 0: 1 */
+    int shards; /* replicas that shard the updates (nnc_distribution.zero); moments are padded to a multiple of them; 0: 1 */
+    /* Loss scaling, as PyTorch's GradScaler. The loss is multiplied by a state that starts with loss_scale (0: none). A step with a
+     * gradient that is not finite only halves the scale; scale_growth finite steps double it. */
     double loss_scale;
     int scale_growth;
-    /* The gradient of the loss with respect to each input of floats is an output, "NAME.gradient". Then there need be nothing to train. */
+    /* Output the loss's gradient with respect to each float input, as "NAME.gradient". The model may then have nothing to train. */
     bool grad_inputs;
-    /* Divides the graph of the loss, *g, among devices before it is differentiated, with the same outputs; NULL: it stays on one. */
+    /* Splits the graph of the loss, *g, over devices before it is differentiated; outputs stay the same. NULL: one device. */
     nnc_status (*divide)(void *ctx, nnc_graph **g, nnc_sink *sink);
     void *divide_ctx;
 } nnc_training;
 
-/* The dimension of the classes of a prediction of this rank; -1: it has no such dimension. */
+/* Dimension of the classes of a prediction of this rank; -1: no such dimension. */
 static inline int nnc_class_axis(const nnc_training *t, int rank)
 {
     const int axis = t->class_axis < 0 ? rank + t->class_axis : t->class_axis;
     return axis < rank ? axis : -1;
 }
 
-/* Does the param stay as it is: by the model, or by a pattern of t? */
+/* Whether the param is frozen, by the model or by a pattern of t. */
 bool nnc_train_freezes(const nnc_training *t, const nnc_node *param);
 
-/* Is such a weight updated by a kernel of its own? All others of a device are updated, and their gradients summed, together. */
+/* Whether such a weight is updated by a kernel of its own. All other weights of a device are updated, and their gradients reduced,
+ * together. */
 bool nnc_train_updates_alone(const nnc_type *weight);
 
 /* PyTorch's defaults. */
@@ -73,29 +73,28 @@ bool nnc_train_updates_alone(const nnc_type *weight);
     .ignore_index = NNC_IGNORE_none, .scale_growth = 2000
 extern const nnc_training nnc_training_defaults;
 
-/* Names of the inputs that are added to the model's: the target, and numbers that change from step to step (f32 scalars). */
+/* Names of added inputs: the target, and f32 scalars that change from step to step. */
 #define NNC_TRAIN_TARGET "target"
 #define NNC_TRAIN_LR "lr" /* learning rate */
 #define NNC_TRAIN_SCALE1 "m_scale" /* adam, adamw without loss_scale: 1 / (1 - beta1^t) */
 #define NNC_TRAIN_SCALE2 \
     "v_scale" /* adam, adamw without loss_scale: 1 / sqrt(1 - beta2^t), t = 1 for the first step */
-#define NNC_TRAIN_FIRST "first" /* bool, where gradients are accumulated: this batch is the first one of its step */
-#define NNC_TRAIN_GRADIENT NNC_GRADIENT /* ends the name of the value that is a weight's gradient */
-#define NNC_TRAIN_OPTIMIZER "/optimizer" /* the path of the updates' nodes */
-#define NNC_TRAIN_SUM ".grad" /* ends the name of the state that is the sum of a weight's gradients, where they are accumulated */
-#define NNC_TRAIN_MOMENT2 ".exp_avg_sq" /* adam, adamw: ends the name of the state that is a weight's second moment */
-#define NNC_TRAIN_KEY "key" /* u32, where there are dropouts: decides which elements are dropped */
+#define NNC_TRAIN_FIRST "first" /* bool, if gradients are accumulated: this batch is the first of its step */
+#define NNC_TRAIN_GRADIENT NNC_GRADIENT /* suffix of the name of a weight's gradient */
+#define NNC_TRAIN_OPTIMIZER "/optimizer" /* path of the updates' nodes */
+#define NNC_TRAIN_SUM ".grad" /* suffix of the state that accumulates a weight's gradients */
+#define NNC_TRAIN_MOMENT2 ".exp_avg_sq" /* adam, adamw: suffix of the state that is a weight's second moment */
+#define NNC_TRAIN_KEY "key" /* u32, if there are dropouts: decides which elements are dropped */
 
-/* The training graph of m, whose first output is the prediction: outputs "loss" (f32), and of cross_entropy "correct", the number of
- * indices that have the largest logit, and where targets are ignored "counted", the number of the others;
- * with grad_inputs the gradients of inputs. The caller owns *out.
- * NNC_E_MODEL: the loss does not fit the prediction, an op has no derivative, or nothing is trained. Where gradients are accumulated,
- * all batches of a step but the last are given to nnc_session_accumulate: sums of gradients and running statistics are states that
- * accumulate. */
+/* Makes the training graph of m, whose first output is the prediction. Its outputs are "loss" (f32) and, with grad_inputs, gradients of
+ * inputs. Cross entropy adds "correct", the number of targets with the largest logit, and with ignore_index "counted", the number of
+ * targets that are not ignored. The caller owns *out. NNC_E_MODEL: the loss does not fit the prediction, an op has no derivative, or
+ * nothing is trained. If gradients are accumulated, nnc_session_accumulate runs all batches of a step but the last; sums of gradients and
+ * running statistics are states that accumulate. */
 nnc_status nnc_train_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
-/* The same for evaluation: no gradients, batch norms with running statistics, no dropout. Its states are the params, and its step
- * leaves them. */
+/* The same for evaluation: no gradients, batch norms with running statistics, no dropout. Its states are the params, and its step does not
+ * change them. */
 nnc_status nnc_evaluation_graph(
     const nnc_graph *m, const nnc_training *t, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
@@ -103,28 +102,28 @@ enum { NNC_MAX_REPLICAS = 64 };
 
 /* How a run shares several batches among devices, and in which order (distribute.c). */
 typedef struct nnc_distribution {
-    int replicas; /* of all states, each with a batch of its own for each micro-batch */
+    int replicas; /* each has all states, and a batch of its own for each micro-batch */
     int micro;    /* micro-batches */
-    int devices;  /* of each replica: those that the step is placed on; 1: all layers are on one, whatever they name */
-    int batches;  /* runs that make a step: the training has accumulate = micro * batches. 1: there are no sums of gradients between runs */
-    int stages;   /* of a pipeline: the devices, or a multiple of them (chunks) */
-    /* rank[(kind * stages + stage) * micro + micro-batch]: the tasks of forward passes, backward passes and, with `split`, weight gradients
-     * in an order in which none needs a later one. NULL: there are no tasks, as for one micro-batch. */
+    int devices;  /* devices of a replica, on which the step is placed; 1: all layers on one, whatever they name */
+    int batches;  /* runs of a step; the training has accumulate = micro * batches. 1: no gradients are kept between runs */
+    int stages;   /* stages of a pipeline, the number of devices or a multiple (chunks) */
+    /* rank[(kind * stages + stage) * micro + micro-batch]: number of the task in an order without backward dependences. Kinds are forward,
+     * backward and, with `split`, weight gradients. NULL: no tasks, as for one micro-batch. */
     const int32_t *rank;
-    /* ZeRO's stage. 1: each replica updates a part of the weights and has its moments; nnc_training.shards is as many. 2: it also keeps
-     * only its part of the sums of gradients: those of each micro-batch are reduce-scattered */
+    /* ZeRO stage. 1: each replica updates a part of the weights and has its moments; nnc_training.shards is the number of replicas. 2: it
+     * also keeps only its part of accumulated gradients, which are reduce-scattered in each micro-batch */
     int zero;
-    int64_t bucket_bytes; /* gradients of one device are summed together up to so many bytes; 0: those of each kernel of the optimizer */
-    bool split;        /* weight gradients are tasks apart from backward passes */
-    const bool *whole; /* by node: inputs that all read, not divided; NULL: none */
+    int64_t bucket_bytes; /* size of a bucket of gradients of one device; 0: the gradients of each optimizer kernel */
+    bool split;        /* weight gradients are tasks of their own, not part of backward passes */
+    const bool *whole; /* by node: inputs that are not divided, since all read them; NULL: none */
 } nnc_distribution;
 
-/* The step, evaluation or inference of `replicas` times `micro` batches. Inputs have so many times the rows; numbers, as the loss, become
- * vectors of micro-batches where there are several; states of replica r > 0 are named "conv1.weight.devicer" and are on device
- * r * devices + that of the layer. NNC_E_USAGE: the placement is no pipeline of so many stages. */
+/* Makes the step, evaluation or inference of `replicas` times `micro` batches from the graph of one. Inputs have as many times the rows.
+ * Scalars such as the loss become vectors over several micro-batches. States of replica r > 0 are named "conv1.weight.device<r>" and are
+ * on device r * devices + that of the layer. NNC_E_USAGE: the placement is not a pipeline of o->stages stages. */
 nnc_status nnc_distribute(const nnc_graph *step, const nnc_distribution *o, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
-/* The same for n replicas of so many devices and one micro-batch. */
+/* The same for n replicas of `devices` devices each, and one micro-batch. */
 nnc_status nnc_replicate(const nnc_graph *step, int n, int devices, nnc_graph **out, nnc_sink *sink) NNC_MUST;
 
 /* ---- learning rates ---- */
@@ -134,19 +133,19 @@ typedef enum nnc_schedule { NNC_LR_constant, NNC_LR_step, NNC_LR_cosine } nnc_sc
 typedef struct nnc_rate {
     nnc_schedule schedule;
     double lr;
-    int warmup; /* steps in which the rate grows linearly to its schedule's */
-    double gamma; /* step: factor of each fall */
-    const char *every; /* step: falls after each so many epochs ("30") or steps ("500steps"); NULL: not */
-    const char *const *at; /* step: falls after these epochs or steps */
+    int warmup; /* number of steps in which the rate grows linearly to the schedule's */
+    double gamma; /* step: factor of each decay */
+    const char *every; /* step: decay period in epochs ("30") or steps ("500steps"); NULL: none */
+    const char *const *at; /* step: epochs or steps after which it decays */
     int n_at;
-    double min; /* cosine: what it falls to, at the end */
+    double min; /* cosine: final rate */
 } nnc_rate;
 
 #define NNC_RATE_DEFAULTS .lr = 0.01, .gamma = 0.1
 
-/* NNC_E_USAGE: texts that are no such numbers, or belong to another schedule. */
+/* NNC_E_USAGE: `every` or `at` is malformed, or belongs to another schedule. */
 nnc_status nnc_rate_check(const nnc_rate *r, nnc_sink *sink) NNC_MUST;
-/* The learning rate of a step of `steps`, counted from 0. */
+/* Learning rate of step number `step`, from 0, of `steps`. */
 double nnc_rate_at(const nnc_rate *r, int64_t step, int64_t steps, int64_t per_epoch);
 
 #endif

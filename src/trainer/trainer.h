@@ -4,8 +4,9 @@
 
 #include "session/train.h"
 
-/* Trains m on the data of o, and writes the weights. The report, a table of epochs, is appended to `out`. NNC_E_MODEL: the model cannot be
- * trained or the data do not fit it; NNC_E_IO: a file; NNC_E_DIFFERS: the loss became NaN or infinite, and nothing was saved. */
+/* Trains m on the data of o, and writes the weights. Appends the report, a table of epochs, to `out`. NNC_E_MODEL: the model cannot be
+ * trained, or the data do not match it. NNC_E_IO: a file failed. NNC_E_DIFFERS: the loss became NaN or infinite, and nothing was saved.
+ * */
 nnc_status nnc_train(nnc_env *e, const nnc_model *m, const nnc_train_options *o, nnc_format f, nnc_text *out,
     nnc_sink *sink) NNC_MUST;
 

@@ -249,19 +249,37 @@ static void put_keys(nnc_text *t)
     }
 }
 
-/* Layers with a builder of their own, then ops with attributes; ops without attributes are listed in one line per class. */
+/* Layer types that are ops with keys, in parentheses after each. */
+static void put_ops_with_keys(nnc_text *t)
+{
+    NNC_LOCAL(nnc_text) line = {0};
+    const char *sep = "Ops with keys ([ops.md](ops.md) says what they compute): ";
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        if (r.own || !*r.keys || !strcmp(r.keys, "value?"))
+            continue;
+        nnc_printf(&line, "%s`%s` (", sep, r.name);
+        fe_put_uses(&line, &r, "`");
+        nnc_putc(&line, ')');
+        sep = ", ";
+    }
+    put_paragraph(t, nnc_text_str(&line));
+}
+
+/* A table of the layers with a builder of their own, then lists of those that are ops. */
 void layers_markdown(nnc_text *t)
 {
     nnc_puts(t, "| type | keys | |\n| --- | --- | --- |\n");
     for (int i = 0; i < fe_layer_count(); i++) {
         fe_row r = fe_layer_at(i);
-        if (!r.own && (!*r.keys || !strcmp(r.keys, "value?")))
+        if (!r.own)
             continue;
         nnc_printf(t, "| `%s` | ", r.name);
         fe_put_uses(t, &r, "`");
         nnc_printf(t, " | %s |\n", r.doc);
     }
     nnc_puts(t, "\n");
+    put_ops_with_keys(t);
     put_types(t, "Without keys:", "");
     put_types(t, "Of two inputs, or of one and a number as `value`:", "value?");
     put_keys(t);

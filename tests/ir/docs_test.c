@@ -3,6 +3,7 @@
 #include "help.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define FILE_NAME "docs/ops.md"
 
@@ -10,22 +11,46 @@ static const char *const class_title[] = {"Leaves", "Elementwise", "Elementwise,
     "Reductions", "Movement", "Windows", "Contractions", "Named ops with reductions",
     "In order along an axis", "Collectives", "Regions"};
 
-static void put_flags(nnc_text *t, uint32_t flags)
+/* Breaks a text at spaces, into lines of at most 136 columns; further lines begin with `indent`. */
+static void put_wrapped(nnc_text *t, const char *text, const char *indent)
 {
-    static const struct {
-        uint32_t flag;
-        const char *word;
-    } words[] = {{OF_comm, "commutative"}, {OF_assoc, "associative"}, {OF_nondec, "non-decreasing"},
-        {OF_zero, "f(0)=0"}, {OF_nan, "keeps NaN"}, {OF_idem, "f(f(x))=f(x)"},
-        {OF_invol, "f(f(x))=x"}, {OF_sign, "odd"}, {OF_float, "floats only"},
-        {OF_int, "integers only"}, {OF_bool, "gives bool"}, {OF_exact, "no rounding"},
-        {OF_half, "16 bits suffice"}, {OF_slow, "costs like exp"}, {OF_relu, "like relu"}};
-    bool first = true;
-    for (size_t i = 0; i < NNC_COUNT(words); i++)
-        if (flags & words[i].flag) {
-            nnc_printf(t, "%s%s", first ? "" : ", ", words[i].word);
-            first = false;
-        }
+    size_t column = 0;
+    for (size_t n; *text; text += n, text += *text == ' ') {
+        n = strcspn(text, " ");
+        bool fits = column + 1 + n <= 136;
+        if (column)
+            nnc_printf(t, "%s", fits ? " " : "\n");
+        if (column && !fits)
+            nnc_puts(t, indent);
+        nnc_putn(t, text, n);
+        column = column && fits ? column + 1 + n : n + (column ? strlen(indent) : 0);
+    }
+    nnc_puts(t, "\n");
+}
+
+/* A paragraph that lists the ops with a flag. */
+static void put_list(nnc_text *t, const char *title, uint32_t flag)
+{
+    NNC_LOCAL(nnc_text) line = {0};
+    nnc_printf(&line, "%s:", title);
+    for (int i = 0; i < OP__COUNT; i++)
+        if (nnc_ops[i].flags & flag)
+            nnc_printf(&line, " `%s`", nnc_ops[i].name);
+    nnc_puts(t, "\n");
+    put_wrapped(t, nnc_text_str(&line), "");
+}
+
+static void put_attrs(nnc_text *t)
+{
+    static const char *const kind[] = {
+        "integer", "number", "integers", "0 or 1", "element type", "word"};
+    nnc_puts(t, "\n## Attributes\n\n");
+    for (int i = 0; i < AT__COUNT; i++) {
+        NNC_LOCAL(nnc_text) line = {0};
+        nnc_printf(&line, "* `%s` (%s)%s%s", nnc_attrs[i].name, kind[nnc_attrs[i].kind],
+            *nnc_attrs[i].doc ? ": " : "", nnc_attrs[i].doc);
+        put_wrapped(t, nnc_text_str(&line), "  ");
+    }
 }
 
 /* Cells must not hold the column mark. */
@@ -35,71 +60,63 @@ static void put_cell(nnc_text *t, const char *s)
         nnc_puts(t, *s == '|' ? "\\|" : (char[]){*s, 0});
 }
 
-static void put_range(nnc_text *t, double lo, double hi)
+static void put_count(nnc_text *t, const nnc_op_info *o)
 {
-    nnc_putc(t, '[');
-    nnc_put_double(t, lo);
-    nnc_puts(t, ", ");
-    nnc_put_double(t, hi);
-    nnc_putc(t, ']');
+    if (o->n_max < 0)
+        nnc_printf(t, "%d or more", o->n_min);
+    else if (o->n_max > o->n_min)
+        nnc_printf(t, "%d to %d", o->n_min, o->n_max);
+    else
+        nnc_printf(t, "%d", o->n_min);
 }
 
+/* A table for each class. Formulas of elementwise ops name their operands, so these tables have no column of counts. */
 static void put_ops(nnc_text *t)
 {
     for (int cls = 0; cls <= CL_fused; cls++) {
-        nnc_printf(t,
-            "\n## %s\n\n| op | operands | attributes | result | facts | range "
-            "|\n|---|---|---|---|---|---|\n",
-            class_title[cls]);
+        bool counts = cls != CL_ewise && cls != CL_ecomp;
+        nnc_printf(t, "\n## %s\n\n| op |%s result |\n|---|%s---|\n", class_title[cls],
+            counts ? " operands |" : "", counts ? "---|" : "");
         for (int i = 0; i < OP__COUNT; i++) {
             const nnc_op_info *o = &nnc_ops[i];
             if ((int)o->cls != cls)
                 continue;
-            nnc_printf(t, "| `%s` | ", o->name);
-            if (o->n_max < 0)
-                nnc_printf(t, "%d or more", o->n_min);
-            else if (o->n_max > o->n_min)
-                nnc_printf(t, "%d to %d", o->n_min, o->n_max);
-            else
-                nnc_printf(t, "%d", o->n_min);
-            nnc_printf(t, " | %s | ", o->attrs);
+            nnc_printf(t, *o->attrs ? "| `%s {%s}` | " : "| `%s` | ", o->name, o->attrs);
+            if (counts) {
+                put_count(t, o);
+                nnc_puts(t, " | ");
+            }
             put_cell(t, o->doc);
-            nnc_puts(t, " | ");
-            put_flags(t, o->flags);
-            nnc_puts(t, " | ");
-            put_range(t, o->lo, o->hi);
             nnc_puts(t, " |\n");
         }
     }
 }
 
+static const char head[] =
+    "# Ops\n\nThe ops of the graph IR ([graph-ir.md](graph-ir.md)), with their operands and "
+    "attributes.\n`nnc ops` prints the same list.\n\n"
+    "    $ nnc compile models/softmax.json --emit=graph -O0\n"
+    "    graph @softmax {\n"
+    "      %x = input : f32[4096,4096] loc \"/inputs/x\"\n"
+    "      %1 = softmax %x {axis=1} : f32[4096,4096] loc \"/layers/0/softmax\"\n"
+    "      return %1 as \"output\"\n"
+    "    }\n\n"
+    "Attributes stand in braces; one with `?` may be left out. This page is made from "
+    "`src/ir/ops.def` and "
+    "`attrs.def`\n(`NNC_BLESS=1 test_ir docs`). `ops.def` also holds the facts that passes use "
+    "(ranges, monotony, what keeps NaN).\nThe scalar ops of kernels, with their derivatives and "
+    "CUDA C, are rows of `scalar.def`.\n";
+
 static void put_tables(nnc_text *t)
 {
-    static const char *const kind[] = {
-        "integer", "number", "integers", "0 or 1", "element type", "word"};
-    nnc_puts(t, "# Ops\n\nMade from `src/ir/ops.def`, `attrs.def` and `scalar.def` (`NNC_BLESS=1 "
-                "test_ir docs`). "
-                "The text form is described in [graph-ir.md](graph-ir.md).\n\nAn attribute with "
-                "`?` may be left out. "
-                "The range holds for all operands that are not NaN.\n");
+    nnc_puts(t, head);
     put_ops(t);
-    nnc_puts(t, "\n## Attributes\n\n| attribute | kind | meaning |\n|---|---|---|\n");
-    for (int i = 0; i < AT__COUNT; i++) {
-        nnc_printf(t, "| `%s` | %s | ", nnc_attrs[i].name, kind[nnc_attrs[i].kind]);
-        put_cell(t, nnc_attrs[i].doc);
-        nnc_puts(t, " |\n");
-    }
-    nnc_puts(t, "\n## Scalar ops of kernels\n\n| op | operands | CUDA C | derivative | note "
-                "|\n|---|---|---|---|---|\n");
-    for (int i = 0; i < SC__COUNT; i++) {
-        nnc_printf(t, "| `%s` | %d | `", nnc_sops[i].name, nnc_sops[i].arity);
-        put_cell(t, nnc_sops[i].cuda);
-        nnc_puts(t, "` | ");
-        put_cell(t, nnc_sops[i].deriv);
-        nnc_puts(t, " | ");
-        put_cell(t, nnc_sops[i].doc);
-        nnc_puts(t, " |\n");
-    }
+    nnc_puts(t, "\n## Types\n");
+    put_list(t, "Operands must be floats", OF_float);
+    put_list(t, "Operands must be integers", OF_int);
+    put_list(t, "The result is bool", OF_bool);
+    put_list(t, "16 bits suffice ([gpu-libraries.md](gpu-libraries.md))", OF_half);
+    put_attrs(t);
 }
 
 TEST(docs_ops_current)

@@ -3,32 +3,45 @@
 #include "onnx/internal.h"
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 typedef struct row {
     const char *domain, *name;
     int from, to;
-    const char *consts;
     bool imported;
-    nnc_op op;
-    const char *attrs, *maps, *limits;
+    const char *attrs, *limits;
 } row;
 
 static const row rows[] = {
 #define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) \
-    {"", #name, from, to, consts, true, OP_##op, attrs, maps, limits},
-#define NO_ONNX(name, needs) {"", #name, 1, ANY, "", false, OP_identity, "", "", needs},
+    {"", #name, from, to, true, attrs, limits},
+#define NO_ONNX(name, needs) {"", #name, 1, ANY, false, "", needs},
 #define MS(name, n_min, n_max, consts, build, op, attrs, maps, limits) \
-    {OX_MICROSOFT, #name, 1, ANY, consts, true, OP_##op, attrs, maps, limits},
+    {OX_MICROSOFT, #name, 1, ANY, true, attrs, limits},
 #include "onnx/ops.def"
 };
 
-static void put_opsets(nnc_text *t, const row *r)
+/* Whether the same operator has row b after row a, with the same limits. */
+static bool follows(const row *a, const row *b)
 {
-    if (r->to == ANY)
-        nnc_printf(t, "%d-", r->from);
-    else
-        nnc_printf(t, "%d-%d", r->from, r->to);
+    return a->imported && b->imported && a->to != ANY && a->to + 1 == b->from &&
+           !strcmp(a->domain, b->domain) && !strcmp(a->name, b->name) &&
+           !strcmp(a->limits, b->limits);
+}
+
+/* Joins the ranges of opsets that follow each other, into the first of them. Returns the number of rows. */
+static size_t join_ranges(row *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < NNC_COUNT(rows); i++) {
+        size_t k = 0;
+        while (k < n && !follows(&r[k], &rows[i]))
+            k++;
+        if (k < n)
+            r[k].to = rows[i].to;
+        else
+            r[n++] = rows[i];
+    }
+    return n;
 }
 
 /* The words of a list that are not marks. */
@@ -44,7 +57,13 @@ static void put_words(nnc_text *t, const char *list)
     }
 }
 
-/* Whether two operators of a domain have the same opsets, constant inputs, attributes and limits, and so share a row of the document. */
+/* The document lists attributes of com.microsoft only: of ONNX's own operators all are read. */
+static bool shows_attrs(const char *domain)
+{
+    return *domain != 0;
+}
+
+/* Whether two operators of a domain have the same opsets, attributes and limits, and so share a row of the document. */
 static bool alike(const row *a, const row *b)
 {
     NNC_LOCAL(nnc_text) mine = {0};
@@ -52,40 +71,42 @@ static bool alike(const row *a, const row *b)
     put_words(&mine, a->attrs);
     put_words(&theirs, b->attrs);
     return a->imported && b->imported && !strcmp(a->domain, b->domain) && a->from == b->from &&
-           a->to == b->to && !strcmp(a->consts, b->consts) && !strcmp(a->limits, b->limits) &&
-           !strcmp(nnc_text_str(&mine), nnc_text_str(&theirs));
+           a->to == b->to && !strcmp(a->limits, b->limits) &&
+           (!shows_attrs(a->domain) || !strcmp(nnc_text_str(&mine), nnc_text_str(&theirs)));
 }
 
-/* "Abs", "Reciprocal (recip)": the operator, and its ops if they are not the op of the same name. */
-static void put_operator(nnc_text *t, const row *r)
+/* The second cell: attributes, or opsets. */
+static void put_second(nnc_text *t, const row *r)
 {
-    const char *ops = *r->maps ? r->maps : nnc_ops[r->op].name;
-    nnc_puts(t, r->name);
-    if (strcasecmp(ops, r->name) != 0)
-        nnc_printf(t, " (%s)", ops);
+    if (shows_attrs(r->domain))
+        put_words(t, r->attrs);
+    else if (r->to == ANY)
+        nnc_printf(t, "%d-", r->from);
+    else if (r->to == r->from)
+        nnc_printf(t, "%d", r->from);
+    else
+        nnc_printf(t, "%d-%d", r->from, r->to);
 }
 
 /* A row for all operators of a domain that are alike, at the first of them. */
 static void put_rows(nnc_text *t, const char *domain)
 {
-    nnc_puts(t, "| operators (ops) | opsets | constant inputs | attributes | not supported |\n"
-                "|---|---|---|---|---|\n");
-    for (size_t i = 0; i < NNC_COUNT(rows); i++) {
-        const row *r = &rows[i];
+    row all[NNC_COUNT(rows)];
+    const size_t n = join_ranges(all);
+    nnc_printf(t, "| operators | %s | not supported |\n|---|---|---|\n",
+        shows_attrs(domain) ? "attributes" : "opsets");
+    for (size_t i = 0; i < n; i++) {
+        const row *r = &all[i];
         size_t first = 0;
-        while (first < i && !alike(&rows[first], r))
+        while (first < i && !alike(&all[first], r))
             first++;
         if (!r->imported || strcmp(r->domain, domain) != 0 || first < i)
             continue;
-        for (size_t k = i; k < NNC_COUNT(rows); k++)
-            if (alike(r, &rows[k])) {
-                nnc_puts(t, k == i ? "| " : ", ");
-                put_operator(t, &rows[k]);
-            }
+        for (size_t k = i; k < n; k++)
+            if (alike(r, &all[k]))
+                nnc_printf(t, "%s%s", k == i ? "| " : ", ", all[k].name);
         nnc_puts(t, " | ");
-        put_opsets(t, r);
-        nnc_printf(t, " | %s | ", r->consts);
-        put_words(t, r->attrs);
+        put_second(t, r);
         nnc_printf(t, " | %s |\n", r->limits);
     }
 }

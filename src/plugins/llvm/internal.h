@@ -88,8 +88,8 @@ void ll_loop_end(ll_mod *m, ll_loop *l);
 
 /* Block `index` of `size` elements of n: returns its end, *from is its beginning. */
 V ll_block_range(ll_mod *m, V index, int64_t size, int64_t n, V *from);
-/* Runs through that block in steps of `lanes` elements, then over the n % lanes last ones, where they belong to the block. size >= n: one
- * block of everything; index is not used. */
+/* Emits that block in steps of `lanes` elements, then the n % lanes last elements if they belong to the block. size >= n: one block for all
+ * elements; index is not used. */
 typedef void (*ll_span_body)(void *ctx, V at, int live);
 void ll_spans(ll_mod *m, V index, int64_t size, int64_t n, int lanes, ll_span_body body, void *ctx);
 
@@ -195,10 +195,10 @@ V ll_load(ll_emit *e, const nnc_kins *ins);
 /* Called before a stage's innermost loop, over axis c: guarded loads along c whose guards do not depend on c read either their address
  * or zeros, so that the loop has no conditions. */
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c);
-/* The guarded load, zero outside, of which a sum adds multiples; NULL: there is none, or 0 times infinity counts. */
+/* The guarded load, zero outside, whose multiples a sum adds; NULL: none, or 0 times infinity matters. */
 const nnc_kins *ll_source(const ll_emit *e, const nnc_kins *sum);
-/* i1: the guards hold that all sums of the stage share and the loop over axis c keeps; where they do not, its terms are zeros. NULL: there
- * are no such guards. Until e->n_held becomes 0 they are known to hold. */
+/* i1: whether the guards hold that all sums of the stage share and that do not depend on axis c. If they do not, all terms are zeros.
+ * NULL: no such guards. Until e->n_held becomes 0 they are known to hold. */
 V ll_reached(ll_emit *e, const nnc_kstage *st, int c);
 /* Loads `lanes` elements from the current position in the memory type, the first `live` of them. */
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);
@@ -217,11 +217,11 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 
 /* Adds the kernel's function to the module: m->fn. */
 void ll_declare(ll_mod *m, const nnc_kernel *k);
-/* Code after it runs only where the function was given units: ll_loop_begin's loops run at least once. */
+/* Returns from the function if it has no work items, since loops of ll_loop_begin run at least once. */
 void ll_return_unless_units(ll_mod *m);
 /* The lowest digit of u in base n, which freeze hides from LLVM (kernel.c); *u becomes u / n. */
 V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze);
-/* parts.c: the function of a kernel in parts, and of these. */
+/* parts.c: defines the function of a kernel in parts, and the parts' functions. */
 nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_stages(ll_emit *e); /* all stages at the current place */
 void ll_ins(ll_emit *e, int i); /* instruction i, which is no reduction, at the current place */
@@ -231,11 +231,11 @@ bool ll_pack_posts(ll_emit *e, const nnc_kstage *st);
 void ll_vectors(
     ll_emit *e, const V *index); /* a unit's vectors; index[]: the numbers of its blocks */
 bool ll_open(ll_emit *e, nnc_arena *a); /* the state of e->k; false: out of memory */
-/* block.c: the parts of a kernel with `unroll` (false: out of memory); the unit's strips. */
+/* block.c: opens the parts of a kernel with `unroll` (false: out of memory). ll_block_run emits a work item's strips. */
 bool ll_block_open(ll_emit *e, nnc_arena *a);
 void ll_block_run(ll_emit *e, const V *index);
-/* panel.c: opens the kernels of a kernel with `panel`, of which e becomes the one that reads it (false: out of memory); before unit u's
- * sums: fills the panel, where the unit before was not of the same block. */
+/* panel.c: opens the kernels of a kernel with `panel`; e becomes the one that reads the panel (false: out of memory). ll_panel_fill comes
+ * before a work item's sums, and fills the panel unless the previous work item belongs to the same block. */
 bool ll_panel_open(ll_emit *e, nnc_arena *a);
 void ll_panel_fill(ll_emit *e, V unit, const V *index);
 void ll_tiles_run(
@@ -248,8 +248,8 @@ T ll_red_type(const ll_emit *e, int r); /* an element of accumulator r */
 void ll_red_init(ll_emit *e, int r, bool vec);
 void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, int n_axes);
 V ll_red_done(ll_emit *e, int r, bool vec);
-/* The results of these n reductions (a power of two) as lanes of one vector, each the same number as by ll_red_done, before which it is
- * called. NULL: their accumulators differ in kind or have fewer lanes. */
+/* Results of these n reductions (a power of two) as lanes of one vector, each equal to that of ll_red_done; called before ll_red_done.
+ * NULL: their accumulators differ in kind or have fewer lanes. */
 V ll_red_together(ll_emit *e, const int *r, int n);
 /* Sets the values of all of the stage's reductions: those of a kind are combined together, in fewer instructions. */
 void ll_red_all(ll_emit *e);
