@@ -120,11 +120,13 @@ double nnc_rval_number(const nnc_rval *v, int64_t i)
 nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g,
     void *const *inputs, int threads, nnc_rounding rounding, double *mean_square, nnc_sink *sink)
 {
-    enum { DRAWS = 4 }; /* a single draw may cancel by chance in an output of few elements */
-    static const double cheap = 2e9;
+    /* Draws may all be small by chance in an output of few elements: of an output of one element whose error is spread as the draws are,
+     * one in 60 is above 16 times the mean square of 4, one in 1000 above that of 16. */
+    enum { DRAWS = 16 };
+    static const double most_ops = 8e9; /* of all draws */
     int64_t ops, bytes;
     nnc_eval_cost(g, &ops, &bytes);
-    int draws = (double)ops < cheap ? DRAWS : 1;
+    const int draws = (int)fmin(fmax(most_ops / fmax((double)ops, 1), 1), DRAWS);
     NNC_FREED nnc_error *e = nnc_calloc((size_t)r->n_out, sizeof *e);
     nnc_status st = e ? NNC_OK : nnc_nomem(sink);
     for (int k = 0; !st && k < draws; k++) {

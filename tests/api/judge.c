@@ -212,6 +212,33 @@ TEST(judge_conditioning_of_sums)
     }
 }
 
+/* In an output of one element all draws of few may be small by chance: of 4, one in ten has less than a quarter of the mean square. */
+TEST(judge_conditioning_of_one_element)
+{
+    enum { OUTPUTS = 40 };
+    NNC_LOCAL(nnc_text) t = {0};
+    double square[OUTPUTS] = {0}, sum = 0;
+    nnc_reference r;
+    api_data d = {0};
+    nnc_puts(&t, "graph @t {\n%x = input : f32[256]\n%e = exp %x\n");
+    for (int i = 0; i < OUTPUTS; i++)
+        nnc_printf(&t, "%%y%d = reduce_sum %%e {axes=[0]}\n", i);
+    for (int i = 0; i < OUTPUTS; i++)
+        nnc_printf(&t, "%s%%y%d", i ? ", " : "return ", i);
+    nnc_puts(&t, " }");
+    nnc_model *m = model(nnc_text_str(&t));
+    CHECK(api_inputs(&d, m, 1, false));
+    CHECK_OK(nnc_reference_make(m, d.in, 1, &r, test_sink));
+    CHECK_OK(nnc_reference_conditioning(&r, m, d.in, 1, (nnc_rounding){0}, square, test_sink));
+    for (int i = 0; i < OUTPUTS; i++)
+        sum += square[i];
+    for (int i = 0; i < OUTPUTS; i++)
+        CHECK(square[i] > sum / OUTPUTS / 4);
+    nnc_reference_free(&r);
+    api_data_free(&d);
+    nnc_model_close(m);
+}
+
 /* Where float64 values of all rows would take more than a sixth of the free memory, some rows are computed: the first, the last and rows
  * between them, with their own numbers. Inputs without these rows are used whole. Nothing is computed where rows depend on each other. */
 TEST(judge_some_rows)

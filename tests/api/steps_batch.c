@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { DRAWS = 4, FACTOR = 16 /* of simulated rounding, as `nnc verify` allows */ };
+enum { DRAWS = 16, FACTOR = 16 /* of simulated rounding, as `nnc verify` allows */ };
 
 /* Limit of the nmse of states after a few steps: some units in the last place of their contractions' numbers, bf16 having 8 bits and f16
  * 11, but fewer for gradients below 2^-14. */

@@ -25,6 +25,18 @@ nnc_model *model(const char *text)
     return m;
 }
 
+bool compared(nnc_env *e, const nnc_graph *g, const nnc_compare_options *o, nnc_text *t)
+{
+    nnc_compare_options how = *o;
+    bool agrees = false;
+    for (int k = 0; !agrees && k < 2; k++) {
+        nnc_text_clear(t);
+        CHECK_OK(nnc_compare(e, g, &how, NNC_TEXT, t, &agrees, test_sink));
+        how.tolerance = 0;
+    }
+    return agrees;
+}
+
 void compile(loaded *l, const char *text, const char *target, int streams, int devices)
 {
     nnc_compile_options o = nnc_compile_defaults;

@@ -12,6 +12,10 @@ bool no_compiler(void);
 /* A model file's text, opened; NULL: the test has failed. */
 nnc_model *model(const char *text);
 
+/* Do the outputs of g agree with float64 within o->tolerance, or within what the outputs' conditioning explains, as nnc compare judges
+ * without one? *t: the report. */
+bool compared(nnc_env *e, const nnc_graph *g, const nnc_compare_options *o, nnc_text *t);
+
 typedef struct loaded {
     nnc_env *e;
     nnc_model *m;

@@ -2,6 +2,7 @@
 #include "ct.h"
 #include "cxx.h"
 #include "gen/gen.h"
+#include "gen/rounding.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -197,18 +198,6 @@ void ct_unguard(void *base, size_t bytes)
     munmap(base, nnc_align_up((int64_t)bytes, PAGE) + 2 * PAGE);
 }
 
-static void fill(const nnc_kbuf *b, void *p, uint64_t key)
-{
-    for (int64_t i = 0; i < b->numel; i++) {
-        uint32_t r = nnc_rng_u32(key, (uint64_t)i);
-        if (nnc_is_float(b->dtype))
-            nnc_set_f64(b->dtype, p, i, (double)(r >> 8) * 0x1p-22 - 2);
-        else
-            nnc_set_i64(
-                b->dtype, p, i, b->dtype == DT_bool ? r >> 20 & 1 : (int64_t)(r >> 20 & 15) - 8);
-    }
-}
-
 /* got is right when it is as near to the answer in f64 as f32 arithmetic can be told to be: a few
  * ulps for each operation, and what the interpreter in f32 is itself wrong by, four times. f64 has no wider answer: its limit leaves room
  * for recurrences of sums that cancel, and is far below f32's rounding. */
@@ -221,28 +210,6 @@ static bool close_to(nnc_dtype d, const void *got, const void *f32, const void *
     double eps = d == DT_bf16 ? 0x1p-7 : d == DT_f16 ? 0x1p-10 : d == DT_f64 ? 1e-11 : 2e-6;
     return (isnan(a) && isnan(r)) || a == r ||
            fabs(a - w) <= eps * fabs(w) + eps * 4 + 4 * fabs(r - w);
-}
-
-/* The same kernel in f64, where it rounds nowhere on purpose. NULL: it does. */
-static nnc_kernel *widened(const nnc_kernel *k, nnc_arena *arena)
-{
-    nnc_kernel *w = nnc_arena_memdup(arena, k, sizeof *k);
-    w->ins = nnc_arena_memdup(arena, k->ins, sizeof *k->ins * (size_t)k->n_ins);
-    w->buf = nnc_arena_memdup(arena, k->buf, sizeof *k->buf * (size_t)k->n_buf);
-    bool narrow = false;
-    for (int i = 0; i < k->n_ins; i++) {
-        const nnc_kins *in = &k->ins[i];
-        if (in->op == KO_sop && in->sop == SC_cast &&
-            (nnc_is_float((nnc_dtype)in->cast_to) || nnc_is_float(k->ins[in->arg[0]].dtype)))
-            return NULL;
-        narrow |= in->dtype == DT_f32;
-        if (in->dtype == DT_f32)
-            w->ins[i].dtype = DT_f64;
-    }
-    for (int b = 0; b < k->n_buf; b++)
-        if (nnc_is_float(k->buf[b].dtype))
-            w->buf[b].dtype = DT_f64;
-    return narrow ? w : NULL;
 }
 
 typedef struct args {
@@ -271,7 +238,7 @@ static void make_args(args *a, const nnc_kernel *k)
 static void fill_args(args *a, const nnc_kernel *k, uint64_t seed)
 {
     for (int j = 0; j < a->n; j++)
-        fill(a->buf[j], a->got[j], seed + (uint64_t)(a->buf[j] - k->buf));
+        gen_fill_operand(a->buf[j], seed + (uint64_t)(a->buf[j] - k->buf), a->got[j]);
     memset(a->got[a->n], 0xa5, a->bytes[a->n]);
 }
 
@@ -286,34 +253,18 @@ static void free_args(args *a)
     }
 }
 
-static void interpret(const nnc_kernel *k, void *const *arg)
-{
-    void *scratch = nnc_aligned_alloc(64, 2 * (size_t)k->scratch_bytes + 64);
-    nnc_interp *s = nnc_interp_create(k);
-    nnc_interp_run(s, arg, 0, k->sched.domain, scratch);
-    nnc_interp_destroy(s);
-    nnc_free(scratch);
-}
-
 static void find_answers(const nnc_kernel *k, args *a)
 {
     nnc_arena arena;
     nnc_arena_init(&arena, 0);
-    nnc_kernel *w = widened(k, &arena);
-    for (int j = 0; j < a->n; j++)
+    nnc_kernel *w = gen_widened(k, &arena);
+    for (int j = 0; j < a->n; j++) {
         memcpy(a->want[j], a->got[j], a->bytes[j]);
-    for (int j = 0; w && j < a->n; j++) {
-        a->wide[j] = nnc_aligned_alloc(64, 8 * (size_t)a->buf[j]->numel + 64);
-        if (!nnc_is_float(a->buf[j]->dtype)) {
-            memcpy(a->wide[j], a->want[j], a->bytes[j]);
-            continue;
-        }
-        for (int64_t i = 0; i < a->buf[j]->numel; i++)
-            ((double *)a->wide[j])[i] = nnc_get_f64(a->buf[j]->dtype, a->want[j], i);
+        a->wide[j] = w ? gen_widen(a->buf[j], a->want[j]) : NULL;
     }
-    interpret(k, a->want);
+    gen_interpret(k, a->want);
     if (w)
-        interpret(w, a->wide);
+        gen_interpret(w, a->wide);
     nnc_arena_deinit(&arena);
 }
 
@@ -367,45 +318,12 @@ const char *ct_call(ct_set *s, int i, void *const *arg)
     return launch(s, s->k[i], arg, 0);
 }
 
-/* The operands moved by at most one unit in the last place of an f32, which hardly changes what their rounding does on average. */
-static void nudge(args *a, uint64_t key)
-{
-    for (int j = 0; j < a->n; j++)
-        for (int64_t i = 0; a->buf[j]->dtype == DT_f32 && i < a->buf[j]->numel; i++) {
-            float *f = (float *)a->got[j] + i;
-            *f = nextafterf(*f, nnc_rng_u32(key + (uint64_t)j, (uint64_t)i) & 1 ? 4 : -4);
-        }
-}
-
-/* What rounding alone makes of an element: long sums that cancel, and sums of such sums, lose more than a few ulps, and the
- * interpreter's own error there may by chance be none. The largest of its errors over operands next to these; 0 without an f64
- * answer. Of errors spread as a Gauss curve, one in about a million is above four times the largest of sixteen others. */
-static double rounding_at(const nnc_kernel *k, uint64_t seed, int b, int64_t i)
-{
-    enum { TRIES = 16 };
-    double most = 0;
-    for (int t = 0; t < TRIES; t++) {
-        args a = {0};
-        make_args(&a, k);
-        fill_args(&a, k, seed);
-        nudge(&a, nnc_rng_u32(seed, (uint64_t)t));
-        find_answers(k, &a);
-        if (a.wide[b])
-            most = fmax(
-                most, fabs(nnc_get_f64(a.buf[b]->dtype, a.want[b], i) - ((double *)a.wide[b])[i]));
-        free_args(&a);
-    }
-    return most;
-}
-
 static bool is_right(const args *a, const nnc_kernel *k, uint64_t seed, int b, int64_t i)
 {
     const nnc_dtype d = a->buf[b]->dtype;
-    if (close_to(d, a->got[b], a->want[b], a->wide[b], i))
-        return true;
-    return d == DT_f32 && a->wide[b] &&
-           fabs(nnc_get_f64(d, a->got[b], i) - ((double *)a->wide[b])[i]) <=
-               4 * rounding_at(k, seed, b, i);
+    return close_to(d, a->got[b], a->want[b], a->wide[b], i) ||
+           (nnc_is_float(d) &&
+               gen_is_rounding(k, seed, a->buf[b], i, nnc_get_f64(d, a->got[b], i)));
 }
 
 static bool compare(const args *a, const nnc_kernel *k, uint64_t seed, char why[256])

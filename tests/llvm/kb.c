@@ -1,6 +1,7 @@
 /* tests/llvm/kb.c -- see kb.h */
 #include <pthread.h>
 #include "kb.h"
+#include "gen/rounding.h"
 
 #include <math.h>
 
@@ -208,21 +209,6 @@ static size_t bytes_of(const nnc_kbuf *b)
     return (size_t)(b->numel * nnc_dtype_size(b->dtype));
 }
 
-/* Small numbers: integers -8..7 for integer types, [-2, 2) for floats with now and then a
- * special value. */
-static void fill(const nnc_kbuf *b, void *p, uint64_t key)
-{
-    for (int64_t i = 0; i < b->numel; i++) {
-        uint32_t r = nnc_rng_u32(key, (uint64_t)i);
-        double v = (double)(r >> 8) * 0x1p-22 - 2;
-        if (nnc_is_float(b->dtype))
-            nnc_set_f64(b->dtype, p, i, v);
-        else
-            nnc_set_i64(
-                b->dtype, p, i, b->dtype == DT_bool ? r >> 20 & 1 : (int64_t)(r >> 20 & 15) - 8);
-    }
-}
-
 static bool same(nnc_dtype d, const void *x, const void *y, int64_t i, double rel, double abs)
 {
     if (!nnc_is_float(d))
@@ -274,7 +260,7 @@ bool kb_check(const kb *b, const nnc_target *t, double rel, double abs, int64_t 
         got[n] = nnc_aligned_alloc(64, size);
         want[n] = nnc_aligned_alloc(64, size);
         memset(got[n], 0x55, size);
-        fill(&b->buf[i], got[n], test_seed + (uint64_t)i);
+        gen_fill_operand(&b->buf[i], test_seed + (uint64_t)i, got[n]);
         memcpy(want[n], got[n], size);
         third[n] = nnc_aligned_alloc(64, size);
         memcpy(third[n], got[n], size);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ROUNDINGS = 4, FACTOR = 16 /* of simulated rounding, as `nnc verify` allows */ };
+enum { ROUNDINGS = 16, FACTOR = 16 /* of simulated rounding, as `nnc verify` allows */ };
 enum { STEPS = 3, MOST_INPUTS = 16, SECONDS_EACH = 120 };
 static const double RATE = 0.02;
 
