@@ -582,6 +582,15 @@ static nnc_status keep_typed(const nnc_flag *f, const char *value, options *o, n
     return NNC_OK;
 }
 
+static bool names_file(const nnc_flag *f)
+{
+    static const char *const name[] = {"FILE", "DIR", "PATH", "FOLDER"};
+    for (size_t i = 0; f->value.expected && i < NNC_COUNT(name); i++)
+        if (!strncmp(f->value.expected, name[i], strlen(name[i])))
+            return true;
+    return false;
+}
+
 /* Parses the flag at argv[*i] and its value, which may be the next argument. */
 static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, options *o,
     const char **before, nnc_sink *sink)
@@ -594,12 +603,11 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     if (is_switch(f) && value &&
         at < OWN) /* those of training switch off what the model file says */
         return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->value.name);
-    if (!is_switch(f) && !value) {
-        if (*i + 1 == argc)
-            return nnc_fail0(
-                sink, NNC_E_USAGE, "%s needs a value: %s", f->value.name, f->value.expected);
+    if (!is_switch(f) && !value && *i + 1 < argc)
         value = argv[++*i];
-    }
+    if (!is_switch(f) && (!value || (!*value && names_file(f))))
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "%s needs a value: %s", f->value.name, f->value.expected);
     NNC_TRY(check_twice(f, &before[at], value, sink));
     const uint64_t of_compile = NNC_FLAGS(model) | NNC_FLAGS(place) | NNC_FLAGS(sharing) |
                                 NNC_FLAGS(compiling) | NNC_FLAGS(planning) | NNC_FLAGS(debugging);
