@@ -603,7 +603,8 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     if (is_switch(f) && value &&
         at < OWN) /* those of training switch off what the model file says */
         return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->value.name);
-    if (!is_switch(f) && !value && *i + 1 < argc)
+    const bool more = *i + 1 < argc && !(names_file(f) && !strncmp(argv[*i + 1], "--", 2));
+    if (!is_switch(f) && !value && more)
         value = argv[++*i];
     if (!is_switch(f) && (!value || (!*value && names_file(f))))
         return nnc_fail0(
