@@ -1,6 +1,6 @@
 #!/bin/sh
 # tests/globals.sh SOURCE BUILD -- the library's variables of static storage duration that can change (per process or per thread) are those
-# of the list "State of the process" in docs/design.md, neither more nor fewer.
+# of tests/globals.txt, neither more nor fewer.
 set -eu
 source=$1 build=$2
 dir=$(mktemp -d)
@@ -18,13 +18,10 @@ find "$build" -path '*.dir/src/*.c.o' ! -path '*/src/cli/*' -exec nm -A --format
 done >"$dir/built"
 [ -s "$dir/built" ] || { echo "globals: no object files in $build" >&2; exit 1; }
 
-# The list: files, a colon, then their variables; the words between are prose.
-sed -n '/^## State of the process/,/^## Errors/p' "$source/docs/design.md" | grep -o '`[^`]*`' | tr -d '`' | awk '
-    /\.c$/ { if (!open) n = 0; open = 1; file[n++] = $0; next }
-    { open = 0; for (i = 0; i < n; i++) print file[i], $0 }' | sort -u >"$dir/listed"
+sed 's/#.*//' "$source/tests/globals.txt" | awk '{ for (i = 2; i <= NF; i++) print $1, $i }' | sort -u >"$dir/listed"
 
 if ! diff "$dir/listed" "$dir/built" >"$dir/diff"; then
-    echo "globals: docs/design.md, State of the process, and the object files disagree (< listed, > built). Hand new state to its users" >&2
+    echo "globals: tests/globals.txt and the object files disagree (< listed, > built). Hand new state to its users" >&2
     echo "in an environment, executor or option instead, or list it there with the reason:" >&2
     grep '^[<>]' "$dir/diff" >&2
     exit 1

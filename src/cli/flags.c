@@ -584,6 +584,15 @@ static nnc_status keep_typed(const nnc_flag *f, const char *value, options *o, n
     return NNC_OK;
 }
 
+static bool names_file(const nnc_flag *f)
+{
+    static const char *const name[] = {"FILE", "DIR", "PATH", "FOLDER"};
+    for (size_t i = 0; f->value.expected && i < NNC_COUNT(name); i++)
+        if (!strncmp(f->value.expected, name[i], strlen(name[i])))
+            return true;
+    return false;
+}
+
 /* Parses the flag at argv[*i] and its value, which may be the next argument. */
 static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, options *o,
     const char **before, nnc_sink *sink)
@@ -596,12 +605,12 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     if (is_switch(f) && value &&
         at < OWN) /* those of training switch off what the model file says */
         return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->value.name);
-    if (!is_switch(f) && !value) {
-        if (*i + 1 == argc)
-            return nnc_fail0(
-                sink, NNC_E_USAGE, "%s needs a value: %s", f->value.name, f->value.expected);
+    const bool more = *i + 1 < argc && !(names_file(f) && !strncmp(argv[*i + 1], "--", 2));
+    if (!is_switch(f) && !value && more)
         value = argv[++*i];
-    }
+    if (!is_switch(f) && (!value || (!*value && names_file(f))))
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "%s needs a value: %s", f->value.name, f->value.expected);
     NNC_TRY(check_twice(f, &before[at], value, sink));
     const uint64_t of_compile = NNC_FLAGS(model) | NNC_FLAGS(place) | NNC_FLAGS(sharing) |
                                 NNC_FLAGS(compiling) | NNC_FLAGS(planning) | NNC_FLAGS(debugging);

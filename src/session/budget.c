@@ -214,11 +214,17 @@ static nnc_status refuse(const search *s, const char *budget)
     for (int i = 0; i < s->n; i++)
         if (s->way[i].bytes && s->way[i].bytes < least->bytes)
             least = &s->way[i];
+    if (strchr(budget, '%')) {
+        nnc_puts(&t, " (");
+        nnc_put_bytes(&t, s->budget);
+        nnc_puts(&t, ")");
+    }
+    nnc_puts(&t, ": the smallest plan found needs ");
     nnc_put_bytes(&t, least->bytes);
     nnc_put_slowdown(&slowdown, least->ns, s->usual.ns);
     return nnc_fail0(s->sink, NNC_E_FIT,
-        "a training step does not fit into --memory-budget=%s: the smallest plan found needs %s, "
-        "weights included (--memory-budget=%lld%s)",
+        "a training step does not fit into --memory-budget=%s%s, weights included "
+        "(--memory-budget=%lld%s)",
         budget, nnc_text_str(&t), (long long)least->bytes, nnc_text_str(&slowdown));
 }
 

@@ -48,10 +48,9 @@ void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_searc
         nnc_put_bytes_column(out, x->bytes, 12, false);
         nnc_printf(out, "  %s\n", s->name[k]);
     }
-    nnc_printf(out,
-        "  %lld combinations, %lld evaluated; not evaluated or rejected:", (long long)f->tried,
-        (long long)f->evaluated);
-    const char *comma = " ";
+    nnc_printf(
+        out, "  %lld combinations, %lld evaluated", (long long)f->tried, (long long)f->evaluated);
+    const char *comma = "; not evaluated or rejected: ";
     for (int k = 1; k < PRUNE__COUNT; k++)
         if (f->pruned[k]) {
             nnc_printf(out, "%s%lld %s", comma, (long long)f->pruned[k], nnc_prune_reasons[k]);

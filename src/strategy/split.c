@@ -262,7 +262,7 @@ static nnc_status split_model(
     nnc_status st = *out && own ? NNC_OK : nnc_nomem(r->sink);
     if (!st)
         st = nnc_split_graph(&o, r->m->step, out, &cost, NULL, own);
-    if (st == NNC_E_USAGE) {
+    if (st == NNC_E_USAGE || st == NNC_E_MODEL) {
         const nnc_diag *d = nnc_sink_at(own, 0);
         *why = nnc_arena_strdup(r->a, d ? d->message : "cannot be split");
         st = *why ? NNC_OK : nnc_nomem(r->sink);

@@ -294,8 +294,8 @@ static void divide(copies *c, nnc_ref v, nnc_ref sum, nnc_ref *of, int stride)
 
 static bool is_uneven(copies *c)
 {
-    if (output_named(c->s, "counted") == NNC_NONE)
-        return false;
+    if (c->g->status != NNC_OK || output_named(c->s, "counted") == NNC_NONE)
+        return c->g->status != NNC_OK; /* said once */
     c->g->status = nnc_fail0(c->g->sink, NNC_E_USAGE,
         "--strategy=data with --ignore-index: the devices' parts of a batch may count "
         "differently many targets, so the mean of their gradients is not that of the batch");

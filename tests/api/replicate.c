@@ -575,6 +575,7 @@ TEST(replicated_refuses)
     CHECK_OK(nnc_train_graph(m, &t, &step, test_sink));
     CHECK_INT(nnc_replicate(step, 2, 1, &all, test_sink), NNC_E_USAGE);
     CHECK_DIAG("--strategy=data with --ignore-index");
+    CHECK_INT(nnc_sink_errors(test_sink), 1); /* not once a weight */
     nnc_graph_destroy(step);
     CHECK_OK(nnc_evaluation_graph(m, &t, &step, test_sink)); /* has no gradients */
     CHECK_OK(nnc_replicate(step, 2, 1, &all, test_sink));
