@@ -203,7 +203,7 @@ static void compare_row(nnc_env *env, const row *r)
 TEST(models_agree)
 {
     nnc_env *env = open_env(false);
-    /* By default every second row, the other half with the next seed; a sanitizer leaves out VGG-16. Without plug-ins, below, it gets all. */
+    /* By default every second row, the others with the next seed. A sanitizer leaves out VGG-16; without plug-ins, below, it gets all. */
     for (size_t i = 0; env && i < NNC_COUNT(rows); i++)
         if (test_takes(i, 2) && !(api_sanitized && !strcmp(rows[i].model, "vgg16")))
             compare_row(env, &rows[i]);

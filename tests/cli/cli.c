@@ -1,6 +1,6 @@
 /* tests/cli/cli.c -- golden tests of the program itself. A case file is a shell session:
  *
- *     $ nnc check tests/cli/bad.json     run from the repository's root; stdout and stderr together; $$: takes long, one of eight by default
+ *     $ nnc check tests/cli/bad.json     run from the repository's root; stdout and stderr together; $$: drawn
  *     ! 3                                exit code (0 when the line is absent)
  *     expected lines                     `...` stands for any run of characters within a line
  *
