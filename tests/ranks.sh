@@ -23,6 +23,7 @@ rc=$?
 ran 0 ""
 for n in 2 3; do
     for streams in 1 2; do
+        taken 3 || continue
         what="$n ranks, $streams streams"
         # shellcheck disable=SC2086
         job "$n" $run --streams=$streams --iterations=20 --outputs="$dir/many.npz" --comm-timeout=60
@@ -84,7 +85,7 @@ as_given() {
     cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=$n"
 }
 for how in tensor channel spatial "pipeline --micro-batches=3" "data --mode=step"; do
-    as_given 3 6 "$how"
+    ! taken 3 || as_given 3 6 "$how"
 done
 what="no --devices, --split"
 "$nnc" run "$dir/whole.json" --split='linear*=columns' --devices=3 --iterations=1 --outputs="$dir/given.npz" >"$dir/said" 2>&1
@@ -93,7 +94,7 @@ ran 0 "1 run"
 cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=3"
 # As many as ranks are known late: what depends on their number, as groups of them, too.
 for how in "tensor --replicas=2" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2 --mode=step"; do
-    as_given 4 8 "$how"
+    ! taken 3 || as_given 4 8 "$how"
 done
 what="no --devices, replicas of a rank each"
 job 2 run "$dir/whole.json" --strategy=tensor --replicas=2
@@ -177,6 +178,7 @@ np.save('$dir/mse.npy', np.full((96, 5), 1e4, np.float32))
 x = r.standard_normal((32, 3, 12, 8)).astype(np.float32)
 np.savez('$dir/data12.npz', x=x, target=r.integers(0, 12, 32))"
     for strategy in layers data; do
+        taken 2 || continue
         train="train $dir/net.json --data=$dir/data.npz --devices=2 --strategy=$strategy --validation=0.2 --lr=0.05 --momentum=0.9"
         what="training, $strategy"
         # shellcheck disable=SC2086
@@ -207,6 +209,7 @@ np.savez('$dir/data12.npz', x=x, target=r.integers(0, 12, 32))"
     done
     what="training, no --devices"
     for strategy in data "1f1b --micro-batches=4" tensor; do
+        taken 3 || continue
         train="train $dir/whole.json --data=$dir/data12.npz --strategy=$strategy --lr=0.05 --epochs=1 --comm-timeout=60"
         # shellcheck disable=SC2086
         "$nnc" $train --devices=2 --save="$dir/w1.npz" >"$dir/said" 2>&1 || fail "$what, $strategy: one process"
@@ -228,6 +231,7 @@ JSON
     rc=$?
     ran 0 "epoch 2"
     for strategy in tensor channel spatial; do
+        taken 3 || continue
         what="training, $strategy"
         split="$train --devices=2 --strategy=$strategy"
         # shellcheck disable=SC2086
@@ -276,6 +280,7 @@ cat >"$dir/cnn.json" <<'JSON'
 JSON
 for way in mlp:tensor cnn:channel cnn:spatial; do
     for n in 2 4; do
+        taken 3 || continue
         what="${way#*:} on $n ranks"
         split="run $dir/${way%:*}.json --devices=$n --strategy=${way#*:}"
         # shellcheck disable=SC2086
@@ -291,6 +296,7 @@ done
 # A loss or a state that is not finite: the message and exit code of one process, at once. (Open MPI 5 prints a zero byte directly before it.)
 if [ -e "$dir/data.npz" ]; then
     for how in "layers --lr=1e9" "data --zero=2 --accumulate=2 --lr=1e9" "data --lr=1e38 --steps=1"; do
+        taken 3 || continue
         what="training, not finite, $how"
         train="train $dir/net.json --data=$dir/data.npz --loss=mse --labels=$dir/mse.npy --devices=2 --threads=1 --strategy=$how"
         # shellcheck disable=SC2086
@@ -316,6 +322,7 @@ if [ -e "$dir/data.npz" ]; then
     ran 0 "epoch 2"
     grep -o '"[a-z_]*loss": [^,}]*' "$dir/log1" >"$dir/log1.loss"
     for strategy in layers gpipe 1f1b zb-h1; do
+        taken 3 || continue
         what="training, $strategy"
         # shellcheck disable=SC2086
         job 2 $train --devices=2 --strategy=$strategy --micro-batches=4 --epochs=2 --log="$dir/log2" --save="$dir/w2.npz" \
@@ -358,6 +365,7 @@ if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
     # shellcheck disable=SC2086
     "$nnc" train $net --threads=2 --devices=2 --strategy=data --save="$dir/w8.npz" >"$dir/said" 2>&1
     for how in "data --zero=1" "data --zero=2" "data --bucket-mb=0.001" "data --bucket-mb=25"; do
+        taken 3 || continue
         what="training, $how"
         # shellcheck disable=SC2086
         job 2 train $net --threads=1 --devices=4 --strategy=$how --save="$dir/w1.npz" --comm-timeout=60
@@ -380,6 +388,7 @@ if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
     # shellcheck disable=SC2086
     "$nnc" train $net --threads=2 --set batch=2 --devices=4 --strategy=data --accumulate=2 --zero=1 --save="$dir/w0.npz" >"$dir/said" 2>&1
     for how in "--accumulate=2" "--micro-batches=2" "--accumulate=2 --micro-batches=2" "--accumulate=2 --streams=2"; do
+        taken 3 || [ "$how" = "--accumulate=2" ] || continue
         what="training, zero 2, $how"
         # shellcheck disable=SC2086
         "$nnc" train $net --threads=2 --set batch=2 --devices=4 --strategy=data --zero=2 $how --save="$dir/w3.npz" >"$dir/said" 2>&1
@@ -407,6 +416,7 @@ for k in a.files:
     cmp -s "$dir/w9.npz" "$dir/w2.npz" || fail "$what: other weights than without a stop"
     rm -f "$dir/c.npz"
     for how in "channel" "spatial --zero=1" "1f1b --micro-batches=2 --zero=1" "channel --zero=2 --accumulate=2 --set batch=4" "1f1b --micro-batches=2 --zero=2"; do
+        taken 3 || continue
         what="training, replicas of $how"
         # shellcheck disable=SC2086
         "$nnc" train $net --threads=2 --devices=4 --replicas=2 --strategy=$how --save="$dir/w3.npz" >"$dir/said" 2>&1
@@ -465,6 +475,7 @@ if [ -e "$dir/threads.npz" ]; then
         sed -n 's/.*"command": "nnc train *\([^"]*\)".*/\1/p' | sort -u >"$dir/commands"
     [ "$(wc -l <"$dir/commands")" -ge 8 ] || fail "commands of nnc partition: $(cat "$dir/commands")"
     while read -r flags; do
+        taken 3 || continue
         what="nnc train $flags"
         # shellcheck disable=SC2086
         "$nnc" train $flags --data="$dir/threads.npz" >"$dir/said" 2>&1
@@ -480,6 +491,7 @@ if [ -e "$dir/threads.npz" ]; then
         sed -n 's/.*runs with \(mpirun -n 2 nnc train .*\)/\1/p' >"$dir/commands"
     [ "$(wc -l <"$dir/commands")" = 4 ] || fail "commands of nnc partition for two hosts: $(cat "$dir/commands")"
     while read -r command; do
+        taken 3 || continue
         what="$command"
         (PATH="$build:$PATH" && eval "timeout -k 5 120 $command --data='$dir/threads.npz' --comm-timeout=60") </dev/null >"$dir/said" 2>&1
         rc=$?
@@ -489,6 +501,7 @@ fi
 # Inference over replicas: what one device gives, in one process and over ranks, which have its threads together.
 "$nnc" run models/mlp.json --set batch=8 --threads=1 --iterations=1 --outputs="$dir/alone.npz" >"$dir/said" 2>&1
 for how in "data" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2"; do
+    taken 3 || continue
     what="inference, $how"
     # shellcheck disable=SC2086
     "$nnc" run models/mlp.json --set batch=8 --threads=2 --devices=4 --strategy=$how --iterations=1 --outputs="$dir/replicas.npz" >"$dir/said" 2>&1
@@ -584,12 +597,7 @@ done
 fault() {
     script 2 "echo \$\$ >$dir/pid\$R; exec $nnc $run --iterations=100000000 --comm-timeout=3" &
     job=$!
-    tries=0
-    while [ ! -s "$dir/pid1" ] && [ $tries -lt 200 ]; do
-        sleep 0.1
-        tries=$((tries + 1))
-    done
-    sleep 2
+    begun
     from=$(date +%s)
     kill -"$1" "$(cat "$dir/pid1")"
     wait $job

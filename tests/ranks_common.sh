@@ -10,6 +10,7 @@ fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 . "$1/tests/mpi_env.sh"
+. "$1/tests/taken.sh"
 export XDG_CACHE_HOME="${TEST_CACHE:-$dir/cache}"
 failed=0
 
@@ -49,6 +50,21 @@ job() {
 # script N TEXT: each of N ranks runs this script; R is its rank.
 script() {
     launched "$1" sh -c "R=\$OMPI_COMM_WORLD_RANK; $2"
+}
+
+# Waits until ranks 0 and 1, whose ids are in $dir/pid0 and $dir/pid1, have computed: they joined and loaded the plan in less CPU time.
+begun() {
+    tries=0
+    until [ "$(ticks 0)" -ge 80 ] && [ "$(ticks 1)" -ge 80 ] || [ $tries -ge 400 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+}
+
+# CPU time of rank N in hundredths of a second.
+ticks() {
+    t=$(awk '{ print $14 + $15 }' "/proc/$(cat "$dir/pid$1" 2>/dev/null)/stat" 2>/dev/null)
+    echo "${t:-0}"
 }
 
 # Processes of this test that run nnc or wait for it: their command line holds the folder.

@@ -11,8 +11,14 @@
 enum {
     USUAL_SEED = 20260101,
     ROUND = 1000000, /* between the seeds of two rounds; a test draws from fewer */
-    FULL = 4 /* NNC_TEST_DRAWS at which a test draws its full number of cases */
+    FULL = 8, /* eighths of a test's full number of cases */
+    EACH = 2 /* of them, for each of NNC_TEST_DRAWS */
 };
+#ifdef __SANITIZE_ADDRESS__
+enum { USUAL_EIGHTHS = 2 };
+#else
+enum { USUAL_EIGHTHS = 1 };
+#endif
 
 static test_case *cases, **tail = &cases;
 static bool skipped, quiet;
@@ -134,9 +140,14 @@ int test_draws(int n)
 {
     note_draw();
     const char *text = getenv("NNC_TEST_DRAWS");
-    const int times = text ? atoi(text) : 1;
-    const int64_t some = (int64_t)n * (times > 0 ? times : 1) / FULL;
+    const int times = text ? atoi(text) : 0;
+    const int64_t some = (int64_t)n * (times > 0 ? EACH * times : USUAL_EIGHTHS) / FULL;
     return some > 1 ? (int)some : 1;
+}
+
+bool test_takes(uint64_t i, int of)
+{
+    return (i + test_seed) % (uint64_t)of < (uint64_t)test_draws(of);
 }
 
 bool test_decimal_comma(void)

@@ -3,7 +3,7 @@
  * other seeds, until it fails. A failed CHECK prints both values and goes on; the exit code is 1.
  *
  * NNC_TEST_SEED=N is --seed N for all programs and scripts; NNC_TEST_SEED=random draws a seed for each program, which its last line prints.
- * NNC_TEST_DRAWS=N multiplies the random cases (default 1, see test_draws). NNC_TEST_DRAWN=1 runs only tests that draw: those that asked
+ * NNC_TEST_DRAWS=N: the number of random cases, in quarters (see test_draws). NNC_TEST_DRAWN=1 runs only tests that draw: those that asked
  * for the seed or for a number of cases in an earlier run with the same folder TEST_CACHE. */
 #ifndef NNC_TEST_H
 #define NNC_TEST_H
@@ -21,15 +21,20 @@ extern int test_failures; /* of the test that runs */
 /* Runs body without a word; does a CHECK in it fail? It is no failure of the test. */
 bool test_fails(void (*body)(const void *ctx), const void *ctx);
 void test_fail(const char *file, int line, const char *fmt, ...) NNC_PRINTF(3, 4);
-void test_fail_status(const char *file, int line, const char *what, nnc_status st); /* and what is in test_sink */
-void test_skip(const char *fmt, ...) NNC_PRINTF(1, 2); /* prints why and counts the test as skipped */
+void test_fail_status(
+    const char *file, int line, const char *what, nnc_status st); /* and what is in test_sink */
+void test_skip(const char *fmt, ...)
+    NNC_PRINTF(1, 2); /* prints why and counts the test as skipped */
 uint64_t test_seed_of_case(void);
-#define test_seed test_seed_of_case() /* --seed, default fixed; print it when a generated case fails */
+#define test_seed \
+    test_seed_of_case() /* --seed, default fixed; print it when a generated case fails */
 bool test_seed_is_usual(void); /* is it the default one? */
-/* Number of random cases for a test whose full number is n: n * NNC_TEST_DRAWS / 4, at least 1. ./test.sh thus draws a quarter, CI all
- * with NNC_TEST_DRAWS=4. */
+/* Number of random cases for a test whose full number is n: n * NNC_TEST_DRAWS / 4, at least 1; by default an eighth, or a quarter with
+ * AddressSanitizer. CI draws all of them with NNC_TEST_DRAWS=4. */
 int test_draws(int n);
-extern nnc_sink *test_sink;  /* cleared before each test */
+/* Does a test with a list of cases run case i? By default one of `of` (at most 8), chosen by the seed; with NNC_TEST_DRAWS=4 each. */
+bool test_takes(uint64_t i, int of);
+extern nnc_sink *test_sink; /* cleared before each test */
 
 #define TEST(n) \
     static void test_##n(void); \
@@ -42,7 +47,8 @@ extern nnc_sink *test_sink;  /* cleared before each test */
 #define CHECK(e) ((e) ? (void)0 : test_fail(__FILE__, __LINE__, "%s", #e))
 /* Evaluates e, which must hold at the usual seed only: how many of the drawn cases are of a kind, a limit that was fitted. At other seeds
  * it may be false by chance. */
-#define CHECK_USUAL(e) ((e) || !test_seed_is_usual() ? (void)0 : test_fail(__FILE__, __LINE__, "%s", #e))
+#define CHECK_USUAL(e) \
+    ((e) || !test_seed_is_usual() ? (void)0 : test_fail(__FILE__, __LINE__, "%s", #e))
 #define CHECK_OK(e) \
     do { \
         nnc_status s_ = (e); \
@@ -59,17 +65,21 @@ extern nnc_sink *test_sink;  /* cleared before each test */
     do { \
         const char *a_ = (a), *b_ = (b); \
         if (strcmp(a_ ? a_ : "(null)", b_ ? b_ : "(null)")) \
-            test_fail(__FILE__, __LINE__, "%s is\n%s\nnot\n%s", #a, a_ ? a_ : "(null)", b_ ? b_ : "(null)"); \
+            test_fail(__FILE__, __LINE__, "%s is\n%s\nnot\n%s", #a, a_ ? a_ : "(null)", \
+                b_ ? b_ : "(null)"); \
     } while (0)
 #define CHECK_NEAR(a, b, tol) \
     do { \
         double a_ = (a), b_ = (b), t_ = (tol); \
         if (!((a_ - b_ <= t_ && b_ - a_ <= t_) || (a_ != a_ && b_ != b_) || a_ == b_)) \
-            test_fail(__FILE__, __LINE__, "%s is %.17g, not %s = %.17g (+- %g)", #a, a_, #b, b_, t_); \
+            test_fail( \
+                __FILE__, __LINE__, "%s is %.17g, not %s = %.17g (+- %g)", #a, a_, #b, b_, t_); \
     } while (0)
 /* Is there a diagnostic whose text (with its location line) contains `part`? */
 #define CHECK_DIAG(part) \
-    (test_has_diag(part) ? (void)0 : (test_fail(__FILE__, __LINE__, "no diagnostic contains: %s", part), nnc_sink_print(test_sink, stderr)))
+    (test_has_diag(part) ? (void)0 \
+                         : (test_fail(__FILE__, __LINE__, "no diagnostic contains: %s", part), \
+                               nnc_sink_print(test_sink, stderr)))
 bool test_has_diag(const char *part);
 
 /* Folder of the cache of machine code that tests share, across suites and builds, as its keys are what is compiled: nnc in the folder

@@ -66,7 +66,7 @@ elif [ ! -s "$hardware" ] && begin calibrate; then
     rm -f "$out/calibrate.running"
 fi
 if [ -n "$tiny" ]; then
-    row mlp models/mlp.json --set batch=2
+    row mlp models/mlp.json --set batch=2 --set hidden=32
 else
     row vgg16_f32 models/vgg16.json --set batch=32
     row resnet50_step_f32 models/resnet50.json --set batch=32 --mode=step

@@ -100,11 +100,10 @@ static nnc_env *open_env(bool least)
     return e;
 }
 
-/* Is each pass compared, too? Of half of the models by default, not of VGG-16: its 34 M weights for each step take time. */
+/* Is each pass compared, too? Of a quarter of the models by default, not of VGG-16: its 34 M weights for each step take time. */
 static bool has_steps(const row *r)
 {
-    return strcmp(r->model, "vgg16") != 0 &&
-           ((uint64_t)(r - rows) + test_seed) % 4 < (uint64_t)test_draws(8);
+    return strcmp(r->model, "vgg16") != 0 && test_takes((uint64_t)(r - rows), 4);
 }
 
 /* ---- JSON ---- */
@@ -204,9 +203,9 @@ static void compare_row(nnc_env *env, const row *r)
 TEST(models_agree)
 {
     nnc_env *env = open_env(false);
-    /* A sanitizer gets every second model, the other half with the next seed; without plug-ins, below, all of them. */
+    /* By default every second row, the others with the next seed. A sanitizer leaves out VGG-16; without plug-ins, below, it gets all. */
     for (size_t i = 0; env && i < NNC_COUNT(rows); i++)
-        if (!api_sanitized || (strcmp(rows[i].model, "vgg16") && (i + test_seed) % 2 == 0))
+        if (test_takes(i, 2) && !(api_sanitized && !strcmp(rows[i].model, "vgg16")))
             compare_row(env, &rows[i]);
     nnc_env_destroy(env);
 }
@@ -220,7 +219,7 @@ TEST(models_agree_without_plugins)
         bool skip = false;
         for (size_t k = 0; k < NNC_COUNT(slow); k++)
             skip |= !strcmp(rows[i].model, slow[k]);
-        if (!skip && (api_sanitized || (i + test_seed) % 4 < (size_t)test_draws(4)))
+        if (!skip && (api_sanitized || test_takes(i, 8)))
             compare_row(env, &rows[i]);
     }
     nnc_env_destroy(env);
@@ -470,7 +469,7 @@ TEST(reports)
                 test_fail(__FILE__, __LINE__, "%s: %s", r->model, nnc_text_str(&why));
             check_explain(r, a, plain);
             check_memory(r, env, a);
-            check_stages(env, a, (i + test_seed) % 4 < (size_t)test_draws(4));
+            check_stages(env, a, test_takes(i, 4));
         }
         nnc_text_deinit(&why);
         nnc_artifact_destroy(a);

@@ -189,7 +189,8 @@ TEST(pipelines_train_as_one_device)
     CHECK(begin(&f));
     for (size_t i = 0; i < NNC_COUNT(cases); i++)
         for (int level = 1; level <= 2; level++)
-            check_all(&f, &cases[i].t, level, cases[i].what);
+            if (test_takes(i + (uint64_t)level, 2))
+                check_all(&f, &cases[i].t, level, cases[i].what);
     end(&f);
 }
 

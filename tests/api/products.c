@@ -111,11 +111,13 @@ TEST(attention_in_blocks_of_rows)
     int n = 0;
     for (size_t i = 0; i < NNC_COUNT(cases); i++)
         for (size_t k = 0; k < NNC_COUNT(threads); k++) {
+            if (!test_takes(i + k, 2))
+                continue;
             const bool interpreted = api_sanitized || (i + k) % 3 == 0;
             const int got = check(&cases[i], threads[k], interpreted && cases[i].tokens < 300);
             CHECK(!interpreted || cases[i].tokens >= 300 || got <= 0);
             n += got > 0;
         }
-    printf("  %d of %d fused\n", n, (int)(NNC_COUNT(cases) * NNC_COUNT(threads)));
-    CHECK(n > 6 || api_sanitized);
+    printf("  %d fused\n", n);
+    CHECK(n > 3 || api_sanitized);
 }

@@ -156,7 +156,8 @@ TEST(other_shapes_have_the_numbers_of_a_fresh_compile)
         {"models/transformer_mlp.json", {{{"batch", "2"}, {"dim", "96"}}, 2}},
         {"models/unet.json", {{{"batch", "2"}, {"image", "32"}, {"channels", "8"}}, 3}}};
     for (size_t i = 0; e && i < NNC_COUNT(at); i++)
-        check_model(e, at[i].file, &at[i].r, NULL);
+        if (test_takes(i, 4))
+            check_model(e, at[i].file, &at[i].r, NULL);
     close_env(e);
 }
 

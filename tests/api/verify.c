@@ -442,6 +442,8 @@ TEST(results_of_sums_and_their_operands)
     };
     for (int way = 0; way < 4; way++)
         for (size_t i = 0; i < NNC_COUNT(text); i++) {
+            if (!test_takes(i + (uint64_t)way, 4))
+                continue;
             NNC_LOCAL(nnc_text) t = {0}, out = {0};
             nnc_env *e = NULL;
             nnc_scan scan;

@@ -1,6 +1,6 @@
 /* tests/cli/cli.c -- golden tests of the program itself. A case file is a shell session:
  *
- *     $ nnc check tests/cli/bad.json     run from the repository's root; stdout and stderr together
+ *     $ nnc check tests/cli/bad.json     run from the repository's root; stdout and stderr together; $$: drawn
  *     ! 3                                exit code (0 when the line is absent)
  *     expected lines                     `...` stands for any run of characters within a line
  *
@@ -92,6 +92,7 @@ enum { MAX_WANT = 400 };
 typedef struct session {
     const char *file;
     const char *command;
+    bool drawn; /* one of test_takes */
     int line, code, n_want;
     char *want[MAX_WANT];
 } session;
@@ -99,6 +100,8 @@ typedef struct session {
 static void finish(const session *s, nnc_text *blessed)
 {
     int code, at = 0;
+    if (s->drawn && !getenv("NNC_BLESS") && !test_takes((uint64_t)s->line, 8))
+        return;
     char *got = run(s->command, &code), *copy = strdup(got);
     bool ok = same((char **)s->want, s->n_want, copy, &at) && code == s->code;
     free(copy);
@@ -106,7 +109,7 @@ static void finish(const session *s, nnc_text *blessed)
         test_fail(s->file, s->line,
             "$ %s\nexit code %d (wanted %d); line %d differs; wanted `%s`; all of it:\n%s",
             s->command, code, s->code, at + 1, at < s->n_want ? s->want[at] : "(end)", got);
-    nnc_printf(blessed, "$ %s\n", s->command);
+    nnc_printf(blessed, "%s %s\n", s->drawn ? "$$" : "$", s->command);
     if (ok ? s->code : code)
         nnc_printf(blessed, "! %d\n", ok ? s->code : code);
     if (ok) {
@@ -133,10 +136,12 @@ static void run_file(const char *path)
         if (next)
             *next++ = 0;
         line++;
-        if (!strncmp(p, "$ ", 2) || *p == '#') {
+        const bool drawn = !strncmp(p, "$$ ", 3), command = drawn || !strncmp(p, "$ ", 2);
+        if (command || *p == '#') {
             if (s.command)
                 finish(&s, &blessed);
-            s = (session){.file = path, .command = *p == '$' ? p + 2 : NULL, .line = line};
+            s = (session){.file = path, .drawn = drawn, .line = line};
+            s.command = command ? p + 2 + drawn : NULL;
             if (*p == '#')
                 nnc_printf(&blessed, "%s\n", p);
         } else if (!strncmp(p, "! ", 2) && s.command) {

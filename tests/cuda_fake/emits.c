@@ -89,7 +89,8 @@ TEST(emits_models)
     CHECK_OK(nnc_env_create(
         &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
     for (size_t i = 0; e && i < files.gl_pathc * NNC_COUNT(both); i++)
-        check(e, files.gl_pathv[i / NNC_COUNT(both)], both[i % NNC_COUNT(both)], NULL, 0);
+        if (test_takes(i / NNC_COUNT(both), 4))
+            check(e, files.gl_pathv[i / NNC_COUNT(both)], both[i % NNC_COUNT(both)], NULL, 0);
     nnc_env_destroy(e);
     globfree(&files);
     char why[512];

@@ -39,7 +39,7 @@ static void compare(nnc_env *e, uint64_t seed, nnc_precision precision, uint32_t
 
 TEST(generated_in_every_precision)
 {
-    const int n = test_draws(8);
+    const int n = test_draws(16);
     int calls = 0;
     if (!*NNC_TEST_CXX) {
         test_skip("no C++ compiler to build kernels for the CPU");
@@ -68,7 +68,7 @@ TEST(generated_in_every_precision)
 TEST(generated_over_several_kinds)
 {
     static const char *const lists[] = {"cpu,cuda:sm_90", "cuda:sm_75,cpu,cuda:sm_90"};
-    const int n = test_draws(8);
+    const int n = test_draws(16);
     if (!*NNC_TEST_CXX) {
         test_skip("no C++ compiler to build kernels for the CPU");
         return;

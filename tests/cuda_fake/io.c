@@ -204,7 +204,7 @@ TEST(any_call_of_a_stream_may_fail)
     bool all = false;
     if (no_compiler())
         return;
-    for (int at = 1; at < 3000 && !all; at += at < 120 ? 1 : 3) {
+    for (int at = 1; at < 3000 && !all; at += at < test_draws(120) ? 1 : 12 / test_draws(4)) {
         int64_t ns[NNC_STREAM_RUNS];
         char why[512];
         loaded l;

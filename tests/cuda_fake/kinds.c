@@ -250,6 +250,8 @@ TEST(models_over_several_kinds)
     if (no_compiler())
         return;
     for (size_t i = 0; i < 2 * NNC_COUNT(lists); i++) {
+        if (!test_takes(i, 4))
+            continue;
         nnc_compile_options c = nnc_compile_defaults;
         c.streams = 1 + (int)(i / 2 % 2);
         c.precision = precision[i / 2];

@@ -413,6 +413,12 @@ int ct_run_all(ct_set *s, uint64_t seed)
 
 void ct_all_agree(ct_set *s)
 {
+    enum { FEW = 4 };
+    const int all = s->n;
+    s->n = 0;
+    for (int i = 0; i < all; i++)
+        if (all < FEW || test_takes((uint64_t)i, 3))
+            s->k[s->n++] = s->k[i];
     const int good = ct_build(s, NULL) ? ct_run_all(s, test_seed) : 0;
     CHECK(good == s->n || !*NNC_TEST_CXX);
     ct_set_deinit(s);

@@ -13,9 +13,9 @@ typedef struct ct_set {
     bool open;
     const nnc_kernel *k[CT_KERNELS];
     int n;
-    bool tiny;    /* for ct_tiny */
-    bool sums;    /* contractions, too: those that no library takes */
-    int sms;      /* for a GPU of so many SMs; 0: ct_h200 or ct_tiny */
+    bool tiny; /* for ct_tiny */
+    bool sums; /* contractions, too: those that no library takes */
+    int sms; /* for a GPU of so many SMs; 0: ct_h200 or ct_tiny */
     int64_t most; /* elements that a result may have for ct_add_graph; 0 = any */
     long long first, count; /* blocks that ct_call runs; count 0: all */
     void *lib;
@@ -31,8 +31,8 @@ nnc_graph *ct_parse(const char *text);
 nnc_graph *ct_fuse(const nnc_graph *g);
 /* Lowers every node that becomes a kernel; also checks the verifier and the text's round trip. */
 void ct_add_graph(ct_set *s, const nnc_graph *g);
-void ct_add_text(ct_set *s, const char *text);       /* each node a kernel of its own */
-void ct_add_fused(ct_set *s, const char *text);      /* all nodes one kernel */
+void ct_add_text(ct_set *s, const char *text); /* each node a kernel of its own */
+void ct_add_fused(ct_set *s, const char *text); /* all nodes one kernel */
 /* A text of one kernel, which is returned; NULL: reported. */
 const nnc_kernel *ct_add_one(ct_set *s, const char *fmt, ...) NNC_PRINTF(2, 3);
 void ct_add(ct_set *s, const nnc_kernel *k);
@@ -44,7 +44,7 @@ bool ct_run(ct_set *s, int i, uint64_t seed, char why[256]);
 const char *ct_call(ct_set *s, int i, void *const *arg);
 /* All of them; test failures are reported. Returns how many agreed. */
 int ct_run_all(ct_set *s, uint64_t seed);
-/* Compiles and runs all of them, which must agree where there is a C++ compiler, and frees the set. */
+/* Compiles and runs the kernels, of many by default a third, which must agree where there is a C++ compiler, and frees the set. */
 void ct_all_agree(ct_set *s);
 void ct_set_deinit(ct_set *s);
 /* Memory whose end and beginning touch pages that may not be accessed. */
