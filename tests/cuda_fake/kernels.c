@@ -133,6 +133,12 @@ static void *open_source(const char *source)
 
 /* ---- what the comments say ----------------------------------------------------------------------------------------- */
 
+/* strstr without the sanitizer's byte by byte search for the text's end: a sixth of the time with sources of models. */
+static const char *text_at(const char *s, const char *part)
+{
+    return memmem(s, strlen(s), part, strlen(part));
+}
+
 /* The buffers of a line "reads   x0 f32[64,...], 4 KB; x1 ..." of kernel k's comment: x of an argument read, y of one written. */
 static bool read_buffers(
     const char *begin, const char *end, char letter, fake_kernel *k, fake_shape *of, int *n)
@@ -178,7 +184,7 @@ static bool read_sizes(const char *p, const char *close, fake_kernel *k)
 static bool next_kernel(const char **at, fake_kernel *k)
 {
     const char *head = "extern \"C\" __global__ void __launch_bounds__(";
-    const char *p = strstr(*at, head);
+    const char *p = text_at(*at, head);
     if (!p)
         return false;
     k->max_threads = atoi(p + strlen(head));
@@ -199,7 +205,7 @@ static bool read_values(const char *at, const fake_kernel *k, fake_shape *to)
 {
     const char *end = strchr(at, '\n');
     for (int i = 0; i < k->n_size; i++) {
-        at = strstr(at, " = ");
+        at = text_at(at, " = ");
         if (!at || at > end)
             return false;
         at += 3;
@@ -208,14 +214,14 @@ static bool read_values(const char *at, const fake_kernel *k, fake_shape *to)
         if (k->is_float[i])
             memcpy(&to->size[i], &x, sizeof x);
     }
-    at = strstr(at, " = ");
+    at = text_at(at, " = ");
     return !at || at > end;
 }
 
 static bool read_shape(const char *begin, const char *values, bool finish, fake_kernel *k)
 {
-    const char *end = strstr(begin, "*/"), *reads = strstr(begin, " *   reads"),
-               *writes = strstr(begin, " *   writes"), *how = strstr(begin, " *   schedule");
+    const char *end = text_at(begin, "*/"), *reads = text_at(begin, " *   reads"),
+               *writes = text_at(begin, " *   writes"), *how = text_at(begin, " *   schedule");
     k->shape = realloc(k->shape, sizeof *k->shape * (size_t)(k->n_shape + 1));
     fake_shape *to = &k->shape[k->n_shape++];
     *to = (fake_shape){0};
@@ -239,10 +245,10 @@ static bool read_comments(const char *source, fake_kernel *k)
     n -= finish ? 7 : 0;
     snprintf(head, sizeof head, "/* %.*s\n", (int)n, k->name);
     snprintf(code, sizeof code, "\n *   code      %.*s", (int)n, k->name);
-    const char *begin = strstr(source, head);
+    const char *begin = text_at(source, head);
     if (begin)
         return read_shape(begin, NULL, finish, k);
-    for (const char *p = source; (p = strstr(p, code)) != NULL;) {
+    for (const char *p = source; (p = text_at(p, code)) != NULL;) {
         for (begin = p; begin > source && strncmp(begin, "/* k_", 5) != 0; begin--)
             ;
         p += strlen(code);
@@ -263,7 +269,7 @@ static size_t static_bytes(const char *text, const char *end)
         {"unsigned int", 4}, {"signed char", 1}, {"unsigned char", 1}, {"unsigned long long", 8},
         {"unsigned", 4}};
     size_t sum = 0;
-    for (const char *p = text; (p = strstr(p, "__shared__ ")) != NULL && p < end; p++) {
+    for (const char *p = text; (p = text_at(p, "__shared__ ")) != NULL && p < end; p++) {
         long n = 0, m = 1;
         const char *type = p + strlen("__shared__ "), *dims = strchr(type, '[');
         size_t size = 0;
@@ -298,7 +304,7 @@ int fake_library_load(const char *code, fake_library **out)
     while (ok && next_kernel(&at, &k)) {
         ok = read_comments(code, &k) && find(lib, k.name, "_thunk", &k.thunk) &&
              find(lib, "shim_launch", "", &k.launch);
-        const char *next = strstr(at, "extern \"C\" __global__");
+        const char *next = text_at(at, "extern \"C\" __global__");
         k.static_bytes = static_bytes(at, next ? next : at + strlen(at));
         if (!ok)
             fake_wrong("kernel %s is not as the fake runtime expects it", k.name);
