@@ -426,8 +426,12 @@ bool ox_pad(ox_build *b)
 
 bool ox_gather(ox_build *b)
 {
+    const nnc_type x = ox_shape_of(b, 0), at = ox_shape_of(b, 1);
     int axis;
-    if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, ox_in(b, 0))->rank, &axis))
+    if (ox_has_empty(b) && b->row->op == OP_gather_elements) /* its result has the indices' shape */
+        return b->in[1].state == OX_empty ? ox_none(b, 0, (nnc_dtype)x.dtype, at.rank, at.dim)
+                                          : ox_wrong(b, "indices of a tensor without elements");
+    if (!ox_axis(b, ox_int(b, "axis", 0), x.rank, &axis))
         return false;
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
     return ox_give(b, ox_on_axis(b, b->row->op, 2, v, axis));

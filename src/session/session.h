@@ -168,6 +168,7 @@ nnc_status nnc_artifact_make_inputs(const nnc_artifact *a, const nnc_compare_opt
 /* Sets all inputs of the session so, one after the other, where they are if the host can access that. */
 nnc_status nnc_session_make_inputs(nnc_session *s, const nnc_compare_options *o, uint64_t seed, nnc_sink *sink) NNC_MUST;
 /* An output of the last run, row-major; NULL: the host cannot access it, and nnc_session_output copies it. Valid until the next run. */
+int nnc_session_results(const nnc_session *s); /* outputs that have elements; others come after them */
 const void *nnc_session_output_memory(nnc_session *s, int i);
 /* NNC_E_USAGE when a name is no input (or no output) of the model. */
 nnc_status nnc_artifact_check_names(const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink) NNC_MUST;
