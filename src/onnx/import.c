@@ -775,7 +775,7 @@ nnc_status nnc_shape_parse(const char *text, nnc_shape *out, nnc_arena *a, nnc_s
     while (ok && *p) {
         char *end;
         long long v = strtoll(p, &end, 10);
-        ok = end > p && v >= 1 && v <= INT64_C(1) << 40 && out->rank < NNC_MAX_RANK &&
+        ok = end > p && v >= 0 && v <= INT64_C(1) << 40 && out->rank < NNC_MAX_RANK &&
              (!*end || ((*end == 'x' || *end == ',') && end[1]));
         if (ok)
             out->dim[out->rank++] = v;
