@@ -152,7 +152,7 @@ NNC_API nnc_status nnc_session_create_with(
 NNC_API void nnc_session_destroy(nnc_session *s);
 NNC_API int nnc_session_inputs(const nnc_session *s);
 NNC_API int nnc_session_outputs(const nnc_session *s);
-/* By index; NULL after the last. */
+/* By index; NULL after the last. Outputs without elements come last; inputs without elements, which no op reads, are not among them. */
 NNC_API const char *nnc_session_input_name(const nnc_session *s, int i);
 NNC_API const char *nnc_session_output_name(const nnc_session *s, int i);
 NNC_API const nnc_type *nnc_session_input_type(const nnc_session *s, int i);

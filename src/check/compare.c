@@ -268,6 +268,9 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     c->paired[0] = c->paired[1] = NO_PAIRS;
     nnc_arena_init(&c->arena, 0);
     nnc_graph *step = NULL;
+    if (m->n_output == 0)
+        return nnc_fail0(sink, NNC_E_MODEL,
+            "%s: no output has elements, so there is nothing to compare", m->name);
     if (c->o->training) {
         NNC_NEED(step = nnc_graph_clone(m, sink), sink);
         nnc_judged_moments(step);

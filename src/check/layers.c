@@ -415,7 +415,7 @@ static nnc_status run_program(layers *l, int which)
         st = l->n_state ? nnc_session_step(s, l->sink) : nnc_session_run(s, l->sink);
     if (!st)
         st = place_states(l, which, s);
-    for (int i = 0; !st && i < nnc_session_outputs(s); i++) {
+    for (int i = 0; !st && i < nnc_session_results(s); i++) {
         const nnc_type *t = nnc_session_output_type(s, i);
         NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
         value v = {i, nnc_def(g, g->output[i])->origin, t, data};

@@ -180,7 +180,7 @@ static nnc_status run_once(const measure *s, nnc_session *x)
 /* Result i of a session: outputs, then states. */
 static nnc_status result(nnc_session *x, int i, void **data, int64_t *bytes, nnc_sink *sink)
 {
-    const int n = nnc_session_outputs(x);
+    const int n = nnc_session_results(x);
     *bytes =
         nnc_type_bytes(i < n ? nnc_session_output_type(x, i) : nnc_session_state_type(x, i - n));
     *data = nnc_aligned_alloc(64, (size_t)*bytes);
@@ -205,14 +205,14 @@ static nnc_status compare_one(measure *s, int k, int own, int joined, bool *same
 static nnc_status compare_all(measure *s)
 {
     nnc_session *joined = s->at[0].s;
-    const int outputs = nnc_session_outputs(joined), states = nnc_session_states(joined);
+    const int outputs = nnc_session_results(joined), states = nnc_session_states(joined);
     int output = 0, state = 0, all_states = 0;
     NNC_TRY(run_once(s, joined));
     for (int k = 0; k < s->n; k++)
         all_states += nnc_session_states(s->at[1 + k].s);
     for (int k = 0; k < s->n; k++) {
         nnc_session *own = s->at[1 + k].s;
-        const int no = nnc_session_outputs(own), ns = nnc_session_states(own);
+        const int no = nnc_session_results(own), ns = nnc_session_states(own);
         bool *same = &s->out->model[k].same;
         NNC_TRY(run_once(s, own));
         *same = output + no <= outputs && all_states == states;

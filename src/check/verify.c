@@ -111,7 +111,7 @@ static nnc_status run_session(run *r, nnc_session *s)
     for (int i = 0; i < nnc_session_inputs(s); i++)
         NNC_TRY(nnc_session_input(s, i, r->input[i], r->sink));
     NNC_TRY(nnc_session_run(s, r->sink));
-    for (int k = 0; k < nnc_session_outputs(s); k++) {
+    for (int k = 0; k < nnc_session_results(s); k++) {
         const nnc_type *t = nnc_session_output_type(s, k);
         NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
         NNC_NEED(data, r->sink);

@@ -12,6 +12,12 @@ static void describe(const char *name, const nnc_type *t, const void *data, nnc_
 {
     double lo = INFINITY, hi = -INFINITY, sum = 0;
     int64_t n = nnc_type_numel(t), bad = 0;
+    if (n == 0) {
+        nnc_printf(out, "%s ", name);
+        nnc_put_type(out, t);
+        nnc_puts(out, ": no elements\n");
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         double v = nnc_get_f64((nnc_dtype)t->dtype, data, i);
         if (!isfinite(v)) {
@@ -35,25 +41,7 @@ static void describe(const char *name, const nnc_type *t, const void *data, nnc_
     nnc_putc(out, '\n');
 }
 
-/* Outputs without elements. */
-static nnc_status get_empty(const options *o, const nnc_model *g, nnc_text *out, nnc_sink *sink)
-{
-    for (uint32_t i = 0; i < g->n_empty; i++) {
-        const nnc_empty *e = &g->empty[i];
-        for (int k = 0; k < o->n_output; k++)
-            if (!strcmp(o->output[k].name, e->name))
-                NNC_TRY(nnc_write_output(o->output[k].value, &e->type, "", sink));
-        if (o->format != NNC_TEXT)
-            continue;
-        nnc_printf(out, "%s ", e->name);
-        nnc_put_type(out, &e->type);
-        nnc_puts(out, ": no elements\n");
-    }
-    return NNC_OK;
-}
-
-static nnc_status get_outputs(
-    const options *o, const nnc_artifact *a, nnc_session *s, nnc_text *out, nnc_sink *sink)
+static nnc_status get_outputs(const options *o, nnc_session *s, nnc_text *out, nnc_sink *sink)
 {
     for (int i = 0; i < nnc_session_outputs(s); i++) {
         const nnc_type *t = nnc_session_output_type(s, i);
@@ -71,7 +59,6 @@ static nnc_status get_outputs(
             describe(name, t, data, out);
         NNC_TRY(st);
     }
-    NNC_TRY(get_empty(o, nnc_artifact_graph(a), out, sink));
     return o->outputs ? nnc_session_write(s, o->outputs, sink) : NNC_OK;
 }
 
@@ -238,7 +225,7 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
     if (!st && g.parts)
         st = nnc_session_part_times(w->session, g.part_ms, sink);
     if (!st)
-        st = get_outputs(o, w->artifact, w->session, &w->text, sink);
+        st = get_outputs(o, w->session, &w->text, sink);
     (o->compare.training ? nnc_artifact_step_work : nnc_artifact_work)(
         w->artifact, &g.flops, &g.bytes, &g.launches);
     nnc_json_writer json = {.out = &w->text, .csv = o->format == NNC_CSV};

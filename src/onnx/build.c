@@ -206,7 +206,11 @@ bool ox_has_empty(const ox_build *b)
 
 nnc_type ox_shape_of(const ox_build *b, int i)
 {
-    const ox_value *v = &b->in[i];
+    return ox_type_of(b, &b->in[i]);
+}
+
+nnc_type ox_type_of(const ox_build *b, const ox_value *v)
+{
     return v->state == OX_empty ? nnc_type_make(v->dtype, v->rank, v->dim) : *ox_type(b, v->ref);
 }
 
@@ -214,28 +218,6 @@ bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t 
 {
     return ox_any_0(rank, dim) ? ox_none(b, 0, d, rank, dim)
                                : ox_give(b, ox_reshape(b, x, rank, dim));
-}
-
-/* The row's builder tells the result's type when each such operand is a number. */
-bool ox_each_empty(ox_build *b)
-{
-    nnc_type t = nnc_type_make(DT_f32, 0, NULL);
-    for (int i = 0; i < b->n_in; i++) {
-        const nnc_type x = ox_shape_of(b, i);
-        for (int k = 1; k <= x.rank || k <= t.rank; k++) { /* from the end */
-            int64_t p = k <= x.rank ? x.dim[x.rank - k] : 1,
-                    q = k <= t.rank ? t.dim[t.rank - k] : 1;
-            if (p != q && p != 1 && q != 1)
-                return ox_wrong(b, "its operands have shapes that do not fit");
-            t.dim[NNC_MAX_RANK - k] = p == 1 ? q : p;
-        }
-        t.rank = x.rank > t.rank ? x.rank : t.rank;
-        memmove(t.dim, t.dim + NNC_MAX_RANK - t.rank, (size_t)t.rank * sizeof *t.dim);
-        if (b->in[i].state == OX_empty)
-            b->in[i] = (ox_value){
-                .state = OX_here, .ref = ox_num(b, b->in[i].dtype, 1), .dtype = b->in[i].dtype};
-    }
-    return b->row->build(b) && ox_none(b, 0, ox_dt(b, b->out[0].ref), t.rank, t.dim);
 }
 
 nnc_ref ox_op(ox_build *b, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr)

@@ -74,8 +74,6 @@ static nnc_ref low_bits(ox_build *b, nnc_ref x, nnc_dtype d, int bits)
 
 static bool cast_to(ox_build *b, nnc_dtype d, int bits)
 {
-    if (b->in[0].state == OX_empty)
-        return ox_none(b, 0, d, b->in[0].rank, b->in[0].dim);
     nnc_ref x = ox_in(b, 0);
     if (!ox_give(b, bits ? low_bits(b, x, d, bits) : ox_to(b, x, d)))
         return false;

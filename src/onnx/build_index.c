@@ -21,12 +21,12 @@ bool ox_topk(ox_build *b)
     int axis;
     if (b->row->from >= 10 && !ox_const_int(b, 1, &k))
         return false;
-    const nnc_type t = ox_shape_of(b, 0);
+    const nnc_type t = *ox_type(b, x);
     if (!ox_axis(b, ox_int(b, "axis", -1), t.rank, &axis))
         return false;
-    if (k == 0 || (b->in[0].state == OX_empty && k > 0 && k <= t.dim[axis])) {
+    if (k == 0) {
         nnc_type none = t;
-        none.dim[axis] = k;
+        none.dim[axis] = 0;
         return ox_none(b, 0, (nnc_dtype)t.dtype, t.rank, none.dim) &&
                ox_none(b, 1, DT_i64, t.rank, none.dim);
     }
@@ -43,22 +43,6 @@ bool ox_topk(ox_build *b)
 bool ox_gather_nd(ox_build *b)
 {
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
-    if (ox_has_empty(
-            b)) { /* its shape: that of the indices but for the last dimension, then the rest of the operand's */
-        const nnc_type x = ox_shape_of(b, 0), at = ox_shape_of(b, 1);
-        const int64_t used = ox_int(b, "batch_dims", 0) + (at.rank ? at.dim[at.rank - 1] : 0);
-        int64_t d[2 * NNC_MAX_RANK];
-        int rank = 0;
-        while (rank < at.rank - 1) {
-            d[rank] = at.dim[rank];
-            rank++;
-        }
-        for (int64_t i = used; i >= 0 && i < x.rank; i++)
-            d[rank++] = x.dim[i];
-        if (rank > NNC_MAX_RANK || !ox_any_0(rank, d))
-            return ox_wrong(b, "indices of a tensor without elements");
-        return ox_none(b, 0, (nnc_dtype)x.dtype, rank, d);
-    }
     nnc_attr a = nnc_ai(AT_batch_dims, ox_int(b, "batch_dims", 0));
     return ox_give(b, ox_op(b, OP_gather_nd, 2, v, 1, &a));
 }

@@ -84,20 +84,15 @@ bool ox_unsqueeze(ox_build *b)
 
 bool ox_transpose(ox_build *b)
 {
-    const nnc_type x = ox_shape_of(b, 0);
-    int64_t perm[NNC_MAX_RANK], d[NNC_MAX_RANK];
+    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    int64_t perm[NNC_MAX_RANK];
     int n;
     if (!ox_ints(b, "perm", NNC_MAX_RANK, &n, perm))
         for (n = 0; n < x.rank; n++)
             perm[n] = x.rank - 1 - n;
     if (n != x.rank)
         return !b->x->status && ox_wrong(b, "perm has %d numbers for %d dimensions", n, x.rank);
-    if (!ox_has_empty(b))
-        return ox_give(b, ox_transposed(b, ox_in(b, 0), perm));
-    for (int i = 0, to; i < n; i++)
-        if (ox_axis(b, perm[i], n, &to))
-            d[i] = x.dim[to];
-    return !b->x->status && ox_none(b, 0, (nnc_dtype)x.dtype, n, d);
+    return ox_give(b, ox_transposed(b, ox_in(b, 0), perm));
 }
 
 bool ox_concat(ox_build *b)
@@ -310,15 +305,18 @@ static bool read_pads(ox_build *b, int rank, int64_t pads[2 * NNC_MAX_RANK])
 }
 
 /* The result of an operand without elements, which has the padding's value, or no elements either; so has one from which all is cut off. */
-static bool pad_none(ox_build *b, const nnc_type *t, const int64_t *pads, double value)
+static bool pad_none(
+    ox_build *b, const nnc_type *t, const int64_t *pads, const char *mode, double value)
 {
     int64_t d[NNC_MAX_RANK];
     for (int i = 0; i < t->rank; i++)
         if ((d[i] = t->dim[i] + pads[i] + pads[i + t->rank]) < 0)
             return ox_wrong(b, "more is cut off than there is");
-    return ox_any_0(t->rank, d)
-               ? ox_none(b, 0, (nnc_dtype)t->dtype, t->rank, d)
-               : ox_give(b, ox_broadcast(b, ox_num(b, (nnc_dtype)t->dtype, value), t->rank, d));
+    if (ox_any_0(t->rank, d))
+        return ox_none(b, 0, (nnc_dtype)t->dtype, t->rank, d);
+    if (strcmp(mode, "constant") != 0)
+        return ox_wrong(b, "%s of a tensor without elements", mode);
+    return ox_give(b, ox_broadcast(b, ox_num(b, (nnc_dtype)t->dtype, value), t->rank, d));
 }
 
 static bool pads_to_none(const nnc_type *t, const int64_t *pads)
@@ -414,8 +412,7 @@ bool ox_pad(ox_build *b)
     if (!read_pads(b, rank, pads))
         return false;
     if (pads_to_none(&t, pads))
-        return strcmp(mode, "constant") != 0 ? ox_wrong(b, "%s of a tensor without elements", mode)
-                                             : pad_none(b, &t, pads, value);
+        return pad_none(b, &t, pads, mode, value);
     if (!crop(b, &x, pads))
         return false;
     if (!strcmp(mode, "wrap"))
@@ -431,22 +428,11 @@ bool ox_gather(ox_build *b)
 {
     const nnc_type x = ox_shape_of(b, 0), at = ox_shape_of(b, 1);
     int axis;
+    if (ox_has_empty(b) && b->row->op == OP_gather_elements) /* its result has the indices' shape */
+        return b->in[1].state == OX_empty ? ox_none(b, 0, (nnc_dtype)x.dtype, at.rank, at.dim)
+                                          : ox_wrong(b, "indices of a tensor without elements");
     if (!ox_axis(b, ox_int(b, "axis", 0), x.rank, &axis))
         return false;
-    if (ox_has_empty(b)) {
-        if (b->row->op != OP_gather) /* its result has the indices' shape */
-            return b->in[1].state == OX_empty ? ox_none(b, 0, (nnc_dtype)x.dtype, at.rank, at.dim)
-                                              : ox_wrong(b, "indices of a tensor without elements");
-        int64_t d[2 * NNC_MAX_RANK];
-        const int rank = x.rank - 1 + at.rank;
-        for (int i = 0; i < rank; i++)
-            d[i] = i < axis             ? x.dim[i]
-                   : i < axis + at.rank ? at.dim[i - axis]
-                                        : x.dim[i - at.rank + 1];
-        if (rank > NNC_MAX_RANK || !ox_any_0(rank, d))
-            return ox_wrong(b, "indices of a tensor without elements");
-        return ox_none(b, 0, (nnc_dtype)x.dtype, rank, d);
-    }
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
     return ox_give(b, ox_on_axis(b, b->row->op, 2, v, axis));
 }
@@ -544,11 +530,9 @@ bool ox_space_to_depth(ox_build *b)
 bool ox_trilu(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
-    const nnc_type t = ox_shape_of(b, 0);
+    const nnc_type t = *ox_type(b, x);
     int64_t k = 0;
     int n;
-    if (b->in[0].state == OX_empty)
-        return ox_none(b, 0, (nnc_dtype)t.dtype, t.rank, t.dim);
     if (ox_has(b, 1) && !ox_const_ints(b, 1, 1, &n, &k))
         return false;
     if (t.rank < 2)
@@ -565,23 +549,13 @@ bool ox_trilu(ox_build *b)
 
 bool ox_one_hot(ox_build *b)
 {
-    const nnc_type t = ox_shape_of(b, 0);
+    const nnc_type t = *ox_type(b, ox_in(b, 0));
     double depth;
     int axis;
     if (!ox_const_float(b, 1, &depth) || !ox_axis(b, ox_int(b, "axis", -1), t.rank + 1, &axis))
         return false;
     if (!(depth >= 1 && depth < 1e9))
         return ox_wrong(b, "its depth %g is out of range", depth);
-    if (b->in[2].state == OX_empty)
-        return ox_wrong(b, "its input 2 has no elements");
-    if (b->in[0].state == OX_empty) {
-        int64_t d[NNC_MAX_RANK + 1];
-        for (int i = 0; i <= t.rank; i++)
-            d[i] = i == axis ? (int64_t)depth : t.dim[i - (i > axis)];
-        return t.rank == NNC_MAX_RANK
-                   ? ox_wrong(b, "its result has more than 8 dimensions")
-                   : ox_none(b, 0, (nnc_dtype)ox_shape_of(b, 2).dtype, t.rank + 1, d);
-    }
     nnc_ref index = ox_to(b, ox_in(b, 0), DT_i64), values = ox_in(b, 2);
     nnc_ref wrapped =
         ox_select(b, ox_2n(b, OP_lt, index, 0), ox_2n(b, OP_add, index, depth), index);

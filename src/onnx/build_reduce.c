@@ -95,22 +95,13 @@ bool ox_reduce(ox_build *b)
 bool ox_arg(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
-    nnc_type t = ox_shape_of(b, 0);
+    const nnc_type t = *ox_type(b, x);
     bool last = ox_int(b, "select_last_index", 0) != 0;
     int axis;
     if (!ox_axis(b, ox_int(b, "axis", 0), t.rank, &axis))
         return false;
     int64_t at = axis;
     nnc_attr a = nnc_av(AT_axes, 1, &at);
-    if (b->in[0].state == OX_empty) {
-        const bool keep = ox_int(b, "keepdims", 1) != 0;
-        if (t.dim[axis] == 0)
-            return ox_wrong(b, "an axis without elements has no index");
-        t.dim[axis] = 1;
-        for (int i = axis; i < t.rank - 1 && !keep; i++)
-            t.dim[i] = t.dim[i + 1];
-        return ox_none(b, 0, DT_i64, t.rank - !keep, t.dim);
-    }
     if (last)
         x = ox_op(b, OP_flip, 1, &x, 1, &a);
     nnc_ref r = ox_reduced(b, b->row->op, x, 1, &at, ox_int(b, "keepdims", 1) != 0);

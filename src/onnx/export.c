@@ -521,6 +521,13 @@ static nnc_status write_graph(model *m, exporter *x, nnc_text *t)
     for (uint32_t i = 0; i < nnc_result_outputs(g); i++)
         put_port(t, GRAPH_output, g->output_name[i] ? g->output_name[i] : x->name[g->output[i]],
             nnc_typeof(g, g->output[i]));
+    for (uint32_t i = 0; i < g->n_empty; i++) { /* an initializer */
+        NNC_LOCAL(nnc_text) none = {0};
+        put_port(t, GRAPH_output, g->empty[i].name, &g->empty[i].type);
+        op_tensor_head(&none, &g->empty[i].type, g->empty[i].name);
+        op_bytes(&none, TENSOR_raw, "", 0);
+        op_message(t, GRAPH_initializer, &none);
+    }
     NNC_TRY(write_nodes(m, x));
     write_copies(x);
     for (uint32_t i = 0; i < g->n_node; i++)

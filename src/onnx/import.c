@@ -331,20 +331,29 @@ static bool check_node(ox_build *b)
             : b->n_in < row->n_min   ? " or more"
                                      : " or fewer");
     for (int i = 0; i < b->n_in; i++) {
-        char optional[16];
+        char optional[16], past[16];
         snprintf(optional, sizeof optional, "?%d", i);
+        snprintf(past, sizeof past, "?past%d", i);
+        ox_value *v = &b->in[i];
+        if (v->state == OX_empty && v->rank > 1 && !v->dim[v->rank - 2] && ox_row_takes(row, past))
+            *v = (ox_value){0};
         if (i < row->n_min && b->in[i].state == OX_unset && !ox_row_takes(row, optional))
             return ox_wrong(b, "its input %d is missing", i);
         if (b->in[i].state == OX_sequence && !ox_row_takes(row, "?list"))
             return ox_refuse(b, "its input %d is a sequence", i);
         if (i == 0 && b->in[0].state != OX_sequence && ox_row_takes(row, "?list0"))
             return ox_wrong(b, "its input 0 is no sequence");
-        if (b->in[i].state == OX_empty && !ox_row_const(row, (size_t)i) &&
-            !ox_row_takes(row, "?empty") && !ox_row_takes(row, "?each") &&
-            !(i == 0 && ox_row_takes(row, "?same")))
-            return ox_refuse(b, "its input %d has no elements", i);
     }
     return true;
+}
+
+/* Its row has no rule for operands without elements, and there is one whose values are not read while the model is. */
+static bool needs_elements(const ox_build *b)
+{
+    for (int i = 0; i < b->n_in; i++)
+        if (b->in[i].state == OX_empty && !ox_row_const(b->row, (size_t)i))
+            return !ox_row_takes(b->row, "?empty");
+    return false;
 }
 
 static bool build_by_row(ox_build *b)
@@ -358,10 +367,7 @@ static bool build_by_row(ox_build *b)
     nnc_loc loc = x->g->loc;
     x->g->origin = b->path;
     x->g->loc = (nnc_loc){.file = x->file, .path = b->path};
-    bool ok = ox_row_takes(b->row, "?each") && ox_has_empty(b) ? ox_each_empty(b)
-              : ox_row_takes(b->row, "?same") && b->in[0].state == OX_empty
-                  ? ox_none(b, 0, b->in[0].dtype, b->in[0].rank, b->in[0].dim)
-                  : b->row->build(b);
+    bool ok = needs_elements(b) ? ox_empty_results(b) : b->row->build(b);
     x->g->origin = origin;
     x->g->loc = loc;
     if (x->g->status)
@@ -769,7 +775,7 @@ nnc_status nnc_shape_parse(const char *text, nnc_shape *out, nnc_arena *a, nnc_s
     while (ok && *p) {
         char *end;
         long long v = strtoll(p, &end, 10);
-        ok = end > p && v >= 1 && v <= INT64_C(1) << 40 && out->rank < NNC_MAX_RANK &&
+        ok = end > p && v >= 0 && v <= INT64_C(1) << 40 && out->rank < NNC_MAX_RANK &&
              (!*end || ((*end == 'x' || *end == ',') && end[1]));
         if (ok)
             out->dim[out->rank++] = v;

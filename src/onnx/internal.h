@@ -266,6 +266,7 @@ typedef struct ox_build { /* the node being imported */
     int n_in, n_out;
     ox_value *in, *out;
     bool refused;
+    int64_t stand_in; /* the extent that stands for 0 while the shapes of results without elements are found (empty.c); else 0 */
 } ox_build;
 
 typedef bool (*ox_builder)(ox_build *b);
@@ -338,11 +339,12 @@ bool ox_set(ox_build *b, int i, nnc_ref r); /* sets result i; false if r is NNC_
 bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim);
 bool ox_any_0(int n, const int64_t *dim);
 bool ox_has_empty(const ox_build *b); /* an operand has no elements */
-nnc_type ox_shape_of(const ox_build *b, int i); /* of input i, which may have no elements */
+nnc_type ox_type_of(const ox_build *b, const ox_value *v); /* which may have no elements */
+nnc_type ox_shape_of(const ox_build *b, int i); /* the same of input i */
 /* Result 0: x in this shape; without elements where one of the extents is 0. */
 bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
-/* The result of an elementwise operator of which an operand has no elements. */
-bool ox_each_empty(ox_build *b);
+/* empty.c. The results of an operator of which an operand has no elements, where they have none either. */
+bool ox_empty_results(ox_build *b);
 static inline bool ox_give(ox_build *b, nnc_ref r) { return ox_set(b, 0, r); }
 
 /* Finds an attribute, through the function's attribute if it refers to one; NULL: absent. One of another type than `type` ends the import

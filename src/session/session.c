@@ -207,9 +207,21 @@ int nnc_session_inputs(const nnc_session *s)
     return s->plan->n_input;
 }
 
-int nnc_session_outputs(const nnc_session *s)
+int nnc_session_results(const nnc_session *s)
 {
     return s->plan->n_output;
+}
+
+int nnc_session_outputs(const nnc_session *s)
+{
+    return s->plan->n_output + (int)s->a->graph->n_empty;
+}
+
+/* Output i if it has no elements; NULL. */
+static const nnc_empty *empty_output(const nnc_session *s, int i)
+{
+    const int k = i - s->plan->n_output;
+    return k >= 0 && i < nnc_session_outputs(s) ? &s->a->graph->empty[k] : NULL;
 }
 
 const char *nnc_session_input_name(const nnc_session *s, int i)
@@ -219,7 +231,8 @@ const char *nnc_session_input_name(const nnc_session *s, int i)
 
 const char *nnc_session_output_name(const nnc_session *s, int i)
 {
-    return i >= 0 && i < s->plan->n_output ? s->plan->output_name[i] : NULL;
+    const nnc_empty *empty = empty_output(s, i);
+    return empty ? empty->name : i >= 0 && i < s->plan->n_output ? s->plan->output_name[i] : NULL;
 }
 
 const nnc_type *nnc_session_input_type(const nnc_session *s, int i)
@@ -229,7 +242,10 @@ const nnc_type *nnc_session_input_type(const nnc_session *s, int i)
 
 const nnc_type *nnc_session_output_type(const nnc_session *s, int i)
 {
-    return i >= 0 && i < s->plan->n_output ? nnc_whole_output(s->a, i) : NULL;
+    const nnc_empty *empty = empty_output(s, i);
+    return empty                             ? &empty->type
+           : i >= 0 && i < s->plan->n_output ? nnc_whole_output(s->a, i)
+                                             : NULL;
 }
 
 nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out)
@@ -271,6 +287,8 @@ void *nnc_session_input_memory(nnc_session *s, int i)
 
 const void *nnc_session_output_memory(nnc_session *s, int i)
 {
+    if (empty_output(s, i))
+        return "";
     const void *streamed = nnc_stream_output(s, i);
     return streamed || s->a->chunks > 1 ? streamed : nnc_exec_tensor(s->exec, s->plan->output[i]);
 }
@@ -428,14 +446,16 @@ nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data, nnc_si
 nnc_status nnc_session_output_part(
     nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink)
 {
-    if (i < 0 || i >= s->plan->n_output)
-        return nnc_fail0(
-            sink, NNC_E_USAGE, "output %d does not exist; the model has %d", i, s->plan->n_output);
+    if (i < 0 || i >= nnc_session_outputs(s))
+        return nnc_fail0(sink, NNC_E_USAGE, "output %d does not exist; the model has %d", i,
+            nnc_session_outputs(s));
     int64_t size = nnc_type_bytes(nnc_session_output_type(s, i));
     if (!nnc_type_is_row_major(nnc_session_output_type(s, i)) || offset < 0 || bytes < 0 ||
         offset > size || bytes > size - offset)
         return nnc_fail0(sink, NNC_E_BUG, "output %s is not row-major, or smaller",
             nnc_session_output_name(s, i));
+    if (empty_output(s, i))
+        return NNC_OK;
     if (nnc_stream_take_output(s, i, offset, bytes, data))
         return NNC_OK;
     NNC_TRY(nnc_exec_download_part(s->exec, i, offset, bytes, data));
@@ -444,7 +464,7 @@ nnc_status nnc_session_output_part(
 
 nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink)
 {
-    bool there = i >= 0 && i < s->plan->n_output;
+    bool there = i >= 0 && i < nnc_session_outputs(s);
     int64_t bytes = there ? nnc_type_bytes(nnc_session_output_type(s, i)) : 0;
     return nnc_session_output_part(s, i, 0, bytes, data, sink);
 }

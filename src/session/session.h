@@ -166,6 +166,7 @@ nnc_status nnc_artifact_make_inputs(const nnc_artifact *a, const nnc_compare_opt
     uint64_t seed, void **data, nnc_sink *sink) NNC_MUST;
 /* Sets all inputs of the session in the same way, in place if the host can access their memory. */
 nnc_status nnc_session_make_inputs(nnc_session *s, const nnc_compare_options *o, uint64_t seed, nnc_sink *sink) NNC_MUST;
+int nnc_session_results(const nnc_session *s); /* number of outputs that have elements; others come after them */
 /* Row-major memory of an output of the last run, valid until the next one. NULL: the host cannot access it; use nnc_session_output. */
 const void *nnc_session_output_memory(nnc_session *s, int i);
 /* NNC_E_USAGE when a name is no input (or no output) of the model. */

@@ -262,7 +262,8 @@ nnc_status nnc_artifact_check_names(
     const int n_name = outputs ? a->plan->n_output : a->plan->n_input;
     for (int k = 0; k < n; k++) {
         NNC_LOCAL(nnc_text) t = {0};
-        bool known = false;
+        /* of an input that the graph does not have, since no op reads it */
+        bool known = !outputs && nnc_npy_is_empty(arg[k].value);
         for (uint32_t i = 0; outputs && i < a->graph->n_empty; i++)
             known |= !strcmp(a->graph->empty[i].name, arg[k].name);
         for (int i = 0; i < n_name; i++) {
@@ -330,8 +331,7 @@ static nnc_status write_made(making *m, const char *file,
 static nnc_status make_output(void *ctx, int i, const void **out, nnc_sink *sink)
 {
     making *m = ctx;
-    const bool empty = i >= nnc_session_outputs(m->s);
-    *out = empty ? "" : nnc_session_output_memory(m->s, i);
+    *out = nnc_session_output_memory(m->s, i);
     if (*out)
         return NNC_OK;
     NNC_TRY(make_room(m, out, sink));
@@ -341,17 +341,15 @@ static nnc_status make_output(void *ctx, int i, const void **out, nnc_sink *sink
 nnc_status nnc_session_write(nnc_session *s, const char *file, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const nnc_graph *g = s->a->graph;
-    const int n_full = nnc_session_outputs(s), n = n_full + (int)g->n_empty;
+    const int n = nnc_session_outputs(s);
     making m = {.s = s,
         .n = n,
         .name = ARENA_NEW(&a, const char *, n + 1),
         .type = ARENA_NEW(&a, const nnc_type *, n + 1)};
     NNC_NEED(m.name && m.type, sink);
     for (int i = 0; i < n; i++) {
-        const nnc_empty *empty = i < n_full ? NULL : &g->empty[i - n_full];
-        m.name[i] = empty ? empty->name : nnc_session_output_name(s, i);
-        m.type[i] = empty ? &empty->type : nnc_session_output_type(s, i);
+        m.name[i] = nnc_session_output_name(s, i);
+        m.type[i] = nnc_session_output_type(s, i);
     }
     return write_made(&m, file, make_output, sink);
 }

@@ -27,6 +27,7 @@ nnc_status nnc_tensors_open(
 nnc_status nnc_tensors_listed(const char *file, int n, const nnc_weight *const *w,
     const nnc_type *const *type, nnc_tensors **out, nnc_sink *sink) NNC_MUST;
 void nnc_tensors_close(nnc_tensors *t);
+bool nnc_npy_is_empty(const char *file); /* a .npy file of a tensor without elements */
 int nnc_tensors_count(const nnc_tensors *t);
 const nnc_tensor_entry *nnc_tensors_at(const nnc_tensors *t, int i); /* entry i, sorted by name */
 const nnc_tensor_entry *nnc_tensors_find(const nnc_tensors *t, const char *name);

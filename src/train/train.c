@@ -427,6 +427,9 @@ static nnc_status make(
     *out = NULL;
     for (nnc_ref r = 0; r < m->n_value && !clash; r++)
         clash = is_added_input(m->value[r].name);
+    if (m->n_output == 0)
+        return nnc_fail0(
+            sink, NNC_E_MODEL, "%s: no output has elements, so there is no loss", m->name);
     nnc_graph *renamed = clash ? with_free_names(m, sink) : NULL;
     NNC_NEED(renamed || !clash, sink);
     const nnc_status s = make_of(clash ? renamed : m, t, evaluate, out, sink);

@@ -264,6 +264,38 @@ static void check_everywhere(const char *text, void (*check_it)(nnc_env *e, cons
     rmdir(dir);
 }
 
+/* An output without elements, after the others. */
+static const char none[] = "graph @none {\n%x = input : f32[2]\n%y = neg %x\nreturn %y as \"y\"\n"
+                           "empty \"q\" i64 3 0\n}\n";
+
+static void check_none(nnc_env *e, const nnc_artifact *a)
+{
+    nnc_session *s = NULL;
+    float y[2] = {0, 0};
+    char q = 'q';
+    CHECK_OK(nnc_session_create(e, a, &s, test_sink));
+    if (!s)
+        return;
+    CHECK_INT(nnc_session_outputs(s), 2);
+    CHECK_STR(nnc_session_output_name(s, 1), "q");
+    const nnc_type *type = nnc_session_output_type(s, 1);
+    CHECK(type->dtype == DT_i64 && type->rank == 2 && type->dim[0] == 3 && type->dim[1] == 0);
+    CHECK(nnc_type_bytes(type) == 0 && nnc_session_output_type(s, 2) == NULL);
+    CHECK_OK(nnc_session_input(s, 0, (float[]){1, 2}, test_sink));
+    CHECK_OK(nnc_session_run(s, test_sink));
+    CHECK_OK(nnc_session_output(s, 0, y, test_sink));
+    CHECK_OK(nnc_session_output(s, 1, &q, test_sink));
+    CHECK(y[0] == -1 && y[1] == -2 && q == 'q');
+    CHECK_INT(nnc_session_output(s, 2, &q, test_sink), NNC_E_USAGE);
+    nnc_sink_clear(test_sink);
+    nnc_session_destroy(s);
+}
+
+TEST(outputs_without_elements)
+{
+    check_everywhere(none, check_none);
+}
+
 TEST(training_through_the_public_api)
 {
     check_everywhere(sgd, check);

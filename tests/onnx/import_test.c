@@ -330,6 +330,84 @@ TEST(results_of_nothing)
         "empty \"n\" f32 0 3 2 2");
 }
 
+/* Extents of 0 become those of the results. Keys before, without a row, are as if left out. */
+TEST(batches_of_0)
+{
+    static const struct {
+        const char *op, *in, *attrs, *want;
+        int opset;
+    } rows[] = {
+        {"Conv", "x w", "pads=1,1,1,1 strides=2,2", "0 4 3 4", 0},
+        {"ConvTranspose", "x w2", "strides=2,2", "0 4 14 18", 0},
+        {"MaxPool", "x", "kernel_shape=2,2", "0 4 5 7", 0},
+        {"AveragePool", "x", "kernel_shape=3,3 ceil_mode=1 strides=2,2", "0 4 3 4", 0},
+        {"GlobalAveragePool", "x", "", "0 4 1 1", 0},
+        {"Resize", "x - - sizes", "mode='linear'", "0 4 9 5", 0},
+        {"Resize", "x - scales", "", "0 4 12 12", 0},
+        {"DepthToSpace", "x", "blocksize=2", "0 1 12 16", 0},
+        {"SpaceToDepth", "x", "blocksize=2", "0 16 3 4", 0},
+        {"GridSample", "x grid", "", "0 4 5 3", 0},
+        {"InstanceNormalization", "x c c", "", "0 4 6 8", 0},
+        {"LayerNormalization", "x e8", "", "0 4 6 8", 0},
+        {"RMSNormalization", "x e8", "", "0 4 6 8", 23},
+        {"LpNormalization", "x", "axis=1", "0 4 6 8", 0},
+        {"LRN", "x", "size=3", "0 4 6 8", 0},
+        {"GRU", "steps wi wh", "hidden_size=2", "5 1 0 2", 0},
+        {"Attention", "x x x", "", "0 4 6 8", 23},
+        {"Attention", "q q q - past past", "", NULL, 23},
+        {"Einsum", "e i", "equation=ab,b->ab", "0 3", 0},
+        {"Flatten", "x", "axis=3", "0 8", 0},
+        {"Trilu", "x", "", "0 4 6 8", 0},
+    };
+    for (size_t i = 0; i < NNC_COUNT(rows); i++) {
+        om m = {.opset = rows[i].opset};
+        nnc_text t = {0};
+        const float scales[] = {1, 1, 2, 1.5f};
+        char want[64];
+        om_input(&m, "x", OM_F32, "0 4 6 8");
+        om_input(&m, "grid", OM_F32, "0 5 3 2");
+        om_input(&m, "steps", OM_F32, "5 0 3");
+        om_input(&m, "past", OM_F32, "1 4 0 8");
+        om_input(&m, "q", OM_F32, "1 4 6 8");
+        om_input(&m, "e", OM_F32, "0 3");
+        om_floats(&m, "i", "3", 1);
+        om_floats(&m, "w", "4 4 3 3", 1);
+        om_floats(&m, "w2", "4 4 4 4", 1);
+        om_floats(&m, "c", "4", 1);
+        om_floats(&m, "e8", "8", 1);
+        om_floats(&m, "wi", "1 6 3", 1);
+        om_floats(&m, "wh", "1 6 2", 1);
+        om_ints(&m, "sizes", 4, (int64_t[]){0, 4, 9, 5});
+        om_tensor(&t, "scales", OM_F32, "4", scales, sizeof scales);
+        pb_msg(&m.graph, 5, &t);
+        om_node(&m, rows[i].op, rows[i].in, "y", rows[i].attrs);
+        om_output(&m, "y");
+        snprintf(want, sizeof want, "empty \"y\" f32 %s", rows[i].want ? rows[i].want : "");
+        HAS(om_parse(&m, NULL), rows[i].want ? want : "as \"y\"");
+    }
+}
+
+/* What has elements without those of its operand, and what does not fit. */
+TEST(batches_of_0_that_are_refused)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "1 3 0 4");
+    om_node(&m, "GlobalAveragePool", "x", "y", "");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("its result has elements, an operand has none");
+    om_input(&m, "x", OM_F32, "0 3 4 4");
+    om_floats(&m, "w", "2 5 3 3", 1);
+    om_node(&m, "Conv", "x w", "y", "");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("an operand has no elements; with 2 in place of 0: ");
+    om_ints(&m, "none", 0, (int64_t[]){0}); /* its value is read while the model is */
+    om_node(&m, "NonZero", "none", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "empty \"y\" i64 1 0");
+}
+
 /* A sum that could overflow is not taken. */
 TEST(acosh_of_large_numbers)
 {

@@ -134,15 +134,24 @@ void om_ints(om *m, const char *name, int n, const int64_t *v)
     pb_msg(&m->graph, 5, &t);
 }
 
+/* Behind the number from v to end in a list; the end of the list if there is none. */
+static const char *after(const char *v, const char *end)
+{
+    CHECK(end > v);
+    return end > v ? end + (*end == ',') : "";
+}
+
 /* One attribute, "name=value". */
 static void put_attr(nnc_text *node, const char *w)
 {
     nnc_text a = {0};
+    char *end;
     const char *v = strchr(w, '=') + 1;
     pb_bytes(&a, 1, w, (size_t)(v - 1 - w));
-    bool list = *v == '[' || strchr(v, ','), real = strchr(v, '.') != NULL;
-    if (*v == '\'') {
-        pb_bytes(&a, 4, v + 1, strlen(v) - 2);
+    const bool list = *v == '[' || strchr(v, ','), real = strchr(v, '.') != NULL;
+    const size_t quote = *v == '\'';
+    if (quote || (*v != '[' && v[strspn(v, "0123456789.,+-e")])) { /* a word */
+        pb_bytes(&a, 4, v + quote, strlen(v) - 2 * quote);
         pb_int(&a, 20, 3);
     } else if (!strncmp(v, "['", 2)) { /* words */
         for (v += 2; *v; v += strspn(v, "',]")) {
@@ -153,9 +162,8 @@ static void put_attr(nnc_text *node, const char *w)
         pb_int(&a, 20, 8);
     } else if (real && *v == '[') {
         for (v++; *v && *v != ']';) {
-            char *end;
             pb_float(&a, 7, strtof(v, &end));
-            v = end + (*end == ',');
+            v = after(v, end);
         }
         pb_int(&a, 20, 6);
     } else if (real) {
@@ -167,9 +175,8 @@ static void put_attr(nnc_text *node, const char *w)
     } else {
         nnc_text numbers = {0};
         for (v += *v == '['; *v && *v != ']';) {
-            char *end;
             pb_varint(&numbers, (uint64_t)strtoll(v, &end, 10));
-            v = end + (*end == ',');
+            v = after(v, end);
         }
         pb_msg(&a, 8, &numbers);
         pb_int(&a, 20, 7);
