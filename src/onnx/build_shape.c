@@ -100,12 +100,12 @@ bool ox_range(ox_build *b)
 /* PyTorch writes x[mask] as a gather of NonZero(mask), also where the mask is a constant. */
 bool ox_non_zero(ox_build *b)
 {
-    const nnc_ref x = ox_in(b, 0);
-    const nnc_type t = *ox_type(b, x);
-    const uint8_t *data = ox_known(b->x, x);
-    const int64_t n = nnc_type_numel(&t);
+    const nnc_type t = ox_shape_of(b, 0);
+    const bool none = b->in[0].state == OX_empty;
+    const uint8_t *data = none ? NULL : ox_known(b->x, ox_in(b, 0));
+    const int64_t n = none ? 0 : nnc_type_numel(&t);
     int64_t count = 0;
-    if (!data)
+    if (!data && !none)
         return b->x->status
                    ? false
                    : ox_refuse(b, "unsupported: needs a result whose shape depends on data");

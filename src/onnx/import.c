@@ -335,6 +335,9 @@ static bool check_node(ox_build *b)
         snprintf(optional, sizeof optional, "?%d", i);
         if (i < row->n_min && b->in[i].state == OX_unset && !ox_row_takes(row, optional))
             return ox_wrong(b, "its input %d is missing", i);
+        snprintf(optional, sizeof optional, "?none%d", i);
+        if (b->in[i].state == OX_empty && ox_row_takes(row, optional))
+            b->in[i].state = OX_unset;
         if (b->in[i].state == OX_sequence && !ox_row_takes(row, "?list"))
             return ox_refuse(b, "its input %d is a sequence", i);
         if (i == 0 && b->in[0].state != OX_sequence && ox_row_takes(row, "?list0"))
