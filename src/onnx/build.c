@@ -98,6 +98,11 @@ static bool known(ox_build *b, int i, int most, int *n, const void **data)
     return true;
 }
 
+bool ox_is_data(ox_build *b, int i)
+{
+    return ox_has(b, i) && b->in[i].state == OX_here && !ox_known(b->x, b->in[i].ref);
+}
+
 bool ox_const_ints(ox_build *b, int i, int most, int *n, int64_t *out)
 {
     const void *data;

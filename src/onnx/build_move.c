@@ -215,11 +215,14 @@ static nnc_ref apply(ox_build *b, nnc_ref x, const cut *c)
     return n_back ? ox_op(b, OP_flip, 1, &x, 1, &flip) : x;
 }
 
-/* One dimension by numpy's rules: ends are clamped, negative ones count from the end. */
+/* One dimension by numpy's rules: ends are clamped, negative ones count from the end. The largest number is no end, also of negative
+ * steps, as in ONNX Runtime. */
 static void cut_one(cut *c, int axis, int64_t extent, int64_t start, int64_t end, int64_t step)
 {
     int64_t lo = step < 0 ? -1 : 0, hi = step < 0 ? extent - 1 : extent;
     start = start < -extent ? lo : start < 0 ? start + extent : start;
+    if (step < 0 && (end == INT32_MAX || end == INT64_MAX))
+        end = INT64_MIN;
     end = end < -extent ? lo : end < 0 ? end + extent : end;
     start = nnc_max64(lo, nnc_min64(start, hi));
     end = nnc_max64(lo, nnc_min64(end, hi));
@@ -407,19 +410,27 @@ bool ox_pad(ox_build *b)
     int64_t pads[2 * NNC_MAX_RANK] = {0};
     double value = ox_float(b, "value", 0);
     const char *mode = ox_word(b, "mode", "constant");
-    if (ox_has(b, 2) && !ox_const_floats(b, 2, 1, &n, &value))
+    const bool constant = !strcmp(mode, "constant"), of_data = constant && ox_is_data(b, 2);
+    if (ox_has(b, 2) && !of_data && constant && !ox_const_floats(b, 2, 1, &n, &value))
         return false;
     if (!read_pads(b, rank, pads))
         return false;
     if (pads_to_none(&t, pads))
-        return pad_none(b, &t, pads, mode, value);
+        return of_data ? ox_refuse(b, "data that fill a tensor without elements are unsupported")
+                       : pad_none(b, &t, pads, mode, value);
     if (!crop(b, &x, pads))
         return false;
     if (!strcmp(mode, "wrap"))
         return wrap(b, x, pads);
     nnc_attr a[3] = {
         nnc_av(AT_pads, 2 * rank, pads), nnc_aw(AT_mode, mode), nnc_af(AT_value, value)};
-    return ox_give(b, ox_op(b, OP_pad, 1, &x, !strcmp(mode, "constant") ? 3 : 2, a));
+    if (!of_data)
+        return ox_give(b, ox_op(b, OP_pad, 1, &x, constant ? 3 : 2, a));
+    const nnc_type from = *ox_type(b, x);
+    nnc_ref in = ox_broadcast(b, ox_num(b, DT_bool, 1), rank, from.dim),
+            v = ox_reshape(b, ox_in(b, 2), 0, NULL);
+    in = ox_op(b, OP_pad, 1, &in, 3, a);
+    return ox_give(b, ox_select(b, in, ox_op(b, OP_pad, 1, &x, 3, a), v));
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */

@@ -152,8 +152,8 @@ bool ox_mvn(ox_build *b)
     bool given;
     if (!ox_axes(b, 1, rank, &n, axes, &given))
         return false;
-    if (!given && rank != 4)
-        return ox_wrong(b, "without axes it expects four dimensions");
+    if (!given && rank < 4)
+        return ox_wrong(b, "without axes it expects four dimensions or more");
     n = given ? n : 3;
     if (n == 0)
         return ox_wrong(b, "its axes are empty");

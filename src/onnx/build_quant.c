@@ -93,7 +93,8 @@ bool ox_dequantize(ox_build *b)
     return ox_give(b, ox_to(b, r, d));
 }
 
-/* To u8: the range of x and 0 is divided into 255 steps. The cast rounds the scale, which is a result, also in the reference.
+/* To u8: the range of x and 0 is divided into 255 steps; the scale is 1 where all are 0.
+ * The cast rounds the scale, which is a result, also in the reference.
  * out: the numbers, their scale and zero point. */
 void ox_to_u8(ox_build *b, nnc_ref x, nnc_ref out[3])
 {
@@ -103,7 +104,8 @@ void ox_to_u8(ox_build *b, nnc_ref x, nnc_ref out[3])
             low = rank ? ox_reduced(b, OP_reduce_min, x, rank, axes, false) : x;
     top = ox_2n(b, OP_max, top, 0);
     low = ox_2n(b, OP_min, low, 0);
-    nnc_ref scale = ox_2n(b, OP_div, ox_2(b, OP_sub, top, low), 255);
+    nnc_ref range = ox_2(b, OP_sub, top, low), scale = ox_2n(b, OP_div, range, 255);
+    scale = ox_select(b, ox_2n(b, OP_eq, range, 0), ox_num(b, ox_dt(b, x), 1), scale);
     if (scale != NNC_NONE)
         scale = nnc_cast(b->x->g, scale, ox_dt(b, x));
     out[1] = scale;

@@ -20,7 +20,7 @@ typedef struct cell {
     ox_build *b;
     const char *usual; /* the activations of the op */
     activation act[2][3]; /* f, g and h of each direction */
-    double clip; /* bound of all that activations are applied to; 0: none */
+    double clip; /* bound of the gates before their activations, not of the LSTM's state; 0: none */
     bool forget; /* the gate f is 1 - i */
     bool plain; /* the op does it; otherwise its steps are written out */
     int gates, state_in; /* blocks of W, R and B; the input that holds h */
@@ -86,13 +86,10 @@ typedef struct step { /* operands and state of one direction */
     nnc_ref h, state;
 } step;
 
-static nnc_ref activated(const cell *c, const activation *f, nnc_ref x)
+static nnc_ref unclipped(const cell *c, const activation *f, nnc_ref x)
 {
     ox_build *b = c->b;
-    nnc_attr bound[2] = {nnc_af(AT_lo, -c->clip), nnc_af(AT_hi, c->clip)},
-             a[2] = {nnc_af(AT_alpha, f->alpha), nnc_af(AT_beta, f->beta)};
-    if (c->clip > 0)
-        x = ox_op(b, OP_clip, 1, &x, 2, bound);
+    nnc_attr a[2] = {nnc_af(AT_alpha, f->alpha), nnc_af(AT_beta, f->beta)};
     switch (f->op) {
     case OP_select: /* x >= alpha ? x : 0 */
         return ox_select(b, ox_2n(b, OP_ge, x, f->alpha), x, ox_num(b, ox_dt(b, x), 0));
@@ -103,6 +100,12 @@ static nnc_ref activated(const cell *c, const activation *f, nnc_ref x)
         return f->n ? ox_2n(b, OP_mul, x, f->alpha) : x;
     default: return ox_op(b, f->op, 1, &x, f->n, a);
     }
+}
+
+static nnc_ref activated(const cell *c, const activation *f, nnc_ref x)
+{
+    nnc_attr bound[2] = {nnc_af(AT_lo, -c->clip), nnc_af(AT_hi, c->clip)};
+    return unclipped(c, f, c->clip > 0 ? ox_op(c->b, OP_clip, 1, &x, 2, bound) : x);
 }
 
 /* h R^T for the rows of gates from `first` to `end` of R, plus a bias or NNC_NONE. */
@@ -138,7 +141,7 @@ static void lstm_step(const cell *c, step *s, nnc_ref x)
     nnc_ref g = activated(c, f + 1, gate(c, x, 2));
     s->state = ox_2(b, OP_add, ox_2(b, OP_mul, keep, s->state), ox_2(b, OP_mul, i, g));
     nnc_ref o = activated(c, f, peeped(c, s, gate(c, x, 3), 1));
-    s->h = ox_2(b, OP_mul, o, activated(c, f + 2, s->state));
+    s->h = ox_2(b, OP_mul, o, unclipped(c, f + 2, s->state));
 }
 
 /* (1 - z) n + z h; n = g(x_n + R_n (r h) + b), or with linear_before_reset g(x_n + r (R_n h + b)). */

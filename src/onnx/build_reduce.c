@@ -77,7 +77,8 @@ bool ox_reduce(ox_build *b)
             axes[n] = n;
     bool l2 = !strcmp(kind, "L2"), log_sum = !strcmp(kind, "LogSum"),
          log_exp = !strcmp(kind, "LogSumExp");
-    if ((l2 || log_sum || log_exp || !strcmp(kind, "Mean")) && !nnc_is_float(t.dtype))
+    const bool whole_mean = !strcmp(kind, "Mean") && !nnc_is_float(t.dtype);
+    if ((l2 || log_sum || log_exp) && !nnc_is_float(t.dtype))
         return ox_refuse(b, "integers are unsupported");
     if (b->in[0].state == OX_empty)
         return reduce_empty(b, kind, &t, n, axes, keep);
@@ -87,7 +88,14 @@ bool ox_reduce(ox_build *b)
         x = ox_1(b, OP_abs, x);
     if (l2 || !strcmp(kind, "SumSquare"))
         x = ox_1(b, OP_square, x);
-    x = reduce(b, b->row->op, truth ? ox_to(b, x, DT_u8) : x, n, axes, keep);
+    x = reduce(
+        b, whole_mean ? OP_reduce_sum : b->row->op, truth ? ox_to(b, x, DT_u8) : x, n, axes, keep);
+    if (whole_mean) {
+        double count = 1;
+        for (int i = 0; i < n; i++)
+            count *= (double)t.dim[axes[i]];
+        x = ox_2n(b, OP_div, x, count);
+    }
     x = l2 ? ox_root(b, x, 0.5) : log_sum ? ox_1(b, OP_log, x) : x;
     return ox_give(b, truth ? ox_to(b, x, DT_bool) : x);
 }

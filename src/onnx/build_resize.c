@@ -7,7 +7,7 @@ enum { MAX_TAPS = 64 };
 
 /* How one dimension is resized. */
 typedef struct resize {
-    const char *where, *nearest; /* coordinate_transformation_mode, nearest_mode */
+    const char *where, *nearest; /* coordinate_transformation_mode, nearest_mode or "" */
     int radius; /* of the interpolation: 0 nearest, 1 linear, 2 cubic */
     double a; /* cubic_coeff_a */
     bool exclude; /* elements outside count nothing */
@@ -52,6 +52,12 @@ static double rounded(const char *mode, double x)
                                                 : ceil(x - 0.5);
 }
 
+/* Without a mode, before operator set 11: as ONNX Runtime and ONNX's test of that set. */
+static const char *nearest_mode(const resize *r)
+{
+    return *r->nearest ? r->nearest : r->scale < 1 ? "ceil" : "floor";
+}
+
 /* Linear: a triangle. Cubic: Keys' kernel with the coefficient a. */
 static double kernel(const resize *r, double x)
 {
@@ -68,7 +74,7 @@ static double kernel(const resize *r, double x)
 static void taps(const resize *r, int64_t i, int n, int64_t *place, double *weight)
 {
     double x = origin(r, i), s = r->antialias && r->scale < 1 ? r->scale : 1, sum = 0;
-    double first = r->radius ? floor(x - r->radius / s) + 1 : rounded(r->nearest, x);
+    double first = r->radius ? floor(x - r->radius / s) + 1 : rounded(nearest_mode(r), x);
     for (int k = 0; k < n; k++) {
         double at = first + k;
         bool outside = at < 0 || at > (double)(r->in - 1);
@@ -211,7 +217,7 @@ bool ox_resize(ox_build *b)
     x = whole ? ox_to(b, x, DT_f32) : x;
     for (int i = 0; i < t.rank; i++)
         r[i] = (resize){.where = where,
-            .nearest = ox_word(b, "nearest_mode", old ? "floor" : "round_prefer_floor"),
+            .nearest = ox_word(b, "nearest_mode", old ? "" : "round_prefer_floor"),
             .radius = radius,
             .a = ox_float(b, "cubic_coeff_a", -0.75),
             .exclude = ox_int(b, "exclude_outside", 0) != 0,

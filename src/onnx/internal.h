@@ -326,6 +326,7 @@ bool ox_wrong(const ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 
 static inline bool ox_has(const ox_build *b, int i) { return i < b->n_in && b->in[i].state != OX_unset; }
 static inline nnc_ref ox_in(const ox_build *b, int i) { return b->in[i].ref; }
+bool ox_is_data(ox_build *b, int i); /* input i is there, and no constant */
 static inline nnc_ref ox_optional(const ox_build *b, int i) { return ox_has(b, i) ? b->in[i].ref : NNC_NONE; }
 static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
 {

@@ -575,6 +575,48 @@ TEST(resize_to_one_element)
     HAS(om_parse(&m, NULL), "f64[1] = [1]");
 }
 
+/* Operator set 10 names no way to round: as ONNX's test and ONNX Runtime, up where the scale is below 1. */
+TEST(resize_before_there_were_modes)
+{
+    om m = {.opset = 10};
+    const float scale = 0.6f;
+    NNC_LOCAL(nnc_text) t = {0};
+    om_input(&m, "x", OM_F32, "6");
+    om_tensor(&t, "scales", OM_F32, "1", &scale, sizeof scale);
+    pb_msg(&m.graph, 5, &t);
+    om_node(&m, "Resize", "x scales", "y", "mode='nearest'");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "i64[3] = [0, 2, 4]");
+}
+
+TEST(pad_with_data)
+{
+    om m = {.opset = 13};
+    const int64_t pads[] = {1, 2};
+    om_input(&m, "x", OM_F32, "3");
+    om_input(&m, "v", OM_F32, "");
+    om_ints(&m, "pads", 2, pads);
+    om_node(&m, "Pad", "x pads v", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "bool[6]", "select ", "pads=[1,2]");
+}
+
+TEST(what_is_not_0_of_nothing)
+{
+    om m = {0};
+    NNC_LOCAL(nnc_text) t = {0};
+    om_tensor(&t, "x", OM_F32, "2 0", NULL, 0);
+    pb_msg(&m.graph, 5, &t);
+    om_input(&m, "a", OM_F32, "3");
+    om_node(&m, "NonZero", "x", "n", "");
+    om_node(&m, "Shape", "n", "s", "");
+    om_node(&m, "Cast", "s", "f", "to=1");
+    om_node(&m, "ReduceSum", "f", "r", "");
+    om_node(&m, "Add", "a r", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "= [2]");
+}
+
 TEST(unsupported_operators_are_listed)
 {
     om m = {0};
