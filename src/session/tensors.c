@@ -262,7 +262,7 @@ nnc_status nnc_artifact_check_names(
     const int n_name = outputs ? a->plan->n_output : a->plan->n_input;
     for (int k = 0; k < n; k++) {
         NNC_LOCAL(nnc_text) t = {0};
-        /* of an input that the graph does not have, since no op reads it */
+        /* an input without elements is not in the graph: no op reads it */
         bool known = !outputs && nnc_npy_is_empty(arg[k].value);
         for (uint32_t i = 0; outputs && i < a->graph->n_empty; i++)
             known |= !strcmp(a->graph->empty[i].name, arg[k].name);
