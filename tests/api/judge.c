@@ -1,12 +1,12 @@
 /* tests/api/judge.c -- verdicts of compare: each output by itself, limits from the conditioning that simulated rounding measures, and
  * elements that are not finite. */
+#include "base/limits.h"
 #include "check/compare.h"
 #include "session/session.h"
 #include "help.h"
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static nnc_model *model(const char *json)
 {
@@ -246,7 +246,7 @@ TEST(judge_some_rows)
     enum { ROWS = 65536 };
     static const char *const last[] = {
         "%z = neg %y", "%m = reduce_max %y {axes=[0]}\n%z = sub %y, %m"};
-    const int64_t n = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) / 8;
+    const int64_t n = nnc_memory_free().bytes / 8; /* its rows need more than a sixth of that */
     float *x = mmap(NULL, (size_t)n * sizeof *x, PROT_READ | PROT_WRITE,
               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
           b = 0.5;

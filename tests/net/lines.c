@@ -141,10 +141,10 @@ static const char *value(lines *l)
 {
     static const char *const values[] = {"", "0", "1", "2", "3", "-1", "99999999999999999999",
         "1e400", "nan", "x", "n=3", "n=", "=1", "n=a=b", "x=y.npy", "relu=o.npy", "x=m.json",
-        "/nonexistent/f", "folder", "m.json", "m.nnc", "w.safetensors", "machine.json", "m.txt",
-        "cpu", "cuda:sm_90", "cuda:sm_1", "cuda", "all", "dce,cse", ",", "dce,,cse", "exact",
-        "fast", "f16", "f64", "json", "csv", "text", "graph", "kernels", "cuda ", "llvm", "asm",
-        "ptx", "remarks", "include", "both", "%s%n", "\xff\xfe", " ", "true"};
+        "/dev/null/f", "folder", "m.json", "m.nnc", "w.safetensors", "machine.json", "m.txt", "cpu",
+        "cuda:sm_90", "cuda:sm_1", "cuda", "all", "dce,cse", ",", "dce,,cse", "exact", "fast",
+        "f16", "f64", "json", "csv", "text", "graph", "kernels", "cuda ", "llvm", "asm", "ptx",
+        "remarks", "include", "both", "%s%n", "\xff\xfe", " ", "true"};
     return values[roll(l, NNC_COUNT(values))];
 }
 
