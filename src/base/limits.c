@@ -226,10 +226,15 @@ nnc_memory nnc_memory_free(void)
     return m;
 }
 
-bool nnc_has_room(size_t bytes)
+nnc_memory nnc_memory_of_ulimit(void)
 {
     nnc_memory m = {INT64_MAX, NULL};
     const usage u = used();
     limit_process(&m, &u);
-    return (uint64_t)m.bytes >= bytes;
+    return m;
+}
+
+bool nnc_has_room(size_t bytes)
+{
+    return (uint64_t)nnc_memory_of_ulimit().bytes >= bytes;
 }

@@ -16,13 +16,13 @@ nnc_groups nnc_groups_read(const char *root);
 
 typedef struct nnc_memory {
     int64_t bytes;
-    const char *
-        by; /* what limits it: "its control group", "ulimit -v", "ulimit -d"; NULL: the machine has no more */
+    const char *by; /* "its control group", "ulimit -v" or "-d"; NULL: the machine has no more */
 } nnc_memory;
 /* Memory that this process may have in all. */
 nnc_memory nnc_memory_limit(void);
-/* How much of it is not in use, by this process and, as the system says, by others. Allocates nothing where no control group has a
- * limit. */
+/* How much of it is not in use, by this process and, as the system says, by others. */
 nnc_memory nnc_memory_free(void);
+/* What the process's own limits leave; INT64_MAX: there are none. Allocates nothing: signal handlers may call it. */
+nnc_memory nnc_memory_of_ulimit(void);
 
 #endif

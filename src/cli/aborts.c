@@ -8,20 +8,20 @@
 /* Libraries give up while some memory is left: they ask for more at once. */
 #define SOME ((size_t)256 << 20)
 
-/* Runs on the thread that called abort; allocates nothing. */
+/* Runs on the thread that called abort, maybe within malloc: allocates nothing, and another abort ends the process. */
 static void on_abort(int sig)
 {
     char text[200];
-    if (nnc_has_room(SOME)) { /* another reason */
-        signal(sig, SIG_DFL);
+    signal(sig, SIG_DFL);
+    const nnc_memory left = nnc_memory_of_ulimit();
+    if ((uint64_t)left.bytes >= SOME) { /* another reason */
         raise(sig);
         return;
     }
-    const nnc_memory left = nnc_memory_free();
     const int n = snprintf(text, sizeof text,
-        "nnc: error: out of host memory: a library ended the process; %lld bytes are "
-        "available%s%s%s\n",
-        (long long)left.bytes, left.by ? " (" : "", left.by ? left.by : "", left.by ? ")" : "");
+        "nnc: error: out of host memory: a library ended the process; %lld bytes are available "
+        "(%s)\n",
+        (long long)left.bytes, left.by);
     const ssize_t ignored = write(STDERR_FILENO, text, (size_t)n);
     (void)ignored;
     _exit(nnc_exit_code(NNC_E_NOMEM));

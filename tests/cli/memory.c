@@ -123,16 +123,19 @@ static bool catches(pid_t pid, int sig)
     return line && (strtoull(line + 7, NULL, 16) >> (sig - 1) & 1);
 }
 
-/* A library that calls abort, or throws what nobody catches: within a limit, memory is the cause. */
+/* A library that calls abort, or throws what nobody catches: within a limit, memory is the cause. At several moments: some of them are
+ * within malloc. */
 TEST(memory_that_a_library_lacks)
 {
-    for (int limited = 0; limited < 2; limited++) {
+    for (int i = 0; i < 12; i++) {
+        const bool limited = i % 2;
         int in[2], out[2], status;
         char said[512] = "";
         CHECK(!pipe(in) && !pipe(out));
         const pid_t pid = start("memory -", limited ? 200 * MIB : 0, in[0], out[1]);
-        for (int i = 0; i < 5000 && !catches(pid, SIGABRT); i++)
+        for (int k = 0; k < 5000 && !catches(pid, SIGABRT); k++)
             usleep(1000);
+        usleep(i * 700);
         CHECK(kill(pid, SIGABRT) == 0 && waitpid(pid, &status, 0) == pid);
         close(out[1]);
         CHECK(read(out[0], said, sizeof said - 1) >= 0);
