@@ -331,7 +331,7 @@ static bool check_node(ox_build *b)
             : b->n_in < row->n_min   ? " or more"
                                      : " or fewer");
     for (int i = 0; i < b->n_in; i++) {
-        char optional[16], past[16];
+        char optional[24], past[24];
         snprintf(optional, sizeof optional, "?%d", i);
         snprintf(past, sizeof past, "?past%d", i);
         ox_value *v = &b->in[i];
