@@ -166,6 +166,7 @@ TEST(parallel_models_are_trained)
         train_drawn(test_seed + (uint64_t)i);
     train_drawn(20260115); /* bf16 decides a relu otherwise than float64 in two of its batches */
     train_drawn(8550007); /* adam scales gradients up that are hardly more than rounding errors */
+    train_drawn(1412588586); /* a concat of 71 operands */
     train_drawn(
         287622627); /* sums of gradients are one state, but read one by one: not at a multiple of 64 bytes */
     train_drawn(7550008); /* one function casts a tensor and the first 800 elements of another */
