@@ -398,9 +398,12 @@ void cu_declare(cu *c, const nnc_kstage *s)
             declare(c, id, type, NULL);
         }
     }
-    for (int32_t id = s->post0; id < s->post1; id++) /* assigned lane by lane */
-        if (c->v[id].outside && c->v[id].lanes && c->v[id].live && c->k->ins[id].op == KO_sop)
+    for (int32_t id = s->post0; id < s->post1; id++) {
+        const int op = c->k->ins[id].op;
+        const bool by_lane = op == KO_sop || (op == KO_load && !c->v[id].vector && written(c, id));
+        if (c->v[id].outside && c->v[id].lanes && c->v[id].live && by_lane)
             declare(c, id, cu_type((nnc_dtype)c->k->ins[id].dtype), NULL);
+    }
 }
 
 /* An index of -1: all elements were masked. */

@@ -92,7 +92,9 @@ bool ox_cast(ox_build *b)
 
 bool ox_cast_like(ox_build *b)
 {
-    return cast_to(b, b->in[1].dtype, b->in[1].bits);
+    const nnc_type t = ox_shape_of(b, 0); /* of the other operand only the type is read */
+    return b->in[0].state == OX_empty ? ox_none(b, 0, b->in[1].dtype, t.rank, t.dim)
+                                      : cast_to(b, b->in[1].dtype, b->in[1].bits);
 }
 
 /* ---- functions ------------------------------------------------------------------------------- */

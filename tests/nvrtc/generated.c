@@ -39,7 +39,7 @@ TEST(nvrtc_generated)
     if (compile_absent())
         return;
     CHECK(mkdtemp(folder) != NULL);
-    compile_job *job = nnc_calloc((size_t)(graphs + 1) * NNC_COUNT(archs), sizeof *job);
+    compile_job *job = nnc_calloc((size_t)(graphs + 2) * NNC_COUNT(archs), sizeof *job);
     for (size_t t = 0; t < NNC_COUNT(archs) && job; t++) {
         snprintf(small[t], sizeof small[t], "%s/%s.json", folder, archs[t] + 5);
         if (!write_small(archs[t], small[t]))
@@ -49,6 +49,8 @@ TEST(nvrtc_generated)
                 .seed = test_seed + (uint64_t)i, .target = i % 4 ? small[t] : archs[t]};
         job[n++] = (compile_job){
             .seed = 880040, .target = small[t]}; /* pooling of u8, whose registers ptxas spilled */
+        job[n++] = (compile_job){
+            .seed = 2936473645, .target = small[t]}; /* lanes read in reverse before a reduction */
     }
     char what[64];
     snprintf(what, sizeof what, "%d graphs from seed %llu", graphs, (unsigned long long)test_seed);

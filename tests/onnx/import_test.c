@@ -350,14 +350,12 @@ TEST(batches_of_0)
         {"InstanceNormalization", "x c c", "", "0 4 6 8", 0},
         {"LayerNormalization", "x e8", "", "0 4 6 8", 0},
         {"RMSNormalization", "x e8", "", "0 4 6 8", 23},
-        {"LpNormalization", "x", "axis=1", "0 4 6 8", 0},
-        {"LRN", "x", "size=3", "0 4 6 8", 0},
+        {"LpNormalization", "x", "axis=1", "0 4 6 8", 0}, {"LRN", "x", "size=3", "0 4 6 8", 0},
         {"GRU", "steps wi wh", "hidden_size=2", "5 1 0 2", 0},
-        {"Attention", "x x x", "", "0 4 6 8", 23},
-        {"Attention", "q q q - past past", "", NULL, 23},
-        {"Einsum", "e i", "equation=ab,b->ab", "0 3", 0},
-        {"Flatten", "x", "axis=3", "0 8", 0},
-        {"Trilu", "x", "", "0 4 6 8", 0},
+        {"Attention", "x x x", "", "0 4 6 8", 23}, {"Attention", "q q q - past past", "", NULL, 23},
+        {"Einsum", "e i", "equation=ab,b->ab", "0 3", 0}, {"Flatten", "x", "axis=3", "0 8", 0},
+        {"Trilu", "x", "", "0 4 6 8", 0}, {"CastLike", "x c", "", "0 4 6 8", 19},
+        {"CastLike", "q x", "", NULL, 19}, /* only the type of the second operand is read */
     };
     for (size_t i = 0; i < NNC_COUNT(rows); i++) {
         om m = {.opset = rows[i].opset};
