@@ -61,7 +61,7 @@ def run(domain, op, operands, attributes, results):
 
 def main():
     arg = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arg.add_argument("--venv", default=os.environ.get("NNC_ONNXRUNTIME_VENV", os.path.join(CACHE, "onnxruntime-venv")))
+    arg.add_argument("--venv", default=os.environ.get("NNC_ONNXRUNTIME_VENV", os.path.join(CACHE, "nnc", "onnxruntime-venv")))
     arg.add_argument("--bless", action="store_true")
     o = arg.parse_args()
     python = os.path.join(o.venv, "bin", "python")
