@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Inference of nnc beside ONNX Runtime and OpenVINO on this CPU: models/ exported to ONNX, the same weights, inputs and number of threads, f32.
+"""Inference of nnc beside ONNX Runtime, OpenVINO and torch.compile on this CPU, f32, the same inputs and number of threads. The first two run
+models/ exported to ONNX, with the same weights; torch.compile runs torchvision's network of that name, with weights of its own, frozen.
 
     python3 bench/peers.py [--nnc=build/nnc] [--threads=2] [--rounds=5] [--burst=MS] [--only=MODEL,...] [--out=bench/results]
 
 Each burst is a process of its own; bursts of the engines alternate, so that a change of the machine's speed meets all of them. Ratios are a
 peer's median time over nnc's in the same round: above 1, nnc is faster; the table shows the median over the rounds. compile is the least time
-over the rounds from the file to a program that can run: of nnc the whole process of `nnc compile --no-cache`, of the others the making of the
-session from a file that was read before. error is the largest |y - y_peer| / max |y_peer| of nnc beside the first peer.
+over the rounds from the file to a program that can run: of nnc the whole process of `nnc compile --no-cache`, of ONNX Runtime and OpenVINO the
+making of the session from a file that was read before; of torch.compile the first call in the first round, which finds no cache. error is the largest |y - y_peer| / max |y_peer| of nnc beside the first peer.
 Writes OUT/peers-DATE.json and .txt.
-Needs Python packages numpy and onnxruntime or openvino; what is absent is left out with a line that says so."""
+Needs Python packages numpy, onnx, and onnxruntime or openvino; torch with torchvision, and a C++ compiler, for torch.compile. What is absent is
+left out with a line that says so."""
 import argparse
 import datetime
 import json
@@ -24,7 +26,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Model file and its arguments.
 CASES = [("vgg16", []), ("resnet50", []), ("densenet121", []), ("googlenet", []), ("mobilenet_v2", []), ("efficientnet_b0", []), ("unet", []),
          ("vit_b16", []), ("bert_base", []), ("lstm_classifier", []), ("transformer_mlp", []), ("mlp", [])]
-TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32", "tensor(bool)": "bool"}
+TORCHVISION = {"vgg16": {}, "resnet50": {}, "densenet121": {}, "googlenet": {"aux_logits": False, "init_weights": False}, "mobilenet_v2": {},
+               "efficientnet_b0": {}, "vit_b16": {}}
 
 
 def make_onnxruntime(file, threads):
@@ -41,6 +44,40 @@ def make_openvino(file, threads):
                                                        "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1})
 
 
+def onnxruntime_run(file, feeds, threads):
+    made = make_onnxruntime(file, threads)
+    return lambda: made.run(None, feeds)[0]
+
+
+def openvino_run(file, feeds, threads):
+    import openvino
+    request = make_openvino(file, threads).create_infer_request()
+    for name, array in feeds.items():
+        request.set_tensor(name, openvino.Tensor(array))
+    return lambda: (request.infer(), request.get_output_tensor(0).data)[1]
+
+
+def torch_run(file, feeds, threads):
+    import torch
+    import torch._inductor.config
+    import torchvision
+    torch._inductor.config.freezing = True
+    torch.set_num_threads(threads)
+    name = os.path.splitext(os.path.basename(file))[0]
+    net = getattr(torchvision.models, name.replace("vit_b16", "vit_b_16"))(**TORCHVISION[name]).eval()
+    inputs = [torch.from_numpy(a) for a in feeds.values()]
+    compiled = torch.compile(net)
+
+    def run():
+        with torch.no_grad():
+            return compiled(*inputs).numpy()
+    run()  # compiles
+    return run
+
+
+ENGINES = {"onnxruntime": onnxruntime_run, "openvino": openvino_run, "torch": torch_run}
+
+
 def worker(engine, file, inputs, output, threads, burst):
     """Runs one burst, and prints {"compile_ms", "median_ms", "runs"}; writes the first output."""
     import numpy
@@ -50,15 +87,8 @@ def worker(engine, file, inputs, output, threads, burst):
             pass
     __import__(engine)
     begin = time.perf_counter()
-    made = (make_onnxruntime if engine == "onnxruntime" else make_openvino)(file, threads)
+    run = ENGINES[engine](file, feeds, threads)
     compile_ms = 1e3 * (time.perf_counter() - begin)
-    if engine == "onnxruntime":
-        run = lambda: made.run(None, feeds)[0]
-    else:
-        request = made.create_infer_request()
-        for name, array in feeds.items():
-            request.set_tensor(name, __import__("openvino").Tensor(array))
-        run = lambda: (request.infer(), request.get_output_tensor(0).data)[1]
     y = run()
     if output:
         numpy.save(output, y)
@@ -74,8 +104,9 @@ def worker(engine, file, inputs, output, threads, burst):
 
 
 def peer(engine, file, inputs, output, o):
+    cache = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=os.path.join(os.path.dirname(file), "inductor"))
     p = subprocess.run([sys.executable, os.path.abspath(__file__), "--worker", engine, file, inputs, output, "--threads=%d" % o.threads,
-                        "--burst=%d" % o.burst], capture_output=True, text=True)
+                        "--burst=%d" % o.burst], capture_output=True, text=True, env=cache)
     if p.returncode:
         sys.exit("%s fails on %s:\n%s" % (engine, file, p.stderr))
     return json.loads(p.stdout.splitlines()[-1])
@@ -118,11 +149,12 @@ def measure(model, sets, engines, o, folder):
                    + ["--set=" + s for s in sets], check=True)
     name = draw_inputs(file, inputs)
     rounds = []
+    runs = [e for e in engines if e != "torch" or model in TORCHVISION]
     for r in range(o.rounds):
         row = {}
         outputs = os.path.join(folder, "nnc.npz") if r == 0 else ""
         row["nnc"] = nnc(model, sets, inputs, outputs, o, folder)
-        for e in engines:
+        for e in runs:
             row[e] = peer(e, file, inputs, os.path.join(folder, e + ".npy") if r == 0 else "", o)
         rounds.append(row)
     y = numpy.load(os.path.join(folder, "nnc.npz"))[name]
@@ -130,12 +162,21 @@ def measure(model, sets, engines, o, folder):
     return {"model": model, "set": sets, "rounds": rounds, "error": float(numpy.abs(y - want).max() / numpy.abs(want).max())}
 
 
+def ratios_of(result, engine):
+    return [r[engine]["median_ms"] / r["nnc"]["median_ms"] for r in result["rounds"] if engine in r]
+
+
+def compile_of(result, engine):
+    times = [r[engine]["compile_ms"] for r in result["rounds"] if engine in r]
+    return times and (times[0] if engine == "torch" else min(times))
+
+
 def row_of(result, engines):
-    rounds = result["rounds"]
-    ratios = {e: [r[e]["median_ms"] / r["nnc"]["median_ms"] for r in rounds] for e in engines}
-    cells = ["%-18s %9.3f" % (" ".join([result["model"]] + result["set"]), statistics.median(r["nnc"]["median_ms"] for r in rounds))]
-    cells += ["%5.2f (%4.2f-%4.2f)" % (statistics.median(ratios[e]), min(ratios[e]), max(ratios[e])) for e in engines]
-    cells += ["%8.0f ms" % min(r[e]["compile_ms"] for r in rounds) for e in ["nnc"] + engines]
+    ratios = {e: ratios_of(result, e) for e in engines}
+    compiled = {e: compile_of(result, e) for e in ["nnc"] + engines}
+    cells = ["%-18s %9.3f" % (" ".join([result["model"]] + result["set"]), statistics.median(r["nnc"]["median_ms"] for r in result["rounds"]))]
+    cells += ["%5.2f (%4.2f-%4.2f)" % (statistics.median(x), min(x), max(x)) if x else "%5s%12s" % ("-", "") for x in ratios.values()]
+    cells += ["%8.0f ms" % x if x else "%8s   " % "-" for x in compiled.values()]
     return "  ".join(cells + ["%8.1e" % result["error"]])
 
 
@@ -157,13 +198,15 @@ def main():
     if o.worker:
         return worker(*o.worker, o.threads, o.burst)
     versions, engines = [], []
-    for e in ("onnxruntime", "openvino"):
+    for e in ENGINES:
         try:
             versions.append("%s %s" % (e, __import__(e).__version__))
+            if e == "torch":
+                versions.append("torchvision %s" % __import__("torchvision").__version__)
             engines.append(e)
         except ImportError as why:
             print("%s is left out: %s" % (e, why))
-    if not engines:
+    if not engines or engines[0] == "torch":
         sys.exit("neither onnxruntime nor openvino is installed: pip install onnxruntime openvino onnx numpy")
     version = subprocess.run([o.nnc, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
@@ -181,7 +224,9 @@ def main():
         lines.append(row_of(results[-1], engines))
         print(lines[-1], flush=True)
     for e in engines:
-        ratios = [statistics.median(r[e]["median_ms"] / r["nnc"]["median_ms"] for r in x["rounds"]) for x in results]
+        ratios = [statistics.median(ratios_of(x, e)) for x in results if ratios_of(x, e)]
+        if not ratios:
+            continue
         lines.append("%s / nnc: geometric mean %.2f over %d models" % (e, statistics.geometric_mean(ratios), len(ratios)))
         print(lines[-1])
     if o.out:
