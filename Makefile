@@ -22,15 +22,15 @@ asan:
 	@cmake --build build-asan -j $(JOBS) | tail -n 1
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0:malloc_context_size=12:quarantine_size_mb=64:allocator_release_to_os_interval_ms=-1 scripts/ctest.sh build-asan -j $(JOBS)
 
-# ThreadSanitizer, without oneDNN, at fixed addresses (gcc 12's wants them): build-tsan/
+# ThreadSanitizer, at fixed addresses (gcc 12's wants them): build-tsan/
 tsan:
-	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread -DNNC_ONEDNN=OFF >/dev/null
+	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread >/dev/null
 	@cmake --build build-tsan -j $(JOBS) | tail -n 1
-	@setarch -R scripts/ctest.sh build-tsan -j $(JOBS) -R '^(base|data|runtime|plan|engines|llvm|api|cuda_fake)$$'
+	@setarch -R scripts/ctest.sh build-tsan -j $(JOBS) -R '^(base|data|runtime|plan|llvm|api|cuda_fake)$$'
 
 # Builds the benchmarks and runs the one over models; results are tables on stdout (bench/results/ keeps some).
 bench: all
-	@cmake --build build -j $(JOBS) --target bench_models bench_kernels bench_calls | tail -n 1
+	@cmake --build build -j $(JOBS) --target bench_models bench_kernels | tail -n 1
 	@sh bench/run.sh build
 
 # nnc-gpu.tar.xz: nnc and bench/gpu.sh for a GPU machine without a compiler or packages. GPU_TARGETS="cuda:sm_80 cuda:sm_90" compiles kernels

@@ -1,12 +1,10 @@
-/* bench/contractions.c -- generated kernels of matrix products and convolutions beside oneDNN's calls, with weights packed once, bias and
- * activation after convolutions; VGG-16's, ResNet-50's and EfficientNet-B0's (b0) layers, and transposed ones (back) of DCGAN, U-Net and
- * FCN. oneDNN's depthwise convolutions are without activation: its fast implementation takes none, so the kernels beside them have a relu,
- * which costs next to nothing, where the model has silu. The two run in turns within one process, and the least time of each counts, so
- * the ratio holds on a busy machine as well. Not a test.
+/* bench/contractions.c -- the speed of generated kernels of matrix products and convolutions, with weights packed once, bias and activation
+ * after convolutions; VGG-16's, ResNet-50's and EfficientNet-B0's (b0) layers, and transposed ones (back) of DCGAN, U-Net and FCN. The
+ * least time counts. Not a test.
  *
  *   bench_contractions [threads (1)] [part of a case's name [show | avx2]]
  *
- * avx2: kernels for a CPU without AVX-512; run it with ONEDNN_MAX_CPU_ISA=AVX2. */
+ * avx2: kernels for a CPU without AVX-512. */
 #include "codegen/codegen.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
@@ -95,10 +93,8 @@ static const shape shapes[] = {{"vgg 3-224-64", 3, 224, 64, 3, 1, 1},
     {"line 64 x 16-256-16", 1024, 256, 1024, 3, 1, 1, .groups = 64, .line = true}};
 
 typedef struct side {
-    nnc_kernel_fn fn; /* generated; else a call */
+    nnc_kernel_fn fn;
     const nnc_kernel *k;
-    const nnc_engine *engine;
-    void *handle, *work;
     void *args[4];
     int threads;
 } side;
@@ -158,7 +154,7 @@ static void graph_of(nnc_text *t, const shape *s)
         s->line ? 1 : r, r, s->silu ? "silu" : "relu");
 }
 
-/* The node of the contraction, after the passes of a target without oneDNN. */
+/* The node of the contraction, after the passes. */
 static nnc_graph *passed(const shape *s, const nnc_target *t, uint32_t *node, nnc_sink *sink)
 {
     nnc_text text = {0};
@@ -208,74 +204,6 @@ static bool generate(side *g, const shape *s, const nnc_emitter *e, const nnc_ta
     return g->fn != NULL;
 }
 
-static nnc_call call_of(const shape *s, int threads)
-{
-    nnc_call c = {.groups = groups(s), .threads = threads};
-    if (!s->side) {
-        c.kind = CALL_matmul;
-        c.src = nnc_type_make(DT_f32, 2, (int64_t[]){s->c, s->window});
-        c.wei = nnc_type_make(DT_f32, 2, (int64_t[]){s->window, s->k});
-        c.dst = nnc_type_make(DT_f32, 2, (int64_t[]){s->c, s->k});
-        return c;
-    }
-    c.kind = s->back ? CALL_conv_transpose : CALL_conv;
-    c.spatial = 2;
-    c.has_bias = true;
-    const int64_t window = s->line ? 1 : s->window, n = results(s);
-    c.src = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->c, s->line ? 1 : s->side, s->side});
-    c.dst = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->k, s->line ? 1 : n, n});
-    int64_t outer = s->back ? s->c : s->k, inner = (s->back ? s->k : s->c) / groups(s);
-    c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){outer, inner, window, s->window});
-    c.bias = nnc_type_make(DT_f32, 1, &s->k);
-    nnc_type_channels_last(&c.src);
-    nnc_type_channels_last(&c.dst);
-    for (int d = 0; d < 2; d++) {
-        c.kernel[d] = d ? s->window : window;
-        c.stride[d] = s->stride;
-        c.dilation[d] = 1;
-        c.pad_lo[d] = c.pad_hi[d] = d || !s->line ? s->pad : 0;
-    }
-    if (!s->depthwise) /* its fast implementation has none */
-        c.post[c.n_post++] = (nnc_post){.kind = s->silu ? PO_silu : PO_relu};
-    return c;
-}
-
-static bool call(side *l, const shape *s, const nnc_engine *e)
-{
-    nnc_call c[2] = {call_of(s, l->threads), {.kind = CALL_pack, .threads = l->threads}};
-    nnc_plan p = {.call = c, .n_call = 2};
-    nnc_choice choice = {0};
-    void *h, *wei = memory(nnc_type_bytes(&c[0].wei));
-    for (int packed = 1; packed >= 0 && !choice.ok; packed--) {
-        c[0].packed = packed;
-        if (e->choose(&c[0], &choice, NULL) != NNC_OK)
-            return false;
-    }
-    if (!choice.ok) {
-        fprintf(stderr, "%s: %s\n", s->name, choice.reason ? choice.reason : "failed");
-        return false;
-    }
-    c[0].packed = choice.packed_bytes > 0;
-    c[0].packed_bytes = choice.packed_bytes;
-    c[0].work_bytes = choice.workspace_bytes;
-    if (c[0].packed) {
-        void *packed = memory(choice.packed_bytes);
-        if (e->load_call(&(nnc_load){.plan = &p, .item = 1}, &h, NULL) != NNC_OK ||
-            e->run(h, (void *const[]){wei, packed}, NULL) != NNC_OK)
-            return false;
-        wei = packed;
-    }
-    l->engine = e;
-    l->work = memory(choice.workspace_bytes);
-    void **arg = l->args;
-    *arg++ = memory(nnc_type_bytes(&c[0].src));
-    *arg++ = wei;
-    if (c[0].has_bias)
-        *arg++ = memory(nnc_type_bytes(&c[0].bias));
-    *arg = memory(nnc_type_bytes(&c[0].dst));
-    return e->load_call(&(nnc_load){.plan = &p, .item = 0}, &l->handle, NULL) == NNC_OK;
-}
-
 static void run_part(void *ctx, int part, int parts)
 {
     const side *g = ctx;
@@ -289,25 +217,20 @@ static int64_t once(side *s, int times)
 {
     int64_t t = nnc_now_ns();
     for (int i = 0; i < times; i++)
-        if (s->fn)
-            nnc_par_run(s->threads, run_part, s);
-        else if (s->engine->run(s->handle, s->args, s->work) != NNC_OK)
-            exit(5);
+        nnc_par_run(s->threads, run_part, s);
     return (nnc_now_ns() - t) / times;
 }
 
 int main(int argc, char **argv)
 {
     const char *why = "", *which = argc > 2 ? argv[2] : "";
-    int threads = argc > 1 ? atoi(argv[1]) : 1, n = 0;
+    int threads = argc > 1 ? atoi(argv[1]) : 1;
     const nnc_emitter *e = nnc_plugin("llvm", "nnc_emitter_llvm", &why);
-    const nnc_engine *engine = nnc_plugin("onednn", "nnc_engine_onednn", &why);
     nnc_sink *sink = nnc_sink_create();
     nnc_target t;
-    double sum = 0;
     show = argc > 3 && strstr(argv[3], "show");
-    if (!e || !engine || !sink || nnc_target_host(&t, 0, threads, false, true, sink) != NNC_OK) {
-        fprintf(stderr, "needs LLVM and oneDNN: %s\n", why);
+    if (!e || !sink || nnc_target_host(&t, 0, threads, true, sink) != NNC_OK) {
+        fprintf(stderr, "needs LLVM: %s\n", why);
         return 5;
     }
     if (argc > 3 && strstr(argv[3], "avx2")) {
@@ -320,32 +243,25 @@ int main(int argc, char **argv)
     if (nnc_team_create(threads, &team, sink) != NNC_OK)
         return 5;
     nnc_team_enter(team); /* as a stream of the executor does */
-    printf("%d threads: GFLOP/s generated, oneDNN, ratio\n", threads);
+    printf("%d threads: GFLOP/s\n", threads);
     for (size_t i = 0; i < NNC_COUNT(shapes); i++) {
         nnc_arena a;
         const shape *s = &shapes[i];
-        side own = {.threads = threads}, other = {.threads = threads};
-        int64_t best[2] = {INT64_MAX, INT64_MAX}, begin = nnc_now_ns();
+        side own = {.threads = threads};
+        int64_t best = INT64_MAX, begin = nnc_now_ns();
         if (!strstr(s->name, which))
             continue;
         nnc_arena_init(&a, 0);
-        if (!generate(&own, s, e, &t, &a, sink) || !call(&other, s, engine)) {
+        if (!generate(&own, s, e, &t, &a, sink)) {
             printf("%-28s failed\n", s->name);
             continue;
         }
         int times = flops(s) < 1e8 ? 5 : 1;
-        for (int r = 0; r < LEAST_RUNS || (r < MOST_RUNS && nnc_now_ns() - begin < FOR_NS); r++) {
-            best[0] = nnc_min64(best[0], once(&own, times));
-            best[1] = nnc_min64(best[1], once(&other, times));
-        }
-        double ratio = (double)best[1] / (double)best[0];
-        printf("%-28s %7.1f %7.1f  %5.1f %%\n", s->name, flops(s) / (double)best[0],
-            flops(s) / (double)best[1], 100 * ratio);
-        sum += ratio;
-        n++;
+        for (int r = 0; r < LEAST_RUNS || (r < MOST_RUNS && nnc_now_ns() - begin < FOR_NS); r++)
+            best = nnc_min64(best, once(&own, times));
+        printf("%-28s %7.1f\n", s->name, flops(s) / (double)best);
         nnc_arena_deinit(&a);
     }
-    printf("mean %.1f %% of %d\n", n ? 100 * sum / n : 0.0, n);
     nnc_team_leave(team);
     nnc_team_destroy(team);
     nnc_target_deinit(&t);

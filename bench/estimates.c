@@ -140,8 +140,7 @@ int main(int argc, char **argv)
     b.sink = nnc_sink_create();
     b.e = interp ? NULL : nnc_plugin("llvm", "nnc_emitter_llvm", &why);
     nnc_arena_init(&b.mem, 0);
-    if (!b.sink || (!b.e && !interp) ||
-        nnc_target_host(&b.t, 0, 1, false, !interp, b.sink) != NNC_OK) {
+    if (!b.sink || (!b.e && !interp) || nnc_target_host(&b.t, 0, 1, !interp, b.sink) != NNC_OK) {
         fprintf(stderr, "no emitter or target: %s\n", why);
         return 5;
     }

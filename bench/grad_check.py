@@ -2,7 +2,7 @@
 """Gradients of nnc's ops beside PyTorch's: y = op(x + w, v), the loss is the mean of (y - target)^2, and the gradients with respect to w and v are
 what a step of SGD takes from them.
 
-usage: grad_check.py --nnc=build/nnc [--flags="--no-onednn ..."] [--only=NAME,...]   (needs PyTorch and numpy)
+usage: grad_check.py --nnc=build/nnc [--flags="--no-llvm ..."] [--only=NAME,...]   (needs PyTorch and numpy)
 
 Prints for each op the largest difference from torch.autograd in f64, relative to the largest gradient, of nnc and of torch.autograd in f32: the
 two are alike where nnc's gradient is the same function. Exit code 1 where nnc's is beyond 50 times PyTorch's and beyond 1e-5."""

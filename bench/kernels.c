@@ -169,7 +169,7 @@ int main(int argc, char **argv)
     const nnc_emitter *e = nnc_plugin("llvm", "nnc_emitter_llvm", &why);
     nnc_sink *sink = nnc_sink_create();
     int threads = argc > 1 ? atoi(argv[1]) : 0, lg = argc > 2 ? atoi(argv[2]) : 26;
-    if (!e || !sink || nnc_target_host(&t, 0, threads, false, true, sink) != NNC_OK) {
+    if (!e || !sink || nnc_target_host(&t, 0, threads, true, sink) != NNC_OK) {
         fprintf(stderr, "no emitter or target: %s\n", why);
         return 5;
     }

@@ -196,7 +196,7 @@ int main(int argc, char **argv)
     const char *why = "", *which = argc > 1 ? argv[1] : "";
     const nnc_emitter *e = nnc_plugin("llvm", "nnc_emitter_llvm", &why);
     nnc_sink *sink = nnc_sink_create();
-    if (!e || !sink || nnc_target_host(&t, 0, 1, false, true, sink) != NNC_OK) {
+    if (!e || !sink || nnc_target_host(&t, 0, 1, true, sink) != NNC_OK) {
         fprintf(stderr, "no emitter or target: %s\n", why);
         return 5;
     }

@@ -6,7 +6,7 @@ error of each against float64, of the largest output's magnitude.
     python3 bench/onnx_models.py --venv DIR             run
     ... --only resnet50,vit_b_16                        these models
     ... --folder DIR                                    where the exported files are kept, and used again
-    ... --nnc-args=--no-onednn                          more flags for nnc
+    ... --nnc-args=--math=exact                         more flags for nnc
     ... --forms                                         also what ONNX Runtime's optimizer and quantiser write of each model,
                                                         against ONNX Runtime on the same file
     ... --limit=2                                       how many times the error of the better of the two others nnc's may be

@@ -1,6 +1,6 @@
 /* bench/steps.c -- training steps of a model for programs that compare engines: train_steps.py, multi_train.py.
  *
- *     bench_steps MODEL [--set=NAME=VALUE]... [--form=FORM] [--streams=N] [--threads=N] [--onednn=0]
+ *     bench_steps MODEL [--set=NAME=VALUE]... [--form=FORM] [--streams=N] [--threads=N]
  *                 [--loss=L] [--optimizer=O] [--momentum=M]
  *
  * FORM: fused (the default), unfused, joined (all siblings), apart (no siblings), turns (the argument `models` is the number of sessions of
@@ -323,8 +323,6 @@ static bool read_flag(worker *w, char *arg)
         w->compile.streams = atoi(v);
     } else if (!strncmp(arg, "--threads=", 10)) {
         w->env_options.threads = atoi(v);
-    } else if (!strncmp(arg, "--onednn=", 9)) {
-        w->env_options.no_onednn = !atoi(v);
     } else if (!strncmp(arg, "--loss=", 7)) {
         w->loss_word = v;
     } else if (!strncmp(arg, "--optimizer=", 12)) {
@@ -350,7 +348,7 @@ int main(int argc, char **argv)
     ok = ok && w.model && training_of(w.loss_word, w.optimizer, &w.training);
     if (!ok) {
         fputs("usage: bench_steps MODEL [--set=NAME=VALUE]... "
-              "[--form=fused|unfused|joined|apart|turns] [--streams=N] [--threads=N] [--onednn=0]\n"
+              "[--form=fused|unfused|joined|apart|turns] [--streams=N] [--threads=N]\n"
               "  [--loss=cross_entropy|mse|bce] [--optimizer=sgd|adam|adamw] [--momentum=M]\n",
             stderr);
         return nnc_exit_code(NNC_E_USAGE);

@@ -5,7 +5,7 @@ error of PyTorch and of nnc against PyTorch in float64, of the largest output's 
     python3 bench/zoo_weights.py --venv DIR             needs torch and torchvision (bench/onnx_models.py --make makes the environment)
     ... --only resnet50,vit_b16                         these models
     ... --folder DIR                                    where weights and numbers are kept, and used again
-    ... --nnc-args=--no-onednn                          more flags for nnc
+    ... --nnc-args=--math=exact                         more flags for nnc
 
 Exit code 1 when a weight or a number does not fit, or nnc's error is more than twice PyTorch's."""
 import argparse

@@ -2,7 +2,7 @@
 # libraries, which find them there. All of it may be moved as a whole: nothing holds the prefix, but the static library's last guess.
 install(TARGETS nnc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS nnc_shared nnc_static LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(name llvm onednn mpi jpeg png)
+foreach(name llvm mpi jpeg png)
   if(TARGET nnc_plugin_${name})
     install(TARGETS nnc_plugin_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/nnc)
   endif()

@@ -5,7 +5,7 @@
 #include "target/target.h"
 
 /* Two cores with AVX-512; release with nnc_target_deinit. */
-static inline nnc_target test_cpu(int threads, bool onednn, bool llvm)
+static inline nnc_target test_cpu(int threads, bool llvm)
 {
     nnc_target t = {.kind = NNC_T_cpu,
         .name = "cpu",
@@ -26,8 +26,6 @@ static inline nnc_target test_cpu(int threads, bool onednn, bool llvm)
         .copy_bytes_s = INT64_C(30000000000),
         .cache_bytes_s = INT64_C(120000000000),
         .launch_ns = 1500};
-    if (onednn)
-        t.engine[t.n_engines++] = (nnc_target_engine){.name = "onednn", .efficiency = 0.97};
     if (llvm)
         t.engine[t.n_engines++] = (nnc_target_engine){.name = "llvm", .efficiency = 0.92};
     t.engine[t.n_engines++] = (nnc_target_engine){.name = "interp", .efficiency = 0.02};

@@ -74,7 +74,7 @@ for v in $levels; do
     (unset NNC_CPU && "$nnc" devices --format=json --target=cpu:x86-64-v"$v") | cmp - "$dir/of$v" || fail "v$v: the flag and the variable differ"
 
     # The same folder of kernels for all: code of a higher level would have been found, and taken, before.
-    "$nnc" compile "$net" --no-onednn --emit=asm -o "$dir/asm" 2>"$dir/said" || { fail "v$v: no assembly"; cat "$dir/said"; }
+    "$nnc" compile "$net" --emit=asm -o "$dir/asm" 2>"$dir/said" || { fail "v$v: no assembly"; cat "$dir/said"; }
     zmm=$(instructions '%zmm' "$dir/asm") ymm=$(instructions '%ymm' "$dir/asm") vex=$(instructions '^[[:space:]]v[a-z]' "$dir/asm")
     echo "v$v: $(wc -l <"$dir/asm") lines of assembly, $vex of AVX, $ymm with ymm, $zmm with zmm"
     # shellcheck disable=SC2015
@@ -83,19 +83,19 @@ for v in $levels; do
     3) [ "$zmm" = 0 ] && [ "$ymm" -gt 0 ] || fail "v3" ;;
     4) [ "$zmm" -gt 0 ] || fail "v4" ;;
     esac
-    for flags in "" --no-onednn --no-llvm --mode=step --math=exact --precision=f16 --precision=bf16; do
+    for flags in "" --no-llvm --mode=step --math=exact --precision=f16 --precision=bf16; do
         # shellcheck disable=SC2086
         "$nnc" verify "$net" $flags >"$dir/said" 2>&1 || { fail "v$v $flags: differs from float64"; tail -5 "$dir/said"; }
     done
-    "$nnc" compile "$net" --no-onednn --quiet -o "$dir/v$v.nnc" || fail "v$v: no artifact"
-    "$nnc" run "$dir/v$v.nnc" --no-onednn --iterations=1 >"$dir/said" 2>&1 || { fail "v$v: its own artifact"; cat "$dir/said"; }
+    "$nnc" compile "$net" --quiet -o "$dir/v$v.nnc" || fail "v$v: no artifact"
+    "$nnc" run "$dir/v$v.nnc" --iterations=1 >"$dir/said" 2>&1 || { fail "v$v: its own artifact"; cat "$dir/said"; }
 done
 unset NNC_CPU
 
 # In a folder of cached kernels, each level finds its own alone.
 for again in 0 1; do
     for v in $levels; do
-        NNC_CPU=x86-64-v$v "$nnc" compile "$net" --no-onednn --cache-dir="$dir/shared" -o "$dir/any.nnc" >"$dir/said" 2>&1
+        NNC_CPU=x86-64-v$v "$nnc" compile "$net" --cache-dir="$dir/shared" -o "$dir/any.nnc" >"$dir/said" 2>&1
         found=$(sed -n 's/.*; \([0-9]* of [0-9]*\) kernels from the cache.*/\1/p' "$dir/said")
         # shellcheck disable=SC2015
         case $again$found in
@@ -108,7 +108,7 @@ done
 
 # An artifact made under one limit is refused under a lower one.
 case $levels in *3*)
-    NNC_CPU=x86-64-v2 "$nnc" run "$dir/v3.nnc" --no-onednn --iterations=1 >"$dir/said" 2>&1 && fail "code for AVX2 ran without"
+    NNC_CPU=x86-64-v2 "$nnc" run "$dir/v3.nnc" --iterations=1 >"$dir/said" 2>&1 && fail "code for AVX2 ran without"
     grep -q "was compiled for another machine" "$dir/said" || { fail "why it does not run is not said"; cat "$dir/said"; }
     ;;
 esac

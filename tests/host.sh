@@ -31,7 +31,7 @@ under() {
     no-cuda) XDG_CACHE_HOME="$dir/cache" NNC_CUDA_PATH=/nowhere "$build/nnc" "$@" ;;
     no-plug-ins) XDG_CACHE_HOME="$dir/$how" "$dir/bare/nnc" "$@" ;;
     one-core) XDG_CACHE_HOME="$dir/cache" $core "$build/nnc" "$@" ;;
-    elsewhere) HOME="$dir/home" XDG_CACHE_HOME='' LC_ALL=de_DE.UTF-8 TZ=Asia/Tokyo OMP_NUM_THREADS=3 ONEDNN_MAX_CPU_ISA=SSE41 "$build/nnc" "$@" ;;
+    elsewhere) HOME="$dir/home" XDG_CACHE_HOME='' LC_ALL=de_DE.UTF-8 TZ=Asia/Tokyo "$build/nnc" "$@" ;;
     all) HOME="$dir/home" XDG_CACHE_HOME="$dir/$how" LC_ALL=de_DE.UTF-8 TZ=Asia/Tokyo NNC_CPU=x86-64-v2 NNC_CUDA_PATH=/nowhere $core "$dir/bare/nnc" "$@" ;;
     esac
 }

@@ -87,9 +87,9 @@ one="$source/models/mlp.json --set batch=1 --set depth=1"
 if has llvm; then
     slow="nnc: warning: [0-9]* kernel launch.* interpreted, 10 to 100 times slower than machine code: "
     # shellcheck disable=SC2086
-    needs llvm 0 "$slow" "$dir/bin/nnc" run $one --iterations=1 --no-onednn
+    needs llvm 0 "$slow" "$dir/bin/nnc" run $one --iterations=1
     # shellcheck disable=SC2086
-    needs llvm 0 "$slow" "$dir/bin/nnc" compare $one --iterations=1 --no-onednn
+    needs llvm 0 "$slow" "$dir/bin/nnc" compare $one --iterations=1
     # a described CPU's plan is the same, and its kernels are interpreted
     "$dir/bin/nnc" devices --format=json >"$dir/here.json"
     # shellcheck disable=SC2086
@@ -102,17 +102,6 @@ if has llvm; then
     damage llvm absent
     "$dir/bin/nnc" run "$dir/m.nnc" --iterations=1 --target="$dir/here.json" >"$dir/out" 2>"$dir/err" || fail "an artifact with machine code"
     [ -s "$dir/err" ] && fail "machine code needs no LLVM"
-fi
-if has onednn; then
-    # shellcheck disable=SC2086
-    needs onednn 0 "nnc: warning: generated kernels compute convolutions and matrix products, more slowly than oneDNN: " \
-        "$dir/bin/nnc" run $one --iterations=1
-    # shellcheck disable=SC2086
-    damage onednn text && "$dir/bin/nnc" explain $one >"$dir/out" 2>"$dir/err"
-    grep -q onednn "$dir/out" && fail "explain decides for an engine that does not load"
-    # shellcheck disable=SC2086
-    damage onednn text && "$dir/bin/nnc" run "$source/models/softmax.json" --iterations=1 >"$dir/out" 2>"$dir/err"
-    [ -s "$dir/err" ] && fail "oneDNN does not matter to a softmax"
 fi
 if has mpi; then
     # shellcheck disable=SC2086

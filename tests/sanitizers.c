@@ -1,7 +1,6 @@
 /* What the sanitizers are told of other people's libraries, by each test program and, in a build with sanitizers, by nnc itself. */
 
-/* oneDNN's generated code runs on OpenMP's threads; the sanitizer's record of their thread-local blocks is then wrong (gcc 12) and
- * its leak check crashes on it. */
+/* gcc 12's LeakSanitizer takes what lies before a plug-in's thread-local block for its size and reads there. */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void)
 {

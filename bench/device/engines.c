@@ -118,8 +118,7 @@ static void one(job *j, const nnc_call *c, const char *id)
 
 static bool strict_conv(const nnc_call *c)
 {
-    return c->kind == CALL_conv && c->spatial == 2 && c->src.dtype == DT_f32 && !c->tf32 &&
-           !c->packed;
+    return c->kind == CALL_conv && c->spatial == 2 && c->src.dtype == DT_f32 && !c->tf32;
 }
 
 static nnc_status engines_of(job *j, nnc_env *e, const cell *c)

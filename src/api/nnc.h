@@ -37,8 +37,7 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  * that is unknown or a value out of range is NNC_E_USAGE, and the message says what would be right. Flags without a value take "1" or
  * "0". Strings are copied. create: NULL when out of memory.
  *
- *     env      threads, target (one, or between commas one for each device), cache-dir, no-cache, tuning, tune, no-llvm,
- *              no-onednn
+ *     env      threads, target (one, or between commas one for each device), cache-dir, no-cache, tuning, tune, no-llvm
  *     open     set (NAME=VALUE, once a name), seed, weights, rename (NAME=NAME of a tensor of that file and its weight),
  *              shapes (of ONNX inputs: NAME:1x3x224x224, between commas), input (names of ONNX inputs with a default, an initializer,
  *              that will be given), train (for nnc_trainer_create: the file's section "train"

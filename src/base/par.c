@@ -64,7 +64,6 @@ struct nnc_team {
     member member[];
 };
 
-static void (*program_run)(int threads, nnc_par_body body, void *ctx);
 static _Thread_local nnc_team *entered;
 static _Thread_local bool in_part; /* nested calls are serial */
 
@@ -287,10 +286,6 @@ static void run_on(nnc_team *t, int parts, nnc_par_body body, void *ctx)
 
 void nnc_par_run(int threads, nnc_par_body body, void *ctx)
 {
-    if (program_run) {
-        program_run(threads, body, ctx);
-        return;
-    }
     const bool serial = threads <= 1 || in_part;
     nnc_team *own = serial || entered ? NULL : start(threads);
     if (own)
@@ -303,11 +298,6 @@ void nnc_par_run(int threads, nnc_par_body body, void *ctx)
         nnc_team_leave(own);
         nnc_team_destroy(own);
     }
-}
-
-void nnc_par_set(void (*run)(int threads, nnc_par_body body, void *ctx))
-{
-    program_run = run;
 }
 
 /* ---- CPUs ------------------------------------------------------------------------------------ */

@@ -42,7 +42,4 @@ void nnc_team_leave(nnc_team *t);
 
 int nnc_cpu_count(void); /* CPUs this process may run on (affinity and cgroup quota respected), >= 1 */
 
-/* In a plug-in, whose copy of this file knows no teams: nnc_par_run of the program. */
-void nnc_par_set(void (*run)(int threads, nnc_par_body body, void *ctx));
-
 #endif

@@ -24,8 +24,8 @@ static char own_folder
 /* Debian's packages of the libraries, by plug-in. */
 static const struct {
     const char *name, *package;
-} packages[] = {{"llvm", "llvm-19-dev"}, {"onednn", "libdnnl-dev"},
-    {"mpi", "libopenmpi-dev openmpi-bin"}, {"jpeg", "libjpeg-dev"}, {"png", "libpng-dev"}};
+} packages[] = {{"llvm", "llvm-19-dev"}, {"mpi", "libopenmpi-dev openmpi-bin"},
+    {"jpeg", "libjpeg-dev"}, {"png", "libpng-dev"}};
 
 /* Runs when the program starts: names may be relative to the working directory of that moment. For a program, dladdr returns argv[0],
  * which may lack a path. Without /proc, the kernel's name of the executed file is the next best. */
@@ -129,7 +129,7 @@ static bool is_whole(const char *path)
     return whole;
 }
 
-/* Plug-ins load large libraries: LLVM and oneDNN take 50 to 130 MiB of address space, most of it mapped from their files. */
+/* Plug-ins load large libraries: LLVM takes 50 to 130 MiB of address space, most of it mapped from its file. */
 #define PLUGIN_ROOM ((size_t)64 << 20)
 
 static void *load_plugin(struct plugin *p)
@@ -158,11 +158,6 @@ static void *load_plugin(struct plugin *p)
         dlclose(h);
         h = NULL;
     }
-    void (*set)(void (*)(int, nnc_par_body, void *)) = NULL;
-    if (h)
-        *(void **)&set = dlsym(h, "nnc_plugin_par_set");
-    if (set)
-        set(nnc_par_run);
     return h;
 }
 

@@ -6,7 +6,6 @@ nnc_status cmd_calibrate(const options *o, work *w, nnc_sink *sink)
 {
     options with = *o;
     with.env.ranked = true;
-    with.env.no_onednn = true; /* as plans for the described CPU */
     NNC_TRY(nnc_env_create(&with.env, &w->env, sink));
     nnc_calibrate_options c = o->calibrate;
     c.devices = o->has_devices ? o->compare.compile.devices : 0;

@@ -303,8 +303,6 @@ static const nnc_flag own[] = {
     {FLAGS_machine, {"--no-cache", NNC_SET_BOOL, AT(env.no_cache)}, "Compile every kernel again"},
     {FLAGS_machine, {"--no-llvm", NNC_SET_BOOL, AT(env.no_llvm)},
         "Interpret kernels instead of compiling them (slow)"},
-    {FLAGS_machine, {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},
-        "Compute convolutions and matrix products in generated kernels instead of oneDNN"},
     {FLAGS_ranks, {"--comm-timeout", NNC_SET_REAL, AT(env.comm_timeout), 0, 0, 1000000, "SECONDS"},
         "Time without an answer after which another rank counts as lost and all ranks end "
         "(default: 600)"},

@@ -254,9 +254,9 @@ static void cudnn_unload(void *handle)
 
 static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
 {
-    const char *why = "the weights are packed for another engine";
+    const char *why = "not supported";
     cudnn_lowering w;
-    if (c->packed || !cudnn_lower(c, &w, &why))
+    if (!cudnn_lower(c, &w, &why))
         return nnc_fail0(sink, NNC_E_DEVICE, "engine cudnn cannot run a call of the plan: %s", why);
     h->n_arg = cudnn_n_args(c);
     h->tail_used = cudnn_used_ids(c, &w, true);

@@ -25,11 +25,11 @@ uint32_t cudnn_used_ids(const nnc_call *c, const cudnn_lowering *w, bool tail)
 }
 
 static const int mode[] = {
-#define POST(name, op, formula, onednn, cudnn) [PO_##name] = cudnn,
+#define POST(name, op, formula, cudnn) [PO_##name] = cudnn,
 #include "base/post.def"
 };
 static const char *const no_mode[] = {
-#define POST(name, op, formula, onednn, cudnn) [PO_##name] = "cuDNN has no " #name,
+#define POST(name, op, formula, cudnn) [PO_##name] = "cuDNN has no " #name,
 #include "base/post.def"
 };
 

@@ -65,9 +65,6 @@ nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
     const nnc_target *t = c->env ? c->env->target : NULL;
     if (!t || t->kind != NNC_T_cuda || !cudnn_lower(c, &w, &out->reason))
         return NNC_OK;
-    out->reason = "cuDNN uses unpacked weights";
-    if (c->packed)
-        return NNC_OK; /* asked again without packing */
     const nnc_dtype d = (nnc_dtype)c->src.dtype;
     const bool half = d != DT_f32, cores = half ? t->flops_f16 > 0 : c->tf32;
     out->reason = reason;

@@ -216,12 +216,11 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
     if (p->status != NNC_OK)
         return;
     const int64_t one = k ? nnc_attend_ns(k, t) : 0;
-    const nnc_target_engine *e = nnc_target_for_kernels(t);
     if (k)
         why = remark_text(p, "%s takes %s by estimate, the ops apart %s",
             k->grid.spill ? "it" : "one kernel", text_us_beside(p, one, apart),
             text_us_beside(p, apart, one));
-    if (!k || !e || nnc_target_bid_ns(e, false, one) > apart) {
+    if (!k || !nnc_target_for_kernels(t) || nnc_add_sat(one, one / 3) > apart) {
         edit_sweep(p, p->g->value[v].node);
         remark_declined(
             p, l, rule, "%s%s", why, k && one < apart ? ": too little less for an estimate" : "");

@@ -28,42 +28,6 @@ bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v)
            (!has_bias(c) || (edit_static(p, v) && edit_static(p, c->in[2])));
 }
 
-/* Do operands of contraction i depend on every reader of `other` but `add`, so that these have run before it in any order of the plan? A
- * residual block reads its input first in its branch, last in its sum. Breadth first, over the ops of one branch. */
-static bool read_before(pass *p, nnc_ref other, uint32_t i, uint32_t add)
-{
-    enum { MOST_READERS = 8, MOST_NODES = 64 };
-    uint32_t reader[MOST_READERS], seen[MOST_NODES] = {i};
-    int n = users_through_views(p, other, reader, MOST_READERS), found = 0, n_seen = 1;
-    if (n > MOST_READERS || edit_is_output(p, other))
-        return false;
-    for (int at = 0; at < n_seen; at++) {
-        const nnc_node *c = &p->g->node[seen[at]];
-        for (int r = 0; r < n; r++) /* i itself reads while it writes */
-            found += at > 0 && reader[r] == seen[at];
-        for (int k = 0; k < c->n_in; k++) {
-            uint32_t d = p->g->value[c->in[k]].node;
-            bool known = d == p->g->value[other].node || edit_static(p, c->in[k]);
-            for (int j = 0; j < n_seen && !known; j++)
-                known = seen[j] == d;
-            if (!known && n_seen < MOST_NODES)
-                seen[n_seen++] = d;
-        }
-    }
-    for (int r = 0; r < n; r++)
-        found += reader[r] == add;
-    return found == n;
-}
-
-const char *overwriting_blocked(pass *p, nnc_ref other, uint32_t i, uint32_t add)
-{
-    const nnc_node *d = nnc_def(p->g, other);
-    if (nnc_op_class(d->op) == CL_leaf || edit_static(p, other) || nnc_is_view(p->g, d))
-        return "the added tensor's memory cannot be overwritten";
-    return read_before(p, other, i, add) ? NULL
-                                         : "the added tensor has consumers that may run later";
-}
-
 /* Appends op n, the chain's k-th, applied to x, to the question. NULL, or the reason why it cannot be part of an epilogue. */
 static const char *add_op(
     pass *p, uint32_t i, nnc_ask *a, int k, const nnc_node *n, nnc_ref x, const char *engine)
@@ -89,7 +53,6 @@ static const char *add_op(
             return "the added tensor is neither one number per channel nor of the result's shape";
         if (!nnc_type_same_memory(y, t))
             return "the added tensor has another memory order";
-        post.in_place = !overwriting_blocked(p, other, i, node_index(p, n));
         a->bytes = nnc_add_sat(a->bytes, nnc_type_bytes(y));
     }
     if (a->n_post == NNC_MAX_POST)
@@ -145,12 +108,6 @@ const char *epilogue_allows(
     nnc_offer o = nnc_target_offer(target_of(p, c), e, &a);
     if (o.ok)
         return NULL;
-    if (n->op == OP_add && a.n_post && !a.post[a.n_post - 1].in_place) {
-        a.post[a.n_post - 1].in_place = true;
-        if (nnc_target_offer(target_of(p, c), e, &a).ok)
-            return remark_text(p, "%s adds in place only, and %s", e->name,
-                overwriting_blocked(p, other_operand(n, x), i, node_index(p, n)));
-    }
     if (o.why)
         return remark_text(p, "%s", o.why);
     return remark_text(p, "%s has no %s epilogue", e->name, nnc_ops[n->op].name);
@@ -367,8 +324,7 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
         p->engine = &t->engine[e];
         ns[e] = epilogue_offer(p, i, &chain[e], n).time_ns;
         ns[e] += n == all->n || epilogue_absorbed(p, all, n) ? 0 : epilogue_rest_ns(p, i, all, n);
-        if (!best || nnc_target_bid_ns(p->engine, bare[e].long_sum, ns[e]) <
-                         nnc_target_bid_ns(best, bare[e].long_sum, least)) {
+        if (!best || ns[e] < least) {
             best = p->engine;
             least = ns[e];
         }
@@ -376,8 +332,8 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
     for (int e = 0; e < t->n_engines; e++)
         if (bare[e].ok && &t->engine[e] != best && ns[e] / 10 < least) {
             more = (int)nnc_max64(more, nnc_us_digits(ns[e], least));
-            nnc_printf(&slower, "%s%s %s%s", slower.n ? ", " : "", t->engine[e].name,
-                text_us_beside(p, ns[e], least), nnc_target_lost(&t->engine[e], ns[e], least));
+            nnc_printf(&slower, "%s%s %s", slower.n ? ", " : "", t->engine[e].name,
+                text_us_beside(p, ns[e], least));
         }
     *others = slower.n ? remark_text(p, " (%s by estimate, %s)", text_us_to(p, least, more),
                              text_of(p, &slower))

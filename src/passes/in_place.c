@@ -41,15 +41,11 @@ typedef enum how { IS_THERE, WRITTEN, COPIED } how;
 /* Do the calls and kernels of node n address memory with gaps? */
 static bool takes_gaps(const pass *p, const nnc_node *n)
 {
-    const nnc_target_engine *e = NULL;
     if (nnc_op_class(n->op) == CL_collective) /* messages are contiguous */
         return false;
-    if (nnc_op_class(n->op) == CL_contract && !is_kernel_conv(p, n, NULL))
-        e = engine_of(p, n);
-    else if (n->op == OP_maxpool || n->op == OP_avgpool)
-        e = nnc_target_for_pools(target_of(p, n));
-    else
+    if (nnc_op_class(n->op) != CL_contract || is_kernel_conv(p, n, NULL))
         return true;
+    const nnc_target_engine *e = engine_of(p, n);
     return e && nnc_target_runs_kernels(e);
 }
 

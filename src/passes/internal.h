@@ -216,8 +216,6 @@ static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in
 bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v);
 /* True when op n, applied to x, can follow the chain `so_far` in contraction i's epilogue: NULL; otherwise the reason. */
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
-/* Reason why node i, into which node `add` is fused (or i is `add`), may not overwrite the memory of add's operand v; NULL: it may. */
-const char *overwriting_blocked(pass *p, nnc_ref v, uint32_t i, uint32_t add);
 /* True for a contraction that a library computes, or a fused node that contains one. */
 bool is_contraction(const pass *p, const nnc_node *n);
 /* True for a convolution that becomes a generated kernel on its device; *why (may be NULL) is the reason. */

@@ -65,14 +65,6 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
     }
 }
 
-/* Does the target's engine for pooling prefer channels-last? */
-static bool pools_last(const pass *p, const nnc_target *t)
-{
-    const nnc_target_engine *e = nnc_target_for_pools(t);
-    return e && !nnc_target_runs_kernels(e) &&
-           nnc_target_channels_last(t, e, DT_f32, uses_tf32(p, t));
-}
-
 /* Time that contraction n loses in row-major order, by the offers of the engines, which compete in either order. */
 static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
 {
@@ -115,8 +107,6 @@ static int64_t loss_ns(const pass *p, uint32_t i)
     const nnc_target_engine *e = nnc_target_for_convs(t);
     int64_t ns = nnc_target_time_ns(t, c.flops, c.bytes);
     ns -= t->kind == NNC_T_cpu ? t->launch_ns : 0;
-    if (nnc_op_class(n->op) == CL_window)
-        return pools_last(p, t) ? ns / 2 : 0;
     if (!is_conv(n) || !e || !nnc_target_channels_last(t, e, d, uses_tf32(p, t)))
         return 0;
     if (t->kind == NNC_T_cpu)

@@ -112,7 +112,6 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     a->groups = groups;
     a->width = product ? 0 : y->dim[y->rank - 1];
     a->places = product ? 0 : nnc_type_numel(y) / (y->dim[0] * y->dim[1]);
-    a->source = product ? 0 : nnc_type_numel(x) / (x->dim[0] * x->dim[1]);
     if (!nnc_attr_int(c, AT_transpose_a, 0))
         nnc_ask_product(a, x, nnc_typeof(g, c->in[1]));
     a->nchw = !product && nnc_type_orders_differ(x) && nnc_type_is_row_major(x) &&

@@ -5,8 +5,6 @@
 
 int plan_call_args(const nnc_call *c)
 {
-    if (c->kind == CALL_maxpool || c->kind == CALL_avgpool || c->kind == CALL_pack)
-        return 2;
     int n = 3 + c->has_bias;
     for (int i = 0; i < c->n_post; i++)
         n += c->post[i].kind == PO_sum && !c->post[i].in_place;

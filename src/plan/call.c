@@ -1,4 +1,4 @@
-/* plan/call.c -- lowers graph nodes to library calls: contractions, contractions with an epilogue (a `fused` body), pooling. The
+/* plan/call.c -- lowers graph nodes to library calls: contractions, with an epilogue (a `fused` body) or without. The
  * epilogue becomes post-operations, in order; an op without a post-operation prevents the call. */
 #include "plan/maker.h"
 #include <math.h>
@@ -28,15 +28,6 @@ static void window_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
     c->dst = g->value[n->out].type;
     c->spatial = (uint8_t)(c->src.rank - 2);
     spatial_attrs(n, c);
-    const int64_t *v;
-    if (n->op == OP_maxpool || n->op == OP_avgpool) {
-        c->kind = n->op == OP_maxpool ? CALL_maxpool : CALL_avgpool;
-        c->count_pad = nnc_attr_int(n, AT_count_include_pad, 0) != 0;
-        int k = nnc_attr_ints(n, AT_kernel, &v);
-        for (int i = 0; i < c->spatial && i < k; i++)
-            c->kernel[i] = v[i];
-        return;
-    }
     c->kind = n->op == OP_conv         ? CALL_conv
               : n->op == OP_conv_wgrad ? CALL_conv_wgrad
                                        : CALL_conv_transpose;

@@ -4,7 +4,6 @@
 
 typedef struct emitter {
     maker *m;
-    int32_t *packed; /* by call: the tensor with the weights that init packs for it, -1 */
     int32_t *moved; /* by root of states: its new value after it was copied there, -1 */
     int phase; /* 0 init, 1 main */
 } emitter;
@@ -246,35 +245,6 @@ static nnc_status emit_update(emitter *e, const job *j)
     return add_tensor(m, &t, &u->value);
 }
 
-static nnc_status emit_pack(emitter *e, const job *j)
-{
-    maker *m = e->m;
-    nnc_plan *p = m->p;
-    NNC_NEED(ARENA_ROOM(&p->arena, p->call, m->cap_call, p->n_call + 1), m->sink);
-    const nnc_call *main = &p->call[j->item];
-    p->call[p->n_call] = (nnc_call){.kind = CALL_pack,
-        .spatial = main->spatial,
-        .groups = main->groups,
-        .src = main->wei,
-        .wei = main->wei,
-        .dst = bytes_type(main->packed_bytes),
-        .pack_for = j->item,
-        .threads = main->threads,
-        .packed_bytes = main->packed_bytes};
-    nnc_cmd *c;
-    NNC_TRY(add_cmd(e, j, CMD_call, 2, &c));
-    c->item = p->n_call++;
-    c->op_class = "pack";
-    c->reason = j->reason;
-    NNC_TRY(use_engine(m, m->o->engine[j->engine]->name, &c->engine));
-    NNC_TRY(set_layers(m, c, &m->g->node[j->node]));
-    NNC_TRY(tensor_of(m, j->value, j->device, NNC_NONE, &c->arg[0]));
-    const char *name = nnc_arena_printf(&p->arena, "packed.%s", value_name(m, j->value));
-    NNC_TRY(add_bytes(m, name, j->device, SP_persist, p->call[j->item].packed_bytes, &c->arg[1]));
-    e->packed[j->item] = c->arg[1];
-    return NNC_OK;
-}
-
 static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
 {
     maker *m = e->m;
@@ -285,9 +255,7 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
     c->reason = j->reason;
     int k = 0;
     NNC_TRY(tensor_of(m, j->args.src, j->device, NNC_NONE, &c->arg[k++]));
-    if (j->args.wei != NNC_NONE && call->packed)
-        c->arg[k++] = e->packed[j->packed];
-    else if (j->args.wei != NNC_NONE)
+    if (j->args.wei != NNC_NONE)
         NNC_TRY(tensor_of(m, j->args.wei, j->device, NNC_NONE, &c->arg[k++]));
     if (call->has_bias)
         NNC_TRY(tensor_of(m, j->args.bias, j->device, NNC_NONE, &c->arg[k++]));
@@ -404,7 +372,6 @@ static nnc_status emit_list(emitter *e, const job_list *l)
         switch ((job_kind)j->kind) {
         case J_weight: NNC_TRY(emit_weight(e, j)); break;
         case J_node: NNC_TRY(emit_node(e, j)); break;
-        case J_pack: NNC_TRY(emit_pack(e, j)); break;
         case J_copy: NNC_TRY(emit_copy(e, j)); break;
         case J_update: NNC_TRY(emit_update(e, j)); break;
         case J_collective: NNC_TRY(emit_collective(e, j)); break;
@@ -483,10 +450,8 @@ static nnc_status emit_devices(maker *m)
 nnc_status make_commands(maker *m)
 {
     emitter e = {.m = m};
-    e.packed = ARENA_NEW(&m->scratch, int32_t, m->p->n_call + 1);
     e.moved = ARENA_NEW(&m->scratch, int32_t, m->g->n_value + 1);
-    NNC_NEED(e.packed && e.moved, m->sink);
-    memset(e.packed, 0xff, ((size_t)m->p->n_call + 1) * sizeof *e.packed);
+    NNC_NEED(e.moved, m->sink);
     memset(e.moved, 0xff, m->g->n_value * sizeof *e.moved);
     NNC_TRY(emit_inputs(m));
     NNC_TRY(emit_list(&e, &m->init));

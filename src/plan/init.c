@@ -1,4 +1,4 @@
-/* plan/init.c -- the section init, executed once: weights, values that depend only on weights, packed weights. Each is computed on
+/* plan/init.c -- the section init, executed once: weights, values that depend only on weights. Each is computed on
  * every device that needs it, just before its first use, so that init needs little memory. */
 #include "plan/maker.h"
 
@@ -80,34 +80,10 @@ static nnc_status want(maker *m, nnc_ref v, int dev)
     return need(m, r, dev);
 }
 
-/* Packs the weights of call j, unless an equal call has the same weights packed. */
-static nnc_status want_packed(maker *m, job *j)
+static nnc_status want_call(maker *m, const job *j)
 {
-    const nnc_call *call = m->p->call;
-    const job *k = m->pack[j->args.wei] ? &m->init.at[m->pack[j->args.wei] - 1] : NULL;
-    if (k && k->device == j->device && k->engine == j->engine &&
-        plan_calls_equal(&call[k->item], &call[j->item])) {
-        j->packed = k->item;
-        return NNC_OK;
-    }
-    NNC_TRY(need(m, m->root[j->args.wei], j->device));
-    job *made = make_job(&m->init, &m->scratch, J_pack);
-    NNC_NEED(made, m->sink);
-    made->value = j->args.wei;
-    made->device = j->device;
-    made->engine = j->engine;
-    made->item = j->packed = j->item; /* the pack's own call is created with the command */
-    made->node = j->node;
-    made->reason = j->reason;
-    m->pack[j->args.wei] = m->init.n;
-    return NNC_OK;
-}
-
-static nnc_status want_call(maker *m, job *j)
-{
-    const nnc_call *c = &m->p->call[j->item];
     NNC_TRY(want(m, j->args.src, j->device));
-    NNC_TRY(c->packed ? want_packed(m, j) : want(m, j->args.wei, j->device));
+    NNC_TRY(want(m, j->args.wei, j->device));
     NNC_TRY(want(m, j->args.bias, j->device));
     for (int i = 0; i < j->args.n_sum; i++)
         NNC_TRY(want(m, j->args.sum[i], j->device));

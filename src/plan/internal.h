@@ -50,12 +50,6 @@ static inline bool plan_before(const plan_order *o, int32_t i, int32_t j)
     return plan_done(o, o->lane[i], o->pos[i], j);
 }
 
-/* Whether two calls are equal, and so read the same packed weights. */
-static inline bool plan_calls_equal(const nnc_call *a, const nnc_call *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 /* The last command of each lane that accesses a tensor. */
 typedef struct plan_touch { int32_t lane, pos, next; } plan_touch;
 typedef struct plan_touches {

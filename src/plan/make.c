@@ -4,7 +4,7 @@
  *   schedule   main's commands in order, on streams, with copies and events   (schedule.c)
  *   select     a library call (call.c) or a generated kernel for each, and
  *              what happens in place                            (select.c)
- *   init       what is computed once: weights, static values, packed weights  (init.c)
+ *   init       what is computed once: weights and static values              (init.c)
  *   objects    machine code of the kernels                                    (kernels.c)
  *   emit       tensors and commands                                           (emit.c)
  *   place      offsets in the arenas                               (memory.c, pack.c) */
@@ -26,10 +26,9 @@ static bool alloc_facts(maker *m)
     m->use = ARENA_NEW(a, int32_t, slots);
     m->made = ARENA_NEW(a, uint8_t, slots);
     m->want = ARENA_NEW(a, uint8_t, slots);
-    m->pack = ARENA_NEW(a, int32_t, m->g->n_value + 1);
     m->is_static = nnc_static_values(m->g, a);
     if (!m->root || !m->at || !m->home || !m->is_out || !m->tensor || !m->use || !m->made ||
-        !m->want || !m->pack || !m->is_static || !m->state_of || !m->section || !m->updated)
+        !m->want || !m->is_static || !m->state_of || !m->section || !m->updated)
         return false;
     memset(m->state_of, 0xff, n * sizeof *m->state_of);
     memset(m->tensor, 0xff, slots * sizeof *m->tensor);

@@ -62,8 +62,8 @@ nnc_status nnc_plan_estimate(const nnc_graph *g, const nnc_plan_options *o, nnc_
     nnc_sink *sink) NNC_MUST;
 
 
-/* Converts a call with the cost of its command into a question to the target. False: a packing call, which no engine offers. */
-bool nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes, nnc_ask *out);
+/* Converts a call with the cost of its command into a question to the target. */
+nnc_ask nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes);
 
 /* Assigns offsets to blocks with live ranges [first,last] (inclusive, in any unit), and returns the arena size. INT64_MAX: that or more;
  * -1: out of memory. It keeps the best of six greedy orders. *lower_bound is the largest number of bytes live at once. align is a power

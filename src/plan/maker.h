@@ -14,7 +14,7 @@ typedef struct call_args {
 } call_args;
 
 /* A future command: a node, or what the plan adds around nodes. */
-typedef enum job_kind { J_weight, J_node, J_pack, J_copy, J_record, J_wait, J_update, J_collective } job_kind;
+typedef enum job_kind { J_weight, J_node, J_copy, J_record, J_wait, J_update, J_collective } job_kind;
 typedef struct job {
     uint8_t kind;
     bool is_call;
@@ -22,9 +22,8 @@ typedef struct job {
     int16_t device, stream, to; /* to: J_copy's destination device */
     int16_t engine;             /* index into options.engine */
     uint32_t node;              /* J_node, J_collective */
-    nnc_ref value;              /* J_weight, J_copy, J_pack: a root value; J_update: new value of the param `node` */
+    nnc_ref value;              /* J_weight, J_copy: a root value; J_update: new value of the param `node` */
     int32_t item;               /* index of the kernel, call or event; number of the update or of the participant */
-    int32_t packed;             /* call: index of the call whose packed weights it reads; -1: none */
     int64_t work_bytes;
     call_args args;
     nnc_ref *over;              /* by result: operand whose memory it overwrites, or NNC_NONE; NULL: no result does */
@@ -101,7 +100,6 @@ typedef struct maker {
     int32_t *use;      /* list of main's jobs that read the root on the device: head, or -1 */
     uint8_t *made;     /* static value that an init job computes on the device */
     uint8_t *want;     /* static value that main reads on the device (persistent) */
-    int32_t *pack; /* by value: 1 + the last init job that packs it; 0: none */
     job_use *uses;
     size_t cap_uses;
     int32_t n_uses;
@@ -209,12 +207,11 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory 
 /* call.c: lowers a node to a library call. False with the reason in *why (NULL: out of memory) when that is impossible. */
 bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
 
-/* compete.c: fills the fields of a call that engines need besides its operands. */
+/* engine.c: fills the fields of a call that engines need besides its operands. */
 void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads);
-/* Asks every engine for job j's call. If got->ok, c is the call as the winner computes it, j->engine the winner, and *reason (in the
- * plan's arena) says why, with the losers and all times. If not, a generated kernel computes it if *reason is set; otherwise no engine
- * supports it, and `why` says why. sum_post: index of a sum that may be in place, or -1. */
-nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got,
+/* Asks the engines for job j's call. If got->ok, c is the call as the first that supports it computes it, j->engine that engine, and
+ * *reason (in the plan's arena) says why. Otherwise `why` says why none does. sum_post: index of a sum that may be in place, or -1. */
+nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *got,
     const char **reason, nnc_text *why) NNC_MUST;
 
 /* select.c: selects a call or a kernel for a node. `main_at`: the job's index in main, -1 for init. */

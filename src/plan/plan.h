@@ -17,7 +17,7 @@ typedef enum nnc_space {
 
 typedef struct nnc_ptensor {
     const char *name;  /* value name or the layer's path; unique not required */
-    nnc_type type;     /* opaque bytes (packed weights, workspace): u8[n] */
+    nnc_type type;     /* opaque bytes (workspace): u8[n] */
     int16_t device;
     uint8_t space;     /* nnc_space */
     bool is_input, is_output;
@@ -29,30 +29,26 @@ typedef struct nnc_ptensor {
 } nnc_ptensor;
 
 typedef enum nnc_call_kind {
-    CALL_conv, CALL_conv_transpose, CALL_conv_wgrad, CALL_matmul, CALL_maxpool, CALL_avgpool, CALL_pack, CALL__COUNT
+    CALL_conv, CALL_conv_transpose, CALL_conv_wgrad, CALL_matmul, CALL__COUNT
 } nnc_call_kind;
 
 /* A library call. Arguments at run time: src, weights (conv, matmul: b), bias if any, operands of out-of-place sums in order, dst.
  * Tensor types have logical dims (NCHW, weights OIHW / grouped O,I/g,H,W; matmul [..,m,k] [..,k,n]) and memory order. */
 typedef struct nnc_call {
     uint8_t kind;
-    uint8_t spatial;     /* spatial dimensions of conv and pooling, 1..3 */
-    bool has_bias, trans_a, trans_b, count_pad;
-    bool packed;         /* weights are in the engine's own format, made by a CALL_pack in init. choose() is first called with true if the
-                          * weights are static, and answers with the sizes of a packed call. An engine that declines, or does not pack
-                          * (packed_bytes 0), is called again with false */
+    uint8_t spatial;     /* spatial dimensions of a convolution, 1..3 */
+    bool has_bias, trans_a, trans_b;
     nnc_type src, wei, bias, dst; /* as stored: with trans_a src is [..,k,m]; bias is [channels]; conv_transpose's wei I,O/g,H,W.
                                    * conv_wgrad: wei is the gradient of the convolution's result, dst that of its weights */
     int64_t kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
     int64_t groups;
     int n_post;
     nnc_post post[NNC_MAX_POST];
-    int32_t pack_for;    /* CALL_pack: index of the call whose weights it packs: args raw, packed */
     int threads;         /* intra-op */
     bool tf32;           /* f32 operands may be rounded to tf32 (10 bits of mantissa); accumulation stays in f32 */
     bool exact;          /* excludes convolution algorithms that transform the operands (Winograd, FFT) */
     const struct nnc_engine_env *env; /* only during choose(), compiles() and load_call(). NULL in a plan */
-    int64_t packed_bytes, work_bytes; /* buffer sizes; load_call rejects a call that needs more, since a plan file may be wrong */
+    int64_t work_bytes;  /* of the workspace; load_call rejects a call that needs more, since a plan file may be wrong */
 } nnc_call;
 
 /* True when the extents of a call's tensors, a product's merged rows, and its window's numbers are below 2^31. Libraries keep some of
@@ -277,20 +273,8 @@ static inline nnc_call nnc_load_call(const nnc_load *l)
 typedef struct nnc_choice {
     bool ok;                 /* supported */
     int64_t workspace_bytes; /* with call.threads */
-    int64_t packed_bytes;    /* > 0: weights are to be packed in `init` */
-    int64_t time_ns;         /* estimate; 0: use the target's offer (nnc_target_offer) */
     const char *reason;      /* implementation name, or why not supported; valid until the thread's next question */
 } nnc_choice;
-
-/* A check that an engine makes once per run of main instead of in each call: oneDNN's relu drops NaN, and processor flags tell
- * afterwards whether there was one (plugins/onednn/watch.h). All three functions are called on the thread that runs the handles. */
-typedef struct nnc_watch {
-    bool (*wanted)(const void *handle); /* whether the check saves a pass over the handle's result */
-    void (*begin)(void);                /* before main's first command */
-    /* After main's last command. True: this run's results are wrong. Handles that run outside begin and end keep NaN, so repeating main
-     * at once gives correct results. */
-    bool (*end)(void);
-} nnc_watch;
 
 /* An engine: a way to execute calls or kernels. `handle` is a prepared call or kernel: created once, run many times, by one thread at
  * a time. */
@@ -308,20 +292,12 @@ struct nnc_engine {
     void (*unload_object)(void *object);
     nnc_status (*run)(void *handle, void *const *args, void *work);
     void (*unload)(void *handle);
-    const nnc_watch *watch; /* NULL: none */
     /* Whether load_call compiles something for c. Such calls are loaded on several threads at once. NULL: never. */
     bool (*compiles)(const nnc_call *c);
-    /* Identifies the memory layout in which a loaded call reads packed weights: equal layouts of equal weights have equal bytes. false:
-     * not known. NULL: never known. */
-    bool (*layout)(const void *handle, nnc_hash128 *out);
-    /* Loads the plug-in on first use and returns the engine itself, which executors use; NULL: it does not load. An engine with this
-     * function has nothing else but name, version and choose. NULL: this is the engine itself. */
-    const nnc_engine *(*open)(nnc_sink *sink);
 };
 
-/* Engines built in: interp (interprets kernels), llvm (machine code; its emitter is a plug-in, its loader is not).
- * oneDNN is the plug-in "onednn", symbol "nnc_engine_onednn". session/ builds the list in order of preference. */
-/* On NVIDIA GPUs: cudnn (convolutions), cublaslt (matrix products), cuda (kernels that NVRTC compiled). */
+/* Engines of CPUs: interp (interprets kernels), llvm (machine code; its emitter is a plug-in, its loader is not). session/ builds the
+ * list in order of preference. On NVIDIA GPUs: cudnn (convolutions), cublaslt (matrix products), cuda (kernels that NVRTC compiled). */
 extern const nnc_engine nnc_engine_cudnn, nnc_engine_cublaslt, nnc_engine_cuda;
 extern const nnc_engine nnc_engine_interp, nnc_engine_llvm;
 

@@ -38,10 +38,9 @@ static const char *const cmd_word[] = {
     "weight", "kernel", "call", "copy", "record", "wait", "collective"};
 static const char *const collective_word[] = {"allreduce", "allgather", "reduce_scatter"};
 static const char *const reduction_word[] = {"add", "min", "max"};
-static const char *const call_word[] = {
-    "conv", "conv_transpose", "conv_wgrad", "matmul", "maxpool", "avgpool", "pack"};
+static const char *const call_word[] = {"conv", "conv_transpose", "conv_wgrad", "matmul"};
 static const char *const post_word[] = {
-#define POST(name, op, formula, onednn, cudnn) #name,
+#define POST(name, op, formula, cudnn) #name,
 #include "base/post.def"
 };
 static const char *const weight_word[] = {"inline", "file", "gen"};
@@ -130,8 +129,6 @@ static const plan_field call_field[] = {
     WORD("the name of a call", kind, call_word),
     INT("threads", threads, 1, 1024),
     INT("work", work_bytes, 0, MOST),
-    INT("packed", packed_bytes, 0, MOST),
-    INT("for", pack_for, 0, INT32_MAX),
     INT("groups", groups, 0, MOST),
     INT("spatial", spatial, 0, 3),
     DIMS("kernel", kernel),
@@ -146,8 +143,6 @@ static const plan_field call_field[] = {
     FLAG("has_bias", has_bias),
     FLAG("trans_a", trans_a),
     FLAG("trans_b", trans_b),
-    FLAG("count_pad", count_pad),
-    FLAG("is_packed", packed),
     FLAG("tf32", tf32),
     FLAG("exact", exact),
     {FK_each, "post", .at = offsetof(T, post), .size = sizeof(nnc_post), COUNT(n_post),

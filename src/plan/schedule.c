@@ -17,7 +17,7 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind)
     if (!ARENA_ROOM(a, l->at, l->cap, l->n + 1))
         return NULL;
     job *j = &l->at[l->n++];
-    *j = (job){.kind = kind, .engine = -1, .item = -1, .packed = -1, .value = NNC_NONE};
+    *j = (job){.kind = kind, .engine = -1, .item = -1, .value = NNC_NONE};
     return j;
 }
 

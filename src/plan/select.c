@@ -1,5 +1,5 @@
-/* plan/select.c -- selects how a node is computed. Contractions, and pooling where the target assigns it to a library, use the engine
- * with the least estimated time (compete.c); everything else becomes a generated kernel. Also decides what is computed in place. */
+/* plan/select.c -- selects how a node is computed: contractions by the library of the target that supports them (engine.c), everything
+ * else by a generated kernel. Also decides what is computed in place. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -63,7 +63,6 @@ static bool may_sum_in_place(const maker *m, const job *j, int32_t at, int k, nn
 static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got)
 {
     nnc_plan *p = m->p;
-    c->packed_bytes = c->packed ? got->packed_bytes : 0;
     c->work_bytes = got->workspace_bytes;
     j->work_bytes = got->workspace_bytes;
     NNC_NEED(ARENA_ROOM(&p->arena, p->call, m->cap_call, p->n_call + 1), m->sink);
@@ -74,8 +73,7 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     return NNC_OK;
 }
 
-/* Threads of a call: all, or one when its work takes one thread less time than waking the others, which may sleep. The check for NaN knows
- * the whole team alone, so none between. */
+/* Threads of a call: all, or one when its work takes one thread less time than waking the others, which may sleep. */
 static int call_threads(const machine *on, nnc_cost cost)
 {
     enum { WAKE_NS = 3000 };
@@ -103,11 +101,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))
             sum = k;
-    /* weights are packed for main only, since init uses them once */
-    bool may_pack = at >= 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei] &&
-                    c.kind != CALL_conv_wgrad; /* which has no weights */
-    NNC_TRY(make_choice(
-        m, j, &c, may_pack, sum < 0 ? -1 : j->args.sum_post[sum], &got, &j->reason, why));
+    NNC_TRY(make_choice(m, j, &c, sum < 0 ? -1 : j->args.sum_post[sum], &got, &j->reason, why));
     if (!got.ok)
         return NNC_OK;
     if (sum >= 0 && c.post[j->args.sum_post[sum]].in_place) {
@@ -138,7 +132,7 @@ static nnc_status ask_work_bytes(maker *m, uint32_t i, int64_t *bytes)
     if (!make_call(m->g, n, &c, &j.args, &reason))
         return reason ? NNC_OK : nnc_nomem(m->sink);
     call_for_target(&c, &m->o->policy, &on->env, on->env.target->threads);
-    NNC_TRY(make_choice(m, &j, &c, false, -1, &got, &reason, &why));
+    NNC_TRY(make_choice(m, &j, &c, -1, &got, &reason, &why));
     *bytes = got.ok ? got.workspace_bytes : 0;
     return NNC_OK;
 }
@@ -364,18 +358,12 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 nnc_status make_select(maker *m, job *j, int32_t main_at)
 {
     const nnc_node *n = &m->g->node[j->node];
-    const nnc_target *t = target_of(m, j->device);
-    bool contraction = nnc_has_call(t, m->g, n), pool = n->op == OP_maxpool || n->op == OP_avgpool;
-    const nnc_target_engine *pools = nnc_target_for_pools(t);
-    pool = pool && pools && !nnc_target_runs_kernels(pools);
-    if (!contraction && !pool)
+    if (!nnc_has_call(target_of(m, j->device), m->g, n))
         return select_kernel(m, j, main_at);
     NNC_LOCAL(nnc_text) why = {0};
     NNC_TRY(select_call(m, j, main_at, &why));
     NNC_NEED(!why.oom, m->sink);
     if (j->is_call)
         return NNC_OK;
-    return contraction && !j->reason /* a reason: a kernel was selected */
-               ? select_sums(m, j, main_at, nnc_text_str(&why))
-               : select_kernel(m, j, main_at);
+    return select_sums(m, j, main_at, nnc_text_str(&why));
 }

@@ -102,17 +102,9 @@ static nnc_status check_rows(const check *v)
     for (int i = 0; i < p->n_weight; i++)
         if ((why = weight_fault(p, i)))
             return bad_at(v, "weight", i, why);
-    for (int i = 0; i < p->n_call; i++) {
-        const nnc_call *c = &p->call[i];
-        if (!plan_call_ok(c, &why))
+    for (int i = 0; i < p->n_call; i++)
+        if (!plan_call_ok(&p->call[i], &why))
             return bad_at(v, "call", i, why);
-        if (c->kind != CALL_pack)
-            continue;
-        if (c->pack_for >= p->n_call || !p->call[c->pack_for].packed)
-            return bad_at(v, "call", i, "it packs for no call with packed weights");
-        if (c->packed_bytes != p->call[c->pack_for].packed_bytes)
-            return bad_at(v, "call", i, "it packs into another size than its call reads");
-    }
     return NNC_OK;
 }
 
@@ -164,7 +156,7 @@ static int64_t call_arg_bytes(const nnc_call *k, int a)
     if (a == 0)
         return nnc_type_bytes(&k->src);
     if (a == 1)
-        return k->packed ? k->packed_bytes : nnc_type_bytes(&k->wei);
+        return nnc_type_bytes(&k->wei);
     if (a == 2 && k->has_bias)
         return nnc_type_bytes(&k->bias);
     return nnc_type_bytes(&k->dst); /* sum operands */
@@ -179,12 +171,6 @@ static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
     if (c->n_arg != plan_call_args(k))
         return "its number of arguments differs from its call's";
     int last = c->n_arg - 1;
-    if (k->kind == CALL_pack) {
-        const nnc_call *f = &p->call[k->pack_for];
-        if (bytes_of(v, c, 0) != nnc_type_bytes(&f->wei) || bytes_of(v, c, 1) != k->packed_bytes)
-            return "its arguments have other sizes than the weights it packs";
-        return NULL;
-    }
     for (int a = 0; a < last; a++)
         if (bytes_of(v, c, a) != call_arg_bytes(k, a))
             return "an argument's bytes are not those of the call's type";

@@ -70,11 +70,7 @@ static bool spatial_ok(const nnc_call *c, const char **why)
     if (c->spatial < 1 || c->spatial > 3 || c->src.rank != c->spatial + 2 ||
         c->dst.rank != c->src.rank || c->src.dim[0] != c->dst.dim[0])
         return false;
-    if (c->kind == CALL_conv || c->kind == CALL_conv_transpose)
-        return conv_ok(c, why);
-    *why =
-        "pooling changes channels or dtype, or its result's extents are not those of the windows";
-    return c->src.dim[1] == c->dst.dim[1] && c->src.dtype == c->dst.dtype && extents_ok(c);
+    return conv_ok(c, why);
 }
 
 static bool wgrad_ok(const nnc_call *c, const char **why)
@@ -149,16 +145,14 @@ bool plan_call_ok(const nnc_call *c, const char **why)
     if (!posts_ok(c, why))
         return false;
     bool weights = c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul;
-    *why = "only contractions have a bias, packed weights and post-operations";
-    if (!weights && (c->has_bias || c->packed || c->n_post))
+    *why = "only contractions have a bias and post-operations";
+    if (!weights && (c->has_bias || c->n_post))
         return false;
     *why = "the bias is not one number a channel";
     int channel = c->kind == CALL_matmul ? c->dst.rank - 1 : 1;
     if (c->has_bias && (c->bias.rank != 1 || channel < 0 || channel >= c->dst.rank ||
                            c->bias.dim[0] != c->dst.dim[channel]))
         return false;
-    if (c->kind == CALL_pack)
-        return true;
     return c->kind == CALL_matmul       ? matmul_ok(c, why)
            : c->kind == CALL_conv_wgrad ? wgrad_ok(c, why)
                                         : spatial_ok(c, why);

@@ -271,14 +271,6 @@ static nnc_status walk_cmd(memory *m, int32_t i)
         NNC_TRY(read(m, c->arg[a], i));
     if (sum >= 0)
         NNC_TRY(read(m, sum, i));
-    if (c->kind == CMD_call && p->call[c->item].packed) {
-        int32_t w = m->writer[m->owner[c->arg[1]]];
-        const nnc_cmd *k = w >= 0 ? &p->cmd[w] : NULL;
-        if (!k || k->kind != CMD_call || p->call[k->item].kind != CALL_pack ||
-            k->engine != c->engine ||
-            !plan_calls_equal(&p->call[p->call[k->item].pack_for], &p->call[c->item]))
-            return bad(m, i, c->arg[1], "was not packed for this call");
-    }
     for (int a = n_read; a < c->n_arg; a++)
         NNC_TRY(write(m, c->arg[a], c, i));
     if (c->work >= 0)

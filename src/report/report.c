@@ -161,7 +161,6 @@ typedef struct part {
 static const part parts[] = {
     {"llvm", "machine code for generated kernels (LLVM)",
         "kernels run in the interpreter, 10 to 100 times slower"},
-    {"onednn", "convolutions and matrix products (oneDNN)", "generated kernels compute them"},
     {"mpi", "one model over several processes (MPI)", "all devices are in one process"},
     {"jpeg", "JPEG files of pictures (libjpeg)", "nnc train reads none of them"},
     {"png", "PNG files of pictures (libpng)", "nnc train reads none of them"},
@@ -205,8 +204,8 @@ static void put_machines_json(nnc_text *t, const nnc_env *e)
 /* Loads optional part i; NULL: absent, *why says why. */
 static const void *load_part(int i, const char **version, const char **why)
 {
-    static const char *const symbol[] = {"nnc_emitter_llvm", "nnc_engine_onednn",
-        "nnc_transport_mpi", "nnc_decoder_jpeg", "nnc_decoder_png"};
+    static const char *const symbol[] = {
+        "nnc_emitter_llvm", "nnc_transport_mpi", "nnc_decoder_jpeg", "nnc_decoder_png"};
     if (i == (int)NNC_COUNT(symbol)) { /* no plug-in */
         const char *zlib = nnc_zlib_version();
         *version = zlib ? zlib : "";
@@ -217,8 +216,7 @@ static const void *load_part(int i, const char **version, const char **why)
     const void *p = nnc_plugin(parts[i].name, symbol[i], why);
     *version = !p       ? ""
                : i == 0 ? ((const nnc_emitter *)p)->version
-               : i == 1 ? ((const nnc_engine *)p)->version
-               : i == 2 ? ((const nnc_transport *)p)->version()
+               : i == 1 ? ((const nnc_transport *)p)->version()
                         : ((const nnc_decoder *)p)->version;
     return p;
 }

@@ -326,19 +326,11 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     int32_t first = p->end[SEC_init], i = first;
-    nnc_status status = fence(e, true), ended = NNC_OK;
-    const bool watched = status == NNC_OK && e->watch;
-    if (watched)
-        status = nnc_exec_watch(e, true);
+    nnc_status status = fence(e, true);
     if (status == NNC_OK && e->progress) {
         status = nnc_progress_run(e, first, end, false, &i);
         i = status == NNC_OK ? end : i + 1;
     }
-    while (status == NNC_OK && i < p->end[SEC_main])
-        status = nnc_exec_issue(e, i++);
-    if (watched) /* it may repeat main, so it comes before step */
-        ended = nnc_exec_watch(e, false);
-    status = status == NNC_OK ? ended : status;
     while (status == NNC_OK && i < end)
         status = nnc_exec_issue(e, i++);
     if (status == NNC_OK)
@@ -511,21 +503,14 @@ nnc_status nnc_exec_profile_behind(nnc_exec *e, int before, nnc_section first, n
 {
     const nnc_plan *p = e->p;
     const int from = nnc_plan_first(p, first);
-    const bool watched = first == SEC_main && e->watch;
     if (e->ranks)
         return nnc_exec_profile_ranks(e, first, last, start_ns, end_ns, sink);
     NNC_TRY(nnc_exec_clock_events(e, sink));
     for (int k = 0; k < before; k++)
         NNC_TRY(nnc_exec_run(e, sink));
     nnc_status status = fence(e, true);
-    if (status == NNC_OK && watched)
-        status = nnc_exec_watch(e, true);
-    if (status == NNC_OK && first == SEC_main)
-        status = issue_timed(e, from, p->end[SEC_main]);
-    if (status == NNC_OK && watched)
-        status = nnc_exec_watch(e, false);
     if (status == NNC_OK)
-        status = issue_timed(e, first == SEC_main ? p->end[SEC_main] : from, p->end[last]);
+        status = issue_timed(e, from, p->end[last]);
     if (status == NNC_OK)
         status = fence(e, false);
     if (status != NNC_OK)
@@ -679,8 +664,6 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(nnc_exec_place(e, o, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, &e->arena, sink));
     NNC_TRY(nnc_exec_load(e, false, sink));
-    if (!e->ranks && !e->progress)
-        nnc_exec_find_watch(e);
     NNC_NEED(nnc_has_room(NNC_LIBRARY_ROOM), sink);
     NNC_TRY(run_init(e, sink));
     nnc_exec_offer(e);

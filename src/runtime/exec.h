@@ -101,9 +101,6 @@ struct nnc_exec {
     void **fixed; /* by tensor: address of a persistent tensor */
     bool *idle; /* by command of init: it need not run, since its result is shared */
     nnc_exec_phases phase;
-    const nnc_watch *watch; /* checks runs of main (watch.c); NULL: none */
-    _Atomic bool unwatched; /* a check has failed, so later runs are not checked */
-    bool watched;           /* for the stream's thread: the current run is checked */
     bool timed; /* over ranks: time stamps surround every command of the next parts */
     int64_t first_given; /* time of main's first submission; 0: not yet, -1: that run is done */
 };
@@ -237,11 +234,6 @@ void nnc_exec_release(nnc_exec *e); /* at the end: releases its static values */
 
 /* Creates the events of nnc_exec_profile. */
 nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink);
-
-/* watch.c. Finds the engine that checks runs of main. */
-void nnc_exec_find_watch(nnc_exec *e);
-/* Submits the check's begin or end to main's stream. */
-nnc_status nnc_exec_watch(nnc_exec *e, bool begin);
 
 /* First command of the part that ends with this section. Main begins after init, other parts after main. */
 static inline int32_t nnc_exec_first(const nnc_exec *e, nnc_section last)

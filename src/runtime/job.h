@@ -61,7 +61,7 @@ nnc_status nnc_exec_finish_messages(nnc_exec *e);
 nnc_status nnc_ranks_gather(exec_ranks *k, const void *mine, void *all, int64_t bytes, const char *what);
 /* Broadcasts `data` from rank 0. */
 nnc_status nnc_ranks_spread(exec_ranks *k, void *data, int64_t bytes, const char *what);
-/* difference.c, called on rank 0 and on `rank`, whose plan differs. Appends how: "; it has engines: llvm, rank 0 llvm, onednn". */
+/* difference.c, called on rank 0 and on `rank`, whose plan differs. Appends how: "; it has engines: interp, rank 0 llvm". */
 nnc_status nnc_ranks_difference(exec_ranks *k, const nnc_plan *p, int rank, nnc_text *out);
 /* profile.c. nnc_exec_profile over ranks, on rank 0. The functions after it are the other ranks' answers. */
 nnc_status nnc_exec_profile_ranks(

@@ -7,11 +7,10 @@
 /* Number of arguments of a call, see plan.h. */
 static int call_args(const nnc_call *c)
 {
-    bool pool = c->kind == CALL_maxpool || c->kind == CALL_avgpool;
-    int n = 2 + c->has_bias + !pool;
+    int n = 3 + c->has_bias;
     for (int i = 0; i < c->n_post; i++)
         n += c->post[i].kind == PO_sum && !c->post[i].in_place;
-    return c->kind == CALL_pack ? 2 : n;
+    return n;
 }
 
 /* Number of arguments; -2: the command names something that the plan does not have. */
@@ -107,8 +106,6 @@ nnc_status nnc_exec_find_engines(nnc_exec *e, const nnc_exec_options *o, nnc_sin
             return nnc_fail0(sink, NNC_E_DEVICE,
                 "the plan needs the engine '%s', which is not there (`nnc doctor` says why)",
                 e->p->engine[i]);
-        if (e->engine[i]->open && !(e->engine[i] = e->engine[i]->open(sink)))
-            return NNC_E_DEVICE;
     }
     return NNC_OK;
 }

@@ -1,10 +1,10 @@
 /* runtime/shared.c -- static values (weights, packed and folded weights) in memory that executors share: what two plans compute in the
  * same way from the same weights is computed once and held once.
  *
- * A value's key is a hash of how init makes it: the source of the weight, the text of the kernel, the layout that a call's engine reads,
- * and the keys of what the command reads. Memory is allocated in blocks, one for each executor and device, with the values that no
+ * A value's key is a hash of how init makes it: the source of the weight, the text of the kernel, and
+ * the keys of what the command reads. Memory is allocated in blocks, one for each executor and device, with the values that no
  * earlier block has; a block lives as long as an executor uses a value of it. Not shared: state, except by executors that are created
- * with another's, what several commands write, and what an engine makes in a layout that it does not name. */
+ * with another's, what several commands write, and results of libraries' calls. */
 #include "runtime/exec.h"
 #include <pthread.h>
 #include <string.h>
@@ -99,33 +99,7 @@ static void put_source(nnc_text *t, const nnc_weight *w)
             (long long)w->size, (unsigned long long)w->header_hash);
 }
 
-/* The layout in which call `item` of main reads its packed weights. */
-static bool layout_of(const nnc_exec *e, int item, nnc_hash128 *out)
-{
-    const nnc_plan *p = e->p;
-    for (int i = p->end[SEC_init]; i < p->n_cmd; i++) {
-        const prepared *h = e->handle[i];
-        if (p->cmd[i].kind == CMD_call && p->cmd[i].item == item)
-            return h && h->engine && h->engine->layout && h->engine->layout(h->handle, out);
-    }
-    return false;
-}
-
 /* False: another executor's may differ. */
-static bool put_call(const nnc_exec *e, const nnc_cmd *c, nnc_text *t)
-{
-    const nnc_call *call = &e->p->call[c->item];
-    nnc_hash128 layout;
-    if (call->kind != CALL_pack || !layout_of(e, call->pack_for, &layout))
-        return false;
-    call = &e->p->call[call->pack_for];
-    nnc_printf(t, "pack %s %d %d %d %lld ", e->engine[c->engine]->name, call->kind, call->trans_a,
-        call->trans_b, (long long)call->groups);
-    nnc_put_type(t, &call->wei);
-    put_key(t, layout);
-    return true;
-}
-
 static bool put_command(const nnc_exec *e, const nnc_cmd *c, nnc_text *t)
 {
     const nnc_plan *p = e->p;
@@ -135,7 +109,7 @@ static bool put_command(const nnc_exec *e, const nnc_cmd *c, nnc_text *t)
         nnc_printf(t, "%s %s", e->engine[c->engine]->name, p->kernel[c->item].ir);
         return true;
     case CMD_copy: nnc_puts(t, "copy"); return true;
-    case CMD_call: return put_call(e, c, t);
+    case CMD_call: return false;
     default: return true;
     }
 }

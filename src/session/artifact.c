@@ -205,18 +205,6 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     return NNC_OK;
 }
 
-/* Names the machine and the libraries that a CPU plan was made for. */
-static void put_machine(const writer *w, nnc_json_writer *j)
-{
-    NNC_LOCAL(nnc_text) lib = {0};
-    if (w->a->libraries)
-        nnc_puts(&lib, w->a->libraries);
-    else
-        nnc_put_libraries(&lib, w->a->plan);
-    NNC_JSON(j, J_STRING("machine", w->a->machine), J_STRING("libraries", nnc_text_str(&lib)));
-    j->out->oom |= lib.oom;
-}
-
 static void manifest(writer *w)
 {
     char hex[33];
@@ -233,11 +221,11 @@ static void manifest(writer *w)
         J_STRING("target", nnc_text_str(&targets)),
         J_STRING("precision", nnc_precision_name(p->precision)));
     if (cpu)
-        put_machine(w, &j);
+        NNC_JSON(&j, J_STRING("machine", w->a->machine));
     nnc_json_open(&j, "flags", '{');
     nnc_compile_options_put(w->a->options, &j);
     nnc_json_close(&j, '}');
-    NNC_JSON(&j, J_BOOL("onednn", w->a->with_onednn), J_BOOL("llvm", w->a->with_llvm));
+    NNC_JSON(&j, J_BOOL("llvm", w->a->with_llvm));
     nnc_json_line(&j, 1);
     nnc_json_open(&j, "sections", '[');
     for (int i = 0; i < w->n; i++) {
@@ -544,12 +532,10 @@ static nnc_status read_how(const reader *r)
     for (const nnc_item *f = nnc_json_first(flags); f; f = f->next)
         if (!f->key || !f->text || nnc_compile_options_set(a->options, f->key, f->text, NULL))
             return reject(r, "is damaged: the manifest has a flag that does not exist");
-    a->with_onednn = flag_of(root, "onednn");
     a->with_llvm = flag_of(root, "llvm");
     a->machine = nnc_arena_strdup(&a->arena, manifest_string(r, "machine"));
-    a->libraries = nnc_arena_strdup(&a->arena, manifest_string(r, "libraries"));
     a->named = nnc_arena_strdup(&a->arena, r->file);
-    NNC_NEED(a->machine && a->libraries && a->named, r->sink);
+    NNC_NEED(a->machine && a->named, r->sink);
     nnc_status st = given ? nnc_given_read(given, r->model, &a->source->given) : NNC_OK;
     return st == NNC_E_NOMEM ? nnc_nomem(r->sink)
            : st              ? reject(r, "is damaged: what it says of its model is malformed")

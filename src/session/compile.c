@@ -261,7 +261,6 @@ static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compil
     nnc_artifact *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
     nnc_env_settle(e);
-    a->with_onednn = nnc_env_plans_with(e, "onednn");
     a->with_llvm = nnc_env_plans_with(e, "llvm");
     int64_t t0 = nnc_now_ns();
     a->source = nnc_graph_clone(m, sink);

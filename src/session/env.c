@@ -1,39 +1,11 @@
 /* session/env.c -- a machine: the target description of each device, the available engines, the kernel cache. Plug-ins are loaded on first
- * use: a program without contractions never loads oneDNN, a run with a warm cache never loads LLVM. */
+ * use: a run with a warm cache never loads LLVM. */
 #include "session/session.h"
 #include "engines/engines.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- oneDNN, loaded on demand -------------------------------------------------------------------------------------- */
-
-static const nnc_engine *onednn(nnc_sink *sink)
-{
-    const char *why = NULL;
-    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
-    if (!e)
-        (void)nnc_fail0(sink, NNC_E_DEVICE, "the oneDNN plug-in does not load: %s", why);
-    return e;
-}
-
-static nnc_status onednn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
-{
-    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", NULL);
-    if (e)
-        return e->choose(c, out, sink);
-    *out = (nnc_choice){.reason = "the oneDNN plug-in does not load"};
-    return NNC_OK;
-}
-
-/* Executors take the engine itself from `open`. */
-static const nnc_engine engine_onednn = {
-    .name = "onednn",
-    .version = "plug-in",
-    .choose = onednn_choose,
-    .open = onednn,
-};
 
 /* ---- environment ------------------------------------------------------------------------------------- */
 
@@ -47,13 +19,11 @@ void nnc_env_settle(nnc_env *e)
     pthread_mutex_lock(&e->lock);
     const bool again = e->settled || !nnc_env_has_host(e);
     e->settled = true;
-    if (!again) {
-        e->has_onednn = e->has_onednn && nnc_plugin_loads("onednn", "nnc_engine_onednn", e->cache);
+    if (!again)
         e->has_emitter = e->has_emitter && nnc_plugin_loads("llvm", "nnc_emitter_llvm", e->cache);
-    }
     for (int i = 0; i < e->n_target && !again; i++)
         if (e->target[i].host)
-            nnc_target_restrict(&e->target[i], e->has_onednn, e->has_emitter);
+            nnc_target_restrict(&e->target[i], e->has_emitter);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -70,8 +40,8 @@ static nnc_status open_target(
     if (!strncmp(name, "cpu:", 4))
         NNC_TRY(nnc_cpu_limit_to(name + 4, "--target=cpu:", sink));
     if (!strcmp(name, "cpu") || !strncmp(name, "cpu:", 4))
-        return nnc_target_host(t, nnc_env_machine_cores(e), nnc_env_rank_threads(e, o->threads),
-            e->has_onednn, e->has_emitter, sink);
+        return nnc_target_host(
+            t, nnc_env_machine_cores(e), nnc_env_rank_threads(e, o->threads), e->has_emitter, sink);
     if (!strncmp(name, "cuda", 4) && (!name[4] || name[4] == ':'))
         return nnc_env_cuda(t, name, sink);
     if (!strpbrk(name, "./") && access(name, F_OK) != 0)
@@ -82,7 +52,7 @@ static nnc_status open_target(
     if (!st && o->threads > 0)
         t->threads = nnc_env_rank_threads(e, o->threads);
     if (!st)
-        nnc_target_restrict(t, !o->no_onednn, !o->no_llvm);
+        nnc_target_restrict(t, !o->no_llvm);
     return st;
 }
 
@@ -103,7 +73,7 @@ static nnc_status open_hardware(nnc_env *e, const nnc_env_options *o, nnc_sink *
     nnc_arena_init(&t->arena, 0); /* what the copy shares remains the cluster's */
     if (o->threads > 0)
         t->threads = o->threads;
-    nnc_target_restrict(t, !o->no_onednn, !o->no_llvm);
+    nnc_target_restrict(t, !o->no_llvm);
     nnc_puts(&e->name, t->name);
     e->own_threads = true;
     return e->name.oom ? nnc_nomem(sink) : NNC_OK;
@@ -145,8 +115,6 @@ bool nnc_env_plans_with(const nnc_env *e, const char *engine)
 
 static void cpu_engines(nnc_env *e)
 {
-    if (e->has_onednn)
-        e->engine[e->n_engine++] = &engine_onednn;
     if (!e->no_llvm) /* without the plug-in its kernels are interpreted */
         e->engine[e->n_engine++] = &nnc_engine_llvm;
     e->engine[e->n_engine++] = &nnc_engine_interp;
@@ -189,9 +157,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     NNC_NEED(e, sink);
     pthread_mutex_init(&e->lock, NULL);
     e->no_llvm = o->no_llvm;
-    e->no_onednn = o->no_onednn;
     e->comm_by = (nnc_comm_by)o->comm;
-    e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
     nnc_status st = nnc_cpu_check(sink);
     st = st ? st : nnc_env_find_ranks(e, o, sink);

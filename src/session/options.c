@@ -11,7 +11,6 @@ static const nnc_setting env_rows[] = {
     {"tuning", NNC_SET_TEXT, AT(env, tuning)},
     {"tune", NNC_SET_BOOL, AT(env, tune)},
     {"no-llvm", NNC_SET_BOOL, AT(env, no_llvm)},
-    {"no-onednn", NNC_SET_BOOL, AT(env, no_onednn)},
 };
 static const nnc_setting open_rows[] = {
     {"set", NNC_SET_PAIRS, AT(open, arg), AT(open, n_arg), .expected = "NAME=VALUE"},

@@ -13,17 +13,6 @@ static int interpreted(const nnc_plan *p)
     return n;
 }
 
-/* Contractions of this machine's CPU; of described ones oneDNN computes none. */
-static int contractions(const nnc_env *e, const nnc_plan *p)
-{
-    int n = 0;
-    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
-        n += p->cmd[i].kind == CMD_kernel &&
-             nnc_target_on(e->target, e->n_target, p->cmd[i].device)->host &&
-             (!strcmp(p->cmd[i].op_class, "conv") || !strcmp(p->cmd[i].op_class, "matmul"));
-    return n;
-}
-
 void nnc_say_missing(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 {
     const int n = e->said_slow ? 0 : interpreted(p);
@@ -33,15 +22,6 @@ void nnc_say_missing(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
             "%d kernel launch%s interpreted, 10 to 100 times slower than machine code: %s", n,
             n == 1 ? " is" : "es are", why);
     e->said_slow |= n > 0;
-    if (e->no_onednn || e->has_onednn || e->said_onednn || !nnc_plugin_built("onednn") ||
-        !contractions(e, p))
-        return;
-    e->said_onednn = true;
-    if (!nnc_plugin("onednn", "nnc_engine_onednn", &why))
-        nnc_warn(sink, (nnc_loc){0},
-            "generated kernels compute convolutions and matrix products, more slowly than oneDNN: "
-            "%s",
-            why);
 }
 
 typedef struct state_key {

@@ -28,7 +28,7 @@ struct nnc_env_options {
     bool no_cache;           /* compile everything again */
     const char *tuning;      /* GPUs: file of the libraries' measured algorithms, replayed when a model is loaded; NULL = none */
     bool tune;               /* measure algorithms missing from the file and add them */
-    bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
+    bool no_llvm;            /* behave as if the plug-in were absent */
     bool ranked;             /* execute plans together with the other processes that the launcher started */
     int rank, world;         /* rank (0 as -1) and number of ranks; 0: as the launcher's variables say */
     const char *memory_limit; /* of each device: bytes, or a share in percent; NULL: none */
@@ -247,12 +247,12 @@ struct nnc_env {
     struct nnc_tuning *tuning; /* NULL: none */
     const nnc_engine *engine[MAX_ENGINES]; /* for all targets, in order of preference */
     int n_engine;
-    bool has_emitter, has_onednn;
+    bool has_emitter;
     bool own_threads;        /* each described device has the target's threads for itself */
-    bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
+    bool no_llvm;            /* disabled by the caller, as opposed to absent */
     pthread_mutex_t lock;    /* guards nnc_env_settle */
     bool settled;            /* nnc_env_settle was called */
-    bool said_slow, said_onednn; /* warnings given: kernels are interpreted; generated kernels replace oneDNN */
+    bool said_slow;          /* the warning that kernels are interpreted was given */
     int64_t memory_limit;    /* largest number of bytes to use on a device; 0: no limit */
     nnc_ranks ranks;
     nnc_comm *comm;          /* connection to other ranks; NULL: there are none */
@@ -301,13 +301,12 @@ struct nnc_artifact {
     int memory_price, segments;   /* parameters of the pass recompute that --memory-budget chose */
     nnc_compile_stats stats;
     nnc_compile_options *options; /* of its compile; jobs and functions are the defaults */
-    bool with_onednn, with_llvm;  /* the plug-ins that the CPU's plan could use */
+    bool with_llvm;       /* whether the CPU's plan could use the plug-in */
     nnc_map map;          /* the file that it was read from, which blobs point into */
     const char *file;     /* path of that file, where embedded weights are read from; owned by `arena` */
     const char *named;    /* the same as the user spelled it */
     bool unchecked;       /* loaded only for inspection: not checked against this machine */
     const char *machine;  /* the CPU that it was compiled for; "": described ones */
-    const char *libraries; /* libraries that its plan was made for, as by nnc_put_libraries; NULL: compiled in this process */
     nnc_weight *listed;   /* if read from a file: the plan's weights at the time of its compile */
     nnc_arena arena;
     /* shapes.c: an artifact planned for other args or shapes has a root, which keeps recent ones. The lock guards handles and recent */
@@ -393,7 +392,7 @@ int64_t nnc_chunks_bytes(const nnc_artifact *a);
 /* Types of inputs and outputs for all rows of the model. With one chunk they are those of the plan. */
 const nnc_type *nnc_whole_input(const nnc_artifact *a, int i);
 const nnc_type *nnc_whole_output(const nnc_artifact *a, int i);
-/* session.c: warns once if the plan's kernels will be interpreted, and once if they compute what oneDNN would compute faster. */
+/* session.c: warns once if the plan's kernels will be interpreted. */
 void nnc_say_missing(nnc_env *e, const nnc_plan *p, nnc_sink *sink);
 /* compile.c: runs the passes on a->graph, or those from `from` and before `until` (NULL: the first, the end), plans it, or both. Without
  * `code` kernels get no machine code, for plans that are only inspected. */
@@ -442,8 +441,6 @@ const nnc_emitter *nnc_env_emitter(void);
 
 /* ---- compatible.c: plans and machine code of another machine ---- */
 
-/* Appends name, version and instruction set of the libraries that determined sizes in the plan, if any. */
-void nnc_put_libraries(nnc_text *t, const nnc_plan *p);
 /* artifact.c: writes a decision in the form of artifacts and of explain's JSON. */
 void nnc_put_remark_json(nnc_json_writer *w, const nnc_remark *x);
 /* Appends the targets of the plan's devices in the form of --target. Trailing devices with the last target are left out. */

@@ -100,25 +100,15 @@ nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_options *o, 
 
 /* ---- artifacts ------------------------------------------------------------------------------- */
 
-static nnc_status check_plug_in(
-    bool had, bool has, const char *name, const char *flag, nnc_sink *sink)
-{
-    if (had == has)
-        return NNC_OK;
-    return nnc_fail0(sink, NNC_E_DEVICE,
-        "the artifact was compiled %s %s, and its other shapes need %s", had ? "with" : "without",
-        name, had ? "it, too (nnc doctor)" : flag);
-}
-
 static nnc_status check_env(nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
 {
     nnc_env_settle(e);
     NNC_TRY(nnc_check_machine(e, a, sink));
-    if (!nnc_env_has(e, NNC_T_cpu))
+    if (!nnc_env_has(e, NNC_T_cpu) || a->with_llvm == nnc_env_plans_with(e, "llvm"))
         return NNC_OK;
-    NNC_TRY(check_plug_in(
-        a->with_onednn, nnc_env_plans_with(e, "onednn"), "oneDNN", "--no-onednn", sink));
-    return check_plug_in(a->with_llvm, nnc_env_plans_with(e, "llvm"), "LLVM", "--no-llvm", sink);
+    return nnc_fail0(sink, NNC_E_DEVICE,
+        "the artifact was compiled %s LLVM, and its other shapes need %s",
+        a->with_llvm ? "with" : "without", a->with_llvm ? "it, too (nnc doctor)" : "--no-llvm");
 }
 
 static nnc_status make(nnc_env *e, nnc_artifact *root, const nnc_open_options *o, const char *key,

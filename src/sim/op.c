@@ -112,24 +112,24 @@ const char *nnc_sim_thin_class(const nnc_sim_op *op)
 {
     enum { FLOPS_A_BYTE = 8 }; /* a core computes some 100 GFLOP/s, and reads 12 GB/s of memory */
     static const struct {
-        const char *name, *packed, *raw;
+        const char *name, *thin;
     } thin[] = {
-        {"matmul", "matmul_thin", "matmul_raw_thin"},
-        {"matmul_kernel", "matmul_thin", "matmul_thin"},
-        {"conv3x3", "conv3x3_thin", "conv3x3_raw_thin"},
-        {"conv3x3_back", "conv3x3_back_thin", "conv3x3_back_thin"},
-        {"conv3x3_wgrad", "conv3x3_wgrad_thin", "conv3x3_wgrad_thin"},
-        {"conv1x1", "conv1x1_thin", "conv1x1_raw_thin"},
-        {"conv1x1_back", "conv1x1_back_thin", "conv1x1_back_thin"},
-        {"conv1x1_wgrad", "conv1x1_wgrad_thin", "conv1x1_wgrad_thin"},
-        {"conv", "conv_thin", "conv_raw_thin"},
-        {"conv_kernel", "conv_kernel_thin", "conv_kernel_thin"},
+        {"matmul", "matmul_thin"},
+        {"matmul_kernel", "matmul_thin"},
+        {"conv3x3", "conv3x3_thin"},
+        {"conv3x3_back", "conv3x3_back_thin"},
+        {"conv3x3_wgrad", "conv3x3_wgrad_thin"},
+        {"conv1x1", "conv1x1_thin"},
+        {"conv1x1_back", "conv1x1_back_thin"},
+        {"conv1x1_wgrad", "conv1x1_wgrad_thin"},
+        {"conv", "conv_thin"},
+        {"conv_kernel", "conv_kernel_thin"},
     };
     if (op->bytes <= 0 || op->flops >= FLOPS_A_BYTE * op->bytes)
         return NULL;
     for (size_t i = 0; i < NNC_COUNT(thin); i++)
         if (!strcmp(thin[i].name, op->op_class))
-            return op->raw ? thin[i].raw : thin[i].packed;
+            return thin[i].thin;
     return NULL;
 }
 

@@ -186,8 +186,6 @@ static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
     case CALL_conv_transpose:
     case CALL_conv_wgrad: return nnc_sim_conv_class(call);
     case CALL_matmul: return "matmul";
-    case CALL_maxpool:
-    case CALL_avgpool: return "pool";
     default: return "move";
     }
 }
@@ -231,7 +229,6 @@ nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c)
                  : first             ? first->type.dtype
                                      : DT_f32,
         .tf32 = c->kind == CMD_call && p->call[c->item].tf32,
-        .raw = c->kind == CMD_call && !p->call[c->item].packed,
         .flops = c->flops,
         .bytes = own,
         .epilogue_bytes = c->bytes - own};

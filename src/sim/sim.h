@@ -18,7 +18,6 @@ typedef struct nnc_sim_op {
     const char *op_class;  /* docs/hardware.md; an unknown class is timed as "other" */
     nnc_dtype dtype;
     bool tf32;             /* f32 operands may be rounded to tf32 */
-    bool raw;              /* a library's contraction with unpacked weights, as in training steps */
     int64_t flops, bytes;
     int64_t epilogue_bytes; /* bytes beside `bytes` that a fused epilogue reads and writes, at the whole copy bandwidth */
     int64_t blocks;        /* thread blocks, for the wave correction; 0: unknown */
@@ -32,8 +31,8 @@ int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const cha
 double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
 /* Whether the table of the class is by FLOPs. Others are by bytes. */
 bool nnc_sim_class_contracts(const char *op_class);
-/* Class of a contraction with few FLOPs per byte, such as a product of one row, whose bytes decide its time: "conv_thin", with unpacked
- * weights "conv_raw_thin", and so on. NULL: not such a contraction. It applies only if a hardware file has a row for it. */
+/* Class of a contraction with few FLOPs per byte, such as a product of one row, whose bytes decide its time: "conv_thin" and so on. NULL:
+ * not such a contraction. It applies only if a hardware file has a row for it. */
 const char *nnc_sim_thin_class(const nnc_sim_op *op);
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------------- */

@@ -128,8 +128,8 @@ int64_t nnc_predict_command_ns(const nnc_env *env, const nnc_plan *p, const nnc_
     const int64_t plain = nnc_target_time_ns(t, c->flops, c->bytes);
     if (!e || c->kind == CMD_copy)
         return plain;
-    nnc_ask ask;
-    if (c->kind == CMD_call && nnc_plan_ask(&p->call[c->item], c->flops, c->bytes, &ask)) {
+    if (c->kind == CMD_call) {
+        const nnc_ask ask = nnc_plan_ask(&p->call[c->item], c->flops, c->bytes);
         const nnc_offer o = nnc_target_offer(t, e, &ask);
         return o.ok ? o.time_ns : plain;
     }

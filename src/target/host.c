@@ -152,18 +152,17 @@ static void caches(nnc_target *t)
 
 /* In order of preference. */
 static const nnc_target_engine engines[] = {
-    {.name = "onednn", .efficiency = 0.97},
     {.name = "llvm", .efficiency = 0.92},
     {.name = "interp", .efficiency = 0.02},
 };
 
-void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm)
+void nnc_target_restrict(nnc_target *t, bool have_llvm)
 {
     int n = 0;
     bool kernels = false;
     for (int i = 0; i < t->n_engines; i++) {
         const char *name = t->engine[i].name;
-        if ((!have_onednn && !strcmp(name, "onednn")) || (!have_llvm && !strcmp(name, "llvm")))
+        if (!have_llvm && !strcmp(name, "llvm"))
             continue;
         t->engine[n++] = t->engine[i];
         kernels |= nnc_target_runs_kernels(&t->engine[i]);
@@ -173,8 +172,7 @@ void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm)
     t->n_engines = n;
 }
 
-nnc_status nnc_target_host(
-    nnc_target *t, int cores, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
+nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_llvm, nnc_sink *sink)
 {
     *t = (nnc_target){.kind = NNC_T_cpu,
         .host = true,
@@ -203,6 +201,6 @@ nnc_status nnc_target_host(
     t->launch_ns = 1500;
     t->n_engines = NNC_COUNT(engines);
     memcpy(t->engine, engines, sizeof engines);
-    nnc_target_restrict(t, have_onednn, have_llvm);
+    nnc_target_restrict(t, have_llvm);
     return NNC_OK;
 }

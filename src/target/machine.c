@@ -68,10 +68,8 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
         nnc_puts(out, ",\n  ");
     }
     nnc_puts(out, "\"engines\": [");
-    for (int e = 0, n = 0; e < t->n_engines; e++) {
-        if (t->kind == NNC_T_cpu && !strcmp(t->engine[e].name, "onednn")) /* not in machine files */
-            continue;
-        nnc_puts(out, n++ ? ",\n    {" : "\n    {");
+    for (int e = 0; e < t->n_engines; e++) {
+        nnc_puts(out, e ? ",\n    {" : "\n    {");
         for (size_t i = 0; i < NNC_COUNT(engine_fields); i++) {
             nnc_puts(out, i ? ", " : "");
             nnc_fields_put(out, &engine_fields[i], &t->engine[e]);
@@ -93,25 +91,10 @@ static nnc_status bad(reader *r, const nnc_item *at, const char *what, const cha
     return nnc_fields_bad(&r->f, at, what, expected);
 }
 
-/* Packed weights and workspaces of oneDNN depend on its version and on the CPU that plans: plans for described CPUs do without it. */
-static void leave_out_onednn(reader *r, const nnc_item *engines)
-{
-    int i = 0;
-    const nnc_item *v = engines->child;
-    for (; v && strcmp(r->t->engine[i].name, "onednn") != 0; i++)
-        v = v->next;
-    if (!v || r->t->kind != NNC_T_cpu)
-        return;
-    nnc_warn(r->f.sink, nnc_json_loc(r->f.json, v, false),
-        "%s: engine \"onednn\" is ignored: the memory it needs depends on the planning machine; "
-        "plans for described CPUs use generated kernels",
-        r->f.what);
-    nnc_target_restrict(r->t, false, true);
-}
-
 static nnc_status read_engines(reader *r, const nnc_item *machine)
 {
     nnc_target *t = r->t;
+    nnc_tkind kind;
     const nnc_item *list = nnc_json_get(machine, "engines");
     if (!nnc_is_list(list))
         return bad(r, list ? list : machine, "engines", "a list of objects");
@@ -124,11 +107,15 @@ static nnc_status read_engines(reader *r, const nnc_item *machine)
         nnc_target_engine *e = &t->engine[t->n_engines];
         *e = (nnc_target_engine){0};
         NNC_TRY(nnc_fields_read(&r->f, v, engine_fields, NNC_COUNT(engine_fields), NULL, 0, e));
+        if (!nnc_target_engine_kind(e->name, &kind)) {
+            nnc_warn(r->f.sink, nnc_json_loc(r->f.json, v, false),
+                "%s: engine \"%s\" is unknown and ignored", r->f.what, e->name);
+            continue;
+        }
         if (nnc_target_engine_named(t, e->name))
             return bad(r, v, e->name, "each engine once");
         t->n_engines++;
     }
-    leave_out_onednn(r, list);
     return NNC_OK;
 }
 

@@ -1,9 +1,6 @@
 /* target/offer.c -- engines' offers, made before there is a plan: the contractions and epilogues that they support, and their time
  * estimates.
  *
- * onednn: floats of 16 and 32 bits; relu, clip and leaky relu cost nothing after one group, `sum` in place keeps its fast kernels and a
- * tensor added out of place does not. Its other functions cost 0.2 to 0.9 ns a result and thread. The epilogue of a transposed
- * convolution runs in its reference code, one element at a time: a relu of 2x16x8x8 results takes 48 us, the convolution 7.
  * cudnn: what cuDNN 9.19 answers (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines; strict
  * f32 wants row-major tensors, all else channels last; tests/cudnn).
  * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
@@ -16,21 +13,10 @@
  * a block of results counts where sums are short. Fitted to the layers of VGG-16, ResNet-50 and EfficientNet-B0 on AVX-512 (Sapphire
  * Rapids, bench_contractions). */
 enum {
-    ONE_PLACE_FLOPS =
-        1000, /* of each channel of a convolution on one pixel, which it computes one by one, and of a function of it */
     GROUP_FLOPS = 5, /* of relu and its like after a grouped convolution */
-    PLANES_FLOPS = 900, /* of anything that it does with a result of a row-major convolution */
-    BLOCK_ONEDNN = 31,
-    BLOCK_COLUMN =
-        130, /* of a product with one column, row by row (Zen 4, 32480 rows of 1: 33 us, a generated kernel 2) */
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
     STREAMED = 1 << 20, /* elements of a matrix */
-    LONG_SUM = 1024, /* terms */
-    LONG_WINDOW =
-        2048, /* of sums over windows that overlap: their kernels take longest to compile */
-    LONG_EARLY = 4096, /* of many results, whose errors later layers average */
-    EARLY_PLACES = 768,
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
     /* With fewer terms, such rows are pieces of memory that end before they are prefetched: 25 to 88 % of the rate of panels. */
     SHORT_ROW = 1024,
@@ -38,16 +24,14 @@ enum {
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
 
-/* FLOPs of functions after a sum: in oneDNN and in generated kernels, where 28 vectors of sums wait in registers (measured for 9216 to
- * 50176 results in the caches; 0: hidden). */
-static const struct {
-    int onednn, kernel;
-} function[PO__COUNT] = {[PO_gelu_erf] = {105, 90},
-    [PO_gelu_tanh] = {100, 80},
-    [PO_sigmoid] = {64, 40},
-    [PO_silu] = {75, 46},
-    [PO_tanh] = {60, 58},
-    [PO_hardswish] = {32, 9}};
+/* FLOPs of functions after a sum in generated kernels, where 28 vectors of sums wait in registers (measured for 9216 to 50176 results in
+ * the caches; 0: hidden). */
+static const int function[PO__COUNT] = {[PO_gelu_erf] = 90,
+    [PO_gelu_tanh] = 80,
+    [PO_sigmoid] = 40,
+    [PO_silu] = 46,
+    [PO_tanh] = 58,
+    [PO_hardswish] = 9};
 
 static _Thread_local char text[200];
 
@@ -62,13 +46,12 @@ static void refuse(nnc_offer *o, const char *name, const char *why)
     *o = (nnc_offer){.why = text};
 }
 
-/* Declines when the engine has no epilogues for this type: f32, and 16 bits where `half`. */
-static bool bare_type(nnc_offer *o, const nnc_ask *a, const char *name, bool half)
+/* Declines when the engine has no epilogues for this type. */
+static bool bare_type(nnc_offer *o, const nnc_ask *a, const char *name)
 {
-    if ((!a->n_post && !a->bias) || a->dtype == DT_f32 || (half && is_half(a)))
+    if ((!a->n_post && !a->bias) || a->dtype == DT_f32 || is_half(a))
         return false;
-    refuse(
-        o, name, half ? "fuses epilogues of f32, f16, bf16 only" : "fuses epilogues of f32 only");
+    refuse(o, name, "fuses epilogues of f32, f16, bf16 only");
     return true;
 }
 
@@ -90,24 +73,7 @@ static bool bounds(const nnc_post *p)
 
 static bool is_cheap(const nnc_post *p)
 {
-    return function[p->kind].onednn == 0;
-}
-
-/* A sum whose operands do not fit the caches is faster as a kernel of its own. */
-static bool sum_fits(const nnc_target *t, const nnc_ask *a)
-{
-    int64_t caches = t->l2_bytes * (t->cores > 0 ? t->cores : 1) + t->l3_bytes;
-    if (caches <= 0 || a->result_bytes <= caches)
-        return true;
-    nnc_text s = {0};
-    nnc_puts(&s, "the sum of ");
-    nnc_put_bytes(&s, a->result_bytes);
-    nnc_puts(&s, " does not fit the caches (");
-    nnc_put_bytes(&s, caches);
-    nnc_puts(&s, "): a separate kernel is faster");
-    snprintf(text, sizeof text, "%s", nnc_text_str(&s));
-    nnc_text_deinit(&s);
-    return false;
+    return function[p->kind] == 0;
 }
 
 static bool is_depthwise(const nnc_ask *a)
@@ -163,13 +129,12 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
     flops = nnc_add_sat(flops, prologue_flops(t, a));
     flops = flops < INT64_MAX / 100 ? flops * 100 / share : flops;
     const int64_t ends = nnc_mul_sat(post, a->results);
-    const bool strips = nnc_target_runs_kernels(e) && in_strips(a);
+    const bool strips = in_strips(a);
     flops = strips ? flops : nnc_add_sat(flops, ends);
     int64_t ns = nnc_target_contraction_ns(t, e, a, flops) - t->launch_ns;
     ns += strips ? nnc_target_least_ns(t, DT_f32, false, ends, 0) : 0;
     int64_t busy = busy_threads(t);
-    if (!nnc_target_runs_kernels(e) ||
-        nnc_target_engine_interprets(e)) /* enters a parallel region */
+    if (nnc_target_engine_interprets(e)) /* enters a parallel region */
         return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
     const int64_t one = nnc_mul_sat(ns, busy), parts = nnc_min64(one / NNC_T_GRAIN_NS, busy);
     return NNC_T_KERNEL_NS + (parts < 2 ? one : nnc_add_sat(one / parts, NNC_T_WAKE_NS));
@@ -219,33 +184,14 @@ static bool is_small_group(const nnc_ask *a)
     return a->grouped && !is_depthwise(a) && a->outputs > 0 && a->outputs < 16;
 }
 
-/* Terms of each f32 sum; 0: other types, and pooling. */
+/* Terms of each f32 sum; 0: other types. */
 static int64_t terms_of(const nnc_ask *a)
 {
-    return a->dtype == DT_f32 && a->kind != ASK_pool && a->results ? a->flops / 2 / a->results : 0;
-}
-
-/* Do the windows of a convolution share elements of its source? */
-static bool overlaps(const nnc_ask *a)
-{
-    const int64_t window = a->kind == ASK_conv && a->channels && a->results
-                               ? a->flops / 2 / a->results / a->channels
-                               : 0;
-    return nnc_mul_sat(window, a->places) > (a->source ? a->source : a->places);
-}
-
-/* Terms from which a running sum is too inaccurate. */
-static int64_t least_long(const nnc_ask *a)
-{
-    const int64_t places = a->kind == ASK_conv ? a->places
-                           : a->outputs        ? a->results / a->outputs
-                                               : 0;
-    return places >= EARLY_PLACES ? LONG_EARLY : overlaps(a) ? LONG_WINDOW : LONG_SUM;
+    return a->dtype == DT_f32 && a->results ? a->flops / 2 / a->results : 0;
 }
 
 /* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, unpacked; of one or two rows
- * with long sums it is 7 to 15 % faster on smaller matrices as well, and more accurate. Where oneDNN cannot pack the matrix either, so it
- * is for all few rows (AMD, Zen 4, 512x256 in L2, 4 rows 12 us and 25, 8 rows 24 and 34; 64 of them 1.2 ms and 4.7, 2.0 and 5.5). */
+ * with long sums it is 7 to 15 % faster on smaller matrices as well, and more accurate than panels. */
 static bool streams(const nnc_target *t, const nnc_ask *a)
 {
     const bool long_rows = a->weights &&
@@ -274,11 +220,9 @@ static int64_t of_strip(const nnc_target *t, const nnc_ask *a, int64_t flops)
     return nnc_mul_sat(flops + WAIT, lanes) / nnc_min64(n * rows, lanes);
 }
 
-/* A product of some rows with a matrix that training changes and that lies in rows of terms, y = x w^T: both transpose it in each run.
- * oneDNN waits for memory where it is in no cache, and reads no parts of larger tensors; a generated kernel prefetches, and leaves its
- * panels in a core's cache (AMD, Zen 4, one thread, 64 layers of 512x256 and their operands: 16 rows 4.4 ms and 6.0, 32 7.7 and 8.7, 64
- * 12.5 and 14.3, 128 21.7 and 25.4, 256 41 and 48; in the caches 0.57 and 0.68. Of 1024x1024 both take the same, of larger ones with 16
- * rows oneDNN takes 0.8 of the time). */
+/* A product of some rows with a matrix that training changes and that lies in rows of terms, y = x w^T: the kernel transposes it in
+ * each run, prefetches it, and leaves its panels in a core's cache (AMD, Zen 4, one thread, 64 layers of 512x256 and their operands: 16
+ * rows 4.4 ms, 32 7.7, 64 12.5, 128 21.7, 256 41; in the caches 0.57). */
 static bool transposes(const nnc_target *t, const nnc_ask *a)
 {
     enum { LEAST = 1 << 15, LEAST_ROWS = 16, MOST_ROWS = 256 };
@@ -309,144 +253,12 @@ static bool has_prologue(nnc_offer *o, const nnc_ask *a, const char *name)
     return a->prologue != 0;
 }
 
-/* Percent of its speed that oneDNN reaches with a window of row-major tensors, which it copies into a matrix: products of few outputs
- * are slow (8 outputs: 19 GFLOP/s, 16: 30 to 43, 32: 44 to 62, 64: 60 to 80, of 130). */
-static int planes_share(const nnc_ask *a)
-{
-    return (int)nnc_min64(15 + a->outputs, 60);
-}
-
-/* Percent of its speed that oneDNN reaches with groups of a convolution without a window: it multiplies group by group and image by
- * image, and reads the group's weights each time (256 to 512 channels, 8 groups, of a generated kernel's speed: 1 place 26 %, 4: 21,
- * 16: 43 to 71, 64: 100). */
-static int few_places_share(const nnc_ask *a)
-{
-    return (int)nnc_min64(20 + a->places * 5 / 4, 100);
-}
-
-/* Percent of its speed that oneDNN reaches with a transposed convolution: of inference, 30 to 86 % of a generated kernel's speed; the
- * gradients of sources (AMD, Zen 4, 2 threads, of 218 GFLOP/s) channels last 176 to 312, depthwise 11 to 81, row-major 58 to 210,
- * depthwise 1. */
-static int transposed_share(const nnc_ask *a)
-{
-    return is_depthwise(a) ? a->nchw ? 1 : 20 : a->nchw ? 40 : 65;
-}
-
-/* The gradient of a depthwise weight: oneDNN has a fast implementation for 3x3 windows channels last alone (240 channels, 4 images of
- * 28x28, AMD, Zen 4: 3x3 50 to 65 GFLOP/s, a generated kernel 30; 5x5 6, a generated kernel 44; row-major 1). */
-static bool depthwise_wgrad(const nnc_target *t, const nnc_ask *a)
-{
-    return a->kind == ASK_conv_wgrad && is_depthwise(a) &&
-           (a->nchw || a->results > 9 * a->groups) && nnc_target_engine_named(t, "llvm");
-}
-
-/* Percent of its speed that oneDNN reaches with the gradient of a weight (AMD, Zen 4, 2 threads, of 218 GFLOP/s: windows of row-major
- * tensors 64 to 143, without a window 118 to 216, channels last 131 to 224). */
-static int wgrad_share(const nnc_ask *a)
-{
-    const bool window = a->results > a->outputs * nnc_max64(a->groups, 1) * a->channels;
-    return is_depthwise(a) ? a->nchw ? 1 : 50 : a->nchw ? window ? 45 : 75 : 90;
-}
-
-/* Which products oneDNN leaves to generated kernels, or NULL. */
-static const char *left_to_kernels(const nnc_target *t, const nnc_ask *a)
-{
-    if (streams(t, a))
-        return "leaves few rows and large matrices or long sums to generated kernels, which read "
-               "them unpacked";
-    return transposes(t, a) ? "leaves matrices that change, as rows of terms that fit a core's "
-                              "cache, to generated kernels, which transpose them there"
-                            : NULL;
-}
-
-static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
-{
-    const bool one_place = a->kind == ASK_conv && a->outputs > 0 && a->results == a->outputs;
-    int64_t post = 0;
-    if (a->kind == ASK_pool && nnc_target_engine_named(t, "llvm")) {
-        refuse(o, e->name, "leaves pooling to generated code");
-        return;
-    }
-    if (a->dtype != DT_f32 && !is_half(a)) {
-        refuse(o, e->name, "computes floats of 16 and 32 bits only");
-        return;
-    }
-    const char *kernels = left_to_kernels(t, a);
-    if (kernels) {
-        refuse(o, e->name, kernels);
-        return;
-    }
-    if (has_prologue(o, a, e->name) || bare_type(o, a, e->name, false))
-        return;
-    if (a->kind == ASK_conv_wgrad && a->n_post) {
-        refuse(o, e->name, "computes the gradient of a weight without an epilogue");
-        return;
-    }
-    if (depthwise_wgrad(t, a)) {
-        refuse(o, e->name,
-            "leaves the gradients of depthwise weights to generated kernels, except 3x3");
-        return;
-    }
-    if (a->kind == ASK_conv_transpose && a->n_post) {
-        refuse(
-            o, e->name, "computes the epilogue of a transposed convolution one element at a time");
-        return;
-    }
-    for (int i = 0; i < a->n_post; i++) {
-        const nnc_post *p = &a->post[i];
-        if (second_sum(o, a, i))
-            return;
-        if (p->kind == PO_sum && !p->in_place) {
-            refuse(o, e->name, "adds in place only");
-            return;
-        }
-        if (p->kind == PO_sum && !sum_fits(t, a)) {
-            *o = (nnc_offer){.why = text};
-            return;
-        }
-        bool cheap = is_cheap(p);
-        if (!cheap && a->exact) {
-            refuse(o, e->name, "computes functions less accurately than --math=exact requires");
-            return;
-        }
-        post += cheap       ? cheap_flops(t, a)
-                : one_place ? ONE_PLACE_FLOPS
-                            : of_lanes(t, a, function[p->kind].onednn);
-        post += a->nchw ? PLANES_FLOPS : 0;
-    }
-    bool narrow = few_terms(a) && !a->grouped;
-    int64_t block = a->outputs == 0                            ? 0
-                    : one_place                                ? ONE_PLACE_FLOPS * 15 / 100
-                    : a->kind == ASK_matmul && a->outputs == 1 ? BLOCK_COLUMN
-                    : is_depthwise(a)                          ? BLOCK_DEPTHWISE
-                                                               : BLOCK_ONEDNN;
-    if (a->kind == ASK_conv_wgrad) {
-        o->time_ns = cpu_ns(t, e, a, 0, wgrad_share(a), 0);
-        return;
-    }
-    bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
-    int share = one_place                    ? 15
-                : a->nchw && is_depthwise(a) ? 5
-                : is_small_group(a)
-                    ? small_group_share(a, a->nchw ? 3 : nnc_min64(2 * a->channels, 16))
-                : a->nchw && window                                      ? planes_share(a)
-                : a->grouped && !is_depthwise(a) && !window && a->places ? few_places_share(a)
-                : narrow || few_rows(a)                                  ? 87
-                                                                         : 100;
-    if (a->kind == ASK_conv_transpose)
-        share = transposed_share(a);
-    nnc_ask each = *a; /* weights that are read again and again */
-    if (a->grouped && !is_depthwise(a) && !window && a->places)
-        each.bytes = nnc_mul_sat(a->bytes, 100) / nnc_max64(share, 1);
-    o->time_ns = cpu_ns(t, e, &each, block, share, post);
-}
-
 /* Epilogues of a library's precompiled kernels: a sum, then one activation of `functions` (bits of PO_*). */
 static bool plain_end(
     const nnc_target_engine *e, const nnc_ask *a, uint32_t functions, nnc_offer *o)
 {
     bool active = false;
-    if (bare_type(o, a, e->name, true))
+    if (bare_type(o, a, e->name))
         return false;
     for (int i = 0; i < a->n_post; i++) {
         const nnc_post *p = &a->post[i];
@@ -476,7 +288,7 @@ static bool plain_end(
 
 static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
-    if (a->kind == ASK_matmul || a->kind == ASK_pool) {
+    if (a->kind == ASK_matmul) {
         refuse(o, e->name, "is used for convolutions only");
         return;
     }
@@ -501,13 +313,11 @@ static void cublaslt(
         o->time_ns = nnc_target_contraction_ns(t, e, a, a->flops);
 }
 
-/* Generated code of GPUs pools: a window is a guarded reduction over an index map, at memory speed in any order. */
+/* Generated code of GPUs: contractions that no library takes are kernels without an offer. */
 static void cuda(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
-    if (a->kind == ASK_pool)
-        o->time_ns = nnc_target_time_ns(t, a->flops, a->bytes);
-    else
-        refuse(o, e->name, "runs generated kernels");
+    (void)t, (void)a;
+    refuse(o, e->name, "runs generated kernels");
 }
 
 /* Percent of its speed that generated code reaches. Row-major, vectors are of neighbours in a row, and each reads the source itself: 18 to
@@ -533,10 +343,6 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
  * put into panels in each run, and 16-bit ones become f32 one by one. */
 static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
-    if (a->kind == ASK_pool) {
-        cuda(t, e, a, o);
-        return;
-    }
     if (a->prologue && (nnc_target_engine_interprets(e) || is_depthwise(a))) {
         refuse(o, e->name, "would compute a prologue for each result");
         return;
@@ -551,8 +357,8 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
     int64_t post = 0;
     for (int i = 0; i < a->n_post; i++)
         post += is_cheap(&a->post[i]) ? cheap_flops(t, a)
-                : in_strips(a)        ? of_strip(t, a, function[a->post[i].kind].kernel)
-                                      : of_lanes(t, a, function[a->post[i].kind].kernel);
+                : in_strips(a)        ? of_strip(t, a, function[a->post[i].kind])
+                                      : of_lanes(t, a, function[a->post[i].kind]);
     o->time_ns = cpu_ns(t, e, &each, block, kernel_share(t, a), post);
 }
 
@@ -573,7 +379,7 @@ typedef struct known {
     bool runs_kernels, interprets, channels_last, weights_follow, attends;
 } known;
 
-static const known engines[] = {{"onednn", onednn, NNC_T_cpu, .channels_last = true},
+static const known engines[] = {
     {"cudnn", cudnn, NNC_T_cuda, .channels_last = true, .weights_follow = true, .attends = true},
     {"cublaslt", cublaslt, NNC_T_cuda}, {"llvm", kernels, NNC_T_cpu, true, .channels_last = true},
     {"interp", kernels, NNC_T_cpu, true, .interprets = true, .channels_last = true},
@@ -608,22 +414,7 @@ nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, cons
         refuse(&o, e->name, "does not address parts of larger tensors");
     else
         named(e)->offer(t, e, a, &o);
-    o.long_sum = terms_of(a) >= least_long(a);
     return o;
-}
-
-int64_t nnc_target_bid_ns(const nnc_target_engine *e, bool long_sum, int64_t time_ns)
-{
-    if (!nnc_target_runs_kernels(e))
-        return time_ns;
-    return long_sum ? time_ns - time_ns / 16 : nnc_add_sat(time_ns, time_ns / 3);
-}
-
-const char *nnc_target_lost(const nnc_target_engine *e, int64_t time_ns, int64_t least_ns)
-{
-    return time_ns >= least_ns          ? ""
-           : nnc_target_runs_kernels(e) ? ", which is not a quarter less"
-                                        : ", in running sums that are less accurate";
 }
 
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best)
@@ -632,8 +423,7 @@ const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *
     nnc_offer least = {0};
     for (int i = 0; i < t->n_engines; i++) {
         nnc_offer o = nnc_target_offer(t, &t->engine[i], a);
-        if (!o.ok || (e && nnc_target_bid_ns(&t->engine[i], o.long_sum, o.time_ns) >=
-                               nnc_target_bid_ns(e, least.long_sum, least.time_ns)))
+        if (!o.ok || (e && o.time_ns >= least.time_ns))
             continue;
         e = &t->engine[i];
         least = o;

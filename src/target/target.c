@@ -36,11 +36,6 @@ const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t)
     return first_for(t, ASK_matmul);
 }
 
-const nnc_target_engine *nnc_target_for_pools(const nnc_target *t)
-{
-    return first_for(t, ASK_pool);
-}
-
 /* Instructions of a depthwise kernel per weight and per result, counted in machine code of 3x3 and 5x5 windows, strides 1 and 2
  * (16-bit elements are converted one by one). */
 enum { PER_TAP_F32 = 5, PER_TAP_16 = 8, QUARTERS = 4, BESIDE = 7 };

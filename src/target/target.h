@@ -18,7 +18,7 @@ typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 /* An engine, identified by its name: its capabilities are its answer to nnc_target_offer; machine files hold only numbers. */
 typedef struct nnc_target_engine {
-    const char *name;            /* "onednn" (this machine only), "llvm", "interp", ... as the engines are named */
+    const char *name;            /* "llvm", "interp", "cudnn", ... as the engines are named */
     double efficiency;           /* share of peak FLOPs that contractions reach */
 } nnc_target_engine;
 
@@ -61,11 +61,11 @@ typedef struct nnc_target {
 } nnc_target;
 
 /* Describes this machine from what the system reports (no measurement, ~1 ms). threads 0 = all cores. Lists the engines that are
- * present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. cores: of the machine, where this process is bound to
+ * present: `have_llvm` comes from the caller, who knows the plug-ins. cores: of the machine, where this process is bound to
  * some of them; 0: those that it may use. */
-nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_llvm, nnc_sink *sink) NNC_MUST;
 /* Removes absent engines. If none is left that runs kernels, the interpreter does. */
-void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm);
+void nnc_target_restrict(nnc_target *t, bool have_llvm);
 /* The first feature (static text, LLVM's name) that code made for `t` may use and this machine's CPU lacks; NULL: none known. A GPU
  * target: NULL. */
 const char *nnc_target_host_lacks(const nnc_target *t);
@@ -105,10 +105,9 @@ static inline const nnc_target *nnc_target_on(const nnc_target *of, int n, int d
 {
     return n < 2 || device < 1 ? of : &of[device < n ? device : n - 1];
 }
-/* The first engine that supports f32 convolutions / matrix products / pooling, or NULL. */
+/* The first engine that supports f32 convolutions / matrix products, or NULL. */
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t);
-const nnc_target_engine *nnc_target_for_pools(const nnc_target *t);
 /* The first engine that runs generated kernels, which also compute contractions that no other engine takes; that computes attention in
  * one call; or NULL. */
 const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
@@ -141,9 +140,9 @@ int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 int64_t nnc_target_link_ns(int64_t bytes);
 /* ---- offers (offer.c) -------------------------------------------------------------------------------------------------------- */
 
-typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_conv_wgrad, ASK_matmul, ASK_pool } nnc_ask_kind;
+typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_conv_wgrad, ASK_matmul } nnc_ask_kind;
 
-/* A contraction or pooling with its epilogue, as a question to engines before there is a plan. */
+/* A contraction with its epilogue, as a question to engines before there is a plan. */
 typedef struct nnc_ask {
     uint8_t kind;                  /* nnc_ask_kind */
     uint8_t dtype;                 /* of operands and result */
@@ -152,7 +151,7 @@ typedef struct nnc_ask {
     bool tf32;                     /* f32 operands may be rounded to tf32 */
     bool grouped;
     int n_post;
-    nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
+    nnc_post post[NNC_MAX_POST];
     bool dynamic;                  /* its second operand is computed at run time */
     bool dynamic_k_major;          /* it is dynamic, and contiguous along the sum, as the weight of a trained linear layer */
     bool static_k_major;           /* it is static, and contiguous along the sum, as the weight of a linear layer or 1x1 convolution */
@@ -165,7 +164,6 @@ typedef struct nnc_ask {
     int64_t groups; /* of a convolution; 0: unknown */
     int64_t width; /* of a channel's results, the length of the innermost dimension */
     int64_t places; /* of a convolution's channel in one image, the number of results; 0: unknown */
-    int64_t source; /* elements of a channel of a convolution's source in one image; 0: unknown */
     int64_t weights; /* elements of each matrix that a product multiplies by, where they and the rows are row-major; 0: other */
     int64_t matrices; /* of a batched product, each for rows of its own; 0, 1: one for all rows */
     bool nchw; /* a convolution of row-major tensors: a channel's elements are neighbours */
@@ -178,22 +176,12 @@ void nnc_ask_product(nnc_ask *a, const nnc_type *x, const nnc_type *w);
 typedef struct nnc_offer {
     bool ok;
     int64_t time_ns;  /* estimate */
-    bool long_sum;    /* of so many terms, in f32, that a running sum would be inaccurate */
     const char *why;  /* not ok: the reason; valid until the thread's next offer */
 } nnc_offer;
 
 /* Engine e's offer, by rules and without its library, so that the answer is the same on every machine. An engine with an unknown name
  * supports everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
-/* The time to compare engines by: a generated kernel must promise to be 4/3 as fast as a library's call. The estimates' errors are as
- * large, and compiling it takes milliseconds that the call does not (EfficientNet-B0 on AVX-512: 0.8 s, and no run was faster). Of sums
- * that are long (offer.long_sum) it may be 1/16 slower: oneDNN 2.6 adds all terms to one running sum, whose rounding error is several
- * times that of a kernel's partial sums. What is long, is chosen so that exported models are at most twice as far from float64 as the
- * better of PyTorch and ONNX Runtime (bench/results/onnx-models-*.txt) while VGG-16, whose convolutions of 1152 and 2304 terms would be
- * four more kernels and five more panels, does not take twice as long to compile. */
-int64_t nnc_target_bid_ns(const nnc_target_engine *e, bool long_sum, int64_t time_ns);
-/* For remarks: why engine e lost by these bids to one that takes least_ns; "" if its own time is not less. Static text. */
-const char *nnc_target_lost(const nnc_target_engine *e, int64_t time_ns, int64_t least_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
 /* Estimated nanoseconds of the contraction with `flops` operations by engine e. */

@@ -35,7 +35,6 @@ static const struct {
     {"sim", "base target cluster plan"},
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
-    {"plugins/onednn", "base plan"},
     {"plugins/mpi", "base comm"},
     {"plugins/jpeg", "base data"},
     {"plugins/png", "base data"},

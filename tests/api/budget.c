@@ -349,8 +349,7 @@ TEST(budgets_of_drawn_steps)
     CHECK_OK(
         nnc_env_create(&(nnc_env_options){.cache_dir = cache, .threads = 2}, &native, test_sink));
     CHECK_OK(nnc_env_create(
-        &(nnc_env_options){TEST_CACHED, .threads = 2, .no_llvm = true, .no_onednn = true},
-        &interpreted, test_sink));
+        &(nnc_env_options){TEST_CACHED, .threads = 2, .no_llvm = true}, &interpreted, test_sink));
     for (uint64_t i = 0; i < (uint64_t)drawn && native && interpreted; i++) {
         const uint64_t key = nnc_rng_key("budget", test_seed + i);
         nnc_graph *g = draw_step(key);

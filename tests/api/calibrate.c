@@ -302,7 +302,7 @@ static void get_runnable(nnc_env **e)
     NNC_LOCAL(nnc_text) a = {0};
     NNC_LOCAL(nnc_text) b = {0};
     CHECK(api_tmpdir(dir, sizeof dir));
-    CHECK_OK(nnc_target_host(&here, 0, 1, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&here, 0, 1, true, test_sink));
     CHECK_OK(nnc_file_read("models/hardware/cpu.json", 0, &text, &n, test_sink));
     put_member(&a, text ? text : "", "\"vector_bits\":", here.vector_bits, false);
     put_member(&b, nnc_text_str(&a), "\"fma\":", here.fma, true);

@@ -15,13 +15,12 @@
 
 /* ---- configurations ---- */
 
-enum { E_full, E_threads, E_interp, E_kernels, E_least, E__COUNT }; /* environments */
+enum { E_full, E_threads, E_interp, E_least, E__COUNT }; /* environments */
 static const nnc_env_options env_options[E__COUNT] = {
     [E_full] = {.threads = 1},
     [E_threads] = {.threads = 2},
     [E_interp] = {.threads = 1, .no_llvm = true},
-    [E_kernels] = {.threads = 1, .no_onednn = true},
-    [E_least] = {.threads = 2, .no_llvm = true, .no_onednn = true},
+    [E_least] = {.threads = 2, .no_llvm = true},
 };
 static char
     cache[256]; /* of kernels, for all environments: the machine code of a kernel is made once */
@@ -36,11 +35,10 @@ typedef struct config {
 static const config plain = {"-O0, interpreter", E_least, 0, 1, 1, false, false, false};
 static const config full = {"-O2", E_full, 2, 1, 1, false, false, false};
 static const config others[] = {
-    {"-O0, LLVM, oneDNN", E_full, 0, 1, 1, false, false, false},
+    {"-O0, LLVM", E_full, 0, 1, 1, false, false, false},
     {"-O1", E_full, 1, 1, 1, false, false, false},
     {"-O3", E_full, 3, 1, 1, false, false, false},
     {"-O2, interpreter", E_interp, 2, 1, 1, false, false, false},
-    {"-O2, no oneDNN", E_kernels, 2, 1, 1, false, false, false},
     {"-O2, 2 streams", E_threads, 2, 2, 1, false, false, false},
     {"-O2, 3 streams", E_full, 2, 3, 1, false, false, false},
     {"-O0, 3 streams, interpreter", E_least, 0, 3, 1, false, false, false},

@@ -12,8 +12,8 @@ static const struct {
     int level, streams;
 } ways[] = {
     {"-O2", {.threads = 1}, 2, 1},
-    {"-O0, interpreter", {.threads = 2, .no_llvm = true, .no_onednn = true}, 0, 1},
-    {"-O2, no oneDNN, 2 threads", {.threads = 2, .no_onednn = true}, 2, 1},
+    {"-O0, interpreter", {.threads = 2, .no_llvm = true}, 0, 1},
+    {"-O2, 2 threads", {.threads = 2}, 2, 1},
     {"-O3, 2 streams", {.threads = 2}, 3, 2},
     {"-O1, interpreter", {.threads = 1, .no_llvm = true}, 1, 1},
 };

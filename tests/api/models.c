@@ -95,8 +95,7 @@ static nnc_model *open_row(const row *r)
 static nnc_env *open_env(bool least)
 {
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(
-        &(nnc_env_options){TEST_CACHED, .no_llvm = least, .no_onednn = least}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .no_llvm = least}, &e, test_sink));
     return e;
 }
 

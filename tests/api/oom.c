@@ -42,7 +42,7 @@ static nnc_status run(attempt *a)
 static nnc_status everything(
     attempt *a, const char *file, const nnc_arg *arg, int n_arg, int level, bool no_llvm)
 {
-    nnc_env_options eo = {.threads = 1, .no_cache = true, .no_llvm = no_llvm, .no_onednn = no_llvm};
+    nnc_env_options eo = {.threads = 1, .no_cache = true, .no_llvm = no_llvm};
     nnc_compile_options o = nnc_compile_defaults;
     bool fits;
     o.level = level;

@@ -19,14 +19,13 @@ TEST(options_of_a_machine)
     nnc_env_options *o = nnc_env_options_create();
     char target[] = "cuda:sm_90";
     static const char *const set[][2] = {{"threads", "3"}, {"cache-dir", "/tmp/x"},
-        {"tuning", "t.json"}, {"tune", "1"}, {"no-cache", "1"}, {"no-llvm", "1"},
-        {"no-onednn", "1"}};
+        {"tuning", "t.json"}, {"tune", "1"}, {"no-cache", "1"}, {"no-llvm", "1"}};
     for (size_t i = 0; i < NNC_COUNT(set); i++)
         CHECK_OK(nnc_env_options_set(o, set[i][0], set[i][1], test_sink));
     CHECK_OK(nnc_env_options_set(o, "target", target, test_sink));
     target[0] = 'X'; /* a copy was taken */
     CHECK(o->threads == 3 && !strcmp(o->target, "cuda:sm_90") && !strcmp(o->cache_dir, "/tmp/x") &&
-          !strcmp(o->tuning, "t.json") && o->tune && o->no_cache && o->no_llvm && o->no_onednn);
+          !strcmp(o->tuning, "t.json") && o->tune && o->no_cache && o->no_llvm);
     CHECK_OK(nnc_env_options_set(o, "no-llvm", "0", test_sink));
     CHECK(!o->no_llvm);
     CHECK(nnc_env_options_set(o, "thread", "3", test_sink) == NNC_E_USAGE);

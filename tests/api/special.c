@@ -218,7 +218,7 @@ bool special_run(const nnc_graph *g, const special_how *how, const api_data *d, 
     nnc_text why = {0};
     CHECK_OK(
         nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = how->threads ? how->threads : 2,
-                           .no_llvm = how->interpreted, .no_onednn = how->no_onednn},
+                           .no_llvm = how->interpreted},
             &e, test_sink));
     const bool ok = api_compile_and_run(e, g, &o, d, r, &why, test_sink);
     if (!ok)

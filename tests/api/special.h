@@ -13,7 +13,6 @@ typedef struct special_how {
     nnc_math math;
     bool interpreted, folded;
     int threads;
-    bool no_onednn;
 } special_how;
 
 /* The dtype's special values, of a float in f, of an integer in k, at most SPECIAL_MOST. Returns how many. */

@@ -163,10 +163,8 @@ static bool make_inputs(nnc_env *e, const split_case *c, const nnc_model *m, api
 static void check_models(bool bits)
 {
     nnc_env *e = NULL;
-    const nnc_env_options with = {.target = bits ? "tests/cli/machine.json" : NULL,
-        .threads = 1,
-        .no_onednn = bits,
-        .no_llvm = bits};
+    const nnc_env_options with = {
+        .target = bits ? "tests/cli/machine.json" : NULL, .threads = 1, .no_llvm = bits};
     CHECK_OK(nnc_env_create(&with, &e, test_sink));
     for (size_t i = 0; e && i < NNC_COUNT(cases); i++) {
         if (bits && api_sanitized && i > 1) /* the interpreter takes minutes */

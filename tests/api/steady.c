@@ -133,7 +133,7 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-/* Generated kernels, oneDNN's convolutions and products with the check for NaN around them, and a kernel on one thread among them. */
+/* Generated kernels, convolutions and products among them, and a kernel on one thread. */
 TEST(steady_runs_make_no_system_call)
 {
     static const char body[] =

@@ -18,13 +18,11 @@ static const struct {
     nnc_precision precision;
 } ways[] = {
     {"-O2", {.threads = 2}, 2, NNC_PRECISION_default},
-    {"-O2, no oneDNN", {.threads = 1, .no_onednn = true}, 2, NNC_PRECISION_default},
-    {"-O0, interpreter", {.threads = 2, .no_llvm = true, .no_onednn = true}, 0,
-        NNC_PRECISION_default},
+    {"-O2, 1 thread", {.threads = 1}, 2, NNC_PRECISION_default},
+    {"-O0, interpreter", {.threads = 2, .no_llvm = true}, 0, NNC_PRECISION_default},
     {"-O2, bf16", {.threads = 2}, 2, NNC_PRECISION_bf16},
-    {"-O2, f16, no oneDNN", {.threads = 2, .no_onednn = true}, 2, NNC_PRECISION_f16},
-    {"-O2, bf16, interpreter", {.threads = 1, .no_llvm = true, .no_onednn = true}, 2,
-        NNC_PRECISION_bf16},
+    {"-O2, f16", {.threads = 2}, 2, NNC_PRECISION_f16},
+    {"-O2, bf16, interpreter", {.threads = 1, .no_llvm = true}, 2, NNC_PRECISION_bf16},
 };
 
 TEST(training_steps)

@@ -44,7 +44,7 @@ static bool begin(fixture *f)
     snprintf(f->checkpoint, sizeof f->checkpoint, "%s/c.safetensors", f->dir);
     CHECK_OK(nnc_write_output(f->x, &tx, x, test_sink));
     CHECK_OK(nnc_write_output(f->y, &ty, y, test_sink));
-    const nnc_env_options o = {.threads = 1, .no_cache = true, .no_llvm = true, .no_onednn = true};
+    const nnc_env_options o = {.threads = 1, .no_cache = true, .no_llvm = true};
     CHECK_OK(nnc_env_create(&o, &f->e, test_sink));
     f->g = nnc_model_parse("m.json", model, sizeof model - 1, NULL, test_sink);
     return f->e && f->g;

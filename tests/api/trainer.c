@@ -369,8 +369,7 @@ TEST(trainers_without_memory)
     int fine = 0, failed = 0;
     begin(&s);
     nnc_env_destroy(s.e);
-    const nnc_env_options plain = {
-        .threads = 1, .no_cache = true, .no_llvm = true, .no_onednn = true};
+    const nnc_env_options plain = {.threads = 1, .no_cache = true, .no_llvm = true};
     CHECK_OK(nnc_env_create(&plain, &s.e, test_sink));
     char c[300];
     snprintf(c, sizeof c, "%s/c.safetensors", s.dir);

@@ -32,7 +32,7 @@ static bool match(const char *want, const char *got)
     }
 }
 
-/* As __asan_default_options in test.c, for the program: its leak check is right about threads that ran oneDNN's code. */
+/* As __asan_default_options in sanitizers.c, for the program. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZER "ASAN_OPTIONS=$ASAN_OPTIONS:intercept_tls_get_addr=0; export ASAN_OPTIONS; "
 #else

@@ -3,11 +3,11 @@
 #include "help.h"
 #include <stdlib.h>
 
-static bool check(const nnc_engine *e, nnc_call c, call_weights w, const char *what)
+static bool check(const nnc_engine *e, nnc_call c, const char *what)
 {
     c.env = &gpu_env;
     double tol = c.src.dtype == DT_f32 || c.src.dtype == DT_f64 ? 1e-5 : 2e-2;
-    return call_check(e, &c, w, tol, what);
+    return call_check(e, &c, tol, what);
 }
 
 #define ENGINE_CUDNN (&nnc_engine_cudnn)
@@ -86,7 +86,7 @@ static void with_ends(const nnc_call *plain, const char *what)
             ends[i].step[k](&c);
         snprintf(name, sizeof name, "%s, %s", what, ends[i].name);
         fake_compiled = 0;
-        CHECK(check(ENGINE_CUDNN, c, RAW, name));
+        CHECK(check(ENGINE_CUDNN, c, name));
         bool transposed = c.kind == CALL_conv_transpose;
         CHECK_INT(fake_compiled, transposed ? ends[i].step[0] != NULL : ends[i].compiled);
     }
@@ -114,9 +114,9 @@ TEST(cudnn_a_wrong_order_is_found)
     sum(&c);
     relu(&c);
     call_found = &found;
-    CHECK(check(&nnc_engine_cudnn, c, RAW, "sum and relu in order"));
+    CHECK(check(&nnc_engine_cudnn, c, "sum and relu in order"));
     CHECK_INT(found, 0);
-    CHECK(check(&wrong, c, RAW, "relu before sum"));
+    CHECK(check(&wrong, c, "relu before sum"));
     CHECK(found > 0);
     call_found = NULL;
     gpu_end();
@@ -135,7 +135,7 @@ TEST(cudnn_ends_transposed)
     c.dst = nnc_type_make(DT_f32, 4, c.dst.dim);
     sum(&c);
     silu(&c);
-    CHECK(check(ENGINE_CUDNN, c, RAW, "transposed, sum silu"));
+    CHECK(check(ENGINE_CUDNN, c, "transposed, sum silu"));
     call_bias(&c);
     CHECK_STR(declined(ENGINE_CUDNN, c),
         "cuDNN supports the bias of a transposed convolution only in channels-last order");
@@ -144,7 +144,7 @@ TEST(cudnn_ends_transposed)
     CHECK_STR(declined(ENGINE_CUDNN, c),
         "cuDNN supports the bias of a transposed convolution only in channels-last order");
     call_channels_last(&c);
-    CHECK(check(ENGINE_CUDNN, c, RAW, "transposed, one channel"));
+    CHECK(check(ENGINE_CUDNN, c, "transposed, one channel"));
     gpu_end();
 }
 
@@ -164,7 +164,7 @@ TEST(cudnn_windows)
                     call_bias(&c);
                     snprintf(
                         what, sizeof what, "%dd, stride %d, %d groups", spatial, stride, groups);
-                    CHECK(check(ENGINE_CUDNN, c, RAW, what));
+                    CHECK(check(ENGINE_CUDNN, c, what));
                 }
     /* padding on one side, dilation, a rest after the last window */
     for (int lo = 0; lo < 3; lo++)
@@ -174,11 +174,11 @@ TEST(cudnn_windows)
             c.pad_hi[0] = c.pad_lo[1] = hi;
             c.dilation[1] = 1 + lo % 2;
             call_fix_dst(&c);
-            CHECK(check(ENGINE_CUDNN, c, RAW, "one-sided padding"));
+            CHECK(check(ENGINE_CUDNN, c, "one-sided padding"));
             c.kind = CALL_conv_transpose;
             c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){3, 2, 3, 3});
             call_fix_dst(&c);
-            CHECK(check(ENGINE_CUDNN, c, RAW, "one-sided padding, transposed"));
+            CHECK(check(ENGINE_CUDNN, c, "one-sided padding, transposed"));
         }
     gpu_end();
 }
@@ -188,13 +188,13 @@ static bool check_gradients(const nnc_call *conv, const char *what)
 {
     nnc_call w = *conv, x = *conv;
     call_wgrad(&w);
-    bool ok = check(ENGINE_CUDNN, w, RAW, what);
+    bool ok = check(ENGINE_CUDNN, w, what);
     nnc_type_channels_last(&w.dst);
-    ok = check(ENGINE_CUDNN, w, RAW, what) && ok;
+    ok = check(ENGINE_CUDNN, w, what) && ok;
     x.kind = CALL_conv_transpose;
     x.src = conv->dst;
     x.dst = conv->src;
-    return check(ENGINE_CUDNN, x, RAW, what) && ok;
+    return check(ENGINE_CUDNN, x, what) && ok;
 }
 
 TEST(cudnn_gradients)
@@ -234,7 +234,7 @@ TEST(cudnn_declines_fewer_places_than_windows)
     gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 1, 4, 9, 6, 3, 2, 0);
     call_wgrad(&c);
-    CHECK(check(ENGINE_CUDNN, c, RAW, "all windows"));
+    CHECK(check(ENGINE_CUDNN, c, "all windows"));
     c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){1, 6, 4, 3});
     CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN's windows end with the gradient's last place");
     gpu_end();
@@ -249,12 +249,12 @@ TEST(cudnn_types)
         call_dtype(&c, yes[i]);
         call_bias(&c);
         relu(&c);
-        CHECK(check(ENGINE_CUDNN, c, RAW, nnc_dtype_name(yes[i])));
+        CHECK(check(ENGINE_CUDNN, c, nnc_dtype_name(yes[i])));
     }
     for (size_t i = 0; i < NNC_COUNT(no); i++) {
         nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
         call_dtype(&c, no[i]);
-        CHECK(!check(ENGINE_CUDNN, c, RAW, nnc_dtype_name(no[i])));
+        CHECK(!check(ENGINE_CUDNN, c, nnc_dtype_name(no[i])));
     }
     gpu_end();
 }
@@ -278,8 +278,6 @@ TEST(cudnn_declines)
     CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt supports extents below 2^31");
     nnc_choice choice;
     c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-    c.packed = true;
-    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN uses unpacked weights");
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink)); /* no target: a CPU's call */
     CHECK(!choice.ok);
     gpu_end();
@@ -514,10 +512,10 @@ TEST(cublaslt_ends)
             sum(&c);
         if (i & 8)
             call_post(&c, i & 16 ? PO_gelu_tanh : PO_relu, 0, 0);
-        CHECK(check(&nnc_engine_cublaslt, c, RAW, what));
+        CHECK(check(&nnc_engine_cublaslt, c, what));
         if (i & 4) {
             c.post[0].in_place = true;
-            CHECK(check(&nnc_engine_cublaslt, c, RAW, what));
+            CHECK(check(&nnc_engine_cublaslt, c, what));
         }
     }
     gpu_end();
@@ -530,7 +528,7 @@ TEST(cublaslt_types)
     for (size_t i = 0; i < NNC_COUNT(yes); i++) {
         nnc_call c = matmul_call(5, 7, 3, true);
         call_dtype(&c, yes[i]);
-        CHECK(check(&nnc_engine_cublaslt, c, RAW, nnc_dtype_name(yes[i])));
+        CHECK(check(&nnc_engine_cublaslt, c, nnc_dtype_name(yes[i])));
     }
     nnc_call c = matmul_call(5, 7, 3, true);
     call_dtype(&c, DT_i32);
@@ -591,7 +589,7 @@ TEST(cublaslt_batches)
             if (trans == 3)
                 sum(&c);
             fake_multiplies = 0;
-            CHECK(check(&nnc_engine_cublaslt, c, RAW, what));
+            CHECK(check(&nnc_engine_cublaslt, c, what));
             CHECK_INT(fake_multiplies, 2 * t[i].multiplies); /* runs twice */
         }
     gpu_end();
@@ -604,13 +602,13 @@ TEST(cublaslt_orders)
     nnc_call c = matmul_call(3, 4, 5, false);
     nnc_type_set_order(&c.src, swapped);
     nnc_type_set_order(&c.wei, swapped);
-    CHECK(check(&nnc_engine_cublaslt, c, RAW, "operands column by column"));
+    CHECK(check(&nnc_engine_cublaslt, c, "operands column by column"));
     nnc_type_set_order(&c.dst, swapped);
     CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt needs contiguous rows or columns");
     for (int i = 0; i < 8; i++) { /* extents of 1 */
         c = matmul_call(i & 1 ? 1 : 3, i & 2 ? 1 : 4, i & 4 ? 1 : 5, i & 1);
         call_bias(&c);
-        CHECK(check(&nnc_engine_cublaslt, c, RAW, "an extent of 1"));
+        CHECK(check(&nnc_engine_cublaslt, c, "an extent of 1"));
     }
     gpu_end();
 }

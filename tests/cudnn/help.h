@@ -3,7 +3,7 @@
 #define TEST_CUDNN_HELP_H
 
 #include "cuda/cudnn.h"
-#include "engines/calls.h"
+#include "oracle.h"
 #include "fake.h"
 #include "target/target.h"
 

@@ -1,5 +1,5 @@
 /* tests/cudnn/tune.c -- algorithms by measured time, over false libraries whose clock is told what to show. */
-#include "engines/calls.h"
+#include "oracle.h"
 #include "engines/engines.h"
 #include "fake.h"
 #include "target/target.h"

@@ -155,7 +155,7 @@ static nnc_target host;
 
 static void find_host(void)
 {
-    CHECK_OK(nnc_target_host(&host, 0, 1, false, true, test_sink));
+    CHECK_OK(nnc_target_host(&host, 0, 1, true, test_sink));
 }
 
 const nnc_target *kb_host(void)

@@ -12,7 +12,6 @@ static const char *const choice[NF__COUNT][32] = {
     [NF_devices] = {"", "--devices=2"},
     [NF_threads] = {"--threads=1", "--threads=2", "--threads=5"},
     [NF_llvm] = {"", "--no-llvm"},
-    [NF_onednn] = {"", "--no-onednn"},
     /* small.json: generated kernels of short vectors alone */
     [NF_target] = {"", "--target=cuda:sm_75", "--target=cuda:sm_90", "--target=cuda:sm_120",
         "--target=cpu,tests/net/small.json", "--target=tests/net/small.json,cpu",
@@ -75,7 +74,6 @@ void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c,
         NNC_PRECISION_default, NNC_PRECISION_tf32, NNC_PRECISION_f16, NNC_PRECISION_bf16};
     *e = (nnc_env_options){.threads = threads[f->at[NF_threads]],
         .no_llvm = f->at[NF_llvm],
-        .no_onednn = f->at[NF_onednn],
         .target = f->at[NF_target] ? net_choice(NF_target, f->at[NF_target]) + strlen("--target=")
                                    : NULL};
     *c = nnc_compile_defaults;

@@ -162,7 +162,7 @@ static net_flags random_flags(uint64_t seed)
     return f;
 }
 
-/* The numbers at these flags, and as written with neither LLVM nor oneDNN; then the command. */
+/* The numbers at these flags, and as written without LLVM; then the command. */
 static bool check_file(
     const char *file, const net_flags *flags, bool set, const char *dir, nnc_text *why)
 {
@@ -173,7 +173,7 @@ static bool check_file(
     c.flags.at[NF_action] = 0;
     if (flags->at[NF_action] && !net_check(&c, why))
         return false;
-    c.flags = (net_flags){{[NF_level] = 1, [NF_llvm] = 1, [NF_onednn] = 1, [NF_devices] = 1}};
+    c.flags = (net_flags){{[NF_level] = 1, [NF_llvm] = 1, [NF_devices] = 1}};
     return net_check(&c, why);
 }
 

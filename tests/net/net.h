@@ -17,7 +17,6 @@ enum {
     NF_devices,
     NF_threads,
     NF_llvm,
-    NF_onednn,
     NF_target,
     NF_skip,
     NF_format,

@@ -448,8 +448,6 @@ static int train(const lesson *l, const char *model, const char *data, const cha
         argv[n++] = "--precision=bf16";
     if (!roll(key, 23, 4))
         argv[n++] = "--no-llvm";
-    if (!roll(key, 24, 4))
-        argv[n++] = "--no-onednn";
     if (!roll(key, 25, 4))
         argv[n++] = "--streams=2";
     int code = 0;

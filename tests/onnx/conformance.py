@@ -21,7 +21,7 @@ ONNX = "1.23.2"
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = os.path.join(HERE, "..", "..", "src", "onnx", "ops.def")
 EXPECTED = os.path.join(HERE, "expected.txt")
-FLAGS = {"reference": ["--reference"], "interpreter": ["--no-llvm", "--no-onednn", "--quiet"], "llvm": [], "cuda": ["--target=cuda"]}
+FLAGS = {"reference": ["--reference"], "interpreter": ["--no-llvm", "--quiet"], "llvm": [], "cuda": ["--target=cuda"]}
 RESULT = {0: "agrees", 1: "differs", 3: "refused"}
 # Operators of inference of vision models and transformer encoders, of which LEAST percent of the tests must agree on every device, without
 # those in types that nnc does not have.

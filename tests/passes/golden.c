@@ -1,8 +1,8 @@
 /* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt
- * --passes=a,b [-O2] [--engines=onednn|llvm|onednn+llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact]
+ * --passes=a,b [-O2] [--engines=llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact]
  * [--remarks [--times]]` line, a graph, and the expected output after `#> `. A file holds any number of
- * cases. Estimated times in remarks are printed as `_ us`, so that other prices change prices.nnc only, whose cases ask for --times.
- * NNC_BLESS=1 in the environment rewrites the expected lines. */
+ * cases. Estimated times in remarks are printed as `_ us` or `_ ms`, so that other prices change prices.nnc only, whose cases ask for
+ * --times. NNC_BLESS=1 in the environment rewrites the expected lines. */
 #include "help.h"
 
 #include <dirent.h>
@@ -14,14 +14,14 @@ typedef struct request {
     char text[512];
     const char *pass[MAX_PASSES];
     int n_pass, level, price, segments;
-    bool onednn, kernels, remarks, times, tf32, exact;
+    bool kernels, remarks, times, tf32, exact;
     nnc_precision precision;
     const char *target; /* a GPU's name; NULL: help_target */
 } request;
 
 static bool parse_request(request *q, const char *line, size_t n)
 {
-    *q = (request){.level = 2, .onednn = true};
+    *q = (request){.level = 2};
     if (n >= sizeof q->text)
         return false;
     memcpy(q->text, line, n);
@@ -34,8 +34,7 @@ static bool parse_request(request *q, const char *line, size_t n)
         } else if (!strncmp(w, "-O", 2)) {
             q->level = atoi(w + 2);
         } else if (!strncmp(w, "--engines=", 10)) {
-            q->onednn = !strncmp(w + 10, "onednn", 6);
-            q->kernels = strstr(w + 10, "llvm") != NULL;
+            q->kernels = !strcmp(w + 10, "llvm");
         } else if (!strncmp(w, "--target=", 9)) {
             q->target = w + 9;
         } else if (!strncmp(w, "--precision=", 12)) {
@@ -65,7 +64,7 @@ static void put_without_times(nnc_text *t, const char *s)
 {
     while (*s) {
         const size_t n = strspn(s, "0123456789.");
-        if (n && !strncmp(s + n, " us", 3))
+        if (n && (!strncmp(s + n, " us", 3) || !strncmp(s + n, " ms", 3)))
             nnc_putc(t, '_');
         else
             nnc_putn(t, s, n ? n : 1);
@@ -93,7 +92,7 @@ static void put_remark(nnc_text *t, const nnc_remark *r, bool times)
 /* What the command prints: remarks when asked for, then the graph; or the diagnostics. */
 static void run_case(nnc_text *out, const char *file, const request *q, const char *graph, size_t n)
 {
-    nnc_target target = q->kernels ? help_kernels(q->onednn) : help_target(q->onednn);
+    nnc_target target = q->kernels ? help_kernels() : help_target();
     if (q->target) {
         CHECK_OK(nnc_target_cuda(&target, q->target, test_sink));
     }

@@ -5,9 +5,8 @@
 #include "passes/passes.h"
 #include "test.h"
 
-/* A machine of round numbers: 1e11 FLOP/s, 1e10 B/s, 1 us a launch. Engines: oneDNN, and kernels
- * that are interpreted. */
-static inline nnc_target help_target(bool onednn)
+/* A machine of round numbers: 1e11 FLOP/s, 1e10 B/s, 1 us a launch. Its kernels are interpreted. */
+static inline nnc_target help_target(void)
 {
     nnc_target t = {.name = "cpu",
         .cpu = "",
@@ -23,17 +22,15 @@ static inline nnc_target help_target(bool onednn)
         .copy_bytes_s = 10000000000,
         .cache_bytes_s = 40000000000,
         .launch_ns = 1000};
-    if (onednn)
-        t.engine[t.n_engines++] = (nnc_target_engine){.name = "onednn", .efficiency = 0.9};
     t.engine[t.n_engines++] = (nnc_target_engine){.name = "interp", .efficiency = 0.1};
     return t;
 }
 
-/* A target whose generated kernels are compiled; without oneDNN they compute all contractions. */
-static inline nnc_target help_kernels(bool onednn)
+/* A target whose generated kernels are compiled. */
+static inline nnc_target help_kernels(void)
 {
-    nnc_target t = help_target(onednn);
-    t.engine[onednn] = (nnc_target_engine){.name = "llvm", .efficiency = 0.5};
+    nnc_target t = help_target();
+    t.engine[0] = (nnc_target_engine){.name = "llvm", .efficiency = 0.5};
     return t;
 }
 

@@ -13,7 +13,7 @@ static bool has_contraction(const nnc_graph *body)
 
 TEST(regions_lower)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     int regions = 0;
     for (int k = 0; k < test_draws(150); k++) {
         gen_options o = {.seed = test_seed + 20000 + (uint64_t)k, .nodes = 40};
@@ -48,7 +48,7 @@ TEST(ops_without_a_path_are_layers)
 {
     static const char text[] = "graph @t { %x = input : f32[20,6]\n%a = silu %x\n"
                                "%c = layernorm %a\nreturn %c }";
-    nnc_target t = help_kernels(false);
+    nnc_target t = help_kernels();
     nnc_pass_options po = {
         .level = 2, .skip = (const char *const[]){"fuse"}, .n_skip = 1, .target = &t};
     nnc_graph *g = help_parse("norm", text, sizeof text - 1);
@@ -63,7 +63,7 @@ TEST(ops_without_a_path_are_layers)
 /* The kernel of %y and what follows, of which `stored` stores lie in bodies of reductions. */
 static void stores_early(const char *text, int stages, int stored)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     nnc_arena a;
     nnc_graph *g = help_parse("early", text, strlen(text));
     nnc_arena_init(&a, 0);

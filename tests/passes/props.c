@@ -237,7 +237,7 @@ static int check_precision(
 
 TEST(precision)
 {
-    nnc_target t[2] = {help_target(true)};
+    nnc_target t[2] = {help_target()};
     CHECK_OK(nnc_target_cuda(&t[1], "cuda:sm_90", test_sink));
     int n = 0;
     for (int k = 0; k < test_draws(120); k++) {
@@ -287,10 +287,10 @@ static void check_level(
  * nothing. */
 TEST(generated)
 {
-    nnc_target t[3] = {help_target(true), help_target(false), help_kernels(false)};
+    nnc_target t[2] = {help_target(), help_kernels()};
     for (int k = 0; k < test_draws(300); k++) {
         uint64_t seed = test_seed + (uint64_t)k;
-        check_level(random_graph(seed, 6 + k % 40, k % 3 == 0), seed, 1 + k % 3, &t[k / 3 % 3],
+        check_level(random_graph(seed, 6 + k % 40, k % 3 == 0), seed, 1 + k % 3, &t[k / 3 % 2],
             k % 3 == 0 ? 2e-2 : 1e-6);
     }
 }
@@ -298,7 +298,7 @@ TEST(generated)
 /* The same with ops that run in order along an axis. */
 TEST(in_order)
 {
-    nnc_target t[2] = {help_target(true), help_kernels(false)};
+    nnc_target t[2] = {help_target(), help_kernels()};
     for (int k = 0; k < test_draws(100); k++) {
         uint64_t seed = test_seed + 70000 + (uint64_t)k;
         gen_options o = {.seed = seed, .nodes = 6 + k % 40, .classes = ~0u};
@@ -312,8 +312,7 @@ TEST(in_order)
 /* The same on graphs of things that nobody writes by intent; GPUs too, and 16 bits. */
 TEST(quirks)
 {
-    nnc_target t[5] = {help_target(true), help_target(false)};
-    t[4] = help_kernels(false);
+    nnc_target t[4] = {help_target(), help_kernels()};
     CHECK_OK(nnc_target_cuda(&t[2], "cuda:sm_90", test_sink));
     CHECK_OK(nnc_target_cuda(&t[3], "cuda:sm_61", test_sink));
     for (int k = 0; k < test_draws(400); k++) {
@@ -321,7 +320,7 @@ TEST(quirks)
         gen_options o = {.seed = seed, .nodes = 6 + k % 40, .quirks = true};
         if (k % 4 == 0)
             o.dtypes = 1u << DT_f32 | 1u << DT_i32 | 1u << DT_f16 | 1u << DT_u8 | 1u << DT_f64;
-        check_level(gen_graph(&o, test_sink), seed, k % 7 == 0 ? 1 : 2 + k % 2, &t[k / 2 % 5],
+        check_level(gen_graph(&o, test_sink), seed, k % 7 == 0 ? 1 : 2 + k % 2, &t[k / 2 % 4],
             k % 4 == 0 ? 2e-2 : 1e-6);
     }
     nnc_target_deinit(&t[2]);
@@ -348,7 +347,7 @@ TEST(few_rows_in_another_order)
  * others at casts only. */
 TEST(level_1_is_exact)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     for (int k = 0; k < test_draws(200); k++) {
         gen_options o = {.seed = test_seed + 5000 + (uint64_t)k,
             .nodes = 30,
@@ -381,7 +380,7 @@ TEST(no_target)
 /* One kernel takes as many operands and results as a command of a plan: what is longer becomes several. */
 TEST(many_operands)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     nnc_graph *g = nnc_graph_create("sum", test_sink);
     int64_t dim[1] = {64};
     nnc_type type = nnc_type_make(DT_f32, 1, dim);
@@ -409,7 +408,7 @@ TEST(many_operands)
 /* A kernel has 192 ops at most. */
 TEST(many_members)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     nnc_graph *g = nnc_graph_create("chain", test_sink);
     int64_t dim[1] = {64};
     nnc_type type = nnc_type_make(DT_f32, 1, dim);
@@ -453,7 +452,7 @@ TEST(many_pieces)
 {
     static const int count[] = {12, 13, 24, 60, 61, 64, 145, 400, 2000};
     static const nnc_dtype dtype[] = {DT_f32, DT_i8, DT_f16, DT_i64};
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     for (size_t k = 0; k < 4 * NNC_COUNT(count); k++) {
         nnc_graph *g = many_pieces(count[k / 4], k & 1, dtype[k % NNC_COUNT(dtype)]);
         nnc_graph *h = nnc_graph_clone(g, test_sink);
@@ -499,7 +498,7 @@ TEST(concats_of_concats)
         {66, 1, 0, -1, false}, {66, 0, 0, 1, false}};
     static const char *const only[] = {"split_wide"};
     for (size_t k = 0; k < NNC_COUNT(later); k++) {
-        nnc_target t = help_target(true);
+        nnc_target t = help_target();
         nnc_graph *g = nnc_graph_create("dense", test_sink);
         int64_t dim[2] = {2, 2};
         nnc_type type = nnc_type_make(DT_f32, 2, dim);
@@ -548,7 +547,7 @@ TEST(batchnorm_behind_transposed_convolutions)
             type, type, type, 4 * groups, type, 4 * groups, groups);
         nnc_graph *g = help_parse("t", nnc_text_str(&t), t.n);
         nnc_graph *h = nnc_graph_clone(g, test_sink);
-        nnc_target target = help_target(true);
+        nnc_target target = help_target();
         CHECK_OK(run_passes(&h, 2, only, 1, &target, NULL));
         CHECK_INT(nnc_def(h, h->output[0])->op, OP_conv_transpose);
         compare(g, h, test_seed, k & 2 ? 2e-2 : 1e-6);
@@ -561,7 +560,7 @@ TEST(batchnorm_behind_transposed_convolutions)
 /* Pieces that are outputs are written in any case: kernels make many of them at once, though each has a reader. */
 TEST(pieces_that_are_outputs)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     nnc_graph *g = nnc_graph_create("pieces", test_sink);
     int64_t size[100], dim[1] = {200};
     nnc_type type = nnc_type_make(DT_f32, 1, dim);
@@ -625,7 +624,7 @@ static void check_edges(const nnc_graph *g, const nnc_remarks *r, uint64_t seed)
 
 TEST(every_edge_has_a_verdict)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     for (int k = 0; k < test_draws(100); k++) {
         gen_options o = {
             .seed = test_seed + 9000 + (uint64_t)k, .nodes = 40, .classes = k % 4 == 0 ? ~0u : 0};
@@ -670,7 +669,7 @@ static void check_idempotent(uint64_t seed, const char *name, const nnc_target *
 
 TEST(idempotent)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     check_idempotent(78132, "fuse", &t); /* parts of a kernel taken apart that are flat */
     check_idempotent(8676363, "fuse", &t); /* parts that are not neighbors in the kernel's order */
     for (int k = 0; k < test_draws(60); k++)
@@ -749,7 +748,7 @@ static void fail_every_allocation(const nnc_graph *g, const nnc_pass_options *o)
 
 TEST(out_of_memory)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     nnc_graph *g = random_graph(test_seed + 5, 14, false);
     fail_every_allocation(g, &(nnc_pass_options){.level = 2, .target = &t});
     nnc_graph_destroy(g);
@@ -840,7 +839,7 @@ static nnc_graph *resnet(int blocks, int64_t channels, int64_t size)
 
 TEST(resnet_blocks)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     nnc_graph *g = resnet(3, 8, 12), *h = nnc_graph_clone(g, test_sink);
     nnc_remarks r;
     nnc_remarks_init(&r);
@@ -862,7 +861,7 @@ static void report_time(void *ctx, const char *name, const nnc_graph *g, int cha
 
 static void time_graph(const char *what, nnc_graph *g)
 {
-    nnc_target t = help_target(true);
+    nnc_target t = help_target();
     nnc_remarks r;
     nnc_remarks_init(&r);
     nnc_pass_options o = {.level = 2, .target = &t, .after = report_time};

@@ -269,7 +269,7 @@ TEST(siblings_that_cost_more)
         2, 1, 0);
     /* on a CPU, less than the estimates' error; much, where the products are small */
     static const char *const size[] = {"64,256", "256,256", "1,16", "16,16"};
-    const nnc_target cpu = help_target(true);
+    const nnc_target cpu = help_target();
     for (int i = 0; i < 2; i++) {
         nnc_text t = {0};
         nnc_printf(&t,
@@ -300,7 +300,7 @@ TEST(siblings_of_generated_kernels)
             nnc_printf(&x, "%%y%d = %s %%%d, %%w%d\n", i, conv ? "conv" : "linear", i, i);
         nnc_puts(&x, "%y = concat %y0, %y1, %y2, %y3 {axis=1}\n%z = exp %y\nreturn %z\n}\n");
         for (int threads = 1; threads <= 4; threads *= 2) {
-            t = test_cpu(threads, true, true);
+            t = test_cpu(threads, true);
             t.threads = t.cores = threads;
             joins_on(&t, nnc_text_str(&x), 1, 0, 1);
             nnc_target_deinit(&t);
@@ -314,7 +314,7 @@ TEST(siblings_of_generated_kernels)
 TEST(siblings_of_computed_weights)
 {
     static const char *const weight[] = {"%w = exp %x\n", "%w = exp %p\n"};
-    const nnc_target t = help_target(true);
+    const nnc_target t = help_target();
     for (size_t i = 0; i < NNC_COUNT(weight); i++) {
         nnc_text x = {0};
         nnc_printf(&x,

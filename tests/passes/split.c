@@ -362,7 +362,7 @@ TEST(split_kernels_stay_on_a_device)
                                "%e = mul %d, %d device 1 loc \"/n\"\n"
                                "%f = add %b, %d device 0 loc \"/n\"\n"
                                "return %f, %e }\n";
-    const nnc_target t = help_kernels(true), on[] = {t, t};
+    const nnc_target t = help_kernels(), on[] = {t, t};
     const nnc_pass_options o = {.level = 2, .target = on, .n_target = 2};
     nnc_graph *g = parse(text);
     int fused = 0;

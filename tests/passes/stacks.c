@@ -283,7 +283,7 @@ static int check_flops(
 TEST(drawn_models_side_by_side)
 {
     enum { CASES = 400 };
-    const nnc_target target = help_target(true);
+    const nnc_target target = help_target();
     nnc_target gpu;
     int some = 0, paid = 0;
     CHECK_OK(nnc_target_cuda(&gpu, "cuda:sm_90", test_sink));

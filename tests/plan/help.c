@@ -12,8 +12,6 @@ static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
             *out = (nnc_choice){.reason = "sums in place only"};
     if (fake_declines)
         out->reason = "it is only a fake";
-    if (c->packed)
-        out->packed_bytes = nnc_type_bytes(&c->wei) + 128;
     return NNC_OK;
 }
 

@@ -16,26 +16,23 @@ TEST(make_conv_relu_ewise)
     if (!p)
         return;
     help_check(p);
-    /* init: weight, pack; main: conv, relu, add, sigmoid */
-    CHECK_INT(nnc_plan_first(p, SEC_main), 2);
-    CHECK_INT(p->n_cmd, 6);
-    CHECK_STR(p->cmd[1].op_class, "pack");
+    /* init: weight; main: conv, relu, add, sigmoid */
+    CHECK_INT(nnc_plan_first(p, SEC_main), 1);
+    CHECK_INT(p->n_cmd, 5);
     const nnc_cmd *c = help_cmd(p, "/c");
     CHECK_INT(c->kind, CMD_call);
     CHECK_STR(p->engine[c->engine], "fake");
     CHECK_STR(c->reason, "fake:jit");
     CHECK_STR(c->op_class, "conv");
-    CHECK_INT(p->call[c->item].packed_bytes, 8 * 8 * 9 * 4 + 128);
     CHECK_INT(p->tensor[c->work].bytes, 1000);
     CHECK_INT(c->flops, 2 * 8 * 8 * 9 * 256);
-    /* the raw weight lives in init only; the packed one for good */
     const nnc_plan_device *d = &p->device[0];
-    CHECK_INT(d->init_bytes, 8 * 8 * 9 * 4);
-    CHECK_INT(d->persist_bytes, 8 * 8 * 9 * 4 + 128);
+    CHECK_INT(d->init_bytes, 0);
+    CHECK_INT(d->persist_bytes, 8 * 8 * 9 * 4);
     /* relu and sigmoid in place, add over the relu: x, conv's result and the workspace */
     CHECK_INT(d->arena_bytes, 8192 + 8192 + 1024);
     CHECK_INT(d->lower_bound, d->arena_bytes);
-    CHECK_INT(d->peak_cmd, 2);
+    CHECK_INT(d->peak_cmd, 1);
     CHECK_INT(d->workspace_bytes, 1000);
     CHECK_INT(p->n_input, 1);
     CHECK_STR(p->output_name[0], "y");
@@ -77,21 +74,20 @@ TEST(make_static_values)
     if (p) {
         help_check(p);
         check_cost(g, p);
-        /* w, s, mul, pack, b, neg: each before its first need; the unused weight is not loaded */
-        CHECK_INT(nnc_plan_first(p, SEC_main), 6);
+        /* w, s, mul, b, neg: each before its first need; the unused weight is not loaded */
+        CHECK_INT(nnc_plan_first(p, SEC_main), 5);
         CHECK_INT(p->n_weight, 3);
         CHECK_STR(p->cmd[2].layers, "/fold");
         CHECK(strstr(p->kernel[p->cmd[2].item].ir, " quick ") != NULL);
-        CHECK_STR(p->cmd[3].op_class, "pack");
-        CHECK_STR(p->cmd[5].layers, "/negate");
+        CHECK_STR(p->cmd[4].layers, "/negate");
         const nnc_cmd *c = help_cmd(p, "/fc");
         const nnc_call *k = &p->call[c->item];
         CHECK(k->kind == CALL_matmul && k->trans_b && !k->trans_a && k->has_bias);
         CHECK_INT(p->tensor[c->arg[2]].space, SP_persist);
         CHECK_INT(p->tensor[p->output[1]].space, SP_persist);
         CHECK_INT(p->tensor[p->cmd[2].arg[0]].space, SP_init);
-        /* 256 + 64 + 256 alive at once in init; b comes when they are gone */
-        CHECK_INT(p->device[0].init_bytes, 256 + 64 + 256);
+        /* w and s; b comes when they are gone */
+        CHECK_INT(p->device[0].init_bytes, 256 + 64);
         nnc_plan_destroy(p);
     }
     nnc_graph_destroy(g);
@@ -286,9 +282,8 @@ TEST(make_matmul_forms)
     const nnc_call *k = &p->call[help_cmd(p, "/linear")->item];
     CHECK(k->src.rank == 2 && k->src.dim[0] == 30 && k->src.dim[1] == 7 && k->trans_b);
     CHECK(k->dst.rank == 2 && k->dst.dim[0] == 30 && k->dst.dim[1] == 9);
-    CHECK(k->packed);
     k = &p->call[help_cmd(p, "/batched")->item];
-    CHECK(k->src.rank == 4 && k->wei.rank == 3 && k->dst.rank == 4 && !k->packed);
+    CHECK(k->src.rank == 4 && k->wei.rank == 3 && k->dst.rank == 4);
     k = &p->call[help_cmd(p, "/both")->item];
     CHECK(k->trans_a && k->trans_b && k->src.rank == 3);
     CHECK_STR(help_cmd(p, "/both")->op_class, "matmul");
@@ -346,12 +341,6 @@ TEST(make_window_forms)
     k = &p->call[help_cmd(p, "/c")->item];
     CHECK(k->spatial == 1 && k->dilation[0] == 3 && k->pad_lo[0] == 4 && k->pad_hi[0] == 5 &&
           k->groups == 4);
-    k = &p->call[help_cmd(p, "/m")->item];
-    CHECK(
-        k->kind == CALL_maxpool && k->dilation[1] == 1 && k->stride[1] == 2 && k->dst.dim[2] == 5);
-    k = &p->call[help_cmd(p, "/v")->item];
-    CHECK(k->kind == CALL_avgpool && k->count_pad && k->kernel[1] == 2 && k->stride[0] == 1);
-    CHECK_STR(help_cmd(p, "/v")->op_class, "pool");
     nnc_plan_destroy(p);
 }
 

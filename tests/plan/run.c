@@ -1,4 +1,4 @@
-/* tests/plan/run.c -- generated graphs run from their plans (oneDNN where it is present, and the interpreter), twice in
+/* tests/plan/run.c -- generated graphs run from their plans (by the interpreter), twice in
  * a row, on several streams and devices, against the float64 reference: what is reused or done in
  * place must not show in the numbers. */
 #include "gen/gen.h"
@@ -9,25 +9,13 @@
 
 enum { MOST_IN = 64 };
 
-static const nnc_engine *engines[2];
-static int n_engine;
-
-static void find_engines(void)
-{
-    const char *why;
-    const nnc_engine *library = nnc_plugin("onednn", "nnc_engine_onednn", &why);
-    n_engine = 0;
-    if (library)
-        engines[n_engine++] = library;
-    engines[n_engine++] = &nnc_engine_interp;
-}
+static const nnc_engine *const engines[] = {&nnc_engine_interp};
 
 static void target(nnc_target *t)
 {
-    find_engines();
     help_target(t, 2);
     t->engine[0].name = engines[0]->name;
-    t->n_engines = n_engine;
+    t->n_engines = 1;
 }
 
 static nnc_plan *plan(nnc_graph **g, int streams, int devices, int level)
@@ -42,7 +30,7 @@ static nnc_plan *plan(nnc_graph **g, int streams, int devices, int level)
     nnc_remarks_deinit(&r);
     nnc_plan_options o = {.target = &t,
         .engine = engines,
-        .n_engine = n_engine,
+        .n_engine = 1,
         .jobs = 1,
         .streams = streams,
         .devices = devices};
@@ -86,7 +74,7 @@ static double run(const nnc_plan *p, void *const *in, const nnc_rval *want)
     nnc_exec_options eo = {.device = (const nnc_device_api *[]){&nnc_device_cpu},
         .n_device = 1,
         .engine = engines,
-        .n_engine = n_engine};
+        .n_engine = 1};
     double most = 0;
     if (nnc_exec_create(p, &eo, &e, test_sink) != NNC_OK)
         return INFINITY;
@@ -187,7 +175,7 @@ TEST(run_of_many_arguments)
     nnc_exec_options eo = {.device = (const nnc_device_api *[]){&nnc_device_cpu},
         .n_device = 1,
         .engine = engines,
-        .n_engine = n_engine};
+        .n_engine = 1};
     CHECK(p && help_cmd(p, "/many")->n_arg == MANY + 1);
     if (p && nnc_exec_create(p, &eo, &e, test_sink) == NNC_OK) {
         CHECK_OK(nnc_exec_upload(e, 0, x));
@@ -252,7 +240,7 @@ static void check_sgd(int streams, int devices, int level)
     nnc_exec_options eo = {.device = (const nnc_device_api *[]){&nnc_device_cpu},
         .n_device = 1,
         .engine = engines,
-        .n_engine = n_engine};
+        .n_engine = 1};
     for (int i = 0; i < 48; i++)
         x[i] = (float)(i * 7 % 11 - 5) * 0.2f;
     for (int i = 0; i < 32; i++)

@@ -79,38 +79,6 @@ TEST(exec_shares_handles_of_a_stream)
     plan_free(p);
 }
 
-/* ---- runs that an engine checks -------------------------------------------------------------- */
-
-static int begun, ended, fails_at;
-
-static bool toy_wanted(const void *handle)
-{
-    return handle != NULL;
-}
-
-static void toy_begin(void)
-{
-    begun++;
-}
-
-static bool toy_end(void)
-{
-    return ++ended == fails_at;
-}
-
-static const nnc_watch toy_watch = {toy_wanted, toy_begin, toy_end};
-
-/* Counts; the run whose check fails has wrong results before it. */
-static int toy_runs;
-static nnc_status count_run(void *handle, void *const *args, void *work)
-{
-    toy_runs++;
-    nnc_status st = toy_engine.run(handle, args, work);
-    if (begun > 0 && begun == fails_at && ended < fails_at)
-        ((float *)args[2])[0] = NAN;
-    return st;
-}
-
 /* ---- calls that compile at load ----------------------------------------------------------------- */
 
 static _Atomic int loads, loading, most_loading;
@@ -155,7 +123,6 @@ TEST(exec_loads_calls_that_compile_together)
     e.load_call = load_slowly;
     e.unload = unload_slowly;
     e.compiles = toy_compiles;
-    e.run = count_run;
     o.engine = engines;
     p->call = calls;
     p->n_call = 3;
@@ -234,110 +201,6 @@ TEST(exec_shares_objects_between_kernels)
     CHECK_INT(toy_loaded, 0);
     p->object = NULL;
     p->n_object = 0;
-    plan_free(p);
-}
-
-/* Runs a plan three times under a watch whose `fail`-th check fails; returns the runs of kernels beyond init's one. */
-static int run_watched(const nnc_plan *p, int fail)
-{
-    nnc_engine e = toy_engine;
-    const nnc_engine *const engines[] = {&e};
-    nnc_exec_options o = {.device = (const nnc_device_api *[]){&nnc_device_cpu},
-        .n_device = 1,
-        .engine = engines,
-        .n_engine = 1};
-    nnc_exec *exec;
-    e.watch = &toy_watch;
-    e.run = count_run;
-    begun = ended = toy_runs = 0;
-    fails_at = fail;
-    CHECK_OK(nnc_exec_create(p, &o, &exec, test_sink));
-    if (!exec)
-        return -1;
-    inputs(0);
-    CHECK_OK(nnc_exec_upload(exec, 0, x));
-    for (int i = 0; i < 3; i++)
-        CHECK_OK(nnc_exec_run(exec, test_sink));
-    memset(y, 0, sizeof y);
-    CHECK_OK(nnc_exec_download(exec, 0, y));
-    CHECK_OK(nnc_exec_sync(exec, test_sink));
-    nnc_exec_destroy(exec);
-    return toy_runs - 1;
-}
-
-static nnc_status fail_run(void *handle, void *const *args, void *work)
-{
-    if (begun == 1 && ended == 0)
-        return NNC_E_DEVICE;
-    return toy_engine.run(handle, args, work);
-}
-
-/* A run that fails between begin and end: end is called, or the engine would watch later runs of the thread that nobody checks. */
-TEST(exec_watch_ends_after_a_failure)
-{
-    nnc_plan *p = plan_line();
-    nnc_engine e = toy_engine;
-    const nnc_engine *const engines[] = {&e};
-    nnc_exec_options o = exec_options(&nnc_device_cpu);
-    nnc_exec *exec;
-    o.engine = engines;
-    e.watch = &toy_watch;
-    e.run = fail_run;
-    begun = ended = fails_at = 0;
-    CHECK_OK(nnc_exec_create(p, &o, &exec, test_sink));
-    inputs(0);
-    for (int i = 0; exec && i < 2; i++) {
-        CHECK_OK(nnc_exec_upload(exec, 0, x));
-        CHECK_OK(nnc_exec_run(exec, test_sink));
-        CHECK_INT(nnc_exec_sync(exec, test_sink), i ? NNC_OK : NNC_E_DEVICE);
-        CHECK_INT(begun, i + 1);
-        CHECK_INT(ended, begun);
-    }
-    nnc_exec_destroy(exec);
-    plan_free(p);
-}
-
-/* One check a run; a failed one repeats main (two kernels) once, and ends the checks. Not where main cannot be repeated: it writes
- * what lasts, or its streams are several. */
-TEST(exec_watches_runs)
-{
-    nnc_plan *p = plan_line();
-    CHECK_INT(run_watched(p, 0), 3 * 2);
-    CHECK(begun == 3 && ended == 3);
-    check_result(line_result, 0);
-    CHECK_INT(run_watched(p, 2), 3 * 2 + 2);
-    CHECK(begun == 2 && ended == 2);
-    check_result(line_result, 0);
-    /* copies are repeated as well */
-    int32_t pair[2] = {p->output[0], p->n_tensor};
-    p->tensor[p->n_tensor] = p->tensor[pair[0]];
-    p->tensor[p->n_tensor++].offset = p->device[0].arena_bytes;
-    p->device[0].arena_bytes += p->tensor[pair[0]].bytes;
-    p->output[0] = pair[1];
-    p->cmd[p->n_cmd++] = (nnc_cmd){.kind = CMD_copy, .n_arg = 2, .arg = pair, .work = -1};
-    p->end[SEC_main] = p->end[SEC_accumulate] = p->end[SEC_step] = p->n_cmd;
-    CHECK_INT(run_watched(p, 3), 3 * 2 + 2);
-    check_result(line_result, 0);
-    p->output[0] = pair[0];
-    p->end[SEC_main] = p->end[SEC_accumulate] = p->end[SEC_step] = --p->n_cmd;
-    int32_t last = p->cmd[p->n_cmd - 1].arg[2];
-    nnc_ptensor was = p->tensor[last];
-    p->tensor[last].space = SP_persist;
-    p->tensor[last].offset = p->device[0].persist_bytes;
-    p->device[0].persist_bytes += was.bytes;
-    CHECK_INT(run_watched(p, 1), 3 * 2);
-    CHECK_INT(begun, 0);
-    p->device[0].persist_bytes -= was.bytes;
-    p->tensor[last] = was;
-    int32_t first = p->cmd[nnc_plan_first(p, SEC_main)].arg[2];
-    p->tensor[first].is_input = true;
-    CHECK_INT(run_watched(p, 1), 3 * 2);
-    CHECK_INT(begun, 0);
-    plan_free(p);
-    p = plan_diamond();
-    (void)run_watched(p, 1);
-    CHECK_INT(begun, 0);
-    check_result(diamond_result, 0);
     plan_free(p);
 }
 

@@ -9,42 +9,35 @@
 TEST(target_host)
 {
     nnc_target t;
-    CHECK_OK(nnc_target_host(&t, 0, 0, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&t, 0, 0, true, test_sink));
     CHECK(t.cores >= 1 && t.threads == t.cores);
     CHECK(t.vector_bits == 128 || t.vector_bits == 256 || t.vector_bits == 512);
     CHECK(t.l1_bytes >= 8 << 10 && t.l2_bytes >= t.l1_bytes);
     CHECK(t.flops_f32 > 1000000000 && t.copy_bytes_s > 1000000000 &&
           t.cache_bytes_s > t.copy_bytes_s);
     CHECK(t.memory_bytes > 1 << 20);
-    CHECK_STR(nnc_target_for_convs(&t)->name, "onednn");
-    CHECK_STR(nnc_target_for_matmuls(&t)->name, "onednn");
-    CHECK_STR(nnc_target_for_pools(&t)->name, "llvm");
+    CHECK_STR(nnc_target_for_convs(&t)->name, "llvm");
+    CHECK_STR(nnc_target_for_matmuls(&t)->name, "llvm");
     CHECK_STR(nnc_target_fastest(
                   &t, &(nnc_ask){.kind = ASK_conv, .dtype = DT_bf16, .flops = 1000000000}, NULL)
                   ->name,
-        "onednn");
-    CHECK_STR(
-        nnc_target_fastest(&t, &(nnc_ask){.kind = ASK_conv, .dtype = DT_f64}, NULL)->name, "llvm");
+        "llvm");
     CHECK(nnc_target_engine_named(&t, "cudnn") == NULL);
     nnc_target_deinit(&t);
-    CHECK_OK(nnc_target_host(&t, 0, 3, false, false, test_sink));
+    CHECK_OK(nnc_target_host(&t, 0, 3, false, test_sink));
     CHECK_INT(t.threads, 3);
     CHECK_STR(nnc_target_for_convs(&t)->name, "interp");
-    CHECK_STR(nnc_target_for_pools(&t)->name, "interp");
     CHECK_STR(nnc_target_fastest(&t, &(nnc_ask){.kind = ASK_matmul, .dtype = DT_i8}, NULL)->name,
         "interp");
     CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "interp")));
     nnc_target_deinit(&t);
-    CHECK_OK(nnc_target_host(&t, 0, 1, true, false, test_sink));
-    CHECK_STR(nnc_target_for_pools(&t)->name, "onednn");
-    nnc_target_deinit(&t);
     t.n_engines = 1;
     t.engine[0] = (nnc_target_engine){.name = "llvm", .efficiency = 0.9};
-    nnc_target_restrict(&t, false, true);
+    nnc_target_restrict(&t, true);
     CHECK(t.n_engines == 1 && !strcmp(t.engine[0].name, "llvm"));
-    nnc_target_restrict(&t, true, false); /* a machine file may name LLVM alone */
+    nnc_target_restrict(&t, false); /* a machine file may name LLVM alone */
     CHECK(t.n_engines == 1 && !strcmp(t.engine[0].name, "interp"));
-    CHECK_INT(nnc_target_host(&t, 0, 5000, false, false, test_sink), NNC_E_USAGE);
+    CHECK_INT(nnc_target_host(&t, 0, 5000, false, test_sink), NNC_E_USAGE);
     CHECK_DIAG("5000 threads");
 }
 
@@ -53,7 +46,7 @@ TEST(target_host_lacks)
 {
     nnc_target t;
     nnc_text name = {0};
-    CHECK_OK(nnc_target_host(&t, 0, 1, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&t, 0, 1, true, test_sink));
     CHECK(nnc_target_host_lacks(&t) == NULL);
     nnc_target_host_name(&name);
     CHECK(name.n > 8 && !strchr(nnc_text_str(&name), '\n'));
@@ -101,7 +94,6 @@ TEST(target_cuda)
         CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "cuda")));
         CHECK_STR(nnc_target_for_convs(&t)->name, "cudnn");
         CHECK_STR(nnc_target_for_matmuls(&t)->name, "cublaslt");
-        CHECK_STR(nnc_target_for_pools(&t)->name, "cuda");
         const char *why = NULL; /* windows of usual nets are kernels', huge ones are not */
         for (int size = 1; size <= 5; size++)
             CHECK(nnc_target_depthwise(&t, size % 2 ? DT_f32 : DT_f16, size * size, &why));
@@ -159,8 +151,8 @@ TEST(target_cuda_names)
 TEST(target_host_is_the_same_twice)
 {
     nnc_target a, b;
-    CHECK_OK(nnc_target_host(&a, 0, 2, true, true, test_sink));
-    CHECK_OK(nnc_target_host(&b, 0, 2, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&a, 0, 2, true, test_sink));
+    CHECK_OK(nnc_target_host(&b, 0, 2, true, test_sink));
     nnc_text x = {0}, y = {0};
     nnc_target_print_json(&x, &a);
     nnc_target_print_json(&y, &b);
@@ -219,15 +211,15 @@ static nnc_status load(nnc_target *t, const char *text)
 TEST(target_file_round_trip)
 {
     nnc_target a, b;
-    CHECK_OK(nnc_target_host(&a, 0, 2, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&a, 0, 2, true, test_sink));
     a.cpu = "x86-64-v3"; /* files have one: a described CPU is nobody's host */
     a.features = "+avx2";
     nnc_text x = {0}, y = {0};
-    nnc_target_print_json(&x, &a); /* without oneDNN */
+    nnc_target_print_json(&x, &a);
     CHECK_OK(load(&b, nnc_text_str(&x)));
     nnc_target_print_json(&y, &b);
     CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
-    CHECK(a.host && !b.host && !nnc_target_engine_named(&b, "onednn"));
+    CHECK(a.host && !b.host);
     CHECK(nnc_target_engine_named(&b, "llvm")->efficiency ==
           nnc_target_engine_named(&a, "llvm")->efficiency);
     nnc_target_deinit(&b);
@@ -240,7 +232,7 @@ TEST(target_file_round_trip)
     nnc_target_deinit(&b);
 }
 
-/* What a file leaves out is the generic CPU's, never this machine's; oneDNN is said to be ignored, where it stands. */
+/* What a file leaves out is the generic CPU's, never this machine's; an unknown engine is said to be ignored, where it stands. */
 TEST(target_file_depends_on_no_host)
 {
     static const struct {
@@ -256,11 +248,11 @@ TEST(target_file_depends_on_no_host)
             "{\"kind\": \"cpu\", \"name\": \"box\", \"cores\": 4, \"memory_bytes\": 1000, "
             "\"l1_bytes\": 1, \"l2_bytes\": 1, \"l3_bytes\": 1, \"flops_f32\": 1, "
             "\"copy_bytes_s\": 1, \"cache_bytes_s\": 1, \"launch_ns\": 1, \"vector_bits\": %s,\n"
-            "\"engines\": [{\"name\": \"interp\"},\n{\"name\": \"onednn\"}]}",
+            "\"engines\": [{\"name\": \"interp\"},\n{\"name\": \"elsewhere\"}]}",
             of[i].bits);
         nnc_sink_clear(test_sink);
         CHECK_OK(load(&t, nnc_text_str(&s)));
-        CHECK_DIAG("machine file: engine \"onednn\" is ignored");
+        CHECK_DIAG("machine file: engine \"elsewhere\" is unknown and ignored");
         CHECK_INT(nnc_sink_at(test_sink, 0)->loc.line, 3);
         CHECK_STR(t.cpu, of[i].cpu);
         CHECK_STR(t.features, of[i].features);
@@ -316,7 +308,8 @@ TEST(target_file_errors)
         {"{\"kind\": ", "expected a JSON value"},
         {HEAD REST ", \"engines\": [{\"name\": \"x\", \"eficiency\": 1}]}",
             "did you mean \"efficiency\"?"},
-        {HEAD REST ", \"engines\": [{\"name\": \"x\"}, {\"name\": \"x\"}]}", "each engine once"},
+        {HEAD REST ", \"engines\": [{\"name\": \"llvm\"}, {\"name\": \"llvm\"}]}",
+            "each engine once"},
         {HEAD REST ", \"engines\": [{\"efficiency\": 1}]}", "\"name\" is missing"},
         {HEAD REST ", \"engines\": [3]}", "engines: expected an object"},
         {HEAD REST ", \"gpu\": {\"sm\": 90}, \"engines\": []}",
@@ -384,97 +377,6 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
     return o.ok ? "" : o.why ? o.why : "none";
 }
 
-/* One core of the machine whose measurements the prices follow. */
-static nnc_target measured_core(void)
-{
-    nnc_target t = test_cpu(1, true, true);
-    t.vector_bits = 512;
-    t.cores = 1;
-    t.flops_f32 = 166400000000;
-    return t;
-}
-
-/* oneDNN, but where a generated kernel promises to be 4/3 as fast, or to sum many terms in about the same time. Measured beside each
- * other (bench_contractions) the kernel was the faster one of some of the others as well, by less. */
-TEST(fastest_engines)
-{
-    static const struct {
-        const char *name;
-        int64_t channels, side, outputs,
-            window; /* side: of the results; 0: a product of `window` rows */
-        bool depthwise, silu, dynamic;
-    } at[] = {{"onednn", 3, 224, 64, 3, false, false, false},
-        {"onednn", 128, 56, 256, 3, false, false, false},
-        {"llvm", 512, 14, 512, 3, false, false, false},
-        {"llvm", 2048, 16, 512, 3, false, false, false}, /* long sums */
-        {"llvm", 512, 28, 512, 3, false, false, false},
-        {"llvm", 256, 14, 512, 3, false, false, false},
-        {"onednn", 256, 28, 512, 3, false, false, false},
-        {"llvm", 1536, 14, 512, 1, false, false, false},
-        {"onednn", 64, 56, 256, 1, false, false, false},
-        {"llvm", 16, 112, 96, 1, false, true, false},
-        {"onednn", 480, 14, 112, 1, false, false, false},
-        {"onednn", 24, 56, 144, 1, false, true, false},
-        {"onednn", 240, 28, 240, 5, true, true, false},
-        {"onednn", 1024, 0, 1024, 1024, false, false, false},
-        {"llvm", 1152, 0, 48, 1, false, false, false},
-        {"onednn", 64, 0, 256, 256, false, false, true},
-        {"llvm", 48, 1, 1152, 1, false, false, false},
-        {"llvm", 48, 1, 1152, 1, false, true, false}}; /* one pixel: channel by channel */
-    nnc_target t = measured_core();
-    for (size_t i = 0; i < NNC_COUNT(at); i++) {
-        int64_t places = at[i].side ? at[i].side * at[i].side : at[i].window;
-        int64_t terms = at[i].side && !at[i].depthwise
-                            ? at[i].channels * at[i].window * at[i].window
-                        : at[i].side ? at[i].window * at[i].window
-                                     : at[i].channels;
-        nnc_ask a = {.kind = at[i].side ? ASK_conv : ASK_matmul,
-            .dtype = DT_f32,
-            .grouped = at[i].depthwise,
-            .dynamic = at[i].dynamic,
-            .outputs = at[i].depthwise ? 1 : at[i].outputs,
-            .channels = at[i].depthwise ? 1
-                        : at[i].side    ? at[i].channels
-                                        : 0,
-            .places = at[i].side ? places : 0,
-            .results = places * at[i].outputs,
-            .flops = 2 * places * at[i].outputs * terms};
-        nnc_offer o;
-        a.result_bytes = 4 * a.results;
-        if (at[i].silu)
-            a.post[a.n_post++].kind = PO_silu;
-        const nnc_target_engine *e = nnc_target_fastest(&t, &a, &o);
-        if (strcmp(e->name, at[i].name) != 0)
-            test_fail(__FILE__, __LINE__, "case %d: %s in %lld ns", (int)i, e->name,
-                (long long)o.time_ns);
-    }
-    nnc_target_deinit(&t);
-}
-
-/* Groups of a convolution over few places: oneDNN reads a group's weights for each image. */
-TEST(groups_of_few_places)
-{
-    static const struct {
-        int64_t images, places;
-        const char *name;
-    } at[] = {{1, 1, "llvm"}, {8, 1, "llvm"}, {8, 16, "llvm"}, {1, 256, "onednn"}};
-    nnc_target t = measured_core();
-    for (size_t i = 0; i < NNC_COUNT(at); i++) {
-        int64_t results = at[i].images * at[i].places * 8 * 512;
-        nnc_ask a = {.kind = ASK_conv,
-            .dtype = DT_f32,
-            .grouped = true,
-            .outputs = 512,
-            .channels = 256,
-            .places = at[i].places,
-            .results = results,
-            .result_bytes = 4 * results,
-            .flops = 2 * 256 * results};
-        CHECK_STR(nnc_target_fastest(&t, &a, NULL)->name, at[i].name);
-    }
-    nnc_target_deinit(&t);
-}
-
 static nnc_type type_of(const char *text)
 {
     nnc_scan s;
@@ -485,62 +387,35 @@ static nnc_type type_of(const char *text)
 }
 
 /* Each matrix of a batched product has rows of its own; a convolution of one place is a product, too. */
-static void few_rows_are_read_unpacked(const nnc_target *cpu)
+TEST(matrices_of_products)
 {
     static const struct {
         nnc_ask a;
         const char *x, *w;
-        bool onednn;
         int64_t weights, matrices;
     } t[] = {
-        {{.kind = ASK_matmul, .outputs = 64}, "f32[6,2,256]", "f32[6,64,256]", false, 16384, 6},
-        {{.kind = ASK_matmul, .outputs = 64}, "f32[6,3,256]", "f32[6,64,256]", true, 16384, 6},
-        {{.kind = ASK_matmul, .outputs = 64}, "f32[1,2,256]", "f32[6,64,256]", true, 0, 0},
-        {{.kind = ASK_matmul, .outputs = 64}, "f32[12,256]", "f32[64,256]", true, 16384, 1},
-        {{.kind = ASK_conv, .outputs = 64, .places = 1}, "f32[2,256,1]", "f32[64,256,1]", false,
-            16384, 1},
+        {{.kind = ASK_matmul, .outputs = 64}, "f32[6,2,256]", "f32[6,64,256]", 16384, 6},
+        {{.kind = ASK_matmul, .outputs = 64}, "f32[6,3,256]", "f32[6,64,256]", 16384, 6},
+        {{.kind = ASK_matmul, .outputs = 64}, "f32[1,2,256]", "f32[6,64,256]", 0, 0},
+        {{.kind = ASK_matmul, .outputs = 64}, "f32[12,256]", "f32[64,256]", 16384, 1},
+        {{.kind = ASK_conv, .outputs = 64, .places = 1}, "f32[2,256,1]", "f32[64,256,1]", 16384, 1},
         {{.kind = ASK_conv, .outputs = 64, .places = 1, .grouped = true}, "f32[2,256,1]",
-            "f32[64,128,1]", true, 0, 0},
-        {{.kind = ASK_conv, .outputs = 64, .places = 2}, "f32[1,256,2]", "f32[64,256,1]", true, 0,
-            0},
+            "f32[64,128,1]", 0, 0},
+        {{.kind = ASK_conv, .outputs = 64, .places = 2}, "f32[1,256,2]", "f32[64,256,1]", 0, 0},
     };
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
         nnc_ask a = t[i].a;
         const nnc_type x = type_of(t[i].x), w = type_of(t[i].w);
-        a.dtype = DT_f32;
-        a.results = nnc_type_numel(&x) / 256 * 64;
-        a.flops = 2 * a.results * 256;
         nnc_ask_product(&a, &x, &w);
         CHECK_INT(a.weights, t[i].weights);
         CHECK_INT(a.matrices, t[i].matrices);
-        CHECK_INT(
-            nnc_target_offer(cpu, nnc_target_engine_named(cpu, "onednn"), &a).ok, t[i].onednn);
     }
-}
-
-/* Groups of a convolution on few places: a library reads each group's weights again and again. */
-TEST(groups_on_few_places_take_longer)
-{
-    nnc_target t = test_cpu(2, true, true);
-    nnc_ask a = {.kind = ASK_conv,
-        .dtype = DT_f32,
-        .grouped = true,
-        .places = 1,
-        .outputs = 512,
-        .channels = 256,
-        .results = 4096,
-        .flops = 2 * INT64_C(4096) * 256,
-        .bytes = 4 * INT64_C(4096) * 256};
-    int64_t library = nnc_target_offer(&t, nnc_target_engine_named(&t, "onednn"), &a).time_ns,
-            kernel = nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
-    CHECK(library > 2 * kernel);
-    nnc_target_deinit(&t);
 }
 
 /* Short rows are read at a part of the rate, unless init puts them into panels. */
 TEST(short_rows_are_read_in_pieces)
 {
-    nnc_target t = test_cpu(1, true, true);
+    nnc_target t = test_cpu(1, true);
     int64_t ns[2][2];
     for (int terms = 0; terms < 2; terms++)
         for (int made = 0; made < 2; made++) {
@@ -562,31 +437,6 @@ TEST(engines_answer_by_rules)
         const char *engine, *posts, *says;
         nnc_ask a;
     } t[] = {
-        {"onednn", "", "", {.dtype = DT_f32}},
-        {"onednn", "Ar", "", {.dtype = DT_f32, .bias = true}},
-        {"onednn", "sH", "", {.dtype = DT_f32}},
-        {"onednn", "s", "onednn computes functions less accurately than --math=exact requires",
-            {.dtype = DT_f32, .exact = true}},
-        {"onednn", "a", "onednn adds in place only", {.dtype = DT_f32}},
-        {"onednn", "AA", "the epilogue has a sum already", {.dtype = DT_f32}},
-        {"onednn", "r", "onednn fuses epilogues of f32 only", {.dtype = DT_f16}},
-        {"onednn", "", "onednn computes floats of 16 and 32 bits only", {.dtype = DT_f64}},
-        {"onednn", "", "onednn leaves pooling to generated code", {.kind = ASK_pool}},
-        {"onednn", "r",
-            "onednn leaves few rows and large matrices or long sums to generated kernels, which "
-            "read them unpacked",
-            {.kind = ASK_matmul, .dtype = DT_f32, .weights = 1 << 20, .outputs = 125000}},
-        {"onednn", "r", "",
-            {.kind = ASK_matmul, .dtype = DT_f32, .weights = 1 << 20, .outputs = 111111}},
-        {"onednn", "r",
-            "onednn leaves few rows and large matrices or long sums to generated kernels, which "
-            "read them unpacked",
-            {.kind = ASK_matmul, .dtype = DT_f32, .weights = 1000000, .outputs = 1000000}},
-        {"onednn", "r",
-            "onednn computes the epilogue of a transposed convolution one element at a time",
-            {.kind = ASK_conv_transpose, .dtype = DT_f32}},
-        {"onednn", "", "onednn does not address parts of larger tensors",
-            {.dtype = DT_f32, .strided = true}},
         {"interp", "r", "", {.dtype = DT_f32, .strided = true}},
         {"interp", "rsHta", "", {.dtype = DT_i16}},
         {"cudnn", "ar", "", {.dtype = DT_bf16}},
@@ -604,28 +454,13 @@ TEST(engines_answer_by_rules)
         {"cublaslt", "", "cublaslt multiplies matrices", {.kind = ASK_conv}},
     };
     nnc_target cpu, gpu;
-    cpu = test_cpu(2, true, true);
+    cpu = test_cpu(2, true);
     CHECK_OK(nnc_target_cuda(&gpu, "cuda:sm_90", test_sink));
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
         nnc_ask a = t[i].a;
         const nnc_target *on = t[i].engine[0] == 'c' ? &gpu : &cpu;
         CHECK_STR(answer(on, t[i].engine, a, t[i].posts), t[i].says);
     }
-    for (int64_t terms = 255; terms <= 256; terms++) { /* few rows of a small matrix */
-        nnc_ask a = {.kind = ASK_matmul,
-            .dtype = DT_f32,
-            .weights = terms * 1000,
-            .outputs = 1000,
-            .results = 2000,
-            .flops = 2 * terms * 2000};
-        nnc_offer o = nnc_target_offer(&cpu, nnc_target_engine_named(&cpu, "onednn"), &a);
-        CHECK_INT(o.ok, terms == 255);
-        CHECK(!o.long_sum);
-    }
-    few_rows_are_read_unpacked(&cpu);
-    cpu.l2_bytes = cpu.l3_bytes = 1 << 16;
-    const char *why = answer(&cpu, "onednn", (nnc_ask){.dtype = DT_f32}, "A");
-    CHECK(strstr(why, "does not fit the caches") != NULL);
     nnc_target_deinit(&cpu);
     nnc_target_deinit(&gpu);
 }
@@ -635,14 +470,13 @@ TEST(trained_matrices_that_fit_a_cache)
 {
     static const struct {
         int64_t rows, outputs, terms, matrices;
-        bool made_in_init, lies_along_outputs, onednn;
-    } t[] = {{32, 512, 256, 1, .onednn = false}, {16, 512, 256, 1, .onednn = false},
-        {256, 512, 256, 1, .onednn = false}, {15, 512, 256, 1, .onednn = true},
-        {257, 512, 256, 1, .onednn = true}, {32, 1024, 256, 1, .onednn = true}, /* 1 MiB */
-        {32, 512, 32, 1, .onednn = true}, {32, 512, 256, 8, .onednn = true},
-        {32, 500, 256, 1, .onednn = true}, {32, 512, 256, 1, true, .onednn = true},
-        {32, 512, 256, 1, false, true, .onednn = true}};
-    nnc_target cpu = test_cpu(2, true, true);
+        bool made_in_init, lies_along_outputs, faster;
+    } t[] = {{32, 512, 256, 1, .faster = true}, {16, 512, 256, 1, .faster = true},
+        {256, 512, 256, 1, .faster = true}, {15, 512, 256, 1}, {257, 512, 256, 1},
+        {32, 1024, 256, 1}, /* 1 MiB */
+        {32, 512, 32, 1}, {32, 512, 256, 8}, {32, 500, 256, 1}, {32, 512, 256, 1, true},
+        {32, 512, 256, 1, false, true}};
+    nnc_target cpu = test_cpu(2, true);
     cpu.l2_bytes = 1 << 20;
     cpu.vector_bits = 512;
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
@@ -655,19 +489,21 @@ TEST(trained_matrices_that_fit_a_cache)
             .outputs = t[i].outputs,
             .results = t[i].rows * t[i].outputs * t[i].matrices,
             .flops = 2 * t[i].rows * t[i].outputs * t[i].terms * t[i].matrices};
-        const nnc_offer o = nnc_target_offer(&cpu, nnc_target_engine_named(&cpu, "onednn"), &a);
-        if (o.ok != t[i].onednn)
-            test_fail(__FILE__, __LINE__, "case %zu: %s", i, o.ok ? "taken" : o.why);
+        const nnc_target_engine *llvm = nnc_target_engine_named(&cpu, "llvm");
+        nnc_ask along = a;
+        along.dynamic_k_major = false;
+        const int64_t ns = nnc_target_offer(&cpu, llvm, &a).time_ns,
+                      other = nnc_target_offer(&cpu, llvm, &along).time_ns;
+        if ((ns < other) != t[i].faster)
+            test_fail(__FILE__, __LINE__, "case %zu", i);
     }
     nnc_target_deinit(&cpu);
 }
 
-/* Row-major convolutions: both engines are slow at windows, generated kernels more so, and oneDNN at anything after them. */
 TEST(row_major_convolutions_are_slow)
 {
-    nnc_target t = test_cpu(2, true, true);
-    const nnc_target_engine *onednn = nnc_target_engine_named(&t, "onednn"),
-                            *llvm = nnc_target_engine_named(&t, "llvm");
+    nnc_target t = test_cpu(2, true);
+    const nnc_target_engine *llvm = nnc_target_engine_named(&t, "llvm");
     nnc_ask a = {.kind = ASK_conv,
         .dtype = DT_f32,
         .flops = 90 * INT64_C(1000000),
@@ -676,19 +512,9 @@ TEST(row_major_convolutions_are_slow)
         .result_bytes = 500000,
         .outputs = 40,
         .channels = 40};
-    int64_t last = nnc_target_offer(&t, onednn, &a).time_ns;
+    int64_t last = nnc_target_offer(&t, llvm, &a).time_ns;
     a.nchw = true;
-    int64_t planes = nnc_target_offer(&t, onednn, &a).time_ns;
-    CHECK(planes > last + last / 2);
-    CHECK(nnc_target_offer(&t, llvm, &a).time_ns > planes);
-    a.n_post = 1;
-    a.post[0].kind = PO_relu;
-    CHECK(nnc_target_offer(&t, onednn, &a).time_ns > planes + planes / 4);
-    a.n_post = 0;
-    a.flops = INT64_C(2) * 40 * 125000; /* 1x1 */
-    int64_t one = nnc_target_offer(&t, onednn, &a).time_ns;
-    a.nchw = false;
-    CHECK_INT(nnc_target_offer(&t, onednn, &a).time_ns, one);
+    CHECK(nnc_target_offer(&t, llvm, &a).time_ns > last + last / 2);
     nnc_target_deinit(&t);
 }
 
@@ -698,7 +524,7 @@ TEST(short_kernels_run_on_one_thread)
     nnc_ask a = {.kind = ASK_matmul, .dtype = DT_f32, .outputs = 16, .results = 256};
     int64_t ns[2][2];
     for (int threads = 1; threads <= 2; threads++) {
-        nnc_target t = test_cpu(threads, false, true);
+        nnc_target t = test_cpu(threads, true);
         t.cores = 2;
         t.flops_f32 = 200000000000;
         for (int large = 0; large < 2; large++) {
@@ -716,7 +542,7 @@ TEST(short_kernels_run_on_one_thread)
 TEST(prologues_of_few_rows_are_repeated)
 {
     int64_t more[2];
-    nnc_target t = test_cpu(4, false, true);
+    nnc_target t = test_cpu(4, true);
     t.cores = 4;
     for (int i = 0; i < 2; i++) {
         int64_t rows = i ? 56 : 7, ns[2];
@@ -740,7 +566,7 @@ TEST(prologues_of_few_terms_fill_no_vectors)
 {
     enum { ROWS = 4096 };
     int64_t more[2];
-    nnc_target t = test_cpu(1, false, true);
+    nnc_target t = test_cpu(1, true);
     const int lanes = t.vector_bits / 32;
     for (int i = 0; i < 2; i++) {
         int64_t ns[2];
@@ -759,25 +585,6 @@ TEST(prologues_of_few_terms_fill_no_vectors)
     nnc_target_deinit(&t);
 }
 
-/* oneDNN's relu is free, its silu costs more than a kernel of one's own where the result is large. */
-TEST(onednn_is_slow_at_functions)
-{
-    nnc_target t = test_cpu(2, true, true);
-    const nnc_target_engine *e = nnc_target_engine_named(&t, "onednn");
-    nnc_ask a = {.dtype = DT_f32,
-        .flops = 100000000,
-        .bytes = 8000000,
-        .results = 1200000,
-        .result_bytes = 4800000};
-    int64_t plain = nnc_target_offer(&t, e, &a).time_ns;
-    a.n_post = 1;
-    a.post[0].kind = PO_relu;
-    CHECK_INT(nnc_target_offer(&t, e, &a).time_ns, plain);
-    a.post[0].kind = PO_silu;
-    CHECK(nnc_target_offer(&t, e, &a).time_ns > plain);
-    nnc_target_deinit(&t);
-}
-
 static int64_t offered(const nnc_target *t, const char *engine, nnc_ask a, int kind)
 {
     a.n_post = kind < 0 ? 0 : 1;
@@ -788,24 +595,20 @@ static int64_t offered(const nnc_target *t, const char *engine, nnc_ask a, int k
 /* A post-operation is computed for whole vectors of outputs, and for those of one group. */
 TEST(epilogues_use_whole_vectors)
 {
-    nnc_target t = test_cpu(1, true, true);
+    nnc_target t = test_cpu(1, true);
     t.vector_bits = 512;
     nnc_ask a = {.kind = ASK_conv, .dtype = DT_f32, .results = 320000, .channels = 32};
-    static const char *const engine[] = {"onednn", "llvm"};
-    for (int e = 0; e < 2; e++) {
-        a.outputs = 32;
-        int64_t bare = offered(&t, engine[e], a, -1), full = offered(&t, engine[e], a, PO_silu);
-        CHECK_INT(offered(&t, engine[e], a, PO_relu), bare);
-        CHECK(offered(&t, engine[e], a, PO_gelu_erf) - bare > full - bare);
-        CHECK(offered(&t, engine[e], a, PO_hardswish) - bare < (full - bare) / 2);
-        a.outputs = 8;
-        int64_t half =
-            offered(&t, engine[e], a, PO_silu) - offered(&t, engine[e], a, -1) - (full - bare);
-        CHECK(half > (full - bare) * 9 / 10 && half < (full - bare) * 11 / 10);
-        a.grouped = true;
-        CHECK(offered(&t, engine[e], a, PO_relu) > offered(&t, engine[e], a, -1));
-        a.grouped = false;
-    }
+    a.outputs = 32;
+    int64_t bare = offered(&t, "llvm", a, -1), full = offered(&t, "llvm", a, PO_silu);
+    CHECK_INT(offered(&t, "llvm", a, PO_relu), bare);
+    CHECK(offered(&t, "llvm", a, PO_gelu_erf) - bare > full - bare);
+    CHECK(offered(&t, "llvm", a, PO_hardswish) - bare < (full - bare) / 2);
+    a.outputs = 8;
+    int64_t half = offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1) - (full - bare);
+    CHECK(half > (full - bare) * 9 / 10 && half < (full - bare) * 11 / 10);
+    a.grouped = true;
+    CHECK(offered(&t, "llvm", a, PO_relu) > offered(&t, "llvm", a, -1));
+    a.grouped = false;
     a.outputs = 17; /* vectors of places, not of outputs */
     int64_t last = offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1);
     a.nchw = true;

@@ -1,0 +1,127 @@
+/* plan/engine.c -- selects the engine of a call: the first of the target's, in order of preference, that supports it. So the choice
+ * depends only on the target and the engines' rules. */
+#include "plan/maker.h"
+#include <string.h>
+
+static bool may(const nnc_call *c, const nnc_engine *e)
+{
+    return e->choose && nnc_target_engine_named(c->env->target, e->name);
+}
+
+/* Operations of a convolution or one of its gradients: each element of the convolution's result sums a window of a group's channels. */
+static int64_t conv_flops(const nnc_call *c)
+{
+    const nnc_type *y = c->kind == CALL_conv             ? &c->dst
+                        : c->kind == CALL_conv_transpose ? &c->src
+                                                         : &c->wei,
+                   *x = c->kind == CALL_conv_transpose ? &c->dst : &c->src;
+    int64_t n = nnc_mul_sat(2 * x->dim[1] / c->groups, nnc_type_numel(y));
+    for (int d = 0; d < c->spatial; d++)
+        n = nnc_mul_sat(n, c->kernel[d]);
+    return n;
+}
+
+/* Does a convolution that may be rounded to tf32 take less time in strict f32, since its tensors are row-major and a GPU's library would
+ * copy them to channels last and back? */
+static bool stays_strict(const nnc_call *c)
+{
+    const nnc_target *t = c->env->target;
+    const nnc_target_engine *e = nnc_target_for_convs(t);
+    bool strict = false;
+    if (t->kind != NNC_T_cuda || c->kind > CALL_conv_wgrad || c->groups != 1 || !e)
+        return false;
+    const int64_t bytes =
+        nnc_type_bytes(&c->src) + nnc_type_bytes(&c->wei) + nnc_type_bytes(&c->dst);
+    const nnc_ask a = nnc_plan_ask(c, conv_flops(c), bytes);
+    if (a.nchw)
+        (void)nnc_target_tf32_conv_ns(t, e, &a, true, &strict);
+    return strict;
+}
+
+void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads)
+{
+    c->threads = threads;
+    c->env = env;
+    c->tf32 =
+        o->tf32 && env->target->flops_tf32 > 0 && c->src.dtype == DT_f32 && c->kind <= CALL_matmul;
+    c->tf32 = c->tf32 && !stays_strict(c);
+    c->exact = o->math == MATH_exact && c->kind <= CALL_conv_wgrad;
+}
+
+/* ---- offers --------------------------------------------------------------------------------- */
+
+nnc_ask nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes)
+{
+    static const uint8_t kind[] = {[CALL_conv] = ASK_conv,
+        [CALL_conv_transpose] = ASK_conv_transpose,
+        [CALL_conv_wgrad] = ASK_conv_wgrad,
+        [CALL_matmul] = ASK_matmul};
+    nnc_ask a = {.kind = kind[c->kind],
+        .dtype = c->src.dtype,
+        .bias = c->has_bias,
+        .exact = c->exact,
+        .tf32 = c->tf32,
+        .n_post = c->n_post,
+        .flops = flops,
+        .bytes = bytes};
+    if (c->kind == CALL_conv || c->kind == CALL_conv_wgrad)
+        a.channels = c->src.dim[1] / c->groups;
+    a.nchw = c->spatial && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
+    memcpy(a.post, c->post, sizeof a.post);
+    return a;
+}
+
+/* Why the engine, by its offer, declines the contraction alone, and is not asked; NULL: it does not. */
+static const char *declines(const nnc_engine *e, const nnc_call *c)
+{
+    const nnc_target *t = c->env->target;
+    nnc_ask a = nnc_plan_ask(c, 0, 0);
+    a.n_post = 0;
+    a.bias = false;
+    nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, e->name), &a);
+    return o.ok ? NULL : o.why ? o.why : "not supported";
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+/* Asks with an in-place sum first (when legal), then with the sum as an argument. */
+static nnc_status ask_with_sum(
+    const maker *m, const nnc_engine *e, nnc_call *c, int sum_post, nnc_choice *got)
+{
+    for (int in_place = sum_post >= 0; in_place >= 0; in_place--) {
+        if (sum_post >= 0)
+            c->post[sum_post].in_place = in_place;
+        NNC_TRY(e->choose(c, got, m->sink));
+        if (got->ok)
+            break;
+    }
+    return NNC_OK;
+}
+
+nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *got,
+    const char **reason, nnc_text *why)
+{
+    *got = (nnc_choice){0};
+    for (int e = 0; e < m->o->n_engine && !got->ok; e++) {
+        const nnc_engine *g = m->o->engine[e];
+        nnc_call one = *c;
+        if (!may(c, g))
+            continue;
+        const char *declined = declines(g, &one);
+        if (!declined)
+            NNC_TRY(ask_with_sum(m, g, &one, sum_post, got));
+        if (got->ok) {
+            *c = one;
+            j->engine = (int16_t)e;
+            /* the engine's text is valid until the next question */
+            *reason = nnc_arena_strdup(&m->p->arena, got->reason ? got->reason : g->name);
+            NNC_NEED(*reason, m->sink);
+        } else if (declined) {
+            nnc_printf(why, "%s%s", why->n ? "; " : "", declined);
+        } else {
+            nnc_printf(why, "%s%s: %s", why->n ? "; " : "", g->name,
+                got->reason ? got->reason : "not supported");
+        }
+    }
+    return NNC_OK;
+}
