@@ -208,14 +208,20 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
             last ? "row-major" : "channels-last", last ? "channels-last" : "row-major");
 }
 
+/* The order of weights whose outputs are innermost, then their inputs. */
+static void outputs_last(nnc_type *t)
+{
+    for (int d = 0; d < t->rank && d < NNC_MAX_RANK; d++)
+        t->order[d] = (uint8_t)(d + 2 < t->rank ? d + 2 : t->rank - 1 - d);
+}
+
 /* Weights of a kernel that computes neighbouring channels together: channels innermost. */
 static void turn_depthwise(pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
     nnc_ref w = n->in[1];
     nnc_type t = *nnc_typeof(p->g, w), want = t;
-    for (int d = 0; d < t.rank && d < NNC_MAX_RANK; d++)
-        want.order[d] = (uint8_t)(d + 2 < t.rank ? d + 2 : t.rank - 1 - d);
+    outputs_last(&want);
     if (!edit_static(p, w) || nnc_type_same_memory(&t, &want))
         return;
     edit_at(p, i);
@@ -255,13 +261,29 @@ static void turn_weights(lay *l, uint32_t i)
         edit_set_operand(p, i, 1, r);
 }
 
-/* The gradient of weights in the order that the engine writes: the kernel that reads it (an update, a sum) does so in that order. */
+/* Is the gradient of weights better computed in vectors of outputs than of inputs, which do not fill vectors? */
+static bool outputs_fill(const nnc_target *t, const nnc_type *w, int64_t groups)
+{
+    const int64_t lanes = nnc_max64(t->vector_bits / 32, 1), in = w->dim[1],
+                  out = w->dim[0] / groups;
+    return nnc_align_up(in, lanes) * out * 4 > nnc_align_up(out, lanes) * in * 5;
+}
+
+/* The gradient of weights in the order that the engine writes: the kernel that reads it (an update, a sum) does so in that order. A
+ * generated kernel writes vectors of input channels, or of output channels. */
 static void turn_gradient(lay *l, uint32_t i)
 {
     pass *p = l->p;
     const nnc_node *n = &p->g->node[i];
     nnc_type *t = &p->g->value[n->out].type;
-    if (n->op == OP_conv_wgrad && weights_follow(l, i) && nnc_type_orders_differ(t))
+    const nnc_target *target = target_of(p, n);
+    const nnc_target_engine *e = nnc_target_for_convs(target);
+    if (n->op != OP_conv_wgrad || !l->last[i] || !e || is_kernel_conv(p, n, NULL))
+        return;
+    if (nnc_target_runs_kernels(e) && outputs_fill(target, t, nnc_attr_int(n, AT_groups, 1)))
+        outputs_last(t);
+    else if ((nnc_target_runs_kernels(e) || nnc_target_weights_follow(e)) &&
+             nnc_type_orders_differ(t))
         nnc_type_channels_last(t);
 }
 

@@ -126,7 +126,7 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
                  (n->op == OP_conv && groups == 1 && nnc_type_numel(w) == w->dim[0] * w->dim[1]);
     int64_t sum = n->op == OP_matmul ? w->dim[w->rank - 1] : w->dim[1];
 
-    if (!edit_static(p, v) && (conv || rows < MANY_ROWS))
+    if (!edit_static(p, v) && rows < MANY_ROWS)
         return "its weights are computed at run time";
     /* what init computes is copied in any case, and panels are read 1.1 to 4 times as fast */
     if (rows <= FEW_ROWS && along && sum >= LONG_SUM && !made_in_init(p, v))

@@ -61,8 +61,8 @@ static bool alike(const nnc_kernel *k, int32_t i, int32_t j)
     return memcmp(k->ins[i].at.k, k->ins[j].at.k, sizeof(int64_t) * (size_t)k->n_outer) == 0;
 }
 
-/* The stage's one reduction, a sum of products; all of its own axes are reduce axes. */
-static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, product *p)
+/* The stage's one reduction, a sum of products; all of its own axes are reduce axes. turned: the first factor plays the weights. */
+static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, bool turned, product *p)
 {
     *p = (product){.sum = -1, .terms = 1};
     for (int a = k->n_outer; a < k->n_axis; a++)
@@ -80,13 +80,13 @@ static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, product *p)
     const nnc_kins *f = &k->ins[k->ins[p->sum].arg[0]];
     if (f->op != KO_sop || (f->sop != SC_fma && f->sop != SC_mul))
         return false;
-    p->x = source_of(k, f->arg[0], &p->xs);
-    p->w = load_of(k, f->arg[1]);
+    p->x = source_of(k, f->arg[turned], &p->xs);
+    p->w = load_of(k, f->arg[!turned]);
     return p->x >= 0 && p->w >= 0;
 }
 
 /* Every stage with axes is such a product, of the same operands; *p: the longest sum's. */
-static bool find_product(const nnc_kernel *k, product *p)
+static bool find_roles(const nnc_kernel *k, bool turned, product *p)
 {
     int stages = 0;
     *p = (product){0};
@@ -94,7 +94,7 @@ static bool find_product(const nnc_kernel *k, product *p)
         product q;
         if (!k->stage[s].axes)
             continue;
-        if (!stage_product(k, &k->stage[s], &q) ||
+        if (!stage_product(k, &k->stage[s], turned, &q) ||
             (stages && (!alike(k, p->x, q.x) || !alike(k, p->w, q.w))))
             return false;
         *p = stages++ && p->terms >= q.terms ? *p : q;
@@ -104,6 +104,11 @@ static bool find_product(const nnc_kernel *k, product *p)
     p->stages = stages;
     p->ws = outer_axes(k, &k->ins[p->w]);
     return true;
+}
+
+static bool find_product(const nnc_kernel *k, product *p)
+{
+    return find_roles(k, false, p);
 }
 
 /* The outer axis along which weights and all results lie, and the source, too, or which it does not see, or -1. */
@@ -506,11 +511,14 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
     product p;
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128, lanes;
     *done = false;
-    if (!find_product(k, &p) || p.terms < 4 || is_short_update(k, &p))
-        return true;
-    int v = weights_axis(k, &p), u = v < 0 ? -1 : source_axis(k, &p);
+    int v = -1;
+    for (int turned = 0; turned < 2 && v < 0; turned++) /* gradients of weights have no weights */
+        v = find_roles(k, turned, &p) && p.terms >= 4 && !is_short_update(k, &p)
+                ? weights_axis(k, &p)
+                : -1;
     if (v < 0)
         return true;
+    int u = source_axis(k, &p);
     int vectors = vectors_at_once(k, &p, v, bits, &lanes);
     *s = (nnc_kschedule){0};
     bool ok = nnc_sched_put(s, KD_vector, v, lanes * vectors);

@@ -327,12 +327,14 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
     int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     int filled = a->width ? (int)(100 * a->width / nnc_align_up(a->width, lanes)) : 100;
-    int share = a->kind == ASK_conv_wgrad        ? is_depthwise(a) && !a->nchw ? 40 : 5
+    int share = a->kind == ASK_conv_wgrad        ? a->nchw           ? 5
+                                                   : is_depthwise(a) ? 40
+                                                                     : 60
                 : transposes(t, a)               ? 87
-                : a->dynamic                     ? 75
                 : a->nchw && is_depthwise(a)     ? 30 * filled / 100 + 1
-                : is_depthwise(a) || few_rows(a) ? 105
                 : a->nchw                        ? few_terms(a) ? 33 : 25
+                : a->dynamic                     ? 75
+                : is_depthwise(a) || few_rows(a) ? 105
                 : is_small_group(a)              ? small_group_share(a, 9)
                 : odd                            ? 88
                                                  : 100;

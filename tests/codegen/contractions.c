@@ -112,6 +112,48 @@ static void convolution(int i, const char *type)
     check(&t, i);
 }
 
+/* The gradient of a weight, of operands in either order, in row-major order or with its inputs or outputs innermost. */
+static void weight_gradient(int i, const char *type)
+{
+    static const char *const orders[] = {"", "{0,2,3,1}", "{2,3,1,0}"};
+    nnc_text t = {0};
+    draw d = {nnc_rng_key("weight gradient", test_seed + (uint64_t)i), 0};
+    const bool last = between(&d, 0, 3) != 0;
+    const int groups = between(&d, 0, 3) ? 1 : between(&d, 2, 3), n = between(&d, 1, 2);
+    const int in = between(&d, 1, 40), out = between(&d, 1, 40);
+    int kernel[2], stride[2], dilation[2], pads[4], size[2], places[2];
+    for (int r = 0; r < 2; r++) {
+        kernel[r] = between(&d, 1, 3);
+        stride[r] = between(&d, 1, 2);
+        dilation[r] = between(&d, 0, 3) ? 1 : 2;
+        pads[r] = between(&d, 0, kernel[r] - 1);
+        pads[r + 2] = between(&d, 0, kernel[r] - 1);
+        size[r] = dilation[r] * (kernel[r] - 1) + between(&d, 1, 17);
+        places[r] =
+            (size[r] + pads[r] + pads[r + 2] - dilation[r] * (kernel[r] - 1) - 1) / stride[r] + 1;
+    }
+    nnc_printf(&t, "graph @t {\n%%x = input : %s[%d,%d,%d,%d]%s\n", type, n, groups * in, size[0],
+        size[1], last ? orders[1] : "");
+    nnc_printf(&t, "%%d = input : %s[%d,%d,%d,%d]%s\n", type, n, groups * out, places[0], places[1],
+        last ? orders[1] : "");
+    nnc_printf(
+        &t, "%%y = conv_wgrad %%x, %%d {kernel=[%d,%d], groups=%d", kernel[0], kernel[1], groups);
+    put_list(&t, "strides", stride, 2);
+    put_list(&t, "dilations", dilation, 2);
+    put_list(&t, "pads", pads, 4);
+    nnc_printf(&t, "} : %s[%d,%d,%d,%d]%s\n", type, groups * out, in, kernel[0], kernel[1],
+        orders[between(&d, 0, 2)]);
+    put_end(&d, &t);
+    check(&t, i);
+}
+
+TEST(gradients_of_weights_are_nests)
+{
+    static const char *const floats[] = {"f32", "bf16", "f16", "f64"};
+    for (int i = 0; i < test_draws(80); i++)
+        weight_gradient(i, floats[i % 8 > 3 ? 0 : i % 4]);
+}
+
 TEST(products_are_nests)
 {
     for (int i = 0; i < test_draws(300); i++)

@@ -621,6 +621,35 @@ TEST(blocks_of_two_axes)
     }
 }
 
+/* Gradients of weights: vectors of inputs for neighbouring outputs, or of outputs where the result lies along these; the factors may come
+ * in either order. */
+TEST(gradients_of_weights_are_blocked)
+{
+    static const struct {
+        int bits, in, out, window;
+        const char *order;
+        int vector, unroll;
+    } at[] = {{512, 64, 56, 3, "{0,2,3,1}", 64, 14}, {256, 64, 48, 3, "{0,2,3,1}", 64, 6},
+        {512, 64, 56, 1, "", 64, 14}, {512, 3, 64, 7, "{2,3,1,0}", 64, 7}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        lowered l = lower_at(at[i].bits, ck_target.threads,
+            "%%x = input : f32[1,%d,28,28]{0,2,3,1}\n%%d = input : f32[1,%d,28,28]{0,2,3,1}\n"
+            "%%y = conv_wgrad %%x, %%d {kernel=[%d,%d], pads=[%d,%d,%d,%d]} : f32[%d,%d,%d,%d]%s\n"
+            "return %%y }",
+            at[i].in, at[i].out, at[i].window, at[i].window, at[i].window / 2, at[i].window / 2,
+            at[i].window / 2, at[i].window / 2, at[i].out, at[i].in, at[i].window, at[i].window,
+            at[i].order);
+        CHECK(l.k != NULL);
+        if (l.k) {
+            const int v = nnc_sched_vec(&l.k->sched);
+            CHECK(v >= 0 && v < l.k->n_outer);
+            CHECK_INT(v >= 0 ? l.k->axis[v].extent : 0, at[i].vector);
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, -1), at[i].unroll);
+        }
+        end(&l);
+    }
+}
+
 /* Groups of which several have their channels in one line of the cache: a strip is computed for as many as fill lines, then the next. */
 TEST(groups_in_shared_lines)
 {
