@@ -65,7 +65,7 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
     }
 }
 
-/* Time that contraction n loses in row-major order, by the offers of the engines, which compete in either order. */
+/* Time that contraction n loses in row-major order, by the offers of the engines in either order. */
 static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
 {
     nnc_ask a;
