@@ -274,6 +274,8 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
     }
     NNC_TRY(row_tasks_run(&p.t, row));
     NNC_TRY(execute_data(r, row));
+    for (int d = 0; d < n; d++)
+        row_add_batches(r, &row->way, &row->use[d], &row->use[d]);
     if (n < r->n)
         row->note = "there are fewer micro-batches than devices";
     return row_finish(r, row);

@@ -5,6 +5,7 @@
 #include "strategy/row.h"
 #include "strategy/strategy.h"
 #include "picture/picture.h"
+#include "train/train.h"
 #include <math.h>
 #include <string.h>
 
@@ -52,6 +53,19 @@ void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n)
         *(r->m->step ? &u->fill[FILLED_saved] : &u->fill[FILLED_working]) +=
             nnc_mul_sat(r->m->step ? n : 1, r->m->boundary[i]);
     u->fill[FILLED_working] = nnc_max64(u->fill[FILLED_working], range_max(of->working, i, j));
+}
+
+void row_add_batches(
+    const rows *r, const nnc_partition_way *w, nnc_device_use *first, nnc_device_use *last)
+{
+    const nnc_training *of = r->t->training;
+    const int64_t more = w->micro > 1 ? w->micro - 1 : 0;
+    const bool indices = r->m->step && (!of || of->loss == NNC_LOSS_cross_entropy);
+    first->fill[FILLED_working] =
+        nnc_add_sat(first->fill[FILLED_working], nnc_mul_sat(more, r->m->boundary[0]));
+    if (!indices)
+        last->fill[FILLED_working] = nnc_add_sat(
+            last->fill[FILLED_working], nnc_mul_sat(more, r->m->boundary[r->m->n_block]));
 }
 
 /* "0-13": layers of blocks i .. j-1; after others a comma. */
@@ -525,6 +539,7 @@ static nnc_status pipeline_fill(
             NNC_NEED(u->layers, r->sink);
         }
     }
+    row_add_batches(r, &row->way, &row->use[0], &row->use[pipe->devices - 1]);
     return row_finish(r, row);
 }
 
