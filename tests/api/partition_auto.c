@@ -278,7 +278,7 @@ TEST(memory_is_planned)
     for (int step = 0; step < 2; step++) {
         subject x;
         if (make(&x, "models/transformer_mlp.json", "batch", "256", NULL,
-                "models/hardware/gtx1080ti_x2.json", step, 2, 32)) {
+                "models/hardware/v100x8.json", step, 8, 32)) {
             x.o.strategy = strategy;
             x.o.n_strategy = NNC_COUNT(strategy);
             x.t.n_row = 0;
