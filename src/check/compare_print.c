@@ -86,7 +86,7 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
     nnc_put_ms(t, s.median_ms, 9);
     nnc_put_ms(t, s.p10_ms, 9);
     nnc_put_ms(t, s.p90_ms, 9);
-    nnc_printf(t, "%6d%10lld", p->t[c->main].run.n, (long long)s.launches);
+    nnc_printf(t, " %5d%10lld", p->t[c->main].run.n, (long long)s.launches);
     nnc_put_bytes_column(t, s.bytes, 12, false);
     nnc_put_bytes_column(t, s.arena, 12, false);
     if (c->reference.ran)

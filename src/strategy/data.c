@@ -274,6 +274,9 @@ nnc_status row_data(rows *r, nnc_partition_row *row)
     }
     NNC_TRY(row_tasks_run(&p.t, row));
     NNC_TRY(execute_data(r, row));
+    for (int d = 0; d < n; d++) /* nnc run's inputs and outputs are whole on the first device */
+        row_add_batches(
+            r, &row->use[d], 0, r->m->n_block, row->way.micro * (r->m->step || d ? 1 : n));
     if (n < r->n)
         row->note = "there are fewer micro-batches than devices";
     return row_finish(r, row);

@@ -1,15 +1,18 @@
 /* strategy/memory.c -- decides whether a strategy fits. Estimates of memory ignore the order of commands, and what is computed in
- * place: they were 0.3 to 1.6 times the plan's bytes. Where an estimate is near the devices' memory, nnc plans the strategy, and the
- * plan's bytes decide. A plan of many micro-batches takes seconds, so a table of all strategies plans only some of them. The fastest ones
- * by estimate come first, until one fits; then those with the smallest graphs, within a budget of nodes. */
+ * place: they were 0.25 to 2 times the plan's bytes. So nnc plans the strategies that it executes, and the plan's bytes decide. A plan of
+ * many micro-batches takes seconds, so plans of rows whose estimate is far from the devices' memory have a budget of nodes. A table of all
+ * strategies plans only some of the others, too: the fastest ones by estimate come first, until one fits; then those with the smallest
+ * graphs. */
 #include "report/report.h"
 #include "session/session.h"
 #include "strategy/strategy.h"
 
 enum {
     CLEARLY_LESS = 8, /* the estimate fits, if it is less than the memory by this factor */
-    CLEARLY_MORE = 2, /* it does not fit, if it is more */
-    BUDGET = 30000 /* nodes of all plans, a few seconds */
+    CLEARLY_MORE = 4, /* it does not fit, if it is more */
+    BUDGET = 30000, /* nodes of plans of a table of all strategies, a few seconds */
+    BUDGET_CLEAR = 20000, /* of those that decide nothing */
+    BUDGET_NAMED = 100000 /* of the same, of strategies named by --strategy */
 };
 
 static int64_t largest_use(const nnc_partition_table *t, const nnc_partition_row *row)
@@ -62,15 +65,21 @@ static int64_t nodes_of(const nnc_partition_table *t, const nnc_partition_row *r
     return nnc_mul_sat((int64_t)t->m->n_layer * (t->m->step ? 4 : 1), (int64_t)copies * devices);
 }
 
-/* The open row with the least time, or with the fewest nodes; NULL: there is none. */
-static nnc_partition_row *next_open(const nnc_partition_table *t, bool fastest)
+static bool is_executed(const nnc_partition_table *t, const nnc_partition_row *row)
+{
+    return !row->why_not && row->way.runs && t->devices <= NNC_MAX_DEVICES;
+}
+
+/* The row without a plan, open or clear, that has the least time, or the fewest nodes. NULL: there is none. */
+static nnc_partition_row *next_row(const nnc_partition_table *t, bool open, bool fastest)
 {
     nnc_partition_row *next = NULL;
     int64_t least = INT64_MAX;
     for (int i = 0; i < t->n_row; i++) {
         nnc_partition_row *row = &t->row[i];
         const int64_t of = fastest ? row->iteration_ns : nodes_of(t, row);
-        if (row->open && !row->planned && !row->refused && of < least) {
+        if (is_executed(t, row) && row->open == open && !row->planned && !row->refused &&
+            of < least) {
             next = row;
             least = of;
         }
@@ -96,6 +105,21 @@ static nnc_status plan_row(nnc_env *e, const nnc_model *m, const nnc_training *t
     return oom ? nnc_nomem(sink) : NNC_OK;
 }
 
+/* Plans the rows that are clear by their estimates, within a budget. */
+static nnc_status plan_clear(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_partition_table *t, int64_t left, nnc_sink *sink)
+{
+    for (nnc_partition_row *row; (row = next_row(t, false, false)) != NULL;) {
+        if (take_equal(t, row))
+            continue;
+        left -= nodes_of(t, row);
+        if (left < 0)
+            return NNC_OK;
+        NNC_TRY(plan_row(e, m, training, t, row, sink));
+    }
+    return NNC_OK;
+}
+
 nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_table *t, nnc_sink *sink)
 {
@@ -104,20 +128,24 @@ nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_traini
     int64_t left = BUDGET;
     for (int i = 0; i < t->n_row; i++) {
         nnc_partition_row *row = &t->row[i];
-        row->open = !row->why_not && !row->planned && row->way.runs &&
-                    t->devices <= NNC_MAX_DEVICES && !is_clear(t, row) && !take_equal(t, row);
-        any = any || (!row->why_not && row->way.runs && row->fits && !row->open);
+        row->refused = row->not_simulated != NULL;
+        row->open = is_executed(t, row) && !row->planned && !is_clear(t, row);
+        any = any || (is_executed(t, row) && row->fits && !row->open);
     }
     for (nnc_partition_row *row;
-         (named || !any || left > 0) && (row = next_open(t, !any)) != NULL;) {
+         (named || !any || left > 0) && (row = next_row(t, true, !any)) != NULL;) {
         if (take_equal(t, row))
             continue;
         left -= nodes_of(t, row);
         NNC_TRY(plan_row(e, m, training, t, row, sink));
         any = any || (row->planned && row->fits);
     }
-    for (int i = 0; i < t->n_row; i++)
-        if (t->row[i].open && !take_equal(t, &t->row[i]))
-            t->row[i].fits = false; /* not known */
+    left = named ? BUDGET_NAMED : nnc_min64(left, BUDGET_CLEAR);
+    NNC_TRY(plan_clear(e, m, training, t, left, sink));
+    for (int i = 0; i < t->n_row; i++) {
+        nnc_partition_row *row = &t->row[i];
+        if (is_executed(t, row) && !row->planned && !take_equal(t, row) && row->open)
+            row->fits = false; /* not known */
+    }
     return NNC_OK;
 }

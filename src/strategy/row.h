@@ -31,6 +31,8 @@ int64_t row_pass_ns(const rows *r, int i, int j);
 int64_t row_adding_ns(const rows *r, int i, int j, int k);
 /* Adds the memory of blocks i .. j-1, with n micro-batches in flight, to a device. */
 void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n);
+/* Adds what blocks i .. j-1 hold of all batches of a run, beside one: inputs, and outputs or targets as large. */
+void row_add_batches(const rows *r, nnc_device_use *u, int i, int j, int batches);
 /* Appends the layer indices of blocks i .. j-1 ("0-3,8-11") to `before`. NULL: out of memory. */
 const char *row_layers(const rows *r, const char *before, int i, int j);
 /* How nnc executes replicas on all devices, with k micro-batches each. */

@@ -5,6 +5,7 @@
 #include "strategy/row.h"
 #include "strategy/strategy.h"
 #include "picture/picture.h"
+#include "train/train.h"
 #include <math.h>
 #include <string.h>
 
@@ -52,6 +53,18 @@ void row_add_blocks(const rows *r, nnc_device_use *u, int i, int j, int64_t n)
         *(r->m->step ? &u->fill[FILLED_saved] : &u->fill[FILLED_working]) +=
             nnc_mul_sat(r->m->step ? n : 1, r->m->boundary[i]);
     u->fill[FILLED_working] = nnc_max64(u->fill[FILLED_working], range_max(of->working, i, j));
+}
+
+/* Stages of inference send their results without waiting for the receiver. */
+void row_add_batches(const rows *r, nnc_device_use *u, int i, int j, int batches)
+{
+    const nnc_training *of = r->t->training;
+    const int64_t more = batches > 1 ? batches - 1 : 0;
+    const bool indices = r->m->step && (!of || of->loss == NNC_LOSS_cross_entropy);
+    const int64_t in = i && r->m->step ? 0 : r->m->boundary[i],
+                  out = j < r->m->n_block || indices ? 0 : r->m->boundary[j];
+    u->fill[FILLED_working] =
+        nnc_add_sat(u->fill[FILLED_working], nnc_mul_sat(more, nnc_add_sat(in, out)));
 }
 
 /* "0-13": layers of blocks i .. j-1; after others a comma. */
@@ -524,6 +537,8 @@ static nnc_status pipeline_fill(
             u->layers = row_layers(r, u->layers, cut[s], cut[s + 1]);
             NNC_NEED(u->layers, r->sink);
         }
+        for (int s = d; s < chunks * pipe->devices; s += pipe->devices)
+            row_add_batches(r, u, cut[s], cut[s + 1], row->way.micro);
     }
     return row_finish(r, row);
 }

@@ -58,3 +58,36 @@ TEST(both_times_are_those_of_each_alone)
     nnc_graph_destroy(m);
     nnc_env_destroy(e);
 }
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)) != NULL; text++)
+        n++;
+    return n;
+}
+
+/* A run is timed as often with copies as without, and each of a comparison's runs has both times, where both are asked for. */
+TEST(both_times_are_in_json)
+{
+    static const char *const names[] = {
+        "\"io\": \"exclude\"", "\"io\": \"include\"", "\"io\": \"both\""};
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 1}, &e, test_sink));
+    nnc_graph *m = nnc_model_parse("tiny.json", tiny, strlen(tiny), NULL, test_sink);
+    for (int io = NNC_IO_EXCLUDE; e && m && io <= NNC_IO_BOTH; io++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        nnc_compare_options o = {
+            .compile = nnc_compile_defaults, .iterations = 3, .no_reference = true, .io = io};
+        bool agrees = false;
+        CHECK_OK(nnc_compare(e, m, &o, NNC_JSON, &t, &agrees, test_sink));
+        const char *text = nnc_text_str(&t);
+        const int runs = count(text, "\"launches\": 1, \"kernels\"");
+        CHECK(runs > 0 && strstr(text, names[io]));
+        CHECK_INT(count(text, "\"with_copies\": {\"median_ms\""), io == NNC_IO_BOTH ? runs : 0);
+        CHECK_INT(count(text, "\"overlap\""), io == NNC_IO_EXCLUDE ? 0 : runs);
+        CHECK_INT(count(text, "\"iterations\": 3"), io == NNC_IO_BOTH ? 2 * runs : runs);
+    }
+    nnc_graph_destroy(m);
+    nnc_env_destroy(e);
+}

@@ -1,5 +1,5 @@
-/* tests/api/partition_auto.c -- the strategy `auto` on models: no worse than the strategies that it contains, and near the simulator; and
- * communication of groups of devices. */
+/* tests/api/partition_auto.c -- the strategy `auto` on models: no worse than the strategies that it contains, and near the simulator;
+ * communication of groups of devices; memory of plans, and where memory runs out. */
 #include "api/help.h"
 #include "session/session.h"
 #include "strategy/auto.h"
@@ -252,4 +252,91 @@ TEST(groups_of_devices_communicate)
         CHECK(sends > 7 * send && sends < 9 * send);
     }
     end(&x);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------- */
+
+static void check_memory(const nnc_partition_row *r, int devices)
+{
+    CHECK_INT(r->planned, !r->why_not);
+    for (int d = 0; d < devices && r->planned; d++) {
+        int64_t estimate = 0;
+        for (int i = 0; i < NNC_FILL_KINDS; i++)
+            estimate += r->use[d].fill[i];
+        if (estimate > 4 * r->use[d].bytes || r->use[d].bytes > 4 * estimate)
+            test_fail(__FILE__, __LINE__, "%s: estimated %lld bytes, planned %lld", r->strategy,
+                (long long)estimate, (long long)r->use[d].bytes);
+    }
+}
+
+/* Memory is that of plans, where nnc makes them. Estimates count the samples of all micro-batches, so that one that is far from what
+ * devices have (strategy/memory.c) is right. */
+TEST(memory_is_planned)
+{
+    static const char *const strategy[] = {"single", "pipeline", "1f1b", "zb-h2", "data"};
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .loss = NNC_LOSS_mse};
+    for (int step = 0; step < 2; step++) {
+        subject x;
+        if (make(&x, "models/transformer_mlp.json", "batch", "256", NULL,
+                "models/hardware/v100x8.json", step, 8, 32)) {
+            x.o.strategy = strategy;
+            x.o.n_strategy = NNC_COUNT(strategy);
+            x.t.n_row = 0;
+            x.t.training = step ? &training : NULL;
+            CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
+            CHECK_OK(nnc_partition_decide(x.env, x.model, x.t.training, &x.t, test_sink));
+            for (int k = 0; k < x.t.n_row; k++)
+                check_memory(&x.t.row[k], x.t.devices);
+        }
+        end(&x);
+    }
+}
+
+/* The report of a small model; `fail`: the allocation that fails, 0: none. */
+static nnc_status small_report(nnc_env *e, bool step, int64_t fail, nnc_text *text)
+{
+    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    const nnc_arg small[] = {{"hidden", "16"}, {"batch", "2"}};
+    const nnc_open_options with = {.arg = small, .n_arg = 2, .place = "0-3=0,4-7=1"};
+    static const char *const strategy[] = {
+        "manual", "sequential", "pipeline", "1f1b", "zero2", "data", "channel", "auto"};
+    nnc_partition_options o = {
+        .compile = nnc_compile_defaults, .strategy = strategy, .n_strategy = NNC_COUNT(strategy)};
+    o.compile.devices = 0; /* as many as are placed on */
+    o.trace = "/dev/null";
+    bool fits = false;
+    nnc_fail_alloc_after(fail);
+    nnc_model *m = nnc_model_open("models/mlp.json", &with, test_sink);
+    const nnc_status st = m ? nnc_partition_model_report(e, m, step ? &training : NULL, &o,
+                                  NNC_TEXT, text, &fits, test_sink)
+                            : nnc_sink_cause(test_sink, NNC_E_BUG);
+    nnc_fail_alloc_after(0);
+    nnc_model_close(m);
+    nnc_sink_clear(test_sink);
+    return st;
+}
+
+/* Memory runs out at one allocation after the other: NNC_E_NOMEM, or where nnc can do without it, a whole report. (Of the same rows: where
+ * a pass runs out of memory while it asks whether something pays, the plan may be another one.) */
+TEST(partition_out_of_memory)
+{
+    const nnc_env_options env = {
+        .threads = 1, .no_cache = true, .no_llvm = true, .no_onednn = true};
+    nnc_env *e;
+    CHECK_OK(nnc_env_create(&env, &e, test_sink));
+    for (int step = 0; step < 2; step++) {
+        int failed = 0, passed = 0;
+        for (int64_t fail = 1; passed < 40; fail += 1 + fail / test_draws(60)) {
+            NNC_LOCAL(nnc_text) text = {0};
+            const nnc_status st = small_report(e, step, fail, &text);
+            if (st && st != NNC_E_NOMEM)
+                test_fail(__FILE__, __LINE__, "allocation %lld: %s", (long long)fail,
+                    nnc_status_name(st));
+            CHECK(st || strstr(nnc_text_str(&text), "\ndata\n"));
+            failed += st != NNC_OK;
+            passed = st ? 0 : passed + 1;
+        }
+        CHECK(failed > test_draws(30));
+    }
+    nnc_env_destroy(e);
 }
