@@ -84,7 +84,7 @@ as_given() {
     ran 0 "1 run"
     cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=$n"
 }
-for how in tensor channel spatial "pipeline --micro-batches=3" "data --mode=step"; do
+for how in tensor channel spatial "pipeline --batch-parts=3" "data --mode=step"; do
     ! taken 3 || as_given 3 6 "$how"
 done
 what="no --devices, --split"
@@ -93,7 +93,7 @@ job 3 run "$dir/whole.json" --split='linear*=columns' --iterations=1 --outputs="
 ran 0 "1 run"
 cmp -s "$dir/given.npz" "$dir/ranks.npz" || fail "$what: other results than with --devices=3"
 # As many as ranks are known late: what depends on their number, as groups of them, too.
-for how in "tensor --replicas=2" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2 --mode=step"; do
+for how in "tensor --replicas=2" "pipeline --replicas=2 --batch-parts=2" "tensor --replicas=2 --mode=step"; do
     ! taken 3 || as_given 4 8 "$how"
 done
 what="no --devices, replicas of a rank each"
@@ -500,7 +500,7 @@ if [ -e "$dir/threads.npz" ]; then
 fi
 # Inference over replicas: what one device gives, in one process and over ranks, which have its threads together.
 "$nnc" run models/mlp.json --set batch=8 --threads=1 --iterations=1 --outputs="$dir/alone.npz" >"$dir/said" 2>&1
-for how in "data" "pipeline --replicas=2 --micro-batches=2" "tensor --replicas=2"; do
+for how in "data" "pipeline --replicas=2 --batch-parts=2" "tensor --replicas=2"; do
     taken 3 || continue
     what="inference, $how"
     # shellcheck disable=SC2086

@@ -304,6 +304,14 @@ nnc_status nnc_nomem_for(nnc_sink *sink, const char *fmt, ...)
     return NNC_E_NOMEM;
 }
 
+nnc_status nnc_need_library_room(nnc_sink *sink)
+{
+    if (nnc_has_room(NNC_LIBRARY_ROOM))
+        return NNC_OK;
+    (void)noted(NULL, NNC_LIBRARY_ROOM);
+    return nnc_nomem_for(sink, "calls of libraries");
+}
+
 static void report(
     nnc_sink *s, nnc_severity sev, nnc_status code, nnc_loc loc, const char *fmt, va_list ap)
 {

@@ -95,5 +95,7 @@ void nnc_pages_free(void *p, size_t bytes);
  * mapping that is made to see whether it can be would for that moment be missing elsewhere). Allocates nothing. limits.c. */
 bool nnc_has_room(size_t bytes);
 #define NNC_LIBRARY_ROOM ((size_t)16 << 20)
+/* Fails where they leave less than NNC_LIBRARY_ROOM, with a message that says both. */
+nnc_status nnc_need_library_room(nnc_sink *sink) NNC_MUST;
 
 #endif

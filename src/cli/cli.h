@@ -26,7 +26,7 @@ typedef struct options {
     nnc_strategy sharing; /* --strategy */
     int replicas; /* --replicas; 0: 1 */
     int zero; /* --zero of a step: ZeRO's stage */
-    int micro; /* batches that a pipeline divides a run's into; 0: 2 for each device */
+    int parts; /* batches that a pipeline divides a run's into; 0: 2 for each device */
     nnc_calibrate_options calibrate;
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;

@@ -346,7 +346,7 @@ static nnc_status share_model(const options *o, nnc_compile_options *c, work *w,
     if (o->mode == MODE_step)
         return replicate_step(o, w, sink);
     const int micro = !nnc_is_pipeline(o->sharing) ? 1
-                      : o->micro                   ? o->micro
+                      : o->parts                   ? o->parts
                                                    : 2 * c->devices / replicas;
     NNC_TRY(nnc_shared_model(w->env, w->model, c, o->sharing, replicas, micro, &all, sink));
     nnc_model_close(w->model);

@@ -73,8 +73,9 @@ static const nnc_flag own[] = {
         {"--strategy", NNC_SET_CHOICE, AT(sharing), 0, 0, 0, nnc_run_strategies + 1,
             .names = nnc_strategy_names},
         "How the --devices share the work (default: one device for each rank). layers (default): "
-        "each layer runs on the device that it names. pipeline: microbatches pass through stages, "
-        "cut by --place, the model file or nnc partition. data: each device has all layers and an "
+        "each layer runs on the device that it names. pipeline: parts of the batch pass through "
+        "stages, cut by --place, the model file or nnc partition. data: each device has all layers "
+        "and an "
         "equal part of the batch, or a batch of a training step (compare and verify take neither "
         "of these two, nor --zero). tensor, channel, spatial: ops are split over the devices, by "
         "columns and rows, by channels, or by rows of the image"},
@@ -127,8 +128,9 @@ static const nnc_flag own[] = {
         "Number of devices that layers may name or several models use (default: as many as "
         "--target lists; with --strategy or --split over ranks, one for each rank). Further "
         "devices equal the last target; virtual CPU devices share the machine"},
-    {FLAGS_sharing, {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
-        "Number of microbatches of a pipeline (default: 2 for each device)"},
+    {FLAGS_sharing, {"--batch-parts", NNC_SET_INT, AT(parts), 0, 1, 4096, "M"},
+        "Number of parts of the batch that follow each other through a pipeline (default: 2 for "
+        "each device)"},
     {FLAGS_sharing, {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
         "Number of pipelines or device groups side by side; each has an equal part of --devices "
         "and of the batch (default: 1)"},
@@ -433,10 +435,10 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
     if (o->mode == MODE_step && o->compare.io != NNC_IO_EXCLUDE)
         return nnc_fail0(sink, NNC_E_USAGE,
             "steps of a training are timed without copies to and from the device: leave --io out");
-    if (o->micro && !nnc_is_pipeline(o->sharing))
+    if (o->parts && !nnc_is_pipeline(o->sharing))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--micro-batches=%d are parts of the batch in a pipeline: it needs --strategy=pipeline",
-            o->micro);
+            "--batch-parts=%d divides the batch for a pipeline: it needs --strategy=pipeline",
+            o->parts);
     NNC_LOCAL(nnc_text) splits = {0};
     nnc_put_strategies(&splits, nnc_is_split, " or ");
     if (o->replicas > 1 && !nnc_is_pipeline(o->sharing) && !nnc_is_split(o->sharing))
@@ -507,6 +509,11 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
     if (!strcmp(word, "--micro-batches") && takes(c, FLAGS_partition))
         return nnc_fail0(
             sink, NNC_E_USAGE, "nnc %s: unknown flag %s; did you mean --batches?", c->name, word);
+    if (!strcmp(word, "--micro-batches") && takes(c, FLAGS_sharing))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "nnc %s: unknown flag %s, which are whole batches of nnc train; --batch-parts=M "
+            "divides the batch into M parts",
+            c->name, word);
     for (size_t i = 0; i < n_flags(); i++)
         if (flag_at(i)->group != FLAGS_file && !strcmp(flag_at(i)->value.name, word))
             return nnc_fail0(sink, NNC_E_USAGE,

@@ -78,8 +78,9 @@ static bool has_word(const char *words, const char *word)
 /* Rejects the ending of another format, for which a program that opens the file would take it. */
 static nnc_status check_ending(const named *out, nnc_sink *sink)
 {
-    static const char known[] =
-        "bmp csv dot eps gif gz html jpeg jpg json pdf png ps svg webp xml zip";
+    static const char known[] = "bmp csv dot eps gif gz html jpeg jpg json nnc npy npz onnx pdf "
+                                "png ps safetensors svg webp "
+                                "xml zip";
     const char *slash = strrchr(out->path, '/'), *dot = strrchr(slash ? slash : out->path, '.');
     if (!out->formats || !dot || !dot[1] || !has_word(known, dot + 1) ||
         has_word(out->formats, dot + 1))
@@ -114,16 +115,16 @@ nnc_status check_paths(options *o, nnc_sink *sink)
         {"--data", o->train.data.path, NULL}, {"--labels", o->train.data.labels, NULL},
         {"--validation-data", o->train.data.validation_path, NULL},
         {"--validation-labels", o->train.data.validation_labels, NULL}};
-    const char *const emitted = !o->emit                  ? NULL
-                                : !strcmp(o->emit, "svg") ? "svg"
-                                : !strcmp(o->emit, "dot") ? "dot"
-                                                          : NULL;
+    const char *const emitted = !o->n_file                          ? "json" /* nnc calibrate */
+                                : !o->emit                          ? "nnc"
+                                : has_word("svg dot onnx", o->emit) ? o->emit
+                                                                    : NULL;
     const named writes[] = {{"--svg", o->svg, "svg"}, {"--svg", o->partition.svg, "svg"},
         {"--trace", o->trace, "json svg"}, {"--trace", o->partition.trace, "json svg"},
         {"--dot", o->partition.dot, "dot svg"}, {"-o", o->out, emitted},
         {"--outputs", o->outputs, NULL}, {"--save-weights", o->save_weights, NULL},
-        {"--reduce", o->reduce, NULL}, {"--save", o->train.save, NULL},
-        {"--log", o->train.log, NULL}, {"--checkpoint", o->train.checkpoint, NULL}};
+        {"--reduce", o->reduce, "txt"}, {"--save", o->train.save, NULL},
+        {"--log", o->train.log, "json"}, {"--checkpoint", o->train.checkpoint, NULL}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;

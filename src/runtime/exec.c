@@ -664,11 +664,11 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(nnc_exec_place(e, o, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, &e->arena, sink));
     NNC_TRY(nnc_exec_load(e, false, sink));
-    NNC_NEED(nnc_has_room(NNC_LIBRARY_ROOM), sink);
+    NNC_TRY(nnc_need_library_room(sink));
     NNC_TRY(run_init(e, sink));
     nnc_exec_offer(e);
     release_init(e);
-    NNC_NEED(nnc_has_room(NNC_LIBRARY_ROOM), sink);
+    NNC_TRY(nnc_need_library_room(sink));
     return nnc_exec_meet(e, NNC_OK, sink);
 }
 

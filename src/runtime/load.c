@@ -226,7 +226,8 @@ nnc_status nnc_exec_load(nnc_exec *e, bool main, nnc_sink *sink)
             continue;
         from = nnc_now_ns();
         const bool calls = !e->owned[k].engine && e->p->cmd[e->owner[k]].kind == CMD_call;
-        NNC_NEED(!calls || nnc_has_room(NNC_LIBRARY_ROOM), sink);
+        if (calls)
+            NNC_TRY(nnc_need_library_room(sink));
         NNC_TRY(load(e, &e->owned[k], e->owner[k], sink));
         nnc_exec_spent(e, phase_of(e->p, &e->p->cmd[e->owner[k]]), from);
     }

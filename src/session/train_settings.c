@@ -132,8 +132,8 @@ const nnc_flag nnc_train_settings[] = {
         "over the devices (docs/partition.md). The others: pipeline schedules of --micro-batches, "
         "with stages cut by --place, the model file or nnc partition"},
     {FLAGS_job, {"--micro-batches", NNC_SET_INT, AT(micro), 0, 1, 4096, "M"},
-        "Microbatches per run of the plan, with the results of --accumulate=M (default: in a "
-        "pipeline as --accumulate, otherwise 1)"},
+        "Microbatches per run of the plan, each as large as the model's batch, with the results of "
+        "--accumulate=M (default: in a pipeline as --accumulate, otherwise 1)"},
     {FLAGS_loop, {"--replicas", NNC_SET_INT, AT(replicas), 0, 1, 64, "R"},
         "Number of pipelines or device groups side by side, each with an equal part of --devices "
         "and batches of its own; gradients are averaged over all (default: 1)"},

@@ -350,6 +350,7 @@ nnc_status row_auto(rows *r, nnc_partition_row *row)
     NNC_TRY(make_problem(r, 1, false, &x));
     NNC_TRY(nnc_search(&x.p, KEEP, r->a, &s->found, r->sink));
     if (!s->found.n) {
+        row->lacks_memory = true;
         row->why_not = "no combination of data, tensor and pipeline parallelism fits the memory";
         return NNC_OK;
     }
@@ -405,6 +406,7 @@ nnc_status row_hybrid(rows *r, nnc_partition_row *row)
         keep_executed(r, &found, &s->found);
     }
     if (!s->found.n) {
+        row->lacks_memory = true;
         row->why_not = "nnc executes no combination of replicas with pipelines or splits that fits";
         return NNC_OK;
     }

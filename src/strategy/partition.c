@@ -81,6 +81,50 @@ static nnc_status find_batch(const nnc_model *m, nnc_partition_table *t, nnc_sin
     return oom ? nnc_nomem(sink) : NNC_OK;
 }
 
+/* No strategy that was asked for is possible: they are the wrong ones for the model or the devices. */
+static nnc_status refuse(const nnc_partition_table *t, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) all = {0};
+    for (int i = 0; i < t->n_row; i++) {
+        nnc_puts(&all, i ? "; " : "");
+        if (strncmp(t->row[i].why_not, "--strategy=", 11) != 0)
+            nnc_printf(&all, "--strategy=%s is not possible: ", t->row[i].strategy);
+        nnc_puts(&all, t->row[i].why_not);
+    }
+    NNC_NEED(!all.oom, sink);
+    return nnc_fail0(sink, NNC_E_USAGE, "%s", nnc_text_str(&all));
+}
+
+/* Says on standard error why no strategy fits. NNC_E_USAGE: none is possible. */
+static nnc_status say_none_fits(const nnc_partition_table *t, nnc_sink *sink)
+{
+    const nnc_partition_row *least = NULL, *lacks = NULL;
+    int64_t least_bytes = 0;
+    for (int i = 0; i < t->n_row; i++) {
+        const nnc_partition_row *r = &t->row[i];
+        lacks = r->why_not && r->lacks_memory ? r : lacks;
+        const int64_t bytes = r->why_not ? 0 : nnc_partition_most_memory(t, r);
+        if (!r->why_not && (!least || bytes < least_bytes)) {
+            least = r;
+            least_bytes = bytes;
+        }
+    }
+    if (!least && !lacks)
+        return refuse(t, sink);
+    NNC_LOCAL(nnc_text) has = {0};
+    NNC_LOCAL(nnc_text) needs = {0};
+    nnc_put_bytes(&has, nnc_partition_capacity(t));
+    nnc_put_bytes(&needs, least_bytes);
+    if (!least)
+        nnc_note(sink, (nnc_loc){0}, "does not fit devices of %s: --strategy=%s: %s",
+            nnc_text_str(&has), lacks->strategy, lacks->why_not);
+    else
+        nnc_note(sink, (nnc_loc){0}, "%s devices of %s: the least need is %s%s (--strategy=%s)",
+            least->open ? "no strategy is known to fit" : "no strategy fits", nnc_text_str(&has),
+            nnc_text_str(&needs), least->planned ? "" : " by estimate", least->strategy);
+    return NNC_OK;
+}
+
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink)
 {
@@ -138,6 +182,8 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         nnc_timeline_destroy(t.row[i].simulated);
     }
     NNC_TRY(st);
+    if (!*fits)
+        NNC_TRY(say_none_fits(&t, sink));
     NNC_TRY(find_batch(m, &t, sink));
     nnc_partition_print(&t, f, out);
     return out->oom ? nnc_nomem(sink) : NNC_OK;

@@ -276,6 +276,10 @@ nnc_status nnc_partition_several_report(nnc_env *e, nnc_model *const *m, const c
     else if (!st)
         json_report(&s, &w);
     *fits = !st && s.at[s.n_run - 1].fits;
+    const char *why = st || *fits ? NULL : s.at[s.n_run - 1].why_not;
+    if (!st && !*fits)
+        nnc_note(sink, (nnc_loc){0}, "the models do not fit %d device%s together: %s", s.devices,
+            nnc_plural(s.devices, "s"), why ? why : "a plan needs more than a device has");
     nnc_arena_deinit(&s.a);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -178,7 +178,7 @@ typedef struct nnc_partition_way {
     int runs;             /* runs of the plan in an iteration; 0: nnc cannot execute the strategy for this model */
     nnc_strategy strategy; /* --strategy */
     int devices;          /* of the plan */
-    int replicas, micro;  /* --replicas (for `data` the number of devices), --micro-batches of a pipeline; 0: 1 */
+    int replicas, micro;  /* --replicas (for `data` the number of devices), --micro-batches, of inference --batch-parts; 0: 1 */
     int chunks;           /* --chunks; 0: the default */
     int zero;             /* --zero */
     int streams;          /* --streams, if more than the options' number: collectives use the second stream; 0: that of the options */
@@ -190,6 +190,7 @@ typedef struct nnc_partition_row {
     nnc_strategy id;
     const char *strategy;   /* its name; for `auto` with the combination found */
     const char *why_not;    /* why the strategy is impossible here; NULL: it is possible, and the rest is filled */
+    bool lacks_memory;      /* why_not is that nothing fits the memory, not that the strategy is wrong for the model */
     const char *place;      /* its --place text; NULL: no placement of layers */
     nnc_partition_way way;
     const char *note;       /* or NULL */
@@ -268,7 +269,9 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
     const nnc_partition_row *row, bool code, nnc_artifact **out, int *runs, nnc_sink *sink) NNC_MUST;
 /* Whether both rows execute the same plan, as pipelines with equal cuts do. */
 bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row *b);
-/* memory.c: decides which rows fit, and makes plans if the estimates are too close. nnc_partition_take_plan: takes a plan's bytes into a
+/* memory.c: bytes of the fullest device. */
+int64_t nnc_partition_most_memory(const nnc_partition_table *t, const nnc_partition_row *row);
+/* Decides which rows fit, and makes plans if the estimates are too close. nnc_partition_take_plan: takes a plan's bytes into a
  * row. */
 nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_sink *sink) NNC_MUST;

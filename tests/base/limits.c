@@ -137,6 +137,12 @@ static bool is_limited(int resource, const char *by)
     ok = ok && has(said, "out of host memory: 2147483648 bytes are wanted for input x, ") &&
          has(said, " are available (ulimit -") && has(said, by);
     nnc_sink_destroy(s);
+    const struct rlimit least = {1 << 20, 1 << 20};
+    ok = ok && (s = nnc_sink_create()) && !nnc_need_library_room(s) &&
+         !setrlimit((__rlimit_resource_t)resource, &least) &&
+         nnc_need_library_room(s) == NNC_E_NOMEM &&
+         has(nnc_sink_at(s, 0)->message,
+             "out of host memory: 16777216 bytes are wanted for calls of libraries, ");
     return ok;
 }
 

@@ -32,7 +32,8 @@ static void put(names *t, const char *const *ends, const char *path, int a, int 
     add(t, text, ends);
 }
 
-static void efficientnet(names *t, const int *depth)
+/* se: without it a MobileNetV2. */
+static void efficientnet(names *t, const int *depth, bool se)
 {
     add(t, "conv_stem", weight);
     add(t, "bn1", norm);
@@ -44,8 +45,10 @@ static void efficientnet(names *t, const int *depth)
             }
             put(t, weight, "blocks.%d.%d.conv_dw", s, i);
             put(t, norm, s ? "blocks.%d.%d.bn2" : "blocks.%d.%d.bn1", s, i);
-            put(t, both, "blocks.%d.%d.se.conv_reduce", s, i);
-            put(t, both, "blocks.%d.%d.se.conv_expand", s, i);
+            if (se) {
+                put(t, both, "blocks.%d.%d.se.conv_reduce", s, i);
+                put(t, both, "blocks.%d.%d.se.conv_expand", s, i);
+            }
             put(t, weight, s ? "blocks.%d.%d.conv_pwl" : "blocks.%d.%d.conv_pw", s, i);
             put(t, norm, s ? "blocks.%d.%d.bn3" : "blocks.%d.%d.bn2", s, i);
         }
@@ -253,10 +256,19 @@ TEST(timm_efficientnet)
     for (size_t i = 0; i < NNC_COUNT(of); i++) {
         static names t;
         t.n = 0;
-        efficientnet(&t, of[i].depth);
+        efficientnet(&t, of[i].depth, true);
         check(of[i].model, (const char *const[]){"slim=16", NULL}, &t,
             "timm's names (EfficientNet) were recognised");
     }
+}
+
+TEST(timm_mobilenet_v2)
+{
+    static names t;
+    t.n = 0;
+    efficientnet(&t, (const int[]){1, 2, 3, 4, 3, 3, 1}, false);
+    check("models/mobilenet_v2.json", (const char *const[]){NULL}, &t,
+        "timm's names (MobileNetV2) were recognised: 262 tensors");
 }
 
 TEST(timm_vgg_and_vit)
