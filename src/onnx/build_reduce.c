@@ -96,7 +96,7 @@ bool ox_reduce(ox_build *b)
             count *= (double)t.dim[axes[i]];
         x = ox_2n(b, OP_div, x, count);
     }
-    x = l2 ? ox_root(b, x, 0.5) : log_sum ? ox_1(b, OP_log, x) : x;
+    x = l2 ? ox_1(b, OP_sqrt, x) : log_sum ? ox_1(b, OP_log, x) : x;
     return ox_give(b, truth ? ox_to(b, x, DT_bool) : x);
 }
 
