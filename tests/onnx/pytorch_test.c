@@ -188,3 +188,18 @@ TEST(sequences_that_loops_make)
     om_output(&m, "y");
     GIVES(&m, x, 1, 2, -1, -2, -1, -2);
 }
+
+/* An EmbeddingBag's mean of an empty bag: the rows that no index names. */
+TEST(mean_of_an_empty_bag)
+{
+    om m = {0};
+    const float x[] = {1, 2, 3, 4};
+    om_input(&m, "x", OM_F32, "2 2");
+    om_ints(&m, "one", 1, (int64_t[]){1});
+    om_node(&m, "Slice", "x one one", "none", "");
+    om_node(&m, "ReduceMean", "none", "mean", "axes=[0] keepdims=0");
+    om_node(&m, "Add", "x mean", "y", "");
+    om_output(&m, "y");
+    m.opset = 13;
+    GIVES(&m, x, 1, 2, 3, 4);
+}
