@@ -72,10 +72,52 @@ static const char *clamp_derivative(const visit *a)
     return first ? ";le(b,a)" : "le(a,b)";
 }
 
+/* Does v consist of sums and products of squares or other powers, and positive numbers? Where it is 0, its derivatives are. */
+static bool sums_powers(const nnc_graph *g, nnc_ref v, int depth)
+{
+    const nnc_node *n = nnc_def(g, v);
+    double e;
+    bool linear = false;
+    switch (n->op) {
+    case OP_square: return true;
+    case OP_pow: return nnc_const_scalar(g, n->in[1], &e) && e > 1;
+    case OP_constant: return nnc_const_scalar(g, v, &e) && e > 0;
+    case OP_mul:
+    case OP_add:
+    case OP_div:
+    case OP_conv:
+    case OP_avgpool:
+    case OP_reduce_sum:
+    case OP_reduce_mean:
+    case OP_broadcast:
+    case OP_reshape:
+    case OP_transpose: linear = true; break;
+    default: break;
+    }
+    if (n->op == OP_mul && n->in[0] == n->in[1])
+        return true;
+    for (int i = 0; linear && i < n->n_in; i++)
+        linear = depth && sums_powers(g, n->in[i], depth - 1);
+    return linear;
+}
+
+/* sqrt(v), or v to a power below 1, of such a sum is a norm, or a deviation: of zeros it has gradient 0, not 0 times infinity. */
+static const char *norm_derivative(const visit *a)
+{
+    double e = 0.5;
+    if (a->n.op == OP_pow && (!nnc_const_scalar(a->g, a->n.in[1], &e) || e <= 0 || e >= 1))
+        return NULL;
+    return !sums_powers(a->g, a->n.in[0], 8) ? NULL
+           : a->n.op == OP_sqrt              ? "select(eq(y,0),0,mul(dy,div(0.5,y)))"
+                                             : "select(eq(y,0),0,mul(dy,mul(b,pow(a,sub(b,1)))))";
+}
+
 static const char *derivative_of(const visit *a)
 {
     const nnc_op of = (nnc_op)a->n.op;
-    const char *clamp = of == OP_max || of == OP_min ? clamp_derivative(a) : NULL;
+    const char *clamp = of == OP_max || of == OP_min    ? clamp_derivative(a)
+                        : of == OP_sqrt || of == OP_pow ? norm_derivative(a)
+                                                        : NULL;
     nnc_sop op;
     int i = find_compound(of);
     if (clamp)

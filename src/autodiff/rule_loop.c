@@ -85,15 +85,28 @@ void gather_elements_rule(visit *a)
     give(a, 0, scattered(a, &x, a->n.in[1], a->dy[0]));
 }
 
+/* Indices with the places along the first `batch` dimensions before their own. */
+static nnc_ref with_places(visit *a, nnc_ref index, int batch)
+{
+    nnc_ref v[NNC_MAX_RANK + 1];
+    nnc_type t = *nnc_typeof(a->g, index);
+    const int last = t.rank - 1;
+    v[batch] = index;
+    t.dim[last] = 1;
+    t = nnc_type_make((nnc_dtype)t.dtype, t.rank, t.dim);
+    for (int d = 0; d < batch; d++) {
+        const nnc_attr dim = nnc_ai(AT_dim, d);
+        v[d] = nnc_build_typed(a->g, OP_iota, 0, NULL, 1, &dim, &t);
+    }
+    return batch ? nnc_concat(a->g, batch + 1, v, last) : index;
+}
+
 void gather_nd_rule(visit *a)
 {
     const nnc_type x = *in_type(a, 0);
     const nnc_attr add = nnc_aw(AT_reduction, "add");
-    if (nnc_attr_int(&a->n, AT_batch_dims, 0)) {
-        refuse(a, " with batch_dims");
-        return;
-    }
-    const nnc_ref in[] = {full_like(a, &x, 0), a->n.in[1], a->dy[0]};
+    nnc_ref index = with_places(a, a->n.in[1], (int)nnc_attr_int(&a->n, AT_batch_dims, 0));
+    const nnc_ref in[] = {full_like(a, &x, 0), index, a->dy[0]};
     give(a, 0, nnc_build(a->g, OP_scatter_nd, 3, in, 1, &add));
 }
 

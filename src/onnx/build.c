@@ -248,14 +248,6 @@ nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
     return ox_op(b, OP_select, 3, (nnc_ref[]){c, yes, no}, 0, NULL);
 }
 
-nnc_ref ox_root(ox_build *b, nnc_ref v, double p)
-{
-    nnc_ref none = ox_2n(b, OP_eq, v, 0);
-    nnc_ref base = ox_select(b, none, ox_num(b, ox_dt(b, v), 1), v);
-    nnc_ref root = p == 0.5 ? ox_1(b, OP_sqrt, base) : ox_2n(b, OP_pow, base, p);
-    return ox_select(b, none, v, root);
-}
-
 nnc_ref ox_inner(ox_build *b, const char *op, int64_t opset, int n_in, const nnc_ref *in,
     int n_attr, const ox_attr *attr)
 {

@@ -4,6 +4,20 @@
 #include <string.h>
 
 /* The op of the row; attributes of the row with a default are the op's. */
+/* z, if x is sigmoid(-z) or 1 - sigmoid(z), whose logarithm is -softplus(z), also where x is 0 in floats. PyTorch writes LogSigmoid and the
+ * loss BCEWithLogits so. */
+static nnc_ref sigmoid_operand(ox_build *b, nnc_ref x)
+{
+    const nnc_graph *g = b->x->g;
+    const nnc_node *n = nnc_def(g, x);
+    double one = 0;
+    const bool rest = n->op == OP_sub && nnc_const_scalar(g, n->in[0], &one) && one == 1;
+    n = rest ? nnc_def(g, n->in[1]) : n;
+    if (n->op != OP_sigmoid)
+        return NNC_NONE;
+    return rest ? n->in[0] : ox_1(b, OP_neg, n->in[0]);
+}
+
 bool ox_unary(ox_build *b)
 {
     nnc_attr a[4];
@@ -18,6 +32,9 @@ bool ox_unary(ox_build *b)
             a[n++] = nnc_af(key, ox_float(b, name, nnc_strtod(p + word + 1, NULL)));
         p += len + strspn(p + len, " ");
     }
+    nnc_ref sum = b->row->op == OP_log ? sigmoid_operand(b, x) : NNC_NONE;
+    if (sum != NNC_NONE)
+        return ox_give(b, ox_1(b, OP_neg, ox_1(b, OP_softplus, sum)));
     return ox_give(b, ox_op(b, b->row->op, 1, &x, n, a));
 }
 

@@ -63,6 +63,28 @@ bool ox_reverse_sequence(ox_build *b)
 
 /* ---- scatters -------------------------------------------------------------------------------- */
 
+/* x with `from` where the mask is true: one number, or one for each true element in their order. */
+static nnc_ref masked(ox_build *b, nnc_ref x, nnc_ref mask, nnc_ref from)
+{
+    const nnc_type t = *ox_type(b, x), m = *ox_type(b, mask), f = *ox_type(b, from);
+    int64_t d[NNC_MAX_RANK], n = nnc_type_numel(&m), all = nnc_type_numel(&f);
+    bool fits = m.rank <= t.rank && (all == 1 || (m.rank == t.rank && f.rank == 1));
+    for (int i = 0; i < t.rank; i++) {
+        d[i] = i < m.rank ? m.dim[i] : 1;
+        fits = fits && (i >= m.rank || d[i] == t.dim[i]);
+    }
+    if (!fits)
+        return ox_refuse(b, "what it writes depends on the number of true elements"), NNC_NONE;
+    nnc_ref where = ox_reshape(b, mask, t.rank, d);
+    if (all == 1)
+        return ox_select(b, where, ox_reshape(b, from, 0, NULL), x);
+    nnc_ref one = ox_to(b, ox_reshape(b, mask, 1, &n), DT_i64);
+    nnc_ref at = ox_2n(b, OP_sub, ox_on_axis(b, OP_cumsum, 1, &one, 0), 1);
+    at = ox_2n(b, OP_min, ox_2n(b, OP_max, at, 0), (double)all - 1);
+    nnc_ref v[2] = {from, at};
+    return ox_select(b, where, ox_reshape(b, ox_on_axis(b, OP_gather, 2, v, 0), t.rank, t.dim), x);
+}
+
 bool ox_scatter(ox_build *b)
 {
     if (ox_has_empty(b)) { /* nothing is written */
@@ -71,6 +93,8 @@ bool ox_scatter(ox_build *b)
     }
     nnc_ref v[3] = {ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)};
     nnc_attr a[2] = {nnc_aw(AT_reduction, ox_word(b, "reduction", "none"))};
+    if (b->row->op == OP_scatter_nd && ox_dt(b, v[1]) == DT_bool)
+        return ox_give(b, masked(b, v[0], v[1], v[2]));
     int axis, n = 1;
     if (b->row->op == OP_scatter) {
         if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, v[0])->rank, &axis))

@@ -7,7 +7,8 @@ static nnc_attr eps(ox_build *b)
     return nnc_af(AT_eps, ox_float(b, "epsilon", 1e-5));
 }
 
-/* Normalisation by the batch itself: its mean and variance replace v[3] and v[4], whose running averages are results 1 and 2. */
+/* Normalisation by the batch itself: its mean and variance replace v[3] and v[4], whose running averages are results 1 and 2. Before
+ * operator set 14 they are results 3 and 4. */
 static bool by_batch(ox_build *b, nnc_ref v[5])
 {
     const nnc_type x = *ox_type(b, v[0]);
@@ -24,6 +25,8 @@ static bool by_batch(ox_build *b, nnc_ref v[5])
                 now = ox_2n(b, OP_mul, of[i], 1 - momentum);
         if (ox_wants(b, 1 + i) &&
             !ox_set(b, 1 + i, ox_to(b, ox_2(b, OP_add, was, now), ox_dt(b, ox_in(b, 3 + i)))))
+            return false;
+        if (ox_wants(b, 3 + i) && !ox_set(b, 3 + i, of[i]))
             return false;
         v[3 + i] = of[i];
     }
@@ -43,7 +46,8 @@ bool ox_batchnorm(ox_build *b)
     const nnc_type x = *ox_type(b, v[0]);
     if (x.rank == 1) /* a batch of one channel */
         v[0] = ox_reshape(b, v[0], 2, (int64_t[]){x.dim[0], 1});
-    if (v[0] != NNC_NONE && ox_int(b, "training_mode", 0) && !by_batch(b, v))
+    const bool train = ox_int(b, "training_mode", 0) || (b->opset < 14 && b->n_out > 1);
+    if (v[0] != NNC_NONE && train && !by_batch(b, v))
         return false;
     nnc_ref r = ox_op(b, OP_batchnorm, 5, v, 1, &a);
     return ox_give(b, x.rank == 1 ? ox_reshape(b, r, 1, x.dim) : r);
@@ -159,7 +163,7 @@ bool ox_mvn(ox_build *b)
         return ox_wrong(b, "its axes are empty");
     nnc_ref d = ox_2(b, OP_sub, x, ox_reduced(b, OP_reduce_mean, x, n, axes, true));
     nnc_ref var = ox_reduced(b, OP_reduce_mean, ox_1(b, OP_square, d), n, axes, true);
-    return ox_give(b, ox_2(b, OP_div, d, ox_2n(b, OP_add, ox_root(b, var, 0.5), 1e-9)));
+    return ox_give(b, ox_2(b, OP_div, d, ox_2n(b, OP_add, ox_1(b, OP_sqrt, var), 1e-9)));
 }
 
 /* x / norm along an axis, 0 where the norm is. */

@@ -150,10 +150,10 @@ bool ox_pool(ox_build *b)
 /* |x|^p, and with 1/p its inverse. */
 static nnc_ref power(ox_build *b, nnc_ref x, double p)
 {
-    return p == 1   ? x
-           : p == 2 ? ox_1(b, OP_square, x)
-           : p < 1  ? ox_root(b, x, p)
-                    : ox_2n(b, OP_pow, x, p);
+    return p == 1     ? x
+           : p == 2   ? ox_1(b, OP_square, x)
+           : p == 0.5 ? ox_1(b, OP_sqrt, x)
+                      : ox_2n(b, OP_pow, x, p);
 }
 
 bool ox_lp_pool(ox_build *b)

@@ -18,14 +18,14 @@ static nnc_ref log_sum_exp(ox_build *b, nnc_ref x, int n, const int64_t *axes, b
     return keep ? r : reduce(b, OP_reduce_sum, r, n, axes, false);
 }
 
-/* What a reduction of no elements gives. */
+/* What a reduction of no elements gives. Mean: 0 as in ONNX Runtime, and as in the EmbeddingBag that PyTorch writes with it. */
 static double identity_of(const char *kind)
 {
     static const struct {
         const char *kind;
         double v;
-    } rows[] = {{"Prod", 1}, {"Max", -INFINITY}, {"Min", INFINITY}, {"Mean", NAN},
-        {"LogSum", -INFINITY}, {"LogSumExp", -INFINITY}};
+    } rows[] = {{"Prod", 1}, {"Max", -INFINITY}, {"Min", INFINITY}, {"LogSum", -INFINITY},
+        {"LogSumExp", -INFINITY}};
     for (size_t i = 0; i < NNC_COUNT(rows); i++)
         if (!strcmp(kind, rows[i].kind))
             return rows[i].v;
@@ -96,7 +96,7 @@ bool ox_reduce(ox_build *b)
             count *= (double)t.dim[axes[i]];
         x = ox_2n(b, OP_div, x, count);
     }
-    x = l2 ? ox_root(b, x, 0.5) : log_sum ? ox_1(b, OP_log, x) : x;
+    x = l2 ? ox_1(b, OP_sqrt, x) : log_sum ? ox_1(b, OP_log, x) : x;
     return ox_give(b, truth ? ox_to(b, x, DT_bool) : x);
 }
 

@@ -22,6 +22,12 @@ static bool cropped(const resize *r)
     return !strcmp(r->where, "tf_crop_and_resize");
 }
 
+/* Of nearest in f32, as in PyTorch and ONNX Runtime: 3 / 0.6 is 5 there, and 4.9999999 for the scale 0.60000002 in f64. */
+static double unscaled(const resize *r, double x)
+{
+    return r->radius ? x / r->scale : (float)x / (float)r->scale;
+}
+
 /* The coordinate in the input of result i. */
 static double origin(const resize *r, int64_t i)
 {
@@ -35,10 +41,10 @@ static double origin(const resize *r, int64_t i)
     if (cropped(r))
         return (r->from + x * (r->to - r->from) / (double)(r->out - 1)) * (double)(r->in - 1);
     if (!strcmp(r->where, "asymmetric"))
-        return x / r->scale;
+        return unscaled(r, x);
     if (!strcmp(r->where, "pytorch_half_pixel") && wide == 1)
         return 0;
-    double at = (x + 0.5) / r->scale - 0.5;
+    double at = unscaled(r, x + 0.5) - 0.5;
     if (!strcmp(r->where, "half_pixel_symmetric"))
         at += (double)r->in / 2 * (1 - (double)r->out / wide);
     return at;

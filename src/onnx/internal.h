@@ -293,6 +293,8 @@ bool ox_row_const(const ox_row *row, size_t input);
 
 /* order.c: sorts nodes topologically. False: reported. */
 bool ox_order(ox *x, ox_node *node, size_t n);
+/* mask.c: makes x[mask] = v of NonZero and ScatterND a ScatterND by a mask. false: out of memory. */
+bool ox_masks(ox *x, ox_graph *g);
 bool ox_open_graph(ox *x, ox_span s, ox_graph *out); /* reads a graph and sorts its nodes */
 nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g);
 ox_value *ox_lookup(ox_scope *s, const char *name);
@@ -374,8 +376,6 @@ nnc_ref ox_op(
 nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x);
 nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y);
 nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no);
-/* v^p, p < 1, for a sum v of powers. The root's derivative at 0 is infinite, but a norm's gradient there is 0, as in PyTorch. */
-nnc_ref ox_root(ox_build *b, nnc_ref v, double p);
 nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis);
 nnc_ref ox_joined(ox_build *b, int n, const nnc_ref *v, int64_t axis); /* concat */
 nnc_ref ox_reduced(

@@ -144,6 +144,6 @@ bool ox_order(ox *x, ox_node *node, size_t n)
 
 bool ox_open_graph(ox *x, ox_span s, ox_graph *out)
 {
-    return ox_read_graph(&x->r, s, out) ? ox_order(x, out->node, out->n_node)
+    return ox_read_graph(&x->r, s, out) ? ox_order(x, out->node, out->n_node) && ox_masks(x, out)
                                         : ox_stop(x, x->r.status);
 }

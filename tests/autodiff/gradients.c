@@ -28,6 +28,9 @@ static const char *const graphs[] = {
     "graph @last {\n%x = input : f64[2,2,5]\n%i = constant : i64[] = [-2]\n%y = gather %x, %i "
     "{axis=2}\nreturn %y\n}",
     "graph @tuples {\n%x = input : f64[4,4,2,3]\n" INDEX "%y = gather_nd %x, %i\nreturn %y\n}",
+    "graph @tuples_of_batches {\n%x = input : f64[2,4,3]\n%i = constant : i64[2,3,1] = [0, 2, 1, "
+    "3, "
+    "3, 0]\n%y = gather_nd %x, %i {batch_dims=1}\nreturn %y\n}",
     "graph @put {\n%x = input : f64[2,5]\n%u = input : f64[2,3]\n" INDEX
     "%y = scatter %x, %i, %u {axis=1, reduction=add}\nreturn %y\n}",
     "graph @replace {\n%x = input : f64[2,5]\n%u = input : f64[2,2]\n%i = constant : i64[2,2] = "
@@ -139,6 +142,40 @@ static double slope(const char *op, const char *attributes, double x)
         op, attributes);
     gradient_at(text, &x, &dx, 1);
     return dx;
+}
+
+/* Norms and deviations, written out: of zeros and of equal numbers they have gradient 0, other roots an infinite one. */
+TEST(norms_of_zeros)
+{
+    static const struct {
+        const char *body;
+        double x, dx;
+    } at[] = {
+        {"%q = mul %x, %x\n%s = reduce_sum %q {axes=[0], keepdims=0}\n%y = sqrt %s", 0, 0},
+        {"%a = abs %x\n%e = constant : f64[] = [3]\n%q = pow %a, %e\n%s = reduce_sum %q {axes=[0], "
+         "keepdims=0}\n%r = constant : f64[] = [0.25]\n%y = pow %s, %r",
+            0, 0},
+        {"%m = reduce_mean %x {axes=[0], keepdims=1}\n%d = sub %x, %m\n%q = square %d\n%s = "
+         "reduce_sum %q {axes=[0], keepdims=0}\n%n = constant : f64[] = [2]\n%v = div %s, %n\n%y = "
+         "sqrt %v",
+            5, 0},
+        {"%a = square %x\n%b = mul %x, %x\n%s = add %a, %b\n%y = sqrt %s", 0, 0},
+        {"%a = reduce_sum %x {axes=[0], keepdims=0}\n%p = square %a\n%b = square %x\n%s = mul %p, "
+         "%b\n%y = sqrt %s",
+            0, 0},
+        {"%q = square %x\n%y = sqrt %q", -3, -1},
+        {"%y = sqrt %x", 0, INFINITY},
+    };
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        char text[400];
+        double x[2] = {at[i].x, at[i].x}, dx[2] = {NAN, NAN};
+        snprintf(text, sizeof text, "graph @norm {\n%%x = input : f64[2]\n%s\nreturn %%y\n}",
+            at[i].body);
+        gradient_at(text, x, dx, 2);
+        for (int k = 0; k < 2; k++)
+            if (!(dx[k] == at[i].dx))
+                test_fail(__FILE__, __LINE__, "%s at %g: %g", at[i].body, x[k], dx[k]);
+    }
 }
 
 /* The gradient of a batch norm by the statistics of its batch takes two sums a channel, beside the mean and the variance. */
