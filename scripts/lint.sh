@@ -27,6 +27,8 @@ for folder in src/*/; do
     grep -q "^$folder " scripts/lines.txt || echo "src/$folder: no row in scripts/lines.txt"
 done)
 [ -z "$grown" ] || { echo "folders over their number of lines (scripts/lines.txt):"; echo "$grown"; fail=1; }
+# Conditions that mutants.py takes away stand where its table says.
+moved=$(python3 tests/mutants/mutants.py --check 2>&1) || { echo "$moved"; fail=1; }
 # These read and write numbers in the host program's locale; printf of doubles into a buffer does too (nnc_snprintf).
 local=$(git grep -nE '(^|[^_a-z])(strtod|strtof|atof|atoi)\(' -- src ':!src/base/text.c')
 [ -z "$local" ] || { echo "write nnc_strtod, or strtol with its end checked:"; echo "$local"; fail=1; }

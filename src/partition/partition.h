@@ -182,34 +182,6 @@ typedef struct nnc_pipeline_time {
 nnc_status nnc_pipeline_run(const nnc_pipeline *p, const nnc_pipeline_costs *c, nnc_arena *a, nnc_pipeline_time *out,
     nnc_sink *sink) NNC_MUST;
 
-/* ---- replicated stages (hybrid.c) ------------------------------------------------------------------------------------------ */
-
-/* PipeDream's planner. Stages are contiguous. The devices of a stage are equal, take micro-batches by turns and sum their gradients. */
-typedef struct nnc_hybrid_problem {
-    int n_layer;
-    const int64_t *time;     /* by layer: all passes of one micro-batch */
-    const int64_t *weight;   /* by layer: bytes of gradients to sum */
-    const int64_t *boundary; /* n_layer + 1: bytes that cross position i, in both directions together */
-    int n_level;             /* 1: devices; 2: devices in servers */
-    int count[2];            /* devices of a server (or all devices), servers */
-    nnc_links links[2];      /* within a server, between servers */
-    /* Memory of one level, if capacity > 0: (fixed + saved) x versions. Asynchronous pipelining stashes as many versions of weights and
-     * saved tensors: versions = ceil(devices from this stage on / devices of this stage) */
-    int64_t capacity;
-    const int64_t *fixed, *saved;
-} nnc_hybrid_problem;
-
-typedef struct nnc_hybrid_stage { int first, end, replicas; /* layers first .. end-1 */ } nnc_hybrid_stage;
-typedef struct nnc_hybrid_plan {
-    bool ok;
-    int64_t ns;      /* of the slowest stage or transfer: time per micro-batch in the steady state */
-    int n_stage;
-    nnc_hybrid_stage *stage; /* of the top level. Replicas are devices, on two levels a multiple of a server's. Some devices stay unused
-                              * if that is faster */
-    int64_t data_parallel_ns; /* for comparison: all layers on all devices */
-} nnc_hybrid_plan;
-nnc_status nnc_hybrid_solve(const nnc_hybrid_problem *p, nnc_arena *a, nnc_hybrid_plan *out, nnc_sink *sink) NNC_MUST;
-
 /* ---- branches, several models (branch.c, ios.c) ------------------------------------------------------------------------------ */
 
 /* Ops in topological order. Op i reads the results of need[start[i] .. start[i+1]). */

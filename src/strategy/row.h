@@ -49,11 +49,9 @@ const char *row_place_of_stages(const rows *r, int devices, int stages, const in
 nnc_status row_stages(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut) NNC_MUST;
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
-/* links.c: sets r->links from described hardware. row_level_links: links between `units` groups of `each` neighbouring devices, with
- * their bandwidth multiplied by a factor. */
+/* links.c: sets r->links from described hardware. */
 nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
 nnc_links row_described_half(const rows *r); /* what r->half is for described hardware */
-nnc_status row_level_links(rows *r, const nnc_cluster *c, int each, int units, double bandwidth, nnc_links *out) NNC_MUST;
 
 /* Overheads of described CPU devices, beside their commands: of each run of a plan; of waking up after a wait of `waited_ns`. */
 int64_t row_run_ns(const rows *r);

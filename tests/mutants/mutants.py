@@ -3,7 +3,7 @@
 
 table.txt lists single conditions: a file, a line of it that is there once, and what stands in its place (default: the condition is
 false). For each, this builds the mutant in a folder of its own and runs the programs named for the file's folder, cheapest first, until
-one fails. A line that is no longer there once is an error: the table moves with the code.
+one fails. A line that is no longer there once is an error, which scripts/lint.sh checks: the table moves with the code.
 
     python3 tests/mutants/mutants.py [--build build-mutants] [--only TEXT] [--missed] [--result tests/mutants/result.txt]
 
@@ -19,6 +19,7 @@ import sys
 import time
 
 # Test programs by folder, with a name that limits what runs ("" is all), cheapest first.
+OF_API = [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault"), ("test_api", "ties"), ("test_api", "choice"), ("test_api", "formulas"), ("test_api", "dropouts"), ("test_api", "validation_is"), ("test_api", "weights_that"), ("test_api", "files_of"), ("test_api", "other_frozen"), ("test_api", "impossible"), ("test_cli", "trainings")]
 PROGRAMS = {
     "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", ""), ("test_api", "option"), ("test_cli", "")],
     "tensors": [("test_tensors", ""), ("test_frontend", "")],
@@ -34,7 +35,8 @@ PROGRAMS = {
     "codegen": [("test_codegen", ""), ("test_net", "random")],
     "train": [("test_api", "formulas"), ("test_api", "dropouts"), ("test_api", "rates"), ("test_api", "learning_rates"), ("test_api", "statistics"), ("test_api", "accumulated"), ("test_api", "frozen"), ("test_api", "steps"), ("test_api", "loss"), ("test_api", "targets"), ("test_net", "train")],
     "data": [("test_data", ""), ("test_api", "validation_is"), ("test_cli", "trainings")],
-    "api": [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault"), ("test_api", "ties"), ("test_api", "choice"), ("test_api", "formulas"), ("test_api", "dropouts"), ("test_api", "validation_is"), ("test_api", "weights_that"), ("test_api", "files_of"), ("test_api", "other_frozen"), ("test_api", "impossible"), ("test_cli", "trainings")],
+    "check": OF_API,
+    "trainer": OF_API,
 }
 SECONDS = 600
 
@@ -110,6 +112,8 @@ def main():
     rows = [r for r in table if o.only in r[0] or o.only in r[1]]
     moved = 0
     for file, line, new, n in rows:
+        if file.split("/")[1] not in PROGRAMS:
+            sys.exit(f"{o.table}:{n}: {file}: PROGRAMS has no tests of its folder")
         moved += apply(open(file).read(), line, new or without(line), f"{o.table}:{n}: {file}") is None
     if moved:
         sys.exit(f"{moved} of {len(rows)} lines of {o.table} have moved: write what stands there now")

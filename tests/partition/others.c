@@ -1,186 +1,8 @@
-/* tests/partition/others.c -- replicated stages, branches, several models, data parallelism, splits: against brute force, by hand, and
+/* tests/partition/others.c -- branches, several models, data parallelism, splits: against brute force, by hand, and
  * against published formulas. */
 #include "draw.h"
 
 enum { MOST = 10 };
-
-/* ---- replicated stages ----------------------------------------------------------------------------------- */
-
-typedef struct hybrid {
-    nnc_hybrid_problem p;
-    int64_t time[MOST], weight[MOST], boundary[MOST + 1], fixed[MOST], saved[MOST];
-    nnc_flat_links flat[2];
-} hybrid;
-
-static void make_hybrid(hybrid *h, int round, int layers, int devices)
-{
-    draw d = draw_from("hybrid", round);
-    memset(h, 0, sizeof *h);
-    for (int i = 0; i <= layers; i++) {
-        h->boundary[i] = draw_below(&d, 3000);
-        if (i == layers)
-            break;
-        h->time[i] = 1 + draw_below(&d, 1000);
-        h->weight[i] = draw_below(&d, 4000);
-        h->fixed[i] = draw_below(&d, 100);
-        h->saved[i] = draw_below(&d, 100);
-    }
-    for (int k = 0; k < 2; k++)
-        h->flat[k] = (nnc_flat_links){INT64_C(1000000000) << draw_below(&d, 4), draw_below(&d, 20)};
-    h->p = (nnc_hybrid_problem){.n_layer = layers,
-        .time = h->time,
-        .weight = h->weight,
-        .boundary = h->boundary,
-        .n_level = 1,
-        .count = {devices, 1},
-        .links = {nnc_links_flat(&h->flat[0]), nnc_links_flat(&h->flat[1])},
-        .capacity = draw_below(&d, 2) ? 300 + draw_below(&d, 1500) : 0,
-        .fixed = h->fixed,
-        .saved = h->saved};
-}
-
-/* One stage of layers i .. j-1 on k of `m` units that are left; INT64_MAX: does not fit. */
-static int64_t one_stage(const nnc_hybrid_problem *p, int i, int j, int k, int m)
-{
-    static const int id[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
-    int64_t t = 0, w = 0, bytes = 0;
-    for (int l = i; l < j; l++) {
-        t += p->time[l];
-        w += p->weight[l];
-        bytes += p->fixed[l] + p->saved[l];
-    }
-    if (p->capacity && bytes * ((m + k - 1) / k) > p->capacity)
-        return INT64_MAX;
-    return (t + nnc_links_allreduce(&p->links[0], id, k, w) + k - 1) / k;
-}
-
-static int64_t brute_hybrid(const nnc_hybrid_problem *p, int i, int m)
-{
-    if (i == p->n_layer)
-        return m ? INT64_MAX : 0; /* all m are used */
-    int64_t best = INT64_MAX;
-    for (int j = i + 1; j <= p->n_layer; j++)
-        for (int k = 1; k <= m; k++) {
-            int64_t t = nnc_max64(one_stage(p, i, j, k, m), brute_hybrid(p, j, m - k));
-            if (j < p->n_layer)
-                t = nnc_max64(t, nnc_links_p2p(&p->links[0], 0, 1, p->boundary[j]));
-            best = nnc_min64(best, t);
-        }
-    return best;
-}
-
-TEST(replicated_stages_equal_brute_force)
-{
-    int fits = 0, mixed = 0;
-    enum { ROUNDS = 800 };
-    for (int round = 0; round < ROUNDS; round++) {
-        hybrid h;
-        make_hybrid(&h, round, 1 + round % 7, 1 + round / 7 % 5);
-        NNC_LOCAL(nnc_arena) a = {0};
-        nnc_hybrid_plan plan;
-        CHECK_OK(nnc_hybrid_solve(&h.p, &a, &plan, test_sink));
-        int64_t want = INT64_MAX;
-        for (int m = 1; m <= h.p.count[0]; m++)
-            want = nnc_min64(want, brute_hybrid(&h.p, 0, m));
-        CHECK_INT(plan.ok, want < INT64_MAX);
-        if (!plan.ok)
-            continue;
-        CHECK_INT(plan.ns, want);
-        fits++;
-        int at = 0, units = 0;
-        for (int s = 0; s < plan.n_stage; s++) {
-            CHECK_INT(plan.stage[s].first, at);
-            at = plan.stage[s].end;
-            units += plan.stage[s].replicas;
-        }
-        CHECK_INT(at, h.p.n_layer);
-        CHECK(units <= h.p.count[0]);
-        mixed += plan.n_stage > 1 && units > plan.n_stage;
-    }
-    CHECK(fits > ROUNDS / 2 && fits < ROUNDS);
-    CHECK(mixed > 20);
-}
-
-/* The best time of a flat plan of layers first .. end-1 on one server of n devices. */
-static int64_t server_ns(const nnc_hybrid_problem *p, int first, int end)
-{
-    nnc_hybrid_problem q = *p;
-    q.n_layer = end - first;
-    q.time += first;
-    q.weight += first;
-    q.boundary += first;
-    q.fixed += first;
-    q.saved += first;
-    int64_t best = INT64_MAX;
-    for (int m = 1; m <= p->count[0]; m++)
-        best = nnc_min64(best, brute_hybrid(&q, 0, m));
-    return best;
-}
-
-static int64_t brute_servers(const nnc_hybrid_problem *p, int i, int m)
-{
-    static const int id[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
-    if (i == p->n_layer)
-        return m ? INT64_MAX : 0;
-    int64_t best = INT64_MAX, w = 0;
-    for (int j = i + 1; j <= p->n_layer; j++) {
-        w += p->weight[j - 1];
-        for (int k = 1; k <= m; k++) {
-            const int64_t sync = nnc_links_allreduce(&p->links[1], id, k, w);
-            int64_t t =
-                nnc_max64((server_ns(p, i, j) + sync + k - 1) / k, brute_servers(p, j, m - k));
-            if (j < p->n_layer)
-                t = nnc_max64(t, nnc_links_p2p(&p->links[1], 0, 1, p->boundary[j]));
-            best = nnc_min64(best, t);
-        }
-    }
-    return best;
-}
-
-TEST(servers_of_devices_equal_brute_force)
-{
-    for (int round = 0; round < 60; round++) {
-        hybrid h;
-        make_hybrid(&h, round, 1 + round % 4, 1 + round / 4 % 3);
-        h.p.capacity = 0;
-        h.p.n_level = 2;
-        h.p.count[1] = 1 + round / 12 % 3;
-        NNC_LOCAL(nnc_arena) a = {0};
-        nnc_hybrid_plan plan;
-        CHECK_OK(nnc_hybrid_solve(&h.p, &a, &plan, test_sink));
-        int64_t want = INT64_MAX;
-        for (int m = 1; m <= h.p.count[1]; m++)
-            want = nnc_min64(want, brute_servers(&h.p, 0, m));
-        CHECK_INT(plan.ns, want);
-    }
-}
-
-/* Small convolutions first, a large linear layer last: slow links replicate the front and keep the linear layer on one device; with fast
- * ones data parallelism is as good. */
-TEST(slow_links_keep_large_weights_on_one_device)
-{
-    static const int64_t time[] = {200000000, 70000000, 30000000};
-    static const int64_t weight[] = {1000000, 1000000, 400000000};
-    static const int64_t boundary[] = {0, 4000000, 400000, 0};
-    for (int fast = 0; fast < 2; fast++) {
-        const nnc_flat_links f = {fast ? 1000000000000 : 1000000000, 0};
-        const nnc_hybrid_problem p = {.n_layer = 3,
-            .time = time,
-            .weight = weight,
-            .boundary = boundary,
-            .n_level = 1,
-            .count = {4, 1},
-            .links = {nnc_links_flat(&f)}};
-        NNC_LOCAL(nnc_arena) a = {0};
-        nnc_hybrid_plan plan;
-        CHECK_OK(nnc_hybrid_solve(&p, &a, &plan, test_sink));
-        CHECK(plan.ns <= plan.data_parallel_ns);
-        CHECK_INT(plan.n_stage, fast ? 1 : 2);
-        CHECK_INT(plan.stage[0].replicas, fast ? 4 : 3);
-        if (!fast)
-            CHECK(plan.ns * 2 < plan.data_parallel_ns);
-    }
-}
 
 /* ---- branches ----------------------------------------------------------------------------------------------- */
 
@@ -585,17 +407,6 @@ TEST(bytes_of_collectives)
 
 typedef nnc_status (*attempt)(void);
 
-static nnc_status try_hybrid(void)
-{
-    hybrid h;
-    NNC_LOCAL(nnc_arena) a = {0};
-    nnc_hybrid_plan plan;
-    make_hybrid(&h, 3, 4, 3);
-    h.p.n_level = 2;
-    h.p.count[1] = 2;
-    return nnc_hybrid_solve(&h.p, &a, &plan, NULL);
-}
-
 static nnc_status try_list(void)
 {
     draw d = draw_from("oom", 0);
@@ -644,8 +455,7 @@ static nnc_status try_pipeline(void)
 
 TEST(each_failed_allocation_is_a_status)
 {
-    static const attempt all[] = {
-        try_hybrid, try_list, try_ios, try_models, try_baselines, try_pipeline};
+    static const attempt all[] = {try_list, try_ios, try_models, try_baselines, try_pipeline};
     for (size_t i = 0; i < NNC_COUNT(all); i++) {
         nnc_status st = NNC_E_NOMEM;
         int failed = 0;
