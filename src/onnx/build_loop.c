@@ -187,10 +187,11 @@ static bool list_of(ox_build *b, const char *name, int n, int64_t *v)
 bool ox_scan(ox_build *b)
 {
     loop l = {0};
-    int n_x = (int)ox_int(b, "num_scan_inputs", 0), n_state = b->n_in - n_x;
+    const int64_t scanned = ox_int(b, "num_scan_inputs", 0);
     int64_t axes[64] = {0}, back[64] = {0}, out_axes[64] = {0}, out_back[64] = {0}, length = -1;
-    if (n_x < 1 || n_state < 0 || n_x > 64 || b->n_out > 64)
-        return ox_wrong(b, "it has %d inputs, %d of them scanned", b->n_in, n_x);
+    if (scanned < 1 || scanned > b->n_in || scanned > 64 || b->n_out > 64)
+        return ox_wrong(b, "it has %d inputs, %lld of them scanned", b->n_in, (long long)scanned);
+    const int n_x = (int)scanned, n_state = b->n_in - n_x;
     ox_value *in = ARENA_NEW(&b->x->a, ox_value, b->n_in), none = {0};
     if (!in)
         return ox_nomem(b->x);

@@ -401,6 +401,12 @@ TEST(batches_of_0_that_are_refused)
     om_output(&m, "y");
     CHECK(!om_parse(&m, NULL));
     CHECK_DIAG("an operand has no elements; with 2 in place of 0: ");
+    om_input(&m, "x", OM_F32, "0 1");
+    om_ints(&m, "to", 2, (int64_t[]){3, 4});
+    om_node(&m, "Expand", "x to", "y", "");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("it expands 0 elements to 3");
     om_ints(&m, "none", 0, (int64_t[]){0}); /* its value is read while the model is */
     om_node(&m, "NonZero", "none", "y", "");
     om_output(&m, "y");
@@ -644,6 +650,22 @@ TEST(sign_of_minus_0)
     CHECK(out.f && out.f[0] == 0 && !signbit(out.f[0]) && out.f[1] == -1);
     nnc_rval_free(&out);
     nnc_graph_destroy(g);
+}
+
+TEST(more_scanned_inputs_than_inputs)
+{
+    static const char *const number[] = {"-2147483648", "0", "2", "4294967297"};
+    for (size_t i = 0; i < NNC_COUNT(number); i++) {
+        om m = {0};
+        char attrs[40], why[60];
+        om_input(&m, "x", OM_F32, "2");
+        snprintf(attrs, sizeof attrs, "num_scan_inputs=%s", number[i]);
+        om_node(&m, "Scan", "x", "y", attrs);
+        om_output(&m, "y");
+        CHECK(!om_parse(&m, NULL));
+        snprintf(why, sizeof why, "it has 1 inputs, %s of them scanned", number[i]);
+        CHECK_DIAG(why);
+    }
 }
 
 /* y, ys = Loop(0, -, x) of a body that doubles x: no iteration gives ys a row. */
