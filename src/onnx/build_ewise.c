@@ -291,6 +291,13 @@ bool ox_atanh(ox_build *b)
 }
 
 /* Of numbers, as ONNX Runtime casts them: x = 0. */
+/* ONNX Runtime's and ONNX's sign of -0 is 0. */
+bool ox_sign(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0), r = ox_1(b, OP_sign, x);
+    return ox_give(b, nnc_is_float(ox_dt(b, x)) ? ox_2n(b, OP_add, r, 0) : r);
+}
+
 bool ox_not(ox_build *b)
 {
     return ox_give(b, ox_1(b, OP_not, ox_to(b, ox_in(b, 0), DT_bool)));

@@ -40,10 +40,26 @@ bool ox_topk(ox_build *b)
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
+/* Indices [..., 0] name all of x. They become [..., 1], the only row of x with one more dimension. False: they are others. */
+static bool name_all(ox_build *b, nnc_ref *x, nnc_ref *index)
+{
+    nnc_type t = ox_shape_of(b, 1);
+    if (b->in[0].state == OX_empty || t.rank == 0 || t.dim[t.rank - 1] != 0)
+        return false;
+    t.dim[t.rank - 1] = 1;
+    if (ox_any_0(t.rank, t.dim))
+        return false;
+    *x = ox_add_dim(b, *x, 0);
+    *index = ox_broadcast(b, ox_num(b, DT_i64, 0), t.rank, t.dim);
+    return true;
+}
+
 bool ox_gather_nd(ox_build *b)
 {
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
     nnc_attr a = nnc_ai(AT_batch_dims, ox_int(b, "batch_dims", 0));
+    if (ox_has_empty(b) && (a.i != 0 || !name_all(b, &v[0], &v[1])))
+        return ox_empty_results(b);
     return ox_give(b, ox_op(b, OP_gather_nd, 2, v, 1, &a));
 }
 
@@ -87,11 +103,13 @@ static nnc_ref masked(ox_build *b, nnc_ref x, nnc_ref mask, nnc_ref from)
 
 bool ox_scatter(ox_build *b)
 {
-    if (ox_has_empty(b)) { /* nothing is written */
+    nnc_ref v[3] = {ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)};
+    const bool all =
+        b->row->op == OP_scatter_nd && b->in[2].state != OX_empty && name_all(b, &v[0], &v[1]);
+    if (ox_has_empty(b) && !all) { /* nothing is written */
         b->out[0] = b->in[0];
         return true;
     }
-    nnc_ref v[3] = {ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)};
     nnc_attr a[2] = {nnc_aw(AT_reduction, ox_word(b, "reduction", "none"))};
     if (b->row->op == OP_scatter_nd && ox_dt(b, v[1]) == DT_bool)
         return ox_give(b, masked(b, v[0], v[1], v[2]));
@@ -101,7 +119,9 @@ bool ox_scatter(ox_build *b)
             return false;
         a[n++] = nnc_ai(AT_axis, axis);
     }
-    return ox_give(b, ox_op(b, b->row->op, 3, v, n, a));
+    nnc_ref r = ox_op(b, b->row->op, 3, v, n, a);
+    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    return ox_give(b, all ? ox_reshape(b, r, x.rank, x.dim) : r);
 }
 
 /* Writes `update` into a cache from a row on, which each batch has its own of; circular: after the last row comes the first. */

@@ -79,8 +79,6 @@ static bool join(loop *l, int k, int64_t axis, bool backwards)
     int at;
     if (b->out[l->n_state + k].state == OX_missing)
         return true;
-    if (l->n == 0)
-        return ox_refuse(b, "its output %d has no elements", l->n_state + k);
     if (!ox_axis(b, axis, ox_type(b, first)->rank + 1, &at))
         return false;
     for (int i = 0; i < l->n; i++)
@@ -104,6 +102,40 @@ static bool condition(ox_build *b, const ox_value *v, bool *known)
     return *known && *p;
 }
 
+/* Inputs of the body in iteration l->n. */
+static void iteration_inputs(loop *l, ox_value *in)
+{
+    ox_build *b = l->b;
+    in[0] = (ox_value){.state = OX_here, .ref = ox_num(b, DT_i64, l->n), .dtype = DT_i64};
+    in[1] = (ox_value){.state = OX_here, .ref = ox_num(b, DT_bool, 1), .dtype = DT_bool};
+    memcpy(in + 2, l->state, (size_t)l->n_state * sizeof *in);
+}
+
+/* Scanned results of no iteration have no row: an iteration, which is dropped again, tells their types. */
+static bool no_rows(loop *l, ox_value *in, int n_in)
+{
+    ox_build *b = l->b;
+    nnc_graph *g = b->x->g;
+    const uint32_t n_node = g->n_node, n_value = g->n_value;
+    ox_value cond;
+    iteration_inputs(l, in);
+    if (!iterate(l, in, n_in, 1, &cond))
+        return false;
+    memcpy(l->state, in + 2, (size_t)l->n_state * sizeof *in);
+    for (int k = 0; k < l->n_scan; k++) {
+        const nnc_type t = *ox_type(b, l->part[(ptrdiff_t)k * MAX_ITERATIONS]);
+        int64_t d[NNC_MAX_RANK + 1] = {0};
+        memcpy(d + 1, t.dim, (size_t)t.rank * sizeof *d);
+        if (t.rank == NNC_MAX_RANK)
+            return ox_refuse(b, "its output %d has too many dimensions", l->n_state + k);
+        if (b->out[l->n_state + k].state != OX_missing)
+            ox_none(b, l->n_state + k, (nnc_dtype)t.dtype, t.rank + 1, d);
+    }
+    g->n_node = n_node;
+    g->n_value = n_value;
+    return true;
+}
+
 bool ox_loop(ox_build *b)
 {
     loop l = {0};
@@ -122,9 +154,7 @@ bool ox_loop(ox_build *b)
     for (int i = 2; i < b->n_in; i++)
         l.state[i - 2] = b->in[i];
     while (condition(b, &cond, &known) && l.n < trips) {
-        in[0] = (ox_value){.state = OX_here, .ref = ox_num(b, DT_i64, l.n), .dtype = DT_i64};
-        in[1] = (ox_value){.state = OX_here, .ref = ox_num(b, DT_bool, 1), .dtype = DT_bool};
-        memcpy(in + 2, l.state, (size_t)l.n_state * sizeof *in);
+        iteration_inputs(&l, in);
         if (!iterate(&l, in, n_in, 1, &cond))
             return false;
         if (cond.state == OX_missing)
@@ -132,9 +162,12 @@ bool ox_loop(ox_build *b)
     }
     if (!known && l.n < trips)
         return ox_refuse(b, "the condition that ends it is not a constant");
+    const bool none = l.n == 0;
+    if (none && l.n_scan && !no_rows(&l, in, n_in))
+        return false;
     for (int i = 0; i < l.n_state; i++)
         b->out[i] = l.state[i];
-    for (int k = 0; k < l.n_scan; k++)
+    for (int k = 0; k < l.n_scan && !none; k++)
         if (!join(&l, k, 0, false))
             return false;
     return true;
@@ -154,10 +187,11 @@ static bool list_of(ox_build *b, const char *name, int n, int64_t *v)
 bool ox_scan(ox_build *b)
 {
     loop l = {0};
-    int n_x = (int)ox_int(b, "num_scan_inputs", 0), n_state = b->n_in - n_x;
+    const int64_t scanned = ox_int(b, "num_scan_inputs", 0);
     int64_t axes[64] = {0}, back[64] = {0}, out_axes[64] = {0}, out_back[64] = {0}, length = -1;
-    if (n_x < 1 || n_state < 0 || n_x > 64 || b->n_out > 64)
-        return ox_wrong(b, "it has %d inputs, %d of them scanned", b->n_in, n_x);
+    if (scanned < 1 || scanned > b->n_in || scanned > 64 || b->n_out > 64)
+        return ox_wrong(b, "it has %d inputs, %lld of them scanned", b->n_in, (long long)scanned);
+    const int n_x = (int)scanned, n_state = b->n_in - n_x;
     ox_value *in = ARENA_NEW(&b->x->a, ox_value, b->n_in), none = {0};
     if (!in)
         return ox_nomem(b->x);

@@ -459,6 +459,8 @@ bool ox_expand(ox_build *b)
     for (int i = 1; i <= rank; i++) { /* from the end */
         int64_t want = i <= n ? d[n - i] : 1, is = i <= x.rank ? x.dim[x.rank - i] : 1;
         out[rank - i] = want == 1 ? is : want;
+        if (want != is && want != 1 && is != 1)
+            return ox_wrong(b, "it expands %lld elements to %lld", (long long)is, (long long)want);
     }
     if (ox_any_0(rank, out))
         return ox_none(b, 0, (nnc_dtype)x.dtype, rank, out);

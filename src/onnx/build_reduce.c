@@ -32,16 +32,16 @@ static double identity_of(const char *kind)
     return 0;
 }
 
-/* The end of an integer type, and of bool, where there is no infinity. */
-static double within(double v, nnc_dtype d)
+/* The same as a number of type d. Integers have ends, where floats have infinities. */
+static nnc_ref of_nothing(ox_build *b, const char *kind, nnc_dtype d)
 {
+    const double v = identity_of(kind);
+    const nnc_type t = nnc_type_make(d, 0, NULL);
+    int64_t end = 0;
     if (nnc_is_float(d) || !isinf(v))
-        return v;
-    if (d == DT_bool)
-        return v > 0;
-    return v > 0                           ? (double)nnc_int_end(d, true)
-           : nnc_dtype_kind(d) == NNC_UINT ? 0
-                                           : (double)nnc_int_end(d, false);
+        return ox_num(b, d, v);
+    nnc_set_i64(d, &end, 0, nnc_int_end(d, v > 0));
+    return nnc_constant(b->x->g, &t, &end);
 }
 
 static bool reduce_empty(
@@ -58,8 +58,7 @@ static bool reduce_empty(
     }
     if (ox_any_0(rank, d))
         return ox_none(b, 0, dt, rank, d);
-    nnc_ref v = ox_num(b, dt, within(identity_of(kind), dt));
-    return ox_give(b, ox_broadcast(b, v, rank, d));
+    return ox_give(b, ox_broadcast(b, of_nothing(b, kind, dt), rank, d));
 }
 
 bool ox_reduce(ox_build *b)

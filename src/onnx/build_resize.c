@@ -42,7 +42,7 @@ static double origin(const resize *r, int64_t i)
         return (r->from + x * (r->to - r->from) / (double)(r->out - 1)) * (double)(r->in - 1);
     if (!strcmp(r->where, "asymmetric"))
         return unscaled(r, x);
-    if (!strcmp(r->where, "pytorch_half_pixel") && wide == 1)
+    if (!strcmp(r->where, "pytorch_half_pixel") && r->out == 1)
         return 0;
     double at = unscaled(r, x + 0.5) - 0.5;
     if (!strcmp(r->where, "half_pixel_symmetric"))
@@ -198,11 +198,6 @@ static bool read_crop(ox_build *b, const nnc_type *x, resize r[NNC_MAX_RANK])
     for (int i = 0; i < n_axes && ox_axis(b, axes[i], x->rank, &axis); i++) {
         r[axis].from = v[i];
         r[axis].to = v[n_axes + i];
-        double out = (r[axis].to - r[axis].from) * (double)r[axis].in * r[axis].scale;
-        if (!ox_has(b, 3) && !(out >= 1 && out < 0x1p31))
-            return ox_wrong(b, "roi gives dimension %d the extent %g", axis, out);
-        if (!ox_has(b, 3))
-            r[axis].out = (int64_t)floor(out);
     }
     return !b->x->status;
 }

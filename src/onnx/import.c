@@ -375,6 +375,9 @@ static bool build_by_row(ox_build *b)
     for (int i = 0; ok && i < b->n_out; i++)
         if (ox_wants(b, i) && b->out[i].state == OX_unset)
             ok = ox_refuse(b, "its output %d is unsupported", i);
+    if (!ok && !x->status &&
+        !x->refused) /* no builder gave a reason: it took an operand for data */
+        return ox_refuse(b, "an operand without elements is unsupported");
     return ok && ox_fold(x, first, b->out, b->n_out);
 }
 

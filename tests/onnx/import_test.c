@@ -1,5 +1,6 @@
 /* tests/onnx/import_test.c -- what models become: ops, shapes, constants, refusals. */
 #include "writer.h"
+#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -400,6 +401,12 @@ TEST(batches_of_0_that_are_refused)
     om_output(&m, "y");
     CHECK(!om_parse(&m, NULL));
     CHECK_DIAG("an operand has no elements; with 2 in place of 0: ");
+    om_input(&m, "x", OM_F32, "0 1");
+    om_ints(&m, "to", 2, (int64_t[]){3, 4});
+    om_node(&m, "Expand", "x to", "y", "");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("it expands 0 elements to 3");
     om_ints(&m, "none", 0, (int64_t[]){0}); /* its value is read while the model is */
     om_node(&m, "NonZero", "none", "y", "");
     om_output(&m, "y");
@@ -571,6 +578,123 @@ TEST(resize_to_one_element)
         "mode='cubic' coordinate_transformation_mode='pytorch_half_pixel'");
     om_output(&m, "y");
     HAS(om_parse(&m, NULL), "f64[1] = [1]");
+}
+
+/* The result's length is scale times length, whatever part is resized. One element is the first one, or the middle of the part. */
+TEST(resize_by_scales_to_whole_lengths)
+{
+    static const struct {
+        const char *attrs, *want;
+        float scale;
+    } rows[] = {
+        {"mode='nearest' coordinate_transformation_mode='tf_crop_and_resize'", "i64[8] = ", 2},
+        {"mode='nearest' coordinate_transformation_mode='tf_crop_and_resize'", "i64[1] = [1]",
+            0.4f},
+        {"mode='linear' coordinate_transformation_mode='pytorch_half_pixel'", "f64[1] = [1]",
+            0.4f}};
+    for (size_t i = 0; i < NNC_COUNT(rows); i++) {
+        om m = {0};
+        NNC_LOCAL(nnc_text) t = {0}, r = {0};
+        const float roi[] = {0.25f, 0.75f};
+        om_input(&m, "x", OM_F32, "4");
+        om_tensor(&t, "scales", OM_F32, "1", &rows[i].scale, sizeof(float));
+        pb_msg(&m.graph, 5, &t);
+        om_tensor(&r, "roi", OM_F32, "2", roi, sizeof roi);
+        pb_msg(&m.graph, 5, &r);
+        om_node(&m, "Resize", "x roi scales", "y", rows[i].attrs);
+        om_output(&m, "y");
+        HAS(om_parse(&m, NULL), rows[i].want);
+    }
+}
+
+/* The least of no integers is the largest of their type. */
+TEST(least_of_no_integers)
+{
+    om m = {0};
+    om_input(&m, "x", OM_I64, "0");
+    om_node(&m, "ReduceMin", "x", "y", "keepdims=0");
+    om_node(&m, "ReduceMax", "x", "z", "keepdims=0");
+    om_output(&m, "y");
+    om_output(&m, "z");
+    HAS(om_parse(&m, NULL), "9223372036854775807", "-9223372036854775808");
+}
+
+/* Indices of no numbers name all of x: the last update stays, and each index takes a copy. */
+TEST(indices_of_no_numbers)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "3 2");
+    om_input(&m, "u", OM_F32, "2 3 2");
+    om_input(&m, "i", OM_I64, "2 0");
+    om_input(&m, "none", OM_I64, "0 1");
+    om_node(&m, "ScatterND", "x i u", "y", "");
+    om_node(&m, "GatherND", "x i", "z", "");
+    om_node(&m, "GatherND", "x none", "e", "");
+    om_output(&m, "y");
+    om_output(&m, "z");
+    om_output(&m, "e");
+    HAS(om_parse(&m, NULL), "= scatter_nd %", "{batch_dims=0} : f32[2,3,2]", "empty \"e\" f32 0 2");
+}
+
+TEST(sign_of_minus_0)
+{
+    om m = {0};
+    const float x[] = {-0.0f, -2};
+    om_input(&m, "x", OM_F32, "2");
+    om_node(&m, "Sign", "x", "y", "");
+    om_output(&m, "y");
+    nnc_graph *g = om_parse(&m, NULL);
+    nnc_rval out = {0};
+    CHECK(g != NULL);
+    CHECK_OK(nnc_eval(g, (const void *const[]){x}, 1, &out, test_sink));
+    CHECK(out.f && out.f[0] == 0 && !signbit(out.f[0]) && out.f[1] == -1);
+    nnc_rval_free(&out);
+    nnc_graph_destroy(g);
+}
+
+TEST(more_scanned_inputs_than_inputs)
+{
+    static const char *const number[] = {"-2147483648", "0", "2", "4294967297"};
+    for (size_t i = 0; i < NNC_COUNT(number); i++) {
+        om m = {0};
+        char attrs[40], why[60];
+        om_input(&m, "x", OM_F32, "2");
+        snprintf(attrs, sizeof attrs, "num_scan_inputs=%s", number[i]);
+        om_node(&m, "Scan", "x", "y", attrs);
+        om_output(&m, "y");
+        CHECK(!om_parse(&m, NULL));
+        snprintf(why, sizeof why, "it has 1 inputs, %s of them scanned", number[i]);
+        CHECK_DIAG(why);
+    }
+}
+
+/* y, ys = Loop(0, -, x) of a body that doubles x: no iteration gives ys a row. */
+TEST(loop_without_iterations)
+{
+    om m = {0};
+    nnc_text node = {0}, attr = {0}, body = {0};
+    om_input(&m, "x", OM_F32, "2");
+    om_ints(&m, "trips", 1, (int64_t[]){0});
+    om_put_node(&body, 1, "Add", "", "s s", "t", "");
+    om_put_node(&body, 1, "Identity", "", "c", "d", "");
+    for (const char *const *p = (const char *const[]){"n", "c", "s", NULL}; *p; p++)
+        om_port(&body, 11, *p, OM_F32, NULL);
+    for (const char *const *p = (const char *const[]){"d", "t", "t", NULL}; *p; p++)
+        om_port(&body, 12, *p, OM_F32, NULL);
+    pb_str(&node, 1, "trips");
+    pb_str(&node, 1, "");
+    pb_str(&node, 1, "x");
+    pb_str(&node, 2, "y");
+    pb_str(&node, 2, "ys");
+    pb_str(&node, 4, "Loop");
+    pb_str(&attr, 1, "body");
+    pb_msg(&attr, 6, &body);
+    pb_int(&attr, 20, 5);
+    pb_msg(&node, 5, &attr);
+    pb_msg(&m.graph, 1, &node);
+    om_output(&m, "y");
+    om_output(&m, "ys");
+    HAS(om_parse(&m, NULL), "return %x as \"y\"", "empty \"ys\" f32 0 2", "!add");
 }
 
 /* Operator set 10 names no way to round: as ONNX's test and ONNX Runtime, up where the scale is below 1. */
