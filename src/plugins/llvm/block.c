@@ -124,6 +124,11 @@ static void run_part(ll_emit *e, ll_emit *part, int a, V strip, const V *index)
     part->args = e->args;
     part->stream = e->stream;
     part->narrow = e->narrow;
+    part->added = e->added;
+    for (int r = e->k->n_outer; r < e->k->n_axis; r++) {
+        part->first[r] = e->first[r];
+        part->last[r] = e->last[r];
+    }
     if (part->n_part)
         ll_block_run(part, index);
     else

@@ -177,6 +177,8 @@ struct ll_emit {
     uint32_t *dep; /* axes that a value depends on, by instruction */
     uint8_t phase; /* LL_*: the part of the stages that ll_stages emits */
     int steps; /* of LL_STEP */
+    V last[NNC_KAXES]; /* of reduce axes that are summed from `first` to last - 1 only, and added to the results; NULL: others */
+    V added; /* i1: earlier terms are in the results; NULL: there are none */
     V totals; /* a register block's, in memory (ll_totals_begin); NULL: accumulators are values */
     V memory, start; /* blocked sums: accumulators; the block's first element */
     bool stream; /* non-temporal stores in this copy of the code */

@@ -143,7 +143,8 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
 {
     int a = s->ax[level], phis = level >= s->n_map ? 2 * e->n_red : 0;
     V from = e->first[a] ? e->first[a] : ll_i64(e->m, 0);
-    if (s->unroll[level] || to == step) {
+    V end = e->last[a] ? e->last[a] : ll_i64(e->m, to);
+    if (!e->last[a] && (s->unroll[level] || to == step)) {
         for (int64_t i = 0; i < to; i += step) {
             e->axis[a] = ll_i64(e->m, i);
             nest(e, s, level + 1);
@@ -151,7 +152,7 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
         return;
     }
     ll_loop l;
-    ll_loop_begin(e->m, &l, from, ll_i64(e->m, to), ll_i64(e->m, step), e->acc,
+    ll_loop_begin(e->m, &l, from, end, ll_i64(e->m, step), e->acc,
         e->node + (size_t)level * 2 * (size_t)e->n_red, phis);
     e->axis[a] = l.i;
     nest(e, s, level + 1);
@@ -815,11 +816,36 @@ static void run_tiles(ll_emit *e, const V *index, int a)
     ll_loop_end(m, &l);
 }
 
+/* Loops over blocks of terms (nnc_kernel_added_axis), from reduce axis a inwards, around those over points. */
+static void run_terms(ll_emit *e, const V *index, int a)
+{
+    ll_mod *m = e->m;
+    ll_loop l;
+    V earlier = e->added;
+    const int last = nnc_kernel_added_axis(e->k);
+    if (a > last) {
+        run_tiles(e, index, 0);
+        return;
+    }
+    V n = ll_i64(m, a < last ? 1 : nnc_sched_n(&e->k->sched, KD_tile, a));
+    V extent = ll_i64(m, e->k->axis[a].extent);
+    ll_loop_begin(m, &l, ll_i64(m, 0), extent, n, NULL, NULL, 0);
+    V to[2] = {LLVMBuildNSWAdd(m->b, l.i, n, ""), extent};
+    V begun = LLVMBuildICmp(m->b, LLVMIntNE, l.i, ll_i64(m, 0), "");
+    e->added = earlier ? LLVMBuildOr(m->b, earlier, begun, "") : begun;
+    e->first[a] = l.i;
+    e->last[a] = ll_call(m, "llvm.smin", m->i64, to, 2);
+    run_terms(e, index, a + 1);
+    e->first[a] = e->last[a] = NULL;
+    e->added = earlier;
+    ll_loop_end(m, &l);
+}
+
 void ll_tiles_run(ll_emit *e, const V *index)
 {
     for (int a = 0; a < e->k->n_outer; a++)
         e->axis[a] = index[a];
-    run_tiles(e, index, 0);
+    run_terms(e, index, e->k->n_outer);
 }
 
 /* for (u = begin; u < end; u++) emit work item u. */
