@@ -10,8 +10,8 @@
 enum {
     CLEARLY_LESS = 8, /* the estimate fits, if it is less than the memory by this factor */
     CLEARLY_MORE = 4, /* it does not fit, if it is more */
-    BUDGET = 30000, /* nodes of plans of a table of all strategies, a few seconds */
-    BUDGET_CLEAR = 20000, /* of those that decide nothing */
+    BUDGET = 30000, /* nodes of plans that decide, of a table of all strategies: a few seconds */
+    BUDGET_CLEAR = 20000, /* of its other plans */
     BUDGET_NAMED = 100000 /* of the same, of strategies named by --strategy */
 };
 
@@ -140,8 +140,7 @@ nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_traini
         NNC_TRY(plan_row(e, m, training, t, row, sink));
         any = any || (row->planned && row->fits);
     }
-    left = named ? BUDGET_NAMED : nnc_min64(left, BUDGET_CLEAR);
-    NNC_TRY(plan_clear(e, m, training, t, left, sink));
+    NNC_TRY(plan_clear(e, m, training, t, named ? BUDGET_NAMED : BUDGET_CLEAR, sink));
     for (int i = 0; i < t->n_row; i++) {
         nnc_partition_row *row = &t->row[i];
         if (is_executed(t, row) && !row->planned && !take_equal(t, row) && row->open)
