@@ -245,6 +245,13 @@ static const char *unreadable(const member *m)
                                               : NULL;
 }
 
+static nnc_status damaged_entry(nnc_tensors *t, const char *name, const char *what, nnc_sink *sink)
+{
+    const char *text = nnc_arena_printf(&t->a, "%s: `%s`", what, name);
+    NNC_NEED(text, sink);
+    return damaged(t, sink, text);
+}
+
 /* Fills e for a member whose name ends in .npy. A damaged archive is an error; an entry that nnc cannot read is one only for the
  * tensor that needs it (e->why). */
 static nnc_status read_entry(
@@ -257,18 +264,19 @@ static nnc_status read_entry(
     bool npy = m->n_name > 4 && !strcmp(name + m->n_name - 4, ".npy");
     name[m->n_name - (npy ? 4 : 0)] = 0;
     if (m->at > f->n || f->n - m->at < LOCAL_BYTES || get(f->data + m->at, 4) != LOCAL)
-        return damaged(t, sink, "an entry's place is not in the file");
+        return damaged_entry(t, name, "an entry's place is not in the file", sink);
     uint64_t at = m->at + LOCAL_BYTES + get(f->data + m->at + 26, 2) + get(f->data + m->at + 28, 2);
     if (at > f->n || m->packed > f->n - at)
-        return damaged(t, sink, "an entry's bytes lie beyond the end of the file");
+        return damaged_entry(t, name, "an entry's bytes lie beyond the end of the file", sink);
     *k = (nnc_packing){f->data + at, m->packed, m->size, .deflated = m->method == 8,
         .checked = true, .crc = m->crc};
     *e = (nnc_tensor_entry){
         .name = name, .packing = k, .why = npy ? unreadable(m) : "it is no .npy file"};
     if (!e->why && !k->deflated && k->n != k->size)
-        return damaged(t, sink, "an entry that is stored as it is has two sizes");
+        return damaged_entry(t, name, "an entry that is stored as it is has two sizes", sink);
     if (!e->why && k->size / MAX_RATIO > k->n)
-        return damaged(t, sink, "an entry would be larger than its compressed bytes can make it");
+        return damaged_entry(
+            t, name, "an entry would be larger than its compressed bytes can make it", sink);
     if (!e->why)
         e->why = read_npy(t, k, first, e);
     return NNC_OK;

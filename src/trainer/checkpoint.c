@@ -17,6 +17,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OWN "/train/" /* no weight begins with it */
 
@@ -253,7 +254,15 @@ nnc_status checkpoint_check(const trainer *t)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     stored x = {0};
-    return make_stored(t, &x, &a);
+    int64_t bytes = 0;
+    int fd = -1;
+    NNC_TRY(make_stored(t, &x, &a));
+    for (int i = 0; i < x.n; i++)
+        bytes = nnc_add_sat(bytes, nnc_type_bytes(x.type[i]));
+    NNC_TRY(nnc_file_reserve(t->o->checkpoint, bytes, &fd, t->sink));
+    if (fd >= 0)
+        close(fd);
+    return NNC_OK;
 }
 
 static nnc_type line_of(nnc_dtype d, int64_t n)

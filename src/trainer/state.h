@@ -146,7 +146,8 @@ void report_end(trainer *t); /* reports how the training ended */
 
 /* ---- checkpoint.c ---- */
 
-/* Called before the first step. NNC_E_MODEL: two states have the same name, so a checkpoint could not be read. */
+/* Called before the first step. NNC_E_MODEL: two states have the same name, so a checkpoint could not be read. NNC_E_IO: the disk has
+ * too little room for one. */
 nnc_status checkpoint_check(const trainer *t) NNC_MUST;
 /* Sets t->options. */
 nnc_status checkpoint_options(trainer *t) NNC_MUST;

@@ -261,15 +261,19 @@ TEST(a_changed_byte_of_a_checkpoint_is_refused)
 }
 
 /* A limit of files' sizes stands for a full disk. */
-TEST(room_for_weights_is_taken_before_the_first_step)
+static void lacks_room(bool checkpoint)
 {
     fixture f;
     NNC_LOCAL(nnc_text) out = {0};
     CHECK(begin(&f));
     nnc_train_options o = options_of(&f);
     o.keep = NNC_KEEP_last;
-    o.log = o.checkpoint = NULL;
+    o.log = NULL;
     o.resume = false;
+    if (checkpoint)
+        o.save = NULL;
+    else
+        o.checkpoint = NULL;
     struct rlimit was, small;
     CHECK(!getrlimit(RLIMIT_FSIZE, &was));
     small = (struct rlimit){512, was.rlim_max};
@@ -282,6 +286,16 @@ TEST(room_for_weights_is_taken_before_the_first_step)
     CHECK(!strstr(nnc_text_str(&out), "epoch"));
     nnc_sink_clear(test_sink);
     end(&f);
+}
+
+TEST(room_for_weights_is_taken_before_the_first_step)
+{
+    lacks_room(false);
+}
+
+TEST(room_for_checkpoints_is_checked_before_the_first_step)
+{
+    lacks_room(true);
 }
 
 static void write_over(void *ctx, nnc_sink *sink)
