@@ -12,7 +12,7 @@ enum {
     BUDGET = 30000 /* nodes of all plans, a few seconds */
 };
 
-static int64_t largest_use(const nnc_partition_table *t, const nnc_partition_row *row)
+int64_t nnc_partition_fullest(const nnc_partition_table *t, const nnc_partition_row *row)
 {
     int64_t most = 0;
     for (int d = 0; d < t->devices; d++)
@@ -22,7 +22,7 @@ static int64_t largest_use(const nnc_partition_table *t, const nnc_partition_row
 
 static bool is_clear(const nnc_partition_table *t, const nnc_partition_row *row)
 {
-    const int64_t most = largest_use(t, row), room = nnc_partition_capacity(t);
+    const int64_t most = nnc_partition_fullest(t, row), room = nnc_partition_capacity(t);
     return most <= room / CLEARLY_LESS || most / CLEARLY_MORE > room;
 }
 

@@ -286,7 +286,6 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
 {
     const bool narrow = is_narrow(t);
     const double samples = (double)t->micro * (double)t->m->batch;
-    int64_t most = 0;
     nnc_printf(out, "  %-15s", r->strategy);
     if (strlen(r->strategy) > 15) /* a combination */
         nnc_printf(out, "\n  %15s", "");
@@ -294,8 +293,6 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         nnc_printf(out, " not possible: %s\n", r->why_not);
         return;
     }
-    for (int d = 0; d < t->devices; d++)
-        most = nnc_max64(most, r->use[d].bytes);
     nnc_putc(out, ' ');
     put_time(out, ms(r->iteration_ns), 10);
     if (!narrow) {
@@ -308,7 +305,7 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         nnc_putc(out, ' ');
         put_time(out, ms(r->hidden_ns), 9);
     }
-    put_memory(out, r, most, narrow ? 11 : 12);
+    put_memory(out, r, nnc_partition_fullest(t, r), narrow ? 11 : 12);
     nnc_printf(out, "  %-4s %s\n",
         r->open   ? "?"
         : r->fits ? "yes"

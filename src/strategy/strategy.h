@@ -229,6 +229,8 @@ typedef struct nnc_partition_table {
     nnc_partition_row *row;
 } nnc_partition_table;
 
+/* Bytes of the fullest device. */
+int64_t nnc_partition_fullest(const nnc_partition_table *t, const nnc_partition_row *row);
 /* Bytes that tensors may take on a device. */
 static inline int64_t nnc_partition_capacity(const nnc_partition_table *t)
 {
