@@ -9,12 +9,6 @@
 enum { MAX_SAMPLE_ROWS = 65536 };
 static const double max_ops = 6e10;
 
-static int64_t carried_rows(const nnc_graph *g)
-{
-    const nnc_type *t = g->n_output ? nnc_typeof(g, g->output[0]) : NULL;
-    return t && t->rank ? t->dim[0] : 1;
-}
-
 /* Number of rows out of `all` that fits the budget; 0 = all. */
 static int64_t choose_rows(const nnc_graph *g, int64_t all)
 {
@@ -84,7 +78,7 @@ nnc_status nnc_reference_make(
 {
     *t = (nnc_reference){.n_out = (int)g->n_output};
     bool possible;
-    int64_t all = carried_rows(g);
+    int64_t all = nnc_rows_of(g);
     t->value = nnc_calloc(g->n_output, sizeof *t->value);
     t->carried_out = nnc_calloc(g->n_output, sizeof *t->carried_out);
     t->rows = choose_rows(g, all);

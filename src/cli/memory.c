@@ -21,14 +21,6 @@ static nnc_status put_advice(const options *o, work *w, nnc_sink *sink)
     return NNC_E_FIT;
 }
 
-static bool names_devices(const nnc_model *m)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < m->n_node; i++)
-        any = any || m->node[i].device >= 0;
-    return any;
-}
-
 /* NAME=LO..HI, one or two of them. */
 static nnc_status read_ranges(const options *o, nnc_fit_arg *arg, nnc_sink *sink)
 {
@@ -102,7 +94,7 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
             arg[i].name, o->fit[i].value);
     NNC_TRY(opened);
     print_warnings(sink);
-    f.placed = names_devices(first) || nnc_is_split(o->sharing) || o->compare.compile.split;
+    f.placed = nnc_names_devices(first) || nnc_is_split(o->sharing) || o->compare.compile.split;
     nnc_model_close(first);
     NNC_TRY(nnc_fit_report(w->env, &f, o->format, &w->text, &fits, sink));
     return fits ? NNC_OK : NNC_E_FIT;

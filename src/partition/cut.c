@@ -7,25 +7,20 @@
 #include "partition/internal.h"
 #include <string.h>
 
-int64_t cut_ns(const nnc_cut_problem *p, int s, int64_t compute, int64_t in, int64_t out)
+/* Transfers overlap with computing. */
+static int64_t cut_ns(int64_t compute, int64_t in, int64_t out)
 {
-    const int64_t t = p->speed && p->speed[s] != 1000
-                          ? nnc_ceildiv(nnc_mul_sat(compute, 1000), p->speed[s])
-                          : compute;
-    if (p->serial)
-        return nnc_add_sat(t, nnc_add_sat(in, out));
-    return nnc_max64(t, nnc_max64(in, out));
+    return nnc_max64(compute, nnc_max64(in, out));
 }
 
-int64_t cut_bytes(const nnc_cut_problem *p, int s, int64_t fixed, int64_t saved, int64_t kept)
+static int64_t cut_bytes(
+    const nnc_cut_problem *p, int s, int64_t fixed, int64_t saved, int64_t kept)
 {
     const int64_t n = p->in_flight ? p->in_flight[s] : 1;
-    const int64_t all = p->recompute ? nnc_add_sat(nnc_mul_sat(n, kept), saved)
-                                     : nnc_mul_sat(n, nnc_add_sat(saved, kept));
-    return nnc_add_sat(fixed, all);
+    return nnc_add_sat(fixed, nnc_mul_sat(n, nnc_add_sat(saved, kept)));
 }
 
-int64_t cut_transfer(const nnc_cut_problem *p, int s, int at)
+static int64_t cut_transfer(const nnc_cut_problem *p, int s, int at)
 {
     if (!p->boundary || !p->links || s < 1 || s >= p->n_stage)
         return 0;
@@ -33,23 +28,16 @@ int64_t cut_transfer(const nnc_cut_problem *p, int s, int at)
     return nnc_links_p2p(p->links, from, to, p->boundary[at]);
 }
 
-static int64_t sum(const int64_t *v, int i, int j)
-{
-    int64_t t = 0;
-    for (; v && i < j; i++)
-        t = nnc_add_sat(t, v[i]);
-    return t;
-}
-
 int64_t nnc_cut_stage_ns(const nnc_cut_problem *p, int s, int i, int j)
 {
-    return cut_ns(p, s, sum(p->time, i, j), cut_transfer(p, s, i),
+    return cut_ns(sum_of(p->time, i, j), cut_transfer(p, s, i),
         s + 1 < p->n_stage ? cut_transfer(p, s + 1, j) : 0);
 }
 
 int64_t nnc_cut_stage_bytes(const nnc_cut_problem *p, int s, int i, int j)
 {
-    return cut_bytes(p, s, sum(p->fixed, i, j), sum(p->saved, i, j), p->kept ? p->kept[i] : 0);
+    return cut_bytes(
+        p, s, sum_of(p->fixed, i, j), sum_of(p->saved, i, j), p->kept ? p->kept[i] : 0);
 }
 
 /* ---- one dynamic program ------------------------------------------------------------------------------- */
@@ -120,11 +108,10 @@ static void choose_end(program *d, int s, int i)
         const int64_t bytes = cut_bytes(
             p, s, d->fixed[j] - d->fixed[i], d->saved[j] - d->saved[i], p->kept ? p->kept[i] : 0);
         const int64_t compute = d->time[j] - d->time[i];
-        if ((p->capacity && bytes > p->capacity[s]) ||
-            (d->goal != G_bytes && cut_ns(p, s, compute, 0, 0) > d->limit) ||
-            value(d, cut_ns(p, s, compute, 0, 0), bytes) >= best)
+        if ((p->capacity && bytes > p->capacity[s]) || (d->goal != G_bytes && compute > d->limit) ||
+            value(d, compute, bytes) >= best)
             break;
-        const int64_t ns = cut_ns(p, s, compute, d->in[i], d->out[j]), rest = d->next[j];
+        const int64_t ns = cut_ns(compute, d->in[i], d->out[j]), rest = d->next[j];
         if (rest == INT64_MAX || (d->goal != G_bytes && ns > d->limit))
             continue;
         const int64_t v = value(d, ns, bytes);
@@ -229,21 +216,13 @@ nnc_status nnc_cut_min_memory(const nnc_cut_problem *p, int *cut, nnc_cut_result
     return NNC_OK;
 }
 
-/* No cut's stages have a smaller sum: all layers on the fastest device, without transfers. */
-static int64_t least_sum(const nnc_cut_problem *p)
-{
-    int64_t speed = 1;
-    for (int s = 0; s < p->n_stage; s++)
-        speed = nnc_max64(speed, p->speed ? p->speed[s] : 1000);
-    return nnc_mul_sat(sum(p->time, 0, p->n_layer), 1000) / speed;
-}
-
 /* The least sum of stage times under limits that fall: below a cut's maximum sums are no smaller, so another cut is better only with a
  * maximum under (best - sum) / times, and the first limit follows from the least sum that there could be. */
 static void descend(program *d, int64_t times, int *at, int *cut, nnc_cut_result *r)
 {
     const nnc_cut_problem *p = d->p;
-    const int64_t least_max = d->limit, lower = least_sum(p);
+    const int64_t least_max = d->limit,
+                  lower = sum_of(p->time, 0, p->n_layer); /* no cut's stages have a smaller sum */
     int64_t best = INT64_MAX;
     d->goal = G_sum;
     for (bool first = true; d->limit >= least_max; first = false) {

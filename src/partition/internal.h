@@ -12,10 +12,6 @@ static inline int64_t sum_of(const int64_t *v, int i, int j)
         t = nnc_add_sat(t, v[i]);
     return t;
 }
-/* cut.c: time and bytes of stage s from sums over its layers; time of the transfer over position `at`, which stage s receives. */
-int64_t cut_ns(const nnc_cut_problem *p, int s, int64_t compute, int64_t in, int64_t out);
-int64_t cut_bytes(const nnc_cut_problem *p, int s, int64_t fixed, int64_t saved, int64_t kept);
-int64_t cut_transfer(const nnc_cut_problem *p, int s, int at);
 /* A cache of best cuts without limits of memory. Schedules and ZeRO stages share them. Each slot keeps the latest cut. */
 typedef struct search_cut {
     nnc_combination key; /* the members that a cut depends on; pipeline 0: an empty slot */

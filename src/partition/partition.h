@@ -51,22 +51,18 @@ void nnc_edges_traffic(const nnc_edge *e, int n, int n_layer, const int *device,
 /* Stage s of n_stage runs layers cut[s] .. cut[s+1]-1, at least one; cut[0] = 0, cut[n_stage] = n_layer. */
 typedef struct nnc_cut_problem {
     int n_layer, n_stage;
-    const int64_t *time;     /* by layer: all passes of one micro-batch, at speed 1000 */
-    const int64_t *speed;    /* by stage, per mille; NULL: all 1000 */
+    const int64_t *time;     /* by layer: all passes of one micro-batch */
     /* Bytes that cross position i, forward and backward together, n_layer + 1 of them. NULL: no transfers */
     const int64_t *boundary;
     const nnc_links *links;
     const int *device;       /* by stage, for links; NULL: stage s is device s */
-    bool serial;             /* transfers stop the stage's computing: T + in + out; otherwise they overlap: max(T, in, out) */
-    /* Memory, where `capacity` (by stage) is not NULL:
-     *   keep:      sum fixed + in_flight (sum saved + kept)
-     *   recompute: sum fixed + in_flight kept + sum saved,  kept: bytes of the stage's input at cut[s] */
+    /* Memory, where `capacity` (by stage) is not NULL: sum fixed + in_flight (sum saved + kept),
+     *   kept: bytes of the stage's input at cut[s] */
     const int64_t *capacity, *fixed, *saved, *kept;
     const int *in_flight;    /* by stage (nnc_pipeline_in_flight); NULL: 1 */
-    bool recompute;
 } nnc_cut_problem;
 
-/* Time with transfers, and memory, of stage s if it has layers i .. j-1. */
+/* Time with transfers, which overlap with computing, and memory, of stage s if it has layers i .. j-1. */
 int64_t nnc_cut_stage_ns(const nnc_cut_problem *p, int s, int i, int j);
 int64_t nnc_cut_stage_bytes(const nnc_cut_problem *p, int s, int i, int j);
 

@@ -35,7 +35,7 @@ static int64_t slots_of(const nnc_plan *p)
     return n;
 }
 
-static int64_t rows_of(const nnc_graph *g)
+int64_t nnc_rows_of(const nnc_graph *g)
 {
     const nnc_type *t = g->n_output ? nnc_typeof(g, g->output[0]) : NULL;
     return t && t->rank ? t->dim[0] : 1;
@@ -120,7 +120,7 @@ static nnc_status accept(
     nnc_artifact *a, nnc_artifact *b, int64_t need, int64_t have, int64_t rows, nnc_sink *sink)
 {
     char then[240];
-    int64_t all = rows_of(a->source);
+    int64_t all = nnc_rows_of(a->source);
     NNC_TRY(replace_artifact(a, b, sink));
     int n = snprintf(then, sizeof then,
         "a run is %lld chunks of %lld rows each; copies of one overlap with the computing of "
@@ -201,7 +201,7 @@ static nnc_status use_number(nnc_env *e, const nnc_compile_options *o, nnc_artif
 static nnc_status search(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, int64_t need,
     int64_t have, nnc_sink *sink)
 {
-    range r = {.all = rows_of(a->source), .have = have, .lo = 1};
+    range r = {.all = nnc_rows_of(a->source), .have = have, .lo = 1};
     bool ok = true;
     r.least = suggest(&r, a->plan, r.all);
     while (r.lo < r.all && r.hi - r.lo != 1) {

@@ -365,8 +365,3 @@ const nnc_model *nnc_artifact_source(const nnc_artifact *a)
 {
     return a->source;
 }
-
-const nnc_model *nnc_artifact_graph(const nnc_artifact *a)
-{
-    return a->graph;
-}

@@ -147,7 +147,6 @@ void nnc_env_abort(nnc_env *e, nnc_status why);
 const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a);
 const struct nnc_remarks *nnc_artifact_remarks(const nnc_artifact *a);
 const nnc_model *nnc_artifact_source(const nnc_artifact *a); /* the graph before the passes */
-const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
 int nnc_artifact_threads(const nnc_artifact *a); /* threads of the CPU that it was compiled for; 0: no CPU */
 const nnc_compile_options *nnc_artifact_options(const nnc_artifact *a); /* the options of its compile */
 /* True when the file is the one the artifact was loaded from, or holds its weights: writing it would destroy them. */
@@ -379,6 +378,8 @@ nnc_status nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out) NN
  * then executes it chunk by chunk. A remark says so, or why not. */
 nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* Sets a->chunks from the types of the model and the plan. NNC_E_MODEL: the plan is not for a part of the model. */
+int64_t nnc_rows_of(const nnc_graph *g); /* of its first output; 1: it is a number, or there is none */
+bool nnc_names_devices(const nnc_graph *g); /* several.c */
 nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 extern const nnc_pass_info nnc_chunk_notes; /* pass name of its remarks */
 /* Bytes that a run needs on its fullest device. `copies`: with the second set of inputs and outputs. */

@@ -39,7 +39,7 @@ nnc_status nnc_models_name(
     return NNC_OK;
 }
 
-static bool names_devices(const nnc_graph *g)
+bool nnc_names_devices(const nnc_graph *g)
 {
     bool any = false;
     for (uint32_t i = 0; i < g->n_node; i++)
@@ -72,7 +72,7 @@ nnc_status nnc_models_place(
     if (devices > 1 && devices < n)
         NNC_TRY(nnc_models_lpt(ns, NULL, n, devices, NULL, device, &total, sink));
     for (int i = 0; i < n; i++)
-        device[i] = names_devices(m[i]) ? -1 : device[i];
+        device[i] = nnc_names_devices(m[i]) ? -1 : device[i];
     return NNC_OK;
 }
 

@@ -15,7 +15,7 @@ enum {
     BUDGET_NAMED = 100000 /* of the same, of strategies named by --strategy */
 };
 
-int64_t nnc_partition_most_memory(const nnc_partition_table *t, const nnc_partition_row *row)
+int64_t nnc_partition_fullest(const nnc_partition_table *t, const nnc_partition_row *row)
 {
     int64_t most = 0;
     for (int d = 0; d < t->devices; d++)
@@ -25,7 +25,7 @@ int64_t nnc_partition_most_memory(const nnc_partition_table *t, const nnc_partit
 
 static bool is_clear(const nnc_partition_table *t, const nnc_partition_row *row)
 {
-    const int64_t most = nnc_partition_most_memory(t, row), room = nnc_partition_capacity(t);
+    const int64_t most = nnc_partition_fullest(t, row), room = nnc_partition_capacity(t);
     return most <= room / CLEARLY_LESS || most / CLEARLY_MORE > room;
 }
 

@@ -103,7 +103,7 @@ static nnc_status say_none_fits(const nnc_partition_table *t, nnc_sink *sink)
     for (int i = 0; i < t->n_row; i++) {
         const nnc_partition_row *r = &t->row[i];
         lacks = r->why_not && r->lacks_memory ? r : lacks;
-        const int64_t bytes = r->why_not ? 0 : nnc_partition_most_memory(t, r);
+        const int64_t bytes = r->why_not ? 0 : nnc_partition_fullest(t, r);
         if (!r->why_not && (!least || bytes < least_bytes)) {
             least = r;
             least_bytes = bytes;

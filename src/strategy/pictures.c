@@ -15,14 +15,6 @@ typedef struct drawing {
     nnc_sink *sink;
 } drawing;
 
-static int64_t fullest(const nnc_partition_table *t, const nnc_partition_row *r)
-{
-    int64_t most = 0;
-    for (int d = 0; d < t->devices; d++)
-        most = nnc_max64(most, r->use[d].bytes);
-    return most;
-}
-
 /* "vgg16, training step on 4 devices (8x A100)" */
 static void put_title(const nnc_partition_table *t, nnc_text *out)
 {
@@ -64,7 +56,7 @@ static nnc_status draw_strategies(const drawing *x)
             continue;
         point[n++] = (nnc_scatter_point){.name = r->strategy,
             .x = (double)r->iteration_ns * 1e-6,
-            .y = fullest(t, r),
+            .y = nnc_partition_fullest(t, r),
             .fits = r->fits,
             .runs = r->executable,
             .again_x = (double)r->simulated_ns * 1e-6,

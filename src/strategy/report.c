@@ -305,7 +305,7 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         nnc_putc(out, ' ');
         put_time(out, ms(r->hidden_ns), 9);
     }
-    put_memory(out, r, nnc_partition_most_memory(t, r), narrow ? 11 : 12);
+    put_memory(out, r, nnc_partition_fullest(t, r), narrow ? 11 : 12);
     nnc_printf(out, "  %-4s %s\n",
         r->open   ? "?"
         : r->fits ? "yes"

@@ -230,6 +230,8 @@ typedef struct nnc_partition_table {
     nnc_partition_row *row;
 } nnc_partition_table;
 
+/* Bytes of the fullest device. */
+int64_t nnc_partition_fullest(const nnc_partition_table *t, const nnc_partition_row *row);
 /* Bytes that tensors may take on a device. */
 static inline int64_t nnc_partition_capacity(const nnc_partition_table *t)
 {
@@ -269,8 +271,6 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
     const nnc_partition_row *row, bool code, nnc_artifact **out, int *runs, nnc_sink *sink) NNC_MUST;
 /* Whether both rows execute the same plan, as pipelines with equal cuts do. */
 bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row *b);
-/* memory.c: bytes of the fullest device. */
-int64_t nnc_partition_most_memory(const nnc_partition_table *t, const nnc_partition_row *row);
 /* Decides which rows fit, and makes plans if the estimates are too close. nnc_partition_take_plan: takes a plan's bytes into a
  * row. */
 nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,

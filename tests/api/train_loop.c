@@ -321,47 +321,6 @@ TEST(times_of_an_epoch_without_steps)
 
 /* ---- single steps ------------------------------------------------------------------------------------------------------------- */
 
-static void read_weight(const char *file, const char *name, int64_t n, float *to)
-{
-    nnc_tensors *t = NULL;
-    CHECK_OK(nnc_tensors_open(file, NULL, &t, test_sink));
-    const nnc_tensor_entry *e = t ? nnc_tensors_find(t, name) : NULL;
-    CHECK(e && nnc_type_numel(&e->type) == n);
-    if (e && nnc_type_numel(&e->type) == n)
-        CHECK_OK(nnc_tensors_read(t, e, to, test_sink));
-    nnc_tensors_close(t);
-}
-
-/* Adam's first steps change each weight by the learning rate, whatever its gradient, as moments are corrected for their start with 0. */
-TEST(first_steps_of_adam)
-{
-    enum { N = 12 * WIDE };
-    fixture f;
-    float was[N], now[N];
-    CHECK(begin(&f));
-    for (int optimizer = NNC_OPT_adam; optimizer <= NNC_OPT_adamw; optimizer++) {
-        NNC_LOCAL(nnc_text) out = {0};
-        nnc_train_options o = options_of(&f);
-        o.training.optimizer = (nnc_optimizer)optimizer;
-        o.save = f.save;
-        o.steps = 1;
-        o.rate.lr = 0;
-        CHECK_OK(train(&f, ROWS, NULL, &o, &out));
-        read_weight(f.save, "a.weight", N, was);
-        o.rate.lr = 0.01;
-        CHECK_OK(train(&f, ROWS, NULL, &o, &out));
-        read_weight(f.save, "a.weight", N, now);
-        int moved = 0;
-        for (int i = 0; i < N; i++) {
-            const double by = fabs((double)now[i] - (double)was[i]);
-            CHECK(by == 0 || fabs(by - 0.01) < 2e-5); /* 0: of a unit that its relu stops */
-            moved += by > 0;
-        }
-        CHECK(moved > N / 2);
-    }
-    end(&f);
-}
-
 /* Number k (from 0) of this member in a log. */
 static double logged(const char *log, const char *member, int k)
 {

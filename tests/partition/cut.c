@@ -6,7 +6,7 @@ enum { LAYERS = 12, STAGES = 6 };
 typedef struct instance {
     nnc_cut_problem p;
     int64_t time[LAYERS], fixed[LAYERS], saved[LAYERS], boundary[LAYERS + 1], kept[LAYERS + 1];
-    int64_t speed[STAGES], capacity[STAGES];
+    int64_t capacity[STAGES];
     int in_flight[STAGES], device[STAGES];
     nnc_flat_links flat;
     nnc_links links;
@@ -37,15 +37,11 @@ static void make(instance *x, int round)
         x->kept[i] = draw_below(&d, 50);
     }
     for (int s = 0; s < p->n_stage; s++) {
-        x->speed[s] = 500 + draw_below(&d, 1500);
         x->capacity[s] = 200 + draw_below(&d, 1500);
         x->in_flight[s] = p->n_stage - s;
         x->device[s] = (int)draw_below(&d, 16);
     }
     p->time = x->time;
-    p->speed = draw_below(&d, 2) ? x->speed : NULL;
-    p->serial = draw_below(&d, 2);
-    p->recompute = draw_below(&d, 2);
     if (draw_below(&d, 2)) {
         x->links = (nnc_links){uneven_p2p, NULL, NULL};
         p->links = &x->links;
@@ -72,8 +68,6 @@ static int64_t stage_time(const nnc_cut_problem *p, int s, int i, int j)
     int64_t t = 0, in = 0, out = 0;
     for (int k = i; k < j; k++)
         t += p->time[k];
-    if (p->speed)
-        t = (t * 1000 + p->speed[s] - 1) / p->speed[s];
     for (int side = 0; side < 2 && p->boundary; side++) {
         const int to = s + side, at = side ? j : i;
         if (to < 1 || to >= p->n_stage)
@@ -82,7 +76,7 @@ static int64_t stage_time(const nnc_cut_problem *p, int s, int i, int j)
         *(side ? &out : &in) =
             a == b || !p->boundary[at] ? 0 : uneven_p2p(NULL, a, b, p->boundary[at]);
     }
-    return p->serial ? t + in + out : nnc_max64(t, nnc_max64(in, out));
+    return nnc_max64(t, nnc_max64(in, out));
 }
 
 static int64_t stage_memory(const nnc_cut_problem *p, int s, int i, int j)
@@ -95,7 +89,7 @@ static int64_t stage_memory(const nnc_cut_problem *p, int s, int i, int j)
         saved += p->saved[k];
     }
     const int64_t n = p->in_flight[s];
-    return fixed + (p->recompute ? n * p->kept[i] + saved : n * (saved + p->kept[i]));
+    return fixed + n * (saved + p->kept[i]);
 }
 
 static void look(const nnc_cut_problem *p, const int *cut, int micro, brute *b)
@@ -249,32 +243,6 @@ TEST(equal_weights_are_cut_evenly)
     CHECK_OK(nnc_cut_balance(w, 10, 4, cut, test_sink));
     for (int s = 0; s < 4; s++)
         CHECK(cut[s + 1] - cut[s] == 2 || cut[s + 1] - cut[s] == 3);
-}
-
-TEST(cuts_of_2000_layers_for_64_devices)
-{
-    enum { N = 2000, P = 64 };
-    static int64_t w[N], boundary[N + 1];
-    int cut[P + 1];
-    draw d = draw_from("large", 0);
-    for (int i = 0; i < N; i++) {
-        w[i] = 1000 + draw_below(&d, 1000000);
-        boundary[i] = draw_below(&d, 10000000);
-    }
-    const nnc_flat_links f = {10000000000, 5000};
-    const nnc_links l = nnc_links_flat(&f);
-    const nnc_cut_problem p = {
-        .n_layer = N, .n_stage = P, .time = w, .boundary = boundary, .links = &l};
-    nnc_cut_result r;
-    const int64_t t0 = nnc_now_ns();
-    CHECK_OK(nnc_cut_min_max(&p, cut, &r, test_sink));
-    const int64_t t1 = nnc_now_ns();
-    CHECK(r.ok);
-    CHECK_OK(nnc_cut_min_latency(&p, 64, cut, &r, test_sink));
-    const int64_t t2 = nnc_now_ns();
-    CHECK(r.ok);
-    printf("    min_max %.0f ms, min_latency %.0f ms\n", (double)(t1 - t0) * 1e-6,
-        (double)(t2 - t1) * 1e-6);
 }
 
 /* A residual block: the shortcut crosses all positions inside, once. */

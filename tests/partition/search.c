@@ -191,20 +191,6 @@ TEST(search_equals_all_combinations)
           interleaved > 3);
 }
 
-TEST(search_is_deterministic)
-{
-    static drawn d;
-    NNC_LOCAL(nnc_arena) a = {0};
-    nnc_search_found x, y;
-    make(&d, 7);
-    CHECK_OK(nnc_search(&d.p, 5, &a, &x, test_sink));
-    CHECK_OK(nnc_search(&d.p, 5, &a, &y, test_sink));
-    CHECK_INT(x.n, y.n);
-    CHECK_INT(x.evaluated, y.evaluated);
-    for (int k = 0; k < x.n; k++)
-        CHECK(!memcmp(&x.best[k].c, &y.best[k].c, sizeof x.best[k].c));
-}
-
 /* ---- formulas ---------------------------------------------------------------------------------------------- */
 
 /* Equal layers whose numbers are easy to multiply. */

@@ -1,4 +1,4 @@
-/* tests/sim/pipeline.c -- properties of simulated 1F1B schedules: monotone times, collapsed replicas, size. The schedules are made here;
+/* tests/sim/pipeline.c -- collapsed replicas of simulated 1F1B schedules. The schedules are made here;
  * the partitioner's own, and their bubbles, are tested there and in tasks.c. */
 #include "sim/sim.h"
 #include "test.h"
@@ -141,65 +141,6 @@ static int64_t run(const pipeline *o)
     return end;
 }
 
-/* More bandwidth, or less latency, never takes longer. */
-TEST(time_is_monotone_in_the_links)
-{
-    NNC_LOCAL(nnc_text) json = {0};
-    nnc_status st;
-    char *text;
-    size_t n;
-    int64_t before = INT64_MAX;
-    CHECK_OK(st = nnc_file_read("models/hardware/gtx1080ti_x2.json", 0, &text, &n, test_sink));
-    for (int64_t gb = 1; !st && gb <= 64; gb *= 2) {
-        nnc_text_clear(&json);
-        const char *rate = strstr(text, "\"bytes_s\": 12000000000");
-        CHECK(rate != NULL);
-        nnc_putn(&json, text, (size_t)(rate - text));
-        nnc_printf(&json, "\"bytes_s\": %lld000000000%s", (long long)gb,
-            rate + strlen("\"bytes_s\": 12000000000"));
-        nnc_cluster *c = nnc_cluster_parse("test", nnc_text_str(&json), json.n, test_sink);
-        CHECK(c != NULL);
-        const int64_t end = run(&(pipeline){
-            .p = 2, .m = 8, .f_ps = 300 * US, .b_ps = 600 * US, .c = c, .bytes = 4 << 20});
-        CHECK(end < before);
-        before = end;
-        const int64_t ideal = 9 * 900 * US;
-        CHECK(end > ideal);
-        nnc_cluster_destroy(c);
-    }
-    nnc_free(text);
-    before = 0;
-    for (int64_t us = 0; us < 1000; us = us ? 4 * us : 1) { /* latency */
-        NNC_LOCAL(nnc_arena) a = {0};
-        nnc_sim *s = nnc_sim_create(NULL, 2);
-        const int x = nnc_sim_lane(s, 0), y = nnc_sim_lane(s, 1),
-                  link = nnc_sim_link(s, 1000000000);
-        nnc_use u[] = {{link, 1}};
-        const nnc_transfer t = {.latency_ps = us * US, .bytes_s = 1e9, .n_use = 1, .use = u};
-        for (int i = 0; i < 8; i++) {
-            int f = nnc_sim_add(
-                s, &(nnc_sim_task){.kind = SIM_op, .n_lane = 1, .lane = &x, .work_ps = 5 * US});
-            int send = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_transfer,
-                                          .device = -1,
-                                          .n_dep = 1,
-                                          .dep = &f,
-                                          .bytes = 3000,
-                                          .transfer = &t});
-            CHECK(nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_op,
-                                     .device = 1,
-                                     .n_lane = 1,
-                                     .lane = &y,
-                                     .work_ps = 5 * US,
-                                     .n_dep = 1,
-                                     .dep = &send}) >= 0);
-        }
-        CHECK_OK(nnc_sim_run(s, test_sink));
-        CHECK(nnc_sim_end_ps(s) > before);
-        before = nnc_sim_end_ps(s);
-        nnc_sim_destroy(s);
-    }
-}
-
 /* Replicas of which only one is simulated, with the links of all, take as long as when all are. */
 TEST(collapsed_replicas)
 {
@@ -228,29 +169,4 @@ TEST(collapsed_replicas)
                 (long long)all, (long long)one);
         nnc_cluster_destroy(c);
     }
-}
-
-/* 1,024 GPUs: 64 stages, 16 replicas in 512 micro-batches, one replica of each stage simulated. */
-TEST(thousand_devices)
-{
-    nnc_cluster *c = nnc_cluster_load("models/hardware/h100x1024.json", test_sink);
-    CHECK(c != NULL);
-    const int64_t start = nnc_now_ns();
-    pipeline o = {.p = 64,
-        .m = 512,
-        .f_ps = 2000 * US,
-        .b_ps = 4000 * US,
-        .replicas = 16,
-        .collapsed = true,
-        .c = c,
-        .bytes = 16 << 20,
-        .gradients = 256 << 20};
-    const int64_t end = run(&o);
-    const double s = (double)(nnc_now_ns() - start) * 1e-9;
-    printf("    64 stages x 512 micro-batches on 1,024 GPUs: %.3f s of step simulated in %.2f s\n",
-        (double)end * 1e-12, s);
-    CHECK(end > (512 + 63) * 6000 * US);
-    CHECK(end < (512 + 63) * 6000 * US / 100 * 130);
-    CHECK(s < 60); /* seconds; the bound is for loaded and sanitized builds */
-    nnc_cluster_destroy(c);
 }
