@@ -36,10 +36,12 @@ static double origin(const resize *r, int64_t i)
         return r->out == 1 ? 0 : x * (double)(r->in - 1) / (double)(r->out - 1);
     if (!strcmp(r->where, "align_corners"))
         return wide == 1 ? 0 : x * (double)(r->in - 1) / (wide - 1);
-    if (cropped(r) && r->out == 1)
-        return (r->from + r->to) / 2 * (double)(r->in - 1);
-    if (cropped(r))
-        return (r->from + x * (r->to - r->from) / (double)(r->out - 1)) * (double)(r->in - 1);
+    if (cropped(
+            r)) { /* in f32 like roi, so that halves of a decimal roi are halves, as in ONNX Runtime */
+        const float from = (float)r->from, to = (float)r->to, last = (float)(r->in - 1);
+        return r->out == 1 ? 0.5f * (from + to) * last
+                           : from * last + (float)x * (to - from) * last / (float)(r->out - 1);
+    }
     if (!strcmp(r->where, "asymmetric"))
         return unscaled(r, x);
     if (!strcmp(r->where, "pytorch_half_pixel") && r->out == 1)
