@@ -118,6 +118,39 @@ const nnc_kstage *nnc_kernel_sums(const nnc_kernel *k)
     return s;
 }
 
+bool nnc_kernel_adds_ok(const nnc_kernel *k)
+{
+    const nnc_kstage *s = k->stage;
+    const int v = nnc_sched_vec(&k->sched);
+    int sum = -1;
+    if (k->n_stage != 1 || v < 0 || v >= k->n_outer || !nnc_sched_has(&k->sched, KD_unroll) ||
+        nnc_sched_has(&k->sched, KD_panel) || k->n_axis < k->n_outer + 2 ||
+        s->axes != ((1u << k->n_axis) - (1u << k->n_outer)) || s->post1 != s->post0 + 1)
+        return false;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if (k->axis[a].kind != KA_reduce)
+            return false;
+    for (int i = s->body0; i < s->body1; i++) {
+        if (k->ins[i].op == KO_store || (k->ins[i].op == KO_reduce && sum >= 0))
+            return false;
+        sum = k->ins[i].op == KO_reduce ? i : sum;
+    }
+    const nnc_kins *y = &k->ins[s->post0];
+    const bool plain = sum >= 0 && k->ins[sum].sop == KR_sum && k->ins[sum].dtype == DT_f32 &&
+                       k->ins[sum].arg[1] < 0 && !k->ins[sum].running && y->op == KO_store &&
+                       y->arg[0] == sum && y->arg[1] < 0 && y->n_guard == 0 &&
+                       k->buf[y->buf].dtype == DT_f32 && k->buf[y->buf].role == KB_out;
+    return plain;
+}
+
+int nnc_kernel_added_axis(const nnc_kernel *k)
+{
+    for (int a = k->n_outer; a + 1 < k->n_axis; a++)
+        if (nnc_sched_n(&k->sched, KD_tile, a) > 0 && nnc_kernel_adds_ok(k))
+            return a;
+    return -1;
+}
+
 bool nnc_kernel_blocked_ok(const nnc_kernel *k)
 {
     const nnc_kschedule *s = &k->sched;

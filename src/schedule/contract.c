@@ -128,6 +128,17 @@ static int weights_axis(const nnc_kernel *k, const product *p)
     return -1;
 }
 
+/* Do the terms of a sum share elements of the weights along outer axis v, as those of a window do? */
+static bool slides(const nnc_kernel *k, const product *p, int v)
+{
+    for (int a = k->n_outer; a < k->n_axis; a++) {
+        const int64_t step = k->ins[p->w].at.k[a];
+        if (step && (step < 0 ? -step : step) < k->axis[v].extent)
+            return true;
+    }
+    return false;
+}
+
 /* The axis to block in registers: the source's, not the weights', the nearest in memory with enough points. -1: none. */
 static int source_axis(const nnc_kernel *k, const product *p)
 {
@@ -505,6 +516,28 @@ static bool is_short_update(const nnc_kernel *k, const product *p)
     return found && p->terms <= SHORT && !computes_source(k, p);
 }
 
+/* A gradient of weights sums over all places of large tensors, and each strip would read these from memory again. So a work item sums
+ * blocks of places whose vectors fit the nearest cache, and computes all strips and elements of the window of a block before the next. */
+static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_target *t)
+{
+    enum { PLACES = 192 }; /* of a block: 24 KiB of two vectors with AVX-512 */
+    const int threads = t && t->threads > 0 ? t->threads : 1;
+    int64_t inner = p->terms;
+    int r = k->n_outer;
+    if (u < 0 || k->ins[p->x].at.k[u] != 1 || p->terms < 2 * PLACES || !nnc_kernel_adds_ok(k))
+        return true;
+    while (r + 2 < k->n_axis && inner / k->axis[r].extent >= PLACES)
+        inner /= k->axis[r++].extent;
+    inner /= k->axis[r].extent;
+    const int64_t n = nnc_min64(nnc_max64(PLACES / inner, 1), k->axis[r].extent);
+    bool ok = nnc_sched_put(&k->sched, KD_tile, r, n);
+    for (int a = k->n_outer - 1; a >= 0 && ok; a--) /* the window */
+        if (a != v && p->ws >> a & 1 && !(p->xs >> a & 1) && k->axis[a].extent > 1 &&
+            nnc_kernel_domain(k) / k->axis[a].extent >= (threads > 1 ? UNITS * threads : 1))
+            ok = nnc_sched_put(&k->sched, KD_tile, a, k->axis[a].extent);
+    return ok;
+}
+
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
 {
     nnc_kschedule *s = &k->sched;
@@ -512,10 +545,12 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128, lanes;
     *done = false;
     int v = -1;
-    for (int turned = 0; turned < 2 && v < 0; turned++) /* gradients of weights have no weights */
-        v = find_roles(k, turned, &p) && p.terms >= 4 && !is_short_update(k, &p)
-                ? weights_axis(k, &p)
-                : -1;
+    for (int turned = 0; turned < 2 && v < 0; turned++) { /* gradients of weights have no weights */
+        if (!find_roles(k, turned, &p) || p.terms < 4 || is_short_update(k, &p))
+            continue;
+        v = weights_axis(k, &p);
+        v = turned && v >= 0 && slides(k, &p, v) ? -1 : v;
+    }
     if (v < 0)
         return true;
     int u = source_axis(k, &p);
@@ -534,6 +569,7 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
             ok = ok && nnc_sched_put(s, KD_unroll, u, n);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, next, rows);
+        ok = ok && tile_sum(k, &p, u, v, t);
     }
     nnc_kpanel panel;
     double ns = block_ns(k, &p, v, lanes);

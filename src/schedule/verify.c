@@ -145,7 +145,8 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form, bo
             return "only an outer axis beside the vector axis, tiled by a multiple, is unrolled";
     for (int a = k->n_outer; a < k->n_axis; a++) {
         int64_t n = nnc_sched_n(s, KD_tile, a);
-        if (n > NNC_KBLOCK || (n > 0 && !nnc_kernel_blocked_ok(k)))
+        if (n > 0 && !(a + 1 < k->n_axis && nnc_kernel_adds_ok(k)) &&
+            (n > NNC_KBLOCK || !nnc_kernel_blocked_ok(k)))
             return "the reduce axis' tile does not fit the stages";
     }
     if (nnc_sched_has(s, KD_prefetch) &&

@@ -645,6 +645,10 @@ TEST(gradients_of_weights_are_blocked)
             CHECK(v >= 0 && v < l.k->n_outer);
             CHECK_INT(v >= 0 ? l.k->axis[v].extent : 0, at[i].vector);
             CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, -1), at[i].unroll);
+            if (at[i].window == 3) { /* 6 rows of 28 places, and the whole window */
+                CHECK_INT(nnc_kernel_added_axis(l.k), l.k->n_outer);
+                CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, l.k->n_outer), 6);
+            }
         }
         end(&l);
     }

@@ -177,6 +177,8 @@ struct ll_emit {
     uint32_t *dep; /* axes that a value depends on, by instruction */
     uint8_t phase; /* LL_*: the part of the stages that ll_stages emits */
     int steps; /* of LL_STEP */
+    V last[NNC_KAXES]; /* of reduce axes that are summed from `first` to last - 1 only, and added to the results; NULL: others */
+    V added; /* i1: earlier terms are in the results; NULL: there are none */
     V totals; /* a register block's, in memory (ll_totals_begin); NULL: accumulators are values */
     V memory, start; /* blocked sums: accumulators; the block's first element */
     bool stream; /* non-temporal stores in this copy of the code */
@@ -239,7 +241,7 @@ void ll_block_run(ll_emit *e, const V *index);
 bool ll_panel_open(ll_emit *e, nnc_arena *a);
 void ll_panel_fill(ll_emit *e, V unit, const V *index);
 void ll_tiles_run(
-    ll_emit *e, const V *index); /* a unit's points: loops over its tiles, then vectors */
+    ll_emit *e, const V *index); /* block.c: a unit's points: loops over its tiles, then vectors */
 /* tile.c: block number `chunk` of the vector axis by block number `block` of the tile axis */
 void ll_tiles(ll_emit *e, V chunk, V block);
 

@@ -143,7 +143,8 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
 {
     int a = s->ax[level], phis = level >= s->n_map ? 2 * e->n_red : 0;
     V from = e->first[a] ? e->first[a] : ll_i64(e->m, 0);
-    if (s->unroll[level] || to == step) {
+    V end = e->last[a] ? e->last[a] : ll_i64(e->m, to);
+    if (!e->last[a] && (s->unroll[level] || to == step)) {
         for (int64_t i = 0; i < to; i += step) {
             e->axis[a] = ll_i64(e->m, i);
             nest(e, s, level + 1);
@@ -151,7 +152,7 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
         return;
     }
     ll_loop l;
-    ll_loop_begin(e->m, &l, from, ll_i64(e->m, to), ll_i64(e->m, step), e->acc,
+    ll_loop_begin(e->m, &l, from, end, ll_i64(e->m, step), e->acc,
         e->node + (size_t)level * 2 * (size_t)e->n_red, phis);
     e->axis[a] = l.i;
     nest(e, s, level + 1);
@@ -785,41 +786,6 @@ void ll_vectors(ll_emit *e, const V *index)
         run_blocks(e, index[vec], chunk);
     else
         run_chunk(e, index[vec], chunk);
-}
-
-/* Loops over the points of the work item's blocks, from outer axis a inwards. */
-static void run_tiles(ll_emit *e, const V *index, int a)
-{
-    ll_mod *m = e->m;
-    const nnc_kernel *k = e->k;
-    int64_t tile = 0;
-    for (; a < k->n_outer; a++) { /* register-blocked and vector axes come last */
-        tile = nnc_sched_n(&k->sched, KD_tile, a);
-        if (tile > 1 && a != nnc_sched_vec(&k->sched) && !nnc_sched_n(&k->sched, KD_unroll, a))
-            break;
-    }
-    if (a == k->n_outer) {
-        if (e->n_part)
-            ll_block_run(e, index);
-        else
-            ll_vectors(e, index);
-        return;
-    }
-    assert(tile > 1);
-    V from, to = ll_block_range(m, index[a], tile, k->axis[a].extent, &from);
-    ll_loop l;
-    e->first[a] = from;
-    ll_loop_begin(m, &l, from, to, ll_i64(m, 1), NULL, NULL, 0);
-    e->axis[a] = l.i;
-    run_tiles(e, index, a + 1);
-    ll_loop_end(m, &l);
-}
-
-void ll_tiles_run(ll_emit *e, const V *index)
-{
-    for (int a = 0; a < e->k->n_outer; a++)
-        e->axis[a] = index[a];
-    run_tiles(e, index, 0);
 }
 
 /* for (u = begin; u < end; u++) emit work item u. */
