@@ -241,7 +241,7 @@ void ll_block_run(ll_emit *e, const V *index);
 bool ll_panel_open(ll_emit *e, nnc_arena *a);
 void ll_panel_fill(ll_emit *e, V unit, const V *index);
 void ll_tiles_run(
-    ll_emit *e, const V *index); /* a unit's points: loops over its tiles, then vectors */
+    ll_emit *e, const V *index); /* block.c: a unit's points: loops over its tiles, then vectors */
 /* tile.c: block number `chunk` of the vector axis by block number `block` of the tile axis */
 void ll_tiles(ll_emit *e, V chunk, V block);
 

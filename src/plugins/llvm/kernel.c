@@ -788,66 +788,6 @@ void ll_vectors(ll_emit *e, const V *index)
         run_chunk(e, index[vec], chunk);
 }
 
-/* Loops over the points of the work item's blocks, from outer axis a inwards. */
-static void run_tiles(ll_emit *e, const V *index, int a)
-{
-    ll_mod *m = e->m;
-    const nnc_kernel *k = e->k;
-    int64_t tile = 0;
-    for (; a < k->n_outer; a++) { /* register-blocked and vector axes come last */
-        tile = nnc_sched_n(&k->sched, KD_tile, a);
-        if (tile > 1 && a != nnc_sched_vec(&k->sched) && !nnc_sched_n(&k->sched, KD_unroll, a))
-            break;
-    }
-    if (a == k->n_outer) {
-        if (e->n_part)
-            ll_block_run(e, index);
-        else
-            ll_vectors(e, index);
-        return;
-    }
-    assert(tile > 1);
-    V from, to = ll_block_range(m, index[a], tile, k->axis[a].extent, &from);
-    ll_loop l;
-    e->first[a] = from;
-    ll_loop_begin(m, &l, from, to, ll_i64(m, 1), NULL, NULL, 0);
-    e->axis[a] = l.i;
-    run_tiles(e, index, a + 1);
-    ll_loop_end(m, &l);
-}
-
-/* Loops over blocks of terms (nnc_kernel_added_axis), from reduce axis a inwards, around those over points. */
-static void run_terms(ll_emit *e, const V *index, int a)
-{
-    ll_mod *m = e->m;
-    ll_loop l;
-    V earlier = e->added;
-    const int last = nnc_kernel_added_axis(e->k);
-    if (a > last) {
-        run_tiles(e, index, 0);
-        return;
-    }
-    V n = ll_i64(m, a < last ? 1 : nnc_sched_n(&e->k->sched, KD_tile, a));
-    V extent = ll_i64(m, e->k->axis[a].extent);
-    ll_loop_begin(m, &l, ll_i64(m, 0), extent, n, NULL, NULL, 0);
-    V to[2] = {LLVMBuildNSWAdd(m->b, l.i, n, ""), extent};
-    V begun = LLVMBuildICmp(m->b, LLVMIntNE, l.i, ll_i64(m, 0), "");
-    e->added = earlier ? LLVMBuildOr(m->b, earlier, begun, "") : begun;
-    e->first[a] = l.i;
-    e->last[a] = ll_call(m, "llvm.smin", m->i64, to, 2);
-    run_terms(e, index, a + 1);
-    e->first[a] = e->last[a] = NULL;
-    e->added = earlier;
-    ll_loop_end(m, &l);
-}
-
-void ll_tiles_run(ll_emit *e, const V *index)
-{
-    for (int a = 0; a < e->k->n_outer; a++)
-        e->axis[a] = index[a];
-    run_terms(e, index, e->k->n_outer);
-}
-
 /* for (u = begin; u < end; u++) emit work item u. */
 static void run_units(ll_emit *e)
 {
