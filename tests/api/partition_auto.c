@@ -320,8 +320,7 @@ static nnc_status small_report(nnc_env *e, bool step, int64_t fail, nnc_text *te
  * a pass runs out of memory while it asks whether something pays, the plan may be another one.) */
 TEST(partition_out_of_memory)
 {
-    const nnc_env_options env = {
-        .threads = 1, .no_cache = true, .no_llvm = true};
+    const nnc_env_options env = {.threads = 1, .no_cache = true, .no_llvm = true};
     nnc_env *e;
     CHECK_OK(nnc_env_create(&env, &e, test_sink));
     for (int step = 0; step < 2; step++) {
