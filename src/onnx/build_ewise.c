@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The op of the row; attributes of the row with a default are the op's. */
 /* z, if x is sigmoid(-z) or 1 - sigmoid(z), whose logarithm is -softplus(z), also where x is 0 in floats. PyTorch writes LogSigmoid and the
  * loss BCEWithLogits so. */
 static nnc_ref sigmoid_operand(ox_build *b, nnc_ref x)
@@ -18,6 +17,7 @@ static nnc_ref sigmoid_operand(ox_build *b, nnc_ref x)
     return rest ? n->in[0] : ox_1(b, OP_neg, n->in[0]);
 }
 
+/* The op of the row; attributes of the row with a default are the op's. */
 bool ox_unary(ox_build *b)
 {
     nnc_attr a[4];

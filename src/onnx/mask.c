@@ -7,10 +7,10 @@
 #include "onnx/internal.h"
 #include <string.h>
 
+/* What the nodes compute: a value's rank is its node's number, n_item its uses by other ops than Shape. */
 typedef struct masks {
     ox_graph *g;
-    ox_scope
-        made; /* what the nodes compute: a value's rank is its node's number, n_item its uses by other ops than Shape */
+    ox_scope made;
 } masks;
 
 /* The node that computes a value, if it has this op. */
