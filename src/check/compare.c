@@ -28,15 +28,21 @@ static bool user_skips(const comparison *c, const char *pass)
     return false;
 }
 
-/* Lists all passes of the level once, fusion passes last; passes of level 0 are part of every program. n passes are n + 1 programs, and
- * two variants may follow. */
+/* Packed weights come first, since kernels that read unpacked ones are slower with channels last; fusion passes come last. */
+static int order_of(const char *pass, bool fusion)
+{
+    return fusion ? 2 : strcmp(pass, "pack_weights") != 0;
+}
+
+/* Lists all passes of the level once; passes of level 0 are part of every program. n passes are n + 1 programs, and two variants may
+ * follow. */
 static int list_passes(const comparison *c, int *pass)
 {
     int n = 0;
-    for (int fusion = 0; fusion < 2; fusion++)
+    for (int order = 0; order < 3; order++)
         for (int i = 0; i < nnc_pass_count && n < MAX_PROGRAMS - 3; i++)
-            if (nnc_pass_table[i].fusion == (fusion == 1) && nnc_pass_table[i].level > 0 &&
-                nnc_pass_table[i].level <= c->o->compile.level &&
+            if (order_of(nnc_pass_table[i].name, nnc_pass_table[i].fusion) == order &&
+                nnc_pass_table[i].level > 0 && nnc_pass_table[i].level <= c->o->compile.level &&
                 !user_skips(c, nnc_pass_table[i].name))
                 pass[n++] = i;
     return n;
