@@ -146,7 +146,8 @@ static bool prepare(search *s)
     return !s->oom;
 }
 
-nnc_status nnc_ios_solve(const nnc_ios_problem *problem, int *stage, int64_t *total, nnc_sink *sink)
+nnc_status nnc_ios_solve(
+    const nnc_ios_problem *problem, int *stage, int64_t *ns, int64_t *total, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_ios_problem p = *problem;
@@ -169,8 +170,11 @@ nnc_status nnc_ios_solve(const nnc_ios_problem *problem, int *stage, int64_t *to
     for (int32_t k = at; k > 0; k = s.state[k].from)
         n++;
     *total = s.state[at].best;
-    for (; at > 0; at = s.state[at].from, n--)
+    for (; at > 0; at = s.state[at].from, n--) {
+        if (ns)
+            ns[n - 1] = s.state[at].best - s.state[s.state[at].from].best;
         for (uint64_t f = s.state[at].stage; f; f &= f - 1)
             stage[__builtin_ctzll(f)] = n - 1;
+    }
     return NNC_OK;
 }

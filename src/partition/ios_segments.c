@@ -12,6 +12,7 @@ typedef struct segments {
     int *last; /* by op: its last user, or itself */
     int *start, *need; /* of a segment */
     int *stage, n_stage;
+    int64_t *ns, *own; /* by stage; of a segment */
     int last_from; /* first op of the segment before; -1: none */
     bool *mark;
     int64_t total;
@@ -61,7 +62,7 @@ static nnc_status solve(segments *s, int from, int to, int group_ops, int64_t *t
     x.need = s->need;
     x.group_ops = group_ops;
     x.max_steps = s->p->max_steps ? s->p->max_steps : SEGMENT_STEPS;
-    return nnc_ios_solve(&x, s->stage + from, total, NULL);
+    return nnc_ios_solve(&x, s->stage + from, s->own, total, NULL);
 }
 
 /* Are the ops of [from, to) in stage k connected? */
@@ -127,6 +128,11 @@ static nnc_status segment(segments *s, int from, int to, nnc_sink *sink)
         most = s->stage[i] + 1 > most ? s->stage[i] + 1 : most;
         s->stage[i] += s->n_stage - continued;
     }
+    if (continued)
+        s->own[0] -= s->p->sync_ns;
+    for (int k = 0; k < most; k++)
+        s->ns[s->n_stage - continued + k] =
+            nnc_add_sat(s->ns[s->n_stage - continued + k], s->own[k]);
     s->n_stage += most - continued;
     s->total = nnc_add_sat(s->total, total - (continued ? s->p->sync_ns : 0));
     s->last_from = from;
@@ -134,21 +140,24 @@ static nnc_status segment(segments *s, int from, int to, nnc_sink *sink)
 }
 
 nnc_status nnc_ios_segments(
-    const nnc_ios_problem *p, int *stage, int64_t *total, bool *exact, nnc_sink *sink)
+    const nnc_ios_problem *p, int *stage, int64_t *ns, int64_t *total, bool *exact, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     segments s = {.p = p,
         .a = &a,
         .stage = stage,
+        .ns = ns ? ns : ARENA_NEW(&a, int64_t, p->n_op + 1),
+        .own = ARENA_NEW(&a, int64_t, p->n_op + 1),
         .exact = true,
         .last_from = -1,
         .mark = ARENA_NEW(&a, bool, p->n_op + 1),
         .last = ARENA_NEW(&a, int, p->n_op + 1),
         .start = ARENA_NEW(&a, int, p->n_op + 2),
         .need = ARENA_NEW(&a, int, p->start[p->n_op] + 1)};
-    NNC_NEED(s.mark && s.last && s.start && s.need, sink);
+    NNC_NEED(s.ns && s.own && s.mark && s.last && s.start && s.need, sink);
     for (int i = 0; i < p->n_op; i++) {
         s.last[i] = i;
+        s.ns[i] = 0;
         for (int k = p->start[i]; k < p->start[i + 1]; k++)
             s.last[p->need[k]] = i;
     }

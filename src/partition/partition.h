@@ -206,12 +206,12 @@ typedef struct nnc_ios_problem {
     int group_ops;           /* largest number of ops in a component; 0: any */
     int64_t max_steps;       /* limit of the search, in pairs (set of finished ops, next stage); 0: 1 << 24 */
 } nnc_ios_problem;
-/* Sets stage[] by op, numbered from 0. NNC_E_FIT: more than max_steps pairs (the graph is too wide), or more than 64 ops. */
-nnc_status nnc_ios_solve(const nnc_ios_problem *p, int *stage, int64_t *total, nnc_sink *sink) NNC_MUST;
+/* Sets stage[] by op, numbered from 0, and ns[] by stage (NULL: not requested). NNC_E_FIT: more than max_steps pairs (the graph is too wide), or more than 64 ops. */
+nnc_status nnc_ios_solve(const nnc_ios_problem *p, int *stage, int64_t *ns, int64_t *total, nnc_sink *sink) NNC_MUST;
 
 /* The same for any number of ops in topological order, segment by segment. max_steps is per segment; 0: 1 << 18. *exact is false if a
  * segment was too wide or too large: its components were limited to 3 ops, or it was solved in halves. */
-nnc_status nnc_ios_segments(const nnc_ios_problem *p, int *stage, int64_t *total, bool *exact, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_ios_segments(const nnc_ios_problem *p, int *stage, int64_t *ns, int64_t *total, bool *exact, nnc_sink *sink) NNC_MUST;
 
 /* Puts each model on one device: longest first, on the least loaded device with room for it (LPT). Unless memory limits it, the result is
  * within 4/3 - 1/(3n) of the best. device[i] -1: model i fits nowhere. capacity NULL: unlimited. */

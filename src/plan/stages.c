@@ -130,7 +130,7 @@ nnc_status make_stages(maker *m, uint32_t *order, uint32_t *n_order, int16_t *st
         .need = s.need,
         .streams = m->o->streams,
         .sync_ns = target_of(m, 0)->launch_ns};
-    NNC_TRY(nnc_ios_segments(&p, s.stage, &total, &exact, m->sink));
+    NNC_TRY(nnc_ios_segments(&p, s.stage, NULL, &total, &exact, m->sink));
     find_groups(&s);
     *n_order = 0;
     for (int k = 0, left = s.n; left > 0; k++) {

@@ -113,18 +113,17 @@ static void scale(const rows *r, const int64_t *const *v, size_t n, int64_t ns)
 /* What nnc executes of a tensor group, a split of the graph, has the costs of its row. *ok false: it splits nothing. */
 static nnc_status plan_costs(rows *r, nnc_search_costs *of, bool *ok)
 {
-    row_split_costs split;
+    int64_t micro, once;
     if (of->tensor == 1)
         return NNC_OK;
-    NNC_TRY(row_split_cost(r, SPLIT_BY, of->tensor, &split));
-    *ok = split.ok;
+    NNC_TRY(row_split_cost(r, SPLIT_BY, of->tensor, &micro, &once, ok));
     const int64_t *const passes[] = {
         of->forward, of->backward, of->weight, of->forward_comm, of->backward_comm, of->accumulate};
     if (!*ok)
         return NNC_OK;
-    scale(r, passes, NNC_COUNT(passes) - (r->micro == 1), split.total);
+    scale(r, passes, NNC_COUNT(passes) - (r->micro == 1), micro);
     if (r->m->step)
-        scale(r, &of->optimizer, 1, nnc_add_sat(split.optimizer, split.once));
+        scale(r, &of->optimizer, 1, once);
     return NNC_OK;
 }
 

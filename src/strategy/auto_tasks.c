@@ -196,11 +196,12 @@ static bool is_large(const nnc_combination *c)
 nnc_status auto_clock(rows *r, const nnc_search_problem *p, const nnc_search_result *x, int64_t *ns)
 {
     combined m = {.r = r, .p = p, .x = x, .c = &x->c};
+    int64_t one;
     *ns = 0;
     if (!is_listed(p, m.c) || is_large(m.c))
         return NNC_OK;
     NNC_TRY(list(&m));
-    return row_tasks_time(&m.t, ns);
+    return row_tasks_time(&m.t, &one, ns);
 }
 
 nnc_status auto_run(

@@ -4,6 +4,7 @@
 #include "session/session.h"
 #include "strategy/row.h"
 #include "strategy/strategy.h"
+#include "picture/picture.h"
 
 enum { IOS_STREAMS = 4 }; /* where --streams does not say */
 
@@ -50,9 +51,11 @@ nnc_status row_ios(rows *r, nnc_partition_row *row)
     const int streams = own > 1 ? own : IOS_STREAMS;
     int *start, *need, *share, *stage = ARENA_NEW(r->a, int, n + 1),
                                *place = ARENA_NEW(r->a, int, n + 1), stages = 0;
-    int64_t *time, *begin = ARENA_NEW(r->a, int64_t, n + 1), ns, list;
+    int64_t *time, *begin = ARENA_NEW(r->a, int64_t, n + 1), *ns = ARENA_NEW(r->a, int64_t, n + 1),
+                   total, list;
+    row_tasks t;
     bool exact;
-    NNC_NEED(stage && place && begin, r->sink);
+    NNC_NEED(stage && place && begin && ns, r->sink);
     NNC_TRY(row_operands(r, &start, &need));
     NNC_TRY(find_times(r, streams, &time, &share));
     const nnc_ios_problem p = {.n_op = n,
@@ -62,7 +65,7 @@ nnc_status row_ios(rows *r, nnc_partition_row *row)
         .need = need,
         .streams = streams,
         .sync_ns = r->t->target->launch_ns};
-    NNC_TRY(nnc_ios_segments(&p, stage, &ns, &exact, r->sink));
+    NNC_TRY(nnc_ios_segments(&p, stage, ns, &total, &exact, r->sink));
     const nnc_branch_problem b = {
         .n_op = n, .time = time, .start = start, .need = need, .n_place = streams};
     NNC_TRY(nnc_branch_list(&b, place, begin, &list, r->sink));
@@ -71,8 +74,13 @@ nnc_status row_ios(rows *r, nnc_partition_row *row)
     nnc_device_use *u = &row->use[0];
     row_add_blocks(r, u, 0, n, 1);
     u->layers = row_layers(r, NULL, 0, n);
-    row->iteration_ns = nnc_mul_sat(r->micro, ns);
-    u->busy_ns = row->iteration_ns;
+    NNC_TRY(row_tasks_make(r, 1, &t));
+    t.repeat = r->micro;
+    t.each = 1;
+    t.lane = "waits";
+    for (int k = 0; k < stages; k++)
+        (void)row_task_compute(&t, 0, WORK_forward, 0, ns[k]);
+    NNC_TRY(row_tasks_run(&t, row));
     NNC_LOCAL(nnc_text) alone = {0}, listed = {0};
     nnc_put_ms(&alone, (double)nnc_mul_sat(r->micro, row_range(m->cost.forward, 0, n)) / 1e6, 0);
     nnc_put_ms(&listed, (double)nnc_mul_sat(r->micro, list) / 1e6, 0);

@@ -61,33 +61,6 @@ int64_t row_cores_ns(const rows *r, int64_t busy_ns);
 
 /* ios.c: lists the blocks that each block reads. Block b reads need[start[b] .. start[b + 1]). */
 nnc_status row_operands(const rows *r, int **start, int **need) NNC_MUST;
-/* clocks.c: finds the block of a node by the node's path, searching from layer `last`. Nodes of the loss belong to the last layer's block.
- * -1: none. */
-int row_block_of(const nnc_partition_model *m, const char *origin, int last);
-/* Sums the expected nanoseconds of a graph's nodes by block and pass (forward, backward). Each node counts as a command of its own, unless
- * it is fused into another one. pieces[block] is set if the block has slices or concats. */
-nnc_status row_node_times(const rows *r, const nnc_graph *g, double *sum[2], bool *pieces) NNC_MUST;
-/* A run of a graph over n devices, without an optimizer, with a clock for each device. A node takes factor[pass][block] times its expected
- * time. Slices and concats take their expected time if their block has none on one device. */
-typedef struct row_run {
-    const nnc_graph *g;
-    int n;
-    const double *factor[2];
-    const bool *pieces;
-    const nnc_links *links, *half; /* NULL: transfers take no time */
-    int64_t *busy;                 /* by device: nanoseconds of computing, added to what is there */
-    int64_t sent;                  /* nanoseconds of all transfers, added to what is there */
-    int64_t total;
-} row_run;
-nnc_status row_run_clocks(const rows *r, row_run *run) NNC_MUST;
-/* split.c: nanoseconds of a split over the first n devices. `total` is of a micro-batch. `once` (reducing gradients) and `optimizer` occur
- * once a step. */
-typedef struct row_split_costs {
-    bool ok; /* false: the strategy splits nothing */
-    int64_t total, once, optimizer;
-} row_split_costs;
-nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, row_split_costs *out) NNC_MUST;
-
 /* ---- tasks (tasks.c) ------------------------------------------------------------------------------------------------- */
 
 /* A unit of work of a part. A part is a device, or several devices that do the same. */
@@ -97,6 +70,7 @@ typedef struct row_task {
     bool collective;       /* computing of the part is slower beside it */
     bool holds;            /* of a send: the part computes nothing meanwhile, as in plans */
     bool free;             /* of a send: it waits for no other one */
+    bool all;              /* of all parts: what was added before ends first, what is added later begins afterwards */
     uint8_t op;            /* nnc_group_op of a collective over links */
     int32_t part, micro;   /* micro-batch, -1: none */
     int64_t ns, bytes;     /* bytes: of communication */
@@ -135,7 +109,8 @@ void row_tasks_meet(row_tasks *t); /* tasks added from here on run once */
 /* Simulates the tasks. Fills the row's iteration, exposed and hidden times, adds to the devices' busy times, and makes the timeline if a
  * picture or a trace is requested. */
 nnc_status row_tasks_run(const row_tasks *t, nnc_partition_row *row) NNC_MUST;
-nnc_status row_tasks_time(const row_tasks *t, int64_t *ns) NNC_MUST; /* only the iteration's time */
+/* Only times: of one repetition, of the iteration. */
+nnc_status row_tasks_time(const row_tasks *t, int64_t *one, int64_t *ns) NNC_MUST;
 
 /* stages.c: adds the tasks of a pipeline. Those of device d go to part d. */
 typedef struct row_pipeline_passes {
@@ -149,6 +124,25 @@ typedef struct row_pipeline_passes {
     void *ctx;
 } row_pipeline_passes;
 nnc_status row_add_stages(row_tasks *t, const row_pipeline_passes *of) NNC_MUST;
+
+/* split_tasks.c: finds the block of a node by the node's path, searching from layer `last`. Nodes of the loss belong to the last layer's block.
+ * -1: none. */
+int row_block_of(const nnc_partition_model *m, const char *origin, int last);
+/* Sums the expected nanoseconds of a graph's nodes by block and pass (forward, backward). Each node counts as a command of its own, unless
+ * it is fused into another one. pieces[block] is set if the block has slices or concats. */
+nnc_status row_node_times(const rows *r, const nnc_graph *g, double *sum[2], bool *pieces) NNC_MUST;
+/* A graph of several devices, whose optimizer does not count. A node takes factor[pass][block] times its expected time. Slices and concats
+ * take their expected time if their block has none on one device. */
+typedef struct row_graph {
+    const nnc_graph *g;
+    const double *factor[2];
+    const bool *pieces;
+} row_graph;
+/* Adds the tasks of a run of it; device d is part d. */
+nnc_status row_add_graph(const rows *r, const row_graph *g, row_tasks *t) NNC_MUST;
+/* split.c: nanoseconds of a split over the first n devices: of a micro-batch; of what is done once a step, reducing gradients and updating.
+ * *ok is false if the strategy splits nothing. */
+nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, int64_t *micro, int64_t *once, bool *ok) NNC_MUST;
 
 /* sense.c: multiplies the bandwidth of r->links by a factor. */
 nnc_status row_scale_links(rows *r, double factor) NNC_MUST;

@@ -1,8 +1,9 @@
-/* strategy/split.c -- strategies that split ops: tensor, channel, spatial. The pass splits the model; clocks of the devices tell how
- * long the split graph takes (clocks.c); a device holds its share of a block's memory. */
+/* strategy/split.c -- strategies that split ops: tensor, channel, spatial. The pass splits the model, whose nodes are the tasks
+ * (split_tasks.c); a device holds its share of a block's memory. */
 #include "session/session.h"
 #include "strategy/row.h"
 #include "strategy/strategy.h"
+#include "picture/picture.h"
 #include <math.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ typedef struct shares {
     int n;
     double *memory; /* by block and device: of the block's results' bytes on one device */
     int64_t *weights; /* by device */
+    row_tasks t;
     nnc_arena *a;
 } shares;
 
@@ -75,13 +77,11 @@ static int64_t held(int64_t bytes, const double *of, const double *whole, int n,
     return (int64_t)(more > 0 && bytes > 0 ? fmin(all, (double)bytes + more) : all);
 }
 
-/* Memory and updates of the devices; whole: of one device. *optimizer: the longest update. */
-static nnc_status fill(
-    shares *s, nnc_partition_row *row, const double *memory, int64_t weights, int64_t *optimizer)
+/* Memory of the devices, and their updates. whole: of one device. */
+static nnc_status fill(shares *s, nnc_partition_row *row, const double *memory, int64_t weights)
 {
     rows *r = s->r;
     const nnc_partition_model *m = r->m;
-    *optimizer = 0;
     for (int d = 0; d < s->n; d++) {
         const double part = weights ? (double)s->weights[d] / (double)weights : 0;
         nnc_device_use *u = &row->use[d];
@@ -93,10 +93,8 @@ static nnc_status fill(
             u->fill[FILLED_working] = nnc_max64(
                 u->fill[FILLED_working], held(m->cost.working[b], s->memory, memory, s->n, b, d));
         }
-        const int64_t update =
-            (int64_t)((double)row_range(m->cost.optimizer, 0, m->n_block) * part);
-        u->busy_ns = nnc_add_sat(nnc_mul_sat(r->micro, u->busy_ns), update);
-        *optimizer = nnc_max64(*optimizer, update);
+        (void)row_task_compute(&s->t, d, WORK_update, -1,
+            (int64_t)((double)row_range(m->cost.optimizer, 0, m->n_block) * part));
         NNC_NEED(u->layers = row_layers(r, NULL, 0, m->n_block), r->sink);
     }
     return NNC_OK;
@@ -164,69 +162,56 @@ static nnc_status find_factors(rows *r, double *factor[2], bool *pieces)
 }
 
 /* Sums of the gradients of weights that several devices have copies of: once a step. */
-static int64_t sums_ns(const rows *r, const nnc_graph *step)
+static void add_sums(shares *s, const nnc_graph *step)
 {
     int device[NNC_MAX_DEVICES];
-    int64_t ns = 0;
     for (uint32_t i = 0; step && i < step->n_node; i++) {
         const nnc_node *x = &step->node[i];
-        const bool sum = x->op == OP_allreduce && x->n_in <= NNC_MAX_DEVICES && x->origin &&
-                         !strcmp(x->origin, NNC_TRAIN_OPTIMIZER);
-        for (int k = 0; sum && k < x->n_in; k++)
+        if (x->op != OP_allreduce || x->n_in > NNC_MAX_DEVICES || !x->origin ||
+            strcmp(x->origin, NNC_TRAIN_OPTIMIZER) != 0)
+            continue;
+        const int64_t bytes = nnc_type_bytes(nnc_typeof(step, x->out));
+        for (int k = 0; k < x->n_in; k++)
             device[k] = nnc_home(step, x->out + (nnc_ref)k);
-        if (sum)
-            ns = nnc_add_sat(ns, nnc_links_allreduce(&r->links, device, x->n_in,
-                                     nnc_type_bytes(nnc_typeof(step, x->out))));
+        (void)row_task_move(&s->t,
+            (row_task){.collective = true,
+                .all = true,
+                .micro = -1,
+                .ns = nnc_links_allreduce(&s->r->links, device, x->n_in, bytes),
+                .bytes = bytes,
+                .name = "sum gradients"},
+            -1);
     }
-    return ns;
 }
 
-/* Time of a micro-batch on all devices, by their clocks; once more with transfers that take none. *once: of transfers once a step. */
-static nnc_status find_times(
-    shares *s, nnc_partition_row *row, int64_t *total, int64_t *exposed, int64_t *once)
+/* A micro-batch, and what is done once. */
+static nnc_status add_tasks(shares *s)
 {
     rows *r = s->r;
     const nnc_compile_options o = {.devices = s->n, .strategy = nnc_strategy_names[s->strategy]};
     double *factor[2];
-    int64_t *busy[2];
     bool *pieces = ARENA_NEW(r->a, bool, r->m->n_block + 1);
     nnc_graph *step;
-    for (int k = 0; k < 2; k++) {
-        busy[k] = ARENA_NEW(r->a, int64_t, s->n);
-        factor[k] = ARENA_NEW(r->a, double, r->m->n_block + 1);
-        NNC_NEED(pieces && busy[k] && factor[k], r->sink);
-    }
+    for (int k = 0; k < 2; k++)
+        NNC_NEED(pieces && (factor[k] = ARENA_NEW(r->a, double, r->m->n_block + 1)), r->sink);
     NNC_TRY(find_factors(r, factor, pieces));
     NNC_TRY(micro_batch(r, &o, &step));
-    row_run run = {.g = step ? step : s->g,
-        .n = s->n,
-        .factor = {factor[0], factor[1]},
-        .pieces = pieces,
-        .links = &r->links,
-        .half = &r->half,
-        .busy = busy[0]};
-    nnc_status st = row_run_clocks(r, &run);
-    *total = run.total;
-    row->hidden_ns = run.sent;
-    run.links = run.half = NULL;
-    run.busy = busy[1];
-    if (!st)
-        st = row_run_clocks(r, &run);
-    *exposed = *total - run.total;
-    row->hidden_ns = nnc_mul_sat(r->micro, row->hidden_ns - *exposed);
-    for (int d = 0; d < s->n; d++)
-        row->use[d].busy_ns = busy[0][d];
-    *once = sums_ns(r, step);
+    const row_graph g = {step ? step : s->g, {factor[0], factor[1]}, pieces};
+    s->t.repeat = r->micro;
+    s->t.each = 1;
+    s->t.lane = "transfers";
+    const nnc_status st = row_add_graph(r, &g, &s->t);
+    row_tasks_meet(&s->t);
+    add_sums(s, step);
     nnc_graph_destroy(step);
     return st;
 }
 
-static nnc_status with_graph(
-    rows *r, nnc_partition_row *row, const nnc_graph *split, row_split_costs *of)
+static nnc_status make_tasks(rows *r, nnc_partition_row *row, const nnc_graph *split, shares *s)
 {
     const size_t b = (size_t)r->m->n_block + 1, n = (size_t)r->n;
     const nnc_graph *g = r->t->graph;
-    shares s = {.r = r,
+    *s = (shares){.r = r,
         .strategy = row->id,
         .g = split,
         .n = r->n,
@@ -236,18 +221,13 @@ static nnc_status with_graph(
         .a = r->a};
     double *memory = ARENA_NEW(r->a, double, b);
     const bool *fixed = nnc_static_values(g, r->a);
-    int64_t exposed;
-    NNC_NEED(s.fixed && s.memory && s.weights && memory && fixed, r->sink);
+    NNC_NEED(s->fixed && s->memory && s->weights && memory && fixed, r->sink);
+    NNC_TRY(row_tasks_make(r, r->n, &s->t));
     add_nodes(r, g, fixed, 1, memory);
-    add_nodes(r, split, s.fixed, r->n, s.memory);
-    NNC_TRY(add_weights(&s));
-    NNC_TRY(find_times(&s, row, &of->total, &exposed, &of->once));
-    NNC_TRY(fill(&s, row, memory, weight_bytes(g), &of->optimizer));
-    row->exposed_ns = nnc_add_sat(nnc_mul_sat(r->micro, exposed), of->once);
-    row->iteration_ns =
-        nnc_add_sat(nnc_mul_sat(r->micro, of->total), nnc_add_sat(of->once, of->optimizer));
-    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->id});
-    return row_finish(r, row);
+    add_nodes(r, split, s->fixed, r->n, s->memory);
+    NNC_TRY(add_weights(s));
+    NNC_TRY(add_tasks(s));
+    return fill(s, row, memory, weight_bytes(g));
 }
 
 /* The model, split over n devices; *why: it cannot be. */
@@ -273,21 +253,26 @@ static nnc_status split_model(
     return st;
 }
 
-nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, row_split_costs *out)
+nnc_status row_split_cost(
+    const rows *r, nnc_strategy strategy, int n, int64_t *micro, int64_t *once, bool *ok)
 {
     rows sub = *r;
     nnc_partition_row row = {.id = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
     nnc_graph *g = NULL;
-    *out = (row_split_costs){0};
+    shares s;
+    int64_t all = 0;
+    *ok = false;
     NNC_NEED(row.use, r->sink);
     if (n > NNC_MAX_DEVICES || !r->t->graph)
         return NNC_OK;
     sub.n = n;
     nnc_status st = split_model(&sub, strategy, n, &g, &row.why_not);
-    if (!st && !row.why_not) {
-        st = with_graph(&sub, &row, g, out);
-        out->ok = !st;
-    }
+    *ok = !st && !row.why_not;
+    if (*ok)
+        st = make_tasks(&sub, &row, g, &s);
+    if (*ok && !st)
+        st = row_tasks_time(&s.t, micro, &all);
+    *once = *ok ? nnc_max64(all - r->micro * *micro, 0) : 0;
     nnc_graph_destroy(g);
     return st;
 }
@@ -301,10 +286,15 @@ nnc_status row_split(rows *r, nnc_partition_row *row)
     if (!r->t->graph)
         return nnc_fail0(r->sink, NNC_E_BUG, "a table of strategies without the model's graph");
     nnc_graph *g = NULL;
-    row_split_costs of;
+    shares s;
     nnc_status st = split_model(r, row->id, r->n, &g, &row->why_not);
     if (!st && !row->why_not)
-        st = with_graph(r, row, g, &of);
+        st = make_tasks(r, row, g, &s);
+    if (!st && !row->why_not)
+        st = row_tasks_run(&s.t, row);
     nnc_graph_destroy(g);
-    return st;
+    if (st || row->why_not)
+        return st;
+    row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->id});
+    return row_finish(r, row);
 }

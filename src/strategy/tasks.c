@@ -61,7 +61,7 @@ void row_tasks_copy(row_tasks *t, int device, row_copy c)
 
 void row_tasks_meet(row_tasks *t)
 {
-    t->once = t->n;
+    t->once = row_task_add(t, (row_task){.all = true, .micro = -1, .name = "all devices"});
 }
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
@@ -69,7 +69,6 @@ void row_tasks_meet(row_tasks *t)
 typedef struct run {
     nnc_sim *s;
     int *id; /* by task: the simulator's */
-    int meet; /* the simulator's task before those that run once; -1: none */
     int *lane; /* by part: computes; then by part: communicates */
     bool bare; /* transfers take no time */
     bool linked; /* transfers share the links of the described hardware */
@@ -80,17 +79,6 @@ typedef struct run {
 static int device_of(const run *u, const row_tasks *t, int part)
 {
     return u->linked ? t->first[part] : part;
-}
-
-/* A task in all lanes: all that was added before ends, all that comes later begins. */
-static bool add_meeting(run *u, int lanes)
-{
-    u->meet = nnc_sim_add(u->s, &(nnc_sim_task){.kind = SIM_event,
-                                    .name = "all devices",
-                                    .device = -1,
-                                    .n_lane = lanes,
-                                    .lane = u->lane});
-    return u->meet >= 0;
 }
 
 /* A transfer over the links of the described hardware. */
@@ -118,8 +106,10 @@ static int add_to(const run *u, const row_tasks *t, const row_task *x)
                                               : SIM_transfer,
         .name = x->name ? x->name : nnc_work_names[x->kind],
         .device = moves || !u->slows ? -1 : device_of(u, t, x->part),
-        .n_lane = x->free ? 0 : 1 + x->holds,
-        .lane = lane};
+        .n_lane = x->free  ? 0
+                  : x->all ? 2 * t->parts
+                           : 1 + x->holds,
+        .lane = x->all ? u->lane : lane};
     if (moves && u->linked && x->n && !u->bare)
         return add_linked(u, t, x, s);
     s.work_ps = moves && u->bare ? 0 : nnc_mul_sat(x->ns, 1000);
@@ -137,8 +127,6 @@ static bool add_all(run *u, const row_tasks *t)
     for (int p = 0; p < t->parts; p++)
         nnc_sim_overlap(u->s, device_of(u, t, p), (double)t->r->slowdown / 1000);
     for (int i = 0; i < t->n; i++) {
-        if (i == t->once && !add_meeting(u, lanes))
-            return false;
         if ((u->id[i] = add_to(u, t, &t->task[i])) < 0)
             return false;
     }
@@ -152,7 +140,6 @@ static nnc_status run_tasks(const row_tasks *t, bool bare, run *u)
 {
     rows *r = t->r;
     *u = (run){.bare = bare,
-        .meet = -1,
         .linked = t->first && r->t->cluster,
         .s = nnc_sim_create(t->first ? r->t->cluster : NULL, t->parts),
         .id = ARENA_NEW(r->a, int, t->n + 1),
@@ -172,14 +159,14 @@ static nnc_status run_tasks(const row_tasks *t, bool bare, run *u)
 }
 
 /* Picoseconds of what is repeated, and of all repetitions and what follows them. */
-static int64_t one_ps(const run *u)
+static int64_t one_ps(const row_tasks *t, const run *u)
 {
-    return u->meet >= 0 ? nnc_sim_span_of(u->s, u->meet).end_ps : nnc_sim_end_ps(u->s);
+    return t->once >= 0 ? nnc_sim_span_of(u->s, u->id[t->once]).end_ps : nnc_sim_end_ps(u->s);
 }
 
 static int64_t all_ps(const run *u, const row_tasks *t)
 {
-    return nnc_add_sat(nnc_mul_sat(t->repeat - 1, one_ps(u)), nnc_sim_end_ps(u->s));
+    return nnc_add_sat(nnc_mul_sat(t->repeat - 1, one_ps(t, u)), nnc_sim_end_ps(u->s));
 }
 
 /* ---- the timeline ---------------------------------------------------------------------------------------------- */
@@ -190,7 +177,7 @@ static bool is_done(const row_tasks *t, int i, int k, int d)
     const row_task *x = &t->task[i];
     const row_copy *c = &t->copy[d];
     const int micro = x->micro + k * t->each;
-    return x->part == c->part &&
+    return (x->all ? c->part >= 0 : x->part == c->part) &&
            (x->kind == WORK_communication || x->micro < 0 || micro < c->micro);
 }
 
@@ -212,7 +199,7 @@ static nnc_status known_until(const row_tasks *t, const run *u, int64_t *until)
         start[n++] = nnc_sim_span_of(u->s, u->id[i]).start_ps;
     nnc_sort64(start, n);
     if (n)
-        *until = nnc_add_sat(nnc_mul_sat((int64_t)(most / n), one_ps(u)), start[most % n]);
+        *until = nnc_add_sat(nnc_mul_sat((int64_t)(most / n), one_ps(t, u)), start[most % n]);
     return NNC_OK;
 }
 
@@ -223,7 +210,7 @@ static void draw(nnc_timeline *to, const row_tasks *t, const run *u, int d, int 
     for (int i = from; i < end; i++) {
         const row_task *x = &t->task[i];
         const nnc_sim_span s = nnc_sim_span_of(u->s, u->id[i]);
-        const int64_t past = nnc_mul_sat(k, one_ps(u)), start = nnc_add_sat(past, s.start_ps);
+        const int64_t past = nnc_mul_sat(k, one_ps(t, u)), start = nnc_add_sat(past, s.start_ps);
         if (!is_done(t, i, k, d) || start > until || (s.end_ps <= s.start_ps && !x->bytes))
             continue;
         span[i] = nnc_timeline_add(
@@ -262,7 +249,7 @@ static nnc_status draw_timeline(nnc_partition_row *row, const row_tasks *t, cons
         (void)nnc_timeline_lane(to, d, t->lane, true);
         to->capacity[d] = r->capacity;
     }
-    for (int k = 0; k < t->repeat && nnc_mul_sat(k, one_ps(u)) <= until; k++) {
+    for (int k = 0; k < t->repeat && nnc_mul_sat(k, one_ps(t, u)) <= until; k++) {
         memset(span, 0xff, ((size_t)t->n + 1) * sizeof *span);
         for (int d = 0; d < r->n; d++)
             draw(to, t, u, d, 0, once, k, until, span);
@@ -307,10 +294,11 @@ static void sum_up(const row_tasks *t, const run *u, nnc_partition_row *row, int
     }
 }
 
-nnc_status row_tasks_time(const row_tasks *t, int64_t *ns)
+nnc_status row_tasks_time(const row_tasks *t, int64_t *one, int64_t *ns)
 {
     run u;
     NNC_TRY(run_tasks(t, false, &u));
+    *one = nnc_ceildiv(one_ps(t, &u), 1000);
     *ns = nnc_ceildiv(all_ps(&u, t), 1000);
     nnc_sim_destroy(u.s);
     return NNC_OK;

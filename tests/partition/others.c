@@ -162,7 +162,7 @@ TEST(ios_equals_brute_force)
             .group_ops = (int)draw_below(&d, 4)};
         int stage[MOST];
         int64_t total;
-        CHECK_OK(nnc_ios_solve(&p, stage, &total, test_sink));
+        CHECK_OK(nnc_ios_solve(&p, stage, NULL, &total, test_sink));
         CHECK_INT(total, brute_ios(&p, 0));
         CHECK_INT(stages_ns(&p, stage), total);
     }
@@ -186,8 +186,8 @@ TEST(ios_by_segments)
         int stage[MOST], by[MOST];
         int64_t total, best;
         bool exact;
-        CHECK_OK(nnc_ios_solve(&p, by, &best, test_sink));
-        CHECK_OK(nnc_ios_segments(&p, stage, &total, &exact, test_sink));
+        CHECK_OK(nnc_ios_solve(&p, by, NULL, &best, test_sink));
+        CHECK_OK(nnc_ios_segments(&p, stage, NULL, &total, &exact, test_sink));
         for (int i = 0; i < g.n; i++)
             for (int k = g.start[i]; k < g.start[i + 1]; k++)
                 CHECK(stage[g.need[k]] <= stage[i]);
@@ -213,14 +213,14 @@ TEST(ios_of_any_size)
     }
     start[N] = n;
     nnc_ios_problem p = {.n_op = N, .time = time, .start = start, .need = need, .streams = 2};
-    CHECK_OK(nnc_ios_segments(&p, stage, &total, &exact, test_sink));
+    CHECK_OK(nnc_ios_segments(&p, stage, NULL, &total, &exact, test_sink));
     CHECK(exact);
     CHECK_INT(total, N / 3 * 2 * 10);
     for (int i = 0; i <= N; i++)
         start[i] = 0;
     p.streams = 8;
     p.n_op = 40;
-    CHECK_OK(nnc_ios_segments(&p, stage, &total, &exact, test_sink));
+    CHECK_OK(nnc_ios_segments(&p, stage, NULL, &total, &exact, test_sink));
     CHECK(!exact && total >= 40 / 8 * 10 && total < 40 * 10);
 }
 
@@ -233,7 +233,7 @@ TEST(ios_of_too_wide_a_graph_is_refused)
         time[i] = 1;
     const nnc_ios_problem p = {
         .n_op = 40, .time = time, .start = start, .need = start, .streams = 8, .max_steps = 100000};
-    CHECK_INT(nnc_ios_solve(&p, stage, &total, test_sink), NNC_E_FIT);
+    CHECK_INT(nnc_ios_solve(&p, stage, NULL, &total, test_sink), NNC_E_FIT);
     CHECK_DIAG("more than 100000 stages");
 }
 
@@ -425,7 +425,7 @@ static nnc_status try_ios(void)
     int start[10] = {0}, stage[9]; /* 512 sets: the table grows */
     const nnc_ios_problem p = {
         .n_op = 9, .time = time, .start = start, .need = start, .streams = 3};
-    return nnc_ios_solve(&p, stage, &total, NULL);
+    return nnc_ios_solve(&p, stage, NULL, &total, NULL);
 }
 
 static nnc_status try_models(void)

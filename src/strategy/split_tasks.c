@@ -1,15 +1,14 @@
-/* strategy/clocks.c -- what a graph of several devices takes: a clock for each device.
+/* strategy/split_tasks.c -- the tasks of a graph of several devices.
  *
- * A device runs the node that can start first of the next few in program order, as a kernel stands where the last of its ops did. A node
- * starts when its device is free and its operands are there. As in the plan, a value is sent to other devices right after it was
- * computed, which takes its device's time; inputs, and what few weights one device trains and others read, before everything else;
- * collectives begin when the last participant has come; and the backward pass begins on all devices together. So devices that wait for
- * each other take the sum of their times.
+ * A device computes its nodes in program order. As in the plan, it sends a value right after computing it, which takes its time; slices
+ * that other devices read come right after their operand. Inputs, and the few weights that one device trains and others read, are sent
+ * before everything else. A collective is in the lanes of all devices, and the backward pass begins on all devices together.
  *
  * Ops that the plan fuses into others take no time of their own: elementwise ops, slices and paddings that elementwise ops and reductions
  * of the same pass read, and elementwise ops that end a contraction. */
 #include "strategy/row.h"
 #include "strategy/strategy.h"
+#include "picture/picture.h"
 #include "sim/sim.h"
 #include <string.h>
 
@@ -206,122 +205,94 @@ nnc_status row_node_times(const rows *r, const nnc_graph *g, double *sum[2], boo
     return NNC_OK;
 }
 
-/* ---- devices ---------------------------------------------------------------------------------------------------- */
+/* ---- tasks ------------------------------------------------------------------------------------------------------ */
 
-typedef struct clocks {
+typedef struct lister {
+    const row_graph *of;
     const rows *r;
-    row_run *run;
+    row_tasks *t;
     const bool *fixed;
     const nnc_place *place;
     uint64_t *need; /* by root: devices that read it from another one */
-    int64_t *now,
-        *there; /* by device: its clock; by root and device: when a value that was sent is there */
-    int *all;
+    int *there; /* by root and device: the task that sends it; -1: none */
+    int *by; /* by value: the task of an absorbed node or a view; -1: none */
     int last; /* layer */
     const bool *absorbed; /* by node */
     const bool *joined; /* by value */
-    uint32_t **
-        list; /* by device: its nodes in program order; collectives are in the list of each participant */
-    uint32_t *n, *head;
-    uint32_t *next; /* by device: the node that it runs next, unless stale; NNC_NONE */
-    int64_t *next_at;
-    bool *stale;
-    uint32_t *feeds,
-        *missing; /* by value: 1 + the collective that reads it; by collective: operands to come */
     bool *done; /* by node */
-    bool *made; /* by value */
-} clocks;
+    uint32_t *early,
+        *next; /* by node: first slice of its results that is sent, the next one; NNC_NONE */
+} lister;
 
-static int64_t *arrival(const clocks *c, nnc_ref root, int d)
+static int *sent(const lister *c, nnc_ref root, int d)
 {
-    return &c->there[(size_t)root * (size_t)c->run->n + (size_t)d];
+    return &c->there[(size_t)root * (size_t)c->t->parts + (size_t)d];
 }
 
-/* The device that operand k of x is read on. */
-static int reader_of(const clocks *c, const nnc_node *x, int k)
+static bool is_collective(const nnc_node *x)
 {
-    return nnc_op_class((nnc_op)x->op) == CL_collective ? nnc_home(c->run->g, x->out + (nnc_ref)k)
-                                                        : device_of(x);
+    return nnc_op_class((nnc_op)x->op) == CL_collective;
 }
 
-static void find_needs(clocks *c)
+static void find_needs(lister *c)
 {
-    const nnc_graph *g = c->run->g;
+    const nnc_graph *g = c->of->g;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *x = &g->node[i];
         for (int k = 0; k < x->n_in && runs(x, c->fixed); k++) {
             const nnc_ref root = c->place[x->in[k]].root;
-            const int d = reader_of(c, x, k);
+            const int d = is_collective(x) ? nnc_home(g, x->out + (nnc_ref)k) : device_of(x);
             if (!c->fixed[root] && nnc_home(g, root) != d)
                 c->need[root] |= UINT64_C(1) << d;
         }
     }
+    for (uint32_t i = g->n_node; i-- > 0;) {
+        const nnc_node *x = &g->node[i];
+        if (x->op != OP_slice || !c->need[x->out] || pass_of(x) != pass_of(nnc_def(g, x->in[0])))
+            continue;
+        c->next[i] = c->early[g->value[x->in[0]].node];
+        c->early[g->value[x->in[0]].node] = i;
+    }
 }
 
 /* Sends v to all devices that read it, one after the other. */
-static void send(clocks *c, nnc_ref v)
+static void send(lister *c, nnc_ref v, int after)
 {
-    const nnc_ref root = c->place[v].root;
-    const int home = nnc_home(c->run->g, root);
-    for (int d = 0; root == v && d < c->run->n; d++) {
-        if (!(c->need[v] >> d & 1))
-            continue;
-        const int64_t ns =
-            nnc_links_p2p(c->run->links, home, d, nnc_type_bytes(nnc_typeof(c->run->g, v)));
-        c->now[home] = nnc_add_sat(c->now[home], ns);
-        c->run->sent = nnc_add_sat(c->run->sent, ns);
-        *arrival(c, v, d) = c->now[home];
-        c->stale[d] = true;
-    }
+    const int home = nnc_home(c->of->g, v);
+    const int64_t bytes = nnc_type_bytes(nnc_typeof(c->of->g, v));
+    for (int d = 0; c->place[v].root == v && d < c->t->parts; d++)
+        if (c->need[v] >> d & 1)
+            *sent(c, v, d) = row_task_move(c->t,
+                (row_task){.part = home,
+                    .holds = true,
+                    .ns = nnc_links_p2p(&c->r->links, home, d, bytes),
+                    .bytes = bytes,
+                    .name = "send a part"},
+                after);
 }
 
-/* When device d is free and operand k of x is there. */
-static int64_t ready(const clocks *c, const nnc_node *x, int k, int d)
+static int add_collective(const lister *c, const nnc_node *x)
 {
-    return nnc_max64(c->now[d], *arrival(c, c->place[x->in[k]].root, d));
-}
-
-static void run_collective(clocks *c, const nnc_node *x)
-{
-    const nnc_graph *g = c->run->g;
+    const nnc_graph *g = c->of->g;
     const int64_t bytes =
         nnc_max64(nnc_type_bytes(nnc_typeof(g, x->in[0])), nnc_type_bytes(nnc_typeof(g, x->out)));
-    const nnc_links *l = x->op == OP_allreduce ? c->run->links : c->run->half;
-    const int64_t ns = nnc_links_allreduce(l, c->all, c->run->n, bytes);
-    int64_t start = 0;
+    const nnc_links *l = x->op == OP_allreduce ? &c->r->links : &c->r->half;
+    int device[NNC_MAX_DEVICES];
     for (int k = 0; k < x->n_in; k++)
-        start = nnc_max64(start, ready(c, x, k, reader_of(c, x, k)));
-    for (int k = 0; k < x->n_in; k++)
-        c->now[reader_of(c, x, k)] = nnc_add_sat(start, ns);
-    c->run->sent = nnc_add_sat(c->run->sent, ns);
-}
-
-static void meet(clocks *c)
-{
-    int64_t latest = 0;
-    for (int d = 0; d < c->run->n; d++)
-        latest = nnc_max64(latest, c->now[d]);
-    for (int d = 0; d < c->run->n; d++)
-        c->now[d] = latest;
-    c->run->total = latest;
-}
-
-/* When node x can start; -1: an operand was not computed yet. */
-static int64_t start_of(const clocks *c, const nnc_node *x)
-{
-    int64_t start = 0;
-    for (int k = 0; k < x->n_in; k++) {
-        if (!c->made[x->in[k]])
-            return -1;
-        start = nnc_max64(start, ready(c, x, k, reader_of(c, x, k)));
-    }
-    return x->n_in ? start : c->now[device_of(x)];
+        device[k] = nnc_home(g, x->out + (nnc_ref)k);
+    return row_task_move(c->t,
+        (row_task){.collective = true,
+            .all = true,
+            .ns = nnc_links_allreduce(l, device, x->n_in, bytes),
+            .bytes = bytes,
+            .name = nnc_ops[x->op].name},
+        -1);
 }
 
 /* What a joined concat takes: a CPU puts the parts of other devices in their places. */
-static double received_ns(const clocks *c, const nnc_node *x)
+static double received_ns(const lister *c, const nnc_node *x)
 {
-    const nnc_graph *g = c->run->g;
+    const nnc_graph *g = c->of->g;
     int64_t bytes = 0;
     for (int k = 0; k < x->n_in; k++)
         bytes +=
@@ -330,168 +301,82 @@ static double received_ns(const clocks *c, const nnc_node *x)
     return c->r->t->target->kind == NNC_T_cuda ? 0 : node_ns(c->r, g, x) * (double)bytes / all;
 }
 
-static void run_node(clocks *c, uint32_t i, int64_t start)
+/* Absorbed nodes and views are in no lane: what reads them waits for what they read. */
+static int add_compute(lister *c, uint32_t i)
 {
-    const nnc_node *x = &c->run->g->node[i];
+    const nnc_graph *g = c->of->g;
+    const nnc_node *x = &g->node[i];
     const int b = row_block_of(c->r->m, x->origin, c->last), d = device_of(x), pass = pass_of(x);
+    const bool runs_alone = !c->absorbed[i] && !nnc_is_view(g, x),
+               extra = b < 0 || (is_piece(x) && !c->of->pieces[b]);
     c->last = b < 0 ? c->last : c->r->m->first[b];
+    double ns = 0;
+    if (runs_alone)
+        ns = (c->joined[x->out] ? received_ns(c, x) : node_ns(c->r, g, x)) *
+             (extra ? 1 : c->of->factor[pass][b]);
+    const int task = row_task_add(c->t, (row_task){.kind = pass ? WORK_backward : WORK_forward,
+                                            .free = !runs_alone,
+                                            .part = d,
+                                            .ns = (int64_t)ns});
+    for (int k = 0; k < x->n_in; k++) {
+        row_task_wait(c->t, task, *sent(c, c->place[x->in[k]].root, d));
+        row_task_wait(c->t, task, c->by[x->in[k]]);
+    }
+    for (nnc_ref v = x->out; v < x->out + x->n_out && !runs_alone; v++)
+        c->by[v] = task;
+    return task;
+}
+
+static void add_node(lister *c, uint32_t i)
+{
+    const nnc_node *x = &c->of->g->node[i];
+    if (c->done[i])
+        return;
     c->done[i] = true;
-    if (nnc_op_class((nnc_op)x->op) == CL_collective) {
-        run_collective(c, x);
-    } else if (!c->absorbed[i] && !nnc_is_view(c->run->g, x)) {
-        const bool extra = b < 0 || (is_piece(x) && !c->run->pieces[b]);
-        const double alone = c->joined[x->out] ? received_ns(c, x) : node_ns(c->r, c->run->g, x);
-        const int64_t ns = (int64_t)(alone * (extra ? 1 : c->run->factor[pass][b]));
-        c->now[d] = nnc_add_sat(start, ns);
-        c->run->busy[d] = nnc_add_sat(c->run->busy[d], ns);
-    }
-    bool all = nnc_op_class((nnc_op)x->op) == CL_collective;
-    for (nnc_ref v = x->out; v < x->out + x->n_out; v++) {
-        c->made[v] = true;
-        all = (c->feeds[v] && --c->missing[c->feeds[v] - 1] == 0) || all;
-        send(c, v);
-    }
-    c->stale[d] = true;
-    for (int k = 0; k < c->run->n && all; k++)
-        c->stale[k] = true;
-}
-
-/* Does another device wait for a result of x? */
-static bool is_sent(const clocks *c, const nnc_node *x)
-{
-    uint64_t need = 0;
+    const int task = !runs(x, c->fixed) ? -1
+                     : is_collective(x) ? add_collective(c, x)
+                                        : add_compute(c, i);
     for (nnc_ref v = x->out; v < x->out + x->n_out; v++)
-        need |= c->need[v];
-    return need != 0;
+        send(c, v, task);
+    for (uint32_t k = c->early[i]; k != NNC_NONE; k = c->next[k])
+        add_node(c, k);
 }
 
-/* The node of device d, of the next few in its list and in this pass, that can start first; of several, one that others wait for, as the
- * slices before a convolution, which stands where its epilogue's last op did. NNC_NONE: each waits for others. */
-static uint32_t next_of(clocks *c, int d, int pass, uint32_t ahead, int64_t *start)
-{
-    uint32_t best = NNC_NONE;
-    bool sent = false;
-    while (c->head[d] < c->n[d] && c->done[c->list[d][c->head[d]]])
-        c->head[d]++;
-    for (uint32_t k = c->head[d], seen = 0; k < c->n[d] && seen < ahead; k++) {
-        const uint32_t i = c->list[d][k];
-        const nnc_node *x = &c->run->g->node[i];
-        if (c->done[i] || pass_of(x) > pass)
-            continue;
-        const int64_t at = start_of(c, x);
-        seen += !c->absorbed[i] && !nnc_is_view(c->run->g, x);
-        const bool sends = at >= 0 && is_sent(c, x);
-        if (at < 0 || (best != NNC_NONE && (at > *start || (at == *start && (sent || !sends)))))
-            continue;
-        best = i;
-        sent = sends;
-        *start = at;
-    }
-    return best;
-}
-
-/* The node that can start first, and when; of any device, of the next `ahead` of its list. */
-static uint32_t first_of(clocks *c, int pass, uint32_t ahead, int64_t *start)
-{
-    uint32_t best = NNC_NONE;
-    for (int d = 0; d < c->run->n; d++) {
-        if (c->stale[d] || ahead == UINT32_MAX)
-            c->next[d] = next_of(c, d, pass, ahead, &c->next_at[d]);
-        c->stale[d] = false;
-        if (c->next[d] == NNC_NONE || (best != NNC_NONE && c->next_at[d] >= *start))
-            continue;
-        best = c->next[d];
-        *start = c->next_at[d];
-    }
-    return best;
-}
-
-/* Runs the nodes of a pass: the forward one, or all that are left. */
-static void run_pass(clocks *c, int pass)
-{
-    enum { AHEAD = 8 };
-    for (int d = 0; d < c->run->n; d++)
-        c->stale[d] = true;
-    for (;;) {
-        int64_t start = 0;
-        uint32_t best = first_of(c, pass, AHEAD, &start);
-        if (best == NNC_NONE) /* each one of the next few waits */
-            best = first_of(c, pass, UINT32_MAX, &start);
-        if (best == NNC_NONE)
-            return;
-        const nnc_node *x = &c->run->g->node[best];
-        const int64_t now = start_of(c, x);
-        if (nnc_op_class((nnc_op)x->op) == CL_collective && now > start) {
-            for (int k = 0; k < x->n_in; k++) /* another participant has gone on */
-                c->stale[reader_of(c, x, k)] = true;
-            continue;
-        }
-        run_node(c, best, start);
-    }
-}
-
-static bool make_lists(clocks *c, nnc_arena *a)
-{
-    const nnc_graph *g = c->run->g;
-    c->list = ARENA_NEW(a, uint32_t *, c->run->n);
-    c->n = ARENA_NEW(a, uint32_t, c->run->n);
-    c->head = ARENA_NEW(a, uint32_t, c->run->n);
-    bool ok = c->list && c->n && c->head;
-    for (int d = 0; ok && d < c->run->n; d++)
-        ok = (c->list[d] = ARENA_NEW(a, uint32_t, g->n_node + 1)) != NULL;
-    for (uint32_t i = 0; ok && i < g->n_node; i++) {
-        const nnc_node *x = &g->node[i];
-        const bool collective = nnc_op_class((nnc_op)x->op) == CL_collective;
-        c->made[x->out] = nnc_op_class((nnc_op)x->op) == CL_leaf || c->fixed[x->out];
-        for (nnc_ref v = x->out; v < x->out + x->n_out; v++)
-            c->made[v] = c->made[x->out];
-        for (int k = 0; runs(x, c->fixed) && k < (collective ? x->n_in : 1); k++) {
-            const int d = collective ? reader_of(c, x, k) : device_of(x);
-            if (collective) {
-                c->feeds[x->in[k]] = i + 1;
-                c->missing[i]++;
-            }
-            c->list[d][c->n[d]++] = i;
-        }
-    }
-    return ok;
-}
-
-nnc_status row_run_clocks(const rows *r, row_run *run)
+nnc_status row_add_graph(const rows *r, const row_graph *of, row_tasks *t)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const nnc_graph *g = run->g;
-    const size_t values = (size_t)g->n_value + 1, n = (size_t)run->n;
-    clocks c = {.r = r,
-        .run = run,
+    const nnc_graph *g = of->g;
+    const size_t values = (size_t)g->n_value + 1, n = (size_t)t->parts,
+                 nodes = (size_t)g->n_node + 1;
+    lister c = {.of = of,
+        .r = r,
+        .t = t,
         .fixed = nnc_static_values(g, &a),
         .place = nnc_places(g, &a),
         .need = ARENA_NEW(&a, uint64_t, values),
-        .now = ARENA_NEW(&a, int64_t, n),
-        .there = ARENA_NEW(&a, int64_t, values * n),
-        .all = ARENA_NEW(&a, int, n),
+        .there = ARENA_NEW(&a, int, values *n),
+        .by = ARENA_NEW(&a, int, values),
         .absorbed = find_absorbed(g, &a),
         .joined = find_joined(r, g, &a),
-        .next = ARENA_NEW(&a, uint32_t, n),
-        .next_at = ARENA_NEW(&a, int64_t, n),
-        .stale = ARENA_NEW(&a, bool, n),
-        .feeds = ARENA_NEW(&a, uint32_t, values),
-        .missing = ARENA_NEW(&a, uint32_t, g->n_node + 1),
-        .done = ARENA_NEW(&a, bool, g->n_node + 1),
-        .made = ARENA_NEW(&a, bool, values)};
-    NNC_NEED(c.fixed && c.place && c.need && c.now && c.there && c.all && c.absorbed && c.joined &&
-                 c.done && c.made,
+        .done = ARENA_NEW(&a, bool, nodes),
+        .early = ARENA_NEW(&a, uint32_t, nodes),
+        .next = ARENA_NEW(&a, uint32_t, nodes)};
+    NNC_NEED(c.fixed && c.place && c.need && c.there && c.by && c.absorbed && c.joined && c.done &&
+                 c.early && c.next,
         r->sink);
-    for (int d = 0; d < run->n; d++)
-        c.all[d] = d;
-    NNC_NEED(make_lists(&c, &a), r->sink);
+    memset(c.there, 0xff, values * n * sizeof *c.there);
+    memset(c.by, 0xff, values * sizeof *c.by);
+    memset(c.early, 0xff, nodes * sizeof *c.early);
     find_needs(&c);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (nnc_op_class((nnc_op)g->node[i].op) == CL_leaf && !c.fixed[g->node[i].out])
-            send(&c, g->node[i].out);
-    run_pass(&c, 0);
-    meet(&c);
-    run_pass(&c, 1);
-    meet(&c);
+            add_node(&c, i);
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < g->n_node; i++)
+            if (runs(&g->node[i], c.fixed) && pass_of(&g->node[i]) == pass)
+                add_node(&c, i);
+        if (!pass)
+            (void)row_task_add(t, (row_task){.all = true, .micro = -1, .name = "all devices"});
+    }
     return NNC_OK;
 }
