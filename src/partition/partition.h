@@ -220,28 +220,6 @@ nnc_status nnc_models_lpt(const int64_t *time, const int64_t *bytes, int n, int 
 
 /* ---- data parallelism (data_parallel.c) ---------------------------------------------------------------------------------------- */
 
-/* Collective of a bucket. Times count from the start of the backward pass. */
-typedef struct nnc_bucket { int64_t start, end, bytes; } nnc_bucket;
-typedef struct nnc_buckets_problem {
-    int n_layer;
-    const int64_t *backward; /* by layer: nanoseconds; the last layer runs first */
-    const int64_t *gradient; /* by layer: bytes; 0: frozen, or no weights */
-    int64_t bucket_bytes;    /* a bucket is closed once it has as many; 0: a bucket per layer */
-    const nnc_links *links;
-    const int *device;
-    int n_device;
-    int slowdown;            /* per mille: computing takes slowdown/1000 times as long while a collective runs */
-    nnc_bucket *bucket;      /* result, in order, at most n_layer of them; NULL: not requested */
-} nnc_buckets_problem;
-typedef struct nnc_buckets_time {
-    int n_bucket;
-    int64_t end;          /* of backward pass and collectives; the backward pass starts at 0 */
-    int64_t compute;      /* end of the backward pass, slowed */
-    int64_t collective;   /* sum of the collectives' times */
-    int64_t hidden, exposed; /* parts of `collective` during computing, and after it */
-} nnc_buckets_time;
-nnc_buckets_time nnc_buckets_run(const nnc_buckets_problem *p);
-
 /* Bytes of one of n devices under ZeRO stage 0 (plain data parallelism) to 3. */
 typedef struct nnc_zero_bytes {
     int64_t weights, gradients, optimizer;
@@ -319,8 +297,8 @@ typedef struct nnc_search_problem {
     nnc_search_links links;
     int64_t capacity;               /* bytes of a device */
     const bool *segment;            /* by layer: recomputation keeps its input and recomputes up to the next such layer; NULL: none */
-    int64_t bucket_bytes;           /* as nnc_buckets_problem */
-    int slowdown;
+    int64_t bucket_bytes;           /* a collective reduces as many bytes of gradients, or more by a layer's */
+    int slowdown;                   /* per mille: computing takes slowdown / 1000 times as long while a collective runs */
     bool serial;                    /* gradients are reduced after the last backward pass instead of during it */
     /* Model nnc's own plans: a send occupies its device, and the reductions and updates after a pipeline's passes begin on all devices
      * together */

@@ -91,13 +91,6 @@ static int64_t group_ns(const group *g, int64_t bytes)
                                         g->n, g->beside, bytes);
 }
 
-static int64_t group_link(const void *ctx, const int *device, int n, int64_t bytes)
-{
-    (void)device;
-    (void)n;
-    return group_ns(ctx, bytes);
-}
-
 /* A send from one stage of the pipeline to another. */
 static int64_t stage_send(const void *ctx, int src, int dst, int64_t bytes)
 {
@@ -257,25 +250,6 @@ typedef struct reduction {
     int64_t all; /* of its collectives */
 } reduction;
 
-/* The last pass that computes gradients of each chunk, by start: position in the device's list. */
-static int last_passes(const evaluation *e, int d, int *position)
-{
-    const nnc_task_kind kind = e->pipe.split ? TASK_weight : TASK_backward;
-    int n = 0;
-    for (int k = 0; k < e->c->chunks; k++) {
-        int last = -1;
-        for (int i = e->pipe.n_task - 1; i >= 0 && last < 0; i--)
-            if (e->pipe.task[d][i].kind == kind &&
-                e->pipe.task[d][i].stage == k * e->c->pipeline + d)
-                last = i;
-        int to = n++;
-        for (; to > 0 && position[to - 1] > last; to--)
-            position[to] = position[to - 1];
-        position[to] = last;
-    }
-    return n;
-}
-
 /* Are gradients reduced after the passes? Plans of pipelines begin what follows their passes on all devices together. */
 static bool is_serial(const evaluation *e)
 {
@@ -285,125 +259,94 @@ static bool is_serial(const evaluation *e)
     return p->is_serial ? p->is_serial(p->serial_ctx, e->c) : p->serial;
 }
 
-/* What a collective of each layer takes, whose bytes are large[]. */
-static int64_t each_ns(const group *g, const int64_t *large, int i, int j)
+/* Collectives of the gradients of device d's layers: in buckets, or one of each layer's large gradients and one of all small ones.
+ * *tail: the last of them. */
+static int64_t exchange_ns(const evaluation *e, int d, const int *cut_at,
+    nnc_search_collective kind, int64_t bucket_bytes, int64_t *tail)
 {
-    int64_t ns = 0;
-    for (; i < j; i++)
-        ns = nnc_add_sat(ns, group_ns(g, large[i]));
-    return ns;
-}
-
-/* gradients[] without what is reduced together. */
-static nnc_status large_gradients(evaluation *e, const int64_t **large)
-{
+    const group g = replicas_of(e, d, kind);
     const nnc_search_costs *of = e->costs;
-    *large = of->gradients;
-    if (!of->small)
-        return NNC_OK;
-    int64_t *own = ARENA_NEW(e->a, int64_t, e->p->n_layer + 1);
-    NNC_NEED(own, e->sink);
-    for (int i = 0; i < e->p->n_layer; i++)
-        own[i] = nnc_max64(at(of->gradients, i) - of->small[i], 0);
-    *large = own;
-    return NNC_OK;
+    int64_t ns = 0, open = 0, small = 0;
+    for (int s = e->stages - e->c->pipeline + d; s >= 0; s -= e->c->pipeline)
+        for (int i = cut_at[s + 1] - 1; i >= cut_at[s]; i--) {
+            small = nnc_add_sat(small, at(of->small, i));
+            open = nnc_add_sat(open, at(of->gradients, i) - at(of->small, i));
+            if (of->small || open >= bucket_bytes || i == cut_at[s]) {
+                *tail = open ? group_ns(&g, open) : *tail;
+                ns = nnc_add_sat(ns, open ? *tail : 0);
+                open = 0;
+            }
+        }
+    *tail = small ? group_ns(&g, small) : *tail;
+    return nnc_add_sat(ns, small ? *tail : 0);
 }
 
-/* Chunk k of device d, whose last pass that computes gradients begins at `begins`. */
-static void reduce_chunk(const evaluation *e, const group *g, const int64_t *back,
-    const int64_t *large, int64_t begins, int i, int j, bool first, reduction *r)
+/* Time of `run` nanoseconds of computing beside `moves` of collectives, which slow it. */
+static int64_t beside_ns(const evaluation *e, int64_t run, int64_t moves)
 {
-    const nnc_search_problem *p = e->p;
-    const nnc_links links = {NULL, group_link, g};
-    if (is_serial(e)) {
-        const int64_t ns =
-            e->costs->small ? each_ns(g, large, i, j) : group_ns(g, sum_of(large, i, j));
-        r->all = nnc_add_sat(r->all, ns);
-        r->end = nnc_add_sat(r->end, ns);
-        return;
+    const int slow = e->p->slowdown;
+    const int64_t both = nnc_min64(nnc_mul_sat(run, slow) / 1000, moves),
+                  lost = (int64_t)((__int128)both * (slow - 1000) / slow);
+    return nnc_max64(nnc_add_sat(run, lost), moves);
+}
+
+/* From the start of the first of device d's last passes that compute gradients, one of each chunk, to the end of the last one. */
+static int64_t reducing_ns(const evaluation *e, int d, const nnc_pipeline_time *t)
+{
+    const nnc_task_kind kind = e->pipe.split ? TASK_weight : TASK_backward;
+    uint64_t seen = 0;
+    int first = e->pipe.n_task;
+    for (int i = first - 1; i >= 0; i--) {
+        const nnc_task *k = &e->pipe.task[d][i];
+        const uint64_t chunk = UINT64_C(1) << (k->stage / e->c->pipeline);
+        if (k->kind != kind || seen & chunk)
+            continue;
+        seen |= chunk;
+        first = i;
     }
-    const nnc_buckets_problem b = {.n_layer = j - i,
-        .backward = back + i,
-        .gradient = large + i,
-        .bucket_bytes = e->costs->small ? 0 : p->bucket_bytes,
-        .links = &links,
-        .n_device = e->c->data,
-        .slowdown = p->slowdown};
-    const nnc_buckets_time x = nnc_buckets_run(&b);
-    r->end = nnc_max64(nnc_max64(r->end, nnc_add_sat(begins, x.end)),
-        first ? 0 : nnc_add_sat(r->end, x.collective));
-    r->all = nnc_add_sat(r->all, x.collective);
+    return t->last[d] - t->start[d][first];
 }
 
-/* Chunks reduce their gradients one after the other, each from its last backward pass on. */
-static nnc_status reduce(
-    evaluation *e, int d, const int *cut_at, const nnc_pipeline_time *t, reduction *r)
-{
-    const nnc_search_problem *p = e->p;
-    const group g = replicas_of(e, d, e->c->zero ? SEARCH_reduce_scatter : SEARCH_allreduce);
-    int64_t *back = ARENA_NEW(e->a, int64_t, p->n_layer + 1), small = 0;
-    int *position = ARENA_NEW(e->a, int, e->c->chunks);
-    const int64_t *large;
-    NNC_NEED(back && position, e->sink);
-    *r = (reduction){.end = p->planned ? t->total : t->last[d]};
-    if (e->c->data < 2 || p->forward)
-        return NNC_OK;
-    NNC_TRY(large_gradients(e, &large));
-    for (int i = 0; i < p->n_layer; i++)
-        back[i] = e->pipe.split ? e->weight[i] : nnc_add_sat(e->backward[i], e->weight[i]);
-    const int n = last_passes(e, d, position);
-    for (int k = 0; k < n; k++) {
-        const int stage = e->pipe.task[d][position[k]].stage, i = cut_at[stage],
-                  j = cut_at[stage + 1];
-        reduce_chunk(e, &g, back, large, t->start[d][position[k]], i, j, !k, r);
-        small = nnc_add_sat(small, sum_of(e->costs->small, i, j));
-    }
-    const int64_t ns = group_ns(&g, small);
-    r->all = nnc_add_sat(r->all, ns);
-    r->end = nnc_add_sat(r->end, ns);
-    return NNC_OK;
-}
-
-/* One device per replica with all layers, ZeRO-2: gradients of each micro-batch are reduce-scattered. */
-static void zero2(evaluation *e, const nnc_pipeline_time *t, reduction *r)
-{
-    const int64_t once = r->end - t->last[0], micro = e->c->micro;
-    r->end = nnc_add_sat(t->last[0], nnc_mul_sat(micro, nnc_max64(once, 0)));
-    r->all = nnc_mul_sat(micro, r->all);
-}
-
-/* ZeRO-3: a pass over the layers, each of whose weights are gathered while the layer before it computes; backwards: its gradients are
- * scattered, too. Beside a collective a layer runs at 1000 / slowdown of its speed. */
-static int64_t gathered_pass(const evaluation *e, bool backward, int64_t *all)
+/* ZeRO-3 gathers the weights of each layer for each pass, and scatters its gradients. */
+static void zero3(const evaluation *e, reduction *r)
 {
     const group gather = replicas_of(e, 0, SEARCH_allgather),
                 scatter = replicas_of(e, 0, SEARCH_reduce_scatter);
-    const int last = e->p->n_layer - 1, slow = e->p->slowdown;
-    int64_t t = group_ns(&gather, at(e->costs->weights, backward ? last : 0));
-    *all = nnc_add_sat(*all, t);
-    for (int k = 0; k <= last; k++) {
-        const int i = backward ? last - k : k, next = backward ? i - 1 : i + 1;
-        const int64_t run = backward ? nnc_add_sat(e->backward[i], e->weight[i]) : e->forward[i];
-        int64_t moves = k < last ? group_ns(&gather, at(e->costs->weights, next)) : 0;
-        if (backward && k > 0)
-            moves = nnc_add_sat(moves, group_ns(&scatter, at(e->costs->gradients, i + 1)));
-        const int64_t both = nnc_min64(nnc_mul_sat(run, slow) / 1000, moves),
-                      lost = (int64_t)((__int128)both * (slow - 1000) / slow);
-        t = nnc_add_sat(t, nnc_max64(nnc_add_sat(run, lost), moves));
-        *all = nnc_add_sat(*all, moves);
+    int64_t run[2] = {0, 0}, moves[2] = {0, 0};
+    for (int i = 0; i < e->p->n_layer; i++) {
+        const int64_t ns = group_ns(&gather, at(e->costs->weights, i));
+        run[0] = nnc_add_sat(run[0], e->forward[i]);
+        run[1] = nnc_add_sat(run[1], nnc_add_sat(e->backward[i], e->weight[i]));
+        moves[0] = nnc_add_sat(moves[0], ns);
+        moves[1] =
+            nnc_add_sat(moves[1], nnc_add_sat(ns, group_ns(&scatter, at(e->costs->gradients, i))));
     }
-    const int64_t first = backward ? group_ns(&scatter, at(e->costs->gradients, 0)) : 0;
-    *all = nnc_add_sat(*all, first);
-    return nnc_add_sat(t, first);
+    const int passes = e->p->forward ? 1 : 2, micro = e->c->micro;
+    *r = (reduction){0};
+    for (int k = 0; k < passes; k++) {
+        r->end = nnc_add_sat(r->end, nnc_mul_sat(micro, beside_ns(e, run[k], moves[k])));
+        r->all = nnc_add_sat(r->all, nnc_mul_sat(micro, moves[k]));
+    }
 }
 
-static void zero3(evaluation *e, reduction *r)
+/* A lower bound: the device's collectives follow each other from its first reducing pass on, and the last one follows all passes. With
+ * ZeRO-2 each micro-batch has its own. */
+static void reduce(
+    const evaluation *e, int d, const int *cut_at, const nnc_pipeline_time *t, reduction *r)
 {
-    *r = (reduction){0};
-    const int64_t f = gathered_pass(e, false, &r->all),
-                  b = e->p->forward ? 0 : gathered_pass(e, true, &r->all);
-    r->end = nnc_mul_sat(e->c->micro, nnc_add_sat(f, b));
-    r->all = nnc_mul_sat(e->c->micro, r->all);
+    const nnc_search_problem *p = e->p;
+    const nnc_search_collective kind = e->c->zero ? SEARCH_reduce_scatter : SEARCH_allreduce;
+    const int times = e->c->zero == 2 ? e->c->micro : 1;
+    *r = (reduction){.end = p->planned ? t->total : t->last[d]};
+    if (e->c->data < 2 || p->forward)
+        return;
+    int64_t tail = 0;
+    const int64_t ns = exchange_ns(
+                      e, d, cut_at, kind, p->serial ? INT64_MAX : p->bucket_bytes, &tail),
+                  run = reducing_ns(e, d, t);
+    const int64_t exposed = is_serial(e) ? ns : nnc_max64(beside_ns(e, run, ns) - run, tail);
+    r->all = nnc_mul_sat(times, ns);
+    r->end = nnc_add_sat(r->end, nnc_mul_sat(times, exposed));
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------ */
@@ -466,31 +409,8 @@ static void fill(evaluation *e, int d, const int *cut_at)
     e->out->bytes = nnc_max64(e->out->bytes, u->bytes);
 }
 
-/* The weights of device d that were updated are gathered: as they were reduced. */
-static nnc_status gather_ns(evaluation *e, int d, const int *cut_at, int64_t *ns)
-{
-    const nnc_combination *c = e->c;
-    const group g = replicas_of(e, d, SEARCH_allgather);
-    const int64_t *large;
-    int64_t trained = 0, small = 0;
-    *ns = 0;
-    NNC_TRY(large_gradients(e, &large));
-    for (int k = 0; k < c->chunks; k++) {
-        const int s = k * c->pipeline + d;
-        for (int i = cut_at[s]; i < cut_at[s + 1]; i++)
-            trained = nnc_add_sat(
-                trained, nnc_min64(at(e->costs->weights, i), at(e->costs->gradients, i)));
-        if (!e->costs->small)
-            continue;
-        small = nnc_add_sat(small, sum_of(e->costs->small, cut_at[s], cut_at[s + 1]));
-        *ns = nnc_add_sat(*ns, each_ns(&g, large, cut_at[s], cut_at[s + 1]));
-    }
-    *ns = nnc_add_sat(*ns, group_ns(&g, e->costs->small ? small : trained));
-    return NNC_OK;
-}
-
 /* The end of device d: its gradients, then its update. */
-static nnc_status finish_device(evaluation *e, int d, const int *cut_at, const nnc_pipeline_time *t,
+static void finish_device(const evaluation *e, int d, const int *cut_at, const nnc_pipeline_time *t,
     int64_t *end, int64_t *reduced, int64_t *update, int64_t *all)
 {
     const nnc_combination *c = e->c;
@@ -501,21 +421,17 @@ static nnc_status finish_device(evaluation *e, int d, const int *cut_at, const n
         *update = nnc_add_sat(*update, sum_of(e->costs->optimizer, cut_at[s], cut_at[s + 1]));
     }
     *update = shared(*update, c->zero > 0, c->data);
-    NNC_TRY(reduce(e, d, cut_at, t, &r));
-    if (c->zero == 2)
-        zero2(e, t, &r);
     if (c->zero == 3)
         zero3(e, &r);
-    else if (c->zero && !e->p->forward) {
-        int64_t ns;
-        NNC_TRY(gather_ns(e, d, cut_at, &ns));
-        r.end = nnc_add_sat(r.end, ns);
-        r.all = nnc_add_sat(r.all, ns);
-    }
-    *reduced = r.end;
-    *end = nnc_add_sat(r.end, *update);
-    *all = r.all;
-    return NNC_OK;
+    else
+        reduce(e, d, cut_at, t, &r);
+    int64_t tail;
+    const int64_t gather = c->zero == 1 || c->zero == 2
+                               ? exchange_ns(e, d, cut_at, SEARCH_allgather, INT64_MAX, &tail)
+                               : 0; /* what was updated */
+    *reduced = nnc_add_sat(r.end, gather);
+    *end = nnc_add_sat(*reduced, *update);
+    *all = nnc_add_sat(r.all, gather);
 }
 
 static nnc_status evaluate_cut(evaluation *e, const int *cut_at)
@@ -536,8 +452,7 @@ static nnc_status evaluate_cut(evaluation *e, const int *cut_at)
     int64_t end = 0, reduced = 0, all = 0;
     for (int d = 0; d < c->pipeline; d++) {
         int64_t device_end, device_reduced, update, collectives;
-        NNC_TRY(
-            finish_device(e, d, cut_at, &t, &device_end, &device_reduced, &update, &collectives));
+        finish_device(e, d, cut_at, &t, &device_end, &device_reduced, &update, &collectives);
         if (device_end > end) {
             end = device_end;
             reduced = device_reduced;

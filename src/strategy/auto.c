@@ -159,14 +159,13 @@ static bool is_serial(const void *ctx, const nnc_combination *c)
 /* planned: combinations that nnc executes, as it executes them. */
 static nnc_status make_problem(rows *r, double bandwidth, bool planned, auto_problem *x)
 {
-    const nnc_partition_options *o = r->t->o;
     bool *segment;
     *x = (auto_problem){
         .p = {.n_layer = r->m->n_block,
             .devices = r->n,
             .samples = r->micro * r->m->batch,
             .capacity = r->capacity,
-            .bucket_bytes = (int64_t)(nnc_option_or(o->bucket_mb, NNC_BUCKET_MB) * 1e6),
+            .bucket_bytes = (int64_t)(nnc_option_or(r->t->o->bucket_mb, NNC_BUCKET_MB) * 1e6),
             .slowdown = r->slowdown,
             .planned = planned,
             .is_serial = planned ? is_serial : NULL,
@@ -303,7 +302,7 @@ static int64_t time_of(const nnc_auto_search *s, int k)
     return s->simulated_ns[k] ? s->simulated_ns[k] : s->found.best[k].ns;
 }
 
-/* Best first, by the clock of tasks; plans that nnc executes by their estimates, which know their sends and collectives. */
+/* Best first, by the clock of tasks. */
 static nnc_status order(rows *r, const auto_problem *x, nnc_auto_search *s)
 {
     for (int k = 0; k < s->found.n; k++)

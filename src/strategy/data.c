@@ -163,27 +163,44 @@ static void add_reducing(replica *p, int micro, const exchange *x)
     }
 }
 
-/* ZeRO's stage 3: each block's weights are gathered while the block before it runs; backwards its gradients are scattered, too. */
-static void add_gathered(replica *p, int kind)
+int row_add_gathered(const row_gathered *x, bool back, int last)
 {
-    static const char gather[] = "gather weights", scatter[] = "scatter gradients";
-    const nnc_layer_costs *of = &p->r->m->cost;
-    const int blocks = p->r->m->n_block;
-    const bool back = kind == WORK_backward;
-    int ran[2] = {p->last, p->last}, scattered = -1; /* the two blocks before */
-    for (int k = 0; k < blocks; k++) {
-        const int b = back ? blocks - 1 - k : k;
-        const int there = collective(p, gather, 0, true, of->weights[b], ran[0]);
+    int ran[2] = {last, last}, scattered = -1; /* the two blocks before */
+    for (int k = 0; k < x->blocks; k++) {
+        const int b = back ? x->blocks - 1 - k : k;
+        const int there = x->move(x->ctx, false, x->weights[b], ran[0]);
         if (back && k > 1)
-            scattered = collective(p, scatter, 0, true, of->gradients[b + 2], ran[0]);
-        compute(p, kind, 0, back ? backward_ns(p->r, b, p->micro) : of->forward[b]);
-        row_task_wait(&p->t, p->last, there);
-        row_task_wait(&p->t, p->last, scattered);
+            scattered = x->move(x->ctx, true, x->gradients[b + 2], ran[0]);
+        const int task = row_task_compute(
+            x->t, 0, back ? WORK_backward : WORK_forward, 0, back ? x->backward[b] : x->forward[b]);
+        row_task_wait(x->t, task, there);
+        row_task_wait(x->t, task, scattered);
         ran[0] = ran[1];
-        ran[1] = p->last;
+        ran[1] = last = task;
     }
-    for (int b = back ? nnc_min64(blocks - 1, 1) : -1; b >= 0; b--)
-        p->last = collective(p, scatter, 0, true, of->gradients[b], ran[1 - b]);
+    for (int b = back ? (int)nnc_min64(x->blocks - 1, 1) : -1; b >= 0; b--)
+        last = x->move(x->ctx, true, x->gradients[b], ran[1 - b]);
+    return last;
+}
+
+static int move_gathered(void *ctx, bool scatters, int64_t bytes, int after)
+{
+    return collective(
+        ctx, scatters ? "scatter gradients" : "gather weights", 0, true, bytes, after);
+}
+
+static nnc_status add_gathered(replica *p)
+{
+    const nnc_partition_model *m = p->r->m;
+    int64_t *back = ARENA_NEW(p->r->a, int64_t, m->n_block + 1);
+    NNC_NEED(back, p->r->sink);
+    for (int b = 0; b < m->n_block; b++)
+        back[b] = backward_ns(p->r, b, p->micro);
+    const row_gathered x = {&p->t, m->n_block, m->cost.forward, back, m->cost.weights,
+        m->cost.gradients, move_gathered, p};
+    p->last = row_add_gathered(&x, true, row_add_gathered(&x, false, p->last));
+    row_tasks_meet(&p->t);
+    return NNC_OK;
 }
 
 /* What was updated is gathered: the trained weights, large ones each by itself. */
@@ -208,12 +225,8 @@ static nnc_status add_replica(replica *p)
     p->t.lane = "collectives";
     p->t.repeat = r->zero >= 2 && r->m->step ? p->micro : 1;
     p->t.each = p->t.repeat > 1;
-    if (r->zero == 3 && r->m->step) {
-        add_gathered(p, WORK_forward);
-        add_gathered(p, WORK_backward);
-        row_tasks_meet(&p->t);
-        return NNC_OK;
-    }
+    if (r->zero == 3 && r->m->step)
+        return add_gathered(p);
     for (int k = p->t.repeat; k < p->micro + !r->m->step; k++)
         add_passes(p, k - p->t.repeat);
     if (!r->m->step)

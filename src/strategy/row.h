@@ -149,5 +149,15 @@ nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
 
 /* data.c */
 nnc_links row_half_links(rows *r); /* r->half, after r->links */
+/* ZeRO's stage 3, of a micro-batch: each block's weights are gathered while the block before it runs; backwards its gradients are
+ * scattered, too. */
+typedef struct row_gathered {
+    row_tasks *t;
+    int blocks;
+    const int64_t *forward, *backward, *weights, *gradients; /* by block; backward with the gradients of weights */
+    int (*move)(void *ctx, bool scatters, int64_t bytes, int after); /* adds a collective, if it takes time; otherwise returns `after` */
+    void *ctx;
+} row_gathered;
+int row_add_gathered(const row_gathered *x, bool back, int last); /* after task `last`; returns the last task */
 
 #endif
