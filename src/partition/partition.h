@@ -289,6 +289,7 @@ typedef struct nnc_combination {
     bool recompute, data_first;
 } nnc_combination;
 
+typedef struct nnc_search_result nnc_search_result;
 typedef struct nnc_search_problem {
     int n_layer, devices;
     int64_t samples;                /* of an iteration */
@@ -299,6 +300,10 @@ typedef struct nnc_search_problem {
     const bool *segment;            /* by layer: recomputation keeps its input and recomputes up to the next such layer; NULL: none */
     int64_t bucket_bytes;           /* a collective reduces as many bytes of gradients, or more by a layer's */
     int slowdown;                   /* per mille: computing takes slowdown / 1000 times as long while a collective runs */
+    /* Time of a result, as a simulation of its tasks has it, of which the search's own is a lower bound; 0: not known. NULL: the latter
+     * counts */
+    nnc_status (*clock)(void *ctx, const nnc_search_result *r, int64_t *ns);
+    void *clock_ctx;
     bool serial;                    /* gradients are reduced after the last backward pass instead of during it */
     /* Model nnc's own plans: a send occupies its device, and the reductions and updates after a pipeline's passes begin on all devices
      * together */
@@ -341,17 +346,23 @@ typedef struct nnc_search_stage {
     int64_t fill[SEARCH_FILLS], bytes;
 } nnc_search_stage;
 
-typedef struct nnc_search_result {
+struct nnc_search_result {
     nnc_combination c;
     nnc_prune pruned;   /* PRUNE_none: the rest is filled */
     int64_t ns;         /* of an iteration: the sum of the next six, each a mean over the stages */
+    int64_t clock_ns;   /* by nnc_search_problem.clock; 0: not known */
     int64_t compute, tensor, bubble, send, data, optimizer; /* send, data: exposed only */
     int64_t hidden;     /* of the slowest stage: sends and gradient collectives that computing hides */
     int64_t bytes;      /* of the fullest device */
     int *cut;           /* pipeline * chunks + 1 */
     int64_t *pass[3];   /* by nnc_task_kind and virtual stage: nanoseconds of a pass, including collectives and recomputation */
     nnc_search_stage *stage; /* by stage of the pipeline */
-} nnc_search_result;
+};
+/* The time that counts. */
+static inline int64_t nnc_search_ns(const nnc_search_result *r)
+{
+    return r->clock_ns ? r->clock_ns : r->ns;
+}
 
 /* Evaluates combination c. */
 nnc_status nnc_search_evaluate(const nnc_search_problem *p, const nnc_combination *c, nnc_arena *a, nnc_search_result *out,

@@ -229,7 +229,7 @@ static nnc_status list_all(search *s)
 
 /* The best combination of each triple of degrees that was evaluated, best first. */
 typedef struct ranked {
-    int64_t ns;
+    int64_t ns, clock_ns;
     int index;
     nnc_combination c;
 } ranked;
@@ -266,14 +266,22 @@ static int compare(const void *a, const void *b)
 }
 
 /* Can a combination with this bound still be among the best? */
-static bool worth(const ranked *r, int n, int keep, const candidate *x)
+static bool worth(const ranked *r, int n, int keep, const candidate *x, int64_t bound)
 {
-    if (n >= keep && !before(x->bound, x->index, r[keep - 1].ns, r[keep - 1].index))
+    if (n >= keep && !before(bound, x->index, r[keep - 1].ns, r[keep - 1].index))
         return false;
     for (int k = 0; k < n && k < keep; k++)
         if (same_degrees(&r[k].c, &x->c))
-            return before(x->bound, x->index, r[k].ns, r[k].index);
+            return before(bound, x->index, r[k].ns, r[k].index);
     return true;
+}
+
+static nnc_status run_clock(const search *s, const nnc_combination *c, int64_t *ns)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_search_result r;
+    NNC_TRY(nnc_search_evaluate(s->p, c, &a, &r, s->sink));
+    return s->p->clock(s->p->clock_ctx, &r, ns);
 }
 
 static nnc_status find_best(search *s, int keep, ranked *r, int *n)
@@ -283,19 +291,21 @@ static nnc_status find_best(search *s, int keep, ranked *r, int *n)
     if (s->n)
         qsort(s->list, (size_t)s->n, sizeof *s->list, compare);
     for (int i = 0; i < s->n; i++) {
-        int64_t ns;
+        const candidate *x = &s->list[i];
+        int64_t ns, clock_ns = 0;
         nnc_prune pruned;
-        if (!worth(r, *n, keep, &s->list[i])) {
+        if (!worth(r, *n, keep, x, x->bound)) {
             s->out->pruned[PRUNE_slower]++;
             continue;
         }
-        NNC_TRY(search_time(s->p, &s->list[i].c, &cuts, &ns, &pruned, s->sink));
-        if (pruned)
-            s->out->pruned[pruned]++;
-        else {
-            s->out->evaluated++;
-            *n = rank(r, *n, (ranked){ns, s->list[i].index, s->list[i].c});
-        }
+        NNC_TRY(search_time(s->p, &x->c, &cuts, &ns, &pruned, s->sink));
+        s->out->pruned[pruned] += pruned != PRUNE_none;
+        s->out->evaluated += pruned == PRUNE_none;
+        if (pruned || !worth(r, *n, keep, x, ns))
+            continue;
+        if (s->p->clock)
+            NNC_TRY(run_clock(s, &x->c, &clock_ns));
+        *n = rank(r, *n, (ranked){clock_ns ? clock_ns : ns, clock_ns, x->index, x->c});
     }
     return NNC_OK;
 }
@@ -314,7 +324,9 @@ nnc_status nnc_search(
     out->n = n < keep ? n : keep;
     out->best = ARENA_NEW(a, nnc_search_result, out->n + 1);
     NNC_NEED(out->best, sink);
-    for (int k = 0; k < out->n; k++)
+    for (int k = 0; k < out->n; k++) {
         NNC_TRY(nnc_search_evaluate(p, &r[k].c, a, &out->best[k], sink));
+        out->best[k].clock_ns = r[k].clock_ns;
+    }
     return NNC_OK;
 }

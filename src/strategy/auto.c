@@ -1,5 +1,5 @@
 /* strategy/auto.c -- the strategy `auto`: the best combination of data, tensor and pipeline parallelism, micro-batch, schedule, ZeRO
- * and recomputation for a model on its devices, and how it would change with the links. */
+ * and recomputation for a model on its devices. */
 #include "session/session.h"
 #include "strategy/auto.h"
 #include "strategy/strategy.h"
@@ -80,6 +80,7 @@ nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_trainin
 
 typedef struct auto_problem {
     nnc_search_problem p;
+    rows *r;
     auto_links *links;
     const nnc_device_use *
         split; /* memory where all devices are one tensor group, as its row has it; NULL: not known */
@@ -156,8 +157,17 @@ static bool is_serial(const void *ctx, const nnc_combination *c)
     return c->tensor > 1 || !row_is_beside(r, c->micro, c->zero);
 }
 
+static nnc_status clock_of(void *ctx, const nnc_search_result *found, int64_t *ns)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    const auto_problem *x = ctx;
+    rows r = *x->r;
+    r.a = &a;
+    return auto_clock(&r, &x->p, found, ns);
+}
+
 /* planned: combinations that nnc executes, as it executes them. */
-static nnc_status make_problem(rows *r, double bandwidth, bool planned, auto_problem *x)
+static nnc_status make_problem(rows *r, bool planned, auto_problem *x)
 {
     bool *segment;
     *x = (auto_problem){
@@ -170,8 +180,11 @@ static nnc_status make_problem(rows *r, double bandwidth, bool planned, auto_pro
             .planned = planned,
             .is_serial = planned ? is_serial : NULL,
             .serial_ctx = r,
+            .clock = clock_of,
+            .clock_ctx = x,
             .forward = !r->m->step}};
-    NNC_NEED(x->links = auto_links_make(r, bandwidth), r->sink);
+    x->r = r;
+    NNC_NEED(x->links = auto_links_make(r, r->t->bandwidth > 0 ? r->t->bandwidth : 1), r->sink);
     x->p.links = auto_search_links(x->links);
     NNC_TRY(auto_segments(r, r->m, &segment));
     x->p.segment = segment;
@@ -277,56 +290,11 @@ static nnc_status fill_devices(rows *r, nnc_partition_row *row, const nnc_search
     return row_finish(r, row);
 }
 
-/* The best one with links of other bandwidth, and what `best` takes with them. */
-static nnc_status other_links(rows *r, double bandwidth, const nnc_combination *best,
-    const char **name, int64_t *ns, int64_t *same_ns)
-{
-    auto_problem x;
-    nnc_search_found found;
-    nnc_search_result same;
-    NNC_TRY(make_problem(r, bandwidth, false, &x));
-    NNC_TRY(nnc_search(&x.p, 1, r->a, &found, r->sink));
-    *name = NULL;
-    if (!found.n)
-        return NNC_OK;
-    NNC_NEED(*name = name_of(r, &found.best[0].c), r->sink);
-    *ns = found.best[0].ns;
-    NNC_TRY(nnc_search_evaluate(&x.p, best, r->a, &same, r->sink));
-    *same_ns = same.ns > *ns ? same.ns : 0;
-    return NNC_OK;
-}
-
-/* The clock's, where it ran. */
-static int64_t time_of(const nnc_auto_search *s, int k)
-{
-    return s->simulated_ns[k] ? s->simulated_ns[k] : s->found.best[k].ns;
-}
-
-/* Best first, by the clock of tasks. */
-static nnc_status order(rows *r, const auto_problem *x, nnc_auto_search *s)
-{
-    for (int k = 0; k < s->found.n; k++)
-        NNC_TRY(auto_clock(r, &x->p, &s->found.best[k], &s->simulated_ns[k]));
-    for (int i = 1; i < s->found.n; i++)
-        for (int k = i; k > 0 && time_of(s, k) < time_of(s, k - 1); k--) {
-            const nnc_search_result result = s->found.best[k];
-            const int64_t ns = s->simulated_ns[k];
-            s->found.best[k] = s->found.best[k - 1];
-            s->simulated_ns[k] = s->simulated_ns[k - 1];
-            s->found.best[k - 1] = result;
-            s->simulated_ns[k - 1] = ns;
-        }
-    return NNC_OK;
-}
-
 /* The row of what was found, best first. */
 static nnc_status search_row(
     rows *r, nnc_partition_row *row, const auto_problem *x, nnc_auto_search *s)
 {
-    s->simulated_ns = ARENA_NEW(r->a, int64_t, KEEP);
-    s->name = ARENA_NEW(r->a, const char *, KEEP);
-    NNC_NEED(s->simulated_ns && s->name, r->sink);
-    NNC_TRY(order(r, x, s));
+    NNC_NEED(s->name = ARENA_NEW(r->a, const char *, KEEP), r->sink);
     for (int k = 0; k < s->found.n; k++)
         NNC_NEED(s->name[k] = name_of(r, &s->found.best[k].c), r->sink);
     NNC_NEED(row->strategy = nnc_arena_printf(r->a, "%s: %s", row->strategy, s->name[0]), r->sink);
@@ -345,17 +313,14 @@ nnc_status row_auto(rows *r, nnc_partition_row *row)
     auto_problem x;
     nnc_auto_search *s = ARENA_NEW(r->a, nnc_auto_search, 1);
     NNC_NEED(s, r->sink);
-    NNC_TRY(make_problem(r, 1, false, &x));
+    NNC_TRY(make_problem(r, false, &x));
     NNC_TRY(nnc_search(&x.p, KEEP, r->a, &s->found, r->sink));
     if (!s->found.n) {
         row->lacks_memory = true;
         row->why_not = "no combination of data, tensor and pipeline parallelism fits the memory";
         return NNC_OK;
     }
-    NNC_TRY(search_row(r, row, &x, s));
-    const nnc_combination *best = &s->found.best[0].c;
-    NNC_TRY(other_links(r, 0.25, best, &s->slow, &s->slow_ns, &s->same_slow_ns));
-    return other_links(r, 4, best, &s->fast, &s->fast_ns, &s->same_fast_ns);
+    return search_row(r, row, &x, s);
 }
 
 /* Adds those of `more` that nnc executes to the best. */
@@ -372,7 +337,7 @@ static void keep_executed(const rows *r, const nnc_search_found *more, nnc_searc
             had = !memcmp(&best->best[i].c, &more->best[k].c, sizeof best->best[i].c);
         if (had)
             continue;
-        while (at > 0 && more->best[k].ns < best->best[at - 1].ns)
+        while (at > 0 && nnc_search_ns(&more->best[k]) < nnc_search_ns(&best->best[at - 1]))
             at--;
         for (int i = best->n < KEEP ? best->n : KEEP - 1; i > at; i--)
             best->best[i] = best->best[i - 1];
@@ -393,7 +358,7 @@ nnc_status row_hybrid(rows *r, nnc_partition_row *row)
         return row->why_not ? NNC_OK : nnc_nomem(r->sink);
     }
     NNC_NEED(s && (s->found.best = ARENA_NEW(r->a, nnc_search_result, KEEP + 1)), r->sink);
-    NNC_TRY(make_problem(r, 1, true, &x));
+    NNC_TRY(make_problem(r, true, &x));
     x.p.zeros = (2u << NNC_ZERO_MOST) - 1;
     x.p.recomputes = 1;
     x.p.size = (int)r->m->batch;

@@ -1,5 +1,5 @@
-/* strategy/auto_report.c -- what the search over combinations found: the best few with where their time goes, what was rejected and
- * why, and how the choice depends on the links. */
+/* strategy/auto_report.c -- what the search over combinations found: the best few with where their time goes, and what was
+ * rejected and why. */
 #include "report/report.h"
 #include "strategy/strategy.h"
 
@@ -8,36 +8,16 @@ static double ms(int64_t ns)
     return (double)ns * 1e-6;
 }
 
-static void put_links(
-    const char *what, const char *name, int64_t ns, int64_t same_ns, nnc_text *out)
-{
-    nnc_printf(out, "  links of %s the bandwidth: ", what);
-    if (!name) {
-        nnc_puts(out, "nothing fits\n");
-        return;
-    }
-    nnc_printf(out, "%s, ", name);
-    nnc_put_ms(out, ms(ns), 0);
-    nnc_puts(out, " ms");
-    if (same_ns) {
-        nnc_puts(out, "; the combination above takes ");
-        nnc_put_ms(out, ms(same_ns), 0);
-        nnc_puts(out, " ms");
-    }
-    nnc_putc(out, '\n');
-}
-
-void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_search *s, nnc_text *out)
+void nnc_partition_put_search(const nnc_auto_search *s, nnc_text *out)
 {
     const nnc_search_found *f = &s->found;
-    (void)t;
     nnc_puts(out, "  time of the best combinations in ms, and the fullest device:\n"
                   "  iteration   schedule    compute     tensor     bubble      sends       data  "
                   "   update      memory  combination\n");
     for (int k = 0; k < f->n; k++) {
         const nnc_search_result *x = &f->best[k];
-        const int64_t ns[] = {x->ns, s->simulated_ns[k], x->compute, x->tensor, x->bubble, x->send,
-            x->data, x->optimizer};
+        const int64_t ns[] = {
+            x->ns, x->clock_ns, x->compute, x->tensor, x->bubble, x->send, x->data, x->optimizer};
         for (size_t i = 0; i < NNC_COUNT(ns); i++) {
             nnc_puts(out, i ? " " : "  ");
             if (i == 1 && !ns[i])
@@ -57,17 +37,6 @@ void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_searc
             comma = "; ";
         }
     nnc_putc(out, '\n');
-    if (!s->slow && !s->fast)
-        return;
-    put_links("a quarter of", s->slow, s->slow_ns, s->same_slow_ns, out);
-    put_links("four times", s->fast, s->fast_ns, s->same_fast_ns, out);
-}
-
-static void json_links(nnc_json_writer *w, double bandwidth, const char *name, int64_t ns)
-{
-    if (name)
-        NNC_JSON_OBJECT(w, NULL, J_REAL("bandwidth", bandwidth), J_STRING("combination", name),
-            J_MS("iteration_ms", ms(ns)));
 }
 
 void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s)
@@ -85,8 +54,8 @@ void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s)
             J_INT("micro_batches", c->micro), J_INT("micro_batch", c->size),
             J_STRING("schedule", nnc_schedule_name(c->schedule)), J_INT("zero", c->zero),
             J_BOOL("recompute", c->recompute), J_MS("iteration_ms", ms(x->ns)));
-        if (s->simulated_ns[k])
-            NNC_JSON(w, J_MS("schedule_ms", ms(s->simulated_ns[k])));
+        if (x->clock_ns)
+            NNC_JSON(w, J_MS("schedule_ms", ms(x->clock_ns)));
         NNC_JSON(w, J_MS("compute_ms", ms(x->compute)), J_MS("tensor_ms", ms(x->tensor)),
             J_MS("bubble_ms", ms(x->bubble)), J_MS("send_ms", ms(x->send)),
             J_MS("data_ms", ms(x->data)), J_MS("optimizer_ms", ms(x->optimizer)),
@@ -100,10 +69,6 @@ void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s)
         if (f->pruned[k])
             NNC_JSON_OBJECT(
                 w, NULL, J_STRING("reason", nnc_prune_reasons[k]), J_INT("count", f->pruned[k]));
-    nnc_json_close(w, ']');
-    nnc_json_open(w, "links", '[');
-    json_links(w, 0.25, s->slow, s->slow_ns);
-    json_links(w, 4, s->fast, s->fast_ns);
     nnc_json_close(w, ']');
     nnc_json_close(w, '}');
 }

@@ -198,10 +198,8 @@ static nnc_status write_trace(const nnc_partition_table *t, nnc_arena *a, nnc_si
             all[n++] = of[k];
         }
     }
-    if (!n)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--trace: none of these strategies has a timeline: expected a placement, a pipeline or "
-            "replicas");
+    if (!n) /* no strategy is possible: the report says why */
+        return NNC_OK;
     NNC_LOCAL(nnc_text) title = {0};
     put_title(t, &title);
     NNC_NEED(!title.oom, sink);

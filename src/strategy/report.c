@@ -143,6 +143,7 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
         for (int k = 0; k < NNC_BANDWIDTHS; k++)
             if (r->at_bandwidth_ns[k])
                 NNC_JSON_OBJECT(w, NULL, J_REAL("factor", nnc_partition_bandwidth[k]),
+                    J_STRING("strategy", r->at_bandwidth[k]),
                     J_MS("iteration_ms", ms(r->at_bandwidth_ns[k])));
         nnc_json_close(w, ']');
     }
@@ -404,7 +405,7 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
     if (r->note)
         nnc_printf(out, "  note: %s\n", r->note);
     if (r->search)
-        nnc_partition_put_search(t, r->search, out);
+        nnc_partition_put_search(r->search, out);
     NNC_LOCAL(nnc_text) command = {0};
     put_command(t, r, &command);
     if (command.n)
@@ -461,6 +462,9 @@ static void text_sensitivity(const nnc_partition_table *t, nnc_text *out)
                 nnc_printf(out, "%10s", "-");
         }
         nnc_putc(out, '\n');
+        for (int k = 0; k < NNC_BANDWIDTHS; k++)
+            if (r->at_bandwidth_ns[k] && strcmp(r->at_bandwidth[k], r->strategy) != 0)
+                nnc_printf(out, "    x %g: %s\n", nnc_partition_bandwidth[k], r->at_bandwidth[k]);
     }
 }
 

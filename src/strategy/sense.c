@@ -51,8 +51,10 @@ nnc_status nnc_partition_sense(nnc_partition_table *t, nnc_arena *a, nnc_sink *s
         with.n_row = 0;
         NNC_TRY(nnc_partition_fill_table(&with, a, sink));
         for (int i = 0; i < t->n_row; i++) /* the same strategies in the same order */
-            if (!with.row[i].why_not)
+            if (!with.row[i].why_not) {
                 t->row[i].at_bandwidth_ns[k] = with.row[i].iteration_ns;
+                t->row[i].at_bandwidth[k] = with.row[i].strategy;
+            }
     }
     return NNC_OK;
 }

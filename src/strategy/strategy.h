@@ -158,11 +158,7 @@ typedef struct nnc_device_use {
 /* What the search over combinations found (auto.c). */
 typedef struct nnc_auto_search {
     nnc_search_found found;
-    int64_t *simulated_ns;  /* by combination, of the clock of tasks; 0: the clock did not run. Combinations are in this order */
     const char **name;      /* "data 16 x tensor 8 x pipeline 8, 1f1b, zero1" */
-    const char *slow, *fast; /* the best combination with a quarter of the links' bandwidth, and with four times; NULL: none fits */
-    int64_t slow_ns, fast_ns;
-    int64_t same_slow_ns, same_fast_ns; /* time of the best combination of all at these bandwidths; 0: it is the best one there, too */
 } nnc_auto_search;
 enum { NNC_BANDWIDTHS = 4 };
 extern const double nnc_partition_bandwidth[NNC_BANDWIDTHS]; /* 1/4, 1/2, 2, 4: factors */
@@ -201,7 +197,9 @@ typedef struct nnc_partition_row {
     nnc_device_use *use;    /* by device */
     int64_t iteration_ns, exposed_ns, hidden_ns;
     double bubble;          /* idle share of all devices' time */
-    int64_t at_bandwidth_ns[NNC_BANDWIDTHS]; /* iteration with scaled link bandwidth; 0: not requested, or impossible */
+    /* With scaled link bandwidth: time of an iteration, and the strategy's name. 0: not requested, or impossible */
+    int64_t at_bandwidth_ns[NNC_BANDWIDTHS];
+    const char *at_bandwidth[NNC_BANDWIDTHS];
     /* Simulation of the plan that nnc executes: time of an iteration, memory of the fullest device. 0: not simulated */
     int64_t simulated_ns, simulated_bytes;
     const char *not_simulated; /* why the planner rejected the requested plan; or NULL */
@@ -250,7 +248,7 @@ bool nnc_partition_wants_auto(const nnc_partition_options *o);
 nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training, nnc_partition_table *t, nnc_arena *a,
     nnc_sink *sink) NNC_MUST;
 /* auto_report.c: print what the search found, as lines and as a JSON member of the row. */
-void nnc_partition_put_search(const nnc_partition_table *t, const nnc_auto_search *s, nnc_text *out);
+void nnc_partition_put_search(const nnc_auto_search *s, nnc_text *out);
 void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s);
 /* partition.c: appends a strategy's placement over `devices`, as in "0-9=0,10-=1". NNC_E_USAGE: the strategy has none. */
 nnc_status nnc_partition_place(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_options *o,

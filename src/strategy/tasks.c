@@ -139,9 +139,10 @@ static bool add_all(run *u, const row_tasks *t)
 static nnc_status run_tasks(const row_tasks *t, bool bare, run *u)
 {
     rows *r = t->r;
+    const bool linked = t->first && r->t->cluster && !(r->t->bandwidth > 0);
     *u = (run){.bare = bare,
-        .linked = t->first && r->t->cluster,
-        .s = nnc_sim_create(t->first ? r->t->cluster : NULL, t->parts),
+        .linked = linked,
+        .s = nnc_sim_create(linked ? r->t->cluster : NULL, t->parts),
         .id = ARENA_NEW(r->a, int, t->n + 1),
         .lane = ARENA_NEW(r->a, int, 2 * t->parts),
         .device = ARENA_NEW(r->a, int32_t, 2 * r->n + 2)};

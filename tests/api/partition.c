@@ -775,6 +775,7 @@ TEST(simulated_timelines)
 TEST(sensitivity_to_bandwidth)
 {
     made x;
+    int searches = 0;
     if (make(&x, "vgg16", true, 4, NULL)) {
         x.o.sensitivity = true;
         CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
@@ -794,7 +795,9 @@ TEST(sensitivity_to_bandwidth)
             }
             if (exact) /* all but one device's work waits for its links */
                 CHECK(strcmp(r->strategy, "single") ? all[0] > all[4] : all[0] == all[4]);
+            searches += r->search && all[0] > all[2] && all[2] >= all[4];
         }
+        CHECK_INT(searches, 2);
     }
     end(&x);
 }
