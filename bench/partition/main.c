@@ -136,14 +136,23 @@ static nnc_search_problem make_problem(
         .slowdown = (int)lround(1000 * nnc_cluster_kind_of(c, 0)->overlap),
         .serial = s->serial,
         .max_chunks = s->interleaved ? 16 : 1,
-        .data = row->gpus / row->tensor / row->pipeline,
-        .tensor = row->tensor,
-        .pipeline = row->pipeline,
-        .schedules = 1U << PIPE_1f1b | (unsigned)s->interleaved << PIPE_interleaved,
-        .zeros = s->zeros,
-        .recomputes = s->recompute ? 2 : 1,
-        .even = true,
-        .data_first = true};
+        .even = true};
+}
+
+/* As the run was published. */
+typedef struct wanted {
+    const set *s;
+    const published *row;
+} wanted;
+
+static bool takes(const void *ctx, const nnc_combination *c)
+{
+    const wanted *w = ctx;
+    return c->tensor == w->row->tensor && c->pipeline == w->row->pipeline &&
+           c->data == w->row->gpus / w->row->tensor / w->row->pipeline &&
+           (c->schedule == PIPE_1f1b || c->schedule == PIPE_interleaved) &&
+           w->s->zeros >> c->zero & 1 && c->recompute == w->s->recompute &&
+           (c->data_first || c->data == 1 || c->pipeline == 1);
 }
 
 static void print_row(
@@ -180,7 +189,10 @@ static nnc_status predict_on(const set *s, const published *row, const nnc_clust
     NNC_NEED(l && segment, sink);
     memset(segment, 1, (size_t)row->layers * sizeof *segment);
     nnc_search_problem p = make_problem(s, row, c, l);
+    const wanted w = {s, row};
     p.segment = segment;
+    p.takes = takes;
+    p.takes_ctx = &w;
     nnc_search_found found;
     int64_t ns = 0;
     NNC_TRY(make_costs(&r, &g, row, l, &p));

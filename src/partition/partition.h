@@ -271,6 +271,8 @@ typedef struct nnc_search_costs {
 } nnc_search_costs;
 
 typedef enum nnc_search_collective { SEARCH_allreduce, SEARCH_reduce_scatter, SEARCH_allgather } nnc_search_collective;
+/* Bytes of layer i that replicas exchange: its gradients, or in an allgather the weights that they update. */
+int64_t nnc_exchanged_bytes(const nnc_search_costs *of, nnc_search_collective kind, int i);
 
 /* Communication times of the machine, in nanoseconds. Times do not fall as bytes grow, and k times the bytes take at most k times as long.
  * `beside` neighbours do the same at the same time and share links: neighbour i sends from src + i to dst + i, or is a group of devices
@@ -311,15 +313,12 @@ typedef struct nnc_search_problem {
     /* Overrides `serial` for combinations without a pipeline; NULL: no */
     bool (*is_serial)(const void *ctx, const nnc_combination *c);
     const void *serial_ctx;
-    /* Restrictions of what is tried. 0: all */
+    /* Whether a combination is tried; NULL: all are */
+    bool (*takes)(const void *ctx, const nnc_combination *c);
+    const void *takes_ctx;
     int max_chunks;                 /* interleaved schedules try 2, 4, .. chunks (with `even` any number); 0: 4; 1: no interleaving */
-    int data, tensor, pipeline, size; /* only this degree or size */
-    unsigned schedules;             /* bits 1 << nnc_pipeline_kind; 0: the five of training, or PIPE_forward where forward is set */
-    unsigned zeros;                 /* bits 1 << stage of ZeRO; 0: all */
-    unsigned recomputes;            /* bit 0: without, bit 1: with; 0: both where there are segments */
     bool forward;                   /* inference: no backward passes, no gradients */
     bool even;                      /* stages have equal numbers of layers (Megatron-LM) instead of the best cut */
-    bool data_first;                /* only placements where replicas are neighbours */
 } nnc_search_problem;
 
 /* Device that is number `rank` in the tensor group of a replica's stage. */

@@ -117,6 +117,8 @@ static bool may_fit(const search *s, const nnc_combination *c)
 static nnc_status add_combination(search *s, nnc_combination c)
 {
     const char *why;
+    if (s->p->takes && !s->p->takes(s->p->takes_ctx, &c))
+        return NNC_OK;
     s->out->tried++;
     if (c.pipeline * c.chunks > s->p->n_layer) {
         s->out->pruned[PRUNE_layers]++;
@@ -140,19 +142,11 @@ static nnc_status add_combination(search *s, nnc_combination c)
 static nnc_status add_variants(search *s, nnc_combination c)
 {
     const nnc_search_problem *p = s->p;
-    const unsigned zeros = p->forward ? 1
-                           : p->zeros ? p->zeros
-                                      : 15,
-                   recomputes = !p->segment || p->forward ? 1
-                                : p->recomputes           ? p->recomputes
-                                                          : 3;
-    const bool orders = c.data > 1 && c.pipeline > 1;
-    for (int order = p->data_first && orders; order <= orders; order++)
-        for (int zero = 0; zero < 4; zero++)
-            for (int again = 0; again < 2; again++) {
-                const bool wanted = c.data > 1 ? zeros >> zero & 1 : !zero;
-                if (!wanted || (zero > 1 && c.pipeline > 1) || !(recomputes >> again & 1))
-                    continue;
+    const bool orders = c.data > 1 && c.pipeline > 1, again_too = p->segment && !p->forward;
+    const int zeros = p->forward || c.data == 1 ? 0 : c.pipeline > 1 ? 1 : 3;
+    for (int order = 0; order <= orders; order++)
+        for (int zero = 0; zero <= zeros; zero++)
+            for (int again = 0; again <= again_too; again++) {
                 c.data_first = order;
                 c.zero = (uint8_t)zero;
                 c.recompute = again;
@@ -164,9 +158,6 @@ static nnc_status add_variants(search *s, nnc_combination c)
 static nnc_status add_schedules(search *s, nnc_combination c)
 {
     const nnc_search_problem *p = s->p;
-    const unsigned of = p->forward     ? 1U << PIPE_forward
-                        : p->schedules ? p->schedules
-                                       : ~(1U << PIPE_forward);
     const int chunks = p->max_chunks ? p->max_chunks : 4;
     c.chunks = 1;
     if (c.pipeline == 1) {
@@ -175,8 +166,10 @@ static nnc_status add_schedules(search *s, nnc_combination c)
     }
     for (int k = 0; k < PIPE__COUNT; k++) {
         c.schedule = (uint8_t)k;
+        if ((k == PIPE_forward) != p->forward)
+            continue;
         for (c.chunks = k == PIPE_interleaved ? 2 : 1;
-             of >> k & 1 && c.chunks <= (k == PIPE_interleaved ? chunks : 1);
+             c.chunks <= (k == PIPE_interleaved ? chunks : 1);
              c.chunks = p->even ? c.chunks + 1 : 2 * c.chunks)
             if (!p->even || p->n_layer % (c.pipeline * c.chunks) == 0)
                 NNC_TRY(add_variants(s, c));
@@ -188,18 +181,15 @@ static nnc_status add_entry(search *s)
 {
     const nnc_search_problem *p = s->p;
     const int t = s->costs->tensor, most = p->devices / t;
-    if ((p->tensor && t != p->tensor) || (p->size && s->costs->size != p->size))
-        return NNC_OK;
-    for (int pipe = p->pipeline ? p->pipeline : 1; pipe <= (p->pipeline ? p->pipeline : most);
-         pipe++) {
-        if (pipe > most || pipe > p->n_layer) {
+    for (int pipe = 1; pipe <= most; pipe++) {
+        if (pipe > p->n_layer) {
             s->out->tried += most - pipe + 1;
             s->out->pruned[PRUNE_layers] += most - pipe + 1;
             break;
         }
-        for (int d = p->data ? p->data : 1; d <= (p->data ? p->data : most / pipe); d++) {
+        for (int d = 1; d <= most / pipe; d++) {
             const int64_t step = nnc_mul_sat(d, s->costs->size);
-            if (d > most / pipe || p->samples % step) {
+            if (p->samples % step) {
                 s->out->tried++;
                 s->out->pruned[PRUNE_samples]++;
                 continue;

@@ -259,6 +259,12 @@ static bool is_serial(const evaluation *e)
     return p->is_serial ? p->is_serial(p->serial_ctx, e->c) : p->serial;
 }
 
+int64_t nnc_exchanged_bytes(const nnc_search_costs *of, nnc_search_collective kind, int i)
+{
+    return kind == SEARCH_allgather ? nnc_min64(at(of->weights, i), at(of->gradients, i))
+                                    : at(of->gradients, i);
+}
+
 /* Collectives of the gradients of device d's layers: in buckets, or one of each layer's large gradients and one of all small ones.
  * *tail: the last of them. */
 static int64_t exchange_ns(const evaluation *e, int d, const int *cut_at,
@@ -269,8 +275,9 @@ static int64_t exchange_ns(const evaluation *e, int d, const int *cut_at,
     int64_t ns = 0, open = 0, small = 0;
     for (int s = e->stages - e->c->pipeline + d; s >= 0; s -= e->c->pipeline)
         for (int i = cut_at[s + 1] - 1; i >= cut_at[s]; i--) {
-            small = nnc_add_sat(small, at(of->small, i));
-            open = nnc_add_sat(open, at(of->gradients, i) - at(of->small, i));
+            const int64_t all = nnc_exchanged_bytes(of, kind, i);
+            small = nnc_add_sat(small, nnc_min64(all, at(of->small, i)));
+            open = nnc_add_sat(open, nnc_max64(all - at(of->small, i), 0));
             if (of->small || open >= bucket_bytes || i == cut_at[s]) {
                 *tail = open ? group_ns(&g, open) : *tail;
                 ns = nnc_add_sat(ns, open ? *tail : 0);

@@ -157,6 +157,16 @@ static bool is_serial(const void *ctx, const nnc_combination *c)
     return c->tensor > 1 || !row_is_beside(r, c->micro, c->zero);
 }
 
+/* Does nnc execute it? Tensor groups within stages it does not have, nor ZeRO's stage 3. Replicas are side by side in its plans. */
+static bool can_execute(const void *ctx, const nnc_combination *c)
+{
+    const rows *r = ctx;
+    return r->n <= NNC_MAX_DEVICES && c->data * c->tensor * c->pipeline == r->n &&
+           (c->tensor == 1 || c->pipeline == 1) && c->zero <= (c->data > 1 ? NNC_ZERO_MOST : 0) &&
+           !c->recompute && c->size == r->m->batch &&
+           (c->pipeline == 1 || (c->micro > 1 && !c->data_first));
+}
+
 static nnc_status clock_of(void *ctx, const nnc_search_result *found, int64_t *ns)
 {
     NNC_LOCAL(nnc_arena) a = {0};
@@ -180,6 +190,8 @@ static nnc_status make_problem(rows *r, bool planned, auto_problem *x)
             .planned = planned,
             .is_serial = planned ? is_serial : NULL,
             .serial_ctx = r,
+            .takes = planned ? can_execute : NULL,
+            .takes_ctx = r,
             .clock = clock_of,
             .clock_ctx = x,
             .forward = !r->m->step}};
@@ -200,15 +212,6 @@ static const char *name_of(rows *r, const nnc_combination *c)
     if (c->size != r->m->batch)
         nnc_printf(&text, ", micro-batches of %d", c->size);
     return text.oom ? NULL : nnc_arena_strdup(r->a, nnc_text_str(&text));
-}
-
-/* Does nnc execute it? Tensor groups within stages it does not have, nor ZeRO's stage 3. Replicas are side by side in its plans. */
-static bool can_execute(const rows *r, const nnc_combination *c)
-{
-    return r->n <= NNC_MAX_DEVICES && c->data * c->tensor * c->pipeline == r->n &&
-           (c->tensor == 1 || c->pipeline == 1) && c->zero <= (c->data > 1 ? NNC_ZERO_MOST : 0) &&
-           !c->recompute && c->size == r->m->batch &&
-           (c->pipeline == 1 || (c->micro > 1 && !c->data_first));
 }
 
 static nnc_status execute(rows *r, nnc_partition_row *row, const nnc_search_result *x)
@@ -308,70 +311,33 @@ static nnc_status search_row(
     return fill_devices(r, row, &s->found.best[0]);
 }
 
-nnc_status row_auto(rows *r, nnc_partition_row *row)
+static nnc_status searched_row(
+    rows *r, nnc_partition_row *row, bool planned, const char *nothing_fits)
 {
     auto_problem x;
     nnc_auto_search *s = ARENA_NEW(r->a, nnc_auto_search, 1);
     NNC_NEED(s, r->sink);
-    NNC_TRY(make_problem(r, false, &x));
+    NNC_TRY(make_problem(r, planned, &x));
     NNC_TRY(nnc_search(&x.p, KEEP, r->a, &s->found, r->sink));
-    if (!s->found.n) {
-        row->lacks_memory = true;
-        row->why_not = "no combination of data, tensor and pipeline parallelism fits the memory";
-        return NNC_OK;
-    }
-    return search_row(r, row, &x, s);
+    if (s->found.n)
+        return search_row(r, row, &x, s);
+    row->lacks_memory = true;
+    row->why_not = nothing_fits;
+    return NNC_OK;
 }
 
-/* Adds those of `more` that nnc executes to the best. */
-static void keep_executed(const rows *r, const nnc_search_found *more, nnc_search_found *best)
+nnc_status row_auto(rows *r, nnc_partition_row *row)
 {
-    best->tried += more->tried;
-    best->evaluated += more->evaluated;
-    for (int k = 0; k < PRUNE__COUNT; k++)
-        best->pruned[k] += more->pruned[k];
-    for (int k = 0; k < more->n; k++) {
-        int at = best->n;
-        bool had = !can_execute(r, &more->best[k].c);
-        for (int i = 0; i < best->n && !had; i++)
-            had = !memcmp(&best->best[i].c, &more->best[k].c, sizeof best->best[i].c);
-        if (had)
-            continue;
-        while (at > 0 && nnc_search_ns(&more->best[k]) < nnc_search_ns(&best->best[at - 1]))
-            at--;
-        for (int i = best->n < KEEP ? best->n : KEEP - 1; i > at; i--)
-            best->best[i] = best->best[i - 1];
-        if (at < KEEP)
-            best->best[at] = more->best[k];
-        best->n += best->n < KEEP;
-    }
+    return searched_row(
+        r, row, false, "no combination of data, tensor and pipeline parallelism fits the memory");
 }
 
 nnc_status row_hybrid(rows *r, nnc_partition_row *row)
 {
-    auto_problem x;
-    nnc_auto_search *s = ARENA_NEW(r->a, nnc_auto_search, 1);
-    nnc_search_found found;
-    if (r->n > NNC_MAX_DEVICES) {
-        row->why_not =
-            nnc_arena_printf(r->a, "nnc executes plans of at most %d devices", NNC_MAX_DEVICES);
-        return row->why_not ? NNC_OK : nnc_nomem(r->sink);
-    }
-    NNC_NEED(s && (s->found.best = ARENA_NEW(r->a, nnc_search_result, KEEP + 1)), r->sink);
-    NNC_TRY(make_problem(r, true, &x));
-    x.p.zeros = (2u << NNC_ZERO_MOST) - 1;
-    x.p.recomputes = 1;
-    x.p.size = (int)r->m->batch;
-    for (int pipelines = 0; pipelines < 2; pipelines++) { /* replicas of splits, and of pipelines */
-        x.p.pipeline = !pipelines;
-        x.p.tensor = pipelines;
-        NNC_TRY(nnc_search(&x.p, 2 * KEEP, r->a, &found, r->sink));
-        keep_executed(r, &found, &s->found);
-    }
-    if (!s->found.n) {
-        row->lacks_memory = true;
-        row->why_not = "nnc executes no combination of replicas with pipelines or splits that fits";
-        return NNC_OK;
-    }
-    return search_row(r, row, &x, s);
+    if (r->n <= NNC_MAX_DEVICES)
+        return searched_row(r, row, true,
+            "nnc executes no combination of replicas with pipelines or splits that fits");
+    row->why_not =
+        nnc_arena_printf(r->a, "nnc executes plans of at most %d devices", NNC_MAX_DEVICES);
+    return row->why_not ? NNC_OK : nnc_nomem(r->sink);
 }

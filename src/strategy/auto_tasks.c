@@ -64,9 +64,10 @@ static int exchange(combined *m, int d, nnc_search_collective kind, int after)
     int64_t together = 0;
     for (int s = d; s < c->pipeline * c->chunks; s += c->pipeline)
         for (int b = m->x->cut[s]; b < m->x->cut[s + 1]; b++) {
-            const int64_t small = of->small ? of->small[b] : of->gradients[b];
+            const int64_t all = nnc_exchanged_bytes(of, kind, b),
+                          small = of->small ? nnc_min64(of->small[b], all) : all;
             together = nnc_add_sat(together, small);
-            after = collective(m, d, kind, of->gradients[b] - small, after);
+            after = collective(m, d, kind, all - small, after);
         }
     return collective(m, d, kind, together, after);
 }

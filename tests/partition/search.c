@@ -52,6 +52,12 @@ static void draw_costs(drawn *x, draw *d, int i, int tensor, int size)
         v[8], v[9], v[10], v[11], NULL, v[12]};
 }
 
+static bool takes(const void *ctx, const nnc_combination *c)
+{
+    (void)ctx;
+    return c->schedule == PIPE_1f1b || c->schedule == PIPE_interleaved;
+}
+
 static void make(drawn *x, int round)
 {
     draw d = draw_from("search", round);
@@ -70,7 +76,7 @@ static void make(drawn *x, int round)
         .bucket_bytes = draw_below(&d, 5000),
         .slowdown = 1000 + (int)draw_below(&d, 2) * 126,
         .serial = draw_below(&d, 2),
-        .schedules = draw_below(&d, 2) ? 0 : 1U << PIPE_1f1b | 1U << PIPE_interleaved,
+        .takes = draw_below(&d, 2) ? NULL : takes,
         .even = !draw_below(&d, 6)};
     for (int l = 0; l < x->p.n_layer; l++)
         x->segment[l] = !l || !draw_below(&d, 3);
@@ -121,7 +127,7 @@ static void consider_kinds(exhaustive *x, const drawn *d, nnc_combination c)
         if ((c.recompute && !d->p.segment) || (c.data_first && (c.data == 1 || c.pipeline == 1)) ||
             (c.zero && c.data == 1) || (c.zero > 1 && c.pipeline > 1) ||
             c.schedule == PIPE_forward || (c.chunks == 3 && !d->p.even) ||
-            (c.pipeline > 1 && d->p.schedules && !(d->p.schedules >> c.schedule & 1)) ||
+            (d->p.takes && !takes(NULL, &c)) ||
             (c.pipeline == 1 && (c.schedule != PIPE_1f1b || c.chunks > 1)))
             continue;
         consider(x, d, c);
