@@ -26,13 +26,20 @@ static int64_t flat_p2p(const void *ctx, int src, int dst, int64_t bytes)
     return nnc_add_sat(f->latency_ns, transfer_ns(f, bytes));
 }
 
+/* Bytes that each device sends in a ring allreduce, rounded up. */
+static int64_t ring_bytes(int n, int64_t bytes)
+{
+    const __int128 sent = ((__int128)bytes * 2 * (n - 1) + n - 1) / n;
+    return sent > INT64_MAX ? INT64_MAX : (int64_t)sent;
+}
+
 /* A ring: each device sends 2(n-1) messages of 1/n of the bytes. */
 static int64_t flat_allreduce(const void *ctx, const int *device, int n, int64_t bytes)
 {
     (void)device;
     const nnc_flat_links *f = ctx;
     return nnc_add_sat(
-        nnc_mul_sat(2 * (n - 1), f->latency_ns), transfer_ns(f, nnc_allreduce_bytes(n, bytes)));
+        nnc_mul_sat(2 * (n - 1), f->latency_ns), transfer_ns(f, ring_bytes(n, bytes)));
 }
 
 nnc_links nnc_links_flat(const nnc_flat_links *f)

@@ -218,21 +218,7 @@ nnc_status nnc_ios_segments(const nnc_ios_problem *p, int *stage, int64_t *ns, i
 nnc_status nnc_models_lpt(const int64_t *time, const int64_t *bytes, int n, int n_device, const int64_t *capacity, int *device,
     int64_t *total, nnc_sink *sink) NNC_MUST;
 
-/* ---- data parallelism (data_parallel.c) ---------------------------------------------------------------------------------------- */
-
-/* Bytes of one of n devices under ZeRO stage 0 (plain data parallelism) to 3. */
-typedef struct nnc_zero_bytes {
-    int64_t weights, gradients, optimizer;
-    int64_t gathered; /* stage 3: the largest unit's weights while it runs, twice with prefetch */
-    int64_t traffic;  /* sent by a device in a step */
-} nnc_zero_bytes;
-nnc_zero_bytes nnc_zero(int stage, int n, int64_t weights, int64_t gradients, int64_t optimizer, int64_t largest_unit, bool prefetch);
-
-/* ---- splits of tensors (split.c) ------------------------------------------------------------------------------------------------- */
-
-/* Bytes that each of n devices sends in a ring allreduce, and in a ring allgather or reduce-scatter, of a tensor of `bytes`. */
-int64_t nnc_allreduce_bytes(int n, int64_t bytes);
-int64_t nnc_allgather_bytes(int n, int64_t bytes);
+/* ---- layouts of split tensors (layouts.c) ----------------------------------------------------------------------------------------- */
 
 /* A way to compute a layer. Tensors are whole on each device of a group, or split over the devices. */
 typedef struct nnc_layout_way {

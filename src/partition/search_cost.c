@@ -65,7 +65,7 @@ static int64_t at(const int64_t *v, int i)
 
 /* ---- communication -------------------------------------------------------------------------------------- */
 
-/* The replicas of a stage behind the interface of data_parallel.c. */
+/* The replicas of a stage. */
 typedef struct group {
     const nnc_search_links *l;
     nnc_search_collective kind;

@@ -9,7 +9,7 @@ static void set_device(const nnc_sim *s, int d)
     s->resource[s->n_link + 2 * d + 1].capacity = 1;
     s->device[d].overlap = s->c ? nnc_cluster_kind_of(s->c, d)->overlap : 1;
     s->device[d].engines = s->c ? nnc_cluster_kind_of(s->c, d)->copy_engines : INT32_MAX;
-    s->device[d].peak_task = s->device[d].waiting = s->device[d].last_waiting = -1;
+    s->device[d].waiting = s->device[d].last_waiting = -1;
 }
 
 nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device)
@@ -151,12 +151,9 @@ static bool set_work(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
 static bool copy_arrays(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
 {
     x->n_lane = t->n_lane;
-    x->n_memory = t->n_memory;
     x->lane = t->n_lane ? nnc_arena_memdup(&s->arena, t->lane, (size_t)t->n_lane * sizeof *t->lane)
                         : NULL;
-    x->mem = t->n_memory ? nnc_arena_memdup(&s->arena, t->mem, (size_t)t->n_memory * sizeof *t->mem)
-                         : NULL;
-    return (x->lane || !t->n_lane) && (x->mem || !t->n_memory);
+    return x->lane || !t->n_lane;
 }
 
 static int add_one(nnc_sim *s, const nnc_sim_task *t)

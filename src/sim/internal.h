@@ -21,10 +21,9 @@ typedef struct sim_task {
     uint8_t kind, state;
     const char *name;
     int32_t device;
-    int n_lane, n_use, n_memory, n_next, cap_next;
+    int n_lane, n_use, n_next, cap_next;
     int32_t *lane;
     sim_use *use;
-    nnc_sim_memory *mem;
     int32_t *next;      /* tasks that depend on it */
     int n_wait;         /* unfinished dependencies, and lanes in which it is not first */
     int64_t latency_ps;
@@ -46,7 +45,7 @@ typedef struct sim_lane {
     int32_t device;
     int32_t *task;
     int n, cap, head;
-    int64_t busy_ps, free_ps; /* free_ps: time since which its head may start */
+    int64_t free_ps;    /* time since which its head may start */
 } sim_lane;
 
 typedef struct sim_event { int64_t ps; int32_t task; uint32_t version; } sim_event;
@@ -55,8 +54,6 @@ typedef struct sim_device {
     int collectives;    /* number of collectives that run on it */
     int running;        /* number of running tasks with a lane of it */
     int64_t since_ps, busy_ps;
-    int64_t bytes, peak;
-    int32_t peak_task;
     double overlap;
     int engines;        /* free copy engines */
     int32_t waiting, last_waiting; /* queue of transfers for a copy engine, linked by sim_task.queued; -1: empty */

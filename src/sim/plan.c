@@ -16,13 +16,11 @@ typedef struct walk {
     int *host; /* lane of the host thread, by device of the plan */
     int32_t *recorded; /* by event: the task of its record, -1: none yet */
     int32_t *task; /* by command of the walk */
-    nnc_sim_memory *memory; /* of one command */
     int32_t *by_first, *by_last; /* tensors in the order of their first and last command */
-    int n_tensor, at_first, at_last;
+    int n_tensor;
     struct meeting { /* the collective whose participants come one after the other */
-        int n, n_record, n_memory;
+        int n, n_record;
         int32_t *cmd, *lane, *device, *record; /* by participant; records after one of them */
-        nnc_sim_memory *memory; /* released at its end */
     } meet;
 } walk;
 
@@ -109,8 +107,7 @@ static nnc_status sort_tensors(walk *w)
     nnc_arena *a = &w->out->arena;
     w->by_first = ARENA_NEW(a, int32_t, w->p->n_tensor + 1);
     w->by_last = ARENA_NEW(a, int32_t, w->p->n_tensor + 1);
-    w->memory = ARENA_NEW(a, nnc_sim_memory, 2 * w->p->n_tensor + 1);
-    NNC_NEED(w->by_first && w->by_last && w->memory, w->sink);
+    NNC_NEED(w->by_first && w->by_last, w->sink);
     for (int32_t t = 0; t < w->p->n_tensor; t++)
         if (owns_memory(w, t))
             w->by_first[(*n)++] = t;
@@ -118,21 +115,6 @@ static nnc_status sort_tensors(walk *w)
     qsort_r(w->by_first, (size_t)*n, sizeof *w->by_first, compare, &(order){w, false});
     qsort_r(w->by_last, (size_t)*n, sizeof *w->by_last, compare, &(order){w, true});
     return NNC_OK;
-}
-
-/* What command i allocates and releases in the ledger. */
-static int ledger_of(walk *w, int32_t i)
-{
-    int n = 0;
-    for (; w->at_first < w->n_tensor && first_of(w, w->by_first[w->at_first]) == i; w->at_first++) {
-        const nnc_ptensor *t = &w->p->tensor[w->by_first[w->at_first]];
-        w->memory[n++] = (nnc_sim_memory){w->device[t->device], t->bytes, 0};
-    }
-    for (; w->at_last < w->n_tensor && last_of(w, w->by_last[w->at_last]) == i; w->at_last++) {
-        const nnc_ptensor *t = &w->p->tensor[w->by_last[w->at_last]];
-        w->memory[n++] = (nnc_sim_memory){w->device[t->device], 0, -t->bytes};
-    }
-    return n;
 }
 
 /* ---- commands ----------------------------------------------------------------------------------------------------------- */
@@ -302,26 +284,19 @@ static nnc_status prepare_meeting(walk *w)
     w->meet = (struct meeting){.cmd = ARENA_NEW(a, int32_t, most + 1),
         .lane = ARENA_NEW(a, int32_t, most + 1),
         .device = ARENA_NEW(a, int32_t, most + 1),
-        .record = ARENA_NEW(a, int32_t, w->p->n_event + 1),
-        .memory = ARENA_NEW(a, nnc_sim_memory, w->p->n_tensor + 1)};
+        .record = ARENA_NEW(a, int32_t, w->p->n_event + 1)};
     const struct meeting *m = &w->meet;
-    NNC_NEED(m->cmd && m->lane && m->device && m->record && m->memory, w->sink);
+    NNC_NEED(m->cmd && m->lane && m->device && m->record, w->sink);
     return NNC_OK;
 }
 
-/* A participant arrives: allocates now, and releases when all are done. */
+/* A participant arrives. */
 static int add_arrival(walk *w, nnc_sim_task *t, int32_t i)
 {
     struct meeting *m = &w->meet;
     m->cmd[m->n] = i;
     m->lane[m->n] = *t->lane;
     m->device[m->n++] = t->device;
-    for (int k = 0; k < t->n_memory; k++)
-        if (w->memory[k].at_end) {
-            m->memory[m->n_memory++] =
-                (nnc_sim_memory){w->memory[k].device, 0, w->memory[k].at_end};
-            w->memory[k].at_end = 0;
-        }
     t->kind = SIM_event;
     return nnc_sim_add(w->sim, t);
 }
@@ -343,9 +318,7 @@ static nnc_status add_collective(walk *w)
         .wakes = nnc_cluster_target(w->c, m->device[0])->kind == NNC_T_cpu,
         .n_lane = m->n,
         .lane = m->lane,
-        .bytes = nnc_type_bytes(&w->p->tensor[c->arg[k]].type),
-        .n_memory = m->n_memory,
-        .mem = m->memory};
+        .bytes = nnc_type_bytes(&w->p->tensor[c->arg[k]].type)};
     const int id = nnc_sim_collectives(w->sim, &t, group[x->kind], m->device, m->n, 1, w->sink);
     if (id < 0)
         return nnc_sink_cause(w->sink, NNC_E_NOMEM);
@@ -362,7 +335,7 @@ static nnc_status add_collective(walk *w)
         NNC_NEED(again >= 0, w->sink);
         w->task[m->record[r] - w->out->first] = w->recorded[record->item] = again;
     }
-    m->n = m->n_record = m->n_memory = 0;
+    m->n = m->n_record = 0;
     return NNC_OK;
 }
 
@@ -379,7 +352,7 @@ static nnc_status follow_meeting(walk *w, int32_t i)
                                                                             : NNC_OK;
 }
 
-static int add_command(walk *w, int32_t i, int n_memory)
+static int add_command(walk *w, int32_t i)
 {
     const nnc_cmd *c = &w->p->cmd[i];
     const int32_t lane = w->first_lane[c->device] + c->stream, device = w->device[c->device];
@@ -390,9 +363,7 @@ static int add_command(walk *w, int32_t i, int n_memory)
         .lane = &lane,
         .launched = gpu && w->o->host_ns > 0 && c->kind != CMD_record && c->kind != CMD_wait,
         .host = w->host[c->device],
-        .launch_ps = w->o->host_ns * 1000,
-        .n_memory = n_memory,
-        .mem = w->memory};
+        .launch_ps = w->o->host_ns * 1000};
     const nnc_ptensor *dst = &w->p->tensor[c->n_arg ? c->arg[c->n_arg - 1] : 0];
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_weight: return add_transfer(w, &t, NNC_HOST, device, dst->bytes);
@@ -449,15 +420,13 @@ static nnc_status add_barrier(walk *w)
 
 static nnc_status add_commands(walk *w)
 {
-    NNC_TRY(sort_tensors(w));
     NNC_TRY(prepare_meeting(w));
     for (int32_t i = 0; i < w->out->n_cmd; i++) {
         const int32_t cmd = w->out->first + i;
         for (int s = SEC_init; i && s < SEC_step; s++)
             if (w->p->end[s] == cmd)
                 NNC_TRY(add_barrier(w));
-        const int n = ledger_of(w, cmd);
-        w->task[i] = add_command(w, cmd, n);
+        w->task[i] = add_command(w, cmd);
         NNC_NEED(w->task[i] >= 0, w->sink);
         NNC_TRY(follow_meeting(w, cmd));
     }
@@ -567,6 +536,8 @@ static nnc_status simulate(walk *w)
     NNC_NEED(w->sim, w->sink);
     NNC_TRY(add_lanes(w));
     NNC_TRY(add_commands(w));
+    if (w->o->policy == SIM_torch_caching)
+        NNC_TRY(sort_tensors(w));
     NNC_TRY(nnc_sim_run(w->sim, w->sink));
     out->total_ps = nnc_sim_end_ps(w->sim) + run_ps(w) + wait_ps(w);
     for (int32_t i = 0; i < out->n_cmd; i++)

@@ -54,18 +54,6 @@ void sim_dirty(nnc_sim *s, int resource)
     s->dirty[s->n_dirty++] = resource;
 }
 
-static void change_memory(nnc_sim *s, const nnc_sim_memory *m, int64_t by, int32_t task)
-{
-    sim_device *d = &s->device[m->device];
-    if (!by)
-        return;
-    d->bytes += by;
-    if (d->bytes > d->peak) {
-        d->peak = d->bytes;
-        d->peak_task = task;
-    }
-}
-
 /* A task with a lane of the device starts (by 1) or ends (by -1) there. */
 static void change_device(nnc_sim *s, const sim_task *t, int lane, int by)
 {
@@ -174,8 +162,6 @@ static void start(nnc_sim *s, int32_t id)
     t->span.start_ps = s->now_ps;
     if (t->wakes)
         t->latency_ps += wake_ps(s, t);
-    for (int i = 0; i < t->n_memory; i++)
-        change_memory(s, &t->mem[i], t->mem[i].at_start, id);
     for (int i = 0; i < t->n_lane; i++)
         change_device(s, t, t->lane[i], 1);
     if (t->latency_ps > 0) {
@@ -218,12 +204,9 @@ static void finish(nnc_sim *s, int32_t id)
     leave_resources(s, t, id);
     if (needs_engine(t))
         return_engine(s, t);
-    for (int i = 0; i < t->n_memory; i++)
-        change_memory(s, &t->mem[i], t->mem[i].at_end, id);
     for (int i = 0; i < t->n_lane; i++) {
         sim_lane *l = &s->lane[t->lane[i]];
         change_device(s, t, t->lane[i], -1);
-        l->busy_ps += s->now_ps - t->span.start_ps;
         l->free_ps = s->now_ps;
         if (++l->head < l->n)
             release(s, l->task[l->head]);
@@ -336,19 +319,7 @@ int64_t nnc_sim_end_ps(const nnc_sim *s)
     return end;
 }
 
-int64_t nnc_sim_lane_busy_ps(const nnc_sim *s, int lane)
-{
-    return s->lane[lane].busy_ps;
-}
-
 int64_t nnc_sim_device_busy_ps(const nnc_sim *s, int device)
 {
     return s->device[device].busy_ps;
-}
-
-int64_t nnc_sim_peak_bytes(const nnc_sim *s, int device, int *task)
-{
-    if (task)
-        *task = s->device[device].peak_task;
-    return s->device[device].peak;
 }

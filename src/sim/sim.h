@@ -41,9 +41,6 @@ typedef struct nnc_sim nnc_sim; /* one thread at a time */
 
 typedef enum nnc_sim_kind { SIM_op, SIM_transfer, SIM_collective, SIM_event, SIM_launch } nnc_sim_kind; /* launch: internal */
 
-/* Change of the memory in use on a device when the task starts (an allocation) and when it ends (a release: negative). */
-typedef struct nnc_sim_memory { int32_t device; int64_t at_start, at_end; } nnc_sim_memory;
-
 /* nnc_sim_add copies all but `name`, which must live as long as the simulation. */
 typedef struct nnc_sim_task {
     uint8_t kind;
@@ -66,8 +63,6 @@ typedef struct nnc_sim_task {
     const nnc_transfer *transfer;
     double unit;         /* bytes on its most loaded link per payload byte of one transfer; 0: the link's weight. Less if the task
                           * represents several transfers over that link */
-    int n_memory;
-    const nnc_sim_memory *mem;
 } nnc_sim_task;
 
 /* Creates a simulation of c (borrowed). With c NULL it has n_device devices, and only links added by nnc_sim_link. NULL: out of memory. */
@@ -101,11 +96,8 @@ nnc_status nnc_sim_run(nnc_sim *s, nnc_sink *sink) NNC_MUST;
 typedef struct nnc_sim_span { int64_t ready_ps, start_ps, end_ps; } nnc_sim_span; /* ready: dependencies and launch done */
 nnc_sim_span nnc_sim_span_of(const nnc_sim *s, int task);
 int64_t nnc_sim_end_ps(const nnc_sim *s);                 /* end of the last task */
-int64_t nnc_sim_lane_busy_ps(const nnc_sim *s, int lane); /* sum of its tasks' durations */
 /* Time during which at least one op, transfer or collective with a lane of the device ran. */
 int64_t nnc_sim_device_busy_ps(const nnc_sim *s, int device);
-/* Peak of memory in use on the device. *task (may be NULL): the task that reached it, or -1. */
-int64_t nnc_sim_peak_bytes(const nnc_sim *s, int device, int *task);
 
 /* ---- PyTorch's caching allocator ---------------------------------------------------------------------------------------- */
 

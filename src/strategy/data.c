@@ -246,11 +246,12 @@ static void replica_memory(rows *r, nnc_device_use *u, int n)
     row_add_blocks(r, u, 0, r->m->n_block, 1);
     for (int b = 0; b < r->m->n_block; b++)
         largest = nnc_max64(largest, of->weights[b]);
-    const nnc_zero_bytes z = nnc_zero(r->zero, n, u->fill[FILLED_weights],
-        u->fill[FILLED_gradients], u->fill[FILLED_optimizer], largest, true);
-    u->fill[FILLED_weights] = z.weights + z.gathered;
-    u->fill[FILLED_gradients] = z.gradients;
-    u->fill[FILLED_optimizer] = z.optimizer;
+    static const int shards[] = {
+        [FILLED_weights] = 3, [FILLED_gradients] = 2, [FILLED_optimizer] = 1}; /* from this stage */
+    for (size_t k = 0; k < NNC_COUNT(shards); k++)
+        u->fill[k] = r->zero >= shards[k] ? nnc_ceildiv(u->fill[k], n) : u->fill[k];
+    if (r->zero == 3) /* a block's weights, and those of the next one */
+        u->fill[FILLED_weights] = nnc_add_sat(u->fill[FILLED_weights], nnc_mul_sat(2, largest));
 }
 
 /* nnc train and run give each device a batch of its own: equal numbers of them. ZeRO's stage 3 is not executed. */

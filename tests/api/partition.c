@@ -424,7 +424,17 @@ TEST(zero_reduces_what_it_keeps)
             CHECK_INT(two.exposed_ns, 4 * half + gather);
             const int64_t copies = nnc_target_time_ns(x.t.target, 0, 2 * trained);
             CHECK_INT(two.iteration_ns - one.iteration_ns, 3 * (half + copies));
-            CHECK(two.use[0].fill[FILLED_gradients] < one.use[0].fill[FILLED_gradients]);
+            /* shards, as in the ZeRO paper; stage 3 also gathers two blocks */
+            const nnc_partition_row three = zero_row(&x, "zero3");
+            int64_t largest = 0;
+            for (int b = 0; b < x.m.n_block; b++)
+                largest = nnc_max64(largest, x.m.cost.weights[b]);
+            const int64_t states = row_range(x.m.cost.states, 0, x.m.n_block);
+            CHECK_INT(one.use[0].fill[FILLED_optimizer], nnc_ceildiv(states, 2));
+            CHECK_INT(one.use[0].fill[FILLED_gradients], trained);
+            CHECK_INT(two.use[0].fill[FILLED_gradients], nnc_ceildiv(trained, 2));
+            CHECK_INT(two.use[0].fill[FILLED_weights], weights);
+            CHECK_INT(three.use[0].fill[FILLED_weights], nnc_ceildiv(weights, 2) + 2 * largest);
         }
         end(&x);
     }

@@ -1,5 +1,4 @@
-/* tests/partition/others.c -- branches, several models, data parallelism, splits: against brute force, by hand, and
- * against published formulas. */
+/* tests/partition/others.c -- branches, several models: against brute force and by hand. */
 #include "draw.h"
 
 enum { MOST = 10 };
@@ -282,45 +281,6 @@ TEST(models_longest_first_are_within_four_thirds)
     CHECK_INT(device[0], 0);
     CHECK_INT(device[1], 1);
     CHECK_INT(device[2], -1);
-}
-
-/* ---- data parallelism --------------------------------------------------------------------------------------- */
-
-/* Bytes per parameter of the ZeRO paper's table, of 8 devices and 1000 parameters. */
-TEST(zero_bytes_are_those_of_its_table)
-{
-    static const struct {
-        int64_t w, g, o, want[4];
-    } of[] = {
-        {2, 2, 12,
-            {16000, 4000 + 1500, 2000 + 1750, 2000}}, /* mixed Adam: 16, 4 + 12/d, 2 + 14/d, 16/d */
-        {4, 4, 8,
-            {16000, 8000 + 1000, 4000 + 1500, 2000}}, /* f32 Adam: 16, 8 + 8/d, 4 + 12/d, 16/d */
-        {4, 4, 4,
-            {12000, 8000 + 500, 4000 + 1000,
-                1500}}, /* f32 SGD with momentum: 12, 8 + 4/d, 4 + 8/d, 12/d */
-    };
-    for (size_t i = 0; i < NNC_COUNT(of); i++)
-        for (int s = 0; s < 4; s++) {
-            const nnc_zero_bytes z =
-                nnc_zero(s, 8, 1000 * of[i].w, 1000 * of[i].g, 1000 * of[i].o, 100, true);
-            CHECK_INT(z.weights + z.gradients + z.optimizer, of[i].want[s]);
-            CHECK_INT(z.gathered, s == 3 ? 200 : 0);
-        }
-    const int64_t plain = nnc_zero(0, 8, 4000, 4000, 0, 0, false).traffic;
-    CHECK_INT(plain, 7000); /* 2 (d-1)/d */
-    CHECK_INT(nnc_zero(1, 8, 4000, 4000, 0, 0, false).traffic, plain);
-    CHECK_INT(nnc_zero(2, 8, 4000, 4000, 0, 0, false).traffic, plain);
-    CHECK_INT(nnc_zero(3, 8, 4000, 4000, 0, 0, false).traffic, plain * 3 / 2);
-}
-
-/* ---- splits -------------------------------------------------------------------------------------------------- */
-
-TEST(bytes_of_collectives)
-{
-    CHECK_INT(nnc_allreduce_bytes(4, 1000), 1500);
-    CHECK_INT(nnc_allgather_bytes(4, 1000), 750);
-    CHECK_INT(nnc_allreduce_bytes(1, 1000), 0);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */

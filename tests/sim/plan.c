@@ -70,8 +70,6 @@ TEST(vgg16_on_a_v100)
     CHECK_INT(s.by_device[0].bytes,
         v.p->device[0].persist_bytes + v.p->device[0].arena_bytes + 600 * MIB);
     CHECK(s.by_device[0].fits);
-    /* The ledger peaks where the plan says. */
-    CHECK_INT(nnc_sim_peak_bytes(s.sim, 0, NULL), v.p->device[0].lower_bound);
     int64_t sum = 0; /* of the commands by themselves, which follow each other in one stream */
     for (int i = 0; i < s.n_cmd; i++)
         sum += nnc_sim_command_ps(v.p, &v.p->cmd[s.first + i], nnc_cluster_kind_of(c, 0));
@@ -317,11 +315,6 @@ TEST(collectives_of_a_step)
         check_collectives(&p, c, &s);
         printf("    mlp on %d devices of %s: %.3f ms, %d collectives\n", n, c->name,
             (double)s.total_ps * 1e-9, p.n_collective);
-        for (int d = 0; d < n; d++) { /* the plan's bound counts aligned tensors */
-            const int64_t peak = nnc_sim_peak_bytes(s.sim, d, NULL),
-                          bound = p.device[d].lower_bound;
-            CHECK(peak <= bound && peak > bound - 1024);
-        }
         nnc_sim_plan_deinit(&s);
         release(&v);
         nnc_cluster_destroy(c);

@@ -47,7 +47,6 @@ TEST(lanes_and_dependencies)
     check_span(s, z, 10, 15);
     check_span(s, w, 15, 16);
     CHECK_INT(nnc_sim_end_ps(s), PS(16));
-    CHECK_INT(nnc_sim_lane_busy_ps(s, b), PS(5));
     CHECK_INT(nnc_sim_device_busy_ps(s, 0), PS(15));
     nnc_sim_destroy(s);
 }
@@ -74,7 +73,6 @@ TEST(launches)
     CHECK_OK(nnc_sim_run(s, test_sink));
     check_span(s, last[0], 57, 58); /* the 19th of 20 launches ends after 57 us */
     check_span(s, last[1], 60, 61);
-    CHECK_INT(nnc_sim_lane_busy_ps(s, host), PS(60));
     nnc_sim_destroy(s);
 }
 
@@ -204,26 +202,6 @@ TEST(copy_engines)
             check_span(s, id[i], start[engines - 1][i], start[engines - 1][i] + 10);
         nnc_sim_destroy(s);
     }
-}
-
-TEST(memory_ledger)
-{
-    nnc_sim *s = nnc_sim_create(NULL, 1);
-    const int lane = nnc_sim_lane(s, 0);
-    static const int64_t delta[][2] = {{100, 0}, {50, -100}, {80, -50}, {10, -90}};
-    int id[4], peak;
-    for (int i = 0; i < 4; i++)
-        id[i] = nnc_sim_add(s, &(nnc_sim_task){.kind = SIM_op,
-                                   .name = "op",
-                                   .n_lane = 1,
-                                   .lane = &lane,
-                                   .work_ps = PS(1),
-                                   .n_memory = 1,
-                                   .mem = &(nnc_sim_memory){0, delta[i][0], delta[i][1]}});
-    CHECK_OK(nnc_sim_run(s, test_sink));
-    CHECK_INT(nnc_sim_peak_bytes(s, 0, &peak), 150);
-    CHECK_INT(peak, id[1]);
-    nnc_sim_destroy(s);
 }
 
 TEST(deadlocks_are_named)
