@@ -81,7 +81,6 @@ nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_trainin
 typedef struct auto_problem {
     nnc_search_problem p;
     rows *r;
-    auto_links *links;
     const nnc_device_use *
         split; /* memory where all devices are one tensor group, as its row has it; NULL: not known */
 } auto_problem;
@@ -139,7 +138,7 @@ static nnc_status make_costs(rows *r, auto_problem *x)
                 continue;
             NNC_NEED(ARENA_ROOM(r->a, costs, cap, x->p.n_costs + 1), r->sink);
             nnc_search_costs *to = &costs[x->p.n_costs];
-            NNC_TRY(auto_costs(r, k ? &r->t->size[k - 1] : r->m, x->links, t, to, &ok));
+            NNC_TRY(auto_costs(r, k ? &r->t->size[k - 1] : r->m, r->shared, t, to, &ok));
             if (ok && x->p.planned)
                 NNC_TRY(plan_costs(r, to, &ok));
             if (!x->p.planned || r->t->o->bucket_mb > 0)
@@ -196,8 +195,7 @@ static nnc_status make_problem(rows *r, bool planned, auto_problem *x)
             .clock_ctx = x,
             .forward = !r->m->step}};
     x->r = r;
-    NNC_NEED(x->links = auto_links_make(r, r->t->bandwidth > 0 ? r->t->bandwidth : 1), r->sink);
-    x->p.links = auto_search_links(x->links);
+    x->p.links = auto_search_links(r->shared);
     NNC_TRY(auto_segments(r, r->m, &segment));
     x->p.segment = segment;
     return make_costs(r, x);

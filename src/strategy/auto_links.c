@@ -1,8 +1,8 @@
-/* strategy/auto_links.c -- communication of many equal groups of devices at the same time, for the search over combinations: by the
- * hardware file's links, which the groups of a node share, or by links of two numbers, which nothing shares.
+/* strategy/auto_links.c -- communication times: by the hardware file's links, or by links of two numbers, which nothing shares. For the
+ * search over combinations also of many equal groups of devices at the same time, which share the links of a node.
  *
- * Nodes are equal, so what differs is which devices of a node take part and on how many nodes. Times are known at powers of two of the
- * bytes and interpolated. A message takes no longer than a larger one, to which it could be padded. */
+ * Nodes are equal, so what differs is which devices of a node take part and on how many nodes. The search's times of collectives are known
+ * at powers of two of the bytes and interpolated. A message takes no longer than a larger one, to which it could be padded. */
 #include "session/session.h"
 #include "strategy/auto.h"
 #include <math.h>
@@ -18,7 +18,8 @@ typedef struct groups {
 typedef struct curve {
     bool known;
     groups groups;
-    int64_t ns[POWERS]; /* 0: not known */
+    nnc_transfer way; /* of sends */
+    int64_t ns[POWERS]; /* of collectives; 0: not known */
 } curve;
 
 struct auto_links {
@@ -60,8 +61,14 @@ static nnc_status transfer_of(
     return nnc_cluster_collective(l->c, auto_group_op[g->kind], l->device, g->n, bytes, t, a, NULL);
 }
 
-/* Picoseconds of all groups that have devices in the first one's node, side by side. */
-static int64_t together_ps(const auto_links *l, const groups *g, int64_t bytes)
+static int64_t scaled_ns(const auto_links *l, const nnc_transfer *t, int64_t bytes)
+{
+    const int64_t ps = nnc_transfer_ps(t, (int64_t)ceil((double)bytes / l->bandwidth));
+    return ps == INT64_MAX ? ps : nnc_max64(1, nnc_ceildiv(ps, 1000));
+}
+
+/* All groups that have devices in the first one's node, side by side. */
+static nnc_transfer together(const auto_links *l, const groups *g, int64_t bytes)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_transfer all = {0};
@@ -71,7 +78,7 @@ static int64_t together_ps(const auto_links *l, const groups *g, int64_t bytes)
         if (i && (g->first + i * g->apart) / l->c->per_node != g->first / l->c->per_node)
             break;
         if (transfer_of(l, g, i, bytes, &t, &a))
-            return INT64_MAX;
+            return (nnc_transfer){.latency_ps = INT64_MAX, .bytes_s = 1};
         all.latency_ps = nnc_max64(all.latency_ps, t.latency_ps);
         all.bytes_s = i ? fmin(all.bytes_s, t.bytes_s) : t.bytes_s;
         for (int k = 0; k < t.n_use; k++) {
@@ -81,14 +88,15 @@ static int64_t together_ps(const auto_links *l, const groups *g, int64_t bytes)
                 all.bytes_s = fmin(all.bytes_s, (double)l->c->link[t.use[k].link].bytes_s / *load);
         }
     }
-    return nnc_transfer_ps(&all, (int64_t)ceil((double)bytes / l->bandwidth));
+    return all;
 }
 
 static int64_t point_ns(const auto_links *l, curve *v, int power)
 {
+    const int64_t bytes = INT64_C(1) << (FIRST_POWER + power);
     if (!v->ns[power]) {
-        const int64_t ps = together_ps(l, &v->groups, INT64_C(1) << (FIRST_POWER + power));
-        v->ns[power] = ps == INT64_MAX ? ps : nnc_max64(1, nnc_ceildiv(ps, 1000));
+        const nnc_transfer t = together(l, &v->groups, bytes);
+        v->ns[power] = scaled_ns(l, &t, bytes);
     }
     return v->ns[power];
 }
@@ -116,14 +124,17 @@ static curve *curve_of(auto_links *l, groups g)
         return l->last;
     l->last = &l->kept[nnc_hash64(&g, sizeof g, 0) % MOST_KEPT];
     if (!l->last->known || memcmp(&l->last->groups, &g, sizeof g) != 0)
-        *l->last = (curve){.known = true, .groups = g};
+        *l->last = (curve){
+            .known = true, .groups = g, .way = g.n ? (nnc_transfer){0} : together(l, &g, 1)};
     return l->last;
 }
 
 static int64_t described_ns(auto_links *l, groups g, int64_t bytes)
 {
     curve *v = curve_of(l, g);
-    int power = ilogb((double)bytes) - FIRST_POWER;
+    const int power = ilogb((double)bytes) - FIRST_POWER;
+    if (!v->groups.n)
+        return scaled_ns(l, &v->way, bytes);
     if (power < 0)
         return point_ns(l, v, 0);
     if (power >= POWERS - 1)
@@ -148,15 +159,19 @@ static int64_t send_ns(const void *ctx, int src, int dst, int beside, int64_t by
     return described_ns(l, (groups){0, src, dst - src, 0, beside, 1}, bytes);
 }
 
+/* Reduce-scatters and allgathers take half of an allreduce. */
+static int64_t flat_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes)
+{
+    const nnc_links flat = nnc_links_flat(&l->flat);
+    const int64_t all = nnc_links_allreduce(&flat, l->device, n, bytes);
+    return kind == SEARCH_allreduce ? all : nnc_ceildiv(all, 2);
+}
+
 static int64_t collective(auto_links *l, groups g, int64_t bytes)
 {
     if (bytes <= 0 || g.n < 2)
         return 0;
-    if (l->c)
-        return described_ns(l, g, bytes);
-    const nnc_links flat = nnc_links_flat(&l->flat);
-    const int64_t all = nnc_links_allreduce(&flat, l->device, g.n, bytes);
-    return g.kind == SEARCH_allreduce ? all : nnc_ceildiv(all, 2);
+    return l->c ? described_ns(l, g, bytes) : flat_ns(l, (nnc_search_collective)g.kind, g.n, bytes);
 }
 
 static int64_t collective_ns(const void *ctx, nnc_search_collective kind, int first, int stride,
@@ -175,4 +190,41 @@ int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, i
 nnc_search_links auto_search_links(const auto_links *l)
 {
     return (nnc_search_links){send_ns, collective_ns, l};
+}
+
+/* ---- alone ------------------------------------------------------------------------------------------------ */
+
+static int64_t alone_p2p(const void *ctx, int src, int dst, int64_t bytes)
+{
+    return send_ns(ctx, src, dst, 1, bytes);
+}
+
+static int64_t alone_ns(
+    const auto_links *l, nnc_search_collective kind, const int *device, int n, int64_t bytes)
+{
+    if (!l->c)
+        return flat_ns(l, kind, n, bytes);
+    const int64_t ps = nnc_cluster_collective_ps(
+        l->c, auto_group_op[kind], device, n, (int64_t)((double)bytes / l->bandwidth));
+    return ps == INT64_MAX ? ps : nnc_ceildiv(ps, 1000);
+}
+
+static int64_t alone_allreduce(const void *ctx, const int *device, int n, int64_t bytes)
+{
+    return alone_ns(ctx, SEARCH_allreduce, device, n, bytes);
+}
+
+/* An allgather takes as long as a reduce-scatter. */
+static int64_t alone_half(const void *ctx, const int *device, int n, int64_t bytes)
+{
+    return alone_ns(ctx, SEARCH_reduce_scatter, device, n, bytes);
+}
+
+nnc_status row_make_links(rows *r)
+{
+    const auto_links *l = r->shared = auto_links_make(r, r->t->bandwidth > 0 ? r->t->bandwidth : 1);
+    NNC_NEED(l, r->sink);
+    r->links = (nnc_links){alone_p2p, alone_allreduce, l};
+    r->half = (nnc_links){NULL, alone_half, l};
+    return NNC_OK;
 }

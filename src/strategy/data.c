@@ -5,17 +5,6 @@
 
 /* ---- data parallelism ---------------------------------------------------------------------------------------- */
 
-/* A reduce-scatter or an allgather: of described hardware as its own collective, otherwise half of an allreduce. */
-static int64_t half_of_flat_ns(const void *ctx, const int *device, int n, int64_t bytes)
-{
-    return nnc_ceildiv(nnc_links_allreduce(ctx, device, n, bytes), 2);
-}
-
-nnc_links row_half_links(rows *r)
-{
-    return r->t->cluster ? row_described_half(r) : (nnc_links){NULL, half_of_flat_ns, &r->links};
-}
-
 /* The backward pass of a block, of one of a device's micro-batches. */
 static int64_t backward_ns(const rows *r, int b, int micro)
 {

@@ -13,6 +13,7 @@ typedef struct rows {
     const nnc_flat_links *flat; /* equal links; not used for described hardware */
     nnc_links links;
     nnc_links half;       /* reduce-scatters and allgathers in place of allreduces */
+    struct auto_links *shared; /* times of groups that share links */
     int slowdown;         /* per mille: computing takes so much longer while a collective runs */
     int64_t capacity;     /* bytes that tensors may take on a device */
     nnc_arena *a;
@@ -49,11 +50,10 @@ const char *row_place_of_stages(const rows *r, int devices, int stages, const in
 nnc_status row_stages(rows *r, nnc_partition_row *row, nnc_pipeline_kind kind, int chunks, const int *cut) NNC_MUST;
 nnc_status row_finish(rows *r, nnc_partition_row *row) NNC_MUST;
 
-/* links.c: sets r->links from described hardware. */
-nnc_status row_described_links(rows *r, const nnc_cluster *c) NNC_MUST;
-nnc_links row_described_half(const rows *r); /* what r->half is for described hardware */
+/* auto_links.c: makes r->shared, r->links and r->half, with the table's factor of bandwidth. */
+nnc_status row_make_links(rows *r) NNC_MUST;
 
-/* Overheads of described CPU devices, beside their commands: of each run of a plan; of waking up after a wait of `waited_ns`. */
+/* links.c: overheads of described CPU devices, beside their commands: of each run of a plan; of waking up after a wait of `waited_ns`. */
 int64_t row_run_ns(const rows *r);
 int64_t row_wake_ns(const rows *r, int64_t waited_ns);
 /* Least time in which the cores that all devices share can do busy_ns of work. */
@@ -144,11 +144,7 @@ nnc_status row_add_graph(const rows *r, const row_graph *g, row_tasks *t) NNC_MU
  * *ok is false if the strategy splits nothing. */
 nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, int64_t *micro, int64_t *once, bool *ok) NNC_MUST;
 
-/* sense.c: multiplies the bandwidth of r->links by a factor. */
-nnc_status row_scale_links(rows *r, double factor) NNC_MUST;
-
 /* data.c */
-nnc_links row_half_links(rows *r); /* r->half, after r->links */
 /* ZeRO's stage 3, of a micro-batch: each block's weights are gathered while the block before it runs; backwards its gradients are
  * scattered, too. */
 typedef struct row_gathered {

@@ -677,17 +677,12 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         .chunks = o->chunks > 0 ? o->chunks : 2,
         .here = t->target->kind == NNC_T_cpu || t->gpus >= t->devices,
         .flat = &flat,
-        .links = nnc_links_flat(&flat),
         .slowdown = (int)lround(1000 * slowdown),
         .capacity = nnc_partition_capacity(t)};
     bool all = !o->n_strategy;
     if (flat.bytes_per_s < 1)
         return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
-    if (t->cluster)
-        NNC_TRY(row_described_links(&r, t->cluster));
-    r.half = row_half_links(&r);
-    if (t->bandwidth > 0)
-        NNC_TRY(row_scale_links(&r, t->bandwidth));
+    NNC_TRY(row_make_links(&r));
     for (int i = 0; i < o->n_strategy; i++)
         all = all || !strcmp(o->strategy[i], "all");
     t->row = ARENA_NEW(a, nnc_partition_row, NNC_STRATEGY__COUNT + o->n_strategy);

@@ -841,9 +841,11 @@ TEST(described_links)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_cluster *v100 = nnc_cluster_load("models/hardware/v100x8.json", test_sink);
-    rows r = {.a = &a, .sink = test_sink};
+    nnc_partition_table t = {.cluster = v100};
+    const nnc_flat_links flat = {1, 1};
+    rows r = {.t = &t, .n = 8, .a = &a, .sink = test_sink, .flat = &flat};
     CHECK(v100);
-    CHECK_OK(row_described_links(&r, v100));
+    CHECK_OK(row_make_links(&r));
     for (int i = 0; i < 8 * 8; i++)
         for (int64_t bytes = 1; bytes < INT64_C(1) << 34; bytes *= 37)
             if (i / 8 != i % 8)
