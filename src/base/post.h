@@ -7,7 +7,7 @@
 
 /* Rows of post.def. PO_sum adds an argument tensor (in place: the destination's former contents). */
 typedef enum nnc_post_kind {
-#define POST(name, op, formula, cudnn) PO_##name,
+#define POST(name, op) PO_##name,
 #include "base/post.def"
     PO__COUNT
 } nnc_post_kind;

@@ -38,7 +38,7 @@ bool nnc_operand_repeats(const nnc_node *n, int i)
 bool nnc_node_post(const nnc_node *n, nnc_post *out)
 {
     static const uint8_t op[] = {
-#define POST(name, op, formula, cudnn) OP_##op,
+#define POST(name, op) OP_##op,
 #include "base/post.def"
     };
     const nnc_attr *form = nnc_attr_find(n, AT_approximate);

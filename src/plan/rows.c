@@ -40,7 +40,7 @@ static const char *const collective_word[] = {"allreduce", "allgather", "reduce_
 static const char *const reduction_word[] = {"add", "min", "max"};
 static const char *const call_word[] = {"conv", "conv_transpose", "conv_wgrad", "matmul"};
 static const char *const post_word[] = {
-#define POST(name, op, formula, cudnn) #name,
+#define POST(name, op) #name,
 #include "base/post.def"
 };
 static const char *const weight_word[] = {"inline", "file", "gen"};
