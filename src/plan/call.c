@@ -61,18 +61,13 @@ static void matmul_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
     flatten_rows(c);
 }
 
-static bool core_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, const char **why)
+/* n is a contraction. */
+static void core_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
 {
-    bool matmul = n->op == OP_matmul || n->op == OP_linear;
-    *why = "no library computes this op";
-    if (matmul)
+    if (n->op == OP_matmul || n->op == OP_linear)
         matmul_call(g, n, c);
-    else if (nnc_op_class(n->op) == CL_contract || n->op == OP_maxpool || n->op == OP_avgpool)
-        window_call(g, n, c);
     else
-        return false;
-    *why = NULL;
-    return true;
+        window_call(g, n, c);
 }
 
 /* The call's bias is a vector over output channels. */
@@ -243,8 +238,9 @@ static bool fused_call(
     const nnc_graph *b = n->body;
     const nnc_node *core = find_core(b);
     *why = "no contraction in it";
-    if (!core || !core_call(b, core, c, why))
+    if (!core)
         return false;
+    core_call(b, core, c);
     *why = "libraries compute the gradient of a weight without an epilogue";
     if (c->kind == CALL_conv_wgrad)
         return false;
@@ -286,11 +282,9 @@ bool make_call(
         NNC_LOCAL(nnc_arena) a = {0};
         return fused_call(n, c, args, why, &a);
     }
-    if (!core_call(g, n, c, why))
-        return false;
+    core_call(g, n, c);
     args->src = n->in[0];
-    if (n->n_in > 1)
-        args->wei = n->in[1];
+    args->wei = n->in[1];
     if (n->n_in > 2) {
         set_bias(c, nnc_typeof(g, n->in[2]));
         args->bias = n->in[2];

@@ -208,7 +208,7 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory 
 bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
 
 /* engine.c: fills the fields of a call that engines need besides its operands. */
-void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads);
+void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env);
 /* Asks the engines for job j's call. If got->ok, c is the call as the first that supports it computes it, j->engine that engine, and
  * *reason (in the plan's arena) says why. Otherwise `why` says why none does. sum_post: index of a sum that may be in place, or -1. */
 nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *got,
@@ -218,7 +218,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
 /* Reports what no engine supports, a note for each reason. */
 void make_notes(const maker *m);
-/* Workspace of node i as a call; 0 if it will not be a call. Threads and operands in place are not known yet. m->memo keeps the answers for
+/* Workspace of node i as a call; 0 if it will not be a call. Operands in place are not known yet. m->memo keeps the answers for
  * equal nodes. */
 nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 

@@ -127,7 +127,6 @@ static const plan_field post_field[] = {
 #define T nnc_call
 static const plan_field call_field[] = {
     WORD("the name of a call", kind, call_word),
-    INT("threads", threads, 1, 1024),
     INT("work", work_bytes, 0, MOST),
     INT("groups", groups, 0, MOST),
     INT("spatial", spatial, 0, 3),

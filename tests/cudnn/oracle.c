@@ -21,7 +21,6 @@ static void fill_window(nnc_call *c, int spatial, int64_t n, int64_t ch, int64_t
 {
     int64_t dim[5] = {n, ch, size, size, size};
     c->spatial = (uint8_t)spatial;
-    c->threads = 1;
     c->groups = 1;
     c->src = c->dst = nnc_type_make(DT_f32, spatial + 2, dim);
     for (int d = 0; d < spatial; d++) {
@@ -46,7 +45,7 @@ nnc_call conv_call(int spatial, int64_t n, int64_t ch, int64_t size, int64_t k, 
 
 nnc_call matmul_call(int64_t m, int64_t n, int64_t k, bool trans_b)
 {
-    nnc_call c = {.kind = CALL_matmul, .threads = 1, .trans_b = trans_b};
+    nnc_call c = {.kind = CALL_matmul, .trans_b = trans_b};
     c.src = nnc_type_make(DT_f32, 2, (int64_t[]){m, k});
     c.wei = nnc_type_make(DT_f32, 2, trans_b ? (int64_t[]){n, k} : (int64_t[]){k, n});
     c.dst = nnc_type_make(DT_f32, 2, (int64_t[]){m, n});
@@ -305,7 +304,7 @@ static void run_twice(const nnc_engine *e, nnc_plan *p, const operands *o, void 
     nnc_team *team = NULL;
     nnc_status s = e->load_call(&(nnc_load){.plan = p, .item = 0}, &handle, test_sink);
     CHECK_OK(s);
-    CHECK_OK(nnc_team_create(c->threads, &team, test_sink));
+    CHECK_OK(nnc_team_create(1, &team, test_sink));
     nnc_team_enter(team);
     for (int i = 0; i < 2 && s == NNC_OK; i++) {
         if (sum >= 0)
