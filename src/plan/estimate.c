@@ -121,6 +121,7 @@ nnc_status make_estimate(maker *m, int64_t *bytes, int64_t *ns)
     const nnc_graph *g = m->g;
     NNC_TRY(find_absorbed(m));
     NNC_TRY(find_reads(m));
+    NNC_TRY(make_edges(m));
     NNC_TRY(make_rough_peak(m, bytes));
     *ns = 0;
     for (uint32_t i = 0; i < g->n_node; i++) {
