@@ -1,7 +1,6 @@
 /* plan/call.c -- lowers graph nodes to library calls: contractions, with an epilogue (a `fused` body) or without. The
  * epilogue becomes post-operations, in order; an op without a post-operation prevents the call. */
 #include "plan/maker.h"
-#include <math.h>
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
@@ -80,13 +79,13 @@ static void set_bias(nnc_call *c, const nnc_type *t)
 
 /* ---- epilogues ----------------------------------------------------------------------------- */
 
-static bool push_post(nnc_call *c, nnc_post post, const char **why)
+static bool push_post(nnc_call *c, int kind, const char **why)
 {
     if (c->n_post == NNC_MAX_POST) {
         *why = "more post-operations than a call can hold";
         return false;
     }
-    c->post[c->n_post++] = post;
+    c->post[c->n_post++] = (nnc_post){.kind = (uint8_t)kind};
     return true;
 }
 
@@ -97,7 +96,7 @@ static bool unary_post(nnc_call *c, const nnc_node *n, const char **why)
     if (n->op == OP_identity || n->op == OP_dropout)
         return true;
     *why = "an op in the epilogue is no post-operation of any library";
-    return nnc_node_post(n, &post) && push_post(c, post, why);
+    return nnc_node_post(n, &post) && push_post(c, post.kind, why);
 }
 
 /* True when t, broadcast to `to`, varies along dimension `ch` only (and fully). */
@@ -144,7 +143,7 @@ static bool add_post(walk *w, nnc_ref other)
         return false;
     }
     w->args->sum_post[w->args->n_sum] = w->c->n_post;
-    if (!push_post(w->c, (nnc_post){.kind = PO_sum}, w->why))
+    if (!push_post(w->c, PO_sum, w->why))
         return false;
     w->args->sum[w->args->n_sum++] = outer;
     return true;
@@ -160,11 +159,8 @@ static bool step(walk *w, const nnc_node *n, nnc_ref cur)
     if (n->n_in == 2 && other != cur && n->op == OP_add)
         return add_post(w, other);
     if (n->n_in == 2 && other != cur && (n->op == OP_max || n->op == OP_min) &&
-        nnc_const_scalar(w->body, other, &v) && v == v) {
-        bool max = n->op == OP_max;
-        nnc_post clip = {PO_clip, false, max ? (float)v : -INFINITY, max ? INFINITY : (float)v};
-        return push_post(w->c, max && v == 0 ? (nnc_post){.kind = PO_relu} : clip, w->why);
-    }
+        nnc_const_scalar(w->body, other, &v) && v == v)
+        return push_post(w->c, n->op == OP_max && v == 0 ? PO_relu : PO_clip, w->why);
     *w->why = "an op in the epilogue is no post-operation of any library";
     return false;
 }

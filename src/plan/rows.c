@@ -118,8 +118,6 @@ static const plan_field kernel_field[] = {
 static const plan_field post_field[] = {
     WORD("a post-operation", kind, post_word),
     FLAG("in_place", in_place),
-    {FK_float, "alpha", AT(alpha)},
-    {FK_float, "beta", AT(beta)},
     {0},
 };
 #undef T

@@ -31,12 +31,12 @@ static void bias(nnc_call *c)
 
 static void relu(nnc_call *c)
 {
-    call_post(c, PO_relu, 0, 0);
+    call_post(c, PO_relu);
 }
 
 static void sum(nnc_call *c)
 {
-    call_post(c, PO_sum, 0, 0);
+    call_post(c, PO_sum);
     c->post[c->n_post - 1].in_place = false;
 }
 
@@ -233,10 +233,10 @@ TEST(cudnn_declines)
 {
     gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-    call_post(&c, PO_sum, 0, 0); /* in place */
+    call_post(&c, PO_sum); /* in place */
     CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN does not add in place");
     c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-    call_post(&c, PO_silu, 0, 0);
+    call_post(&c, PO_silu);
     CHECK_STR(
         declined(ENGINE_CUDNN, c), "cuDNN's epilogue is a bias, a sum and relu, of a convolution");
     c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
@@ -487,7 +487,7 @@ TEST(cublaslt_ends)
         if (i & 4)
             sum(&c);
         if (i & 8)
-            call_post(&c, i & 16 ? PO_gelu_tanh : PO_relu, 0, 0);
+            call_post(&c, i & 16 ? PO_gelu_tanh : PO_relu);
         CHECK(check(&nnc_engine_cublaslt, c, what));
         if (i & 4) {
             c.post[0].in_place = true;

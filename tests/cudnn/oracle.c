@@ -66,10 +66,9 @@ void call_bias(nnc_call *c)
     c->bias = nnc_type_make((nnc_dtype)c->dst.dtype, 1, &n);
 }
 
-void call_post(nnc_call *c, nnc_post_kind kind, float alpha, float beta)
+void call_post(nnc_call *c, nnc_post_kind kind)
 {
-    c->post[c->n_post++] =
-        (nnc_post){.kind = (uint8_t)kind, .in_place = kind == PO_sum, .alpha = alpha, .beta = beta};
+    c->post[c->n_post++] = (nnc_post){.kind = (uint8_t)kind, .in_place = kind == PO_sum};
 }
 
 void call_channels_last(nnc_call *c)
@@ -104,20 +103,12 @@ static double at(const nnc_type *t, const int64_t *stride, const void *p, const 
 
 static double post(const nnc_post *p, double v, double sum)
 {
-    switch ((nnc_post_kind)p->kind) {
+    switch (p->kind) {
     case PO_sum: return v + sum;
     case PO_relu: return v < 0 ? 0 : v;
-    case PO_clip: return v < p->alpha ? p->alpha : v > p->beta ? p->beta : v;
-    case PO_leaky: return v > 0 ? v : p->alpha * v;
-    case PO_gelu_erf: return 0.5 * v * (1 + erf(v / sqrt(2)));
     case PO_gelu_tanh: return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-    case PO_silu: return v / (1 + exp(-v));
-    case PO_sigmoid: return 1 / (1 + exp(-v));
-    case PO_tanh: return tanh(v);
-    case PO_hardswish: return v * fmin(fmax(v / 6 + 0.5, 0), 1);
-    case PO__COUNT: break;
+    default: return NAN;
     }
-    return NAN;
 }
 
 static double matmul_at(const nnc_call *c, const operands *o, const int64_t *y)
