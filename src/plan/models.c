@@ -70,7 +70,7 @@ static bool find_models(models *s)
     maker *m = s->m;
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
-        const int device = n->device < 0 ? 0 : n->device;
+        const int device = device_of_node(n);
         s->model_of[i] = -1;
         if (!runs_in_main(m, n))
             continue;

@@ -21,11 +21,6 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind)
     return j;
 }
 
-static int device_of(const nnc_node *n)
-{
-    return n->device < 0 ? 0 : n->device;
-}
-
 /* ---- order and streams --------------------------------------------------------------------- */
 
 typedef struct list {
@@ -84,7 +79,7 @@ static void wait_for(const list *l, start *t, nnc_ref v, int dev)
 static start start_on(const list *l, const nnc_node *n, int s)
 {
     maker *m = l->m;
-    int dev = device_of(n);
+    int dev = device_of_node(n);
     start t = {l->free_at[dev * m->o->streams + s], -1, s, false};
     for (int i = 0; i < n->n_in; i++) {
         const nnc_ref *source;
@@ -112,7 +107,7 @@ static void place_node(list *l, uint32_t id)
     }
     l->stream[id] = (int16_t)best;
     l->done[id] = nnc_add_sat(best_at, l->time[id]);
-    l->free_at[device_of(n) * m->o->streams + best] = l->done[id];
+    l->free_at[device_of_node(n) * m->o->streams + best] = l->done[id];
 }
 
 static void place_next(list *l, uint32_t id)
@@ -147,11 +142,12 @@ static nnc_status list_schedule(list *l)
         if (!runs_in_main(m, &g->node[i]))
             continue;
         nnc_cost c = nnc_node_cost(g, &g->node[i]);
-        l->time[i] = nnc_target_time_ns(target_of(m, device_of(&g->node[i])), c.flops, c.bytes);
+        l->time[i] =
+            nnc_target_time_ns(target_of(m, device_of_node(&g->node[i])), c.flops, c.bytes);
         for (uint32_t e = m->to.first[i]; e < m->to.first[i + 1]; e++)
             l->path[i] = nnc_max64(
                 l->path[i], nnc_add_sat(l->path[m->to.at[e]],
-                                copy_ns(m, g->node[i].out, device_of(&g->node[m->to.at[e]]))));
+                                copy_ns(m, g->node[i].out, device_of_node(&g->node[m->to.at[e]]))));
         l->path[i] = nnc_add_sat(l->path[i], l->time[i]);
     }
     for (uint32_t i = 0; i < g->n_node; i++)
@@ -171,7 +167,7 @@ static void find_copies(const maker *m, uint8_t *need)
         const nnc_node *n = &m->g->node[i];
         for (int k = 0; k < n->n_in && runs_in_main(m, n); k++) {
             const nnc_ref r = m->root[n->in[k]];
-            const int dev = is_collective(n) ? m->home[n->out + (nnc_ref)k] : device_of(n);
+            const int dev = is_collective(n) ? m->home[n->out + (nnc_ref)k] : device_of_node(n);
             if (!m->is_static[r] && m->home[r] != dev)
                 need[slot(m, r, dev)] = 1;
         }
@@ -339,7 +335,7 @@ static nnc_status add_node(maker *m, const list *l, job_list *out, uint32_t i)
     NNC_NEED(j, m->sink);
     j->node = i;
     j->section = m->section[i];
-    j->device = (int16_t)device_of(n);
+    j->device = (int16_t)device_of_node(n);
     j->stream = l->stream[i];
     j->cost = nnc_node_cost(m->g, n);
     return NNC_OK;

@@ -114,7 +114,7 @@ typedef struct nnc_known_work {
 static nnc_status ask_work_bytes(maker *m, uint32_t i, int64_t *bytes)
 {
     const nnc_node *n = &m->g->node[i];
-    job j = {.kind = J_node, .node = i, .device = n->device < 0 ? 0 : n->device};
+    job j = {.kind = J_node, .node = i, .device = device_of_node(n)};
     const char *reason = "";
     nnc_call c;
     nnc_choice got = {0};
@@ -142,7 +142,7 @@ static nnc_status collective_work_bytes(maker *m, const nnc_node *n, int64_t *by
 nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes)
 {
     const nnc_node *n = &m->g->node[i];
-    const int16_t device = n->device < 0 ? 0 : n->device;
+    const int16_t device = device_of_node(n);
     nnc_work_memo *w = m->memo;
     if (is_collective(n))
         return collective_work_bytes(m, n, bytes);
