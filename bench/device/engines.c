@@ -12,7 +12,7 @@ enum { MOST_CONFIGS = 48, MOST_IDS = 16 };
 
 typedef struct trial {
     nnc_cudnn *g;
-    uint32_t used;
+    int n;
     nnc_trial t;
 } trial;
 
@@ -20,24 +20,18 @@ static nnc_status run_once(void *ctx)
 {
     const trial *t = ctx;
     int64_t id[MOST_IDS];
-    void *ptr[MOST_IDS];
-    int n = 0;
-    for (int i = 0; i < t->t.n; i++)
-        if (t->used >> i & 1) {
-            id[n] = i;
-            ptr[n++] = t->t.arg[i];
-        }
-    return nnc_cudnn_run(t->g, n, id, ptr, t->t.work);
+    for (int i = 0; i < t->n; i++)
+        id[i] = i;
+    return nnc_cudnn_run(t->g, t->n, id, t->t.arg, t->t.work);
 }
 
 /* Configurations listed by the heuristics alone, or followed by all others. */
-static int listed(const nnc_call *c, const cudnn_lowering *w, nnc_cudnn_filter f, bool every,
-    nnc_cudnn **g, nnc_sink *sink)
+static int listed(const nnc_call *c, nnc_cudnn_filter f, bool every, nnc_cudnn **g, nnc_sink *sink)
 {
     if (nnc_cudnn_create(NULL, g, sink))
         return -1;
     f.every = every;
-    cudnn_describe_core(*g, c, w);
+    cudnn_describe(*g, c);
     return nnc_cudnn_finish(*g) ? 0 : nnc_cudnn_query(*g, &f);
 }
 
@@ -52,23 +46,22 @@ static void put_call(const nnc_call *c, nnc_text *t)
 /* Times all configurations; the members of the result's object. */
 static nnc_status time_all(const nnc_call *c, nnc_text *t, nnc_sink *sink)
 {
-    cudnn_lowering w;
     const char *why = "";
     nnc_cudnn *some = NULL, *all = NULL;
-    if (!cudnn_lower(c, &w, &why))
+    if (!cudnn_supports(c, &why))
         return nnc_fail0(sink, NNC_E_DEVICE, "cuDNN does not take it: %s", why);
     const int64_t limit = c->work_bytes;
     const nnc_cudnn_filter f = cudnn_filter_of(c, limit);
-    const int ours = listed(c, &w, f, false, &some, sink);
-    int n = listed(c, &w, f, true, &all, sink);
+    const int ours = listed(c, f, false, &some, sink);
+    int n = listed(c, f, true, &all, sink);
     nnc_cudnn_destroy(some);
-    trial x = {.g = all, .used = cudnn_used_ids(c, &w, false)};
+    trial x = {.g = all, .n = nnc_call_args(c) + cudnn_adds_zeros(c)};
     int64_t bytes[MOST_IDS] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei)};
-    for (int i = 2; i <= cudnn_n_args(c); i++)
+    for (int i = 2; i <= nnc_call_args(c); i++)
         bytes[i] = nnc_type_bytes(&c->dst);
     nnc_status st = n <= 0 ? nnc_fail0(sink, NNC_E_DEVICE, "cuDNN lists no configuration: %s",
                                  all ? nnc_cudnn_why(all) : "")
-                           : nnc_trial_open(&x.t, bytes, cudnn_n_args(c) + 1, limit, sink);
+                           : nnc_trial_open(&x.t, bytes, nnc_call_args(c) + 1, limit, sink);
     const int taken = st ? -1 : cudnn_plan_first(all, c, n, limit);
     put_call(c, t);
     nnc_printf(t, ", \"flops\": %.0f, \"configs\": [",

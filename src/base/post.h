@@ -7,7 +7,7 @@
 
 /* Rows of post.def. PO_sum adds an argument tensor (in place: the destination's former contents). */
 typedef enum nnc_post_kind {
-#define POST(name, op, formula, cudnn) PO_##name,
+#define POST(name, op) PO_##name,
 #include "base/post.def"
     PO__COUNT
 } nnc_post_kind;
@@ -15,8 +15,7 @@ typedef enum nnc_post_kind {
 /* Applied in order to the accumulated f32 result. */
 typedef struct nnc_post {
     uint8_t kind;
-    bool in_place;      /* PO_sum */
-    float alpha, beta;  /* clip: lo, hi; leaky: alpha */
+    bool in_place; /* PO_sum */
 } nnc_post;
 
 #define NNC_MAX_POST 6

@@ -187,6 +187,15 @@ const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i)
     return i < s->n ? &s->at[i] : &s->nomem;
 }
 
+void nnc_sink_pass_errors(const nnc_sink *s, nnc_sink *to)
+{
+    for (size_t i = 0; i < nnc_sink_count(s); i++) {
+        const nnc_diag *d = nnc_sink_at(s, i);
+        if (d->severity == NNC_ERROR)
+            (void)nnc_fail(to, d->code, d->loc, "%s", d->message);
+    }
+}
+
 /* What stands before the message: "file:line:col: path: error: ". Allocates nothing, since it must work when memory has run out. */
 typedef struct diag_place {
     char s[8192];

@@ -45,6 +45,7 @@ typedef struct nnc_diag {
 } nnc_diag;
 
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
+void nnc_sink_pass_errors(const nnc_sink *s, nnc_sink *to); /* without its warnings and notes */
 /* Prints what has not been printed so, as nnc_sink_print does; is there any? */
 void nnc_sink_flush(nnc_sink *s, FILE *out);
 bool nnc_sink_pending(const nnc_sink *s);

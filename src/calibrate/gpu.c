@@ -187,15 +187,6 @@ static bool is_too_long(const ladder *l, int tier, cal_kind kind)
     return before > left || expected_ns(l, tier, kind) * RUNS > (double)left;
 }
 
-static void pass_errors(const nnc_sink *own, nnc_sink *sink)
-{
-    for (size_t k = 0; k < nnc_sink_count(own); k++) {
-        const nnc_diag *d = nnc_sink_at(own, k);
-        if (d->severity == NNC_ERROR)
-            (void)nnc_fail(sink, d->code, d->loc, "%s", d->message);
-    }
-}
-
 /* Loads and measures nets as one program. *fits: the device has the memory. */
 static nnc_status one_program(
     calibration *c, ladder *l, size_t i, const cal_net *net, int n, bool *fits)
@@ -210,7 +201,7 @@ static nnc_status one_program(
     c->sink = told;
     *fits = st != NNC_E_FIT;
     if (st && *fits)
-        pass_errors(own, told);
+        nnc_sink_pass_errors(own, told);
     nnc_sink_destroy(own);
     if (!st)
         st = measure_program(c, &p, &l->run_ns[programs[i].tier][programs[i].kind], l->end_ns);

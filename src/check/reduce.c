@@ -15,17 +15,12 @@ typedef struct reduction {
     int tries;
 } reduction;
 
-static bool is_leaf(const nnc_node *n)
-{
-    return nnc_op_class((nnc_op)n->op) == CL_leaf;
-}
-
 /* Number of nodes that compute. */
 static int size_of(const nnc_graph *g)
 {
     int n = 0;
     for (uint32_t i = 0; i < g->n_node; i++)
-        n += !is_leaf(&g->node[i]);
+        n += !nnc_is_leaf(&g->node[i]);
     return n;
 }
 
@@ -120,7 +115,7 @@ static bool take_away(reduction *r, uint32_t i, nnc_status *st)
 {
     const nnc_graph *g = r->g;
     const nnc_node *n = &g->node[i];
-    if (is_leaf(n))
+    if (nnc_is_leaf(n))
         return false;
     if (nnc_type_is_row_major(nnc_typeof(g, n->out)) &&
         accept(r, replacing(g, i, NNC_NONE, r->sink), st))
@@ -151,7 +146,7 @@ static bool shorten(reduction *r, nnc_status *st)
     const nnc_graph *g = r->g;
     const nnc_node *n = nnc_def(g, g->output[0]);
     for (int k = 0; g->n_output == 1 && !*st && k < n->n_in; k++)
-        if (!is_leaf(nnc_def(g, n->in[k])) &&
+        if (!nnc_is_leaf(nnc_def(g, n->in[k])) &&
             accept(r, ending_in(g, n->in[k], "differs", r->sink), st))
             return true;
     return false;

@@ -289,36 +289,7 @@ void nnc_cudnn_conv(
     end_op(g, op);
 }
 
-void nnc_cudnn_pointwise(
-    nnc_cudnn *g, nnc_cudnn_pointwise_mode mode, const nnc_cudnn_clip *clip, int x, int b, int y)
-{
-    const int precision = 0, m = (int)mode;
-    const bool grad = mode >= CUDNN_RELU_GRAD;
-    if (g->words) {
-        nnc_printf(g->words, "\npointwise %d of %d %d %d", m, x, b, y);
-        if (clip)
-            nnc_printf(g->words, " %a %a %a", clip->lo, clip->hi, clip->slope);
-        return;
-    }
-    void *p = cudnn_desc(g, D_POINTWISE, true);
-    cudnn_set(g, p, A_POINTWISE_MODE, T_POINTWISE_MODE, 1, &m);
-    cudnn_set(g, p, A_POINTWISE_PREC, T_DATA_TYPE, 1, &precision);
-    if (clip) {
-        cudnn_set(g, p, A_POINTWISE_LOWER, T_DOUBLE, 1, &clip->lo);
-        cudnn_set(g, p, A_POINTWISE_UPPER, T_DOUBLE, 1, &clip->hi);
-        cudnn_set(g, p, A_POINTWISE_SLOPE, T_DOUBLE, 1, &clip->slope);
-    }
-    p = cudnn_final(g, p);
-    void *op = cudnn_desc(g, D_OP_POINTWISE, true);
-    set_desc(g, op, A_OP_POINTWISE_DESC, p);
-    set_tensor(g, op, A_OP_POINTWISE_X, x);
-    if (b >= 0)
-        set_tensor(g, op, grad ? A_OP_POINTWISE_DY : A_OP_POINTWISE_B, b);
-    set_tensor(g, op, grad ? A_OP_POINTWISE_DX : A_OP_POINTWISE_Y, y);
-    end_op(g, op);
-}
-
-/* A pointwise operation on integers and truth values: operands a, b and when, -1: none; axis -1: none. */
+/* Operands b and when, -1: none; axis -1: none. */
 static void pointwise_of(
     nnc_cudnn *g, int mode, nnc_dtype prec, int axis, int a, int b, int when, int y)
 {
@@ -344,6 +315,11 @@ static void pointwise_of(
         set_tensor(g, op, A_OP_POINTWISE_T, when);
     set_tensor(g, op, A_OP_POINTWISE_Y, y);
     end_op(g, op);
+}
+
+void nnc_cudnn_pointwise(nnc_cudnn *g, nnc_cudnn_pointwise_mode mode, int x, int b, int y)
+{
+    pointwise_of(g, (int)mode, DT_f32, -1, x, b, -1, y);
 }
 
 void nnc_cudnn_index(nnc_cudnn *g, int axis, int x, int y)

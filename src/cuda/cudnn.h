@@ -70,25 +70,13 @@ typedef enum nnc_cudnn_pointwise_mode {
     CUDNN_SUB = 9,
     CUDNN_EXP = 13,
     CUDNN_LOG = 15,
-    CUDNN_IDENTITY = 21,
     CUDNN_RELU = 100,
-    CUDNN_TANH = 101,
-    CUDNN_SIGMOID = 102,
-    CUDNN_GELU = 104,
-    CUDNN_SWISH = 106,
-    CUDNN_GELU_TANH = 107,
-    CUDNN_RELU_GRAD = 200, /* y = b where x > 0, else 0 */
     CUDNN_CMP_GE = 303,
     CUDNN_GEN_INDEX = 501,
     CUDNN_BINARY_SELECT = 601,
 } nnc_cudnn_pointwise_mode;
-/* y = mode(x), or mode(x, b); b is -1 for unary modes. RELU clips to [lo, hi] and has slope `slope` below lo; 0,
- * infinity, 0 is the plain relu. */
-typedef struct nnc_cudnn_clip {
-    double lo, hi, slope;
-} nnc_cudnn_clip;
-void nnc_cudnn_pointwise(
-    nnc_cudnn *g, nnc_cudnn_pointwise_mode mode, const nnc_cudnn_clip *clip, int x, int b, int y);
+/* y = mode(x), or mode(x, b); b is -1 for unary modes. */
+void nnc_cudnn_pointwise(nnc_cudnn *g, nnc_cudnn_pointwise_mode mode, int x, int b, int y);
 
 /* y (i32) = the index of x's elements along dimension `axis`. */
 void nnc_cudnn_index(nnc_cudnn *g, int axis, int x, int y);

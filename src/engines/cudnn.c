@@ -90,13 +90,12 @@ int cudnn_plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
 /* ---- cached plans ------------------------------------------------------------------------------------------------- */
 
 /* Everything besides the call that a plan depends on. */
-static nnc_hash128 plan_key(const nnc_call *c, bool tail, int64_t limit)
+static nnc_hash128 plan_key(const nnc_call *c, int64_t limit)
 {
     char library[48];
     const nnc_cuda_cudnn *api = NNC_CUDA(cudnn, NULL);
     const long long v = api ? (long long)api->cudnnGetVersion() : 0;
-    snprintf(library, sizeof library, "cudnn %lld.%lld.%lld%s", v / 10000, v / 100 % 100, v % 100,
-        tail ? " tail" : "");
+    snprintf(library, sizeof library, "cudnn %lld.%lld.%lld", v / 10000, v / 100 % 100, v % 100);
     return nnc_tune_key(library, c, limit);
 }
 
@@ -126,45 +125,32 @@ _Static_assert(MAX_ARGS <= (int)NNC_TRIAL_ARGS, "one buffer per argument");
 
 typedef struct cudnn_handle {
     attend_handle *attend; /* of a kernel; NULL: of a call */
-    nnc_cudnn *core, *tail; /* tail NULL: one graph */
-    int n_arg; /* of the call; ids beyond are zeros (core) or the result (tail) */
-    uint32_t core_used, tail_used;
+    nnc_cudnn *g;
+    int n_arg; /* of the call; the id beyond is that of the zeros */
     int64_t zero_at, zero_bytes;
     bool held;
 } cudnn_handle;
 
-typedef enum part { CORE, TAIL } part;
-
-/* Packs the used ids of 0..n-1. */
-static int pack_ids(uint32_t used, int n, void *const *from, int64_t *id, void **ptr)
-{
-    int k = 0;
-    for (int i = 0; i < n; i++)
-        if (used >> i & 1) {
-            id[k] = i;
-            ptr[k++] = from[i];
-        }
-    return k;
-}
+/* Ids of tensors are positions. */
+static const int64_t ids[MAX_ARGS + 1] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+_Static_assert(MAX_ARGS == 11, "each position has its id");
 
 /* A graph being measured: buffers of the arguments' sizes, and one of the result's size for the ids beyond them. */
 typedef struct trial {
     nnc_cudnn *g;
-    uint32_t used;
+    int n;
     nnc_trial t;
 } trial;
 
 static nnc_status run_trial(void *ctx)
 {
     const trial *t = ctx;
-    int64_t id[MAX_ARGS];
-    void *ptr[MAX_ARGS];
-    return nnc_cudnn_run(t->g, pack_ids(t->used, t->t.n, t->t.arg, id, ptr), id, ptr, t->t.work);
+    return nnc_cudnn_run(t->g, t->n, ids, t->t.arg, t->t.work);
 }
 
 static nnc_status open_trial(trial *t, const nnc_call *c, int64_t work)
 {
-    int n = cudnn_n_args(c);
+    int n = nnc_call_args(c);
     int64_t bytes[MAX_ARGS] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei)};
     for (int i = 2; i <= n; i++)
         bytes[i] = nnc_type_bytes(&c->dst);
@@ -194,11 +180,11 @@ static nnc_status fastest(
 }
 
 /* Selects the recorded configuration, or the fastest measured one. NNC_E_DEVICE: use the list's order. */
-static nnc_status tuned(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w, int n,
-    int64_t limit, nnc_hash128 key, nnc_sink *sink)
+static nnc_status tuned(
+    nnc_cudnn *g, const nnc_call *c, int n, int64_t limit, nnc_hash128 key, nnc_sink *sink)
 {
     nnc_tuned t;
-    trial run = {.g = g, .used = cudnn_used_ids(c, w, false)};
+    trial run = {.g = g, .n = nnc_call_args(c) + cudnn_adds_zeros(c)};
     if (!nnc_tune_find(c->env->tuning, key, &t))
         return nnc_tune_measures(c->env->tuning) ? fastest(&run, c, n, limit, key, sink)
                                                  : NNC_E_DEVICE;
@@ -206,31 +192,22 @@ static nnc_status tuned(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w
     return same ? nnc_cudnn_plan(g, t.choice, limit) : NNC_E_DEVICE;
 }
 
-/* Builds the graph of a part on the current device and makes its plan. */
-static nnc_status settle(nnc_cudnn **out, const nnc_call *c, const cudnn_lowering *w, part what,
-    int64_t limit, nnc_sink *sink)
+/* Builds the call's graph on the current device and makes its plan. */
+static nnc_status settle(nnc_cudnn **out, const nnc_call *c, int64_t limit, nnc_sink *sink)
 {
     NNC_TRY(nnc_cudnn_create(NULL, out, sink));
     nnc_cudnn *g = *out;
-    nnc_hash128 key = plan_key(c, what == TAIL, limit);
-    nnc_cudnn_filter f = cudnn_filter_of(c, limit);
+    nnc_hash128 key = plan_key(c, limit);
     nnc_tuned known;
-    bool tunes = what == CORE &&
-                 (nnc_tune_measures(c->env->tuning) || nnc_tune_find(c->env->tuning, key, &known));
+    bool tunes = nnc_tune_measures(c->env->tuning) || nnc_tune_find(c->env->tuning, key, &known);
     if (!tunes && kept_plan(g, c->env->cache, key, limit))
         return NNC_OK;
-    if (what == CORE)
-        cudnn_describe_core(g, c, w);
-    else
-        cudnn_describe_tail(g, c);
-    if (what ==
-        TAIL) /* elementwise: always runtime-compiled, and has no contraction whose precision matters */
-        f = (nnc_cudnn_filter){.workspace_limit = limit};
+    cudnn_describe(g, c);
     nnc_status status = nnc_cudnn_finish(g);
-    int n = status ? 0 : cudnn_query(g, f);
+    int n = status ? 0 : cudnn_query(g, cudnn_filter_of(c, limit));
     if (n < 0 || status == NNC_E_NOMEM)
         return nnc_nomem(sink);
-    status = n > 0 && tunes ? tuned(g, c, w, n, limit, key, sink) : NNC_E_DEVICE;
+    status = n > 0 && tunes ? tuned(g, c, n, limit, key, sink) : NNC_E_DEVICE;
     if (status != NNC_E_DEVICE)
         return status;
     if (n == 0 || cudnn_plan_first(g, c, n, limit) < 0)
@@ -246,8 +223,7 @@ static void cudnn_unload(void *handle)
 {
     NNC_FREED cudnn_handle *h = handle;
     attend_unload(h->attend);
-    nnc_cudnn_destroy(h->core);
-    nnc_cudnn_destroy(h->tail);
+    nnc_cudnn_destroy(h->g);
     if (h->held)
         nnc_cudnn_release();
 }
@@ -255,12 +231,10 @@ static void cudnn_unload(void *handle)
 static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
 {
     const char *why = "not supported";
-    cudnn_lowering w;
-    if (!cudnn_lower(c, &w, &why))
+    if (!cudnn_supports(c, &why))
         return nnc_fail0(sink, NNC_E_DEVICE, "engine cudnn cannot run a call of the plan: %s", why);
-    h->n_arg = cudnn_n_args(c);
-    h->tail_used = cudnn_used_ids(c, &w, true);
-    h->zero_bytes = cudnn_zero_bytes(c, &w);
+    h->n_arg = nnc_call_args(c);
+    h->zero_bytes = cudnn_zero_bytes(c);
     h->zero_at = (c->work_bytes - h->zero_bytes) / CUDNN_ALIGN * CUDNN_ALIGN;
     if (c->work_bytes < h->zero_bytes)
         return nnc_fail0(
@@ -270,9 +244,7 @@ static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
         NNC_TRY(nnc_library_supports("cudnn", (int64_t)api->cudnnGetVersion(), sink));
     NNC_TRY(nnc_cudnn_hold(sink));
     h->held = true;
-    h->core_used = cudnn_used_ids(c, &w, false);
-    NNC_TRY(settle(&h->core, c, &w, CORE, h->zero_bytes ? h->zero_at : c->work_bytes, sink));
-    return w.split ? settle(&h->tail, c, &w, TAIL, c->work_bytes, sink) : NNC_OK;
+    return settle(&h->g, c, h->zero_bytes ? h->zero_at : c->work_bytes, sink);
 }
 
 static nnc_status cudnn_load(const nnc_load *l, void **handle, nnc_sink *sink)
@@ -319,22 +291,15 @@ static nnc_status cudnn_run(void *handle, void *const *args, void *work)
     const cudnn_handle *h = handle;
     if (h->attend)
         return attend_run(h->attend, args, work);
-    void *all[MAX_ARGS], *ptr[MAX_ARGS];
-    int64_t id[MAX_ARGS];
-    int n = h->n_arg;
-    memcpy(all, args, (size_t)n * sizeof *all);
-    all[n] = h->zero_bytes ? (char *)work + h->zero_at : args[n - 1];
-    if (h->zero_bytes) {
-        const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
-        if (!rt || rt->cudaMemsetAsync(all[n], 0, (size_t)h->zero_bytes, nnc_cuda_current()))
-            return NNC_E_DEVICE;
-    }
-    int k = pack_ids(h->core_used, n + 1, all, id, ptr);
-    NNC_TRY(nnc_cudnn_run(h->core, k, id, ptr, work));
-    if (!h->tail)
-        return NNC_OK;
-    k = pack_ids(h->tail_used, n + 1, all, id, ptr);
-    return nnc_cudnn_run(h->tail, k, id, ptr, work);
+    if (!h->zero_bytes)
+        return nnc_cudnn_run(h->g, h->n_arg, ids, args, work);
+    void *all[MAX_ARGS + 1];
+    memcpy(all, args, (size_t)h->n_arg * sizeof *all);
+    all[h->n_arg] = (char *)work + h->zero_at;
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    if (!rt || rt->cudaMemsetAsync(all[h->n_arg], 0, (size_t)h->zero_bytes, nnc_cuda_current()))
+        return NNC_E_DEVICE;
+    return nnc_cudnn_run(h->g, h->n_arg + 1, ids, all, work);
 }
 
 const nnc_engine nnc_engine_cudnn = {

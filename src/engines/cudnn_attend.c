@@ -60,7 +60,7 @@ static int masked(nnc_cudnn *g, const nnc_aform *f, const attend_ids *id, const 
     int y = x;
     if (f->mask >= 0) {
         y = inner(g, DT_f32, s);
-        nnc_cudnn_pointwise(g, CUDNN_ADD, NULL, x, id->mask, y);
+        nnc_cudnn_pointwise(g, CUDNN_ADD, x, id->mask, y);
     }
     if (f->causal) {
         const int row = inner(g, DT_i32, s), key = inner(g, DT_i32, s), sees = inner(g, DT_bool, s);
@@ -80,12 +80,12 @@ static int softmax(nnc_cudnn *g, nnc_dtype d, const attend_ids *id, const int64_
     const int max = inner(g, DT_f32, one), less = inner(g, DT_f32, s), e = inner(g, DT_f32, s),
               sum = inner(g, DT_f32, one), log = inner(g, DT_f32, one), p = inner(g, d, s);
     nnc_cudnn_reduce(g, true, x, max);
-    nnc_cudnn_pointwise(g, CUDNN_SUB, NULL, x, max, less);
-    nnc_cudnn_pointwise(g, CUDNN_EXP, NULL, less, -1, e);
+    nnc_cudnn_pointwise(g, CUDNN_SUB, x, max, less);
+    nnc_cudnn_pointwise(g, CUDNN_EXP, less, -1, e);
     nnc_cudnn_reduce(g, false, e, sum);
-    nnc_cudnn_pointwise(g, CUDNN_LOG, NULL, sum, -1, log);
-    nnc_cudnn_pointwise(g, CUDNN_ADD, NULL, max, log, id->stats);
-    nnc_cudnn_pointwise(g, CUDNN_DIV, NULL, e, sum, p);
+    nnc_cudnn_pointwise(g, CUDNN_LOG, sum, -1, log);
+    nnc_cudnn_pointwise(g, CUDNN_ADD, max, log, id->stats);
+    nnc_cudnn_pointwise(g, CUDNN_DIV, e, sum, p);
     return p;
 }
 
@@ -127,7 +127,7 @@ void attend_describe(nnc_cudnn *g, const nnc_kernel *k, attend_ids *id)
         id->low = nnc_cudnn_add_tensor(g, &number);
     const int dot = inner(g, DT_f32, s), scaled = inner(g, DT_f32, s);
     nnc_cudnn_matmul(g, id->q, id->k, dot);
-    nnc_cudnn_pointwise(g, CUDNN_MUL, NULL, dot, id->scale, scaled);
+    nnc_cudnn_pointwise(g, CUDNN_MUL, dot, id->scale, scaled);
     const int p = softmax(g, q.dtype, id, s, masked(g, &f, id, s, scaled));
     nnc_cudnn_matmul(g, p, id->v, id->y);
 }

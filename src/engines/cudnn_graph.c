@@ -1,37 +1,12 @@
 /* engines/cudnn_graph.c -- builds the cuDNN graph of a call. Precompiled engines support the order sum, bias, relu but not the call's
  * order bias, sum, relu; so the sum comes first: both are f32 additions, only rounded in another order. */
 #include "engines/cudnn.h"
-#include <math.h>
 #include <string.h>
 
-int cudnn_n_args(const nnc_call *c)
+bool cudnn_adds_zeros(const nnc_call *c)
 {
-    int n = 3 + c->has_bias;
-    for (int i = 0; i < c->n_post; i++)
-        n += c->post[i].kind == PO_sum;
-    return n;
+    return c->n_post && !c->has_bias;
 }
-
-uint32_t cudnn_used_ids(const nnc_call *c, const cudnn_lowering *w, bool tail)
-{
-    const bool forward = c->kind == CALL_conv;
-    int n = cudnn_n_args(c);
-    uint32_t sums = 0, bias = c->has_bias ? 1u << 2 : 0, result = 1u << (n - 1);
-    for (int i = 2 + c->has_bias; i < n - 1; i++)
-        sums |= 1u << i;
-    if (tail)
-        return sums | result | 1u << n | (forward ? 0 : bias);
-    return 3 | result | (forward ? bias : 0) | (w->split ? 0 : sums) | (w->zero_bias ? 1u << n : 0);
-}
-
-static const int mode[] = {
-#define POST(name, op, formula, cudnn) [PO_##name] = cudnn,
-#include "base/post.def"
-};
-static const char *const no_mode[] = {
-#define POST(name, op, formula, cudnn) [PO_##name] = "cuDNN has no " #name,
-#include "base/post.def"
-};
 
 /* ---- judging ------------------------------------------------------------------------------------------------------ */
 
@@ -43,29 +18,6 @@ static bool ends_plainly(const nnc_call *c)
     while (i < c->n_post && c->post[i].kind == PO_relu)
         i++;
     return i == c->n_post;
-}
-
-static bool posts_ok(const nnc_call *c, const char **why)
-{
-    for (int i = 0; i < c->n_post; i++) {
-        *why = no_mode[c->post[i].kind];
-        if (mode[c->post[i].kind] < 0)
-            return false;
-        *why = "cuDNN does not add in place";
-        if (c->post[i].in_place)
-            return false;
-    }
-    return true;
-}
-
-/* cuDNN judges by the stride of the channels, also where there is one, whose stride no access uses. */
-static bool channels_last(const nnc_type *t)
-{
-    int64_t stride[NNC_MAX_RANK];
-    nnc_type last = *t;
-    nnc_type_channels_last(&last);
-    nnc_type_strides(t, stride);
-    return nnc_type_same_memory(t, &last) && stride[1] == 1;
 }
 
 /* The source and the result of the convolution that the call is, or a gradient of. */
@@ -91,9 +43,8 @@ static bool windows_match(const nnc_call *c)
     return true;
 }
 
-bool cudnn_lower(const nnc_call *c, cudnn_lowering *w, const char **why)
+bool cudnn_supports(const nnc_call *c, const char **why)
 {
-    *w = (cudnn_lowering){0};
     *why = "cuDNN is used for convolutions only";
     if (c->kind > CALL_conv_wgrad)
         return false;
@@ -110,15 +61,11 @@ bool cudnn_lower(const nnc_call *c, cudnn_lowering *w, const char **why)
     *why = "cuDNN needs operands and result of one type";
     if (c->wei.dtype != d || c->dst.dtype != d || (c->has_bias && c->bias.dtype != d))
         return false;
-    if (!posts_ok(c, why))
+    *why = "cuDNN's epilogue is a bias, a sum and relu, of a convolution";
+    if (c->kind == CALL_conv ? !ends_plainly(c) : c->has_bias || c->n_post)
         return false;
-    *why = "cuDNN supports the bias of a transposed convolution only in channels-last order";
-    if (c->kind == CALL_conv_transpose && c->has_bias && !channels_last(&c->dst))
-        return false;
-    bool any = c->has_bias || c->n_post > 0;
-    w->split = any && (c->kind == CALL_conv_transpose || !ends_plainly(c));
-    w->zero_bias = !w->split && any && !c->has_bias;
-    return true;
+    *why = "cuDNN does not add in place";
+    return !c->n_post || !c->post[0].in_place;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------ */
@@ -151,7 +98,7 @@ static nnc_cudnn_tensor bias_of(const nnc_call *c)
 }
 
 /* Adds all arguments of the call, so that ids are positions. Returns the position of the first sum. */
-static int add_arguments(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w)
+static int add_arguments(nnc_cudnn *g, const nnc_call *c)
 {
     nnc_cudnn_tensor src = tensor_of(&c->src), wei = tensor_of(&c->wei), dst = tensor_of(&c->dst),
                      bias = bias_of(c);
@@ -159,10 +106,10 @@ static int add_arguments(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *
     nnc_cudnn_add_tensor(g, &wei);
     if (c->has_bias)
         nnc_cudnn_add_tensor(g, &bias);
-    for (int i = 3 + c->has_bias; i < cudnn_n_args(c); i++)
+    for (int i = 3 + c->has_bias; i < nnc_call_args(c); i++)
         nnc_cudnn_add_tensor(g, &dst);
     nnc_cudnn_add_tensor(g, &dst);
-    if (w->zero_bias)
+    if (cudnn_adds_zeros(c))
         nnc_cudnn_add_tensor(g, &bias);
     return 2 + c->has_bias;
 }
@@ -208,79 +155,27 @@ static int next(walk *w)
 static int pointwise_add(walk *w, int x, int other)
 {
     int y = next(w);
-    nnc_cudnn_pointwise(w->g, CUDNN_ADD, NULL, x, other, y);
+    nnc_cudnn_pointwise(w->g, CUDNN_ADD, x, other, y);
     return y;
 }
 
-static int post(walk *w, const nnc_post *p, int x)
-{
-    const nnc_cudnn_clip clip = {p->alpha, p->beta, 0}, leak = {0, INFINITY, p->alpha};
-    int y = next(w);
-    nnc_cudnn_pointwise(w->g, (nnc_cudnn_pointwise_mode)mode[p->kind],
-        p->kind == PO_clip    ? &clip
-        : p->kind == PO_leaky ? &leak
-                              : NULL,
-        x, -1, y);
-    return y;
-}
-
-/* Adds the post-operations in the call's order; the last one writes the chain's result. */
-static void posts(walk *k, const nnc_call *c, int x, int sum)
-{
-    for (int i = 0; i < c->n_post; i++)
-        x = c->post[i].kind == PO_sum ? pointwise_add(k, x, sum++) : post(k, &c->post[i], x);
-}
-
-void cudnn_describe_core(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w)
+void cudnn_describe(nnc_cudnn *g, const nnc_call *c)
 {
     const nnc_cudnn_window window = window_of(c);
-    const bool forward = c->kind == CALL_conv, ends = !w->split && (c->has_bias || c->n_post);
-    const bool weights = c->kind == CALL_conv_wgrad;
-    int sum = add_arguments(g, c, w), n = cudnn_n_args(c);
-    bool adds = ends && c->n_post && c->post[0].kind == PO_sum, relu = ends && c->n_post > adds,
-         bias = ends || (w->split && forward && c->has_bias);
-    walk k = {g, tensor_of(&c->dst), 1 + adds + bias + relu, n - 1};
+    const bool forward = c->kind == CALL_conv, ends = c->has_bias || c->n_post;
+    const int sum = add_arguments(g, c), n = nnc_call_args(c);
+    const bool adds = c->n_post && c->post[0].kind == PO_sum, relu = c->n_post > adds;
+    walk k = {g, tensor_of(&c->dst), 1 + adds + ends + relu, n - 1};
     int y = next(&k);
-    if (weights)
+    if (c->kind == CALL_conv_wgrad)
         nnc_cudnn_conv(g, CUDNN_BACKWARD_FILTER, &window, 0, y, 1);
     else
         nnc_cudnn_conv(g, forward ? CUDNN_FORWARD : CUDNN_BACKWARD_DATA, &window, forward ? 0 : y,
             1, forward ? y : 0);
     if (adds)
         y = pointwise_add(&k, y, sum);
-    if (bias)
+    if (ends)
         y = pointwise_add(&k, y, c->has_bias ? 2 : n);
     if (relu)
-        post(&k, &(nnc_post){.kind = PO_relu}, y);
-}
-
-/* cuDNN's elementwise kernels support channels-last only. Without a bias, a dense tensor of any order can be described as rows. */
-static void as_rows(nnc_cudnn_tensor *t)
-{
-    int64_t n = 1, c = t->dim[1];
-    for (int i = 0; i < t->rank; i++)
-        n *= t->dim[i];
-    t->rank = 4;
-    t->dim[0] = t->dim[3] = 1;
-    t->dim[2] = n / c;
-    t->stride[0] = n;
-    t->stride[1] = 1;
-    t->stride[2] = t->stride[3] = c;
-}
-
-void cudnn_describe_tail(nnc_cudnn *g, const nnc_call *c)
-{
-    const bool bias = c->has_bias && c->kind == CALL_conv_transpose;
-    int n = cudnn_n_args(c), sum = 2 + c->has_bias;
-    nnc_cudnn_tensor y = tensor_of(&c->dst), b = bias_of(c);
-    if (!bias)
-        as_rows(&y);
-    for (int i = 0; i < n;
-         i++) /* ids are positions: the first two stand for tensors that are not read */
-        nnc_cudnn_add_tensor(g, i == 2 && c->has_bias ? &b : &y);
-    walk k = {g, y, bias + c->n_post, n - 1};
-    int x = nnc_cudnn_add_tensor(g, &y); /* the contraction's result: id n, in place */
-    if (bias)
-        x = pointwise_add(&k, x, 2);
-    posts(&k, c, x, sum);
+        nnc_cudnn_pointwise(g, CUDNN_RELU, y, -1, next(&k));
 }

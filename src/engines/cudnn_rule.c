@@ -4,9 +4,9 @@
 #include "engines/engines.h"
 #include "target/target.h"
 
-int64_t cudnn_zero_bytes(const nnc_call *c, const cudnn_lowering *w)
+int64_t cudnn_zero_bytes(const nnc_call *c)
 {
-    return w->zero_bias ? c->dst.dim[1] * nnc_dtype_size((nnc_dtype)c->dst.dtype) : 0;
+    return cudnn_adds_zeros(c) ? c->dst.dim[1] * nnc_dtype_size((nnc_dtype)c->dst.dtype) : 0;
 }
 
 /* ---- workspace ---------------------------------------------------------------------------------------------------- */
@@ -59,11 +59,10 @@ static int64_t workspace(const nnc_call *c)
 nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
     static _Thread_local char reason[160]; /* copied by the plan */
-    cudnn_lowering w;
     (void)sink;
     *out = (nnc_choice){.reason = "cuDNN needs an NVIDIA GPU"};
     const nnc_target *t = c->env ? c->env->target : NULL;
-    if (!t || t->kind != NNC_T_cuda || !cudnn_lower(c, &w, &out->reason))
+    if (!t || t->kind != NNC_T_cuda || !cudnn_supports(c, &out->reason))
         return NNC_OK;
     const nnc_dtype d = (nnc_dtype)c->src.dtype;
     const bool half = d != DT_f32, cores = half ? t->flops_f16 > 0 : c->tf32;
@@ -77,7 +76,7 @@ nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
         "cudnn %s by rule%s%s%s; its engine is selected when the plan is loaded", t->cudnn,
         cores ? ", tensor cores" : "", half || cores ? "" : ", strict f32",
         c->tf32 ? ", tf32 allowed" : "");
-    const int64_t bytes = workspace(c), zeros = cudnn_zero_bytes(c, &w);
+    const int64_t bytes = workspace(c), zeros = cudnn_zero_bytes(c);
     out->ok = true;
     out->workspace_bytes = zeros ? nnc_align_up(bytes, CUDNN_ALIGN) + zeros : bytes;
     return NNC_OK;

@@ -210,8 +210,7 @@ nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspa
             (long long)c->stride[i], (long long)c->dilation[i], (long long)c->pad_lo[i],
             (long long)c->pad_hi[i]);
     for (int i = 0; i < c->n_post; i++)
-        nnc_printf(&t, " post %d%s %a %a", c->post[i].kind, c->post[i].in_place ? " here" : "",
-            (double)c->post[i].alpha, (double)c->post[i].beta);
+        nnc_printf(&t, " post %d%s", c->post[i].kind, c->post[i].in_place ? " here" : "");
     nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
     if (t.oom)
         h = (nnc_hash128){0};

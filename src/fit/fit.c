@@ -589,11 +589,8 @@ nnc_status nnc_fit_report(
     nnc_arena_init(&s.a, 0);
     s.sink = nnc_sink_create(); /* warnings of each size would be many */
     const nnc_status st = s.sink ? search_all(&s, f, out, fits) : nnc_nomem(sink);
-    for (size_t i = 0; st && s.sink && i < nnc_sink_count(s.sink); i++) {
-        const nnc_diag *d = nnc_sink_at(s.sink, i);
-        if (d->severity == NNC_ERROR)
-            (void)nnc_fail(sink, d->code, d->loc, "%s", d->message);
-    }
+    if (st && s.sink)
+        nnc_sink_pass_errors(s.sink, sink);
     nnc_sink_destroy(s.sink);
     nnc_arena_deinit(&s.a);
     return st;

@@ -317,21 +317,9 @@ nnc_ref nnc_row_major(nnc_graph *g, nnc_ref x)
 {
     static const uint8_t order[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     const nnc_node *n = nnc_def(g, x);
-    const char *origin = g->origin;
-    const nnc_loc loc = g->loc;
-    const int16_t device = g->device;
-    const int32_t task = g->task, micro = g->micro;
-    g->origin = n->origin;
-    g->loc = n->loc;
-    g->device = n->device;
-    g->task = n->task;
-    g->micro = n->micro;
+    const nnc_node before = nnc_take_place(g, n);
     x = nnc_relayout(g, x, order);
-    g->origin = origin;
-    g->loc = loc;
-    g->device = device;
-    g->task = task;
-    g->micro = micro;
+    nnc_take_place(g, &before);
     return x;
 }
 

@@ -4,6 +4,7 @@
  * are built separately from the data, so that they are static and computed once (batchnorm's scale and shift). The evaluator has
  * formulas of its own for these ops; tests compare the two. */
 #include "ir/eval_internal.h"
+#include "ir/graph.h"
 
 #include <math.h>
 #include <string.h>
@@ -247,21 +248,9 @@ nnc_ref nnc_expand(nnc_graph *g, const nnc_node *n, const nnc_ref *in)
     if ((cls != CL_ecomp && cls != CL_comp) || g->status != NNC_OK)
         return NNC_NONE;
 
-    const char *origin = g->origin;
-    nnc_loc loc = g->loc;
-    int16_t device = g->device;
-    const int32_t task = g->task, micro = g->micro;
-    g->origin = n->origin;
-    g->loc = n->loc;
-    g->device = n->device;
-    g->task = n->task;
-    g->micro = n->micro;
+    const nnc_node before = nnc_take_place(g, n);
     ex e = {g, n, in, in[0], (nnc_dtype)nnc_typeof(g, in[0])->dtype, NULL};
     nnc_ref r = cls == CL_ecomp ? expand_ewise(&e) : expand_nest(&e);
-    g->origin = origin;
-    g->loc = loc;
-    g->device = device;
-    g->task = task;
-    g->micro = micro;
+    nnc_take_place(g, &before);
     return r;
 }

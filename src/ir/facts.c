@@ -38,7 +38,7 @@ bool nnc_operand_repeats(const nnc_node *n, int i)
 bool nnc_node_post(const nnc_node *n, nnc_post *out)
 {
     static const uint8_t op[] = {
-#define POST(name, op, formula, cudnn) OP_##op,
+#define POST(name, op) OP_##op,
 #include "base/post.def"
     };
     const nnc_attr *form = nnc_attr_find(n, AT_approximate);
@@ -48,12 +48,6 @@ bool nnc_node_post(const nnc_node *n, nnc_post *out)
     while (k < PO__COUNT && op[k] != n->op && n->op != OP_relu6)
         k++;
     *out = (nnc_post){.kind = (uint8_t)k};
-    if (k == PO_clip) {
-        out->alpha = n->op == OP_relu6 ? 0 : (float)nnc_attr_float(n, AT_lo, -INFINITY);
-        out->beta = n->op == OP_relu6 ? 6 : (float)nnc_attr_float(n, AT_hi, INFINITY);
-    } else if (k == PO_leaky) {
-        out->alpha = (float)nnc_attr_float(n, AT_alpha, 0.01);
-    }
     return k < PO__COUNT;
 }
 

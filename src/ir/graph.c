@@ -39,6 +39,21 @@ nnc_ref nnc_stick(nnc_graph *g, nnc_status s)
     return NNC_NONE;
 }
 
+nnc_node nnc_take_place(nnc_graph *g, const nnc_node *n)
+{
+    const nnc_node before = {.device = g->device,
+        .task = g->task,
+        .micro = g->micro,
+        .origin = g->origin,
+        .loc = g->loc};
+    g->device = n->device;
+    g->task = n->task;
+    g->micro = n->micro;
+    g->origin = n->origin;
+    g->loc = n->loc;
+    return before;
+}
+
 nnc_loc nnc_node_loc(const nnc_node *n)
 {
     nnc_loc loc = n->loc;

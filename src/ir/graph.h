@@ -32,6 +32,9 @@ nnc_status nnc_check_places(const nnc_graph *g, nnc_sink *sink) NNC_MUST;
 /* Location for messages about a node, with its origin as the path. */
 nnc_loc nnc_node_loc(const nnc_node *n);
 
+/* Nodes appended from now on have n's origin, location, device, task and part of a batch. Returns what they would have had. */
+nnc_node nnc_take_place(nnc_graph *g, const nnc_node *n);
+
 /* Sets the sticky status (the first failure is kept) and returns NNC_NONE. */
 nnc_ref nnc_stick(nnc_graph *g, nnc_status s);
 

@@ -210,6 +210,14 @@ nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink);
 static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
 static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r) { return &g->value[r].type; }
 
+static inline bool nnc_is_leaf(const nnc_node *n) { return nnc_op_class((nnc_op)n->op) == CL_leaf; }
+/* Ops that kernels absorb and compute again; of batchnorms all but the statistics. */
+static inline bool nnc_is_elementwise(const nnc_node *n)
+{
+    const nnc_class class = nnc_op_class((nnc_op)n->op);
+    return class == CL_ewise || class == CL_ecomp || n->op == OP_batchnorm;
+}
+
 /* Attributes of a node with defaults (the same as those of the text form and of shape inference). */
 const nnc_attr *nnc_attr_find(const nnc_node *n, nnc_akey k);
 int64_t nnc_attr_int(const nnc_node *n, nnc_akey k, int64_t dflt); /* int, bool, dtype */

@@ -36,8 +36,8 @@ static double origin(const resize *r, int64_t i)
         return r->out == 1 ? 0 : x * (double)(r->in - 1) / (double)(r->out - 1);
     if (!strcmp(r->where, "align_corners"))
         return wide == 1 ? 0 : x * (double)(r->in - 1) / (wide - 1);
-    if (cropped(
-            r)) { /* in f32 like roi, so that halves of a decimal roi are halves, as in ONNX Runtime */
+    /* Crops in f32 like roi, so that halves of a decimal roi are halves, as in ONNX Runtime. */
+    if (cropped(r)) {
         const float from = (float)r->from, to = (float)r->to, last = (float)(r->in - 1);
         return r->out == 1 ? 0.5f * (from + to) * last
                            : from * last + (float)x * (to - from) * last / (float)(r->out - 1);

@@ -3,14 +3,6 @@
 #include "plan/internal.h"
 #include <string.h>
 
-int plan_call_args(const nnc_call *c)
-{
-    int n = 3 + c->has_bias;
-    for (int i = 0; i < c->n_post; i++)
-        n += c->post[i].kind == PO_sum && !c->post[i].in_place;
-    return n;
-}
-
 int nnc_plan_first_written(const nnc_plan *p, const nnc_cmd *c)
 {
     switch (c->kind) {

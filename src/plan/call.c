@@ -1,7 +1,6 @@
 /* plan/call.c -- lowers graph nodes to library calls: contractions, with an epilogue (a `fused` body) or without. The
  * epilogue becomes post-operations, in order; an op without a post-operation prevents the call. */
 #include "plan/maker.h"
-#include <math.h>
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
@@ -61,18 +60,13 @@ static void matmul_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
     flatten_rows(c);
 }
 
-static bool core_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, const char **why)
+/* n is a contraction. */
+static void core_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
 {
-    bool matmul = n->op == OP_matmul || n->op == OP_linear;
-    *why = "no library computes this op";
-    if (matmul)
+    if (n->op == OP_matmul || n->op == OP_linear)
         matmul_call(g, n, c);
-    else if (nnc_op_class(n->op) == CL_contract || n->op == OP_maxpool || n->op == OP_avgpool)
-        window_call(g, n, c);
     else
-        return false;
-    *why = NULL;
-    return true;
+        window_call(g, n, c);
 }
 
 /* The call's bias is a vector over output channels. */
@@ -85,13 +79,13 @@ static void set_bias(nnc_call *c, const nnc_type *t)
 
 /* ---- epilogues ----------------------------------------------------------------------------- */
 
-static bool push_post(nnc_call *c, nnc_post post, const char **why)
+static bool push_post(nnc_call *c, int kind, const char **why)
 {
     if (c->n_post == NNC_MAX_POST) {
         *why = "more post-operations than a call can hold";
         return false;
     }
-    c->post[c->n_post++] = post;
+    c->post[c->n_post++] = (nnc_post){.kind = (uint8_t)kind};
     return true;
 }
 
@@ -102,7 +96,7 @@ static bool unary_post(nnc_call *c, const nnc_node *n, const char **why)
     if (n->op == OP_identity || n->op == OP_dropout)
         return true;
     *why = "an op in the epilogue is no post-operation of any library";
-    return nnc_node_post(n, &post) && push_post(c, post, why);
+    return nnc_node_post(n, &post) && push_post(c, post.kind, why);
 }
 
 /* True when t, broadcast to `to`, varies along dimension `ch` only (and fully). */
@@ -149,7 +143,7 @@ static bool add_post(walk *w, nnc_ref other)
         return false;
     }
     w->args->sum_post[w->args->n_sum] = w->c->n_post;
-    if (!push_post(w->c, (nnc_post){.kind = PO_sum}, w->why))
+    if (!push_post(w->c, PO_sum, w->why))
         return false;
     w->args->sum[w->args->n_sum++] = outer;
     return true;
@@ -165,11 +159,8 @@ static bool step(walk *w, const nnc_node *n, nnc_ref cur)
     if (n->n_in == 2 && other != cur && n->op == OP_add)
         return add_post(w, other);
     if (n->n_in == 2 && other != cur && (n->op == OP_max || n->op == OP_min) &&
-        nnc_const_scalar(w->body, other, &v) && v == v) {
-        bool max = n->op == OP_max;
-        nnc_post clip = {PO_clip, false, max ? (float)v : -INFINITY, max ? INFINITY : (float)v};
-        return push_post(w->c, max && v == 0 ? (nnc_post){.kind = PO_relu} : clip, w->why);
-    }
+        nnc_const_scalar(w->body, other, &v) && v == v)
+        return push_post(w->c, n->op == OP_max && v == 0 ? PO_relu : PO_clip, w->why);
     *w->why = "an op in the epilogue is no post-operation of any library";
     return false;
 }
@@ -243,8 +234,9 @@ static bool fused_call(
     const nnc_graph *b = n->body;
     const nnc_node *core = find_core(b);
     *why = "no contraction in it";
-    if (!core || !core_call(b, core, c, why))
+    if (!core)
         return false;
+    core_call(b, core, c);
     *why = "libraries compute the gradient of a weight without an epilogue";
     if (c->kind == CALL_conv_wgrad)
         return false;
@@ -286,11 +278,9 @@ bool make_call(
         NNC_LOCAL(nnc_arena) a = {0};
         return fused_call(n, c, args, why, &a);
     }
-    if (!core_call(g, n, c, why))
-        return false;
+    core_call(g, n, c);
     args->src = n->in[0];
-    if (n->n_in > 1)
-        args->wei = n->in[1];
+    args->wei = n->in[1];
     if (n->n_in > 2) {
         set_bias(c, nnc_typeof(g, n->in[2]));
         args->bias = n->in[2];

@@ -7,7 +7,6 @@
  * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node
  * whose operands are there goes on. */
 #include "plan/maker.h"
-#include <string.h>
 
 typedef struct merge {
     maker *m;
@@ -17,7 +16,6 @@ typedef struct merge {
         lane[NNC_MAX_DEVICES]; /* when the device is free; its stream of collectives */
     uint32_t *waiting; /* by node: operands that are not computed yet */
     int64_t *ready; /* by node: when the last one so far is there */
-    uint32_t *first, *user; /* users of nodes, each as often as it reads one */
     bool *done;
     nnc_section section;
     uint32_t next; /* no node before it is left */
@@ -29,46 +27,6 @@ bool make_has_collective(const maker *m)
     for (uint32_t i = 0; i < m->g->n_node && !any; i++)
         any = is_collective(&m->g->node[i]) && runs_in_main(m, &m->g->node[i]);
     return any;
-}
-
-/* ---- users --------------------------------------------------------------------------------------------------------------- */
-
-static nnc_status each_operand(merge *w, bool fill)
-{
-    maker *m = w->m;
-    for (uint32_t i = 0; i < m->g->n_node; i++) {
-        const nnc_node *n = &m->g->node[i];
-        for (int k = 0; k < n->n_in && runs_in_main(m, n); k++) {
-            const nnc_ref *source;
-            int many = make_sources(m, n->in[k], &source);
-            NNC_NEED(many >= 0, m->sink);
-            while (many-- > 0) {
-                const uint32_t d = m->g->value[source[many]].node;
-                if (!runs_in_main(m, &m->g->node[d]))
-                    continue;
-                if (fill)
-                    w->user[w->first[d]++] = i;
-                else
-                    w->first[d + 1]++;
-                w->waiting[i] += !fill;
-            }
-        }
-    }
-    return NNC_OK;
-}
-
-static nnc_status find_users(merge *w)
-{
-    const uint32_t n = w->m->g->n_node;
-    NNC_TRY(each_operand(w, false));
-    for (uint32_t i = 0; i < n; i++)
-        w->first[i + 1] += w->first[i];
-    w->user = ARENA_NEW(&w->m->scratch, uint32_t, w->first[n] + 1);
-    NNC_NEED(w->user, w->m->sink);
-    NNC_TRY(each_operand(w, true));
-    memmove(w->first + 1, w->first, n * sizeof *w->first);
-    w->first[0] = 0;
-    return NNC_OK;
 }
 
 /* ---- the list ------------------------------------------------------------------------------------------------------------ */
@@ -146,9 +104,9 @@ static void place_node(merge *w, uint32_t i, int64_t start)
         while (w->head[d] < w->n[d] && w->done[w->at[d][w->head[d]]])
             w->head[d]++;
     }
-    for (uint32_t k = w->first[i]; k < w->first[i + 1]; k++) {
-        w->waiting[w->user[k]]--;
-        w->ready[w->user[k]] = nnc_max64(w->ready[w->user[k]], end);
+    for (uint32_t k = m->to.first[i]; k < m->to.first[i + 1]; k++) {
+        w->waiting[m->to.at[k]]--;
+        w->ready[m->to.at[k]] = nnc_max64(w->ready[m->to.at[k]], end);
     }
 }
 
@@ -158,10 +116,10 @@ static nnc_status merge_all(merge *w, uint32_t *order, uint32_t *n)
     const size_t nodes = (size_t)m->g->n_node + 2;
     w->waiting = ARENA_NEW(&m->scratch, uint32_t, nodes);
     w->ready = ARENA_NEW(&m->scratch, int64_t, nodes);
-    w->first = ARENA_NEW(&m->scratch, uint32_t, nodes);
     w->done = ARENA_NEW(&m->scratch, bool, nodes);
-    NNC_NEED(w->waiting && w->ready && w->first && w->done, m->sink);
-    NNC_TRY(find_users(w));
+    NNC_NEED(w->waiting && w->ready && w->done, m->sink);
+    for (uint32_t i = 0; i < m->g->n_node; i++)
+        w->waiting[i] = m->from.first[i + 1] - m->from.first[i];
     *n = 0;
     for (w->section = SEC_main; w->section < SEC__COUNT; w->section++) {
         int64_t start = 0;

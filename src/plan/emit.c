@@ -250,13 +250,12 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
     maker *m = e->m;
     const nnc_call *call = &m->p->call[j->item];
     nnc_cmd *c;
-    NNC_TRY(add_cmd(e, j, CMD_call, plan_call_args(call), &c));
+    NNC_TRY(add_cmd(e, j, CMD_call, nnc_call_args(call), &c));
     NNC_TRY(use_engine(m, m->o->engine[j->engine]->name, &c->engine));
     c->reason = j->reason;
     int k = 0;
     NNC_TRY(tensor_of(m, j->args.src, j->device, NNC_NONE, &c->arg[k++]));
-    if (j->args.wei != NNC_NONE)
-        NNC_TRY(tensor_of(m, j->args.wei, j->device, NNC_NONE, &c->arg[k++]));
+    NNC_TRY(tensor_of(m, j->args.wei, j->device, NNC_NONE, &c->arg[k++]));
     if (call->has_bias)
         NNC_TRY(tensor_of(m, j->args.bias, j->device, NNC_NONE, &c->arg[k++]));
     for (int s = 0; s < j->args.n_sum; s++)

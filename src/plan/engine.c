@@ -38,9 +38,8 @@ static bool stays_strict(const nnc_call *c)
     return strict;
 }
 
-void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads)
+void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env)
 {
-    c->threads = threads;
     c->env = env;
     c->tf32 =
         o->tf32 && env->target->flops_tf32 > 0 && c->src.dtype == DT_f32 && c->kind <= CALL_matmul;

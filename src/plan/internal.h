@@ -87,7 +87,5 @@ nnc_status plan_check_rows(const nnc_plan *p, nnc_sink *sink) NNC_MUST;
 /* True when a call's shapes are consistent, so that an engine that trusts them stays inside its buffers; otherwise *why is the reason
  * (static). */
 bool plan_call_ok(const nnc_call *c, const char **why);
-/* Number of arguments of a call. */
-int plan_call_args(const nnc_call *c);
 
 #endif

@@ -39,6 +39,9 @@ typedef struct job_list {
 
 typedef struct job_use { int32_t job, next; } job_use;
 
+/* Nodes by node: at[first[i] .. first[i + 1]). */
+typedef struct edges { uint32_t *first, *at; } edges;
+
 typedef struct kernel_entry {
     nnc_hash128 hash;
     int16_t kind;      /* kind of the devices that it runs on */
@@ -92,6 +95,7 @@ typedef struct maker {
     nnc_ref *state_of; /* the state root that the value updates, or NNC_NONE */
     uint8_t *updated;  /* by root: section that updates it or states inside it; 0: not a state */
     uint8_t *section;  /* by node: main if an output depends on it, otherwise the first section with a dependent update */
+    edges from, to;    /* edges.c: of main, the producers of each node's operands, for each operand all; and their users */
     /* tasks.c, by node; NULL: no node has a task */
     int32_t *task; /* task that it runs in */
     bool *early;   /* whether it may run in an earlier task to free memory */
@@ -152,6 +156,10 @@ static inline bool is_collective(const nnc_node *n)
 {
     return nnc_op_class((nnc_op)n->op) == CL_collective;
 }
+/* edges.c: fills `from` and `to`. */
+nnc_status make_edges(maker *m) NNC_MUST;
+/* Gets what node i reads; returns its number. */
+int make_operands(const maker *m, uint32_t i, const nnc_ref **out);
 /* collective.c: makes the plan's row of a collective node, and checks that the devices of its operands can take part. */
 nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out) NNC_MUST;
 
@@ -208,7 +216,7 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory 
 bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
 
 /* engine.c: fills the fields of a call that engines need besides its operands. */
-void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads);
+void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env);
 /* Asks the engines for job j's call. If got->ok, c is the call as the first that supports it computes it, j->engine that engine, and
  * *reason (in the plan's arena) says why. Otherwise `why` says why none does. sum_post: index of a sum that may be in place, or -1. */
 nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *got,
@@ -218,7 +226,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
 /* Reports what no engine supports, a note for each reason. */
 void make_notes(const maker *m);
-/* Workspace of node i as a call; 0 if it will not be a call. Threads and operands in place are not known yet. m->memo keeps the answers for
+/* Workspace of node i as a call; 0 if it will not be a call. Operands in place are not known yet. m->memo keeps the answers for
  * equal nodes. */
 nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 

@@ -70,7 +70,7 @@ static bool find_models(models *s)
     maker *m = s->m;
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
-        const int device = n->device < 0 ? 0 : n->device;
+        const int device = device_of_node(n);
         s->model_of[i] = -1;
         if (!runs_in_main(m, n))
             continue;
@@ -80,18 +80,9 @@ static bool find_models(models *s)
         const nnc_cost c = nnc_node_cost(m->g, n);
         model *to = &s->at[s->model_of[i]];
         to->ns = nnc_add_sat(to->ns, nnc_target_time_ns(target_of(m, device), c.flops, c.bytes));
-        for (int k = 0; k < n->n_in; k++) {
-            const nnc_ref *source;
-            int count = make_sources(m, n->in[k], &source);
-            if (count < 0)
+        for (uint32_t e = m->from.first[i]; e < m->from.first[i + 1]; e++)
+            if (!is_one_model(s, s->model_of[m->from.at[e]], s->model_of[i]))
                 return false;
-            while (count-- > 0) {
-                const nnc_node *p = &m->g->node[m->g->value[source[count]].node];
-                if (runs_in_main(m, p) &&
-                    !is_one_model(s, s->model_of[p - m->g->node], s->model_of[i]))
-                    return false;
-            }
-        }
     }
     return s->n > 1 && !is_one_model(s, 0, s->n - 1);
 }

@@ -44,12 +44,20 @@ typedef struct nnc_call {
     int64_t groups;
     int n_post;
     nnc_post post[NNC_MAX_POST];
-    int threads;         /* intra-op */
     bool tf32;           /* f32 operands may be rounded to tf32 (10 bits of mantissa); accumulation stays in f32 */
     bool exact;          /* excludes convolution algorithms that transform the operands (Winograd, FFT) */
-    const struct nnc_engine_env *env; /* only during choose(), compiles() and load_call(). NULL in a plan */
+    const struct nnc_engine_env *env; /* only during choose() and load_call(). NULL in a plan */
     int64_t work_bytes;  /* of the workspace; load_call rejects a call that needs more, since a plan file may be wrong */
 } nnc_call;
+
+/* Number of arguments of a call. */
+static inline int nnc_call_args(const nnc_call *c)
+{
+    int n = 3 + c->has_bias;
+    for (int i = 0; i < c->n_post; i++)
+        n += c->post[i].kind == PO_sum && !c->post[i].in_place;
+    return n;
+}
 
 /* True when the extents of a call's tensors, a product's merged rows, and its window's numbers are below 2^31. Libraries keep some of
  * them in 32 bits, and 2^32 rows cause a division by zero, so engines that call a library decline others first. */
@@ -272,7 +280,7 @@ static inline nnc_call nnc_load_call(const nnc_load *l)
 
 typedef struct nnc_choice {
     bool ok;                 /* supported */
-    int64_t workspace_bytes; /* with call.threads */
+    int64_t workspace_bytes;
     const char *reason;      /* implementation name, or why not supported; valid until the thread's next question */
 } nnc_choice;
 
@@ -284,7 +292,7 @@ struct nnc_engine {
     const char *version;
     /* compile time; does not keep the call. NULL: runs kernels only */
     nnc_status (*choose)(const nnc_call *c, nnc_choice *out, nnc_sink *sink);
-    /* load time; one of the two may be NULL. load_call is called from several threads at once where compiles() says so */
+    /* load time; one of the two may be NULL */
     nnc_status (*load_call)(const nnc_load *l, void **handle, nnc_sink *sink);
     nnc_status (*load_kernel)(const nnc_load *l, void **handle, nnc_sink *sink);
     /* Machine code shared by kernels; NULL: the engine needs none. The blob outlives the object. */
@@ -292,8 +300,6 @@ struct nnc_engine {
     void (*unload_object)(void *object);
     nnc_status (*run)(void *handle, void *const *args, void *work);
     void (*unload)(void *handle);
-    /* Whether load_call compiles something for c. Such calls are loaded on several threads at once. NULL: never. */
-    bool (*compiles)(const nnc_call *c);
 };
 
 /* Engines of CPUs: interp (interprets kernels), llvm (machine code; its emitter is a plug-in, its loader is not). session/ builds the

@@ -40,7 +40,7 @@ static const char *const collective_word[] = {"allreduce", "allgather", "reduce_
 static const char *const reduction_word[] = {"add", "min", "max"};
 static const char *const call_word[] = {"conv", "conv_transpose", "conv_wgrad", "matmul"};
 static const char *const post_word[] = {
-#define POST(name, op, formula, cudnn) #name,
+#define POST(name, op) #name,
 #include "base/post.def"
 };
 static const char *const weight_word[] = {"inline", "file", "gen"};
@@ -118,8 +118,6 @@ static const plan_field kernel_field[] = {
 static const plan_field post_field[] = {
     WORD("a post-operation", kind, post_word),
     FLAG("in_place", in_place),
-    {FK_float, "alpha", AT(alpha)},
-    {FK_float, "beta", AT(beta)},
     {0},
 };
 #undef T
@@ -127,7 +125,6 @@ static const plan_field post_field[] = {
 #define T nnc_call
 static const plan_field call_field[] = {
     WORD("the name of a call", kind, call_word),
-    INT("threads", threads, 1, 1024),
     INT("work", work_bytes, 0, MOST),
     INT("groups", groups, 0, MOST),
     INT("spatial", spatial, 0, 3),

@@ -21,11 +21,6 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind)
     return j;
 }
 
-static int device_of(const nnc_node *n)
-{
-    return n->device < 0 ? 0 : n->device;
-}
-
 /* ---- order and streams --------------------------------------------------------------------- */
 
 typedef struct list {
@@ -36,39 +31,9 @@ typedef struct list {
     int64_t *path; /* longest time from a node's start to the end */
     int64_t *time, *done;
     uint32_t *waiting; /* number of operands not yet scheduled */
-    uint32_t *succ, *succ0; /* CSR of edges between nodes of main */
     nnc_heap ready;
     int64_t *free_at; /* by device * streams + stream */
 } list;
-
-/* Calls fn for each producer in main of node n's operands, once per operand. */
-static nnc_status each_producer(list *l, const nnc_node *n, void (*fn)(list *, uint32_t, uint32_t))
-{
-    maker *m = l->m;
-    for (int i = 0; i < n->n_in; i++) {
-        const nnc_ref *source;
-        int k = make_sources(m, n->in[i], &source);
-        if (k < 0)
-            return nnc_nomem(m->sink);
-        while (k-- > 0) {
-            uint32_t p = m->g->value[source[k]].node;
-            if (runs_in_main(m, &m->g->node[p]))
-                fn(l, p, (uint32_t)(n - m->g->node));
-        }
-    }
-    return NNC_OK;
-}
-
-static void count_edge(list *l, uint32_t from, uint32_t to)
-{
-    l->succ0[from + 1]++;
-    l->waiting[to]++;
-}
-
-static void fill_edge(list *l, uint32_t from, uint32_t to)
-{
-    l->succ[l->succ0[from] + (uint32_t)l->done[from]++] = to;
-}
 
 static bool goes_first(const void *ctx, uint32_t a, uint32_t b)
 {
@@ -114,12 +79,11 @@ static void wait_for(const list *l, start *t, nnc_ref v, int dev)
 static start start_on(const list *l, const nnc_node *n, int s)
 {
     maker *m = l->m;
-    int dev = device_of(n);
+    int dev = device_of_node(n);
     start t = {l->free_at[dev * m->o->streams + s], -1, s, false};
     for (int i = 0; i < n->n_in; i++) {
         const nnc_ref *source;
-        int k =
-            make_sources(m, n->in[i], &source); /* memory is there: each_producer asked before */
+        int k = make_sources(m, n->in[i], &source); /* memory is there: make_edges asked before */
         for (int j = 0; j < k; j++)
             wait_for(l, &t, source[j], dev);
     }
@@ -143,16 +107,16 @@ static void place_node(list *l, uint32_t id)
     }
     l->stream[id] = (int16_t)best;
     l->done[id] = nnc_add_sat(best_at, l->time[id]);
-    l->free_at[device_of(n) * m->o->streams + best] = l->done[id];
+    l->free_at[device_of_node(n) * m->o->streams + best] = l->done[id];
 }
 
 static void place_next(list *l, uint32_t id)
 {
     place_node(l, id);
     l->order[l->n_order++] = id;
-    for (uint32_t e = l->succ0[id]; e < l->succ0[id + 1]; e++)
-        if (--l->waiting[l->succ[e]] == 0)
-            nnc_heap_push(&l->ready, l->succ[e]);
+    for (uint32_t e = l->m->to.first[id]; e < l->m->to.first[id + 1]; e++)
+        if (--l->waiting[l->m->to.at[e]] == 0)
+            nnc_heap_push(&l->ready, l->m->to.at[e]);
 }
 
 static bool list_alloc(list *l)
@@ -163,10 +127,9 @@ static bool list_alloc(list *l)
     l->time = ARENA_NEW(a, int64_t, n);
     l->done = ARENA_NEW(a, int64_t, n);
     l->waiting = ARENA_NEW(a, uint32_t, n);
-    l->succ0 = ARENA_NEW(a, uint32_t, n);
     l->ready = (nnc_heap){ARENA_NEW(a, uint32_t, n), 0, goes_first, l};
     l->free_at = ARENA_NEW(a, int64_t, l->m->n_dev * l->m->o->streams);
-    return l->path && l->time && l->done && l->waiting && l->succ0 && l->ready.at && l->free_at;
+    return l->path && l->time && l->done && l->waiting && l->ready.at && l->free_at;
 }
 
 static nnc_status list_schedule(list *l)
@@ -174,26 +137,17 @@ static nnc_status list_schedule(list *l)
     maker *m = l->m;
     const nnc_graph *g = m->g;
     NNC_NEED(list_alloc(l), m->sink);
-    for (uint32_t i = 0; i < g->n_node; i++)
-        if (runs_in_main(m, &g->node[i]))
-            NNC_TRY(each_producer(l, &g->node[i], count_edge));
-    for (uint32_t i = 0; i < g->n_node; i++)
-        l->succ0[i + 1] += l->succ0[i];
-    l->succ = ARENA_NEW(&m->scratch, uint32_t, l->succ0[g->n_node] + 1);
-    NNC_NEED(l->succ, m->sink);
-    for (uint32_t i = 0; i < g->n_node; i++)
-        if (runs_in_main(m, &g->node[i]))
-            NNC_TRY(each_producer(l, &g->node[i], fill_edge));
-    memset(l->done, 0, g->n_node * sizeof *l->done);
     for (uint32_t i = g->n_node; i-- > 0;) {
+        l->waiting[i] = m->from.first[i + 1] - m->from.first[i];
         if (!runs_in_main(m, &g->node[i]))
             continue;
         nnc_cost c = nnc_node_cost(g, &g->node[i]);
-        l->time[i] = nnc_target_time_ns(target_of(m, device_of(&g->node[i])), c.flops, c.bytes);
-        for (uint32_t e = l->succ0[i]; e < l->succ0[i + 1]; e++)
+        l->time[i] =
+            nnc_target_time_ns(target_of(m, device_of_node(&g->node[i])), c.flops, c.bytes);
+        for (uint32_t e = m->to.first[i]; e < m->to.first[i + 1]; e++)
             l->path[i] = nnc_max64(
-                l->path[i], nnc_add_sat(l->path[l->succ[e]],
-                                copy_ns(m, g->node[i].out, device_of(&g->node[l->succ[e]]))));
+                l->path[i], nnc_add_sat(l->path[m->to.at[e]],
+                                copy_ns(m, g->node[i].out, device_of_node(&g->node[m->to.at[e]]))));
         l->path[i] = nnc_add_sat(l->path[i], l->time[i]);
     }
     for (uint32_t i = 0; i < g->n_node; i++)
@@ -213,7 +167,7 @@ static void find_copies(const maker *m, uint8_t *need)
         const nnc_node *n = &m->g->node[i];
         for (int k = 0; k < n->n_in && runs_in_main(m, n); k++) {
             const nnc_ref r = m->root[n->in[k]];
-            const int dev = is_collective(n) ? m->home[n->out + (nnc_ref)k] : device_of(n);
+            const int dev = is_collective(n) ? m->home[n->out + (nnc_ref)k] : device_of_node(n);
             if (!m->is_static[r] && m->home[r] != dev)
                 need[slot(m, r, dev)] = 1;
         }
@@ -381,7 +335,7 @@ static nnc_status add_node(maker *m, const list *l, job_list *out, uint32_t i)
     NNC_NEED(j, m->sink);
     j->node = i;
     j->section = m->section[i];
-    j->device = (int16_t)device_of(n);
+    j->device = (int16_t)device_of_node(n);
     j->stream = l->stream[i];
     j->cost = nnc_node_cost(m->g, n);
     return NNC_OK;
@@ -650,6 +604,7 @@ nnc_status make_schedule(maker *m)
     l.order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
     l.stream = ARENA_NEW(&m->scratch, int16_t, m->g->n_node + 1);
     NNC_NEED(need && l.order && l.stream, m->sink);
+    NNC_TRY(make_edges(m));
     const bool collective = make_has_collective(m);
     bool several = false; /* models, each with a stream of its own */
     if (m->o->streams > 1 && !collective)

@@ -73,30 +73,21 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     return NNC_OK;
 }
 
-/* Threads of a call: all, or one when its work takes one thread less time than waking the others, which may sleep. */
-static int call_threads(const machine *on, nnc_cost cost)
-{
-    enum { WAKE_NS = 3000 };
-    const nnc_target *t = on->env.target;
-    int64_t ns = nnc_target_time_ns(t, cost.flops, cost.bytes) - t->launch_ns;
-    return nnc_mul_sat(ns, t->threads) > WAKE_NS ? on->threads : 1;
-}
-
 /* Tries to make the node a call; j->is_call tells whether it is one. The reason against it is appended to `why`. */
 static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
 {
     const nnc_node *n = &m->g->node[j->node];
-    const machine *on = &m->on[j->device];
+    const nnc_engine_env *env = &m->on[j->device].env;
     const char *reason = "not supported";
     nnc_call c;
     nnc_choice got;
     if (!make_call(m->g, n, &c, &j->args, &reason)) {
         NNC_NEED(reason, m->sink);
-        if (!nnc_target_for_kernels(on->env.target) || on->env.target->kind != NNC_T_cpu)
+        if (env->target->kind != NNC_T_cpu)
             nnc_puts(why, reason);
         return NNC_OK;
     }
-    call_for_target(&c, &m->o->policy, &on->env, call_threads(on, nnc_node_cost(m->g, n)));
+    call_for_target(&c, &m->o->policy, env);
     int sum = -1; /* first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))
@@ -123,15 +114,14 @@ typedef struct nnc_known_work {
 static nnc_status ask_work_bytes(maker *m, uint32_t i, int64_t *bytes)
 {
     const nnc_node *n = &m->g->node[i];
-    job j = {.kind = J_node, .node = i, .device = n->device < 0 ? 0 : n->device};
-    const machine *on = &m->on[j.device];
+    job j = {.kind = J_node, .node = i, .device = device_of_node(n)};
     const char *reason = "";
     nnc_call c;
     nnc_choice got = {0};
     NNC_LOCAL(nnc_text) why = {0};
     if (!make_call(m->g, n, &c, &j.args, &reason))
         return reason ? NNC_OK : nnc_nomem(m->sink);
-    call_for_target(&c, &m->o->policy, &on->env, on->env.target->threads);
+    call_for_target(&c, &m->o->policy, &m->on[j.device].env);
     NNC_TRY(make_choice(m, &j, &c, -1, &got, &reason, &why));
     *bytes = got.ok ? got.workspace_bytes : 0;
     return NNC_OK;
@@ -152,7 +142,7 @@ static nnc_status collective_work_bytes(maker *m, const nnc_node *n, int64_t *by
 nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes)
 {
     const nnc_node *n = &m->g->node[i];
-    const int16_t device = n->device < 0 ? 0 : n->device;
+    const int16_t device = device_of_node(n);
     nnc_work_memo *w = m->memo;
     if (is_collective(n))
         return collective_work_bytes(m, n, bytes);

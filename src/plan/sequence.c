@@ -29,16 +29,12 @@
 
 enum { TRIES = 8, ROUGH_TRIES = 4 }; /* to find limits: to a 256th, to a 32nd */
 
-typedef struct lists { /* of numbers by number: at[first[i] .. first[i + 1]) */
-    uint32_t *first, *at;
-} lists;
-
 typedef struct walk {
     maker *m;
     int device; /* of the nodes; -1: all */
     uint32_t *sorted, n_sorted; /* nodes by section, task, number */
-    lists from, to; /* by node: producers and users in main, each once */
-    lists reads,
+    edges from, to; /* by node: producers and users in main, each once */
+    edges reads,
         reader; /* by node: roots that it reads, each once; by root: the nodes that read it */
     uint32_t *level; /* by node: longest way from the inputs */
     uint32_t *stamp, now;
@@ -66,18 +62,11 @@ typedef struct walk {
     uint32_t *deferred, n_deferred; /* nodes (on demand: sinks) in order */
 } walk;
 
-/* What node i reads. */
-static int operands(const maker *m, uint32_t i, const nnc_ref **out)
-{
-    *out = m->read ? m->read_at + m->read[i] : m->g->node[i].in;
-    return m->read ? (int)m->n_read[i] : m->g->node[i].n_in;
-}
-
 /* ---- lists ---------------------------------------------------------------------------------------------------------- */
 
-typedef void (*pair_fn)(walk *w, lists *a, lists *b, uint32_t i, uint32_t v);
+typedef void (*pair_fn)(walk *w, edges *a, edges *b, uint32_t i, uint32_t v);
 
-static void count_pair(walk *w, lists *a, lists *b, uint32_t i, uint32_t v)
+static void count_pair(walk *w, edges *a, edges *b, uint32_t i, uint32_t v)
 {
     (void)w;
     a->first[i + 1]++;
@@ -85,7 +74,7 @@ static void count_pair(walk *w, lists *a, lists *b, uint32_t i, uint32_t v)
 }
 
 /* `first` of the second list moves while it is filled, and is moved back at the end. */
-static void fill_pair(walk *w, lists *a, lists *b, uint32_t i, uint32_t v)
+static void fill_pair(walk *w, edges *a, edges *b, uint32_t i, uint32_t v)
 {
     (void)w;
     a->at[a->first[i]++] = v;
@@ -93,36 +82,33 @@ static void fill_pair(walk *w, lists *a, lists *b, uint32_t i, uint32_t v)
 }
 
 /* Calls fn for each node and each of its producers, and for each root that it reads. */
-static nnc_status each_operand(walk *w, pair_fn fn)
+static void each_operand(walk *w, pair_fn fn)
 {
-    maker *m = w->m;
+    const maker *m = w->m;
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         if (!w->runs[i])
             continue;
         const uint32_t node = ++w->now, root = ++w->now;
         const nnc_ref *in;
-        const int n_in = operands(m, i, &in);
+        const int n_in = make_operands(m, i, &in);
+        for (uint32_t e = m->from.first[i]; e < m->from.first[i + 1]; e++) {
+            const uint32_t p = m->from.at[e], at = m->g->node[p].out;
+            if (!w->runs[p] || w->stamp[at] == node)
+                continue;
+            w->stamp[at] = node;
+            fn(w, &w->from, &w->to, i, p);
+        }
         for (int k = 0; k < n_in; k++) {
-            const nnc_ref *source, r = m->root[in[k]];
-            int many = make_sources(m, in[k], &source);
-            NNC_NEED(many >= 0, m->sink);
-            for (int s = 0; s < many; s++) {
-                const uint32_t p = m->g->value[source[s]].node;
-                if (!w->runs[p] || w->stamp[m->g->node[p].out] == node)
-                    continue;
-                w->stamp[m->g->node[p].out] = node;
-                fn(w, &w->from, &w->to, i, p);
-            }
+            const nnc_ref r = m->root[in[k]];
             if (w->stamp[m->g->n_value + r] == root)
                 continue;
             w->stamp[m->g->n_value + r] = root;
             fn(w, &w->reads, &w->reader, i, r);
         }
     }
-    return NNC_OK;
 }
 
-static bool room(const walk *w, lists *l, size_t n)
+static bool room(const walk *w, edges *l, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         l->first[i + 1] += l->first[i];
@@ -130,7 +116,7 @@ static bool room(const walk *w, lists *l, size_t n)
     return l->at != NULL;
 }
 
-static void move_back(const lists *l, size_t n)
+static void move_back(const edges *l, size_t n)
 {
     memmove(l->first + 1, l->first, n * sizeof *l->first);
     l->first[0] = 0;
@@ -140,16 +126,16 @@ static nnc_status make_lists(walk *w)
 {
     nnc_arena *a = &w->m->scratch;
     const size_t n = w->m->g->n_node, v = w->m->g->n_value;
-    lists *const all[] = {&w->from, &w->to, &w->reads, &w->reader};
+    edges *const all[] = {&w->from, &w->to, &w->reads, &w->reader};
     const size_t size[] = {n, n, n, v};
     w->stamp = ARENA_NEW(a, uint32_t, 2 * v + 2);
     NNC_NEED(w->stamp, w->m->sink);
     for (int i = 0; i < 4; i++)
         NNC_NEED(all[i]->first = ARENA_NEW(a, uint32_t, size[i] + 2), w->m->sink);
-    NNC_TRY(each_operand(w, count_pair));
+    each_operand(w, count_pair);
     for (int i = 0; i < 4; i++)
         NNC_NEED(room(w, all[i], size[i]), w->m->sink);
-    NNC_TRY(each_operand(w, fill_pair));
+    each_operand(w, fill_pair);
     for (int i = 0; i < 4; i++)
         move_back(all[i], size[i]);
     return NNC_OK;
@@ -496,20 +482,12 @@ static void sort_by_task(walk *w)
     qsort_r(w->sorted, w->n_sorted, sizeof *w->sorted, by_task, w->m);
 }
 
-static nnc_status find_bound(walk *w)
+static void find_bound(walk *w)
 {
-    maker *m = w->m;
+    const maker *m = w->m;
     for (uint32_t i = 0; i < m->g->n_node && w->device >= 0; i++)
-        for (int k = 0; k < m->g->node[i].n_in && w->runs[i]; k++) {
-            const nnc_ref *source;
-            int n = make_sources(m, m->g->node[i].in[k], &source);
-            NNC_NEED(n >= 0, m->sink);
-            while (n-- > 0) {
-                const nnc_node *d = nnc_def(m->g, source[n]);
-                w->bound[i] = w->bound[i] || (runs_in_main(m, d) && !runs_on(m, d, w->device));
-            }
-        }
-    return NNC_OK;
+        for (uint32_t e = m->from.first[i]; e < m->from.first[i + 1] && w->runs[i]; e++)
+            w->bound[i] = w->bound[i] || !runs_on(m, &m->g->node[m->from.at[e]], w->device);
 }
 
 /* Finds the nodes of a step that one sink needs: all ways from them lead there. */
@@ -613,7 +591,7 @@ static nnc_status prepare(walk *w)
                      (w->device < 0 || runs_on(m, &m->g->node[i], w->device));
     NNC_TRY(make_lists(w));
     NNC_TRY(find_work(w));
-    NNC_TRY(find_bound(w));
+    find_bound(w);
     sort_by_task(w);
     find_sinks(w);
     NNC_NEED(find_private(w), m->sink);
@@ -653,19 +631,12 @@ static nnc_status find_receivers(const walk *w, bool *receives)
     NNC_NEED(local && away, m->sink);
     for (uint32_t i = 0; i < n; i++) {
         const nnc_node *x = &m->g->node[i];
-        const int on = device_of_node(x);
-        for (int k = 0; k < x->n_in && runs_in_main(m, x); k++) {
-            const nnc_ref *source;
-            int many = make_sources(m, x->in[k], &source);
-            NNC_NEED(many >= 0, m->sink);
-            while (many-- > 0) {
-                const uint32_t d = m->g->value[source[many]].node;
-                const bool runs = runs_in_main(m, &m->g->node[d]),
-                           there = !is_collective(x) && runs_on(m, &m->g->node[d], on);
-                local[i] = local[i] || (runs && there);
-                receives[i] = receives[i] || (runs && !there);
-                away[d] = away[d] || !there;
-            }
+        for (uint32_t e = m->from.first[i]; e < m->from.first[i + 1]; e++) {
+            const uint32_t d = m->from.at[e];
+            const bool there = !is_collective(x) && runs_on(m, &m->g->node[d], device_of_node(x));
+            local[i] = local[i] || there;
+            receives[i] = receives[i] || !there;
+            away[d] = away[d] || !there;
         }
     }
     for (uint32_t i = 0; i < n; i++)
@@ -719,25 +690,18 @@ static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
 
 /* leads[i]: another device needs node i, or what is computed of it, for more than sums of all devices' gradients; sends[i]: it reads i
  * itself, or a collective does. */
-static nnc_status find_senders(const walk *w, bool *leads, bool *sends)
+static void find_senders(const walk *w, bool *leads, bool *sends)
 {
-    maker *m = w->m;
-    for (uint32_t i = m->g->n_node; i-- > 0;) {
-        const nnc_node *x = &m->g->node[i];
-        for (int k = 0; k < x->n_in && runs_in_main(m, x); k++) {
-            const nnc_ref *source;
-            int many = make_sources(m, x->in[k], &source);
-            NNC_NEED(many >= 0, m->sink);
-            while (many-- > 0) {
-                const uint32_t d = m->g->value[source[many]].node;
-                const bool all = is_collective(x),
-                           away = all ? leads[i] : !runs_on(m, &m->g->node[d], device_of_node(x));
-                sends[d] = sends[d] || away;
-                leads[d] = leads[d] || away || leads[i];
-            }
+    const maker *m = w->m;
+    for (uint32_t i = m->g->n_node; i-- > 0;)
+        for (uint32_t e = m->from.first[i]; e < m->from.first[i + 1]; e++) {
+            const uint32_t d = m->from.at[e];
+            const nnc_node *x = &m->g->node[i];
+            const bool away =
+                is_collective(x) ? leads[i] : !runs_on(m, &m->g->node[d], device_of_node(x));
+            sends[d] = sends[d] || away;
+            leads[d] = leads[d] || away || leads[i];
         }
-    }
-    return NNC_OK;
 }
 
 /* In the backward pass, moves nodes that no other device waits for, as gradients of weights, behind the next one that is sent, where that
@@ -755,7 +719,7 @@ static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
         *delayed = ARENA_NEW(a, uint32_t, (size_t)n + 1), n_delayed = 0, k = 0;
     const uint32_t *was = nnc_arena_memdup(a, order, ((size_t)n + 1) * sizeof *order);
     NNC_NEED(leads && sends && next && delayed && was, m->sink);
-    NNC_TRY(find_senders(w, leads, sends));
+    find_senders(w, leads, sends);
     next[n] = UINT32_MAX;
     for (uint32_t p = n; p-- > 0;) {
         const bool same = p + 1 < n && of_one_task(w, was[p], was[p + 1]);

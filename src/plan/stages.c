@@ -9,7 +9,6 @@ typedef struct staging {
     uint32_t *node; /* by op */
     int *op; /* by node: -1: it runs not in main */
     int n, n_need;
-    size_t cap;
     int *start, *need, *share, *stage, *group; /* by op; group: the first op of its component */
     int64_t *time;
 } staging;
@@ -46,7 +45,8 @@ static int share_of(const maker *m, const nnc_node *n)
 static nnc_status find_ops(staging *s)
 {
     maker *m = s->m;
-    NNC_NEED(ARENA_ROOM(&m->scratch, s->need, s->cap, 1), m->sink);
+    s->need = ARENA_NEW(&m->scratch, int, m->from.first[m->g->n_node] + 1);
+    NNC_NEED(s->need, m->sink);
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
         s->op[i] = -1;
@@ -59,18 +59,8 @@ static nnc_status find_ops(staging *s)
             nnc_mul_sat(slower_of(m), nnc_target_time_ns(target_of(m, 0), c.flops, c.bytes));
         s->share[s->n] = share_of(m, n);
         s->start[s->n++] = s->n_need;
-        for (int k = 0; k < n->n_in; k++) {
-            const nnc_ref *source;
-            int many = make_sources(m, n->in[k], &source);
-            NNC_NEED(many >= 0, m->sink);
-            while (many-- > 0) {
-                const int of = s->op[m->g->value[source[many]].node];
-                if (of < 0)
-                    continue;
-                NNC_NEED(ARENA_ROOM(&m->scratch, s->need, s->cap, s->n_need + 1), m->sink);
-                s->need[s->n_need++] = of;
-            }
-        }
+        for (uint32_t e = m->from.first[i]; e < m->from.first[i + 1]; e++)
+            s->need[s->n_need++] = s->op[m->from.at[e]];
     }
     s->start[s->n] = s->n_need;
     return NNC_OK;

@@ -168,7 +168,7 @@ static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
     if (c->item < 0 || c->item >= p->n_call)
         return "no such call";
     const nnc_call *k = &p->call[c->item];
-    if (c->n_arg != plan_call_args(k))
+    if (c->n_arg != nnc_call_args(k))
         return "its number of arguments differs from its call's";
     int last = c->n_arg - 1;
     for (int a = 0; a < last; a++)

@@ -15,8 +15,8 @@ bool plan_type_ok(const nnc_type *t)
     return seen == (1u << t->rank) - 1;
 }
 
-/* True when spatial dimension i of the result is what shape inference gives. A call does not record ceil_mode, so pooling may have
- * either extent; output_padding is what remains of a transposed convolution's extent. */
+/* True when spatial dimension i of the result is what shape inference gives; output_padding is what remains of a transposed convolution's
+ * extent. */
 static bool extent_ok(const nnc_call *c, int i)
 {
     nnc_window w = {c->src.dim[2 + i], c->kernel[i], c->stride[i], c->dilation[i], c->pad_lo[i],
@@ -32,17 +32,7 @@ static bool extent_ok(const nnc_call *c, int i)
             out - (n - c->pad_lo[i] - c->pad_hi[i])};
         return nnc_window_extent(&w, NNC_WINDOW_transposed, &n) && n == out;
     }
-    if (nnc_window_extent(&w, NNC_WINDOW_floor, &n) && n == out)
-        return true;
-    return c->kind != CALL_conv && nnc_window_extent(&w, NNC_WINDOW_ceil, &n) && n == out;
-}
-
-static bool extents_ok(const nnc_call *c)
-{
-    for (int i = 0; i < c->spatial; i++)
-        if (!extent_ok(c, i))
-            return false;
-    return true;
+    return nnc_window_extent(&w, NNC_WINDOW_floor, &n) && n == out;
 }
 
 static bool conv_ok(const nnc_call *c, const char **why)
@@ -61,7 +51,10 @@ static bool conv_ok(const nnc_call *c, const char **why)
         if (c->wei.dim[2 + i] != c->kernel[i])
             return false;
     *why = "the result's extents are not those of the windows";
-    return extents_ok(c);
+    for (int i = 0; i < c->spatial; i++)
+        if (!extent_ok(c, i))
+            return false;
+    return true;
 }
 
 static bool spatial_ok(const nnc_call *c, const char **why)
@@ -144,9 +137,8 @@ bool plan_call_ok(const nnc_call *c, const char **why)
         return false;
     if (!posts_ok(c, why))
         return false;
-    bool weights = c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul;
-    *why = "only contractions have a bias and post-operations";
-    if (!weights && (c->has_bias || c->n_post))
+    *why = "the gradient of a weight has no bias and no post-operations";
+    if (c->kind == CALL_conv_wgrad && (c->has_bias || c->n_post))
         return false;
     *why = "the bias is not one number a channel";
     int channel = c->kind == CALL_matmul ? c->dst.rank - 1 : 1;

@@ -41,7 +41,7 @@ static const char *code_fault(const check *v, const nnc_cmd *c, int32_t *first)
     if (kernel && v->gpu[c->item] != gpu)
         return gpu ? "its kernel has a CPU's schedule, its device is a GPU"
                    : "its kernel has a GPU's schedule, its device is none";
-    if ((kernel ? p->kernel[c->item].threads : p->call[c->item].threads) > d->threads)
+    if (kernel && p->kernel[c->item].threads > d->threads)
         return "it has more threads than its device"; /* a barrier among them would never be reached */
     const nnc_blob *object = kernel ? nnc_pkernel_code(p, &p->kernel[c->item]) : NULL;
     if (object && !object_fits(object, gpu))

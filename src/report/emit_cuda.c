@@ -6,16 +6,6 @@
 
 /* ---- a compiled model's sources and code -------------------------------------------------------------------------- */
 
-/* Passes on errors only: the fallback for an unknown GPU was reported when the plan was made. */
-static void pass_errors(const nnc_sink *own, nnc_sink *sink)
-{
-    for (size_t i = 0; i < nnc_sink_count(own); i++) {
-        const nnc_diag *d = nnc_sink_at(own, i);
-        if (d->severity == NNC_ERROR)
-            (void)nnc_fail(sink, d->code, d->loc, "%s", d->message);
-    }
-}
-
 nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *art, const nnc_unit *u, nnc_emit what,
     nnc_text *out, nnc_sink *sink)
 {
@@ -31,7 +21,8 @@ nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *art, const nnc_uni
     if (!st)
         st =
             nnc_cuda_make((const nnc_kernel *const *)k, u->n, t, what, e->cache, &text, &size, own);
-    pass_errors(own, sink);
+    /* The fallback for an unknown GPU was reported when the plan was made. */
+    nnc_sink_pass_errors(own, sink);
     nnc_sink_destroy(own);
     if (!st && what == EMIT_cuda)
         nnc_cuda_annotate(out, art, u, text, size);

@@ -42,9 +42,7 @@ static int team_size(const nnc_plan *p, int device)
         return p->device[device].threads;
     for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        int threads = c->kind == CMD_kernel ? p->kernel[c->item].threads
-                      : c->kind == CMD_call ? p->call[c->item].threads
-                                            : 1;
+        int threads = c->kind == CMD_kernel ? p->kernel[c->item].threads : 1;
         most = c->device == device && threads > most ? threads : most;
     }
     return most;

@@ -4,21 +4,13 @@
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* Number of arguments of a call, see plan.h. */
-static int call_args(const nnc_call *c)
-{
-    int n = 3 + c->has_bias;
-    for (int i = 0; i < c->n_post; i++)
-        n += c->post[i].kind == PO_sum && !c->post[i].in_place;
-    return n;
-}
-
 /* Number of arguments; -2: the command names something that the plan does not have. */
 static int expected_args(const nnc_plan *p, const nnc_cmd *c)
 {
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_kernel: return c->item >= 0 && c->item < p->n_kernel ? p->kernel[c->item].n_args : -2;
-    case CMD_call: return c->item >= 0 && c->item < p->n_call ? call_args(&p->call[c->item]) : -2;
+    case CMD_call:
+        return c->item >= 0 && c->item < p->n_call ? nnc_call_args(&p->call[c->item]) : -2;
     case CMD_weight: return c->item >= 0 && c->item < p->n_weight ? 1 : -2;
     case CMD_collective: return c->item >= 0 && c->item < p->n_collective ? 2 : -2;
     case CMD_copy: return 2;
@@ -177,54 +169,13 @@ static nnc_status load(nnc_exec *e, prepared *p, int i, nnc_sink *sink)
     return status;
 }
 
-static bool compiles(const nnc_exec *e, int i)
-{
-    const nnc_cmd *c = &e->p->cmd[i];
-    const nnc_engine *g = e->engine[c->engine];
-    if (c->kind != CMD_call || !g->compiles || !g->load_call)
-        return false;
-    nnc_call call = nnc_load_call(&(nnc_load){e->p, c->item, NULL, &e->dev[c->device].env});
-    return g->compiles(&call);
-}
-
-typedef struct load_job {
-    nnc_exec *e;
-    bool main;
-    _Atomic int next;
-} load_job;
-
-/* Is handle k among those to load: used by main, or only by init? */
-static bool due(const nnc_exec *e, int k, bool main)
-{
-    return main ? e->owned[k].main : !e->owned[k].main && e->owned[k].init;
-}
-
-/* What fails, or has no room beside the other threads, is loaded again alone, for the message. */
-static void load_some(void *ctx, int part, int parts)
-{
-    load_job *j = ctx;
-    (void)part;
-    for (int k; (k = atomic_fetch_add(&j->next, 1)) < j->e->n_owned;)
-        if (due(j->e, k, j->main) && compiles(j->e, j->e->owner[k]) &&
-            nnc_has_room((size_t)parts * NNC_LIBRARY_ROOM))
-            (void)load(j->e, &j->e->owned[k], j->e->owner[k], NULL);
-}
-
+/* Loads handles of main, or those that only init uses. */
 nnc_status nnc_exec_load(nnc_exec *e, bool main, nnc_sink *sink)
 {
-    int n = 0;
-    int64_t from = nnc_now_ns();
-    for (int k = 0; k < e->n_owned; k++)
-        n += due(e, k, main) && compiles(e, e->owner[k]);
-    if (n > 1) {
-        load_job j = {e, main, 0};
-        nnc_par_run((int)nnc_min64(n, nnc_cpu_count()), load_some, &j);
-    }
-    nnc_exec_spent(e, NNC_PH_libraries, from);
     for (int k = 0; k < e->n_owned; k++) {
-        if (!due(e, k, main))
+        if (main ? !e->owned[k].main : e->owned[k].main || !e->owned[k].init)
             continue;
-        from = nnc_now_ns();
+        const int64_t from = nnc_now_ns();
         const bool calls = !e->owned[k].engine && e->p->cmd[e->owner[k]].kind == CMD_call;
         if (calls)
             NNC_TRY(nnc_need_library_room(sink));

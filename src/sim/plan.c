@@ -178,9 +178,7 @@ double nnc_sim_command_share(const nnc_plan *p, const nnc_cmd *c, const nnc_targ
 {
     enum { TILE = 8192 };
     const bool call = c->kind == CMD_call;
-    const int threads = call                    ? p->call[c->item].threads
-                        : c->kind == CMD_kernel ? p->kernel[c->item].threads
-                                                : 1;
+    const int threads = c->kind == CMD_kernel ? p->kernel[c->item].threads : 1;
     if (t->kind == NNC_T_cpu)
         return threads > 0 && threads < t->threads ? (double)threads / t->threads : 1;
     const nnc_ptensor *last = c->n_arg ? &p->tensor[c->arg[c->n_arg - 1]] : NULL;

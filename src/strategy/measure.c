@@ -44,11 +44,6 @@ static int find_layer(const nnc_partition_model *m, const char *path, size_t n)
     return -1;
 }
 
-static bool is_leaf(const nnc_node *n)
-{
-    return nnc_op_class((nnc_op)n->op) == CL_leaf;
-}
-
 static nnc_status find_layers(measure *s)
 {
     nnc_partition_model *m = s->m;
@@ -389,10 +384,10 @@ static nnc_status find_edges(measure *s, const int *block)
     NNC_NEED(m->edge && m->boundary, s->sink);
     for (nnc_ref r = 0; r < g->n_value; r++) {
         const uint32_t by = g->value[r].node;
-        if (is_leaf(&g->node[by]) ? g->node[by].op != OP_input : s->layer_of[by] < 0)
+        if (nnc_is_leaf(&g->node[by]) ? g->node[by].op != OP_input : s->layer_of[by] < 0)
             continue;
         nnc_edge x = {.bytes = nnc_type_bytes(nnc_typeof(g, r)),
-            .maker = is_leaf(&g->node[by]) ? -1 : block[s->layer_of[by]]};
+            .maker = nnc_is_leaf(&g->node[by]) ? -1 : block[s->layer_of[by]]};
         int *user = NULL;
         for (uint32_t i = by + 1; i <= g->n_node; i++) {
             bool uses = false;

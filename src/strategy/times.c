@@ -33,8 +33,8 @@ static void put_numbers(nnc_text *t, const int64_t *v, int n)
 static void put_call(nnc_text *t, const nnc_call *c)
 {
     const nnc_type *const types[] = {&c->src, &c->wei, &c->bias, &c->dst};
-    nnc_printf(t, "call %d %d %d%d%d%d%d threads %d groups %lld:", c->kind, c->spatial, c->has_bias,
-        c->trans_a, c->trans_b, c->tf32, c->exact, c->threads, (long long)c->groups);
+    nnc_printf(t, "call %d %d %d%d%d%d%d groups %lld:", c->kind, c->spatial, c->has_bias,
+        c->trans_a, c->trans_b, c->tf32, c->exact, (long long)c->groups);
     put_numbers(t, c->kernel, c->spatial);
     put_numbers(t, c->stride, c->spatial);
     put_numbers(t, c->dilation, c->spatial);

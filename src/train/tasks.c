@@ -16,11 +16,6 @@ bool is_gradient_sum(const nnc_node *state)
     return state->accumulates && in_optimizer(state);
 }
 
-static bool is_leaf(const nnc_node *n)
-{
-    return nnc_op_class((nnc_op)n->op) == CL_leaf;
-}
-
 /* ---- uses ---------------------------------------------------------------------------------------------------------------- */
 
 /* need[i]: node i is computed for an output (with `gradients` also for those of inputs), or with `sums` for the new
@@ -82,10 +77,10 @@ static nnc_status find_uses(step_facts *f)
                *batch = find_needed(f, true, true, many), *of = find_of_samples(f);
     NNC_NEED(output && batch && of, f->sink);
     for (uint32_t i = 0; i < s->n_node; i++)
-        f->use[i] = is_leaf(&s->node[i]) || !of[i]  ? USE_shared
-                    : output[i]                     ? USE_forward
-                    : batch[i] || is_gradient(f, i) ? USE_backward
-                                                    : USE_once;
+        f->use[i] = nnc_is_leaf(&s->node[i]) || !of[i] ? USE_shared
+                    : output[i]                        ? USE_forward
+                    : batch[i] || is_gradient(f, i)    ? USE_backward
+                                                       : USE_once;
     return NNC_OK;
 }
 

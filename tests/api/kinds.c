@@ -75,8 +75,8 @@ static void put_commands(nnc_text *t, const nnc_artifact *a, int d)
             nnc_printf(t, " threads=%d object=%d\n%s", p->kernel[c->item].threads,
                 nnc_pkernel_code(p, &p->kernel[c->item]) != NULL, p->kernel[c->item].ir);
         if (c->kind == CMD_call)
-            nnc_printf(t, " threads=%d work=%lld tf32=%d", p->call[c->item].threads,
-                (long long)p->call[c->item].work_bytes, p->call[c->item].tf32);
+            nnc_printf(t, " work=%lld tf32=%d", (long long)p->call[c->item].work_bytes,
+                p->call[c->item].tf32);
         nnc_putc(t, '\n');
     }
 }

@@ -28,7 +28,7 @@ nnc_cudnn_device described_device(const nnc_target *t); /* strings are the targe
 int64_t call_plenty(const nnc_call *c);
 selection selected(const nnc_cudnn_device *d, const nnc_call *c, int64_t limit);
 
-/* cuDNN's engine, but with the first two of what follows the convolution in the wrong order: a fault to be found. */
-nnc_engine wrong_order(void);
+/* cuDNN's engine, but without the last of what follows the convolution: a fault to be found. */
+nnc_engine wrong_end(void);
 
 #endif

@@ -10,7 +10,7 @@ nnc_call conv_call(int spatial, int64_t n, int64_t c, int64_t size, int64_t k, i
 nnc_call matmul_call(int64_t m, int64_t n, int64_t k, bool trans_b);
 void call_dtype(nnc_call *c, nnc_dtype d);
 void call_bias(nnc_call *c);
-void call_post(nnc_call *c, nnc_post_kind kind, float alpha, float beta);
+void call_post(nnc_call *c, nnc_post_kind kind);
 void call_channels_last(nnc_call *c); /* the activations */
 void call_wgrad(nnc_call *c); /* of a convolution: the gradient of its weights */
 /* dst's spatial extents from the rest (conv floors, transposed conv dense). */

@@ -53,7 +53,7 @@ static nnc_call drawn_call(draw *d, const nnc_target *t)
     } else if (below(d, 2)) {
         call_bias(&c);
         if (below(d, 2))
-            call_post(&c, PO_relu, 0, 0);
+            call_post(&c, PO_relu);
     }
     return c;
 }

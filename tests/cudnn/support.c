@@ -5,7 +5,6 @@
 #include "golden.h"
 #include "target/target.h"
 #include "test.h"
-#include <math.h>
 
 static const int gpus[] = {90, 80, 75};
 
@@ -22,8 +21,7 @@ static const form forms[] = {
     {"bf16", DT_bf16, true, 0},
 };
 
-/* ops: c convolution, d its data gradient, w its filter gradient, z sum, b bias, p pointwise from the source, D the
- * data gradient after the relu that made the source, and of `activations`. */
+/* ops: c convolution, d its data gradient, w its filter gradient, z sum, b bias, r relu. */
 typedef struct shape {
     const char *name;
     int64_t n, c, k, size, kernel, stride, groups;
@@ -71,15 +69,6 @@ static const shape shapes[] = {
     {"depthwise bias relu", 32, 96, 96, 112, 3, 2, 96, "cbr"},
 };
 
-static const nnc_cudnn_clip relu6 = {0, 6, 0}, leak = {0, INFINITY, 0.01};
-static const struct {
-    char op;
-    nnc_cudnn_pointwise_mode mode;
-    const nnc_cudnn_clip *clip;
-} activations[] = {{'r', CUDNN_RELU, NULL}, {'6', CUDNN_RELU, &relu6}, {'l', CUDNN_RELU, &leak},
-    {'s', CUDNN_SWISH, NULL}, {'g', CUDNN_GELU, NULL}, {'h', CUDNN_GELU_TANH, NULL},
-    {'S', CUDNN_SIGMOID, NULL}, {'t', CUDNN_TANH, NULL}};
-
 static int tensor(nnc_cudnn *g, const form *f, const int64_t dim[4], bool is_virtual)
 {
     const int64_t c = dim[1], h = dim[2], w = dim[3];
@@ -89,15 +78,6 @@ static int tensor(nnc_cudnn *g, const form *f, const int64_t dim[4], bool is_vir
     memcpy(t.dim, dim, 4 * sizeof *dim);
     memcpy(t.stride, f->last ? last : plain, sizeof plain);
     return nnc_cudnn_add_tensor(g, &t);
-}
-
-/* After the convolution's data gradient, in f32 like its neighbours. */
-static void describe_gradient(
-    nnc_cudnn *g, const form *f, const nnc_cudnn_window *w, const int64_t src[4], int k, int y)
-{
-    int a = tensor(g, f, src, false), dx = tensor(g, f, src, false), v = tensor(g, f, src, true);
-    nnc_cudnn_conv(g, CUDNN_BACKWARD_DATA, w, v, k, y);
-    nnc_cudnn_pointwise(g, CUDNN_RELU_GRAD, NULL, a, v, dx);
 }
 
 static void describe(nnc_cudnn *g, const form *f, const shape *s)
@@ -119,15 +99,12 @@ static void describe(nnc_cudnn *g, const form *f, const shape *s)
             nnc_cudnn_conv(g, CUDNN_FORWARD, &w, x, k, to);
         else if (*o == 'd')
             nnc_cudnn_conv(g, CUDNN_BACKWARD_DATA, &w, x, k, y);
-        else if (*o == 'D')
-            describe_gradient(g, f, &w, src, k, y);
         else if (*o == 'w')
             nnc_cudnn_conv(g, CUDNN_BACKWARD_FILTER, &w, x, k, y);
         else if (*o == 'z' || *o == 'b')
-            nnc_cudnn_pointwise(g, CUDNN_ADD, NULL, at, *o == 'z' ? z : b, to);
-        for (size_t i = 0; i < NNC_COUNT(activations); i++)
-            if (activations[i].op == *o)
-                nnc_cudnn_pointwise(g, activations[i].mode, activations[i].clip, at, -1, to);
+            nnc_cudnn_pointwise(g, CUDNN_ADD, at, *o == 'z' ? z : b, to);
+        else
+            nnc_cudnn_pointwise(g, CUDNN_RELU, at, -1, to);
         at = to;
     }
 }
@@ -206,27 +183,4 @@ TEST(support_table)
             for (size_t s = 0; s < NNC_COUNT(shapes); s++)
                 put_line(&t, gpus[g], &forms[f], &shapes[s]);
     golden_check(&t, "tests/cudnn/support.txt");
-}
-
-/* ---- epilogues that are kernels of their own ----------------------------------------------------------------------- */
-
-/* Made into a plan: elementwise, so that it is always compiled. */
-TEST(epilogue_alone)
-{
-    static const shape some = {"bias sum relu alone", 32, 64, 64, 56, 1, 1, 1, "bzr"};
-    if (golden_without_driver())
-        return;
-    nnc_cudnn *g = graph_for(80);
-    CHECK(g != NULL);
-    if (!g)
-        return;
-    describe(g, &forms[2], &some);
-    CHECK_OK(nnc_cudnn_finish(g));
-    CHECK(nnc_cudnn_query(g, &(nnc_cudnn_filter){.workspace_limit = INT64_MAX}) > 0);
-    CHECK(nnc_cudnn_config_at(g, 0)->behavior & CUDNN_COMPILES);
-    if (nnc_cudnn_plan_first(g, 0, 0) < 0)
-        test_fail(__FILE__, __LINE__, "%s", nnc_cudnn_why(g));
-    else
-        check_text(g, 80);
-    nnc_cudnn_destroy(g);
 }

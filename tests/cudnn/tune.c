@@ -74,7 +74,7 @@ TEST(tuning)
     snprintf(file, sizeof file, "%s/tuned", folder);
     fake_install();
     nnc_call conv = conv_call(2, 1, 4, 5, 4, 3, 1, 1), product = matmul_call(3, 4, 5, true);
-    call_post(&conv, PO_relu, 0, 0);
+    call_post(&conv, PO_relu);
     call_bias(&product);
     tune_engine(&nnc_engine_cudnn, &conv);
     tune_engine(&nnc_engine_cublaslt, &product);

@@ -369,8 +369,7 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
     a.results = 1000000;
     for (; *posts; posts++) {
         const char *at = strchr(letters, *posts == 'A' ? 'a' : *posts);
-        a.post[a.n_post++] =
-            (nnc_post){.kind = (uint8_t)(at - letters), .in_place = *posts == 'A', .beta = 6};
+        a.post[a.n_post++] = (nnc_post){.kind = (uint8_t)(at - letters), .in_place = *posts == 'A'};
     }
     nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, engine), &a);
     CHECK(!o.ok || o.time_ns > 0);
