@@ -599,6 +599,22 @@ TEST(unsupported_operators_are_listed)
     CHECK_DIAG("4 of the 6 nodes that were read cannot be imported");
 }
 
+/* The message says which inputs of the model a shape depends on. */
+TEST(shapes_that_data_decide)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "4");
+    om_input(&m, "n", OM_I64, "1");
+    om_input(&m, "k", OM_I64, "1");
+    om_node(&m, "Add", "n k", "to", "");
+    om_node(&m, "Reshape", "x to", "y", "");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG(
+        "the value of its input 1 decides a shape, and is computed from the model's inputs `k`, "
+        "`n`: shapes are static");
+}
+
 TEST(attributes_are_known)
 {
     om m = {0};
