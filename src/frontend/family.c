@@ -16,14 +16,20 @@ static bool ends(const char *name, const char *tensor)
     return n >= k && !strcmp(name + n - k, tensor) && (n == k || name[n - k - 1] == '.');
 }
 
-/* name(of, i): the i-th of n names. NULL: none of the families. */
-static const struct family *find(const char *(*name)(const fe *f, int i), const fe *f, int n)
+/* A family, and the name that tells it. */
+typedef struct sign {
+    const struct family *of; /* NULL: none */
+    const char *name;
+} sign;
+
+/* name(f, i): the i-th of n names. */
+static sign find(const char *(*name)(const fe *f, int i), const fe *f, int n)
 {
     for (size_t k = 0; k < NNC_COUNT(families); k++)
         for (int i = 0; i < n; i++)
             if (ends(name(f, i), families[k].tensor))
-                return &families[k];
-    return NULL;
+                return (sign){&families[k], name(f, i)};
+    return (sign){NULL, ""};
 }
 
 static const char *in_file(const fe *f, int i)
@@ -39,14 +45,19 @@ static const char *in_model(const fe *f, int i)
 void fe_hint_family(fe *f)
 {
     nnc_text *t = &f->mismatch.lines;
-    const struct family *is = find(in_file, f, nnc_tensors_count(f->st)),
-                        *want = find(in_model, f, (int)f->n_weight);
+    const sign in = find(in_file, f, nnc_tensors_count(f->st)),
+               out = find(in_model, f, (int)f->n_weight);
+    const struct family *is = in.of, *want = out.of;
     if (!is || (size_t)(f->mismatch.missing + f->mismatch.wrong) * 4 < f->n_weight)
         return;
     const bool same = want && !strcmp(is->family, want->family);
-    nnc_printf(t, "\n  the file's names are those of %s in %s (`%s`)", is->family, is->library,
-        is->tensor);
-    if (same && (is == want || f->timm.used))
+    const int prefix = (int)(strlen(in.name) - strlen(is->tensor));
+    nnc_printf(
+        t, "\n  the file's names are those of %s in %s (`%s`)", is->family, is->library, in.name);
+    if (is == want && prefix && !strcmp(out.name, want->tensor))
+        nnc_printf(t, ", as the model's, with `%.*s` before them: --rename='%.*s*=*' takes it away",
+            prefix, in.name, prefix, in.name);
+    else if (same && (is == want || f->timm.used))
         nnc_puts(t, ", as the model's: its size is another; set the model's args, or take another "
                     "model file");
     else if (is->model)

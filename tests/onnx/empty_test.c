@@ -69,7 +69,7 @@ TEST(results_of_nothing)
         "empty \"n\" f32 0 3 2 2");
 }
 
-/* The same of a batch's statistics, a range and a centre; a padding value that only the run knows. */
+/* Statistics of a batch without elements, its range, its centre; a padding value that only the run knows. */
 TEST(numbers_of_nothing)
 {
     om m = {.opset = 18};
