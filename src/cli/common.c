@@ -136,8 +136,8 @@ static nnc_status open_forward(const options *o, work *w, nnc_sink *sink)
     }
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_open_options with = o->model;
-    if (!with.input)
-        NNC_TRY(nnc_given_inputs(&o->compare, &a, &with.input, &with.n_input, sink));
+    if (!with.value)
+        NNC_TRY(nnc_given_inputs(&o->compare, &a, &with.value, &with.n_value, sink));
     w->model = nnc_model_open(o->file[0], &with, sink);
     if (w->model && w->model->head && o->verbose) {
         print_warnings(sink);

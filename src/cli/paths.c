@@ -78,9 +78,9 @@ static bool has_word(const char *words, const char *word)
 /* Rejects the ending of another format, for which a program that opens the file would take it. */
 static nnc_status check_ending(const named *out, nnc_sink *sink)
 {
-    static const char known[] = "bmp csv dot eps gif gz html jpeg jpg json nnc npy npz onnx pdf "
-                                "png ps safetensors svg webp "
-                                "xml zip";
+    static const char known[] =
+        "bmp csv cu cubin dot eps gif gz html jpeg jpg json ll nnc npy npz onnx pdf png ps ptx "
+        "s safetensors svg webp xml zip";
     const char *slash = strrchr(out->path, '/'), *dot = strrchr(slash ? slash : out->path, '.');
     if (!out->formats || !dot || !dot[1] || !has_word(known, dot + 1) ||
         has_word(out->formats, dot + 1))
@@ -89,6 +89,19 @@ static nnc_status check_ending(const named *out, nnc_sink *sink)
     return nnc_fail0(sink, NNC_E_USAGE, "%s writes no %s files: end the name of %s in .%.*s%s%s",
         out->flag, dot, out->path, (int)strcspn(out->formats, " "), out->formats,
         second ? " or ." : "", second ? second + 1 : "");
+}
+
+/* Endings of what --emit=STAGE writes; NULL: no such stage. */
+static const char *emits(const char *stage)
+{
+    static const char *const of[][2] = {{"graph", "txt nnc"}, {"kernels", "txt nnc"},
+        {"plan", "txt nnc"}, {"dot", "dot"}, {"svg", "svg"}, {"onnx", "onnx"}, {"remarks", "json"},
+        {"llvm", "ll txt"}, {"asm", "s txt"}, {"cuda", "cu txt"}, {"ptx", "ptx txt"},
+        {"cubin", "cubin"}};
+    for (size_t i = 0; i < NNC_COUNT(of); i++)
+        if (!strcmp(of[i][0], stage))
+            return of[i][1];
+    return NULL;
 }
 
 static nnc_status check_output(const named *in, int n_in, const named *out, int k, nnc_sink *sink)
@@ -115,10 +128,9 @@ nnc_status check_paths(options *o, nnc_sink *sink)
         {"--data", o->train.data.path, NULL}, {"--labels", o->train.data.labels, NULL},
         {"--validation-data", o->train.data.validation_path, NULL},
         {"--validation-labels", o->train.data.validation_labels, NULL}};
-    const char *const emitted = !o->n_file                          ? "json" /* nnc calibrate */
-                                : !o->emit                          ? "nnc"
-                                : has_word("svg dot onnx", o->emit) ? o->emit
-                                                                    : NULL;
+    const char *const emitted = !o->n_file ? "json" /* nnc calibrate */
+                                : !o->emit ? "nnc"
+                                           : emits(o->emit);
     const named writes[] = {{"--svg", o->svg, "svg"}, {"--svg", o->partition.svg, "svg"},
         {"--trace", o->trace, "json svg"}, {"--trace", o->partition.trace, "json svg"},
         {"--dot", o->partition.dot, "dot svg"}, {"-o", o->out, emitted},

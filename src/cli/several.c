@@ -79,17 +79,18 @@ static nnc_status own_inputs(
     const several *s, int k, const options *o, options *with, nnc_sink *sink)
 {
     nnc_arena *a = (nnc_arena *)&s->a;
-    const char *const *all;
+    const nnc_shape *all;
     int n;
     NNC_TRY(nnc_given_inputs(&o->compare, a, &all, &n, sink));
-    const char **own = ARENA_NEW(a, const char *, n + 1);
+    nnc_shape *own = ARENA_NEW(a, nnc_shape, n + 1);
     NNC_NEED(own, sink);
-    with->model.input = own;
-    with->model.n_input = 0;
+    with->model.value = own;
+    with->model.n_value = 0;
     for (int i = 0; i < n; i++) {
-        const char *name = own_part(all[i], s->name[k]);
-        if (name)
-            own[with->model.n_input++] = name;
+        nnc_shape v = all[i];
+        v.name = own_part(all[i].name, s->name[k]);
+        if (v.name)
+            own[with->model.n_value++] = v;
     }
     return NNC_OK;
 }

@@ -53,6 +53,9 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
     options with = *o;
     nnc_train_options *t = &with.train;
     with.model.trains = true;
+    if (!o->model.n_shape) /* pictures may be cropped to the shapes that are given */
+        NNC_TRY(
+            nnc_given_rows(o->train.data.path, &a, &with.model.value, &with.model.n_value, sink));
     NNC_TRY(open_model(&with, w, sink));
     print_warnings(sink);
     NNC_TRY(nnc_train_read(w->model, t, &a, sink));

@@ -289,6 +289,8 @@ nnc_status fe_timm_open(fe_timm *t, const nnc_tensors *st, nnc_arena *a, nnc_sin
 const nnc_tensor_entry *fe_timm_find(fe_timm *t, const char *name);
 /* Adds a note if such tensors were found. */
 void fe_timm_say(const fe_timm *t, const char *file, nnc_sink *sink);
+/* family.c: appends to f->mismatch which library's model the file's names belong to, if many weights do not match. */
+void fe_hint_family(fe *f);
 nnc_status fe_weights_close(fe *f, bool ok);
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 

@@ -283,8 +283,8 @@ static bool all_begin_with(const fe *f, const char *prefix, int n)
     return ok;
 }
 
-/* Wrappers put a prefix before all names: DataParallel "module.", torch.compile "_orig_mod.". */
-static void hint_prefix(fe *f)
+/* Wrappers put a prefix before all names: DataParallel "module.", torch.compile "_orig_mod.". False: there is none. */
+static bool hint_prefix(fe *f)
 {
     const char *first = f->n_weight ? f->weight[0].name : NULL;
     for (int i = 0; first && i < nnc_tensors_count(f->st); i++) {
@@ -294,9 +294,10 @@ static void hint_prefix(fe *f)
             nnc_printf(&f->mismatch.lines,
                 "\n  all names begin with `%.*s` in the file: --rename='%.*s*=*' takes it away", n,
                 name, n, name);
-            return;
+            return true;
         }
     }
+    return false;
 }
 
 nnc_status fe_weights_close(fe *f, bool ok)
@@ -306,8 +307,8 @@ nnc_status fe_weights_close(fe *f, bool ok)
         if (f->o->classes)
             fe_forget_head(f->g, &f->mismatch);
         note_extra(f->st, f->st_used, &f->mismatch);
-        if (f->mismatch.missing)
-            hint_prefix(f);
+        if (!f->mismatch.missing || !hint_prefix(f))
+            fe_hint_family(f);
         if (f->mismatch.extra)
             nnc_puts(&f->mismatch.lines, "\n  --rename=NAME=- leaves a tensor of the file out");
         st = nnc_mismatch_report(&f->mismatch, f->o->weights, "weights", f->sink);

@@ -80,6 +80,35 @@ bool ox_ints(ox_build *b, const char *name, int most, int *n, int64_t *out)
 
 /* ---- constants ------------------------------------------------------------------------------- */
 
+/* Appends the names of the model's inputs that v is computed from. Returns their number. */
+static int put_sources(const ox_build *b, nnc_ref v, nnc_text *t)
+{
+    const nnc_graph *g = b->x->g;
+    int found = 0;
+    NNC_FREED bool *needed = nnc_calloc(g->n_node + 1, sizeof *needed);
+    if (needed)
+        needed[g->value[v].node] = true;
+    for (uint32_t i = needed ? g->value[v].node + 1 : 0; i-- > 0;) {
+        const nnc_node *n = &g->node[i];
+        for (int k = 0; needed[i] && k < n->n_in; k++)
+            needed[g->value[n->in[k]].node] = true;
+        if (needed[i] && n->op == OP_input)
+            nnc_printf(t, "%s`%.60s`", found++ ? ", " : "", g->value[n->out].name);
+    }
+    return found;
+}
+
+static bool refuse_data(ox_build *b, int i)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    const int n = put_sources(b, b->in[i].ref, &t);
+    return n ? ox_refuse(b,
+                   "the value of its input %d decides a shape, and is computed from the model's "
+                   "input%s %s: shapes are static; export the model with a constant there",
+                   i, n > 1 ? "s" : "", nnc_text_str(&t))
+             : ox_refuse(b, "the value of its input %d decides a shape, and is not a constant", i);
+}
+
 /* The numbers of input i; NULL with *n = 0: without elements. */
 static bool known(ox_build *b, int i, int most, int *n, const void **data)
 {
@@ -90,7 +119,7 @@ static bool known(ox_build *b, int i, int most, int *n, const void **data)
         return true;
     int64_t all = nnc_type_numel(ox_type(b, v->ref));
     if (!(*data = ox_known(b->x, v->ref)))
-        return ox_refuse(b, "the value of its input %d decides a shape, and is not a constant", i);
+        return refuse_data(b, i);
     if (all > most)
         return ox_wrong(
             b, "its input %d has %lld elements; expected at most %d", i, (long long)all, most);

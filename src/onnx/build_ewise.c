@@ -236,7 +236,7 @@ bool ox_celu(ox_build *b)
     nnc_ref x = ox_in(b, 0);
     double alpha = ox_float(b, "alpha", 1);
     nnc_ref e = ox_1(b, OP_expm1, ox_2n(b, OP_div, ox_2n(b, OP_min, x, 0), alpha));
-    return ox_give(b, ox_2(b, OP_add, ox_1(b, OP_relu, x), ox_2n(b, OP_mul, e, alpha)));
+    return ox_give(b, ox_select(b, ox_2n(b, OP_ge, x, 0), x, ox_2n(b, OP_mul, e, alpha)));
 }
 
 bool ox_thresholded_relu(ox_build *b)

@@ -309,7 +309,7 @@ static bool read_pads(ox_build *b, int rank, int64_t pads[2 * NNC_MAX_RANK])
 
 /* The result of an operand without elements, which has the padding's value, or no elements either; so has one from which all is cut off. */
 static bool pad_none(
-    ox_build *b, const nnc_type *t, const int64_t *pads, const char *mode, double value)
+    ox_build *b, const nnc_type *t, const int64_t *pads, const char *mode, nnc_ref value)
 {
     int64_t d[NNC_MAX_RANK];
     for (int i = 0; i < t->rank; i++)
@@ -319,7 +319,7 @@ static bool pad_none(
         return ox_none(b, 0, (nnc_dtype)t->dtype, t->rank, d);
     if (strcmp(mode, "constant") != 0)
         return ox_wrong(b, "%s of a tensor without elements", mode);
-    return ox_give(b, ox_broadcast(b, ox_num(b, (nnc_dtype)t->dtype, value), t->rank, d));
+    return ox_give(b, ox_broadcast(b, value, t->rank, d));
 }
 
 static bool pads_to_none(const nnc_type *t, const int64_t *pads)
@@ -369,14 +369,34 @@ static bool wrap(ox_build *b, nnc_ref x, const int64_t *pads)
     return ox_give(b, x);
 }
 
+/* Result 0: input 0 with these pads. fill: input 2, a value known only at run time, fills them; otherwise `value`. */
+static bool give_padded(ox_build *b, int64_t *pads, const char *mode, double value, bool fill)
+{
+    const nnc_type t = ox_shape_of(b, 0);
+    const bool constant = !strcmp(mode, "constant");
+    nnc_ref x = ox_in(b, 0), v = fill ? ox_reshape(b, ox_in(b, 2), 0, NULL) : NNC_NONE;
+    if (pads_to_none(&t, pads))
+        return pad_none(b, &t, pads, mode, fill ? v : ox_num(b, (nnc_dtype)t.dtype, value));
+    if (!crop(b, &x, pads))
+        return false;
+    if (!strcmp(mode, "wrap"))
+        return wrap(b, x, pads);
+    nnc_attr a[3] = {
+        nnc_av(AT_pads, 2 * t.rank, pads), nnc_aw(AT_mode, mode), nnc_af(AT_value, value)};
+    if (!fill)
+        return ox_give(b, ox_op(b, OP_pad, 1, &x, constant ? 3 : 2, a));
+    const nnc_type from = *ox_type(b, x);
+    nnc_ref in = ox_broadcast(b, ox_num(b, DT_bool, 1), t.rank, from.dim);
+    in = ox_op(b, OP_pad, 1, &in, 3, a);
+    return ox_give(b, ox_select(b, in, ox_op(b, OP_pad, 1, &x, 3, a), v));
+}
+
 /* Extents of some dimensions: larger ones are cut, smaller ones padded with 0, on both sides; the odd one at the end. */
 bool ox_center_crop_pad(ox_build *b)
 {
-    nnc_ref x = ox_in(b, 0);
-    const nnc_type t = *ox_type(b, x);
+    const nnc_type t = ox_shape_of(b, 0);
     int64_t want[NNC_MAX_RANK], axes[NNC_MAX_RANK], pads[2 * NNC_MAX_RANK] = {0};
     int n, n_axes, axis;
-    cut c;
     if (!ox_const_ints(b, 1, NNC_MAX_RANK, &n, want))
         return false;
     if (!ox_ints(b, "axes", NNC_MAX_RANK, &n_axes, axes))
@@ -384,53 +404,28 @@ bool ox_center_crop_pad(ox_build *b)
             axes[n_axes] = n_axes;
     if (b->x->status || n != n_axes)
         return !b->x->status && ox_wrong(b, "%d extents for %d dimensions", n, n_axes);
-    whole(&c, &t);
     for (int i = 0; i < n; i++) {
         if (!ox_axis(b, axes[i], t.rank, &axis))
             return false;
-        int64_t more = want[i] - t.dim[axis], less = nnc_max64(-more, 0);
-        if (want[i] < 1 || more > NNC_MAX_STEP)
+        const int64_t more = want[i] - t.dim[axis];
+        if (want[i] < 0 || more > NNC_MAX_STEP)
             return ox_wrong(b, "an extent is %lld", (long long)want[i]);
-        more = nnc_max64(more, 0);
-        c.start[axis] = less / 2;
-        c.count[axis] -= less;
         pads[axis] = more / 2;
         pads[axis + t.rank] = more - more / 2;
     }
-    x = apply(b, x, &c);
-    nnc_attr a = nnc_av(AT_pads, 2 * t.rank, pads);
-    return ox_give(b, ox_op(b, OP_pad, 1, &x, 1, &a));
+    return give_padded(b, pads, "constant", 0, false);
 }
 
 bool ox_pad(ox_build *b)
 {
-    const nnc_type t = ox_shape_of(b, 0);
-    nnc_ref x = ox_in(b, 0);
-    int rank = t.rank, n = 1;
+    int n = 1;
     int64_t pads[2 * NNC_MAX_RANK] = {0};
     double value = ox_float(b, "value", 0);
     const char *mode = ox_word(b, "mode", "constant");
-    const bool constant = !strcmp(mode, "constant"), of_data = constant && ox_is_data(b, 2);
-    if (ox_has(b, 2) && !of_data && constant && !ox_const_floats(b, 2, 1, &n, &value))
+    const bool constant = !strcmp(mode, "constant"), fill = constant && ox_is_data(b, 2);
+    if (ox_has(b, 2) && !fill && constant && !ox_const_floats(b, 2, 1, &n, &value))
         return false;
-    if (!read_pads(b, rank, pads))
-        return false;
-    if (pads_to_none(&t, pads))
-        return of_data ? ox_refuse(b, "data that fill a tensor without elements are unsupported")
-                       : pad_none(b, &t, pads, mode, value);
-    if (!crop(b, &x, pads))
-        return false;
-    if (!strcmp(mode, "wrap"))
-        return wrap(b, x, pads);
-    nnc_attr a[3] = {
-        nnc_av(AT_pads, 2 * rank, pads), nnc_aw(AT_mode, mode), nnc_af(AT_value, value)};
-    if (!of_data)
-        return ox_give(b, ox_op(b, OP_pad, 1, &x, constant ? 3 : 2, a));
-    const nnc_type from = *ox_type(b, x);
-    nnc_ref in = ox_broadcast(b, ox_num(b, DT_bool, 1), rank, from.dim),
-            v = ox_reshape(b, ox_in(b, 2), 0, NULL);
-    in = ox_op(b, OP_pad, 1, &in, 3, a);
-    return ox_give(b, ox_select(b, in, ox_op(b, OP_pad, 1, &x, 3, a), v));
+    return read_pads(b, ox_shape_of(b, 0).rank, pads) && give_padded(b, pads, mode, value, fill);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */

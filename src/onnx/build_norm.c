@@ -1,5 +1,6 @@
 /* onnx/build_norm.c -- normalisations. */
 #include "onnx/internal.h"
+#include <math.h>
 
 /* "epsilon", which the IR's ops take within [0, 1]. */
 static nnc_attr eps(ox_build *b)
@@ -33,17 +34,29 @@ static bool by_batch(ox_build *b, nnc_ref v[5])
     return true;
 }
 
+/* A batch without elements has no mean and no variance. */
+static bool of_nothing(ox_build *b, const nnc_type *x)
+{
+    for (int i = 1; i < b->n_out; i++)
+        if (ox_wants(b, i) &&
+            !ox_set(b, i, ox_broadcast(b, ox_num(b, (nnc_dtype)x->dtype, NAN), 1, &x->dim[1])))
+            return false;
+    return ox_none(b, 0, (nnc_dtype)x->dtype, x->rank, x->dim);
+}
+
 bool ox_batchnorm(ox_build *b)
 {
     nnc_attr a = eps(b);
     nnc_ref v[5];
+    const nnc_type x = ox_shape_of(b, 0);
     if (b->opset < 7 && !ox_int(b, "is_test", 0))
         return ox_refuse(b, "training is unsupported");
     if (!ox_int(b, "spatial", 1))
         return ox_refuse(b, "spatial=0 is unsupported");
+    if (ox_any_0(x.rank, x.dim))
+        return x.rank > 1 && x.dim[1] ? of_nothing(b, &x) : ox_empty_results(b);
     for (int i = 0; i < 5; i++)
         v[i] = ox_to(b, ox_in(b, i), ox_dt(b, ox_in(b, 0)));
-    const nnc_type x = *ox_type(b, v[0]);
     if (x.rank == 1) /* a batch of one channel */
         v[0] = ox_reshape(b, v[0], 2, (int64_t[]){x.dim[0], 1});
     const bool train = ox_int(b, "training_mode", 0) || (b->opset < 14 && b->n_out > 1);
@@ -68,9 +81,11 @@ bool ox_instancenorm(ox_build *b)
     return groupnorm(b, x->dim[1], ox_in(b, 1), ox_in(b, 2));
 }
 
-/* Until opset 20 scale and bias are of groups: each is repeated for the channels of its group. */
+/* Until opset 20 scale and bias are of groups: each is repeated for the channels of its group. A single one is for all channels. */
 static nnc_ref per_channel(ox_build *b, nnc_ref v, int64_t groups, int64_t channels)
 {
+    if (v != NNC_NONE && nnc_type_numel(ox_type(b, v)) == 1)
+        return ox_broadcast(b, ox_reshape(b, v, 0, NULL), 1, &channels);
     if (b->opset >= 21 || channels % groups)
         return v;
     nnc_ref r = ox_reshape(b, v, 2, (int64_t[]){groups, 1});

@@ -116,6 +116,10 @@ void ox_to_u8(ox_build *b, nnc_ref x, nnc_ref out[3])
 bool ox_dynamic_quantize(ox_build *b)
 {
     nnc_ref v[3];
+    const nnc_type t = ox_shape_of(b, 0);
+    if (ox_any_0(t.rank, t.dim)) /* as zeros */
+        return ox_none(b, 0, DT_u8, t.rank, t.dim) && ox_set(b, 1, ox_num(b, DT_f32, 1)) &&
+               ox_set(b, 2, ox_num(b, DT_u8, 0));
     ox_to_u8(b, ox_in(b, 0), v);
     return ox_give(b, v[0]) && ox_set(b, 1, v[1]) && ox_set(b, 2, v[2]);
 }

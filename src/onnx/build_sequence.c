@@ -64,20 +64,33 @@ bool ox_sequence_length(ox_build *b)
     return ox_give(b, ox_num(b, DT_i64, b->in[0].n_item));
 }
 
+static void drop_dim(nnc_type *t, int axis)
+{
+    t->rank--;
+    memmove(t->dim + axis, t->dim + axis + 1, (size_t)(t->rank - axis) * sizeof *t->dim);
+}
+
+static ox_value empty_of(const nnc_type *t)
+{
+    ox_value v = {
+        .state = OX_empty, .ref = NNC_NONE, .dtype = (nnc_dtype)t->dtype, .rank = t->rank};
+    memcpy(v.dim, t->dim, sizeof v.dim);
+    return v;
+}
+
 /* x without dimension `axis`, of extent 1. */
 static nnc_ref without(ox_build *b, nnc_ref x, int axis)
 {
     if (x == NNC_NONE)
         return x;
     nnc_type t = *ox_type(b, x);
-    t.rank--;
-    memmove(t.dim + axis, t.dim + axis + 1, (size_t)(t.rank - axis) * sizeof *t.dim);
+    drop_dim(&t, axis);
     return ox_reshape(b, x, t.rank, t.dim);
 }
 
 bool ox_split_to_sequence(ox_build *b)
 {
-    const nnc_type t = *ox_type(b, ox_in(b, 0));
+    const nnc_type t = ox_shape_of(b, 0);
     const bool keep = ox_has(b, 1) || ox_int(b, "keepdims", 1) != 0;
     const uint32_t first = b->x->g->n_node;
     int64_t size[OX_MAX_OPERANDS] = {1}, end = 0;
@@ -93,18 +106,27 @@ bool ox_split_to_sequence(ox_build *b)
         n = (int)nnc_ceildiv(t.dim[axis], size[0]);
         for (int i = 1; i < n; i++)
             size[i] = size[0];
-        size[n - 1] = t.dim[axis] - (n - 1) * size[0];
+        if (n)
+            size[n - 1] = t.dim[axis] - (n - 1) * size[0];
     }
     ox_value *v = new_list(b, n);
     for (int i = 0; v && i < n; i++) {
-        if (size[i] < 1 || size[i] > t.dim[axis] - end)
+        nnc_type of = t;
+        of.dim[axis] = size[i];
+        if (size[i] < 0 || size[i] > t.dim[axis] - end)
             return ox_wrong(b, "part %d has %lld rows", i, (long long)size[i]);
-        nnc_ref r = ox_slice(b, ox_in(b, 0), axis, end, end + size[i]);
+        end += size[i];
+        if (ox_any_0(of.rank, of.dim)) {
+            if (!keep)
+                drop_dim(&of, axis);
+            v[i] = empty_of(&of);
+            continue;
+        }
+        nnc_ref r = ox_slice(b, ox_in(b, 0), axis, end - size[i], end);
         r = keep ? r : without(b, r, axis);
         if (r == NNC_NONE)
             return false;
         v[i] = (ox_value){.state = OX_here, .ref = r, .dtype = (nnc_dtype)t.dtype};
-        end += size[i];
     }
     if (v && end != t.dim[axis])
         return ox_wrong(
@@ -117,20 +139,30 @@ bool ox_concat_from_sequence(ox_build *b)
     const bool new_axis = ox_int(b, "new_axis", 0) != 0;
     const int n = b->in[0].n_item;
     nnc_ref *v = ARENA_NEW(&b->x->a, nnc_ref, n + 1);
-    int axis;
+    int axis, here = 0;
+    int64_t rows = 0;
     if (!v)
         return ox_nomem(b->x);
-    for (int i = 0; i < n; i++)
-        if (b->in[0].item[i].state != OX_here)
-            return ox_refuse(b, "tensors without elements are unsupported");
     if (n == 0)
         return ox_wrong(b, "its sequence is empty");
-    const int rank = ox_type(b, b->in[0].item[0].ref)->rank + new_axis;
-    if (!ox_axis(b, ox_int(b, "axis", 0), rank, &axis))
+    nnc_type t = ox_type_of(b, &b->in[0].item[0]);
+    if (!ox_axis(b, ox_int(b, "axis", 0), t.rank + new_axis, &axis))
         return false;
-    for (int i = 0; i < n; i++) {
-        v[i] = b->in[0].item[i].ref;
-        v[i] = new_axis ? ox_add_dim(b, v[i], axis) : v[i];
+    for (int i = 0; i < n;
+         i++) { /* those without elements add none, or the result has none either */
+        const ox_value *item = &b->in[0].item[i];
+        const nnc_type of = ox_type_of(b, item);
+        rows += new_axis || of.rank <= axis ? 1 : of.dim[axis];
+        if (item->state != OX_here)
+            continue;
+        v[here] = item->ref;
+        v[here] = new_axis ? ox_add_dim(b, v[here], axis) : v[here];
+        here++;
     }
-    return ox_give(b, ox_joined(b, n, v, axis));
+    if (here)
+        return ox_give(b, ox_joined(b, here, v, axis));
+    if (new_axis)
+        memmove(t.dim + axis + 1, t.dim + axis, (size_t)(t.rank++ - axis) * sizeof *t.dim);
+    t.dim[axis] = rows;
+    return ox_none(b, 0, (nnc_dtype)t.dtype, t.rank, t.dim);
 }

@@ -503,20 +503,28 @@ static int64_t param_dim(const params *p, const char *name)
     return -1;
 }
 
+/* Do these extents agree where both are known? */
+static bool agree(int rank, const int64_t *dim, int rank2, const int64_t *dim2)
+{
+    bool ok = rank < 0 || rank2 < 0 || rank == rank2;
+    for (int i = 0; ok && i < rank && i < rank2; i++)
+        ok = dim[i] < 0 || dim2[i] < 0 || dim[i] == dim2[i];
+    return ok;
+}
+
 /* Fits the shape that the user gave to the one that the model states. */
 static bool fit_shape(ox *x, ox_port *p, int rank, const int64_t *dim, params *names)
 {
-    bool fits = p->rank < 0 || p->rank == rank;
-    for (int i = 0; fits && p->rank >= 0 && i < rank; i++)
-        fits = p->dim[i] < 0 || p->dim[i] == dim[i];
-    if (!fits)
+    if (!agree(p->rank, p->dim, rank, dim))
         return damaged(x, "input `%.60s` has the shape %s, which %s does not fit", p->name,
             dims_text(x, p->rank, p->dim), dims_text(x, rank, dim));
     for (int i = 0; p->rank >= 0 && i < rank; i++)
-        if (p->param[i] && !bind_param(x, names, p->param[i], dim[i], p->name))
+        if (dim[i] >= 0 && p->param[i] && !bind_param(x, names, p->param[i], dim[i], p->name))
             return false;
+    for (int i = 0; i < rank; i++)
+        if (p->rank < 0 || dim[i] >= 0)
+            p->dim[i] = dim[i];
     p->rank = rank;
-    memcpy(p->dim, dim, (size_t)rank * sizeof *dim);
     return true;
 }
 
@@ -592,13 +600,39 @@ static bool add_input(
     return v.ref == NNC_NONE ? ox_stop(x, x->g->status) : ox_define(x, s, p->name, v);
 }
 
+/* The shape that the user gave, or the one of the value's file where the model leaves extents open. */
+static bool fit_given(ox *x, ox_port *p, params *names)
+{
+    const nnc_shape *shape = shape_of(x->o->shape, x->o->n_shape, p->name);
+    const nnc_shape *file = shape_of(x->o->input, x->o->n_input, p->name);
+    bool open = p->rank < 0;
+    for (int i = 0; i < p->rank; i++)
+        open = open || p->dim[i] < 0;
+    if (file && file->why && open && !shape)
+        return damaged(x, "input `%.60s` in %s: %s", p->name, file->file, file->why);
+    if (file && file->rank < 0)
+        file = NULL;
+    if (shape && file && !agree(shape->rank, shape->dim, file->rank, file->dim))
+        return ox_stop(x, nnc_fail(x->sink, NNC_E_USAGE, (nnc_loc){.file = x->file},
+                              "input `%.60s` is %s by --shapes, and %s in %s", p->name,
+                              dims_text(x, shape->rank, shape->dim),
+                              dims_text(x, file->rank, file->dim), file->file));
+    if (shape)
+        return fit_shape(x, p, shape->rank, shape->dim, names);
+    if (!file || !open) /* a file that does not fit is refused with its type when it is read */
+        return true;
+    if (!agree(p->rank, p->dim, file->rank, file->dim))
+        return damaged(x, "input `%.60s` has the shape %s, which %s in %s does not fit", p->name,
+            dims_text(x, p->rank, p->dim), dims_text(x, file->rank, file->dim), file->file);
+    return fit_shape(x, p, file->rank, file->dim, names);
+}
+
 /* Is it an input with a default, an initializer, that no value is given for? */
 static bool is_default(const ox *x, const ox_graph *g, const char *name)
 {
     const nnc_onnx_options *o = x->o;
-    for (int i = 0; i < o->n_given_input; i++)
-        if (!strcmp(o->given_input[i], name))
-            return false;
+    if (shape_of(o->input, o->n_input, name))
+        return false;
     if (shape_of(o->shape, o->n_shape, name) || shape_of(o->was, o->n_was, name))
         return false;
     for (size_t i = 0; i < g->n_init; i++)
@@ -639,12 +673,11 @@ static bool add_inputs(ox *x, ox_scope *s, ox_graph *g)
     if (!check_shapes(x, g) || (x->o->n_value && !mark_decisive(x, g, &marks, 0)))
         return false;
     for (size_t i = 0, v = 0; i < g->n_in; i++) {
-        const nnc_shape *shape = shape_of(x->o->shape, x->o->n_shape, g->in[i].name);
         if (is_default(x, g, g->in[i].name))
             continue;
         const nnc_tensor *value = (int)v < x->o->n_value ? &x->o->value[v] : NULL;
         v++;
-        if (shape && !fit_shape(x, &g->in[i], shape->rank, shape->dim, &names))
+        if (!fit_given(x, &g->in[i], &names))
             return false;
         if (value && !fit_shape(x, &g->in[i], value->type.rank, value->type.dim, &names))
             return false;

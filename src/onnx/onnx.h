@@ -11,8 +11,10 @@
 /* The extents of an input: --shapes=x:1x3x224x224. */
 typedef struct nnc_shape {
     const char *name;
-    int rank;
-    int64_t dim[NNC_MAX_RANK];
+    int rank; /* -1: unknown */
+    int64_t dim[NNC_MAX_RANK]; /* -1: unknown */
+    const char *file; /* the file that has them; NULL: --shapes */
+    const char *why; /* why the file's tensor cannot be read; NULL: it can */
 } nnc_shape;
 /* Reads "x:1x3x224x224"; "x:" or "x:scalar" is a scalar. The name is copied to `a`. */
 nnc_status nnc_shape_parse(const char *text, nnc_shape *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
@@ -20,10 +22,11 @@ nnc_status nnc_shape_parse(const char *text, nnc_shape *out, nnc_arena *a, nnc_s
 typedef struct nnc_onnx_options {
     const nnc_shape *shape; /* of inputs, by name */
     int n_shape;
-    /* Inputs that will get values. An input with a default (an initializer) becomes an input of the graph only if it is one of these, of
-     * `shape` or of `was`. Other names are ignored. */
-    const char *const *given_input;
-    int n_given_input;
+    /* Inputs that will get values, and the shapes of these values, for extents that the model and `shape` leave open. An input with a
+     * default (an initializer) becomes an input of the graph only if it is one of these, of `shape` or of `was`. Other names are
+     * ignored. */
+    const nnc_shape *input;
+    int n_input;
     /* Values of the first n_value inputs. They determine the shapes; inputs that decide a shape become constants. */
     const nnc_tensor *value;
     int n_value;

@@ -11,7 +11,8 @@ nnc_status nnc_read_open_options(
     nnc_set *set = ARENA_NEW(a, nnc_set, o->n_arg + 1);
     nnc_set_word *word = ARENA_NEW(a, nnc_set_word, o->n_arg + 1);
     nnc_shape *shape = ARENA_NEW(a, nnc_shape, o->n_shape + 1);
-    NNC_NEED(set && word && shape, sink);
+    nnc_shape *input = ARENA_NEW(a, nnc_shape, o->n_value + o->n_input + 1);
+    NNC_NEED(set && word && shape && input, sink);
     *f = (nnc_model_options){.set = set,
         .word = word,
         .seed = o->seed,
@@ -24,8 +25,8 @@ nnc_status nnc_read_open_options(
         .n_rename = o->n_rename,
         .onnx = {.shape = shape,
             .n_shape = o->n_shape,
-            .given_input = o->input,
-            .n_given_input = o->n_input,
+            .input = input,
+            .n_input = o->n_value + o->n_input,
             .coverage = o->coverage}};
     for (int i = 0; i < o->n_arg; i++) {
         char *end;
@@ -36,6 +37,9 @@ nnc_status nnc_read_open_options(
         else
             word[f->n_word++] = (nnc_set_word){o->arg[i].name, o->arg[i].value};
     }
+    for (int i = 0; i < o->n_value + o->n_input; i++)
+        input[i] = i < o->n_value ? o->value[i]
+                                  : (nnc_shape){.name = o->input[i - o->n_value], .rank = -1};
     for (int i = 0; i < o->n_shape; i++)
         NNC_TRY(nnc_shape_parse(o->shape[i], &shape[i], a, sink));
     return NNC_OK;

@@ -51,6 +51,8 @@ struct nnc_open_options {
     int n_shape;
     const char *const *input; /* ONNX inputs with a default that will get values */
     int n_input;
+    const nnc_shape *value; /* ONNX inputs that will get values of these shapes (nnc_given_inputs) */
+    int n_value;
     nnc_text *coverage; /* ONNX: gets the list of operators that the model uses; NULL: no list */
 };
 
@@ -155,10 +157,13 @@ bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
  * tensor for all, a file that holds the weights, or a refusal of the system. */
 nnc_status nnc_artifact_check_output(const nnc_artifact *a, const char *file, bool all, nnc_sink *sink) NNC_MUST;
 
-/* Lists, in `a`, the inputs that o gives values for: those of its files of single inputs, and the tensors of its file of all inputs. An
- * unreadable file is reported when it is used. */
+/* Lists, in `a`, the inputs that o gives values for, with their shapes where the file says them: those of its files of single inputs, and
+ * the tensors of its file of all inputs. Files that can be read only once (pipes) are not opened. */
 nnc_status nnc_given_inputs(
-    const nnc_compare_options *o, nnc_arena *a, const char *const **name, int *n, nnc_sink *sink) NNC_MUST;
+    const nnc_compare_options *o, nnc_arena *a, const nnc_shape **out, int *n, nnc_sink *sink) NNC_MUST;
+/* The same for a file of samples, whose first dimension is not the inputs'. A file of a format without names gives nothing. */
+nnc_status nnc_given_rows(
+    const char *file, nnc_arena *a, const nnc_shape **out, int *n, nnc_sink *sink) NNC_MUST;
 /* Makes row-major data of all inputs, from the files that o names or generated from the seed. The caller frees each with nnc_free.
  * Missing or superfluous tensors, and those of another type, are one error. */
 nnc_status nnc_artifact_make_inputs(const nnc_artifact *a, const nnc_compare_options *o,

@@ -59,25 +59,36 @@ static nnc_status read_one(const nnc_tensors *t, const nnc_tensor_entry *e, cons
     return NNC_OK;
 }
 
-/* FILE, or FILE:TENSOR: a tensor of another name. */
+/* FILE, or FILE:TENSOR: a tensor of another name. Returns FILE, in path[] where it is followed by one. */
+static const char *split_file(const char *file, char path[PATH_MAX], const char **tensor)
+{
+    *tensor = NULL;
+    for (const char *c = file; !nnc_file_exists(file) && (c = strchr(c, ':')) != NULL; c++)
+        if (c - file < PATH_MAX) {
+            snprintf(path, PATH_MAX, "%.*s", (int)(c - file), file);
+            *tensor = c + 1;
+            if (nnc_file_exists(path))
+                break;
+        }
+    return *tensor ? path : file;
+}
+
+/* The tensor of a file for input `name` alone; NULL: none. */
+static const nnc_tensor_entry *pick_own(const nnc_tensors *t, const char *tensor, const char *name)
+{
+    const nnc_tensor_entry *e = tensor ? nnc_tensors_find(t, tensor) : pick(t, name);
+    return e || tensor || nnc_tensors_count(t) != 1 ? e : nnc_tensors_at(t, 0);
+}
+
 static nnc_status read_file(const char *file, const char *name, const nnc_type *want,
     nnc_mismatch *m, void **data, nnc_sink *sink)
 {
     nnc_tensors *t;
     char path[PATH_MAX];
-    const char *tensor = NULL;
-    for (const char *c = file; !nnc_file_exists(file) && (c = strchr(c, ':')) != NULL; c++)
-        if ((size_t)(c - file) < sizeof path) {
-            snprintf(path, sizeof path, "%.*s", (int)(c - file), file);
-            tensor = c + 1;
-            if (nnc_file_exists(path))
-                break;
-        }
-    file = tensor ? path : file;
+    const char *tensor;
+    file = split_file(file, path, &tensor);
     NNC_TRY(nnc_tensors_open(file, want, &t, sink));
-    const nnc_tensor_entry *e = tensor ? nnc_tensors_find(t, tensor) : pick(t, name);
-    if (!tensor && !e && nnc_tensors_count(t) == 1)
-        e = nnc_tensors_at(t, 0);
+    const nnc_tensor_entry *e = pick_own(t, tensor, name);
     NNC_LOCAL(nnc_text) where = {0};
     nnc_printf(&where, ", in %s%s%s", file, tensor ? ":" : "", tensor ? tensor : "");
     nnc_status st = read_one(t, e, name, nnc_text_str(&where), want, m, data, sink);
@@ -213,26 +224,87 @@ static nnc_status open_and_make(inputs *x, nnc_sink *sink)
     return st;
 }
 
-nnc_status nnc_given_inputs(
-    const nnc_compare_options *o, nnc_arena *a, const char *const **name, int *n, nnc_sink *sink)
+/* *out: the file's tensors; NULL: it has no list, or can be read only once. */
+static nnc_status open_list(const char *file, nnc_tensors **out, nnc_sink *sink)
 {
-    nnc_tensors *all = NULL;
+    char c;
+    const bool once = !strcmp(file, "-") || (nnc_file_exists(file) && !nnc_file_start(file, &c, 1));
+    *out = NULL;
+    return once || nnc_tensors_raw(file) ? NNC_OK : nnc_tensors_open(file, NULL, out, sink);
+}
+
+/* Appends the shape of input `name`, whose values are e. why: their file cannot be read. */
+static nnc_status add_shape(nnc_shape *s, int *n, const char *name, const nnc_tensor_entry *e,
+    const char *why, const char *file, nnc_arena *a, nnc_sink *sink)
+{
+    nnc_shape *v = &s[(*n)++];
+    *v = (nnc_shape){.name = nnc_arena_strdup(a, name), .rank = -1, .file = file};
+    NNC_NEED(v->name, sink);
+    if (why)
+        NNC_NEED(v->why = nnc_arena_strdup(a, why), sink);
+    if (e && (!e->why || nnc_type_numel(&e->type) == 0)) {
+        v->rank = e->type.rank;
+        memcpy(v->dim, e->type.dim, sizeof v->dim);
+    } else if (e) {
+        NNC_NEED(v->why = nnc_arena_strdup(a, e->why), sink);
+    }
+    return NNC_OK;
+}
+
+/* Appends the shape of an input with a file of its own. */
+static nnc_status add_own(nnc_shape *s, int *n, const nnc_arg *input, nnc_arena *a, nnc_sink *sink)
+{
+    nnc_tensors *t = NULL;
+    char path[PATH_MAX];
+    const char *tensor;
+    nnc_tensor_entry empty = {0};
+    if (nnc_npy_is_empty(input->value, &empty.type))
+        return add_shape(s, n, input->name, &empty, NULL, input->value, a, sink);
     nnc_sink *quiet = nnc_sink_create();
     NNC_NEED(quiet, sink);
-    if (o->inputs && nnc_tensors_open(o->inputs, NULL, &all, quiet))
-        all = NULL;
+    const nnc_status failed = open_list(split_file(input->value, path, &tensor), &t, quiet);
+    const char *why = failed && nnc_sink_at(quiet, 0) ? nnc_sink_at(quiet, 0)->message : NULL;
+    const nnc_status st = add_shape(
+        s, n, input->name, t ? pick_own(t, tensor, input->name) : NULL, why, input->value, a, sink);
     nnc_sink_destroy(quiet);
-    const int n_all = all ? nnc_tensors_count(all) : 0;
-    const char **of = ARENA_NEW(a, const char *, o->n_input + n_all + 1);
-    bool ok = of != NULL;
+    nnc_tensors_close(t);
+    return st;
+}
+
+nnc_status nnc_given_inputs(
+    const nnc_compare_options *o, nnc_arena *a, const nnc_shape **out, int *n, nnc_sink *sink)
+{
+    nnc_tensors *all = NULL;
     *n = 0;
-    for (int k = 0; ok && k < o->n_input; k++)
-        of[(*n)++] = o->input[k].name;
-    for (int k = 0; ok && k < n_all; k++)
-        ok = (of[(*n)++] = nnc_arena_strdup(a, nnc_tensors_at(all, k)->name)) != NULL;
+    if (o->inputs)
+        NNC_TRY(open_list(o->inputs, &all, sink));
+    const int n_all = all ? nnc_tensors_count(all) : 0;
+    nnc_shape *s = ARENA_NEW(a, nnc_shape, o->n_input + n_all + 1);
+    nnc_status st = s ? NNC_OK : nnc_nomem(sink);
+    *out = s;
+    for (int k = 0; !st && k < o->n_input; k++)
+        st = add_own(s, n, &o->input[k], a, sink);
+    for (int k = 0; !st && k < n_all; k++) {
+        const nnc_tensor_entry *e = nnc_tensors_at(all, k);
+        if (!file_of(o, e->name))
+            st = add_shape(s, n, e->name, e, NULL, o->inputs, a, sink);
+    }
     nnc_tensors_close(all);
-    *name = of;
-    return ok ? NNC_OK : nnc_nomem(sink);
+    return st;
+}
+
+nnc_status nnc_given_rows(
+    const char *file, nnc_arena *a, const nnc_shape **out, int *n, nnc_sink *sink)
+{
+    const nnc_compare_options of = {.inputs = file};
+    *out = NULL;
+    *n = 0;
+    if (!file || !nnc_tensors_named(file) || !nnc_file_exists(file))
+        return NNC_OK;
+    NNC_TRY(nnc_given_inputs(&of, a, out, n, sink));
+    for (int i = 0; i < *n; i++)
+        ((nnc_shape *)*out)[i].dim[0] = -1; /* in the arena */
+    return NNC_OK;
 }
 
 nnc_status nnc_artifact_make_inputs(
@@ -263,7 +335,7 @@ nnc_status nnc_artifact_check_names(
     for (int k = 0; k < n; k++) {
         NNC_LOCAL(nnc_text) t = {0};
         /* an input without elements is not in the graph: no op reads it */
-        bool known = !outputs && nnc_npy_is_empty(arg[k].value);
+        bool known = !outputs && nnc_npy_is_empty(arg[k].value, NULL);
         for (uint32_t i = 0; outputs && i < a->graph->n_empty; i++)
             known |= !strcmp(a->graph->empty[i].name, arg[k].name);
         for (int i = 0; i < n_name; i++) {

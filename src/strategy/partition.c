@@ -138,6 +138,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
             "the links are those of --hardware=%s: leave --link-gbs and --link-us out",
             e->cluster->file);
     NNC_TRY(check_chunks(o, training != NULL, sink));
+    NNC_TRY(nnc_partition_check(o, m, training != NULL, sink));
     if (o->simulate && !e->cluster)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--simulate runs plans on described hardware: give its file, as in "
@@ -203,6 +204,7 @@ nnc_status nnc_partition_place(nnc_env *e, const nnc_model *m, const nnc_trainin
         return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=%s on devices of several kinds: say which layers are where, with --place",
             name);
+    NNC_TRY(nnc_partition_check(&one, m, training != NULL, sink));
     NNC_TRY(nnc_partition_measure(e, m, training, &one, &of, &a, sink));
     nnc_partition_table t = {
         .m = &of, .o = &one, .target = &e->target[0], .devices = devices, .micro = o->micro};

@@ -225,6 +225,13 @@ static const char *place_of(const nnc_partition_table *t, const nnc_partition_ro
     return placed == t->m->n_layer ? text : NULL; /* otherwise a layer is on several devices */
 }
 
+nnc_status nnc_refuse_dot(nnc_sink *sink)
+{
+    return nnc_fail0(sink, NNC_E_USAGE,
+        "--dot draws the graph of one strategy that puts each layer on one device: name it, as in "
+        "--strategy=sequential");
+}
+
 static nnc_status write_graph(
     nnc_env *e, const nnc_model *m, const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
 {
@@ -238,9 +245,7 @@ static nnc_status write_graph(
     const char *place = n == 1 ? place_of(t, only, a) : NULL;
     const bool manual = n == 1 && only->id == NNC_STRATEGY_manual; /* m is placed already */
     if (n != 1 || (!place && !manual))
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--dot draws the graph of one strategy that puts each layer on one device: name it, as "
-            "in --strategy=sequential");
+        return nnc_refuse_dot(sink);
     nnc_graph *g = nnc_graph_clone(m, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);

@@ -658,6 +658,35 @@ static nnc_status add_row(rows *r, nnc_strategy s)
     return NNC_OK;
 }
 
+/* Is a row of each strategy of the mode wanted? */
+static bool wants_all(const nnc_partition_options *o)
+{
+    bool all = !o->n_strategy;
+    for (int i = 0; i < o->n_strategy; i++)
+        all = all || !strcmp(o->strategy[i], "all");
+    return all;
+}
+
+nnc_status nnc_partition_check(
+    const nnc_partition_options *o, const nnc_model *m, bool step, nnc_sink *sink)
+{
+    const bool all = wants_all(o);
+    if (nnc_option_or(o->link_gbs, NNC_LINK_GBS) * 1e9 < 1)
+        return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
+    for (int i = 0; i < o->n_strategy; i++) {
+        const nnc_strategy s = nnc_strategy_named(o->strategy[i]);
+        const bool known = s < NNC_STRATEGY__COUNT && has_row(s);
+        if (!known && strcmp(o->strategy[i], "all") != 0)
+            return nnc_unknown_strategy(o->strategy[i], has_row, true, sink);
+        if (o->n_strategy == 1 && !all && !in_mode(s, step))
+            return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s %s", o->strategy[i],
+                step ? "is for inference: leave --mode=step out"
+                     : "is for training: it needs --mode=step");
+    }
+    return o->dot && (all || o->n_strategy != 1) && !nnc_is_placed(m) ? nnc_refuse_dot(sink)
+                                                                      : NNC_OK;
+}
+
 nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
 {
     const nnc_partition_options *o = t->o;
@@ -679,26 +708,14 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         .flat = &flat,
         .slowdown = (int)lround(1000 * slowdown),
         .capacity = nnc_partition_capacity(t)};
-    bool all = !o->n_strategy;
+    const bool all = wants_all(o);
     if (flat.bytes_per_s < 1)
         return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
     NNC_TRY(row_make_links(&r));
-    for (int i = 0; i < o->n_strategy; i++)
-        all = all || !strcmp(o->strategy[i], "all");
     t->row = ARENA_NEW(a, nnc_partition_row, NNC_STRATEGY__COUNT + o->n_strategy);
     NNC_NEED(t->row, sink);
-    for (int i = 0; i < o->n_strategy; i++) {
-        const nnc_strategy s = nnc_strategy_named(o->strategy[i]);
-        const bool known = s < NNC_STRATEGY__COUNT && has_row(s);
-        if (!known && strcmp(o->strategy[i], "all") != 0)
-            return nnc_unknown_strategy(o->strategy[i], has_row, true, sink);
-        if (o->n_strategy == 1 && !all && !in_mode(s, r.m->step))
-            return nnc_fail0(sink, NNC_E_USAGE, "--strategy=%s %s", o->strategy[i],
-                r.m->step ? "is for inference: leave --mode=step out"
-                          : "is for training: it needs --mode=step");
-        if (!all)
-            NNC_TRY(add_row(&r, s));
-    }
+    for (int i = 0; i < o->n_strategy && !all; i++)
+        NNC_TRY(add_row(&r, nnc_strategy_named(o->strategy[i])));
     for (int s = 0; all && s < NNC_STRATEGY__COUNT; s++)
         if (in_mode((nnc_strategy)s, r.m->step))
             NNC_TRY(add_row(&r, (nnc_strategy)s));

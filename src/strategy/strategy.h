@@ -237,6 +237,10 @@ static inline int64_t nnc_partition_capacity(const nnc_partition_table *t)
 }
 /* rows.c: evaluates the strategies of o. */
 nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* Before the model is compiled: NNC_E_USAGE for options that nothing can be made of. */
+nnc_status nnc_partition_check(
+    const nnc_partition_options *o, const nnc_model *m, bool step, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_refuse_dot(nnc_sink *sink) NNC_MUST; /* --dot of a table with several graphs */
 /* sense.c: fills at_bandwidth_ns of all rows. */
 nnc_status nnc_partition_sense(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 /* simulate.c: simulates the executable strategies of t on the described hardware. */

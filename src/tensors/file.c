@@ -15,7 +15,7 @@ static bool has(const char *file, const char *ext)
     return !strcmp(extension(file), ext);
 }
 
-static bool is_raw(const char *file)
+bool nnc_tensors_raw(const char *file)
 {
     return has(file, ".bin") || has(file, ".raw");
 }
@@ -60,16 +60,19 @@ static nnc_status list_npy(nnc_tensors *t, nnc_sink *sink)
     return list_one(t, &e, &k, sink);
 }
 
-bool nnc_npy_is_empty(const char *file)
+bool nnc_npy_is_empty(const char *file, nnc_type *type)
 {
     nnc_map m;
     nnc_npy_header h;
     bool none = false;
-    if (nnc_map_open(&m, file, NULL) != NNC_OK)
+    char c;
+    if (!nnc_file_start(file, &c, 1) || nnc_map_open(&m, file, NULL) != NNC_OK)
         return false;
     (void)nnc_npy_parse(m.data, m.n, &h); /* extents of 0 are refused after the type is set */
     for (int i = 0; i < h.type.rank; i++)
         none |= h.type.dim[i] == 0;
+    if (type)
+        *type = h.type;
     nnc_map_close(&m);
     return none;
 }
@@ -106,7 +109,7 @@ static nnc_status list(nnc_tensors *t, const nnc_type *raw, nnc_sink *sink)
 {
     const nnc_map *m = &t->map;
     const char *const p = (const char *)m->data;
-    if (is_raw(t->file))
+    if (nnc_tensors_raw(t->file))
         return list_raw(t, raw, sink);
     if (has(t->file, ".npy") || (m->n >= 6 && !memcmp(p, "\x93NUMPY", 6)))
         return list_npy(t, sink);
@@ -365,7 +368,7 @@ static nnc_status put(void *ctx, nnc_out *out)
         return nnc_safetensors_put(s, out, w->sink);
     NNC_LOCAL(nnc_text) head = {0};
     const void *data;
-    if (!is_raw(w->file))
+    if (!nnc_tensors_raw(w->file))
         nnc_npy_put_header(&head, s->type[0]);
     if (head.oom)
         return nnc_nomem(w->sink);
@@ -379,7 +382,7 @@ nnc_status nnc_tensors_check_name(const char *file, int n, nnc_sink *sink)
     const nnc_loc loc = {.file = file};
     if (nnc_tensors_named(file))
         return NNC_OK;
-    if (!is_raw(file) && !has(file, ".npy") && *extension(file))
+    if (!nnc_tensors_raw(file) && !has(file, ".npy") && *extension(file))
         return nnc_fail(sink, NNC_E_USAGE, loc,
             "nnc writes no %s files: name a file .npz or .safetensors%s", extension(file),
             n == 1 ? ", or .npy or .bin, which hold one tensor" : "");

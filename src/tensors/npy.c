@@ -62,7 +62,9 @@ static const char *read_descr(const char *s, nnc_npy_header *h)
     case 'c': return "its dtype is complex" EXPECTED;
     case 'M':
     case 'm': return "its dtype is a time" EXPECTED;
-    default: return "its dtype is unsupported" EXPECTED;
+    default:
+        return s[1] == 'f' && size > 8 ? "its dtype is longdouble (float96, float128)" EXPECTED
+                                       : "its dtype is unsupported" EXPECTED;
     }
 #undef EXPECTED
 }

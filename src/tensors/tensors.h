@@ -16,7 +16,7 @@ typedef struct nnc_tensor_entry {
     /* Offset in the file, if the numbers are stored as in memory; -1: nnc_tensors_read inflates or converts them. */
     int64_t offset;
     int64_t size; /* bytes of the numbers in memory */
-    const char *why; /* why nnc cannot read it (type is then undefined); NULL: it can */
+    const char *why; /* why nnc cannot read it (type then has extents only if one of them is 0); NULL: it can */
     const struct nnc_packing *packing; /* for nnc_tensors_read */
 } nnc_tensor_entry;
 
@@ -27,7 +27,8 @@ nnc_status nnc_tensors_open(
 nnc_status nnc_tensors_listed(const char *file, int n, const nnc_weight *const *w,
     const nnc_type *const *type, nnc_tensors **out, nnc_sink *sink) NNC_MUST;
 void nnc_tensors_close(nnc_tensors *t);
-bool nnc_npy_is_empty(const char *file); /* a .npy file of a tensor without elements */
+/* True for a .npy file of a tensor without elements; *type, which may be NULL, is its type. */
+bool nnc_npy_is_empty(const char *file, nnc_type *type);
 int nnc_tensors_count(const nnc_tensors *t);
 const nnc_tensor_entry *nnc_tensors_at(const nnc_tensors *t, int i); /* entry i, sorted by name */
 const nnc_tensor_entry *nnc_tensors_find(const nnc_tensors *t, const char *name);
@@ -63,6 +64,8 @@ nnc_status nnc_tensor_write(const char *file, const char *name, const nnc_type *
     nnc_sink *sink) NNC_MUST;
 /* NNC_E_USAGE: n tensors cannot be written to a file of this name. */
 nnc_status nnc_tensors_check_name(const char *file, int n, nnc_sink *sink) NNC_MUST;
+/* Whether the extension is that of raw numbers, which have no types and shapes. */
+bool nnc_tensors_raw(const char *file);
 /* Whether the extension is that of a format with names. */
 bool nnc_tensors_named(const char *file);
 

@@ -212,7 +212,7 @@ static bool read_member(const uint8_t **p, const uint8_t *end, member *e)
 static const char *read_npy(
     const nnc_tensors *t, nnc_packing *k, uint8_t *first, nnc_tensor_entry *e)
 {
-    nnc_npy_header h;
+    nnc_npy_header h = {0};
     const char *why = NULL;
     uint64_t n = k->size;
     const uint8_t *p = k->p;
@@ -223,9 +223,9 @@ static const char *read_npy(
     }
     if (!why)
         why = nnc_npy_parse(p, n, &h);
+    e->type = h.type;
     if (why)
         return why;
-    e->type = h.type;
     e->size = nnc_type_bytes(&h.type);
     if ((uint64_t)e->size != k->size - h.size)
         return "its shape needs another number of bytes than it has";

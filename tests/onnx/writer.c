@@ -240,3 +240,22 @@ nnc_graph *om_parse(om *m, const nnc_onnx_options *o)
     nnc_text_deinit(&t);
     return g;
 }
+
+void om_check(nnc_graph *g, const char *const *want)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    if (!g) {
+        test_fail(__FILE__, __LINE__, "rejected");
+        nnc_sink_print(test_sink, stderr);
+        return;
+    }
+    CHECK_OK(nnc_verify(g, test_sink));
+    nnc_graph_print(&t, g);
+    for (; *want; want++) {
+        bool no = **want == '!';
+        if (!strstr(nnc_text_str(&t), *want + no) != no)
+            test_fail(__FILE__, __LINE__, "%s: %s\n%s", no ? "unexpected" : "missing", *want + no,
+                nnc_text_str(&t));
+    }
+    nnc_graph_destroy(g);
+}

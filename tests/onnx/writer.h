@@ -41,4 +41,8 @@ nnc_graph *om_parse(om *m, const nnc_onnx_options *o); /* reads it; empties m */
 /* Reads a model whose end is the end of a page: no byte after it can be read. */
 nnc_graph *om_parse_bytes(const void *data, size_t n, const nnc_onnx_options *o);
 
+/* Checks that the graph is valid, and that its text holds each of these parts; "!x": it does not hold x. Destroys it. */
+void om_check(nnc_graph *g, const char *const *want);
+#define HAS(g, ...) om_check(g, (const char *const[]){__VA_ARGS__, NULL})
+
 #endif

@@ -60,6 +60,7 @@ TEST(broken_npy)
         {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", 4,
             "has a key twice"},
         {"{'descr': '<f3', 'fortran_order': False, 'shape': (1,)}", 3, "its dtype is unsupported"},
+        {"{'descr': '<f16', 'fortran_order': False, 'shape': (1,)}", 16, "its dtype is longdouble"},
         {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", 8, "its dtype is complex"},
         {"{'descr': '<U3', 'fortran_order': False, 'shape': (1,)}", 12, "its dtype is a text"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1.5,)}", 4, "its shape is damaged"},
