@@ -45,8 +45,7 @@ static bool takes_gaps(const pass *p, const nnc_node *n)
         return false;
     if (nnc_op_class(n->op) != CL_contract || is_kernel_conv(p, n, NULL))
         return true;
-    const nnc_target_engine *e = engine_of(p, n);
-    return e && nnc_target_runs_kernels(e);
+    return target_of(p, n)->kind == NNC_T_cpu && engine_of(p, n);
 }
 
 /* Does a library's call compute v in its epilogue, if fuse_epilogue runs? */

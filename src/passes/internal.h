@@ -57,7 +57,6 @@ typedef struct pass {
     bool again;         /* the pass is to run once more, on what it made */
     bool edited;        /* a value was replaced: equal constants are merged without a remark */
     nnc_status status; /* sticky */
-    const nnc_target_engine *engine; /* engine that contractions are planned for; NULL: for each the one with the least estimated time */
 } pass;
 
 typedef nnc_status (*pass_fn)(pass *p);

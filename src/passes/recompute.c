@@ -141,13 +141,6 @@ static int64_t time_ps(const choice *c, const nnc_node *n, int64_t flops, int64_
     return nnc_mul_sat(1000, nnc_target_time_ns(t, flops, bytes) - t->launch_ns);
 }
 
-/* Elementwise, but for statistics of channels. */
-static bool is_elementwise(const nnc_node *n)
-{
-    const nnc_class class = nnc_op_class((nnc_op)n->op);
-    return class == CL_ewise || class == CL_ecomp || n->op == OP_batchnorm;
-}
-
 /* True where kernels of the backward pass that read v can compute it as they go: no contraction and no window reads v or a view of it. */
 static bool is_absorbed(const choice *c, nnc_ref v)
 {
@@ -169,7 +162,7 @@ static bool is_link(const choice *c, nnc_ref v)
 {
     bool any = false;
     for (uint32_t u = 0, i; edit_next_user(c->p, v, &u, &i);)
-        any = any || (!c->late[i] && is_elementwise(&c->p->g->node[i]));
+        any = any || (!c->late[i] && nnc_op_is_absorbed((nnc_op)c->p->g->node[i].op));
     return any && !is_absorbed(c, v);
 }
 
@@ -297,8 +290,8 @@ static bool is_cheap_contraction(const choice *c, const nnc_node *n)
 /* Other contractions, reductions and windows are computed again only in segments. */
 static bool may_redo(const choice *c, const nnc_node *n)
 {
-    const bool cheap =
-        is_elementwise(n) || nnc_op_class((nnc_op)n->op) == CL_move || is_cheap_contraction(c, n);
+    const bool cheap = nnc_op_is_absorbed((nnc_op)n->op) ||
+                       nnc_op_class((nnc_op)n->op) == CL_move || is_cheap_contraction(c, n);
     return (cheap || c->p->o->segments) && !c->link[n->out];
 }
 
@@ -310,14 +303,14 @@ static int64_t redo_ps(const choice *c, uint32_t i)
         return 0;
     if (!may_redo(c, n))
         return MINCUT_INF;
-    if (is_elementwise(n) && is_absorbed(c, n->out))
+    if (nnc_op_is_absorbed((nnc_op)n->op) && is_absorbed(c, n->out))
         return time_ps(c, n,
             nnc_mul_sat(nnc_op_is_expensive((nnc_op)n->op) ? EXPENSIVE_FLOPS : 1,
                 nnc_type_numel(nnc_typeof(c->p->g, n->out))),
             0);
     const int64_t launch = nnc_mul_sat(1000, target_of(c->p, n)->launch_ns);
     if (is_cheap_contraction(c, n) ||
-        (is_elementwise(n) && is_cheap_contraction(c, nnc_def(c->p->g, n->in[0]))))
+        (nnc_op_is_absorbed((nnc_op)n->op) && is_cheap_contraction(c, nnc_def(c->p->g, n->in[0]))))
         return launch;
     return nnc_add_sat(time_ps(c, n, cost.flops, cost.bytes), launch);
 }
@@ -328,7 +321,7 @@ static bool is_stored(const choice *c, nnc_ref v)
     if (edit_is_output(c->p, v))
         return true;
     for (uint32_t u = 0, i; edit_next_user(c->p, v, &u, &i);)
-        if (!c->late[i] && !is_elementwise(&c->p->g->node[i]))
+        if (!c->late[i] && !nnc_op_is_absorbed((nnc_op)c->p->g->node[i].op))
             return true;
     return false;
 }

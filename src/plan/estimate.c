@@ -20,13 +20,6 @@ static bool is_view(const maker *m, const nnc_node *n)
     return nnc_op_class((nnc_op)n->op) != CL_leaf && nnc_is_view(m->g, n);
 }
 
-/* Ops that kernels absorb. */
-static bool is_elementwise(const nnc_node *n)
-{
-    const nnc_class class = nnc_op_class((nnc_op)n->op);
-    return class == CL_ewise || class == CL_ecomp || n->op == OP_batchnorm;
-}
-
 /* Must v be in memory for node i, which reads it? Parts of a concat are computed where it lies. */
 static bool needs_memory(const maker *m, uint32_t i, nnc_ref v, const bool *stored)
 {
@@ -36,7 +29,7 @@ static bool needs_memory(const maker *m, uint32_t i, nnc_ref v, const bool *stor
         return stored[n->out];
     return m->g->node[d].op != OP_concat &&
            (m->section[d] != m->section[i] || n->op == OP_concat ||
-               !(is_elementwise(n) || nnc_op_class((nnc_op)n->op) == CL_reduce));
+               !(nnc_op_is_absorbed((nnc_op)n->op) || nnc_op_class((nnc_op)n->op) == CL_reduce));
 }
 
 /* Is node i a new state, cut from the new values of several? These are computed where the states lie. */
@@ -59,7 +52,7 @@ static nnc_status find_absorbed(maker *m)
         const nnc_node *n = &g->node[i];
         if (is_cut(m, n))
             m->in_states[m->root[n->in[0]]] = true;
-        absorbed[i] = is_elementwise(n) || n->op == OP_concat;
+        absorbed[i] = nnc_op_is_absorbed((nnc_op)n->op) || n->op == OP_concat;
         for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
             absorbed[i] = absorbed[i] && !stored[v] && !m->is_out[m->root[v]] && !m->is_static[v];
         for (int k = 0; k < n->n_in; k++)
@@ -125,11 +118,8 @@ nnc_status make_estimate(maker *m, int64_t *bytes, int64_t *ns)
     *ns = 0;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        if (!runs_in_main(m, n) || m->absorbed[i])
-            continue;
-        const nnc_cost cost = nnc_node_cost(g, n);
-        *ns = nnc_add_sat(
-            *ns, nnc_target_time_ns(target_of(m, m->home[n->out]), cost.flops, cost.bytes));
+        if (runs_in_main(m, n) && !m->absorbed[i])
+            *ns = nnc_add_sat(*ns, nnc_node_ns(target_of(m, m->home[n->out]), g, n));
     }
     return NNC_OK;
 }

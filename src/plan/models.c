@@ -77,9 +77,8 @@ static bool find_models(models *s)
         s->model_of[i] = is_collective(n) ? -1 : find_model(s, n, device);
         if (s->model_of[i] < 0)
             return false;
-        const nnc_cost c = nnc_node_cost(m->g, n);
         model *to = &s->at[s->model_of[i]];
-        to->ns = nnc_add_sat(to->ns, nnc_target_time_ns(target_of(m, device), c.flops, c.bytes));
+        to->ns = nnc_add_sat(to->ns, nnc_node_ns(target_of(m, device), m->g, n));
         for (int k = 0; k < n->n_in; k++) {
             const nnc_ref *source;
             int count = make_sources(m, n->in[k], &source);

@@ -188,8 +188,7 @@ static nnc_status list_schedule(list *l)
     for (uint32_t i = g->n_node; i-- > 0;) {
         if (!runs_in_main(m, &g->node[i]))
             continue;
-        nnc_cost c = nnc_node_cost(g, &g->node[i]);
-        l->time[i] = nnc_target_time_ns(target_of(m, device_of(&g->node[i])), c.flops, c.bytes);
+        l->time[i] = nnc_node_ns(target_of(m, device_of(&g->node[i])), g, &g->node[i]);
         for (uint32_t e = l->succ0[i]; e < l->succ0[i + 1]; e++)
             l->path[i] = nnc_max64(
                 l->path[i], nnc_add_sat(l->path[l->succ[e]],

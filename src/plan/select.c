@@ -73,15 +73,6 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     return NNC_OK;
 }
 
-/* Threads of a call: all, or one when its work takes one thread less time than waking the others, which may sleep. */
-static int call_threads(const machine *on, nnc_cost cost)
-{
-    enum { WAKE_NS = 3000 };
-    const nnc_target *t = on->env.target;
-    int64_t ns = nnc_target_time_ns(t, cost.flops, cost.bytes) - t->launch_ns;
-    return nnc_mul_sat(ns, t->threads) > WAKE_NS ? on->threads : 1;
-}
-
 /* Tries to make the node a call; j->is_call tells whether it is one. The reason against it is appended to `why`. */
 static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
 {
@@ -96,7 +87,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
             nnc_puts(why, reason);
         return NNC_OK;
     }
-    call_for_target(&c, &m->o->policy, &on->env, call_threads(on, nnc_node_cost(m->g, n)));
+    call_for_target(&c, &m->o->policy, &on->env, on->threads);
     int sum = -1; /* first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))

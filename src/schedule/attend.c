@@ -398,7 +398,7 @@ const char *nnc_attend_library(const nnc_kernel *k, const nnc_attend *a, const n
     int batches = 0;
     for (int x = 0; x < k->n_outer; x++)
         batches += x != a->row && k->axis[x].extent > 1;
-    if (!nnc_target_for_attention(t))
+    if (!nnc_target_engine_for(t, ASK_conv))
         return "the target has no cuDNN";
     if (t->sm < 80)
         return "cuDNN computes attention from sm_80 on";

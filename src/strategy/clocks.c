@@ -105,12 +105,6 @@ static bool runs(const nnc_node *x, const bool *fixed)
            !(x->origin && !strcmp(x->origin, NNC_TRAIN_OPTIMIZER));
 }
 
-static bool is_elementwise(const nnc_node *x)
-{
-    const nnc_class c = nnc_op_class((nnc_op)x->op);
-    return c == CL_ewise || c == CL_ecomp || x->op == OP_batchnorm;
-}
-
 /* Slices and concats: parts of operands that a split puts together. */
 static bool is_piece(const nnc_node *x)
 {
@@ -167,11 +161,12 @@ static bool *find_absorbed(const nnc_graph *g, nnc_arena *a)
         const nnc_node *x = &g->node[i];
         const nnc_class c = nnc_op_class((nnc_op)x->op);
         const bool index = x->op == OP_pad; /* a condition in its readers */
-        absorbed[i] = (is_elementwise(x) || index) && !stored[x->out];
+        absorbed[i] = (nnc_op_is_absorbed((nnc_op)x->op) || index) && !stored[x->out];
         for (int k = 0; k < x->n_in; k++) {
             const nnc_node *d = nnc_def(g, x->in[k]);
-            const bool through =
-                nnc_is_view(g, x) ? !stored[x->out] : is_elementwise(x) || c == CL_reduce;
+            const bool through = nnc_is_view(g, x)
+                                     ? !stored[x->out]
+                                     : nnc_op_is_absorbed((nnc_op)x->op) || c == CL_reduce;
             if (!through || pass_of(d) != pass_of(x) || device_of(d) != device_of(x))
                 stored[x->in[k]] = true;
         }
@@ -179,8 +174,9 @@ static bool *find_absorbed(const nnc_graph *g, nnc_arena *a)
     for (uint32_t i = 0; i < g->n_node; i++) { /* epilogues: a chain after a contraction */
         const nnc_node *x = &g->node[i], *d = x->n_in ? nnc_def(g, x->in[0]) : x;
         const bool ends = nnc_op_class((nnc_op)d->op) == CL_contract ||
-                          (is_elementwise(d) && absorbed[d - g->node]);
-        if (is_elementwise(x) && ends && uses[x->in[0]] == 1 && device_of(d) == device_of(x))
+                          (nnc_op_is_absorbed((nnc_op)d->op) && absorbed[d - g->node]);
+        if (nnc_op_is_absorbed((nnc_op)x->op) && ends && uses[x->in[0]] == 1 &&
+            device_of(d) == device_of(x))
             absorbed[i] = true;
     }
     return absorbed;
