@@ -19,6 +19,8 @@ int64_t nnc_target_least_ns(const nnc_target *t, nnc_dtype d, bool tf32, int64_t
 int64_t nnc_target_rate_ns(const nnc_target *t, int64_t flops, int64_t rate, int64_t bytes);
 /* Estimated nanoseconds of a command that moves `bytes` and does `flops` in f32: the least, plus launch. */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
+/* Nanoseconds until so many threads of a CPU have started a generated kernel, or a GPU a command. */
+int64_t nnc_target_start_ns(const nnc_target *t, int64_t threads);
 /* Estimated nanoseconds of copying `bytes` between devices of different kinds, without the launch. */
 int64_t nnc_target_link_ns(int64_t bytes);
 /* Number of exp-like evaluations that cost as much as one kernel launch, over the whole device. */

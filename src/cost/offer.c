@@ -117,7 +117,7 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
     if (nnc_target_engine_interprets(e)) /* enters a parallel region */
         return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
     const int64_t one = nnc_mul_sat(ns, busy), parts = nnc_min64(one / NNC_T_GRAIN_NS, busy);
-    return NNC_T_KERNEL_NS + (parts < 2 ? one : nnc_add_sat(one / parts, NNC_T_WAKE_NS));
+    return nnc_add_sat(parts < 2 ? one : one / parts, nnc_target_start_ns(t, parts));
 }
 
 /* FLOPs of a post-operation for each result, where they are computed for vectors of outputs, of which the last is not full. */

@@ -52,6 +52,13 @@ int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
     return nnc_target_least_ns(t, DT_f32, false, flops, bytes) + t->launch_ns;
 }
 
+int64_t nnc_target_start_ns(const nnc_target *t, int64_t threads)
+{
+    if (t->kind == NNC_T_cuda)
+        return t->launch_ns;
+    return NNC_T_KERNEL_NS + (threads > 1 ? NNC_T_WAKE_NS : 0);
+}
+
 int64_t nnc_target_link_ns(int64_t bytes)
 {
     return ns_of(

@@ -195,7 +195,7 @@ static int64_t apart_ns(pass *p, const run *r)
         } else if (!nnc_is_view(p->g, n)) {
             nnc_kernel *k = nnc_kernel_build(p->g, n, &mem, p->sink);
             int64_t each =
-                k && nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, true, NULL, &mem) : -1;
+                k && nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, NULL, &mem) : -1;
             if (each < 0)
                 pass_nomem(p);
             ns = nnc_add_sat(ns, each);
@@ -243,7 +243,7 @@ static int64_t kernel_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *
         if (part[i].product)
             continue;
         if (nnc_kernel_part(k, nnc_parts_tiled(k), row, &part[i], mem) ||
-            nnc_kernel_ns(&part[i].k, t, true, &work, mem) < 0)
+            nnc_kernel_ns(&part[i].k, t, &work, mem) < 0)
             pass_nomem(p);
         ns = nnc_add_sat(ns, work);
     }
@@ -252,7 +252,7 @@ static int64_t kernel_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *
     ns = nnc_mul_sat(ns / units, nnc_ceildiv(units, threads));
     if (all > t->l2_bytes - t->l2_bytes / REST)
         ns = nnc_add_sat(ns, nnc_mul_sat(nnc_target_move_ns(t, all, threads), units));
-    return nnc_add_sat(ns, copies) + NNC_T_KERNEL_NS + (threads > 1 ? NNC_T_WAKE_NS : 0);
+    return nnc_add_sat(ns, copies) + nnc_target_start_ns(t, threads);
 }
 
 /* ---- the kernel ---------------------------------------------------------------------------------------------------- */

@@ -125,14 +125,14 @@ static int64_t kernel_ns(pass *p, uint32_t d, const nnc_target *t, int64_t *flop
     if (t->kind == NNC_T_cpu && bytes <= 4 * t->l1_bytes)
         ns = expected_ns(p, &d, 1, &out, 1, &work);
     if (ns) {
-        const int64_t computes = work - nnc_kernel_launch_ns(t) - bytes / LINE * LINE_PS / 1000;
+        const int64_t computes = work - nnc_target_start_ns(t, 1) - bytes / LINE * LINE_PS / 1000;
         const double peak = (double)t->flops_f32 / (double)nnc_max64(t->cores, 1) * 1e-9;
         *flops = nnc_max64(*flops, (int64_t)((double)computes * peak));
         /* of several threads, one reads what another has in its cache, which takes as long as a launch */
         return work > ns ? ns + t->launch_ns : ns;
     }
     ns = nnc_target_time_ns(t, t->kind == NNC_T_cpu ? *flops : 0, bytes);
-    return t->threads == 1 ? ns + nnc_kernel_launch_ns(t) - t->launch_ns : ns;
+    return t->threads == 1 ? ns + nnc_target_start_ns(t, 1) - t->launch_ns : ns;
 }
 
 /* Decides about elementwise kernel d in front of contraction i. */

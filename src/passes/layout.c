@@ -128,7 +128,7 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     const nnc_target *on = target_of(p, nnc_def(p->g, v));
     int64_t ns = nnc_target_time_ns(on, 0, 2 * nnc_type_bytes(t));
     if (!nnc_target_interprets(on))
-        ns += nnc_kernel_launch_ns(on) - on->launch_ns;
+        ns += nnc_target_start_ns(on, 1) - on->launch_ns;
     uint32_t after = next,
              before = next + 1; /* relayouts to channels-last / to row-major come after `from` */
     mincut_arc(m, after, from, ns);

@@ -290,7 +290,7 @@ static void add_work(pass *p, uint32_t i, sum *s)
 
 static int64_t copy_ns(const nnc_target *t, int64_t bytes)
 {
-    return nnc_target_time_ns(t, 0, 2 * bytes) - t->launch_ns + nnc_kernel_launch_ns(t);
+    return nnc_target_move_ns(t, 2 * bytes, t->threads) + nnc_target_start_ns(t, 1);
 }
 
 /* Are the parts of y next to each other in memory, once `layout` has run? */
@@ -404,7 +404,7 @@ static bool pays(const pass *p, const nnc_target *t, const sum *one, const sum *
     enum { ERROR = 16 };
     const int64_t saved = apart->ns - one->ns;
     return p->o->join_siblings ||
-           (saved > nnc_kernel_launch_ns(t) && (t->kind != NNC_T_cpu || saved > one->ns / ERROR));
+           (saved > nnc_target_start_ns(t, 1) && (t->kind != NNC_T_cpu || saved > one->ns / ERROR));
 }
 
 /* Index of the contraction among the nodes from `first` on. */

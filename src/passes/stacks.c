@@ -431,7 +431,7 @@ static int64_t saved_ns(const stacks *s, const stacked *e, const bool *kept, uin
 {
     const pass *p = s->p;
     const nnc_target *t = target_of(p, nnc_def(p->g, e->v[0]));
-    const int64_t launch = nnc_kernel_launch_ns(t) + (t->threads > 1 ? NNC_T_WAKE_NS : 0);
+    const int64_t launch = nnc_target_start_ns(t, t->threads);
     const int64_t copies =
         t->kind == NNC_T_cuda ? nnc_target_move_ns(t, e->cost.moved_bytes, 0) : 0;
     bool beside = false;

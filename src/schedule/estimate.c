@@ -402,9 +402,9 @@ static int64_t accessed_bytes(const nnc_kernel *k, int64_t *elements)
     return bytes;
 }
 
-int64_t nnc_kernel_ns(
-    const nnc_kernel *k, const nnc_target *t, bool compiled, int64_t *work, nnc_arena *mem)
+static int64_t cpu_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem)
 {
+    const bool compiled = !nnc_target_interprets(t);
     uint32_t *dep = ARENA_NEW(mem, uint32_t, k->n_ins + 1);
     nnc_kring *ring;
     int axis;
@@ -430,14 +430,17 @@ int64_t nnc_kernel_ns(
     int64_t all = compiled ? work_ps(&c, points) : nnc_interpreted_ps(k, dep, ring);
     if (compiled && bytes > t->l1_bytes)
         all = nnc_max64(all, nnc_mul_sat(bytes, c.core->ps[NNC_P_lower]));
-    if (work)
-        *work = all / 1000 + NNC_T_KERNEL_NS;
+    *work = all / 1000 + NNC_T_KERNEL_NS;
     int64_t ps = nnc_mul_sat(all / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
     int64_t move = bytes > t->l2_bytes ? nnc_target_move_ns(t, bytes, parts) : 0;
-    return nnc_max64(ps / 1000, move) + NNC_T_KERNEL_NS + (parts > 1 ? NNC_T_WAKE_NS : 0);
+    return nnc_max64(ps / 1000, move) + nnc_target_start_ns(t, parts);
 }
 
-int64_t nnc_kernel_launch_ns(const nnc_target *t)
+int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem)
 {
-    return t->kind == NNC_T_cpu ? NNC_T_KERNEL_NS : t->launch_ns;
+    int64_t one = 0;
+    const int64_t ns = t->kind == NNC_T_cuda ? (one = cu_kernel_ns(k, t)) : cpu_ns(k, t, &one, mem);
+    if (work)
+        *work = one;
+    return ns;
 }

@@ -96,7 +96,7 @@ static int64_t filled(const nnc_kernel *k, const nnc_target *t)
     return nnc_max64(nnc_min64(threads, full) * 1000 / nnc_max64(full, 1), 1);
 }
 
-int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t)
+int64_t cu_kernel_ns(const nnc_kernel *k, const nnc_target *t)
 {
     const int64_t known = nnc_attend_ns(k, t), bytes = known < 0 ? moved_bytes(k, t) : 0;
     if (known >= 0)

@@ -756,30 +756,6 @@ TEST(make_streams_that_take_for_ever)
     nnc_text_deinit(&t);
 }
 
-/* Waking the others takes longer than the work of a convolution on one pixel. */
-TEST(make_threads_of_calls)
-{
-    static const char text[] = "graph @t {\n"
-                               "%%x = input : f32[1,64,%d,%d]\n"
-                               "%%w = param : f32[64,64,1,1] = gen(\"w\", seed=1, scale=0.1)\n"
-                               "%%y = conv %%x, %%w loc \"/y\"\n"
-                               "return %%y }";
-    static const struct {
-        int side, threads;
-    } cases[] = {{1, 1}, {4, 1}, {64, 4}};
-    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
-        char graph[sizeof text + 8];
-        snprintf(graph, sizeof graph, text, cases[i].side, cases[i].side);
-        nnc_plan *p = help_plan_text(graph, 1, 1);
-        if (!p)
-            return;
-        help_check(p);
-        CHECK_INT(p->n_call > 0, 1);
-        CHECK_INT(p->call[0].threads, cases[i].threads);
-        nnc_plan_destroy(p);
-    }
-}
-
 TEST(make_streams_of_a_chain)
 {
     /* nothing to run side by side: one stream, all threads, no event */
