@@ -516,6 +516,26 @@ TEST(row_major_convolutions_are_slow)
     nnc_target_deinit(&t);
 }
 
+/* A gradient of weights has few results, each a sum over all places, and takes some more time than the convolution. */
+TEST(gradients_of_weights_beside_convolutions)
+{
+    nnc_target t = test_cpu(1, true);
+    for (int channels = 3; channels <= 64; channels += 61) {
+        nnc_ask a = {.kind = ASK_conv,
+            .dtype = DT_f32,
+            .flops = INT64_C(2) * 56 * 56 * 64 * channels * 9,
+            .results = 56 * 56 * 64,
+            .outputs = 64,
+            .channels = channels};
+        const int64_t forward = nnc_target_offer(&t, &a).time_ns;
+        a.kind = ASK_conv_wgrad;
+        a.results = INT64_C(64) * channels * 9;
+        const int64_t ns = nnc_target_offer(&t, &a).time_ns;
+        CHECK(ns > forward && ns < (channels < 16 ? 2 : 1.5) * forward);
+    }
+    nnc_target_deinit(&t);
+}
+
 /* A kernel that is too short for two threads is expected to take what it takes on one, as it is scheduled. */
 TEST(short_kernels_run_on_one_thread)
 {
