@@ -98,6 +98,17 @@ enum {
 };
 extern const double nnc_element_ns[]; /* by NNC_N_* */
 
+enum {
+#define SM(name, value, what) NNC_SM_##name = value,
+#include "cost/prices.def"
+};
+/* Number of SMs; instructions that all of them start in a second. */
+static inline int64_t nnc_target_sms(const nnc_target *t) { return t->sms > 0 ? t->sms : NNC_SM_described; }
+static inline double nnc_target_issue(const nnc_target *t)
+{
+    return (double)NNC_SM_lanes * (double)nnc_target_sms(t) * (double)nnc_max64(t->clock_hz, 1);
+}
+
 /* ---- generated kernels of GPUs (gpu.c) --------------------------------------------------------------------------------------- */
 
 /* True when generated kernels should compute a convolution of one input channel per group, with `taps` weights of type d per result,

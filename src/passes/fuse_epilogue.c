@@ -76,14 +76,6 @@ static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc
     return why;
 }
 
-nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n)
-{
-    const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
-    nnc_ask a = {0};
-    const char *why = e ? ask_of(p, i, chain, n, &a) : "the target has no engine for it";
-    return why ? (nnc_offer){.why = why} : nnc_target_offer(target_of(p, &p->g->node[i]), &a);
-}
-
 const char *epilogue_allows(
     pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x)
 {
@@ -128,7 +120,7 @@ static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
 }
 
 /* True when the rest of the chain, from node `first` on, is part of a kernel that is needed in any case. */
-bool epilogue_absorbed(pass *p, const epilogue *all, int first)
+static bool is_absorbed(pass *p, const epilogue *all, int first)
 {
     uint32_t user[16];
     nnc_ref v = p->g->node[all->node[all->n - 1]].out;
@@ -141,7 +133,8 @@ bool epilogue_absorbed(pass *p, const epilogue *all, int first)
     return yes && (n == 1 || !costly);
 }
 
-int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
+/* Nanoseconds of a kernel for the chain's ops from number `from` on. */
+static int64_t rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);
     nnc_ref x = from ? p->g->node[chain->node[from - 1]].out : p->g->node[i].out;
@@ -172,7 +165,7 @@ static void cut(pass *p, uint32_t i, epilogue *e)
         (void)ask_of(p, i, e, n, &a); /* part of the whole chain, so it can be asked */
         a.bytes = whole.bytes;
         int64_t ns = nnc_target_offer(t, &a).time_ns;
-        ns += epilogue_absorbed(p, e, n) ? 0 : epilogue_rest_ns(p, i, e, n);
+        ns += is_absorbed(p, e, n) ? 0 : rest_ns(p, i, e, n);
         best = ns < least ? n : best;
         least = nnc_min64(ns, least);
     }
