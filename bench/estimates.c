@@ -55,9 +55,7 @@ static bool fill(subject *s)
 static int64_t expected_ns(bench *b, const nnc_node *n, const nnc_graph *g)
 {
     nnc_kernel *k = nnc_kernel_build(g, n, &b->mem, b->sink);
-    return k && nnc_kernel_arrange(k, &b->t, &b->mem)
-               ? nnc_kernel_ns(k, &b->t, b->e != NULL, NULL, &b->mem)
-               : 0;
+    return k && nnc_kernel_arrange(k, &b->t, &b->mem) ? nnc_kernel_ns(k, &b->t, NULL, &b->mem) : 0;
 }
 
 static bool prepare(bench *b, subject *s)

@@ -15,6 +15,12 @@ static bool is_depthwise_gradient(const nnc_graph *g, const nnc_node *n)
            nnc_attr_int(n, AT_groups, 1) == nnc_typeof(g, n->in[0])->dim[1];
 }
 
+int64_t nnc_node_ns(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
+{
+    const nnc_cost c = nnc_node_cost(g, n);
+    return nnc_target_time_ns(t, c.flops, c.bytes);
+}
+
 bool nnc_is_kernel_conv(
     const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why)
 {

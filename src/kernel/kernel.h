@@ -19,7 +19,7 @@
 #define NNC_KERNEL_H
 
 #include "ir/ir.h"
-#include "target/target.h"
+#include "cost/cost.h"
 
 #define NNC_KAXES 16
 #define NNC_KGUARDS 8
@@ -357,6 +357,8 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
 nnc_kernel *nnc_kernel_of(
     const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
+/* Estimated nanoseconds of node n, not fused, as a command of its own on target t. */
+int64_t nnc_node_ns(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
 /* True for contractions that become generated kernels on target t: products with the attribute as_kernel, depthwise convolutions where
  * the target prefers that. *why (may be NULL) is the reason. */
 bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);

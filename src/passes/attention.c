@@ -116,7 +116,8 @@ static int64_t apart_ns(const pass *p, const product_run *r)
         nnc_offer o;
         if (i == r->first || i == r->last) {
             contraction_ask(p, n, &ask);
-            ns = nnc_add_sat(ns, nnc_target_fastest(t, &ask, &o) ? o.time_ns : INT64_MAX);
+            o = nnc_target_offer(t, &ask);
+            ns = nnc_add_sat(ns, o.ok ? o.time_ns : INT64_MAX);
         } else if (cost.launches) {
             ns = nnc_add_sat(ns, nnc_target_time_ns(t, cost.flops, cost.bytes));
         }

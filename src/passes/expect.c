@@ -7,7 +7,6 @@ int64_t expected_ns(
     pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work)
 {
     const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
-    const bool compiled = !nnc_target_interprets(t);
     nnc_arena mem;
     const char *why = NULL;
     int64_t ns = 0;
@@ -15,14 +14,8 @@ int64_t expected_ns(
     nnc_kernel *k = n == 1 && p->g->node[nodes[0]].op == OP_fused
                         ? nnc_kernel_build(p->g, &p->g->node[nodes[0]], &mem, p->sink)
                         : nnc_kernel_of(p->g, nodes, n, out, n_out, &mem, &why);
-    if (k && !nnc_kernel_arrange(k, t, &mem))
-        ns = -1;
-    else if (k && t->kind == NNC_T_cuda)
-        ns = nnc_cuda_kernel_ns(k, t);
-    else if (k)
-        ns = nnc_kernel_ns(k, t, compiled, work, &mem);
-    if (k && t->kind == NNC_T_cuda && work)
-        *work = ns;
+    if (k)
+        ns = nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, work, &mem) : -1;
     if (ns < 0 || (!k && !why))
         pass_nomem(p);
     nnc_arena_deinit(&mem);

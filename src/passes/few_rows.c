@@ -72,7 +72,7 @@ static bool has_few_rows(const pass *p, const nnc_node *n, row_product *r)
             .dtype = x->dtype == DT_f32 && p->will_run >> PASS_precision & 1 ? asked
                                                                              : (nnc_dtype)x->dtype,
             .tf32 = uses_tf32(p, t),
-            .library = n->op == OP_conv ? nnc_target_for_convs(t) : nnc_target_for_matmuls(t)}};
+            .kind = n->op == OP_conv ? ASK_conv : ASK_matmul}};
     if (n->op == OP_matmul && !matmul_rows(n, x, w, r))
         return false;
     if (n->op != OP_matmul) {

@@ -76,14 +76,6 @@ static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc
     return why;
 }
 
-nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n)
-{
-    const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
-    nnc_ask a = {0};
-    const char *why = e ? ask_of(p, i, chain, n, &a) : "the target has no engine for it";
-    return why ? (nnc_offer){.why = why} : nnc_target_offer(target_of(p, &p->g->node[i]), e, &a);
-}
-
 const char *epilogue_allows(
     pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x)
 {
@@ -105,7 +97,7 @@ const char *epilogue_allows(
         why = add_op(p, i, &a, so_far->n, n, x, e->name);
     if (why)
         return why;
-    nnc_offer o = nnc_target_offer(target_of(p, c), e, &a);
+    nnc_offer o = nnc_target_offer(target_of(p, c), &a);
     if (o.ok)
         return NULL;
     if (o.why)
@@ -128,7 +120,7 @@ static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
 }
 
 /* True when the rest of the chain, from node `first` on, is part of a kernel that is needed in any case. */
-bool epilogue_absorbed(pass *p, const epilogue *all, int first)
+static bool is_absorbed(pass *p, const epilogue *all, int first)
 {
     uint32_t user[16];
     nnc_ref v = p->g->node[all->node[all->n - 1]].out;
@@ -141,7 +133,8 @@ bool epilogue_absorbed(pass *p, const epilogue *all, int first)
     return yes && (n == 1 || !costly);
 }
 
-int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
+/* Nanoseconds of a kernel for the chain's ops from number `from` on. */
+static int64_t rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);
     nnc_ref x = from ? p->g->node[chain->node[from - 1]].out : p->g->node[i].out;
@@ -163,17 +156,16 @@ int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
 static void cut(pass *p, uint32_t i, epilogue *e)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);
-    const nnc_target_engine *g = engine_of(p, &p->g->node[i]);
     nnc_ask whole = {0}, a = {0};
     if (ask_of(p, i, e, e->n, &whole))
         return;
-    int64_t all = nnc_target_offer(t, g, &whole).time_ns, least = all;
+    int64_t all = nnc_target_offer(t, &whole).time_ns, least = all;
     int best = e->n;
     for (int n = e->n - 1; n >= 0; n--) {
         (void)ask_of(p, i, e, n, &a); /* part of the whole chain, so it can be asked */
         a.bytes = whole.bytes;
-        int64_t ns = nnc_target_offer(t, g, &a).time_ns;
-        ns += epilogue_absorbed(p, e, n) ? 0 : epilogue_rest_ns(p, i, e, n);
+        int64_t ns = nnc_target_offer(t, &a).time_ns;
+        ns += is_absorbed(p, e, n) ? 0 : rest_ns(p, i, e, n);
         best = ns < least ? n : best;
         least = nnc_min64(ns, least);
     }
@@ -297,58 +289,13 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
     decline(p, first, core, e);
 }
 
-/* The engine for contraction i that takes least time with its epilogue and a kernel for the rest; *others: the times
- * of the others, for remarks. */
-static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **others)
-{
-    const nnc_target *t = target_of(p, &p->g->node[i]);
-    const nnc_target_engine *best = NULL;
-    epilogue chain[NNC_T_ENGINES];
-    nnc_offer bare[NNC_T_ENGINES];
-    int64_t ns[NNC_T_ENGINES], least = 0;
-    int longest = 0, more = 0;
-    nnc_text slower = {0};
-    for (int e = 0; e < t->n_engines; e++) {
-        p->engine = &t->engine[e];
-        bare[e] = epilogue_offer(p, i, NULL, 0);
-        chain[e].n = 0;
-        if (bare[e].ok)
-            epilogue_plan(p, i, &chain[e]);
-        longest = chain[e].n > chain[longest].n ? e : longest;
-    }
-    for (int e = 0; e < t->n_engines; e++) {
-        const epilogue *all = &chain[longest];
-        int n = chain[e].n;
-        if (!bare[e].ok)
-            continue;
-        p->engine = &t->engine[e];
-        ns[e] = epilogue_offer(p, i, &chain[e], n).time_ns;
-        ns[e] += n == all->n || epilogue_absorbed(p, all, n) ? 0 : epilogue_rest_ns(p, i, all, n);
-        if (!best || ns[e] < least) {
-            best = p->engine;
-            least = ns[e];
-        }
-    }
-    for (int e = 0; e < t->n_engines; e++)
-        if (bare[e].ok && &t->engine[e] != best && ns[e] / 10 < least) {
-            more = (int)nnc_max64(more, nnc_us_digits(ns[e], least));
-            nnc_printf(&slower, "%s%s %s", slower.n ? ", " : "", t->engine[e].name,
-                text_us_beside(p, ns[e], least));
-        }
-    *others = slower.n ? remark_text(p, " (%s by estimate, %s)", text_us_to(p, least, more),
-                             text_of(p, &slower))
-                       : "";
-    nnc_text_deinit(&slower);
-    p->engine = NULL;
-    return best;
-}
-
 bool epilogue_of_library(pass *p, nnc_ref v)
 {
     const nnc_node *last = nnc_def(p->g, v), *c = last;
-    const char *others;
     epilogue e = {0};
     nnc_post post;
+    if (target_of(p, last)->kind == NNC_T_cpu)
+        return false;
     while (c->n_in && !is_contraction(p, c) && nnc_node_post(c, &post)) {
         int k = c->n_in > 1 && edit_only_user(p, c->in[0]) != c;
         if (edit_only_user(p, c->in[k]) != c)
@@ -357,14 +304,11 @@ bool epilogue_of_library(pass *p, nnc_ref v)
     }
     if (c == last || !is_contraction(p, c) || is_kernel_conv(p, c, NULL))
         return false;
-    p->engine = least_total(p, node_index(p, c), &others);
     epilogue_plan(p, node_index(p, c), &e);
-    const bool library = p->engine && !nnc_target_runs_kernels(p->engine);
-    p->engine = NULL;
+    bool ends = false;
     for (int k = 0; k < e.n; k++)
-        if (e.node[k] == node_index(p, last))
-            return library;
-    return false;
+        ends = ends || e.node[k] == node_index(p, last);
+    return ends;
 }
 
 /* Remark for a depthwise convolution, which becomes a generated kernel that the ops after it join, or for a gradient of one, which
@@ -394,16 +338,13 @@ nnc_status pass_fuse_epilogue(pass *p)
             continue;
         }
         epilogue e;
-        const char *others;
-        p->engine = least_total(p, i, &others);
         epilogue_plan(p, i, &e);
-        const char *how = remark_text(p, "%s computes it in the epilogue of the %s%s",
-            engine_name(p, n), nnc_ops[n->op].name, others);
+        const char *how = remark_text(
+            p, "%s computes it in the epilogue of the %s", engine_name(p, n), nnc_ops[n->op].name);
         if (e.n)
             fuse(p, i, &e, how);
         else
             decline(p, i, nnc_ops[n->op].name, &e);
-        p->engine = NULL;
     }
     return p->status;
 }

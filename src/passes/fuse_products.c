@@ -185,9 +185,8 @@ static int64_t apart_ns(pass *p, const run *r)
         NNC_LOCAL(nnc_arena) mem = {0};
         if (i == r->first || i == r->last) {
             nnc_ask ask;
-            nnc_offer o;
             contraction_ask(p, n, &ask);
-            (void)nnc_target_fastest(t, &ask, &o);
+            const nnc_offer o = nnc_target_offer(t, &ask);
             const nnc_ref w = second_of(p, at, &bytes);
             ns = nnc_add_sat(
                 ns, nnc_add_sat(o.time_ns, w != NNC_NONE && is_turned(p, w) ? copy_ns(p, w) : 0));
@@ -196,7 +195,7 @@ static int64_t apart_ns(pass *p, const run *r)
         } else if (!nnc_is_view(p->g, n)) {
             nnc_kernel *k = nnc_kernel_build(p->g, n, &mem, p->sink);
             int64_t each =
-                k && nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, true, NULL, &mem) : -1;
+                k && nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, NULL, &mem) : -1;
             if (each < 0)
                 pass_nomem(p);
             ns = nnc_add_sat(ns, each);
@@ -211,7 +210,6 @@ static int64_t product_ns(pass *p, const run *r, uint32_t i)
     const nnc_node *n = &p->g->node[i];
     nnc_target one = *target_of(p, n);
     nnc_ask ask;
-    int64_t least = INT64_MAX;
     int operand;
     contraction_ask(p, n, &ask);
     ask.dynamic = false;
@@ -219,12 +217,8 @@ static int64_t product_ns(pass *p, const run *r, uint32_t i)
         i == r->node[r->first] ? n->out : n->in[contraction_in(n, 0, &operand) ? operand : 0];
     ask.bytes -= nnc_type_bytes(nnc_typeof(p->g, rows));
     one.threads = 1;
-    for (int e = 0; e < one.n_engines; e++) {
-        nnc_offer o = nnc_target_offer(&one, &one.engine[e], &ask);
-        if (nnc_target_runs_kernels(&one.engine[e]) && o.ok)
-            least = nnc_min64(least, o.time_ns);
-    }
-    return least;
+    const nnc_offer o = nnc_target_offer(&one, &ask);
+    return o.ok ? o.time_ns : INT64_MAX;
 }
 
 /* What kernel k, of the run, is expected to take, with copies to panels before it. Second operands that do not fit the cache beside a
@@ -249,7 +243,7 @@ static int64_t kernel_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *
         if (part[i].product)
             continue;
         if (nnc_kernel_part(k, nnc_parts_tiled(k), row, &part[i], mem) ||
-            nnc_kernel_ns(&part[i].k, t, true, &work, mem) < 0)
+            nnc_kernel_ns(&part[i].k, t, &work, mem) < 0)
             pass_nomem(p);
         ns = nnc_add_sat(ns, work);
     }
@@ -258,7 +252,7 @@ static int64_t kernel_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *
     ns = nnc_mul_sat(ns / units, nnc_ceildiv(units, threads));
     if (all > t->l2_bytes - t->l2_bytes / REST)
         ns = nnc_add_sat(ns, nnc_mul_sat(nnc_target_move_ns(t, all, threads), units));
-    return nnc_add_sat(ns, copies) + NNC_T_KERNEL_NS + (threads > 1 ? NNC_T_WAKE_NS : 0);
+    return nnc_add_sat(ns, copies) + nnc_target_start_ns(t, threads);
 }
 
 /* ---- the kernel ---------------------------------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
  *
  *     y = relu(x s + b),  z = conv(y, w)   ->   z = fused(x, s, b, w) { y = relu(x s + b), conv(y, w) }
  *
- * Libraries have no prologue. So two totals compete: the fastest engine and a kernel for the ops, against the fastest engine that takes
- * both. Terminates: a contraction that has a prologue reads no elementwise kernel of its own any more. */
+ * Libraries have no prologue. Two totals compete: the contraction and a kernel for the ops, against a contraction that takes both.
+ * Terminates: a contraction that has a prologue reads no elementwise kernel of its own any more. */
 #include "passes/internal.h"
 #include "schedule/schedule.h"
 
@@ -125,14 +125,14 @@ static int64_t kernel_ns(pass *p, uint32_t d, const nnc_target *t, int64_t *flop
     if (t->kind == NNC_T_cpu && bytes <= 4 * t->l1_bytes)
         ns = expected_ns(p, &d, 1, &out, 1, &work);
     if (ns) {
-        const int64_t computes = work - nnc_kernel_launch_ns(t) - bytes / LINE * LINE_PS / 1000;
+        const int64_t computes = work - nnc_target_start_ns(t, 1) - bytes / LINE * LINE_PS / 1000;
         const double peak = (double)t->flops_f32 / (double)nnc_max64(t->cores, 1) * 1e-9;
         *flops = nnc_max64(*flops, (int64_t)((double)computes * peak));
         /* of several threads, one reads what another has in its cache, which takes as long as a launch */
         return work > ns ? ns + t->launch_ns : ns;
     }
     ns = nnc_target_time_ns(t, t->kind == NNC_T_cpu ? *flops : 0, bytes);
-    return t->threads == 1 ? ns + nnc_kernel_launch_ns(t) - t->launch_ns : ns;
+    return t->threads == 1 ? ns + nnc_target_start_ns(t, 1) - t->launch_ns : ns;
 }
 
 /* Decides about elementwise kernel d in front of contraction i. */
@@ -141,9 +141,8 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
     const nnc_node *a = &p->g->node[d];
     const nnc_target *t = target_of(p, &p->g->node[i]);
     nnc_ask ask;
-    nnc_offer apart, both = {0};
     contraction_ask(p, &p->g->node[i], &ask);
-    const nnc_target_engine *before = nnc_target_fastest(t, &ask, &apart), *engine;
+    const nnc_offer apart = nnc_target_offer(t, &ask);
     int64_t flops = a->op == OP_fused
                         ? elementwise_flops(a->body, a->body->node + a->body->n_node)
                         : nnc_type_numel(nnc_typeof(p->g, a->out)) *
@@ -151,16 +150,14 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
     const int64_t rest = kernel_ns(p, d, t, &flops);
     ask.prologue =
         nnc_max64(nnc_ceildiv(flops, nnc_max64(nnc_type_numel(nnc_typeof(p->g, a->out)), 1)), 1);
-    engine = nnc_target_fastest(t, &ask, &both);
-    if (!before || !engine) {
-        nnc_offer o = before ? nnc_target_offer(t, before, &ask) : (nnc_offer){0};
-        remark_declined(
-            p, l, rule, "%s", o.why ? remark_text(p, "%s", o.why) : "no engine has a prologue");
+    const nnc_offer both = nnc_target_offer(t, &ask);
+    if (!apart.ok || !both.ok) {
+        remark_declined(p, l, rule, "%s", both.why ? both.why : "no engine has a prologue");
         return;
     }
     const int64_t in_turn = nnc_add_sat(apart.time_ns, rest);
     const char *times = remark_text(p, "%s takes %s by estimate, %s and a kernel before it %s",
-        engine->name, text_us_beside(p, both.time_ns, in_turn), before->name,
+        both.engine->name, text_us_beside(p, both.time_ns, in_turn), apart.engine->name,
         text_us_beside(p, in_turn, both.time_ns));
     if (both.time_ns >= in_turn)
         remark_declined(p, l, rule, "%s", times);

@@ -45,8 +45,7 @@ static bool takes_gaps(const pass *p, const nnc_node *n)
         return false;
     if (nnc_op_class(n->op) != CL_contract || is_kernel_conv(p, n, NULL))
         return true;
-    const nnc_target_engine *e = engine_of(p, n);
-    return e && nnc_target_runs_kernels(e);
+    return target_of(p, n)->kind == NNC_T_cpu && engine_of(p, n);
 }
 
 /* Does a library's call compute v in its epilogue, if fuse_epilogue runs? */
@@ -301,7 +300,7 @@ static int64_t concat_ns(pass *p, const nnc_node *n)
 static int64_t operand_ns(
     pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t share)
 {
-    int64_t launch = nnc_kernel_launch_ns(target_of(p, n)), ns = copied ? share + launch : 0;
+    int64_t launch = nnc_target_start_ns(target_of(p, n), 1), ns = copied ? share + launch : 0;
     if (is_absorbed(p, n, k))
         ns += (result.fused ? share / 2 : share) + launch;
     return ns;

@@ -57,7 +57,6 @@ typedef struct pass {
     bool again;         /* the pass is to run once more, on what it made */
     bool edited;        /* a value was replaced: equal constants are merged without a remark */
     nnc_status status; /* sticky */
-    const nnc_target_engine *engine; /* engine that contractions are planned for; NULL: for each the one with the least estimated time */
 } pass;
 
 typedef nnc_status (*pass_fn)(pass *p);
@@ -173,12 +172,6 @@ typedef struct epilogue {
     const char *why;
 } epilogue;
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
-/* The engine's offer for contraction i with the first n ops of a chain. */
-nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n);
-/* Nanoseconds of a kernel for the chain's ops from number `from` on. */
-int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from);
-/* Can a kernel that is needed in any case compute the chain's ops from number `first` on? */
-bool epilogue_absorbed(pass *p, const epilogue *all, int first);
 /* Will a library call compute v in its epilogue after fuse_epilogue? */
 bool epilogue_of_library(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* price of an op like exp in a kernel, in FLOPs at the peak rate (silu: 0.2 ns per result and thread) */

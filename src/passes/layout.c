@@ -69,14 +69,11 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
 static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
 {
     nnc_ask a;
-    nnc_offer row = {0}, last = {0};
-    const nnc_target *t = target_of(p, n);
     contraction_ask(p, n, &a);
     a.nchw = true;
-    nnc_target_fastest(t, &a, &row);
+    const int64_t row = nnc_target_offer(target_of(p, n), &a).time_ns;
     a.nchw = false;
-    nnc_target_fastest(t, &a, &last);
-    return nnc_max64(row.time_ns - last.time_ns, 0);
+    return nnc_max64(row - nnc_target_offer(target_of(p, n), &a).time_ns, 0);
 }
 
 /* Time that convolution n on a GPU, in one group, of f32 that may be rounded to tf32, loses in row-major order. */
@@ -84,10 +81,9 @@ static int64_t tf32_loss_ns(const pass *p, const nnc_node *n)
 {
     nnc_ask a;
     const nnc_target *t = target_of(p, n);
-    const nnc_target_engine *e = nnc_target_for_convs(t);
     contraction_ask(p, n, &a);
-    return nnc_max64(nnc_target_tf32_conv_ns(t, e, &a, true, NULL) -
-                         nnc_target_tf32_conv_ns(t, e, &a, false, NULL),
+    return nnc_max64(
+        nnc_target_tf32_conv_ns(t, &a, true, NULL) - nnc_target_tf32_conv_ns(t, &a, false, NULL),
         0);
 }
 
@@ -104,10 +100,9 @@ static int64_t loss_ns(const pass *p, uint32_t i)
             !nnc_type_orders_differ(nnc_typeof(p->g, n->out))))
         return 0;
     const nnc_target *t = target_of(p, n);
-    const nnc_target_engine *e = nnc_target_for_convs(t);
-    int64_t ns = nnc_target_time_ns(t, c.flops, c.bytes);
-    ns -= t->kind == NNC_T_cpu ? t->launch_ns : 0;
-    if (!is_conv(n) || !e || !nnc_target_channels_last(t, e, d, uses_tf32(p, t)))
+    const int64_t ns = nnc_target_time_ns(t, c.flops, c.bytes);
+    if (!is_conv(n) || !nnc_target_engine_for(t, ASK_conv) ||
+        !nnc_target_channels_last(t, d, uses_tf32(p, t)))
         return 0;
     if (t->kind == NNC_T_cpu)
         return contraction_loss_ns(p, n);
@@ -133,7 +128,7 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     const nnc_target *on = target_of(p, nnc_def(p->g, v));
     int64_t ns = nnc_target_time_ns(on, 0, 2 * nnc_type_bytes(t));
     if (!nnc_target_interprets(on))
-        ns += nnc_kernel_launch_ns(on) - on->launch_ns;
+        ns += nnc_target_start_ns(on, 1) - on->launch_ns;
     uint32_t after = next,
              before = next + 1; /* relayouts to channels-last / to row-major come after `from` */
     mincut_arc(m, after, from, ns);
@@ -236,9 +231,9 @@ static void turn_depthwise(pass *p, uint32_t i)
 static bool weights_follow(const lay *l, uint32_t i)
 {
     const nnc_node *n = &l->p->g->node[i];
-    const nnc_target_engine *e = nnc_target_for_convs(target_of(l->p, n));
-    return is_conv(n) && l->last[i] && e && nnc_target_weights_follow(e) &&
-           !is_kernel_conv(l->p, n, NULL);
+    const nnc_target *t = target_of(l->p, n);
+    return is_conv(n) && l->last[i] && t->kind == NNC_T_cuda &&
+           nnc_target_engine_for(t, ASK_conv) && !is_kernel_conv(l->p, n, NULL);
 }
 
 /* Weights that the engine needs in the order of the activations: static ones are relayouted once by init; a kernel that computes them (of a
@@ -277,13 +272,12 @@ static void turn_gradient(lay *l, uint32_t i)
     const nnc_node *n = &p->g->node[i];
     nnc_type *t = &p->g->value[n->out].type;
     const nnc_target *target = target_of(p, n);
-    const nnc_target_engine *e = nnc_target_for_convs(target);
-    if (n->op != OP_conv_wgrad || !l->last[i] || !e || is_kernel_conv(p, n, NULL))
+    if (n->op != OP_conv_wgrad || !l->last[i] || !nnc_target_engine_for(target, ASK_conv) ||
+        is_kernel_conv(p, n, NULL))
         return;
-    if (nnc_target_runs_kernels(e) && outputs_fill(target, t, nnc_attr_int(n, AT_groups, 1)))
+    if (target->kind == NNC_T_cpu && outputs_fill(target, t, nnc_attr_int(n, AT_groups, 1)))
         outputs_last(t);
-    else if ((nnc_target_runs_kernels(e) || nnc_target_weights_follow(e)) &&
-             nnc_type_orders_differ(t))
+    else if (nnc_type_orders_differ(t))
         nnc_type_channels_last(t);
 }
 
@@ -365,8 +359,8 @@ static void remark_regions(lay *l, const int64_t *loss)
         if (l->last[i]) {
             layers_add(p, &at[a].l, i);
             at[a].ns += loss[i];
-            at[a].conv =
-                at[a].conv ? at[a].conv : nnc_target_for_convs(target_of(p, &p->g->node[i]));
+            at[a].conv = at[a].conv ? at[a].conv
+                                    : nnc_target_engine_for(target_of(p, &p->g->node[i]), ASK_conv);
             *(nnc_op_class(p->g->node[i].op) == CL_window ? &at[a].n_pool : &at[a].n_conv) += 1;
             continue;
         }

@@ -190,25 +190,6 @@ static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, c
     return body->status == NNC_OK;
 }
 
-/* What the engines expect of contraction n, where several take it. */
-static const char *times_of(pass *p, const nnc_node *n)
-{
-    nnc_ask a;
-    nnc_offer best, o;
-    NNC_LOCAL(nnc_text) s = {0};
-    int took = 0;
-    const nnc_target *t = target_of(p, n);
-    contraction_ask(p, n, &a);
-    (void)nnc_target_fastest(t, &a, &best);
-    for (int i = 0; i < t->n_engines; i++) {
-        o = nnc_target_offer(t, &t->engine[i], &a);
-        if (o.ok && o.time_ns / 10 < best.time_ns)
-            nnc_printf(&s, "%s%s %s", took++ ? ", " : "", t->engine[i].name,
-                text_us_beside(p, o.time_ns, best.time_ns));
-    }
-    return took > 1 ? remark_text(p, " (by estimate %s)", text_of(p, &s)) : "";
-}
-
 static bool same_packing(const packing *x, const packing *y)
 {
     return x->rank == y->rank && !memcmp(x->cut, y->cut, sizeof x->cut) &&
@@ -284,7 +265,6 @@ static nnc_ref pack_operand(pass *p, packs *s, uint32_t i, int operand, const pa
 
 static void pack(pass *p, packs *s, uint32_t i, int operand, const packing *k)
 {
-    const char *times = times_of(p, &p->g->node[i]);
     layers l = layers_of(p, i, NNC_NONE);
     const nnc_ref r = pack_operand(p, s, i, operand, k), out = p->g->node[i].out;
     const int n_out = p->g->node[i].n_out;
@@ -293,9 +273,9 @@ static void pack(pass *p, packs *s, uint32_t i, int operand, const packing *k)
     for (int o = 0; o < n_out; o++)
         edit_replace(p, out + (nnc_ref)o, r + (nnc_ref)o);
     remark_applied(p, &l, "weights packed",
-        "a generated kernel computes the contraction%s and reads its weights contiguously: %lld at "
+        "a generated kernel computes the contraction and reads its weights contiguously: %lld at "
         "a time",
-        times, (long long)k->cut[k->perm[k->rank - 1]]);
+        (long long)k->cut[k->perm[k->rank - 1]]);
 }
 
 nnc_ref pack_products(pass *p, nnc_ref v)
@@ -385,10 +365,9 @@ nnc_status pass_pack_weights(pass *p)
             c->n_in > NNC_KERNEL_ARGUMENTS)
             continue;
         const nnc_target *t = target_of(p, c);
-        const nnc_target_engine *e = engine_of(p, c);
         int operand;
         const nnc_node *core = contraction_in(c, 1, &operand);
-        if (!e || !nnc_target_runs_kernels(e) || t->kind != NNC_T_cpu || !core || operand < 0)
+        if (t->kind != NNC_T_cpu || !core || operand < 0)
             continue;
         const char *why = panels_blocked(p, i);
         if (why) {

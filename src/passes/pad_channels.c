@@ -72,7 +72,7 @@ static void pad(pass *p, uint32_t i, int64_t more)
     remark_applied(p, &l, "channels padded",
         "%s would copy its source of %s to %lld at each run, %s into its workspace; the kernel "
         "that makes the source writes the zeros instead, %s, and init pads the weights",
-        nnc_target_for_convs(target_of(p, &c))->name, text_count(p, x.dim[1], "channel"),
+        nnc_target_engine_for(target_of(p, &c), ASK_conv)->name, text_count(p, x.dim[1], "channel"),
         (long long)(x.dim[1] + more), text_bytes(p, wide),
         text_bytes(p, wide - nnc_type_bytes(&x)));
 }

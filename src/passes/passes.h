@@ -5,7 +5,7 @@
 #define NNC_PASSES_H
 
 #include "ir/ir.h"
-#include "target/target.h"
+#include "cost/cost.h"
 
 /* One decision. Strings live in the remark list's arena. */
 typedef struct nnc_remark {

@@ -72,6 +72,14 @@ bool made_in_init(const pass *p, nnc_ref v)
     return edit_static(p, v) && nnc_def(p->g, v)->op != OP_param;
 }
 
+static nnc_ask_kind ask_kind(const nnc_node *c)
+{
+    return c->op == OP_conv             ? ASK_conv
+           : c->op == OP_conv_transpose ? ASK_conv_transpose
+           : c->op == OP_conv_wgrad     ? ASK_conv_wgrad
+                                        : ASK_matmul;
+}
+
 void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
 {
     int operand;
@@ -86,10 +94,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     const bool product = c->op == OP_matmul || c->op == OP_linear;
     const int64_t groups = nnc_attr_int(c, AT_groups, 1);
     nnc_cost cost = nnc_node_cost(g, c);
-    *a = (nnc_ask){.kind = c->op == OP_conv             ? ASK_conv
-                           : c->op == OP_conv_transpose ? ASK_conv_transpose
-                           : wgrad                      ? ASK_conv_wgrad
-                                                        : ASK_matmul,
+    *a = (nnc_ask){.kind = ask_kind(c),
         .dtype = x->dtype,
         .bias = c->op != OP_matmul && c->n_in == 3,
         .exact = p->o->policy.math == MATH_exact,
@@ -99,8 +104,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         .packable = operand >= 0 && made_in_init(p, n->in[operand]),
         .flops = cost.flops,
         .bytes = cost.bytes,
-        .results = nnc_type_numel(r),
-        .result_bytes = nnc_type_bytes(r)};
+        .results = nnc_type_numel(r)};
     a->strided = !nnc_type_is_dense(nnc_typeof(p->g, n->out));
     for (int k = 0; k < n->n_in; k++)
         a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
@@ -124,11 +128,9 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
 
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n)
 {
-    nnc_ask a;
-    if (!p->o->target || p->engine)
-        return p->engine;
-    contraction_ask(p, n, &a);
-    return nnc_target_fastest(target_of(p, n), &a, NULL);
+    int operand;
+    const nnc_node *c = contraction_in(n, 1, &operand);
+    return p->o->target && c ? nnc_target_engine_for(target_of(p, n), ask_kind(c)) : NULL;
 }
 
 const char *engine_name(const pass *p, const nnc_node *n)

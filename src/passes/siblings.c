@@ -276,27 +276,21 @@ static const nnc_node *common_activation(const pass *p, const family *f)
 typedef struct sum { /* of several commands */
     int64_t ns;
     bool ok; /* engines compute them */
-    bool kernels; /* all are generated kernels */
 } sum;
 
-/* Adds the time that the fastest engine expects for contraction i to s; of a CPU's library without the launch: of small commands on one
- * thread it is a tenth of what the target states, and none of it may be saved. */
+/* Adds the time that is expected for contraction i to s. */
 static void add_work(pass *p, uint32_t i, sum *s)
 {
-    const nnc_target *t = target_of(p, &p->g->node[i]);
     nnc_ask a;
-    nnc_offer o = {0};
     contraction_ask(p, &p->g->node[i], &a);
-    const nnc_target_engine *e = nnc_target_fastest(t, &a, &o);
-    const bool library = e && t->kind == NNC_T_cpu && !nnc_target_runs_kernels(e);
-    s->ok = s->ok && e;
-    s->kernels = s->kernels && e && !library;
-    s->ns += library ? nnc_max64(o.time_ns - t->launch_ns * 2 / 5, 1) : o.time_ns;
+    const nnc_offer o = nnc_target_offer(target_of(p, &p->g->node[i]), &a);
+    s->ok = s->ok && o.ok;
+    s->ns += o.time_ns;
 }
 
 static int64_t copy_ns(const nnc_target *t, int64_t bytes)
 {
-    return nnc_target_time_ns(t, 0, 2 * bytes) - t->launch_ns + nnc_kernel_launch_ns(t);
+    return nnc_target_move_ns(t, 2 * bytes, t->threads) + nnc_target_start_ns(t, 1);
 }
 
 /* Are the parts of y next to each other in memory, once `layout` has run? */
@@ -308,9 +302,8 @@ static bool parts_are_dense(const pass *p, const nnc_node *c)
     int64_t before = 1, after = 1;
     for (int d = 0; d < y->rank; d++)
         *(d < axis ? &before : &after) *= d == axis ? 1 : y->dim[d];
-    bool last =
-        c->op == OP_conv && p->will_run >> PASS_layout & 1 && after > 1 &&
-        nnc_target_channels_last(t, nnc_target_for_convs(t), (nnc_dtype)y->dtype, uses_tf32(p, t));
+    bool last = c->op == OP_conv && p->will_run >> PASS_layout & 1 && after > 1 &&
+                nnc_target_channels_last(t, (nnc_dtype)y->dtype, uses_tf32(p, t));
     return before == 1 && !last;
 }
 
@@ -405,14 +398,13 @@ static void replace(pass *p, const family *f, nnc_ref y)
         edit_replace(p, all, y);
 }
 
-/* Does one command pay? On CPUs by more than the estimates' error, most of which is common to generated kernels that read the same
- * weights. */
+/* Does one command pay? On CPUs by more than the estimates' error, most of which is common to kernels that read the same weights. */
 static bool pays(const pass *p, const nnc_target *t, const sum *one, const sum *apart)
 {
-    const int64_t saved = apart->ns - one->ns,
-                  error = one->ns / (one->kernels && apart->kernels ? 16 : 4);
+    enum { ERROR = 16 };
+    const int64_t saved = apart->ns - one->ns;
     return p->o->join_siblings ||
-           (saved > nnc_kernel_launch_ns(t) && (t->kind != NNC_T_cpu || saved > error));
+           (saved > nnc_target_start_ns(t, 1) && (t->kind != NNC_T_cpu || saved > one->ns / ERROR));
 }
 
 /* Index of the contraction among the nodes from `first` on. */
@@ -431,7 +423,7 @@ static void join(state *s, const family *f)
     const char *rule =
         remark_text(p, f->beside ? "%ss side by side" : "%ss of one input", nnc_ops[c->op].name);
     layers l = {0};
-    sum apart = {inputs_ns(p, f), true, true}, one = {added_ns(p, f), true, true};
+    sum apart = {inputs_ns(p, f), true}, one = {added_ns(p, f), true};
     for (int i = 0; i < f->n; i++) {
         layers_add(p, &l, f->node[i]);
         add_work(p, f->node[i], &apart);

@@ -22,16 +22,15 @@ static void split(pass *p, uint32_t i)
     edit_replace(p, c.out, r);
     remark_applied(p, &l, remark_text(p, "bias out of %s", nnc_ops[c.op].name),
         "%s supports no bias in transposed convolutions: a generated kernel adds it",
-        nnc_target_for_convs(target_of(p, &c))->name);
+        nnc_target_engine_for(target_of(p, &c), ASK_conv)->name);
 }
 
 /* Does the engine of node n's device support no bias in transposed convolutions? */
 static bool lacks_bias(const pass *p, const nnc_node *n)
 {
-    const nnc_target *t = target_of(p, n);
-    const nnc_target_engine *e = nnc_target_for_convs(t);
     const nnc_ask a = {.kind = ASK_conv_transpose, .dtype = DT_f32, .bias = true};
-    return e && !nnc_target_offer(t, e, &a).ok;
+    const nnc_offer o = nnc_target_offer(target_of(p, n), &a);
+    return o.engine && !o.ok;
 }
 
 nnc_status pass_split_bias(pass *p)

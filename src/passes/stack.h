@@ -14,7 +14,6 @@ typedef struct stack {
 /* What an op of all models takes, and those of each. */
 typedef struct stack_cost {
     int commands; /* ops that are one command instead of n */
-    int64_t one_ns, apart_ns; /* of contractions that become one of another kind */
     int64_t all_ns; /* of contractions, apart */
     int64_t moved_bytes; /* of copies that turn a stack's models to another dimension */
 } stack_cost;

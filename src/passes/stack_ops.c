@@ -104,40 +104,26 @@ stack stack_divide(stacks *s, nnc_ref r, const nnc_type *y, int axis)
 
 /* ---- contractions ------------------------------------------------------------------------------------------------------------- */
 
-/* The time that the fastest engine expects for a contraction, or 0; *kernel: it is a generated kernel. */
-static int64_t work_ns(const pass *p, const nnc_node *c, bool *kernel)
+/* The time that is expected for a contraction, or 0. */
+static int64_t work_ns(const pass *p, const nnc_node *c)
 {
     nnc_ask a;
-    nnc_offer o = {0};
     contraction_ask(p, c, &a);
-    const nnc_target_engine *e = nnc_target_fastest(target_of(p, c), &a, &o);
-    *kernel = e && nnc_target_runs_kernels(e);
-    return e ? o.time_ns : 0;
+    return nnc_target_offer(target_of(p, c), &a).time_ns;
 }
 
 /* Counts contraction r of all models for c of each; false: they stay apart. */
 static bool count(stacks *s, const nnc_node *c, nnc_ref r)
 {
-    bool kernels[2];
     edit_sync(s->p);
     if (r == NNC_NONE || s->p->status != NNC_OK)
         return false;
-    const int64_t one = work_ns(s->p, nnc_def(s->p->g, r), &kernels[0]),
-                  each = work_ns(s->p, c, &kernels[1]), apart = nnc_mul_sat(each, s->n);
-    if (!one && each) {
+    const int64_t each = work_ns(s->p, c);
+    if (each && !work_ns(s->p, nnc_def(s->p->g, r))) {
         s->why = "no engine computes one of all";
         return false;
     }
-    if (kernels[1] && !kernels[0] &&
-        c->op == OP_linear) /* a kernel transposes one matrix in a core's cache */
-        return false;
-    if (kernels[0] !=
-        kernels
-            [1]) { /* else both take the same but for launches; estimates would differ by what fits caches */
-        s->now.one_ns = nnc_add_sat(s->now.one_ns, one);
-        s->now.apart_ns = nnc_add_sat(s->now.apart_ns, apart);
-    }
-    s->now.all_ns = nnc_add_sat(s->now.all_ns, apart);
+    s->now.all_ns = nnc_add_sat(s->now.all_ns, nnc_mul_sat(each, s->n));
     s->now.commands++;
     return true;
 }

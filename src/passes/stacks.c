@@ -425,12 +425,13 @@ static bool *find_kept(stacks *s, const chain *c, size_t n_chain, const run *r, 
     return kept;
 }
 
-/* Time that stack e is expected to save; where the ops of its members stay, it is computed beside them. */
+/* Time that stack e is expected to save: launches, since one command takes as long as all apart. Where the ops of its members stay, it is
+ * computed beside them. */
 static int64_t saved_ns(const stacks *s, const stacked *e, const bool *kept, uint32_t n)
 {
     const pass *p = s->p;
     const nnc_target *t = target_of(p, nnc_def(p->g, e->v[0]));
-    const int64_t launch = nnc_kernel_launch_ns(t) + (t->threads > 1 ? NNC_T_WAKE_NS : 0);
+    const int64_t launch = nnc_target_start_ns(t, t->threads);
     const int64_t copies =
         t->kind == NNC_T_cuda ? nnc_target_move_ns(t, e->cost.moved_bytes, 0) : 0;
     bool beside = false;
@@ -438,8 +439,7 @@ static int64_t saved_ns(const stacks *s, const stacked *e, const bool *kept, uin
         beside = beside || (p->g->value[e->v[k]].node < n && kept[p->g->value[e->v[k]].node]);
     if (beside)
         return -(e->cost.all_ns + e->cost.commands * launch + copies);
-    return e->cost.apart_ns - e->cost.one_ns + (e->n - 1) * (int64_t)e->cost.commands * launch -
-           copies;
+    return (e->n - 1) * (int64_t)e->cost.commands * launch - copies;
 }
 
 typedef struct total { /* of runs that share stacks */

@@ -30,8 +30,7 @@ static bool view_type(const pass *p, const nnc_node *n, nnc_type *t)
 static bool is_library_product(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
-    const nnc_target_engine *e = n->op == OP_matmul ? engine_of(p, n) : NULL;
-    return e && !nnc_target_runs_kernels(e) && !nnc_attr_int(n, AT_as_kernel, 0) &&
+    return n->op == OP_matmul && !nnc_attr_int(n, AT_as_kernel, 0) && engine_of(p, n) &&
            nnc_typeof(p->g, n->out)->rank == 3 && target_of(p, n)->kind == NNC_T_cuda;
 }
 

@@ -69,8 +69,7 @@ static bool find_update(pass *p, uint32_t i, update *u)
     u->scaled = bytes_of(p, c->in[1]) < bytes_of(p, c->in[0]);
     contraction_ask(p, c, &a);
     a.post[a.n_post++] = (nnc_post){.kind = PO_sum, .in_place = true};
-    const nnc_target_engine *e = engine_of(p, c);
-    return e && !nnc_target_runs_kernels(e) && nnc_target_offer(t, e, &a).ok;
+    return nnc_target_offer(t, &a).ok;
 }
 
 /* The gradient is not written and read, and its kernel not launched; the rows are read and written once more. */

@@ -35,9 +35,8 @@ static int64_t time_of(const merge *w, uint32_t i)
 {
     const maker *m = w->m;
     const nnc_node *n = &m->g->node[i];
-    const nnc_cost c = nnc_node_cost(m->g, n);
     const int dev = is_collective(n) ? m->home[n->out] : device_of_node(n);
-    return nnc_target_time_ns(target_of(m, dev), c.flops, c.bytes);
+    return nnc_node_ns(target_of(m, dev), m->g, n);
 }
 
 /* Collectives run beside what the device computes where it has a second stream. */

@@ -268,7 +268,7 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
 static const char *kernel_library(const maker *m, const nnc_target *t, int item)
 {
     const nnc_kgrid *g = &m->kernel[item].k->grid;
-    const nnc_target_engine *e = nnc_target_for_attention(t);
+    const nnc_target_engine *e = nnc_target_engine_for(t, ASK_conv);
     for (int i = 0; e && g->cls == KC_attend && g->spill && i < m->o->n_engine; i++)
         if (!strcmp(m->o->engine[i]->name, e->name))
             return e->name;

@@ -26,15 +26,15 @@ static int64_t conv_flops(const nnc_call *c)
 static bool stays_strict(const nnc_call *c)
 {
     const nnc_target *t = c->env->target;
-    const nnc_target_engine *e = nnc_target_for_convs(t);
     bool strict = false;
-    if (t->kind != NNC_T_cuda || c->kind > CALL_conv_wgrad || c->groups != 1 || !e)
+    if (t->kind != NNC_T_cuda || c->kind > CALL_conv_wgrad || c->groups != 1 ||
+        !nnc_target_engine_for(t, ASK_conv))
         return false;
     const int64_t bytes =
         nnc_type_bytes(&c->src) + nnc_type_bytes(&c->wei) + nnc_type_bytes(&c->dst);
     const nnc_ask a = nnc_plan_ask(c, conv_flops(c), bytes);
     if (a.nchw)
-        (void)nnc_target_tf32_conv_ns(t, e, &a, true, &strict);
+        (void)nnc_target_tf32_conv_ns(t, &a, true, &strict);
     return strict;
 }
 
@@ -51,11 +51,8 @@ void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env
 
 nnc_ask nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes)
 {
-    static const uint8_t kind[] = {[CALL_conv] = ASK_conv,
-        [CALL_conv_transpose] = ASK_conv_transpose,
-        [CALL_conv_wgrad] = ASK_conv_wgrad,
-        [CALL_matmul] = ASK_matmul};
-    nnc_ask a = {.kind = kind[c->kind],
+    _Static_assert((int)CALL_matmul == (int)ASK_matmul, "kinds of calls are those of contractions");
+    nnc_ask a = {.kind = c->kind,
         .dtype = c->src.dtype,
         .bias = c->has_bias,
         .exact = c->exact,
@@ -68,17 +65,6 @@ nnc_ask nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes)
     a.nchw = c->spatial && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
     memcpy(a.post, c->post, sizeof a.post);
     return a;
-}
-
-/* Why the engine, by its offer, declines the contraction alone, and is not asked; NULL: it does not. */
-static const char *declines(const nnc_engine *e, const nnc_call *c)
-{
-    const nnc_target *t = c->env->target;
-    nnc_ask a = nnc_plan_ask(c, 0, 0);
-    a.n_post = 0;
-    a.bias = false;
-    nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, e->name), &a);
-    return o.ok ? NULL : o.why ? o.why : "not supported";
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
@@ -106,17 +92,13 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *
         nnc_call one = *c;
         if (!may(c, g))
             continue;
-        const char *declined = declines(g, &one);
-        if (!declined)
-            NNC_TRY(ask_with_sum(m, g, &one, sum_post, got));
+        NNC_TRY(ask_with_sum(m, g, &one, sum_post, got));
         if (got->ok) {
             *c = one;
             j->engine = (int16_t)e;
             /* the engine's text is valid until the next question */
             *reason = nnc_arena_strdup(&m->p->arena, got->reason ? got->reason : g->name);
             NNC_NEED(*reason, m->sink);
-        } else if (declined) {
-            nnc_printf(why, "%s%s", why->n ? "; " : "", declined);
         } else {
             nnc_printf(why, "%s%s: %s", why->n ? "; " : "", g->name,
                 got->reason ? got->reason : "not supported");

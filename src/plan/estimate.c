@@ -119,11 +119,8 @@ nnc_status make_estimate(maker *m, int64_t *bytes, int64_t *ns)
     *ns = 0;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        if (!runs_in_main(m, n) || m->absorbed[i])
-            continue;
-        const nnc_cost cost = nnc_node_cost(g, n);
-        *ns = nnc_add_sat(
-            *ns, nnc_target_time_ns(target_of(m, m->home[n->out]), cost.flops, cost.bytes));
+        if (runs_in_main(m, n) && !m->absorbed[i])
+            *ns = nnc_add_sat(*ns, nnc_node_ns(target_of(m, m->home[n->out]), g, n));
     }
     return NNC_OK;
 }

@@ -77,9 +77,8 @@ static bool find_models(models *s)
         s->model_of[i] = is_collective(n) ? -1 : find_model(s, n, device);
         if (s->model_of[i] < 0)
             return false;
-        const nnc_cost c = nnc_node_cost(m->g, n);
         model *to = &s->at[s->model_of[i]];
-        to->ns = nnc_add_sat(to->ns, nnc_target_time_ns(target_of(m, device), c.flops, c.bytes));
+        to->ns = nnc_add_sat(to->ns, nnc_node_ns(target_of(m, device), m->g, n));
         for (uint32_t e = m->from.first[i]; e < m->from.first[i + 1]; e++)
             if (!is_one_model(s, s->model_of[m->from.at[e]], s->model_of[i]))
                 return false;

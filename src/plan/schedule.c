@@ -141,9 +141,7 @@ static nnc_status list_schedule(list *l)
         l->waiting[i] = m->from.first[i + 1] - m->from.first[i];
         if (!runs_in_main(m, &g->node[i]))
             continue;
-        nnc_cost c = nnc_node_cost(g, &g->node[i]);
-        l->time[i] =
-            nnc_target_time_ns(target_of(m, device_of_node(&g->node[i])), c.flops, c.bytes);
+        l->time[i] = nnc_node_ns(target_of(m, device_of_node(&g->node[i])), g, &g->node[i]);
         for (uint32_t e = m->to.first[i]; e < m->to.first[i + 1]; e++)
             l->path[i] = nnc_max64(
                 l->path[i], nnc_add_sat(l->path[m->to.at[e]],

@@ -52,11 +52,9 @@ static nnc_status find_ops(staging *s)
         s->op[i] = -1;
         if (!runs_in_main(m, n))
             continue;
-        const nnc_cost c = nnc_node_cost(m->g, n);
         s->op[i] = s->n;
         s->node[s->n] = i;
-        s->time[s->n] =
-            nnc_mul_sat(slower_of(m), nnc_target_time_ns(target_of(m, 0), c.flops, c.bytes));
+        s->time[s->n] = nnc_mul_sat(slower_of(m), nnc_node_ns(target_of(m, 0), m->g, n));
         s->share[s->n] = share_of(m, n);
         s->start[s->n++] = s->n_need;
         for (uint32_t e = m->from.first[i]; e < m->from.first[i + 1]; e++)

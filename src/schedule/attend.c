@@ -398,7 +398,7 @@ const char *nnc_attend_library(const nnc_kernel *k, const nnc_attend *a, const n
     int batches = 0;
     for (int x = 0; x < k->n_outer; x++)
         batches += x != a->row && k->axis[x].extent > 1;
-    if (!nnc_target_for_attention(t))
+    if (!nnc_target_engine_for(t, ASK_conv))
         return "the target has no cuDNN";
     if (t->sm < 80)
         return "cuDNN computes attention from sm_80 on";
@@ -494,15 +494,15 @@ static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
  * registers leave room for. */
 static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
 {
-    enum { START_CLOCKS = 2500, REGISTERS = 65536 };
+    enum { START_CLOCKS = 2500 };
     const nnc_kgrid *g = &k->grid;
     nnc_alayout l;
     nnc_attend_layout(k, g, a, &l);
-    const int64_t sms = t->sms > 0 ? t->sms : 1, each = nnc_ceildiv(g->blocks, sms),
+    const int64_t sms = nnc_target_sms(t), each = nnc_ceildiv(g->blocks, sms),
                   clock = t->clock_hz > 0 ? t->clock_hz : 1000000000,
                   shared = t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
     const int registers = 40 + g->vec * (2 * l.keys / COLUMNS + l.chunks * l.lanes + 4);
-    int64_t n = nnc_min64(shared / (l.shared + 1024), REGISTERS / registers / g->threads);
+    int64_t n = nnc_min64(shared / (l.shared + 1024), NNC_SM_registers / registers / g->threads);
     n = nnc_max64(nnc_min64(n, each), 1);
     const int64_t steps = nnc_ceildiv(k->axis[a->key[0]].extent, l.keys);
     const double clocks =

@@ -467,11 +467,11 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
 static double block_ns(const nnc_kernel *k, const product *p, int v, int lanes)
 {
     enum { ENDS = 8 }; /* multiply-adds that beginning and ending a vector's sums take */
-    const double fma_ns = 0.2;
     double results = 1;
     for (int a = 0; a < k->n_outer; a++)
         results *= (double)(a == v ? nnc_align_up(k->axis[a].extent, lanes) : k->axis[a].extent);
-    return results / lanes * (double)(p->terms * p->stages + ENDS) * fma_ns +
+    return results / lanes * (double)(p->terms * p->stages + ENDS) *
+               nnc_element_ns[NNC_N_multiply_add] +
            results * nnc_posts_ns(k);
 }
 

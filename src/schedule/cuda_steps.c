@@ -11,11 +11,6 @@ enum {
     STEP_ROWS = 8,
     STEP_CLUSTER = 8, /* blocks, which every GPU with clusters can have */
     CLUSTERS = 90, /* sm_90 is the first that has */
-    PORT = 64,
-    LANES = 128, /* of an SM */
-    FAR = 24, /* bytes a cycle that an SM gets from the level-2 cache, alone and when all do */
-    BARRIER =
-        900, /* cycles from the last store of a step to the first term of the next; twice that in a cluster */
     STEP_GROUP = 16,
     STEP_FLIGHT =
         16, /* loads along threads: with 16 warps, of 4 bytes, 32 KiB of an SM are on the way */
@@ -182,11 +177,12 @@ static int64_t step_cycles(const nnc_kernel *k, const cu_step *s, int64_t loads,
     const nnc_kgrid *g = &k->grid;
     const int64_t blocks = cu_points(k, g->axis, g->vec) * g->split;
     const int64_t terms = s->elements / g->split * s->terms, bytes = terms * loads * 4;
-    const int64_t port = bytes / PORT, far = nnc_min64(blocks, sms) * bytes / (FAR * sms);
+    const int64_t port = bytes / NNC_SM_port,
+                  far = nnc_min64(blocks, sms) * bytes / (NNC_SM_far * sms);
     const int64_t near = terms / 32 * (4 * loads + g->vec) / 4,
-                  fma = terms * loads * g->vec / LANES;
+                  fma = terms * loads * g->vec / NNC_SM_lanes;
     const int64_t most = nnc_max64(nnc_max64(port, far), nnc_max64(near, fma));
-    return (most + (g->split > 1 ? 2 : 1) * BARRIER) * nnc_ceildiv(blocks, sms);
+    return (most + (g->split > 1 ? 2 : 1) * NNC_SM_barrier) * nnc_ceildiv(blocks, sms);
 }
 
 /* Cycles of what a block computes of its sums in a step of stage s, all its threads together: an operation takes 128 lanes. */
@@ -195,12 +191,12 @@ static int64_t post_cycles(const nnc_kernel *k, const nnc_kstage *s, const cu_st
     int64_t cost = 0;
     for (int32_t i = s->post0; i < s->post1; i++)
         cost += cu_cost(&k->ins[i]);
-    return of->elements / k->grid.split * k->grid.vec * cost / LANES;
+    return of->elements / k->grid.split * k->grid.vec * cost / NNC_SM_lanes;
 }
 
 int64_t cu_steps_ns(const nnc_kernel *k, const nnc_target *t)
 {
-    const int64_t sms = t->sms > 0 ? t->sms : 132,
+    const int64_t sms = nnc_target_sms(t),
                   waves = nnc_ceildiv(cu_points(k, k->grid.axis, k->grid.vec) * k->grid.split, sms);
     double cycles = 0;
     for (int i = 0; i < k->n_stage; i++) {
@@ -220,7 +216,7 @@ int64_t cu_steps_ns(const nnc_kernel *k, const nnc_target *t)
 static void divide(nnc_kernel *k, const nnc_target *t, const cu_step *s)
 {
     nnc_kgrid *g = &k->grid;
-    const int64_t sms = t->sms > 0 ? t->sms : 132;
+    const int64_t sms = nnc_target_sms(t);
     const int64_t rows = g->axis >= 0 ? k->axis[g->axis].extent : 1;
     const int clusters = t->sm >= CLUSTERS && !t->no_clusters ? STEP_CLUSTER : 1;
     const int loads = apart(k);
@@ -272,6 +268,7 @@ bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
             break;
     if (g->flight < CU_STEP_WIDE)
         g->flight = 1;
-    g->regs = (int16_t)nnc_min64(65536 / g->threads, 255); /* or loads wait for registers */
+    g->regs =
+        (int16_t)nnc_min64(NNC_SM_registers / g->threads, 255); /* or loads wait for registers */
     return nnc_cuda_derive(k, g);
 }

@@ -5,8 +5,7 @@
  * The stages of a row wait for each other: the path through all of them is hidden only behind the next rows that fit the reorder window, or
  * on AMD's cores the registers. There each iteration of a stage is a chain, too, beside the others that fit.
  *
- * The prices are fits to measured kernels, on one thread and in cache: Intel's to 306 (AVX-512 at 2.6 GHz), of which half are predicted
- * within 20 %; AMD's to 1,336 of more than 0.1 us (Zen 4, bench_estimates). With chains as below 74 % of 1,026 AMD kernels of random small
+ * cost/prices.def has the prices. With chains as below 74 % of 1,026 AMD kernels of random small
  * models are predicted within 25 %, launches included, 7 % are underestimated by a fifth and 19 % overestimated by a quarter or more. */
 #include "schedule/schedule.h"
 
@@ -14,47 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNTS(X) /* picoseconds: of Intel's cores, of AMD's */ \
-    X(op, 190, 190) /* an instruction, f32; of an op as many as its cost column says */ \
-    X(divide, 1900, 1460) /* a division or square root */ \
-    X(load, 250, 95) \
-    X(store, 220, 180) \
-    X(gather, 120, 295) /* an element of a load that is not contiguous */ \
-    X(scatter, 280, 410) /* the same of a store */ \
-    X(far, 200, 305) /* an element of a load that moves on by a line at least */ \
-    X(tile, 1130, 1090) /* a load in square tiles */ \
-    X(sum, 550, 550) /* lanes added up */ \
-    X(extreme, 2400, 2400) /* the greatest or least of the lanes, or its index */ \
-    X(iteration, 170, 170) \
-    X(item, 540, 370) /* a work item */ \
-    X(guard, 70, 70) \
-    X(scalar, 140, 115) /* an instruction for one element */ \
-    X(one_divide, 1100, 900) /* a division or square root of one element */ \
-    X(masked, 1000, 235) /* a store of part of a vector */ \
-    X(forward, 4000, \
-        5500) /* loads at other offsets than the stores just before them, which must reach the cache first */ \
-    X(jump, 700, 700) /* an access in one of more streams than the CPU prefetches, beyond L1 */
-
-enum {
-#define X(name, intel, amd) N_##name,
-    COUNTS(X)
-#undef X
-        N__COUNT
-};
-static const int64_t price[N__COUNT][2] = {
-#define X(name, intel, amd) {intel, amd},
-    COUNTS(X)
-#undef X
-};
-
-enum { /* picoseconds until a result is there */
-    OP_PS = 1500,
-    FUNCTION_PS = 580, /* for each of its instructions: some are independent */
-    DIVIDE_PS = 5400,
-    LOAD_PS = 2300,
-    LANES_PS = 8000, /* a value of all lanes */
-};
-static const int64_t lower_ps[] = {0, 10}; /* a byte from or to L2; 0: loads and stores are of it */
 enum {
     WINDOW = 512, /* instructions */
     /* On AMD's cores those with a register for their result: 192 vectors less what loops keep (Zen 4, softmax, tanh and a sum of 64 rows of
@@ -68,11 +26,11 @@ typedef struct counter {
     const nnc_kernel *k;
     const uint32_t *dep; /* by instruction: the axes that its value depends on */
     const nnc_kring *ring;
-    bool amd;
+    const nnc_core_prices *core;
     int64_t lanes; /* f32 elements of a machine vector */
     int64_t streams,
         lines; /* rows that the iterations of an outer vector axis access in turn; accesses to them */
-    int64_t n[N__COUNT];
+    int64_t n[NNC_P__COUNT];
     int64_t steps; /* of an outer vector axis at each point: they are independent, too */
     int64_t rows; /* at once: their chains run beside each other */
     int64_t idle; /* ps that stages wait for their own chains, beyond their work */
@@ -183,23 +141,23 @@ static void count_access(counter *c, const loops *l, const nnc_kins *in, int64_t
     int64_t stride = in->at.k[l->vax];
     int across = nnc_sched_axis(&c->k->sched, KD_transpose);
     if (across >= 0 && !store && nnc_kernel_tiles(c->k, in, l->vax, across))
-        add_count(c, N_tile, n, 1);
+        add_count(c, NNC_P_tile, n, 1);
     else if (in->arg[0] >= 0 && !store && c->dep[in->arg[0]] >> l->vax & 1)
-        add_count(c, N_gather, n, c->lanes);
+        add_count(c, NNC_P_gather, n, c->lanes);
     else if (stride == 0 || stride == 1 || stride == -1)
-        add_count(c, store ? N_store : N_load, n, stride ? size : 1);
+        add_count(c, store ? NNC_P_store : NNC_P_load, n, stride ? size : 1);
     else if (stride == 2 && !store)
-        add_count(c, N_load, n, 3);
+        add_count(c, NNC_P_load, n, 3);
     else if (store)
-        add_count(c, N_scatter, n, c->lanes);
+        add_count(c, NNC_P_scatter, n, c->lanes);
     else
-        add_count(c, labs(stride) < LINE / 4 ? N_gather : N_far, n, c->lanes);
+        add_count(c, labs(stride) < LINE / 4 ? NNC_P_gather : NNC_P_far, n, c->lanes);
     if (l->outer && c->k->buf[in->buf].role != KB_tmp && leaves_page(c->k, in, l->own)) {
         c->streams = nnc_add_sat(c->streams, l->streams);
         c->lines = nnc_add_sat(c->lines, n);
     }
     if (store && l->masked)
-        add_count(c, N_masked, n / l->vectors, 1);
+        add_count(c, NNC_P_masked, n / l->vectors, 1);
 }
 
 /* Is instruction i a function that the posts of a kernel in strips evaluate for several results at once (plugins/llvm/pack.c)? *first: for
@@ -229,33 +187,34 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
     const bool divides = in->op == KO_sop && (in->sop == SC_div || in->sop == SC_sqrt ||
                                                  in->sop == SC_recip || in->sop == SC_rsqrt);
     if (!wide && divides)
-        add_count(c, N_one_divide, n, in->sop == SC_rsqrt ? 2 : 1);
+        add_count(c, NNC_P_one_divide, n, in->sop == SC_rsqrt ? 2 : 1);
     else if (!wide)
-        add_count(c, N_scalar, n, in->op == KO_sop ? steps_of(c->k, in) : 1);
+        add_count(c, NNC_P_scalar, n, in->op == KO_sop ? steps_of(c->k, in) : 1);
     else if (in->op == KO_load || in->op == KO_store)
         count_access(c, l, in, n, size);
     else if (in->op == KO_reduce)
-        add_count(c, N_op, n, size * (in->sop >= KR_argmax ? 4 : in->sop >= KR_max ? 2 : 1));
+        add_count(c, NNC_P_op, n, size * (in->sop >= KR_argmax ? 4 : in->sop >= KR_max ? 2 : 1));
     else if (divides)
-        add_count(c, N_divide, n, in->sop == SC_rsqrt ? 2 * size : size);
+        add_count(c, NNC_P_divide, n, in->sop == SC_rsqrt ? 2 * size : size);
     else
-        add_count(c, N_op, n, size * function_steps(c, in));
+        add_count(c, NNC_P_op, n, size * function_steps(c, in));
     if (wide)
-        add_count(c, N_guard, n, in->n_guard);
+        add_count(c, NNC_P_guard, n, in->n_guard);
 }
 
 /* lanes_ps: until the lanes of a sum are one number. */
-static int64_t latency_of(const nnc_kernel *k, const nnc_kins *in, int64_t lanes_ps)
+static int64_t latency_of(const counter *c, const nnc_kins *in, int64_t lanes_ps)
 {
+    const int64_t *ps = c->core->ps;
     switch ((nnc_kop)in->op) {
-    case KO_load: return LOAD_PS;
-    case KO_reduce: return OP_PS + lanes_ps;
+    case KO_load: return ps[NNC_P_load_wait];
+    case KO_reduce: return ps[NNC_P_op_wait] + lanes_ps;
     case KO_sop:
         if (in->sop == SC_div || in->sop == SC_sqrt || in->sop == SC_recip)
-            return DIVIDE_PS;
+            return ps[NNC_P_divide_wait];
         if (in->sop == SC_rsqrt)
-            return 2 * DIVIDE_PS;
-        return nnc_max64(OP_PS, steps_of(k, in) * FUNCTION_PS);
+            return 2 * ps[NNC_P_divide_wait];
+        return nnc_max64(ps[NNC_P_op_wait], steps_of(c->k, in) * ps[NNC_P_function_wait]);
     default: return 0;
     }
 }
@@ -269,7 +228,7 @@ static int64_t add_path(counter *c, int first, int end, int64_t lanes_ps)
         int64_t from = 0;
         for (int a = 0; a < 3; a++)
             from = nnc_max64(from, in->arg[a] >= first ? c->depth[in->arg[a]] : 0);
-        c->depth[i] = from + latency_of(c->k, in, lanes_ps);
+        c->depth[i] = from + latency_of(c, in, lanes_ps);
         longest = nnc_max64(longest, c->depth[i]);
     }
     c->path += longest;
@@ -278,8 +237,8 @@ static int64_t add_path(counter *c, int first, int end, int64_t lanes_ps)
 
 static int64_t instructions_of(const int64_t *n)
 {
-    static const int counted[] = {
-        N_op, N_load, N_store, N_gather, N_far, N_scatter, N_scalar, N_iteration};
+    static const int counted[] = {NNC_P_op, NNC_P_load, NNC_P_store, NNC_P_gather, NNC_P_far,
+        NNC_P_scatter, NNC_P_scalar, NNC_P_iteration};
     int64_t sum = 0;
     for (int i = 0; i < (int)(sizeof counted / sizeof *counted); i++)
         sum = nnc_add_sat(sum, n[counted[i]]);
@@ -289,8 +248,8 @@ static int64_t instructions_of(const int64_t *n)
 static int64_t price_of(const counter *c, const int64_t *n)
 {
     int64_t ps = 0;
-    for (int i = 0; i < N__COUNT; i++)
-        ps = nnc_add_sat(ps, nnc_mul_sat(n[i], price[i][c->amd]));
+    for (int i = 0; i < NNC_P__COUNT; i++)
+        ps = nnc_add_sat(ps, nnc_mul_sat(n[i], c->core->ps[i]));
     return ps;
 }
 
@@ -298,8 +257,8 @@ static int64_t price_of(const counter *c, const int64_t *n)
  * time as fit the registers. before: the counters without the stage. */
 static void add_idle(counter *c, const int64_t *before, int64_t n, int64_t path)
 {
-    int64_t own[N__COUNT];
-    for (int i = 0; i < N__COUNT; i++)
+    int64_t own[NNC_P__COUNT];
+    for (int i = 0; i < NNC_P__COUNT; i++)
         own[i] = c->n[i] - before[i];
     const double fit = (double)WAITING * (double)n / (double)nnc_max64(instructions_of(own), 1),
                  waits = (double)path * (double)n / fmax(fmin(fit, (double)n), 1);
@@ -367,7 +326,7 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
     find_row(c, g, &l);
     l.own = g->axes;
     l.streams = nnc_own_points(k, g);
-    int64_t before[N__COUNT];
+    int64_t before[NNC_P__COUNT];
     memcpy(before, c->n, sizeof before);
     bool shuffled = false;
     for (int i = g->body0; i < g->post1; i++) {
@@ -385,34 +344,34 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
                                          : 1),
                 wide || packed);
         if (in->op == KO_reduce && l.reduces)
-            add_lanes(c, &l, in->sop >= KR_max ? N_extreme : N_sum);
+            add_lanes(c, &l, in->sop >= KR_max ? NNC_P_extreme : NNC_P_sum);
         shuffled = shuffled || (wide && moves_in_tmp(k, in, l.vax));
     }
     if (shuffled)
-        add_count(c, N_forward, points, 1);
+        add_count(c, NNC_P_forward, points, 1);
     if (l.outer)
         c->steps = l.steps;
     int64_t body = 0;
-    if (!l.outer || c->amd) {
+    if (!l.outer || c->core->by_registers) {
         int64_t all = 1;
         const int64_t steps = l.reduces ? lane_steps(c, l.vax, &all) : 0;
-        body = add_path(c, g->body0, g->body1, LANES_PS * steps / all);
+        body = add_path(c, g->body0, g->body1, c->core->ps[NNC_P_lanes_wait] * steps / all);
         add_path(c, g->post0, g->post1, 0);
     }
     if (g->axes || l.outer)
-        add_count(c, N_iteration, executions(c, &l, g->axes), l.steps);
-    if (c->amd && l.vax >= 0)
+        add_count(c, NNC_P_iteration, executions(c, &l, g->axes), l.steps);
+    if (c->core->by_registers && l.vax >= 0)
         add_idle(c, before, nnc_mul_sat(executions(c, &l, g->axes), l.steps), body);
 }
 
 /* What all points take on one thread. */
 static int64_t work_ps(const counter *c, int64_t points)
 {
-    int64_t per[N__COUNT], ps = nnc_add_sat(price_of(c, c->n), c->idle), instructions = 1;
-    for (int i = 0; i < N__COUNT; i++)
+    int64_t per[NNC_P__COUNT], ps = nnc_add_sat(price_of(c, c->n), c->idle), instructions = 1;
+    for (int i = 0; i < NNC_P__COUNT; i++)
         per[i] = c->n[i] / points;
     instructions = nnc_add_sat(instructions, instructions_of(per));
-    if (c->amd) {
+    if (c->core->by_registers) {
         const double chains = (double)points * (double)c->steps / (double)c->rows,
                      fit = WAITING * (double)c->steps / (double)(instructions * c->rows),
                      waits = (double)c->path * chains / fmax(fmin(fit, chains), 1);
@@ -443,9 +402,9 @@ static int64_t accessed_bytes(const nnc_kernel *k, int64_t *elements)
     return bytes;
 }
 
-int64_t nnc_kernel_ns(
-    const nnc_kernel *k, const nnc_target *t, bool compiled, int64_t *work, nnc_arena *mem)
+static int64_t cpu_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem)
 {
+    const bool compiled = !nnc_target_interprets(t);
     uint32_t *dep = ARENA_NEW(mem, uint32_t, k->n_ins + 1);
     nnc_kring *ring;
     int axis;
@@ -456,7 +415,7 @@ int64_t nnc_kernel_ns(
     if (!dep || !c.depth || !elements || !nnc_kernel_rings(k, mem, &ring))
         return -1;
     const int64_t bytes = accessed_bytes(k, elements);
-    c.amd = t->core && !strcmp(t->core, "amd");
+    c.core = nnc_target_prices(t);
     c.ring = ring;
     c.lanes = nnc_max64(t->vector_bits, 128) / 32;
     find_axes(k, dep);
@@ -464,21 +423,24 @@ int64_t nnc_kernel_ns(
         points = a == v ? points : nnc_mul_sat(points, k->axis[a].extent);
     for (int s = 0; s < k->n_stage; s++)
         count_stage(&c, &k->stage[s], points);
-    add_count(&c, N_item, k->sched.domain, 1);
+    add_count(&c, NNC_P_item, k->sched.domain, 1);
     if (c.streams > STREAMS && bytes > t->l1_bytes)
-        add_count(&c, N_jump, c.lines, 1);
+        add_count(&c, NNC_P_jump, c.lines, 1);
     int64_t parts = nnc_par_parts(k->sched.domain, k->sched.grain, t->threads);
     int64_t all = compiled ? work_ps(&c, points) : nnc_interpreted_ps(k, dep, ring);
     if (compiled && bytes > t->l1_bytes)
-        all = nnc_max64(all, nnc_mul_sat(bytes, lower_ps[c.amd]));
-    if (work)
-        *work = all / 1000 + NNC_T_KERNEL_NS;
+        all = nnc_max64(all, nnc_mul_sat(bytes, c.core->ps[NNC_P_lower]));
+    *work = all / 1000 + NNC_T_KERNEL_NS;
     int64_t ps = nnc_mul_sat(all / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
     int64_t move = bytes > t->l2_bytes ? nnc_target_move_ns(t, bytes, parts) : 0;
-    return nnc_max64(ps / 1000, move) + NNC_T_KERNEL_NS + (parts > 1 ? NNC_T_WAKE_NS : 0);
+    return nnc_max64(ps / 1000, move) + nnc_target_start_ns(t, parts);
 }
 
-int64_t nnc_kernel_launch_ns(const nnc_target *t)
+int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem)
 {
-    return t->kind == NNC_T_cpu ? NNC_T_KERNEL_NS : t->launch_ns;
+    int64_t one = 0;
+    const int64_t ns = t->kind == NNC_T_cuda ? (one = cu_kernel_ns(k, t)) : cpu_ns(k, t, &one, mem);
+    if (work)
+        *work = one;
+    return ns;
 }

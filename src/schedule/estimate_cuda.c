@@ -7,12 +7,7 @@
 
 #include <math.h>
 
-enum {
-    FULL_THREADS = 1024, /* of an SM: with fewer, bandwidth falls in proportion */
-    FULL_WALKS = 256, /* the same where they load a row of a window while they sum the one before */
-    LANES = 128, /* of an SM */
-    UNKNOWN_COST = 30,
-};
+enum { UNKNOWN_COST = 30 };
 
 /* Elements that instruction i accesses in all executions of its stage; of a repeated index once. */
 static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
@@ -91,12 +86,13 @@ static int64_t instructions(const nnc_kernel *k)
 static int64_t filled(const nnc_kernel *k, const nnc_target *t)
 {
     nnc_walk w;
-    const int64_t full = (int64_t)t->sms * (nnc_walk_of(k, &w) ? FULL_WALKS : FULL_THREADS);
+    const int64_t full =
+        (int64_t)t->sms * (nnc_walk_of(k, &w) ? NNC_SM_full_walks : NNC_SM_full_threads);
     const int64_t threads = nnc_mul_sat(k->grid.blocks, k->grid.threads);
     return nnc_max64(nnc_min64(threads, full) * 1000 / nnc_max64(full, 1), 1);
 }
 
-int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t)
+int64_t cu_kernel_ns(const nnc_kernel *k, const nnc_target *t)
 {
     const int64_t known = nnc_attend_ns(k, t), bytes = known < 0 ? moved_bytes(k, t) : 0;
     if (known >= 0)
@@ -105,8 +101,7 @@ int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t)
         return -1;
     const double share = (double)filled(k, t) / 1000;
     const double move = (double)bytes / (double)nnc_max64(t->copy_bytes_s, 1);
-    const double work =
-        (double)instructions(k) / ((double)t->sms * LANES * (double)nnc_max64(t->clock_hz, 1));
+    const double work = (double)instructions(k) / nnc_target_issue(t);
     const double ns = k->grid.cls == KC_steps ? fmax((double)cu_steps_ns(k, t), move * 1e9)
                                               : (move > work ? move : work) / share * 1e9;
     return (ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000)) +

@@ -1,32 +1,8 @@
 /* schedule/estimate_interp.c -- the time that the interpreter is expected to take for a kernel: what it executes (interp/interp.c),
  * counted in instructions, each for a block of lanes along its stage's vector axis, and in lanes. Short rows cost an instruction's start
- * for few lanes.
- *
- * The prices are a fit to 507 measured kernels (AVX-512 at 2.6 GHz, one thread, in cache); 63 % of them are predicted within 20 %. */
+ * for few lanes. cost/prices.def has the prices. */
 #include "schedule/schedule.h"
 
-#define COUNTS(X) /* picoseconds */ \
-    X(start, 17300) /* an instruction, for a block */ \
-    X(op, 90) /* a lane of an instruction */ \
-    X(function, 77) /* the same, for each instruction of a function's formula */ \
-    X(chunk, 5900) /* such an instruction, for each 64 lanes */ \
-    X(apart, 380) /* a lane of a load or store that is not contiguous */ \
-    X(convert, 1450) /* a lane of a 16-bit float */ \
-    X(product, 300) /* a step of a sum of products */ \
-    X(row, 39000) /* a point of the outer and map axes, or a block of its vector axis */ \
-    X(item, 53000) /* a work item */
-
-enum {
-#define X(name, ps) N_##name,
-    COUNTS(X)
-#undef X
-        N__COUNT
-};
-static const int64_t price[N__COUNT] = {
-#define X(name, ps) ps,
-    COUNTS(X)
-#undef X
-};
 enum { BLOCK = 512, CHUNK = 64 };
 
 /* A section of a stage: its executions for all points, and lanes and blocks of each along the vector axis. */
@@ -46,24 +22,24 @@ static void count_ins(
     const int64_t lanes = nnc_mul_sat(s.n, wide ? s.lanes : s.blocks);
     if (in->op == KO_const)
         return;
-    add_count(count, N_start, s.n, s.blocks);
+    add_count(count, NNC_I_start, s.n, s.blocks);
     if (in->op == KO_sop &&
         (nnc_sops[in->sop].flags & OF_slow || in->sop == SC_rsqrt || in->sop == SC_recip)) {
         const int64_t chunks = wide ? nnc_ceildiv(s.lanes, CHUNK) : s.blocks;
-        add_count(count, N_function, lanes, nnc_sops[in->sop].cost);
-        add_count(count, N_chunk, nnc_mul_sat(s.n, chunks), nnc_sops[in->sop].cost);
+        add_count(count, NNC_I_function, lanes, nnc_sops[in->sop].cost);
+        add_count(count, NNC_I_chunk, nnc_mul_sat(s.n, chunks), nnc_sops[in->sop].cost);
     } else {
-        add_count(count, N_op, lanes, 1);
+        add_count(count, NNC_I_op, lanes, 1);
     }
     if (in->op != KO_load && in->op != KO_store)
         return;
     const int64_t stride = vax >= 0 ? in->at.k[vax] : 0;
     if (in->arg[0] >= 0 && in->op == KO_load)
-        add_count(count, N_apart, lanes, 8);
+        add_count(count, NNC_I_apart, lanes, 8);
     else if (stride < 0 || stride > 1)
-        add_count(count, N_apart, lanes, 1);
+        add_count(count, NNC_I_apart, lanes, 1);
     if (nnc_dtype_size(k->buf[in->buf].dtype) == 2)
-        add_count(count, N_convert, lanes, 1);
+        add_count(count, NNC_I_convert, lanes, 1);
 }
 
 /* Points of an own axis for each point of the outer ones; rows that a ring keeps are not computed again. */
@@ -99,10 +75,10 @@ static void count_stage(int64_t *count, const nnc_kernel *k, const nnc_kstage *g
     const bool product = nnc_product_find(k, g, v, &sum);
     if (folds)
         post.lanes = post.blocks = 1;
-    add_count(count, N_row, post.n, post.blocks);
+    add_count(count, NNC_I_row, post.n, post.blocks);
     if (product) {
-        add_count(count, N_product, body.n, lanes);
-        add_count(count, N_row, body.n / k->axis[sum.axis].extent, blocks);
+        add_count(count, NNC_I_product, body.n, lanes);
+        add_count(count, NNC_I_row, body.n / k->axis[sum.axis].extent, blocks);
     }
     for (int i = g->body0; i < g->body1 && !product; i++)
         count_ins(count, k, &k->ins[i], body, v,
@@ -113,14 +89,14 @@ static void count_stage(int64_t *count, const nnc_kernel *k, const nnc_kstage *g
 
 int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_kring *ring)
 {
-    int64_t count[N__COUNT] = {0}, points = 1, ps = 0;
+    int64_t count[NNC_I__COUNT] = {0}, points = 1, ps = 0;
     const int v = nnc_sched_vec(&k->sched);
     for (int a = 0; a < k->n_outer; a++)
         points = a == v ? points : nnc_mul_sat(points, k->axis[a].extent);
     for (int s = 0; s < k->n_stage; s++)
         count_stage(count, k, &k->stage[s], dep, ring, points);
-    add_count(count, N_item, k->sched.domain, 1);
-    for (int i = 0; i < N__COUNT; i++)
-        ps = nnc_add_sat(ps, nnc_mul_sat(count[i], price[i]));
+    add_count(count, NNC_I_item, k->sched.domain, 1);
+    for (int i = 0; i < NNC_I__COUNT; i++)
+        ps = nnc_add_sat(ps, nnc_mul_sat(count[i], nnc_interpreted_price[i]));
     return ps;
 }

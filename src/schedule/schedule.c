@@ -1,7 +1,5 @@
 /* schedule/schedule.c -- analytic choices for CPUs: the vector axis, the number of vectors at once, and the size of a work item.
- *
- * The constants were measured on AVX-512 (ns per element, f32, in cache): a load or store 0.02, a cheap op 0.01, a division or root
- * 0.06, an exp or sin 0.12. Chains of math functions gain from IR vectors of four machine registers, row reductions from one or two
+ * cost/prices.def has the prices. Chains of math functions gain from IR vectors of four machine registers, row reductions from one or two
  * (with a shorter masked remainder), or four where registers suffice and the remainder is no longer: a sum has a latency of four
  * cycles. */
 #include "schedule/schedule.h"
@@ -32,16 +30,16 @@ static double cost_ns(const nnc_kernel *k, const nnc_kins *in)
     case KO_load:
     case KO_store:
         return in->arg[0] >= 0 && in->op == KO_load
-                   ? 0.5
-                   : 0.02 * nnc_dtype_size(k->buf[in->buf].dtype) / 4;
-    case KO_reduce: return 0.02;
+                   ? nnc_element_ns[NNC_N_gather]
+                   : nnc_element_ns[NNC_N_access] * nnc_dtype_size(k->buf[in->buf].dtype) / 4;
+    case KO_reduce: return nnc_element_ns[NNC_N_access];
     case KO_sop:
         if (is_expensive(in))
-            return 0.12;
+            return nnc_element_ns[NNC_N_function];
         return in->sop == SC_div || in->sop == SC_sqrt || in->sop == SC_rsqrt || in->sop == SC_recip
-                   ? 0.06
-                   : 0.01;
-    default: return 0.002;
+                   ? nnc_element_ns[NNC_N_divide]
+                   : nnc_element_ns[NNC_N_op];
+    default: return nnc_element_ns[NNC_N_other];
     }
 }
 

@@ -12,17 +12,15 @@ bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a);
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 /* Verifies the kernel (nnc_kernel_verify) and its schedule. */
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
-/* estimate.c: estimated nanoseconds of a scheduled kernel on CPU t with all its threads, as machine code (`compiled`) or interpreted.
- * *work (may be NULL): the same on one thread. -1: `mem` is out of memory. Half of the estimates are within 20 % of measurements: good
- * enough to compare two ways to compute one result. */
-int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, int64_t *work, nnc_arena *mem);
-/* estimate_cuda.c: estimated nanoseconds of a kernel scheduled for GPU t, to compare kernels with reductions; -1: out of memory. */
-int64_t nnc_cuda_kernel_ns(const nnc_kernel *k, const nnc_target *t);
+/* estimate.c: estimated nanoseconds of a scheduled kernel on t with all its threads, as machine code or interpreted, whatever t has.
+ * *work (may be NULL): the same on one thread of a CPU. -1: `mem` is out of memory. Half of the estimates are within 20 % of measurements:
+ * good enough to compare two ways to compute one result. A GPU's are for comparing kernels with reductions. */
+int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem);
+/* estimate_cuda.c: the same of a GPU. */
+int64_t cu_kernel_ns(const nnc_kernel *k, const nnc_target *t);
 /* estimate_interp.c: estimated picoseconds of the interpreter for a kernel on one thread. dep: by instruction, the axes that its value
  * depends on; ring: by buffer (nnc_kernel_rings). */
 int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_kring *ring);
-/* The part of a kernel's time that is its launch, on one thread. */
-int64_t nnc_kernel_launch_ns(const nnc_target *t);
 /* Parses a kernel with its schedule and verifies both (nnc_schedule_verify), so that a kernel from a file may be executed. */
 nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 

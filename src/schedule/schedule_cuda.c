@@ -14,7 +14,6 @@ enum {
     KEEP_PARKED =
         24, /* the same where the others are in shared memory: two blocks of 512 threads have 64 registers each */
     KEEP_WITH_MORE = 16, /* ... and registers hold vectors of other operands */
-    SM_REGISTERS = 65536,
     RESERVED_SHARED = 1024 /* of each block */
 };
 
@@ -320,7 +319,7 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
     g->finish = g->shared = g->work = 0;
     if (g->threads < 32 || g->threads > MAX_THREADS || g->threads % 32 || g->vec < 1 ||
         g->flight < 1 || g->group < 1 || g->split < 1 || g->keep < 0 || g->axis < -1 ||
-        g->axis >= k->n_outer || g->regs < 0 || g->regs * g->threads > SM_REGISTERS)
+        g->axis >= k->n_outer || g->regs < 0 || g->regs * g->threads > NNC_SM_registers)
         return false;
     bool ok = false;
     if (g->cls == KC_point)
@@ -393,7 +392,7 @@ int nnc_cuda_vec(const nnc_kernel *k, int a)
 
 int64_t nnc_cuda_resident(const nnc_target *t)
 {
-    return (int64_t)(t->sms > 0 ? t->sms : 132) * (t->sm_threads > 0 ? t->sm_threads : 2048);
+    return nnc_target_sms(t) * (t->sm_threads > 0 ? t->sm_threads : 2048);
 }
 
 static int inputs(const nnc_kernel *k)
@@ -556,7 +555,7 @@ static void make_room(nnc_kernel *k, const nnc_target *t)
         return;
     if (g->keep * g->vec > KEEP_REGISTERS / 2 && 2 * g->threads <= t->sm_threads && words(k) == 1) {
         g->park = (int16_t)(g->keep - (inputs(k) > 1 ? KEEP_WITH_MORE : KEEP_PARKED) / g->vec);
-        g->regs = (int16_t)(SM_REGISTERS / 2 / g->threads);
+        g->regs = (int16_t)(NNC_SM_registers / 2 / g->threads);
         if (nnc_cuda_derive(k, g) && 2 * (shared_bytes(k, g) + RESERVED_SHARED) <= t->shared_bytes)
             return;
     } else if (g->keep == 0 && !fits &&
@@ -648,7 +647,7 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
         g->group /= 2;
     g->threads = (int16_t)(32 * g->group);
     g->regs =
-        (int16_t)(many && g->threads == 512 ? SM_REGISTERS / 1024 : 0); /* two blocks of an SM */
+        (int16_t)(many && g->threads == 512 ? NNC_SM_registers / 1024 : 0); /* two blocks of an SM */
     int64_t trips = (longest + g->group - 1) / g->group;
     g->keep = (int16_t)(k->n_stage > 1 && trips * g->vec <= KEEP_REGISTERS / 2 && trips <= MAX_KEEP
                             ? trips

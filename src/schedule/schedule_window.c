@@ -203,9 +203,8 @@ static double block_cost(const nnc_kernel *k, const int pair[2][2], int n, int m
 /* Instructions that the GPU issues while it moves an element to and from memory. */
 static double affordable(const nnc_target *t)
 {
-    enum { BYTES = 4, LANES = 128 /* of an SM */ };
-    const double lanes = (double)LANES * t->sms * (double)t->clock_hz;
-    return t->copy_bytes_s > 0 ? BYTES * lanes / (double)t->copy_bytes_s : 1e9;
+    enum { BYTES = 4 };
+    return t->copy_bytes_s > 0 ? BYTES * nnc_target_issue(t) / (double)t->copy_bytes_s : 1e9;
 }
 
 /* True when the windows along a and r move by one element, and each access moves along both or is that of a weight. */
@@ -227,7 +226,7 @@ static bool slides(const nnc_kernel *k, int a, int r)
 
 double nnc_window_rounded(const nnc_target *t, int64_t threads, int block)
 {
-    const int64_t sms = t->sms > 0 ? t->sms : 132, blocks = nnc_ceildiv(threads, block);
+    const int64_t sms = nnc_target_sms(t), blocks = nnc_ceildiv(threads, block);
     const double each = (double)blocks / (double)sms;
     return each < 1 ? 1 : (double)nnc_ceildiv(blocks, sms) / each;
 }

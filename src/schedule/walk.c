@@ -19,7 +19,6 @@ enum {
     REGISTERS = 168, /* six */
     OTHER_REGISTERS = 20, /* addresses, places, what the compiler adds */
     MOST_REGISTERS = 176, /* by nnc_walk_registers, which counts values that never live at once */
-    SM_REGISTERS = 65536,
     LEAST_ROWS = 4 /* of results */
 };
 
@@ -207,12 +206,11 @@ static double cost_of(const nnc_kernel *k, const nnc_walk *w, int rows, int64_t 
 static double waiting_of(
     const nnc_kernel *k, const nnc_walk *w, const nnc_target *t, int64_t threads, int64_t results)
 {
-    enum { LATENCY_NS = 510, LANES = 128 /* of an SM */ };
-    const double clocks = (double)t->clock_hz * LATENCY_NS * 1e-9;
-    const int64_t sms = t->sms > 0 ? t->sms : 132,
-                  resident = SM_REGISTERS / registers_of(k, w) / THREADS * sms;
+    const double clocks = (double)t->clock_hz * NNC_SM_latency * 1e-9;
+    const int64_t sms = nnc_target_sms(t),
+                  resident = NNC_SM_registers / registers_of(k, w) / THREADS * sms;
     const double waves = (double)nnc_ceildiv(threads, THREADS) / (double)resident;
-    return (waves > 1 ? waves : 1) * (double)(w->rows + 1) * clocks * LANES * (double)sms /
+    return (waves > 1 ? waves : 1) * (double)(w->rows + 1) * clocks * NNC_SM_lanes * (double)sms /
            (double)results;
 }
 

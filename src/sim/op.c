@@ -3,30 +3,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Where a hardware file has no row for a class. On f32 units and of convolutions: shares of a V100's peak (15.7 TFLOP/s) and reached copy
- * bandwidth (739 GB/s) that fit 550 forward times of ten nets best, in terms of the mean relative error (PipeDream,
- * profiler/image_classification/profiles, less 0.3 ms for the profiler's hooks): 16 % for 3x3 windows, 17 % for 1x1, 16 to 26 % for the
- * others; with each net left out of the fit, the sum of its convolutions is within 14 %, AlexNet excepted (-36 %). An efficiency above
- * 1: Winograd's algorithm saves FLOPs, but its transforms make layers of few channels slow, which shows as a low share of the bandwidth.
- * A ReLU reaches all of the bandwidth, a batch norm 420 to 520 GB/s. Tensor cores: assumed, not measured. */
+/* Where a hardware file has no row for a class. */
 static const struct {
     const char *name;
     double f32, memory, tensor, tensor_memory;
 } classes[] = {
-    {"conv3x3", 1.9, 0.136, 0.45, 0.6},
-    {"conv1x1", 0.74, 0.476, 0.45, 0.6},
-    {"conv", 1, 0.08, 0.45, 0.5},
-    {"conv_first", 0.17, 0.106, 0.1, 0.2},
-    {"conv_grouped", 0.25, 0.244, 0.1, 0.3},
-    {"depthwise", 0.1, 0.5, 0.05, 0.5},
-    {"matmul", 0.85, 0.85, 0.75, 0.85},
-    {"recurrent", 0.2, 0.5, 0.05, 0.5}, /* a product of few rows a step: assumed */
-    {"norm", 0.5, 0.65, 0.5, 0.65},
-    {"reduce", 0.5, 0.8, 0.5, 0.8},
-    {"pool", 0.5, 0.8, 0.5, 0.8},
-    {"ewise", 0.5, 1, 0.5, 1},
-    {"move", 0.5, 0.85, 0.5, 0.85},
-    {"other", 0.5, 0.8, 0.5, 0.8},
+#define CLASS(name, f32, memory, tensor, tensor_memory) {#name, f32, memory, tensor, tensor_memory},
+#include "cost/prices.def"
 };
 
 enum {

@@ -125,7 +125,7 @@ int64_t nnc_predict_command_ns(const nnc_env *env, const nnc_plan *p, const nnc_
         return plain;
     if (c->kind == CMD_call) {
         const nnc_ask ask = nnc_plan_ask(&p->call[c->item], c->flops, c->bytes);
-        const nnc_offer o = nnc_target_offer(t, e, &ask);
+        const nnc_offer o = nnc_target_offer(t, &ask);
         return o.ok ? o.time_ns : plain;
     }
     const bool contracts = !strcmp(c->op_class, "conv") || !strcmp(c->op_class, "matmul");

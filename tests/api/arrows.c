@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 #define BELOW /* the compiler and its devices, which session/ puts together */ \
-    "api base ir train data target cuda tensors onnx frontend kernel passes codegen plan comm " \
+    "api base ir train data target cost cuda tensors onnx frontend kernel passes codegen plan " \
+    "comm " \
     "runtime engines partition cluster"
 
 static const struct {
@@ -12,6 +13,7 @@ static const struct {
 } arrows[] = {
     {"base", ""},
     {"target", "base"},
+    {"cost", "base target"},
     {"cuda", "base"},
     {"partition", "base"},
     {"picture", "base"},
@@ -23,17 +25,17 @@ static const struct {
     {"data", "base tensors"},
     {"onnx", "base ir"},
     {"frontend", "base ir onnx tensors"},
-    {"kernel", "base ir target"},
-    {"passes", "base ir target kernel schedule"},
+    {"kernel", "base ir target cost"},
+    {"passes", "base ir target cost kernel schedule"},
     {"math", "base ir target kernel"},
-    {"schedule", "base ir target kernel"},
+    {"schedule", "base ir target cost kernel"},
     {"interp", "base ir kernel math"},
-    {"codegen", "base ir target kernel math schedule interp"},
-    {"plan", "base ir target kernel codegen partition"},
+    {"codegen", "base ir target cost kernel math schedule interp"},
+    {"plan", "base ir target cost kernel codegen partition"},
     {"runtime", "base comm cuda plan"},
     {"cluster", "base target"},
-    {"sim", "base target cluster plan"},
-    {"engines", "base target cuda plan codegen runtime"},
+    {"sim", "base target cost cluster plan"},
+    {"engines", "base target cost cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/mpi", "base comm"},
     {"plugins/jpeg", "base data"},

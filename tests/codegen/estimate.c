@@ -12,7 +12,10 @@ static int64_t ns_of(const char *text, bool compiled)
     nnc_sink_clear(test_sink);
     nnc_scan_init(&s, "k", text, strlen(text));
     nnc_kernel *k = nnc_schedule_parse(&s, &a, test_sink);
-    int64_t ns = k ? nnc_kernel_ns(k, on, compiled, NULL, &a) : -1;
+    nnc_target t = *on;
+    t.n_engines = 1;
+    t.engine[0] = (nnc_target_engine){.name = compiled ? "llvm" : "interp"};
+    int64_t ns = k ? nnc_kernel_ns(k, &t, NULL, &a) : -1;
     CHECK(k != NULL);
     if (!k)
         nnc_sink_print(test_sink, stderr);
@@ -48,7 +51,7 @@ static int64_t interpreted_ns(int rows, int n, int stride, const char *op)
 
 TEST(expected_times_grow_with_work)
 {
-    int64_t one = map_ns(16, 1024, 1, "neg", "vector m0 32"), launch = nnc_kernel_launch_ns(on);
+    int64_t one = map_ns(16, 1024, 1, "neg", "vector m0 32"), launch = nnc_target_start_ns(on, 1);
     CHECK(one > launch);
     int64_t two = map_ns(32, 1024, 1, "neg", "vector m0 32");
     CHECK(two - launch >= 2 * (one - launch) - 2 && two - launch <= 2 * (one - launch) + 2);

@@ -30,6 +30,7 @@ PROGRAMS = {
     "schedule": [("test_codegen", ""), ("test_net", "random"), ("test_cudac", "kernels")],
     "passes": [("test_passes", ""), ("test_api", "of_a_step"), ("test_api", "steps"), ("test_api", "step_compare"), ("test_api", "each_device"), ("test_net", "random")],
     "plan": [("test_plan", ""), ("test_api", "of_a_step"), ("test_api", "steps"), ("test_api", "each_device"), ("test_net", "random")],
+    "cost": [("test_target", "")],
     "target": [("test_target", ""), ("test_passes", ""), ("test_plan", ""), ("test_cudnn", "")],
     "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_api", "nan"), ("test_cuda_fake", "io")],
     "codegen": [("test_codegen", ""), ("test_net", "random")],

@@ -62,9 +62,9 @@ TEST(rows_read_again_from_the_cache)
     CHECK(k && nnc_kernel_arrange(k, &t, &mem) && k->grid.keep == 0);
     if (k) {
         t.l3_bytes = (int64_t)1 << 30;
-        const int64_t cached = nnc_cuda_kernel_ns(k, &t);
+        const int64_t cached = nnc_kernel_ns(k, &t, NULL, &mem);
         t.l3_bytes = 0;
-        const int64_t far = nnc_cuda_kernel_ns(k, &t);
+        const int64_t far = nnc_kernel_ns(k, &t, NULL, &mem);
         CHECK(cached > 0 && far > cached + cached / 4);
     }
     nnc_graph_destroy(g);
@@ -90,7 +90,7 @@ static int64_t lstm_ns(int steps, int batch, int hidden)
     nnc_kernel *k = g ? nnc_kernel_build(g, &g->node[4], &mem, test_sink) : NULL;
     CHECK(k && nnc_kernel_arrange(k, &t, &mem) && k->grid.cls == KC_steps);
     if (k)
-        ns = nnc_cuda_kernel_ns(k, &t) - t.launch_ns;
+        ns = nnc_kernel_ns(k, &t, NULL, &mem) - t.launch_ns;
     nnc_graph_destroy(g);
     nnc_arena_deinit(&mem);
     nnc_target_deinit(&t);

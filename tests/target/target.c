@@ -1,6 +1,6 @@
 /* tests/target/target.c -- this machine's description, machine files and their mistakes, the
  * roofline. */
-#include "target/target.h"
+#include "cost/cost.h"
 #include "cpu.h"
 #include "test.h"
 #include <stdlib.h>
@@ -16,18 +16,18 @@ TEST(target_host)
     CHECK(t.flops_f32 > 1000000000 && t.copy_bytes_s > 1000000000 &&
           t.cache_bytes_s > t.copy_bytes_s);
     CHECK(t.memory_bytes > 1 << 20);
-    CHECK_STR(nnc_target_for_convs(&t)->name, "llvm");
-    CHECK_STR(nnc_target_for_matmuls(&t)->name, "llvm");
-    CHECK_STR(nnc_target_fastest(
-                  &t, &(nnc_ask){.kind = ASK_conv, .dtype = DT_bf16, .flops = 1000000000}, NULL)
-                  ->name,
+    CHECK_STR(nnc_target_engine_for(&t, ASK_conv)->name, "llvm");
+    CHECK_STR(nnc_target_engine_for(&t, ASK_matmul)->name, "llvm");
+    CHECK_STR(
+        nnc_target_offer(&t, &(nnc_ask){.kind = ASK_conv, .dtype = DT_bf16, .flops = 1000000000})
+            .engine->name,
         "llvm");
     CHECK(nnc_target_engine_named(&t, "cudnn") == NULL);
     nnc_target_deinit(&t);
     CHECK_OK(nnc_target_host(&t, 0, 3, false, test_sink));
     CHECK_INT(t.threads, 3);
-    CHECK_STR(nnc_target_for_convs(&t)->name, "interp");
-    CHECK_STR(nnc_target_fastest(&t, &(nnc_ask){.kind = ASK_matmul, .dtype = DT_i8}, NULL)->name,
+    CHECK_STR(nnc_target_engine_for(&t, ASK_conv)->name, "interp");
+    CHECK_STR(nnc_target_offer(&t, &(nnc_ask){.kind = ASK_matmul, .dtype = DT_i8}).engine->name,
         "interp");
     CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "interp")));
     nnc_target_deinit(&t);
@@ -92,16 +92,15 @@ TEST(target_cuda)
         CHECK(t.shared_bytes <= t.l1_bytes && t.sm_threads % 512 == 0);
         CHECK(t.copy_bytes_s < t.cache_bytes_s && t.l3_bytes < t.memory_bytes);
         CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "cuda")));
-        CHECK_STR(nnc_target_for_convs(&t)->name, "cudnn");
-        CHECK_STR(nnc_target_for_matmuls(&t)->name, "cublaslt");
+        CHECK_STR(nnc_target_engine_for(&t, ASK_conv)->name, "cudnn");
+        CHECK_STR(nnc_target_engine_for(&t, ASK_matmul)->name, "cublaslt");
         const char *why = NULL; /* windows of usual nets are kernels', huge ones are not */
         for (int size = 1; size <= 5; size++)
             CHECK(nnc_target_depthwise(&t, size % 2 ? DT_f32 : DT_f16, size * size, &why));
         CHECK(why && strstr(why, "of memory"));
         CHECK(!nnc_target_depthwise(&t, DT_f16, 31 * 31, NULL));
         CHECK(!nnc_target_depthwise(&t, DT_i8, 9, NULL));
-        for (nnc_row_product r = {1, 4096, 4096, 1, DT_f32, .library = nnc_target_for_matmuls(&t)};
-             r.rows <= 6;
+        for (nnc_row_product r = {1, 4096, 4096, 1, DT_f32, .kind = ASK_matmul}; r.rows <= 6;
              r.rows++) { /* up to four rows; where memory is fast for the instructions, fewer */
             nnc_target slow = t;
             slow.flops_f32 /= 256;
@@ -109,10 +108,10 @@ TEST(target_cuda)
             CHECK(!nnc_target_row_product(&slow, &r, &why) || r.rows == 1);
             CHECK(strstr(why, "instructions") && strstr(why, "cublaslt"));
         }
-        CHECK(!nnc_target_channels_last(&t, &t.engine[0], DT_f32, false));
-        CHECK(nnc_target_channels_last(&t, &t.engine[0], DT_f16, false));
+        CHECK(!nnc_target_channels_last(&t, DT_f32, false));
+        CHECK(nnc_target_channels_last(&t, DT_f16, false));
         CHECK_INT(nnc_target_peak_flops(&t, DT_f32, false), t.flops_f32);
-        CHECK(nnc_target_channels_last(&t, &t.engine[0], DT_f32, true));
+        CHECK(nnc_target_channels_last(&t, DT_f32, true));
         CHECK_INT(
             nnc_target_peak_flops(&t, DT_f32, true), t.flops_tf32 ? t.flops_tf32 : t.flops_f32);
         CHECK_INT(
@@ -335,7 +334,7 @@ TEST(target_file_minimal)
     CHECK_OK(load(&t, HEAD REST ", \"engines\": []}"));
     CHECK_INT(t.threads, 4);
     CHECK_STR(t.cpu, "x86-64-v3");
-    CHECK(nnc_target_for_convs(&t) == NULL);
+    CHECK(nnc_target_engine_for(&t, ASK_conv) == NULL);
     nnc_target_deinit(&t);
 }
 
@@ -365,14 +364,15 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
 {
     static const char letters[] = "arclgGsStH"; /* by PO_*; A: a sum in place */
     a.flops = 1000000000;
-    a.bytes = a.result_bytes = 4000000;
+    a.bytes = 4000000;
     a.results = 1000000;
     for (; *posts; posts++) {
         const char *at = strchr(letters, *posts == 'A' ? 'a' : *posts);
         a.post[a.n_post++] = (nnc_post){.kind = (uint8_t)(at - letters), .in_place = *posts == 'A'};
     }
-    nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, engine), &a);
+    nnc_offer o = nnc_target_offer(t, &a);
     CHECK(!o.ok || o.time_ns > 0);
+    CHECK_STR(o.engine ? o.engine->name : "none", engine);
     return o.ok ? "" : o.why ? o.why : "none";
 }
 
@@ -423,7 +423,7 @@ TEST(short_rows_are_read_in_pieces)
             a.weights = 4096 * (terms ? 1024 : 512);
             a.flops = 2 * a.weights;
             a.bytes = 4 * a.weights;
-            ns[terms][made] = nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+            ns[terms][made] = nnc_target_offer(&t, &a).time_ns;
         }
     CHECK(ns[0][0] > ns[0][1] + ns[0][1] / 10);
     CHECK_INT(ns[1][0], ns[1][1]);
@@ -436,8 +436,8 @@ TEST(engines_answer_by_rules)
         const char *engine, *posts, *says;
         nnc_ask a;
     } t[] = {
-        {"interp", "r", "", {.dtype = DT_f32, .strided = true}},
-        {"interp", "rsHta", "", {.dtype = DT_i16}},
+        {"llvm", "r", "", {.dtype = DT_f32, .strided = true}},
+        {"llvm", "rsHta", "", {.dtype = DT_i16}},
         {"cudnn", "ar", "", {.dtype = DT_bf16}},
         {"cudnn", "s", "none", {.dtype = DT_f16}},
         {"cudnn", "ra", "cudnn supports nothing after an activation", {.dtype = DT_f16}},
@@ -445,12 +445,13 @@ TEST(engines_answer_by_rules)
             {.dtype = DT_f16, .exact = true}},
         {"cudnn", "r", "cudnn supports no epilogue of a transposed convolution",
             {.kind = ASK_conv_transpose, .dtype = DT_f16}},
-        {"cudnn", "", "cudnn is used for convolutions only", {.kind = ASK_matmul}},
         {"cublaslt", "aG", "", {.kind = ASK_matmul, .dtype = DT_f32, .bias = true}},
         {"cublaslt", "g", "none", {.kind = ASK_matmul, .dtype = DT_f32}},
         {"cublaslt", "r", "cublaslt fuses epilogues of f32, f16, bf16 only",
             {.kind = ASK_matmul, .dtype = DT_f64}},
-        {"cublaslt", "", "cublaslt multiplies matrices", {.kind = ASK_conv}},
+        {"cublaslt", "", "cublaslt does not address parts of larger tensors",
+            {.kind = ASK_matmul, .strided = true}},
+        {"cudnn", "aa", "cudnn has a sum in its epilogue already", {.dtype = DT_f16}},
     };
     nnc_target cpu, gpu;
     cpu = test_cpu(2, true);
@@ -488,11 +489,10 @@ TEST(trained_matrices_that_fit_a_cache)
             .outputs = t[i].outputs,
             .results = t[i].rows * t[i].outputs * t[i].matrices,
             .flops = 2 * t[i].rows * t[i].outputs * t[i].terms * t[i].matrices};
-        const nnc_target_engine *llvm = nnc_target_engine_named(&cpu, "llvm");
         nnc_ask along = a;
         along.dynamic_k_major = false;
-        const int64_t ns = nnc_target_offer(&cpu, llvm, &a).time_ns,
-                      other = nnc_target_offer(&cpu, llvm, &along).time_ns;
+        const int64_t ns = nnc_target_offer(&cpu, &a).time_ns,
+                      other = nnc_target_offer(&cpu, &along).time_ns;
         if ((ns < other) != t[i].faster)
             test_fail(__FILE__, __LINE__, "case %zu", i);
     }
@@ -502,18 +502,36 @@ TEST(trained_matrices_that_fit_a_cache)
 TEST(row_major_convolutions_are_slow)
 {
     nnc_target t = test_cpu(2, true);
-    const nnc_target_engine *llvm = nnc_target_engine_named(&t, "llvm");
     nnc_ask a = {.kind = ASK_conv,
         .dtype = DT_f32,
         .flops = 90 * INT64_C(1000000),
         .bytes = 200000,
         .results = 125000,
-        .result_bytes = 500000,
         .outputs = 40,
         .channels = 40};
-    int64_t last = nnc_target_offer(&t, llvm, &a).time_ns;
+    int64_t last = nnc_target_offer(&t, &a).time_ns;
     a.nchw = true;
-    CHECK(nnc_target_offer(&t, llvm, &a).time_ns > last + last / 2);
+    CHECK(nnc_target_offer(&t, &a).time_ns > last + last / 2);
+    nnc_target_deinit(&t);
+}
+
+/* A gradient of weights has few results, each a sum over all places, and takes some more time than the convolution. */
+TEST(gradients_of_weights_beside_convolutions)
+{
+    nnc_target t = test_cpu(1, true);
+    for (int channels = 3; channels <= 64; channels += 61) {
+        nnc_ask a = {.kind = ASK_conv,
+            .dtype = DT_f32,
+            .flops = INT64_C(2) * 56 * 56 * 64 * channels * 9,
+            .results = 56 * 56 * 64,
+            .outputs = 64,
+            .channels = channels};
+        const int64_t forward = nnc_target_offer(&t, &a).time_ns;
+        a.kind = ASK_conv_wgrad;
+        a.results = INT64_C(64) * channels * 9;
+        const int64_t ns = nnc_target_offer(&t, &a).time_ns;
+        CHECK(ns > forward && ns < (channels < 16 ? 2 : 1.5) * forward);
+    }
     nnc_target_deinit(&t);
 }
 
@@ -528,8 +546,7 @@ TEST(short_kernels_run_on_one_thread)
         t.flops_f32 = 200000000000;
         for (int large = 0; large < 2; large++) {
             a.flops = large ? 4000000 : 100000;
-            ns[large][threads - 1] =
-                nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+            ns[large][threads - 1] = nnc_target_offer(&t, &a).time_ns;
         }
         nnc_target_deinit(&t);
     }
@@ -552,7 +569,7 @@ TEST(prologues_of_few_rows_are_repeated)
                 .results = 512 * rows,
                 .flops = INT64_C(2) * 512 * rows * 100000,
                 .prologue = with ? 200 : 0};
-            ns[with] = nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+            ns[with] = nnc_target_offer(&t, &a).time_ns;
         }
         more[i] = ns[1] - ns[0];
     }
@@ -576,7 +593,7 @@ TEST(prologues_of_few_terms_fill_no_vectors)
                 .results = 64 * ROWS,
                 .flops = INT64_C(2) * 64 * ROWS * (i ? lanes : lanes / 4),
                 .prologue = with ? 50 : 0};
-            ns[with] = nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+            ns[with] = nnc_target_offer(&t, &a).time_ns;
         }
         more[i] = ns[1] - ns[0];
     }
@@ -584,11 +601,11 @@ TEST(prologues_of_few_terms_fill_no_vectors)
     nnc_target_deinit(&t);
 }
 
-static int64_t offered(const nnc_target *t, const char *engine, nnc_ask a, int kind)
+static int64_t offered(const nnc_target *t, nnc_ask a, int kind)
 {
     a.n_post = kind < 0 ? 0 : 1;
     a.post[0].kind = (uint8_t)(kind < 0 ? 0 : kind);
-    return nnc_target_offer(t, nnc_target_engine_named(t, engine), &a).time_ns;
+    return nnc_target_offer(t, &a).time_ns;
 }
 
 /* A post-operation is computed for whole vectors of outputs, and for those of one group. */
@@ -598,27 +615,27 @@ TEST(epilogues_use_whole_vectors)
     t.vector_bits = 512;
     nnc_ask a = {.kind = ASK_conv, .dtype = DT_f32, .results = 320000, .channels = 32};
     a.outputs = 32;
-    int64_t bare = offered(&t, "llvm", a, -1), full = offered(&t, "llvm", a, PO_silu);
-    CHECK_INT(offered(&t, "llvm", a, PO_relu), bare);
-    CHECK(offered(&t, "llvm", a, PO_gelu_erf) - bare > full - bare);
-    CHECK(offered(&t, "llvm", a, PO_hardswish) - bare < (full - bare) / 2);
+    int64_t bare = offered(&t, a, -1), full = offered(&t, a, PO_silu);
+    CHECK_INT(offered(&t, a, PO_relu), bare);
+    CHECK(offered(&t, a, PO_gelu_erf) - bare > full - bare);
+    CHECK(offered(&t, a, PO_hardswish) - bare < (full - bare) / 2);
     a.outputs = 8;
-    int64_t half = offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1) - (full - bare);
+    int64_t half = offered(&t, a, PO_silu) - offered(&t, a, -1) - (full - bare);
     CHECK(half > (full - bare) * 9 / 10 && half < (full - bare) * 11 / 10);
     a.grouped = true;
-    CHECK(offered(&t, "llvm", a, PO_relu) > offered(&t, "llvm", a, -1));
+    CHECK(offered(&t, a, PO_relu) > offered(&t, a, -1));
     a.grouped = false;
     a.outputs = 17; /* vectors of places, not of outputs */
-    int64_t last = offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1);
+    int64_t last = offered(&t, a, PO_silu) - offered(&t, a, -1);
     a.nchw = true;
-    CHECK(offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1) < last * 2 / 3);
+    CHECK(offered(&t, a, PO_silu) - offered(&t, a, -1) < last * 2 / 3);
     a = (nnc_ask){
         .kind = ASK_conv, .results = 180000, .outputs = 1, .channels = 1, .grouped = true};
     int64_t more[2]; /* of 18 channels, each a group, as of 32 */
     for (int i = 0; i < 2; i++) {
         a.groups = i ? 32 : 18;
         a.results = 10000 * a.groups;
-        more[i] = offered(&t, "llvm", a, PO_silu) - offered(&t, "llvm", a, -1);
+        more[i] = offered(&t, a, PO_silu) - offered(&t, a, -1);
     }
     CHECK(more[0] > 0 && llabs(more[0] - more[1]) <= more[1] / 100);
     nnc_target_deinit(&t);

@@ -1,11 +1,10 @@
-/* target/offer.c -- engines' offers, made before there is a plan: the contractions and epilogues that they support, and their time
- * estimates.
+/* cost/offer.c -- what contractions take, asked before there is a plan, and which epilogues and prologues their engines support.
  *
  * cudnn: what cuDNN 9.19 answers (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines; strict
  * f32 wants row-major tensors, all else channels last; tests/cudnn).
  * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
  * llvm, interp: generated kernels, with any epilogue and any type. */
-#include "target/internal.h"
+#include "cost/cost.h"
 #include <math.h>
 #include <string.h>
 
@@ -24,14 +23,10 @@ enum {
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
 
-/* FLOPs of functions after a sum in generated kernels, where 28 vectors of sums wait in registers (measured for 9216 to 50176 results in
- * the caches; 0: hidden). */
-static const int function[PO__COUNT] = {[PO_gelu_erf] = 90,
-    [PO_gelu_tanh] = 80,
-    [PO_sigmoid] = 40,
-    [PO_silu] = 46,
-    [PO_tanh] = 58,
-    [PO_hardswish] = 9};
+static const int function[PO__COUNT] = {
+#define EPILOGUE(name, flops) [PO_##name] = flops,
+#include "cost/prices.def"
+};
 
 static _Thread_local char text[200];
 
@@ -40,35 +35,11 @@ static bool is_half(const nnc_ask *a)
     return a->dtype == DT_f16 || a->dtype == DT_bf16;
 }
 
-static void refuse(nnc_offer *o, const char *name, const char *why)
+static bool refuse(nnc_offer *o, const char *why)
 {
-    snprintf(text, sizeof text, "%s %s", name, why);
-    *o = (nnc_offer){.why = text};
-}
-
-/* Declines when the engine has no epilogues for this type. */
-static bool bare_type(nnc_offer *o, const nnc_ask *a, const char *name)
-{
-    if ((!a->n_post && !a->bias) || a->dtype == DT_f32 || is_half(a))
-        return false;
-    refuse(o, name, "fuses epilogues of f32, f16, bf16 only");
-    return true;
-}
-
-/* Declines when post-operation i is a second sum. */
-static bool second_sum(nnc_offer *o, const nnc_ask *a, int i)
-{
-    for (int k = 0; k < i; k++)
-        if (a->post[i].kind == PO_sum && a->post[k].kind == PO_sum) {
-            *o = (nnc_offer){.why = "the epilogue has a sum already"};
-            return true;
-        }
+    snprintf(text, sizeof text, "%s%s%s", o->engine->name, *why == '\'' ? "" : " ", why);
+    *o = (nnc_offer){.engine = o->engine, .why = text};
     return false;
-}
-
-static bool bounds(const nnc_post *p)
-{
-    return p->kind == PO_relu || p->kind == PO_clip;
 }
 
 static bool is_cheap(const nnc_post *p)
@@ -119,6 +90,15 @@ static bool in_strips(const nnc_ask *a)
            (a->dynamic ? rows < MANY && terms >= SHORT : rows <= FEW && terms >= LONG);
 }
 
+/* Estimated nanoseconds of the contraction with `flops` operations. */
+static int64_t contraction_ns(
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, int64_t flops)
+{
+    const double share = e->efficiency > 0 ? e->efficiency : 1,
+                 rate = (double)nnc_target_peak_flops(t, (nnc_dtype)a->dtype, a->tf32) * share;
+    return nnc_target_rate_ns(t, flops, (int64_t)rate, a->bytes) + t->launch_ns;
+}
+
 /* `block` FLOPs for each result at `share` percent of the engine's speed, and `post` for each that do not depend on how it sums. In
  * strips of few rows these are not hidden behind the matrix' bytes: loads wait while a strip ends (Zen 4, one row of 256 and a matrix of
  * 256x256 in L2: 2.3 us, with gelu 2.8). */
@@ -131,13 +111,13 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
     const int64_t ends = nnc_mul_sat(post, a->results);
     const bool strips = in_strips(a);
     flops = strips ? flops : nnc_add_sat(flops, ends);
-    int64_t ns = nnc_target_contraction_ns(t, e, a, flops) - t->launch_ns;
+    int64_t ns = contraction_ns(t, e, a, flops) - t->launch_ns;
     ns += strips ? nnc_target_least_ns(t, DT_f32, false, ends, 0) : 0;
     int64_t busy = busy_threads(t);
     if (nnc_target_engine_interprets(e)) /* enters a parallel region */
         return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
     const int64_t one = nnc_mul_sat(ns, busy), parts = nnc_min64(one / NNC_T_GRAIN_NS, busy);
-    return NNC_T_KERNEL_NS + (parts < 2 ? one : nnc_add_sat(one / parts, NNC_T_WAKE_NS));
+    return nnc_add_sat(parts < 2 ? one : one / parts, nnc_target_start_ns(t, parts));
 }
 
 /* FLOPs of a post-operation for each result, where they are computed for vectors of outputs, of which the last is not full. */
@@ -198,7 +178,7 @@ static bool streams(const nnc_target *t, const nnc_ask *a)
                            (a->dynamic_k_major || results_of_matrix(a) <= 2 * a->outputs) &&
                            terms_of(a) >= LONG_ROW;
     return a->dtype == DT_f32 && few_rows(a) && (a->weights >= STREAMED || long_rows) &&
-           nnc_target_engine_named(t, "llvm");
+           !nnc_target_interprets(t);
 }
 
 /* Functions after such sums are evaluated for the results of a strip at once, of each row 4 (nnc_product_strips), which is a part of a
@@ -230,7 +210,7 @@ static bool transposes(const nnc_target *t, const nnc_ask *a)
     return a->dtype == DT_f32 && a->dynamic && a->dynamic_k_major && a->matrices == 1 &&
            a->weights >= LEAST && a->weights * 4 <= nnc_target_local_bytes(t) &&
            rows >= LEAST_ROWS && rows <= MOST_ROWS && a->outputs % 16 == 0 &&
-           t->vector_bits >= 512 && nnc_target_engine_named(t, "llvm");
+           t->vector_bits >= 512 && !nnc_target_interprets(t);
 }
 
 /* True for a convolution that sums few channels for each result. */
@@ -245,79 +225,53 @@ static int small_group_share(const nnc_ask *a, int64_t each)
     return (int)nnc_min64(each * a->outputs, 100);
 }
 
-/* Declines a prologue, which libraries do not have. */
-static bool has_prologue(nnc_offer *o, const nnc_ask *a, const char *name)
-{
-    if (a->prologue)
-        refuse(o, name, "reads its operands from memory and has no prologue");
-    return a->prologue != 0;
-}
-
 /* Epilogues of a library's precompiled kernels: a sum, then one activation of `functions` (bits of PO_*). */
-static bool plain_end(
-    const nnc_target_engine *e, const nnc_ask *a, uint32_t functions, nnc_offer *o)
+static bool plain_end(const nnc_ask *a, uint32_t functions, nnc_offer *o)
 {
-    bool active = false;
-    if (bare_type(o, a, e->name))
-        return false;
-    for (int i = 0; i < a->n_post; i++) {
-        const nnc_post *p = &a->post[i];
-        if (active) {
-            refuse(o, e->name, "supports nothing after an activation");
-            return false;
-        }
-        if (second_sum(o, a, i))
-            return false;
-        if (p->kind == PO_sum)
-            continue;
-        active = true;
-        if (bounds(p) && a->exact) {
-            snprintf(text, sizeof text,
-                "%s's %s turns NaN into a number, which --math=exact forbids", e->name,
-                p->kind == PO_relu ? "relu" : "clip");
-            *o = (nnc_offer){.why = text};
-            return false;
-        }
-        if (!(functions >> p->kind & 1)) {
-            *o = (nnc_offer){0}; /* not supported */
+    bool active = false, sums = false;
+    if ((a->n_post || a->bias) && a->dtype != DT_f32 && !is_half(a))
+        return refuse(o, "fuses epilogues of f32, f16, bf16 only");
+    for (const nnc_post *p = a->post; p < a->post + a->n_post; p++) {
+        if (active)
+            return refuse(o, "supports nothing after an activation");
+        if (p->kind == PO_sum && sums)
+            return refuse(o, "has a sum in its epilogue already");
+        sums = sums || p->kind == PO_sum;
+        active = p->kind != PO_sum;
+        if (active && a->exact && (p->kind == PO_relu || p->kind == PO_clip))
+            return refuse(o, p->kind == PO_relu
+                                 ? "'s relu turns NaN into a number, which --math=exact forbids"
+                                 : "'s clip turns NaN into a number, which --math=exact forbids");
+        if (active && !(functions >> p->kind & 1)) {
+            *o = (nnc_offer){.engine = o->engine}; /* not supported */
             return false;
         }
     }
     return true;
 }
 
-static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+/* Does a GPU's library compute it with its epilogue? */
+static bool library(const nnc_ask *a, nnc_offer *o)
 {
-    if (a->kind == ASK_matmul) {
-        refuse(o, e->name, "is used for convolutions only");
-        return;
-    }
-    if (a->kind != ASK_conv && (a->bias || a->n_post)) {
-        refuse(o, e->name,
-            a->kind == ASK_conv_wgrad ? "computes the gradient of a weight without an epilogue"
-                                      : "supports no epilogue of a transposed convolution");
-        return;
-    }
-    if (has_prologue(o, a, e->name))
-        return;
-    if (plain_end(e, a, 1u << PO_relu, o))
-        o->time_ns = nnc_target_contraction_ns(t, e, a, a->flops);
+    static const uint32_t functions[] = {
+        [ASK_conv] = 1u << PO_relu, [ASK_matmul] = 1u << PO_relu | 1u << PO_gelu_tanh};
+    if (a->strided)
+        return refuse(o, "does not address parts of larger tensors");
+    if (a->prologue)
+        return refuse(o, "reads its operands from memory and has no prologue");
+    if ((a->kind == ASK_conv_transpose || a->kind == ASK_conv_wgrad) && (a->bias || a->n_post))
+        return refuse(o, a->kind == ASK_conv_wgrad
+                             ? "computes the gradient of a weight without an epilogue"
+                             : "supports no epilogue of a transposed convolution");
+    return plain_end(a, functions[a->kind], o);
 }
 
-static void cublaslt(
-    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+/* Percent of its speed that a gradient of weights reaches (bench/results/wgrad-2026-11-30.txt, 13 shapes: beside the convolution's 100,
+ * 89 with AVX-512 and 74 with AVX2 in the geometric mean; of images of three channels 47 and 65). */
+static int wgrad_share(const nnc_ask *a)
 {
-    if (a->kind != ASK_matmul)
-        refuse(o, e->name, "multiplies matrices");
-    else if (!has_prologue(o, a, e->name) && plain_end(e, a, 1u << PO_relu | 1u << PO_gelu_tanh, o))
-        o->time_ns = nnc_target_contraction_ns(t, e, a, a->flops);
-}
-
-/* Generated code of GPUs: contractions that no library takes are kernels without an offer. */
-static void cuda(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
-{
-    (void)t, (void)a;
-    refuse(o, e->name, "runs generated kernels");
+    const bool few = a->channels > 0 && a->channels < 16;
+    return a->nchw ? 5 : is_depthwise(a) ? 40 : few ? 55 : 81;
 }
 
 /* Percent of its speed that generated code reaches. Row-major, vectors are of neighbours in a row, and each reads the source itself: 18 to
@@ -327,9 +281,7 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
     int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     int filled = a->width ? (int)(100 * a->width / nnc_align_up(a->width, lanes)) : 100;
-    int share = a->kind == ASK_conv_wgrad        ? a->nchw           ? 5
-                                                   : is_depthwise(a) ? 40
-                                                                     : 60
+    int share = a->kind == ASK_conv_wgrad        ? wgrad_share(a)
                 : transposes(t, a)               ? 87
                 : a->nchw && is_depthwise(a)     ? 30 * filled / 100 + 1
                 : a->nchw                        ? few_terms(a) ? 33 : 25
@@ -343,10 +295,10 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
 
 /* Generated code of CPUs contracts, too, with any epilogue. Vectors of outputs come in pairs; operands that are computed at run time are
  * put into panels in each run, and 16-bit ones become f32 one by one. */
-static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+static void kernels(const nnc_target *t, const nnc_ask *a, nnc_offer *o)
 {
-    if (a->prologue && (nnc_target_engine_interprets(e) || is_depthwise(a))) {
-        refuse(o, e->name, "would compute a prologue for each result");
+    if (a->prologue && (nnc_target_engine_interprets(o->engine) || is_depthwise(a))) {
+        refuse(o, "would compute a prologue for each result");
         return;
     }
     nnc_ask each = *a;
@@ -361,113 +313,40 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         post += is_cheap(&a->post[i]) ? cheap_flops(t, a)
                 : in_strips(a)        ? of_strip(t, a, function[a->post[i].kind])
                                       : of_lanes(t, a, function[a->post[i].kind]);
-    o->time_ns = cpu_ns(t, e, &each, block, kernel_share(t, a), post);
+    o->time_ns = cpu_ns(t, o->engine, &each, block, kernel_share(t, a), post);
 }
 
-static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+nnc_offer nnc_target_offer(const nnc_target *t, const nnc_ask *a)
 {
-    if (a->n_post || a->prologue)
-        *o = (nnc_offer){0};
-    else
-        o->time_ns = nnc_target_contraction_ns(t, e, a, a->flops);
-}
-
-/* ---- engines ------------------------------------------------------------------------------------------------------- */
-
-typedef struct known {
-    const char *name;
-    void (*offer)(const nnc_target *, const nnc_target_engine *, const nnc_ask *, nnc_offer *);
-    nnc_tkind kind;
-    bool runs_kernels, interprets, channels_last, weights_follow, attends;
-} known;
-
-static const known engines[] = {
-    {"cudnn", cudnn, NNC_T_cuda, .channels_last = true, .weights_follow = true, .attends = true},
-    {"cublaslt", cublaslt, NNC_T_cuda}, {"llvm", kernels, NNC_T_cpu, true, .channels_last = true},
-    {"interp", kernels, NNC_T_cpu, true, .interprets = true, .channels_last = true},
-    {"cuda", cuda, NNC_T_cuda, true}};
-
-static const known *find_engine(const char *name)
-{
-    for (size_t i = 0; i < NNC_COUNT(engines); i++)
-        if (!strcmp(engines[i].name, name))
-            return &engines[i];
-    return NULL;
-}
-
-static const known *named(const nnc_target_engine *e)
-{
-    static const known other = {"", unknown, NNC_T_cpu};
-    const known *k = find_engine(e->name);
-    return k ? k : &other;
-}
-
-bool nnc_target_engine_kind(const char *name, nnc_tkind *kind)
-{
-    const known *k = find_engine(name);
-    *kind = k ? k->kind : NNC_T_cpu;
-    return k != NULL;
-}
-
-nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)
-{
-    nnc_offer o = {.ok = true};
-    if (a->strided && !nnc_target_runs_kernels(e))
-        refuse(&o, e->name, "does not address parts of larger tensors");
-    else
-        named(e)->offer(t, e, a, &o);
+    nnc_offer o = {.ok = true, .engine = nnc_target_engine_for(t, (nnc_ask_kind)a->kind)};
+    if (!o.engine)
+        o = (nnc_offer){.why = "the target has no engine for it"};
+    else if (nnc_target_runs_kernels(o.engine))
+        kernels(t, a, &o);
+    else if (library(a, &o))
+        o.time_ns = contraction_ns(t, o.engine, a, a->flops);
     return o;
 }
 
-const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best)
+/* The rate of convolutions of few channels, whose sums are short: tensor cores take 32 terms of a place at a time; strict f32 engines
+ * reach 0.44 of what they do otherwise (H200, 3 channels to 128 at 224x224, 256 images: tf32 24 TFLOP/s, strict f32 17.7). */
+static double few_channels(const nnc_ask *a, bool cores)
 {
-    const nnc_target_engine *e = NULL;
-    nnc_offer least = {0};
-    for (int i = 0; i < t->n_engines; i++) {
-        nnc_offer o = nnc_target_offer(t, &t->engine[i], a);
-        if (!o.ok || (e && o.time_ns >= least.time_ns))
-            continue;
-        e = &t->engine[i];
-        least = o;
-    }
-    if (best)
-        *best = least;
-    return e;
+    enum { FEW = 16, TERMS = 32 };
+    return a->channels < 1 || a->channels >= FEW ? 1 : cores ? (double)a->channels / TERMS : 0.44;
 }
 
-bool nnc_target_channels_last(
-    const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool tf32)
+int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_ask *a, bool planes, bool *strict)
 {
-    return named(e)->channels_last && (t->kind != NNC_T_cuda || d != DT_f32 || tf32);
-}
-
-bool nnc_target_weights_follow(const nnc_target_engine *e)
-{
-    return named(e)->weights_follow;
-}
-
-bool nnc_target_runs_kernels(const nnc_target_engine *e)
-{
-    return named(e)->runs_kernels;
-}
-
-bool nnc_target_engine_interprets(const nnc_target_engine *e)
-{
-    return named(e)->interprets;
-}
-
-const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t)
-{
-    for (int i = 0; i < t->n_engines; i++)
-        if (nnc_target_runs_kernels(&t->engine[i]))
-            return &t->engine[i];
-    return NULL;
-}
-
-const nnc_target_engine *nnc_target_for_attention(const nnc_target *t)
-{
-    for (int i = 0; i < t->n_engines; i++)
-        if (named(&t->engine[i])->attends)
-            return &t->engine[i];
-    return NULL;
+    const nnc_target_engine *e = nnc_target_engine_for(t, ASK_conv);
+    nnc_ask plain = *a;
+    plain.tf32 = false;
+    const int64_t slowed = (int64_t)((double)a->flops / few_channels(a, false)),
+                  cored = (int64_t)((double)a->flops / few_channels(a, true)),
+                  f32 = contraction_ns(t, e, &plain, slowed), last = contraction_ns(t, e, a, cored),
+                  copied = nnc_add_sat(
+                      last, nnc_target_move_ns(t, 2 * a->bytes, t->threads) + 2 * t->launch_ns);
+    if (strict)
+        *strict = planes && f32 <= copied;
+    return !planes ? last : nnc_min64(f32, copied);
 }
