@@ -10,7 +10,7 @@ bool cudnn_supports(const nnc_call *c, const char **why);
 /* Is a bias of zeros added, which each run writes into the workspace? Precompiled engines need a bias before other epilogues. */
 bool cudnn_adds_zeros(const nnc_call *c);
 
-/* Adds the call to an empty graph: tensor ids are positions of arguments, behind which come the zeros. The caller then calls nnc_cudnn_finish. */
+/* Adds the call to an empty graph. Tensor ids are positions of arguments, behind which come the zeros. nnc_cudnn_finish comes next. */
 void cudnn_describe(nnc_cudnn *g, const nnc_call *c);
 
 /* Filter for configurations that the call allows, with at most `limit` bytes of workspace. */
