@@ -646,8 +646,8 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
     while (g->group > 1 && cu_part_bytes(k) * 32 * g->group * g->vec > 48 << 10)
         g->group /= 2;
     g->threads = (int16_t)(32 * g->group);
-    g->regs =
-        (int16_t)(many && g->threads == 512 ? NNC_SM_registers / 1024 : 0); /* two blocks of an SM */
+    g->regs = (int16_t)(many && g->threads == 512 ? NNC_SM_registers / 1024
+                                                  : 0); /* two blocks of an SM */
     int64_t trips = (longest + g->group - 1) / g->group;
     g->keep = (int16_t)(k->n_stage > 1 && trips * g->vec <= KEEP_REGISTERS / 2 && trips <= MAX_KEEP
                             ? trips
