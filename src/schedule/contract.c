@@ -256,13 +256,11 @@ static int groups_axis(const nnc_kernel *k, const product *p)
  * order: strip by strip, each with all panels of the weights. */
 static bool streams_results(const nnc_kernel *k, const product *p, const nnc_target *t)
 {
-    const int64_t extent = k->axis[nnc_sched_vec(&k->sched)].extent;
-    const nnc_dtype d = k->buf[k->ins[p->w].buf].dtype;
-    const int64_t weights = nnc_mul_sat(nnc_mul_sat(p->terms, extent), nnc_dtype_size(d));
+    const nnc_kbuf *w = &k->buf[k->ins[p->w].buf];
     bool updates = false;
     for (int i = 0; i < k->n_ins; i++)
         updates |= nnc_kernel_updates(k, &k->ins[i]);
-    return updates && weights <= nnc_target_local_bytes(t);
+    return updates && nnc_mul_sat(w->numel, nnc_dtype_size(w->dtype)) <= nnc_target_local_bytes(t);
 }
 
 /* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache: multiples of n points of axis u
@@ -538,6 +536,17 @@ static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_ta
     return ok;
 }
 
+/* Weights beyond a core's own cache come from memory at the begin of each work item, and faster than prefetched by the CPU where its strips
+ * are few. */
+static bool wants_ahead(const nnc_kernel *k, const product *p, const nnc_target *t)
+{
+    enum { LEAST = 256 << 10, MOST_STRIPS = 32 };
+    const nnc_kbuf *w = &k->buf[k->ins[p->w].buf];
+    nnc_kahead ahead;
+    return nnc_mul_sat(w->numel, nnc_dtype_size(w->dtype)) >= LEAST && !streams_results(k, p, t) &&
+           !nnc_kernel_ahead(k, &ahead) && ahead.load == p->w && ahead.strips <= MOST_STRIPS;
+}
+
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
 {
     nnc_kschedule *s = &k->sched;
@@ -582,6 +591,8 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
         for (int a = 0; a < k->n_outer; a++)
             if ((a == v || (p.ws >> a & 1 && !(p.xs >> a & 1))) == late)
                 ok = ok && nnc_sched_put(s, KD_order, a, 0);
+    if (wants_ahead(k, &p, t))
+        ok = ok && nnc_sched_put(s, KD_prefetch, -1, 1);
     s->domain = nnc_kernel_domain(k);
     s->grain = nnc_grain(t, ns / (double)s->domain, s->domain);
     *done = ok;

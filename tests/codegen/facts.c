@@ -579,6 +579,30 @@ TEST(short_sums_of_a_computed_source)
     }
 }
 
+/* A residual is an operand as large as the result: rows go through the panels of the weights one strip after the other if all panels stay
+ * in a core's cache, or else in blocks, which prefetch the next panel. */
+TEST(weights_of_a_residual)
+{
+    static const struct {
+        int panels, terms, rows;
+        bool blocks;
+    } at[] = {{24, 768, 128, true}, {24, 3072, 128, true}, {2, 256, 1024, false}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        const int n = 32 * at[i].panels, m = at[i].rows, c = at[i].terms;
+        lowered l = lower_at(512, 2,
+            "%%x = input : f32[%d,%d]\n%%p = input : f32[%d,%d,32]\n%%r = input : f32[%d,%d]\n"
+            "%%t = transpose %%p {perm=[0,2,1]}\n%%w = reshape %%t {shape=[%d,%d]}\n"
+            "%%z = linear %%x, %%w\n%%y = add %%z, %%r\nreturn %%y }",
+            m, c, at[i].panels, c, m, n, n, c);
+        if (l.k) {
+            const nnc_kschedule *s = &l.k->sched;
+            CHECK_INT(nnc_sched_n(s, KD_tile, 0) > nnc_sched_n(s, KD_unroll, 0), at[i].blocks);
+            CHECK_INT(nnc_sched_has(s, KD_prefetch), at[i].blocks);
+        }
+        end(&l);
+    }
+}
+
 /* The units of a product's last block are smaller; blocks are such that two threads have as many rows all the same. */
 TEST(threads_share_blocks)
 {
