@@ -565,6 +565,25 @@ TEST(contraction_schedules)
     }
 }
 
+/* Rows a power of two apart are as many as a set of the nearest cache holds, beside the weights. */
+TEST(rows_of_a_block_fit_the_sets)
+{
+    static const struct {
+        int kib, unroll;
+    } at[] = {{32, 7}, {48, 9}, {64, 12}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        nnc_target t = ck_target;
+        t.vector_bits = 512;
+        t.l1_bytes = (int64_t)at[i].kib << 10;
+        lowered l = lower_for("graph @t {\n%x = input : f32[252,3072]\n%w = input : f32[3072,64]\n"
+                              "%y = matmul %x, %w\nreturn %y }",
+            &t, MATH_ulp2);
+        if (l.k)
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, -1), at[i].unroll);
+        end(&l);
+    }
+}
+
 /* Sums of few terms added to an operand go in the order of memory, but not where their source is computed: it would be for each sum. */
 TEST(short_sums_of_a_computed_source)
 {
