@@ -119,7 +119,7 @@ typedef enum nnc_kdo {
                      * registers */
     KD_ring,        /* buffer, outer axis, n: the tmp buffer keeps the last n rows while a work item advances along the axis, so that only
                      * rows which the point before did not store are computed (nnc_kernel_ring) */
-    KD_prefetch,    /* n: prefetches the rows of the n-th next work item (n is 1) */
+    KD_prefetch,    /* n: prefetches the rows of the n-th next work item (n is 1); of a register block its weights (nnc_kernel_ahead) */
     KD_panel,       /* n: the computed source of the sums of products is computed once for each block of the outer axes that it depends on,
                      * into n bytes of the worker's memory (nnc_kernel_panel) */
     KD_nontemporal, /* non-temporal stores */
@@ -264,6 +264,16 @@ typedef struct nnc_kpanel {
     int64_t stride[NNC_KAXES]; /* elements from one index to the next; of an outer axis within its tile. 0: one index */
     int64_t bytes;
 } nnc_kpanel;
+/* ahead.c: the weights of a register block that a work item prefetches for the next one. */
+typedef struct nnc_kahead {
+    int32_t load;
+    int64_t next;   /* elements from a work item's weights to the next one's */
+    int64_t bytes;  /* of a work item's weights, which are contiguous */
+    int64_t strips; /* of a work item */
+    int64_t steps;  /* of the innermost loop in a work item */
+} nnc_kahead;
+/* Reason why the kernel cannot prefetch weights; NULL: it can, as *p. */
+const char *nnc_kernel_ahead(const nnc_kernel *k, nnc_kahead *p);
 /* A set of a kernel's instructions. It is on the stack, since a choice that ran out of memory would be another one. */
 typedef struct nnc_kset {
     uint64_t word[NNC_KMAX_INS / 64 + 2]; /* one instruction more: a panel is stored */

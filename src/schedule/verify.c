@@ -149,9 +149,12 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form, bo
             (n > NNC_KBLOCK || !nnc_kernel_blocked_ok(k)))
             return "the reduce axis' tile does not fit the stages";
     }
+    nnc_kahead ahead;
+    if (nnc_sched_has(s, KD_prefetch) && outer && nnc_kernel_ahead(k, &ahead))
+        return nnc_kernel_ahead(k, &ahead);
     if (nnc_sched_has(s, KD_prefetch) &&
-        (outer || v < 0 || k->n_outer == 0 || nnc_sched_n(s, KD_prefetch, -1) != 1))
-        return "only a row kernel can prefetch";
+        (v < 0 || k->n_outer == 0 || nnc_sched_n(s, KD_prefetch, -1) != 1))
+        return "only a row kernel or a register block can prefetch";
     for (int a = 0; a < k->n_outer; a++)
         if (nnc_sched_n(s, KD_tile, a) > 0 && !outer && !part && !has_ring(s, a) &&
             nnc_sched_n(s, KD_unroll, a) == 0)

@@ -565,6 +565,25 @@ TEST(contraction_schedules)
     }
 }
 
+/* Rows a power of two apart are as many as a set of the nearest cache holds, beside the weights. */
+TEST(rows_of_a_block_fit_the_sets)
+{
+    static const struct {
+        int kib, unroll;
+    } at[] = {{32, 7}, {48, 9}, {64, 12}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        nnc_target t = ck_target;
+        t.vector_bits = 512;
+        t.l1_bytes = (int64_t)at[i].kib << 10;
+        lowered l = lower_for("graph @t {\n%x = input : f32[252,3072]\n%w = input : f32[3072,64]\n"
+                              "%y = matmul %x, %w\nreturn %y }",
+            &t, MATH_ulp2);
+        if (l.k)
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, -1), at[i].unroll);
+        end(&l);
+    }
+}
+
 /* Sums of few terms added to an operand go in the order of memory, but not where their source is computed: it would be for each sum. */
 TEST(short_sums_of_a_computed_source)
 {
@@ -575,6 +594,30 @@ TEST(short_sums_of_a_computed_source)
             computed ? "%e = erf %x\n" : "", computed ? "%e" : "%x");
         if (l.k)
             CHECK_INT(nnc_sched_has(&l.k->sched, KD_panel), computed);
+        end(&l);
+    }
+}
+
+/* A residual is an operand as large as the result: rows go through the panels of the weights one strip after the other if all panels stay
+ * in a core's cache, or else in blocks, which prefetch the next panel. */
+TEST(weights_of_a_residual)
+{
+    static const struct {
+        int panels, terms, rows;
+        bool blocks;
+    } at[] = {{24, 768, 128, true}, {24, 3072, 128, true}, {2, 256, 1024, false}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        const int n = 32 * at[i].panels, m = at[i].rows, c = at[i].terms;
+        lowered l = lower_at(512, 2,
+            "%%x = input : f32[%d,%d]\n%%p = input : f32[%d,%d,32]\n%%r = input : f32[%d,%d]\n"
+            "%%t = transpose %%p {perm=[0,2,1]}\n%%w = reshape %%t {shape=[%d,%d]}\n"
+            "%%z = linear %%x, %%w\n%%y = add %%z, %%r\nreturn %%y }",
+            m, c, at[i].panels, c, m, n, n, c);
+        if (l.k) {
+            const nnc_kschedule *s = &l.k->sched;
+            CHECK_INT(nnc_sched_n(s, KD_tile, 0) > nnc_sched_n(s, KD_unroll, 0), at[i].blocks);
+            CHECK_INT(nnc_sched_has(s, KD_prefetch), at[i].blocks);
+        }
         end(&l);
     }
 }

@@ -78,7 +78,7 @@ TEST(dangerous_text_is_refused)
     refused("reduce sum f32 %1", "reduce sum f32 %2", "not visible");
     refused("parallel 1", "parallel 2", "contradicts");
     refused("vector i0 8", "tile i0 4 vector i0 8", "contradicts");
-    refused("vector i0 8", "vector i0 8 prefetch 1", "only a row kernel");
+    refused("vector i0 8", "vector i0 8 prefetch 1", "only a register block");
     refused("vector i0 8", "vector i0 8 prefetch 0", "number in range");
     refused("vector i0 8", "tile r0 17 vector i0 8", "does not fit the stages");
     refused("vector i0 8", "order r0 vector i0 8", "contradicts");
@@ -436,6 +436,42 @@ TEST(schedules_that_fit)
         {KEPT("vector i0 4 parallel 1"), "tmp buffers need an inner vector axis"},
     };
     check_texts(texts, NNC_COUNT(texts));
+}
+
+/* A product of 7 rows with weights in panels of 16 columns, `gap` more from one to the next. */
+#define PANELS(gap, weights, schedule) \
+    "kernel k_test { axis i0 outer 7 axis i1 outer 3 axis i2 outer 16 axis r0 reduce 5 " \
+    "buf x0 in f32 35 buf x1 in f32 1000 buf y0 out f32 336\nschedule " schedule " grain 1\n" \
+    "stage r0 { %0 = load f32 x0[i0*5 + r0] %1 = load f32 x1[" weights " + r0*" gap "] " \
+    "%2 = mul f32 %0 %1 %3 = reduce sum f32 %2 post %4 = store f32 y0[i0*48 + i1*16 + i2] %3 } }"
+
+TEST(weights_that_are_prefetched)
+{
+#define BLOCK "vector i2 16 unroll i0 3 prefetch 1 parallel "
+    static const kernel_text texts[] = {
+        {PANELS("16", "i1*80 + i2", "tile i0 9 " BLOCK "3"), NULL},
+        {PANELS("16", "i1*80 + i2", "tile i0 3 order i1 i0 i2 " BLOCK "9"), "the same weights"},
+        {PANELS("16", "i2", "tile i0 9 " BLOCK "3"), "the same weights"},
+        {PANELS("17", "i1*90 + i2", "tile i0 9 " BLOCK "3"), "not contiguous"},
+        {PANELS("16", "i1*80 + i2", "tile i0 9 tile i1 2 " BLOCK "2"), "the same weights"},
+        {PANELS("16", "i1*80 + i2", "vector i2 16 prefetch 1 parallel 21"),
+            "only a register block"},
+    };
+    nnc_kahead p;
+    nnc_arena a;
+    check_texts(texts, NNC_COUNT(texts));
+    nnc_arena_init(&a, 0);
+    const nnc_kernel *k = parse(texts[0].text, strlen(texts[0].text), &a);
+    const bool ok = k && !nnc_kernel_ahead(k, &p);
+    CHECK(ok);
+    if (ok) {
+        CHECK_INT(p.load, 1);
+        CHECK_INT(p.next, 80);
+        CHECK_INT(p.bytes, 320);
+        CHECK_INT(p.strips, 3);
+        CHECK_INT(p.steps, 15);
+    }
+    nnc_arena_deinit(&a);
 }
 
 /* A stage with a map axis and a reduce axis. */

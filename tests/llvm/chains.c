@@ -111,8 +111,8 @@ static bool is_near(double got, double want, double eps)
 
 static void at_the_ends(const char *op, nnc_dtype d, const nnc_target *t)
 {
-    static const double at[] = {-87, -87.25, -88, -89, -100, -104, -1e4, -1e30, -1e38, -3.3e38,
-        -INFINITY, NAN, INFINITY, 3.3e38, 89, 88, 1, 0};
+    static const double at[] = {-87, -87.25, -88, -89, -100, -104, -104.5, -166, -415, -416.5, -1e4,
+        -1e30, -1e38, -3.3e38, -INFINITY, NAN, INFINITY, 3.3e38, 89, 88, 1, 0};
     static _Alignas(64) char x[4 * CHAIN_N], y[4 * CHAIN_N];
     chain c = {.dtype = d};
     void *args[2] = {x, y};

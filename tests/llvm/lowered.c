@@ -363,6 +363,17 @@ static const struct {
     {"%x = input : f32[1,20,9,16]{0,2,3,1}\n%w = input : f32[20,40,4,4]{2,3,0,1}\n"
      "%y = conv_transpose %x, %w {strides=[2,2], pads=[1,1,1,1]}",
         true},
+    /* weights in panels that are prefetched, of a product and of windows at a border */
+    {"%x = input : f32[29,520]\n%p = input : f32[4,520,32]\n%r = input : f32[29,128]\n%y = fused "
+     "%x, %p, %r {\n%i = input : f32[29,520]\n%q = input : f32[4,520,32]\n%s = input : "
+     "f32[29,128]\n%t = transpose %q {perm=[0,2,1]}\n%w = reshape %t {shape=[128,520]}\n"
+     "%z = linear %i, %w\n%o = add %z, %s\nreturn %o }",
+        true},
+    {"%x = input : f32[1,130,5,5]{0,2,3,1}\n%p = input : f32[2,3,3,130,32]\n%y = fused %x, %p {\n"
+     "%i = input : f32[1,130,5,5]{0,2,3,1}\n%q = input : f32[2,3,3,130,32]\n%t = transpose %q "
+     "{perm=[0,4,3,1,2]}\n%w = reshape %t {shape=[64,130,3,3]}\n%z = conv %i, %w "
+     "{pads=[1,1,1,1]}\nreturn %z }",
+        true},
     /* gradients of weights: a window's row of a depthwise one is summed together */
     {"%x = input : f32[2,40,13,15]{0,2,3,1}\n%d = input : f32[2,40,13,15]{0,2,3,1}\n%y = "
      "conv_wgrad %x, %d {kernel=[5,5], pads=[2,2,2,2], groups=40}",

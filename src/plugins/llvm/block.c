@@ -126,6 +126,8 @@ static void run_part(ll_emit *e, ll_emit *part, int a, V strip, const V *index)
     part->stream = e->stream;
     part->narrow = e->narrow;
     part->added = e->added;
+    part->ahead = e->ahead;
+    part->ahead_step = e->ahead_step;
     for (int r = e->k->n_outer; r < e->k->n_axis; r++) {
         part->first[r] = e->first[r];
         part->last[r] = e->last[r];

@@ -179,6 +179,9 @@ struct ll_emit {
     int steps; /* of LL_STEP */
     V last[NNC_KAXES]; /* of reduce axes that are summed from `first` to last - 1 only, and added to the results; NULL: others */
     V added; /* i1: earlier terms are in the results; NULL: there are none */
+    V ahead; /* memory with the address that the next strip prefetches from (ahead.c); NULL: none */
+    V ahead_from; /* that address, in a strip */
+    int64_t ahead_step; /* bytes of a step */
     V totals; /* a register block's, in memory (ll_totals_begin); NULL: accumulators are values */
     V memory, start; /* blocked sums: accumulators; the block's first element */
     bool stream; /* non-temporal stores in this copy of the code */
@@ -240,6 +243,11 @@ void ll_block_run(ll_emit *e, const V *index);
  * before a work item's sums, and fills the panel unless the previous work item belongs to the same block. */
 bool ll_panel_open(ll_emit *e, nnc_arena *a);
 void ll_panel_fill(ll_emit *e, V unit, const V *index);
+/* ahead.c: weights of the next work item. begin: before a work item; strip: before and after the innermost loop of so many steps;
+ * step: in it, at index i. Without the directive they do nothing. */
+void ll_ahead_begin(ll_emit *e, V unit, const V *index);
+void ll_ahead_strip(ll_emit *e, int64_t steps, bool ends);
+void ll_ahead_step(ll_emit *e, V i);
 void ll_tiles_run(
     ll_emit *e, const V *index); /* block.c: a unit's points: loops over its tiles, then vectors */
 /* tile.c: block number `chunk` of the vector axis by block number `block` of the tile axis */

@@ -308,7 +308,8 @@ static bool reads_row(const ll_emit *e, const nnc_kins *ins, uint32_t axes)
 static bool fetches(const ll_emit *e, const nnc_kstage *st)
 {
     const nnc_kstage *best = NULL;
-    for (int g = 0; g < e->k->n_stage && nnc_sched_has(&e->k->sched, KD_prefetch); g++) {
+    const bool rows = nnc_sched_vec(&e->k->sched) >= e->k->n_outer;
+    for (int g = 0; g < e->k->n_stage && rows && nnc_sched_has(&e->k->sched, KD_prefetch); g++) {
         const nnc_kstage *c = &e->k->stage[g];
         bool row = false;
         for (int i = c->body0; i < c->body1; i++)
@@ -463,10 +464,12 @@ static void run_last(ll_emit *e, stage *s, int level)
     LLVMBasicBlockRef next = some ? ll_branch(m, some, "reached") : NULL;
     memcpy(e->kept, e->acc, sizeof *e->acc * 2 * (size_t)e->n_red);
     ll_hoist(e, s->st, s->ax[level]);
+    ll_ahead_strip(e, 0, false);
     if (sums_pieces(e, s, level))
         run_pieces(e, s, level);
     else
         run_axis(e, s, level);
+    ll_ahead_strip(e, e->k->axis[s->ax[level]].extent, true);
     memset(e->base, 0, sizeof *e->base * (size_t)e->k->n_ins);
     e->n_held = 0;
     at[1] = LLVMGetInsertBlock(m->b);
@@ -486,6 +489,8 @@ static void nest(ll_emit *e, stage *s, int level)
         fetch_results(e, s);
     if (level == s->n)
         fetch_weights(e, s);
+    if (level == s->n && e->ahead_from)
+        ll_ahead_step(e, e->axis[s->ax[level - 1]]);
     if (level == s->n && !e->mask && fetches(e, s->st)) {
         fetch_ahead(e, s->st);
         want_results(e, s->st);
@@ -810,6 +815,7 @@ static void run_units(ll_emit *e)
     }
     if (e->panel)
         ll_panel_fill(e, l.i, index);
+    ll_ahead_begin(e, l.i, index);
     for (int a = 0; a < k->n_outer && across >= 0; a++)
         e->axis[a] = index[a];
     if (across >= 0)
