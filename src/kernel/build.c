@@ -151,6 +151,15 @@ static const char *stored_note(const nnc_graph *g, nnc_ref v, nnc_arena *a)
         nnc_ops[n->op].name, n->origin && *n->origin ? " at " : "", n->origin ? n->origin : "");
 }
 
+/* Convolutions of one kernel pass rows of images on; only fuse_strips makes such kernels. */
+static bool has_convs(const nx_set *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->g->node[s->node[i]].op == OP_conv)
+            return nx_is_chain(s);
+    return false;
+}
+
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
     int n_out, int64_t spare, int64_t local, nnc_arena *a, const char **why)
 {
@@ -161,7 +170,8 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
     nx t = {.windowed = NNC_NONE};
     bool ok = false;
     if (n_out <= NNC_KERNEL_RESULTS && !too_many_arguments(g, nodes, n, n_out, &scratch, &reason))
-        ok = nx_is_chain(&set)
+        ok = has_convs(&set) ? (reason = "each convolution is a kernel", false)
+             : nx_is_chain(&set)
                  ? nx_chain(&set, &scratch, &scratch, &reason) != NULL
                  : nx_trace(&t, &set, &scratch, &reason) &&
                        (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));

@@ -4,11 +4,24 @@
  *
  * Each part, a product with its epilogue or the ops on rows after it, is traced as a kernel of its own. Parts that pass a tensor by rows,
  * that is, have the same outer axes along its leading dimensions, become stages of one kernel: these axes are its outer axes, all others
- * are own ones, and the tensor is a tmp buffer of one row. parts.c takes such a kernel apart again, for blocks of rows. */
+ * are own ones, and the tensor is a tmp buffer of one row. parts.c takes such a kernel apart again, for blocks of rows.
+ *
+ * A convolution reads several rows of what the part before it computes, some of which its neighbours read, too. Along the outermost such
+ * axis the tmp buffer has the rows of one point, and the part before gets a map axis m over them:
+ *
+ *     t = conv(x, w),  y = conv3x3(t, v)   ->   for i: t[m] = x[i + m - 1] w for m < 3,  y[i] = sum r: t[r] v[r]
+ *
+ * Rows beyond t's edge are computed from zeros, and no window reads them. */
 #include "kernel/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Indices along an axis of a part for a point i of the last part's: step i + from + 0 .. rows - 1. Of an edge from part to part: for an
+ * index i of the later one. */
+typedef struct window {
+    int64_t step, from, rows;
+} window;
 
 typedef struct part {
     bool product;
@@ -19,6 +32,10 @@ typedef struct part {
     nnc_ref *value; /* by buffer of an operand, as nx.buf_value */
     int in, dst; /* buffers of k: what the part before computes; its own result */
     int to[NNC_KAXES]; /* axes of k in the joined kernel; -1: of one index */
+    int along,
+        rows; /* the axis of k with this window, or -1; the joined kernel's axis over the window's rows, or -1 */
+    window w;
+    int64_t skipped; /* elements of `in` before the window's first row, at index 0 of `along` */
     int to_buf[NNC_KERNEL_ARGUMENTS + NNC_KERNEL_RESULTS + NX_REUSED];
 } part;
 
@@ -36,7 +53,7 @@ typedef struct chain {
 
 static bool is_product(const nnc_node *n)
 {
-    return n->op == OP_matmul || n->op == OP_linear;
+    return n->op == OP_matmul || n->op == OP_linear || n->op == OP_conv;
 }
 
 bool nx_is_chain(const nx_set *s)
@@ -220,38 +237,118 @@ static int64_t step_of(const nnc_kernel *k, nnc_kop op, int b, int a)
     return step;
 }
 
-/* The outer axis of the next part along which it reads the tensor that this one stores along axis a, or -1. */
-static int same_axis(const part *q, const part *next, int a)
+/* The rows of buffer `in` that the part's loads read, in multiples of `step` elements within `all`, where axis b is at 0. */
+static window rows_read(const part *q, int b, int64_t step, int64_t all)
 {
-    const int64_t step = step_of(q->k, KO_store, q->dst, a);
-    for (int b = 0; b < next->k->n_outer && step > 0; b++)
-        if (next->k->axis[b].extent == q->k->axis[a].extent &&
-            step_of(next->k, KO_load, next->in, b) == step)
-            return b;
-    return -1;
+    int64_t least = INT64_MAX, most = INT64_MIN;
+    for (int i = 0; i < q->k->n_ins; i++) {
+        const nnc_kins *in = &q->k->ins[i];
+        if (in->op != KO_load || in->buf != q->in)
+            continue;
+        int64_t lo = nnc_floordiv(in->at.c + step / 2, step),
+                hi = lo; /* columns of padding are few */
+        for (int a = 0; a < q->k->n_axis; a++) {
+            const int64_t x = in->at.k[a];
+            if (a == b || x % step || x >= all || x <= -all)
+                continue;
+            *(x < 0 ? &lo : &hi) += x / step * (q->k->axis[a].extent - 1);
+        }
+        least = nnc_min64(least, lo);
+        most = nnc_max64(most, hi);
+    }
+    return (window){.from = least, .rows = least <= most ? most - least + 1 : 0};
 }
 
-/* Finds the axes that all parts share, outermost first along the first tensor; returns their number. */
+/* The outer axis of the next part along which it reads, in windows, the tensor that this one stores along axis a, or -1. */
+static int same_axis(const part *q, const part *next, int a, window *w)
+{
+    const int64_t step = step_of(q->k, KO_store, q->dst, a), n = q->k->axis[a].extent;
+    int best = -1;
+    int64_t least = nnc_mul_sat(step, n);
+    for (int b = 0; b < next->k->n_outer && step > 0; b++) {
+        const int64_t x = step_of(next->k, KO_load, next->in, b);
+        if (x >= step && x % step == 0 && (x < least || (best < 0 && x == step))) {
+            best = b;
+            least = x;
+        }
+    }
+    if (best < 0)
+        return -1;
+    *w = rows_read(next, best, step, nnc_mul_sat(step, n));
+    w->step = least / step;
+    const int64_t last = (next->k->axis[best].extent - 1) * w->step + w->from;
+    const bool plain = w->step == 1 && w->rows == 1 && w->from == 0;
+    bool ok = plain ? next->k->axis[best].extent == n
+                    : next->product && w->rows > 0 && w->from > -w->rows && last < n;
+    return ok ? best : -1;
+}
+
+typedef struct shared_axis {
+    int at[NNC_KPARTS]; /* axes of the parts */
+    window w[NNC_KPARTS];
+} shared_axis;
+
+/* Axis a of the first part in all others; false: they do not share it. */
+static bool follow_axis(const chain *c, int a, shared_axis *s)
+{
+    s->at[0] = a;
+    for (int p = 1; p < c->n; p++)
+        if ((s->at[p] = same_axis(&c->part[p - 1], &c->part[p], s->at[p - 1], &s->w[p - 1])) < 0)
+            return false;
+    s->w[c->n - 1] = (window){1, 0, 1};
+    for (int p = c->n - 1; p-- > 0;) {
+        window *w = &s->w[p];
+        const window *after = w + 1;
+        w->from += w->step * after->from;
+        w->rows += w->step * (after->rows - 1);
+        w->step *= after->step;
+    }
+    return true;
+}
+
+/* Finds the axes that all parts share, outermost first along the first tensor, of which they are the leading dimensions, up to one
+ * along which windows overlap; returns their number. */
 static int share_axes(chain *c)
 {
-    int shared[NNC_KAXES][NNC_KPARTS], n = 0;
+    shared_axis s[NNC_KAXES];
+    int n = 0;
     const part *first = &c->part[0];
     for (int a = 0; a < first->k->n_outer; a++) {
-        int at[NNC_KPARTS] = {a}, p = 1, i = n;
-        for (; p < c->n && at[p - 1] >= 0; p++)
-            at[p] = same_axis(&c->part[p - 1], &c->part[p], at[p - 1]);
-        if (first->k->axis[a].extent < 2 || at[p - 1] < 0)
+        shared_axis x;
+        int i = n;
+        if (first->k->axis[a].extent < 2 || !follow_axis(c, a, &x))
             continue;
         int64_t step = step_of(first->k, KO_store, first->dst, a);
-        for (; i > 0 && step_of(first->k, KO_store, first->dst, shared[i - 1][0]) < step; i--)
-            memcpy(shared[i], shared[i - 1], sizeof shared[i]);
-        memcpy(shared[i], at, sizeof at);
+        for (; i > 0 && step_of(first->k, KO_store, first->dst, s[i - 1].at[0]) < step; i--)
+            s[i] = s[i - 1];
+        s[i] = x;
         n++;
     }
+    int64_t all = first->k->buf[first->dst].numel;
+    for (int i = 0; i < n; i++) {
+        const int a = s[i].at[0];
+        const int64_t step = step_of(first->k, KO_store, first->dst, a);
+        if (step * first->k->axis[a].extent != all)
+            n = i;
+        else if (s[i].w[0].rows > 1 || s[i].w[0].step > 1)
+            n = i + 1;
+        all = step;
+    }
     for (int p = 0; p < c->n; p++) {
-        memset(c->part[p].to, -1, sizeof c->part[p].to);
+        part *q = &c->part[p];
+        memset(q->to, -1, sizeof q->to);
+        q->along = q->rows = -1;
         for (int i = 0; i < n; i++)
-            c->part[p].to[shared[i][p]] = i;
+            q->to[s[i].at[p]] = i;
+        if (n == 0 || (s[n - 1].w[0].rows == 1 && s[n - 1].w[0].step == 1))
+            continue;
+        q->along = s[n - 1].at[p];
+        q->w = s[n - 1].w[p];
+        if (p == 0)
+            continue;
+        const part *before = &c->part[p - 1];
+        q->skipped = (s[n - 1].w[p - 1].from - s[n - 1].w[p - 1].step / q->w.step * q->w.from) *
+                     step_of(before->k, KO_store, before->dst, before->along);
     }
     return n;
 }
@@ -268,23 +365,32 @@ static int64_t row_of(const part *q, int b, nnc_kop op, int n)
     return all > 0 && least * all == q->k->buf[b].numel ? least : 0;
 }
 
-/* Do the part's accesses to buffer b stay within `row` elements from the shared axes' place, and store all of them once? */
-static bool within_row(const part *q, int b, int64_t row)
+/* Do the part's accesses to buffer b stay within `size` elements from the shared axes' place, and store all of them once? */
+static bool within_row(const part *q, int b, int64_t size)
 {
     for (int i = 0; i < q->k->n_ins; i++) {
-        const nnc_kins *in = &q->k->ins[i];
-        if ((in->op != KO_load && in->op != KO_store) || in->buf != b)
+        nnc_kins in = q->k->ins[i];
+        if ((in.op != KO_load && in.op != KO_store) || in.buf != b)
             continue;
-        nnc_affine e = in->at;
         uint32_t own = 0;
-        for (int a = 0; a < q->k->n_axis; a++) {
-            if (q->to[a] >= 0)
-                e.k[a] = 0;
-            own |= (uint32_t)(e.k[a] != 0) << a;
+        nnc_kernel k = *q->k;
+        if (q->along >= 0)
+            k.axis[q->along].extent = q->w.rows;
+        for (int a = 0; a < k.n_axis; a++) {
+            if (q->to[a] >= 0 && a != q->along)
+                in.at.k[a] = 0;
+            own |= (uint32_t)(in.at.k[a] != 0) << a;
         }
-        nnc_span s = nnc_affine_span(q->k, &e);
-        if (!s.ok || s.lo < 0 || s.hi >= row || in->n_guard || nnc_kins_index(in) >= 0 ||
-            (in->op == KO_store && nnc_kernel_points(q->k, own) != row))
+        in.at.c -= b == q->in ? q->skipped : 0;
+        nnc_kguard guard[NNC_KGUARDS];
+        in.n_guard = 0;
+        for (int g = 0; g < q->k->ins[i].n_guard; g++) /* others tell which rows exist */
+            if (q->along < 0 || !in.guard[g].e.k[q->along])
+                guard[in.n_guard++] = in.guard[g];
+        in.guard = guard;
+        nnc_span s = nnc_access_span(&k, &in);
+        if (!s.ok || s.lo < 0 || s.hi >= size || nnc_kins_index(&in) >= 0 ||
+            (in.op == KO_store && (q->k->ins[i].n_guard || nnc_kernel_points(&k, own) != size)))
             return false;
     }
     return true;
@@ -295,6 +401,12 @@ static bool within_row(const part *q, int b, int64_t row)
 /* Numbers the part's other axes from k->n_axis on: a product's outer ones become map axes. */
 static bool add_axes(chain *c, part *q, nnc_kernel *k)
 {
+    if (q->along >= 0 && q->w.rows > 1) {
+        if (!q->product || k->n_axis == NNC_KAXES)
+            return fails(c, "windows read what no product computes");
+        q->rows = k->n_axis;
+        k->axis[k->n_axis++] = (nnc_kaxis){.kind = KA_map, .extent = q->w.rows};
+    }
     for (int a = 0; a < q->k->n_axis; a++) {
         nnc_kaxis x = q->k->axis[a];
         if (q->to[a] >= 0 || (x.kind == KA_outer && x.extent == 1))
@@ -310,21 +422,55 @@ static bool add_axes(chain *c, part *q, nnc_kernel *k)
     return true;
 }
 
+/* A form of the part's axes in those of k. row: an offset in a row, which does not depend on shared axes. */
 static nnc_affine moved(const part *q, const nnc_affine *e, bool row, int shared)
 {
     nnc_affine f = {.c = e->c};
-    for (int a = 0; a < q->k->n_axis; a++)
+    for (int a = 0; a < q->k->n_axis; a++) {
+        const bool windows = a == q->along;
         if (q->to[a] >= (row ? shared : 0))
-            f.k[q->to[a]] += e->k[a];
+            f.k[q->to[a]] += e->k[a] * (windows ? q->w.step : 1);
+        if (windows && q->rows >= 0)
+            f.k[q->rows] += e->k[a];
+        f.c += windows && !row ? e->k[a] * q->w.from : 0;
+    }
     return f;
+}
+
+/* Limits a load of k to rows that exist: beyond them a window's row has no source. */
+static bool guard_rows(chain *c, const part *q, nnc_kernel *k, nnc_kins *in)
+{
+    nnc_affine e = {0};
+    e.k[q->along] = 1;
+    e = moved(q, &e, false, 0);
+    const int64_t n = q->k->axis[q->along].extent;
+    const nnc_span s = nnc_affine_span(k, &e);
+    if (s.ok && s.lo >= 0 && s.hi < n)
+        return true;
+    nnc_kguard *guard = ARENA_NEW(c->a, nnc_kguard, in->n_guard + 1);
+    if (!guard || in->n_guard == NNC_KGUARDS)
+        return fails(c, guard ? "a load has more than 8 bounds" : NULL);
+    for (int g = 0; g < in->n_guard; g++)
+        guard[g] = in->guard[g];
+    guard[in->n_guard++] = (nnc_kguard){.e = e, .lo = 0, .hi = n};
+    in->guard = guard;
+    return true;
 }
 
 /* Appends instructions from .. end - 1 of a part. at: by instruction of the part, its number in k. */
 static bool add_ins(chain *c, const part *q, nnc_kernel *k, int from, int end, int32_t *at)
 {
     for (int i = from; i < end; i++) {
+        const nnc_kins *x = &q->k->ins[i];
+        const bool access = x->op == KO_load || x->op == KO_store,
+                   operand = access && x->buf != q->in && k->buf[q->to_buf[x->buf]].role != KB_tmp;
+        if (x->op == KO_index && x->i == q->along)
+            return fails(c, "rows in windows have no indices");
+        if (x->op == KO_load && operand && q->along >= 0 && x->at.k[q->along] && x->arg[1] < 0)
+            k->ins[k->n_ins++] = (nnc_kins){
+                .op = KO_const, .dtype = x->dtype, .arg = {-1, -1, -1}, .buf = 0, .lo = 1};
         nnc_kins *in = &k->ins[k->n_ins];
-        *in = q->k->ins[i];
+        *in = *x;
         at[i] = k->n_ins++;
         for (int j = 0; j < 3; j++)
             in->arg[j] = in->arg[j] < 0 ? -1 : at[in->arg[j]];
@@ -334,16 +480,24 @@ static bool add_ins(chain *c, const part *q, nnc_kernel *k, int from, int end, i
         }
         if (in->op == KO_index)
             in->i = q->to[in->i];
-        if (in->op != KO_load && in->op != KO_store)
+        if (!access)
             continue;
-        in->at = moved(
-            q, &in->at, in->buf == q->in || k->buf[q->to_buf[in->buf]].role == KB_tmp, k->n_outer);
-        in->buf = (int16_t)q->to_buf[in->buf];
+        in->at = moved(q, &x->at, !operand, k->n_outer);
+        in->at.c -= in->op == KO_load && x->buf == q->in ? q->skipped : 0;
+        in->buf = (int16_t)q->to_buf[x->buf];
         if (in->n_guard &&
             !(in->guard = nnc_arena_memdup(c->a, in->guard, sizeof *in->guard * in->n_guard)))
             return fails(c, NULL);
         for (int g = 0; g < in->n_guard; g++)
-            in->guard[g].e = moved(q, &in->guard[g].e, false, 0);
+            in->guard[g].e = moved(q, &x->guard[g].e, false, 0);
+        if (in->op != KO_load || !operand || q->along < 0 || !x->at.k[q->along])
+            continue;
+        if (in->arg[1] < 0)
+            in->arg[1] = at[i] - 1;
+        if (!guard_rows(c, q, k, in))
+            return false;
+        if (in->n_guard == 0)
+            in->arg[1] = -1;
     }
     return true;
 }
@@ -377,7 +531,7 @@ static bool add_product(chain *c, const part *q, nnc_kernel *k, int32_t *at)
     *s = (nnc_kstage){.body0 = k->n_ins};
     for (int a = k->n_outer; a < k->n_axis; a++)
         for (int b = 0; b < x->n_axis; b++)
-            s->axes |= q->to[b] == a ? 1u << a : 0;
+            s->axes |= q->to[b] == a || q->rows == a ? 1u << a : 0;
     bool ok = (!body || add_ins(c, q, k, 0, sum->body0, at)) &&
               add_ins(c, q, k, sum->body0, sum->body1, at);
     s->body1 = s->post0 = k->n_ins;
@@ -450,7 +604,9 @@ static bool add_buffers(chain *c, nnc_kernel *k)
     k->buf[k->n_buf++] = last->k->buf[last->dst];
     for (int p = 0; p < c->n; p++) {
         part *q = &c->part[p];
-        const int64_t row = p + 1 < c->n ? row_of(q, q->dst, KO_store, k->n_outer) : 0;
+        const int64_t row =
+            p + 1 < c->n ? row_of(q, q->dst, KO_store, k->n_outer) * (q->along < 0 ? 1 : q->w.rows)
+                         : 0;
         if (p > 0)
             q->to_buf[q->in] = c->part[p - 1].to_buf[c->part[p - 1].dst];
         if (p + 1 < c->n) {
@@ -482,7 +638,7 @@ static nnc_kernel *join(chain *c)
         n_ins += c->part[p].k->n_ins;
         n_stage += c->part[p].k->n_stage;
     }
-    if (!k || !(k->ins = ARENA_NEW(c->a, nnc_kins, n_ins + 1)) ||
+    if (!k || !(k->ins = ARENA_NEW(c->a, nnc_kins, 2 * n_ins + 1)) || /* loads get bounds */
         !(k->stage = ARENA_NEW(c->a, nnc_kstage, n_stage + 1))) {
         (void)fails(c, NULL);
         return NULL;
@@ -492,9 +648,10 @@ static nnc_kernel *join(chain *c)
         (void)fails(c, "the sums share no rows");
         return NULL;
     }
-    for (int a = 0; a < c->part[0].k->n_axis; a++)
-        if (c->part[0].to[a] >= 0)
-            k->axis[c->part[0].to[a]] = c->part[0].k->axis[a];
+    const part *last = &c->part[c->n - 1];
+    for (int a = 0; a < last->k->n_axis; a++)
+        if (last->to[a] >= 0)
+            k->axis[last->to[a]] = last->k->axis[a];
     if (!add_buffers(c, k))
         return NULL;
     for (int p = 0; p < c->n; p++) {

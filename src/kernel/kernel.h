@@ -312,8 +312,10 @@ static inline bool nnc_kernel_in_parts(const nnc_kernel *k)
 }
 /* By tmp buffer: elements from one row to the next where parts share it, otherwise 0. NULL: out of memory. */
 int64_t *nnc_parts_rows(const nnc_kernel *k, const nnc_kpart *part, int n, nnc_arena *a);
+/* The outer axis along which windows of neighbouring points read rows in common, which a part computes once for each block; -1: none. */
+int nnc_parts_axis(const nnc_kernel *k);
 int nnc_parts_tiled(const nnc_kernel *k);             /* the outer axis whose tile has more than one point, or -1 */
-int64_t nnc_parts_bytes(const nnc_kernel *k, int b); /* scratch bytes of tmp buffer b: a row for each point of the tile */
+int64_t nnc_parts_bytes(const nnc_kernel *k, int b); /* scratch bytes of tmp buffer b: the rows of a tile's points */
 /* Fills p->k, the part's kernel, with the directives of k's schedule for its axes. Rows of shared tmp buffers (nnc_parts_rows) lie along
  * outer axis `tiled` of k (-1: there is one row). New memory is in `a`. Returns NULL, or the reason why not; "": out of memory. */
 const char *nnc_kernel_part(const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a);

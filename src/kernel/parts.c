@@ -6,7 +6,12 @@
  *         t[j] = exp(t[j] - max) / sum                      for rows i of the block:  y[i, n] = sum j: t[i, j] v[j, n]
  *         y[n] = sum j: t[j] v[j, n]
  *
- * A product's map axes are outer axes of its kernel, so that it is an ordinary product, in strips of rows. */
+ * A product's map axes are outer axes of its kernel, so that it is an ordinary product, in strips of rows.
+ *
+ * Where windows read what a product computes, the text has a row of the tmp buffer for each row m of point i's window, and neighbouring
+ * points have rows in common. All that the product reads advances with step i + m. So its part computes each row of a block once:
+ *
+ *     for rows i of the block:  t[i + m] = ... for m < 3     ->      for j < rows of the block + 2:  t[block + j] = ... */
 #include "kernel/kernel.h"
 
 /* A stage that sums products for each point of its map axes. */
@@ -91,10 +96,87 @@ int nnc_parts_tiled(const nnc_kernel *k)
     return -1;
 }
 
+/* The one store to tmp buffer b, and its stage; NULL: there are several. */
+static const nnc_kins *only_store(const nnc_kernel *k, int b, const nnc_kstage **stage)
+{
+    const nnc_kins *store = NULL;
+    for (int s = 0; s < k->n_stage; s++)
+        for (int i = k->stage[s].body0; i < k->stage[s].post1; i++) {
+            if (k->ins[i].op != KO_store || k->ins[i].buf != b)
+                continue;
+            if (store)
+                return NULL;
+            store = &k->ins[i];
+            *stage = &k->stage[s];
+        }
+    return store;
+}
+
+/* Does all that the stage reads from operands depend on outer axis u and on m as *step u + m? Finds the step. */
+static bool advances(const nnc_kernel *k, const nnc_kstage *s, int u, int m, int64_t *step)
+{
+    int64_t want;
+    *step = 0;
+    for (int i = s->body0; i < s->post1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_index && (in->i == u || in->i == m))
+            return false;
+        for (int g = -1; g < in->n_guard; g++) {
+            const nnc_affine *e = g < 0 ? &in->at : &in->guard[g].e;
+            if ((in->op != KO_load && in->op != KO_store) ||
+                (g < 0 && k->buf[in->buf].role == KB_tmp))
+                continue;
+            if (*step == 0 && e->k[m] > 0 && e->k[u] > 0)
+                *step = e->k[u] / e->k[m];
+            if (!nnc_mul_ok(*step, e->k[m], &want) || e->k[u] != want)
+                return false;
+        }
+    }
+    return *step > 0;
+}
+
+/* Rows of windows in a tmp buffer: row m of point i of outer axis u is row step i + m of one sequence. */
+typedef struct overlap {
+    int u, m;
+    int64_t step;
+} overlap;
+
+/* The overlap of least step; false: each point has rows of its own. */
+static bool find_overlap(const nnc_kernel *k, int b, overlap *o)
+{
+    const nnc_kstage *s = NULL;
+    const nnc_kins *store = only_store(k, b, &s);
+    int64_t step, all;
+    *o = (overlap){.u = -1, .m = -1};
+    for (int m = k->n_outer; store && m < k->n_axis; m++) {
+        if (k->axis[m].kind != KA_map || !(s->axes >> m & 1) || store->at.k[m] <= 0 ||
+            k->axis[m].extent < 2 || !nnc_mul_ok(store->at.k[m], k->axis[m].extent, &all) ||
+            all != k->buf[b].numel)
+            continue;
+        for (int u = 0; u < k->n_outer; u++)
+            if (advances(k, s, u, m, &step) && (o->u < 0 || step <= o->step))
+                *o = (overlap){u, m, step};
+    }
+    return o->u >= 0;
+}
+
+int nnc_parts_axis(const nnc_kernel *k)
+{
+    overlap o;
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp && find_overlap(k, b, &o))
+            return o.u;
+    return -1;
+}
+
 /* Elements from one row of a tmp buffer to the next. Rows at multiples of few sets would compete for these: a line more. */
-static int64_t row_of(const nnc_kbuf *b)
+static int64_t row_of(const nnc_kernel *k, int buf)
 {
     enum { LINE = 64, SETS = 512 };
+    const nnc_kbuf *b = &k->buf[buf];
+    overlap o;
+    if (find_overlap(k, buf, &o))
+        return nnc_mul_sat(b->numel / k->axis[o.m].extent, o.step);
     const int64_t size = nnc_dtype_size(b->dtype), line = LINE / size,
                   row = nnc_align_up(b->numel, line);
     return row * size % SETS == 0 ? row + line : row;
@@ -110,7 +192,7 @@ int64_t *nnc_parts_rows(const nnc_kernel *k, const nnc_kpart *part, int n, nnc_a
             if ((in->op != KO_load && in->op != KO_store) || k->buf[in->buf].role != KB_tmp)
                 continue;
             if (user[in->buf] && user[in->buf] != p + 1)
-                row[in->buf] = row_of(&k->buf[in->buf]);
+                row[in->buf] = row_of(k, in->buf);
             user[in->buf] = p + 1;
         }
     return user ? row : NULL;
@@ -120,9 +202,20 @@ int64_t nnc_parts_bytes(const nnc_kernel *k, int b)
 {
     const int tiled = nnc_parts_tiled(k);
     const int64_t rows = tiled < 0 ? 1 : nnc_sched_n(&k->sched, KD_tile, tiled);
-    const int64_t all =
-        nnc_mul_sat(nnc_mul_sat(rows, row_of(&k->buf[b])), nnc_dtype_size(k->buf[b].dtype));
+    const int64_t row = row_of(k, b), last = nnc_max64(row, k->buf[b].numel),
+                  n = nnc_add_sat(nnc_mul_sat(rows - 1, row), last),
+                  all = nnc_mul_sat(n, nnc_dtype_size(k->buf[b].dtype));
     return nnc_align_up(nnc_min64(all, (int64_t)1 << 50), 64);
+}
+
+/* The rows that windows read of what the part computes; false: it has none. */
+static bool part_overlap(const nnc_kernel *k, const nnc_kpart *p, const int64_t *row, overlap *o)
+{
+    for (int i = first_ins(k, p); i < end_ins(k, p) && p->product; i++)
+        if (k->ins[i].op == KO_store && row[k->ins[i].buf] && find_overlap(k, k->ins[i].buf, o))
+            return true;
+    *o = (overlap){.u = -1, .m = -1};
+    return false;
 }
 
 /* Numbers the axes: k's outer ones, a product's map axes, all other own ones. */
@@ -159,6 +252,7 @@ static bool take_buffers(
     const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t *row, int16_t *to, nnc_arena *a)
 {
     enum { LOADED = 1, STORED = 2 };
+    const int64_t tile = tiled < 0 ? 1 : nnc_max64(nnc_sched_n(&k->sched, KD_tile, tiled), 1);
     uint8_t *use = ARENA_NEW(a, uint8_t, k->n_buf + 1);
     p->k.n_buf = 0;
     p->k.buf = ARENA_NEW(a, nnc_kbuf, NNC_KMAX_PART_BUF);
@@ -172,7 +266,7 @@ static bool take_buffers(
         nnc_kbuf x = k->buf[b];
         if (row[b]) {
             x.role = use[b] & STORED ? KB_out : KB_in;
-            x.numel += (tiled < 0 ? 0 : k->axis[tiled].extent - 1) * row[b];
+            x.numel += tiled < 0 ? 0 : (nnc_align_up(k->axis[tiled].extent, tile) - 1) * row[b];
         }
         p->buf[p->k.n_buf] = b;
         to[b] = (int16_t)p->k.n_buf;
@@ -228,7 +322,7 @@ static bool take_ins(const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t
 }
 
 /* What k's schedule says of the part's axes. Its units are those of a block of k's, one after the other. */
-static bool take_schedule(const nnc_kernel *k, nnc_kpart *p)
+static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
 {
     nnc_kschedule *s = &p->k.sched;
     int digit[NNC_KAXES];
@@ -236,7 +330,7 @@ static bool take_schedule(const nnc_kernel *k, nnc_kpart *p)
     *s = (nnc_kschedule){.grain = 1};
     for (int i = 0; i < k->sched.n; i++) {
         const nnc_kdirective *d = &k->sched.d[i];
-        if (d->axis >= 0 && p->to[d->axis] >= 0 &&
+        if (d->axis >= 0 && d->axis != o->u && p->to[d->axis] >= 0 &&
             (d->what == KD_tile || d->what == KD_vector || (d->what == KD_unroll && p->product)))
             ok = ok && nnc_sched_put(s, (nnc_kdo)d->what, p->to[d->axis], d->n);
     }
@@ -249,11 +343,40 @@ static bool take_schedule(const nnc_kernel *k, nnc_kpart *p)
     return ok;
 }
 
+/* Makes outer axis u one of blocks, and m one of the rows of a block. False: a form does not advance along both alike, or the last block,
+ * which is whole to this part, has rows that no bound keeps inside an operand. */
+static bool join_rows(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
+{
+    const int u = p->to[o->u], m = p->to[o->m];
+    const int64_t rows = nnc_max64(nnc_sched_n(&k->sched, KD_tile, o->u), 1);
+    p->k.axis[u].extent = nnc_ceildiv(p->k.axis[u].extent, rows);
+    p->k.axis[m].extent = nnc_add_sat(p->k.axis[m].extent, nnc_mul_sat(rows - 1, o->step));
+    for (int i = 0; i < p->k.n_ins; i++) {
+        nnc_kins *in = &p->k.ins[i];
+        if (in->op == KO_index && (in->i == u || in->i == m))
+            return false;
+        for (int g = -1; g < in->n_guard; g++) {
+            nnc_affine *e = g < 0 ? &in->at : &in->guard[g].e;
+            int64_t want;
+            if (!nnc_mul_ok(o->step, e->k[m], &want) || e->k[u] != want ||
+                !nnc_mul_ok(e->k[u], rows, &e->k[u]))
+                return false;
+        }
+        const nnc_span s = nnc_access_span(&p->k, in);
+        if (in->op == KO_load && (!s.ok || s.lo < 0 || s.hi >= p->k.buf[in->buf].numel))
+            return false;
+    }
+    return true;
+}
+
 const char *nnc_kernel_part(
     const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a)
 {
     int16_t *to = ARENA_NEW(a, int16_t, k->n_buf + 1);
+    overlap o;
     p->k = (nnc_kernel){.name = k->name};
+    if (part_overlap(k, p, row, &o) && o.u != tiled)
+        return "windows overlap along another axis than that of the blocks";
     number_axes(k, p);
     if (!to || !take_buffers(k, tiled, p, row, to, a) || !take_stages(k, p, a) ||
         !take_ins(k, tiled, p, row, to, a))
@@ -261,7 +384,9 @@ const char *nnc_kernel_part(
     for (int i = 0; i < p->k.n_ins; i++)
         if ((p->k.ins[i].op == KO_load || p->k.ins[i].op == KO_store) && p->k.ins[i].buf < 0)
             return "a part has too many buffers";
-    if (!take_schedule(k, p))
+    if (o.u >= 0 && !join_rows(k, &o, p))
+        return "the rows of windows differ from block to block";
+    if (!take_schedule(k, &o, p))
         return "a part has too many directives";
     p->k.scratch_bytes = nnc_kernel_scratch(&p->k);
     return NULL;

@@ -478,6 +478,17 @@ static double block_ns(const nnc_kernel *k, const product *p, int v, int lanes)
            results * nnc_posts_ns(k);
 }
 
+double nnc_contract_ns(const nnc_kernel *k, const nnc_target *t)
+{
+    product p;
+    int lanes, bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
+    const int v = nnc_sched_vec(&k->sched);
+    if (!find_product(k, &p))
+        return 0;
+    (void)vectors_at_once(k, &p, v, bits, &lanes);
+    return block_ns(k, &p, v, lanes);
+}
+
 bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double *ns)
 {
     nnc_kschedule *s = &k->sched;

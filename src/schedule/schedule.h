@@ -32,6 +32,8 @@ double nnc_value_ns(const nnc_kernel *k, int32_t id);
 int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain);
 /* contract.c: the schedule of a contraction on a CPU, *done when the kernel is one. False: out of memory. */
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);
+/* contract.c: nanoseconds on one thread of a contraction that has a schedule; 0: it is none. */
+double nnc_contract_ns(const nnc_kernel *k, const nnc_target *t);
 /* contract.c: schedules a product inside a larger kernel, with rows along outer axis u: sets its vectors and panels, *n to the number of
  * rows in a strip, *ns to its time on one thread. False: the kernel has no such product. */
 bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double *ns);

@@ -1,5 +1,5 @@
-/* tests/codegen/products.c -- kernels of two products with ops on rows between them: drawn ones against the reference, the parts that they
- * are taken apart into, and text that says what no such kernel may. */
+/* tests/codegen/products.c -- kernels of two products with ops on rows between them, and of convolutions: drawn ones against the
+ * reference, the parts that they are taken apart into, and text that says what no such kernel may. */
 #include "gen/gen.h"
 #include "help.h"
 
@@ -41,6 +41,39 @@ TEST(products_of_rows)
     /* about 70 % and 6 % of the drawn graphs; few draws differ by a few */
     CHECK_USUAL(in_parts > test_draws(60) && none < test_draws(15) + 4);
     printf("  %d in parts, %d are no kernel\n", in_parts, none);
+}
+
+static bool is_kernel(const char *text)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_graph *g = ck_parse(text), *f = g ? ck_fuse(g) : NULL;
+    const bool is = f && nnc_kernel_build(f, nnc_def(f, f->output[0]), &a, test_sink);
+    nnc_sink_clear(test_sink);
+    nnc_graph_destroy(f);
+    nnc_graph_destroy(g);
+    return is;
+}
+
+TEST(convolutions_of_rows)
+{
+    int in_parts = 0, drawn = 0, none = 0;
+    for (int i = 0; i < test_draws(120); i++) {
+        NNC_LOCAL(nnc_arena) a = {0};
+        NNC_LOCAL(nnc_text) t = {0};
+        nnc_kernel *k = NULL;
+        if (!gen_strips(&t, test_seed + (uint64_t)i))
+            continue;
+        drawn++;
+        if (!is_kernel(nnc_text_str(&t))) {
+            none++;
+            continue;
+        }
+        if (!check(nnc_text_str(&t), &a, &k))
+            test_fail(__FILE__, __LINE__, "case %d:\n%s", i, nnc_text_str(&t));
+        in_parts += k && nnc_kernel_in_parts(k);
+    }
+    CHECK_USUAL(5 * in_parts > drawn && 3 * none < drawn + 6);
+    printf("  %d of %d in parts, %d are no kernel\n", in_parts, drawn, none);
 }
 
 #define ATTENTION \

@@ -44,6 +44,10 @@ void gen_moved_window(nnc_text *t, uint64_t seed, bool pool);
  * transposes around it. Not `turned`: all second operands are contiguous. */
 void gen_products(nnc_text *t, uint64_t seed, bool turned);
 
+/* Convolutions channels last, the second of them depthwise, with ops after each, and often a sum at the end: of any windows, f32 or f64.
+ * False: a window does not fit, or the result has one row. */
+bool gen_strips(nnc_text *t, uint64_t seed);
+
 /* A graph of one op that runs in order along an axis; its inputs are the op's operands. NULL: out of memory, or a bug, which is
  * reported. */
 nnc_graph *gen_loop(uint64_t seed, nnc_sink *sink);

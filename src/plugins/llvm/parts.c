@@ -4,7 +4,8 @@
 #include "plugins/llvm/internal.h"
 
 typedef struct rows { /* a tmp buffer that parts share */
-    int64_t at, block; /* bytes from the worker's memory, and of a block */
+    int64_t at, bytes; /* from the worker's memory, and of a block */
+    int64_t block; /* from one block to the next, were each in memory; 0: not shared */
 } rows;
 
 static V bytes_from(ll_mod *m, V base, V bytes)
@@ -40,7 +41,7 @@ static void call_part(ll_mod *m, const nnc_kernel *k, const nnc_kpart *p, const 
 {
     int64_t to = 0, end = 0, units = p->k.sched.domain / k->sched.domain;
     for (int b = 0; b < k->n_buf; b++)
-        end = row[b].block ? row[b].at + row[b].block : end;
+        end = row[b].block ? row[b].at + row[b].bytes : end;
     for (int b = 0; b < p->k.n_buf; b++) {
         const rows *r = &row[p->buf[b]];
         if (p->k.buf[b].role == KB_tmp)
@@ -91,12 +92,14 @@ nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
     const int n = nnc_kernel_parts(k, part), tiled = nnc_parts_tiled(k);
     const int64_t *each = nnc_parts_rows(k, part, n, &a);
     rows *row = ARENA_NEW(&a, rows, k->n_buf + 1);
+    const int64_t points = tiled < 0 ? 1 : nnc_sched_n(&k->sched, KD_tile, tiled);
     int64_t at = 0;
     NNC_NEED(each && row, sink);
     for (int b = 0; b < k->n_buf; b++)
         if (each[b]) {
-            row[b] = (rows){at, nnc_parts_bytes(k, b)};
-            at += row[b].block;
+            const int64_t size = nnc_dtype_size(k->buf[b].dtype);
+            row[b] = (rows){at, nnc_parts_bytes(k, b), points * each[b] * size};
+            at += row[b].bytes;
         }
     for (int i = 0; i < n; i++) {
         NNC_NEED(!nnc_kernel_part(k, tiled, each, &part[i], &a), sink);
