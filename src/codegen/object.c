@@ -78,7 +78,7 @@ typedef struct loading {
     size_t n_sym, symtab;
     const char *str; /* the symbols' string table */
     size_t n_str;
-    size_t stubs; /* offset of the stubs in the map */
+    size_t stubs, zeros; /* offsets in the map */
     size_t text_end;
     nnc_object *o;
 } loading;
@@ -189,6 +189,8 @@ static bool place_sections(loading *l)
             l->text_end = end;
         }
     }
+    l->zeros = end = (end + 63) & ~(size_t)63;
+    end += NNC_OBJECT_ZEROS;
     l->o->size = (end + page - 1) & ~(page - 1);
     return true;
 }
@@ -207,9 +209,11 @@ static bool map_sections(loading *l)
 
 /* ---- relocations -------------------------------------------------------------------------------------------------- */
 
-/* Address of an imported function's stub, created on first use. 0: not an allowed function. */
+/* Address of an imported function's stub, created on first use, or of the zeros. 0: no such symbol. */
 static uint64_t import(loading *l, const char *name)
 {
+    if (!strcmp(name, "zeros"))
+        return (uint64_t)(uintptr_t)(l->o->map + l->zeros);
     for (size_t i = 0; i < N_IMPORTS; i++) {
         if (strcmp(imports[i].name, name))
             continue;

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_ZEROS = 32 << 10 }; /* bytes */
-
 /* Looks up the sums computed last in this block: unrolled code needs the same ones again, and LLVM spends no time on code that is not
  * emitted twice. */
 static V find_sum(ll_emit *e, const nnc_affine *a)
@@ -261,20 +259,23 @@ static V indirect(ll_emit *e, const nnc_kins *ins)
 
 /* ---- loads -------------------------------------------------------------------------------------------------------- */
 
-/* A read-only block of zero bytes. */
-static V zeros(ll_emit *e, int64_t bytes)
+/* The block of zero bytes that the loader provides. */
+static V zeros(ll_emit *e)
 {
-    char name[40];
-    snprintf(name, sizeof name, "zeros_%lld", (long long)bytes);
-    T t = LLVMArrayType2(e->m->i8, (uint64_t)bytes);
-    return ll_table(e->m, name, LLVMConstNull(t), 64);
+    V g = LLVMGetNamedGlobal(e->m->m, "zeros");
+    if (g)
+        return g;
+    g = LLVMAddGlobal(e->m->m, LLVMArrayType2(e->m->i8, NNC_OBJECT_ZEROS), "zeros");
+    LLVMSetVisibility(g, LLVMHiddenVisibility);
+    LLVMSetAlignment(g, 64);
+    return g;
 }
 
-/* The address p of so many elements, or that of zeros where `allowed` (i1 or NULL) is false: a masked load of a page that is not there
+/* The address p, or that of zeros where `allowed` (i1 or NULL) is false: a masked load of a page that is not there
  * takes hundreds of nanoseconds, although its mask is 0. */
-static V if_allowed(ll_emit *e, V p, V allowed, int64_t elements, int size)
+static V if_allowed(ll_emit *e, V p, V allowed)
 {
-    V none = allowed ? zeros(e, nnc_align_up(elements * size, 64)) : NULL;
+    V none = allowed ? zeros(e) : NULL;
     return allowed ? LLVMBuildSelect(e->m->b, allowed, p, none, "") : p;
 }
 
@@ -484,7 +485,7 @@ static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
         if (ins->guard[g].e.k[c] || (e->vax >= 0 && ins->guard[g].e.k[e->vax]))
             return false;
     int64_t last = (e->k->axis[c].extent - 1) * ins->at.k[c];
-    return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= MOST_ZEROS;
+    return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= NNC_OBJECT_ZEROS;
 }
 
 /* True for a load of a register block that has no guards and advances along axis c: its address there differs from that of others in a
@@ -521,12 +522,9 @@ void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
         guards(e, ins, &uni, &lane, &never);
         if (!uni || never) /* decided at compile time */
             continue;
-        nnc_dtype d = e->k->buf[ins->buf].dtype;
-        const int64_t last = (e->k->axis[c].extent - 1) * ins->at.k[c];
         const nnc_kins *fill = &e->k->ins[ins->arg[1]];
         V p = origin(e, ins, c, NULL);
-        V none = fill->op == KO_load ? origin(e, fill, c, NULL)
-                                     : zeros(e, nnc_align_up((last + 1) * nnc_dtype_size(d), 64));
+        V none = fill->op == KO_load ? origin(e, fill, c, NULL) : zeros(e);
         e->base[i] = LLVMBuildSelect(e->m->b, uni, p, none, "");
     }
 }
@@ -609,12 +607,12 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
             known -= e->lanes - 1;
         if (stride == -1 && mask)
             mask = reverse(e, ll_splat(m, mask, e->lanes));
-        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni, e->lanes, size);
+        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni);
         v = load_row(e, t, p, mask, size);
         if (stride == -1)
             v = reverse(e, v);
     } else if (stride == 2 && !lanes_index && paired(e, ins, lane || e->mask, size)) {
-        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni, 2 * e->lanes, size);
+        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni);
         v = load_pairs(e, ins, t, p, lane != NULL, size);
     } else if (stride || lanes_index) {
         V ps = places(e, t, place(e, ins->buf, t, dyn, known), stride, lanes_index);

@@ -163,7 +163,7 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
  * outside. */
 static bool decides(const ll_emit *e, const stage *s, int level)
 {
-    enum { TAPS = 7 };
+    enum { TAPS = 5 };
     int a = s->ax[level];
     if (level < s->n_map || level != s->n - 2 || !e->stripped || e->k->axis[a].extent > TAPS)
         return false;
