@@ -22,7 +22,7 @@ typedef struct nnc_emitter {
 
 /* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since cached objects are looked up by it (in
  * nnc_emitter_llvm.version and, in processes that never load libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "34"
+#define NNC_LLVM_EMITTER_REVISION "36"
 
 /* The emitter "cuda" (EMIT_cuda only): one CUDA C translation unit for all kernels, C++17, without #include. Each kernel is extern "C"
  * __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where k->grid.work > 0.
@@ -46,7 +46,8 @@ size_t nnc_cuda_argument(const char **code, void *out);
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);
 
 /* A minimal loader for the LLVM emitter's relocatable objects (x86-64 ELF; text, rodata, PC-relative relocations). NULL with the
- * reason in *why (NULL: out of memory). */
+ * reason in *why (NULL: out of memory). The symbol "zeros" is a read-only block of zero bytes, at a multiple of 64. */
+enum { NNC_OBJECT_ZEROS = 32 << 10 };
 typedef struct nnc_object nnc_object;
 nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why);
 void *nnc_object_symbol(const nnc_object *o, const char *name); /* NULL when absent */

@@ -78,7 +78,7 @@ typedef struct loading {
     size_t n_sym, symtab;
     const char *str; /* the symbols' string table */
     size_t n_str;
-    size_t stubs; /* offset of the stubs in the map */
+    size_t stubs, zeros; /* offsets in the map */
     size_t text_end;
     nnc_object *o;
 } loading;
@@ -189,6 +189,8 @@ static bool place_sections(loading *l)
             l->text_end = end;
         }
     }
+    l->zeros = end = (end + 63) & ~(size_t)63;
+    end += NNC_OBJECT_ZEROS;
     l->o->size = (end + page - 1) & ~(page - 1);
     return true;
 }
@@ -207,9 +209,11 @@ static bool map_sections(loading *l)
 
 /* ---- relocations -------------------------------------------------------------------------------------------------- */
 
-/* Address of an imported function's stub, created on first use. 0: not an allowed function. */
+/* Address of an imported function's stub, created on first use, or of the zeros. 0: no such symbol. */
 static uint64_t import(loading *l, const char *name)
 {
+    if (!strcmp(name, "zeros"))
+        return (uint64_t)(uintptr_t)(l->o->map + l->zeros);
     for (size_t i = 0; i < N_IMPORTS; i++) {
         if (strcmp(imports[i].name, name))
             continue;
@@ -232,6 +236,10 @@ static bool address(loading *l, size_t i, uint64_t *out)
         *out = import(l, l->str + s->st_name);
         return *out ? true : no(l, "an undefined symbol that nnc does not provide");
     }
+    if (s->st_shndx == SHN_ABS) {
+        *out = s->st_value;
+        return true;
+    }
     if (s->st_shndx >= l->n_sec || l->at[s->st_shndx] == SIZE_MAX)
         return no(l, "a relocation to a section that is not loaded");
     if (s->st_value > l->sec[s->st_shndx].sh_size)
@@ -243,10 +251,9 @@ static bool address(loading *l, size_t i, uint64_t *out)
 static bool relocate(loading *l, const Elf64_Shdr *target, size_t base, const Elf64_Rela *r)
 {
     uint64_t type = ELF64_R_TYPE(r->r_info), s;
-    size_t width = type == R_X86_64_PC32 || type == R_X86_64_PLT32 ? 4
-                   : type == R_X86_64_64 || type == R_X86_64_PC64  ? 8
-                                                                   : 0;
-    if (!width)
+    const bool relative = type == R_X86_64_PC32 || type == R_X86_64_PLT32 || type == R_X86_64_PC64;
+    const size_t width = type == R_X86_64_64 || type == R_X86_64_PC64 ? 8 : 4;
+    if (!relative && type != R_X86_64_64 && type != R_X86_64_32 && type != R_X86_64_32S)
         return no(l, "an unsupported relocation type");
     if (r->r_offset > target->sh_size || width > target->sh_size - r->r_offset)
         return no(l, "a relocation lies outside its section");
@@ -254,13 +261,11 @@ static bool relocate(loading *l, const Elf64_Shdr *target, size_t base, const El
         return false;
     uint8_t *place = l->o->map + base + r->r_offset;
     uint64_t v = s + (uint64_t)r->r_addend; /* modulo 2^64, as the ABI specifies */
-    if (type != R_X86_64_64)
+    if (relative)
         v -= (uint64_t)(uintptr_t)place;
-    if (width == 4) {
-        int64_t d = (int64_t)v;
-        if (d < INT32_MIN || d > INT32_MAX)
-            return no(l, "a relocation does not fit in 32 bits");
-    }
+    const int64_t d = (int64_t)v, least = type == R_X86_64_32 ? 0 : INT32_MIN;
+    if (width == 4 && (d < least || d > least + UINT32_MAX))
+        return no(l, "a relocation does not fit in 32 bits");
     memcpy(place, &v, width);
     return true;
 }

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_ZEROS = 32 << 10 }; /* bytes */
-
 /* Looks up the sums computed last in this block: unrolled code needs the same ones again, and LLVM spends no time on code that is not
  * emitted twice. */
 static V find_sum(ll_emit *e, const nnc_affine *a)
@@ -62,7 +60,7 @@ static V affine(ll_emit *e, const nnc_affine *a, int64_t *known)
             continue;
         V t = e->axis[i];
         if (a->k[i] != 1)
-            t = LLVMBuildNSWMul(b, t, ll_i64(e->m, a->k[i]), "");
+            t = LLVMBuildNSWMul(b, t, ll_size(e->m, a->k[i]), "");
         sum = sum ? LLVMBuildNSWAdd(b, sum, t, "") : t;
     }
     return keep_sum(e, a, sum);
@@ -78,11 +76,12 @@ static V offset(ll_emit *e, const nnc_kins *ins, int64_t *known)
     if (r->rows == 0)
         return affine(e, &ins->at, known);
     nnc_ring_split(r, &ins->at, &row, &place);
-    V n = affine(e, &row, &rows), rest = affine(e, &place, known), at = ll_i64(e->m, rows), a[2];
+    V n = affine(e, &row, &rows), rest = affine(e, &place, known), at = ll_offset(e->m, rows), a[2];
     at = LLVMBuildNSWAdd(b, e->ring_at[ins->buf], n ? LLVMBuildNSWAdd(b, n, at, "") : at, "");
     a[0] = at;
     a[1] = LLVMBuildSub(b, at, ll_i64(e->m, r->rows), "");
-    at = LLVMBuildNSWMul(b, ll_call(e->m, "llvm.umin", e->m->i64, a, 2), ll_i64(e->m, r->size), "");
+    at =
+        LLVMBuildNSWMul(b, ll_call(e->m, "llvm.umin", e->m->i64, a, 2), ll_size(e->m, r->size), "");
     return rest ? LLVMBuildNSWAdd(b, at, rest, "") : at;
 }
 
@@ -122,7 +121,7 @@ static V lane_guard(
     for (int side = 0; side < 2; side++) {
         if (!(side ? high : low))
             continue;
-        V lim = ll_i64(m, (side ? g->hi : g->lo) - known);
+        V lim = ll_offset(m, (side ? g->hi : g->lo) - known);
         if (dyn)
             lim = LLVMBuildSub(m->b, lim, dyn, "");
         V a[2] = {lim, ll_i64(m, min)};
@@ -167,9 +166,11 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
         }
         V v = dyn ? dyn : ll_i64(m, 0);
         if (low)
-            *uni = and_(m, *uni, LLVMBuildICmp(m->b, LLVMIntSGE, v, ll_i64(m, g->lo - known), ""));
+            *uni =
+                and_(m, *uni, LLVMBuildICmp(m->b, LLVMIntSGE, v, ll_offset(m, g->lo - known), ""));
         if (high)
-            *uni = and_(m, *uni, LLVMBuildICmp(m->b, LLVMIntSLT, v, ll_i64(m, g->hi - known), ""));
+            *uni =
+                and_(m, *uni, LLVMBuildICmp(m->b, LLVMIntSLT, v, ll_offset(m, g->hi - known), ""));
     }
 }
 
@@ -194,10 +195,16 @@ static V to_memory(ll_mod *m, V v, nnc_dtype d)
     return d == DT_f16 || d == DT_bf16 ? ll_to16(m, v, d) : v;
 }
 
+static V displaced(ll_mod *m, V p, int64_t bytes)
+{
+    V by = bytes ? ll_offset(m, bytes) : NULL;
+    return by ? LLVMBuildGEP2(m->b, m->i8, p, &by, 1, "") : p;
+}
+
 /* Address of element dyn + known; the known part comes last so that it becomes a displacement. */
 static V place(ll_emit *e, int buf, T t, V dyn, int64_t known)
 {
-    V p = e->buf[buf], k = ll_i64(e->m, known);
+    V p = e->buf[buf];
     ll_sum *s = NULL;
     for (int j = 0; j < LL_SUMS && dyn && !s; j++)
         if (e->sum[j].v == dyn && e->sum[j].block == LLVMGetInsertBlock(e->m->b))
@@ -206,14 +213,12 @@ static V place(ll_emit *e, int buf, T t, V dyn, int64_t known)
         p = s->p;
     } else if (dyn) {
         p = LLVMBuildGEP2(e->m->b, t, p, &dyn, 1, "");
-        if (e->opaque) /* loop strength reduction takes half the compile time of a long body */
-            p = LLVMBuildFreeze(e->m->b, p, "");
         if (s) {
             s->p = p;
             s->buf = buf;
         }
     }
-    return known ? LLVMBuildGEP2(e->m->b, t, p, &k, 1, "") : p;
+    return displaced(e->m, p, known * nnc_dtype_size(e->k->buf[buf].dtype));
 }
 
 /* Addresses of the lanes from lane 0's; `index`: per-lane offsets besides the stride, or NULL. */
@@ -254,20 +259,23 @@ static V indirect(ll_emit *e, const nnc_kins *ins)
 
 /* ---- loads -------------------------------------------------------------------------------------------------------- */
 
-/* A read-only block of zero bytes. */
-static V zeros(ll_emit *e, int64_t bytes)
+/* The block of zero bytes that the loader provides. */
+static V zeros(ll_emit *e)
 {
-    char name[40];
-    snprintf(name, sizeof name, "zeros_%lld", (long long)bytes);
-    T t = LLVMArrayType2(e->m->i8, (uint64_t)bytes);
-    return ll_table(e->m, name, LLVMConstNull(t), 64);
+    V g = LLVMGetNamedGlobal(e->m->m, "zeros");
+    if (g)
+        return g;
+    g = LLVMAddGlobal(e->m->m, LLVMArrayType2(e->m->i8, NNC_OBJECT_ZEROS), "zeros");
+    LLVMSetVisibility(g, LLVMHiddenVisibility);
+    LLVMSetAlignment(g, 64);
+    return g;
 }
 
-/* The address p of so many elements, or that of zeros where `allowed` (i1 or NULL) is false: a masked load of a page that is not there
+/* The address p, or that of zeros where `allowed` (i1 or NULL) is false: a masked load of a page that is not there
  * takes hundreds of nanoseconds, although its mask is 0. */
-static V if_allowed(ll_emit *e, V p, V allowed, int64_t elements, int size)
+static V if_allowed(ll_emit *e, V p, V allowed)
 {
-    V none = allowed ? zeros(e, nnc_align_up(elements * size, 64)) : NULL;
+    V none = allowed ? zeros(e) : NULL;
     return allowed ? LLVMBuildSelect(e->m->b, allowed, p, none, "") : p;
 }
 
@@ -420,13 +428,13 @@ static V hoisted(ll_emit *e, const nnc_kins *ins)
         return NULL;
     at.k[e->base_axis] = ins->at.k[e->base_axis];
     V dyn = affine(e, &at, &known);
+    known += e->beyond[ins - e->k->ins];
     if (e->vax >= 0)
         known += ins->at.k[e->vax] * e->shift[e->vax];
     T t = ll_memory_type(e->m, e->k->buf[ins->buf].dtype);
     if (dyn)
         base = LLVMBuildGEP2(e->m->b, t, base, &dyn, 1, "");
-    V k = ll_i64(e->m, known);
-    return known ? LLVMBuildGEP2(e->m->b, t, base, &k, 1, "") : base;
+    return displaced(e->m, base, known * nnc_dtype_size(e->k->buf[ins->buf].dtype));
 }
 
 void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near, bool write)
@@ -477,11 +485,11 @@ static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
         if (ins->guard[g].e.k[c] || (e->vax >= 0 && ins->guard[g].e.k[e->vax]))
             return false;
     int64_t last = (e->k->axis[c].extent - 1) * ins->at.k[c];
-    return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= MOST_ZEROS;
+    return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= NNC_OBJECT_ZEROS;
 }
 
-/* True for a load of a register block that has no guards and advances along axis c: LLVM's analyses of loops spend a third of their time
- * on what its address is computed from. */
+/* True for a load of a register block that has no guards and advances along axis c: its address there differs from that of others in a
+ * displacement only, which LLVM does not find for sizes that it does not know. */
 static bool is_plain(const ll_emit *e, const nnc_kins *ins, int c)
 {
     return e->stripped && ins->op == KO_load && ins->n_guard == 0 && ins->arg[0] < 0 &&
@@ -489,39 +497,36 @@ static bool is_plain(const ll_emit *e, const nnc_kins *ins, int c)
            (e->vax < 0 || ins->at.k[e->vax] == 0 || ins->at.k[e->vax] == 1);
 }
 
-/* The load's address at index 0 of axis c. */
-static V origin(ll_emit *e, const nnc_kins *ins, int c)
+/* The load's address at index 0 of axis c, but for *known elements; known NULL: all of it. */
+static V origin(ll_emit *e, const nnc_kins *ins, int c, int64_t *known)
 {
-    int64_t known;
+    int64_t here;
     nnc_affine at = ins->at;
     at.k[c] = 0;
-    V dyn = affine(e, &at, &known);
-    return place(e, ins->buf, ll_memory_type(e->m, e->k->buf[ins->buf].dtype), dyn, known);
+    V dyn = affine(e, &at, known ? known : &here);
+    return place(
+        e, ins->buf, ll_memory_type(e->m, e->k->buf[ins->buf].dtype), dyn, known ? 0 : here);
 }
 
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
 {
     e->base_axis = c;
-    e->opaque = e->stripped != 0;
     for (int i = st->body0; i < st->body1; i++) {
         const nnc_kins *ins = &e->k->ins[i];
         V uni, lane;
         bool never;
-        e->base[i] = is_plain(e, ins, c) ? origin(e, ins, c) : NULL;
+        e->beyond[i] = 0;
+        e->base[i] = is_plain(e, ins, c) ? origin(e, ins, c, &e->beyond[i]) : NULL;
         if (!hoists(e, ins, c))
             continue;
         guards(e, ins, &uni, &lane, &never);
         if (!uni || never) /* decided at compile time */
             continue;
-        nnc_dtype d = e->k->buf[ins->buf].dtype;
-        const int64_t last = (e->k->axis[c].extent - 1) * ins->at.k[c];
         const nnc_kins *fill = &e->k->ins[ins->arg[1]];
-        V p = origin(e, ins, c);
-        V none = fill->op == KO_load ? origin(e, fill, c)
-                                     : zeros(e, nnc_align_up((last + 1) * nnc_dtype_size(d), 64));
+        V p = origin(e, ins, c, NULL);
+        V none = fill->op == KO_load ? origin(e, fill, c, NULL) : zeros(e);
         e->base[i] = LLVMBuildSelect(e->m->b, uni, p, none, "");
     }
-    e->opaque = false;
 }
 
 /* ---- terms outside ------------------------------------------------------------------------------------------------ */
@@ -602,12 +607,12 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
             known -= e->lanes - 1;
         if (stride == -1 && mask)
             mask = reverse(e, ll_splat(m, mask, e->lanes));
-        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni, e->lanes, size);
+        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni);
         v = load_row(e, t, p, mask, size);
         if (stride == -1)
             v = reverse(e, v);
     } else if (stride == 2 && !lanes_index && paired(e, ins, lane || e->mask, size)) {
-        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni, 2 * e->lanes, size);
+        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni);
         v = load_pairs(e, ins, t, p, lane != NULL, size);
     } else if (stride || lanes_index) {
         V ps = places(e, t, place(e, ins->buf, t, dyn, known), stride, lanes_index);

@@ -146,18 +146,18 @@ void ll_block_run(ll_emit *e, const V *index)
     int a = unrolled(e);
     int64_t n = nnc_sched_n(s, KD_unroll, a), tile = nnc_sched_n(s, KD_tile, a) / n;
     bool whole = nnc_kernel_blocks(e->k, a) == 1;
-    V first = whole ? NULL : LLVMBuildNSWMul(m->b, index[a], ll_i64(m, tile), "");
+    V first = whole ? NULL : LLVMBuildNSWMul(m->b, index[a], ll_size(m, tile), "");
     for (int i = 0; i < e->n_part; i++) {
         const ll_strips *p = &e->part[i];
-        V from[2] = {first, ll_i64(m, p->from)}, to[2] = {NULL, ll_i64(m, p->to)};
+        V from[2] = {first, ll_size(m, p->from)}, to[2] = {NULL, ll_size(m, p->to)};
         LLVMBasicBlockRef next = NULL;
         if (!whole) { /* the strips of the block that are the part's */
-            to[0] = LLVMBuildNSWAdd(m->b, first, ll_i64(m, tile), "");
+            to[0] = LLVMBuildNSWAdd(m->b, first, ll_size(m, tile), "");
             from[1] = p->from ? ll_call(m, "llvm.smax", m->i64, from, 2) : first;
             to[1] = ll_call(m, "llvm.smin", m->i64, to, 2);
             next = ll_branch(m, LLVMBuildICmp(m->b, LLVMIntSLT, from[1], to[1], ""), "part");
         }
-        V back = ll_i64(m, -p->from), each = ll_i64(m, p->each);
+        V back = ll_offset(m, -p->from), each = ll_i64(m, p->each);
         from[1] = LLVMBuildNSWMul(m->b, LLVMBuildNSWAdd(m->b, from[1], back, ""), each, "");
         to[1] = LLVMBuildNSWMul(m->b, LLVMBuildNSWAdd(m->b, to[1], back, ""), each, "");
         if (p->to - p->from == 1 && p->each == 1) {
@@ -212,7 +212,7 @@ static void run_terms(ll_emit *e, const V *index, int a)
         return;
     }
     V n = ll_i64(m, a < last ? 1 : nnc_sched_n(&e->k->sched, KD_tile, a));
-    V extent = ll_i64(m, e->k->axis[a].extent);
+    V extent = ll_size(m, e->k->axis[a].extent);
     ll_loop_begin(m, &l, ll_i64(m, 0), extent, n, NULL, NULL, 0);
     V to[2] = {LLVMBuildNSWAdd(m->b, l.i, n, ""), extent};
     V begun = LLVMBuildICmp(m->b, LLVMIntNE, l.i, ll_i64(m, 0), "");

@@ -294,15 +294,15 @@ void ll_join(ll_mod *m, LLVMBasicBlockRef next)
 
 V ll_block_range(ll_mod *m, V index, int64_t size, int64_t n, V *from)
 {
-    *from = LLVMBuildNSWMul(m->b, index, ll_i64(m, size), "");
-    V end[2] = {LLVMBuildNSWAdd(m->b, *from, ll_i64(m, size), ""), ll_i64(m, n)};
+    *from = LLVMBuildNSWMul(m->b, index, ll_size(m, size), "");
+    V end[2] = {LLVMBuildNSWAdd(m->b, *from, ll_size(m, size), ""), ll_size(m, n)};
     return n % size ? ll_call(m, "llvm.smin", m->i64, end, 2) : end[0];
 }
 
 void ll_spans(ll_mod *m, V index, int64_t size, int64_t n, int lanes, ll_span_body body, void *ctx)
 {
     const int64_t full = n / lanes * lanes;
-    V from = ll_i64(m, 0), to = ll_i64(m, full), end = NULL;
+    V from = ll_i64(m, 0), to = ll_size(m, full), end = NULL;
     LLVMBasicBlockRef next = NULL;
     if (size < n) {
         end = to = ll_block_range(m, index, size, n, &from);
@@ -322,7 +322,8 @@ void ll_spans(ll_mod *m, V index, int64_t size, int64_t n, int lanes, ll_span_bo
     ll_join(m, next);
     if (full == n)
         return;
-    next = end ? ll_branch(m, LLVMBuildICmp(m->b, LLVMIntEQ, end, ll_i64(m, n), ""), "tail") : NULL;
+    next =
+        end ? ll_branch(m, LLVMBuildICmp(m->b, LLVMIntEQ, end, ll_size(m, n), ""), "tail") : NULL;
     body(ctx, ll_i64(m, full), (int)(n - full));
     ll_join(m, next);
 }

@@ -30,6 +30,11 @@ typedef struct ll_mod {
     V fn; /* function being built */
     V slot[LL_SLOTS]; /* stack buffers of slot_bytes, created on demand */
     int slot_bytes; /* 8 * widest vector */
+    bool shared; /* sizes are symbols (share.c) */
+    bool quick; /* the code generator does not optimise */
+    bool oom;
+    int64_t *size; /* by symbol; allocated with nnc_malloc */
+    int n_size, cap_size;
     V live; /* lanes of the current vector that exist, while an op is emitted; NULL: all */
 } ll_mod;
 
@@ -104,6 +109,20 @@ bool ll_helper_begin(ll_mod *m, ll_helper *h, const char *sym,
 V ll_helper_at(ll_mod *m, const ll_helper *h, int ptr, T elem); /* address of the element */
 void ll_helper_end(ll_mod *m, ll_helper *h);
 
+/* ---- share.c: sizes that are symbols, and code that differs in them only ------------------------------------------- */
+
+V ll_size(ll_mod *m, int64_t v); /* i64 v >= 0, on which the form of the code does not depend; v < 0: a constant */
+V ll_offset(ll_mod *m, int64_t v); /* the same of either sign */
+V ll_quotient(ll_mod *m, V u, int64_t n); /* u / n; u < 2^31 */
+/* Key of the module's code, which depends on all but the values of its sizes. */
+nnc_hash128 ll_code_key(const ll_mod *m, nnc_hash128 machine);
+/* Defines the sizes in the module's object, and names its function, which was compiled under a name of this length. */
+void ll_define_sizes(const ll_mod *m, char *object, const char *function);
+/* Copies the object of this key to *out (nnc_malloc), perhaps when another thread has compiled it. False: the caller compiles it, and calls
+ * ll_code_put in any case. bytes NULL: it failed. */
+bool ll_code_get(nnc_hash128 key, char **out, size_t *n);
+void ll_code_put(nnc_hash128 key, const char *bytes, size_t n);
+
 /* ---- math.c, lanes.c: functions of floats ------------------------------------------------------------------------- */
 
 V ll_fma(ll_mod *m, V a, V b, V c);
@@ -158,6 +177,7 @@ struct ll_emit {
     int64_t shift[NNC_KAXES]; /* constant offset of the index from `axis` */
     V *given; /* by instruction: a load's value computed elsewhere, or NULL */
     V *base; /* by instruction: its guarded load's address at index 0 of the innermost axis (ll_hoist), or NULL */
+    int64_t *beyond; /* elements from there to its address; they become a displacement in the loop */
     int base_axis;
     nnc_kguard held[NNC_KGUARDS]; /* guards that hold here (ll_reached) */
     int n_held;
@@ -187,7 +207,6 @@ struct ll_emit {
     bool stream; /* non-temporal stores in this copy of the code */
     ll_sum sum[LL_SUMS];
     unsigned next_sum;
-    bool opaque; /* addresses are hidden from loop strength reduction */
     bool oom;
     bool narrow; /* this copy runs rarely: at most 16 lanes */
     V *acc; /* reductions of the current stage: 2 per reduce (value, index) */
@@ -224,8 +243,8 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_declare(ll_mod *m, const nnc_kernel *k);
 /* Returns from the function if it has no work items, since loops of ll_loop_begin run at least once. */
 void ll_return_unless_units(ll_mod *m);
-/* The lowest digit of u in base n, which freeze hides from LLVM (kernel.c); *u becomes u / n. */
-V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze);
+/* The lowest digit of u in base n; *u becomes u / n. */
+V ll_digit(ll_mod *m, V *u, int64_t n);
 /* parts.c: defines the function of a kernel in parts, and the parts' functions. */
 nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_stages(ll_emit *e); /* all stages at the current place */

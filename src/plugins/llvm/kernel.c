@@ -143,7 +143,7 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
 {
     int a = s->ax[level], phis = level >= s->n_map ? 2 * e->n_red : 0;
     V from = e->first[a] ? e->first[a] : ll_i64(e->m, 0);
-    V end = e->last[a] ? e->last[a] : ll_i64(e->m, to);
+    V end = e->last[a] ? e->last[a] : ll_size(e->m, to);
     if (!e->last[a] && (s->unroll[level] || to == step)) {
         for (int64_t i = 0; i < to; i += step) {
             e->axis[a] = ll_i64(e->m, i);
@@ -163,7 +163,7 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
  * outside. */
 static bool decides(const ll_emit *e, const stage *s, int level)
 {
-    enum { TAPS = 7 };
+    enum { TAPS = 5 };
     int a = s->ax[level];
     if (level < s->n_map || level != s->n - 2 || !e->stripped || e->k->axis[a].extent > TAPS)
         return false;
@@ -268,11 +268,11 @@ static void run_pieces(ll_emit *e, stage *s, int level)
         total[r] = e->acc[2 * r];
     if (several)
         ll_loop_begin(
-            m, &outer, ll_i64(m, 0), ll_i64(m, n), ll_i64(m, each), total, node, e->n_red);
+            m, &outer, ll_i64(m, 0), ll_size(m, n), ll_i64(m, each), total, node, e->n_red);
     for (int r = 0; r < e->n_red; r++)
         ll_red_init(e, r, wide_acc(e, r));
     V from = several ? outer.i : ll_i64(m, 0);
-    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, each), ""), ll_i64(m, n)};
+    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, each), ""), ll_size(m, n)};
     to[0] = several && n % each == 0 ? to[0]
             : several                ? ll_call(m, "llvm.smin", m->i64, to, 2)
                                      : to[1];
@@ -742,11 +742,11 @@ static void run_blocks(ll_emit *e, V index, int64_t chunk)
     int next = __builtin_ctz(nnc_kernel_sums(e->k)->axes);
     int step = (int)nnc_sched_n(&e->k->sched, KD_tile, next);
     int64_t n = e->k->axis[next].extent, full = n / step * step;
-    e->start = LLVMBuildNSWMul(m->b, index, ll_i64(m, chunk), "");
+    e->start = LLVMBuildNSWMul(m->b, index, ll_size(m, chunk), "");
     run_phase(e, index, chunk, LL_INIT, 0);
     if (full) {
         ll_loop l;
-        ll_loop_begin(m, &l, ll_i64(m, 0), ll_i64(m, full), ll_i64(m, step), NULL, NULL, 0);
+        ll_loop_begin(m, &l, ll_i64(m, 0), ll_size(m, full), ll_i64(m, step), NULL, NULL, 0);
         e->axis[next] = l.i;
         run_phase(e, index, chunk, LL_STEP, step);
         ll_loop_end(m, &l);
@@ -758,16 +758,12 @@ static void run_blocks(ll_emit *e, V index, int64_t chunk)
     run_phase(e, index, chunk, LL_DONE, 0);
 }
 
-/* Returns the lowest digit of u in base n; *u becomes u / n. `freeze` hides both from LLVM's scalar evolution, which would follow the
- * division through every address: 28 % of the instructions of compiling a pooling. Register blocks, whose speed was tuned without it,
- * do without. */
-V ll_digit(ll_mod *m, V *u, int64_t n, bool freeze)
+V ll_digit(ll_mod *m, V *u, int64_t n)
 {
-    V base = ll_i64(m, n), q = LLVMBuildUDiv(m->b, *u, base, "");
-    q = freeze ? LLVMBuildFreeze(m->b, q, "") : q;
-    V d = LLVMBuildSub(m->b, *u, LLVMBuildMul(m->b, q, base, ""), "");
+    V q = ll_quotient(m, *u, n), d = LLVMBuildMul(m->b, q, ll_size(m, n), "");
+    d = LLVMBuildSub(m->b, *u, d, "");
     *u = q;
-    return freeze ? LLVMBuildFreeze(m->b, d, "") : d;
+    return d;
 }
 
 /* True when the loop over vectors is nested in a loop over steps of the reduce axis. */
@@ -809,9 +805,7 @@ static void run_units(ll_emit *e)
     V u = l.i;
     for (int i = n_digit - 1; i >= 0; i--) {
         int64_t n = nnc_kernel_blocks(k, digits[i]);
-        index[digits[i]] = n == 1       ? ll_i64(m, 0)
-                           : i == first ? u
-                                        : ll_digit(m, &u, n, e->n_part == 0);
+        index[digits[i]] = n == 1 ? ll_i64(m, 0) : i == first ? u : ll_digit(m, &u, n);
     }
     if (e->panel)
         ll_panel_fill(e, l.i, index);
@@ -867,7 +861,7 @@ static void buffers(ll_emit *e, V *aligned)
     for (int i = 0; i < e->k->n_buf; i++) {
         const nnc_kbuf *b = &e->k->buf[i];
         if (b->role == KB_tmp) {
-            V off = ll_i64(m, at);
+            V off = ll_size(m, at);
             e->buf[i] = LLVMBuildGEP2(m->b, m->i8, LLVMGetParam(m->fn, 3), &off, 1, "");
             at += nnc_kernel_tmp_bytes(e->k, i) * rows;
             continue;
@@ -937,12 +931,13 @@ bool ll_open(ll_emit *e, nnc_arena *a)
         most += k->ins[i].op == KO_reduce;
     e->val = ARENA_NEW(a, V, n);
     e->base = ARENA_NEW(a, V, n);
+    e->beyond = ARENA_NEW(a, int64_t, n);
     e->dep = ARENA_NEW(a, uint32_t, n);
     e->red = ARENA_NEW(a, int32_t, n);
     e->acc = ARENA_NEW(a, V, 2 * most + 2);
     e->kept = ARENA_NEW(a, V, 2 * most + 2);
     e->node = ARENA_NEW(a, V, (2 * most + 2) * (NNC_KAXES + 1));
-    bool ok = e->val && e->base && e->dep && e->red && e->acc && e->kept && e->node;
+    bool ok = e->val && e->base && e->beyond && e->dep && e->red && e->acc && e->kept && e->node;
     if (ok)
         depend(e);
     return ok;
@@ -952,6 +947,7 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
 {
     if (nnc_kernel_in_parts(k))
         return ll_parts(m, k, sink);
+    m->shared &= k->sched.domain <= INT32_MAX; /* as ll_quotient needs it */
     NNC_LOCAL(nnc_arena) a = {0};
     ll_emit e = {.m = m, .k = k, .vax = -1};
     nnc_kring *ring = NULL;

@@ -48,15 +48,15 @@ void ll_panel_fill(ll_emit *e, V unit, const V *index)
     for (int a = 0; a < k->n_outer; a++) {
         int64_t step = p->at.stride[a] * nnc_sched_n(&k->sched, KD_tile, a);
         if (step && nnc_kernel_blocks(k, a) > 1)
-            at =
-                LLVMBuildNSWSub(m->b, at, LLVMBuildNSWMul(m->b, index[a], ll_i64(m, step), ""), "");
+            at = LLVMBuildNSWSub(
+                m->b, at, LLVMBuildNSWMul(m->b, index[a], ll_size(m, step), ""), "");
     }
     e->buf[panel] =
         LLVMBuildGEP2(m->b, ll_memory_type(m, k->buf[panel].dtype), scratch, &at, 1, "");
     LLVMBasicBlockRef next = NULL;
     if (p->units > 1) {
         V first = LLVMBuildICmp(m->b, LLVMIntEQ, unit, LLVMGetParam(m->fn, 1), "");
-        V place = LLVMBuildURem(m->b, unit, ll_i64(m, p->units), "");
+        V u = unit, place = ll_digit(m, &u, p->units);
         V begins = LLVMBuildICmp(m->b, LLVMIntEQ, place, ll_i64(m, 0), "");
         next = ll_branch(m, LLVMBuildOr(m->b, first, begins, ""), "fill");
     }

@@ -49,14 +49,14 @@ static void call_part(ll_mod *m, const nnc_kernel *k, const nnc_kpart *p, const 
         V at = ll_i64(m, to++);
         if (!r->block)
             continue;
-        V back = LLVMBuildNSWMul(m->b, block, ll_i64(m, -r->block), "");
+        V back = LLVMBuildNSWMul(m->b, block, ll_offset(m, -r->block), "");
         V x = bytes_from(
-            m, LLVMGetParam(m->fn, 3), LLVMBuildNSWAdd(m->b, back, ll_i64(m, r->at), ""));
+            m, LLVMGetParam(m->fn, 3), LLVMBuildNSWAdd(m->b, back, ll_size(m, r->at), ""));
         LLVMBuildStore(m->b, x, LLVMBuildGEP2(m->b, m->ptr, args, &at, 1, ""));
     }
-    V from = LLVMBuildNSWMul(m->b, unit, ll_i64(m, units), "");
-    V arg[4] = {args, from, LLVMBuildNSWAdd(m->b, from, ll_i64(m, units), ""),
-        bytes_from(m, LLVMGetParam(m->fn, 3), ll_i64(m, end))};
+    V from = LLVMBuildNSWMul(m->b, unit, ll_size(m, units), "");
+    V arg[4] = {args, from, LLVMBuildNSWAdd(m->b, from, ll_size(m, units), ""),
+        bytes_from(m, LLVMGetParam(m->fn, 3), ll_size(m, end))};
     LLVMBuildCall2(m->b, LLVMGlobalGetValueType(fn), fn, arg, 4, "");
 }
 
@@ -75,7 +75,7 @@ static void define(
         m, &l, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), ll_i64(m, 1), NULL, NULL, 0);
     V u = l.i, block = ll_i64(m, 0);
     for (int i = nnc_kernel_digits(k, digit); i-- > 0;) {
-        V d = ll_digit(m, &u, nnc_kernel_blocks(k, digit[i]), false);
+        V d = ll_digit(m, &u, nnc_kernel_blocks(k, digit[i]));
         block = digit[i] == tiled ? d : block;
     }
     for (int i = 0; i < n; i++)

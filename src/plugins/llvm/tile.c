@@ -210,7 +210,5 @@ void ll_tiles(ll_emit *e, V chunk, V block)
         .size = {columns > 0 ? columns : n, nnc_sched_n(s, KD_tile, across)}};
     e->vax = v;
     e->lanes = nnc_sched_width(s);
-    e->opaque = true;
     ll_spans(e->m, chunk, t.size[0], n, e->lanes, columns_at, &t);
-    e->opaque = false;
 }

@@ -1,0 +1,132 @@
+/* tests/llvm/share.c -- kernels that differ only in sizes share their code, and each object depends on its kernel alone. */
+#include "kb.h"
+
+#include <elf.h>
+
+static kb b;
+
+/* y[i][j] = 2 x[i][j + 1], of rows x columns elements; rows of x are `stride` apart. */
+static void scaled_rows(const char *name, int64_t rows, int64_t columns, int64_t stride)
+{
+    kb_init(&b, name);
+    kb_axis(&b, KA_outer, rows);
+    const int c = kb_axis(&b, KA_outer, columns);
+    const int x = kb_buf(&b, KB_in, DT_f32, rows * stride + columns);
+    const int y = kb_buf(&b, KB_out, DT_f32, rows * columns);
+    kb_stage(&b, 0);
+    int v = kb_load(&b, x, (nnc_affine){.c = 1, .k = {stride, 1}});
+    v = kb_op(&b, SC_add, DT_f32, v, v, -1);
+    kb_store(&b, y, (nnc_affine){.k = {columns, 1}}, v);
+    kb_done(&b, c, 16, columns);
+}
+
+/* The object's section of code, of *n bytes. */
+static const char *code_of(const kb_code *c, size_t *n)
+{
+    Elf64_Ehdr h;
+    Elf64_Shdr s;
+    memcpy(&h, c->bytes, sizeof h);
+    for (int i = 0; i < h.e_shnum; i++) {
+        memcpy(&s, c->bytes + h.e_shoff + (size_t)i * sizeof s, sizeof s);
+        *n = s.sh_size;
+        if (s.sh_type == SHT_PROGBITS && s.sh_flags & SHF_EXECINSTR && s.sh_size)
+            return c->bytes + s.sh_offset;
+    }
+    return NULL;
+}
+
+static bool same_code(const kb_code *c, const kb_code *d)
+{
+    size_t n = 0, m = 0;
+    const char *x = code_of(c, &n), *y = code_of(d, &m);
+    return x && y && n == m && !memcmp(x, y, n);
+}
+
+TEST(sizes_share_code)
+{
+    kb_code few, many, again, tail;
+    if (!kb_emitter())
+        return;
+    scaled_rows("k_share_00000001", 3, 32, 40);
+    CHECK(kb_check(&b, kb_host(), 0, 0, 2) && kb_compile(&b, kb_host(), &few));
+    scaled_rows("k_share_00000002", 50, 96, 1001);
+    CHECK(kb_check(&b, kb_host(), 0, 0, 7) && kb_compile(&b, kb_host(), &many));
+    scaled_rows("k_share_00000001", 3, 32, 40);
+    CHECK(kb_compile(&b, kb_host(), &again));
+    scaled_rows("k_share_00000003", 3, 35, 40); /* one more store, of a part of a vector */
+    CHECK(kb_check(&b, kb_host(), 0, 0, 2) && kb_compile(&b, kb_host(), &tail));
+    CHECK(same_code(&few, &many));
+    CHECK(!same_code(&few, &tail));
+    CHECK(few.n == again.n && !memcmp(few.bytes, again.bytes, few.n));
+    CHECK(few.n != many.n || memcmp(few.bytes, many.bytes, few.n));
+    kb_free(&few);
+    kb_free(&many);
+    kb_free(&again);
+    kb_free(&tail);
+}
+
+/* Digits of the unit's number: the quotient is exact up to the largest number of units. */
+TEST(sizes_of_many_units)
+{
+    static const int64_t inner[] = {2, 3, 7, 64, 641, 65537};
+    if (!kb_emitter())
+        return;
+    for (size_t i = 0; i < NNC_COUNT(inner); i++) {
+        kb_code c;
+        int64_t last = INT32_MAX / inner[i] * inner[i] - 1;
+        uint8_t x = 5;
+        kb_init(&b, "k_units");
+        kb_axis(&b, KA_outer, INT32_MAX / inner[i]);
+        const int a = kb_axis(&b, KA_outer, inner[i]);
+        const int from = kb_buf(&b, KB_in, DT_u8, 1), to = kb_buf(&b, KB_out, DT_i64, 2);
+        kb_stage(&b, 0);
+        (void)kb_load(&b, from, (nnc_affine){.c = 0});
+        kb_store(&b, to, (nnc_affine){.c = 0}, kb_index(&b, 0));
+        kb_store(&b, to, (nnc_affine){.c = 1}, kb_index(&b, a));
+        kb_done(&b, -1, 0, 0);
+        if (!kb_compile(&b, kb_host(), &c))
+            return;
+        for (int64_t u = last; u >= 0; u -= nnc_max64(last / 5000, 1)) {
+            int64_t y[2] = {-1, -1};
+            void *args[2] = {&x, y};
+            c.fn(args, u, u + 1, NULL);
+            CHECK_INT(y[0], u / inner[i]);
+            CHECK_INT(y[1], u % inner[i]);
+        }
+        kb_free(&c);
+    }
+}
+
+/* A size that does not fit its instruction is refused. */
+TEST(sizes_out_of_range)
+{
+    kb_code c;
+    Elf64_Ehdr h;
+    Elf64_Shdr s;
+    const char *why = "";
+    int refused = 0;
+    if (!kb_emitter())
+        return;
+    scaled_rows("k_range_00000001", 3, 32, 40);
+    if (!kb_compile(&b, kb_host(), &c))
+        return;
+    memcpy(&h, c.bytes, sizeof h);
+    for (int i = 0; i < h.e_shnum; i++) {
+        memcpy(&s, c.bytes + h.e_shoff + (size_t)i * sizeof s, sizeof s);
+        for (size_t at = 0; s.sh_type == SHT_SYMTAB && at < s.sh_size; at += sizeof(Elf64_Sym)) {
+            Elf64_Sym y, bad;
+            memcpy(&y, c.bytes + s.sh_offset + at, sizeof y);
+            bad = y;
+            bad.st_value = UINT64_C(1) << 40;
+            if (y.st_shndx != SHN_ABS || ELF64_ST_BIND(y.st_info) != STB_GLOBAL)
+                continue;
+            memcpy(c.bytes + s.sh_offset + at, &bad, sizeof bad);
+            nnc_object *o = nnc_object_load(c.bytes, c.n, &why);
+            refused += !o && !strcmp(why, "a relocation does not fit in 32 bits");
+            nnc_object_unload(o);
+            memcpy(c.bytes + s.sh_offset + at, &y, sizeof y);
+        }
+    }
+    CHECK(refused > 0);
+    kb_free(&c);
+}
