@@ -31,8 +31,9 @@ static bool axes_ok(const nnc_kernel *k)
             return false;
         seen[d->what] |= axis ? 1u << d->axis : 1;
         bool outer = axis && d->axis < k->n_outer;
-        if (d->what == KD_tile ? k->axis[d->axis].kind == KA_map && !parts
-                               : axis && !outer && d->what != KD_vector)
+        if (axis && !outer && d->what != KD_vector &&
+            (d->what == KD_tile ? k->axis[d->axis].kind == KA_map && !parts
+                                : !parts || d->what != KD_unroll))
             return false;
     }
     uint32_t all = (1u << k->n_outer) - 1, v = seen[KD_vector];

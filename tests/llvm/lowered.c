@@ -202,8 +202,8 @@ TEST(recurrent)
     terms = 1;
 }
 
-/* Kernels of two products in parts, for all lengths of vectors that the host has; units of a block on two workers. */
-TEST(products_of_rows)
+/* Kernels in parts, for all lengths of vectors that the host has; units of a block on two workers. */
+static void check_parts(void draw(nnc_text *, uint64_t, bool))
 {
     const nnc_emitter *e = kb_emitter();
     int in_parts = 0;
@@ -219,7 +219,7 @@ TEST(products_of_rows)
         for (uint64_t i = 0; i < 16; i++) {
             NNC_LOCAL(nnc_text) text = {0};
             nnc_scan scan;
-            gen_products(&text, test_seed + 40 * (uint64_t)bits + i, i % 4 == 0);
+            draw(&text, test_seed + 40 * (uint64_t)bits + i, i % 4 == 0);
             nnc_scan_init(&scan, "t", nnc_text_str(&text), text.n);
             nnc_graph *g = nnc_graph_parse(&scan, test_sink);
             nnc_graph *f = g ? gen_fused(g, test_sink) : NULL;
@@ -243,6 +243,16 @@ TEST(products_of_rows)
     narrow = NULL;
     terms = 1;
     CHECK_USUAL(!e || in_parts > 8);
+}
+
+TEST(products_of_rows)
+{
+    check_parts(gen_products);
+}
+
+TEST(winograd_in_parts)
+{
+    check_parts(gen_winograd);
 }
 
 /* Squares of every element size; whole ones, and rests of rows, of columns, of both. */
