@@ -3,6 +3,8 @@
  *
  *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = transpose(reshape(matmul(reshape(w), t))): [points, K/k, C, k]
  *
+ * A transposed convolution, the gradient of a source, is one by the turned window.
+ *
  * Blocks of tiles are the kernel's work items: their points stay in a core's cache, and the transformed weights are read once for each.
  * Not with --math=exact: an infinite or NaN element spreads to a whole tile. Terminates: no convolution is left of an application. */
 #include "kernel/kernel.h"
@@ -47,7 +49,11 @@ static bool applies(const pass *p, const nnc_graph *g, const nnc_node *c, nnc_re
 {
     const nnc_type *x = nnc_typeof(g, c->in[0]), *y = nnc_typeof(g, c->out),
                    *k = nnc_typeof(p->g, w);
-    return c->op == OP_conv && x->rank == 4 && x->dtype == DT_f32 && k->dim[2] == 3 &&
+    const int64_t *pads;
+    bool ok = c->op == OP_conv || c->op == OP_conv_transpose;
+    for (int i = nnc_attr_ints(c, AT_pads, &pads); i-- > 0;)
+        ok = ok && pads[i] < NNC_WINOGRAD_TAPS;
+    return ok && x->rank == 4 && x->dtype == DT_f32 && k->dim[2] == 3 &&
            k->dim[3] == 3 && nnc_attr_int(c, AT_groups, 1) == 1 && all_ones(c, AT_strides) &&
            all_ones(c, AT_dilations) && channels_last(x) && channels_last(y) &&
            nnc_type_is_row_major(k) && y->dim[2] > 1 && y->dim[3] > 1;
@@ -84,7 +90,13 @@ static double blocks_ns(
 static void compare(const price *q, const sizes *s, int points, int64_t images, int64_t rows,
     way *best)
 {
+    enum { MOST_CACHES = 16 }; /* of points, which the next cache holds for all threads */
+    const int tile = points == 36 ? 4 : 2;
+    const int64_t bytes = 4 * points * images * rows * nnc_ceildiv(s->width, tile) *
+                          (s->channels + s->outputs);
     const double ns = blocks_ns(q, s, points, images, rows);
+    if (images * rows > 1 && bytes > MOST_CACHES * q->cache)
+        return;
     if (best->points == 0 || ns < best->ns)
         *best = (way){points, images, rows, ns};
 }
@@ -121,8 +133,8 @@ static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_
 
 /* ---- rewriting ------------------------------------------------------------------------------------------------------- */
 
-/* Weights w [K,C,3,3], transformed: [points, K/k, C, k]. */
-static nnc_ref transformed(pass *p, nnc_ref w, int points, int64_t panel)
+/* Weights w [K,C,3,3], or [C,K,3,3] of a transposed convolution, transformed: [points, K/k, C, k]. */
+static nnc_ref transformed(pass *p, nnc_ref w, int points, int64_t panel, bool back)
 {
     enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
     float m[TAPS * NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE];
@@ -131,15 +143,17 @@ static nnc_ref transformed(pass *p, nnc_ref w, int points, int64_t panel)
     (void)nnc_winograd_of(points, &of);
     for (int i = 0; i < TAPS; i++)
         for (int j = 0; j < points; j++)
-            m[i * points + j] = (float)(of.weight[j / of.side][i / NNC_WINOGRAD_TAPS] *
-                                        of.weight[j % of.side][i % NNC_WINOGRAD_TAPS]);
+            m[(back ? TAPS - 1 - i : i) * points + j] =
+                (float)(of.weight[j / of.side][i / NNC_WINOGRAD_TAPS] *
+                        of.weight[j % of.side][i % NNC_WINOGRAD_TAPS]);
     const nnc_type t = nnc_type_make(DT_f32, 2, (int64_t[]){TAPS, points});
     const nnc_ref in[2] = {
         nnc_reshape(p->g, w, 2, (int64_t[]){k.dim[0] * k.dim[1], TAPS}), nnc_constant(p->g, &t, m)};
     const nnc_ref u = nnc_build(p->g, OP_matmul, 2, in, 0, NULL);
-    return nnc_transpose(p->g,
-        nnc_reshape(p->g, u, 4, (int64_t[]){k.dim[0] / panel, panel, k.dim[1], points}),
-        (int64_t[]){3, 0, 2, 1});
+    const int64_t split[2][4] = {{k.dim[0] / panel, panel, k.dim[1], points},
+        {k.dim[0], k.dim[1] / panel, panel, points}};
+    const int64_t perm[2][4] = {{3, 0, 2, 1}, {3, 1, 0, 2}};
+    return nnc_transpose(p->g, nnc_reshape(p->g, u, 4, split[back]), perm[back]);
 }
 
 /* Node c, the convolution, with transformed weights instead; its other operands are at `in`. */
@@ -147,9 +161,12 @@ static nnc_ref convolution(
     nnc_graph *body, const nnc_type *result, const nnc_node *c, const nnc_ref *in, const way *best)
 {
     const nnc_type y = nnc_type_dense(result);
-    const int64_t *pads, none[4] = {0};
-    const nnc_attr at[] = {
-        nnc_av(AT_pads, 4, nnc_attr_ints(c, AT_pads, &pads) ? pads : none),
+    const int64_t *pads;
+    const bool back = c->op == OP_conv_transpose, any = nnc_attr_ints(c, AT_pads, &pads) > 0;
+    int64_t of[4];
+    for (int i = 0; i < 4; i++)
+        of[i] = back ? NNC_WINOGRAD_TAPS - 1 - (any ? pads[i] : 0) : any ? pads[i] : 0;
+    const nnc_attr at[] = {nnc_av(AT_pads, 4, of),
         nnc_av(AT_block, 2, ((int64_t[]){best->images, best->rows}))};
     nnc_ref v = nnc_build_typed(body, OP_winograd, 2, in, NNC_COUNT(at), at, &y);
     if (c->n_in < 3)
@@ -217,9 +234,10 @@ static void rewrite(pass *p, uint32_t i, const nnc_node *c, int weights, const w
     const char *times)
 {
     nnc_node n = p->g->node[i];
-    const int64_t outputs = nnc_typeof(p->g, n.in[weights])->dim[0],
-                  panel = panel_of(target_of(p, &n), DT_f32, outputs);
-    const int64_t channels = nnc_typeof(p->g, n.in[weights])->dim[1], k = panel ? panel : outputs;
+    const bool back = c->op == OP_conv_transpose;
+    const nnc_type *w = nnc_typeof(p->g, n.in[weights]);
+    const int64_t outputs = w->dim[back], channels = w->dim[!back],
+                  panel = panel_of(target_of(p, &n), DT_f32, outputs), k = panel ? panel : outputs;
     const nnc_type u = nnc_type_make(DT_f32, 4, (int64_t[]){best->points, outputs / k, channels, k});
     nnc_ref in[NNC_KERNEL_ARGUMENTS];
     layers l = layers_of(p, i, NNC_NONE);
@@ -237,7 +255,7 @@ static void rewrite(pass *p, uint32_t i, const nnc_node *c, int weights, const w
     }
     memcpy(in, n.in, sizeof *in * (size_t)n.n_in);
     edit_at(p, i);
-    in[weights] = transformed(p, n.in[weights], best->points, k);
+    in[weights] = transformed(p, n.in[weights], best->points, k, back);
     const nnc_ref r = nnc_fused(p->g, body, n.n_in, in);
     edit_sync(p);
     if (p->status != NNC_OK)
