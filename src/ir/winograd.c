@@ -142,6 +142,5 @@ nnc_status ev_winograd(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg 
         memcpy(s.pad, pads, sizeof s.pad);
     s.rows = nnc_ceildiv(y->dim[2], s.w.tile);
     s.columns = nnc_ceildiv(y->dim[3], s.w.tile);
-    return ev_for(
-        e, y->dim[0] * s.rows * s.columns, 1, nnc_type_numel(u), run_tiles, &s);
+    return ev_for(e, y->dim[0] * s.rows * s.columns, 1, nnc_type_numel(u), run_tiles, &s);
 }

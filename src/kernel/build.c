@@ -117,8 +117,7 @@ static bool is_composed(const nx_set *s)
     return nx_winograd_of(s) || nx_is_chain(s);
 }
 
-static nnc_kernel *composed(
-    const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why)
+static nnc_kernel *composed(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why)
 {
     return nx_winograd_of(s) ? nx_winograd(s, scratch, a, why) : nx_chain(s, scratch, a, why);
 }

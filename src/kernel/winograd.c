@@ -79,8 +79,8 @@ static int32_t put(winograd *w, const nnc_kins *in)
 
 static int32_t number(winograd *w, double f)
 {
-    return put(w,
-        &(nnc_kins){.op = KO_const, .dtype = DT_f32, .arg = {-1, -1, -1}, .f = f, .lo = 1});
+    return put(
+        w, &(nnc_kins){.op = KO_const, .dtype = DT_f32, .arg = {-1, -1, -1}, .f = f, .lo = 1});
 }
 
 static int32_t scalar(winograd *w, nnc_sop op, int32_t x, int32_t y, int32_t z)
@@ -118,8 +118,7 @@ static int32_t combine(winograd *w, const double *c, const int32_t *x, int n, in
             if (c[i] == 0 || (c[i] == 1 || c[i] == -1) != one)
                 continue;
             if (sum < 0)
-                sum = c[i] == 1 ? x[i * step]
-                                : scalar(w, SC_mul, x[i * step], number(w, c[i]), -1);
+                sum = c[i] == 1 ? x[i * step] : scalar(w, SC_mul, x[i * step], number(w, c[i]), -1);
             else if (one)
                 sum = scalar(w, c[i] == 1 ? SC_add : SC_sub, sum, x[i * step], -1);
             else
@@ -129,8 +128,8 @@ static int32_t combine(winograd *w, const double *c, const int32_t *x, int n, in
 }
 
 /* y = m x m^T: x is side x side, m has `rows` rows. */
-static void transform(winograd *w, const double (*m)[NNC_WINOGRAD_SIDE], int rows, const int32_t *x,
-    int32_t *y)
+static void transform(
+    winograd *w, const double (*m)[NNC_WINOGRAD_SIDE], int rows, const int32_t *x, int32_t *y)
 {
     int32_t t[POINTS] = {0};
     const int side = w->w.side;
@@ -205,8 +204,8 @@ static int buffer_of(winograd *w, nnc_ref v)
         return -1;
     const nnc_type *t = nnc_typeof(w->s->outer ? w->s->outer : w->s->g, v);
     w->value[w->k->n_buf] = v;
-    w->k->buf[w->k->n_buf] = (nnc_kbuf){
-        .role = KB_in, .dtype = (nnc_dtype)t->dtype, .numel = nnc_type_span(t)};
+    w->k->buf[w->k->n_buf] =
+        (nnc_kbuf){.role = KB_in, .dtype = (nnc_dtype)t->dtype, .numel = nnc_type_span(t)};
     return w->k->n_buf++;
 }
 
@@ -285,8 +284,7 @@ static bool trace_epilogue(winograd *w, element *e)
 }
 
 /* The form of an element's kernel at a position; *dims: the dimensions that it depends on. */
-static nnc_affine moved(
-    const element *e, const nnc_affine *f, const position *at, uint32_t *dims)
+static nnc_affine moved(const element *e, const nnc_affine *f, const position *at, uint32_t *dims)
 {
     nnc_affine r = {.c = f->c};
     for (int a = 0; a < e->k->n_axis; a++)
@@ -322,15 +320,15 @@ static bool guard(winograd *w, const element *e, const nnc_kins *from, const pos
     if (n && !in->guard)
         return fails(w, NULL);
     if (n && in->op == KO_load && in->arg[1] < 0)
-        in->arg[1] = put(w,
-            &(nnc_kins){.op = KO_const, .dtype = in->dtype, .arg = {-1, -1, -1}, .lo = 1});
+        in->arg[1] =
+            put(w, &(nnc_kins){.op = KO_const, .dtype = in->dtype, .arg = {-1, -1, -1}, .lo = 1});
     return true;
 }
 
 /* Copies an element's instructions for a position in an image of `size`; x: the convolution's result there. Returns what is stored; with
  * `out`, stores it. -1: it fails. */
-static int32_t copy(winograd *w, const element *e, const position *at, const int64_t *size,
-    int32_t x, bool out)
+static int32_t copy(
+    winograd *w, const element *e, const position *at, const int64_t *size, int32_t x, bool out)
 {
     int32_t *to = ARENA_NEW(w->scratch, int32_t, e->k->n_ins + 1);
     for (int i = 0; to && i < e->k->n_ins; i++) {
@@ -466,13 +464,11 @@ static void add_product(winograd *w)
         y.k[panel] = u->dim[2] * u->dim[3];
         m.k[panel] = u->dim[3];
     }
-    const int32_t zero = number(w, 0), product = scalar(w, SC_fma, load(w, w->v, &x),
-                                                 load(w, w->u, &y), zero);
-    const int32_t sum = put(w, &(nnc_kins){.op = KO_reduce,
-                                   .dtype = DT_f32,
-                                   .sop = KR_sum,
-                                   .arg = {product, -1, -1},
-                                   .lo = 1});
+    const int32_t zero = number(w, 0),
+                  product = scalar(w, SC_fma, load(w, w->v, &x), load(w, w->u, &y), zero);
+    const int32_t sum = put(
+        w, &(nnc_kins){
+               .op = KO_reduce, .dtype = DT_f32, .sop = KR_sum, .arg = {product, -1, -1}, .lo = 1});
     end_stage(w, false);
     store(w, w->m, &m, sum);
     end_stage(w, true);
@@ -488,8 +484,7 @@ static bool add_results(winograd *w, const element *e)
     begin_stage(w);
     add_tiles(w, t->dim[1], &first, &number_of);
     for (int p = 0; p < side * side; p++) {
-        const nnc_affine from =
-            point_at(w->plane[1], p, &number_of, w->k->n_axis - 1, t->dim[1]);
+        const nnc_affine from = point_at(w->plane[1], p, &number_of, w->k->n_axis - 1, t->dim[1]);
         m[p] = load(w, w->m, &from);
     }
     transform(w, w->w.result, tile, m, y);
@@ -513,8 +508,8 @@ static void add_tmp(winograd *w, int *buf, int64_t channels, int64_t *plane)
     const int64_t row = w->images * w->rows * w->columns * channels;
     *plane = nnc_align_up(row, LINE) + LINE;
     *buf = k->n_buf;
-    k->buf[k->n_buf++] = (nnc_kbuf){
-        .role = KB_tmp, .dtype = DT_f32, .numel = w->w.side * w->w.side * *plane};
+    k->buf[k->n_buf++] =
+        (nnc_kbuf){.role = KB_tmp, .dtype = DT_f32, .numel = w->w.side * w->w.side * *plane};
 }
 
 /* Sizes of the tiles and blocks. */
@@ -545,8 +540,8 @@ static bool open_kernel(winograd *w, const element *e)
     const nnc_ref out = w->s->owner ? w->s->owner->out : w->s->out[0];
     const nnc_type *t = nnc_typeof(g, out);
     w->y = k->n_buf;
-    k->buf[k->n_buf++] = (nnc_kbuf){
-        .role = KB_out, .dtype = (nnc_dtype)t->dtype, .numel = nnc_type_span(t)};
+    k->buf[k->n_buf++] =
+        (nnc_kbuf){.role = KB_out, .dtype = (nnc_dtype)t->dtype, .numel = nnc_type_span(t)};
     add_tmp(w, &w->v, nnc_typeof(w->s->g, w->n->in[0])->dim[1], &w->plane[0]);
     add_tmp(w, &w->m, y->dim[1], &w->plane[1]);
     w->cap = TRANSFORMS + POINTS * 4 + w->w.tile * w->w.tile * (2 * e->k->n_ins + 2);

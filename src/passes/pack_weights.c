@@ -60,7 +60,8 @@ static void plan_packing(const nnc_target *t, const nnc_node *n, const nnc_type 
 {
     int o, terms;
     bool product = n->op == OP_matmul;
-    int64_t outputs = outputs_of(n, w, &o, &terms), wide = panel_of(t, (nnc_dtype)w->dtype, outputs);
+    int64_t outputs = outputs_of(n, w, &o, &terms),
+            wide = panel_of(t, (nnc_dtype)w->dtype, outputs);
     if (nnc_attr_int(n, AT_groups, 1) > 1 && outputs > 1 && !wide) /* a panel is of one group */
         wide = outputs;
     k->divided = product ? o : -1;

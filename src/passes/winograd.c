@@ -53,8 +53,8 @@ static bool applies(const pass *p, const nnc_graph *g, const nnc_node *c, nnc_re
     bool ok = c->op == OP_conv || c->op == OP_conv_transpose;
     for (int i = nnc_attr_ints(c, AT_pads, &pads); i-- > 0;)
         ok = ok && pads[i] < NNC_WINOGRAD_TAPS;
-    return ok && x->rank == 4 && x->dtype == DT_f32 && k->dim[2] == 3 &&
-           k->dim[3] == 3 && nnc_attr_int(c, AT_groups, 1) == 1 && all_ones(c, AT_strides) &&
+    return ok && x->rank == 4 && x->dtype == DT_f32 && k->dim[2] == 3 && k->dim[3] == 3 &&
+           nnc_attr_int(c, AT_groups, 1) == 1 && all_ones(c, AT_strides) &&
            all_ones(c, AT_dilations) && channels_last(x) && channels_last(y) &&
            nnc_type_is_row_major(k) && y->dim[2] > 1 && y->dim[3] > 1;
 }
@@ -68,8 +68,7 @@ typedef struct price {
 } price;
 
 /* Nanoseconds of blocks of so many images and rows of tiles, on the thread that has most of them. */
-static double blocks_ns(
-    const price *q, const sizes *s, int points, int64_t images, int64_t rows)
+static double blocks_ns(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
 {
     enum { END = 16, WEIGHTS_GB = 15 };
     const int tile = points == 36 ? 4 : 2;
@@ -87,13 +86,13 @@ static double blocks_ns(
            (fmax(product, streamed) + streamed / 4 + elements * q->point_ns * far);
 }
 
-static void compare(const price *q, const sizes *s, int points, int64_t images, int64_t rows,
-    way *best)
+static void compare(
+    const price *q, const sizes *s, int points, int64_t images, int64_t rows, way *best)
 {
-    enum { MOST_CACHES = 16 }; /* of points, which the next cache holds for all threads */
+    enum { MOST_CACHES = 8 }; /* of points, which the next cache holds for all threads */
     const int tile = points == 36 ? 4 : 2;
-    const int64_t bytes = 4 * points * images * rows * nnc_ceildiv(s->width, tile) *
-                          (s->channels + s->outputs);
+    const int64_t bytes =
+        4 * points * images * rows * nnc_ceildiv(s->width, tile) * (s->channels + s->outputs);
     const double ns = blocks_ns(q, s, points, images, rows);
     if (images * rows > 1 && bytes > MOST_CACHES * q->cache)
         return;
@@ -126,8 +125,8 @@ static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_
                 compare(&q, s, points, n, rows, &best);
     }
     if (a->dynamic) /* its weights are transformed at each run */
-        best.ns += (double)best.points * (double)s->channels * (double)s->outputs / 2 /
-                   (double)threads;
+        best.ns +=
+            (double)best.points * (double)s->channels * (double)s->outputs / 2 / (double)threads;
     return best;
 }
 
@@ -150,8 +149,8 @@ static nnc_ref transformed(pass *p, nnc_ref w, int points, int64_t panel, bool b
     const nnc_ref in[2] = {
         nnc_reshape(p->g, w, 2, (int64_t[]){k.dim[0] * k.dim[1], TAPS}), nnc_constant(p->g, &t, m)};
     const nnc_ref u = nnc_build(p->g, OP_matmul, 2, in, 0, NULL);
-    const int64_t split[2][4] = {{k.dim[0] / panel, panel, k.dim[1], points},
-        {k.dim[0], k.dim[1] / panel, panel, points}};
+    const int64_t split[2][4] = {
+        {k.dim[0] / panel, panel, k.dim[1], points}, {k.dim[0], k.dim[1] / panel, panel, points}};
     const int64_t perm[2][4] = {{3, 0, 2, 1}, {3, 1, 0, 2}};
     return nnc_transpose(p->g, nnc_reshape(p->g, u, 4, split[back]), perm[back]);
 }
@@ -166,8 +165,8 @@ static nnc_ref convolution(
     int64_t of[4];
     for (int i = 0; i < 4; i++)
         of[i] = back ? NNC_WINOGRAD_TAPS - 1 - (any ? pads[i] : 0) : any ? pads[i] : 0;
-    const nnc_attr at[] = {nnc_av(AT_pads, 4, of),
-        nnc_av(AT_block, 2, ((int64_t[]){best->images, best->rows}))};
+    const nnc_attr at[] = {
+        nnc_av(AT_pads, 4, of), nnc_av(AT_block, 2, ((int64_t[]){best->images, best->rows}))};
     nnc_ref v = nnc_build_typed(body, OP_winograd, 2, in, NNC_COUNT(at), at, &y);
     if (c->n_in < 3)
         return v;
@@ -196,8 +195,7 @@ static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, const nnc_nod
             in[j] = to[fused ? m->in[j] : (nnc_ref)j];
         if (m->op == OP_input) {
             const nnc_type t = nnc_type_dense(nnc_typeof(from, m->out));
-            r = nnc_input(
-                body, p->g->value[n->in[operand]].name, operand == weights ? u : &t);
+            r = nnc_input(body, p->g->value[n->in[operand]].name, operand == weights ? u : &t);
             operand++;
         } else if ((m == c || !fused) && in) {
             r = convolution(body, nnc_typeof(from, m->out), c, in, best);
@@ -224,21 +222,22 @@ static const char *not_kernel(pass *p, const nnc_graph *body)
     for (uint32_t i = 0; node && i < body->n_node; i++)
         if (nnc_op_class((nnc_op)body->node[i].op) != CL_leaf)
             node[n++] = i;
-    if (!node || nnc_kernel_possible(body, node, n, body->output, (int)body->n_output, -1, 0, p->a,
-                     &why))
+    if (!node ||
+        nnc_kernel_possible(body, node, n, body->output, (int)body->n_output, -1, 0, p->a, &why))
         return node ? NULL : "";
     return why ? why : "";
 }
 
-static void rewrite(pass *p, uint32_t i, const nnc_node *c, int weights, const way *best,
-    const char *times)
+static void rewrite(
+    pass *p, uint32_t i, const nnc_node *c, int weights, const way *best, const char *times)
 {
     nnc_node n = p->g->node[i];
     const bool back = c->op == OP_conv_transpose;
     const nnc_type *w = nnc_typeof(p->g, n.in[weights]);
     const int64_t outputs = w->dim[back], channels = w->dim[!back],
                   panel = panel_of(target_of(p, &n), DT_f32, outputs), k = panel ? panel : outputs;
-    const nnc_type u = nnc_type_make(DT_f32, 4, (int64_t[]){best->points, outputs / k, channels, k});
+    const nnc_type u =
+        nnc_type_make(DT_f32, 4, (int64_t[]){best->points, outputs / k, channels, k});
     nnc_ref in[NNC_KERNEL_ARGUMENTS];
     layers l = layers_of(p, i, NNC_NONE);
     nnc_graph *body = nnc_graph_create("body", p->sink);
@@ -279,9 +278,8 @@ static void decide(pass *p, uint32_t i, const nnc_node *c, int weights)
     const way best = fastest(t, &a, &s, direct.time_ns);
     const int64_t ns = (int64_t)best.ns;
     const int tile = best.points == 36 ? 4 : 2;
-    const char *times = remark_text(p,
-        "tiles of %dx%d results take %s by estimate, direct sums %s", tile, tile,
-        text_us_beside(p, ns, direct.time_ns), text_us_beside(p, direct.time_ns, ns));
+    const char *times = remark_text(p, "tiles of %dx%d results take %s by estimate, direct sums %s",
+        tile, tile, text_us_beside(p, ns, direct.time_ns), text_us_beside(p, direct.time_ns, ns));
     if (ns >= direct.time_ns)
         decline_node(p, i, "Winograd's algorithm", "%s", times);
     else
@@ -302,8 +300,7 @@ nnc_status pass_winograd(pass *p)
         const nnc_node *core = contraction_in(c, 1, &weights);
         if (!e || t->kind != NNC_T_cpu || !nnc_target_runs_kernels(e) ||
             nnc_target_engine_interprets(e) || p->o->policy.math == MATH_exact || !core ||
-            weights < 0 ||
-            !applies(p, c->op == OP_fused ? c->body : p->g, core, c->in[weights]))
+            weights < 0 || !applies(p, c->op == OP_fused ? c->body : p->g, core, c->in[weights]))
             continue;
         decide(p, i, core, weights);
     }

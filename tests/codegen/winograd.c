@@ -27,7 +27,8 @@ TEST(winograd_is_the_convolution)
         CHECK(nnc_winograd_of(points, &w));
         for (int y = 0; y < w.tile; y++)
             for (int k = 0; k < NNC_WINOGRAD_TAPS; k++)
-                for (int x = 0; x < w.side; x++) { /* along one dimension: x's weight in y by tap k */
+                for (int x = 0; x < w.side;
+                     x++) { /* along one dimension: x's weight in y by tap k */
                     double sum = 0;
                     for (int p = 0; p < w.side; p++)
                         sum += w.result[y][p] * w.weight[p][k] * w.source[p][x];
