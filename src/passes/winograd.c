@@ -288,7 +288,8 @@ static void decide(pass *p, uint32_t i, const nnc_node *c, int weights)
 
 nnc_status pass_winograd(pass *p)
 {
-    const uint32_t n = p->g->n_node;
+    /* none where memory is short: transformed weights take four times the memory, and points a workspace */
+    const uint32_t n = p->o->memory_price > NNC_MEMORY_PRICE ? 0 : p->g->n_node;
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
