@@ -19,7 +19,7 @@ static ev_gemm product(const nnc_node *n, const ev_arg *in, const ev_arg *out)
         .groups = 1};
 }
 
-static nnc_status run_matmul(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+static nnc_status run_matmul(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const nnc_type *ta = in[0].type, *tb = in[1].type, *ty = out->type;
     bool tra = nnc_attr_int(n, AT_transpose_a, 0) != 0,
@@ -39,7 +39,7 @@ static nnc_status run_matmul(const ev *e, const nnc_node *n, const ev_arg *in, c
     return ev_run_gemm(e, &g);
 }
 
-static nnc_status run_linear(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+static nnc_status run_linear(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const nnc_type *w = in[1].type;
     ev_gemm g = product(n, in, out);
@@ -53,7 +53,7 @@ static nnc_status run_linear(const ev *e, const nnc_node *n, const ev_arg *in, c
     return ev_run_gemm(e, &g);
 }
 
-static nnc_status run_conv(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+static nnc_status run_conv(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const nnc_type *tx = in[0].type, *tw = in[1].type, *ty = out->type;
     const ev_arg swapped[] = {in[1], in[0], n->n_in > 2 ? in[2] : in[0]};
@@ -79,7 +79,7 @@ static nnc_status run_conv(const ev *e, const nnc_node *n, const ev_arg *in, con
     return status;
 }
 
-static nnc_status run_wgrad(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+static nnc_status run_wgrad(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const nnc_type *tx = in[0].type, *ty = in[1].type, *tw = out->type;
     const ev_arg swapped[] = {in[1], in[0], in[0]};
@@ -107,5 +107,6 @@ nnc_status ev_contract(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg 
     return (n->op == OP_matmul       ? run_matmul
             : n->op == OP_linear     ? run_linear
             : n->op == OP_conv_wgrad ? run_wgrad
+            : n->op == OP_winograd   ? ev_winograd
                                      : run_conv)(e, n, in, out);
 }

@@ -263,6 +263,28 @@ nnc_status nnc_infer_conv(infer *c)
     return nnc_infer_follow(c, 0, x);
 }
 
+nnc_status nnc_infer_winograd(infer *c)
+{
+    const nnc_type *x = arg(c, 0), *u = arg(c, 1);
+    window w = {.s = 2, .kernel = {NNC_WINOGRAD_TAPS, NNC_WINOGRAD_TAPS}};
+    NNC_TRY(nnc_infer_same_dtype(c));
+    NNC_TRY(nnc_infer_float(c, 0));
+    if (x->rank != 4 || u->rank != 4 || u->dim[2] != x->dim[1] ||
+        !nnc_winograd_of(u->dim[0], &(nnc_winograd){0}))
+        return fail(c,
+            "the input is %s and the weight %s; they must be [N,C,h,w] and [p,K/k,C,k], with 16 or "
+            "36 points p",
+            nnc_infer_dims(c, x), nnc_infer_dims(c, u));
+    NNC_TRY(read_window(c, &w));
+    NNC_TRY(check_fit(c, &w, x, false));
+    int64_t dim[4] = {x->dim[0], u->dim[1] * u->dim[3]};
+    for (int i = 0; i < w.s; i++)
+        if (!extent(&w, i, x->dim[2 + i], NNC_WINDOW_floor, &dim[2 + i]))
+            return fail(c, "no window fits spatial dimension %d", i);
+    nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, dim);
+    return nnc_infer_follow(c, 0, x);
+}
+
 /* Extents of dy along dimension i: the convolution's result, or less, as the source of a transposed convolution of x's extent has with
  * output_padding. */
 static bool wgrad_extent(const window *w, int i, int64_t in, int64_t *least, int64_t *most)

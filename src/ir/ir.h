@@ -25,7 +25,7 @@ typedef enum nnc_class {
     CL_reduce,   /* reductions over axes */
     CL_move,     /* reshape, transpose, broadcast, slice, pad, concat, gather, flip, relayout */
     CL_window,   /* pooling */
-    CL_contract, /* matmul, linear, conv, conv_transpose, conv_wgrad */
+    CL_contract, /* matmul, linear, conv, conv_transpose, conv_wgrad, winograd */
     CL_comp, /* with a lowering that contains reductions (softmax, layernorm, batchnorm, ...) */
     CL_loop, /* in order along an axis: running sums, sorting, scattering, recurrence */
     CL_collective, /* over several devices: an operand and a result on each */
@@ -338,6 +338,15 @@ bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 bool nnc_operand_repeats(const nnc_node *n, int i); /* operand i is also an earlier operand */
 /* Finds the post-operation of library calls that computes op n. False: none. */
 bool nnc_node_post(const nnc_node *n, nnc_post *out);
+/* winograd.c: the transforms of Winograd's convolution of tiles with 3x3 windows, y = R [(W g W^T) * (S x S^T)] R^T. */
+enum { NNC_WINOGRAD_TAPS = 3, NNC_WINOGRAD_TILE = 4, NNC_WINOGRAD_SIDE = 6 };
+typedef struct nnc_winograd {
+    int tile, side; /* results of a tile along each dimension: 4 or 2; elements of the source: tile + 2 */
+    double source[NNC_WINOGRAD_SIDE][NNC_WINOGRAD_SIDE], weight[NNC_WINOGRAD_SIDE][NNC_WINOGRAD_TAPS],
+        result[NNC_WINOGRAD_TILE][NNC_WINOGRAD_SIDE];
+} nnc_winograd;
+/* Fills *w for so many points, side x side; false: none has this number. */
+bool nnc_winograd_of(int64_t points, nnc_winograd *w);
 /* Whether each output channel of a convolution reads only one input channel (groups = input channels). */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
 /* Index of the operand of n that holds indices into its first operand; 0: none. */

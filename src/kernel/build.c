@@ -24,9 +24,10 @@ int64_t nnc_node_ns(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
 bool nnc_is_kernel_conv(
     const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why)
 {
-    if (nnc_attr_int(n, AT_as_kernel, 0)) {
+    if (nnc_attr_int(n, AT_as_kernel, 0) || n->op == OP_winograd) {
         if (why)
-            *why = "the ops that read it are in its kernel";
+            *why = n->op == OP_winograd ? "no library takes transformed weights"
+                                        : "the ops that read it are in its kernel";
         return true;
     }
     if (!(nnc_is_depthwise(g, n) || is_depthwise_gradient(g, n)) ||
@@ -40,7 +41,7 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
 {
     if (n->op != OP_fused)
         return nnc_op_class(n->op) == CL_contract && !nnc_attr_int(n, AT_as_kernel, 0) &&
-               !(t && nnc_is_kernel_conv(t, g, n, NULL));
+               n->op != OP_winograd && !(t && nnc_is_kernel_conv(t, g, n, NULL));
     int calls = 0;
     for (uint32_t i = 0; i < n->body->n_node; i++)
         calls += nnc_has_call(t, n->body, &n->body->node[i]);
@@ -116,6 +117,17 @@ nnc_kernel *nx_kernel(nx *t, const nnc_graph *g, const nnc_ref *out, nnc_arena *
     return t->k->buf ? nx_link(t, scratch, a, why) : NULL;
 }
 
+/* Is the kernel composed of several that are traced one by one? */
+static bool is_composed(const nx_set *s)
+{
+    return nx_winograd_of(s) || nx_is_chain(s);
+}
+
+static nnc_kernel *composed(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why)
+{
+    return nx_winograd_of(s) ? nx_winograd(s, scratch, a, why) : nx_chain(s, scratch, a, why);
+}
+
 /* Can the values that windows read be stored for them? Builds the kernel to see. *why: as of nnc_kernel_possible. */
 static bool stores_windowed(nx *t, const nx_set *set, nnc_arena *scratch, const char **why)
 {
@@ -171,8 +183,8 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
     bool ok = false;
     if (n_out <= NNC_KERNEL_RESULTS && !too_many_arguments(g, nodes, n, n_out, &scratch, &reason))
         ok = has_convs(&set) ? (reason = "each convolution is a kernel", false)
-             : nx_is_chain(&set)
-                 ? nx_chain(&set, &scratch, &scratch, &reason) != NULL
+             : is_composed(&set)
+                 ? composed(&set, &scratch, &scratch, &reason) != NULL
                  : nx_trace(&t, &set, &scratch, &reason) &&
                        (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));
     nnc_free(t.ins);
@@ -256,8 +268,8 @@ static nnc_status build(nnc_kernel **k, nx *t, nx_set *s, nnc_graph **made, nnc_
             s->operand[s->n_operand++] = n->in[i];
     for (int i = 0; i < n->n_out; i++)
         out[i] = n->out + (nnc_ref)i;
-    if (nx_is_chain(s))
-        *k = nx_chain(s, scratch, a, &why);
+    if (is_composed(s))
+        *k = composed(s, scratch, a, &why);
     else if (nx_trace(t, s, scratch, &why))
         *k = nx_kernel(t, s->outer, out, scratch, a, &why);
     return *k    ? NNC_OK
@@ -287,7 +299,7 @@ nnc_kernel *nnc_kernel_of(const nnc_graph *g, const uint32_t *nodes, int n, cons
     nx_set set = {.g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = -1};
     nx t = {0};
     *why = NULL;
-    nnc_kernel *k = nx_is_chain(&set)            ? nx_chain(&set, a, a, why)
+    nnc_kernel *k = is_composed(&set)            ? composed(&set, a, a, why)
                     : nx_trace(&t, &set, a, why) ? nx_kernel(&t, g, outs, a, a, why)
                                                  : NULL;
     nnc_free(t.ins);

@@ -288,11 +288,11 @@ void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone);
 const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p);
 bool nnc_kernel_panel_split(const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
 
-/* parts.c: a kernel with at least two products that have map axes (chain.c) is divided into parts: each product's stage is a part, and the
- * stages between two products are one. Parts share only outer axes, and pass values on only through tmp buffers. Where the schedule has
- * a vector axis for each part, a work item runs the parts one after the other, each for all points of its block, which is tiled along at
- * most one outer axis. A part then is a kernel of its own, in which a shared tmp buffer is an argument with a row for each point of the
- * tile. */
+/* parts.c: a kernel with two products that have map axes (chain.c), or one between other stages (winograd.c), is divided into parts: each
+ * product's stage is a part, and so are the stages before, between and behind products. Parts share only outer axes, and pass values on
+ * only through tmp buffers. Where the schedule has a vector axis for each part, a work item runs the parts one after the other, each for
+ * all points of its block, which is tiled along at most one outer axis. A part then is a kernel of its own, in which a shared tmp buffer
+ * is an argument with a row for each point of the tile. */
 typedef struct nnc_kpart {
     int stage, end;        /* its stages: stage .. end - 1 */
     bool product;

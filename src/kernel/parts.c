@@ -76,7 +76,8 @@ int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
         at[n - 1].end = s + 1;
         at[n - 1].axes |= k->stage[s].axes;
     }
-    for (int i = 0; i < n && products > 1; i++) {
+    const bool apart = products > 1 || (products && n > 2);
+    for (int i = 0; i < n && apart; i++) {
         nnc_kpart p = {
             .stage = at[i].stage, .end = at[i].end, .product = at[i].product, .axes = at[i].axes};
         if (seen & p.axes || !is_apart(k, &p) || nnc_kernel_in_order(k))
@@ -85,7 +86,7 @@ int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
         if (part)
             part[i] = p;
     }
-    return products > 1 ? n : 0;
+    return apart ? n : 0;
 }
 
 int nnc_parts_tiled(const nnc_kernel *k)

@@ -162,6 +162,10 @@ nnc_kernel *nx_kernel(nx *t, const nnc_graph *g, const nnc_ref *out, nnc_arena *
 /* chain.c: does a product of the set read what another computes? Then nx_chain makes its kernel, in `a`; NULL: out of memory, or *why. */
 bool nx_is_chain(const nx_set *s);
 nnc_kernel *nx_chain(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why);
+/* winograd.c: the set's Winograd convolution, or NULL; its kernel, in `a`, where all other nodes are elementwise ops on its result. NULL:
+ * out of memory, or *why. */
+const nnc_node *nx_winograd_of(const nx_set *s);
+nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why);
 /* link.c: stages and order, with the values that cross stages; the kernel is allocated in `out`. NULL: out of memory, or *why. */
 nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out, const char **why);
 

@@ -242,6 +242,9 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
 int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end);
 /* pack_weights.c: reason why the second operand of contraction or fused node i is not packed into panels; NULL: it is. */
 const char *panels_blocked(const pass *p, uint32_t i);
+/* pack_weights.c: outputs per panel: two vectors of sums, or one; 0: neither divides them. One vector for each value of the source is half
+ * as fast where multiply-adds do not broadcast it themselves, so that without AVX-512 a single panel of all outputs is better. */
+int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs);
 /* pack_weights.c: builds fused node v, of several contractions, once more with panels for those of their second operands that are
  * operands of the node and can be packed. Does not redirect uses. NNC_NONE: p->status. */
 nnc_ref pack_products(pass *p, nnc_ref v);

@@ -33,9 +33,7 @@ typedef struct packs {
     int n;
 } packs;
 
-/* Outputs per panel: two vectors of sums, or one; 0: neither divides them. One vector for each value of the source is half as fast where
- * multiply-adds do not broadcast it themselves, so that without AVX-512 a single panel of all outputs is better. */
-static int64_t panel(const nnc_target *t, nnc_dtype d, int64_t outputs)
+int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs)
 {
     int64_t lanes = t->vector_bits / 8 / nnc_max64(nnc_dtype_size(d), 4);
     if (outputs % (2 * lanes) == 0)
@@ -62,7 +60,8 @@ static void plan_packing(const nnc_target *t, const nnc_node *n, const nnc_type 
 {
     int o, terms;
     bool product = n->op == OP_matmul;
-    int64_t outputs = outputs_of(n, w, &o, &terms), wide = panel(t, (nnc_dtype)w->dtype, outputs);
+    int64_t outputs = outputs_of(n, w, &o, &terms),
+            wide = panel_of(t, (nnc_dtype)w->dtype, outputs);
     if (nnc_attr_int(n, AT_groups, 1) > 1 && outputs > 1 && !wide) /* a panel is of one group */
         wide = outputs;
     k->divided = product ? o : -1;

@@ -45,6 +45,15 @@ static bool plan_parts(const nnc_kernel *k, const nnc_target *t, int u, const in
     return true;
 }
 
+/* Divides the outer axes into work items. */
+static bool divide(nnc_kernel *k, const nnc_target *t, double ns)
+{
+    k->sched.domain = nnc_kernel_domain(k);
+    k->sched.grain = nnc_grain(t, ns / (double)k->sched.domain, k->sched.domain);
+    k->scratch_bytes = nnc_kernel_scratch(k);
+    return true;
+}
+
 /* Rows of a block, so that the busiest thread has least to do: those that two blocks need are computed for each. Beside tmp buffers a
  * block's results are in the cache (144 channels of 56x56, both convolutions, 4 images: blocks of 28 rows 2.35 ms, of 14 2.09). 0: not
  * even two rows fit. */
@@ -107,10 +116,41 @@ static bool schedule_rows(
         }
     }
     *s = all;
-    s->domain = nnc_kernel_domain(k);
-    s->grain = nnc_grain(t, ns / (double)s->domain, s->domain);
-    k->scratch_bytes = nnc_kernel_scratch(k);
-    *done = ok;
+    *done = ok && divide(k, t, ns);
+    return ok;
+}
+
+/* Adds a part's directives for its own axes to k's schedule. */
+static bool put_own(nnc_kernel *k, const nnc_kpart *p)
+{
+    const nnc_kschedule *q = &p->k.sched;
+    bool ok = true;
+    for (int i = 0; i < q->n; i++) {
+        const nnc_kdirective *d = &q->d[i];
+        const int a = d->axis < 0 ? -1 : axis_of(p, d->axis);
+        if (a >= k->n_outer &&
+            (d->what == KD_vector || d->what == KD_tile || (d->what == KD_unroll && p->product)))
+            ok = ok && nnc_sched_put(&k->sched, (nnc_kdo)d->what, a, d->n);
+    }
+    return ok;
+}
+
+/* Parts whose products have the rows of a strip among their own axes: a point of the outer axes is a block already. False: others. */
+static bool own_strips(nnc_kernel *k, const nnc_target *t, const int64_t *row, nnc_kpart *part,
+    int n_part, double *ns, nnc_arena *a)
+{
+    bool ok = true;
+    for (int i = 0; i < n_part && ok; i++) {
+        nnc_kernel *q = &part[i].k;
+        ok = !nnc_kernel_part(k, -1, row, &part[i], a) &&
+             (part[i].product ? nnc_contract_schedule(q, t, &ok) && ok &&
+                                    nnc_sched_axis(&q->sched, KD_unroll) >= k->n_outer
+                              : row_vectors(&part[i], row, t));
+        *ns += nnc_points_ns(q);
+    }
+    k->sched = (nnc_kschedule){0};
+    for (int i = 0; i < n_part && ok; i++)
+        ok = put_own(k, &part[i]);
     return ok;
 }
 
@@ -128,6 +168,8 @@ bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *
         return n_part == 0;
     if (nnc_parts_axis(k) >= 0)
         return schedule_rows(k, t, nnc_parts_axis(k), row, a, done);
+    if (own_strips(k, t, row, part, n_part, &ns, a))
+        return *done = divide(k, t, ns);
     while (u >= 0 && (k->axis[u].extent < 2 || !plan_parts(k, t, u, row, part, n_part, &n, &ns, a)))
         u--;
     if (u < 0)
@@ -145,9 +187,6 @@ bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *
         if (part[i].product && nnc_sched_n(q, KD_tile, v))
             ok = ok && nnc_sched_put(s, KD_tile, b, nnc_sched_n(q, KD_tile, v));
     }
-    s->domain = nnc_kernel_domain(k);
-    s->grain = nnc_grain(t, ns / (double)s->domain, s->domain);
-    k->scratch_bytes = nnc_kernel_scratch(k);
-    *done = ok;
+    *done = ok && divide(k, t, ns);
     return ok;
 }

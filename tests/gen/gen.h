@@ -43,6 +43,9 @@ void gen_moved_window(nnc_text *t, uint64_t seed, bool pool);
 /* A product, ops on its rows (most often softmax, under masks), and a product that sums these rows: of any sizes, f32 or f64, with
  * transposes around it. Not `turned`: all second operands are contiguous. */
 void gen_products(nnc_text *t, uint64_t seed, bool turned);
+/* Winograd's convolution with a bias, and an activation or a residual: odd extents, borders on some sides, channels that fill no vector,
+ * blocks of several images or of rows, the last of them in part. turned: row-major. */
+void gen_winograd(nnc_text *t, uint64_t seed, bool turned);
 
 /* Convolutions channels last, the second of them depthwise, with ops after each, and often a sum at the end: of any windows, f32 or f64.
  * False: a window does not fit, or the result has one row. */

@@ -100,3 +100,29 @@ void gen_products(nnc_text *t, uint64_t seed, bool turned)
     nnc_puts(t, "%y = matmul %p, %v\n");
     put_end(&d, t, type, heads, width);
 }
+
+void gen_winograd(nnc_text *t, uint64_t seed, bool turned)
+{
+    draw d = {nnc_rng_key("winograd", seed), 0};
+    const int tile = between(&d, 0, 2) ? 4 : 2, images = between(&d, 1, 3),
+              channels = between(&d, 1, 40), panel = between(&d, 1, 40), panels = between(&d, 1, 2),
+              h = between(&d, 3, 19), w = between(&d, 3, 19), end = between(&d, 0, 2);
+    const char *order = turned ? "" : "{0,2,3,1}";
+    int pad[4];
+    for (int i = 0; i < 4; i++)
+        pad[i] = between(&d, 0, 1);
+    nnc_printf(t, "graph @t {\n%%x = input : f32[%d,%d,%d,%d]%s\n%%u = input : f32[%d,%d,%d,%d]\n",
+        images, channels, h, w, order, (tile + 2) * (tile + 2), panels, channels, panel);
+    if (end)
+        nnc_printf(t, "%%r = input : f32[%d,%d,%d,%d]%s\n", images, panel * panels,
+            h + pad[0] + pad[2] - 2, w + pad[1] + pad[3] - 2, order);
+    nnc_printf(t,
+        "%%b = input : f32[%d,1,1]\n%%y = winograd %%x, %%u {pads=[%d,%d,%d,%d], block=[%d,%d]}\n"
+        "%%c = add %%y, %%b\n%s",
+        panel * panels, pad[0], pad[1], pad[2], pad[3], between(&d, 0, 1) ? images : 1,
+        between(&d, 1, 5),
+        end == 0   ? "%z = silu %c\n"
+        : end == 1 ? "%s = add %c, %r\n%z = relu %s\n"
+                   : "%z = mul %c, %r\n");
+    nnc_puts(t, "return %z }");
+}

@@ -155,6 +155,9 @@ static const struct row {
         "{kernel=[3,2], strides=[2,3], pads=[1,0,2,1], dilations=[2,1], groups=2}", "f32[4,3,3,2]"},
     {"f32[1,4,9]{0,2,1};f32[1,4,4]{0,2,1}", "conv_wgrad", "{kernel=[3], dilations=[2], groups=4}",
         "f32[4,1,3]"},
+    {"f32[2,4,9,8]{0,2,3,1};f32[36,3,4,2]", "winograd", "{pads=[1,0,1,1], block=[1,2]}",
+        "f32[2,6,9,7]{0,2,3,1}"},
+    {"f64[1,4,3,8];f64[16,1,4,5]", "winograd", "", "f64[1,5,1,6]"},
     /* named ops with reductions */
     {"f32[1,512,7,7]{0,2,3,1}", "global_avgpool", "", "f32[1,512,1,1]{0,2,3,1}"},
     {"i8[1,4,9]", "global_maxpool", "", "i8[1,4,1]"},

@@ -203,7 +203,7 @@ TEST(recurrent)
 }
 
 /* Kernels in parts, for all lengths of vectors that the host has; units of a block on two workers. */
-static void check_parts(bool convs)
+static void check_parts(void draw(nnc_text *, uint64_t, bool))
 {
     const nnc_emitter *e = kb_emitter();
     int in_parts = 0;
@@ -219,11 +219,9 @@ static void check_parts(bool convs)
         for (uint64_t i = 0; i < 16; i++) {
             NNC_LOCAL(nnc_text) text = {0};
             nnc_scan scan;
-            const uint64_t seed = test_seed + 40 * (uint64_t)bits + i;
-            if (convs && !gen_strips(&text, seed))
+            draw(&text, test_seed + 40 * (uint64_t)bits + i, i % 4 == 0);
+            if (!text.n)
                 continue;
-            if (!convs)
-                gen_products(&text, seed, i % 4 == 0);
             nnc_scan_init(&scan, "t", nnc_text_str(&text), text.n);
             nnc_graph *g = nnc_graph_parse(&scan, test_sink);
             nnc_graph *f = g ? gen_fused(g, test_sink) : NULL;
@@ -251,12 +249,24 @@ static void check_parts(bool convs)
 
 TEST(products_of_rows)
 {
-    check_parts(false);
+    check_parts(gen_products);
+}
+
+static void draw_strips(nnc_text *t, uint64_t seed, bool turned)
+{
+    (void)turned;
+    if (!gen_strips(t, seed))
+        t->n = 0;
 }
 
 TEST(convolutions_of_rows)
 {
-    check_parts(true);
+    check_parts(draw_strips);
+}
+
+TEST(winograd_in_parts)
+{
+    check_parts(gen_winograd);
 }
 
 /* Squares of every element size; whole ones, and rests of rows, of columns, of both. */

@@ -1,0 +1,146 @@
+/* ir/winograd.c -- Winograd's convolution F(n x n, 3 x 3), as an op: tiles of n x n results from (n + 2)^2 elements of the source. Each
+ * is transformed to as many points, where a convolution is a product of matrices over the channels: (n + 2)^2 / n^2 multiplications for
+ * each result instead of 9 (Winograd, Arithmetic Complexity of Computations, 1980; Lavin and Gray, 2016).
+ *
+ * The points of F(4 x 4) are 0, +-3/4, +-3/2 and infinity instead of the usual 0, +-1, +-2: the transforms are as exact in binary
+ * arithmetic, and the error's square is a quarter (128 channels, uniform numbers: nmse 1.3e-12 and 5.4e-12). */
+#include "ir/eval_internal.h"
+
+/* Coefficients, the lowest first, of the product of (t - point[i]) over all i but `without`. */
+static void roots(const double *point, int n, int without, double *c)
+{
+    int degree = 0;
+    c[0] = 1;
+    for (int i = 0; i < n; i++) {
+        if (i == without)
+            continue;
+        c[++degree] = 0;
+        for (int k = degree; k > 0; k--)
+            c[k] = c[k - 1] - point[i] * c[k];
+        c[0] *= -point[i];
+    }
+}
+
+static double power(double x, int n)
+{
+    double p = 1;
+    while (n-- > 0)
+        p *= x;
+    return p;
+}
+
+bool nnc_winograd_of(int64_t points, nnc_winograd *w)
+{
+    static const double four[] = {0, 0.75, -0.75, 1.5, -1.5}, two[] = {0, 1, -1};
+    if (points != 36 && points != 16)
+        return false;
+    const double *a = points == 36 ? four : two;
+    *w = (nnc_winograd){.tile = points == 36 ? 4 : 2, .side = points == 36 ? 6 : 4};
+    const int last = w->side - 1; /* the point at infinity */
+    for (int i = 0; i < last; i++) {
+        double others = 1;
+        for (int k = 0; k < last; k++)
+            others *= k == i ? 1 : a[i] - a[k];
+        roots(a, last, i, w->source[i]);
+        for (int k = 0; k < NNC_WINOGRAD_TAPS; k++)
+            w->weight[i][k] = power(a[i], k) / others;
+        for (int k = 0; k < w->tile; k++)
+            w->result[k][i] = power(a[i], k);
+    }
+    roots(a, last, -1, w->source[last]);
+    w->weight[last][NNC_WINOGRAD_TAPS - 1] = 1;
+    w->result[w->tile - 1][last] = 1;
+    return true;
+}
+
+/* ---- reference evaluation -------------------------------------------------------------------------------------------- */
+
+typedef struct tiles {
+    nnc_winograd w;
+    const ev_arg *in;
+    ev_arg *out;
+    nnc_sink *sink;
+    int64_t pad[2], rows, columns; /* of tiles in an image */
+} tiles;
+
+/* y = m x m^T for square x; m has `rows` rows of a stride of NNC_WINOGRAD_SIDE. */
+static void transform(const double *m, int rows, int side, const double *x, double *y)
+{
+    double t[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < side; j++) {
+            double sum = 0;
+            for (int k = 0; k < side; k++)
+                sum += m[i * NNC_WINOGRAD_SIDE + k] * x[k * side + j];
+            t[i * side + j] = sum;
+        }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < rows; j++) {
+            double sum = 0;
+            for (int k = 0; k < side; k++)
+                sum += m[j * NNC_WINOGRAD_SIDE + k] * t[i * side + k];
+            y[i * rows + j] = sum;
+        }
+}
+
+/* The points of channel c for the tile at row y0, column x0 of image n. */
+static void source_points(
+    const tiles *s, int64_t n, int64_t c, int64_t y0, int64_t x0, double *points)
+{
+    const nnc_type *x = s->in[0].type;
+    const double *plane = s->in[0].f + (n * x->dim[1] + c) * x->dim[2] * x->dim[3];
+    double d[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE];
+    const int side = s->w.side;
+    for (int i = 0; i < side * side; i++) {
+        const int64_t py = y0 - s->pad[0] + i / side, px = x0 - s->pad[1] + i % side;
+        const bool inside = py >= 0 && py < x->dim[2] && px >= 0 && px < x->dim[3];
+        d[i] = inside ? plane[py * x->dim[3] + px] : 0;
+    }
+    transform(s->w.source[0], side, side, d, points);
+}
+
+static nnc_status run_tiles(void *ctx, int64_t begin, int64_t end)
+{
+    const tiles *s = ctx;
+    const nnc_type *u = s->in[1].type, *y = s->out->type;
+    const int64_t points = u->dim[0], channels = u->dim[2], outputs = y->dim[1];
+    const int tile = s->w.tile;
+    double *v = nnc_calloc((size_t)(points * channels), sizeof *v);
+    double m[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE], r[NNC_WINOGRAD_TILE * NNC_WINOGRAD_TILE];
+    NNC_NEED(v, s->sink);
+    for (int64_t t = begin; t < end; t++) {
+        const int64_t n = t / (s->rows * s->columns), y0 = t / s->columns % s->rows * tile,
+                      x0 = t % s->columns * tile;
+        for (int64_t c = 0; c < channels; c++)
+            source_points(s, n, c, y0, x0, v + c * points);
+        for (int64_t o = 0; o < outputs; o++) {
+            for (int64_t p = 0; p < points; p++) {
+                const double *g =
+                    s->in[1].f + (p * u->dim[1] + o / u->dim[3]) * channels * u->dim[3];
+                m[p] = 0;
+                for (int64_t c = 0; c < channels; c++)
+                    m[p] += v[c * points + p] * g[c * u->dim[3] + o % u->dim[3]];
+            }
+            transform(s->w.result[0], tile, s->w.side, m, r);
+            double *plane = s->out->f + (n * outputs + o) * y->dim[2] * y->dim[3];
+            for (int i = 0; i < tile * tile; i++)
+                if (y0 + i / tile < y->dim[2] && x0 + i % tile < y->dim[3])
+                    plane[(y0 + i / tile) * y->dim[3] + x0 + i % tile] = r[i];
+        }
+    }
+    nnc_free(v);
+    return NNC_OK;
+}
+
+nnc_status ev_winograd(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+{
+    const nnc_type *u = in[1].type, *y = out->type;
+    const int64_t *pads;
+    tiles s = {.in = in, .out = out, .sink = e->sink};
+    (void)nnc_winograd_of(u->dim[0], &s.w);
+    if (nnc_attr_ints(n, AT_pads, &pads))
+        memcpy(s.pad, pads, sizeof s.pad);
+    s.rows = nnc_ceildiv(y->dim[2], s.w.tile);
+    s.columns = nnc_ceildiv(y->dim[3], s.w.tile);
+    return ev_for(e, y->dim[0] * s.rows * s.columns, 1, nnc_type_numel(u), run_tiles, &s);
+}

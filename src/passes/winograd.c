@@ -1,0 +1,309 @@
+/* passes/winograd.c -- convolutions of f32 with 3x3 windows by Winograd's algorithm (ir/winograd.c), where that is expected to take less
+ * time than the direct sums. Weights are transformed once, in `init`; trained ones at each run.
+ *
+ *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = transpose(reshape(matmul(reshape(w), t))): [points, K/k, C, k]
+ *
+ * A transposed convolution, the gradient of a source, is one by the turned window.
+ *
+ * Blocks of tiles are the kernel's work items: their points stay in a core's cache, and the transformed weights are read once for each.
+ * Not with --math=exact: an infinite or NaN element spreads to a whole tile. Terminates: no convolution is left of an application. */
+#include "kernel/kernel.h"
+#include "passes/internal.h"
+
+#include <math.h>
+
+/* One way to compute a convolution. */
+typedef struct way {
+    int points; /* 36 or 16 */
+    int64_t images, rows; /* of a block of tiles */
+    double ns;
+} way;
+
+/* Sizes of convolution c, whose operands are values of g. */
+typedef struct sizes {
+    int64_t images, channels, outputs, height, width; /* of the results */
+} sizes;
+
+static sizes sizes_of(const nnc_graph *g, const nnc_node *c)
+{
+    const nnc_type *x = nnc_typeof(g, c->in[0]), *y = nnc_typeof(g, c->out);
+    return (sizes){y->dim[0], x->dim[1], y->dim[1], y->dim[2], y->dim[3]};
+}
+
+static bool channels_last(const nnc_type *t)
+{
+    return t->order[0] == 0 && t->order[3] == 1;
+}
+
+static bool all_ones(const nnc_node *n, nnc_akey key)
+{
+    const int64_t *v;
+    for (int i = nnc_attr_ints(n, key, &v); i-- > 0;)
+        if (v[i] != 1)
+            return false;
+    return true;
+}
+
+/* Is convolution c, whose weights are the value w outside its node, of the kind that the algorithm computes? */
+static bool applies(const pass *p, const nnc_graph *g, const nnc_node *c, nnc_ref w)
+{
+    const nnc_type *x = nnc_typeof(g, c->in[0]), *y = nnc_typeof(g, c->out),
+                   *k = nnc_typeof(p->g, w);
+    const int64_t *pads;
+    bool ok = c->op == OP_conv || c->op == OP_conv_transpose;
+    for (int i = nnc_attr_ints(c, AT_pads, &pads); i-- > 0;)
+        ok = ok && pads[i] < NNC_WINOGRAD_TAPS;
+    return ok && x->rank == 4 && x->dtype == DT_f32 && k->dim[2] == 3 && k->dim[3] == 3 &&
+           nnc_attr_int(c, AT_groups, 1) == 1 && all_ones(c, AT_strides) &&
+           all_ones(c, AT_dilations) && channels_last(x) && channels_last(y) &&
+           nnc_type_is_row_major(k) && y->dim[2] > 1 && y->dim[3] > 1;
+}
+
+/* ---- price ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct price {
+    double rate; /* FLOPs of a product in a nanosecond, of a thread */
+    double point_ns; /* of an element of a transform in the nearest large cache */
+    int64_t threads, lanes, strip, cache;
+} price;
+
+/* Nanoseconds of blocks of so many images and rows of tiles, on the thread that has most of them. */
+static double blocks_ns(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
+{
+    enum { END = 16, WEIGHTS_GB = 15 };
+    const int tile = points == 36 ? 4 : 2;
+    const int64_t c = nnc_align_up(s->channels, q->lanes), k = nnc_align_up(s->outputs, q->lanes),
+                  all = nnc_ceildiv(s->height, tile),
+                  tiles = images * rows * nnc_ceildiv(s->width, tile),
+                  blocks = s->images / images * nnc_ceildiv(all, rows);
+    const double elements = (double)points * (double)tiles * (double)(c + k),
+                 weights = (double)points * (double)c * (double)k * 4,
+                 product = (double)points * (double)nnc_align_up(tiles, q->strip) * (double)k *
+                           (2 * (double)c + END) / q->rate,
+                 streamed = weights > (double)q->cache ? weights / WEIGHTS_GB : 0,
+                 far = elements * 4 > 2 * (double)q->cache ? 2 : 1;
+    return (double)nnc_ceildiv(blocks, q->threads) *
+           (fmax(product, streamed) + streamed / 4 + elements * q->point_ns * far);
+}
+
+static void compare(
+    const price *q, const sizes *s, int points, int64_t images, int64_t rows, way *best)
+{
+    enum { MOST_CACHES = 8 }; /* of points, which the next cache holds for all threads */
+    const int tile = points == 36 ? 4 : 2;
+    const int64_t bytes =
+        4 * points * images * rows * nnc_ceildiv(s->width, tile) * (s->channels + s->outputs);
+    const double ns = blocks_ns(q, s, points, images, rows);
+    if (images * rows > 1 && bytes > MOST_CACHES * q->cache)
+        return;
+    if (best->points == 0 || ns < best->ns)
+        *best = (way){points, images, rows, ns};
+}
+
+/* The fastest way by Winograd's algorithm; direct_ns: the direct sums' time. */
+static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_t direct_ns)
+{
+    enum { END = 16, MOST_IMAGES = 64 }; /* FLOPs of a block's end, for each result */
+    const double transform_ns = 1.6; /* of a vector: loads, stores and five multiply-adds */
+    const int64_t threads = nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1),
+                  lanes = nnc_max64(t->vector_bits / 32, 1);
+    const double flops = (double)a->flops + END * (double)a->results;
+    const price q = {.rate = flops / (double)nnc_max64(direct_ns * threads, 1),
+        .point_ns = transform_ns / (double)lanes,
+        .threads = threads,
+        .lanes = lanes,
+        .strip = t->vector_bits >= 512 ? 14 : 6,
+        .cache = nnc_target_local_bytes(t)};
+    way best = {0};
+    for (int points = 16; points <= 36; points += 20) {
+        const int64_t rows = nnc_ceildiv(s->height, points == 36 ? 4 : 2);
+        for (int64_t r = 1; r <= rows; r++)
+            if (nnc_ceildiv(rows, nnc_ceildiv(rows, r)) == r) /* as even as possible */
+                compare(&q, s, points, 1, r, &best);
+        for (int64_t n = 2; n <= s->images && n <= MOST_IMAGES; n++)
+            if (s->images % n == 0)
+                compare(&q, s, points, n, rows, &best);
+    }
+    if (a->dynamic) /* its weights are transformed at each run */
+        best.ns +=
+            (double)best.points * (double)s->channels * (double)s->outputs / 2 / (double)threads;
+    return best;
+}
+
+/* ---- rewriting ------------------------------------------------------------------------------------------------------- */
+
+/* Weights w [K,C,3,3], or [C,K,3,3] of a transposed convolution, transformed: [points, K/k, C, k]. */
+static nnc_ref transformed(pass *p, nnc_ref w, int points, int64_t panel, bool back)
+{
+    enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
+    float m[TAPS * NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE];
+    nnc_winograd of;
+    const nnc_type k = *nnc_typeof(p->g, w);
+    (void)nnc_winograd_of(points, &of);
+    for (int i = 0; i < TAPS; i++)
+        for (int j = 0; j < points; j++)
+            m[(back ? TAPS - 1 - i : i) * points + j] =
+                (float)(of.weight[j / of.side][i / NNC_WINOGRAD_TAPS] *
+                        of.weight[j % of.side][i % NNC_WINOGRAD_TAPS]);
+    const nnc_type t = nnc_type_make(DT_f32, 2, (int64_t[]){TAPS, points});
+    const nnc_ref in[2] = {
+        nnc_reshape(p->g, w, 2, (int64_t[]){k.dim[0] * k.dim[1], TAPS}), nnc_constant(p->g, &t, m)};
+    const nnc_ref u = nnc_build(p->g, OP_matmul, 2, in, 0, NULL);
+    const int64_t split[2][4] = {
+        {k.dim[0] / panel, panel, k.dim[1], points}, {k.dim[0], k.dim[1] / panel, panel, points}};
+    const int64_t perm[2][4] = {{3, 0, 2, 1}, {3, 1, 0, 2}};
+    return nnc_transpose(p->g, nnc_reshape(p->g, u, 4, split[back]), perm[back]);
+}
+
+/* Node c, the convolution, with transformed weights instead; its other operands are at `in`. */
+static nnc_ref convolution(
+    nnc_graph *body, const nnc_type *result, const nnc_node *c, const nnc_ref *in, const way *best)
+{
+    const nnc_type y = nnc_type_dense(result);
+    const int64_t *pads;
+    const bool back = c->op == OP_conv_transpose, any = nnc_attr_ints(c, AT_pads, &pads) > 0;
+    int64_t of[4];
+    for (int i = 0; i < 4; i++)
+        of[i] = back ? NNC_WINOGRAD_TAPS - 1 - (any ? pads[i] : 0) : any ? pads[i] : 0;
+    const nnc_attr at[] = {
+        nnc_av(AT_pads, 4, of), nnc_av(AT_block, 2, ((int64_t[]){best->images, best->rows}))};
+    nnc_ref v = nnc_build_typed(body, OP_winograd, 2, in, NNC_COUNT(at), at, &y);
+    if (c->n_in < 3)
+        return v;
+    const nnc_ref sum[2] = {v, nnc_reshape(body, in[2], 3, (int64_t[]){y.dim[1], 1, 1})};
+    return nnc_build_typed(body, OP_add, 2, sum, 0, NULL, &y);
+}
+
+/* Copies node n to `body`, its convolution c with weights of type u as its operand number `weights`. */
+static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, const nnc_node *c, int weights,
+    const nnc_type *u, const way *best)
+{
+    const bool fused = n->op == OP_fused;
+    const nnc_graph *from = fused ? n->body : p->g;
+    /* by value of the body; of a node alone its operands, then its results */
+    nnc_ref *to = ARENA_NEW(p->a, nnc_ref, fused ? from->n_value + 1 : (size_t)n->n_in + n->n_out);
+    const nnc_node *first = fused ? from->node : n;
+    int operand = 0;
+    for (int i = 0; to && !fused && i < n->n_in; i++) {
+        const nnc_type t = nnc_type_dense(nnc_typeof(p->g, n->in[i]));
+        to[i] = nnc_input(body, p->g->value[n->in[i]].name, i == weights ? u : &t);
+    }
+    for (uint32_t i = 0; to && i < (fused ? from->n_node : 1); i++) {
+        const nnc_node *m = &first[i];
+        nnc_ref *in = ARENA_NEW(p->a, nnc_ref, m->n_in + 1), r;
+        for (int j = 0; in && j < m->n_in; j++)
+            in[j] = to[fused ? m->in[j] : (nnc_ref)j];
+        if (m->op == OP_input) {
+            const nnc_type t = nnc_type_dense(nnc_typeof(from, m->out));
+            r = nnc_input(body, p->g->value[n->in[operand]].name, operand == weights ? u : &t);
+            operand++;
+        } else if ((m == c || !fused) && in) {
+            r = convolution(body, nnc_typeof(from, m->out), c, in, best);
+        } else {
+            r = in ? nnc_copy_node(body, from, m, in) : NNC_NONE;
+        }
+        if (r == NNC_NONE)
+            return false;
+        for (uint32_t o = 0; o < m->n_out; o++)
+            to[fused ? m->out + o : (nnc_ref)n->n_in + o] = r + o;
+    }
+    for (int o = 0; to && o < n->n_out; o++)
+        nnc_output(body, to[fused ? from->output[o] : (nnc_ref)(n->n_in + o)],
+            p->g->value[n->out + (nnc_ref)o].name);
+    return to && body->status == NNC_OK;
+}
+
+/* Why the body is no kernel, or NULL; "": out of memory. */
+static const char *not_kernel(pass *p, const nnc_graph *body)
+{
+    uint32_t *node = ARENA_NEW(p->a, uint32_t, body->n_node + 1);
+    const char *why = "";
+    int n = 0;
+    for (uint32_t i = 0; node && i < body->n_node; i++)
+        if (nnc_op_class((nnc_op)body->node[i].op) != CL_leaf)
+            node[n++] = i;
+    if (!node ||
+        nnc_kernel_possible(body, node, n, body->output, (int)body->n_output, -1, 0, p->a, &why))
+        return node ? NULL : "";
+    return why ? why : "";
+}
+
+static void rewrite(
+    pass *p, uint32_t i, const nnc_node *c, int weights, const way *best, const char *times)
+{
+    nnc_node n = p->g->node[i];
+    const bool back = c->op == OP_conv_transpose;
+    const nnc_type *w = nnc_typeof(p->g, n.in[weights]);
+    const int64_t outputs = w->dim[back], channels = w->dim[!back],
+                  panel = panel_of(target_of(p, &n), DT_f32, outputs), k = panel ? panel : outputs;
+    const nnc_type u =
+        nnc_type_make(DT_f32, 4, (int64_t[]){best->points, outputs / k, channels, k});
+    nnc_ref in[NNC_KERNEL_ARGUMENTS];
+    layers l = layers_of(p, i, NNC_NONE);
+    nnc_graph *body = nnc_graph_create("body", p->sink);
+    const char *why = "";
+    if (body && copy_body(p, body, &n, c, weights, &u, best))
+        why = not_kernel(p, body);
+    if (why) {
+        if (!*why)
+            p->status = body && body->status != NNC_OK ? body->status : nnc_nomem(p->sink);
+        else
+            decline_node(p, i, "Winograd's algorithm", "%s", why);
+        nnc_graph_destroy(body);
+        return;
+    }
+    memcpy(in, n.in, sizeof *in * (size_t)n.n_in);
+    edit_at(p, i);
+    in[weights] = transformed(p, n.in[weights], best->points, k, back);
+    const nnc_ref r = nnc_fused(p->g, body, n.n_in, in);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
+    for (int o = 0; o < n.n_out; o++)
+        edit_replace(p, n.out + (nnc_ref)o, r + (nnc_ref)o);
+    remark_applied(p, &l, "Winograd's algorithm", "%s", times);
+}
+
+static void decide(pass *p, uint32_t i, const nnc_node *c, int weights)
+{
+    const nnc_node *n = &p->g->node[i];
+    const nnc_graph *g = n->op == OP_fused ? n->body : p->g;
+    const nnc_target *t = target_of(p, n);
+    nnc_ask a;
+    nnc_offer direct;
+    contraction_ask(p, n, &a);
+    if (!nnc_target_fastest(t, &a, &direct))
+        return;
+    const sizes s = sizes_of(g, c);
+    const way best = fastest(t, &a, &s, direct.time_ns);
+    const int64_t ns = (int64_t)best.ns;
+    const int tile = best.points == 36 ? 4 : 2;
+    const char *times = remark_text(p, "tiles of %dx%d results take %s by estimate, direct sums %s",
+        tile, tile, text_us_beside(p, ns, direct.time_ns), text_us_beside(p, direct.time_ns, ns));
+    if (ns >= direct.time_ns)
+        decline_node(p, i, "Winograd's algorithm", "%s", times);
+    else
+        rewrite(p, i, c, weights, &best, times);
+}
+
+nnc_status pass_winograd(pass *p)
+{
+    /* none where memory is short: transformed weights take four times the memory, and points a workspace */
+    const uint32_t n = p->o->memory_price > NNC_MEMORY_PRICE ? 0 : p->g->n_node;
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
+        const nnc_node *c = &p->g->node[i];
+        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
+            c->n_in > NNC_KERNEL_ARGUMENTS - 1)
+            continue;
+        const nnc_target *t = target_of(p, c);
+        const nnc_target_engine *e = engine_of(p, c);
+        int weights;
+        const nnc_node *core = contraction_in(c, 1, &weights);
+        if (!e || t->kind != NNC_T_cpu || !nnc_target_runs_kernels(e) ||
+            nnc_target_engine_interprets(e) || p->o->policy.math == MATH_exact || !core ||
+            weights < 0 || !applies(p, c->op == OP_fused ? c->body : p->g, core, c->in[weights]))
+            continue;
+        decide(p, i, core, weights);
+    }
+    return p->status;
+}
