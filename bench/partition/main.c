@@ -205,7 +205,7 @@ static nnc_status predict_on(const set *s, const published *row, const nnc_clust
     if (!found.n)
         return nnc_fail0(sink, NNC_E_MODEL, "%s: nothing to evaluate", row->name);
     const nnc_search_result *x = &found.best[0];
-    NNC_TRY(auto_clock(&r, &p, x, &ns));
+    NNC_TRY(auto_clock(&r, &p, x, false, &ns));
     out->published = seconds(s, &g, row);
     out->estimated = (double)x->ns * 1e-9;
     out->layer_ms = (double)x->compute * 1e-6 / x->c.micro / row->layers * row->pipeline;

@@ -206,7 +206,8 @@ typedef struct nnc_ios_problem {
     int group_ops;           /* largest number of ops in a component; 0: any */
     int64_t max_steps;       /* limit of the search, in pairs (set of finished ops, next stage); 0: 1 << 24 */
 } nnc_ios_problem;
-/* Sets stage[] by op, numbered from 0, and ns[] by stage (NULL: not requested). NNC_E_FIT: more than max_steps pairs (the graph is too wide), or more than 64 ops. */
+/* Sets stage[] by op, numbered from 0, and ns[] by stage (NULL: not requested). NNC_E_FIT: more than max_steps pairs
+ * (the graph is too wide), or more than 64 ops. */
 nnc_status nnc_ios_solve(const nnc_ios_problem *p, int *stage, int64_t *ns, int64_t *total, nnc_sink *sink) NNC_MUST;
 
 /* The same for any number of ops in topological order, segment by segment. max_steps is per segment; 0: 1 << 18. *exact is false if a

@@ -270,9 +270,9 @@ static void decide(pass *p, uint32_t i, const nnc_node *c, int weights)
     const nnc_graph *g = n->op == OP_fused ? n->body : p->g;
     const nnc_target *t = target_of(p, n);
     nnc_ask a;
-    nnc_offer direct;
     contraction_ask(p, n, &a);
-    if (!nnc_target_fastest(t, &a, &direct))
+    const nnc_offer direct = nnc_target_offer(t, &a);
+    if (!direct.ok)
         return;
     const sizes s = sizes_of(g, c);
     const way best = fastest(t, &a, &s, direct.time_ns);

@@ -4,7 +4,7 @@
 #include "strategy/auto.h"
 #include "picture/picture.h"
 
-enum { MOST_TASKS = 400000 };
+enum { MOST_TASKS = 400000, FEW_TASKS = 8192 };
 
 typedef struct combined {
     rows *r;
@@ -228,17 +228,18 @@ static nnc_status list(combined *m)
     return NNC_OK;
 }
 
-static bool is_large(const nnc_combination *c)
+static bool is_large(const nnc_combination *c, int most)
 {
-    return (int64_t)c->pipeline * c->chunks * c->micro * 4 > MOST_TASKS;
+    return (int64_t)c->pipeline * c->chunks * c->micro * 4 > most;
 }
 
-nnc_status auto_clock(rows *r, const nnc_search_problem *p, const nnc_search_result *x, int64_t *ns)
+nnc_status auto_clock(
+    rows *r, const nnc_search_problem *p, const nnc_search_result *x, bool few, int64_t *ns)
 {
     combined m = {.r = r, .p = p, .x = x, .c = &x->c};
     int64_t one;
     *ns = 0;
-    if (is_large(m.c))
+    if (is_large(m.c, few ? FEW_TASKS : MOST_TASKS))
         return NNC_OK;
     NNC_TRY(list(&m));
     return row_tasks_time(&m.t, &one, ns);
@@ -248,7 +249,7 @@ nnc_status auto_run(
     rows *r, nnc_partition_row *row, const nnc_search_problem *p, const nnc_search_result *x)
 {
     combined m = {.r = r, .p = p, .x = x, .c = &x->c};
-    if (!is_large(m.c) || nnc_partition_has_timelines(r->t->o)) {
+    if (!is_large(m.c, MOST_TASKS) || nnc_partition_has_timelines(r->t->o)) {
         NNC_TRY(list(&m));
         return row_tasks_run(&m.t, row);
     }

@@ -61,7 +61,8 @@ static bool take_equal(const nnc_partition_table *t, nnc_partition_row *row)
 static int64_t nodes_of(const nnc_partition_table *t, const nnc_partition_row *row)
 {
     const nnc_partition_way *w = &row->way;
-    const int copies = w->micro > 1 ? w->micro : 1, devices = row->place ? 1 : w->devices;
+    const int copies = w->micro > 1 ? w->micro : 1, replicas = w->replicas > 1 ? w->replicas : 1,
+              devices = row->place ? replicas : w->devices;
     return nnc_mul_sat((int64_t)t->m->n_layer * (t->m->step ? 4 : 1), (int64_t)copies * devices);
 }
 

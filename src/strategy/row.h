@@ -125,8 +125,8 @@ typedef struct row_pipeline_passes {
 } row_pipeline_passes;
 nnc_status row_add_stages(row_tasks *t, const row_pipeline_passes *of) NNC_MUST;
 
-/* split_tasks.c: finds the block of a node by the node's path, searching from layer `last`. Nodes of the loss belong to the last layer's block.
- * -1: none. */
+/* split_tasks.c: finds the block of a node by the node's path, searching from layer `last`. Nodes of the loss belong to the last layer's
+ * block. -1: none. */
 int row_block_of(const nnc_partition_model *m, const char *origin, int last);
 /* Sums the expected nanoseconds of a graph's nodes by block and pass (forward, backward). Each node counts as a command of its own, unless
  * it is fused into another one. pieces[block] is set if the block has slices or concats. */
