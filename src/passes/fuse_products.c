@@ -12,6 +12,7 @@
 #include "passes/products.h"
 #include "schedule/schedule.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MOST = 16, ROWS = 16 };
@@ -323,6 +324,8 @@ static int64_t convs_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *m
     const int64_t blocks =
         nnc_kernel_blocks(k, nnc_parts_tiled(k)); /* the image's edges are not computed */
     int64_t work = 0, weights = 0, bytes;
+    if (!row)
+        pass_nomem(p);
     for (int i = 0, j = 0; i < r->n && row; i++) {
         const nnc_node *c = &p->g->node[r->node[i]];
         if (nnc_is_view(p->g, c))
@@ -343,7 +346,8 @@ static int64_t convs_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *m
                      again = 1 + (points / results - 1) * (double)(blocks - 1) / (double)blocks;
         (void)second_of(p, r->node[i], &bytes);
         weights = nnc_add_sat(weights, bytes);
-        work = nnc_add_sat(work, (int64_t)((double)product_ns(p, r, r->node[i]) * again));
+        work =
+            nnc_add_sat(work, (int64_t)fmin((double)product_ns(p, r, r->node[i]) * again, 0x1p62));
     }
     return units_ns(target_of(p, &p->g->node[r->node[0]]), k, work, weights);
 }
@@ -399,9 +403,11 @@ nnc_kernel *products_kernel(pass *p, const nnc_node *n, nnc_arena *mem, const ch
 static nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, const char **why)
 {
     nnc_kernel *k = products_kernel(p, n, mem, why);
-    if (!k || nnc_kernel_in_parts(k))
+    const bool parts = k && nnc_kernel_in_parts(k);
+    if (!k || (parts && nnc_parts_tiled(k) >= 0))
         return k;
-    *why = "one of the products has no strips of such rows with contiguous second operands";
+    *why = parts ? "they have no rows in common"
+                 : "one of the products has no strips of such rows with contiguous second operands";
     return NULL;
 }
 
