@@ -407,9 +407,9 @@ bool ox_center_crop_pad(ox_build *b)
     for (int i = 0; i < n; i++) {
         if (!ox_axis(b, axes[i], t.rank, &axis))
             return false;
-        const int64_t more = want[i] - t.dim[axis];
-        if (want[i] < 0 || more > NNC_MAX_STEP)
+        if (want[i] < 0 || want[i] - t.dim[axis] > NNC_MAX_STEP)
             return ox_wrong(b, "an extent is %lld", (long long)want[i]);
+        const int64_t more = want[i] - t.dim[axis];
         pads[axis] = more / 2;
         pads[axis + t.rank] = more - more / 2;
     }

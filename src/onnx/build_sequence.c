@@ -148,8 +148,8 @@ bool ox_concat_from_sequence(ox_build *b)
     nnc_type t = ox_type_of(b, &b->in[0].item[0]);
     if (!ox_axis(b, ox_int(b, "axis", 0), t.rank + new_axis, &axis))
         return false;
-    for (int i = 0; i < n;
-         i++) { /* those without elements add none, or the result has none either */
+    /* Those without elements add none, or the result has none either. */
+    for (int i = 0; i < n; i++) {
         const ox_value *item = &b->in[0].item[i];
         const nnc_type of = ox_type_of(b, item);
         rows += new_axis || of.rank <= axis ? 1 : of.dim[axis];

@@ -227,6 +227,20 @@ TEST(inputs_that_decide_shapes_in_branches)
     CHECK(!bound[0] && bound[1]);
 }
 
+TEST(extents_of_no_tensor)
+{
+    static const int64_t wrong[] = {INT64_MIN, -1, INT64_MAX};
+    for (size_t i = 0; i < NNC_COUNT(wrong); i++) {
+        om m = {.opset = 18};
+        om_input(&m, "x", OM_F32, "2 3");
+        om_ints(&m, "e", 2, (int64_t[]){2, wrong[i]});
+        om_node(&m, "CenterCropPad", "x e", "y", "");
+        om_output(&m, "y");
+        CHECK(!om_parse(&m, NULL));
+        CHECK_DIAG("an extent is ");
+    }
+}
+
 /* Data choose a branch: both are computed. */
 TEST(data_choose_between_branches)
 {
