@@ -1,6 +1,6 @@
 /* bench/estimates.c -- what generated kernels take on one thread, in cache, beside what schedule/estimate.c expects of them before they
  * are built: the passes decide by the latter. Reads graphs as `nnc compile --emit=graph` prints them, with or without --skip=fuse.
- * Those of contractions are offers' (target/offer.c): 0 here. All take turns, and of each the least time counts.
+ * Those of contractions are offers' (cost/offer.c): 0 here. All take turns, and of each the least time counts.
  * usage: bench_estimates [--interp] FILE... */
 #include "codegen/codegen.h"
 

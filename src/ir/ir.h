@@ -75,7 +75,6 @@ extern const nnc_op_info nnc_ops[OP__COUNT];
 bool nnc_op_parse(const char *name, size_t n, nnc_op *out);
 static inline nnc_class nnc_op_class(nnc_op op) { return nnc_ops[op].cls; }
 static inline bool nnc_op_is_ewise(nnc_op op) { return nnc_ops[op].cls == CL_ewise || nnc_ops[op].cls == CL_ecomp; }
-/* Ops that kernels compute as they read their result: elementwise, but for a batch norm's statistics. */
 
 /* Scalar ops, of which kernel bodies consist. Each CL_ewise op of the graph has a scalar op of the same name. */
 typedef enum nnc_sop {

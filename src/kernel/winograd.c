@@ -571,6 +571,10 @@ nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const
         (void)buffer_of(&w, s->operand[i]);
     x.to_buf[0] = buffer_of(&w, from);
     w.u = buffer_of(&w, weights);
+    if (x.to_buf[0] < 0 || w.u < 0) {
+        (void)fails(&w, "one kernel would have more than 64 operands and results");
+        return NULL;
+    }
     if (!lay_out(&w) || !plain(&w, &x, nnc_typeof(g, from)) ||
         !(s->n == 1 ? plain(&w, &e, nnc_typeof(g, s->owner ? s->owner->out : s->out[0]))
                     : trace_epilogue(&w, &e)))

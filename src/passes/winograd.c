@@ -296,12 +296,11 @@ nnc_status pass_winograd(pass *p)
             c->n_in > NNC_KERNEL_ARGUMENTS - 1)
             continue;
         const nnc_target *t = target_of(p, c);
-        const nnc_target_engine *e = engine_of(p, c);
         int weights;
         const nnc_node *core = contraction_in(c, 1, &weights);
-        if (!e || t->kind != NNC_T_cpu || !nnc_target_runs_kernels(e) ||
-            nnc_target_engine_interprets(e) || p->o->policy.math == MATH_exact || !core ||
-            weights < 0 || !applies(p, c->op == OP_fused ? c->body : p->g, core, c->in[weights]))
+        if (t->kind != NNC_T_cpu || nnc_target_interprets(t) || p->o->policy.math == MATH_exact ||
+            !core || weights < 0 ||
+            !applies(p, c->op == OP_fused ? c->body : p->g, core, c->in[weights]))
             continue;
         decide(p, i, core, weights);
     }
