@@ -32,8 +32,8 @@ typedef struct part {
     nnc_ref *value; /* by buffer of an operand, as nx.buf_value */
     int in, dst; /* buffers of k: what the part before computes; its own result */
     int to[NNC_KAXES]; /* axes of k in the joined kernel; -1: of one index */
-    int along,
-        rows; /* the axis of k with this window, or -1; the joined kernel's axis over the window's rows, or -1 */
+    int along; /* the axis of k with this window, or -1 */
+    int rows; /* the joined kernel's axis over the window's rows, or -1 */
     window w;
     int64_t skipped; /* elements of `in` before the window's first row, at index 0 of `along` */
     int to_buf[NNC_KERNEL_ARGUMENTS + NNC_KERNEL_RESULTS + NX_REUSED];

@@ -432,7 +432,7 @@ static void finish_device(const evaluation *e, int d, const int *cut_at, const n
         zero3(e, &r);
     else
         reduce(e, d, cut_at, t, &r);
-    int64_t tail;
+    int64_t tail = 0;
     const int64_t gather = c->zero == 1 || c->zero == 2
                                ? exchange_ns(e, d, cut_at, SEARCH_allgather, INT64_MAX, &tail)
                                : 0; /* what was updated */
