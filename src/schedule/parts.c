@@ -2,7 +2,7 @@
  * that leaves room for what the products read beside them. Each part has the vectors and strips that it would have alone. */
 #include "schedule/schedule.h"
 
-/* Of what local buffers may take: the weights of two products are read for each block. */
+/* The divisor of what local buffers may take: each block reads the weights of two products. */
 enum { SHARE = 4 };
 
 static int axis_of(const nnc_kpart *p, int a)
@@ -43,7 +43,7 @@ static bool plan_parts(const nnc_kernel *k, const nnc_target *t, int u, const in
     return true;
 }
 
-/* Divides the outer axes into work items, which take `ns` together. Returns true. */
+/* Divides the outer axes into work items, which take `ns` together. */
 static bool divide(nnc_kernel *k, const nnc_target *t, double ns)
 {
     k->sched.domain = nnc_kernel_domain(k);

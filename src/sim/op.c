@@ -15,8 +15,7 @@ static const struct {
 enum {
     RECURRENT = 7,
     CONTRACTIONS = 8, /* the first classes */
-    /* of a GPU's kernel: until all multiprocessors work, and the last block after that */
-    RAMP_NS = 2000,
+    RAMP_NS = 2000, /* of a GPU's kernel: until all SMs work, and the last block after that */
 };
 
 /* The class without its suffix: of gradients of weights and of sources ("conv3x3_wgrad", "conv3x3_back"), of contractions in generated
