@@ -51,7 +51,7 @@ static at drawn(int i)
     return c;
 }
 
-/* Of the result, along spatial dimension d. */
+/* The result has so many elements along spatial dimension d. */
 static int extent(const at *c, int d)
 {
     const int pads = c->pad[d] + c->pad[d + 2];
