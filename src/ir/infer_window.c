@@ -268,7 +268,8 @@ nnc_status nnc_infer_winograd(infer *c)
     const nnc_type *x = arg(c, 0), *u = arg(c, 1);
     window w = {.s = 2, .kernel = {NNC_WINOGRAD_TAPS, NNC_WINOGRAD_TAPS}};
     NNC_TRY(nnc_infer_same_dtype(c));
-    NNC_TRY(nnc_infer_float(c, 0));
+    if (x->dtype != DT_f32)
+        return fail(c, "the input is %s; it must be f32", nnc_infer_show(c, x));
     if (x->rank != 4 || u->rank != 4 || u->dim[2] != x->dim[1] ||
         !nnc_winograd_of(u->dim[0], &(nnc_winograd){0}))
         return fail(c,

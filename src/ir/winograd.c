@@ -63,24 +63,25 @@ typedef struct tiles {
     int64_t pad[2], rows, columns; /* of tiles in an image */
 } tiles;
 
+/* sum of m[k] x[k step]; a factor of zero is no term, also where x is infinite. */
+static double combine(const double *m, const double *x, int n, int step)
+{
+    double sum = 0;
+    for (int k = 0; k < n; k++)
+        sum += m[k] != 0 ? m[k] * x[k * step] : 0;
+    return sum;
+}
+
 /* y = m x m^T for square x; m has `rows` rows of a stride of NNC_WINOGRAD_SIDE. */
 static void transform(const double *m, int rows, int side, const double *x, double *y)
 {
     double t[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE];
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < side; j++) {
-            double sum = 0;
-            for (int k = 0; k < side; k++)
-                sum += m[i * NNC_WINOGRAD_SIDE + k] * x[k * side + j];
-            t[i * side + j] = sum;
-        }
+        for (int j = 0; j < side; j++)
+            t[i * side + j] = combine(m + i * NNC_WINOGRAD_SIDE, x + j, side, side);
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < rows; j++) {
-            double sum = 0;
-            for (int k = 0; k < side; k++)
-                sum += m[j * NNC_WINOGRAD_SIDE + k] * t[i * side + k];
-            y[i * rows + j] = sum;
-        }
+        for (int j = 0; j < rows; j++)
+            y[i * rows + j] = combine(m + j * NNC_WINOGRAD_SIDE, t + i * side, side, 1);
 }
 
 /* The points of channel c for the tile at row y0, column x0 of image n. */

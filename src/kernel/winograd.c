@@ -64,15 +64,17 @@ const nnc_node *nx_winograd_of(const nx_set *s)
 
 /* ---- instructions ---------------------------------------------------------------------------------------------------- */
 
-/* Appends an instruction, or finds an equal one of the stage. -1: out of memory. */
+/* Appends an instruction, or finds an equal one of the stage. -1: there is no room for it. */
 static int32_t put(winograd *w, const nnc_kins *in)
 {
     nnc_kernel *k = w->k;
     for (int32_t i = w->stage; i < k->n_ins && in->op != KO_store; i++)
         if (nnc_kins_equal(&k->ins[i], in))
             return i;
-    if (k->n_ins == w->cap)
+    if (k->n_ins == w->cap) {
+        fails(w, "it has too many instructions");
         return -1;
+    }
     k->ins[k->n_ins] = *in;
     return k->n_ins++;
 }
@@ -513,12 +515,11 @@ static void add_tmp(winograd *w, int *buf, int64_t channels, int64_t *plane)
 }
 
 /* Sizes of the tiles and blocks. */
-static bool lay_out(winograd *w)
+static void lay_out(winograd *w)
 {
     const nnc_type *y = nnc_typeof(w->s->g, w->n->out), *u = nnc_typeof(w->s->g, w->n->in[1]);
     const int64_t *pads, *block;
-    if (!nnc_winograd_of(u->dim[0], &w->w) || y->dtype != DT_f32)
-        return fails(w, "Winograd's convolution is a kernel of f32 only");
+    (void)nnc_winograd_of(u->dim[0], &w->w);
     if (nnc_attr_ints(w->n, AT_pads, &pads))
         memcpy(w->pad, pads, sizeof w->pad);
     w->columns = nnc_ceildiv(y->dim[3], w->w.tile);
@@ -528,7 +529,6 @@ static bool lay_out(winograd *w)
         w->images = y->dim[0] % nnc_max64(block[0], 1) ? 1 : nnc_max64(block[0], 1);
         w->rows = nnc_min64(nnc_max64(block[1], 1), w->all_rows);
     }
-    return true;
 }
 
 static bool open_kernel(winograd *w, const element *e)
@@ -575,14 +575,15 @@ nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const
         (void)fails(&w, "one kernel would have more than 64 operands and results");
         return NULL;
     }
-    if (!lay_out(&w) || !plain(&w, &x, nnc_typeof(g, from)) ||
+    lay_out(&w);
+    if (!plain(&w, &x, nnc_typeof(g, from)) ||
         !(s->n == 1 ? plain(&w, &e, nnc_typeof(g, s->owner ? s->owner->out : s->out[0]))
                     : trace_epilogue(&w, &e)))
         return NULL;
     if (!open_kernel(&w, &e) || !add_source(&w, &x))
         return NULL;
     add_product(&w);
-    if (!add_results(&w, &e) || w.k->n_ins == w.cap)
+    if (!add_results(&w, &e) || *why)
         return NULL;
     w.k->scratch_bytes = nnc_kernel_scratch(w.k);
     return w.k;

@@ -61,6 +61,13 @@ static const char *add_op(
     return NULL;
 }
 
+/* Is v computed on another device than node c? With v in its epilogue, c would wait for that device before it begins. */
+static bool is_received(const pass *p, const nnc_node *c, nnc_ref v)
+{
+    return !edit_static(p, v) && nnc_def(p->g, v)->op != OP_input &&
+           nnc_home(p->g, v) != nnc_home(p->g, c->out);
+}
+
 /* The question to engines for contraction i with the first n ops of a chain. */
 static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc_ask *a)
 {
@@ -90,6 +97,8 @@ const char *epilogue_allows(
         return placed_apart(c, n);
     if (nnc_typeof(p->g, x)->dtype != nnc_typeof(p->g, n->out)->dtype)
         return remark_text(p, "%s stores results in the type of its operands", e->name);
+    if (n->op == OP_add && is_received(p, c, other_operand(n, x)))
+        return "its device would wait for another one's part before it computes its own";
     if (so_far->n >= MAX_EPILOGUE)
         return "the epilogue has the maximum number of ops";
     const char *why = ask_of(p, i, so_far, so_far->n, &a);

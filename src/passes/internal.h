@@ -218,6 +218,11 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node from these nodes (operands before users; of a fused one its members) with the results outs. Returns the first
  * result. Does not redirect uses. The origin is the union of the nodes' origins. */
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
+/* What member m of `from`, with operands `in`, becomes in a body; m NULL: what members read for the operand *in. */
+typedef nnc_ref region_member(void *ctx, nnc_graph *body, const nnc_graph *from, const nnc_node *m, const nnc_ref *in);
+/* Makes `body` of node n, of a fused one of its members: each what `make` makes of it. Operand number `operand` is of this type there.
+ * False: body->status, or out of memory. */
+bool region_copy(pass *p, nnc_graph *body, const nnc_node *n, int operand, const nnc_type *type, region_member *make, void *ctx);
 /* "/a+/b": the nodes' paths, each once, in order; NULL: they have none. */
 const char *union_origin(pass *p, const uint32_t *nodes, int n);
 /* True when one of the axes that reduction n names is the contiguous one. */

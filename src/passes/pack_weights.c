@@ -144,49 +144,18 @@ const char *panels_blocked(const pass *p, uint32_t i)
     return blocker(p, core, nnc_typeof(g, core->out), n->in[operand]);
 }
 
-/* Copies the members of node n into `body`; operand `packed` comes through the inverse of the packing. */
-static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, const packing *k,
-    const nnc_type *panels)
+typedef struct unpacking {
+    const packing *k;
+    const nnc_type *w; /* of the weights */
+} unpacking;
+
+/* A member that reads panels through the inverse of the packing. */
+static nnc_ref unpacked(
+    void *ctx, nnc_graph *body, const nnc_graph *from, const nnc_node *m, const nnc_ref *in)
 {
-    const bool fused = n->op == OP_fused;
-    const nnc_graph *from = fused ? n->body : p->g;
-    /* by value of the body; of a node alone its operands, then its results: the graph may have many values */
-    nnc_ref *to = ARENA_NEW(p->a, nnc_ref, fused ? from->n_value + 1 : (size_t)n->n_in + n->n_out);
-    if (!to)
-        return false;
-    for (int i = 0, at = 0; i < n->n_in; i++) {
-        nnc_ref inner = n->in[i];
-        for (; fused; at++)
-            if (from->node[at].op == OP_input) {
-                inner = from->node[at++].out;
-                break;
-            }
-        const nnc_type t = nnc_type_dense(nnc_typeof(from, inner));
-        nnc_ref v = nnc_input(body, p->g->value[n->in[i]].name, i == packed ? panels : &t);
-        if (i == packed)
-            v = nnc_reshape(body, nnc_transpose(body, v, k->back), t.rank, t.dim);
-        if (v == NNC_NONE)
-            return false;
-        to[fused ? inner : (nnc_ref)i] = v;
-    }
-    const nnc_node *first = fused ? from->node : n;
-    for (uint32_t i = 0; i < (fused ? from->n_node : 1); i++) {
-        const nnc_node *c = &first[i];
-        nnc_ref *in = ARENA_NEW(p->a, nnc_ref, c->n_in + 1);
-        if (c->op == OP_input)
-            continue;
-        for (int j = 0; in && j < c->n_in; j++)
-            in[j] = to[fused ? c->in[j] : (nnc_ref)j];
-        nnc_ref r = in ? nnc_copy_node(body, from, c, in) : NNC_NONE;
-        if (r == NNC_NONE)
-            return false;
-        for (uint32_t o = 0; o < c->n_out; o++)
-            to[(fused ? c->out : (nnc_ref)n->n_in) + o] = r + o;
-    }
-    for (int o = 0; o < n->n_out; o++)
-        nnc_output(body, to[fused ? from->output[o] : (nnc_ref)(n->n_in + o)],
-            p->g->value[n->out + (nnc_ref)o].name);
-    return body->status == NNC_OK;
+    const unpacking *u = ctx;
+    return m ? nnc_copy_node(body, from, m, in)
+             : nnc_reshape(body, nnc_transpose(body, *in, u->k->back), u->w->rank, u->w->dim);
 }
 
 static bool same_packing(const packing *x, const packing *y)
@@ -247,9 +216,9 @@ static nnc_ref pack_operand(pass *p, packs *s, uint32_t i, int operand, const pa
     if (panels == NNC_NONE)
         return NNC_NONE;
     nnc_graph *body = nnc_graph_create("body", p->sink);
-    nnc_type t = *nnc_typeof(p->g, panels);
+    const nnc_type t = *nnc_typeof(p->g, panels), w = *nnc_typeof(p->g, n.in[operand]);
     n = p->g->node[i];
-    if (!body || !copy_body(p, body, &n, operand, k, &t)) {
+    if (!body || !region_copy(p, body, &n, operand, &t, unpacked, &(unpacking){k, &w})) {
         p->status = body && body->status != NNC_OK ? body->status : nnc_nomem(p->sink);
         nnc_graph_destroy(body);
         return NNC_NONE;

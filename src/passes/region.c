@@ -339,3 +339,45 @@ nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs,
     edit_sync(p);
     return p->status == NNC_OK ? r : NNC_NONE;
 }
+
+bool region_copy(pass *p, nnc_graph *body, const nnc_node *n, int operand, const nnc_type *type,
+    region_member *make, void *ctx)
+{
+    const bool fused = n->op == OP_fused;
+    const nnc_graph *from = fused ? n->body : p->g;
+    /* by value of the body; of a node alone its operands, then its results: the graph may have many values */
+    nnc_ref *to = ARENA_NEW(p->a, nnc_ref, fused ? from->n_value + 1 : (size_t)n->n_in + n->n_out);
+    const nnc_node *first = fused ? from->node : n;
+    for (int i = 0, at = 0; to && i < n->n_in; i++) {
+        nnc_ref inner = n->in[i];
+        for (; fused; at++)
+            if (from->node[at].op == OP_input) {
+                inner = from->node[at++].out;
+                break;
+            }
+        const nnc_type t = nnc_type_dense(nnc_typeof(from, inner));
+        nnc_ref v = nnc_input(body, p->g->value[n->in[i]].name, i == operand ? type : &t);
+        if (i == operand)
+            v = make(ctx, body, from, NULL, &v);
+        if (v == NNC_NONE)
+            return false;
+        to[fused ? inner : (nnc_ref)i] = v;
+    }
+    for (uint32_t i = 0; to && i < (fused ? from->n_node : 1); i++) {
+        const nnc_node *m = &first[i];
+        nnc_ref *in = ARENA_NEW(p->a, nnc_ref, m->n_in + 1);
+        if (m->op == OP_input)
+            continue;
+        for (int j = 0; in && j < m->n_in; j++)
+            in[j] = to[fused ? m->in[j] : (nnc_ref)j];
+        const nnc_ref r = in ? make(ctx, body, from, m, in) : NNC_NONE;
+        if (r == NNC_NONE)
+            return false;
+        for (uint32_t o = 0; o < m->n_out; o++)
+            to[(fused ? m->out : (nnc_ref)n->n_in) + o] = r + o;
+    }
+    for (int o = 0; to && o < n->n_out; o++)
+        nnc_output(body, to[fused ? from->output[o] : (nnc_ref)(n->n_in + o)],
+            p->g->value[n->out + (nnc_ref)o].name);
+    return to && body->status == NNC_OK;
+}

@@ -174,43 +174,20 @@ static nnc_ref convolution(
     return nnc_build_typed(body, OP_add, 2, sum, 0, NULL, &y);
 }
 
-/* Copies node n to `body`, its convolution c with weights of type u as its operand number `weights`. */
-static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, const nnc_node *c, int weights,
-    const nnc_type *u, const way *best)
+typedef struct change {
+    const nnc_node *c; /* the convolution */
+    const way *best;
+} change;
+
+/* A member, with transformed weights if it is the convolution. */
+static nnc_ref changed(
+    void *ctx, nnc_graph *body, const nnc_graph *from, const nnc_node *m, const nnc_ref *in)
 {
-    const bool fused = n->op == OP_fused;
-    const nnc_graph *from = fused ? n->body : p->g;
-    /* by value of the body; of a node alone its operands, then its results */
-    nnc_ref *to = ARENA_NEW(p->a, nnc_ref, fused ? from->n_value + 1 : (size_t)n->n_in + n->n_out);
-    const nnc_node *first = fused ? from->node : n;
-    int operand = 0;
-    for (int i = 0; to && !fused && i < n->n_in; i++) {
-        const nnc_type t = nnc_type_dense(nnc_typeof(p->g, n->in[i]));
-        to[i] = nnc_input(body, p->g->value[n->in[i]].name, i == weights ? u : &t);
-    }
-    for (uint32_t i = 0; to && i < (fused ? from->n_node : 1); i++) {
-        const nnc_node *m = &first[i];
-        nnc_ref *in = ARENA_NEW(p->a, nnc_ref, m->n_in + 1), r;
-        for (int j = 0; in && j < m->n_in; j++)
-            in[j] = to[fused ? m->in[j] : (nnc_ref)j];
-        if (m->op == OP_input) {
-            const nnc_type t = nnc_type_dense(nnc_typeof(from, m->out));
-            r = nnc_input(body, p->g->value[n->in[operand]].name, operand == weights ? u : &t);
-            operand++;
-        } else if ((m == c || !fused) && in) {
-            r = convolution(body, nnc_typeof(from, m->out), c, in, best);
-        } else {
-            r = in ? nnc_copy_node(body, from, m, in) : NNC_NONE;
-        }
-        if (r == NNC_NONE)
-            return false;
-        for (uint32_t o = 0; o < m->n_out; o++)
-            to[fused ? m->out + o : (nnc_ref)n->n_in + o] = r + o;
-    }
-    for (int o = 0; to && o < n->n_out; o++)
-        nnc_output(body, to[fused ? from->output[o] : (nnc_ref)(n->n_in + o)],
-            p->g->value[n->out + (nnc_ref)o].name);
-    return to && body->status == NNC_OK;
+    const change *x = ctx;
+    if (!m)
+        return *in;
+    return m->out == x->c->out ? convolution(body, nnc_typeof(from, m->out), m, in, x->best)
+                               : nnc_copy_node(body, from, m, in);
 }
 
 /* Why the body is no kernel, or NULL; "": out of memory. */
@@ -242,7 +219,7 @@ static void rewrite(
     layers l = layers_of(p, i, NNC_NONE);
     nnc_graph *body = nnc_graph_create("body", p->sink);
     const char *why = "";
-    if (body && copy_body(p, body, &n, c, weights, &u, best))
+    if (body && region_copy(p, body, &n, weights, &u, changed, &(change){c, best}))
         why = not_kernel(p, body);
     if (why) {
         if (!*why)

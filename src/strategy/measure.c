@@ -281,7 +281,27 @@ static void add_tensors(measure *s)
     }
 }
 
-/* weights[], gradients[], states[] and trained[], from the graph as written; a weight of several layers counts at the first. */
+/* weights[] of inference: what the plan keeps of them, transformed ones too, at the layers of the command that reads them first. */
+static nnc_status add_kept(measure *s)
+{
+    const nnc_plan *p = s->plan;
+    bool *seen = ARENA_NEW(&s->own, bool, p->n_tensor + 1); /* by root tensor */
+    NNC_NEED(seen, s->sink);
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
+        for (int k = 0; k < p->cmd[i].n_arg; k++) {
+            const int32_t t = nnc_plan_root(p, p->cmd[i].arg[k]);
+            if (seen[t] || p->tensor[t].space != SP_persist)
+                continue;
+            seen[t] = true;
+            find_hits(s, p->cmd[i].layers);
+            if (!s->n_hit)
+                s->hit[s->n_hit++] = s->m->n_layer - 1;
+            divide(s, s->cost.weights, p->tensor[t].bytes, NULL);
+        }
+    return NNC_OK;
+}
+
+/* weights[], gradients[], states[] and trained[] of a step, from the graph as written; a weight of several layers counts at the first. */
 static nnc_status add_weights(measure *s)
 {
     const nnc_graph *g = s->g;
@@ -297,8 +317,7 @@ static nnc_status add_weights(measure *s)
             seen[r] = true;
             const int64_t bytes = nnc_type_bytes(nnc_typeof(g, r));
             s->cost.weights[s->layer_of[i]] += bytes;
-            if (!s->training || nnc_train_freezes(s->training, w) ||
-                nnc_reads_statistic(&g->node[i], k))
+            if (nnc_train_freezes(s->training, w) || nnc_reads_statistic(&g->node[i], k))
                 continue;
             s->trained[s->layer_of[i]] += bytes;
             s->cost.gradients[s->layer_of[i]] += bytes;
@@ -448,7 +467,7 @@ static nnc_status attribute(measure *s)
     for (size_t i = 0; i < NNC_COUNT(v); i++)
         NNC_NEED(*v[i] = ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1), s->sink);
     NNC_TRY(find_tensors(s));
-    NNC_TRY(add_weights(s));
+    NNC_TRY(s->training ? add_weights(s) : add_kept(s));
     for (int i = nnc_plan_first(s->plan, SEC_main); i < s->plan->n_cmd; i++)
         if (computes(&s->plan->cmd[i]))
             add_command(s, i);

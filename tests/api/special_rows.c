@@ -60,6 +60,8 @@ static const char *const table[] = {
     "conv x2,8,6,20 w8,1,2,2 f8 {groups=8}",
     "conv x2,3,20 w4,3,3 {strides=[2]}",
     "conv_transpose x2,3,6,7 f3,4,2,2 {strides=[2,2]}",
+    "winograd x2,3,6,20 f36,2,3,8 {pads=[1,1,1,1]}",
+    "winograd x2,3,7,20 f16,1,3,8 {pads=[0,1,2,0]}",
     "conv_wgrad x2,3,6,20 f2,4,4,18 {kernel=[3,3]}",
     "global_avgpool x3,8,4,9 {}",
     "global_maxpool x3,8,4,9 {}",

@@ -378,6 +378,37 @@ TEST(split_kernels_stay_on_a_device)
     nnc_graph_destroy(g);
 }
 
+/* A device computes its part of a sum before it waits for the other's: no product has that in its epilogue. */
+TEST(split_sums_wait_for_no_device)
+{
+    static const char text[] = "graph @n {\n"
+                               "%x = input : f32[64,96]\n%v = input : f32[96,64]\n"
+                               "%w = input : f32[96,64]\n"
+                               "%a = matmul %x, %v device 0\n"
+                               "%b = matmul %x, %w device D\n"
+                               "%c = relu %b device D\n"
+                               "%d = add %a, %c device 0\n"
+                               "return %d }\n";
+    const nnc_target t = help_kernels(), on[] = {t, t};
+    const nnc_pass_options o = {.level = 2, .target = on, .n_target = 2};
+    for (char device = '0'; device <= '1'; device++) {
+        char own[sizeof text];
+        memcpy(own, text, sizeof text);
+        for (char *d = own; (d = strstr(d, "device D")) != NULL;)
+            d[7] = device;
+        nnc_graph *g = parse(own);
+        int sums = 0;
+        CHECK_OK(nnc_passes_run(&g, &o, NULL, test_sink));
+        for (uint32_t i = 0; i < g->n_node; i++) {
+            const nnc_node *x = &g->node[i];
+            for (uint32_t k = 0; x->body && k < x->body->n_node; k++)
+                sums += x->body->node[k].op == OP_add;
+        }
+        CHECK_INT(sums, device == '0');
+        nnc_graph_destroy(g);
+    }
+}
+
 TEST(split_refuses)
 {
     static const struct {
