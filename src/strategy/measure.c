@@ -281,68 +281,57 @@ static void add_tensors(measure *s)
     }
 }
 
-/* weights[] that a step updates, gradients[] and trained[], from the graph as written; a weight of several layers counts at the first.
- * Returns the bytes of those trained, or -1. */
-static int64_t add_trained(measure *s)
+/* weights[] of inference: what the plan keeps of them, transformed ones too, at the layers of the command that reads them first. */
+static nnc_status add_kept(measure *s)
+{
+    const nnc_plan *p = s->plan;
+    bool *seen = ARENA_NEW(&s->own, bool, p->n_tensor + 1); /* by root tensor */
+    NNC_NEED(seen, s->sink);
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
+        for (int k = 0; k < p->cmd[i].n_arg; k++) {
+            const int32_t t = nnc_plan_root(p, p->cmd[i].arg[k]);
+            if (seen[t] || p->tensor[t].space != SP_persist)
+                continue;
+            seen[t] = true;
+            find_hits(s, p->cmd[i].layers);
+            if (!s->n_hit)
+                s->hit[s->n_hit++] = s->m->n_layer - 1;
+            divide(s, s->cost.weights, p->tensor[t].bytes, NULL);
+        }
+    return NNC_OK;
+}
+
+/* weights[], gradients[], states[] and trained[] of a step, from the graph as written; a weight of several layers counts at the first. */
+static nnc_status add_weights(measure *s)
 {
     const nnc_graph *g = s->g;
     bool *seen = ARENA_NEW(&s->own, bool, g->n_value + 1);
-    int64_t all = 0;
-    for (uint32_t i = 0; seen && i < g->n_node; i++)
+    int64_t states = 0, all = 0;
+    NNC_NEED(seen, s->sink);
+    for (uint32_t i = 0; i < g->n_node; i++)
         for (int k = 0; s->layer_of[i] >= 0 && k < g->node[i].n_in; k++) {
             const nnc_ref r = g->node[i].in[k];
             const nnc_node *w = nnc_def(g, r);
             if (w->op != OP_param || seen[r])
                 continue;
             seen[r] = true;
-            if (!s->training || nnc_train_freezes(s->training, w))
-                continue;
             const int64_t bytes = nnc_type_bytes(nnc_typeof(g, r));
             s->cost.weights[s->layer_of[i]] += bytes;
-            if (nnc_reads_statistic(&g->node[i], k))
+            if (nnc_train_freezes(s->training, w) || nnc_reads_statistic(&g->node[i], k))
                 continue;
             s->trained[s->layer_of[i]] += bytes;
             s->cost.gradients[s->layer_of[i]] += bytes;
             s->cost.small[s->layer_of[i]] += nnc_train_updates_alone(nnc_typeof(g, r)) ? 0 : bytes;
             all += bytes;
         }
-    return seen ? all : -1;
-}
-
-/* states[], and weights[] that no step updates: what the plan keeps of them, transformed ones too, at the layers of the command that reads
- * them first. */
-static nnc_status add_weights(measure *s)
-{
-    const nnc_plan *p = s->plan;
-    bool *seen = ARENA_NEW(&s->own, bool, p->n_tensor + 1); /* by root tensor */
-    int64_t states = 0;
-    const int64_t trained = add_trained(s);
-    NNC_NEED(seen && trained >= 0, s->sink);
-    for (int i = 0; i < p->end[SEC_init]; i++) {
-        const nnc_cmd *c = &p->cmd[i];
-        if (c->kind == CMD_weight && !strcmp(c->layers, "/optimizer")) {
-            states += p->tensor[c->arg[0]].bytes;
-            seen[nnc_plan_root(p, c->arg[0])] = true;
-        }
+    for (int i = 0; i < s->plan->end[SEC_init]; i++) {
+        const nnc_cmd *c = &s->plan->cmd[i];
+        if (c->kind == CMD_weight && !strcmp(c->layers, "/optimizer"))
+            states += s->plan->tensor[c->arg[0]].bytes;
     }
-    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd && s->training; i++)
-        for (int k = nnc_plan_first_written(p, &p->cmd[i]); k < p->cmd[i].n_arg; k++)
-            seen[nnc_plan_root(p, p->cmd[i].arg[k])] = true;
-    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
-        for (int k = 0; k < p->cmd[i].n_arg; k++) {
-            const int32_t t = nnc_plan_root(p, p->cmd[i].arg[k]);
-            const nnc_ptensor *x = &p->tensor[t];
-            if (seen[t] || x->space != SP_persist || !strncmp(x->name, "/loss", 5)) /* constants */
-                continue;
-            seen[t] = true;
-            find_hits(s, p->cmd[i].layers);
-            if (!s->n_hit)
-                s->hit[s->n_hit++] = s->m->n_layer - 1;
-            divide(s, s->cost.weights, x->bytes, NULL);
-        }
     for (s->n_hit = 0; s->n_hit < s->m->n_layer; s->n_hit++)
         s->hit[s->n_hit] = s->n_hit;
-    if (trained)
+    if (all)
         divide(s, s->cost.states, states, s->trained);
     return NNC_OK;
 }
@@ -478,7 +467,7 @@ static nnc_status attribute(measure *s)
     for (size_t i = 0; i < NNC_COUNT(v); i++)
         NNC_NEED(*v[i] = ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1), s->sink);
     NNC_TRY(find_tensors(s));
-    NNC_TRY(add_weights(s));
+    NNC_TRY(s->training ? add_weights(s) : add_kept(s));
     for (int i = nnc_plan_first(s->plan, SEC_main); i < s->plan->n_cmd; i++)
         if (computes(&s->plan->cmd[i]))
             add_command(s, i);
