@@ -117,9 +117,12 @@ static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_
     way best = {0};
     for (int points = 16; points <= 36; points += 20) {
         const int64_t rows = nnc_ceildiv(s->height, points == 36 ? 4 : 2);
-        for (int64_t r = 1; r <= rows; r++)
-            if (nnc_ceildiv(rows, nnc_ceildiv(rows, r)) == r) /* as even as possible */
-                compare(&q, s, points, 1, r, &best);
+        int64_t r = 1, blocks; /* of r rows, as even as possible */
+        do {
+            compare(&q, s, points, 1, r, &best);
+            blocks = nnc_ceildiv(rows, r);
+            r = nnc_ceildiv(rows, nnc_max64(blocks - 1, 1));
+        } while (blocks > 1);
         for (int64_t n = 2; n <= s->images && n <= MOST_IMAGES; n++)
             if (s->images % n == 0)
                 compare(&q, s, points, n, rows, &best);

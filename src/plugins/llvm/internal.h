@@ -111,7 +111,9 @@ void ll_helper_end(ll_mod *m, ll_helper *h);
 
 /* ---- share.c: sizes that are symbols, and code that differs in them only ------------------------------------------- */
 
-V ll_size(ll_mod *m, int64_t v); /* i64 v >= 0, on which the form of the code does not depend; v < 0: a constant */
+/* i64 v >= 0, on which the form of the code does not depend; v < 0: a constant. Never compared with another for equality: LLVM takes
+ * different symbols for different addresses. */
+V ll_size(ll_mod *m, int64_t v);
 V ll_offset(ll_mod *m, int64_t v); /* the same of either sign */
 V ll_quotient(ll_mod *m, V u, int64_t n); /* u / n; u < 2^31 */
 /* Key of the module's code, which depends on all but the values of its sizes. */
