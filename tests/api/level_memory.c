@@ -77,7 +77,8 @@ static bool is_activation(const nnc_graph *g, const nnc_node *n)
 
 /* What -O2 may need beside -O1: packed weights and operands of contractions (the largest result of a move), small weights' gradients, which
  * wait in one tensor for one kernel (the largest concat), and a part of all for the order of kernels. In drawn networks also the largest
- * result: a kernel computes it beside others, where separate kernels would compute one after the other. */
+ * result: a kernel computes it beside others, where separate kernels would compute one after the other. And their workspace: the points of
+ * Winograd's tiles take more than the activations of small images. */
 static int64_t allowance(const nnc_artifact *a, int64_t before, bool drawn)
 {
     const nnc_graph *g = a->graph;
@@ -92,7 +93,8 @@ static int64_t allowance(const nnc_artifact *a, int64_t before, bool drawn)
         if (of)
             *of = nnc_max64(*of, bytes);
     }
-    return moved + joined + (drawn ? largest : 0) + before / SHARE;
+    return moved + joined + (drawn ? largest + a->plan->device[0].workspace_bytes : 0) +
+           before / SHARE;
 }
 
 static void check_levels(nnc_env *e, const nnc_graph *step, bool drawn, const char *text)
