@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { THREADS = 4, TIMES = 5, NAME = 16 };
+enum { THREADS = 4, TIMES = 5, NAME = 40 };
 
 typedef struct object {
     char name[NAME], *bytes;
