@@ -76,9 +76,10 @@ static bool is_activation(const nnc_graph *g, const nnc_node *n)
 }
 
 /* What -O2 may need beside -O1: packed weights and operands of contractions (the largest result of a move), small weights' gradients, which
- * wait in one tensor for one kernel (the largest concat), and a part of all for the order of kernels. In drawn networks also the largest
- * result: a kernel computes it beside others, where separate kernels would compute one after the other. And their workspace: the points of
- * Winograd's tiles take more than the activations of small images. */
+ * wait in one tensor for one kernel (the largest concat), and a part of all for the order of kernels. In drawn networks also two of the
+ * largest results: a kernel computes them beside others, where separate kernels would compute one after the other (batch norm, tanh and max
+ * pooling after a convolution of 3 channels to 64). And their workspace: the points of Winograd's tiles take more than the activations of
+ * small images. */
 static int64_t allowance(const nnc_artifact *a, int64_t before, bool drawn)
 {
     const nnc_graph *g = a->graph;
@@ -93,7 +94,7 @@ static int64_t allowance(const nnc_artifact *a, int64_t before, bool drawn)
         if (of)
             *of = nnc_max64(*of, bytes);
     }
-    return moved + joined + (drawn ? largest + a->plan->device[0].workspace_bytes : 0) +
+    return moved + joined + (drawn ? 2 * largest + a->plan->device[0].workspace_bytes : 0) +
            before / SHARE;
 }
 

@@ -26,7 +26,7 @@ typedef struct model {
 } model;
 
 static const model models[] = {
-    {"models/conv.json", {{"batch", "1"}}},
+    {"models/conv.json", {{"batch", "1"}, {"image", "56"}}},
     {"models/conv_fc_stack.json", {{"batch", "1"}, {"image", "7"}, {"conv", "2"}, {"fc", "1"},
                                       {"channels", "8"}, {"features", "24"}}},
     {"models/densenet121.json", {{"image", "48"}, {"layers1", "3"}, {"layers2", "2"},
