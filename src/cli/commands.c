@@ -136,8 +136,21 @@ static nnc_status save_weights(const options *o, const nnc_artifact *a, nnc_sink
     return nnc_model_write_weights(nnc_artifact_source(a), o->save_weights, sink);
 }
 
+/* ONNX has no op that takes weights in the points of Winograd's algorithm. */
+static nnc_status skip_winograd(nnc_compile_options *c, nnc_arena *a, nnc_sink *sink)
+{
+    const char **skip = ARENA_NEW(a, const char *, c->n_skip + 1);
+    NNC_NEED(skip, sink);
+    for (int i = 0; i < c->n_skip; i++)
+        skip[i] = c->skip[i];
+    skip[c->n_skip++] = "winograd";
+    c->skip = skip;
+    return NNC_OK;
+}
+
 nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink)
 {
+    NNC_LOCAL(nnc_arena) a = {0};
     if (!o->emit && !o->out && !o->dump_dir && !o->save_weights)
         return nnc_fail0(sink, NNC_E_USAGE,
             "nnc compile needs -o FILE for the artifact, --emit=STAGE for text, --dump-dir=FOLDER "
@@ -152,6 +165,8 @@ nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink)
             "for other shapes");
     options with = *o;
     with.looks = o->emit && strcmp(o->emit, "cubin") != 0 && !o->dump_dir;
+    if (o->emit && !strcmp(o->emit, "onnx"))
+        NNC_TRY(skip_winograd(&with.compare.compile, &a, sink));
     NNC_TRY(open_and_compile(&with, w, sink));
     if (o->dump_dir)
         NNC_TRY(nnc_dump(w->env, w->artifact, o->dump_dir, sink));

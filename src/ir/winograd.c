@@ -138,7 +138,8 @@ nnc_status ev_winograd(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg 
     const nnc_type *u = in[1].type, *y = out->type;
     const int64_t *pads;
     tiles s = {.in = in, .out = out, .sink = e->sink};
-    (void)nnc_winograd_of(u->dim[0], &s.w);
+    if (!nnc_winograd_of(u->dim[0], &s.w))
+        return nnc_fail0(e->sink, NNC_E_BUG, "no transform has %lld points", (long long)u->dim[0]);
     if (nnc_attr_ints(n, AT_pads, &pads))
         memcpy(s.pad, pads, sizeof s.pad);
     s.rows = nnc_ceildiv(y->dim[2], s.w.tile);
