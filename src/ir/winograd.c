@@ -75,7 +75,7 @@ static double combine(const double *m, const double *x, int n, int step)
 /* y = m x m^T for square x; m has `rows` rows of a stride of NNC_WINOGRAD_SIDE. */
 static void transform(const double *m, int rows, int side, const double *x, double *y)
 {
-    double t[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE];
+    double t[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE] = {0};
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < side; j++)
             t[i * side + j] = combine(m + i * NNC_WINOGRAD_SIDE, x + j, side, side);
@@ -90,7 +90,7 @@ static void source_points(
 {
     const nnc_type *x = s->in[0].type;
     const double *plane = s->in[0].f + (n * x->dim[1] + c) * x->dim[2] * x->dim[3];
-    double d[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE];
+    double d[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE] = {0};
     const int side = s->w.side;
     for (int i = 0; i < side * side; i++) {
         const int64_t py = y0 - s->pad[0] + i / side, px = x0 - s->pad[1] + i % side;
@@ -107,7 +107,8 @@ static nnc_status run_tiles(void *ctx, int64_t begin, int64_t end)
     const int64_t points = u->dim[0], channels = u->dim[2], outputs = y->dim[1];
     const int tile = s->w.tile;
     double *v = nnc_calloc((size_t)(points * channels), sizeof *v);
-    double m[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE], r[NNC_WINOGRAD_TILE * NNC_WINOGRAD_TILE];
+    double m[NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE] = {0},
+                                 r[NNC_WINOGRAD_TILE * NNC_WINOGRAD_TILE] = {0};
     NNC_NEED(v, s->sink);
     for (int64_t t = begin; t < end; t++) {
         const int64_t n = t / (s->rows * s->columns), y0 = t / s->columns % s->rows * tile,

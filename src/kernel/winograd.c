@@ -480,7 +480,7 @@ static bool add_results(winograd *w, const element *e)
 {
     const nnc_type *t = nnc_typeof(w->s->g, w->n->out);
     const int side = w->w.side, tile = w->w.tile;
-    int32_t m[POINTS] = {0}, y[NNC_WINOGRAD_TILE * NNC_WINOGRAD_TILE];
+    int32_t m[POINTS] = {0}, y[NNC_WINOGRAD_TILE * NNC_WINOGRAD_TILE] = {0};
     position first, at;
     nnc_affine number_of;
     begin_stage(w);
