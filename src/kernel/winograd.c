@@ -9,6 +9,7 @@
  * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a tile. */
 #include "kernel/trace.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
@@ -558,6 +559,7 @@ nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const
     winograd w = {.s = s, .n = nx_winograd_of(s), .why = why, .scratch = scratch, .a = a};
     element x = {.given = -1}, e = {.given = 0};
     const nnc_graph *g = s->outer ? s->outer : s->g;
+    assert(w.n);
     const nnc_ref from = outside(&w, w.n->in[0]), weights = outside(&w, w.n->in[1]);
     *why = NULL;
     w.k = ARENA_NEW(a, nnc_kernel, 1);

@@ -85,7 +85,8 @@ static void define(const ll_mod *m, Elf64_Sym *s, char *names, const char *funct
         s->st_shndx = SHN_ABS;
         s->st_value = (uint64_t)m->size[i];
     } else if (ELF64_ST_BIND(s->st_info) == STB_GLOBAL && s->st_shndx != SHN_UNDEF) {
-        memcpy(name, function, strlen(function));
+        for (; *function; function++)
+            *name++ = *function;
     }
 }
 
