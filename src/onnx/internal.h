@@ -31,6 +31,7 @@ typedef struct ox_field {
 static inline ox_wire ox_open(ox_span s) { return (ox_wire){s.p, s.n ? s.p + s.n : s.p, false}; }
 bool ox_next(ox_wire *w, ox_field *f); /* false: the end, or damage (w->bad) */
 bool ox_varint(ox_wire *w, uint64_t *v);
+bool ox_fixed(ox_wire *w, size_t n, uint64_t *v); /* a number of n bytes */
 
 /* ---- messages (proto.c) ------------------------------------------------------------------------------------------ */
 
