@@ -345,7 +345,6 @@ static nnc_graph *load_json(
         return NULL;
     nnc_model_options with = *o;
     fe f = {.o = &with, .sink = sink, .file = file};
-    nnc_arena_init(&f.a, 0);
     nnc_status st = nnc_json_parse(&f.j, file, text, n, sink);
     if (!st) {
         st = build_model(&f, &with);
