@@ -131,6 +131,8 @@ nnc_status skip_begin(trainer *t) NNC_MUST;
 /* Skips the rest of the step after its batch k, whose loss is not finite. Restores all states to those before the step. */
 nnc_status skip_step(trainer *t, int k) NNC_MUST;
 void skip_end(trainer *t);
+/* Copies these states (NULL: the first n) to `data`, consecutive, or back. */
+nnc_status trainer_copy(trainer *t, const int *state, int n, char *data, bool back) NNC_MUST;
 
 /* ---- report.c ---- */
 
