@@ -238,11 +238,6 @@ bool ox_has_empty(const ox_build *b)
     return false;
 }
 
-nnc_type ox_shape_of(const ox_build *b, int i)
-{
-    return ox_type_of(b, &b->in[i]);
-}
-
 nnc_type ox_type_of(const ox_build *b, const ox_value *v)
 {
     return v->state == OX_empty ? nnc_type_make(v->dtype, v->rank, v->dim) : *ox_type(b, v->ref);
@@ -312,11 +307,6 @@ nnc_ref ox_channels_first(ox_build *b, nnc_ref x)
 nnc_ref ox_channels_last(ox_build *b, nnc_ref x)
 {
     return channels_moved(b, x, true);
-}
-
-nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v)
-{
-    return x == NNC_NONE ? x : ox_2(b, op, x, ox_num(b, ox_dt(b, x), v));
 }
 
 nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d)

@@ -344,7 +344,7 @@ bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim);
 bool ox_any_0(int n, const int64_t *dim);
 bool ox_has_empty(const ox_build *b); /* an operand has no elements */
 nnc_type ox_type_of(const ox_build *b, const ox_value *v); /* which may have no elements */
-nnc_type ox_shape_of(const ox_build *b, int i); /* the same of input i */
+static inline nnc_type ox_shape_of(const ox_build *b, int i) { return ox_type_of(b, &b->in[i]); } /* the same of input i */
 /* Result 0: x in this shape; without elements where one of the extents is 0. */
 bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
 /* empty.c. The results of an operator of which an operand has no elements, where they have none either. */
@@ -410,7 +410,11 @@ static inline nnc_ref ox_slice(ox_build *b, nnc_ref x, int axis, int64_t from, i
 static inline nnc_ref ox_num(ox_build *b, nnc_dtype d, double v) { return nnc_scalar(b->x->g, d, v); }
 nnc_ref ox_channels_first(ox_build *b, nnc_ref x); /* channels from the last dimension to dimension 1, and back */
 nnc_ref ox_channels_last(ox_build *b, nnc_ref x);
-nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v); /* op(x, v) with v of x's type */
+/* op(x, v) with v of x's type. */
+static inline nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v)
+{
+    return x == NNC_NONE ? x : ox_2(b, op, x, ox_num(b, ox_dt(b, x), v));
+}
 nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d); /* cast where needed */
 nnc_ref ox_list(ox_build *b, int n, const int64_t *v); /* i64[n] */
 nnc_ref ox_iota(ox_build *b, nnc_dtype d, int64_t n);
