@@ -8,7 +8,6 @@ nnc_given *nnc_given_create(int files, int pieces, int args)
     nnc_given *g = nnc_calloc(1, sizeof *g);
     if (!g)
         return NULL;
-    nnc_arena_init(&g->arena, 0);
     atomic_init(&g->users, 1);
     g->n_file = files;
     g->n_piece = pieces;

@@ -226,7 +226,6 @@ nnc_status nnc_json_parse(nnc_json *j, const char *file, const char *text, size_
 {
     walk w = {j, text, text, text + n, text, 1, 0, sink};
     *j = (nnc_json){.file = file};
-    nnc_arena_init(&j->arena, 0);
     nnc_status st = parse(&w);
     if (st)
         nnc_json_deinit(j);

@@ -77,11 +77,6 @@ uint16_t nnc_f64_to_bf16(double d)
     return (uint16_t)(f32_bits((float)r) >> 16);
 }
 
-uint16_t nnc_f32_to_f16(float f)
-{
-    return nnc_f64_to_f16(f);
-}
-
 uint16_t nnc_f32_to_bf16(float f)
 {
     uint32_t u = f32_bits(f);
@@ -144,11 +139,6 @@ uint32_t nnc_rng_u32(uint64_t key, uint64_t i)
     uint32_t r[4];
     philox(key, i / 4, r);
     return r[i % 4];
-}
-
-float nnc_rng_uniform(uint64_t key, uint64_t i)
-{
-    return (float)(nnc_rng_u32(key, i) >> 8) * 0x1p-24f;
 }
 
 static float scaled(uint32_t r, float scale)

@@ -21,8 +21,8 @@ void nnc_sort64(int64_t *v, size_t n); /* ascending */
 
 /* IEEE binary16 and bfloat16, round to nearest even, NaN kept quiet. */
 float nnc_f16_to_f32(uint16_t h);
-uint16_t nnc_f32_to_f16(float f);
 uint16_t nnc_f64_to_f16(double d); /* one rounding, not two */
+static inline uint16_t nnc_f32_to_f16(float f) { return nnc_f64_to_f16(f); }
 float nnc_bf16_to_f32(uint16_t h);
 uint16_t nnc_f32_to_bf16(float f);
 uint16_t nnc_f64_to_bf16(double d);
@@ -37,7 +37,8 @@ void nnc_hash_hex(nnc_hash128 h, char out[33]);
  * threads. key = nnc_hash64(name) ^ seed mixing, see nnc_rng_key. */
 uint64_t nnc_rng_key(const char *name, uint64_t seed);
 uint32_t nnc_rng_u32(uint64_t key, uint64_t i);
-float nnc_rng_uniform(uint64_t key, uint64_t i); /* [0,1), 24 bits */
+/* [0,1), 24 bits */
+static inline float nnc_rng_uniform(uint64_t key, uint64_t i) { return (float)(nnc_rng_u32(key, i) >> 8) * 0x1p-24f; }
 /* Fills dst[0..n) with elements first.. of the stream: uniform in [-scale, scale), bit-identical on all machines (no libm). Generated
  * weights and inputs have this distribution. */
 void nnc_rng_fill(uint64_t key, uint64_t first, size_t n, float scale, float *dst);

@@ -146,7 +146,6 @@ nnc_sink *nnc_sink_create(void)
     nnc_sink *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    nnc_arena_init(&s->arena, 0);
     s->nomem = (nnc_diag){NNC_ERROR, NNC_E_NOMEM, {0}, s->text};
     s->at = nnc_calloc(SINK_LIMIT, sizeof *s->at);
     if (!s->at) {

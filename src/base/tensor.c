@@ -137,11 +137,6 @@ int64_t nnc_type_span(const nnc_type *t)
     return last + 1;
 }
 
-int64_t nnc_type_span_bytes(const nnc_type *t)
-{
-    return nnc_type_span(t) * nnc_dtype_size((nnc_dtype)t->dtype);
-}
-
 bool nnc_type_is_dense(const nnc_type *t)
 {
     for (int i = 0; i < t->rank; i++)
@@ -201,11 +196,6 @@ bool nnc_type_equal(const nnc_type *a, const nnc_type *b)
     return a->dtype == b->dtype && nnc_type_same_shape(a, b) &&
            !memcmp(a->order, b->order, a->rank) &&
            !memcmp(a->gap, b->gap, a->rank * sizeof a->gap[0]);
-}
-
-void nnc_type_set_order(nnc_type *t, const uint8_t *order)
-{
-    memcpy(t->order, order, t->rank);
 }
 
 void nnc_type_channels_last(nnc_type *t)

@@ -68,7 +68,7 @@ void nnc_type_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK]);
 /* Elements and bytes of memory from the first element to the last, those of gaps between them included. nnc_type_numel and
  * nnc_type_bytes leave the gaps out. */
 int64_t nnc_type_span(const nnc_type *t);
-int64_t nnc_type_span_bytes(const nnc_type *t);
+static inline int64_t nnc_type_span_bytes(const nnc_type *t) { return nnc_type_span(t) * nnc_dtype_size((nnc_dtype)t->dtype); }
 bool nnc_type_is_dense(const nnc_type *t);
 nnc_type nnc_type_dense(const nnc_type *t); /* without its gaps */
 /* Gives part t, of whole's memory order and with extents of at most whole's, the strides of whole. */
@@ -78,7 +78,7 @@ bool nnc_type_same_shape(const nnc_type *a, const nnc_type *b); /* dims only */
 bool nnc_type_same_strides(const nnc_type *a, const nnc_type *b); /* of dimensions that have more than one element in either */
 bool nnc_type_same_memory(const nnc_type *a, const nnc_type *b); /* same dims and the same byte for each element */
 bool nnc_type_equal(const nnc_type *a, const nnc_type *b); /* dtype, dims, order and gaps */
-void nnc_type_set_order(nnc_type *t, const uint8_t *order);
+static inline void nnc_type_set_order(nnc_type *t, const uint8_t *order) { memcpy(t->order, order, t->rank); }
 bool nnc_type_orders_differ(const nnc_type *t); /* rank >= 3, and channels last is another order in memory than row-major */
 void nnc_type_channels_last(nnc_type *t); /* N, spatial..., C for rank >= 3 */
 /* rank <= NNC_MAX_RANK, every dim >= 1, bytes <= 2^46; otherwise false, with the reason in *what (static text). */

@@ -69,16 +69,6 @@ void nnc_putn(nnc_text *t, const char *s, size_t n)
     t->s[t->n] = 0;
 }
 
-void nnc_puts(nnc_text *t, const char *s)
-{
-    nnc_putn(t, s, strlen(s));
-}
-
-void nnc_putc(nnc_text *t, char c)
-{
-    nnc_putn(t, &c, 1);
-}
-
 static void put_int(nnc_text *t, long long v)
 {
     char digits[24];

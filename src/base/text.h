@@ -7,6 +7,8 @@
 
 #include "base/status.h"
 
+#include <string.h>
+
 struct nnc_text {
     char *s;    /* read through nnc_text_str: NULL until the first byte */
     size_t n;   /* length without the NUL */
@@ -15,9 +17,9 @@ struct nnc_text {
 };
 
 void nnc_text_deinit(nnc_text *t);
-void nnc_puts(nnc_text *t, const char *s);
 void nnc_putn(nnc_text *t, const char *s, size_t n);
-void nnc_putc(nnc_text *t, char c);
+static inline void nnc_puts(nnc_text *t, const char *s) { nnc_putn(t, s, strlen(s)); }
+static inline void nnc_putc(nnc_text *t, char c) { nnc_putn(t, &c, 1); }
 void nnc_printf(nnc_text *t, const char *fmt, ...) NNC_PRINTF(2, 3);
 void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap);
 /* strtod and snprintf in the "C" locale: numbers have a decimal point, whatever locale the host program has set. */

@@ -213,7 +213,6 @@ nnc_status nnc_calibrate(nnc_env *e, const nnc_calibrate_options *o, nnc_text *o
         .e = e, .o = o, .sink = sink, .begin_ns = nnc_now_ns(), .with = nnc_compile_defaults};
     c.budget_ns = (int64_t)((o->budget_s > 0 ? o->budget_s : BUDGET_S) * 1e9);
     NNC_TRY(describe(&c));
-    nnc_arena_init(&c.a, 0);
     c.times = nnc_command_times_create(&c.a);
     nnc_status st = c.times ? NNC_OK : nnc_nomem(sink);
     if (!st)

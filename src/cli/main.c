@@ -273,7 +273,6 @@ static nnc_status run_command(const command *c, int argc, char **argv)
         return NNC_E_NOMEM;
     }
     o.sink = sink;
-    nnc_arena_init(&o.strings, 0);
     nnc_status st = parse_flags(c, argc, argv, 2, &o, sink);
     if (!st && o.help)
         help(c);

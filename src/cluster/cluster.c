@@ -118,7 +118,6 @@ static nnc_cluster *make(nnc_json *json, nnc_status st, const char *file, nnc_si
 {
     nnc_cluster *c = st ? NULL : nnc_calloc(1, sizeof *c);
     if (c) {
-        nnc_arena_init(&c->arena, 0);
         c->file = nnc_arena_strdup(&c->arena, file);
         st = c->file ? cluster_read(c, json, sink) : nnc_nomem(sink);
         if (!st)

@@ -66,16 +66,6 @@ nnc_status nnc_augment_read(const nnc_data_options *o, nnc_augment *a, nnc_sink 
     return o->std ? read_numbers("--std", o->std, 0, a->std, &a->n_std, sink) : NNC_OK;
 }
 
-bool nnc_augment_moves(const nnc_augment *a)
-{
-    return a->h || a->crop || a->flip || a->rotate > 0;
-}
-
-bool nnc_augment_any(const nnc_augment *a)
-{
-    return nnc_augment_moves(a) || a->n_mean || a->n_std;
-}
-
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static uint32_t draw(const nnc_draws *r, int which)

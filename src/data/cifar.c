@@ -150,7 +150,6 @@ nnc_status nnc_cifar_source(
     cifar *c = nnc_calloc(1, sizeof *c);
     NNC_NEED(c, sink);
     c->o = (nnc_source){.ops = &ops, .pictures = true, .c = 3, .h = SIDE, .w = SIDE};
-    nnc_arena_init(&c->o.arena, 0);
     NNC_TRY(nnc_source_made(&c->o, open_files(c, q, files, sink), out));
     const bool coarse = c->head == 2 && q->classes == 20;
     c->label = c->head == 2 && !coarse;

@@ -305,7 +305,6 @@ nnc_status nnc_data_open(const nnc_data_options *o, int n, const nnc_data_input 
         return nnc_fail0(sink, NNC_E_BUG, "data for %d inputs", n);
     nnc_data *d = nnc_calloc(1, sizeof *d);
     NNC_NEED(d, sink);
-    nnc_arena_init(&d->arena, 0);
     d->o = *o;
     d->n = n;
     d->batch = in[0].type.dim[0];

@@ -186,6 +186,5 @@ nnc_status nnc_folder_source(
     folder *f = nnc_calloc(1, sizeof *f);
     NNC_NEED(f, sink);
     f->o = (nnc_source){.ops = &ops, .format = "folders of pictures", .pictures = true};
-    nnc_arena_init(&f->o.arena, 0);
     return nnc_source_made(&f->o, list_all(f, q, classes, sink), out);
 }

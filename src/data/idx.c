@@ -235,6 +235,5 @@ nnc_status nnc_idx_source(
     idx *x = nnc_calloc(1, sizeof *x);
     NNC_NEED(x, sink);
     x->o = (nnc_source){.ops = &ops, .format = "idx", .pictures = true, .c = 1};
-    nnc_arena_init(&x->o.arena, 0);
     return nnc_source_made(&x->o, open_pair(x, q, pictures, sink), out);
 }

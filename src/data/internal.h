@@ -102,8 +102,9 @@ typedef struct nnc_augment {
 } nnc_augment;
 /* Parses the options that are texts. NNC_E_USAGE names the flag. */
 nnc_status nnc_augment_read(const nnc_data_options *o, nnc_augment *a, nnc_sink *sink) NNC_MUST;
-bool nnc_augment_any(const nnc_augment *a);
-bool nnc_augment_moves(const nnc_augment *a); /* whether it moves values to other positions */
+/* Whether it moves values to other positions. */
+static inline bool nnc_augment_moves(const nnc_augment *a) { return a->h || a->crop || a->flip || a->rotate > 0; }
+static inline bool nnc_augment_any(const nnc_augment *a) { return nnc_augment_moves(a) || a->n_mean || a->n_std; }
 
 /* Random numbers of one sample in one epoch. */
 typedef struct nnc_draws {

@@ -162,8 +162,7 @@ nnc_status nnc_source_open(const nnc_request *q, nnc_source **out, nnc_sink *sin
             sink, NNC_E_IO, (nnc_loc){.file = q->path}, "cannot open: %s", strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return open_file(q, out, sink);
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    nnc_arena a = {0};
     nnc_status s = open_folder(q, &a, out, sink);
     nnc_arena_deinit(&a);
     return s;

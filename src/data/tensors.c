@@ -222,6 +222,5 @@ nnc_status nnc_tensors_source(const nnc_request *q, nnc_source **out, nnc_sink *
     rows *r = nnc_calloc(1, sizeof *r);
     NNC_NEED(r, sink);
     r->o = (nnc_source){.ops = &ops, .format = "tensors"};
-    nnc_arena_init(&r->o.arena, 0);
     return nnc_source_made(&r->o, open_columns(r, q, sink), out);
 }

@@ -39,7 +39,6 @@ static nnc_status load_kernel(const nnc_load *l, void **handle, nnc_sink *sink)
     NNC_NEED(h, sink);
     nnc_scan s;
     h->entry = &l->plan->kernel[l->item];
-    nnc_arena_init(&h->arena, 0);
     const char *text = h->entry->ir ? h->entry->ir : "";
     nnc_scan_init(&s, h->entry->symbol, text, strlen(text));
     h->k = nnc_schedule_parse(&s, &h->arena, sink);

@@ -586,7 +586,6 @@ nnc_status nnc_fit_report(
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = e->cluster->file},
             "describes %d device%s, fewer than --devices=%d", e->cluster->n_device,
             nnc_plural(e->cluster->n_device, "s"), o->compile.devices);
-    nnc_arena_init(&s.a, 0);
     s.sink = nnc_sink_create(); /* warnings of each size would be many */
     const nnc_status st = s.sink ? search_all(&s, f, out, fits) : nnc_nomem(sink);
     if (st && s.sink)

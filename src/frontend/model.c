@@ -311,7 +311,6 @@ static nnc_status keep_text(fe *f, const char *text, size_t n, const nnc_model_o
     return NNC_OK;
 }
 
-/* text NULL: the file is mapped, and weights refer to it. */
 /* The graph; NULL, and it is destroyed, where something failed. */
 static nnc_graph *unless(nnc_status failed, nnc_graph *g)
 {
@@ -321,6 +320,7 @@ static nnc_graph *unless(nnc_status failed, nnc_graph *g)
     return NULL;
 }
 
+/* text NULL: the file is mapped, and weights refer to it. */
 static nnc_graph *load_onnx(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {
@@ -345,7 +345,6 @@ static nnc_graph *load_json(
         return NULL;
     nnc_model_options with = *o;
     fe f = {.o = &with, .sink = sink, .file = file};
-    nnc_arena_init(&f.a, 0);
     nnc_status st = nnc_json_parse(&f.j, file, text, n, sink);
     if (!st) {
         st = build_model(&f, &with);

@@ -190,7 +190,6 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
     s->tmp_at = nnc_calloc((size_t)k->n_buf + 1, sizeof *s->tmp_at);
     s->arg_of = nnc_calloc((size_t)k->n_buf + 1, sizeof *s->arg_of);
     s->product = nnc_calloc((size_t)k->n_stage + 1, sizeof *s->product);
-    nnc_arena_init(&s->arena, 0);
     if (!s->ins || !s->tmp_at || !s->arg_of || !s->product ||
         !nnc_kernel_rings(k, &s->arena, &s->ring)) {
         nnc_interp_destroy(s);

@@ -206,21 +206,6 @@ nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, in
     return build(g, op, n_in, in, n_attr, attr, type, NULL);
 }
 
-nnc_ref nnc_build1(nnc_graph *g, nnc_op op, nnc_ref a)
-{
-    return nnc_build(g, op, 1, &a, 0, NULL);
-}
-
-nnc_ref nnc_build2(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b)
-{
-    return nnc_build(g, op, 2, (nnc_ref[]){a, b}, 0, NULL);
-}
-
-nnc_ref nnc_build3(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b, nnc_ref c)
-{
-    return nnc_build(g, op, 3, (nnc_ref[]){a, b, c}, 0, NULL);
-}
-
 nnc_ref nnc_input(nnc_graph *g, const char *name, const nnc_type *t)
 {
     nnc_ref r = nnc_build_typed(g, OP_input, 0, NULL, 0, NULL, t);

@@ -116,6 +116,8 @@ typedef struct ev_window {
     int64_t plane, results, elements; /* products of in, out, k */
     int64_t *table; /* owned */
 } ev_window;
+/* Without a table. */
+ev_window ev_window_shape(const nnc_node *n, const nnc_type *x, const nnc_type *y, const int64_t *kernel);
 nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_type *x, const nnc_type *y,
     const int64_t *kernel) NNC_MUST;
 /* Appends the dimensions of kernel and result, or (without kernel_first) of result and kernel, at which a plane of the source is read.

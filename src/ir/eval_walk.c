@@ -113,31 +113,39 @@ static int64_t source_index(const ev_window *s, int d, int64_t o, int64_t k)
     return i >= 0 && i < s->in[d] ? i : -1;
 }
 
-nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_type *x,
-    const nnc_type *y, const int64_t *kernel)
+ev_window ev_window_shape(
+    const nnc_node *n, const nnc_type *x, const nnc_type *y, const int64_t *kernel)
 {
     const int64_t *stride = NULL, *pads = NULL, *dil = NULL;
     int ns = nnc_attr_ints(n, AT_strides, &stride), np = nnc_attr_ints(n, AT_pads, &pads);
     int nd = nnc_attr_ints(n, AT_dilations, &dil);
-    int64_t entries = 0;
-    *s = (ev_window){.rank = x->rank - 2,
+    ev_window s = {.rank = x->rank - 2,
         .transposed = n->op == OP_conv_transpose,
         .plane = 1,
         .results = 1,
         .elements = 1};
-    for (int d = 0; d < s->rank; d++) {
-        s->in[d] = x->dim[2 + d];
-        s->out[d] = y->dim[2 + d];
-        s->k[d] = kernel[d];
-        s->stride[d] = ns ? stride[d] : 1;
-        s->begin[d] = np ? pads[d] : 0;
-        s->end[d] = np ? pads[s->rank + d] : 0;
-        s->dil[d] = nd ? dil[d] : 1;
-        s->plane *= s->in[d];
-        s->results *= s->out[d];
-        s->elements *= s->k[d];
-        entries += s->out[d] * s->k[d];
+    for (int d = 0; d < s.rank; d++) {
+        s.in[d] = x->dim[2 + d];
+        s.out[d] = y->dim[2 + d];
+        s.k[d] = kernel[d];
+        s.stride[d] = ns ? stride[d] : 1;
+        s.begin[d] = np ? pads[d] : 0;
+        s.end[d] = np ? pads[s.rank + d] : 0;
+        s.dil[d] = nd ? dil[d] : 1;
+        s.plane *= s.in[d];
+        s.results *= s.out[d];
+        s.elements *= s.k[d];
     }
+    return s;
+}
+
+nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_type *x,
+    const nnc_type *y, const int64_t *kernel)
+{
+    int64_t entries = 0;
+    *s = ev_window_shape(n, x, y, kernel);
+    for (int d = 0; d < s->rank; d++)
+        entries += s->out[d] * s->k[d];
     s->table = nnc_malloc((size_t)entries * 8);
     return s->table ? NNC_OK : nnc_nomem(e->sink);
 }

@@ -2,52 +2,31 @@
 #include "ir/eval_internal.h"
 
 typedef struct pooling {
-    const nnc_node *n;
     const ev_arg *in;
     const ev_arg *out;
-    int rank; /* spatial dimensions */
-    int64_t x[3], y[3], kernel[3], stride[3], lo[3], dilation[3];
+    ev_window s;
 } pooling;
 
 static pooling pooling_of(
     const nnc_node *n, const ev_arg *in, const ev_arg *out, const nnc_type *x, const nnc_type *y)
 {
-    const int64_t *kernel, *stride, *pads, *dilation;
-    pooling p = {.n = n, .in = in, .out = out, .rank = x->rank - 2};
+    const int64_t *kernel;
     nnc_attr_ints(n, AT_kernel, &kernel);
-    int ns = nnc_attr_ints(n, AT_strides, &stride), np = nnc_attr_ints(n, AT_pads, &pads);
-    int nd = nnc_attr_ints(n, AT_dilations, &dilation);
-    for (int d = 0; d < p.rank; d++) {
-        p.x[d] = x->dim[2 + d];
-        p.y[d] = y->dim[2 + d];
-        p.kernel[d] = kernel[d];
-        p.stride[d] = ns ? stride[d] : 1;
-        p.lo[d] = np ? pads[d] : 0;
-        p.dilation[d] = nd ? dilation[d] : 1;
-    }
-    return p;
-}
-
-static int64_t product(const int64_t *v, int n)
-{
-    int64_t all = 1;
-    for (int d = 0; d < n; d++)
-        all *= v[d];
-    return all;
+    return (pooling){in, out, ev_window_shape(n, x, y, kernel)};
 }
 
 /* Element `tap` of window `o`, both row-major: its place in a plane of x; -1: it is padding. */
-static int64_t element(const pooling *p, int64_t o, int64_t tap)
+static int64_t element(const ev_window *s, int64_t o, int64_t tap)
 {
     int64_t at = 0, step = 1;
-    for (int d = p->rank - 1; d >= 0; d--) {
-        int64_t i = o % p->y[d] * p->stride[d] - p->lo[d] + tap % p->kernel[d] * p->dilation[d];
-        if (i < 0 || i >= p->x[d])
+    for (int d = s->rank - 1; d >= 0; d--) {
+        int64_t i = o % s->out[d] * s->stride[d] - s->begin[d] + tap % s->k[d] * s->dil[d];
+        if (i < 0 || i >= s->in[d])
             return -1;
         at += i * step;
-        step *= p->x[d];
-        o /= p->y[d];
-        tap /= p->kernel[d];
+        step *= s->in[d];
+        o /= s->out[d];
+        tap /= s->k[d];
     }
     return at;
 }
@@ -55,13 +34,12 @@ static int64_t element(const pooling *p, int64_t o, int64_t tap)
 int64_t nnc_window_elements(
     const nnc_node *n, const nnc_type *x, const nnc_type *y, int64_t i, int64_t *at)
 {
-    const pooling p = pooling_of(n, NULL, NULL, x, y);
-    const int64_t taps = product(p.kernel, p.rank), windows = product(p.y, p.rank);
+    const ev_window s = pooling_of(n, NULL, NULL, x, y).s;
     int64_t found = 0;
-    for (int64_t t = 0; t < taps; t++) {
-        const int64_t e = element(&p, i % windows, t);
+    for (int64_t t = 0; t < s.elements; t++) {
+        const int64_t e = element(&s, i % s.results, t);
         if (e >= 0)
-            at[found++] = i / windows * product(p.x, p.rank) + e;
+            at[found++] = i / s.results * s.plane + e;
     }
     return found;
 }
@@ -79,12 +57,11 @@ static bool larger(const pooling *p, int64_t a, int64_t b)
 static nnc_status search(void *ctx, int64_t begin, int64_t end)
 {
     const pooling *p = ctx;
-    int64_t taps = product(p->kernel, p->rank), plane = product(p->x, p->rank);
-    int64_t windows = product(p->y, p->rank);
+    const ev_window *s = &p->s;
     for (int64_t i = begin; i < end; i++) {
-        int64_t base = i / windows * plane, best = -1, at = 0;
-        for (int64_t t = 0; t < taps; t++) {
-            int64_t e = element(p, i % windows, t);
+        int64_t base = i / s->results * s->plane, best = -1, at = 0;
+        for (int64_t t = 0; t < s->elements; t++) {
+            int64_t e = element(s, i % s->results, t);
             if (e < 0 || (best >= 0 && !larger(p, best, base + e)))
                 continue;
             best = base + e;
@@ -99,14 +76,13 @@ static nnc_status search(void *ctx, int64_t begin, int64_t end)
 static nnc_status add_back(void *ctx, int64_t begin, int64_t end)
 {
     const pooling *p = ctx;
-    int64_t taps = product(p->kernel, p->rank), plane = product(p->x, p->rank);
-    int64_t windows = product(p->y, p->rank);
+    const ev_window *s = &p->s;
     bool is_float = nnc_is_float((nnc_dtype)p->in[0].type->dtype);
-    memset(p->out->w + begin * plane, 0, (size_t)((end - begin) * plane) * sizeof *p->out->w);
-    for (int64_t i = begin * windows; i < end * windows; i++) {
+    memset(p->out->w + begin * s->plane, 0, (size_t)((end - begin) * s->plane) * sizeof *p->out->w);
+    for (int64_t i = begin * s->results; i < end * s->results; i++) {
         int64_t tap = p->in[1].i[i];
-        int64_t e = tap < 0 || tap >= taps ? -1 : element(p, i % windows, tap);
-        int64_t to = i / windows * plane + e;
+        int64_t e = tap < 0 || tap >= s->elements ? -1 : element(s, i % s->results, tap);
+        int64_t to = i / s->results * s->plane + e;
         if (e >= 0 && is_float)
             p->out->f[to] += p->in[0].f[i];
         else if (e >= 0)
@@ -119,12 +95,11 @@ static nnc_status add_back(void *ctx, int64_t begin, int64_t end)
 nnc_status ev_argmaxpool(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     pooling p = pooling_of(n, in, out, in[0].type, out->type);
-    return ev_for(e, nnc_type_numel(out->type), 1, product(p.kernel, p.rank), search, &p);
+    return ev_for(e, nnc_type_numel(out->type), 1, p.s.elements, search, &p);
 }
 
 nnc_status ev_maxpool_grad(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     pooling p = pooling_of(n, in, out, out->type, in[0].type);
-    return ev_for(
-        e, in[0].type->dim[0] * in[0].type->dim[1], 1, product(p.y, p.rank), add_back, &p);
+    return ev_for(e, in[0].type->dim[0] * in[0].type->dim[1], 1, p.s.results, add_back, &p);
 }

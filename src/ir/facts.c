@@ -87,11 +87,6 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
     return s;
 }
 
-bool nnc_reads_statistic(const nnc_node *n, int k)
-{
-    return n->op == OP_batchnorm && k >= 3;
-}
-
 bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistics)
 {
     NNC_FREED bool *read = nnc_calloc(g->n_value + (size_t)1, sizeof *read);

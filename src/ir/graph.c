@@ -9,7 +9,6 @@ nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink)
     nnc_graph *g = nnc_calloc(1, sizeof *g);
     if (!g)
         return NULL;
-    nnc_arena_init(&g->arena, 0);
     g->sink = sink;
     g->device = -1;
     g->task = -1;

@@ -111,6 +111,14 @@ nnc_status nnc_infer_float(infer *c, int i)
         c, "operand %d is %s; it must be a float: cast it to f32", i + 1, nnc_dtype_name(d));
 }
 
+nnc_status nnc_infer_integer(infer *c, int i)
+{
+    nnc_dtype d = arg(c, i)->dtype;
+    if (nnc_dtype_kind(d) == NNC_INT || nnc_dtype_kind(d) == NNC_UINT)
+        return NNC_OK;
+    return fail(c, "the index is %s; it must be an integer: cast it to i64", nnc_dtype_name(d));
+}
+
 nnc_status nnc_infer_axis(infer *c, int64_t axis, int rank, const char *what)
 {
     if (axis >= 0 && axis < rank)

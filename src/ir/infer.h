@@ -30,6 +30,7 @@ const char *nnc_infer_list(infer *c, const int64_t *v, int n, char by); /* 3x3 w
 nnc_status nnc_infer_same_dtype(infer *c); /* all operands; the message says which cast to add */
 nnc_status nnc_infer_number(infer *c, int i);       /* operand i is not bool */
 nnc_status nnc_infer_float(infer *c, int i);        /* operand i is a float */
+nnc_status nnc_infer_integer(infer *c, int i);      /* operand i, an index, is an integer */
 nnc_status nnc_infer_axis(infer *c, int64_t axis, int rank, const char *what);
 nnc_status nnc_infer_axes(infer *c, const int64_t *axes, int n, int rank); /* ascending, in range */
 /* Operand i is [extent]. */

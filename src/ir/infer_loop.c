@@ -43,21 +43,12 @@ nnc_status nnc_infer_topk(infer *c)
     return NNC_OK;
 }
 
-static nnc_status integer(infer *c, int i)
-{
-    nnc_dkind kind = nnc_dtype_kind((nnc_dtype)arg(c, i)->dtype);
-    if (kind == NNC_INT || kind == NNC_UINT)
-        return NNC_OK;
-    return fail(c, "the index is %s; it must be an integer: cast it to i64",
-        nnc_dtype_name((nnc_dtype)arg(c, i)->dtype));
-}
-
 /* The index has x's dimensions, but along axis any extent, and elsewhere none that is longer. */
 static nnc_status elements(infer *c)
 {
     const nnc_type *x = arg(c, 0), *at = arg(c, 1);
     int64_t axis = nnc_attr_int(c->n, AT_axis, 0);
-    NNC_TRY(integer(c, 1));
+    NNC_TRY(nnc_infer_integer(c, 1));
     NNC_TRY(nnc_infer_axis(c, axis, x->rank, "axis"));
     bool ok = x->rank == at->rank;
     for (int d = 0; d < x->rank && ok; d++)
@@ -101,7 +92,7 @@ nnc_status nnc_infer_scatter(infer *c)
 static nnc_status tuples(infer *c, int64_t batch, int *k)
 {
     const nnc_type *x = arg(c, 0), *at = arg(c, 1);
-    NNC_TRY(integer(c, 1));
+    NNC_TRY(nnc_infer_integer(c, 1));
     if (at->rank == 0)
         return fail(c, "the indices are a scalar; their last dimension is that of an index");
     int64_t n = at->dim[at->rank - 1];
@@ -179,7 +170,7 @@ static nnc_status recurrent(infer *c, int gates, int lengths, int64_t *b, int64_
         return fail(c, "R is %s; it must be %s[%" PRId64 ",%" PRId64 "]", nnc_infer_show(c, r),
             nnc_dtype_name((nnc_dtype)x->dtype), *h, x->dim[2]);
     if (c->n->n_in > lengths) {
-        NNC_TRY(integer(c, lengths));
+        NNC_TRY(nnc_infer_integer(c, lengths));
         NNC_TRY(nnc_infer_vector(c, lengths, *b, "lengths"));
     }
     return nnc_infer_set(c, (nnc_dtype)x->dtype, 3, (int64_t[]){x->dim[0], *b, *h});

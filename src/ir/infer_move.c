@@ -269,10 +269,7 @@ nnc_status nnc_infer_gather(infer *c)
 {
     const nnc_type *x = arg(c, 0), *at = arg(c, 1);
     int64_t axis = nnc_attr_int(c->n, AT_axis, 0);
-    nnc_dkind kind = nnc_dtype_kind(at->dtype);
-    if (kind != NNC_INT && kind != NNC_UINT)
-        return fail(
-            c, "the index is %s; it must be an integer: cast it to i64", nnc_dtype_name(at->dtype));
+    NNC_TRY(nnc_infer_integer(c, 1));
     NNC_TRY(nnc_infer_axis(c, axis, x->rank, "axis"));
     if (x->rank - 1 + at->rank > NNC_MAX_RANK)
         return fail(c, "%s taken at %s has %d dimensions; at most %d are possible",

@@ -231,6 +231,20 @@ static nnc_status check_groups(infer *c, int64_t groups, int64_t channels, const
         groups, channels, which, down);
 }
 
+/* The result has these channels, and an element for each window that fits operand 0. */
+static nnc_status convolved(infer *c, window *w, int64_t channels)
+{
+    const nnc_type *x = arg(c, 0);
+    int64_t dim[NNC_MAX_RANK] = {x->dim[0], channels};
+    NNC_TRY(read_window(c, w));
+    NNC_TRY(check_fit(c, w, x, false));
+    for (int i = 0; i < w->s; i++)
+        if (!extent(w, i, x->dim[2 + i], NNC_WINDOW_floor, &dim[2 + i]))
+            return fail(c, "no window fits spatial dimension %d", i);
+    nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, dim);
+    return nnc_infer_follow(c, 0, x);
+}
+
 nnc_status nnc_infer_conv(infer *c)
 {
     window w = {0};
@@ -253,14 +267,7 @@ nnc_status nnc_infer_conv(infer *c)
     NNC_TRY(check_groups(c, groups, k->dim[0], "output channels"));
     if (c->n->n_in == 3)
         NNC_TRY(nnc_infer_vector(c, 2, k->dim[0], "the bias"));
-    NNC_TRY(read_window(c, &w));
-    NNC_TRY(check_fit(c, &w, x, false));
-    int64_t dim[NNC_MAX_RANK] = {x->dim[0], k->dim[0]};
-    for (int i = 0; i < w.s; i++)
-        if (!extent(&w, i, x->dim[2 + i], NNC_WINDOW_floor, &dim[2 + i]))
-            return fail(c, "no window fits spatial dimension %d", i);
-    nnc_infer_set(c, x->dtype, x->rank, dim);
-    return nnc_infer_follow(c, 0, x);
+    return convolved(c, &w, k->dim[0]);
 }
 
 nnc_status nnc_infer_winograd(infer *c)
@@ -276,14 +283,7 @@ nnc_status nnc_infer_winograd(infer *c)
             "the input is %s and the weight %s; they must be [N,C,h,w] and [p,K/k,C,k], with 16 or "
             "36 points p",
             nnc_infer_dims(c, x), nnc_infer_dims(c, u));
-    NNC_TRY(read_window(c, &w));
-    NNC_TRY(check_fit(c, &w, x, false));
-    int64_t dim[4] = {x->dim[0], u->dim[1] * u->dim[3]};
-    for (int i = 0; i < w.s; i++)
-        if (!extent(&w, i, x->dim[2 + i], NNC_WINDOW_floor, &dim[2 + i]))
-            return fail(c, "no window fits spatial dimension %d", i);
-    nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, dim);
-    return nnc_infer_follow(c, 0, x);
+    return convolved(c, &w, u->dim[1] * u->dim[3]);
 }
 
 /* Extents of dy along dimension i: the convolution's result, or less, as the source of a transposed convolution of x's extent has with

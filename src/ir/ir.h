@@ -229,13 +229,18 @@ nnc_ref nnc_build(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_at
 /* The same with the type of the single result: required for leaves; for other ops it must agree with inference in dtype and
  * dimensions, and determines the memory order. */
 nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr, const nnc_type *type);
-nnc_attr nnc_ai(nnc_akey k, int64_t v);
-nnc_attr nnc_af(nnc_akey k, double v);
-nnc_attr nnc_av(nnc_akey k, int n, const int64_t *v); /* copied by the builder */
-nnc_attr nnc_aw(nnc_akey k, const char *word);        /* AK_word; copied by the builder */
-nnc_ref nnc_build1(nnc_graph *g, nnc_op op, nnc_ref a);
-nnc_ref nnc_build2(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b);
-nnc_ref nnc_build3(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b, nnc_ref c);
+static inline nnc_attr nnc_ai(nnc_akey k, int64_t v) { return (nnc_attr){.key = (uint8_t)k, .i = v}; }
+static inline nnc_attr nnc_af(nnc_akey k, double v) { return (nnc_attr){.key = (uint8_t)k, .f = v}; }
+/* Copied by the builder. */
+static inline nnc_attr nnc_av(nnc_akey k, int n, const int64_t *v) { return (nnc_attr){.key = (uint8_t)k, .n = n, .ints = v}; }
+/* AK_word; copied by the builder. */
+static inline nnc_attr nnc_aw(nnc_akey k, const char *word) { return (nnc_attr){.key = (uint8_t)k, .word = word}; }
+static inline nnc_ref nnc_build1(nnc_graph *g, nnc_op op, nnc_ref a) { return nnc_build(g, op, 1, &a, 0, NULL); }
+static inline nnc_ref nnc_build2(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b) { return nnc_build(g, op, 2, (nnc_ref[]){a, b}, 0, NULL); }
+static inline nnc_ref nnc_build3(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b, nnc_ref c)
+{
+    return nnc_build(g, op, 3, (nnc_ref[]){a, b, c}, 0, NULL);
+}
 nnc_ref nnc_input(nnc_graph *g, const char *name, const nnc_type *t);
 nnc_ref nnc_param(nnc_graph *g, const nnc_type *t, const nnc_weight *w); /* w copied shallowly, strings duplicated */
 nnc_ref nnc_scalar(nnc_graph *g, nnc_dtype d, double v);                 /* rank-0 constant */
@@ -384,7 +389,7 @@ bool nnc_is_part(const nnc_type *t, const nnc_type *whole);
 typedef struct nnc_place { nnc_ref root; int64_t at; } nnc_place;
 nnc_place *nnc_places(const nnc_graph *g, nnc_arena *a); /* per value, in `a`; NULL: out of memory */
 /* Whether operand k of n is a running statistic of a batchnorm, which training updates but does not learn. */
-bool nnc_reads_statistic(const nnc_node *n, int k);
+static inline bool nnc_reads_statistic(const nnc_node *n, int k) { return n->op == OP_batchnorm && k >= 3; }
 /* Number of elements of all params, with running statistics counted separately. False: out of memory, and both are 0. */
 bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistics);
 

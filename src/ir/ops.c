@@ -146,23 +146,6 @@ int nnc_attr_ints(const nnc_node *n, nnc_akey k, const int64_t **out)
     return a ? a->n : 0;
 }
 
-nnc_attr nnc_ai(nnc_akey k, int64_t v)
-{
-    return (nnc_attr){.key = (uint8_t)k, .i = v};
-}
-nnc_attr nnc_af(nnc_akey k, double v)
-{
-    return (nnc_attr){.key = (uint8_t)k, .f = v};
-}
-nnc_attr nnc_aw(nnc_akey k, const char *word)
-{
-    return (nnc_attr){.key = (uint8_t)k, .word = word};
-}
-nnc_attr nnc_av(nnc_akey k, int n, const int64_t *v)
-{
-    return (nnc_attr){.key = (uint8_t)k, .n = n, .ints = v};
-}
-
 int nnc_index_operand(const nnc_node *n)
 {
     return n->op == OP_gather || n->op == OP_gather_elements || n->op == OP_gather_nd ||

@@ -338,7 +338,6 @@ nnc_status nnc_graph_sample(const nnc_graph *g, int64_t rows, nnc_graph **out, b
     if (nnc_graph_is_step(g)) /* new values and the loss depend on all rows */
         return NNC_OK;
     sampler s = {.rows = rows < 1 ? 1 : rows};
-    nnc_arena_init(&s.tmp, 0);
     nnc_status status = sample(&s, g, out, carried_inputs, carried_outputs, sink);
     nnc_graph_destroy(s.f);
     nnc_arena_deinit(&s.tmp);

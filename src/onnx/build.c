@@ -238,11 +238,6 @@ bool ox_has_empty(const ox_build *b)
     return false;
 }
 
-nnc_type ox_shape_of(const ox_build *b, int i)
-{
-    return ox_type_of(b, &b->in[i]);
-}
-
 nnc_type ox_type_of(const ox_build *b, const ox_value *v)
 {
     return v->state == OX_empty ? nnc_type_make(v->dtype, v->rank, v->dim) : *ox_type(b, v->ref);
@@ -260,21 +255,6 @@ nnc_ref ox_op(ox_build *b, nnc_op op, int n_in, const nnc_ref *in, int n_attr, c
         if (in[i] == NNC_NONE)
             return NNC_NONE;
     return nnc_build(b->x->g, op, n_in, in, n_attr, attr);
-}
-
-nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x)
-{
-    return ox_op(b, op, 1, &x, 0, NULL);
-}
-
-nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y)
-{
-    return ox_op(b, op, 2, (nnc_ref[]){x, y}, 0, NULL);
-}
-
-nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
-{
-    return ox_op(b, OP_select, 3, (nnc_ref[]){c, yes, no}, 0, NULL);
 }
 
 nnc_ref ox_inner(ox_build *b, const char *op, int64_t opset, int n_in, const nnc_ref *in,
@@ -310,33 +290,6 @@ nnc_ref ox_inner(ox_build *b, const char *op, int64_t opset, int n_in, const nnc
     return part.row->build(&part) ? result.ref : NNC_NONE;
 }
 
-nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis)
-{
-    const nnc_attr a = nnc_ai(AT_axis, axis);
-    return ox_op(b, op, n, v, 1, &a);
-}
-
-nnc_ref ox_joined(ox_build *b, int n, const nnc_ref *v, int64_t axis)
-{
-    return n == 1 ? v[0] : ox_on_axis(b, OP_concat, n, v, axis);
-}
-
-nnc_ref ox_reduced(
-    ox_build *b, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims)
-{
-    return x == NNC_NONE ? x : nnc_reduce(b->x->g, op, x, n_axes, axes, keepdims);
-}
-
-nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim)
-{
-    return x == NNC_NONE ? x : nnc_broadcast(b->x->g, x, rank, dim);
-}
-
-nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm)
-{
-    return x == NNC_NONE ? x : nnc_transpose(b->x->g, x, perm);
-}
-
 static nnc_ref channels_moved(ox_build *b, nnc_ref x, bool last)
 {
     int64_t perm[NNC_MAX_RANK] = {0};
@@ -356,34 +309,11 @@ nnc_ref ox_channels_last(ox_build *b, nnc_ref x)
     return channels_moved(b, x, true);
 }
 
-nnc_ref ox_num(ox_build *b, nnc_dtype d, double v)
-{
-    return nnc_scalar(b->x->g, d, v);
-}
-
-nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v)
-{
-    return x == NNC_NONE ? x : ox_2(b, op, x, ox_num(b, ox_dt(b, x), v));
-}
-
 nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d)
 {
     if (x == NNC_NONE || ox_dt(b, x) == d)
         return x;
     return d == DT_bool ? ox_2n(b, OP_ne, x, 0) : nnc_cast(b->x->g, x, d);
-}
-
-nnc_ref ox_slice(ox_build *b, nnc_ref x, int axis, int64_t start, int64_t end)
-{
-    int64_t at = axis;
-    nnc_attr a[3] = {
-        nnc_av(AT_axes, 1, &at), nnc_av(AT_starts, 1, &start), nnc_av(AT_ends, 1, &end)};
-    return ox_op(b, OP_slice, 1, &x, 3, a);
-}
-
-nnc_ref ox_reshape(ox_build *b, nnc_ref x, int rank, const int64_t *dim)
-{
-    return x == NNC_NONE ? x : nnc_reshape(b->x->g, x, rank, dim);
 }
 
 nnc_ref ox_list(ox_build *b, int n, const int64_t *v)

@@ -290,7 +290,6 @@ bool ox_atanh(ox_build *b)
     return ox_give(b, ox_2n(b, OP_mul, ox_2(b, OP_sub, ox_1(b, OP_log1p, x), back), 0.5));
 }
 
-/* Of numbers, as ONNX Runtime casts them: x = 0. */
 /* ONNX Runtime's and ONNX's sign of -0 is 0. */
 bool ox_sign(ox_build *b)
 {
@@ -298,6 +297,7 @@ bool ox_sign(ox_build *b)
     return ox_give(b, nnc_is_float(ox_dt(b, x)) ? ox_2n(b, OP_add, r, 0) : r);
 }
 
+/* Of numbers, as ONNX Runtime casts them: x = 0. */
 bool ox_not(ox_build *b)
 {
     return ox_give(b, ox_1(b, OP_not, ox_to(b, ox_in(b, 0), DT_bool)));

@@ -9,11 +9,6 @@ enum { OPSET = 21, IR_VERSION = 10 };
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-op_node op_begin(exporter *x, const char *op)
-{
-    return (op_node){.x = x, .op = op};
-}
-
 void op_in(op_node *o, const char *name)
 {
     op_text(&o->t, NODE_input, name);
@@ -259,11 +254,6 @@ const char *op_numbers(exporter *x, nnc_dtype d, int n, const double *v, bool sc
             nnc_set_i64(d, data, i, (int64_t)v[i]);
     op_node o = constant(x, &type, data);
     return op_end(&o);
-}
-
-const char *op_scalar(exporter *x, nnc_dtype d, double v)
-{
-    return op_numbers(x, d, 1, &v, true);
 }
 
 const char *op_list(exporter *x, int n, const int64_t *v)

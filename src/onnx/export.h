@@ -66,7 +66,7 @@ typedef struct op_node {
     nnc_text t;
     const char *op;
 } op_node;
-op_node op_begin(exporter *x, const char *op);
+static inline op_node op_begin(exporter *x, const char *op) { return (op_node){.x = x, .op = op}; }
 op_node op_begin_all(exporter *x, const char *op); /* with all operands of x->n */
 op_node op_begin_of(exporter *x, const char *op, size_t n, const char *const *in);
 #define OP_OF(x, op, ...) \
@@ -94,7 +94,7 @@ const char *op_1(exporter *x, const char *op, const char *a);
 const char *op_2(exporter *x, const char *op, const char *a, const char *b);
 /* Constants. */
 const char *op_numbers(exporter *x, nnc_dtype d, int n, const double *v, bool scalar);
-const char *op_scalar(exporter *x, nnc_dtype d, double v);
+static inline const char *op_scalar(exporter *x, nnc_dtype d, double v) { return op_numbers(x, d, 1, &v, true); }
 const char *op_list(exporter *x, int n, const int64_t *v); /* i64[n] */
 const char *op_cast(exporter *x, const char *a, nnc_dtype to);
 /* Gives the node's result i, called `a` so far, its final name. */

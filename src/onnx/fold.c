@@ -93,8 +93,7 @@ bool ox_fold(ox *x, uint32_t first, ox_value *out, int n_out)
         constants = constants && g->node[i].op == OP_constant;
     if (constants || !foldable(g, first))
         return true;
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    nnc_arena a = {0};
     nnc_graph *t = nnc_graph_create("fold", x->sink);
     bool ok = t ? evaluate(x, t, first, out, n_out, &a) : ox_nomem(x);
     nnc_graph_destroy(t);

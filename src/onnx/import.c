@@ -751,7 +751,6 @@ static nnc_graph *import(
 {
     static const nnc_onnx_options none = {0};
     ox x = {.o = o ? o : &none, .file = file, .sink = sink, .data = data, .mapped = mapped};
-    nnc_arena_init(&x.a, 0);
     if (mapped)
         x.file_hash = x.o->given ? x.o->given->file[0].hash : nnc_weight_file_hash(data.p, data.n);
     bool ok = import_model(&x);

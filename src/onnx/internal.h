@@ -31,6 +31,7 @@ typedef struct ox_field {
 static inline ox_wire ox_open(ox_span s) { return (ox_wire){s.p, s.n ? s.p + s.n : s.p, false}; }
 bool ox_next(ox_wire *w, ox_field *f); /* false: the end, or damage (w->bad) */
 bool ox_varint(ox_wire *w, uint64_t *v);
+bool ox_fixed(ox_wire *w, size_t n, uint64_t *v); /* a number of n bytes */
 
 /* ---- messages (proto.c) ------------------------------------------------------------------------------------------ */
 
@@ -343,7 +344,7 @@ bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim);
 bool ox_any_0(int n, const int64_t *dim);
 bool ox_has_empty(const ox_build *b); /* an operand has no elements */
 nnc_type ox_type_of(const ox_build *b, const ox_value *v); /* which may have no elements */
-nnc_type ox_shape_of(const ox_build *b, int i); /* the same of input i */
+static inline nnc_type ox_shape_of(const ox_build *b, int i) { return ox_type_of(b, &b->in[i]); } /* the same of input i */
 /* Result 0: x in this shape; without elements where one of the extents is 0. */
 bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
 /* empty.c. The results of an operator of which an operand has no elements, where they have none either. */
@@ -371,24 +372,50 @@ bool ox_axes(ox_build *b, int i, int rank, int *n, int64_t *out, bool *given);
 bool ox_axis(ox_build *b, int64_t axis, int rank, int *out);
 
 /* Ops on values; NNC_NONE passes through. */
-nnc_ref ox_op(
-    ox_build *b, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
-nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x);
-nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y);
-nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no);
-nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis);
-nnc_ref ox_joined(ox_build *b, int n, const nnc_ref *v, int64_t axis); /* concat */
-nnc_ref ox_reduced(
-    ox_build *b, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
-nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim);
-nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm);
+nnc_ref ox_op(ox_build *b, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
+static inline nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x) { return ox_op(b, op, 1, &x, 0, NULL); }
+static inline nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y) { return ox_op(b, op, 2, (nnc_ref[]){x, y}, 0, NULL); }
+static inline nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
+{
+    return ox_op(b, OP_select, 3, (nnc_ref[]){c, yes, no}, 0, NULL);
+}
+static inline nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis)
+{
+    return ox_op(b, op, n, v, 1, (nnc_attr[]){nnc_ai(AT_axis, axis)});
+}
+static inline nnc_ref ox_joined(ox_build *b, int n, const nnc_ref *v, int64_t axis)
+{
+    return n == 1 ? v[0] : ox_on_axis(b, OP_concat, n, v, axis);
+}
+static inline nnc_ref ox_reduced(ox_build *b, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims)
+{
+    return x == NNC_NONE ? x : nnc_reduce(b->x->g, op, x, n_axes, axes, keepdims);
+}
+static inline nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim)
+{
+    return x == NNC_NONE ? x : nnc_broadcast(b->x->g, x, rank, dim);
+}
+static inline nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm)
+{
+    return x == NNC_NONE ? x : nnc_transpose(b->x->g, x, perm);
+}
+static inline nnc_ref ox_reshape(ox_build *b, nnc_ref x, int rank, const int64_t *dim)
+{
+    return x == NNC_NONE ? x : nnc_reshape(b->x->g, x, rank, dim);
+}
+static inline nnc_ref ox_slice(ox_build *b, nnc_ref x, int axis, int64_t from, int64_t to)
+{
+    return x == NNC_NONE ? x : nnc_cut(b->x->g, x, axis, from, to);
+}
+static inline nnc_ref ox_num(ox_build *b, nnc_dtype d, double v) { return nnc_scalar(b->x->g, d, v); }
 nnc_ref ox_channels_first(ox_build *b, nnc_ref x); /* channels from the last dimension to dimension 1, and back */
 nnc_ref ox_channels_last(ox_build *b, nnc_ref x);
-nnc_ref ox_num(ox_build *b, nnc_dtype d, double v);
-nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v); /* op(x, v) with v of x's type */
+/* op(x, v) with v of x's type. */
+static inline nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v)
+{
+    return x == NNC_NONE ? x : ox_2(b, op, x, ox_num(b, ox_dt(b, x), v));
+}
 nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d); /* cast where needed */
-nnc_ref ox_slice(ox_build *b, nnc_ref x, int axis, int64_t start, int64_t end);
-nnc_ref ox_reshape(ox_build *b, nnc_ref x, int rank, const int64_t *dim);
 nnc_ref ox_list(ox_build *b, int n, const int64_t *v); /* i64[n] */
 nnc_ref ox_iota(ox_build *b, nnc_dtype d, int64_t n);
 /* x as [..., n, ...] with extent n along `axis` of `rank`, 1 elsewhere. */

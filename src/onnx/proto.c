@@ -57,6 +57,30 @@ static bool is_bytes(ox_reader *r, const ox_field *f, const char *what)
     return f->kind == OX_bytes || ox_damaged(r, "%s is not a message", what);
 }
 
+/* The numbers of a repeated field, packed or not. */
+typedef struct numbers {
+    ox_wire w, list;
+    uint32_t no;
+    ox_kind kind; /* of a number */
+} numbers;
+
+/* False: the end, or x->list is cut off (x->list.bad). */
+static bool next_number(numbers *x, uint64_t *v)
+{
+    ox_field f;
+    while (x->list.p == x->list.end) {
+        if (!ox_next(&x->w, &f))
+            return false;
+        *v = f.v;
+        if (f.no == x->no && f.kind == x->kind)
+            return true;
+        if (f.no == x->no && f.kind == OX_bytes)
+            x->list = ox_open(f.s);
+    }
+    return x->kind == OX_varint ? ox_varint(&x->list, v)
+                                : ox_fixed(&x->list, x->kind == OX_fixed32 ? 4 : 8, v);
+}
+
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static const struct {
@@ -99,23 +123,19 @@ const char *ox_dtype_name(int64_t code)
     return code >= 0 && code < (int64_t)NNC_COUNT(names) ? names[code] : "unknown";
 }
 
-/* Dimensions may be packed or not. */
-static bool read_dims(ox_reader *r, const ox_field *f, ox_tensor *t)
+static bool read_dims(ox_reader *r, ox_tensor *t)
 {
-    ox_wire w = ox_open(f->s);
-    uint64_t v = f->v;
-    while (f->kind == OX_varint || (f->kind == OX_bytes && w.p < w.end && ox_varint(&w, &v))) {
+    numbers x = {.w = ox_open(t->msg), .no = TENSOR_dims};
+    uint64_t v;
+    while (next_number(&x, &v)) {
         if ((int64_t)v < 0)
             return ox_damaged(r, "tensor `%.60s` has a negative dimension", t->name);
         if (t->rank == NNC_MAX_RANK)
             t->many = true;
         else
             t->dim[t->rank++] = (int64_t)v;
-        if (f->kind == OX_varint)
-            return true;
     }
-    return f->kind == OX_bytes ? ended(r, &w, "a list of dimensions")
-                               : ox_damaged(r, "a tensor's dimensions are not integers");
+    return ended(r, &x.list, "a list of dimensions");
 }
 
 bool ox_read_tensor(ox_reader *r, ox_span s, ox_tensor *out)
@@ -124,9 +144,7 @@ bool ox_read_tensor(ox_reader *r, ox_span s, ox_tensor *out)
     *out = (ox_tensor){.name = "", .msg = s};
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
-        if (f.no == TENSOR_dims)
-            read_dims(r, &f, out);
-        else if (f.no == TENSOR_type)
+        if (f.no == TENSOR_type)
             out->code = (int64_t)f.v;
         else if (f.no == TENSOR_name)
             out->name = text(r, &f, "a tensor's name");
@@ -135,7 +153,7 @@ bool ox_read_tensor(ox_reader *r, ox_span s, ox_tensor *out)
         else if (f.no == TENSOR_location)
             out->external = f.v == 1;
     }
-    return ended(r, &w, "a tensor");
+    return ended(r, &w, "a tensor") && read_dims(r, out);
 }
 
 /* The typed field that holds elements of d: its number, and the wire kind of one element. */
@@ -168,33 +186,14 @@ static const char *tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void 
             ((uint8_t *)dst)[i] = ((uint8_t *)dst)[i] != 0;
         return NULL;
     }
-    ox_kind kind;
-    uint32_t no = typed_field(d, &kind);
-    ox_field f;
-    ox_wire w = ox_open(t->msg);
-    while (ox_next(&w, &f)) {
-        if (f.no != no)
-            continue;
-        ox_wire list = ox_open(f.s);
-        if (f.kind == kind && k < n)
-            put_element(d, dst, k, f.v);
-        k += f.kind == kind;
-        while (f.kind == OX_bytes && list.p < list.end && k <= n) {
-            uint64_t v = 0;
-            size_t bytes = kind == OX_fixed32 ? 4 : 8;
-            if (kind == OX_varint && !ox_varint(&list, &v))
-                return "a number is cut off";
-            if (kind != OX_varint && (size_t)(list.end - list.p) < bytes)
-                return "a number is cut off";
-            if (kind != OX_varint) {
-                memcpy(&v, list.p, bytes);
-                list.p += bytes;
-            }
-            if (k < n)
-                put_element(d, dst, k, v);
-            k++;
-        }
-    }
+    numbers x = {.w = ox_open(t->msg)};
+    uint64_t v;
+    x.no = typed_field(d, &x.kind);
+    for (; k <= n && next_number(&x, &v); k++)
+        if (k < n)
+            put_element(d, dst, k, v);
+    if (x.list.bad)
+        return "a number is cut off";
     return k == n ? NULL : "it has another number of elements than its shape says";
 }
 
@@ -276,46 +275,17 @@ static double as_float(uint64_t bits)
     return f;
 }
 
-/* Counts and stores the numbers of a repeated field, packed or not. SIZE_MAX: one is cut off. */
-static size_t read_list(ox_span s, uint32_t no, ox_kind kind, double *f_out, int64_t *i_out)
-{
-    ox_field f;
-    size_t n = 0;
-    for (ox_wire w = ox_open(s); ox_next(&w, &f);) {
-        if (f.no != no || (f.kind != kind && f.kind != OX_bytes))
-            continue;
-        ox_wire list = ox_open(f.s);
-        bool one = f.kind == kind;
-        while (one || list.p < list.end) {
-            uint64_t v = f.v;
-            if (!one && kind == OX_varint && !ox_varint(&list, &v))
-                return SIZE_MAX;
-            if (!one && kind == OX_fixed32) {
-                if (list.end - list.p < 4)
-                    return SIZE_MAX;
-                v = 0;
-                memcpy(&v, list.p, 4);
-                list.p += 4;
-            }
-            if (f_out)
-                f_out[n] = as_float(v);
-            if (i_out)
-                i_out[n] = (int64_t)v;
-            n++;
-            if (one)
-                break;
-        }
-    }
-    return n;
-}
-
 static bool read_lists(ox_reader *r, ox_span s, ox_attr *a)
 {
-    bool floats = a->type == OXA_floats;
-    uint32_t no = floats ? ATTR_floats : ATTR_ints;
-    ox_kind kind = floats ? OX_fixed32 : OX_varint;
-    a->n = read_list(s, no, kind, NULL, NULL);
-    if (a->n == SIZE_MAX)
+    const bool floats = a->type == OXA_floats;
+    const numbers all = {.w = ox_open(s),
+        .no = floats ? ATTR_floats : ATTR_ints,
+        .kind = floats ? OX_fixed32 : OX_varint};
+    numbers x = all;
+    uint64_t v;
+    for (a->n = 0; next_number(&x, &v); a->n++)
+        continue;
+    if (x.list.bad)
         return ox_damaged(r, "the numbers of attribute `%.60s` are cut off", a->name);
     if (a->n > OX_MAX_LIST)
         return ox_damaged(r, "attribute `%.60s` has %zu numbers; at most %d are read", a->name,
@@ -324,9 +294,13 @@ static bool read_lists(ox_reader *r, ox_span s, ox_attr *a)
     int64_t *i = floats ? NULL : ARENA_NEW(r->a, int64_t, a->n + 1);
     if (!f && !i)
         return oom(r);
-    read_list(s, no, kind, f, i);
     a->floats = f;
     a->ints = i;
+    for (x = all; next_number(&x, &v);)
+        if (floats)
+            *f++ = as_float(v);
+        else
+            *i++ = (int64_t)v;
     return true;
 }
 

@@ -263,7 +263,6 @@ nnc_status nnc_onnx_read_tensor(const char *file, nnc_tensor *out, nnc_sink *sin
     *out = (nnc_tensor){0};
     NNC_TRY(nnc_map_open(&m, file, sink));
     ox x = {.file = file, .sink = sink};
-    nnc_arena_init(&x.a, 0);
     x.r = (ox_reader){.a = &x.a, .sink = sink, .file = file};
     if (!ox_read_tensor(&x.r, (ox_span){m.data, m.n}, &t))
         ox_stop(&x, x.r.status);

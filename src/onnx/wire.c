@@ -14,7 +14,7 @@ bool ox_varint(ox_wire *w, uint64_t *v)
     return false;
 }
 
-static bool fixed(ox_wire *w, size_t n, uint64_t *v)
+bool ox_fixed(ox_wire *w, size_t n, uint64_t *v)
 {
     *v = 0;
     if ((size_t)(w->end - w->p) < n) {
@@ -38,8 +38,8 @@ bool ox_next(ox_wire *w, ox_field *f)
         return false;
     switch (f->kind) {
     case OX_varint: return ox_varint(w, &f->v);
-    case OX_fixed64: return fixed(w, 8, &f->v);
-    case OX_fixed32: return fixed(w, 4, &f->v);
+    case OX_fixed64: return ox_fixed(w, 8, &f->v);
+    case OX_fixed32: return ox_fixed(w, 4, &f->v);
     case OX_bytes:
         if (!ox_varint(w, &n))
             return false;

@@ -33,7 +33,6 @@ nnc_timeline *nnc_timeline_create(const char *name, int n_device)
     nnc_timeline *t = nnc_calloc(1, sizeof *t);
     if (!t)
         return NULL;
-    nnc_arena_init(&t->arena, 0);
     t->n_device = n_device;
     t->name = nnc_arena_strdup(&t->arena, name);
     t->device = ARENA_NEW(&t->arena, const char *, n_device + 1);

@@ -303,7 +303,6 @@ nnc_status nnc_plan_estimate(const nnc_graph *g, const nnc_plan_options *o, nnc_
 {
     maker m = {
         .g = g, .o = o, .sink = sink, .n_dev = o->devices, .p = nnc_plan_create(), .memo = memo};
-    nnc_arena_init(&m.scratch, 0);
     const nnc_status st = m.p ? estimate(&m, bytes, ns) : nnc_nomem(sink);
     nnc_arena_deinit(&m.scratch);
     nnc_plan_destroy(m.p);
@@ -318,7 +317,6 @@ nnc_status nnc_plan_make(
         return nnc_fail0(sink, NNC_E_USAGE, "%d streams on %d devices: expected 1 to 64 of each",
             o->streams, o->devices);
     maker m = {.g = g, .o = o, .sink = sink, .n_dev = o->devices};
-    nnc_arena_init(&m.scratch, 0);
     m.p = nnc_plan_create();
     nnc_status status = m.p ? make_all(&m) : nnc_nomem(sink);
     nnc_arena_deinit(&m.scratch);

@@ -3,10 +3,7 @@
 
 nnc_plan *nnc_plan_create(void)
 {
-    nnc_plan *p = nnc_calloc(1, sizeof *p);
-    if (p)
-        nnc_arena_init(&p->arena, 0);
-    return p;
+    return nnc_calloc(1, sizeof(nnc_plan));
 }
 
 void nnc_plan_destroy(nnc_plan *p)

@@ -286,7 +286,6 @@ nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed
     if (nnc_artifact_reads(a, file))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
             "holds the model's weights: name another file for the artifact");
-    nnc_arena_init(&w.arena, 0);
     nnc_status st = collect(&w, file, embed);
     if (!st) {
         manifest(&w);

@@ -224,7 +224,6 @@ nnc_artifact *nnc_artifact_create(const nnc_compile_options *o)
     nnc_artifact *a = nnc_calloc(1, sizeof *a);
     if (!a)
         return NULL;
-    nnc_arena_init(&a->arena, 0);
     nnc_remarks_init(&a->remarks);
     pthread_mutex_init(&a->lock, NULL);
     a->handles = 1;

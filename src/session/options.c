@@ -83,7 +83,6 @@ static nnc_status set_option(const nnc_setting *rows, size_t n, void *o, nnc_are
         if (!h) \
             return NULL; \
         h->o = (nnc_##T##_options){__VA_ARGS__}; \
-        nnc_arena_init(&h->strings, 0); \
         return &h->o; \
     } \
     nnc_status nnc_##T##_options_set( \

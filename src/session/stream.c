@@ -72,7 +72,6 @@ nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink)
         return NNC_OK;
     nnc_streaming *m = s->stream = nnc_calloc(1, sizeof *m);
     NNC_NEED(m, sink);
-    nnc_arena_init(&m->arena, 0);
     nnc_status st = nnc_pipe_create(s->exec, &m->pipe, sink);
     for (int way = 0; way < NNC_WAYS && !st; way++)
         st = host_memory(s, way, sink);

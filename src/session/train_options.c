@@ -41,7 +41,6 @@ nnc_train_options *nnc_train_options_create(void)
     holder *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return NULL;
-    nnc_arena_init(&h->strings, 0);
     h->o = nnc_train_defaults;
     h->compile = nnc_compile_options_create();
     if (h->compile)

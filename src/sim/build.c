@@ -18,7 +18,6 @@ nnc_sim *nnc_sim_create(const nnc_cluster *c, int n_device)
     if (!s)
         return NULL;
     s->c = c;
-    nnc_arena_init(&s->arena, 0);
     s->n_link = c ? c->n_link : 0;
     s->n_device = c ? c->n_device : n_device;
     s->host = c ? nnc_cluster_host_of(c) : (nnc_cluster_host){0};

@@ -554,7 +554,6 @@ nnc_status nnc_sim_plan_run(nnc_sim_plan *out, const nnc_plan *p, const nnc_clus
     const nnc_section first = main_only ? SEC_main : o->first,
                       last = main_only ? SEC_main : o->last;
     *out = (nnc_sim_plan){.first = nnc_plan_first(p, first), .n_device = p->n_device};
-    nnc_arena_init(&out->arena, 0);
     out->n_cmd = p->end[last] - out->first;
     nnc_arena *a = &out->arena;
     walk w = {.p = p, .c = c, .o = o, .out = out, .sink = sink};

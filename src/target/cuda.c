@@ -96,7 +96,6 @@ static int sm_of(const char *name)
 nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink)
 {
     *t = (nnc_target){.kind = NNC_T_cuda, .cpu = "", .features = "", .core = "", .card = ""};
-    nnc_arena_init(&t->arena, 0);
     int sm = sm_of(name);
     const card *c = card_for(sm);
     if (!c) {

@@ -181,7 +181,6 @@ nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_llvm
         .features = "",
         .core = core(),
         .card = ""};
-    nnc_arena_init(&t->arena, 0);
     t->cores = cores ? cores : nnc_cpu_count();
     if (threads < 0 || threads > 1024)
         return nnc_fail0(

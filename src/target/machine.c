@@ -189,7 +189,6 @@ nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink)
 {
     nnc_json json;
     *t = (nnc_target){.name = "", .cpu = "", .features = "", .core = "", .card = ""};
-    nnc_arena_init(&t->arena, 0);
     reader r = {.f = {&json, "machine file", &t->arena, sink}, .t = t};
     nnc_status status = nnc_json_load(&json, file, sink);
     if (status == NNC_OK)
@@ -235,9 +234,7 @@ nnc_status nnc_target_described(nnc_target *t, const char *name, const char *wha
     const bool cpu = !strcmp(name, "cpu");
     nnc_status status = NNC_OK;
     *t = (nnc_target){.name = "", .cpu = "", .features = "", .core = "", .card = ""};
-    if (cpu)
-        nnc_arena_init(&t->arena, 0);
-    else
+    if (!cpu)
         NNC_TRY(nnc_target_cuda(t, name, sink));
     reader r = {.f = {json, what, &t->arena, sink}, .t = t};
     if (machine && !nnc_is_object(machine))

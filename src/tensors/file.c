@@ -143,7 +143,6 @@ nnc_status nnc_tensors_open(
     *out = NULL;
     nnc_tensors *t = nnc_calloc(1, sizeof *t);
     NNC_NEED(t, sink);
-    nnc_arena_init(&t->a, 0);
     t->file = nnc_arena_strdup(&t->a, file);
     nnc_status st = t->file ? nnc_map_open(&t->map, file, sink) : nnc_nomem(sink);
     if (!st)
@@ -187,7 +186,6 @@ nnc_status nnc_tensors_listed(const char *file, int n, const nnc_weight *const *
     *out = NULL;
     nnc_tensors *t = nnc_calloc(1, sizeof *t);
     NNC_NEED(t, sink);
-    nnc_arena_init(&t->a, 0);
     t->file = nnc_arena_strdup(&t->a, file);
     nnc_status st = list_weights(t, n, w, type, sink);
     if (st)

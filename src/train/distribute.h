@@ -90,9 +90,9 @@ nnc_ref part_once(copies *c, nnc_ref v, int r);
 /* Replica's part of the copy of v that micro-batch k reads. */
 nnc_ref part_at(copies *c, nnc_ref v, int r, int k);
 
+static inline bool in_optimizer(const nnc_node *n) { return n->origin && !strcmp(n->origin, NNC_TRAIN_OPTIMIZER); }
 /* Whether the optimizer sums gradients in this state, for steps of several batches. */
-bool is_gradient_sum(const nnc_node *state);
-bool in_optimizer(const nnc_node *n);
+static inline bool is_gradient_sum(const nnc_node *state) { return state->accumulates && in_optimizer(state); }
 /* Fills *f. NNC_E_USAGE: the placement is not a pipeline of o->stages stages. */
 nnc_status find_step_facts(step_facts *f) NNC_MUST;
 

@@ -235,25 +235,36 @@ static int last_of(const copies *c, nnc_ref v)
     return is_of_batch(use_of(c, v)) ? c->m - 1 : 0;
 }
 
+/* in[i]: replica i's values of v's bucket side by side, those of micro-batch k; `matrices`: each has a row for each replica. */
+static bool join_bucket(copies *c, nnc_ref v, int k, bool matrices, nnc_ref *in)
+{
+    nnc_graph *g = c->g;
+    const int16_t device = g->device;
+    const nnc_attr axis = nnc_ai(AT_axis, matrices);
+    nnc_ref *of = need(g, ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1));
+    for (int i = 0; of && i < c->d; i++) {
+        nnc_ref u = v;
+        int n = 0;
+        g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
+        do {
+            const int64_t dim[] = {c->d, nnc_typeof(c->s, u)->dim[0] / c->d};
+            const nnc_ref x = *slot(c, u, i, k);
+            of[n++] = matrices ? nnc_reshape(g, x, 2, dim) : x;
+        } while ((u = c->bucket[u]) != v);
+        in[i] = nnc_build(g, OP_concat, n, of, 1, &axis);
+    }
+    g->device = device;
+    return of != NULL;
+}
+
 /* The means of all gradients of v's bucket: one allreduce of them side by side. */
 static void sum_bucket(copies *c, nnc_ref v)
 {
     nnc_graph *g = c->g;
     const int16_t device = g->device;
-    const nnc_attr axis = nnc_ai(AT_axis, 0);
-    nnc_ref in[NNC_MAX_REPLICAS], *of = need(g, ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1));
-    if (!of)
+    nnc_ref in[NNC_MAX_REPLICAS];
+    if (!join_bucket(c, v, c->m - 1, false, in))
         return;
-    for (int i = 0; i < c->d; i++) {
-        int n = 0;
-        nnc_ref u = v;
-        do
-            of[n++] = *slot(c, u, i, c->m - 1);
-        while ((u = c->bucket[u]) != v);
-        g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
-        in[i] = nnc_build(g, OP_concat, n, of, 1, &axis);
-    }
-    g->device = device;
     const nnc_ref sum = collective(c, OP_allreduce, v, in, "add");
     const bool divided =
         c->statistic[v]; /* one kernel for all; gradients are divided by those that update */
@@ -384,21 +395,9 @@ static void scatter_bucket(copies *c, nnc_ref v, int k)
 {
     nnc_graph *g = c->g;
     const int16_t device = g->device;
-    const nnc_attr columns = nnc_ai(AT_axis, 1);
-    nnc_ref in[NNC_MAX_REPLICAS], *of = need(g, ARENA_NEW(c->a, nnc_ref, c->s->n_value + 1));
-    if (!of)
+    nnc_ref in[NNC_MAX_REPLICAS];
+    if (!join_bucket(c, v, k, true, in))
         return;
-    for (int i = 0; i < c->d; i++) {
-        nnc_ref u = v;
-        int n = 0;
-        g->device = (int16_t)device_of(c, nnc_home(c->s, v), i);
-        do {
-            const int64_t dim[] = {c->d, nnc_typeof(c->s, u)->dim[0] / c->d};
-            of[n++] = nnc_reshape(g, *slot(c, u, i, k), 2, dim);
-        } while ((u = c->bucket[u]) != v);
-        in[i] = nnc_build(g, OP_concat, n, of, 1, &columns);
-    }
-    g->device = device;
     const nnc_ref sum = collective(c, OP_reduce_scatter, v, in, "add");
     for (int i = 0; i < c->d && sum != NNC_NONE; i++) {
         int64_t from = 0;

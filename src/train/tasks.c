@@ -6,16 +6,6 @@
 #include "train/distribute.h"
 #include <string.h>
 
-bool in_optimizer(const nnc_node *n)
-{
-    return n->origin && !strcmp(n->origin, NNC_TRAIN_OPTIMIZER);
-}
-
-bool is_gradient_sum(const nnc_node *state)
-{
-    return state->accumulates && in_optimizer(state);
-}
-
 /* ---- uses ---------------------------------------------------------------------------------------------------------------- */
 
 /* need[i]: node i is computed for an output (with `gradients` also for those of inputs), or with `sums` for the new

@@ -230,18 +230,6 @@ static nnc_status report_nothing(const trainer *t, const char *what)
 
 /* ---- the step that made a state bad ------------------------------------------------------------------------------------------------ */
 
-/* Copies all states to or from `data`, one after the other. */
-static nnc_status copy_states(trainer *t, char *data, bool restore)
-{
-    nnc_session *s = t->train.session;
-    for (int i = 0; i < nnc_session_states(s); i++) {
-        NNC_TRY(restore ? nnc_session_set_state(s, i, data, t->sink)
-                        : nnc_session_state(s, i, data, t->sink));
-        data += nnc_type_bytes(nnc_session_state_type(s, i));
-    }
-    return NNC_OK;
-}
-
 static nnc_status take_again(trainer *r, int k, double *loss)
 {
     begin_batch(r, k);
@@ -282,7 +270,7 @@ static nnc_status find_step(trainer *r, int64_t last, char *before, int *bad)
         if (r->o->progress)
             r->o->progress(r->o->ctx, "looking for the step that made a state infinite", NULL);
         double loss = 0;
-        NNC_TRY(copy_states(r, before, false));
+        NNC_TRY(trainer_copy(r, NULL, nnc_session_states(r->train.session), before, false));
         NNC_TRY(skip_begin(r));
         for (int k = 0; k < r->accumulate && isfinite(loss); k++)
             NNC_TRY(take_again(r, k, &loss));
@@ -312,7 +300,7 @@ static nnc_status replay(trainer *r, int64_t last, const char *state)
             state, (long long)last);
     snprintf(what, sizeof what, "its update makes %.200s infinite or NaN",
         nnc_session_state_name(s, bad));
-    NNC_TRY(copy_states(r, before, true));
+    NNC_TRY(trainer_copy(r, NULL, nnc_session_states(s), before, true));
     return look_into(r, what);
 }
 

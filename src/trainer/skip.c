@@ -38,15 +38,14 @@ static nnc_status find_running(trainer *t)
     return NNC_OK;
 }
 
-static nnc_status copy(trainer *t, bool back)
+nnc_status trainer_copy(trainer *t, const int *state, int n, char *data, bool back)
 {
     nnc_session *s = t->train.session;
-    char *p = t->before.data;
-    for (int k = 0; k < t->before.n; k++) {
-        const int i = t->before.state[k];
-        NNC_TRY(
-            back ? nnc_session_set_state(s, i, p, t->sink) : nnc_session_state(s, i, p, t->sink));
-        p += nnc_type_bytes(nnc_session_state_type(s, i));
+    for (int k = 0; k < n; k++) {
+        const int i = state ? state[k] : k;
+        NNC_TRY(back ? nnc_session_set_state(s, i, data, t->sink)
+                     : nnc_session_state(s, i, data, t->sink));
+        data += nnc_type_bytes(nnc_session_state_type(s, i));
     }
     return NNC_OK;
 }
@@ -57,14 +56,14 @@ nnc_status skip_begin(trainer *t)
         return NNC_OK;
     if (!t->before.data)
         NNC_TRY(find_running(t));
-    return copy(t, false);
+    return trainer_copy(t, t->before.state, t->before.n, t->before.data, false);
 }
 
 nnc_status skip_step(trainer *t, int k)
 {
     const void *batch[NNC_COUNT(t->in)];
     if (k > 0)
-        NNC_TRY(copy(t, true));
+        NNC_TRY(trainer_copy(t, t->before.state, t->before.n, t->before.data, true));
     while (t->data && ++k < t->accumulate)
         NNC_TRY(nnc_data_next(t->data, batch, t->sink));
     return NNC_OK;

@@ -109,7 +109,8 @@ void save_release(trainer *t); /* gives the disk space back */
 int trainer_input_of(const program *p, const char *name); /* -1: no such input */
 /* NNC_E_USAGE: the format has no named tensors; NNC_E_IO: the file cannot be written. what: "weights are saved". */
 nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink) NNC_MUST;
-double trainer_rate(const trainer *t); /* the learning rate of step t->step + 1 */
+/* The learning rate of step t->step + 1. */
+static inline double trainer_rate(const trainer *t) { return nnc_rate_at(&t->o->rate, t->step, t->steps, t->per_epoch); }
 void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first); /* nnc_data_begin */
 /* Sets the next batch of the data as p's inputs. */
 nnc_status trainer_next(trainer *t, program *p) NNC_MUST;
@@ -131,6 +132,8 @@ nnc_status skip_begin(trainer *t) NNC_MUST;
 /* Skips the rest of the step after its batch k, whose loss is not finite. Restores all states to those before the step. */
 nnc_status skip_step(trainer *t, int k) NNC_MUST;
 void skip_end(trainer *t);
+/* Copies these states (NULL: the first n) to `data`, consecutive, or back. */
+nnc_status trainer_copy(trainer *t, const int *state, int n, char *data, bool back) NNC_MUST;
 
 /* ---- report.c ---- */
 

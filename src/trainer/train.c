@@ -58,11 +58,6 @@ static nnc_status set_number(trainer *t, program *p, const char *name, double v)
 
 /* ---- batches --------------------------------------------------------------------------------------------------------------- */
 
-double trainer_rate(const trainer *t)
-{
-    return nnc_rate_at(&t->o->rate, t->step, t->steps, t->per_epoch);
-}
-
 /* Says which sample holds the index that input i of p has refused. */
 static void note_row(trainer *t, const program *p, int i, int data, const void *batch)
 {

@@ -218,17 +218,15 @@ static void put_paragraph(nnc_text *t, const char *text)
     nnc_puts(t, "\n\n");
 }
 
-/* Layer types that are ops with these keys and no builder of their own. */
-static void put_types(nnc_text *t, const char *before, const char *keys)
+/* Keys of layers with a builder of their own; those of ops are attributes, which docs/ops.md describes. */
+static bool is_listed(int key)
 {
-    NNC_LOCAL(nnc_text) line = {0};
-    nnc_puts(&line, before);
     for (int i = 0; i < fe_layer_count(); i++) {
-        fe_row r = fe_layer_at(i);
-        if (!r.own && !strcmp(r.keys, keys))
-            nnc_printf(&line, " `%s`", r.name);
+        const fe_row r = fe_layer_at(i);
+        if (r.own && fe_row_takes(&r, (fe_key)key))
+            return true;
     }
-    put_paragraph(t, nnc_text_str(&line));
+    return false;
 }
 
 /* The keys by what they take, each kind at its first key. */
@@ -237,13 +235,13 @@ static void put_keys(nnc_text *t)
     for (int first = 0; first < FK__COUNT; first++) {
         const char *kind = fe_kind_text(fe_keys[first].kind);
         int i = 0;
-        while (strcmp(fe_kind_text(fe_keys[i].kind), kind) != 0)
+        while (i < FK__COUNT && (!is_listed(i) || strcmp(fe_kind_text(fe_keys[i].kind), kind) != 0))
             i++;
-        if (i < first)
+        if (i != first)
             continue;
         nnc_printf(t, "Keys (%s):\n\n", kind);
         for (; i < FK__COUNT; i++)
-            if (!strcmp(fe_kind_text(fe_keys[i].kind), kind))
+            if (is_listed(i) && !strcmp(fe_kind_text(fe_keys[i].kind), kind))
                 nnc_printf(t, "* `%s`: %s\n", fe_keys[i].name, fe_keys[i].doc);
         nnc_puts(t, "\n");
     }
@@ -253,7 +251,7 @@ static void put_keys(nnc_text *t)
 static void put_ops_with_keys(nnc_text *t)
 {
     NNC_LOCAL(nnc_text) line = {0};
-    const char *sep = "Ops with keys ([ops.md](ops.md) says what they compute): ";
+    const char *sep = "Ops with keys ([ops.md](ops.md) describes them): ";
     for (int i = 0; i < fe_layer_count(); i++) {
         fe_row r = fe_layer_at(i);
         if (r.own || !*r.keys || !strcmp(r.keys, "value?"))
@@ -280,7 +278,9 @@ void layers_markdown(nnc_text *t)
     }
     nnc_puts(t, "\n");
     put_ops_with_keys(t);
-    put_types(t, "Without keys:", "");
-    put_types(t, "Of two inputs, or of one and a number as `value`:", "value?");
+    put_paragraph(t,
+        "The other elementwise ops, `global_avgpool` and `global_maxpool` are layer types, "
+        "too, without keys. Those of two operands take two inputs, or one and a number as "
+        "`value`.");
     put_keys(t);
 }

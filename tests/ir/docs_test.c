@@ -42,8 +42,7 @@ static void put_list(nnc_text *t, const char *title, uint32_t flag)
 
 static void put_attrs(nnc_text *t)
 {
-    static const char *const kind[] = {
-        "integer", "number", "integers", "0 or 1", "element type", "word"};
+    static const char *const kind[] = {"integer", "number", "integers", "bool", "dtype", "word"};
     nnc_puts(t, "\n## Attributes\n\n");
     for (int i = 0; i < AT__COUNT; i++) {
         NNC_LOCAL(nnc_text) line = {0};
@@ -60,47 +59,27 @@ static void put_cell(nnc_text *t, const char *s)
         nnc_puts(t, *s == '|' ? "\\|" : (char[]){*s, 0});
 }
 
-static void put_count(nnc_text *t, const nnc_op_info *o)
-{
-    if (o->n_max < 0)
-        nnc_printf(t, "%d or more", o->n_min);
-    else if (o->n_max > o->n_min)
-        nnc_printf(t, "%d to %d", o->n_min, o->n_max);
-    else
-        nnc_printf(t, "%d", o->n_min);
-}
-
-/* A table for each class. Formulas of elementwise ops name their operands, so these tables have no column of counts. */
+/* A table for each class. Those of elementwise ops have only the right sides of their formulas, "y = a + b". */
 static void put_ops(nnc_text *t)
 {
     for (int cls = 0; cls <= CL_fused; cls++) {
-        bool counts = cls != CL_ewise && cls != CL_ecomp;
-        nnc_printf(t, "\n## %s\n\n| op |%s result |\n|---|%s---|\n", class_title[cls],
-            counts ? " operands |" : "", counts ? "---|" : "");
+        const bool formulas = cls == CL_ewise || cls == CL_ecomp;
+        nnc_printf(
+            t, "\n## %s\n\n| op | %s |\n|---|---|\n", class_title[cls], formulas ? "y" : "result");
         for (int i = 0; i < OP__COUNT; i++) {
             const nnc_op_info *o = &nnc_ops[i];
             if ((int)o->cls != cls)
                 continue;
             nnc_printf(t, *o->attrs ? "| `%s {%s}` | " : "| `%s` | ", o->name, o->attrs);
-            if (counts) {
-                put_count(t, o);
-                nnc_puts(t, " | ");
-            }
-            put_cell(t, o->doc);
+            put_cell(t, o->doc + (formulas ? strlen("y = ") : 0));
             nnc_puts(t, " |\n");
         }
     }
 }
 
 static const char head[] =
-    "# Ops\n\nThe ops of the graph IR ([graph-ir.md](graph-ir.md)), with their operands and "
-    "attributes.\n`nnc ops` prints the same list.\n\n"
-    "    $ nnc compile models/softmax.json --emit=graph -O0\n"
-    "    graph @softmax {\n"
-    "      %x = input : f32[4096,4096] loc \"/inputs/x\"\n"
-    "      %1 = softmax %x {axis=1} : f32[4096,4096] loc \"/layers/0/softmax\"\n"
-    "      return %1 as \"output\"\n"
-    "    }\n\n"
+    "# Ops\n\nThe ops of the graph IR ([graph-ir.md](graph-ir.md)) and their attributes. `nnc ops` "
+    "also prints how many operands each has.\n\n"
     "Attributes stand in braces; one with `?` may be left out. This page is made from "
     "`src/ir/ops.def` and "
     "`attrs.def`\n(`NNC_BLESS=1 test_ir docs`). `ops.def` also holds the facts that passes use "

@@ -59,12 +59,21 @@ static void fail(const nnc_graph *g, const nnc_graph *back, const char *why)
     test_fail(__FILE__, __LINE__, "%s:\n%s", why, nnc_text_str(&t));
 }
 
-/* The file of weights beside a model. */
+static char data_path[64];
+
+static void remove_data(void)
+{
+    remove(data_path);
+}
+
+/* The file of weights beside a model: at the end it is removed. */
 static const char *data_file(void)
 {
-    static char path[64];
-    snprintf(path, sizeof path, "/tmp/nnc-export-%d.data", (int)getpid());
-    return path;
+    if (!*data_path) {
+        snprintf(data_path, sizeof data_path, "/tmp/nnc-export-%d.data", (int)getpid());
+        atexit(remove_data);
+    }
+    return data_path;
 }
 
 /* Every second graph has its larger weights in another file. */
@@ -177,7 +186,6 @@ TEST(export_to_two_files)
     CHECK_DIAG("the constants and small weights take 12 bytes");
     CHECK(nnc_onnx_export(g, &(nnc_onnx_place){"/no/such/x", 12}, &t, test_sink) == NNC_E_IO);
     nnc_graph_destroy(g);
-    remove(data_file());
 }
 
 TEST(export_floats)
