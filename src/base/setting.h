@@ -46,6 +46,7 @@ typedef enum nnc_flag_group {
     FLAGS_fit, /* search for the largest that fits */
     FLAGS_limit, /* memory that runs may use */
     FLAGS_calibrate,
+    FLAGS_profile,
     FLAGS_debugging,
     FLAGS_artifact,
     FLAGS_picture, /* of memory */

@@ -55,6 +55,19 @@ nnc_status nnc_verify_model(nnc_env *e, const nnc_model *m, const nnc_compare_op
 nnc_status nnc_smallest_failing(nnc_env *e, const nnc_model *m, const nnc_compare_options *o,
     nnc_model **small, nnc_sink *sink) NNC_MUST;
 
+/* ---- roofline.c: least times of commands --------------------------------------------------------------------------------- */
+
+/* What bounds a command: a level of the memory hierarchy, or the peak rate of computing. */
+typedef enum roof_level { LEVEL_l1, LEVEL_l2, LEVEL_l3, LEVEL_memory, LEVEL_arithmetic, LEVEL__COUNT } roof_level;
+extern const char *const nnc_level_names[LEVEL__COUNT];
+/* Rates of a CPU's threads: bytes/s of copies by level, and FLOP/s in f32. 0: not measured yet. */
+typedef struct nnc_rates {
+    double bytes_s[LEVEL_arithmetic], flops_s;
+} nnc_rates;
+/* Least time of command c of the plan on target t, in ns, and what bounds it. Of a CPU that is the plan's only device the rates are
+ * measured at their first use; of others they are the target's. */
+double nnc_command_least_ns(nnc_rates *r, const nnc_plan *p, const nnc_target *t, const nnc_cmd *c, roof_level *bound);
+
 /* A list of run times. */
 typedef struct nnc_times {
     int64_t *ns;

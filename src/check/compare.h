@@ -41,9 +41,6 @@ typedef struct judged {
     bool agrees;
 } judged;
 
-/* What bounds a command: a level of the memory hierarchy, or the peak rate of computing. */
-typedef enum roof_level { LEVEL_l1, LEVEL_l2, LEVEL_l3, LEVEL_memory, LEVEL_arithmetic, LEVEL__COUNT } roof_level;
-
 /* Least time of a run: the sum over the busiest device's commands of the time to move or compute at the peak rate. */
 typedef struct nnc_roofline {
     double ms;         /* 0: the target has no numbers */
@@ -100,7 +97,7 @@ typedef struct comparison {
     double *conditioning[2]; /* by output: mean square, with contractions as typed and with rounded ones; NULL: not needed */
     double *ties;            /* by output: sum of the squares by which near ties change it; NULL: not needed */
     size_t n_tie;
-    double bytes_s[LEVEL_arithmetic], flops_s; /* rates of a CPU's threads, bytes by level; 0: not measured */
+    nnc_rates rates;
     bool agrees;
     nnc_sink *sink;
     nnc_arena arena;

@@ -15,7 +15,7 @@
 
 enum { TRIES = 3, CACHE_NS = 1000000, MOST_PARTS = 256, MOST_BYTES = 256 << 20 };
 
-static const char *const level_names[] = {"L1", "L2", "L3", "memory", "arithmetic"}; /* by level */
+const char *const nnc_level_names[LEVEL__COUNT] = {"L1", "L2", "L3", "memory", "arithmetic"};
 
 typedef struct copying {
     char *from, *to;
@@ -137,9 +137,9 @@ static void compute_part(void *ctx, int part, int parts)
 }
 
 /* FLOP/s in f32 of t's threads together, measured once; the target's where none of the loop's versions is for its CPU. */
-static double peak_of(comparison *c, const nnc_target *t)
+static double peak_of(nnc_rates *r, const nnc_target *t)
 {
-    const bool can = t->fma && nnc_cpu_level() > 2 && c->flops_s == 0;
+    const bool can = t->fma && nnc_cpu_level() > 2 && r->flops_s == 0;
     NNC_FREED computing *m = can ? nnc_calloc(1, sizeof *m) : NULL;
     const int parts = (int)nnc_min64(nnc_max64(t->threads, 1), MOST_PARTS);
     for (int i = 0; m && i < TRIES; i++) {
@@ -148,9 +148,9 @@ static double peak_of(comparison *c, const nnc_target *t)
         nnc_par_run(parts, compute_part, m);
         for (int p = 0; p < parts; p++)
             sum += m->rate[p];
-        c->flops_s = fmax(c->flops_s, sum);
+        r->flops_s = fmax(r->flops_s, sum);
     }
-    return c->flops_s > 0 ? c->flops_s : (double)t->flops_f32;
+    return r->flops_s > 0 ? r->flops_s : (double)t->flops_f32;
 }
 
 /* What a level holds for the threads together. */
@@ -174,9 +174,9 @@ static roof_level level_of(const nnc_target *t, int64_t bytes)
 
 /* Bytes per second of copies within a level, measured at its first use: in milliseconds, of memory in a tenth of a second. Without memory
  * for the buffers: the target's own number. */
-static double rate_of(comparison *c, const nnc_target *t, roof_level level, int64_t bytes)
+static double rate_of(nnc_rates *r, const nnc_target *t, roof_level level, int64_t bytes)
 {
-    double *rate = &c->bytes_s[level];
+    double *rate = &r->bytes_s[level];
     const bool memory = level == LEVEL_memory;
     if (*rate == 0)
         *rate = measure(t, !memory,
@@ -187,23 +187,23 @@ static double rate_of(comparison *c, const nnc_target *t, roof_level level, int6
     return *rate;
 }
 
-/* Adds the least time of command k on a device to that of what it is bound by. */
-static void add_command(
-    comparison *c, const program *p, const nnc_target *t, const nnc_cmd *k, double *ns)
+double nnc_command_least_ns(
+    nnc_rates *r, const nnc_plan *p, const nnc_target *t, const nnc_cmd *c, roof_level *bound)
 {
     enum { FLOPS = 1000000000 };
-    const nnc_call *call = k->kind == CMD_call ? &p->a->plan->call[k->item] : NULL;
+    const nnc_call *call = c->kind == CMD_call ? &p->call[c->item] : NULL;
     const nnc_dtype d = call ? (nnc_dtype)call->src.dtype : DT_f32;
-    const bool tf32 = call && call->tf32, host = t->kind == NNC_T_cpu && p->a->plan->n_device == 1;
-    double compute = (double)nnc_target_least_ns(t, d, tf32, k->flops, 0);
+    const bool tf32 = call && call->tf32, host = t->kind == NNC_T_cpu && p->n_device == 1;
+    double compute = (double)nnc_target_least_ns(t, d, tf32, c->flops, 0);
     if (host && compute > 0) /* the same operations in f32, by the target and as measured */
         compute *=
-            1e9 / peak_of(c, t) / (double)nnc_target_least_ns(t, DT_f32, false, FLOPS, 0) * FLOPS;
-    const roof_level level = host ? level_of(t, k->bytes) : LEVEL_memory;
-    const double move = !host          ? (double)nnc_target_least_ns(t, d, tf32, 0, k->bytes)
-                        : k->bytes > 0 ? (double)k->bytes * 1e9 / rate_of(c, t, level, k->bytes)
+            1e9 / peak_of(r, t) / (double)nnc_target_least_ns(t, DT_f32, false, FLOPS, 0) * FLOPS;
+    const roof_level level = host ? level_of(t, c->bytes) : LEVEL_memory;
+    const double move = !host          ? (double)nnc_target_least_ns(t, d, tf32, 0, c->bytes)
+                        : c->bytes > 0 ? (double)c->bytes * 1e9 / rate_of(r, t, level, c->bytes)
                                        : 0;
-    ns[compute > move ? LEVEL_arithmetic : level] += fmax(compute, move);
+    *bound = compute > move ? LEVEL_arithmetic : level;
+    return fmax(compute, move);
 }
 
 static nnc_roofline roofline(comparison *c, const program *p)
@@ -215,8 +215,12 @@ static nnc_roofline roofline(comparison *c, const program *p)
         double ns[LEVEL__COUNT] = {0}, all = 0;
         int most = 0;
         for (int i = nnc_plan_first(plan, SEC_main); i < plan->end[p->last]; i++)
-            if (plan->cmd[i].device == d)
-                add_command(c, p, t, &plan->cmd[i], ns);
+            if (plan->cmd[i].device == d) {
+                roof_level bound;
+                const double least =
+                    nnc_command_least_ns(&c->rates, plan, t, &plan->cmd[i], &bound);
+                ns[bound] += least;
+            }
         for (int i = 0; i < LEVEL__COUNT; i++) {
             all += ns[i];
             most = ns[i] > ns[most] ? i : most;
@@ -224,8 +228,8 @@ static nnc_roofline roofline(comparison *c, const program *p)
         if (all * 1e-6 <= r.ms)
             continue;
         r.ms = all * 1e-6;
-        r.bound = level_names[most];
-        r.rate = most == LEVEL_arithmetic ? c->flops_s : c->bytes_s[most];
+        r.bound = nnc_level_names[most];
+        r.rate = most == LEVEL_arithmetic ? c->rates.flops_s : c->rates.bytes_s[most];
     }
     r.ms *= (double)p->a->chunks;
     return r;

@@ -5,6 +5,7 @@
 
 #include "calibrate/calibrate.h"
 #include "fit/fit.h"
+#include "profile/profile.h"
 #include "session/session.h"
 #include "session/train.h"
 #include "strategy/strategy.h"
@@ -28,12 +29,13 @@ typedef struct options {
     int zero; /* --zero of a step: ZeRO's stage */
     int parts; /* batches that a pipeline divides a run's into; 0: 2 for each device */
     nnc_calibrate_options calibrate;
+    nnc_profile_options profile;
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const nnc_arg *head; /* --replace-head: "classes" */
     const char *const *pass, *const *print_after;
     int n_output, n_head, n_pass, n_print_after;
-    const char *svg, *trace, *predict; /* of nnc memory; of nnc run */
+    const char *svg, *trace, *predict, *html; /* of nnc memory; of nnc run; of nnc profile */
     const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce, *hardware;
     bool has_devices; /* --devices was given */
     const char *device_kinds; /* that it lists, "cpu,cuda"; NULL: it is a number */
@@ -145,6 +147,7 @@ int terminal_columns(void);
 nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_run(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink);

@@ -22,6 +22,7 @@ static const char *const heading_of[FLAGS__COUNT] = {
     [FLAGS_fit] = "memory",
     [FLAGS_limit] = "memory",
     [FLAGS_calibrate] = "measuring",
+    [FLAGS_profile] = "profiling",
     [FLAGS_debugging] = "compiling, for those who work on nnc",
     [FLAGS_artifact] = "result",
     [FLAGS_picture] = "result",

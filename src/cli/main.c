@@ -45,6 +45,18 @@ const command commands[] = {
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"
         "  nnc run models/resnet101.json models/densenet121.json --devices=cpu:0,cpu:1\n"
         "  nnc compile model.onnx -o m.nnc && nnc run m.nnc --shapes=x:7x3x224x224\n"},
+    {"profile", "MODEL...|ARTIFACT",
+        "measure or predict where the time of a run goes, and what bounds it",
+        COMPILE_FLAGS | PRINT_FLAGS | F(sharing) | F(debugging) | F(profile) | F(trace) |
+            F(inputs) | F(timing) | F(limit) | F(machine) | F(ranks),
+        1, MOST_FILES, cmd_profile,
+        "`limit` is the least time over the time; `of` is what that least time is bound by: "
+        "arithmetic, "
+        "memory or a cache.\n\n"
+        "examples:\n"
+        "  nnc profile models/resnet50.json --by=module\n"
+        "  nnc profile models/vgg16.json --mode=step --by=part --trace=step.json\n"
+        "  nnc profile models/vgg16.json --hardware=models/hardware/gtx1080ti_x2.json --by=op\n"},
     {"compare", "MODEL...|ARTIFACT",
         "compare fused, unfused and float64: numbers, time, gain of each pass",
         COMPILE_FLAGS | PRINT_FLAGS | F(sharing) | F(debugging) | F(inputs) | F(timing) |
@@ -265,6 +277,7 @@ static nnc_status run_command(const command *c, int argc, char **argv)
     options o = {.compare = nnc_compare_defaults,
         .train = nnc_train_defaults,
         .percentile = 99,
+        .profile = {.top = 20},
         .rtol = 1e-3,
         .atol = 1e-7};
     nnc_sink *sink = nnc_sink_create();

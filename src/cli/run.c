@@ -274,3 +274,51 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(nnc_compare(w->env, w->model, &c, o->format, &w->text, &agrees, sink));
     return agrees ? NNC_OK : NNC_E_DIFFERS;
 }
+
+/* ---- profile ----------------------------------------------------------------------------------------- */
+
+static nnc_status profile_here(const options *o, work *w, nnc_profile *p, nnc_sink *sink)
+{
+    const bool step = o->compare.training != NULL;
+    NNC_TRY(note_advice(o, w, o->mode, nnc_check_room(w->env, w->artifact, 0, sink), sink));
+    NNC_TRY(load(o, w, sink));
+    w->no_text = nnc_env_rank(w->env) > 0;
+    if (w->no_text)
+        return nnc_env_follow(w->env, sink);
+    progress((void *)o, "profiling", NULL);
+    NNC_TRY(nnc_profile_measure(w->env, w->session, step, &o->compare, &o->profile, p, sink));
+    return o->trace ? nnc_session_trace(w->env, w->session, step, o->trace, o->predict, sink)
+                    : NNC_OK;
+}
+
+static nnc_status write_html(const options *o, work *w, const nnc_profile *p, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) page = {0};
+    NNC_TRY(nnc_profile_html(w->env, p, &page, sink));
+    return nnc_write_picture(&page, o->html, sink);
+}
+
+nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
+{
+    options with = *o;
+    nnc_profile p = {0};
+    const bool described = o->env.hardware != NULL;
+    with.compare.training = o->mode == MODE_step ? &o->train.training : NULL;
+    with.env.ranked = !described;
+    with.looks = described;
+    if (described && o->trace)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--trace is of a measured run: nnc partition --trace draws the predicted ones");
+    NNC_TRY(share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
+        &with.compare.compile.devices, sink));
+    NNC_TRY(open_and_compile(&with, w, sink));
+    nnc_status st = described ? nnc_profile_predict(
+                                    w->env, w->artifact, with.compare.training != NULL, &p, sink)
+                              : profile_here(&with, w, &p, sink);
+    if (!st && !w->no_text)
+        st = nnc_profile_print(w->env, &p, &o->profile, w->session, o->format, &w->text, sink);
+    if (!st && !w->no_text && o->html)
+        st = write_html(o, w, &p, sink);
+    nnc_arena_deinit(&p.arena);
+    return st;
+}

@@ -5,9 +5,12 @@
  *                 --  --                           a thin row: copies
  *     device 1      [0]   [0] ...
  *                +---------+---------+  time
- */
+ *
+ * A run that only computes forward, without microbatches, would be one box for each device. There each command has a box, in the colour of
+ * its op. */
 #include "picture/internal.h"
 #include <math.h>
+#include <string.h>
 
 enum {
     MOST_DEVICES = 64, /* that are drawn */
@@ -19,8 +22,12 @@ enum {
     LEAST = 760, /* width of the time's part */
     WIDE = 1500,
     MOST = 2400,
-    TEXT = 11
+    TEXT = 11,
+    OPS = 8 /* that have colours of their own */
 };
+
+static const char *const op_colours[OPS] = {
+    "#9ecae9", "#f6c48f", "#9fd3b0", "#f6cbd0", "#cdb7dd", "#f7ec9a", "#c9c1a8", "#cccccc"};
 
 typedef struct chart {
     const nnc_timeline *t;
@@ -30,6 +37,8 @@ typedef struct chart {
     int64_t end_ps; /* of what is drawn */
     double left, width, top, bottom;
     double *lane_y;
+    const char
+        *op[OPS]; /* in the order of their first spans; op[0] NULL: boxes are coloured by kind */
 } chart;
 
 static double x_of(const chart *c, int64_t ps)
@@ -58,6 +67,46 @@ static void limit(chart *c)
     }
 }
 
+/* ---- ops ------------------------------------------------------------------------------------------------- */
+
+/* The last colour is of communication and all further ops. */
+static int number_of_op(const chart *c, const nnc_slice *s)
+{
+    int k = 0;
+    while (s->kind == WORK_forward && k < OPS - 1 && c->op[k] && strcmp(c->op[k], s->op) != 0)
+        k++;
+    return s->kind == WORK_forward && c->op[k] ? k : OPS - 1;
+}
+
+static void find_ops(chart *c)
+{
+    for (int i = 0; i < c->t->n_span; i++) {
+        const nnc_slice *s = &c->t->span[i];
+        if (s->micro >= 0 || (s->kind != WORK_forward && s->kind != WORK_communication) ||
+            (s->kind == WORK_forward && !s->op)) {
+            memset(c->op, 0, sizeof c->op);
+            return;
+        }
+        for (int k = 0; s->kind == WORK_forward && k < OPS - 1; k++) {
+            if (!c->op[k])
+                c->op[k] = s->op;
+            if (!strcmp(c->op[k], s->op))
+                break;
+        }
+    }
+}
+
+/* The last part of the first layer's path: "conv2" of "/layers/3/conv2+/layers/4/relu". */
+static void put_label(const nnc_slice *s, char *label, size_t size)
+{
+    const char *from = s->name ? s->name : "";
+    const size_t n = strcspn(from, "+");
+    for (size_t i = 0; i < n; i++)
+        if (s->name[i] == '/')
+            from = s->name + i + 1;
+    nnc_snprintf(label, size, "%.*s", (int)strcspn(from, "+"), from);
+}
+
 /* ---- boxes ----------------------------------------------------------------------------------------------- */
 
 static void put_time(nnc_text *out, int64_t ps)
@@ -72,7 +121,7 @@ static void put_time(nnc_text *out, int64_t ps)
 static void put_tip(nnc_text *tip, const chart *c, const nnc_slice *s, int n, int64_t end)
 {
     const nnc_lane *l = &c->t->lane[s->lane];
-    nnc_puts(tip, nnc_work_names[s->kind]);
+    nnc_puts(tip, c->op[0] && s->kind == WORK_forward ? s->op : nnc_work_names[s->kind]);
     if (s->micro >= 0)
         nnc_printf(tip, " of micro-batch %d", s->micro);
     if (s->chunk)
@@ -99,11 +148,14 @@ static void draw_box(const chart *c, const nnc_slice *s, int n, int64_t end)
     const double y = c->lane_y[s->lane], h = l->thin ? THIN - 2 : LANE - 2,
                  x = x_of(c, s->start_ps);
     const double w = fmax(x_of(c, nnc_min64(end, c->end_ps)) - x, 0.3);
-    char label[24] = "";
+    char label[64] = "";
     put_tip(&tip, c, s, n, end);
-    svg_rect(c->out, (svg_box){x, y, w, h}, nnc_work_colours[s->chunk & 1][s->kind],
+    svg_rect(c->out, (svg_box){x, y, w, h},
+        c->op[0] ? op_colours[number_of_op(c, s)] : nnc_work_colours[s->chunk & 1][s->kind],
         w > 3 ? "#555555" : NULL, nnc_text_str(&tip));
-    if (s->micro >= 0)
+    if (c->op[0])
+        put_label(s, label, sizeof label);
+    else if (s->micro >= 0)
         nnc_snprintf(label, sizeof label, "%d", s->micro);
     else
         nnc_snprintf(label, sizeof label, "%s", nnc_work_names[s->kind]);
@@ -111,6 +163,18 @@ static void draw_box(const chart *c, const nnc_slice *s, int n, int64_t end)
         svg_text(c->out, x + w / 2, y + h / 2 + TEXT * 0.36,
             (svg_font){.size = TEXT, .anchor = SVG_middle}, label);
     c->out->oom = c->out->oom || tip.oom;
+}
+
+/* Whether k, which begins at most `touch` after `last`, the end of the box that s begins, belongs to that box. */
+static bool is_alike(
+    const chart *c, const nnc_slice *s, const nnc_slice *k, int64_t last, double touch)
+{
+    const bool same = k->lane == s->lane && k->kind == s->kind && k->micro == s->micro &&
+                      k->chunk == s->chunk && (double)(k->start_ps - last) <= touch;
+    if (c->op[0]) /* commands of one op that are too short to be seen alone */
+        return same && number_of_op(c, s) == number_of_op(c, k) &&
+               (double)(k->end_ps - s->start_ps) <= 2 * touch;
+    return same && !c->t->lane[s->lane].thin;
 }
 
 /* Spans of a lane that look alike and touch are one box. */
@@ -123,9 +187,7 @@ static void draw_boxes(const chart *c)
         int64_t last = s->end_ps;
         for (end = i + 1; end < t->n_span; end++) {
             const nnc_slice *k = &t->span[c->order[end]];
-            if (c->t->lane[s->lane].thin || k->lane != s->lane || k->kind != s->kind ||
-                k->micro != s->micro || k->chunk != s->chunk ||
-                (double)(k->start_ps - last) > touch)
+            if (!is_alike(c, s, k, last, touch))
                 break;
             last = nnc_max64(last, k->end_ps);
         }
@@ -162,6 +224,16 @@ static void draw_legend(const chart *c, double y)
     for (int i = 0; i < c->t->n_span; i++) {
         used[c->t->span[i].kind] = true;
         chunks = chunks || c->t->span[i].chunk;
+    }
+    for (int k = 0; k < OPS - 1 && c->op[k]; k++)
+        x = svg_legend(c->out, x, y, op_colours[k], c->op[k]);
+    if (c->op[0]) {
+        for (int i = 0; i < c->t->n_span; i++)
+            if (number_of_op(c, &c->t->span[i]) == OPS - 1) {
+                (void)svg_legend(c->out, x, y, op_colours[OPS - 1], "other");
+                break;
+            }
+        return;
     }
     for (int k = 0; k < WORK__COUNT; k++)
         if (used[k])
@@ -227,6 +299,8 @@ static double width_of(const chart *c)
             n[s->kind]++;
         }
     }
+    if (c->op[0])
+        return fmin(fmax(30.0 * c->t->n_span / nnc_max64(c->t->n_lane, 1), LEAST), WIDE);
     for (int l = 0; l < c->t->n_lane; l++)
         thin = thin || c->t->lane[l].thin;
     for (int k = 0; k < WORK__COUNT; k++)
@@ -278,6 +352,7 @@ void nnc_gantt_put(const nnc_timeline *t, const char *title, const char *note, n
     out->oom = out->oom || t->oom || !c.order || !c.lane_y;
     if (!out->oom) {
         limit(&c);
+        find_ops(&c);
         draw(&c, title, note);
     }
     nnc_free(c.order);

@@ -49,6 +49,7 @@ typedef struct nnc_slice {
     uint8_t chunk;       /* of its device, from 0 */
     int64_t bytes;       /* of communication; 0: not known */
     const char *name;
+    const char *op;      /* kind of op, by which an inference run is coloured; NULL: none */
 } nnc_slice;
 typedef struct nnc_arrow { int32_t from, to; } nnc_arrow; /* spans: data goes from the end of one to the start of the other */
 /* Memory of a device from this time on; `name`: what begins then, or NULL. */
@@ -99,7 +100,8 @@ enum { NNC_MOST_SPANS = 1 << 17 }; /* after which who fills a timeline may stop 
  * other; a thread per lane; arrows; a counter for memory. */
 void nnc_trace_put(const nnc_timeline *const *t, int n, nnc_text *out);
 
-/* A row per device, a box per span (spans of one kind and micro-batch that touch share one). `note`: lines below the title, between \n. */
+/* A row per device, a box per span (spans of one kind and micro-batch that touch share one). A run that only computes forward has a box per
+ * command, in the colour of its op. `note`: lines below the title, between \n. */
 void nnc_gantt_put(const nnc_timeline *t, const char *title, const char *note, nnc_text *out);
 
 /* Memory of each device, stacked by kind. axis: of time. */

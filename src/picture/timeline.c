@@ -86,6 +86,7 @@ int nnc_timeline_add(nnc_timeline *t, nnc_slice s)
         return -1;
     }
     s.name = copy(t, s.name);
+    s.op = copy(t, s.op);
     t->total_ps = nnc_max64(t->total_ps, s.end_ps);
     t->span[t->n_span] = s;
     return t->n_span++;

@@ -163,8 +163,13 @@ void nnc_plan_clock(const nnc_env *e, const nnc_plan *p, nnc_section first, nnc_
 typedef struct nnc_tracing nnc_tracing;
 nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink) NNC_MUST;
 void nnc_tracing_destroy(nnc_tracing *x);
+/* GPUs: submits the commands behind other runs, so that they follow each other without waiting for the host. */
+void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e);
 /* Runs and measures these sections as nnc_exec_profile does. micro: micro-batch in the iteration; -1: none. */
 nnc_status nnc_tracing_run(nnc_tracing *x, nnc_section first, nnc_section last, int micro, nnc_sink *sink) NNC_MUST;
+/* Measures these sections without adding them: by command, ps after the first command of the tracing; -1: it did not run here. */
+nnc_status nnc_tracing_times(nnc_tracing *x, nnc_section first, nnc_section last, int64_t *start_ps, int64_t *end_ps,
+    nnc_sink *sink) NNC_MUST;
 /* Writes the measured runs. hardware: adds as many predicted runs on these devices, all but the last one up to accumulate; NULL: none. */
 nnc_status nnc_tracing_write(const nnc_tracing *x, const nnc_env *e, const char *file, const char *hardware, nnc_section last, int runs,
     nnc_sink *sink) NNC_MUST;

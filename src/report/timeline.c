@@ -105,7 +105,8 @@ static void add_spans(run *r)
                       .bytes = kind == WORK_communication
                                    ? nnc_type_bytes(&r->p->tensor[c->arg[c->n_arg - 1]].type)
                                    : 0,
-                      .name = c->layers && *c->layers ? c->layers : c->op_class});
+                      .name = c->layers && *c->layers ? c->layers : c->op_class,
+                      .op = c->op_class});
     }
 }
 

@@ -70,6 +70,11 @@ nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink)
     return nnc_timeline_of_plan("measured", s->plan, &x->t, sink);
 }
 
+void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e)
+{
+    x->before = nnc_env_profile_after(e);
+}
+
 void nnc_tracing_destroy(nnc_tracing *x)
 {
     if (x)
@@ -107,6 +112,19 @@ static void begin_at_zero(const nnc_tracing *x, int32_t first, int n, int64_t *s
     }
 }
 
+nnc_status nnc_tracing_times(nnc_tracing *x, nnc_section first, nnc_section last, int64_t *start_ps,
+    int64_t *end_ps, nnc_sink *sink)
+{
+    const nnc_plan *p = x->s->plan;
+    const int32_t from = nnc_plan_first(p, first);
+    const int n = p->end[last] - from;
+    NNC_TRY(nnc_exec_profile_behind(x->s->exec, x->before, first, last, start_ps, end_ps, sink));
+    if (!x->begun)
+        find_zero(x, from, n, start_ps);
+    begin_at_zero(x, from, n, start_ps, end_ps);
+    return NNC_OK;
+}
+
 nnc_status nnc_tracing_run(
     nnc_tracing *x, nnc_section first, nnc_section last, int micro, nnc_sink *sink)
 {
@@ -116,10 +134,7 @@ nnc_status nnc_tracing_run(
     NNC_FREED int64_t *start = nnc_calloc((size_t)n + 1, sizeof *start),
                       *end = nnc_calloc((size_t)n + 1, sizeof *end);
     NNC_NEED(start && end, sink);
-    NNC_TRY(nnc_exec_profile_behind(x->s->exec, x->before, first, last, start, end, sink));
-    if (!x->begun)
-        find_zero(x, from, n, start);
-    begin_at_zero(x, from, n, start, end);
+    NNC_TRY(nnc_tracing_times(x, first, last, start, end, sink));
     const nnc_plan_times of = {
         .plan = p, .first = from, .n = n, .start_ps = start, .end_ps = end, .micro = micro};
     return nnc_timeline_add_run(x->t, &of, sink);
@@ -201,7 +216,7 @@ nnc_status nnc_session_trace(
     if (!st)
         st = nnc_tracing_create(s, &x, sink);
     if (!st)
-        x->before = nnc_env_profile_after(e);
+        nnc_tracing_behind(x, e);
     if (!st) /* the first one creates events */
         st = nnc_tracing_run(warm, SEC_main, last, -1, sink);
     if (!st)

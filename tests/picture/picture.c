@@ -278,6 +278,39 @@ TEST(a_chart_has_a_box_for_each_task)
     nnc_timeline_destroy(t);
 }
 
+/* A run that only computes forward has a box for each command, named by its layer; those too short to be seen share one. */
+TEST(a_chart_of_inference_has_a_box_for_each_command)
+{
+    static const char *const ops[] = {"conv", "pool", "conv", "matmul"},
+                             *const layers[] = {"/layers/0/c1+/layers/1/relu", "/layers/2/p",
+                                 "/layers/3/c2", "/layers/4/fc"};
+    nnc_timeline *t = nnc_timeline_create("measured", 1);
+    const int lane = nnc_timeline_lane(t, 0, "stream 0", false);
+    NNC_LOCAL(nnc_text) svg = {0};
+    for (int i = 0; i < 4; i++)
+        nnc_timeline_add(t, (nnc_slice){.start_ps = 100000 * i,
+                                .end_ps = 100000 * (i + 1),
+                                .lane = lane,
+                                .micro = -1,
+                                .name = layers[i],
+                                .op = ops[i]});
+    for (int i = 0; i < 5; i++)
+        nnc_timeline_add(t, (nnc_slice){.start_ps = 400000 + 10 * i,
+                                .end_ps = 400010 + 10 * i,
+                                .lane = lane,
+                                .micro = -1,
+                                .name = "/layers/5/tiny",
+                                .op = "ewise"});
+    nnc_gantt_put(t, "inference", NULL, &svg);
+    const char *s = nnc_text_str(&svg);
+    CHECK_INT(count(s, "<title>conv, "), 2);
+    CHECK_INT(count(s, "<title>ewise, "), 1);
+    CHECK_INT(count(s, "5 commands"), 1);
+    CHECK(strstr(s, ">c1</text>") && strstr(s, ">p</text>") && strstr(s, ">fc</text>"));
+    CHECK(strstr(s, ">matmul</text>") && !strstr(s, ">forward</text>"));
+    nnc_timeline_destroy(t);
+}
+
 /* The file of a pipeline of thousands of devices stays one that a viewer opens, and says what it leaves out. */
 TEST(a_chart_of_a_large_run_says_what_it_leaves_out)
 {

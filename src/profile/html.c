@@ -1,0 +1,44 @@
+/* profile/html.c -- a profile as an HTML page without references to other files. */
+#include "profile/page.h"
+#include "profile/profile.h"
+#include <string.h>
+
+/* JSON within a script: "<" is escaped, or a layer's name could end the script. */
+static void put_data(nnc_text *out, const char *json)
+{
+    for (; *json; json++)
+        *json == '<' ? nnc_puts(out, "\\u003c") : nnc_putc(out, *json);
+}
+
+static nnc_status add_rows(
+    nnc_json_writer *w, const nnc_profile *p, nnc_profile_by by, nnc_sink *sink)
+{
+    const nnc_profile_options o = {.by = by, .sort = by == BY_command ? SORT_order : SORT_time};
+    nnc_profile_rows rows;
+    const nnc_status st = nnc_profile_group(p, &o, &rows, sink);
+    if (!st) {
+        nnc_json_open(w, nnc_profile_by_names[by], '[');
+        nnc_profile_rows_json(w, p, &rows);
+        nnc_json_close(w, ']');
+    }
+    nnc_arena_deinit(&rows.arena);
+    return st;
+}
+
+nnc_status nnc_profile_html(nnc_env *e, const nnc_profile *p, nnc_text *out, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) json = {0};
+    nnc_json_writer w = {.out = &json};
+    nnc_status st = NNC_OK;
+    nnc_json_open(&w, NULL, '{');
+    nnc_profile_head_json(&w, e, p);
+    nnc_json_open(&w, "rows", '{');
+    for (nnc_profile_by by = 0; !st && by < BY__COUNT; by++)
+        st = add_rows(&w, p, by, sink);
+    nnc_json_close(&w, '}');
+    nnc_json_end(&w, '}');
+    nnc_puts(out, page_head);
+    put_data(out, nnc_text_str(&json));
+    nnc_puts(out, page_tail);
+    return st ? st : out->oom || json.oom ? nnc_nomem(sink) : NNC_OK;
+}

@@ -1,0 +1,89 @@
+/* profile/verdict.c -- what a profile says, in a few sentences: what bounds the run, by how much, and where to look. */
+#include "profile/profile.h"
+#include "session/session.h"
+#include <math.h>
+
+/* Commands shorter than this are mostly launch: starting threads and meeting them again. */
+#define SHORT_MS 0.01
+
+typedef struct sums {
+    double least, bound[LEVEL__COUNT], brief, busy, gap;
+    int n_brief;
+} sums;
+
+static sums add_up(const nnc_profile *p)
+{
+    sums s = {0};
+    for (int i = 0; i < p->n; i++) {
+        const nnc_profile_cmd *c = &p->cmd[i];
+        s.least += c->least_ms;
+        s.bound[c->bound] += c->least_ms;
+        s.busy += c->ms;
+        s.gap += fmax(c->ms - c->least_ms, 0);
+        if (c->ms < SHORT_MS && c->ms > 2 * c->least_ms) {
+            s.brief += c->ms;
+            s.n_brief++;
+        }
+    }
+    return s;
+}
+
+static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
+{
+    const double lanes = p->wall_ms * p->lanes, moved = s->least - s->bound[LEVEL_arithmetic];
+    const bool arithmetic = s->bound[LEVEL_arithmetic] > moved;
+    if (p->idle_ms > 0.5 * lanes)
+        nnc_printf(out, "Bound by waiting: no command runs for %.0f %% of the streams' time.",
+            100 * p->idle_ms / lanes);
+    else if (s->brief > 0.5 * s->busy)
+        nnc_printf(out,
+            "Bound by launches: %d commands of less than %.0f us take %.0f %% of the time.",
+            s->n_brief, SHORT_MS * 1e3, 100 * s->brief / s->busy);
+    else
+        nnc_printf(out, "Bound by %s.", arithmetic ? "arithmetic" : "memory");
+    nnc_puts(out, " The least time of its commands is ");
+    nnc_put_ms(out, s->least, 0);
+    nnc_printf(out, " ms, %.0f %% of theirs (%.0f %% of it arithmetic, %.0f %% memory and caches).",
+        100 * s->least / s->busy, 100 * s->bound[LEVEL_arithmetic] / s->least,
+        100 * moved / s->least);
+}
+
+static double gap_of(const nnc_profile_cmd *c)
+{
+    return fmax(c->ms - c->least_ms, 0);
+}
+
+/* The commands with the largest times above their least. */
+static void put_worst(const nnc_profile *p, const sums *s, nnc_text *out)
+{
+    enum { WORST = 3 };
+    const nnc_profile_cmd *worst[WORST] = {0};
+    for (int i = 0; i < p->n; i++) {
+        const nnc_profile_cmd *c = &p->cmd[i];
+        for (int k = 0; k < WORST && c; k++)
+            if (!worst[k] || gap_of(c) > gap_of(worst[k])) {
+                const nnc_profile_cmd *was = worst[k];
+                worst[k] = c;
+                c = was;
+            }
+    }
+    nnc_puts(out, " Furthest above the least:");
+    for (int k = 0; k < WORST && worst[k]; k++) {
+        const nnc_cmd *c = &p->artifact->plan->cmd[worst[k]->cmd];
+        nnc_puts(out, k ? "; " : " ");
+        nnc_put_layers(out, c->layers && *c->layers ? c->layers : c->op_class, 70);
+        nnc_printf(out, " (%.0f %% of all such time)", 100 * gap_of(worst[k]) / fmax(s->gap, 1e-9));
+    }
+    nnc_puts(out, ". nnc explain gives the reasons of the decisions about them.");
+}
+
+void nnc_profile_verdict(const nnc_profile *p, nnc_text *out)
+{
+    const sums s = add_up(p);
+    if (s.busy <= 0 || s.least <= 0) {
+        nnc_puts(out, "Nothing is computed.");
+        return;
+    }
+    put_bound(p, &s, out);
+    put_worst(p, &s, out);
+}
