@@ -124,14 +124,11 @@ static nnc_status measure_burst(calibration *c, cal_program *p, void *ctx)
 static nnc_status burst_of(
     calibration *c, const nnc_text *text, int devices, bool alone, int64_t *ns)
 {
-    cal_program p = {0};
-    nnc_status st = cal_load(c, text, devices, alone, false, &p);
-    if (!st && alone)
-        st = cal_leads(c) ? cal_gpu_burst(c, &p, ns) : NNC_OK;
-    else if (!st)
-        st = cal_lead(c, &p, measure_burst, ns);
-    cal_unload(&p);
-    return st;
+    NNC_LOCAL(cal_program) p = {0};
+    NNC_TRY(cal_load(c, text, devices, alone, false, &p));
+    if (alone)
+        return cal_leads(c) ? cal_gpu_burst(c, &p, ns) : NNC_OK;
+    return cal_lead(c, &p, measure_burst, ns);
 }
 
 /* A hop: what the copies of a run take beside its kernels. */

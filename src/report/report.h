@@ -163,6 +163,7 @@ void nnc_plan_clock(const nnc_env *e, const nnc_plan *p, nnc_section first, nnc_
 typedef struct nnc_tracing nnc_tracing;
 nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink) NNC_MUST;
 void nnc_tracing_destroy(nnc_tracing *x);
+NNC_OWNER(nnc_tracing, nnc_tracing_destroy)
 /* Runs and measures these sections as nnc_exec_profile does. micro: micro-batch in the iteration; -1: none. */
 nnc_status nnc_tracing_run(nnc_tracing *x, nnc_section first, nnc_section last, int micro, nnc_sink *sink) NNC_MUST;
 /* Writes the measured runs. hardware: adds as many predicted runs on these devices, all but the last one up to accumulate; NULL: none. */
