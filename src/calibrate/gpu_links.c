@@ -39,7 +39,7 @@ static nnc_status open_host(calibration *c, host *h)
     return NNC_OK;
 }
 
-static void close_host(host *h)
+static void host_deinit(host *h)
 {
     if (h->s)
         h->api->stream_destroy(h->s);
@@ -96,20 +96,14 @@ static void measure_host_memory(calibration *c, const host *h)
 
 nnc_status cal_gpu_host(calibration *c)
 {
-    host h = {0};
-    nnc_status st = open_host(c, &h);
-    if (!st)
-        st = copy_points(c, &h, true, true, c->gpu.up);
-    if (!st)
-        st = copy_points(c, &h, false, true, c->gpu.down);
-    if (!st)
-        st = copy_points(c, &h, true, false, c->gpu.pageable_up);
-    if (!st)
-        st = copy_points(c, &h, false, false, c->gpu.pageable_down);
-    if (!st)
-        measure_host_memory(c, &h);
-    close_host(&h);
-    return st;
+    NNC_LOCAL(host) h = {0};
+    NNC_TRY(open_host(c, &h));
+    NNC_TRY(copy_points(c, &h, true, true, c->gpu.up));
+    NNC_TRY(copy_points(c, &h, false, true, c->gpu.down));
+    NNC_TRY(copy_points(c, &h, true, false, c->gpu.pageable_up));
+    NNC_TRY(copy_points(c, &h, false, false, c->gpu.pageable_down));
+    measure_host_memory(c, &h);
+    return NNC_OK;
 }
 
 /* ---- between GPUs ---------------------------------------------------------------------------------------------- */

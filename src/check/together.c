@@ -188,15 +188,12 @@ static nnc_status result(nnc_session *x, int i, void **data, int64_t *bytes, nnc
 
 static nnc_status compare_one(measure *s, int k, int own, int joined, bool *same)
 {
-    void *a = NULL, *b = NULL;
+    NNC_FREED void *a = NULL, *b = NULL;
     int64_t n = 0, m = 0;
-    nnc_status st = result(s->at[1 + k].s, own, &a, &n, s->sink);
-    if (!st)
-        st = result(s->at[0].s, joined, &b, &m, s->sink);
-    *same = *same && !st && n == m && !memcmp(a, b, (size_t)n);
-    nnc_free(a);
-    nnc_free(b);
-    return st;
+    NNC_TRY(result(s->at[1 + k].s, own, &a, &n, s->sink));
+    NNC_TRY(result(s->at[0].s, joined, &b, &m, s->sink));
+    *same = *same && n == m && !memcmp(a, b, (size_t)n);
+    return NNC_OK;
 }
 
 /* One run of each: outputs, and of a step new states, that differ in a bit. */

@@ -67,10 +67,9 @@ static nnc_status compare_file(layers *l, nnc_tensors *t, stored *s, nnc_sink *s
     for (int o = 0; o < l->n_output; o++) {
         const nnc_tensor_entry *e = nnc_tensors_find(t, l->source->output_name[o]);
         NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)e->size);
-        nnc_status st = data ? nnc_tensors_read(t, e, data, sink) : nnc_nomem(sink);
-        if (!st)
-            compare_stored(l, o, e, data, &s[o]);
-        NNC_TRY(st);
+        NNC_NEED(data, sink);
+        NNC_TRY(nnc_tensors_read(t, e, data, sink));
+        compare_stored(l, o, e, data, &s[o]);
         l->agrees &= s[o].agrees;
     }
     return NNC_OK;

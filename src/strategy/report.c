@@ -273,10 +273,20 @@ static void put_memory(nnc_text *t, const nnc_partition_row *r, int64_t bytes, i
     t->oom |= b.oom;
 }
 
+/* Time of an iteration, of a sample unless the table is narrow, and samples per second. */
+static void put_speed(const nnc_partition_table *t, int64_t ns, int width, nnc_text *out)
+{
+    put_time(out, nnc_ms(ns), width);
+    if (!is_narrow(t)) {
+        nnc_putc(out, ' ');
+        put_time(out, nnc_ms(ns) / ((double)t->micro * (double)t->m->batch), 9);
+    }
+    nnc_printf(out, " %11.1f ", samples_per_second(t, ns));
+}
+
 static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     const bool narrow = is_narrow(t);
-    const double samples = (double)t->micro * (double)t->m->batch;
     nnc_printf(out, "  %-15s", r->strategy);
     if (strlen(r->strategy) > 15) /* a combination */
         nnc_printf(out, "\n  %15s", "");
@@ -285,12 +295,8 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         return;
     }
     nnc_putc(out, ' ');
-    put_time(out, nnc_ms(r->iteration_ns), 10);
-    if (!narrow) {
-        nnc_putc(out, ' ');
-        put_time(out, nnc_ms(r->iteration_ns) / samples, 9);
-    }
-    nnc_printf(out, " %11.1f %6.1f%% %s", per_second(t, r), 100 * r->bubble, narrow ? "" : " ");
+    put_speed(t, r->iteration_ns, 10, out);
+    nnc_printf(out, "%6.1f%% %s", 100 * r->bubble, narrow ? "" : " ");
     put_time(out, nnc_ms(r->exposed_ns), 9);
     if (!narrow) {
         nnc_putc(out, ' ');
@@ -307,12 +313,8 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
     if (!r->simulated_ns)
         return;
     nnc_puts(out, "    simulated   ");
-    put_time(out, nnc_ms(r->simulated_ns), 12);
-    if (!narrow) {
-        nnc_putc(out, ' ');
-        put_time(out, nnc_ms(r->simulated_ns) / samples, 9);
-    }
-    nnc_printf(out, " %11.1f %*s", samples_per_second(t, r->simulated_ns), narrow ? 17 : 29, "");
+    put_speed(t, r->simulated_ns, 12, out);
+    nnc_printf(out, "%*s", narrow ? 17 : 29, "");
     nnc_put_bytes_column(out, r->simulated_bytes, narrow ? 11 : 12, false);
     nnc_printf(out, "  %s\n", r->simulated_bytes <= nnc_partition_capacity(t) ? "yes" : "NO");
 }
