@@ -36,6 +36,7 @@ typedef struct nnc_json_member {
 #define J_REAL(key, v) {key, NNC_J_REAL, {.r = (v)}}
 #define J_WORDS(key, v, count) {key, NNC_J_WORDS, {.words = {(v), (count)}}} /* a list; in CSV joined by + */
 #define J_MS(key, v) J_REAL(key, nnc_decimals(v, 6)) /* measured in nanoseconds */
+#define J_NS(key, ns) J_MS(key, (double)(ns) * 1e-6) /* as milliseconds */
 #define J_ARRAY_(...) \
     (const nnc_json_member[]){__VA_ARGS__}, sizeof((const nnc_json_member[]){__VA_ARGS__}) / sizeof(nnc_json_member)
 #define NNC_JSON(w, ...) nnc_json_members(w, J_ARRAY_(__VA_ARGS__))
@@ -53,6 +54,12 @@ void nnc_json_item(nnc_json_writer *w, const char *key);
 static inline void nnc_json_line(nnc_json_writer *w, int indent)
 {
     w->line = indent + 1;
+}
+/* nnc_json_open on a line of its own. */
+static inline void nnc_json_open_at(nnc_json_writer *w, int indent, const char *key, char bracket)
+{
+    nnc_json_line(w, indent);
+    nnc_json_open(w, key, bracket);
 }
 
 #endif

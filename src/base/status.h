@@ -25,6 +25,15 @@
 #define NNC_LOCAL(T) __attribute__((cleanup(T##_deinit))) T
 /* Declares a pointer whose memory nnc_free releases where its scope ends: NNC_FREED int *n = nnc_malloc(...); */
 #define NNC_FREED __attribute__((cleanup(nnc_free_at)))
+/* Declares pointers to objects that are released where their scope ends, unless they are NULL by then, since the object was handed on:
+ * NNC_OWNED(nnc_graph) *g = NULL; The type's header says how: NNC_OWNER(nnc_graph, nnc_graph_destroy). */
+#define NNC_OWNED(T) __attribute__((cleanup(T##_release_at))) T
+#define NNC_OWNER(T, release) \
+    static inline void T##_release_at(T **p) \
+    { \
+        release(*p); \
+    }
+NNC_OWNER(nnc_sink, nnc_sink_destroy)
 
 /* A location in the user's text. Any field may be 0/NULL (unknown). The strings are borrowed: they must outlive the graph or sink that
  * holds the location. */

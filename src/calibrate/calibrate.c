@@ -17,26 +17,21 @@ enum { BUDGET_S = 25, TAG_GO = 0 };
 static nnc_status compile(
     const calibration *c, const nnc_text *text, int devices, bool step, nnc_artifact **out)
 {
-    nnc_graph *training = NULL;
+    NNC_OWNED(nnc_graph) *g = NULL, *training = NULL;
     nnc_compile_options o = c->with;
     o.devices = devices;
     NNC_NEED(!text->oom, c->sink);
-    nnc_graph *g = nnc_model_parse("calibrate", nnc_text_str(text), text->n, NULL, c->sink);
-    nnc_status st = g ? NNC_OK : nnc_sink_cause(c->sink, NNC_E_BUG);
-    NNC_TRY(st);
+    g = nnc_model_parse("calibrate", nnc_text_str(text), text->n, NULL, c->sink);
+    if (!g)
+        return nnc_sink_cause(c->sink, NNC_E_BUG);
     if (step) {
         nnc_training t = nnc_training_defaults;
         t.momentum = 0.9;
         if (o.precision == NNC_PRECISION_f16)
             t.loss_scale = 1; /* the usual one might skip the step */
-        st = nnc_train_graph(g, &t, &training, c->sink);
-        nnc_graph_destroy(g);
-        g = training;
+        NNC_TRY(nnc_train_graph(g, &t, &training, c->sink));
     }
-    if (!st)
-        st = nnc_compile(c->e, g, &o, out, c->sink);
-    nnc_graph_destroy(g);
-    return st;
+    return nnc_compile(c->e, training ? training : g, &o, out, c->sink);
 }
 
 nnc_status cal_load(
@@ -64,7 +59,7 @@ nnc_status cal_load(
     return nnc_partition_set_inputs(out->s, step ? &training : NULL, c->sink);
 }
 
-void cal_unload(cal_program *p)
+void cal_program_deinit(cal_program *p)
 {
     nnc_session_destroy(p->s);
     nnc_artifact_destroy(p->a);

@@ -100,16 +100,13 @@ static nnc_status measure_launches(calibration *c)
     c->with = nnc_compile_defaults;
     c->with.level = 0; /* nothing is fused */
     for (int plain = 0; plain < 2; plain++) {
-        cal_program p = {0};
+        NNC_LOCAL(cal_program) p = {0};
         int64_t ns = 0;
-        nnc_status st = load_nets(c, &cal_gpu_chain, 1, plain, &p);
-        if (!st)
-            st = cal_gpu_burst(c, &p, &ns);
-        if (!st && !plain)
-            st = measure_run(c, &p, ns);
+        NNC_TRY(load_nets(c, &cal_gpu_chain, 1, plain, &p));
+        NNC_TRY(cal_gpu_burst(c, &p, &ns));
+        if (!plain)
+            NNC_TRY(measure_run(c, &p, ns));
         *(plain ? &c->gpu.host_ns : &c->command_ns) = p.n_cmd ? nnc_max64(ns / p.n_cmd, 1) : 1;
-        cal_unload(&p);
-        NNC_TRY(st);
     }
     return NNC_OK;
 }
@@ -191,9 +188,10 @@ static bool is_too_long(const ladder *l, int tier, cal_kind kind)
 static nnc_status one_program(
     calibration *c, ladder *l, size_t i, const cal_net *net, int n, bool *fits)
 {
-    cal_program p = {0};
+    NNC_LOCAL(cal_program) p = {0};
     NNC_LOCAL(nnc_text) text = {0};
-    nnc_sink *own = nnc_sink_create(), *told = c->sink;
+    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
+    nnc_sink *told = c->sink;
     NNC_NEED(own, told);
     cal_nets_write(&text, net, n, 1);
     c->sink = own;
@@ -202,10 +200,8 @@ static nnc_status one_program(
     *fits = st != NNC_E_FIT;
     if (st && *fits)
         nnc_sink_pass_errors(own, told);
-    nnc_sink_destroy(own);
     if (!st)
         st = measure_program(c, &p, &l->run_ns[programs[i].tier][programs[i].kind], l->end_ns);
-    cal_unload(&p);
     return *fits ? st : NNC_OK;
 }
 

@@ -39,7 +39,7 @@ static nnc_status open_host(calibration *c, host *h)
     return NNC_OK;
 }
 
-static void close_host(host *h)
+static void host_deinit(host *h)
 {
     if (h->s)
         h->api->stream_destroy(h->s);
@@ -96,20 +96,14 @@ static void measure_host_memory(calibration *c, const host *h)
 
 nnc_status cal_gpu_host(calibration *c)
 {
-    host h = {0};
-    nnc_status st = open_host(c, &h);
-    if (!st)
-        st = copy_points(c, &h, true, true, c->gpu.up);
-    if (!st)
-        st = copy_points(c, &h, false, true, c->gpu.down);
-    if (!st)
-        st = copy_points(c, &h, true, false, c->gpu.pageable_up);
-    if (!st)
-        st = copy_points(c, &h, false, false, c->gpu.pageable_down);
-    if (!st)
-        measure_host_memory(c, &h);
-    close_host(&h);
-    return st;
+    NNC_LOCAL(host) h = {0};
+    NNC_TRY(open_host(c, &h));
+    NNC_TRY(copy_points(c, &h, true, true, c->gpu.up));
+    NNC_TRY(copy_points(c, &h, false, true, c->gpu.down));
+    NNC_TRY(copy_points(c, &h, true, false, c->gpu.pageable_up));
+    NNC_TRY(copy_points(c, &h, false, false, c->gpu.pageable_down));
+    measure_host_memory(c, &h);
+    return NNC_OK;
 }
 
 /* ---- between GPUs ---------------------------------------------------------------------------------------------- */
@@ -124,14 +118,11 @@ static nnc_status measure_burst(calibration *c, cal_program *p, void *ctx)
 static nnc_status burst_of(
     calibration *c, const nnc_text *text, int devices, bool alone, int64_t *ns)
 {
-    cal_program p = {0};
-    nnc_status st = cal_load(c, text, devices, alone, false, &p);
-    if (!st && alone)
-        st = cal_leads(c) ? cal_gpu_burst(c, &p, ns) : NNC_OK;
-    else if (!st)
-        st = cal_lead(c, &p, measure_burst, ns);
-    cal_unload(&p);
-    return st;
+    NNC_LOCAL(cal_program) p = {0};
+    NNC_TRY(cal_load(c, text, devices, alone, false, &p));
+    if (alone)
+        return cal_leads(c) ? cal_gpu_burst(c, &p, ns) : NNC_OK;
+    return cal_lead(c, &p, measure_burst, ns);
 }
 
 /* A hop: what the copies of a run take beside its kernels. */

@@ -121,12 +121,9 @@ static nnc_status measure_wait(calibration *c, cal_program *p, void *ctx)
 static nnc_status measure_text(calibration *c, const nnc_text *text,
     nnc_status (*measure)(calibration *c, cal_program *p, void *ctx), void *ctx)
 {
-    cal_program p = {0};
-    nnc_status st = cal_load(c, text, c->devices, false, false, &p);
-    if (!st)
-        st = cal_lead(c, &p, measure, ctx);
-    cal_unload(&p);
-    return st;
+    NNC_LOCAL(cal_program) p = {0};
+    NNC_TRY(cal_load(c, text, c->devices, false, false, &p));
+    return cal_lead(c, &p, measure, ctx);
 }
 
 static nnc_status runs_and_waits(calibration *c)

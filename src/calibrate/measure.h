@@ -111,7 +111,7 @@ static inline bool cal_leads(const calibration *c)
 
 /* calibrate.c. Parses a model, compiles it for `devices` devices and loads it. alone: only on rank 0; the others do nothing. */
 nnc_status cal_load(calibration *c, const nnc_text *model, int devices, bool alone, bool step, cal_program *out) NNC_MUST;
-void cal_unload(cal_program *p);
+void cal_program_deinit(cal_program *p);
 /* Rank 0: profiles the program once more. `keep`: add the times to its durations. */
 nnc_status cal_profile(calibration *c, cal_program *p, bool keep) NNC_MUST;
 /* Median duration of command i, counted from main's first, and the spread. */

@@ -346,17 +346,14 @@ static nnc_status measure_contention(calibration *c)
               n = c->devices < most ? c->devices : most;
     for (int i = 0; i < cal_n_nets && n > 1; i++) {
         NNC_LOCAL(nnc_text) text = {0};
-        cal_program p = {0};
+        NNC_LOCAL(cal_program) p = {0};
         bool yes;
         NNC_TRY(cal_has_time(c, TOGETHER_SHARE, &yes));
         if (!yes)
             break;
         cal_nets_write(&text, &cal_nets[i], 1, n);
-        nnc_status st = cal_load(c, &text, c->devices, false, false, &p);
-        if (!st)
-            st = cal_lead(c, &p, measure_together, NULL);
-        cal_unload(&p);
-        NNC_TRY(st);
+        NNC_TRY(cal_load(c, &text, c->devices, false, false, &p));
+        NNC_TRY(cal_lead(c, &p, measure_together, NULL));
     }
     find_contention(c, n);
     return NNC_OK;
@@ -375,6 +372,6 @@ nnc_status cal_ops(calibration *c)
         st = cal_make_tables(c);
     }
     for (int i = 0; i < n; i++)
-        cal_unload(&p[i]);
+        cal_program_deinit(&p[i]);
     return st || c->devices < 2 ? st : measure_contention(c);
 }

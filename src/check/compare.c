@@ -258,7 +258,7 @@ static void release(comparison *c)
     for (int i = 0; c->initial && i < c->n_result; i++)
         nnc_free(c->initial[i]);
     nnc_free(c->input);
-    nnc_reference_free(&c->reference);
+    nnc_reference_deinit(&c->reference);
     nnc_arena_deinit(&c->arena);
 }
 
@@ -273,7 +273,7 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     c->sink = sink;
     c->paired[0] = c->paired[1] = NO_PAIRS;
     nnc_arena_init(&c->arena, 0);
-    nnc_graph *step = NULL;
+    NNC_OWNED(nnc_graph) *step = NULL;
     if (m->n_output == 0)
         return nnc_fail0(sink, NNC_E_MODEL,
             "%s: no output has elements, so there is nothing to compare", m->name);
@@ -289,6 +289,5 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
         st = nnc_compare_print(c, f, out);
     *agrees = c->agrees;
     release(c);
-    nnc_graph_destroy(step);
     return st;
 }

@@ -313,8 +313,7 @@ static nnc_status json_part(
     nnc_json_writer *w, const comparison *c, nnc_part part, const part_work *u, const part_work *f)
 {
     const nnc_remarks *r = &c->p[c->fused].a->remarks;
-    nnc_json_line(w, 2);
-    nnc_json_open(w, NULL, '{');
+    nnc_json_open_at(w, 2, NULL, '{');
     NNC_JSON(w, J_STRING("part", nnc_part_names[part]), J_INT("launches_unfused", u->launches),
         J_INT("launches_fused", f->launches), J_INT("bytes_moved_unfused", u->bytes),
         J_INT("bytes_moved_fused", f->bytes),
@@ -344,8 +343,7 @@ nnc_status nnc_compare_why_json(const comparison *c, nnc_json_writer *w)
     part_work u[PART__COUNT], f[PART__COUNT];
     NNC_TRY(add_up(c, &c->p[c->unfused], u, &a));
     NNC_TRY(add_up(c, &c->p[c->fused], f, &a));
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "step_parts", '[');
+    nnc_json_open_at(w, 1, "step_parts", '[');
     for (int part = 0; part < PART__COUNT; part++)
         NNC_TRY(json_part(w, c, (nnc_part)part, &u[part], &f[part]));
     nnc_json_close(w, ']');

@@ -177,8 +177,7 @@ static void text_siblings(nnc_text *t, const comparison *c)
 
 static void json_siblings(nnc_json_writer *w, const comparison *c)
 {
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "siblings", '[');
+    nnc_json_open_at(w, 1, "siblings", '[');
     for (int i = 0; i < SIBLINGS; i++) {
         const program *p = sibling_program(c, i), *f = &c->p[c->fused];
         if (!p)
@@ -515,8 +514,7 @@ static void json_run(nnc_json_writer *w, const comparison *c, const program *p, 
 
 static void json_steps(nnc_json_writer *w, const comparison *c)
 {
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "steps", '[');
+    nnc_json_open_at(w, 1, "steps", '[');
     for (int i = 0; i <= c->fused && c->o->steps; i++) {
         summary s = nnc_summarize(&c->p[i], c->main);
         NNC_JSON_ROW(w, 2, J_STRING("pass", c->p[i].pass ? c->p[i].pass : "as written"),
@@ -528,8 +526,7 @@ static void json_steps(nnc_json_writer *w, const comparison *c)
 
 static void json_runs(nnc_json_writer *w, const comparison *c)
 {
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "runs", '[');
+    nnc_json_open_at(w, 1, "runs", '[');
     if (c->unfused != 0) {
         json_run(w, c, &c->p[0], "as written");
         nnc_json_line(w, 2);

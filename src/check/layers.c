@@ -403,33 +403,27 @@ static nnc_status keep_result(layers *l, int i, const value *v)
 
 static nnc_status run_program(layers *l, int which)
 {
-    nnc_session *s = NULL;
-    nnc_reference own = {0};
+    NNC_OWNED(nnc_session) *s = NULL;
+    NNC_LOCAL(nnc_reference) own = {0};
     const nnc_graph *g = l->program[which]->graph;
-    nnc_status st = nnc_session_create(l->env, l->program[which], &s, l->sink);
-    for (int i = 0; !st && i < l->n_input; i++)
-        st = nnc_session_input(s, i, l->input[i], l->sink);
-    if (!st)
-        st = keep_initial(l, s);
-    if (!st)
-        st = l->n_state ? nnc_session_step(s, l->sink) : nnc_session_run(s, l->sink);
-    if (!st)
-        st = place_states(l, which, s);
-    for (int i = 0; !st && i < nnc_session_results(s); i++) {
+    NNC_TRY(nnc_session_create(l->env, l->program[which], &s, l->sink));
+    for (int i = 0; i < l->n_input; i++)
+        NNC_TRY(nnc_session_input(s, i, l->input[i], l->sink));
+    NNC_TRY(keep_initial(l, s));
+    NNC_TRY(l->n_state ? nnc_session_step(s, l->sink) : nnc_session_run(s, l->sink));
+    NNC_TRY(place_states(l, which, s));
+    for (int i = 0; i < nnc_session_results(s); i++) {
         const nnc_type *t = nnc_session_output_type(s, i);
         NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
         value v = {i, nnc_def(g, g->output[i])->origin, t, data};
-        st = data ? nnc_session_output(s, i, data, l->sink) : nnc_nomem(l->sink);
-        if (!st && l->against && which == FUSED && i < l->n_output)
-            st = keep_result(l, i, &v);
-        if (!st)
-            st = place(l, which, &own, &v);
+        NNC_NEED(data, l->sink);
+        NNC_TRY(nnc_session_output(s, i, data, l->sink));
+        if (l->against && which == FUSED && i < l->n_output)
+            NNC_TRY(keep_result(l, i, &v));
+        NNC_TRY(place(l, which, &own, &v));
     }
-    nnc_session_destroy(s);
-    nnc_reference_free(&own);
-    if (!st)
-        find_groups(l, which);
-    return st;
+    find_groups(l, which);
+    return NNC_OK;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -464,7 +458,7 @@ nnc_status nnc_layers_verify(
     return nnc_layers_judge(l);
 }
 
-void nnc_layers_free(layers *l)
+void layers_deinit(layers *l)
 {
     for (int i = 0; l->input && i < l->n_input; i++)
         nnc_free(l->input[i]);
@@ -475,7 +469,7 @@ void nnc_layers_free(layers *l)
     for (int k = 0; k < SIDES; k++)
         nnc_artifact_destroy(l->program[k]);
     nnc_ties_deinit(&l->ties);
-    nnc_reference_free(&l->reference);
+    nnc_reference_deinit(&l->reference);
     nnc_graph_destroy(l->source);
     nnc_graph_destroy(l->model);
     nnc_arena_deinit(&l->a);

@@ -51,10 +51,10 @@ typedef struct layers {
     int first; /* index of the first layer, in the model's order, that does not agree; -1: none */
 } layers;
 
-/* Compiles both programs, runs them and float64, and judges every layer. Zero-initialise; nnc_layers_free also after a failure. */
+/* Compiles both programs, runs them and float64, and judges every layer. Zero-initialise; layers_deinit also after a failure. */
 nnc_status nnc_layers_verify(layers *l, nnc_env *e, const nnc_model *m,
     const nnc_compare_options *o, nnc_sink *sink) NNC_MUST;
-void nnc_layers_free(layers *l);
+void layers_deinit(layers *l);
 /* layers_judge.c: sets the verdicts of all layers from the errors of both programs. */
 nnc_status nnc_layers_judge(layers *l) NNC_MUST;
 /* Largest nmse of layer i that agrees, without conditioning. */

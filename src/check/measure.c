@@ -122,14 +122,11 @@ static nnc_status check_kept(comparison *c, program *p)
 
 static nnc_status check(comparison *c, program *p)
 {
-    char *piece = nnc_malloc(PIECE);
-    nnc_status st = piece ? NNC_OK : nnc_nomem(c->sink);
-    for (int i = 0; !st && c->reference.ran && i < c->n_result; i++)
-        st = check_reference(c, p, i, piece);
-    nnc_free(piece);
-    if (!st)
-        st = p == &c->p[c->unfused] && !c->n_kept ? keep_pieces(c, p) : check_kept(c, p);
-    return st;
+    NNC_FREED char *piece = nnc_malloc(PIECE);
+    NNC_NEED(piece, c->sink);
+    for (int i = 0; c->reference.ran && i < c->n_result; i++)
+        NNC_TRY(check_reference(c, p, i, piece));
+    return p == &c->p[c->unfused] && !c->n_kept ? keep_pieces(c, p) : check_kept(c, p);
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------ */

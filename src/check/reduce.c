@@ -61,16 +61,14 @@ static bool accept(reduction *r, nnc_graph *g, nnc_status *st)
     nnc_graph_destroy(g);
     bool fails = false;
     if (lean && size_of(lean) > 0 && r->tries < MOST_TRIES) {
-        layers l = {.n = 0};
+        NNC_LOCAL(layers) l = {.n = 0};
         r->tries++;
         /* A smaller model that cannot be judged is no failing one. */
-        nnc_sink *own = nnc_sink_create();
+        NNC_OWNED(nnc_sink) *own = nnc_sink_create();
         *st = own ? nnc_layers_verify(&l, r->e, lean, &r->o, own) : nnc_nomem(r->sink);
         fails = !*st && !l.agrees;
         if (*st != NNC_E_NOMEM)
             *st = NNC_OK;
-        nnc_sink_destroy(own);
-        nnc_layers_free(&l);
     }
     if (fails) {
         nnc_graph_destroy(r->g);
@@ -181,7 +179,7 @@ nnc_status nnc_smallest_failing(
         l.model = NULL;
         nnc_expose_updates(r.g);
     }
-    nnc_layers_free(&l);
+    layers_deinit(&l);
     if (!fails)
         return st;
     r.o.input = NULL; /* cuts are inputs too, generated like the others */

@@ -62,15 +62,13 @@ static nnc_status evaluate(const nnc_reference *t, const nnc_graph *g, void *con
     *possible = true;
     if (!t->rows)
         return nnc_eval_rounded(g, (const void *const *)inputs, threads, rounding, value, sink);
-    nnc_graph *small = NULL;
+    NNC_OWNED(nnc_graph) *small = NULL;
     NNC_FREED bool *carried = nnc_calloc(g->n_node, sizeof *carried);
-    nnc_status st = carried ? nnc_graph_sample(g, t->rows, &small, carried, t->carried_out, sink)
-                            : nnc_nomem(sink);
+    NNC_NEED(carried, sink);
+    NNC_TRY(nnc_graph_sample(g, t->rows, &small, carried, t->carried_out, sink));
     *possible = small != NULL;
-    if (!st && small)
-        st = eval_sample(g, small, carried, inputs, threads, t, rounding, value, sink);
-    nnc_graph_destroy(small);
-    return st;
+    return small ? eval_sample(g, small, carried, inputs, threads, t, rounding, value, sink)
+                 : NNC_OK;
 }
 
 nnc_status nnc_reference_make(
@@ -140,7 +138,7 @@ nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g
     return st;
 }
 
-void nnc_reference_free(nnc_reference *t)
+void nnc_reference_deinit(nnc_reference *t)
 {
     free_values(t->value, t->n_out);
     nnc_free(t->carried_out);

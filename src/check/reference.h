@@ -17,7 +17,7 @@ typedef struct nnc_reference {
 
 /* Evaluates the reference of `g` for `inputs`, completely if that is affordable, otherwise on sampled rows. */
 nnc_status nnc_reference_make(const nnc_graph *g, void *const *inputs, int threads, nnc_reference *r, nnc_sink *sink) NNC_MUST;
-void nnc_reference_free(nnc_reference *r);
+void nnc_reference_deinit(nnc_reference *r);
 /* Conditioning: the mean square by which simulated rounding changes an element of each output (nnc_eval_rounded), over finite elements. */
 nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g, void *const *inputs, int threads,
     nnc_rounding rounding, double *mean_square, nnc_sink *sink) NNC_MUST;

@@ -86,15 +86,13 @@ static const char *target_of(const char *list, int d, nnc_arena *a)
 static nnc_status compile_alone(measure *s, int k, bool all, nnc_artifact **out)
 {
     nnc_compile_options o = s->o->compile;
-    nnc_graph *g = nnc_graph_clone(s->m[k], s->sink);
+    NNC_OWNED(nnc_graph) *g = nnc_graph_clone(s->m[k], s->sink);
     NNC_NEED(g, s->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         g->node[i].device = -1;
     o.devices = o.streams = 1;
     o.lanes = all ? 0 : s->cpu_lanes;
-    const nnc_status st = nnc_compile(s->on[k], g, &o, out, s->sink);
-    nnc_graph_destroy(g);
-    return st;
+    return nnc_compile(s->on[k], g, &o, out, s->sink);
 }
 
 /* The machine of each model: e itself, or where it has several targets that of the model's device; and one with the threads of its stream,
@@ -190,15 +188,12 @@ static nnc_status result(nnc_session *x, int i, void **data, int64_t *bytes, nnc
 
 static nnc_status compare_one(measure *s, int k, int own, int joined, bool *same)
 {
-    void *a = NULL, *b = NULL;
+    NNC_FREED void *a = NULL, *b = NULL;
     int64_t n = 0, m = 0;
-    nnc_status st = result(s->at[1 + k].s, own, &a, &n, s->sink);
-    if (!st)
-        st = result(s->at[0].s, joined, &b, &m, s->sink);
-    *same = *same && !st && n == m && !memcmp(a, b, (size_t)n);
-    nnc_free(a);
-    nnc_free(b);
-    return st;
+    NNC_TRY(result(s->at[1 + k].s, own, &a, &n, s->sink));
+    NNC_TRY(result(s->at[0].s, joined, &b, &m, s->sink));
+    *same = *same && n == m && !memcmp(a, b, (size_t)n);
+    return NNC_OK;
 }
 
 /* One run of each: outputs, and of a step new states, that differ in a bit. */
@@ -440,14 +435,14 @@ void nnc_report_together_json(const nnc_together *t, nnc_json_writer *w)
     nnc_json_open(w, "together", '{');
     if (t->measured)
         NNC_JSON(w, J_MS("together_ms", t->ms));
-    NNC_JSON(w, J_MS("predicted_together_ms", (double)t->predicted_ns * 1e-6),
-        J_BOOL("predicted_is_bound", t->shares));
+    NNC_JSON(
+        w, J_NS("predicted_together_ms", t->predicted_ns), J_BOOL("predicted_is_bound", t->shares));
     nnc_json_open(w, "models", '[');
     for (int k = 0; k < t->n; k++) {
         const nnc_together_model *m = &t->model[k];
         nnc_json_open(w, NULL, '{');
         NNC_JSON(w, J_STRING("model", m->name), J_INT("device", m->device),
-            J_INT("stream", m->stream), J_MS("predicted_ms", (double)m->predicted_ns * 1e-6));
+            J_INT("stream", m->stream), J_NS("predicted_ms", m->predicted_ns));
         if (t->measured)
             NNC_JSON(w, J_MS("alone_ms", m->alone_ms), J_BOOL("same", m->same));
         if (!isnan(m->all_ms))

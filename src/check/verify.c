@@ -123,15 +123,11 @@ static nnc_status run_session(run *r, nnc_session *s)
 
 static nnc_status by_plan(run *r)
 {
-    nnc_artifact *a = NULL;
-    nnc_session *s = NULL;
+    NNC_OWNED(nnc_artifact) *a = NULL;
+    NNC_OWNED(nnc_session) *s = NULL;
     NNC_TRY(nnc_compile(r->e, r->m, &r->o->compile, &a, r->sink));
-    nnc_status st = nnc_session_create(r->e, a, &s, r->sink);
-    if (!st)
-        st = run_session(r, s);
-    nnc_session_destroy(s);
-    nnc_artifact_destroy(a);
-    return st;
+    NNC_TRY(nnc_session_create(r->e, a, &s, r->sink));
+    return run_session(r, s);
 }
 
 /* A model's outputs without elements are left out. */
@@ -169,7 +165,7 @@ static nnc_status run_set(run *r, const char *folder, int set, nnc_arena *a)
     NNC_TRY(read_all(folder, set, "output", &want, a, r->sink));
     drop_empty(&want);
     const nnc_onnx_options o = {.value = in.at, .n_value = in.n, .bound = bound};
-    nnc_graph *g = nnc_onnx_load(file, &o, r->sink);
+    NNC_OWNED(nnc_graph) *g = nnc_onnx_load(file, &o, r->sink);
     if (!g)
         return nnc_sink_cause(r->sink, NNC_E_MODEL);
     r->m = g;
@@ -181,7 +177,6 @@ static nnc_status run_set(run *r, const char *folder, int set, nnc_arena *a)
     nnc_status st = run_model(r, file, given);
     r->want = NULL;
     r->m = NULL;
-    nnc_graph_destroy(g);
     return st;
 }
 

@@ -67,10 +67,9 @@ static nnc_status compare_file(layers *l, nnc_tensors *t, stored *s, nnc_sink *s
     for (int o = 0; o < l->n_output; o++) {
         const nnc_tensor_entry *e = nnc_tensors_find(t, l->source->output_name[o]);
         NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)e->size);
-        nnc_status st = data ? nnc_tensors_read(t, e, data, sink) : nnc_nomem(sink);
-        if (!st)
-            compare_stored(l, o, e, data, &s[o]);
-        NNC_TRY(st);
+        NNC_NEED(data, sink);
+        NNC_TRY(nnc_tensors_read(t, e, data, sink));
+        compare_stored(l, o, e, data, &s[o]);
         l->agrees &= s[o].agrees;
     }
     return NNC_OK;
@@ -219,8 +218,7 @@ static void json_rows(nnc_json_writer *w, const layers *l, const char *key, int 
     nnc_json_open(w, key, '[');
     for (int i = from; i < to; i++) {
         const layer *y = &l->at[i];
-        nnc_json_line(w, 1);
-        nnc_json_open(w, NULL, '{');
+        nnc_json_open_at(w, 1, NULL, '{');
         NNC_JSON(w, J_STRING("layer", title(l, i)), J_REAL("limit", y->limit),
             J_STRING("nearer", nearer(y)), J_BOOL("agree", y->agrees));
         json_side(w, "fused", &y->side[FUSED]);
@@ -254,21 +252,17 @@ static void print_json(const layers *l, const stored *s, nnc_text *t)
 nnc_status nnc_verify_model(nnc_env *e, const nnc_model *m, const nnc_compare_options *o,
     const char *against, nnc_format f, nnc_text *out, bool *agrees, nnc_sink *sink)
 {
-    layers l = {.against = against};
-    nnc_tensors *t = NULL;
-    stored *s = NULL;
+    NNC_OWNED(nnc_tensors) *t = NULL;
+    NNC_LOCAL(layers) l = {.against = against};
     *agrees = false;
     if (against)
         NNC_TRY(nnc_tensors_open(against, NULL, &t, sink));
-    nnc_status st = nnc_layers_verify(&l, e, m, o, sink);
-    if (!st && !(s = ARENA_NEW(&l.a, stored, l.n_output + 1)))
-        st = nnc_nomem(sink);
-    if (!st && against)
-        st = compare_file(&l, t, s, sink);
-    if (!st)
-        (f == NNC_JSON ? print_json : print_text)(&l, s, out);
-    *agrees = !st && l.agrees;
-    nnc_layers_free(&l);
-    nnc_tensors_close(t);
-    return !st && out->oom ? nnc_nomem(sink) : st;
+    NNC_TRY(nnc_layers_verify(&l, e, m, o, sink));
+    stored *s = ARENA_NEW(&l.a, stored, l.n_output + 1);
+    NNC_NEED(s, sink);
+    if (against)
+        NNC_TRY(compare_file(&l, t, s, sink));
+    (f == NNC_JSON ? print_json : print_text)(&l, s, out);
+    *agrees = l.agrees;
+    return out->oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -91,6 +91,7 @@ typedef struct nnc_cluster {
 nnc_cluster *nnc_cluster_load(const char *file, nnc_sink *sink);
 nnc_cluster *nnc_cluster_parse(const char *file, const char *text, size_t n, nnc_sink *sink); /* the same for a text; file: for messages */
 void nnc_cluster_destroy(nnc_cluster *c);
+NNC_OWNER(nnc_cluster, nnc_cluster_destroy)
 
 static inline int nnc_cluster_node(const nnc_cluster *c, int device) { return device / c->per_node; }
 static inline const nnc_cluster_kind *nnc_cluster_kind_of(const nnc_cluster *c, int device)

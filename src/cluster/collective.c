@@ -422,7 +422,7 @@ nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_group_op kind, const
 {
     NNC_LOCAL(nnc_arena) scratch = {0};
     group g = {.c = c, .kind = kind, .bytes = nnc_max64(bytes, 1), .n = n};
-    usage u = {0}, net = {0};
+    NNC_LOCAL(usage) u = {0}, net = {0};
     *out = (nnc_transfer){.bytes_s = INFINITY, .how = "none"};
     if (n < 1)
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file}, "a %s of no devices",
@@ -430,14 +430,10 @@ nnc_status nnc_cluster_collective(const nnc_cluster *c, nnc_group_op kind, const
     NNC_TRY(make_group(&g, device, &scratch, sink));
     if (n == 1)
         return NNC_OK;
-    bool ok = usage_init(&u, c) && usage_init(&net, c);
-    if (ok) {
-        choose_way(&g, out, &u, &net);
-        ok = usage_store(&u, out, a);
-    }
-    usage_deinit(&u);
-    usage_deinit(&net);
-    return ok ? NNC_OK : nnc_nomem(sink);
+    NNC_NEED(usage_init(&u, c) && usage_init(&net, c), sink);
+    choose_way(&g, out, &u, &net);
+    NNC_NEED(usage_store(&u, out, a), sink);
+    return NNC_OK;
 }
 
 int64_t nnc_cluster_collective_ps(

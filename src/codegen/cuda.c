@@ -306,15 +306,13 @@ static nnc_status put_group(
 static nnc_status put_all(nnc_text *body, const nnc_kernel *const *k, int n, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    cu_shared s = {0};
-    nnc_status st = cu_share(&s, k, n, &a, sink);
-    for (int i = 0; i < n && !st; i++)
+    NNC_LOCAL(cu_shared) s = {0};
+    NNC_TRY(cu_share(&s, k, n, &a, sink));
+    for (int i = 0; i < n; i++)
         if (s.kernel[i].like == i)
-            st = put_group(body, &s, k, i, sink);
-    if (!st)
-        thunks(body, &s, k);
-    cu_shared_deinit(&s);
-    return st;
+            NNC_TRY(put_group(body, &s, k, i, sink));
+    thunks(body, &s, k);
+    return NNC_OK;
 }
 
 static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *target, nnc_emit what,

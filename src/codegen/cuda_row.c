@@ -561,10 +561,9 @@ void cu_row(cu *c)
     const nnc_kgrid *g = c->g;
     int per_block = g->threads / g->group, since = 0;
     int64_t points = cu_all_points(c->k);
-    cu_rows r;
+    NNC_LOCAL(cu_rows) r = {0};
     if (!cu_rows_plan(&r, c->k, g)) {
         c->t->oom = true;
-        cu_rows_deinit(&r);
         return;
     }
     if (g->cls == KC_column)
@@ -598,5 +597,4 @@ void cu_row(cu *c)
         stage(c, &r, i, inexact ? "live" : NULL, inexact ? "t == 0 && live" : "t == 0");
     }
     c->kept = NULL;
-    cu_rows_deinit(&r);
 }

@@ -443,9 +443,9 @@ bool cu_put_general_call(nnc_text *t, const cu_shared *s, const nnc_kernel *cons
 nnc_status nnc_cuda_share(
     const nnc_kernel *const *k, int n, nnc_arena *a, const char **code, nnc_sink *sink)
 {
-    cu_shared s = {0};
-    nnc_status st = cu_share(&s, k, n, a, sink);
-    for (int i = 0; i < n && !st; i++) {
+    NNC_LOCAL(cu_shared) s = {0};
+    NNC_TRY(cu_share(&s, k, n, a, sink));
+    for (int i = 0; i < n; i++) {
         const group *g = s.kernel[s.kernel[i].like].group;
         NNC_LOCAL(nnc_text) t = {0};
         char name[NNC_CODE_NAME];
@@ -460,8 +460,7 @@ nnc_status nnc_cuda_share(
                 (long long)v->value);
         }
         code[i] = t.oom ? NULL : nnc_arena_strdup(a, nnc_text_str(&t));
-        st = code[i] ? NNC_OK : nnc_nomem(sink);
+        NNC_NEED(code[i], sink);
     }
-    cu_shared_deinit(&s);
-    return st;
+    return NNC_OK;
 }

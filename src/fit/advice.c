@@ -41,21 +41,10 @@ static void judge(const advice *v, const nnc_artifact *a, need *n)
 /* Plans m, as usual or within a budget. */
 static nnc_status plan(const advice *v, const nnc_model *m, const nnc_compile_options *o, need *n)
 {
-    nnc_artifact *a = nnc_artifact_create(o);
-    NNC_NEED(a, v->sink);
-    a->source = nnc_graph_clone(m, v->sink);
-    a->graph = nnc_graph_clone(m, v->sink);
-    a->chunks = 1;
-    nnc_status st = a->source && a->graph ? NNC_OK : nnc_nomem(v->sink);
-    if (!st)
-        st = o->memory_budget ? nnc_fit_budget(v->e, o, a, v->sink)
-                              : nnc_compile_passes(v->e, o, NULL, NULL, a, v->sink);
-    if (!st)
-        st = nnc_plan_graph(v->e, o, false, a, v->sink);
-    if (!st)
-        judge(v, a, n);
-    nnc_artifact_destroy(a);
-    return st;
+    NNC_OWNED(nnc_artifact) *a = NULL;
+    NNC_TRY(nnc_plan_model(v->e, m, o, false, &a, v->sink));
+    judge(v, a, n);
+    return NNC_OK;
 }
 
 static void begin(advice *v, const char *flags)
@@ -95,19 +84,16 @@ static int64_t batch_of(const nnc_model *m)
 /* Plans the model for a batch, with so many batches a step (`times` as many as now). */
 static nnc_status plan_batch(const advice *v, int64_t batch, int64_t times, need *n)
 {
-    nnc_model *m = NULL;
+    NNC_OWNED(nnc_graph) *m = NULL;
     char text[24];
     snprintf(text, sizeof text, "%lld", (long long)batch);
     const nnc_arg arg = {"batch", text};
     const nnc_reopening how = {
         .arg = &arg, .n_arg = 1, .accumulate = (int)(times * v->other->accumulate)};
-    nnc_status st = v->other->open(v->other->ctx, &how, &m, v->sink);
-    if (!st && batch_of(m) != batch)
-        st = NNC_E_USAGE; /* the arg is something else */
-    if (!st)
-        st = plan(v, m, v->o, n);
-    nnc_model_close(m);
-    return st;
+    NNC_TRY(v->other->open(v->other->ctx, &how, &m, v->sink));
+    if (batch_of(m) != batch)
+        return NNC_E_USAGE; /* the arg is something else */
+    return plan(v, m, v->o, n);
 }
 
 static void put_batch(advice *v, int64_t batch, int64_t times, const need *n)
@@ -189,21 +175,15 @@ static void offer_precision(advice *v)
 /* Layers over more of the described devices, as few as suffice. */
 static bool plan_split(advice *v, int devices, nnc_text *place, need *n)
 {
-    nnc_model *forward = NULL, *m = NULL;
+    NNC_OWNED(nnc_graph) *forward = NULL, *m = NULL;
     nnc_compile_options o = *v->o;
     const nnc_reopen *x = v->other;
-    nnc_status st = x->open(x->ctx, &(nnc_reopening){.forward = true}, &forward, v->sink);
-    nnc_text_clear(place);
-    if (!st)
-        st = nnc_sequential_place(v->e, forward, x->training, v->o, devices, place, v->sink);
-    if (!st)
-        st = x->open(x->ctx, &(nnc_reopening){.place = nnc_text_str(place)}, &m, v->sink);
     o.devices = devices;
-    if (!st)
-        st = plan(v, m, &o, n);
-    nnc_model_close(forward);
-    nnc_model_close(m);
-    return !st && n->fits;
+    nnc_text_clear(place);
+    return !x->open(x->ctx, &(nnc_reopening){.forward = true}, &forward, v->sink) &&
+           !nnc_sequential_place(v->e, forward, x->training, v->o, devices, place, v->sink) &&
+           !x->open(x->ctx, &(nnc_reopening){.place = nnc_text_str(place)}, &m, v->sink) &&
+           !plan(v, m, &o, n) && n->fits;
 }
 
 static void offer_split(advice *v)

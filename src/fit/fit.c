@@ -195,55 +195,38 @@ static nnc_status judge_torch(search *s, const nnc_artifact *a, probe *out)
 {
     const nnc_sim_plan_options o = {
         .first = SEC_main, .last = SEC_step, .policy = SIM_torch_caching};
-    nnc_sim_plan sim;
+    NNC_LOCAL(nnc_sim_plan) sim = {0};
     NNC_TRY(nnc_sim_plan_run(&sim, a->plan, s->e->cluster, &o, s->sink));
-    nnc_status st = NNC_OK;
     out->n = sim.n_device;
-    out->use = ARENA_NEW(&s->a, use, out->n + 1);
+    NNC_NEED(out->use = ARENA_NEW(&s->a, use, out->n + 1), s->sink);
     out->fits = true;
-    for (int d = 0; d < sim.n_device && out->use && !st; d++) {
+    for (int d = 0; d < sim.n_device; d++) {
         const nnc_sim_device *x = &sim.by_device[d];
         const int64_t usable = nnc_cluster_usable_bytes(s->e->cluster, d);
         out->use[d] = (use){nnc_arena_strdup(&s->a, a->plan->device[d].name),
             x->bytes - (x->capacity - usable), usable};
         if (!x->fits && out->fits)
-            st = explain(s, a->plan, &out->use[d], x->fails_at, out);
+            NNC_TRY(explain(s, a->plan, &out->use[d], x->fails_at, out));
         out->fits = out->fits && x->fits;
     }
-    nnc_sim_plan_deinit(&sim);
-    return out->use || st ? st : nnc_nomem(s->sink);
+    return NNC_OK;
 }
 
 static nnc_status plan(search *s, const nnc_model *m, probe *out)
 {
-    nnc_artifact *a = nnc_artifact_create(&s->c);
-    NNC_NEED(a, s->sink);
-    a->source = nnc_graph_clone(m, s->sink);
-    a->graph = nnc_graph_clone(m, s->sink);
-    a->chunks = 1;
-    nnc_status st = a->source && a->graph ? NNC_OK : nnc_nomem(s->sink);
-    if (!st) /* a step has been made of the split model */
-        st = nnc_split_graph(&s->c, false, &a->graph, NULL, &a->remarks, s->sink);
-    if (!st)
-        st = s->c.memory_budget ? nnc_fit_budget(s->e, &s->c, a, s->sink)
-                                : nnc_compile_passes(s->e, &s->c, NULL, NULL, a, s->sink);
-    if (!st)
-        st = nnc_plan_graph(s->e, &s->c, false, a, s->sink);
-    if (!st)
-        st = s->o->torch ? judge_torch(s, a, out) : judge_nnc(s, a, out);
-    nnc_artifact_destroy(a);
-    return st;
+    NNC_OWNED(nnc_artifact) *a = NULL;
+    NNC_TRY(nnc_plan_model(
+        s->e, m, &s->c, true, &a, s->sink)); /* a step has been made of the split model */
+    return s->o->torch ? judge_torch(s, a, out) : judge_nnc(s, a, out);
 }
 
 /* Opens the model and plans it. */
 static nnc_status try_place(search *s, const nnc_reopening *how, probe *out)
 {
-    nnc_model *m = NULL;
+    NNC_OWNED(nnc_graph) *m = NULL;
     NNC_TRY(s->o->model->open(s->o->model->ctx, how, &m, s->sink));
     s->model = s->model ? s->model : nnc_arena_strdup(&s->a, m->name);
-    const nnc_status st = s->model ? plan(s, m, out) : nnc_nomem(s->sink);
-    nnc_model_close(m);
-    return st;
+    return s->model ? plan(s, m, out) : nnc_nomem(s->sink);
 }
 
 /* Moves a block from the device that lacks most to the neighbour with more room. False: neither has any. */
@@ -269,16 +252,15 @@ static nnc_status try_cuts(search *s, nnc_reopening *how, probe *out)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     NNC_LOCAL(nnc_text) place = {0};
-    nnc_model *forward = NULL;
+    NNC_OWNED(nnc_graph) *forward = NULL;
     nnc_sequential cut = {0};
     const nnc_reopen *x = s->o->model;
     how->forward = true;
     NNC_TRY(x->open(x->ctx, how, &forward, s->sink));
     how->forward = false;
-    nnc_status st =
-        nnc_sequential_cut(s->e, forward, x->training, &s->c, s->c.devices, &cut, &a, s->sink);
-    nnc_model_close(forward);
-    bool more = !st;
+    NNC_TRY(nnc_sequential_cut(s->e, forward, x->training, &s->c, s->c.devices, &cut, &a, s->sink));
+    nnc_status st = NNC_OK;
+    bool more = true;
     for (int i = 0; more && !st; i++) {
         nnc_text_clear(&place);
         nnc_put_cut(&cut, &place);
@@ -516,14 +498,12 @@ static void json_report(search *s, const probe *const *best, int n, nnc_json_wri
         J_STRING("mode", s->o->model->training ? "step" : "forward"),
         J_STRING("allocator", s->o->torch ? "torch-caching" : "nnc"),
         J_BOOL("monotone", !find_fall(s)));
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "largest", '[');
+    nnc_json_open_at(w, 1, "largest", '[');
     for (int i = 0; i < n; i++)
         for (int d = 0; best[i] && !w->csv && d < best[i]->n; d++)
             put_members(s, best[i], d, w);
     nnc_json_close(w, ']');
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "plans", '[');
+    nnc_json_open_at(w, 1, "plans", '[');
     for (int i = 0; i < s->n; i++)
         for (int d = 0; d < s->at[i].n; d++)
             put_members(s, &s->at[i], d, w);

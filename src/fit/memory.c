@@ -95,8 +95,7 @@ static void put_command(
 static void put_peak_rows(nnc_json_writer *w, const timeline *m)
 {
     const nnc_plan *p = m->p;
-    nnc_json_line(w, 2);
-    nnc_json_open(w, "peak", '[');
+    nnc_json_open_at(w, 2, "peak", '[');
     for (int k = 0; k < m->n_at_peak; k++) {
         const nnc_ptensor *x = &p->tensor[m->at_peak[k]];
         NNC_LOCAL(nnc_text) type = {0};
@@ -142,8 +141,7 @@ static void put_rows(nnc_json_writer *w, const nnc_env *e, const timeline *m)
     }
     if (!w->csv)
         put_peak_rows(w, m);
-    nnc_json_line(w, 2);
-    nnc_json_open(w, "timeline", '[');
+    nnc_json_open_at(w, 2, "timeline", '[');
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         if (!stands(m, i))
             continue;

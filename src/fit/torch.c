@@ -34,13 +34,12 @@ nnc_status nnc_report_torch(
 {
     const nnc_sim_plan_options o = {
         .first = SEC_main, .last = SEC_step, .policy = SIM_torch_caching};
-    nnc_sim_plan s;
+    NNC_LOCAL(nnc_sim_plan) s = {0};
     if (f != NNC_TEXT)
         return NNC_OK;
     NNC_TRY(nnc_sim_plan_run(&s, a->plan, e->cluster, &o, sink));
     for (int d = 0; d < s.n_device; d++)
         put_device(out, a->plan, d, &s.by_device[d],
             s.by_device[d].capacity - nnc_cluster_usable_bytes(e->cluster, s.by_device[d].device));
-    nnc_sim_plan_deinit(&s);
     return out->oom ? nnc_nomem(sink) : NNC_OK;
 }

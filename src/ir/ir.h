@@ -201,6 +201,7 @@ struct nnc_graph {
 
 nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink); /* NULL: out of memory */
 void nnc_graph_destroy(nnc_graph *g);
+NNC_OWNER(nnc_graph, nnc_graph_destroy)
 /* A deep copy with the same value ids that shares nothing with src. NULL: out of memory (reported). */
 nnc_graph *nnc_graph_clone(const nnc_graph *g, nnc_sink *sink);
 /* A copy in which bodies replace fused nodes. `expand`: named reductions are expanded, and 16-bit floats cast to f32. NULL: out of

@@ -196,7 +196,7 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
     pass *p = l->p;
     layers ls = layers_of(p, p->g->value[v].node, reader);
     const nnc_type *t = nnc_typeof(p->g, v);
-    if (nnc_type_orders_differ(t))
+    if (!nnc_type_same_memory(t, nnc_typeof(p->g, l->other[v])))
         remark_applied(p, &ls, last ? "relayout to channels last" : "relayout to row-major",
             "%s of %s cross from the %s to the %s order here, copied once for all consumers",
             text_bytes(p, nnc_type_bytes(t)), nnc_ops[nnc_def(p->g, v)->op].name,

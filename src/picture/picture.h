@@ -79,6 +79,7 @@ typedef struct nnc_timeline {
 /* Devices are called "device 0", ... until they are named. NULL: out of memory. */
 nnc_timeline *nnc_timeline_create(const char *name, int n_device);
 void nnc_timeline_destroy(nnc_timeline *t);
+NNC_OWNER(nnc_timeline, nnc_timeline_destroy)
 void nnc_timeline_name(nnc_timeline *t, int device, const char *name);
 int nnc_timeline_lane(nnc_timeline *t, int device, const char *name, bool thin);
 int nnc_timeline_add(nnc_timeline *t, nnc_slice s); /* the span's number; -1: out of memory, which is noted */

@@ -111,7 +111,7 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
 {
     const nnc_section last = step ? SEC_step : SEC_main;
     nnc_times times = {0};
-    nnc_tracing *x = NULL;
+    NNC_OWNED(nnc_tracing) *x = NULL;
     int n = 0;
     *out = (nnc_profile){.artifact = s->a};
     run *r = ARENA_NEW(&out->arena, run, o->active ? o->active : MOST_RUNS);
@@ -125,7 +125,6 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
         nnc_tracing_behind(x, e);
         st = profile_runs(x, out, last, o->active, r, &n, sink);
     }
-    nnc_tracing_destroy(x);
     NNC_TRY(st);
     out->active = n;
     qsort(r, (size_t)n, sizeof *r, by_wall);

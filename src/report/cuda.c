@@ -50,22 +50,20 @@ static int put_gpus(nnc_text *t, bool use, nnc_sink *sink)
 
 void nnc_devices_gpus_text(nnc_text *t)
 {
-    nnc_sink *why = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *why = nnc_sink_create();
     if (put_gpus(t, false, why) > 0)
         nnc_puts(t, "  --target=cuda is the first of these GPUs, with the numbers that its driver "
                     "reports\n");
     else if (why && nnc_sink_count(why) && NNC_CUDA(driver, NULL) && NNC_CUDA(cudart, NULL))
         nnc_printf(t, "  %s\n", nnc_sink_at(why, 0)->message);
-    nnc_sink_destroy(why);
 }
 
 static void text_gpus(nnc_text *t)
 {
-    nnc_sink *sink = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *sink = nnc_sink_create();
     put_gpus(t, true, sink);
     for (size_t i = 0; sink && i < nnc_sink_count(sink); i++)
         nnc_printf(t, "  %s\n", nnc_sink_at(sink, i)->message);
-    nnc_sink_destroy(sink);
 }
 
 /* Adds each line of nnc_cuda_mismatches to w's array or, where w is NULL, as a line of text. */
@@ -102,7 +100,7 @@ void nnc_doctor_cuda_json(nnc_json_writer *w)
     each_mismatch(w, NULL);
     nnc_json_close(w, ']');
     nnc_json_open(w, "gpus", '[');
-    nnc_sink *why = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *why = nnc_sink_create();
     int n = nnc_cuda_devices(d, MAX_GPUS, why);
     for (int i = 0; i < n && i < MAX_GPUS; i++) {
         NNC_LOCAL(nnc_text) limits = {0}, fails = {0};
@@ -118,7 +116,6 @@ void nnc_doctor_cuda_json(nnc_json_writer *w)
     nnc_json_close(w, ']');
     if (why && nnc_sink_count(why))
         NNC_JSON(w, J_STRING("note", nnc_sink_at(why, 0)->message));
-    nnc_sink_destroy(why);
     nnc_json_close(w, '}');
 }
 

@@ -15,7 +15,7 @@ nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *art, const nnc_uni
     NNC_FREED char *text = NULL;
     size_t size = 0;
     NNC_NEED(k, sink);
-    nnc_sink *own = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
     NNC_NEED(own, sink);
     nnc_status st = nnc_plan_kernels(art->plan, u, k, &a, own);
     if (!st)
@@ -23,7 +23,6 @@ nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *art, const nnc_uni
             nnc_cuda_make((const nnc_kernel *const *)k, u->n, t, what, e->cache, &text, &size, own);
     /* The fallback for an unknown GPU was reported when the plan was made. */
     nnc_sink_pass_errors(own, sink);
-    nnc_sink_destroy(own);
     if (!st && what == EMIT_cuda)
         nnc_cuda_annotate(out, art, u, text, size);
     else if (!st)

@@ -36,14 +36,14 @@ typedef struct report {
     const nnc_cluster *c;
     nnc_text *out;
     nnc_json_writer w;
-    nnc_arena arena;
+    nnc_arena *arena;
     int32_t *every; /* 0, 1, 2, ... */
     nnc_sink *sink;
 } report;
 
 static nnc_status collective(report *r, nnc_group_op kind, int n, int64_t bytes, nnc_transfer *t)
 {
-    return nnc_cluster_collective(r->c, kind, r->every, n, bytes, t, &r->arena, r->sink);
+    return nnc_cluster_collective(r->c, kind, r->every, n, bytes, t, r->arena, r->sink);
 }
 
 /* ---- text --------------------------------------------------------------------------------------------------------- */
@@ -147,7 +147,7 @@ static nnc_status text_matrix(report *r)
                 nnc_printf(r->out, "%9s", "-");
                 continue;
             }
-            NNC_TRY(nnc_cluster_p2p(r->c, end[a], end[b], &t, &r->arena, r->sink));
+            NNC_TRY(nnc_cluster_p2p(r->c, end[a], end[b], &t, r->arena, r->sink));
             nnc_printf(r->out, "%9.1f", t.bytes_s * 1e-9);
         }
     }
@@ -244,7 +244,7 @@ static nnc_status put_rows(report *r)
             const bool host = end[a] == NNC_HOST || end[b] == NNC_HOST;
             if (a == b || (host && (end[a] >= r->c->per_node || end[b] >= r->c->per_node)))
                 continue;
-            NNC_TRY(nnc_cluster_p2p(r->c, end[a], end[b], &t, &r->arena, r->sink));
+            NNC_TRY(nnc_cluster_p2p(r->c, end[a], end[b], &t, r->arena, r->sink));
             put_row(r, "copy", end[a], end[b], 2, 1 << 20, &t);
         }
     for (int kind = 0; kind < GROUP__COUNT; kind++)
@@ -284,18 +284,14 @@ static nnc_status json_report(report *r)
 
 nnc_status nnc_report_hardware(const char *file, nnc_format f, nnc_text *out, nnc_sink *sink)
 {
-    nnc_cluster *c = nnc_cluster_load(file, sink);
+    NNC_OWNED(nnc_cluster) *c = nnc_cluster_load(file, sink);
+    NNC_LOCAL(nnc_arena) a = {0};
     if (!c)
         return nnc_sink_cause(sink, NNC_E_USAGE);
-    report r = {.c = c, .out = out, .w = {.out = out, .csv = f == NNC_CSV}, .sink = sink};
-    nnc_arena_init(&r.arena, 0);
-    r.every = ARENA_NEW(&r.arena, int32_t, c->n_device);
-    nnc_status st = r.every ? NNC_OK : nnc_nomem(sink);
-    for (int i = 0; !st && i < c->n_device; i++)
+    report r = {
+        .c = c, .out = out, .w = {.out = out, .csv = f == NNC_CSV}, .arena = &a, .sink = sink};
+    NNC_NEED(r.every = ARENA_NEW(&a, int32_t, c->n_device), sink);
+    for (int i = 0; i < c->n_device; i++)
         r.every[i] = i;
-    if (!st)
-        st = f == NNC_TEXT ? text_report(&r) : f == NNC_CSV ? put_rows(&r) : json_report(&r);
-    nnc_arena_deinit(&r.arena);
-    nnc_cluster_destroy(c);
-    return st;
+    return f == NNC_TEXT ? text_report(&r) : f == NNC_CSV ? put_rows(&r) : json_report(&r);
 }

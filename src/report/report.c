@@ -110,8 +110,7 @@ static void text_show(nnc_text *t, const nnc_graph *g)
 
 static void put_layers(nnc_json_writer *w, const nnc_graph *g)
 {
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "layers", '[');
+    nnc_json_open_at(w, 1, "layers", '[');
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (!is_layer(n))

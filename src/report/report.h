@@ -163,6 +163,7 @@ void nnc_plan_clock(const nnc_env *e, const nnc_plan *p, nnc_section first, nnc_
 typedef struct nnc_tracing nnc_tracing;
 nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink) NNC_MUST;
 void nnc_tracing_destroy(nnc_tracing *x);
+NNC_OWNER(nnc_tracing, nnc_tracing_destroy)
 /* GPUs: submits the commands behind other runs, so that they follow each other without waiting for the host. */
 void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e);
 /* Runs and measures these sections as nnc_exec_profile does. micro: micro-batch in the iteration; -1: none. */

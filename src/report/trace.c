@@ -21,7 +21,7 @@ static nnc_status draw_trace(
 {
     NNC_LOCAL(nnc_text) out = {0};
     NNC_LOCAL(nnc_text) note = {0};
-    nnc_timeline *all = nnc_timeline_beside(t, n);
+    NNC_OWNED(nnc_timeline) *all = nnc_timeline_beside(t, n);
     NNC_NEED(all, sink);
     for (int i = 0; i < n; i++) {
         nnc_printf(&note, "%s%s: ", i ? "; " : "", t[i]->name);
@@ -29,7 +29,6 @@ static nnc_status draw_trace(
         nnc_puts(&note, " ms");
     }
     nnc_gantt_put(all, title, nnc_text_str(&note), &out);
-    nnc_timeline_destroy(all);
     NNC_NEED(!note.oom, sink);
     return nnc_write_picture(&out, file, sink);
 }
@@ -146,13 +145,11 @@ nnc_status nnc_timeline_simulate(nnc_timeline *t, const nnc_plan *p, const nnc_c
     nnc_section last, int first, int end, nnc_sink *sink)
 {
     const nnc_sim_plan_options o = {.first = SEC_main, .last = last};
-    nnc_sim_plan s;
+    NNC_LOCAL(nnc_sim_plan) s = {0};
     if (first >= end)
         return NNC_OK;
     NNC_TRY(nnc_sim_plan_run(&s, p, c, &o, sink));
-    const nnc_status st = nnc_timeline_add_simulated(t, p, &s, first, end, sink);
-    nnc_sim_plan_deinit(&s);
-    return st;
+    return nnc_timeline_add_simulated(t, p, &s, first, end, sink);
 }
 
 nnc_status nnc_timeline_add_simulated(
@@ -181,51 +178,37 @@ nnc_status nnc_timeline_add_simulated(
 static nnc_status predict(const nnc_plan *p, const char *hardware, nnc_section last, int runs,
     nnc_timeline **out, nnc_sink *sink)
 {
-    nnc_cluster *c = nnc_cluster_load(hardware, sink);
+    NNC_OWNED(nnc_cluster) *c = nnc_cluster_load(hardware, sink);
     if (!c)
         return nnc_sink_cause(sink, NNC_E_USAGE);
-    nnc_status st = nnc_timeline_of_plan("predicted", p, out, sink);
-    if (!st)
-        st = nnc_timeline_simulate(*out, p, c, SEC_accumulate, 0, runs - 1, sink);
+    NNC_TRY(nnc_timeline_of_plan("predicted", p, out, sink));
+    NNC_TRY(nnc_timeline_simulate(*out, p, c, SEC_accumulate, 0, runs - 1, sink));
     const int first = runs > 1 ? runs - 1 : -1; /* a single run has no number */
-    if (!st)
-        st = nnc_timeline_simulate(*out, p, c, last, first, first + 1, sink);
-    nnc_cluster_destroy(c);
-    return st;
+    return nnc_timeline_simulate(*out, p, c, last, first, first + 1, sink);
 }
 
 nnc_status nnc_tracing_write(const nnc_tracing *x, const nnc_env *e, const char *file,
     const char *hardware, nnc_section last, int runs, nnc_sink *sink)
 {
-    nnc_timeline *t[2] = {x->t, NULL};
-    nnc_status st = hardware ? predict(x->s->plan, hardware, last, runs, &t[1], sink) : NNC_OK;
+    NNC_OWNED(nnc_timeline) *predicted = NULL;
+    if (hardware)
+        NNC_TRY(predict(x->s->plan, hardware, last, runs, &predicted, sink));
     set_capacities(e, x->t);
-    const nnc_timeline *const order[] = {t[1] ? t[1] : t[0], t[0]}; /* predicted first */
-    if (!st)
-        st = nnc_write_trace(order, t[1] ? 2 : 1, x->s->a->source->name, file, sink);
-    nnc_timeline_destroy(t[1]);
-    return st;
+    const nnc_timeline *const order[] = {predicted ? predicted : x->t, x->t};
+    return nnc_write_trace(order, predicted ? 2 : 1, x->s->a->source->name, file, sink);
 }
 
 nnc_status nnc_session_trace(
     nnc_env *e, nnc_session *s, bool step, const char *file, const char *hardware, nnc_sink *sink)
 {
     const nnc_section last = step ? SEC_step : SEC_main;
-    nnc_tracing *warm = NULL, *x = NULL;
-    nnc_status st = nnc_tracing_create(s, &warm, sink);
-    if (!st)
-        st = nnc_tracing_create(s, &x, sink);
-    if (!st)
-        nnc_tracing_behind(x, e);
-    if (!st) /* the first one creates events */
-        st = nnc_tracing_run(warm, SEC_main, last, -1, sink);
-    if (!st)
-        st = nnc_tracing_run(x, SEC_main, last, -1, sink);
-    if (!st)
-        st = nnc_tracing_write(x, e, file, hardware, last, 1, sink);
-    nnc_tracing_destroy(warm);
-    nnc_tracing_destroy(x);
-    return st;
+    NNC_OWNED(nnc_tracing) *warm = NULL, *x = NULL;
+    NNC_TRY(nnc_tracing_create(s, &warm, sink));
+    NNC_TRY(nnc_tracing_create(s, &x, sink));
+    nnc_tracing_behind(x, e);
+    NNC_TRY(nnc_tracing_run(warm, SEC_main, last, -1, sink)); /* the first one creates events */
+    NNC_TRY(nnc_tracing_run(x, SEC_main, last, -1, sink));
+    return nnc_tracing_write(x, e, file, hardware, last, 1, sink);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
@@ -234,29 +217,24 @@ nnc_status nnc_draw_memory(nnc_env *e, const nnc_artifact *a, const char *file, 
 {
     const nnc_plan *p = a->plan;
     const int32_t first = nnc_plan_first(p, SEC_main);
-    nnc_timeline *t = NULL;
+    NNC_OWNED(nnc_timeline) *t = NULL;
     NNC_LOCAL(nnc_text) svg = {0};
     NNC_LOCAL(nnc_text) title = {0};
     NNC_FREED int64_t *start = nnc_calloc((size_t)p->n_cmd + 1, sizeof *start),
                       *end = nnc_calloc((size_t)p->n_cmd + 1, sizeof *end);
     NNC_NEED(start && end, sink);
     nnc_plan_clock(e, p, SEC_main, SEC_step, start, end);
-    nnc_status st = nnc_timeline_of_plan("predicted", p, &t, sink);
+    NNC_TRY(nnc_timeline_of_plan("predicted", p, &t, sink));
     const nnc_plan_times of = {.plan = p,
         .first = first,
         .n = p->n_cmd - first,
         .start_ps = start + first,
         .end_ps = end + first,
         .micro = -1};
-    if (!st)
-        st = nnc_timeline_add_run(t, &of, sink);
-    if (!st) {
-        set_capacities(e, t);
-        nnc_printf(&title, "planned memory of %s", a->source->name);
-        nnc_holds_put(t, nnc_text_str(&title), NULL,
-            "time by the cost rules of the target, not measured", &svg);
-        st = title.oom ? nnc_nomem(sink) : nnc_write_picture(&svg, file, sink);
-    }
-    nnc_timeline_destroy(t);
-    return st;
+    NNC_TRY(nnc_timeline_add_run(t, &of, sink));
+    set_capacities(e, t);
+    nnc_printf(&title, "planned memory of %s", a->source->name);
+    nnc_holds_put(
+        t, nnc_text_str(&title), NULL, "time by the cost rules of the target, not measured", &svg);
+    return title.oom ? nnc_nomem(sink) : nnc_write_picture(&svg, file, sink);
 }

@@ -561,7 +561,7 @@ static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     nnc_status status = NNC_OK;
-    nnc_sink *said = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *said = nnc_sink_create();
     int64_t from = nnc_now_ns();
     for (int i = 0; i < p->end[SEC_init] && status == NNC_OK; i++)
         if (!e->idle[i])
@@ -570,10 +570,7 @@ static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
     share_init(e, nnc_now_ns() - from);
     if (status == NNC_OK)
         status = synced;
-    if (status != NNC_OK)
-        status = init_failed(e, status, said, sink);
-    nnc_sink_destroy(said);
-    return status;
+    return status == NNC_OK ? status : init_failed(e, status, said, sink);
 }
 
 /* Frees init's arena and the handles that only init used. */

@@ -145,7 +145,7 @@ static nnc_hash128 host_of(void)
 
 static void say(const nnc_exec *e, said *s)
 {
-    nnc_sink *why = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *why = nnc_sink_create();
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
     s->host = host_of();
     s->has = rt && NNC_CUDA(nccl, why);
@@ -159,7 +159,6 @@ static void say(const nnc_exec *e, said *s)
         if (rt && !e->dev[d].api->host_memory)
             (void)rt->cudaDeviceGetPCIBusId(s->pci[d], sizeof s->pci[d], e->dev[d].ordinal);
     }
-    nnc_sink_destroy(why);
 }
 
 static const said *owner_of(const nnc_exec *e, const said *all, size_t bytes, int d)

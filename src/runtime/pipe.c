@@ -93,12 +93,13 @@ static nnc_status make_slot(nnc_pipe *q, int k, nnc_sink *sink)
     s->t.part[SEC_main].no_replay = main->no_replay && !main->capture;
     nnc_status status = nnc_exec_fill(e, &s->t, &q->arena, sink);
     e->use = &e->own;
-    for (int d = 0; d < p->n_device && status == NNC_OK; d++) {
-        status = make_event(q, d, &s->turn[d].ran, sink);
-        for (int w = 0; w < NNC_WAYS && status == NNC_OK; w++)
-            status = make_event(q, d, &s->turn[d].copied[w], sink);
+    NNC_TRY(status);
+    for (int d = 0; d < p->n_device; d++) {
+        NNC_TRY(make_event(q, d, &s->turn[d].ran, sink));
+        for (int w = 0; w < NNC_WAYS; w++)
+            NNC_TRY(make_event(q, d, &s->turn[d].copied[w], sink));
     }
-    return status;
+    return NNC_OK;
 }
 
 static bool passes_input(const nnc_plan *p)
@@ -154,26 +155,24 @@ static nnc_status create(nnc_pipe *q, nnc_sink *sink)
     return NNC_OK;
 }
 
+NNC_OWNER(nnc_pipe, nnc_pipe_destroy)
+
 nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink)
 {
-    nnc_pipe *q = nnc_calloc(1, sizeof *q);
     *out = NULL;
-    NNC_NEED(q, sink);
-    if (e->ranks) {
-        nnc_free(q);
+    if (e->ranks)
         return nnc_fail0(sink, NNC_E_USAGE,
             "copies are overlapped with runs (--io) in one process, not over %d ranks",
             nnc_comm_world(e->ranks->comm));
-    }
+    NNC_OWNED(nnc_pipe) *q = nnc_calloc(1, sizeof *q);
+    NNC_NEED(q, sink);
     q->e = e;
     q->passes = passes_input(e->p);
     nnc_arena_init(&q->arena, 0);
-    nnc_status status = create(q, sink);
-    if (status == NNC_OK)
-        *out = q;
-    else
-        nnc_pipe_destroy(q);
-    return status;
+    NNC_TRY(create(q, sink));
+    *out = q;
+    q = NULL;
+    return NNC_OK;
 }
 
 static void drop_slot(nnc_exec *e, slot *s)

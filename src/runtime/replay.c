@@ -39,10 +39,9 @@ static void write_down(nnc_exec *e, nnc_section last, nnc_sink *sink)
 {
     nnc_capture *c = NULL;
     int32_t at;
-    nnc_sink *why = nnc_sink_create(); /* NULL: no reason is reported */
+    NNC_OWNED(nnc_sink) *why = nnc_sink_create(); /* NULL: no reason is reported */
     if (e->dev[0].api->capture_begin(origin(e), why) != NNC_OK) {
         tell(sink, why);
-        nnc_sink_destroy(why);
         return;
     }
     nnc_status status = fork_or_join(e, false);
@@ -58,7 +57,6 @@ static void write_down(nnc_exec *e, nnc_section last, nnc_sink *sink)
         e->dev[0].api->capture_destroy(c);
     if (!e->use->part[last].capture)
         tell(sink, why);
-    nnc_sink_destroy(why);
 }
 
 /* Synchronises streams 0 of the other devices with the origin. */

@@ -30,21 +30,21 @@ bool nnc_exec_returns_early(const nnc_exec *e)
     return !e->dev[0].api->host_memory;
 }
 
+NNC_OWNER(nnc_stage, nnc_stage_destroy)
+
 nnc_status nnc_stage_create(nnc_exec *e, nnc_stage **out, nnc_sink *sink)
 {
-    nnc_stage *q = nnc_calloc(1, sizeof *q);
+    NNC_OWNED(nnc_stage) *q = nnc_calloc(1, sizeof *q);
     *out = NULL;
     NNC_NEED(q, sink);
     q->e = e;
     nnc_arena_init(&q->arena, 0);
     q->input = ARENA_NEW(&q->arena, staged, e->p->n_input + 1);
     q->up = ARENA_NEW(&q->arena, up, e->p->n_device);
-    if (q->input && q->up) {
-        *out = q;
-        return NNC_OK;
-    }
-    nnc_stage_destroy(q);
-    return nnc_nomem(sink);
+    NNC_NEED(q->input && q->up, sink);
+    *out = q;
+    q = NULL;
+    return NNC_OK;
 }
 
 void nnc_stage_destroy(nnc_stage *q)

@@ -226,8 +226,7 @@ static void manifest(writer *w)
     nnc_compile_options_put(w->a->options, &j);
     nnc_json_close(&j, '}');
     NNC_JSON(&j, J_BOOL("llvm", w->a->with_llvm));
-    nnc_json_line(&j, 1);
-    nnc_json_open(&j, "sections", '[');
+    nnc_json_open_at(&j, 1, "sections", '[');
     for (int i = 0; i < w->n; i++) {
         nnc_hash_hex(w->s[i].hash, hex);
         NNC_JSON_ROW(&j, 2, J_STRING("name", w->s[i].name), J_INT("offset", w->s[i].offset),

@@ -81,28 +81,22 @@ static nnc_artifact *start(const search *s, const way *w)
 
 static nnc_status estimate(search *s, way *w)
 {
-    nnc_artifact *b = start(s, w);
+    NNC_OWNED(nnc_artifact) *b = start(s, w);
     NNC_NEED(b, s->sink);
-    nnc_status st = nnc_compile_passes(s->e, s->o, first_pass, next_pass, b, s->sink);
-    if (!st)
-        st = nnc_estimate_graph(
-            s->e, s->o, b->graph, &s->memo, &w->rough_bytes, &w->rough_ns, s->sink);
-    nnc_artifact_destroy(b);
-    return st;
+    NNC_TRY(nnc_compile_passes(s->e, s->o, first_pass, next_pass, b, s->sink));
+    return nnc_estimate_graph(
+        s->e, s->o, b->graph, &s->memo, &w->rough_bytes, &w->rough_ns, s->sink);
 }
 
 static nnc_status plan(search *s, way *w)
 {
-    nnc_artifact *b = start(s, w);
+    NNC_OWNED(nnc_artifact) *b = start(s, w);
     NNC_NEED(b, s->sink);
-    nnc_status st = nnc_compile_passes(s->e, s->o, first_pass, NULL, b, s->sink);
-    if (!st)
-        st = nnc_plan_graph(s->e, s->o, false, b, s->sink);
-    if (!st)
-        nnc_plan_needs(s->e, b->plan, &w->bytes, &w->ns);
-    nnc_artifact_destroy(b);
+    NNC_TRY(nnc_compile_passes(s->e, s->o, first_pass, NULL, b, s->sink));
+    NNC_TRY(nnc_plan_graph(s->e, s->o, false, b, s->sink));
+    nnc_plan_needs(s->e, b->plan, &w->bytes, &w->ns);
     s->planned++;
-    return st;
+    return NNC_OK;
 }
 
 void nnc_put_slowdown(nnc_text *t, int64_t ns, int64_t usual_ns)

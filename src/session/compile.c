@@ -179,7 +179,7 @@ nnc_status nnc_plan_graph(
     p.cache_misses = &a->stats.cache_misses;
     p.on_kernel = nnc_note_kernel;
     p.on_kernel_ctx = &notes;
-    nnc_sink *said = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *said = nnc_sink_create();
     NNC_NEED(said, sink);
     for (int i = 0; i < e->n_target; i++) {
         compiler[i] = compiler_of(e, compiler, i, version[i], said);
@@ -188,13 +188,12 @@ nnc_status nnc_plan_graph(
     }
     if (!code)
         p.cache = NULL;
-    nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
-    if (!st && code && a->plan->n_kernel > 0)
+    NNC_TRY(nnc_plan_make(a->graph, &p, &a->plan, sink));
+    if (code && a->plan->n_kernel > 0)
         nnc_env_cuda_tell(e, compiler, said, sink);
-    if (!st && code)
+    if (code)
         nnc_say_missing(e, a->plan, sink);
-    nnc_sink_destroy(said);
-    return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
+    return notes.oom ? nnc_nomem(sink) : NNC_OK;
 }
 
 nnc_status nnc_check_precision(const nnc_compile_options *o, nnc_sink *sink)
@@ -245,6 +244,16 @@ static nnc_status name_machine(const nnc_env *e, nnc_artifact *a, nnc_sink *sink
     return a->machine ? NNC_OK : nnc_nomem(sink);
 }
 
+/* Splits a->graph where options say so, and runs the passes on it. */
+static nnc_status run_passes(
+    nnc_env *e, const nnc_compile_options *o, bool split, nnc_artifact *a, nnc_sink *sink)
+{
+    if (split)
+        NNC_TRY(nnc_split_graph(o, false, &a->graph, NULL, &a->remarks, sink));
+    return o->memory_budget ? nnc_fit_budget(e, o, a, sink)
+                            : nnc_compile_passes(e, o, NULL, NULL, a, sink);
+}
+
 /* edit: a change between the passes and the plan, or NULL. code: kernels get machine code. */
 static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_edit edit, void *ctx, bool code, nnc_artifact **out, nnc_sink *sink)
@@ -261,39 +270,40 @@ static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compil
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = e->cluster->file},
             "describes %d device%s, fewer than --devices=%d", e->cluster->n_device,
             e->cluster->n_device == 1 ? "" : "s", o->devices);
-    nnc_artifact *a = nnc_artifact_create(o);
+    NNC_OWNED(nnc_artifact) *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
     nnc_env_settle(e);
     a->with_llvm = nnc_env_plans_with(e, "llvm");
     int64_t t0 = nnc_now_ns();
-    a->source = nnc_graph_clone(m, sink);
-    nnc_status st = a->source ? normalise(a->source, sink) : nnc_nomem(sink);
-    st = st ? st : name_machine(e, a, sink);
-    if (!st) {
-        a->graph = nnc_graph_clone(a->source, sink);
-        st = a->graph ? NNC_OK : nnc_nomem(sink);
-    }
-    if (!st)
-        st = nnc_split_graph(o, false, &a->graph, NULL, &a->remarks, sink);
-    if (!st)
-        st = o->memory_budget ? nnc_fit_budget(e, o, a, sink)
-                              : nnc_compile_passes(e, o, NULL, NULL, a, sink);
-    if (!st && edit)
-        st = edit(ctx, a->graph, sink);
+    NNC_NEED(a->source = nnc_graph_clone(m, sink), sink);
+    NNC_TRY(normalise(a->source, sink));
+    NNC_TRY(name_machine(e, a, sink));
+    NNC_NEED(a->graph = nnc_graph_clone(a->source, sink), sink);
+    NNC_TRY(run_passes(e, o, true, a, sink));
+    if (edit)
+        NNC_TRY(edit(ctx, a->graph, sink));
     int64_t t1 = nnc_now_ns();
-    if (!st)
-        st = nnc_plan_graph(e, o, code, a, sink);
-    if (!st)
-        st = nnc_chunks_make(e, o, a, sink);
+    NNC_TRY(nnc_plan_graph(e, o, code, a, sink));
+    NNC_TRY(nnc_chunks_make(e, o, a, sink));
     int64_t t2 = nnc_now_ns();
     a->stats.passes_ns = t1 - t0;
     a->stats.plan_ns = t2 - t1 - a->stats.codegen_ns;
     a->stats.total_ns = t2 - t0;
-    if (st)
-        nnc_artifact_destroy(a);
-    else
-        *out = a;
-    return st;
+    *out = a;
+    a = NULL;
+    return NNC_OK;
+}
+
+nnc_status nnc_plan_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, bool split,
+    nnc_artifact **out, nnc_sink *sink)
+{
+    nnc_artifact *a = *out = nnc_artifact_create(o);
+    NNC_NEED(a, sink);
+    NNC_NEED(a->source = nnc_graph_clone(m, sink), sink);
+    NNC_NEED(a->graph = nnc_graph_clone(m, sink), sink);
+    a->chunks = 1;
+    NNC_TRY(run_passes(e, o, split, a, sink));
+    return nnc_plan_graph(e, o, false, a, sink);
 }
 
 nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,

@@ -153,22 +153,18 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     *out = NULL;
     if (!o)
         o = &nnc_env_defaults;
-    nnc_env *e = nnc_calloc(1, sizeof *e);
+    NNC_OWNED(nnc_env) *e = nnc_calloc(1, sizeof *e);
     NNC_NEED(e, sink);
     pthread_mutex_init(&e->lock, NULL);
     e->no_llvm = o->no_llvm;
     e->comm_by = (nnc_comm_by)o->comm;
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
-    nnc_status st = nnc_cpu_check(sink);
-    st = st ? st : nnc_env_find_ranks(e, o, sink);
-    st = st ? st : o->hardware ? open_hardware(e, o, sink) : open_targets(e, o, sink);
-    st = st ? st : limit_memory(e, o, sink);
-    st = st ? st : open_tuning(e, o, sink);
-    st = st ? st : nnc_env_join(e, o, sink);
-    if (st) {
-        nnc_env_destroy(e);
-        return st;
-    }
+    NNC_TRY(nnc_cpu_check(sink));
+    NNC_TRY(nnc_env_find_ranks(e, o, sink));
+    NNC_TRY(o->hardware ? open_hardware(e, o, sink) : open_targets(e, o, sink));
+    NNC_TRY(limit_memory(e, o, sink));
+    NNC_TRY(open_tuning(e, o, sink));
+    NNC_TRY(nnc_env_join(e, o, sink));
     if (nnc_env_has(e, NNC_T_cpu))
         cpu_engines(e);
     if (nnc_env_has(e, NNC_T_cuda))
@@ -180,6 +176,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
             e->cache ? "cannot be written: kernels are read from it, and new ones not kept"
                      : "cannot be created or read: compiled kernels are not stored");
     *out = e;
+    e = NULL;
     return NNC_OK;
 }
 

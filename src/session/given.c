@@ -101,25 +101,25 @@ static nnc_status read_lists(const nnc_item *o, nnc_blob bytes, nnc_given *v)
     return read_pieces(o, bytes, v);
 }
 
+NNC_OWNER(nnc_given, nnc_given_drop)
+
 nnc_status nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out)
 {
     const char *seed = nnc_json_text(o, "seed");
     int files = length(o, "files"), pieces = length(o, "pieces"), args = length(o, "args");
     if (!seed || files < 1 || pieces < 0 || args < 0)
         return NNC_E_MODEL;
-    nnc_given *v = nnc_given_create(files, pieces, args);
+    NNC_OWNED(nnc_given) *v = nnc_given_create(files, pieces, args);
     if (!v)
         return NNC_E_NOMEM;
     v->seed = strtoull(seed, NULL, 10);
     v->classes = (int)nnc_max64(number(o, "classes", INT32_MAX), 0);
-    nnc_status st = nnc_json_text(o, "weights") ? string(v, o, "weights", &v->weights) : NNC_OK;
-    if (!st && nnc_json_text(o, "place"))
-        st = string(v, o, "place", &v->place);
-    if (!st)
-        st = read_lists(o, bytes, v);
-    if (st)
-        nnc_given_drop(v);
-    else
-        *out = v;
-    return st;
+    if (nnc_json_text(o, "weights"))
+        NNC_TRY(string(v, o, "weights", &v->weights));
+    if (nnc_json_text(o, "place"))
+        NNC_TRY(string(v, o, "place", &v->place));
+    NNC_TRY(read_lists(o, bytes, v));
+    *out = v;
+    v = NULL;
+    return NNC_OK;
 }

@@ -112,7 +112,7 @@ static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session 
     if (job && a->chunks > 1)
         return nnc_fail0(sink, NNC_E_FIT,
             "the model runs in chunks of its batch, which several ranks cannot do");
-    nnc_session *s = nnc_calloc(1, sizeof *s);
+    NNC_OWNED(nnc_session) *s = nnc_calloc(1, sizeof *s);
     NNC_NEED(s, sink);
     static const nnc_device_api *const devices[] = {&nnc_device_cpu, &nnc_device_cuda};
     nnc_engine_env env[NNC_MAX_DEVICES];
@@ -135,22 +135,17 @@ static nnc_status create_session(nnc_env *e, const nnc_artifact *a, nnc_session 
     s->plan = a->plan;
     s->ranks = job ? e->ranks.world : 1;
     s->index = nnc_calloc((size_t)a->plan->n_input + 1, sizeof *s->index);
-    nnc_status st = s->index ? NNC_OK : nnc_nomem(sink);
-    for (int i = 0; !st && i < a->plan->n_input; i++)
-        st = nnc_input_index(a, i, &s->index[i]);
-    if (!st)
-        st = name_states(s, sink);
-    if (!st)
-        st = nnc_exec_create(a->plan, &o, &s->exec, sink);
-    if (!st && a->chunks > 1)
-        st = nnc_session_stream_open(s, sink);
-    if (st)
-        nnc_session_destroy(s);
-    else
-        *out = s;
-    if (!st)
-        nnc_say_missing(e, a->plan, sink);
-    return st;
+    NNC_NEED(s->index, sink);
+    for (int i = 0; i < a->plan->n_input; i++)
+        NNC_TRY(nnc_input_index(a, i, &s->index[i]));
+    NNC_TRY(name_states(s, sink));
+    NNC_TRY(nnc_exec_create(a->plan, &o, &s->exec, sink));
+    if (a->chunks > 1)
+        NNC_TRY(nnc_session_stream_open(s, sink));
+    nnc_say_missing(e, a->plan, sink);
+    *out = s;
+    s = NULL;
+    return NNC_OK;
 }
 
 nnc_status nnc_session_create_with(

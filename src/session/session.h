@@ -16,6 +16,9 @@
 #include <pthread.h>
 
 struct nnc_kernel;
+NNC_OWNER(nnc_artifact, nnc_artifact_destroy)
+NNC_OWNER(nnc_session, nnc_session_destroy)
+NNC_OWNER(nnc_env, nnc_env_destroy)
 
 /* ---- options: nnc.h lists their names ------------------------------------------------------------------------------- */
 
@@ -407,6 +410,10 @@ nnc_status nnc_compile_passes(nnc_env *e, const nnc_compile_options *o, const ch
 nnc_status nnc_plan_graph(nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_compile_graph(
     nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+/* The passes and the plan of m, without machine code; `split`: options that split the model are followed. *out is set also after a
+ * failure. */
+nnc_status nnc_plan_model(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, bool split, nnc_artifact **out,
+    nnc_sink *sink) NNC_MUST;
 /* Estimates the arena and the time of a plan, from a graph whose ops are not fused. */
 nnc_status nnc_estimate_graph(nnc_env *e, const nnc_compile_options *o, const nnc_graph *g, nnc_work_memo *memo,
     int64_t *bytes, int64_t *ns, nnc_sink *sink) NNC_MUST;

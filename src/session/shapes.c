@@ -114,12 +114,10 @@ static nnc_status check_env(nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
 static nnc_status make(nnc_env *e, nnc_artifact *root, const nnc_open_options *o, const char *key,
     nnc_artifact **out, nnc_sink *sink)
 {
-    nnc_model *m = nnc_artifact_model(root, o, sink);
+    NNC_OWNED(nnc_graph) *m = nnc_artifact_model(root, o, sink);
     if (!m)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = nnc_compile(e, m, root->options, out, sink);
-    nnc_model_close(m);
-    NNC_TRY(st);
+    NNC_TRY(nnc_compile(e, m, root->options, out, sink));
     nnc_artifact *b = *out;
     b->handles = 0;
     b->key = nnc_arena_strdup(&b->arena, key);

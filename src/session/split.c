@@ -85,7 +85,7 @@ nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph 
 {
     NNC_LOCAL(nnc_arena) a = {0};
     rules r = {NULL, NULL, NULL};
-    nnc_graph *split = NULL;
+    NNC_OWNED(nnc_graph) *split = NULL;
     if (!o->strategy && !o->split)
         return NNC_OK;
     if (o->devices < 2)
@@ -103,16 +103,16 @@ nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph 
         .n_device = o->devices, .by = by, .heard = r.heard, .trains = trains};
     nnc_split_cost own = {0};
     NNC_TRY(nnc_split(*g, &with, &split, cost ? cost : &own, remarks, sink));
-    nnc_status st = check_heard(&r, *g, sink);
-    if (!st && !cost && o->strategy && !own.n_split)
-        st = nnc_fail0(sink, NNC_E_USAGE,
+    NNC_TRY(check_heard(&r, *g, sink));
+    if (!cost && o->strategy && !own.n_split)
+        return nnc_fail0(sink, NNC_E_USAGE,
             "--strategy=%s: no layer of %s has enough features, channels or rows for %d devices: "
             "give fewer, or another strategy",
             o->strategy, (*g)->name, o->devices);
-    nnc_graph_destroy(st ? split : *g);
-    if (!st)
-        *g = split;
-    return st;
+    nnc_graph *whole = *g;
+    *g = split;
+    split = whole;
+    return NNC_OK;
 }
 
 static nnc_status divide(void *ctx, nnc_graph **g, nnc_sink *sink)

@@ -83,7 +83,7 @@ static const nnc_tensor_entry *pick_own(const nnc_tensors *t, const char *tensor
 static nnc_status read_file(const char *file, const char *name, const nnc_type *want,
     nnc_mismatch *m, void **data, nnc_sink *sink)
 {
-    nnc_tensors *t;
+    NNC_OWNED(nnc_tensors) *t = NULL;
     char path[PATH_MAX];
     const char *tensor;
     file = split_file(file, path, &tensor);
@@ -91,9 +91,7 @@ static nnc_status read_file(const char *file, const char *name, const nnc_type *
     const nnc_tensor_entry *e = pick_own(t, tensor, name);
     NNC_LOCAL(nnc_text) where = {0};
     nnc_printf(&where, ", in %s%s%s", file, tensor ? ":" : "", tensor ? tensor : "");
-    nnc_status st = read_one(t, e, name, nnc_text_str(&where), want, m, data, sink);
-    nnc_tensors_close(t);
-    return st;
+    return read_one(t, e, name, nnc_text_str(&where), want, m, data, sink);
 }
 
 nnc_status nnc_read_input(
@@ -254,43 +252,39 @@ static nnc_status add_shape(nnc_shape *s, int *n, const char *name, const nnc_te
 /* Appends the shape of an input with a file of its own. */
 static nnc_status add_own(nnc_shape *s, int *n, const nnc_arg *input, nnc_arena *a, nnc_sink *sink)
 {
-    nnc_tensors *t = NULL;
+    NNC_OWNED(nnc_tensors) *t = NULL;
     char path[PATH_MAX];
     const char *tensor;
     nnc_tensor_entry empty = {0};
     if (nnc_npy_is_empty(input->value, &empty.type))
         return add_shape(s, n, input->name, &empty, NULL, input->value, a, sink);
-    nnc_sink *quiet = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *quiet = nnc_sink_create();
     NNC_NEED(quiet, sink);
     const nnc_status failed = open_list(split_file(input->value, path, &tensor), &t, quiet);
     const char *why = failed && nnc_sink_at(quiet, 0) ? nnc_sink_at(quiet, 0)->message : NULL;
-    const nnc_status st = add_shape(
+    return add_shape(
         s, n, input->name, t ? pick_own(t, tensor, input->name) : NULL, why, input->value, a, sink);
-    nnc_sink_destroy(quiet);
-    nnc_tensors_close(t);
-    return st;
 }
 
 nnc_status nnc_given_inputs(
     const nnc_compare_options *o, nnc_arena *a, const nnc_shape **out, int *n, nnc_sink *sink)
 {
-    nnc_tensors *all = NULL;
+    NNC_OWNED(nnc_tensors) *all = NULL;
     *n = 0;
     if (o->inputs)
         NNC_TRY(open_list(o->inputs, &all, sink));
     const int n_all = all ? nnc_tensors_count(all) : 0;
     nnc_shape *s = ARENA_NEW(a, nnc_shape, o->n_input + n_all + 1);
-    nnc_status st = s ? NNC_OK : nnc_nomem(sink);
     *out = s;
-    for (int k = 0; !st && k < o->n_input; k++)
-        st = add_own(s, n, &o->input[k], a, sink);
-    for (int k = 0; !st && k < n_all; k++) {
+    NNC_NEED(s, sink);
+    for (int k = 0; k < o->n_input; k++)
+        NNC_TRY(add_own(s, n, &o->input[k], a, sink));
+    for (int k = 0; k < n_all; k++) {
         const nnc_tensor_entry *e = nnc_tensors_at(all, k);
         if (!file_of(o, e->name))
-            st = add_shape(s, n, e->name, e, NULL, o->inputs, a, sink);
+            NNC_TRY(add_shape(s, n, e->name, e, NULL, o->inputs, a, sink));
     }
-    nnc_tensors_close(all);
-    return st;
+    return NNC_OK;
 }
 
 nnc_status nnc_given_rows(

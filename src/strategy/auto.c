@@ -44,17 +44,14 @@ static nnc_status measure_size(nnc_env *e, const nnc_model *m, const nnc_trainin
     nnc_partition_table *t, int64_t batch, nnc_partition_model *out, bool *ok, nnc_arena *a,
     nnc_sink *sink)
 {
-    nnc_sink *quiet = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *quiet = nnc_sink_create();
     NNC_NEED(quiet, sink);
     const nnc_set set = {"batch", batch};
     const nnc_model_options o = {.set = &set, .n_set = 1};
-    nnc_graph *g = nnc_model_again(m, &o, quiet);
+    NNC_OWNED(nnc_graph) *g = nnc_model_again(m, &o, quiet);
     *ok = g && !nnc_partition_measure(e, g, training, t->o, out, a, quiet) && out->batch == batch &&
           same_blocks(out, t->m);
-    const bool oom = nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM;
-    nnc_graph_destroy(g);
-    nnc_sink_destroy(quiet);
-    return oom ? nnc_nomem(sink) : NNC_OK;
+    return nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM ? nnc_nomem(sink) : NNC_OK;
 }
 
 nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training,

@@ -3,11 +3,6 @@
 #include "report/report.h"
 #include "strategy/strategy.h"
 
-static double ms(int64_t ns)
-{
-    return (double)ns * 1e-6;
-}
-
 void nnc_partition_put_search(const nnc_auto_search *s, nnc_text *out)
 {
     const nnc_search_found *f = &s->found;
@@ -23,7 +18,7 @@ void nnc_partition_put_search(const nnc_auto_search *s, nnc_text *out)
             if (i == 1 && !ns[i])
                 nnc_printf(out, "%10s", "-");
             else
-                nnc_put_ms(out, ms(ns[i]), i ? 10 : 9);
+                nnc_put_ms(out, nnc_ms(ns[i]), i ? 10 : 9);
         }
         nnc_put_bytes_column(out, x->bytes, 12, false);
         nnc_printf(out, "  %s\n", s->name[k]);
@@ -47,19 +42,17 @@ void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s)
     for (int k = 0; k < f->n; k++) {
         const nnc_search_result *x = &f->best[k];
         const nnc_combination *c = &x->c;
-        nnc_json_line(w, 3);
-        nnc_json_open(w, NULL, '{');
+        nnc_json_open_at(w, 3, NULL, '{');
         NNC_JSON(w, J_STRING("combination", s->name[k]), J_INT("data", c->data),
             J_INT("tensor", c->tensor), J_INT("pipeline", c->pipeline), J_INT("chunks", c->chunks),
             J_INT("micro_batches", c->micro), J_INT("micro_batch", c->size),
             J_STRING("schedule", nnc_schedule_name(c->schedule)), J_INT("zero", c->zero),
-            J_BOOL("recompute", c->recompute), J_MS("iteration_ms", ms(x->ns)));
+            J_BOOL("recompute", c->recompute), J_NS("iteration_ms", x->ns));
         if (x->clock_ns)
-            NNC_JSON(w, J_MS("schedule_ms", ms(x->clock_ns)));
-        NNC_JSON(w, J_MS("compute_ms", ms(x->compute)), J_MS("tensor_ms", ms(x->tensor)),
-            J_MS("bubble_ms", ms(x->bubble)), J_MS("send_ms", ms(x->send)),
-            J_MS("data_ms", ms(x->data)), J_MS("optimizer_ms", ms(x->optimizer)),
-            J_INT("memory_bytes", x->bytes));
+            NNC_JSON(w, J_NS("schedule_ms", x->clock_ns));
+        NNC_JSON(w, J_NS("compute_ms", x->compute), J_NS("tensor_ms", x->tensor),
+            J_NS("bubble_ms", x->bubble), J_NS("send_ms", x->send), J_NS("data_ms", x->data),
+            J_NS("optimizer_ms", x->optimizer), J_INT("memory_bytes", x->bytes));
         nnc_json_close(w, '}');
     }
     nnc_json_close(w, ']');

@@ -34,6 +34,11 @@ typedef struct measure {
     int64_t *trained; /* by layer: bytes of parameters that are trained */
 } measure;
 
+static void measure_deinit(measure *s)
+{
+    nnc_arena_deinit(&s->own);
+}
+
 /* ---- layers -------------------------------------------------------------------------------------------- */
 
 static int find_layer(const nnc_partition_model *m, const char *path, size_t n)
@@ -514,12 +519,8 @@ static nnc_status compile_adding(nnc_env *e, const nnc_model *m, const nnc_train
 {
     nnc_training step = *training;
     step.accumulate = 2;
-    nnc_graph *g = on_one_device(m, &step, sink);
-    if (!g)
-        return nnc_sink_cause(sink, NNC_E_MODEL);
-    const nnc_status st = nnc_partition_compile(e, g, o, false, out, sink);
-    nnc_graph_destroy(g);
-    return st;
+    NNC_OWNED(nnc_graph) *g = on_one_device(m, &step, sink);
+    return g ? nnc_partition_compile(e, g, o, false, out, sink) : nnc_sink_cause(sink, NNC_E_MODEL);
 }
 
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
@@ -530,35 +531,27 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_training step = training ? *training : (nnc_training){0};
     step.accumulate = 1;
     training = training ? &step : NULL;
-    measure s = {
-        .e = e, .t = &e->target[0], .training = training, .g = m, .m = out, .a = a, .sink = sink};
+    NNC_LOCAL(measure)
+    s = {.e = e, .t = &e->target[0], .training = training, .g = m, .m = out, .a = a, .sink = sink};
     nnc_compile_options one = options->compile;
-    nnc_artifact *artifact = NULL, *adding = NULL;
+    NNC_OWNED(nnc_artifact) *artifact = NULL, *adding = NULL;
     one.devices = one.streams = 1;
     *out = (nnc_partition_model){.step = training != NULL, .batch = batch_of(m)};
-    nnc_graph *g = on_one_device(m, training, sink);
+    NNC_OWNED(nnc_graph) *g = on_one_device(m, training, sink);
     if (!g)
         return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = nnc_partition_compile(e, g, &one, options->measure, &artifact, sink);
-    if (!st) {
-        s.plan = artifact->plan;
-        s.chunks = artifact->chunks;
-        out->plan_bytes = s.plan->device[0].persist_bytes + s.plan->device[0].arena_bytes;
-        out->name = nnc_arena_strdup(a, m->name);
-        st = out->name ? find_layers(&s) : nnc_nomem(sink);
-    }
-    if (!st && options->measure)
-        st = measure_commands(&s, artifact, training);
-    if (!st && training)
-        st = compile_adding(e, m, training, &one, &adding, sink);
+    NNC_TRY(nnc_partition_compile(e, g, &one, options->measure, &artifact, sink));
+    s.plan = artifact->plan;
+    s.chunks = artifact->chunks;
+    out->plan_bytes = s.plan->device[0].persist_bytes + s.plan->device[0].arena_bytes;
+    NNC_NEED(out->name = nnc_arena_strdup(a, m->name), sink);
+    NNC_TRY(find_layers(&s));
+    if (options->measure)
+        NNC_TRY(measure_commands(&s, artifact, training));
+    if (training)
+        NNC_TRY(compile_adding(e, m, training, &one, &adding, sink));
     s.adding = adding ? adding->plan : NULL;
-    if (!st && adding && options->measure)
-        st = measure_adding(&s, adding, training);
-    if (!st)
-        st = attribute(&s);
-    nnc_arena_deinit(&s.own);
-    nnc_artifact_destroy(adding);
-    nnc_artifact_destroy(artifact);
-    nnc_graph_destroy(g);
-    return st;
+    if (adding && options->measure)
+        NNC_TRY(measure_adding(&s, adding, training));
+    return attribute(&s);
 }

@@ -92,18 +92,15 @@ static nnc_partition_row *next_row(const nnc_partition_table *t, bool open, bool
 static nnc_status plan_row(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_table *t, nnc_partition_row *row, nnc_sink *sink)
 {
-    nnc_artifact *a = NULL;
-    nnc_sink *own = nnc_sink_create();
+    NNC_OWNED(nnc_artifact) *a = NULL;
+    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
     int runs;
     NNC_NEED(own, sink);
     nnc_status st = nnc_partition_execution(e, m, training, t, row, false, &a, &runs, own);
     if (!st && a)
         nnc_partition_take_plan(e, t, row, a);
     row->refused = !row->planned;
-    const bool oom = st && nnc_sink_cause(own, st) == NNC_E_NOMEM;
-    nnc_artifact_destroy(a);
-    nnc_sink_destroy(own);
-    return oom ? nnc_nomem(sink) : NNC_OK;
+    return st && nnc_sink_cause(own, st) == NNC_E_NOMEM ? nnc_nomem(sink) : NNC_OK;
 }
 
 /* Plans the rows that are clear by their estimates, within a budget. */

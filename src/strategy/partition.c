@@ -69,16 +69,13 @@ static nnc_status find_batch(const nnc_model *m, nnc_partition_table *t, nnc_sin
 {
     const nnc_set set = {"batch", 2 * t->m->batch};
     const nnc_model_options o = {.set = &set, .n_set = 1};
-    nnc_sink *quiet = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *quiet = nnc_sink_create();
     NNC_NEED(quiet, sink);
-    nnc_graph *g = m->given && !t->m->step ? nnc_model_again(m, &o, quiet) : NULL;
+    NNC_OWNED(nnc_graph) *g = m->given && !t->m->step ? nnc_model_again(m, &o, quiet) : NULL;
     const nnc_type *is = g && g->n_output ? nnc_typeof(g, g->output[0]) : NULL,
                    *was = m->n_output ? nnc_typeof(m, m->output[0]) : NULL;
     t->sets_batch = is && was && is->rank && is->rank == was->rank && is->dim[0] == 2 * was->dim[0];
-    const bool oom = nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM;
-    nnc_graph_destroy(g);
-    nnc_sink_destroy(quiet);
-    return oom ? nnc_nomem(sink) : NNC_OK;
+    return nnc_sink_cause(quiet, NNC_OK) == NNC_E_NOMEM ? nnc_nomem(sink) : NNC_OK;
 }
 
 /* No strategy that was asked for is possible: they are the wrong ones for the model or the devices. */
@@ -125,11 +122,20 @@ static nnc_status say_none_fits(const nnc_partition_table *t, nnc_sink *sink)
     return NNC_OK;
 }
 
+static void nnc_partition_table_deinit(nnc_partition_table *t)
+{
+    for (int i = 0; i < t->n_row; i++) {
+        nnc_timeline_destroy(t->row[i].predicted);
+        nnc_timeline_destroy(t->row[i].simulated);
+    }
+}
+
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_partition_model of;
+    *fits = false;
     if (e->n_target > 1)
         return nnc_fail0(
             sink, NNC_E_USAGE, "nnc partition takes one --target: its devices are equal");
@@ -153,7 +159,8 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
     const int devices = count_devices(e, &of, o->compile.devices);
     if (e->cluster)
         NNC_TRY(check_devices(e->cluster, devices, sink));
-    nnc_partition_table t = {.m = &of,
+    NNC_LOCAL(nnc_partition_table)
+    t = {.m = &of,
         .graph = m,
         .training = training,
         .o = o,
@@ -162,27 +169,19 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         .devices = devices,
         .gpus = o->run || e->target[0].asked ? count_gpus(&e->target[0]) : 0,
         .micro = o->micro > 0 ? o->micro : 4 * devices};
-    nnc_status st =
-        nnc_partition_wants_auto(o) ? nnc_partition_sizes(e, m, training, &t, &a, sink) : NNC_OK;
-    if (!st)
-        st = nnc_partition_fill_table(&t, &a, sink);
-    if (!st && o->sensitivity)
-        st = nnc_partition_sense(&t, &a, sink);
-    if (!st && o->simulate)
-        st = nnc_partition_simulate(e, m, training, &t, &a, sink);
-    if (!st)
-        st = nnc_partition_decide(e, m, training, &t, sink);
-    if (!st && o->run)
-        st = nnc_partition_run(e, m, training, &t, &a, sink);
-    if (!st)
-        st = nnc_partition_draw(e, m, &t, &a, sink);
-    *fits = false;
-    for (int i = 0; i < t.n_row; i++) {
+    if (nnc_partition_wants_auto(o))
+        NNC_TRY(nnc_partition_sizes(e, m, training, &t, &a, sink));
+    NNC_TRY(nnc_partition_fill_table(&t, &a, sink));
+    if (o->sensitivity)
+        NNC_TRY(nnc_partition_sense(&t, &a, sink));
+    if (o->simulate)
+        NNC_TRY(nnc_partition_simulate(e, m, training, &t, &a, sink));
+    NNC_TRY(nnc_partition_decide(e, m, training, &t, sink));
+    if (o->run)
+        NNC_TRY(nnc_partition_run(e, m, training, &t, &a, sink));
+    NNC_TRY(nnc_partition_draw(e, m, &t, &a, sink));
+    for (int i = 0; i < t.n_row; i++)
         *fits = *fits || (!t.row[i].why_not && t.row[i].fits);
-        nnc_timeline_destroy(t.row[i].predicted);
-        nnc_timeline_destroy(t.row[i].simulated);
-    }
-    NNC_TRY(st);
     if (!*fits)
         NNC_TRY(say_none_fits(&t, sink));
     NNC_TRY(find_batch(m, &t, sink));

@@ -101,52 +101,45 @@ static void put_iteration(
         nnc_printf(out, "\n%s", r->note);
 }
 
-static nnc_status draw_gantt(
-    const drawing *x, const nnc_partition_row *r, const nnc_timeline *of, const char *prefix)
+/* A Gantt chart, or the memory over simulated time. */
+static nnc_status draw_timeline(const drawing *x, const nnc_partition_row *r,
+    const nnc_timeline *of, bool memory, const char *prefix)
 {
-    NNC_LOCAL(nnc_text) svg = {0};
-    NNC_LOCAL(nnc_text) title = {0};
-    NNC_LOCAL(nnc_text) note = {0};
-    NNC_LOCAL(nnc_text) name = {0};
-    nnc_printf(&title, "%s: ", r->strategy);
+    NNC_LOCAL(nnc_text) svg = {0}, title = {0}, note = {0}, name = {0};
+    nnc_printf(&title, "%s%s: ", memory ? "memory of " : "", r->strategy);
     put_title(x->t, &title);
-    put_iteration(x->t, r, of, &note);
     put_name(&name, prefix, r);
-    nnc_gantt_put(of, nnc_text_str(&title), nnc_text_str(&note), &svg);
+    if (memory) {
+        put_work(x->t, &note);
+        nnc_puts(&note, ". Simulated from the plan that nnc executes");
+        nnc_holds_put(of, nnc_text_str(&title), nnc_text_str(&note), "simulated time", &svg);
+    } else {
+        put_iteration(x->t, r, of, &note);
+        nnc_gantt_put(of, nnc_text_str(&title), nnc_text_str(&note), &svg);
+    }
     NNC_NEED(!title.oom && !note.oom && !name.oom, x->sink);
     return write_file(x, nnc_text_str(&name), &svg);
 }
 
-static nnc_status draw_memory(const drawing *x, const nnc_partition_row *r)
+/* The strategy that is possible; NULL: there is none, or are several. */
+static const nnc_partition_row *only_row(const nnc_partition_table *t)
 {
-    NNC_LOCAL(nnc_text) svg = {0};
-    NNC_LOCAL(nnc_text) title = {0};
-    NNC_LOCAL(nnc_text) note = {0};
-    NNC_LOCAL(nnc_text) name = {0};
-    nnc_printf(&title, "memory of %s: ", r->strategy);
-    put_title(x->t, &title);
-    put_work(x->t, &note);
-    nnc_puts(&note, ". Simulated from the plan that nnc executes");
-    put_name(&name, "memory-", r);
-    nnc_holds_put(r->simulated, nnc_text_str(&title), nnc_text_str(&note), "simulated time", &svg);
-    NNC_NEED(!title.oom && !note.oom && !name.oom, x->sink);
-    return write_file(x, nnc_text_str(&name), &svg);
+    const nnc_partition_row *only = NULL;
+    int n = 0;
+    for (int i = 0; i < t->n_row; i++)
+        if (!t->row[i].why_not) {
+            only = &t->row[i];
+            n++;
+        }
+    return n == 1 ? only : NULL;
 }
 
 /* One file: the strategies' scatter, or of a single strategy its Gantt chart. */
 static nnc_status draw_one(const drawing *x)
 {
-    const nnc_partition_row *only = NULL;
-    int n = 0;
-    for (int i = 0; i < x->t->n_row; i++)
-        if (!x->t->row[i].why_not) {
-            only = &x->t->row[i];
-            n++;
-        }
-    if (n != 1)
-        return draw_strategies(x);
-    const nnc_timeline *of = only->simulated ? only->simulated : only->predicted;
-    return of ? draw_gantt(x, only, of, "") : draw_strategies(x);
+    const nnc_partition_row *only = only_row(x->t);
+    const nnc_timeline *of = !only ? NULL : only->simulated ? only->simulated : only->predicted;
+    return of ? draw_timeline(x, only, of, false, "") : draw_strategies(x);
 }
 
 static nnc_status draw_all(const drawing *x)
@@ -155,11 +148,11 @@ static nnc_status draw_all(const drawing *x)
     for (int i = 0; i < x->t->n_row; i++) {
         const nnc_partition_row *r = &x->t->row[i];
         if (r->predicted)
-            NNC_TRY(draw_gantt(x, r, r->predicted, "gantt-"));
+            NNC_TRY(draw_timeline(x, r, r->predicted, false, "gantt-"));
         if (!r->simulated)
             continue;
-        NNC_TRY(draw_gantt(x, r, r->simulated, "simulated-"));
-        NNC_TRY(draw_memory(x, r));
+        NNC_TRY(draw_timeline(x, r, r->simulated, false, "simulated-"));
+        NNC_TRY(draw_timeline(x, r, r->simulated, true, "memory-"));
     }
     return NNC_OK;
 }
@@ -235,32 +228,22 @@ nnc_status nnc_refuse_dot(nnc_sink *sink)
 static nnc_status write_graph(
     nnc_env *e, const nnc_model *m, const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
 {
-    const nnc_partition_row *only = NULL;
-    int n = 0;
-    for (int i = 0; i < t->n_row; i++)
-        if (!t->row[i].why_not) {
-            only = &t->row[i];
-            n++;
-        }
-    const char *place = n == 1 ? place_of(t, only, a) : NULL;
-    const bool manual = n == 1 && only->id == NNC_STRATEGY_manual; /* m is placed already */
-    if (n != 1 || (!place && !manual))
+    const nnc_partition_row *only = only_row(t);
+    const char *place = only ? place_of(t, only, a) : NULL;
+    const bool manual = only && only->id == NNC_STRATEGY_manual; /* m is placed already */
+    if (!place && !manual)
         return nnc_refuse_dot(sink);
-    nnc_graph *g = nnc_graph_clone(m, sink);
-    if (!g)
-        return nnc_sink_cause(sink, NNC_E_MODEL);
-    nnc_status st = manual ? NNC_OK : nnc_model_place(g, place, sink);
+    NNC_OWNED(nnc_graph) *g = nnc_graph_clone(m, sink);
+    NNC_LOCAL(nnc_text) dot = {0};
     nnc_compile_options o = t->o->compile;
     o.devices = t->devices;
-    if (!st)
-        st = nnc_optimize(e, &g, NULL, 0, &o, sink);
-    NNC_LOCAL(nnc_text) dot = {0};
-    if (!st)
-        nnc_graph_dot(&dot, g);
-    if (!st)
-        st = nnc_write_dot(&dot, t->o->dot, sink);
-    nnc_graph_destroy(g);
-    return st;
+    if (!g)
+        return nnc_sink_cause(sink, NNC_E_MODEL);
+    if (!manual)
+        NNC_TRY(nnc_model_place(g, place, sink));
+    NNC_TRY(nnc_optimize(e, &g, NULL, 0, &o, sink));
+    nnc_graph_dot(&dot, g);
+    return nnc_write_dot(&dot, t->o->dot, sink);
 }
 
 nnc_status nnc_partition_draw(

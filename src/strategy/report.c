@@ -4,11 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static double ms(int64_t ns)
-{
-    return (double)ns * 1e-6;
-}
-
 static double samples_per_second(const nnc_partition_table *t, int64_t ns)
 {
     return ns ? (double)t->micro * (double)t->m->batch / ((double)ns * 1e-9) : 0;
@@ -48,11 +43,10 @@ static void json_devices(
     nnc_json_open(w, "devices", '[');
     for (int d = 0; d < t->devices; d++) {
         const nnc_device_use *u = &r->use[d];
-        nnc_json_line(w, 3);
-        nnc_json_open(w, NULL, '{');
-        NNC_JSON(w, J_INT("device", d), J_STRING("layers", u->layers),
-            J_MS("busy_ms", ms(u->busy_ns)), J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)),
-            J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", nnc_partition_capacity(t)));
+        nnc_json_open_at(w, 3, NULL, '{');
+        NNC_JSON(w, J_INT("device", d), J_STRING("layers", u->layers), J_NS("busy_ms", u->busy_ns),
+            J_NS("idle_ms", r->iteration_ns - u->busy_ns), J_INT("memory_bytes", u->bytes),
+            J_INT("capacity_bytes", nnc_partition_capacity(t)));
         nnc_json_open(w, "fill", '{');
         for (int k = 0; k < NNC_FILL_KINDS; k++)
             NNC_JSON(w, J_INT(nnc_partition_fill[k], u->fill[k]));
@@ -124,8 +118,7 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
 
 static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
 {
-    nnc_json_line(w, 2);
-    nnc_json_open(w, NULL, '{');
+    nnc_json_open_at(w, 2, NULL, '{');
     NNC_JSON(w, J_STRING("strategy", r->strategy), J_BOOL("executable", r->executable));
     if (r->why_not) {
         NNC_JSON(w, J_STRING("impossible", r->why_not));
@@ -133,23 +126,22 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
         return;
     }
     json_devices(w, t, r);
-    NNC_JSON(w, J_MS("iteration_ms", ms(r->iteration_ns)),
+    NNC_JSON(w, J_NS("iteration_ms", r->iteration_ns),
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
-        J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
-        J_MS("comm_hidden_ms", ms(r->hidden_ns)), fits_member(r),
-        J_STRING("memory", memory_word(r)));
+        J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_NS("comm_exposed_ms", r->exposed_ns),
+        J_NS("comm_hidden_ms", r->hidden_ns), fits_member(r), J_STRING("memory", memory_word(r)));
     if (t->o->sensitivity) {
         nnc_json_open(w, "at_bandwidth", '[');
         for (int k = 0; k < NNC_BANDWIDTHS; k++)
             if (r->at_bandwidth_ns[k])
                 NNC_JSON_OBJECT(w, NULL, J_REAL("factor", nnc_partition_bandwidth[k]),
                     J_STRING("strategy", r->at_bandwidth[k]),
-                    J_MS("iteration_ms", ms(r->at_bandwidth_ns[k])));
+                    J_NS("iteration_ms", r->at_bandwidth_ns[k]));
         nnc_json_close(w, ']');
     }
     if (r->simulated_ns)
-        NNC_JSON(w, J_MS("simulated_ms", ms(r->simulated_ns)),
-            J_INT("simulated_bytes", r->simulated_bytes));
+        NNC_JSON(
+            w, J_NS("simulated_ms", r->simulated_ns), J_INT("simulated_bytes", r->simulated_bytes));
     if (r->not_simulated)
         NNC_JSON(w, J_STRING("not_simulated", r->not_simulated));
     nnc_partition_run_json(w, t, r);
@@ -169,13 +161,12 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
 
 static void json_layers(nnc_json_writer *w, const nnc_partition_model *m)
 {
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "blocks", '[');
+    nnc_json_open_at(w, 1, "blocks", '[');
     for (int b = 0; b < m->n_block; b++) {
         nnc_json_line(w, 2);
         NNC_JSON_OBJECT(w, NULL, J_INT("first", m->first[b]), J_INT("last", m->first[b + 1] - 1),
-            J_STRING("layer", m->layer[m->first[b]]), J_MS("forward_ms", ms(m->cost.forward[b])),
-            J_MS("backward_ms", ms(m->cost.backward[b])), J_MS("weight_ms", ms(m->cost.weight[b])),
+            J_STRING("layer", m->layer[m->first[b]]), J_NS("forward_ms", m->cost.forward[b]),
+            J_NS("backward_ms", m->cost.backward[b]), J_NS("weight_ms", m->cost.weight[b]),
             J_INT("weights", m->cost.weights[b]), J_INT("saved", m->cost.saved[b]),
             J_INT("boundary", m->boundary[b]));
     }
@@ -198,8 +189,7 @@ static void print_json(const nnc_partition_table *t, nnc_text *out)
     NNC_JSON(&w, J_INT("micro_batches", t->micro), J_INT("micro_batch", t->m->batch),
         J_INT("layers", t->m->n_layer), J_INT("plan_bytes", t->m->plan_bytes));
     json_layers(&w, t->m);
-    nnc_json_line(&w, 1);
-    nnc_json_open(&w, "strategies", '[');
+    nnc_json_open_at(&w, 1, "strategies", '[');
     for (int i = 0; i < t->n_row; i++)
         json_row(&w, t, &t->row[i]);
     nnc_json_close(&w, ']');
@@ -212,19 +202,19 @@ static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_
 {
     const nnc_json_member always[] = {J_STRING("strategy", r->strategy),
         J_BOOL("executable", r->executable), J_INT("device", d), J_STRING("layers", u->layers),
-        J_MS("busy_ms", ms(u->busy_ns)), J_MS("idle_ms", ms(r->iteration_ns - u->busy_ns)),
+        J_NS("busy_ms", u->busy_ns), J_NS("idle_ms", r->iteration_ns - u->busy_ns),
         J_INT("memory_bytes", u->bytes), J_INT("capacity_bytes", nnc_partition_capacity(t)),
-        J_MS("iteration_ms", ms(r->iteration_ns)),
+        J_NS("iteration_ms", r->iteration_ns),
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
-        J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_MS("comm_exposed_ms", ms(r->exposed_ns)),
-        J_MS("comm_hidden_ms", ms(r->hidden_ns)), fits_member(r),
+        J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_NS("comm_exposed_ms", r->exposed_ns),
+        J_NS("comm_hidden_ms", r->hidden_ns), fits_member(r),
         J_INT("weights_bytes", u->fill[FILLED_weights]),
         J_INT("gradients_bytes", u->fill[FILLED_gradients]),
         J_INT("optimizer_bytes", u->fill[FILLED_optimizer]),
         J_INT("saved_bytes", u->fill[FILLED_saved]),
         J_INT("working_bytes", u->fill[FILLED_working]), J_STRING("memory", memory_word(r))};
     const nnc_json_member simulated[] = {
-        J_REAL("simulated_ms", r->simulated_ns ? nnc_decimals(ms(r->simulated_ns), 6) : NAN),
+        J_REAL("simulated_ms", r->simulated_ns ? nnc_decimals(nnc_ms(r->simulated_ns), 6) : NAN),
         J_REAL("simulated_bytes", r->simulated_ns ? (double)r->simulated_bytes : NAN)};
     static const char *const key[NNC_BANDWIDTHS] = {"iteration_ms_quarter_bandwidth",
         "iteration_ms_half_bandwidth", "iteration_ms_2x_bandwidth", "iteration_ms_4x_bandwidth"};
@@ -237,7 +227,7 @@ static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_
     }
     for (int k = 0; t->o->sensitivity && k < NNC_BANDWIDTHS; k++) {
         const int64_t ns = r->at_bandwidth_ns[k];
-        m[n++] = (nnc_json_member)J_REAL(key[k], ns ? nnc_decimals(ms(ns), 6) : NAN);
+        m[n++] = (nnc_json_member)J_REAL(key[k], ns ? nnc_decimals(nnc_ms(ns), 6) : NAN);
     }
     if (t->o->run)
         n += (size_t)nnc_partition_run_columns(r, d, m + n);
@@ -283,10 +273,20 @@ static void put_memory(nnc_text *t, const nnc_partition_row *r, int64_t bytes, i
     t->oom |= b.oom;
 }
 
+/* Time of an iteration, of a sample unless the table is narrow, and samples per second. */
+static void put_speed(const nnc_partition_table *t, int64_t ns, int width, nnc_text *out)
+{
+    put_time(out, nnc_ms(ns), width);
+    if (!is_narrow(t)) {
+        nnc_putc(out, ' ');
+        put_time(out, nnc_ms(ns) / ((double)t->micro * (double)t->m->batch), 9);
+    }
+    nnc_printf(out, " %11.1f ", samples_per_second(t, ns));
+}
+
 static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     const bool narrow = is_narrow(t);
-    const double samples = (double)t->micro * (double)t->m->batch;
     nnc_printf(out, "  %-15s", r->strategy);
     if (strlen(r->strategy) > 15) /* a combination */
         nnc_printf(out, "\n  %15s", "");
@@ -295,16 +295,12 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         return;
     }
     nnc_putc(out, ' ');
-    put_time(out, ms(r->iteration_ns), 10);
+    put_speed(t, r->iteration_ns, 10, out);
+    nnc_printf(out, "%6.1f%% %s", 100 * r->bubble, narrow ? "" : " ");
+    put_time(out, nnc_ms(r->exposed_ns), 9);
     if (!narrow) {
         nnc_putc(out, ' ');
-        put_time(out, ms(r->iteration_ns) / samples, 9);
-    }
-    nnc_printf(out, " %11.1f %6.1f%% %s", per_second(t, r), 100 * r->bubble, narrow ? "" : " ");
-    put_time(out, ms(r->exposed_ns), 9);
-    if (!narrow) {
-        nnc_putc(out, ' ');
-        put_time(out, ms(r->hidden_ns), 9);
+        put_time(out, nnc_ms(r->hidden_ns), 9);
     }
     put_memory(out, r, nnc_partition_fullest(t, r), narrow ? 11 : 12);
     nnc_printf(out, "  %-4s %s\n",
@@ -317,12 +313,8 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
     if (!r->simulated_ns)
         return;
     nnc_puts(out, "    simulated   ");
-    put_time(out, ms(r->simulated_ns), 12);
-    if (!narrow) {
-        nnc_putc(out, ' ');
-        put_time(out, ms(r->simulated_ns) / samples, 9);
-    }
-    nnc_printf(out, " %11.1f %*s", samples_per_second(t, r->simulated_ns), narrow ? 17 : 29, "");
+    put_speed(t, r->simulated_ns, 12, out);
+    nnc_printf(out, "%*s", narrow ? 17 : 29, "");
     nnc_put_bytes_column(out, r->simulated_bytes, narrow ? 11 : 12, false);
     nnc_printf(out, "  %s\n", r->simulated_bytes <= nnc_partition_capacity(t) ? "yes" : "NO");
 }
@@ -359,9 +351,9 @@ static void device_line(const nnc_partition_row *r, int d, int end, bool narrow,
     char name[32];
     nnc_snprintf(name, sizeof name, end > d + 1 ? "%d-%d" : "%d", d, end - 1);
     nnc_printf(out, "  %-9s ", name);
-    put_time(out, ms(u->busy_ns), 10);
+    put_time(out, nnc_ms(u->busy_ns), 10);
     nnc_putc(out, ' ');
-    put_time(out, ms(r->iteration_ns - u->busy_ns), 10);
+    put_time(out, nnc_ms(r->iteration_ns - u->busy_ns), 10);
     put_memory(out, r, u->bytes, 12);
     const int most = largest_fill(u);
     if (narrow)
@@ -432,7 +424,7 @@ static void text_layers(const nnc_partition_model *m, nnc_text *out)
             const int64_t ns[] = {m->cost.forward[b], m->cost.backward[b], m->cost.weight[b]};
             const int64_t bytes[] = {m->cost.weights[b], m->cost.saved[b], m->boundary[b]};
             for (int k = 0; k < 3; k++) {
-                put_time(out, ms(ns[k]), 11);
+                put_time(out, nnc_ms(ns[k]), 11);
                 nnc_putc(out, ' ');
             }
             for (int k = 0; k < 3; k++)
@@ -457,7 +449,7 @@ static void text_sensitivity(const nnc_partition_table *t, nnc_text *out)
             const int64_t ns = k == middle ? r->iteration_ns : r->at_bandwidth_ns[at];
             nnc_putc(out, ' ');
             if (ns)
-                put_time(out, ms(ns), 10);
+                put_time(out, nnc_ms(ns), 10);
             else
                 nnc_printf(out, "%10s", "-");
         }

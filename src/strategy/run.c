@@ -52,8 +52,7 @@ static bool on_gpus(const run *r)
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
-/* The first error of a sink. */
-static const char *reason_of(const nnc_sink *s)
+const char *nnc_partition_refusal(const nnc_sink *s)
 {
     size_t k = 0;
     while (k + 1 < nnc_sink_count(s) && nnc_sink_at(s, k)->severity != NNC_ERROR)
@@ -77,28 +76,27 @@ static const char *check_plan(const run *r, const nnc_artifact *a, bool alone)
 /* Compiles the plans of all strategies that are executed. */
 static nnc_status make_programs(run *r)
 {
-    nnc_sink *own = nnc_sink_create();
-    nnc_status st = own ? NNC_OK : nnc_nomem(r->sink);
-    for (int i = 0; i < r->t->n_row && !st; i++) {
+    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
+    NNC_NEED(own, r->sink);
+    for (int i = 0; i < r->t->n_row; i++) {
         nnc_partition_row *row = &r->t->row[i];
         program p = {.row = row, .alone = nnc_env_world(r->e) > 1 && row->way.devices == 1};
         nnc_sink_clear(own);
         const nnc_status made =
             nnc_partition_execution(r->e, r->m, r->training, r->t, row, true, &p.a, &p.runs, own);
         if (made && nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM)
-            st = nnc_nomem(r->sink);
-        const char *why = made ? reason_of(own) : p.runs ? check_plan(r, p.a, p.alone) : NULL;
-        if (why && !st) {
-            row->not_run = nnc_arena_strdup(r->a, why);
-            st = row->not_run ? NNC_OK : nnc_nomem(r->sink);
-        }
-        if (!st && !why && p.runs)
+            return nnc_nomem(r->sink);
+        const char *why = made     ? nnc_partition_refusal(own)
+                          : p.runs ? check_plan(r, p.a, p.alone)
+                                   : NULL;
+        row->not_run = why ? nnc_arena_strdup(r->a, why) : NULL;
+        if (!why && p.runs)
             r->p[r->n++] = p;
         else
             nnc_artifact_destroy(p.a);
+        NNC_NEED(row->not_run || !why, r->sink);
     }
-    nnc_sink_destroy(own);
-    return st;
+    return NNC_OK;
 }
 
 static int64_t bytes_of(const program *p)

@@ -4,11 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static double ms(int64_t ns)
-{
-    return (double)ns * 1e-6;
-}
-
 /* Relative error of a prediction; 0 where there is none. */
 static double error_of(int64_t predicted, int64_t measured)
 {
@@ -29,9 +24,9 @@ void nnc_partition_run_json(
     if (!x)
         return;
     nnc_json_open(w, "measured", '{');
-    NNC_JSON(w, J_INT("iterations", x->n), J_MS("iteration_ms", ms(x->median_ns)),
-        J_MS("min_ms", ms(x->least_ns)), J_MS("p10_ms", ms(x->p10_ns)),
-        J_MS("p90_ms", ms(x->p90_ns)), J_REAL("spread", nnc_decimals(spread_of(x), 4)),
+    NNC_JSON(w, J_INT("iterations", x->n), J_NS("iteration_ms", x->median_ns),
+        J_NS("min_ms", x->least_ns), J_NS("p10_ms", x->p10_ns), J_NS("p90_ms", x->p90_ns),
+        J_REAL("spread", nnc_decimals(spread_of(x), 4)),
         J_REAL("predicted_error", nnc_decimals(error_of(r->iteration_ns, x->median_ns), 4)));
     if (r->simulated_ns)
         NNC_JSON(
@@ -39,10 +34,10 @@ void nnc_partition_run_json(
     nnc_json_open(w, "devices", '[');
     for (int d = 0; d < t->devices; d++) {
         nnc_json_open(w, NULL, '{');
-        NNC_JSON(w, J_INT("device", d), J_MS("busy_ms", ms(x->busy_ns[d])),
-            J_MS("communication_ms", ms(x->communication_ns[d])));
+        NNC_JSON(w, J_INT("device", d), J_NS("busy_ms", x->busy_ns[d]),
+            J_NS("communication_ms", x->communication_ns[d]));
         if (r->simulated_busy_ns)
-            NNC_JSON(w, J_MS("simulated_busy_ms", ms(r->simulated_busy_ns[d])));
+            NNC_JSON(w, J_NS("simulated_busy_ms", r->simulated_busy_ns[d]));
         nnc_json_close(w, '}');
     }
     nnc_json_close(w, ']');
@@ -56,10 +51,10 @@ int nnc_partition_run_columns(const nnc_partition_row *r, int d, nnc_json_member
         const char *name;
         double v;
     } column[NNC_RUN_COLUMNS] = {
-        {"simulated_busy_ms", r->simulated_busy_ns ? ms(r->simulated_busy_ns[d]) : NAN},
-        {"measured_ms", x ? ms(x->median_ns) : NAN}, {"spread", x ? spread_of(x) : NAN},
-        {"measured_busy_ms", x ? ms(x->busy_ns[d]) : NAN},
-        {"measured_communication_ms", x ? ms(x->communication_ns[d]) : NAN}};
+        {"simulated_busy_ms", r->simulated_busy_ns ? nnc_ms(r->simulated_busy_ns[d]) : NAN},
+        {"measured_ms", x ? nnc_ms(x->median_ns) : NAN}, {"spread", x ? spread_of(x) : NAN},
+        {"measured_busy_ms", x ? nnc_ms(x->busy_ns[d]) : NAN},
+        {"measured_communication_ms", x ? nnc_ms(x->communication_ns[d]) : NAN}};
     for (int i = 0; i < NNC_RUN_COLUMNS; i++)
         out[i] = (nnc_json_member)J_MS(column[i].name, column[i].v);
     return NNC_RUN_COLUMNS;
@@ -76,7 +71,7 @@ static void put_error(nnc_text *out, int64_t predicted, int64_t measured)
 static void put_time(nnc_text *out, int64_t ns, int width)
 {
     if (ns)
-        nnc_put_ms(out, ms(ns), width);
+        nnc_put_ms(out, nnc_ms(ns), width);
     else
         nnc_printf(out, "%*s", width, "-");
 }

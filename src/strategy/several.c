@@ -36,10 +36,9 @@ static nnc_status time_of(several *s, const nnc_plan *p, int64_t *ns)
     *ns = 0;
     if (s->e->cluster) {
         const nnc_sim_plan_options o = {.first = SEC_main, .last = SEC_step};
-        nnc_sim_plan sim;
+        NNC_LOCAL(nnc_sim_plan) sim = {0};
         NNC_TRY(nnc_sim_plan_run(&sim, p, s->e->cluster, &o, s->sink));
         *ns = nnc_ceildiv(sim.total_ps, 1000);
-        nnc_sim_plan_deinit(&sim);
         return NNC_OK;
     }
     for (int d = 0; d < p->n_device; d++) {
@@ -55,49 +54,40 @@ static nnc_status time_of(several *s, const nnc_plan *p, int64_t *ns)
 static nnc_status measure_alone(several *s, int k)
 {
     nnc_compile_options o = s->o->compile;
-    nnc_artifact *a = NULL;
-    nnc_graph *g = nnc_graph_clone(s->m[k], s->sink);
+    NNC_OWNED(nnc_artifact) *a = NULL;
+    NNC_OWNED(nnc_graph) *g = nnc_graph_clone(s->m[k], s->sink);
     NNC_NEED(g, s->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         g->node[i].device = -1;
     o.devices = o.streams = 1;
-    nnc_status st = nnc_partition_compile(s->e, g, &o, false, &a, s->sink);
-    if (!st && a->chunks > 1)
-        st = nnc_fail0(s->sink, NNC_E_FIT,
+    NNC_TRY(nnc_partition_compile(s->e, g, &o, false, &a, s->sink));
+    if (a->chunks > 1)
+        return nnc_fail0(s->sink, NNC_E_FIT,
             "%s does not fit a device as a whole: set a smaller batch", s->name[k]);
-    if (!st)
-        st = time_of(s, a->plan, &s->ns[k]);
-    s->bytes[k] = st ? 0 : nnc_device_needs(a->plan, 0);
-    nnc_artifact_destroy(a);
-    nnc_graph_destroy(g);
-    return st;
+    s->bytes[k] = nnc_device_needs(a->plan, 0);
+    return time_of(s, a->plan, &s->ns[k]);
 }
 
 /* Plans and times all models together; what the planner refuses is no failure. */
 static nnc_status measure_run(several *s, run *r)
 {
     nnc_compile_options o = s->o->compile;
-    nnc_graph *g = NULL;
-    nnc_artifact *a = NULL;
+    NNC_OWNED(nnc_graph) *g = NULL;
+    NNC_OWNED(nnc_artifact) *a = NULL;
     o.streams = r->streams;
     o.devices = r->devices;
-    nnc_status st =
-        nnc_graph_join((const nnc_graph *const *)s->m, s->name, r->device, s->n, &g, s->sink);
-    if (!st)
-        st = nnc_partition_compile(s->e, g, &o, false, &a, s->sink);
-    nnc_graph_destroy(g);
-    if (!st && a->chunks > 1) {
+    NNC_TRY(nnc_graph_join((const nnc_graph *const *)s->m, s->name, r->device, s->n, &g, s->sink));
+    NNC_TRY(nnc_partition_compile(s->e, g, &o, false, &a, s->sink));
+    if (a->chunks > 1) {
         r->why_not = "does not fit the device";
-    } else if (!st) {
-        st = time_of(s, a->plan, &r->ns);
-        r->fits = true;
-        for (int d = 0; d < a->plan->n_device && d < r->devices; d++) {
-            r->bytes[d] = nnc_device_needs(a->plan, d);
-            r->fits = r->fits && r->bytes[d] <= nnc_device_room(s->e, d);
-        }
+        return NNC_OK;
     }
-    nnc_artifact_destroy(a);
-    return st;
+    r->fits = true;
+    for (int d = 0; d < a->plan->n_device && d < r->devices; d++) {
+        r->bytes[d] = nnc_device_needs(a->plan, d);
+        r->fits = r->fits && r->bytes[d] <= nnc_device_room(s->e, d);
+    }
+    return time_of(s, a->plan, &r->ns);
 }
 
 static nnc_status add_run(several *s, const char *how, int streams, int devices, run **out)
@@ -189,7 +179,7 @@ static void text_head(const several *s, nnc_text *t)
     nnc_printf(t, "  %-28s%14s%12s%10s\n", "model", "alone ms", "memory", "device");
     for (int k = 0; k < s->n; k++) {
         nnc_printf(t, "  %-28s", s->name[k]);
-        nnc_put_ms(t, (double)s->ns[k] * 1e-6, 14);
+        nnc_put_ms(t, nnc_ms(s->ns[k]), 14);
         nnc_put_bytes_column(t, s->bytes[k], 12, false);
         nnc_printf(t, "%10d\n", s->at[s->n_run - 1].device[k]);
     }
@@ -212,7 +202,7 @@ static void text_report(const several *s, nnc_text *t)
             nnc_printf(t, "  %s\n", r->why_not);
             continue;
         }
-        nnc_put_ms(t, (double)r->ns * 1e-6, 14);
+        nnc_put_ms(t, nnc_ms(r->ns), 14);
         nnc_put_bytes_column(t, most(r), 12, false);
         nnc_printf(t, "%10.2f  %s\n", (double)s->at[0].ns / (double)nnc_max64(r->ns, 1),
             r->fits ? "yes" : "NO");
@@ -229,22 +219,20 @@ static void json_report(const several *s, nnc_json_writer *w)
         nnc_json_item(w, "libraries");
         nnc_target_libraries_json(w->out, &s->e->target[0]);
     }
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "models", '[');
+    nnc_json_open_at(w, 1, "models", '[');
     for (int k = 0; k < s->n && !w->csv; k++)
-        NNC_JSON_ROW(w, 2, J_STRING("model", s->name[k]), J_MS("alone_ms", (double)s->ns[k] * 1e-6),
+        NNC_JSON_ROW(w, 2, J_STRING("model", s->name[k]), J_NS("alone_ms", s->ns[k]),
             J_INT("memory_bytes", s->bytes[k]));
     nnc_json_close(w, ']');
-    nnc_json_line(w, 1);
-    nnc_json_open(w, "together", '[');
+    nnc_json_open_at(w, 1, "together", '[');
     for (int i = 0; i < s->n_run; i++) {
         const run *r = &s->at[i];
         for (int d = 0; d < r->devices; d++) {
             NNC_LOCAL(nnc_text) on = {0};
             put_models(&on, s, r, d);
             NNC_JSON_ROW(w, 2, J_STRING("how", r->how), J_INT("streams", r->streams),
-                J_INT("device", d), J_STRING("models", nnc_text_str(&on)),
-                J_MS("ms", (double)r->ns * 1e-6), J_INT("memory_bytes", r->bytes[d]),
+                J_INT("device", d), J_STRING("models", nnc_text_str(&on)), J_NS("ms", r->ns),
+                J_INT("memory_bytes", r->bytes[d]),
                 J_INT("capacity_bytes", nnc_device_room(s->e, d)), J_BOOL("fits", r->fits),
                 J_STRING("impossible", r->why_not ? r->why_not : ""));
         }

@@ -81,18 +81,15 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
 {
     const simulation s = {e, m, training, t, sink};
     nnc_compile_options o = t->o->compile;
-    nnc_graph *g = NULL;
+    NNC_OWNED(nnc_graph) *g = NULL;
     *out = NULL;
     *runs = runs_of(&s, row);
     if (!*runs)
         return NNC_OK;
-    nnc_status st = make_graph(&s, row, *runs, &g, &o.devices);
+    NNC_TRY(make_graph(&s, row, *runs, &g, &o.devices));
     o.schedule = row->way.schedule;
     o.streams = row->way.streams > o.streams ? row->way.streams : o.streams;
-    if (!st)
-        st = nnc_partition_compile(e, g, &o, code, out, sink);
-    nnc_graph_destroy(g);
-    return st;
+    return nnc_partition_compile(e, g, &o, code, out, sink);
 }
 
 /* Over ranks nothing is captured: each rank's host submits its commands one by one. A plan of one device runs in rank 0 alone. */
@@ -114,7 +111,7 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
         .host_each = true,
         .command_ps = s->t->m->times ? nnc_command_times_ps : NULL,
         .ctx = s->t->m->times};
-    nnc_sim_plan p;
+    NNC_LOCAL(nnc_sim_plan) p = {0};
     NNC_TRY(nnc_sim_plan_run(&p, a->plan, s->t->cluster, &o, s->sink));
     *ps = nnc_mul_sat(p.total_ps, a->chunks);
     for (int d = 0; d < p.n_device; d++) {
@@ -123,11 +120,9 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
         *bytes = nnc_max64(*bytes, p.by_device[d].bytes - taken);
         busy[d] = nnc_add_sat(busy[d], nnc_mul_sat(times, p.by_device[d].compute_ps));
     }
-    const nnc_status st =
-        timeline ? nnc_timeline_add_simulated(timeline, a->plan, &p, first, first + times, s->sink)
-                 : NNC_OK;
-    nnc_sim_plan_deinit(&p);
-    return st;
+    return timeline
+               ? nnc_timeline_add_simulated(timeline, a->plan, &p, first, first + times, s->sink)
+               : NNC_OK;
 }
 
 /* A timeline for the plan, where a picture or a trace is asked for. */
@@ -144,32 +139,27 @@ static nnc_status begin_timeline(const simulation *s, nnc_partition_row *row, co
 /* busy[]: by device, zeros. */
 static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t *busy)
 {
-    nnc_artifact *a = NULL;
+    NNC_OWNED(nnc_artifact) *a = NULL;
     int runs = 0;
     int64_t last = 0, others = 0, bytes = 0;
-    nnc_status st = nnc_partition_execution(
-        s->e, s->m, s->training, s->t, row, s->t->o->run || s->t->o->measure, &a, &runs, s->sink);
-    if (!st && !runs)
+    NNC_TRY(nnc_partition_execution(
+        s->e, s->m, s->training, s->t, row, s->t->o->run || s->t->o->measure, &a, &runs, s->sink));
+    if (!runs)
         return NNC_OK;
-    if (!st && s->t->m->times)
-        st = nnc_partition_time_others(s->e, a, s->training, s->t->m->times, s->sink);
-    if (!st)
-        st = begin_timeline(s, row, a);
-    if (!st && runs > 1)
-        st = simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, runs - 1, &others,
-            &bytes, busy, row->simulated, 0);
-    if (!st)
-        st = simulate_sections(s, a, SEC_step, 1, &last, &bytes, busy, row->simulated, runs - 1);
-    if (!st) {
-        for (int d = 0; d < s->t->devices; d++)
-            busy[d] = nnc_ceildiv(busy[d], 1000);
-        row->simulated_busy_ns = busy;
-        row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
-        row->simulated_bytes = bytes;
-        nnc_partition_take_plan(s->e, s->t, row, a);
-    }
-    nnc_artifact_destroy(a);
-    return st;
+    if (s->t->m->times)
+        NNC_TRY(nnc_partition_time_others(s->e, a, s->training, s->t->m->times, s->sink));
+    NNC_TRY(begin_timeline(s, row, a));
+    if (runs > 1)
+        NNC_TRY(simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, runs - 1, &others,
+            &bytes, busy, row->simulated, 0));
+    NNC_TRY(simulate_sections(s, a, SEC_step, 1, &last, &bytes, busy, row->simulated, runs - 1));
+    for (int d = 0; d < s->t->devices; d++)
+        busy[d] = nnc_ceildiv(busy[d], 1000);
+    row->simulated_busy_ns = busy;
+    row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
+    row->simulated_bytes = bytes;
+    nnc_partition_take_plan(s->e, s->t, row, a);
+    return NNC_OK;
 }
 
 static bool same_text(const char *a, const char *b)
@@ -206,30 +196,22 @@ static bool take_earlier(const nnc_partition_table *t, int i)
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_table *t, nnc_arena *arena, nnc_sink *sink)
 {
-    nnc_sink *own = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
     simulation s = {e, m, training, t, own};
-    nnc_status st = own ? NNC_OK : nnc_nomem(sink);
-    for (int i = 0; i < t->n_row && !st; i++) {
+    NNC_NEED(own, sink);
+    for (int i = 0; i < t->n_row; i++) {
         if (take_earlier(t, i))
             continue;
         int64_t *busy = ARENA_NEW(arena, int64_t, t->devices + 1);
         nnc_sink_clear(own);
-        if (!busy)
-            st = nnc_nomem(sink);
-        if (st || !simulate(&s, &t->row[i], busy))
+        NNC_NEED(busy, sink);
+        if (!simulate(&s, &t->row[i], busy))
             continue;
-        if (nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM) {
-            st = nnc_nomem(sink);
-            continue;
-        }
+        if (nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM)
+            return nnc_nomem(sink);
         /* what the planner refuses is estimated only, for the reason that it gives */
-        size_t k = 0;
-        while (k + 1 < nnc_sink_count(own) && nnc_sink_at(own, k)->severity != NNC_ERROR)
-            k++;
-        const nnc_diag *d = nnc_sink_at(own, k);
-        t->row[i].not_simulated = nnc_arena_strdup(arena, d ? d->message : "");
-        st = t->row[i].not_simulated ? NNC_OK : nnc_nomem(sink);
+        t->row[i].not_simulated = nnc_arena_strdup(arena, nnc_partition_refusal(own));
+        NNC_NEED(t->row[i].not_simulated, sink);
     }
-    nnc_sink_destroy(own);
-    return st;
+    return NNC_OK;
 }

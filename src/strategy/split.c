@@ -127,13 +127,11 @@ static nnc_status micro_batch(const rows *r, const nnc_compile_options *split, n
         return NNC_OK;
     nnc_training training = *t->training;
     training.accumulate = 1; /* micro-batches take its place */
-    nnc_graph *g = unplaced(r);
+    NNC_OWNED(nnc_graph) *g = unplaced(r);
     NNC_NEED(g, r->sink);
     if (split)
         nnc_split_training(&training, split);
-    const nnc_status st = nnc_train_graph(g, &training, own, r->sink);
-    nnc_graph_destroy(g);
-    return st;
+    return nnc_train_graph(g, &training, own, r->sink);
 }
 
 /* What one device's blocks take for each nanosecond of their nodes alone, forwards and backwards. A block without nodes that take time,
@@ -142,10 +140,9 @@ static nnc_status find_factors(rows *r, double *factor[2], bool *pieces)
 {
     const nnc_layer_costs *of = &r->m->cost;
     double all[2] = {0, 0}, found[2] = {0, 0};
-    nnc_graph *step;
+    NNC_OWNED(nnc_graph) *step = NULL;
     NNC_TRY(micro_batch(r, NULL, &step));
-    const nnc_status st = row_node_times(r, step ? step : r->t->graph, factor, pieces);
-    nnc_graph_destroy(step);
+    NNC_TRY(row_node_times(r, step ? step : r->t->graph, factor, pieces));
     for (int k = 0; k < 2; k++) {
         for (int b = 0; b < r->m->n_block; b++) {
             const int64_t back = nnc_add_sat(
@@ -158,7 +155,7 @@ static nnc_status find_factors(rows *r, double *factor[2], bool *pieces)
         for (int b = 0; b < r->m->n_block && found[k] > 0; b++)
             factor[k][b] *= all[k] / found[k];
     }
-    return st;
+    return NNC_OK;
 }
 
 /* Sums of the gradients of weights that several devices have copies of: once a step. */
@@ -191,7 +188,7 @@ static nnc_status add_tasks(shares *s)
     const nnc_compile_options o = {.devices = s->n, .strategy = nnc_strategy_names[s->strategy]};
     double *factor[2];
     bool *pieces = ARENA_NEW(r->a, bool, r->m->n_block + 1);
-    nnc_graph *step;
+    NNC_OWNED(nnc_graph) *step = NULL;
     for (int k = 0; k < 2; k++)
         NNC_NEED(pieces && (factor[k] = ARENA_NEW(r->a, double, r->m->n_block + 1)), r->sink);
     NNC_TRY(find_factors(r, factor, pieces));
@@ -200,11 +197,10 @@ static nnc_status add_tasks(shares *s)
     s->t.repeat = r->micro;
     s->t.each = 1;
     s->t.lane = "transfers";
-    const nnc_status st = row_add_graph(r, &g, &s->t);
+    NNC_TRY(row_add_graph(r, &g, &s->t));
     row_tasks_meet(&s->t);
     add_sums(s, step);
-    nnc_graph_destroy(step);
-    return st;
+    return NNC_OK;
 }
 
 static nnc_status make_tasks(rows *r, nnc_partition_row *row, const nnc_graph *split, shares *s)
@@ -236,21 +232,19 @@ static nnc_status split_model(
 {
     const nnc_compile_options o = {.devices = n, .strategy = nnc_strategy_names[strategy]};
     nnc_split_cost cost = {0};
-    nnc_sink *own = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
     *out = unplaced(r);
     *why = NULL;
-    nnc_status st = *out && own ? NNC_OK : nnc_nomem(r->sink);
-    if (!st)
-        st = nnc_split_graph(&o, r->m->step, out, &cost, NULL, own);
-    if (st == NNC_E_USAGE || st == NNC_E_MODEL) {
-        const nnc_diag *d = nnc_sink_at(own, 0);
-        *why = nnc_arena_strdup(r->a, d ? d->message : "cannot be split");
-        st = *why ? NNC_OK : nnc_nomem(r->sink);
-    } else if (!st && !cost.n_split) {
-        *why = "no layer has enough features, channels or rows for the devices";
+    NNC_NEED(*out && own, r->sink);
+    const nnc_status st = nnc_split_graph(&o, r->m->step, out, &cost, NULL, own);
+    if (st != NNC_E_USAGE && st != NNC_E_MODEL) {
+        if (!st && !cost.n_split)
+            *why = "no layer has enough features, channels or rows for the devices";
+        return st;
     }
-    nnc_sink_destroy(own);
-    return st;
+    const nnc_diag *d = nnc_sink_at(own, 0);
+    NNC_NEED(*why = nnc_arena_strdup(r->a, d ? d->message : "cannot be split"), r->sink);
+    return NNC_OK;
 }
 
 nnc_status row_split_cost(
@@ -258,7 +252,7 @@ nnc_status row_split_cost(
 {
     rows sub = *r;
     nnc_partition_row row = {.id = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
-    nnc_graph *g = NULL;
+    NNC_OWNED(nnc_graph) *g = NULL;
     shares s;
     int64_t all = 0;
     *ok = false;
@@ -266,15 +260,15 @@ nnc_status row_split_cost(
     if (n > NNC_MAX_DEVICES || !r->t->graph)
         return NNC_OK;
     sub.n = n;
-    nnc_status st = split_model(&sub, strategy, n, &g, &row.why_not);
-    *ok = !st && !row.why_not;
-    if (*ok)
-        st = make_tasks(&sub, &row, g, &s);
-    if (*ok && !st)
-        st = row_tasks_time(&s.t, micro, &all);
-    *once = *ok ? nnc_max64(all - r->micro * *micro, 0) : 0;
-    nnc_graph_destroy(g);
-    return st;
+    NNC_TRY(split_model(&sub, strategy, n, &g, &row.why_not));
+    *once = 0;
+    if (row.why_not)
+        return NNC_OK;
+    *ok = true;
+    NNC_TRY(make_tasks(&sub, &row, g, &s));
+    NNC_TRY(row_tasks_time(&s.t, micro, &all));
+    *once = nnc_max64(all - r->micro * *micro, 0);
+    return NNC_OK;
 }
 
 nnc_status row_split(rows *r, nnc_partition_row *row)
@@ -285,16 +279,13 @@ nnc_status row_split(rows *r, nnc_partition_row *row)
     }
     if (!r->t->graph)
         return nnc_fail0(r->sink, NNC_E_BUG, "a table of strategies without the model's graph");
-    nnc_graph *g = NULL;
+    NNC_OWNED(nnc_graph) *g = NULL;
     shares s;
-    nnc_status st = split_model(r, row->id, r->n, &g, &row->why_not);
-    if (!st && !row->why_not)
-        st = make_tasks(r, row, g, &s);
-    if (!st && !row->why_not)
-        st = row_tasks_run(&s.t, row);
-    nnc_graph_destroy(g);
-    if (st || row->why_not)
-        return st;
+    NNC_TRY(split_model(r, row->id, r->n, &g, &row->why_not));
+    if (row->why_not)
+        return NNC_OK;
+    NNC_TRY(make_tasks(r, row, g, &s));
+    NNC_TRY(row_tasks_run(&s.t, row));
     row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->id});
     return row_finish(r, row);
 }

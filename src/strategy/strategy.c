@@ -32,16 +32,14 @@ nnc_status nnc_strategy_place(nnc_env *e, const nnc_model *m, const nnc_training
     *out = NULL;
     NNC_TRY(nnc_partition_place(
         e, m, training, &p, o->devices / o->replicas, o->strategy, &place, sink));
-    nnc_graph *g = nnc_graph_clone(m, sink);
+    NNC_OWNED(nnc_graph) *g = nnc_graph_clone(m, sink);
     NNC_NEED(g, sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         g->node[i].device = -1;
-    const nnc_status s = nnc_model_place(g, nnc_text_str(&place), sink);
-    if (s)
-        nnc_graph_destroy(g);
-    else
-        *out = g;
-    return s;
+    NNC_TRY(nnc_model_place(g, nnc_text_str(&place), sink));
+    *out = g;
+    g = NULL;
+    return NNC_OK;
 }
 
 /* ---- tasks --------------------------------------------------------------------------------------------------------------- */
@@ -219,7 +217,7 @@ nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_op
         .replicas = replicas,
         .micro = micro,
         .batches = 1};
-    nnc_graph *part = NULL;
+    NNC_OWNED(nnc_graph) *part = NULL;
     bool *whole = NULL;
     *out = NULL;
     NNC_TRY(part_of_batch(m, replicas * micro,
@@ -228,16 +226,12 @@ nnc_status nnc_shared_model(nnc_env *e, const nnc_model *m, const nnc_compile_op
                         : "micro-batches of all replicas",
         &part, &whole, &a, sink));
     NNC_NEED(part, sink);
-    nnc_status st = divide_layers(e, &part, o, &s, sink);
-    whole = !st && part ? by_node(part, whole, &a) : NULL;
-    if (!st && !whole)
-        st = nnc_nomem(sink);
-    if (!st && part)
-        st = make_graph(part, &s, true, whole, out, sink);
-    if (!st && !*out) { /* one micro-batch of one replica */
+    NNC_TRY(divide_layers(e, &part, o, &s, sink));
+    NNC_NEED(whole = by_node(part, whole, &a), sink);
+    NNC_TRY(make_graph(part, &s, true, whole, out, sink));
+    if (!*out) { /* one micro-batch of one replica */
         *out = part;
         part = NULL;
     }
-    nnc_graph_destroy(part);
-    return st;
+    return NNC_OK;
 }

@@ -9,6 +9,11 @@
 #include "train/train.h"
 #include <string.h>
 
+static inline double nnc_ms(int64_t ns)
+{
+    return (double)ns * 1e-6;
+}
+
 /* ---- inference over several devices (strategy.c) -------------------------------------------------------------------------- */
 
 /* Makes the model of all of o's devices, by a strategy of nnc run. Its inputs and outputs are m's.
@@ -267,6 +272,8 @@ static inline bool nnc_partition_has_timelines(const nnc_partition_options *o)
 /* pictures.c: writes the pictures and the trace that t->o requests. */
 nnc_status nnc_partition_draw(
     nnc_env *e, const nnc_model *m, const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* Why a plan was refused: the first error of a sink. */
+const char *nnc_partition_refusal(const nnc_sink *s);
 /* Makes the plan that nnc executes for the row. Each device runs it *runs times in an iteration. If nnc cannot execute the strategy, *runs
  * is 0 and *out NULL. */
 nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,

@@ -155,15 +155,13 @@ static nnc_status share_times(const nnc_env *e, const nnc_plan *p, int64_t *ns, 
 nnc_status nnc_partition_time_plan(
     nnc_env *e, const nnc_artifact *a, const nnc_training *training, int64_t *ns, nnc_sink *sink)
 {
-    nnc_session *run = NULL;
     if (a->chunks > 1)
         return nnc_fail0(sink, NNC_E_FIT,
             "--measure: the model does not fit the device as a whole: set a smaller batch");
     if (!nnc_env_rank(e)) {
+        NNC_OWNED(nnc_session) *run = NULL;
         NNC_TRY(nnc_session_create_alone(e, a, false, &run, sink));
-        const nnc_status st = time_commands(e, run, a, training, ns, sink);
-        nnc_session_destroy(run);
-        NNC_TRY(st);
+        NNC_TRY(time_commands(e, run, a, training, ns, sink));
     }
     return share_times(e, a->plan, ns, sink);
 }

@@ -27,6 +27,7 @@ nnc_status nnc_tensors_open(
 nnc_status nnc_tensors_listed(const char *file, int n, const nnc_weight *const *w,
     const nnc_type *const *type, nnc_tensors **out, nnc_sink *sink) NNC_MUST;
 void nnc_tensors_close(nnc_tensors *t);
+NNC_OWNER(nnc_tensors, nnc_tensors_close)
 /* True for a .npy file of a tensor without elements; *type, which may be NULL, is its type. */
 bool nnc_npy_is_empty(const char *file, nnc_type *type);
 int nnc_tensors_count(const nnc_tensors *t);

@@ -53,7 +53,7 @@ static void put_settings(const trainer *t, nnc_text *out)
 /* The model as it was written, without the numbers of its weights. */
 static nnc_status put_model(const trainer *t, nnc_text *out)
 {
-    nnc_graph *g = nnc_graph_clone(t->model, t->sink);
+    NNC_OWNED(nnc_graph) *g = nnc_graph_clone(t->model, t->sink);
     NNC_NEED(g, t->sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
         g->node[i].device = -1;
@@ -62,7 +62,6 @@ static nnc_status put_model(const trainer *t, nnc_text *out)
     }
     const nnc_hash128 h = nnc_graph_hash(g);
     nnc_printf(out, "model=%016llx%016llx\n", (unsigned long long)h.hi, (unsigned long long)h.lo);
-    nnc_graph_destroy(g);
     return NNC_OK;
 }
 
@@ -529,10 +528,8 @@ static nnc_status read_all(trainer *t, const nnc_tensors *f, int64_t *log)
 
 nnc_status checkpoint_read(trainer *t, int64_t *log)
 {
-    nnc_tensors *f;
+    NNC_OWNED(nnc_tensors) *f = NULL;
     t->checkpoint = nnc_file_version(t->o->checkpoint);
     NNC_TRY(nnc_tensors_open(t->o->checkpoint, NULL, &f, t->sink));
-    nnc_status st = read_all(t, f, log);
-    nnc_tensors_close(f);
-    return st;
+    return read_all(t, f, log);
 }

@@ -97,6 +97,11 @@ typedef struct probe {
     int first, n; /* these outputs */
 } probe;
 
+static void probe_deinit(probe *x)
+{
+    trainer_close(&x->p);
+}
+
 /* Marks the float values that another layer reads, or an update stores. */
 static void mark(const nnc_graph *g, bool *look)
 {
@@ -243,20 +248,17 @@ static nnc_status take_again(trainer *r, int k, double *loss)
 static nnc_status look_into(trainer *r, const char *what)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    probe x = {0};
+    NNC_LOCAL(probe) x = {0};
     int first = -1;
     float count = 0;
     double loss;
-    nnc_status st = open_probe(r, r->train.session, &x, &a);
-    for (int k = 0; !st && first < 0 && k < r->accumulate; k++) {
-        st = run_probe(r, &x, k, &first, &count);
-        if (!st && first < 0 && k < r->accumulate - 1)
-            st = take_again(r, k, &loss);
+    NNC_TRY(open_probe(r, r->train.session, &x, &a));
+    for (int k = 0; first < 0 && k < r->accumulate; k++) {
+        NNC_TRY(run_probe(r, &x, k, &first, &count));
+        if (first < 0 && k < r->accumulate - 1)
+            NNC_TRY(take_again(r, k, &loss));
     }
-    if (!st)
-        st = first < 0 ? report_nothing(r, what) : report_value(r, &x, first, count, what);
-    trainer_close(&x.p);
-    return st;
+    return first < 0 ? report_nothing(r, what) : report_value(r, &x, first, count, what);
 }
 
 /* Takes steps until a state is not finite; `before` has the states from before that step. *bad: the state. */
@@ -337,17 +339,13 @@ nnc_status nan_report(trainer *t, double loss, int k)
 {
     char what[64];
     NNC_LOCAL(nnc_arena) a = {0};
-    probe x = {0};
+    NNC_LOCAL(probe) x = {0};
     int first;
     float count;
     nnc_snprintf(what, sizeof what, "the loss is %g", loss);
     NNC_TRY(nan_check(t));
     NNC_TRY(check_data(t, k));
-    nnc_status st = open_probe(t, t->train.session, &x, &a);
-    if (!st)
-        st = run_probe(t, &x, k, &first, &count);
-    if (!st)
-        st = first < 0 ? report_nothing(t, what) : report_value(t, &x, first, count, what);
-    trainer_close(&x.p);
-    return st;
+    NNC_TRY(open_probe(t, t->train.session, &x, &a));
+    NNC_TRY(run_probe(t, &x, k, &first, &count));
+    return first < 0 ? report_nothing(t, what) : report_value(t, &x, first, count, what);
 }

@@ -104,12 +104,11 @@ static bool is_best(const trainer *t)
 /* Reserves space for the next file, which is written beside this one before it replaces it. */
 static nnc_status hold_again(trainer *t)
 {
-    nnc_sink *own = nnc_sink_create();
+    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
     NNC_NEED(own, t->sink);
     if (hold(t, own))
         nnc_warn(t->sink, (nnc_loc){.file = save_name(t)},
             "there is no room to write the weights once more");
-    nnc_sink_destroy(own);
     return NNC_OK;
 }
 

@@ -169,7 +169,7 @@ static bool verdict(nnc_model *m, int out, double relative, int64_t mismatched)
     j[out].reference.mismatched = mismatched;
     CHECK_OK(nnc_judge(&c));
     nnc_artifact_destroy(c.p[0].a);
-    nnc_reference_free(&c.reference);
+    nnc_reference_deinit(&c.reference);
     nnc_env_destroy(c.env);
     nnc_arena_deinit(&c.arena);
     api_data_free(&d);
@@ -206,7 +206,7 @@ TEST(judge_conditioning_of_sums)
         CHECK_OK(
             nnc_reference_conditioning(&r, m, d.in, 2, (nnc_rounding){0}, mean_square, test_sink));
         CHECK(mean_square[0] > rows[i].least && mean_square[0] < rows[i].most);
-        nnc_reference_free(&r);
+        nnc_reference_deinit(&r);
         api_data_free(&d);
         nnc_model_close(m);
     }
@@ -234,7 +234,7 @@ TEST(judge_conditioning_of_one_element)
         sum += square[i];
     for (int i = 0; i < OUTPUTS; i++)
         CHECK(square[i] > sum / OUTPUTS / 4);
-    nnc_reference_free(&r);
+    nnc_reference_deinit(&r);
     api_data_free(&d);
     nnc_model_close(m);
 }
@@ -276,7 +276,7 @@ TEST(judge_some_rows)
                 &r, m, in, 2, (nnc_rounding){0}, mean_square, test_sink));
             CHECK(mean_square[0] > 0 && mean_square[0] < 1e-4 && mean_square[1] < 1e-12);
         }
-        nnc_reference_free(&r);
+        nnc_reference_deinit(&r);
         nnc_model_close(m);
         nnc_text_deinit(&t);
     }

@@ -165,22 +165,38 @@ TEST(each_device_as_if_alone)
     unsetenv("NNC_CUDA_PATH");
 }
 
-/* A small result that its consumers compute as they go: each device has a remark of its own, with what it saves there. */
-TEST(small_results_of_each_device)
+static void check_text(const char *text, const char *a, const char *b)
 {
-    static const char text[] =
-        "graph @g {\n%x = input : f32[7]\n%h = hardswish %x\n%g = gelu %x {approximate=tanh}\n"
-        "%b = broadcast %h {shape=[3,7]}\n%n = neg %g\n%c = constant : f32[] = [0.5]\n"
-        "%a = abs %g\n%d = add %a, %c\n%y = div %b, %d\n"
-        "return %n as \"n\", %y as \"y\" }";
     nnc_scan s;
     nnc_scan_init(&s, "g", text, strlen(text));
     nnc_graph *g = nnc_graph_parse(&s, test_sink);
-    const kinds_case c = {.a = "cuda:sm_90", .b = "cpu", .o = nnc_compile_defaults};
+    const kinds_case c = {.a = a, .b = b, .o = nnc_compile_defaults};
     CHECK(g != NULL);
     if (g)
         check_kinds(g, &c);
     nnc_graph_destroy(g);
+}
+
+/* A small result that its consumers compute as they go: each device has a remark of its own, with what it saved there. */
+TEST(small_results_of_each_device)
+{
+    check_text("graph @g {\n%x = input : f32[7]\n%h = hardswish %x\n"
+               "%g = gelu %x {approximate=tanh}\n"
+               "%b = broadcast %h {shape=[3,7]}\n%n = neg %g\n%c = constant : f32[] = [0.5]\n"
+               "%a = abs %g\n%d = add %a, %c\n%y = div %b, %d\n"
+               "return %n as \"n\", %y as \"y\" }",
+        "cuda:sm_90", "cpu");
+}
+
+/* A gradient of weights whose outputs are innermost, and whose row-major and channels-last orders are one: its relayout has a remark, so
+ * that no other remark, perhaps of another device, accounts for it. */
+TEST(relayouts_of_each_device)
+{
+    static const char text[] =
+        "graph @g {\n%x = input : f32[2,3,6,6]\n%d = input : f32[2,4,6,6]\n"
+        "%w = conv_wgrad %x, %d {kernel=[1,1]}\n%m = neg %w\nreturn %m as \"m\" }";
+    check_text(text, "cuda:sm_90", "cpu");
+    check_text(text, "tests/net/small.json", "cpu");
 }
 
 /* Checks the plan of a graph at each level, on two CPUs. */

@@ -237,7 +237,7 @@ TEST(step_compare_planted)
     for (int i = 0; i < c.n_kept; i++)
         nnc_free(c.kept[i].data);
     nnc_free(c.input);
-    nnc_reference_free(&c.reference);
+    nnc_reference_deinit(&c.reference);
     nnc_env_destroy(c.env);
     nnc_arena_deinit(&c.arena);
     nnc_graph_destroy(right);

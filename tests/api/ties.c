@@ -259,7 +259,7 @@ static bool verdict(
     CHECK_OK(nnc_judge(&c));
     *ties = c.ties != NULL;
     nnc_artifact_destroy(c.p[0].a);
-    nnc_reference_free(&c.reference);
+    nnc_reference_deinit(&c.reference);
     nnc_env_destroy(c.env);
     nnc_arena_deinit(&c.arena);
     return j.agrees;

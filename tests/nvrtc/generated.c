@@ -39,7 +39,7 @@ TEST(nvrtc_generated)
     if (compile_absent())
         return;
     CHECK(mkdtemp(folder) != NULL);
-    compile_job *job = nnc_calloc((size_t)(graphs + 2) * NNC_COUNT(archs), sizeof *job);
+    compile_job *job = nnc_calloc((size_t)(graphs + 4) * NNC_COUNT(archs), sizeof *job);
     for (size_t t = 0; t < NNC_COUNT(archs) && job; t++) {
         snprintf(small[t], sizeof small[t], "%s/%s.json", folder, archs[t] + 5);
         if (!write_small(archs[t], small[t]))
@@ -51,6 +51,10 @@ TEST(nvrtc_generated)
             .seed = 880040, .target = small[t]}; /* pooling of u8, whose registers ptxas spilled */
         job[n++] = (compile_job){
             .seed = 2936473645, .target = small[t]}; /* lanes read in reverse before a reduction */
+        job[n++] = (compile_job){
+            .seed = 725764868, .target = small[t]}; /* a cosine of f64, with UFLO for sm_80 */
+        job[n++] =
+            (compile_job){.seed = 725764769, .target = archs[t]}; /* a row with three mods of f64 */
     }
     char what[64];
     snprintf(what, sizeof what, "%d graphs from seed %llu", graphs, (unsigned long long)test_seed);
