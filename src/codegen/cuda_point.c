@@ -246,22 +246,10 @@ static bool gives_nothing(
     }
 }
 
-/* True for sums of windows that slide over several rows of results (nnc_kernel_slide). */
-static bool is_slid(const cu *c, const nnc_kstage *s)
-{
-    for (int32_t id = s->body0; id < s->body1; id++)
-        if (c->k->ins[id].op == KO_reduce && c->k->ins[id].arg[1] >= 0)
-            return true;
-    return false;
-}
-
-/* Skips window rows that lie outside the operand; the code inside then needs no guard. Not where windows slide: between branches each row
- * would wait for its own loads, which few resident blocks do not hide. */
+/* Skips window rows that lie outside the operand; the code inside then needs no guard. */
 static bool open_row(cu *c, const nnc_kstage *s)
 {
     bool reduces = false;
-    if (is_slid(c, s))
-        return false;
     for (int32_t id = s->body0; id < s->body1 && c->n_holds == 0; id++)
         for (int g = 0; g < c->k->ins[id].n_guard; g++) {
             const nnc_kguard *q = &c->k->ins[id].guard[g];

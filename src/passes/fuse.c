@@ -203,55 +203,6 @@ static bool sums_columns(const pass *p, const nnc_node *n)
            nnc_type_numel(nnc_typeof(p->g, n->out)) > 1;
 }
 
-/* True when the kernel of groups a and b stores v, which node i reduces, where it reduces it: no other node of theirs reads v, and the
- * columns of each result are near enough to each other to be stored in pieces. */
-static bool stores_columns(groups *s, nnc_ref v, uint32_t i, uint32_t a, uint32_t b)
-{
-    const pass *p = s->p;
-    const nnc_type *x = nnc_typeof(p->g, v);
-    const int64_t *axes;
-    const int n_axes = nnc_attr_ints(&p->g->node[i], AT_axes, &axes);
-    int64_t near = nnc_dtype_size((nnc_dtype)x->dtype), all = near;
-    for (int m = x->rank - 1; m >= 0; m--) {
-        all *= x->dim[x->order[m]];
-        for (int k = 0; k < n_axes; k++)
-            near = axes[k] == x->order[m] ? all : near;
-    }
-    for (uint32_t u = 0, j; edit_next_user(p, v, &u, &j);)
-        if (j != i && (group_of(s, j) == a || group_of(s, j) == b))
-            return false;
-    return near <= nnc_target_local_bytes(target_on(s, a));
-}
-
-/* The rows of a reduction can be kept for the ops that read them again; columns cannot. On a CPU, whose caches hold one kernel's
- * results for the next, repeating an expensive op costs more than storing its result. */
-static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
-{
-    const pass *p = s->p;
-    const nnc_target *t = target_on(s, a);
-    const nnc_node *costly = NULL;
-    for (uint32_t k = 0; k < s->group[a].n && t->kind == NNC_T_cpu; k++) {
-        const nnc_node *n = &p->g->node[s->group[a].member[k]];
-        if (nnc_op_is_expensive((nnc_op)n->op))
-            costly = n;
-    }
-    for (uint32_t k = 0; k < s->group[b].n && costly; k++) {
-        const nnc_node *n = &p->g->node[s->group[b].member[k]];
-        if (nnc_op_class(n->op) != CL_reduce || !sums_columns(p, n))
-            continue;
-        nnc_ref x = n->in[0];
-        if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
-            !stores_columns(s, x, s->group[b].member[k], a, b) &&
-            nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(t))
-            return groups_reason(
-                s, nnc_arena_printf(p->a,
-                       "%s would be computed twice, for the sums over columns and for "
-                       "its other consumers",
-                       nnc_ops[costly->op].name));
-    }
-    return NULL;
-}
-
 /* True when a reduction over columns reads more than a core's private caches hold, on a CPU. Reading the columns again, for users of
  * the sum, is slow then: in pieces of a line or two, a row apart, which compete for few cache sets. */
 static bool sums_far_columns(const pass *p, const nnc_node *n)
@@ -276,76 +227,6 @@ static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
             if (group_of(s, p->g->value[n->in[j]].node) == a &&
                 nnc_type_numel(nnc_typeof(p->g, n->in[j])) < most)
                 return "columns would be read again, in short pieces, once their sums are known";
-    }
-    return NULL;
-}
-
-/* True when group g is not only elementwise ops and views: its kernel has more than one pass over elements or several parts. */
-static bool in_parts(const groups *s, uint32_t g)
-{
-    for (uint32_t k = 0; k < s->group[g].n; k++) {
-        nnc_class c = nnc_op_class((nnc_op)s->p->g->node[s->group[g].member[k]].op);
-        if (c == CL_reduce || c == CL_window ||
-            s->p->g->node[s->group[g].member[k]].op == OP_concat)
-            return true;
-    }
-    return false;
-}
-
-/* Contiguous elements of x within an index of y, its row-major reshape: of x's innermost dimension in memory, which y may divide. */
-static int64_t piece_of(const nnc_type *x, const nnc_type *y)
-{
-    int inner = x->order[x->rank - 1], i = y->rank;
-    int64_t right = 1, all = 1;
-    for (int k = inner + 1; k < x->rank; k++)
-        right *= x->dim[k];
-    while (i > 0 && all <= right)
-        all *= y->dim[--i];
-    return nnc_min64(nnc_max64(all / nnc_max64(right, 1), 1), x->dim[inner]);
-}
-
-/* The piece in which the kernel of both groups reads or writes a tensor of x's order that one of their reshapes divides. */
-static int64_t shortest_piece(const groups *s, uint32_t a, uint32_t b, const nnc_type *x)
-{
-    const pass *p = s->p;
-    int64_t least = x->dim[x->order[x->rank - 1]];
-    for (uint32_t k = 0; k < s->group[a].n + s->group[b].n; k++) {
-        const nnc_node *r = &p->g->node[k < s->group[a].n ? s->group[a].member[k]
-                                                          : s->group[b].member[k - s->group[a].n]];
-        if (r->op != OP_reshape)
-            continue;
-        const nnc_type *from = nnc_typeof(p->g, r->in[0]), *to = nnc_typeof(p->g, r->out);
-        if (nnc_type_same_shape(from, x))
-            least = nnc_min64(least, piece_of(x, to));
-        if (nnc_type_same_shape(to, x))
-            least = nnc_min64(least, piece_of(x, from));
-    }
-    return least;
-}
-
-/* On a CPU vectors are along what is contiguous. The norm of a group of few channels, read or stored channels last, uses few of their
- * lanes (6 channels of 101 pixels: 1.5 times the time of relayouts before and after it). */
-static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
-{
-    const pass *p = s->p;
-    const nnc_target *on = target_on(s, a);
-    if (on->kind != NNC_T_cpu || (!in_parts(s, a) && !in_parts(s, b)))
-        return NULL;
-    for (uint32_t k = 0; k < s->group[a].n + s->group[b].n; k++) {
-        const nnc_node *n = &p->g->node[k < s->group[a].n ? s->group[a].member[k]
-                                                          : s->group[b].member[k - s->group[a].n]];
-        const nnc_type *x = nnc_typeof(p->g, n->in[0]), *y = nnc_typeof(p->g, n->out);
-        if (n->op != OP_relayout || x->rank == 0)
-            continue;
-        const nnc_type *t = nnc_type_is_row_major(x) ? y : x;
-        int64_t lanes = on->vector_bits / 8 / nnc_dtype_size((nnc_dtype)t->dtype),
-                piece = shortest_piece(s, a, b, t);
-        if (piece < lanes && piece < t->dim[t->order[t->rank - 1]])
-            return groups_reason(
-                s, nnc_arena_printf(p->a,
-                       "one kernel would access pieces of %lld contiguous elements, and "
-                       "vectors have %lld",
-                       (long long)piece, (long long)lanes));
     }
     return NULL;
 }
@@ -408,9 +289,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     why = groups_taken_apart(s, a, b);
     why = why ? why : loses_parallelism(s, a, b);
     why = why ? why : slows_product(s, a, b);
-    why = why ? why : computes_twice(s, a, b);
     why = why ? why : reads_columns_again(s, a, b);
-    why = why ? why : short_pieces(s, a, b);
     why = why ? why : step_blocker(s, a, b);
     if (why)
         return why;

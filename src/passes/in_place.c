@@ -204,28 +204,13 @@ static bool all_there(parts *s, const nnc_node *n)
 
 /* ---- what it gives ----------------------------------------------------------------------------- */
 
-/* Does fuse compute elementwise op d after the sum of a reduction, in its kernel? */
-static bool ends_reduction(pass *p, const nnc_node *d)
-{
-    const nnc_class c = nnc_op_class(d->op);
-    if (c != CL_ewise && c != CL_ecomp)
-        return false;
-    for (int k = 0; k < d->n_in; k++) {
-        const nnc_node *x = nnc_def(p->g, d->in[k]);
-        if (nnc_op_class(x->op) == CL_reduce && !edit_static(p, x->out) &&
-            nnc_type_same_shape(nnc_typeof(p->g, x->out), nnc_typeof(p->g, d->out)))
-            return true;
-    }
-    return false;
-}
-
 /* Does fuse compute operand k in the kernel of concat n, and store it nowhere else? */
 static bool is_absorbed(pass *p, const nnc_node *n, int k)
 {
     const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
     const nnc_node *d = nnc_def(p->g, v);
     nnc_class c = nnc_op_class(d->op);
-    if (c == CL_comp || c == CL_reduce || c == CL_window || ends_reduction(p, d))
+    if (c == CL_comp || c == CL_reduce || c == CL_window)
         return false; /* it could be, but beside the concat's other operands such a kernel is slow */
     return p->will_run >> PASS_fuse & 1 && c != CL_leaf && !edit_static(p, v) &&
            d->op != OP_concat && !is_contraction(p, d) && edit_only_user(p, v) &&

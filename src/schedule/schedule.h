@@ -56,7 +56,7 @@ int nnc_recurrent_vectors(int sums, const nnc_target *t);
 bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* Number of vectors along own axis v of a recurrence; 0: the kernel is not a recurrence. */
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
-/* strip.c: unrolling. All four leave the kernel unchanged where it would get too many guards or instructions. New memory is in `mem`.
+/* strip.c: unrolling. All three leave the kernel unchanged where it would get too many guards or instructions. New memory is in `mem`.
  * False: out of memory. Conditions: stages with map axes store only to results, or the points are rows that are computed together
  * (nnc_kernel_rows), each with tmp buffers of its own; reductions over r have no masks and no computed places.
  * strip: unrolls outer axis a by n (2..NNC_STRIP): a strip computes n neighbouring points.
@@ -66,9 +66,6 @@ int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
-/* slide: strips of n along a whose windows along reduce axis r overlap, in a kernel of one stage. r then counts the n - 1 more elements
- * that the windows of a strip cover together. */
-bool nnc_kernel_slide(nnc_kernel *k, int a, int r, int n, nnc_arena *mem);
 /* Splits axis a into blocks of n: a then counts blocks, and the new own axis `at` > a, of this kind, the points of a block. Nothing reads
  * a's index. The last block may extend beyond the end: callers guard it. The kernel has fewer than NNC_KAXES axes. */
 bool nnc_kernel_divide(nnc_kernel *k, int a, int at, nnc_kaxis_kind kind, int64_t n, nnc_arena *mem);
@@ -78,8 +75,6 @@ bool nnc_window_kernel(const nnc_kernel *k);
 bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* Elements of one access in a kernel of windows: at most `vec`, and few enough that the sums stay in registers. */
 int nnc_window_vec(const nnc_kernel *k, int vec);
-/* Limit on a thread's registers with which two blocks are resident on an SM; 0: the compiler's choice. */
-int nnc_window_registers(const nnc_kernel *k);
 /* Time of the busiest SM over the average one, since each SM runs whole blocks of `block` threads. */
 double nnc_window_rounded(const nnc_target *t, int64_t threads, int block);
 /* walk.c: kernels of windows in which a thread walks down several rows of results. */

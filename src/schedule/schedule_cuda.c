@@ -420,7 +420,6 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
     g->vec = (int16_t)vec;
     for (int b = 0; b < k->n_buf; b++)
         small &= nnc_dtype_size(k->buf[b].dtype) <= 2;
-    g->regs = (int16_t)nnc_window_registers(k);
     if (flat(k) && vec > 1 && cu_points(k, g->axis, vec) >= 4 * resident)
         g->flight = small && inputs(k) == 1 ? 4 : 2;
 }

@@ -6,15 +6,7 @@ enum {
     MOST_TAPS = 200, /* elements of a window per thread */
     ACCUMULATORS = 32, /* accumulator vectors in registers */
     MOST_LOADED = 100, /* elements of a row of the window that are loaded at once */
-    /* Blocks of results along two axes, in vectors of two elements of 16 bits. */
-    BLOCK_WIDEST = 14, /* along the strip */
-    BLOCK_SUMS = 28, /* results */
-    BLOCK_ROWS = 8, /* rows that they read: the loop over these is unrolled */
-    BLOCK_VEC = 2,
-    BLOCK_REGISTERS = 118, /* of 128, with which an SM has two blocks of 256 threads */
-    OTHER_REGISTERS = 24, /* addresses, weights */
-    THREADS = 256,
-    MOST_FILLED = 109 /* percent of a row's results, with those beyond the edge */
+    THREADS = 256
 };
 
 /* True when one load advances with both outer axis a and reduce axis r: neighbouring windows may overlap. */
@@ -50,7 +42,7 @@ bool nnc_window_kernel(const nnc_kernel *k)
 /* Elements that n neighbouring windows read along a and r. */
 static int places(const nnc_kernel *k, int a, int r, int n)
 {
-    int64_t seen[BLOCK_WIDEST * MOST_TAPS];
+    int64_t seen[WIDEST * MOST_TAPS];
     int most = 0;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
@@ -76,18 +68,9 @@ int nnc_window_vec(const nnc_kernel *k, int vec)
     int sums = 0;
     for (int i = 0; i < k->n_ins; i++)
         sums += k->ins[i].op == KO_reduce;
-    while (((vec > 4 && sums * vec > ACCUMULATORS) || (vec > BLOCK_VEC && sums > WIDEST)) &&
-           nnc_window_kernel(k))
+    while (vec > 4 && sums * vec > ACCUMULATORS && nnc_window_kernel(k))
         vec /= 2;
     return vec;
-}
-
-int nnc_window_registers(const nnc_kernel *k)
-{
-    int sums = 0;
-    for (int i = 0; i < k->n_ins; i++)
-        sums += k->ins[i].op == KO_reduce && k->ins[i].arg[1] >= 0;
-    return sums > WIDEST && nnc_window_kernel(k) ? 128 : 0;
 }
 
 static bool of_16_bits(const nnc_kernel *k)
@@ -169,7 +152,7 @@ static bool pick_pair(const nnc_kernel *k, int fast, int *axis, int *reduce)
     return nearest < INT64_MAX;
 }
 
-/* ---- blocks along two axes --------------------------------------------------------------------------------------------- */
+/* ---- walks ------------------------------------------------------------------------------------------------------------- */
 
 /* Columns that a strip of n results reads; where it is the whole axis, without those beyond the picture. */
 static int columns(const nnc_kernel *k, int a, int r, int n)
@@ -184,20 +167,17 @@ static int columns(const nnc_kernel *k, int a, int r, int n)
     return count ? count : places(k, a, r, n);
 }
 
-/* Instructions for a result of blocks of n by m results, windows of `taps` elements by `rows`: elements of the source are loaded, each is
- * converted and asked for its place; weights are loaded and converted, of several rows again for the rows above the picture's edge (NVRTC
- * keeps the others). Without what follows the sums. */
-static double block_cost(const nnc_kernel *k, const int pair[2][2], int n, int m, int vec)
+/* Instructions for a result of strips of n results, windows of `taps` elements by `rows`: elements of the source are loaded, each is
+ * converted and asked for its place; weights are loaded and converted. Without what follows the sums. */
+static double strip_cost(const nnc_kernel *k, const int pair[2][2], int n, int vec)
 {
-    const int64_t wide = k->axis[pair[0][0]].extent, high = k->axis[pair[1][0]].extent;
-    const int64_t taps = k->axis[pair[0][1]].extent, rows = k->axis[pair[1][1]].extent;
-    const double results = n * m * vec;
-    const double sources = (double)columns(k, pair[0][0], pair[0][1], n) * (double)(rows + m - 1),
-                 weights = (double)(taps * rows) * (m > 1 ? 1.6 : 1);
-    const double all = sources * (vec + 1.6) + weights * (vec + 1) + 8.0 * (double)(rows + m - 1) +
-                       results * (double)(taps * rows + 1);
-    const double strips = (double)(nnc_ceildiv(wide, n) * nnc_ceildiv(high, m));
-    return all * strips / (double)(wide * high * vec);
+    const int64_t wide = k->axis[pair[0][0]].extent, taps = k->axis[pair[0][1]].extent,
+                  rows = k->axis[pair[1][1]].extent;
+    const double sources = (double)columns(k, pair[0][0], pair[0][1], n) * (double)rows,
+                 weights = (double)(taps * rows);
+    const double all = sources * (vec + 1.6) + weights * (vec + 1) + 8.0 * (double)rows +
+                       (double)n * vec * (weights + 1);
+    return all * (double)nnc_ceildiv(wide, n) / (double)(wide * vec);
 }
 
 /* Instructions that the GPU issues while it moves an element to and from memory. */
@@ -207,23 +187,6 @@ static double affordable(const nnc_target *t)
     return t->copy_bytes_s > 0 ? BYTES * nnc_target_issue(t) / (double)t->copy_bytes_s : 1e9;
 }
 
-/* True when the windows along a and r move by one element, and each access moves along both or is that of a weight. */
-static bool slides(const nnc_kernel *k, int a, int r)
-{
-    for (int i = 0; i < k->n_ins; i++) {
-        const nnc_kins *in = &k->ins[i];
-        if ((in->op == KO_index && (in->i == a || in->i == r)) ||
-            (in->op == KO_load && in->at.k[r] != 0 && in->at.k[a] != 0 &&
-                in->at.k[a] != in->at.k[r]) ||
-            (in->op == KO_reduce && in->sop != KR_sum) || nnc_kins_index(in) >= 0)
-            return false;
-        for (int g = 0; g < in->n_guard; g++)
-            if (in->guard[g].e.k[r] != 0 && in->guard[g].e.k[a] != in->guard[g].e.k[r])
-                return false;
-    }
-    return k->n_stage == 1;
-}
-
 double nnc_window_rounded(const nnc_target *t, int64_t threads, int block)
 {
     const int64_t sms = nnc_target_sms(t), blocks = nnc_ceildiv(threads, block);
@@ -231,70 +194,28 @@ double nnc_window_rounded(const nnc_target *t, int64_t threads, int block)
     return each < 1 ? 1 : (double)nnc_ceildiv(blocks, sms) / each;
 }
 
-/* Instructions for a result of blocks of n by m, or of strips of n, and what whole blocks of threads add. */
-static double busy_cost(
-    const nnc_kernel *k, const nnc_target *t, const int pair[2][2], int n, int m, int vec)
+/* Where strips of n results of a row take more instructions than the memory gives time for: rewrites the kernel as walks (*done) if these
+ * take a twelfth fewer. False: out of memory. */
+static bool pick_walk(
+    nnc_kernel *k, const nnc_target *t, int fast, int pair[2][2], int n, bool *done, nnc_arena *mem)
 {
-    const int64_t wide = k->axis[pair[0][0]].extent, high = k->axis[pair[1][0]].extent,
-                  others = nnc_kernel_points(k, (1u << k->n_outer) - 1) / wide / high;
-    const int64_t threads = others * nnc_ceildiv(wide, n) * nnc_ceildiv(high, m) / vec;
-    return block_cost(k, pair, n, m, vec) * nnc_window_rounded(t, threads, THREADS);
-}
-
-/* Blocks of *n by *m results, where they take fewer than *most instructions for a result: each element of the source is converted for the
- * rows of a block once. A 5x5 window of f16, 240 channels of 28x28 on sm_90: strips of 7 50 instructions for a result, blocks of 7x4 41. */
-static void pick_block(
-    const nnc_kernel *k, const nnc_target *t, const int pair[2][2], double *most, int *n, int *m)
-{
-    const int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1);
-    const int64_t wide = k->axis[pair[0][0]].extent, high = k->axis[pair[1][0]].extent,
-                  rows = k->axis[pair[1][1]].extent;
-    const int64_t others = points / wide / high;
-    for (int x = 2; x <= BLOCK_WIDEST && x <= wide; x++)
-        for (int y = 2; y * x <= BLOCK_SUMS && y <= high && y + rows - 1 <= BLOCK_ROWS; y++) {
-            const int registers =
-                BLOCK_VEC * (x * y + columns(k, pair[0][0], pair[0][1], x)) + OTHER_REGISTERS;
-            const int64_t threads =
-                others * nnc_ceildiv(wide, x) * nnc_ceildiv(high, y) / BLOCK_VEC;
-            const double cost = busy_cost(k, t, pair, x, y, BLOCK_VEC);
-            /* Guards of results beyond the edge leave half the loads in flight: 57x57 in blocks of 12x2 or 6x3, 29x29 in 6x3 and
-             * 19x19 in 10x2 are slower than strips; 38x38 in 13x2 and 15x15 in 8x3, with one column beyond, are faster */
-            const int64_t across = nnc_ceildiv(wide, x) * x;
-            const bool fills =
-                high % y == 0 && across <= wide + 1 && across * 100 <= wide * MOST_FILLED;
-            if (fills && x * y > WIDEST && registers <= BLOCK_REGISTERS && cost < *most &&
-                threads >= nnc_cuda_resident(t) / 4) {
-                *most = cost;
-                *n = x;
-                *m = y;
-            }
-        }
-}
-
-/* Where strips of *n results of a row take more instructions than the memory gives time for: walks (*done: the kernel is rewritten as
- * such) or blocks of *n by *m, where these take a twelfth fewer. False: out of memory. */
-static bool pick_rows(nnc_kernel *k, const nnc_target *t, int fast, int pair[2][2], int *n, int *m,
-    bool *done, nnc_arena *mem)
-{
-    enum {
-        AFTER_SUMS = 5,
-        LEAST_TAPS = 16 /* of blocks. 3x3: few instructions fewer, and twice the registers */
-    };
+    enum { AFTER_SUMS = 5 };
     const int vec = (int)nnc_min64(nnc_cuda_vec(k, fast), 4), a = pair[0][0], r = pair[0][1];
     *done = false;
-    if (vec < BLOCK_VEC || !nnc_walk_rows(k, fast, a, r, pair[1]) || !plain(k, pair[1][0]) ||
-        block_cost(k, pair, *n, 1, vec) + AFTER_SUMS <= affordable(t))
+    if (vec < 2 || !nnc_walk_rows(k, fast, a, r, pair[1]) || !plain(k, pair[1][0]))
         return true;
-    double most = busy_cost(k, t, pair, *n, 1, vec) * 11 / 12;
-    if (slides(k, a, r) && slides(k, pair[1][0], pair[1][1]) &&
-        k->axis[r].extent * k->axis[pair[1][1]].extent >= LEAST_TAPS)
-        pick_block(k, t, pair, &most, n, m);
-    return nnc_window_walk(k, t, pair, most, done, mem);
+    const int64_t wide = k->axis[a].extent, threads = nnc_kernel_points(k, (1u << k->n_outer) - 1) /
+                                                      wide * nnc_ceildiv(wide, n) / vec;
+    const double cost = strip_cost(k, pair, n, vec);
+    if (cost + AFTER_SUMS <= affordable(t))
+        return true;
+    return nnc_window_walk(
+        k, t, pair, cost * nnc_window_rounded(t, threads, THREADS) * 11 / 12, done, mem);
 }
 
 bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
 {
-    int pair[2][2] = {{0}}, m = 1;
+    int pair[2][2] = {{0}};
     bool done = false;
     if (!t || t->kind != NNC_T_cuda || !nnc_window_kernel(k))
         return true;
@@ -302,10 +223,8 @@ bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     if (!pick_pair(k, fast, &pair[0][0], &pair[0][1]) || !plain(k, pair[0][0]))
         return true;
     const int a = pair[0][0], r = pair[0][1];
-    int n = pick_length(k, t, a, r, fast);
-    if (n > 1 && of_16_bits(k) && !pick_rows(k, t, fast, pair, &n, &m, &done, mem))
+    const int n = pick_length(k, t, a, r, fast);
+    if (n > 1 && of_16_bits(k) && !pick_walk(k, t, fast, pair, n, &done, mem))
         return false;
-    return done || n == 1 ||
-           (nnc_kernel_strip(k, a, n, mem) && nnc_kernel_unroll(k, r, mem) &&
-               (m == 1 || nnc_kernel_slide(k, pair[1][0], pair[1][1], m, mem)));
+    return done || n == 1 || (nnc_kernel_strip(k, a, n, mem) && nnc_kernel_unroll(k, r, mem));
 }

@@ -7,13 +7,7 @@
  * reads x[2 i] .. x[2 i + 3] and w[0] .. w[2] once: seven loads instead of twelve. Both rewrites preserve the kernel's meaning. A
  * strip that extends beyond the axis' end stores under guards; its superfluous loads stay inside their buffers.
  *
- * The points of a strip may also be spread over the axis: y[i] and y[i + extent / 2] instead of y[2 i] and y[2 i + 1].
- *
- * Where the reduce axis stays a loop, the strip's windows slide over it: the loop counts the elements that any of them reads,
- *
- *     y[2 i] = sum of x[2 i + r] w[r] where r < 3,  y[2 i + 1] = sum of x[2 i + r] w[r - 1] where 1 <= r,  r = 0, 1, 2, 3
- *
- * so that each iteration loads its elements of x once. Reductions have masks then, and the weights guards. */
+ * The points of a strip may also be spread over the axis: y[i] and y[i + extent / 2] instead of y[2 i] and y[2 i + 1]. */
 #include "schedule/schedule.h"
 
 #include <string.h>
@@ -137,8 +131,8 @@ static bool inside(const nnc_kernel *k, const nnc_kins *in)
     return in->arg[0] < 0 && s.ok && s.lo >= 0 && s.hi < k->buf[in->buf].numel;
 }
 
-/* Adds the guard 0 <= times axis + plus < end to an access; a load that has none yet gives 0 where it does not hold. */
-static void add_guard(writer *w, nnc_kins *in, int axis, int64_t times, int64_t plus, int64_t end)
+/* Guards an access of copy j so that it happens only within the axis; a load that has no guard yet gives 0 beyond it. */
+static void guard_end(writer *w, nnc_kins *in, int a, int64_t n, int j)
 {
     nnc_kguard *g = ARENA_NEW(w->a, nnc_kguard, in->n_guard + 1);
     w->oom |= !g;
@@ -147,21 +141,15 @@ static void add_guard(writer *w, nnc_kins *in, int axis, int64_t times, int64_t 
         return;
     if (in->n_guard)
         memcpy(g, in->guard, sizeof *g * in->n_guard);
-    g[in->n_guard] = (nnc_kguard){.lo = 0, .hi = end};
-    g[in->n_guard].e.k[axis] = times;
-    g[in->n_guard].e.c = plus;
+    g[in->n_guard] = (nnc_kguard){.lo = 0, .hi = w->from->axis[a].extent};
+    g[in->n_guard].e.k[a] = n;
+    g[in->n_guard].e.c = j;
     in->guard = g;
     in->n_guard++;
     if (in->op != KO_load || in->arg[1] >= 0)
         return;
     nnc_kins zero = blank(KO_const, (nnc_dtype)in->dtype);
     in->arg[1] = append(w, &zero);
-}
-
-/* Guards an access of copy j so that it happens only within the axis. */
-static void guard_end(writer *w, nnc_kins *in, int a, int64_t n, int j)
-{
-    add_guard(w, in, a, n, j, w->from->axis[a].extent);
 }
 
 static int32_t put_index(writer *w, const nnc_kins *in, int64_t n, int j)
@@ -344,62 +332,6 @@ bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem)
         return false;
     w.k.axis[a].extent = nnc_ceildiv(k->axis[a].extent, n);
     return rewrite(&w, k, a, n, -1, NULL);
-}
-
-/* ---- sliding windows ------------------------------------------------------------------------------------------------- */
-
-/* True within the window of point j: j <= r < j + taps. -1: always. */
-static int32_t put_mask(writer *w, int r, int64_t taps, int n, int j)
-{
-    nnc_kins at = blank(KO_index, DT_i64);
-    at.i = r;
-    at.lo = 0;
-    at.hi = (double)w->k.axis[r].extent - 1;
-    const int32_t x = append(w, &at);
-    const int32_t from = j > 0 ? put_sop(w, SC_ge, DT_bool, x, put_int(w, j), -1) : -1;
-    const int32_t to = j < n - 1 ? put_sop(w, SC_lt, DT_bool, x, put_int(w, j + taps), -1) : -1;
-    return from < 0 ? to : to < 0 ? from : put_sop(w, SC_and, DT_bool, from, to, -1);
-}
-
-/* Copy j of instruction id, with times a + j for axis a and r - j for r. */
-static void slide_one(writer *w, int32_t id, int a, int r, int n, int j)
-{
-    const nnc_kins *in = &w->from->ins[id];
-    const int64_t taps = w->from->axis[r].extent;
-    const bool access = in->op == KO_load || in->op == KO_store;
-    nnc_kins c = copy_of(w, in, a, n, j);
-    w->failed |= in->op == KO_index && (in->i == a || in->i == r);
-    shift(&c.at, r, 1, -j);
-    for (int g = 0; g < c.n_guard && !w->oom; g++)
-        shift(&c.guard[g].e, r, 1, -j);
-    if (in->op == KO_reduce)
-        c.arg[1] = put_mask(w, r, taps, n, j);
-    if (access && !w->oom && nnc_kins_axes(in) >> r & 1 && !inside(&w->k, &c))
-        add_guard(w, &c, r, 1, -j, taps);
-    if (access && !w->oom && in->at.k[a] != 0 && !inside(&w->k, &c))
-        guard_end(w, &c, a, n, j);
-    if (!w->oom && !w->failed)
-        w->map[j][id] = put_settled(w, &c);
-}
-
-bool nnc_kernel_slide(nnc_kernel *k, int a, int r, int n, nnc_arena *mem)
-{
-    writer w;
-    const nnc_kstage *s = &k->stage[0];
-    if (k->n_stage != 1 || !(s->axes >> r & 1))
-        return true;
-    if (!begin(&w, k, n, mem))
-        return false;
-    w.k.axis[a].extent = nnc_ceildiv(k->axis[a].extent, n);
-    w.k.axis[r].extent += n - 1;
-    for (int32_t i = s->body0; i < s->body1 && !w.oom && !w.failed; i++)
-        for (int j = 0; j < n && !w.oom && !w.failed; j++)
-            slide_one(&w, i, a, r, n, j);
-    w.k.stage[0].body0 = 0;
-    w.k.stage[0].body1 = w.k.stage[0].post0 = w.k.n_ins;
-    strip_section(&w, s->post0, s->post1, a, n, true);
-    w.k.stage[0].post1 = w.k.n_ins;
-    return end(&w, k);
 }
 
 bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem)
