@@ -185,16 +185,16 @@ static int columns(const nnc_kernel *k, int a, int r, int n)
 }
 
 /* Instructions for a result of blocks of n by m results, windows of `taps` elements by `rows`: elements of the source are loaded, each is
- * converted and asked for its place; weights are loaded and converted, of several rows again for the rows above the picture's edge (NVRTC
- * keeps the others). Without what follows the sums. */
+ * converted and asked for its place; weights are loaded and converted. Without what follows the sums. */
 static double block_cost(const nnc_kernel *k, const int pair[2][2], int n, int m, int vec)
 {
     const int64_t wide = k->axis[pair[0][0]].extent, high = k->axis[pair[1][0]].extent;
     const int64_t taps = k->axis[pair[0][1]].extent, rows = k->axis[pair[1][1]].extent;
     const double results = n * m * vec;
     const double sources = (double)columns(k, pair[0][0], pair[0][1], n) * (double)(rows + m - 1),
-                 weights = (double)(taps * rows) * (m > 1 ? 1.6 : 1);
-    const double all = sources * (vec + 1.6) + weights * (vec + 1) + 8.0 * (double)(rows + m - 1) +
+                 weights = (double)(taps * rows) * (m > 1 ? nnc_gpu_price[NNC_G_block_weights] : 1);
+    const double all = sources * (vec + nnc_gpu_price[NNC_G_block_load]) + weights * (vec + 1) +
+                       nnc_gpu_price[NNC_G_block_row] * (double)(rows + m - 1) +
                        results * (double)(taps * rows + 1);
     const double strips = (double)(nnc_ceildiv(wide, n) * nnc_ceildiv(high, m));
     return all * strips / (double)(wide * high * vec);
@@ -277,13 +277,12 @@ static bool pick_rows(nnc_kernel *k, const nnc_target *t, int fast, int pair[2][
     bool *done, nnc_arena *mem)
 {
     enum {
-        AFTER_SUMS = 5,
         LEAST_TAPS = 16 /* of blocks. 3x3: few instructions fewer, and twice the registers */
     };
     const int vec = (int)nnc_min64(nnc_cuda_vec(k, fast), 4), a = pair[0][0], r = pair[0][1];
     *done = false;
     if (vec < BLOCK_VEC || !nnc_walk_rows(k, fast, a, r, pair[1]) || !plain(k, pair[1][0]) ||
-        block_cost(k, pair, *n, 1, vec) + AFTER_SUMS <= affordable(t))
+        block_cost(k, pair, *n, 1, vec) + nnc_gpu_price[NNC_G_block_after] <= affordable(t))
         return true;
     double most = busy_cost(k, t, pair, *n, 1, vec) * 11 / 12;
     if (slides(k, a, r) && slides(k, pair[1][0], pair[1][1]) &&
