@@ -14,28 +14,6 @@
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------ */
 
-/* The convolution as a library's call has it, as far as its class goes. */
-static nnc_call conv_of(const nnc_graph *g, const nnc_node *x)
-{
-    const bool wgrad = x->op == OP_conv_wgrad;
-    nnc_call c = {.src = *nnc_typeof(g, x->in[0]),
-        .kind = wgrad                        ? CALL_conv_wgrad
-                : x->op == OP_conv_transpose ? CALL_conv_transpose
-                                             : CALL_conv,
-        .groups = nnc_attr_int(x, AT_groups, 1)};
-    const nnc_type *w = wgrad ? nnc_typeof(g, x->out) : nnc_typeof(g, x->in[1]);
-    const int64_t *stride, *dilation;
-    const int strides = nnc_attr_ints(x, AT_strides, &stride),
-              dilations = nnc_attr_ints(x, AT_dilations, &dilation);
-    c.spatial = (uint8_t)nnc_min64(w->rank - 2, NNC_COUNT(c.kernel));
-    for (int i = 0; i < c.spatial; i++) {
-        c.kernel[i] = w->dim[2 + i];
-        c.stride[i] = i < strides ? stride[i] : 1;
-        c.dilation[i] = i < dilations ? dilation[i] : 1;
-    }
-    return c;
-}
-
 /* Nanoseconds of the node as a command by itself, with its launch; 0: it is none. */
 static double node_ns(const rows *r, const nnc_graph *g, const nnc_node *x)
 {
@@ -46,16 +24,10 @@ static double node_ns(const rows *r, const nnc_graph *g, const nnc_node *x)
     if (!r->t->cluster)
         return (double)nnc_target_time_ns(t, c.flops, c.bytes);
     const nnc_cluster_kind *k = nnc_cluster_kind_of(r->t->cluster, 0);
-    const bool conv = x->op == OP_conv || x->op == OP_conv_transpose || x->op == OP_conv_wgrad;
-    nnc_call call;
-    nnc_sim_op op = {.op_class = nnc_plan_class(x),
+    const nnc_sim_op op = {.op_class = nnc_plan_class(g, x),
         .dtype = (nnc_dtype)nnc_typeof(g, x->n_in ? x->in[0] : x->out)->dtype,
         .flops = c.flops,
         .bytes = c.bytes};
-    if (conv) {
-        call = conv_of(g, x);
-        op.op_class = nnc_sim_conv_class(&call);
-    }
     const int64_t launch = k->command_ns >= 0 ? k->command_ns : t->launch_ns;
     return (double)launch + (double)nnc_sim_op_ps(k, &op, NULL) * 1e-3;
 }
