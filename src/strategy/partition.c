@@ -163,7 +163,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         .gpus = o->run || e->target[0].asked ? count_gpus(&e->target[0]) : 0,
         .micro = o->micro > 0 ? o->micro : 4 * devices};
     nnc_status st =
-        nnc_partition_wants_auto(o) ? nnc_partition_sizes(e, m, training, &t, &a, sink) : NNC_OK;
+        nnc_partition_wants(o, "auto") ? nnc_partition_sizes(e, m, training, &t, &a, sink) : NNC_OK;
     if (!st)
         st = nnc_partition_fill_table(&t, &a, sink);
     if (!st && o->sensitivity)
