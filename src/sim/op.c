@@ -13,6 +13,7 @@ static const struct {
 };
 
 enum {
+    WINOGRAD = 6,
     RECURRENT = 8,
     CONTRACTIONS = 9, /* the first classes */
     RAMP_NS = 2000, /* of a GPU's kernel: until all SMs work, and the last block after that */
@@ -87,7 +88,7 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
                            : classes[i].memory,
         .ramp_ns = gpu ? RAMP_NS : 0};
     if (!gpu && contracts && i != RECURRENT && t->n_engines) /* what its first engine reaches */
-        s.efficiency = t->engine[0].efficiency;
+        s.efficiency = t->engine[0].efficiency * (i == WINOGRAD ? classes[i].f32 : 1);
     return s;
 }
 
