@@ -675,7 +675,8 @@ static void check_timeline(const made *x, const nnc_partition_row *r, const char
 {
     const nnc_timeline *t = r->predicted;
     CHECK_INT((t->total_ps + 500) / 1000, r->iteration_ns);
-    /* a combination's row adds its stages' costs up, apart from the schedule that is drawn, whose passes have a tensor group's collectives */
+    /* a combination's row adds its stages' costs up, apart from the schedule that is drawn, whose passes have a tensor group's
+     * collectives */
     const nnc_search_result *best = r->search ? &r->search->found.best[0] : NULL;
     const int64_t moves =
         r->id == NNC_STRATEGY_auto && best && best->c.pipeline == 1 ? best->tensor : 0;
