@@ -45,7 +45,7 @@ for r in g["ops"]:
     assert [w for w, _ in r["points"]] == sorted({w for w, _ in r["points"]}), r
 for c in "conv3x3", "conv1x1", "conv", "conv_first", "pool", "reduce", "ewise", "move":
     assert (c, "f32") in rows, (c, sorted(rows))
-assert any(c.startswith("matmul") for c, _ in rows) and any(c.startswith("conv_kernel") for c, _ in rows), sorted(rows)
+assert any(c.startswith("matmul") for c, _ in rows) and any(c.startswith("depthwise") for c, _ in rows), sorted(rows)
 p = d["pcie"]
 assert p["bytes_s"] > 0 and p["pageable_bytes_s"] > 0 and "down" in p["source"], p
 assert [s["devices"] for s in p["switches"]] == [list(range(n))], p

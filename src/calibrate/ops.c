@@ -233,8 +233,9 @@ static double best_rate(const calibration *c, const cal_class *x)
 }
 
 /* A last point for a class of which only small work was measured: beyond it a table goes on at the rate of its last point, and small
- * work is slower for what it costs to begin. The rate is assumed: that of the memory, or 0.6 of the best class's FLOPs; a class that was
- * measured up to a hundredth of that work keeps a lower rate of its own. */
+ * work is slower for what it costs to begin. The rate is assumed: that of the memory, or 0.6 of the best class's FLOPs, if the class
+ * did not reach more itself. A class that was measured up to a hundredth of that work keeps its own rate, where it goes by bytes the lower
+ * one. */
 static void add_anchor(cal_class *x, bool gpu, double rate)
 {
     const bool contracts = nnc_sim_class_contracts(x->name);
@@ -243,7 +244,8 @@ static void add_anchor(cal_class *x, bool gpu, double rate)
     if (!last || last->work >= far / 4 || x->n_point == CAL_POINTS || rate <= 0)
         return;
     const double own = (double)last->work / (double)last->ns;
-    const double use = last->work >= far / 100 ? fmin(own, rate) : rate;
+    const bool known = last->work >= far / 100;
+    const double use = contracts ? (known ? own : fmax(own, rate)) : known ? fmin(own, rate) : rate;
     x->point[x->n_point++] = (nnc_point){far, llround(fmax((double)far / use, (double)last->ns))};
 }
 

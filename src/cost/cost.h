@@ -102,6 +102,11 @@ enum {
 #define SM(name, value, what) NNC_SM_##name = value,
 #include "cost/prices.def"
 };
+enum {
+#define GPU(name, price, what) NNC_G_##name,
+#include "cost/prices.def"
+};
+extern const double nnc_gpu_price[]; /* by NNC_G_* */
 /* Number of SMs; instructions that all of them start in a second. */
 static inline int64_t nnc_target_sms(const nnc_target *t) { return t->sms > 0 ? t->sms : NNC_SM_described; }
 static inline double nnc_target_issue(const nnc_target *t)

@@ -2,10 +2,6 @@
 #include "cost/cost.h"
 #include <math.h>
 
-/* Instructions of a depthwise kernel per weight and per result, counted in machine code of 3x3 and 5x5 windows, strides 1 and 2
- * (16-bit elements are converted one by one). */
-enum { PER_TAP_F32 = 5, PER_TAP_16 = 8, QUARTERS = 4, BESIDE = 7 };
-
 /* A kernel bound by memory, or at most this many times slower than memory, reads and writes once, and its epilogue is free; a
  * library's general engine is faster only for windows beyond that. */
 enum { SLOWER = 4 };
@@ -17,7 +13,8 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
         taps > 1 << 20)
         return false;
     int size = nnc_dtype_size(d);
-    double each = BESIDE + (double)taps * (size == 2 ? PER_TAP_16 : PER_TAP_F32) / QUARTERS;
+    double each = nnc_gpu_price[NNC_G_tap_result] +
+                  (double)taps * nnc_gpu_price[size == 2 ? NNC_G_tap_16 : NNC_G_tap_f32];
     double issue = each / ((double)t->flops_f32 / 2) * 1e12; /* a multiply-add is two FLOPs */
     double memory = 2.0 * size / (double)t->copy_bytes_s * 1e12;
     if (why)
@@ -29,19 +26,9 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
     return issue <= SLOWER * memory;
 }
 
-/* Estimates of products of few rows. A kernel's instructions for one element of the weights, in quarters: those of each row (a
- * multiply-add, and its part of the loads and conversions of the source, which several results share, and of adding up a group's sums)
- * and those of the weights' own load and conversion. From the machine code of sm_90 (bench_gpu --models: 4096x4096, f16 and f32, 1 to 4
- * rows). A library has a kernel of its own for one row (PyTorch's linear layer of 25088 to 4096 on an H200, in a CUDA graph: f16 58.1 us,
- * tf32 97.9; the generated kernel 56.9 and 97.6) and tiles of at least 16 rows for more, whose sums it splits over blocks and adds up
- * again: 0.75 of the bandwidth is assumed there; no card has measured it yet. */
-enum {
-    PER_ROW_16 = 10,
-    PER_ROW_F32 = 10,
-    PER_WEIGHT_16 = 10,
-    PER_WEIGHT_F32 = 8,
-    TILES_PERCENT = 75
-};
+/* Estimates of products of few rows. A library has a kernel of its own for one row (PyTorch's linear layer of 25088 to 4096 on an H200, in
+ * a CUDA graph: f16 58.1 us, tf32 97.9; the generated kernel 56.9 and 97.6) and tiles of at least 16 rows for more, whose sums it splits
+ * over blocks and adds up again. */
 
 /* Seconds that the kernel, its instructions alone, and the library take beside the launch, as text; static. */
 static const char *row_times(
@@ -71,16 +58,16 @@ bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const
                  rows = (double)r->rows,
                  ends = (double)r->matrices * rows * (double)(r->outputs + r->terms),
                  bytes = size * (weights + ends), rate = (double)t->copy_bytes_s,
-                 each = size == 2 ? PER_WEIGHT_16 + PER_ROW_16 * rows
-                                  : PER_WEIGHT_F32 + PER_ROW_F32 * rows,
+                 each = nnc_gpu_price[size == 2 ? NNC_G_row_weight_16 : NNC_G_row_weight_f32] +
+                        nnc_gpu_price[NNC_G_row] * rows,
                  peak = (double)nnc_target_peak_flops(t, r->dtype, r->tf32) *
                         (e && e->efficiency > 0 ? e->efficiency : 1);
     if (t->kind != NNC_T_cuda || !nnc_target_for_kernels(t) || r->rows < 1 || r->rows > NNC_ROWS ||
         (r->dtype != DT_f32 && size != 2) || !e)
         return false;
-    const double issue = weights * each / QUARTERS / ((double)t->flops_f32 / 2),
+    const double issue = weights * each / ((double)t->flops_f32 / 2),
                  kernel = fmax(bytes / rate, issue),
-                 library = fmax(bytes / rate * (r->rows > 1 ? 100.0 / TILES_PERCENT : 1),
+                 library = fmax(bytes / rate / (r->rows > 1 ? nnc_gpu_price[NNC_G_row_tiles] : 1),
                      2 * weights * rows / peak);
     if (why)
         *why = row_times(t, e->name, kernel, issue, library);

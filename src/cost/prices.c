@@ -25,6 +25,11 @@ const double nnc_element_ns[] = {
 #include "cost/prices.def"
 };
 
+const double nnc_gpu_price[] = {
+#define GPU(name, price, what) price,
+#include "cost/prices.def"
+};
+
 const nnc_core_prices *nnc_target_prices(const nnc_target *t)
 {
     return &core[t->core && !strcmp(t->core, "amd") ? AMD : INTEL];

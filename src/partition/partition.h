@@ -219,27 +219,6 @@ nnc_status nnc_ios_segments(const nnc_ios_problem *p, int *stage, int64_t *ns, i
 nnc_status nnc_models_lpt(const int64_t *time, const int64_t *bytes, int n, int n_device, const int64_t *capacity, int *device,
     int64_t *total, nnc_sink *sink) NNC_MUST;
 
-/* ---- layouts of split tensors (layouts.c) ----------------------------------------------------------------------------------------- */
-
-/* A way to compute a layer. Tensors are whole on each device of a group, or split over the devices. */
-typedef struct nnc_layout_way {
-    bool in, out;  /* whether operands and results are split */
-    int64_t cost;
-} nnc_layout_way;
-enum { LAYOUT_WAYS = 4 };
-typedef struct nnc_layout_problem {
-    int n_layer, n_edge;
-    const nnc_edge *edge;       /* tensors without a maker (-1) are whole */
-    const int64_t *to_whole, *to_split; /* by edge: cost of the conversion, for each user that needs it */
-    const int *n_way;           /* by layer, 1 .. LAYOUT_WAYS */
-    const nnc_layout_way (*way)[LAYOUT_WAYS];
-    int max_states;             /* 0: 4096 */
-} nnc_layout_problem;
-/* Finds the cheapest ways; choice[] is by layer. Dynamic programming over the layouts of live results. *exact if it never had more than
- * max_states states and 64 live results. Beyond, the cheapest states are kept and further results stay whole. NNC_E_FIT: no ways fit
- * together. */
-nnc_status nnc_layout_graph(const nnc_layout_problem *p, int *choice, int64_t *total, bool *exact, nnc_sink *sink) NNC_MUST;
-
 /* ---- search over combinations (search.c, search_cost.c) ------------------------------------------------------------------------- */
 
 /* Costs of one device's share of each layer, at tensor degree `tensor` and for micro-batches of `size` samples. Arrays are by layer. */

@@ -74,7 +74,35 @@ static nnc_status add_bytes(
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
-const char *nnc_plan_class(const nnc_node *n)
+/* The class of a convolution, which depends only on its kind, window, stride, groups and channels. */
+static const char *conv_class(const nnc_graph *g, const nnc_node *n)
+{
+    enum { FORWARD, BACK, WGRAD, KINDS };
+    static const char *const name[][KINDS] = {{"conv", "conv_back", "conv_wgrad"},
+        {"conv3x3", "conv3x3_back", "conv3x3_wgrad"}, {"conv1x1", "conv1x1_back", "conv1x1_wgrad"},
+        {"conv_first", "conv_first_back", "conv_first_wgrad"},
+        {"depthwise", "depthwise_back", "depthwise_wgrad"},
+        {"conv_grouped", "conv_grouped_back", "conv_grouped_wgrad"}};
+    const int kind = n->op == OP_conv_wgrad ? WGRAD : n->op == OP_conv_transpose ? BACK : FORWARD;
+    const nnc_type *x = nnc_typeof(g, n->in[0]),
+                   *w = nnc_typeof(g, kind == WGRAD ? n->out : n->in[1]);
+    const int64_t *stride, *dilation, groups = nnc_attr_int(n, AT_groups, 1);
+    const int strides = nnc_attr_ints(n, AT_strides, &stride),
+              dilations = nnc_attr_ints(n, AT_dilations, &dilation);
+    bool ones = true, threes = w->rank == 4, unit = true;
+    for (int i = 0; i < w->rank - 2; i++) {
+        ones = ones && w->dim[2 + i] == 1;
+        threes = threes && w->dim[2 + i] == 3 && (i >= dilations || dilation[i] == 1);
+        unit = unit && (i >= strides || stride[i] == 1);
+    }
+    if (groups > 1)
+        return name[groups == x->dim[1] ? 4 : 5][kind];
+    if (x->dim[1] <= 4)
+        return name[3][kind];
+    return name[ones ? 2 : threes && unit ? 1 : 0][kind];
+}
+
+const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n)
 {
     static const char *const of_class[] = {[CL_leaf] = "move",
         [CL_ewise] = "ewise",
@@ -82,24 +110,26 @@ const char *nnc_plan_class(const nnc_node *n)
         [CL_reduce] = "reduce",
         [CL_move] = "move",
         [CL_window] = "pool",
-        [CL_contract] = "conv",
         [CL_comp] = "reduce",
         [CL_loop] = "reduce",
         [CL_collective] = "collective",
         [CL_fused] = "move"};
     if (n->op == OP_matmul || n->op == OP_linear)
         return "matmul";
+    if (n->op == OP_winograd)
+        return "winograd";
     if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad)
         return "recurrent";
     if (!n->body)
-        return of_class[nnc_op_class(n->op)];
+        return nnc_op_class(n->op) == CL_contract ? conv_class(g, n)
+                                                  : of_class[nnc_op_class(n->op)];
     /* a region has the class of its most expensive op */
     static const nnc_class rank[] = {
         CL_contract, CL_comp, CL_reduce, CL_window, CL_ewise, CL_ecomp};
     for (size_t k = 0; k < NNC_COUNT(rank); k++)
         for (uint32_t i = 0; i < n->body->n_node; i++)
             if (nnc_op_class(n->body->node[i].op) == rank[k])
-                return nnc_plan_class(&n->body->node[i]);
+                return nnc_plan_class(n->body, &n->body->node[i]);
     return "move";
 }
 
@@ -323,7 +353,7 @@ static nnc_status emit_node(emitter *e, const job *j)
     const nnc_node *n = &e->m->g->node[j->node];
     NNC_TRY(j->is_call ? emit_call(e, j, n) : emit_kernel(e, j, n));
     nnc_cmd *c = &e->m->p->cmd[e->m->p->n_cmd - 1];
-    c->op_class = nnc_plan_class(n);
+    c->op_class = nnc_plan_class(e->m->g, n);
     /* CUDA passes 4 KiB of parameters: the pointers and the scratch pointer */
     if (target_of(e->m, j->device)->kind == NNC_T_cuda && c->n_arg >= 512)
         return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,

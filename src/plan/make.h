@@ -45,8 +45,8 @@ typedef struct nnc_plan_options {
  * artifacts are checked against it. */
 void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 
-/* The class of ops (nnc_cmd.op_class) of a node's command; static text. */
-const char *nnc_plan_class(const nnc_node *n);
+/* The class of ops (nnc_cmd.op_class, docs/hardware.md) of the command of node n of g; static text. */
+const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n);
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;
 
 /* Memo of the workspaces that engines answered for contractions, shared by the estimates of several graphs. Starts as zeros. Allocated in

@@ -151,7 +151,7 @@ typedef struct nnc_cmd {
     int32_t *arg;         /* tensors: kernel and call arguments in order; copy, collective: src, dst; weight: dst */
     int32_t work;         /* workspace tensor, or -1 */
     const char *layers;   /* the user's layers: "/layers/3/conv+/layers/4/relu" */
-    const char *op_class; /* "conv", "ewise", "reduce", "pool", "matmul", "move", ... */
+    const char *op_class; /* "conv3x3", "ewise", "reduce", "pool", "matmul", "move", ... */
     int64_t flops, bytes; /* of nnc_node_cost */
     const char *reason;   /* why this engine */
 } nnc_cmd;

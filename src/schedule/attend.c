@@ -472,10 +472,10 @@ bool nnc_attend_derive(const nnc_kernel *k, nnc_kgrid *g, int64_t *points)
 /* ---- time ---- */
 
 /* Clocks that an SM takes for one block of keys of `n` resident blocks of threads: what its schedulers issue (of a block one warp each),
- * or its shared memory reads, or what one warp waits for. By counts of instructions; a card has not measured them yet. */
+ * or its shared memory reads, or what one warp waits for. */
 static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
 {
-    enum { SHARED_WAIT = 20, LOAD_WAIT = 800, SOFTMAX_WAIT = 250, L2_BYTES = 40 };
+    const double shared = nnc_gpu_price[NNC_G_shared_wait];
     const int vec = g->vec, keys = l->keys / COLUMNS, columns = l->chunks * l->lanes;
     /* four terms of each sum: multiply-adds, reads, and 4 for the loop; a read of 4 elements by each of 16 threads is 2 accesses */
     const int first = 4 * vec * keys + vec + keys + 4, first_read = 4 * (vec + 2 * keys);
@@ -484,17 +484,17 @@ static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
     const int rows = vec * (keys * 14 + 40 + columns);
     const double bytes = 4.0 * l->keys * (l->depth + l->wide);
     const int first_steps = l->depth / 4, second_steps = l->keys / 4;
-    double sum = first_steps * fmax(n * fmax(first, first_read), first + SHARED_WAIT);
-    sum += second_steps * fmax(n * fmax(second, second_read), second + SHARED_WAIT);
-    sum += fmax(n * rows, rows + SOFTMAX_WAIT);
-    return sum + fmax(LOAD_WAIT, n * bytes / L2_BYTES);
+    double sum = first_steps * fmax(n * fmax(first, first_read), first + shared);
+    sum += second_steps * fmax(n * fmax(second, second_read), second + shared);
+    sum += fmax(n * rows, rows + nnc_gpu_price[NNC_G_attend_softmax]);
+    return sum +
+           fmax(nnc_gpu_price[NNC_G_attend_load], n * bytes / nnc_gpu_price[NNC_G_attend_bytes]);
 }
 
 /* Nanoseconds of the scheduled kernel without its launch: each SM has its share of the blocks, as many at a time as shared memory and
  * registers leave room for. */
 static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
 {
-    enum { START_CLOCKS = 2500 };
     const nnc_kgrid *g = &k->grid;
     nnc_alayout l;
     nnc_attend_layout(k, g, a, &l);
@@ -505,21 +505,20 @@ static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_tar
     int64_t n = nnc_min64(shared / (l.shared + 1024), NNC_SM_registers / registers / g->threads);
     n = nnc_max64(nnc_min64(n, each), 1);
     const int64_t steps = nnc_ceildiv(k->axis[a->key[0]].extent, l.keys);
-    const double clocks =
-        START_CLOCKS + (double)nnc_ceildiv(each, n) * (double)steps * step_clocks(g, &l, (int)n);
+    const double clocks = nnc_gpu_price[NNC_G_attend_start] +
+                          (double)nnc_ceildiv(each, n) * (double)steps * step_clocks(g, &l, (int)n);
     return (int64_t)fmin(clocks * 1e9 / (double)clock, 1e15);
 }
 
 /* Nanoseconds without the launch of cuDNN's kernel: at a share of the tensor cores' peak, or of the bandwidth, and what a block takes
- * at least. Estimates: published kernels reach 0.5 to 0.7 of the peak where sequences are long. */
+ * at least. */
 static int64_t library_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
 {
-    enum { LEAST_NS = 3500, PERCENT = 35 };
     const int64_t flops = nnc_mul_sat(2 * cu_all_points(k) * k->axis[a->key[0]].extent,
         k->axis[a->depth].extent + k->axis[a->wide].extent);
     const int64_t peak = nnc_target_peak_flops(t, DT_f16, false);
-    return LEAST_NS +
-           (int64_t)((double)flops / ((double)nnc_max64(peak, 1) * PERCENT * 0.01) * 1e9);
+    const double rate = (double)nnc_max64(peak, 1) * nnc_gpu_price[NNC_G_attend_library];
+    return (int64_t)(nnc_gpu_price[NNC_G_attend_library_ns] + (double)flops / rate * 1e9);
 }
 
 int64_t nnc_attend_ns(const nnc_kernel *k, const nnc_target *t)

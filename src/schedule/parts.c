@@ -44,12 +44,11 @@ static bool plan_parts(const nnc_kernel *k, const nnc_target *t, int u, const in
 }
 
 /* Divides the outer axes into work items, which take `ns` together. */
-static bool divide(nnc_kernel *k, const nnc_target *t, double ns)
+static void divide(nnc_kernel *k, const nnc_target *t, double ns)
 {
     k->sched.domain = nnc_kernel_domain(k);
     k->sched.grain = nnc_grain(t, ns / (double)k->sched.domain, k->sched.domain);
     k->scratch_bytes = nnc_kernel_scratch(k);
-    return true;
 }
 
 /* Rows of a block, so that the busiest thread has least to do: those that two blocks need are computed for each. Beside tmp buffers a
@@ -114,8 +113,8 @@ static bool schedule_rows(
         }
     }
     *s = all;
-    *done = ok && divide(k, t, ns);
-    return ok;
+    divide(k, t, ns);
+    return *done = ok;
 }
 
 /* Adds a part's directives for its own axes to k's schedule. */
@@ -166,8 +165,10 @@ bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *
         return n_part == 0;
     if (nnc_parts_axis(k) >= 0)
         return schedule_rows(k, t, nnc_parts_axis(k), row, a, done);
-    if (own_strips(k, t, row, part, n_part, &ns, a))
-        return *done = divide(k, t, ns);
+    if (own_strips(k, t, row, part, n_part, &ns, a)) {
+        divide(k, t, ns);
+        return *done = true;
+    }
     while (u >= 0 && (k->axis[u].extent < 2 || !plan_parts(k, t, u, row, part, n_part, &n, &ns, a)))
         u--;
     if (u < 0)
@@ -185,6 +186,6 @@ bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *
         if (part[i].product && nnc_sched_n(q, KD_tile, v))
             ok = ok && nnc_sched_put(s, KD_tile, b, nnc_sched_n(q, KD_tile, v));
     }
-    *done = ok && divide(k, t, ns);
-    return ok;
+    divide(k, t, ns);
+    return *done = ok;
 }

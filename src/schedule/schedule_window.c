@@ -175,7 +175,8 @@ static double strip_cost(const nnc_kernel *k, const int pair[2][2], int n, int v
                   rows = k->axis[pair[1][1]].extent;
     const double sources = (double)columns(k, pair[0][0], pair[0][1], n) * (double)rows,
                  weights = (double)(taps * rows);
-    const double all = sources * (vec + 1.6) + weights * (vec + 1) + 8.0 * (double)rows +
+    const double all = sources * (vec + nnc_gpu_price[NNC_G_strip_load]) + weights * (vec + 1) +
+                       nnc_gpu_price[NNC_G_strip_row] * (double)rows +
                        (double)n * vec * (weights + 1);
     return all * (double)nnc_ceildiv(wide, n) / (double)(wide * vec);
 }
@@ -199,7 +200,6 @@ double nnc_window_rounded(const nnc_target *t, int64_t threads, int block)
 static bool pick_walk(
     nnc_kernel *k, const nnc_target *t, int fast, int pair[2][2], int n, bool *done, nnc_arena *mem)
 {
-    enum { AFTER_SUMS = 5 };
     const int vec = (int)nnc_min64(nnc_cuda_vec(k, fast), 4), a = pair[0][0], r = pair[0][1];
     *done = false;
     if (vec < 2 || !nnc_walk_rows(k, fast, a, r, pair[1]) || !plain(k, pair[1][0]))
@@ -207,7 +207,7 @@ static bool pick_walk(
     const int64_t wide = k->axis[a].extent, threads = nnc_kernel_points(k, (1u << k->n_outer) - 1) /
                                                       wide * nnc_ceildiv(wide, n) / vec;
     const double cost = strip_cost(k, pair, n, vec);
-    if (cost + AFTER_SUMS <= affordable(t))
+    if (cost + nnc_gpu_price[NNC_G_strip_after] <= affordable(t))
         return true;
     return nnc_window_walk(
         k, t, pair, cost * nnc_window_rounded(t, threads, THREADS) * 11 / 12, done, mem);

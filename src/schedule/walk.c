@@ -184,7 +184,7 @@ static int registers_of(const nnc_kernel *k, const nnc_walk *w)
 }
 
 /* Instructions for a result without what follows the sums: elements of the source are loaded, converted and, at the edge, asked for their
- * place; weights are loaded once; a row has some of its own. Read off sm_90's machine code (5x5, 28x28 in strips of 7: 28.4). */
+ * place; weights are loaded once; a row has some of its own. */
 static double cost_of(const nnc_kernel *k, const nnc_walk *w, int rows, int64_t results)
 {
     const double taps = (double)k->axis[w->taps].extent, walks = (double)k->axis[rows].extent;
@@ -197,8 +197,9 @@ static double cost_of(const nnc_kernel *k, const nnc_walk *w, int rows, int64_t 
         terms += k->ins[i].op == KO_sop;
         weights += k->ins[i].op == KO_load && is_weight(w, &k->ins[i]);
     }
-    const double row = w->sources * (VEC + 1.3) + terms * VEC * taps + 18;
-    const double once = weights * taps * (VEC + 1) + 60;
+    const double row = w->sources * (VEC + nnc_gpu_price[NNC_G_walk_load]) + terms * VEC * taps +
+                       nnc_gpu_price[NNC_G_walk_row];
+    const double once = weights * taps * (VEC + 1) + nnc_gpu_price[NNC_G_walk];
     return (read * row + walks * once) / (double)(results * VEC);
 }
 

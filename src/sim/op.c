@@ -13,16 +13,17 @@ static const struct {
 };
 
 enum {
-    RECURRENT = 7,
-    CONTRACTIONS = 8, /* the first classes */
+    WINOGRAD = 6,
+    RECURRENT = 8,
+    CONTRACTIONS = 9, /* the first classes */
     RAMP_NS = 2000, /* of a GPU's kernel: until all SMs work, and the last block after that */
 };
 
-/* The class without its suffix: of gradients of weights and of sources ("conv3x3_wgrad", "conv3x3_back"), of contractions in generated
- * kernels, of those with few FLOPs. */
+/* The class without its suffix: of gradients of weights and of sources ("conv3x3_wgrad", "conv3x3_back"), of contractions with few
+ * FLOPs. */
 static const char *base_of(const char *op_class, char base[32])
 {
-    static const char *const suffix[] = {"_wgrad", "_back", "_kernel", "_thin"};
+    static const char *const suffix[] = {"_wgrad", "_back", "_thin"};
     const size_t n = strlen(op_class);
     for (size_t i = 0; i < NNC_COUNT(suffix); i++) {
         const size_t tail = strlen(suffix[i]);
@@ -87,32 +88,21 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
                            : classes[i].memory,
         .ramp_ns = gpu ? RAMP_NS : 0};
     if (!gpu && contracts && i != RECURRENT && t->n_engines) /* what its first engine reaches */
-        s.efficiency = t->engine[0].efficiency;
+        s.efficiency = t->engine[0].efficiency * (i == WINOGRAD ? classes[i].f32 : 1);
     return s;
 }
 
 const char *nnc_sim_thin_class(const nnc_sim_op *op)
 {
     enum { FLOPS_A_BYTE = 8 }; /* a core computes some 100 GFLOP/s, and reads 12 GB/s of memory */
-    static const struct {
-        const char *name, *thin;
-    } thin[] = {
-        {"matmul", "matmul_thin"},
-        {"matmul_kernel", "matmul_thin"},
-        {"conv3x3", "conv3x3_thin"},
-        {"conv3x3_back", "conv3x3_back_thin"},
-        {"conv3x3_wgrad", "conv3x3_wgrad_thin"},
-        {"conv1x1", "conv1x1_thin"},
-        {"conv1x1_back", "conv1x1_back_thin"},
-        {"conv1x1_wgrad", "conv1x1_wgrad_thin"},
-        {"conv", "conv_thin"},
-        {"conv_kernel", "conv_kernel_thin"},
-    };
-    if (op->bytes <= 0 || op->flops >= FLOPS_A_BYTE * op->bytes)
-        return NULL;
-    for (size_t i = 0; i < NNC_COUNT(thin); i++)
-        if (!strcmp(thin[i].name, op->op_class))
-            return thin[i].thin;
+    static const char *const thin[] = {"matmul_thin", "conv_thin", "conv_back_thin",
+        "conv_wgrad_thin", "conv3x3_thin", "conv3x3_back_thin", "conv3x3_wgrad_thin",
+        "conv1x1_thin", "conv1x1_back_thin", "conv1x1_wgrad_thin", "winograd_thin"};
+    const size_t n = strlen(op->op_class);
+    for (size_t i = 0; i < NNC_COUNT(thin) && op->bytes > 0; i++)
+        if (op->flops < FLOPS_A_BYTE * op->bytes && !strncmp(thin[i], op->op_class, n) &&
+            !strcmp(thin[i] + n, "_thin"))
+            return thin[i];
     return NULL;
 }
 

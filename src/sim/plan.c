@@ -127,51 +127,6 @@ static int64_t elements(const nnc_type *t)
     return n;
 }
 
-/* The class of a library's convolution: its speed depends on window, stride and channels. Gradients of weights and of the source have
- * classes of their own. */
-const char *nnc_sim_conv_class(const nnc_call *c)
-{
-    enum { FORWARD, BACK, WGRAD, KINDS };
-    static const char *const name[][KINDS] = {{"conv", "conv_back", "conv_wgrad"},
-        {"conv3x3", "conv3x3_back", "conv3x3_wgrad"}, {"conv1x1", "conv1x1_back", "conv1x1_wgrad"},
-        {"conv_first", "conv_first_back", "conv_first_wgrad"},
-        {"depthwise", "depthwise_back", "depthwise_wgrad"},
-        {"conv_grouped", "conv_grouped_back", "conv_grouped_wgrad"}};
-    const int kind = c->kind == CALL_conv_wgrad       ? WGRAD
-                     : c->kind == CALL_conv_transpose ? BACK
-                                                      : FORWARD;
-    bool ones = true, threes = c->spatial == 2, unit = true;
-    for (int i = 0; i < c->spatial; i++) {
-        ones = ones && c->kernel[i] == 1;
-        threes = threes && c->kernel[i] == 3 && c->dilation[i] <= 1;
-        unit = unit && c->stride[i] == 1;
-    }
-    const int64_t channels = c->src.rank > 1 ? c->src.dim[1] : 0;
-    if (c->groups > 1)
-        return name[c->groups == channels ? 4 : 5][kind];
-    if (channels <= 4)
-        return name[3][kind];
-    return name[ones ? 2 : threes && unit ? 1 : 0][kind];
-}
-
-static const char *class_of(const nnc_plan *p, const nnc_cmd *c)
-{
-    if (c->kind == CMD_kernel && !strcmp(c->op_class, "conv"))
-        return "conv_kernel";
-    if (c->kind == CMD_kernel && !strcmp(c->op_class, "matmul"))
-        return "matmul_kernel";
-    if (c->kind != CMD_call)
-        return c->op_class;
-    const nnc_call *call = &p->call[c->item];
-    switch ((nnc_call_kind)call->kind) {
-    case CALL_conv:
-    case CALL_conv_transpose:
-    case CALL_conv_wgrad: return nnc_sim_conv_class(call);
-    case CALL_matmul: return "matmul";
-    default: return "move";
-    }
-}
-
 /* The share of a device that a command can keep busy: a block of a contraction computes some 8192 results, a thread of another kernel
  * one; on a CPU, its threads. */
 double nnc_sim_command_share(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t)
@@ -204,7 +159,7 @@ nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c)
 {
     const nnc_ptensor *first = c->n_arg ? &p->tensor[c->arg[0]] : NULL;
     const int64_t own = own_bytes(p, c);
-    return (nnc_sim_op){.op_class = class_of(p, c),
+    return (nnc_sim_op){.op_class = c->op_class,
         .dtype = c->kind == CMD_call ? p->call[c->item].src.dtype
                  : first             ? first->type.dtype
                                      : DT_f32,

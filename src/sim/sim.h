@@ -162,8 +162,6 @@ void nnc_sim_plan_deinit(nnc_sim_plan *s);
 int64_t nnc_sim_command_ps(const nnc_plan *p, const nnc_cmd *c, const nnc_cluster_kind *k);
 /* Share, above 0 and at most 1, of a device of this target that the command by itself keeps busy. */
 double nnc_sim_command_share(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t);
-/* Class of a convolution, which depends only on its kind, window, groups and channels. */
-const char *nnc_sim_conv_class(const nnc_call *c);
 /* The op that nnc_sim_plan_run makes of a command. */
 nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c);
 

@@ -12,15 +12,6 @@ enum { KEEP = 5, MOST_TENSOR = 64 };
 /* The strategy by which nnc executes tensor groups. */
 #define SPLIT_BY NNC_STRATEGY_channel
 
-bool nnc_partition_wants_auto(const nnc_partition_options *o)
-{
-    bool any = !o->n_strategy;
-    for (int i = 0; i < o->n_strategy; i++)
-        any = any || !strcmp(o->strategy[i], "all") ||
-              nnc_strategy_named(o->strategy[i]) == NNC_STRATEGY_auto;
-    return any;
-}
-
 /* ---- other micro-batches ------------------------------------------------------------------------------------ */
 
 static bool same_blocks(const nnc_partition_model *a, const nnc_partition_model *b)
@@ -78,8 +69,6 @@ nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_trainin
 typedef struct auto_problem {
     nnc_search_problem p;
     rows *r;
-    const nnc_device_use *
-        split; /* memory where all devices are one tensor group, as its row has it; NULL: not known */
 } auto_problem;
 
 /* Tensor groups lie within a node: degrees that divide its devices. */
@@ -90,58 +79,26 @@ static bool tensor_degree(const rows *r, int t)
     return t == 1 || (r->t->graph && t <= node && node % t == 0);
 }
 
-/* Multiplies costs, so that together they are ns. What rounding leaves is the last one's. */
-static void scale(const rows *r, const int64_t *const *v, size_t n, int64_t ns)
-{
-    int64_t all = 0, left = ns, *last = NULL;
-    for (size_t k = 0; k < n; k++)
-        all = nnc_add_sat(all, row_range(v[k], 0, r->m->n_block));
-    for (size_t k = 0; k < n && all > 0; k++)
-        for (int b = 0; b < r->m->n_block; b++) {
-            int64_t *of = (int64_t *)(uintptr_t)&v[k][b];
-            last = *of > 0 ? of : last;
-            *of = (int64_t)((double)*of * ((double)ns / (double)all));
-            left -= *of;
-        }
-    if (last)
-        *last = nnc_max64(*last + left, 0);
-}
-
-/* What nnc executes of a tensor group, a split of the graph, has the costs of its row. *ok false: it splits nothing. */
-static nnc_status plan_costs(rows *r, nnc_search_costs *of, bool *ok)
-{
-    int64_t micro, once;
-    if (of->tensor == 1)
-        return NNC_OK;
-    NNC_TRY(row_split_cost(r, SPLIT_BY, of->tensor, &micro, &once, ok));
-    const int64_t *const passes[] = {
-        of->forward, of->backward, of->weight, of->forward_comm, of->backward_comm, of->accumulate};
-    if (!*ok)
-        return NNC_OK;
-    scale(r, passes, NNC_COUNT(passes) - (r->micro == 1), micro);
-    if (r->m->step)
-        scale(r, &of->optimizer, 1, once);
-    return NNC_OK;
-}
-
 static nnc_status make_costs(rows *r, auto_problem *x)
 {
     size_t cap = 0;
     nnc_search_costs *costs = NULL;
-    for (int t = 1; t <= r->n && t <= MOST_TENSOR; t++)
-        for (int k = 0; k <= r->t->n_size && tensor_degree(r, t); k++) {
-            bool ok;
-            if (x->p.planned && k) /* plans have the model's own batch */
-                continue;
+    rows group = *r;
+    if (!x->p.planned)
+        auto_tensor_links(&group);
+    for (int t = 1; t <= r->n && t <= MOST_TENSOR; t++) {
+        row_split_cost split;
+        bool ok = tensor_degree(r, t);
+        if (ok && t > 1)
+            NNC_TRY(row_split_costs(&group, SPLIT_BY, t, &split, &ok));
+        for (int k = 0; ok && k <= (x->p.planned ? 0 : r->t->n_size); k++) {
             NNC_NEED(ARENA_ROOM(r->a, costs, cap, x->p.n_costs + 1), r->sink);
-            nnc_search_costs *to = &costs[x->p.n_costs];
-            NNC_TRY(auto_costs(r, k ? &r->t->size[k - 1] : r->m, r->shared, t, to, &ok));
-            if (ok && x->p.planned)
-                NNC_TRY(plan_costs(r, to, &ok));
+            nnc_search_costs *to = &costs[x->p.n_costs++];
+            NNC_TRY(auto_costs(r, k ? &r->t->size[k - 1] : r->m, t, &split, to));
             if (!x->p.planned || r->t->o->bucket_mb > 0)
                 to->small = NULL;
-            x->p.n_costs += ok;
         }
+    }
     x->p.costs = costs;
     return NNC_OK;
 }

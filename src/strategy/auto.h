@@ -12,10 +12,10 @@ nnc_search_links auto_search_links(const auto_links *l);
 /* Time of a tensor group's collective, on the first n devices, while all other groups of the node do the same. */
 extern const nnc_group_op auto_group_op[]; /* by nnc_search_collective */
 int64_t auto_tensor_ns(const auto_links *l, nnc_search_collective kind, int n, int64_t bytes);
+void auto_tensor_links(rows *r); /* r's collectives are those of tensor groups */
 
-/* auto_costs.c: costs of m's blocks at a tensor degree, for micro-batches of m->batch samples. *ok is false if no layer of the model can be
- * split so many ways. */
-nnc_status auto_costs(rows *r, const nnc_partition_model *m, const auto_links *l, int tensor, nnc_search_costs *out, bool *ok) NNC_MUST;
+/* auto_costs.c: costs of m's blocks at a tensor degree, for micro-batches of m->batch samples. s: the split of r->m; degree 1 has none. */
+nnc_status auto_costs(rows *r, const nnc_partition_model *m, int tensor, const row_split_cost *s, nnc_search_costs *out) NNC_MUST;
 /* Marks the blocks whose inputs recomputation keeps: about sqrt(n_block) of them, with equal saved bytes between them. */
 nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out) NNC_MUST;
 

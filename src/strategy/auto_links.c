@@ -220,6 +220,24 @@ static int64_t alone_half(const void *ctx, const int *device, int n, int64_t byt
     return alone_ns(ctx, SEARCH_reduce_scatter, device, n, bytes);
 }
 
+static int64_t tensor_allreduce(const void *ctx, const int *device, int n, int64_t bytes)
+{
+    (void)device;
+    return auto_tensor_ns(ctx, SEARCH_allreduce, n, bytes);
+}
+
+static int64_t tensor_half(const void *ctx, const int *device, int n, int64_t bytes)
+{
+    (void)device;
+    return auto_tensor_ns(ctx, SEARCH_reduce_scatter, n, bytes);
+}
+
+void auto_tensor_links(rows *r)
+{
+    r->links.allreduce_ns = tensor_allreduce;
+    r->half.allreduce_ns = tensor_half;
+}
+
 nnc_status row_make_links(rows *r)
 {
     const auto_links *l = r->shared = auto_links_make(r, r->t->bandwidth > 0 ? r->t->bandwidth : 1);

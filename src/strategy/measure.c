@@ -133,8 +133,8 @@ int64_t nnc_predict_command_ns(const nnc_env *env, const nnc_plan *p, const nnc_
         const nnc_offer o = nnc_target_offer(t, &ask);
         return o.ok ? o.time_ns : plain;
     }
-    const bool contracts = !strcmp(c->op_class, "conv") || !strcmp(c->op_class, "matmul");
-    if (c->kind == CMD_kernel && contracts && e->efficiency > 0 && e->efficiency < 1)
+    if (c->kind == CMD_kernel && nnc_sim_class_contracts(c->op_class) && e->efficiency > 0 &&
+        e->efficiency < 1)
         return nnc_max64(
             plain, nnc_target_time_ns(t, (int64_t)((double)c->flops / e->efficiency), c->bytes));
     return plain;

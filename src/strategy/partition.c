@@ -169,7 +169,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         .devices = devices,
         .gpus = o->run || e->target[0].asked ? count_gpus(&e->target[0]) : 0,
         .micro = o->micro > 0 ? o->micro : 4 * devices};
-    if (nnc_partition_wants_auto(o))
+    if (nnc_partition_wants(o, "auto"))
         NNC_TRY(nnc_partition_sizes(e, m, training, &t, &a, sink));
     NNC_TRY(nnc_partition_fill_table(&t, &a, sink));
     if (o->sensitivity)

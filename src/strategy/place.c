@@ -1,24 +1,6 @@
 /* strategy/place.c -- layers on devices by the strategy "sequential", as --place takes them. */
 #include "session/session.h"
 #include "strategy/strategy.h"
-#include <stdlib.h>
-
-/* The cuts of a --place of consecutive layers, "0-433=0,434-869=1". */
-static void read_cuts(const char *place, nnc_sequential *out)
-{
-    int b = 0;
-    for (const char *p = place; *p;) {
-        char *end;
-        long last = strtol(p, &end, 10);
-        if (*end == '-')
-            last = strtol(end + 1, &end, 10);
-        const long d = strtol(end + 1, &end, 10);
-        while (b < out->n_block && out->first[b] <= last)
-            b++;
-        out->cut[d + 1] = b;
-        p = *end ? end + 1 : end;
-    }
-}
 
 nnc_status nnc_sequential_cut(nnc_env *e, const nnc_model *forward, const nnc_training *training,
     const nnc_compile_options *o, int devices, nnc_sequential *out, nnc_arena *a, nnc_sink *sink)
@@ -39,12 +21,8 @@ nnc_status nnc_sequential_cut(nnc_env *e, const nnc_model *forward, const nnc_tr
     if (of.n_block < devices || !t.row[0].place)
         return nnc_fail0(sink, NNC_E_FIT, "%s has %d blocks of layers, fewer than %d devices",
             of.name, of.n_block, devices);
-    *out = (nnc_sequential){.devices = devices,
-        .n_block = of.n_block,
-        .first = of.first,
-        .cut = ARENA_NEW(a, int, devices + 1)};
-    NNC_NEED(out->cut, sink);
-    read_cuts(t.row[0].place, out);
+    *out = (nnc_sequential){
+        .devices = devices, .n_block = of.n_block, .first = of.first, .cut = t.row[0].cut};
     return NNC_OK;
 }
 

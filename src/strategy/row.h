@@ -131,18 +131,25 @@ int row_block_of(const nnc_partition_model *m, const char *origin, int last);
 /* Sums the expected nanoseconds of a graph's nodes by block and pass (forward, backward). Each node counts as a command of its own, unless
  * it is fused into another one. pieces[block] is set if the block has slices or concats. */
 nnc_status row_node_times(const rows *r, const nnc_graph *g, double *sum[2], bool *pieces) NNC_MUST;
+typedef struct row_spent { int64_t *pass[2]; } row_spent; /* nanoseconds by block, forward and backward; NULL: not asked for */
 /* A graph of several devices, whose optimizer does not count. A node takes factor[pass][block] times its expected time. Slices and concats
  * take their expected time if their block has none on one device. */
 typedef struct row_graph {
     const nnc_graph *g;
     const double *factor[2];
     const bool *pieces;
+    row_spent compute, moves; /* what device 0 does is added */
 } row_graph;
 /* Adds the tasks of a run of it; device d is part d. */
 nnc_status row_add_graph(const rows *r, const row_graph *g, row_tasks *t) NNC_MUST;
-/* split.c: nanoseconds of a split over the first n devices: of a micro-batch; of what is done once a step, reducing gradients and updating.
- * *ok is false if the strategy splits nothing. */
-nnc_status row_split_cost(const rows *r, nnc_strategy strategy, int n, int64_t *micro, int64_t *once, bool *ok) NNC_MUST;
+/* split.c: a split over the first n devices. *ok is false if the strategy splits nothing. */
+typedef struct row_split_cost {
+    row_spent compute, moves; /* of device 0, in a micro-batch; together they are its time */
+    int64_t *saved, *working; /* bytes by block of device 0 */
+    double weights;           /* share of the weights' bytes that the fullest device has */
+    int64_t once;             /* nanoseconds once a step: reducing gradients and updating */
+} row_split_cost;
+nnc_status row_split_costs(const rows *r, nnc_strategy strategy, int n, row_split_cost *out, bool *ok) NNC_MUST;
 
 /* data.c */
 /* ZeRO's stage 3, of a micro-batch: each block's weights are gathered while the block before it runs; backwards its gradients are

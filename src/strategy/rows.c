@@ -301,6 +301,7 @@ nnc_status row_sequential(rows *r, nnc_partition_row *row)
         for (int b = cut[s]; b < cut[s + 1]; b++)
             device[b] = s;
     NNC_NEED(row->place = place_of(r, device), r->sink);
+    row->cut = cut;
     return placed_row(r, row, device, NULL);
 }
 
@@ -658,19 +659,18 @@ static nnc_status add_row(rows *r, nnc_strategy s)
     return NNC_OK;
 }
 
-/* Is a row of each strategy of the mode wanted? */
-static bool wants_all(const nnc_partition_options *o)
+bool nnc_partition_wants(const nnc_partition_options *o, const char *strategy)
 {
-    bool all = !o->n_strategy;
+    bool any = !o->n_strategy;
     for (int i = 0; i < o->n_strategy; i++)
-        all = all || !strcmp(o->strategy[i], "all");
-    return all;
+        any = any || !strcmp(o->strategy[i], "all") || !strcmp(o->strategy[i], strategy);
+    return any;
 }
 
 nnc_status nnc_partition_check(
     const nnc_partition_options *o, const nnc_model *m, bool step, nnc_sink *sink)
 {
-    const bool all = wants_all(o);
+    const bool all = nnc_partition_wants(o, "all");
     if (nnc_option_or(o->link_gbs, NNC_LINK_GBS) * 1e9 < 1)
         return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
     for (int i = 0; i < o->n_strategy; i++) {
@@ -708,9 +708,7 @@ nnc_status nnc_partition_fill_table(nnc_partition_table *t, nnc_arena *a, nnc_si
         .flat = &flat,
         .slowdown = (int)lround(1000 * slowdown),
         .capacity = nnc_partition_capacity(t)};
-    const bool all = wants_all(o);
-    if (flat.bytes_per_s < 1)
-        return nnc_fail0(sink, NNC_E_USAGE, "--link-gbs: expected more than 0");
+    const bool all = nnc_partition_wants(o, "all");
     NNC_TRY(row_make_links(&r));
     t->row = ARENA_NEW(a, nnc_partition_row, NNC_STRATEGY__COUNT + o->n_strategy);
     NNC_NEED(t->row, sink);

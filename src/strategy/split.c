@@ -16,6 +16,7 @@ typedef struct shares {
     double *memory; /* by block and device: of the block's results' bytes on one device */
     int64_t *weights; /* by device */
     row_tasks t;
+    row_split_cost *cost; /* by block; NULL: not asked for */
     nnc_arena *a;
 } shares;
 
@@ -89,10 +90,17 @@ static nnc_status fill(shares *s, nnc_partition_row *row, const double *memory, 
         for (int k = 0; k < 3; k++)
             u->fill[k] = (int64_t)((double)row_range(of[k], 0, m->n_block) * part);
         for (int b = 0; b < m->n_block; b++) {
-            u->fill[FILLED_saved] += held(m->cost.saved[b], s->memory, memory, s->n, b, d);
-            u->fill[FILLED_working] = nnc_max64(
-                u->fill[FILLED_working], held(m->cost.working[b], s->memory, memory, s->n, b, d));
+            const int64_t saved = held(m->cost.saved[b], s->memory, memory, s->n, b, d),
+                          working = held(m->cost.working[b], s->memory, memory, s->n, b, d);
+            u->fill[FILLED_saved] += saved;
+            u->fill[FILLED_working] = nnc_max64(u->fill[FILLED_working], working);
+            if (s->cost && !d) {
+                s->cost->saved[b] = saved;
+                s->cost->working[b] = working;
+            }
         }
+        if (s->cost)
+            s->cost->weights = fmax(s->cost->weights, part);
         (void)row_task_compute(&s->t, d, WORK_update, -1,
             (int64_t)((double)row_range(m->cost.optimizer, 0, m->n_block) * part));
         NNC_NEED(u->layers = row_layers(r, NULL, 0, m->n_block), r->sink);
@@ -193,7 +201,11 @@ static nnc_status add_tasks(shares *s)
         NNC_NEED(pieces && (factor[k] = ARENA_NEW(r->a, double, r->m->n_block + 1)), r->sink);
     NNC_TRY(find_factors(r, factor, pieces));
     NNC_TRY(micro_batch(r, &o, &step));
-    const row_graph g = {step ? step : s->g, {factor[0], factor[1]}, pieces};
+    row_graph g = {step ? step : s->g, {factor[0], factor[1]}, pieces};
+    if (s->cost) {
+        g.compute = s->cost->compute;
+        g.moves = s->cost->moves;
+    }
     s->t.repeat = r->micro;
     s->t.each = 1;
     s->t.lane = "transfers";
@@ -203,7 +215,8 @@ static nnc_status add_tasks(shares *s)
     return NNC_OK;
 }
 
-static nnc_status make_tasks(rows *r, nnc_partition_row *row, const nnc_graph *split, shares *s)
+static nnc_status make_tasks(
+    rows *r, nnc_partition_row *row, const nnc_graph *split, row_split_cost *cost, shares *s)
 {
     const size_t b = (size_t)r->m->n_block + 1, n = (size_t)r->n;
     const nnc_graph *g = r->t->graph;
@@ -214,6 +227,7 @@ static nnc_status make_tasks(rows *r, nnc_partition_row *row, const nnc_graph *s
         .fixed = nnc_static_values(split, r->a),
         .memory = ARENA_NEW(r->a, double, b *n),
         .weights = ARENA_NEW(r->a, int64_t, n),
+        .cost = cost,
         .a = r->a};
     double *memory = ARENA_NEW(r->a, double, b);
     const bool *fixed = nnc_static_values(g, r->a);
@@ -247,27 +261,42 @@ static nnc_status split_model(
     return NNC_OK;
 }
 
-nnc_status row_split_cost(
-    const rows *r, nnc_strategy strategy, int n, int64_t *micro, int64_t *once, bool *ok)
+/* Multiplies costs of blocks, so that together they are ns: computing and transfers that are at the same time. */
+static void scale(const rows *r, const row_split_cost *of, int64_t ns)
+{
+    int64_t *const v[] = {
+        of->compute.pass[0], of->compute.pass[1], of->moves.pass[0], of->moves.pass[1]};
+    int64_t all = 0;
+    for (size_t k = 0; k < NNC_COUNT(v); k++)
+        all = nnc_add_sat(all, row_range(v[k], 0, r->m->n_block));
+    for (size_t k = 0; k < NNC_COUNT(v) && all > 0; k++)
+        for (int b = 0; b < r->m->n_block; b++)
+            v[k][b] = (int64_t)((double)v[k][b] * ((double)ns / (double)all));
+}
+
+nnc_status row_split_costs(
+    const rows *r, nnc_strategy strategy, int n, row_split_cost *out, bool *ok)
 {
     rows sub = *r;
     nnc_partition_row row = {.id = strategy, .use = ARENA_NEW(r->a, nnc_device_use, n)};
     NNC_OWNED(nnc_graph) *g = NULL;
     shares s;
-    int64_t all = 0;
-    *ok = false;
+    int64_t micro, all = 0,
+                   **const v[] = {&out->compute.pass[0], &out->compute.pass[1], &out->moves.pass[0],
+                       &out->moves.pass[1], &out->saved, &out->working};
+    *out = (row_split_cost){0};
+    for (size_t k = 0; k < NNC_COUNT(v); k++)
+        NNC_NEED(*v[k] = ARENA_NEW(r->a, int64_t, r->m->n_block + 1), r->sink);
     NNC_NEED(row.use, r->sink);
-    if (n > NNC_MAX_DEVICES || !r->t->graph)
-        return NNC_OK;
     sub.n = n;
     NNC_TRY(split_model(&sub, strategy, n, &g, &row.why_not));
-    *once = 0;
-    if (row.why_not)
+    *ok = !row.why_not;
+    if (!*ok)
         return NNC_OK;
-    *ok = true;
-    NNC_TRY(make_tasks(&sub, &row, g, &s));
-    NNC_TRY(row_tasks_time(&s.t, micro, &all));
-    *once = nnc_max64(all - r->micro * *micro, 0);
+    NNC_TRY(make_tasks(&sub, &row, g, out, &s));
+    NNC_TRY(row_tasks_time(&s.t, &micro, &all));
+    out->once = nnc_max64(all - r->micro * micro, 0);
+    scale(r, out, micro);
     return NNC_OK;
 }
 
@@ -284,7 +313,7 @@ nnc_status row_split(rows *r, nnc_partition_row *row)
     NNC_TRY(split_model(r, row->id, r->n, &g, &row->why_not));
     if (row->why_not)
         return NNC_OK;
-    NNC_TRY(make_tasks(r, row, g, &s));
+    NNC_TRY(make_tasks(r, row, g, NULL, &s));
     NNC_TRY(row_tasks_run(&s.t, row));
     row_executes(r, row, (nnc_partition_way){.runs = r->micro, .strategy = row->id});
     return row_finish(r, row);

@@ -14,28 +14,6 @@
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------ */
 
-/* The convolution as a library's call has it, as far as its class goes. */
-static nnc_call conv_of(const nnc_graph *g, const nnc_node *x)
-{
-    const bool wgrad = x->op == OP_conv_wgrad;
-    nnc_call c = {.src = *nnc_typeof(g, x->in[0]),
-        .kind = wgrad                        ? CALL_conv_wgrad
-                : x->op == OP_conv_transpose ? CALL_conv_transpose
-                                             : CALL_conv,
-        .groups = nnc_attr_int(x, AT_groups, 1)};
-    const nnc_type *w = wgrad ? nnc_typeof(g, x->out) : nnc_typeof(g, x->in[1]);
-    const int64_t *stride, *dilation;
-    const int strides = nnc_attr_ints(x, AT_strides, &stride),
-              dilations = nnc_attr_ints(x, AT_dilations, &dilation);
-    c.spatial = (uint8_t)nnc_min64(w->rank - 2, NNC_COUNT(c.kernel));
-    for (int i = 0; i < c.spatial; i++) {
-        c.kernel[i] = w->dim[2 + i];
-        c.stride[i] = i < strides ? stride[i] : 1;
-        c.dilation[i] = i < dilations ? dilation[i] : 1;
-    }
-    return c;
-}
-
 /* Nanoseconds of the node as a command by itself, with its launch; 0: it is none. */
 static double node_ns(const rows *r, const nnc_graph *g, const nnc_node *x)
 {
@@ -46,16 +24,10 @@ static double node_ns(const rows *r, const nnc_graph *g, const nnc_node *x)
     if (!r->t->cluster)
         return (double)nnc_target_time_ns(t, c.flops, c.bytes);
     const nnc_cluster_kind *k = nnc_cluster_kind_of(r->t->cluster, 0);
-    const bool conv = x->op == OP_conv || x->op == OP_conv_transpose || x->op == OP_conv_wgrad;
-    nnc_call call;
-    nnc_sim_op op = {.op_class = nnc_plan_class(x),
+    const nnc_sim_op op = {.op_class = nnc_plan_class(g, x),
         .dtype = (nnc_dtype)nnc_typeof(g, x->n_in ? x->in[0] : x->out)->dtype,
         .flops = c.flops,
         .bytes = c.bytes};
-    if (conv) {
-        call = conv_of(g, x);
-        op.op_class = nnc_sim_conv_class(&call);
-    }
     const int64_t launch = k->command_ns >= 0 ? k->command_ns : t->launch_ns;
     return (double)launch + (double)nnc_sim_op_ps(k, &op, NULL) * 1e-3;
 }
@@ -223,6 +195,14 @@ static int *sent(const lister *c, nnc_ref root, int d)
     return &c->there[(size_t)root * (size_t)c->t->parts + (size_t)d];
 }
 
+/* Adds nanoseconds of node x on device d, where those of blocks are asked for. */
+static void spend(const lister *c, const row_spent *to, const nnc_node *x, int d, int64_t ns)
+{
+    const int b = to->pass[0] ? row_block_of(c->r->m, x->origin, c->last) : -1;
+    if (b >= 0 && !d)
+        to->pass[pass_of(x)][b] = nnc_add_sat(to->pass[pass_of(x)][b], ns);
+}
+
 static bool is_collective(const nnc_node *x)
 {
     return nnc_op_class((nnc_op)x->op) == CL_collective;
@@ -255,14 +235,14 @@ static void send(lister *c, nnc_ref v, int after)
     const int home = nnc_home(c->of->g, v);
     const int64_t bytes = nnc_type_bytes(nnc_typeof(c->of->g, v));
     for (int d = 0; c->place[v].root == v && d < c->t->parts; d++)
-        if (c->need[v] >> d & 1)
+        if (c->need[v] >> d & 1) {
+            const int64_t ns = nnc_links_p2p(&c->r->links, home, d, bytes);
             *sent(c, v, d) = row_task_move(c->t,
-                (row_task){.part = home,
-                    .holds = true,
-                    .ns = nnc_links_p2p(&c->r->links, home, d, bytes),
-                    .bytes = bytes,
-                    .name = "send a part"},
+                (row_task){
+                    .part = home, .holds = true, .ns = ns, .bytes = bytes, .name = "send a part"},
                 after);
+            spend(c, &c->of->moves, nnc_def(c->of->g, v), home, ns);
+        }
 }
 
 static int add_collective(const lister *c, const nnc_node *x)
@@ -274,12 +254,11 @@ static int add_collective(const lister *c, const nnc_node *x)
     int device[NNC_MAX_DEVICES];
     for (int k = 0; k < x->n_in; k++)
         device[k] = nnc_home(g, x->out + (nnc_ref)k);
+    const int64_t ns = nnc_links_allreduce(l, device, x->n_in, bytes);
+    spend(c, &c->of->moves, x, 0, ns);
     return row_task_move(c->t,
-        (row_task){.collective = true,
-            .all = true,
-            .ns = nnc_links_allreduce(l, device, x->n_in, bytes),
-            .bytes = bytes,
-            .name = nnc_ops[x->op].name},
+        (row_task){
+            .collective = true, .all = true, .ns = ns, .bytes = bytes, .name = nnc_ops[x->op].name},
         -1);
 }
 
@@ -308,6 +287,7 @@ static int add_compute(lister *c, uint32_t i)
     if (runs_alone)
         ns = (c->joined[x->out] ? received_ns(c, x) : node_ns(c->r, g, x)) *
              (extra ? 1 : c->of->factor[pass][b]);
+    spend(c, &c->of->compute, x, d, (int64_t)ns);
     const int task = row_task_add(c->t, (row_task){.kind = pass ? WORK_backward : WORK_forward,
                                             .free = !runs_alone,
                                             .part = d,

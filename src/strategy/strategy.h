@@ -193,6 +193,7 @@ typedef struct nnc_partition_row {
     const char *why_not;    /* why the strategy is impossible here; NULL: it is possible, and the rest is filled */
     bool lacks_memory;      /* why_not is that nothing fits the memory, not that the strategy is wrong for the model */
     const char *place;      /* its --place text; NULL: no placement of layers */
+    int *cut;               /* sequential: device d has the blocks cut[d] .. cut[d + 1] - 1 */
     nnc_partition_way way;
     const char *note;       /* or NULL */
     bool executable, fits;
@@ -251,8 +252,8 @@ nnc_status nnc_partition_sense(nnc_partition_table *t, nnc_arena *a, nnc_sink *s
 /* simulate.c: simulates the executable strategies of t on the described hardware. */
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
-/* auto.c: whether o requests the search. */
-bool nnc_partition_wants_auto(const nnc_partition_options *o);
+/* rows.c: whether o asks for a row of the strategy, by its name or with all; "all": for all of them. */
+bool nnc_partition_wants(const nnc_partition_options *o, const char *strategy);
 /* Measures m for the other micro-batch sizes that the search tries. */
 nnc_status nnc_partition_sizes(nnc_env *e, const nnc_model *m, const nnc_training *training, nnc_partition_table *t, nnc_arena *a,
     nnc_sink *sink) NNC_MUST;

@@ -360,6 +360,51 @@ TEST(partition_runs_strategies)
     nnc_env_destroy(e);
 }
 
+/* A command has the class of its contraction, in a library's call and in a generated kernel alike. */
+TEST(commands_have_the_class_of_their_contraction)
+{
+    static const char graph[] =
+        "graph @t { %x = input : f32[1,3,32,32]\n"
+        "%a = param : f32[32,3,3,3] = gen(\"a\", seed=1, scale=0.1, shift=0)\n"
+        "%b = param : f32[32,32,3,3] = gen(\"b\", seed=1, scale=0.1, shift=0)\n"
+        "%c = param : f32[32,32,1,1] = gen(\"c\", seed=1, scale=0.1, shift=0)\n"
+        "%d = param : f32[32,1,3,3] = gen(\"d\", seed=1, scale=0.1, shift=0)\n"
+        "%e = param : f32[32,16,3,3] = gen(\"e\", seed=1, scale=0.1, shift=0)\n"
+        "%1 = conv %x, %a {pads=[1,1,1,1]} loc \"/conv_first\"\n"
+        "%2 = conv %1, %b {pads=[1,1,1,1]} loc \"/conv3x3\"\n"
+        "%3 = conv %2, %c loc \"/conv1x1\"\n"
+        "%4 = conv %3, %d {pads=[1,1,1,1], groups=32} loc \"/depthwise\"\n"
+        "%5 = conv %4, %e {pads=[1,1,1,1], groups=2} loc \"/conv_grouped\"\n"
+        "%6 = conv %5, %b {pads=[1,1,1,1], strides=[2,2]} loc \"/conv\"\n"
+        "%7 = conv_transpose %6, %b {pads=[1,1,1,1]} loc \"/conv3x3_back\"\n"
+        "return %7 as \"y\" }";
+    for (int exact = 0; exact < 2; exact++) {
+        nnc_env *e = NULL;
+        nnc_artifact *artifact = NULL;
+        nnc_compile_options o = nnc_compile_defaults;
+        int found = 0;
+        o.math = exact ? MATH_exact : o.math;
+        get_environment(&e, NULL);
+        nnc_graph *g = nnc_model_parse("t.nnc", graph, sizeof graph - 1, NULL, test_sink);
+        CHECK(g != NULL);
+        CHECK_OK(nnc_compile_plan(e, g, &o, &artifact, test_sink));
+        const nnc_plan *p = artifact ? artifact->plan : NULL;
+        for (int i = p ? nnc_plan_first(p, SEC_main) : 0; p && i < p->n_cmd; i++) {
+            const nnc_cmd *c = &p->cmd[i];
+            if (!nnc_sim_class_contracts(c->op_class) || strchr(c->layers, '+'))
+                continue;
+            const bool points = strstr(p->kernel[c->item].symbol, "winograd") != NULL;
+            CHECK(!points || !exact);
+            CHECK_STR(c->op_class, points ? "winograd" : c->layers + 1);
+            found++;
+        }
+        CHECK(found >= 4);
+        nnc_artifact_destroy(artifact);
+        nnc_graph_destroy(g);
+        nnc_env_destroy(e);
+    }
+}
+
 /* Commands are found again by what they compute: two of one kind, in any layer; not those of other shapes. */
 TEST(command_times_are_found)
 {
@@ -383,7 +428,7 @@ TEST(command_times_are_found)
     const nnc_plan *p = artifact ? artifact->plan : NULL;
     for (int i = p ? nnc_plan_first(p, SEC_main) : 0; p && i < p->n_cmd; i++)
         for (int k = 0; k < 3; k++)
-            if (!strcmp(p->cmd[i].op_class, "conv") && p->cmd[i].layers[1] == "abc"[k])
+            if (nnc_sim_class_contracts(p->cmd[i].op_class) && p->cmd[i].layers[1] == "abc"[k])
                 of[k] = &p->cmd[i];
     CHECK(t && of[0] && of[1] && of[2]);
     if (t && of[0] && of[1] && of[2]) {

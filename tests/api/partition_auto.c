@@ -18,7 +18,7 @@ typedef struct subject {
 static bool make(subject *x, const char *file, const char *arg, const char *value,
     const char *tokens, const char *hardware, bool step, int devices, int micro)
 {
-    const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
+    static const nnc_training training = {NNC_TRAINING_DEFAULTS, .momentum = 0.9};
     const nnc_arg set[] = {{arg, value}, {"tokens", tokens}};
     nnc_env_options env = nnc_env_defaults;
     nnc_open_options open = nnc_open_defaults;
@@ -37,6 +37,7 @@ static bool make(subject *x, const char *file, const char *arg, const char *valu
     CHECK_OK(st);
     x->t = (nnc_partition_table){.m = &x->m,
         .graph = x->model,
+        .training = step ? &training : NULL,
         .o = &x->o,
         .target = &x->env->target[0],
         .cluster = x->env->cluster,
@@ -92,14 +93,14 @@ static void check_search(const subject *x, const nnc_partition_row *row, const c
     /* the row has the clock's time; CPUs share cores, and runs of plans take time beside it */
     if (s->found.best[0].clock_ns && !row->way.runs && x->t.target->kind == NNC_T_cuda)
         CHECK_INT(row->iteration_ns, s->found.best[0].clock_ns);
-    /* `auto` contains these, of the same ledger. */
+    /* `auto` contains these, of the same ledger; tasks hide some of ZeRO-3's gathers that its estimate counts. */
     for (int i = 0; i < x->t.n_row; i++) {
         static const char *const contained[] = {"single", "data", "zero1", "zero2", "zero3",
             "interleaved", "gpipe", "1f1b", "zb-h1", "zb-h2", "pipeline"};
         const nnc_partition_row *other = &x->t.row[i];
         for (size_t k = 0; k < NNC_COUNT(contained); k++)
             if (!strcmp(other->strategy, contained[k]) && !other->why_not && other->fits &&
-                (double)estimated_ns(s) > 1.001 * (double)other->iteration_ns)
+                (double)estimated_ns(s) > 1.002 * (double)other->iteration_ns)
                 test_fail(__FILE__, __LINE__, "%s: auto %lld, %s %lld", name,
                     (long long)estimated_ns(s), contained[k], (long long)other->iteration_ns);
     }
@@ -167,35 +168,39 @@ TEST(auto_is_no_worse_than_what_it_contains)
     CHECK(same >= 2);
 }
 
-/* A transformer's blocks are divided as Megatron-LM divides them: an allreduce after attention and one after the feed-forward layers in
- * each direction, and half of the weights and nearly of the time. */
-TEST(transformers_are_divided_by_columns_and_rows)
+/* A transformer's blocks are divided by features, as nnc splits them: collectives in each layer and direction, and half of the weights and
+ * nearly of the time. */
+TEST(transformers_are_divided_by_features)
 {
     subject x;
     if (make(&x, "models/bert_base.json", "layers", "2", "512", "models/hardware/h100x1024.json",
             true, 8, 8)) {
         const nnc_flat_links flat = {INT64_C(1) << 40, 1};
-        rows r = {.t = &x.t, .m = &x.m, .n = 8, .a = &x.a, .sink = test_sink, .flat = &flat};
-        auto_links *l =
-            auto_links_make(&r, 1000); /* links so fast that dividing pays for this small model */
+        rows r = {
+            .t = &x.t, .m = &x.m, .n = 8, .micro = 8, .a = &x.a, .sink = test_sink, .flat = &flat};
+        row_split_cost split;
         nnc_search_costs one, two;
-        bool ok;
-        CHECK(l != NULL);
-        CHECK_OK(auto_costs(&r, &x.m, l, 1, &one, &ok));
-        CHECK_OK(auto_costs(&r, &x.m, l, 2, &two, &ok));
+        bool ok = false;
+        CHECK_OK(row_make_links(&r));
+        CHECK_OK(row_split_costs(&r, NNC_STRATEGY_channel, 2, &split, &ok));
         CHECK(ok);
+        CHECK_OK(auto_costs(&r, &x.m, 1, NULL, &one));
+        CHECK_OK(auto_costs(&r, &x.m, 2, &split, &two));
         int forward = 0, backward = 0;
-        int64_t all = 0, part = 0;
+        int64_t all = 0, part = 0, whole = 0, half = 0;
         for (int b = 0; b < x.m.n_block; b++) {
             forward += two.forward_comm[b] > 0;
             backward += two.backward_comm[b] > 0;
             all += one.weights[b];
             part += two.weights[b];
+            whole += one.forward[b] + one.backward[b] + one.weight[b];
+            half += two.forward[b] + two.backward[b] + two.weight[b];
         }
         const int64_t tables = (INT64_C(30522) + 2 + 512) * 768 * 4; /* embeddings stay whole */
-        CHECK(forward >= 4 && forward <= 6); /* two a layer, and the pooler */
-        CHECK(backward >= 4 && backward <= 10); /* query, key and value may each have one */
+        CHECK(forward >= 4);
+        CHECK(backward >= 4);
         CHECK((double)(part - tables) < 0.54 * (double)(all - tables));
+        CHECK((double)half < 0.75 * (double)whole);
     }
     end(&x);
 }

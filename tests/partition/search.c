@@ -1,5 +1,4 @@
-/* tests/partition/search.c -- the search over combinations equals the evaluation of all of them, combinations cost what formulas say, and
- * layouts of a graph equal brute force. */
+/* tests/partition/search.c -- the search over combinations equals the evaluation of all of them; combinations cost what formulas say. */
 #include "draw.h"
 #include <stdlib.h>
 
@@ -299,88 +298,4 @@ TEST(search_is_monotone)
         CHECK_OK(nnc_search(&d.p, 1, &a, &y, test_sink));
         CHECK(!x.n || (y.n && y.best[0].ns <= x.best[0].ns));
     }
-}
-
-/* ---- layouts ------------------------------------------------------------------------------------------------ */
-
-typedef struct graph {
-    nnc_layout_problem p;
-    nnc_edge edge[LAYERS];
-    int user[LAYERS][LAYERS];
-    int64_t whole[LAYERS], split[LAYERS];
-    int n_way[LAYERS];
-    nnc_layout_way way[LAYERS][LAYOUT_WAYS];
-} graph;
-
-static void make_graph(graph *g, int round)
-{
-    static const bool in[] = {false, false, true, true}, out[] = {false, true, false, true};
-    draw d = draw_from("layouts", round);
-    memset(g, 0, sizeof *g);
-    const int n = 1 + (int)draw_below(&d, LAYERS - 1);
-    for (int i = 0; i < n; i++) {
-        g->edge[i] = (nnc_edge){.maker = i - 1, .user = g->user[i]}; /* the first is an input */
-        g->whole[i] = draw_below(&d, 100);
-        g->split[i] = draw_below(&d, 30);
-        for (int u = i; u < n; u++)
-            if (u == i || !draw_below(&d, 3))
-                g->user[i][g->edge[i].n_user++] = u;
-        g->way[i][g->n_way[i]++] = (nnc_layout_way){false, false, draw_below(&d, 200)};
-        for (int k = 1; k < 4; k++)
-            if (draw_below(&d, 2))
-                g->way[i][g->n_way[i]++] = (nnc_layout_way){in[k], out[k], draw_below(&d, 120)};
-    }
-    g->p = (nnc_layout_problem){n, n, g->edge, g->whole, g->split, g->n_way, g->way, 0};
-}
-
-static int64_t cost_of_choice(const graph *g, const int *choice)
-{
-    int64_t t = 0;
-    for (int i = 0; i < g->p.n_layer; i++) {
-        const nnc_layout_way *w = &g->way[i][choice[i]];
-        t += w->cost;
-        for (int e = 0; e < g->p.n_edge; e++)
-            for (int k = 0; k < g->edge[e].n_user; k++) {
-                const int maker = g->edge[e].maker;
-                const bool is = maker >= 0 && g->way[maker][choice[maker]].out;
-                if (g->edge[e].user[k] == i && is != w->in)
-                    t += w->in ? g->split[e] : g->whole[e];
-            }
-    }
-    return t;
-}
-
-static int64_t brute_layouts(const graph *g, int *choice, int i)
-{
-    int64_t best = INT64_MAX;
-    if (i == g->p.n_layer)
-        return cost_of_choice(g, choice);
-    for (choice[i] = 0; choice[i] < g->n_way[i]; choice[i]++) {
-        int at = choice[i];
-        best = nnc_min64(best, brute_layouts(g, choice, i + 1));
-        choice[i] = at;
-    }
-    return best;
-}
-
-TEST(layouts_of_graphs_equal_brute_force)
-{
-    int split = 0;
-    for (int round = 0; round < 400; round++) {
-        static graph g;
-        int choice[LAYERS], any[LAYERS];
-        int64_t total;
-        bool exact;
-        make_graph(&g, round);
-        CHECK_OK(nnc_layout_graph(&g.p, choice, &total, &exact, test_sink));
-        CHECK(exact);
-        CHECK_INT(total, brute_layouts(&g, any, 0));
-        CHECK_INT(total, cost_of_choice(&g, choice));
-        for (int i = 0; i < g.p.n_layer; i++)
-            split += g.way[i][choice[i]].out;
-        g.p.max_states = 1;
-        CHECK_OK(nnc_layout_graph(&g.p, choice, &total, &exact, test_sink));
-        CHECK_INT(total, cost_of_choice(&g, choice));
-    }
-    CHECK(split > 100);
 }

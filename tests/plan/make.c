@@ -23,7 +23,7 @@ TEST(make_conv_relu_ewise)
     CHECK_INT(c->kind, CMD_call);
     CHECK_STR(p->engine[c->engine], "fake");
     CHECK_STR(c->reason, "fake:jit");
-    CHECK_STR(c->op_class, "conv");
+    CHECK_STR(c->op_class, "conv3x3");
     CHECK_INT(p->tensor[c->work].bytes, 1000);
     CHECK_INT(c->flops, 2 * 8 * 8 * 9 * 256);
     const nnc_plan_device *d = &p->device[0];
@@ -175,7 +175,7 @@ TEST(make_residual_in_place)
     CHECK_INT(k->post[1].kind, PO_clip);
     CHECK_INT(c->n_arg, 4); /* src, weights, bias, dst */
     CHECK_INT(p->tensor[c->arg[3]].alias_of, help_cmd(p, "/h")->arg[1]);
-    CHECK_STR(c->op_class, "conv");
+    CHECK_STR(c->op_class, "conv1x1");
     nnc_plan_destroy(p);
 }
 

@@ -107,7 +107,7 @@ TEST(convolutions_of_nets_on_a_v100)
         int64_t ps = 0;
         CHECK_OK(v.p ? nnc_sim_plan_run(&s, v.p, c, NULL, test_sink) : NNC_E_MODEL);
         for (int k = 0; v.p && k < s.n_cmd; k++)
-            if (!strcmp(v.p->cmd[s.first + k].op_class, "conv"))
+            if (!strncmp(v.p->cmd[s.first + k].op_class, "conv", 4))
                 ps += s.span[k].end_ps - s.span[k].start_ps;
         const double off = ((double)ps * 1e-9 / nets[i].ms - 1) * 100;
         printf("    %s, %s images: %.1f ms, measured %.1f: %+.1f %%\n", nets[i].file, nets[i].batch,

@@ -421,7 +421,7 @@ TEST(measured_tables)
     x.flops = 100000000; /* 8.3 a byte */
     CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 1000000, 1);
     CHECK(!nnc_sim_class_contracts("conv_thin") && nnc_sim_class_contracts("conv"));
-    CHECK(nnc_sim_class_contracts("conv3x3_wgrad") && nnc_sim_class_contracts("matmul_kernel"));
+    CHECK(nnc_sim_class_contracts("conv3x3_wgrad") && nnc_sim_class_contracts("winograd"));
     CHECK(!nnc_sim_class_contracts("ewise") && !nnc_sim_class_contracts("reduce"));
     nnc_cluster_destroy(c);
 }
