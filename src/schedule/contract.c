@@ -198,7 +198,7 @@ static int64_t cached_lines(
 static int neighbours(
     const nnc_kernel *k, const product *p, int a, int vectors, int others, const nnc_target *t)
 {
-    int registers = t && t->vector_bits >= 512 ? 32 : 16;
+    const int registers = nnc_target_registers(t);
     bool each = p->xs >> nnc_sched_vec(&k->sched) & 1;
     int64_t extent = k->axis[a].extent;
     int64_t most = (registers - vectors - 1) / vectors / others / (each ? 2 : 1);
@@ -331,7 +331,7 @@ _Static_assert(FEW_ROWS <= NNC_STRIP, "nnc_kernel_strip");
 /* Sums that registers hold. */
 static int most_sums(const nnc_target *t)
 {
-    return t && t->vector_bits >= 512 ? 24 : 12;
+    return nnc_target_registers(t) * 3 / 4;
 }
 
 static int sums_in_order(const nnc_kernel *k)
