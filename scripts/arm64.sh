@@ -57,11 +57,21 @@ for suite in "$@"; do
     run "$dir/test_$suite" >"$dir/$suite.log" 2>&1 || failed=1
     tail -n 1 "$dir/$suite.log"
 done
-for model in mlp conv maxpool layernorm softmax lstm_classifier; do
-    for flags in "" --mode=step --math=exact --precision=f16 --no-llvm; do
+while read -r model; do
+    for flags in "" --mode=step --math=exact --precision=f16 --precision=bf16 --no-llvm; do
         # shellcheck disable=SC2086
-        run "$dir/nnc" verify models/$model.json $flags >"$dir/verify.log" 2>&1 && echo "verify $model $flags: as float64" ||
+        run "$dir/nnc" verify models/$model $flags >"$dir/verify.log" 2>&1 && echo "verify $model $flags: as float64" ||
             { failed=1; echo "verify $model $flags: differs"; tail -n 3 "$dir/verify.log"; }
-    done
-done
+    done </dev/null
+done <<'END'
+mlp.json --set batch=5 --set hidden=70
+conv.json --set batch=2 --set image=30
+lstm_classifier.json --set length=7 --set vocabulary=50 --set embedding=20 --set hidden=24
+softmax.json --set batch=3 --set cols=103
+layernorm.json --set batch=3 --set cols=103
+nested_sin.json --set n=5003
+transformer_mlp.json --set batch=1 --set tokens=9 --set dim=40
+mobilenet_v2.json --set image=32
+resnet50.json --set image=32
+END
 exit $failed

@@ -186,10 +186,12 @@ static int64_t step_bytes(const nnc_kernel *k, const product *p, int a)
 static int64_t cached_lines(
     const nnc_kernel *k, const product *p, int a, int others, const nnc_target *t)
 {
-    enum { SPAN = 4096, WAYS = 8 }; /* bytes of a way: an x86 CPU's has 64 lines */
-    const int64_t ways = t ? t->l1_bytes / SPAN : WAYS;
-    const int64_t rows = ways > WAYS ? ways * 3 / 4 : WAYS - 1;
-    return SPAN / nnc_gcd(step_bytes(k, p, a), SPAN) * rows / others;
+    enum { WAYS = 8 };
+    /* bytes of a way: an x86 CPU's has 64 lines; 256 have those of target/aarch64.c */
+    const int64_t span = t && nnc_target_core(t->core) ? 16384 : 4096;
+    const int64_t ways = t ? t->l1_bytes / span : WAYS;
+    const int64_t rows = ways > WAYS || span > 4096 ? ways * 3 / 4 : WAYS - 1;
+    return span / nnc_gcd(step_bytes(k, p, a), span) * rows / others;
 }
 
 /* Neighbours along axis a at once, each of them `others` points with `vectors` accumulators: as many as registers hold beside the weights
