@@ -1,5 +1,5 @@
-/* target/aarch64.c -- described AArch64 CPUs: cores, and a machine that has them. A target's `core` names the row, so that a machine file or
- * --target=cpu:neoverse-n1 compiles for it anywhere. Kernels use the base instruction set, Armv8.0-A with Advanced SIMD (vectors of 128
+/* target/aarch64.c -- described AArch64 CPUs: cores, and a machine that has them. A target's `core` names the row, so that a machine file
+ * or --target=cpu:neoverse-n1 compiles for it anywhere. Kernels use the base instruction set, Armv8.0-A with Advanced SIMD (vectors of 128
  * bits, 32 registers, fused multiply-adds, conversions of f16): code for one of these CPUs runs on all of them. `llvm` orders
  * instructions for the core only. SVE is not used: a Neoverse V1 starts two vectors of 256 bits or four of 128 in a cycle.
  *
