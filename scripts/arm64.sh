@@ -71,7 +71,7 @@ softmax.json --set batch=3 --set cols=103
 layernorm.json --set batch=3 --set cols=103
 nested_sin.json --set n=5003
 transformer_mlp.json --set batch=1 --set tokens=9 --set dim=40
-mobilenet_v2.json --set image=32
-resnet50.json --set image=32
+mobilenet_v2.json --set batch=2 --set image=32
+resnet50.json --set batch=2 --set image=32
 END
 exit $failed
