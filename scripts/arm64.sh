@@ -37,7 +37,7 @@ if [ ! -e "$NNC_SYSROOT/complete" ]; then
 fi
 
 # The C++ compiler for arm64 is not needed: tests that would build kernels as CUDA C with it are skipped.
-cmake -S . -B "$dir" --toolchain cmake/arm64.cmake -DBUILD_TESTING=ON -DNNC_WERROR=ON -DNNC_LLVM_STATIC=OFF -DNNC_TEST_CXX=OFF -DNNC_MPI=OFF \
+cmake --no-warn-unused-cli -S . -B "$dir" --toolchain cmake/arm64.cmake -DBUILD_TESTING=ON -DNNC_WERROR=ON -DNNC_LLVM_STATIC=OFF -DNNC_TEST_CXX=OFF -DNNC_MPI=OFF \
     -DLLVM_INCLUDE=/usr/lib/llvm-19/include -DLLVM_LIBRARY="$(echo "$NNC_SYSROOT"/usr/lib/aarch64-linux-gnu/libLLVM.so.19*)" >/dev/null
 targets="nnc nnc_plugin_llvm"
 for suite in "$@"; do
