@@ -20,7 +20,7 @@ top=$stage/nnc-gpu
 static=
 config=$(command -v llvm-config-19 || command -v llvm-config || echo /usr/lib/llvm-19/bin/llvm-config)
 if "$config" --link-static --libfiles x86codegen >/dev/null 2>&1; then
-    parts="core analysis target codegen passes x86codegen x86info x86desc x86asmparser"
+    parts="core analysis target codegen passes x86codegen x86info x86desc x86asmparser aarch64codegen aarch64info aarch64desc"
     static=$("$config" --link-static --libfiles $parts | tr ' \n' ';;' | sed 's/;*$//')
     for l in libz libzstd libtinfo; do # what LLVM's Support opens files with; their -dev packages may not be here
         static="$static;$(ldconfig -p | awk -v l="$l.so" 'index($1, l) == 1 {print $NF; exit}')"

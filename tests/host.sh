@@ -114,6 +114,8 @@ else
     same partition models/densenet121.json $nodes/a100x8.json
     same graph models/vit_b16.json --target=cuda:sm_90
 fi
+same plan models/resnet50.json --target=cpu:neoverse-v1
+same artifact models/mlp.json --target=cpu:neoverse-n1
 same artifact models/mlp.json $cpu
 same artifact models/conv.json $cpu
 same artifact models/mlp.json --target=cuda:sm_70

@@ -139,7 +139,8 @@ static void compute_part(void *ctx, int part, int parts)
 /* FLOP/s in f32 of t's threads together, measured once; the target's where none of the loop's versions is for its CPU. */
 static double peak_of(nnc_rates *r, const nnc_target *t)
 {
-    const bool can = t->fma && nnc_cpu_level() > 2 && r->flops_s == 0;
+    const bool fast = nnc_cpu_level() > 2 || nnc_target_core(t->core),
+               can = t->fma && fast && r->flops_s == 0;
     NNC_FREED computing *m = can ? nnc_calloc(1, sizeof *m) : NULL;
     const int parts = (int)nnc_min64(nnc_max64(t->threads, 1), MOST_PARTS);
     for (int i = 0; m && i < TRIES; i++) {

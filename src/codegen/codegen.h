@@ -45,7 +45,7 @@ size_t nnc_cuda_argument(const char **code, void *out);
 /* A compiled kernel: runs work items begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);
 
-/* A minimal loader for the LLVM emitter's relocatable objects (x86-64 ELF; text, rodata, PC-relative relocations). NULL with the
+/* A minimal loader for the LLVM emitter's relocatable objects (ELF of x86-64 or AArch64; text, rodata, relative relocations). NULL with the
  * reason in *why (NULL: out of memory). The symbol "zeros" is a read-only block of zero bytes, at a multiple of 64. */
 enum { NNC_OBJECT_ZEROS = 32 << 10 };
 typedef struct nnc_object nnc_object;

@@ -1,8 +1,8 @@
-/* codegen/object.c -- loads the LLVM emitter's relocatable objects without LLVM: x86-64 ELF, code and constants, PC-relative
+/* codegen/object.c -- loads the LLVM emitter's relocatable objects without LLVM: ELF for x86-64 or AArch64, code and constants, PC-relative
  * relocations, calls of a few libm functions through stubs. Objects come from caches and artifacts, so nothing in them is trusted:
  * every offset, size, index, name and relocation is checked against the file, and anything unsupported is rejected with a reason. (The
- * code itself cannot be checked: trust the artifact's origin.) Memory is never writable and executable at once. Reference: System V
- * ABI, AMD64 supplement. */
+ * code itself cannot be checked: trust the artifact's origin.) Memory is never writable and executable at once. References: System V
+ * ABI, AMD64 supplement; ELF for the Arm 64-bit Architecture (IHI 0056). */
 #include "codegen/codegen.h"
 
 #include <elf.h>
@@ -22,11 +22,21 @@ struct nnc_object {
     size_t n_sym;
 };
 
-#if defined __x86_64__ && defined __LP64__
+#if defined __LP64__ && (defined __x86_64__ || defined __aarch64__)
 
 #define MAX_SECTIONS 4096
+#define STUB 16 /* of a function: its jump, and its address */
+#if defined __x86_64__
+#define MACHINE EM_X86_64
+#define MACHINE_NAME "x86-64"
 #define MAX_MAP ((size_t)1 << 30)
-#define STUB 16 /* jmp *2(%rip); ud2; address */
+static const uint8_t jump[8] = {0xff, 0x25, 2, 0, 0, 0, 0x0f, 0x0b}; /* jmp *2(%rip); ud2 */
+#else
+#define MACHINE EM_AARCH64
+#define MACHINE_NAME "AArch64"
+#define MAX_MAP ((size_t)1 << 27) /* what a call reaches */
+static const uint8_t jump[8] = {0x50, 0, 0, 0x58, 0, 2, 0x1f, 0xd6}; /* ldr x16, 8; br x16 */
+#endif
 
 /* Functions that emitted code may call. */
 #define FN1(f) \
@@ -103,8 +113,8 @@ static bool read_header(loading *l)
     if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 ||
         h.e_ident[EI_DATA] != ELFDATA2LSB)
         return no(l, "not a 64-bit little-endian ELF file");
-    if (h.e_type != ET_REL || h.e_machine != EM_X86_64)
-        return no(l, "not a relocatable x86-64 object");
+    if (h.e_type != ET_REL || h.e_machine != MACHINE)
+        return no(l, "not a relocatable " MACHINE_NAME " object");
     if (h.e_shentsize != sizeof(Elf64_Shdr) || h.e_shnum == 0 || h.e_shnum > MAX_SECTIONS ||
         !inside(l, h.e_shoff, (uint64_t)h.e_shnum * sizeof(Elf64_Shdr)))
         return no(l, "the section table lies outside the object");
@@ -218,7 +228,6 @@ static uint64_t import(loading *l, const char *name)
         if (strcmp(imports[i].name, name))
             continue;
         uint8_t *s = l->o->map + l->stubs + i * STUB;
-        static const uint8_t jump[8] = {0xff, 0x25, 2, 0, 0, 0, 0x0f, 0x0b};
         memcpy(s, jump, 8);
         memcpy(s + 8, &imports[i].fn, 8);
         return (uint64_t)(uintptr_t)s;
@@ -248,26 +257,112 @@ static bool address(loading *l, size_t i, uint64_t *out)
     return true;
 }
 
+#if defined __x86_64__
+/* Bytes that a relocation changes; 0: its type is not supported. */
+static size_t width_of(uint64_t type)
+{
+    switch (type) {
+    case R_X86_64_64:
+    case R_X86_64_PC64: return 8;
+    case R_X86_64_PC32:
+    case R_X86_64_PLT32:
+    case R_X86_64_32:
+    case R_X86_64_32S: return 4;
+    default: return 0;
+    }
+}
+
+/* Writes the address v to `place`, in the relocation's form. */
+static bool put_address(loading *l, uint64_t type, uint8_t *place, uint64_t v)
+{
+    if (type == R_X86_64_PC32 || type == R_X86_64_PLT32 || type == R_X86_64_PC64)
+        v -= (uint64_t)(uintptr_t)place;
+    const int64_t d = (int64_t)v, least = type == R_X86_64_32 ? 0 : INT32_MIN;
+    if (width_of(type) == 4 && (d < least || d > least + UINT32_MAX))
+        return no(l, "a relocation does not fit in 32 bits");
+    memcpy(place, &v, width_of(type));
+    return true;
+}
+#else
+static size_t width_of(uint64_t type)
+{
+    switch (type) {
+    case R_AARCH64_ABS64:
+    case R_AARCH64_PREL64: return 8;
+    case R_AARCH64_PREL32:
+    case R_AARCH64_CALL26:
+    case R_AARCH64_JUMP26:
+    case R_AARCH64_ADR_PREL_PG_HI21:
+    case R_AARCH64_ADD_ABS_LO12_NC:
+    case R_AARCH64_LDST8_ABS_LO12_NC:
+    case R_AARCH64_LDST16_ABS_LO12_NC:
+    case R_AARCH64_LDST32_ABS_LO12_NC:
+    case R_AARCH64_LDST64_ABS_LO12_NC:
+    case R_AARCH64_LDST128_ABS_LO12_NC: return 4;
+    default: return 0;
+    }
+}
+
+/* log2 of the unit in which a load's or store's offset counts. */
+static int scale_of(uint64_t type)
+{
+    switch (type) {
+    case R_AARCH64_LDST16_ABS_LO12_NC: return 1;
+    case R_AARCH64_LDST32_ABS_LO12_NC: return 2;
+    case R_AARCH64_LDST64_ABS_LO12_NC: return 3;
+    case R_AARCH64_LDST128_ABS_LO12_NC: return 4;
+    default: return 0;
+    }
+}
+
+/* Writes the address v to `place`: a number, or bits of the instruction there. */
+static bool put_address(loading *l, uint64_t type, uint8_t *place, uint64_t v)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)place, page = ~(uint64_t)0xfff;
+    const bool pages = type == R_AARCH64_ADR_PREL_PG_HI21,
+               call = type == R_AARCH64_CALL26 || type == R_AARCH64_JUMP26;
+    const int64_t d = pages ? (int64_t)((v & page) - (at & page)) : (int64_t)(v - at),
+                  reach = INT64_C(1) << (pages  ? 32
+                                         : call ? 27
+                                                : 31);
+    const bool absolute = !pages && !call && type != R_AARCH64_PREL32;
+    uint32_t code;
+    if ((!absolute && (d < -reach || d >= reach)) || (call && d & 3))
+        return no(l, "a relocation does not fit");
+    if (type == R_AARCH64_ABS64 || type == R_AARCH64_PREL64) {
+        v -= type == R_AARCH64_PREL64 ? at : 0;
+        memcpy(place, &v, 8);
+        return true;
+    }
+    memcpy(&code, place, 4);
+    if (pages)
+        code |= (uint32_t)(d >> 12 & 3) << 29 | (uint32_t)(d >> 14 & 0x7ffff) << 5;
+    else if (call)
+        code |= (uint32_t)(d >> 2) & 0x3ffffff;
+    else if (type == R_AARCH64_PREL32)
+        code = (uint32_t)d;
+    else if (v & ((UINT64_C(1) << scale_of(type)) - 1))
+        return no(l, "a relocation does not fit");
+    else
+        code |= (uint32_t)(v & 0xfff) >> scale_of(type) << 10;
+    memcpy(place, &code, 4);
+    return true;
+}
+#endif
+
 static bool relocate(loading *l, const Elf64_Shdr *target, size_t base, const Elf64_Rela *r)
 {
-    uint64_t type = ELF64_R_TYPE(r->r_info), s;
-    const bool relative = type == R_X86_64_PC32 || type == R_X86_64_PLT32 || type == R_X86_64_PC64;
-    const size_t width = type == R_X86_64_64 || type == R_X86_64_PC64 ? 8 : 4;
-    if (!relative && type != R_X86_64_64 && type != R_X86_64_32 && type != R_X86_64_32S)
+    uint64_t s;
+    const uint64_t type = ELF64_R_TYPE(r->r_info);
+    const size_t width = width_of(type);
+    if (!width)
         return no(l, "an unsupported relocation type");
     if (r->r_offset > target->sh_size || width > target->sh_size - r->r_offset)
         return no(l, "a relocation lies outside its section");
     if (!address(l, ELF64_R_SYM(r->r_info), &s))
         return false;
-    uint8_t *place = l->o->map + base + r->r_offset;
-    uint64_t v = s + (uint64_t)r->r_addend; /* modulo 2^64, as the ABI specifies */
-    if (relative)
-        v -= (uint64_t)(uintptr_t)place;
-    const int64_t d = (int64_t)v, least = type == R_X86_64_32 ? 0 : INT32_MIN;
-    if (width == 4 && (d < least || d > least + UINT32_MAX))
-        return no(l, "a relocation does not fit in 32 bits");
-    memcpy(place, &v, width);
-    return true;
+    return put_address(l, type, l->o->map + base + r->r_offset,
+        s + (uint64_t)r->r_addend); /* modulo 2^64, as the ABI specifies */
 }
 
 static bool relocate_all(loading *l)
@@ -319,6 +414,7 @@ static bool export_symbols(loading *l)
 static bool protect(loading *l)
 {
     nnc_object *o = l->o;
+    __builtin___clear_cache((char *)o->map, (char *)o->map + l->text_end);
     if (mprotect(o->map, l->text_end, PROT_READ | PROT_EXEC) ||
         (o->size > l->text_end && mprotect(o->map + l->text_end, o->size - l->text_end, PROT_READ)))
         return no(l, "the system does not allow executable memory");
@@ -349,7 +445,7 @@ nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why)
     (void)bytes;
     (void)n;
     if (why)
-        *why = "only x86-64 objects are supported";
+        *why = "only x86-64 and AArch64 objects are supported";
     return NULL;
 }
 

@@ -76,16 +76,17 @@ int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_ask *a, bool plan
 /* ---- instructions of generated kernels (prices.def) -------------------------------------------------------------------------- */
 
 enum {
-#define PRICE(name, intel, amd, what) NNC_P_##name,
+#define PRICE(name, intel, amd, aarch64, what) NNC_P_##name,
 #include "cost/prices.def"
     NNC_P__COUNT
 };
 /* What instructions take on the cores of a family, by NNC_P_*. */
 typedef struct nnc_core_prices {
     bool by_registers; /* so many instructions wait as have registers for their results; else as many as the reorder window has */
+    int window; /* instructions of the reorder window */
     int64_t ps[NNC_P__COUNT];
 } nnc_core_prices;
-const nnc_core_prices *nnc_target_prices(const nnc_target *t);
+nnc_core_prices nnc_target_prices(const nnc_target *t);
 enum {
 #define INTERPRETED(name, ps, what) NNC_I_##name,
 #include "cost/prices.def"

@@ -191,7 +191,7 @@ static int64_t of_strip(const nnc_target *t, const nnc_ask *a, int64_t flops)
         FEW = 4,
         WAIT = 20
     }; /* FLOPs that a strip's end takes beside a function's */
-    const int64_t lanes = nnc_max64(t->vector_bits / 32, 1), sums = t->vector_bits >= 512 ? 24 : 12,
+    const int64_t lanes = nnc_max64(t->vector_bits / 32, 1), sums = nnc_target_registers(t) * 3 / 4,
                   all = a->outputs ? results_of_matrix(a) / a->outputs : 1,
                   rows = nnc_max64(nnc_min64(all, MOST_ROWS), 1);
     int64_t n = nnc_max64(nnc_min64(nnc_min64(sums / rows, FEW), a->outputs), 1);

@@ -4,14 +4,15 @@
 
 enum { INTEL, AMD, FAMILIES };
 
-static const nnc_core_prices core[FAMILIES] = {[INTEL] = {.ps =
-                                                              {
-#define PRICE(name, intel, amd, what) intel,
+static const nnc_core_prices core[FAMILIES] = {[INTEL] = {.window = 512,
+                                                   .ps =
+                                                       {
+#define PRICE(name, intel, amd, aarch64, what) intel,
 #include "cost/prices.def"
-                                                              }},
+                                                       }},
     [AMD] = {.by_registers = true,
         .ps = {
-#define PRICE(name, intel, amd, what) amd,
+#define PRICE(name, intel, amd, aarch64, what) amd,
 #include "cost/prices.def"
         }}};
 
@@ -30,7 +31,23 @@ const double nnc_gpu_price[] = {
 #include "cost/prices.def"
 };
 
-const nnc_core_prices *nnc_target_prices(const nnc_target *t)
+/* The clock follows from the peak: two operations for each lane of the vectors that a core starts in a cycle. */
+static nnc_core_prices described(const nnc_core *c, const nnc_target *t)
 {
-    return &core[t->core && !strcmp(t->core, "amd") ? AMD : INTEL];
+    const double cycles[] = {
+#define PRICE(name, intel, amd, aarch64, what) aarch64,
+#include "cost/prices.def"
+    };
+    const double each = c->vectors * 2 * t->vector_bits / 32 * (t->cores > 0 ? t->cores : 1),
+                 ps = each * 1e12 / (double)nnc_max64(t->flops_f32, 1);
+    nnc_core_prices p = {.window = c->window};
+    for (int i = 0; i < NNC_P__COUNT; i++)
+        p.ps[i] = (int64_t)(cycles[i] * ps + 0.5);
+    return p;
+}
+
+nnc_core_prices nnc_target_prices(const nnc_target *t)
+{
+    const nnc_core *c = nnc_target_core(t->core);
+    return c ? described(c, t) : core[t->core && !strcmp(t->core, "amd") ? AMD : INTEL];
 }

@@ -112,7 +112,7 @@ static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_
         .point_ns = transform_ns / (double)lanes,
         .threads = threads,
         .lanes = lanes,
-        .strip = t->vector_bits >= 512 ? 14 : 6,
+        .strip = nnc_target_registers(t) > 16 ? 14 : 6,
         .cache = nnc_target_local_bytes(t)};
     way best = {0};
     for (int points = 16; points <= 36; points += 20) {

@@ -168,9 +168,10 @@ static const part parts[] = {
 
 static void put_cpu(const nnc_target *g, nnc_text *t)
 {
-    bool known = g->cpu && *g->cpu;
+    const char *cpu = nnc_target_core(g->core) ? g->core : g->cpu;
+    bool known = cpu && *cpu;
     nnc_printf(t, "  %s: %s%s%d core%s, %d-bit vectors, %d thread%s used; memory ", g->name,
-        known ? g->cpu : "", known ? ", " : "", g->cores, nnc_plural(g->cores, "s"), g->vector_bits,
+        known ? cpu : "", known ? ", " : "", g->cores, nnc_plural(g->cores, "s"), g->vector_bits,
         g->threads, nnc_plural(g->threads, "s"));
     nnc_put_bytes(t, g->memory_bytes);
     nnc_printf(t, "\n  peak %.0f GFLOP/s (f32), copies %.0f GB/s; %s\n",

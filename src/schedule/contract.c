@@ -186,10 +186,12 @@ static int64_t step_bytes(const nnc_kernel *k, const product *p, int a)
 static int64_t cached_lines(
     const nnc_kernel *k, const product *p, int a, int others, const nnc_target *t)
 {
-    enum { SPAN = 4096, WAYS = 8 }; /* bytes of a way: an x86 CPU's has 64 lines */
-    const int64_t ways = t ? t->l1_bytes / SPAN : WAYS;
-    const int64_t rows = ways > WAYS ? ways * 3 / 4 : WAYS - 1;
-    return SPAN / nnc_gcd(step_bytes(k, p, a), SPAN) * rows / others;
+    enum { WAYS = 8 };
+    /* bytes of a way: an x86 CPU's has 64 lines; 256 have those of target/aarch64.c */
+    const int64_t span = t && nnc_target_core(t->core) ? 16384 : 4096;
+    const int64_t ways = t ? t->l1_bytes / span : WAYS;
+    const int64_t rows = ways > WAYS || span > 4096 ? ways * 3 / 4 : WAYS - 1;
+    return span / nnc_gcd(step_bytes(k, p, a), span) * rows / others;
 }
 
 /* Neighbours along axis a at once, each of them `others` points with `vectors` accumulators: as many as registers hold beside the weights
@@ -198,7 +200,7 @@ static int64_t cached_lines(
 static int neighbours(
     const nnc_kernel *k, const product *p, int a, int vectors, int others, const nnc_target *t)
 {
-    int registers = t && t->vector_bits >= 512 ? 32 : 16;
+    const int registers = nnc_target_registers(t);
     bool each = p->xs >> nnc_sched_vec(&k->sched) & 1;
     int64_t extent = k->axis[a].extent;
     int64_t most = (registers - vectors - 1) / vectors / others / (each ? 2 : 1);
@@ -331,7 +333,7 @@ _Static_assert(FEW_ROWS <= NNC_STRIP, "nnc_kernel_strip");
 /* Sums that registers hold. */
 static int most_sums(const nnc_target *t)
 {
-    return t && t->vector_bits >= 512 ? 24 : 12;
+    return nnc_target_registers(t) * 3 / 4;
 }
 
 static int sums_in_order(const nnc_kernel *k)

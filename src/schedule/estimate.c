@@ -14,7 +14,6 @@
 #include <string.h>
 
 enum {
-    WINDOW = 512, /* instructions */
     /* On AMD's cores those with a register for their result: 192 vectors less what loops keep (Zen 4, softmax, tanh and a sum of 64 rows of
      * 32: 2.8 us, by the reorder window 1.7 expected). */
     WAITING = 160,
@@ -26,7 +25,7 @@ typedef struct counter {
     const nnc_kernel *k;
     const uint32_t *dep; /* by instruction: the axes that its value depends on */
     const nnc_kring *ring;
-    const nnc_core_prices *core;
+    nnc_core_prices core;
     int64_t lanes; /* f32 elements of a machine vector */
     int64_t streams,
         lines; /* rows that the iterations of an outer vector axis access in turn; accesses to them */
@@ -205,7 +204,7 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
 /* lanes_ps: until the lanes of a sum are one number. */
 static int64_t latency_of(const counter *c, const nnc_kins *in, int64_t lanes_ps)
 {
-    const int64_t *ps = c->core->ps;
+    const int64_t *ps = c->core.ps;
     switch ((nnc_kop)in->op) {
     case KO_load: return ps[NNC_P_load_wait];
     case KO_reduce: return ps[NNC_P_op_wait] + lanes_ps;
@@ -249,7 +248,7 @@ static int64_t price_of(const counter *c, const int64_t *n)
 {
     int64_t ps = 0;
     for (int i = 0; i < NNC_P__COUNT; i++)
-        ps = nnc_add_sat(ps, nnc_mul_sat(n[i], c->core->ps[i]));
+        ps = nnc_add_sat(ps, nnc_mul_sat(n[i], c->core.ps[i]));
     return ps;
 }
 
@@ -352,15 +351,15 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
     if (l.outer)
         c->steps = l.steps;
     int64_t body = 0;
-    if (!l.outer || c->core->by_registers) {
+    if (!l.outer || c->core.by_registers) {
         int64_t all = 1;
         const int64_t steps = l.reduces ? lane_steps(c, l.vax, &all) : 0;
-        body = add_path(c, g->body0, g->body1, c->core->ps[NNC_P_lanes_wait] * steps / all);
+        body = add_path(c, g->body0, g->body1, c->core.ps[NNC_P_lanes_wait] * steps / all);
         add_path(c, g->post0, g->post1, 0);
     }
     if (g->axes || l.outer)
         add_count(c, NNC_P_iteration, executions(c, &l, g->axes), l.steps);
-    if (c->core->by_registers && l.vax >= 0)
+    if (c->core.by_registers && l.vax >= 0)
         add_idle(c, before, nnc_mul_sat(executions(c, &l, g->axes), l.steps), body);
 }
 
@@ -371,7 +370,7 @@ static int64_t work_ps(const counter *c, int64_t points)
     for (int i = 0; i < NNC_P__COUNT; i++)
         per[i] = c->n[i] / points;
     instructions = nnc_add_sat(instructions, instructions_of(per));
-    if (c->core->by_registers) {
+    if (c->core.by_registers) {
         const double chains = (double)points * (double)c->steps / (double)c->rows,
                      fit = WAITING * (double)c->steps / (double)(instructions * c->rows),
                      waits = (double)c->path * chains / fmax(fmin(fit, chains), 1);
@@ -379,7 +378,7 @@ static int64_t work_ps(const counter *c, int64_t points)
         return nnc_add_sat(nnc_max64(ps, path), nnc_min64(ps, path) / 4);
     }
     int64_t overlap = nnc_max64(
-        c->rows * nnc_min64(WINDOW / nnc_mul_sat(instructions, c->rows), points / c->rows),
+        c->rows * nnc_min64(c->core.window / nnc_mul_sat(instructions, c->rows), points / c->rows),
         nnc_min64(c->rows, points));
     return nnc_max64(ps, nnc_add_sat(ps, nnc_mul_sat(c->path, points)) / overlap);
 }
@@ -429,7 +428,7 @@ static int64_t cpu_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, n
     int64_t parts = nnc_par_parts(k->sched.domain, k->sched.grain, t->threads);
     int64_t all = compiled ? work_ps(&c, points) : nnc_interpreted_ps(k, dep, ring);
     if (compiled && bytes > t->l1_bytes)
-        all = nnc_max64(all, nnc_mul_sat(bytes, c.core->ps[NNC_P_lower]));
+        all = nnc_max64(all, nnc_mul_sat(bytes, c.core.ps[NNC_P_lower]));
     *work = all / 1000 + NNC_T_KERNEL_NS;
     int64_t ps = nnc_mul_sat(all / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
     int64_t move = bytes > t->l2_bytes ? nnc_target_move_ns(t, bytes, parts) : 0;

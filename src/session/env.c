@@ -28,20 +28,39 @@ void nnc_env_settle(nnc_env *e)
 }
 
 #define TARGETS \
-    "cpu (this machine), cpu:x86-64-v3 (without newer instructions; or v2, v4), cuda (its GPU), " \
-    "cuda:sm_90 or another GPU, or a machine file as nnc devices --format=json prints it; " \
-    "several between commas: one for each device"
+    "cpu (this machine), cpu:x86-64-v3 (without newer instructions; or v2, v4), " \
+    "cpu:neoverse-n1 or another AArch64 CPU, cuda (its GPU), cuda:sm_90 or another GPU, or a " \
+    "machine file as nnc devices --format=json prints it; several between commas: one for each " \
+    "device"
+
+/* cpu:LEVEL is this machine with a level's instructions, cpu:CORE the described machine with that core. */
+static nnc_status open_named_cpu(
+    const nnc_env *e, const nnc_env_options *o, const char *name, nnc_target *t, nnc_sink *sink)
+{
+    const char *colon = strchr(name, ':');
+    if (colon && nnc_target_core(colon + 1)) {
+        const int threads = o->threads > 0 ? nnc_env_rank_threads(e, o->threads) : 0;
+        NNC_TRY(nnc_target_aarch64(t, name, threads, sink));
+        nnc_target_restrict(t, !o->no_llvm);
+        return NNC_OK;
+    }
+    nnc_status st = colon ? nnc_cpu_limit_to(colon + 1, "--target=cpu:", sink) : NNC_OK;
+    for (int i = 0; st && strncmp(name, "cpu:x86-64-v", 12) && nnc_target_core_at(i); i++)
+        nnc_note(sink, (nnc_loc){0}, "described AArch64 CPU: cpu:%s, %d cores of %s",
+            nnc_target_core_at(i)->name, nnc_target_core_at(i)->cores,
+            nnc_target_core_at(i)->machine);
+    NNC_TRY(st);
+    return nnc_target_host(
+        t, nnc_env_machine_cores(e), nnc_env_rank_threads(e, o->threads), e->has_emitter, sink);
+}
 
 /* Opens the machine that --target names: a word, or a file. A name that is neither and does not look like a file is reported as a
  * word. */
 static nnc_status open_target(
     const nnc_env *e, const nnc_env_options *o, const char *name, nnc_target *t, nnc_sink *sink)
 {
-    if (!strncmp(name, "cpu:", 4))
-        NNC_TRY(nnc_cpu_limit_to(name + 4, "--target=cpu:", sink));
     if (!strcmp(name, "cpu") || !strncmp(name, "cpu:", 4))
-        return nnc_target_host(
-            t, nnc_env_machine_cores(e), nnc_env_rank_threads(e, o->threads), e->has_emitter, sink);
+        return open_named_cpu(e, o, name, t, sink);
     if (!strncmp(name, "cuda", 4) && (!name[4] || name[4] == ':'))
         return nnc_env_cuda(t, name, sink);
     if (!strpbrk(name, "./") && access(name, F_OK) != 0)

@@ -64,6 +64,8 @@ const char *nnc_target_host_lacks(const nnc_target *t)
     uint64_t want = asked_for(t->cpu ? t->cpu : "", t->features ? t->features : "");
     if (t->kind != NNC_T_cpu)
         return NULL;
+    if (nnc_target_core(t->core))
+        return "AArch64 instructions";
     want |= t->vector_bits >= 512 ? KERNELS_512 : t->vector_bits >= 256 ? BIT(avx2) : 0;
     want |= (t->fma ? BIT(fma) : 0) | (t->f16c ? BIT(f16c) : 0) |
             (t->avx512_bf16 ? BIT(avx512bf16) : 0);
@@ -106,21 +108,12 @@ void nnc_target_host_name(nnc_text *t)
 #else
 const char *nnc_target_host_lacks(const nnc_target *t)
 {
-    (void)t;
-    return NULL; /* the only code generator is the machine's own */
-}
-
-void target_instructions(nnc_target *t)
-{
-    t->vector_bits = 128;
-#if defined(__aarch64__)
-    t->fma = t->f16c = true;
-#endif
+    return t->kind == NNC_T_cpu && !nnc_target_core(t->core) ? "x86-64 instructions" : NULL;
 }
 
 void nnc_target_host_name(nnc_text *t)
 {
-    nnc_puts(t, "a CPU");
-    target_host_signature(t);
+    const nnc_core *c = target_host_core();
+    nnc_printf(t, "an AArch64 CPU (%s)", c->part ? c->name : "core unknown");
 }
 #endif

@@ -9,7 +9,7 @@
 #endif
 
 /* Reads the first bytes of a small system file; "" when it cannot be read. */
-static const char *slurp(const char *path, char *buf, size_t cap)
+const char *target_slurp(const char *path, char *buf, size_t cap)
 {
     buf[0] = 0;
     FILE *f = fopen(path, "re");
@@ -46,6 +46,26 @@ static int list_count(const char *s)
     return n > 0 ? n : 1;
 }
 
+/* Clock rate of one core in Hz, rounded to 50 MHz: the highest that the system reports; otherwise `typical_mhz`; where that is 0, half the
+ * BogoMIPS (on x86 the rate of the time stamp counter, which unlike "cpu MHz" is constant), or a guess. */
+static int64_t clock_hz(int typical_mhz)
+{
+    char buf[4096];
+    const char *p =
+        target_slurp("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", buf, sizeof buf);
+    double hz = 1e3 * (double)strtoll(p, NULL, 10);
+    if (hz <= 0)
+        hz = 1e6 * typical_mhz;
+    if (hz <= 0) {
+        p = strcasestr(target_slurp("/proc/cpuinfo", buf, sizeof buf), "bogomips");
+        p = p ? strchr(p, ':') : NULL;
+        hz = p ? nnc_strtod(p + 1, NULL) / 2 * 1e6 : 0;
+    }
+    if (hz < 4e8 || hz > 1e10)
+        hz = 2.5e9;
+    return (int64_t)(hz / 5e7 + 0.5) * 50000000;
+}
+
 /* ---- instruction set ----------------------------------------------------------------------- */
 
 #ifdef X86
@@ -66,10 +86,14 @@ static bool in_vm(void)
     return leaf(1, 0).c >> 31 & 1;
 }
 
-/* A level names no family: its instructions cost the same on all CPUs, as in LLVM's tables for it. */
-static const char *core(void)
+/* Instructions of generated code, and peak FLOP/s: two vector units, a multiply-add is two operations. A level names no family: its
+ * instructions cost the same on all CPUs, as in LLVM's tables for it. */
+static void compute(nnc_target *t)
 {
-    return !*nnc_cpu_limit() && leaf(0, 0).b == signature_AMD_ebx ? "amd" : "";
+    t->cpu = nnc_cpu_limit();
+    t->core = !*nnc_cpu_limit() && leaf(0, 0).b == signature_AMD_ebx ? "amd" : "";
+    target_instructions(t);
+    t->flops_f32 = clock_hz(0) * (t->vector_bits / 32 * 2 * (t->fma ? 2 : 1)) * t->cores;
 }
 
 void target_host_signature(nnc_text *t)
@@ -84,38 +108,21 @@ static bool in_vm(void)
     return false;
 }
 
-static const char *core(void)
+static void compute(nnc_target *t)
 {
-    return "";
+    const nnc_core *c = target_host_core();
+    target_core(t, c);
+    t->flops_f32 = target_core_flops(c, clock_hz(c->mhz), t->cores);
 }
 
+/* Code for AArch64 is that of the base instruction set. */
 void target_host_signature(nnc_text *t)
 {
-    char buf[256];
-    slurp("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", buf, sizeof buf);
-    nnc_printf(t, " host=%s", buf);
+    (void)t;
 }
 #endif
 
-/* ---- clocks, caches ---------------------------------------------------------------- */
-
-/* Clock rate of one core in Hz: the highest that the system reports; otherwise half the BogoMIPS (on x86 the rate of the time stamp
- * counter, which unlike "cpu MHz" is constant); otherwise a guess. Rounded to 50 MHz. */
-static int64_t clock_hz(void)
-{
-    char buf[4096];
-    double hz = 1e3 * (double)strtoll(slurp("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq",
-                                          buf, sizeof buf),
-                          NULL, 10);
-    if (hz <= 0) {
-        const char *p = strcasestr(slurp("/proc/cpuinfo", buf, sizeof buf), "bogomips");
-        p = p ? strchr(p, ':') : NULL;
-        hz = p ? nnc_strtod(p + 1, NULL) / 2 * 1e6 : 0;
-    }
-    if (hz < 4e8 || hz > 1e10)
-        hz = 2.5e9;
-    return (int64_t)(hz / 5e7 + 0.5) * 50000000;
-}
+/* ---- caches ------------------------------------------------------------------------ */
 
 static void caches(nnc_target *t)
 {
@@ -126,14 +133,14 @@ static void caches(nnc_target *t)
         char path[96], level[16], type[32], size[32], shared[512];
         const char *dir = "/sys/devices/system/cpu/cpu0/cache/index";
         snprintf(path, sizeof path, "%s%d/level", dir, i);
-        if (!*slurp(path, level, sizeof level))
+        if (!*target_slurp(path, level, sizeof level))
             break;
         snprintf(path, sizeof path, "%s%d/type", dir, i);
-        slurp(path, type, sizeof type);
+        target_slurp(path, type, sizeof type);
         snprintf(path, sizeof path, "%s%d/size", dir, i);
-        int64_t bytes = size_of(slurp(path, size, sizeof size));
+        int64_t bytes = size_of(target_slurp(path, size, sizeof size));
         snprintf(path, sizeof path, "%s%d/shared_cpu_list", dir, i);
-        int users = list_count(slurp(path, shared, sizeof shared));
+        int users = list_count(target_slurp(path, shared, sizeof shared));
         if (strncmp(type, "Instruction", 11) == 0 || bytes <= 0)
             continue;
         if (level[0] == '1')
@@ -172,34 +179,30 @@ void nnc_target_restrict(nnc_target *t, bool have_llvm)
     t->n_engines = n;
 }
 
+void target_cpu_numbers(nnc_target *t)
+{
+    t->launch_ns = 1500; /* a parallel region and its dispatch */
+    t->n_engines = NNC_COUNT(engines);
+    memcpy(t->engine, engines, sizeof engines);
+}
+
 nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_llvm, nnc_sink *sink)
 {
-    *t = (nnc_target){.kind = NNC_T_cpu,
-        .host = true,
-        .name = "cpu",
-        .cpu = nnc_cpu_limit(),
-        .features = "",
-        .core = core(),
-        .card = ""};
+    *t = (nnc_target){.kind = NNC_T_cpu, .host = true, .name = "cpu", .features = "", .card = ""};
     t->cores = cores ? cores : nnc_cpu_count();
     if (threads < 0 || threads > 1024)
         return nnc_fail0(
             sink, NNC_E_USAGE, "%d threads: expected 1 to 1024, or 0 for all cores", threads);
     t->threads = threads ? threads : t->cores;
-    target_instructions(t);
+    compute(t);
     caches(t);
     t->memory_bytes = nnc_max64(nnc_memory_limit().bytes - NNC_T_PROCESS_BYTES, 1);
-    /* two vector units, a multiply-add is two operations */
-    int64_t per_clock = t->vector_bits / 32 * 2 * (t->fma ? 2 : 1);
-    t->flops_f32 = clock_hz() * per_clock * t->cores;
     /* Typical of servers of the last ten years: one core copies at 15 GB/s (read + written), a socket at no more than ten times that;
-     * within its L2 a core copies at about 60 GB/s. A command costs a parallel region and its dispatch. */
+     * within its L2 a core copies at about 60 GB/s. */
     t->copy_bytes_s =
         (int64_t)15e9 * (t->cores < NNC_T_MEMORY_CORES ? t->cores : NNC_T_MEMORY_CORES);
     t->cache_bytes_s = (int64_t)60e9 * t->cores;
-    t->launch_ns = 1500;
-    t->n_engines = NNC_COUNT(engines);
-    memcpy(t->engine, engines, sizeof engines);
+    target_cpu_numbers(t);
     nnc_target_restrict(t, have_llvm);
     return NNC_OK;
 }

@@ -137,6 +137,9 @@ static nnc_status check_vectors(reader *r, const nnc_item *machine)
 {
     if (r->t->vector_bits & (r->t->vector_bits - 1))
         return bad(r, nnc_json_get(machine, "vector_bits"), "vector_bits", "128, 256 or 512");
+    if (r->t->vector_bits > 128 && nnc_target_core(r->t->core))
+        return bad(
+            r, nnc_json_get(machine, "vector_bits"), "vector_bits", "128 of an AArch64 core");
     return NNC_OK;
 }
 
@@ -151,6 +154,10 @@ static nnc_status name_cpu(reader *r)
                                   : "+sse2";
     if (t->kind != NNC_T_cpu || *t->cpu)
         return NNC_OK;
+    if (nnc_target_core(t->core)) {
+        t->cpu = "generic";
+        return NNC_OK;
+    }
     t->cpu = level[wide];
     if (*t->features)
         return NNC_OK;

@@ -34,6 +34,8 @@ nnc_hash128 nnc_target_hash(const nnc_target *t)
     nnc_printf(&x, "kind=%d cpu=%s features=%s bits=%d fma=%d f16c=%d bf16=%d", t->kind,
         t->cpu ? t->cpu : "", t->features ? t->features : "", t->vector_bits, t->fma, t->f16c,
         t->avx512_bf16);
+    if (nnc_target_core(t->core)) /* LLVM orders instructions for it */
+        nnc_printf(&x, " core=%s", t->core);
     nnc_printf(&x, " threads=%d l1=%lld l2=%lld l3=%lld", t->threads, (long long)t->l1_bytes,
         (long long)t->l2_bytes, (long long)t->l3_bytes);
     if (t->kind == NNC_T_cuda)

@@ -27,7 +27,8 @@ typedef struct nnc_target {
     bool host;              /* this machine (nnc_target_host), not described by a file or a name */
     const char *cpu;        /* LLVM CPU name, "" = host (files: nnc_target_load names the generic one) */
     const char *features;   /* LLVM feature string, "" = of the CPU */
-    const char *core;       /* a CPU's family, by which schedule/ prices instructions: "amd"; all others as Intel's */
+    const char *core;       /* a CPU's family, by which schedule/ prices instructions: "amd"; a row of aarch64.c, which makes it an AArch64
+                             * CPU; all others as Intel's */
     int vector_bits;        /* width of vector registers: 128, 256, 512 */
     bool fma, f16c, avx512_bf16; /* instruction sets that codegen uses */
     int cores;              /* physical cores usable by nnc */
@@ -58,6 +59,23 @@ typedef struct nnc_target {
     nnc_target_engine engine[NNC_T_ENGINES];
     nnc_arena arena;
 } nnc_target;
+
+/* An AArch64 core (aarch64.c), and a machine that has it. */
+typedef struct nnc_core {
+    const char *name, *llvm; /* of --target=cpu:NAME; of LLVM's scheduling model */
+    int part; /* implementer << 12 | part number of MIDR_EL1; 0: any */
+    double vectors, loads, stores; /* instructions on vectors of 128 bits that start in a cycle: arithmetic, loads, stores */
+    double op_latency, load_latency; /* cycles: of a multiply-add, of a vector from L1 */
+    double divide, divide_latency;   /* cycles from one division of a vector to the next, and to its result */
+    int window; /* instructions that wait for their results */
+    const char *machine;
+    int cores, mhz, l1_kib, l2_kib, l3_mib, memory_gib; /* l1, l2: of a core */
+    double gb_s; /* peak bandwidth of the memory */
+} nnc_core;
+const nnc_core *nnc_target_core_at(int i); /* in the table's order; NULL: no more */
+const nnc_core *nnc_target_core(const char *name); /* by a target's `core`, which may be NULL; NULL: not an AArch64 core */
+/* Describes the machine of an AArch64 core ("cpu:neoverse-n1"). threads 0: as many as it has cores. NNC_E_USAGE: no such row. */
+nnc_status nnc_target_aarch64(nnc_target *t, const char *name, int threads, nnc_sink *sink) NNC_MUST;
 
 /* Describes this machine from what the system reports (no measurement, ~1 ms). threads 0 = all cores. Lists the engines that are
  * present: `have_llvm` comes from the caller, who knows the plug-ins. cores: of the machine, where this process is bound to
@@ -121,6 +139,11 @@ bool nnc_target_engine_kind(const char *name, nnc_tkind *kind);
 bool nnc_target_runs_kernels(const nnc_target_engine *e);
 bool nnc_target_engine_interprets(const nnc_target_engine *e);
 
+/* Number of vector registers of a CPU. t NULL: the least. */
+static inline int nnc_target_registers(const nnc_target *t)
+{
+    return t && (t->vector_bits >= 512 || nnc_target_core(t->core)) ? 32 : 16;
+}
 /* Bytes that one worker's tmp buffers may have, so that they stay in its nearest caches: half of the L2 cache. t may be NULL. */
 int64_t nnc_target_local_bytes(const nnc_target *t);
 /* True when there are engines for contractions of this float type. GPUs before sm_80 have none for bf16. */

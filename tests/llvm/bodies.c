@@ -117,12 +117,9 @@ static bool body(uint64_t seed, const nnc_target *t, bool functions, bool rows)
 static const nnc_target *cpu(int n)
 {
     static nnc_target t[3];
-    t[0] = t[1] = t[2] = *kb_host();
+    t[0] = t[1] = *kb_host();
     t[1].fma = false;
-    t[2].cpu = "x86-64";
-    t[2].features = "";
-    t[2].vector_bits = 128;
-    t[2].fma = t[2].f16c = t[2].avx512_bf16 = false;
+    t[2] = kb_plain();
     return &t[n % 3];
 }
 

@@ -165,6 +165,17 @@ const nnc_target *kb_host(void)
     return &host;
 }
 
+nnc_target kb_plain(void)
+{
+    nnc_target t = *kb_host();
+    if (!nnc_target_core(t.core))
+        t.cpu = "x86-64";
+    t.features = "";
+    t.vector_bits = 128;
+    t.fma = t.f16c = t.avx512_bf16 = false;
+    return t;
+}
+
 bool kb_compile(const kb *b, const nnc_target *t, kb_code *c)
 {
     return kb_compile_kernel(&b->k, t, c);

@@ -45,6 +45,7 @@ void kb_done(kb *b, int vec_axis, int width, int64_t chunk);
 /* The emitter, or NULL (and the test is counted as skipped). */
 const nnc_emitter *kb_emitter(void);
 const nnc_target *kb_host(void);
+nnc_target kb_plain(void); /* a CPU of its first generation: 128-bit vectors, no SSE4.1, no FMA, no F16C */
 /* Compiles; false (reported) when it fails. */
 bool kb_compile(const kb *b, const nnc_target *t, kb_code *c);
 bool kb_compile_kernel(const nnc_kernel *k, const nnc_target *t, kb_code *c);

@@ -14,15 +14,10 @@ static kb b;
 /* The host as it is; without FMA, F16C and with 256-bit vectors; a plain x86-64. */
 static nnc_target target(int which)
 {
-    nnc_target t = *kb_host();
-    if (which >= 1) {
+    nnc_target t = which == 2 ? kb_plain() : *kb_host();
+    if (which == 1) {
         t.fma = t.f16c = false;
         t.vector_bits = nnc_min64(t.vector_bits, 256);
-    }
-    if (which == 2) {
-        t.cpu = "x86-64";
-        t.features = "";
-        t.vector_bits = 128;
     }
     return t;
 }

@@ -723,7 +723,7 @@ TEST(spills_are_aligned)
     size_t n;
     int spills = 0;
     t.cpu = "x86-64-v4";
-    t.features = "";
+    t.features = t.core = "";
     t.fma = t.f16c = true;
     t.vector_bits = 512;
     CHECK(k != NULL);
@@ -758,7 +758,7 @@ TEST(rows_do_not_wait_for_each_other)
     char *code = NULL;
     size_t n;
     t.cpu = "x86-64-v4";
-    t.features = "";
+    t.features = t.core = "";
     t.fma = t.f16c = true;
     t.vector_bits = 512;
     CHECK(k != NULL);

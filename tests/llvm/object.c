@@ -121,7 +121,7 @@ TEST(object_refusals)
         if (s.sh_type == SHT_RELA) {
             Elf64_Rela r;
             memcpy(&r, p + s.sh_offset, sizeof r);
-            r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), R_X86_64_GOTPCREL);
+            r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), 9); /* by x86-64's table of offsets */
             memcpy(p + s.sh_offset, &r, sizeof r);
             CHECK(!nnc_object_load(p, c.n, &why));
             CHECK_STR(why, "an unsupported relocation type");
@@ -140,9 +140,9 @@ TEST(object_refusals)
         }
     }
     memcpy(p, c.bytes, c.n);
-    p[18] = (char)EM_AARCH64;
+    p[18] = (char)EM_RISCV;
     CHECK(!nnc_object_load(p, c.n, &why));
-    CHECK_STR(why, "not a relocatable x86-64 object");
+    CHECK(strstr(why, "not a relocatable ") == why);
     nnc_free(p);
     kb_free(&c);
 }

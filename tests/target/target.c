@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+static nnc_status load(nnc_target *t, const char *text);
+
 TEST(target_host)
 {
     nnc_target t;
@@ -71,6 +73,52 @@ TEST(target_host_lacks)
     CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
     CHECK(nnc_target_host_lacks(&t) == NULL);
     nnc_target_deinit(&t);
+}
+
+/* Each row describes a machine of its own, whose numbers follow from the row and whose file describes the same one. */
+TEST(target_aarch64)
+{
+    nnc_target host, t, b;
+    nnc_hash128 before = {0};
+    int n = 0;
+    CHECK_OK(nnc_target_host(&host, 0, 1, true, test_sink));
+    for (const nnc_core *c; (c = nnc_target_core_at(n)) != NULL; n++) {
+        char name[32];
+        nnc_text x = {0}, y = {0};
+        snprintf(name, sizeof name, "cpu:%s", c->name);
+        CHECK_OK(nnc_target_aarch64(&t, name, 3, test_sink));
+        CHECK(nnc_target_core(c->name) == c && !t.host && t.threads == 3 && t.cores == c->cores);
+        CHECK_INT(t.vector_bits, 128);
+        CHECK_INT(nnc_target_registers(&t), 32);
+        CHECK(t.l1_bytes < t.l2_bytes && t.copy_bytes_s < t.cache_bytes_s && t.fma && t.f16c);
+        CHECK_STR(nnc_target_engine_for(&t, ASK_conv)->name, "llvm");
+        /* a multiply-add starts as often as the peak says, and the clock gives the waits */
+        const nnc_core_prices p = nnc_target_prices(&t);
+        const double ghz = c->mhz / 1e3, flops = 8e12 / (double)p.ps[NNC_P_op] * c->cores;
+        CHECK_NEAR(flops / (double)t.flops_f32, 1, 0.01);
+        CHECK_NEAR((double)p.ps[NNC_P_op_wait] * ghz / 1e3, c->op_latency, 0.01);
+        CHECK(p.ps[NNC_P_divide] > p.ps[NNC_P_op] && p.window == c->window && !p.by_registers);
+        for (int i = 0; i < NNC_P__COUNT; i++)
+            CHECK(p.ps[i] > 0);
+        const char *lacks = nnc_target_host_lacks(&t);
+        CHECK(nnc_target_core(host.core) ? !lacks : !strcmp(lacks, "AArch64 instructions"));
+        nnc_target_print_json(&x, &t);
+        CHECK_OK(load(&b, nnc_text_str(&x)));
+        nnc_target_print_json(&y, &b);
+        CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
+        const nnc_hash128 h = nnc_target_hash(&t);
+        CHECK(h.lo == nnc_target_hash(&b).lo && h.lo != before.lo);
+        before = h;
+        nnc_target_deinit(&b);
+        nnc_target_deinit(&t);
+        nnc_text_deinit(&x);
+        nnc_text_deinit(&y);
+    }
+    CHECK_INT(n, 5);
+    CHECK_INT(nnc_target_aarch64(&t, "cpu:x86-64-v3", 0, test_sink), NNC_E_USAGE);
+    nnc_target_deinit(&t);
+    CHECK(!nnc_target_core("amd") && !nnc_target_core("") && !nnc_target_core(NULL));
+    nnc_target_deinit(&host);
 }
 
 TEST(target_cuda)
@@ -239,7 +287,8 @@ TEST(target_file_depends_on_no_host)
     } of[] = {{"128, \"fma\": true", "x86-64", "+sse2,+fma"}, {"256", "x86-64-v3", "+avx2"},
         {"512, \"avx512_bf16\": true", "x86-64-v4",
             "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16"},
-        {"512, \"cpu\": \"znver4\"", "znver4", ""}};
+        {"512, \"cpu\": \"znver4\"", "znver4", ""},
+        {"128, \"core\": \"neoverse-v1\"", "generic", ""}};
     for (size_t i = 0; i < NNC_COUNT(of); i++) {
         nnc_target t;
         nnc_text s = {0};

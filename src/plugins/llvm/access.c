@@ -717,7 +717,7 @@ static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int siz
     ll_mod *m = e->m;
     if (mask && mask == e->mask && ends_in_padding(e, ins))
         mask = NULL;
-    if (mask && mask == e->mask && loads_after(e, ins)) {
+    if (mask && mask == e->mask && (m->aarch64 || loads_after(e, ins))) {
         store_live(e, v, p, size);
         return;
     }

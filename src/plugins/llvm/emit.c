@@ -13,10 +13,16 @@
 #include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char *host_triple, *host_cpu, *host_features; /* for the process's lifetime */
+static char *host_cpu, *host_features; /* for the process's lifetime */
 
 /* Loop strength reduction takes a fifth of the time, more with sizes that are symbols, and saves an instruction in a loop. */
-static const char *const options[] = {"nnc", "-disable-lsr"};
+static const char *const options[] = {
+    "nnc", "-disable-lsr",
+#ifdef NNC_LLVM_AARCH64
+    "-aarch64-enable-global-isel-at-O=-1", /* kernels with `quick`: as on x86-64 */
+#endif
+};
+static const char *const triples[] = {"x86_64-pc-linux-gnu", "aarch64-unknown-linux-gnu"};
 
 static void init_llvm(void)
 {
@@ -24,8 +30,13 @@ static void init_llvm(void)
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
-    LLVMParseCommandLineOptions(2, options, NULL);
-    host_triple = LLVMGetDefaultTargetTriple();
+#ifdef NNC_LLVM_AARCH64
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+#endif
+    LLVMParseCommandLineOptions((int)NNC_COUNT(options), options, NULL);
     host_cpu = LLVMGetHostCPUName();
     host_features = LLVMGetHostCPUFeatures();
 }
@@ -81,19 +92,20 @@ static machine take_machine(const nnc_target *t, bool quick, nnc_sink *sink)
     char *error = NULL;
     LLVMTargetRef target;
     NNC_LOCAL(nnc_text) text = {0};
-    nnc_printf(&text, "%d %s %s", quick, cpu, features);
+    const char *triple = triples[nnc_target_core(t->core) != NULL];
+    nnc_printf(&text, "%d %s %s %s", quick, triple, cpu, features);
     machine m = {.key = nnc_hash(nnc_text_str(&text), text.n)};
     if (text.oom)
         m.key.hi = ~(uint64_t)0;
     m.tm = take_idle(m.key);
     if (m.tm)
         return m;
-    if (!LLVMGetTargetFromTriple(host_triple, &target, &error))
-        m.tm = LLVMCreateTargetMachine(target, host_triple, cpu, features,
+    if (!LLVMGetTargetFromTriple(triple, &target, &error))
+        m.tm = LLVMCreateTargetMachine(target, triple, cpu, features,
             quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault, LLVMRelocPIC,
             LLVMCodeModelSmall);
     if (!m.tm)
-        nnc_fail0(sink, NNC_E_DEVICE, "LLVM has no code generator for %s: %s", host_triple,
+        nnc_fail0(sink, NNC_E_DEVICE, "LLVM has no code generator for %s: %s", triple,
             error ? error : "no target machine");
     LLVMDisposeMessage(error);
     return m;
@@ -130,7 +142,9 @@ static void open_module(ll_mod *m, const nnc_target *t, LLVMTargetMachineRef tm)
     m->fma = t->fma;
     m->f16c = t->f16c;
     m->scalef = has_avx512(t);
-    m->sse41 = t->vector_bits >= 256 || level_of(t) > 0; /* every CPU with AVX has it */
+    m->aarch64 = nnc_target_core(t->core) != NULL;
+    m->rounds =
+        m->aarch64 || t->vector_bits >= 256 || level_of(t) > 0; /* SSE4.1 comes before AVX */
     m->f32 = LLVMFloatTypeInContext(m->c);
     m->f64 = LLVMDoubleTypeInContext(m->c);
     m->i1 = LLVMInt1TypeInContext(m->c);
@@ -202,14 +216,15 @@ static nnc_status hide_hash(const nnc_kernel *k, nnc_kernel *out, char **name, n
     return NNC_OK;
 }
 
-/* The object of one kernel, from the code of another that differs in sizes only if there is one. */
+/* The object of one kernel, from the code of another that differs in sizes only if there is one. AArch64's code would load each size from
+ * memory, since its immediates are too short for symbols. */
 static nnc_status emit_shared(
     ll_mod *m, const nnc_kernel *k, const machine *own, char **out, size_t *size, nnc_sink *sink)
 {
     NNC_FREED char *name = NULL;
     nnc_kernel hidden;
     NNC_TRY(hide_hash(k, &hidden, &name, sink));
-    m->shared = true;
+    m->shared = !m->aarch64;
     NNC_TRY(ll_kernel(m, &hidden, sink));
     NNC_NEED(!m->oom, sink);
     const nnc_hash128 key = ll_code_key(m, own->key);

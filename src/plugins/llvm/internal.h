@@ -24,7 +24,9 @@ typedef struct ll_mod {
     LLVMModuleRef m;
     LLVMBuilderRef b;
     const nnc_target *t;
-    bool fma, f16c, sse41;
+    bool fma, f16c;
+    bool rounds; /* floor, ceil and the like are instructions (SSE4.1) */
+    bool aarch64; /* the target; else x86-64 */
     bool scalef; /* AVX-512: p 2^n in one instruction */
     T f32, f64, i1, i8, i16, i32, i64, ptr;
     V fn; /* function being built */

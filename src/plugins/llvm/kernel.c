@@ -247,7 +247,7 @@ static bool sums_pieces(const ll_emit *e, const stage *s, int level)
 /* True when the stage's totals are in memory while its terms are summed: where registers do not hold them beside the partial sums. */
 static bool keeps_totals(const ll_emit *e, const stage *s)
 {
-    const int bits = e->m->t->vector_bits, registers = bits >= 512 ? 32 : 16;
+    const int bits = e->m->t->vector_bits, registers = nnc_target_registers(e->m->t);
     const int each = (int)nnc_max64(e->lanes * 32 / nnc_max64(bits, 128), 1);
     bool all = e->stripped && 2 * e->n_red * each >= registers && e->lanes > 0 && s->n > s->n_map &&
                sums_pieces(e, s, s->n - 1);
@@ -843,8 +843,10 @@ void ll_declare(ll_mod *m, const nnc_kernel *k)
     string_attr(m, "min-legal-vector-width", bits);
     /* Else vectors are spilled to multiples of 16, where most of them cross a line, in most processes. */
     string_attr(m, "stackrealign", "");
-    /* Schedules of register blocks for some CPUs (znver4) move loads away from their uses, and sums onto the stack. */
-    if (nnc_sched_has(&k->sched, KD_unroll) && nnc_kernel_rows(k, &axis) == 1)
+    if (m->aarch64)
+        string_attr(m, "tune-cpu", nnc_target_core(m->t->core)->llvm);
+    /* Schedules of register blocks for some x86 CPUs (znver4) move loads away from their uses, and sums onto the stack. */
+    else if (nnc_sched_has(&k->sched, KD_unroll) && nnc_kernel_rows(k, &axis) == 1)
         string_attr(m, "tune-cpu", "generic");
     memset(m->slot, 0, sizeof m->slot);
     m->slot_bytes = 8 * LL_MAX_LANES;
@@ -913,7 +915,8 @@ static void define(ll_emit *e)
         e->stream = true;
         run_units(e);
         e->stream = false;
-        ll_call(m, "llvm.x86.sse.sfence", NULL, NULL, 0);
+        if (!m->aarch64) /* whose non-temporal stores are ordered by the barriers of other stores */
+            ll_call(m, "llvm.x86.sse.sfence", NULL, NULL, 0);
         LLVMBuildRetVoid(m->b);
         LLVMPositionBuilderAtEnd(m->b, no);
         e->narrow = !has_reductions(e->k); /* lanes decide the order of sums */

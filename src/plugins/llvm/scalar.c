@@ -287,7 +287,7 @@ V ll_round(ll_mod *m, nnc_sop op, V x)
         [SC_ceil] = "llvm.ceil",
         [SC_round] = "llvm.rint",
         [SC_trunc] = "llvm.trunc"};
-    return m->sse41 ? ll_un(m, name[op], x) : round_soft(m, op, x);
+    return m->rounds ? ll_un(m, name[op], x) : round_soft(m, op, x);
 }
 
 static V sign_(ll_mod *m, V x)
