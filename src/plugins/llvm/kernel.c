@@ -273,9 +273,7 @@ static void run_pieces(ll_emit *e, stage *s, int level)
         ll_red_init(e, r, wide_acc(e, r));
     V from = several ? outer.i : ll_i64(m, 0);
     V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, each), ""), ll_size(m, n)};
-    to[0] = several && n % each == 0 ? to[0]
-            : several                ? ll_call(m, "llvm.smin", m->i64, to, 2)
-                                     : to[1];
+    to[0] = several ? ll_call(m, "llvm.smin", m->i64, to, 2) : to[1];
     ll_loop_begin(m, &inner, from, to[0], ll_i64(m, 1), e->acc,
         e->node + (size_t)level * 2 * (size_t)e->n_red, 2 * e->n_red);
     e->axis[a] = inner.i;
