@@ -593,7 +593,9 @@ static V accumulator(ll_emit *e, int r)
             nnc_align_up(chunk > 0 && chunk < n ? chunk : n, nnc_sched_width(&e->k->sched)) *
                 nnc_dtype_size((nnc_dtype)e->k->ins[e->red[i]].dtype),
             64);
-    V off = ll_i64(m, at), i = LLVMBuildNSWSub(m->b, e->axis[e->vax], e->start, "");
+    V off = ll_i64(m, at), i = e->axis[e->vax];
+    int64_t c;
+    i = LLVMBuildNSWSub(m->b, ll_const_int(i, &c) ? ll_size(m, c) : i, e->start, "");
     V p = LLVMBuildGEP2(m->b, m->i8, e->memory, &off, 1, "");
     return LLVMBuildGEP2(m->b, ll_red_type(e, r), p, &i, 1, "");
 }
