@@ -141,11 +141,19 @@ const char *kernel_engine(const maker *m, int kind)
     return e ? e->name : NULL;
 }
 
+static bool can_interpret(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (nnc_target_engine_interprets(&t->engine[i]))
+            return true;
+    return false;
+}
+
 /* Do the unit's kernels run as machine code? Otherwise they are interpreted. */
 static bool runs_code(const maker *m, const unit *u)
 {
     const nnc_target_engine *e = runner(m, u->kind);
-    bool needed = false;
+    bool needed = !can_interpret(target_of(m, u->kind));
     for (int i = 0; i < u->n; i++)
         needed = needed || !m->kernel[u->kernel[i]].interpreted;
     return needed && e && !nnc_target_engine_interprets(e);
@@ -281,14 +289,6 @@ static nnc_status keep_object(maker *m, int u, const char *data, size_t n)
     b->data = nnc_arena_memdup(&m->p->arena, data, n);
     b->n = n;
     return b->data ? NNC_OK : nnc_nomem(m->sink);
-}
-
-static bool can_interpret(const nnc_target *t)
-{
-    for (int i = 0; i < t->n_engines; i++)
-        if (nnc_target_engine_interprets(&t->engine[i]))
-            return true;
-    return false;
 }
 
 /* Handles a unit whose code generation failed. Threads share no sink, so where that is an error, it is repeated to get the message. */
