@@ -53,6 +53,10 @@ bool nnc_cache_writable(const nnc_cache *c); /* false: entries are only read; fa
 void nnc_cache_close(nnc_cache *c);
 bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, size_t *n); /* free with nnc_free */
 void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n);
+/* Reads an entry of n bytes into memory that exists, on so many threads. False: a miss; the memory's contents are undefined. */
+bool nnc_cache_read(nnc_cache *c, const char *kind, nnc_hash128 key, void *to, size_t n, int threads);
+/* nnc_cache_put, with at most `most` bytes of this kind in the cache: those read longest ago are removed first. */
+void nnc_cache_put_large(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n, uint64_t most);
 
 /* Loads "libnnc_<name>.so" from $NNC_PLUGIN_DIR or a folder found relative to the library or program that contains this code (see
  * plugin.c), once per process, and returns its symbol `symbol`; NULL when absent, with the reason, and where a package would help its

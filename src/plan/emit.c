@@ -325,7 +325,9 @@ static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
     const char *library = kernel_library(m, t, j->item);
     NNC_TRY(use_engine(m, library ? library : engine, &c->engine));
     c->reason = library         ? library_reason(m, t)
-                : k->object < 0 ? "interpreted: the target has no engine for machine code"
+                : k->object < 0 ? m->kernel[j->item].interpreted
+                                      ? "interpreted, which takes less time than compiling it"
+                                      : "interpreted: the target has no engine for machine code"
                 : j->reason     ? j->reason
                                 : "generated machine code";
     NNC_NEED(!library || c->reason, m->sink);

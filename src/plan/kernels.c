@@ -82,9 +82,13 @@ static nnc_status add_kernel(maker *m, const kernel_entry *e)
     return NNC_OK;
 }
 
-nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k)
+nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted)
 {
-    const kernel_entry e = {nnc_kernel_hash(k), m->on[j->device].kind, k->name, k};
+    const kernel_entry e = {.hash = nnc_kernel_hash(k),
+        .kind = m->on[j->device].kind,
+        .given = k->name,
+        .k = k,
+        .interpreted = interpreted};
     bool lost = e.hash.hi == ~(uint64_t)0;
     if (lost || ((uint32_t)m->p->n_kernel * 2 >= m->hash_mask && !grow_table(m)))
         return nnc_nomem(m->sink);
@@ -94,6 +98,7 @@ nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k)
         m->by_hash[at] = m->p->n_kernel;
     }
     j->item = m->by_hash[at] - 1;
+    m->kernel[j->item].interpreted &= interpreted;
     const nnc_pkernel *pk = &m->p->kernel[j->item];
     j->work_bytes = nnc_align_up(pk->scratch_bytes, 64) * pk->threads;
     return NNC_OK;
@@ -136,11 +141,22 @@ const char *kernel_engine(const maker *m, int kind)
     return e ? e->name : NULL;
 }
 
-/* Do kernels on these devices run as machine code? Otherwise they are interpreted. */
-static bool runs_code(const maker *m, int kind)
+static bool can_interpret(const nnc_target *t)
 {
-    const nnc_target_engine *e = runner(m, kind);
-    return e && !nnc_target_engine_interprets(e);
+    for (int i = 0; i < t->n_engines; i++)
+        if (nnc_target_engine_interprets(&t->engine[i]))
+            return true;
+    return false;
+}
+
+/* Do the unit's kernels run as machine code? Otherwise they are interpreted. */
+static bool runs_code(const maker *m, const unit *u)
+{
+    const nnc_target_engine *e = runner(m, u->kind);
+    bool needed = !can_interpret(target_of(m, u->kind));
+    for (int i = 0; i < u->n; i++)
+        needed = needed || !m->kernel[u->kernel[i]].interpreted;
+    return needed && e && !nnc_target_engine_interprets(e);
 }
 
 static int unit_size(const machine *on)
@@ -275,14 +291,6 @@ static nnc_status keep_object(maker *m, int u, const char *data, size_t n)
     return b->data ? NNC_OK : nnc_nomem(m->sink);
 }
 
-static bool can_interpret(const nnc_target *t)
-{
-    for (int i = 0; i < t->n_engines; i++)
-        if (nnc_target_engine_interprets(&t->engine[i]))
-            return true;
-    return false;
-}
-
 /* Handles a unit whose code generation failed. Threads share no sink, so where that is an error, it is repeated to get the message. */
 static nnc_status without_code(emission *x, int i)
 {
@@ -342,7 +350,7 @@ static void number_objects(const emission *x)
     nnc_plan *p = x->m->p;
     p->n_object = 0;
     for (int u = 0; u < x->n_unit; u++) {
-        const bool code = runs_code(x->m, x->unit[u].kind);
+        const bool code = runs_code(x->m, &x->unit[u]);
         for (int i = 0; i < x->unit[u].n; i++)
             p->kernel[x->unit[u].kernel[i]].object = code ? p->n_object : -1;
         if (code)
@@ -368,7 +376,7 @@ nnc_status make_objects(maker *m)
         nnc_hash128 key;
         NNC_FREED char *data = NULL;
         size_t size;
-        if (!runs_code(m, k->kind))
+        if (!runs_code(m, k))
             continue;
         if (!m->o->cache || !object_key(m, k, &key) ||
             !nnc_cache_get(m->o->cache, "object", key, &data, &size)) {

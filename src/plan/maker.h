@@ -48,6 +48,7 @@ typedef struct kernel_entry {
     const char *given; /* name given by lowering; k->name may be longer */
     const nnc_kernel *k;
     int32_t item;
+    bool interpreted; /* only init runs it, and interpreting it takes less time than compiling it */
 } kernel_entry;
 
 /* Cache entry: the kernel of a node, so that equal nodes are lowered once. */
@@ -234,7 +235,8 @@ nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 const char *kernel_engine(const maker *m, int kind);
 /* Gets machine code for all kernels from the cache or the emitter. */
 nnc_status make_objects(maker *m) NNC_MUST;
-nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k) NNC_MUST; /* shares identical ones; sets j->item */
+/* Shares identical ones; sets j->item. interpreted: the command needs no machine code. */
+nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted) NNC_MUST;
 
 /* init.c: makes the jobs that run once, in an order that needs little memory. */
 nnc_status make_init(maker *m) NNC_MUST;

@@ -214,6 +214,14 @@ static nnc_status find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *
     return NNC_OK;
 }
 
+/* Does interpreting a kernel that runs once take less time than compiling it, some 3 ms? */
+static bool interpret_once(maker *m, const nnc_kernel *k)
+{
+    enum { MOST_NS = 1000000 };
+    const int64_t ns = nnc_kernel_interpreted_ns(k, &m->scratch);
+    return ns >= 0 && ns <= MOST_NS;
+}
+
 /* Half of a model's kernels may run once, or for less than a tenth of a microsecond: optimising them takes longer than it saves.
  * Unoptimised code keeps every value in memory, so this is for short bodies only; of functions, which take some 20 instructions, it is
  * twice as slow (Zen 4, one thread: erf, sin and a mean of 768 elements 1.39 us, now 0.64; compiling their model takes 28 ms, was 18). */
@@ -273,12 +281,13 @@ static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kern
         nnc_lower(m->g, n, target_of(m, j->device), m->o->policy.math, &m->scratch, m->sink);
     if (!k)
         return nnc_sink_cause(m->sink, NNC_E_BUG);
-    if (k->grid.cls == KC_none && compile_soon(k, m->is_static[n->out])) {
+    const bool once = m->is_static[n->out] && k->grid.cls == KC_none;
+    if (k->grid.cls == KC_none && compile_soon(k, once)) {
         (void)nnc_sched_put(&k->sched, KD_quick, -1, 0);
         nnc_sched_drop(&k->sched, KD_nontemporal, -1);
     }
     *out = k;
-    NNC_TRY(make_kernel(m, j, k));
+    NNC_TRY(make_kernel(m, j, k, once && interpret_once(m, k)));
     return small ? keep_lowered(m, &(lowered){h, k, j->item, j->work_bytes}) : NNC_OK;
 }
 

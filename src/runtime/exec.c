@@ -657,6 +657,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(nnc_exec_find_handles(e, sink));
     NNC_TRY(nnc_exec_load(e, true, sink));
     NNC_TRY(nnc_exec_place(e, o, sink));
+    NNC_TRY(nnc_exec_find_kept(e, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, &e->arena, sink));
     NNC_TRY(nnc_exec_load(e, false, sink));
     NNC_TRY(nnc_need_library_room(sink));
@@ -699,6 +700,7 @@ nnc_status nnc_exec_create(
         tell_needs(e, sink);
     if (status != NNC_OK) {
         (void)nnc_exec_meet(e, status, NULL); /* the others hear of it */
+        e->keep = NULL;
         nnc_exec_destroy(e);
         return status;
     }
@@ -721,6 +723,7 @@ void nnc_exec_destroy(nnc_exec *e)
             if (e->dev[d].stream[s])
                 e->dev[d].api->stream_destroy(e->dev[d].stream[s]);
     nnc_progress_destroy(e, true);
+    nnc_exec_keep(e);
     if (e->dev)
         nnc_exec_drop_captures(e, &e->own);
     if (e->owned)

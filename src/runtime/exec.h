@@ -99,7 +99,8 @@ struct nnc_exec {
     size_t n_block, cap_block;
     struct nnc_static *made; /* by tensor */
     void **fixed; /* by tensor: address of a persistent tensor */
-    bool *idle; /* by command of init: it need not run, since its result is shared */
+    bool *idle; /* by command of init: it need not run, since its result is shared or was kept on disk */
+    nnc_hash128 *keep; /* by device: the key under which its static values are written to disk at the end (kept.c); NULL: they are not */
     nnc_exec_phases phase;
     bool timed; /* over ranks: time stamps surround every command of the next parts */
     int64_t first_given; /* time of main's first submission; 0: not yet, -1: that run is done */
@@ -231,6 +232,15 @@ nnc_status nnc_exec_get_remote(nnc_exec *e, int32_t tensor, int64_t offset, int6
 nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
 void nnc_exec_offer(nnc_exec *e);   /* after init: shares its static values with other executors */
 void nnc_exec_release(nnc_exec *e); /* at the end: releases its static values */
+/* A key of how init makes the contents of device d's own static values. False: another process may not have the same, or some are another
+ * executor's. */
+bool nnc_exec_static_key(const nnc_exec *e, int d, nnc_hash128 *key);
+void *nnc_exec_statics(const nnc_exec *e, int d, int64_t *bytes); /* their memory; NULL: none */
+
+/* kept.c. Reads static values that an earlier process kept, instead of running init. At the end nnc_exec_keep writes those that init
+ * computed. */
+nnc_status nnc_exec_find_kept(nnc_exec *e, nnc_sink *sink);
+void nnc_exec_keep(const nnc_exec *e);
 
 /* Creates the events of nnc_exec_profile. */
 nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink);

@@ -76,6 +76,11 @@ typedef struct nnc_static {
     const char *at;
 } nnc_static;
 
+static bool is_static(const nnc_plan *p, int t)
+{
+    return p->tensor[t].space == SP_persist && p->tensor[t].alias_of < 0;
+}
+
 static void put_key(nnc_text *t, nnc_hash128 h)
 {
     char hex[33];
@@ -163,12 +168,50 @@ static nnc_status find_keys(nnc_exec *e, nnc_static *s, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- keys on disk ---------------------------------------------------------------------------- */
 
-static bool is_static(const nnc_plan *p, int t)
+/* Enters what a value's contents depend on beside its key: machine code, and the version of a file. False: data of this process. */
+static bool put_origin(const nnc_plan *p, const nnc_cmd *c, nnc_text *t)
 {
-    return p->tensor[t].space == SP_persist && p->tensor[t].alias_of < 0;
+    const nnc_weight *w = c->kind == CMD_weight ? &p->weight[c->item] : NULL;
+    const nnc_blob *code = c->kind == CMD_kernel ? nnc_pkernel_code(p, &p->kernel[c->item]) : NULL;
+    if (w && w->kind == NNC_W_file && w->data)
+        return false;
+    if (w && w->kind == NNC_W_file)
+        nnc_printf(t, "%llu ", (unsigned long long)nnc_file_version(w->file));
+    if (code)
+        put_key(t, nnc_hash(code->data, code->n));
+    return true;
 }
+
+bool nnc_exec_static_key(const nnc_exec *e, int d, nnc_hash128 *key)
+{
+    const nnc_plan *p = e->p;
+    NNC_LOCAL(nnc_text) t = {0};
+    bool known = !e->ranks && e->dev[d].api->host_memory;
+    nnc_puts(&t, "nnc " NNC_VERSION);
+    for (int i = 0; i < p->end[SEC_init] && known; i++)
+        known = put_origin(p, &p->cmd[i], &t);
+    for (int i = 0; i < p->n_tensor && known; i++) {
+        const nnc_static *s = &e->made[i];
+        if (!is_static(p, i) || p->tensor[i].device != d)
+            continue;
+        known = !s->unknown && !s->found;
+        nnc_printf(&t, "\n%lld ", (long long)s->offset);
+        put_key(&t, s->key);
+    }
+    *key = nnc_hash(nnc_text_str(&t), t.n);
+    return known && !t.oom;
+}
+
+void *nnc_exec_statics(const nnc_exec *e, int d, int64_t *bytes)
+{
+    const block *b = e->dev[d].statics;
+    *bytes = b ? b->bytes : 0;
+    return b ? b->base : NULL;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static bool use_block(nnc_exec *e, block *b)
 {

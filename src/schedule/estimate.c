@@ -435,6 +435,16 @@ static int64_t cpu_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, n
     return nnc_max64(ps / 1000, move) + nnc_target_start_ns(t, parts);
 }
 
+int64_t nnc_kernel_interpreted_ns(const nnc_kernel *k, nnc_arena *mem)
+{
+    uint32_t *dep = ARENA_NEW(mem, uint32_t, k->n_ins + 1);
+    nnc_kring *ring;
+    if (!dep || !nnc_kernel_rings(k, mem, &ring))
+        return -1;
+    find_axes(k, dep);
+    return nnc_interpreted_ps(k, dep, ring) / 1000;
+}
+
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem)
 {
     int64_t one = 0;

@@ -16,7 +16,9 @@ nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
  * *work (may be NULL): the same on one thread of a CPU. -1: `mem` is out of memory. Half of the estimates are within 20 % of measurements:
  * good enough to compare two ways to compute one result. A GPU's are for comparing kernels with reductions. */
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem);
-/* estimate_cuda.c: the same of a GPU. */
+/* estimate.c: estimated nanoseconds of the interpreter for a kernel on one thread. -1: `mem` is out of memory. */
+int64_t nnc_kernel_interpreted_ns(const nnc_kernel *k, nnc_arena *mem);
+/* estimate_cuda.c: nnc_kernel_ns of a GPU. */
 int64_t cu_kernel_ns(const nnc_kernel *k, const nnc_target *t);
 /* estimate_interp.c: estimated picoseconds of the interpreter for a kernel on one thread. dep: by instruction, the axes that its value
  * depends on; ring: by buffer (nnc_kernel_rings). */

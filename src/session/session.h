@@ -28,7 +28,7 @@ struct nnc_env_options {
                               * list names those of device 0, device 1, ...; further devices are like the last */
     const char *hardware;    /* hardware file (docs/hardware.md) whose first device is the target instead; NULL = none */
     const char *cache_dir;   /* NULL = the user's cache folder */
-    bool no_cache;           /* compile everything again */
+    bool no_cache;           /* compile everything and prepare weights again */
     const char *tuning;      /* GPUs: file of the libraries' measured algorithms, replayed when a model is loaded; NULL = none */
     bool tune;               /* measure algorithms missing from the file and add them */
     bool no_llvm;            /* behave as if the plug-in were absent */

@@ -67,7 +67,6 @@ nnc_status nnc_target_aarch64(nnc_target *t, const char *name, int threads, nnc_
     const nnc_core *c = nnc_target_core(strncmp(name, "cpu:", 4) ? NULL : name + 4);
     const int64_t hz = c ? c->mhz * INT64_C(1000000) : 0;
     *t = (nnc_target){.kind = NNC_T_cpu, .features = "", .card = ""};
-    nnc_arena_init(&t->arena, 0);
     if (!c)
         return nnc_fail0(sink, NNC_E_USAGE, "target %s: expected cpu: and a described core", name);
     t->name = nnc_arena_strdup(&t->arena, name);

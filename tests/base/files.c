@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static nnc_status parse(nnc_json *j, const char *text)
@@ -338,6 +339,44 @@ TEST(cache_detects_damage)
     nnc_cache_close(c);
     rmdir(dir);
     CHECK(!nnc_cache_get(NULL, "obj", key, &data, &n));
+}
+
+/* Entries of several chunks, which threads read; the room of a kind. */
+TEST(cache_of_large_entries)
+{
+    enum { N = (3 << 20) + 5, KEYS = 3 };
+    char dir[64], file[256], hex[33];
+    NNC_FREED char *data = nnc_malloc(N), *got = nnc_malloc(N);
+    nnc_hash128 key[KEYS];
+    in_tmp(dir, "large");
+    nnc_cache *c = nnc_cache_open(dir);
+    for (int i = 0; i < N; i++)
+        data[i] = (char)(i * 7 + i / 256);
+    for (int k = 0; k < KEYS; k++) {
+        const struct timespec wait = {.tv_nsec = 20000000}; /* the clock of files is coarse */
+        key[k] = nnc_hash(&k, sizeof k);
+        nnc_cache_put_large(c, "big", key[k], data, N, 2 * (N + 32) + 100);
+        CHECK(nnc_cache_read(c, "big", key[k], got, N, k + 1) && !memcmp(data, got, N));
+        nanosleep(&wait, NULL);
+        CHECK(nnc_cache_read(c, "big", key[0], got, N, 2)); /* so that entry 1 is older */
+        nanosleep(&wait, NULL);
+    }
+    CHECK(!nnc_cache_read(c, "big", key[1], got, N, 2));
+    CHECK(!nnc_cache_read(c, "big", key[2], got, N - 1, 2));
+    CHECK(nnc_cache_read(c, "big", key[2], got, N, 2));
+    nnc_cache_put_large(c, "big", key[1], data, N, N - 1); /* has no room at all */
+    CHECK(!nnc_cache_read(c, "big", key[1], got, N, 2));
+    for (int k = 0; k < KEYS; k += 2) {
+        nnc_hash_hex(key[k], hex);
+        snprintf(file, sizeof file, "%s/big-%s", dir, hex);
+        FILE *f = fopen(file, "r+");
+        fseek(f, k ? -1 : 2 << 20, k ? SEEK_END : SEEK_SET);
+        fputc('X', f);
+        fclose(f);
+        CHECK(!nnc_cache_read(c, "big", key[k], got, N, 2) && !nnc_file_exists(file));
+    }
+    nnc_cache_close(c);
+    CHECK_INT(rmdir(dir), 0);
 }
 
 TEST(weights)

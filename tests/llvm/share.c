@@ -67,10 +67,44 @@ TEST(sizes_share_code)
     CHECK(!same_code(&few, &tail));
     CHECK(few.n == again.n && !memcmp(few.bytes, again.bytes, few.n));
     CHECK(few.n != many.n || memcmp(few.bytes, many.bytes, few.n));
+    kb_free(&again);
+    scaled_rows("k_other_op", 3, 32, 40);
+    CHECK(kb_compile(&b, kb_host(), &again) && same_code(&few, &again));
     kb_free(&few);
     kb_free(&many);
     kb_free(&again);
     kb_free(&tail);
+}
+
+/* y[i] = sum j: x[j][i], of `terms` terms. */
+static void column_sums(const char *name, int64_t terms, int64_t columns)
+{
+    kb_init(&b, name);
+    const int c = kb_axis(&b, KA_outer, columns), r = kb_axis(&b, KA_reduce, terms);
+    const int x = kb_buf(&b, KB_in, DT_f32, terms * columns);
+    const int y = kb_buf(&b, KB_out, DT_f32, columns);
+    kb_stage(&b, 1u << r);
+    const int v =
+        kb_reduce(&b, KR_sum, DT_f32, kb_load(&b, x, (nnc_affine){.k = {1, columns}}), -1);
+    kb_post(&b);
+    kb_store(&b, y, (nnc_affine){.k = {1}}, v);
+    kb_done(&b, c, 16, 16);
+}
+
+/* Partial sums whose last one is shorter, and such that are whole; blocks of columns likewise. */
+TEST(sizes_of_sums_share_code)
+{
+    static const int64_t size[][2] = {{512, 64}, {500, 96}, {513, 160}};
+    kb_code code[NNC_COUNT(size)] = {{0}};
+    if (!kb_emitter())
+        return;
+    for (size_t i = 0; i < NNC_COUNT(size); i++) {
+        column_sums("k_sums", size[i][0], size[i][1]);
+        CHECK(kb_check(&b, kb_host(), 1e-4, 1e-4, 2));
+        CHECK(kb_compile(&b, kb_host(), &code[i]) && same_code(&code[0], &code[i]));
+    }
+    for (size_t i = 0; i < NNC_COUNT(size); i++)
+        kb_free(&code[i]);
 }
 
 /* Digits of the unit's number: the quotient is exact up to the largest number of units. */

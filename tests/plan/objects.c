@@ -232,7 +232,7 @@ TEST(equal_names_of_other_kernels)
         nnc_kernel other = *k[i % 2];
         if (i >= 4)
             other.name = nnc_arena_printf(&a, "k_%d", i);
-        CHECK_OK(make_kernel(&m, &j, i < 4 || i > 190 ? k[i % 2] : &other));
+        CHECK_OK(make_kernel(&m, &j, i < 4 || i > 190 ? k[i % 2] : &other, false));
         same += j.item == i % 2;
     }
     CHECK_INT(same, 4 + 9);

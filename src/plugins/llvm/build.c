@@ -296,7 +296,7 @@ V ll_block_range(ll_mod *m, V index, int64_t size, int64_t n, V *from)
 {
     *from = LLVMBuildNSWMul(m->b, index, ll_size(m, size), "");
     V end[2] = {LLVMBuildNSWAdd(m->b, *from, ll_size(m, size), ""), ll_size(m, n)};
-    return n % size ? ll_call(m, "llvm.smin", m->i64, end, 2) : end[0];
+    return ll_call(m, "llvm.smin", m->i64, end, 2);
 }
 
 void ll_spans(ll_mod *m, V index, int64_t size, int64_t n, int lanes, ll_span_body body, void *ctx)

@@ -202,17 +202,17 @@ static nnc_status finish(
     return s;
 }
 
-/* A kernel under a name of the same length, *name (nnc_malloc), without the hash at its end. */
-static nnc_status hide_hash(const nnc_kernel *k, nnc_kernel *out, char **name, nnc_sink *sink)
+/* A kernel under a name that is as long as most names at least, *name (nnc_malloc), and says nothing of the kernel. */
+static nnc_status hide_name(const nnc_kernel *k, nnc_kernel *out, char **name, nnc_sink *sink)
 {
-    const size_t n = strlen(k->name) + 1;
+    enum { MOST = 128 };
+    const size_t n = strlen(k->name) > MOST ? strlen(k->name) : MOST;
     *out = *k;
-    *name = nnc_malloc(n);
+    *name = nnc_malloc(n + 1);
     NNC_NEED(*name, sink);
-    memcpy(*name, k->name, n);
+    memset(*name, 'k', n);
+    (*name)[n] = 0;
     out->name = *name;
-    for (char *end = strrchr(*name, '_'); end && *++end;)
-        *end = '0';
     return NNC_OK;
 }
 
@@ -223,7 +223,7 @@ static nnc_status emit_shared(
 {
     NNC_FREED char *name = NULL;
     nnc_kernel hidden;
-    NNC_TRY(hide_hash(k, &hidden, &name, sink));
+    NNC_TRY(hide_name(k, &hidden, &name, sink));
     m->shared = !m->aarch64;
     NNC_TRY(ll_kernel(m, &hidden, sink));
     NNC_NEED(!m->oom, sink);

@@ -120,7 +120,7 @@ V ll_offset(ll_mod *m, int64_t v); /* the same of either sign */
 V ll_quotient(ll_mod *m, V u, int64_t n); /* u / n; u < 2^31 */
 /* Key of the module's code, which depends on all but the values of its sizes. */
 nnc_hash128 ll_code_key(const ll_mod *m, nnc_hash128 machine);
-/* Defines the sizes in the module's object, and names its function, which was compiled under a name of this length. */
+/* Defines the sizes in the module's object, and names its function, which was compiled under a name that is no shorter. */
 void ll_define_sizes(const ll_mod *m, char *object, const char *function);
 /* Copies the object of this key to *out (nnc_malloc), perhaps when another thread has compiled it. False: the caller compiles it, and calls
  * ll_code_put in any case. bytes NULL: it failed. */

@@ -273,9 +273,7 @@ static void run_pieces(ll_emit *e, stage *s, int level)
         ll_red_init(e, r, wide_acc(e, r));
     V from = several ? outer.i : ll_i64(m, 0);
     V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, each), ""), ll_size(m, n)};
-    to[0] = several && n % each == 0 ? to[0]
-            : several                ? ll_call(m, "llvm.smin", m->i64, to, 2)
-                                     : to[1];
+    to[0] = several ? ll_call(m, "llvm.smin", m->i64, to, 2) : to[1];
     ll_loop_begin(m, &inner, from, to[0], ll_i64(m, 1), e->acc,
         e->node + (size_t)level * 2 * (size_t)e->n_red, 2 * e->n_red);
     e->axis[a] = inner.i;
@@ -595,7 +593,9 @@ static V accumulator(ll_emit *e, int r)
             nnc_align_up(chunk > 0 && chunk < n ? chunk : n, nnc_sched_width(&e->k->sched)) *
                 nnc_dtype_size((nnc_dtype)e->k->ins[e->red[i]].dtype),
             64);
-    V off = ll_i64(m, at), i = LLVMBuildNSWSub(m->b, e->axis[e->vax], e->start, "");
+    V off = ll_i64(m, at), i = e->axis[e->vax];
+    int64_t c;
+    i = LLVMBuildNSWSub(m->b, ll_const_int(i, &c) ? ll_size(m, c) : i, e->start, "");
     V p = LLVMBuildGEP2(m->b, m->i8, e->memory, &off, 1, "");
     return LLVMBuildGEP2(m->b, ll_red_type(e, r), p, &i, 1, "");
 }

@@ -76,7 +76,7 @@ nnc_hash128 ll_code_key(const ll_mod *m, nnc_hash128 machine)
 
 /* ---- objects ------------------------------------------------------------------------------------------------------ */
 
-/* Sets a symbol's value if it is one of the sizes, and restores the end of the function's name. The object is LLVM's: it is well formed. */
+/* Sets a symbol's value if it is one of the sizes, and restores the function's name. The object is LLVM's: it is well formed. */
 static void define(const ll_mod *m, Elf64_Sym *s, char *names, const char *function)
 {
     char *name = names + s->st_name, *end = name;
@@ -85,8 +85,7 @@ static void define(const ll_mod *m, Elf64_Sym *s, char *names, const char *funct
         s->st_shndx = SHN_ABS;
         s->st_value = (uint64_t)m->size[i];
     } else if (ELF64_ST_BIND(s->st_info) == STB_GLOBAL && s->st_shndx != SHN_UNDEF) {
-        for (; *function; function++)
-            *name++ = *function;
+        memcpy(name, function, strlen(function) + 1);
     }
 }
 
