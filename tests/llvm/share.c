@@ -182,3 +182,36 @@ TEST(sizes_out_of_range)
     CHECK(refused > 0);
     kb_free(&c);
 }
+
+/* Strips of rows of three elements that are added to their result in place: the next row's load would wait for a masked store. */
+TEST(strips_in_place)
+{
+    enum { ROWS = 32, COLUMNS = 3, TERMS = 5 };
+    const nnc_kernel *k = &b.k;
+    char *text = NULL;
+    size_t n = 0;
+    if (!kb_emitter())
+        return;
+    kb_init(&b, "k_in_place");
+    kb_axis(&b, KA_outer, ROWS);
+    const int v = kb_axis(&b, KA_outer, COLUMNS), r = kb_axis(&b, KA_reduce, TERMS);
+    const int x = kb_buf(&b, KB_in, DT_f32, ROWS * TERMS),
+              w = kb_buf(&b, KB_in, DT_f32, TERMS * COLUMNS),
+              z = kb_buf(&b, KB_in, DT_f32, ROWS * COLUMNS),
+              y = kb_buf(&b, KB_out, DT_f32, ROWS * COLUMNS);
+    kb_stage(&b, 1u << r);
+    const int at = kb_load(&b, x, (nnc_affine){.k = {TERMS, 0, 1}}),
+              by = kb_load(&b, w, (nnc_affine){.k = {0, 1, COLUMNS}}),
+              product = kb_op(&b, SC_fma, DT_f32, at, by, kb_fconst(&b, DT_f32, 0)),
+              sum = kb_reduce(&b, KR_sum, DT_f32, product, -1);
+    kb_post(&b);
+    const int more = kb_load(&b, z, (nnc_affine){.k = {COLUMNS, 1}});
+    kb_store(&b, y, (nnc_affine){.k = {COLUMNS, 1}}, kb_op(&b, SC_add, DT_f32, sum, more, -1));
+    kb_done(&b, v, 16, COLUMNS);
+    CHECK(nnc_sched_put(&b.k.sched, KD_tile, 0, 16) && nnc_sched_put(&b.k.sched, KD_unroll, 0, 16));
+    b.k.sched.domain = nnc_kernel_domain(&b.k);
+    CHECK(nnc_kernel_may_overlay(&b.k, z, y) && kb_check(&b, kb_host(), 1e-6, 1e-6, 1));
+    CHECK_OK(kb_emitter()->emit(&k, 1, kb_host(), EMIT_llvm, &text, &n, test_sink));
+    CHECK(text && strstr(text, "define") && !strstr(text, "masked.store"));
+    nnc_free(text);
+}

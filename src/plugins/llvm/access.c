@@ -717,8 +717,8 @@ static void store_live(ll_emit *e, V v, V p, int size)
  * without the mask (rows of 30 elements in place: 6 times as slow). */
 static bool loads_after(const ll_emit *e, const nnc_kins *store)
 {
-    const nnc_kernel *k = e->k;
-    bool loads = k->buf[store->buf].role == KB_tmp;
+    const nnc_kernel *k = e->whole;
+    bool loads = e->k->buf[store->buf].role == KB_tmp;
     for (int b = 0; b < k->n_buf && !loads; b++)
         loads = k->buf[b].role == KB_in && nnc_kernel_may_overlay(k, b, store->buf);
     return loads;

@@ -172,7 +172,7 @@ typedef struct ll_strips { /* strips from .. to - 1 of an unrolled axis */
 
 struct ll_emit {
     ll_mod *m;
-    const nnc_kernel *k;
+    const nnc_kernel *k, *whole; /* a part of it, in strips; its buffers come first in k's */
     int vax; /* current vector axis, -1 = scalar code */
     int lanes; /* of current vectors; 0 without vax */
     V mask; /* <lanes x i1>: lanes that exist; NULL = all */
