@@ -4,6 +4,7 @@ broadcasts, reductions, softmax and norms, linear layers and convolutions, pools
 300. Each is timed by nnc compare in alternating bursts; those that seem slower are timed again, longer, and counted by that.
 
     python3 bench/fused_random.py [--build=build] [--seeds=0:300] [--threads=1,2] [--keep=DIR] [-- FLAGS of nnc]
+    ... --convs                       convolutional nets of up to milliseconds: images of 7 to 112, inverted residuals, pools, concats
     ... --write SEED                  prints the model of a seed
     ... --duration=200                milliseconds of each program's bursts; those of a repetition are three times as long
 
@@ -237,6 +238,93 @@ class Model:
         self.r.choices([k for k, _ in kinds], [w for _, w in kinds])[0]()
 
 
+class Net(Model):
+    """A random convolutional net: 1x1 and 3x3, depthwise, inverted residuals with and without squeeze-and-excite, pools, concats."""
+
+    MOST_MACS = 60e6
+
+    def first_shape(self):
+        size = self.r.choice([7, 14, 14, 20, 28, 28, 56, 56, 112])
+        self.act = self.r.choice(["relu", "relu6", "silu", "silu", "sin", "atan", "gelu", "hardswish", "tanh", "mish", "sigmoid", None])
+        return [self.r.choice([1, 1, 1, 2, 4]), self.channels(size), size, size]
+
+    def channels(self, size):
+        return self.r.choice([c for c in (3, 8, 16, 24, 32, 40, 64, 96, 144, 192, 320) if c * size * size <= 300000])
+
+    def activate(self):
+        op = self.act if self.r.random() < 0.7 else self.r.choice(UNARY)
+        if op:
+            self.unary(op)
+
+    def conv(self, kernel=None, channels=None, stride=None, act=True):
+        s = self.shape
+        kernel = kernel or self.r.choice([1, 1, 1, 3, 3, 5])
+        stride = stride or self.r.choice([1, 1, 1, 2])
+        channels = channels or self.channels(s[2])
+        out = [(d + kernel // 2 * 2 - kernel) // stride + 1 for d in s[2:]]
+        if math.prod([s[0], channels, s[1], kernel, kernel] + out) > self.MOST_MACS:
+            return
+        self.put("conv", [s[0], channels] + out, channels=channels, kernel=kernel, stride=stride, pad=kernel // 2, bias=self.r.random() < 0.5)
+        if self.r.random() < 0.5:
+            self.put("batchnorm", self.shape)
+        if act:
+            self.activate()
+
+    def depthwise(self, stride=None):
+        s, kernel, stride = self.shape, self.r.choice([3, 3, 5, 7]), stride or self.r.choice([1, 1, 2])
+        self.put("depthwise", s[:2] + [(d + kernel // 2 * 2 - kernel) // stride + 1 for d in s[2:]], kernel=kernel, stride=stride,
+                 pad=kernel // 2)
+        if self.r.random() < 0.6:
+            self.put("batchnorm", self.shape)
+        self.activate()
+
+    def squeeze(self):
+        before, s = self.x, self.shape
+        self.put("global_avgpool", s[:2] + [1, 1])
+        self.put("conv", [s[0], max(s[1] // 4, 1), 1, 1], channels=max(s[1] // 4, 1), kernel=1)
+        self.activate()
+        self.put("conv", s[:2] + [1, 1], channels=s[1], kernel=1)
+        self.put("sigmoid", self.shape)
+        self.put("mul", s, [before, self.x])
+
+    def inverted(self):
+        before, s = self.x, self.shape
+        self.conv(1, min(s[1] * self.r.choice([3, 4, 6]), 480), 1)
+        self.depthwise(self.r.choice([1, 1, 2]))
+        if self.r.random() < 0.5:
+            self.squeeze()
+        self.conv(1, s[1], 1, self.r.random() < 0.2)
+        if self.shape == s:
+            self.put("add", s, [self.x, before])
+
+    def residual(self):
+        before, s = self.x, self.shape
+        self.conv(self.r.choice([1, 3]), s[1], 1)
+        self.conv(self.r.choice([1, 3]), s[1], 1, False)
+        if self.x != before and self.shape == s:
+            self.put("add", s, [self.x, before])
+        self.activate()
+
+    def grow(self):
+        before, s = self.x, self.shape
+        self.conv(1, None, 1)
+        self.conv(3, self.r.choice([8, 16, 32]), 1)
+        if self.x != before and self.shape[2:] == s[2:] and s[1] + self.shape[1] <= 480:
+            self.put("concat", [s[0], s[1] + self.shape[1]] + s[2:], [before, self.x], axis=1)
+
+    def pool(self):
+        s = self.shape
+        if s[2] >= 6:
+            kernel = self.r.choice([2, 3])
+            self.put(self.r.choice(["maxpool", "maxpool", "avgpool"]), s[:2] + [(d - kernel) // 2 + 1 for d in s[2:]], kernel=kernel, stride=2)
+
+    def step(self):
+        kinds = [(self.conv, 4), (self.depthwise, 2), (self.inverted, 3), (self.residual, 2), (self.grow, 1.5), (self.pool, 1),
+                 (self.activate, 1), (self.squeeze, 0.5)]
+        if len(self.layers) < 24:
+            self.r.choices([k for k, _ in kinds], [w for _, w in kinds])[0]()
+
+
 def measure(build, file, threads, duration, flags):
     """(ratio, low, high, unfused us, fused us, agree); None: the same plan; text: nnc failed."""
     cmd = [os.path.join(build, "nnc"), "compare", file, "--threads=%d" % threads, "--no-steps", "--no-reference", "--format=json",
@@ -268,7 +356,7 @@ def slow(m, beyond):
 def worker(job):
     """(seed, threads, measurement): of the repetition where the first one is slow."""
     seed, threads, o = job
-    model = Model(seed)
+    model = o.kind(seed)
     file = os.path.join(o.folder, "%d.json" % seed)
     with open(file, "w", encoding="utf-8") as f:
         json.dump(model.json, f)
@@ -299,11 +387,12 @@ def main():
     a.add_argument("--duration", type=int, default=150)
     a.add_argument("--keep", help="folder for the models (default: a temporary one)")
     a.add_argument("--jobs", type=int, default=1, help="models of one thread that are timed at once")
+    a.add_argument("--convs", dest="kind", action="store_const", const=Net, default=Model, help="convolutional nets")
     a.add_argument("--write", type=int)
     a.add_argument("flags", nargs="*")
     o = a.parse_args()
     if o.write is not None:
-        json.dump(Model(o.write).json, sys.stdout, indent=1)
+        json.dump(o.kind(o.write).json, sys.stdout, indent=1)
         return 0
     with tempfile.TemporaryDirectory() as temporary:
         o.folder = o.keep or temporary
@@ -322,7 +411,7 @@ def main():
                     got.append(m)
                     if m and slow(m, 1.01):
                         print("seed %d, %d thread%s: %s, unfused %.2f us: %s" % (seed, threads, "s" if threads > 1 else "", text(m), m[3],
-                              words(Model(seed))), flush=True)
+                              words(o.kind(seed))), flush=True)
             summary(threads, got)
     return failed > 0
 

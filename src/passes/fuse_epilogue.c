@@ -142,15 +142,17 @@ static bool is_absorbed(pass *p, const epilogue *all, int first)
     return yes && (n == 1 || !costly);
 }
 
-/* Nanoseconds of a kernel for the chain's ops from number `from` on. */
+/* Nanoseconds of a kernel for the chain's ops from number `from` on. On a CPU the contraction's results may pass to it beyond the caches
+ * (16 to 96 channels of 112x112 and silu, Sapphire Rapids, one thread: 0.50 ms, apart 0.88). */
 static int64_t rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);
     nnc_ref x = from ? p->g->node[chain->node[from - 1]].out : p->g->node[i].out;
     int64_t bytes = 2 * nnc_type_bytes(nnc_typeof(p->g, x));
     if (t->kind == NNC_T_cpu)
-        return expected_ns(p, chain->node + from, chain->n - from,
-            &p->g->node[chain->node[chain->n - 1]].out, 1, NULL);
+        return nnc_add_sat(
+            spill_ns(t, bytes / 2), expected_ns(p, chain->node + from, chain->n - from,
+                                        &p->g->node[chain->node[chain->n - 1]].out, 1, NULL));
     for (int k = from; k < chain->n; k++) {
         const nnc_node *n = &p->g->node[chain->node[k]];
         bytes += n->op == OP_add ? nnc_type_bytes(nnc_typeof(p->g, other_operand(n, x))) : 0;

@@ -199,6 +199,8 @@ nnc_ref rule_update(pass *p, const nnc_node *n);
 /* expect.c: estimated nanoseconds on a CPU of one kernel of these nodes (ascending) with the results `out`; *work (may be NULL): the same
  * on one thread. 0: they cannot be one kernel. */
 int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work);
+/* Nanoseconds for `bytes` that one kernel of a CPU stores and the next loads, beyond what either takes in cache. */
+int64_t spill_ns(const nnc_target *t, int64_t bytes);
 const char *text_us(pass *p, int64_t ns);
 /* A time that a reason compares with `other`: with as many digits as make them differ. */
 const char *text_us_beside(pass *p, int64_t ns, int64_t other);

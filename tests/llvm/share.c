@@ -107,6 +107,58 @@ TEST(sizes_of_sums_share_code)
         kb_free(&code[i]);
 }
 
+static int sizes_in(const kb_code *c)
+{
+    Elf64_Ehdr h;
+    Elf64_Shdr s;
+    int n = 0;
+    memcpy(&h, c->bytes, sizeof h);
+    for (int i = 0; i < h.e_shnum; i++) {
+        memcpy(&s, c->bytes + h.e_shoff + (size_t)i * sizeof s, sizeof s);
+        for (size_t at = 0; s.sh_type == SHT_SYMTAB && at < s.sh_size; at += sizeof(Elf64_Sym)) {
+            Elf64_Sym y;
+            memcpy(&y, c->bytes + s.sh_offset + at, sizeof y);
+            n += y.st_shndx == SHN_ABS && ELF64_ST_BIND(y.st_info) == STB_GLOBAL;
+        }
+    }
+    return n;
+}
+
+/* Seven windows of five elements, of 32 channels, read 11 elements, not 35: what two windows read is loaded once. */
+TEST(windows_share_elements)
+{
+    enum {
+        PLACES = 14,
+        TAPS = 5,
+        CHANNELS = 32,
+        STRIP = 7,
+        ACCESSES = STRIP + TAPS - 1 + TAPS + STRIP
+    };
+    kb_code c;
+    if (!kb_emitter())
+        return;
+    kb_init(&b, "k_windows_00000001");
+    kb_axis(&b, KA_outer, PLACES);
+    const int v = kb_axis(&b, KA_outer, CHANNELS), r = kb_axis(&b, KA_reduce, TAPS);
+    const int x = kb_buf(&b, KB_in, DT_f32, (PLACES + TAPS - 1) * CHANNELS),
+              w = kb_buf(&b, KB_in, DT_f32, TAPS * CHANNELS),
+              y = kb_buf(&b, KB_out, DT_f32, PLACES * CHANNELS);
+    kb_stage(&b, 1u << r);
+    const int at = kb_load(&b, x, (nnc_affine){.k = {CHANNELS, 1, CHANNELS}}),
+              by = kb_load(&b, w, (nnc_affine){.k = {0, 1, CHANNELS}}),
+              product = kb_op(&b, SC_fma, DT_f32, at, by, kb_fconst(&b, DT_f32, 0)),
+              sum = kb_reduce(&b, KR_sum, DT_f32, product, -1);
+    kb_post(&b);
+    kb_store(&b, y, (nnc_affine){.k = {CHANNELS, 1}}, sum);
+    kb_done(&b, v, 16, CHANNELS);
+    CHECK(nnc_sched_put(&b.k.sched, KD_tile, 0, STRIP) &&
+          nnc_sched_put(&b.k.sched, KD_unroll, 0, STRIP));
+    b.k.sched.domain = nnc_kernel_domain(&b.k);
+    CHECK(kb_check(&b, kb_host(), 1e-6, 1e-6, 1) && kb_compile(&b, kb_host(), &c));
+    CHECK(sizes_in(&c) > STRIP && sizes_in(&c) < STRIP * TAPS);
+    kb_free(&c);
+}
+
 /* Digits of the unit's number: the quotient is exact up to the largest number of units. */
 TEST(sizes_of_many_units)
 {
@@ -171,4 +223,37 @@ TEST(sizes_out_of_range)
     }
     CHECK(refused > 0);
     kb_free(&c);
+}
+
+/* Strips of rows of three elements that are added to their result in place: the next row's load would wait for a masked store. */
+TEST(strips_in_place)
+{
+    enum { ROWS = 32, COLUMNS = 3, TERMS = 5 };
+    const nnc_kernel *k = &b.k;
+    char *text = NULL;
+    size_t n = 0;
+    if (!kb_emitter())
+        return;
+    kb_init(&b, "k_in_place");
+    kb_axis(&b, KA_outer, ROWS);
+    const int v = kb_axis(&b, KA_outer, COLUMNS), r = kb_axis(&b, KA_reduce, TERMS);
+    const int x = kb_buf(&b, KB_in, DT_f32, ROWS * TERMS),
+              w = kb_buf(&b, KB_in, DT_f32, TERMS * COLUMNS),
+              z = kb_buf(&b, KB_in, DT_f32, ROWS * COLUMNS),
+              y = kb_buf(&b, KB_out, DT_f32, ROWS * COLUMNS);
+    kb_stage(&b, 1u << r);
+    const int at = kb_load(&b, x, (nnc_affine){.k = {TERMS, 0, 1}}),
+              by = kb_load(&b, w, (nnc_affine){.k = {0, 1, COLUMNS}}),
+              product = kb_op(&b, SC_fma, DT_f32, at, by, kb_fconst(&b, DT_f32, 0)),
+              sum = kb_reduce(&b, KR_sum, DT_f32, product, -1);
+    kb_post(&b);
+    const int more = kb_load(&b, z, (nnc_affine){.k = {COLUMNS, 1}});
+    kb_store(&b, y, (nnc_affine){.k = {COLUMNS, 1}}, kb_op(&b, SC_add, DT_f32, sum, more, -1));
+    kb_done(&b, v, 16, COLUMNS);
+    CHECK(nnc_sched_put(&b.k.sched, KD_tile, 0, 16) && nnc_sched_put(&b.k.sched, KD_unroll, 0, 16));
+    b.k.sched.domain = nnc_kernel_domain(&b.k);
+    CHECK(nnc_kernel_may_overlay(&b.k, z, y) && kb_check(&b, kb_host(), 1e-6, 1e-6, 1));
+    CHECK_OK(kb_emitter()->emit(&k, 1, kb_host(), EMIT_llvm, &text, &n, test_sink));
+    CHECK(text && strstr(text, "define") && !strstr(text, "masked.store"));
+    nnc_free(text);
 }

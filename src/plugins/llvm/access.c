@@ -195,10 +195,21 @@ static V to_memory(ll_mod *m, V v, nnc_dtype d)
     return d == DT_f16 || d == DT_bf16 ? ll_to16(m, v, d) : v;
 }
 
-static V displaced(ll_mod *m, V p, int64_t bytes)
+/* p + bytes, in buffer `buf`. Equal displacements are one symbol: LLVM knows then that neighbouring windows load the same element. */
+static V displaced(ll_emit *e, V p, int buf, int64_t bytes)
 {
-    V by = bytes ? ll_offset(m, bytes) : NULL;
-    return by ? LLVMBuildGEP2(m->b, m->i8, p, &by, 1, "") : p;
+    V by = NULL;
+    for (int i = 0; i < LL_PLACES && !by; i++)
+        if (e->place[i].bytes == bytes && e->place[i].buf == buf)
+            by = e->place[i].v;
+    if (!by) {
+        const unsigned i = e->next_place++ % LL_PLACES;
+        by = ll_offset(e->m, bytes);
+        e->place[i].v = by;
+        e->place[i].bytes = bytes;
+        e->place[i].buf = buf;
+    }
+    return LLVMBuildGEP2(e->m->b, e->m->i8, p, &by, 1, "");
 }
 
 /* Address of element dyn + known; the known part comes last so that it becomes a displacement. */
@@ -218,7 +229,7 @@ static V place(ll_emit *e, int buf, T t, V dyn, int64_t known)
             s->buf = buf;
         }
     }
-    return displaced(e->m, p, known * nnc_dtype_size(e->k->buf[buf].dtype));
+    return known ? displaced(e, p, buf, known * nnc_dtype_size(e->k->buf[buf].dtype)) : p;
 }
 
 /* Addresses of the lanes from lane 0's; `index`: per-lane offsets besides the stride, or NULL. */
@@ -434,7 +445,8 @@ static V hoisted(ll_emit *e, const nnc_kins *ins)
     T t = ll_memory_type(e->m, e->k->buf[ins->buf].dtype);
     if (dyn)
         base = LLVMBuildGEP2(e->m->b, t, base, &dyn, 1, "");
-    return displaced(e->m, base, known * nnc_dtype_size(e->k->buf[ins->buf].dtype));
+    return known ? displaced(e, base, ins->buf, known * nnc_dtype_size(e->k->buf[ins->buf].dtype))
+                 : base;
 }
 
 void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near, bool write)
@@ -705,8 +717,8 @@ static void store_live(ll_emit *e, V v, V p, int size)
  * without the mask (rows of 30 elements in place: 6 times as slow). */
 static bool loads_after(const ll_emit *e, const nnc_kins *store)
 {
-    const nnc_kernel *k = e->k;
-    bool loads = k->buf[store->buf].role == KB_tmp;
+    const nnc_kernel *k = e->whole;
+    bool loads = e->k->buf[store->buf].role == KB_tmp;
     for (int b = 0; b < k->n_buf && !loads; b++)
         loads = k->buf[b].role == KB_in && nnc_kernel_may_overlay(k, b, store->buf);
     return loads;

@@ -151,6 +151,7 @@ V ll_to16(ll_mod *m, V x, nnc_dtype d); /* x: f32 or f64 */
 /* ---- kernel.c, access.c ------------------------------------------------------------------------------------------- */
 
 #define LL_SUMS 8
+#define LL_PLACES 64
 typedef struct ll_sum { /* an offset computed in `block`, and its address in a buffer */
     LLVMBasicBlockRef block;
     int64_t k[NNC_KAXES];
@@ -173,7 +174,7 @@ typedef struct ll_strips { /* strips from .. to - 1 of an unrolled axis */
 
 struct ll_emit {
     ll_mod *m;
-    const nnc_kernel *k;
+    const nnc_kernel *k, *whole; /* a part of it, in strips; its buffers come first in k's */
     int vax; /* current vector axis, -1 = scalar code */
     int lanes; /* of current vectors; 0 without vax */
     V mask; /* <lanes x i1>: lanes that exist; NULL = all */
@@ -181,7 +182,8 @@ struct ll_emit {
     int64_t shift[NNC_KAXES]; /* constant offset of the index from `axis` */
     V *given; /* by instruction: a load's value computed elsewhere, or NULL */
     V *base; /* by instruction: its guarded load's address at index 0 of the innermost axis (ll_hoist), or NULL */
-    int64_t *beyond; /* elements from there to its address; they become a displacement in the loop */
+    int64_t
+        *beyond; /* elements from there to its address; they become a displacement in the loop */
     int base_axis;
     nnc_kguard held[NNC_KGUARDS]; /* guards that hold here (ll_reached) */
     int n_held;
@@ -201,7 +203,8 @@ struct ll_emit {
     uint32_t *dep; /* axes that a value depends on, by instruction */
     uint8_t phase; /* LL_*: the part of the stages that ll_stages emits */
     int steps; /* of LL_STEP */
-    V last[NNC_KAXES]; /* of reduce axes that are summed from `first` to last - 1 only, and added to the results; NULL: others */
+    V last
+        [NNC_KAXES]; /* of reduce axes that are summed from `first` to last - 1 only, and added to the results; NULL: others */
     V added; /* i1: earlier terms are in the results; NULL: there are none */
     V ahead; /* memory with the address that the next strip prefetches from (ahead.c); NULL: none */
     V ahead_from; /* that address, in a strip */
@@ -210,6 +213,12 @@ struct ll_emit {
     V memory, start; /* blocked sums: accumulators; the block's first element */
     bool stream; /* non-temporal stores in this copy of the code */
     ll_sum sum[LL_SUMS];
+    struct { /* displacements in bytes of a buffer */
+        V v;
+        int64_t bytes;
+        int buf;
+    } place[LL_PLACES];
+    unsigned next_place;
     unsigned next_sum;
     bool oom;
     bool narrow; /* this copy runs rarely: at most 16 lanes */

@@ -952,7 +952,7 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
         return ll_parts(m, k, sink);
     m->shared &= k->sched.domain <= INT32_MAX; /* as ll_quotient needs it */
     NNC_LOCAL(nnc_arena) a = {0};
-    ll_emit e = {.m = m, .k = k, .vax = -1};
+    ll_emit e = {.m = m, .k = k, .whole = k, .vax = -1};
     nnc_kring *ring = NULL;
     e.buf = ARENA_NEW(&a, V, k->n_buf + 2); /* a panel is one more */
     e.ring_at = ARENA_NEW(&a, V, k->n_buf + 2);
