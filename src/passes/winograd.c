@@ -73,50 +73,50 @@ static bool applies(const nnc_graph *g, const nnc_node *c, const nnc_type *k)
 
 /* ---- price ----------------------------------------------------------------------------------------------------------- */
 
-enum { END = 16 }; /* FLOPs of the begin and end of a sum, for each result */
-
 typedef struct price {
     double rate; /* FLOPs of a product in a nanosecond, of a thread */
     double point_ns; /* of an element of a transform in the nearest large cache */
     int64_t threads, lanes, strip, cache;
 } price;
 
-/* Nanoseconds of blocks of so many images and rows of tiles, on the thread that has most of them; of gradients of weights, with those
- * of adding up the blocks'. */
-static double gradients_ns(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
+/* Nanoseconds of transforms that have so many elements at the same time. */
+static double points_ns(const price *q, double elements)
 {
-    enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS, BLOCKS_GB = 10 };
-    const int tile = points == 36 ? 4 : 2;
-    const int64_t c = nnc_align_up(s->channels, q->strip), k = nnc_align_up(s->outputs, q->lanes),
-                  tiles = images * rows * nnc_ceildiv(s->width, tile),
-                  blocks = s->images / images * nnc_ceildiv(nnc_ceildiv(s->height, tile), rows);
-    const double matrix = (double)c * (double)k,
-                 elements = (double)points * (double)tiles * (double)(c + k),
-                 product = (double)points * matrix * (2 * (double)tiles + END) / q->rate,
-                 far = elements * 4 > 2 * (double)q->cache ? 2 : 1, sums = (double)points * matrix,
-                 sums_far = sums * 4 > (double)q->cache ? 2 : 1;
-    return (double)nnc_ceildiv(blocks, q->threads) *
-               (product + (elements * far + sums * sums_far) * q->point_ns) +
-           (double)(blocks + 1) * TAPS * matrix * 8 / BLOCKS_GB / (double)q->threads;
+    return elements * q->point_ns * (elements * 4 > 2 * (double)q->cache ? 2 : 1);
 }
 
-/* The same of convolutions. */
+/* Points that a product computes for n neighbours, in strips of one length. */
+static int64_t in_strips(const price *q, int64_t n)
+{
+    const int64_t strips = nnc_ceildiv(n, q->strip);
+    return strips * nnc_max64(nnc_ceildiv(n, strips), nnc_min64(NNC_W_strip, q->strip));
+}
+
+/* Nanoseconds of blocks of so many images and rows of tiles, on the thread that has most of them. */
 static double blocks_ns(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
 {
-    enum { WEIGHTS_GB = 15 };
+    enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS, FAR = 16 << 20 };
     const int tile = points == 36 ? 4 : 2;
     const int64_t c = nnc_align_up(s->channels, q->lanes), k = nnc_align_up(s->outputs, q->lanes),
                   all = nnc_ceildiv(s->height, tile),
                   tiles = images * rows * nnc_ceildiv(s->width, tile),
                   blocks = s->images / images * nnc_ceildiv(all, rows);
-    const double elements = (double)points * (double)tiles * (double)(c + k),
-                 weights = (double)points * (double)c * (double)k * 4,
-                 product = (double)points * (double)nnc_align_up(tiles, q->strip) * (double)k *
-                           (2 * (double)c + END) / q->rate,
-                 streamed = weights > (double)q->cache ? weights / WEIGHTS_GB : 0,
-                 far = elements * 4 > 2 * (double)q->cache ? 2 : 1;
-    return (double)nnc_ceildiv(blocks, q->threads) *
-           (fmax(product, streamed) + streamed / 4 + elements * q->point_ns * far);
+    const double matrix = (double)points * (double)c * (double)k, bytes = matrix * 4,
+                 transforms = points_ns(q, (double)points * (double)tiles * (double)(c + k)),
+                 turns = (double)nnc_ceildiv(blocks, q->threads);
+    if (s->gradient) { /* sums over tiles, their transform, and adding up those of the blocks */
+        const double product = (double)points * (double)c * (double)in_strips(q, s->outputs) *
+                               (2 * (double)tiles + NNC_W_end) / q->rate,
+                     added = (double)(blocks + 1) * TAPS * (double)c * (double)k * 8;
+        return turns * (product + transforms + points_ns(q, matrix)) +
+               added / NNC_W_sums / (double)q->threads;
+    }
+    const double product = (double)points * (double)in_strips(q, tiles) * (double)k *
+                           (2 * (double)c + NNC_W_end) / q->rate,
+                 streamed = bytes <= (double)q->cache ? 0
+                            : bytes <= FAR            ? bytes / NNC_W_weights
+                                                      : bytes / NNC_W_far_weights;
+    return turns * (fmax(product, streamed) + transforms);
 }
 
 static void compare(
@@ -129,7 +129,7 @@ static void compare(
     const int tile = points == 36 ? 4 : 2;
     const int64_t bytes =
         4 * points * images * rows * nnc_ceildiv(s->width, tile) * (s->channels + s->outputs);
-    const double ns = (s->gradient ? gradients_ns : blocks_ns)(q, s, points, images, rows);
+    const double ns = blocks_ns(q, s, points, images, rows);
     if ((images * rows > 1 && bytes > MOST_CACHES * q->cache) ||
         (s->gradient && 4 * points * s->channels * s->outputs > MOST_SUMS * q->cache))
         return;
@@ -140,13 +140,12 @@ static void compare(
 /* The fastest way by Winograd's algorithm; direct_ns: the direct sums' time. */
 static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_t direct_ns)
 {
-    enum { MOST_IMAGES = 64 };
-    const double transform_ns = 1.6; /* of a vector: loads, stores and five multiply-adds */
+    enum { MOST_IMAGES = 64, END = 16 }; /* END: FLOPs of each direct sum's, as its price has */
     const int64_t threads = nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1),
                   lanes = nnc_max64(t->vector_bits / 32, 1);
     const double flops = (double)a->flops + END * (double)a->results;
     const price q = {.rate = flops / (double)nnc_max64(direct_ns * threads, 1),
-        .point_ns = transform_ns / (double)lanes,
+        .point_ns = NNC_W_point_ps / 1000. / (double)lanes,
         .threads = threads,
         .lanes = lanes,
         .strip = t->vector_bits >= 512 ? 14 : 6,
