@@ -119,19 +119,28 @@ static double blocks_ns(const price *q, const sizes *s, int points, int64_t imag
     return turns * (fmax(product, streamed) + transforms);
 }
 
+/* Do gradients of weights take too much memory? Their sums are in each worker's memory, and all blocks' gradients beside dy. */
+static bool is_large(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
+{
+    enum { MOST_CACHES = 40, FEW_BLOCKS = 4, TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
+    const int64_t blocks = s->images / images *
+                           nnc_ceildiv(nnc_ceildiv(s->height, points == 36 ? 4 : 2), rows),
+                  matrix = s->channels * s->outputs;
+    return 4 * points * matrix > MOST_CACHES * q->cache ||
+           (blocks > FEW_BLOCKS && blocks * TAPS * matrix > s->images * s->height * s->width *
+                                                                (s->channels + s->outputs));
+}
+
 static void compare(
     const price *q, const sizes *s, int points, int64_t images, int64_t rows, way *best)
 {
-    enum {
-        MOST_CACHES = 8,
-        MOST_SUMS = 40
-    }; /* of points, and of sums for weights, which the next cache holds for all threads */
+    enum { MOST_CACHES = 8, MOST_SUMMED = 40 }; /* of points, which the next cache holds */
     const int tile = points == 36 ? 4 : 2;
     const int64_t bytes =
         4 * points * images * rows * nnc_ceildiv(s->width, tile) * (s->channels + s->outputs);
     const double ns = blocks_ns(q, s, points, images, rows);
-    if ((images * rows > 1 && bytes > MOST_CACHES * q->cache) ||
-        (s->gradient && 4 * points * s->channels * s->outputs > MOST_SUMS * q->cache))
+    if ((images * rows > 1 && bytes > (s->gradient ? MOST_SUMMED : MOST_CACHES) * q->cache) ||
+        (s->gradient && is_large(q, s, points, images, rows)))
         return;
     if (best->points == 0 || ns < best->ns)
         *best = (way){points, images, rows, ns};
@@ -349,7 +358,8 @@ static void decide(pass *p, uint32_t i, const nnc_node *c, int weights)
     const sizes s = sizes_of(g, c);
     const way best = fastest(t, &a, &s, direct.time_ns);
     if (best.points == 0) {
-        decline_node(p, i, "Winograd's algorithm", "the sums of its points exceed the caches");
+        decline_node(p, i, "Winograd's algorithm",
+            "its sums, or the gradients of its blocks, would take too much memory");
         return;
     }
     const int64_t ns = (int64_t)best.ns;
