@@ -341,9 +341,6 @@ static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
     for (int b = k->n_outer; b < p->k.n_outer; b++)
         ok = ok && nnc_sched_put(s, KD_order, b, 0);
     s->domain = nnc_kernel_domain(&p->k);
-    nnc_kahead ahead;
-    if (p->product && nnc_sched_has(&k->sched, KD_prefetch) && !nnc_kernel_ahead(&p->k, &ahead))
-        ok = ok && nnc_sched_put(s, KD_prefetch, -1, 1);
     return ok;
 }
 

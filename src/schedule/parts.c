@@ -126,8 +126,6 @@ static bool put_own(nnc_kernel *k, const nnc_kpart *p)
     for (int i = 0; i < q->n; i++) {
         const nnc_kdirective *d = &q->d[i];
         const int a = d->axis < 0 ? -1 : axis_of(p, d->axis);
-        if (d->what == KD_prefetch && p->product)
-            ok = ok && nnc_sched_put(&k->sched, KD_prefetch, -1, d->n);
         if (a >= k->n_outer &&
             (d->what == KD_vector || d->what == KD_tile || (d->what == KD_unroll && p->product)))
             ok = ok && nnc_sched_put(&k->sched, (nnc_kdo)d->what, a, d->n);

@@ -197,7 +197,6 @@ static nnc_status parts_ok(const nnc_kernel *k, nnc_sink *sink)
         vectors += d->what == KD_vector;
         tiles += d->what == KD_tile && d->axis < k->n_outer;
         ok = d->what == KD_tile || d->what == KD_order || d->what == KD_unroll ||
-             (d->what == KD_prefetch && d->n == 1) ||
              (d->what == KD_vector && d->axis >= k->n_outer);
     }
     if (!ok || vectors != n || tiles > 1)
