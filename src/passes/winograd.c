@@ -95,7 +95,7 @@ static int64_t in_strips(const price *q, int64_t n)
 /* Nanoseconds of blocks of so many images and rows of tiles, on the thread that has most of them. */
 static double blocks_ns(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
 {
-    enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS, FAR = 16 << 20 };
+    enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
     const int tile = points == 36 ? 4 : 2;
     const int64_t c = nnc_align_up(s->channels, q->lanes), k = nnc_align_up(s->outputs, q->lanes),
                   all = nnc_ceildiv(s->height, tile),
@@ -113,10 +113,9 @@ static double blocks_ns(const price *q, const sizes *s, int points, int64_t imag
     }
     const double product = (double)points * (double)in_strips(q, tiles) * (double)k *
                            (2 * (double)c + NNC_W_end) / q->rate,
-                 streamed = bytes <= (double)q->cache ? 0
-                            : bytes <= FAR            ? bytes / NNC_W_weights
-                                                      : bytes / NNC_W_far_weights;
-    return turns * (fmax(product, streamed) + transforms);
+                 cold = bytes / NNC_W_cold_weights,
+                 streamed = bytes <= (double)q->cache ? 0 : bytes / NNC_W_weights;
+    return turns * (fmax(product, streamed) + transforms) + fmax(cold - product, 0) + cold / 4;
 }
 
 /* Do gradients of weights take too much memory? Their sums are in each worker's memory, and all blocks' gradients beside dy. */
